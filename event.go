@@ -1,0 +1,134 @@
+package edda
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// Kind says what sort of input an [Event] is.
+type Kind string
+
+// The kinds of input. Every one but KindTimer and KindSchedule comes from a
+// stream.
+const (
+	KindEvent    Kind = "event"    // an aggregate's event or a saga's fact; routed by type, Key is empty
+	KindResult   Kind = "result"   // the outcome of an effect, of a rejected command, or of a child saga
+	KindSignal   Kind = "signal"   // a named message for one instance
+	KindAnswer   Kind = "answer"   // a person's answer to an ask
+	KindOperator Kind = "operator" // an operator's verb
+	KindStart    Kind = "start"    // a parent saga starts this one
+	KindSchedule Kind = "schedule" // a saga's schedule came due; routed by the handler's key, Key.Saga is set
+	KindTimer    Kind = "timer"    // a timer, a step's due, a deadline or a parked event's expiry
+)
+
+// Outcome is how an effect, a command or a child saga ended.
+type Outcome string
+
+// The outcomes, as they stand on the wire.
+const (
+	Succeeded Outcome = "Succeeded"
+	Failed    Outcome = "Failed"
+	TimedOut  Outcome = "TimedOut" // unknown: it may have happened
+)
+
+// Event is one input of a saga, decoded once. Fields that a kind does not use
+// are zero.
+type Event struct {
+	Kind Kind `json:"kind"`
+	// ID is the trigger id: the envelope's event id (CloudEvents: source and
+	// id), else the Nats-Msg-Id, else "stream:sequence"; derived for timers.
+	ID     string `json:"id"`
+	Tenant string `json:"tenant,omitempty"`
+	// Key addresses one instance; set for every kind but KindEvent and
+	// KindSchedule. It may lack Saga and Correlation in a result from a
+	// foreign worker, which is then found by CommandID.
+	Key Key `json:"key,omitzero"`
+	// Type is the event type; a signal's name; an answer's choice; an
+	// operator's verb; a schedule's name; for KindStart the trigger of the
+	// start handler, or empty for the only one.
+	Type          string `json:"type,omitempty"`
+	AggregateType string `json:"aggregate_type,omitempty"` // for a workflow fact the saga's name
+	AggregateID   string `json:"aggregate_id,omitempty"`
+	Version       int    `json:"version,omitempty"`
+	// Time is when JetStream stored the message, or when a timer was due, in
+	// UTC: the saga's now.
+	Time time.Time `json:"time"`
+	// Timestamp is when the producer says it happened; zero when unsaid.
+	Timestamp time.Time `json:"timestamp,omitzero"`
+	Stream    string    `json:"stream,omitempty"`
+	Seq       uint64    `json:"seq,omitempty"`
+	// Payload is a JSON value; empty means null.
+	Payload     json.RawMessage `json:"payload,omitempty"`
+	Correlation string          `json:"correlation,omitempty"`
+	Causation   string          `json:"causation,omitempty"`
+	Trace       string          `json:"trace,omitempty"` // traceparent or trace id, carried through unread
+
+	// Step is the step that a result, an answer, a step's due or an
+	// operator's retry or skip speaks of.
+	Step string `json:"step,omitempty"`
+	// CommandID matches a result to the work that caused it; for KindStart it
+	// is the id of the parent's start action.
+	CommandID string  `json:"command_id,omitempty"`
+	Outcome   Outcome `json:"outcome,omitempty"`
+	Attempts  int     `json:"attempts,omitempty"` // calls the effect worker made
+	// Parent is the instance that started this one (KindStart).
+	Parent Key `json:"parent,omitzero"`
+	// By is who acted (KindOperator, KindAnswer): for the audit, never for a decision.
+	By string `json:"by,omitempty"`
+	// Timer names what came due (KindTimer).
+	Timer TimerKind `json:"timer,omitempty"`
+	// Redriven is set when a dead or held event is applied again by an
+	// operator: its own earlier entry does not make it a duplicate.
+	Redriven bool `json:"redriven,omitempty"`
+	// Malformed is set by the adapter when the message cannot be an input;
+	// it becomes a dead letter with that reason (see DeadLetter.Reason) and
+	// Error says what is wrong.
+	Malformed string `json:"malformed,omitempty"`
+	Error     string `json:"error,omitempty"`
+}
+
+// Verb is an operator's act on one instance; it stands in Event.Type.
+type Verb = string
+
+// The verbs. Retry, skip and edit need Event.Step; edit's payload replaces the
+// undo's or step's input for the retry it causes.
+const (
+	VerbCancel    Verb = "cancel"    // fail(cancelled), with undo
+	VerbTerminate Verb = "terminate" // end now, nothing undone
+	VerbRetry     Verb = "retry"     // call a failed must step or undo again; a payload replaces its input
+	VerbSkip      Verb = "skip"      // go on without it
+	VerbResolve   Verb = "resolve"   // mark an undo or a must step as done by hand
+	VerbRedrive   Verb = "redrive"   // apply the poison event and those held behind it again
+	VerbDrop      Verb = "drop"      // give the poison event up and apply those held behind it
+)
+
+// TimerKind tells apart what can come due.
+type TimerKind string
+
+// The kinds of timers.
+const (
+	TimerNamed    TimerKind = "named"    // timer: in a manifest; Event.Type is its name
+	TimerDeadline TimerKind = "deadline" // the saga's deadline
+	TimerDue      TimerKind = "due"      // a step's due passed; Event.CommandID names it
+	TimerPark     TimerKind = "park"     // a parked event expired
+)
+
+// Key names one instance of a saga. Every part may be any UTF-8 text; Tenant is
+// empty where tenancy is off.
+type Key struct {
+	Tenant      string `json:"tenant,omitempty"`
+	Saga        string `json:"saga,omitempty"`
+	Correlation string `json:"correlation,omitempty"`
+}
+
+// String is the key in display form, tenant/saga/correlation.
+func (k Key) String() string { return k.Tenant + "/" + k.Saga + "/" + k.Correlation }
+
+// Checkpoint is the position in one stream: every message up to Seq is durably
+// handled. Time and Created recognise the stream again after a restart.
+type Checkpoint struct {
+	Stream  string    `json:"stream"`
+	Seq     uint64    `json:"seq"`
+	Time    time.Time `json:"time"`    // when the message at Seq was stored
+	Created time.Time `json:"created"` // when the stream was created
+}

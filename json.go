@@ -1,0 +1,133 @@
+package edda
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+)
+
+// MaxDepth bounds the nesting of a JSON value that enters a saga.
+const MaxDepth = 128
+
+// maxExactFloat is 2^53: below it a float holds every integer exactly.
+const maxExactFloat = 1 << 53
+
+// Decode reads one JSON value into nil, bool, int, float64, string, []any and
+// map[string]any. Integers stay integers; an integral float below 2^53 becomes
+// one. A number that fits neither int64 nor a finite float is an error: money
+// is never rounded silently. Empty input is null.
+func Decode(data []byte) (any, error) {
+	if len(bytes.TrimSpace(data)) == 0 {
+		return nil, nil
+	}
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.UseNumber()
+	var v any
+	if err := dec.Decode(&v); err != nil {
+		return nil, fmt.Errorf("decode json: %w", err)
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return nil, errors.New("decode json: more than one value")
+	}
+	return Canonical(v)
+}
+
+// Encode writes a canonical value as JSON: keys sorted, no HTML escapes, equal
+// values to equal bytes.
+func Encode(v any) (json.RawMessage, error) {
+	var buf bytes.Buffer
+	enc := json.NewEncoder(&buf)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return nil, fmt.Errorf("encode json: %w", err)
+	}
+	return bytes.TrimRight(buf.Bytes(), "\n"), nil
+}
+
+// Canonical turns whatever a decoder or an expression gave into the value set
+// that Decode promises. NaN, infinities, other types and too deep nesting are
+// errors. Maps and lists are changed in place where their type allows.
+func Canonical(v any) (any, error) { return canonical(v, 0) }
+
+func canonical(v any, depth int) (any, error) {
+	if depth > MaxDepth {
+		return nil, fmt.Errorf("value is nested deeper than %d", MaxDepth)
+	}
+	switch v := v.(type) {
+	case nil, bool, string, int:
+		return v, nil
+	case float64:
+		return number(v)
+	case json.Number:
+		return parseNumber(string(v))
+	case []any:
+		return canonicalList(v, depth)
+	case map[string]any:
+		return canonicalMap(v, depth)
+	default:
+		return canonicalOther(v, depth)
+	}
+}
+
+func canonicalList(v []any, depth int) (any, error) {
+	for i, item := range v {
+		c, err := canonical(item, depth+1)
+		if err != nil {
+			return nil, err
+		}
+		v[i] = c
+	}
+	return v, nil
+}
+
+func canonicalMap(v map[string]any, depth int) (any, error) {
+	for k, item := range v {
+		switch item.(type) {
+		case nil, bool, string, int:
+			continue // already canonical: do not write to the map
+		}
+		c, err := canonical(item, depth+1)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", k, err)
+		}
+		v[k] = c
+	}
+	return v, nil
+}
+
+func number(f float64) (any, error) {
+	if math.IsNaN(f) || math.IsInf(f, 0) {
+		return nil, errors.New("not a finite number")
+	}
+	if f == math.Trunc(f) && math.Abs(f) < maxExactFloat {
+		return int(f), nil
+	}
+	return f, nil
+}
+
+func parseNumber(s string) (any, error) {
+	if i, err := strconv.ParseInt(s, 10, 64); err == nil {
+		return int(i), nil
+	}
+	f, err := strconv.ParseFloat(s, 64)
+	if err != nil {
+		return nil, fmt.Errorf("number %.40s is out of range", s)
+	}
+	if f == math.Trunc(f) && math.Abs(f) >= maxExactFloat && isIntegerText(s) {
+		return nil, fmt.Errorf("integer %.40s does not fit 64 bits", s)
+	}
+	return number(f)
+}
+
+func isIntegerText(s string) bool {
+	for _, c := range s {
+		if (c < '0' || c > '9') && c != '-' {
+			return false
+		}
+	}
+	return true
+}

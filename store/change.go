@@ -1,0 +1,58 @@
+package store
+
+import (
+	"time"
+
+	"github.com/oklog/ulid/v2"
+
+	"edda"
+)
+
+// Change is a change set: everything that one commit writes, as one plain
+// value. It holds no pointer into anything that changes afterwards.
+type Change struct {
+	// Transitions are written in order: instances, outbox rows, parked, held
+	// and dead letters, due rows, history.
+	Transitions []edda.Transition
+	Checkpoints []edda.Checkpoint
+	// Positions are where a saga's own position differs from the shared one.
+	Positions []Position
+	// Delivered are outbox rows that need no further delivery.
+	Delivered []ulid.ULID
+	Claims    []edda.Claim
+	Schedules []edda.Schedule
+	Manifests []edda.Manifest
+	// Dead are messages that belong to no key.
+	Dead []edda.DeadLetter
+	// Disarm are due rows that were looked at and are stale; Arm are rows to add.
+	Disarm []Due
+	Arm    []Due
+	Audits []Audit
+}
+
+// Position is one saga's own position in one stream.
+type Position struct {
+	Tenant, Saga string
+	edda.Checkpoint
+}
+
+// Due is one row of the due index: look at this key at this time.
+type Due struct {
+	Time time.Time
+	Key  edda.Key
+}
+
+// Row is one piece of work in the outbox.
+type Row struct {
+	ID   ulid.ULID // monotonic in commit order
+	Work edda.Work
+}
+
+// Audit is one act of an operator.
+type Audit struct {
+	Time   time.Time `json:"time"`
+	By     string    `json:"by"`
+	Verb   string    `json:"verb"`
+	Key    edda.Key  `json:"key,omitzero"`
+	Detail string    `json:"detail,omitempty"`
+}
