@@ -101,7 +101,9 @@ type Count struct {
 func (d *DB) Counts() []Count { return nil }
 
 // Claim finds an entry of the effect ledger.
-func (d *DB) Claim(commandID string) (edda.Claim, bool, error) { return edda.Claim{}, false, errUnbuilt }
+func (d *DB) Claim(commandID string) (edda.Claim, bool, error) {
+	return edda.Claim{}, false, errUnbuilt
+}
 
 // Query selects instances. Empty fields select all.
 type Query struct {
