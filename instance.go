@@ -57,8 +57,11 @@ type Instance struct {
 	// Recent are the ids of the last events this key has taken, oldest first.
 	Recent []string `json:"recent,omitempty"`
 	// Incomplete names the steps whose undo an operator skipped.
-	Incomplete []string   `json:"incomplete,omitempty"`
-	Incidents  []Incident `json:"incidents,omitempty"` // open ones
+	Incomplete []string `json:"incomplete,omitempty"`
+	// Unwound is set once a frame was taken off the stack to be undone: the
+	// end is then undone, not failed.
+	Unwound   bool       `json:"unwound,omitempty"`
+	Incidents []Incident `json:"incidents,omitempty"` // open ones
 	// Past is set once a must step was emitted: no way back.
 	Past bool `json:"past,omitempty"`
 	// Held is set while a poison event holds the key: the id of its dead letter.
@@ -161,8 +164,10 @@ type Undo struct {
 	Key string `json:"idempotency_key"`
 	// Explicit is set for undo: in a running saga.
 	Explicit bool `json:"explicit,omitempty"`
-	// Raise is the step or group whose .undone it raises when Left is settled.
+	// Raise is the step or group whose .undone an explicit undo raises when
+	// the frames in Rest, newest last, are undone too.
 	Raise   string          `json:"raise,omitempty"`
+	Rest    []Frame         `json:"rest,omitempty"`
 	Failed  bool            `json:"failed,omitempty"`  // waits for an operator
 	Unknown bool            `json:"unknown,omitempty"` // its last outcome was a timeout
 	Error   json.RawMessage `json:"error,omitempty"`
