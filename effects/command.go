@@ -1,0 +1,87 @@
+// Package effects does the side effects: it takes effect commands, calls a
+// provider once a command may be called, and publishes one result.
+//
+// What it promises: a claim is durable before the first call and the result is
+// durable before it is published, so a command that has a result is never
+// called again, and a crash in between is an unknown outcome that the effect's
+// delivery decides. What it refuses: to call a command whose not_after has
+// passed or that was revoked, and to guess about what a provider did.
+package effects
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"edda"
+)
+
+// Command is one effect command, or one revoke, as a stream gave it.
+type Command struct {
+	Tenant string // the subject's
+	ID     string // the subject's; for a revoke the id of the command to revoke
+	Effect string // the subject's
+	// Revoke asks not to begin the command ID.
+	Revoke  bool
+	Payload json.RawMessage
+	// Metadata is the command's metadata object, echoed in the result as it is.
+	Metadata json.RawMessage
+	// IdempotencyKey is what the provider is shown; ID when empty.
+	IdempotencyKey string
+	NotAfter       time.Time // zero: no bound
+	Trace          string    // traceparent
+	High           bool
+	// Malformed says why the message is no command; the ids are then those of
+	// its subject. Raw is the message, Subject where it was.
+	Malformed string
+	Subject   string
+	Raw       []byte
+}
+
+// Heartbeat is how often a message that is being worked on says so.
+const Heartbeat = 10 * time.Second
+
+// Delivery is one message that carries a command. Its methods may be called
+// concurrently and more than once; their errors cost a duplicate at most.
+type Delivery interface {
+	Command() Command
+	// InProgress keeps the message from being delivered again for another ack
+	// wait, which must be at least three times Heartbeat.
+	InProgress(ctx context.Context) error
+	// Ack says that the command's result is published: never deliver it again.
+	Ack(ctx context.Context) error
+	// Nak asks for the message again after the delay.
+	Nak(ctx context.Context, delay time.Duration) error
+}
+
+// Source is where commands come from.
+type Source interface {
+	// Fetch returns up to max waiting commands and revokes of one effect, in
+	// stream order; it waits at most wait for the first, and returns none when
+	// there is none. It is called concurrently for different effects, never for
+	// the same one, and ends soon after ctx does.
+	Fetch(ctx context.Context, effect string, max int, wait time.Duration) ([]Delivery, error)
+}
+
+// Result is what came of a command.
+type Result struct {
+	Tenant    string
+	CommandID string
+	Effect    string
+	Outcome   edda.Outcome
+	// Payload of a success is the effect's result; of the others an object
+	// {code, message, attempts, duration} and, where a provider answered, {status, body}.
+	Payload  json.RawMessage
+	Metadata json.RawMessage // the command's
+	Attempts int             // calls made
+	Time     time.Time
+	Trace    string
+}
+
+// Publisher sends results where the sagas find them.
+type Publisher interface {
+	// PublishResult returns when the stream has stored the result. It may be
+	// called concurrently, and again for the same command: the message id must
+	// be derived from the command id.
+	PublishResult(ctx context.Context, r Result) error
+}

@@ -1,0 +1,57 @@
+package effects
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"edda/manifests"
+)
+
+// Provider makes one call.
+type Provider interface {
+	// Call makes one call and returns the other side's answer, whatever it is.
+	// An error means that there was none: one that is ErrNotSent surely did
+	// nothing; any other may have. Both are tried again, but for
+	// edda.Permanent. Call ends soon after ctx does; it may be called concurrently.
+	Call(ctx context.Context, c Call) (Response, error)
+}
+
+// ErrNotSent marks the error of a call that surely did not reach the other side.
+var ErrNotSent = errors.New("not sent")
+
+// Call is what a provider needs to know.
+type Call struct {
+	Effect string
+	ID     string // the command id
+	Key    string // the idempotency key, to be shown to the other side
+	Tenant string
+	Trace  string // traceparent
+	// Config is the manifest's provider map, evaluated: canonical values.
+	Config map[string]any
+}
+
+// Response is what expressions see after the call: status, headers, body.
+type Response struct {
+	Status  int
+	Headers map[string]string // names in lower case
+	Body    any               // a canonical value; text where it is not JSON
+	// Retry says that the same call may be answered otherwise later; it is
+	// looked at only where neither ok nor fail is true.
+	Retry bool
+	// Refused says that the other side surely did nothing.
+	Refused bool
+	// After is how long it asked to wait before the next call; 0 when it did not.
+	After time.Duration
+}
+
+// Kind is what a provider adds to the compiling of manifests.
+type Kind struct {
+	// Check looks at the provider's map before anything runs.
+	Check func(*manifests.Effect) manifests.Problems
+	// Escape says, for a field of the provider's map, how a value is written
+	// into its template, given the text before it.
+	Escape map[string]func(before, value string) string
+	// OK is the expression of an effect that has no ok: "true" when empty.
+	OK string
+}
