@@ -1,0 +1,188 @@
+package archtest
+
+import (
+	"fmt"
+	"go/ast"
+	"go/token"
+	"slices"
+	"strings"
+)
+
+// maxLines is when a file hides a noun.
+const maxLines = 800
+
+// pure lists the rooms that decide and never do.
+func pure() []string { return []string{"expression", "saga", "hero/flow"} }
+
+// impure are packages that a pure room may not import at all, by prefix.
+func impure() []string {
+	return []string{"os", "log", "context", "math/rand", "crypto/rand", "net", "sync", "io/ioutil", "syscall", "runtime", "go.uber.org/zap", "github.com/google/uuid"}
+}
+
+// clocks are the functions of package time that read or wait for the clock.
+func clocks() []string {
+	return []string{"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "Tick", "NewTimer", "NewTicker", "Local"}
+}
+
+// importComplaints lists imports that the table does not grant.
+func importComplaints(rooms map[string]room, f file) []string {
+	if f.test {
+		return nil // a test may look at its neighbours; the compiler refuses cycles
+	}
+	from, ok := roomOf(rooms, f.pkg)
+	if !ok {
+		return []string{fmt.Sprintf("%s: package %s is not in the table of ARCHITECTURE.md", f.name, f.pkg)}
+	}
+	var out []string
+	for _, imported := range f.imports() {
+		p, mine := ours(imported)
+		if !mine {
+			continue
+		}
+		if to, ok := roomOf(rooms, p); !ok || !from.may(to) {
+			out = append(out, fmt.Sprintf("%s: %s may not import %s (see ARCHITECTURE.md)", f.name, from.name, imported))
+		}
+	}
+	return out
+}
+
+// rootComplaints: the vocabulary imports the standard library only.
+func rootComplaints(f file) []string {
+	if f.pkg != "" || f.test {
+		return nil
+	}
+	var out []string
+	for _, imported := range f.imports() {
+		if first, _, _ := strings.Cut(imported, "/"); strings.Contains(first, ".") || first == module {
+			out = append(out, fmt.Sprintf("%s: the root package imports the standard library only, not %s", f.name, imported))
+		}
+	}
+	return out
+}
+
+// pureComplaints: no clock, randomness, logger, context or goroutine.
+func pureComplaints(f file) []string {
+	if f.test || !slices.ContainsFunc(pure(), func(p string) bool { return under(f.pkg, p) }) {
+		return nil
+	}
+	imports := f.imports()
+	var out []string
+	for _, imported := range imports {
+		if slices.ContainsFunc(impure(), func(p string) bool { return under(imported, p) }) {
+			out = append(out, fmt.Sprintf("%s: a pure room may not import %s", f.name, imported))
+		}
+	}
+	ast.Inspect(f.ast, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.GoStmt:
+			out = append(out, f.at(n.Pos())+": a pure room starts no goroutine")
+		case *ast.SelectorExpr:
+			if x, ok := n.X.(*ast.Ident); ok && x.Obj == nil && imports[x.Name] == "time" && slices.Contains(clocks(), n.Sel.Name) {
+				out = append(out, f.at(n.Pos())+": a pure room may not use time."+n.Sel.Name)
+			}
+		}
+		return true
+	})
+	return out
+}
+
+func under(p, prefix string) bool { return p == prefix || strings.HasPrefix(p, prefix+"/") }
+
+// shapeComplaints: no file too long, no init.
+func shapeComplaints(f file) []string {
+	var out []string
+	if f.lines >= maxLines {
+		out = append(out, fmt.Sprintf("%s has %d lines: find the noun hiding in it", f.name, f.lines))
+	}
+	for _, d := range f.ast.Decls {
+		if fn, ok := d.(*ast.FuncDecl); ok && fn.Recv == nil && fn.Name.Name == "init" {
+			out = append(out, f.at(fn.Pos())+": no init functions")
+		}
+	}
+	return out
+}
+
+// variableComplaints lists the package-level variables of one package that any
+// of its files assigns to: those are globals. Variables that only name a value
+// (errors, compiled patterns, tables) are not.
+func variableComplaints(files []file) []string {
+	vars := map[string]string{}
+	for _, f := range files {
+		for name, at := range variables(f) {
+			vars[name] = at
+		}
+	}
+	var out []string
+	for _, f := range files {
+		ast.Inspect(f.ast, func(n ast.Node) bool {
+			for _, target := range assigned(n) {
+				if x := rootIdent(target); x != nil && packageLevel(f, x) && vars[x.Name] != "" {
+					out = append(out, fmt.Sprintf("%s: %s is a package-level variable (%s) and may not change", f.at(n.Pos()), x.Name, vars[x.Name]))
+				}
+			}
+			return true
+		})
+	}
+	return out
+}
+
+func variables(f file) map[string]string {
+	out := map[string]string{}
+	for _, d := range f.ast.Decls {
+		g, ok := d.(*ast.GenDecl)
+		if !ok || g.Tok != token.VAR {
+			continue
+		}
+		for _, spec := range g.Specs {
+			for _, name := range spec.(*ast.ValueSpec).Names {
+				if name.Name != "_" {
+					out[name.Name] = f.at(name.Pos())
+				}
+			}
+		}
+	}
+	return out
+}
+
+// assigned lists what a node changes.
+func assigned(n ast.Node) []ast.Expr {
+	switch n := n.(type) {
+	case *ast.AssignStmt:
+		if n.Tok != token.DEFINE {
+			return n.Lhs
+		}
+	case *ast.IncDecStmt:
+		return []ast.Expr{n.X}
+	case *ast.CallExpr:
+		if f, ok := n.Fun.(*ast.Ident); ok && (f.Name == "delete" || f.Name == "clear") && len(n.Args) > 0 {
+			return n.Args[:1]
+		}
+	}
+	return nil
+}
+
+// rootIdent is the variable that an assignment's target is a part of.
+func rootIdent(x ast.Expr) *ast.Ident {
+	for {
+		switch t := x.(type) {
+		case *ast.Ident:
+			return t
+		case *ast.SelectorExpr:
+			x = t.X
+		case *ast.IndexExpr:
+			x = t.X
+		case *ast.StarExpr:
+			x = t.X
+		case *ast.ParenExpr:
+			x = t.X
+		default:
+			return nil
+		}
+	}
+}
+
+// packageLevel tells whether an identifier is not a local: the parser resolves
+// those within the file, and leaves the names of other files alone.
+func packageLevel(f file, x *ast.Ident) bool {
+	return x.Obj == nil || x.Obj == f.ast.Scope.Lookup(x.Name)
+}

@@ -1,0 +1,94 @@
+// Package archtest keeps ARCHITECTURE.md true: its test reads the table of
+// rooms from the page, parses every file of the module in-process, and fails
+// where a room imports what the table does not grant it or breaks a house rule.
+package archtest
+
+import (
+	"fmt"
+	"strings"
+)
+
+// room is one row of the table.
+type room struct {
+	name    string   // "saga"; the root is "edda"
+	imports []string // rooms it may import
+	all     bool     // may import everything
+}
+
+// readTable reads the rows of the table that is headed "room".
+func readTable(page string) (map[string]room, error) {
+	rooms := map[string]room{}
+	inside := false
+	for line := range strings.Lines(page) {
+		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|")
+		switch {
+		case !strings.HasPrefix(line, "|"):
+			inside = false
+		case strings.TrimSpace(cells[0]) == "room":
+			inside = true
+		case inside && !strings.HasPrefix(line, "|--"):
+			r, err := readRow(cells)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", strings.TrimSpace(line), err)
+			}
+			rooms[r.name] = r
+		}
+	}
+	if len(rooms) == 0 {
+		return nil, fmt.Errorf("no table of rooms found")
+	}
+	return rooms, nil
+}
+
+func readRow(cells []string) (room, error) {
+	if len(cells) != 3 {
+		return room{}, fmt.Errorf("want 3 cells, have %d", len(cells))
+	}
+	_, rest, _ := strings.Cut(cells[0], "`")
+	name, _, ok := strings.Cut(rest, "`")
+	if !ok {
+		return room{}, fmt.Errorf("the room's name is not in backquotes")
+	}
+	r := room{name: strings.TrimSuffix(name, "/")}
+	for word := range strings.SplitSeq(cells[2], ",") {
+		switch word = strings.TrimSpace(word); word {
+		case "", "none":
+		case "everything":
+			r.all = true
+		default:
+			r.imports = append(r.imports, word)
+		}
+	}
+	return r, nil
+}
+
+// roomOf finds the room of a package by its path within the module: the
+// longest name in the table that the path is or lies under.
+func roomOf(rooms map[string]room, path string) (room, bool) {
+	if path == "" {
+		path = "edda"
+	}
+	for {
+		if r, ok := rooms[path]; ok {
+			return r, true
+		}
+		i := strings.LastIndexByte(path, '/')
+		if i < 0 {
+			return room{}, false
+		}
+		path = path[:i]
+	}
+}
+
+// may tells whether a room may import another; its own packages it always may.
+func (r room) may(other room) bool {
+	if r.all || r.name == other.name {
+		return true
+	}
+	for _, name := range r.imports {
+		if name == other.name {
+			return true
+		}
+	}
+	return false
+}

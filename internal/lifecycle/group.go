@@ -1,0 +1,331 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"sync"
+	"time"
+)
+
+// Part is one long-running part of a process.
+type Part struct {
+	Name  string
+	Stage Stage
+	// Run works until ctx ends, finishes what it has begun, and returns. A Run
+	// that returns earlier, with an error or without, stops the process.
+	Run func(ctx context.Context) error
+	// Ready, where set, returns when the part can be used; parts of later
+	// stages start only then. An error stops the process.
+	Ready func(ctx context.Context) error
+	// Finish, where set, is called while Run still works and before its ctx
+	// ends: a flush. Its ctx ends with the stage's time limit.
+	Finish func(ctx context.Context) error
+	// Close, where set, is called once Run has returned.
+	Close func() error
+}
+
+// Panic is a panic of a part, carried out as an error.
+type Panic struct {
+	Part  string
+	Value any
+	Stack []byte
+}
+
+func (p *Panic) Error() string { return fmt.Sprintf("%s: panic: %v\n%s", p.Part, p.Value, p.Stack) }
+
+// Options of a group. The zero value works.
+type Options struct {
+	// Limit overrides how long each stage may take to stop.
+	Limit func(Stage) time.Duration
+	// Stopped is told of every part that has stopped, in order.
+	Stopped func(part Part, took time.Duration, err error)
+}
+
+// Group is the parts of one process.
+type Group struct {
+	options Options
+	parts   []*running
+	failed  chan error // first failure; further ones find it full
+	stop    chan struct{}
+	once    sync.Once
+
+	mu       sync.Mutex // guards progress
+	progress Progress
+}
+
+// Progress is how far a stop has come.
+type Progress struct {
+	Draining bool     `json:"draining"`
+	Stage    string   `json:"stage,omitempty"`   // that is being stopped now
+	Stopped  []string `json:"stopped,omitempty"` // parts, in order
+	Waiting  []string `json:"waiting,omitempty"` // parts of this stage that still work
+}
+
+type running struct {
+	Part
+	cancel context.CancelFunc
+	done   chan struct{} // closed when Run has returned
+	// err is what Run returned, cause whether that is what stopped the
+	// process; both are read after done.
+	err   error
+	cause bool
+}
+
+// New makes a group of parts; nothing starts before Run.
+func New(o Options, parts ...Part) *Group {
+	if o.Limit == nil {
+		o.Limit = Stage.limit
+	}
+	if o.Stopped == nil {
+		o.Stopped = func(Part, time.Duration, error) {}
+	}
+	g := &Group{options: o, failed: make(chan error, 1), stop: make(chan struct{})}
+	for _, p := range parts {
+		g.parts = append(g.parts, &running{Part: p})
+	}
+	return g
+}
+
+// Stop asks for the staged stop; Run returns when it is complete. It may be
+// called at any time, from anywhere, and more than once.
+func (g *Group) Stop() { g.once.Do(func() { close(g.stop) }) }
+
+// Progress tells how far a stop has come.
+func (g *Group) Progress() Progress {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	p := g.progress
+	p.Stopped = append([]string(nil), p.Stopped...)
+	p.Waiting = append([]string(nil), p.Waiting...)
+	return p
+}
+
+// Run starts every part, waits until ctx ends, Stop is called or a part ends
+// by itself, stops all in stages, and returns what went wrong, the cause first.
+func (g *Group) Run(ctx context.Context) error {
+	base := context.WithoutCancel(ctx) // parts end by stages, not all at once
+	cause := g.start(ctx, base)
+	if cause == nil {
+		cause = g.wait(ctx)
+	}
+	errs := []error{cause}
+	for s := Intake; s < stages; s++ {
+		errs = append(errs, g.stopStage(base, s)...)
+	}
+	return errors.Join(errs...)
+}
+
+func (g *Group) start(ctx, base context.Context) error {
+	for s := stages - 1; s >= Intake; s-- {
+		for _, r := range g.in(s) {
+			g.launch(base, r)
+		}
+		if err := g.ready(ctx, s); err != nil || g.stopping(ctx) {
+			return err
+		}
+	}
+	return nil
+}
+
+func (g *Group) stopping(ctx context.Context) bool {
+	select {
+	case <-g.stop:
+		return true
+	default:
+		return ctx.Err() != nil
+	}
+}
+
+func (g *Group) launch(base context.Context, r *running) {
+	ctx, cancel := context.WithCancel(base)
+	r.cancel, r.done = cancel, make(chan struct{})
+	go func() {
+		defer close(r.done)
+		r.err = guarded(r.Name, func() error { return r.Run(ctx) })
+		if ctx.Err() == nil {
+			r.cause = g.fail(early(r))
+		}
+	}()
+}
+
+// early is the failure of a part that ended without being asked to.
+func early(r *running) error {
+	if r.err != nil {
+		return named(r.Name, r.err)
+	}
+	return fmt.Errorf("%s ended by itself", r.Name)
+}
+
+// fail reports whether this is the first failure: the cause.
+func (g *Group) fail(err error) bool {
+	select {
+	case g.failed <- err:
+		return true
+	default:
+		return false
+	}
+}
+
+// ready waits for the parts of one stage, but no longer than until a stop.
+func (g *Group) ready(ctx context.Context, s Stage) error {
+	asking, cancel := context.WithCancel(ctx)
+	defer cancel()
+	for _, r := range g.in(s) {
+		if r.Ready == nil {
+			continue
+		}
+		answer := make(chan error, 1)
+		go func() { answer <- guarded(r.Name, func() error { return r.Ready(asking) }) }()
+		select {
+		case err := <-answer:
+			if err != nil && ctx.Err() == nil {
+				return named(r.Name, err)
+			}
+		case err := <-g.failed:
+			return err
+		case <-ctx.Done():
+		case <-g.stop:
+			return nil
+		}
+	}
+	return nil
+}
+
+func (g *Group) wait(ctx context.Context) error {
+	select {
+	case err := <-g.failed:
+		return err
+	case <-ctx.Done():
+	case <-g.stop:
+	}
+	return nil
+}
+
+func (g *Group) stopStage(base context.Context, s Stage) []error {
+	started := g.started(s)
+	g.note(s, started)
+	ctx, cancel := context.WithTimeout(base, g.options.Limit(s))
+	defer cancel()
+	errs := make([]error, len(started))
+	var wg sync.WaitGroup
+	for i, r := range started {
+		wg.Go(func() { errs[i] = g.stopPart(ctx, r) })
+	}
+	wg.Wait()
+	return errs
+}
+
+func (g *Group) stopPart(ctx context.Context, r *running) error {
+	begin := time.Now()
+	err := g.end(ctx, r)
+	g.stopped(r, time.Since(begin), err)
+	return err
+}
+
+// end lets a part finish, cancels it, waits for it within the stage's limit,
+// and closes it.
+func (g *Group) end(ctx context.Context, r *running) error {
+	var finish error
+	if r.Finish != nil && !ended(r) {
+		finish = within(ctx, r.Name, func() error { return r.Finish(ctx) })
+	}
+	r.cancel()
+	select {
+	case <-r.done:
+	case <-ctx.Done():
+		return errors.Join(finish, fmt.Errorf("%s did not stop in time (%s)", r.Name, r.Stage))
+	}
+	var run, closing error
+	if !r.cause && !errors.Is(r.err, context.Canceled) {
+		run = named(r.Name, r.err)
+	}
+	if r.Close != nil {
+		closing = within(ctx, r.Name, r.Close)
+	}
+	return errors.Join(finish, run, closing)
+}
+
+func ended(r *running) bool {
+	select {
+	case <-r.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// within calls do and stops waiting for it when ctx ends.
+func within(ctx context.Context, name string, do func() error) error {
+	done := make(chan error, 1)
+	go func() { done <- guarded(name, do) }()
+	select {
+	case err := <-done:
+		return named(name, err)
+	case <-ctx.Done():
+		return fmt.Errorf("%s: %w", name, ctx.Err())
+	}
+}
+
+// guarded turns a panic into an error that carries the stack.
+func guarded(name string, do func() error) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = &Panic{Part: name, Value: v, Stack: debug.Stack()}
+		}
+	}()
+	return do()
+}
+
+func named(name string, err error) error {
+	var p *Panic
+	if err == nil || errors.As(err, &p) {
+		return err
+	}
+	return fmt.Errorf("%s: %w", name, err)
+}
+
+func (g *Group) in(s Stage) []*running {
+	var out []*running
+	for _, r := range g.parts {
+		if r.Stage == s {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// started leaves out the parts that a failed start never reached.
+func (g *Group) started(s Stage) []*running {
+	var out []*running
+	for _, r := range g.in(s) {
+		if r.done != nil {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+func (g *Group) note(s Stage, parts []*running) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.progress.Draining, g.progress.Stage = true, s.String()
+	g.progress.Waiting = nil
+	for _, r := range parts {
+		g.progress.Waiting = append(g.progress.Waiting, r.Name)
+	}
+}
+
+func (g *Group) stopped(r *running, took time.Duration, err error) {
+	g.options.Stopped(r.Part, took, err)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.progress.Stopped = append(g.progress.Stopped, r.Name)
+	for i, name := range g.progress.Waiting {
+		if name == r.Name {
+			g.progress.Waiting = append(g.progress.Waiting[:i:i], g.progress.Waiting[i+1:]...)
+			return
+		}
+	}
+}
