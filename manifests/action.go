@@ -1,0 +1,309 @@
+package manifests
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v4"
+)
+
+// words are the words that make a map an action.
+func words() []string {
+	return []string{
+		"effect", "command", "event", "message", "ask", "start", "seq", "each", "set", "unset",
+		"timer", "cancel", "compensate", "undo", "done", "fail",
+	}
+}
+
+// actions reads a list of actions.
+func (r *reader) actions(n *yaml.Node, what string) []*Action {
+	var out []*Action
+	r.items(n, what, func(i *yaml.Node) {
+		if a := r.action(i); a != nil {
+			out = append(out, a)
+		}
+	})
+	return out
+}
+
+// action reads one action, or gives nil after a complaint.
+func (r *reader) action(n *yaml.Node) *Action {
+	if n.Kind != yaml.MappingNode {
+		r.errorf(n, "an action is a map such as {effect: charge, with: {…}}, not %s%s", describe(n), colonHint(n))
+		return nil
+	}
+	k := r.word(n)
+	if k == nil {
+		return nil
+	}
+	a := &Action{Pos: r.pos(k), Kind: k.Value}
+	if a.Kind == "unset" {
+		a.Kind = "set"
+	}
+	r.fields(n, "the action "+a.Kind, r.actionKeys(a))
+	r.complete(a, n)
+	return a
+}
+
+// colonHint helps with "- done" for "- done:".
+func colonHint(n *yaml.Node) string {
+	if slices.Contains(words(), n.Value) {
+		return fmt.Sprintf("; did you mean %q?", n.Value+":")
+	}
+	return ""
+}
+
+// word is the key that says which action it is, or nil after a complaint.
+func (r *reader) word(n *yaml.Node) *yaml.Node {
+	var found []*yaml.Node
+	for i := 0; i < len(n.Content); i += 2 {
+		if k := deref(n.Content[i]); slices.Contains(words(), k.Value) && !r.isOption(n, k.Value) {
+			found = append(found, k)
+		}
+	}
+	switch {
+	case len(found) == 1:
+		return found[0]
+	case len(found) > 1:
+		r.errorf(found[1], "an action has one word, and this has %s and %s: make two entries of the list", found[0].Value, found[1].Value)
+		return nil
+	}
+	r.wordless(n)
+	return nil
+}
+
+// isOption tells whether a word is here an option of another action: the undo:
+// of a step, the event: of a start, and unset beside set.
+func (r *reader) isOption(n *yaml.Node, word string) bool {
+	switch word {
+	case "undo":
+		return has(n, "effect") || has(n, "command") || has(n, "start") || has(n, "ask")
+	case "event":
+		return has(n, "start")
+	case "unset":
+		return has(n, "set")
+	}
+	return false
+}
+
+func (r *reader) wordless(n *yaml.Node) {
+	for i := 0; i < len(n.Content); i += 2 {
+		k := deref(n.Content[i])
+		if near := nearest(k.Value, words()); near != "" {
+			r.errorf(k, "there is no action %q; did you mean %q?", shorten(k.Value), near)
+			return
+		}
+	}
+	r.errorf(n, "no action is named here; the actions are %s", strings.Join(words(), ", "))
+}
+
+// actionKeys are the keys that an action of this kind takes.
+func (r *reader) actionKeys(a *Action) keys {
+	k := keys{
+		"if":       func(n *yaml.Node) { a.If = r.expression(n, "if") },
+		"id":       func(n *yaml.Node) { id := r.name(n, "an id", r.forms.step); a.ID = &id },
+		"priority": func(n *yaml.Node) { a.High = r.choice(n, "priority", "normal", "high") == "high" },
+	}
+	for _, option := range r.options(a) {
+		k[option] = r.option(a, option)
+	}
+	return k
+}
+
+// options lists what an action of this kind takes besides if, id and priority.
+func (r *reader) options(a *Action) []string {
+	switch a.Kind {
+	case "effect":
+		return []string{"effect", "with", "undo", "must", "due"}
+	case "command":
+		return []string{"command", "to", "with", "undo"}
+	case "event":
+		return []string{"event", "with"}
+	case "ask":
+		return []string{"ask", "to", "with", "due", "must"}
+	case "start":
+		return []string{"start", "key", "event", "with", "undo", "must", "due"}
+	case "each":
+		return []string{"each", "as", "do"}
+	case "set":
+		return []string{"set", "unset"}
+	case "timer":
+		return []string{"timer", "after", "at", "every", "catchup"}
+	}
+	return []string{a.Kind}
+}
+
+// option is how one option, or the word itself, is read.
+func (r *reader) option(a *Action, option string) func(*yaml.Node) {
+	if option == a.Kind {
+		return r.wordOption(a)
+	}
+	return map[string]func(*yaml.Node){
+		"with":    func(n *yaml.Node) { a.With = r.value(n) },
+		"undo":    func(n *yaml.Node) { a.Undo = r.undo(n) },
+		"must":    func(n *yaml.Node) { a.Must = r.boolean(n, "must") },
+		"due":     func(n *yaml.Node) { a.Due = r.duration(n, "due", false) },
+		"to":      func(n *yaml.Node) { a.To = r.filled(n, "to") },
+		"key":     func(n *yaml.Node) { a.Key = r.expressionValue(n, "key") },
+		"event":   func(n *yaml.Node) { e := r.name(n, "a trigger", r.forms.event); a.Event = &e },
+		"as":      func(n *yaml.Node) { a.As = r.name(n, "as", r.forms.step).Text },
+		"do":      func(n *yaml.Node) { a.Do = r.actions(n, "do") },
+		"unset":   func(n *yaml.Node) { a.Unset = r.paths(n) },
+		"after":   func(n *yaml.Node) { a.After = r.span(n, "after", true) },
+		"at":      func(n *yaml.Node) { a.At = r.instant(n) },
+		"every":   func(n *yaml.Node) { a.Every = r.span(n, "every", false) },
+		"catchup": func(n *yaml.Node) { a.Catchup = r.choice(n, "catchup", "last", "all", "none") },
+	}[option]
+}
+
+// wordOption is how the value of the action's own word is read.
+func (r *reader) wordOption(a *Action) func(*yaml.Node) {
+	named := func(what string, f form) func(*yaml.Node) {
+		return func(n *yaml.Node) { a.Name = r.name(n, what, f) }
+	}
+	return map[string]func(*yaml.Node){
+		"effect":     named("an effect's name", r.forms.definition),
+		"command":    named("a command", r.forms.command),
+		"event":      named("an event's name", r.forms.event),
+		"ask":        named("an ask's name", r.forms.step),
+		"start":      named("a saga's name", r.forms.definition),
+		"timer":      named("a timer's name", r.forms.timer),
+		"cancel":     named("what is cancelled", r.forms.member),
+		"undo":       named("what is undone", r.forms.member),
+		"message":    func(n *yaml.Node) { a.Message = r.message(n) },
+		"seq":        func(n *yaml.Node) { a.Seq = r.actions(n, "seq") },
+		"each":       func(n *yaml.Node) { a.Each = r.expression(n, "each") },
+		"set":        func(n *yaml.Node) { a.Set = r.assigns(n) },
+		"compensate": func(n *yaml.Node) { r.compensate(a, n) },
+		"done":       func(n *yaml.Node) { a.Value = r.value(n) },
+		"fail":       func(n *yaml.Node) { a.Value = r.filled(n, "fail") },
+	}[a.Kind]
+}
+
+// complete checks what an action cannot do without.
+func (r *reader) complete(a *Action, n *yaml.Node) {
+	missing := func(key, why string) {
+		if !has(n, key) {
+			r.errorAt(a.Pos, "the action %s needs %s: %s", a.Kind, key, why)
+		}
+	}
+	switch a.Kind {
+	case "command":
+		missing("to", "the id of the aggregate, such as =key")
+	case "start":
+		missing("key", "the child's key, an expression")
+	case "each":
+		r.completeEach(a, n)
+	case "timer":
+		r.completeTimer(a, n)
+	}
+}
+
+func (r *reader) completeEach(a *Action, n *yaml.Node) {
+	if a.As == "" {
+		a.As = "item"
+	}
+	if len(a.Do) == 0 && (!has(n, "do") || isNull(get(n, "do"))) {
+		r.errorAt(a.Pos, "the action each needs do: the actions of one round")
+	}
+}
+
+func (r *reader) completeTimer(a *Action, n *yaml.Node) {
+	given := 0
+	for _, when := range []string{"after", "at", "every"} {
+		if has(n, when) {
+			given++
+		}
+	}
+	if given != 1 {
+		r.errorAt(a.Pos, "a timer has exactly one of after, at and every")
+	}
+	if has(n, "catchup") && !has(n, "every") {
+		r.errorf(get(n, "catchup"), "catchup belongs to a timer with every")
+	}
+}
+
+// filled is a value that must be there.
+func (r *reader) filled(n *yaml.Node, what string) *Value {
+	if isNull(n) || n.Kind == yaml.ScalarNode && n.Value == "" {
+		r.errorf(n, "%s needs a value", what)
+	}
+	return r.value(n)
+}
+
+// message is a map whose fields the relay knows.
+func (r *reader) message(n *yaml.Node) *Value {
+	if n.Kind != yaml.MappingNode {
+		r.errorf(n, "message is a map of the message's fields, not %s", describe(n))
+		return nil
+	}
+	return r.value(n)
+}
+
+// span is a duration, literal or evaluated.
+func (r *reader) span(n *yaml.Node, what string, zero bool) *Value {
+	v := r.filled(n, what)
+	if v.Kind == Literal && !isNull(n) {
+		r.duration(n, what, zero)
+	} else if v.Kind == List || v.Kind == Map {
+		r.errorf(n, "%s is a duration such as 30m, or an expression, not %s", what, describe(n))
+	}
+	return v
+}
+
+// instant is a time, literal or evaluated.
+func (r *reader) instant(n *yaml.Node) *Value {
+	v := r.filled(n, "at")
+	if text, ok := v.Scalar.(string); v.Kind == Literal && !isNull(n) {
+		if _, err := time.Parse(time.RFC3339, text); !ok || err != nil {
+			r.errorf(n, "at is a time such as 2026-01-31T10:00:00Z, or an expression, not %s", describe(n))
+		}
+	} else if v.Kind == List || v.Kind == Map {
+		r.errorf(n, "at is a time or an expression, not %s", describe(n))
+	}
+	return v
+}
+
+// undo is what undoes a step: an effect or command, or a name for short.
+func (r *reader) undo(n *yaml.Node) *Action {
+	if n.Kind != yaml.ScalarNode || isNull(n) {
+		return r.frame(n, "undo")
+	}
+	a := &Action{Pos: r.pos(n), Kind: "effect", Name: r.name(n, "an effect's name", r.forms.definition), Short: true}
+	a.With = &Value{Pos: a.Pos, Kind: Expression, Expr: &Expr{Pos: a.Pos, Source: "input"}}
+	return a
+}
+
+// compensate keeps the frame in Undo, and its name as the action's own.
+func (r *reader) compensate(a *Action, n *yaml.Node) {
+	if a.Undo = r.frame(n, "compensate"); a.Undo != nil {
+		a.Name = a.Undo.Name
+	}
+}
+
+// frame reads {effect: …, with: …} or {command: …, to: …, with: …}.
+func (r *reader) frame(n *yaml.Node, what string) *Action {
+	if n.Kind != yaml.MappingNode || has(n, "effect") == has(n, "command") {
+		r.errorf(n, "%s is a map with either effect or command, such as {effect: refund, with: {…}}", what)
+		return nil
+	}
+	a := &Action{Pos: r.pos(n), Kind: "effect"}
+	if has(n, "command") {
+		a.Kind = "command"
+	}
+	r.fields(n, what, r.frameKeys(a))
+	r.complete(a, n)
+	return a
+}
+
+func (r *reader) frameKeys(a *Action) keys {
+	k := keys{"priority": r.actionKeys(a)["priority"]}
+	for _, option := range r.options(a) {
+		if option != "undo" && option != "must" {
+			k[option] = r.option(a, option)
+		}
+	}
+	return k
+}

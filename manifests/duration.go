@@ -1,0 +1,65 @@
+package manifests
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// day is what d stands for in a duration.
+const day = 24 * time.Hour
+
+// ParseDuration reads Go's durations and those that begin with days: 7d,
+// 1d12h, 1.5d. A day is 24 hours.
+func ParseDuration(s string) (time.Duration, error) {
+	unsigned := strings.TrimLeft(s, "+-")
+	sign := s[:len(s)-len(unsigned)]
+	days, rest, has := strings.Cut(unsigned, "d")
+	if !has {
+		days, rest = "", unsigned
+	}
+	if len(sign) > 1 || has && rest != "" && strings.ContainsAny(rest[:1], "+-") {
+		return 0, badDuration(s)
+	}
+	whole, err := parseDays(days, has)
+	if err != nil {
+		return 0, badDuration(s)
+	}
+	var part time.Duration
+	if rest != "" || !has {
+		if part, err = time.ParseDuration(rest); err != nil {
+			return 0, badDuration(s)
+		}
+	}
+	if whole > math.MaxInt64-part {
+		return 0, badDuration(s)
+	}
+	if sign == "-" {
+		return -(whole + part), nil
+	}
+	return whole + part, nil
+}
+
+func parseDays(text string, has bool) (time.Duration, error) {
+	if !has {
+		return 0, nil
+	}
+	if text == "" || strings.Trim(text, "0123456789.") != "" {
+		return 0, strconv.ErrSyntax
+	}
+	f, err := strconv.ParseFloat(text, 64)
+	if err != nil || f*float64(day) >= math.MaxInt64 {
+		return 0, strconv.ErrRange
+	}
+	return time.Duration(f * float64(day)), nil
+}
+
+func badDuration(s string) error {
+	return fmt.Errorf("%q is not a duration: write it as 90s, 30m, 36h or 1d12h", shorten(s))
+}
+
+// jsonNumber writes a YAML decimal as JSON has it.
+func jsonNumber(text string) json.Number { return json.Number(strings.TrimPrefix(text, "+")) }

@@ -1,0 +1,119 @@
+package manifests
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// ParseFiles reads files, and folders' *.yaml and *.yml with the folders in
+// them, hidden ones left out, in the order of their names. The error is about
+// reading them; what is wrong in them are the problems.
+func ParseFiles(paths ...string) ([]*File, Problems, error) {
+	var files []*File
+	var ps Problems
+	names, err := manifestNames(paths)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, name := range names {
+		source, err := readBounded(name)
+		if err != nil {
+			return nil, nil, err
+		}
+		f, found := Parse(name, source)
+		files = append(files, f)
+		ps = append(ps, found...)
+	}
+	return files, append(ps, across(files)...), nil
+}
+
+// across are the definitions that two files share; those within one file were
+// found with it.
+func across(files []*File) Problems {
+	return slices.DeleteFunc(twice(files), func(p Problem) bool {
+		return slices.ContainsFunc(twice([]*File{p.File}), func(own Problem) bool { return own.Pos == p.Pos })
+	})
+}
+
+// manifestNames lists the files that paths stand for, each once.
+func manifestNames(paths []string) ([]string, error) {
+	var names []string
+	for _, path := range paths {
+		info, err := os.Stat(path)
+		if err != nil {
+			return nil, fmt.Errorf("read manifests: %w", err)
+		}
+		found := []string{path}
+		if info.IsDir() {
+			if found, err = folder(path); err != nil {
+				return nil, err
+			}
+		}
+		names = append(names, found...)
+	}
+	return unique(names), nil
+}
+
+// unique leaves out a file that is named again, however it is spelled.
+func unique(names []string) []string {
+	seen := map[string]bool{}
+	return slices.DeleteFunc(names, func(name string) bool {
+		clean := filepath.Clean(name)
+		if abs, err := filepath.Abs(name); err == nil {
+			clean = abs
+		}
+		again := seen[clean]
+		seen[clean] = true
+		return again
+	})
+}
+
+// folder lists a folder's manifests.
+func folder(root string) ([]string, error) {
+	var names []string
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		hidden := path != root && strings.HasPrefix(d.Name(), ".")
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && hidden:
+			return filepath.SkipDir
+		case !d.IsDir() && !hidden && isYAML(path):
+			names = append(names, path)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read manifests: %w", err)
+	}
+	if len(names) == 0 {
+		return nil, fmt.Errorf("read manifests: the folder %s holds no *.yaml or *.yml", root)
+	}
+	slices.SortFunc(names, cmp.Compare[string])
+	return names, nil
+}
+
+func isYAML(path string) bool {
+	ext := filepath.Ext(path)
+	return ext == ".yaml" || ext == ".yml"
+}
+
+// readBounded reads no more of a file than it takes to refuse it.
+func readBounded(name string) ([]byte, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, fmt.Errorf("read manifests: %w", err)
+	}
+	defer f.Close()
+	source, err := io.ReadAll(io.LimitReader(f, maxSource+1))
+	if err != nil {
+		return nil, fmt.Errorf("read manifests: %w", err)
+	}
+	return source, nil
+}

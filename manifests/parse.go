@@ -1,0 +1,295 @@
+package manifests
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"unicode/utf8"
+
+	"go.yaml.in/yaml/v4"
+)
+
+const (
+	// maxSource bounds a file: the largest manifest a person keeps is a few
+	// dozen KiB, and the YAML scanner takes about a second for a hostile MiB.
+	maxSource = 1 << 20
+	// maxNodes bounds the values of a document with its aliases expanded; an
+	// alias bomb of 200 bytes would otherwise be millions.
+	maxNodes = 200_000
+	// maxDepth bounds nesting: recursion over the tree needs no guard after it.
+	maxDepth = 100
+	// maxProblems is where the complaining about one file stops; nobody reads
+	// more, and a hostile file would make as many as it has lines.
+	maxProblems = 200
+)
+
+// Parse reads one file of manifests. All problems are returned at once; what
+// could be read is in the file even where there are errors, so that a caller
+// must ask [Problems.Failed] before using it.
+func Parse(name string, source []byte) (*File, Problems) {
+	f := &File{Name: name, Source: source}
+	if p := refused(f); p != nil {
+		return f, Problems{*p}
+	}
+	var ps Problems
+	for _, c := range documents(source) {
+		r := newReader(f, c)
+		r.document()
+		ps = append(ps, r.problems...)
+	}
+	if len(f.Sagas)+len(f.Effects) == 0 && len(ps) == 0 {
+		ps = append(ps, Problem{File: f, Pos: Pos{1, 1}, Message: "the file holds neither a saga nor an effect: begin a document with saga: or effect:"})
+	}
+	return f, limited(f, append(ps, twice([]*File{f})...))
+}
+
+// refused tells why a source is not even read.
+func refused(f *File) *Problem {
+	if len(f.Source) > maxSource {
+		return &Problem{File: f, Pos: Pos{1, 1}, Message: fmt.Sprintf("the file has %d bytes, more than %d: split it", len(f.Source), maxSource)}
+	}
+	for line, l := range splitLines(f.Source) {
+		if text := f.Source[l.start:l.end]; !utf8.Valid(text) {
+			return &Problem{File: f, Pos: Pos{line + 1, invalidColumn(text)}, Message: "the file is not UTF-8: save it as UTF-8"}
+		}
+	}
+	return nil
+}
+
+func invalidColumn(text []byte) int {
+	for column := 1; ; column++ {
+		c, size := utf8.DecodeRune(text)
+		if c == utf8.RuneError && size <= 1 {
+			return column
+		}
+		text = text[size:]
+	}
+}
+
+func limited(f *File, ps Problems) Problems {
+	if len(ps) <= maxProblems {
+		return ps
+	}
+	last := Problem{File: f, Pos: ps[maxProblems].Pos, Message: "too many problems: the rest is not shown"}
+	return append(ps[:maxProblems:maxProblems], last)
+}
+
+// chunk is the text of one document and the number of lines before it.
+type chunk struct {
+	text   []byte // what the YAML parser gets: it may begin with a --- line
+	source []byte // the document's own text
+	before int
+}
+
+// documents splits a file at its --- and ... lines, which YAML allows nowhere
+// else, so that a syntax error in one document does not hide the others.
+func documents(source []byte) []chunk {
+	source = bytes.TrimPrefix(source, []byte("\ufeff"))
+	lines := splitLines(source)
+	var chunks []chunk
+	first := 0
+	add := func(end int) {
+		if first < end {
+			chunks = append(chunks, newChunk(source, lines[first:end], first))
+		}
+	}
+	for i, l := range lines {
+		switch marker(source[l.start:l.end]) {
+		case "---":
+			add(i)
+			first = i
+		case "...":
+			add(i)
+			first = i + 1
+		}
+	}
+	add(len(lines))
+	return chunks
+}
+
+func newChunk(source []byte, lines []line, before int) chunk {
+	end := lines[len(lines)-1].next
+	c := chunk{text: source[lines[0].start:end], before: before}
+	c.source = c.text
+	if first := source[lines[0].start:lines[0].end]; marker(first) != "" && bare(first[3:]) {
+		c.source = source[lines[0].next:end]
+	}
+	return c
+}
+
+// marker is the document marker a line begins with, if any.
+func marker(text []byte) string {
+	if len(text) < 3 || len(text) > 3 && text[3] != ' ' && text[3] != '\t' {
+		return ""
+	}
+	if m := string(text[:3]); m == "---" || m == "..." {
+		return m
+	}
+	return ""
+}
+
+// bare tells whether a line has no content: blank, or a comment.
+func bare(text []byte) bool {
+	text = bytes.TrimLeft(text, " \t")
+	return len(text) == 0 || text[0] == '#'
+}
+
+// line is the byte range of a line, and where the next begins.
+type line struct{ start, end, next int }
+
+// splitLines splits where the YAML scanner counts lines: at \n, \r\n, \r and
+// Unicode's NEL, LS and PS.
+func splitLines(source []byte) []line {
+	var lines []line
+	start := 0
+	for i := 0; i < len(source); {
+		n := lineBreak(source[i:])
+		if n == 0 {
+			i++
+			continue
+		}
+		lines = append(lines, line{start, i, i + n})
+		i += n
+		start = i
+	}
+	if start < len(source) {
+		lines = append(lines, line{start, len(source), len(source)})
+	}
+	return lines
+}
+
+func lineBreak(b []byte) int {
+	switch {
+	case b[0] == '\n':
+		return 1
+	case b[0] == '\r' && len(b) > 1 && b[1] == '\n':
+		return 2
+	case b[0] == '\r':
+		return 1
+	case b[0] == 0xC2 && len(b) > 1 && b[1] == 0x85:
+		return 2
+	case b[0] == 0xE2 && len(b) > 2 && b[1] == 0x80 && (b[2] == 0xA8 || b[2] == 0xA9):
+		return 3
+	}
+	return 0
+}
+
+// hash is the hex SHA-256 of a document's text, line ends normalised to \n and
+// surrounding blank lines cut: moving a document in its file keeps its hash.
+func hash(source []byte) string {
+	var lines [][]byte
+	for _, l := range splitLines(source) {
+		lines = append(lines, source[l.start:l.end])
+	}
+	blank := func(b []byte) bool { return len(bytes.TrimSpace(b)) == 0 }
+	for len(lines) > 0 && blank(lines[0]) {
+		lines = lines[1:]
+	}
+	for len(lines) > 0 && blank(lines[len(lines)-1]) {
+		lines = lines[:len(lines)-1]
+	}
+	sum := sha256.Sum256(bytes.Join(lines, []byte("\n")))
+	return hex.EncodeToString(sum[:])
+}
+
+// document reads the chunk's one document into the file.
+func (r *reader) document() {
+	root := r.load()
+	if root == nil || !r.bounded(root) {
+		return
+	}
+	root = deref(root)
+	switch kind := r.documentKind(root); kind {
+	case "saga":
+		s := r.saga(root)
+		s.Source, s.Hash = r.chunk.source, hash(r.chunk.source)
+		r.file.Sagas = append(r.file.Sagas, s)
+	case "effect":
+		e := r.effect(root)
+		e.Source, e.Hash = r.chunk.source, hash(r.chunk.source)
+		r.file.Effects = append(r.file.Effects, e)
+	}
+}
+
+// load gives the root node, or nil when there is none or it does not parse.
+func (r *reader) load() *yaml.Node {
+	loader, err := yaml.NewLoader(bytes.NewReader(r.chunk.text))
+	if err != nil {
+		r.errorAt(Pos{1 + r.chunk.before, 1}, "%v", err)
+		return nil
+	}
+	var n yaml.Node
+	if err := loader.Load(&n); err != nil {
+		if !errors.Is(err, io.EOF) {
+			r.syntaxError(err)
+		}
+		return nil
+	}
+	if len(n.Content) == 0 || deref(n.Content[0]).Tag == "!!null" {
+		return nil
+	}
+	return n.Content[0]
+}
+
+// bounded refuses what would be too large or too deep with aliases expanded.
+func (r *reader) bounded(root *yaml.Node) bool {
+	nodes := 0
+	var fits func(n *yaml.Node, depth int) bool
+	fits = func(n *yaml.Node, depth int) bool {
+		if nodes++; nodes > maxNodes {
+			r.errorf(n, "the document holds more than %d values, its aliases expanded", maxNodes)
+			return false
+		}
+		if depth > maxDepth {
+			r.errorf(n, "the document is nested deeper than %d", maxDepth)
+			return false
+		}
+		if n.Kind == yaml.AliasNode {
+			return fits(n.Alias, depth+1)
+		}
+		return !slices.ContainsFunc(n.Content, func(c *yaml.Node) bool { return !fits(c, depth+1) })
+	}
+	return fits(root, 0)
+}
+
+// documentKind is saga or effect, or empty after a complaint.
+func (r *reader) documentKind(root *yaml.Node) string {
+	if root.Kind != yaml.MappingNode {
+		r.errorf(root, "a document is a map that begins with saga: or effect:, not %s", describe(root))
+		return ""
+	}
+	for i := 0; i < len(root.Content); i += 2 {
+		if k := root.Content[i].Value; k == "saga" || k == "effect" {
+			return k
+		}
+	}
+	r.errorf(root, "the document says neither saga: nor effect:, so it is neither")
+	return ""
+}
+
+// twice complains about a saga of the same version, or an effect, that is
+// defined more than once.
+func twice(files []*File) Problems {
+	var ps Problems
+	seen := map[string]*File{}
+	check := func(f *File, what string, pos Pos) {
+		if first, again := seen[what]; again {
+			ps = append(ps, Problem{File: f, Pos: pos, Message: what + " is defined twice, first in " + first.Name})
+			return
+		}
+		seen[what] = f
+	}
+	for _, f := range files {
+		for _, s := range f.Sagas {
+			check(f, fmt.Sprintf("saga %s version %d", s.Name.Text, s.Version), s.Name.Pos)
+		}
+		for _, e := range f.Effects {
+			check(f, "effect "+e.Name.Text, e.Name.Pos)
+		}
+	}
+	return ps
+}

@@ -1,0 +1,315 @@
+package manifests
+
+import (
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v4"
+
+	"edda"
+)
+
+// reader reads one document and collects everything that is wrong with it.
+type reader struct {
+	file     *File
+	chunk    chunk
+	lines    [][]rune // of the chunk's text
+	forms    forms
+	problems Problems
+}
+
+func newReader(f *File, c chunk) *reader {
+	r := &reader{file: f, chunk: c, forms: nameForms()}
+	for _, l := range splitLines(c.text) {
+		r.lines = append(r.lines, []rune(string(c.text[l.start:l.end])))
+	}
+	return r
+}
+
+func (r *reader) pos(n *yaml.Node) Pos { return Pos{n.Line + r.chunk.before, n.Column} }
+
+func (r *reader) errorf(n *yaml.Node, format string, args ...any) {
+	r.errorAt(r.pos(n), format, args...)
+}
+
+func (r *reader) errorAt(pos Pos, format string, args ...any) {
+	if len(r.problems) > maxProblems {
+		return
+	}
+	r.problems = append(r.problems, Problem{File: r.file, Pos: pos, Message: fmt.Sprintf(format, args...)})
+}
+
+// deref follows an alias to what it stands for.
+func deref(n *yaml.Node) *yaml.Node {
+	for n.Kind == yaml.AliasNode {
+		n = n.Alias
+	}
+	return n
+}
+
+// isNull tells a null from everything else, also the text "null".
+func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.Tag == "!!null" }
+
+// describe says what a node is in a complaint.
+func describe(n *yaml.Node) string {
+	switch {
+	case n.Kind == yaml.MappingNode:
+		return "a map"
+	case n.Kind == yaml.SequenceNode:
+		return "a list"
+	case isNull(n):
+		return "nothing"
+	case n.Tag != "!!str":
+		return shorten(n.Value)
+	}
+	return strconv.Quote(shorten(n.Value))
+}
+
+// shorten keeps a complaint about a long text on a line.
+func shorten(s string) string {
+	const most = 40
+	if runes := []rune(s); len(runes) > most {
+		return string(runes[:most]) + "…"
+	}
+	return s
+}
+
+// keys says what is done with each key of a map.
+type keys map[string]func(*yaml.Node)
+
+// fields gives every value of a map to the function of its key, in document
+// order, and complains about unknown and repeated keys. It reports false when
+// n is no map. Null counts as an empty map.
+func (r *reader) fields(n *yaml.Node, what string, known keys) bool {
+	return r.entries(n, what, func(k, v *yaml.Node) {
+		if set, ok := known[k.Value]; ok {
+			set(v)
+			return
+		}
+		r.unknown(k, what, slices.Sorted(maps.Keys(known)))
+	})
+}
+
+// entries gives every key and value of a map to a function; keys are unique
+// strings.
+func (r *reader) entries(n *yaml.Node, what string, entry func(k, v *yaml.Node)) bool {
+	n = deref(n)
+	if isNull(n) {
+		return true
+	}
+	if n.Kind != yaml.MappingNode {
+		r.errorf(n, "%s is a map, not %s", what, describe(n))
+		return false
+	}
+	seen, cut := map[string]bool{}, false
+	for i := 0; i < len(n.Content); i += 2 {
+		k, v := deref(n.Content[i]), deref(n.Content[i+1])
+		if cut && isNull(v) {
+			continue // the rest of an expression that was complained about
+		}
+		cut = n.Style&yaml.FlowStyle != 0 && r.cutShort(v, v.Value)
+		if r.key(k, seen) {
+			entry(k, v)
+		}
+	}
+	return true
+}
+
+// key complains about a key that is no string, is a merge, or came before.
+func (r *reader) key(k *yaml.Node, seen map[string]bool) bool {
+	switch {
+	case k.Tag == "!!merge":
+		r.errorf(k, "merge keys (<<) are not supported: write the keys out, or use an alias for the whole value")
+	case k.Kind != yaml.ScalarNode:
+		r.errorf(k, "a key is a name, not %s", describe(k))
+	case k.Tag != "!!str":
+		r.errorf(k, "a key is a string: write %q with its quotes", k.Value)
+	case seen[k.Value]:
+		r.errorf(k, "%q is here twice", shorten(k.Value))
+	default:
+		seen[k.Value] = true
+		return true
+	}
+	return false
+}
+
+func (r *reader) unknown(k *yaml.Node, what string, known []string) {
+	if near := nearest(k.Value, known); near != "" {
+		r.errorf(k, "%s has no key %q; did you mean %q?", what, shorten(k.Value), near)
+		return
+	}
+	r.errorf(k, "%s has no key %q; it takes %s", what, shorten(k.Value), strings.Join(known, ", "))
+}
+
+// items gives every item of a list to a function. It reports false when n is
+// no list. Null counts as an empty list.
+func (r *reader) items(n *yaml.Node, what string, item func(*yaml.Node)) bool {
+	n = deref(n)
+	if isNull(n) {
+		return true
+	}
+	if n.Kind != yaml.SequenceNode {
+		r.errorf(n, "%s is a list, not %s: begin each entry with -", what, describe(n))
+		return false
+	}
+	for _, c := range n.Content {
+		item(deref(c))
+	}
+	return true
+}
+
+// text is a scalar's text; empty after a complaint.
+func (r *reader) text(n *yaml.Node, what string) string {
+	if n.Kind != yaml.ScalarNode || isNull(n) {
+		r.errorf(n, "%s is a text, not %s", what, describe(n))
+		return ""
+	}
+	return n.Value
+}
+
+// A form is how a name must look, and how to say so.
+type form struct {
+	re   *regexp.Regexp
+	says string
+}
+
+// forms of names.
+type forms struct{ definition, step, member, timer, command, event form }
+
+func nameForms() forms {
+	return forms{
+		definition: form{regexp.MustCompile(`^[a-z][a-z0-9_]*$`), "lower-case letters, digits and _, beginning with a letter"},
+		step:       form{regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`), "letters, digits and _, not beginning with a digit"},
+		member:     form{regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_-]*(\[[0-9]+\])?$`), "a name, or a member such as hold[0]"},
+		timer:      form{regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_-]*$`), "letters, digits, _ and -, not beginning with a digit"},
+		command:    form{regexp.MustCompile(`^[^\s.&]+\.[^\s.&]+$`), "the aggregate's type, a dot and the command: Order.Cancel"},
+		event:      form{regexp.MustCompile(`^[^\s&]+$`), "a name without spaces or &"},
+	}
+}
+
+// name is a name that has a form; its text is kept also after a complaint.
+func (r *reader) name(n *yaml.Node, what string, f form) Name {
+	name := Name{Pos: r.pos(n), Text: r.text(n, what)}
+	switch {
+	case name.Text == "":
+		if n.Kind == yaml.ScalarNode && !isNull(n) {
+			r.errorf(n, "%s is empty", what)
+		}
+	case strings.HasPrefix(name.Text, "="):
+		r.errorf(n, "%s is a plain name, never an expression", what)
+	case !f.re.MatchString(name.Text):
+		r.errorf(n, "%q cannot be %s: that is %s", shorten(name.Text), what, f.says)
+	}
+	return name
+}
+
+func (r *reader) boolean(n *yaml.Node, what string) bool {
+	if n.Kind != yaml.ScalarNode || n.Tag != "!!bool" {
+		r.errorf(n, "%s is true or false, not %s", what, describe(n))
+		return false
+	}
+	return strings.EqualFold(n.Value, "true")
+}
+
+func (r *reader) integer(n *yaml.Node, what string, least int) int {
+	if n.Kind == yaml.ScalarNode && n.Tag == "!!int" {
+		v, err := number(n.Value)
+		if i, ok := v.(int); ok && err == nil && i >= least {
+			return i
+		}
+	}
+	r.errorf(n, "%s is a whole number from %d up, not %s", what, least, describe(n))
+	return least
+}
+
+// choice is one of a few words; the first is the default and stands in after a
+// complaint.
+func (r *reader) choice(n *yaml.Node, what string, words ...string) string {
+	if n.Kind == yaml.ScalarNode && slices.Contains(words, n.Value) {
+		return n.Value
+	}
+	r.errorf(n, "%s is %s, not %s", what, oneOf(words), describe(n))
+	return words[0]
+}
+
+func oneOf(words []string) string {
+	if len(words) == 1 {
+		return words[0]
+	}
+	last := len(words) - 1
+	return strings.Join(words[:last], ", ") + " or " + words[last]
+}
+
+// duration is a literal duration above zero, or from zero up where zero is
+// meant to be possible.
+func (r *reader) duration(n *yaml.Node, what string, zero bool) *Duration {
+	d := &Duration{Pos: r.pos(n), Text: r.text(n, what)}
+	if d.Text == "" {
+		return d
+	}
+	var err error
+	d.D, err = ParseDuration(d.Text)
+	switch {
+	case strings.HasPrefix(d.Text, "="):
+		r.errorf(n, "%s is a plain duration such as 30m, never an expression", what)
+	case err != nil:
+		r.errorf(n, "%s: %v", what, err)
+	case d.D < 0 || d.D == 0 && !zero:
+		r.errorf(n, "%s is a duration above zero, not %s", what, d.Text)
+	}
+	return d
+}
+
+// scalar is the canonical value of a scalar node.
+func (r *reader) scalar(n *yaml.Node) any {
+	switch n.Tag {
+	case "!!null":
+		return nil
+	case "!!bool":
+		return strings.EqualFold(n.Value, "true")
+	case "!!str", "!!timestamp": // a time is its text, as in JSON
+		return n.Value
+	case "!!int", "!!float":
+		return r.number(n)
+	}
+	r.errorf(n, "the tag %s means nothing here: leave it out", n.Tag)
+	return nil
+}
+
+func (r *reader) number(n *yaml.Node) any {
+	if strings.Contains(n.Value, "_") {
+		return n.Value // a number in YAML 1.1 only; ids look like this
+	}
+	v, err := number(n.Value)
+	if err != nil {
+		r.errorf(n, "%v", err)
+	}
+	return v
+}
+
+// number reads a YAML number without losing any of it.
+func number(text string) (any, error) {
+	digits := strings.TrimLeft(text, "+-")
+	switch {
+	case len(digits) > 1 && digits[0] == '0' && strings.Trim(digits, "0123456789") == "":
+		return nil, fmt.Errorf("%s could be octal or decimal: write it without the leading zeros, or in quotes", shorten(text))
+	case len(digits) > 1 && digits[0] == '0' && strings.ContainsAny(digits[1:2], "xXoObB"):
+		i, err := strconv.ParseInt(text, 0, 64)
+		if err != nil {
+			return nil, fmt.Errorf("%s is not an integer of 64 bits", shorten(text))
+		}
+		return int(i), nil
+	}
+	if f, err := strconv.ParseFloat(text, 64); err != nil || f-f != 0 {
+		return nil, fmt.Errorf("%s is not a number that JSON can hold", shorten(text))
+	}
+	v, err := edda.Canonical(jsonNumber(text))
+	if err != nil {
+		return nil, fmt.Errorf("%w: write it in quotes", err)
+	}
+	return v, nil
+}

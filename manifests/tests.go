@@ -1,0 +1,180 @@
+package manifests
+
+import (
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v4"
+)
+
+// Inputs are the words of a test's step, Outputs those of its expect.
+func inputs() []string {
+	return []string{"event", "signal", "ok", "failed", "timeout", "answer", "advance", "operator"}
+}
+
+func outputs() []string {
+	return []string{
+		"effect", "command", "event", "message", "ask", "start", "timer", "cancel", "fired", "expired", "revoke",
+		"parked", "unparked", "held", "late", "duplicate", "dead", "incident", "refused", "guarded", "ignored", "dropped", "end",
+	}
+}
+
+// tests reads tests:. Nothing in them is an expression.
+func (r *reader) tests(n *yaml.Node) []*Test {
+	var out []*Test
+	r.items(n, "tests", func(i *yaml.Node) {
+		t := &Test{Pos: r.pos(i)}
+		if r.fields(i, "a test", r.testKeys(t)) && t.Name == "" && !has(i, "name") {
+			r.errorf(i, "the test has no name")
+		}
+		if slices.ContainsFunc(out, func(o *Test) bool { return o.Name == t.Name && t.Name != "" }) {
+			r.errorf(i, "there are two tests named %q", shorten(t.Name))
+		}
+		out = append(out, t)
+	})
+	return out
+}
+
+func (r *reader) testKeys(t *Test) keys {
+	return keys{
+		"name":  func(n *yaml.Node) { t.Name = r.text(n, "name") },
+		"steps": func(n *yaml.Node) { r.items(n, "steps", func(i *yaml.Node) { t.Steps = append(t.Steps, r.step(i)) }) },
+		"end":   func(n *yaml.Node) { t.End = r.end(n) },
+	}
+}
+
+func (r *reader) end(n *yaml.Node) *Value {
+	known := keys{}
+	for _, k := range []string{"status", "reason", "result", "state", "incomplete"} {
+		known[k] = func(*yaml.Node) {}
+	}
+	r.fields(n, "end", known)
+	v := r.literal(n)
+	if isNull(n) {
+		v.Kind = Map
+	}
+	return v
+}
+
+func (r *reader) step(n *yaml.Node) *TestStep {
+	s := &TestStep{Pos: r.pos(n)}
+	s.Input = r.input(n)
+	known := r.stepKeys(s)
+	if s.Input == "event" {
+		s.Version = 1
+		r.envelopeKeys(s, known)
+	}
+	if s.Input == "answer" {
+		known["with"] = func(n *yaml.Node) { s.With = r.text(n, "with") }
+	}
+	if s.Input != "" {
+		known[s.Input] = func(n *yaml.Node) { r.inputName(s, n) }
+	}
+	if n.Kind != yaml.MappingNode || s.Input != "" {
+		r.fields(n, "a step of a test", known)
+	}
+	if s.Input == "answer" && !has(n, "with") {
+		r.errorf(n, "an answer needs with: the choice")
+	}
+	return s
+}
+
+// input is the first key that is an input word.
+func (r *reader) input(n *yaml.Node) string {
+	if n.Kind != yaml.MappingNode {
+		return ""
+	}
+	for i := 0; i < len(n.Content); i += 2 {
+		if k := deref(n.Content[i]); slices.Contains(inputs(), k.Value) {
+			return k.Value
+		}
+	}
+	if len(n.Content) > 0 {
+		if near := nearest(n.Content[0].Value, inputs()); near != "" {
+			r.errorf(n, "there is no input %q; did you mean %q?", shorten(n.Content[0].Value), near)
+			return ""
+		}
+	}
+	r.errorf(n, "a step of a test is one input: %s", oneOf(inputs()))
+	return ""
+}
+
+func (r *reader) stepKeys(s *TestStep) keys {
+	return keys{
+		"id":     func(n *yaml.Node) { s.ID = r.text(n, "id") },
+		"key":    func(n *yaml.Node) { s.Key = r.text(n, "key") },
+		"data":   func(n *yaml.Node) { s.Data = r.data(n) },
+		"expect": func(n *yaml.Node) { r.expects(s, n) },
+	}
+}
+
+func (r *reader) envelopeKeys(s *TestStep, k keys) {
+	k["aggregate_type"] = func(n *yaml.Node) { s.AggregateType = r.text(n, "aggregate_type") }
+	k["aggregate_id"] = func(n *yaml.Node) { s.AggregateID = r.text(n, "aggregate_id") }
+	k["version"] = func(n *yaml.Node) { s.Version = r.integer(n, "version", 1) }
+	k["correlation_id"] = func(n *yaml.Node) { s.Correlation = r.text(n, "correlation_id") }
+	k["tenant"] = func(n *yaml.Node) { s.Tenant = r.text(n, "tenant") }
+}
+
+// inputName reads the value of the input word.
+func (r *reader) inputName(s *TestStep, n *yaml.Node) {
+	switch s.Input {
+	case "advance":
+		s.D = r.duration(n, "advance", true).D
+	case "operator":
+		r.verb(s, n)
+	case "event":
+		s.Name = r.text(n, "event")
+		if kind, name, typed := strings.Cut(s.Name, "."); typed && !strings.Contains(name, ".") {
+			s.AggregateType, s.Name = kind, name
+		}
+	default:
+		s.Name = r.text(n, s.Input)
+	}
+}
+
+// verb reads cancel, terminate, retry STEP and skip STEP, and the engine's
+// other verbs.
+func (r *reader) verb(s *TestStep, n *yaml.Node) {
+	words := strings.Fields(r.text(n, "operator"))
+	if len(words) > 0 {
+		s.Name = words[0]
+	}
+	if len(words) > 1 {
+		s.Step = words[1]
+	}
+	bare := slices.Contains([]string{"cancel", "terminate", "redrive", "drop"}, s.Name)
+	stepped := slices.Contains([]string{"retry", "skip", "resolve"}, s.Name)
+	if len(words) > 2 || bare && s.Step != "" || stepped && s.Step == "" || !bare && !stepped {
+		r.errorf(n, "operator is cancel, terminate, retry STEP, skip STEP, resolve STEP, redrive or drop, not %s", describe(n))
+	}
+}
+
+// expects reads expect:; an empty list wants no output.
+func (r *reader) expects(s *TestStep, n *yaml.Node) {
+	s.HasExpect = true
+	s.Expect = []Expect{}
+	r.items(n, "expect", func(i *yaml.Node) { s.Expect = append(s.Expect, r.expect(i)) })
+}
+
+func (r *reader) expect(n *yaml.Node) Expect {
+	e := Expect{Pos: r.pos(n), Fields: map[string]any{}}
+	r.entries(n, "an entry of expect", func(k, v *yaml.Node) {
+		if e.Word == "" && slices.Contains(outputs(), k.Value) {
+			e.Word = k.Value
+		} else if known := expectFields(); !slices.Contains(known, k.Value) && e.Word != "" {
+			r.unknown(k, "an entry of expect", known)
+		}
+		e.Fields[k.Value] = r.data(v)
+		e.Order = append(e.Order, k.Value)
+	})
+	if e.Word == "" && n.Kind == yaml.MappingNode {
+		r.errorf(n, "an entry of expect names an output: %s", oneOf(outputs()))
+	}
+	return e
+}
+
+// expectFields are what an output can be asked for besides its word.
+func expectFields() []string {
+	return []string{"step", "id", "key", "to", "with", "due", "for", "undoes", "attempt", "reason", "incomplete"}
+}

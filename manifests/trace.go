@@ -1,0 +1,124 @@
+package manifests
+
+import "go.yaml.in/yaml/v4"
+
+// A trace follows a scalar's value through its text in the file, so that the
+// place of any character of it is known. Quotes and escapes are followed
+// exactly; folded lines as well as can be told.
+type trace struct {
+	r     *reader
+	style yaml.Style
+	value []byte // what is left of it
+	index int    // how much is gone
+	line  int    // in r.lines, from 0
+	col   int
+}
+
+const blockStyle = yaml.LiteralStyle | yaml.FoldedStyle
+
+// trace begins at a scalar node's first character.
+func (r *reader) trace(n *yaml.Node) *trace {
+	t := &trace{r: r, style: n.Style, value: []byte(n.Value), line: n.Line - 1, col: n.Column - 1}
+	t.skipProperties()
+	switch {
+	case n.Style&(yaml.DoubleQuotedStyle|yaml.SingleQuotedStyle) != 0:
+		t.col++
+	case n.Style&blockStyle != 0:
+		t.nextLine()
+	}
+	return t
+}
+
+// peek is the character at the cursor; 0 at the end of a line.
+func (t *trace) peek() rune { return t.at(0) }
+
+func (t *trace) at(ahead int) rune {
+	if t.line >= len(t.r.lines) || t.col+ahead >= len(t.r.lines[t.line]) {
+		return 0
+	}
+	return t.r.lines[t.line][t.col+ahead]
+}
+
+// skipProperties skips anchors and tags before the scalar.
+func (t *trace) skipProperties() {
+	for t.peek() == '&' || t.peek() == '!' {
+		for t.peek() > ' ' {
+			t.col++
+		}
+		t.skipBlank()
+		if t.peek() == 0 && t.line+1 < len(t.r.lines) {
+			t.nextLine()
+		}
+	}
+}
+
+func (t *trace) skipBlank() {
+	for t.peek() == ' ' || t.peek() == '\t' {
+		t.col++
+	}
+}
+
+func (t *trace) nextLine() {
+	t.line, t.col = t.line+1, 0
+	t.skipBlank()
+}
+
+// to is the place of the value's byte at an index, which never goes back.
+func (t *trace) to(index int) Pos {
+	for t.index < index && len(t.value) > 0 {
+		t.step()
+	}
+	t.settle()
+	return Pos{t.line + 1 + t.r.chunk.before, t.col + 1}
+}
+
+// step follows one byte of the value; a character moves the cursor with its
+// first byte.
+func (t *trace) step() {
+	c := t.value[0]
+	t.settle()
+	t.value, t.index = t.value[1:], t.index+1
+	switch {
+	case c&0xC0 == 0x80: // the rest of a character
+	case t.peek() == 0:
+		t.nextLine()
+	case t.style&yaml.DoubleQuotedStyle != 0 && t.peek() == '\\':
+		t.col += escapeLength(t.at(1))
+	case t.style&yaml.SingleQuotedStyle != 0 && t.peek() == '\'':
+		t.col += 2
+	default:
+		t.col++
+	}
+}
+
+// settle moves over text that stands for nothing: an escaped line end, and
+// blanks and line ends where the value has neither.
+func (t *trace) settle() {
+	if len(t.value) == 0 || t.line >= len(t.r.lines) {
+		return
+	}
+	for t.style&yaml.DoubleQuotedStyle != 0 && t.peek() == '\\' && t.at(1) == 0 {
+		t.nextLine()
+	}
+	if c := t.value[0]; c == ' ' || c == '\n' || c == '\t' || c&0xC0 == 0x80 {
+		return
+	}
+	for t.line < len(t.r.lines) && (t.peek() == 0 || t.peek() == ' ') {
+		if t.skipBlank(); t.peek() == 0 {
+			t.nextLine()
+		}
+	}
+}
+
+// escapeLength is how long a double-quoted escape is, by its letter.
+func escapeLength(letter rune) int {
+	switch letter {
+	case 'x':
+		return 4
+	case 'u':
+		return 6
+	case 'U':
+		return 10
+	}
+	return 2
+}

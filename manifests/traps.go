@@ -1,0 +1,136 @@
+package manifests
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v4"
+)
+
+// What to do about the ways in which YAML cuts an expression.
+const (
+	quoteIt      = `put the whole expression in quotes: "=…"`
+	commentAside = "in YAML ` #` begins a comment, so the expression ends here: " + quoteIt
+	flowAside    = "in YAML's flow style , [ ] { } and `? ` end a value that has no quotes, so the expression ends here: " + quoteIt
+	colonAside   = "in YAML `: ` ends a key, also in a ternary: put the value in quotes, use let, or write if c {a} else {b}"
+)
+
+// syntaxError says what is wrong with the YAML, and explains the usual traps.
+func (r *reader) syntaxError(err error) {
+	var le *yaml.LoadError
+	if !errors.As(err, &le) {
+		r.errorAt(Pos{1 + r.chunk.before, 1}, "%v", err)
+		return
+	}
+	pos := Pos{le.Mark.Line, le.Mark.Column}
+	if strings.Contains(le.Message, "end of stream") && le.ContextMark.Line > 0 {
+		pos = Pos{le.ContextMark.Line, le.ContextMark.Column} // where it began says more than the end
+	}
+	message := le.Message
+	if le.ContextMsg != "" {
+		message += " " + le.ContextMsg
+	}
+	if advice := r.syntaxAdvice(le, pos); advice != "" {
+		message += "; " + advice
+	}
+	pos = Pos{max(pos.Line, 1) + r.chunk.before, max(pos.Column, 1)}
+	r.errorAt(pos, "not YAML: %s", message)
+}
+
+func (r *reader) syntaxAdvice(le *yaml.LoadError, pos Pos) string {
+	at := r.runeAt(pos)
+	switch {
+	case strings.Contains(le.Message, "mapping values are not allowed"):
+		return colonAside
+	case strings.Contains(le.Message, "expected ',' or"):
+		return flowAdvice(at)
+	case strings.Contains(le.Message, "cannot start any token") && at == '\t':
+		return "YAML is indented with spaces, not with tabs"
+	case strings.Contains(le.Message, "cannot start any token"):
+		return fmt.Sprintf("a value that begins with %c needs quotes", at)
+	case strings.Contains(le.Message, "end of stream"):
+		return "the quote that begins here is never closed"
+	case strings.Contains(le.Message, "max depth"):
+		return fmt.Sprintf("a manifest is nested at most %d deep", maxDepth)
+	}
+	return ""
+}
+
+func flowAdvice(at rune) string {
+	switch at {
+	case ':':
+		return "in YAML's flow style `? ` and `: ` end a value that has no quotes: put the ternary in quotes, use let, or write if c {a} else {b} in quotes"
+	case '[', '{', ']', '}':
+		return fmt.Sprintf("in YAML's flow style %c ends a value that has no quotes: put the whole expression in quotes", at)
+	}
+	return "in YAML's flow style , [ ] { } and `? ` end a value that has no quotes: put it in quotes"
+}
+
+// runeAt is the character at a place of the chunk, or 0.
+func (r *reader) runeAt(p Pos) rune {
+	if p.Line < 1 || p.Line > len(r.lines) || p.Column < 1 || p.Column > len(r.lines[p.Line-1]) {
+		return 0
+	}
+	return r.lines[p.Line-1][p.Column-1]
+}
+
+// cutShort tells whether YAML ended a plain expression before its author did:
+// it is incomplete, and a comment or flow punctuation follows.
+func (r *reader) cutShort(n *yaml.Node, source string) bool {
+	return plain(n) && incomplete(source) && r.cutAdvice(n) != ""
+}
+
+func plain(n *yaml.Node) bool {
+	const quoted = yaml.DoubleQuotedStyle | yaml.SingleQuotedStyle | blockStyle
+	return n.Kind == yaml.ScalarNode && n.Style&quoted == 0
+}
+
+// cutAdvice explains what cut a plain scalar, by what follows it.
+func (r *reader) cutAdvice(n *yaml.Node) string {
+	t := r.trace(n)
+	t.to(len(n.Value))
+	t.skipBlank()
+	switch t.peek() {
+	case '#':
+		return commentAside
+	case ',', ']', '}', '[', '{', '?':
+		return flowAside
+	}
+	return ""
+}
+
+// incomplete tells whether an expression has open brackets or strings, or ends
+// in an operator.
+func incomplete(source string) bool {
+	depth := 0
+	for i := 0; i < len(source); i++ {
+		switch source[i] {
+		case '"', '\'', '`':
+			end := stringEnd(source[i:])
+			if end < 0 {
+				return true
+			}
+			i += end
+		case '(', '[', '{':
+			depth++
+		case ')', ']', '}':
+			depth--
+		}
+	}
+	return depth > 0 || openEnd(source)
+}
+
+// openEnd tells whether the last word of an expression wants another.
+func openEnd(source string) bool {
+	source = strings.TrimSpace(source)
+	if source == "" {
+		return false
+	}
+	if strings.ContainsRune("+-*/%<>=!&|,.?:^", rune(source[len(source)-1])) {
+		return true
+	}
+	words := strings.Fields(source)
+	return len(words) > 1 && slices.Contains([]string{"and", "or", "not", "in", "contains", "matches", "startsWith", "endsWith"}, words[len(words)-1])
+}

@@ -1,0 +1,296 @@
+package manifests
+
+import (
+	"strings"
+
+	"go.yaml.in/yaml/v4"
+
+)
+
+// value reads a value: a string that begins with = is an expression, == is a
+// literal =, and ${…} interpolates.
+func (r *reader) value(n *yaml.Node) *Value {
+	v := &Value{Pos: r.pos(n)}
+	switch {
+	case n.Kind == yaml.ScalarNode && n.Tag == "!!str":
+		r.stringValue(v, n)
+	default:
+		r.composite(v, n, r.value)
+	}
+	return v
+}
+
+// literal reads a value in which nothing is an expression.
+func (r *reader) literal(n *yaml.Node) *Value {
+	v := &Value{Pos: r.pos(n)}
+	r.composite(v, n, r.literal)
+	return v
+}
+
+// composite reads a scalar as a literal, and a list or map by the function
+// given for their parts.
+func (r *reader) composite(v *Value, n *yaml.Node, part func(*yaml.Node) *Value) {
+	switch n.Kind {
+	case yaml.MappingNode:
+		v.Kind = Map
+		r.entries(n, "this", func(k, f *yaml.Node) {
+			v.Fields = append(v.Fields, Field{Name: k.Value, Pos: r.pos(k), Value: part(f)})
+		})
+	case yaml.SequenceNode:
+		v.Kind = List
+		r.items(n, "this", func(i *yaml.Node) { v.Items = append(v.Items, part(i)) })
+	default:
+		v.Scalar = r.scalar(n)
+	}
+}
+
+func (r *reader) stringValue(v *Value, n *yaml.Node) {
+	switch {
+	case strings.HasPrefix(n.Value, "=="):
+		v.Scalar = n.Value[1:]
+	case strings.HasPrefix(n.Value, "="):
+		v.Kind = Expression
+		v.Expr = r.expr(n, 1)
+	case strings.Contains(n.Value, "${"):
+		r.template(v, n)
+	default:
+		v.Scalar = n.Value
+	}
+}
+
+// expr is the expression in a scalar's text from an index on.
+func (r *reader) expr(n *yaml.Node, from int) *Expr {
+	text := n.Value[from:]
+	blank := len(text) - len(strings.TrimLeft(text, " \t\n"))
+	e := &Expr{Pos: r.trace(n).to(from + blank), Source: strings.TrimSpace(text)}
+	switch {
+	case e.Source == "":
+		r.errorf(n, "the expression is empty")
+	case r.cutShort(n, e.Source):
+		r.errorAt(e.Pos, "%s", r.cutAdvice(n))
+	}
+	return e
+}
+
+// expression reads what is always an expression and takes no =.
+func (r *reader) expression(n *yaml.Node, what string) *Expr {
+	switch {
+	case n.Kind != yaml.ScalarNode:
+		r.errorf(n, "%s is an expression, not %s: put it in quotes", what, describe(n))
+	case isNull(n) && n.Value == "":
+		r.errorf(n, "%s is an expression, and there is none", what)
+	case strings.HasPrefix(n.Value, "="):
+		r.errorAt(r.trace(n).to(0), "%s is always an expression: leave the = out", what)
+		return r.expr(n, 1)
+	default:
+		return r.expr(n, 0)
+	}
+	return &Expr{Pos: r.pos(n)}
+}
+
+// expressionValue is an expression as a Value.
+func (r *reader) expressionValue(n *yaml.Node, what string) *Value {
+	return &Value{Pos: r.pos(n), Kind: Expression, Expr: r.expression(n, what)}
+}
+
+// literals reads a map that holds no expressions, although its strings are
+// written as everywhere: == is a literal =.
+func (r *reader) literals(n *yaml.Node, what string) *Value {
+	if n.Kind != yaml.MappingNode && !isNull(n) {
+		r.errorf(n, "%s is a map, not %s", what, describe(n))
+		return nil
+	}
+	v := r.value(n)
+	if isNull(n) {
+		v.Kind = Map
+	}
+	v.Exprs(func(e *Expr) {
+		r.errorAt(e.Pos, "%s holds literals only: begin the text with == for a literal =, or write $${ for a literal ${", what)
+	})
+	return v
+}
+
+// data is the canonical literal of a node, nothing in it being an expression.
+func (r *reader) data(n *yaml.Node) any {
+	v, _ := r.literal(n).Const()
+	return v
+}
+
+// template splits "… ${expr} …" into its parts; $${ is a literal ${.
+func (r *reader) template(v *Value, n *yaml.Node) {
+	t := r.trace(n)
+	var text strings.Builder
+	for rest := n.Value; rest != ""; {
+		i := strings.Index(rest, "${")
+		if i < 0 {
+			text.WriteString(rest)
+			break
+		}
+		if i > 0 && rest[i-1] == '$' {
+			text.WriteString(rest[:i-1] + "${")
+			rest = rest[i+2:]
+			continue
+		}
+		text.WriteString(rest[:i])
+		at := len(n.Value) - len(rest) + i
+		length := closing(rest[i+2:])
+		if length < 0 {
+			r.errorAt(t.to(at), "${ has no closing }: write $${ for a literal ${")
+			break
+		}
+		v.addPart(&text, r.templateExpr(t, rest[i+2:i+2+length], at+2))
+		rest = rest[i+2+length+1:]
+	}
+	v.finish(&text)
+}
+
+func (r *reader) templateExpr(t *trace, text string, at int) *Expr {
+	blank := len(text) - len(strings.TrimLeft(text, " \t\n"))
+	e := &Expr{Pos: t.to(at + blank), Source: strings.TrimSpace(text)}
+	if e.Source == "" {
+		r.errorAt(e.Pos, "the expression in ${} is empty")
+	}
+	return e
+}
+
+// addPart adds the text before an expression, and the expression.
+func (v *Value) addPart(text *strings.Builder, e *Expr) {
+	v.addText(text)
+	v.Parts = append(v.Parts, Part{Expr: e})
+}
+
+func (v *Value) addText(text *strings.Builder) {
+	if text.Len() > 0 {
+		v.Parts = append(v.Parts, Part{Text: text.String()})
+		text.Reset()
+	}
+}
+
+// finish makes a template, or a literal where there is no expression in it.
+func (v *Value) finish(text *strings.Builder) {
+	if len(v.Parts) == 0 {
+		v.Scalar = text.String()
+		return
+	}
+	v.Kind = Template
+	v.addText(text)
+}
+
+// closing is the index of the } that ends an expression, or -1: braces nest,
+// and those in strings do not count.
+func closing(s string) int {
+	depth := 0
+	for i := 0; i < len(s); i++ {
+		switch s[i] {
+		case '"', '\'', '`':
+			end := stringEnd(s[i:])
+			if end < 0 {
+				return -1
+			}
+			i += end
+		case '{':
+			depth++
+		case '}':
+			if depth == 0 {
+				return i
+			}
+			depth--
+		}
+	}
+	return -1
+}
+
+// stringEnd is the index of the quote that ends the string s begins with.
+func stringEnd(s string) int {
+	for i := 1; i < len(s); i++ {
+		switch {
+		case s[i] == '\\' && s[0] != '`':
+			i++
+		case s[i] == s[0]:
+			return i
+		}
+	}
+	return -1
+}
+
+// Const is the plain canonical value, and true when the value holds no
+// expression.
+func (v *Value) Const() (any, bool) {
+	switch v.Kind {
+	case Literal:
+		return v.Scalar, true
+	case List:
+		return v.constList()
+	case Map:
+		return v.constMap()
+	}
+	return nil, false
+}
+
+func (v *Value) constList() (any, bool) {
+	out := make([]any, len(v.Items))
+	for i, item := range v.Items {
+		c, ok := item.Const()
+		if !ok {
+			return nil, false
+		}
+		out[i] = c
+	}
+	return out, true
+}
+
+func (v *Value) constMap() (any, bool) {
+	out := make(map[string]any, len(v.Fields))
+	for _, f := range v.Fields {
+		c, ok := f.Value.Const()
+		if !ok {
+			return nil, false
+		}
+		out[f.Name] = c
+	}
+	return out, true
+}
+
+// Field finds the value of a map's field, or nil. It may be asked of nil.
+func (v *Value) Field(name string) *Value {
+	if v == nil {
+		return nil
+	}
+	for _, f := range v.Fields {
+		if f.Name == name {
+			return f.Value
+		}
+	}
+	return nil
+}
+
+// Exprs visits every expression of the value, in document order. It may be
+// asked of nil.
+func (v *Value) Exprs(visit func(*Expr)) {
+	if v == nil {
+		return
+	}
+	if v.Expr != nil {
+		visit(v.Expr)
+	}
+	for _, p := range v.Parts {
+		if p.Expr != nil {
+			visit(p.Expr)
+		}
+	}
+	for _, item := range v.Items {
+		item.Exprs(visit)
+	}
+	for _, f := range v.Fields {
+		f.Value.Exprs(visit)
+	}
+}
+
+// At is the place of a line and column within the expression's source, both
+// from 1. Where the text is folded or escaped it is near, not exact.
+func (e *Expr) At(line, column int) Pos {
+	if line <= 1 {
+		return Pos{e.Pos.Line, e.Pos.Column + max(column, 1) - 1}
+	}
+	return Pos{e.Pos.Line + line - 1, max(column, 1)}
+}
