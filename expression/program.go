@@ -1,6 +1,15 @@
-// Package expression is what a manifest's expressions may say: expr-lang/expr
-// made deterministic and bounded. It is pure.
 package expression
+
+import (
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"slices"
+	"sync"
+
+	"github.com/expr-lang/expr/file"
+	"github.com/expr-lang/expr/vm"
+)
 
 // Options say what an expression may refer to.
 type Options struct {
@@ -10,43 +19,139 @@ type Options struct {
 }
 
 // Error is an expression that does not compile or that failed. Line and Column
-// count from 1 within the source; zero when unknown.
+// count from 1 within the source (columns in characters); zero when unknown.
+// The message names types and sizes, never values: payloads are not for logs.
 type Error struct {
 	Source       string
 	Line, Column int
 	Message      string
+	// Err is what Env.Lazy or a panic gave; nil otherwise.
+	Err error
 }
 
 func (e *Error) Error() string { return e.Message }
+func (e *Error) Unwrap() error { return e.Err }
 
 // Program is one compiled expression, safe for concurrent use.
-type Program struct{}
+type Program struct {
+	source   string
+	code     *vm.Program
+	names    []string
+	refs     [][]string
+	machines sync.Pool // of *machine: a VM's stacks are worth keeping
+}
 
 // Compile checks and compiles a source. Errors are *Error; all of them that can be told at once.
-func Compile(source string, o Options) (*Program, []*Error) { return nil, nil }
+func Compile(source string, o Options) (*Program, []*Error) {
+	tree, err := parse(source)
+	if err != nil {
+		return nil, []*Error{err}
+	}
+	l := newLowering(source, o.Names)
+	root := l.lower(tree.Node)
+	if len(l.errs) > 0 {
+		return nil, l.errs
+	}
+	tree.Node = root
+	code, err := assemble(source, tree)
+	if err != nil {
+		return nil, []*Error{err}
+	}
+	return &Program{source: source, code: code, names: l.usedNames(), refs: l.usedRefs()}, nil
+}
 
 // Source of the program.
-func (p *Program) Source() string { return "" }
+func (p *Program) Source() string { return p.source }
 
 // Names lists the variables it refers to, sorted: so that only those are put in the environment.
-func (p *Program) Names() []string { return nil }
+func (p *Program) Names() []string { return slices.Clone(p.names) }
 
 // Refs lists the member chains it refers to, sorted: "state.total",
 // "step.ship.result.id", `step["hold"].all` as step.hold.all. Each elem is a path.
-func (p *Program) Refs() [][]string { return nil }
+// A chain ends where it is indexed by anything but a literal text.
+func (p *Program) Refs() [][]string {
+	out := make([][]string, len(p.refs))
+	for i, ref := range p.refs {
+		out[i] = slices.Clone(ref)
+	}
+	return out
+}
 
 // Env is what one evaluation sees.
 type Env struct {
 	// Vars are canonical values (see edda.Canonical), never changed by an evaluation.
 	Vars map[string]any
-	// Lazy, when set, is asked for a name of Names() that is not in Vars.
+	// Lazy, when set, is asked for a name of Names() that is not in Vars, once
+	// per evaluation and only when the value is needed. Without it such a name is null.
 	Lazy func(name string) (any, error)
 	// UUID derives the id of uuid("name"); nil makes uuid an error.
 	UUID func(name string) string
 }
 
 // Eval evaluates to a canonical value that the caller owns. Errors are *Error.
-func (p *Program) Eval(env Env) (any, error) { return nil, nil }
+func (p *Program) Eval(env Env) (any, error) {
+	v, err := p.run(env)
+	if err != nil {
+		return nil, err
+	}
+	owned, cause := own(v, MaxResult)
+	if cause != nil {
+		return nil, &Error{Source: p.source, Message: cause.Error()}
+	}
+	return owned, nil
+}
 
 // True evaluates a condition: anything but true or false is an error; null is false.
-func (p *Program) True(env Env) (bool, error) { return false, nil }
+func (p *Program) True(env Env) (bool, error) {
+	v, err := p.run(env)
+	if err != nil {
+		return false, err
+	}
+	switch v := v.(type) {
+	case bool:
+		return v, nil
+	case nil:
+		return false, nil
+	}
+	return false, &Error{Source: p.source, Line: 1, Column: 1, Message: "a condition is true or false, this is " + kind(v)}
+}
+
+// run evaluates on a pooled machine. The value may share lists and maps with
+// env.Vars and with the program.
+func (p *Program) run(env Env) (any, error) {
+	m, ok := p.machines.Get().(*machine)
+	if !ok {
+		m = newMachine()
+	}
+	m.begin(env)
+	v, err := m.vm.Run(p.code, m.primitives)
+	if m.end() {
+		p.machines.Put(m)
+	}
+	if err != nil {
+		return nil, p.failure(err)
+	}
+	return v, nil
+}
+
+// failure turns what the VM recovered into an Error with its place.
+func (p *Program) failure(err error) *Error {
+	out := &Error{Source: p.source, Message: err.Error(), Err: err}
+	var at *file.Error
+	if !errors.As(err, &at) {
+		return out
+	}
+	out.Line, out.Column, out.Message = at.Line, at.Column+1, at.Message
+	var f *fault
+	if errors.As(err, &f) {
+		out.Message, out.Err = f.message, f.cause
+	}
+	return out
+}
+
+// guard turns a panic of the expression library into an Error.
+func guard(source string, err **Error) {
+	if r := recover(); r != nil {
+		*err = &Error{Source: source, Message: "the expression cannot be compiled", Err: fmt.Errorf("%v\n%s", r, debug.Stack())}
+	}
+}

@@ -1,0 +1,185 @@
+package expression
+
+import (
+	"cmp"
+	"math"
+	"strings"
+	"time"
+
+	"edda"
+)
+
+// kind names a value's type in messages.
+func kind(v any) string {
+	switch v.(type) {
+	case nil:
+		return "null"
+	case bool:
+		return "a boolean"
+	case int:
+		return "an integer"
+	case float64:
+		return "a fraction"
+	case string:
+		return "a text"
+	case []any:
+		return "a list"
+	case map[string]any:
+		return "a map"
+	case time.Duration:
+		return "a duration"
+	}
+	return "a value that is not JSON"
+}
+
+func isText(v any) bool {
+	_, ok := v.(string)
+	return ok
+}
+
+// compareIntFloat compares exactly, also where a float cannot hold the integer.
+func compareIntFloat(i int, f float64) int {
+	switch {
+	case f >= math.MaxInt64: // the constant is 2^63 as a float
+		return -1
+	case f < math.MinInt64:
+		return 1
+	}
+	whole := int(f)
+	if c := cmp.Compare(i, whole); c != 0 {
+		return c
+	}
+	return cmp.Compare(0, f-float64(whole))
+}
+
+// compareNumbers orders two numbers; ok is false if one is none.
+func compareNumbers(a, b any) (c int, ok bool) {
+	switch a := a.(type) {
+	case int:
+		switch b := b.(type) {
+		case int:
+			return cmp.Compare(a, b), true
+		case float64:
+			return compareIntFloat(a, b), true
+		}
+	case float64:
+		switch b := b.(type) {
+		case int:
+			return -compareIntFloat(b, a), true
+		case float64:
+			return cmp.Compare(a, b), true
+		}
+	}
+	return 0, false
+}
+
+// order compares two numbers, two texts or two durations.
+func (m *machine) order(a, b any, operation string) int {
+	if c, ok := compareNumbers(a, b); ok {
+		return c
+	}
+	switch x := a.(type) {
+	case string:
+		if y, ok := b.(string); ok {
+			m.chargeText(min(len(x), len(y)))
+			return strings.Compare(x, y)
+		}
+	case time.Duration:
+		if y, ok := b.(time.Duration); ok {
+			return cmp.Compare(x, y)
+		}
+	}
+	if a == nil || b == nil {
+		fail("%s: %s and %s cannot be compared: write x ?? 0 where it may be missing", operation, kind(a), kind(b))
+	}
+	fail("%s: %s and %s cannot be compared", operation, kind(a), kind(b))
+	return 0
+}
+
+func (m *machine) less(a, b any) bool    { return m.order(a, b, "<") < 0 }
+func (m *machine) atMost(a, b any) bool  { return m.order(a, b, "<=") <= 0 }
+func (m *machine) more(a, b any) bool    { return m.order(a, b, ">") > 0 }
+func (m *machine) atLeast(a, b any) bool { return m.order(a, b, ">=") >= 0 }
+
+func (m *machine) equal(a, b any) bool   { return m.same(a, b, 0) }
+func (m *machine) unequal(a, b any) bool { return !m.same(a, b, 0) }
+
+// same compares two values of any type, deeply.
+func (m *machine) same(a, b any, depth int) bool {
+	if depth > edda.MaxDepth {
+		fail("the value is nested deeper than %d", edda.MaxDepth)
+	}
+	switch x := a.(type) {
+	case int, float64:
+		c, ok := compareNumbers(a, b)
+		return ok && c == 0
+	case string:
+		y, ok := b.(string)
+		m.chargeText(min(len(x), len(y)))
+		return ok && x == y
+	case []any:
+		y, ok := b.([]any)
+		return ok && m.sameList(x, y, depth)
+	case map[string]any:
+		y, ok := b.(map[string]any)
+		return ok && m.sameMap(x, y, depth)
+	}
+	switch b.(type) {
+	case []any, map[string]any:
+		return false // Go cannot compare these
+	}
+	return a == b
+}
+
+func (m *machine) sameList(a, b []any, depth int) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		m.charge(1)
+		if !m.same(a[i], b[i], depth+1) {
+			return false
+		}
+	}
+	return true
+}
+
+// sameMap goes through the keys in order, so that where the budget ends does
+// not depend on Go's random order.
+func (m *machine) sameMap(a, b map[string]any, depth int) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for _, key := range m.sortedKeys(a) {
+		other, ok := b[key]
+		if !ok || !m.same(a[key], other, depth+1) {
+			return false
+		}
+	}
+	return true
+}
+
+// in looks for an item of a list, or a key of a map. In null there is nothing.
+func (m *machine) in(v, where any) bool {
+	switch where := where.(type) {
+	case nil:
+		return false
+	case []any:
+		for _, candidate := range where {
+			m.charge(1)
+			if m.same(candidate, v, 0) {
+				return true
+			}
+		}
+		return false
+	case map[string]any:
+		name, ok := v.(string)
+		m.chargeText(len(name))
+		_, found := where[name]
+		return ok && found
+	case string:
+		fail("in looks into a list or a map: write text contains part")
+	}
+	fail("in looks into a list or a map, not into %s", kind(where))
+	return false
+}

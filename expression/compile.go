@@ -1,0 +1,89 @@
+package expression
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/expr-lang/expr/builtin"
+	"github.com/expr-lang/expr/checker"
+	"github.com/expr-lang/expr/compiler"
+	"github.com/expr-lang/expr/conf"
+	"github.com/expr-lang/expr/file"
+	"github.com/expr-lang/expr/parser"
+	"github.com/expr-lang/expr/vm"
+)
+
+// What one expression may be. The bounds are of the text, so that lint tells
+// an author, not an operator at night.
+const (
+	// MaxSource is far more than a person writes in one expression.
+	MaxSource = 16 << 10
+	// MaxNodes bounds the compiled tree: what is not in a closure runs once, so
+	// this is also the bound on its work.
+	MaxNodes = 2000
+	// MaxNesting is how deep closures may stand in each other. Four levels are
+	// orders, lines, options, and one to spare; the work is bounded by MaxSteps.
+	MaxNesting = 4
+	// maxErrors is how many problems of one expression are told at once.
+	maxErrors = 10
+)
+
+// parse reads the source into expr's tree. Only the closures (filter, map, …)
+// are parsed as builtins; every other call is left to the lowering, which knows
+// the allow-list, so nothing of expr's own library can be reached.
+func parse(source string) (tree *parser.Tree, err *Error) {
+	if strings.TrimSpace(source) == "" {
+		return nil, &Error{Source: source, Message: "the expression is empty"}
+	}
+	if len(source) > MaxSource {
+		return nil, &Error{Source: source, Message: fmt.Sprintf("the expression has %d bytes, more than %d", len(source), MaxSource)}
+	}
+	defer guard(source, &err)
+	config := conf.CreateNew()
+	config.MaxNodes = MaxNodes
+	for _, name := range builtin.Names {
+		config.Disabled[name] = true
+	}
+	tree, cause := parser.ParseWithConfig(source, config)
+	if cause != nil {
+		return nil, syntaxError(source, cause)
+	}
+	return tree, nil
+}
+
+func syntaxError(source string, cause error) *Error {
+	out := &Error{Source: source, Message: cause.Error()}
+	var at *file.Error
+	if errors.As(cause, &at) {
+		out.Line, out.Column, out.Message = at.Line, at.Column+1, plain(at.Message)
+	}
+	if hints := Traps(source); len(hints) > 0 {
+		out.Message += ": " + strings.Join(hints, "; ")
+	}
+	return out
+}
+
+// plain rewords the parser's token names.
+func plain(message string) string {
+	return strings.NewReplacer(
+		"unexpected token EOF", "the expression ends too early",
+		"compilation failed: expression exceeds maximum allowed nodes", "the expression is too large",
+	).Replace(message)
+}
+
+// assemble checks and compiles the lowered tree, whose calls are all primitives
+// of the machine. An error here is a fault of the lowering, not of the author.
+func assemble(source string, tree *parser.Tree) (code *vm.Program, err *Error) {
+	defer guard(source, &err)
+	config := conf.New(newMachine().primitives)
+	config.Optimize = false // folding would compute unchecked
+	if _, cause := checker.Check(tree, config); cause != nil {
+		return nil, syntaxError(source, cause)
+	}
+	code, cause := compiler.Compile(tree, config)
+	if cause != nil {
+		return nil, &Error{Source: source, Message: "the expression cannot be compiled", Err: cause}
+	}
+	return code, nil
+}

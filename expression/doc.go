@@ -1,0 +1,41 @@
+// Package expression is what a manifest's expressions may say: expr-lang/expr
+// made deterministic and bounded. It is pure.
+//
+// It promises that an expression over the same variables gives the same value,
+// or the same error, on every machine and in every replay; that it ends, within
+// [MaxSteps] steps and without building texts beyond [MaxText]; and that it
+// changes nothing. It refuses clocks, zones, randomness and whatever is not on
+// the list of [Functions].
+//
+// expr parses the source. The lowering then replaces every operation that could
+// be unchecked, unbounded or in random order by a call of a primitive of ours,
+// and expr compiles and runs what is left: control flow, literals and loops. So
+// a new builtin of expr cannot appear in the language by itself.
+//
+//	source ─ expr/parser ─> tree ─ lowering ─> tree of primitives ─ expr/compiler ─> Program
+//	                          └─ names, refs, all errors at once
+//
+// # Values
+//
+// Values are JSON's: null (written nil), booleans, integers of 64 bits,
+// fractions, texts, lists, maps with text keys. What differs from expr:
+//
+//   - Integers stay integers and never wrap: passing 64 bits is an error. A
+//     fraction that is whole becomes an integer: 10 / 2 is 5. Integers beyond
+//     2^53 do not mix with fractions, as money would be rounded. NaN, infinities
+//     and division by zero are errors.
+//   - A member of null, a missing member and an index out of range are null. Null
+//     in arithmetic, in an order (<) and as the list of a closure is an error:
+//     write x ?? 0. In a condition null is false; anything else that is not true or
+//     false is an error.
+//   - Texts are counted in characters by len, indexOf, t[0] and t[1:3].
+//   - keys, values and toPairs are in the order of the keys; sort and sortBy are
+//     stable; groupBy and fromPairs give maps with text keys.
+//   - Times are RFC 3339 texts in UTC with milliseconds, so they compare as texts;
+//     date(t) makes one of other forms. duration("36h") is a value for comparing
+//     and computing: now + duration("7d"), event.due - now > duration("1h"),
+//     duration("90m") / duration("1h"). As a result it is a text, "36h0m0s".
+//   - A variable may be called like a function: where the name stands alone it is
+//     the variable, in name(…) it is the function.
+//   - min and max of nothing are null, mean and median of nothing are 0.
+package expression

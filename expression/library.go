@@ -1,0 +1,200 @@
+package expression
+
+import (
+	"fmt"
+	"sort"
+)
+
+// function is one of the allow-list. It gets values of the language only, and
+// stops the evaluation by a fault.
+type function struct {
+	name     string
+	min, max int // arguments
+	example  string
+	run      func(m *machine, args []any) any
+}
+
+func (f *function) arity() string {
+	switch {
+	case f.min == f.max && f.min == 1:
+		return "1 argument"
+	case f.min == f.max:
+		return fmt.Sprintf("%d arguments", f.min)
+	case f.max == many:
+		return fmt.Sprintf("at least %d argument", f.min)
+	}
+	return fmt.Sprintf("%d to %d arguments", f.min, f.max)
+}
+
+// many is no bound of its own on the arguments: MaxNodes bounds them.
+const many = MaxNodes
+
+// library is the allow-list, read only. Nothing else can be called, but for the
+// closures that expr parses itself: all any one none filter map find findIndex
+// findLast findLastIndex count sum groupBy sortBy reduce.
+var library = index(
+	// numbers
+	&function{"abs", 1, 1, "abs(x)", abs},
+	&function{"ceil", 1, 1, "ceil(x)", ceil},
+	&function{"floor", 1, 1, "floor(x)", floor},
+	&function{"round", 1, 1, "round(x)", round},
+	&function{"int", 1, 1, "int(x)", toInt},
+	&function{"float", 1, 1, "float(x)", toFloat},
+	&function{"min", 1, many, "min(a, b) or min(list)", least},
+	&function{"max", 1, many, "max(a, b) or max(list)", greatest},
+	&function{"mean", 1, many, "mean(list)", mean},
+	&function{"median", 1, many, "median(list)", median},
+	// texts
+	&function{"string", 1, 1, "string(x)", toText},
+	&function{"trim", 1, 2, `trim(text) or trim(text, "-_")`, trim},
+	&function{"trimPrefix", 2, 2, `trimPrefix(text, "SKU-")`, trimPrefix},
+	&function{"trimSuffix", 2, 2, `trimSuffix(text, ".json")`, trimSuffix},
+	&function{"upper", 1, 1, "upper(text)", upper},
+	&function{"lower", 1, 1, "lower(text)", lower},
+	&function{"split", 2, 3, `split(text, ",")`, splitText},
+	&function{"splitAfter", 2, 3, `splitAfter(text, ",")`, splitAfter},
+	&function{"join", 1, 2, `join(list, ", ")`, join},
+	&function{"replace", 3, 4, `replace(text, "old", "new")`, replace},
+	&function{"repeat", 2, 2, "repeat(text, 3)", repeat},
+	&function{"indexOf", 2, 2, `indexOf(text, "@")`, indexOf},
+	&function{"lastIndexOf", 2, 2, `lastIndexOf(text, "/")`, lastIndexOf},
+	&function{"hasPrefix", 2, 2, `hasPrefix(text, "SKU-")`, hasPrefix},
+	&function{"hasSuffix", 2, 2, `hasSuffix(text, ".json")`, hasSuffix},
+	&function{"toJSON", 1, 1, "toJSON(x)", toJSON},
+	&function{"fromJSON", 1, 1, "fromJSON(text)", fromJSON},
+	&function{"toBase64", 1, 1, "toBase64(text)", toBase64},
+	&function{"fromBase64", 1, 1, "fromBase64(text)", fromBase64},
+	// lists and maps
+	&function{"len", 1, 1, "len(x)", length},
+	&function{"first", 1, 1, "first(list)", first},
+	&function{"last", 1, 1, "last(list)", last},
+	&function{"take", 2, 2, "take(list, 3)", take},
+	&function{"get", 2, 3, `get(map, "key") or get(map, "key", default)`, get},
+	&function{"concat", 1, many, "concat(a, b)", concat},
+	&function{"flatten", 1, 1, "flatten(lists)", flatten},
+	&function{"reverse", 1, 1, "reverse(list)", reverse},
+	&function{"uniq", 1, 1, "uniq(list)", uniq},
+	&function{"sort", 1, 2, `sort(list) or sort(list, "desc")`, sortList},
+	&function{"keys", 1, 1, "keys(map)", keys},
+	&function{"values", 1, 1, "values(map)", values},
+	&function{"toPairs", 1, 1, "toPairs(map)", toPairs},
+	&function{"fromPairs", 1, 1, "fromPairs(pairs)", fromPairs},
+	&function{"type", 1, 1, "type(x)", typeOf},
+	// times and ids
+	&function{"duration", 1, 1, `duration("36h")`, duration},
+	&function{"date", 1, 1, `date("2026-01-31")`, date},
+	&function{"addTime", 2, 2, `addTime(now, "36h")`, addTime},
+	&function{"uuid", 1, 1, `uuid("name")`, uuid},
+)
+
+func index(functions ...*function) map[string]*function {
+	out := make(map[string]*function, len(functions))
+	for _, f := range functions {
+		out[f.name] = f
+	}
+	return out
+}
+
+// closures are the names that expr parses as loops.
+var closures = []string{"all", "any", "count", "filter", "find", "findIndex", "findLast", "findLastIndex",
+	"groupBy", "map", "none", "one", "reduce", "sortBy", "sum"}
+
+// Functions lists the names that an expression may call, sorted.
+func Functions() []string {
+	out := append([]string(nil), closures...)
+	for name := range library {
+		out = append(out, name)
+	}
+	sort.Strings(out)
+	return out
+}
+
+// refused are names that users of expr know, with what to do instead.
+var refused = map[string]string{
+	"now":      "now() would read the clock: write now, the time of the trigger",
+	"timezone": "timezone() would depend on the host's zone files: times are UTC",
+	"env":      "there is no environment: only the names in scope",
+	"get_env":  "there is no environment: only the names in scope",
+	"random":   "random() would differ in every replay: derive it, as with uuid(\"name\")",
+	"rand":     "rand() would differ in every replay: derive it, as with uuid(\"name\")",
+	"size":     "size is not a function: write len(x)",
+	"length":   "length is not a function: write len(x)",
+	"avg":      "avg is not a function: write mean(list)",
+	"str":      "str is not a function: write string(x)",
+	"range":    "range is not a function: write a..b",
+	"if":       "if is not a function: write cond ? a : b, or if cond {a} else {b}",
+	"bitand":   "bit operations are not available",
+	"bitor":    "bit operations are not available",
+	"bitxor":   "bit operations are not available",
+	"bitnand":  "bit operations are not available",
+	"bitnot":   "bit operations are not available",
+	"bitshl":   "bit operations are not available",
+	"bitshr":   "bit operations are not available",
+	"bitushr":  "bit operations are not available",
+}
+
+func (l *lowering) unknownFunction(name string) string {
+	if why, ok := refused[name]; ok {
+		return why
+	}
+	if l.names[name] {
+		return fmt.Sprintf("%s is a value, not a function", name)
+	}
+	return fmt.Sprintf("unknown function %s()%s", name, suggest(name, Functions()))
+}
+
+func (l *lowering) unknownName(name string) string {
+	switch name {
+	case "null", "None", "undefined", "NULL", "Null":
+		return "write nil for " + name
+	case "True", "False", "TRUE", "FALSE":
+		return "write true or false in lower case"
+	}
+	if _, ok := library[name]; ok {
+		return fmt.Sprintf("%s is a function: write %s", name, library[name].example)
+	}
+	candidates := make([]string, 0, len(l.names)+len(l.locals))
+	for candidate := range l.names {
+		candidates = append(candidates, candidate)
+	}
+	for _, candidate := range l.locals {
+		candidates = append(candidates, candidate.name)
+	}
+	sort.Strings(candidates)
+	return fmt.Sprintf("unknown name %q%s", name, suggest(name, candidates))
+}
+
+// suggest names the nearest candidate, if one is near enough to be a slip.
+func suggest(name string, candidates []string) string {
+	best, least := "", len(name)/2+1
+	for _, c := range candidates {
+		if d := distance(name, c); d < least {
+			best, least = c, d
+		}
+	}
+	if best == "" {
+		return ""
+	}
+	return fmt.Sprintf(", did you mean %q?", best)
+}
+
+// distance is Levenshtein's.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := diagonal
+			if a[i] != b[j] {
+				cost++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}

@@ -1,0 +1,257 @@
+package expression
+
+import (
+	"math"
+	"math/bits"
+	"time"
+
+	"edda"
+)
+
+// maxExact is 2^53: below it a float holds every integer exactly.
+const maxExact = 1 << 53
+
+// maxSpan bounds a..b.
+const maxSpan = 100_000
+
+// normal makes a float a number of the language: integral ones become integers.
+func normal(f float64) (any, error) { return edda.Canonical(f) }
+
+func number(f float64) any {
+	v, err := normal(f)
+	if err != nil {
+		fail("the result is not a finite number")
+	}
+	return v
+}
+
+// float takes a number for arithmetic with fractions. An integer that a float
+// cannot hold is an error: money is never rounded silently.
+func float(v any, operation string) float64 {
+	switch v := v.(type) {
+	case float64:
+		return v
+	case int:
+		if v > maxExact || v < -maxExact {
+			fail("%s: the integer is too large to be computed with fractions", operation)
+		}
+		return float64(v)
+	case nil:
+		fail("%s: a number is needed, got null: write x ?? 0 where it may be missing", operation)
+	}
+	fail("%s: a number is needed, got %s", operation, kind(v))
+	return 0
+}
+
+func overflow(operation string) { fail("%s: the integer does not fit 64 bits", operation) }
+
+func addInt(a, b int, operation string) int {
+	sum := a + b
+	if (sum > a) != (b > 0) {
+		overflow(operation)
+	}
+	return sum
+}
+
+func subtractInt(a, b int) int {
+	difference := a - b
+	if (difference < a) != (b > 0) {
+		overflow("-")
+	}
+	return difference
+}
+
+func multiplyInt(a, b int, operation string) int {
+	high, low := bits.Mul64(magnitude(a), magnitude(b))
+	negative := (a < 0) != (b < 0)
+	if high != 0 || low > 1<<63 || (low == 1<<63 && !negative) {
+		overflow(operation)
+	}
+	if negative {
+		return int(-low)
+	}
+	return int(low)
+}
+
+func magnitude(a int) uint64 {
+	if a < 0 {
+		return -uint64(a)
+	}
+	return uint64(a)
+}
+
+func (m *machine) add(a, b any) any {
+	if x, ok := a.(int); ok {
+		if y, ok := b.(int); ok {
+			return addInt(x, y, "+")
+		}
+	}
+	if x, ok := a.(string); ok {
+		return m.addText(x, b)
+	}
+	if x, ok := a.(time.Duration); ok {
+		return addDuration(x, b)
+	}
+	if isText(b) {
+		mixed("+", a, b)
+	}
+	return number(float(a, "+") + float(b, "+"))
+}
+
+func (m *machine) addText(a string, b any) any {
+	switch b := b.(type) {
+	case string:
+		m.built(len(a) + len(b))
+		return a + b
+	case time.Duration:
+		return shift(a, b)
+	}
+	mixed("+", a, b)
+	return nil
+}
+
+func mixed(operation string, a, b any) {
+	if isText(a) != isText(b) && a != nil && b != nil {
+		fail("%s: %s and %s do not mix: write string(x), int(x) or float(x)", operation, kind(a), kind(b))
+	}
+	fail("%s: %s and %s do not mix", operation, kind(a), kind(b))
+}
+
+func (m *machine) subtract(a, b any) any {
+	if x, ok := a.(int); ok {
+		if y, ok := b.(int); ok {
+			return subtractInt(x, y)
+		}
+	}
+	if isText(a) {
+		return subtractTime(a.(string), b)
+	}
+	if x, ok := a.(time.Duration); ok {
+		y, ok := b.(time.Duration)
+		if !ok {
+			mixed("-", a, b)
+		}
+		return time.Duration(subtractInt(int(x), int(y)))
+	}
+	return number(float(a, "-") - float(b, "-"))
+}
+
+func (m *machine) multiply(a, b any) any {
+	if x, ok := a.(int); ok {
+		if y, ok := b.(int); ok {
+			return multiplyInt(x, y, "*")
+		}
+	}
+	if x, ok := a.(time.Duration); ok {
+		return scale(x, b)
+	}
+	if y, ok := b.(time.Duration); ok {
+		return scale(y, a)
+	}
+	return number(float(a, "*") * float(b, "*"))
+}
+
+// divide gives an integer where it is exact, a fraction otherwise.
+func (m *machine) divide(a, b any) any {
+	if x, ok := a.(time.Duration); ok {
+		return divideDuration(x, b)
+	}
+	x, ok := a.(int)
+	y, both := b.(int)
+	if ok && both && y != 0 && x%y == 0 {
+		if y == -1 {
+			return subtractInt(0, x)
+		}
+		return x / y
+	}
+	dividend, divisor := float(a, "/"), float(b, "/")
+	if divisor == 0 {
+		fail("/: division by zero")
+	}
+	return number(dividend / divisor)
+}
+
+func (m *machine) modulo(a, b any) any {
+	x, ok := a.(int)
+	y, both := b.(int)
+	if !ok || !both {
+		fail("%%: integers are needed, got %s and %s", kind(a), kind(b))
+	}
+	switch y {
+	case 0:
+		fail("%%: division by zero")
+	case -1:
+		return 0 // the smallest integer by -1 would trap on some processors
+	}
+	return x % y
+}
+
+// power is exact for integers, by squaring.
+func (m *machine) power(a, b any) any {
+	base, ok := a.(int)
+	exponent, both := b.(int)
+	if !ok || !both || exponent < 0 {
+		x, y := float(a, "**"), float(b, "**")
+		if x == 0 && y < 0 {
+			fail("**: division by zero")
+		}
+		return number(math.Pow(x, y))
+	}
+	result := 1
+	for {
+		if exponent&1 == 1 {
+			result = multiplyInt(result, base, "**")
+		}
+		if exponent >>= 1; exponent == 0 || base == 0 || base == 1 {
+			return result * powerRest(base, exponent)
+		}
+		base = multiplyInt(base, base, "**")
+	}
+}
+
+// powerRest is what is left of a power of 0 or 1: it needs no more squaring.
+func powerRest(base, exponent int) int {
+	if base == 0 && exponent > 0 {
+		return 0
+	}
+	return 1
+}
+
+func (m *machine) negative(v any) any {
+	switch v := v.(type) {
+	case int:
+		return subtractInt(0, v)
+	case time.Duration:
+		return time.Duration(subtractInt(0, int(v)))
+	}
+	return number(-float(v, "-"))
+}
+
+func (m *machine) positive(v any) any {
+	if _, ok := v.(int); ok {
+		return v
+	}
+	return number(float(v, "+"))
+}
+
+// span is a..b.
+func (m *machine) span(a, b any) any {
+	from, ok := a.(int)
+	to, both := b.(int)
+	if !ok || !both {
+		fail("..: integers are needed, got %s and %s", kind(a), kind(b))
+	}
+	if to < from {
+		return []any{}
+	}
+	size := addInt(subtractInt(to, from), 1, "..")
+	if size > maxSpan {
+		fail("..: the list would have %d items, more than %d", size, maxSpan)
+	}
+	m.charge(size)
+	out := make([]any, size)
+	for i := range out {
+		out[i] = from + i
+	}
+	return out
+}

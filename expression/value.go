@@ -1,0 +1,113 @@
+package expression
+
+import (
+	"errors"
+	"fmt"
+	"sort"
+	"time"
+
+	"edda"
+)
+
+var errTooLarge = errors.New("the value is too large")
+
+// own copies a value, so that the caller may change it, and makes it canonical.
+// It stops where the JSON would have more than about limit bytes: a small value
+// that refers to itself many times over is large when written out.
+func own(v any, limit int) (any, error) {
+	c := copier{left: limit}
+	out, err := c.value(v, 0)
+	if errors.Is(err, errTooLarge) {
+		// One message for both bounds: which is met first depends on Go's random map order.
+		return nil, fmt.Errorf("the value is larger than %d bytes or nested deeper than %d", limit, edda.MaxDepth)
+	}
+	return out, err
+}
+
+type copier struct{ left int }
+
+func (c *copier) value(v any, depth int) (any, error) {
+	if depth > edda.MaxDepth {
+		return nil, errTooLarge
+	}
+	if err := c.take(2); err != nil {
+		return nil, err
+	}
+	switch v := v.(type) {
+	case nil, bool, int:
+		return v, nil
+	case string:
+		return v, c.take(len(v))
+	case time.Duration:
+		return v.String(), nil
+	case []any:
+		return c.list(v, depth)
+	case map[string]any:
+		return c.object(v, depth)
+	}
+	return edda.Canonical(v)
+}
+
+func (c *copier) take(n int) error {
+	if c.left -= n; c.left < 0 {
+		return errTooLarge
+	}
+	return nil
+}
+
+func (c *copier) list(v []any, depth int) (any, error) {
+	out := make([]any, len(v))
+	for i, item := range v {
+		owned, err := c.value(item, depth+1)
+		if err != nil {
+			return nil, err
+		}
+		out[i] = owned
+	}
+	return out, nil
+}
+
+func (c *copier) object(v map[string]any, depth int) (any, error) {
+	out := make(map[string]any, len(v))
+	for key, item := range v {
+		if err := c.take(len(key) + 2); err != nil {
+			return nil, err
+		}
+		owned, err := c.value(item, depth+1)
+		if err != nil {
+			return nil, err
+		}
+		out[key] = owned
+	}
+	return out, nil
+}
+
+// sortedKeys pays for sorting and lists a map's keys.
+func (m *machine) sortedKeys(v map[string]any) []string {
+	out := make([]string, 0, len(v))
+	for key := range v {
+		m.charge(2)
+		m.chargeText(len(key))
+		out = append(out, key)
+	}
+	sort.Strings(out)
+	return out
+}
+
+// Text is how a value is shown inside "… ${expr} …": texts as they are (times
+// are texts), null as nothing, numbers and booleans plain, lists and maps as JSON.
+func Text(v any) string {
+	switch v := v.(type) {
+	case nil:
+		return ""
+	case string:
+		return v
+	case time.Duration:
+		return v.String()
+	}
+	data, err := edda.Encode(v)
+	if err != nil {
+		return "" // a canonical value can always be encoded
+	}
+	return string(data)
+}
