@@ -26,19 +26,11 @@ func ParseFiles(paths ...string) ([]*File, Problems, error) {
 		if err != nil {
 			return nil, nil, err
 		}
-		f, found := Parse(name, source)
+		f, found := parse(name, source)
 		files = append(files, f)
 		ps = append(ps, found...)
 	}
-	return files, append(ps, across(files)...), nil
-}
-
-// across are the definitions that two files share; those within one file were
-// found with it.
-func across(files []*File) Problems {
-	return slices.DeleteFunc(twice(files), func(p Problem) bool {
-		return slices.ContainsFunc(twice([]*File{p.File}), func(own Problem) bool { return own.Pos == p.Pos })
-	})
+	return files, append(ps, twice(files)...), nil
 }
 
 // manifestNames lists the files that paths stand for, each once.
@@ -77,8 +69,9 @@ func unique(names []string) []string {
 // folder lists a folder's manifests.
 func folder(root string) ([]string, error) {
 	var names []string
-	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-		hidden := path != root && strings.HasPrefix(d.Name(), ".")
+	// The separator makes the walk enter a folder that is a symbolic link.
+	err := filepath.WalkDir(root+string(filepath.Separator), func(path string, d fs.DirEntry, err error) error {
+		hidden := filepath.Clean(path) != filepath.Clean(root) && strings.HasPrefix(d.Name(), ".")
 		switch {
 		case err != nil:
 			return err

@@ -1,7 +1,6 @@
 package manifests
 
 import (
-	"regexp"
 	"slices"
 	"strings"
 
@@ -88,10 +87,7 @@ func (r *reader) lets(n *yaml.Node) []Let {
 	return out
 }
 
-// path is the form of a dotted path in the state.
-func (r *reader) path(n *yaml.Node) Name {
-	return r.name(n, "a path in the state", form{regexp.MustCompile(`^[^\s.]+(\.[^\s.]+)*$`), "names joined by dots"})
-}
+func (r *reader) path(n *yaml.Node) Name { return r.name(n, "a path in the state", r.forms.path) }
 
 func (r *reader) assigns(n *yaml.Node) []Assign {
 	var out []Assign

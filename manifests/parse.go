@@ -22,6 +22,8 @@ const (
 	maxNodes = 200_000
 	// maxDepth bounds nesting: recursion over the tree needs no guard after it.
 	maxDepth = 100
+	// maxDocuments bounds the documents of a file: each costs a YAML parser.
+	maxDocuments = 500
 	// maxProblems is where the complaining about one file stops; nobody reads
 	// more, and a hostile file would make as many as it has lines.
 	maxProblems = 200
@@ -31,20 +33,31 @@ const (
 // could be read is in the file even where there are errors, so that a caller
 // must ask [Problems.Failed] before using it.
 func Parse(name string, source []byte) (*File, Problems) {
+	f, ps := parse(name, source)
+	return f, append(ps, twice([]*File{f})...)
+}
+
+// parse is Parse without the look for what is defined twice.
+func parse(name string, source []byte) (*File, Problems) {
 	f := &File{Name: name, Source: source}
 	if p := refused(f); p != nil {
 		return f, Problems{*p}
 	}
+	chunks := documents(source)
+	if len(chunks) > maxDocuments {
+		return f, Problems{{File: f, Pos: Pos{1, 1}, Message: fmt.Sprintf("the file holds %d documents, more than %d: split it", len(chunks), maxDocuments)}}
+	}
 	var ps Problems
-	for _, c := range documents(source) {
-		r := newReader(f, c)
+	names := nameForms()
+	for _, c := range chunks {
+		r := newReader(f, c, names)
 		r.document()
 		ps = append(ps, r.problems...)
 	}
 	if len(f.Sagas)+len(f.Effects) == 0 && len(ps) == 0 {
 		ps = append(ps, Problem{File: f, Pos: Pos{1, 1}, Message: "the file holds neither a saga nor an effect: begin a document with saga: or effect:"})
 	}
-	return f, limited(f, append(ps, twice([]*File{f})...))
+	return f, limited(f, ps)
 }
 
 // refused tells why a source is not even read.

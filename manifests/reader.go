@@ -22,8 +22,8 @@ type reader struct {
 	problems Problems
 }
 
-func newReader(f *File, c chunk) *reader {
-	r := &reader{file: f, chunk: c, forms: nameForms()}
+func newReader(f *File, c chunk, names forms) *reader {
+	r := &reader{file: f, chunk: c, forms: names}
 	for _, l := range splitLines(c.text) {
 		r.lines = append(r.lines, []rune(string(c.text[l.start:l.end])))
 	}
@@ -178,7 +178,7 @@ type form struct {
 }
 
 // forms of names.
-type forms struct{ definition, step, member, timer, command, event form }
+type forms struct{ definition, step, member, timer, command, event, path form }
 
 func nameForms() forms {
 	return forms{
@@ -188,6 +188,7 @@ func nameForms() forms {
 		timer:      form{regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_-]*$`), "letters, digits, _ and -, not beginning with a digit"},
 		command:    form{regexp.MustCompile(`^[^\s.&]+\.[^\s.&]+$`), "the aggregate's type, a dot and the command: Order.Cancel"},
 		event:      form{regexp.MustCompile(`^[^\s&]+$`), "a name without spaces or &"},
+		path:       form{regexp.MustCompile(`^[^\s.]+(\.[^\s.]+)*$`), "names joined by dots"},
 	}
 }
 

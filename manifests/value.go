@@ -4,7 +4,6 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v4"
-
 )
 
 // value reads a value: a string that begins with = is an expression, == is a
