@@ -28,6 +28,9 @@ type Change struct {
 	Disarm []Due
 	Arm    []Due
 	Audits []Audit
+	// DropClaims removes the ledger's claims of the hours before this one; zero
+	// removes none.
+	DropClaims time.Time
 }
 
 // Position is one saga's own position in one stream.

@@ -1,0 +1,186 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+	"go.uber.org/zap"
+
+	"edda"
+)
+
+// probeEvery is how often the committer tries the disk again by itself after a
+// failed commit: soon enough for /health to be true, seldom enough to cost nothing.
+const probeEvery = time.Second
+
+// Run is the committer: it groups what waits into one transaction, until ctx
+// ends; then it commits what was submitted and returns. Nothing commits without it.
+func (d *DB) Run(ctx context.Context) error {
+	if d.running.Swap(true) {
+		return errors.New("the committer runs already")
+	}
+	for {
+		select {
+		case <-d.queue.ready:
+			d.commitWaiting()
+		case <-d.probe():
+			d.commitGroup(nil)
+		case <-ctx.Done():
+			return d.finish()
+		}
+	}
+}
+
+func (d *DB) finish() error {
+	for {
+		d.commitWaiting()
+		if d.queue.close() {
+			return nil
+		}
+	}
+}
+
+// probe ticks while the last commit has failed.
+func (d *DB) probe() <-chan time.Time {
+	if d.Healthy() == nil || d.broken != nil {
+		return nil
+	}
+	return time.After(probeEvery)
+}
+
+func (d *DB) commitWaiting() {
+	for {
+		group := d.queue.take(maxGroup, maxGroupBytes)
+		if len(group) == 0 {
+			return
+		}
+		d.commitGroup(group)
+	}
+}
+
+// commitGroup commits jobs together and answers all of them, in order.
+func (d *DB) commitGroup(group []*job) {
+	group = refuse(group)
+	if len(group) == 0 && d.Healthy() == nil {
+		return
+	}
+	started := time.Now()
+	staged, err := d.write(group)
+	if err != nil {
+		d.failed(group, err)
+		return
+	}
+	d.index.apply(staged)
+	d.recovered()
+	if d.options.Observe != nil && len(group) > 0 {
+		d.options.Observe(len(group), sizeOf(group), time.Since(started))
+	}
+	d.tell(staged)
+	answer(group, nil)
+}
+
+// refuse answers the jobs of pipelines that are broken and returns the others.
+func refuse(group []*job) (rest []*job) {
+	for _, j := range group {
+		if j.line != nil && j.line.err != nil {
+			j.done(edda.Classify(edda.Temporary, "a change before it failed: %w", j.line.err))
+			continue
+		}
+		rest = append(rest, j)
+	}
+	return rest
+}
+
+func answer(group []*job, err error) {
+	for _, j := range group {
+		if err != nil && j.line != nil && j.line.err == nil {
+			j.line.err = err
+		}
+		j.done(err)
+	}
+}
+
+func sizeOf(group []*job) (n int) {
+	for _, j := range group {
+		n += j.change.size
+	}
+	return n
+}
+
+func (d *DB) tell(s *staged) {
+	if s.sent {
+		signal(d.committed)
+	}
+	if s.armed {
+		signal(d.armed)
+	}
+}
+
+// write commits a group in one transaction. When it fails nothing has changed,
+// neither in the file nor in memory.
+func (d *DB) write(group []*job) (*staged, error) {
+	if d.broken != nil {
+		return nil, d.broken
+	}
+	next, staged := d.stamp.next(d.options.Now()), newStaged(d.index)
+	tx, err := d.bolt.Begin(true)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = tx.Rollback() }() // after a commit it does nothing
+	if err := fill(tx, next, staged, group); err != nil {
+		return nil, err
+	}
+	if err := tx.Commit(); err != nil {
+		return nil, d.doubt(next, err)
+	}
+	d.stamp = next
+	return staged, nil
+}
+
+func fill(tx *bolt.Tx, s stamp, st *staged, group []*job) error {
+	w, err := newWriter(tx, s, st)
+	if err != nil {
+		return err
+	}
+	for _, j := range group {
+		if err := w.change(j.change); err != nil {
+			return err
+		}
+	}
+	w.oldest()
+	return w.counts()
+}
+
+// doubt looks whether a commit that failed can be seen all the same: the last
+// sync can fail after the last write. Then nobody knows what the disk holds, and
+// only reading it anew, after a restart, will tell.
+func (d *DB) doubt(s stamp, cause error) error {
+	seen, err := readStamp(d.bolt)
+	if err == nil && seen.Commit < s.Commit {
+		return cause
+	}
+	d.broken = fmt.Errorf("the disk failed while a commit became visible; restart to read what it holds: %w", errors.Join(cause, err))
+	return d.broken
+}
+
+// failed answers a group that could not be committed, and with it everything
+// queued behind it: that was decided in the belief that this would be committed.
+func (d *DB) failed(group []*job, cause error) {
+	err := edda.Classify(edda.Temporary, "commit to %s: %w", d.path, cause)
+	if d.health.set(err) == nil {
+		d.options.Log.Error("the store cannot commit", zap.Error(err))
+	}
+	answer(group, err)
+	queued := d.queue.all()
+	answer(refuse(queued), edda.Classify(edda.Temporary, "a commit before it failed: %w", err))
+}
+
+func (d *DB) recovered() {
+	if d.health.set(nil) != nil {
+		d.options.Log.Info("the store commits again")
+	}
+}

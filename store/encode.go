@@ -1,0 +1,326 @@
+package store
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/oklog/ulid/v2"
+
+	"edda"
+)
+
+// encoded is a change as bytes, made in the submitter's goroutine, so that the
+// committer, of which there is one, only looks up, puts and deletes.
+type encoded struct {
+	transitions []encodedTransition
+	puts        []row
+	claims      []encodedClaim
+	dead        []encodedDead
+	audits      [][]byte
+	delivered   []ulid.ULID
+	arm, disarm [][]byte
+	dropClaims  uint32 // hour; 0 drops none
+	size        int    // of all keys and values
+}
+
+type row struct {
+	bucket     keyspace
+	key, value []byte // no value: delete
+}
+
+type encodedTransition struct {
+	key      []byte
+	who      edda.Key
+	head     head
+	instance []byte // with room for its head; nil: unchanged
+	record   []byte // with room for the pointer to the previous one; nil: none
+	work     []encodedWork
+	settled  []string
+	rows     []row // of the key's queues
+	dead     *encodedDead
+	resolved []string
+	arm      [][]byte
+	disarm   [][]byte
+}
+
+type encodedWork struct {
+	id     string
+	effect bool
+	value  []byte
+}
+
+type encodedClaim struct {
+	hour       uint32
+	key, value []byte
+}
+
+type encodedDead struct {
+	id    string
+	time  time.Time
+	value []byte
+}
+
+// encodeChange refuses what can never be written, so that a transaction that
+// fails has failed for the disk's sake.
+func encodeChange(c Change) (*encoded, error) {
+	e := &encoder{out: &encoded{delivered: c.Delivered}}
+	for i := range c.Transitions {
+		if err := e.transition(&c.Transitions[i]); err != nil {
+			return nil, edda.Classify(edda.Poison, "encode transition %d, %s by %s: %w", i, c.Transitions[i].Key, c.Transitions[i].Event.ID, err)
+		}
+	}
+	if err := e.rest(c); err != nil {
+		return nil, edda.Classify(edda.Poison, "encode change: %w", err)
+	}
+	return e.out, nil
+}
+
+type encoder struct {
+	out *encoded
+}
+
+// value encodes v and counts it.
+func (e *encoder) value(head int, v any) ([]byte, error) {
+	b, err := encode(head, v)
+	e.out.size += len(b)
+	if err == nil && len(b) > math.MaxInt32 {
+		err = fmt.Errorf("a value of %d bytes is too long", len(b))
+	}
+	return b, err
+}
+
+// key checks and counts a key.
+func (e *encoder) key(what string, key []byte) ([]byte, error) {
+	e.out.size += len(key)
+	return key, checkKey(what, key)
+}
+
+func (e *encoder) transition(t *edda.Transition) (err error) {
+	out := encodedTransition{who: t.Key, settled: t.Settled, resolved: t.Resolved}
+	if out.key, err = e.key("the key", instanceKey(t.Key)); err != nil {
+		return err
+	}
+	if err := e.instance(t, &out); err != nil {
+		return err
+	}
+	if t.Fate != edda.FateIgnored {
+		if out.record, err = e.value(pointerSize, storedRecord(recordOf(*t))); err != nil {
+			return err
+		}
+	}
+	if err := e.work(t, &out); err != nil {
+		return err
+	}
+	if err := e.queues(t, &out); err != nil {
+		return err
+	}
+	if t.Dead != nil {
+		if out.dead, err = e.deadLetter(*t.Dead); err != nil {
+			return err
+		}
+	}
+	out.arm, out.disarm = e.dues(out.key, t.Arm), e.dues(out.key, t.Disarm)
+	e.out.transitions = append(e.out.transitions, out)
+	return nil
+}
+
+func (e *encoder) instance(t *edda.Transition, out *encodedTransition) (err error) {
+	in := t.Instance
+	if in == nil {
+		return nil
+	}
+	out.head = head{Version: in.Version, Status: in.Status}
+	if in.Status == "" || len(in.Status) > math.MaxUint8 {
+		return fmt.Errorf("status %q", in.Status)
+	}
+	if in.Version < 0 || int64(in.Version) > math.MaxUint32 {
+		return fmt.Errorf("version %d", in.Version)
+	}
+	out.instance, err = e.value(out.head.size(), in)
+	return err
+}
+
+func (e *encoder) work(t *edda.Transition, out *encodedTransition) error {
+	for i := range t.Work {
+		w := &t.Work[i]
+		value, err := e.value(0, w)
+		if err != nil {
+			return fmt.Errorf("work %s: %w", w.ID, err)
+		}
+		e.out.size += len(ulid.ULID{})
+		out.work = append(out.work, encodedWork{id: w.ID, effect: w.Kind == edda.WorkEffect, value: value})
+	}
+	return nil
+}
+
+// queues writes what is parked and held. What a transition removes goes
+// before what it adds: a number may be used again.
+func (e *encoder) queues(t *edda.Transition, out *encodedTransition) error {
+	remove := func(bucket keyspace, numbers []uint64) {
+		for _, n := range numbers {
+			out.rows = append(out.rows, row{bucket: bucket, key: entryKey(out.key, n)})
+		}
+	}
+	add := func(bucket keyspace, entry *edda.Entry) error {
+		if entry == nil {
+			return nil
+		}
+		value, err := e.value(0, entry)
+		out.rows = append(out.rows, row{bucket: bucket, key: entryKey(out.key, entry.N), value: value})
+		return err
+	}
+	remove(bucketParked, t.Unpark)
+	remove(bucketHeld, t.Release)
+	if err := add(bucketParked, t.Park); err != nil {
+		return fmt.Errorf("park: %w", err)
+	}
+	if err := add(bucketHeld, t.Hold); err != nil {
+		return fmt.Errorf("hold: %w", err)
+	}
+	return nil
+}
+
+func (e *encoder) deadLetter(d edda.DeadLetter) (*encodedDead, error) {
+	if d.ID == "" {
+		return nil, fmt.Errorf("a dead letter (%s) without an id", d.Reason)
+	}
+	if _, err := e.key("the dead letter's id", deadKey(d.Time, d.ID)); err != nil {
+		return nil, err
+	}
+	value, err := e.value(0, d)
+	if err != nil {
+		return nil, fmt.Errorf("dead letter %s: %w", d.ID, err)
+	}
+	return &encodedDead{id: d.ID, time: d.Time, value: value}, nil
+}
+
+func (e *encoder) dues(key []byte, times []time.Time) (rows [][]byte) {
+	for _, t := range times {
+		rows = append(rows, dueKey(t, key))
+		e.out.size += timeSize + len(key)
+	}
+	return rows
+}
+
+// rest encodes everything of a change but its transitions.
+func (e *encoder) rest(c Change) error {
+	for _, encode := range []func(Change) error{e.positions, e.programs, e.claims, e.letters, e.due} {
+		if err := encode(c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (e *encoder) put(bucket keyspace, key []byte, v any) error {
+	key, err := e.key(string(bucket)+" key", key)
+	if err != nil {
+		return err
+	}
+	value, err := e.value(0, v)
+	if err != nil {
+		return fmt.Errorf("%s: %w", bucket, err)
+	}
+	e.out.puts = append(e.out.puts, row{bucket: bucket, key: key, value: value})
+	return nil
+}
+
+func (e *encoder) positions(c Change) error {
+	for _, cp := range c.Checkpoints {
+		if err := e.put(bucketCheckpoint, texts(cp.Stream), cp); err != nil {
+			return err
+		}
+	}
+	for _, p := range c.Positions {
+		if err := e.put(bucketPosition, texts(p.Tenant, p.Saga, p.Stream), p.Checkpoint); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (e *encoder) programs(c Change) error {
+	for _, s := range c.Schedules {
+		if err := e.put(bucketSchedule, texts(s.Tenant, s.Saga, s.Name), s); err != nil {
+			return err
+		}
+	}
+	for _, m := range c.Manifests {
+		if err := e.put(bucketManifest, manifestKey(m), m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (e *encoder) claims(c Change) error {
+	for _, cl := range c.Claims {
+		key, err := e.key("the command id", texts(cl.CommandID))
+		if err != nil {
+			return err
+		}
+		value, err := e.value(0, cl)
+		if err != nil {
+			return fmt.Errorf("claim %s: %w", cl.CommandID, err)
+		}
+		e.out.claims = append(e.out.claims, encodedClaim{hour: claimHour(cl), key: key, value: value})
+	}
+	if !c.DropClaims.IsZero() {
+		e.out.dropClaims = hourOf(c.DropClaims)
+	}
+	return nil
+}
+
+func (e *encoder) letters(c Change) error {
+	for _, d := range c.Dead {
+		dead, err := e.deadLetter(d)
+		if err != nil {
+			return err
+		}
+		e.out.dead = append(e.out.dead, *dead)
+	}
+	for _, a := range c.Audits {
+		value, err := e.value(0, a)
+		if err != nil {
+			return fmt.Errorf("audit: %w", err)
+		}
+		e.out.audits = append(e.out.audits, value)
+	}
+	return nil
+}
+
+func (e *encoder) due(c Change) error {
+	for _, d := range c.Arm {
+		key, err := e.key("the key", instanceKey(d.Key))
+		if err != nil {
+			return err
+		}
+		e.out.arm = append(e.out.arm, dueKey(d.Time, key))
+	}
+	for _, d := range c.Disarm {
+		e.out.disarm = append(e.out.disarm, dueKey(d.Time, instanceKey(d.Key)))
+	}
+	return nil
+}
+
+// claimHour chooses the bucket of a claim: the hour it was made in, but never
+// one before the command's own time, so that a reader who knows only the
+// command id has few hours to look through.
+func claimHour(c edda.Claim) uint32 {
+	return max(hourOf(c.Claimed), commandHour(c.CommandID))
+}
+
+// commandHour is the hour that an id shaped as a UUIDv7 carries, else 0.
+func commandHour(id string) uint32 {
+	u, err := uuid.Parse(id)
+	if err != nil || u.Version() != 7 {
+		return 0
+	}
+	var ms uint64
+	for _, b := range u[:6] {
+		ms = ms<<8 | uint64(b)
+	}
+	return uint32(ms / 1000 / (60 * 60))
+}

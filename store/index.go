@@ -1,0 +1,162 @@
+package store
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+	bolt "go.etcd.io/bbolt"
+
+	"edda"
+)
+
+// index is what must be found without a scan: built when the store opens, moved
+// on after every commit, never by one that failed.
+type index struct {
+	mu      sync.RWMutex         // guards all below
+	waiting map[string]ulid.ULID // outbox rows of effects, by command id
+	effects map[ulid.ULID]string // the other way round
+	size    int                  // outbox rows
+	oldest  ulid.ULID            // the first of them; zero: none
+	counts  map[countKey]int     // none is zero
+}
+
+func newIndex() *index {
+	return &index{
+		waiting: map[string]ulid.ULID{},
+		effects: map[ulid.ULID]string{},
+		counts:  map[countKey]int{},
+	}
+}
+
+// loadIndex scans the outbox and the counters.
+func loadIndex(tx *bolt.Tx) (*index, error) {
+	x := newIndex()
+	err := tx.Bucket([]byte(bucketOutbox)).ForEach(func(k, v []byte) error {
+		row, err := cutRow(k, v)
+		if err != nil {
+			return err
+		}
+		if x.size == 0 {
+			x.oldest = row.ID
+		}
+		x.size++
+		if row.Work.Kind == edda.WorkEffect {
+			x.waiting[row.Work.ID], x.effects[row.ID] = row.ID, row.Work.ID
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read the outbox: %w", err)
+	}
+	x.counts, err = loadCounts(tx)
+	return x, err
+}
+
+func (x *index) command(id string) (ulid.ULID, bool) {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	row, ok := x.waiting[id]
+	return row, ok
+}
+
+func (x *index) outbox() (int, time.Time) {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	if x.size == 0 {
+		return 0, time.Time{}
+	}
+	return x.size, x.oldest.Timestamp().UTC()
+}
+
+func (x *index) apply(s *staged) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for id := range s.gone {
+		if command, ok := x.effects[id]; ok {
+			delete(x.effects, id)
+			delete(x.waiting, command)
+		}
+	}
+	for command, id := range s.commands {
+		x.waiting[command], x.effects[id] = id, command
+	}
+	x.size += s.grown
+	x.oldest = s.oldest
+	for key, n := range s.counts {
+		if n == 0 {
+			delete(x.counts, key)
+		} else {
+			x.counts[key] = n
+		}
+	}
+}
+
+// staged is what one transaction does to the index. The committer alone writes
+// the index, so reading it here without its lock is safe.
+type staged struct {
+	index    *index
+	commands map[string]ulid.ULID // effects added and still there
+	effects  map[ulid.ULID]string
+	gone     map[ulid.ULID]bool // rows removed
+	grown    int
+	oldest   ulid.ULID
+	counts   map[countKey]int // new values
+	sent     bool             // outbox rows were added
+	armed    bool             // due rows were added
+}
+
+func newStaged(x *index) *staged {
+	return &staged{
+		index:    x,
+		commands: map[string]ulid.ULID{},
+		effects:  map[ulid.ULID]string{},
+		gone:     map[ulid.ULID]bool{},
+		counts:   map[countKey]int{},
+	}
+}
+
+func (s *staged) waiting(command string) (ulid.ULID, bool) {
+	if id, ok := s.commands[command]; ok {
+		return id, true
+	}
+	id, ok := s.index.waiting[command]
+	return id, ok && !s.gone[id]
+}
+
+func (s *staged) added(id ulid.ULID, w encodedWork) {
+	s.grown++
+	s.sent = true
+	if w.effect {
+		s.commands[w.id], s.effects[id] = id, w.id
+	}
+}
+
+func (s *staged) removed(id ulid.ULID) {
+	s.grown--
+	s.gone[id] = true
+	if command, ok := s.effects[id]; ok {
+		delete(s.effects, id)
+		delete(s.commands, command)
+	}
+}
+
+// count moves one instance from where it stood, if there was one, to where it stands.
+func (s *staged) count(who edda.Key, old, now head) {
+	if old.Status == now.Status && old.Version == now.Version {
+		return
+	}
+	if old.Status != "" {
+		s.add(countKey{who.Tenant, who.Saga, old.Version, old.Status}, -1)
+	}
+	s.add(countKey{who.Tenant, who.Saga, now.Version, now.Status}, 1)
+}
+
+func (s *staged) add(key countKey, n int) {
+	value, ok := s.counts[key]
+	if !ok {
+		value = s.index.counts[key]
+	}
+	s.counts[key] = value + n
+}

@@ -1,0 +1,160 @@
+package store
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+
+	bolt "go.etcd.io/bbolt"
+
+	"edda"
+)
+
+// Query selects instances. Empty fields select all.
+type Query struct {
+	Tenant, Saga string
+	Status       edda.Status
+	After        edda.Key // exclusive; the zero key starts
+	Limit        int      // 100 when zero, at most 1000
+}
+
+const (
+	defaultLimit = 100
+	maxLimit     = 1000 // of decoded instances in one answer
+)
+
+func (q Query) limit() int {
+	if q.Limit <= 0 {
+		return defaultLimit
+	}
+	return min(q.Limit, maxLimit)
+}
+
+// start is the first key that can match.
+func (q Query) start() []byte {
+	var first, next []byte
+	if q.Tenant != "" {
+		first = texts(q.Tenant)
+		if q.Saga != "" {
+			first = texts(q.Tenant, q.Saga)
+		}
+	}
+	if q.After != (edda.Key{}) {
+		next = append(instanceKey(q.After), 0)
+	}
+	if bytes.Compare(next, first) > 0 {
+		return next
+	}
+	return first
+}
+
+// skip tells where to go on from a key that does not match; done is set when
+// nothing behind it can.
+func (q Query) skip(k edda.Key) (to []byte, done bool) {
+	switch {
+	case q.Tenant != "" && k.Tenant != q.Tenant:
+		return nil, true
+	case q.Saga == "" || k.Saga == q.Saga:
+		return nil, false
+	case k.Saga < q.Saga:
+		return texts(k.Tenant, q.Saga), false
+	default:
+		return after(texts(k.Tenant)), q.Tenant != ""
+	}
+}
+
+// Instances lists instances in key order. It seeks to a tenant and a saga; a
+// status alone looks at every instance, without decoding those it leaves out.
+func (d *DB) Instances(q Query) (out []edda.Instance, err error) {
+	err = d.read(bucketSaga, func(b *bolt.Bucket) error {
+		c := b.Cursor()
+		for k, row := c.Seek(q.start()); k != nil && len(out) < q.limit(); {
+			key, _, err := cutKey(k)
+			if err != nil {
+				return fmt.Errorf("instance: %w", err)
+			}
+			to, done := q.skip(key)
+			if done {
+				return nil
+			}
+			if to != nil {
+				k, row = c.Seek(to)
+				continue
+			}
+			if out, err = q.take(out, key, row); err != nil {
+				return err
+			}
+			k, row = c.Next()
+		}
+		return nil
+	})
+	return out, err
+}
+
+func (q Query) take(out []edda.Instance, key edda.Key, row []byte) ([]edda.Instance, error) {
+	h, _, err := cutHead(row)
+	if err != nil {
+		return out, fmt.Errorf("instance %s: %w", key, err)
+	}
+	if h.Status == "" || q.Status != "" && q.Status != h.Status {
+		return out, nil
+	}
+	in, err := cutInstance(key, row)
+	if err != nil {
+		return out, err
+	}
+	return append(out, *in), nil
+}
+
+// Record is one row of the history.
+type Record struct {
+	Key    edda.Key `json:"key"`
+	Commit uint64   `json:"commit"`
+	N      int      `json:"n"`
+	// Generation, Version, Revision and Status are the instance's after; zero
+	// when the transition did not change it.
+	Generation int           `json:"generation"`
+	Version    int           `json:"version"`
+	Revision   uint64        `json:"revision"`
+	Event      edda.Event    `json:"event"`
+	Fate       edda.Fate     `json:"fate"`
+	Handlers   []string      `json:"handlers,omitempty"`
+	Outputs    []edda.Output `json:"outputs,omitempty"`
+	Status     edda.Status   `json:"status,omitempty"` // after
+	Work       []string      `json:"work,omitempty"`   // ids of what went out
+	// State is the instance's state after, where the instance changed.
+	State json.RawMessage `json:"state,omitempty"`
+}
+
+// History lists the transitions of one key, newest first, at most limit. It
+// ends where older days were dropped.
+func (d *DB) History(k edda.Key, limit int) (out []Record, err error) {
+	err = d.bolt.View(func(tx *bolt.Tx) error {
+		h, _, err := cutHead(tx.Bucket([]byte(bucketSaga)).Get(instanceKey(k)))
+		if err != nil {
+			return fmt.Errorf("instance %s: %w", k, err)
+		}
+		for at := h.Last; at != (pointer{}) && len(out) < limit; {
+			row := historyRow(tx, at)
+			if row == nil {
+				return nil
+			}
+			var r Record
+			if r, at, err = cutRecord(at, row); err != nil {
+				return fmt.Errorf("history of %s: %w", k, err)
+			}
+			out = append(out, r)
+		}
+		return nil
+	})
+	return out, err
+}
+
+// historyRow is nil when its day was dropped.
+func historyRow(tx *bolt.Tx, at pointer) []byte {
+	day := tx.Bucket([]byte(bucketHistory)).Bucket(dayKey(at.Day))
+	if day == nil {
+		return nil
+	}
+	return day.Get(at.key())
+}

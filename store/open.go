@@ -1,0 +1,182 @@
+package store
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+	bolt "go.etcd.io/bbolt"
+	berrors "go.etcd.io/bbolt/errors"
+	"go.uber.org/zap"
+)
+
+// FileName is the store's file within the data folder.
+const FileName = "edda.db"
+
+// formatVersion is the newest format that this code reads, and the one it writes.
+const formatVersion = 1
+
+// lockWait is how long Open waits for another process to let go of the file:
+// that of a predecessor which is just exiting, no more.
+const lockWait = time.Second
+
+// initialMap is the address space reserved at first, not memory and not disk.
+// Until the file outgrows it a commit never waits for readers to remap it.
+const initialMap = 1 << 30
+
+var (
+	metaFormat  = []byte("format")
+	metaID      = []byte("id")
+	metaCreated = []byte("created")
+	metaCommit  = []byte("commit")
+)
+
+// Open opens or creates the store in a folder and checks its format. Its errors
+// say what to do.
+func Open(dir string, o Options) (*DB, error) {
+	o.validate()
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, explain(dir, err)
+	}
+	path := filepath.Join(dir, FileName)
+	file, err := bolt.Open(path, 0o600, &bolt.Options{
+		Timeout:         lockWait,
+		FreelistType:    bolt.FreelistMapType,
+		InitialMmapSize: o.initialMap,
+		NoStatistics:    true,
+		OpenFile:        o.openFile,
+	})
+	if err != nil {
+		return nil, explain(path, err)
+	}
+	d, err := load(path, file, o)
+	if err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return d, nil
+}
+
+func (o *Options) validate() {
+	if o.Log == nil {
+		o.Log = zap.NewNop()
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.initialMap == 0 {
+		o.initialMap = initialMap
+	}
+}
+
+// explain turns why a file cannot be opened into what to do about it.
+func explain(path string, err error) error {
+	switch {
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
+		return fmt.Errorf("cannot write %s: %w: choose another --data or change its owner", path, cause(err))
+	case errors.Is(err, berrors.ErrTimeout):
+		return fmt.Errorf("another process holds %s: stop it, or choose another --data", path)
+	case errors.Is(err, berrors.ErrInvalid), errors.Is(err, berrors.ErrVersionMismatch), errors.Is(err, berrors.ErrChecksum):
+		return fmt.Errorf("%s is not a store, or is damaged (%w): choose another --data or restore a backup", path, err)
+	}
+	return fmt.Errorf("open the store %s: %w", path, cause(err))
+}
+
+// cause strips the operation and path, which the message names already.
+func cause(err error) error {
+	if pathError, ok := errors.AsType[*fs.PathError](err); ok {
+		return pathError.Err
+	}
+	return err
+}
+
+func load(path string, file *bolt.DB, o Options) (*DB, error) {
+	d := &DB{
+		path: path, bolt: file, options: o, queue: newQueue(),
+		committed: make(chan struct{}, 1), armed: make(chan struct{}, 1),
+	}
+	if err := d.prepare(); err != nil {
+		return nil, err
+	}
+	return d, file.View(func(tx *bolt.Tx) (err error) {
+		d.id, d.stamp = string(tx.Bucket([]byte(bucketMeta)).Get(metaID)), stampOf(tx)
+		d.index, err = loadIndex(tx)
+		return err
+	})
+}
+
+// prepare checks the format and makes what is missing.
+func (d *DB) prepare() error {
+	complete := true
+	err := d.bolt.View(func(tx *bolt.Tx) error {
+		for _, name := range keyspaces {
+			complete = complete && tx.Bucket([]byte(name)) != nil
+		}
+		return checkFormat(d.path, tx)
+	})
+	if err != nil || complete {
+		return err
+	}
+	if err := d.bolt.Update(d.create); err != nil {
+		return explain(d.path, err)
+	}
+	return nil
+}
+
+func checkFormat(path string, tx *bolt.Tx) error {
+	meta := tx.Bucket([]byte(bucketMeta))
+	if meta == nil {
+		if k, _ := tx.Cursor().First(); k != nil {
+			return fmt.Errorf("%s is not a store of edda: choose another --data", path)
+		}
+		return nil // new, or a crash before its first transaction
+	}
+	text := string(meta.Get(metaFormat))
+	version, err := strconv.Atoi(text)
+	if err != nil || version < 1 {
+		return fmt.Errorf("%s is not a store of edda: its format is %q: choose another --data", path, text)
+	}
+	if version > formatVersion {
+		return fmt.Errorf("%s was written by a newer edda (format %d, this one reads up to %d): use that version or restore a backup", path, version, formatVersion)
+	}
+	return nil
+}
+
+func (d *DB) create(tx *bolt.Tx) error {
+	for _, name := range keyspaces {
+		if _, err := tx.CreateBucketIfNotExists([]byte(name)); err != nil {
+			return err
+		}
+	}
+	meta := tx.Bucket([]byte(bucketMeta))
+	if meta.Get(metaID) != nil {
+		return nil
+	}
+	now := d.options.Now().UTC()
+	id, err := ulid.New(ulid.Timestamp(now), rand.Reader)
+	if err != nil {
+		return fmt.Errorf("make the store's id: %w", err)
+	}
+	return errors.Join(
+		meta.Put(metaFormat, []byte(strconv.Itoa(formatVersion))),
+		meta.Put(metaID, []byte(id.String())),
+		meta.Put(metaCreated, []byte(now.Format(time.RFC3339Nano))),
+		meta.Put(metaCommit, stamp{}.row()),
+	)
+}
+
+func readStamp(file *bolt.DB) (s stamp, err error) {
+	err = file.View(func(tx *bolt.Tx) error {
+		s = stampOf(tx)
+		return nil
+	})
+	return s, err
+}
+
+func stampOf(tx *bolt.Tx) stamp { return cutStamp(tx.Bucket([]byte(bucketMeta)).Get(metaCommit)) }

@@ -1,0 +1,69 @@
+package store
+
+import (
+	"context"
+
+	"edda"
+)
+
+// MaxChange bounds a change set, by [Change.Size]. One with a single transition
+// may be larger: an event is never split.
+const MaxChange = 512 << 10
+
+// Pipeline is a line of changes of which each was decided in the belief that
+// those before it will be committed. Once one fails, every later one of the same
+// pipeline fails too, also one whose submitter had not heard of the failure yet;
+// then drop the pipeline, decide again from what is committed, and open a new one.
+type Pipeline struct {
+	db  *DB
+	err error // the committer's alone
+}
+
+// Pipeline opens one. It needs no closing.
+func (d *DB) Pipeline() *Pipeline { return &Pipeline{db: d} }
+
+// Submit is [DB.Submit] within the pipeline.
+func (p *Pipeline) Submit(ctx context.Context, c Change, done func(error)) error {
+	return p.db.submit(ctx, c, p, done)
+}
+
+// Submit queues the change behind those submitted before and returns; done is
+// called once, from the committer's goroutine, when it is durable or failed; it
+// must not block. Submit blocks while the queue is full, until ctx ends. When it
+// returns an error, done is not called: the change can never be written
+// (Permanent or Poison), ctx ended, or the store is stopped.
+//
+// Changes are committed in the order of submission. A commit that fails
+// (Temporary: a full disk, an I/O error) fails every change in it and every one
+// that is queued at that moment; later ones are tried again. Who submits a change
+// that builds on one not yet committed uses a [Pipeline], which closes the gap
+// between the failure and its hearing of it.
+func (d *DB) Submit(ctx context.Context, c Change, done func(error)) error {
+	return d.submit(ctx, c, nil, done)
+}
+
+func (d *DB) submit(ctx context.Context, c Change, line *Pipeline, done func(error)) error {
+	if n := c.Size(); n > MaxChange && len(c.Transitions) > 1 {
+		return edda.Classify(edda.Permanent, "a change of %d bytes with %d transitions: at most %d bytes go together", n, len(c.Transitions), MaxChange)
+	}
+	e, err := encodeChange(c)
+	if err != nil {
+		return err
+	}
+	return d.queue.push(ctx, &job{change: e, line: line, done: done})
+}
+
+// Commit writes the change and returns when it is durable. When ctx ends while
+// it waits, the change may yet be committed.
+func (d *DB) Commit(ctx context.Context, c Change) error {
+	result := make(chan error, 1)
+	if err := d.Submit(ctx, c, func(err error) { result <- err }); err != nil {
+		return err
+	}
+	select {
+	case err := <-result:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

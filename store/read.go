@@ -1,0 +1,257 @@
+package store
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+	bolt "go.etcd.io/bbolt"
+
+	"edda"
+)
+
+// Due lists up to limit rows due at or before until, earliest first, and the
+// time of the first row after those (zero when there is none).
+func (d *DB) Due(until time.Time, limit int) (rows []Due, next time.Time, err error) {
+	err = d.read(bucketDue, func(b *bolt.Bucket) error {
+		c := b.Cursor()
+		for k, _ := c.First(); k != nil; k, _ = c.Next() {
+			due, err := cutDue(k)
+			if err != nil {
+				return fmt.Errorf("due row: %w", err)
+			}
+			if len(rows) >= limit || due.Time.After(until) {
+				next = due.Time
+				return nil
+			}
+			rows = append(rows, due)
+		}
+		return nil
+	})
+	return rows, next, err
+}
+
+// Outbox lists up to limit rows after a position, in commit order.
+func (d *DB) Outbox(after ulid.ULID, limit int) (rows []Row, err error) {
+	err = d.read(bucketOutbox, func(b *bolt.Bucket) error {
+		c := b.Cursor()
+		k, v := c.Seek(after[:])
+		if bytes.Equal(k, after[:]) {
+			k, v = c.Next()
+		}
+		for ; k != nil && len(rows) < limit; k, v = c.Next() {
+			row, err := cutRow(k, v)
+			if err != nil {
+				return err
+			}
+			rows = append(rows, row)
+		}
+		return nil
+	})
+	return rows, err
+}
+
+func cutRow(k, v []byte) (r Row, err error) {
+	if len(k) != len(r.ID) {
+		return r, fmt.Errorf("outbox row: %w", errKey)
+	}
+	copy(r.ID[:], k)
+	r.Work, err = decode[edda.Work]("outbox row", v)
+	return r, err
+}
+
+// OutboxSize is how many rows wait, and the time of the oldest.
+func (d *DB) OutboxSize() (int, time.Time) { return d.index.outbox() }
+
+// Committed is signalled (capacity 1, never closed) when a commit added outbox rows.
+func (d *DB) Committed() <-chan struct{} { return d.committed }
+
+// Armed is signalled (capacity 1) when a commit added due rows.
+func (d *DB) Armed() <-chan struct{} { return d.armed }
+
+// Waiting finds the effect command that still waits for its result, by id.
+func (d *DB) Waiting(commandID string) (work edda.Work, found bool) {
+	id, ok := d.index.command(commandID)
+	if !ok {
+		return work, false
+	}
+	err := d.read(bucketOutbox, func(b *bolt.Bucket) error {
+		value := b.Get(id[:])
+		if value == nil {
+			return nil // settled a moment ago
+		}
+		row, err := cutRow(id[:], value)
+		work, found = row.Work, err == nil
+		return err
+	})
+	return work, found && err == nil
+}
+
+// Checkpoints lists the shared positions.
+func (d *DB) Checkpoints() ([]edda.Checkpoint, error) {
+	return list[edda.Checkpoint](d, bucketCheckpoint)
+}
+
+// Positions lists the sagas' own positions.
+func (d *DB) Positions() (out []Position, err error) {
+	err = d.read(bucketPosition, func(b *bolt.Bucket) error {
+		return b.ForEach(func(k, v []byte) error {
+			p, err := cutPosition(k, v)
+			out = append(out, p)
+			return err
+		})
+	})
+	return out, err
+}
+
+func cutPosition(k, v []byte) (p Position, err error) {
+	if p.Tenant, k, err = cutText(k); err != nil {
+		return p, fmt.Errorf("position: %w", err)
+	}
+	if p.Saga, _, err = cutText(k); err != nil {
+		return p, fmt.Errorf("position: %w", err)
+	}
+	p.Checkpoint, err = decode[edda.Checkpoint]("position", v)
+	return p, err
+}
+
+// Schedules lists how far every schedule has come.
+func (d *DB) Schedules() ([]edda.Schedule, error) { return list[edda.Schedule](d, bucketSchedule) }
+
+// Manifests lists the kept manifest texts, by saga and version.
+func (d *DB) Manifests() ([]edda.Manifest, error) { return list[edda.Manifest](d, bucketManifest) }
+
+// Audits lists operators' acts, newest first, at most limit.
+func (d *DB) Audits(limit int) (out []Audit, err error) {
+	err = d.read(bucketAudit, func(b *bolt.Bucket) error {
+		c := b.Cursor()
+		for k, v := c.Last(); k != nil && len(out) < limit; k, v = c.Prev() {
+			a, err := decode[Audit]("audit", v)
+			if err != nil {
+				return err
+			}
+			out = append(out, a)
+		}
+		return nil
+	})
+	return out, err
+}
+
+// Count says how many instances of one version of a saga stand in one status.
+type Count struct {
+	Tenant, Saga string
+	Version      int
+	Status       edda.Status
+	N            int
+}
+
+// Counts is kept up to date by every commit; it costs no scan. It is sorted.
+func (d *DB) Counts() []Count {
+	d.index.mu.RLock()
+	out := make([]Count, 0, len(d.index.counts))
+	for k, n := range d.index.counts {
+		out = append(out, Count{Tenant: k.Tenant, Saga: k.Saga, Version: k.Version, Status: k.Status, N: n})
+	}
+	d.index.mu.RUnlock()
+	slices.SortFunc(out, func(a, b Count) int {
+		return cmp.Or(cmp.Compare(a.Tenant, b.Tenant), cmp.Compare(a.Saga, b.Saga),
+			cmp.Compare(a.Version, b.Version), cmp.Compare(a.Status, b.Status))
+	})
+	return out
+}
+
+func loadCounts(tx *bolt.Tx) (map[countKey]int, error) {
+	out := map[countKey]int{}
+	err := tx.Bucket([]byte(bucketCount)).ForEach(func(k, v []byte) error {
+		key, err := cutCount(k)
+		if err != nil || len(v) != 8 {
+			return fmt.Errorf("counter: %w", cmp.Or(err, errRow))
+		}
+		out[key] = int(binary.BigEndian.Uint64(v))
+		return nil
+	})
+	return out, err
+}
+
+// Claim finds an entry of the effect ledger.
+func (d *DB) Claim(commandID string) (claim edda.Claim, found bool, err error) {
+	key, first := texts(commandID), hourKey(commandHour(commandID))
+	err = d.read(bucketClaim, func(b *bolt.Bucket) error {
+		c := b.Cursor()
+		for hour, _ := c.Seek(first); hour != nil && !found; hour, _ = c.Next() {
+			value := b.Bucket(hour).Get(key)
+			if value == nil {
+				continue
+			}
+			found = true
+			claim, err = decode[edda.Claim]("claim "+commandID, value)
+		}
+		return err
+	})
+	return claim, found && err == nil, err
+}
+
+// DeadLetters lists up to limit dead letters after an id, oldest first. An id
+// that is not there (any more) is a Permanent error: the place is lost.
+func (d *DB) DeadLetters(after string, limit int) (out []edda.DeadLetter, err error) {
+	err = d.bolt.View(func(tx *bolt.Tx) error {
+		c := tx.Bucket([]byte(bucketDead)).Cursor()
+		k, v := c.First()
+		if after != "" {
+			key, ok := findDead(tx, after)
+			if !ok {
+				return edda.Classify(edda.Permanent, "there is no dead letter %s to go on after", after)
+			}
+			c.Seek(key)
+			k, v = c.Next()
+		}
+		for ; k != nil && len(out) < limit; k, v = c.Next() {
+			letter, err := decode[edda.DeadLetter]("dead letter", v)
+			if err != nil {
+				return err
+			}
+			out = append(out, letter)
+		}
+		return nil
+	})
+	return out, err
+}
+
+// DeadLetter finds one.
+func (d *DB) DeadLetter(id string) (letter edda.DeadLetter, found bool, err error) {
+	err = d.bolt.View(func(tx *bolt.Tx) error {
+		var key []byte
+		if key, found = findDead(tx, id); !found {
+			return nil
+		}
+		letter, err = decode[edda.DeadLetter]("dead letter "+id, tx.Bucket([]byte(bucketDead)).Get(key))
+		return err
+	})
+	return letter, found && err == nil, err
+}
+
+func findDead(tx *bolt.Tx, id string) ([]byte, bool) {
+	at := tx.Bucket([]byte(bucketDeadID)).Get(texts(id))
+	return append(append([]byte(nil), at...), texts(id)...), at != nil
+}
+
+// read runs fn on one keyspace of a snapshot.
+func (d *DB) read(name keyspace, fn func(*bolt.Bucket) error) error {
+	return d.bolt.View(func(tx *bolt.Tx) error { return fn(tx.Bucket([]byte(name))) })
+}
+
+// list decodes a whole keyspace, for those that stay small.
+func list[T any](d *DB, name keyspace) (out []T, err error) {
+	err = d.read(name, func(b *bolt.Bucket) error {
+		return b.ForEach(func(_, v []byte) error {
+			row, err := decode[T](string(name), v)
+			out = append(out, row)
+			return err
+		})
+	})
+	return out, err
+}

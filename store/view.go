@@ -1,0 +1,58 @@
+package store
+
+import (
+	"bytes"
+	"fmt"
+
+	bolt "go.etcd.io/bbolt"
+
+	"edda"
+)
+
+// View is a consistent snapshot; Close it soon. It is for one goroutine.
+type View struct{ tx *bolt.Tx }
+
+// View opens a snapshot of what is committed.
+func (d *DB) View() (*View, error) {
+	tx, err := d.bolt.Begin(false)
+	if err != nil {
+		return nil, fmt.Errorf("open a snapshot: %w", err)
+	}
+	return &View{tx: tx}, nil
+}
+
+// Close ends the snapshot. A second call does nothing.
+func (v *View) Close() { _ = v.tx.Rollback() }
+
+// Cell loads the record of one key; one that does not exist has no instance and no entries.
+func (v *View) Cell(k edda.Key) (edda.Cell, error) {
+	cell := edda.Cell{Key: k}
+	key := instanceKey(k)
+	var err error
+	if cell.Instance, err = cutInstance(k, v.bucket(bucketSaga).Get(key)); err != nil {
+		return cell, err
+	}
+	if cell.Instance == nil {
+		if cell.Parked, err = v.entries(bucketParked, key); err != nil {
+			return cell, err
+		}
+	}
+	if cell.Instance == nil || cell.Instance.Held != "" {
+		cell.Held, err = v.entries(bucketHeld, key)
+	}
+	return cell, err
+}
+
+func (v *View) bucket(name keyspace) *bolt.Bucket { return v.tx.Bucket([]byte(name)) }
+
+func (v *View) entries(name keyspace, key []byte) (out []edda.Entry, err error) {
+	c := v.bucket(name).Cursor()
+	for k, row := c.Seek(key); bytes.HasPrefix(k, key); k, row = c.Next() {
+		entry, err := decode[edda.Entry](string(name)+" event", row)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, entry)
+	}
+	return out, nil
+}

@@ -1,0 +1,365 @@
+package store
+
+import (
+	"encoding/binary"
+	"fmt"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+	bolt "go.etcd.io/bbolt"
+)
+
+// keyspace is the name of a top-level bucket.
+type keyspace string
+
+// The keyspaces; FORMAT.md says what each holds.
+const (
+	bucketMeta       keyspace = "meta"
+	bucketSaga       keyspace = "saga"
+	bucketCount      keyspace = "count"
+	bucketCheckpoint keyspace = "checkpoint"
+	bucketPosition   keyspace = "position"
+	bucketOutbox     keyspace = "outbox"
+	bucketDue        keyspace = "due"
+	bucketClaim      keyspace = "claim"   // a bucket per hour
+	bucketHistory    keyspace = "history" // a bucket per day
+	bucketParked     keyspace = "parked"
+	bucketHeld       keyspace = "held"
+	bucketDead       keyspace = "deadletter"
+	bucketDeadID     keyspace = "deadletter-id"
+	bucketManifest   keyspace = "manifest"
+	bucketSchedule   keyspace = "schedule"
+	bucketAudit      keyspace = "audit"
+)
+
+var keyspaces = []keyspace{
+	bucketMeta, bucketSaga, bucketCount, bucketCheckpoint, bucketPosition, bucketOutbox, bucketDue, bucketClaim,
+	bucketHistory, bucketParked, bucketHeld, bucketDead, bucketDeadID, bucketManifest, bucketSchedule, bucketAudit,
+}
+
+// appendFill packs the pages of keyspaces that only grow at their end: a page
+// that is split there never takes another row.
+const appendFill = 0.95
+
+// stamp is what tells commits apart: a number without gaps, and a time that
+// never goes back, in milliseconds. It is a row of meta.
+type stamp struct {
+	Commit uint64
+	Clock  uint64
+}
+
+func (s stamp) row() []byte {
+	return binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, s.Commit), s.Clock)
+}
+
+func cutStamp(b []byte) stamp {
+	if len(b) != 16 {
+		return stamp{}
+	}
+	return stamp{Commit: binary.BigEndian.Uint64(b), Clock: binary.BigEndian.Uint64(b[8:])}
+}
+
+func (s stamp) next(now time.Time) stamp {
+	return stamp{Commit: s.Commit + 1, Clock: max(s.Clock, uint64(max(0, now.UnixMilli())))}
+}
+
+func (s stamp) time() time.Time { return time.UnixMilli(int64(s.Clock)).UTC() }
+
+// writer puts encoded changes into one transaction. What the index will have
+// to know goes to staged, which counts only if the transaction does.
+type writer struct {
+	tx      *bolt.Tx
+	buckets map[keyspace]*bolt.Bucket
+	history *bolt.Bucket // of the day
+	stamp   stamp
+	staged  *staged
+	// Ordinals of outbox rows, history rows and audits in this commit.
+	works, records, audits uint32
+}
+
+func newWriter(tx *bolt.Tx, s stamp, st *staged) (*writer, error) {
+	w := &writer{tx: tx, buckets: make(map[keyspace]*bolt.Bucket, len(keyspaces)), stamp: s, staged: st}
+	for _, name := range keyspaces {
+		w.buckets[name] = tx.Bucket([]byte(name))
+	}
+	w.buckets[bucketOutbox].FillPercent = appendFill
+	w.buckets[bucketAudit].FillPercent = appendFill
+	return w, w.buckets[bucketMeta].Put(metaCommit, s.row())
+}
+
+func (w *writer) change(e *encoded) error {
+	for _, step := range []func(*encoded) error{
+		w.dropClaims, w.stale, w.transitions, w.puts, w.claims, w.letters, w.delivered, w.armed,
+	} {
+		if err := step(e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *writer) transitions(e *encoded) error {
+	for i := range e.transitions {
+		t := &e.transitions[i]
+		if err := w.transition(t); err != nil {
+			return fmt.Errorf("instance %s: %w", t.who, err)
+		}
+	}
+	return nil
+}
+
+func (w *writer) transition(t *encodedTransition) error {
+	if err := w.cell(t); err != nil {
+		return err
+	}
+	if err := w.work(t); err != nil {
+		return err
+	}
+	for _, r := range t.rows {
+		if err := w.write(r); err != nil {
+			return err
+		}
+	}
+	if t.dead != nil {
+		if err := w.deadLetter(t.dead); err != nil {
+			return err
+		}
+	}
+	for _, id := range t.resolved {
+		if err := w.resolve(id); err != nil {
+			return err
+		}
+	}
+	return w.dues(t.disarm, t.arm)
+}
+
+func (w *writer) write(r row) error {
+	if r.value == nil {
+		return w.buckets[r.bucket].Delete(r.key)
+	}
+	return w.buckets[r.bucket].Put(r.key, r.value)
+}
+
+// cell writes the history row and the instance, each pointing to the one before.
+func (w *writer) cell(t *encodedTransition) error {
+	if t.record == nil && t.instance == nil {
+		return nil
+	}
+	old, body, err := cutHead(w.buckets[bucketSaga].Get(t.key))
+	if err != nil {
+		return err
+	}
+	last := old.Last
+	if t.record != nil {
+		if last, err = w.record(t.record, old.Last); err != nil {
+			return err
+		}
+	}
+	if t.instance == nil {
+		old.Last = last
+		return w.buckets[bucketSaga].Put(t.key, append(old.append(nil), body...))
+	}
+	t.head.Last = last
+	t.head.append(t.instance[:0])
+	w.staged.count(t.who, old, t.head)
+	return w.buckets[bucketSaga].Put(t.key, t.instance)
+}
+
+func (w *writer) record(row []byte, previous pointer) (pointer, error) {
+	at := pointer{Day: dayOf(w.stamp.time()), Commit: w.stamp.Commit, N: w.records}
+	w.records++
+	if w.history == nil {
+		day, err := w.buckets[bucketHistory].CreateBucketIfNotExists(dayKey(at.Day))
+		if err != nil {
+			return at, fmt.Errorf("history of a day: %w", err)
+		}
+		day.FillPercent = appendFill
+		w.history = day
+	}
+	previous.append(row[:0])
+	return at, w.history.Put(at.key(), row)
+}
+
+// ulid names the next outbox row: the commit's time, its number, the row's
+// ordinal in it. It needs no randomness to be unique, and sorts in commit order
+// even where the clock went back.
+func (w *writer) ulid() (id ulid.ULID) {
+	_ = id.SetTime(w.stamp.Clock & ulid.MaxTime())
+	var commit [8]byte
+	binary.BigEndian.PutUint64(commit[:], w.stamp.Commit)
+	copy(id[6:12], commit[2:])
+	binary.BigEndian.PutUint32(id[12:], w.works)
+	w.works++
+	return id
+}
+
+// work adds what goes out and removes what is settled, in this order: the
+// result of an effect may stand in the same change as the effect.
+func (w *writer) work(t *encodedTransition) error {
+	for _, work := range t.work {
+		if work.effect {
+			if err := w.settle(work.id); err != nil {
+				return err
+			}
+		}
+		id := w.ulid()
+		if err := w.buckets[bucketOutbox].Put(id[:], work.value); err != nil {
+			return err
+		}
+		w.staged.added(id, work)
+	}
+	for _, command := range t.settled {
+		if err := w.settle(command); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *writer) settle(command string) error {
+	id, ok := w.staged.waiting(command)
+	if !ok {
+		return nil
+	}
+	return w.remove(id)
+}
+
+func (w *writer) remove(id ulid.ULID) error {
+	bucket := w.buckets[bucketOutbox]
+	if bucket.Get(id[:]) == nil {
+		return nil // delivered before
+	}
+	w.staged.removed(id)
+	return bucket.Delete(id[:])
+}
+
+func (w *writer) delivered(e *encoded) error {
+	for _, id := range e.delivered {
+		if err := w.remove(id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *writer) puts(e *encoded) error {
+	for _, r := range e.puts {
+		if err := w.write(r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *writer) claims(e *encoded) error {
+	for _, c := range e.claims {
+		hour, err := w.buckets[bucketClaim].CreateBucketIfNotExists(hourKey(c.hour))
+		if err != nil {
+			return fmt.Errorf("claims of an hour: %w", err)
+		}
+		if err := hour.Put(c.key, c.value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *writer) dropClaims(e *encoded) error {
+	bucket := w.buckets[bucketClaim]
+	var hours [][]byte
+	c := bucket.Cursor()
+	for k, _ := c.First(); k != nil && binary.BigEndian.Uint32(k) < e.dropClaims; k, _ = c.Next() {
+		hours = append(hours, append([]byte(nil), k...))
+	}
+	for _, hour := range hours {
+		if err := bucket.DeleteBucket(hour); err != nil {
+			return fmt.Errorf("drop claims of an hour: %w", err)
+		}
+	}
+	return nil
+}
+
+func (w *writer) letters(e *encoded) error {
+	for i := range e.dead {
+		if err := w.deadLetter(&e.dead[i]); err != nil {
+			return err
+		}
+	}
+	for _, a := range e.audits {
+		key := pointer{Commit: w.stamp.Commit, N: w.audits}.key()
+		w.audits++
+		if err := w.buckets[bucketAudit].Put(key, a); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// deadLetter puts one; the same id again replaces it.
+func (w *writer) deadLetter(d *encodedDead) error {
+	if err := w.resolve(d.id); err != nil {
+		return err
+	}
+	if err := w.buckets[bucketDeadID].Put(texts(d.id), appendTime(nil, d.time)); err != nil {
+		return err
+	}
+	return w.buckets[bucketDead].Put(deadKey(d.time, d.id), d.value)
+}
+
+func (w *writer) resolve(id string) error {
+	ids := w.buckets[bucketDeadID]
+	at := ids.Get(texts(id))
+	if at == nil {
+		return nil
+	}
+	key := append(append([]byte(nil), at...), texts(id)...)
+	if err := w.buckets[bucketDead].Delete(key); err != nil {
+		return err
+	}
+	return ids.Delete(texts(id))
+}
+
+// stale removes the due rows that a look found stale. It comes before the
+// transitions, which may arm the same key for the same time.
+func (w *writer) stale(e *encoded) error { return w.dues(e.disarm, nil) }
+
+func (w *writer) armed(e *encoded) error { return w.dues(nil, e.arm) }
+
+func (w *writer) dues(disarm, arm [][]byte) error {
+	bucket := w.buckets[bucketDue]
+	for _, key := range disarm {
+		if err := bucket.Delete(key); err != nil {
+			return err
+		}
+	}
+	for _, key := range arm {
+		if err := bucket.Put(key, []byte{}); err != nil {
+			return err
+		}
+		w.staged.armed = true
+	}
+	return nil
+}
+
+// counts writes the counters that this transaction changed.
+func (w *writer) counts() error {
+	for key, n := range w.staged.counts {
+		if n == 0 {
+			if err := w.buckets[bucketCount].Delete(key.row()); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := w.buckets[bucketCount].Put(key.row(), binary.BigEndian.AppendUint64(nil, uint64(n))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// oldest notes the first outbox row.
+func (w *writer) oldest() {
+	k, _ := w.buckets[bucketOutbox].Cursor().First()
+	w.staged.oldest = ulid.ULID{}
+	copy(w.staged.oldest[:], k)
+}
