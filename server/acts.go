@@ -1,0 +1,183 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/oklog/ulid/v2"
+
+	"edda"
+)
+
+// Inbox is how people reach instances: through the streams, as everything does.
+// Its methods may be called concurrently.
+type Inbox interface {
+	// Send publishes a signal, an answer or an operator's verb, and returns
+	// what became of it once that is committed. When ctx ends first the
+	// message may still be applied; the error then is ctx's.
+	Send(ctx context.Context, message edda.Event) (edda.Transition, error)
+	// Publish returns when the event is stored in its stream.
+	Publish(ctx context.Context, event edda.Event) (Stored, error)
+}
+
+// Stored is where an event lies.
+type Stored struct {
+	Stream    string `json:"stream"`
+	Subject   string `json:"subject"`
+	Seq       uint64 `json:"seq"`
+	Duplicate bool   `json:"duplicate,omitempty"` // it was there already
+}
+
+// ActView is what became of an act.
+type ActView struct {
+	ID       string        `json:"id"` // of the message
+	Fate     edda.Fate     `json:"fate"`
+	Outputs  []edda.Output `json:"outputs"`
+	Status   edda.Status   `json:"status,omitempty"` // of the instance, afterwards
+	Revision uint64        `json:"revision,omitempty"`
+}
+
+// ActInput is what every act says.
+type ActInput struct {
+	KeyInput
+	ID    string `header:"idempotency-key" doc:"id of the message: the same one is applied once" maxLength:"200"`
+	By    string `header:"x-edda-by" doc:"who acts, for the audit" maxLength:"200"`
+	Trace string `header:"traceparent" maxLength:"200"`
+}
+
+type signalInput struct {
+	ActInput
+	Name string          `path:"name" doc:"name of the signal"`
+	Body json.RawMessage `required:"false" doc:"its payload, any JSON"`
+}
+
+type answerInput struct {
+	ActInput
+	Ask  string `path:"ask" doc:"id of the ask"`
+	Body struct {
+		Choice  string          `json:"choice" minLength:"1"`
+		Payload json.RawMessage `json:"payload,omitempty"`
+	}
+}
+
+type stepInput struct {
+	ActInput
+	Step string          `path:"step" doc:"a step, or its undo: ship, charge.undo, hold[0]"`
+	Body json.RawMessage `required:"false" doc:"retry: an input instead of the one before"`
+}
+
+func (s *Server) acts() {
+	const base = "/v1/instances/{saga}/{key}/"
+	huma.Post(s.api, base+"signal/{name}", s.signal, summary("Send a signal", "acts"))
+	huma.Post(s.api, base+"answer/{ask}", s.answer, summary("Answer an ask", "acts"))
+	for verb, text := range map[string]string{
+		edda.VerbCancel:    "Fail it as cancelled, and undo",
+		edda.VerbTerminate: "End it now; nothing is undone",
+	} {
+		huma.Post(s.api, base+verb, func(ctx context.Context, in *ActInput) (*body[ActView], error) {
+			return s.act(ctx, in, edda.Event{Kind: edda.KindOperator, Type: verb})
+		}, summary(text, "acts"))
+	}
+	for verb, text := range map[string]string{
+		edda.VerbRetry: "Call a failed step or undo again",
+		edda.VerbSkip:  "Go on without a failed step or undo",
+	} {
+		huma.Post(s.api, base+verb+"/{step}", func(ctx context.Context, in *stepInput) (*body[ActView], error) {
+			return s.act(ctx, &in.ActInput, edda.Event{Kind: edda.KindOperator, Type: verb, Step: in.Step, Payload: in.Body})
+		}, summary(text, "acts"))
+	}
+}
+
+func (s *Server) signal(ctx context.Context, in *signalInput) (*body[ActView], error) {
+	return s.act(ctx, &in.ActInput, edda.Event{Kind: edda.KindSignal, Type: in.Name, Payload: in.Body})
+}
+
+func (s *Server) answer(ctx context.Context, in *answerInput) (*body[ActView], error) {
+	return s.act(ctx, &in.ActInput, edda.Event{Kind: edda.KindAnswer, Type: in.Body.Choice, Step: in.Ask, Payload: in.Body.Payload})
+}
+
+// act sends a message to an instance that exists and tells what became of it.
+func (s *Server) act(ctx context.Context, in *ActInput, ev edda.Event) (*body[ActView], error) {
+	cell, err := s.cell(&in.KeyInput)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := edda.Decode(ev.Payload); err != nil {
+		return nil, huma.Error422UnprocessableEntity("the payload cannot be taken: " + err.Error())
+	}
+	ev.ID, ev.Key, ev.Tenant, ev.By, ev.Trace = in.ID, cell.Key, cell.Key.Tenant, in.By, in.Trace
+	if ev.ID == "" {
+		ev.ID = ulid.Make().String()
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.options.CommitWait)
+	defer cancel()
+	t, err := s.options.Inbox.Send(ctx, ev)
+	if err != nil {
+		return nil, s.unsent(ev, err)
+	}
+	return view(ev, t)
+}
+
+// unsent tells a wait that was too long from a message that never left.
+func (s *Server) unsent(ev edda.Event, err error) error {
+	switch {
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+		return huma.Error504GatewayTimeout(fmt.Sprintf("message %s was not committed within %s; it may still be: look for it in the history, or send it again with the header idempotency-key: %s", ev.ID, s.options.CommitWait, ev.ID))
+	case errors.Is(err, edda.Permanent):
+		return huma.Error422UnprocessableEntity(err.Error())
+	}
+	return huma.Error503ServiceUnavailable(fmt.Sprintf("message %s could not be sent: %v; send it again with the header idempotency-key: %s", ev.ID, err, ev.ID))
+}
+
+// view answers with the fate; one that is a no becomes a problem.
+func view(ev edda.Event, t edda.Transition) (*body[ActView], error) {
+	switch {
+	case t.Fate == edda.FateDead && t.Dead != nil && t.Dead.Reason == edda.DeadNoInstance:
+		return nil, missing(ev.Key)
+	case t.Fate == edda.FateDead:
+		return nil, dead(t)
+	case t.Fate == edda.FateIgnored:
+		return nil, huma.Error422UnprocessableEntity(fmt.Sprintf("nothing in saga %s takes this %s", ev.Key.Saga, ev.Kind))
+	case t.Fate == edda.FateLate:
+		return nil, huma.Error409Conflict(fmt.Sprintf("too late: %s is not waited for (any more)", what(ev)))
+	}
+	for _, o := range t.Outputs {
+		if o.Word == "refused" {
+			return nil, huma.Error409Conflict("refused: " + join(o.Name, o.Reason))
+		}
+	}
+	out := ActView{ID: ev.ID, Fate: t.Fate, Outputs: orEmpty(t.Outputs)}
+	if t.Instance != nil {
+		out.Status, out.Revision = t.Instance.Status, t.Instance.Revision
+	}
+	return &body[ActView]{out}, nil
+}
+
+func dead(t edda.Transition) error {
+	if t.Dead == nil {
+		return huma.NewError(http.StatusUnprocessableEntity, "it cannot be applied")
+	}
+	return huma.NewError(http.StatusUnprocessableEntity, fmt.Sprintf("it cannot be applied (%s): %s; see dead letter %s", t.Dead.Reason, t.Dead.Error, t.Dead.ID))
+}
+
+// what names a message for people.
+func what(ev edda.Event) string {
+	switch ev.Kind {
+	case edda.KindAnswer:
+		return "the ask " + ev.Step
+	case edda.KindSignal:
+		return "the signal " + ev.Type
+	}
+	return join(ev.Type, ev.Step)
+}
+
+func join(a, b string) string {
+	if a == "" || b == "" {
+		return a + b
+	}
+	return a + " " + b
+}

@@ -1,0 +1,240 @@
+package server
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"edda"
+	"edda/saga"
+	"edda/store"
+)
+
+// Instances is what the API reads of the store. Its methods may be called
+// concurrently, and see what is committed.
+type Instances interface {
+	// Cell loads the record of one key; one that does not exist is empty.
+	Cell(k edda.Key) (edda.Cell, error)
+	// Instances lists instances in key order.
+	Instances(q store.Query) ([]edda.Instance, error)
+	// History lists the transitions of one key, newest first.
+	History(k edda.Key, limit int) ([]store.Record, error)
+}
+
+// historyShown is how much of the history a description carries.
+const historyShown = 50
+
+// TenantInput names the tenant of a call.
+type TenantInput struct {
+	Tenant string `header:"x-tenant-id" doc:"whose instances are meant" maxLength:"256"`
+}
+
+// KeyInput names one instance.
+type KeyInput struct {
+	TenantInput
+	Saga string `path:"saga" doc:"name of the saga" example:"order"`
+	Key  string `path:"key" doc:"correlation key, any text, path-escaped" example:"O1"`
+}
+
+// InstanceSummary is an instance in a list.
+type InstanceSummary struct {
+	Tenant     string      `json:"tenant,omitempty"`
+	Saga       string      `json:"saga"`
+	Key        string      `json:"key"`
+	Status     edda.Status `json:"status"`
+	Reason     string      `json:"reason,omitempty"`
+	Version    int         `json:"version"`
+	Generation int         `json:"generation"`
+	Started    time.Time   `json:"started"`
+	Updated    time.Time   `json:"updated"`
+	Ended      time.Time   `json:"ended,omitzero"`
+	Held       string      `json:"held,omitempty"`
+	Incidents  int         `json:"incidents,omitempty"`
+}
+
+// InstanceList is one page of instances.
+type InstanceList struct {
+	Instances []InstanceSummary `json:"instances"`
+	// Next is the after of the next page; empty on the last.
+	Next string `json:"next,omitempty"`
+}
+
+// InstanceView is everything about one key.
+type InstanceView struct {
+	Instance *edda.Instance `json:"instance"` // null where events wait for an instance that has not begun
+	Parked   []edda.Entry   `json:"parked,omitempty"`
+	Held     []edda.Entry   `json:"held,omitempty"`
+	Waits    []string       `json:"waits"`   // for what, in words
+	History  []store.Record `json:"history"` // newest first
+}
+
+// HistoryView is what became of the events of one key.
+type HistoryView struct {
+	History []store.Record `json:"history"` // newest first
+}
+
+type listInput struct {
+	TenantInput
+	Saga   string `query:"saga" doc:"only this saga"`
+	Status string `query:"status" enum:"running,undoing,stuck,done,failed,undone" doc:"only this status"`
+	Limit  int    `query:"limit" default:"100" minimum:"1" maximum:"1000"`
+	After  string `query:"after" doc:"next of the page before"`
+}
+
+type historyInput struct {
+	KeyInput
+	Limit int `query:"limit" default:"100" minimum:"1" maximum:"1000"`
+}
+
+func (s *Server) instances() {
+	huma.Get(s.api, "/v1/instances", s.list, summary("List instances", "instances"))
+	huma.Get(s.api, "/v1/instances/{saga}/{key}", s.describe, summary("Everything about one instance", "instances"))
+	huma.Get(s.api, "/v1/instances/{saga}/{key}/history", s.history, summary("What became of its events", "instances"))
+}
+
+func (s *Server) list(_ context.Context, in *listInput) (*body[InstanceList], error) {
+	q, err := s.query(in)
+	if err != nil {
+		return nil, err
+	}
+	found, err := s.options.Instances.Instances(q)
+	if err != nil {
+		return nil, s.internal("list instances", err)
+	}
+	out := InstanceList{Instances: []InstanceSummary{}}
+	for _, i := range found {
+		out.Instances = append(out.Instances, summarise(i))
+	}
+	if len(found) == in.Limit {
+		out.Next = cursor(found[len(found)-1].Key)
+	}
+	return &body[InstanceList]{out}, nil
+}
+
+func (s *Server) query(in *listInput) (store.Query, error) {
+	tenant, err := s.tenant(in.Tenant)
+	if err != nil {
+		return store.Query{}, err
+	}
+	after, err := readCursor(in.After)
+	if err != nil {
+		return store.Query{}, huma.Error422UnprocessableEntity("after: want what next said on the page before")
+	}
+	if in.After != "" {
+		after.Tenant = tenant
+	}
+	return store.Query{Tenant: tenant, Saga: in.Saga, Status: edda.Status(in.Status), After: after, Limit: in.Limit}, nil
+}
+
+// cursor writes a key so that it fits a query; readers must not look inside.
+func cursor(k edda.Key) string {
+	text, _ := json.Marshal([]string{k.Saga, k.Correlation}) // strings always encode
+	return base64.RawURLEncoding.EncodeToString(text)
+}
+
+func readCursor(text string) (edda.Key, error) {
+	if text == "" {
+		return edda.Key{}, nil
+	}
+	raw, err := base64.RawURLEncoding.DecodeString(text)
+	if err != nil {
+		return edda.Key{}, fmt.Errorf("decode cursor: %w", err)
+	}
+	var parts []string
+	if err := json.Unmarshal(raw, &parts); err != nil || len(parts) != 2 {
+		return edda.Key{}, fmt.Errorf("decode cursor: %w", edda.Permanent)
+	}
+	return edda.Key{Saga: parts[0], Correlation: parts[1]}, nil
+}
+
+func summarise(i edda.Instance) InstanceSummary {
+	return InstanceSummary{
+		Tenant: i.Key.Tenant, Saga: i.Key.Saga, Key: i.Key.Correlation, Status: i.Status, Reason: i.Reason,
+		Version: i.Version, Generation: i.Generation, Started: i.Started, Updated: i.Updated, Ended: i.Ended,
+		Held: i.Held, Incidents: len(i.Incidents),
+	}
+}
+
+func (s *Server) describe(_ context.Context, in *KeyInput) (*body[InstanceView], error) {
+	cell, err := s.cell(in)
+	if err != nil {
+		return nil, err
+	}
+	history, err := s.options.Instances.History(cell.Key, historyShown)
+	if err != nil {
+		return nil, s.internal("read history", err)
+	}
+	return &body[InstanceView]{InstanceView{
+		Instance: cell.Instance, Parked: cell.Parked, Held: cell.Held,
+		Waits: orEmpty(saga.Why(cell)), History: orEmpty(history),
+	}}, nil
+}
+
+func (s *Server) history(_ context.Context, in *historyInput) (*body[HistoryView], error) {
+	k, err := s.key(&in.KeyInput)
+	if err != nil {
+		return nil, err
+	}
+	records, err := s.options.Instances.History(k, in.Limit)
+	if err != nil {
+		return nil, s.internal("read history", err)
+	}
+	if len(records) == 0 {
+		return nil, missing(k)
+	}
+	return &body[HistoryView]{HistoryView{records}}, nil
+}
+
+// orEmpty makes a list that is never null in JSON.
+func orEmpty[T any](list []T) []T {
+	if list == nil {
+		return []T{}
+	}
+	return list
+}
+
+// tenant decides whose call it is.
+func (s *Server) tenant(said string) (string, error) {
+	switch {
+	case s.options.NoTenancy && said != "":
+		return "", huma.Error422UnprocessableEntity("x-tenant-id: there are no tenants here; leave it out")
+	case s.options.NoTenancy:
+		return "", nil
+	case said != "":
+		return said, nil
+	case s.options.Tenant != "":
+		return s.options.Tenant, nil
+	}
+	return "", huma.Error422UnprocessableEntity("name the tenant in the header x-tenant-id")
+}
+
+func (s *Server) key(in *KeyInput) (edda.Key, error) {
+	tenant, err := s.tenant(in.Tenant)
+	return edda.Key{Tenant: tenant, Saga: in.Saga, Correlation: in.Key}, err
+}
+
+// cell loads what a call speaks of, or says that there is no such thing.
+func (s *Server) cell(in *KeyInput) (edda.Cell, error) {
+	k, err := s.key(in)
+	if err != nil {
+		return edda.Cell{}, err
+	}
+	cell, err := s.options.Instances.Cell(k)
+	if err != nil {
+		return edda.Cell{}, s.internal("load instance", err)
+	}
+	if cell.Instance == nil && len(cell.Parked) == 0 && len(cell.Held) == 0 {
+		return edda.Cell{}, missing(k)
+	}
+	cell.Key = k
+	return cell, nil
+}
+
+func missing(k edda.Key) error {
+	return huma.NewError(http.StatusNotFound, fmt.Sprintf("no instance of %s with the key %q for the tenant %q", k.Saga, k.Correlation, k.Tenant))
+}

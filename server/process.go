@@ -1,0 +1,210 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"go.uber.org/zap"
+
+	"edda"
+)
+
+// Process is the process that the server belongs to. Its methods may be called
+// concurrently and answer at once.
+type Process interface {
+	// Status is how the process is now.
+	Status(ctx context.Context) Status
+	// Info is what the process runs.
+	Info(ctx context.Context) (Info, error)
+	// Drain begins the staged stop, and reports how far it has come; once it
+	// has begun, calling again only reports.
+	Drain() Drain
+	// Reload compiles every manifest again and swaps them in; where any of
+	// them has an error, nothing changes and all complaints are returned.
+	Reload(ctx context.Context) (Reload, error)
+}
+
+// Status is how a process is. An empty problem is none.
+type Status struct {
+	Stuck      string                     `json:"-"` // why it is not live
+	NotReady   string                     `json:"-"` // why it takes no work
+	Components map[string]ComponentStatus `json:"components"`
+}
+
+// ComponentStatus is how one component is.
+type ComponentStatus struct {
+	State   string `json:"state" enum:"up,down"`
+	Problem string `json:"problem,omitempty"`
+}
+
+// Info is what a process runs.
+type Info struct {
+	Build     Build        `json:"build"`
+	Roles     []string     `json:"roles"`
+	StoreID   string       `json:"store_id,omitempty"`
+	Started   time.Time    `json:"started"`
+	Sagas     []SagaInfo   `json:"sagas"`
+	Effects   []EffectInfo `json:"effects"`
+	Streams   []StreamInfo `json:"streams"`
+	Consumers []string     `json:"consumers"`
+	Positions []Position   `json:"positions"`
+	Durable   string       `json:"durability,omitempty"` // of the streams, in a sentence
+}
+
+// SagaInfo is one version of a saga that runs.
+type SagaInfo struct {
+	Saga    string `json:"saga"`
+	Version int    `json:"version"`
+	Hash    string `json:"hash"`
+	Newest  bool   `json:"newest"`
+	Open    int    `json:"open"` // unfinished instances
+}
+
+// EffectInfo is one effect that is served.
+type EffectInfo struct {
+	Effect   string `json:"effect"`
+	Version  int    `json:"version"`
+	Hash     string `json:"hash"`
+	Provider string `json:"provider"`
+}
+
+// StreamInfo is one stream as it is.
+type StreamInfo struct {
+	Stream   string `json:"stream"`
+	Messages uint64 `json:"messages"`
+	First    uint64 `json:"first"`
+	Last     uint64 `json:"last"`
+	Replicas int    `json:"replicas"`
+}
+
+// Position is how far a saga has come in a stream.
+type Position struct {
+	Tenant string `json:"tenant,omitempty"`
+	Saga   string `json:"saga,omitempty"` // empty: the position that sagas share
+	edda.Checkpoint
+}
+
+// Drain is how far a stop has come.
+type Drain struct {
+	Draining bool     `json:"draining"`
+	Stage    string   `json:"stage,omitempty"`
+	Stopped  []string `json:"stopped,omitempty"`
+	Waiting  []string `json:"waiting,omitempty"`
+	Outbox   int      `json:"outbox"` // work that still waits
+}
+
+// Reload is what a reload did, or why it did nothing.
+type Reload struct {
+	Sagas    []SagaInfo   `json:"sagas"`
+	Effects  []EffectInfo `json:"effects"`
+	Problems []Problem    `json:"problems,omitempty"`
+}
+
+// Problem is one complaint about a manifest.
+type Problem struct {
+	File    string `json:"file"`
+	Line    int    `json:"line,omitempty"`
+	Column  int    `json:"column,omitempty"`
+	Warning bool   `json:"warning,omitempty"`
+	Message string `json:"message"`
+}
+
+func (r Reload) failed() bool {
+	for _, p := range r.Problems {
+		if !p.Warning {
+			return true
+		}
+	}
+	return false
+}
+
+// probes are answered without the API's machinery: they must work when little else does.
+func (s *Server) probes(mux *http.ServeMux) {
+	mux.HandleFunc("GET /live", func(w http.ResponseWriter, r *http.Request) {
+		probe(w, s.options.Process.Status(r.Context()).Stuck)
+	})
+	mux.HandleFunc("GET /ready", func(w http.ResponseWriter, r *http.Request) {
+		probe(w, s.options.Process.Status(r.Context()).NotReady)
+	})
+	mux.HandleFunc("GET /health", s.health)
+	if s.options.Metrics != nil {
+		mux.Handle("GET /metrics", promhttp.HandlerFor(s.options.Metrics, promhttp.HandlerOpts{}))
+	}
+}
+
+func probe(w http.ResponseWriter, wrong string) {
+	if wrong != "" {
+		problem(w, http.StatusServiceUnavailable, wrong)
+		return
+	}
+	answer(w, http.StatusOK, map[string]string{"status": "ok"})
+}
+
+func (s *Server) health(w http.ResponseWriter, r *http.Request) {
+	components := s.options.Process.Status(r.Context()).Components
+	status, code := "up", http.StatusOK
+	for _, c := range components {
+		if c.State != "up" {
+			status, code = "down", http.StatusServiceUnavailable
+		}
+	}
+	answer(w, code, map[string]any{"status": status, "components": components})
+}
+
+func answer(w http.ResponseWriter, status int, body any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(body) // a client that is gone does not read the error either
+}
+
+type body[T any] struct{ Body T }
+
+func (s *Server) process() {
+	huma.Get(s.api, "/info", func(ctx context.Context, _ *struct{}) (*body[Info], error) {
+		info, err := s.options.Process.Info(ctx)
+		if err != nil {
+			return nil, s.internal("info", err)
+		}
+		return &body[Info]{info}, nil
+	}, summary("What this process runs", "process"))
+	huma.Post(s.api, "/admin/drain", func(context.Context, *struct{}) (*body[Drain], error) {
+		return &body[Drain]{s.options.Process.Drain()}, nil
+	}, summary("Stop in stages; call again for the progress", "process"))
+	huma.Post(s.api, "/admin/reload", s.reload, summary("Read the manifests again", "process"))
+}
+
+func (s *Server) reload(ctx context.Context, _ *struct{}) (*body[Reload], error) {
+	r, err := s.options.Process.Reload(ctx)
+	if err != nil {
+		return nil, s.internal("reload", err)
+	}
+	if !r.failed() {
+		return &body[Reload]{r}, nil
+	}
+	var details []error
+	for _, p := range r.Problems {
+		details = append(details, &huma.ErrorDetail{
+			Location: fmt.Sprintf("%s:%d:%d", p.File, p.Line, p.Column), Message: p.Message,
+		})
+	}
+	return nil, huma.Error422UnprocessableEntity("the manifests have errors; nothing changed", details...)
+}
+
+// summary names an operation in the documentation.
+func summary(text, tag string) func(*huma.Operation) {
+	return func(o *huma.Operation) {
+		o.Summary, o.Tags = text, []string{tag}
+		o.MaxBodyBytes = maxBody
+	}
+}
+
+// internal logs what went wrong inside, and tells the caller only that.
+func (s *Server) internal(doing string, err error) error {
+	s.options.Log.Error("request failed", zap.String("doing", doing), zap.Error(err))
+	return huma.Error500InternalServerError(doing + " failed; the log of the server says why")
+}
