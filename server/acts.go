@@ -51,8 +51,8 @@ type ActInput struct {
 
 type signalInput struct {
 	ActInput
-	Name string          `path:"name" doc:"name of the signal"`
-	Body json.RawMessage `required:"false" doc:"its payload, any JSON"`
+	Name string           `path:"name" doc:"name of the signal"`
+	Body *json.RawMessage `doc:"its payload, any JSON"`
 }
 
 type answerInput struct {
@@ -66,8 +66,8 @@ type answerInput struct {
 
 type stepInput struct {
 	ActInput
-	Step string          `path:"step" doc:"a step, or its undo: ship, charge.undo, hold[0]"`
-	Body json.RawMessage `required:"false" doc:"retry: an input instead of the one before"`
+	Step string           `path:"step" doc:"a step, or its undo: ship, charge.undo, hold[0]"`
+	Body *json.RawMessage `doc:"retry: an input instead of the one before"`
 }
 
 func (s *Server) acts() {
@@ -87,13 +87,21 @@ func (s *Server) acts() {
 		edda.VerbSkip:  "Go on without a failed step or undo",
 	} {
 		huma.Post(s.api, base+verb+"/{step}", func(ctx context.Context, in *stepInput) (*body[ActView], error) {
-			return s.act(ctx, &in.ActInput, edda.Event{Kind: edda.KindOperator, Type: verb, Step: in.Step, Payload: in.Body})
+			return s.act(ctx, &in.ActInput, edda.Event{Kind: edda.KindOperator, Type: verb, Step: in.Step, Payload: optional(in.Body)})
 		}, summary(text, "acts"))
 	}
 }
 
 func (s *Server) signal(ctx context.Context, in *signalInput) (*body[ActView], error) {
-	return s.act(ctx, &in.ActInput, edda.Event{Kind: edda.KindSignal, Type: in.Name, Payload: in.Body})
+	return s.act(ctx, &in.ActInput, edda.Event{Kind: edda.KindSignal, Type: in.Name, Payload: optional(in.Body)})
+}
+
+// optional is a body that may be left out.
+func optional(body *json.RawMessage) json.RawMessage {
+	if body == nil {
+		return nil
+	}
+	return *body
 }
 
 func (s *Server) answer(ctx context.Context, in *answerInput) (*body[ActView], error) {

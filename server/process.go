@@ -44,16 +44,16 @@ type ComponentStatus struct {
 
 // Info is what a process runs.
 type Info struct {
-	Build     Build        `json:"build"`
-	Roles     []string     `json:"roles"`
-	StoreID   string       `json:"store_id,omitempty"`
-	Started   time.Time    `json:"started"`
-	Sagas     []SagaInfo   `json:"sagas"`
-	Effects   []EffectInfo `json:"effects"`
-	Streams   []StreamInfo `json:"streams"`
-	Consumers []string     `json:"consumers"`
-	Positions []Position   `json:"positions"`
-	Durable   string       `json:"durability,omitempty"` // of the streams, in a sentence
+	Build     Build            `json:"build"`
+	Roles     []string         `json:"roles"`
+	StoreID   string           `json:"store_id,omitempty"`
+	Started   time.Time        `json:"started"`
+	Sagas     []SagaInfo       `json:"sagas"`
+	Effects   []EffectInfo     `json:"effects"`
+	Streams   []StreamInfo     `json:"streams"`
+	Consumers []string         `json:"consumers"`
+	Positions []StreamPosition `json:"positions"`
+	Durable   string           `json:"durability,omitempty"` // of the streams, in a sentence
 }
 
 // SagaInfo is one version of a saga that runs.
@@ -82,8 +82,8 @@ type StreamInfo struct {
 	Replicas int    `json:"replicas"`
 }
 
-// Position is how far a saga has come in a stream.
-type Position struct {
+// StreamPosition is how far a saga has come in a stream.
+type StreamPosition struct {
 	Tenant string `json:"tenant,omitempty"`
 	Saga   string `json:"saga,omitempty"` // empty: the position that sagas share
 	edda.Checkpoint
