@@ -1,0 +1,315 @@
+package saga
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"edda"
+)
+
+// Apply gives one event to the cell of one target. It returns the cell
+// afterwards and what changed, in order: parked or held events that the event
+// released follow as transitions of their own. The cell given is not changed.
+func (s *Set) Apply(cell edda.Cell, t Target, ev edda.Event) (edda.Cell, []edda.Transition) {
+	cell.Key = t.Key
+	a := &application{set: s, cell: cell, versions: t.Versions}
+	if t.Dead != nil {
+		a.add(edda.Transition{Event: ev, Fate: edda.FateDead, Dead: t.Dead,
+			Outputs: []edda.Output{{Word: "dead", Name: nameOf(ev), Reason: t.Dead.Reason}}})
+		return a.cell, a.out
+	}
+	a.apply(ev)
+	a.followUp()
+	a.rearm()
+	return a.cell, a.out
+}
+
+// application is the events that go to one cell, one after another.
+type application struct {
+	set      *Set
+	cell     edda.Cell
+	versions []int
+	out      []edda.Transition
+	queue    []edda.Entry // unparked or released, to be applied next
+	unparked bool         // what the queue holds
+}
+
+func (a *application) add(tr edda.Transition) {
+	tr.Key = a.cell.Key
+	if tr.Instance != nil {
+		a.cell.Instance = tr.Instance
+	}
+	a.out = append(a.out, tr)
+}
+
+// followUp applies what was released, each as a transition of its own; one
+// that is poison stops it, and the rest stays held.
+func (a *application) followUp() {
+	for len(a.queue) > 0 {
+		e := a.queue[0]
+		a.queue = a.queue[1:]
+		if a.unparked {
+			a.takeParked(e)
+			continue
+		}
+		if !a.takeHeld(e) {
+			return
+		}
+	}
+}
+
+func (a *application) takeParked(e edda.Entry) {
+	a.cell.Parked = withoutEntry(a.cell.Parked, e.N)
+	a.versions = a.set.allVersions(a.cell.Key.Saga)
+	n := len(a.out)
+	a.apply(e.Event)
+	if len(a.out) == n {
+		return
+	}
+	first := &a.out[n]
+	first.Unpark = append(first.Unpark, e.N)
+	first.Outputs = append([]edda.Output{{Word: "unparked", Name: nameOf(e.Event)}}, first.Outputs...)
+}
+
+// nameOf is how people call an event: its type, or what it is about.
+func nameOf(ev edda.Event) string {
+	switch ev.Kind {
+	case edda.KindSignal:
+		return "signal." + ev.Type
+	case edda.KindSchedule:
+		return "schedule." + ev.Type
+	case edda.KindAnswer:
+		return ev.Step + "." + ev.Type
+	case edda.KindResult:
+		step := ev.Step
+		if step == "" {
+			step = ev.Type
+		}
+		return step + "." + outcomeOf(ev).word
+	case edda.KindOperator:
+		return strings.TrimSpace(ev.Type + " " + ev.Step)
+	case edda.KindTimer:
+		return strings.TrimSuffix(ev.Type+ev.Step, ".")
+	}
+	return ev.Type
+}
+
+func withoutEntry(list []edda.Entry, n uint64) []edda.Entry {
+	return slices.DeleteFunc(slices.Clone(list), func(e edda.Entry) bool { return e.N == n })
+}
+
+// apply decides what becomes of one event.
+func (a *application) apply(ev edda.Event) {
+	switch {
+	case a.duplicate(ev):
+		a.add(edda.Transition{Event: ev, Fate: edda.FateDuplicate, Outputs: []edda.Output{{Word: "duplicate", Name: nameOf(ev)}}})
+	case len(a.cell.Held) > 0 && !passesHold(ev):
+		a.hold(ev)
+	case ev.Kind == edda.KindOperator:
+		a.operator(ev)
+	case a.starts(ev):
+		a.start(ev)
+	case a.cell.Instance == nil:
+		a.missing(ev)
+	case ev.Kind == edda.KindStart:
+		a.refuseStart(ev, "exists", "the key is in use")
+	default:
+		a.advance(ev)
+	}
+}
+
+// duplicate tells whether the instance, or what waits for it, has seen the event.
+func (a *application) duplicate(ev edda.Event) bool {
+	if ev.Kind == edda.KindTimer || ev.Redriven {
+		return false
+	}
+	same := func(e edda.Entry) bool { return e.Event.ID == ev.ID }
+	if slices.ContainsFunc(a.cell.Parked, same) || slices.ContainsFunc(a.cell.Held, same) {
+		return true
+	}
+	return a.cell.Instance != nil && slices.Contains(a.cell.Instance.Recent, ev.ID)
+}
+
+// program is the version that the event meets: the instance's own, or the
+// newest where there is none.
+func (a *application) program() *Program {
+	if a.cell.Instance == nil {
+		return a.set.Newest(a.cell.Key.Saga)
+	}
+	return a.set.program(a.cell.Instance)
+}
+
+// starts tells whether the event begins an instance or a new generation of it,
+// on the newest version.
+func (a *application) starts(ev edda.Event) bool {
+	p := a.set.Newest(a.cell.Key.Saga)
+	in := a.cell.Instance
+	if p == nil || !slices.Contains(a.versions, p.Version()) || in != nil && !in.Status.Finished() {
+		return false
+	}
+	h := p.starter(ev)
+	return h != nil && (in == nil || h.src.Restart)
+}
+
+// starter finds the handler by which the event may begin an instance.
+func (p *Program) starter(ev edda.Event) *handler {
+	for _, h := range p.candidates(ev) {
+		if h.src.Start {
+			return h
+		}
+	}
+	return nil
+}
+
+// candidates lists the handlers an event may run.
+func (p *Program) candidates(ev edda.Event) []*handler {
+	switch ev.Kind {
+	case edda.KindEvent, edda.KindSchedule:
+		return p.match(ev)
+	case edda.KindSignal:
+		return p.named("signal." + ev.Type)
+	case edda.KindStart:
+		return p.childStart(ev.Type)
+	}
+	return nil
+}
+
+func (p *Program) named(trigger string) []*handler {
+	if h := p.plain[trigger]; h != nil {
+		return []*handler{h}
+	}
+	return nil
+}
+
+// childStart is the handler a parent asks for, or the only start handler.
+func (p *Program) childStart(trigger string) []*handler {
+	var starts []*handler
+	for _, h := range p.handlers {
+		if h.src.Start && (trigger == "" || h.trigger == trigger) {
+			starts = append(starts, h)
+		}
+	}
+	if len(starts) != 1 {
+		return nil
+	}
+	return starts
+}
+
+// start begins an instance; then what was parked for it follows.
+func (a *application) start(ev edda.Event) {
+	p := a.set.Newest(a.cell.Key.Saga)
+	in, err := p.fresh(a.cell.Key, ev, a.cell.Instance)
+	if err != nil {
+		a.poison(p, ev, err)
+		return
+	}
+	ok := a.transition(p, in, ev, func(r *run) error {
+		r.begin()
+		return r.dispatch()
+	})
+	if !ok {
+		return
+	}
+	a.queue, a.unparked = slices.Clone(a.cell.Parked), true
+}
+
+// advance gives the event to the instance.
+func (a *application) advance(ev edda.Event) {
+	p := a.program()
+	if p == nil {
+		a.poison(nil, ev, errors.New("the version of the manifest it began with is not loaded"))
+		return
+	}
+	if ev.Kind == edda.KindEvent && !slices.Contains(a.versions, p.Version()) {
+		a.add(edda.Transition{Event: ev, Fate: edda.FateIgnored, Outputs: []edda.Output{{Word: "ignored", Name: nameOf(ev)}}})
+		return
+	}
+	a.transition(p, a.cell.Instance, ev, func(r *run) error { return r.dispatch() })
+}
+
+// transition runs one transition and records it, or the poison it met.
+func (a *application) transition(p *Program, in *edda.Instance, ev edda.Event, do func(*run) error) bool {
+	tr, err := runTransition(p, in, ev, do)
+	if err != nil {
+		a.failed(p, ev, err)
+		return false
+	}
+	a.add(tr)
+	return true
+}
+
+func runTransition(p *Program, in *edda.Instance, ev edda.Event, do func(*run) error) (edda.Transition, error) {
+	r, err := newRun(p, in, ev)
+	if err != nil {
+		return edda.Transition{}, err
+	}
+	if err := do(r); err != nil {
+		return edda.Transition{}, err
+	}
+	return r.finish()
+}
+
+// missing decides about an event for an instance that is not there.
+func (a *application) missing(ev edda.Event) {
+	p := a.set.Newest(a.cell.Key.Saga)
+	switch ev.Kind {
+	case edda.KindEvent:
+		a.park(p, ev)
+	case edda.KindStart:
+		a.refuseStart(ev, "unknown", "no start handler of the saga fits")
+	case edda.KindResult:
+		a.add(edda.Transition{Event: ev, Fate: edda.FateLate, Settled: []string{ev.CommandID}, Outputs: []edda.Output{{Word: "late", Name: nameOf(ev)}}})
+	default:
+		a.dead(ev, deadLetter(ev, a.cell.Key, edda.DeadNoInstance, "there is no such instance"))
+	}
+}
+
+func (a *application) dead(ev edda.Event, d *edda.DeadLetter) {
+	a.add(edda.Transition{Event: ev, Fate: edda.FateDead, Dead: d, Outputs: []edda.Output{{Word: "dead", Name: nameOf(ev), Reason: d.Reason}}})
+}
+
+// park keeps an event that came before its instance, or drops it where every
+// handler says so.
+func (a *application) park(p *Program, ev edda.Event) {
+	h := p.parker(ev)
+	if h == nil {
+		a.add(edda.Transition{Event: ev, Fate: edda.FateIgnored, Outputs: []edda.Output{{Word: "dropped", Name: nameOf(ev)}}})
+		return
+	}
+	e := edda.Entry{N: nextN(a.cell.Parked), Event: ev, Expires: clockMillis(ev.Time).Add(h.park)}
+	a.cell.Parked = append(slices.Clone(a.cell.Parked), e)
+	a.add(edda.Transition{
+		Event: ev, Fate: edda.FateParked, Park: &e, Outputs: []edda.Output{{Word: "parked", Name: nameOf(ev)}},
+		Arm: []time.Time{e.Expires},
+	})
+}
+
+// parker is the handler that wants the event kept.
+func (p *Program) parker(ev edda.Event) *handler {
+	for _, h := range p.match(ev) {
+		if h.src.Missing != "drop" {
+			return h
+		}
+	}
+	return nil
+}
+
+func nextN(list []edda.Entry) uint64 {
+	if len(list) == 0 {
+		return 1
+	}
+	return list[len(list)-1].N + 1
+}
+
+// refuseStart tells a parent that its child could not start.
+func (a *application) refuseStart(ev edda.Event, code, why string) {
+	payload, _ := edda.Encode(map[string]any{"code": code, "message": why})
+	w := edda.Work{
+		ID: deriveID(ev.Time, "refuse", ev.ID), Kind: edda.WorkEnd, From: a.cell.Key, Target: ev.Parent, CommandID: ev.CommandID,
+		Outcome: edda.Failed, Payload: payload, Name: a.cell.Key.Saga, Time: clockMillis(ev.Time),
+		Correlation: ev.Correlation, Causation: ev.ID, Trace: ev.Trace,
+	}
+	a.add(edda.Transition{Event: ev, Fate: edda.FateHandled, Work: []edda.Work{w}, Outputs: []edda.Output{{Word: "refused", Name: "start", Reason: code}}})
+}

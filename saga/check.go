@@ -1,0 +1,3 @@
+package saga
+
+func (c *compiler) check() {}

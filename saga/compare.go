@@ -1,0 +1,242 @@
+package saga
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"edda"
+	"edda/manifests"
+)
+
+// compareOutputs says how the outputs differ from the whole ordered list a step
+// expects; empty when they do not.
+func compareOutputs(s *manifests.TestStep, outs []edda.Output) string {
+	if !s.HasExpect {
+		return ""
+	}
+	bad := len(outs) != len(s.Expect)
+	for i := 0; !bad && i < len(outs); i++ {
+		bad = !matches(s.Expect[i], outs[i])
+	}
+	if !bad {
+		return ""
+	}
+	var b strings.Builder
+	for i := 0; i < max(len(outs), len(s.Expect)); i++ {
+		writeDiff(&b, s.Expect, outs, i)
+	}
+	return b.String()
+}
+
+func writeDiff(b *strings.Builder, want []manifests.Expect, got []edda.Output, i int) {
+	if i < len(want) && i < len(got) && matches(want[i], got[i]) {
+		fmt.Fprintf(b, "    %s\n", showOutput(got[i]))
+		return
+	}
+	if i < len(want) {
+		fmt.Fprintf(b, "  - %s\n", showExpect(want[i]))
+	}
+	if i < len(got) {
+		fmt.Fprintf(b, "  + %s\n", showOutput(got[i]))
+	}
+}
+
+func showExpect(e manifests.Expect) string {
+	var parts []string
+	for _, name := range e.Order {
+		raw, _ := edda.Encode(e.Fields[name])
+		parts = append(parts, name+": "+string(raw))
+	}
+	return "{" + strings.Join(parts, ", ") + "}"
+}
+
+func showOutput(o edda.Output) string {
+	parts := []string{o.Word + ": " + o.Name}
+	add := func(name, v string) {
+		if v != "" {
+			parts = append(parts, name+": "+v)
+		}
+	}
+	if o.Step != o.Name {
+		add("step", o.Step)
+	}
+	add("to", o.To)
+	add("key", o.Key)
+	add("with", string(o.With))
+	add("due", o.Due)
+	add("for", o.For)
+	add("undoes", o.Undoes)
+	if o.Attempt > 1 {
+		add("attempt", fmt.Sprint(o.Attempt))
+	}
+	add("reason", o.Reason)
+	if len(o.Incomplete) > 0 {
+		add("incomplete", fmt.Sprint(o.Incomplete))
+	}
+	return "{" + strings.Join(parts, ", ") + "}"
+}
+
+// matches tells whether an output has every field that is expected of it.
+func matches(e manifests.Expect, o edda.Output) bool {
+	if e.Word != o.Word {
+		return false
+	}
+	for name, want := range e.Fields {
+		if !fieldMatches(name, want, o) {
+			return false
+		}
+	}
+	return true
+}
+
+func fieldMatches(name string, want any, o edda.Output) bool {
+	switch name {
+	case o.Word:
+		return nameMatches(want, o)
+	case "step":
+		return text(want) == o.Step
+	case "to":
+		return text(want) == o.To
+	case "key":
+		return text(want) == o.Key
+	case "id":
+		return text(want) == o.ID
+	case "with", "result":
+		return subset(want, decodeOrNil(o.With))
+	case "due":
+		return sameDuration(text(want), o.Due)
+	case "for":
+		return sameDuration(text(want), o.For)
+	case "undoes":
+		return text(want) == o.Undoes
+	case "attempt":
+		return want == any(o.Attempt)
+	case "reason":
+		return text(want) == o.Reason
+	case "incomplete":
+		return subset(want, anyList(o.Incomplete))
+	}
+	return false
+}
+
+// nameMatches compares the word's value; what an event was about may be said
+// with or without its kind or aggregate type: signal.x or x.
+func nameMatches(want any, o edda.Output) bool {
+	w := text(want)
+	if w == o.Name || o.Word == "guarded" && want == true {
+		return true
+	}
+	switch o.Word {
+	case "parked", "unparked", "held", "late", "duplicate", "dead", "ignored", "dropped", "refused":
+		return strings.HasSuffix(o.Name, "."+w) || strings.HasSuffix(w, "."+o.Name)
+	}
+	return false
+}
+
+func text(v any) string {
+	switch v := v.(type) {
+	case nil:
+		return ""
+	case string:
+		return v
+	}
+	return fmt.Sprint(v)
+}
+
+func decodeOrNil(raw json.RawMessage) any {
+	v, _ := edda.Decode(raw)
+	return v
+}
+
+func anyList(list []string) any {
+	out := make([]any, len(list))
+	for i, s := range list {
+		out[i] = s
+	}
+	return out
+}
+
+// subset tells whether every field that is wanted is there; lists match item by item.
+func subset(want, got any) bool {
+	switch want := want.(type) {
+	case map[string]any:
+		g, ok := got.(map[string]any)
+		if !ok {
+			return false
+		}
+		for k, v := range want {
+			if inner, there := g[k]; !there && v != nil || !subset(v, inner) {
+				return false
+			}
+		}
+		return true
+	case []any:
+		g, ok := got.([]any)
+		if !ok || len(g) != len(want) {
+			return false
+		}
+		for i := range want {
+			if !subset(want[i], g[i]) {
+				return false
+			}
+		}
+		return true
+	}
+	return want == got
+}
+
+// sameDuration compares durations by length, and times by instant.
+func sameDuration(a, b string) bool {
+	if a == b {
+		return true
+	}
+	x, err1 := manifests.ParseDuration(a)
+	y, err2 := manifests.ParseDuration(b)
+	if err1 == nil && err2 == nil {
+		return x == y
+	}
+	t, err1 := time.Parse(time.RFC3339Nano, a)
+	u, err2 := time.Parse(time.RFC3339Nano, b)
+	return err1 == nil && err2 == nil && t.Equal(u)
+}
+
+// compareEnd looks at the first instance, as it is after the last step.
+func (w *tester) compareEnd(end *manifests.Value) string {
+	if end == nil {
+		return ""
+	}
+	want, _ := end.Const()
+	fields, _ := want.(map[string]any)
+	in := w.cells[w.first].Instance
+	if in == nil {
+		return "end: there is no instance"
+	}
+	var b strings.Builder
+	for _, name := range sortedKeys(fields) {
+		got := endField(in, name)
+		if !subset(fields[name], got) {
+			wantRaw, _ := edda.Encode(fields[name])
+			gotRaw, _ := edda.Encode(got)
+			fmt.Fprintf(&b, "  end.%s\n  - %s\n  + %s\n", name, wantRaw, gotRaw)
+		}
+	}
+	return b.String()
+}
+
+func endField(in *edda.Instance, name string) any {
+	switch name {
+	case "status":
+		return string(in.Status)
+	case "reason":
+		return in.Reason
+	case "result":
+		return decodeOrNil(in.Result)
+	case "state":
+		return decodeOrNil(in.State)
+	case "incomplete":
+		return anyList(in.Incomplete)
+	}
+	return nil
+}

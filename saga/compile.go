@@ -1,0 +1,342 @@
+package saga
+
+import (
+	"fmt"
+	"strings"
+
+	"edda/expression"
+	"edda/manifests"
+)
+
+// Names in scope, as LANGUAGE's values say.
+var (
+	keyNames   = []string{"config", "event", "meta", "now"}
+	baseNames  = []string{"config", "event", "key", "meta", "now", "saga", "seen", "state", "step"}
+	undoNames  = []string{"id", "input", "result"}
+	eachIndex  = "index"
+	defaultAs  = "item"
+	triggerSep = " & "
+)
+
+// Compile turns a manifest into a program. All problems are returned at once;
+// the program is nil when any of them is an error.
+func Compile(m *manifests.Saga, o Options) (*Program, manifests.Problems) {
+	c := &compiler{p: &Program{
+		m: m, o: o.withDefaults(),
+		plain: map[string]*handler{}, joins: map[string][]*handler{}, events: map[string]*eventDecl{},
+		actions: map[string]*action{}, seqs: map[string][]*action{}, groups: map[string]bool{},
+	}}
+	c.saga()
+	c.check()
+	if c.problems.Failed() {
+		return nil, c.problems
+	}
+	return c.p, c.problems
+}
+
+// compiler collects the problems of one manifest.
+type compiler struct {
+	p        *Program
+	problems manifests.Problems
+	uses     []use // member chains of expressions, checked when all steps are known
+}
+
+// use is one expression and what it refers to.
+type use struct {
+	expr *manifests.Expr
+	prog *expression.Program
+	in   string // undo, or empty
+}
+
+func (c *compiler) errorf(pos manifests.Pos, format string, args ...any) {
+	c.problems = append(c.problems, manifests.Problem{File: c.p.m.File, Pos: pos, Message: fmt.Sprintf(format, args...)})
+}
+
+func (c *compiler) warnf(pos manifests.Pos, format string, args ...any) {
+	c.problems = append(c.problems, manifests.Problem{File: c.p.m.File, Pos: pos, Warning: true, Message: fmt.Sprintf(format, args...)})
+}
+
+func (c *compiler) saga() {
+	m := c.p.m
+	c.p.key = c.expr(m.Key, keyNames)
+	c.p.config = c.constants(m.Config, "config")
+	c.p.initial = c.constants(m.State, "state")
+	c.p.schema = c.schema(m.Schema, "state")
+	for _, e := range m.Events {
+		c.event(e)
+	}
+	for _, h := range m.Handlers {
+		c.handler(h)
+	}
+	for _, s := range m.Schedule {
+		c.schedule(s)
+	}
+}
+
+func (c *compiler) constants(v *manifests.Value, what string) map[string]any {
+	if v == nil {
+		return map[string]any{}
+	}
+	x, ok := v.Const()
+	object, isMap := x.(map[string]any)
+	switch {
+	case !ok:
+		c.errorf(v.Pos, "%s: holds an expression, but it is copied as it stands: write the value, or compute it in a handler's set", what)
+	case !isMap && x != nil:
+		c.errorf(v.Pos, "%s: must be a map", what)
+	}
+	if object == nil {
+		object = map[string]any{}
+	}
+	return object
+}
+
+func (c *compiler) event(e manifests.EventDecl) {
+	d := &eventDecl{src: e, known: e.Version, upcast: map[int]upcast{}, schema: c.schema(e.Schema, "event "+e.Name.Text)}
+	for _, u := range e.Upcast {
+		names := append([]string{"event"}, keyNames...)
+		d.upcast[u.From] = upcast{set: c.assigns(u.Set, names), unset: paths(u.Unset)}
+		if e.Version == 0 {
+			d.known = max(d.known, u.From+1)
+		}
+	}
+	c.p.events[e.Name.Text] = d
+}
+
+func (c *compiler) handler(src *manifests.Handler) {
+	h := &handler{src: src, trigger: src.Trigger.Text, park: defaultPark}
+	if src.Park != nil {
+		h.park = src.Park.D
+	}
+	h.key = c.expr(src.Key, keyNames)
+	names := c.lets(h)
+	h.when = c.expr(src.When, names)
+	h.set, h.unset = c.assigns(src.Set, names), paths(src.Unset)
+	b := &actionCompiler{compiler: c, handler: h, labels: map[string]int{}}
+	h.do = b.list(src.Do, names)
+	for _, cs := range src.Cases {
+		h.cases = append(h.cases, b.branch(&cs.Block, cs.When, names))
+	}
+	if src.Newer != nil {
+		h.newer = b.branch(src.Newer, nil, names)
+	}
+	c.register(h)
+}
+
+func (c *compiler) register(h *handler) {
+	c.p.handlers = append(c.p.handlers, h)
+	if len(h.src.Trigger.Parts) > 1 {
+		for _, part := range h.src.Trigger.Parts {
+			c.p.joins[part] = append(c.p.joins[part], h)
+		}
+		return
+	}
+	if c.p.plain[h.trigger] != nil {
+		c.errorf(h.src.Trigger.Pos, "%s is handled twice: put both into one handler, with cases if they differ", h.trigger)
+		return
+	}
+	c.p.plain[h.trigger] = h
+}
+
+// lets compiles a handler's let and returns the names its other expressions see.
+func (c *compiler) lets(h *handler) []string {
+	names := append([]string{}, baseNames...)
+	if h.inGroup(c.p) {
+		names = append(names, defaultAs, eachIndex)
+	}
+	for _, l := range h.src.Let {
+		if contains(baseNames, l.Name.Text) {
+			c.errorf(l.Name.Pos, "let %s: hides the saga's own %q: choose another name", l.Name.Text, l.Name.Text)
+		}
+		names = append(names, l.Name.Text)
+	}
+	names = append(names, groupAs(c.p.m, h.trigger)...)
+	h.lets = map[string]*expression.Program{}
+	for _, l := range h.src.Let {
+		h.lets[l.Name.Text] = c.expr(l.Expr, names)
+	}
+	c.letCycles(h)
+	return names
+}
+
+// inGroup tells whether the handler may be for a member of a group: item and
+// index are then in scope.
+func (h *handler) inGroup(*Program) bool {
+	for _, suffix := range []string{".ok", ".failed", ".timeout", ".undone"} {
+		if strings.HasSuffix(h.trigger, suffix) {
+			return true
+		}
+	}
+	return false
+}
+
+// groupAs finds the name that an each gives its items, for the handlers of its members.
+func groupAs(m *manifests.Saga, trigger string) []string {
+	id, _, ok := cutLast(trigger, ".")
+	if !ok {
+		return nil
+	}
+	var names []string
+	eachActions(m, func(a *manifests.Action) {
+		if a.Kind == kindEach && groupID(a) == id && a.As != "" && a.As != defaultAs {
+			names = append(names, a.As)
+		}
+	})
+	return names
+}
+
+// groupID is the id of an each: its own, else its member's.
+func groupID(a *manifests.Action) string {
+	if a.ID != nil {
+		return a.ID.Text
+	}
+	for _, m := range a.Do {
+		switch m.Kind {
+		case kindEffect, kindAsk, kindStart:
+			if m.ID != nil {
+				return m.ID.Text
+			}
+			return m.Name.Text
+		}
+	}
+	return ""
+}
+
+// eachActions visits every action of a saga, undo actions too, in document order.
+func eachActions(m *manifests.Saga, visit func(*manifests.Action)) {
+	for _, h := range m.Handlers {
+		eachOf(h.Do, visit)
+		for _, cs := range h.Cases {
+			eachOf(cs.Do, visit)
+		}
+		if h.Newer != nil {
+			eachOf(h.Newer.Do, visit)
+		}
+	}
+}
+
+func eachOf(actions []*manifests.Action, visit func(*manifests.Action)) {
+	for _, a := range actions {
+		visit(a)
+		eachOf(a.Seq, visit)
+		eachOf(a.Do, visit)
+	}
+}
+
+// letCycles refuses a let that needs itself, and prints the way round.
+func (c *compiler) letCycles(h *handler) {
+	done := map[string]bool{}
+	for _, l := range h.src.Let {
+		if cycle := letCycle(h.lets, l.Name.Text, nil, done); cycle != nil {
+			c.errorf(l.Name.Pos, "let needs itself: %s: break the cycle", strings.Join(cycle, " → "))
+			return
+		}
+	}
+}
+
+func letCycle(lets map[string]*expression.Program, name string, way []string, done map[string]bool) []string {
+	for i, n := range way {
+		if n == name {
+			return append(way[i:len(way):len(way)], name)
+		}
+	}
+	prog := lets[name]
+	if prog == nil || done[name] {
+		return nil
+	}
+	way = append(way, name)
+	for _, n := range prog.Names() {
+		if cycle := letCycle(lets, n, way, done); cycle != nil {
+			return cycle
+		}
+	}
+	done[name] = true
+	return nil
+}
+
+// expr compiles one expression; nil stays nil.
+func (c *compiler) expr(e *manifests.Expr, names []string) *expression.Program {
+	return c.exprIn(e, names, "")
+}
+
+func (c *compiler) exprIn(e *manifests.Expr, names []string, in string) *expression.Program {
+	if e == nil {
+		return nil
+	}
+	p, errs := expression.Compile(e.Source, expression.Options{Names: names})
+	for _, err := range errs {
+		c.errorf(place(e.Pos, err.Line, err.Column), "%s", err.Message)
+	}
+	if p != nil {
+		c.uses = append(c.uses, use{expr: e, prog: p, in: in})
+	}
+	return p
+}
+
+// place is the position in the file of a line and column of an expression.
+func place(at manifests.Pos, line, column int) manifests.Pos {
+	switch {
+	case line <= 0:
+		return at
+	case line == 1:
+		return manifests.Pos{Line: at.Line, Column: at.Column + max(column-1, 0)}
+	}
+	return manifests.Pos{Line: at.Line + line - 1, Column: max(column, 1)}
+}
+
+func (c *compiler) value(v *manifests.Value, names []string, in string) *value {
+	if v == nil {
+		return nil
+	}
+	out := &value{src: v}
+	switch v.Kind {
+	case manifests.Expression:
+		out.expr = c.exprIn(v.Expr, names, in)
+	case manifests.Template:
+		for _, p := range v.Parts {
+			out.parts = append(out.parts, part{text: p.Text, expr: c.exprIn(p.Expr, names, in)})
+		}
+	case manifests.List:
+		for _, item := range v.Items {
+			out.items = append(out.items, c.value(item, names, in))
+		}
+	case manifests.Map:
+		for _, f := range v.Fields {
+			out.fields = append(out.fields, field{name: f.Name, value: c.value(f.Value, names, in)})
+		}
+	}
+	return out
+}
+
+func (c *compiler) assigns(src []manifests.Assign, names []string) []assign {
+	var out []assign
+	for _, a := range src {
+		out = append(out, assign{path: splitPath(a.Path.Text), value: c.value(a.Value, names, "")})
+	}
+	return out
+}
+
+func paths(names []manifests.Name) [][]string {
+	var out [][]string
+	for _, n := range names {
+		out = append(out, splitPath(n.Text))
+	}
+	return out
+}
+
+func contains(list []string, s string) bool {
+	for _, x := range list {
+		if x == s {
+			return true
+		}
+	}
+	return false
+}
+
+func cutLast(s, sep string) (before, after string, found bool) {
+	i := strings.LastIndex(s, sep)
+	if i < 0 {
+		return s, "", false
+	}
+	return s[:i], s[i+len(sep):], true
+}

@@ -1,0 +1,150 @@
+package saga
+
+import (
+	"strconv"
+
+	"edda/manifests"
+)
+
+// actionCompiler compiles the actions of one handler and gives each its path.
+type actionCompiler struct {
+	*compiler
+	handler *handler
+	labels  map[string]int
+}
+
+func (b *actionCompiler) list(src []*manifests.Action, names []string) []*action {
+	var out []*action
+	for _, a := range src {
+		out = append(out, b.action(a, names))
+	}
+	return out
+}
+
+func (b *actionCompiler) branch(src *manifests.Block, when *manifests.Expr, names []string) *branch {
+	return &branch{
+		when: b.expr(when, names),
+		set:  b.assigns(src.Set, names), unset: paths(src.Unset),
+		do: b.list(src.Do, names),
+	}
+}
+
+func (b *actionCompiler) action(src *manifests.Action, names []string) *action {
+	a := &action{src: src, label: b.label(src)}
+	a.path = b.handler.trigger + "/" + a.label
+	b.p.actions[a.path] = a
+	a.iff = b.expr(src.If, names)
+	a.with = b.value(src.With, names, "")
+	a.to, a.key = b.value(src.To, names, ""), b.value(src.Key, names, "")
+	a.after, a.at, a.every = b.value(src.After, names, ""), b.value(src.At, names, ""), b.value(src.Every, names, "")
+	a.value = b.value(src.Value, names, "")
+	a.set, a.unset = b.assigns(src.Set, names), paths(src.Unset)
+	b.structure(a, names)
+	return a
+}
+
+func (b *actionCompiler) structure(a *action, names []string) {
+	switch a.src.Kind {
+	case kindSeq:
+		a.seq = b.list(a.src.Seq, names)
+		b.p.seqs[a.path] = a.seq
+	case kindEach:
+		b.each(a, names)
+	case kindMessage:
+		a.value = b.value(a.src.Message, names, "")
+	}
+	if a.src.Undo != nil {
+		a.undo = b.undo(a, a.src.Undo, names)
+	}
+	a.needs = map[string]bool{}
+	b.needs(a)
+}
+
+func (b *actionCompiler) each(a *action, names []string) {
+	a.each = b.expr(a.src.Each, names)
+	as := a.src.As
+	if as == "" {
+		as = defaultAs
+	}
+	inner := append(append([]string{}, names...), as, eachIndex)
+	a.do = b.list(a.src.Do, inner)
+	b.eachBody(a)
+}
+
+// eachBody holds LANGUAGE's rule: exactly one step, no seq, no nested each.
+func (b *actionCompiler) eachBody(a *action) {
+	steps := 0
+	for _, m := range a.do {
+		switch {
+		case m.makesStep():
+			steps++
+		case m.src.Kind == kindSeq || m.src.Kind == kindEach:
+			b.errorf(m.src.Pos, "%s cannot stand in an each: start a child saga for each item instead", m.src.Kind)
+		case m.src.Kind != kindCommand && m.src.Kind != kindEvent && m.src.Kind != kindMessage:
+			b.errorf(m.src.Pos, "%s cannot stand in an each: it holds one effect, ask or start, and any number of commands, events and messages", m.src.Kind)
+		}
+	}
+	if steps != 1 {
+		b.errorf(a.src.Pos, "an each holds exactly one effect, ask or start; this one holds %d", steps)
+		return
+	}
+	b.p.groups[a.stepID()] = true
+}
+
+// undo compiles the undo of a step: it also sees input, result and id.
+func (b *actionCompiler) undo(a *action, src *manifests.Action, names []string) *action {
+	inner := append(append([]string{}, names...), undoNames...)
+	return &action{
+		src: src, label: a.label + ".undo", path: a.path + ".undo",
+		with: b.value(src.With, inner, "undo"), to: b.value(src.To, inner, "undo"), iff: b.exprIn(src.If, inner, "undo"),
+	}
+}
+
+// label is the action's part of its path: unique in the handler, and kept when
+// unrelated parts of the manifest change.
+func (b *actionCompiler) label(src *manifests.Action) string {
+	label := src.Kind
+	if src.Name.Text != "" {
+		label += ":" + src.Name.Text
+	}
+	if src.ID != nil {
+		label = src.ID.Text
+	}
+	b.labels[label]++
+	if n := b.labels[label]; n > 1 {
+		label += "#" + strconv.Itoa(n)
+	}
+	return label
+}
+
+// needs collects the names that may be asked for after the transition that
+// emitted the action: by its undo, or by the rest of a seq.
+func (b *actionCompiler) needs(a *action) {
+	if a.undo != nil {
+		a.undo.names(a.needs)
+	}
+	for _, inner := range a.seq {
+		inner.names(a.needs)
+	}
+}
+
+// names adds every name that the action and those in it refer to.
+func (a *action) names(into map[string]bool) {
+	addNames(into, a.iff)
+	addNames(into, a.each)
+	for _, v := range []*value{a.with, a.to, a.key, a.after, a.at, a.every, a.value} {
+		v.names(into)
+	}
+	for _, s := range a.set {
+		s.value.names(into)
+	}
+	if a.undo != nil && a.undo != a {
+		a.undo.names(into)
+	}
+	for _, inner := range a.seq {
+		inner.names(into)
+	}
+	for _, inner := range a.do {
+		inner.names(into)
+	}
+}

@@ -1,0 +1,196 @@
+package saga
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"edda"
+)
+
+// dispatch gives the trigger to what it is for.
+func (r *run) dispatch() error {
+	switch r.ev.Kind {
+	case edda.KindResult:
+		return r.result(r.ev.CommandID, outcomeOf(r.ev))
+	case edda.KindAnswer:
+		return r.answer()
+	case edda.KindOperator:
+		return r.operator()
+	case edda.KindTimer:
+		return r.timer()
+	}
+	return r.events()
+}
+
+// versionError is an event newer than the manifest knows.
+type versionError struct{ name string; got, known int }
+
+func (e *versionError) Error() string {
+	return fmt.Sprintf("%s version %d is newer than version %d, the newest this manifest knows: give the handler a newer: path, or load a manifest that knows it", e.name, e.got, e.known)
+}
+
+// events runs every handler that matches, as one transition.
+func (r *run) events() error {
+	payload, newer, err := r.p.upcast(r.ev)
+	if err != nil {
+		return err
+	}
+	r.event = &decoded{raw: payload}
+	ran := false
+	for _, h := range r.p.candidates(r.ev) {
+		if !r.mayRun(h) {
+			continue
+		}
+		ran = true
+		if err := r.eventHandler(h, payload, newer); err != nil {
+			return err
+		}
+	}
+	if !ran {
+		r.unwanted()
+	}
+	return nil
+}
+
+// unwanted is an event that no handler takes any more, or ever did.
+func (r *run) unwanted() {
+	if r.running() {
+		r.guarded++
+		r.output(edda.Output{Word: "ignored", Name: nameOf(r.ev)})
+		return
+	}
+	r.late(nameOf(r.ev))
+}
+
+func (r *run) eventHandler(h *handler, payload json.RawMessage, newer *versionError) error {
+	if newer != nil {
+		return r.handleNewer(h, newer)
+	}
+	if len(h.src.Trigger.Parts) == 1 {
+		return r.handleNoting(h)
+	}
+	return r.join(h, payload)
+}
+
+// handleNoting runs a handler and says when its conditions kept it from acting.
+func (r *run) handleNoting(h *handler) error {
+	before := r.guarded
+	if err := r.handle(h, nil); err != nil {
+		return err
+	}
+	if r.guarded > before {
+		r.output(edda.Output{Word: "guarded", Name: "true"})
+	}
+	return nil
+}
+
+// handleNewer takes the handler's path for events it does not understand.
+func (r *run) handleNewer(h *handler, newer *versionError) error {
+	if h.newer == nil {
+		return newer
+	}
+	defer r.within(h.trigger + "/newer")()
+	sc := r.scope(h, nil)
+	r.handled = append(r.handled, h.trigger)
+	if err := r.assign(sc, h.newer.set, h.newer.unset); err != nil {
+		return err
+	}
+	return r.do(h.newer.do, sc.afterSet())
+}
+
+// join remembers a part of an A & B, and runs the handler once when all are seen.
+func (r *run) join(h *handler, payload json.RawMessage) error {
+	full, short := eventNames(r.ev)
+	if r.in.Seen == nil {
+		r.in.Seen = map[string]json.RawMessage{}
+	}
+	part := h.part(full, short)
+	if len(payload) == 0 {
+		payload = json.RawMessage("null")
+	}
+	r.in.Seen[part] = payload
+	if !r.complete(h) || slices.Contains(r.in.Joined, h.trigger) {
+		r.handled = append(r.handled, h.trigger)
+		return nil
+	}
+	before := len(r.handled)
+	if err := r.handleNoting(h); err != nil {
+		return err
+	}
+	if len(r.handled) > before {
+		r.in.Joined = append(r.in.Joined, h.trigger)
+	}
+	return nil
+}
+
+func (r *run) complete(h *handler) bool {
+	for _, part := range h.src.Trigger.Parts {
+		if _, ok := r.in.Seen[part]; !ok {
+			return false
+		}
+	}
+	return true
+}
+
+// upcast brings an older payload up to the version the manifest knows, and
+// checks it; newer is set when the event is ahead of the manifest.
+func (p *Program) upcast(ev edda.Event) (payload json.RawMessage, newer *versionError, err error) {
+	d := p.decl(ev)
+	if d == nil || ev.Kind != edda.KindEvent {
+		return ev.Payload, nil, nil
+	}
+	if d.known > 0 && ev.Version > d.known {
+		return ev.Payload, &versionError{name: ev.Type, got: ev.Version, known: d.known}, nil
+	}
+	v, err := edda.Decode(ev.Payload)
+	if err != nil {
+		return nil, nil, &poisonError{path: "events/" + d.src.Name.Text, message: err.Error()}
+	}
+	if v, err = d.upcastTo(p, ev, v); err != nil {
+		return nil, nil, err
+	}
+	if err := validate(d.schema, v); err != nil {
+		return nil, nil, &poisonError{path: "events/" + d.src.Name.Text, message: "the payload violates its schema: " + err.Error(), inputs: bounded(string(ev.Payload))}
+	}
+	payload, err = encode(v)
+	return payload, nil, err
+}
+
+func (p *Program) decl(ev edda.Event) *eventDecl {
+	full, short := eventNames(ev)
+	if d := p.events[full]; d != nil {
+		return d
+	}
+	return p.events[short]
+}
+
+// upcastTo applies one step after another until none is left. An event that
+// names no version is the first.
+func (d *eventDecl) upcastTo(p *Program, ev edda.Event, v any) (any, error) {
+	for version := max(ev.Version, 1); ; version++ {
+		u, ok := d.upcast[version]
+		if !ok {
+			return v, nil
+		}
+		object, isMap := v.(map[string]any)
+		if v != nil && !isMap {
+			return nil, &poisonError{path: "events/" + d.src.Name.Text, message: "the payload of an older version is no map"}
+		}
+		next, err := u.apply(p, ev, object)
+		if err != nil {
+			return nil, err
+		}
+		v = next
+	}
+}
+
+func (u upcast) apply(p *Program, ev edda.Event, object map[string]any) (map[string]any, error) {
+	r := &run{p: p, ev: ev, in: &edda.Instance{}, path: "events/" + ev.Type, key: edda.Key{Tenant: ev.Tenant}, now: ev.Time}
+	sc := &scope{r: r, vars: map[string]any{"event": object}}
+	r.state = object
+	if err := r.assign(sc, u.set, u.unset); err != nil {
+		return nil, err
+	}
+	return r.state, nil
+}

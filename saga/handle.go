@@ -1,0 +1,136 @@
+package saga
+
+import (
+	"slices"
+
+	"edda"
+)
+
+// handle runs one handler for the trigger: let, when, cases, set, do.
+func (r *run) handle(h *handler, vars map[string]any) error {
+	defer r.within(h.trigger)()
+	sc := r.scope(h, vars)
+	if ok, err := sc.isTrue(h.when); err != nil || !ok {
+		return r.guard(err)
+	}
+	chosen, ok, err := h.choose(sc)
+	if err != nil || !ok {
+		return r.guard(err)
+	}
+	r.handled = append(r.handled, h.trigger)
+	if err := r.assignAll(sc, h, chosen); err != nil {
+		return err
+	}
+	return r.doAll(sc.afterSet(), h, chosen)
+}
+
+// within names what runs, for errors; the returned function restores the name.
+func (r *run) within(path string) func() {
+	before := r.path
+	r.path = path
+	return func() { r.path = before }
+}
+
+func (r *run) scope(h *handler, vars map[string]any) *scope {
+	old := r.snapshot()
+	return &scope{r: r, h: h, vars: vars, old: &old, lets: &letValues{old: old, values: map[string]any{}}, event: r.event}
+}
+
+// guard records that the handler chose not to act.
+func (r *run) guard(err error) error {
+	if err == nil {
+		r.guarded++
+	}
+	return err
+}
+
+// choose finds the first case that is true; a handler without cases has none to choose.
+func (h *handler) choose(sc *scope) (*branch, bool, error) {
+	if len(h.cases) == 0 {
+		return nil, true, nil
+	}
+	for _, b := range h.cases {
+		ok, err := sc.isTrue(b.when)
+		if err != nil {
+			return nil, false, err
+		}
+		if ok {
+			return b, true, nil
+		}
+	}
+	return nil, false, nil
+}
+
+// assignAll computes every set against the old state, then applies the
+// handler's and the chosen case's, which wins.
+func (r *run) assignAll(sc *scope, h *handler, chosen *branch) error {
+	sets, unsets := h.set, h.unset
+	if chosen != nil {
+		sets = append(slices.Clone(sets), chosen.set...)
+		unsets = append(slices.Clone(unsets), chosen.unset...)
+	}
+	return r.assign(sc, sets, unsets)
+}
+
+func (r *run) assign(sc *scope, sets []assign, unsets [][]string) error {
+	values := make([]any, len(sets))
+	for i, a := range sets {
+		v, err := a.value.eval(sc)
+		if err != nil {
+			return err
+		}
+		values[i] = v
+	}
+	for i, a := range sets {
+		next, err := setPath(r.state, a.path, values[i])
+		if err != nil {
+			return r.poison("%v", err)
+		}
+		r.state, r.stateSet = next, true
+	}
+	for _, path := range unsets {
+		r.state, r.stateSet = unsetPath(r.state, path), true
+	}
+	return nil
+}
+
+func (r *run) doAll(sc *scope, h *handler, chosen *branch) error {
+	if err := r.do(h.do, sc); err != nil || chosen == nil {
+		return err
+	}
+	return r.do(chosen.do, sc)
+}
+
+// do runs actions in document order; it stops where the saga came to an end.
+func (r *run) do(actions []*action, sc *scope) error {
+	status := r.in.Status
+	for _, a := range actions {
+		if r.in.Status != status {
+			return nil
+		}
+		if _, err := r.act(a, sc); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// raise runs the handler of an inner trigger, if there is one that may run now,
+// and tells whether there is.
+func (r *run) raise(trigger string, vars map[string]any) (bool, error) {
+	h := r.p.plain[trigger]
+	if h == nil || !r.mayRun(h) {
+		return h != nil, nil
+	}
+	return true, r.handle(h, vars)
+}
+
+// mayRun tells whether a handler runs in the instance's status: after the end
+// and while undoing only late ones do.
+func (r *run) mayRun(h *handler) bool { return r.running() || h.src.Late }
+
+// late says that the trigger came too late to be handled.
+func (r *run) late(name string) {
+	r.isLate = true
+	r.output(edda.Output{Word: "late", Name: name})
+}

@@ -1,0 +1,52 @@
+package saga
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"strconv"
+	"time"
+
+	"edda"
+)
+
+// deriveID makes a UUIDv7-shaped id: 48 bits of the trigger's time in
+// milliseconds, then bits of SHA-256 over everything that names the act. The
+// same inputs give the same id on every machine and in every replay.
+func deriveID(at time.Time, parts ...string) string {
+	h := sha256.New()
+	var size [8]byte
+	for _, p := range parts {
+		binary.BigEndian.PutUint64(size[:], uint64(len(p)))
+		h.Write(size[:])
+		h.Write([]byte(p))
+	}
+	sum := h.Sum(nil)
+	var id [16]byte
+	binary.BigEndian.PutUint64(id[:8], uint64(at.UnixMilli())<<16)
+	copy(id[6:], sum[:10])
+	id[6] = 0x70 | id[6]&0x0f // version 7
+	id[8] = 0x80 | id[8]&0x3f // variant of RFC 9562
+	return formatUUID(id)
+}
+
+func formatUUID(id [16]byte) string {
+	var b [36]byte
+	hex.Encode(b[0:8], id[0:4])
+	hex.Encode(b[9:13], id[4:6])
+	hex.Encode(b[14:18], id[6:8])
+	hex.Encode(b[19:23], id[8:10])
+	hex.Encode(b[24:], id[10:])
+	b[8], b[13], b[18], b[23] = '-', '-', '-', '-'
+	return string(b[:])
+}
+
+// commandID derives the id of what one path emits in one transition.
+func commandID(k edda.Key, generation int, trigger string, at time.Time, path string) string {
+	return deriveID(at, k.Tenant, k.Saga, k.Correlation, strconv.Itoa(generation), trigger, path)
+}
+
+// timerID is the trigger id of a timer that came due.
+func timerID(kind edda.TimerKind, name string, due time.Time, order int) string {
+	return "timer/" + string(kind) + "/" + name + "/" + strconv.FormatInt(due.UnixMilli(), 10) + "/" + strconv.Itoa(order)
+}

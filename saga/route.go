@@ -1,0 +1,206 @@
+package saga
+
+import (
+	"slices"
+
+	"edda"
+	"edda/expression"
+)
+
+// Target is one key that an event goes to.
+type Target struct {
+	Key edda.Key
+	// Versions of the saga that route the event here.
+	Versions []int
+	// Dead is set when the event can go nowhere (no key, malformed): the
+	// transition to commit. Then there is no cell to load.
+	Dead *edda.DeadLetter
+}
+
+// Route says where an event goes: one target for each saga and key. None means
+// the event is ignored.
+func (s *Set) Route(ev edda.Event) []Target {
+	switch {
+	case ev.Malformed != "":
+		return []Target{{Key: ev.Key, Dead: deadLetter(ev, ev.Key, ev.Malformed, ev.Error)}}
+	case ev.Kind == edda.KindEvent:
+		return s.routeEvent(ev)
+	case ev.Kind == edda.KindSchedule:
+		return s.routeSchedule(ev)
+	}
+	return s.routeAddressed(ev)
+}
+
+// routeAddressed is for events that name their instance.
+func (s *Set) routeAddressed(ev edda.Event) []Target {
+	if s.Newest(ev.Key.Saga) == nil {
+		if ev.Kind == edda.KindResult {
+			return nil
+		}
+		return []Target{{Key: ev.Key, Dead: deadLetter(ev, ev.Key, edda.DeadNoInstance, "no saga "+ev.Key.Saga+" is loaded")}}
+	}
+	return []Target{{Key: ev.Key, Versions: s.allVersions(ev.Key.Saga)}}
+}
+
+func (s *Set) allVersions(saga string) []int {
+	var out []int
+	for _, p := range s.versions[saga] {
+		out = append(out, p.Version())
+	}
+	return out
+}
+
+func (s *Set) routeEvent(ev edda.Event) []Target {
+	var out []Target
+	for _, name := range s.names {
+		out = append(out, routeSaga(s.versions[name], ev)...)
+	}
+	return out
+}
+
+func (s *Set) routeSchedule(ev edda.Event) []Target {
+	p := s.Newest(ev.Key.Saga)
+	if p == nil {
+		return nil
+	}
+	return routeSaga([]*Program{p}, ev)
+}
+
+// routeSaga asks every version of one saga for its key and groups the answers.
+func routeSaga(versions []*Program, ev edda.Event) []Target {
+	var out []Target
+	var dead *edda.DeadLetter
+	for _, p := range versions {
+		hs := p.match(ev)
+		if len(hs) == 0 {
+			continue
+		}
+		correlation, err := p.correlation(hs[0], ev)
+		if err != nil || correlation == "" {
+			if dead == nil {
+				dead = p.noKey(hs[0], ev, err)
+			}
+			continue
+		}
+		out = addTarget(out, keyOf(p, ev.Tenant, correlation), p.Version())
+	}
+	if len(out) == 0 && dead != nil {
+		out = append(out, Target{Key: dead.Key, Dead: dead})
+	}
+	return out
+}
+
+func addTarget(out []Target, k edda.Key, version int) []Target {
+	for i := range out {
+		if out[i].Key == k {
+			if !slices.Contains(out[i].Versions, version) {
+				out[i].Versions = append(out[i].Versions, version)
+			}
+			return out
+		}
+	}
+	return append(out, Target{Key: k, Versions: []int{version}})
+}
+
+// match lists the handlers that an event triggers: Type.Name if it is there,
+// else Name; then each A & B in document order.
+func (p *Program) match(ev edda.Event) []*handler {
+	var out []*handler
+	full, short := eventNames(ev)
+	if h := p.plain[full]; h != nil {
+		out = append(out, h)
+	} else if h := p.plain[short]; h != nil && full != short {
+		out = append(out, h)
+	}
+	for _, h := range p.handlers {
+		if len(h.src.Trigger.Parts) > 1 && h.part(full, short) != "" {
+			out = append(out, h)
+		}
+	}
+	return out
+}
+
+// eventNames are the triggers an event answers to, with and without its
+// aggregate's type.
+func eventNames(ev edda.Event) (full, short string) {
+	switch {
+	case ev.Kind == edda.KindSchedule:
+		return "schedule." + ev.Type, "schedule." + ev.Type
+	case ev.AggregateType == "":
+		return ev.Type, ev.Type
+	}
+	return ev.AggregateType + "." + ev.Type, ev.Type
+}
+
+// part is the part of an A & B that the event is, or empty.
+func (h *handler) part(full, short string) string {
+	for _, name := range h.src.Trigger.Parts {
+		if name == full || name == short {
+			return name
+		}
+	}
+	return ""
+}
+
+// correlation evaluates the key for an event; it has seen no state.
+func (p *Program) correlation(h *handler, ev edda.Event) (string, error) {
+	prog := p.key
+	if h.key != nil {
+		prog = h.key
+	}
+	if prog == nil {
+		return ev.Correlation, nil
+	}
+	v, err := prog.Eval(p.keyEnv(ev))
+	if err != nil {
+		return "", err
+	}
+	return identifier(v)
+}
+
+func (p *Program) keyEnv(ev edda.Event) expression.Env {
+	return expression.Env{Lazy: func(name string) (any, error) {
+		switch name {
+		case "event":
+			payload, _, err := p.upcast(ev)
+			if err != nil {
+				return nil, err
+			}
+			return edda.Decode(payload)
+		case "meta":
+			return metaOf(ev), nil
+		case "config":
+			return p.config, nil
+		case "now":
+			return edda.FormatTime(ev.Time), nil
+		}
+		return nil, nil
+	}}
+}
+
+func (p *Program) noKey(h *handler, ev edda.Event, err error) *edda.DeadLetter {
+	d := deadLetter(ev, keyOf(p, ev.Tenant, ""), edda.DeadNoKey, "the key is null or empty")
+	d.Path = h.trigger + "/key"
+	if h.key == nil && p.key == nil {
+		d.Error = "the event has no correlation_id, and the saga has no key:"
+		return d
+	}
+	prog := p.key
+	if h.key != nil {
+		prog = h.key
+	}
+	d.Source, d.Inputs = prog.Source(), bounded(string(ev.Payload))
+	if err != nil {
+		d.Error = err.Error()
+	}
+	return d
+}
+
+// deadLetter is the record of an event that cannot be applied; its id is
+// derived, so that the same event gives the same dead letter.
+func deadLetter(ev edda.Event, k edda.Key, reason, why string) *edda.DeadLetter {
+	return &edda.DeadLetter{
+		ID:     deriveID(ev.Time, "dead", k.Tenant, k.Saga, k.Correlation, ev.ID, reason),
+		Reason: reason, Key: k, Event: ev, Error: why, Time: clockMillis(ev.Time),
+	}
+}

@@ -1,0 +1,298 @@
+package saga
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"sort"
+	"strings"
+	"time"
+
+	"edda"
+)
+
+// maxShown bounds the inputs kept with a poison event.
+const maxShown = 4 << 10
+
+// run is one transition under way: a private copy of the instance, and what it
+// has emitted so far. When it fails, it is dropped whole.
+type run struct {
+	p    *Program
+	key  edda.Key
+	ev   edda.Event
+	now  time.Time
+	in   *edda.Instance // a clone, ours to change
+	path string         // of the handler or action under way, for errors
+
+	state      map[string]any
+	stateSet   bool // state differs from in.State
+	event      *decoded
+	handled    []string
+	guarded    int
+	out        []edda.Output
+	work       []edda.Work
+	settled    []string
+	emitted    map[string]bool // step ids of this transition
+	actions    int
+	isLate     bool // the trigger came too late
+	unbounded  bool // must not fail for a limit: it is the way to an end
+}
+
+// poisonError is an event that can never be applied as things are.
+type poisonError struct {
+	path, source, inputs, message string
+}
+
+func (e *poisonError) Error() string {
+	if e.source == "" {
+		return e.message
+	}
+	return fmt.Sprintf("%s: in %s", e.message, e.source)
+}
+
+func (r *run) poison(format string, args ...any) error {
+	return &poisonError{path: r.path, message: fmt.Sprintf(format, args...)}
+}
+
+func bounded(s string) string {
+	if len(s) <= maxShown {
+		return s
+	}
+	return strings.ToValidUTF8(s[:maxShown], "") + "…"
+}
+
+// newRun begins a transition on a clone of the instance.
+func newRun(p *Program, in *edda.Instance, ev edda.Event) (*run, error) {
+	r := &run{p: p, key: in.Key, ev: ev, in: clone(in), event: &decoded{raw: ev.Payload}, emitted: map[string]bool{}}
+	r.now = clockMillis(ev.Time)
+	if r.now.Before(in.Updated) {
+		r.now = in.Updated
+	}
+	r.in.Updated = r.now
+	r.in.Revision++
+	state, err := edda.Decode(in.State)
+	if err != nil {
+		return nil, fmt.Errorf("state of %s: %w", in.Key, err)
+	}
+	r.state, _ = state.(map[string]any)
+	if r.state == nil {
+		r.state = map[string]any{}
+	}
+	return r, nil
+}
+
+// clone copies everything of an instance that a transition changes in place.
+// JSON values are never changed, so they are shared.
+func clone(in *edda.Instance) *edda.Instance {
+	out := *in
+	out.Steps = slices.Clone(in.Steps)
+	out.Older = slices.Clone(in.Older)
+	out.Groups = slices.Clone(in.Groups)
+	out.Frames = slices.Clone(in.Frames)
+	out.Undos = slices.Clone(in.Undos)
+	out.Timers = slices.Clone(in.Timers)
+	out.Threads = slices.Clone(in.Threads)
+	out.Seen = maps.Clone(in.Seen)
+	out.Joined = slices.Clone(in.Joined)
+	out.Recent = slices.Clone(in.Recent)
+	out.Incomplete = slices.Clone(in.Incomplete)
+	out.Incidents = slices.Clone(in.Incidents)
+	return &out
+}
+
+// fresh is an instance that begins now, in the generation after prev's.
+func (p *Program) fresh(key edda.Key, ev edda.Event, prev *edda.Instance) (*edda.Instance, error) {
+	state, err := edda.Encode(p.initial)
+	if err != nil {
+		return nil, err
+	}
+	in := &edda.Instance{
+		Key: key, Version: p.Version(), Hash: p.Hash(), Generation: 1, Status: edda.StatusRunning,
+		State: state, Started: clockMillis(ev.Time), Correlation: ev.Correlation, Trace: ev.Trace,
+		Parent: ev.Parent,
+	}
+	if ev.Kind == edda.KindStart {
+		in.ParentCommand = ev.CommandID
+	}
+	if prev != nil {
+		in.Generation, in.Revision, in.Recent, in.Armed = prev.Generation+1, prev.Revision, prev.Recent, prev.Armed
+		in.Updated = prev.Updated
+	}
+	return in, nil
+}
+
+// begin arms what a new instance starts with: the deadline, before anything else.
+func (r *run) begin() {
+	if d := r.p.m.Deadline; d != nil {
+		r.in.Timers = append(r.in.Timers, edda.Timer{Name: deadlineName, Due: r.now.Add(d.D), Order: r.ordinal(), Deadline: true})
+	}
+}
+
+const deadlineName = "deadline"
+
+func (r *run) ordinal() int {
+	r.in.Ordinal++
+	return r.in.Ordinal
+}
+
+func (r *run) view() view {
+	return view{state: r.state, steps: r.in.Steps, groups: r.in.Groups}
+}
+
+// snapshot is the view that stays as it is while the run goes on.
+func (r *run) snapshot() view {
+	return view{state: r.state, steps: slices.Clone(r.in.Steps), groups: slices.Clone(r.in.Groups)}
+}
+
+func (r *run) running() bool { return r.in.Status == edda.StatusRunning }
+
+func (r *run) output(o edda.Output) { r.out = append(r.out, o) }
+
+// id derives the id of what a path of this transition emits.
+func (r *run) id(path string) string {
+	return commandID(r.key, r.in.Generation, r.ev.ID, r.now, path)
+}
+
+func (r *run) uuid(name string) string { return r.id("uuid/" + r.path + "/" + name) }
+
+// send queues work, with what everything emitted carries.
+func (r *run) send(w edda.Work) {
+	w.From, w.Time = r.key, r.now
+	w.Correlation, w.Causation, w.Trace = r.correlation(), r.ev.ID, r.ev.Trace
+	if w.Trace == "" {
+		w.Trace = r.in.Trace
+	}
+	r.work = append(r.work, w)
+}
+
+func (r *run) correlation() string {
+	switch {
+	case r.ev.Correlation != "":
+		return r.ev.Correlation
+	case r.in.Correlation != "":
+		return r.in.Correlation
+	}
+	return r.key.Correlation
+}
+
+// meta is what an expression sees of the trigger.
+func (r *run) meta() any { return metaOf(r.ev) }
+
+func metaOf(ev edda.Event) map[string]any {
+	at := ev.Timestamp
+	if at.IsZero() {
+		at = ev.Time
+	}
+	return map[string]any{
+		"id": ev.ID, "type": ev.Type, "version": ev.Version, "time": edda.FormatTime(at), "seq": int(ev.Seq),
+		"aggregate":      map[string]any{"type": ev.AggregateType, "id": ev.AggregateID},
+		"correlation_id": orNil(ev.Correlation), "causation_id": orNil(ev.Causation), "trace": orNil(ev.Trace),
+		"tenant": ev.Tenant,
+	}
+}
+
+func orNil(s string) any {
+	if s == "" {
+		return nil
+	}
+	return s
+}
+
+func (r *run) sagaValue() any {
+	return map[string]any{
+		"name": r.p.Saga(), "status": string(r.in.Status), "reason": orNil(r.in.Reason),
+		"gen": r.in.Generation, "version": r.in.Version,
+	}
+}
+
+// seen is the parts of A & B, by their names with and without the aggregate's type.
+func (r *run) seen() (any, error) {
+	out := map[string]any{}
+	for _, name := range sortedKeys(r.in.Seen) {
+		v, err := edda.Decode(r.in.Seen[name])
+		if err != nil {
+			return nil, err
+		}
+		out[name] = v
+		if _, short, ok := cutLast(name, "."); ok {
+			out[short] = v
+		}
+	}
+	return out, nil
+}
+
+// finish checks the limits and gives the transition.
+func (r *run) finish() (edda.Transition, error) {
+	if err := r.saveState(); err != nil {
+		return edda.Transition{}, err
+	}
+	r.remember()
+	return edda.Transition{
+		Key: r.key, Event: r.ev, Fate: r.fate(), Handlers: r.handled, Outputs: r.out,
+		Instance: r.in, Work: r.work, Settled: r.settled,
+	}, nil
+}
+
+func (r *run) fate() edda.Fate {
+	switch {
+	case r.isLate && len(r.handled) == 0:
+		return edda.FateLate
+	case r.guarded > 0 && len(r.handled) == 0:
+		return edda.FateGuarded
+	}
+	return edda.FateHandled
+}
+
+func (r *run) saveState() error {
+	if !r.stateSet {
+		return nil
+	}
+	raw, err := edda.Encode(r.state)
+	if err != nil {
+		return r.poison("state: %v", err)
+	}
+	if len(raw) > r.p.o.MaxState && !r.unbounded {
+		return r.poison("state is %d bytes, more than the limit of %d: keep what is large outside and refer to it", len(raw), r.p.o.MaxState)
+	}
+	if err := validate(r.p.schema, r.state); err != nil && !r.unbounded {
+		return r.poison("state violates its schema: %v", err)
+	}
+	r.in.State = raw
+	return nil
+}
+
+// remember marks the event as taken, so that it is a duplicate from now on.
+func (r *run) remember() {
+	if r.ev.Kind == edda.KindTimer {
+		return
+	}
+	r.in.Recent = remembered(r.in.Recent, r.ev.ID)
+}
+
+func remembered(recent []string, id string) []string {
+	recent = append(slices.Clone(recent), id)
+	if over := len(recent) - recentIDs; over > 0 {
+		recent = recent[over:]
+	}
+	return recent
+}
+
+// step finds the latest round of a step.
+func (r *run) step(id string) *edda.Step {
+	for i := range r.in.Steps {
+		if r.in.Steps[i].ID == id {
+			return &r.in.Steps[i]
+		}
+	}
+	return nil
+}
+
+func sortByIndex(steps []edda.Step) {
+	sort.SliceStable(steps, func(i, j int) bool { return steps[i].Index < steps[j].Index })
+}
+
+func rawString(s string) json.RawMessage {
+	raw, _ := edda.Encode(s)
+	return raw
+}

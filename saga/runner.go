@@ -1,0 +1,352 @@
+package saga
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"edda"
+	"edda/manifests"
+)
+
+// testStart is when every test of a manifest begins.
+var testStart = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// testTenant is the tenant of a test's events unless they name another.
+const testTenant = "default"
+
+// TestResult is how one test of a manifest went.
+type TestResult struct {
+	Saga, Name string
+	Pos        manifests.Pos
+	Passed     bool
+	Diff       string // what was wanted and what came, where it failed
+}
+
+// RunTests runs every test of a saga, each twice: both runs must give the same
+// outputs and ids to the byte.
+func RunTests(m *manifests.Saga, o Options) ([]TestResult, manifests.Problems) {
+	p, problems := Compile(m, o)
+	if p == nil {
+		return nil, problems
+	}
+	var out []TestResult
+	for _, t := range m.Tests {
+		res := TestResult{Saga: p.Saga(), Name: t.Name, Pos: t.Pos}
+		first, diff := p.runTest(t)
+		second, _ := p.runTest(t)
+		if diff == "" && !bytes.Equal(first, second) {
+			diff = "two runs gave different outputs or ids"
+		}
+		res.Passed, res.Diff = diff == "", diff
+		out = append(out, res)
+	}
+	return out, problems
+}
+
+// tester drives one test in virtual time.
+type tester struct {
+	p      *Program
+	set    *Set
+	now    time.Time
+	cells  map[edda.Key]edda.Cell
+	order  []edda.Key // of the cells, as they came
+	first  edda.Key   // the instance that steps mean
+	n      int
+	seq    uint64
+	fired  map[string]time.Time // of schedules
+	all    []edda.Transition
+	errors []string // dead letters' errors, for the diff
+}
+
+// runTest gives a trace of everything that came out, and what differs from what
+// the test wants.
+func (p *Program) runTest(t *manifests.Test) ([]byte, string) {
+	set, err := NewSet(p)
+	if err != nil {
+		return nil, err.Error()
+	}
+	w := &tester{p: p, set: set, now: testStart, cells: map[edda.Key]edda.Cell{}, fired: map[string]time.Time{}}
+	for i, step := range t.Steps {
+		w.errors = nil
+		outs, err := w.step(step)
+		if err != nil {
+			return w.trace(), fmt.Sprintf("step %d (%s): %v", i+1, describeStep(step), err)
+		}
+		if diff := compareOutputs(step, outs); diff != "" {
+			return w.trace(), fmt.Sprintf("step %d (%s):\n%s%s", i+1, describeStep(step), diff, w.why())
+		}
+	}
+	return w.trace(), w.compareEnd(t.End)
+}
+
+func (w *tester) why() string {
+	if len(w.errors) == 0 {
+		return ""
+	}
+	return "  because: " + strings.Join(w.errors, "\n           ") + "\n"
+}
+
+// trace is everything that came out, as bytes.
+func (w *tester) trace() []byte {
+	raw, err := json.Marshal(w.all)
+	if err != nil {
+		return []byte(err.Error())
+	}
+	return raw
+}
+
+func describeStep(s *manifests.TestStep) string {
+	switch s.Input {
+	case "advance":
+		return "advance " + durationText(s.D)
+	case "answer":
+		return "answer " + s.Name + " with " + s.With
+	case "operator":
+		return strings.TrimSpace("operator " + s.Name + " " + s.Step)
+	}
+	return s.Input + " " + s.Name
+}
+
+func (w *tester) step(s *manifests.TestStep) ([]edda.Output, error) {
+	if s.Input == "advance" {
+		return w.advance(w.now.Add(s.D)), nil
+	}
+	ev, err := w.event(s)
+	if err != nil {
+		return nil, err
+	}
+	return w.give(ev), nil
+}
+
+// give routes an event and applies it to its targets.
+func (w *tester) give(ev edda.Event) []edda.Output {
+	targets := w.set.Route(ev)
+	if len(targets) == 0 {
+		return []edda.Output{{Word: "ignored", Name: nameOf(ev)}}
+	}
+	var outs []edda.Output
+	for _, t := range targets {
+		cell, trs := w.set.Apply(w.cells[t.Key], t, ev)
+		outs = append(outs, w.keep(t.Key, cell, trs)...)
+	}
+	return outs
+}
+
+func (w *tester) keep(k edda.Key, cell edda.Cell, trs []edda.Transition) []edda.Output {
+	if _, known := w.cells[k]; !known && k.Correlation != "" {
+		w.order = append(w.order, k)
+		if w.first == (edda.Key{}) {
+			w.first = k
+		}
+	}
+	w.cells[k] = cell
+	w.all = append(w.all, trs...)
+	var outs []edda.Output
+	for _, tr := range trs {
+		outs = append(outs, tr.Outputs...)
+		if tr.Dead != nil && tr.Dead.Error != "" {
+			w.errors = append(w.errors, strings.TrimSpace(tr.Dead.Path+": "+tr.Dead.Error+" "+tr.Dead.Source))
+		}
+	}
+	return outs
+}
+
+// event turns a test's step into the event the engine would see.
+func (w *tester) event(s *manifests.TestStep) (edda.Event, error) {
+	w.n++
+	w.seq++
+	ev := edda.Event{
+		ID: s.ID, Tenant: testTenant, Time: w.now, Stream: "TEST", Seq: w.seq,
+		AggregateType: s.AggregateType, AggregateID: s.AggregateID, Version: s.Version, Correlation: s.Correlation,
+	}
+	if s.Tenant != "" {
+		ev.Tenant = s.Tenant
+	}
+	if ev.ID == "" {
+		ev.ID = fmt.Sprintf("test-%d", w.n)
+	}
+	var err error
+	if ev.Payload, err = encode(s.Data); err != nil {
+		return ev, err
+	}
+	if s.Input == "event" {
+		w.eventStep(&ev, s)
+		return ev, nil
+	}
+	return w.addressed(ev, s)
+}
+
+func (w *tester) eventStep(ev *edda.Event, s *manifests.TestStep) {
+	ev.Kind, ev.Type = edda.KindEvent, s.Name
+	if aggregate, name, ok := cutLast(s.Name, "."); ok {
+		ev.Type = name
+		if ev.AggregateType == "" {
+			ev.AggregateType = aggregate
+		}
+	}
+}
+
+// addressed fills in a step that is for one instance: the first, or the one it names.
+func (w *tester) addressed(ev edda.Event, s *manifests.TestStep) (edda.Event, error) {
+	ev.Key = w.first
+	if s.Key != "" {
+		ev.Key = edda.Key{Tenant: ev.Tenant, Saga: w.p.Saga(), Correlation: s.Key}
+	}
+	if ev.Key == (edda.Key{}) {
+		return ev, fmt.Errorf("there is no instance yet: begin the test with an event, or give the step a key:")
+	}
+	ev.Tenant = ev.Key.Tenant
+	switch s.Input {
+	case "signal":
+		ev.Kind, ev.Type = edda.KindSignal, s.Name
+	case "answer":
+		ev.Kind, ev.Step, ev.Type = edda.KindAnswer, s.Name, s.With
+	case "operator":
+		ev.Kind, ev.Type, ev.Step, ev.By = edda.KindOperator, s.Name, s.Step, "test"
+	default:
+		return ev, w.resultStep(&ev, s)
+	}
+	return ev, nil
+}
+
+func (w *tester) resultStep(ev *edda.Event, s *manifests.TestStep) error {
+	ev.Kind, ev.Step, ev.Type = edda.KindResult, s.Name, "effect"
+	ev.Outcome = map[string]edda.Outcome{"ok": edda.Succeeded, "failed": edda.Failed, "timeout": edda.TimedOut}[s.Input]
+	in := w.cells[ev.Key].Instance
+	if in == nil {
+		return fmt.Errorf("there is no instance %s", ev.Key)
+	}
+	ev.CommandID = commandOf(in, s.Name)
+	if ev.CommandID == "" {
+		return fmt.Errorf("the instance has no step %q: it has %s", s.Name, strings.Join(stepNames(in), ", "))
+	}
+	return nil
+}
+
+// commandOf finds the command id that a result of the step is for: its pending
+// round, else an older one that is still tracked, else the last.
+func commandOf(in *edda.Instance, name string) string {
+	for _, u := range in.Undos {
+		if u.Step == name {
+			return u.Command
+		}
+	}
+	last := ""
+	for _, s := range in.Steps {
+		if s.ID == name {
+			last = s.Command
+			if s.Status == edda.StepPending {
+				return last
+			}
+		}
+	}
+	for _, s := range in.Older {
+		if s.ID == name {
+			return s.Command
+		}
+	}
+	if last == "" && strings.HasSuffix(name, ".undo") {
+		return commandOf(in, strings.TrimSuffix(name, ".undo")) + ".undo" // long settled: its result is late
+	}
+	return last
+}
+
+func stepNames(in *edda.Instance) []string {
+	out := []string{"none"}
+	for _, s := range in.Steps {
+		out = append(out, s.ID)
+	}
+	for _, u := range in.Undos {
+		out = append(out, u.Step)
+	}
+	if len(out) > 1 {
+		out = out[1:]
+	}
+	return out
+}
+
+// advance moves the clock, stopping at everything that comes due on the way.
+func (w *tester) advance(to time.Time) []edda.Output {
+	var outs []edda.Output
+	for {
+		at, fire := w.nextDue(to)
+		if fire == nil {
+			w.now = to
+			return outs
+		}
+		if at.After(w.now) {
+			w.now = at
+		}
+		outs = append(outs, fire()...)
+	}
+}
+
+// nextDue finds the earliest thing due until a time, over all keys, and what
+// fires it.
+func (w *tester) nextDue(to time.Time) (time.Time, func() []edda.Output) {
+	best, fire := w.nextSchedule(to)
+	for _, k := range w.order {
+		cell := w.cells[k]
+		at, ok := cellDue(cell)
+		if !ok || at.After(to) || fire != nil && !at.Before(best) {
+			continue
+		}
+		best, fire = at, func() []edda.Output {
+			next, trs := w.set.Wake(cell, at, at)
+			return w.keep(k, next, trs)
+		}
+	}
+	return best, fire
+}
+
+// cellDue is when the cell next has something to do.
+func cellDue(cell edda.Cell) (time.Time, bool) {
+	if len(cell.Held) > 0 {
+		return time.Time{}, false
+	}
+	var at time.Time
+	for _, e := range cell.Parked {
+		if at.IsZero() || e.Expires.Before(at) {
+			at = e.Expires
+		}
+	}
+	if cell.Instance != nil {
+		if d, ok := earliest(cell.Instance); ok && (at.IsZero() || d.at.Before(at)) {
+			at = d.at
+		}
+	}
+	return at, !at.IsZero()
+}
+
+func (w *tester) nextSchedule(to time.Time) (time.Time, func() []edda.Output) {
+	var best time.Time
+	var fire func() []edda.Output
+	for _, spec := range w.set.Schedules() {
+		for _, tenant := range spec.Tenants {
+			id := spec.Name + "/" + tenant
+			last, ok := w.fired[id]
+			if !ok {
+				last = testStart
+			}
+			at := w.set.NextSchedule(spec.Saga, spec.Name, last)
+			if at.IsZero() || at.After(to) || fire != nil && !at.Before(best) {
+				continue
+			}
+			best, fire = at, func() []edda.Output {
+				w.fired[id] = at
+				return w.give(w.set.ScheduleEvent(spec.Saga, spec.Name, tenantOr(tenant), at))
+			}
+		}
+	}
+	return best, fire
+}
+
+func tenantOr(tenant string) string {
+	if tenant == "" {
+		return testTenant
+	}
+	return tenant
+}

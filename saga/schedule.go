@@ -1,0 +1,120 @@
+package saga
+
+import (
+	"strings"
+	"time"
+
+	"github.com/adhocore/gronx"
+
+	"edda"
+	"edda/manifests"
+)
+
+// ScheduleSpec is one schedule of one saga's newest version.
+type ScheduleSpec struct {
+	Saga, Name string
+	Tenants    []string // one empty tenant when unsaid
+	Catchup    string   // last, all or none
+}
+
+// Schedules lists every schedule of the set.
+func (s *Set) Schedules() []ScheduleSpec {
+	var out []ScheduleSpec
+	for _, name := range s.names {
+		for _, sc := range s.Newest(name).m.Schedule {
+			spec := ScheduleSpec{Saga: name, Name: sc.Name.Text, Tenants: sc.Tenants, Catchup: sc.Catchup}
+			if len(spec.Tenants) == 0 {
+				spec.Tenants = []string{""}
+			}
+			if spec.Catchup == "" {
+				spec.Catchup = "last"
+			}
+			out = append(out, spec)
+		}
+	}
+	return out
+}
+
+func (s *Set) schedule(saga, name string) (manifests.Schedule, *Program) {
+	if p := s.Newest(saga); p != nil {
+		for _, sc := range p.m.Schedule {
+			if sc.Name.Text == name {
+				return sc, p
+			}
+		}
+	}
+	return manifests.Schedule{}, nil
+}
+
+// NextSchedule is the first due time after t; zero when there is none.
+func (s *Set) NextSchedule(saga, name string, t time.Time) time.Time {
+	sc, p := s.schedule(saga, name)
+	if p == nil {
+		return time.Time{}
+	}
+	return nextSchedule(sc, t)
+}
+
+func nextSchedule(sc manifests.Schedule, t time.Time) time.Time {
+	if sc.Every != nil {
+		return t.UTC().Truncate(sc.Every.D).Add(sc.Every.D)
+	}
+	zone, err := zoneOf(sc.Zone)
+	if err != nil {
+		return time.Time{}
+	}
+	next, err := gronx.NextTickAfter(sc.Cron, t.In(zone), false)
+	if err != nil {
+		return time.Time{}
+	}
+	return next.UTC()
+}
+
+func zoneOf(name string) (*time.Location, error) {
+	if name == "" {
+		return time.UTC, nil
+	}
+	return time.LoadLocation(name)
+}
+
+// ScheduleEvent is the event of a schedule that came due; its id is derived, so
+// that a restart starts nothing twice.
+func (s *Set) ScheduleEvent(saga, name, tenant string, due time.Time) edda.Event {
+	payload := map[string]any{}
+	if sc, _ := s.schedule(saga, name); sc.With != nil {
+		if with, _ := sc.With.Const(); with != nil {
+			if fields, ok := deepCopy(with).(map[string]any); ok {
+				payload = fields
+			}
+		}
+	}
+	payload["name"], payload["due"] = name, edda.FormatTime(due)
+	raw, _ := edda.Encode(payload)
+	id := strings.Join([]string{"schedule", tenant, saga, name, edda.FormatTime(due)}, "/")
+	return edda.Event{
+		Kind: edda.KindSchedule, ID: id, Tenant: tenant, Key: edda.Key{Tenant: tenant, Saga: saga}, Type: name,
+		Time: due, Timestamp: due, Payload: raw, Correlation: name + "@" + edda.FormatTime(due),
+	}
+}
+
+func (c *compiler) schedule(sc manifests.Schedule) {
+	if sc.Cron != "" && !gronx.New().IsValid(sc.Cron) {
+		c.errorf(sc.CronPos, "schedule %s: %q is no cron expression: minute hour day month weekday, such as \"0 2 * * *\"", sc.Name.Text, sc.Cron)
+	}
+	if sc.Every != nil && sc.Every.D < time.Second {
+		c.errorf(sc.Every.Pos, "schedule %s: every %s is shorter than a second", sc.Name.Text, sc.Every.Text)
+	}
+	if _, err := zoneOf(sc.Zone); err != nil {
+		c.errorf(sc.Name.Pos, "schedule %s: unknown zone %q: use a name such as Europe/Berlin", sc.Name.Text, sc.Zone)
+	}
+	if _, ok := sc.With.Const(); sc.With != nil && !ok {
+		c.errorf(sc.With.Pos, "schedule %s: with holds an expression; a schedule's with is literal", sc.Name.Text)
+	}
+	h := c.p.plain["schedule."+sc.Name.Text]
+	switch {
+	case h == nil:
+		c.errorf(sc.Name.Pos, "schedule %s has no handler: add on: schedule.%s: {start: true, …}", sc.Name.Text, sc.Name.Text)
+	case !h.src.Start:
+		c.errorf(h.src.Pos, "schedule.%s must start instances: add start: true", sc.Name.Text)
+	}
+}

@@ -1,0 +1,61 @@
+package saga
+
+import (
+	"strings"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"edda/manifests"
+)
+
+// schema compiles a JSON Schema of a manifest. It may refer to nothing outside
+// itself: the core reads no file and no network.
+func (c *compiler) schema(v *manifests.Value, what string) *jsonschema.Schema {
+	if v == nil {
+		return nil
+	}
+	doc, ok := v.Const()
+	if !ok {
+		c.errorf(v.Pos, "schema of %s: holds an expression; a schema is a literal", what)
+		return nil
+	}
+	compiler := jsonschema.NewCompiler()
+	compiler.UseLoader(jsonschema.SchemeURLLoader{})
+	const name = "schema.json"
+	if err := compiler.AddResource(name, doc); err != nil {
+		c.errorf(v.Pos, "schema of %s: %s", what, oneLine(err))
+		return nil
+	}
+	s, err := compiler.Compile(name)
+	if err != nil {
+		c.errorf(v.Pos, "schema of %s: %s", what, oneLine(err))
+		return nil
+	}
+	return s
+}
+
+func validate(s *jsonschema.Schema, v any) error {
+	if s == nil {
+		return nil
+	}
+	if err := s.Validate(v); err != nil {
+		return schemaError{oneLine(err)}
+	}
+	return nil
+}
+
+type schemaError struct{ text string }
+
+func (e schemaError) Error() string { return e.text }
+
+// oneLine folds the validator's report into one line, without its heading.
+func oneLine(err error) string {
+	lines := strings.Split(err.Error(), "\n")
+	if len(lines) > 1 {
+		lines = lines[1:]
+	}
+	for i := range lines {
+		lines[i] = strings.TrimLeft(lines[i], "- ")
+	}
+	return strings.Join(lines, "; ")
+}

@@ -1,0 +1,289 @@
+package saga
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"edda"
+	"edda/expression"
+)
+
+// scope is what the expressions of one handler's run may refer to. Names are
+// looked up when an expression asks, each let once.
+type scope struct {
+	r    *run
+	h    *handler
+	vars map[string]any // items of each; input, result and id of an undo
+	// kept holds what was kept for a seq or an undo that runs later.
+	kept *edda.Scope
+	// old is the state and steps that let, when and set see; nil once do runs.
+	old   *view
+	lets  *letValues
+	event *decoded
+}
+
+// view is the part of an instance that a handler changes as it runs.
+type view struct {
+	state  map[string]any
+	steps  []edda.Step
+	groups []edda.Group
+}
+
+// letValues are the lets of one run of a handler, evaluated when first asked
+// for and always against the old state.
+type letValues struct {
+	old    view
+	values map[string]any
+}
+
+// decoded is a JSON value, decoded when first asked for.
+type decoded struct {
+	raw  json.RawMessage
+	v    any
+	done bool
+}
+
+func (d *decoded) value() (any, error) {
+	if d == nil || d.done {
+		return d.get(), nil
+	}
+	v, err := edda.Decode(d.raw)
+	if err != nil {
+		return nil, err
+	}
+	d.v, d.done = v, true
+	return v, nil
+}
+
+func (d *decoded) get() any {
+	if d == nil {
+		return nil
+	}
+	return d.v
+}
+
+// within gives the scope with more names.
+func (sc *scope) within(vars map[string]any) *scope {
+	out := *sc
+	out.vars = maps.Clone(sc.vars)
+	if out.vars == nil {
+		out.vars = map[string]any{}
+	}
+	maps.Copy(out.vars, vars)
+	return &out
+}
+
+// now gives the scope as do sees it: the new state.
+func (sc *scope) afterSet() *scope {
+	out := *sc
+	out.old = nil
+	return &out
+}
+
+func (sc *scope) env(p *expression.Program) expression.Env {
+	return expression.Env{
+		Lazy: func(name string) (any, error) { return sc.lookup(p, name) },
+		UUID: sc.r.uuid,
+	}
+}
+
+func (sc *scope) eval(p *expression.Program) (any, error) {
+	v, err := p.Eval(sc.env(p))
+	if err != nil {
+		return nil, sc.failed(p, err)
+	}
+	return v, nil
+}
+
+// true evaluates a condition; one that is not there is true.
+func (sc *scope) isTrue(p *expression.Program) (bool, error) {
+	if p == nil {
+		return true, nil
+	}
+	ok, err := p.True(sc.env(p))
+	if err != nil {
+		return false, sc.failed(p, err)
+	}
+	return ok, nil
+}
+
+// failed turns an expression's error into poison that shows its inputs.
+func (sc *scope) failed(p *expression.Program, err error) error {
+	if poison := (*poisonError)(nil); errors.As(err, &poison) {
+		return poison
+	}
+	inputs := map[string]any{}
+	for _, name := range p.Names() {
+		if v, err := sc.lookup(p, name); err == nil {
+			inputs[name] = v
+		}
+	}
+	shown, _ := edda.Encode(inputs)
+	return &poisonError{path: sc.r.path, source: p.Source(), inputs: bounded(string(shown)), message: err.Error()}
+}
+
+func (sc *scope) lookup(p *expression.Program, name string) (any, error) {
+	if v, ok := sc.vars[name]; ok {
+		return v, nil
+	}
+	if v, ok, err := sc.keptValue(name); ok || err != nil {
+		return v, err
+	}
+	if sc.h != nil && sc.h.lets[name] != nil {
+		return sc.let(name)
+	}
+	return sc.base(p, name)
+}
+
+// keptValue finds what was kept when the handler ran.
+func (sc *scope) keptValue(name string) (any, bool, error) {
+	if sc.kept == nil {
+		return nil, false, nil
+	}
+	if why, broken := sc.kept.Broken[name]; broken {
+		return nil, false, fmt.Errorf("let %s failed: %s", name, why)
+	}
+	raw, ok := sc.kept.Values[name]
+	switch {
+	case ok:
+	case name == "event":
+		raw, ok = sc.kept.Event, true
+	case name == "meta" && sc.kept.Meta != nil:
+		raw, ok = sc.kept.Meta, true
+	}
+	if !ok {
+		return nil, false, nil
+	}
+	v, err := edda.Decode(raw)
+	return v, true, err
+}
+
+// let evaluates a let against the old state, once.
+func (sc *scope) let(name string) (any, error) {
+	if sc.lets == nil {
+		return nil, nil // a resumed handler keeps only what it refers to
+	}
+	if v, ok := sc.lets.values[name]; ok {
+		return v, nil
+	}
+	old := *sc
+	old.old = &sc.lets.old
+	v, err := old.eval(sc.h.lets[name])
+	if err != nil {
+		return nil, err
+	}
+	sc.lets.values[name] = v
+	return v, nil
+}
+
+func (sc *scope) base(p *expression.Program, name string) (any, error) {
+	switch name {
+	case "event":
+		return sc.event.value()
+	case "meta":
+		return sc.r.meta(), nil
+	case "state":
+		return sc.view().state, nil
+	case "step":
+		return sc.view().stepValues(p)
+	case "key":
+		return sc.r.key.Correlation, nil
+	case "seen":
+		return sc.r.seen()
+	case "config":
+		return sc.r.p.config, nil
+	case "saga":
+		return sc.r.sagaValue(), nil
+	case "now":
+		return edda.FormatTime(sc.r.now), nil
+	}
+	return nil, nil
+}
+
+func (sc *scope) view() view {
+	if sc.old != nil {
+		return *sc.old
+	}
+	return sc.r.view()
+}
+
+// keep saves the names that something running later may refer to. A let that
+// fails now fails when it is used, if it ever is.
+func (sc *scope) keep(needs map[string]bool) (*edda.Scope, error) {
+	out := &edda.Scope{}
+	if sc.h != nil {
+		out.Handler = sc.h.trigger
+	}
+	for _, name := range sortedKeys(needs) {
+		if err := sc.keepName(out, name); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+func (sc *scope) keepName(out *edda.Scope, name string) error {
+	if _, isVar := sc.vars[name]; !isVar && !sc.isLet(name) && name != "event" && name != "meta" && !sc.isKept(name) {
+		return nil // state, step and the like are looked up when it runs
+	}
+	if slices.Contains(undoNames, name) {
+		return nil
+	}
+	v, err := sc.lookup(nil, name)
+	if err != nil {
+		if out.Broken == nil {
+			out.Broken = map[string]string{}
+		}
+		out.Broken[name] = err.Error()
+		return nil
+	}
+	raw, err := edda.Encode(v)
+	if err != nil {
+		return err
+	}
+	switch name {
+	case "event":
+		out.Event = raw
+	case "meta":
+		out.Meta = raw
+	default:
+		if out.Values == nil {
+			out.Values = map[string]json.RawMessage{}
+		}
+		out.Values[name] = raw
+	}
+	return nil
+}
+
+func (sc *scope) isLet(name string) bool { return sc.h != nil && sc.h.lets[name] != nil }
+
+func (sc *scope) isKept(name string) bool {
+	if sc.kept == nil {
+		return false
+	}
+	_, ok := sc.kept.Values[name]
+	return ok || sc.kept.Broken[name] != ""
+}
+
+// resume is the scope of something that runs later than its handler.
+func (r *run) resume(kept *edda.Scope) *scope {
+	sc := &scope{r: r, kept: kept}
+	if kept == nil {
+		sc.kept = &edda.Scope{}
+		return sc
+	}
+	sc.h = r.p.handlerNamed(kept.Handler)
+	return sc
+}
+
+func (p *Program) handlerNamed(trigger string) *handler {
+	for _, h := range p.handlers {
+		if h.trigger == trigger {
+			return h
+		}
+	}
+	return nil
+}

@@ -1,0 +1,102 @@
+package saga
+
+import (
+	"slices"
+
+	"edda"
+)
+
+// startSeq runs a seq until it must wait.
+func (r *run) startSeq(a *action, sc *scope) error {
+	return r.runSeq([]edda.Position{{Seq: a.path}}, sc)
+}
+
+// runSeq goes on from a position: each element waits for the one before it, and
+// sees what it did. It stops where the saga came to an end.
+func (r *run) runSeq(stack []edda.Position, sc *scope) error {
+	status := r.in.Status
+	for len(stack) > 0 && r.in.Status == status {
+		top := &stack[len(stack)-1]
+		seq := r.p.seqs[top.Seq]
+		if top.Next >= len(seq) {
+			stack = stack[:len(stack)-1]
+			continue
+		}
+		a := seq[top.Next]
+		top.Next++
+		if a.src.Kind == kindSeq {
+			ok, err := sc.isTrue(a.iff)
+			if err != nil {
+				return err
+			}
+			if ok {
+				stack = append(stack, edda.Position{Seq: a.path})
+			}
+			continue
+		}
+		w, err := r.act(a, sc)
+		if err != nil {
+			return err
+		}
+		if r.in.Status == status && r.mustWait(w) {
+			return r.park(stack, w, sc)
+		}
+	}
+	return nil
+}
+
+// mustWait tells whether what a seq waits for is still under way.
+func (r *run) mustWait(w wait) bool {
+	switch {
+	case w.step == "":
+		return false
+	case w.command != "":
+		s := r.step(w.step)
+		return s != nil && s.Command == w.command && s.Status == edda.StepPending
+	case r.undoing(w.step):
+		return true
+	}
+	return r.pendingIn(w.step) > 0
+}
+
+// park keeps the rest of a seq as a thread, with what it may refer to.
+func (r *run) park(stack []edda.Position, w wait, sc *scope) error {
+	kept, err := sc.keep(r.p.actions[stack[0].Seq].needs)
+	if err != nil {
+		return err
+	}
+	r.in.Threads = append(r.in.Threads, edda.Thread{
+		N: r.ordinal(), Stack: slices.Clone(stack), Waits: w.step, Command: w.command, Scope: kept, Late: !r.running(),
+	})
+	return nil
+}
+
+// resumeThreads goes on with every seq that waited for a step (its round) or a
+// group.
+func (r *run) resumeThreads(waits, command string) error {
+	for _, t := range r.takeThreads(func(t edda.Thread) bool { return t.Waits == waits && t.Command == command }) {
+		if !r.running() && !t.Late {
+			continue
+		}
+		if err := r.runSeq(slices.Clone(t.Stack), r.resume(t.Scope)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// takeThreads removes the threads that match and returns them, oldest first.
+func (r *run) takeThreads(match func(edda.Thread) bool) []edda.Thread {
+	var taken, kept []edda.Thread
+	for _, t := range r.in.Threads {
+		if match(t) {
+			taken = append(taken, t)
+		} else {
+			kept = append(kept, t)
+		}
+	}
+	r.in.Threads = kept
+	return taken
+}
+
+func (r *run) dropThreads(match func(edda.Thread) bool) { r.takeThreads(match) }

@@ -1,0 +1,322 @@
+package saga
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"time"
+
+	"edda"
+)
+
+// outcome is what became of a step: its word in triggers, and its data.
+type outcome struct {
+	word string // ok, failed, timeout, or an ask's choice
+	data json.RawMessage
+}
+
+func (o outcome) ok() bool { return o.word != "failed" && o.word != "timeout" }
+
+func outcomeOf(ev edda.Event) outcome {
+	switch ev.Outcome {
+	case edda.Succeeded:
+		return outcome{"ok", ev.Payload}
+	case edda.TimedOut:
+		return outcome{"timeout", ev.Payload}
+	}
+	return outcome{"failed", ev.Payload}
+}
+
+// result applies the outcome of an effect, a child or a rejected command,
+// found by its command id.
+func (r *run) result(commandID string, o outcome) error {
+	r.settled = append(r.settled, commandID)
+	r.event = &decoded{raw: o.data}
+	for i := range r.in.Steps {
+		s := &r.in.Steps[i]
+		if s.Command == commandID {
+			return r.stepResult(s, o)
+		}
+	}
+	for _, s := range r.in.Older {
+		if s.Command == commandID {
+			return r.olderResult(s, o)
+		}
+	}
+	for i := range r.in.Undos {
+		if r.in.Undos[i].Command == commandID {
+			return r.undoResult(i, o)
+		}
+	}
+	return r.strangerResult(commandID, o)
+}
+
+// strangerResult is a result that no step waits for: a rejected command, or
+// the answer to something that is long over.
+func (r *run) strangerResult(commandID string, o outcome) error {
+	name := r.ev.Step
+	if name == "" {
+		name = r.ev.Type
+	}
+	if r.ev.Type != commandEffect || o.ok() {
+		r.late(name + "." + o.word)
+		return nil
+	}
+	r.dropFrame(commandID)
+	r.incident(edda.Incident{Step: name, Reason: "rejected", Error: o.data})
+	return nil
+}
+
+// commandEffect is the effect name under which a rejected command is reported.
+const commandEffect = "command"
+
+func (r *run) stepResult(s *edda.Step, o outcome) error {
+	switch {
+	case s.Kind == edda.StepCommand:
+		return r.commandRejected(s, o)
+	case s.Status != edda.StepPending:
+		r.late(s.ID + "." + o.word)
+		return nil
+	case r.in.Status.Finished() && !s.Late:
+		return r.lateResult(s, o)
+	case s.Must && !s.Late && !o.ok():
+		return r.mustFailed(s, o)
+	}
+	return r.settleStep(s, o)
+}
+
+// lateResult is the result of a step that was pending when the saga ended: only
+// a late handler hears of it.
+func (r *run) lateResult(s *edda.Step, o outcome) error {
+	r.record(s, o)
+	settled := *s
+	if h := r.p.plain[s.ID+"."+o.word]; h != nil && h.src.Late {
+		return r.raiseOutcome(settled, o)
+	}
+	r.late(s.ID + "." + o.word)
+	return nil
+}
+
+// commandRejected takes the command's frame away and raises <id>.failed.
+func (r *run) commandRejected(s *edda.Step, o outcome) error {
+	if o.ok() || s.Status != edda.StepOK {
+		r.late(s.ID + "." + o.word)
+		return nil
+	}
+	r.dropFrame(s.Command)
+	s.Status, s.Error = edda.StepFailed, o.data
+	if !r.running() || s.Late {
+		return r.afterSettled()
+	}
+	return r.raiseOutcome(*s, o)
+}
+
+// mustFailed holds the step open for an operator: a step past the point of no
+// return never fails the saga.
+func (r *run) mustFailed(s *edda.Step, o outcome) error {
+	s.Error, s.Due = o.data, time.Time{} // it waits for a person now, not for a time
+	r.incident(edda.Incident{Step: s.ID, Reason: o.word, Error: o.data})
+	return nil
+}
+
+// settleStep records the outcome, pushes the frame, and runs what follows:
+// the step's handler, the group's, then the seqs that waited.
+func (r *run) settleStep(s *edda.Step, o outcome) error {
+	r.record(s, o)
+	r.dropIncident(s.ID)
+	if !s.Late && o.word != "failed" {
+		r.pushStepFrame(*s)
+	}
+	settled := *s // handlers may grow the list of steps
+	if err := r.raiseOutcome(settled, o); err != nil {
+		return err
+	}
+	if err := r.afterGroup(settled); err != nil {
+		return err
+	}
+	if err := r.afterSeq(settled, o); err != nil {
+		return err
+	}
+	return r.afterSettled()
+}
+
+func (r *run) record(s *edda.Step, o outcome) {
+	switch o.word {
+	case "failed":
+		s.Status, s.Error = edda.StepFailed, o.data
+	case "timeout":
+		s.Status, s.Error = edda.StepTimeout, o.data
+	default:
+		s.Status, s.Result = edda.StepOK, o.data
+		if s.Kind == edda.StepAsk {
+			s.Result = answerResult(o)
+		}
+	}
+}
+
+// answerResult is step.<ask>.result: the answer's data and the choice.
+func answerResult(o outcome) json.RawMessage {
+	v, _ := edda.Decode(o.data)
+	fields, ok := v.(map[string]any)
+	if !ok {
+		fields = map[string]any{}
+		if v != nil {
+			fields["data"] = v
+		}
+	}
+	if _, taken := fields["choice"]; !taken {
+		fields["choice"] = o.word
+	}
+	raw, _ := edda.Encode(fields)
+	return raw
+}
+
+// raiseOutcome runs the step's handler; where nobody takes responsibility for a
+// failure, the saga fails.
+func (r *run) raiseOutcome(s edda.Step, o outcome) error {
+	handled, err := r.raiseStep(s, o)
+	if err != nil || handled || o.ok() {
+		return err
+	}
+	if s.Late {
+		r.incident(edda.Incident{Step: s.ID, Reason: o.word, Error: o.data, Orphan: true})
+		return nil
+	}
+	if !r.running() {
+		return nil
+	}
+	return r.fail(s.ID + "." + o.word)
+}
+
+func (r *run) raiseStep(s edda.Step, o outcome) (bool, error) {
+	if s.Group == "" {
+		return r.raise(s.ID+"."+o.word, nil)
+	}
+	vars, err := r.memberVars(s)
+	if err != nil {
+		return false, err
+	}
+	trigger := s.Group + "." + o.word
+	if o.word == "timeout" && r.p.plain[trigger] == nil {
+		trigger = s.Group + ".failed"
+	}
+	handled, err := r.raise(trigger, vars)
+	return handled || r.p.plain[s.Group+".all"] != nil, err
+}
+
+// memberVars are item and index, and the each's own name for the item.
+func (r *run) memberVars(s edda.Step) (map[string]any, error) {
+	item, err := edda.Decode(s.Item)
+	if err != nil {
+		return nil, err
+	}
+	vars := map[string]any{defaultAs: item, eachIndex: s.Index}
+	for _, as := range groupAs(r.p.m, s.Group+".ok") {
+		vars[as] = item
+	}
+	return vars, nil
+}
+
+// afterGroup raises .all and goes on with the seqs when no member is pending.
+func (r *run) afterGroup(s edda.Step) error {
+	if s.Group == "" || !r.isCurrent(s) || r.pendingIn(s.Group) > 0 {
+		return nil
+	}
+	if !r.running() && !s.Late {
+		return nil
+	}
+	if _, err := r.raise(s.Group+".all", nil); err != nil {
+		return err
+	}
+	return r.resumeThreads(s.Group, "")
+}
+
+// isCurrent tells whether the step's round is still the latest: a handler may
+// have begun another.
+func (r *run) isCurrent(s edda.Step) bool {
+	now := r.step(s.ID)
+	return now != nil && now.Command == s.Command
+}
+
+// afterSeq goes on with the seqs that waited for the step; after a failure they end.
+func (r *run) afterSeq(s edda.Step, o outcome) error {
+	if !o.ok() {
+		r.dropThreads(func(t edda.Thread) bool { return t.Waits == s.ID && t.Command == s.Command })
+		return nil
+	}
+	return r.resumeThreads(s.ID, s.Command)
+}
+
+// afterSettled goes on undoing when the last pending step is settled.
+func (r *run) afterSettled() error {
+	if r.in.Status == edda.StatusUndoing {
+		return r.unwind()
+	}
+	return nil
+}
+
+// olderResult settles a round that is over: it runs no handler, but what may
+// have happened can be undone.
+func (r *run) olderResult(s edda.Step, o outcome) error {
+	r.in.Older = slices.DeleteFunc(r.in.Older, func(x edda.Step) bool { return x.Command == s.Command })
+	r.late(s.ID + "." + o.word)
+	if r.in.Status.Finished() {
+		return nil
+	}
+	if o.word != "failed" {
+		r.record(&s, o)
+		r.pushStepFrame(s)
+	}
+	return r.afterSettled()
+}
+
+// expire settles a step or an undo whose due passed: its outcome is unknown.
+func (r *run) expire(commandID, step string) error {
+	older := slices.ContainsFunc(r.in.Older, func(s edda.Step) bool { return s.Command == commandID })
+	if !older {
+		r.output(edda.Output{Word: "expired", Name: step})
+	}
+	data, err := edda.Encode(map[string]any{"code": "expired", "message": "no result before it was due"})
+	if err != nil {
+		return err
+	}
+	return r.result(commandID, outcome{"timeout", data})
+}
+
+// answer settles an ask with a person's choice.
+func (r *run) answer() error {
+	s := r.step(r.ev.Step)
+	trigger := r.ev.Step + "." + r.ev.Type
+	if s == nil || s.Kind != edda.StepAsk || s.Status != edda.StepPending {
+		r.late(trigger)
+		return nil
+	}
+	if len(s.Choices) > 0 && !slices.Contains(s.Choices, r.ev.Type) {
+		r.output(edda.Output{Word: "refused", Name: trigger, Reason: "choose one of " + strings.Join(s.Choices, ", ")})
+		return nil
+	}
+	r.event = &decoded{raw: r.ev.Payload}
+	o := outcome{r.ev.Type, r.ev.Payload}
+	if r.in.Status.Finished() && !s.Late {
+		return r.lateResult(s, o)
+	}
+	return r.settleStep(s, o)
+}
+
+// incident records what only an operator can settle.
+func (r *run) incident(i edda.Incident) {
+	i.Time = r.now
+	r.dropIncident(i.Step)
+	r.in.Incidents = append(r.in.Incidents, i)
+	o := edda.Output{Word: "incident", Name: i.Step, Reason: i.Reason, With: i.Error}
+	if i.Orphan {
+		o.Reason = "orphan"
+	}
+	r.output(o)
+}
+
+func (r *run) dropIncident(step string) bool {
+	n := len(r.in.Incidents)
+	r.in.Incidents = slices.DeleteFunc(r.in.Incidents, func(i edda.Incident) bool { return i.Step == step })
+	return len(r.in.Incidents) < n
+}

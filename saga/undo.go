@@ -1,0 +1,414 @@
+package saga
+
+import (
+	"encoding/json"
+	"slices"
+	"sort"
+	"strconv"
+
+	"edda"
+)
+
+// pushStepFrame pushes the frame of a step that is ok, or may be.
+func (r *run) pushStepFrame(s edda.Step) {
+	if a := r.p.actions[s.Action]; a == nil || a.undo == nil {
+		return
+	}
+	r.pushFrame(edda.Frame{Step: s.ID, Command: s.Command, Action: s.Action, Input: s.Input, Result: s.Result, Scope: s.Scope})
+}
+
+func (r *run) pushFrame(f edda.Frame) { r.in.Frames = append(r.in.Frames, f) }
+
+func (r *run) dropFrame(command string) {
+	r.in.Frames = slices.DeleteFunc(r.in.Frames, func(f edda.Frame) bool { return f.Command == command })
+}
+
+// compensate pushes a frame for something the saga only observed.
+func (r *run) compensate(a *action, sc *scope) error {
+	if !r.running() {
+		return nil // there is no undo after the end
+	}
+	kept, err := sc.keep(a.needs)
+	if err != nil {
+		return err
+	}
+	r.pushFrame(edda.Frame{Step: a.undoName(), Command: r.id(a.path), Action: a.path, Scope: kept})
+	return nil
+}
+
+// undoName is the step that a compensate's frame goes by.
+func (a *action) undoName() string {
+	if a.src.ID != nil {
+		return a.src.ID.Text
+	}
+	return a.src.Name.Text
+}
+
+func (r *run) actDone(a *action, sc *scope) error {
+	result, err := a.value.json(sc)
+	if err != nil || !r.running() {
+		return err
+	}
+	r.in.Result = result
+	r.end(edda.StatusDone)
+	return nil
+}
+
+func (r *run) actFail(a *action, sc *scope) error {
+	v, err := a.value.eval(sc)
+	if err != nil || !r.running() {
+		return err
+	}
+	reason, err := identifier(v)
+	if err != nil {
+		return r.poison("fail: reason %v", err)
+	}
+	if reason == "" {
+		reason = "failed"
+	}
+	return r.fail(reason)
+}
+
+// fail gives the saga up: what is pending is revoked and settled first, then
+// the frames run newest first. Past a must step it is refused.
+func (r *run) fail(reason string) error {
+	if r.in.Past {
+		r.output(edda.Output{Word: "refused", Name: reason})
+		r.incident(edda.Incident{Step: reason, Reason: "refused: a must step was emitted"})
+		return nil
+	}
+	r.unbounded = true
+	r.in.Status, r.in.Reason = edda.StatusUndoing, reason
+	r.in.Timers = nil
+	r.dropThreads(func(t edda.Thread) bool { return !t.Late })
+	r.revokePending()
+	r.returnFailedUndos()
+	return r.unwind()
+}
+
+// revokePending asks every pending step not to happen, in id order. An ask and
+// its like settle at once.
+func (r *run) revokePending() {
+	steps := make([]*edda.Step, 0, len(r.in.Steps))
+	for i := range r.in.Steps {
+		if s := &r.in.Steps[i]; s.Status == edda.StepPending && !s.Late {
+			steps = append(steps, s)
+		}
+	}
+	for i := range r.in.Older {
+		steps = append(steps, &r.in.Older[i])
+	}
+	sort.SliceStable(steps, func(i, j int) bool { return steps[i].ID < steps[j].ID })
+	for _, s := range steps {
+		r.revoke(s)
+	}
+}
+
+func (r *run) revoke(s *edda.Step) {
+	if s.Revoked {
+		return
+	}
+	r.output(edda.Output{Word: "revoke", Name: s.ID})
+	r.withdraw(s)
+}
+
+// withdraw asks that a pending step not happen, and settles it where nothing
+// outside could answer.
+func (r *run) withdraw(s *edda.Step) {
+	s.Revoked = true
+	switch s.Kind {
+	case edda.StepAsk:
+		s.Status = edda.StepCancelled
+	case edda.StepStart:
+		r.send(edda.Work{ID: r.id("cancel/" + s.Command), Kind: edda.WorkCancel, Name: s.Name, Target: s.Target, CommandID: s.Command, Step: s.ID})
+	default:
+		r.send(edda.Work{ID: r.id("revoke/" + s.Command), Kind: edda.WorkRevoke, Name: s.Name, CommandID: s.Command, Step: s.ID})
+	}
+}
+
+// returnFailedUndos puts the frames of failed explicit undos back on the stack:
+// the unwinding tries them again.
+func (r *run) returnFailedUndos() {
+	kept := r.in.Undos[:0:0]
+	for _, u := range r.in.Undos {
+		r.in.Frames = append(r.in.Frames, u.Rest...)
+		u.Rest, u.Raise = nil, ""
+		if !u.Failed {
+			kept = append(kept, u)
+			continue
+		}
+		r.dropIncident(u.Step)
+		u.Frame.Attempt = u.Attempt
+		r.pushFrame(u.Frame)
+	}
+	r.in.Undos = kept
+}
+
+// unsettled tells whether something that may still happen is not known yet.
+func (r *run) unsettled() bool {
+	for _, s := range r.in.Steps {
+		if s.Status == edda.StepPending && !s.Late {
+			return true
+		}
+	}
+	return len(r.in.Older) > 0 || len(r.in.Undos) > 0
+}
+
+// unwind runs the frames, one at a time and newest first, or all at once where
+// the manifest says parallel; with none left the saga ends.
+func (r *run) unwind() error {
+	for r.in.Status == edda.StatusUndoing && !r.unsettled() {
+		if len(r.in.Frames) == 0 {
+			return r.endUndone()
+		}
+		for {
+			if err := r.undoNewest(); err != nil {
+				return err
+			}
+			if !r.p.m.Parallel || len(r.in.Frames) == 0 {
+				break
+			}
+		}
+	}
+	return nil
+}
+
+func (r *run) undoNewest() error {
+	f := r.in.Frames[len(r.in.Frames)-1]
+	r.in.Frames = r.in.Frames[:len(r.in.Frames)-1]
+	r.in.Unwound = true
+	return r.undoFrame(f, edda.Undo{})
+}
+
+// undoFrame runs one frame; template says who asked for it. A command is undone
+// when it is committed, an effect when its result says so.
+func (r *run) undoFrame(f edda.Frame, u edda.Undo) error {
+	a := r.p.actions[f.Action]
+	if a == nil || a.undo == nil {
+		return r.poison("frame of %s: the manifest has no undo at %s", f.Step, f.Action)
+	}
+	defer r.within(a.undo.path)()
+	sc, err := r.undoScope(f)
+	if err != nil {
+		return err
+	}
+	ok, err := sc.isTrue(a.undo.iff)
+	if err != nil {
+		return err
+	}
+	if !ok {
+		return r.undone(f, u)
+	}
+	u.Frame, u.Step, u.Attempt = f, f.Step+".undo", f.Attempt+1
+	if u.Input, err = r.undoInput(a.undo, f, sc); err != nil {
+		return err
+	}
+	if a.undo.src.Kind == kindCommand {
+		return r.undoByCommand(a.undo, u, sc)
+	}
+	r.emitUndoEffect(a.undo, u)
+	return nil
+}
+
+func (r *run) undoScope(f edda.Frame) (*scope, error) {
+	vars := map[string]any{"id": f.Command}
+	if err := decodeInto(vars, map[string]json.RawMessage{"input": f.Input, "result": f.Result}); err != nil {
+		return nil, err
+	}
+	return r.resume(f.Scope).within(vars), nil
+}
+
+// undoInput is what the undo is called with; undo: name means the step's input.
+func (r *run) undoInput(a *action, f edda.Frame, sc *scope) (json.RawMessage, error) {
+	if a.src.Short {
+		return f.Input, nil
+	}
+	return a.with.json(sc)
+}
+
+func (r *run) undoByCommand(a *action, u edda.Undo, sc *scope) error {
+	to, err := a.to.eval(sc)
+	if err != nil {
+		return err
+	}
+	id, err := identifier(to)
+	if err != nil {
+		return r.poison("undo: to %v", err)
+	}
+	s := edda.Step{ID: u.Step, Name: a.src.Name.Text, Command: r.undoID(u), To: id, Input: u.Input}
+	r.sendCommand(s, a.src.High, u.Frame.Step)
+	return r.undone(u.Frame, u)
+}
+
+// undoID names the undo after the frame it undoes; a further attempt is another
+// command.
+func (r *run) undoID(u edda.Undo) string {
+	path := u.Frame.Command + ".undo"
+	if u.Attempt > 1 {
+		path += "#" + strconv.Itoa(u.Attempt)
+	}
+	return r.id(path)
+}
+
+func (r *run) emitUndoEffect(a *action, u edda.Undo) {
+	due := defaultDue
+	if a.src.Due != nil {
+		due = a.src.Due.D
+	}
+	u.Effect, u.Command, u.Failed, u.Error = a.src.Name.Text, r.undoID(u), false, nil
+	u.Due, u.Order = r.now.Add(due), r.ordinal()
+	if !u.Unknown || u.Key == "" {
+		u.Key = u.Command
+	}
+	u.Unknown = false
+	r.in.Undos = append(r.in.Undos, u)
+	r.output(edda.Output{
+		Word: "effect", Name: u.Effect, Step: u.Step, ID: u.Command, With: u.Input, Undoes: u.Frame.Step,
+		Due: durationText(due), Attempt: u.Attempt,
+	})
+	r.send(edda.Work{
+		ID: u.Command, Kind: edda.WorkEffect, Name: u.Effect, Payload: u.Input, Step: u.Step, Attempt: u.Attempt,
+		IdempotencyKey: u.Key, NotAfter: u.Due, High: a.src.High,
+	})
+}
+
+// undoResult settles the undo of one frame.
+func (r *run) undoResult(i int, o outcome) error {
+	u := r.in.Undos[i]
+	if u.Failed {
+		r.late(u.Step + "." + o.word)
+		return nil
+	}
+	if !o.ok() {
+		return r.undoFailed(i, o)
+	}
+	r.in.Undos = slices.Delete(r.in.Undos, i, i+1)
+	if err := r.undone(u.Frame, u); err != nil {
+		return err
+	}
+	return r.afterSettled()
+}
+
+func (r *run) undoFailed(i int, o outcome) error {
+	u := &r.in.Undos[i]
+	u.Failed, u.Unknown, u.Error = true, o.word == "timeout", o.data
+	if r.in.Status == edda.StatusUndoing {
+		r.in.Status = edda.StatusStuck
+	}
+	r.incident(edda.Incident{Step: u.Step, Reason: o.word, Error: o.data})
+	return nil
+}
+
+// undone marks the step and, for an explicit undo, goes on with the frames that
+// are left, then raises .undone.
+func (r *run) undone(f edda.Frame, u edda.Undo) error {
+	if s := r.step(f.Step); s != nil && s.Command == f.Command {
+		s.Status = edda.StepUndone
+	}
+	if u.Raise == "" {
+		return nil
+	}
+	if n := len(u.Rest); n > 0 && r.running() {
+		next := edda.Undo{Explicit: true, Raise: u.Raise, Rest: u.Rest[:n-1 : n-1]}
+		return r.undoFrame(u.Rest[n-1], next)
+	}
+	return r.raiseUndone(u.Raise)
+}
+
+func (r *run) raiseUndone(name string) error {
+	if !r.running() {
+		return nil
+	}
+	if _, err := r.raise(name+".undone", nil); err != nil {
+		return err
+	}
+	return r.resumeThreads(name+".undo", "")
+}
+
+// emitUndo undoes one step, or all of a group's, while the saga runs on.
+func (r *run) emitUndo(a *action) (wait, error) {
+	name := a.src.Name.Text
+	if !r.running() {
+		return wait{}, nil
+	}
+	frames := r.takeFrames(name)
+	w := wait{step: name + ".undo"}
+	if len(frames) == 0 {
+		return w, r.raiseUndone(name)
+	}
+	n := len(frames) - 1
+	return w, r.undoFrame(frames[n], edda.Undo{Explicit: true, Raise: name, Rest: frames[:n:n]})
+}
+
+// takeFrames takes the newest frame of a step, or all of a group's, off the stack.
+func (r *run) takeFrames(name string) []edda.Frame {
+	var taken, kept []edda.Frame
+	for i := len(r.in.Frames) - 1; i >= 0; i-- {
+		f := r.in.Frames[i]
+		group, _, _ := cutLast(f.Step, "[")
+		if f.Step == name && len(taken) == 0 || f.Step != name && group == name && r.p.groups[name] {
+			taken = append(taken, f)
+			continue
+		}
+		kept = append(kept, f)
+	}
+	slices.Reverse(taken)
+	slices.Reverse(kept)
+	r.in.Frames = kept
+	return taken
+}
+
+// undoing tells whether an explicit undo, as a seq waits for it, is under way.
+func (r *run) undoing(waits string) bool {
+	for _, u := range r.in.Undos {
+		if u.Raise != "" && u.Raise+".undo" == waits {
+			return true
+		}
+	}
+	return false
+}
+
+// endUndone runs saga.failed and ends the saga.
+func (r *run) endUndone() error {
+	r.unbounded = true
+	if h := r.p.plain["saga.failed"]; h != nil {
+		if err := r.handle(h, nil); err != nil {
+			return err
+		}
+	}
+	switch {
+	case len(r.in.Incomplete) > 0, !r.in.Unwound:
+		r.end(edda.StatusFailed)
+	default:
+		r.end(edda.StatusUndone)
+	}
+	return nil
+}
+
+// end finishes the instance: nothing is waited for any more.
+func (r *run) end(s edda.Status) {
+	in := r.in
+	in.Status, in.Ended = s, r.now
+	in.Timers, in.Frames, in.Undos = nil, nil, nil
+	r.dropThreads(func(t edda.Thread) bool { return !t.Late })
+	in.Incidents = slices.DeleteFunc(in.Incidents, func(i edda.Incident) bool { return !i.Orphan })
+	r.output(edda.Output{Word: "end", Name: string(s), Reason: in.Reason, Incomplete: in.Incomplete, With: in.Result})
+	r.tellParent()
+}
+
+// tellParent sends a child's end to the saga that started it.
+func (r *run) tellParent() {
+	in := r.in
+	if in.ParentCommand == "" {
+		return
+	}
+	w := edda.Work{
+		ID: r.id("end"), Kind: edda.WorkEnd, Target: in.Parent, CommandID: in.ParentCommand,
+		Outcome: edda.Succeeded, Payload: in.Result, Name: in.Key.Saga,
+	}
+	if in.Status != edda.StatusDone {
+		w.Outcome = edda.Failed
+		w.Payload, _ = edda.Encode(map[string]any{"code": string(in.Status), "reason": in.Reason, "saga": in.Key.Saga, "key": in.Key.Correlation})
+	}
+	r.send(w)
+}

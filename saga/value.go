@@ -1,0 +1,169 @@
+package saga
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"edda"
+	"edda/expression"
+	"edda/manifests"
+)
+
+// value is a manifest's value, compiled.
+type value struct {
+	src    *manifests.Value
+	expr   *expression.Program
+	parts  []part
+	items  []*value
+	fields []field
+}
+
+type part struct {
+	text string
+	expr *expression.Program
+}
+
+type field struct {
+	name  string
+	value *value
+}
+
+// eval gives the value in a scope as a canonical value that the caller owns.
+func (v *value) eval(sc *scope) (any, error) {
+	if v == nil {
+		return nil, nil
+	}
+	switch v.src.Kind {
+	case manifests.Expression:
+		return sc.eval(v.expr)
+	case manifests.Template:
+		return v.text(sc)
+	case manifests.List:
+		return v.list(sc)
+	case manifests.Map:
+		return v.object(sc)
+	}
+	return v.src.Scalar, nil
+}
+
+func (v *value) text(sc *scope) (any, error) {
+	var b strings.Builder
+	for _, p := range v.parts {
+		if p.expr == nil {
+			b.WriteString(p.text)
+			continue
+		}
+		x, err := sc.eval(p.expr)
+		if err != nil {
+			return nil, err
+		}
+		b.WriteString(expression.Text(x))
+	}
+	return b.String(), nil
+}
+
+func (v *value) list(sc *scope) (any, error) {
+	out := make([]any, len(v.items))
+	for i, item := range v.items {
+		x, err := item.eval(sc)
+		if err != nil {
+			return nil, err
+		}
+		out[i] = x
+	}
+	return out, nil
+}
+
+func (v *value) object(sc *scope) (any, error) {
+	out := make(map[string]any, len(v.fields))
+	for _, f := range v.fields {
+		x, err := f.value.eval(sc)
+		if err != nil {
+			return nil, err
+		}
+		out[f.name] = x
+	}
+	return out, nil
+}
+
+// json evaluates and encodes; a missing value is nothing at all.
+func (v *value) json(sc *scope) (json.RawMessage, error) {
+	if v == nil {
+		return nil, nil
+	}
+	x, err := v.eval(sc)
+	if err != nil {
+		return nil, err
+	}
+	return encode(x)
+}
+
+// names adds every variable the value refers to.
+func (v *value) names(into map[string]bool) {
+	if v == nil {
+		return
+	}
+	addNames(into, v.expr)
+	for _, p := range v.parts {
+		addNames(into, p.expr)
+	}
+	for _, item := range v.items {
+		item.names(into)
+	}
+	for _, f := range v.fields {
+		f.value.names(into)
+	}
+}
+
+func addNames(into map[string]bool, p *expression.Program) {
+	if p == nil {
+		return
+	}
+	for _, n := range p.Names() {
+		into[n] = true
+	}
+}
+
+// encode writes a canonical value; null is no bytes at all.
+func encode(v any) (json.RawMessage, error) {
+	if v == nil {
+		return nil, nil
+	}
+	return edda.Encode(v)
+}
+
+// identifier turns a value into the text of a key or an id: strings and whole
+// numbers; anything else cannot name something.
+func identifier(v any) (string, error) {
+	switch v := v.(type) {
+	case string:
+		return v, nil
+	case int:
+		return strconv.Itoa(v), nil
+	case nil:
+		return "", nil
+	}
+	return "", fmt.Errorf("is a %s: a key is a string or a whole number", kindName(v))
+}
+
+func kindName(v any) string {
+	switch v.(type) {
+	case nil:
+		return "null"
+	case bool:
+		return "boolean"
+	case int:
+		return "whole number"
+	case float64:
+		return "number with a fraction"
+	case string:
+		return "string"
+	case []any:
+		return "list"
+	case map[string]any:
+		return "map"
+	}
+	return fmt.Sprintf("%T", v)
+}

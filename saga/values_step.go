@@ -1,0 +1,115 @@
+package saga
+
+import (
+	"encoding/json"
+
+	"edda"
+	"edda/expression"
+)
+
+// stepValues builds step.<id>, for the ids an expression refers to, or for all
+// of them where it chooses one as it runs.
+func (v view) stepValues(p *expression.Program) (any, error) {
+	wanted := stepIDs(p)
+	out := map[string]any{}
+	for i := range v.steps {
+		s := &v.steps[i]
+		if wanted != nil && !wanted[s.ID] {
+			continue
+		}
+		value, err := stepValue(s)
+		if err != nil {
+			return nil, err
+		}
+		out[s.ID] = value
+	}
+	for _, g := range v.groups {
+		if wanted != nil && !wanted[g.ID] {
+			continue
+		}
+		value, err := v.groupValue(g)
+		if err != nil {
+			return nil, err
+		}
+		out[g.ID] = value
+	}
+	return out, nil
+}
+
+// stepIDs lists the steps that an expression names; nil means any.
+func stepIDs(p *expression.Program) map[string]bool {
+	if p == nil {
+		return nil
+	}
+	out := map[string]bool{}
+	for _, ref := range p.Refs() {
+		if ref[0] != "step" {
+			continue
+		}
+		if len(ref) == 1 {
+			return nil
+		}
+		out[ref[1]] = true
+	}
+	return out
+}
+
+func stepValue(s *edda.Step) (any, error) {
+	out := map[string]any{"status": string(s.Status), "attempt": s.Attempt}
+	err := decodeInto(out, map[string]json.RawMessage{"result": s.Result, "error": s.Error, "input": s.Input})
+	return out, err
+}
+
+func decodeInto(out map[string]any, fields map[string]json.RawMessage) error {
+	for name, raw := range fields {
+		v, err := edda.Decode(raw)
+		if err != nil {
+			return err
+		}
+		out[name] = v
+	}
+	return nil
+}
+
+// groupValue counts the members of one round. results are those of the members
+// that are ok, errors of the others that are settled, both in item order.
+func (v view) groupValue(g edda.Group) (any, error) {
+	ok, failed, pending := 0, 0, 0
+	results, errs := []any{}, []any{}
+	for _, s := range v.members(g.ID) {
+		switch s.Status {
+		case edda.StepPending:
+			pending++
+		case edda.StepOK, edda.StepUndone:
+			ok++
+			result, err := edda.Decode(s.Result)
+			if err != nil {
+				return nil, err
+			}
+			results = append(results, result)
+		default:
+			failed++
+			e := map[string]any{"index": s.Index}
+			if err := decodeInto(e, map[string]json.RawMessage{"item": s.Item, "error": s.Error}); err != nil {
+				return nil, err
+			}
+			errs = append(errs, e)
+		}
+	}
+	return map[string]any{
+		"total": g.Total, "ok": ok, "failed": failed, "pending": pending,
+		"results": results, "errors": errs,
+	}, nil
+}
+
+// members lists a group's steps in item order.
+func (v view) members(group string) []edda.Step {
+	var out []edda.Step
+	for _, s := range v.steps {
+		if s.Group == group {
+			out = append(out, s)
+		}
+	}
+	sortByIndex(out)
+	return out
+}
