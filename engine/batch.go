@@ -1,0 +1,148 @@
+package engine
+
+import (
+	"hash/maphash"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"edda"
+	"edda/saga"
+)
+
+// maxBatch bounds the inputs of one evaluation. Larger transactions gain
+// little beyond it, and an input waits for the whole batch to commit.
+const maxBatch = 1024
+
+// batch is what is evaluated at once: first what is due, by time, then events,
+// in the order of their streams.
+type batch struct {
+	items   []*item
+	sagas   Sagas
+	over    overlay
+	db      records
+	horizon time.Time
+	seed    maphash.Seed
+	lanes   []*lane
+}
+
+// evaluate fills in the targets and results of all items, and returns the cells
+// that changed.
+func (b *batch) evaluate(lanes int) (map[edda.Key]edda.Cell, error) {
+	lanes = min(lanes, len(b.items))
+	if err := b.route(lanes); err != nil {
+		return nil, err
+	}
+	b.spread(lanes)
+	if err := parallel(len(b.lanes), func(i int) error { return b.lanes[i].run() }); err != nil {
+		return nil, err
+	}
+	return b.gather(), nil
+}
+
+// parallel runs n tasks at once, the only one without a goroutine.
+func parallel(n int, task func(i int) error) error {
+	if n == 1 {
+		return task(0)
+	}
+	var g errgroup.Group
+	for i := range n {
+		g.Go(func() error { return task(i) })
+	}
+	return g.Wait()
+}
+
+// route finds the targets, each lane of every lanes-th item.
+func (b *batch) route(lanes int) error {
+	return parallel(lanes, func(lane int) error {
+		for i := lane; i < len(b.items); i += lanes {
+			b.routeOne(b.items[i])
+		}
+		return nil
+	})
+}
+
+func (b *batch) routeOne(it *item) {
+	switch {
+	case it.spoiled != nil:
+		it.targets = spoilt(it)
+	case !it.isRow():
+		it.event = b.match(it.event)
+		it.targets = b.targets(it.event)
+	}
+	it.results = make([][]edda.Transition, len(it.targets))
+}
+
+func (b *batch) targets(ev edda.Event) (targets []saga.Target) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			targets = misrouted(ev, cause)
+		}
+	}()
+	return b.sagas.Route(ev)
+}
+
+// match gives a result of a foreign worker, which does not say whose it is, the
+// key of the command that waits for it. A tenant's result never settles
+// another's command.
+func (b *batch) match(ev edda.Event) edda.Event {
+	if ev.Kind != edda.KindResult || ev.Malformed != "" || ev.Key.Correlation != "" {
+		return ev
+	}
+	work, ok := b.db.Waiting(ev.CommandID)
+	if !ok || work.From.Tenant != ev.Tenant {
+		return ev
+	}
+	ev.Key = work.From
+	if ev.Step == "" {
+		ev.Step = work.Step
+	}
+	return ev
+}
+
+// spread gives each key to one lane, so that its items stay in order.
+func (b *batch) spread(lanes int) {
+	for range lanes {
+		b.lanes = append(b.lanes, &lane{
+			sagas: b.sagas, over: b.over, open: b.db.View, horizon: b.horizon,
+			cells: map[edda.Key]edda.Cell{},
+		})
+	}
+	for _, it := range b.items {
+		for i, target := range it.targets {
+			l := b.lanes[maphash.Comparable(b.seed, target.Key)%uint64(lanes)]
+			l.jobs = append(l.jobs, job{it, i})
+		}
+	}
+}
+
+// gather joins the lanes' cells; no two lanes share a key.
+func (b *batch) gather() map[edda.Key]edda.Cell {
+	all := b.lanes[0].cells
+	for _, l := range b.lanes[1:] {
+		for k, c := range l.cells {
+			all[k] = c
+		}
+	}
+	return all
+}
+
+// overlay holds the cells that are evaluated and not yet durable. Only the
+// evaluator changes it, and never while lanes run.
+type overlay map[edda.Key]overlaid
+
+// overlaid is a cell and the number of the change set that writes it last.
+type overlaid struct {
+	cell edda.Cell
+	set  uint64
+}
+
+// release drops what the change set wrote last.
+func (o overlay) release(s *set) {
+	for i := range s.change.Transitions {
+		k := s.change.Transitions[i].Key
+		if c, ok := o[k]; ok && c.set <= s.n {
+			delete(o, k)
+		}
+	}
+}

@@ -1,0 +1,239 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
+
+	"edda"
+	"edda/store"
+)
+
+// world is an engine with a real store, a source in memory and a small saga, in
+// a bubble of virtual time.
+type world struct {
+	t        *testing.T
+	streams  *streams
+	db       *store.DB
+	gate     *gate
+	engine   *Engine
+	registry *prometheus.Registry
+	logs     *observer.ObservedLogs
+
+	mu   sync.Mutex
+	seen [][]edda.Transition
+
+	stopEngine func()
+}
+
+// inWorld runs the test with a running engine.
+func inWorld(t *testing.T, test func(w *world)) {
+	t.Helper()
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, dir)
+		defer w.stop()
+		w.start(Options{})
+		test(w)
+	})
+}
+
+func newWorld(t *testing.T, dir string) *world {
+	db, err := store.Open(dir, store.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{t: t, streams: newStreams("A", "B"), db: db, gate: newGate(stored{db})}
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = db.Run(ctx) })
+	wg.Go(func() { w.gate.run(ctx) })
+	t.Cleanup(func() {
+		cancel()
+		wg.Wait()
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return w
+}
+
+// start runs an engine until stop or the next start.
+func (w *world) start(o Options) {
+	w.stop()
+	w.registry = prometheus.NewRegistry()
+	core, logs := observer.New(zapcore.InfoLevel)
+	w.logs = logs
+	o.Registry, o.Observe, o.Log = w.registry, w.observe, zap.New(core)
+	w.engine = newEngine(w.streams, w.gate, counter{}, o)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- w.engine.Run(ctx) }()
+	w.stopEngine = func() {
+		cancel()
+		if err := <-done; err != nil {
+			w.t.Error(err)
+		}
+	}
+	synctest.Wait()
+}
+
+func (w *world) stop() {
+	if w.stopEngine != nil {
+		w.stopEngine()
+		w.stopEngine = nil
+	}
+}
+
+func (w *world) observe(ts []edda.Transition) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.seen = append(w.seen, ts)
+}
+
+// sets is what was observed.
+func (w *world) sets() [][]edda.Transition {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.seen)
+}
+
+// ids is what was observed as event ids, in commit order.
+func (w *world) ids() (ids []string) {
+	for _, set := range w.sets() {
+		for _, t := range set {
+			ids = append(ids, t.Event.ID)
+		}
+	}
+	return ids
+}
+
+// settle waits until nothing more happens, also not the end of a commit: a
+// little virtual time passes only when every goroutine waits.
+func settle() {
+	synctest.Wait()
+	time.Sleep(time.Millisecond)
+	synctest.Wait()
+}
+
+func event(id, typ, key string) edda.Event {
+	return edda.Event{ID: id, Type: typ, AggregateID: key, Tenant: "acme"}
+}
+
+func key(correlation string) edda.Key {
+	return edda.Key{Tenant: "acme", Saga: "counter", Correlation: correlation}
+}
+
+// log reads the durable log of a key.
+func (w *world) log(k edda.Key) []string {
+	w.t.Helper()
+	cell := w.cell(k)
+	if cell.Instance == nil {
+		return nil
+	}
+	var s tally
+	if err := json.Unmarshal(cell.Instance.State, &s); err != nil {
+		w.t.Fatal(err)
+	}
+	return s.Log
+}
+
+func (w *world) cell(k edda.Key) edda.Cell {
+	w.t.Helper()
+	v, err := w.db.View()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer v.Close()
+	cell, err := v.Cell(k)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return cell
+}
+
+func (w *world) wantLog(k edda.Key, want ...string) {
+	w.t.Helper()
+	if got := w.log(k); !slices.Equal(got, want) {
+		w.t.Errorf("log of %s:\n got %v\nwant %v", k, got, want)
+	}
+}
+
+// position reads the durable position of a stream.
+func (w *world) position(stream string) edda.Checkpoint {
+	w.t.Helper()
+	all, err := w.db.Checkpoints()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, c := range all {
+		if c.Stream == stream {
+			return c
+		}
+	}
+	return edda.Checkpoint{}
+}
+
+// metric sums the samples of one metric whose labels all have the values.
+func (w *world) metric(name string, values ...string) float64 {
+	w.t.Helper()
+	families, err := w.registry.Gather()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	sum := 0.0
+	for _, f := range families {
+		if f.GetName() != name {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			var labels []string
+			for _, l := range m.GetLabel() {
+				labels = append(labels, l.GetValue())
+			}
+			if slices.Equal(labels, values) {
+				sum += m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
+			}
+		}
+	}
+	return sum
+}
+
+func TestMetricsAreNamedAsTheyShouldBe(t *testing.T) {
+	r := prometheus.NewRegistry()
+	m := newMetrics(r)
+	m.fate("counter", edda.FateHandled)
+	m.dead.WithLabelValues(edda.DeadNoKey).Inc()
+	problems, err := testutil.GatherAndLint(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range problems {
+		t.Errorf("%s: %s", p.Metric, p.Text)
+	}
+}
+
+func many(n int, id func(i int) string) (all []string) {
+	for i := range n {
+		all = append(all, id(i))
+	}
+	return all
+}
+
+func numbered(prefix string) func(int) string {
+	return func(i int) string { return fmt.Sprintf("%s%d", prefix, i) }
+}
+
+func joined(ids []string) string { return strings.Join(ids, " ") }

@@ -1,0 +1,29 @@
+// Package engine is the saga worker: it takes events from the streams, gives
+// each to the sagas that want it, and commits what they decide.
+//
+// What it promises:
+//
+//   - Every event that is acknowledged has been committed, with everything it
+//     changed, and the position of its stream, in one change set. An event that
+//     comes again is dropped by its sequence.
+//   - Events of one key are applied one at a time, in the order of their
+//     stream. Different keys are applied in parallel.
+//   - It takes what is waiting, up to a bound, and never waits for more. While
+//     one batch commits, the next is evaluated.
+//   - What is due at T is applied only when every stream has been applied up to
+//     what was stored at T, or to its end, and in due order.
+//   - When the store fails it stops, says so, and goes on from the last durable
+//     position once the store works again. Nothing that was acknowledged is lost.
+//   - A panic of a saga is a dead letter, never the end of the process.
+//
+// What it refuses to do: decide anything (that is package saga), write anything
+// but change sets, and read a clock for a saga.
+//
+// The goroutines, each of which Run starts and waits for:
+//
+//	intake ── events ──> evaluator ── change sets ──> writer ──> store
+//	                      ^  ^  ^                       │
+//	surveyor (ends) ──────┘  │  └────── durable ────────┘
+//	callers (Wake, Start) ───┘            │
+//	                                      └──> acker ──> source
+package engine

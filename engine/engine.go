@@ -1,0 +1,184 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
+
+	"edda"
+	"edda/saga"
+	"edda/store"
+)
+
+// inboxSize is how many messages may wait for the evaluator: one of each of the
+// engine's goroutines and a few callers. Those who find it full wait.
+const inboxSize = 16
+
+// Both are of the class Permanent: there is no use in asking again.
+var (
+	// ErrStopped is returned to those who call after Run has returned.
+	ErrStopped = edda.Classify(edda.Permanent, "engine: stopped")
+	// ErrDraining is returned for what is due while the engine drains.
+	ErrDraining = edda.Classify(edda.Permanent, "engine: draining")
+)
+
+// Sagas decide; [saga.Set] is the one there is. Its methods are pure and are
+// called concurrently.
+type Sagas interface {
+	Route(ev edda.Event) []saga.Target
+	Apply(cell edda.Cell, t saga.Target, ev edda.Event) (edda.Cell, []edda.Transition)
+	Wake(cell edda.Cell, row, horizon time.Time) (edda.Cell, []edda.Transition)
+}
+
+// Options of an engine. The zero value works.
+type Options struct {
+	Log *zap.Logger
+	// Registry takes the engine's metrics; nil keeps them to itself.
+	Registry prometheus.Registerer
+	// Observe is told of the transitions of each change set once it is
+	// durable, in commit order, from one goroutine. It must not block.
+	Observe func([]edda.Transition)
+	// Lanes is how many keys are evaluated at once; GOMAXPROCS when zero.
+	Lanes int
+}
+
+func (o *Options) validate() {
+	if o.Log == nil {
+		o.Log = zap.NewNop()
+	}
+	if o.Registry == nil {
+		o.Registry = prometheus.NewRegistry()
+	}
+	if o.Observe == nil {
+		o.Observe = func([]edda.Transition) {}
+	}
+	if o.Lanes <= 0 {
+		o.Lanes = runtime.GOMAXPROCS(0)
+	}
+}
+
+// Engine is a saga worker. Its methods may be called concurrently.
+type Engine struct {
+	source  Source
+	db      records
+	sagas   Sagas // the first; the evaluator owns the current one
+	opts    Options
+	log     *zap.Logger
+	metrics *metrics
+	waiters *waiters
+	status  *status
+
+	inbox   chan func(*evaluator)
+	halt    chan struct{} // closed once: stop the intake
+	halting sync.Once
+	stopped chan struct{} // closed when Run has returned
+}
+
+// New makes an engine; nothing happens before Run. The store's Run must go on
+// until the engine's has returned.
+func New(source Source, db *store.DB, sagas Sagas, o Options) *Engine {
+	return newEngine(source, stored{db}, sagas, o)
+}
+
+func newEngine(source Source, db records, sagas Sagas, o Options) *Engine {
+	o.validate()
+	m := newMetrics(o.Registry)
+	return &Engine{
+		source: source, db: db, sagas: sagas, opts: o, log: o.Log, metrics: m,
+		waiters: newWaiters(m.waiters),
+		status:  newStatus(),
+		inbox:   make(chan func(*evaluator), inboxSize),
+		halt:    make(chan struct{}),
+		stopped: make(chan struct{}),
+	}
+}
+
+// Run works until ctx ends, finishes what is being committed, and returns nil.
+// It returns an error only where it cannot begin. It is called once.
+func (e *Engine) Run(ctx context.Context) error {
+	defer close(e.stopped)
+	positions, err := e.db.Checkpoints()
+	if err != nil {
+		return fmt.Errorf("read the positions: %w", err)
+	}
+	e.status.restore(positions)
+	g, ctx := errgroup.WithContext(ctx)
+	v := newEvaluator(e, positions)
+	in := newIntake(e, positions)
+	g.Go(func() error { return in.run(ctx) })
+	g.Go(func() error { return v.writer.run() })
+	g.Go(func() error { return v.acker.run(ctx) })
+	g.Go(func() error { return v.surveyor.run(ctx) })
+	g.Go(func() error { return v.run(ctx, in.out) })
+	return g.Wait()
+}
+
+// post hands a message to the evaluator.
+func (e *Engine) post(ctx context.Context, act func(*evaluator)) error {
+	select {
+	case e.inbox <- act:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-e.stopped:
+		return ErrStopped
+	}
+}
+
+// ask hands a message to the evaluator and waits until it reports.
+func (e *Engine) ask(ctx context.Context, act func(*evaluator, report)) error {
+	done := make(report, 1)
+	if err := e.post(ctx, func(v *evaluator) { act(v, done) }); err != nil {
+		return err
+	}
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-e.stopped:
+		return done.orStopped()
+	}
+}
+
+// report takes one answer to a caller; it has room for it, so that giving it
+// never blocks.
+type report chan error
+
+// orStopped is the answer that came before the engine stopped, if there is one.
+func (r report) orStopped() error {
+	select {
+	case err := <-r:
+		return err
+	default:
+		return ErrStopped
+	}
+}
+
+// Swap takes another set into use between two batches and returns once it is.
+func (e *Engine) Swap(ctx context.Context, sagas Sagas) error {
+	return e.ask(ctx, func(v *evaluator, done report) {
+		v.sagas = sagas
+		done <- nil
+	})
+}
+
+// Drain stops the intake for good, finishes what was taken in, and returns when
+// all of it is committed. What is due is refused from then on. A second call
+// waits likewise.
+func (e *Engine) Drain(ctx context.Context) error {
+	e.halting.Do(func() { close(e.halt) })
+	return e.ask(ctx, func(v *evaluator, done report) { v.drain(done) })
+}
+
+// Healthy is nil while commits succeed, else why the last one did not.
+func (e *Engine) Healthy() error { return e.status.health() }
+
+// Info says where the engine stands.
+func (e *Engine) Info() Info { return e.status.info() }

@@ -1,0 +1,275 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"edda"
+)
+
+func TestEventsOfAKeyAreAppliedInOrder(t *testing.T) {
+	inWorld(t, func(w *world) {
+		const keys, rounds = 30, 100
+		for i := range rounds {
+			for k := range keys {
+				w.streams.publish("A", event(fmt.Sprintf("e%d", i), "add", fmt.Sprint(k)))
+			}
+		}
+		settle()
+		for k := range keys {
+			w.wantLog(key(fmt.Sprint(k)), many(rounds, numbered("e"))...)
+		}
+		if got := w.metric("edda_events_total"); got != keys*rounds {
+			t.Errorf("events: %v", got)
+		}
+		if got := w.position("A").Seq; got != keys*rounds {
+			t.Errorf("position %d", got)
+		}
+		if got := w.metric("edda_engine_in_flight"); got != 0 {
+			t.Errorf("in flight: %v", got)
+		}
+	})
+}
+
+func TestABatchIsOneChangeSet(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.streams.change(func() { w.streams.held = true })
+		for i := range 300 {
+			w.streams.publish("A", event(fmt.Sprint(i), "add", fmt.Sprint(i%7)))
+		}
+		w.streams.change(func() { w.streams.held = false })
+		settle()
+		if sets := w.sets(); len(sets) != 1 || len(sets[0]) != 300 {
+			t.Errorf("%d sets, the first of %d", len(sets), len(sets[0]))
+		}
+		if acks := w.streams.acked["A"]; len(acks) == 0 || acks[len(acks)-1] != 300 {
+			t.Errorf("acks: %v", acks)
+		}
+	})
+}
+
+// A cell that is evaluated and not yet durable must be found, although the
+// snapshot was opened before its commit and used after it.
+func TestACommitDuringAnEvaluationLosesNoUpdate(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.start(Options{Lanes: 1})
+		w.gate.set(true, nil)
+		w.streams.publish("A", event("e1", "add", "k"))
+		settle()
+		w.gate.onView = func() { // the snapshot is open: now the commit ends
+			w.gate.set(false, nil)
+			time.Sleep(time.Second)
+		}
+		w.streams.change(func() { w.streams.held = true })
+		w.streams.publish("A", event("x", "add", "another"))
+		w.streams.publish("A", event("e2", "add", "k"))
+		w.streams.change(func() { w.streams.held = false })
+		time.Sleep(2 * time.Second)
+		settle()
+		w.wantLog(key("k"), "e1", "e2")
+		w.wantLog(key("another"), "x")
+	})
+}
+
+func TestTheNextBatchIsEvaluatedWhileTheLastCommits(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.gate.set(true, nil)
+		before := w.gate.count()
+		for i := range 5 {
+			w.streams.publish("A", event(fmt.Sprint(i), "add", "k"))
+			settle()
+		}
+		if got := w.gate.count() - before; got != pipelineDepth {
+			t.Errorf("%d sets evaluated while the first commits, want %d", got, pipelineDepth)
+		}
+		if got := w.engine.Info().InFlight; got != pipelineDepth {
+			t.Errorf("%d in flight", got)
+		}
+		w.wantLog(key("k"))
+		w.gate.set(false, nil)
+		settle()
+		w.wantLog(key("k"), "0", "1", "2", "3", "4")
+	})
+}
+
+func TestAnEventThatComesAgainIsDropped(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.streams.publish("A", event("e1", "add", "k"))
+		w.streams.publish("B", event("e2", "add", "k"))
+		settle()
+		again := edda.Event{Kind: edda.KindEvent, ID: "e1", Type: "add", AggregateID: "k", Tenant: "acme", Stream: "A", Seq: 1}
+		w.streams.change(func() { w.streams.waiting = append(w.streams.waiting, again) })
+		settle()
+		w.wantLog(key("k"), "e1", "e2")
+		if got := w.metric("edda_transitions_total", "duplicate", ""); got != 1 {
+			t.Errorf("duplicates: %v", got)
+		}
+		if acks := w.streams.acked["A"]; len(acks) < 2 || acks[len(acks)-1] != 1 {
+			t.Errorf("the position was not acknowledged again: %v", acks)
+		}
+	})
+}
+
+func TestARestartGoesOnFromTheCheckpoint(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.streams.publish("A", event("e1", "add", "k"))
+		settle()
+		w.stop()
+		w.streams.publish("A", event("e2", "add", "k"))
+		again := edda.Event{Kind: edda.KindEvent, ID: "e1", Type: "add", AggregateID: "k", Tenant: "acme", Stream: "A", Seq: 1}
+		w.streams.change(func() { w.streams.waiting = append([]edda.Event{again}, w.streams.waiting...) })
+		w.start(Options{})
+		settle()
+		w.wantLog(key("k"), "e1", "e2")
+	})
+}
+
+func TestAnEventGoesToAllItsSagasInOneChangeSet(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.streams.publish("A", event("e1", "both", "k"))
+		settle()
+		other := key("k")
+		other.Saga = "other"
+		w.wantLog(key("k"), "e1")
+		w.wantLog(other, "e1")
+		if sets := w.sets(); len(sets) != 1 || len(sets[0]) != 2 {
+			t.Errorf("sets: %v", sets)
+		}
+	})
+}
+
+func TestIgnoredEventsMoveThePosition(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.streams.publish("A", event("e1", "drop", "k"))
+		settle()
+		if got := w.position("A"); got.Seq != 1 || got.Time.IsZero() || !got.Created.Equal(w.streams.created) {
+			t.Errorf("position: %+v", got)
+		}
+		if got := w.metric("edda_transitions_total", "ignored", ""); got != 1 {
+			t.Errorf("ignored: %v", got)
+		}
+	})
+}
+
+func TestASwapTakesEffectBetweenBatches(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.streams.publish("A", event("e1", "add", "k"))
+		settle()
+		if err := w.engine.Swap(context.Background(), counter{name: "second"}); err != nil {
+			t.Fatal(err)
+		}
+		w.streams.publish("A", event("e2", "add", "k"))
+		settle()
+		second := key("k")
+		second.Saga = "second"
+		w.wantLog(key("k"), "e1")
+		w.wantLog(second, "e2")
+	})
+}
+
+func TestADrainFinishesWhatWasTakenIn(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.gate.set(true, nil)
+		for i := range 5 {
+			w.streams.publish("A", event(fmt.Sprint(i), "add", "k"))
+			settle()
+		}
+		drained := make(chan error, 2)
+		for range 2 {
+			go func() { drained <- w.engine.Drain(context.Background()) }()
+		}
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		if len(drained) != 0 || !w.engine.Info().Draining {
+			t.Fatal("drained before the commit")
+		}
+		w.streams.publish("A", event("after", "add", "k"))
+		w.gate.set(false, nil)
+		for range 2 {
+			if err := <-drained; err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.wantLog(key("k"), "0", "1", "2", "3", "4")
+		settle()
+		w.wantLog(key("k"), "0", "1", "2", "3", "4")
+		if err := w.engine.Wake(context.Background(), row("k", time.Now())); !errors.Is(err, ErrDraining) {
+			t.Errorf("wake while draining: %v", err)
+		}
+	})
+}
+
+func TestCallsAfterTheEndSaySo(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.stop()
+		ctx := context.Background()
+		for name, err := range map[string]error{
+			"drain": w.engine.Drain(ctx),
+			"swap":  w.engine.Swap(ctx, counter{}),
+			"wake":  w.engine.Wake(ctx, row("k", time.Now())),
+			"start": w.engine.Start(ctx, edda.Event{}, edda.Schedule{}),
+		} {
+			if !errors.Is(err, ErrStopped) || !errors.Is(err, edda.Permanent) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	})
+}
+
+func TestASourceThatFailsIsTriedAgain(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.streams.change(func() { w.streams.down = errors.New("no route") })
+		time.Sleep(time.Minute)
+		if got := w.logs.FilterMessageSnippet("fetch").Len(); got != 1 {
+			t.Errorf("%d lines for one outage", got)
+		}
+		w.streams.change(func() { w.streams.down = nil })
+		w.streams.publish("A", event("e1", "add", "k"))
+		time.Sleep(fetchBackoffMax)
+		settle()
+		w.wantLog(key("k"), "e1")
+	})
+}
+
+func TestPositionsMovePastWhatIsNotForTheSagas(t *testing.T) {
+	inWorld(t, func(w *world) {
+		settle()
+		if got := w.position("B"); got.Seq != 0 || !got.Created.Equal(w.streams.created) {
+			t.Errorf("position of an empty stream: %+v", got)
+		}
+		w.streams.publish("A", event("e1", "add", "k"))
+		settle()
+		stored := time.Now().UTC()
+		w.streams.change(func() {
+			w.streams.gone = true
+			w.streams.last["A"] = edda.Checkpoint{Stream: "A", Seq: 9, Time: stored, Created: w.streams.created}
+		})
+		time.Sleep(tidyEvery + 2*surveyEvery)
+		settle()
+		if got := w.position("A"); got.Seq != 9 || !got.Time.Equal(stored) {
+			t.Errorf("position: %+v", got)
+		}
+		w.streams.publish("A", event("e2", "add", "k"))
+		settle()
+		w.wantLog(key("k"), "e1", "e2")
+	})
+}
+
+func TestInfoTellsPositionsAndLag(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.streams.publish("A", event("e1", "add", "k"))
+		settle()
+		w.streams.change(func() { w.streams.held = true })
+		w.streams.publish("A", event("e2", "add", "k"))
+		w.streams.publish("A", event("e3", "add", "k"))
+		time.Sleep(2 * surveyEvery)
+		got := w.engine.Info().Positions
+		if len(got) != 2 || got[0].Stream != "A" || got[0].Seq != 1 || got[0].End != 3 || got[0].Lag != 2 || got[1].Lag != 0 {
+			t.Errorf("positions: %+v", got)
+		}
+	})
+}

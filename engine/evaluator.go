@@ -1,0 +1,301 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"hash/maphash"
+	"slices"
+	"time"
+
+	"edda"
+)
+
+const (
+	// maxDue bounds how much of a batch is for what is due while events wait.
+	maxDue = maxBatch / 2
+	// tidyEvery is how often positions move past messages that are not meant
+	// for the sagas, so that they do not point at what expires.
+	tidyEvery = 10 * time.Second
+)
+
+// evaluator owns what is not yet durable. Everything below is touched by its
+// goroutine only; the others send it messages.
+type evaluator struct {
+	*Engine
+	writer   *writer
+	acker    *acker
+	surveyor *surveyor
+
+	arrive <-chan []edda.Event // nil once the intake has ended
+	events []*item             // waiting, in order
+	dues   []*item             // waiting, by time
+	seed   maphash.Seed
+
+	overlay overlay
+	flying  []*set // submitted and not yet reported, in order
+	batches int    // whose last set is not yet reported
+	sets    uint64
+
+	applied map[string]edda.Checkpoint // evaluated
+	durable map[string]edda.Checkpoint // committed
+	created map[string]time.Time       // of each stream; known after the first survey
+	horizon horizon
+	tidied  time.Time
+
+	retry   int    // counts how often it began anew
+	lost    []*set // those that failed
+	failure error  // the last one; nil once a commit succeeded again
+	failing bool   // a failure waits until nothing is in flight
+	pausing bool   // after a failure, before trying again
+	backoff backoff
+	alarm   *time.Timer // ends the pause
+
+	draining bool
+	drained  []report
+}
+
+func newEvaluator(e *Engine, positions []edda.Checkpoint) *evaluator {
+	v := &evaluator{
+		Engine: e, writer: newWriter(e), acker: newAcker(e), surveyor: newSurveyor(e),
+		seed: maphash.MakeSeed(), overlay: overlay{},
+		applied: map[string]edda.Checkpoint{}, durable: map[string]edda.Checkpoint{},
+		created: map[string]time.Time{},
+		backoff: backoff{first: commitBackoff, most: commitBackoffMax},
+		alarm:   time.NewTimer(0),
+	}
+	v.alarm.Stop()
+	for _, p := range positions {
+		v.applied[p.Stream], v.durable[p.Stream] = p, p
+	}
+	return v
+}
+
+func (v *evaluator) run(ctx context.Context, arrive <-chan []edda.Event) error {
+	defer v.alarm.Stop()
+	v.arrive = arrive
+	for {
+		v.gather()
+		if v.ready() {
+			v.step()
+			continue
+		}
+		v.rest()
+		if !v.wait(ctx) {
+			return v.finish()
+		}
+	}
+}
+
+// gather takes what is waiting.
+func (v *evaluator) gather() {
+	for {
+		select {
+		case act := <-v.inbox:
+			act(v)
+		case <-v.writer.told:
+			v.hear()
+		case events, open := <-v.arriving():
+			v.arrived(events, open)
+		default:
+			return
+		}
+	}
+}
+
+// wait takes one thing, however long that takes; it tells whether to go on.
+func (v *evaluator) wait(ctx context.Context) bool {
+	select {
+	case act := <-v.inbox:
+		act(v)
+	case <-v.writer.told:
+		v.hear()
+	case events, open := <-v.arriving():
+		v.arrived(events, open)
+	case <-v.alarm.C:
+		v.pausing = false
+	case <-ctx.Done():
+		return false
+	}
+	return true
+}
+
+// arriving is where events come from, while there is room for more.
+func (v *evaluator) arriving() <-chan []edda.Event {
+	if len(v.events) >= maxBatch || v.failure != nil {
+		return nil
+	}
+	return v.arrive
+}
+
+func (v *evaluator) arrived(events []edda.Event, open bool) {
+	if !open {
+		v.arrive = nil
+	}
+	for i := range events {
+		v.events = append(v.events, &item{event: events[i]})
+	}
+}
+
+// finish waits for what is being committed.
+func (v *evaluator) finish() error {
+	close(v.writer.queue)
+	for len(v.flying) > 0 {
+		<-v.writer.told
+		v.hear()
+	}
+	return nil
+}
+
+// ready tells whether a batch can be evaluated now. The first survey must have
+// said when the streams were created.
+func (v *evaluator) ready() bool {
+	if v.tidied.IsZero() || v.halted() || v.batches >= pipelineDepth {
+		return false
+	}
+	return len(v.events) > 0 || v.dueNow() > 0
+}
+
+// halted tells whether it waits for a failure to be over.
+func (v *evaluator) halted() bool { return v.failing || v.pausing }
+
+// step evaluates one batch and hands it to the writer.
+func (v *evaluator) step() {
+	items := v.form()
+	b := &batch{items: items, sagas: v.sagas, over: v.overlay, db: v.db, horizon: v.horizon.reached, seed: v.seed}
+	cells, err := b.evaluate(v.opts.Lanes)
+	if err != nil {
+		v.putBack(items)
+		v.fail(fmt.Errorf("evaluate: %w", err))
+		v.beginAnew()
+		return
+	}
+	v.metrics.batch.Observe(float64(len(items)))
+	v.submit(cut(items, v.created, v.sets), cells)
+	v.reach()
+}
+
+// form takes the items of the next batch.
+func (v *evaluator) form() []*item {
+	due := taken(v.dues[:v.dueNow()], maxDue)
+	events := taken(v.events, maxBatch-due)
+	if due > 0 && v.dues[0].alone {
+		events = 0
+	}
+	if due > 0 && events > 0 && v.events[0].alone {
+		events = 0
+	}
+	items := slices.Concat(v.dues[:due], v.events[:events])
+	v.dues = slices.Delete(v.dues, 0, due)
+	v.events = slices.Delete(v.events, 0, events)
+	return items
+}
+
+// taken is how many of the items go into one batch: at most n, and one that is
+// to be alone with no other.
+func taken(items []*item, n int) int {
+	n = min(n, len(items))
+	for i, it := range items[:n] {
+		if it.alone {
+			return max(i, 1)
+		}
+	}
+	return n
+}
+
+// submit puts the cells over the store until the sets that write them are
+// durable, and hands the sets to the writer, which has room.
+func (v *evaluator) submit(sets []*set, cells map[edda.Key]edda.Cell) {
+	for _, s := range sets {
+		s.retry = v.retry
+		v.sets = s.n
+		for i := range s.change.Transitions {
+			k := s.change.Transitions[i].Key
+			v.overlay[k] = overlaid{cells[k], s.n}
+		}
+		for _, c := range s.change.Checkpoints {
+			v.applied[c.Stream] = c
+		}
+	}
+	v.flying = append(v.flying, sets...)
+	v.batches++
+	v.count()
+	v.writer.queue <- sets
+}
+
+func (v *evaluator) count() {
+	n := 0
+	for _, s := range v.flying {
+		n += len(s.items)
+	}
+	v.metrics.inFlight.Set(float64(n))
+	v.status.flying(n)
+}
+
+// hear takes the writer's reports.
+func (v *evaluator) hear() {
+	for _, r := range v.writer.take() {
+		v.flying = slices.DeleteFunc(v.flying, func(s *set) bool { return s == r.set })
+		if r.set.last {
+			v.batches--
+		}
+		if r.err == nil {
+			v.landed(r.set)
+			continue
+		}
+		v.crashed(r)
+	}
+	v.count()
+	v.beginAnew()
+}
+
+// landed moves the positions and tells everyone.
+func (v *evaluator) landed(s *set) {
+	for _, c := range s.change.Checkpoints {
+		v.durable[c.Stream] = c
+	}
+	v.overlay.release(s)
+	v.status.moved(s.change.Checkpoints)
+	v.acker.put(s.change.Checkpoints...)
+	v.announce(s)
+	v.recovered()
+}
+
+// surveyed takes the ends of the streams.
+func (v *evaluator) surveyed(s survey) {
+	for _, end := range s.ends {
+		v.created[end.Stream] = end.Last.Created
+	}
+	if v.horizon.goal != nil || v.dueBeyond() {
+		v.horizon.aim(s)
+	}
+	v.tidy(s)
+	v.reach()
+}
+
+// reach moves the horizon as far as it can and asks for the next goal.
+func (v *evaluator) reach() {
+	v.horizon.advance(v.applied)
+	if v.horizon.goal == nil && v.dueBeyond() {
+		v.surveyor.ask()
+	}
+}
+
+// tidy moves positions past messages that are not meant for the sagas, and
+// writes the first position of a stream, by which it is known again.
+func (v *evaluator) tidy(s survey) {
+	if s.at.Sub(v.tidied) < tidyEvery || v.halted() || v.batches >= pipelineDepth {
+		return
+	}
+	v.tidied = s.at
+	t := &set{n: v.sets + 1, last: true}
+	for _, end := range s.ends {
+		at, known := v.applied[end.Stream]
+		if at.Seq >= end.Need && (end.Last.Seq > at.Seq || !known) {
+			end.Last.Stream = end.Stream
+			t.move(end.Last)
+		}
+	}
+	if len(t.change.Checkpoints) > 0 {
+		v.submit([]*set{t}, nil)
+	}
+}

@@ -1,0 +1,110 @@
+package engine
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+
+	"edda"
+)
+
+const (
+	// A store that fails is tried again after these.
+	commitBackoff    = 50 * time.Millisecond
+	commitBackoffMax = 5 * time.Second
+)
+
+// crashed takes a set that was not committed.
+func (v *evaluator) crashed(r verdict) {
+	v.lost = append(v.lost, r.set)
+	v.failing = true
+	switch {
+	case r.behind: // its failure is that of the one before
+	case errors.Is(r.err, edda.Poison):
+		r.set.suspect(r.err)
+	default:
+		v.fail(fmt.Errorf("commit: %w", r.err))
+	}
+}
+
+// fail notes a failure of the store.
+func (v *evaluator) fail(err error) {
+	if v.failure == nil {
+		v.log.Error("the store fails: intake stops until it works again", zap.Error(err))
+	}
+	v.failure, v.failing = err, true
+	v.status.failed(err)
+}
+
+// beginAnew follows a failure, once nothing is in flight any more: everything
+// that was lost goes back to where it came from, to be evaluated again on top
+// of what is durable, after a pause. The events stay in memory, because the
+// source gives each only once.
+func (v *evaluator) beginAnew() {
+	if !v.failing || len(v.flying) > 0 {
+		return
+	}
+	clear(v.overlay)
+	v.applied = maps.Clone(v.durable)
+	v.horizon = horizon{} // what had been applied up to it may be lost
+	v.recall()
+	v.retry++
+	v.failing = false
+	if v.failure != nil {
+		v.pausing = true
+		v.alarm.Reset(v.backoff.wait())
+	}
+	v.reach()
+}
+
+// recall puts the items of the lost sets back, in order.
+func (v *evaluator) recall() {
+	slices.SortFunc(v.lost, func(a, b *set) int { return cmp.Compare(a.n, b.n) })
+	var items []*item
+	for _, s := range v.lost {
+		items = append(items, s.items...)
+	}
+	v.lost = nil
+	v.putBack(items)
+}
+
+// suspect marks the items of a set that the store can never write, to be tried
+// alone. One that was alone is found. Nothing stops for it: the disk is well.
+func (s *set) suspect(err error) {
+	for _, it := range s.parts {
+		if it.alone {
+			it.spoiled = err
+		}
+		it.alone = true
+	}
+}
+
+// putBack puts items where they were taken from.
+func (v *evaluator) putBack(items []*item) {
+	var events []*item
+	for _, it := range items {
+		it.forget()
+		if it.due != nil {
+			v.addDue(it)
+			continue
+		}
+		events = append(events, it)
+	}
+	v.events = append(events, v.events...)
+}
+
+// recovered follows a commit: if the store had failed, it works again.
+func (v *evaluator) recovered() {
+	if v.failure == nil || v.halted() {
+		return
+	}
+	v.log.Info("the store works again")
+	v.failure = nil
+	v.status.failed(nil)
+	v.backoff.reset()
+}

@@ -1,0 +1,360 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"edda"
+	"edda/saga"
+	"edda/store"
+)
+
+// counter is a small saga: it writes the id of every event into its state.
+// Types: add, both (two sagas), arm (a timer after the payload's duration),
+// big (a state of the payload's size), panic, lost (routing panics), wakepanic,
+// drop (no saga wants it), nokey.
+type counter struct{ name string }
+
+type tally struct {
+	Log []string `json:"log"`
+	Pad string   `json:"pad,omitempty"`
+}
+
+func (c counter) Route(ev edda.Event) []saga.Target {
+	switch {
+	case ev.Malformed != "":
+		return dead(ev, ev.Malformed)
+	case ev.Type == "nokey":
+		return dead(ev, edda.DeadNoKey)
+	case ev.Type == "drop":
+		return nil
+	case ev.Type == "lost":
+		panic("lost in routing")
+	case ev.Key.Correlation != "":
+		return []saga.Target{{Key: ev.Key}}
+	}
+	targets := []saga.Target{{Key: c.key(ev)}}
+	if ev.Type == "both" {
+		other := c.key(ev)
+		other.Saga = "other"
+		targets = append(targets, saga.Target{Key: other})
+	}
+	return targets
+}
+
+func dead(ev edda.Event, reason string) []saga.Target {
+	k := edda.Key{Tenant: ev.Tenant}
+	return []saga.Target{{Key: k, Dead: &edda.DeadLetter{ID: "dead-" + ev.ID, Reason: reason, Key: k, Event: ev, Time: ev.Time}}}
+}
+
+func (c counter) key(ev edda.Event) edda.Key {
+	name := c.name
+	if name == "" {
+		name = "counter"
+	}
+	return edda.Key{Tenant: ev.Tenant, Saga: name, Correlation: ev.AggregateID}
+}
+
+func (c counter) Apply(cell edda.Cell, t saga.Target, ev edda.Event) (edda.Cell, []edda.Transition) {
+	if ev.Type == "panic" {
+		panic("apply fails")
+	}
+	return c.write(cell, ev, func(in *edda.Instance, t *edda.Transition) {
+		switch ev.Type {
+		case "arm":
+			after, _ := time.ParseDuration(text(ev.Payload))
+			c.arm(in, t, edda.Timer{Name: ev.ID, Due: ev.Time.Add(after)})
+		case "wakepanic":
+			c.arm(in, t, edda.Timer{Name: "panic", Due: ev.Time.Add(time.Second)})
+		case "send":
+			t.Work = []edda.Work{{ID: "work-" + ev.ID, Kind: edda.WorkEffect, From: in.Key, Name: "call", Step: "call", Payload: ev.Payload, Time: ev.Time}}
+		case "big":
+			n := 0
+			_, _ = fmt.Sscan(text(ev.Payload), &n)
+			var s tally
+			_ = json.Unmarshal(in.State, &s)
+			s.Pad = strings.Repeat("x", n)
+			in.State, _ = json.Marshal(s)
+		}
+	})
+}
+
+func text(raw json.RawMessage) (s string) {
+	_ = json.Unmarshal(raw, &s)
+	return s
+}
+
+// write adds the event's id to the log in a copy of the instance.
+func (c counter) write(cell edda.Cell, ev edda.Event, more func(*edda.Instance, *edda.Transition)) (edda.Cell, []edda.Transition) {
+	in := edda.Instance{Key: cell.Key, Version: 1, Status: edda.StatusRunning, Started: ev.Time}
+	if cell.Instance != nil {
+		in = *cell.Instance
+	}
+	var s tally
+	_ = json.Unmarshal(in.State, &s)
+	s.Log = append(s.Log, ev.ID)
+	in.State, _ = json.Marshal(s)
+	in.Revision++
+	in.Updated = ev.Time
+	t := edda.Transition{Key: cell.Key, Event: ev, Fate: edda.FateHandled, Outputs: []edda.Output{{Word: "event", Name: ev.ID}}}
+	if more != nil {
+		more(&in, &t)
+	}
+	cell.Instance, t.Instance = &in, &in
+	return cell, []edda.Transition{t}
+}
+
+func (c counter) arm(in *edda.Instance, t *edda.Transition, timer edda.Timer) {
+	in.Timers = append(slices.Clip(in.Timers), timer)
+	if in.Armed.IsZero() || timer.Due.Before(in.Armed) {
+		t.Arm = append(t.Arm, timer.Due)
+		if !in.Armed.IsZero() {
+			t.Disarm = append(t.Disarm, in.Armed)
+		}
+		in.Armed = timer.Due
+	}
+}
+
+// Wake fires what is due, each in a transition of its own.
+func (c counter) Wake(cell edda.Cell, row, horizon time.Time) (edda.Cell, []edda.Transition) {
+	if cell.Instance == nil || cell.Instance.Armed != row {
+		return cell, nil
+	}
+	var all []edda.Transition
+	timers := slices.Clone(cell.Instance.Timers)
+	slices.SortStableFunc(timers, func(a, b edda.Timer) int { return a.Due.Compare(b.Due) })
+	for len(timers) > 0 && !timers[0].Due.After(horizon) {
+		if timers[0].Name == "panic" {
+			panic("wake fails")
+		}
+		ev := edda.Event{Kind: edda.KindTimer, ID: "timer-" + timers[0].Name, Key: cell.Key, Time: timers[0].Due}
+		timers = timers[1:]
+		var ts []edda.Transition
+		cell, ts = c.write(cell, ev, func(in *edda.Instance, t *edda.Transition) {
+			in.Timers = timers
+			if len(timers) > 0 && !timers[0].Due.After(horizon) {
+				return
+			}
+			t.Disarm = []time.Time{row}
+			in.Armed = time.Time{}
+			if len(timers) > 0 {
+				in.Armed = timers[0].Due
+				t.Arm = []time.Time{in.Armed}
+			}
+		})
+		all = append(all, ts...)
+	}
+	return cell, all
+}
+
+// streams is a source in memory.
+type streams struct {
+	mu      sync.Mutex
+	created time.Time
+	last    map[string]edda.Checkpoint
+	waiting []edda.Event
+	held    bool // Fetch gives nothing
+	gone    bool // Ends says that nothing is needed
+	down    error
+	fetched int
+	acked   map[string][]uint64
+	wake    chan struct{}
+}
+
+func newStreams(names ...string) *streams {
+	s := &streams{created: time.Now(), last: map[string]edda.Checkpoint{}, acked: map[string][]uint64{}, wake: make(chan struct{}, 1)}
+	for _, name := range names {
+		s.last[name] = edda.Checkpoint{Stream: name, Created: s.created}
+	}
+	return s
+}
+
+func (s *streams) signal() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (s *streams) change(do func()) {
+	s.mu.Lock()
+	do()
+	s.mu.Unlock()
+	s.signal()
+}
+
+// publish stores an event and gives its sequence.
+func (s *streams) publish(stream string, ev edda.Event) (seq uint64) {
+	s.change(func() {
+		at := s.last[stream]
+		at.Seq, at.Time = at.Seq+1, time.Now().UTC()
+		s.last[stream] = at
+		seq = at.Seq
+		ev.Stream, ev.Seq, ev.Time = stream, at.Seq, at.Time
+		if ev.Kind == "" {
+			ev.Kind = edda.KindEvent
+		}
+		s.waiting = append(s.waiting, ev)
+	})
+	return seq
+}
+
+func (s *streams) Fetch(ctx context.Context, most int, wait time.Duration) ([]edda.Event, error) {
+	t := time.NewTimer(wait)
+	defer t.Stop()
+	for {
+		got, err := s.take(most)
+		if len(got) > 0 || err != nil {
+			return got, err
+		}
+		select {
+		case <-s.wake:
+		case <-t.C:
+			return nil, nil
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+func (s *streams) take(most int) ([]edda.Event, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.down != nil || s.held {
+		return nil, s.down
+	}
+	n := min(most, len(s.waiting))
+	got := slices.Clone(s.waiting[:n])
+	s.waiting = s.waiting[n:]
+	s.fetched += n
+	return got, nil
+}
+
+func (s *streams) Ack(_ context.Context, done []edda.Checkpoint) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range done {
+		s.acked[c.Stream] = append(s.acked[c.Stream], c.Seq)
+	}
+	return nil
+}
+
+func (s *streams) Ends(context.Context) ([]End, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.down != nil {
+		return nil, s.down
+	}
+	var ends []End
+	for name, last := range s.last {
+		end := End{Stream: name, Need: last.Seq, Last: last}
+		if s.gone {
+			end.Need = 0
+		}
+		ends = append(ends, end)
+	}
+	return ends, nil
+}
+
+// gate stands between the engine and the store: it can hold commits back, fail
+// them, and see what happens when.
+type gate struct {
+	records
+	mu        sync.Mutex
+	shut      bool
+	failing   error
+	submitted []store.Change
+	onView    func()
+	queue     chan func()
+	opened    chan struct{}
+}
+
+func newGate(db records) *gate {
+	return &gate{records: db, queue: make(chan func(), 1024), opened: make(chan struct{}, 1)}
+}
+
+// run passes submissions on, in order, while the gate is open.
+func (g *gate) run(ctx context.Context) {
+	for {
+		select {
+		case pass := <-g.queue:
+			for g.isShut() && ctx.Err() == nil {
+				select {
+				case <-g.opened:
+				case <-ctx.Done():
+				}
+			}
+			pass()
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (g *gate) isShut() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.shut
+}
+
+func (g *gate) set(shut bool, failing error) {
+	g.mu.Lock()
+	g.shut, g.failing = shut, failing
+	g.mu.Unlock()
+	select {
+	case g.opened <- struct{}{}:
+	default:
+	}
+}
+
+func (g *gate) count() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return len(g.submitted)
+}
+
+func (g *gate) line() line { return &gateLine{gate: g, real: g.records.line()} }
+
+type gateLine struct {
+	gate   *gate
+	real   line
+	broken error
+}
+
+func (l *gateLine) Submit(ctx context.Context, c store.Change, done func(error)) error {
+	g := l.gate
+	g.mu.Lock()
+	g.submitted = append(g.submitted, c)
+	g.mu.Unlock()
+	g.queue <- func() {
+		g.mu.Lock()
+		if l.broken == nil {
+			l.broken = g.failing
+		}
+		err := l.broken
+		g.mu.Unlock()
+		if err == nil {
+			err = l.real.Submit(ctx, c, done)
+		}
+		if err != nil {
+			done(err)
+		}
+	}
+	return nil
+}
+
+func (g *gate) View() (*store.View, error) {
+	v, err := g.records.View()
+	g.mu.Lock()
+	hook := g.onView
+	g.mu.Unlock()
+	if hook != nil {
+		hook()
+	}
+	return v, err
+}

@@ -1,0 +1,128 @@
+package engine
+
+import (
+	"context"
+	"time"
+
+	"go.uber.org/zap"
+
+	"edda"
+)
+
+const (
+	// fetchMost bounds one fetch: half a batch, so that the next half is read
+	// while this one waits.
+	fetchMost = maxBatch / 2
+	// fetchWait bounds one fetch in time. A fetch is never cut short, because
+	// what it had already taken would come again behind what follows; so this
+	// is also how long a drain may wait for the intake.
+	fetchWait = 250 * time.Millisecond
+	// intakeDepth is how many fetches may wait for the evaluator: enough for a
+	// full batch. With the batch in hand and those that commit it bounds the
+	// events in memory.
+	intakeDepth = 2
+
+	// A source that fails is tried again after these.
+	fetchBackoff    = 100 * time.Millisecond
+	fetchBackoffMax = 5 * time.Second
+)
+
+// intake reads the source, drops what was read before, and hands the rest to
+// the evaluator.
+type intake struct {
+	*Engine
+	read    map[string]uint64 // owned by run: the last sequence taken, by stream
+	out     chan []edda.Event // closed when there will be no more
+	backoff backoff
+}
+
+func newIntake(e *Engine, positions []edda.Checkpoint) *intake {
+	in := &intake{
+		Engine: e, read: map[string]uint64{}, out: make(chan []edda.Event, intakeDepth),
+		backoff: backoff{first: fetchBackoff, most: fetchBackoffMax},
+	}
+	for _, p := range positions {
+		in.read[p.Stream] = p.Seq
+	}
+	return in
+}
+
+func (in *intake) run(ctx context.Context) error {
+	defer close(in.out)
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-in.halt:
+			return nil
+		default:
+			in.runOnce(ctx)
+		}
+	}
+}
+
+func (in *intake) runOnce(ctx context.Context) {
+	events, err := in.source.Fetch(ctx, fetchMost, fetchWait)
+	if fresh := in.drop(ctx, events); len(fresh) > 0 {
+		in.hand(ctx, fresh)
+	}
+	if err != nil && ctx.Err() == nil {
+		in.pause(ctx, err)
+		return
+	}
+	in.backoff.reset()
+}
+
+// hand waits until the evaluator has room.
+func (in *intake) hand(ctx context.Context, events []edda.Event) {
+	select {
+	case in.out <- events:
+	case <-ctx.Done():
+	}
+}
+
+// pause logs the first failure of a row of them and waits.
+func (in *intake) pause(ctx context.Context, err error) {
+	if in.backoff.next == 0 {
+		in.log.Warn("fetch from the streams failed, trying again", zap.Error(err))
+	}
+	t := time.NewTimer(in.backoff.wait())
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-in.halt:
+	case <-ctx.Done():
+	}
+}
+
+// drop keeps what was not read before and moves the read position.
+func (in *intake) drop(ctx context.Context, events []edda.Event) []edda.Event {
+	fresh := events[:0]
+	again := map[string]bool{}
+	for _, ev := range events {
+		if ev.Seq <= in.read[ev.Stream] {
+			again[ev.Stream] = true
+			in.metrics.fate("", edda.FateDuplicate)
+			continue
+		}
+		in.read[ev.Stream] = ev.Seq
+		fresh = append(fresh, ev)
+	}
+	in.reack(ctx, again)
+	return fresh
+}
+
+// reack has the positions of streams acknowledged once more: a message that
+// comes again says that an ack was lost.
+func (in *intake) reack(ctx context.Context, streams map[string]bool) {
+	if len(streams) == 0 {
+		return
+	}
+	_ = in.post(ctx, func(v *evaluator) { // fails only when the engine stops
+		for stream := range streams {
+			if c, ok := v.durable[stream]; ok {
+				v.acker.put(c)
+			}
+		}
+	})
+}

@@ -1,0 +1,108 @@
+package engine
+
+import (
+	"time"
+
+	"edda"
+	"edda/saga"
+	"edda/store"
+)
+
+// item is one input on its way through the engine: an event of a stream, or
+// something that came due.
+type item struct {
+	event   edda.Event
+	due     *due // nil for an event of a stream
+	targets []saga.Target
+	// results are what each target changed; each is written by one lane.
+	results [][]edda.Transition
+	// alone is set when what it changed may be what the store cannot write:
+	// it is tried in a batch of its own. Spoiled says that it was that.
+	alone   bool
+	spoiled error
+}
+
+// due is a row of the due index, or the start of a schedule.
+type due struct {
+	time     time.Time
+	row      *store.Due     // set for a row
+	schedule *edda.Schedule // set for a start
+	handed   *handover
+}
+
+// handover is what one caller of Wake or Start waits for.
+type handover struct {
+	left int // owned by the evaluator
+	done report
+}
+
+func (h *handover) settle() {
+	if h.left--; h.left == 0 {
+		h.done <- nil
+	}
+}
+
+func newRow(row store.Due, h *handover) *item {
+	return &item{
+		due:     &due{time: row.Time, row: &row, handed: h},
+		targets: []saga.Target{{Key: row.Key}},
+	}
+}
+
+func newStart(ev edda.Event, s edda.Schedule, h *handover) *item {
+	return &item{event: ev, due: &due{time: ev.Time, schedule: &s, handed: h}}
+}
+
+// isRow tells a due row from what is routed and applied.
+func (it *item) isRow() bool { return it.due != nil && it.due.row != nil }
+
+// forget clears what an evaluation found, before the next one.
+func (it *item) forget() {
+	it.results = nil
+	if !it.isRow() {
+		it.targets = nil
+	}
+}
+
+// outcome sums up what became of the item's event.
+func (it *item) outcome() Outcome {
+	o := Outcome{Fate: edda.FateIgnored}
+	for i, target := range it.targets {
+		if target.Dead != nil {
+			o.take(target.Key, edda.FateDead, target.Dead)
+			continue
+		}
+		o.takeAll(it.event.ID, it.results[i])
+	}
+	return o
+}
+
+// takeAll adds one target's transitions. The outputs of events that this one
+// released are its doing too; their fates are not its own.
+func (o *Outcome) takeAll(event string, ts []edda.Transition) {
+	for _, t := range ts {
+		if t.Event.ID == event && t.Fate != "" {
+			o.take(t.Key, t.Fate, t.Dead)
+		}
+		o.Outputs = append(o.Outputs, t.Outputs...)
+		if t.Instance != nil && t.Key == o.Key {
+			o.Status = t.Instance.Status
+		}
+	}
+}
+
+// take keeps the first key that took the event, and its fate.
+func (o *Outcome) take(k edda.Key, fate edda.Fate, dead *edda.DeadLetter) {
+	if o.Fate != edda.FateIgnored {
+		return
+	}
+	o.Key, o.Fate, o.Dead = k, fate, dead
+}
+
+// refuse answers for all of what was handed over.
+func (h *handover) refuse() {
+	if h.left > 0 {
+		h.left = 0
+		h.done <- ErrDraining
+	}
+}

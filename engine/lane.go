@@ -1,0 +1,95 @@
+package engine
+
+import (
+	"fmt"
+	"time"
+
+	"edda"
+	"edda/saga"
+	"edda/store"
+)
+
+// job is one item for one of its targets.
+type job struct {
+	it     *item
+	target int
+}
+
+// lane evaluates the jobs of some of the keys, in their order. It reads the
+// overlay, which does not change meanwhile, and opens its snapshot at the first
+// key that is not there: always after the overlay was settled.
+type lane struct {
+	sagas   Sagas
+	over    overlay
+	open    func() (*store.View, error)
+	horizon time.Time
+	jobs    []job
+	// cells are as this batch leaves them; only those that changed.
+	cells map[edda.Key]edda.Cell
+	view  *store.View
+}
+
+func (l *lane) run() error {
+	defer l.close()
+	for _, j := range l.jobs {
+		if err := l.do(j); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (l *lane) close() {
+	if l.view != nil {
+		l.view.Close()
+	}
+}
+
+func (l *lane) do(j job) error {
+	target := j.it.targets[j.target]
+	if target.Dead != nil {
+		return nil // goes nowhere: no cell to load
+	}
+	cell, err := l.cell(target.Key)
+	if err != nil {
+		return fmt.Errorf("load %s: %w", target.Key, err)
+	}
+	next, changed := l.decide(cell, target, j.it)
+	j.it.results[j.target] = changed
+	if len(changed) > 0 {
+		l.cells[target.Key] = next
+	}
+	return nil
+}
+
+// cell is the newest record of the key: of this batch, of those not yet
+// committed, else of the store.
+func (l *lane) cell(k edda.Key) (edda.Cell, error) {
+	if c, ok := l.cells[k]; ok {
+		return c, nil
+	}
+	if c, ok := l.over[k]; ok {
+		return c.cell, nil
+	}
+	if l.view == nil {
+		view, err := l.open()
+		if err != nil {
+			return edda.Cell{}, err
+		}
+		l.view = view
+	}
+	return l.view.Cell(k)
+}
+
+// decide asks the saga. What panics becomes a dead letter.
+func (l *lane) decide(cell edda.Cell, target saga.Target, it *item) (next edda.Cell, changed []edda.Transition) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			next, changed = poisoned(cell, target.Key, it, cause)
+		}
+	}()
+	if it.isRow() {
+		return l.sagas.Wake(cell, it.due.time, l.horizon)
+	}
+	return l.sagas.Apply(cell, target, it.event)
+}

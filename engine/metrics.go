@@ -1,0 +1,57 @@
+package engine
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"edda"
+)
+
+// metrics carry few labels: the sagas of the set, the fates, the reasons.
+type metrics struct {
+	transitions *prometheus.CounterVec
+	events      prometheus.Counter
+	commit      prometheus.Histogram
+	batch       prometheus.Histogram
+	inFlight    prometheus.Gauge
+	late        prometheus.Histogram
+	dead        *prometheus.CounterVec
+	waiters     prometheus.Gauge
+}
+
+func newMetrics(r prometheus.Registerer) *metrics {
+	f := promauto.With(r)
+	return &metrics{
+		transitions: f.NewCounterVec(prometheus.CounterOpts{
+			Name: "edda_transitions_total", Help: "What became of events, by saga and fate.",
+		}, []string{"saga", "fate"}),
+		events: f.NewCounter(prometheus.CounterOpts{
+			Name: "edda_events_total", Help: "Events of the streams that are durably handled.",
+		}),
+		commit: f.NewHistogram(prometheus.HistogramOpts{
+			Name: "edda_commit_seconds", Help: "From submitting a change set until it is durable.",
+			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 14),
+		}),
+		batch: f.NewHistogram(prometheus.HistogramOpts{
+			Name: "edda_batch_events", Help: "Inputs evaluated at once.",
+			Buckets: prometheus.ExponentialBuckets(1, 2, 11),
+		}),
+		inFlight: f.NewGauge(prometheus.GaugeOpts{
+			Name: "edda_engine_in_flight", Help: "Inputs that are evaluated and not yet durable.",
+		}),
+		late: f.NewHistogram(prometheus.HistogramOpts{
+			Name: "edda_timers_late_seconds", Help: "From when a timer was due until its transition is durable.",
+			Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 5, 30, 300, 3600},
+		}),
+		dead: f.NewCounterVec(prometheus.CounterOpts{
+			Name: "edda_dead_letters_total", Help: "Events that could not be applied, by reason.",
+		}, []string{"reason"}),
+		waiters: f.NewGauge(prometheus.GaugeOpts{
+			Name: "edda_waiters", Help: "Calls that wait for a commit.",
+		}),
+	}
+}
+
+func (m *metrics) fate(saga string, fate edda.Fate) {
+	m.transitions.WithLabelValues(saga, string(fate)).Inc()
+}

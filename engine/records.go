@@ -1,0 +1,28 @@
+package engine
+
+import (
+	"context"
+
+	"edda"
+	"edda/store"
+)
+
+// records is what the engine needs of the store, under the store's promises;
+// tests put failures and pauses in between.
+type records interface {
+	line() line
+	View() (*store.View, error)
+	Waiting(commandID string) (edda.Work, bool)
+	Checkpoints() ([]edda.Checkpoint, error)
+}
+
+// line takes changes of which each builds on those before; once one has failed,
+// all later ones fail.
+type line interface {
+	Submit(ctx context.Context, c store.Change, done func(error)) error
+}
+
+// stored makes records of the store.
+type stored struct{ *store.DB }
+
+func (s stored) line() line { return s.Pipeline() }

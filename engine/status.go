@@ -1,0 +1,108 @@
+package engine
+
+import (
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"edda"
+)
+
+// Info is where the engine stands, for people.
+type Info struct {
+	Positions []Position `json:"positions"`
+	// InFlight counts inputs that are evaluated and not yet durable.
+	InFlight int  `json:"in_flight"`
+	Draining bool `json:"draining,omitempty"`
+}
+
+// Position is how far one stream is durably handled.
+type Position struct {
+	edda.Checkpoint
+	// End is the last message meant for the sagas when the stream was last
+	// looked at; Lag is how many sequences it is ahead, other messages included.
+	End uint64 `json:"end"`
+	Lag uint64 `json:"lag"`
+}
+
+// status is what others may ask of a running engine.
+type status struct {
+	mu       sync.Mutex // guards all below
+	streams  map[string]Position
+	inFlight int
+	draining bool
+	failure  error
+}
+
+func newStatus() *status { return &status{streams: map[string]Position{}} }
+
+func (s *status) restore(positions []edda.Checkpoint) { s.moved(positions) }
+
+func (s *status) moved(positions []edda.Checkpoint) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range positions {
+		p := s.streams[c.Stream]
+		p.Checkpoint = c
+		s.streams[c.Stream] = p
+	}
+}
+
+func (s *status) surveyed(ends []End) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, end := range ends {
+		p := s.streams[end.Stream]
+		p.Stream, p.End = end.Stream, end.Need
+		s.streams[end.Stream] = p
+	}
+}
+
+func (s *status) flying(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.inFlight = n
+}
+
+func (s *status) drain() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.draining = true
+}
+
+func (s *status) failed(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.failure = err
+}
+
+func (s *status) health() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.failure
+}
+
+func (s *status) info() Info {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i := Info{InFlight: s.inFlight, Draining: s.draining}
+	for _, p := range s.streams {
+		if p.End > p.Seq {
+			p.Lag = p.End - p.Seq
+		}
+		i.Positions = append(i.Positions, p)
+	}
+	slices.SortFunc(i.Positions, func(a, b Position) int { return strings.Compare(a.Stream, b.Stream) })
+	return i
+}
+
+// backoff is how long to wait before trying again; it doubles up to a cap.
+type backoff struct{ first, most, next time.Duration }
+
+func (b *backoff) reset() { b.next = 0 }
+
+func (b *backoff) wait() time.Duration {
+	b.next = min(max(b.first, 2*b.next), b.most)
+	return b.next
+}

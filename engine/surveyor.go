@@ -1,0 +1,88 @@
+package engine
+
+import (
+	"context"
+	"time"
+
+	"go.uber.org/zap"
+)
+
+const (
+	// surveyEvery is the slow tick: how old the known ends may become. It is
+	// also how soon the horizon notices that a message it waits for is gone.
+	surveyEvery = time.Second
+	// surveyTimeout bounds one look at the streams.
+	surveyTimeout = 5 * time.Second
+	// surveyRetry is the pause after a failed look.
+	surveyRetry = 100 * time.Millisecond
+)
+
+// survey is what the ends of the streams were; everything stored before at is
+// at or before them.
+type survey struct {
+	at   time.Time
+	ends []End
+}
+
+// surveyor looks at the ends of the streams, when asked and on a slow tick.
+type surveyor struct {
+	*Engine
+	asked   chan struct{}
+	failing bool // owned by run
+}
+
+func newSurveyor(e *Engine) *surveyor {
+	return &surveyor{Engine: e, asked: make(chan struct{}, 1)}
+}
+
+// ask wants a survey that begins after this call. It does not block.
+func (s *surveyor) ask() {
+	select {
+	case s.asked <- struct{}{}:
+	default: // the one asked for has not begun
+	}
+}
+
+func (s *surveyor) run(ctx context.Context) error {
+	tick := time.NewTicker(surveyEvery)
+	defer tick.Stop()
+	s.ask()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-s.asked:
+		case <-tick.C:
+		}
+		s.runOnce(ctx)
+	}
+}
+
+func (s *surveyor) runOnce(ctx context.Context) {
+	look, cancel := context.WithTimeout(ctx, surveyTimeout)
+	defer cancel()
+	at := time.Now()
+	ends, err := s.source.Ends(look)
+	if err != nil {
+		s.pause(ctx, err)
+		return
+	}
+	s.failing = false
+	s.status.surveyed(ends)
+	_ = s.post(ctx, func(v *evaluator) { v.surveyed(survey{at, ends}) }) // fails only when the engine stops
+}
+
+// pause logs the first failure of a row of them, and asks again after a while.
+func (s *surveyor) pause(ctx context.Context, err error) {
+	if ctx.Err() == nil && !s.failing {
+		s.log.Warn("look at the ends of the streams failed, trying again", zap.Error(err))
+	}
+	s.failing = true
+	t := time.NewTimer(surveyRetry)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		s.ask()
+	case <-ctx.Done():
+	}
+}

@@ -1,0 +1,36 @@
+package scheduler
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// page is how many rows are handed over at once: what the engine takes into one
+// batch beside events.
+const page = 512
+
+// timers hands over the rows of the due index.
+type timers struct{ *Scheduler }
+
+// runOnce hands over what is due, waits until it has fired, and says when the
+// next row is due. While it waits nothing is handed over, so no row is twice;
+// rows that come due meanwhile could not fire earlier anyway, because the
+// engine fires in due order.
+func (t *timers) runOnce(ctx context.Context) (time.Time, error) {
+	now := time.Now()
+	rows, next, err := t.db.Due(now, page)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("read the due index: %w", err)
+	}
+	if len(rows) > 0 {
+		if err := t.engine.Wake(ctx, rows); err != nil {
+			return time.Time{}, fmt.Errorf("wake what is due: %w", err)
+		}
+		return now, nil // there may be more
+	}
+	if next.IsZero() {
+		return now.Add(slowTick), nil
+	}
+	return next, nil
+}
