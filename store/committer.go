@@ -163,7 +163,7 @@ func (d *DB) doubt(s stamp, cause error) error {
 	if err == nil && seen.Commit < s.Commit {
 		return cause
 	}
-	d.broken = fmt.Errorf("the disk failed while a commit became visible; restart to read what it holds: %w", errors.Join(cause, err))
+	d.broken = fmt.Errorf("nobody knows whether the last commit is on disk; restart to read what is: %w", errors.Join(cause, err))
 	return d.broken
 }
 

@@ -19,8 +19,10 @@ type Options struct {
 	// history days, and nothing else; it may step back.
 	Now func() time.Time
 
+	// For tests.
 	openFile   func(string, int, os.FileMode) (*os.File, error)
 	initialMap int
+	noSync     bool
 }
 
 // DB is an open store. Its methods may be called concurrently.

@@ -52,6 +52,7 @@ func Open(dir string, o Options) (*DB, error) {
 		InitialMmapSize: o.initialMap,
 		NoStatistics:    true,
 		OpenFile:        o.openFile,
+		NoSync:          o.noSync,
 	})
 	if err != nil {
 		return nil, explain(path, err)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/oklog/ulid/v2"
+	bolt "go.etcd.io/bbolt"
 
 	"edda"
 )
@@ -155,4 +156,57 @@ func TestInstanceSurvivesReopen(t *testing.T) {
 	same(t, "outbox size", n, 2)
 	same(t, "oldest", oldest, noon)
 	same(t, "counts", db.Counts(), []Count{{Tenant: "acme", Saga: "order", Version: 1, Status: edda.StatusRunning, N: 1}})
+}
+
+// working is a step that emits one effect command.
+func working(correlation string, revision uint64, command string) edda.Transition {
+	t := step(key(correlation), revision)
+	t.Work = []edda.Work{effect(t.Key, command)}
+	return t
+}
+
+// dump is every row of the file in readable form.
+func dump(t testing.TB, db *DB) map[string]string {
+	t.Helper()
+	out := map[string]string{}
+	err := db.bolt.View(func(tx *bolt.Tx) error {
+		return tx.ForEach(func(name []byte, b *bolt.Bucket) error { return dumpBucket(out, string(name), b) })
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func dumpBucket(out map[string]string, path string, b *bolt.Bucket) error {
+	return b.ForEach(func(k, v []byte) error {
+		at := fmt.Sprintf("%s/%q", path, k)
+		if v == nil {
+			return dumpBucket(out, at, b.Bucket(k))
+		}
+		out[at] = fmt.Sprintf("%q", v)
+		return nil
+	})
+}
+
+// checkIndex compares what is kept in memory with what a restart would read.
+// The committer must be idle.
+func checkIndex(t testing.TB, db *DB) {
+	t.Helper()
+	err := db.bolt.View(func(tx *bolt.Tx) error {
+		x, err := loadIndex(tx)
+		if err != nil {
+			return err
+		}
+		same(t, "waiting in memory", db.index.waiting, x.waiting)
+		same(t, "effects in memory", db.index.effects, x.effects)
+		same(t, "counters in memory", db.index.counts, x.counts)
+		same(t, "outbox size in memory", db.index.size, x.size)
+		same(t, "oldest in memory", db.index.oldest, x.oldest)
+		same(t, "stamp in memory", db.stamp, stampOf(tx))
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 }

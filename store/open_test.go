@@ -1,0 +1,114 @@
+package store
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	bolt "go.etcd.io/bbolt"
+)
+
+func TestOpenRefuses(t *testing.T) {
+	tests := map[string]struct {
+		prepare func(t *testing.T, path string)
+		want    string
+	}{
+		"a newer format": {
+			prepare: func(t *testing.T, path string) { edit(t, path, bucketMeta, "format", "7") },
+			want:    "was written by a newer edda (format 7, this one reads up to 1): use that version or restore a backup",
+		},
+		"no format": {
+			prepare: func(t *testing.T, path string) { edit(t, path, bucketMeta, "format", "seven") },
+			want:    `is not a store of edda: its format is "seven": choose another --data`,
+		},
+		"another program's bbolt file": {
+			prepare: func(t *testing.T, path string) { edit(t, path, "raft", "k", "v") },
+			want:    "is not a store of edda: choose another --data",
+		},
+		"text": {
+			prepare: func(t *testing.T, path string) { write(t, path, strings.Repeat("not a database\n", 2000)) },
+			want:    "is not a store, or is damaged (invalid database): choose another --data or restore a backup",
+		},
+		"a few bytes": {
+			prepare: func(t *testing.T, path string) { write(t, path, "x") },
+			want:    "is not a store, or is damaged (invalid database): choose another --data or restore a backup",
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			path := filepath.Join(dir, FileName)
+			test.prepare(t, path)
+			before := must(os.ReadFile(path))
+			_, err := Open(dir, Options{})
+			if err == nil || !strings.HasSuffix(err.Error(), test.want) || !strings.HasPrefix(err.Error(), path) {
+				t.Errorf("got  %v\nwant %s %s", err, path, test.want)
+			}
+			if string(before) != string(must(os.ReadFile(path))) {
+				t.Error("the file was changed")
+			}
+		})
+	}
+}
+
+func TestOpenRefusesAFileInUse(t *testing.T) {
+	dir := t.TempDir()
+	db := open(t, dir, Options{})
+	_, err := Open(dir, Options{})
+	want := "another process holds " + filepath.Join(dir, FileName) + ": stop it, or choose another --data"
+	if err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+	db.stop()
+	open(t, dir, Options{}).stop()
+}
+
+func TestOpenRefusesAFileAsFolder(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "data")
+	write(t, path, "")
+	_, err := Open(path, Options{})
+	if want := "open the store " + path + ": not a directory"; err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+}
+
+// TestOpenFinishesWhatACrashBegan opens a file that the crash left without any keyspace.
+func TestOpenFinishesWhatACrashBegan(t *testing.T) {
+	dir := t.TempDir()
+	file := must(bolt.Open(filepath.Join(dir, FileName), 0o600, nil))
+	if err := file.Close(); err != nil {
+		t.Fatal(err)
+	}
+	db := open(t, dir, Options{})
+	if db.ID() == "" {
+		t.Error("no store id")
+	}
+	db.check(t)
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// edit writes one row past the store.
+func edit(t *testing.T, path string, name keyspace, k, v string) {
+	t.Helper()
+	file := must(bolt.Open(path, 0o600, nil))
+	err := file.Update(func(tx *bolt.Tx) error {
+		b, err := tx.CreateBucketIfNotExists([]byte(name))
+		if err != nil {
+			return err
+		}
+		return b.Put([]byte(k), []byte(v))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := file.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
