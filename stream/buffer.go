@@ -1,0 +1,78 @@
+package stream
+
+import (
+	"context"
+	"sync"
+
+	"edda"
+)
+
+const (
+	// bufferEvents bounds the decoded events that wait for the engine, per
+	// stream: two of its largest batches, so that it never waits for the network.
+	bufferEvents = 2048
+	// bufferBytes bounds their size; one event always fits.
+	bufferBytes = 16 << 20
+)
+
+// buffer holds one stream's decoded events. One reader puts, one fetcher takes.
+type buffer struct {
+	room chan struct{} // capacity 1: something was taken
+
+	mu     sync.Mutex // guards what follows
+	events []edda.Event
+	bytes  int
+}
+
+func newBuffer() *buffer { return &buffer{room: make(chan struct{}, 1)} }
+
+// put adds an event, waiting while there is no room.
+func (b *buffer) put(ctx context.Context, ev edda.Event) error {
+	for !b.tryPut(ev) {
+		select {
+		case <-b.room:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+func (b *buffer) tryPut(ev edda.Event) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.events) > 0 && (len(b.events) >= bufferEvents || b.bytes+len(ev.Payload) > bufferBytes) {
+		return false
+	}
+	b.events = append(b.events, ev)
+	b.bytes += len(ev.Payload)
+	return true
+}
+
+func (b *buffer) len() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.events)
+}
+
+// take removes up to n events.
+func (b *buffer) take(n int) []edda.Event {
+	if n == 0 {
+		return nil
+	}
+	b.mu.Lock()
+	n = min(n, len(b.events))
+	out := append([]edda.Event(nil), b.events[:n]...)
+	for _, ev := range b.events[:n] {
+		b.bytes -= len(ev.Payload)
+	}
+	rest := copy(b.events, b.events[n:])
+	clear(b.events[rest:]) // let go of the payloads
+	b.events = b.events[:rest]
+	b.mu.Unlock()
+	select {
+	case b.room <- struct{}{}:
+	default:
+	}
+	return out
+}

@@ -1,0 +1,196 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"edda/effects"
+)
+
+const (
+	// commandAckWait is after how long a command whose worker fell silent goes
+	// to another one.
+	commandAckWait = 3 * effects.Heartbeat
+	// defaultMaxPending bounds the commands of one effect that are being worked
+	// on or wait to be tried again, over all workers: a dead provider fills it.
+	defaultMaxPending = 4096
+)
+
+// CommandsOptions of a source of commands. The zero value works.
+type CommandsOptions struct {
+	Codec
+	Tenants    Tenants
+	MaxPending int // 4096 when zero
+}
+
+// Commands reads effect commands, for each effect through a durable consumer
+// that all workers for the same tenants share. It is an effects.Source.
+type Commands struct {
+	js jetstream.JetStream
+	o  CommandsOptions
+
+	mu        sync.Mutex // guards consumers
+	consumers map[string]jetstream.Consumer
+}
+
+var _ effects.Source = (*Commands)(nil)
+
+// NewCommands makes a source of commands; the stream must exist.
+func NewCommands(js jetstream.JetStream, o CommandsOptions) *Commands {
+	return &Commands{js: js, o: o, consumers: map[string]jetstream.Consumer{}}
+}
+
+// Fetch returns up to max waiting commands of one effect.
+func (c *Commands) Fetch(ctx context.Context, effect string, max int, wait time.Duration) ([]effects.Delivery, error) {
+	cons, err := c.consumer(ctx, effect)
+	if err != nil {
+		return nil, err
+	}
+	out, err := c.fetch(ctx, cons, max, wait)
+	if err != nil {
+		c.forget(effect)
+		return out, fmt.Errorf("fetch commands of %s: %w", effect, err)
+	}
+	return out, nil
+}
+
+// fetch takes what is there; when there is nothing it waits for the first, and
+// takes what came with it. Commands it has are never lost to an error.
+func (c *Commands) fetch(ctx context.Context, cons jetstream.Consumer, max int, wait time.Duration) ([]effects.Delivery, error) {
+	out, err := c.now(cons, max)
+	if err != nil || len(out) > 0 {
+		return out, err
+	}
+	waiting, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	batch, err := cons.Fetch(1, jetstream.FetchContext(waiting))
+	if err != nil {
+		return nil, ended(err)
+	}
+	first, err := c.collect(batch)
+	if err != nil || len(first) == 0 || max == 1 {
+		return first, err
+	}
+	rest, err := c.now(cons, max-1)
+	return append(first, rest...), err
+}
+
+func (c *Commands) now(cons jetstream.Consumer, max int) ([]effects.Delivery, error) {
+	batch, err := cons.FetchNoWait(max)
+	if err != nil {
+		return nil, ended(err)
+	}
+	return c.collect(batch)
+}
+
+func (c *Commands) collect(batch jetstream.MessageBatch) ([]effects.Delivery, error) {
+	var out []effects.Delivery
+	for m := range batch.Messages() {
+		d, err := c.delivery(m)
+		if err != nil {
+			return out, err
+		}
+		if d == nil {
+			continue
+		}
+		out = append(out, d)
+	}
+	if len(out) > 0 {
+		return out, nil // what was wrong shows again at the next fetch
+	}
+	return out, ended(batch.Error())
+}
+
+// ended leaves out that the wait is over.
+func ended(err error) error {
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+// delivery is nil for a command of a tenant that is not served here: this
+// consumer is for these tenants alone, and others have their own.
+func (c *Commands) delivery(m jetstream.Msg) (effects.Delivery, error) {
+	md, err := m.Metadata()
+	if err != nil {
+		return nil, fmt.Errorf("read metadata: %w", err)
+	}
+	cmd := c.o.Command(Message{
+		Subject: m.Subject(), Header: m.Headers(), Data: m.Data(),
+		Stream: md.Stream, Seq: md.Sequence.Stream, Time: md.Timestamp,
+	})
+	if !c.o.NoTenancy && !c.o.Tenants.Match(cmd.Tenant) {
+		return nil, m.Ack()
+	}
+	return &delivery{msg: m, command: cmd}, nil
+}
+
+func (c *Commands) consumer(ctx context.Context, effect string) (jetstream.Consumer, error) {
+	c.mu.Lock()
+	cons := c.consumers[effect]
+	c.mu.Unlock()
+	if cons != nil {
+		return cons, nil
+	}
+	cons, err := c.js.CreateOrUpdateConsumer(ctx, WorkflowCommands, c.config(effect))
+	if err != nil {
+		return nil, fmt.Errorf("consumer for commands of %s: %w", effect, err)
+	}
+	c.mu.Lock()
+	c.consumers[effect] = cons
+	c.mu.Unlock()
+	return cons, nil
+}
+
+// forget makes the next fetch look for the consumer again.
+func (c *Commands) forget(effect string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.consumers, effect)
+}
+
+func (c *Commands) config(effect string) jetstream.ConsumerConfig {
+	tenants := strings.Join(slices.Compact(slices.Sorted(slices.Values(c.o.Tenants))), "\x00")
+	cfg := jetstream.ConsumerConfig{
+		Durable: consumerName("effect", effect, tenants), Description: "edda: commands of effect " + effect,
+		DeliverPolicy: jetstream.DeliverAllPolicy, AckPolicy: jetstream.AckExplicitPolicy,
+		AckWait: commandAckWait, MaxDeliver: -1, MaxAckPending: c.o.MaxPending,
+		FilterSubjects: c.o.filters(c.o.Tenants, effect, FamilyEffect),
+	}
+	if cfg.MaxAckPending == 0 {
+		cfg.MaxAckPending = defaultMaxPending
+	}
+	return cfg
+}
+
+// delivery is one command as the stream delivered it.
+type delivery struct {
+	msg     jetstream.Msg
+	command effects.Command
+}
+
+func (d *delivery) Command() effects.Command { return d.command }
+
+func (d *delivery) InProgress(context.Context) error { return settled(d.msg.InProgress()) }
+
+func (d *delivery) Ack(context.Context) error { return settled(d.msg.Ack()) }
+
+func (d *delivery) Nak(_ context.Context, delay time.Duration) error {
+	return settled(d.msg.NakWithDelay(delay))
+}
+
+// settled leaves out that an earlier call has said it all.
+func settled(err error) error {
+	if err == nil || errors.Is(err, jetstream.ErrMsgAlreadyAckd) {
+		return nil
+	}
+	return fmt.Errorf("settle command: %w", err)
+}

@@ -1,0 +1,239 @@
+package stream
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+
+	"edda"
+	"edda/effects"
+	"edda/outbox"
+)
+
+// traceparentLen is the length of a W3C traceparent of version 00. Other trace
+// ids travel in the metadata alone.
+const traceparentLen = len("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
+
+// Work writes one piece of work as the message that carries it out. An error is
+// an *outbox.Rejection: the same work can never be written.
+func (c Codec) Work(w edda.Work) (*nats.Msg, error) {
+	switch w.Kind {
+	case edda.WorkEffect, edda.WorkRevoke:
+		return c.workEffect(w)
+	case edda.WorkCommand:
+		return c.workCommand(w)
+	case edda.WorkFact:
+		return c.workFact(w)
+	case edda.WorkStart, edda.WorkCancel, edda.WorkEnd:
+		return c.workInput(w)
+	}
+	return nil, reject("kind", fmt.Errorf("work of kind %q does not go to JetStream", w.Kind))
+}
+
+func reject(code string, err error) error {
+	return &outbox.Rejection{Code: code, Message: err.Error()}
+}
+
+// message builds the subject and the body, and holds the body to the limit.
+func (c Codec) message(s Subject, id, trace string, body any) (*nats.Msg, error) {
+	subject, err := c.Build(s)
+	if err != nil {
+		return nil, reject("subject", err)
+	}
+	data, err := encode(body)
+	if err != nil {
+		return nil, reject("payload", err)
+	}
+	if len(data) > c.maxPayload() {
+		return nil, reject("too-large", fmt.Errorf("the message has %d bytes, allowed are %d", len(data), c.maxPayload()))
+	}
+	m := nats.NewMsg(subject)
+	m.Data = data
+	if id != "" {
+		m.Header[headerMsgID] = []string{headerText(id)}
+	}
+	if len(trace) == traceparentLen && strings.Count(trace, "-") == 3 {
+		m.Header[headerTraceparent] = []string{headerText(trace)}
+	}
+	return m, nil
+}
+
+// headerText keeps what others chose as an id from ending a header.
+func headerText(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f {
+			return '_'
+		}
+		return r
+	}, s)
+}
+
+func encode(v any) ([]byte, error) {
+	var buf bytes.Buffer
+	enc := json.NewEncoder(&buf)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return nil, fmt.Errorf("encode body: %w", err)
+	}
+	return bytes.TrimRight(buf.Bytes(), "\n"), nil
+}
+
+// carried is the metadata that every piece of work has.
+func carried(w edda.Work) metadata {
+	return metadata{Correlation: text(w.Correlation), Trace: text(w.Trace), Causation: text(w.Causation)}
+}
+
+func (c Codec) workEffect(w edda.Work) (*nats.Msg, error) {
+	id, revoke := w.ID, w.Kind == edda.WorkRevoke
+	if revoke {
+		id = w.CommandID
+	}
+	md, err := encode(effectMetadata(w))
+	if err != nil {
+		return nil, reject("metadata", err)
+	}
+	s := Subject{Tenant: w.From.Tenant, Family: FamilyEffect, Name: w.Name, ID: id}
+	return c.message(s, w.ID, w.Trace, command{
+		TenantID: text(w.From.Tenant), CommandID: text(id), EffectName: text(w.Name), Revoke: revoke,
+		Payload: w.Payload, Timestamp: w.Time, Metadata: md,
+	})
+}
+
+func effectMetadata(w edda.Work) metadata {
+	md := carried(w)
+	md.Saga, md.Key = text(w.From.Saga), text(w.From.Correlation)
+	md.Step, md.Attempt, md.NotAfter = text(w.Step), w.Attempt, w.NotAfter
+	md.IdempotencyKey = text(w.IdempotencyKey)
+	if w.High {
+		md.Priority = priorityHigh
+	}
+	return md
+}
+
+// aggregateCommand is what the gateway takes too; payload_json is JSON in a string.
+type aggregateCommand struct {
+	TenantID      string   `json:"tenant_id,omitempty"`
+	CommandID     string   `json:"command_id"`
+	AggregateID   string   `json:"aggregate_id"`
+	AggregateType string   `json:"aggregate_type"`
+	PayloadJSON   string   `json:"payload_json"`
+	Metadata      metadata `json:"metadata"`
+}
+
+func (c Codec) workCommand(w edda.Work) (*nats.Msg, error) {
+	aggregate, name, found := strings.Cut(w.Name, ".")
+	if !found {
+		return nil, reject("name", fmt.Errorf("command %.80q is not of the form Type.Name", w.Name))
+	}
+	inner, err := commandPayload(name, w.Payload)
+	if err != nil {
+		return nil, reject("payload", err)
+	}
+	s := Subject{Tenant: w.From.Tenant, Family: FamilyCommand, Name: aggregate, ID: w.To}
+	return c.message(s, w.ID, w.Trace, aggregateCommand{
+		TenantID: w.From.Tenant, CommandID: w.ID, AggregateID: w.To, AggregateType: aggregate,
+		PayloadJSON: string(inner), Metadata: carried(w),
+	})
+}
+
+// commandPayload is {command: name, …with}, its keys sorted.
+func commandPayload(name string, with json.RawMessage) ([]byte, error) {
+	fields := map[string]json.RawMessage{}
+	if len(with) > 0 {
+		if err := json.Unmarshal(with, &fields); err != nil {
+			return nil, fmt.Errorf("with of command %.80q is not an object: %w", name, err)
+		}
+	}
+	if fields == nil { // with was null
+		fields = map[string]json.RawMessage{}
+	}
+	quoted, err := encode(name)
+	if err != nil {
+		return nil, err
+	}
+	fields["command"] = quoted
+	return encode(fields)
+}
+
+// factVersion is the version of every fact: manifests do not number them.
+const factVersion = 1
+
+func (c Codec) workFact(w edda.Work) (*nats.Msg, error) {
+	s := Subject{Tenant: w.From.Tenant, Family: FamilyFact, Name: w.From.Saga, ID: w.From.Correlation}
+	return c.message(s, w.ID, w.Trace, envelope{
+		EventID: text(w.ID), TenantID: text(w.From.Tenant),
+		AggregateType: text(w.From.Saga), AggregateID: text(w.From.Correlation),
+		EventType: text(w.Name), Version: factVersion, Timestamp: moment{w.Time},
+		Payload: w.Payload, Metadata: carried(w),
+	})
+}
+
+func (c Codec) workInput(w edda.Work) (*nats.Msg, error) {
+	md := carried(w)
+	md.Key, md.Step = text(w.Target.Correlation), text(w.Step)
+	in := input{
+		SignalID: text(w.ID), TenantID: text(w.Target.Tenant), Payload: w.Payload, Timestamp: moment{w.Time},
+	}
+	switch w.Kind {
+	case edda.WorkStart:
+		in.Kind, in.Name = inputStart, text(w.Event)
+		md.CommandID, md.ParentSaga, md.ParentKey = text(w.ID), text(w.From.Saga), text(w.From.Correlation)
+	case edda.WorkCancel:
+		in.Kind, md.CommandID = inputCancel, text(w.CommandID)
+	case edda.WorkEnd:
+		in.Kind, md.CommandID, md.Outcome = inputEnd, text(w.CommandID), text(w.Outcome)
+	}
+	in.Metadata = md
+	s := Subject{Tenant: w.Target.Tenant, Family: FamilyWorkflow, Name: w.Target.Saga, ID: w.Target.Correlation}
+	return c.message(s, w.ID, w.Trace, in)
+}
+
+// Input writes an event that people or programs send in: an aggregate's event,
+// a signal, an answer or an operator's verb.
+func (c Codec) Input(ev edda.Event) (*nats.Msg, error) {
+	md := metadata{Correlation: text(ev.Correlation), Trace: text(ev.Trace), Causation: text(ev.Causation)}
+	if ev.Kind == edda.KindEvent {
+		s := Subject{Tenant: ev.Tenant, Family: FamilyAggregate, Name: ev.AggregateType, ID: ev.AggregateID}
+		return c.message(s, ev.ID, ev.Trace, envelope{
+			EventID: text(ev.ID), TenantID: text(ev.Tenant), AggregateType: text(ev.AggregateType),
+			AggregateID: text(ev.AggregateID), EventType: text(ev.Type), Version: ev.Version,
+			Timestamp: moment{ev.Timestamp}, Payload: ev.Payload, Metadata: md,
+		})
+	}
+	kind, ok := inputKinds(ev.Kind)
+	if !ok {
+		return nil, errors.New("an event of kind " + string(ev.Kind) + " cannot be sent in")
+	}
+	md.Key, md.Step, md.By = text(ev.Key.Correlation), text(ev.Step), text(ev.By)
+	s := Subject{Tenant: ev.Key.Tenant, Family: FamilyWorkflow, Name: ev.Key.Saga, ID: ev.Key.Correlation}
+	return c.message(s, ev.ID, ev.Trace, input{
+		SignalID: text(ev.ID), TenantID: text(ev.Key.Tenant), Kind: kind, Name: text(ev.Type),
+		Payload: ev.Payload, Timestamp: moment{ev.Timestamp}, Metadata: md,
+	})
+}
+
+func inputKinds(k edda.Kind) (inputKind, bool) {
+	switch k {
+	case edda.KindSignal:
+		return inputSignal, true
+	case edda.KindAnswer:
+		return inputAnswer, true
+	case edda.KindOperator:
+		return inputOperator, true
+	}
+	return "", false
+}
+
+// Result writes the outcome of an effect command.
+func (c Codec) Result(r effects.Result) (*nats.Msg, error) {
+	s := Subject{Tenant: r.Tenant, Family: FamilyResult, Name: r.Effect, ID: r.CommandID}
+	return c.message(s, ResultID(r.CommandID), r.Trace, result{
+		TenantID: text(r.Tenant), CommandID: text(r.CommandID), EffectName: text(r.Effect),
+		ResultType: text(r.Outcome), Payload: r.Payload, Timestamp: moment{r.Time},
+		Attempts: r.Attempts, Metadata: r.Metadata,
+	})
+}

@@ -1,0 +1,142 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"edda/engine"
+)
+
+// endWait bounds how long Ends waits for the reader to come as far as the last
+// message, when only reading it can tell whether it is ours.
+const endWait = time.Second
+
+// endPoll is how often it looks meanwhile.
+const endPoll = 5 * time.Millisecond
+
+// look is what a search for the last message of ours found.
+type look struct {
+	last uint64 // the stream's last sequence then
+	need uint64
+}
+
+// end finds the stream's end. What is stored after the first question may be in
+// the answer to the second: Need may be too far then, but never too near.
+func (r *reader) end(ctx context.Context) (engine.End, error) {
+	info, err := r.stream.Info(ctx)
+	if err != nil {
+		return engine.End{}, fmt.Errorf("look at stream %s: %w", r.name, err)
+	}
+	end := engine.End{Stream: r.name, Last: last(info)}
+	end.Need, err = r.need(ctx, end.Last.Seq)
+	if err != nil {
+		return end, fmt.Errorf("find the end of %s: %w", r.name, err)
+	}
+	if end.Need > end.Last.Seq {
+		m, err := r.stream.GetMsg(ctx, end.Need)
+		if err != nil {
+			return end, fmt.Errorf("look at message %d of %s: %w", end.Need, r.name, err)
+		}
+		end.Last.Seq, end.Last.Time = m.Sequence, m.Time.UTC()
+	}
+	return end, nil
+}
+
+// need is the last message that is meant for the sagas. As a rule the reader
+// has read it: searching the stream backwards costs the server a walk over all
+// the subjects that match, so it is done only when something is waiting ahead.
+func (r *reader) need(ctx context.Context, last uint64) (uint64, error) {
+	read, kept, looked := r.progress()
+	if read >= last {
+		return kept, nil
+	}
+	if looked.last != last {
+		need, err := r.search(ctx, read, kept)
+		if err != nil {
+			return 0, err
+		}
+		looked = look{last: last, need: need}
+		r.remember(looked)
+	}
+	return r.settle(ctx, looked.need), nil
+}
+
+// search asks the server for the last message that the filters let through.
+func (r *reader) search(ctx context.Context, read, kept uint64) (uint64, error) {
+	ahead, err := r.ahead(ctx, read+1)
+	if err != nil || !ahead {
+		return kept, err
+	}
+	return r.farthest(ctx, kept)
+}
+
+func (r *reader) progress() (read, kept uint64, looked look) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.read, r.kept, r.looked
+}
+
+func (r *reader) remember(l look) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.looked = l
+}
+
+// patterns are the filters, or everything.
+func (r *reader) patterns() []string {
+	if f := r.filters(); len(f) > 0 {
+		return f
+	}
+	return []string{">"}
+}
+
+// ahead tells whether a message that the filters let through is at seq or after it.
+func (r *reader) ahead(ctx context.Context, seq uint64) (bool, error) {
+	for _, p := range r.patterns() {
+		_, err := r.stream.GetMsg(ctx, seq, jetstream.WithGetMsgSubject(p))
+		if err == nil {
+			return true, nil
+		}
+		if !errors.Is(err, jetstream.ErrMsgNotFound) {
+			return false, err
+		}
+	}
+	return false, nil
+}
+
+// farthest is the last message that the filters let through.
+func (r *reader) farthest(ctx context.Context, kept uint64) (uint64, error) {
+	far := kept
+	for _, p := range r.patterns() {
+		m, err := r.stream.GetLastMsgForSubject(ctx, p)
+		if err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) {
+			return 0, err
+		}
+		if err == nil {
+			far = max(far, m.Sequence)
+		}
+	}
+	return far, nil
+}
+
+// settle says how far to apply when the last message that the filters let
+// through is at far. Where only reading it can tell whether it is ours, the
+// reader is given some time.
+func (r *reader) settle(ctx context.Context, far uint64) uint64 {
+	ctx, cancel := context.WithTimeout(ctx, endWait)
+	defer cancel()
+	for {
+		read, kept, _ := r.progress()
+		if read >= far {
+			return kept
+		}
+		if tenants := *r.tenants.Load(); ctx.Err() != nil || len(tenants) == 0 || tenants.exact() {
+			return far
+		}
+		sleep(ctx, endPoll)
+	}
+}

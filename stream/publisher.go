@@ -1,0 +1,168 @@
+package stream
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"edda"
+	"edda/effects"
+	"edda/outbox"
+)
+
+const (
+	// publishWindow bounds the messages that wait for their ack in one Deliver.
+	publishWindow = 256
+	// publishWait bounds how long one ack is waited for; after it the message
+	// may or may not be stored, and is offered again under the same id.
+	publishWait = 5 * time.Second
+)
+
+// Publisher writes to the streams. Its methods may be called concurrently.
+type Publisher struct {
+	js    jetstream.JetStream
+	codec Codec
+}
+
+var (
+	_ outbox.Destination = (*Publisher)(nil)
+	_ outbox.Rejecter    = (*Publisher)(nil)
+	_ effects.Publisher  = (*Publisher)(nil)
+)
+
+// NewPublisher makes a publisher. The js must be one of [NewJetStream], which
+// bounds how long an ack is waited for.
+func NewPublisher(js jetstream.JetStream, c Codec) *Publisher {
+	return &Publisher{js: js, codec: c}
+}
+
+// Deliver is the relay's destination for all work but messages, and for
+// commands where there is no gateway. Everything goes out in the order of the
+// batch; what fails is edda.Temporary, but for an *outbox.Rejection.
+func (p *Publisher) Deliver(ctx context.Context, batch []edda.Work) []error {
+	errs := make([]error, len(batch))
+	for from := 0; from < len(batch); from += publishWindow {
+		to := min(from+publishWindow, len(batch))
+		p.window(ctx, batch[from:to], errs[from:to])
+	}
+	if !slices.ContainsFunc(errs, func(err error) bool { return err != nil }) {
+		return nil
+	}
+	return errs
+}
+
+// window publishes, then waits for every ack; the client gives each its deadline.
+func (p *Publisher) window(ctx context.Context, batch []edda.Work, errs []error) {
+	acks := make([]jetstream.PubAckFuture, len(batch))
+	for i, w := range batch {
+		acks[i], errs[i] = p.start(ctx, w)
+	}
+	for i, ack := range acks {
+		if ack == nil {
+			continue
+		}
+		select {
+		case <-ack.Ok():
+		case err := <-ack.Err():
+			errs[i] = temporary(batch[i], err)
+		case <-ctx.Done():
+			errs[i] = temporary(batch[i], ctx.Err())
+		}
+	}
+}
+
+// start publishes without the client's own retries: those would let later
+// messages pass.
+func (p *Publisher) start(ctx context.Context, w edda.Work) (jetstream.PubAckFuture, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, temporary(w, err)
+	}
+	m, err := p.codec.Work(w)
+	if err != nil {
+		return nil, err
+	}
+	ack, err := p.js.PublishMsgAsync(m, jetstream.WithRetryAttempts(0))
+	if errors.Is(err, nats.ErrMaxPayload) {
+		return nil, reject("too-large", err)
+	}
+	if err != nil {
+		return nil, temporary(w, err)
+	}
+	return ack, nil
+}
+
+func temporary(w edda.Work, err error) error {
+	return edda.Classify(edda.Temporary, "publish %s %s: %w", w.Kind, w.ID, err)
+}
+
+// PublishResult publishes the outcome of an effect command.
+func (p *Publisher) PublishResult(ctx context.Context, r effects.Result) error {
+	m, err := p.codec.Result(r)
+	if err != nil {
+		return fmt.Errorf("write result of %s: %w", r.CommandID, err)
+	}
+	_, err = p.publish(ctx, m)
+	return err
+}
+
+// Reject publishes the Failed result of work that was refused for good.
+func (p *Publisher) Reject(ctx context.Context, w edda.Work, r outbox.Rejection) error {
+	effect := w.Name
+	if w.Kind == edda.WorkCommand {
+		effect = CommandEffect
+	}
+	body, err := encode(rejected{Code: r.Code, Message: r.Message, Status: r.Status})
+	if err != nil {
+		return err
+	}
+	md, err := encode(effectMetadata(w))
+	if err != nil {
+		return err
+	}
+	return p.PublishResult(ctx, effects.Result{
+		Tenant: w.From.Tenant, CommandID: w.ID, Effect: effect, Outcome: edda.Failed,
+		Payload: body, Metadata: md, Time: w.Time, Trace: w.Trace,
+	})
+}
+
+type rejected struct {
+	Code    string `json:"code"`
+	Message string `json:"message"`
+	Status  int    `json:"status,omitempty"`
+}
+
+// Send publishes an event that people or programs send in, and returns where
+// it was stored: the engine has applied it when its checkpoint is there.
+func (p *Publisher) Send(ctx context.Context, ev edda.Event) (edda.Checkpoint, error) {
+	if len(ev.Payload) > 0 && !json.Valid(ev.Payload) {
+		return edda.Checkpoint{}, edda.Classify(edda.Permanent, "the payload is not JSON")
+	}
+	m, err := p.codec.Input(ev)
+	if err != nil {
+		return edda.Checkpoint{}, fmt.Errorf("write %s: %w", ev.Kind, err)
+	}
+	ack, err := p.publish(ctx, m)
+	if err != nil {
+		return edda.Checkpoint{}, err
+	}
+	return edda.Checkpoint{Stream: ack.Stream, Seq: ack.Sequence}, nil
+}
+
+func (p *Publisher) publish(ctx context.Context, m *nats.Msg) (*jetstream.PubAck, error) {
+	ctx, cancel := context.WithTimeout(ctx, publishWait)
+	defer cancel()
+	ack, err := p.js.PublishMsg(ctx, m)
+	if errors.Is(err, nats.ErrMaxPayload) {
+		return nil, edda.Classify(edda.Permanent, "publish to %s: %w", m.Subject, err)
+	}
+	if err != nil {
+		return nil, edda.Classify(edda.Temporary, "publish to %s: %w", m.Subject, err)
+	}
+	return ack, nil
+}

@@ -1,0 +1,242 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"go.uber.org/zap"
+
+	"edda"
+)
+
+const (
+	// pullMessages and pullBytes bound what is on its way for one stream,
+	// besides the buffer.
+	pullMessages = 1024
+	pullBytes    = 8 << 20
+	// maxUnhandled bounds what was read and is not yet acknowledged: the
+	// buffers, what is on its way, and the engine's own batches, twice over.
+	maxUnhandled = 16384
+	// sourceAckWait is after how long the server sends an unacknowledged message
+	// again. It is dropped then, so this only costs traffic while a disk is full.
+	sourceAckWait = 2 * time.Minute
+	// pullHeartbeat finds out about a server that forgot the consumer.
+	pullHeartbeat = 5 * time.Second
+	// abandonedAfter is when the server removes the consumer of a process that
+	// is gone for good: the checkpoint is the position, not the consumer.
+	abandonedAfter = 24 * time.Hour
+	// retryFirst and retryMost space the attempts to read again after trouble.
+	retryFirst = 50 * time.Millisecond
+	retryMost  = 5 * time.Second
+)
+
+// errGap says that a message was lost on its way; it is read again.
+var errGap = errors.New("a message was lost on its way")
+
+// errFilter says that the tenants have changed.
+var errFilter = errors.New("the tenants have changed")
+
+// reader reads one stream into a buffer, without gaps: when one message is
+// missed, it makes the consumer anew behind the last one it has.
+type reader struct {
+	js       jetstream.JetStream
+	stream   jetstream.Stream
+	name     string // of the stream
+	consumer string
+	families []Family
+	whole    bool // the stream holds nothing but what sagas take in
+	codec    Codec
+	tenants  *atomic.Pointer[Tenants]
+	buffer   *buffer
+	acks     *acks
+	wake     chan<- struct{} // something was put into the buffer
+	log      *zap.Logger
+	refilter chan struct{} // capacity 1
+
+	mu     sync.Mutex // guards what follows
+	read   uint64     // last sequence that was read
+	kept   uint64     // last of them that went into the buffer
+	looked look       // the answer of the last search for the stream's end
+}
+
+// run reads until ctx ends.
+func (r *reader) run(ctx context.Context) error {
+	wait := retryFirst
+	for ctx.Err() == nil {
+		before := r.position()
+		err := r.consume(ctx)
+		if ctx.Err() != nil {
+			break
+		}
+		if errors.Is(err, errFilter) {
+			continue
+		}
+		if r.position() > before {
+			wait = retryFirst
+		}
+		r.log.Warn("reading a stream again", zap.String("stream", r.name), zap.Duration("wait", wait), zap.Error(err))
+		sleep(ctx, wait)
+		wait = min(2*wait, retryMost)
+	}
+	return ctx.Err()
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
+
+// consume makes the consumer behind what was read, and reads until trouble.
+func (r *reader) consume(ctx context.Context) error {
+	cons, err := r.create(ctx)
+	if err != nil {
+		return err
+	}
+	it, err := cons.Messages(jetstream.PullMaxMessagesWithBytesLimit(pullMessages, pullBytes),
+		jetstream.PullHeartbeat(pullHeartbeat), jetstream.WithMessagesErrOnMissingHeartbeat(true))
+	if err != nil {
+		return fmt.Errorf("pull from %s: %w", r.name, err)
+	}
+	defer it.Stop()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	stop := r.watchFilter(ctx, cancel)
+	defer stop()
+	for expected := uint64(1); ; expected++ {
+		m, err := it.Next(jetstream.NextContext(ctx))
+		if cause := context.Cause(ctx); cause != nil {
+			return cause
+		}
+		if err != nil {
+			return fmt.Errorf("read %s: %w", r.name, err)
+		}
+		if err := r.accept(ctx, m, expected); err != nil {
+			return err
+		}
+	}
+}
+
+// watchFilter ends the reading when the tenants change; stop waits for its end.
+func (r *reader) watchFilter(ctx context.Context, cancel context.CancelCauseFunc) (stop func()) {
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		select {
+		case <-r.refilter:
+			cancel(errFilter)
+		case <-ctx.Done():
+		}
+	}()
+	return func() {
+		cancel(nil)
+		<-ended
+	}
+}
+
+func (r *reader) create(ctx context.Context) (jetstream.Consumer, error) {
+	err := r.js.DeleteConsumer(ctx, r.name, r.consumer)
+	if err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
+		return nil, fmt.Errorf("remove consumer %s of %s: %w", r.consumer, r.name, err)
+	}
+	r.acks.forget()
+	cfg := jetstream.ConsumerConfig{
+		Durable: r.consumer, Description: "edda: inputs of sagas",
+		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: r.position() + 1,
+		AckPolicy: jetstream.AckAllPolicy, AckWait: sourceAckWait, MaxAckPending: maxUnhandled,
+		MaxDeliver: -1, InactiveThreshold: abandonedAfter, FilterSubjects: r.filters(),
+	}
+	cons, err := r.js.CreateConsumer(ctx, r.name, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("create consumer %s of %s: %w", r.consumer, r.name, err)
+	}
+	return cons, nil
+}
+
+// filters are empty where the whole stream is wanted: the server is faster then.
+func (r *reader) filters() []string {
+	tenants := *r.tenants.Load()
+	if r.whole && !tenants.exact() {
+		return nil
+	}
+	return r.codec.filters(tenants, "*", r.families...)
+}
+
+// accept takes in one message. Consumer sequences have no gaps: a jump is a
+// message that the server sent and the connection lost.
+func (r *reader) accept(ctx context.Context, m jetstream.Msg, expected uint64) error {
+	md, err := m.Metadata()
+	if err != nil {
+		return fmt.Errorf("read metadata: %w", err)
+	}
+	if md.Sequence.Consumer != expected {
+		return errGap
+	}
+	seq := md.Sequence.Stream
+	if seq <= r.position() {
+		return r.ack(r.acks.again(receipt{seq: seq, reply: m.Reply()}))
+	}
+	ev := r.codec.Event(Message{
+		Subject: m.Subject(), Header: m.Headers(), Data: m.Data(),
+		Stream: r.name, Seq: seq, Time: md.Timestamp,
+	})
+	return r.keep(ctx, ev, m.Reply())
+}
+
+// keep notes the receipt first: the engine may be done with an event as soon as
+// it is in the buffer.
+func (r *reader) keep(ctx context.Context, ev edda.Event, reply string) error {
+	kept := r.codec.NoTenancy || r.tenants.Load().Match(ev.Tenant)
+	at := r.acks.add(receipt{seq: ev.Seq, reply: reply, kept: kept})
+	if kept {
+		if err := r.buffer.put(ctx, ev); err != nil {
+			return context.Cause(ctx)
+		}
+	}
+	r.moveTo(ev.Seq, kept)
+	if kept {
+		signal(r.wake)
+	}
+	return r.ack(at)
+}
+
+// ack acknowledges everything up to the message that the reply is of.
+func (r *reader) ack(reply string) error {
+	if reply == "" {
+		return nil
+	}
+	if err := r.js.Conn().Publish(reply, []byte("+ACK")); err != nil {
+		return fmt.Errorf("ack %s: %w", r.name, err)
+	}
+	return nil
+}
+
+func signal(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+func (r *reader) position() uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.read
+}
+
+func (r *reader) moveTo(seq uint64, kept bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.read = seq
+	if kept {
+		r.kept = seq
+	}
+}

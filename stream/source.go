@@ -1,0 +1,252 @@
+package stream
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base32"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
+
+	"edda"
+	"edda/engine"
+)
+
+// SourceOptions of a source. The zero value works.
+type SourceOptions struct {
+	Codec
+	// Name tells the consumers of different saga processes apart: the store's id.
+	Name    string
+	Tenants Tenants
+	// From is where to begin in a stream that has no checkpoint.
+	From From
+	// AcceptLoss goes on where a checkpoint no longer fits its stream.
+	AcceptLoss bool
+	Log        *zap.Logger
+}
+
+// Source reads the saga worker's input streams. It is an engine.Source.
+type Source struct {
+	readers []*reader
+	wake    chan struct{} // capacity 1: a buffer has something
+	tenants atomic.Pointer[Tenants]
+	start   []edda.Checkpoint
+	losses  []Loss
+}
+
+var _ engine.Source = (*Source)(nil)
+
+// inputs are the families of each stream that sagas take in.
+func inputs() []plan {
+	return []plan{
+		{name: AggregateEvents, families: []Family{FamilyAggregate}},
+		{name: WorkflowCommands, families: []Family{FamilyWorkflow}},
+		{name: WorkflowEvents, families: []Family{FamilyResult, FamilyFact}},
+	}
+}
+
+// OpenSource holds the checkpoints against the streams, which must exist. When
+// one no longer fits, the error is edda.Permanent and says what happened and
+// what to do, unless the loss is accepted. Nothing is read before Run.
+//
+// Start says where reading begins: the caller makes it durable, with the losses
+// in the audit, before the engine takes the first event.
+func OpenSource(ctx context.Context, js jetstream.JetStream, held []edda.Checkpoint, o SourceOptions) (*Source, error) {
+	if o.Log == nil {
+		o.Log = zap.NewNop()
+	}
+	s := &Source{wake: make(chan struct{}, 1)}
+	s.tenants.Store(&o.Tenants)
+	for _, p := range inputs() {
+		str, err := js.Stream(ctx, p.name)
+		if err != nil {
+			return nil, fmt.Errorf("open stream %s: %w", p.name, err)
+		}
+		g, err := guard(ctx, str, held, o.From)
+		if err != nil {
+			return nil, fmt.Errorf("check stream %s: %w", p.name, err)
+		}
+		if g.loss != nil {
+			s.losses = append(s.losses, *g.loss)
+		}
+		s.start = append(s.start, g.start)
+		s.readers = append(s.readers, s.reader(js, str, p, g.start.Seq, o))
+	}
+	if len(s.losses) > 0 && !o.AcceptLoss {
+		return nil, lossError(s.losses)
+	}
+	return s, nil
+}
+
+func (s *Source) reader(js jetstream.JetStream, str jetstream.Stream, p plan, from uint64, o SourceOptions) *reader {
+	subjects := str.CachedInfo().Config.Subjects
+	whole := !slices.ContainsFunc(subjects, func(subject string) bool {
+		return !slices.ContainsFunc(p.families, func(f Family) bool { return o.All(f) == subject })
+	})
+	return &reader{
+		js: js, stream: str, name: p.name, consumer: consumerName("saga", "", o.Name),
+		families: p.families, whole: whole, codec: o.Codec, tenants: &s.tenants,
+		buffer: newBuffer(), acks: &acks{}, wake: s.wake, log: o.Log,
+		refilter: make(chan struct{}, 1), read: from, kept: from,
+	}
+}
+
+// maxNamePart keeps edda_effect_<part>_<hash> below the 32 characters that
+// NATS advises.
+const maxNamePart = 10
+
+// consumerName is edda_<role>_<part>_<hash>: the part is for people, the hash
+// of all that must tell consumers apart is for NATS.
+func consumerName(role, part string, distinct ...string) string {
+	sum := sha256.Sum256([]byte(strings.Join(append([]string{part}, distinct...), "\x00")))
+	hash := strings.ToLower(base32.StdEncoding.EncodeToString(sum[:5]))
+	part = strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' {
+			return r
+		}
+		return '_'
+	}, part)
+	if part != "" {
+		part = part[:min(len(part), maxNamePart)] + "_"
+	}
+	return "edda_" + role + "_" + part + hash
+}
+
+// Start is where reading begins, for each stream: the checkpoints given, but
+// where there was none, or where a loss was accepted.
+func (s *Source) Start() []edda.Checkpoint { return slices.Clone(s.start) }
+
+// Losses are the checkpoints that no longer fitted and were accepted.
+func (s *Source) Losses() []Loss { return slices.Clone(s.losses) }
+
+// Run reads until ctx ends; the server may come and go meanwhile.
+func (s *Source) Run(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	for _, r := range s.readers {
+		group.Go(func() error { return r.run(ctx) })
+	}
+	return group.Wait()
+}
+
+// SetTenants changes which tenants are taken in, from the position on at which
+// the source is. What was read already still comes.
+func (s *Source) SetTenants(t Tenants) {
+	s.tenants.Store(&t)
+	for _, r := range s.readers {
+		signal(r.refilter)
+	}
+}
+
+// Fetch returns up to max waiting events. When more are waiting every stream
+// gets its share; among those returned the streams are merged by stored time.
+func (s *Source) Fetch(ctx context.Context, max int, wait time.Duration) ([]edda.Event, error) {
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	for {
+		if events := s.waiting(max); len(events) > 0 {
+			return events, nil
+		}
+		select {
+		case <-s.wake:
+		case <-timer.C:
+			return nil, nil
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// waiting takes what is in the buffers, without waiting for more.
+func (s *Source) waiting(limit int) []edda.Event {
+	queues := make([][]edda.Event, len(s.readers))
+	for i, n := range shares(s.lengths(), limit) {
+		queues[i] = s.readers[i].buffer.take(n)
+	}
+	return merge(queues)
+}
+
+// merge joins queues by stored time and keeps the order of each, also where the
+// server's clock went back.
+func merge(queues [][]edda.Event) []edda.Event {
+	var out []edda.Event
+	for {
+		first := -1
+		for i, q := range queues {
+			if len(q) > 0 && (first < 0 || q[0].Time.Before(queues[first][0].Time)) {
+				first = i
+			}
+		}
+		if first < 0 {
+			return out
+		}
+		out = append(out, queues[first][0])
+		queues[first] = queues[first][1:]
+	}
+}
+
+func (s *Source) lengths() []int {
+	out := make([]int, len(s.readers))
+	for i, r := range s.readers {
+		out[i] = r.buffer.len()
+	}
+	return out
+}
+
+// shares divides a limit among queues: equally, and what one does not need goes
+// to the others.
+func shares(lengths []int, limit int) []int {
+	out := make([]int, len(lengths))
+	for limit > 0 {
+		hungry := 0
+		for i := range lengths {
+			if out[i] < lengths[i] {
+				hungry++
+			}
+		}
+		if hungry == 0 {
+			break
+		}
+		each := max(limit/hungry, 1)
+		for i := range lengths {
+			n := min(each, lengths[i]-out[i], limit)
+			out[i] += n
+			limit -= n
+		}
+	}
+	return out
+}
+
+// Ack acknowledges everything up to the positions.
+func (s *Source) Ack(_ context.Context, done []edda.Checkpoint) error {
+	for _, cp := range done {
+		for _, r := range s.readers {
+			if r.name != cp.Stream {
+				continue
+			}
+			if err := r.ack(r.acks.done(cp.Seq)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Ends reports how far each stream must be applied. Its requests go out at
+// once for all streams.
+func (s *Source) Ends(ctx context.Context) ([]engine.End, error) {
+	ends := make([]engine.End, len(s.readers))
+	group, ctx := errgroup.WithContext(ctx)
+	for i, r := range s.readers {
+		group.Go(func() (err error) {
+			ends[i], err = r.end(ctx)
+			return err
+		})
+	}
+	return ends, group.Wait()
+}

@@ -1,0 +1,169 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server/ats"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"edda"
+	"edda/outbox"
+)
+
+// The server's access clock must be started outside every bubble.
+func TestMain(m *testing.M) {
+	ats.Register()
+	code := m.Run()
+	ats.Unregister()
+	os.Exit(code)
+}
+
+// world is a server, a connection and the streams, inside a bubble.
+type world struct {
+	t      *testing.T
+	dir    string
+	server *Embedded
+	nc     *nats.Conn
+	js     jetstream.JetStream
+	codec  Codec
+}
+
+// bubble runs a test in virtual time with a real server.
+func bubble(t *testing.T, f func(ctx context.Context, w *world)) {
+	t.Helper()
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{t: t, dir: dir}
+		w.start()
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		if _, err := EnsureStreams(ctx, w.js, StreamOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		f(ctx, w)
+		cancel()
+		w.stop()
+	})
+}
+
+func (w *world) start() {
+	w.t.Helper()
+	var err error
+	if w.server, err = StartEmbedded(w.t.Context(), EmbeddedOptions{Dir: w.dir}); err != nil {
+		w.t.Fatal(err)
+	}
+	w.nc, w.js = w.connect()
+}
+
+// connect opens another connection to the server.
+func (w *world) connect() (*nats.Conn, jetstream.JetStream) {
+	w.t.Helper()
+	nc, js, err := Connect(Connection{Server: w.server.Server()})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return nc, js
+}
+
+func (w *world) stop() {
+	w.nc.Close()
+	w.server.Close()
+	synctest.Wait()
+}
+
+// send publishes an order event and returns its sequence.
+func (w *world) send(tenant, id string, n int) uint64 {
+	w.t.Helper()
+	p := NewPublisher(w.js, w.codec)
+	at, err := p.Send(w.t.Context(), edda.Event{
+		Kind: edda.KindEvent, ID: fmt.Sprintf("%s-%s-%d", tenant, id, n), Tenant: tenant,
+		Type: "OrderPlaced", AggregateType: "Order", AggregateID: id,
+		Payload: fmt.Appendf(nil, `{"n":%d}`, n),
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return at.Seq
+}
+
+// open opens a source and runs it; the returned function stops it.
+func (w *world) open(ctx context.Context, held []edda.Checkpoint, o SourceOptions) (*Source, func()) {
+	w.t.Helper()
+	if o.From == "" {
+		o.From = FromAll
+	}
+	src, err := OpenSource(ctx, w.js, held, o)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = src.Run(ctx)
+	}()
+	return src, func() {
+		cancel()
+		<-ended
+	}
+}
+
+// fetch collects events until there are n, or none comes for a minute.
+func fetch(ctx context.Context, t *testing.T, src *Source, n int) []edda.Event {
+	t.Helper()
+	var out []edda.Event
+	for len(out) < n {
+		events, err := src.Fetch(ctx, 1024, time.Minute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(events) == 0 {
+			t.Fatalf("only %d of %d events came", len(out), n)
+		}
+		out = append(out, events...)
+	}
+	return out
+}
+
+// none fails when an event comes within the time.
+func none(ctx context.Context, t *testing.T, src *Source, within time.Duration) {
+	t.Helper()
+	events, err := src.Fetch(ctx, 1024, within)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(events) > 0 {
+		t.Fatalf("%d events came that should not, the first %+v", len(events), events[0])
+	}
+}
+
+func wantError(t *testing.T, err error, class error, words ...string) {
+	t.Helper()
+	if err == nil {
+		t.Fatal("no error")
+	}
+	if class != nil && !errors.Is(err, class) {
+		t.Errorf("%v is not %v", err, class)
+	}
+	for _, word := range words {
+		if !strings.Contains(err.Error(), word) {
+			t.Errorf("%q does not say %q", err, word)
+		}
+	}
+}
+
+func wantRejection(t *testing.T, err error, code string) {
+	t.Helper()
+	var r *outbox.Rejection
+	if !errors.As(err, &r) || r.Code != code {
+		t.Errorf("got %v, want a rejection %s", err, code)
+	}
+}

@@ -1,0 +1,61 @@
+package stream
+
+import (
+	"slices"
+	"strings"
+)
+
+// maxFilters bounds the filters of one consumer: beyond it the server's
+// matching costs more than reading what is not wanted.
+const maxFilters = 32
+
+// Tenants are the tenants a process serves: names, or patterns in which '*'
+// stands for any text. None means all.
+type Tenants []string
+
+// Match tells whether the tenant is served.
+func (t Tenants) Match(tenant string) bool {
+	return len(t) == 0 || slices.ContainsFunc(t, func(p string) bool { return matches(p, tenant) })
+}
+
+func matches(pattern, s string) bool {
+	parts := strings.Split(pattern, "*")
+	if len(parts) == 1 {
+		return pattern == s
+	}
+	first, last := parts[0], parts[len(parts)-1]
+	if !strings.HasPrefix(s, first) {
+		return false
+	}
+	s = s[len(first):]
+	for _, middle := range parts[1 : len(parts)-1] {
+		_, after, found := strings.Cut(s, middle)
+		if !found {
+			return false
+		}
+		s = after
+	}
+	return strings.HasSuffix(s, last)
+}
+
+// exact tells whether the server can select the tenants by subject.
+func (t Tenants) exact() bool {
+	return len(t) > 0 && len(t) <= maxFilters &&
+		!slices.ContainsFunc(t, func(p string) bool { return strings.Contains(p, "*") })
+}
+
+// filters are the subjects a consumer asks the server for; where a tenant is a
+// pattern they select more than is wanted, and the reader drops the rest.
+func (g Grammar) filters(t Tenants, name string, families ...Family) []string {
+	tenants := []string{"*"}
+	if !g.NoTenancy && t.exact() {
+		tenants = slices.Compact(slices.Sorted(slices.Values(t)))
+	}
+	var out []string
+	for _, tenant := range tenants {
+		for _, f := range families {
+			out = append(out, g.pattern(tenant, f, name))
+		}
+	}
+	return out
+}
