@@ -1,3 +1,369 @@
 package saga
 
-func (c *compiler) check() {}
+import (
+	"slices"
+	"strings"
+
+	"edda/manifests"
+)
+
+// names is everything a saga's manifest makes that can be referred to.
+type names struct {
+	steps    map[string]*manifests.Action // effects, asks, children, named commands
+	groups   map[string]bool
+	undoable map[string]bool
+	timers   map[string]manifests.Pos
+	parts    map[string]bool // of A & B triggers
+	ends     bool            // some done or fail
+	must     bool
+}
+
+// check holds the manifest against what LANGUAGE allows beyond its shape.
+func (c *compiler) check() {
+	n := c.collect()
+	for _, h := range c.p.handlers {
+		c.checkTrigger(h, n)
+		c.checkHandler(h)
+		c.checkBlocks(h)
+	}
+	eachActions(c.p.m, func(a *manifests.Action) { c.checkAction(a, n) })
+	for _, u := range c.uses {
+		c.checkRefs(u, n)
+	}
+	c.checkTimers(n)
+	c.checkLife(n)
+}
+
+func (c *compiler) collect() names {
+	n := names{
+		steps: map[string]*manifests.Action{}, groups: c.p.groups, undoable: map[string]bool{},
+		timers: map[string]manifests.Pos{}, parts: map[string]bool{},
+	}
+	eachActions(c.p.m, func(a *manifests.Action) { n.add(a) })
+	for _, h := range c.p.handlers {
+		for _, part := range h.src.Trigger.Parts {
+			n.parts[part] = true
+			if _, short, ok := cutLast(part, "."); ok {
+				n.parts[short] = true
+			}
+		}
+	}
+	return n
+}
+
+func (n *names) add(a *manifests.Action) {
+	id := a.Name.Text
+	if a.ID != nil {
+		id = a.ID.Text
+	}
+	switch a.Kind {
+	case kindEffect, kindAsk, kindStart:
+		n.steps[id] = a
+	case kindCommand:
+		if a.ID != nil {
+			n.steps[id] = a
+		}
+	case kindEach:
+		id = groupID(a)
+	case kindTimer:
+		n.timers[a.Name.Text] = a.Pos
+	case kindDone, kindFail:
+		n.ends = true
+	}
+	if a.Undo != nil {
+		n.undoable[id] = true
+	}
+	if a.Kind == kindEach {
+		for _, m := range a.Do {
+			n.undoable[id] = n.undoable[id] || m.Undo != nil
+		}
+	}
+	n.must = n.must || a.Must
+}
+
+// known tells whether a name is a step or a group.
+func (n names) known(id string) bool {
+	base, _, _ := cutLast(id, "[")
+	return n.steps[id] != nil || n.groups[id] || n.groups[base]
+}
+
+// all lists steps and groups, for what the nearest name may be.
+func (n names) all() []string {
+	return append(sortedKeys(n.steps), sortedKeys(n.groups)...)
+}
+
+// external tells whether a trigger comes from outside the instance.
+func external(h *handler) bool {
+	if len(h.src.Trigger.Parts) > 1 {
+		return true
+	}
+	prefix, rest, dotted := strings.Cut(h.trigger, ".")
+	switch {
+	case !dotted, prefix == "signal", prefix == "schedule":
+		return true
+	case prefix == "timer", prefix == "saga":
+		return false
+	}
+	return rest != "" && !innerSuffix(rest)
+}
+
+func innerSuffix(s string) bool {
+	return slices.Contains([]string{"ok", "failed", "timeout", "undone", "all"}, s)
+}
+
+func (c *compiler) checkTrigger(h *handler, n names) {
+	if len(h.src.Trigger.Parts) > 1 {
+		return
+	}
+	pos := h.src.Trigger.Pos
+	subject, what, dotted := cutLast(h.trigger, ".")
+	if !dotted {
+		return
+	}
+	switch subject {
+	case "timer":
+		if _, armed := n.timers[what]; !armed {
+			c.errorf(pos, "no action arms a timer %q%s", what, didYouMean(what, sortedKeys(n.timers)))
+		}
+	case "signal":
+	case "schedule":
+		c.checkScheduleTrigger(pos, what)
+	case "saga":
+		c.checkSagaTrigger(pos, what)
+	default:
+		c.checkStepTrigger(pos, subject, what, n)
+	}
+}
+
+func (c *compiler) checkScheduleTrigger(pos manifests.Pos, name string) {
+	var declared []string
+	for _, s := range c.p.m.Schedule {
+		declared = append(declared, s.Name.Text)
+	}
+	if !slices.Contains(declared, name) {
+		c.errorf(pos, "schedule: declares no %q%s", name, didYouMean(name, declared))
+	}
+}
+
+func (c *compiler) checkSagaTrigger(pos manifests.Pos, what string) {
+	switch {
+	case what == "deadline" && c.p.m.Deadline == nil:
+		c.warnf(pos, "saga.deadline never fires: the saga has no deadline:")
+	case what != "failed" && what != "deadline":
+		c.errorf(pos, "unknown trigger saga.%s: there are saga.failed and saga.deadline", what)
+	}
+}
+
+// checkStepTrigger checks <step>.ok and its like, and <ask>.<choice>. Another
+// dotted trigger is an aggregate's event or a workflow fact.
+func (c *compiler) checkStepTrigger(pos manifests.Pos, id, what string, n names) {
+	a := n.steps[id]
+	switch {
+	case what == "all" && a != nil && !n.groups[id]:
+		c.errorf(pos, "%s is no group: only an each raises .all", id)
+	case a != nil && a.Kind == kindAsk && !n.groups[id]:
+		c.checkChoice(pos, a, what)
+	case n.groups[id] || a == nil && !innerSuffix(what):
+	case a == nil:
+		c.errorf(pos, "no action makes a step %q%s", id, didYouMean(id, n.all()))
+	case !innerSuffix(what):
+		c.errorf(pos, "%s raises ok, failed, timeout and undone, not %q", id, what)
+	case what == "undone" && !n.undoable[id]:
+		c.warnf(pos, "%s has no undo: %s.undone is raised only by an undo: action that finds nothing", id, id)
+	}
+}
+
+func (c *compiler) checkChoice(pos manifests.Pos, a *manifests.Action, choice string) {
+	choices := literalChoices(a)
+	if choice == "timeout" || len(choices) == 0 || slices.Contains(choices, choice) {
+		return
+	}
+	c.errorf(pos, "ask %s has no choice %q: it has %s, and timeout", a.Name.Text, choice, strings.Join(choices, ", "))
+}
+
+// literalChoices are an ask's choices, where the manifest writes them out.
+func literalChoices(a *manifests.Action) []string {
+	if a.With == nil {
+		return nil
+	}
+	for _, f := range a.With.Fields {
+		if f.Name != "choices" {
+			continue
+		}
+		v, ok := f.Value.Const()
+		list, isList := v.([]any)
+		if !ok || !isList {
+			return nil
+		}
+		var out []string
+		for _, item := range list {
+			out = append(out, text(item))
+		}
+		return out
+	}
+	return nil
+}
+
+func (c *compiler) checkHandler(h *handler) {
+	ext := external(h)
+	if h.src.Key != nil && !ext {
+		c.errorf(h.src.Key.Pos, "%s is for an instance that is known: it takes no key", h.trigger)
+	}
+	if h.src.Start && !ext {
+		c.errorf(h.src.Trigger.Pos, "%s comes from an instance: it cannot start one", h.trigger)
+	}
+	if h.src.Restart && !h.src.Start {
+		c.errorf(h.src.Trigger.Pos, "restart: needs start: true")
+	}
+	for i, cs := range h.src.Cases {
+		if (cs.When == nil || strings.TrimSpace(cs.When.Source) == "true") && i < len(h.src.Cases)-1 {
+			c.errorf(h.src.Cases[i+1].Pos, "this case is never reached: the one before it has no condition; put it last")
+			return
+		}
+	}
+}
+
+// checkBlocks looks for actions that can never run, and for one step emitted
+// twice at once.
+func (c *compiler) checkBlocks(h *handler) {
+	c.checkEnds(h.src.Do)
+	own := map[string]bool{}
+	c.checkTwice(h.src.Do, own)
+	for _, cs := range h.src.Cases {
+		c.checkEnds(cs.Do)
+		both := map[string]bool{}
+		for id := range own {
+			both[id] = true
+		}
+		c.checkTwice(cs.Do, both)
+	}
+	if h.trigger == "saga.failed" {
+		eachOf(h.src.Do, func(a *manifests.Action) {
+			if a.Kind == kindDone || a.Kind == kindFail {
+				c.warnf(a.Pos, "%s does nothing here: saga.failed runs just before the end", a.Kind)
+			}
+		})
+	}
+}
+
+func (c *compiler) checkEnds(actions []*manifests.Action) {
+	for i, a := range actions {
+		c.checkEnds(a.Seq)
+		if (a.Kind == kindDone || a.Kind == kindFail) && a.If == nil && i < len(actions)-1 {
+			c.errorf(actions[i+1].Pos, "this never runs: %s before it ends the saga", a.Kind)
+			return
+		}
+	}
+}
+
+// checkTwice walks what one transition surely emits.
+func (c *compiler) checkTwice(actions []*manifests.Action, emitted map[string]bool) {
+	for _, a := range actions {
+		if a.If != nil {
+			continue
+		}
+		id := ""
+		switch a.Kind {
+		case kindEffect, kindAsk, kindStart:
+			id = a.Name.Text
+			if a.ID != nil {
+				id = a.ID.Text
+			}
+		case kindEach:
+			id = groupID(a)
+		case kindSeq:
+			c.checkTwice(firstOfSeq(a.Seq), emitted)
+		}
+		if id == "" {
+			continue
+		}
+		if emitted[id] {
+			c.errorf(a.Pos, "step %q is emitted twice at once: give one of them an id:", id)
+		}
+		emitted[id] = true
+	}
+}
+
+// firstOfSeq is the part of a seq that runs before it waits.
+func firstOfSeq(actions []*manifests.Action) []*manifests.Action {
+	for i, a := range actions {
+		switch a.Kind {
+		case kindEffect, kindAsk, kindStart, kindEach, kindUndo, kindSeq:
+			return actions[:i+1]
+		}
+	}
+	return actions
+}
+
+func (c *compiler) checkAction(a *manifests.Action, n names) {
+	switch a.Kind {
+	case kindCancel:
+		if _, timer := n.timers[a.Name.Text]; !timer && !n.known(a.Name.Text) {
+			c.errorf(a.Name.Pos, "there is no timer, ask or step %q to cancel%s", a.Name.Text, didYouMean(a.Name.Text, append(sortedKeys(n.timers), n.all()...)))
+		}
+	case kindUndo:
+		c.checkUndo(a, n)
+	case kindAsk:
+		c.checkAsk(a)
+	}
+	if a.Due != nil && a.Due.D <= 0 {
+		c.errorf(a.Due.Pos, "due: %s has passed before it begins", a.Due.Text)
+	}
+}
+
+func (c *compiler) checkAsk(a *manifests.Action) {
+	for _, choice := range literalChoices(a) {
+		if choice == "timeout" {
+			c.errorf(a.Pos, "ask %s: timeout is what the ask raises when its due passes; name the choice otherwise", a.Name.Text)
+		}
+	}
+}
+
+func (c *compiler) checkUndo(a *manifests.Action, n names) {
+	name := a.Name.Text
+	base, _, _ := cutLast(name, "[")
+	compensated := false
+	eachActions(c.p.m, func(x *manifests.Action) {
+		compensated = compensated || x.Kind == kindCompensate && (x.Name.Text == name || x.ID != nil && x.ID.Text == name)
+	})
+	switch {
+	case compensated:
+	case !n.known(name):
+		c.errorf(a.Name.Pos, "there is no step %q to undo%s", name, didYouMean(name, n.all()))
+	case !n.undoable[name] && !n.undoable[base]:
+		c.warnf(a.Name.Pos, "step %q has no undo: nothing will happen", name)
+	}
+}
+
+func (c *compiler) checkTimers(n names) {
+	for _, name := range sortedKeys(n.timers) {
+		if c.p.plain["timer."+name] == nil {
+			c.warnf(n.timers[name], "nobody handles timer %q: add on: timer.%s", name, name)
+		}
+	}
+}
+
+// checkLife looks for a saga that nothing starts, or that stays for ever.
+func (c *compiler) checkLife(n names) {
+	starts, others := 0, 0
+	for _, h := range c.p.handlers {
+		switch {
+		case h.src.Start:
+			starts++
+		case external(h):
+			others++
+		}
+	}
+	if starts == 0 {
+		c.errorf(c.p.m.Pos, "nothing starts this saga: give one handler start: true")
+		return
+	}
+	if n.ends || c.p.m.Deadline != nil {
+		return
+	}
+	if others == 0 && len(n.timers) == 0 && len(c.p.plain) <= starts {
+		c.errorf(c.p.m.Pos, "this saga can wait for nothing: once started it stays running for ever; end it with done")
+		return
+	}
+	c.warnf(c.p.m.Pos, "this saga never ends: no handler has done or fail, and there is no deadline")
+}

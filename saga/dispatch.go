@@ -24,7 +24,10 @@ func (r *run) dispatch() error {
 }
 
 // versionError is an event newer than the manifest knows.
-type versionError struct{ name string; got, known int }
+type versionError struct {
+	name       string
+	got, known int
+}
 
 func (e *versionError) Error() string {
 	return fmt.Sprintf("%s version %d is newer than version %d, the newest this manifest knows: give the handler a newer: path, or load a manifest that knows it", e.name, e.got, e.known)

@@ -25,18 +25,18 @@ type run struct {
 	in   *edda.Instance // a clone, ours to change
 	path string         // of the handler or action under way, for errors
 
-	state      map[string]any
-	stateSet   bool // state differs from in.State
-	event      *decoded
-	handled    []string
-	guarded    int
-	out        []edda.Output
-	work       []edda.Work
-	settled    []string
-	emitted    map[string]bool // step ids of this transition
-	actions    int
-	isLate     bool // the trigger came too late
-	unbounded  bool // must not fail for a limit: it is the way to an end
+	state     map[string]any
+	stateSet  bool // state differs from in.State
+	event     *decoded
+	handled   []string
+	guarded   int
+	out       []edda.Output
+	work      []edda.Work
+	settled   []string
+	emitted   map[string]bool // step ids of this transition
+	actions   int
+	isLate    bool // the trigger came too late
+	unbounded bool // must not fail for a limit: it is the way to an end
 }
 
 // poisonError is an event that can never be applied as things are.

@@ -309,7 +309,7 @@ func (r *run) undone(f edda.Frame, u edda.Undo) error {
 		return nil
 	}
 	if n := len(u.Rest); n > 0 && r.running() {
-		next := edda.Undo{Explicit: true, Raise: u.Raise, Rest: u.Rest[:n-1 : n-1]}
+		next := edda.Undo{Explicit: true, Raise: u.Raise, Rest: u.Rest[: n-1 : n-1]}
 		return r.undoFrame(u.Rest[n-1], next)
 	}
 	return r.raiseUndone(u.Raise)

@@ -1,0 +1,136 @@
+package saga
+
+import (
+	"slices"
+	"strings"
+
+	"edda/manifests"
+)
+
+// Members of what is in scope with a fixed shape.
+var (
+	metaMembers  = []string{"aggregate", "causation_id", "correlation_id", "id", "seq", "tenant", "time", "trace", "type", "version"}
+	sagaMembers  = []string{"gen", "name", "reason", "status", "version"}
+	stepMembers  = []string{"attempt", "error", "input", "result", "status"}
+	groupMembers = []string{"errors", "failed", "ok", "pending", "results", "total"}
+)
+
+// checkRefs checks the members that an expression names.
+func (c *compiler) checkRefs(u use, n names) {
+	for _, ref := range u.prog.Refs() {
+		if u.in == "undo" && ref[0] == "result" {
+			c.warnf(u.expr.Pos, "an undo that reads result: after a timeout there is none, and %s is null; undo by id or input where you can", strings.Join(ref, "."))
+		}
+		if len(ref) < 2 {
+			continue
+		}
+		switch ref[0] {
+		case "step":
+			c.checkStepRef(u, ref, n)
+		case "seen":
+			c.member(u, "seen", ref[1], sortedKeys(n.parts))
+		case "config":
+			c.member(u, "config", ref[1], sortedKeys(c.p.config))
+		case "saga":
+			c.member(u, "saga", ref[1], sagaMembers)
+		case "meta":
+			c.member(u, "meta", ref[1], metaMembers)
+		}
+	}
+}
+
+func (c *compiler) member(u use, of, name string, known []string) {
+	if slices.Contains(known, name) || strings.Contains(name, ".") {
+		return
+	}
+	c.errorf(u.expr.Pos, "%s has no %q%s", of, name, didYouMean(name, known))
+}
+
+func (c *compiler) checkStepRef(u use, ref []string, n names) {
+	id := ref[1]
+	if !n.known(id) {
+		c.errorf(u.expr.Pos, "no action makes a step %q%s", id, didYouMean(id, n.all()))
+		return
+	}
+	if len(ref) < 3 {
+		return
+	}
+	members := stepMembers
+	if n.groups[id] {
+		members = groupMembers
+	}
+	c.member(u, "step."+id, ref[2], members)
+}
+
+// didYouMean names the nearest of the known names, or lists them.
+func didYouMean(name string, known []string) string {
+	if near := manifests.Nearest(name, known); near != "" {
+		return ": did you mean \"" + near + "\"?"
+	}
+	if len(known) == 0 || len(known) > maxListed {
+		return ""
+	}
+	slices.Sort(known)
+	return ": there are " + strings.Join(slices.Compact(known), ", ")
+}
+
+// maxListed bounds how many names an error lists.
+const maxListed = 12
+
+// Lint checks what one manifest says of another: effects and sagas that no
+// file defines are warnings, because they may live elsewhere.
+func Lint(files []*manifests.File) manifests.Problems {
+	effects, sagas := map[string]bool{}, map[string]bool{}
+	for _, f := range files {
+		for _, e := range f.Effects {
+			effects[e.Name.Text] = true
+		}
+		for _, s := range f.Sagas {
+			sagas[s.Name.Text] = true
+		}
+	}
+	l := &linter{effects: effects, sagas: sagas}
+	for _, f := range files {
+		for _, s := range f.Sagas {
+			l.saga(s)
+		}
+	}
+	return l.problems
+}
+
+type linter struct {
+	effects, sagas map[string]bool
+	problems       manifests.Problems
+}
+
+func (l *linter) saga(m *manifests.Saga) {
+	eachActions(m, func(a *manifests.Action) {
+		switch a.Kind {
+		case kindEffect:
+			l.effect(m, a)
+		case kindStart:
+			l.defined(m, a.Name, "saga", l.sagas)
+		}
+		if a.Undo != nil && a.Undo.Kind == kindEffect {
+			l.effect(m, a.Undo)
+		}
+	})
+}
+
+func (l *linter) effect(m *manifests.Saga, a *manifests.Action) {
+	l.defined(m, a.Name, "effect", l.effects)
+}
+
+func (l *linter) defined(m *manifests.Saga, name manifests.Name, what string, known map[string]bool) {
+	if known[name.Text] {
+		return
+	}
+	near := ""
+	if n := manifests.Nearest(name.Text, sortedKeys(known)); n != "" {
+		near = "; did you mean \"" + n + "\"?"
+	}
+	l.problems = append(l.problems, manifests.Problem{
+		File: m.File, Pos: name.Pos, Warning: true,
+		Message: what + " \"" + name.Text + "\" is defined in none of these files" + near,
+	})
+}
