@@ -20,6 +20,10 @@ func nearest(word string, candidates []string) string {
 	return best
 }
 
+// Nearest is the candidate that a word is most likely a misspelling of, or
+// empty.
+func Nearest(word string, candidates []string) string { return nearest(word, candidates) }
+
 // distance counts the insertions, deletions, replacements and swaps of
 // neighbours between two words (optimal string alignment).
 func distance(a, b string) int {
