@@ -32,15 +32,15 @@ func outcomeOf(ev edda.Event) outcome {
 func (r *run) result(commandID string, o outcome) error {
 	r.settled = append(r.settled, commandID)
 	r.event = &decoded{raw: o.data}
+	for _, s := range r.in.Older { // before Steps: a cancelled step is in both
+		if s.Command == commandID {
+			return r.olderResult(s, o)
+		}
+	}
 	for i := range r.in.Steps {
 		s := &r.in.Steps[i]
 		if s.Command == commandID {
 			return r.stepResult(s, o)
-		}
-	}
-	for _, s := range r.in.Older {
-		if s.Command == commandID {
-			return r.olderResult(s, o)
 		}
 	}
 	for i := range r.in.Undos {
