@@ -47,7 +47,7 @@ func (l *lowering) closure(n *ast.BuiltinNode) ast.Node {
 	} else {
 		body.SetLocation(n.Location())
 	}
-	l.loops = append(l.loops, closure{acc: n.Name == "reduce"})
+	l.loops = append(l.loops, closure{index: n.Name == "reduce" || n.Name == "sum", acc: n.Name == "reduce"})
 	out := l.closureOver(n, list, body)
 	l.loops = l.loops[:len(l.loops)-1]
 	around.cost = l.nodes - before

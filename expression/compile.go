@@ -3,6 +3,7 @@ package expression
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 
 	"github.com/expr-lang/expr/builtin"
@@ -64,12 +65,19 @@ func syntaxError(source string, cause error) *Error {
 	return out
 }
 
+var (
+	token   = regexp.MustCompile(`unexpected token \w+\((".*")\)`)
+	literal = regexp.MustCompile(`: strconv\.\w+: parsing (".*")`)
+)
+
 // plain rewords the parser's token names.
 func plain(message string) string {
-	return strings.NewReplacer(
+	message = strings.NewReplacer(
 		"unexpected token EOF", "the expression ends too early",
 		"compilation failed: expression exceeds maximum allowed nodes", "the expression is too large",
 	).Replace(message)
+	message = literal.ReplaceAllString(message, " $1")
+	return token.ReplaceAllString(message, "unexpected $1")
 }
 
 // assemble checks and compiles the lowered tree, whose calls are all primitives

@@ -161,7 +161,11 @@ func (l *lowering) unknownName(name string) string {
 		candidates = append(candidates, candidate.name)
 	}
 	sort.Strings(candidates)
-	return fmt.Sprintf("unknown name %q%s", name, suggest(name, candidates))
+	nearest := suggest(name, candidates)
+	if nearest == "" && len(l.loops) > 0 {
+		nearest = fmt.Sprintf(": a member of the item is written .%s", name)
+	}
+	return fmt.Sprintf("unknown name %q%s", name, nearest)
 }
 
 // suggest names the nearest candidate, if one is near enough to be a slip.

@@ -27,8 +27,8 @@ type lowering struct {
 // local is a let inside the expression: what it is called, and as what it is compiled.
 type local struct{ name, compiled string }
 
-// closure is what a closure's body may refer to.
-type closure struct{ acc bool }
+// closure is what a closure's body may refer to besides the item.
+type closure struct{ index, acc bool }
 
 func newLowering(source string, names []string) *lowering {
 	l := &lowering{source: source, names: map[string]bool{}, used: map[string]bool{}, refs: map[string][]string{}}
@@ -202,13 +202,15 @@ func (l *lowering) variable(at ast.Node, id *ast.IdentifierNode, path []string) 
 }
 
 func (l *lowering) pointer(n *ast.PointerNode) ast.Node {
-	switch {
-	case len(l.loops) == 0:
+	if len(l.loops) == 0 {
 		return l.fail(n, "# and .member stand for the item inside filter, map and the like only")
-	case n.Name == "" || n.Name == "index":
+	}
+	in := l.loops[len(l.loops)-1]
+	switch {
+	case n.Name == "", n.Name == "index" && in.index, n.Name == "acc" && in.acc:
 		return &ast.PointerNode{Name: n.Name}
-	case n.Name == "acc" && l.loops[len(l.loops)-1].acc:
-		return &ast.PointerNode{Name: n.Name}
+	case n.Name == "index":
+		return l.fail(n, "#index is there directly inside sum and reduce only: go through 0..len(list) - 1 instead")
 	case n.Name == "acc":
 		return l.fail(n, "#acc is there directly inside reduce only")
 	}

@@ -111,7 +111,10 @@ func (m *machine) addText(a string, b any) any {
 }
 
 func mixed(operation string, a, b any) {
-	if isText(a) != isText(b) && a != nil && b != nil {
+	if a == nil || b == nil {
+		fail("%s: %s and %s do not mix: write x ?? \"\" where it may be missing", operation, kind(a), kind(b))
+	}
+	if isText(a) != isText(b) {
 		fail("%s: %s and %s do not mix: write string(x), int(x) or float(x)", operation, kind(a), kind(b))
 	}
 	fail("%s: %s and %s do not mix", operation, kind(a), kind(b))

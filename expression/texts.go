@@ -18,9 +18,15 @@ const (
 	// maxPatternSize is how many instructions it may compile to: counted
 	// repetition makes many out of few characters.
 	maxPatternSize = 2000
+	// patternShare is how many instructions look at a byte in one step.
+	patternShare = 16
 	// patternSteps is charged for compiling a pattern that is not a literal.
 	patternSteps = 20_000
 )
+
+// maxCutset bounds the characters that trim takes off, each of which is
+// compared with each of the text.
+const maxCutset = 64
 
 // text takes a function's argument that must be one.
 func text(name string, v any) string {
@@ -107,20 +113,24 @@ func trim(m *machine, args []any) any {
 	if len(args) == 1 {
 		return strings.TrimSpace(s)
 	}
-	cut := text("trim", args[1])
-	m.chargeText(len(s) * min(len(cut), 64))
-	if len(cut) > 64 {
-		fail("trim: more than 64 bytes of characters to trim")
+	cutset := text("trim", args[1])
+	if len(cutset) > maxCutset {
+		fail("trim: more than %d bytes of characters to trim", maxCutset)
 	}
-	return strings.Trim(s, cut)
+	m.chargeText(len(s) * len(cutset))
+	return strings.Trim(s, cutset)
 }
 
-func trimPrefix(_ *machine, args []any) any {
-	return strings.TrimPrefix(text("trimPrefix", args[0]), text("trimPrefix", args[1]))
+func trimPrefix(m *machine, args []any) any {
+	s, prefix := text("trimPrefix", args[0]), text("trimPrefix", args[1])
+	m.chargeText(min(len(s), len(prefix)))
+	return strings.TrimPrefix(s, prefix)
 }
 
-func trimSuffix(_ *machine, args []any) any {
-	return strings.TrimSuffix(text("trimSuffix", args[0]), text("trimSuffix", args[1]))
+func trimSuffix(m *machine, args []any) any {
+	s, suffix := text("trimSuffix", args[0]), text("trimSuffix", args[1])
+	m.chargeText(min(len(s), len(suffix)))
+	return strings.TrimSuffix(s, suffix)
 }
 
 func hasPrefix(m *machine, args []any) any {
@@ -293,7 +303,7 @@ func (m *machine) matches(a, b any) bool {
 		p = m.compiled(text("matches", b))
 	}
 	s := text("matches", a)
-	m.charge(multiplyInt(len(s), p.cost, "matches")/stepBytes + 1)
+	m.charge(multiplyInt(len(s), p.cost, "matches")/patternShare + 1)
 	return p.MatchString(s)
 }
 

@@ -10,8 +10,14 @@ import (
 	"edda"
 )
 
+// maxTimeText is longer than any time or duration is written.
+const maxTimeText = 64
+
 // ParseDuration reads a duration as Go writes it, where d is 24 h: "36h", "7d", "1d12h30m".
 func ParseDuration(s string) (time.Duration, error) {
+	if len(s) > maxTimeText {
+		return 0, notDuration(s)
+	}
 	rest, negative := strings.CutPrefix(s, "-")
 	days, rest, found := strings.Cut(rest, "d")
 	if !found {
@@ -73,6 +79,9 @@ var layouts = []string{time.RFC3339Nano, "2006-01-02", "2006-01-02T15:04:05", "2
 func toTime(name string, v any) time.Time {
 	s := text(name, v)
 	for _, layout := range layouts {
+		if len(s) > maxTimeText {
+			break
+		}
 		if t, err := time.Parse(layout, s); err == nil {
 			return t
 		}

@@ -17,7 +17,7 @@ var traps = []trap{
 		`a map literal inside a closure needs double braces, as in map(list, {{"a": .x}})`},
 	{regexp.MustCompile(`^\s*=[^=]`), "this is always an expression and takes no ="},
 	{regexp.MustCompile(`\$\{`), "${…} is for texts; an expression names values without it"},
-	{regexp.MustCompile(`[^=!<>]=[^=]`), "compare with ==; = only stands in let name = …;"},
+	{regexp.MustCompile(`[^=!<>]=[^=>~]`), "compare with ==; = only stands in let name = …;"},
 	{regexp.MustCompile(`===|!==|<>`), "the comparisons are == != < <= > >="},
 	{regexp.MustCompile(`(?i)\bif\b[^{]*\bthen\b`), "write if cond {a} else {b}, or cond ? a : b"},
 	{regexp.MustCompile(`=>|->|\blambda\b`), "a closure has no parameters: # is the item, .name its member, as in filter(list, .qty > 0)"},
@@ -42,13 +42,17 @@ func Traps(source string) []string {
 	return out
 }
 
+var declared = regexp.MustCompile(`\blet\s+\w+\s*=`)
+
 var quoted = regexp.MustCompile(`"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'`)
 
-// withoutTexts blanks the literals: what is in them is no trap. The map literal's
-// keys may be quoted, so they become quotes around nothing.
+// withoutTexts blanks the literals, where nothing is a trap, and the = of let.
+// A map literal's keys may be quoted, so they become quotes around nothing.
 func withoutTexts(source string) string {
-	return quoted.ReplaceAllString(source, `""`)
+	return declared.ReplaceAllString(quoted.ReplaceAllString(source, `""`), "let x:")
 }
+
+var dangling = regexp.MustCompile(`([-+*/%<>=&|?:.,]|\b(and|or|not|in|contains|matches|startsWith|endsWith))$`)
 
 // cutShort tells whether the source ends in the middle of something.
 func cutShort(source string) bool {
@@ -62,6 +66,5 @@ func cutShort(source string) bool {
 			open--
 		}
 	}
-	dangling := regexp.MustCompile(`([-+*/%<>=&|?:.,]|\b(and|or|not|in|contains|matches|startsWith|endsWith))$`)
 	return open > 0 || dangling.MatchString(s)
 }
