@@ -71,7 +71,7 @@ func FuzzEval(f *testing.F) {
 			return
 		}
 		v, err := p.Eval(Env{Vars: vars})
-		if took := time.Since(started); took > 2*time.Second {
+		if took := time.Since(started); took > 10*time.Second {
 			t.Errorf("%q took %v", source, took)
 		}
 		if err == nil {

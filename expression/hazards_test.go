@@ -11,11 +11,11 @@ import (
 
 // The tests of this file are named after what expr does that a saga must not.
 
-// quickly fails when the evaluation took longer than any that is bounded can,
-// also on a slow and busy machine.
+// quickly fails when evaluations took longer than bounded ones can, also on a
+// slow and busy machine under the race detector; unbounded, each would take hours.
 func quickly(t *testing.T, started time.Time) {
 	t.Helper()
-	if took := time.Since(started); took > 3*time.Second {
+	if took := time.Since(started); took > 20*time.Second {
 		t.Errorf("took %v", took)
 	}
 }

@@ -230,6 +230,7 @@ func (m *machine) textKey(name string, v any) string {
 	switch v.(type) {
 	case string, int, float64, bool:
 		s := Text(v)
+		m.charge(keySteps)
 		m.chargeText(len(s))
 		return s
 	}
@@ -282,7 +283,7 @@ func toPairs(m *machine, args []any) any {
 // fromPairs lets the last of equal keys win.
 func fromPairs(m *machine, args []any) any {
 	pairs := asList("fromPairs", args[0])
-	m.charge(2 * len(pairs))
+	m.charge(len(pairs))
 	out := make(map[string]any, len(pairs))
 	for _, p := range pairs {
 		pair, ok := p.([]any)

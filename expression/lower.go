@@ -227,11 +227,15 @@ func (l *lowering) let(n *ast.VariableDeclaratorNode) ast.Node {
 	return &ast.VariableDeclaratorNode{Name: compiled, Value: value, Expr: body}
 }
 
+// pairNodes is what a pair of a map literal counts for besides its key and value.
+const pairNodes = 3
+
 func (l *lowering) mapLiteral(n *ast.MapNode) ast.Node {
 	out := &ast.MapNode{}
 	seen := map[string]bool{}
 	for _, p := range n.Pairs {
 		pair := p.(*ast.PairNode)
+		l.nodes += pairNodes
 		key := l.lower(pair.Key)
 		if s, ok := pair.Key.(*ast.StringNode); !ok {
 			key = primitive(pair.Key, "key", key)

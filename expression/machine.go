@@ -21,6 +21,8 @@ const (
 	MaxResult = 2 << 20
 	// stepBytes is how many bytes of text are read or copied for one step.
 	stepBytes = 32
+	// keySteps is what making or sorting one key of a map costs.
+	keySteps = 6
 	// loopSteps is what a closure costs besides its rounds: the VM allocates
 	// for every loop it enters.
 	loopSteps = 16
@@ -255,5 +257,7 @@ func (m *machine) key(v any) string {
 
 // call runs a function of the library.
 func (m *machine) call(args ...any) any {
-	return args[0].(*function).run(m, args[1:])
+	f := args[0].(*function)
+	m.charge(f.steps)
+	return f.run(m, args[1:])
 }

@@ -86,7 +86,7 @@ func (c *copier) object(v map[string]any, depth int) (any, error) {
 func (m *machine) sortedKeys(v map[string]any) []string {
 	out := make([]string, 0, len(v))
 	for key := range v {
-		m.charge(2)
+		m.charge(keySteps)
 		m.chargeText(len(key))
 		out = append(out, key)
 	}
