@@ -100,6 +100,9 @@ func TestTheBudgetEndsAtTheSamePlace(t *testing.T) {
 	if n := stepsOf(t, `sum(1..1000, # * #)`); n != stepsOf(t, `sum(1..1000, # * #)`) || n < 1000 || n > 20_000 {
 		t.Errorf("1,000 rounds cost %d steps", n)
 	}
+	if small, large := stepsOf(t, `sum(1..1000, #)`), stepsOf(t, `sum(1..1000, # * # + # * # + # * #)`); large < 4*small {
+		t.Errorf("rounds of one part cost %d steps, those of eleven %d", small, large)
+	}
 }
 
 func stepsOf(t *testing.T, source string) int {

@@ -92,6 +92,23 @@ func tried(source string) {
 	}
 }
 
+func TestSortingIsStable(t *testing.T) {
+	items := make([]any, 200)
+	for i := range items {
+		items[i] = map[string]any{"n": i, "group": i % 3}
+	}
+	vars := map[string]any{"event": items}
+	for _, order := range []string{"asc", "desc"} {
+		got := eval(t, `map(sortBy(event, .group, "`+order+`"), [.group, .n])`, vars).([]any)
+		for i := 1; i < len(got); i++ {
+			before, after := got[i-1].([]any), got[i].([]any)
+			if before[0] == after[0] && before[1].(int) > after[1].(int) {
+				t.Fatalf("%s: %v stands before %v", order, before, after)
+			}
+		}
+	}
+}
+
 func TestLibraryRefuses(t *testing.T) {
 	for _, c := range []struct{ source, part string }{
 		{`count([1, 2])`, "write len(list)"}, {`filter([1], #)`, "a condition is true or false, this is an integer"}, {`map({"a": 1}, #)`, "write values(x) or toPairs(x)"},
