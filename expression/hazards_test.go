@@ -105,6 +105,16 @@ func TestTheBudgetEndsAtTheSamePlace(t *testing.T) {
 	}
 }
 
+func TestComparingMapsCostsTheSameEveryTime(t *testing.T) {
+	const source = `{"a": [1, 2, 3, 4], "b": 1, "c": [1, 2], "d": 1, "e": 1} == {"a": [1, 2, 3, 4], "b": 2, "c": [1, 2], "d": 2, "e": 2}`
+	want := stepsOf(t, source)
+	for range 20 {
+		if got := stepsOf(t, source); got != want {
+			t.Fatalf("%d steps, then %d", want, got)
+		}
+	}
+}
+
 func stepsOf(t *testing.T, source string) int {
 	t.Helper()
 	p := compile(t, source)
