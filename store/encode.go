@@ -105,7 +105,7 @@ func (e *encoder) transition(t *edda.Transition) (err error) {
 	if err := e.instance(t, &out); err != nil {
 		return err
 	}
-	if t.Fate != edda.FateIgnored {
+	if t.Fate != edda.FateIgnored && t.Fate != "" { // without a fate only its due row moved
 		if out.record, err = e.value(pointerSize, storedRecord(recordOf(*t))); err != nil {
 			return err
 		}

@@ -45,6 +45,7 @@ func (c Codec) result(ev edda.Event, s Subject, m Message) (edda.Event, error) {
 	if md.Saga != "" && md.Key != "" {
 		ev.Key.Saga, ev.Key.Correlation = string(md.Saga), string(md.Key)
 	}
+	ev.Type = s.Name
 	ev.CommandID, ev.Step, ev.Attempts = id, string(md.Step), r.Attempts
 	ev.Timestamp, ev.Payload = r.Timestamp.Time, payload(r.Payload)
 	ev.Outcome, err = outcome(r.ResultType)
