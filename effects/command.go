@@ -38,6 +38,9 @@ type Command struct {
 	Raw       []byte
 }
 
+// late tells whether the command may no longer be called.
+func (c Command) late(now time.Time) bool { return !c.NotAfter.IsZero() && now.After(c.NotAfter) }
+
 // Heartbeat is how often a message that is being worked on says so.
 const Heartbeat = 10 * time.Second
 

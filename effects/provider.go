@@ -39,8 +39,10 @@ type Response struct {
 	// Retry says that the same call may be answered otherwise later; it is
 	// looked at only where neither ok nor fail is true.
 	Retry bool
-	// Refused says that the other side surely did nothing.
+	// Refused says that the other side surely did nothing, so that also an
+	// at_most_once effect may call again; Unknown that it may have done it.
 	Refused bool
+	Unknown bool
 	// After is how long it asked to wait before the next call; 0 when it did not.
 	After time.Duration
 }

@@ -1,0 +1,163 @@
+package effects
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"edda/expression"
+	"edda/manifests"
+)
+
+// What an effect may ask for, and what it gets when it says nothing.
+const (
+	defaultTimeout = 10 * time.Second
+	maxTimeout     = 24 * time.Hour // as long as a step's default due
+	defaultCalls   = 5
+	maxCalls       = 1000 // more is a loop, not a retry
+	defaultBackoff = time.Second
+	defaultCap     = time.Minute
+	maxBackoff     = 24 * time.Hour
+)
+
+// Effect is one compiled effect, safe for concurrent use.
+type Effect struct {
+	manifest *manifests.Effect
+	config   *value
+	ok, fail *expression.Program
+	result   *value
+	schema   *schema
+	timeout  time.Duration
+	retry    retry
+	secrets  []string
+}
+
+// retry is an effect's retry policy, checked.
+type retry struct {
+	calls    int // the first included
+	min, cap time.Duration
+	jitter   bool
+}
+
+// Name of the effect.
+func (e *Effect) Name() string { return e.manifest.Name.Text }
+
+// Version of the manifest.
+func (e *Effect) Version() int { return e.manifest.Version }
+
+// Hash of the manifest's text.
+func (e *Effect) Hash() string { return e.manifest.Hash }
+
+// Provider is the kind of call it makes: "http".
+func (e *Effect) Provider() string { return e.manifest.Provider }
+
+// Secrets lists the names of the secrets it needs.
+func (e *Effect) Secrets() []string { return slices.Clone(e.secrets) }
+
+func (e *Effect) atMostOnce() bool { return e.manifest.Delivery == "at_most_once" }
+
+// Before and after the call, expressions see these.
+func namesBefore() []string { return []string{"payload", "id", "tenant", "secret"} }
+func namesAfter() []string  { return append(namesBefore(), "status", "headers", "body") }
+
+// Compile turns a manifest into an effect. kinds are the providers there are,
+// by their word in a manifest. All problems are returned at once; the effect is
+// nil when any of them is an error.
+func Compile(m *manifests.Effect, kinds map[string]Kind) (*Effect, manifests.Problems) {
+	c := &compiler{m: m, secrets: map[string]bool{}}
+	kind, known := kinds[m.Provider]
+	if !known && m.Provider != "" { // the parser complains where there is none
+		c.errorf(m.Pos, fmt.Sprintf("provider %s is not built in; this version calls %s", m.Provider, words(kinds)))
+	}
+	e := &Effect{manifest: m, timeout: c.timeout(), retry: c.retry(), schema: c.schema()}
+	e.config = c.config(kind)
+	e.ok, e.fail = c.condition(m.OK, cmp.Or(kind.OK, "true")), c.condition(m.Fail, "false")
+	e.result = c.value(m.Result, namesAfter())
+	c.inactive()
+	if known && kind.Check != nil && m.Config != nil {
+		c.problems = append(c.problems, kind.Check(m)...)
+	}
+	if e.secrets = slices.Sorted(maps.Keys(c.secrets)); c.problems.Failed() {
+		return nil, c.problems
+	}
+	return e, c.problems
+}
+
+func words(kinds map[string]Kind) string {
+	return strings.Join(slices.Sorted(maps.Keys(kinds)), ", ")
+}
+
+// config compiles the provider's map, with its escapes.
+func (c *compiler) config(k Kind) *value {
+	if c.m.Config == nil {
+		return &value{kind: manifests.Map}
+	}
+	v := c.value(c.m.Config, namesBefore())
+	for i, name := range v.names {
+		v.items[i].escape = k.Escape[name]
+	}
+	return v
+}
+
+// condition compiles ok or fail, or what it is when unsaid.
+func (c *compiler) condition(e *manifests.Expr, unsaid string) *expression.Program {
+	if e == nil {
+		e = &manifests.Expr{Pos: c.m.Pos, Source: unsaid}
+	}
+	return c.program(e, namesAfter())
+}
+
+func (c *compiler) timeout() time.Duration {
+	t := c.m.Timeout
+	if t == nil {
+		return defaultTimeout
+	}
+	if t.D <= 0 || t.D > maxTimeout {
+		c.errorf(t.Pos, fmt.Sprintf("timeout is more than nothing and at most %s, not %s", maxTimeout, t.Text))
+	}
+	return t.D
+}
+
+func (c *compiler) retry() retry {
+	out := retry{calls: defaultCalls, min: defaultBackoff, cap: defaultCap, jitter: true}
+	r := c.m.Retry
+	if r == nil {
+		return out
+	}
+	out.jitter = r.Jitter
+	if r.Max != 0 {
+		out.calls = r.Max
+	}
+	if r.Min != 0 || r.Cap != 0 {
+		out.min, out.cap = r.Min, r.Cap
+	}
+	if out.calls < 1 || out.calls > maxCalls {
+		c.errorf(r.Pos, fmt.Sprintf("retry.max counts calls, 1 to %d, not %d", maxCalls, out.calls))
+	}
+	if out.min <= 0 || out.cap < out.min || out.cap > maxBackoff {
+		c.errorf(r.Pos, fmt.Sprintf("retry.backoff is a range of durations up to %s such as 1s..1m, not %s..%s", maxBackoff, out.min, out.cap))
+	}
+	return out
+}
+
+// inactive warns of what a manifest may say already and does not do yet.
+func (c *compiler) inactive() {
+	for word, v := range map[string]*manifests.Value{"breaker": c.m.Breaker, "limit": c.m.Limit, "check": c.m.Check} {
+		if v != nil {
+			c.warn(v.Pos, word+" is not yet active: the effect runs as if it were not there")
+		}
+	}
+	if len(c.m.Upcast) > 0 {
+		c.warn(c.m.Upcast[0].Pos, "upcast of an effect is not yet active: commands carry no version")
+	}
+	c.problems.Sort() // a map has no order
+}
+
+// request evaluates the provider's map for one command.
+func (e *Effect) request(c Command, vars map[string]any) (Call, error) {
+	config, err := e.config.object(vars)
+	return Call{Effect: e.Name(), ID: c.ID, Key: cmp.Or(c.IdempotencyKey, c.ID), Tenant: c.Tenant, Trace: c.Trace, Config: config}, err
+}

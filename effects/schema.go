@@ -1,0 +1,74 @@
+package effects
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+)
+
+// schema is the JSON Schema of an effect's payload; nil accepts everything.
+type schema struct{ s *jsonschema.Schema }
+
+// schemaName is where messages say the schema is.
+const schemaName = "mem:///schema"
+
+func (c *compiler) schema() *schema {
+	if c.m.Schema == nil {
+		return nil
+	}
+	doc, _ := c.m.Schema.Const()
+	s, err := compileSchema(doc)
+	if err != nil {
+		c.errorf(c.m.Schema.Pos, "schema: "+err.Error())
+		return nil
+	}
+	return s
+}
+
+func compileSchema(doc any) (*schema, error) {
+	compiler := jsonschema.NewCompiler()
+	compiler.UseLoader(noLoader{})
+	if err := compiler.AddResource(schemaName, doc); err != nil {
+		return nil, err
+	}
+	s, err := compiler.Compile(schemaName)
+	if err != nil {
+		return nil, err
+	}
+	return &schema{s}, nil
+}
+
+// noLoader keeps a manifest from reading files or the network.
+type noLoader struct{}
+
+func (noLoader) Load(url string) (any, error) {
+	return nil, fmt.Errorf("%s: a schema may refer only to itself", url)
+}
+
+// check says where a payload is not as the schema wants it, without its values.
+func (s *schema) check(payload any) error {
+	if s == nil {
+		return nil
+	}
+	err := s.s.Validate(payload)
+	var invalid *jsonschema.ValidationError
+	if !errors.As(err, &invalid) {
+		return err
+	}
+	for len(invalid.Causes) > 0 {
+		invalid = invalid.Causes[0]
+	}
+	return fmt.Errorf("payload at /%s violates its schema: %v", join(invalid.InstanceLocation), invalid.ErrorKind.KeywordPath())
+}
+
+func join(path []string) string {
+	out := ""
+	for i, p := range path {
+		if i > 0 {
+			out += "/"
+		}
+		out += p
+	}
+	return out
+}

@@ -1,0 +1,80 @@
+package effects
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// Secrets finds the values of secret.NAME: the environment's EDDA_SECRET_NAME,
+// else the file that EDDA_SECRET_NAME_FILE names, else the file NAME in Dir.
+// Files are read at every use, so that a secret can be rotated. Values are never
+// logged. The zero value looks at the environment only.
+type Secrets struct {
+	Dir string
+	// Environ replaces os.LookupEnv.
+	Environ func(name string) (string, bool)
+}
+
+// secretPrefix is what a secret's name begins with in the environment.
+const secretPrefix = "EDDA_SECRET_"
+
+// Get finds one secret. A file's last line end is no part of it.
+func (s Secrets) Get(name string) (string, error) {
+	if !secretName(name) {
+		return "", fmt.Errorf("secret %q: not a name", name)
+	}
+	lookup := s.Environ
+	if lookup == nil {
+		lookup = os.LookupEnv
+	}
+	if v, found := lookup(secretPrefix + name); found {
+		return v, nil
+	}
+	if path, found := lookup(secretPrefix + name + "_FILE"); found {
+		return readSecret(name, path)
+	}
+	if s.Dir == "" {
+		return "", missing(name)
+	}
+	return readSecret(name, filepath.Join(s.Dir, name))
+}
+
+func missing(name string) error {
+	return fmt.Errorf("secret %s is not set: give it as %s%s, or as a file", name, secretPrefix, name)
+}
+
+func readSecret(name, path string) (string, error) {
+	b, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", missing(name)
+	}
+	if err != nil {
+		return "", fmt.Errorf("secret %s: %w", name, err)
+	}
+	return strings.TrimRight(string(b), "\r\n"), nil
+}
+
+// secretName keeps names to what an environment variable and a file can be.
+func secretName(name string) bool {
+	if name == "" {
+		return false
+	}
+	return strings.Trim(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_") == ""
+}
+
+// all finds the named secrets.
+func (s Secrets) all(names []string) (map[string]any, error) {
+	out := make(map[string]any, len(names))
+	for _, name := range names {
+		v, err := s.Get(name)
+		if err != nil {
+			return nil, err
+		}
+		out[name] = v
+	}
+	return out, nil
+}

@@ -1,0 +1,153 @@
+package effects
+
+import (
+	"strings"
+
+	"edda/expression"
+	"edda/manifests"
+)
+
+// value is a compiled value of a manifest.
+type value struct {
+	kind    manifests.ValueKind
+	literal any
+	program *expression.Program
+	parts   []part
+	items   []*value
+	names   []string // of a map's fields
+	escape  func(before, value string) string
+}
+
+// part is a piece of a template.
+type part struct {
+	text    string
+	program *expression.Program
+}
+
+// compiler collects the problems of one effect.
+type compiler struct {
+	m        *manifests.Effect
+	problems manifests.Problems
+	secrets  map[string]bool
+}
+
+func (c *compiler) errorf(pos manifests.Pos, message string) {
+	c.problems = append(c.problems, manifests.Problem{File: c.m.File, Pos: pos, Message: message})
+}
+
+func (c *compiler) warn(pos manifests.Pos, message string) {
+	c.problems = append(c.problems, manifests.Problem{File: c.m.File, Pos: pos, Warning: true, Message: message})
+}
+
+// program compiles an expression; nil where it does not.
+func (c *compiler) program(e *manifests.Expr, names []string) *expression.Program {
+	p, errs := expression.Compile(e.Source, expression.Options{Names: names})
+	for _, err := range errs {
+		c.errorf(e.At(err.Line, err.Column), err.Message)
+	}
+	if len(errs) > 0 {
+		return nil
+	}
+	c.collectSecrets(e, p)
+	return p
+}
+
+// collectSecrets notes which secrets are used, so that only those are read.
+func (c *compiler) collectSecrets(e *manifests.Expr, p *expression.Program) {
+	for _, ref := range p.Refs() {
+		switch {
+		case ref[0] != "secret":
+		case len(ref) < 2:
+			c.errorf(e.Pos, "a secret is named: write secret.NAME")
+		case !secretName(ref[1]):
+			c.errorf(e.Pos, "a secret's name is letters, digits and _: "+ref[1]+" is none")
+		default:
+			c.secrets[ref[1]] = true
+		}
+	}
+}
+
+// value compiles a value; nil where there is none.
+func (c *compiler) value(v *manifests.Value, names []string) *value {
+	if v == nil {
+		return nil
+	}
+	out := &value{kind: v.Kind, literal: v.Scalar}
+	if v.Expr != nil {
+		out.program = c.program(v.Expr, names)
+	}
+	for _, p := range v.Parts {
+		piece := part{text: p.Text}
+		if p.Expr != nil {
+			piece.program = c.program(p.Expr, names)
+		}
+		out.parts = append(out.parts, piece)
+	}
+	for _, item := range v.Items {
+		out.items = append(out.items, c.value(item, names))
+	}
+	for _, f := range v.Fields {
+		out.names, out.items = append(out.names, f.Name), append(out.items, c.value(f.Value, names))
+	}
+	return out
+}
+
+// eval gives a canonical value that the caller owns.
+func (v *value) eval(vars map[string]any) (any, error) {
+	switch v.kind {
+	case manifests.Expression:
+		return v.program.Eval(expression.Env{Vars: vars})
+	case manifests.Template:
+		return v.text(vars)
+	case manifests.List:
+		return v.list(vars)
+	case manifests.Map:
+		return v.object(vars)
+	default:
+		return v.literal, nil
+	}
+}
+
+func (v *value) text(vars map[string]any) (string, error) {
+	var b strings.Builder
+	for _, p := range v.parts {
+		if p.program == nil {
+			b.WriteString(p.text)
+			continue
+		}
+		got, err := p.program.Eval(expression.Env{Vars: vars})
+		if err != nil {
+			return "", err
+		}
+		text := expression.Text(got)
+		if v.escape != nil {
+			text = v.escape(b.String(), text)
+		}
+		b.WriteString(text)
+	}
+	return b.String(), nil
+}
+
+func (v *value) list(vars map[string]any) ([]any, error) {
+	out := make([]any, len(v.items))
+	for i, item := range v.items {
+		got, err := item.eval(vars)
+		if err != nil {
+			return nil, err
+		}
+		out[i] = got
+	}
+	return out, nil
+}
+
+func (v *value) object(vars map[string]any) (map[string]any, error) {
+	out := make(map[string]any, len(v.items))
+	for i, item := range v.items {
+		got, err := item.eval(vars)
+		if err != nil {
+			return nil, err
+		}
+		out[v.names[i]] = got
+	}
+	return out, nil
+}
