@@ -93,7 +93,7 @@ func TestResultOnTheWire(t *testing.T) {
 	}
 	golden(t, "result", m)
 	diff(t, Codec{}.Event(stored(m)), edda.Event{
-		Kind: edda.KindResult, ID: "c-9.result", Tenant: "acme", Key: parent, CommandID: "c-9", Step: "charge",
+		Kind: edda.KindResult, ID: "c-9.result", Tenant: "acme", Key: parent, CommandID: "c-9", Step: "charge", Type: "charge",
 		Outcome: edda.Succeeded, Payload: json.RawMessage(`{"id":1}`), Attempts: 3,
 		Time: noon, Timestamp: noon, Stream: "S", Seq: 7, Trace: traceparent,
 	})
