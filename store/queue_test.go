@@ -1,0 +1,235 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"edda"
+)
+
+// gated is an open store whose committer waits inside a callback until released.
+func gated(t *testing.T, o Options) (db *opened, release func()) {
+	t.Helper()
+	db = open(t, t.TempDir(), o)
+	entered, gate := make(chan struct{}), make(chan struct{})
+	err := db.Submit(context.Background(), Change{}, func(error) { close(entered); <-gate })
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-entered
+	release = sync.OnceFunc(func() { close(gate) })
+	t.Cleanup(release) // before open's, which waits for the committer
+	return db, release
+}
+
+func audit(detail string) Change { return Change{Audits: []Audit{{Detail: detail}}} }
+
+// TestOneTransactionTakesWhatWaits also proves that answers come in order.
+func TestOneTransactionTakesWhatWaits(t *testing.T) {
+	groups := make(chan int, 10)
+	db, release := gated(t, Options{Observe: func(changes, bytes int, _ time.Duration) {
+		if bytes == 0 && changes > 1 {
+			t.Error("no bytes")
+		}
+		groups <- changes
+	}})
+	answers := make(chan int, maxGroup+10)
+	for i := range maxGroup + 10 {
+		if err := db.Submit(context.Background(), audit(fmt.Sprint(i)), func(error) { answers <- i }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	release()
+	for i := range maxGroup + 10 {
+		same(t, "answer", <-answers, i)
+	}
+	same(t, "groups", []int{<-groups, <-groups, <-groups}, []int{1, maxGroup, 10})
+	for i, a := range must(db.Audits(maxGroup + 10)) {
+		same(t, "order", a.Detail, fmt.Sprint(maxGroup+9-i))
+	}
+}
+
+func TestManySubmittersLoseNothing(t *testing.T) {
+	const submitters, each = 8, 40
+	db := open(t, t.TempDir(), Options{})
+	var wg sync.WaitGroup
+	for s := range submitters {
+		wg.Go(func() {
+			line := db.Pipeline()
+			results := make(chan error, each)
+			for i := range each {
+				one := step(key(fmt.Sprint(s)), uint64(i+1))
+				if err := line.Submit(context.Background(), Change{Transitions: []edda.Transition{one}}, func(err error) { results <- err }); err != nil {
+					t.Error(err)
+				}
+			}
+			for range each {
+				if err := <-results; err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	for s := range submitters {
+		history := must(db.History(key(fmt.Sprint(s)), each+1))
+		same(t, "transitions", len(history), each)
+		for i, r := range history {
+			same(t, "revision", r.Revision, uint64(each-i))
+		}
+	}
+	db.check(t)
+}
+
+// TestFullQueueBlocks fills the queue by count, then by bytes.
+func TestFullQueueBlocks(t *testing.T) {
+	t.Run("count", func(t *testing.T) { testFullQueue(t, Change{}, maxQueued) })
+	large := audit(strings.Repeat("x", maxQueuedBytes/4))
+	t.Run("bytes", func(t *testing.T) { testFullQueue(t, large, 3) })
+}
+
+func testFullQueue(t *testing.T, c Change, fits int) {
+	db, release := gated(t, Options{})
+	answered := make(chan error, fits+2)
+	submit := func(ctx context.Context) error {
+		return db.Submit(ctx, c, func(err error) { answered <- err })
+	}
+	for range fits {
+		if err := submit(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	impatient, cancel := context.WithTimeout(context.Background(), time.Millisecond)
+	defer cancel()
+	if err := submit(impatient); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("one too many: %v", err)
+	}
+	waiting := make(chan error, 1)
+	go func() { waiting <- submit(context.Background()) }()
+	release()
+	if err := <-waiting; err != nil {
+		t.Error(err)
+	}
+	for range fits + 1 {
+		if err := <-answered; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestStoppingCommitsWhatWasSubmitted(t *testing.T) {
+	dir := t.TempDir()
+	db := must(Open(dir, Options{}))
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 5)
+	for i := range 5 {
+		if err := db.Submit(ctx, audit(fmt.Sprint(i)), func(err error) { done <- err }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cancel() // before it runs at all
+	if err := db.Run(ctx); err != nil {
+		t.Fatal(err)
+	}
+	for range 5 {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+	if err := db.Commit(context.Background(), Change{}); !errors.Is(err, edda.Permanent) {
+		t.Errorf("after the end: %v", err)
+	}
+	if err := db.Run(ctx); err == nil {
+		t.Error("ran twice")
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	same(t, "kept", len(must(open(t, dir, Options{}).Audits(10))), 5)
+}
+
+func TestRefusedChanges(t *testing.T) {
+	db := open(t, t.TempDir(), Options{})
+	large := step(key("1"), 1)
+	large.Event.Payload = json.RawMessage(`"` + strings.Repeat("x", MaxChange) + `"`)
+	broken := step(key("1"), 1)
+	broken.Instance.State = json.RawMessage(`{`)
+	tests := map[string]struct {
+		change Change
+		class  error
+		want   string
+	}{
+		"two large ones":     {Change{Transitions: []edda.Transition{large, step(key("2"), 1)}}, edda.Permanent, "with 2 transitions: at most 524288 bytes go together"},
+		"a key too long":     {Change{Transitions: []edda.Transition{step(key(strings.Repeat("k", maxKey)), 1)}}, edda.Poison, "more than 32704"},
+		"no JSON":            {Change{Transitions: []edda.Transition{broken}}, edda.Poison, "encode transition 0, acme/order/1 by e1: "},
+		"a letter sans id":   {Change{Dead: []edda.DeadLetter{{Reason: edda.DeadNoKey}}}, edda.Poison, "a dead letter (no-key) without an id"},
+		"a stream too long":  {Change{Checkpoints: []edda.Checkpoint{{Stream: strings.Repeat("s", maxKey)}}}, edda.Poison, "checkpoint key is"},
+		"a command too long": {Change{Claims: []edda.Claim{{CommandID: strings.Repeat("c", maxKey)}}}, edda.Poison, "the command id is"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			err := db.Commit(context.Background(), test.change)
+			if !errors.Is(err, test.class) || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("got %v, want %q", err, test.want)
+			}
+		})
+	}
+	db.commit(t, Change{Transitions: []edda.Transition{large}}) // an event is never split
+	same(t, "the large one", len(must(db.Instances(Query{}))), 1)
+}
+
+// TestSizeIsAboutWhatIsWritten keeps the estimate honest: a change is refused by it.
+func TestSizeIsAboutWhatIsWritten(t *testing.T) {
+	changes := append(formatChanges(), Change{Transitions: []edda.Transition{working("1", 1, "c1")}})
+	for i, c := range changes {
+		e := must(encodeChange(c))
+		if got := c.Size(); got < e.size*2/3 || got > 3*e.size {
+			t.Errorf("change %d: estimated %d bytes, written %d", i, got, e.size)
+		}
+	}
+}
+
+// TestSignals shows that a commit wakes those who wait, and only for its own reason.
+func TestSignals(t *testing.T) {
+	db := open(t, t.TempDir(), Options{})
+	woken := func(c <-chan struct{}) bool {
+		select {
+		case <-c:
+			return true
+		default:
+			return false
+		}
+	}
+	expect := func(c Change, committed, armed bool) {
+		t.Helper()
+		db.commit(t, c)
+		same(t, "committed", woken(db.Committed()), committed)
+		same(t, "armed", woken(db.Armed()), armed)
+	}
+	arm := Change{Arm: []Due{{Time: noon, Key: key("1")}}}
+	expect(Change{}, false, false)
+	expect(Change{Transitions: []edda.Transition{working("1", 1, "c1")}}, true, false)
+	expect(arm, false, true)
+	expect(Change{Disarm: arm.Arm}, false, false)
+}
+
+// TestInABubble runs the store where time is virtual.
+func TestInABubble(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := open(t, t.TempDir(), Options{Now: time.Now})
+		db.commit(t, Change{Transitions: []edda.Transition{working("1", 1, "c1")}})
+		before := time.Now()
+		time.Sleep(30 * time.Minute)
+		db.commit(t, Change{Transitions: []edda.Transition{working("1", 2, "c2")}})
+		_, oldest := db.OutboxSize()
+		same(t, "oldest", oldest, before.Truncate(time.Millisecond).UTC())
+		db.stop()
+	})
+}

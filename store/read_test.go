@@ -1,0 +1,169 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+
+	"edda"
+)
+
+// TestOutboxOrderSurvivesTheClock lets the clock step back, over a restart too.
+func TestOutboxOrderSurvivesTheClock(t *testing.T) {
+	dir := t.TempDir()
+	var want []string
+	for i, clock := range []time.Time{noon, noon.Add(-time.Hour), noon.Add(-48 * time.Hour), noon.Add(time.Second)} {
+		db := open(t, dir, Options{Now: func() time.Time { return clock }})
+		for n := range 2 {
+			id := fmt.Sprint("c", i, n)
+			db.commit(t, Change{Transitions: []edda.Transition{working("1", uint64(2*i+n+1), id)}})
+			want = append(want, id)
+		}
+		db.stop()
+	}
+	db := open(t, dir, Options{})
+	var got []string
+	for _, r := range must(db.Outbox(ulid.ULID{}, 100)) {
+		got = append(got, r.Work.ID)
+	}
+	same(t, "outbox", got, want)
+	same(t, "history", len(must(db.History(key("1"), 100))), 8)
+	db.check(t)
+}
+
+// TestOrderSurvivesAnEmptyOutbox delivers everything before the restart: later
+// rows still come after a position that a relay kept.
+func TestOrderSurvivesAnEmptyOutbox(t *testing.T) {
+	dir := t.TempDir()
+	db := open(t, dir, Options{})
+	db.commit(t, Change{Transitions: []edda.Transition{working("1", 1, "c1")}})
+	first := must(db.Outbox(ulid.ULID{}, 1))[0].ID
+	db.commit(t, Change{Delivered: []ulid.ULID{first, first, {1}}})
+	n, oldest := db.OutboxSize()
+	same(t, "size", n, 0)
+	same(t, "oldest", oldest, time.Time{})
+	db.stop()
+	db = open(t, dir, Options{Now: func() time.Time { return noon.Add(-time.Hour) }})
+	db.commit(t, Change{Transitions: []edda.Transition{working("1", 2, "c2")}})
+	rows := must(db.Outbox(first, 10))
+	same(t, "rows after", len(rows), 1)
+}
+
+// TestEffectSettledInItsOwnChange stands for a result that the engine applies in
+// the batch that emitted the effect.
+func TestEffectSettledInItsOwnChange(t *testing.T) {
+	db := open(t, t.TempDir(), Options{})
+	applied := step(key("1"), 2)
+	applied.Settled = []string{"c1"}
+	db.commit(t, Change{Transitions: []edda.Transition{working("1", 1, "c1"), applied}})
+	same(t, "outbox", len(must(db.Outbox(ulid.ULID{}, 10))), 0)
+	if _, ok := db.Waiting("c1"); ok {
+		t.Error("still waits")
+	}
+	checkIndex(t, db.DB)
+}
+
+func TestClaimsAreFoundAndDroppedByHour(t *testing.T) {
+	db := open(t, t.TempDir(), Options{})
+	const shaped = "0195510d-e400-7abc-8def-0123456789ab"                                         // a UUIDv7 of 2025-03-01 11:57 UTC
+	early := edda.Claim{CommandID: shaped, Claimed: time.Date(2025, 2, 28, 0, 0, 0, 0, time.UTC)} // a clock behind
+	plain := edda.Claim{CommandID: "plain", Claimed: noon}
+	db.commit(t, Change{Claims: []edda.Claim{early, plain}})
+	plain.Done, plain.Outcome = true, edda.Succeeded
+	db.commit(t, Change{Claims: []edda.Claim{plain}})
+	for _, want := range []edda.Claim{early, plain} {
+		got, found, err := db.Claim(want.CommandID)
+		same(t, "found", found && err == nil, true)
+		same(t, "claim", got, want)
+	}
+	_, found, err := db.Claim("other")
+	same(t, "another", found || err != nil, false)
+
+	db.commit(t, Change{DropClaims: noon})
+	if _, found, _ := db.Claim(shaped); found {
+		t.Error("not dropped")
+	}
+	if _, found, _ := db.Claim("plain"); !found {
+		t.Error("dropped with the hours before")
+	}
+	db.check(t)
+}
+
+func TestDuePages(t *testing.T) {
+	db := open(t, t.TempDir(), Options{})
+	var rows []Due
+	for i := range 5 {
+		rows = append(rows, Due{Time: noon.Add(time.Duration(i)), Key: key("1")})
+	}
+	db.commit(t, Change{Arm: rows})
+	for _, test := range []struct {
+		until time.Time
+		limit int
+		want  []Due
+		next  time.Time
+	}{
+		{noon.Add(-1), 10, nil, noon},
+		{noon.Add(2), 10, rows[:3], noon.Add(3)},
+		{noon.Add(9), 2, rows[:2], noon.Add(2)},
+		{noon.Add(9), 10, rows, time.Time{}},
+	} {
+		got, next, err := db.Due(test.until, test.limit)
+		same(t, "due", got, test.want)
+		same(t, "next", next, test.next)
+		same(t, "error", err, nil)
+	}
+}
+
+func TestDeadLettersPageByID(t *testing.T) {
+	db := open(t, t.TempDir(), Options{})
+	letter := func(id string, at int) edda.DeadLetter {
+		return edda.DeadLetter{ID: id, Reason: edda.DeadNoKey, Time: noon.Add(time.Duration(at))}
+	}
+	db.commit(t, Change{Dead: []edda.DeadLetter{letter("b", 1), letter("a", 2), letter("c", 3)}})
+	db.commit(t, Change{Dead: []edda.DeadLetter{letter("b", 4)}}) // again: it replaces
+	same(t, "all", must(db.DeadLetters("", 10)), []edda.DeadLetter{letter("a", 2), letter("c", 3), letter("b", 4)})
+	same(t, "a page", must(db.DeadLetters("a", 1)), []edda.DeadLetter{letter("c", 3)})
+	same(t, "the end", len(must(db.DeadLetters("b", 1))), 0)
+	if _, err := db.DeadLetters("gone", 1); !errors.Is(err, edda.Permanent) {
+		t.Errorf("after one that is not there: %v", err)
+	}
+	got, found, err := db.DeadLetter("c")
+	same(t, "one", got, letter("c", 3))
+	same(t, "found", found && err == nil, true)
+	_, found, err = db.DeadLetter("gone")
+	same(t, "none", found || err != nil, false)
+}
+
+// TestViewsDoNotMove reads a snapshot while commits go on.
+func TestViewsDoNotMove(t *testing.T) {
+	db := open(t, t.TempDir(), Options{})
+	db.commit(t, Change{Transitions: []edda.Transition{step(key("1"), 1)}})
+	v := must(db.View())
+	db.commit(t, Change{Transitions: []edda.Transition{step(key("1"), 2)}})
+	same(t, "in the snapshot", must(v.Cell(key("1"))).Instance.Revision, uint64(1))
+	v.Close()
+	v.Close()
+	same(t, "now", db.cell(t, key("1")).Instance.Revision, uint64(2))
+}
+
+func TestHistoryEndsAtDroppedDays(t *testing.T) {
+	clock := noon
+	db := open(t, t.TempDir(), Options{Now: func() time.Time { return clock }})
+	for i := range 4 {
+		db.commit(t, Change{Transitions: []edda.Transition{step(key("1"), uint64(i+1))}})
+		clock = clock.Add(24 * time.Hour)
+	}
+	same(t, "a page", len(must(db.History(key("1"), 3))), 3)
+	tx := must(db.bolt.Begin(true))
+	if err := tx.Bucket([]byte(bucketHistory)).DeleteBucket(dayKey(dayOf(noon))); err != nil {
+		t.Fatal(err)
+	}
+	if err := tx.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	same(t, "what is left", len(must(db.History(key("1"), 10))), 3)
+	db.check(t)
+}
