@@ -58,8 +58,9 @@ func colonHint(n *yaml.Node) string {
 // word is the key that says which action it is, or nil after a complaint.
 func (r *reader) word(n *yaml.Node) *yaml.Node {
 	var found []*yaml.Node
+	names := actionWords(n)
 	for i := 0; i < len(n.Content); i += 2 {
-		if k := deref(n.Content[i]); slices.Contains(words(), k.Value) && !r.isOption(n, k.Value) {
+		if k := deref(n.Content[i]); slices.Contains(names, k.Value) {
 			found = append(found, k)
 		}
 	}
@@ -74,18 +75,15 @@ func (r *reader) word(n *yaml.Node) *yaml.Node {
 	return nil
 }
 
-// isOption tells whether a word is here an option of another action: the undo:
-// of a step, the event: of a start, and unset beside set.
-func (r *reader) isOption(n *yaml.Node, word string) bool {
-	switch word {
-	case "undo":
-		return has(n, "effect") || has(n, "command") || has(n, "start") || has(n, "ask")
-	case "event":
-		return has(n, "start")
-	case "unset":
-		return has(n, "set")
+// actionWords leaves out the words that are options here: the undo: of a step,
+// the event: of a start, and unset beside set.
+func actionWords(n *yaml.Node) []string {
+	options := map[string]bool{
+		"undo":  has(n, "effect") || has(n, "command") || has(n, "start") || has(n, "ask"),
+		"event": has(n, "start"),
+		"unset": has(n, "set"),
 	}
-	return false
+	return slices.DeleteFunc(words(), func(w string) bool { return options[w] })
 }
 
 func (r *reader) wordless(n *yaml.Node) {

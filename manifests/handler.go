@@ -10,11 +10,14 @@ import (
 // handlers reads on:.
 func (r *reader) handlers(n *yaml.Node) []*Handler {
 	var out []*Handler
+	seen := map[string]bool{}
 	r.entries(n, "on", func(k, v *yaml.Node) {
 		h := &Handler{Pos: r.pos(k), Trigger: r.trigger(k)}
-		if slices.ContainsFunc(out, func(o *Handler) bool { return o.Trigger.same(h.Trigger) }) {
-			r.errorf(k, "the trigger %s is here twice", h.Trigger.Text)
+		same := strings.Join(slices.Sorted(slices.Values(h.Trigger.Parts)), "&")
+		if seen[same] {
+			r.errorf(k, "the trigger %s is here twice", shorten(h.Trigger.Text))
 		}
+		seen[same] = true
 		r.fields(v, "a handler", r.handlerKeys(h))
 		out = append(out, h)
 	})
@@ -43,26 +46,29 @@ func (r *reader) handlerKeys(h *Handler) keys {
 	}
 }
 
+// maxParts bounds the events that a trigger waits for; each is remembered with
+// its payload.
+const maxParts = 32
+
 // trigger splits A & B and checks the shape of each part.
 func (r *reader) trigger(k *yaml.Node) Trigger {
-	t := Trigger{Pos: r.pos(k)}
-	for part := range strings.SplitSeq(k.Value, "&") {
+	t := Trigger{Pos: r.pos(k), Parts: strings.Split(k.Value, "&")}
+	if len(t.Parts) > maxParts {
+		r.errorf(k, "the trigger waits for more than %d events", maxParts)
+		t.Parts = t.Parts[:maxParts]
+	}
+	for i, part := range t.Parts {
 		part = strings.TrimSpace(part)
 		if problem := badTrigger(part); problem != "" {
 			r.errorf(k, "%q is no trigger: %s", shorten(k.Value), problem)
 		}
-		if slices.Contains(t.Parts, part) {
-			r.errorf(k, "the trigger waits for %s twice", part)
+		if slices.Contains(t.Parts[:i], part) {
+			r.errorf(k, "the trigger waits for %s twice", shorten(part))
 		}
-		t.Parts = append(t.Parts, part)
+		t.Parts[i] = part
 	}
 	t.Text = strings.Join(t.Parts, " & ")
 	return t
-}
-
-// same tells whether two triggers are alike, in whatever order.
-func (t Trigger) same(o Trigger) bool {
-	return slices.Equal(slices.Sorted(slices.Values(t.Parts)), slices.Sorted(slices.Values(o.Parts)))
 }
 
 func badTrigger(part string) string {
@@ -87,27 +93,47 @@ func (r *reader) lets(n *yaml.Node) []Let {
 	return out
 }
 
-func (r *reader) path(n *yaml.Node) Name { return r.name(n, "a path in the state", r.forms.path) }
+func (r *reader) path(n *yaml.Node) Name {
+	p := r.name(n, "a path in the state", r.forms.path)
+	if strings.Count(p.Text, ".") >= maxDepth {
+		r.errorf(n, "the path is deeper than %d", maxDepth)
+		p.Text = ""
+	}
+	return p
+}
 
 func (r *reader) assigns(n *yaml.Node) []Assign {
 	var out []Assign
+	taken := paths{}
 	r.entries(n, "set", func(k, v *yaml.Node) {
 		a := Assign{Path: r.path(k), Value: r.value(v)}
-		r.clash(a.Path, out)
+		if other := taken.add(a.Path.Text); other != "" {
+			r.errorf(k, "set has both %s and %s, and one lies within the other", shorten(other), shorten(a.Path.Text))
+		}
 		out = append(out, a)
 	})
 	return out
 }
 
-// clash complains where one path of a set lies within another: the order would
-// decide what is left of them.
-func (r *reader) clash(p Name, others []Assign) {
-	for _, o := range others {
-		if strings.HasPrefix(p.Text, o.Path.Text+".") || strings.HasPrefix(o.Path.Text, p.Text+".") {
-			r.errorAt(p.Pos, "set has both %s and %s, and one lies within the other", o.Path.Text, p.Text)
-			return
+// paths are the paths of one set, and the paths that they lie within: what is
+// left of two that overlap would depend on their order.
+type paths map[string]string // to itself, or to a path within it
+
+// add gives the path that overlaps with the new one, or empty.
+func (ps paths) add(path string) string {
+	other := ps[path]
+	for i, c := range path {
+		if c != '.' {
+			continue
+		}
+		if ps[path[:i]] == path[:i] {
+			other = path[:i]
+		} else {
+			ps[path[:i]] = path
 		}
 	}
+	ps[path] = path
+	return other
 }
 
 func (r *reader) paths(n *yaml.Node) []Name {

@@ -149,10 +149,11 @@ func window(text []rune, column int) (shown, caret string) {
 }
 
 func blank(c rune) string {
+	width := runewidth.Condition{} // not the locale of the environment
 	if c == '\t' {
 		return "\t"
 	}
-	return strings.Repeat(" ", runewidth.RuneWidth(unprintable(c)))
+	return strings.Repeat(" ", width.RuneWidth(unprintable(c)))
 }
 
 // printable keeps a manifest from writing control sequences to a terminal.

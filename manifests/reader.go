@@ -259,7 +259,9 @@ func (r *reader) duration(n *yaml.Node, what string, zero bool) *Duration {
 		r.errorf(n, "%s is a plain duration such as 30m, never an expression", what)
 	case err != nil:
 		r.errorf(n, "%s: %v", what, err)
-	case d.D < 0 || d.D == 0 && !zero:
+	case d.D < 0 && zero:
+		r.errorf(n, "%s is a duration, and never below zero: %s", what, d.Text)
+	case d.D <= 0 && !zero:
 		r.errorf(n, "%s is a duration above zero, not %s", what, d.Text)
 	}
 	return d

@@ -143,6 +143,7 @@ func (r *reader) upcasts(n *yaml.Node) []Upcast {
 		return nil
 	}
 	var out []Upcast
+	seen := map[int]bool{}
 	for i := 0; i < len(n.Content); i += 2 {
 		k, v := deref(n.Content[i]), deref(n.Content[i+1])
 		from, err := strconv.Atoi(k.Value)
@@ -150,10 +151,11 @@ func (r *reader) upcasts(n *yaml.Node) []Upcast {
 			r.errorf(k, "upcast has the older version's number as its key, not %s", describe(k))
 			continue
 		}
-		if slices.ContainsFunc(out, func(u Upcast) bool { return u.From == from }) {
+		if seen[from] {
 			r.errorf(k, "version %d is here twice", from)
 			continue
 		}
+		seen[from] = true
 		out = append(out, r.upcast(k, v, from))
 	}
 	slices.SortFunc(out, func(a, b Upcast) int { return cmp.Compare(a.From, b.From) })

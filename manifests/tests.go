@@ -22,14 +22,16 @@ func outputs() []string {
 // tests reads tests:. Nothing in them is an expression.
 func (r *reader) tests(n *yaml.Node) []*Test {
 	var out []*Test
+	seen := map[string]bool{}
 	r.items(n, "tests", func(i *yaml.Node) {
 		t := &Test{Pos: r.pos(i)}
 		if r.fields(i, "a test", r.testKeys(t)) && t.Name == "" && !has(i, "name") {
 			r.errorf(i, "the test has no name")
 		}
-		if slices.ContainsFunc(out, func(o *Test) bool { return o.Name == t.Name && t.Name != "" }) {
+		if seen[t.Name] && t.Name != "" {
 			r.errorf(i, "there are two tests named %q", shorten(t.Name))
 		}
+		seen[t.Name] = true
 		out = append(out, t)
 	})
 	return out
@@ -169,9 +171,19 @@ func (r *reader) expect(n *yaml.Node) Expect {
 		e.Order = append(e.Order, k.Value)
 	})
 	if e.Word == "" && n.Kind == yaml.MappingNode {
-		r.errorf(n, "an entry of expect names an output: %s", oneOf(outputs()))
+		r.wordlessExpect(n, e.Order)
 	}
 	return e
+}
+
+func (r *reader) wordlessExpect(n *yaml.Node, fields []string) {
+	for _, f := range fields {
+		if near := nearest(f, outputs()); near != "" {
+			r.errorf(n, "there is no output %q; did you mean %q?", shorten(f), near)
+			return
+		}
+	}
+	r.errorf(n, "an entry of expect names an output: %s", oneOf(outputs()))
 }
 
 // expectFields are what an output can be asked for besides its word.

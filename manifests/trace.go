@@ -1,6 +1,10 @@
 package manifests
 
-import "go.yaml.in/yaml/v4"
+import (
+	"strings"
+
+	"go.yaml.in/yaml/v4"
+)
 
 // A trace follows a scalar's value through its text in the file, so that the
 // place of any character of it is known. Quotes and escapes are followed
@@ -12,6 +16,9 @@ type trace struct {
 	index int    // how much is gone
 	line  int    // in r.lines, from 0
 	col   int
+	// indent is what a block scalar's lines begin with that is not in the
+	// value; elsewhere all blanks at a line's begin are left out.
+	indent int
 }
 
 const blockStyle = yaml.LiteralStyle | yaml.FoldedStyle
@@ -24,6 +31,7 @@ func (r *reader) trace(n *yaml.Node) *trace {
 	case n.Style&(yaml.DoubleQuotedStyle|yaml.SingleQuotedStyle) != 0:
 		t.col++
 	case n.Style&blockStyle != 0:
+		t.indent = t.blockIndent()
 		t.nextLine()
 	}
 	return t
@@ -60,7 +68,25 @@ func (t *trace) skipBlank() {
 
 func (t *trace) nextLine() {
 	t.line, t.col = t.line+1, 0
-	t.skipBlank()
+	if t.style&blockStyle == 0 {
+		t.skipBlank()
+		return
+	}
+	for t.col < t.indent && t.peek() == ' ' {
+		t.col++
+	}
+}
+
+// blockIndent compares the first line that is not blank with the value's.
+func (t *trace) blockIndent() int {
+	first := strings.TrimLeft(string(t.value), "\n")
+	kept := len(first) - len(strings.TrimLeft(first, " "))
+	for _, text := range t.r.lines[min(t.line+1, len(t.r.lines)):] {
+		if s := string(text); strings.TrimSpace(s) != "" {
+			return max(0, len(s)-len(strings.TrimLeft(s, " "))-kept)
+		}
+	}
+	return 0
 }
 
 // to is the place of the value's byte at an index, which never goes back.

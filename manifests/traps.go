@@ -24,48 +24,95 @@ func (r *reader) syntaxError(err error) {
 		r.errorAt(Pos{1 + r.chunk.before, 1}, "%v", err)
 		return
 	}
-	pos := Pos{le.Mark.Line, le.Mark.Column}
-	if strings.Contains(le.Message, "end of stream") && le.ContextMark.Line > 0 {
-		pos = Pos{le.ContextMark.Line, le.ContextMark.Column} // where it began says more than the end
-	}
-	message := le.Message
+	message, pos := le.Message, Pos{le.Mark.Line, le.Mark.Column}
 	if le.ContextMsg != "" {
 		message += " " + le.ContextMsg
 	}
-	if advice := r.syntaxAdvice(le, pos); advice != "" {
+	if began := (Pos{le.ContextMark.Line, le.ContextMark.Column}); began.Line > 0 && r.atEnd(pos) {
+		pos = began // where it began says more than the end of the file
+	}
+	if advice := r.syntaxAdvice(le.Message, pos); advice != "" {
 		message += "; " + advice
 	}
 	pos = Pos{max(pos.Line, 1) + r.chunk.before, max(pos.Column, 1)}
 	r.errorAt(pos, "not YAML: %s", message)
 }
 
-func (r *reader) syntaxAdvice(le *yaml.LoadError, pos Pos) string {
+func (r *reader) syntaxAdvice(message string, pos Pos) string {
 	at := r.runeAt(pos)
+	has := func(s string) bool { return strings.Contains(message, s) }
 	switch {
-	case strings.Contains(le.Message, "mapping values are not allowed"):
-		return colonAside
-	case strings.Contains(le.Message, "expected ',' or"):
-		return flowAdvice(at)
-	case strings.Contains(le.Message, "cannot start any token") && at == '\t':
+	case has("mapping values are not allowed"):
+		return r.colonAdvice(pos)
+	case has("expected ',' or"), has("expected key"), has("expected node content"):
+		return r.closeAdvice(at, r.before(pos), has("expected key"))
+	case has("cannot start any token") && at == '\t':
 		return "YAML is indented with spaces, not with tabs"
-	case strings.Contains(le.Message, "cannot start any token"):
+	case has("cannot start any token"):
 		return fmt.Sprintf("a value that begins with %c needs quotes", at)
-	case strings.Contains(le.Message, "end of stream"):
+	case has("end of stream"):
 		return "the quote that begins here is never closed"
-	case strings.Contains(le.Message, "max depth"):
+	case has("max depth"):
 		return fmt.Sprintf("a manifest is nested at most %d deep", maxDepth)
 	}
 	return ""
 }
 
-func flowAdvice(at rune) string {
-	switch at {
-	case ':':
-		return "in YAML's flow style `? ` and `: ` end a value that has no quotes: put the ternary in quotes, use let, or write if c {a} else {b} in quotes"
-	case '[', '{', ']', '}':
-		return fmt.Sprintf("in YAML's flow style %c ends a value that has no quotes: put the whole expression in quotes", at)
+// colonAdvice tells a ternary from a key that is indented too far.
+func (r *reader) colonAdvice(pos Pos) string {
+	if pos.Line < 1 || pos.Line > len(r.lines) {
+		return colonAside
 	}
-	return "in YAML's flow style , [ ] { } and `? ` end a value that has no quotes: put it in quotes"
+	text := r.lines[pos.Line-1]
+	if key := strings.TrimSpace(string(text[:min(max(pos.Column-1, 0), len(text))])); !strings.ContainsAny(key, " :?") {
+		return "is this line indented further than the one above it?"
+	}
+	return colonAside
+}
+
+// closeAdvice explains why a value ended where its author went on, by the
+// character found and the one before it.
+func (r *reader) closeAdvice(at, before rune, block bool) string {
+	switch {
+	case (at == '}' || at == ']') && block:
+		return fmt.Sprintf("there is a %c too many", at)
+	case before == '"' || before == '\'' || before == ']' || before == '}':
+		return fmt.Sprintf("a value that begins with a quote or bracket ends with it, here at %c: put the whole value in quotes", before)
+	case at == ':':
+		return "in YAML's flow style `? ` and `: ` end a value that has no quotes: put the ternary in quotes, use let, or write if c {a} else {b} in quotes"
+	case strings.ContainsRune("[]{}", at):
+		return fmt.Sprintf("in YAML's flow style %c ends a value that has no quotes: put the whole value in quotes, or close what is open", at)
+	case block:
+		return ""
+	}
+	return "in YAML's flow style , [ ] { } and `? ` end a value that has no quotes: put it in quotes, or close what is open"
+}
+
+// before is the character before a place, blanks left out, or 0.
+func (r *reader) before(p Pos) rune {
+	if p.Line < 1 || p.Line > len(r.lines) {
+		return 0
+	}
+	text := r.lines[p.Line-1]
+	left := []rune(strings.TrimRight(string(text[:min(max(p.Column-1, 0), len(text))]), " \t"))
+	if len(left) == 0 {
+		return 0
+	}
+	return left[len(left)-1]
+}
+
+// atEnd tells whether a place is behind the last text.
+func (r *reader) atEnd(p Pos) bool {
+	for line := p.Line; line <= len(r.lines); line++ {
+		text := r.lines[line-1]
+		if line == p.Line {
+			text = text[min(max(p.Column-1, 0), len(text)):]
+		}
+		if strings.TrimSpace(string(text)) != "" {
+			return false
+		}
+	}
+	return true
 }
 
 // runeAt is the character at a place of the chunk, or 0.

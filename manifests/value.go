@@ -78,6 +78,8 @@ func (r *reader) expression(n *yaml.Node, what string) *Expr {
 		r.errorf(n, "%s is an expression, not %s: put it in quotes", what, describe(n))
 	case isNull(n) && n.Value == "":
 		r.errorf(n, "%s is an expression, and there is none", what)
+	case n.Style&yaml.TaggedStyle != 0:
+		r.errorf(n, "in YAML ! begins a tag: put the expression in quotes, or write not")
 	case strings.HasPrefix(n.Value, "="):
 		r.errorAt(r.trace(n).to(0), "%s is always an expression: leave the = out", what)
 		return r.expr(n, 1)

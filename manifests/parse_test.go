@@ -1,0 +1,158 @@
+package manifests
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+// golden compares what was got with a file, or writes it.
+func golden(t *testing.T, path string, got []byte) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(path, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), string(got)); diff != "" {
+		t.Errorf("%s differs (rewrite with -update and read the diff):\n%s", path, diff)
+	}
+}
+
+// clean parses what must have no problems.
+func clean(t *testing.T, source string) *File {
+	t.Helper()
+	f, ps := Parse("test.yaml", []byte(source))
+	for _, p := range ps {
+		t.Fatalf("unexpected: %s", p.Error())
+	}
+	return f
+}
+
+// handler wraps the text of a handler, whose lines are indented by four.
+func handler(text string) string { return "saga: x\non:\n  E:\n" + text + "\n" }
+
+// only gives the one action of a saga made by handler.
+func only(t *testing.T, text string) *Action {
+	t.Helper()
+	do := clean(t, handler("    do: ["+text+"]")).Sagas[0].Handlers[0].Do
+	if len(do) != 1 {
+		t.Fatalf("%s gave %d actions", text, len(do))
+	}
+	return do[0]
+}
+
+func TestTree(t *testing.T) {
+	source, err := os.ReadFile("testdata/full.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &dumper{filled: map[string]bool{}}
+	d.value("", reflect.ValueOf(*clean(t, string(source))))
+	golden(t, "testdata/full.golden", d.out.Bytes())
+}
+
+func TestEveryFieldOfTheTreeIsFilled(t *testing.T) {
+	source, err := os.ReadFile("testdata/full.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &dumper{filled: map[string]bool{}}
+	d.value("", reflect.ValueOf(*clean(t, string(source))))
+	for _, typ := range []any{
+		File{}, Saga{}, Schedule{}, EventDecl{}, Upcast{}, Trigger{}, Handler{}, Let{}, Assign{}, Block{}, Case{}, Action{},
+		Effect{}, Retry{}, Test{}, TestStep{}, Expect{}, Value{}, Part{}, Field{}, Duration{}, Name{}, Expr{},
+	} {
+		for _, f := range reflect.VisibleFields(reflect.TypeOf(typ)) {
+			if name := reflect.TypeOf(typ).Name() + "." + f.Name; !f.Anonymous && len(f.Index) == 1 && !d.filled[name] {
+				t.Errorf("nothing fills %s", name)
+			}
+		}
+	}
+}
+
+// dumper writes the leaves of a tree, one a line, and remembers what it saw.
+type dumper struct {
+	out    bytes.Buffer
+	filled map[string]bool
+}
+
+func (d *dumper) value(path string, v reflect.Value) {
+	switch x := v.Interface().(type) {
+	case Pos:
+		fmt.Fprintf(&d.out, "%s %d:%d\n", path, x.Line, x.Column)
+		return
+	case []byte, *File:
+		return // the source is looked at in another test
+	case map[string]any:
+		d.json(path, x)
+		return
+	}
+	switch v.Kind() {
+	case reflect.Pointer:
+		d.value(path, v.Elem())
+	case reflect.Struct:
+		d.fields(path, v)
+	case reflect.Slice:
+		for i := range v.Len() {
+			d.value(fmt.Sprintf("%s[%d]", path, i), v.Index(i))
+		}
+	default:
+		d.json(path, v.Interface())
+	}
+}
+
+func (d *dumper) fields(path string, v reflect.Value) {
+	for i := range v.NumField() {
+		if f := v.Field(i); !f.IsZero() {
+			name := v.Type().Field(i).Name
+			d.filled[v.Type().Name()+"."+name] = true
+			d.value(strings.TrimPrefix(path+"."+name, "."), f)
+		}
+	}
+}
+
+func (d *dumper) json(path string, v any) {
+	text, err := json.Marshal(v)
+	if err != nil {
+		text = []byte(err.Error())
+	}
+	fmt.Fprintf(&d.out, "%s = %s (%T)\n", path, text, v)
+}
+
+// TestProblems prints what is wrong with each file of testdata/problems.
+func TestProblems(t *testing.T) {
+	paths, err := filepath.Glob("testdata/problems/*.yaml")
+	if err != nil || len(paths) == 0 {
+		t.Fatal("no files", err)
+	}
+	for _, path := range paths {
+		t.Run(filepath.Base(path), func(t *testing.T) {
+			source, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, ps := Parse(filepath.Base(path), source)
+			if !ps.Failed() {
+				t.Error("no problem was found")
+			}
+			var out bytes.Buffer
+			ps.Print(&out, false)
+			golden(t, strings.TrimSuffix(path, ".yaml")+".golden", out.Bytes())
+		})
+	}
+}

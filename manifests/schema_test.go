@@ -1,0 +1,203 @@
+package manifests
+
+import (
+	"bytes"
+	"encoding/json"
+	"io/fs"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"go.yaml.in/yaml/v4"
+)
+
+func compiledSchema(t *testing.T) *jsonschema.Schema {
+	t.Helper()
+	text, err := Schema()
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := jsonschema.NewCompiler()
+	if err := c.AddResource("edda.json", doc); err != nil {
+		t.Fatal(err)
+	}
+	s, err := c.Compile("edda.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// yamlDocuments reads every document of a file as an editor's validator does:
+// keys as strings.
+func yamlDocuments(t *testing.T, source []byte) []any {
+	t.Helper()
+	var docs []any
+	r := newReader(&File{}, chunk{}, nameForms())
+	for _, c := range documents(source) {
+		var n yaml.Node
+		if err := yaml.Load(c.text, &n); err != nil {
+			t.Fatal(err)
+		}
+		if len(n.Content) > 0 {
+			docs = append(docs, plainData(r, n.Content[0]))
+		}
+	}
+	return docs
+}
+
+func plainData(r *reader, n *yaml.Node) any {
+	switch n = deref(n); n.Kind {
+	case yaml.MappingNode:
+		m := map[string]any{}
+		for i := 0; i < len(n.Content); i += 2 {
+			m[n.Content[i].Value] = plainData(r, n.Content[i+1])
+		}
+		return m
+	case yaml.SequenceNode:
+		l := []any{}
+		for _, c := range n.Content {
+			l = append(l, plainData(r, c))
+		}
+		return l
+	}
+	return r.scalar(n)
+}
+
+func TestSchemaTakesWhatTheParserTakes(t *testing.T) {
+	s := compiledSchema(t)
+	full, err := os.ReadFile("testdata/full.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sources := map[string][]byte{"full": full}
+	err = fs.WalkDir(Examples(), ".", func(path string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			sources[path], err = fs.ReadFile(Examples(), path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, source := range sources {
+		for i, doc := range yamlDocuments(t, source) {
+			if err := s.Validate(doc); err != nil {
+				t.Errorf("%s, document %d: %v", name, i, err)
+			}
+		}
+	}
+}
+
+// TestSchemaRefuses looks at one mistake at a time: the parser refuses each too.
+func TestSchemaRefuses(t *testing.T) {
+	s := compiledSchema(t)
+	for _, source := range []string{
+		"saga: x",
+		"saga: X\non: {E: }",
+		"saga: x\non: {}",
+		"saga: x\nkye: a\non: {E: }",
+		"saga: x\nkey: =a\non: {E: }",
+		"saga: x\nversion: 0\non: {E: }",
+		"saga: x\ndeadline: soon\non: {E: }",
+		"saga: x\nschedule: {s: {cron: x, every: 1h}}\non: {E: }",
+		"saga: x\nschedule: {s: {}}\non: {E: }",
+		"saga: x\non: {E: {start: sure}}",
+		"saga: x\non: {E: {wen: a}}",
+		"saga: x\non: {E: {when: =a}}",
+		"saga: x\non: {E: {cases: {when: a}}}",
+		"saga: x\non: {E: {do: [done]}}",
+		"saga: x\non: {E: {do: [{efect: a}]}}",
+		"saga: x\non: {E: {do: [{effect: a, command: B.C, to: x}]}}",
+		"saga: x\non: {E: {do: [{effect: a, to: b}]}}",
+		"saga: x\non: {E: {do: [{command: A.B}]}}",
+		"saga: x\non: {E: {do: [{command: A, to: x}]}}",
+		"saga: x\non: {E: {do: [{timer: t}]}}",
+		"saga: x\non: {E: {do: [{timer: t, after: 1h, every: 1h}]}}",
+		"saga: x\non: {E: {do: [{start: c}]}}",
+		"saga: x\non: {E: {do: [{each: a}]}}",
+		"saga: x\non: {E: {do: [{cancel: 'a[b]'}]}}",
+		"saga: x\non: {E: {do: [{effect: a, undo: {event: b}}]}}",
+		"saga: x\non: {E: {do: [{effect: a, undo: {effect: b, must: true}}]}}",
+		"saga: x\non: {E: }\nevents: {E: {upcast: {one: {}}}}",
+		"saga: x\non: {E: }\ntests: [{steps: []}]",
+		"saga: x\non: {E: }\ntests: [{name: a, steps: [{evnt: E}]}]",
+		"saga: x\non: {E: }\ntests: [{name: a, steps: [{answer: E}]}]",
+		"saga: x\non: {E: }\ntests: [{name: a, steps: [{operator: retry}]}]",
+		"saga: x\non: {E: }\ntests: [{name: a, steps: [{ok: s, expect: [{efect: x}]}]}]",
+		"saga: x\non: {E: }\ntests: [{name: a, end: {stat: x}}]",
+		"effect: e",
+		"effect: e\nhttp: {}\ngrpc: {}",
+		"effect: e\nhttp: {}\nok: =a",
+		"effect: e\nhttp: {}\ndelivery: once",
+		"effect: e\nhttp: {}\ncheck: {again: x}",
+	} {
+		if s.Validate(yamlDocuments(t, []byte(source))[0]) == nil {
+			t.Errorf("the schema takes:\n%s", source)
+		}
+		if _, ps := Parse("x.yaml", []byte(source)); !ps.Failed() {
+			t.Errorf("the parser takes:\n%s", source)
+		}
+	}
+}
+
+// TestSchemaNamesTheParsersKeys keeps the two from drifting apart.
+func TestSchemaNamesTheParsersKeys(t *testing.T) {
+	var schema struct {
+		Defs map[string]json.RawMessage `json:"$defs"`
+	}
+	if err := json.Unmarshal(schemaFile, &schema); err != nil {
+		t.Fatal(err)
+	}
+	r := newReader(&File{}, chunk{}, nameForms())
+	want := map[string]keys{
+		"saga": r.sagaKeys(&Saga{}), "effect": r.effectKeys(&Effect{}), "handler": r.handlerKeys(&Handler{}),
+		"newer": r.blockKeys(&Block{}), "test": r.testKeys(&Test{}), "check": r.checkKeys(&Value{}, &yaml.Node{}),
+	}
+	for _, p := range providers() {
+		want["effect"][p] = nil
+	}
+	for _, word := range words() {
+		if word != "unset" {
+			want["action_"+word] = r.actionKeys(&Action{Kind: word})
+		}
+	}
+	for name, known := range want {
+		if diff := cmp.Diff(slices.Sorted(maps.Keys(known)), properties(t, schema.Defs[name])); diff != "" {
+			t.Errorf("%s: parser and schema differ:\n%s", name, diff)
+		}
+	}
+	expect := slices.Compact(slices.Sorted(slices.Values(append(outputs(), expectFields()...))))
+	if diff := cmp.Diff(expect, properties(t, schema.Defs["expect"])); diff != "" {
+		t.Errorf("expect: parser and schema differ:\n%s", diff)
+	}
+	for _, in := range inputs() {
+		if !strings.Contains(string(schema.Defs["test_step"]), `"`+in+`"`) {
+			t.Errorf("a test's step: the schema lacks %s", in)
+		}
+	}
+}
+
+// properties are the property names of a definition, which may be nullable.
+func properties(t *testing.T, def json.RawMessage) []string {
+	t.Helper()
+	var d struct {
+		Properties map[string]json.RawMessage
+		AnyOf      []json.RawMessage
+	}
+	if err := json.Unmarshal(def, &d); err != nil {
+		t.Fatal(err)
+	}
+	if d.Properties == nil && len(d.AnyOf) > 0 {
+		return properties(t, d.AnyOf[0])
+	}
+	return slices.Sorted(maps.Keys(d.Properties))
+}
