@@ -1,11 +1,247 @@
 package engine
 
 import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
 	"time"
 
+	"edda"
 	"edda/store"
 )
 
 func row(correlation string, at time.Time) []store.Due {
 	return []store.Due{{Time: at, Key: key(correlation)}}
+}
+
+func (w *world) wake(rows []store.Due) {
+	w.t.Helper()
+	if err := w.engine.Wake(context.Background(), rows); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// arm publishes an event that arms a timer, named as the event.
+func (w *world) arm(id, key string, after time.Duration) {
+	ev := event(id, "arm", key)
+	ev.Payload, _ = json.Marshal(after.String())
+	w.streams.publish("A", ev)
+}
+
+// due reads the rows of the index.
+func (w *world) due(until time.Time) []store.Due {
+	w.t.Helper()
+	rows, _, err := w.db.Due(until, MaxRows)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return rows
+}
+
+func TestATimerFiresAndItsRowGoes(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.arm("pay", "k", 30*time.Minute)
+		settle()
+		time.Sleep(30 * time.Minute)
+		begin := time.Now()
+		w.wake(w.due(begin))
+		if late := time.Since(begin); late > 50*time.Millisecond {
+			t.Errorf("%v late", late)
+		}
+		w.wantLog(key("k"), "pay", "timer-pay")
+		if rows := w.due(time.Now().Add(time.Hour)); len(rows) != 0 {
+			t.Errorf("rows left: %v", rows)
+		}
+		if got := w.metric("edda_timers_late_seconds"); got != 1 {
+			t.Errorf("late: %v", got)
+		}
+	})
+}
+
+// A payment stored at 10:29 comes before the deadline of 10:30, however late it
+// is read.
+func TestAnEventStoredBeforeATimerIsDueComesFirst(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.arm("pay", "k", 30*time.Minute)
+		settle()
+		time.Sleep(29 * time.Minute)
+		w.streams.change(func() { w.streams.held = true })
+		w.streams.publish("B", event("payment", "add", "k"))
+		time.Sleep(time.Minute)
+		woken := make(chan error, 1)
+		rows := w.due(time.Now())
+		go func() { woken <- w.engine.Wake(context.Background(), rows) }()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if len(woken) != 0 {
+			t.Fatal("the timer fired before the event was applied")
+		}
+		w.streams.change(func() { w.streams.held = false })
+		if err := <-woken; err != nil {
+			t.Fatal(err)
+		}
+		w.wantLog(key("k"), "pay", "payment", "timer-pay")
+	})
+}
+
+func TestALateTimerComesBeforeNothingThatFailedToCommit(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.arm("pay", "k", time.Minute)
+		settle()
+		time.Sleep(time.Minute)
+		w.gate.set(true, nil)
+		w.streams.publish("A", event("payment", "add", "k"))
+		settle() // evaluated, not durable
+		woken := make(chan error, 1)
+		rows := w.due(time.Now())
+		go func() { woken <- w.engine.Wake(context.Background(), rows) }()
+		settle()
+		w.gate.failNext(errDiskFull)
+		if err := <-woken; err != nil {
+			t.Fatal(err)
+		}
+		w.wantLog(key("k"), "pay", "payment", "timer-pay")
+	})
+}
+
+// The streams stay as far ahead as they are: each time the engine has applied a
+// batch, as much has been stored.
+func TestTheHorizonAdvancesUnderConstantLoad(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.arm("pay", "k", time.Second)
+		settle()
+		time.Sleep(time.Second)
+		const commit = 3 * surveyEvery
+		w.gate.slow(commit)
+		n := 0
+		load := func() {
+			for range maxBatch / 2 {
+				n++
+				w.streams.publish("A", event(fmt.Sprint(n), "add", fmt.Sprint(n%500)))
+			}
+		}
+		for range 5 {
+			load()
+		}
+		woken := make(chan error, 1)
+		rows := w.due(time.Now())
+		go func() { woken <- w.engine.Wake(context.Background(), rows) }()
+		for range 16 {
+			time.Sleep(commit)
+			load()
+		}
+		if len(woken) != 1 {
+			t.Error("the timer still waits")
+		}
+		w.gate.slow(0)
+	})
+}
+
+func TestAMessageThatIsGoneHoldsNoTimerBack(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.arm("pay", "k", time.Second)
+		settle()
+		w.streams.change(func() { w.streams.held = true })
+		w.streams.publish("B", event("expires", "add", "k"))
+		time.Sleep(time.Second)
+		woken := make(chan error, 1)
+		rows := w.due(time.Now())
+		go func() { woken <- w.engine.Wake(context.Background(), rows) }()
+		settle()
+		w.streams.change(func() { w.streams.waiting, w.streams.gone = nil, true })
+		begin := time.Now()
+		if err := <-woken; err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(begin); took > 2*surveyEvery {
+			t.Errorf("it took %v to notice", took)
+		}
+		w.wantLog(key("k"), "pay", "timer-pay")
+	})
+}
+
+func TestTimersFireInDueOrderAfterDowntime(t *testing.T) {
+	inWorld(t, func(w *world) {
+		for i := range 40 { // two timers a key, interleaved
+			w.arm(fmt.Sprintf("late%02d", i), fmt.Sprint(i), time.Hour-time.Duration(i)*time.Second)
+			w.arm(fmt.Sprintf("last%02d", i), fmt.Sprint(i), 2*time.Hour-time.Duration(i)*time.Second)
+		}
+		settle()
+		time.Sleep(5 * time.Hour)
+		w.wake(w.due(time.Now()))
+		var fired []string
+		for _, id := range w.ids() {
+			if len(id) > 6 && id[:6] == "timer-" {
+				fired = append(fired, id)
+			}
+		}
+		want := slices.Concat(
+			many(40, func(i int) string { return fmt.Sprintf("timer-late%02d", 39-i) }),
+			many(40, func(i int) string { return fmt.Sprintf("timer-last%02d", 39-i) }))
+		if !slices.Equal(fired, want) {
+			t.Errorf("fired\n %v, want\n %v", joined(fired), joined(want))
+		}
+	})
+}
+
+func TestARowThatIsStaleGoes(t *testing.T) {
+	inWorld(t, func(w *world) {
+		stale := row("nobody", time.Now())
+		if err := w.db.Commit(context.Background(), store.Change{Arm: stale}); err != nil {
+			t.Fatal(err)
+		}
+		w.wake(stale)
+		if rows := w.due(time.Now()); len(rows) != 0 {
+			t.Errorf("rows: %v", rows)
+		}
+	})
+}
+
+func TestTooManyRowsAreRefused(t *testing.T) {
+	inWorld(t, func(w *world) {
+		if err := w.engine.Wake(context.Background(), make([]store.Due, MaxRows+1)); !errors.Is(err, edda.Permanent) {
+			t.Errorf("got %v", err)
+		}
+		if err := w.engine.Wake(context.Background(), nil); err != nil {
+			t.Errorf("no rows: %v", err)
+		}
+	})
+}
+
+func TestAScheduleStartsWithItsRowInOneChangeSet(t *testing.T) {
+	inWorld(t, func(w *world) {
+		ev := event("nightly-1", "add", "k")
+		ev.Kind, ev.Time = edda.KindSchedule, time.Now().UTC()
+		s := edda.Schedule{Tenant: "acme", Saga: "counter", Name: "nightly", Last: ev.Time}
+		before := w.gate.count()
+		if err := w.engine.Start(context.Background(), ev, s); err != nil {
+			t.Fatal(err)
+		}
+		w.wantLog(key("k"), "nightly-1")
+		rows, err := w.db.Schedules()
+		if err != nil || len(rows) != 1 || !rows[0].Last.Equal(ev.Time) {
+			t.Errorf("schedules: %+v, %v", rows, err)
+		}
+		if got := w.gate.count() - before; got != 1 {
+			t.Errorf("%d change sets", got)
+		}
+	})
+}
+
+func TestAResultWithoutAKeyFindsItsCommand(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.streams.publish("A", event("order", "send", "k"))
+		settle()
+		result := edda.Event{Kind: edda.KindResult, ID: "r1", Tenant: "acme", CommandID: "work-order", Outcome: edda.Succeeded}
+		foreign := result
+		foreign.ID, foreign.Tenant = "r0", "evil"
+		w.streams.publish("B", foreign)
+		w.streams.publish("B", result)
+		settle()
+		w.wantLog(key("k"), "order", "r1")
+	})
 }

@@ -73,6 +73,8 @@ func (c counter) Apply(cell edda.Cell, t saga.Target, ev edda.Event) (edda.Cell,
 			c.arm(in, t, edda.Timer{Name: "panic", Due: ev.Time.Add(time.Second)})
 		case "send":
 			t.Work = []edda.Work{{ID: "work-" + ev.ID, Kind: edda.WorkEffect, From: in.Key, Name: "call", Step: "call", Payload: ev.Payload, Time: ev.Time}}
+		case "incident":
+			t.Outputs = append(t.Outputs, edda.Output{Word: "incident", Name: "ship", Reason: "undo failed"})
 		case "big":
 			n := 0
 			_, _ = fmt.Sscan(text(ev.Payload), &n)
@@ -268,9 +270,13 @@ type gate struct {
 	mu        sync.Mutex
 	shut      bool
 	failing   error
+	once      bool // failing is for one change
+	delay     time.Duration
 	submitted []store.Change
 	onView    func()
+	viewError error
 	queue     chan func()
+	queued    int
 	opened    chan struct{}
 }
 
@@ -289,6 +295,10 @@ func (g *gate) run(ctx context.Context) {
 				case <-ctx.Done():
 				}
 			}
+			g.mu.Lock()
+			delay := g.delay
+			g.mu.Unlock()
+			time.Sleep(delay)
 			pass()
 		case <-ctx.Done():
 			return
@@ -312,6 +322,26 @@ func (g *gate) set(shut bool, failing error) {
 	}
 }
 
+// failNext opens the gate, and fails the first change that comes through.
+func (g *gate) failNext(err error) {
+	g.mu.Lock()
+	g.once = true
+	g.mu.Unlock()
+	g.set(false, err)
+}
+
+func (g *gate) slow(d time.Duration) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.delay = d
+}
+
+func (g *gate) setViewError(err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.viewError = err
+}
+
 func (g *gate) count() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -326,33 +356,52 @@ type gateLine struct {
 	broken error
 }
 
+// Submit passes the change on at once while nothing stands in its way, so that
+// what the store refuses is refused here.
 func (l *gateLine) Submit(ctx context.Context, c store.Change, done func(error)) error {
 	g := l.gate
 	g.mu.Lock()
 	g.submitted = append(g.submitted, c)
-	g.mu.Unlock()
-	g.queue <- func() {
-		g.mu.Lock()
-		if l.broken == nil {
-			l.broken = g.failing
-		}
-		err := l.broken
-		g.mu.Unlock()
-		if err == nil {
-			err = l.real.Submit(ctx, c, done)
-		}
-		if err != nil {
-			done(err)
-		}
+	direct := l.broken == nil && !g.shut && g.failing == nil && g.delay == 0 && g.queued == 0
+	if !direct {
+		g.queued++
 	}
+	g.mu.Unlock()
+	if direct {
+		return l.real.Submit(ctx, c, done)
+	}
+	g.queue <- func() { l.pass(ctx, c, done) }
 	return nil
 }
 
-func (g *gate) View() (*store.View, error) {
-	v, err := g.records.View()
+func (l *gateLine) pass(ctx context.Context, c store.Change, done func(error)) {
+	g := l.gate
 	g.mu.Lock()
-	hook := g.onView
+	g.queued--
+	if l.broken == nil {
+		l.broken = g.failing
+		if g.once && g.failing != nil {
+			g.once, g.failing = false, nil
+		}
+	}
+	err := l.broken
 	g.mu.Unlock()
+	if err == nil {
+		err = l.real.Submit(ctx, c, done)
+	}
+	if err != nil {
+		done(err)
+	}
+}
+
+func (g *gate) View() (*store.View, error) {
+	g.mu.Lock()
+	hook, err := g.onView, g.viewError
+	g.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	v, err := g.records.View()
 	if hook != nil {
 		hook()
 	}
