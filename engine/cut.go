@@ -151,6 +151,7 @@ func (c *cutter) add(u unit) {
 }
 
 func (c *cutter) finish() {
+	c.open.change.Whole = len(c.open.parts) == 1
 	c.done = append(c.done, c.open)
 	c.open = nil
 }

@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"edda"
+	"edda/store"
 )
 
 func TestEventsOfAKeyAreAppliedInOrder(t *testing.T) {
@@ -139,6 +141,23 @@ func TestAnEventGoesToAllItsSagasInOneChangeSet(t *testing.T) {
 		w.wantLog(other, "e1")
 		if sets := w.sets(); len(sets) != 1 || len(sets[0]) != 2 {
 			t.Errorf("sets: %v", sets)
+		}
+	})
+}
+
+func TestAnEventLargerThanAChangeSetIsNotSplit(t *testing.T) {
+	inWorld(t, func(w *world) {
+		ev := event("large", "both", "k")
+		ev.Payload = []byte(`"` + strings.Repeat("x", store.MaxChange*2/3) + `"`)
+		w.streams.publish("A", event("before", "add", "k"))
+		w.streams.publish("A", ev)
+		w.streams.publish("A", event("after", "add", "k"))
+		settle()
+		w.wantLog(key("k"), "before", "large", "after")
+		for _, set := range w.sets() {
+			if set[0].Event.ID == "large" && len(set) != 2 {
+				t.Errorf("a set of %d transitions", len(set))
+			}
 		}
 	})
 }

@@ -11,6 +11,9 @@ import (
 // Change is a change set: everything that one commit writes, as one plain
 // value. It holds no pointer into anything that changes afterwards.
 type Change struct {
+	// Whole says that all of it comes of one input, such as an event and the
+	// many held ones it released: it may be larger than [MaxChange]. It is not stored.
+	Whole bool
 	// Transitions are written in order: instances, outbox rows, parked, held
 	// and dead letters, due rows, history.
 	Transitions []edda.Transition

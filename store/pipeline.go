@@ -6,8 +6,8 @@ import (
 	"edda"
 )
 
-// MaxChange bounds a change set, by [Change.Size]. One with a single transition
-// may be larger: an event is never split.
+// MaxChange bounds a change set, by [Change.Size]. One with a single transition,
+// or that says it is whole, may be larger: an event is never split.
 const MaxChange = 512 << 10
 
 // Pipeline is a line of changes of which each was decided in the belief that
@@ -43,7 +43,7 @@ func (d *DB) Submit(ctx context.Context, c Change, done func(error)) error {
 }
 
 func (d *DB) submit(ctx context.Context, c Change, line *Pipeline, done func(error)) error {
-	if n := c.Size(); n > MaxChange && len(c.Transitions) > 1 {
+	if n := c.Size(); n > MaxChange && len(c.Transitions) > 1 && !c.Whole {
 		return edda.Classify(edda.Permanent, "a change of %d bytes with %d transitions: at most %d bytes go together", n, len(c.Transitions), MaxChange)
 	}
 	e, err := encodeChange(c)

@@ -183,6 +183,8 @@ func TestRefusedChanges(t *testing.T) {
 	}
 	db.commit(t, Change{Transitions: []edda.Transition{large}}) // an event is never split
 	same(t, "the large one", len(must(db.Instances(Query{}))), 1)
+	db.commit(t, Change{Whole: true, Transitions: []edda.Transition{large, step(key("2"), 1)}})
+	same(t, "the whole of a large one", len(must(db.Instances(Query{}))), 2)
 }
 
 // TestSizeIsAboutWhatIsWritten keeps the estimate honest: a change is refused by it.
