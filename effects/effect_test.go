@@ -1,0 +1,131 @@
+package effects
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"edda/manifests"
+)
+
+func TestCompileProblems(t *testing.T) {
+	tests := []struct{ name, text, want string }{
+		{"unknown provider", "effect: a\ngrpc: {target: x}\n", "2:1? provider grpc is not built in; this version calls http"},
+		{"unknown name", "effect: a\nhttp: {url: x}\nok: statsu == 200\n", "3:5"},
+		{"nothing after the call before it", "effect: a\nhttp: {url: x, body: =status}\n", "2:"},
+		{"a secret is named", "effect: a\nhttp: {url: x, body: =secret}\n", "secret.NAME"},
+		{"a secret is not computed", "effect: a\nhttp: {url: x, body: '=secret[payload.x]'}\n", "secret.NAME"},
+		{"a secret's name", "effect: a\nhttp: {url: x, body: '=secret[\"../x\"]'}\n", "letters, digits and _"},
+		{"timeout", "effect: a\nhttp: {url: x}\ntimeout: 25h\n", "timeout is more than nothing and at most 24h"},
+		{"too many calls", "effect: a\nhttp: {url: x}\nretry: {max: 100000}\n", "retry.max counts calls, 1 to 1000"},
+		{"backoff", "effect: a\nhttp: {url: x}\nretry: {backoff: 1s..25h}\n", "retry.backoff"},
+		{"schema", "effect: a\nhttp: {url: x}\nschema: {type: 3}\n", "schema"},
+		{"schema from elsewhere", "effect: a\nhttp: {url: x}\nschema: {$ref: 'file:///etc/passwd'}\n", "schema"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			e, problems := compileText(t, tt.text)
+			if e != nil || !problems.Failed() {
+				t.Fatalf("compiled, problems %v", problems)
+			}
+			want := strings.TrimPrefix(tt.want, "2:1? ")
+			if got := fmt.Sprint(problems); !strings.Contains(got, want) {
+				t.Errorf("problems %s, want %s", got, want)
+			}
+		})
+	}
+}
+
+func TestCompileReportsAllAtOnce(t *testing.T) {
+	_, problems := compileText(t, "effect: a\nhttp: {url: x, body: =nobody}\nok: nothing\nfail: nowhere\ntimeout: 99h\nresult: =unheard\n")
+	if len(problems) != 5 {
+		t.Errorf("%d problems: %v", len(problems), problems)
+	}
+}
+
+func TestCompileNumbersNeverPanic(t *testing.T) {
+	f, _ := manifests.Parse("e.yaml", []byte(charge))
+	m := f.Effects[0]
+	for _, r := range []manifests.Retry{{Max: -1}, {Max: 1 << 40}, {Min: -1, Cap: 1}, {Min: time.Minute, Cap: time.Second}, {Min: 0, Cap: time.Second}} {
+		m.Retry = &r
+		if e, problems := Compile(m, testKinds()); e != nil || !problems.Failed() {
+			t.Errorf("%+v compiled", r)
+		}
+	}
+	m.Retry, m.Timeout = nil, &manifests.Duration{D: -1}
+	if e, problems := Compile(m, testKinds()); e != nil || !problems.Failed() {
+		t.Error("a negative timeout compiled")
+	}
+}
+
+func TestCompileWarnsOfWhatIsNotActive(t *testing.T) {
+	e, problems := compileText(t, charge+"breaker: {name: pay}\nlimit: {rate: 50/s}\ncheck: {http: {url: x}, ok: status == 200}\n")
+	if e == nil || len(problems) != 3 {
+		t.Fatalf("%v", problems)
+	}
+	for _, p := range problems {
+		if !p.Warning || !strings.Contains(p.Message, "not yet active") {
+			t.Errorf("%v", p)
+		}
+	}
+}
+
+func TestCompileDefaults(t *testing.T) {
+	e := compile(t, "effect: a\nhttp: {url: x}\n")
+	if e.timeout != defaultTimeout || e.retry != (retry{defaultCalls, defaultBackoff, defaultCap, true}) || e.atMostOnce() || e.Version() != 1 || e.Hash() == "" {
+		t.Errorf("%+v", e)
+	}
+	if got := compile(t, charge).Secrets(); fmt.Sprint(got) != "[PAY]" {
+		t.Errorf("secrets %v", got)
+	}
+}
+
+func TestRetryDelay(t *testing.T) {
+	r := retry{min: time.Second, cap: 10 * time.Second, jitter: true}
+	for calls, want := range map[int][2]time.Duration{1: {1000, 1500}, 2: {1500, 3000}, 3: {3000, 6000}, 4: {5000, 10000}, 90: {5000, 10000}} {
+		low, high := r.delay(calls, 0), r.delay(calls, 1)
+		if low != want[0]*time.Millisecond || high != want[1]*time.Millisecond {
+			t.Errorf("after %d calls %s to %s, want %v ms", calls, low, high, want)
+		}
+	}
+	r.jitter = false
+	if got := r.delay(3, 0.9); got != 4*time.Second {
+		t.Errorf("without jitter %s", got)
+	}
+	long := retry{min: maxBackoff, cap: maxBackoff}
+	if got := long.delay(30, 0); got != maxBackoff {
+		t.Errorf("overflow gave %s", got)
+	}
+}
+
+func TestSecrets(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	other := write("other", "from a file\n")
+	write("IN_DIR", "from the folder\r\n")
+	env := map[string]string{"EDDA_SECRET_A": "from the environment\n", "EDDA_SECRET_B_FILE": other}
+	s := Secrets{Dir: dir, Environ: func(name string) (string, bool) { v, found := env[name]; return v, found }}
+	for name, want := range map[string]string{"A": "from the environment\n", "B": "from a file", "IN_DIR": "from the folder"} {
+		if got, err := s.Get(name); got != want || err != nil {
+			t.Errorf("%s is %q %v, want %q", name, got, err, want)
+		}
+	}
+	for _, name := range []string{"C", "", "../other", "a/b"} {
+		if got, err := s.Get(name); err == nil {
+			t.Errorf("%q is %q", name, got)
+		}
+	}
+	write("IN_DIR", "rotated")
+	if got, _ := s.Get("IN_DIR"); got != "rotated" {
+		t.Errorf("after rotation %q", got)
+	}
+}

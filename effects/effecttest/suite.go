@@ -1,0 +1,117 @@
+// Package effecttest is the suite that every provider of effects passes.
+package effecttest
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"edda"
+	"edda/effects"
+)
+
+// Subject is a provider with another side to call. Config is what the manifest
+// would give to a call that the other side accepts.
+type Subject struct {
+	Provider effects.Provider
+	Accepted map[string]any
+	// Hangs is a call that the other side takes and never answers.
+	Hangs map[string]any
+	// Unreachable is a call that nobody can take.
+	Unreachable map[string]any
+	// Impossible is a call that cannot be made, however often it is tried.
+	Impossible map[string]any
+	// Seen counts the calls that the other side saw with an idempotency key.
+	Seen func(key string) int
+}
+
+// patience bounds what should end at once.
+const patience = 10 * time.Second
+
+// Run tests what effects.Provider promises.
+func Run(t *testing.T, s Subject) {
+	t.Run("an accepted call is answered and shows its key", s.accepted)
+	t.Run("calls may be made at once", s.parallel)
+	t.Run("a call ends with its context and may have been done", s.hangs)
+	t.Run("a call that has ended before it began is not sent", s.cancelled)
+	t.Run("what reaches nobody was not sent and may be tried again", s.unreachable)
+	t.Run("what cannot be called is permanent", s.impossible)
+}
+
+func (s Subject) call(ctx context.Context, key string, config map[string]any) (effects.Response, error) {
+	return s.Provider.Call(ctx, effects.Call{Effect: "test", ID: "id-" + key, Key: key, Tenant: "acme", Config: config})
+}
+
+func (s Subject) accepted(t *testing.T) {
+	r, err := s.call(t.Context(), "accepted", s.Accepted)
+	if err != nil || r.Retry || r.Refused || r.Unknown {
+		t.Fatalf("answer %+v %v", r, err)
+	}
+	if n := s.Seen("accepted"); n != 1 {
+		t.Errorf("the other side saw the key %d times", n)
+	}
+}
+
+func (s Subject) parallel(t *testing.T) {
+	var all sync.WaitGroup
+	for range 16 {
+		all.Go(func() {
+			if _, err := s.call(t.Context(), "parallel", s.Accepted); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	if n := s.Seen("parallel"); n != 16 {
+		t.Errorf("the other side saw %d calls of 16", n)
+	}
+}
+
+func (s Subject) hangs(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		_, err := s.call(ctx, "hangs", s.Hangs)
+		ended <- err
+	}()
+	deadline := time.Now().Add(patience)
+	for s.Seen("hangs") == 0 && time.Now().Before(deadline) {
+		time.Sleep(time.Millisecond)
+	}
+	cancel()
+	select {
+	case err := <-ended:
+		if err == nil || errors.Is(err, effects.ErrNotSent) {
+			t.Errorf("a call that was taken gave %v", err)
+		}
+	case <-time.After(patience):
+		t.Fatal("the call outlived its context")
+	}
+}
+
+func (s Subject) cancelled(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := s.call(ctx, "cancelled", s.Accepted); err == nil {
+		t.Error("no error")
+	}
+	if n := s.Seen("cancelled"); n != 0 {
+		t.Errorf("the other side saw %d calls", n)
+	}
+}
+
+func (s Subject) unreachable(t *testing.T) {
+	_, err := s.call(t.Context(), "unreachable", s.Unreachable)
+	if !errors.Is(err, effects.ErrNotSent) || errors.Is(err, edda.Permanent) {
+		t.Errorf("error %v, want one that is ErrNotSent and not edda.Permanent", err)
+	}
+}
+
+func (s Subject) impossible(t *testing.T) {
+	_, err := s.call(t.Context(), "impossible", s.Impossible)
+	if !errors.Is(err, effects.ErrNotSent) || !errors.Is(err, edda.Permanent) {
+		t.Errorf("error %v, want one that is ErrNotSent and edda.Permanent", err)
+	}
+}

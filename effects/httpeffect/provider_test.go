@@ -1,0 +1,255 @@
+package httpeffect
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"edda"
+	"edda/effects"
+	"edda/effects/effecttest"
+)
+
+// shop is the other side: it remembers what it was asked.
+type shop struct {
+	*httptest.Server
+	mu     sync.Mutex // guards below
+	seen   map[string]int
+	last   *http.Request
+	body   string
+	conns  map[string]bool
+	answer http.HandlerFunc
+}
+
+func open(t *testing.T) *shop {
+	s := &shop{seen: map[string]int{}, conns: map[string]bool{}}
+	s.Server = httptest.NewServer(s)
+	t.Cleanup(s.Close)
+	return s
+}
+
+func (s *shop) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	b, _ := io.ReadAll(r.Body)
+	s.mu.Lock()
+	s.seen[r.Header.Get("Idempotency-Key")]++
+	s.last, s.body, s.conns[r.RemoteAddr] = r, string(b), true
+	answer := s.answer
+	s.mu.Unlock()
+	switch {
+	case r.URL.Path == "/hang":
+		<-r.Context().Done()
+	case answer != nil:
+		answer(w, r)
+	default:
+		fmt.Fprint(w, `{"id":"P1"}`)
+	}
+}
+
+func (s *shop) count(key string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.seen[key]
+}
+
+func provider(t *testing.T, o Options) *Provider {
+	t.Helper()
+	p, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Close)
+	return p
+}
+
+func TestSuite(t *testing.T) {
+	s := open(t)
+	effecttest.Run(t, effecttest.Subject{
+		Provider:    provider(t, Options{AllowLoopback: true}),
+		Accepted:    map[string]any{"url": s.URL},
+		Hangs:       map[string]any{"url": s.URL + "/hang"},
+		Unreachable: map[string]any{"url": "http://" + nobody(t)},
+		Impossible:  map[string]any{"url": "ftp://pay"},
+		Seen:        s.count,
+	})
+}
+
+// nobody is an address where nobody listens.
+func nobody(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+func TestRequest(t *testing.T) {
+	s := open(t)
+	p := provider(t, Options{AllowLoopback: true})
+	trace := "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	_, err := p.Call(t.Context(), effects.Call{Effect: "charge", ID: "c1", Key: "k1", Trace: trace, Config: map[string]any{
+		"method": "put", "url": s.URL + "/a?x=1", "headers": map[string]any{"Authorization": "Bearer s", "X-Many": []any{"a", 2}, "X-None": nil},
+		"query": map[string]any{"q": "a b&c", "n": 9007199254740993, "list": []any{1, true}, "none": nil},
+		"body":  map[string]any{"amount": 9007199254740993, "html": "<b>"},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := s.last
+	if r.Method != "PUT" || r.URL.Path != "/a" || r.URL.Query().Encode() != "list=1&list=true&n=9007199254740993&q=a+b%26c&x=1" {
+		t.Errorf("%s %s", r.Method, r.URL)
+	}
+	for name, want := range map[string]string{"Authorization": "Bearer s", "Idempotency-Key": "k1", "Traceparent": trace, "Content-Type": "application/json", "User-Agent": "edda", "X-None": ""} {
+		if got := r.Header.Get(name); got != want {
+			t.Errorf("%s: %q, want %q", name, got, want)
+		}
+	}
+	if got := r.Header.Values("X-Many"); len(got) != 2 {
+		t.Errorf("X-Many %q", got)
+	}
+	if s.body != `{"amount":9007199254740993,"html":"<b>"}` {
+		t.Errorf("body %s", s.body)
+	}
+}
+
+func TestBodyOfAnotherType(t *testing.T) {
+	s := open(t)
+	p := provider(t, Options{AllowLoopback: true})
+	for kind, want := range map[string]string{"text/plain": "a=1", "application/json": `"a=1"`, "": `"a=1"`} {
+		config := map[string]any{"url": s.URL, "body": "a=1"}
+		if kind != "" {
+			config["headers"] = map[string]any{"content-type": kind}
+		}
+		if _, err := p.Call(t.Context(), effects.Call{Config: config}); err != nil || s.body != want {
+			t.Errorf("%q: body %s %v, want %s", kind, s.body, err, want)
+		}
+	}
+}
+
+func TestResponse(t *testing.T) {
+	s := open(t)
+	p := provider(t, Options{AllowLoopback: true})
+	tests := []struct {
+		status                  int
+		body, retryAfter        string
+		want                    any
+		retry, refused, unknown bool
+		after                   time.Duration
+	}{
+		{200, `{"n":9007199254740993,"f":2.0}`, "", map[string]any{"n": 9007199254740993, "f": 2}, false, false, false, 0},
+		{200, "", "", nil, false, false, false, 0},
+		{200, "plain \xff", "", "plain \uFFFD", false, false, false, 0},
+		{200, `{"n":99999999999999999999}`, "", `{"n":99999999999999999999}`, false, false, false, 0},
+		{302, "", "", nil, false, false, false, 0},
+		{402, `"no"`, "", "no", false, false, false, 0},
+		{408, "", "", nil, true, false, false, 0},
+		{429, "", "7", nil, true, true, false, 7 * time.Second},
+		{500, "", "", nil, true, false, false, 0},
+		{502, "", "", nil, true, false, true, 0},
+		{503, "", "-3", nil, true, false, false, 0},
+		{504, "", "nonsense", nil, true, false, true, 0},
+		{500, strings.Repeat("x", maxAnswer+1), "", nil, true, false, false, 0},
+	}
+	for _, tt := range tests {
+		s.answer = func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Location", "/elsewhere")
+			w.Header().Set("X-Shop", "open")
+			if tt.retryAfter != "" {
+				w.Header().Set("Retry-After", tt.retryAfter)
+			}
+			w.WriteHeader(tt.status)
+			fmt.Fprint(w, tt.body)
+		}
+		r, err := p.Call(t.Context(), effects.Call{Config: map[string]any{"url": s.URL}})
+		if err != nil || r.Status != tt.status || text(r.Body) != text(tt.want) {
+			t.Errorf("%d: %d %.80v %v, want %v", tt.status, r.Status, r.Body, err, tt.want)
+		}
+		if r.Retry != tt.retry || r.Refused != tt.refused || r.Unknown != tt.unknown || r.After != tt.after || r.Headers["x-shop"] != "open" {
+			t.Errorf("%d: %+v", tt.status, r)
+		}
+	}
+}
+
+func text(v any) string {
+	b, _ := json.Marshal(v)
+	return fmt.Sprintf("%T %s", v, b)
+}
+
+func TestRetryAfterDate(t *testing.T) {
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	for header, want := range map[string]time.Duration{
+		"Thu, 01 Jan 2026 00:01:30 GMT": 90 * time.Second, "Wed, 31 Dec 2025 00:00:00 GMT": 0, "": 0, "99999999999": maxRetryAfter * time.Second,
+	} {
+		if got := retryAfter(header, now); got != want {
+			t.Errorf("%q is %s, want %s", header, got, want)
+		}
+	}
+}
+
+func TestAnswerThatIsTooLongMayHaveBeenDone(t *testing.T) {
+	s := open(t)
+	s.answer = func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, strings.Repeat("x", maxAnswer+1)) }
+	_, err := provider(t, Options{AllowLoopback: true}).Call(t.Context(), effects.Call{Config: map[string]any{"url": s.URL}})
+	if !errors.Is(err, edda.Permanent) || errors.Is(err, effects.ErrNotSent) {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestAnswerThatBreaksOffMayHaveBeenDone(t *testing.T) {
+	s := open(t)
+	s.answer = func(w http.ResponseWriter, _ *http.Request) {
+		conn, _, _ := w.(http.Hijacker).Hijack()
+		conn.Close()
+	}
+	_, err := provider(t, Options{AllowLoopback: true}).Call(t.Context(), effects.Call{Key: "k", Config: map[string]any{"url": s.URL}})
+	if err == nil || errors.Is(err, edda.Permanent) || errors.Is(err, effects.ErrNotSent) {
+		t.Errorf("error %v", err)
+	}
+	if n := s.count("k"); n != 1 {
+		t.Errorf("sent %d times by one call", n)
+	}
+}
+
+func TestConnectionsAreReused(t *testing.T) {
+	s := open(t)
+	p := provider(t, Options{AllowLoopback: true})
+	for range 10 {
+		if _, err := p.Call(t.Context(), effects.Call{Config: map[string]any{"url": s.URL}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(s.conns) != 1 {
+		t.Errorf("%d connections for ten calls", len(s.conns))
+	}
+}
+
+func TestErrorsShowNoURL(t *testing.T) {
+	p := provider(t, Options{AllowLoopback: true})
+	for _, address := range []string{"http://" + nobody(t) + "/?token=s3cret", "http://s3cret:\x7f/", "s3cret"} {
+		_, err := p.Call(t.Context(), effects.Call{Config: map[string]any{"url": address}})
+		if err == nil || strings.Contains(err.Error(), "s3cret") {
+			t.Errorf("error %v", err)
+		}
+	}
+}
+
+func TestImpossibleRequests(t *testing.T) {
+	for _, config := range []map[string]any{
+		{}, {"url": "http://"}, {"url": 3}, {"url": "http://x", "headers": "h"}, {"url": "http://x", "query": "q"},
+		{"url": "http://x", "headers": map[string]any{"A": "b\r\nC: d"}}, {"url": "http://x", "headers": map[string]any{"A B": "c"}}, {"url": "http://x", "method": "A B"},
+	} {
+		_, err := provider(t, Options{}).Call(t.Context(), effects.Call{Config: config})
+		if !errors.Is(err, effects.ErrNotSent) || !errors.Is(err, edda.Permanent) {
+			t.Errorf("%v: %v", config, err)
+		}
+	}
+}
