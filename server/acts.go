@@ -5,12 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
+	"slices"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/oklog/ulid/v2"
 
 	"edda"
+	"edda/engine"
 )
 
 // Inbox is how people reach instances: through the streams, as everything does.
@@ -19,7 +20,7 @@ type Inbox interface {
 	// Send publishes a signal, an answer or an operator's verb, and returns
 	// what became of it once that is committed. When ctx ends first the
 	// message may still be applied; the error then is ctx's.
-	Send(ctx context.Context, message edda.Event) (edda.Transition, error)
+	Send(ctx context.Context, message edda.Event) (engine.Outcome, error)
 	// Publish returns when the event is stored in its stream.
 	Publish(ctx context.Context, event edda.Event) (Stored, error)
 }
@@ -34,11 +35,10 @@ type Stored struct {
 
 // ActView is what became of an act.
 type ActView struct {
-	ID       string        `json:"id"` // of the message
-	Fate     edda.Fate     `json:"fate"`
-	Outputs  []edda.Output `json:"outputs"`
-	Status   edda.Status   `json:"status,omitempty"` // of the instance, afterwards
-	Revision uint64        `json:"revision,omitempty"`
+	ID      string        `json:"id"` // of the message
+	Fate    edda.Fate     `json:"fate"`
+	Outputs []edda.Output `json:"outputs"`
+	Status  edda.Status   `json:"status,omitempty"` // of the instance, afterwards
 }
 
 // ActInput is what every act says.
@@ -121,13 +121,25 @@ func (s *Server) act(ctx context.Context, in *ActInput, ev edda.Event) (*body[Ac
 	if ev.ID == "" {
 		ev.ID = ulid.Make().String()
 	}
+	if taken(cell, ev.ID) {
+		return view(ev, engine.Outcome{Fate: edda.FateDuplicate, Status: cell.Instance.Status})
+	}
 	ctx, cancel := context.WithTimeout(ctx, s.options.CommitWait)
 	defer cancel()
-	t, err := s.options.Inbox.Send(ctx, ev)
+	o, err := s.options.Inbox.Send(ctx, ev)
 	if err != nil {
 		return nil, s.unsent(ev, err)
 	}
-	return view(ev, t)
+	if o.Status == "" && cell.Instance != nil {
+		o.Status = cell.Instance.Status // it did not change
+	}
+	return view(ev, o)
+}
+
+// taken tells whether the instance has seen the message: JetStream may drop it
+// as a duplicate, and then nothing more would be heard of it.
+func taken(cell edda.Cell, id string) bool {
+	return cell.Instance != nil && slices.Contains(cell.Instance.Recent, id)
 }
 
 // unsent tells a wait that was too long from a message that never left.
@@ -142,34 +154,30 @@ func (s *Server) unsent(ev edda.Event, err error) error {
 }
 
 // view answers with the fate; one that is a no becomes a problem.
-func view(ev edda.Event, t edda.Transition) (*body[ActView], error) {
+func view(ev edda.Event, o engine.Outcome) (*body[ActView], error) {
 	switch {
-	case t.Fate == edda.FateDead && t.Dead != nil && t.Dead.Reason == edda.DeadNoInstance:
+	case o.Fate == edda.FateDead && o.Dead != nil && o.Dead.Reason == edda.DeadNoInstance:
 		return nil, missing(ev.Key)
-	case t.Fate == edda.FateDead:
-		return nil, dead(t)
-	case t.Fate == edda.FateIgnored:
+	case o.Fate == edda.FateDead:
+		return nil, dead(o.Dead)
+	case o.Fate == edda.FateIgnored:
 		return nil, huma.Error422UnprocessableEntity(fmt.Sprintf("nothing in saga %s takes this %s", ev.Key.Saga, ev.Kind))
-	case t.Fate == edda.FateLate:
-		return nil, huma.Error409Conflict(fmt.Sprintf("too late: %s is not waited for (any more)", what(ev)))
+	case o.Fate == edda.FateLate:
+		return nil, huma.Error409Conflict(fmt.Sprintf("too late: the instance does not take %s (any more)", what(ev)))
 	}
-	for _, o := range t.Outputs {
-		if o.Word == "refused" {
-			return nil, huma.Error409Conflict("refused: " + join(o.Name, o.Reason))
+	for _, out := range o.Outputs {
+		if out.Word == "refused" {
+			return nil, huma.Error409Conflict("refused: " + join(out.Name, out.Reason))
 		}
 	}
-	out := ActView{ID: ev.ID, Fate: t.Fate, Outputs: orEmpty(t.Outputs)}
-	if t.Instance != nil {
-		out.Status, out.Revision = t.Instance.Status, t.Instance.Revision
-	}
-	return &body[ActView]{out}, nil
+	return &body[ActView]{ActView{ID: ev.ID, Fate: o.Fate, Outputs: orEmpty(o.Outputs), Status: o.Status}}, nil
 }
 
-func dead(t edda.Transition) error {
-	if t.Dead == nil {
-		return huma.NewError(http.StatusUnprocessableEntity, "it cannot be applied")
+func dead(d *edda.DeadLetter) error {
+	if d == nil {
+		return huma.Error422UnprocessableEntity("it cannot be applied")
 	}
-	return huma.NewError(http.StatusUnprocessableEntity, fmt.Sprintf("it cannot be applied (%s): %s; see dead letter %s", t.Dead.Reason, t.Dead.Error, t.Dead.ID))
+	return huma.Error422UnprocessableEntity(fmt.Sprintf("it cannot be applied (%s): %s; see dead letter %s", d.Reason, d.Error, d.ID))
 }
 
 // what names a message for people.
@@ -180,7 +188,7 @@ func what(ev edda.Event) string {
 	case edda.KindSignal:
 		return "the signal " + ev.Type
 	}
-	return join(ev.Type, ev.Step)
+	return "the verb " + join(ev.Type, ev.Step)
 }
 
 func join(a, b string) string {

@@ -53,7 +53,7 @@ type Info struct {
 	Streams   []StreamInfo     `json:"streams"`
 	Consumers []string         `json:"consumers"`
 	Positions []StreamPosition `json:"positions"`
-	Durable   string           `json:"durability,omitempty"` // of the streams, in a sentence
+	Durable   []string         `json:"durability,omitempty"` // what the streams may lose, in words
 }
 
 // SagaInfo is one version of a saga that runs.

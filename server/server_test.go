@@ -19,6 +19,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"edda"
+	"edda/engine"
 	"edda/store"
 )
 
@@ -32,7 +33,7 @@ type fakes struct {
 	query  store.Query
 	dead   []edda.DeadLetter
 	sent   []edda.Event
-	send   func(context.Context, edda.Event) (edda.Transition, error)
+	send   func(context.Context, edda.Event) (engine.Outcome, error)
 	err    error
 }
 
@@ -86,14 +87,14 @@ func (f *fakes) DeadLetter(id string) (edda.DeadLetter, bool, error) {
 	}
 	return edda.DeadLetter{}, false, f.err
 }
-func (f *fakes) Send(ctx context.Context, ev edda.Event) (edda.Transition, error) {
+func (f *fakes) Send(ctx context.Context, ev edda.Event) (engine.Outcome, error) {
 	f.mu.Lock()
 	f.sent = append(f.sent, ev)
 	f.mu.Unlock()
 	if f.send != nil {
 		return f.send(ctx, ev)
 	}
-	return edda.Transition{Fate: edda.FateHandled, Instance: &edda.Instance{Status: edda.StatusDone, Revision: 4}}, nil
+	return engine.Outcome{Fate: edda.FateHandled, Status: edda.StatusDone}, nil
 }
 func (f *fakes) Publish(_ context.Context, ev edda.Event) (Stored, error) {
 	f.sent = append(f.sent, ev)
@@ -326,28 +327,28 @@ func TestActsBecomeMessages(t *testing.T) {
 func TestActsAreAnsweredWithTheirFate(t *testing.T) {
 	tests := []struct {
 		name string
-		t    edda.Transition
+		t    engine.Outcome
 		err  error
 		code int
 		want string
 	}{
-		{"handled", edda.Transition{Fate: edda.FateHandled, Outputs: []edda.Output{{Word: "effect", Name: "charge"}}}, nil, 200, `"word":"effect"`},
-		{"guarded", edda.Transition{Fate: edda.FateGuarded}, nil, 200, "guarded"},
-		{"duplicate", edda.Transition{Fate: edda.FateDuplicate}, nil, 200, "duplicate"},
-		{"held", edda.Transition{Fate: edda.FateHeld}, nil, 200, "held"},
-		{"late", edda.Transition{Fate: edda.FateLate}, nil, 409, "too late"},
-		{"refused", edda.Transition{Fate: edda.FateHandled, Outputs: []edda.Output{{Word: "refused", Name: "cancelled"}}}, nil, 409, "refused: cancelled"},
-		{"gone", edda.Transition{Fate: edda.FateDead, Dead: &edda.DeadLetter{Reason: edda.DeadNoInstance}}, nil, 404, "no instance"},
-		{"poison", edda.Transition{Fate: edda.FateDead, Dead: &edda.DeadLetter{ID: "D1", Reason: edda.DeadPoison, Error: "boom"}}, nil, 422, "D1"},
-		{"ignored", edda.Transition{Fate: edda.FateIgnored}, nil, 422, "nothing in saga order"},
-		{"slow", edda.Transition{}, context.DeadlineExceeded, 504, "idempotency-key: m1"},
-		{"too large", edda.Transition{}, edda.Classify(edda.Permanent, "2 MB is more than a message may carry"), 422, "2 MB"},
-		{"no stream", edda.Transition{}, errors.New("no responders"), 503, "no responders"},
+		{"handled", engine.Outcome{Fate: edda.FateHandled, Outputs: []edda.Output{{Word: "effect", Name: "charge"}}}, nil, 200, `"word":"effect"`},
+		{"guarded", engine.Outcome{Fate: edda.FateGuarded}, nil, 200, "guarded"},
+		{"duplicate", engine.Outcome{Fate: edda.FateDuplicate}, nil, 200, "duplicate"},
+		{"held", engine.Outcome{Fate: edda.FateHeld}, nil, 200, "held"},
+		{"late", engine.Outcome{Fate: edda.FateLate}, nil, 409, "too late"},
+		{"refused", engine.Outcome{Fate: edda.FateHandled, Outputs: []edda.Output{{Word: "refused", Name: "cancelled"}}}, nil, 409, "refused: cancelled"},
+		{"gone", engine.Outcome{Fate: edda.FateDead, Dead: &edda.DeadLetter{Reason: edda.DeadNoInstance}}, nil, 404, "no instance"},
+		{"poison", engine.Outcome{Fate: edda.FateDead, Dead: &edda.DeadLetter{ID: "D1", Reason: edda.DeadPoison, Error: "boom"}}, nil, 422, "D1"},
+		{"ignored", engine.Outcome{Fate: edda.FateIgnored}, nil, 422, "nothing in saga order"},
+		{"slow", engine.Outcome{}, context.DeadlineExceeded, 504, "idempotency-key: m1"},
+		{"too large", engine.Outcome{}, edda.Classify(edda.Permanent, "2 MB is more than a message may carry"), 422, "2 MB"},
+		{"no stream", engine.Outcome{}, errors.New("no responders"), 503, "no responders"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			f := newFakes(order("O1"))
-			f.send = func(context.Context, edda.Event) (edda.Transition, error) { return tt.t, tt.err }
+			f.send = func(context.Context, edda.Event) (engine.Outcome, error) { return tt.t, tt.err }
 			code, body := call(t, start(t, f), "POST", "/v1/instances/order/O1/cancel", "", "idempotency-key: m1")
 			if code != tt.code || !strings.Contains(body, tt.want) {
 				t.Errorf("%d %s, want %d %s", code, body, tt.code, tt.want)
@@ -358,13 +359,22 @@ func TestActsAreAnsweredWithTheirFate(t *testing.T) {
 
 func TestAnActWaitsOnlySoLong(t *testing.T) {
 	f := newFakes(order("O1"))
-	f.send = func(ctx context.Context, _ edda.Event) (edda.Transition, error) {
+	f.send = func(ctx context.Context, _ edda.Event) (engine.Outcome, error) {
 		<-ctx.Done()
-		return edda.Transition{}, ctx.Err()
+		return engine.Outcome{}, ctx.Err()
 	}
 	h := start(t, f, func(o *Options) { o.CommitWait = 5 * time.Millisecond })
 	if code, body := call(t, h, "POST", "/v1/instances/order/O1/cancel", ""); code != 504 {
 		t.Errorf("%d %s", code, body)
+	}
+}
+
+func TestAnActThatWasTakenIsNotSentAgain(t *testing.T) {
+	f := newFakes(order("O1"))
+	f.cells[order("O1")].Instance.Recent = []string{"m1"}
+	code, body := call(t, start(t, f), "POST", "/v1/instances/order/O1/cancel", "", "idempotency-key: m1")
+	if code != 200 || !strings.Contains(body, `"fate":"duplicate"`) || len(f.sent) != 0 {
+		t.Errorf("%d %s, sent %v", code, body, f.sent)
 	}
 }
 
@@ -494,7 +504,7 @@ func TestInsideErrorsStayInside(t *testing.T) {
 func TestAPanicCostsOneAnswerAndShowsNoPayload(t *testing.T) {
 	core, logs := observer.New(zap.DebugLevel)
 	f := newFakes(order("O1"))
-	f.send = func(context.Context, edda.Event) (edda.Transition, error) { panic("no way") }
+	f.send = func(context.Context, edda.Event) (engine.Outcome, error) { panic("no way") }
 	h := start(t, f, func(o *Options) { o.Log = zap.New(core) })
 	if code, _ := call(t, h, "POST", "/v1/instances/order/O1/signal/x", `"secret"`); code != 500 {
 		t.Errorf("code %d", code)

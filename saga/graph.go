@@ -1,0 +1,257 @@
+package saga
+
+import (
+	"slices"
+	"strings"
+
+	"edda/manifests"
+)
+
+// Graph is what a manifest says, as nodes and edges: what leads to what.
+type Graph struct {
+	Saga    string
+	Version int
+	Nodes   []GraphNode
+	Edges   []GraphEdge
+}
+
+// NodeKind says what a node stands for, so that it can be drawn.
+type NodeKind string
+
+// The kinds of nodes.
+const (
+	NodeTrigger NodeKind = "trigger" // an event, a signal, a schedule: from outside
+	NodeStep    NodeKind = "step"    // an effect, an ask, a child saga, a group of them
+	NodeEmit    NodeKind = "emit"    // a command, a fact, a message: nothing is waited for
+	NodeTimer   NodeKind = "timer"
+	NodeUndo    NodeKind = "undo" // what undoes a step
+	NodeAct     NodeKind = "act"  // cancel or undo of something else
+	NodeEnd     NodeKind = "end"  // done or fail
+)
+
+// GraphNode is one node. ID is unique within the graph.
+type GraphNode struct {
+	ID, Label string
+	Kind      NodeKind
+}
+
+// GraphEdge leads from one node to another.
+type GraphEdge struct {
+	From, To, Label string
+	Undo            bool // to what undoes From
+}
+
+// NewGraph draws a manifest. It needs no compiled program, so that a manifest
+// with errors can be looked at too.
+func NewGraph(m *manifests.Saga) *Graph {
+	g := &grapher{graph: &Graph{Saga: m.Name.Text, Version: m.Version}, steps: map[string]bool{}}
+	m.Walk(manifests.Visitor{Action: g.learn})
+	if m.Deadline != nil {
+		g.node("timer:saga.deadline", "deadline "+m.Deadline.Text, NodeTimer)
+	}
+	for _, h := range m.Handlers {
+		g.handler(h)
+	}
+	return g.graph
+}
+
+type grapher struct {
+	graph *Graph
+	steps map[string]bool // ids of steps and groups
+}
+
+// source is where a new edge begins.
+type source struct{ node, label string }
+
+func (g *grapher) learn(a *manifests.Action) {
+	if isStep(a) || a.Kind == "command" && a.ID != nil {
+		g.steps[stepID(a)] = true
+	}
+}
+
+func isStep(a *manifests.Action) bool {
+	return slices.Contains([]string{"effect", "ask", "start", "each"}, a.Kind)
+}
+
+func stepID(a *manifests.Action) string {
+	if a.ID != nil {
+		return a.ID.Text
+	}
+	return a.Name.Text
+}
+
+func (g *grapher) handler(h *manifests.Handler) {
+	from := g.begin(h.Trigger).when(h.When)
+	g.block(from, h.Do)
+	for _, c := range h.Cases {
+		g.block(from.when(c.When), c.Do)
+	}
+}
+
+// begin is where the edges of a handler start; an A & B has a node that both
+// lead to.
+func (g *grapher) begin(t manifests.Trigger) source {
+	if len(t.Parts) == 1 {
+		return g.trigger(t.Parts[0])
+	}
+	join := "join:" + t.Text
+	g.node(join, t.Text, NodeTrigger)
+	for _, part := range t.Parts {
+		g.edge(g.trigger(part), join)
+	}
+	return source{node: join}
+}
+
+// when adds a condition to the label of the edges from a source.
+func (s source) when(e *manifests.Expr) source {
+	if e == nil {
+		return s
+	}
+	condition := "[" + shorten(e.Source) + "]"
+	s.label = strings.TrimSpace(s.label + " " + condition)
+	return s
+}
+
+// shorten keeps a label readable.
+func shorten(text string) string {
+	const most = 40
+	text = strings.Join(strings.Fields(text), " ")
+	if runes := []rune(text); len(runes) > most {
+		return string(runes[:most-1]) + "…"
+	}
+	return text
+}
+
+// trigger finds the node that a trigger comes from: a step or timer of the
+// saga, or something outside.
+func (g *grapher) trigger(name string) source {
+	if timer, ok := strings.CutPrefix(name, "timer."); ok {
+		g.node("timer:"+timer, "timer "+timer, NodeTimer)
+		return source{"timer:" + timer, "fires"}
+	}
+	if name == "saga.deadline" {
+		g.node("timer:saga.deadline", "deadline", NodeTimer)
+		return source{"timer:saga.deadline", "fires"}
+	}
+	if i := strings.LastIndexByte(name, '.'); i > 0 && g.steps[name[:i]] {
+		g.node("step:"+name[:i], name[:i], NodeStep)
+		return source{"step:" + name[:i], name[i+1:]}
+	}
+	g.node("on:"+name, name, NodeTrigger)
+	return source{node: "on:" + name}
+}
+
+func (g *grapher) block(from source, actions []*manifests.Action) {
+	for _, a := range actions {
+		g.action(from, a)
+	}
+}
+
+// action draws one action and returns where what waits for it begins.
+func (g *grapher) action(from source, a *manifests.Action) source {
+	from = from.when(a.If)
+	switch a.Kind {
+	case "seq":
+		next := from
+		for _, element := range a.Seq {
+			next = g.action(next, element)
+		}
+		return next
+	case "set":
+		return from
+	case "compensate":
+		g.undo(from.node, a.Undo)
+		return from
+	case "each":
+		return g.each(from, a)
+	}
+	id, label, kind := g.draw(a)
+	g.node(id, label, kind)
+	g.edge(from, id)
+	g.undo(id, a.Undo)
+	if isStep(a) {
+		return source{id, "ok"}
+	}
+	return from
+}
+
+// draw is the node of an action that is not made of others.
+func (g *grapher) draw(a *manifests.Action) (id, label string, kind NodeKind) {
+	name := a.Name.Text
+	switch a.Kind {
+	case "effect", "ask", "start":
+		return "step:" + stepID(a), join(stepID(a), a.Kind+" "+name, name), NodeStep
+	case "command":
+		if a.ID != nil {
+			return "step:" + stepID(a), "command " + name, NodeEmit
+		}
+		return "emit:command " + name, "command " + name, NodeEmit
+	case "event":
+		return "emit:event " + name, "event " + name, NodeEmit
+	case "message":
+		return "emit:message", "message", NodeEmit
+	case "timer":
+		return "timer:" + name, "timer " + name, NodeTimer
+	case "done", "fail":
+		text := endText(a)
+		return "end:" + text, text, NodeEnd
+	}
+	return "act:" + a.Kind + " " + name, a.Kind + " " + name, NodeAct
+}
+
+func join(id, text, name string) string {
+	if id == name {
+		return text
+	}
+	return id + ": " + text
+}
+
+// endText tells the reasons of fail apart; results of done are all one end.
+func endText(a *manifests.Action) string {
+	if a.Kind == "fail" && a.Value != nil {
+		if reason, ok := a.Value.Const(); ok {
+			if text, ok := reason.(string); ok {
+				return "fail " + shorten(text)
+			}
+		}
+	}
+	return a.Kind
+}
+
+func (g *grapher) each(from source, a *manifests.Action) source {
+	id := "step:" + stepID(a)
+	g.node(id, "each "+stepID(a), NodeStep)
+	g.edge(from, id)
+	for _, member := range a.Do {
+		g.action(source{id, "item"}, member)
+	}
+	return source{id, "all"}
+}
+
+func (g *grapher) undo(step string, undo *manifests.Action) {
+	if undo == nil {
+		return
+	}
+	id := "undo:" + undo.Kind + " " + undo.Name.Text
+	g.node(id, undo.Name.Text, NodeUndo)
+	g.graph.Edges = append(g.graph.Edges, GraphEdge{From: step, To: id, Label: "undo", Undo: true})
+}
+
+func (g *grapher) node(id, label string, kind NodeKind) {
+	for i, n := range g.graph.Nodes {
+		if n.ID == id {
+			if len(label) > len(n.Label) { // met as a trigger first, by its bare name
+				g.graph.Nodes[i].Label = label
+			}
+			return
+		}
+	}
+	g.graph.Nodes = append(g.graph.Nodes, GraphNode{ID: id, Label: label, Kind: kind})
+}
+
+func (g *grapher) edge(from source, to string) {
+	e := GraphEdge{From: from.node, To: to, Label: from.label}
+	if !slices.Contains(g.graph.Edges, e) {
+		g.graph.Edges = append(g.graph.Edges, e)
+	}
+}
