@@ -120,4 +120,5 @@ const (
 	DeadVersion     = "version"     // newer than the manifest knows
 	DeadNoInstance  = "no-instance" // a signal, an answer or a verb for nobody
 	DeadMalformed   = "malformed"   // an effect command that is none
+	DeadRejected    = "rejected"    // work that its destination refused for good, where no saga can be told
 )

@@ -1,0 +1,69 @@
+package outbox
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// metrics of the relay.
+type metrics struct {
+	accepted, failures *prometheus.CounterVec
+	downNow            *prometheus.GaugeVec
+}
+
+// newMetrics registers them; without a registry they only count.
+func newMetrics(reg prometheus.Registerer, db box, lanes []*lane) (*metrics, error) {
+	label := []string{"destination"}
+	m := &metrics{
+		accepted: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "edda_outbox_delivered_total", Help: "Rows of the outbox that their destination accepted."}, label),
+		failures: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "edda_outbox_failures_total", Help: "Times that a destination did not accept a row."}, label),
+		downNow: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "edda_outbox_destination_down", Help: "1 while a destination accepts nothing."}, label),
+	}
+	for _, l := range lanes { // so that every destination shows from the start
+		m.accepted.WithLabelValues(l.Name)
+		m.failures.WithLabelValues(l.Name)
+		m.downNow.WithLabelValues(l.Name)
+	}
+	if reg == nil {
+		return m, nil
+	}
+	for _, c := range append(gauges(db), m.accepted, m.failures, m.downNow) {
+		if err := reg.Register(c); err != nil {
+			return nil, fmt.Errorf("outbox: register metrics: %w", err)
+		}
+	}
+	return m, nil
+}
+
+// gauges look at the store when they are asked.
+func gauges(db box) []prometheus.Collector {
+	items := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "edda_outbox_items", Help: "Rows in the outbox, with the effects that wait for their result."},
+		func() float64 { n, _ := db.OutboxSize(); return float64(n) })
+	oldest := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "edda_outbox_oldest_seconds", Help: "Age of the oldest row in the outbox."},
+		func() float64 {
+			n, at := db.OutboxSize()
+			if n == 0 || at.IsZero() {
+				return 0
+			}
+			return time.Since(at).Seconds()
+		})
+	return []prometheus.Collector{items, oldest}
+}
+
+func (m *metrics) delivered(l *lane) { m.accepted.WithLabelValues(l.Name).Inc() }
+func (m *metrics) failed(l *lane)    { m.failures.WithLabelValues(l.Name).Inc() }
+
+func (m *metrics) down(l *lane) {
+	v := 0.0
+	if l.down {
+		v = 1
+	}
+	m.downNow.WithLabelValues(l.Name).Set(v)
+}

@@ -1,0 +1,44 @@
+package outbox
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"go.uber.org/zap"
+
+	"edda"
+	"edda/store"
+)
+
+// rejected turns the rejections among errs into acceptances, once the saga or
+// an operator is told of them.
+func (r *Relay) rejected(ctx context.Context, work []edda.Work, errs []error) []error {
+	for i := range min(len(work), len(errs)) {
+		var no *Rejection
+		if errors.As(errs[i], &no) {
+			errs[i] = r.reject(ctx, work[i], *no)
+		}
+	}
+	return errs
+}
+
+func (r *Relay) reject(ctx context.Context, w edda.Work, no Rejection) error {
+	r.o.Log.Warn("work was rejected", zap.String("work", w.ID), zap.String("kind", string(w.Kind)), zap.String("name", w.Name),
+		zap.String("tenant", w.From.Tenant), zap.String("saga", w.From.Saga), zap.String("correlation", w.From.Correlation),
+		zap.String("code", no.Code), zap.Int("status", no.Status))
+	answerable := w.Kind == edda.WorkCommand || w.Kind == edda.WorkEffect
+	if answerable && r.o.Rejecter != nil {
+		return r.o.Rejecter.Reject(ctx, w, no)
+	}
+	return r.db.Commit(ctx, store.Change{Dead: []edda.DeadLetter{deadWork(w, no)}})
+}
+
+// deadWork is the dead letter of work that nobody takes and no saga waits for.
+func deadWork(w edda.Work, no Rejection) edda.DeadLetter {
+	return edda.DeadLetter{
+		ID: "outbox." + w.ID, Reason: edda.DeadRejected, Key: w.From, Time: time.Now().UTC(), Error: no.Error(),
+		Event: edda.Event{ID: w.ID, Tenant: w.From.Tenant, Type: w.Name, Payload: w.Payload, Time: w.Time,
+			Correlation: w.Correlation, Causation: w.Causation, Trace: w.Trace, CommandID: w.CommandID},
+	}
+}

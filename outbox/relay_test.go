@@ -1,0 +1,483 @@
+package outbox
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+	"pgregory.net/rapid"
+
+	"edda"
+)
+
+var facts = []edda.WorkKind{edda.WorkFact, edda.WorkEffect, edda.WorkRevoke}
+
+func TestRelayDeliversInOrderAndRemoves(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		db, h := newShelf(), newHarbour(t)
+		db.put(fact("a", "1"), fact("b", "1"), fact("c", "1"))
+		start(t, db, Options{Lanes: []Lane{h.lane("nats", facts...)}})
+		wantIDs(t, h, "a", "b", "c")
+		db.put(fact("d", "1"))
+		wantIDs(t, h, "a", "b", "c", "d")
+		if db.size() != 0 {
+			t.Errorf("%d rows left", db.size())
+		}
+	})
+}
+
+func TestRelayTakesABatchOfWhatWaits(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		db, h := newShelf(), newHarbour(t)
+		for i, id := range names("w", 100) {
+			db.put(fact(id, fmt.Sprint(i)))
+		}
+		start(t, db, Options{Lanes: []Lane{h.lane("nats", facts...)}})
+		wantIDs(t, h, names("w", 100)...)
+		if !slices.Equal(h.sizes, []int{100}) {
+			t.Errorf("batches %v, want one of 100", h.sizes)
+		}
+		if db.commits != 1 {
+			t.Errorf("%d clean-up commits, want one", db.commits)
+		}
+	})
+}
+
+func TestRelayFailingRowBlocksOnlyItsInstance(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		db, h := newShelf(), newHarbour(t)
+		h.refuse = func(w edda.Work) error {
+			if w.ID == "a1" {
+				return errDown
+			}
+			return nil
+		}
+		db.put(fact("a1", "a"), fact("a2", "a"), fact("b1", "b"), fact("b2", "b"))
+		start(t, db, Options{Lanes: []Lane{h.lane("nats", facts...)}})
+		wantIDs(t, h, "b1", "b2")
+		h.refusing(yes)
+		time.Sleep(time.Second)
+		wantIDs(t, h, "b1", "b2", "a1", "a2")
+	})
+}
+
+func TestRelayDeadDestinationDoesNotStopTheOthers(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		db, nats, gateway := newShelf(), newHarbour(t), newHarbour(t)
+		gateway.refuse = alwaysNo
+		for i := range 3 * maxHeld {
+			db.put(command(fmt.Sprintf("c%d", i), fmt.Sprintf("i%d", i)))
+		}
+		db.put(fact("last", "other"))
+		r := start(t, db, Options{Lanes: []Lane{nats.lane("nats", facts...), gateway.lane("gateway", edda.WorkCommand)}})
+		wantIDs(t, nats, "last")
+		if held := r.lanes[1].held; held > maxHeld {
+			t.Errorf("%d rows held, want at most %d", held, maxHeld)
+		}
+		gateway.refusing(yes)
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		if got := gateway.ids(); len(got) != 3*maxHeld || db.size() != 0 {
+			t.Errorf("%d commands accepted of %d, %d rows left", len(got), 3*maxHeld, db.size())
+		}
+	})
+}
+
+func TestRelayDownDestinationIsAskedSeldom(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		db, h := newShelf(), newHarbour(t)
+		h.refuse = alwaysNo
+		for i, id := range names("w", 1000) {
+			db.put(fact(id, fmt.Sprint(i)))
+		}
+		core, logs := observer.New(zap.WarnLevel)
+		start(t, db, Options{Lanes: []Lane{h.lane("nats", facts...)}, Log: zap.New(core)})
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if n := h.tries(); n > 1000+2*60*2 {
+			t.Errorf("offered %d times in an hour", n)
+		}
+		if n := logs.FilterLevelExact(zap.ErrorLevel).Len(); n != 1 {
+			t.Errorf("%d alerts, want one", n)
+		}
+		h.refusing(yes)
+		time.Sleep(lastBackoff)
+		synctest.Wait()
+		time.Sleep(lastBackoff)
+		synctest.Wait()
+		if n := len(h.ids()); n != 1000 {
+			t.Errorf("%d accepted after it came back, want 1000", n)
+		}
+	})
+}
+
+func TestRelayOrderAcrossDestinations(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		db, nats, gateway := newShelf(), newHarbour(t), newHarbour(t)
+		gateway.delay = time.Second
+		db.put(command("first", "a"), fact("second", "a"))
+		start(t, db, Options{Lanes: []Lane{nats.lane("nats", facts...), gateway.lane("gateway", edda.WorkCommand)}})
+		wantIDs(t, nats) // the command is under way
+		time.Sleep(time.Second)
+		wantIDs(t, nats, "second")
+		gateway.refusing(alwaysNo)
+		db.put(command("third", "a"), fact("fourth", "a"))
+		time.Sleep(1500 * time.Millisecond)
+		wantIDs(t, nats, "second", "fourth") // a destination that fails is passed by
+		wantIDs(t, gateway, "first")
+	})
+}
+
+func TestRelayHighBeforeNormalWithoutStarving(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		db, h := newShelf(), newHarbour(t)
+		for i := range 20 {
+			db.put(fact(fmt.Sprintf("n%d", i), fmt.Sprintf("n%d", i)))
+		}
+		for i := range 20 {
+			w := fact(fmt.Sprintf("h%d", i), fmt.Sprintf("h%d", i))
+			w.High = true
+			db.put(w)
+		}
+		l := h.lane("nats", facts...)
+		l.Batch = 1
+		start(t, db, Options{Lanes: []Lane{l}})
+		synctest.Wait()
+		got := strings.Join(h.ids()[:10], " ")
+		if want := "h0 h1 h2 h3 n0 h4 h5 h6 h7 n1"; got != want {
+			t.Errorf("order %s, want %s", got, want)
+		}
+	})
+}
+
+func TestRelayEffectStaysUntilItsResult(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		db, h := newShelf(), newHarbour(t)
+		db.put(effect("e", "a"), fact("f", "a"))
+		start(t, db, Options{Lanes: []Lane{h.lane("nats", facts...)}})
+		wantIDs(t, h, "e", "f")
+		time.Sleep(30 * time.Second)
+		wantIDs(t, h, "e", "f")
+		if db.size() != 1 {
+			t.Fatalf("%d rows left, want the effect's", db.size())
+		}
+		time.Sleep(time.Minute) // swept once between one minute and two
+		wantIDs(t, h, "e", "f", "e")
+		time.Sleep(24 * time.Hour)
+		synctest.Wait()
+		if n := len(h.ids()); n < 20 || n > 40 {
+			t.Errorf("published %d times in a day, want once an hour after the first", n)
+		}
+	})
+}
+
+func TestRelayRepublishesAfterReconnect(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		db, h := newShelf(), newHarbour(t)
+		db.put(effect("e", "a"), effect("g", "b"))
+		r := start(t, db, Options{Lanes: []Lane{h.lane("nats", facts...)}})
+		wantIDs(t, h, "e", "g")
+		r.Republish()
+		wantIDs(t, h, "e", "g", "e", "g")
+		h.refusing(alwaysNo)
+		db.put(fact("f", "a"))
+		time.Sleep(time.Hour)
+		h.refusing(yes)
+		before := len(h.ids())
+		r.Republish() // also ends the wait of what failed
+		synctest.Wait()
+		if got := h.ids()[before:]; !slices.Contains(got, "f") {
+			t.Errorf("accepted %v after reconnect, want f among them", got)
+		}
+	})
+}
+
+func TestRelayEffectThatNeverWentOutGoesBeforeItsRevoke(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		db, h := newShelf(), newHarbour(t)
+		h.refuse = alwaysNo
+		revoke := work("r", edda.WorkRevoke, "a")
+		revoke.CommandID = "e"
+		db.put(effect("e", "a"))
+		start(t, db, Options{Lanes: []Lane{h.lane("nats", facts...)}})
+		time.Sleep(time.Minute)
+		db.put(revoke)
+		time.Sleep(time.Minute)
+		h.refusing(yes)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if got := h.ids(); len(got) < 2 || got[0] != "e" || got[1] != "r" {
+			t.Errorf("accepted %v, want the effect, then its revoke", got)
+		}
+	})
+}
+
+func TestRelayRetryAfterPausesTheDestination(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		db, h := newShelf(), newHarbour(t)
+		busy := &edda.Classified{Class: edda.Temporary, Err: errDown, After: time.Minute}
+		h.refuse = func(edda.Work) error { return busy }
+		l := h.lane("gateway", edda.WorkFact)
+		l.Batch = 1
+		db.put(fact("a", "a"), fact("b", "b"))
+		start(t, db, Options{Lanes: []Lane{l}})
+		time.Sleep(time.Minute - time.Millisecond)
+		synctest.Wait()
+		if n := h.tries(); n != 1 {
+			t.Errorf("offered %d times before the minute was over", n)
+		}
+		h.refusing(yes)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if n := len(h.ids()); n != 2 {
+			t.Errorf("%d accepted after the minute, want 2", n)
+		}
+	})
+}
+
+func TestRelayRejection(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		db, h, j := newShelf(), newHarbour(t), &judge{broken: errDown}
+		h.refuse = func(w edda.Work) error {
+			if w.ID == "ok" {
+				return nil
+			}
+			return fmt.Errorf("post: %w", &Rejection{Code: "no_stock", Message: "none left", Status: 422})
+		}
+		db.put(command("no", "a"), command("ok", "a"), fact("too big", "b"))
+		start(t, db, Options{Lanes: []Lane{h.lane("all", edda.WorkCommand, edda.WorkFact)}, Rejecter: j})
+		wantIDs(t, h) // the saga could not be told: the row is not delivered
+		j.mu.Lock()
+		j.broken = nil
+		j.mu.Unlock()
+		time.Sleep(time.Second)
+		wantIDs(t, h, "ok")
+		if got := j.rejected["no"]; got.Code != "no_stock" || len(j.rejected) != 1 {
+			t.Errorf("rejected %v", j.rejected)
+		}
+		if db.size() != 0 || len(db.dead) != 1 || db.dead[0].Reason != edda.DeadRejected {
+			t.Errorf("%d rows left, dead letters %v, want the fact's", db.size(), db.dead)
+		}
+	})
+}
+
+func TestRelayStopsWithWhatWasAcceptedRemoved(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		db, h := newShelf(), newHarbour(t)
+		h.delay = time.Second
+		r, err := newRelay(db, Options{Lanes: []Lane{h.lane("nats", facts...)}, Jitter: half})
+		if err != nil {
+			t.Fatal(err)
+		}
+		db.put(fact("a", "a"))
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- r.Run(ctx) }()
+		synctest.Wait()
+		cancel()
+		if err := <-ended; err != nil || db.size() != 0 {
+			t.Errorf("Run: %v, %d rows left of what was accepted while stopping", err, db.size())
+		}
+	})
+}
+
+func TestRelayUnwritableStoreStopsItFromRunningAhead(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		db, h := newShelf(), newHarbour(t)
+		db.broken = errBroken
+		for i := range 2 * maxHeld {
+			db.put(fact(fmt.Sprintf("w%d", i), fmt.Sprintf("i%d", i)))
+		}
+		start(t, db, Options{Lanes: []Lane{h.lane("nats", facts...)}})
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if n := len(h.ids()); n != maxHeld {
+			t.Errorf("%d delivered that nobody can remove, want %d", n, maxHeld)
+		}
+		if db.commits > 70 {
+			t.Errorf("%d clean-up commits in a minute of a full disk", db.commits)
+		}
+		db.breakWith(nil)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if db.size() != 0 || len(h.ids()) != 2*maxHeld {
+			t.Errorf("%d rows left, %d delivered", db.size(), len(h.ids()))
+		}
+	})
+}
+
+func TestFlush(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		db, nats, gateway := newShelf(), newHarbour(t), newHarbour(t)
+		nats.delay = time.Second
+		r := start(t, db, Options{Lanes: []Lane{nats.lane("nats", facts...), gateway.lane("gateway", edda.WorkCommand)}})
+		db.put(fact("a", "a"), fact("b", "a"), effect("e", "a"), command("c", "b"))
+		if err := r.Flush(t.Context()); err != nil {
+			t.Fatalf("Flush: %v", err)
+		}
+		wantIDs(t, nats, "a", "b", "e")
+		if db.size() != 1 {
+			t.Errorf("%d rows left, want the effect's", db.size())
+		}
+		gateway.refusing(alwaysNo)
+		db.put(command("d", "b"), fact("f", "c"))
+		began := time.Now()
+		if err := r.Flush(t.Context()); err == nil || !strings.Contains(err.Error(), "gateway") {
+			t.Errorf("Flush with a dead gateway: %v", err)
+		}
+		if took := time.Since(began); took > 10*time.Second {
+			t.Errorf("a dead destination kept Flush for %s", took)
+		}
+		wantIDs(t, nats, "a", "b", "e", "f")
+	})
+}
+
+func TestRelayWorkWithoutDestinationStays(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		db, h := newShelf(), newHarbour(t)
+		core, logs := observer.New(zap.ErrorLevel)
+		start(t, db, Options{Lanes: []Lane{h.lane("nats", facts...)}, Log: zap.New(core)})
+		db.put(work("m", edda.WorkMessage, "a"), work("m2", edda.WorkMessage, "a"), fact("f", "a"))
+		wantIDs(t, h, "f")
+		if db.size() != 2 || logs.Len() != 1 {
+			t.Errorf("%d rows left, %d complaints", db.size(), logs.Len())
+		}
+	})
+}
+
+func TestRelayMetrics(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		db, h, reg := newShelf(), newHarbour(t), prometheus.NewRegistry()
+		h.refuse = alwaysNo
+		db.put(effect("e", "a"))
+		start(t, db, Options{Lanes: []Lane{h.lane("nats", facts...)}, Metrics: reg})
+		time.Sleep(90 * time.Millisecond)
+		synctest.Wait()
+		want := `
+# HELP edda_outbox_delivered_total Rows of the outbox that their destination accepted.
+# TYPE edda_outbox_delivered_total counter
+edda_outbox_delivered_total{destination="nats"} 1
+# HELP edda_outbox_failures_total Times that a destination did not accept a row.
+# TYPE edda_outbox_failures_total counter
+edda_outbox_failures_total{destination="nats"} 2
+# HELP edda_outbox_items Rows in the outbox, with the effects that wait for their result.
+# TYPE edda_outbox_items gauge
+edda_outbox_items 1
+# HELP edda_outbox_oldest_seconds Age of the oldest row in the outbox.
+# TYPE edda_outbox_oldest_seconds gauge
+edda_outbox_oldest_seconds 0.34
+`
+		h.refusing(yes)
+		time.Sleep(250 * time.Millisecond)
+		synctest.Wait()
+		if err := testutil.GatherAndCompare(reg, strings.NewReader(want), "edda_outbox_delivered_total",
+			"edda_outbox_failures_total", "edda_outbox_items", "edda_outbox_oldest_seconds"); err != nil {
+			t.Error(err)
+		}
+		if lint, err := testutil.GatherAndLint(reg); err != nil || len(lint) > 0 {
+			t.Errorf("lint %v %v", lint, err)
+		}
+	})
+}
+
+// plan is one random run.
+type plan struct {
+	fails                     []int
+	delay                     time.Duration
+	batch, parallel, gateways int
+	rows                      []edda.Work
+	pauses                    []time.Duration
+	reconnect                 int
+}
+
+func drawPlan(rt *rapid.T) plan {
+	p := plan{
+		fails:     rapid.SliceOfN(rapid.IntRange(0, 9), 50, 50).Draw(rt, "failures"),
+		delay:     millis(rt, 50, "delay"),
+		batch:     rapid.IntRange(1, 8).Draw(rt, "batch"),
+		parallel:  rapid.IntRange(1, 3).Draw(rt, "parallel"),
+		gateways:  rapid.IntRange(1, 4).Draw(rt, "gateways"),
+		reconnect: rapid.IntRange(0, 100).Draw(rt, "reconnect"),
+	}
+	kinds := []edda.WorkKind{edda.WorkFact, edda.WorkEffect, edda.WorkCommand, edda.WorkRevoke}
+	for i := range rapid.IntRange(1, 100).Draw(rt, "rows") {
+		w := work(fmt.Sprintf("%04d", i), rapid.SampledFrom(kinds).Draw(rt, "kind"), rapid.SampledFrom([]string{"x", "y", "z"}).Draw(rt, "instance"))
+		w.High = rapid.Bool().Draw(rt, "high")
+		p.rows, p.pauses = append(p.rows, w), append(p.pauses, millis(rt, 20, "pause"))
+	}
+	return p
+}
+
+func millis(rt *rapid.T, most int, label string) time.Duration {
+	return time.Duration(rapid.IntRange(0, most).Draw(rt, label)) * time.Millisecond
+}
+
+// Whatever fails, each destination accepts the rows of one instance in commit
+// order, every row once or more, and nothing is left but effects.
+func TestRelayKeepsOrderUnderRandomFailures(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		p, problem := drawPlan(rt), ""
+		bubble(t, func(t *testing.T) { problem = p.run(t) })
+		if problem != "" {
+			rt.Fatal(problem)
+		}
+	})
+}
+
+// run says what went wrong.
+func (p plan) run(t *testing.T) string {
+	db, nats, gateway := newShelf(), newHarbour(t), newHarbour(t)
+	var n atomic.Int32
+	flaky := func(edda.Work) error {
+		if i := int(n.Add(1)); i < 60 && p.fails[i%len(p.fails)] < 4 {
+			return errDown
+		}
+		return nil
+	}
+	nats.refuse, gateway.refuse, nats.delay = flaky, flaky, p.delay
+	a, b := nats.lane("nats", facts...), gateway.lane("gateway", edda.WorkCommand)
+	a.Batch, a.Parallel, b.Batch, b.Parallel = p.batch, p.parallel, 1, p.gateways
+	r := start(t, db, Options{Lanes: []Lane{a, b}})
+	effects := 0
+	for i, w := range p.rows {
+		if w.Kind == edda.WorkEffect {
+			effects++
+		}
+		db.put(w)
+		time.Sleep(p.pauses[i])
+		if i == p.reconnect {
+			r.Republish()
+		}
+	}
+	time.Sleep(45 * time.Minute) // 60 failures, at most half a minute apart
+	synctest.Wait()
+	if db.size() != effects {
+		return fmt.Sprintf("%d rows left, want the %d effects", db.size(), effects)
+	}
+	return disorder(nats) + disorder(gateway)
+}
+
+// disorder looks at the first acceptance of every row.
+func disorder(h *harbour) string {
+	seen, last := map[string]bool{}, map[edda.Key]string{}
+	for _, w := range h.got {
+		if seen[w.ID] {
+			continue
+		}
+		seen[w.ID] = true
+		if w.ID < last[w.From] {
+			return fmt.Sprintf("%s accepted after %s of the same instance", w.ID, last[w.From])
+		}
+		last[w.From] = w.ID
+	}
+	return ""
+}

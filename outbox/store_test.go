@@ -1,0 +1,99 @@
+package outbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"edda"
+	"edda/store"
+)
+
+// openStore runs a real store until the test ends.
+func openStore(t *testing.T) *store.DB {
+	t.Helper()
+	db, err := store.Open(t.TempDir(), store.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- db.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := errors.Join(<-ended, db.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	return db
+}
+
+// emit commits one transition of an instance.
+func emit(t *testing.T, db *store.DB, instance string, settled []string, w ...edda.Work) {
+	t.Helper()
+	key := edda.Key{Tenant: "t", Saga: "s", Correlation: instance}
+	tr := edda.Transition{Key: key, Fate: edda.FateHandled, Event: edda.Event{ID: "e" + w[0].ID, Time: time.Now().UTC()},
+		Instance: &edda.Instance{Key: key, Status: edda.StatusRunning}, Work: w, Settled: settled}
+	if err := db.Commit(t.Context(), store.Change{Transitions: []edda.Transition{tr}}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestRelayOverTheRealStore(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		db, h := openStore(t), newHarbour(t)
+		start(t, db, Options{Lanes: []Lane{h.lane("nats", facts...)}})
+		emit(t, db, "a", nil, fact("f1", "a"), effect("e1", "a"), fact("f2", "a"))
+		emit(t, db, "b", nil, fact("g1", "b"))
+		synctest.Wait()
+		if n, _ := db.OutboxSize(); n != 1 || len(h.ids()) != 4 {
+			t.Fatalf("%d rows left of %v, want the effect's", n, h.ids())
+		}
+		emit(t, db, "a", []string{"e1"}, fact("f3", "a"))
+		synctest.Wait()
+		if n, _ := db.OutboxSize(); n != 0 {
+			t.Errorf("%d rows left after the effect's result", n)
+		}
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if n := len(h.ids()); n != 5 {
+			t.Errorf("%v accepted, want five", h.ids())
+		}
+	})
+}
+
+// After a restart what was not removed goes out again, under the same ids.
+func TestRelayAfterARestart(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		db, h := openStore(t), newHarbour(t)
+		for i := range 50 {
+			emit(t, db, fmt.Sprint(i), nil, effect(fmt.Sprintf("e%d", i), fmt.Sprint(i)), fact(fmt.Sprintf("f%d", i), fmt.Sprint(i)))
+		}
+		run := func(ctx context.Context) {
+			r, err := New(db, Options{Lanes: []Lane{h.lane("nats", facts...)}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := r.Run(ctx); err != nil {
+				t.Error(err)
+			}
+		}
+		for range 2 {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			run(ctx)
+			cancel()
+		}
+		times := map[string]int{}
+		for _, id := range h.ids() {
+			times[id]++
+		}
+		for i := range 50 {
+			if e, f := times[fmt.Sprintf("e%d", i)], times[fmt.Sprintf("f%d", i)]; e != 2 || f != 1 {
+				t.Errorf("effect %d went out %d times, its fact %d, want 2 and 1", i, e, f)
+			}
+		}
+	})
+}
