@@ -30,11 +30,11 @@ func (r *run) act(a *action, sc *scope) (wait, error) {
 }
 
 func (r *run) actMember(a *action, sc *scope, m *member) (wait, error) {
-	defer r.within(r.again(m.suffix(a.path)))()
+	defer r.within(a.path)()
 	if ok, err := sc.isTrue(a.iff); err != nil || !ok {
 		return wait{}, err
 	}
-	if r.actions++; r.actions > r.p.o.MaxActions && !r.unbounded {
+	if r.actions++; r.actions > r.p.o.MaxActions {
 		return wait{}, r.poison("more than %d actions in one transition: split the work, or raise the limit", r.p.o.MaxActions)
 	}
 	switch a.src.Kind {
@@ -56,9 +56,9 @@ func (r *run) actPlain(a *action, sc *scope, m *member) error {
 	case kindCommand:
 		return r.emitCommand(a, sc, m)
 	case kindEvent:
-		return r.emitFact(a, sc)
+		return r.emitFact(a, sc, m)
 	case kindMessage:
-		return r.emitMessage(a, sc)
+		return r.emitMessage(a, sc, m)
 	case kindSet:
 		return r.assign(sc, a.set, a.unset)
 	case kindTimer:
@@ -106,7 +106,7 @@ func (r *run) emitStep(a *action, sc *scope, m *member) (wait, error) {
 
 func (r *run) newStep(a *action, sc *scope, m *member) (edda.Step, error) {
 	s := edda.Step{
-		ID: a.stepID(), Kind: edda.StepKind(a.src.Kind), Name: a.src.Name.Text, Command: r.id(r.path),
+		ID: a.stepID(), Kind: edda.StepKind(a.src.Kind), Name: a.src.Name.Text, Command: r.id(m.suffix(a.path)),
 		Status: edda.StepPending, Attempt: 1, Emitted: r.now, Must: a.src.Must, Action: a.path, Late: !r.running(),
 	}
 	if m != nil {
@@ -343,7 +343,7 @@ func (r *run) emitCommand(a *action, sc *scope, m *member) error {
 		return err
 	}
 	s := edda.Step{
-		ID: a.stepID(), Kind: edda.StepCommand, Name: a.src.Name.Text, Command: r.id(r.path), Status: edda.StepOK,
+		ID: a.stepID(), Kind: edda.StepCommand, Name: a.src.Name.Text, Command: r.id(m.suffix(a.path)), Status: edda.StepOK,
 		Attempt: 1, Input: with, Emitted: r.now, Action: a.path, Late: !r.running(), To: id,
 	}
 	if m != nil && a.src.ID != nil {
@@ -381,18 +381,18 @@ func (r *run) commandStep(a *action, sc *scope, s edda.Step) error {
 	return nil
 }
 
-func (r *run) emitFact(a *action, sc *scope) error {
+func (r *run) emitFact(a *action, sc *scope, m *member) error {
 	with, err := a.with.json(sc)
 	if err != nil {
 		return err
 	}
-	id := r.id(r.path)
+	id := r.id(m.suffix(a.path))
 	r.output(edda.Output{Word: "event", Name: a.src.Name.Text, ID: id, With: with})
 	r.send(edda.Work{ID: id, Kind: edda.WorkFact, Name: a.src.Name.Text, Payload: with, High: a.src.High})
 	return nil
 }
 
-func (r *run) emitMessage(a *action, sc *scope) error {
+func (r *run) emitMessage(a *action, sc *scope, m *member) error {
 	v, err := a.value.eval(sc)
 	if err != nil {
 		return err
@@ -405,7 +405,7 @@ func (r *run) emitMessage(a *action, sc *scope) error {
 	if fields, ok := v.(map[string]any); ok {
 		name, _ = fields["message"].(string)
 	}
-	id := r.id(r.path)
+	id := r.id(m.suffix(a.path))
 	r.output(edda.Output{Word: "message", Name: name, ID: id, With: with})
 	r.send(edda.Work{ID: id, Kind: edda.WorkMessage, Name: name, Payload: with, High: a.src.High})
 	return nil

@@ -93,7 +93,7 @@ func (r *run) handleNewer(h *handler, newer *versionError) error {
 	if h.newer == nil {
 		return newer
 	}
-	defer r.within(r.again(h.trigger + "/newer"))()
+	defer r.within(h.trigger + "/newer")()
 	sc := r.scope(h, nil)
 	r.handled = append(r.handled, h.trigger)
 	if err := r.assign(sc, h.newer.set, h.newer.unset); err != nil {

@@ -125,7 +125,6 @@ func (a *application) releaseEnded(edda.Event) {
 	}
 	last := &a.out[len(a.out)-1]
 	last.Release = append(last.Release, a.cell.Held[0].N)
-	last.Resolved = append(last.Resolved, a.cell.Held[0].DeadLetter)
 	if last.Instance != nil {
 		last.Instance.Held = ""
 	}
@@ -142,9 +141,6 @@ func (a *application) release(ev edda.Event) {
 	}
 	first := a.cell.Held[0]
 	tr := edda.Transition{Event: ev, Fate: edda.FateHandled, Resolved: []string{first.DeadLetter}}
-	for _, e := range a.cell.Parked {
-		tr.Arm = append(tr.Arm, e.Expires) // its row may have been used up while the key was held
-	}
 	a.queue, a.unparked = slices.Clone(a.cell.Held), false
 	if ev.Type == edda.VerbDrop {
 		a.queue = a.queue[1:]
@@ -193,44 +189,25 @@ func (a *application) takeHeld(e edda.Entry) bool {
 	again := e.Event
 	again.Redriven = true
 	a.apply(again)
-	if len(a.cell.Held) > 0 {
-		a.holdAgain(n, e.N, rest)
+	poisoned := len(a.cell.Held) > 0
+	if poisoned {
+		a.cell.Held[0].N = e.N
+		for i := n; i < len(a.out); i++ {
+			if a.out[i].Hold != nil {
+				a.out[i].Hold.N = e.N
+			}
+		}
+		a.cell.Held = append(a.cell.Held, rest...)
 		return false
 	}
+	a.cell.Held = rest
 	a.out[n].Release = append(a.out[n].Release, e.N)
-	if a.unparked && !a.takeAllParked(e.N, rest) {
-		return false
+	if !a.unparked {
+		a.queue = queue
+		return true
 	}
-	a.cell.Held, a.queue, a.unparked = rest, queue, false
-	return true
-}
-
-// holdAgain puts the poison event that the transitions from n on hold back at
-// its place, before the rest.
-func (a *application) holdAgain(n int, place uint64, rest []edda.Entry) {
-	a.cell.Held[0].N = place
-	for i := n; i < len(a.out); i++ {
-		if a.out[i].Hold != nil {
-			a.out[i].Hold.N = place
-		}
-	}
-	a.cell.Held = append(a.cell.Held, rest...)
-}
-
-// takeAllParked runs what was parked when a redriven event starts the instance,
-// before the rest of what is held. One that is poison takes the place of the
-// event that started it; those parked after it queue behind the rest.
-func (a *application) takeAllParked(place uint64, rest []edda.Entry) bool {
-	for len(a.queue) > 0 {
-		e, n := a.queue[0], len(a.out)
-		a.queue = a.queue[1:]
-		a.takeParked(e)
-		if len(a.cell.Held) == 0 {
-			continue
-		}
-		a.holdAgain(n, place, rest)
-		a.followUp()
-		return false
-	}
+	// It started the instance: what was parked runs before the rest of what is held.
+	a.followUp()
+	a.queue, a.unparked = queue, false
 	return true
 }

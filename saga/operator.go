@@ -209,5 +209,5 @@ func (r *run) skipStep(s *edda.Step) error {
 		return err
 	}
 	r.event = &decoded{raw: data}
-	return r.settleStep(s, outcome{word: "ok", data: data})
+	return r.settleStep(s, outcome{"ok", data})
 }

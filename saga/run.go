@@ -34,7 +34,6 @@ type run struct {
 	work      []edda.Work
 	settled   []string
 	emitted   map[string]bool // step ids of this transition
-	runs      map[string]int  // how often each path ran
 	actions   int
 	isLate    bool // the trigger came too late
 	unbounded bool // must not fail for a limit: it is the way to an end
@@ -65,7 +64,7 @@ func bounded(s string) string {
 
 // newRun begins a transition on a clone of the instance.
 func newRun(p *Program, in *edda.Instance, ev edda.Event) (*run, error) {
-	r := &run{p: p, key: in.Key, ev: ev, in: clone(in), event: &decoded{raw: ev.Payload}, emitted: map[string]bool{}, runs: map[string]int{}}
+	r := &run{p: p, key: in.Key, ev: ev, in: clone(in), event: &decoded{raw: ev.Payload}, emitted: map[string]bool{}}
 	r.now = clockMillis(ev.Time)
 	if r.now.Before(in.Updated) {
 		r.now = in.Updated

@@ -11,21 +11,20 @@ import (
 
 // outcome is what became of a step: its word in triggers, and its data.
 type outcome struct {
-	word   string // ok, failed, timeout, or an ask's choice
-	data   json.RawMessage
-	answer bool // a person's choice, whatever it is called
+	word string // ok, failed, timeout, or an ask's choice
+	data json.RawMessage
 }
 
-func (o outcome) ok() bool { return o.answer || o.word != "failed" && o.word != "timeout" }
+func (o outcome) ok() bool { return o.word != "failed" && o.word != "timeout" }
 
 func outcomeOf(ev edda.Event) outcome {
 	switch ev.Outcome {
 	case edda.Succeeded:
-		return outcome{word: "ok", data: ev.Payload}
+		return outcome{"ok", ev.Payload}
 	case edda.TimedOut:
-		return outcome{word: "timeout", data: ev.Payload}
+		return outcome{"timeout", ev.Payload}
 	}
-	return outcome{word: "failed", data: ev.Payload}
+	return outcome{"failed", ev.Payload}
 }
 
 // result applies the outcome of an effect, a child or a rejected command,
@@ -142,10 +141,10 @@ func (r *run) settleStep(s *edda.Step, o outcome) error {
 }
 
 func (r *run) record(s *edda.Step, o outcome) {
-	switch {
-	case o.word == "failed" && !o.ok():
+	switch o.word {
+	case "failed":
 		s.Status, s.Error = edda.StepFailed, o.data
-	case !o.ok():
+	case "timeout":
 		s.Status, s.Error = edda.StepTimeout, o.data
 	default:
 		s.Status, s.Result = edda.StepOK, o.data
@@ -202,7 +201,7 @@ func (r *run) raiseStep(s edda.Step, o outcome) (bool, error) {
 		trigger = s.Group + ".failed"
 	}
 	handled, err := r.raise(trigger, vars)
-	return handled || r.handles(s.Group+".all"), err
+	return handled || r.p.plain[s.Group+".all"] != nil, err
 }
 
 // memberVars are item and index, and the each's own name for the item.
@@ -281,7 +280,7 @@ func (r *run) expire(commandID, step string) error {
 	if err != nil {
 		return err
 	}
-	return r.result(commandID, outcome{word: "timeout", data: data})
+	return r.result(commandID, outcome{"timeout", data})
 }
 
 // answer settles an ask with a person's choice.
@@ -292,12 +291,12 @@ func (r *run) answer() error {
 		r.late(trigger)
 		return nil
 	}
-	if r.ev.Type == "timeout" || len(s.Choices) > 0 && !slices.Contains(s.Choices, r.ev.Type) {
+	if len(s.Choices) > 0 && !slices.Contains(s.Choices, r.ev.Type) {
 		r.output(edda.Output{Word: "refused", Name: trigger, Reason: "choose one of " + strings.Join(s.Choices, ", ")})
 		return nil
 	}
 	r.event = &decoded{raw: r.ev.Payload}
-	o := outcome{word: r.ev.Type, data: r.ev.Payload, answer: true}
+	o := outcome{r.ev.Type, r.ev.Payload}
 	if r.in.Status.Finished() && !s.Late {
 		return r.lateResult(s, o)
 	}

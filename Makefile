@@ -1,0 +1,45 @@
+# Edda: the front door. `make help` lists what there is.
+
+GO      ?= go
+BIN     := bin
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+LDFLAGS := -s -w -X main.version=$(VERSION)
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check build bench fuzz clean
+
+help: ## what this file can do
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+
+demo: build ## a thousand orders through a saga, then the books (needs only Go)
+	$(BIN)/edda demo
+
+test: $(BIN)/gotestsum ## every test, with the race detector; installs or finds what it needs
+	$(BIN)/gotestsum --format pkgname --format-hide-empty-pkg -- -race -timeout 12m ./...
+
+check: $(BIN)/staticcheck ## formatting, vet, lint, architecture
+	@test -z "$$(gofmt -l . )" || { echo "not formatted, run gofmt -w:"; gofmt -l .; exit 1; }
+	$(GO) vet ./...
+	$(BIN)/staticcheck ./...
+	$(GO) test ./internal/archtest
+
+build: ## the binary, in bin/
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/edda ./cmd/edda
+
+bench: ## the benchmarks of every stage, briefly
+	$(GO) test -run '^$$' -bench . -benchtime 1s ./...
+
+fuzz: ## each fuzzer for ten seconds
+	@for p in $$(grep -rl '^func Fuzz' --include='*_test.go' . | xargs -n1 dirname | sort -u); do \
+	  for f in $$(grep -ho '^func Fuzz[A-Za-z0-9_]*' $$p/*_test.go | cut -c6-); do \
+	    $(GO) test $$p -run '^$$' -fuzz "^$$f$$" -fuzztime 10s -fuzzminimizetime 5x || exit 1; done; done
+
+clean: ## what was built
+	rm -rf $(BIN)
+
+# The tools have a module of their own, so that the product does not carry them.
+$(BIN)/gotestsum: tools/go.mod
+	cd tools && $(GO) build -o ../$(BIN)/gotestsum gotest.tools/gotestsum
+
+$(BIN)/staticcheck: tools/go.mod
+	cd tools && $(GO) build -o ../$(BIN)/staticcheck honnef.co/go/tools/cmd/staticcheck

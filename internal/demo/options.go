@@ -1,0 +1,57 @@
+package demo
+
+import (
+	"embed"
+	"io"
+	"time"
+
+	"edda/internal/shop"
+)
+
+//go:embed manifests/*.yaml
+var manifestFiles embed.FS
+
+// Options of a run. The zero value of a field means its default.
+type Options struct {
+	Edda   string // the edda binary
+	Orders int    // 1,000
+	Trips  int    // 200
+	Out    io.Writer
+	// Timeout bounds the whole run: one minute.
+	Timeout time.Duration
+	// Keep leaves the data folder behind and says where it is.
+	Keep bool
+	// Progress draws a bar; off where Out is no terminal.
+	Progress bool
+}
+
+func (o Options) withDefaults() Options {
+	if o.Orders <= 0 {
+		o.Orders = 1000
+	}
+	if o.Trips <= 0 {
+		o.Trips = 200
+	}
+	if o.Timeout <= 0 {
+		o.Timeout = time.Minute
+	}
+	return o
+}
+
+// rates of the shop, of 1,000: enough of everything to see it in every run.
+var rates = shop.Rates{NeverPays: 40, Declines: 50, Slow: 20, Lost: 5}
+
+const (
+	// stall is longer than the effects' timeout in the manifests.
+	stall = 700 * time.Millisecond
+	// duplicates is every how many-th event is published twice.
+	duplicates = 20
+	// pollEvery is how often the run looks whether the books are complete.
+	pollEvery = 100 * time.Millisecond
+	// settleFor bounds how long the books may lag behind the last saga's end.
+	settleFor = 10 * time.Second
+	// startFor bounds how long edda may take to be ready.
+	startFor = 20 * time.Second
+	// stopFor bounds how long edda may take to drain.
+	stopFor = 15 * time.Second
+)

@@ -1,0 +1,127 @@
+package shop
+
+import (
+	"fmt"
+	"sort"
+	"sync"
+)
+
+// Books is everything that happened to one order or trip. All counts are of
+// things with an effect: a repeated call counts once.
+type Books struct {
+	Charged  int            // payments taken
+	Refunded int            // payments given back
+	Reserved map[string]int // by thing: stock, flight, car, hotel
+	Released map[string]int
+	Shipped  int
+	Returned int      // shipments called back
+	Closed   []string // commands that reached it: Complete, Cancel
+}
+
+// ledger is the shop's books, by order or trip, and its calls by idempotency key.
+type ledger struct {
+	mu      sync.Mutex // guards all below
+	books   map[string]*Books
+	answers map[string]answer // by idempotency key
+	calls   map[string]int    // by idempotency key
+	byPath  map[string]int
+}
+
+// answer is what the shop said to an idempotency key, and will say again.
+type answer struct {
+	status int
+	body   map[string]any
+}
+
+func newLedger() *ledger {
+	return &ledger{books: map[string]*Books{}, answers: map[string]answer{}, calls: map[string]int{}, byPath: map[string]int{}}
+}
+
+// once runs act for the first call of a key, and repeats its answer afterwards.
+func (l *ledger) once(path, key, id string, act func(*Books) answer) (answer, int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.calls[key]++
+	l.byPath[path]++
+	if a, done := l.answers[key]; done {
+		return a, l.calls[key]
+	}
+	b := l.books[id]
+	if b == nil {
+		b = &Books{Reserved: map[string]int{}, Released: map[string]int{}}
+		l.books[id] = b
+	}
+	a := act(b)
+	l.answers[key] = a
+	return a, l.calls[key]
+}
+
+// Of is a copy of the books of one order or trip.
+func (s *Shop) Of(id string) Books {
+	s.ledger.mu.Lock()
+	defer s.ledger.mu.Unlock()
+	b := s.ledger.books[id]
+	if b == nil {
+		return Books{}
+	}
+	out := *b
+	out.Closed = append([]string(nil), b.Closed...)
+	out.Reserved, out.Released = copyCounts(b.Reserved), copyCounts(b.Released)
+	return out
+}
+
+func copyCounts(m map[string]int) map[string]int {
+	out := make(map[string]int, len(m))
+	for k, v := range m {
+		out[k] = v
+	}
+	return out
+}
+
+// Count is how often one of the shop's doors was called.
+type Count struct {
+	Path  string
+	Calls int
+}
+
+// Calls lists how often each door was called, repeated calls included, and how
+// many calls were repeats of an idempotency key.
+func (s *Shop) Calls() (doors []Count, repeats int) {
+	s.ledger.mu.Lock()
+	defer s.ledger.mu.Unlock()
+	for path, n := range s.ledger.byPath {
+		doors = append(doors, Count{path, n})
+	}
+	sort.Slice(doors, func(i, j int) bool { return doors[i].Path < doors[j].Path })
+	for _, n := range s.ledger.calls {
+		repeats += n - 1
+	}
+	return doors, repeats
+}
+
+// Done checks the books of something that came to a good end: every thing was
+// had once and nothing was given back.
+func (b Books) Done(things ...string) error {
+	for _, thing := range things {
+		if b.Reserved[thing] != 1 || b.Released[thing] != 0 {
+			return fmt.Errorf("%s was reserved %d times and released %d times, want 1 and 0", thing, b.Reserved[thing], b.Released[thing])
+		}
+	}
+	return nil
+}
+
+// Undone checks the books of something that failed: all that was had was given back.
+func (b Books) Undone() error {
+	if b.Charged != b.Refunded {
+		return fmt.Errorf("charged %d times and refunded %d times", b.Charged, b.Refunded)
+	}
+	if b.Shipped != b.Returned {
+		return fmt.Errorf("shipped %d times and called back %d times", b.Shipped, b.Returned)
+	}
+	for thing, n := range b.Reserved {
+		if b.Released[thing] != n {
+			return fmt.Errorf("%s was reserved %d times and released %d times", thing, n, b.Released[thing])
+		}
+	}
+	return nil
+}
