@@ -3,7 +3,6 @@ package expression
 import (
 	"errors"
 	"fmt"
-	"runtime/debug"
 	"slices"
 	"sync"
 
@@ -152,6 +151,6 @@ func (p *Program) failure(err error) *Error {
 // guard turns a panic of the expression library into an Error.
 func guard(source string, err **Error) {
 	if r := recover(); r != nil {
-		*err = &Error{Source: source, Message: "the expression cannot be compiled", Err: fmt.Errorf("%v\n%s", r, debug.Stack())}
+		*err = &Error{Source: source, Message: "the expression cannot be compiled", Err: fmt.Errorf("panic: %v", r)}
 	}
 }
