@@ -161,10 +161,8 @@ func (l *line) accept(ctx context.Context, d Delivery) {
 		l.push(&task{cmd: cmd, copies: []Delivery{d}})
 	case len(held.copies) >= maxCopies, cmd.Malformed != held.cmd.Malformed, held.cmd.Revoke && !cmd.Revoke:
 		_ = d.Nak(ctx, againAfter) // it is looked at when the held one is done
-	case cmd.Revoke && held.begun:
-		_ = d.Ack(ctx) // too late: the result settles the step
 	default:
-		held.revoked = held.revoked || cmd.Revoke
+		held.revoked = held.revoked || cmd.Revoke // where it has begun, that is too late and changes nothing
 		held.copies = append(held.copies, d)
 		_ = d.InProgress(ctx)
 	}

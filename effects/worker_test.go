@@ -464,6 +464,10 @@ func TestWorkerUnknownThenFailingIsUnknown(t *testing.T) {
 		h.bank.answers(always(503))
 		h.restart(t, nil, charge)
 		h.send(revoke("c1"), cmd("c1")) // the revoke is too late
+		time.Sleep(10 * time.Second)
+		if got, _, err := h.db.Claim("c1"); err != nil || got.Owner != h.w.o.Owner || got.Done || !got.Claimed.Equal(claim.Claimed) {
+			t.Errorf("claim %+v %v, want it ours, from when it was first made", got, err)
+		}
 		time.Sleep(time.Hour)
 		wantResult(t, h.one(t), edda.TimedOut, "oops", 5)
 	})

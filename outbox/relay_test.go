@@ -201,6 +201,42 @@ func TestRelayRepublishesAfterReconnect(t *testing.T) {
 	})
 }
 
+func TestRelayRepublishesMoreThanItHolds(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		db, h := newShelf(), newHarbour(t)
+		for i := range 2*maxHeld + 7 {
+			db.put(effect(fmt.Sprintf("e%d", i), fmt.Sprint(i)))
+		}
+		r := start(t, db, Options{Lanes: []Lane{h.lane("nats", facts...)}})
+		synctest.Wait()
+		h.mu.Lock()
+		h.delay = time.Second
+		h.mu.Unlock()
+		for i := range 100 {
+			db.put(fact(fmt.Sprintf("f%d", i), fmt.Sprintf("f%d", i)))
+		}
+		synctest.Wait()
+		r.Republish()
+		synctest.Wait()
+		held := r.lanes[0].held
+		h.refusing(yes) // also orders this read before the relay goes on
+		if held > maxHeld || held < maxHeld/2 {
+			t.Errorf("%d rows held, want at most %d", held, maxHeld)
+		}
+		time.Sleep(30 * time.Second)
+		synctest.Wait()
+		times := map[string]int{}
+		for _, id := range h.ids() {
+			times[id]++
+		}
+		for id, n := range times {
+			if n != 2 && id[0] == 'e' {
+				t.Fatalf("%s published %d times, want twice", id, n)
+			}
+		}
+	})
+}
+
 func TestRelayEffectThatNeverWentOutGoesBeforeItsRevoke(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		db, h := newShelf(), newHarbour(t)

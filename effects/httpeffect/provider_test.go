@@ -206,11 +206,18 @@ func TestAnswerThatIsTooLongMayHaveBeenDone(t *testing.T) {
 
 func TestAnswerThatBreaksOffMayHaveBeenDone(t *testing.T) {
 	s := open(t)
-	s.answer = func(w http.ResponseWriter, _ *http.Request) {
-		conn, _, _ := w.(http.Hijacker).Hijack()
-		conn.Close()
+	s.answer = func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Idempotency-Key") == "k" {
+			conn, _, _ := w.(http.Hijacker).Hijack()
+			conn.Close()
+		}
 	}
-	_, err := provider(t, Options{AllowLoopback: true}).Call(t.Context(), effects.Call{Key: "k", Config: map[string]any{"url": s.URL}})
+	p := provider(t, Options{AllowLoopback: true})
+	config := map[string]any{"url": s.URL, "body": "x"}
+	if _, err := p.Call(t.Context(), effects.Call{Key: "before", Config: config}); err != nil {
+		t.Fatal(err) // the next call reuses its connection, where net/http would send again by itself
+	}
+	_, err := p.Call(t.Context(), effects.Call{Key: "k", Config: config})
 	if err == nil || errors.Is(err, edda.Permanent) || errors.Is(err, effects.ErrNotSent) {
 		t.Errorf("error %v", err)
 	}

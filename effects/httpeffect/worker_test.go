@@ -1,0 +1,111 @@
+package httpeffect
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+
+	"edda"
+	"edda/effects"
+	"edda/store"
+)
+
+// letter is a delivery that nobody delivers again.
+type letter struct{ c effects.Command }
+
+func (l letter) Command() effects.Command               { return l.c }
+func (letter) InProgress(context.Context) error         { return nil }
+func (letter) Ack(context.Context) error                { return nil }
+func (letter) Nak(context.Context, time.Duration) error { return nil }
+
+// post is a source and a publisher of channels.
+type post struct {
+	in  chan effects.Command
+	out chan effects.Result
+}
+
+func (p post) Fetch(ctx context.Context, _ string, _ int, _ time.Duration) ([]effects.Delivery, error) {
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case c := <-p.in:
+		return []effects.Delivery{letter{c}}, nil
+	}
+}
+
+func (p post) PublishResult(_ context.Context, r effects.Result) error {
+	p.out <- r
+	return nil
+}
+
+// work runs a worker with a real store and this provider until the test ends.
+func work(t *testing.T, manifest string) post {
+	t.Helper()
+	e, problems := compile(t, manifest)
+	if e == nil {
+		t.Fatal(problems)
+	}
+	db, err := store.Open(t.TempDir(), store.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := post{make(chan effects.Command), make(chan effects.Result, 10)}
+	w, err := effects.New(db, effects.Options{
+		Source: p, Publisher: p, Providers: map[string]effects.Provider{"http": provider(t, Options{AllowLoopback: true})},
+		Secrets: effects.Secrets{Environ: func(string) (string, bool) { return "s3cret", true }},
+	}, e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	storing, endStore := context.WithCancel(context.Background())
+	working, endWork := context.WithCancel(context.Background())
+	stored, worked := make(chan error, 1), make(chan error, 1)
+	go func() { stored <- db.Run(storing) }()
+	go func() { worked <- w.Run(working) }()
+	t.Cleanup(func() {
+		endWork()
+		err := <-worked
+		endStore()
+		if err := errors.Join(err, <-stored, db.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	return p
+}
+
+func TestAnEffectOverHTTP(t *testing.T) {
+	s := open(t)
+	s.answer = func(w http.ResponseWriter, r *http.Request) {
+		if s.count(r.Header.Get("Idempotency-Key")) < 3 {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		fmt.Fprint(w, `{"id":"P1","amount":9007199254740993}`)
+	}
+	p := work(t, fmt.Sprintf(`
+effect: charge
+http:
+  method: PUT
+  url: "%s/customers/${payload.customer}/charges?by=${tenant}"
+  headers: {Authorization: "Bearer ${secret.PAY}"}
+  body: {amount: =payload.amount, key: =id}
+ok: status == 200 and headers["content-type"] != ""
+result: {id: =body.id, amount: =body.amount}
+retry: {max: 4, backoff: 1ms..5ms}
+`, s.URL))
+	p.in <- effects.Command{Tenant: "a&b", ID: "c1", Effect: "charge", Payload: json.RawMessage(`{"customer":"../x?y","amount":7}`)}
+	r := <-p.out
+	if r.Outcome != edda.Succeeded || string(r.Payload) != `{"amount":9007199254740993,"id":"P1"}` || r.Attempts != 3 {
+		t.Errorf("result %s %s after %d calls", r.Outcome, r.Payload, r.Attempts)
+	}
+	if got := s.last.URL.String(); got != "/customers/..%2Fx%3Fy/charges?by=a%26b" {
+		t.Errorf("url %s", got)
+	}
+	if got := s.last.Header.Get("Authorization"); got != "Bearer s3cret" || s.body != `{"amount":7,"key":"c1"}` {
+		t.Errorf("authorization %q, body %s", got, s.body)
+	}
+}
