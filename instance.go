@@ -148,6 +148,9 @@ type Frame struct {
 	Result  json.RawMessage `json:"result,omitempty"`
 	Scope   *Scope          `json:"scope,omitempty"`
 	Attempt int             `json:"attempt,omitempty"` // undos already tried
+	Order   int             `json:"order,omitempty"`   // of the push: a frame that goes back on the stack goes back to its place
+	// Key is the idempotency key of an undo whose outcome was unknown.
+	Key string `json:"idempotency_key,omitempty"`
 }
 
 // Undo is the undo of one frame, under way or failed.

@@ -30,11 +30,11 @@ func (r *run) act(a *action, sc *scope) (wait, error) {
 }
 
 func (r *run) actMember(a *action, sc *scope, m *member) (wait, error) {
-	defer r.within(a.path)()
+	defer r.within(r.again(m.suffix(a.path)))()
 	if ok, err := sc.isTrue(a.iff); err != nil || !ok {
 		return wait{}, err
 	}
-	if r.actions++; r.actions > r.p.o.MaxActions {
+	if r.actions++; r.actions > r.p.o.MaxActions && !r.unbounded {
 		return wait{}, r.poison("more than %d actions in one transition: split the work, or raise the limit", r.p.o.MaxActions)
 	}
 	switch a.src.Kind {
@@ -56,9 +56,9 @@ func (r *run) actPlain(a *action, sc *scope, m *member) error {
 	case kindCommand:
 		return r.emitCommand(a, sc, m)
 	case kindEvent:
-		return r.emitFact(a, sc, m)
+		return r.emitFact(a, sc)
 	case kindMessage:
-		return r.emitMessage(a, sc, m)
+		return r.emitMessage(a, sc)
 	case kindSet:
 		return r.assign(sc, a.set, a.unset)
 	case kindTimer:
@@ -95,7 +95,7 @@ func (r *run) emitStep(a *action, sc *scope, m *member) (wait, error) {
 	case edda.StepStart:
 		err = r.emitStart(a, sc, &s)
 	default:
-		err = r.emitEffect(a, sc, &s)
+		r.sendEffect(a, &s, s.Command)
 	}
 	if err != nil {
 		return wait{}, err
@@ -106,7 +106,7 @@ func (r *run) emitStep(a *action, sc *scope, m *member) (wait, error) {
 
 func (r *run) newStep(a *action, sc *scope, m *member) (edda.Step, error) {
 	s := edda.Step{
-		ID: a.stepID(), Kind: edda.StepKind(a.src.Kind), Name: a.src.Name.Text, Command: r.id(m.suffix(a.path)),
+		ID: a.stepID(), Kind: edda.StepKind(a.src.Kind), Name: a.src.Name.Text, Command: r.id(r.path),
 		Status: edda.StepPending, Attempt: 1, Emitted: r.now, Must: a.src.Must, Action: a.path, Late: !r.running(),
 	}
 	if m != nil {
@@ -157,20 +157,20 @@ func (r *run) supersede(s edda.Step) {
 	r.in.Older = append(r.in.Older, s)
 }
 
-func (r *run) emitEffect(a *action, _ *scope, s *edda.Step) error {
+// sendEffect sends the step's command; key is what the provider is shown.
+func (r *run) sendEffect(a *action, s *edda.Step, key string) {
 	due := defaultDue
 	if a.src.Due != nil {
 		due = a.src.Due.D
 	}
 	s.Due, s.Order = r.now.Add(due), r.ordinal()
 	r.output(edda.Output{
-		Word: "effect", Name: s.Name, Step: s.ID, ID: s.Command, With: s.Input, Due: durationText(due), Attempt: 1,
+		Word: "effect", Name: s.Name, Step: s.ID, ID: s.Command, With: s.Input, Due: durationText(due), Attempt: s.Attempt,
 	})
 	r.send(edda.Work{
-		ID: s.Command, Kind: edda.WorkEffect, Name: s.Name, Payload: s.Input, Step: s.ID, Attempt: 1,
-		IdempotencyKey: s.Command, NotAfter: s.Due, High: a.src.High,
+		ID: s.Command, Kind: edda.WorkEffect, Name: s.Name, Payload: s.Input, Step: s.ID, Attempt: s.Attempt,
+		IdempotencyKey: key, NotAfter: s.Due, High: a.src.High,
 	})
-	return nil
 }
 
 func (r *run) emitAsk(a *action, sc *scope, s *edda.Step) error {
@@ -182,13 +182,17 @@ func (r *run) emitAsk(a *action, sc *scope, s *edda.Step) error {
 		return r.poison("ask: to %v", err)
 	}
 	s.Choices = choicesOf(s.Input)
-	o := edda.Output{Word: "ask", Name: s.Name, Step: s.ID, ID: s.Command, To: s.To, With: s.Input}
+	r.sendAsk(a, s)
+	return nil
+}
+
+func (r *run) sendAsk(a *action, s *edda.Step) {
+	o := edda.Output{Word: "ask", Name: s.Name, Step: s.ID, ID: s.Command, To: s.To, With: s.Input, Attempt: s.Attempt}
 	if a.src.Due != nil {
 		s.Due, s.Order = r.now.Add(a.src.Due.D), r.ordinal()
 		o.Due = durationText(a.src.Due.D)
 	}
 	r.output(o)
-	return nil
 }
 
 // choicesOf reads with.choices; none means that any answer will do.
@@ -208,7 +212,14 @@ func (r *run) emitStart(a *action, sc *scope, s *edda.Step) error {
 		return err
 	}
 	s.Target = edda.Key{Tenant: r.key.Tenant, Saga: s.Name, Correlation: correlation}
-	o := edda.Output{Word: "start", Name: s.Name, Step: s.ID, ID: s.Command, Key: correlation, With: s.Input}
+	r.sendStart(a, s)
+	return nil
+}
+
+func (r *run) sendStart(a *action, s *edda.Step) {
+	o := edda.Output{
+		Word: "start", Name: s.Name, Step: s.ID, ID: s.Command, Key: s.Target.Correlation, With: s.Input, Attempt: s.Attempt,
+	}
 	if a.src.Due != nil {
 		s.Due, s.Order = r.now.Add(a.src.Due.D), r.ordinal()
 		o.Due = durationText(a.src.Due.D)
@@ -219,7 +230,6 @@ func (r *run) emitStart(a *action, sc *scope, s *edda.Step) error {
 		w.Event = a.src.Event.Text
 	}
 	r.send(w)
-	return nil
 }
 
 // identifier evaluates a value that must name something.
@@ -343,11 +353,11 @@ func (r *run) emitCommand(a *action, sc *scope, m *member) error {
 		return err
 	}
 	s := edda.Step{
-		ID: a.stepID(), Kind: edda.StepCommand, Name: a.src.Name.Text, Command: r.id(m.suffix(a.path)), Status: edda.StepOK,
+		ID: a.stepID(), Kind: edda.StepCommand, Name: a.src.Name.Text, Command: r.id(r.path), Status: edda.StepOK,
 		Attempt: 1, Input: with, Emitted: r.now, Action: a.path, Late: !r.running(), To: id,
 	}
 	if m != nil && a.src.ID != nil {
-		s.ID = fmt.Sprintf("%s[%d]", s.ID, m.index)
+		s.ID, s.Index, s.Item = fmt.Sprintf("%s[%d]", s.ID, m.index), m.index, m.item
 	}
 	r.sendCommand(s, a.src.High, "")
 	return r.commandStep(a, sc, s)
@@ -381,18 +391,18 @@ func (r *run) commandStep(a *action, sc *scope, s edda.Step) error {
 	return nil
 }
 
-func (r *run) emitFact(a *action, sc *scope, m *member) error {
+func (r *run) emitFact(a *action, sc *scope) error {
 	with, err := a.with.json(sc)
 	if err != nil {
 		return err
 	}
-	id := r.id(m.suffix(a.path))
+	id := r.id(r.path)
 	r.output(edda.Output{Word: "event", Name: a.src.Name.Text, ID: id, With: with})
 	r.send(edda.Work{ID: id, Kind: edda.WorkFact, Name: a.src.Name.Text, Payload: with, High: a.src.High})
 	return nil
 }
 
-func (r *run) emitMessage(a *action, sc *scope, m *member) error {
+func (r *run) emitMessage(a *action, sc *scope) error {
 	v, err := a.value.eval(sc)
 	if err != nil {
 		return err
@@ -405,7 +415,7 @@ func (r *run) emitMessage(a *action, sc *scope, m *member) error {
 	if fields, ok := v.(map[string]any); ok {
 		name, _ = fields["message"].(string)
 	}
-	id := r.id(m.suffix(a.path))
+	id := r.id(r.path)
 	r.output(edda.Output{Word: "message", Name: name, ID: id, With: with})
 	r.send(edda.Work{ID: id, Kind: edda.WorkMessage, Name: name, Payload: with, High: a.src.High})
 	return nil

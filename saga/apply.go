@@ -218,6 +218,13 @@ func (a *application) start(ev edda.Event) {
 // advance gives the event to the instance.
 func (a *application) advance(ev edda.Event) {
 	p := a.program()
+	if p == nil && a.cell.Instance.Status.Finished() {
+		a.add(edda.Transition{Event: ev, Fate: edda.FateLate, Outputs: []edda.Output{{Word: "late", Name: nameOf(ev)}}})
+		return
+	}
+	if p == nil && ev.Kind == edda.KindOperator && ev.Type == edda.VerbTerminate {
+		p = a.set.Newest(a.cell.Key.Saga) // terminating asks nothing of the manifest
+	}
 	if p == nil {
 		a.poison(nil, ev, errors.New("the version of the manifest it began with is not loaded"))
 		return

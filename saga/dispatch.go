@@ -93,7 +93,7 @@ func (r *run) handleNewer(h *handler, newer *versionError) error {
 	if h.newer == nil {
 		return newer
 	}
-	defer r.within(h.trigger + "/newer")()
+	defer r.within(r.again(h.trigger + "/newer"))()
 	sc := r.scope(h, nil)
 	r.handled = append(r.handled, h.trigger)
 	if err := r.assign(sc, h.newer.set, h.newer.unset); err != nil {
@@ -109,6 +109,9 @@ func (r *run) join(h *handler, payload json.RawMessage) error {
 		r.in.Seen = map[string]json.RawMessage{}
 	}
 	part := h.part(full, short)
+	if _, err := r.event.value(); err != nil {
+		return r.poison("payload: %v", err)
+	}
 	if len(payload) == 0 {
 		payload = json.RawMessage("null")
 	}
@@ -146,11 +149,8 @@ func (p *Program) upcast(ev edda.Event) (payload json.RawMessage, newer *version
 	if d.known > 0 && ev.Version > d.known {
 		return ev.Payload, &versionError{name: ev.Type, got: ev.Version, known: d.known}, nil
 	}
-	v, err := edda.Decode(ev.Payload)
+	v, err := p.upcastValue(ev)
 	if err != nil {
-		return nil, nil, &poisonError{path: "events/" + d.src.Name.Text, message: err.Error()}
-	}
-	if v, err = d.upcastTo(p, ev, v); err != nil {
 		return nil, nil, err
 	}
 	if err := validate(d.schema, v); err != nil {
@@ -158,6 +158,20 @@ func (p *Program) upcast(ev edda.Event) (payload json.RawMessage, newer *version
 	}
 	payload, err = encode(v)
 	return payload, nil, err
+}
+
+// upcastValue is the payload as the newest version has it, unchecked: enough to
+// find the key by.
+func (p *Program) upcastValue(ev edda.Event) (any, error) {
+	v, err := edda.Decode(ev.Payload)
+	if err != nil {
+		return nil, &poisonError{path: "events/" + ev.Type, message: err.Error()}
+	}
+	d := p.decl(ev)
+	if d == nil || ev.Kind != edda.KindEvent || d.known > 0 && ev.Version > d.known {
+		return v, nil
+	}
+	return d.upcastTo(p, ev, v)
 }
 
 func (p *Program) decl(ev edda.Event) *eventDecl {

@@ -2,13 +2,14 @@ package saga
 
 import (
 	"slices"
+	"strconv"
 
 	"edda"
 )
 
 // handle runs one handler for the trigger: let, when, cases, set, do.
 func (r *run) handle(h *handler, vars map[string]any) error {
-	defer r.within(h.trigger)()
+	defer r.within(r.again(h.trigger))()
 	sc := r.scope(h, vars)
 	if ok, err := sc.isTrue(h.when); err != nil || !ok {
 		return r.guard(err)
@@ -31,9 +32,19 @@ func (r *run) within(path string) func() {
 	return func() { r.path = before }
 }
 
+// again tells apart the runs of one path within a transition, as when .undone is
+// raised twice: nothing may go out under the id of something else.
+func (r *run) again(path string) string {
+	r.runs[path]++
+	if n := r.runs[path]; n > 1 {
+		return path + "~" + strconv.Itoa(n)
+	}
+	return path
+}
+
 func (r *run) scope(h *handler, vars map[string]any) *scope {
 	old := r.snapshot()
-	return &scope{r: r, h: h, vars: vars, old: &old, lets: &letValues{old: old, values: map[string]any{}}, event: r.event}
+	return &scope{r: r, h: h, vars: vars, old: &old, lets: &letValues{old: old, vars: vars, path: r.path, values: map[string]any{}}, event: r.event}
 }
 
 // guard records that the handler chose not to act.
@@ -118,11 +129,15 @@ func (r *run) do(actions []*action, sc *scope) error {
 // raise runs the handler of an inner trigger, if there is one that may run now,
 // and tells whether there is.
 func (r *run) raise(trigger string, vars map[string]any) (bool, error) {
-	h := r.p.plain[trigger]
-	if h == nil || !r.mayRun(h) {
-		return h != nil, nil
+	if !r.handles(trigger) {
+		return false, nil
 	}
-	return true, r.handle(h, vars)
+	return true, r.handle(r.p.plain[trigger], vars)
+}
+
+func (r *run) handles(trigger string) bool {
+	h := r.p.plain[trigger]
+	return h != nil && r.mayRun(h)
 }
 
 // mayRun tells whether a handler runs in the instance's status: after the end

@@ -3,7 +3,6 @@ package saga
 import (
 	"errors"
 	"slices"
-	"time"
 
 	"edda"
 )
@@ -32,7 +31,7 @@ func (a *application) hold(ev edda.Event) {
 // and the key is held until an operator decides.
 func (a *application) failed(p *Program, ev edda.Event, err error) {
 	if v := (*versionError)(nil); errors.As(err, &v) {
-		a.skipped(ev, deadLetter(ev, a.cell.Key, edda.DeadVersion, err.Error()))
+		a.skipped(p, ev, deadLetter(ev, a.cell.Key, edda.DeadVersion, err.Error()))
 		return
 	}
 	a.poison(p, ev, err)
@@ -48,26 +47,56 @@ func (a *application) poison(p *Program, ev edda.Event, err error) {
 		a.add(edda.Transition{Event: ev, Fate: edda.FateDead, Dead: d, Outputs: []edda.Output{
 			{Word: "refused", Name: nameOf(ev), Reason: d.Error}, {Word: "dead", Name: nameOf(ev), Reason: d.Reason},
 		}})
-	case p != nil && p.skipsPoison(ev):
-		a.skipped(ev, d)
+	case p != nil && a.skipsPoison(p, ev):
+		a.skipped(p, ev, d)
 	default:
 		a.holdPoison(ev, d)
 	}
 }
 
-func (p *Program) skipsPoison(ev edda.Event) bool {
+// skipsPoison tells whether every handler of the event says on_poison: skip.
+func (a *application) skipsPoison(p *Program, ev edda.Event) bool {
 	hs := p.candidates(ev)
+	if len(hs) == 0 && a.cell.Instance != nil {
+		hs = p.innerHandlers(a.cell.Instance, ev)
+	}
 	return len(hs) > 0 && !slices.ContainsFunc(hs, func(h *handler) bool { return h.src.OnPoison != "skip" })
 }
 
-// skipped gives the event up and goes on; the instance remembers having seen it.
-func (a *application) skipped(ev edda.Event, d *edda.DeadLetter) {
-	tr := edda.Transition{Event: ev, Fate: edda.FateDead, Dead: d, Outputs: []edda.Output{{Word: "dead", Name: nameOf(ev), Reason: d.Reason}}}
-	if in := a.cell.Instance; in != nil {
-		tr.Instance = clone(in)
-		tr.Instance.Revision++
-		tr.Instance.Recent = remembered(in.Recent, ev.ID)
+// innerHandlers is the handler of a timer, or of a step's outcome.
+func (p *Program) innerHandlers(in *edda.Instance, ev edda.Event) []*handler {
+	switch {
+	case ev.Kind == edda.KindTimer && ev.Timer == edda.TimerNamed:
+		return p.named("timer." + ev.Type)
+	case ev.Kind == edda.KindTimer && ev.Timer == edda.TimerDeadline:
+		return p.named("saga.deadline")
+	case ev.Kind == edda.KindTimer:
+		return p.named(ev.Step + ".timeout")
+	case ev.Kind == edda.KindAnswer:
+		return p.named(ev.Step + "." + ev.Type)
 	}
+	for _, s := range in.Steps {
+		if s.Command == ev.CommandID {
+			id, _, _ := cutLast(s.ID, "[")
+			return p.named(id + "." + outcomeOf(ev).word)
+		}
+	}
+	return nil
+}
+
+// skipped gives the event up and goes on; the instance remembers having seen it.
+func (a *application) skipped(p *Program, ev edda.Event, d *edda.DeadLetter) {
+	tr := edda.Transition{Event: ev}
+	if in := a.cell.Instance; in != nil {
+		given, err := runTransition(p, in, ev, func(r *run) error { return r.giveUp(ev) })
+		if err != nil {
+			a.holdPoison(ev, d)
+			return
+		}
+		tr = given
+	}
+	tr.Fate, tr.Dead = edda.FateDead, d
+	tr.Outputs = append([]edda.Output{{Word: "dead", Name: nameOf(ev), Reason: d.Reason}}, tr.Outputs...)
 	a.add(tr)
 }
 
@@ -125,6 +154,7 @@ func (a *application) releaseEnded(edda.Event) {
 	}
 	last := &a.out[len(a.out)-1]
 	last.Release = append(last.Release, a.cell.Held[0].N)
+	last.Resolved = append(last.Resolved, a.cell.Held[0].DeadLetter)
 	if last.Instance != nil {
 		last.Instance.Held = ""
 	}
@@ -140,42 +170,74 @@ func (a *application) release(ev edda.Event) {
 		return
 	}
 	first := a.cell.Held[0]
-	tr := edda.Transition{Event: ev, Fate: edda.FateHandled, Resolved: []string{first.DeadLetter}}
+	tr, err := a.released(ev, first)
+	if err != nil {
+		a.poison(nil, ev, err)
+		return
+	}
+	tr.Resolved = []string{first.DeadLetter}
+	for _, e := range a.cell.Parked {
+		tr.Arm = append(tr.Arm, e.Expires) // its row may have been used up while the key was held
+	}
 	a.queue, a.unparked = slices.Clone(a.cell.Held), false
 	if ev.Type == edda.VerbDrop {
 		a.queue = a.queue[1:]
 		a.cell.Held = slices.Clone(a.cell.Held)[1:]
 		tr.Release = []uint64{first.N}
 	}
-	if a.cell.Instance != nil {
-		tr.Instance = heldInstance(a.cell.Instance, "")
-		tr.Instance.Recent = remembered(tr.Instance.Recent, ev.ID)
-		if ev.Type == edda.VerbDrop {
-			tr.Instance.Recent = remembered(tr.Instance.Recent, first.Event.ID)
-			giveUpTimer(tr.Instance, first.Event)
-		}
-	}
 	a.add(tr)
 }
 
-// giveUpTimer takes a dropped timer event's timer away, so that it does not fire again.
-func giveUpTimer(in *edda.Instance, ev edda.Event) {
-	if ev.Kind != edda.KindTimer {
-		return
+// released is the transition that takes the hold off the instance.
+func (a *application) released(ev edda.Event, first edda.Entry) (edda.Transition, error) {
+	in, p := a.cell.Instance, a.program()
+	switch {
+	case in == nil:
+		return edda.Transition{Event: ev, Fate: edda.FateHandled}, nil
+	case p == nil || ev.Type != edda.VerbDrop:
+		tr := edda.Transition{Event: ev, Fate: edda.FateHandled, Instance: heldInstance(in, "")}
+		tr.Instance.Recent = remembered(in.Recent, ev.ID)
+		return tr, nil
 	}
-	in.Timers = slices.DeleteFunc(in.Timers, func(t edda.Timer) bool {
-		return t.Name == ev.Type && t.Deadline == (ev.Timer == edda.TimerDeadline)
+	return runTransition(p, in, ev, func(r *run) error {
+		r.in.Held = ""
+		return r.giveUp(first.Event)
 	})
-	for i := range in.Steps {
-		if in.Steps[i].Command == ev.CommandID {
-			in.Steps[i].Due = time.Time{}
+}
+
+// giveUp marks an event as taken that was not applied. What came due does not
+// come due again: a timer goes, a repeating one moves on, and a step's outcome
+// is unknown, without a handler being asked.
+func (r *run) giveUp(ev edda.Event) error {
+	if ev.Kind != edda.KindTimer {
+		if ev.ID != r.ev.ID {
+			r.in.Recent = remembered(r.in.Recent, ev.ID)
 		}
+		return nil
 	}
-	for i := range in.Undos {
-		if in.Undos[i].Command == ev.CommandID {
-			in.Undos[i].Due = time.Time{}
+	switch ev.Timer {
+	case edda.TimerDue:
+		return r.giveUpDue(ev)
+	case edda.TimerDeadline:
+		r.in.Timers = slices.DeleteFunc(r.in.Timers, func(t edda.Timer) bool { return t.Deadline })
+		return nil
+	}
+	r.takeTimer(ev)
+	return nil
+}
+
+func (r *run) giveUpDue(ev edda.Event) error {
+	for i := range r.in.Steps {
+		s := &r.in.Steps[i]
+		if s.Command != ev.CommandID || s.Status != edda.StepPending {
+			continue
 		}
+		r.record(s, outcome{word: "timeout"})
+		r.pushStepFrame(*s)
+		r.dropThreads(func(t edda.Thread) bool { return t.Waits == s.ID && t.Command == s.Command })
+		return r.afterSettled()
 	}
+	return r.result(ev.CommandID, outcome{word: "timeout"}) // an older round or an undo has no handler
 }
 
 // takeHeld applies the first held event. It stays held, and the rest behind
@@ -189,25 +251,44 @@ func (a *application) takeHeld(e edda.Entry) bool {
 	again := e.Event
 	again.Redriven = true
 	a.apply(again)
-	poisoned := len(a.cell.Held) > 0
-	if poisoned {
-		a.cell.Held[0].N = e.N
-		for i := n; i < len(a.out); i++ {
-			if a.out[i].Hold != nil {
-				a.out[i].Hold.N = e.N
-			}
-		}
-		a.cell.Held = append(a.cell.Held, rest...)
+	if len(a.cell.Held) > 0 {
+		a.holdAgain(n, e.N, rest)
 		return false
 	}
-	a.cell.Held = rest
 	a.out[n].Release = append(a.out[n].Release, e.N)
-	if !a.unparked {
-		a.queue = queue
-		return true
+	if a.unparked && !a.takeAllParked(e.N, rest) {
+		return false
 	}
-	// It started the instance: what was parked runs before the rest of what is held.
-	a.followUp()
-	a.queue, a.unparked = queue, false
+	a.cell.Held, a.queue, a.unparked = rest, queue, false
+	return true
+}
+
+// holdAgain puts the poison event that the transitions from n on hold back at
+// its place, before the rest.
+func (a *application) holdAgain(n int, place uint64, rest []edda.Entry) {
+	a.cell.Held[0].N = place
+	for i := n; i < len(a.out); i++ {
+		if a.out[i].Hold != nil {
+			a.out[i].Hold.N = place
+		}
+	}
+	a.cell.Held = append(a.cell.Held, rest...)
+}
+
+// takeAllParked runs what was parked when a redriven event starts the instance,
+// before the rest of what is held. One that is poison takes the place of the
+// event that started it; those parked after it queue behind the rest.
+func (a *application) takeAllParked(place uint64, rest []edda.Entry) bool {
+	for len(a.queue) > 0 {
+		e, n := a.queue[0], len(a.out)
+		a.queue = a.queue[1:]
+		a.takeParked(e)
+		if len(a.cell.Held) == 0 {
+			continue
+		}
+		a.holdAgain(n, place, rest)
+		a.followUp()
+		return false
+	}
 	return true
 }

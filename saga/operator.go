@@ -126,17 +126,21 @@ func (r *run) retryStep(s *edda.Step) error {
 		s.Input = r.ev.Payload
 	}
 	s.Status, s.Error = edda.StepPending, nil
-	due := defaultDue
 	a := r.p.actions[s.Action]
-	if a != nil && a.src.Due != nil {
-		due = a.src.Due.D
+	if a == nil {
+		return r.poison("step %s: the manifest has no action at %s", s.ID, s.Action)
 	}
-	s.Due, s.Order = r.now.Add(due), r.ordinal()
-	r.output(edda.Output{Word: "effect", Name: s.Name, Step: s.ID, ID: s.Command, With: s.Input, Due: durationText(due), Attempt: s.Attempt})
-	r.send(edda.Work{
-		ID: s.Command, Kind: edda.WorkEffect, Name: s.Name, Payload: s.Input, Step: s.ID, Attempt: s.Attempt,
-		IdempotencyKey: key, NotAfter: s.Due, High: a != nil && a.src.High,
-	})
+	switch s.Kind {
+	case edda.StepAsk:
+		r.sendAsk(a, s)
+	case edda.StepStart:
+		r.sendStart(a, s)
+	case edda.StepCommand:
+		s.Status = edda.StepOK // it waits for nothing
+		r.sendCommand(*s, a.src.High, "")
+	default:
+		r.sendEffect(a, s, key)
+	}
 	return nil
 }
 
@@ -209,5 +213,5 @@ func (r *run) skipStep(s *edda.Step) error {
 		return err
 	}
 	r.event = &decoded{raw: data}
-	return r.settleStep(s, outcome{"ok", data})
+	return r.settleStep(s, outcome{word: "ok", data: data})
 }

@@ -162,11 +162,7 @@ func (p *Program) keyEnv(ev edda.Event) expression.Env {
 	return expression.Env{Lazy: func(name string) (any, error) {
 		switch name {
 		case "event":
-			payload, _, err := p.upcast(ev)
-			if err != nil {
-				return nil, err
-			}
-			return edda.Decode(payload)
+			return p.upcastValue(ev)
 		case "meta":
 			return metaOf(ev), nil
 		case "config":

@@ -34,6 +34,7 @@ type run struct {
 	work      []edda.Work
 	settled   []string
 	emitted   map[string]bool // step ids of this transition
+	runs      map[string]int  // how often each path ran
 	actions   int
 	isLate    bool // the trigger came too late
 	unbounded bool // must not fail for a limit: it is the way to an end
@@ -64,13 +65,16 @@ func bounded(s string) string {
 
 // newRun begins a transition on a clone of the instance.
 func newRun(p *Program, in *edda.Instance, ev edda.Event) (*run, error) {
-	r := &run{p: p, key: in.Key, ev: ev, in: clone(in), event: &decoded{raw: ev.Payload}, emitted: map[string]bool{}}
+	r := &run{p: p, key: in.Key, ev: ev, in: clone(in), event: &decoded{raw: ev.Payload}, emitted: map[string]bool{}, runs: map[string]int{}}
 	r.now = clockMillis(ev.Time)
 	if r.now.Before(in.Updated) {
 		r.now = in.Updated
 	}
 	r.in.Updated = r.now
 	r.in.Revision++
+	if err := r.checkPayload(); err != nil {
+		return nil, err
+	}
 	state, err := edda.Decode(in.State)
 	if err != nil {
 		return nil, fmt.Errorf("state of %s: %w", in.Key, err)
@@ -80,6 +84,18 @@ func newRun(p *Program, in *edda.Instance, ev edda.Event) (*run, error) {
 		r.state = map[string]any{}
 	}
 	return r, nil
+}
+
+// checkPayload refuses at once what would be kept as it came and could never be
+// read: a number beyond 64 bits in a result would make its undo impossible.
+func (r *run) checkPayload() error {
+	if r.ev.Kind == edda.KindEvent || r.ev.Kind == edda.KindSignal {
+		return nil // its expressions read it now
+	}
+	if _, err := r.event.value(); err != nil {
+		return r.poison("payload: %v", err)
+	}
+	return nil
 }
 
 // clone copies everything of an instance that a transition changes in place.

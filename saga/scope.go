@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"slices"
 
 	"edda"
 	"edda/expression"
@@ -36,6 +35,8 @@ type view struct {
 // for and always against the old state.
 type letValues struct {
 	old    view
+	vars   map[string]any // the handler's, not those of an each in which a let is first asked for
+	path   string
 	values map[string]any
 }
 
@@ -170,7 +171,8 @@ func (sc *scope) let(name string) (any, error) {
 		return v, nil
 	}
 	old := *sc
-	old.old = &sc.lets.old
+	old.old, old.vars = &sc.lets.old, sc.lets.vars
+	defer sc.r.within(sc.lets.path)()
 	v, err := old.eval(sc.h.lets[name])
 	if err != nil {
 		return nil, err
@@ -228,9 +230,6 @@ func (sc *scope) keep(needs map[string]bool) (*edda.Scope, error) {
 func (sc *scope) keepName(out *edda.Scope, name string) error {
 	if _, isVar := sc.vars[name]; !isVar && !sc.isLet(name) && name != "event" && name != "meta" && !sc.isKept(name) {
 		return nil // state, step and the like are looked up when it runs
-	}
-	if slices.Contains(undoNames, name) {
-		return nil
 	}
 	v, err := sc.lookup(nil, name)
 	if err != nil {

@@ -11,20 +11,21 @@ import (
 
 // outcome is what became of a step: its word in triggers, and its data.
 type outcome struct {
-	word string // ok, failed, timeout, or an ask's choice
-	data json.RawMessage
+	word   string // ok, failed, timeout, or an ask's choice
+	data   json.RawMessage
+	answer bool // a person's choice, whatever it is called
 }
 
-func (o outcome) ok() bool { return o.word != "failed" && o.word != "timeout" }
+func (o outcome) ok() bool { return o.answer || o.word != "failed" && o.word != "timeout" }
 
 func outcomeOf(ev edda.Event) outcome {
 	switch ev.Outcome {
 	case edda.Succeeded:
-		return outcome{"ok", ev.Payload}
+		return outcome{word: "ok", data: ev.Payload}
 	case edda.TimedOut:
-		return outcome{"timeout", ev.Payload}
+		return outcome{word: "timeout", data: ev.Payload}
 	}
-	return outcome{"failed", ev.Payload}
+	return outcome{word: "failed", data: ev.Payload}
 }
 
 // result applies the outcome of an effect, a child or a rejected command,
@@ -105,10 +106,11 @@ func (r *run) commandRejected(s *edda.Step, o outcome) error {
 	}
 	r.dropFrame(s.Command)
 	s.Status, s.Error = edda.StepFailed, o.data
-	if !r.running() || s.Late {
-		return r.afterSettled()
+	if s.Late || r.running() {
+		return r.raiseOutcome(*s, o)
 	}
-	return r.raiseOutcome(*s, o)
+	r.late(s.ID + "." + o.word)
+	return r.afterSettled()
 }
 
 // mustFailed holds the step open for an operator: a step past the point of no
@@ -141,10 +143,10 @@ func (r *run) settleStep(s *edda.Step, o outcome) error {
 }
 
 func (r *run) record(s *edda.Step, o outcome) {
-	switch o.word {
-	case "failed":
+	switch {
+	case o.word == "failed" && !o.ok():
 		s.Status, s.Error = edda.StepFailed, o.data
-	case "timeout":
+	case !o.ok():
 		s.Status, s.Error = edda.StepTimeout, o.data
 	default:
 		s.Status, s.Result = edda.StepOK, o.data
@@ -189,19 +191,23 @@ func (r *run) raiseOutcome(s edda.Step, o outcome) error {
 }
 
 func (r *run) raiseStep(s edda.Step, o outcome) (bool, error) {
-	if s.Group == "" {
+	base, _, member := cutLast(s.ID, "[")
+	if !member {
 		return r.raise(s.ID+"."+o.word, nil)
 	}
 	vars, err := r.memberVars(s)
 	if err != nil {
 		return false, err
 	}
+	if s.Group == "" { // a command beside the group's step
+		return r.raise(base+"."+o.word, vars)
+	}
 	trigger := s.Group + "." + o.word
 	if o.word == "timeout" && r.p.plain[trigger] == nil {
 		trigger = s.Group + ".failed"
 	}
 	handled, err := r.raise(trigger, vars)
-	return handled || r.p.plain[s.Group+".all"] != nil, err
+	return handled || r.handles(s.Group+".all"), err
 }
 
 // memberVars are item and index, and the each's own name for the item.
@@ -280,7 +286,7 @@ func (r *run) expire(commandID, step string) error {
 	if err != nil {
 		return err
 	}
-	return r.result(commandID, outcome{"timeout", data})
+	return r.result(commandID, outcome{word: "timeout", data: data})
 }
 
 // answer settles an ask with a person's choice.
@@ -291,12 +297,12 @@ func (r *run) answer() error {
 		r.late(trigger)
 		return nil
 	}
-	if len(s.Choices) > 0 && !slices.Contains(s.Choices, r.ev.Type) {
+	if r.ev.Type == "timeout" || len(s.Choices) > 0 && !slices.Contains(s.Choices, r.ev.Type) {
 		r.output(edda.Output{Word: "refused", Name: trigger, Reason: "choose one of " + strings.Join(s.Choices, ", ")})
 		return nil
 	}
 	r.event = &decoded{raw: r.ev.Payload}
-	o := outcome{r.ev.Type, r.ev.Payload}
+	o := outcome{word: r.ev.Type, data: r.ev.Payload, answer: true}
 	if r.in.Status.Finished() && !s.Late {
 		return r.lateResult(s, o)
 	}

@@ -1,6 +1,7 @@
 package saga
 
 import (
+	"cmp"
 	"encoding/json"
 	"slices"
 	"sort"
@@ -17,7 +18,10 @@ func (r *run) pushStepFrame(s edda.Step) {
 	r.pushFrame(edda.Frame{Step: s.ID, Command: s.Command, Action: s.Action, Input: s.Input, Result: s.Result, Scope: s.Scope})
 }
 
-func (r *run) pushFrame(f edda.Frame) { r.in.Frames = append(r.in.Frames, f) }
+func (r *run) pushFrame(f edda.Frame) {
+	f.Order = r.ordinal()
+	r.in.Frames = append(r.in.Frames, f)
+}
 
 func (r *run) dropFrame(command string) {
 	r.in.Frames = slices.DeleteFunc(r.in.Frames, func(f edda.Frame) bool { return f.Command == command })
@@ -32,7 +36,7 @@ func (r *run) compensate(a *action, sc *scope) error {
 	if err != nil {
 		return err
 	}
-	r.pushFrame(edda.Frame{Step: a.undoName(), Command: r.id(a.path), Action: a.path, Scope: kept})
+	r.pushFrame(edda.Frame{Step: a.undoName(), Command: r.id(r.path), Action: a.path, Scope: kept})
 	return nil
 }
 
@@ -139,9 +143,13 @@ func (r *run) returnFailedUndos() {
 		}
 		r.dropIncident(u.Step)
 		u.Frame.Attempt = u.Attempt
-		r.pushFrame(u.Frame)
+		if u.Unknown {
+			u.Frame.Key = u.Key
+		}
+		r.in.Frames = append(r.in.Frames, u.Frame)
 	}
 	r.in.Undos = kept
+	slices.SortStableFunc(r.in.Frames, func(a, b edda.Frame) int { return cmp.Compare(a.Order, b.Order) })
 }
 
 // unsettled tells whether something that may still happen is not known yet.
@@ -187,7 +195,7 @@ func (r *run) undoFrame(f edda.Frame, u edda.Undo) error {
 	if a == nil || a.undo == nil {
 		return r.poison("frame of %s: the manifest has no undo at %s", f.Step, f.Action)
 	}
-	defer r.within(a.undo.path)()
+	defer r.within(r.again(a.undo.path))()
 	sc, err := r.undoScope(f)
 	if err != nil {
 		return err
@@ -200,6 +208,7 @@ func (r *run) undoFrame(f edda.Frame, u edda.Undo) error {
 		return r.undone(f, u)
 	}
 	u.Frame, u.Step, u.Attempt = f, f.Step+".undo", f.Attempt+1
+	u.Key, u.Unknown = f.Key, f.Key != ""
 	if u.Input, err = r.undoInput(a.undo, f, sc); err != nil {
 		return err
 	}
@@ -371,11 +380,13 @@ func (r *run) undoing(waits string) bool {
 // endUndone runs saga.failed and ends the saga.
 func (r *run) endUndone() error {
 	r.unbounded = true
+	guarded := r.guarded
 	if h := r.p.plain["saga.failed"]; h != nil {
 		if err := r.handle(h, nil); err != nil {
 			return err
 		}
 	}
+	r.guarded = guarded // its condition says nothing of the trigger
 	switch {
 	case len(r.in.Incomplete) > 0, !r.in.Unwound:
 		r.end(edda.StatusFailed)

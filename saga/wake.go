@@ -11,6 +11,11 @@ import (
 // its occurrence counts as missed.
 const missedAfter = time.Minute
 
+// maxFired bounds what one Wake fires, so that a timer that arms itself for now,
+// or very many missed ones, cannot keep a worker for ever: what is left is woken
+// again at once.
+const maxFired = 256
+
 // Wake fires what is due in a cell at or before the horizon, in due order, one
 // transition each, and settles the due row that woke it: the last transition
 // removes the row and arms the next. Where nothing was due that transition has
@@ -18,8 +23,10 @@ const missedAfter = time.Minute
 func (s *Set) Wake(cell edda.Cell, row, horizon time.Time) (edda.Cell, []edda.Transition) {
 	a := &application{set: s, cell: cell, versions: s.allVersions(cell.Key.Saga)}
 	moved := a.takeRow(row)
-	for a.fireNext(horizon) {
-		a.followUp()
+	for range maxFired {
+		if !a.fireNext(horizon) {
+			break
+		}
 	}
 	if moved && !a.changed() {
 		a.add(edda.Transition{Instance: a.cell.Instance})
@@ -28,10 +35,22 @@ func (s *Set) Wake(cell edda.Cell, row, horizon time.Time) (edda.Cell, []edda.Tr
 		a.add(edda.Transition{})
 	}
 	a.rearm()
-	last := &a.out[len(a.out)-1]
-	last.Disarm = append(last.Disarm, row)
-	last.Arm = slices.DeleteFunc(last.Arm, func(t time.Time) bool { return t.Equal(row) })
+	if !a.needsRow(row) {
+		last := &a.out[len(a.out)-1]
+		last.Disarm = append(last.Disarm, row)
+	}
 	return a.cell, a.out
+}
+
+// needsRow tells whether something still waits for the very row.
+func (a *application) needsRow(row time.Time) bool {
+	if len(a.cell.Held) > 0 {
+		return false
+	}
+	if in := a.cell.Instance; in != nil && in.Armed.Equal(row) {
+		return true
+	}
+	return slices.ContainsFunc(a.cell.Parked, func(e edda.Entry) bool { return e.Expires.Equal(row) })
 }
 
 // takeRow marks the instance's own row as used up; a stale row is nobody's.
@@ -61,30 +80,26 @@ func (a *application) fireNext(horizon time.Time) bool {
 	if in == nil {
 		return false
 	}
-	d, ok := earliest(in)
+	d, ok := earliest(in, horizon)
 	if !ok || d.at.After(horizon) {
 		return false
 	}
-	if d.timer != nil && d.timer.Every > 0 {
-		return a.fireEvery(d, horizon)
+	if t := d.timer; t != nil && t.Every > 0 && t.Catchup == "none" && horizon.Sub(d.at) > missedAfter {
+		a.skipTo(t.Name, d.at.Add(t.Every))
+		return true
 	}
 	a.apply(d.event(in, d.at))
 	return true
 }
 
-// fireEvery fires a repeating timer for its latest occurrence, each of them, or
-// none that was missed.
-func (a *application) fireEvery(d dueItem, horizon time.Time) bool {
-	at := d.at
-	if d.timer.Catchup != "all" {
-		at = at.Add(horizon.Sub(at) / d.timer.Every * d.timer.Every)
+// occurrence is when a timer fires next: a repeating one, of those that were
+// missed, for the latest until the horizon, unless it asks for all of them. So
+// what was due before that comes before it.
+func occurrence(t *edda.Timer, horizon time.Time) time.Time {
+	if t.Every <= 0 || t.Catchup == "all" || !t.Due.Before(horizon) {
+		return t.Due
 	}
-	if d.timer.Catchup == "none" && horizon.Sub(at) > missedAfter {
-		a.skipTo(d.timer.Name, at.Add(d.timer.Every))
-		return true
-	}
-	a.apply(d.event(a.cell.Instance, at))
-	return true
+	return t.Due.Add(horizon.Sub(t.Due) / t.Every * t.Every)
 }
 
 // skipTo moves a repeating timer without firing it.
@@ -148,14 +163,18 @@ func (d dueItem) event(in *edda.Instance, at time.Time) edda.Event {
 }
 
 // earliest is what comes due first; things due at one instant fire in the
-// order in which they were armed.
-func earliest(in *edda.Instance) (dueItem, bool) {
+// order in which they were armed. Repeating timers count as they fire at the
+// horizon; the zero horizon leaves them where they are.
+func earliest(in *edda.Instance, horizon time.Time) (dueItem, bool) {
 	var first dueItem
 	found := false
 	if in.Status.Finished() {
 		return first, false
 	}
 	eachDue(in, func(d dueItem) {
+		if d.timer != nil {
+			d.at = occurrence(d.timer, horizon)
+		}
 		if !d.at.IsZero() && (!found || d.before(first)) {
 			first, found = d, true
 		}
@@ -195,7 +214,7 @@ func (a *application) rearm() {
 		return
 	}
 	last := a.lastChange()
-	first, ok := earliest(in)
+	first, ok := earliest(in, time.Time{})
 	if last == nil || !ok || !in.Armed.IsZero() && !first.at.Before(in.Armed) {
 		return
 	}
@@ -223,21 +242,31 @@ func (r *run) timer() error {
 	case edda.TimerDeadline:
 		return r.deadline()
 	}
+	if !r.takeTimer(r.ev) {
+		r.late("timer." + r.ev.Type)
+		return nil
+	}
+	r.output(edda.Output{Word: "fired", Name: r.ev.Type})
+	_, err := r.raise("timer."+r.ev.Type, nil)
+	return err
+}
+
+// takeTimer takes a named timer that came due, or moves a repeating one on, and
+// tells whether it was still armed.
+func (r *run) takeTimer(ev edda.Event) bool {
 	for i := range r.in.Timers {
 		t := &r.in.Timers[i]
-		if t.Name != r.ev.Type || t.Deadline || t.Due.After(r.ev.Time) {
+		switch {
+		case t.Name != ev.Type || t.Deadline || t.Due.After(ev.Time):
 			continue
-		}
-		if t.Every > 0 {
-			t.Due = r.ev.Time.Add(t.Every)
-		} else {
+		case t.Every > 0:
+			t.Due = ev.Time.Add(t.Every)
+		default:
 			r.in.Timers = slices.Delete(r.in.Timers, i, i+1)
 		}
-		r.output(edda.Output{Word: "fired", Name: r.ev.Type})
-		_, err := r.raise("timer."+r.ev.Type, nil)
-		return err
+		return true
 	}
-	return nil
+	return false
 }
 
 func (r *run) deadline() error {
