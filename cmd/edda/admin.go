@@ -1,0 +1,76 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"edda/server"
+)
+
+func (t *terminal) drainCommand() *cobra.Command {
+	c := &client{term: t}
+	cmd := &cobra.Command{
+		Use: "drain", Short: "Stop a running Edda in stages; again for the progress", Args: args(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			raw, err := c.call(cmd.Context(), http.MethodPost, "/admin/drain", nil)
+			if err != nil {
+				return err
+			}
+			if c.output == outputJSON {
+				return indented(c.term.out, raw)
+			}
+			var d server.Drain
+			if err := json.Unmarshal(raw, &d); err != nil {
+				return fmt.Errorf("decode the answer: %w", err)
+			}
+			fmt.Fprintln(c.term.out, drainLine(d))
+			return nil
+		},
+	}
+	c.register(cmd)
+	c.output.register(cmd)
+	return cmd
+}
+
+func (t *terminal) reloadCommand() *cobra.Command {
+	c := &client{term: t}
+	cmd := &cobra.Command{
+		Use: "reload", Short: "Make a running Edda read its manifests again", Args: args(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			raw, err := c.call(cmd.Context(), http.MethodPost, "/admin/reload", nil)
+			if err != nil {
+				return err
+			}
+			if c.output == outputJSON {
+				return indented(c.term.out, raw)
+			}
+			var r server.Reload
+			if err := json.Unmarshal(raw, &r); err != nil {
+				return fmt.Errorf("decode the answer: %w", err)
+			}
+			for _, s := range r.Sagas {
+				fmt.Fprintf(c.term.out, "%s version %d\n", s.Saga, s.Version)
+			}
+			return nil
+		},
+	}
+	c.register(cmd)
+	c.output.register(cmd)
+	return cmd
+}
+
+// drainLine is how far a stop has come, in a line.
+func drainLine(d server.Drain) string {
+	line := "draining"
+	if len(d.Waiting) > 0 {
+		line += ": " + d.Stage + ", waiting for " + strings.Join(d.Waiting, ", ")
+	}
+	if d.Outbox > 0 {
+		line += fmt.Sprintf("; %d in the outbox", d.Outbox)
+	}
+	return line
+}

@@ -1,0 +1,189 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"go.uber.org/zap"
+
+	"edda"
+	"edda/manifests"
+	"edda/saga"
+	"edda/store"
+)
+
+// adopt makes the loaded sagas the ones that run: their texts are kept in the
+// store, and the older versions that unfinished instances need join them.
+func (p *process) adopt(ctx context.Context, l loaded) error {
+	if !p.settings.sagas() {
+		return nil
+	}
+	p.reloading.Lock()
+	defer p.reloading.Unlock()
+	set, problems, err := p.prepare(ctx, l)
+	if err == nil && problems.Failed() {
+		err = problems[0]
+	}
+	if err != nil {
+		return err
+	}
+	p.set = set
+	return nil
+}
+
+// prepare writes the texts that are new, and builds the set. Problems are what
+// the authors of the manifests must change; then nothing was written.
+func (p *process) prepare(ctx context.Context, l loaded) (*saga.Set, manifests.Problems, error) {
+	kept, err := p.db.Manifests()
+	if err != nil {
+		return nil, nil, fmt.Errorf("read the kept manifests: %w", err)
+	}
+	if problems := p.changed(l.programs, kept); problems.Failed() {
+		return nil, problems, nil
+	}
+	older, err := p.older(l.programs, kept)
+	if err != nil {
+		return nil, nil, err
+	}
+	set, err := saga.NewSet(append(l.programs, older...)...)
+	if err != nil {
+		return nil, nil, fmt.Errorf("load sagas: %w", err)
+	}
+	return set, nil, p.keep(ctx, l.programs, kept)
+}
+
+// changed complains of another text under a version that is known already.
+func (p *process) changed(programs []*saga.Program, kept []edda.Manifest) manifests.Problems {
+	if p.settings.dev {
+		return nil
+	}
+	var problems manifests.Problems
+	for _, program := range programs {
+		for _, k := range kept {
+			if k.Saga == program.Saga() && k.Version == program.Version() && k.Hash != program.Hash() {
+				m := program.Manifest()
+				problems = append(problems, manifests.Problem{File: m.File, Pos: m.Pos, Message: fmt.Sprintf(
+					"saga %s version %d ran here with another text: a version never changes, give this one version %d", k.Saga, k.Version, newest(k.Saga, kept)+1)})
+			}
+		}
+	}
+	return problems
+}
+
+func newest(saga string, kept []edda.Manifest) int {
+	n := 0
+	for _, k := range kept {
+		if k.Saga == saga {
+			n = max(n, k.Version)
+		}
+	}
+	return n
+}
+
+// text names one text of one version.
+type text struct {
+	saga    string
+	version int
+	hash    string
+}
+
+// keep writes the texts that the store does not have.
+func (p *process) keep(ctx context.Context, programs []*saga.Program, kept []edda.Manifest) error {
+	have := map[text]bool{}
+	for _, k := range kept {
+		have[text{k.Saga, k.Version, k.Hash}] = true
+	}
+	var change store.Change
+	for _, program := range programs {
+		if !have[text{program.Saga(), program.Version(), program.Hash()}] {
+			change.Manifests = append(change.Manifests, edda.Manifest{
+				Saga: program.Saga(), Version: program.Version(), Hash: program.Hash(),
+				Text: string(program.Manifest().Source), Loaded: time.Now(),
+			})
+		}
+	}
+	if len(change.Manifests) == 0 {
+		return nil
+	}
+	if err := p.db.Commit(ctx, change); err != nil {
+		return fmt.Errorf("keep manifests: %w", err)
+	}
+	return nil
+}
+
+// older compiles the kept texts that unfinished instances began with, but for
+// those that are loaded.
+func (p *process) older(programs []*saga.Program, kept []edda.Manifest) ([]*saga.Program, error) {
+	needed, err := p.needed()
+	if err != nil {
+		return nil, err
+	}
+	for _, program := range programs {
+		delete(needed, text{program.Saga(), program.Version(), program.Hash()})
+	}
+	var out []*saga.Program
+	for _, k := range kept {
+		if t := (text{k.Saga, k.Version, k.Hash}); needed[t] {
+			program, err := recompile(k)
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, program)
+			delete(needed, t)
+		}
+	}
+	for t := range needed {
+		p.log.Error("instances wait for a saga whose text is not kept", zap.String("saga", t.saga), zap.Int("version", t.version))
+	}
+	return out, nil
+}
+
+// needed lists the texts that unfinished instances run.
+func (p *process) needed() (map[text]bool, error) {
+	needed := map[text]bool{}
+	seen := map[store.Query]bool{}
+	for _, c := range p.db.Counts() {
+		q := store.Query{Tenant: c.Tenant, Saga: c.Saga, Status: c.Status, Limit: pageSize}
+		if c.Status.Finished() || c.N == 0 || seen[q] {
+			continue
+		}
+		seen[q] = true
+		if err := p.scan(q, needed); err != nil {
+			return nil, err
+		}
+	}
+	return needed, nil
+}
+
+// pageSize is what one look at the store's instances takes.
+const pageSize = 1000
+
+func (p *process) scan(q store.Query, needed map[text]bool) error {
+	for {
+		page, err := p.db.Instances(q)
+		if err != nil {
+			return fmt.Errorf("look for unfinished instances: %w", err)
+		}
+		for _, i := range page {
+			needed[text{i.Key.Saga, i.Version, i.Hash}] = true
+			q.After = i.Key
+		}
+		if len(page) < q.Limit {
+			return nil
+		}
+	}
+}
+
+func recompile(k edda.Manifest) (*saga.Program, error) {
+	name := fmt.Sprintf("%s version %d, as kept", k.Saga, k.Version)
+	file, problems := manifests.Parse(name, []byte(k.Text))
+	if problems.Failed() || len(file.Sagas) != 1 {
+		return nil, fmt.Errorf("%s: it does not parse any more: %s", name, problems.Count())
+	}
+	program, problems := saga.Compile(file.Sagas[0], saga.Options{})
+	if program == nil {
+		return nil, fmt.Errorf("%s: it does not compile any more: %s", name, problems.Count())
+	}
+	return program, nil
+}

@@ -1,0 +1,223 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/nats-io/nats.go"
+
+	"edda"
+	"edda/engine"
+	"edda/manifests"
+	"edda/server"
+	"edda/store"
+	"edda/stream"
+)
+
+// This file is what the HTTP server asks of the process.
+
+// Status is how the process is.
+func (p *process) Status(context.Context) server.Status {
+	s := server.Status{Components: map[string]server.ComponentStatus{}}
+	l := p.line.Load()
+	s.Components["storage"] = component(p.storage(l))
+	s.Components["jetstream"] = component(jetstreamState(l))
+	switch {
+	case p.group.Progress().Draining:
+		s.NotReady = "draining"
+	case l == nil:
+		s.NotReady = "not connected to jetstream yet"
+	default:
+		s.NotReady = s.Components["jetstream"].Problem
+	}
+	return s
+}
+
+func component(err error) server.ComponentStatus {
+	if err != nil {
+		return server.ComponentStatus{State: "down", Problem: err.Error()}
+	}
+	return server.ComponentStatus{State: "up"}
+}
+
+// storage is down while commits fail: a full disk, a broken one.
+func (p *process) storage(l *line) error {
+	if l != nil && l.engine != nil {
+		return l.engine.Healthy()
+	}
+	return nil
+}
+
+func jetstreamState(l *line) error {
+	if l == nil {
+		return errors.New("not reached yet")
+	}
+	if status := l.conn.Status(); status != nats.CONNECTED {
+		return fmt.Errorf("the connection is %s", status)
+	}
+	return nil
+}
+
+// Drain begins the staged stop.
+func (p *process) Drain() server.Drain {
+	p.group.Stop()
+	progress := p.group.Progress()
+	n, _ := p.db.OutboxSize()
+	return server.Drain{Draining: true, Stage: progress.Stage, Stopped: progress.Stopped, Waiting: progress.Waiting, Outbox: n}
+}
+
+// Cell loads the record of one key.
+func (p *process) Cell(k edda.Key) (edda.Cell, error) {
+	v, err := p.db.View()
+	if err != nil {
+		return edda.Cell{}, err
+	}
+	defer v.Close()
+	return v.Cell(k)
+}
+
+// Instances lists instances in key order.
+func (p *process) Instances(q store.Query) ([]edda.Instance, error) { return p.db.Instances(q) }
+
+// History lists the transitions of one key.
+func (p *process) History(k edda.Key, limit int) ([]store.Record, error) {
+	return p.db.History(k, limit)
+}
+
+// DeadLetters lists dead letters, oldest first.
+func (p *process) DeadLetters(after string, limit int) ([]edda.DeadLetter, error) {
+	return p.db.DeadLetters(after, limit)
+}
+
+// DeadLetter finds one.
+func (p *process) DeadLetter(id string) (edda.DeadLetter, bool, error) { return p.db.DeadLetter(id) }
+
+// errNoLine is what calls get that need the streams before they are reached.
+var errNoLine = edda.Classify(edda.Temporary, "jetstream is not reached yet")
+
+// errNoSagas is what calls get that need a saga worker where there is none.
+var errNoSagas = edda.Classify(edda.Permanent, "this process runs no sagas: ask one with the role saga or combined")
+
+// Send publishes a message and waits for what becomes of it.
+func (p *process) Send(ctx context.Context, message edda.Event) (engine.Outcome, error) {
+	l := p.line.Load()
+	switch {
+	case l == nil:
+		return engine.Outcome{}, errNoLine
+	case l.engine == nil:
+		return engine.Outcome{}, errNoSagas
+	}
+	return l.engine.Await(ctx, message.Tenant, message.ID, func(ctx context.Context) error {
+		_, err := l.publisher.Send(ctx, message)
+		return err
+	})
+}
+
+// Publish stores an event in its stream.
+func (p *process) Publish(ctx context.Context, event edda.Event) (server.Stored, error) {
+	l := p.line.Load()
+	if l == nil {
+		return server.Stored{}, errNoLine
+	}
+	return publish(ctx, l.publisher, p.settings.codec(), event)
+}
+
+func publish(ctx context.Context, to *stream.Publisher, codec stream.Codec, ev edda.Event) (server.Stored, error) {
+	at, err := to.Send(ctx, ev)
+	if err != nil {
+		return server.Stored{}, err
+	}
+	subject, err := codec.Build(stream.Subject{Tenant: ev.Tenant, Family: stream.FamilyAggregate, Name: ev.AggregateType, ID: ev.AggregateID})
+	return server.Stored{Stream: at.Stream, Subject: subject, Seq: at.Seq}, err
+}
+
+// Info is what the process runs.
+func (p *process) Info(ctx context.Context) (server.Info, error) {
+	i := server.Info{
+		Build: build(), Roles: []string{p.settings.Role}, StoreID: p.db.ID(), Started: p.started,
+		Sagas: p.sagaInfo(), Effects: p.effectInfo(),
+		Streams: []server.StreamInfo{}, Consumers: []string{}, Positions: []server.StreamPosition{},
+	}
+	if err := p.positions(&i); err != nil {
+		return i, err
+	}
+	if l := p.line.Load(); l != nil {
+		l.describe(ctx, &i)
+	}
+	return i, nil
+}
+
+func (p *process) sagaInfo() []server.SagaInfo {
+	p.reloading.Lock()
+	set := p.set
+	p.reloading.Unlock()
+	out := []server.SagaInfo{}
+	if set == nil {
+		return out
+	}
+	counts := p.db.Counts()
+	for _, program := range set.Programs() {
+		s := server.SagaInfo{Saga: program.Saga(), Version: program.Version(), Hash: program.Hash(), Newest: set.Newest(program.Saga()) == program}
+		for _, c := range counts {
+			if c.Saga == s.Saga && c.Version == s.Version && !c.Status.Finished() {
+				s.Open += c.N
+			}
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+func (p *process) positions(i *server.Info) error {
+	shared, err := p.db.Checkpoints()
+	if err != nil {
+		return fmt.Errorf("read the positions: %w", err)
+	}
+	for _, c := range shared {
+		i.Positions = append(i.Positions, server.StreamPosition{Checkpoint: c})
+	}
+	own, err := p.db.Positions()
+	if err != nil {
+		return fmt.Errorf("read the positions: %w", err)
+	}
+	for _, c := range own {
+		i.Positions = append(i.Positions, server.StreamPosition{Tenant: c.Tenant, Saga: c.Saga, Checkpoint: c.Checkpoint})
+	}
+	return nil
+}
+
+// describe adds the streams as far as they answer: /info also works when they do not.
+func (l *line) describe(ctx context.Context, i *server.Info) {
+	for _, d := range l.durable {
+		if d.Note != "" {
+			i.Durable = append(i.Durable, d.Stream+": "+d.Note)
+		}
+		s, err := l.js.Stream(ctx, d.Stream)
+		if err != nil {
+			continue
+		}
+		state := s.CachedInfo()
+		i.Streams = append(i.Streams, server.StreamInfo{Stream: d.Stream, Messages: state.State.Msgs,
+			First: state.State.FirstSeq, Last: state.State.LastSeq, Replicas: state.Config.Replicas})
+		names := s.ConsumerNames(ctx)
+		for name := range names.Name() {
+			i.Consumers = append(i.Consumers, d.Stream+" "+name)
+		}
+	}
+	slices.Sort(i.Consumers)
+}
+
+// problems are complaints as the API tells them.
+func problemsOf(ps manifests.Problems) []server.Problem {
+	var out []server.Problem
+	for _, p := range ps {
+		one := server.Problem{Line: p.Pos.Line, Column: p.Pos.Column, Warning: p.Warning, Message: p.Message}
+		if p.File != nil {
+			one.File = p.File.Name
+		}
+		out = append(out, one)
+	}
+	return out
+}

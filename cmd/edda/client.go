@@ -1,0 +1,149 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+const (
+	// defaultAddr is where edda dev and edda run listen unless told otherwise.
+	defaultAddr = "127.0.0.1:8700"
+	// callTimeout is above the server's own wait for a commit.
+	callTimeout = 30 * time.Second
+	// maxAnswer bounds what is read of an answer.
+	maxAnswer = 64 << 20
+)
+
+// client calls a running Edda.
+type client struct {
+	term   *terminal
+	addr   string
+	tenant string
+	output outputFlag
+	yes    bool
+}
+
+// register adds the flags that every command with a server takes.
+func (c *client) register(cmd *cobra.Command) {
+	flags := cmd.PersistentFlags()
+	flags.StringVar(&c.addr, "addr", "", "address of the server (EDDA_ADDR; "+defaultAddr+")")
+	flags.StringVar(&c.tenant, "tenant", "", "tenant (EDDA_TENANT; in edda dev: default)")
+}
+
+func (c *client) base() string {
+	addr := c.addr
+	if addr == "" {
+		addr = c.term.getenv("EDDA_ADDR")
+	}
+	if addr == "" {
+		addr = defaultAddr
+	}
+	if !strings.Contains(addr, "://") {
+		addr = "http://" + addr
+	}
+	return strings.TrimSuffix(addr, "/")
+}
+
+// problemBody is an RFC 9457 problem.
+type problemBody struct {
+	Title  string `json:"title"`
+	Detail string `json:"detail"`
+	Errors []struct {
+		Message  string `json:"message"`
+		Location string `json:"location"`
+	} `json:"errors"`
+}
+
+// call makes one request and returns the answer's JSON.
+func (c *client) call(ctx context.Context, method, path string, body []byte) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, method, c.base()+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, usagef("address %q: %w", c.base(), err)
+	}
+	c.head(req, body)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, c.unreachable(ctx, err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	if err != nil {
+		return nil, fmt.Errorf("read the answer of %s: %w", c.base(), err)
+	}
+	if resp.StatusCode >= 400 {
+		return nil, refusal(resp, text)
+	}
+	return text, nil
+}
+
+func (c *client) head(req *http.Request, body []byte) {
+	if len(body) > 0 {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	tenant := c.tenant
+	if tenant == "" {
+		tenant = c.term.getenv("EDDA_TENANT")
+	}
+	if tenant != "" {
+		req.Header.Set("x-tenant-id", tenant)
+	}
+	if user := c.term.getenv("USER"); user != "" {
+		req.Header.Set("x-edda-by", user)
+	}
+}
+
+func (c *client) unreachable(ctx context.Context, err error) error {
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return fmt.Errorf("no answer from %s within %s", c.base(), callTimeout)
+	}
+	var u *url.Error
+	if errors.As(err, &u) {
+		err = u.Err
+	}
+	return fmt.Errorf("no Edda answers at %s (%w): start one with edda dev PATH, or name its address with --addr or EDDA_ADDR", c.base(), err)
+}
+
+func refusal(resp *http.Response, text []byte) error {
+	var p problemBody
+	if json.Unmarshal(text, &p) != nil || p.Detail == "" && p.Title == "" {
+		return fmt.Errorf("the server answered %s", resp.Status)
+	}
+	out := p.Detail
+	if out == "" {
+		out = p.Title
+	}
+	for _, e := range p.Errors {
+		out += fmt.Sprintf("\n  %s: %s", e.Location, e.Message)
+	}
+	return errors.New(out)
+}
+
+// get fetches and decodes; the raw answer is returned too, for -o json.
+func (c *client) get(ctx context.Context, path string, into any) ([]byte, error) {
+	text, err := c.call(ctx, http.MethodGet, path, nil)
+	if err != nil {
+		return nil, err
+	}
+	if err := json.Unmarshal(text, into); err != nil {
+		return nil, fmt.Errorf("decode the answer of %s: %w", c.base(), err)
+	}
+	return text, nil
+}
+
+// segment escapes a name for a path. Dots are escaped too: "." and ".." would
+// be taken for folders on the way.
+func segment(s string) string {
+	return strings.ReplaceAll(url.PathEscape(s), ".", "%2E")
+}

@@ -1,0 +1,345 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-viper/mapstructure/v2"
+	"github.com/knadh/koanf/providers/env/v2"
+	"github.com/knadh/koanf/providers/posflag"
+	"github.com/knadh/koanf/providers/rawbytes"
+	"github.com/knadh/koanf/v2"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"go.yaml.in/yaml/v4"
+)
+
+// config is what edda run is told: flags go before EDDA_* before the file.
+type config struct {
+	Addr      string        `koanf:"addr"`
+	Data      string        `koanf:"data"`
+	Manifests []string      `koanf:"manifests"`
+	Role      string        `koanf:"role"`
+	Tenants   []string      `koanf:"tenants"`
+	Tenancy   tenancyConfig `koanf:"tenancy"`
+	NATS      natsConfig    `koanf:"nats"`
+	Streams   streamsConfig `koanf:"streams"`
+	Gateway   gatewayConfig `koanf:"gateway"`
+	Effects   effectsConfig `koanf:"effects"`
+	Log       logConfig     `koanf:"log"`
+	// AcceptStreamLoss goes on where a stream lost what the checkpoint speaks of.
+	AcceptStreamLoss bool `koanf:"accept_stream_loss"`
+}
+
+type tenancyConfig struct {
+	Enabled bool `koanf:"enabled"`
+}
+
+// natsConfig is what the nats CLI takes; NATS_* fills what is empty.
+type natsConfig struct {
+	URL      string `koanf:"url"`
+	Context  string `koanf:"context"`
+	Creds    string `koanf:"creds"`
+	NKey     string `koanf:"nkey"`
+	User     string `koanf:"user"`
+	Password string `koanf:"password"`
+	Token    string `koanf:"token"`
+	Cert     string `koanf:"cert"`
+	Key      string `koanf:"key"`
+	CA       string `koanf:"ca"`
+}
+
+type streamsConfig struct {
+	Replicas   int                      `koanf:"replicas"`
+	Age        map[string]time.Duration `koanf:"age"`
+	Duplicates time.Duration            `koanf:"duplicates"`
+	From       string                   `koanf:"from"`
+}
+
+type gatewayConfig struct {
+	URL       string        `koanf:"url"`
+	Path      string        `koanf:"path"`
+	TokenFile string        `koanf:"token_file"`
+	Timeout   time.Duration `koanf:"timeout"`
+	Cert      string        `koanf:"cert"`
+	Key       string        `koanf:"key"`
+	CA        string        `koanf:"ca"`
+}
+
+type effectsConfig struct {
+	// Allow names hosts and networks that effects may call although they are
+	// loopback, private or link-local.
+	Allow   []string `koanf:"allow"`
+	Secrets string   `koanf:"secrets"` // folder of files, one a secret
+}
+
+type logConfig struct {
+	Level string `koanf:"level"`
+}
+
+func defaults() config {
+	return config{
+		Addr: defaultAddr, Data: "edda-data", Role: roleCombined, Tenancy: tenancyConfig{Enabled: true},
+		Log: logConfig{Level: "info"},
+	}
+}
+
+// masked are the settings that are never shown.
+func masked() []string { return []string{"nats.password", "nats.token"} }
+
+// others are variables with our prefix that are no setting.
+func others() []string {
+	return []string{"EDDA_CONFIG", "EDDA_TENANT"}
+}
+
+const (
+	envPrefix = "EDDA_"
+	// secretPrefix is where effects find their secrets.
+	secretPrefix = "EDDA_SECRET_"
+)
+
+// loadConfig merges the file, the environment and the flags that were given.
+func (t *terminal) loadConfig(file string, flags *pflag.FlagSet) (config, error) {
+	k := koanf.New(".")
+	if file == "" {
+		file = t.getenv("EDDA_CONFIG")
+	}
+	if err := loadFile(k, file); err != nil {
+		return config{}, err
+	}
+	if err := t.loadEnv(k); err != nil {
+		return config{}, err
+	}
+	if err := loadFlags(k, flags); err != nil {
+		return config{}, err
+	}
+	return decodeConfig(k)
+}
+
+func loadFile(k *koanf.Koanf, file string) error {
+	if file == "" {
+		return nil
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return usagef("read configuration: %w", err)
+	}
+	read := koanf.New(".")
+	if err := read.Load(rawbytes.Provider(text), yamlParser{}); err != nil {
+		return usagef("%s: %w", file, err)
+	}
+	var problems []error
+	for _, key := range read.Keys() {
+		if !known(key) {
+			problems = append(problems, fmt.Errorf("%s: unknown key %s%s", file, key, hint(key, keys())))
+		}
+	}
+	if len(problems) > 0 {
+		return &usageError{errors.Join(problems...)}
+	}
+	return k.Merge(read)
+}
+
+// yamlParser is koanf's Parser over yaml v4.
+type yamlParser struct{}
+
+func (yamlParser) Unmarshal(text []byte) (map[string]any, error) {
+	out := map[string]any{}
+	return out, yaml.Unmarshal(text, &out)
+}
+
+func (yamlParser) Marshal(v map[string]any) ([]byte, error) { return yaml.Marshal(v) }
+
+// loadEnv takes EDDA_NATS_URL as nats.url, by a table of what there is.
+func (t *terminal) loadEnv(k *koanf.Koanf) error {
+	names := map[string]string{}
+	for _, key := range keys() {
+		names[envName(key)] = key
+	}
+	var problems []error
+	err := k.Load(env.Provider(".", env.Opt{
+		Prefix: envPrefix, EnvironFunc: func() []string { return t.env },
+		TransformFunc: func(name, value string) (string, any) {
+			key, ok := names[name]
+			if !ok && !slices.Contains(others(), name) && !strings.HasPrefix(name, secretPrefix) {
+				problems = append(problems, fmt.Errorf("unknown variable %s%s", name, hint(name, append(sortedKeys(names), others()...))))
+			}
+			return key, value // an empty key is left out
+		},
+	}), nil)
+	if len(problems) > 0 {
+		return &usageError{errors.Join(problems...)}
+	}
+	return err
+}
+
+func envName(key string) string {
+	return envPrefix + strings.ToUpper(strings.ReplaceAll(key, ".", "_"))
+}
+
+func loadFlags(k *koanf.Koanf, flags *pflag.FlagSet) error {
+	if flags == nil {
+		return nil
+	}
+	return k.Load(posflag.ProviderWithFlag(flags, ".", nil, func(f *pflag.Flag) (string, any) {
+		key := strings.ReplaceAll(f.Name, "-", "_")
+		if short, ok := strings.CutPrefix(f.Name, "nats-"); ok {
+			key = "nats." + strings.ReplaceAll(short, "-", "_")
+		}
+		if f.Name == "gateway" {
+			key = "gateway.url"
+		}
+		if !f.Changed || !known(key) {
+			return "", nil
+		}
+		return key, posflag.FlagVal(flags, f)
+	}), nil)
+}
+
+func decodeConfig(k *koanf.Koanf) (config, error) {
+	c := defaults()
+	err := k.UnmarshalWithConf("", &c, koanf.UnmarshalConf{DecoderConfig: &mapstructure.DecoderConfig{
+		Result: &c, TagName: "koanf", WeaklyTypedInput: true, ErrorUnused: true,
+		DecodeHook: mapstructure.ComposeDecodeHookFunc(mapstructure.StringToTimeDurationHookFunc(), mapstructure.StringToSliceHookFunc(",")),
+	}})
+	if err != nil {
+		return config{}, usagef("configuration: %w", err)
+	}
+	return c, c.validate()
+}
+
+func (c config) validate() error {
+	if !slices.Contains(roles(), c.Role) {
+		return usagef("role %q: want one of %s", c.Role, strings.Join(roles(), ", "))
+	}
+	if c.Streams.From != "" && c.Streams.From != "now" && c.Streams.From != "all" {
+		return usagef("streams.from %q: want now or all", c.Streams.From)
+	}
+	return nil
+}
+
+// keys lists every setting, as a.b.
+func keys() []string { return keysOf(reflect.TypeFor[config](), "") }
+
+func keysOf(t reflect.Type, prefix string) []string {
+	var out []string
+	for f := range t.Fields() {
+		key := prefix + f.Tag.Get("koanf")
+		if f.Type.Kind() == reflect.Struct {
+			out = append(out, keysOf(f.Type, key+".")...)
+			continue
+		}
+		out = append(out, key)
+	}
+	return out
+}
+
+// known tells a setting, or an entry of one that is a map.
+func known(key string) bool {
+	return slices.Contains(keys(), key) || strings.HasPrefix(key, "streams.age.")
+}
+
+func sortedKeys[V any](m map[string]V) []string {
+	var out []string
+	for k := range m {
+		out = append(out, k)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// hint names what was probably meant.
+func hint(word string, words []string) string {
+	best, least := "", len(word)/2
+	for _, w := range words {
+		if d := distance(word, w); d <= least {
+			best, least = w, d-1
+		}
+	}
+	if best == "" {
+		return ""
+	}
+	return "; did you mean " + best + "?"
+}
+
+// distance counts the letters to add, drop or change (Levenshtein).
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		above := row[0]
+		row[0]++
+		for j := range len(b) {
+			cost := above
+			if a[i] != b[j] {
+				cost++
+			}
+			above = row[j+1]
+			row[j+1] = min(cost, row[j]+1, above+1)
+		}
+	}
+	return row[len(b)]
+}
+
+func (t *terminal) configCommand() *cobra.Command {
+	var file string
+	noun := &cobra.Command{Use: "config", Short: "Look at the configuration", Args: noun, RunE: help}
+	view := &cobra.Command{
+		Use: "view", Short: "Show what edda run would use, from file, environment and defaults", Args: args(cobra.NoArgs),
+		RunE: func(*cobra.Command, []string) error {
+			c, err := t.loadConfig(file, nil)
+			if err != nil {
+				return err
+			}
+			return t.viewConfig(c)
+		},
+	}
+	view.Flags().StringVar(&file, "config", "", "configuration file (EDDA_CONFIG)")
+	noun.AddCommand(view)
+	return noun
+}
+
+func (t *terminal) viewConfig(c config) error {
+	shown := plain(reflect.ValueOf(c), "")
+	text, err := yaml.Marshal(shown)
+	if err != nil {
+		return fmt.Errorf("print configuration: %w", err)
+	}
+	_, err = t.out.Write(text)
+	return err
+}
+
+// plain is a configuration as it would stand in a file, secrets masked.
+func plain(v reflect.Value, prefix string) any {
+	switch x := v.Interface().(type) {
+	case time.Duration:
+		return x.String()
+	case map[string]time.Duration:
+		out := map[string]string{}
+		for name, d := range x {
+			out[name] = d.String()
+		}
+		return out
+	case string:
+		if x != "" && slices.Contains(masked(), strings.TrimSuffix(prefix, ".")) {
+			return "(set, not shown)"
+		}
+		return x
+	}
+	if v.Kind() != reflect.Struct {
+		return v.Interface()
+	}
+	out := map[string]any{}
+	for f, field := range v.Fields() {
+		key := f.Tag.Get("koanf")
+		out[key] = plain(field, prefix+key+".")
+	}
+	return out
+}

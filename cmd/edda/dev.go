@@ -1,0 +1,179 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"go.uber.org/zap"
+
+	"edda"
+	"edda/manifests"
+)
+
+// defaultNATS is where the embedded NATS listens, as any NATS does.
+const defaultNATS = "127.0.0.1:4222"
+
+func (t *terminal) devCommand() *cobra.Command {
+	s := settings{config: defaults(), dev: true}
+	c := &cobra.Command{
+		Use: "dev PATH...", Short: "Run everything in one process, NATS included; reloads when files change",
+		Long: `Run everything in one process: an embedded NATS with JetStream on a real port,
+the store, the sagas and the effects of the files or folders named. Data is kept
+in --data across restarts. A changed file is taken in as it is saved; one with
+errors is shown, and what ran before runs on.`,
+		Example: "  edda dev order.yaml\n  edda dev sagas/ effects/ --addr 127.0.0.1:8701 --nats-addr 127.0.0.1:4223",
+		Args:    paths(),
+		RunE: func(cmd *cobra.Command, paths []string) error {
+			s.Manifests = paths
+			return t.dev(cmd.Context(), s)
+		},
+	}
+	f := c.Flags()
+	f.StringVar(&s.Data, "data", ".edda", "folder that holds everything; remove it to begin anew")
+	f.StringVar(&s.Addr, "addr", defaultAddr, "address of the HTTP server")
+	f.StringVar(&s.natsAddr, "nats-addr", defaultNATS, "address of the embedded NATS")
+	f.StringVar(&s.Gateway.URL, "gateway", "", "URL that takes aggregate commands")
+	f.StringVar(&s.Log.Level, "log", "warn", "debug, info, warn or error")
+	return c
+}
+
+func (t *terminal) dev(ctx context.Context, s settings) error {
+	watching, stop := context.WithCancel(ctx)
+	defer stop()
+	done := make(chan struct{})
+	close(done)
+	err := t.serve(ctx, s, func(p *process, l loaded) {
+		t.welcome(p, l)
+		done = make(chan struct{})
+		go func() {
+			defer close(done)
+			if err := watch(watching, s.Manifests, func() { t.reloadFiles(watching, p) }); err != nil {
+				p.log.Error("changes of files are not seen any more", zap.Error(err))
+			}
+		}()
+	})
+	stop()
+	<-done
+	return err
+}
+
+// reloadFiles takes changed files in, or shows why not.
+func (t *terminal) reloadFiles(ctx context.Context, p *process) {
+	problems, err := p.reload(ctx)
+	failed := t.printProblems(problems, t.err)
+	switch {
+	case err != nil:
+		fmt.Fprintf(t.err, "edda: not reloaded: %v; what ran before runs on\n", err)
+	case failed:
+		fmt.Fprintln(t.err, "edda: not reloaded; what ran before runs on")
+	default:
+		fmt.Fprintf(t.out, "Reloaded: %s\n", p.names())
+	}
+}
+
+// names lists what runs, in a line.
+func (p *process) names() string {
+	var out []string
+	for _, s := range p.sagaInfo() {
+		if s.Newest {
+			out = append(out, fmt.Sprintf("%s v%d", s.Saga, s.Version))
+		}
+	}
+	for _, e := range p.effectInfo() {
+		out = append(out, "effect "+e.Effect)
+	}
+	return strings.Join(out, ", ")
+}
+
+// welcome says what runs where, and what to try next.
+func (t *terminal) welcome(p *process, l loaded) {
+	url := p.line.Load().embedded.URL()
+	data, err := filepath.Abs(p.settings.Data)
+	if err != nil {
+		data = p.settings.Data
+	}
+	fmt.Fprintf(t.out, "Edda is running.\n\n")
+	fmt.Fprintf(t.out, "  runs   %s\n", p.names())
+	fmt.Fprintf(t.out, "  api    http://%s (documentation at /docs)\n", p.server.Addr())
+	fmt.Fprintf(t.out, "  nats   %s\n", url)
+	fmt.Fprintf(t.out, "  data   %s (kept; remove it to begin anew)\n\nTry:\n", data)
+	for _, line := range p.suggestions(l, url) {
+		fmt.Fprintln(t.out, "  "+line)
+	}
+	fmt.Fprintf(t.out, "\nChanged files are taken in as you save them. Ctrl-C stops, twice at once.\n")
+}
+
+// suggestions are commands to copy, for the first saga that has a test to take
+// an event from.
+func (p *process) suggestions(l loaded, nats string) []string {
+	to, at := "", ""
+	if p.settings.natsAddr != defaultNATS {
+		to = " --nats " + nats
+	}
+	if p.server.Addr() != defaultAddr {
+		at = " --addr " + p.server.Addr()
+	}
+	for _, m := range l.sagas() {
+		if ev, ok := p.sample(m); ok {
+			return []string{
+				fmt.Sprintf("edda send %s.%s --id %s --data '%s'%s", ev.AggregateType, ev.Type, quote(ev.AggregateID), ev.Payload, to),
+				"edda instance list" + at,
+				fmt.Sprintf("edda instance describe %s %s%s", ev.Key.Saga, quote(ev.Key.Correlation), at),
+			}
+		}
+	}
+	return []string{"edda instance list" + at}
+}
+
+// sample is the first starting event of a saga's tests, with the key it leads to.
+func (p *process) sample(m *manifests.Saga) (edda.Event, bool) {
+	for _, test := range m.Tests {
+		i := slices.IndexFunc(test.Steps, func(s *manifests.TestStep) bool { return s.Input == "event" && starts(m, s.Name) })
+		if i < 0 {
+			continue
+		}
+		ev := sampleEvent(m, test.Steps[i])
+		for _, target := range p.set.Route(ev) {
+			if target.Dead == nil && target.Key.Saga == m.Name.Text && !strings.ContainsAny(string(ev.Payload), "'") {
+				ev.Key = target.Key
+				return ev, true
+			}
+		}
+	}
+	return edda.Event{}, false
+}
+
+// starts tells whether a handler of that event begins an instance.
+func starts(m *manifests.Saga, event string) bool {
+	return slices.ContainsFunc(m.Handlers, func(h *manifests.Handler) bool {
+		return h.Start && (h.Trigger.Text == event || strings.HasSuffix(h.Trigger.Text, "."+event))
+	})
+}
+
+func sampleEvent(m *manifests.Saga, s *manifests.TestStep) edda.Event {
+	payload, err := edda.Encode(s.Data)
+	if err != nil {
+		payload = json.RawMessage("null")
+	}
+	kind, name, ok := strings.Cut(s.Name, ".")
+	if !ok {
+		kind, name = strings.ToUpper(m.Name.Text[:1])+m.Name.Text[1:], s.Name
+	}
+	id := cmp.Or(s.AggregateID, strings.ToUpper(m.Name.Text[:1])+"1")
+	return edda.Event{Kind: edda.KindEvent, ID: "sample", Tenant: devTenant, Type: name,
+		AggregateType: cmp.Or(s.AggregateType, kind), AggregateID: id, Version: s.Version, Payload: payload, Correlation: cmp.Or(s.Correlation, id)}
+}
+
+// quote makes one word for a shell.
+func quote(s string) string {
+	if s != "" && strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.:/@") == "" {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}

@@ -1,0 +1,97 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+
+	"edda"
+	"edda/effects"
+	"edda/effects/httpeffect"
+	"edda/manifests"
+	"edda/server"
+	"edda/stream"
+)
+
+// kinds are the providers that effects may name.
+func kinds() map[string]effects.Kind {
+	return map[string]effects.Kind{"http": httpeffect.Kind()}
+}
+
+// compileEffects compiles every effect, and complains of those given twice.
+func (l *loaded) compileEffects() {
+	seen := map[string]*manifests.Effect{}
+	for _, m := range l.effectManifests() {
+		if first := seen[m.Name.Text]; first != nil {
+			l.problems = append(l.problems, manifests.Problem{File: m.File, Pos: m.Name.Pos, Message: fmt.Sprintf(
+				"effect %s is given twice, first in %s:%d: keep one", m.Name.Text, first.File.Name, first.Name.Pos.Line)})
+			continue
+		}
+		seen[m.Name.Text] = m
+		e, problems := effects.Compile(m, kinds())
+		l.problems = append(l.problems, problems...)
+		if e != nil {
+			l.effects = append(l.effects, e)
+		}
+	}
+}
+
+// secrets are looked up in the environment, and in a folder where one is named.
+func (p *process) secrets() effects.Secrets {
+	return effects.Secrets{Dir: p.settings.Effects.Secrets}
+}
+
+func (p *process) buildEffects(l *line, codec stream.Codec) error {
+	http, err := httpeffect.New(httpeffect.Options{AllowLoopback: p.settings.dev, Hosts: p.settings.Effects.Allow})
+	if err != nil {
+		return edda.Classify(edda.Permanent, "effects.allow: %w", err)
+	}
+	l.worker, err = effects.New(p.db, effects.Options{
+		Source:    stream.NewCommands(l.js, stream.CommandsOptions{Codec: codec, Tenants: p.settings.Tenants}),
+		Publisher: l.publisher, Providers: map[string]effects.Provider{"http": http}, Secrets: p.secrets(),
+		Log: p.log.Named("effects"), Metrics: p.metrics,
+	}, p.effects...)
+	if err != nil {
+		return edda.Classify(edda.Permanent, "effects: %w", err)
+	}
+	return nil
+}
+
+// checkSecrets complains of secrets that are missing, before anything is swapped.
+func (p *process) checkSecrets(list []*effects.Effect) error {
+	if !p.settings.effects() {
+		return nil
+	}
+	var errs []error
+	for _, e := range list {
+		for _, name := range e.Secrets() {
+			if _, err := p.secrets().Get(name); err != nil {
+				errs = append(errs, fmt.Errorf("effect %s: %w", e.Name(), err))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (p *process) swapEffects(l *line, list []*effects.Effect) error {
+	if !p.settings.effects() {
+		return nil
+	}
+	if err := l.worker.Replace(list...); err != nil {
+		return fmt.Errorf("swap effects: %w", err)
+	}
+	p.effects = list
+	return nil
+}
+
+func (p *process) effectInfo() []server.EffectInfo {
+	p.reloading.Lock()
+	defer p.reloading.Unlock()
+	out := []server.EffectInfo{}
+	if !p.settings.effects() {
+		return out
+	}
+	for _, e := range p.effects {
+		out = append(out, server.EffectInfo{Effect: e.Name(), Version: e.Version(), Hash: e.Hash(), Provider: e.Provider()})
+	}
+	return out
+}

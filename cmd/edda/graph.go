@@ -1,0 +1,165 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/emicklei/dot"
+	"github.com/goccy/go-graphviz"
+	"github.com/spf13/cobra"
+
+	"edda/manifests"
+	"edda/saga"
+)
+
+func (t *terminal) graphCommand() *cobra.Command {
+	var format, file, name string
+	c := &cobra.Command{
+		Use: "graph PATH...", Short: "Draw sagas as Mermaid, DOT or SVG",
+		Example: "  edda graph order.yaml\n  edda graph order.yaml --format svg -o order.svg",
+		Args:    paths(),
+		RunE: func(cmd *cobra.Command, paths []string) error {
+			if !slices.Contains(formats(), format) {
+				return usagef("--format %s: want one of %s", format, strings.Join(formats(), ", "))
+			}
+			graphs, err := t.graphs(paths, name)
+			if err != nil {
+				return err
+			}
+			picture, err := draw(cmd.Context(), graphs, format)
+			if err != nil {
+				return err
+			}
+			return t.write(file, picture)
+		},
+	}
+	c.Flags().StringVar(&format, "format", "mermaid", "mermaid, dot or svg")
+	c.Flags().StringVarP(&file, "out", "o", "", "file to write; standard output when unsaid")
+	c.Flags().StringVar(&name, "saga", "", "only this saga")
+	return c
+}
+
+func formats() []string { return []string{"mermaid", "dot", "svg"} }
+
+// graphs draws what can be parsed: a saga that does not compile can still be
+// looked at.
+func (t *terminal) graphs(paths []string, name string) ([]*saga.Graph, error) {
+	files, problems, err := manifests.ParseFiles(paths...)
+	if err != nil {
+		return nil, fmt.Errorf("read manifests: %w", err)
+	}
+	if problems.Failed() {
+		problems.Print(t.err, t.color(t.err))
+		return nil, &silentError{}
+	}
+	var out []*saga.Graph
+	for _, m := range (loaded{files: files}).sagas() {
+		if name == "" || name == m.Name.Text {
+			out = append(out, saga.NewGraph(m))
+		}
+	}
+	if len(out) == 0 {
+		return nil, fmt.Errorf("there is no saga to draw in these files")
+	}
+	return out, nil
+}
+
+func draw(ctx context.Context, graphs []*saga.Graph, format string) ([]byte, error) {
+	picture := dot.NewGraph(dot.Directed)
+	if format == "mermaid" {
+		for _, g := range graphs {
+			fill(picture, g, mermaidShape)
+		}
+		return []byte(dot.MermaidFlowchart(picture, dot.MermaidTopToBottom)), nil
+	}
+	for _, g := range graphs {
+		fill(picture.Subgraph(g.Saga, dot.ClusterOption{}), g, dotShape)
+	}
+	if format == "dot" {
+		return []byte(picture.String() + "\n"), nil
+	}
+	return svg(ctx, picture.String())
+}
+
+func fill(picture *dot.Graph, g *saga.Graph, shape func(saga.NodeKind) any) {
+	nodes := map[string]dot.Node{}
+	for _, n := range g.Nodes {
+		nodes[n.ID] = picture.Node(g.Saga+"/"+n.ID).Label(n.Label).Attr("shape", shape(n.Kind))
+	}
+	for _, e := range g.Edges {
+		edge := picture.Edge(nodes[e.From], nodes[e.To])
+		if e.Label != "" {
+			edge.Label(e.Label)
+		}
+		if e.Undo {
+			edge.Dashed()
+		}
+	}
+}
+
+// dotShape draws each kind so that it is told apart without colour.
+func dotShape(k saga.NodeKind) any {
+	switch k {
+	case saga.NodeTrigger:
+		return "ellipse"
+	case saga.NodeTimer:
+		return "diamond"
+	case saga.NodeEmit:
+		return "cds"
+	case saga.NodeUndo:
+		return "parallelogram"
+	case saga.NodeEnd:
+		return "doublecircle"
+	}
+	return "box"
+}
+
+func mermaidShape(k saga.NodeKind) any {
+	switch k {
+	case saga.NodeTrigger:
+		return dot.MermaidShapeStadium
+	case saga.NodeTimer:
+		return dot.MermaidShapeRhombus
+	case saga.NodeEmit:
+		return dot.MermaidShapeAsymmetric
+	case saga.NodeUndo:
+		return dot.MermaidShapeTrapezoid
+	case saga.NodeEnd:
+		return dot.MermaidShapeCircle
+	}
+	return dot.MermaidShapeRound
+}
+
+// svg lays the graph out with Graphviz, which runs inside this process.
+func svg(ctx context.Context, text string) ([]byte, error) {
+	g, err := graphviz.ParseBytes([]byte(text))
+	if err != nil {
+		return nil, fmt.Errorf("parse the graph: %w", err)
+	}
+	viz, err := graphviz.New(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("start graphviz: %w", err)
+	}
+	defer viz.Close()
+	var buf bytes.Buffer
+	if err := viz.Render(ctx, g, graphviz.SVG, &buf); err != nil {
+		return nil, fmt.Errorf("draw the graph: %w", err)
+	}
+	return buf.Bytes(), nil
+}
+
+func (t *terminal) write(file string, content []byte) error {
+	if file == "" {
+		_, err := io.Copy(t.out, bytes.NewReader(content))
+		return err
+	}
+	if err := os.WriteFile(file, content, 0o644); err != nil {
+		return fmt.Errorf("write the graph: %w", err)
+	}
+	return nil
+}

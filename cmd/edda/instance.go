@@ -1,0 +1,327 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"edda"
+	"edda/server"
+)
+
+func (t *terminal) instanceCommand() *cobra.Command {
+	c := &client{term: t}
+	noun := &cobra.Command{
+		Use: "instance", Aliases: []string{"i"}, Short: "Look at instances and act on them",
+		Args: noun, RunE: help,
+	}
+	c.register(noun)
+	noun.AddCommand(c.instanceList(), c.instanceDescribe(), c.instanceHistory(),
+		c.signalCommand(), c.answerCommand(),
+		c.verbCommand(edda.VerbCancel, "Fail it as cancelled, and undo what was done", true),
+		c.verbCommand(edda.VerbTerminate, "End it now; nothing is undone", true),
+		c.stepCommand(edda.VerbRetry, "Call a failed step or undo again", false),
+		c.stepCommand(edda.VerbSkip, "Go on without a failed step or undo", true))
+	return noun
+}
+
+func (c *client) instanceList() *cobra.Command {
+	var saga, status, after string
+	var limit int
+	cmd := &cobra.Command{
+		Use: "list", Aliases: []string{"ls"}, Short: "List instances", Args: args(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			q := url.Values{}
+			for name, value := range map[string]string{"saga": saga, "status": status, "after": after, "limit": strconv.Itoa(limit)} {
+				if value != "" {
+					q.Set(name, value)
+				}
+			}
+			var list server.InstanceList
+			raw, err := c.get(cmd.Context(), "/v1/instances?"+q.Encode(), &list)
+			if err != nil {
+				return err
+			}
+			return c.printList(raw, list)
+		},
+	}
+	cmd.Flags().StringVar(&saga, "saga", "", "only this saga")
+	cmd.Flags().StringVar(&status, "status", "", "only running, undoing, stuck, done, failed or undone")
+	cmd.Flags().StringVar(&after, "after", "", "next page: what --after said at the end of the page before")
+	cmd.Flags().IntVar(&limit, "limit", 100, "at most so many, up to 1000")
+	c.output.register(cmd)
+	return cmd
+}
+
+func (c *client) printList(raw []byte, list server.InstanceList) error {
+	if c.output == outputJSON {
+		return indented(c.term.out, raw)
+	}
+	var lines [][]string
+	for _, i := range list.Instances {
+		if c.output == outputIDs {
+			fmt.Fprintln(c.term.out, printable(i.Saga+" "+i.Key))
+			continue
+		}
+		lines = append(lines, []string{i.Saga, i.Key, string(i.Status), remark(i), strconv.Itoa(i.Version), ago(i.Updated)})
+	}
+	if c.output == outputTable {
+		rows(c.term.out, []string{"saga", "key", "status", "remark", "version", "updated"}, lines)
+	}
+	if list.Next != "" {
+		fmt.Fprintf(c.term.err, "more: add --after %s\n", list.Next)
+	}
+	return nil
+}
+
+// remark is what a person should notice first.
+func remark(i server.InstanceSummary) string {
+	var out []string
+	if i.Reason != "" {
+		out = append(out, i.Reason)
+	}
+	if i.Held != "" {
+		out = append(out, "held")
+	}
+	if i.Incidents > 0 {
+		out = append(out, fmt.Sprintf("%d incidents", i.Incidents))
+	}
+	return strings.Join(out, ", ")
+}
+
+// ago writes a time as people speak of it.
+func ago(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	d := time.Since(t)
+	switch {
+	case d < time.Minute:
+		return fmt.Sprintf("%ds ago", int(d.Seconds()))
+	case d < time.Hour:
+		return fmt.Sprintf("%dm ago", int(d.Minutes()))
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh ago", int(d.Hours()))
+	}
+	return t.Format(time.DateOnly)
+}
+
+func (c *client) instanceDescribe() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "describe SAGA KEY", Aliases: []string{"get", "info"}, Short: "Everything about one instance",
+		Args: args(cobra.ExactArgs(2)), ValidArgsFunction: c.completeInstance,
+		RunE: func(cmd *cobra.Command, a []string) error {
+			var view server.InstanceView
+			raw, err := c.get(cmd.Context(), instancePath(a), &view)
+			if err != nil {
+				return err
+			}
+			if c.output == outputJSON {
+				return indented(c.term.out, raw)
+			}
+			return describeInstance(c.term.out, view)
+		},
+	}
+	c.output.register(cmd)
+	return cmd
+}
+
+func instancePath(a []string) string {
+	return "/v1/instances/" + segment(a[0]) + "/" + segment(a[1])
+}
+
+func (c *client) instanceHistory() *cobra.Command {
+	var limit int
+	cmd := &cobra.Command{
+		Use: "history SAGA KEY", Short: "What became of its events, newest first",
+		Args: args(cobra.ExactArgs(2)), ValidArgsFunction: c.completeInstance,
+		RunE: func(cmd *cobra.Command, a []string) error {
+			var view server.HistoryView
+			raw, err := c.get(cmd.Context(), instancePath(a)+"/history?limit="+strconv.Itoa(limit), &view)
+			if err != nil {
+				return err
+			}
+			if c.output == outputJSON {
+				return indented(c.term.out, raw)
+			}
+			printHistory(c.term.out, view.History)
+			return nil
+		},
+	}
+	cmd.Flags().IntVar(&limit, "limit", 100, "at most so many, up to 1000")
+	c.output.register(cmd)
+	return cmd
+}
+
+func (c *client) signalCommand() *cobra.Command {
+	var data string
+	cmd := &cobra.Command{
+		Use: "signal SAGA KEY NAME", Short: "Send a signal", Example: `  edda instance signal order O1 hurry --data '{"by": "noon"}'`,
+		Args: args(cobra.ExactArgs(3)), ValidArgsFunction: c.completeInstance,
+		RunE: func(cmd *cobra.Command, a []string) error {
+			body, err := jsonFlag(data)
+			if err != nil {
+				return err
+			}
+			return c.act(cmd.Context(), instancePath(a)+"/signal/"+segment(a[2]), body)
+		},
+	}
+	cmd.Flags().StringVar(&data, "data", "", "payload, JSON")
+	c.output.register(cmd)
+	return cmd
+}
+
+func (c *client) answerCommand() *cobra.Command {
+	var data string
+	cmd := &cobra.Command{
+		Use: "answer SAGA KEY ASK CHOICE", Short: "Answer an ask", Example: `  edda instance answer loan L1 approve yes`,
+		Args: args(cobra.ExactArgs(4)), ValidArgsFunction: c.completeInstance,
+		RunE: func(cmd *cobra.Command, a []string) error {
+			payload, err := jsonFlag(data)
+			if err != nil {
+				return err
+			}
+			body, err := json.Marshal(struct {
+				Choice  string          `json:"choice"`
+				Payload json.RawMessage `json:"payload,omitempty"`
+			}{a[3], payload})
+			if err != nil {
+				return fmt.Errorf("write answer: %w", err)
+			}
+			return c.act(cmd.Context(), instancePath(a)+"/answer/"+segment(a[2]), body)
+		},
+	}
+	cmd.Flags().StringVar(&data, "data", "", "payload, JSON")
+	c.output.register(cmd)
+	return cmd
+}
+
+// jsonFlag checks a flag that holds JSON before anything is sent.
+func jsonFlag(text string) (json.RawMessage, error) {
+	if text == "" {
+		return nil, nil
+	}
+	if _, err := edda.Decode([]byte(text)); err != nil {
+		return nil, usagef("--data: %w", err)
+	}
+	return json.RawMessage(text), nil
+}
+
+func (c *client) verbCommand(verb, short string, ask bool) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: verb + " SAGA KEY", Short: short,
+		Args: args(cobra.ExactArgs(2)), ValidArgsFunction: c.completeInstance,
+		RunE: func(cmd *cobra.Command, a []string) error {
+			if err := c.sure(ask, fmt.Sprintf("%s %s %s", verb, a[0], a[1])); err != nil {
+				return err
+			}
+			return c.act(cmd.Context(), instancePath(a)+"/"+verb, nil)
+		},
+	}
+	c.output.register(cmd)
+	if ask {
+		cmd.Flags().BoolVarP(&c.yes, "yes", "y", false, "do not ask")
+	}
+	return cmd
+}
+
+func (c *client) stepCommand(verb, short string, ask bool) *cobra.Command {
+	var data string
+	cmd := &cobra.Command{
+		Use: verb + " SAGA KEY STEP", Short: short,
+		Long: short + ". STEP is a step, or its undo: ship, charge.undo, hold[0].",
+		Args: args(cobra.ExactArgs(3)), ValidArgsFunction: c.completeInstance,
+		RunE: func(cmd *cobra.Command, a []string) error {
+			body, err := jsonFlag(data)
+			if err != nil {
+				return err
+			}
+			if err := c.sure(ask, fmt.Sprintf("%s %s of %s %s", verb, a[2], a[0], a[1])); err != nil {
+				return err
+			}
+			return c.act(cmd.Context(), instancePath(a)+"/"+verb+"/"+segment(a[2]), body)
+		},
+	}
+	c.output.register(cmd)
+	if ask {
+		cmd.Flags().BoolVarP(&c.yes, "yes", "y", false, "do not ask")
+	} else {
+		cmd.Flags().StringVar(&data, "data", "", "an input instead of the one before, JSON")
+	}
+	return cmd
+}
+
+// sure asks before something that cannot be taken back.
+func (c *client) sure(ask bool, what string) error {
+	if !ask || c.yes {
+		return nil
+	}
+	if !isTerminal(c.term.in) {
+		return usagef("%s cannot be taken back: add --yes", what)
+	}
+	fmt.Fprintf(c.term.err, "%s? This cannot be taken back [y/N] ", what)
+	answer, err := bufio.NewReader(c.term.in).ReadString('\n')
+	if err != nil || !strings.HasPrefix(strings.ToLower(strings.TrimSpace(answer)), "y") {
+		return fmt.Errorf("nothing was done")
+	}
+	return nil
+}
+
+func (c *client) act(ctx context.Context, path string, body []byte) error {
+	raw, err := c.call(ctx, http.MethodPost, path, body)
+	if err != nil {
+		return err
+	}
+	if c.output == outputJSON {
+		return indented(c.term.out, raw)
+	}
+	var view server.ActView
+	if err := json.Unmarshal(raw, &view); err != nil {
+		return fmt.Errorf("decode the answer: %w", err)
+	}
+	if c.output == outputIDs {
+		fmt.Fprintln(c.term.out, view.ID)
+		return nil
+	}
+	fmt.Fprintln(c.term.out, strings.TrimSpace(fmt.Sprintf("%s; now %s", view.Fate, view.Status)))
+	for _, o := range view.Outputs {
+		fmt.Fprintln(c.term.out, "  "+printable(outputLine(o)))
+	}
+	return nil
+}
+
+// completeInstance completes a saga and a key from the running server.
+func (c *client) completeInstance(cmd *cobra.Command, a []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(a) > 1 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	q := url.Values{"limit": {"1000"}}
+	if len(a) == 1 {
+		q.Set("saga", a[0])
+	}
+	var list server.InstanceList
+	if _, err := c.get(cmd.Context(), "/v1/instances?"+q.Encode(), &list); err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	seen := map[string]bool{}
+	var out []string
+	for _, i := range list.Instances {
+		word := i.Saga
+		if len(a) == 1 {
+			word = i.Key
+		}
+		if !seen[word] {
+			seen[word] = true
+			out = append(out, word)
+		}
+	}
+	return out, cobra.ShellCompDirectiveNoFileComp
+}

@@ -1,0 +1,243 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"go.uber.org/zap"
+
+	"edda"
+	"edda/effects"
+	"edda/engine"
+	"edda/outbox"
+	"edda/scheduler"
+	"edda/store"
+	"edda/stream"
+)
+
+// joinAgain is the wait between attempts to use a JetStream that is not there (yet).
+const joinAgain = time.Second
+
+// line is everything that works on the streams.
+type line struct {
+	embedded  *stream.Embedded // edda dev
+	conn      *nats.Conn
+	js        jetstream.JetStream
+	durable   []stream.Durability
+	publisher *stream.Publisher
+	source    *stream.Source
+	engine    *engine.Engine
+	scheduler *scheduler.Scheduler
+	relay     *outbox.Relay
+	worker    *effects.Worker
+}
+
+// join reaches JetStream and builds the line. What will not change by waiting
+// is an error; for everything else it tries again, while /health tells.
+func (p *process) join(ctx context.Context) error {
+	l := &line{}
+	if err := p.connect(ctx, l); err != nil {
+		l.close()
+		return err
+	}
+	for told := false; ; {
+		err := p.build(ctx, l)
+		if err == nil {
+			p.line.Store(l)
+			return nil
+		}
+		if errors.Is(err, edda.Permanent) || p.settings.dev || ctx.Err() != nil {
+			l.close()
+			return err
+		}
+		if !told {
+			p.log.Warn("waiting for jetstream", zap.Error(err))
+			told = true
+		}
+		if !wait(ctx, joinAgain) {
+			l.close()
+			return ctx.Err()
+		}
+	}
+}
+
+func wait(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+func (p *process) connect(ctx context.Context, l *line) error {
+	c := p.settings.connection()
+	c.Log = p.log.Named("nats")
+	if p.settings.dev {
+		e, err := stream.StartEmbedded(ctx, stream.EmbeddedOptions{
+			Dir: filepath.Join(p.settings.Data, "nats"), Addr: p.settings.natsAddr, SyncAlways: true, Log: p.log.Named("nats"),
+		})
+		if err != nil {
+			return err
+		}
+		l.embedded, c = e, stream.Connection{Server: e.Server(), Log: c.Log}
+	}
+	var err error
+	l.conn, l.js, err = stream.Connect(c)
+	return err
+}
+
+// connection is where NATS is, as configured.
+func (c config) connection() stream.Connection {
+	n := c.NATS
+	return stream.Connection{URL: n.URL, Context: n.Context, Creds: n.Creds, NKey: n.NKey, User: n.User,
+		Password: n.Password, Token: n.Token, Cert: n.Cert, Key: n.Key, CA: n.CA}
+}
+
+func (c config) codec() stream.Codec {
+	return stream.Codec{Grammar: stream.Grammar{NoTenancy: !c.Tenancy.Enabled}}
+}
+
+func (p *process) build(ctx context.Context, l *line) error {
+	s := p.settings
+	codec := s.codec()
+	if max := l.conn.MaxPayload(); max > 0 {
+		codec.MaxPayload = int(max)
+	}
+	var err error
+	if l.durable, err = stream.EnsureStreams(ctx, l.js, stream.StreamOptions{
+		Grammar: codec.Grammar, Replicas: s.Streams.Replicas, Age: s.Streams.Age, Duplicates: s.Streams.Duplicates, SyncAlways: s.dev,
+	}); err != nil {
+		return err
+	}
+	p.logDurability(l)
+	l.publisher = stream.NewPublisher(l.js, codec)
+	if s.sagas() {
+		if err := p.buildSagas(ctx, l, codec); err != nil {
+			return err
+		}
+	}
+	if s.effects() {
+		return p.buildEffects(l, codec)
+	}
+	return nil
+}
+
+func (p *process) logDurability(l *line) {
+	for _, d := range l.durable {
+		if d.Note != "" {
+			p.log.Info("stream", zap.String("stream", d.Stream), zap.Bool("created", d.Created), zap.String("note", d.Note))
+		}
+	}
+}
+
+func (p *process) buildSagas(ctx context.Context, l *line, codec stream.Codec) error {
+	if err := p.openSource(ctx, l, codec); err != nil {
+		return err
+	}
+	l.engine = engine.New(l.source, p.db, p.set, engine.Options{Log: p.log.Named("engine"), Registry: p.metrics})
+	l.scheduler = scheduler.New(p.db, l.engine, p.set, scheduler.Options{Log: p.log.Named("scheduler")})
+	lanes, err := p.lanes(l)
+	if err != nil {
+		return err
+	}
+	l.relay, err = outbox.New(p.db, outbox.Options{Lanes: lanes, Rejecter: l.publisher, Log: p.log.Named("outbox"), Metrics: p.metrics})
+	if err != nil {
+		return edda.Classify(edda.Permanent, "outbox: %w", err)
+	}
+	l.conn.SetReconnectHandler(func(c *nats.Conn) {
+		p.log.Info("nats is connected again", zap.String("url", c.ConnectedUrlRedacted()))
+		l.relay.Republish()
+	})
+	return nil
+}
+
+// openSource holds the store's positions against the streams, and makes the
+// beginning durable before the first event is taken.
+func (p *process) openSource(ctx context.Context, l *line, codec stream.Codec) error {
+	held, err := p.db.Checkpoints()
+	if err != nil {
+		return edda.Classify(edda.Permanent, "read the positions: %w", err)
+	}
+	l.source, err = stream.OpenSource(ctx, l.js, held, stream.SourceOptions{
+		Codec: codec, Name: p.db.ID(), Tenants: p.settings.Tenants, From: p.from(),
+		AcceptLoss: p.settings.AcceptStreamLoss, Log: p.log.Named("source"),
+	})
+	if err != nil {
+		return err
+	}
+	change := store.Change{Checkpoints: l.source.Start()}
+	for _, loss := range l.source.Losses() {
+		p.log.Warn("accepted the loss of stream messages", zap.String("stream", loss.Checkpoint.Stream), zap.String("what", loss.What))
+		change.Audits = append(change.Audits, store.Audit{Time: time.Now(), By: "accept-stream-loss", Verb: "accept", Detail: loss.What})
+	}
+	if err := p.db.Commit(ctx, change); err != nil {
+		return fmt.Errorf("write the positions: %w", err)
+	}
+	return nil
+}
+
+// from is where a stream without a position begins: at its beginning where the
+// configuration or a saga asks for it.
+func (p *process) from() stream.From {
+	if p.settings.Streams.From != "" {
+		return stream.From(p.settings.Streams.From)
+	}
+	for _, program := range p.set.Programs() {
+		if program.Manifest().From == "all" {
+			return stream.FromAll
+		}
+	}
+	return stream.FromNow
+}
+
+// lanes say where each kind of work goes.
+func (p *process) lanes(l *line) ([]outbox.Lane, error) {
+	kinds := []edda.WorkKind{edda.WorkEffect, edda.WorkRevoke, edda.WorkFact, edda.WorkStart, edda.WorkCancel, edda.WorkEnd}
+	if p.settings.Gateway.URL == "" {
+		return []outbox.Lane{{Name: "jetstream", Kinds: append(kinds, edda.WorkCommand), Destination: l.publisher}}, nil
+	}
+	gateway, err := p.gateway()
+	if err != nil {
+		return nil, edda.Classify(edda.Permanent, "gateway: %w", err)
+	}
+	return []outbox.Lane{{Name: "jetstream", Kinds: kinds, Destination: l.publisher}, gateway.Lane()}, nil
+}
+
+func (p *process) gateway() (*outbox.Gateway, error) {
+	g := p.settings.Gateway
+	tls, err := clientTLS(g.Cert, g.Key, g.CA)
+	if err != nil {
+		return nil, err
+	}
+	o := outbox.GatewayOptions{URL: g.URL, Path: g.Path, Timeout: g.Timeout, TLS: tls}
+	if g.TokenFile != "" {
+		o.Token = outbox.TokenFile(g.TokenFile)
+	}
+	return outbox.NewGateway(o)
+}
+
+// holdConnection keeps the connection until everything that uses it has stopped.
+func (p *process) holdConnection(ctx context.Context) error {
+	<-ctx.Done()
+	if l := p.line.Load(); l != nil {
+		l.close()
+	}
+	return nil
+}
+
+func (l *line) close() {
+	if l.conn != nil {
+		l.conn.Close()
+	}
+	if l.embedded != nil {
+		l.embedded.Close()
+	}
+}

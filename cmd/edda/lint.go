@@ -1,0 +1,105 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"edda/manifests"
+	"edda/saga"
+)
+
+// paths are the arguments of commands that read manifests.
+func paths() cobra.PositionalArgs { return args(cobra.MinimumNArgs(1)) }
+
+func (t *terminal) lintCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "lint PATH...", Short: "Check manifests; files, or folders of *.yaml",
+		Long: "Check manifests and report all problems at once. Warnings alone are no failure.",
+		Args: paths(),
+		RunE: func(_ *cobra.Command, paths []string) error {
+			l, err := load(paths)
+			if err != nil {
+				return err
+			}
+			l.problems.Print(t.out, t.color(t.out))
+			if l.problems.Failed() {
+				return &silentError{}
+			}
+			return nil
+		},
+	}
+}
+
+func (t *terminal) testCommand() *cobra.Command {
+	var verbose bool
+	c := &cobra.Command{
+		Use: "test PATH...", Short: "Run the tests of sagas; no server needed",
+		Args: paths(),
+		RunE: func(_ *cobra.Command, paths []string) error {
+			files, problems, err := manifests.ParseFiles(paths...)
+			if err != nil {
+				return fmt.Errorf("read manifests: %w", err)
+			}
+			return t.test(loaded{files: files, problems: problems}, verbose)
+		},
+	}
+	c.Flags().BoolVarP(&verbose, "verbose", "v", false, "name the tests that pass too")
+	return c
+}
+
+// test runs what compiles, and fails where anything does not.
+func (t *terminal) test(l loaded, verbose bool) error {
+	passed, failed := 0, 0
+	for _, m := range l.sagas() {
+		if broken(m.File, l.problems) {
+			continue // a test that passes on half a manifest says nothing
+		}
+		results, problems := saga.RunTests(m, saga.Options{})
+		l.problems = append(l.problems, problems...)
+		for _, r := range results {
+			if r.Passed {
+				passed++
+			} else {
+				failed++
+			}
+			t.printResult(m, r, verbose)
+		}
+	}
+	errors := onlyErrors(l.problems)
+	if len(errors) > 0 {
+		errors.Print(t.err, t.color(t.err))
+	}
+	fmt.Fprintf(t.out, "%d passed, %d failed\n", passed, failed)
+	switch {
+	case failed > 0 || len(errors) > 0:
+		return &silentError{}
+	case passed == 0:
+		return fmt.Errorf("no tests: give a saga a tests: section")
+	}
+	return nil
+}
+
+func broken(f *manifests.File, ps manifests.Problems) bool {
+	return slices.ContainsFunc(ps, func(p manifests.Problem) bool { return p.File == f && !p.Warning })
+}
+
+func onlyErrors(ps manifests.Problems) manifests.Problems {
+	var out manifests.Problems
+	for _, p := range ps {
+		if !p.Warning {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+func (t *terminal) printResult(m *manifests.Saga, r saga.TestResult, verbose bool) {
+	switch {
+	case !r.Passed:
+		fmt.Fprintf(t.out, "FAIL %s: %s (%s:%d:%d)\n%s\n", r.Saga, r.Name, m.File.Name, r.Pos.Line, r.Pos.Column, r.Diff)
+	case verbose:
+		fmt.Fprintf(t.out, "ok   %s: %s\n", r.Saga, r.Name)
+	}
+}

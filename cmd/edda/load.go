@@ -1,0 +1,59 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+
+	"edda/effects"
+	"edda/manifests"
+	"edda/saga"
+)
+
+// loaded is what a list of paths holds, compiled. Where the problems have
+// errors the rest is incomplete and must not be run.
+type loaded struct {
+	files    []*manifests.File
+	problems manifests.Problems
+	programs []*saga.Program
+	effects  []*effects.Effect
+}
+
+// load reads and compiles everything at the paths. The error is about reading;
+// what is wrong in the files are the problems, all of them at once.
+func load(paths []string) (loaded, error) {
+	files, problems, err := manifests.ParseFiles(paths...)
+	if err != nil {
+		return loaded{}, fmt.Errorf("read manifests: %w", err)
+	}
+	l := loaded{files: files, problems: problems}
+	if len(l.sagas())+len(l.effectManifests()) == 0 && !problems.Failed() {
+		return loaded{}, errors.New("there is no saga and no effect in these files")
+	}
+	for _, m := range l.sagas() {
+		p, more := saga.Compile(m, saga.Options{})
+		l.problems = append(l.problems, more...)
+		if p != nil {
+			l.programs = append(l.programs, p)
+		}
+	}
+	l.compileEffects()
+	l.problems = append(l.problems, saga.Lint(files)...)
+	l.problems.Sort()
+	return l, nil
+}
+
+func (l loaded) sagas() []*manifests.Saga {
+	var out []*manifests.Saga
+	for _, f := range l.files {
+		out = append(out, f.Sagas...)
+	}
+	return out
+}
+
+func (l loaded) effectManifests() []*manifests.Effect {
+	var out []*manifests.Effect
+	for _, f := range l.files {
+		out = append(out, f.Effects...)
+	}
+	return out
+}

@@ -1,0 +1,85 @@
+// Command edda runs durable sagas, and is the tool to write, test and operate
+// them. It holds flags, configuration and wiring: it is the only place that
+// knows every other package.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+// The exit codes.
+const (
+	exitDone   = 0
+	exitFailed = 1
+	exitUsage  = 2
+)
+
+func main() {
+	ctx, cancel := context.WithCancel(context.Background())
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
+	go stopOn(signals, cancel)
+	t := &terminal{in: os.Stdin, out: os.Stdout, err: os.Stderr, env: os.Environ()}
+	os.Exit(t.run(ctx, os.Args[1:]))
+}
+
+// stopOn ends in stages on the first signal and at once on the second.
+func stopOn(signals <-chan os.Signal, cancel context.CancelFunc) {
+	<-signals
+	cancel()
+	<-signals
+	fmt.Fprintln(os.Stderr, "edda: stopped at once; what was in flight is settled at the next start")
+	os.Exit(exitFailed)
+}
+
+// terminal is where a command runs: what it reads, where it writes.
+type terminal struct {
+	in       io.Reader
+	out, err io.Writer
+	env      []string
+}
+
+// run executes one command line and returns the exit code.
+func (t *terminal) run(ctx context.Context, args []string) int {
+	root := t.root()
+	root.SetArgs(args)
+	err := root.ExecuteContext(ctx)
+	var usage *usageError
+	var silent *silentError
+	switch {
+	case err == nil:
+		return exitDone
+	case errors.As(err, &silent):
+		return exitFailed
+	case errors.As(err, &usage):
+		t.complain(err)
+		return exitUsage
+	}
+	t.complain(err)
+	return exitFailed
+}
+
+func (t *terminal) complain(err error) {
+	fmt.Fprintf(t.err, "edda: %v\n", err)
+}
+
+// usageError is a command line or configuration that cannot be meant: exit code 2.
+type usageError struct{ err error }
+
+func (e *usageError) Error() string { return e.err.Error() }
+func (e *usageError) Unwrap() error { return e.err }
+
+func usagef(format string, args ...any) error {
+	return &usageError{fmt.Errorf(format, args...)}
+}
+
+// silentError is a failure that was shown in full already: exit code 1.
+type silentError struct{}
+
+func (*silentError) Error() string { return "failed" }

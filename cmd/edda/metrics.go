@@ -1,0 +1,46 @@
+package main
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"edda/store"
+)
+
+// instanceCollector counts instances by saga and status, from the counts that
+// every commit keeps.
+type instanceCollector struct{ db *store.DB }
+
+func instancesDesc() *prometheus.Desc {
+	return prometheus.NewDesc("edda_instances", "Instances by saga and status.", []string{"saga", "status"}, nil)
+}
+
+func (c *instanceCollector) Describe(ch chan<- *prometheus.Desc) { ch <- instancesDesc() }
+
+func (c *instanceCollector) Collect(ch chan<- prometheus.Metric) {
+	type label struct{ saga, status string }
+	sums := map[label]int{}
+	for _, n := range c.db.Counts() {
+		sums[label{n.Saga, string(n.Status)}] += n.N
+	}
+	for l, n := range sums {
+		ch <- prometheus.MustNewConstMetric(instancesDesc(), prometheus.GaugeValue, float64(n), l.saga, l.status)
+	}
+}
+
+// observeCommits measures the store's transactions.
+func observeCommits(r prometheus.Registerer) func(changes, bytes int, took time.Duration) {
+	duration := prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name: "edda_commit_duration_seconds", Help: "Time of one transaction of the store.",
+		Buckets: prometheus.ExponentialBuckets(0.0005, 2, 14),
+	})
+	changes := prometheus.NewCounter(prometheus.CounterOpts{Name: "edda_commit_changes_total", Help: "Change sets committed."})
+	size := prometheus.NewCounter(prometheus.CounterOpts{Name: "edda_commit_bytes_total", Help: "Bytes written by commits."})
+	r.MustRegister(duration, changes, size)
+	return func(n, bytes int, took time.Duration) {
+		duration.Observe(took.Seconds())
+		changes.Add(float64(n))
+		size.Add(float64(bytes))
+	}
+}

@@ -1,0 +1,87 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/spf13/cobra"
+)
+
+// outputFlag is the form in which a command answers.
+type outputFlag string
+
+// The forms.
+const (
+	outputTable outputFlag = "table"
+	outputJSON  outputFlag = "json"
+	outputIDs   outputFlag = "ids"
+)
+
+func outputs() []string { return []string{string(outputTable), string(outputJSON), string(outputIDs)} }
+
+func (o *outputFlag) register(c *cobra.Command) {
+	*o = outputTable
+	c.Flags().VarP(o, "output", "o", "table, json or ids")
+	// The flag exists: it was registered in the line above.
+	_ = c.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(outputs(), cobra.ShellCompDirectiveNoFileComp))
+}
+
+func (o *outputFlag) String() string { return string(*o) }
+func (o *outputFlag) Type() string   { return "form" }
+func (o *outputFlag) Set(s string) error {
+	if !slices.Contains(outputs(), s) {
+		return fmt.Errorf("want one of %s", strings.Join(outputs(), ", "))
+	}
+	*o = outputFlag(s)
+	return nil
+}
+
+// rows prints a table with a heading, the way terminals and grep like it.
+func rows(w io.Writer, heading []string, lines [][]string) {
+	tw := table.NewWriter()
+	tw.SetOutputMirror(w)
+	style := table.StyleDefault
+	style.Options = table.OptionsNoBordersAndSeparators
+	style.Box.PaddingLeft, style.Box.PaddingRight = "", "  "
+	tw.SetStyle(style)
+	tw.SuppressTrailingSpaces()
+	tw.AppendHeader(row(heading))
+	for _, l := range lines {
+		tw.AppendRow(row(l))
+	}
+	tw.Render()
+}
+
+func row(cells []string) table.Row {
+	out := table.Row{}
+	for _, c := range cells {
+		out = append(out, printable(c))
+	}
+	return out
+}
+
+// printable keeps what others wrote from steering the terminal.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 {
+			return '�'
+		}
+		return r
+	}, s)
+}
+
+// indented writes a JSON text so that people can read it.
+func indented(w io.Writer, raw []byte) error {
+	var buf bytes.Buffer
+	if err := json.Indent(&buf, raw, "", "  "); err != nil {
+		return fmt.Errorf("print json: %w", err)
+	}
+	buf.WriteByte('\n')
+	_, err := buf.WriteTo(w)
+	return err
+}

@@ -1,0 +1,186 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"go.uber.org/zap"
+
+	"edda/effects"
+	"edda/internal/lifecycle"
+	"edda/saga"
+	"edda/server"
+	"edda/store"
+)
+
+// The roles a process may have. They differ only in what is started.
+const (
+	roleSaga     = "saga"     // sagas, timers, outbox
+	roleEffect   = "effect"   // effect workers
+	roleCombined = "combined" // both
+)
+
+func roles() []string { return []string{roleSaga, roleEffect, roleCombined} }
+
+// settings are everything a process is told.
+type settings struct {
+	config
+	// dev: one folder, an embedded NATS, a default tenant, manifests that may
+	// change their text under one version, effects that may call loopback.
+	dev      bool
+	natsAddr string // where the embedded NATS listens
+}
+
+func (s settings) sagas() bool   { return s.Role != roleEffect }
+func (s settings) effects() bool { return s.Role != roleSaga }
+
+// tenant is meant where a call names none.
+func (s settings) tenant() string {
+	if s.dev && s.Tenancy.Enabled {
+		return devTenant
+	}
+	return ""
+}
+
+// devTenant is the tenant of edda dev and edda send unless told otherwise.
+const devTenant = "default"
+
+// process is one running Edda: it holds everything and knows how it goes together.
+type process struct {
+	settings settings
+	log      *zap.Logger
+	metrics  *prometheus.Registry
+	started  time.Time
+	db       *store.DB
+	server   *server.Server
+	group    *lifecycle.Group
+	// line is what works on the streams; nil until JetStream was reached.
+	line atomic.Pointer[line]
+	// announce, where set, is told once the line works.
+	announce func()
+
+	reloading sync.Mutex // one reload at a time; guards what follows
+	set       *saga.Set
+	effects   []*effects.Effect
+}
+
+// newProcess opens what must be had before anything starts: the address, the
+// folder and the file. Nothing runs yet, and manifests are known to compile.
+func newProcess(s settings, l loaded, log *zap.Logger) (*process, error) {
+	p := &process{settings: s, log: log, metrics: prometheus.NewRegistry(), started: time.Now(), effects: l.effects}
+	p.metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	if err := p.listen(); err != nil {
+		return nil, err
+	}
+	if err := p.open(); err != nil {
+		return nil, errors.Join(err, p.server.Close())
+	}
+	p.metrics.MustRegister(&instanceCollector{p.db})
+	p.group = lifecycle.New(lifecycle.Options{Stopped: p.partStopped}, p.parts(l)...)
+	return p, nil
+}
+
+func (p *process) listen() error {
+	var err error
+	p.server, err = server.New(server.Options{
+		Addr: p.settings.Addr, Build: build(), Log: p.log, Metrics: p.metrics,
+		Tenant: p.settings.tenant(), NoTenancy: !p.settings.Tenancy.Enabled,
+		Process: p, Instances: p, DeadLetters: p, Inbox: p,
+	})
+	if err != nil {
+		return &usageError{err}
+	}
+	if err := p.server.Listen(); err != nil {
+		return fmt.Errorf("%w; is another Edda running? Choose another --addr", err)
+	}
+	return nil
+}
+
+// open creates the folder and opens the store, which one process owns.
+func (p *process) open() error {
+	if err := os.MkdirAll(p.settings.Data, 0o750); err != nil {
+		return fmt.Errorf("data folder: %w; choose another --data", err)
+	}
+	db, err := store.Open(filepath.Join(p.settings.Data, "store"), store.Options{Log: p.log.Named("store"), Observe: observeCommits(p.metrics)})
+	if err != nil {
+		return fmt.Errorf("open the store: %w", err)
+	}
+	p.db = db
+	return nil
+}
+
+// parts lists what runs. Each stage starts once the later ones are ready, so
+// that Run of a part finds what those before it have made.
+func (p *process) parts(l loaded) []lifecycle.Part {
+	parts := []lifecycle.Part{
+		{Name: "http", Stage: lifecycle.HTTP, Run: p.server.Run},
+		{Name: "store", Stage: lifecycle.Store, Run: p.db.Run, Close: p.db.Close,
+			Ready: func(ctx context.Context) error { return p.adopt(ctx, l) }},
+		{Name: "nats", Stage: lifecycle.Connections, Run: p.holdConnection, Ready: p.join},
+	}
+	if p.settings.sagas() {
+		parts = append(parts, p.sagaParts()...)
+	}
+	if p.settings.effects() {
+		parts = append(parts, lifecycle.Part{Name: "effects", Stage: lifecycle.InFlight,
+			Run: func(ctx context.Context) error { return p.line.Load().worker.Run(ctx) }})
+	}
+	return append(parts, lifecycle.Part{Name: "start", Stage: lifecycle.Intake, Run: p.announced})
+}
+
+func (p *process) sagaParts() []lifecycle.Part {
+	return []lifecycle.Part{
+		{Name: "outbox", Stage: lifecycle.Flush,
+			Run:    func(ctx context.Context) error { return p.line.Load().relay.Run(ctx) },
+			Finish: p.flush},
+		{Name: "source", Stage: lifecycle.InFlight,
+			Run: func(ctx context.Context) error { return p.line.Load().source.Run(ctx) }},
+		{Name: "engine", Stage: lifecycle.Intake,
+			Run:    func(ctx context.Context) error { return p.line.Load().engine.Run(ctx) },
+			Finish: func(ctx context.Context) error { return p.line.Load().engine.Drain(ctx) }},
+		{Name: "scheduler", Stage: lifecycle.Intake, Run: p.schedule},
+	}
+}
+
+// announced says that everything was started.
+func (p *process) announced(ctx context.Context) error {
+	if p.announce != nil {
+		p.announce()
+	}
+	<-ctx.Done()
+	return nil
+}
+
+// schedule runs the scheduler. It ends by itself when the engine takes no
+// more, which is no failure of its own.
+func (p *process) schedule(ctx context.Context) error {
+	if err := p.line.Load().scheduler.Run(ctx); err != nil {
+		return err
+	}
+	<-ctx.Done()
+	return nil
+}
+
+// flush carries out what can be; what a dead destination does not take stays
+// in the outbox, which is no failure of a stop.
+func (p *process) flush(ctx context.Context) error {
+	if err := p.line.Load().relay.Flush(ctx); err != nil {
+		p.log.Warn("work stays in the outbox until the next start", zap.Error(err))
+	}
+	return nil
+}
+
+// Run runs the process until ctx ends, a drain, or a failure.
+func (p *process) Run(ctx context.Context) error { return p.group.Run(ctx) }
+
+func (p *process) partStopped(part lifecycle.Part, took time.Duration, err error) {
+	p.log.Info("stopped", zap.String("part", part.Name), zap.Duration("took", took), zap.Error(err))
+}

@@ -1,0 +1,94 @@
+package main
+
+import (
+	"context"
+	"errors"
+
+	"github.com/coreos/go-systemd/v22/daemon"
+	"github.com/spf13/cobra"
+	"go.uber.org/zap"
+
+	"edda"
+)
+
+func (t *terminal) runCommand() *cobra.Command {
+	var file string
+	c := &cobra.Command{
+		Use: "run [PATH...]", Short: "Run sagas in production, over the NATS you have",
+		Long: `Run sagas in production. Settings come from flags, EDDA_* variables and the
+configuration file, in this order; NATS is named as for the nats CLI (NATS_URL,
+NATS_CREDS, NATS_CONTEXT, ...). See what is used with: edda config view`,
+		Example: "  edda run --config edda.yaml --role combined",
+		RunE: func(cmd *cobra.Command, paths []string) error {
+			c, err := t.loadConfig(file, cmd.Flags())
+			if err != nil {
+				return err
+			}
+			if len(paths) > 0 {
+				c.Manifests = paths
+			}
+			return t.serve(cmd.Context(), settings{config: c}, nil)
+		},
+	}
+	f := c.Flags()
+	f.StringVar(&file, "config", "", "configuration file (EDDA_CONFIG)")
+	f.String("role", roleCombined, "saga, effect or combined")
+	f.String("addr", defaultAddr, "address of the HTTP server")
+	f.String("data", "", "folder of the store")
+	f.String("nats-url", "", "where NATS is")
+	f.String("nats-context", "", "context of the nats CLI")
+	f.String("gateway", "", "URL that takes aggregate commands")
+	f.StringSlice("tenants", nil, "only these tenants, * matches")
+	f.Bool("accept-stream-loss", false, "go on although a stream lost what was read of it; audited")
+	return c
+}
+
+// serve runs a process until it is told to stop. ready is called once it works.
+func (t *terminal) serve(ctx context.Context, s settings, ready func(*process, loaded)) error {
+	if len(s.Manifests) == 0 {
+		return usagef("no manifests: name files or folders as arguments, or with manifests: in the configuration")
+	}
+	l, err := load(s.Manifests)
+	if err != nil {
+		return err
+	}
+	if t.printProblems(l.problems, t.err) {
+		return errNothingStarted
+	}
+	log, err := t.logger(s.Log.Level, s.dev && isTerminal(t.err))
+	if err != nil {
+		return err
+	}
+	p, err := newProcess(s, l, log)
+	if err != nil {
+		return clear(err)
+	}
+	p.announce = func() {
+		log.Info("started", zap.String("role", s.Role), zap.String("addr", p.server.Addr()), zap.String("store", p.db.ID()))
+		notify(log, daemon.SdNotifyReady)
+		if ready != nil {
+			ready(p, l)
+		}
+	}
+	err = p.Run(ctx)
+	notify(log, daemon.SdNotifyStopping)
+	return clear(err)
+}
+
+// errNothingStarted closes the list of a manifest's errors.
+var errNothingStarted = errors.New("the manifests have errors; nothing was started")
+
+// notify tells systemd, where there is one.
+func notify(log *zap.Logger, state string) {
+	if _, err := daemon.SdNotify(false, state); err != nil {
+		log.Warn("systemd is not told", zap.Error(err))
+	}
+}
+
+// clear leaves out what only says that the stop was asked for.
+func clear(err error) error {
+	if err == nil || errors.Is(err, context.Canceled) && !errors.Is(err, edda.Permanent) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,46 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"runtime"
+	"runtime/debug"
+
+	"github.com/spf13/cobra"
+
+	"edda/server"
+)
+
+// version is set by the linker in a release.
+var version = "dev"
+
+func build() server.Build {
+	b := server.Build{Version: version, Go: runtime.Version()}
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return b
+	}
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" {
+			b.Commit = s.Value
+		}
+	}
+	return b
+}
+
+func (t *terminal) versionCommand() *cobra.Command {
+	var output outputFlag
+	c := &cobra.Command{
+		Use: "version", Short: "Say which program this is", Args: args(cobra.NoArgs),
+		RunE: func(*cobra.Command, []string) error {
+			b := build()
+			if output == outputJSON {
+				return json.NewEncoder(t.out).Encode(b)
+			}
+			_, err := fmt.Fprintf(t.out, "edda %s (%s)\n", b.Version, b.Go)
+			return err
+		},
+	}
+	output.register(c)
+	return c
+}
