@@ -21,7 +21,7 @@ const (
 
 	// What failed is tried again after these.
 	retryFirst = 50 * time.Millisecond
-	retryMost  = 5 * time.Second
+	retryMost  = slowTick
 )
 
 // Store is what the scheduler needs of a [store.DB], under the same promises.

@@ -1,0 +1,94 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"edda"
+	"edda/saga"
+	"edda/store"
+)
+
+// BenchmarkEngine is the path from the source to the durable commit, with the
+// real store and a saga that writes its state and sends one command an event.
+// Run it with -benchtime=20000x or so: the file grows with the events.
+func BenchmarkEngine(b *testing.B) {
+	for name, keys := range map[string]int{"keys=1000": 1000, "keys=all": 1 << 30} {
+		b.Run(name, func(b *testing.B) { benchmark(b, keys) })
+	}
+}
+
+func benchmark(b *testing.B, keys int) {
+	db, err := store.Open(b.TempDir(), store.Options{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	stored := make(chan error, 1)
+	go func() { stored <- db.Run(ctx) }()
+	done := make(chan struct{})
+	left := b.N
+	source := newStreams("A")
+	source.waiting = orders(b.N, keys)
+	sets := 0
+	e := New(source, db, bencher{}, Options{Observe: func(ts []edda.Transition) {
+		sets++
+		if left -= len(ts); left == 0 {
+			close(done)
+		}
+	}})
+	running, stop := context.WithCancel(ctx)
+	ran := make(chan error, 1)
+	b.ResetTimer()
+	go func() { ran <- e.Run(running) }()
+	<-done
+	b.StopTimer()
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "events/s")
+	b.ReportMetric(float64(b.N)/float64(sets), "events/set")
+	stop()
+	if err := <-ran; err != nil {
+		b.Fatal(err)
+	}
+	cancel()
+	if err := <-stored; err != nil {
+		b.Fatal(err)
+	}
+	if err := db.Close(); err != nil {
+		b.Fatal(err)
+	}
+}
+
+func orders(n, keys int) []edda.Event {
+	all := make([]edda.Event, n)
+	for i := range all {
+		all[i] = edda.Event{
+			Kind: edda.KindEvent, ID: fmt.Sprintf("018f2c6e-7b1a-7000-8000-%012d", i), Tenant: "acme", Type: "send",
+			AggregateType: "Order", AggregateID: fmt.Sprintf("order-%d", i%keys), Stream: "A", Seq: uint64(i + 1), Time: time.Now().UTC(),
+			Payload: []byte(`{"customer":"c-1042","items":[{"sku":"A-1","quantity":2,"price":1250}],"amount":2500,"currency":"EUR"}`),
+		}
+	}
+	return all
+}
+
+// bencher is a saga whose state stays as small as it begins.
+type bencher struct{ counter }
+
+func (bencher) Apply(cell edda.Cell, _ saga.Target, ev edda.Event) (edda.Cell, []edda.Transition) {
+	in := edda.Instance{Key: cell.Key, Version: 1, Hash: "hash", Status: edda.StatusRunning, Started: ev.Time}
+	if cell.Instance != nil {
+		in = *cell.Instance
+	}
+	in.State, in.Updated = []byte(`{"amount":2500,"status":"paying"}`), ev.Time
+	in.Revision++
+	cell.Instance = &in
+	work := edda.Work{
+		ID: "work-" + ev.ID, Kind: edda.WorkCommand, From: cell.Key, Name: "Payment.Request", To: ev.AggregateID,
+		Payload: []byte(`{"amount":2500}`), Time: ev.Time, Causation: ev.ID,
+	}
+	return cell, []edda.Transition{{
+		Key: cell.Key, Event: ev, Fate: edda.FateHandled, Handlers: []string{"Order.Placed"}, Instance: &in,
+		Outputs: []edda.Output{{Word: "command", Name: work.Name, ID: work.ID, With: work.Payload}}, Work: []edda.Work{work},
+	}}
+}

@@ -1,0 +1,420 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
+	"edda"
+	"edda/saga"
+	"edda/store"
+)
+
+// world is a scheduler with a real store, an engine that only records, and
+// schedules every so often, in a bubble of virtual time.
+type world struct {
+	t         *testing.T
+	db        *store.DB
+	engine    *recorder
+	sagas     *every
+	scheduler *Scheduler
+	logs      *observer.ObservedLogs
+	stop      func()
+}
+
+func inWorld(t *testing.T, test func(w *world)) {
+	t.Helper()
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		db, err := store.Open(dir, store.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := &world{t: t, db: db, engine: &recorder{db: db}, sagas: &every{}}
+		ctx, cancel := context.WithCancel(context.Background())
+		var stored sync.WaitGroup
+		stored.Go(func() { _ = db.Run(ctx) })
+		defer func() {
+			cancel()
+			stored.Wait()
+			if err := db.Close(); err != nil {
+				t.Error(err)
+			}
+		}()
+		w.start()
+		defer func() { w.stop() }()
+		test(w)
+	})
+}
+
+// start runs a scheduler, after the one that ran.
+func (w *world) start() {
+	if w.stop != nil {
+		w.stop()
+	}
+	core, logs := observer.New(zap.InfoLevel)
+	w.logs = logs
+	w.scheduler = New(watched{w.db, w.engine}, w.engine, w.sagas, Options{Log: zap.New(core)})
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- w.scheduler.Run(ctx) }()
+	w.stop = func() {
+		cancel()
+		if err := <-done; err != nil {
+			w.t.Error(err)
+		}
+		w.stop = func() {}
+	}
+	synctest.Wait()
+}
+
+func (w *world) arm(rows ...store.Due) {
+	w.t.Helper()
+	if err := w.db.Commit(context.Background(), store.Change{Arm: rows}); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func due(correlation string, at time.Time) store.Due {
+	return store.Due{Time: at, Key: edda.Key{Tenant: "acme", Saga: "order", Correlation: correlation}}
+}
+
+// watched counts the looks at the due index.
+type watched struct {
+	*store.DB
+	engine *recorder
+}
+
+func (s watched) Due(until time.Time, limit int) ([]store.Due, time.Time, error) {
+	s.engine.mu.Lock()
+	s.engine.looks++
+	s.engine.mu.Unlock()
+	return s.DB.Due(until, limit)
+}
+
+// recorder is an engine that settles what it is handed.
+type recorder struct {
+	db     *store.DB
+	mu     sync.Mutex // guards all below
+	looks  int
+	blocks chan struct{} // while set, calls wait until it is closed
+	err    error
+	woken  []store.Due
+	at     []time.Time
+	pages  int
+	starts []string
+}
+
+func (r *recorder) enter() error {
+	r.mu.Lock()
+	blocks, err := r.blocks, r.err
+	r.mu.Unlock()
+	if blocks != nil {
+		<-blocks
+	}
+	return err
+}
+
+func (r *recorder) Wake(ctx context.Context, rows []store.Due) error {
+	r.mu.Lock()
+	r.pages++
+	for _, row := range rows {
+		r.woken, r.at = append(r.woken, row), append(r.at, time.Now())
+	}
+	r.mu.Unlock()
+	if err := r.enter(); err != nil {
+		return err
+	}
+	return r.db.Commit(ctx, store.Change{Disarm: rows})
+}
+
+func (r *recorder) Start(ctx context.Context, ev edda.Event, s edda.Schedule) error {
+	if err := r.enter(); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	r.starts = append(r.starts, ev.ID)
+	r.mu.Unlock()
+	return r.db.Commit(ctx, store.Change{Schedules: []edda.Schedule{s}})
+}
+
+func (r *recorder) set(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.err = err
+}
+
+func (r *recorder) block() (release func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	blocks := make(chan struct{})
+	r.blocks = blocks
+	return func() {
+		r.mu.Lock()
+		r.blocks = nil
+		r.mu.Unlock()
+		close(blocks)
+	}
+}
+
+func (r *recorder) wokenNames() (names []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, row := range r.woken {
+		names = append(names, row.Key.Correlation)
+	}
+	return names
+}
+
+func (r *recorder) lookCount() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.looks
+}
+
+func (r *recorder) started() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.starts)
+}
+
+// every is a set whose schedules are due each whole period.
+type every struct {
+	period time.Duration
+	specs  []saga.ScheduleSpec
+}
+
+func (e *every) Schedules() []saga.ScheduleSpec { return e.specs }
+
+func (e *every) NextSchedule(_, _ string, t time.Time) time.Time {
+	return t.Truncate(e.period).Add(e.period)
+}
+
+func (e *every) ScheduleEvent(name, schedule, tenant string, at time.Time) edda.Event {
+	return edda.Event{Kind: edda.KindSchedule, ID: fmt.Sprintf("%s/%s/%s@%s", tenant, name, schedule, at.Format("15:04")), Time: at}
+}
+
+func spec(catchup string, tenants ...string) []saga.ScheduleSpec {
+	return []saga.ScheduleSpec{{Saga: "order", Name: "hourly", Tenants: tenants, Catchup: catchup}}
+}
+
+func TestARowIsHandedOverAtItsTime(t *testing.T) {
+	inWorld(t, func(w *world) {
+		begin := time.Now()
+		for i := range 20 { // each armed while the loop sleeps for the one before
+			w.arm(due(fmt.Sprint(i), begin.Add(time.Duration(20-i)*333*time.Millisecond)))
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if len(w.engine.woken) != 20 {
+			t.Fatalf("woken: %v", w.engine.wokenNames())
+		}
+		for i, row := range w.engine.woken {
+			if late := w.engine.at[i].Sub(row.Time); late < 0 || late > 50*time.Millisecond {
+				t.Errorf("%s is %v late", row.Key.Correlation, late)
+			}
+		}
+	})
+}
+
+func TestRowsComeInDueOrderAfterDowntime(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.stop()
+		var rows []store.Due
+		var want []string
+		for i := range page + 100 {
+			rows = append(rows, due(fmt.Sprint(i), time.Now().Add(time.Duration(page+100-i)*time.Second)))
+			want = append([]string{fmt.Sprint(i)}, want...)
+		}
+		w.arm(rows...)
+		time.Sleep(24 * time.Hour)
+		w.start()
+		time.Sleep(time.Second)
+		if got := w.engine.wokenNames(); !slices.Equal(got, want) {
+			t.Errorf("got %v", got)
+		}
+		if w.engine.pages != 2 {
+			t.Errorf("%d pages", w.engine.pages)
+		}
+	})
+}
+
+func TestARowThatWaitsIsNotHandedOverAgain(t *testing.T) {
+	inWorld(t, func(w *world) {
+		release := w.engine.block()
+		w.arm(due("a", time.Now()))
+		time.Sleep(time.Second)
+		looks := w.engine.lookCount()
+		w.arm(due("b", time.Now()))
+		time.Sleep(time.Hour)
+		if got := w.engine.lookCount(); got != looks {
+			t.Errorf("%d looks while the engine waits", got-looks)
+		}
+		release()
+		time.Sleep(time.Second)
+		if got := w.engine.wokenNames(); !slices.Equal(got, []string{"a", "b"}) {
+			t.Errorf("woken: %v", got)
+		}
+	})
+}
+
+func TestIdleIsQuiet(t *testing.T) {
+	inWorld(t, func(w *world) {
+		looks := w.engine.lookCount()
+		time.Sleep(time.Minute)
+		if got := w.engine.lookCount() - looks; got < 50 || got > 61 {
+			t.Errorf("%d looks in an idle minute", got)
+		}
+	})
+}
+
+func TestAFailureIsTriedAgainAndLoggedOnce(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.engine.set(errors.New("not now"))
+		w.arm(due("a", time.Now()))
+		time.Sleep(time.Minute)
+		if got := len(w.engine.wokenNames()); got < 55 || got > 70 {
+			t.Errorf("%d tries in a minute", got)
+		}
+		if got := w.logs.Len(); got != 1 {
+			t.Errorf("%d lines", got)
+		}
+		w.engine.set(nil)
+		time.Sleep(retryMost)
+		rows, _, err := w.db.Due(time.Now(), 10)
+		if err != nil || len(rows) != 0 {
+			t.Errorf("rows left: %v, %v", rows, err)
+		}
+	})
+}
+
+func TestItEndsWhenTheEngineTakesNoMore(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.engine.set(edda.Classify(edda.Permanent, "draining"))
+		w.arm(due("a", time.Now()))
+		time.Sleep(time.Hour)
+		if got := len(w.engine.wokenNames()); got != 1 || w.logs.Len() != 0 {
+			t.Errorf("%d tries, %d lines", got, w.logs.Len())
+		}
+	})
+}
+
+func TestAScheduleStartsWhenItIsDue(t *testing.T) {
+	inWorld(t, func(w *world) { // a bubble begins at midnight UTC
+		w.scheduler.Swap(&every{time.Hour, spec("last", "acme", "globex")})
+		time.Sleep(2*time.Hour + time.Second)
+		got := w.engine.started()
+		slices.Sort(got)
+		want := "acme/order/hourly@01:00 acme/order/hourly@02:00 globex/order/hourly@01:00 globex/order/hourly@02:00"
+		if strings.Join(got, " ") != want {
+			t.Errorf("started %v", got)
+		}
+	})
+}
+
+func TestAScheduleWithoutTenantsStartsOnce(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.scheduler.Swap(&every{time.Hour, spec("last")})
+		time.Sleep(time.Hour + time.Second)
+		if got := w.engine.started(); !slices.Equal(got, []string{"/order/hourly@01:00"}) {
+			t.Errorf("started %v", got)
+		}
+	})
+}
+
+func TestCatchupAfterDowntime(t *testing.T) {
+	for catchup, want := range map[string]string{
+		"":     "acme/order/hourly@05:00",
+		"last": "acme/order/hourly@05:00",
+		"none": "",
+		"all":  "acme/order/hourly@02:00 acme/order/hourly@03:00 acme/order/hourly@04:00 acme/order/hourly@05:00",
+	} {
+		t.Run("catchup="+catchup, func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				w.sagas.period, w.sagas.specs = time.Hour, spec(catchup, "acme")
+				w.start()
+				time.Sleep(time.Hour + time.Second)
+				if got := w.engine.started(); !slices.Equal(got, []string{"acme/order/hourly@01:00"}) {
+					t.Fatalf("before: %v", got)
+				}
+				w.stop()
+				w.engine.starts = nil
+				time.Sleep(4*time.Hour + 30*time.Minute)
+				w.start()
+				time.Sleep(time.Second)
+				if got := strings.Join(w.engine.started(), " "); got != want {
+					t.Errorf("started %q, want %q", got, want)
+				}
+				rows, err := w.db.Schedules()
+				if err != nil || len(rows) != 1 || rows[0].Last.Hour() != 5 {
+					t.Errorf("recorded %v, %v", rows, err)
+				}
+				w.start() // what was started or given up does not come back
+				time.Sleep(time.Second)
+				if got := strings.Join(w.engine.started(), " "); got != want {
+					t.Errorf("again: %q", got)
+				}
+				time.Sleep(30 * time.Minute)
+				if got := w.engine.started(); got[len(got)-1] != "acme/order/hourly@06:00" {
+					t.Errorf("then %v", got)
+				}
+			})
+		})
+	}
+}
+
+func TestAStartThatFailedIsTriedAgain(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.scheduler.Swap(&every{time.Hour, spec("last", "acme")})
+		time.Sleep(time.Minute)
+		w.engine.set(errors.New("not now"))
+		time.Sleep(time.Hour)
+		w.engine.set(nil)
+		time.Sleep(retryMost)
+		if got := w.engine.started(); !slices.Equal(got, []string{"acme/order/hourly@01:00"}) {
+			t.Errorf("started %v", got)
+		}
+	})
+}
+
+func TestMissedDueTimesAreBounded(t *testing.T) {
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	var times []time.Time
+	for i := range maxCatchup + 5 {
+		times = append(times, now.Add(time.Duration(i)*time.Minute))
+	}
+	if got := pick(times, "all", now); len(got) != maxCatchup || got[0] != times[5] {
+		t.Errorf("all: %d from %v", len(got), got[0])
+	}
+	late := times[len(times)-1].Add(punctual + 1)
+	if got := pick(times, "none", late); got != nil {
+		t.Errorf("none, late: %v", got)
+	}
+	if got := pick(times, "none", late.Add(-2)); len(got) != 1 || got[0] != times[len(times)-1] {
+		t.Errorf("none, in time: %v", got)
+	}
+}
+
+func TestTooManyMissedDueTimesAreGivenUp(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.sagas.period, w.sagas.specs = time.Second, spec("last", "acme")
+		w.start()
+		w.stop()
+		time.Sleep(maxScan*time.Second + time.Hour)
+		w.engine.starts = nil
+		w.start()
+		time.Sleep(500 * time.Millisecond)
+		if got := len(w.engine.started()); got != 1 || w.logs.FilterMessageSnippet("given up").Len() != 1 {
+			t.Errorf("%d starts, logs %v", got, w.logs.All())
+		}
+	})
+}
