@@ -20,7 +20,7 @@ import (
 const defaultNATS = "127.0.0.1:4222"
 
 func (t *terminal) devCommand() *cobra.Command {
-	s := settings{config: defaults(), dev: true}
+	s := settings{config: defaults(), dev: true, env: t.getenv}
 	c := &cobra.Command{
 		Use: "dev PATH...", Short: "Run everything in one process, NATS included; reloads when files change",
 		Long: `Run everything in one process: an embedded NATS with JetStream on a real port,
@@ -73,22 +73,34 @@ func (t *terminal) reloadFiles(ctx context.Context, p *process) {
 	case failed:
 		fmt.Fprintln(t.err, "edda: not reloaded; what ran before runs on")
 	default:
-		fmt.Fprintf(t.out, "Reloaded: %s\n", p.names())
+		sagas, effects := p.names()
+		fmt.Fprintf(t.out, "Reloaded: sagas %s; effects %s\n", list(sagas), list(effects))
 	}
 }
 
-// names lists what runs, in a line.
-func (p *process) names() string {
-	var out []string
+// names lists what runs.
+func (p *process) names() (sagas, effects []string) {
 	for _, s := range p.sagaInfo() {
 		if s.Newest {
-			out = append(out, fmt.Sprintf("%s v%d", s.Saga, s.Version))
+			sagas = append(sagas, fmt.Sprintf("%s v%d", s.Saga, s.Version))
 		}
 	}
 	for _, e := range p.effectInfo() {
-		out = append(out, "effect "+e.Effect)
+		effects = append(effects, e.Effect)
 	}
-	return strings.Join(out, ", ")
+	return sagas, effects
+}
+
+// list is names on a line, as far as it is pleasant to read.
+func list(names []string) string {
+	const most = 8
+	if len(names) == 0 {
+		return "none"
+	}
+	if len(names) > most {
+		return strings.Join(names[:most], ", ") + fmt.Sprintf(" and %d more", len(names)-most)
+	}
+	return strings.Join(names, ", ")
 }
 
 // welcome says what runs where, and what to try next.
@@ -99,10 +111,11 @@ func (t *terminal) welcome(p *process, l loaded) {
 		data = p.settings.Data
 	}
 	fmt.Fprintf(t.out, "Edda is running.\n\n")
-	fmt.Fprintf(t.out, "  runs   %s\n", p.names())
-	fmt.Fprintf(t.out, "  api    http://%s (documentation at /docs)\n", p.server.Addr())
-	fmt.Fprintf(t.out, "  nats   %s\n", url)
-	fmt.Fprintf(t.out, "  data   %s (kept; remove it to begin anew)\n\nTry:\n", data)
+	sagas, effects := p.names()
+	fmt.Fprintf(t.out, "  sagas    %s\n  effects  %s\n", list(sagas), list(effects))
+	fmt.Fprintf(t.out, "  api      http://%s (documentation at /docs)\n", p.server.Addr())
+	fmt.Fprintf(t.out, "  nats     %s\n", url)
+	fmt.Fprintf(t.out, "  data     %s (kept; remove it to begin anew)\n\nTry:\n", data)
 	for _, line := range p.suggestions(l, url) {
 		fmt.Fprintln(t.out, "  "+line)
 	}

@@ -254,7 +254,7 @@ func TestChangedFilesAreTakenInAndBrokenOnesAreNot(t *testing.T) {
 	d.until(t, `"total":2`, "instance", "describe", "order", "O2")
 
 	write(t, filepath.Join(dir, "order.yaml"), strings.Replace(orderSaga, "total: =event.total", "sum: =event.total", 1))
-	d.out.wait(t, "Reloaded: order v1")
+	d.out.wait(t, "Reloaded: sagas order v1")
 	d.edda(t, "send", "Order.OrderPlaced", "--id", "O3", "--data", `{"order_id":"O3","total":3}`)
 	d.until(t, `"sum":3`, "instance", "describe", "order", "O3")
 	// O1 began with the text before, and finishes with it.

@@ -78,7 +78,7 @@ func wait(ctx context.Context, d time.Duration) bool {
 }
 
 func (p *process) connect(ctx context.Context, l *line) error {
-	c := p.settings.connection()
+	c := p.settings.connection().FromEnv(p.settings.env)
 	c.Log = p.log.Named("nats")
 	if p.settings.dev {
 		e, err := stream.StartEmbedded(ctx, stream.EmbeddedOptions{
@@ -235,6 +235,7 @@ func (p *process) holdConnection(ctx context.Context) error {
 
 func (l *line) close() {
 	if l.conn != nil {
+		l.conn.SetDisconnectErrHandler(nil) // it is meant
 		l.conn.Close()
 	}
 	if l.embedded != nil {

@@ -37,6 +37,7 @@ type settings struct {
 	// change their text under one version, effects that may call loopback.
 	dev      bool
 	natsAddr string // where the embedded NATS listens
+	env      func(name string) string
 }
 
 func (s settings) sagas() bool   { return s.Role != roleEffect }

@@ -27,7 +27,7 @@ NATS_CREDS, NATS_CONTEXT, ...). See what is used with: edda config view`,
 			if len(paths) > 0 {
 				c.Manifests = paths
 			}
-			return t.serve(cmd.Context(), settings{config: c}, nil)
+			return t.serve(cmd.Context(), settings{config: c, env: t.getenv}, nil)
 		},
 	}
 	f := c.Flags()
