@@ -96,7 +96,7 @@ func (s *Shop) effect(w http.ResponseWriter, r *http.Request) {
 	a, nth := s.ledger.once(name, key, call.ID, func(b *Books) answer { return s.act(b, name, call.ID) })
 	if s.stalls(name, call.ID, nth) {
 		s.stall(r.Context())
-		return // the connection closes without an answer
+		panic(http.ErrAbortHandler) // the connection closes without an answer
 	}
 	reply(w, a)
 }
