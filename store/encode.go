@@ -65,7 +65,7 @@ type encodedDead struct {
 // encodeChange refuses what can never be written, so that a transaction that
 // fails has failed for the disk's sake.
 func encodeChange(c Change) (*encoded, error) {
-	e := &encoder{out: &encoded{delivered: c.Delivered}}
+	e := &encoder{out: &encoded{delivered: c.Delivered}, values: newValueEncoder()}
 	for i := range c.Transitions {
 		if err := e.transition(&c.Transitions[i]); err != nil {
 			return nil, edda.Classify(edda.Poison, "encode transition %d, %s by %s: %w", i, c.Transitions[i].Key, c.Transitions[i].Event.ID, err)
@@ -78,12 +78,13 @@ func encodeChange(c Change) (*encoded, error) {
 }
 
 type encoder struct {
-	out *encoded
+	out    *encoded
+	values *valueEncoder
 }
 
 // value encodes v and counts it.
 func (e *encoder) value(head int, v any) ([]byte, error) {
-	b, err := encode(head, v)
+	b, err := e.values.encode(head, v)
 	e.out.size += len(b)
 	if err == nil && len(b) > math.MaxInt32 {
 		err = fmt.Errorf("a value of %d bytes is too long", len(b))

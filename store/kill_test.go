@@ -24,7 +24,7 @@ func TestKilledProcessKeepsWhatItAnswered(t *testing.T) {
 		return
 	}
 	dir := t.TempDir()
-	for _, after := range []uint64{1, 7, 20} {
+	for _, after := range []int{1, 7, 20} {
 		told := killAfter(t, dir, after)
 		db := open(t, dir, Options{})
 		db.check(t)
@@ -44,7 +44,7 @@ func TestKilledProcessKeepsWhatItAnswered(t *testing.T) {
 
 // killAfter runs the child until it has told of that many commits, and returns
 // the last one it told of.
-func killAfter(t *testing.T, dir string, commits uint64) (last uint64) {
+func killAfter(t *testing.T, dir string, commits int) (last uint64) {
 	child := exec.Command(os.Args[0], "-test.run=^TestKilledProcessKeepsWhatItAnswered$")
 	child.Env = append(os.Environ(), victim+"="+dir)
 	out := must(child.StdoutPipe())
@@ -52,19 +52,16 @@ func killAfter(t *testing.T, dir string, commits uint64) (last uint64) {
 		t.Fatal(err)
 	}
 	lines := bufio.NewScanner(out)
-	for lines.Scan() {
+	for heard := 1; lines.Scan(); heard++ {
 		n, err := strconv.ParseUint(lines.Text(), 10, 64)
 		if err != nil {
 			t.Fatalf("the child says %q", lines.Text())
 		}
 		last = n
-		if commits--; commits == 0 {
+		if heard == commits {
 			if err := child.Process.Kill(); err != nil {
 				t.Fatal(err)
 			}
-		}
-		if int64(commits) < 0 {
-			commits = 0
 		}
 	}
 	_ = child.Wait() // it was killed

@@ -15,17 +15,29 @@ import (
 
 var errRow = errors.New("malformed row")
 
-// encode writes v behind head empty bytes. HTML characters are not escaped, so
+// valueEncoder writes JSON, into one buffer for all values of a change: most of
+// what encoding costs is growing buffers. HTML characters are not escaped, so
 // the JSON inside a value comes back byte for byte.
-func encode(head int, v any) ([]byte, error) {
-	var buf bytes.Buffer
-	buf.Write(make([]byte, head))
-	enc := json.NewEncoder(&buf)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
+type valueEncoder struct {
+	buf  bytes.Buffer
+	json *json.Encoder
+}
+
+func newValueEncoder() *valueEncoder {
+	e := &valueEncoder{}
+	e.json = json.NewEncoder(&e.buf)
+	e.json.SetEscapeHTML(false)
+	return e
+}
+
+// encode returns v behind head empty bytes.
+func (e *valueEncoder) encode(head int, v any) ([]byte, error) {
+	e.buf.Reset()
+	e.buf.Write(make([]byte, head))
+	if err := e.json.Encode(v); err != nil {
 		return nil, err
 	}
-	return bytes.TrimSuffix(buf.Bytes(), []byte{'\n'}), nil
+	return bytes.Clone(bytes.TrimSuffix(e.buf.Bytes(), []byte{'\n'})), nil
 }
 
 func decode[T any](what string, data []byte) (v T, err error) {
