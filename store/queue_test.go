@@ -56,6 +56,25 @@ func TestOneTransactionTakesWhatWaits(t *testing.T) {
 	}
 }
 
+func TestGroupsAreBoundedByBytes(t *testing.T) {
+	groups := make(chan int, 10)
+	db, release := gated(t, Options{Observe: func(changes, _ int, _ time.Duration) { groups <- changes }})
+	answers := make(chan error, 3)
+	for range 3 {
+		large := audit(strings.Repeat("x", maxGroupBytes*3/8))
+		if err := db.Submit(context.Background(), large, func(err error) { answers <- err }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	release()
+	for range 3 {
+		if err := <-answers; err != nil {
+			t.Error(err)
+		}
+	}
+	same(t, "groups", []int{<-groups, <-groups, <-groups}, []int{1, 2, 1})
+}
+
 func TestManySubmittersLoseNothing(t *testing.T) {
 	const submitters, each = 8, 40
 	db := open(t, t.TempDir(), Options{})
@@ -134,7 +153,8 @@ func TestStoppingCommitsWhatWasSubmitted(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	cancel() // before it runs at all
+	cancel()         // before it runs at all
+	<-db.queue.ready // nothing but the end wakes it
 	if err := db.Run(ctx); err != nil {
 		t.Fatal(err)
 	}

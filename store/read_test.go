@@ -66,6 +66,54 @@ func TestEffectSettledInItsOwnChange(t *testing.T) {
 	checkIndex(t, db.DB)
 }
 
+// TestEffectEmittedAgain replaces the row: a command waits once.
+func TestEffectEmittedAgain(t *testing.T) {
+	db := open(t, t.TempDir(), Options{})
+	db.commit(t, Change{Transitions: []edda.Transition{working("1", 1, "c1")}})
+	db.commit(t, Change{Transitions: []edda.Transition{working("1", 2, "c1"), working("1", 3, "c1")}})
+	same(t, "rows", len(must(db.Outbox(ulid.ULID{}, 10))), 1)
+	checkIndex(t, db.DB)
+	settled := step(key("1"), 4)
+	settled.Settled = []string{"c1", "unknown"}
+	db.commit(t, Change{Transitions: []edda.Transition{settled}})
+	same(t, "rows after the result", len(must(db.Outbox(ulid.ULID{}, 10))), 0)
+	checkIndex(t, db.DB)
+}
+
+// TestStaleRowArmedAnew disarms what a look found stale and arms the same row in
+// a transition: the row is of the transition.
+func TestStaleRowArmedAnew(t *testing.T) {
+	db := open(t, t.TempDir(), Options{})
+	row := Due{Time: noon, Key: key("1")}
+	db.commit(t, Change{Arm: []Due{row}})
+	one := step(key("1"), 1)
+	one.Arm, one.Instance.Armed = []time.Time{noon}, noon
+	db.commit(t, Change{Transitions: []edda.Transition{one}, Disarm: []Due{row}})
+	db.check(t)
+	rows, _, err := db.Due(noon, 10)
+	same(t, "due", rows, []Due{row})
+	same(t, "error", err, nil)
+}
+
+// TestHeldBeforeThereIsAnInstance stands for a poison event that would have started it.
+func TestHeldBeforeThereIsAnInstance(t *testing.T) {
+	db := open(t, t.TempDir(), Options{})
+	first := edda.Entry{N: 1, Event: event("e1"), DeadLetter: "d1"}
+	second := edda.Entry{N: 2, Event: event("e2")}
+	db.commit(t, Change{Transitions: []edda.Transition{
+		{Key: key("1"), Event: first.Event, Fate: edda.FateDead, Hold: &first},
+		{Key: key("1"), Event: second.Event, Fate: edda.FateHeld, Hold: &second},
+	}})
+	same(t, "cell", db.cell(t, key("1")), edda.Cell{Key: key("1"), Held: []edda.Entry{first, second}})
+	db.check(t)
+	redriven := step(key("1"), 1)
+	redriven.Release = []uint64{1, 2}
+	db.commit(t, Change{Transitions: []edda.Transition{redriven}})
+	same(t, "cell", db.cell(t, key("1")), edda.Cell{Key: key("1"), Instance: redriven.Instance})
+	same(t, "history", len(must(db.History(key("1"), 10))), 3)
+	db.check(t)
+}
+
 func TestClaimsAreFoundAndDroppedByHour(t *testing.T) {
 	db := open(t, t.TempDir(), Options{})
 	const shaped = "0195510d-e400-7abc-8def-0123456789ab"                                         // a UUIDv7 of 2025-03-01 11:57 UTC
