@@ -29,6 +29,17 @@ func gated(t *testing.T, o Options) (db *opened, release func()) {
 	return db, release
 }
 
+// receive fails the test instead of hanging it.
+func receive[T any](t *testing.T, c <-chan T) (v T) {
+	t.Helper()
+	select {
+	case v = <-c:
+	case <-time.After(10 * time.Second):
+		t.Fatal("nothing came")
+	}
+	return v
+}
+
 func audit(detail string) Change { return Change{Audits: []Audit{{Detail: detail}}} }
 
 // TestOneTransactionTakesWhatWaits also proves that answers come in order.
@@ -48,9 +59,9 @@ func TestOneTransactionTakesWhatWaits(t *testing.T) {
 	}
 	release()
 	for i := range maxGroup + 10 {
-		same(t, "answer", <-answers, i)
+		same(t, "answer", receive(t, answers), i)
 	}
-	same(t, "groups", []int{<-groups, <-groups, <-groups}, []int{1, maxGroup, 10})
+	same(t, "groups", []int{receive(t, groups), receive(t, groups), receive(t, groups)}, []int{1, maxGroup, 10})
 	for i, a := range must(db.Audits(maxGroup + 10)) {
 		same(t, "order", a.Detail, fmt.Sprint(maxGroup+9-i))
 	}
@@ -68,11 +79,11 @@ func TestGroupsAreBoundedByBytes(t *testing.T) {
 	}
 	release()
 	for range 3 {
-		if err := <-answers; err != nil {
+		if err := receive(t, answers); err != nil {
 			t.Error(err)
 		}
 	}
-	same(t, "groups", []int{<-groups, <-groups, <-groups}, []int{1, 2, 1})
+	same(t, "groups", []int{receive(t, groups), receive(t, groups), receive(t, groups)}, []int{1, 2, 1})
 }
 
 func TestManySubmittersLoseNothing(t *testing.T) {
@@ -133,11 +144,11 @@ func testFullQueue(t *testing.T, c Change, fits int) {
 	waiting := make(chan error, 1)
 	go func() { waiting <- submit(context.Background()) }()
 	release()
-	if err := <-waiting; err != nil {
+	if err := receive(t, waiting); err != nil {
 		t.Error(err)
 	}
 	for range fits + 1 {
-		if err := <-answered; err != nil {
+		if err := receive(t, answered); err != nil {
 			t.Error(err)
 		}
 	}
@@ -159,7 +170,7 @@ func TestStoppingCommitsWhatWasSubmitted(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 5 {
-		if err := <-done; err != nil {
+		if err := receive(t, done); err != nil {
 			t.Error(err)
 		}
 	}
