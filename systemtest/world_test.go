@@ -114,10 +114,16 @@ func (w *world) compile(name string, text []byte) {
 		e, more := effects.Compile(m, map[string]effects.Kind{"http": httpeffect.Kind()})
 		w.effects, problems = append(w.effects, e), append(problems, more...)
 	}
+	w.effects = slices.DeleteFunc(w.effects, w.unused)
 	if problems.Failed() {
 		problems.Print(os.Stderr, false)
 		w.t.Fatalf("%s does not compile", name)
 	}
+}
+
+// unused tells of an effect that no saga so far runs: it would only poll.
+func (w *world) unused(e *effects.Effect) bool {
+	return !slices.ContainsFunc(w.sagas, func(p *saga.Program) bool { return slices.Contains(p.Effects(), e.Name()) })
 }
 
 func (w *world) startNATS() {
