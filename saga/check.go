@@ -32,6 +32,9 @@ func (c *compiler) check() {
 	}
 	c.checkTimers(n)
 	c.checkLife(n)
+	if c.p.m.Auto {
+		c.warnf(c.p.m.Pos, "upgrade: auto is not yet active: instances finish on the version they began with, as pinned says")
+	}
 }
 
 func (c *compiler) collect() names {
