@@ -157,6 +157,7 @@ func (a *application) releaseEnded(edda.Event) {
 	last.Resolved = append(last.Resolved, a.cell.Held[0].DeadLetter)
 	if last.Instance != nil {
 		last.Instance.Held = ""
+		last.Instance.Recent = remembered(last.Instance.Recent, a.cell.Held[0].Event.ID)
 	}
 	a.queue, a.unparked = slices.Clone(a.cell.Held[1:]), false
 	a.cell.Held = a.cell.Held[1:]
