@@ -30,7 +30,9 @@ const maxInputs = 45 // fewer than the event ids that an instance remembers
 func interleave(t *rapid.T, set *Set, v variant) {
 	w := newWorld(t, set, v)
 	n := rapid.IntRange(5, maxInputs).Draw(t, "inputs")
-	w.give(w.event("Go"))
+	if rapid.IntRange(0, 2).Draw(t, "early events") > 0 {
+		w.give(w.event("Go"))
+	}
 	for range n {
 		w.act()
 		w.check()
@@ -207,6 +209,9 @@ func (w *world) check() {
 		w.checkHeld()
 		return
 	}
+	if w.cell.Instance != nil && len(w.cell.Parked) > 0 {
+		w.t.Fatalf("parked beside an instance: %s", encoded(w.t, w.cell.Parked))
+	}
 	if due, what := firstDue(w.cell); !due.IsZero() && !slices.ContainsFunc(w.rows, func(r time.Time) bool { return !r.After(due) }) {
 		w.t.Fatalf("%s is due at %s, and the rows are %v", what, due, w.rows)
 	}
@@ -301,7 +306,7 @@ func (w *world) act() {
 		w.result()
 	case pick < 74:
 		w.answer()
-	case pick < 79:
+	case pick < 79 && len(w.given) > 0:
 		w.give(rapid.SampledFrom(w.given).Draw(w.t, "again"))
 	case pick < 90:
 		w.advance(time.Duration(rapid.IntRange(0, 9*60).Draw(w.t, "minutes")) * time.Minute)
