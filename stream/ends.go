@@ -18,12 +18,6 @@ const endWait = time.Second
 // endPoll is how often it looks meanwhile.
 const endPoll = 5 * time.Millisecond
 
-// look is what a search for the last message of ours found.
-type look struct {
-	last uint64 // the stream's last sequence then
-	need uint64
-}
-
 // end finds the stream's end. What is stored after the first question may be in
 // the answer to the second: Need may be too far then, but never too near.
 func (r *reader) end(ctx context.Context) (engine.End, error) {
@@ -50,53 +44,44 @@ func (r *reader) end(ctx context.Context) (engine.End, error) {
 // has read it: searching the stream backwards costs the server a walk over all
 // the subjects that match, so it is done only when something is waiting ahead.
 func (r *reader) need(ctx context.Context, last uint64) (uint64, error) {
-	read, kept, looked := r.progress()
-	if read >= last {
+	read, kept, quiet := r.progress()
+	if read >= last || quiet >= last {
 		return kept, nil
 	}
-	if looked.last != last {
-		need, err := r.search(ctx, read, kept)
-		if err != nil {
-			return 0, err
-		}
-		looked = look{last: last, need: need}
-		r.remember(looked)
-	}
-	return r.settle(ctx, looked.need), nil
-}
-
-// search asks the server for the last message that the filters let through.
-func (r *reader) search(ctx context.Context, read, kept uint64) (uint64, error) {
 	ahead, err := r.ahead(ctx, read+1)
-	if err != nil || !ahead {
-		return kept, err
+	if err != nil {
+		return 0, err
 	}
-	return r.farthest(ctx, kept)
+	if !ahead {
+		r.quietTo(last)
+		return kept, nil
+	}
+	far, err := r.farthest(ctx, kept)
+	if err != nil {
+		return 0, err
+	}
+	return r.settle(ctx, far), nil
 }
 
-func (r *reader) progress() (read, kept uint64, looked look) {
+func (r *reader) progress() (read, kept, quiet uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.read, r.kept, r.looked
+	return r.read, r.kept, r.quiet
 }
 
-func (r *reader) remember(l look) {
+func (r *reader) quietTo(last uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.looked = l
-}
-
-// patterns are the filters, or everything.
-func (r *reader) patterns() []string {
-	if f := r.filters(); len(f) > 0 {
-		return f
-	}
-	return []string{">"}
+	r.quiet = max(r.quiet, last)
 }
 
 // ahead tells whether a message that the filters let through is at seq or after it.
 func (r *reader) ahead(ctx context.Context, seq uint64) (bool, error) {
-	for _, p := range r.patterns() {
+	patterns := r.filters()
+	if len(patterns) == 0 {
+		patterns = []string{">"}
+	}
+	for _, p := range patterns {
 		_, err := r.stream.GetMsg(ctx, seq, jetstream.WithGetMsgSubject(p))
 		if err == nil {
 			return true, nil
@@ -108,19 +93,38 @@ func (r *reader) ahead(ctx context.Context, seq uint64) (bool, error) {
 	return false, nil
 }
 
-// farthest is the last message that the filters let through.
+// farthest is the last message that the filters let through. Without filters it
+// is the last one of all, which the server has at hand unless it was deleted.
 func (r *reader) farthest(ctx context.Context, kept uint64) (uint64, error) {
+	patterns := r.filters()
+	if len(patterns) == 0 {
+		last, err := r.lastOf(ctx, ">")
+		if err != nil || last > 0 {
+			return max(last, kept), err
+		}
+		patterns = r.codec.filters(nil, "*", r.families...)
+	}
 	far := kept
-	for _, p := range r.patterns() {
-		m, err := r.stream.GetLastMsgForSubject(ctx, p)
-		if err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) {
+	for _, p := range patterns {
+		last, err := r.lastOf(ctx, p)
+		if err != nil {
 			return 0, err
 		}
-		if err == nil {
-			far = max(far, m.Sequence)
-		}
+		far = max(far, last)
 	}
 	return far, nil
+}
+
+// lastOf is the sequence of the last message of a pattern, 0 when there is none.
+func (r *reader) lastOf(ctx context.Context, pattern string) (uint64, error) {
+	m, err := r.stream.GetLastMsgForSubject(ctx, pattern)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	return m.Sequence, nil
 }
 
 // settle says how far to apply when the last message that the filters let

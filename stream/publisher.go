@@ -137,21 +137,50 @@ type rejected struct {
 	Status  int    `json:"status,omitempty"`
 }
 
-// Send publishes an event that people or programs send in, and returns where
-// it was stored: the engine has applied it when its checkpoint is there.
-func (p *Publisher) Send(ctx context.Context, ev edda.Event) (edda.Checkpoint, error) {
+// Sent is where an event lies.
+type Sent struct {
+	Stream, Subject string
+	Seq             uint64
+	Duplicate       bool // it was there already
+}
+
+// Send publishes an event that people or programs send in, and returns where it
+// is stored.
+func (p *Publisher) Send(ctx context.Context, ev edda.Event) (Sent, error) {
 	if len(ev.Payload) > 0 && !json.Valid(ev.Payload) {
-		return edda.Checkpoint{}, edda.Classify(edda.Permanent, "the payload is not JSON")
+		return Sent{}, edda.Classify(edda.Permanent, "the payload is not JSON")
 	}
 	m, err := p.codec.Input(ev)
 	if err != nil {
-		return edda.Checkpoint{}, fmt.Errorf("write %s: %w", ev.Kind, err)
+		return Sent{}, edda.Classify(edda.Permanent, "write %s: %w", ev.Kind, err)
 	}
 	ack, err := p.publish(ctx, m)
-	if err != nil {
-		return edda.Checkpoint{}, err
+	if err == nil && ack.Duplicate {
+		ack, err = p.again(ctx, m, ack)
 	}
-	return edda.Checkpoint{Stream: ack.Stream, Seq: ack.Sequence}, nil
+	if err != nil {
+		return Sent{}, err
+	}
+	return Sent{Stream: ack.Stream, Subject: m.Subject, Seq: ack.Sequence, Duplicate: ack.Duplicate}, nil
+}
+
+// again looks at what the server takes for the same message. People choose ids
+// like "1": one that was used on another subject, be it another tenant's, is
+// another message, and is published under an id of its own.
+func (p *Publisher) again(ctx context.Context, m *nats.Msg, ack *jetstream.PubAck) (*jetstream.PubAck, error) {
+	s, err := p.js.Stream(ctx, ack.Stream)
+	if err != nil {
+		return nil, edda.Classify(edda.Temporary, "look at stream %s: %w", ack.Stream, err)
+	}
+	first, err := s.GetMsg(ctx, ack.Sequence)
+	if err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) {
+		return nil, edda.Classify(edda.Temporary, "look at message %d: %w", ack.Sequence, err)
+	}
+	if err == nil && first.Subject == m.Subject {
+		return ack, nil
+	}
+	m.Header[headerMsgID] = []string{m.Subject + " " + m.Header[headerMsgID][0]}
+	return p.publish(ctx, m)
 }
 
 func (p *Publisher) publish(ctx context.Context, m *nats.Msg) (*jetstream.PubAck, error) {

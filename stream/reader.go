@@ -58,10 +58,10 @@ type reader struct {
 	log      *zap.Logger
 	refilter chan struct{} // capacity 1
 
-	mu     sync.Mutex // guards what follows
-	read   uint64     // last sequence that was read
-	kept   uint64     // last of them that went into the buffer
-	looked look       // the answer of the last search for the stream's end
+	mu    sync.Mutex // guards what follows
+	read  uint64     // last sequence that was read
+	kept  uint64     // last of them that went into the buffer
+	quiet uint64     // nothing of ours is between read and this
 }
 
 // run reads until ctx ends.
@@ -147,7 +147,7 @@ func (r *reader) create(ctx context.Context) (jetstream.Consumer, error) {
 	if err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
 		return nil, fmt.Errorf("remove consumer %s of %s: %w", r.consumer, r.name, err)
 	}
-	r.acks.forget()
+	r.forget()
 	cfg := jetstream.ConsumerConfig{
 		Durable: r.consumer, Description: "edda: inputs of sagas",
 		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: r.position() + 1,
@@ -159,6 +159,14 @@ func (r *reader) create(ctx context.Context) (jetstream.Consumer, error) {
 		return nil, fmt.Errorf("create consumer %s of %s: %w", r.consumer, r.name, err)
 	}
 	return cons, nil
+}
+
+// forget drops what was true of the old consumer and its filters.
+func (r *reader) forget() {
+	r.acks.forget()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.quiet = 0
 }
 
 // filters are empty where the whole stream is wanted: the server is faster then.

@@ -2,8 +2,12 @@ package stream
 
 import (
 	"context"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
 
 	"edda"
 )
@@ -12,10 +16,10 @@ func TestSourceReadsInStreamOrder(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		src, stop := w.open(ctx, nil, SourceOptions{})
 		defer stop()
-		for i := range 3000 {
+		for i := range 300 {
 			w.send("acme", "O1", i)
 		}
-		events := fetch(ctx, t, src, 3000)
+		events := fetch(ctx, t, src, 300)
 		for i, ev := range events {
 			if ev.Seq != uint64(i+1) || ev.Stream != AggregateEvents || ev.Malformed != "" {
 				t.Fatalf("event %d is %+v", i, ev)
@@ -43,4 +47,285 @@ func TestSourceGoesOnAfterTheCheckpoint(t *testing.T) {
 			t.Errorf("reading went on at %d, not at 5", events[0].Seq)
 		}
 	})
+}
+
+// steal takes messages away from the source's consumer, as a connection does
+// that breaks after the server has sent them. It says how many.
+func steal(ctx context.Context, w *world, n int) int {
+	w.t.Helper()
+	cons, err := w.js.Consumer(ctx, AggregateEvents, consumerName("saga", "", ""))
+	if err != nil {
+		w.t.Error(err)
+		return 0
+	}
+	batch, err := cons.Fetch(n, jetstream.FetchMaxWait(time.Second))
+	if err != nil {
+		w.t.Error(err)
+		return 0
+	}
+	stolen := 0
+	for range batch.Messages() {
+		stolen++
+	}
+	return stolen
+}
+
+func TestMessagesLostOnTheWayAreReadAgain(t *testing.T) {
+	bubble(t, func(ctx context.Context, w *world) {
+		src, stop := w.open(ctx, nil, SourceOptions{})
+		defer stop()
+		synctest.Wait()
+		stolen := make(chan int)
+		go func() { stolen <- steal(ctx, w, 10) }()
+		synctest.Wait() // the thief waits beside us: the server serves both in turn
+		for i := range 40 {
+			w.send("acme", "O1", i)
+		}
+		if n := <-stolen; n == 0 {
+			t.Fatal("nothing was lost")
+		}
+		for i, ev := range fetch(ctx, t, src, 40) {
+			if ev.Seq != uint64(i+1) {
+				t.Fatalf("after %d comes %d", i, ev.Seq)
+			}
+		}
+	})
+}
+
+func TestSourceSurvivesARestartOfTheServer(t *testing.T) {
+	bubble(t, func(ctx context.Context, w *world) {
+		src, stop := w.open(ctx, nil, SourceOptions{})
+		defer stop()
+		next := uint64(1)
+		for round := range 3 {
+			for i := range 50 {
+				w.send("acme", "O1", 100*round+i)
+			}
+			for _, ev := range fetch(ctx, t, src, 50) {
+				if ev.Seq != next {
+					t.Fatalf("round %d: %d comes instead of %d", round, ev.Seq, next)
+				}
+				next++
+			}
+			w.restart(func() { time.Sleep(time.Duration(round) * 10 * time.Minute) })
+		}
+		none(ctx, t, src, 10*time.Minute)
+	})
+}
+
+func TestSourceSurvivesTheLossOfItsConsumer(t *testing.T) {
+	bubble(t, func(ctx context.Context, w *world) {
+		src, stop := w.open(ctx, nil, SourceOptions{})
+		defer stop()
+		w.send("acme", "O1", 1)
+		fetch(ctx, t, src, 1)
+		if err := w.js.DeleteConsumer(ctx, AggregateEvents, consumerName("saga", "", "")); err != nil {
+			t.Fatal(err)
+		}
+		w.send("acme", "O1", 2)
+		if ev := fetch(ctx, t, src, 1)[0]; ev.Seq != 2 {
+			t.Errorf("got %d", ev.Seq)
+		}
+	})
+}
+
+func TestWhatIsNotAcknowledgedDoesNotComeTwice(t *testing.T) {
+	bubble(t, func(ctx context.Context, w *world) {
+		src, stop := w.open(ctx, nil, SourceOptions{Name: "s"})
+		defer stop()
+		for i := range 10 {
+			w.send("acme", "O1", i)
+		}
+		fetch(ctx, t, src, 10)
+		none(ctx, t, src, 5*sourceAckWait)
+		if n := pending(ctx, w); n != 10 {
+			t.Errorf("%d messages are unacknowledged, not 10", n)
+		}
+		acknowledge(ctx, t, src, 7)
+		time.Sleep(time.Second)
+		if n := pending(ctx, w); n != 3 {
+			t.Errorf("%d messages are unacknowledged, not 3", n)
+		}
+		// The checkpoint may go past what was read.
+		acknowledge(ctx, t, src, 100)
+		time.Sleep(time.Second)
+		if n := pending(ctx, w); n != 0 {
+			t.Errorf("%d messages are unacknowledged", n)
+		}
+	})
+}
+
+func TestALostAckIsSentAgain(t *testing.T) {
+	bubble(t, func(ctx context.Context, w *world) {
+		src, stop := w.open(ctx, nil, SourceOptions{Name: "s"})
+		defer stop()
+		w.send("acme", "O1", 1)
+		fetch(ctx, t, src, 1)
+		src.readers[0].acks.done(1) // noted, and never sent
+		time.Sleep(2 * sourceAckWait)
+		if n := pending(ctx, w); n != 0 {
+			t.Errorf("%d messages are unacknowledged", n)
+		}
+	})
+}
+
+func acknowledge(ctx context.Context, t *testing.T, src *Source, seq uint64) {
+	t.Helper()
+	if err := src.Ack(ctx, []edda.Checkpoint{{Stream: AggregateEvents, Seq: seq}}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// pending is how many messages the source named "s" has not acknowledged.
+func pending(ctx context.Context, w *world) int {
+	w.t.Helper()
+	cons, err := w.js.Consumer(ctx, AggregateEvents, consumerName("saga", "", "s"))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return cons.CachedInfo().NumAckPending
+}
+
+func TestSourceTakesInOnlyItsTenants(t *testing.T) {
+	for name, tenants := range map[string]Tenants{"names": {"acme", "eu-1"}, "patterns": {"acme", "eu-*"}} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(ctx context.Context, w *world) {
+				src, stop := w.open(ctx, nil, SourceOptions{Name: "s", Tenants: tenants})
+				defer stop()
+				for i := range 30 {
+					w.send([]string{"acme", "beta", "eu-1"}[i%3], "O1", i)
+				}
+				for _, ev := range fetch(ctx, t, src, 20) {
+					if ev.Tenant == "beta" {
+						t.Errorf("%s comes", ev.Tenant)
+					}
+				}
+				none(ctx, t, src, time.Minute)
+				acknowledge(ctx, t, src, 30)
+				time.Sleep(time.Second)
+				if n := pending(ctx, w); n != 0 {
+					t.Errorf("%d messages are unacknowledged", n)
+				}
+			})
+		})
+	}
+}
+
+// Otherwise a flood of other tenants' messages would stop the consumer.
+func TestOthersMessagesAreAcknowledgedAtOnce(t *testing.T) {
+	bubble(t, func(ctx context.Context, w *world) {
+		src, stop := w.open(ctx, nil, SourceOptions{Name: "s", Tenants: Tenants{"eu-*"}})
+		defer stop()
+		for i := range 100 {
+			w.send("beta", "O1", i)
+		}
+		w.send("eu-1", "O1", 1)
+		fetch(ctx, t, src, 1)
+		time.Sleep(time.Second)
+		if n := pending(ctx, w); n != 1 {
+			t.Errorf("%d messages are unacknowledged, not 1", n)
+		}
+	})
+}
+
+func TestTenantsChangeWhileReading(t *testing.T) {
+	bubble(t, func(ctx context.Context, w *world) {
+		src, stop := w.open(ctx, nil, SourceOptions{Tenants: Tenants{"acme"}})
+		defer stop()
+		w.send("beta", "O1", 1)
+		w.send("acme", "O1", 1)
+		fetch(ctx, t, src, 1)
+		src.SetTenants(Tenants{"beta"})
+		synctest.Wait()
+		w.send("acme", "O1", 2)
+		w.send("beta", "O1", 2)
+		events := fetch(ctx, t, src, 1)
+		if len(events) != 1 || events[0].ID != "beta-O1-2" {
+			t.Errorf("got %+v", events)
+		}
+	})
+}
+
+func TestMalformedMessagesComeInTheirPlace(t *testing.T) {
+	bubble(t, func(ctx context.Context, w *world) {
+		src, stop := w.open(ctx, nil, SourceOptions{})
+		defer stop()
+		w.send("acme", "O1", 1)
+		if _, err := w.js.Publish(ctx, orders, []byte("{")); err != nil {
+			t.Fatal(err)
+		}
+		w.send("acme", "O1", 2)
+		events := fetch(ctx, t, src, 3)
+		if events[1].Malformed != edda.DeadUndecodable || events[1].Seq != 2 || events[2].Seq != 3 {
+			t.Errorf("got %+v", events)
+		}
+	})
+}
+
+func TestSourceStopsWithAFullBuffer(t *testing.T) {
+	bubble(t, func(ctx context.Context, w *world) {
+		src, stop := w.open(ctx, nil, SourceOptions{})
+		for range bufferEvents + 10 {
+			if err := w.nc.Publish(orders, []byte(`{"event_type":"X"}`)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		synctest.Wait()
+		if n := src.readers[0].buffer.len(); n != bufferEvents {
+			t.Errorf("%d events wait", n)
+		}
+		stop()
+	})
+}
+
+func TestFetchEndsWithItsContext(t *testing.T) {
+	bubble(t, func(ctx context.Context, w *world) {
+		src, err := OpenSource(ctx, w.js, nil, SourceOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		if _, err := src.Fetch(ctx, 1, time.Hour); err == nil {
+			t.Error("it returned without an error")
+		}
+	})
+}
+
+func TestShares(t *testing.T) {
+	tests := []struct{ lengths, want []int }{
+		{[]int{5, 5, 5}, []int{3, 3, 3}},
+		{[]int{100, 0, 0}, []int{9, 0, 0}},
+		{[]int{100, 1, 100}, []int{4, 1, 4}},
+		{[]int{1, 0, 2}, []int{1, 0, 2}},
+		{[]int{0, 0, 0}, []int{0, 0, 0}},
+	}
+	for _, test := range tests {
+		diff(t, shares(test.lengths, 9), test.want)
+	}
+	diff(t, shares([]int{5, 5, 5}, 2), []int{1, 1, 0})
+}
+
+func TestMergeKeepsEachStreamsOrder(t *testing.T) {
+	at := func(stream string, seq uint64, minute int) edda.Event {
+		return edda.Event{Stream: stream, Seq: seq, Time: noon.Add(time.Duration(minute) * time.Minute)}
+	}
+	got := merge([][]edda.Event{
+		{at("A", 1, 1), at("A", 2, 5), at("A", 3, 2)}, // the clock went back
+		{at("B", 1, 3), at("B", 2, 4)},
+		nil,
+	})
+	want := []edda.Event{at("A", 1, 1), at("B", 1, 3), at("B", 2, 4), at("A", 2, 5), at("A", 3, 2)}
+	diff(t, got, want)
+}
+
+func TestConsumerNamesAreShort(t *testing.T) {
+	seen := map[string]bool{}
+	for _, effect := range []string{"", "charge", "a_very_long_name_of_an_effect_1", "a_very_long_name_of_an_effect_2", "ä.*>"} {
+		name := consumerName("effect", effect, "tenants")
+		if len(name) >= 32 || seen[name] || strings.ContainsAny(name, ".*> äÄ") {
+			t.Errorf("%q is the name for %q", name, effect)
+		}
+		seen[name] = true
+	}
 }

@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
+	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -30,7 +33,7 @@ func TestMain(m *testing.M) {
 type world struct {
 	t      *testing.T
 	dir    string
-	server *Embedded
+	server atomic.Pointer[Embedded] // nil while it is away
 	nc     *nats.Conn
 	js     jetstream.JetStream
 	codec  Codec
@@ -40,33 +43,61 @@ type world struct {
 func bubble(t *testing.T, f func(ctx context.Context, w *world)) {
 	t.Helper()
 	dir := t.TempDir()
+	// The client keeps timers in a pool, and one of another bubble must not be
+	// used again: two collections empty every pool.
+	runtime.GC()
+	runtime.GC()
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{t: t, dir: dir}
 		w.start()
+		defer w.stop()
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		if _, err := EnsureStreams(ctx, w.js, StreamOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		f(ctx, w)
-		cancel()
-		w.stop()
 	})
 }
 
 func (w *world) start() {
 	w.t.Helper()
-	var err error
-	if w.server, err = StartEmbedded(w.t.Context(), EmbeddedOptions{Dir: w.dir}); err != nil {
+	w.serve()
+	w.nc, w.js = w.connect()
+}
+
+func (w *world) serve() {
+	w.t.Helper()
+	s, err := StartEmbedded(w.t.Context(), EmbeddedOptions{Dir: w.dir})
+	if err != nil {
 		w.t.Fatal(err)
 	}
-	w.nc, w.js = w.connect()
+	w.server.Store(s)
+}
+
+// InProcessConn connects to the server of the moment, as an address would.
+func (w *world) InProcessConn() (net.Conn, error) {
+	if s := w.server.Load(); s != nil {
+		return s.Server().InProcessConn()
+	}
+	return nil, errors.New("no server")
+}
+
+// restart stops the server, runs f, and starts it again on the same files.
+func (w *world) restart(f func()) {
+	w.t.Helper()
+	w.server.Swap(nil).Close()
+	f()
+	w.serve()
+	for !w.nc.IsConnected() {
+		time.Sleep(reconnectWait)
+	}
 }
 
 // connect opens another connection to the server.
 func (w *world) connect() (*nats.Conn, jetstream.JetStream) {
 	w.t.Helper()
-	nc, js, err := Connect(Connection{Server: w.server.Server()})
+	nc, js, err := Connect(Connection{Server: w})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -75,7 +106,9 @@ func (w *world) connect() (*nats.Conn, jetstream.JetStream) {
 
 func (w *world) stop() {
 	w.nc.Close()
-	w.server.Close()
+	if s := w.server.Load(); s != nil {
+		s.Close()
+	}
 	synctest.Wait()
 }
 

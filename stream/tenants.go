@@ -59,3 +59,18 @@ func (g Grammar) filters(t Tenants, name string, families ...Family) []string {
 	}
 	return out
 }
+
+// compatible tells whether some text matches both patterns; of two patterns that
+// both have a '*' only the fixed ends are compared, which may say yes too often.
+func compatible(p, q string) bool {
+	if !strings.Contains(p, "*") {
+		return matches(q, p)
+	}
+	if !strings.Contains(q, "*") {
+		return matches(p, q)
+	}
+	pFirst, qFirst := p[:strings.Index(p, "*")], q[:strings.Index(q, "*")]
+	pLast, qLast := p[strings.LastIndex(p, "*")+1:], q[strings.LastIndex(q, "*")+1:]
+	return (strings.HasPrefix(pFirst, qFirst) || strings.HasPrefix(qFirst, pFirst)) &&
+		(strings.HasSuffix(pLast, qLast) || strings.HasSuffix(qLast, pLast))
+}

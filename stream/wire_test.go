@@ -109,9 +109,13 @@ func TestInputsOnTheWire(t *testing.T) {
 		"event": with(func(ev *edda.Event) {
 			ev.Kind, ev.Type, ev.AggregateType, ev.AggregateID, ev.Version = edda.KindEvent, "OrderPlaced", "Order", "O 1", 2
 		}),
-		"signal":   with(func(ev *edda.Event) { ev.Kind, ev.Type, ev.Key = edda.KindSignal, "hurry", parent }),
-		"answer":   with(func(ev *edda.Event) { ev.Kind, ev.Type, ev.Key, ev.Step, ev.By = edda.KindAnswer, "yes", parent, "ask", "ann" }),
-		"operator": with(func(ev *edda.Event) { ev.Kind, ev.Type, ev.Key, ev.Step, ev.By = edda.KindOperator, "retry", parent, "ship", "ann" }),
+		"signal": with(func(ev *edda.Event) { ev.Kind, ev.Type, ev.Key = edda.KindSignal, "hurry", parent }),
+		"answer": with(func(ev *edda.Event) {
+			ev.Kind, ev.Type, ev.Key, ev.Step, ev.By = edda.KindAnswer, "yes", parent, "ask", "ann"
+		}),
+		"operator": with(func(ev *edda.Event) {
+			ev.Kind, ev.Type, ev.Key, ev.Step, ev.By = edda.KindOperator, "retry", parent, "ship", "ann"
+		}),
 	}
 	for name, ev := range events {
 		t.Run(name, func(t *testing.T) {

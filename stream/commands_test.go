@@ -1,0 +1,181 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"edda"
+	"edda/effects"
+)
+
+// charge publishes effect commands.
+func (w *world) charge(tenant string, ids ...string) {
+	w.t.Helper()
+	var batch []edda.Work
+	for _, id := range ids {
+		batch = append(batch, edda.Work{ID: id, Kind: edda.WorkEffect, Name: "charge", From: edda.Key{Tenant: tenant, Saga: "order", Correlation: id}})
+	}
+	if errs := NewPublisher(w.js, w.codec).Deliver(w.t.Context(), batch); errs != nil {
+		w.t.Fatal(errors.Join(errs...))
+	}
+}
+
+// take fetches commands and wants exactly these.
+func take(ctx context.Context, t *testing.T, c *Commands, wait time.Duration, want ...string) []effects.Delivery {
+	t.Helper()
+	got, err := c.Fetch(ctx, "charge", 10, wait)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ids []string
+	for _, d := range got {
+		ids = append(ids, d.Command().ID)
+	}
+	if fmt.Sprint(ids) != fmt.Sprint(want) {
+		t.Fatalf("got %v, want %v", ids, want)
+	}
+	return got
+}
+
+func TestCommandsComeInOrderAndOnce(t *testing.T) {
+	bubble(t, func(ctx context.Context, w *world) {
+		w.charge("acme", "c1", "c2")
+		c := NewCommands(w.js, CommandsOptions{})
+		for _, d := range take(ctx, t, c, time.Minute, "c1", "c2") {
+			for range 2 {
+				if err := d.Ack(ctx); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+		take(ctx, t, c, 10*time.Minute)
+		time.AfterFunc(time.Second, func() { w.charge("acme", "c3") })
+		take(ctx, t, c, time.Minute, "c3")
+	})
+}
+
+func TestFetchTakesAtMostItsNumber(t *testing.T) {
+	bubble(t, func(ctx context.Context, w *world) {
+		w.charge("acme", "c1", "c2", "c3")
+		c := NewCommands(w.js, CommandsOptions{})
+		for _, want := range []int{2, 1, 0} {
+			got, err := c.Fetch(ctx, "charge", 2, time.Second)
+			if err != nil || len(got) != want {
+				t.Errorf("got %d, %v", len(got), err)
+			}
+		}
+	})
+}
+
+func TestSilentWorkersLoseTheirCommand(t *testing.T) {
+	bubble(t, func(ctx context.Context, w *world) {
+		w.charge("acme", "c1", "c2")
+		c := NewCommands(w.js, CommandsOptions{})
+		got := take(ctx, t, c, time.Minute, "c1", "c2")
+		for range 10 {
+			time.Sleep(effects.Heartbeat)
+			if err := got[0].InProgress(ctx); err != nil {
+				t.Fatal(err)
+			}
+		}
+		take(ctx, t, c, time.Second, "c2")
+	})
+}
+
+func TestNakDelays(t *testing.T) {
+	bubble(t, func(ctx context.Context, w *world) {
+		w.charge("acme", "c1")
+		c := NewCommands(w.js, CommandsOptions{})
+		if err := take(ctx, t, c, time.Minute, "c1")[0].Nak(ctx, time.Hour); err != nil {
+			t.Fatal(err)
+		}
+		take(ctx, t, c, 59*time.Minute)
+		take(ctx, t, c, 2*time.Minute, "c1")
+	})
+}
+
+func TestWorkersShareTheirCommands(t *testing.T) {
+	bubble(t, func(ctx context.Context, w *world) {
+		_, js := w.connect()
+		defer js.Conn().Close()
+		a := NewCommands(w.js, CommandsOptions{Tenants: Tenants{"acme", "beta"}})
+		b := NewCommands(js, CommandsOptions{Tenants: Tenants{"beta", "acme"}})
+		w.charge("acme", "c1")
+		take(ctx, t, a, time.Minute, "c1")
+		take(ctx, t, b, time.Second)
+	})
+}
+
+func TestCommandsOfOtherTenantsAreLeft(t *testing.T) {
+	for name, tenants := range map[string]Tenants{"names": {"acme"}, "patterns": {"ac*"}} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(ctx context.Context, w *world) {
+				w.charge("acme", "c1")
+				w.charge("beta", "c2")
+				w.charge("acme", "c3")
+				take(ctx, t, NewCommands(w.js, CommandsOptions{Tenants: tenants}), time.Minute, "c1", "c3")
+				take(ctx, t, NewCommands(w.js, CommandsOptions{Tenants: Tenants{"beta"}}), time.Minute, "c2")
+			})
+		})
+	}
+}
+
+func TestMalformedCommandsAreHandedOut(t *testing.T) {
+	bubble(t, func(ctx context.Context, w *world) {
+		if _, err := w.js.Publish(ctx, "tenant.acme.effect.charge.c1", []byte("{")); err != nil {
+			t.Fatal(err)
+		}
+		d := take(ctx, t, NewCommands(w.js, CommandsOptions{}), time.Minute, "c1")[0]
+		if d.Command().Malformed == "" {
+			t.Errorf("got %+v", d.Command())
+		}
+	})
+}
+
+func TestCommandsSurviveTheServerAndTheirConsumer(t *testing.T) {
+	bubble(t, func(ctx context.Context, w *world) {
+		c := NewCommands(w.js, CommandsOptions{})
+		w.charge("acme", "c1")
+		if err := take(ctx, t, c, time.Minute, "c1")[0].Ack(ctx); err != nil {
+			t.Fatal(err)
+		}
+		w.restart(func() {
+			if got, _ := c.Fetch(ctx, "charge", 1, time.Second); len(got) > 0 {
+				t.Error("commands come without a server")
+			}
+		})
+		w.charge("acme", "c2")
+		take(ctx, t, c, time.Minute, "c2")
+		if err := w.js.DeleteConsumer(ctx, WorkflowCommands, c.config("charge").Durable); err != nil {
+			t.Fatal(err)
+		}
+		w.charge("acme", "c3")
+		for range 3 { // the first fetch may find out that the consumer is gone
+			if got, err := c.Fetch(ctx, "charge", 10, time.Minute); err == nil {
+				if len(got) != 3 || got[2].Command().ID != "c3" {
+					t.Errorf("got %d commands", len(got))
+				}
+				return
+			}
+		}
+		t.Error("the consumer was not made again")
+	})
+}
+
+func TestFetchOfCommandsEndsWithItsContext(t *testing.T) {
+	bubble(t, func(ctx context.Context, w *world) {
+		c := NewCommands(w.js, CommandsOptions{})
+		ctx, cancel := context.WithCancel(ctx)
+		time.AfterFunc(time.Second, cancel)
+		began := time.Now()
+		if _, err := c.Fetch(ctx, "charge", 1, time.Hour); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(began); took > 2*time.Second {
+			t.Errorf("it took %s", took)
+		}
+	})
+}

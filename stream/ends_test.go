@@ -1,0 +1,168 @@
+package stream
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+
+	"edda"
+	"edda/engine"
+)
+
+// ends returns the end of one stream.
+func ends(ctx context.Context, t *testing.T, src *Source, stream string) engine.End {
+	t.Helper()
+	all, err := src.Ends(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, end := range all {
+		if end.Stream == stream {
+			return end
+		}
+	}
+	t.Fatalf("no end of %s", stream)
+	return engine.End{}
+}
+
+// command publishes a message that is no input of a saga.
+func (w *world) command(n int) {
+	w.t.Helper()
+	if _, err := w.js.Publish(w.t.Context(), fmt.Sprintf("tenant.acme.effect.charge.c-%d", n), []byte("{}")); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) signal(tenant string, n int) uint64 {
+	w.t.Helper()
+	at, err := NewPublisher(w.js, w.codec).Send(w.t.Context(), edda.Event{
+		Kind: edda.KindSignal, ID: fmt.Sprintf("%s-signal-%d", tenant, n), Type: "hurry", Tenant: tenant,
+		Key: edda.Key{Tenant: tenant, Saga: "order", Correlation: "O1"},
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return at.Seq
+}
+
+func wantEnd(t *testing.T, end engine.End, need, last uint64) {
+	t.Helper()
+	if end.Need != need || end.Last.Seq != last {
+		t.Errorf("the end is %d of %d, want %d of %d", end.Need, end.Last.Seq, need, last)
+	}
+}
+
+func TestEndsOfAnIdleStream(t *testing.T) {
+	bubble(t, func(ctx context.Context, w *world) {
+		src, stop := w.open(ctx, nil, SourceOptions{})
+		defer stop()
+		wantEnd(t, ends(ctx, t, src, AggregateEvents), 0, 0)
+		w.send("acme", "O1", 1)
+		cp := w.checkpointAt(ctx, 1)
+		end := ends(ctx, t, src, AggregateEvents)
+		wantEnd(t, end, 1, 1)
+		if !end.Last.Time.Equal(cp.Time) || !end.Last.Created.Equal(cp.Created) || end.Last.Stream != AggregateEvents {
+			t.Errorf("the last message is %+v, want %+v", end.Last, cp)
+		}
+	})
+}
+
+func TestEndsLookPastWhatIsNoInput(t *testing.T) {
+	bubble(t, func(ctx context.Context, w *world) {
+		src, stop := w.open(ctx, nil, SourceOptions{})
+		defer stop()
+		w.command(1)
+		w.command(2)
+		wantEnd(t, ends(ctx, t, src, WorkflowCommands), 0, 2)
+		w.signal("acme", 1)
+		w.command(3)
+		wantEnd(t, ends(ctx, t, src, WorkflowCommands), 3, 4)
+		wantEnd(t, ends(ctx, t, src, WorkflowCommands), 3, 4)
+		w.signal("acme", 2)
+		wantEnd(t, ends(ctx, t, src, WorkflowCommands), 5, 5)
+	})
+}
+
+func TestEndsBeforeAnythingIsRead(t *testing.T) {
+	bubble(t, func(ctx context.Context, w *world) {
+		src, err := OpenSource(ctx, w.js, nil, SourceOptions{From: FromAll}) // it does not run
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.signal("acme", 1)
+		w.signal("acme", 2)
+		w.command(1)
+		w.send("acme", "O1", 1)
+		wantEnd(t, ends(ctx, t, src, WorkflowCommands), 2, 3)
+		wantEnd(t, ends(ctx, t, src, AggregateEvents), 1, 1)
+	})
+}
+
+// A position that nobody can reach would stop every timer.
+func TestEndsAskForNothingThatIsGone(t *testing.T) {
+	bubble(t, func(ctx context.Context, w *world) {
+		src, err := OpenSource(ctx, w.js, nil, SourceOptions{From: FromAll})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.send("acme", "O1", 1)
+		w.send("acme", "O1", 2)
+		s, err := w.js.Stream(ctx, AggregateEvents)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.DeleteMsg(ctx, 2); err != nil {
+			t.Fatal(err)
+		}
+		wantEnd(t, ends(ctx, t, src, AggregateEvents), 1, 2)
+		if err := s.Purge(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if end := ends(ctx, t, src, AggregateEvents); end.Need != 0 {
+			t.Errorf("the purged stream needs %d", end.Need)
+		}
+	})
+}
+
+func TestEndsLeaveOtherTenantsOut(t *testing.T) {
+	for name, tenants := range map[string]Tenants{"names": {"acme"}, "patterns": {"ac*"}} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(ctx context.Context, w *world) {
+				src, stop := w.open(ctx, nil, SourceOptions{Tenants: tenants})
+				defer stop()
+				w.signal("acme", 1)
+				w.signal("beta", 1)
+				wantEnd(t, ends(ctx, t, src, WorkflowCommands), 1, 2)
+				w.command(1)
+				w.signal("beta", 2)
+				wantEnd(t, ends(ctx, t, src, WorkflowCommands), 1, 4)
+			})
+		})
+	}
+}
+
+func TestEndsDoNotWaitForAReaderThatStands(t *testing.T) {
+	bubble(t, func(ctx context.Context, w *world) {
+		src, err := OpenSource(ctx, w.js, nil, SourceOptions{From: FromAll, Tenants: Tenants{"ac*"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.signal("beta", 1)
+		wantEnd(t, ends(ctx, t, src, WorkflowCommands), 1, 1) // too far, but never too near
+	})
+}
+
+func TestEndsFailWithoutAServer(t *testing.T) {
+	bubble(t, func(ctx context.Context, w *world) {
+		src, stop := w.open(ctx, nil, SourceOptions{})
+		defer stop()
+		synctest.Wait()
+		w.restart(func() {
+			if _, err := src.Ends(ctx); err == nil {
+				t.Error("there are ends without a server")
+			}
+		})
+		wantEnd(t, ends(ctx, t, src, AggregateEvents), 0, 0)
+	})
+}

@@ -1,0 +1,320 @@
+package stream
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"go.uber.org/zap"
+
+	"edda"
+)
+
+const (
+	// LeaseBucket is the KV bucket of leases; its keys are stores' ids.
+	LeaseBucket = "EDDA_LEASES"
+	// leaseTTL is how long a lease outlives a process that vanished.
+	leaseTTL = 15 * time.Second
+	// leaseRenew leaves time for two failed attempts.
+	leaseRenew = leaseTTL / 3
+)
+
+// ErrLeaseLost says that another process has taken the lease over.
+var ErrLeaseLost = errors.New("the lease was taken over")
+
+// LeaseOptions say who asks for a lease.
+type LeaseOptions struct {
+	Store   string  // the store's id
+	Host    string  // this machine
+	Process string  // different for each start
+	Tenants Tenants // what the process takes in; none is all
+	// Replicas of the bucket where it is made; 1 when zero.
+	Replicas int
+	// Memory is for a server that lives and dies with this process: nothing need
+	// be kept on disk.
+	Memory bool
+	Log    *zap.Logger
+}
+
+// holder is what a lease says.
+type holder struct {
+	Store   string   `json:"store"`
+	Host    string   `json:"host"`
+	Process string   `json:"process"`
+	Tenants []string `json:"tenants,omitempty"`
+	// Held is false while the process still looks whether another has the tenants.
+	Held  bool      `json:"held"`
+	Since time.Time `json:"since"`
+}
+
+// Lease keeps a second saga process from the same tenants. The holder of a
+// store's file lock takes its own lease over at once when it is on the same
+// machine; any other process is refused until the lease has run out. Its
+// methods are called one after the other: Run, then Release.
+type Lease struct {
+	js       jetstream.JetStream
+	bucket   jetstream.KeyValueConfig
+	kv       jetstream.KeyValue
+	own      holder
+	log      *zap.Logger
+	revision uint64 // of our last write
+}
+
+// AcquireLease takes the lease or says, with an edda.Permanent error, who has it.
+func AcquireLease(ctx context.Context, js jetstream.JetStream, o LeaseOptions) (*Lease, error) {
+	l := &Lease{js: js, bucket: o.bucket(), log: o.Log, own: holder{
+		Store: o.Store, Host: o.Host, Process: o.Process, Tenants: o.Tenants, Since: time.Now().UTC(),
+	}}
+	if l.log == nil {
+		l.log = zap.NewNop()
+	}
+	if err := l.open(ctx); err != nil {
+		return nil, err
+	}
+	if err := l.apply(ctx); err != nil {
+		return nil, err
+	}
+	if err := l.contend(ctx); err != nil {
+		l.withdraw(ctx)
+		return nil, err
+	}
+	return l, nil
+}
+
+func (o LeaseOptions) bucket() jetstream.KeyValueConfig {
+	cfg := jetstream.KeyValueConfig{
+		Bucket: LeaseBucket, Description: "edda: which saga process serves which tenants",
+		TTL: leaseTTL, Storage: jetstream.FileStorage, Replicas: max(o.Replicas, 1),
+	}
+	if o.Memory {
+		cfg.Storage = jetstream.MemoryStorage
+	}
+	return cfg
+}
+
+// open finds the bucket, or makes it.
+func (l *Lease) open(ctx context.Context) error {
+	kv, err := l.js.KeyValue(ctx, LeaseBucket)
+	if errors.Is(err, jetstream.ErrBucketNotFound) {
+		kv, err = l.js.CreateOrUpdateKeyValue(ctx, l.bucket)
+	}
+	if err != nil {
+		return fmt.Errorf("open bucket %s: %w", LeaseBucket, err)
+	}
+	l.kv = kv
+	return nil
+}
+
+// apply writes our wish under the store's key.
+func (l *Lease) apply(ctx context.Context) error {
+	before, err := l.kv.Get(ctx, l.own.Store)
+	switch {
+	case errors.Is(err, jetstream.ErrKeyNotFound):
+		err = l.write(ctx, 0)
+	case err != nil:
+		return fmt.Errorf("look at the lease: %w", err)
+	default:
+		if err := l.mayReplace(before); err != nil {
+			return err
+		}
+		err = l.write(ctx, before.Revision())
+	}
+	if overtaken(err) {
+		return edda.Classify(edda.Permanent, "another saga process is starting on store %s: only one may run", l.own.Store)
+	}
+	return err
+}
+
+// mayReplace tells whether the store's lease is one that we left behind.
+func (l *Lease) mayReplace(e jetstream.KeyValueEntry) error {
+	other, err := readHolder(e)
+	if err != nil || other.Host == l.own.Host {
+		return nil // unreadable leases are nobody's
+	}
+	return edda.Classify(edda.Permanent,
+		"store %s is in use on host %s since %s: stop the saga process there, or wait %s after it has gone; a copied store must not run twice",
+		other.Store, other.Host, stamp(other.Since), leaseTTL)
+}
+
+// contend looks for other stores' leases on our tenants. Of two that wish at
+// once the earlier write wins; one that is held always does.
+func (l *Lease) contend(ctx context.Context) error {
+	others, err := l.others(ctx)
+	if err != nil {
+		return err
+	}
+	for _, e := range others {
+		other, err := readHolder(e)
+		if err != nil || !overlap(other.Tenants, l.own.Tenants) {
+			continue
+		}
+		if other.Held || e.Revision() < l.revision {
+			return edda.Classify(edda.Permanent,
+				"a saga process with store %s on host %s serves these tenants since %s: stop it, wait %s after it has gone, or give the two different tenants",
+				other.Store, other.Host, stamp(other.Since), leaseTTL)
+		}
+	}
+	l.own.Held = true
+	if err := l.write(ctx, l.revision); err != nil {
+		return fmt.Errorf("take the lease: %w", err)
+	}
+	return nil
+}
+
+func (l *Lease) others(ctx context.Context) ([]jetstream.KeyValueEntry, error) {
+	keys, err := l.kv.Keys(ctx)
+	if errors.Is(err, jetstream.ErrNoKeysFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list leases: %w", err)
+	}
+	var out []jetstream.KeyValueEntry
+	for _, key := range keys {
+		e, err := l.kv.Get(ctx, key)
+		if errors.Is(err, jetstream.ErrKeyNotFound) || key == l.own.Store {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("look at lease %s: %w", key, err)
+		}
+		out = append(out, e)
+	}
+	return out, nil
+}
+
+// write puts our lease in place of the revision; 0 is for none.
+func (l *Lease) write(ctx context.Context, over uint64) error {
+	value, err := json.Marshal(l.own)
+	if err != nil {
+		return fmt.Errorf("write lease: %w", err)
+	}
+	var revision uint64
+	if over == 0 {
+		revision, err = l.kv.Create(ctx, l.own.Store, value)
+	} else {
+		revision, err = l.kv.Update(ctx, l.own.Store, value, over)
+	}
+	if err != nil {
+		return fmt.Errorf("write lease: %w", err)
+	}
+	l.revision = revision
+	return nil
+}
+
+// overtaken tells whether a write failed because another one came before it.
+func overtaken(err error) bool {
+	return errors.Is(err, jetstream.ErrKeyExists) || errors.Is(err, jetstream.ErrKeyRevisionMismatch)
+}
+
+func readHolder(e jetstream.KeyValueEntry) (holder, error) {
+	var h holder
+	err := json.Unmarshal(e.Value(), &h)
+	return h, err
+}
+
+// Run renews the lease until ctx ends. It returns ErrLeaseLost when another
+// process has it: everything that writes must stop then. Without a connection
+// it keeps trying; nothing can be read from a stream meanwhile either.
+func (l *Lease) Run(ctx context.Context) error {
+	tick := time.NewTicker(leaseRenew)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		err := l.renew(ctx)
+		if errors.Is(err, ErrLeaseLost) {
+			return err
+		}
+		if err != nil && ctx.Err() == nil {
+			l.log.Warn("renew the lease failed, trying again", zap.Error(err))
+		}
+	}
+}
+
+// renew is not cut short: a write of unknown fate would leave us without our
+// revision.
+func (l *Lease) renew(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaseRenew)
+	defer cancel()
+	err := l.write(ctx, l.revision)
+	if err == nil {
+		return nil
+	}
+	if !overtaken(err) { // the bucket may be gone with the server's memory
+		if errOpen := l.open(ctx); errOpen != nil {
+			return errors.Join(err, errOpen)
+		}
+	}
+	return l.recover(ctx)
+}
+
+// recover finds out why a renewal was refused: an ack that was lost, a lease
+// that ran out while the server was away, or another process.
+func (l *Lease) recover(ctx context.Context) error {
+	e, err := l.kv.Get(ctx, l.own.Store)
+	if errors.Is(err, jetstream.ErrKeyNotFound) {
+		return l.anew(ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("look at the lease: %w", err)
+	}
+	other, err := readHolder(e)
+	if err == nil && other.Process != l.own.Process {
+		return fmt.Errorf("%w: by process %s on host %s", ErrLeaseLost, other.Process, other.Host)
+	}
+	return l.write(ctx, e.Revision())
+}
+
+// anew takes the lease again after it ran out, as if for the first time.
+func (l *Lease) anew(ctx context.Context) error {
+	l.own.Held = false
+	if err := l.write(ctx, 0); err != nil {
+		l.own.Held = true
+		return err
+	}
+	err := l.contend(ctx)
+	if errors.Is(err, edda.Permanent) {
+		l.withdraw(ctx)
+		return fmt.Errorf("%w: %w", ErrLeaseLost, err)
+	}
+	return err
+}
+
+// Release gives the lease back, so that the next process need not wait. Run must
+// have returned.
+func (l *Lease) Release(ctx context.Context) error {
+	err := l.kv.Delete(ctx, l.own.Store, jetstream.LastRevision(l.revision))
+	if err != nil {
+		return fmt.Errorf("release the lease: %w", err)
+	}
+	return nil
+}
+
+// withdraw takes a wish back; what remains runs out by itself.
+func (l *Lease) withdraw(ctx context.Context) {
+	if err := l.Release(ctx); err != nil {
+		l.log.Warn("withdraw from the lease failed", zap.Error(err))
+	}
+}
+
+// overlap tells whether two processes may take in the same tenant.
+func overlap(a, b Tenants) bool {
+	if len(a) == 0 || len(b) == 0 {
+		return true
+	}
+	for _, p := range a {
+		for _, q := range b {
+			if compatible(p, q) {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,202 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"edda"
+)
+
+// lease asks for one in memory: the server's file storage takes the age of
+// messages from a clock outside of the bubble.
+func lease(store, host, process string, tenants ...string) LeaseOptions {
+	return LeaseOptions{Store: store, Host: host, Process: process, Tenants: tenants, Memory: true}
+}
+
+// hold acquires a lease and renews it; the function stops that and returns what
+// Run returned.
+func (w *world) hold(ctx context.Context, o LeaseOptions) (*Lease, func() error) {
+	w.t.Helper()
+	l, err := AcquireLease(ctx, w.js, o)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- l.Run(ctx) }()
+	return l, func() error {
+		cancel()
+		return <-ended
+	}
+}
+
+func TestASecondProcessIsRefused(t *testing.T) {
+	tests := map[string]struct {
+		o    LeaseOptions
+		says string
+	}{
+		"another store":            {lease("s2", "h1", "p2"), "store s1 on host h1"},
+		"another host, same store": {lease("s1", "h2", "p2"), "host h1"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(ctx context.Context, w *world) {
+				l, stop := w.hold(ctx, lease("s1", "h1", "p1"))
+				time.Sleep(10 * time.Minute)
+				_, err := AcquireLease(ctx, w.js, test.o)
+				wantError(t, err, edda.Permanent, test.says)
+				if err := stop(); err != nil {
+					t.Error(err)
+				}
+				if err := l.Release(ctx); err != nil {
+					t.Fatal(err)
+				}
+				_, stop = w.hold(ctx, test.o) // at once after a release
+				if err := stop(); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+func TestALeaseRunsOut(t *testing.T) {
+	bubble(t, func(ctx context.Context, w *world) {
+		_, stop := w.hold(ctx, lease("s1", "h1", "p1"))
+		if err := stop(); err != nil { // the process vanishes
+			t.Error(err)
+		}
+		time.Sleep(leaseTTL + leaseRenew)
+		_, stop = w.hold(ctx, lease("s2", "h2", "p2"))
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestARestartTakesItsLeaseOver(t *testing.T) {
+	bubble(t, func(ctx context.Context, w *world) {
+		_, stopOld := w.hold(ctx, lease("s1", "h1", "p1"))
+		_, stop := w.hold(ctx, lease("s1", "h1", "p2"))
+		time.Sleep(2 * leaseRenew)
+		if err := stopOld(); !errors.Is(err, ErrLeaseLost) {
+			t.Errorf("the old process hears %v", err)
+		}
+		if err := stop(); err != nil {
+			t.Errorf("the new process hears %v", err)
+		}
+	})
+}
+
+func TestDifferentTenantsMayHaveDifferentProcesses(t *testing.T) {
+	bubble(t, func(ctx context.Context, w *world) {
+		_, stop1 := w.hold(ctx, lease("s1", "h", "p1", "acme", "eu-*"))
+		_, stop2 := w.hold(ctx, lease("s2", "h", "p2", "beta", "us-*"))
+		for _, tenants := range [][]string{{"acme"}, {"eu-1"}, {"e*"}, {"*-x"}, nil} {
+			_, err := AcquireLease(ctx, w.js, lease("s3", "h", "p3", tenants...))
+			wantError(t, err, edda.Permanent, "serves these tenants")
+		}
+		time.Sleep(time.Minute)
+		for _, stop := range []func() error{stop1, stop2} {
+			if err := stop(); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+// This one keeps its bucket in a file, and so runs outside of a bubble.
+func TestOfSeveralAtOnceOneGetsTheLease(t *testing.T) {
+	server, err := StartEmbedded(t.Context(), EmbeddedOptions{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	nc, js, err := Connect(Connection{Server: server.Server()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	results := make(chan error, 4)
+	for _, store := range []string{"s1", "s2", "s3", "s4"} {
+		go func() {
+			o := lease(store, "h", store)
+			o.Memory = false
+			_, err := AcquireLease(t.Context(), js, o)
+			results <- err
+		}()
+	}
+	won := 0
+	for range 4 {
+		if err := <-results; err == nil {
+			won++
+		} else {
+			wantError(t, err, edda.Permanent)
+		}
+	}
+	if won != 1 {
+		t.Errorf("%d processes have the lease", won)
+	}
+}
+
+func TestALeaseSurvivesTheServersAbsence(t *testing.T) {
+	for name, away := range map[string]time.Duration{"short": leaseRenew, "beyond its time": 4 * leaseTTL} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(ctx context.Context, w *world) {
+				_, stop := w.hold(ctx, lease("s1", "h1", "p1"))
+				w.restart(func() { time.Sleep(away) })
+				time.Sleep(2 * leaseTTL)
+				_, err := AcquireLease(ctx, w.js, lease("s2", "h2", "p2"))
+				wantError(t, err, edda.Permanent, "s1")
+				if err := stop(); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+func TestALeaseThatAnotherTookIsLost(t *testing.T) {
+	bubble(t, func(ctx context.Context, w *world) {
+		_, stop := w.hold(ctx, lease("s1", "h1", "p1"))
+		kv, err := w.js.KeyValue(ctx, LeaseBucket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// It ran out while we were not looking, and another was faster.
+		if err := kv.Purge(ctx, "s1"); err != nil && !errors.Is(err, jetstream.ErrKeyNotFound) {
+			t.Fatal(err)
+		}
+		if _, err := AcquireLease(ctx, w.js, lease("s2", "h2", "p2")); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * leaseRenew)
+		synctest.Wait()
+		if err := stop(); !errors.Is(err, ErrLeaseLost) {
+			t.Errorf("we hear %v", err)
+		}
+		if _, err := kv.Get(ctx, "s1"); !errors.Is(err, jetstream.ErrKeyNotFound) {
+			t.Errorf("our wish stays: %v", err)
+		}
+	})
+}
+
+func TestCompatiblePatterns(t *testing.T) {
+	tests := []struct {
+		p, q string
+		want bool
+	}{
+		{"acme", "acme", true}, {"acme", "beta", false}, {"a*", "acme", true}, {"acme", "a*", true},
+		{"a*", "b*", false}, {"a*", "ab*", true}, {"*a", "*b", false}, {"a*x", "ab*", true}, {"*", "b", true},
+	}
+	for _, test := range tests {
+		if got := compatible(test.p, test.q); got != test.want {
+			t.Errorf("%s and %s: %v", test.p, test.q, got)
+		}
+	}
+}

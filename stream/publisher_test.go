@@ -1,0 +1,218 @@
+package stream
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"edda"
+	"edda/effects"
+	"edda/outbox"
+)
+
+func facts(n int) []edda.Work {
+	out := make([]edda.Work, n)
+	for i := range out {
+		out[i] = edda.Work{
+			ID: fmt.Sprintf("w-%d", i), Kind: edda.WorkFact, Name: "Done", Time: noon,
+			From: edda.Key{Tenant: "acme", Saga: "order", Correlation: fmt.Sprint(i)},
+		}
+	}
+	return out
+}
+
+func TestDeliverInOrder(t *testing.T) {
+	bubble(t, func(ctx context.Context, w *world) {
+		src, stop := w.open(ctx, nil, SourceOptions{})
+		defer stop()
+		p := NewPublisher(w.js, Codec{})
+		batch := facts(3*publishWindow + 7)
+		if errs := p.Deliver(ctx, batch); errs != nil {
+			t.Fatal(errors.Join(errs...))
+		}
+		for i, ev := range fetch(ctx, t, src, len(batch)) {
+			if ev.ID != batch[i].ID || ev.Stream != WorkflowEvents {
+				t.Fatalf("event %d is %s of %s", i, ev.ID, ev.Stream)
+			}
+		}
+		if errs := p.Deliver(ctx, batch); errs != nil {
+			t.Fatal(errors.Join(errs...))
+		}
+		none(ctx, t, src, 1) // the server knows the ids
+	})
+}
+
+func TestDeliverGivesEachItemItsFate(t *testing.T) {
+	bubble(t, func(ctx context.Context, w *world) {
+		if err := w.js.DeleteStream(ctx, WorkflowCommands); err != nil {
+			t.Fatal(err)
+		}
+		batch := facts(4)
+		batch[1].Kind, batch[1].Name = edda.WorkCommand, "NoDot"
+		batch[2].Kind = edda.WorkEffect // its stream is gone
+		errs := NewPublisher(w.js, Codec{}).Deliver(ctx, batch)
+		if len(errs) != 4 || errs[0] != nil || errs[3] != nil {
+			t.Fatalf("got %v", errs)
+		}
+		wantRejection(t, errs[1], "name")
+		wantError(t, errs[2], edda.Temporary, "w-2", "effect")
+	})
+}
+
+func TestDeliverTooLargeForTheServer(t *testing.T) {
+	bubble(t, func(ctx context.Context, w *world) {
+		batch := facts(1)
+		batch[0].Payload = json.RawMessage(`"` + strings.Repeat("x", 2<<20) + `"`)
+		errs := NewPublisher(w.js, Codec{MaxPayload: 4 << 20}).Deliver(ctx, batch)
+		if len(errs) != 1 {
+			t.Fatalf("got %v", errs)
+		}
+		wantRejection(t, errs[0], "too-large")
+	})
+}
+
+func TestDeliverWhileTheServerIsAway(t *testing.T) {
+	bubble(t, func(ctx context.Context, w *world) {
+		p := NewPublisher(w.js, Codec{})
+		batch := facts(publishWindow + 1)
+		w.restart(func() {
+			for _, err := range p.Deliver(ctx, batch) {
+				wantError(t, err, edda.Temporary, "publish fact")
+			}
+		})
+		if errs := p.Deliver(ctx, batch); errs != nil {
+			t.Fatal(errors.Join(errs...))
+		}
+		s, err := w.js.Stream(ctx, WorkflowEvents)
+		if err != nil || s.CachedInfo().State.Msgs != uint64(len(batch)) {
+			t.Errorf("%d messages are stored: %v", s.CachedInfo().State.Msgs, err)
+		}
+	})
+}
+
+func TestDeliverEndsWithItsContext(t *testing.T) {
+	bubble(t, func(ctx context.Context, w *world) {
+		ctx, cancel := context.WithCancel(ctx)
+		cancel()
+		for _, err := range NewPublisher(w.js, Codec{}).Deliver(ctx, facts(3)) {
+			wantError(t, err, edda.Temporary, "canceled")
+		}
+	})
+}
+
+func TestRejectedWorkComesBackAsAResult(t *testing.T) {
+	bubble(t, func(ctx context.Context, w *world) {
+		src, stop := w.open(ctx, nil, SourceOptions{})
+		defer stop()
+		p := NewPublisher(w.js, Codec{})
+		for _, name := range []string{"command", "effect"} {
+			work := works()[name]
+			work.Step, work.ID = "pay", "w-"+name
+			r := outbox.Rejection{Code: "no_funds", Message: "too poor", Status: 422}
+			for range 2 {
+				if err := p.Reject(ctx, work, r); err != nil {
+					t.Fatal(err)
+				}
+			}
+			events := fetch(ctx, t, src, 1)
+			ev := events[0]
+			if len(events) != 1 || ev.Outcome != edda.Failed || ev.CommandID != work.ID || ev.Key != parent || ev.Step != "pay" {
+				t.Errorf("got %+v", events)
+			}
+			diff(t, string(ev.Payload), `{"code":"no_funds","message":"too poor","status":422}`)
+		}
+		s, err := w.js.Stream(ctx, WorkflowEvents)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, subject := range []string{"tenant.acme.effect_result.command.w-command", "tenant.acme.effect_result.charge.w-effect"} {
+			if _, err := s.GetLastMsgForSubject(ctx, subject); err != nil {
+				t.Errorf("%s: %v", subject, err)
+			}
+		}
+	})
+}
+
+func TestPublishResultWithoutAServer(t *testing.T) {
+	bubble(t, func(ctx context.Context, w *world) {
+		p := NewPublisher(w.js, Codec{})
+		r := effects.Result{Tenant: "acme", CommandID: "c", Effect: "charge", Outcome: edda.Failed}
+		w.restart(func() { wantError(t, p.PublishResult(ctx, r), edda.Temporary, "publish to") })
+		if err := p.PublishResult(ctx, r); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestSendSaysWhereTheEventLies(t *testing.T) {
+	bubble(t, func(ctx context.Context, w *world) {
+		p := NewPublisher(w.js, Codec{})
+		ev := edda.Event{Kind: edda.KindEvent, ID: "1", Tenant: "acme", Type: "X", AggregateType: "Order", AggregateID: "O1"}
+		want := Sent{Stream: AggregateEvents, Subject: orders, Seq: 1}
+		for range 2 {
+			got, err := p.Send(ctx, ev)
+			if err != nil {
+				t.Fatal(err)
+			}
+			diff(t, got, want)
+			want.Duplicate = true
+		}
+	})
+}
+
+// People number their events, and each tenant begins at 1.
+func TestTheSameIDOfAnotherTenantIsNoDuplicate(t *testing.T) {
+	bubble(t, func(ctx context.Context, w *world) {
+		p := NewPublisher(w.js, Codec{})
+		for i, tenant := range []string{"acme", "beta", "beta"} {
+			got, err := p.Send(ctx, edda.Event{Kind: edda.KindEvent, ID: "1", Tenant: tenant, Type: "X", AggregateType: "Order", AggregateID: "O1"})
+			if err != nil || got.Duplicate != (i == 2) || got.Seq != uint64(min(i+1, 2)) {
+				t.Errorf("%s: %+v, %v", tenant, got, err)
+			}
+		}
+	})
+}
+
+func TestSendRefusesWhatIsNoInput(t *testing.T) {
+	bubble(t, func(ctx context.Context, w *world) {
+		p := NewPublisher(w.js, Codec{})
+		_, err := p.Send(ctx, edda.Event{Kind: edda.KindTimer})
+		wantError(t, err, edda.Permanent, "timer")
+		_, err = p.Send(ctx, edda.Event{Kind: edda.KindEvent, Payload: json.RawMessage(`{`)})
+		wantError(t, err, edda.Permanent, "not JSON")
+	})
+}
+
+// A publisher whose acks never come must not hold its caller for ever, nor fill
+// the client's book of acks.
+func TestAcksThatNeverCome(t *testing.T) {
+	bubble(t, func(ctx context.Context, w *world) {
+		if err := w.js.DeleteStream(ctx, WorkflowEvents); err != nil {
+			t.Fatal(err)
+		}
+		sub, err := w.nc.Subscribe("tenant.*.workflow_event.>", func(*nats.Msg) {}) // takes it and says nothing
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, err := range NewPublisher(w.js, Codec{}).Deliver(ctx, facts(2)) {
+			wantError(t, err, edda.Temporary)
+			if !errors.Is(err, jetstream.ErrAsyncPublishTimeout) {
+				t.Error(err)
+			}
+		}
+		synctest.Wait()
+		if n := w.js.PublishAsyncPending(); n != 0 {
+			t.Errorf("%d acks are still waited for", n)
+		}
+		if err := sub.Unsubscribe(); err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -1,0 +1,160 @@
+package stream
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"edda"
+)
+
+func TestStreamsAreCreatedAndAdopted(t *testing.T) {
+	bubble(t, func(ctx context.Context, w *world) {
+		o := StreamOptions{SyncAlways: true}
+		found, err := EnsureStreams(ctx, w.js, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, d := range found {
+			if d.Created || d.Replicas != 1 || !d.Synced || d.Note != "" {
+				t.Errorf("stream %d is %+v", i, d)
+			}
+		}
+		s, err := w.js.Stream(ctx, WorkflowCommands)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg := s.CachedInfo().Config
+		if cfg.MaxAge != 7*24*time.Hour || cfg.Duplicates != 30*time.Second || cfg.Storage != jetstream.FileStorage ||
+			strings.Join(cfg.Subjects, " ") != "tenant.*.effect.*.* tenant.*.workflow.*.* tenant.*.command.*.*" {
+			t.Errorf("WORKFLOW_COMMANDS is %+v", cfg)
+		}
+	})
+}
+
+// edit gives one stream other settings before Edda looks at it.
+func edit(ctx context.Context, w *world, name string, f func(*jetstream.StreamConfig)) {
+	w.t.Helper()
+	s, err := w.js.Stream(ctx, name)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	cfg := s.CachedInfo().Config
+	if err := w.js.DeleteStream(ctx, name); err != nil {
+		w.t.Fatal(err)
+	}
+	f(&cfg)
+	if _, err := w.js.CreateStream(ctx, cfg); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func TestUnfitStreamsAreRefused(t *testing.T) {
+	tests := map[string]struct {
+		change func(*jetstream.StreamConfig)
+		says   []string
+	}{
+		"subjects":  {func(c *jetstream.StreamConfig) { c.Subjects = []string{"tenant.acme.aggregate.*.*"} }, []string{"subjects is [tenant.acme.aggregate.*.*]", "wanted is tenant.*.aggregate.*.*", "nats stream edit"}},
+		"storage":   {func(c *jetstream.StreamConfig) { c.Storage = jetstream.MemoryStorage }, []string{"storage is Memory", "back the stream up"}},
+		"retention": {func(c *jetstream.StreamConfig) { c.Retention = jetstream.WorkQueuePolicy }, []string{"retention is WorkQueue", "limits"}},
+		"age":       {func(c *jetstream.StreamConfig) { c.MaxAge = time.Hour }, []string{"max age is 1h0m0s, wanted is for ever", "--max-age"}},
+		"subject":   {func(c *jetstream.StreamConfig) { c.MaxMsgsPerSubject = 5 }, []string{"max messages per subject is 5"}},
+		"acks":      {func(c *jetstream.StreamConfig) { c.NoAck = true }, []string{"no-ack"}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(ctx context.Context, w *world) {
+				edit(ctx, w, AggregateEvents, test.change)
+				_, err := EnsureStreams(ctx, w.js, StreamOptions{})
+				wantError(t, err, edda.Permanent, append(test.says, AggregateEvents)...)
+			})
+		})
+	}
+}
+
+func TestWiderStreamsAreAdoptedUnchanged(t *testing.T) {
+	bubble(t, func(ctx context.Context, w *world) {
+		edit(ctx, w, AggregateEvents, func(c *jetstream.StreamConfig) {
+			c.Subjects, c.MaxMsgs = []string{"tenant.*.aggregate.>", "other"}, 1000
+		})
+		found, err := EnsureStreams(ctx, w.js, StreamOptions{Replicas: 3})
+		if err != nil {
+			t.Fatal(err)
+		}
+		note := found[0].Note
+		for _, word := range []string{"1 replicas instead of 3", "1000 messages", "power failure"} {
+			if !strings.Contains(note, word) {
+				t.Errorf("%q does not say %q", note, word)
+			}
+		}
+		s, err := w.js.Stream(ctx, AggregateEvents)
+		if err != nil || len(s.CachedInfo().Config.Subjects) != 2 {
+			t.Errorf("the stream was changed: %v", err)
+		}
+	})
+}
+
+func TestWiderStreamsAreRead(t *testing.T) {
+	bubble(t, func(ctx context.Context, w *world) {
+		edit(ctx, w, AggregateEvents, func(c *jetstream.StreamConfig) { c.Subjects = []string{"tenant.*.aggregate.>", "other"} })
+		src, stop := w.open(ctx, nil, SourceOptions{})
+		defer stop()
+		if _, err := w.js.Publish(ctx, "other", []byte("x")); err != nil {
+			t.Fatal(err)
+		}
+		w.send("acme", "O1", 1)
+		if events := fetch(ctx, t, src, 1); len(events) != 1 || events[0].Seq != 2 {
+			t.Errorf("got %+v", events)
+		}
+	})
+}
+
+func TestOverlappingStreamsAreNamed(t *testing.T) {
+	bubble(t, func(ctx context.Context, w *world) {
+		if err := w.js.DeleteStream(ctx, WorkflowEvents); err != nil {
+			t.Fatal(err)
+		}
+		other := jetstream.StreamConfig{Name: "MINE", Subjects: []string{"tenant.*.effect_result.>"}}
+		if _, err := w.js.CreateStream(ctx, other); err != nil {
+			t.Fatal(err)
+		}
+		found, err := EnsureStreams(ctx, w.js, StreamOptions{})
+		wantError(t, err, edda.Permanent, WorkflowEvents, "MINE", "tenant.*.effect_result.*.*")
+		if len(found) != 2 {
+			t.Errorf("the other streams are %+v", found)
+		}
+	})
+}
+
+func TestStreamSettings(t *testing.T) {
+	bubble(t, func(ctx context.Context, w *world) {
+		if err := w.js.DeleteStream(ctx, WorkflowEvents); err != nil {
+			t.Fatal(err)
+		}
+		found, err := EnsureStreams(ctx, w.js, StreamOptions{Age: map[string]time.Duration{WorkflowEvents: 10 * time.Second}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := found[2]; !d.Created || d.Age != 10*time.Second || d.Synced || d.Note == "" {
+			t.Errorf("got %+v", d)
+		}
+	})
+}
+
+func TestCovered(t *testing.T) {
+	tests := []struct {
+		have, want string
+		covered    bool
+	}{
+		{"a.*.c", "a.*.c", true}, {"a.>", "a.*.c", true}, {">", "a.*.c", true}, {"*.*.*", "a.*.c", true},
+		{"a.b.c", "a.*.c", false}, {"a.*", "a.*.c", false}, {"a.*.c.>", "a.*.c", false}, {"a.*.c.d", "a.*.c", false},
+	}
+	for _, test := range tests {
+		if got := covered([]string{"x", test.have}, test.want); got != test.covered {
+			t.Errorf("%s covers %s: %v", test.have, test.want, got)
+		}
+	}
+}
