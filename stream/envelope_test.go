@@ -161,7 +161,7 @@ func TestTraceparentGoesBeforeTheMetadata(t *testing.T) {
 func TestForeignResults(t *testing.T) {
 	ev := Codec{}.Event(message("tenant.acme.effect_result.charge.c-9", `{"result_type":"TimedOut","payload":null}`))
 	diff(t, ev, edda.Event{
-		Kind: edda.KindResult, ID: "S:7", Tenant: "acme", Key: edda.Key{Tenant: "acme"}, CommandID: "c-9",
+		Kind: edda.KindResult, ID: "S:7", Tenant: "acme", Type: "charge", Key: edda.Key{Tenant: "acme"}, CommandID: "c-9",
 		Outcome: edda.TimedOut, Time: noon, Stream: "S", Seq: 7,
 	})
 }
