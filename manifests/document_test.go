@@ -199,3 +199,13 @@ func TestParseFilesThatCannotBeRead(t *testing.T) {
 		}
 	}
 }
+
+func TestMarker(t *testing.T) {
+	for text, want := range map[string]string{
+		"---": "---", "...": "...", "--- x": "---", "---\tx": "---", "---x": "", "----": "", "--": "", "": "", " ---": "", "....": "",
+	} {
+		if got := marker([]byte(text)); got != want {
+			t.Errorf("%q is the marker %q, want %q", text, got, want)
+		}
+	}
+}
