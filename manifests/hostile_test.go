@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -42,7 +43,7 @@ func hostile() map[string]string {
 		"block":     strings.Repeat("- ", most/2),
 		"questions": strings.Repeat("? ", most/2),
 		"quotes":    strings.Repeat(`"`, most),
-		"deep":      state + strings.Repeat("[", 2000) + strings.Repeat("]", 2000),
+		"deep":      state + "{a: " + strings.Repeat("[", 2000) + strings.Repeat("]", 2000) + "}",
 		"bomb":      bomb,
 		"cycle":     state + "&a {b: *a}",
 		"self key":  "&a {saga: x, on: *a}",
@@ -89,6 +90,19 @@ func TestHostileFilesAreRefusedFast(t *testing.T) {
 				t.Error("taken")
 			}
 		})
+	}
+}
+
+func TestBounds(t *testing.T) {
+	all := hostile()
+	for name, want := range map[string]string{
+		"large": "more than 1048576: split it", "deep": "nested deeper than 100", "cycle": "nested deeper than 100", "bomb": "more than 200000 values",
+		"documents": "more than 500: split it", "unknown": "too many problems", "triggers": "more than 32 events", "path": "deeper than 100",
+	} {
+		_, ps := Parse("x.yaml", []byte(all[name]))
+		if !slices.ContainsFunc(ps, func(p Problem) bool { return strings.Contains(p.Message, want) }) {
+			t.Errorf("%s: nothing says %q", name, want)
+		}
 	}
 }
 
