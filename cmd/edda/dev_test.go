@@ -275,6 +275,8 @@ func TestReloadAnswersWithEveryProblem(t *testing.T) {
 	if code != 1 || !strings.Contains(out, "evnt") || !strings.Contains(out, "other.yaml:1:") || !strings.Contains(out, "nothing changed") {
 		t.Errorf("%d %s", code, out)
 	}
+	d.edda(t, "send", "Order.OrderPlaced", "--id", "O1", "--data", `{"order_id":"O1","total":1}`)
+	d.until(t, `"total":1`, "instance", "describe", "order", "O1") // by what ran before
 }
 
 func TestDrainEndsTheProcess(t *testing.T) {

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"edda"
 	"edda/effects"
@@ -11,6 +12,10 @@ import (
 	"edda/server"
 	"edda/stream"
 )
+
+// callsMayEnd is how long calls under way may go on in a stop: below the limit
+// of the stage in which effects stop, so that what is cut is settled in order.
+const callsMayEnd = 5 * time.Second
 
 // kinds are the providers that effects may name.
 func kinds() map[string]effects.Kind {
@@ -48,7 +53,7 @@ func (p *process) buildEffects(l *line, codec stream.Codec) error {
 	l.worker, err = effects.New(p.db, effects.Options{
 		Source:    stream.NewCommands(l.js, stream.CommandsOptions{Codec: codec, Tenants: p.settings.Tenants}),
 		Publisher: l.publisher, Providers: map[string]effects.Provider{"http": http}, Secrets: p.secrets(),
-		Log: p.log.Named("effects"), Metrics: p.metrics,
+		Grace: callsMayEnd, Log: p.log.Named("effects"), Metrics: p.metrics,
 	}, p.effects...)
 	if err != nil {
 		return edda.Classify(edda.Permanent, "effects: %w", err)
