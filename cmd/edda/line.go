@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/oklog/ulid/v2"
 	"go.uber.org/zap"
 
 	"edda"
@@ -23,12 +25,17 @@ import (
 // joinAgain is the wait between attempts to use a JetStream that is not there (yet).
 const joinAgain = time.Second
 
+// releaseWithin bounds giving the lease back: without it the next process on
+// another host waits some seconds.
+const releaseWithin = time.Second
+
 // line is everything that works on the streams.
 type line struct {
 	embedded  *stream.Embedded // edda dev
 	conn      *nats.Conn
 	js        jetstream.JetStream
 	durable   []stream.Durability
+	lease     *stream.Lease // of the saga process on its tenants
 	publisher *stream.Publisher
 	source    *stream.Source
 	engine    *engine.Engine
@@ -49,6 +56,7 @@ func (p *process) join(ctx context.Context) error {
 		err := p.build(ctx, l)
 		if err == nil {
 			p.line.Store(l)
+			close(p.joined)
 			return nil
 		}
 		if errors.Is(err, edda.Permanent) || p.settings.dev || ctx.Err() != nil {
@@ -139,6 +147,9 @@ func (p *process) logDurability(l *line) {
 }
 
 func (p *process) buildSagas(ctx context.Context, l *line, codec stream.Codec) error {
+	if err := p.acquire(ctx, l); err != nil {
+		return err
+	}
 	if err := p.openSource(ctx, l, codec); err != nil {
 		return err
 	}
@@ -156,6 +167,36 @@ func (p *process) buildSagas(ctx context.Context, l *line, codec stream.Codec) e
 		p.log.Info("nats is connected again", zap.String("url", c.ConnectedUrlRedacted()))
 		l.relay.Republish()
 	})
+	return nil
+}
+
+// acquire takes the lease that keeps a second saga process from the same
+// tenants: the store's file lock cannot see another machine.
+func (p *process) acquire(ctx context.Context, l *line) error {
+	if l.lease != nil {
+		return nil // taken by an attempt that failed later
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return fmt.Errorf("name of this host: %w", err)
+	}
+	l.lease, err = stream.AcquireLease(ctx, l.js, stream.LeaseOptions{
+		Store: p.db.ID(), Host: host, Process: ulid.Make().String(), Tenants: p.settings.Tenants,
+		Replicas: p.settings.Streams.Replicas, Memory: p.settings.dev, Log: p.log.Named("lease"),
+	})
+	return err
+}
+
+// keepLease renews the lease while the process works, and gives it back.
+func (p *process) keepLease(ctx context.Context, lease *stream.Lease) error {
+	if err := lease.Run(ctx); err != nil {
+		return err
+	}
+	release, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseWithin)
+	defer cancel()
+	if err := lease.Release(release); err != nil {
+		p.log.Warn("the lease runs out by itself", zap.Error(err))
+	}
 	return nil
 }
 
@@ -224,12 +265,22 @@ func (p *process) gateway() (*outbox.Gateway, error) {
 	return outbox.NewGateway(o)
 }
 
-// holdConnection keeps the connection until everything that uses it has stopped.
+// holdConnection keeps the connection, and with it the lease, until everything
+// that uses them has stopped.
 func (p *process) holdConnection(ctx context.Context) error {
-	<-ctx.Done()
-	if l := p.line.Load(); l != nil {
-		l.close()
+	select {
+	case <-p.joined:
+	case <-ctx.Done():
 	}
+	l := p.line.Load()
+	if l == nil {
+		return nil // join closes what it opened
+	}
+	defer l.close()
+	if l.lease != nil {
+		return p.keepLease(ctx, l.lease)
+	}
+	<-ctx.Done()
 	return nil
 }
 

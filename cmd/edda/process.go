@@ -64,7 +64,8 @@ type process struct {
 	server   *server.Server
 	group    *lifecycle.Group
 	// line is what works on the streams; nil until JetStream was reached.
-	line atomic.Pointer[line]
+	line   atomic.Pointer[line]
+	joined chan struct{} // closed once there is a line
 	// announce, where set, is told once the line works.
 	announce func()
 
@@ -76,7 +77,7 @@ type process struct {
 // newProcess opens what must be had before anything starts: the address, the
 // folder and the file. Nothing runs yet, and manifests are known to compile.
 func newProcess(s settings, l loaded, log *zap.Logger) (*process, error) {
-	p := &process{settings: s, log: log, metrics: prometheus.NewRegistry(), started: time.Now(), effects: l.effects}
+	p := &process{settings: s, log: log, metrics: prometheus.NewRegistry(), started: time.Now(), effects: l.effects, joined: make(chan struct{})}
 	p.metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	if err := p.listen(); err != nil {
 		return nil, err

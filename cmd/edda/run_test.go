@@ -124,6 +124,24 @@ func TestAVersionNeverChangesInRun(t *testing.T) {
 	r.until(t, "order, version 2", "instance", "describe", "order", "O2", "--tenant", "default")
 }
 
+func TestASecondSagaProcessIsRefused(t *testing.T) {
+	nats := startNATS(t, "127.0.0.1:0")
+	dir := folder(t, map[string]string{"order.yaml": orderSaga})
+	first := startRun(t, nats.URL(), dir, "--data", t.TempDir())
+	first.err.wait(t, started)
+	second := startRun(t, nats.URL(), dir, "--data", t.TempDir())
+	second.err.wait(t, `\(ended\)`)
+	if code := second.stop(); code != 1 || !strings.Contains(second.err.String(), "serves these tenants") {
+		t.Errorf("%d %s", code, second.err)
+	}
+	// Once the first is gone in order, the next need not wait.
+	if code := first.stop(); code != 0 {
+		t.Fatalf("%d %s", code, first.err)
+	}
+	third := startRun(t, nats.URL(), dir, "--data", t.TempDir())
+	third.err.wait(t, started)
+}
+
 func TestRunWaitsForNATSAndSaysSo(t *testing.T) {
 	addr := freeAddr(t)
 	r := startRun(t, "nats://"+addr, folder(t, map[string]string{"order.yaml": orderSaga}), "--data", t.TempDir())
