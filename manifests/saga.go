@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"time"
+	_ "time/tzdata" // a container without zones takes the same manifests
 
 	"go.yaml.in/yaml/v4"
 )
