@@ -28,6 +28,9 @@ type CommandsOptions struct {
 	Codec
 	Tenants    Tenants
 	MaxPending int // 4096 when zero
+	// Sole says that no other process reads these commands: what an earlier run
+	// took and did not settle then comes at once, not after the ack wait.
+	Sole bool
 }
 
 // Commands reads effect commands, for each effect through a durable consumer
@@ -36,15 +39,16 @@ type Commands struct {
 	js jetstream.JetStream
 	o  CommandsOptions
 
-	mu        sync.Mutex // guards consumers
+	mu        sync.Mutex // guards both
 	consumers map[string]jetstream.Consumer
+	reclaimed map[string]bool // effects whose unsettled commands were asked for again
 }
 
 var _ effects.Source = (*Commands)(nil)
 
 // NewCommands makes a source of commands; the stream must exist.
 func NewCommands(js jetstream.JetStream, o CommandsOptions) *Commands {
-	return &Commands{js: js, o: o, consumers: map[string]jetstream.Consumer{}}
+	return &Commands{js: js, o: o, consumers: map[string]jetstream.Consumer{}, reclaimed: map[string]bool{}}
 }
 
 // Fetch returns up to max waiting commands of one effect.
@@ -144,10 +148,34 @@ func (c *Commands) consumer(ctx context.Context, effect string) (jetstream.Consu
 	if err != nil {
 		return nil, fmt.Errorf("consumer for commands of %s: %w", effect, err)
 	}
+	if err := c.reclaim(ctx, effect, cons); err != nil {
+		return nil, err
+	}
 	c.mu.Lock()
 	c.consumers[effect] = cons
 	c.mu.Unlock()
 	return cons, nil
+}
+
+// reclaim makes the server deliver again, once, what an earlier run of the sole
+// worker took and did not settle: a process that was killed says nothing, and
+// the ack wait is long. What was settled out of order comes too, and the ledger
+// knows it.
+func (c *Commands) reclaim(ctx context.Context, effect string, cons jetstream.Consumer) error {
+	c.mu.Lock()
+	done := c.reclaimed[effect]
+	c.reclaimed[effect] = true
+	c.mu.Unlock()
+	if info := cons.CachedInfo(); done || !c.o.Sole || info.NumAckPending == 0 {
+		return nil
+	}
+	if _, err := c.js.ResetConsumer(ctx, WorkflowCommands, cons.CachedInfo().Name); err != nil {
+		c.mu.Lock()
+		c.reclaimed[effect] = false
+		c.mu.Unlock()
+		return fmt.Errorf("take over the commands of %s: %w", effect, err)
+	}
+	return nil
 }
 
 // forget makes the next fetch look for the consumer again.

@@ -179,3 +179,23 @@ func TestFetchOfCommandsEndsWithItsContext(t *testing.T) {
 		}
 	})
 }
+
+// A worker that is killed leaves commands unsettled; the next one waited for
+// half a minute before it saw them again.
+func TestCommandsOfAKilledWorkerComeAtOnceToTheSoleOne(t *testing.T) {
+	bubble(t, func(ctx context.Context, w *world) {
+		w.charge("acme", "c1", "c2", "c3")
+		first := take(ctx, t, NewCommands(w.js, CommandsOptions{}), time.Second, "c1", "c2", "c3")
+		if err := first[0].Ack(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.nc.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		take(ctx, t, NewCommands(w.js, CommandsOptions{}), time.Second) // another may work on them
+		sole := NewCommands(w.js, CommandsOptions{Sole: true})
+		take(ctx, t, sole, time.Second, "c2", "c3")
+		sole.forget("charge")
+		take(ctx, t, sole, time.Second) // once, not whenever the consumer is looked for
+	})
+}

@@ -51,7 +51,7 @@ func (p *process) buildEffects(l *line, codec stream.Codec) error {
 		return edda.Classify(edda.Permanent, "effects.allow: %w", err)
 	}
 	l.worker, err = effects.New(p.db, effects.Options{
-		Source:    stream.NewCommands(l.js, stream.CommandsOptions{Codec: codec, Tenants: p.settings.Tenants}),
+		Source:    stream.NewCommands(l.js, stream.CommandsOptions{Codec: codec, Tenants: p.settings.Tenants, Sole: p.settings.dev}),
 		Publisher: l.publisher, Providers: map[string]effects.Provider{"http": http}, Secrets: p.secrets(),
 		Grace: callsMayEnd, Log: p.log.Named("effects"), Metrics: p.metrics,
 	}, p.effects...)
