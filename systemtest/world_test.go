@@ -234,7 +234,7 @@ func (w *world) build(s *system, js jetstream.JetStream) {
 		w.t.Fatal(err)
 	}
 	s.worker, err = effects.New(s.db, effects.Options{
-		Source: stream.NewCommands(js, stream.CommandsOptions{}), Publisher: s.publisher,
+		Source: stream.NewCommands(js, stream.CommandsOptions{Sole: true}), Publisher: s.publisher,
 		Providers: map[string]effects.Provider{"http": provider}, Log: log, Metrics: s.registry,
 	}, w.effects...)
 	if err != nil {

@@ -1,0 +1,255 @@
+package systemtest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"edda/server"
+)
+
+// soon bounds what a healthy process does at once, on a busy machine.
+const soon = 20 * time.Second
+
+// child is the binary as a process of its own.
+type child struct {
+	t        testing.TB
+	cmd      *exec.Cmd
+	out, err *screen
+	addr     string
+	nats     string
+	ended    chan struct{} // closed when it has
+}
+
+// screen is an output that is read while it is written.
+type screen struct {
+	mu  sync.Mutex // guards buf
+	buf bytes.Buffer
+}
+
+func (s *screen) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.buf.Write(p)
+}
+
+func (s *screen) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.buf.String()
+}
+
+// freeAddr is a loopback address that nobody listens on.
+func freeAddr(t testing.TB) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// launch starts the binary and does not wait for it.
+func launch(t testing.TB, args ...string) *child {
+	t.Helper()
+	c := &child{t: t, cmd: exec.Command(theBinary.get(t), args...), out: &screen{}, err: &screen{}, ended: make(chan struct{})}
+	c.cmd.Stdout, c.cmd.Stderr = c.out, c.err
+	c.cmd.Env = clean(os.Environ())
+	if err := c.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		defer close(c.ended)
+		_ = c.cmd.Wait() // the state says how it ended
+	}()
+	t.Cleanup(c.kill)
+	return c
+}
+
+// clean leaves out what would tell the binary where to connect.
+func clean(env []string) (out []string) {
+	for _, line := range env {
+		if !strings.HasPrefix(line, "EDDA_") && !strings.HasPrefix(line, "NATS_") {
+			out = append(out, line)
+		}
+	}
+	return out
+}
+
+// dev starts edda dev on free ports and waits until it works.
+func dev(t testing.TB, data string, args ...string) *child {
+	t.Helper()
+	return devAt(t, data, freeAddr(t), freeAddr(t), args...)
+}
+
+func devAt(t testing.TB, data, addr, nats string, args ...string) *child {
+	t.Helper()
+	c := launch(t, append([]string{"dev", "--data", data, "--addr", addr, "--nats-addr", nats}, args...)...)
+	c.addr, c.nats = addr, "nats://"+nats
+	c.says("Edda is running.")
+	return c
+}
+
+// says waits for a text on the standard output or the standard error.
+func (c *child) says(text string) {
+	c.t.Helper()
+	until(c.t, fmt.Sprintf("%q is said", text), func() bool {
+		if strings.Contains(c.out.String()+c.err.String(), text) {
+			return true
+		}
+		select {
+		case <-c.ended:
+			c.t.Fatalf("it ended instead of saying %q: %s%s", text, c.out, c.err)
+		default:
+		}
+		return false
+	})
+}
+
+// until looks until the condition holds, in real time.
+func until(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	untilIn(t, soon, what, holds)
+}
+
+func untilIn(t testing.TB, within time.Duration, what string, holds func() bool) {
+	t.Helper()
+	look := time.NewTicker(5 * time.Millisecond)
+	defer look.Stop()
+	for deadline := time.After(within); !holds(); {
+		select {
+		case <-look.C:
+		case <-deadline:
+			t.Fatalf("%s: not within %v", what, within)
+		}
+	}
+}
+
+// kill ends it as a power failure would.
+func (c *child) kill() {
+	_ = c.cmd.Process.Kill() // it may have ended
+	<-c.ended
+}
+
+// terminate asks it to stop and returns its exit code.
+func (c *child) terminate() int {
+	c.t.Helper()
+	if err := c.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		c.t.Fatal(err)
+	}
+	return c.code()
+}
+
+// code waits for the end.
+func (c *child) code() int {
+	c.t.Helper()
+	select {
+	case <-c.ended:
+		return c.cmd.ProcessState.ExitCode()
+	case <-time.After(soon):
+		c.t.Fatalf("it did not end within %v: %s%s", soon, c.out, c.err)
+		return -1
+	}
+}
+
+// cli runs the binary against the child and returns what it said and its code.
+func (c *child) cli(args ...string) (string, int) {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), soon)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, theBinary.get(c.t), args...)
+	cmd.Env = append(clean(os.Environ()), "EDDA_ADDR="+c.addr, "NATS_URL="+c.nats)
+	out, err := cmd.CombinedOutput()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		c.t.Fatal(err)
+	}
+	return string(out), cmd.ProcessState.ExitCode()
+}
+
+// get reads the API into a value.
+func (c *child) get(path string, into any) {
+	c.t.Helper()
+	body, status := c.fetch(path)
+	if status != http.StatusOK {
+		c.t.Fatalf("%s: %d %s", path, status, body)
+	}
+	if err := json.Unmarshal(body, into); err != nil {
+		c.t.Fatalf("%s: %v in %s", path, err, body)
+	}
+}
+
+func (c *child) fetch(path string) ([]byte, int) {
+	c.t.Helper()
+	resp, err := http.Get("http://" + c.addr + path)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return body, resp.StatusCode
+}
+
+// metric sums the lines of a metric; a name may go on with labels.
+func (c *child) metric(name string) (sum float64) {
+	c.t.Helper()
+	body, _ := c.fetch("/metrics")
+	for line := range strings.Lines(string(body)) {
+		key, value, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if key == name || strings.HasPrefix(key, name+"{") {
+			f, err := strconv.ParseFloat(value, 64)
+			if err != nil {
+				c.t.Fatalf("%s: %v", line, err)
+			}
+			sum += f
+		}
+	}
+	return sum
+}
+
+// instances lists every instance of a saga.
+func (c *child) instances(saga string) (all []server.InstanceSummary) {
+	c.t.Helper()
+	for after := ""; ; {
+		var page server.InstanceList
+		c.get("/v1/instances?limit=1000&saga="+saga+"&after="+after, &page)
+		all = append(all, page.Instances...)
+		if after = page.Next; after == "" {
+			return all
+		}
+	}
+}
+
+func (c *child) describe(saga, key string) (v server.InstanceView) {
+	c.t.Helper()
+	c.get("/v1/instances/"+saga+"/"+key, &v)
+	return v
+}
+
+// write makes a file in a folder.
+func write(t testing.TB, dir, name, text string) string {
+	t.Helper()
+	path := filepath.Join(dir, name)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
