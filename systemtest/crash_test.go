@@ -102,6 +102,7 @@ func TestKilledAtRandomEveryOrderEndsAsItShould(t *testing.T) {
 		c.killOnce()
 	}
 	producer.Wait()
+	t.Logf("everything was sent after %v", time.Since(begin).Round(time.Millisecond))
 	c.settle(begin.Add(crashWithin))
 	c.books()
 	t.Logf("%d orders, %d kills, %d calls, %d of them again, %v", crashOrders, c.kills, len(shop.all()), c.again, time.Since(begin).Round(time.Millisecond))
@@ -167,10 +168,12 @@ func (c *crash) start() *child {
 
 // killOnce lets it work for a random time, kills it and starts it again.
 func (c *crash) killOnce() {
-	<-time.After(time.Duration(200+c.rnd.IntN(1000)) * time.Millisecond)
+	<-time.After(time.Duration(200+c.rnd.IntN(2000)) * time.Millisecond)
 	c.child.kill()
 	c.kills++
+	begin := time.Now()
 	c.child = c.start()
+	c.t.Logf("kill %d; it works again after %v", c.kills, time.Since(begin).Round(time.Millisecond))
 }
 
 // produce publishes everything through a plain client that outlives the server.
