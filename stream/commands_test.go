@@ -189,9 +189,6 @@ func TestCommandsOfAKilledWorkerComeAtOnceToTheSoleOne(t *testing.T) {
 		if err := first[0].Ack(ctx); err != nil {
 			t.Fatal(err)
 		}
-		if err := w.nc.Flush(); err != nil {
-			t.Fatal(err)
-		}
 		take(ctx, t, NewCommands(w.js, CommandsOptions{}), time.Second) // another may work on them
 		sole := NewCommands(w.js, CommandsOptions{Sole: true})
 		take(ctx, t, sole, time.Second, "c2", "c3")
