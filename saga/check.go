@@ -22,6 +22,9 @@ type names struct {
 func (c *compiler) check() {
 	n := c.collect()
 	for _, h := range c.p.handlers {
+		for _, part := range h.src.Trigger.Parts {
+			c.p.inner[part] = n.inner(part)
+		}
 		c.checkTrigger(h, n)
 		c.checkHandler(h)
 		c.checkBlocks(h)
@@ -45,6 +48,9 @@ func (c *compiler) collect() names {
 	eachActions(c.p.m, func(a *manifests.Action) { n.add(a) })
 	for _, h := range c.p.handlers {
 		for _, part := range h.src.Trigger.Parts {
+			if len(h.src.Trigger.Parts) == 1 {
+				continue // only A & B remembers
+			}
 			n.parts[part] = true
 			if _, short, ok := cutLast(part, "."); ok {
 				n.parts[short] = true
@@ -90,6 +96,21 @@ func (n names) known(id string) bool {
 	return n.steps[id] != nil || n.groups[id] || n.groups[base]
 }
 
+// inner tells whether a trigger is raised by the instance itself, or addressed
+// to it: an event that happens to be called so does not run it.
+func (n names) inner(trigger string) bool {
+	subject, what, dotted := cutLast(trigger, ".")
+	switch subject {
+	case "timer", "signal", "schedule", "saga":
+		return dotted
+	}
+	if a := n.steps[subject]; a != nil && a.Kind == kindAsk && !n.groups[subject] {
+		choices := literalChoices(a)
+		return what == "timeout" || len(choices) == 0 || slices.Contains(choices, what)
+	}
+	return dotted && n.known(subject) && (innerSuffix(what) || n.groups[subject])
+}
+
 // all lists steps and groups, for what the nearest name may be.
 func (n names) all() []string {
 	return append(sortedKeys(n.steps), sortedKeys(n.groups)...)
@@ -115,10 +136,15 @@ func innerSuffix(s string) bool {
 }
 
 func (c *compiler) checkTrigger(h *handler, n names) {
-	if len(h.src.Trigger.Parts) > 1 {
+	pos := h.src.Trigger.Pos
+	if parts := h.src.Trigger.Parts; len(parts) > 1 {
+		for _, part := range parts {
+			if c.p.inner[part] {
+				c.errorf(pos, "%s waits for events, and %s is none: set a flag in its handler, and look at it with when", h.trigger, part)
+			}
+		}
 		return
 	}
-	pos := h.src.Trigger.Pos
 	subject, what, dotted := cutLast(h.trigger, ".")
 	if !dotted {
 		return
@@ -164,17 +190,22 @@ func (c *compiler) checkStepTrigger(pos manifests.Pos, id, what string, n names)
 	switch {
 	case what == "all" && a != nil && !n.groups[id]:
 		c.errorf(pos, "%s is no group: only an each raises .all", id)
-	case a != nil && a.Kind == kindAsk && !n.groups[id]:
+	case a != nil && a.Kind == kindAsk && !n.groups[id] && !isFact(what):
 		c.checkChoice(pos, a, what)
 	case n.groups[id] || a == nil && !innerSuffix(what):
 	case a == nil:
 		c.errorf(pos, "no action makes a step %q%s", id, didYouMean(id, n.all()))
+	case !innerSuffix(what) && isFact(what):
+		// a fact of the child, or an aggregate that is called as a step is
 	case !innerSuffix(what):
 		c.errorf(pos, "%s raises ok, failed, timeout and undone, not %q", id, what)
 	case what == "undone" && !n.undoable[id]:
 		c.warnf(pos, "%s has no undo: %s.undone is raised only by an undo: action that finds nothing", id, id)
 	}
 }
+
+// isFact tells whether a name looks like an event's: Progress.
+func isFact(name string) bool { return name[:1] == strings.ToUpper(name[:1]) }
 
 func (c *compiler) checkChoice(pos manifests.Pos, a *manifests.Action, choice string) {
 	choices := literalChoices(a)
@@ -309,9 +340,6 @@ func (c *compiler) checkAction(a *manifests.Action, n names) {
 	case kindAsk:
 		c.checkAsk(a)
 	}
-	if a.Due != nil && a.Due.D <= 0 {
-		c.errorf(a.Due.Pos, "due: %s has passed before it begins", a.Due.Text)
-	}
 }
 
 func (c *compiler) checkAsk(a *manifests.Action) {
@@ -346,15 +374,13 @@ func (c *compiler) checkTimers(n names) {
 	}
 }
 
-// checkLife looks for a saga that nothing starts, or that stays for ever.
+// checkLife looks for a saga that nothing starts, or that stays for ever: a
+// warning, because there are such that only count and remember.
 func (c *compiler) checkLife(n names) {
-	starts, others := 0, 0
+	starts := 0
 	for _, h := range c.p.handlers {
-		switch {
-		case h.src.Start:
+		if h.src.Start {
 			starts++
-		case external(h):
-			others++
 		}
 	}
 	if starts == 0 {
@@ -362,10 +388,6 @@ func (c *compiler) checkLife(n names) {
 		return
 	}
 	if n.ends || c.p.m.Deadline != nil {
-		return
-	}
-	if others == 0 && len(n.timers) == 0 && len(c.p.plain) <= starts {
-		c.errorf(c.p.m.Pos, "this saga can wait for nothing: once started it stays running for ever; end it with done")
 		return
 	}
 	c.warnf(c.p.m.Pos, "this saga never ends: no handler has done or fail, and there is no deadline")

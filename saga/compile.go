@@ -23,7 +23,7 @@ var (
 func Compile(m *manifests.Saga, o Options) (*Program, manifests.Problems) {
 	c := &compiler{p: &Program{
 		m: m, o: o.withDefaults(),
-		plain: map[string]*handler{}, joins: map[string][]*handler{}, events: map[string]*eventDecl{},
+		plain: map[string]*handler{}, inner: map[string]bool{}, joins: map[string][]*handler{}, events: map[string]*eventDecl{},
 		actions: map[string]*action{}, seqs: map[string][]*action{}, groups: map[string]bool{},
 	}}
 	c.saga()
@@ -45,7 +45,6 @@ type compiler struct {
 type use struct {
 	expr *manifests.Expr
 	prog *expression.Program
-	in   string // undo, or empty
 }
 
 func (c *compiler) errorf(pos manifests.Pos, format string, args ...any) {
@@ -59,8 +58,8 @@ func (c *compiler) warnf(pos manifests.Pos, format string, args ...any) {
 func (c *compiler) saga() {
 	m := c.p.m
 	c.p.key = c.expr(m.Key, keyNames)
-	c.p.config = c.constants(m.Config, "config")
-	c.p.initial = c.constants(m.State, "state")
+	c.p.config = c.constants(m.Config)
+	c.p.initial = c.constants(m.State)
 	c.p.schema = c.schema(m.Schema, "state")
 	for _, e := range m.Events {
 		c.event(e)
@@ -73,18 +72,14 @@ func (c *compiler) saga() {
 	}
 }
 
-func (c *compiler) constants(v *manifests.Value, what string) map[string]any {
+// constants are the values of config or state; the parser has seen to it that
+// they are a map of literals.
+func (c *compiler) constants(v *manifests.Value) map[string]any {
 	if v == nil {
 		return map[string]any{}
 	}
-	x, ok := v.Const()
-	object, isMap := x.(map[string]any)
-	switch {
-	case !ok:
-		c.errorf(v.Pos, "%s: holds an expression, but it is copied as it stands: write the value, or compute it in a handler's set", what)
-	case !isMap && x != nil:
-		c.errorf(v.Pos, "%s: must be a map", what)
-	}
+	x, _ := v.Const()
+	object, _ := x.(map[string]any)
 	if object == nil {
 		object = map[string]any{}
 	}
@@ -129,10 +124,6 @@ func (c *compiler) register(h *handler) {
 		for _, part := range h.src.Trigger.Parts {
 			c.p.joins[part] = append(c.p.joins[part], h)
 		}
-		return
-	}
-	if c.p.plain[h.trigger] != nil {
-		c.errorf(h.src.Trigger.Pos, "%s is handled twice: put both into one handler, with cases if they differ", h.trigger)
 		return
 	}
 	c.p.plain[h.trigger] = h
@@ -256,10 +247,6 @@ func letCycle(lets map[string]*expression.Program, name string, way []string, do
 
 // expr compiles one expression; nil stays nil.
 func (c *compiler) expr(e *manifests.Expr, names []string) *expression.Program {
-	return c.exprIn(e, names, "")
-}
-
-func (c *compiler) exprIn(e *manifests.Expr, names []string, in string) *expression.Program {
 	if e == nil {
 		return nil
 	}
@@ -268,7 +255,7 @@ func (c *compiler) exprIn(e *manifests.Expr, names []string, in string) *express
 		c.errorf(place(e.Pos, err.Line, err.Column), "%s", err.Message)
 	}
 	if p != nil {
-		c.uses = append(c.uses, use{expr: e, prog: p, in: in})
+		c.uses = append(c.uses, use{expr: e, prog: p})
 	}
 	return p
 }
@@ -284,25 +271,25 @@ func place(at manifests.Pos, line, column int) manifests.Pos {
 	return manifests.Pos{Line: at.Line + line - 1, Column: max(column, 1)}
 }
 
-func (c *compiler) value(v *manifests.Value, names []string, in string) *value {
+func (c *compiler) value(v *manifests.Value, names []string) *value {
 	if v == nil {
 		return nil
 	}
 	out := &value{src: v}
 	switch v.Kind {
 	case manifests.Expression:
-		out.expr = c.exprIn(v.Expr, names, in)
+		out.expr = c.expr(v.Expr, names)
 	case manifests.Template:
 		for _, p := range v.Parts {
-			out.parts = append(out.parts, part{text: p.Text, expr: c.exprIn(p.Expr, names, in)})
+			out.parts = append(out.parts, part{text: p.Text, expr: c.expr(p.Expr, names)})
 		}
 	case manifests.List:
 		for _, item := range v.Items {
-			out.items = append(out.items, c.value(item, names, in))
+			out.items = append(out.items, c.value(item, names))
 		}
 	case manifests.Map:
 		for _, f := range v.Fields {
-			out.fields = append(out.fields, field{name: f.Name, value: c.value(f.Value, names, in)})
+			out.fields = append(out.fields, field{name: f.Name, value: c.value(f.Value, names)})
 		}
 	}
 	return out
@@ -311,7 +298,7 @@ func (c *compiler) value(v *manifests.Value, names []string, in string) *value {
 func (c *compiler) assigns(src []manifests.Assign, names []string) []assign {
 	var out []assign
 	for _, a := range src {
-		out = append(out, assign{path: splitPath(a.Path.Text), value: c.value(a.Value, names, "")})
+		out = append(out, assign{path: splitPath(a.Path.Text), value: c.value(a.Value, names)})
 	}
 	return out
 }

@@ -34,10 +34,10 @@ func (b *actionCompiler) action(src *manifests.Action, names []string) *action {
 	a.path = b.handler.trigger + "/" + a.label
 	b.p.actions[a.path] = a
 	a.iff = b.expr(src.If, names)
-	a.with = b.value(src.With, names, "")
-	a.to, a.key = b.value(src.To, names, ""), b.value(src.Key, names, "")
-	a.after, a.at, a.every = b.value(src.After, names, ""), b.value(src.At, names, ""), b.value(src.Every, names, "")
-	a.value = b.value(src.Value, names, "")
+	a.with = b.value(src.With, names)
+	a.to, a.key = b.value(src.To, names), b.value(src.Key, names)
+	a.after, a.at, a.every = b.value(src.After, names), b.value(src.At, names), b.value(src.Every, names)
+	a.value = b.value(src.Value, names)
 	a.set, a.unset = b.assigns(src.Set, names), paths(src.Unset)
 	b.structure(a, names)
 	return a
@@ -51,7 +51,7 @@ func (b *actionCompiler) structure(a *action, names []string) {
 	case kindEach:
 		b.each(a, names)
 	case kindMessage:
-		a.value = b.value(a.src.Message, names, "")
+		a.value = b.value(a.src.Message, names)
 	}
 	if a.src.Undo != nil {
 		a.undo = b.undo(a, a.src.Undo, names)
@@ -96,7 +96,7 @@ func (b *actionCompiler) undo(a *action, src *manifests.Action, names []string) 
 	inner := append(append([]string{}, names...), undoNames...)
 	return &action{
 		src: src, label: a.label + ".undo", path: a.path + ".undo",
-		with: b.value(src.With, inner, "undo"), to: b.value(src.To, inner, "undo"), iff: b.exprIn(src.If, inner, "undo"),
+		with: b.value(src.With, inner), to: b.value(src.To, inner), iff: b.expr(src.If, inner),
 	}
 }
 

@@ -46,6 +46,7 @@ type Program struct {
 	schema   *jsonschema.Schema
 	handlers []*handler
 	plain    map[string]*handler   // by trigger, all but A & B
+	inner    map[string]bool       // triggers that only the instance itself raises
 	joins    map[string][]*handler // A & B, by part
 	events   map[string]*eventDecl
 	actions  map[string]*action // by path

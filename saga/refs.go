@@ -18,9 +18,6 @@ var (
 // checkRefs checks the members that an expression names.
 func (c *compiler) checkRefs(u use, n names) {
 	for _, ref := range u.prog.Refs() {
-		if u.in == "undo" && ref[0] == "result" {
-			c.warnf(u.expr.Pos, "an undo that reads result: after a timeout there is none, and %s is null; undo by id or input where you can", strings.Join(ref, "."))
-		}
 		if len(ref) < 2 {
 			continue
 		}

@@ -107,9 +107,9 @@ func addTarget(out []Target, k edda.Key, version int) []Target {
 func (p *Program) match(ev edda.Event) []*handler {
 	var out []*handler
 	full, short := eventNames(ev)
-	if h := p.plain[full]; h != nil {
+	if h := p.outer(ev, full); h != nil {
 		out = append(out, h)
-	} else if h := p.plain[short]; h != nil && full != short {
+	} else if h := p.outer(ev, short); h != nil && full != short {
 		out = append(out, h)
 	}
 	for _, h := range p.handlers {
@@ -118,6 +118,15 @@ func (p *Program) match(ev edda.Event) []*handler {
 		}
 	}
 	return out
+}
+
+// outer is the handler of an event: charge.ok is for the step's result, whatever
+// an aggregate's events may be called.
+func (p *Program) outer(ev edda.Event, trigger string) *handler {
+	if ev.Kind == edda.KindEvent && p.inner[trigger] {
+		return nil
+	}
+	return p.plain[trigger]
 }
 
 // eventNames are the triggers an event answers to, with and without its

@@ -104,11 +104,10 @@ func (c *compiler) schedule(sc manifests.Schedule) {
 	if sc.Every != nil && sc.Every.D < time.Second {
 		c.errorf(sc.Every.Pos, "schedule %s: every %s is shorter than a second", sc.Name.Text, sc.Every.Text)
 	}
-	if _, err := zoneOf(sc.Zone); err != nil {
-		c.errorf(sc.Name.Pos, "schedule %s: unknown zone %q: use a name such as Europe/Berlin", sc.Name.Text, sc.Zone)
-	}
-	if _, ok := sc.With.Const(); sc.With != nil && !ok {
-		c.errorf(sc.With.Pos, "schedule %s: with holds an expression; a schedule's with is literal", sc.Name.Text)
+	if sc.With != nil {
+		if _, ok := sc.With.Const(); !ok {
+			c.errorf(sc.With.Pos, "schedule %s: with holds an expression; a schedule's with is literal", sc.Name.Text)
+		}
 	}
 	h := c.p.plain["schedule."+sc.Name.Text]
 	switch {

