@@ -38,6 +38,7 @@ errors is shown, and what ran before runs on.`,
 	f.StringVar(&s.Data, "data", ".edda", "folder that holds everything; remove it to begin anew")
 	f.StringVar(&s.Addr, "addr", defaultAddr, "address of the HTTP server")
 	f.StringVar(&s.natsAddr, "nats-addr", defaultNATS, "address of the embedded NATS")
+	f.BoolVar(&s.syncStreams, "sync-streams", false, "sync every message to disk before it is acknowledged: for power cuts; kill -9 loses nothing either way")
 	f.StringVar(&s.Gateway.URL, "gateway", "", "URL that takes aggregate commands")
 	f.StringVar(&s.Log.Level, "log", "warn", "debug, info, warn or error")
 	return c

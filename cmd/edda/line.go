@@ -90,7 +90,7 @@ func (p *process) connect(ctx context.Context, l *line) error {
 	c.Log = p.log.Named("nats")
 	if p.settings.dev {
 		e, err := stream.StartEmbedded(ctx, stream.EmbeddedOptions{
-			Dir: filepath.Join(p.settings.Data, "nats"), Addr: p.settings.natsAddr, SyncAlways: true, Log: p.log.Named("nats"),
+			Dir: filepath.Join(p.settings.Data, "nats"), Addr: p.settings.natsAddr, SyncAlways: p.settings.syncStreams, Log: p.log.Named("nats"),
 		})
 		if err != nil {
 			return err
@@ -121,7 +121,7 @@ func (p *process) build(ctx context.Context, l *line) error {
 	}
 	var err error
 	if l.durable, err = stream.EnsureStreams(ctx, l.js, stream.StreamOptions{
-		Grammar: codec.Grammar, Replicas: s.Streams.Replicas, Age: s.Streams.Age, Duplicates: s.Streams.Duplicates, SyncAlways: s.dev,
+		Grammar: codec.Grammar, Replicas: s.Streams.Replicas, Age: s.Streams.Age, Duplicates: s.Streams.Duplicates, SyncAlways: s.dev && s.syncStreams,
 	}); err != nil {
 		return err
 	}

@@ -37,7 +37,10 @@ type settings struct {
 	// change their text under one version, effects that may call loopback.
 	dev      bool
 	natsAddr string // where the embedded NATS listens
-	env      func(name string) string
+	// syncStreams makes the embedded NATS sync each message by itself, which
+	// costs a disk's write each; without it, it syncs every two minutes.
+	syncStreams bool
+	env         func(name string) string
 }
 
 func (s settings) sagas() bool   { return s.Role != roleEffect }
