@@ -43,19 +43,6 @@ func clean(t *testing.T, source string) *File {
 	return f
 }
 
-// handler wraps the text of a handler, whose lines are indented by four.
-func handler(text string) string { return "saga: x\non:\n  E:\n" + text + "\n" }
-
-// only gives the one action of a saga made by handler.
-func only(t *testing.T, text string) *Action {
-	t.Helper()
-	do := clean(t, handler("    do: ["+text+"]")).Sagas[0].Handlers[0].Do
-	if len(do) != 1 {
-		t.Fatalf("%s gave %d actions", text, len(do))
-	}
-	return do[0]
-}
-
 func TestTree(t *testing.T) {
 	source, err := os.ReadFile("testdata/full.yaml")
 	if err != nil {

@@ -152,7 +152,7 @@ func TestGatewayRejectionSaysWhy(t *testing.T) {
 		`{"error":"closed"}`:                        {"422", "closed", 422},
 		`{"detail":"closed","code":17}`:             {"422", "closed", 422},
 		`{"message":"` + strings.Repeat("é", 2000):  {"422", "Unprocessable Entity", 422},
-		`not json`:                                  {"422", "Unprocessable Entity", 422},
+		`not json`: {"422", "Unprocessable Entity", 422},
 	} {
 		h.answer = func(w http.ResponseWriter) { w.WriteHeader(422); fmt.Fprint(w, body) }
 		var no *Rejection

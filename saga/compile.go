@@ -10,12 +10,11 @@ import (
 
 // Names in scope, as LANGUAGE's values say.
 var (
-	keyNames   = []string{"config", "event", "meta", "now"}
-	baseNames  = []string{"config", "event", "key", "meta", "now", "saga", "seen", "state", "step"}
-	undoNames  = []string{"id", "input", "result"}
-	eachIndex  = "index"
-	defaultAs  = "item"
-	triggerSep = " & "
+	keyNames  = []string{"config", "event", "meta", "now"}
+	baseNames = []string{"config", "event", "key", "meta", "now", "saga", "seen", "state", "step"}
+	undoNames = []string{"id", "input", "result"}
+	eachIndex = "index"
+	defaultAs = "item"
 )
 
 // Compile turns a manifest into a program. All problems are returned at once;

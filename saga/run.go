@@ -307,8 +307,3 @@ func (r *run) step(id string) *edda.Step {
 func sortByIndex(steps []edda.Step) {
 	sort.SliceStable(steps, func(i, j int) bool { return steps[i].Index < steps[j].Index })
 }
-
-func rawString(s string) json.RawMessage {
-	raw, _ := edda.Encode(s)
-	return raw
-}

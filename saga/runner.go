@@ -196,7 +196,7 @@ func (w *tester) addressed(ev edda.Event, s *manifests.TestStep) (edda.Event, er
 		ev.Key = edda.Key{Tenant: ev.Tenant, Saga: w.p.Saga(), Correlation: s.Key}
 	}
 	if ev.Key == (edda.Key{}) {
-		return ev, fmt.Errorf("there is no instance yet: begin the test with an event, or give the step a key:")
+		return ev, fmt.Errorf("there is no instance yet: begin the test with an event, or name the instance with key")
 	}
 	ev.Tenant = ev.Key.Tenant
 	switch s.Input {

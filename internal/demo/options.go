@@ -15,7 +15,7 @@ var manifestFiles embed.FS
 type Options struct {
 	Edda   string // the edda binary
 	Orders int    // 1,000
-	Trips  int    // 200
+	Trips  int    // 200; none when negative
 	Out    io.Writer
 	// Timeout bounds the whole run: one minute.
 	Timeout time.Duration
