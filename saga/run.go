@@ -1,7 +1,6 @@
 package saga
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
