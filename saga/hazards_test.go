@@ -1,0 +1,326 @@
+package saga
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"edda"
+	"edda/manifests"
+)
+
+// line drives one key of a set.
+type line struct {
+	t    *testing.T
+	set  *Set
+	cell edda.Cell
+	now  time.Time
+	n    int
+}
+
+func newLine(t *testing.T, set *Set, saga string) *line {
+	return &line{t: t, set: set, now: testStart, cell: edda.Cell{Key: edda.Key{Tenant: "t", Saga: saga, Correlation: "K"}}}
+}
+
+func limited(t *testing.T, text string, o Options) *line {
+	p := compiled(t, text, o)
+	set, err := NewSet(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return newLine(t, set, p.Saga())
+}
+
+func (l *line) give(ev edda.Event) []edda.Transition {
+	l.n++
+	ev.ID, ev.Tenant, ev.Time = fmt.Sprintf("e%d", l.n), "t", l.now
+	if ev.Kind != edda.KindEvent {
+		ev.Key = l.cell.Key
+	}
+	var out []edda.Transition
+	for _, target := range l.set.Route(ev) {
+		var trs []edda.Transition
+		l.cell, trs = l.set.Apply(l.cell, target, ev)
+		out = append(out, trs...)
+	}
+	return out
+}
+
+func (l *line) event(name, data string) []edda.Transition {
+	return l.give(edda.Event{Kind: edda.KindEvent, Type: name, Payload: json.RawMessage(data)})
+}
+
+func (l *line) operator(verb string) []edda.Transition {
+	return l.give(edda.Event{Kind: edda.KindOperator, Type: verb})
+}
+
+func (l *line) result(step string, o edda.Outcome, data string) []edda.Transition {
+	return l.give(edda.Event{Kind: edda.KindResult, Step: step, CommandID: commandOf(l.cell.Instance, step), Outcome: o, Payload: json.RawMessage(data)})
+}
+
+func (l *line) wake(at time.Time) []edda.Transition {
+	var out []edda.Transition
+	row := at
+	if in := l.cell.Instance; in != nil && !in.Armed.IsZero() {
+		row = in.Armed
+	}
+	l.cell, out = l.set.Wake(l.cell, row, at)
+	return out
+}
+
+// said is the outputs of transitions, one line each.
+func said(trs []edda.Transition) string {
+	var out []string
+	for _, tr := range trs {
+		for _, o := range tr.Outputs {
+			out = append(out, strings.TrimSpace(o.Word+" "+o.Name+" "+o.Reason))
+		}
+	}
+	return strings.Join(out, ", ")
+}
+
+func (l *line) want(trs []edda.Transition, want string) {
+	l.t.Helper()
+	if got := said(trs); got != want {
+		l.t.Errorf("got %s\nwant %s", got, want)
+	}
+}
+
+const bulky = `saga: bulky
+key: event.id
+on:
+  Go: {start: true, do: [{seq: [{effect: a, undo: un_a}, {effect: b}]}]}
+  Grow: {set: {text: "=event.text"}}
+  Many: {do: [{each: event.list, do: [{effect: w}]}]}
+  saga.failed: {set: {text: "=repeat('x', 100)"}, do: [{event: One}, {event: Two}, {event: Three}, {event: Four}]}
+`
+
+func TestStateBeyondItsLimitIsPoisonAndYetUndone(t *testing.T) {
+	l := limited(t, bulky, Options{MaxState: 64, MaxActions: 3})
+	l.event("Go", `{"id":"K"}`)
+	l.result("a", edda.Succeeded, `{}`)
+	trs := l.event("Grow", `{"id":"K","text":"`+strings.Repeat("x", 100)+`"}`)
+	l.want(trs, "dead Grow poison")
+	if d := trs[0].Dead; !strings.Contains(d.Error, "more than the limit of 64") {
+		t.Errorf("error %q", d.Error)
+	}
+	l.want(l.operator(edda.VerbCancel), "revoke b")
+	l.want(l.result("b", edda.Failed, `{}`), "held b.failed")
+	l.want(l.operator(edda.VerbDrop), "effect un_a")
+	l.want(l.result("a.undo", edda.Succeeded, `{}`), "event One, event Two, event Three, event Four, end undone cancelled")
+}
+
+func TestTooManyActionsArePoisonAndTerminateStillPasses(t *testing.T) {
+	l := limited(t, bulky, Options{MaxState: 64, MaxActions: 3})
+	l.event("Go", `{"id":"K"}`)
+	trs := l.event("Many", `{"id":"K","list":[1,2,3]}`)
+	l.want(trs, "dead Many poison")
+	if d := trs[0].Dead; !strings.Contains(d.Error, "more than 3 actions") || len(trs[0].Work) > 0 {
+		t.Errorf("error %q, work %v", d.Error, trs[0].Work)
+	}
+	l.want(l.operator(edda.VerbTerminate), "end failed terminated")
+	l.want(l.operator(edda.VerbRedrive), "refused redrive nothing is held")
+}
+
+func TestCancelWorksThoughTheEndHasTooManyActions(t *testing.T) {
+	l := limited(t, bulky, Options{MaxState: 64, MaxActions: 3})
+	l.event("Go", `{"id":"K"}`)
+	l.result("a", edda.Failed, `{}`)
+	if in := l.cell.Instance; in.Status != edda.StatusFailed || in.Reason != "a.failed" {
+		t.Errorf("status %s, reason %s", in.Status, in.Reason)
+	}
+}
+
+func TestALetCyclePrintsItsWay(t *testing.T) {
+	f, _ := manifests.Parse("m.yaml", []byte("saga: s\nkey: event.id\non:\n  Go:\n    start: true\n    let: {a: b, b: \"[c]\", c: len(a)}\n    do: [{done: =a}]\n"))
+	_, ps := Compile(f.Sagas[0], Options{})
+	if len(ps) != 1 || !strings.Contains(ps[0].Error(), "m.yaml:6:11: error: let needs itself: a → b → c → a") {
+		t.Errorf("problems %v", ps)
+	}
+}
+
+func TestExpressionErrorsPointIntoTheFile(t *testing.T) {
+	f, _ := manifests.Parse("m.yaml", []byte("saga: s\nkey: event.id\non:\n  Go:\n    start: true\n    when: |\n      true and\n        nope > 1\n    do: [{done: \"a ${step.x}\"}]\n"))
+	_, ps := Compile(f.Sagas[0], Options{})
+	ps.Sort()
+	var got []string
+	for _, p := range ps {
+		got = append(got, p.Error())
+	}
+	text := strings.Join(got, "\n")
+	if len(ps) != 2 || !strings.Contains(text, "m.yaml:8:") || !strings.Contains(text, "m.yaml:9:22: error: no action makes a step \"x\"") {
+		t.Errorf("problems:\n%s", text)
+	}
+}
+
+func TestPoisonSaysWhereAndWithWhat(t *testing.T) {
+	l := limited(t, "saga: s\nkey: event.id\non:\n  Go: {start: true, do: [{effect: a, with: {n: =event.n + 1}}]}\n", Options{})
+	trs := l.event("Go", `{"id":"K","n":null}`)
+	if d := trs[0].Dead; d == nil || d.Path != "Go/effect:a" || d.Source != "event.n + 1" || !strings.Contains(d.Inputs, `"n":null`) {
+		t.Errorf("dead letter %+v", trs[0].Dead)
+	}
+}
+
+func TestBigIntegersAreKeptToTheUndo(t *testing.T) {
+	const big = "9007199254740993"
+	l := limited(t, "saga: s\nkey: event.id\non:\n  Go: {start: true, set: {n: =event.n}, do: [{effect: a, with: {n: =state.n}, undo: {effect: u, with: {i: =input.n, r: =result.n}}}]}\n  a.ok: {do: [{fail: x}]}\n", Options{})
+	l.event("Go", `{"id":`+big+`,"n":`+big+`}`)
+	trs := l.result("a", edda.Succeeded, `{"n":`+big+`}`)
+	if got := string(trs[0].Work[0].Payload); got != `{"i":`+big+`,"r":`+big+`}` {
+		t.Errorf("undo with %s", got)
+	}
+}
+
+func TestAResultOutOfRangeIsPoisonAtOnce(t *testing.T) {
+	for _, payload := range []string{`{"n":99999999999999999999}`, `{"n":1e999}`, strings.Repeat("[", 200) + strings.Repeat("]", 200)} {
+		l := limited(t, bulky, Options{})
+		l.event("Go", `{"id":"K"}`)
+		l.want(l.result("a", edda.Succeeded, payload), "dead a.ok poison")
+		l.want(l.operator(edda.VerbDrop), "")
+		l.want(l.operator(edda.VerbCancel), "revoke a")
+	}
+}
+
+func TestNaNIsPoison(t *testing.T) {
+	for _, source := range []string{"0.0 / 0", "1.5e308 * 10", "float('nan')"} {
+		l := limited(t, "saga: s\nkey: event.id\non:\n  Go: {start: true, set: {n: \"="+source+"\"}}\n", Options{})
+		l.want(l.event("Go", `{"id":"K"}`), "dead Go poison")
+	}
+}
+
+func TestDeepNestingIsPoison(t *testing.T) {
+	deep := strings.Repeat("[", 200) + strings.Repeat("]", 200)
+	l := limited(t, "saga: s\nkey: meta.correlation_id\non:\n  Go: {start: true, set: {n: =event.deep}}\n", Options{})
+	l.want(l.give(edda.Event{Kind: edda.KindEvent, Type: "Go", Correlation: "K", Payload: json.RawMessage(`{"deep":` + deep + `}`)}), "dead Go poison")
+}
+
+func TestALateEventOfAVersionThatIsGoneHoldsNothing(t *testing.T) {
+	l := newLine(t, setOf(t, "saga: s\nversion: 1\nkey: event.id\non:\n  Go: {start: true, do: [{done: }]}\n  More: {}\n"), "s")
+	l.event("Go", `{"id":"K"}`)
+	l.set = setOf(t, "saga: s\nversion: 2\nkey: event.id\non:\n  Go: {start: true}\n  More: {}\n")
+	l.want(l.event("More", `{"id":"K"}`), "late More")
+	l.want(l.event("More", `{"id":"K"}`), "late More")
+}
+
+func TestOlderVersionsTakeWhatTheyRoute(t *testing.T) {
+	one := "saga: s\nversion: 1\nkey: event.id\non:\n  Go: {start: true}\n  Old: {do: [{event: OldSeen}]}\n  Both: {key: event.old, do: [{event: One}]}\n"
+	two := "saga: s\nversion: 2\nkey: event.id\non:\n  Go: {start: true}\n  New: {do: [{event: NewSeen}]}\n  Both: {key: event.new, do: [{event: Two}]}\n"
+	l := newLine(t, setOf(t, one), "s")
+	l.event("Go", `{"id":"K"}`)
+	l.set = setOf(t, one, two)
+	l.want(l.event("Old", `{"id":"K"}`), "event OldSeen")
+	l.want(l.event("New", `{"id":"K"}`), "ignored New")
+	targets := l.set.Route(edda.Event{Kind: edda.KindEvent, Tenant: "t", Type: "Both", Payload: json.RawMessage(`{"old":"K","new":"L"}`)})
+	if len(targets) != 2 || targets[0].Key.Correlation != "L" || targets[1].Key.Correlation != "K" {
+		t.Fatalf("targets %v", targets)
+	}
+	_, trs := l.set.Apply(l.cell, targets[1], edda.Event{Kind: edda.KindEvent, ID: "b", Tenant: "t", Type: "Both", Time: l.now})
+	l.want(trs, "event One")
+	_, trs = l.set.Apply(l.cell, Target{Key: l.cell.Key, Versions: []int{2}}, edda.Event{Kind: edda.KindEvent, ID: "b", Type: "Both", Time: l.now})
+	l.want(trs, "ignored Both")
+}
+
+func TestAnEventNewerThanKnownIsADeadVersionAndHoldsNothing(t *testing.T) {
+	l := limited(t, "saga: s\nkey: event.id\nevents: {Paid: {version: 2}}\non:\n  Go: {start: true}\n  Paid: {do: [{done: }]}\n", Options{})
+	l.event("Go", `{"id":"K"}`)
+	l.want(l.give(edda.Event{Kind: edda.KindEvent, Type: "Paid", Version: 3, Payload: json.RawMessage(`{"id":"K"}`)}), "dead Paid version")
+	l.want(l.give(edda.Event{Kind: edda.KindEvent, Type: "Paid", Version: 2, Payload: json.RawMessage(`{"id":"K"}`)}), "end done")
+}
+
+func TestAnEventCalledAsAStepsOutcomeIsNone(t *testing.T) {
+	l := limited(t, "saga: s\nkey: event.id\non:\n  Go: {start: true, do: [{effect: charge}, {timer: t, after: 1h}]}\n  charge.ok: {do: [{done: }]}\n  timer.t: {do: [{done: }]}\n", Options{})
+	l.event("Go", `{"id":"K"}`)
+	for _, ev := range []edda.Event{{AggregateType: "charge", Type: "ok"}, {AggregateType: "timer", Type: "t"}, {Type: "charge.ok"}} {
+		ev.Kind, ev.Payload = edda.KindEvent, json.RawMessage(`{"id":"K"}`)
+		if trs := l.give(ev); len(trs) > 0 {
+			t.Errorf("%s.%s does %s", ev.AggregateType, ev.Type, said(trs))
+		}
+	}
+}
+
+const clocks = `saga: clocks
+key: event.id
+on:
+  Go: {start: true, do: [{timer: beat, every: 1h}, {timer: each, every: 1h, catchup: all}, {timer: punctual, every: 1h, catchup: none}, {timer: once, after: 90m}]}
+  timer.beat: {}
+  timer.each: {}
+  timer.punctual: {}
+  timer.once: {}
+`
+
+func TestMissedBeatsComeInOrder(t *testing.T) {
+	l := limited(t, clocks, Options{})
+	l.event("Go", `{"id":"K"}`)
+	l.want(l.wake(testStart.Add(3*time.Hour+30*time.Minute)), "fired each, fired once, fired each, fired beat, fired each")
+	for _, timer := range l.cell.Instance.Timers {
+		if timer.Due != testStart.Add(4*time.Hour) {
+			t.Errorf("timer %s at %s", timer.Name, timer.Due)
+		}
+	}
+	if got := l.cell.Instance.Armed; got != testStart.Add(4*time.Hour) {
+		t.Errorf("armed for %s", got)
+	}
+}
+
+func TestATimerThatArmsItselfForNowLetsGoOfTheWorker(t *testing.T) {
+	l := limited(t, "saga: s\nkey: event.id\non:\n  Go: {start: true, do: [{timer: t, after: 0s}]}\n  timer.t: {do: [{timer: t, after: 0s}]}\n", Options{})
+	l.event("Go", `{"id":"K"}`)
+	trs := l.wake(testStart)
+	if len(trs) != maxFired || l.cell.Instance.Armed != testStart {
+		t.Fatalf("%d transitions, armed for %s", len(trs), l.cell.Instance.Armed)
+	}
+	for _, tr := range trs {
+		if len(tr.Disarm) > 0 {
+			t.Errorf("the row that is still needed goes")
+		}
+	}
+}
+
+func TestAnEndlessTimerFailsItsTest(t *testing.T) {
+	f, _ := manifests.Parse("m.yaml", []byte("saga: s\nkey: event.id\non:\n  Go: {start: true, do: [{timer: t, after: 0s}]}\n  timer.t: {do: [{timer: t, after: 0s}]}\ntests:\n  - name: endless\n    steps: [{event: Go, data: {id: K}}, {advance: 1h}]\n"))
+	res, _ := RunTests(f.Sagas[0], Options{})
+	if len(res) != 1 || res[0].Passed || !strings.Contains(res[0].Diff, "does one arm itself for now?") {
+		t.Errorf("results %+v", res)
+	}
+}
+
+func TestParkedEventsComeBeforeTheRestThatIsHeld(t *testing.T) {
+	l := newLine(t, setOf(t, "saga: s\nversion: 1\nkey: event.id\non:\n  Go: {start: true, set: {n: \"=1 + nil\"}}\n  Add: {do: [{event: Added, with: {n: =event.n}}]}\n"), "s")
+	l.event("Add", `{"id":"K","n":1}`)
+	l.event("Go", `{"id":"K"}`)
+	l.event("Add", `{"id":"K","n":2}`)
+	l.set = setOf(t, "saga: s\nversion: 2\nkey: event.id\non:\n  Go: {start: true}\n  Add: {do: [{event: Added, with: {n: =event.n}}]}\n")
+	trs := l.operator(edda.VerbRedrive)
+	l.want(trs, "unparked Add, event Added, event Added")
+	if got := string(trs[len(trs)-1].Outputs[0].With); got != `{"n":2}` || len(l.cell.Held) > 0 || len(l.cell.Parked) > 0 {
+		t.Errorf("last %s, held %v, parked %v", got, l.cell.Held, l.cell.Parked)
+	}
+}
+
+func TestTheKeyIsFoundThoughTheSchemaIsViolated(t *testing.T) {
+	l := limited(t, "saga: s\nkey: event.id\nevents: {Go: {schema: {required: [n]}}}\non:\n  Go: {start: true}\n", Options{})
+	l.want(l.event("Go", `{"id":"K"}`), "dead Go poison")
+}
+
+func TestAWholeNumberIsAKeyAndAFractionIsNone(t *testing.T) {
+	set := setOf(t, "saga: s\nkey: event.id\non:\n  Go: {start: true}\n")
+	for payload, want := range map[string]string{`{"id":12}`: "12", `{"id":12.0}`: "12", `{"id":"a b/é"}`: "a b/é", `{"id":1.5}`: "", `{"id":true}`: "", `{"id":""}`: "", `{}`: "", `[`: ""} {
+		targets := set.Route(edda.Event{Kind: edda.KindEvent, Type: "Go", Payload: json.RawMessage(payload)})
+		if len(targets) != 1 || targets[0].Key.Correlation != want || (targets[0].Dead != nil) != (want == "") {
+			t.Errorf("%s goes to %+v", payload, targets)
+		}
+	}
+}
+
+func TestWithoutAKeyTheCorrelationIDIsIt(t *testing.T) {
+	set := setOf(t, "saga: s\non:\n  Go: {start: true}\n")
+	targets := set.Route(edda.Event{Kind: edda.KindEvent, Type: "Go", Correlation: "C"})
+	if len(targets) != 1 || targets[0].Key.Correlation != "C" || targets[0].Dead != nil {
+		t.Errorf("targets %+v", targets)
+	}
+	if targets = set.Route(edda.Event{Kind: edda.KindEvent, Type: "Go"}); targets[0].Dead == nil || targets[0].Dead.Reason != edda.DeadNoKey {
+		t.Errorf("targets %+v", targets)
+	}
+}
