@@ -328,7 +328,17 @@ func (r *run) raiseUndone(name string) error {
 	if !r.running() {
 		return nil
 	}
-	if _, err := r.raise(name+".undone", nil); err != nil {
+	trigger, vars := name, map[string]any(nil)
+	if base, _, member := cutLast(name, "["); member {
+		trigger = base // the member's, as with its other outcomes
+		if s := r.step(name); s != nil {
+			var err error
+			if vars, err = r.memberVars(*s); err != nil {
+				return err
+			}
+		}
+	}
+	if _, err := r.raise(trigger+".undone", vars); err != nil {
 		return err
 	}
 	return r.resumeThreads(name+".undo", "")
