@@ -19,11 +19,16 @@ import (
 type Inbox interface {
 	// Send publishes a signal, an answer or an operator's verb, and returns
 	// what became of it once that is committed. When ctx ends first the
-	// message may still be applied; the error then is ctx's.
+	// message may still be applied; the error then is ctx's. Where the stream has
+	// a message with this id already it is ErrDuplicate, at once: nothing more
+	// would be heard of this one.
 	Send(ctx context.Context, message edda.Event) (engine.Outcome, error)
 	// Publish returns when the event is stored in its stream.
 	Publish(ctx context.Context, event edda.Event) (Stored, error)
 }
+
+// ErrDuplicate says that a message with this id was sent before.
+var ErrDuplicate = edda.Classify(edda.Permanent, "a message with this id was sent before")
 
 // Stored is where an event lies.
 type Stored struct {
@@ -122,7 +127,7 @@ func (s *Server) act(ctx context.Context, in *ActInput, ev edda.Event) (*body[Ac
 		ev.ID = ulid.Make().String()
 	}
 	if taken(cell, ev.ID) {
-		return view(ev, engine.Outcome{Fate: edda.FateDuplicate, Status: cell.Instance.Status})
+		return nil, duplicate(ev)
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.options.CommitWait)
 	defer cancel()
@@ -145,6 +150,8 @@ func taken(cell edda.Cell, id string) bool {
 // unsent tells a wait that was too long from a message that never left.
 func (s *Server) unsent(ev edda.Event, err error) error {
 	switch {
+	case errors.Is(err, ErrDuplicate):
+		return duplicate(ev)
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return huma.Error504GatewayTimeout(fmt.Sprintf("message %s was not committed within %s; it may still be: look for it in the history, or send it again with the header idempotency-key: %s", ev.ID, s.options.CommitWait, ev.ID))
 	case errors.Is(err, edda.Permanent):
@@ -160,8 +167,10 @@ func view(ev edda.Event, o engine.Outcome) (*body[ActView], error) {
 		return nil, missing(ev.Key)
 	case o.Fate == edda.FateDead:
 		return nil, dead(o.Dead)
-	case o.Fate == edda.FateIgnored:
-		return nil, huma.Error422UnprocessableEntity(fmt.Sprintf("nothing in saga %s takes this %s", ev.Key.Saga, ev.Kind))
+	case ignored(o):
+		return nil, huma.Error422UnprocessableEntity(fmt.Sprintf("nothing in saga %s takes %s", ev.Key.Saga, what(ev)))
+	case o.Fate == edda.FateDuplicate:
+		return nil, duplicate(ev)
 	case o.Fate == edda.FateLate:
 		return nil, huma.Error409Conflict(fmt.Sprintf("too late: the instance does not take %s (any more)", what(ev)))
 	}
@@ -171,6 +180,17 @@ func view(ev edda.Event, o engine.Outcome) (*body[ActView], error) {
 		}
 	}
 	return &body[ActView]{ActView{ID: ev.ID, Fate: o.Fate, Outputs: orEmpty(o.Outputs), Status: o.Status}}, nil
+}
+
+// ignored tells whether no handler wanted it.
+func ignored(o engine.Outcome) bool {
+	return o.Fate == edda.FateIgnored || len(o.Outputs) == 1 && o.Outputs[0].Word == "ignored"
+}
+
+// duplicate answers a message that was sent before, whether or not it has been
+// applied yet.
+func duplicate(ev edda.Event) error {
+	return huma.Error409Conflict(fmt.Sprintf("duplicate: message %s was sent before and is applied once; the history of the instance tells what became of it", ev.ID))
 }
 
 func dead(d *edda.DeadLetter) error {

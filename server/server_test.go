@@ -334,7 +334,8 @@ func TestActsAreAnsweredWithTheirFate(t *testing.T) {
 	}{
 		{"handled", engine.Outcome{Fate: edda.FateHandled, Outputs: []edda.Output{{Word: "effect", Name: "charge"}}}, nil, 200, `"word":"effect"`},
 		{"guarded", engine.Outcome{Fate: edda.FateGuarded}, nil, 200, "guarded"},
-		{"duplicate", engine.Outcome{Fate: edda.FateDuplicate}, nil, 200, "duplicate"},
+		{"duplicate", engine.Outcome{Fate: edda.FateDuplicate}, nil, 409, "duplicate"},
+		{"dropped by the stream", engine.Outcome{}, fmt.Errorf("await: %w", ErrDuplicate), 409, "duplicate: message m1"},
 		{"held", engine.Outcome{Fate: edda.FateHeld}, nil, 200, "held"},
 		{"late", engine.Outcome{Fate: edda.FateLate}, nil, 409, "too late"},
 		{"refused", engine.Outcome{Fate: edda.FateHandled, Outputs: []edda.Output{{Word: "refused", Name: "cancelled"}}}, nil, 409, "refused: cancelled"},
@@ -373,7 +374,7 @@ func TestAnActThatWasTakenIsNotSentAgain(t *testing.T) {
 	f := newFakes(order("O1"))
 	f.cells[order("O1")].Instance.Recent = []string{"m1"}
 	code, body := call(t, start(t, f), "POST", "/v1/instances/order/O1/cancel", "", "idempotency-key: m1")
-	if code != 200 || !strings.Contains(body, `"fate":"duplicate"`) || len(f.sent) != 0 {
+	if code != 409 || !strings.Contains(body, "duplicate: message m1") || len(f.sent) != 0 {
 		t.Errorf("%d %s, sent %v", code, body, f.sent)
 	}
 }

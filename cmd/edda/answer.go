@@ -110,7 +110,10 @@ func (p *process) Send(ctx context.Context, message edda.Event) (engine.Outcome,
 		return engine.Outcome{}, errNoSagas
 	}
 	return l.engine.Await(ctx, message.Tenant, message.ID, func(ctx context.Context) error {
-		_, err := l.publisher.Send(ctx, message)
+		sent, err := l.publisher.Send(ctx, message)
+		if err == nil && sent.Duplicate {
+			return server.ErrDuplicate
+		}
 		return err
 	})
 }
@@ -121,16 +124,15 @@ func (p *process) Publish(ctx context.Context, event edda.Event) (server.Stored,
 	if l == nil {
 		return server.Stored{}, errNoLine
 	}
-	return publish(ctx, l.publisher, p.settings.codec(), event)
+	return publish(ctx, l.publisher, event)
 }
 
-func publish(ctx context.Context, to *stream.Publisher, codec stream.Codec, ev edda.Event) (server.Stored, error) {
+func publish(ctx context.Context, to *stream.Publisher, ev edda.Event) (server.Stored, error) {
 	at, err := to.Send(ctx, ev)
 	if err != nil {
 		return server.Stored{}, err
 	}
-	subject, err := codec.Build(stream.Subject{Tenant: ev.Tenant, Family: stream.FamilyAggregate, Name: ev.AggregateType, ID: ev.AggregateID})
-	return server.Stored{Stream: at.Stream, Subject: subject, Seq: at.Seq}, err
+	return server.Stored{Stream: at.Stream, Subject: at.Subject, Seq: at.Seq, Duplicate: at.Duplicate}, nil
 }
 
 // Info is what the process runs.

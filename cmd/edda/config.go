@@ -17,6 +17,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"go.yaml.in/yaml/v4"
+
+	"edda/manifests"
 )
 
 // config is what edda run is told: flags go before EDDA_* before the file.
@@ -255,37 +257,10 @@ func sortedKeys[V any](m map[string]V) []string {
 
 // hint names what was probably meant.
 func hint(word string, words []string) string {
-	best, least := "", len(word)/2
-	for _, w := range words {
-		if d := distance(word, w); d <= least {
-			best, least = w, d-1
-		}
+	if best := manifests.Nearest(word, words); best != "" {
+		return "; did you mean " + best + "?"
 	}
-	if best == "" {
-		return ""
-	}
-	return "; did you mean " + best + "?"
-}
-
-// distance counts the letters to add, drop or change (Levenshtein).
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		above := row[0]
-		row[0]++
-		for j := range len(b) {
-			cost := above
-			if a[i] != b[j] {
-				cost++
-			}
-			above = row[j+1]
-			row[j+1] = min(cost, row[j]+1, above+1)
-		}
-	}
-	return row[len(b)]
+	return ""
 }
 
 func (t *terminal) configCommand() *cobra.Command {

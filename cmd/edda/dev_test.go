@@ -226,6 +226,50 @@ func TestCancelUndoes(t *testing.T) {
 	d.until(t, "undone (cancelled)", "instance", "describe", "order", "O1")
 }
 
+// Where no instance has begun nothing remembers a signal but the stream, which
+// drops the second one: the caller must not wait for what will never come.
+func TestARepeatedSignalIsAnsweredAtOnce(t *testing.T) {
+	d := startDev(t, folder(t, map[string]string{"order.yaml": orderSaga + "  OrderPaid: {}\n"}), "--data", t.TempDir())
+	d.edda(t, "send", "Order.OrderPaid", "--id", "O1", "--event-id", "e1", "--data", `{"order_id":"O1"}`)
+	d.until(t, "parked", "instance", "describe", "order", "O1")
+	for _, want := range []int{http.StatusNotFound, http.StatusConflict} {
+		if code, text := d.post(t, "/v1/instances/order/O1/signal/finish", "idempotency-key", "s1"); code != want {
+			t.Errorf("%d %s, want %d", code, text, want)
+		}
+	}
+	if code, out := d.edda(t, "send", "Order.OrderPaid", "--id", "O1", "--event-id", "e1"); code != 0 || !strings.Contains(out, "event e1, which was there already") {
+		t.Errorf("%d %s", code, out)
+	}
+}
+
+func TestASignalThatNothingTakesIsAnError(t *testing.T) {
+	d := startDev(t, folder(t, map[string]string{"order.yaml": orderSaga}), "--data", t.TempDir())
+	d.edda(t, "send", "Order.OrderPlaced", "--id", "O1", "--data", `{"order_id":"O1"}`)
+	d.until(t, "running", "instance", "describe", "order", "O1")
+	if code, out := d.edda(t, "instance", "signal", "order", "O1", "finnish"); code != 1 || !strings.Contains(out, "nothing in saga order takes the signal finnish") {
+		t.Errorf("%d %s", code, out)
+	}
+}
+
+func (r *running) post(t *testing.T, path, header, value string) (int, string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+r.addr+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set(header, value)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(text)
+}
+
 func TestDataIsKeptAcrossRestarts(t *testing.T) {
 	dir, data := folder(t, map[string]string{"order.yaml": orderSaga}), t.TempDir()
 	d := startDev(t, dir, "--data", data)

@@ -120,7 +120,7 @@ func (t *terminal) send(ctx context.Context, s sender) error {
 	ctx, cancel := context.WithTimeout(ctx, sendWithin)
 	defer cancel()
 	codec := stream.Codec{Grammar: stream.Grammar{NoTenancy: s.noTenancy}, MaxPayload: int(conn.MaxPayload())}
-	stored, err := publish(ctx, stream.NewPublisher(js, codec), codec, s.event)
+	stored, err := publish(ctx, stream.NewPublisher(js, codec), s.event)
 	if errors.Is(err, jetstream.ErrNoStreamResponse) || errors.Is(err, nats.ErrNoResponders) {
 		return fmt.Errorf("no stream takes the event: start Edda once, it makes the stream %s", stream.AggregateEvents)
 	}
@@ -138,7 +138,11 @@ func (t *terminal) printStored(s sender, stored server.Stored) error {
 		_, err := fmt.Fprintln(t.out, s.event.ID)
 		return err
 	}
-	_, err := fmt.Fprintf(t.out, "%s  %s #%d  event %s\n", stored.Subject, stored.Stream, stored.Seq, s.event.ID)
+	again := ""
+	if stored.Duplicate {
+		again = ", which was there already"
+	}
+	_, err := fmt.Fprintf(t.out, "%s  %s #%d  event %s%s\n", stored.Subject, stored.Stream, stored.Seq, s.event.ID, again)
 	return err
 }
 
