@@ -61,6 +61,9 @@ type streamsConfig struct {
 	Age        map[string]time.Duration `koanf:"age"`
 	Duplicates time.Duration            `koanf:"duplicates"`
 	From       string                   `koanf:"from"`
+	// MaxPayload is how many bytes a message may have before it is a dead
+	// letter; 1 MiB when zero. What NATS refuses never comes this far.
+	MaxPayload int `koanf:"max_payload"`
 }
 
 type gatewayConfig struct {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -90,7 +91,7 @@ func (p *process) connect(ctx context.Context, l *line) error {
 	c.Log = p.log.Named("nats")
 	if p.settings.dev {
 		e, err := stream.StartEmbedded(ctx, stream.EmbeddedOptions{
-			Dir: filepath.Join(p.settings.Data, "nats"), Addr: p.settings.natsAddr, SyncAlways: p.settings.syncStreams, Log: p.log.Named("nats"),
+			Dir: filepath.Join(p.settings.Data, "nats"), Addr: p.settings.natsAddr, SyncAlways: p.settings.syncStreams, MaxPayload: devPayload, Log: p.log.Named("nats"),
 		})
 		if err != nil {
 			return err
@@ -116,9 +117,7 @@ func (c config) codec() stream.Codec {
 func (p *process) build(ctx context.Context, l *line) error {
 	s := p.settings
 	codec := s.codec()
-	if max := l.conn.MaxPayload(); max > 0 {
-		codec.MaxPayload = int(max)
-	}
+	codec.MaxPayload = payloadLimit(s.Streams.MaxPayload, l.conn)
 	var err error
 	if l.durable, err = stream.EnsureStreams(ctx, l.js, stream.StreamOptions{
 		Grammar: codec.Grammar, Replicas: s.Streams.Replicas, Age: s.Streams.Age, Duplicates: s.Streams.Duplicates, SyncAlways: s.dev && s.syncStreams,
@@ -136,6 +135,19 @@ func (p *process) build(ctx context.Context, l *line) error {
 		return p.buildEffects(l, codec)
 	}
 	return nil
+}
+
+// devPayload is what the embedded NATS takes: more than Edda does, so that a
+// message that is too large is seen, and shown as a dead letter.
+const devPayload = 8 << 20
+
+// payloadLimit is what is configured, and no more than the server carries.
+func payloadLimit(configured int, conn *nats.Conn) int {
+	limit := cmp.Or(configured, stream.DefaultMaxPayload)
+	if max := int(conn.MaxPayload()); max > 0 {
+		limit = min(limit, max)
+	}
+	return limit
 }
 
 func (p *process) logDurability(l *line) {
