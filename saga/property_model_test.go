@@ -103,14 +103,8 @@ func (m *model) input(tr edda.Transition) {
 		m.settle(tr, ev.CommandID, edda.TimedOut)
 	case ev.Kind == edda.KindOperator && (ev.Type == edda.VerbSkip || ev.Type == edda.VerbResolve):
 		m.skip(ev)
-	case ev.Kind == edda.KindOperator && ev.Type == edda.VerbDrop:
-		m.dropped(tr)
 	}
 }
-
-// dropped is a due that an operator gave up: the property's saga has no handler
-// that could make one poison.
-func (m *model) dropped(edda.Transition) {}
 
 func (m *model) rejected(ev edda.Event) {
 	if ev.Outcome == edda.Succeeded {

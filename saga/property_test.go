@@ -59,9 +59,6 @@ type world struct {
 	marks   []string        // those of the input under way
 	ids     map[string]bool // of all work
 	sent    []edda.Work
-	asked   []string
-	undos   []string
-	fates   map[edda.Fate]int
 }
 
 // input is an event, or a row that came due.
@@ -80,7 +77,7 @@ func newWorld(t *rapid.T, set *Set, v variant) *world {
 	return &world{
 		t: t, set: set, v: v, now: testStart.Add(time.Hour), model: newModel(v),
 		cell: edda.Cell{Key: edda.Key{Tenant: "t", Saga: "shop", Correlation: "K"}},
-		seen: map[string]bool{}, ids: map[string]bool{}, fates: map[edda.Fate]int{},
+		seen: map[string]bool{}, ids: map[string]bool{},
 	}
 }
 
@@ -136,7 +133,6 @@ func (w *world) take(in input) []edda.Transition {
 
 // note keeps the books of the world from one transition.
 func (w *world) note(tr edda.Transition) {
-	w.fates[tr.Fate]++
 	if tr.Instance != nil && tr.Hold == nil {
 		w.marks = append(w.marks, tr.Event.ID)
 	}
@@ -150,11 +146,6 @@ func (w *world) note(tr edda.Transition) {
 		}
 		w.ids[work.ID] = true
 		w.sent = append(w.sent, work)
-	}
-	for _, o := range tr.Outputs {
-		if o.Word == "ask" {
-			w.asked = append(w.asked, o.ID)
-		}
 	}
 	w.model.see(tr)
 	for _, p := range w.model.problems {
