@@ -90,8 +90,9 @@ func (s *shop) effects(order string) (out []string) {
 
 // gateway takes aggregate commands.
 type gateway struct {
-	mu       sync.Mutex // guards commands
-	commands []string   // "Order.Cancel O1 not_paid", in order
+	mu       sync.Mutex   // guards commands
+	commands []string     // "Order.Cancel O1", in order
+	told     func(string) // where set, each command as it comes
 }
 
 // RoundTrip accepts every command.
@@ -112,6 +113,9 @@ func (g *gateway) RoundTrip(r *http.Request) (*http.Response, error) {
 	g.mu.Lock()
 	g.commands = append(g.commands, line)
 	g.mu.Unlock()
+	if g.told != nil {
+		g.told(line)
+	}
 	return reply(r, http.StatusAccepted, "{}"), nil
 }
 

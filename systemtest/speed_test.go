@@ -1,0 +1,156 @@
+package systemtest
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"runtime"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"edda"
+	"edda/internal/lifecycle"
+)
+
+// idleOrders are timed one at a time; with fifty the median is steady.
+const idleOrders = 50
+
+// idleBound is the promise: from the event to the command of one idle order.
+const idleBound = 10 * time.Millisecond
+
+func TestOneIdleOrderTakesUnderTenMillisecondsToItsCommand(t *testing.T) {
+	w := newWorld(t, t.TempDir(), embedded(t, "02-order.yaml", "effects.yaml")...)
+	arrived := make(chan time.Time, 1)
+	tell := func() {
+		select {
+		case arrived <- time.Now():
+		default: // only the first of an order is waited for
+		}
+	}
+	w.gateway.told = func(string) { tell() }
+	w.startNATS()
+	w.start()
+	defer w.close()
+	wait := func(begin time.Time) time.Duration {
+		select {
+		case at := <-arrived:
+			return at.Sub(begin)
+		case <-time.After(soon):
+			t.Fatalf("nothing came; %s", w.story())
+			return 0
+		}
+	}
+	var commands, effects []time.Duration
+	for i := range idleOrders {
+		id := fmt.Sprintf("O%d", i)
+		w.shop.answer("reserve_stock", func(call) int { return http.StatusOK })
+		begin := time.Now()
+		w.send("e"+id, "OrderPlaced", id, order(id))
+		commands = append(commands, wait(begin))
+		w.shop.answer("reserve_stock", func(call) int { tell(); return http.StatusOK })
+		begin = time.Now()
+		w.send("p"+id, "PaymentReceived", id, payment(id))
+		effects = append(effects, wait(begin))
+		until(t, id+" is done", func() bool { return w.status("order", id) == edda.StatusDone && w.outbox() == 0 })
+		for len(arrived) > 0 { // the order's last command
+			<-arrived
+		}
+	}
+	slices.Sort(commands)
+	slices.Sort(effects)
+	t.Logf("event to command at the gateway: median %v, p90 %v; event to the effect's call: median %v, p90 %v",
+		commands[idleOrders/2], commands[idleOrders*9/10], effects[idleOrders/2], effects[idleOrders*9/10])
+	if got := commands[idleOrders/2]; got > idleBound {
+		t.Errorf("the median from event to command is %v, promised is %v", got, idleBound)
+	}
+}
+
+// oneCommand is the kind of saga that the promised rate is for: every event
+// changes the state and sends one command.
+const oneCommand = `saga: one
+version: 1
+key: event.order_id
+from: all
+state: {n: 0}
+on:
+  OrderPlaced: {start: true, set: {n: "=state.n + 1", amount: =event.amount}, do: [{command: Payment.Request, to: =key, with: {amount: =event.amount, currency: =event.currency}}]}
+`
+
+// BenchmarkEngine is the path of the saga worker from a real stream over a real
+// saga to the durable commit and the ack. Its commands stay in the outbox. Run
+// it with -benchtime=100000x: the first events of a run are slower.
+func BenchmarkEngine(b *testing.B) { benchmarkEngine(b, false) }
+
+// BenchmarkEngineAndRelay also carries the commands to their stream.
+func BenchmarkEngineAndRelay(b *testing.B) { benchmarkEngine(b, true) }
+
+func benchmarkEngine(b *testing.B, relay bool) {
+	w := newWorld(b, b.TempDir(), oneCommand)
+	w.quiet, w.direct = true, true
+	w.startNATS()
+	defer w.stopNATS()
+	fill(b, w.js, b.N)
+	s := &system{registry: prometheus.NewRegistry()}
+	var js jetstream.JetStream
+	s.conn, js = w.connect()
+	w.open(s, js)
+	var handled atomic.Int64
+	done := make(chan struct{})
+	w.count = func(ts []edda.Transition) {
+		if handled.Add(int64(len(ts))) == int64(b.N) {
+			close(done)
+		}
+	}
+	w.build(s, js)
+	parts := slices.DeleteFunc(s.parts(), func(p lifecycle.Part) bool {
+		return p.Name == "effects" || p.Name == "scheduler" || p.Name == "outbox" && !relay
+	})
+	group := lifecycle.New(lifecycle.Options{}, parts...)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	b.ResetTimer()
+	go func() { ended <- group.Run(ctx) }()
+	select {
+	case <-done:
+	case err := <-ended:
+		b.Fatal(err)
+	}
+	for relay {
+		if n, _ := s.db.OutboxSize(); n == 0 {
+			break
+		}
+		runtime.Gosched()
+	}
+	b.StopTimer()
+	runtime.ReadMemStats(&after)
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "events/s")
+	b.ReportMetric(float64(after.Mallocs-before.Mallocs)/float64(b.N), "allocs/event")
+	cancel()
+	if err := <-ended; err != nil {
+		b.Fatal(err)
+	}
+}
+
+// fill stores n events of n orders, as fast as the server takes them.
+func fill(b *testing.B, js jetstream.JetStream, n int) {
+	b.Helper()
+	for i := range n {
+		id := fmt.Sprintf("order-%d", i)
+		_, err := js.PublishAsync("tenant.acme.aggregate.Order."+id, fmt.Appendf(nil,
+			`{"event_id":"018f2c6e-7b1a-7000-8000-%012d","tenant_id":"acme","aggregate_type":"Order","aggregate_id":%q,"event_type":"OrderPlaced","timestamp":"2026-01-01T00:00:00Z","payload":{"order_id":%q,"customer":"c-1042","items":[{"sku":"A-1","quantity":2,"price":1250}],"amount":2500,"currency":"EUR"}}`, i, id, id))
+		if err != nil {
+			b.Fatal(err)
+		}
+		if i%1000 == 999 {
+			<-js.PublishAsyncComplete()
+		}
+	}
+	<-js.PublishAsyncComplete()
+}
