@@ -12,6 +12,10 @@ COPY --from=build /edda /edda
 COPY --from=build --chown=65532:65532 /data /data
 USER 65532:65532
 VOLUME /data
-EXPOSE 8700
+# The API listens on loopback inside the container. What an orchestrator and
+# Prometheus ask for has an address of its own:
+#   docker run -e EDDA_PROBE_ADDR=:8701 -p 8701:8701 …
+#   livenessProbe: {httpGet: {path: /live, port: 8701}}
+EXPOSE 8701
 ENTRYPOINT ["/edda"]
 CMD ["run", "--config", "/etc/edda/edda.yaml"]

@@ -137,6 +137,19 @@ func (s *Server) probes(mux *http.ServeMux) {
 	}
 }
 
+// probesAlone is what an address of their own answers. Whoever calls may use
+// any name for it: there is nothing here that a foreign page could abuse.
+func (s *Server) probesAlone() http.Handler {
+	mux := http.NewServeMux()
+	s.probes(mux)
+	mux.HandleFunc("/", notFoundHere)
+	return s.recovered(limited(mux))
+}
+
+func notFoundHere(w http.ResponseWriter, _ *http.Request) {
+	problem(w, http.StatusNotFound, "this address answers /health, /live, /ready and /metrics, and nothing else")
+}
+
 func probe(w http.ResponseWriter, wrong string) {
 	if wrong != "" {
 		problem(w, http.StatusServiceUnavailable, wrong)

@@ -19,6 +19,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
 )
 
 const (
@@ -43,9 +44,12 @@ const (
 // Options of a server. Process, Instances, DeadLetters and Inbox are required.
 type Options struct {
 	// Addr is host:port; 127.0.0.1:8700 when empty.
-	Addr  string
-	Build Build
-	Log   *zap.Logger
+	Addr string
+	// ProbeAddr is where the probes are answered as well, and nothing else: any
+	// address, since they change and tell nothing that is secret. None when empty.
+	ProbeAddr string
+	Build     Build
+	Log       *zap.Logger
 	// Metrics is what /metrics shows; nothing when nil.
 	Metrics prometheus.Gatherer
 	// Tenant is meant where a call names none; empty refuses such calls.
@@ -70,10 +74,10 @@ type Build struct {
 
 // Server is the HTTP side of a process.
 type Server struct {
-	options  Options
-	api      huma.API
-	handler  http.Handler
-	listener net.Listener
+	options Options
+	api     huma.API
+	main    door
+	probing door // has no address where none is wanted
 }
 
 // New makes a server; nothing listens before Listen.
@@ -91,7 +95,8 @@ func New(o Options) (*Server, error) {
 	s.deadLetters()
 	s.events()
 	mux.HandleFunc("/", notFound)
-	s.handler = s.guard(mux)
+	s.main = door{addr: o.Addr, handler: s.guard(mux)}
+	s.probing = door{addr: o.ProbeAddr, handler: s.probesAlone()}
 	return s, nil
 }
 
@@ -104,6 +109,9 @@ func (o *Options) validate() error {
 	}
 	if o.CommitWait == 0 {
 		o.CommitWait = commitWait
+	}
+	if _, _, err := net.SplitHostPort(o.ProbeAddr); o.ProbeAddr != "" && err != nil {
+		return fmt.Errorf("probe address %q: want host:port, as in 0.0.0.0:8701 or :8701", o.ProbeAddr)
 	}
 	return loopback(o.Addr)
 }
@@ -129,57 +137,34 @@ func describe(b Build) huma.Config {
 }
 
 // Handler is the whole server, for tests.
-func (s *Server) Handler() http.Handler { return s.handler }
+func (s *Server) Handler() http.Handler { return s.main.handler }
 
-// Listen takes the address, so that a port in use is known before anything else starts.
+// Listen takes the addresses, so that a port in use is known before anything
+// else starts.
 func (s *Server) Listen() error {
-	l, err := net.Listen("tcp", s.options.Addr)
-	if err != nil {
-		return fmt.Errorf("listen on %s: %w", s.options.Addr, err)
+	if err := s.main.listen(); err != nil {
+		return err
 	}
-	s.listener = l
+	if err := s.probing.listen(); err != nil {
+		return errors.Join(err, s.Close())
+	}
 	return nil
 }
 
 // Addr is where it listens, once it does.
-func (s *Server) Addr() string {
-	if s.listener == nil {
-		return s.options.Addr
-	}
-	return s.listener.Addr().String()
-}
+func (s *Server) Addr() string { return s.main.where() }
 
-// Close gives the address back where Run never came to.
-func (s *Server) Close() error {
-	if s.listener == nil {
-		return nil
-	}
-	if err := s.listener.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
-		return fmt.Errorf("close listener: %w", err)
-	}
-	return nil
-}
+// ProbeAddr is where the probes are answered as well; empty where nowhere.
+func (s *Server) ProbeAddr() string { return s.probing.where() }
+
+// Close gives the addresses back where Run never came to.
+func (s *Server) Close() error { return errors.Join(s.main.close(), s.probing.close()) }
 
 // Run serves until ctx ends, then lets answers under way go out. Listen comes first.
 func (s *Server) Run(ctx context.Context) error {
-	h := &http.Server{
-		Handler: s.handler, MaxHeaderBytes: maxHeader,
-		ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout,
-		WriteTimeout: writeTimeout, IdleTimeout: idleTimeout,
-		ErrorLog: zap.NewStdLog(s.options.Log.Named("http")),
-	}
-	served := make(chan error, 1)
-	go func() { served <- h.Serve(s.listener) }()
-	select {
-	case err := <-served:
-		return fmt.Errorf("serve http: %w", err)
-	case <-ctx.Done():
-	}
-	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownWait)
-	defer cancel()
-	if err := h.Shutdown(stop); err != nil {
-		_ = h.Close() // the deadline passed: the rest is cut
-	}
-	<-served
-	return nil
+	log := zap.NewStdLog(s.options.Log.Named("http"))
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return s.main.serve(ctx, log) })
+	g.Go(func() error { return s.probing.serve(ctx, log) })
+	return g.Wait()
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -479,6 +480,62 @@ func TestOnlyLoopback(t *testing.T) {
 			t.Errorf("%q: %v", addr, err)
 		}
 	}
+}
+
+func TestProbesHaveAnAddressOfTheirOwn(t *testing.T) {
+	f := newFakes()
+	f.status.NotReady = "draining"
+	s, err := New(Options{Addr: "127.0.0.1:0", ProbeAddr: ":0", Process: f, Instances: f, DeadLetters: f, Inbox: f, Metrics: prometheus.NewRegistry()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Listen(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx) }()
+	_, port, _ := net.SplitHostPort(s.ProbeAddr())
+	for path, want := range map[string]int{"/live": 200, "/ready": 503, "/health": 200, "/metrics": 200, "/info": 404, "/v1/instances": 404, "/docs": 404} {
+		req, err := http.NewRequestWithContext(t.Context(), "GET", "http://127.0.0.1:"+port+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Host = "edda.prod.svc" // as an orchestrator calls it
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != want {
+			t.Errorf("%s: %d, want %d", path, resp.StatusCode, want)
+		}
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAProbeAddressInUseGivesTheOtherBack(t *testing.T) {
+	f := newFakes()
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	s, err := New(Options{Addr: "127.0.0.1:0", ProbeAddr: taken.Addr().String(), Process: f, Instances: f, DeadLetters: f, Inbox: f})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Listen(); err == nil || !strings.Contains(err.Error(), taken.Addr().String()) {
+		t.Fatalf("%v", err)
+	}
+	again, err := net.Listen("tcp", s.Addr())
+	if err != nil {
+		t.Fatalf("the API's address is still held: %v", err)
+	}
+	again.Close()
 }
 
 func TestUnknownPagesAreProblems(t *testing.T) {

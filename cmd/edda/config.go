@@ -24,6 +24,7 @@ import (
 // config is what edda run is told: flags go before EDDA_* before the file.
 type config struct {
 	Addr      string        `koanf:"addr"`
+	ProbeAddr string        `koanf:"probe_addr"`
 	Data      string        `koanf:"data"`
 	Manifests []string      `koanf:"manifests"`
 	Role      string        `koanf:"role"`

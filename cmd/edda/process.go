@@ -96,7 +96,7 @@ func newProcess(s settings, l loaded, log *zap.Logger) (*process, error) {
 func (p *process) listen() error {
 	var err error
 	p.server, err = server.New(server.Options{
-		Addr: p.settings.Addr, Build: build(), Log: p.log, Metrics: p.metrics,
+		Addr: p.settings.Addr, ProbeAddr: p.settings.ProbeAddr, Build: build(), Log: p.log, Metrics: p.metrics,
 		Tenant: p.settings.tenant(), NoTenancy: !p.settings.Tenancy.Enabled,
 		Process: p, Instances: p, DeadLetters: p, Inbox: p,
 	})
@@ -104,7 +104,11 @@ func (p *process) listen() error {
 		return &usageError{err}
 	}
 	if err := p.server.Listen(); err != nil {
-		return fmt.Errorf("%w; is another Edda running? Choose another --addr", err)
+		flags := "--addr"
+		if p.settings.ProbeAddr != "" {
+			flags += " or --probe-addr"
+		}
+		return fmt.Errorf("%w; is another Edda running? Choose another %s", err, flags)
 	}
 	return nil
 }

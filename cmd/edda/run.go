@@ -34,6 +34,7 @@ NATS_CREDS, NATS_CONTEXT, ...). See what is used with: edda config view`,
 	f.StringVar(&file, "config", "", "configuration file (EDDA_CONFIG)")
 	f.String("role", roleCombined, "saga, effect or combined")
 	f.String("addr", defaultAddr, "address of the HTTP server")
+	f.String("probe-addr", "", "answer /health /live /ready /metrics here as well: any address, no token needed")
 	f.String("data", "", "folder of the store")
 	f.String("nats-url", "", "where NATS is")
 	f.String("nats-context", "", "context of the nats CLI")

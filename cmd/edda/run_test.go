@@ -154,6 +154,16 @@ func TestRunWaitsForNATSAndSaysSo(t *testing.T) {
 	probe(t, r, "/health", http.StatusOK)
 }
 
+func TestProbesAreAnsweredOnAnAddressOfTheirOwn(t *testing.T) {
+	addr := freeAddr(t)
+	_, port, _ := net.SplitHostPort(addr)
+	r := startRun(t, "nats://"+freeAddr(t), folder(t, map[string]string{"order.yaml": orderSaga}), "--data", t.TempDir(), "--probe-addr", ":"+port)
+	r.addr = addr
+	probe(t, r, "/live", http.StatusOK)
+	probe(t, r, "/ready", http.StatusServiceUnavailable)
+	probe(t, r, "/info", http.StatusNotFound)
+}
+
 func TestAStopWhileWaitingForNATSIsNoFailure(t *testing.T) {
 	r := startRun(t, "nats://"+freeAddr(t), folder(t, map[string]string{"order.yaml": orderSaga}), "--data", t.TempDir())
 	probe(t, r, "/live", http.StatusOK)
