@@ -169,6 +169,12 @@ func (e *Engine) Swap(ctx context.Context, sagas Sagas) error {
 	})
 }
 
+// Ping returns once the evaluator has taken notice: that it is not stuck. It
+// does not wait for what the evaluator waits for.
+func (e *Engine) Ping(ctx context.Context) error {
+	return e.ask(ctx, func(_ *evaluator, done report) { done <- nil })
+}
+
 // Drain stops the intake for good, finishes what was taken in, and returns when
 // all of it is committed. What is due is refused from then on. A second call
 // waits likewise.

@@ -191,6 +191,20 @@ func TestASwapTakesEffectBetweenBatches(t *testing.T) {
 	})
 }
 
+func TestAPingIsAnsweredWhileCommitsHang(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.gate.set(true, nil)
+		for i := range 5 {
+			w.streams.publish("A", event(fmt.Sprint(i), "add", "k"))
+			settle()
+		}
+		if err := w.engine.Ping(context.Background()); err != nil {
+			t.Error(err)
+		}
+		w.gate.set(false, nil)
+	})
+}
+
 func TestADrainFinishesWhatWasTakenIn(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.gate.set(true, nil)
@@ -230,6 +244,7 @@ func TestCallsAfterTheEndSaySo(t *testing.T) {
 		for name, err := range map[string]error{
 			"drain": w.engine.Drain(ctx),
 			"swap":  w.engine.Swap(ctx, counter{}),
+			"ping":  w.engine.Ping(ctx),
 			"wake":  w.engine.Wake(ctx, row("k", time.Now())),
 			"start": w.engine.Start(ctx, edda.Event{}, edda.Schedule{}),
 		} {

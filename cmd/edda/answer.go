@@ -20,7 +20,7 @@ import (
 
 // Status is how the process is.
 func (p *process) Status(context.Context) server.Status {
-	s := server.Status{Components: map[string]server.ComponentStatus{}}
+	s := server.Status{Stuck: p.pulse.stuck(), Components: map[string]server.ComponentStatus{}}
 	l := p.line.Load()
 	s.Components["storage"] = component(p.storage(l))
 	s.Components["jetstream"] = component(jetstreamState(l))

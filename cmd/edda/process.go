@@ -66,6 +66,7 @@ type process struct {
 	db       *store.DB
 	server   *server.Server
 	group    *lifecycle.Group
+	pulse    *pulse
 	// line is what works on the streams; nil until JetStream was reached.
 	line   atomic.Pointer[line]
 	joined chan struct{} // closed once there is a line
@@ -89,6 +90,7 @@ func newProcess(s settings, l loaded, log *zap.Logger) (*process, error) {
 		return nil, errors.Join(err, p.server.Close())
 	}
 	p.metrics.MustRegister(&instanceCollector{p.db})
+	p.pulse = newPulse(p.loops()...)
 	p.group = lifecycle.New(lifecycle.Options{Stopped: p.partStopped}, p.parts(l)...)
 	return p, nil
 }
@@ -133,6 +135,7 @@ func (p *process) parts(l loaded) []lifecycle.Part {
 		{Name: "http", Stage: lifecycle.HTTP, Run: p.server.Run},
 		{Name: "store", Stage: lifecycle.Store, Run: p.db.Run, Close: p.db.Close,
 			Ready: func(ctx context.Context) error { return p.adopt(ctx, l) }},
+		{Name: "pulse", Stage: lifecycle.Connections, Run: p.pulse.Run},
 		{Name: "nats", Stage: lifecycle.Connections, Run: p.holdConnection, Ready: p.join},
 	}
 	if p.settings.sagas() {

@@ -64,6 +64,7 @@ func (t *terminal) serve(ctx context.Context, s settings, ready func(*process, l
 	if err != nil {
 		return clear(err)
 	}
+	log.Info("listening", zap.String("addr", p.server.Addr()), zap.String("probe_addr", p.server.ProbeAddr()))
 	p.announce = func() {
 		log.Info("started", zap.String("role", s.Role), zap.String("addr", p.server.Addr()), zap.String("store", p.db.ID()))
 		notify(log, daemon.SdNotifyReady)

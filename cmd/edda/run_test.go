@@ -155,10 +155,8 @@ func TestRunWaitsForNATSAndSaysSo(t *testing.T) {
 }
 
 func TestProbesAreAnsweredOnAnAddressOfTheirOwn(t *testing.T) {
-	addr := freeAddr(t)
-	_, port, _ := net.SplitHostPort(addr)
-	r := startRun(t, "nats://"+freeAddr(t), folder(t, map[string]string{"order.yaml": orderSaga}), "--data", t.TempDir(), "--probe-addr", ":"+port)
-	r.addr = addr
+	r := startRun(t, "nats://127.0.0.1:1", folder(t, map[string]string{"order.yaml": orderSaga}), "--data", t.TempDir(), "--probe-addr", ":0")
+	r.addr = "127.0.0.1:" + r.err.wait(t, `"probe_addr":"\[::\]:(\d+)"`)[1]
 	probe(t, r, "/live", http.StatusOK)
 	probe(t, r, "/ready", http.StatusServiceUnavailable)
 	probe(t, r, "/info", http.StatusNotFound)
