@@ -44,6 +44,7 @@ type compiler struct {
 type use struct {
 	expr *manifests.Expr
 	prog *expression.Program
+	undo bool // it stands in the undo of a step
 }
 
 func (c *compiler) errorf(pos manifests.Pos, format string, args ...any) {

@@ -94,10 +94,15 @@ func (b *actionCompiler) eachBody(a *action) {
 // undo compiles the undo of a step: it also sees input, result and id.
 func (b *actionCompiler) undo(a *action, src *manifests.Action, names []string) *action {
 	inner := append(append([]string{}, names...), undoNames...)
-	return &action{
+	before := len(b.uses)
+	out := &action{
 		src: src, label: a.label + ".undo", path: a.path + ".undo",
 		with: b.value(src.With, inner), to: b.value(src.To, inner), iff: b.expr(src.If, inner),
 	}
+	for i := range b.uses[before:] {
+		b.uses[before+i].undo = true
+	}
+	return out
 }
 
 // label is the action's part of its path: unique in the handler, and kept when

@@ -18,6 +18,9 @@ var (
 // checkRefs checks the members that an expression names.
 func (c *compiler) checkRefs(u use, n names) {
 	for _, ref := range u.prog.Refs() {
+		if u.undo && ref[0] == "result" {
+			c.warnf(u.expr.Pos, "this undo reads %s: after a timeout there is no result and it is null; undo by id or input where the other side allows", strings.Join(ref, "."))
+		}
 		if len(ref) < 2 {
 			continue
 		}
@@ -101,6 +104,10 @@ type linter struct {
 }
 
 func (l *linter) saga(m *manifests.Saga) {
+	if waitsForNothing(m) {
+		l.problems = append(l.problems, manifests.Problem{File: m.File, Pos: m.Pos, Message: "this saga can wait for nothing: " +
+			"once it has begun nothing can reach it, and no handler ends it; end it with done, or give it a deadline"})
+	}
 	eachActions(m, func(a *manifests.Action) {
 		switch a.Kind {
 		case kindEffect:
@@ -130,4 +137,21 @@ func (l *linter) defined(m *manifests.Saga, name manifests.Name, what string, kn
 		File: m.File, Pos: name.Pos, Warning: true,
 		Message: what + " \"" + name.Text + "\" is defined in none of these files" + near,
 	})
+}
+
+// waitsForNothing tells whether an instance surely comes to stay: no action and
+// no deadline ends it, no timer wakes it, no handler but those that start it
+// hears the world, and those do not look at what came before.
+func waitsForNothing(m *manifests.Saga) bool {
+	waits := m.Deadline == nil && len(m.Handlers) > 0
+	for _, h := range m.Handlers {
+		waits = waits && h.Start
+	}
+	m.Walk(manifests.Visitor{
+		Action: func(a *manifests.Action) {
+			waits = waits && a.Kind != kindDone && a.Kind != kindFail && a.Kind != kindTimer
+		},
+		Expr: func(e *manifests.Expr) { waits = waits && !strings.Contains(e.Source, "state") },
+	})
+	return waits
 }
