@@ -315,8 +315,9 @@ func TestReloadAnswersWithEveryProblem(t *testing.T) {
 	d := startDev(t, dir, "--data", t.TempDir())
 	write(t, filepath.Join(dir, "order.yaml"), strings.Replace(orderSaga, "=event.total", "=evnt.total", 1))
 	write(t, filepath.Join(dir, "other.yaml"), "saga: Other\n")
+	write(t, filepath.Join(dir, "message.yaml"), "saga: note\nkey: event.id\non:\n  Noted: {start: true, do: [{message: {context_id: 1, caller_id: 2, message_type: text, message_format_type: text, message: hello}}, {done: 1}]}\n")
 	code, out := d.edda(t, "reload")
-	if code != 1 || !strings.Contains(out, "evnt") || !strings.Contains(out, "other.yaml:1:") || !strings.Contains(out, "nothing changed") {
+	if code != 1 || !strings.Contains(out, "evnt") || !strings.Contains(out, "other.yaml:1:") || !strings.Contains(out, "message.yaml:4:") || !strings.Contains(out, "nothing changed") {
 		t.Errorf("%d %s", code, out)
 	}
 	d.edda(t, "send", "Order.OrderPlaced", "--id", "O1", "--data", `{"order_id":"O1","total":1}`)

@@ -23,6 +23,8 @@ func (t *terminal) lintCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			l.problems = append(l.problems, l.needsRedis(true)...)
+			l.problems.Sort()
 			l.problems.Print(t.out, t.color(t.out))
 			if l.problems.Failed() {
 				return &silentError{}

@@ -28,7 +28,7 @@ func (p *process) reload(ctx context.Context) (manifests.Problems, error) {
 	if line == nil {
 		return nil, errNoLine
 	}
-	l, err := load(p.settings.Manifests)
+	l, err := startable(p.settings.Manifests)
 	if err != nil || l.problems.Failed() {
 		return l.problems, err
 	}

@@ -49,7 +49,7 @@ func (t *terminal) serve(ctx context.Context, s settings, ready func(*process, l
 	if len(s.Manifests) == 0 {
 		return usagef("no manifests: name files or folders as arguments, or with manifests: in the configuration")
 	}
-	l, err := load(s.Manifests)
+	l, err := startable(s.Manifests)
 	if err != nil {
 		return err
 	}
