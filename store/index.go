@@ -15,16 +15,23 @@ import (
 // on after every commit, never by one that failed.
 type index struct {
 	mu      sync.RWMutex         // guards all below
-	waiting map[string]ulid.ULID // outbox rows of effects, by command id
+	waiting map[string]waiting   // outbox rows of effects, by command id
 	effects map[ulid.ULID]string // the other way round
 	size    int                  // outbox rows
 	oldest  ulid.ULID            // the first of them; zero: none
 	counts  map[countKey]int     // none is zero
 }
 
+// waiting is an effect's outbox row and whose it is: a result speaks only for
+// the instance that it is addressed to.
+type waiting struct {
+	ID   ulid.ULID
+	From edda.Key
+}
+
 func newIndex() *index {
 	return &index{
-		waiting: map[string]ulid.ULID{},
+		waiting: map[string]waiting{},
 		effects: map[ulid.ULID]string{},
 		counts:  map[countKey]int{},
 	}
@@ -43,7 +50,7 @@ func loadIndex(tx *bolt.Tx) (*index, error) {
 		}
 		x.size++
 		if row.Work.Kind == edda.WorkEffect {
-			x.waiting[row.Work.ID], x.effects[row.ID] = row.ID, row.Work.ID
+			x.waiting[row.Work.ID], x.effects[row.ID] = waiting{row.ID, row.Work.From}, row.Work.ID
 		}
 		return nil
 	})
@@ -58,7 +65,7 @@ func (x *index) command(id string) (ulid.ULID, bool) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	row, ok := x.waiting[id]
-	return row, ok
+	return row.ID, ok
 }
 
 func (x *index) outbox() (int, time.Time) {
@@ -79,8 +86,8 @@ func (x *index) apply(s *staged) {
 			delete(x.waiting, command)
 		}
 	}
-	for command, id := range s.commands {
-		x.waiting[command], x.effects[id] = id, command
+	for command, row := range s.commands {
+		x.waiting[command], x.effects[row.ID] = row, command
 	}
 	x.size += s.grown
 	x.oldest = s.oldest
@@ -97,7 +104,7 @@ func (x *index) apply(s *staged) {
 // the index, so reading it here without its lock is safe.
 type staged struct {
 	index    *index
-	commands map[string]ulid.ULID // effects added and still there
+	commands map[string]waiting // effects added and still there
 	effects  map[ulid.ULID]string
 	gone     map[ulid.ULID]bool // rows removed
 	grown    int
@@ -110,26 +117,26 @@ type staged struct {
 func newStaged(x *index) *staged {
 	return &staged{
 		index:    x,
-		commands: map[string]ulid.ULID{},
+		commands: map[string]waiting{},
 		effects:  map[ulid.ULID]string{},
 		gone:     map[ulid.ULID]bool{},
 		counts:   map[countKey]int{},
 	}
 }
 
-func (s *staged) waiting(command string) (ulid.ULID, bool) {
-	if id, ok := s.commands[command]; ok {
-		return id, true
+func (s *staged) waiting(command string) (waiting, bool) {
+	if row, ok := s.commands[command]; ok {
+		return row, true
 	}
-	id, ok := s.index.waiting[command]
-	return id, ok && !s.gone[id]
+	row, ok := s.index.waiting[command]
+	return row, ok && !s.gone[row.ID]
 }
 
 func (s *staged) added(id ulid.ULID, w encodedWork) {
 	s.grown++
 	s.sent = true
 	if w.effect {
-		s.commands[w.id], s.effects[id] = id, w.id
+		s.commands[w.id], s.effects[id] = waiting{id, w.from}, w.id
 	}
 }
 

@@ -64,12 +64,12 @@ func (m *model) transition(t edda.Transition) {
 	}
 	for _, w := range t.Work {
 		if w.Kind == edda.WorkEffect {
-			m.settle(w.ID)
+			m.settle(w.ID, w.From)
 		}
 		m.outbox = append(m.outbox, w)
 	}
 	for _, id := range t.Settled {
-		m.settle(id)
+		m.settle(id, t.Key)
 	}
 	if t.Dead != nil {
 		m.dead[t.Dead.ID] = *t.Dead
@@ -104,8 +104,8 @@ func without(entries []edda.Entry, numbers []uint64) []edda.Entry {
 	return slices.DeleteFunc(slices.Clone(entries), func(e edda.Entry) bool { return slices.Contains(numbers, e.N) })
 }
 
-func (m *model) settle(id string) {
-	m.outbox = slices.DeleteFunc(m.outbox, func(w edda.Work) bool { return w.Kind == edda.WorkEffect && w.ID == id })
+func (m *model) settle(id string, who edda.Key) {
+	m.outbox = slices.DeleteFunc(m.outbox, func(w edda.Work) bool { return w.Kind == edda.WorkEffect && w.ID == id && w.From == who })
 }
 
 // disarm comes before a change's transitions, rest after them.

@@ -52,6 +52,28 @@ func TestOrderSurvivesAnEmptyOutbox(t *testing.T) {
 	same(t, "rows after", len(rows), 1)
 }
 
+// TestAResultForAnotherInstanceRemovedTheWaitingEffect: the command id in a
+// result is whatever its publisher wrote, be it another tenant.
+func TestAResultForAnotherInstanceRemovedTheWaitingEffect(t *testing.T) {
+	db := open(t, t.TempDir(), Options{})
+	db.commit(t, Change{Transitions: []edda.Transition{working("1", 1, "c1")}})
+	for _, other := range []edda.Key{key("2"), {Tenant: "evil", Saga: "order", Correlation: "1"}} {
+		stray := step(other, 1)
+		stray.Settled = []string{"c1"}
+		db.commit(t, Change{Transitions: []edda.Transition{stray}})
+		if _, ok := db.Waiting("c1"); !ok {
+			t.Fatalf("a result for %s settled the command of %s", other, key("1"))
+		}
+	}
+	mine := step(key("1"), 2)
+	mine.Settled = []string{"c1"}
+	db.commit(t, Change{Transitions: []edda.Transition{mine}})
+	if _, ok := db.Waiting("c1"); ok {
+		t.Error("its own result did not settle it")
+	}
+	db.check(t)
+}
+
 // TestEffectSettledInItsOwnChange stands for a result that the engine applies in
 // the batch that emitted the effect.
 func TestEffectSettledInItsOwnChange(t *testing.T) {

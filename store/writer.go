@@ -7,6 +7,8 @@ import (
 
 	"github.com/oklog/ulid/v2"
 	bolt "go.etcd.io/bbolt"
+
+	"edda"
 )
 
 // keyspace is the name of a top-level bucket.
@@ -198,7 +200,7 @@ func (w *writer) ulid() (id ulid.ULID) {
 func (w *writer) work(t *encodedTransition) error {
 	for _, work := range t.work {
 		if work.effect {
-			if err := w.settle(work.id); err != nil {
+			if err := w.settle(work.id, work.from); err != nil {
 				return err
 			}
 		}
@@ -209,19 +211,21 @@ func (w *writer) work(t *encodedTransition) error {
 		w.staged.added(id, work)
 	}
 	for _, command := range t.settled {
-		if err := w.settle(command); err != nil {
+		if err := w.settle(command, t.who); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (w *writer) settle(command string) error {
-	id, ok := w.staged.waiting(command)
-	if !ok {
+// settle removes an effect's row, if it is one of who's: whoever publishes a
+// result chooses the command id in it.
+func (w *writer) settle(command string, who edda.Key) error {
+	row, ok := w.staged.waiting(command)
+	if !ok || row.From != who {
 		return nil
 	}
-	return w.remove(id)
+	return w.remove(row.ID)
 }
 
 func (w *writer) remove(id ulid.ULID) error {
