@@ -126,10 +126,17 @@ func (a *application) duplicate(ev edda.Event) bool {
 		return false
 	}
 	same := func(e edda.Entry) bool { return e.Event.ID == ev.ID }
-	if slices.ContainsFunc(a.cell.Parked, same) || slices.ContainsFunc(a.cell.Held, same) {
+	if slices.ContainsFunc(a.cell.Parked, same) || slices.ContainsFunc(a.cell.Held, same) || a.startedBy(ev) {
 		return true
 	}
 	return a.cell.Instance != nil && slices.Contains(a.cell.Instance.Recent, ev.ID)
+}
+
+// startedBy tells whether the event is the start that began the instance, sent
+// again after more events than it remembers: to refuse it would fail the parent.
+func (a *application) startedBy(ev edda.Event) bool {
+	in := a.cell.Instance
+	return in != nil && ev.Kind == edda.KindStart && ev.CommandID != "" && ev.CommandID == in.ParentCommand
 }
 
 // program is the version that the event meets: the instance's own, or the

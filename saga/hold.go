@@ -133,7 +133,7 @@ func (a *application) operator(ev edda.Event) {
 	switch {
 	case in == nil:
 		a.dead(ev, deadLetter(ev, a.cell.Key, edda.DeadNoInstance, "there is no such instance"))
-	case in.Status.Finished() && !orphanVerb(in, ev):
+	case in.Status.Finished() && !orphanVerb(in, ev), strangeParent(in, ev):
 		a.add(edda.Transition{Event: ev, Fate: edda.FateLate, Outputs: []edda.Output{{Word: "late", Name: nameOf(ev)}}})
 	default:
 		a.advance(ev)
@@ -144,6 +144,12 @@ func (a *application) operator(ev edda.Event) {
 // orphanVerb is a retry or skip of what a late handler emitted.
 func orphanVerb(in *edda.Instance, ev edda.Event) bool {
 	return ev.Step != "" && slices.ContainsFunc(in.Incidents, func(i edda.Incident) bool { return i.Step == ev.Step })
+}
+
+// strangeParent tells whether a saga cancels a child that is not its own: its
+// start found the key in use, and the cancel was on its way before it heard.
+func strangeParent(in *edda.Instance, ev edda.Event) bool {
+	return ev.CommandID != "" && ev.CommandID != in.ParentCommand
 }
 
 // releaseEnded lets go of what is held behind a poison event once the instance
