@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -52,14 +54,16 @@ type holder struct {
 
 // Lease keeps a second saga process from the same tenants. The holder of a
 // store's file lock takes its own lease over at once when it is on the same
-// machine; any other process is refused until the lease has run out. Its
-// methods are called one after the other: Run, then Release.
+// machine; any other process is refused until the lease has run out. Release
+// comes after Run has returned; SetTenants may be called at any time between.
 type Lease struct {
-	js       jetstream.JetStream
-	bucket   jetstream.KeyValueConfig
+	js     jetstream.JetStream
+	bucket jetstream.KeyValueConfig
+	log    *zap.Logger
+
+	mu       sync.Mutex // guards all below, once the lease is acquired
 	kv       jetstream.KeyValue
 	own      holder
-	log      *zap.Logger
 	revision uint64 // of our last write
 }
 
@@ -142,6 +146,18 @@ func (l *Lease) mayReplace(e jetstream.KeyValueEntry) error {
 // contend looks for other stores' leases on our tenants. Of two that wish at
 // once the earlier write wins; one that is held always does.
 func (l *Lease) contend(ctx context.Context) error {
+	if err := l.alone(ctx); err != nil {
+		return err
+	}
+	l.own.Held = true
+	if err := l.write(ctx, l.revision); err != nil {
+		return fmt.Errorf("take the lease: %w", err)
+	}
+	return nil
+}
+
+// alone is nil when no other lease that goes before ours is on our tenants.
+func (l *Lease) alone(ctx context.Context) error {
 	others, err := l.others(ctx)
 	if err != nil {
 		return err
@@ -157,11 +173,37 @@ func (l *Lease) contend(ctx context.Context) error {
 				other.Store, other.Host, stamp(other.Since), leaseTTL)
 		}
 	}
-	l.own.Held = true
-	if err := l.write(ctx, l.revision); err != nil {
-		return fmt.Errorf("take the lease: %w", err)
-	}
 	return nil
+}
+
+// SetTenants moves the lease to other tenants, or leaves it as it is and says,
+// with an edda.Permanent error, who has one of them. Between the two it holds
+// both; of two processes that reach for the same tenant at once neither gets it.
+func (l *Lease) SetTenants(ctx context.Context, t Tenants) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaseRenew)
+	defer cancel()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	before := l.own.Tenants
+	l.own.Tenants = union(before, t)
+	err := l.write(ctx, l.revision)
+	if err == nil {
+		err = l.alone(ctx)
+	}
+	if err != nil {
+		l.own.Tenants = before
+		return errors.Join(err, l.write(ctx, l.revision))
+	}
+	l.own.Tenants = t
+	return l.write(ctx, l.revision)
+}
+
+// union is the tenants of both; none is all.
+func union(a, b Tenants) Tenants {
+	if len(a) == 0 || len(b) == 0 {
+		return nil
+	}
+	return slices.Concat(a, b)
 }
 
 func (l *Lease) others(ctx context.Context) ([]jetstream.KeyValueEntry, error) {
@@ -243,6 +285,8 @@ func (l *Lease) Run(ctx context.Context) error {
 func (l *Lease) renew(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaseRenew)
 	defer cancel()
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	err := l.write(ctx, l.revision)
 	if err == nil {
 		return nil
@@ -290,6 +334,12 @@ func (l *Lease) anew(ctx context.Context) error {
 // Release gives the lease back, so that the next process need not wait. Run must
 // have returned.
 func (l *Lease) Release(ctx context.Context) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.release(ctx)
+}
+
+func (l *Lease) release(ctx context.Context) error {
 	err := l.kv.Delete(ctx, l.own.Store, jetstream.LastRevision(l.revision))
 	if err != nil {
 		return fmt.Errorf("release the lease: %w", err)
@@ -299,7 +349,7 @@ func (l *Lease) Release(ctx context.Context) error {
 
 // withdraw takes a wish back; what remains runs out by itself.
 func (l *Lease) withdraw(ctx context.Context) {
-	if err := l.Release(ctx); err != nil {
+	if err := l.release(ctx); err != nil {
 		l.log.Warn("withdraw from the lease failed", zap.Error(err))
 	}
 }

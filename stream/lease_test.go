@@ -65,6 +65,26 @@ func TestASecondProcessIsRefused(t *testing.T) {
 	}
 }
 
+func TestALeaseMovesToOtherTenants(t *testing.T) {
+	bubble(t, func(ctx context.Context, w *world) {
+		first, stopFirst := w.hold(ctx, lease("s1", "h1", "p1", "acme"))
+		_, stopSecond := w.hold(ctx, lease("s2", "h2", "p2", "beta"))
+		wantError(t, first.SetTenants(ctx, Tenants{"acme", "be*"}), edda.Permanent, "store s2 on host h2")
+		if err := first.SetTenants(ctx, Tenants{"gamma"}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(leaseTTL * 2) // renewed as it is now
+		_, err := AcquireLease(ctx, w.js, lease("s3", "h3", "p3", "gamma"))
+		wantError(t, err, edda.Permanent, "store s1 on host h1")
+		_, stopThird := w.hold(ctx, lease("s3", "h3", "p3", "acme")) // it was given up
+		for _, stop := range []func() error{stopFirst, stopSecond, stopThird} {
+			if err := stop(); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
 func TestALeaseRunsOut(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		_, stop := w.hold(ctx, lease("s1", "h1", "p1"))

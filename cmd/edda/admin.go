@@ -52,6 +52,9 @@ func (t *terminal) reloadCommand() *cobra.Command {
 			if err := json.Unmarshal(raw, &r); err != nil {
 				return fmt.Errorf("decode the answer: %w", err)
 			}
+			for _, p := range r.Problems {
+				fmt.Fprintf(c.term.err, "warning: %s\n", strings.TrimPrefix(fmt.Sprintf("%s:%d:%d: %s", p.File, p.Line, p.Column, p.Message), ":0:0: "))
+			}
 			for _, s := range r.Sagas {
 				fmt.Fprintf(c.term.out, "%s version %d\n", s.Saga, s.Version)
 			}

@@ -229,6 +229,18 @@ func (c config) validate() error {
 	return nil
 }
 
+// differs names the settings of the first level that are not alike.
+func (c config) differs(other config) []string {
+	var out []string
+	theirs := reflect.ValueOf(other)
+	for f, mine := range reflect.ValueOf(c).Fields() {
+		if !reflect.DeepEqual(mine.Interface(), theirs.FieldByIndex(f.Index).Interface()) {
+			out = append(out, f.Tag.Get("koanf"))
+		}
+	}
+	return out
+}
+
 // keys lists every setting, as a.b.
 func keys() []string { return keysOf(reflect.TypeFor[config](), "") }
 

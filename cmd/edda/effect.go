@@ -10,7 +10,6 @@ import (
 	"edda/effects/httpeffect"
 	"edda/manifests"
 	"edda/server"
-	"edda/stream"
 )
 
 // callsMayEnd is how long calls under way may go on in a stop: below the limit
@@ -45,13 +44,14 @@ func (p *process) secrets() effects.Secrets {
 	return effects.Secrets{Dir: p.settings.Effects.Secrets}
 }
 
-func (p *process) buildEffects(l *line, codec stream.Codec) error {
+func (p *process) buildEffects(l *line) error {
 	http, err := httpeffect.New(httpeffect.Options{AllowLoopback: p.settings.dev, Hosts: p.settings.Effects.Allow})
 	if err != nil {
 		return edda.Classify(edda.Permanent, "effects.allow: %w", err)
 	}
+	l.commands.now.Store(p.commands(l, p.settings.Tenants))
 	l.worker, err = effects.New(p.db, effects.Options{
-		Source:    stream.NewCommands(l.js, stream.CommandsOptions{Codec: codec, Tenants: p.settings.Tenants, Sole: p.settings.dev}),
+		Source:    &l.commands,
 		Publisher: l.publisher, Providers: map[string]effects.Provider{"http": http}, Secrets: p.secrets(),
 		Grace: callsMayEnd, Log: p.log.Named("effects"), Metrics: p.metrics,
 	}, p.effects...)

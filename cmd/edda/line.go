@@ -37,12 +37,14 @@ type line struct {
 	js        jetstream.JetStream
 	durable   []stream.Durability
 	lease     *stream.Lease // of the saga process on its tenants
+	codec     stream.Codec
 	publisher *stream.Publisher
 	source    *stream.Source
 	engine    *engine.Engine
 	scheduler *scheduler.Scheduler
 	relay     *outbox.Relay
 	worker    *effects.Worker
+	commands  commandSource // of the worker
 }
 
 // join reaches JetStream and builds the line. What will not change by waiting
@@ -125,14 +127,15 @@ func (p *process) build(ctx context.Context, l *line) error {
 		return err
 	}
 	p.logDurability(l)
+	l.codec = codec
 	l.publisher = stream.NewPublisher(l.js, codec)
 	if s.sagas() {
-		if err := p.buildSagas(ctx, l, codec); err != nil {
+		if err := p.buildSagas(ctx, l); err != nil {
 			return err
 		}
 	}
 	if s.effects() {
-		return p.buildEffects(l, codec)
+		return p.buildEffects(l)
 	}
 	return nil
 }
@@ -158,15 +161,15 @@ func (p *process) logDurability(l *line) {
 	}
 }
 
-func (p *process) buildSagas(ctx context.Context, l *line, codec stream.Codec) error {
+func (p *process) buildSagas(ctx context.Context, l *line) error {
 	if err := p.acquire(ctx, l); err != nil {
 		return err
 	}
-	if err := p.openSource(ctx, l, codec); err != nil {
+	if err := p.openSource(ctx, l); err != nil {
 		return err
 	}
 	l.engine = engine.New(l.source, p.db, p.set, engine.Options{Log: p.log.Named("engine"), Registry: p.metrics})
-	l.scheduler = scheduler.New(p.db, l.engine, p.set, scheduler.Options{Log: p.log.Named("scheduler")})
+	l.scheduler = scheduler.New(p.db, l.engine, scheduled{p.set, p.settings.Tenants}, scheduler.Options{Log: p.log.Named("scheduler")})
 	lanes, err := p.lanes(l)
 	if err != nil {
 		return err
@@ -214,13 +217,13 @@ func (p *process) keepLease(ctx context.Context, lease *stream.Lease) error {
 
 // openSource holds the store's positions against the streams, and makes the
 // beginning durable before the first event is taken.
-func (p *process) openSource(ctx context.Context, l *line, codec stream.Codec) error {
+func (p *process) openSource(ctx context.Context, l *line) error {
 	held, err := p.db.Checkpoints()
 	if err != nil {
 		return edda.Classify(edda.Permanent, "read the positions: %w", err)
 	}
 	l.source, err = stream.OpenSource(ctx, l.js, held, stream.SourceOptions{
-		Codec: codec, Name: p.db.ID(), Tenants: p.settings.Tenants, From: p.from(),
+		Codec: l.codec, Name: p.db.ID(), Tenants: p.settings.Tenants, From: p.from(),
 		AcceptLoss: p.settings.AcceptStreamLoss, Log: p.log.Named("source"),
 	})
 	if err != nil {

@@ -41,6 +41,8 @@ type settings struct {
 	// costs a disk's write each; without it, it syncs every two minutes.
 	syncStreams bool
 	env         func(name string) string
+	// reread reads the configuration again for a reload; nil where there is none.
+	reread func() (config, error)
 }
 
 func (s settings) sagas() bool   { return s.Role != roleEffect }

@@ -2,12 +2,15 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"go.uber.org/zap"
 
+	"edda"
 	"edda/manifests"
 	"edda/server"
+	"edda/stream"
 )
 
 // Reload reads the manifests again and swaps them in between two batches.
@@ -28,27 +31,75 @@ func (p *process) reload(ctx context.Context) (manifests.Problems, error) {
 	if line == nil {
 		return nil, errNoLine
 	}
-	l, err := startable(p.settings.Manifests)
+	c, l, err := p.read()
 	if err != nil || l.problems.Failed() {
 		return l.problems, err
 	}
-	if err := p.checkSecrets(l.effects); err != nil {
+	if err := p.reserve(ctx, line, c.Tenants); err != nil {
+		if !errors.Is(err, edda.Permanent) {
+			return l.problems, err
+		}
 		return append(l.problems, manifests.Problem{Message: err.Error()}), nil
 	}
+	problems, err := p.swap(ctx, line, c, l)
+	if err != nil || problems.Failed() {
+		return problems, errors.Join(err, p.giveBack(ctx, line, c.Tenants))
+	}
+	p.move(line, c.Tenants)
+	p.log.Info("manifests reloaded", zap.Int("sagas", len(l.programs)))
+	return problems, nil
+}
+
+// read reads everything again: the configuration, where there is one, and the
+// manifests.
+func (p *process) read() (config, loaded, error) {
+	c, problems := p.reread()
+	if problems.Failed() {
+		return c, loaded{problems: problems}, nil
+	}
+	l, err := startable(c.Manifests)
+	if err != nil {
+		return c, l, err
+	}
+	l.problems = append(problems, l.problems...)
+	if err := p.checkSecrets(l.effects); err != nil {
+		l.problems = append(l.problems, manifests.Problem{Message: err.Error()})
+	}
+	return c, l, nil
+}
+
+// reread is the configuration as it is now. What a reload does not apply is
+// said, and waits for the next start.
+func (p *process) reread() (config, manifests.Problems) {
+	if p.settings.reread == nil {
+		return p.settings.config, nil
+	}
+	c, err := p.settings.reread()
+	if err != nil {
+		return c, manifests.Problems{{Message: err.Error()}}
+	}
+	var problems manifests.Problems
+	for _, key := range p.settings.differs(c) {
+		if key != "tenants" && key != "manifests" {
+			problems = append(problems, manifests.Problem{Warning: true, Message: key + " changed in the configuration: it takes effect at the next start"})
+		}
+	}
+	return c, problems
+}
+
+// swap puts the manifests in place; problems are all there are, warnings too.
+func (p *process) swap(ctx context.Context, line *line, c config, l loaded) (manifests.Problems, error) {
 	if p.settings.sagas() {
-		problems, err := p.swapSagas(ctx, line, l)
+		problems, err := p.swapSagas(ctx, line, l, c.Tenants)
 		if l.problems = append(l.problems, problems...); err != nil || problems.Failed() {
 			return l.problems, err
 		}
 	}
-	if err := p.swapEffects(line, l.effects); err != nil {
-		return l.problems, err
-	}
-	p.log.Info("manifests reloaded", zap.Int("sagas", len(l.programs)))
-	return l.problems, nil
+	p.settings.Manifests = c.Manifests
+	return l.problems, p.swapEffects(line, l.effects)
 }
 
-func (p *process) swapSagas(ctx context.Context, line *line, l loaded) (manifests.Problems, error) {
+func (p *process) swapSagas(ctx context.Context, line *line, l loaded, tenants stream.Tenants) (manifests.Problems, error) {
 	set, problems, err := p.prepare(ctx, l)
 	if err != nil || problems.Failed() {
 		return problems, err
@@ -56,7 +107,7 @@ func (p *process) swapSagas(ctx context.Context, line *line, l loaded) (manifest
 	if err := line.engine.Swap(ctx, set); err != nil {
 		return nil, fmt.Errorf("swap sagas: %w", err)
 	}
-	line.scheduler.Swap(set)
+	line.scheduler.Swap(scheduled{set, tenants})
 	p.set = set
 	return nil, nil
 }

@@ -20,14 +20,18 @@ configuration file, in this order; NATS is named as for the nats CLI (NATS_URL,
 NATS_CREDS, NATS_CONTEXT, ...). See what is used with: edda config view`,
 		Example: "  edda run --config edda.yaml --role combined",
 		RunE: func(cmd *cobra.Command, paths []string) error {
-			c, err := t.loadConfig(file, cmd.Flags())
+			read := func() (config, error) {
+				c, err := t.loadConfig(file, cmd.Flags())
+				if len(paths) > 0 {
+					c.Manifests = paths
+				}
+				return c, err
+			}
+			c, err := read()
 			if err != nil {
 				return err
 			}
-			if len(paths) > 0 {
-				c.Manifests = paths
-			}
-			return t.serve(cmd.Context(), settings{config: c, env: t.getenv}, nil)
+			return t.serve(cmd.Context(), settings{config: c, env: t.getenv, reread: read}, nil)
 		},
 	}
 	f := c.Flags()

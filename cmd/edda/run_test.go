@@ -190,3 +190,51 @@ func probe(t *testing.T, r *running, path string, want int) {
 		}
 	}
 }
+
+func TestAReloadMovesToOtherTenants(t *testing.T) {
+	shop := newShop(t)
+	nats := startNATS(t, "127.0.0.1:0")
+	dir := folder(t, map[string]string{"order.yaml": orderSaga, "effects.yaml": shop.effects()})
+	config := filepath.Join(t.TempDir(), "edda.yaml")
+	write(t, config, "tenants: [acme]\neffects: {allow: [127.0.0.1]}\n")
+	r := startRun(t, nats.URL(), dir, "--config", config, "--data", t.TempDir())
+	r.err.wait(t, started)
+	other := startRun(t, nats.URL(), dir, "--tenants", "gamma", "--data", t.TempDir())
+	other.err.wait(t, started)
+	order := func(tenant, id string) {
+		t.Helper()
+		if code, out := r.edda(t, "send", "Order.OrderPlaced", "--id", id, "--tenant", tenant, "--data", `{"order_id":"`+id+`"}`); code != 0 {
+			t.Fatal(out)
+		}
+	}
+	order("beta", "early") // nobody serves it yet
+	order("acme", "O1")
+	r.until(t, `"tracking":"Z9"`, "instance", "describe", "order", "O1", "--tenant", "acme")
+
+	// One of them is another process's: nothing changes.
+	write(t, config, "tenants: [beta, gamma]\neffects: {allow: [127.0.0.1]}\n")
+	if code, out := r.edda(t, "reload"); code != 1 || !strings.Contains(out, "serves these tenants") {
+		t.Fatalf("%d %s", code, out)
+	}
+	order("acme", "O2")
+	r.until(t, `"tracking":"Z9"`, "instance", "describe", "order", "O2", "--tenant", "acme")
+
+	write(t, config, "tenants: [beta]\neffects: {allow: [127.0.0.1]}\ndata: elsewhere\ngateway: {url: http://127.0.0.1:1}\n")
+	if code, out := r.edda(t, "reload"); code != 0 || !strings.Contains(out, "gateway changed in the configuration: it takes effect at the next start") {
+		t.Fatalf("%d %s", code, out)
+	}
+	order("beta", "O3")
+	r.until(t, `"tracking":"Z9"`, "instance", "describe", "order", "O3", "--tenant", "beta")
+	order("acme", "O4")
+	order("beta", "O5") // behind it in the stream
+	r.until(t, "running", "instance", "describe", "order", "O5", "--tenant", "beta")
+	for tenant, id := range map[string]string{"acme": "O4", "beta": "early"} {
+		if code, out := r.edda(t, "instance", "describe", "order", id, "--tenant", tenant); code != 1 || !strings.Contains(out, "no instance") {
+			t.Errorf("%s: %d %s", id, code, out)
+		}
+	}
+	// What was begun for a tenant that is gone can still be ended.
+	if code, out := r.edda(t, "instance", "describe", "order", "O1", "--tenant", "acme"); code != 0 {
+		t.Errorf("%d %s", code, out)
+	}
+}
