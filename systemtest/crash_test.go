@@ -28,6 +28,8 @@ const (
 	crashOrders = 480
 	crashKills  = 6
 	crashWithin = 40 * time.Second
+	// crashInFlight is more than is between its call and its commit at a kill.
+	crashInFlight = 16
 )
 
 // crashSaga reserves and charges, both with undo, then ships; unpaid orders end
@@ -105,7 +107,7 @@ func TestKilledAtRandomEveryOrderEndsAsItShould(t *testing.T) {
 	t.Logf("everything was sent after %v", time.Since(begin).Round(time.Millisecond))
 	c.settle(begin.Add(crashWithin))
 	c.books()
-	t.Logf("%d orders, %d kills, %d calls, %d of them again, %v", crashOrders, c.kills, len(shop.all()), c.again, time.Since(begin).Round(time.Millisecond))
+	t.Logf("%d orders, %d kills, %d calls, %d of them again after an answer, %v", crashOrders, c.kills, len(shop.all()), c.again, time.Since(begin).Round(time.Millisecond))
 }
 
 // crashSeed may be given to repeat a run.
@@ -319,16 +321,24 @@ func (c *crash) books() {
 	}
 }
 
-// effects lists, by order, each idempotency key once: the shop heeds it.
+// effects lists, by order, what had an effect: the shop heeds the idempotency
+// key. It counts the calls that came again after a definite answer, which only
+// a kill between the call and its commit excuses.
 func (c *crash) effects() map[string][]string {
 	out, seen := map[string][]string{}, map[string]bool{}
 	for _, call := range c.shop.all() {
-		if k := call.Effect + " " + call.Key; seen[k] {
+		k := call.Effect + " " + call.Key
+		switch {
+		case call.Status == http.StatusServiceUnavailable: // no effect: to be called again
+		case seen[k]:
 			c.again++
-		} else {
+		default:
 			seen[k] = true
 			out[call.Order] = append(out[call.Order], call.Effect)
 		}
+	}
+	if c.again > crashKills*crashInFlight {
+		c.t.Errorf("%d calls were made again after a definite answer: more than the kills excuse", c.again)
 	}
 	return out
 }

@@ -23,6 +23,7 @@ type call struct {
 	Effect string // the path
 	Key    string // Idempotency-Key
 	Order  string // body.order
+	Status int    // of the answer
 }
 
 func newShop() *shop { return &shop{answers: map[string]func(call) int{}} }
@@ -38,15 +39,17 @@ func (s *shop) answer(effect string, status func(call) int) {
 func (s *shop) take(path, key string, body []byte) (int, string) {
 	var payload struct{ Order string }
 	_ = json.Unmarshal(body, &payload) // another payload has no order
-	c := call{Effect: strings.Trim(path, "/"), Key: key, Order: payload.Order}
+	c := call{Effect: strings.Trim(path, "/"), Key: key, Order: payload.Order, Status: http.StatusOK}
 	s.mu.Lock()
-	s.calls = append(s.calls, c)
 	answer := s.answers[c.Effect]
 	s.mu.Unlock()
 	if answer != nil {
-		return answer(c), `{"code": "told to"}`
+		c.Status = answer(c)
 	}
-	return http.StatusOK, `{"tracking": "Z-` + c.Order + `"}`
+	s.mu.Lock()
+	s.calls = append(s.calls, c)
+	s.mu.Unlock()
+	return c.Status, `{"tracking": "Z-` + c.Order + `"}`
 }
 
 // RoundTrip makes the shop a transport, where there is no network.
