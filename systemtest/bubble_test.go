@@ -400,3 +400,37 @@ func startWatch() func() time.Duration {
 	begin := time.Now()
 	return func() time.Duration { return time.Since(begin) }
 }
+
+func TestACommandThatComesAgainIsNotCalledAgain(t *testing.T) {
+	inBubble(t, embedded(t, "02-order.yaml", "effects.yaml"), func(w *world) {
+		w.send("e1", "OrderPlaced", "O1", order("O1"))
+		w.send("e2", "PaymentReceived", "O1", payment("O1"))
+		w.ends("order", "O1", edda.StatusDone)
+		w.idle()
+		commands, err := w.js.Stream(context.Background(), "WORKFLOW_COMMANDS")
+		if err != nil {
+			t.Fatal(err)
+		}
+		ship, err := commands.GetLastMsgForSubject(context.Background(), "tenant.acme.effect.ship.*")
+		if err != nil {
+			t.Fatal(err)
+		}
+		results := w.last("WORKFLOW_EVENTS")
+		w.pass(time.Now().Add(time.Minute)) // the stream's duplicate window is over
+		w.publish(ship.Subject, string(ship.Data))
+		w.until("its result is told again", func() bool { return w.last("WORKFLOW_EVENTS") > results })
+		w.pass(time.Now().Add(10 * time.Second))
+		same(t, "calls", w.shop.effects("O1"), "reserve_stock", "ship")
+		same(t, "commands", w.gateway.of("O1"), "Payment.Request", "Order.Complete")
+	})
+}
+
+// last is a stream's last sequence.
+func (w *world) last(name string) uint64 {
+	w.t.Helper()
+	s, err := w.js.Stream(context.Background(), name)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return s.CachedInfo().State.LastSeq
+}
