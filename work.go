@@ -56,6 +56,9 @@ type Work struct {
 // Claim is one entry of the effect ledger: who may call, and what came of it.
 // A claim without a result is an unknown outcome once its owner is gone.
 type Claim struct {
+	// Tenant and CommandID name the command: one tenant's ids say nothing of
+	// another's.
+	Tenant    string    `json:"tenant,omitempty"`
 	CommandID string    `json:"command_id"`
 	Effect    string    `json:"effect"`
 	Owner     string    `json:"owner"`   // which worker claimed it

@@ -47,7 +47,7 @@ func timedOut(code, message string) outcome {
 // claim, the call, the result, its publication. It returns 0 when the message
 // may go, else after how long it must come back.
 func (w *Worker) handle(ctx context.Context, c Command, revoked bool) time.Duration {
-	claim, found, err := w.db.Claim(c.ID)
+	claim, found, err := w.db.Claim(c.Tenant, c.ID)
 	if err != nil {
 		w.o.Log.Error("the effect ledger cannot be read", fields(c, err)...)
 		return againAfter
@@ -73,7 +73,7 @@ func (w *Worker) handle(ctx context.Context, c Command, revoked bool) time.Durat
 
 // claim is a new entry of the ledger.
 func (w *Worker) claim(c Command) edda.Claim {
-	return edda.Claim{CommandID: c.ID, Effect: c.Effect, Owner: w.o.Owner, Claimed: time.Now().UTC()}
+	return edda.Claim{Tenant: c.Tenant, CommandID: c.ID, Effect: c.Effect, Owner: w.o.Owner, Claimed: time.Now().UTC()}
 }
 
 // execute calls, unless the gate or the unknown outcome of an earlier call forbids it.
@@ -154,7 +154,7 @@ func doubt(o outcome, unknown bool) outcome {
 // with the ids of its subject, unless a command of that id is known.
 func (w *Worker) malformed(ctx context.Context, c Command, known bool) time.Duration {
 	change := store.Change{Dead: []edda.DeadLetter{{
-		ID: "effect." + c.ID, Reason: edda.DeadMalformed, Key: edda.Key{Tenant: c.Tenant}, Subject: c.Subject, Error: c.Malformed,
+		ID: "effect." + c.Tenant + "." + c.ID, Reason: edda.DeadMalformed, Key: edda.Key{Tenant: c.Tenant}, Subject: c.Subject, Error: c.Malformed,
 		Event: edda.Event{Tenant: c.Tenant, Type: c.Effect, CommandID: c.ID}, Time: time.Now().UTC(), Raw: c.Raw[:min(len(c.Raw), maxRaw)],
 	}}}
 	if known && w.write(ctx, c, change) {

@@ -13,7 +13,7 @@ import (
 type line struct {
 	w      *Worker
 	name   string
-	tasks  map[string]*task // held, by command id: waiting or begun
+	tasks  map[taskName]*task // held: waiting or begun
 	high   []*task
 	normal []*task
 	streak int // high tasks begun since the last normal one
@@ -25,6 +25,11 @@ type line struct {
 	finished chan *task
 	failing  bool // the last fetch failed; logged once
 }
+
+// taskName tells commands apart: one tenant's ids say nothing of another's.
+type taskName struct{ tenant, id string }
+
+func nameOf(c Command) taskName { return taskName{c.Tenant, c.ID} }
 
 // task is one command and every message that carries it.
 type task struct {
@@ -44,7 +49,7 @@ type catch struct {
 
 func newLine(w *Worker, name string) *line {
 	return &line{
-		w: w, name: name, tasks: map[string]*task{},
+		w: w, name: name, tasks: map[taskName]*task{},
 		want: make(chan int, 1), fetched: make(chan catch), finished: make(chan *task),
 	}
 }
@@ -155,7 +160,7 @@ func (l *line) take(ctx context.Context, c catch) {
 // accept queues a command, or joins it to what is held of the same id.
 func (l *line) accept(ctx context.Context, d Delivery) {
 	cmd := d.Command()
-	held := l.tasks[cmd.ID]
+	held := l.tasks[nameOf(cmd)]
 	switch {
 	case held == nil:
 		l.push(&task{cmd: cmd, copies: []Delivery{d}})
@@ -169,7 +174,7 @@ func (l *line) accept(ctx context.Context, d Delivery) {
 }
 
 func (l *line) push(t *task) {
-	l.tasks[t.cmd.ID] = t
+	l.tasks[nameOf(t.cmd)] = t
 	if t.cmd.High || t.cmd.Revoke {
 		l.high = append(l.high, t)
 		return
@@ -213,7 +218,7 @@ func (l *line) begin(calls context.Context) {
 func (l *line) done(ctx context.Context, t *task) {
 	l.active--
 	l.w.metrics.inFlight(l.name, -1)
-	delete(l.tasks, t.cmd.ID)
+	delete(l.tasks, nameOf(t.cmd))
 	for _, d := range t.copies {
 		l.settle(ctx, d, t.again)
 	}

@@ -42,7 +42,7 @@ const (
 
 // ledger is what the worker needs of the store; *store.DB is it.
 type ledger interface {
-	Claim(commandID string) (edda.Claim, bool, error)
+	Claim(tenant, commandID string) (edda.Claim, bool, error)
 	Commit(ctx context.Context, c store.Change) error
 }
 

@@ -60,6 +60,30 @@ func TestWorkerShowsTheKeyOfTheCallBefore(t *testing.T) {
 	})
 }
 
+// TestATenantWasAnsweredWithTheResultOfAnother: command ids are in logs and at
+// providers; the tenant of the subject is what keeps them apart.
+func TestATenantWasAnsweredWithTheResultOfAnother(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h := build(t, charge)
+		other := cmd("c1")
+		other.Tenant = "globex"
+		h.send(cmd("c1"), other) // both at once, and again when both are done
+		time.Sleep(time.Second)
+		h.send(other)
+		synctest.Wait()
+		if got := h.bank.count(); got != 2 {
+			t.Fatalf("%d calls, want one for each tenant", got)
+		}
+		answers := map[string]int{}
+		for _, r := range h.got() {
+			answers[r.Tenant]++
+		}
+		if answers["acme"] != 1 || answers["globex"] != 2 || h.acks() != 3 {
+			t.Errorf("answers %v, %d acks", answers, h.acks())
+		}
+	})
+}
+
 func TestWorkerNeverCallsACompletedCommandAgain(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		h := build(t, charge)
@@ -457,7 +481,7 @@ func TestWorkerUnknownThenFailingIsUnknown(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		h := build(t, charge)
 		h.stop()
-		claim := edda.Claim{CommandID: "c1", Effect: "charge", Owner: "another run", Claimed: time.Now().UTC()}
+		claim := edda.Claim{Tenant: "acme", CommandID: "c1", Effect: "charge", Owner: "another run", Claimed: time.Now().UTC()}
 		if err := h.db.Commit(t.Context(), store.Change{Claims: []edda.Claim{claim}}); err != nil {
 			t.Fatal(err)
 		}
@@ -465,7 +489,7 @@ func TestWorkerUnknownThenFailingIsUnknown(t *testing.T) {
 		h.restart(t, nil, charge)
 		h.send(revoke("c1"), cmd("c1")) // the revoke is too late
 		time.Sleep(10 * time.Second)
-		if got, _, err := h.db.Claim("c1"); err != nil || got.Owner != h.w.o.Owner || got.Done || !got.Claimed.Equal(claim.Claimed) {
+		if got, _, err := h.db.Claim("acme", "c1"); err != nil || got.Owner != h.w.o.Owner || got.Done || !got.Claimed.Equal(claim.Claimed) {
 			t.Errorf("claim %+v %v, want it ours, from when it was first made", got, err)
 		}
 		time.Sleep(time.Hour)

@@ -259,7 +259,7 @@ func (e *encoder) programs(c Change) error {
 
 func (e *encoder) claims(c Change) error {
 	for _, cl := range c.Claims {
-		key, err := e.key("the command id", texts(cl.CommandID))
+		key, err := e.key("the command id", texts(cl.Tenant, cl.CommandID))
 		if err != nil {
 			return err
 		}

@@ -70,7 +70,7 @@ func formatCheckpoint() edda.Checkpoint {
 
 func formatClaims() []edda.Claim {
 	return []edda.Claim{
-		{CommandID: "c1", Effect: "charge", Owner: "w1", Claimed: noon},
+		{Tenant: "acme", CommandID: "c1", Effect: "charge", Owner: "w1", Claimed: noon},
 		{CommandID: "c0", Effect: "charge", Owner: "w1", Claimed: noon.Add(-2 * time.Hour), Done: true, Outcome: edda.Succeeded, Result: json.RawMessage(`{"ok":true}`), Attempts: 2, Finished: noon},
 	}
 }
@@ -174,7 +174,7 @@ func readFormat(t *testing.T, db *opened) {
 	same(t, "audits", must(db.Audits(10)), formatChanges()[1].Audits)
 	same(t, "dead letters", must(db.DeadLetters("", 10)), []edda.DeadLetter{formatDead()})
 	for _, want := range formatClaims() {
-		claim, found, err := db.Claim(want.CommandID)
+		claim, found, err := db.Claim(want.Tenant, want.CommandID)
 		same(t, "claim", claim, want)
 		same(t, "claim found", found, err == nil)
 	}

@@ -530,7 +530,7 @@ func compareLists(db *opened, m *model, equal func(string, any, any)) {
 	equal("next due", next, all[n].Time)
 	equal("dead letters", must(db.DeadLetters("", 1000)), m.letters())
 	for _, id := range []string{"c1", "c2", "0195510d-e400-7abc-8def-0123456789ab"} {
-		claim, found, err := db.Claim(id)
+		claim, found, err := db.Claim("", id)
 		want, ok := m.claims[id]
 		equal("claim found", found, ok)
 		equal("claim", claim, want)

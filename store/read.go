@@ -178,8 +178,8 @@ func loadCounts(tx *bolt.Tx) (map[countKey]int, error) {
 }
 
 // Claim finds an entry of the effect ledger.
-func (d *DB) Claim(commandID string) (claim edda.Claim, found bool, err error) {
-	key, first := texts(commandID), hourKey(commandHour(commandID))
+func (d *DB) Claim(tenant, commandID string) (claim edda.Claim, found bool, err error) {
+	key, first := texts(tenant, commandID), hourKey(commandHour(commandID))
 	err = d.read(bucketClaim, func(b *bolt.Bucket) error {
 		c := b.Cursor()
 		for hour, _ := c.Seek(first); hour != nil && !found; hour, _ = c.Next() {

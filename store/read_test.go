@@ -145,18 +145,21 @@ func TestClaimsAreFoundAndDroppedByHour(t *testing.T) {
 	plain.Done, plain.Outcome = true, edda.Succeeded
 	db.commit(t, Change{Claims: []edda.Claim{plain}})
 	for _, want := range []edda.Claim{early, plain} {
-		got, found, err := db.Claim(want.CommandID)
+		got, found, err := db.Claim(want.Tenant, want.CommandID)
 		same(t, "found", found && err == nil, true)
 		same(t, "claim", got, want)
 	}
-	_, found, err := db.Claim("other")
+	if _, found, _ := db.Claim("another", "plain"); found {
+		t.Error("one tenant's claim is another's")
+	}
+	_, found, err := db.Claim("", "other")
 	same(t, "another", found || err != nil, false)
 
 	db.commit(t, Change{DropClaims: noon})
-	if _, found, _ := db.Claim(shaped); found {
+	if _, found, _ := db.Claim("", shaped); found {
 		t.Error("not dropped")
 	}
-	if _, found, _ := db.Claim("plain"); !found {
+	if _, found, _ := db.Claim("", "plain"); !found {
 		t.Error("dropped with the hours before")
 	}
 	db.check(t)
