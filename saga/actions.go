@@ -364,7 +364,7 @@ func (r *run) emitCommand(a *action, sc *scope, m *member) error {
 }
 
 func (r *run) sendCommand(s edda.Step, high bool, undoes string) {
-	o := edda.Output{Word: "command", Name: s.Name, ID: s.Command, To: s.To, With: s.Input, Undoes: undoes}
+	o := edda.Output{Word: "command", Name: s.Name, Step: s.ID, ID: s.Command, To: s.To, With: s.Input, Undoes: undoes}
 	w := edda.Work{ID: s.Command, Kind: edda.WorkCommand, Name: s.Name, To: s.To, Payload: s.Input, Step: s.ID, High: high}
 	r.output(o)
 	r.send(w)

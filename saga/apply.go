@@ -276,12 +276,14 @@ func (a *application) missing(ev edda.Event) {
 	case edda.KindResult:
 		a.add(edda.Transition{Event: ev, Fate: edda.FateLate, Settled: []string{ev.CommandID}, Outputs: []edda.Output{{Word: "late", Name: nameOf(ev)}}})
 	default:
-		a.dead(ev, deadLetter(ev, a.cell.Key, edda.DeadNoInstance, "there is no such instance"))
+		a.noInstance(ev)
 	}
 }
 
-func (a *application) dead(ev edda.Event, d *edda.DeadLetter) {
-	a.add(edda.Transition{Event: ev, Fate: edda.FateDead, Dead: d, Outputs: []edda.Output{{Word: "dead", Name: nameOf(ev), Reason: d.Reason}}})
+// noInstance refuses what somebody sent to an instance that is not there.
+func (a *application) noInstance(ev edda.Event) {
+	d := deadLetter(ev, a.cell.Key, edda.DeadNoInstance, "there is no such instance")
+	a.add(edda.Transition{Event: ev, Fate: edda.FateDead, Dead: d, Outputs: []edda.Output{{Word: "refused", Name: nameOf(ev), Reason: d.Reason}}})
 }
 
 // park keeps an event that came before its instance, or drops it where every

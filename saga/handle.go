@@ -132,7 +132,12 @@ func (r *run) raise(trigger string, vars map[string]any) (bool, error) {
 	if !r.handles(trigger) {
 		return false, nil
 	}
-	return true, r.handle(r.p.plain[trigger], vars)
+	before := r.guarded
+	err := r.handle(r.p.plain[trigger], vars)
+	if err == nil && r.guarded > before {
+		r.output(edda.Output{Word: "guarded", Name: trigger})
+	}
+	return true, err
 }
 
 func (r *run) handles(trigger string) bool {

@@ -132,7 +132,7 @@ func (a *application) operator(ev edda.Event) {
 	in := a.cell.Instance
 	switch {
 	case in == nil:
-		a.dead(ev, deadLetter(ev, a.cell.Key, edda.DeadNoInstance, "there is no such instance"))
+		a.noInstance(ev)
 	case in.Status.Finished() && !orphanVerb(in, ev), strangeParent(in, ev):
 		a.add(edda.Transition{Event: ev, Fate: edda.FateLate, Outputs: []edda.Output{{Word: "late", Name: nameOf(ev)}}})
 	default:

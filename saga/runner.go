@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -180,6 +181,11 @@ func (w *tester) event(s *manifests.TestStep) (edda.Event, error) {
 }
 
 func (w *tester) eventStep(ev *edda.Event, s *manifests.TestStep) {
+	if s.AggregateType == "schedule" && w.p.plain["schedule."+s.Name] != nil {
+		ev.Kind, ev.Type, ev.AggregateType = edda.KindSchedule, s.Name, ""
+		ev.Key = edda.Key{Tenant: ev.Tenant, Saga: w.p.Saga()}
+		return
+	}
 	ev.Kind, ev.Type = edda.KindEvent, s.Name
 	if aggregate, name, ok := cutLast(s.Name, "."); ok {
 		ev.Type = name
@@ -219,8 +225,11 @@ func (w *tester) resultStep(ev *edda.Event, s *manifests.TestStep) error {
 	if in == nil {
 		return fmt.Errorf("there is no instance %s", ev.Key)
 	}
-	ev.CommandID = commandOf(in, s.Name)
-	if ev.CommandID == "" {
+	if ev.CommandID = w.rejectable(in, s.Name); ev.CommandID != "" {
+		ev.Type = commandEffect
+		return nil
+	}
+	if ev.CommandID = commandOf(in, s.Name); ev.CommandID == "" {
 		return fmt.Errorf("the instance has no step %q: it has %s", s.Name, strings.Join(stepNames(in), ", "))
 	}
 	return nil
@@ -252,6 +261,24 @@ func commandOf(in *edda.Instance, name string) string {
 		return commandOf(in, strings.TrimSuffix(name, ".undo")) + ".undo" // long settled: its result is late
 	}
 	return last
+}
+
+// rejectable is the latest command of a name that is no step of the instance,
+// being without an id or an undo; it can be rejected all the same.
+func (w *tester) rejectable(in *edda.Instance, name string) string {
+	for _, s := range in.Steps {
+		if s.ID == name {
+			return ""
+		}
+	}
+	for _, tr := range slices.Backward(w.all) {
+		for _, work := range slices.Backward(tr.Work) {
+			if tr.Key == in.Key && work.Kind == edda.WorkCommand && work.Step == name {
+				return work.ID
+			}
+		}
+	}
+	return ""
 }
 
 func stepNames(in *edda.Instance) []string {
