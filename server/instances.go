@@ -24,6 +24,8 @@ type Instances interface {
 	Instances(q store.Query) ([]edda.Instance, error)
 	// History lists the transitions of one key, newest first.
 	History(k edda.Key, limit int) ([]store.Record, error)
+	// VersionName is a version as people see it.
+	VersionName(saga string, version int, hash string) string
 }
 
 // historyShown is how much of the history a description carries.
@@ -43,18 +45,20 @@ type KeyInput struct {
 
 // InstanceSummary is an instance in a list.
 type InstanceSummary struct {
-	Tenant     string      `json:"tenant,omitempty"`
-	Saga       string      `json:"saga"`
-	Key        string      `json:"key"`
-	Status     edda.Status `json:"status"`
-	Reason     string      `json:"reason,omitempty"`
-	Version    int         `json:"version"`
-	Generation int         `json:"generation"`
-	Started    time.Time   `json:"started"`
-	Updated    time.Time   `json:"updated"`
-	Ended      time.Time   `json:"ended,omitzero"`
-	Held       string      `json:"held,omitempty"`
-	Incidents  int         `json:"incidents,omitempty"`
+	Tenant  string      `json:"tenant,omitempty"`
+	Saga    string      `json:"saga"`
+	Key     string      `json:"key"`
+	Status  edda.Status `json:"status"`
+	Reason  string      `json:"reason,omitempty"`
+	Version int         `json:"version"`
+	// VersionName is the version as people see it, as in /info.
+	VersionName string    `json:"version_name"`
+	Generation  int       `json:"generation"`
+	Started     time.Time `json:"started"`
+	Updated     time.Time `json:"updated"`
+	Ended       time.Time `json:"ended,omitzero"`
+	Held        string    `json:"held,omitempty"`
+	Incidents   int       `json:"incidents,omitempty"`
 }
 
 // InstanceList is one page of instances.
@@ -69,8 +73,10 @@ type InstanceView struct {
 	Instance *edda.Instance `json:"instance"` // null where events wait for an instance that has not begun
 	Parked   []edda.Entry   `json:"parked,omitempty"`
 	Held     []edda.Entry   `json:"held,omitempty"`
-	Waits    []string       `json:"waits"`   // for what, in words
-	History  []store.Record `json:"history"` // newest first
+	// VersionName is the instance's version as people see it, as in /info.
+	VersionName string         `json:"version_name,omitempty"`
+	Waits       []string       `json:"waits"`   // for what, in words
+	History     []store.Record `json:"history"` // newest first
 }
 
 // HistoryView is what became of the events of one key.
@@ -108,7 +114,7 @@ func (s *Server) list(_ context.Context, in *listInput) (*body[InstanceList], er
 	}
 	out := InstanceList{Instances: []InstanceSummary{}}
 	for _, i := range found {
-		out.Instances = append(out.Instances, summarise(i))
+		out.Instances = append(out.Instances, s.summarise(i))
 	}
 	if len(found) == in.Limit {
 		out.Next = cursor(found[len(found)-1].Key)
@@ -152,11 +158,12 @@ func readCursor(text string) (edda.Key, error) {
 	return edda.Key{Saga: parts[0], Correlation: parts[1]}, nil
 }
 
-func summarise(i edda.Instance) InstanceSummary {
+func (s *Server) summarise(i edda.Instance) InstanceSummary {
 	return InstanceSummary{
 		Tenant: i.Key.Tenant, Saga: i.Key.Saga, Key: i.Key.Correlation, Status: i.Status, Reason: i.Reason,
 		Version: i.Version, Generation: i.Generation, Started: i.Started, Updated: i.Updated, Ended: i.Ended,
 		Held: i.Held, Incidents: len(i.Incidents),
+		VersionName: s.options.Instances.VersionName(i.Key.Saga, i.Version, i.Hash),
 	}
 }
 
@@ -169,10 +176,14 @@ func (s *Server) describe(_ context.Context, in *KeyInput) (*body[InstanceView],
 	if err != nil {
 		return nil, s.internal("read history", err)
 	}
-	return &body[InstanceView]{InstanceView{
+	view := InstanceView{
 		Instance: cell.Instance, Parked: cell.Parked, Held: cell.Held,
 		Waits: orEmpty(saga.Why(cell)), History: orEmpty(history),
-	}}, nil
+	}
+	if i := cell.Instance; i != nil {
+		view.VersionName = s.options.Instances.VersionName(i.Key.Saga, i.Version, i.Hash)
+	}
+	return &body[InstanceView]{view}, nil
 }
 
 func (s *Server) history(_ context.Context, in *historyInput) (*body[HistoryView], error) {

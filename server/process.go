@@ -60,9 +60,12 @@ type Info struct {
 type SagaInfo struct {
 	Saga    string `json:"saga"`
 	Version int    `json:"version"`
-	Hash    string `json:"hash"`
-	Newest  bool   `json:"newest"`
-	Open    int    `json:"open"` // unfinished instances
+	// VersionName is the version as people see it: 3, or in edda dev, where a text
+	// may change under its number, 3+dev.1f0c33aa.
+	VersionName string `json:"version_name"`
+	Hash        string `json:"hash"`
+	Newest      bool   `json:"newest"`
+	Open        int    `json:"open"` // unfinished instances
 }
 
 // EffectInfo is one effect that is served.

@@ -71,6 +71,9 @@ func (f *fakes) History(k edda.Key, limit int) ([]store.Record, error) {
 	}
 	return []store.Record{{Key: k, Commit: 9, Fate: edda.FateHandled, Event: edda.Event{ID: "e1", Type: "OrderPlaced"}}}, f.err
 }
+func (f *fakes) VersionName(_ string, version int, _ string) string {
+	return fmt.Sprintf("%d+dev.x", version)
+}
 func (f *fakes) DeadLetters(after string, limit int) ([]edda.DeadLetter, error) {
 	var out []edda.DeadLetter
 	for _, d := range f.dead {
@@ -225,7 +228,7 @@ func TestDescribeShowsEverything(t *testing.T) {
 	if code != 200 {
 		t.Fatalf("%d %s", code, body)
 	}
-	for _, want := range []string{`"n":9007199254740993`, `"steps":[{"id":"ship"`, `"frames":[{"step":"charge"`, `"timers":[{"name":"pay_by"`, `"waits":[`, `"commit":9`} {
+	for _, want := range []string{`"version_name":"3+dev.x"`, `"n":9007199254740993`, `"steps":[{"id":"ship"`, `"frames":[{"step":"charge"`, `"timers":[{"name":"pay_by"`, `"waits":[`, `"commit":9`} {
 		if !strings.Contains(body, want) {
 			t.Errorf("%s is missing in %s", want, body)
 		}

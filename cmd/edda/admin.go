@@ -56,7 +56,7 @@ func (t *terminal) reloadCommand() *cobra.Command {
 				fmt.Fprintf(c.term.err, "warning: %s\n", strings.TrimPrefix(fmt.Sprintf("%s:%d:%d: %s", p.File, p.Line, p.Column, p.Message), ":0:0: "))
 			}
 			for _, s := range r.Sagas {
-				fmt.Fprintf(c.term.out, "%s version %d\n", s.Saga, s.Version)
+				fmt.Fprintf(c.term.out, "%s version %s\n", s.Saga, s.VersionName)
 			}
 			return nil
 		},

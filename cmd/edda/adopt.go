@@ -28,8 +28,7 @@ func (p *process) adopt(ctx context.Context, l loaded) error {
 	if err != nil {
 		return err
 	}
-	p.set = set
-	return nil
+	return p.use(set)
 }
 
 // prepare writes the texts that are new, and builds the set. Problems are what

@@ -20,7 +20,7 @@ func describeInstance(w io.Writer, v server.InstanceView) error {
 	if i == nil {
 		fmt.Fprintln(w, "no instance yet")
 	} else {
-		describeHead(w, i)
+		describeHead(w, i, v.VersionName)
 	}
 	for _, line := range v.Waits {
 		fmt.Fprintln(w, "waits for   "+printable(line))
@@ -34,12 +34,12 @@ func describeInstance(w io.Writer, v server.InstanceView) error {
 	return nil
 }
 
-func describeHead(w io.Writer, i *edda.Instance) {
+func describeHead(w io.Writer, i *edda.Instance, version string) {
 	status := string(i.Status)
 	if i.Reason != "" {
 		status += " (" + i.Reason + ")"
 	}
-	fmt.Fprintf(w, "saga        %s, version %d, generation %d\nkey         %s\n", printable(i.Key.Saga), i.Version, i.Generation, printable(i.Key.Correlation))
+	fmt.Fprintf(w, "saga        %s, version %s, generation %d\nkey         %s\n", printable(i.Key.Saga), version, i.Generation, printable(i.Key.Correlation))
 	if i.Key.Tenant != "" {
 		fmt.Fprintf(w, "tenant      %s\n", printable(i.Key.Tenant))
 	}

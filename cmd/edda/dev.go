@@ -83,7 +83,7 @@ func (t *terminal) reloadFiles(ctx context.Context, p *process) {
 func (p *process) names() (sagas, effects []string) {
 	for _, s := range p.sagaInfo() {
 		if s.Newest {
-			sagas = append(sagas, fmt.Sprintf("%s v%d", s.Saga, s.Version))
+			sagas = append(sagas, s.Saga+" v"+s.VersionName)
 		}
 	}
 	for _, e := range p.effectInfo() {

@@ -298,14 +298,22 @@ func TestChangedFilesAreTakenInAndBrokenOnesAreNot(t *testing.T) {
 	d.until(t, `"total":2`, "instance", "describe", "order", "O2")
 
 	write(t, filepath.Join(dir, "order.yaml"), strings.Replace(orderSaga, "total: =event.total", "sum: =event.total", 1))
-	d.out.wait(t, "Reloaded: sagas order v1")
+	name := d.out.wait(t, `Reloaded: sagas order v(1\+dev\.[0-9a-f]{8});`)[1]
 	d.edda(t, "send", "Order.OrderPlaced", "--id", "O3", "--data", `{"order_id":"O3","total":3}`)
-	d.until(t, `"sum":3`, "instance", "describe", "order", "O3")
+	if out := d.until(t, `"sum":3`, "instance", "describe", "order", "O3"); !strings.Contains(out, "saga        order, version "+name+",") {
+		t.Errorf("not %s: %s", name, out)
+	}
+	if _, out := d.edda(t, "instance", "describe", "order", "O1"); !strings.Contains(out, "saga        order, version 1,") {
+		t.Errorf("not version 1: %s", out)
+	}
+	if _, out := d.edda(t, "instance", "list"); strings.Count(out, name) != 1 {
+		t.Errorf("the list: %s", out)
+	}
 	// O1 began with the text before, and finishes with it.
 	if code, out := d.edda(t, "instance", "signal", "order", "O1", "finish"); code != 0 || !strings.Contains(out, "now done") {
 		t.Errorf("signal: %d %s", code, out)
 	}
-	if code, out := d.edda(t, "reload"); code != 0 || !strings.Contains(out, "order version 1") {
+	if code, out := d.edda(t, "reload"); code != 0 || !strings.Contains(out, "order version "+name) {
 		t.Errorf("reload: %d %s", code, out)
 	}
 }

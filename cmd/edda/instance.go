@@ -71,7 +71,7 @@ func (c *client) printList(raw []byte, list server.InstanceList) error {
 			fmt.Fprintln(c.term.out, printable(i.Saga+" "+i.Key))
 			continue
 		}
-		lines = append(lines, []string{i.Saga, i.Key, string(i.Status), remark(i), strconv.Itoa(i.Version), ago(i.Updated)})
+		lines = append(lines, []string{i.Saga, i.Key, string(i.Status), remark(i), i.VersionName, ago(i.Updated)})
 	}
 	if c.output == outputTable {
 		rows(c.term.out, []string{"saga", "key", "status", "remark", "version", "updated"}, lines)

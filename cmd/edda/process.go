@@ -75,6 +75,8 @@ type process struct {
 	// announce, where set, is told once the line works.
 	announce func()
 
+	versions atomic.Pointer[map[text]string] // the names of texts that have one of their own
+
 	reloading sync.Mutex // one reload at a time; guards what follows
 	set       *saga.Set
 	effects   []*effects.Effect

@@ -108,6 +108,5 @@ func (p *process) swapSagas(ctx context.Context, line *line, l loaded, tenants s
 		return nil, fmt.Errorf("swap sagas: %w", err)
 	}
 	line.scheduler.Swap(scheduled{set, tenants})
-	p.set = set
-	return nil, nil
+	return nil, p.use(set)
 }
