@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -205,4 +206,32 @@ on:
 	}
 	run(1, "instance", "cancel", "small", "A", "--yes") // it has ended
 	run(2, "instance", "cancel", "small")
+}
+
+func TestOneIdleOrderReachesItsEffectUnderTenMillisecondsInTheBinary(t *testing.T) {
+	shop, called := newShop(), make(chan time.Time, 1)
+	shop.answer("reserve", func(call) int { called <- time.Now(); return http.StatusOK })
+	site := httptest.NewServer(shop)
+	defer site.Close()
+	c := dev(t, t.TempDir(), write(t, t.TempDir(), "order.yaml", crashManifest(site.URL)))
+	_, js := client(t, c.nats)
+	var took []time.Duration
+	for i := range idleOrders {
+		id := orderName(4 * i)
+		publish(t, js, message(0, id, "OrderPlaced", `{"order_id":"`+id+`","patience":"1h"}`))
+		begin := time.Now()
+		publish(t, js, message(0, id, "PaymentReceived", `{"order_id":"`+id+`"}`))
+		select {
+		case at := <-called:
+			took = append(took, at.Sub(begin))
+		case <-time.After(soon):
+			t.Fatalf("%s was not reserved", id)
+		}
+		until(t, id+" is done", func() bool { return c.describe("order", id).Instance.Status == edda.StatusDone })
+	}
+	slices.Sort(took)
+	t.Logf("event to the effect's call: median %v, p90 %v", took[idleOrders/2], took[idleOrders*9/10])
+	if took[idleOrders/2] > idleBound {
+		t.Errorf("the median is %v, promised is %v", took[idleOrders/2], idleBound)
+	}
 }
