@@ -151,7 +151,7 @@ func (a *application) program() *Program {
 // starts tells whether the event begins an instance or a new generation of it,
 // on the newest version.
 func (a *application) starts(ev edda.Event) bool {
-	p := a.set.Newest(a.cell.Key.Saga)
+	p := a.set.Starts(a.cell.Key.Saga)
 	in := a.cell.Instance
 	if p == nil || !slices.Contains(a.versions, p.Version()) || in != nil && !in.Status.Finished() {
 		return false
@@ -267,10 +267,9 @@ func runTransition(p *Program, in *edda.Instance, ev edda.Event, do func(*run) e
 
 // missing decides about an event for an instance that is not there.
 func (a *application) missing(ev edda.Event) {
-	p := a.set.Newest(a.cell.Key.Saga)
 	switch ev.Kind {
 	case edda.KindEvent:
-		a.park(p, ev)
+		a.park(a.set.Starts(a.cell.Key.Saga), ev)
 	case edda.KindStart:
 		a.refuseStart(ev, "unknown", "no start handler of the saga fits")
 	case edda.KindResult:
@@ -289,7 +288,10 @@ func (a *application) noInstance(ev edda.Event) {
 // park keeps an event that came before its instance, or drops it where every
 // handler says so.
 func (a *application) park(p *Program, ev edda.Event) {
-	h := p.parker(ev)
+	var h *handler
+	if p != nil { // else no instance will come any more
+		h = p.parker(ev)
+	}
 	if h == nil {
 		a.add(edda.Transition{Event: ev, Fate: edda.FateIgnored, Outputs: []edda.Output{{Word: "dropped", Name: nameOf(ev)}}})
 		return

@@ -21,7 +21,11 @@ type ScheduleSpec struct {
 func (s *Set) Schedules() []ScheduleSpec {
 	var out []ScheduleSpec
 	for _, name := range s.names {
-		for _, sc := range s.Newest(name).m.Schedule {
+		p := s.Starts(name)
+		if p == nil {
+			continue
+		}
+		for _, sc := range p.m.Schedule {
 			spec := ScheduleSpec{Saga: name, Name: sc.Name.Text, Tenants: sc.Tenants, Catchup: sc.Catchup}
 			if len(spec.Tenants) == 0 {
 				spec.Tenants = []string{""}

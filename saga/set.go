@@ -2,6 +2,8 @@ package saga
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"sort"
 
 	"edda"
@@ -12,28 +14,59 @@ import (
 // concurrent use; a reload builds another.
 type Set struct {
 	names    []string
-	versions map[string][]*Program // newest first
+	versions map[string][]*Program // newest first, then those that are kept
+	ended    map[string]bool       // sagas with kept versions only: nothing starts
 }
 
 // NewSet groups programs by saga; the highest version is the newest. Two
 // programs of one version must be the same text, but for programs marked as
 // older by their place: of one version the first given is the newest.
 func NewSet(programs ...*Program) (*Set, error) {
-	s := &Set{versions: map[string][]*Program{}}
+	return (&Set{}).add(programs)
+}
+
+// Keep is the set with programs that unfinished instances began with and that
+// are no longer given: nothing new starts on them, whatever their version.
+func (s *Set) Keep(programs ...*Program) (*Set, error) {
+	out, err := s.add(programs)
+	if err != nil {
+		return nil, err
+	}
+	for name := range out.versions {
+		out.ended[name] = len(s.versions[name]) == 0 || s.ended[name]
+	}
+	return out, nil
+}
+
+// add is the set with more programs behind those that it has.
+func (s *Set) add(programs []*Program) (*Set, error) {
+	out := &Set{versions: map[string][]*Program{}, ended: map[string]bool{}}
 	for _, p := range programs {
-		for _, other := range s.versions[p.Saga()] {
+		list := slices.Concat(out.versions[p.Saga()], s.versions[p.Saga()])
+		for _, other := range list {
 			if other.Version() == p.Version() && other.Hash() == p.Hash() {
 				return nil, fmt.Errorf("saga %s version %d is given twice", p.Saga(), p.Version())
 			}
 		}
-		s.versions[p.Saga()] = append(s.versions[p.Saga()], p)
+		out.versions[p.Saga()] = append(out.versions[p.Saga()], p)
+	}
+	for _, list := range out.versions {
+		sort.SliceStable(list, func(i, j int) bool { return list[i].Version() > list[j].Version() })
 	}
 	for name, list := range s.versions {
-		sort.SliceStable(list, func(i, j int) bool { return list[i].Version() > list[j].Version() })
-		s.names = append(s.names, name)
+		out.versions[name] = slices.Concat(list, out.versions[name])
 	}
-	sort.Strings(s.names)
-	return s, nil
+	out.names = slices.Sorted(maps.Keys(out.versions))
+	return out, nil
+}
+
+// Starts is the version that new instances begin on; nil where there are kept
+// versions only.
+func (s *Set) Starts(saga string) *Program {
+	if s.ended[saga] {
+		return nil
+	}
+	return s.Newest(saga)
 }
 
 // Programs lists all, by saga and newest version first.

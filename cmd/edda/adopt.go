@@ -45,7 +45,10 @@ func (p *process) prepare(ctx context.Context, l loaded) (*saga.Set, manifests.P
 	if err != nil {
 		return nil, nil, err
 	}
-	set, err := saga.NewSet(append(l.programs, older...)...)
+	set, err := saga.NewSet(l.programs...)
+	if err == nil {
+		set, err = set.Keep(older...)
+	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("load sagas: %w", err)
 	}
@@ -138,9 +141,10 @@ func (p *process) older(programs []*saga.Program, kept []edda.Manifest) ([]*saga
 	return out, nil
 }
 
-// needed lists the texts that unfinished instances run.
+// needed lists the texts that unfinished instances run, and those on which
+// instances start while this looks.
 func (p *process) needed() (map[text]bool, error) {
-	needed := map[text]bool{}
+	needed := p.starting()
 	seen := map[store.Query]bool{}
 	for _, c := range p.db.Counts() {
 		q := store.Query{Tenant: c.Tenant, Saga: c.Saga, Status: c.Status, Limit: pageSize}
@@ -153,6 +157,20 @@ func (p *process) needed() (map[text]bool, error) {
 		}
 	}
 	return needed, nil
+}
+
+// starting lists the texts on which instances start until the set is swapped.
+func (p *process) starting() map[text]bool {
+	out := map[text]bool{}
+	if p.set == nil {
+		return out
+	}
+	for _, program := range p.set.Programs() {
+		if p.set.Starts(program.Saga()) == program {
+			out[text{program.Saga(), program.Version(), program.Hash()}] = true
+		}
+	}
+	return out
 }
 
 // pageSize is what one look at the store's instances takes.

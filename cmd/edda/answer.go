@@ -162,7 +162,7 @@ func (p *process) sagaInfo() []server.SagaInfo {
 	counts := p.db.Counts()
 	for _, program := range set.Programs() {
 		s := server.SagaInfo{Saga: program.Saga(), Version: program.Version(), Hash: program.Hash(),
-			VersionName: p.VersionName(program.Saga(), program.Version(), program.Hash()), Newest: set.Newest(program.Saga()) == program}
+			VersionName: p.VersionName(program.Saga(), program.Version(), program.Hash()), Newest: set.Starts(program.Saga()) == program}
 		for _, c := range counts {
 			if c.Saga == s.Saga && c.Version == s.Version && !c.Status.Finished() {
 				s.Open += c.N

@@ -9,6 +9,7 @@ import (
 
 	"edda"
 	"edda/manifests"
+	"edda/saga"
 	"edda/server"
 	"edda/stream"
 )
@@ -88,25 +89,32 @@ func (p *process) reread() (config, manifests.Problems) {
 }
 
 // swap puts the manifests in place; problems are all there are, warnings too.
+// What can be refused comes first, so that nothing has changed then.
 func (p *process) swap(ctx context.Context, line *line, c config, l loaded) (manifests.Problems, error) {
+	var set *saga.Set
 	if p.settings.sagas() {
-		problems, err := p.swapSagas(ctx, line, l, c.Tenants)
+		next, problems, err := p.prepare(ctx, l)
 		if l.problems = append(l.problems, problems...); err != nil || problems.Failed() {
 			return l.problems, err
 		}
+		set = next
+	}
+	if err := p.swapEffects(line, l.effects); err != nil {
+		return l.problems, err
 	}
 	p.settings.Manifests = c.Manifests
-	return l.problems, p.swapEffects(line, l.effects)
+	if set == nil {
+		return l.problems, nil
+	}
+	return l.problems, p.swapSagas(ctx, line, set, c.Tenants)
 }
 
-func (p *process) swapSagas(ctx context.Context, line *line, l loaded, tenants stream.Tenants) (manifests.Problems, error) {
-	set, problems, err := p.prepare(ctx, l)
-	if err != nil || problems.Failed() {
-		return problems, err
-	}
-	if err := line.engine.Swap(ctx, set); err != nil {
-		return nil, fmt.Errorf("swap sagas: %w", err)
+// swapSagas does not end with the call that asked for it: it would not know
+// whether the engine has the new set. It fails only where the process stops.
+func (p *process) swapSagas(ctx context.Context, line *line, set *saga.Set, tenants stream.Tenants) error {
+	if err := line.engine.Swap(context.WithoutCancel(ctx), set); err != nil {
+		return fmt.Errorf("swap sagas: %w", err)
 	}
 	line.scheduler.Swap(scheduled{set, tenants})
-	return nil, p.use(set)
+	return p.use(set)
 }
