@@ -176,7 +176,7 @@ func view(ev edda.Event, o engine.Outcome) (*body[ActView], error) {
 	}
 	for _, out := range o.Outputs {
 		if out.Word == "refused" {
-			return nil, huma.Error409Conflict("refused: " + join(out.Name, out.Reason))
+			return nil, huma.Error409Conflict("refused: " + because(out.Name, out.Reason))
 		}
 	}
 	return &body[ActView]{ActView{ID: ev.ID, Fate: o.Fate, Outputs: orEmpty(o.Outputs), Status: o.Status}}, nil
@@ -216,4 +216,12 @@ func join(a, b string) string {
 		return a + b
 	}
 	return a + " " + b
+}
+
+// because is what was refused, and why.
+func because(what, why string) string {
+	if what == "" || why == "" {
+		return what + why
+	}
+	return what + ": " + why
 }

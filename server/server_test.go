@@ -343,6 +343,7 @@ func TestActsAreAnsweredWithTheirFate(t *testing.T) {
 		{"held", engine.Outcome{Fate: edda.FateHeld}, nil, 200, "held"},
 		{"late", engine.Outcome{Fate: edda.FateLate}, nil, 409, "too late"},
 		{"refused", engine.Outcome{Fate: edda.FateHandled, Outputs: []edda.Output{{Word: "refused", Name: "cancelled"}}}, nil, 409, "refused: cancelled"},
+		{"refused, and why", engine.Outcome{Fate: edda.FateHandled, Outputs: []edda.Output{{Word: "refused", Name: "officer.yes", Reason: "choose one of no"}}}, nil, 409, "refused: officer.yes: choose one of no"},
 		{"gone", engine.Outcome{Fate: edda.FateDead, Dead: &edda.DeadLetter{Reason: edda.DeadNoInstance}}, nil, 404, "no instance"},
 		{"poison", engine.Outcome{Fate: edda.FateDead, Dead: &edda.DeadLetter{ID: "D1", Reason: edda.DeadPoison, Error: "boom"}}, nil, 422, "D1"},
 		{"ignored", engine.Outcome{Fate: edda.FateIgnored}, nil, 422, "nothing in saga order"},

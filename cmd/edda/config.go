@@ -142,7 +142,7 @@ func loadFile(k *koanf.Koanf, file string) error {
 	var problems []error
 	for _, key := range read.Keys() {
 		if !known(key) {
-			problems = append(problems, fmt.Errorf("%s: unknown key %s%s", file, key, hint(key, keys())))
+			problems = append(problems, fmt.Errorf("%s: unknown key %s%s", file, key, hint(key, append(keys(), groups()...))))
 		}
 	}
 	if len(problems) > 0 {
@@ -255,6 +255,17 @@ func keysOf(t reflect.Type, prefix string) []string {
 		out = append(out, key)
 	}
 	return out
+}
+
+// groups are the keys that hold others.
+func groups() []string {
+	var out []string
+	for _, key := range keys() {
+		if group, _, ok := strings.Cut(key, "."); ok {
+			out = append(out, group)
+		}
+	}
+	return slices.Compact(out)
 }
 
 // known tells a setting, or an entry of one that is a map.

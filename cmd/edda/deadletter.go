@@ -28,6 +28,9 @@ func (c *client) deadLetterList() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "List dead letters, oldest first", Args: args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := page(limit); err != nil {
+				return err
+			}
 			q := url.Values{"limit": {strconv.Itoa(limit)}}
 			if after != "" {
 				q.Set("after", after)

@@ -93,9 +93,12 @@ func section(w io.Writer, name string, n int, print func()) {
 func printSteps(w io.Writer, steps []edda.Step) {
 	var lines [][]string
 	for _, s := range steps {
-		outcome := compact(s.Result)
-		if len(s.Error) > 0 {
+		outcome := ""
+		switch {
+		case len(s.Error) > 0:
 			outcome = compact(s.Error)
+		case len(s.Result) > 0:
+			outcome = compact(s.Result)
 		}
 		lines = append(lines, []string{"  " + s.ID, string(s.Kind), string(s.Status), strconv.Itoa(s.Attempt), clock(s.Due), outcome})
 	}
@@ -131,7 +134,7 @@ func printHistory(w io.Writer, records []store.Record) {
 func inputName(ev edda.Event) string {
 	switch ev.Kind {
 	case edda.KindResult:
-		return strings.TrimPrefix(ev.Step+"."+strings.ToLower(string(ev.Outcome)), ".")
+		return strings.TrimPrefix(ev.Step+"."+outcomeWord(ev.Outcome), ".")
 	case edda.KindSignal:
 		return "signal." + ev.Type
 	case edda.KindAnswer:
@@ -143,10 +146,21 @@ func inputName(ev edda.Event) string {
 	case edda.KindSchedule:
 		return "schedule." + ev.Type
 	}
-	if ev.AggregateType != "" {
+	if ev.AggregateType != "" && ev.Type != "" {
 		return ev.AggregateType + "." + ev.Type
 	}
-	return ev.Type
+	return ev.AggregateType + ev.Type // what could not be read has no type
+}
+
+// outcomeWord is the word of a result in a trigger.
+func outcomeWord(o edda.Outcome) string {
+	switch o {
+	case edda.Succeeded:
+		return "ok"
+	case edda.TimedOut:
+		return "timeout"
+	}
+	return "failed"
 }
 
 // outputLine is one output in a few words.

@@ -41,6 +41,7 @@ errors is shown, and what ran before runs on.`,
 	f.BoolVar(&s.syncStreams, "sync-streams", false, "sync every message to disk before it is acknowledged: for power cuts; kill -9 loses nothing either way")
 	f.StringVar(&s.Gateway.URL, "gateway", "", "URL that takes aggregate commands")
 	f.StringVar(&s.Log.Level, "log", "warn", "debug, info, warn or error")
+	offer(c, "log", []string{"debug", "info", "warn", "error"})
 	return c
 }
 

@@ -192,7 +192,7 @@ func TestDevRunsAnOrderFromEventToEnd(t *testing.T) {
 		t.Fatalf("send: %d %s", code, out)
 	}
 	out = d.until(t, `"tracking":"Z9"`, "instance", "describe", "order", "a/b")
-	for _, want := range []string{"status      running", `"total":9007199254740993`, "ship", "to undo, newest first", "remind at", "Order.OrderPlaced"} {
+	for _, want := range []string{"status      running", `"total":9007199254740993`, "ship", "to undo, newest first", "remind at", "Order.OrderPlaced", "ship.ok "} {
 		if !strings.Contains(out, want) {
 			t.Errorf("%q is missing in\n%s", want, out)
 		}

@@ -39,6 +39,7 @@ func (t *terminal) graphCommand() *cobra.Command {
 		},
 	}
 	c.Flags().StringVar(&format, "format", "mermaid", "mermaid, dot or svg")
+	offer(c, "format", formats())
 	c.Flags().StringVarP(&file, "out", "o", "", "file to write; standard output when unsaid")
 	c.Flags().StringVar(&name, "saga", "", "only this saga")
 	return c
@@ -51,7 +52,7 @@ func formats() []string { return []string{"mermaid", "dot", "svg"} }
 func (t *terminal) graphs(paths []string, name string) ([]*saga.Graph, error) {
 	files, problems, err := manifests.ParseFiles(paths...)
 	if err != nil {
-		return nil, fmt.Errorf("read manifests: %w", err)
+		return nil, err
 	}
 	if problems.Failed() {
 		problems.Print(t.err, t.color(t.err))

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -39,6 +40,12 @@ func (c *client) instanceList() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "List instances", Args: args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if status != "" && !slices.Contains(statuses(), status) {
+				return usagef("--status %s: want one of %s", status, strings.Join(statuses(), ", "))
+			}
+			if err := page(limit); err != nil {
+				return err
+			}
 			q := url.Values{}
 			for name, value := range map[string]string{"saga": saga, "status": status, "after": after, "limit": strconv.Itoa(limit)} {
 				if value != "" {
@@ -57,8 +64,19 @@ func (c *client) instanceList() *cobra.Command {
 	cmd.Flags().StringVar(&status, "status", "", "only running, undoing, stuck, done, failed or undone")
 	cmd.Flags().StringVar(&after, "after", "", "next page: what --after said at the end of the page before")
 	cmd.Flags().IntVar(&limit, "limit", 100, "at most so many, up to 1000")
+	offer(cmd, "status", statuses())
 	c.output.register(cmd)
 	return cmd
+}
+
+func statuses() []string { return []string{"running", "undoing", "stuck", "done", "failed", "undone"} }
+
+// page checks how many are asked for at once.
+func page(limit int) error {
+	if limit < 1 || limit > 1000 {
+		return usagef("--limit %d: want 1 to 1000", limit)
+	}
+	return nil
 }
 
 func (c *client) printList(raw []byte, list server.InstanceList) error {
@@ -91,7 +109,10 @@ func remark(i server.InstanceSummary) string {
 	if i.Held != "" {
 		out = append(out, "held")
 	}
-	if i.Incidents > 0 {
+	switch {
+	case i.Incidents == 1:
+		out = append(out, "1 incident")
+	case i.Incidents > 1:
 		out = append(out, fmt.Sprintf("%d incidents", i.Incidents))
 	}
 	return strings.Join(out, ", ")
@@ -144,6 +165,9 @@ func (c *client) instanceHistory() *cobra.Command {
 		Use: "history SAGA KEY", Short: "What became of its events, newest first",
 		Args: args(cobra.ExactArgs(2)), ValidArgsFunction: c.completeInstance,
 		RunE: func(cmd *cobra.Command, a []string) error {
+			if err := page(limit); err != nil {
+				return err
+			}
 			var view server.HistoryView
 			raw, err := c.get(cmd.Context(), instancePath(a)+"/history?limit="+strconv.Itoa(limit), &view)
 			if err != nil {

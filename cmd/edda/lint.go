@@ -42,7 +42,7 @@ func (t *terminal) testCommand() *cobra.Command {
 		RunE: func(_ *cobra.Command, paths []string) error {
 			files, problems, err := manifests.ParseFiles(paths...)
 			if err != nil {
-				return fmt.Errorf("read manifests: %w", err)
+				return err
 			}
 			return t.test(loaded{files: files, problems: problems}, verbose)
 		},

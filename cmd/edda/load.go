@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"fmt"
 
 	"edda/effects"
 	"edda/manifests"
@@ -23,7 +22,7 @@ type loaded struct {
 func load(paths []string) (loaded, error) {
 	files, problems, err := manifests.ParseFiles(paths...)
 	if err != nil {
-		return loaded{}, fmt.Errorf("read manifests: %w", err)
+		return loaded{}, err
 	}
 	l := loaded{files: files, problems: problems}
 	if len(l.sagas())+len(l.effectManifests()) == 0 && !problems.Failed() {

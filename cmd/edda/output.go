@@ -27,8 +27,14 @@ func outputs() []string { return []string{string(outputTable), string(outputJSON
 func (o *outputFlag) register(c *cobra.Command) {
 	*o = outputTable
 	c.Flags().VarP(o, "output", "o", "table, json or ids")
-	// The flag exists: it was registered in the line above.
-	_ = c.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(outputs(), cobra.ShellCompDirectiveNoFileComp))
+	offer(c, "output", outputs())
+}
+
+// offer completes a flag that the command has with the words it takes.
+func offer(c *cobra.Command, flag string, words []string) {
+	if err := c.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)); err != nil {
+		panic(err) // the flag is not there: a mistake in this program
+	}
 }
 
 func (o *outputFlag) String() string { return string(*o) }

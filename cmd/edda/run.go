@@ -44,6 +44,7 @@ NATS_CREDS, NATS_CONTEXT, ...). See what is used with: edda config view`,
 	f.String("nats-context", "", "context of the nats CLI")
 	f.String("gateway", "", "URL that takes aggregate commands")
 	f.StringSlice("tenants", nil, "only these tenants, * matches")
+	offer(c, "role", roles())
 	f.Bool("accept-stream-loss", false, "go on although a stream lost what was read of it; audited")
 	return c
 }
