@@ -115,11 +115,13 @@ type Step struct {
 	Error   json.RawMessage `json:"error,omitempty"`
 	Emitted time.Time       `json:"emitted"`
 	Due     time.Time       `json:"due,omitzero"`
-	Order   int             `json:"order"`           // of arming, among timers due at one instant
-	Target  Key             `json:"target,omitzero"` // the child
-	Must    bool            `json:"must,omitempty"`
-	Choices []string        `json:"choices,omitempty"` // of an ask
-	To      string          `json:"to,omitempty"`      // whom an ask is for
+	// Wait is its due as evaluated, where that is an expression.
+	Wait    time.Duration `json:"wait,omitempty"`
+	Order   int           `json:"order"`           // of arming, among timers due at one instant
+	Target  Key           `json:"target,omitzero"` // the child
+	Must    bool          `json:"must,omitempty"`
+	Choices []string      `json:"choices,omitempty"` // of an ask
+	To      string        `json:"to,omitempty"`      // whom an ask is for
 	// Late is set on a step that a late handler emitted: no frame, not waited for.
 	Late  bool            `json:"late,omitempty"`
 	Group string          `json:"group,omitempty"`
@@ -161,6 +163,7 @@ type Undo struct {
 	Command string          `json:"command"` // its own command id
 	Input   json.RawMessage `json:"input,omitempty"`
 	Due     time.Time       `json:"due,omitzero"`
+	Wait    time.Duration   `json:"wait,omitempty"` // its due, where that is an expression
 	Order   int             `json:"order"`
 	Attempt int             `json:"attempt"`
 	// Key is the idempotency key its provider is shown.

@@ -142,7 +142,7 @@ func (r *reader) option(a *Action, option string) func(*yaml.Node) {
 		"with":    func(n *yaml.Node) { a.With = r.value(n) },
 		"undo":    func(n *yaml.Node) { a.Undo = r.undo(n) },
 		"must":    func(n *yaml.Node) { a.Must = r.boolean(n, "must") },
-		"due":     func(n *yaml.Node) { a.Due = r.duration(n, "due", false) },
+		"due":     func(n *yaml.Node) { r.due(a, n) },
 		"to":      func(n *yaml.Node) { a.To = r.filled(n, "to") },
 		"key":     func(n *yaml.Node) { a.Key = r.expressionValue(n, "key") },
 		"event":   func(n *yaml.Node) { e := r.name(n, "a trigger", r.forms.event); a.Event = &e },
@@ -176,7 +176,7 @@ func (r *reader) wordOption(a *Action) func(*yaml.Node) {
 		"set":        func(n *yaml.Node) { a.Set = r.assigns(n) },
 		"compensate": func(n *yaml.Node) { r.compensate(a, n) },
 		"done":       func(n *yaml.Node) { a.Value = r.value(n) },
-		"fail":       func(n *yaml.Node) { a.Value = r.filled(n, "fail") },
+		"fail":       func(n *yaml.Node) { a.Value = r.reason(n) },
 	}[a.Kind]
 }
 
@@ -231,6 +231,15 @@ func (r *reader) filled(n *yaml.Node, what string) *Value {
 	return r.value(n)
 }
 
+// reason is why a saga fails: a word or a number, or an expression for one.
+func (r *reader) reason(n *yaml.Node) *Value {
+	v := r.filled(n, "fail")
+	if v.Kind == List || v.Kind == Map {
+		r.errorf(n, "fail takes a reason such as not_paid, or an expression, not %s", describe(n))
+	}
+	return v
+}
+
 // message is a map whose fields the relay knows.
 func (r *reader) message(n *yaml.Node) *Value {
 	if n.Kind != yaml.MappingNode {
@@ -249,6 +258,18 @@ func (r *reader) span(n *yaml.Node, what string, zero bool) *Value {
 		r.errorf(n, "%s is a duration such as 30m, or an expression, not %s", what, describe(n))
 	}
 	return v
+}
+
+// due is how long an outcome is waited for: a duration, or an expression for one.
+func (r *reader) due(a *Action, n *yaml.Node) {
+	v := r.span(n, "due", false)
+	if v.Kind != Literal {
+		a.DueValue = v
+		return
+	}
+	text, _ := v.Scalar.(string)
+	d, _ := ParseDuration(text) // span complains of what is none
+	a.Due = &Duration{Pos: r.pos(n), Text: text, D: d}
 }
 
 // instant is a time, literal or evaluated.

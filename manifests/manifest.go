@@ -187,30 +187,31 @@ type Action struct {
 	Kind string // effect command event message ask start seq each set timer cancel compensate undo done fail
 	// Name is the effect, command (Type.Name), event, ask, saga, timer, what is
 	// cancelled or undone. An undo or cancel name may hold an index: hold[0].
-	Name    Name
-	If      *Expr
-	ID      *Name
-	With    *Value
-	To      *Value    // command, ask
-	Key     *Value    // start
-	Event   *Name     // start: the trigger of the child's handler
-	Undo    *Action   // kind effect or command; Short set for undo: name
-	Must    bool      // effect, ask, start
-	Due     *Duration // nil when unsaid
-	High    bool      // priority: high
-	Message *Value    // message: the whole map
-	Seq     []*Action
-	Each    *Expr
-	As      string    // item when unsaid
-	Do      []*Action // each
-	Set     []Assign
-	Unset   []Name
-	After   *Value // timer: exactly one of After, At, Every
-	At      *Value
-	Every   *Value
-	Catchup string
-	Value   *Value // done's result, fail's reason
-	Short   bool   // undo: name, which means with: =input
+	Name     Name
+	If       *Expr
+	ID       *Name
+	With     *Value
+	To       *Value    // command, ask
+	Key      *Value    // start
+	Event    *Name     // start: the trigger of the child's handler
+	Undo     *Action   // kind effect or command; Short set for undo: name
+	Must     bool      // effect, ask, start
+	Due      *Duration // nil when unsaid, or evaluated
+	DueValue *Value    // due: as an expression
+	High     bool      // priority: high
+	Message  *Value    // message: the whole map
+	Seq      []*Action
+	Each     *Expr
+	As       string    // item when unsaid
+	Do       []*Action // each
+	Set      []Assign
+	Unset    []Name
+	After    *Value // timer: exactly one of After, At, Every
+	At       *Value
+	Every    *Value
+	Catchup  string
+	Value    *Value // done's result, fail's reason
+	Short    bool   // undo: name, which means with: =input
 }
 
 // Effect is one effect document.

@@ -1,6 +1,7 @@
 package saga
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -126,6 +127,9 @@ func (r *run) fillStep(a *action, sc *scope, s *edda.Step) (err error) {
 	if s.Input, err = a.with.json(sc); err != nil {
 		return err
 	}
+	if s.Wait, err = r.dueIn(a, sc); err != nil {
+		return err
+	}
 	if a.undo != nil && !s.Late {
 		s.Scope, err = sc.keep(a.needs)
 	}
@@ -157,12 +161,29 @@ func (r *run) supersede(s edda.Step) {
 	r.in.Older = append(r.in.Older, s)
 }
 
+// wait is how long the outcome is waited for; zero where nothing says so.
+func (a *action) wait(evaluated time.Duration) time.Duration {
+	if a.src.Due != nil {
+		return a.src.Due.D
+	}
+	return evaluated
+}
+
+// dueIn evaluates a due that is an expression; zero where it is none.
+func (r *run) dueIn(a *action, sc *scope) (time.Duration, error) {
+	if a.due == nil {
+		return 0, nil
+	}
+	d, err := r.durationValue(a.due, sc)
+	if err == nil && d <= 0 {
+		err = r.poison("due is a duration above zero, not %s", durationText(d))
+	}
+	return d, err
+}
+
 // sendEffect sends the step's command; key is what the provider is shown.
 func (r *run) sendEffect(a *action, s *edda.Step, key string) {
-	due := defaultDue
-	if a.src.Due != nil {
-		due = a.src.Due.D
-	}
+	due := cmp.Or(a.wait(s.Wait), defaultDue)
 	s.Due, s.Order = r.now.Add(due), r.ordinal()
 	r.output(edda.Output{
 		Word: "effect", Name: s.Name, Step: s.ID, ID: s.Command, With: s.Input, Due: durationText(due), Attempt: s.Attempt,
@@ -188,9 +209,9 @@ func (r *run) emitAsk(a *action, sc *scope, s *edda.Step) error {
 
 func (r *run) sendAsk(a *action, s *edda.Step) {
 	o := edda.Output{Word: "ask", Name: s.Name, Step: s.ID, ID: s.Command, To: s.To, With: s.Input, Attempt: s.Attempt}
-	if a.src.Due != nil {
-		s.Due, s.Order = r.now.Add(a.src.Due.D), r.ordinal()
-		o.Due = durationText(a.src.Due.D)
+	if due := a.wait(s.Wait); due > 0 {
+		s.Due, s.Order = r.now.Add(due), r.ordinal()
+		o.Due = durationText(due)
 	}
 	r.output(o)
 }
@@ -220,9 +241,9 @@ func (r *run) sendStart(a *action, s *edda.Step) {
 	o := edda.Output{
 		Word: "start", Name: s.Name, Step: s.ID, ID: s.Command, Key: s.Target.Correlation, With: s.Input, Attempt: s.Attempt,
 	}
-	if a.src.Due != nil {
-		s.Due, s.Order = r.now.Add(a.src.Due.D), r.ordinal()
-		o.Due = durationText(a.src.Due.D)
+	if due := a.wait(s.Wait); due > 0 {
+		s.Due, s.Order = r.now.Add(due), r.ordinal()
+		o.Due = durationText(due)
 	}
 	r.output(o)
 	w := edda.Work{ID: s.Command, Kind: edda.WorkStart, Name: s.Name, Target: s.Target, CommandID: s.Command, Payload: s.Input, Step: s.ID, High: a.src.High}

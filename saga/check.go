@@ -195,6 +195,8 @@ func (c *compiler) checkStepTrigger(pos manifests.Pos, id, what string, n names)
 	case n.groups[id] || a == nil && !innerSuffix(what):
 	case a == nil:
 		c.errorf(pos, "no action makes a step %q%s", id, didYouMean(id, n.all()))
+	case isFact(what) && innerSuffix(strings.ToLower(what)):
+		c.warnf(pos, "%s.%s is an event %s of %s; did you mean the step's %s.%s?", id, what, what, id, id, strings.ToLower(what))
 	case !innerSuffix(what) && isFact(what):
 		// a fact of the child, or an aggregate that is called as a step is
 	case !innerSuffix(what):

@@ -247,7 +247,7 @@ func letCycle(lets map[string]*expression.Program, name string, way []string, do
 
 // expr compiles one expression; nil stays nil.
 func (c *compiler) expr(e *manifests.Expr, names []string) *expression.Program {
-	if e == nil {
+	if e == nil || e.Source == "" { // the parser complained of an empty one
 		return nil
 	}
 	p, errs := expression.Compile(e.Source, expression.Options{Names: names})

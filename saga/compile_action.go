@@ -37,7 +37,7 @@ func (b *actionCompiler) action(src *manifests.Action, names []string) *action {
 	a.with = b.value(src.With, names)
 	a.to, a.key = b.value(src.To, names), b.value(src.Key, names)
 	a.after, a.at, a.every = b.value(src.After, names), b.value(src.At, names), b.value(src.Every, names)
-	a.value = b.value(src.Value, names)
+	a.due, a.value = b.value(src.DueValue, names), b.value(src.Value, names)
 	a.set, a.unset = b.assigns(src.Set, names), paths(src.Unset)
 	b.structure(a, names)
 	return a
@@ -98,6 +98,7 @@ func (b *actionCompiler) undo(a *action, src *manifests.Action, names []string) 
 	out := &action{
 		src: src, label: a.label + ".undo", path: a.path + ".undo",
 		with: b.value(src.With, inner), to: b.value(src.To, inner), iff: b.expr(src.If, inner),
+		due: b.value(src.DueValue, inner),
 	}
 	for i := range b.uses[before:] {
 		b.uses[before+i].undo = true
@@ -137,7 +138,7 @@ func (b *actionCompiler) needs(a *action) {
 func (a *action) names(into map[string]bool) {
 	addNames(into, a.iff)
 	addNames(into, a.each)
-	for _, v := range []*value{a.with, a.to, a.key, a.after, a.at, a.every, a.value} {
+	for _, v := range []*value{a.with, a.to, a.key, a.after, a.at, a.every, a.due, a.value} {
 		v.names(into)
 	}
 	for _, s := range a.set {

@@ -102,6 +102,7 @@ type action struct {
 	after *value
 	at    *value
 	every *value
+	due   *value // where it is an expression
 	value *value // done, fail, message
 	// needs are the names that the undo, or what follows in a seq, may refer to.
 	needs map[string]bool

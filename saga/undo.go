@@ -212,6 +212,9 @@ func (r *run) undoFrame(f edda.Frame, u edda.Undo) error {
 	if u.Input, err = r.undoInput(a.undo, f, sc); err != nil {
 		return err
 	}
+	if u.Wait, err = r.dueIn(a.undo, sc); err != nil {
+		return err
+	}
 	if a.undo.src.Kind == kindCommand {
 		return r.undoByCommand(a.undo, u, sc)
 	}
@@ -260,10 +263,7 @@ func (r *run) undoID(u edda.Undo) string {
 }
 
 func (r *run) emitUndoEffect(a *action, u edda.Undo) {
-	due := defaultDue
-	if a.src.Due != nil {
-		due = a.src.Due.D
-	}
+	due := cmp.Or(a.wait(u.Wait), defaultDue)
 	u.Effect, u.Command, u.Failed, u.Error = a.src.Name.Text, r.undoID(u), false, nil
 	u.Due, u.Order = r.now.Add(due), r.ordinal()
 	if !u.Unknown || u.Key == "" {
