@@ -21,9 +21,14 @@ const endPoll = 5 * time.Millisecond
 // end finds the stream's end. What is stored after the first question may be in
 // the answer to the second: Need may be too far then, but never too near.
 func (r *reader) end(ctx context.Context) (engine.End, error) {
+	was := r.reached()
 	info, err := r.stream.Info(ctx)
 	if err != nil {
 		return engine.End{}, fmt.Errorf("look at stream %s: %w", r.name, err)
+	}
+	if loss := shrunk(info, was); loss != nil {
+		signal(r.again) // the reader finds it too, and ends with it
+		return engine.End{}, fmt.Errorf("look at stream %s: it %s", r.name, loss.What)
 	}
 	end := engine.End{Stream: r.name, Last: last(info)}
 	end.Need, err = r.need(ctx, end.Last.Seq)

@@ -86,25 +86,35 @@ func last(info *jetstream.StreamInfo) edda.Checkpoint {
 }
 
 func inspect(ctx context.Context, s jetstream.Stream, info *jetstream.StreamInfo, cp edda.Checkpoint) (*Loss, error) {
-	st := info.State
-	switch {
-	case !cp.Created.IsZero() && !cp.Created.Equal(info.Created):
-		return &Loss{
-			What:   fmt.Sprintf("was created anew on %s; the checkpoint is of the one of %s", stamp(info.Created), stamp(cp.Created)),
-			Resume: beginning(info, FromAll),
-		}, nil
-	case st.LastSeq < cp.Seq:
-		return &Loss{
-			What:   fmt.Sprintf("ends at %d, but everything up to %d was already handled: the server lost messages", st.LastSeq, cp.Seq),
-			Resume: last(info),
-		}, nil
-	case st.FirstSeq > cp.Seq+1:
+	if loss := shrunk(info, cp); loss != nil {
+		return loss, nil
+	}
+	if st := info.State; st.FirstSeq > cp.Seq+1 {
 		return &Loss{
 			What:   fmt.Sprintf("begins at %d, but only messages up to %d were handled: those between are gone", st.FirstSeq, cp.Seq),
 			Resume: beginning(info, FromAll),
 		}, nil
 	}
 	return sameMessage(ctx, s, info, cp)
+}
+
+// shrunk is what the stream's state alone shows: it is another one, or shorter
+// than it was.
+func shrunk(info *jetstream.StreamInfo, cp edda.Checkpoint) *Loss {
+	st := info.State
+	switch {
+	case !cp.Created.IsZero() && !cp.Created.Equal(info.Created):
+		return &Loss{
+			What:   fmt.Sprintf("was created anew on %s; the checkpoint is of the one of %s", stamp(info.Created), stamp(cp.Created)),
+			Resume: beginning(info, FromAll),
+		}
+	case st.LastSeq < cp.Seq:
+		return &Loss{
+			What:   fmt.Sprintf("ends at %d, but everything up to %d was already handled: the server lost messages", st.LastSeq, cp.Seq),
+			Resume: last(info),
+		}
+	}
+	return nil
 }
 
 // sameMessage recognises the checkpoint's message by its stored time. A message

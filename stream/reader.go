@@ -38,8 +38,8 @@ const (
 // errGap says that a message was lost on its way; it is read again.
 var errGap = errors.New("a message was lost on its way")
 
-// errFilter says that the tenants have changed.
-var errFilter = errors.New("the tenants have changed")
+// errAgain says that the tenants have changed, or the server was away.
+var errAgain = errors.New("the consumer is made anew")
 
 // reader reads one stream into a buffer, without gaps: when one message is
 // missed, it makes the consumer anew behind the last one it has.
@@ -56,10 +56,12 @@ type reader struct {
 	acks     *acks
 	wake     chan<- struct{} // something was put into the buffer
 	log      *zap.Logger
-	refilter chan struct{} // capacity 1
+	again    chan struct{} // capacity 1: make the consumer anew
+	created  time.Time     // when the stream was
 
 	mu    sync.Mutex // guards what follows
 	read  uint64     // last sequence that was read
+	at    time.Time  // when that message was stored; zero: not known
 	kept  uint64     // last of them that went into the buffer
 	quiet uint64     // nothing of ours is between read and this
 }
@@ -73,8 +75,11 @@ func (r *reader) run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			break
 		}
-		if errors.Is(err, errFilter) {
+		if errors.Is(err, errAgain) {
 			continue
+		}
+		if errors.Is(err, edda.Permanent) {
+			return err
 		}
 		if r.position() > before {
 			wait = retryFirst
@@ -109,7 +114,7 @@ func (r *reader) consume(ctx context.Context) error {
 	defer it.Stop()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	stop := r.watchFilter(ctx, cancel)
+	stop := r.watch(ctx, cancel)
 	defer stop()
 	for expected := uint64(1); ; expected++ {
 		m, err := it.Next(jetstream.NextContext(ctx))
@@ -125,14 +130,14 @@ func (r *reader) consume(ctx context.Context) error {
 	}
 }
 
-// watchFilter ends the reading when the tenants change; stop waits for its end.
-func (r *reader) watchFilter(ctx context.Context, cancel context.CancelCauseFunc) (stop func()) {
+// watch ends the reading when it is to begin again; stop waits for its end.
+func (r *reader) watch(ctx context.Context, cancel context.CancelCauseFunc) (stop func()) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		select {
-		case <-r.refilter:
-			cancel(errFilter)
+		case <-r.again:
+			cancel(errAgain)
 		case <-ctx.Done():
 		}
 	}()
@@ -143,6 +148,9 @@ func (r *reader) watchFilter(ctx context.Context, cancel context.CancelCauseFunc
 }
 
 func (r *reader) create(ctx context.Context) (jetstream.Consumer, error) {
+	if err := r.same(ctx); err != nil {
+		return nil, err
+	}
 	err := r.js.DeleteConsumer(ctx, r.name, r.consumer)
 	if err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
 		return nil, fmt.Errorf("remove consumer %s of %s: %w", r.consumer, r.name, err)
@@ -159,6 +167,34 @@ func (r *reader) create(ctx context.Context) (jetstream.Consumer, error) {
 		return nil, fmt.Errorf("create consumer %s of %s: %w", r.consumer, r.name, err)
 	}
 	return cons, nil
+}
+
+// same holds what was read against the stream, which may have come back without
+// it. What expired before it was read is not looked for: most of it is not ours.
+func (r *reader) same(ctx context.Context) error {
+	was := r.reached()
+	s, err := r.js.Stream(ctx, r.name)
+	if err != nil {
+		return fmt.Errorf("look at stream %s: %w", r.name, err)
+	}
+	loss := shrunk(s.CachedInfo(), was)
+	if loss == nil {
+		if loss, err = sameMessage(ctx, s, s.CachedInfo(), was); err != nil {
+			return err
+		}
+	}
+	if loss == nil {
+		return nil
+	}
+	loss.Checkpoint = was
+	return lossError([]Loss{*loss})
+}
+
+// reached is what was read, as a position.
+func (r *reader) reached() edda.Checkpoint {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return edda.Checkpoint{Stream: r.name, Seq: r.read, Time: r.at, Created: r.created}
 }
 
 // forget drops what was true of the old consumer and its filters.
@@ -209,7 +245,7 @@ func (r *reader) keep(ctx context.Context, ev edda.Event, reply string) error {
 			return context.Cause(ctx)
 		}
 	}
-	r.moveTo(ev.Seq, kept)
+	r.moveTo(ev.Seq, ev.Time, kept)
 	if kept {
 		signal(r.wake)
 	}
@@ -240,10 +276,10 @@ func (r *reader) position() uint64 {
 	return r.read
 }
 
-func (r *reader) moveTo(seq uint64, kept bool) {
+func (r *reader) moveTo(seq uint64, at time.Time, kept bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.read = seq
+	r.read, r.at = seq, at
 	if kept {
 		r.kept = seq
 	}

@@ -76,7 +76,7 @@ func OpenSource(ctx context.Context, js jetstream.JetStream, held []edda.Checkpo
 			s.losses = append(s.losses, *g.loss)
 		}
 		s.start = append(s.start, g.start)
-		s.readers = append(s.readers, s.reader(js, str, p, g.start.Seq, o))
+		s.readers = append(s.readers, s.reader(js, str, p, g.start, o))
 	}
 	if len(s.losses) > 0 && !o.AcceptLoss {
 		return nil, lossError(s.losses)
@@ -84,7 +84,7 @@ func OpenSource(ctx context.Context, js jetstream.JetStream, held []edda.Checkpo
 	return s, nil
 }
 
-func (s *Source) reader(js jetstream.JetStream, str jetstream.Stream, p plan, from uint64, o SourceOptions) *reader {
+func (s *Source) reader(js jetstream.JetStream, str jetstream.Stream, p plan, from edda.Checkpoint, o SourceOptions) *reader {
 	subjects := str.CachedInfo().Config.Subjects
 	whole := !slices.ContainsFunc(subjects, func(subject string) bool {
 		return !slices.ContainsFunc(p.families, func(f Family) bool { return o.All(f) == subject })
@@ -93,7 +93,7 @@ func (s *Source) reader(js jetstream.JetStream, str jetstream.Stream, p plan, fr
 		js: js, stream: str, name: p.name, consumer: consumerName("saga", "", o.Name),
 		families: p.families, whole: whole, codec: o.Codec, tenants: &s.tenants,
 		buffer: newBuffer(), acks: &acks{}, wake: s.wake, log: o.Log,
-		refilter: make(chan struct{}, 1), read: from, kept: from,
+		again: make(chan struct{}, 1), created: from.Created, at: from.Time, read: from.Seq, kept: from.Seq,
 	}
 }
 
@@ -125,7 +125,18 @@ func (s *Source) Start() []edda.Checkpoint { return slices.Clone(s.start) }
 // Losses are the checkpoints that no longer fitted and were accepted.
 func (s *Source) Losses() []Loss { return slices.Clone(s.losses) }
 
-// Run reads until ctx ends; the server may come and go meanwhile.
+// Recheck makes sure that the streams are still those that were read so far. It
+// is for a connection that came back, returns at once and may be called from
+// anywhere.
+func (s *Source) Recheck() {
+	for _, r := range s.readers {
+		signal(r.again)
+	}
+}
+
+// Run reads until ctx ends; the server may come and go meanwhile. When it comes
+// back with other messages than were read, the error is edda.Permanent: to go
+// on from the position would skip what is new.
 func (s *Source) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for _, r := range s.readers {
@@ -139,7 +150,7 @@ func (s *Source) Run(ctx context.Context) error {
 func (s *Source) SetTenants(t Tenants) {
 	s.tenants.Store(&t)
 	for _, r := range s.readers {
-		signal(r.refilter)
+		signal(r.again)
 	}
 }
 

@@ -2,6 +2,7 @@ package stream
 
 import (
 	"context"
+	"os"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -111,6 +112,69 @@ func TestSourceSurvivesARestartOfTheServer(t *testing.T) {
 		}
 		none(ctx, t, src, 10*time.Minute)
 	})
+}
+
+// TestNewMessagesWereSkippedAfterTheServerLostOthers: it came back with fewer
+// messages than were read, or with another stream, and what was published then
+// got sequences that count as read.
+func TestNewMessagesWereSkippedAfterTheServerLostOthers(t *testing.T) {
+	tests := map[string]struct {
+		published int // after the loss, before the source looks
+		anew      bool
+		says      string
+	}{
+		"noticed at once":      {0, false, "the server lost messages"},
+		"noticed by its time":  {20, false, "wrote others in their place"},
+		"created anew":         {3, true, "was created anew"},
+		"created anew, longer": {20, true, "was created anew"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(ctx context.Context, w *world) {
+				old := t.TempDir()
+				w.send("acme", "O1", 0)
+				w.restart(func() { copyAll(t, w.dir, old) })
+				src, err := OpenSource(ctx, w.js, nil, SourceOptions{From: FromAll})
+				if err != nil {
+					t.Fatal(err)
+				}
+				ended := make(chan error, 1)
+				go func() { ended <- src.Run(ctx) }()
+				for i := range 9 {
+					w.send("acme", "O1", 1+i)
+				}
+				fetch(ctx, t, src, 10)
+				if test.anew {
+					time.Sleep(time.Second)
+					edit(ctx, w, AggregateEvents, func(*jetstream.StreamConfig) {})
+				} else {
+					w.restart(func() { copyAll(t, old, w.dir) })
+				}
+				for i := range test.published {
+					w.send("acme", "O2", i)
+				}
+				if test.published == 0 || test.anew {
+					if _, err := src.Ends(ctx); err == nil {
+						t.Error("the ends are those of another stream")
+					}
+				} else {
+					src.Recheck()
+				}
+				wantError(t, <-ended, edda.Permanent, AggregateEvents, test.says)
+			})
+		})
+	}
+}
+
+// copyAll puts the files of one folder in place of another's.
+func copyAll(t *testing.T, from, to string) {
+	t.Helper()
+	if err := os.RemoveAll(to); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.CopyFS(to, os.DirFS(from)); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func TestSourceSurvivesTheLossOfItsConsumer(t *testing.T) {

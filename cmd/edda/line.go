@@ -180,6 +180,7 @@ func (p *process) buildSagas(ctx context.Context, l *line) error {
 	}
 	l.conn.SetReconnectHandler(func(c *nats.Conn) {
 		p.log.Info("nats is connected again", zap.String("url", c.ConnectedUrlRedacted()))
+		l.source.Recheck()
 		l.relay.Republish()
 	})
 	return nil
