@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"io"
 	"os"
@@ -10,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/emicklei/dot"
-	"github.com/goccy/go-graphviz"
 	"github.com/spf13/cobra"
 
 	"edda/manifests"
@@ -23,7 +21,7 @@ func (t *terminal) graphCommand() *cobra.Command {
 		Use: "graph PATH...", Short: "Draw sagas as Mermaid, DOT or SVG",
 		Example: "  edda graph order.yaml\n  edda graph order.yaml --format svg -o order.svg",
 		Args:    paths(),
-		RunE: func(cmd *cobra.Command, paths []string) error {
+		RunE: func(_ *cobra.Command, paths []string) error {
 			if !slices.Contains(formats(), format) {
 				return usagef("--format %s: want one of %s", format, strings.Join(formats(), ", "))
 			}
@@ -31,11 +29,7 @@ func (t *terminal) graphCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			picture, err := draw(cmd.Context(), graphs, format)
-			if err != nil {
-				return err
-			}
-			return t.write(file, picture)
+			return t.write(file, draw(graphs, format))
 		},
 	}
 	c.Flags().StringVar(&format, "format", "mermaid", "mermaid, dot or svg")
@@ -70,21 +64,21 @@ func (t *terminal) graphs(paths []string, name string) ([]*saga.Graph, error) {
 	return out, nil
 }
 
-func draw(ctx context.Context, graphs []*saga.Graph, format string) ([]byte, error) {
+func draw(graphs []*saga.Graph, format string) []byte {
+	if format == "svg" {
+		return svg(graphs)
+	}
 	picture := dot.NewGraph(dot.Directed)
 	if format == "mermaid" {
 		for _, g := range graphs {
 			fill(picture, g, mermaidShape)
 		}
-		return []byte(dot.MermaidFlowchart(picture, dot.MermaidTopToBottom)), nil
+		return []byte(dot.MermaidFlowchart(picture, dot.MermaidTopToBottom))
 	}
 	for _, g := range graphs {
 		fill(picture.Subgraph(g.Saga, dot.ClusterOption{}), g, dotShape)
 	}
-	if format == "dot" {
-		return []byte(picture.String() + "\n"), nil
-	}
-	return svg(ctx, picture.String())
+	return []byte(picture.String() + "\n")
 }
 
 func fill(picture *dot.Graph, g *saga.Graph, shape func(saga.NodeKind) any) {
@@ -134,24 +128,6 @@ func mermaidShape(k saga.NodeKind) any {
 		return dot.MermaidShapeCircle
 	}
 	return dot.MermaidShapeRound
-}
-
-// svg lays the graph out with Graphviz, which runs inside this process.
-func svg(ctx context.Context, text string) ([]byte, error) {
-	g, err := graphviz.ParseBytes([]byte(text))
-	if err != nil {
-		return nil, fmt.Errorf("parse the graph: %w", err)
-	}
-	viz, err := graphviz.New(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("start graphviz: %w", err)
-	}
-	defer viz.Close()
-	var buf bytes.Buffer
-	if err := viz.Render(ctx, g, graphviz.SVG, &buf); err != nil {
-		return nil, fmt.Errorf("draw the graph: %w", err)
-	}
-	return buf.Bytes(), nil
 }
 
 func (t *terminal) write(file string, content []byte) error {
