@@ -44,14 +44,15 @@ type schemaError struct{ text string }
 
 func (e schemaError) Error() string { return e.text }
 
-// oneLine folds the validator's report into one line, without its heading.
+// oneLine folds the validator's report into one line, without its heading and
+// those of its parts: what is wrong stands in the leaves.
 func oneLine(err error) string {
 	lines := strings.Split(err.Error(), "\n")
-	if len(lines) > 1 {
-		lines = lines[1:]
+	var told []string
+	for _, line := range lines[min(1, len(lines)-1):] {
+		if !strings.HasSuffix(line, "Of' failed") {
+			told = append(told, strings.TrimLeft(line, "- "))
+		}
 	}
-	for i := range lines {
-		lines[i] = strings.TrimLeft(lines[i], "- ")
-	}
-	return strings.Join(lines, "; ")
+	return strings.Join(told, "; ")
 }
