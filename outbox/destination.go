@@ -40,8 +40,11 @@ type Rejecter interface {
 	// Reject publishes a Failed result for the work, and returns when the
 	// stream has stored it: for a command a result of the effect "command",
 	// for an effect one of that effect, with command id w.ID, payload {code,
-	// message, status} and metadata saga, key and step of w. It may be called
-	// concurrently, and again for the same work.
+	// message, status} and metadata saga, key and step of w. A start is answered
+	// likewise. A child's end that cannot be sent is told to its parent: TimedOut
+	// where the child succeeded. A Permanent error says that nobody can be told;
+	// then it becomes a dead letter. It may be called concurrently, and again for
+	// the same work.
 	Reject(ctx context.Context, w edda.Work, r Rejection) error
 }
 

@@ -47,8 +47,8 @@ const (
 // Options of a relay. Lanes are required; everything else may be zero.
 type Options struct {
 	Lanes []Lane
-	// Rejecter is told of rejected commands and effects; without one they
-	// become dead letters, as other rejected work does.
+	// Rejecter is told of rejected work that a saga waits for; without one it
+	// becomes a dead letter, as other rejected work does.
 	Rejecter Rejecter
 	Log      *zap.Logger
 	Metrics  prometheus.Registerer

@@ -27,11 +27,21 @@ func (r *Relay) reject(ctx context.Context, w edda.Work, no Rejection) error {
 	r.o.Log.Warn("work was rejected", zap.String("work", w.ID), zap.String("kind", string(w.Kind)), zap.String("name", w.Name),
 		zap.String("tenant", w.From.Tenant), zap.String("saga", w.From.Saga), zap.String("correlation", w.From.Correlation),
 		zap.String("code", no.Code), zap.Int("status", no.Status))
-	answerable := w.Kind == edda.WorkCommand || w.Kind == edda.WorkEffect
-	if answerable && r.o.Rejecter != nil {
-		return r.o.Rejecter.Reject(ctx, w, no)
+	if answerable(w.Kind) && r.o.Rejecter != nil {
+		if err := r.o.Rejecter.Reject(ctx, w, no); !errors.Is(err, edda.Permanent) {
+			return err
+		}
 	}
 	return r.db.Commit(ctx, store.Change{Dead: []edda.DeadLetter{deadWork(w, no)}})
+}
+
+// answerable is work of which a saga waits to hear.
+func answerable(k edda.WorkKind) bool {
+	switch k {
+	case edda.WorkCommand, edda.WorkEffect, edda.WorkStart, edda.WorkEnd:
+		return true
+	}
+	return false
 }
 
 // deadWork is the dead letter of work that nobody takes and no saga waits for.

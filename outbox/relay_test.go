@@ -306,6 +306,36 @@ func TestRelayRejection(t *testing.T) {
 	})
 }
 
+// TestAParentWaitedForEverForAChildWhoseMessageIsTooLarge stands for every
+// start and end that its destination refuses for good.
+func TestAParentWaitedForEverForAChildWhoseMessageIsTooLarge(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		db, h, j := newShelf(), newHarbour(t), &judge{}
+		h.refuse = func(edda.Work) error { return &Rejection{Code: "too-large", Message: "too large"} }
+		begin, end := fact("begin", "a"), fact("end", "b")
+		begin.Kind, end.Kind = edda.WorkStart, edda.WorkEnd
+		db.put(begin, end)
+		start(t, db, Options{Lanes: []Lane{h.lane("all", edda.WorkStart, edda.WorkEnd)}, Rejecter: j})
+		synctest.Wait()
+		if len(j.rejected) != 2 || db.size() != 0 || len(db.dead) != 0 {
+			t.Errorf("told %v, %d rows left, dead letters %v", j.rejected, db.size(), db.dead)
+		}
+	})
+}
+
+func TestARejectionThatNobodyCanBeToldIsADeadLetter(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		db, h, j := newShelf(), newHarbour(t), &judge{broken: edda.Classify(edda.Permanent, "no subject")}
+		h.refuse = func(edda.Work) error { return &Rejection{Code: "subject", Message: "too long"} }
+		db.put(command("no", "a"))
+		start(t, db, Options{Lanes: []Lane{h.lane("all", edda.WorkCommand)}, Rejecter: j})
+		synctest.Wait()
+		if db.size() != 0 || len(db.dead) != 1 {
+			t.Errorf("%d rows left, dead letters %v", db.size(), db.dead)
+		}
+	})
+}
+
 func TestRelayStopsWithWhatWasAcceptedRemoved(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		db, h := newShelf(), newHarbour(t)

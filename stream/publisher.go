@@ -111,8 +111,9 @@ func (p *Publisher) PublishResult(ctx context.Context, r effects.Result) error {
 	return err
 }
 
-// Reject publishes the Failed result of work that was refused for good.
+// Reject publishes the result of work that was refused for good.
 func (p *Publisher) Reject(ctx context.Context, w edda.Work, r outbox.Rejection) error {
+	w, outcome := asAsked(w)
 	effect := w.Name
 	if w.Kind == edda.WorkCommand {
 		effect = CommandEffect
@@ -126,9 +127,23 @@ func (p *Publisher) Reject(ctx context.Context, w edda.Work, r outbox.Rejection)
 		return err
 	}
 	return p.PublishResult(ctx, effects.Result{
-		Tenant: w.From.Tenant, CommandID: w.ID, Effect: effect, Outcome: edda.Failed,
+		Tenant: w.From.Tenant, CommandID: w.ID, Effect: effect, Outcome: outcome,
 		Payload: body, Metadata: md, Time: w.Time, Trace: w.Trace,
 	})
+}
+
+// asAsked is a child's end as if its parent had asked for it: it is the parent
+// that hears, and a success that cannot be told is an outcome it does not know.
+func asAsked(w edda.Work) (edda.Work, edda.Outcome) {
+	if w.Kind != edda.WorkEnd {
+		return w, edda.Failed
+	}
+	was := w.Outcome
+	w.ID, w.From = w.CommandID, w.Target
+	if was == edda.Failed {
+		return w, was
+	}
+	return w, edda.TimedOut
 }
 
 type rejected struct {

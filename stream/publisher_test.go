@@ -140,6 +140,25 @@ func TestRejectedWorkComesBackAsAResult(t *testing.T) {
 	})
 }
 
+func TestAnEndThatCannotBeSentIsToldToTheParent(t *testing.T) {
+	bubble(t, func(ctx context.Context, w *world) {
+		src, stop := w.open(ctx, nil, SourceOptions{})
+		defer stop()
+		child := edda.Key{Tenant: "acme", Saga: "child", Correlation: "C"}
+		for was, want := range map[edda.Outcome]edda.Outcome{edda.Succeeded: edda.TimedOut, edda.Failed: edda.Failed} {
+			end := edda.Work{ID: "end-" + string(was), Kind: edda.WorkEnd, Name: "child", From: child, Target: parent,
+				CommandID: "start-" + string(was), Outcome: was}
+			if err := NewPublisher(w.js, Codec{}).Reject(ctx, end, outbox.Rejection{Code: "too-large"}); err != nil {
+				t.Fatal(err)
+			}
+			ev := fetch(ctx, t, src, 1)[0]
+			if ev.Kind != edda.KindResult || ev.Key != parent || ev.CommandID != end.CommandID || ev.Outcome != want {
+				t.Errorf("got %+v", ev)
+			}
+		}
+	})
+}
+
 func TestPublishResultWithoutAServer(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		p := NewPublisher(w.js, Codec{})
