@@ -98,7 +98,7 @@ func (m mutant) run(t *testing.T) (string, error) {
 	t.Helper()
 	cmd := exec.Command("go", "test", "-overlay", m.overlay(t), "-run", "^"+strings.ReplaceAll(m.test, "/", "$/^")+"$", "-count=1", "-vet=off",
 		".", "-rapid.seed=1", "-rapid.checks=1000", "-rapid.shrinktime=1ns", "-rapid.nofailfile")
-	cmd.Env = append(os.Environ(), "EDDA_MUTANT="+m.name)
+	cmd.Env = append(os.Environ(), "EDDA_MUTANT="+m.name, "CGO_ENABLED=0") // as the rest is built
 	out, err := cmd.CombinedOutput()
 	return string(out), err
 }

@@ -297,7 +297,7 @@ func stepNames(in *edda.Instance) []string {
 
 // maxWakes bounds what one advance of a test may fire: a timer that arms itself
 // for now would never let it end.
-const maxTestFires = 100_000
+const maxTestFires = 20_000
 
 // advance moves the clock, stopping at everything that comes due on the way.
 func (w *tester) advance(to time.Time) ([]edda.Output, error) {
