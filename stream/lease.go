@@ -280,6 +280,16 @@ func (l *Lease) Run(ctx context.Context) error {
 	}
 }
 
+// Renew renews it once, before Run: for a start that takes long. The error is
+// edda.Permanent when another process has it now.
+func (l *Lease) Renew(ctx context.Context) error {
+	err := l.renew(ctx)
+	if errors.Is(err, ErrLeaseLost) {
+		return edda.Classify(edda.Permanent, "renew the lease: %w", err)
+	}
+	return err
+}
+
 // renew is not cut short: a write of unknown fate would leave us without our
 // revision.
 func (l *Lease) renew(ctx context.Context) error {

@@ -164,6 +164,30 @@ func TestOfSeveralAtOnceOneGetsTheLease(t *testing.T) {
 	}
 }
 
+// TestALeaseRanOutWhileTheProcessStarted: it waits for streams, and another
+// process was let in.
+func TestALeaseRanOutWhileTheProcessStarted(t *testing.T) {
+	bubble(t, func(ctx context.Context, w *world) {
+		l, err := AcquireLease(ctx, w.js, lease("s1", "h1", "p1"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 10 {
+			time.Sleep(leaseRenew)
+			if err := l.Renew(ctx); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_, err = AcquireLease(ctx, w.js, lease("s2", "h2", "p2"))
+		wantError(t, err, edda.Permanent, "store s1")
+		time.Sleep(leaseTTL + leaseRenew)
+		if _, err := AcquireLease(ctx, w.js, lease("s2", "h2", "p2")); err != nil {
+			t.Fatal(err)
+		}
+		wantError(t, l.Renew(ctx), edda.Permanent, "taken over")
+	})
+}
+
 func TestALeaseSurvivesTheServersAbsence(t *testing.T) {
 	for name, away := range map[string]time.Duration{"short": leaseRenew, "beyond its time": 4 * leaseTTL} {
 		t.Run(name, func(t *testing.T) {

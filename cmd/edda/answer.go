@@ -42,8 +42,12 @@ func component(err error) server.ComponentStatus {
 	return server.ComponentStatus{State: "up"}
 }
 
-// storage is down while commits fail: a full disk, a broken one.
+// storage is down while commits fail: a full disk, a broken one. The effect
+// ledger's count as well as the engine's.
 func (p *process) storage(l *line) error {
+	if err := p.db.Healthy(); err != nil {
+		return err
+	}
 	if l != nil && l.engine != nil {
 		return l.engine.Healthy()
 	}

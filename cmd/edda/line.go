@@ -190,7 +190,7 @@ func (p *process) buildSagas(ctx context.Context, l *line) error {
 // tenants: the store's file lock cannot see another machine.
 func (p *process) acquire(ctx context.Context, l *line) error {
 	if l.lease != nil {
-		return nil // taken by an attempt that failed later
+		return l.lease.Renew(ctx) // taken by an attempt that failed later
 	}
 	host, err := os.Hostname()
 	if err != nil {
