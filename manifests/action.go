@@ -71,8 +71,7 @@ func (r *reader) word(n *yaml.Node) *yaml.Node {
 		r.errorf(found[1], "an action has one word, and this has %s and %s: make two entries of the list", found[0].Value, found[1].Value)
 		return nil
 	}
-	r.wordless(n)
-	return nil
+	return r.wordless(n)
 }
 
 // actionWords leaves out the words that are options here: the undo: of a step,
@@ -86,15 +85,20 @@ func actionWords(n *yaml.Node) []string {
 	return slices.DeleteFunc(words(), func(w string) bool { return options[w] })
 }
 
-func (r *reader) wordless(n *yaml.Node) {
+// wordless complains of an action without a known word. One that is misspelt is
+// read as what it was meant to be, so that its other problems are told at once
+// and the saga is not thought to lack it.
+func (r *reader) wordless(n *yaml.Node) *yaml.Node {
 	for i := 0; i < len(n.Content); i += 2 {
 		k := deref(n.Content[i])
 		if near := nearest(k.Value, words()); near != "" {
 			r.errorf(k, "there is no action %q; did you mean %q?", shorten(k.Value), near)
-			return
+			k.Value = near
+			return k
 		}
 	}
 	r.errorf(n, "no action is named here; the actions are %s", strings.Join(words(), ", "))
+	return nil
 }
 
 // actionKeys are the keys that an action of this kind takes.

@@ -288,13 +288,13 @@ func (r *reader) documentKind(root *yaml.Node) string {
 // defined more than once.
 func twice(files []*File) Problems {
 	var ps Problems
-	seen := map[string]*File{}
+	seen := map[string]string{}
 	check := func(f *File, what string, pos Pos) {
 		if first, again := seen[what]; again {
-			ps = append(ps, Problem{File: f, Pos: pos, Message: what + " is defined twice, first in " + first.Name})
+			ps = append(ps, Problem{File: f, Pos: pos, Message: what + " is defined twice, first in " + first + ": keep one"})
 			return
 		}
-		seen[what] = f
+		seen[what] = fmt.Sprintf("%s:%d", f.Name, pos.Line)
 	}
 	for _, f := range files {
 		for _, s := range f.Sagas {

@@ -8,7 +8,6 @@ import (
 	"edda"
 	"edda/effects"
 	"edda/effects/httpeffect"
-	"edda/manifests"
 	"edda/server"
 )
 
@@ -21,16 +20,15 @@ func kinds() map[string]effects.Kind {
 	return map[string]effects.Kind{"http": httpeffect.Kind()}
 }
 
-// compileEffects compiles every effect, and complains of those given twice.
+// compileEffects compiles every effect, and the first of those given twice, of
+// which the parser complained.
 func (l *loaded) compileEffects() {
-	seen := map[string]*manifests.Effect{}
+	seen := map[string]bool{}
 	for _, m := range l.effectManifests() {
-		if first := seen[m.Name.Text]; first != nil {
-			l.problems = append(l.problems, manifests.Problem{File: m.File, Pos: m.Name.Pos, Message: fmt.Sprintf(
-				"effect %s is given twice, first in %s:%d: keep one", m.Name.Text, first.File.Name, first.Name.Pos.Line)})
+		if seen[m.Name.Text] {
 			continue
 		}
-		seen[m.Name.Text] = m
+		seen[m.Name.Text] = true
 		e, problems := effects.Compile(m, kinds())
 		l.problems = append(l.problems, problems...)
 		if e != nil {
