@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"net"
 	"strconv"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -43,6 +45,7 @@ type EmbeddedOptions struct {
 // Embedded is a NATS server with JetStream in this process.
 type Embedded struct {
 	server  *server.Server
+	log     *serverLog
 	started chan struct{} // closed when Start has returned
 	once    sync.Once
 }
@@ -58,17 +61,17 @@ func StartEmbedded(ctx context.Context, o EmbeddedOptions) (*Embedded, error) {
 	if err != nil {
 		return nil, edda.Classify(edda.Permanent, "start nats: %w", err)
 	}
-	fatal := &fatalLogger{log: o.Log, first: make(chan string, 1)}
-	if fatal.log == nil {
-		fatal.log = zap.NewNop()
+	log := &serverLog{log: o.Log, first: make(chan string, 1)}
+	if log.log == nil {
+		log.log = zap.NewNop()
 	}
-	s.SetLoggerV2(fatal, false, false, false)
-	e := &Embedded{server: s, started: make(chan struct{})}
+	s.SetLoggerV2(log, false, false, false)
+	e := &Embedded{server: s, log: log, started: make(chan struct{})}
 	go func() {
 		defer close(e.started)
 		s.Start()
 	}()
-	if err := e.ready(ctx, fatal.first); err != nil {
+	if err := e.ready(ctx, log.first); err != nil {
 		e.Close()
 		return nil, edda.Classify(edda.Permanent, "start nats in %s: %w", o.Dir, err)
 	}
@@ -148,6 +151,15 @@ func (e *Embedded) URL() string {
 	return e.server.ClientURL()
 }
 
+// Healthy is nil unless a stream could not be written. The server takes nothing
+// into such a stream any more, until it is started again.
+func (e *Embedded) Healthy() error {
+	if text := e.log.broken.Load(); text != nil {
+		return fmt.Errorf("nothing is taken in: %s; make room on the disk and start again", *text)
+	}
+	return nil
+}
+
 // Close stops the server and returns when its files are closed.
 func (e *Embedded) Close() {
 	e.once.Do(func() {
@@ -157,27 +169,36 @@ func (e *Embedded) Close() {
 	})
 }
 
-// fatalLogger keeps the server's last words.
-type fatalLogger struct {
-	log   *zap.Logger
-	first chan string // capacity 1
+// writeFailed is how the server says that it gives a stream up: it has no other
+// word for it that can be asked for in the process.
+const writeFailed = "critical write error"
+
+// serverLog keeps the server's last words, and what a full disk made it say.
+type serverLog struct {
+	log    *zap.Logger
+	first  chan string // capacity 1
+	broken atomic.Pointer[string]
 }
 
-var _ server.Logger = (*fatalLogger)(nil)
+var _ server.Logger = (*serverLog)(nil)
 
-func (l *fatalLogger) Noticef(string, ...any) {}
-func (l *fatalLogger) Debugf(string, ...any)  {}
-func (l *fatalLogger) Tracef(string, ...any)  {}
+func (l *serverLog) Noticef(string, ...any) {}
+func (l *serverLog) Debugf(string, ...any)  {}
+func (l *serverLog) Tracef(string, ...any)  {}
 
-func (l *fatalLogger) Warnf(format string, v ...any) {
+func (l *serverLog) Warnf(format string, v ...any) {
 	l.log.Warn("nats server", zap.String("text", fmt.Sprintf(format, v...)))
 }
 
-func (l *fatalLogger) Errorf(format string, v ...any) {
-	l.log.Error("nats server", zap.String("text", fmt.Sprintf(format, v...)))
+func (l *serverLog) Errorf(format string, v ...any) {
+	text := fmt.Sprintf(format, v...)
+	if strings.Contains(text, writeFailed) {
+		l.broken.CompareAndSwap(nil, &text)
+	}
+	l.log.Error("nats server", zap.String("text", text))
 }
 
-func (l *fatalLogger) Fatalf(format string, v ...any) {
+func (l *serverLog) Fatalf(format string, v ...any) {
 	select {
 	case l.first <- fmt.Sprintf(format, v...):
 	default:

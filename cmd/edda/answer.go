@@ -61,6 +61,9 @@ func jetstreamState(l *line) error {
 	if status := l.conn.Status(); status != nats.CONNECTED {
 		return fmt.Errorf("the connection is %s", status)
 	}
+	if l.embedded != nil {
+		return l.embedded.Healthy()
+	}
 	return nil
 }
 
