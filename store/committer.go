@@ -169,10 +169,14 @@ func (d *DB) doubt(s stamp, cause error) error {
 
 // failed answers a group that could not be committed, and with it everything
 // queued behind it: that was decided in the belief that this would be committed.
+// Nobody believed in a probe, which is an empty group.
 func (d *DB) failed(group []*job, cause error) {
 	err := edda.Classify(edda.Temporary, "commit to %s: %w", d.path, cause)
 	if d.health.set(err) == nil {
 		d.options.Log.Error("the store cannot commit", zap.Error(err))
+	}
+	if len(group) == 0 {
+		return
 	}
 	answer(group, err)
 	queued := d.queue.all()

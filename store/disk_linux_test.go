@@ -116,6 +116,28 @@ func TestHealthReturnsByItself(t *testing.T) {
 	eventually(t, func() bool { return db.Healthy() == nil })
 }
 
+// TestAProbeFailedWhatCameInAfterTheDiskHadHealed: it had begun before.
+func TestAProbeFailedWhatCameInAfterTheDiskHadHealed(t *testing.T) {
+	d := &disk{t: t}
+	idle, err := Open(t.TempDir(), Options{openFile: d.open})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = idle.Close() }()
+	d.become("/dev/full")
+	done := make(chan error, 1)
+	idle.health.set(errors.New("the disk was full"))
+	if err := idle.Submit(context.Background(), Change{}, func(err error) { done <- err }); err != nil {
+		t.Fatal(err)
+	}
+	idle.commitGroup(nil) // the probe, with something queued
+	d.heal()
+	idle.commitWaiting()
+	if err := receive(t, done); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestFailureLeavesNoGap fails one commit with others queued behind it, inside
 // its pipeline and outside, and more submitted after.
 func TestFailureLeavesNoGap(t *testing.T) {
