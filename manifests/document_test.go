@@ -182,8 +182,8 @@ func TestParseFilesFindsWhatIsDefinedTwice(t *testing.T) {
 		got = append(got, strings.ReplaceAll(p.Error(), dir+"/", ""))
 	}
 	want := []string{
-		"a.yaml:10:7: error: saga own version 1 is defined twice, first in a.yaml:4: keep one",
-		"b.yaml:5:7: error: saga s version 1 is defined twice, first in a.yaml:4: keep one",
+		"a.yaml:10:7: error: saga own version 1 is defined twice, first in a.yaml:7: keep one",
+		"b.yaml:5:7: error: saga s version 1 is defined twice, first in a.yaml:1: keep one",
 		"b.yaml:9:9: error: effect e is defined twice, first in a.yaml:4: keep one",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
