@@ -318,6 +318,29 @@ func TestChangedFilesAreTakenInAndBrokenOnesAreNot(t *testing.T) {
 	}
 }
 
+// TestDevWithLostStreamsCouldNotBeStartedAgain as its error says: the embedded
+// NATS syncs seldom, so a power cut can do this.
+func TestDevWithLostStreamsCouldNotBeStartedAgain(t *testing.T) {
+	dir, data := folder(t, map[string]string{"order.yaml": "saga: order\nkey: event.id\non: {OrderPlaced: {start: true}, OrderDone: {do: [{done: 1}]}}\n"}), t.TempDir()
+	first := startDev(t, dir, "--data", data)
+	if code := first.stop(); code != 0 {
+		t.Fatalf("exit code %d: %s", code, first.err)
+	}
+	if err := os.RemoveAll(filepath.Join(data, "nats")); err != nil {
+		t.Fatal(err)
+	}
+	refused := startDev(t, dir, "--data", data)
+	if code := refused.stop(); code != 1 || !strings.Contains(refused.err.String(), "--accept-stream-loss") {
+		t.Fatalf("exit code %d: %s", code, refused.err)
+	}
+	if code := startDev(t, dir, "--data", data, "--accept-stream-loss").stop(); code != 0 {
+		t.Fatalf("accepted: exit code %d", code)
+	}
+	if code := startDev(t, dir, "--data", data).stop(); code != 0 {
+		t.Fatalf("after that: exit code %d", code)
+	}
+}
+
 func TestReloadAnswersWithEveryProblem(t *testing.T) {
 	dir := folder(t, map[string]string{"order.yaml": orderSaga})
 	d := startDev(t, dir, "--data", t.TempDir())
