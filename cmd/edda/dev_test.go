@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"edda/server"
+	"edda/store"
 )
 
 // patience is how long a condition may take on a busy machine.
@@ -338,6 +339,26 @@ func TestDevWithLostStreamsCouldNotBeStartedAgain(t *testing.T) {
 	}
 	if code := startDev(t, dir, "--data", data).stop(); code != 0 {
 		t.Fatalf("after that: exit code %d", code)
+	}
+	wantAudits(t, data, 3)
+}
+
+// wantAudits looks into the store of a process that has stopped.
+func wantAudits(t *testing.T, data string, n int) {
+	t.Helper()
+	db, err := store.Open(filepath.Join(data, "store"), store.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = db.Close() }()
+	audits, err := db.Audits(10)
+	if err != nil || len(audits) != n {
+		t.Fatalf("%d audits (%v), want %d: %+v", len(audits), err, n, audits)
+	}
+	for _, a := range audits {
+		if a.Verb != "accept" || !strings.Contains(a.Detail, "was created anew") {
+			t.Errorf("audit %+v", a)
+		}
 	}
 }
 
