@@ -23,6 +23,7 @@ type wire struct {
 	waiting []*message
 	results []Result
 	refuse  error // of PublishResult
+	most    int   // bytes of a success that can be published; 0: any
 	wake    chan struct{}
 	acked   int
 	beats   int
@@ -109,6 +110,9 @@ func (w *wire) PublishResult(_ context.Context, r Result) error {
 	defer w.mu.Unlock()
 	if w.refuse != nil {
 		return w.refuse
+	}
+	if w.most > 0 && len(r.Payload) > w.most && r.Outcome == edda.Succeeded {
+		return edda.Classify(edda.Permanent, "too large")
 	}
 	w.results = append(w.results, r)
 	return nil

@@ -249,10 +249,21 @@ func (w *Worker) publish(ctx context.Context, c Command, claim edda.Claim) time.
 	if err == nil {
 		return 0
 	}
+	if errors.Is(err, edda.Permanent) && claim.Outcome == edda.Succeeded {
+		return w.conclude(ctx, c, claim, untold(claim, err))
+	}
 	if !errors.Is(err, context.Canceled) {
 		w.o.Log.Warn("a result is not published yet", fields(c, err)...)
 	}
 	return againAfter
+}
+
+// untold is what a saga hears of a success whose message can never be sent,
+// such as one larger than the server takes: that it may have happened.
+func untold(claim edda.Claim, err error) outcome {
+	o := timedOut("too_large", "the result cannot be published: "+err.Error())
+	o.calls = claim.Attempts
+	return o
 }
 
 // report is the one line that a command leaves in the log.

@@ -60,6 +60,22 @@ func TestWorkerShowsTheKeyOfTheCallBefore(t *testing.T) {
 	})
 }
 
+// TestAResultThatCouldNeverBePublishedWasPublishedForEver: the server takes
+// smaller messages than a result may be.
+func TestAResultThatCouldNeverBePublishedWasPublishedForEver(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h := build(t, charge)
+		h.most = 5
+		h.send(cmd("c1"))
+		wantResult(t, h.one(t), edda.TimedOut, "too_large", 1)
+		h.send(cmd("c1"))
+		synctest.Wait()
+		if h.bank.count() != 1 || h.acks() != 2 {
+			t.Errorf("%d calls, %d acks", h.bank.count(), h.acks())
+		}
+	})
+}
+
 // TestATenantWasAnsweredWithTheResultOfAnother: command ids are in logs and at
 // providers; the tenant of the subject is what keeps them apart.
 func TestATenantWasAnsweredWithTheResultOfAnother(t *testing.T) {
