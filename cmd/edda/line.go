@@ -169,7 +169,7 @@ func (p *process) buildSagas(ctx context.Context, l *line) error {
 		return err
 	}
 	l.engine = engine.New(l.source, p.db, p.set, engine.Options{Log: p.log.Named("engine"), Registry: p.metrics})
-	l.scheduler = scheduler.New(p.db, l.engine, scheduled{p.set, p.settings.Tenants}, scheduler.Options{Log: p.log.Named("scheduler")})
+	l.scheduler = scheduler.New(p.db, l.engine, scheduled{p.set, p.settings.Tenants, p.settings.tenant()}, scheduler.Options{Log: p.log.Named("scheduler")})
 	lanes, err := p.lanes(l)
 	if err != nil {
 		return err

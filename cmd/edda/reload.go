@@ -58,7 +58,7 @@ func (p *process) read() (config, loaded, error) {
 	if problems.Failed() {
 		return c, loaded{problems: problems}, nil
 	}
-	l, err := startable(c.Manifests)
+	l, err := startable(p.settings, c.Manifests)
 	if err != nil {
 		return c, l, err
 	}
@@ -115,6 +115,6 @@ func (p *process) swapSagas(ctx context.Context, line *line, set *saga.Set, tena
 	if err := line.engine.Swap(context.WithoutCancel(ctx), set); err != nil {
 		return fmt.Errorf("swap sagas: %w", err)
 	}
-	line.scheduler.Swap(scheduled{set, tenants})
+	line.scheduler.Swap(scheduled{set, tenants, p.settings.tenant()})
 	return p.use(set)
 }

@@ -54,7 +54,7 @@ func (t *terminal) serve(ctx context.Context, s settings, ready func(*process, l
 	if len(s.Manifests) == 0 {
 		return usagef("no manifests: name files or folders as arguments, or with manifests: in the configuration")
 	}
-	l, err := startable(s.Manifests)
+	l, err := startable(s, s.Manifests)
 	if err != nil {
 		return err
 	}

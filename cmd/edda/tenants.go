@@ -34,13 +34,22 @@ func (p *process) commands(l *line, tenants stream.Tenants) *stream.Commands {
 type scheduled struct {
 	*saga.Set
 	tenants stream.Tenants
+	// unsaid is the tenant of a schedule that names none: dev's own, or none
+	// where tenancy is off. Under tenancy a process refuses such a schedule.
+	unsaid string
 }
 
 // Schedules leaves out the tenants that are not served here.
 func (s scheduled) Schedules() []saga.ScheduleSpec {
 	var out []saga.ScheduleSpec
 	for _, spec := range s.Set.Schedules() {
-		spec.Tenants = slices.DeleteFunc(slices.Clone(spec.Tenants), func(t string) bool { return !s.tenants.Match(t) })
+		spec.Tenants = slices.Clone(spec.Tenants)
+		for i, t := range spec.Tenants {
+			if t == "" {
+				spec.Tenants[i] = s.unsaid
+			}
+		}
+		spec.Tenants = slices.DeleteFunc(spec.Tenants, func(t string) bool { return !s.tenants.Match(t) })
 		if len(spec.Tenants) > 0 {
 			out = append(out, spec)
 		}

@@ -34,11 +34,37 @@ func TestSchedulesStartForTheTenantsServedHere(t *testing.T) {
 		{[]string{"gamma"}, nil},
 	} {
 		var got []string
-		for _, spec := range (scheduled{set, tt.served}).Schedules() {
+		for _, spec := range (scheduled{set, tt.served, ""}).Schedules() {
 			got = append(got, spec.Tenants...)
 		}
 		if !slices.Equal(got, tt.want) {
 			t.Errorf("%v: %v, want %v", tt.served, got, tt.want)
+		}
+	}
+}
+
+// TestAScheduleWithoutTenantsRunsForTheDevTenant: it ran for a tenant without a
+// name, whose commands no subject can carry.
+func TestAScheduleWithoutTenantsRunsForTheDevTenant(t *testing.T) {
+	file, _ := manifests.Parse("s.yaml", []byte("saga: s\nkey: event.name\nschedule: {nightly: {every: 1h}}\non: {schedule.nightly: {start: true, do: [{done: 1}]}}\n"))
+	program, problems := saga.Compile(file.Sagas[0], saga.Options{})
+	if problems.Failed() {
+		t.Fatal(problems)
+	}
+	set, err := saga.NewSet(program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := (scheduled{set, nil, devTenant}).Schedules(); len(got) != 1 || !slices.Equal(got[0].Tenants, []string{devTenant}) {
+		t.Errorf("schedules %+v", got)
+	}
+	l := loaded{files: []*manifests.File{file}}
+	if found := l.needsTenants(settings{config: config{Tenancy: tenancyConfig{Enabled: true}}}); !found.Failed() {
+		t.Error("under tenancy edda run takes a schedule that names no tenant")
+	}
+	for _, s := range []settings{{dev: true, config: config{Tenancy: tenancyConfig{Enabled: true}}}, {}} {
+		if found := l.needsTenants(s); len(found) > 0 {
+			t.Errorf("%v", found)
 		}
 	}
 }
