@@ -3,6 +3,7 @@ package stream
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"net"
 	"os"
@@ -21,8 +22,12 @@ import (
 	"edda/outbox"
 )
 
-// The server's access clock must be started outside every bubble.
+// The server's access clock must be started outside every bubble, and the
+// property tests have the same seed in every run.
 func TestMain(m *testing.M) {
+	if err := flag.Set("rapid.seed", "1"); err != nil {
+		panic(err)
+	}
 	ats.Register()
 	code := m.Run()
 	ats.Unregister()
