@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -207,23 +208,43 @@ func union(a, b Tenants) Tenants {
 }
 
 func (l *Lease) others(ctx context.Context) ([]jetstream.KeyValueEntry, error) {
-	keys, err := l.kv.Keys(ctx)
-	if errors.Is(err, jetstream.ErrNoKeysFound) {
-		return nil, nil
-	}
+	stores, err := l.stores(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("list leases: %w", err)
 	}
 	var out []jetstream.KeyValueEntry
-	for _, key := range keys {
-		e, err := l.kv.Get(ctx, key)
-		if errors.Is(err, jetstream.ErrKeyNotFound) || key == l.own.Store {
+	for _, store := range stores {
+		if store == l.own.Store {
+			continue
+		}
+		e, err := l.kv.Get(ctx, store)
+		if errors.Is(err, jetstream.ErrKeyNotFound) {
 			continue
 		}
 		if err != nil {
-			return nil, fmt.Errorf("look at lease %s: %w", key, err)
+			return nil, fmt.Errorf("look at lease %s: %w", store, err)
 		}
 		out = append(out, e)
+	}
+	return out, nil
+}
+
+// stores lists whose leases there are, as the server has them at one moment. The
+// bucket's own Keys reads message by message, and leaves out a lease that is
+// renewed meanwhile.
+func (l *Lease) stores(ctx context.Context) ([]string, error) {
+	s, err := l.js.Stream(ctx, "KV_"+LeaseBucket)
+	if err != nil {
+		return nil, err
+	}
+	prefix := "$KV." + LeaseBucket + "."
+	info, err := s.Info(ctx, jetstream.WithSubjectFilter(prefix+">"))
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for subject := range info.State.Subjects {
+		out = append(out, strings.TrimPrefix(subject, prefix))
 	}
 	return out, nil
 }

@@ -164,6 +164,54 @@ func TestOfSeveralAtOnceOneGetsTheLease(t *testing.T) {
 	}
 }
 
+// TestALeaseIsSeenWhileItIsRenewed runs outside of a bubble, as fast as it can.
+func TestALeaseIsSeenWhileItIsRenewed(t *testing.T) {
+	for name, memory := range map[string]bool{"in memory": true, "in a file": false} {
+		t.Run(name, func(t *testing.T) {
+			server, err := StartEmbedded(t.Context(), EmbeddedOptions{Dir: t.TempDir()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer server.Close()
+			nc, js, err := Connect(Connection{Server: server.Server()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer nc.Close()
+			o := lease("s1", "h1", "p1")
+			o.Memory = memory
+			l, err := AcquireLease(t.Context(), js, o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer renewing(t, l)()
+			for range 200 {
+				_, err := AcquireLease(t.Context(), js, lease("s2", "h2", "p2"))
+				wantError(t, err, edda.Permanent, "store s1 on host h1")
+			}
+		})
+	}
+}
+
+// renewing renews the lease without a pause, until the function is called.
+func renewing(t *testing.T, l *Lease) (stop func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for ctx.Err() == nil {
+			if err := l.Renew(ctx); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	}()
+	return func() {
+		cancel()
+		<-ended
+	}
+}
+
 // TestALeaseRanOutWhileTheProcessStarted: it waits for streams, and another
 // process was let in.
 func TestALeaseRanOutWhileTheProcessStarted(t *testing.T) {
