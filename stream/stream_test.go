@@ -91,7 +91,7 @@ func (w *world) InProcessConn() (net.Conn, error) {
 // restart stops the server, runs f, and starts it again on the same files.
 func (w *world) restart(f func()) {
 	w.t.Helper()
-	w.server.Swap(nil).Close()
+	halt(w.server.Swap(nil))
 	f()
 	w.serve()
 	for !w.nc.IsConnected() {
@@ -112,9 +112,17 @@ func (w *world) connect() (*nats.Conn, jetstream.JetStream) {
 func (w *world) stop() {
 	w.nc.Close()
 	if s := w.server.Load(); s != nil {
-		s.Close()
+		halt(s)
 	}
 	synctest.Wait()
+}
+
+// halt stops the server once it has nothing left to do: while shutting down it
+// sleeps with locks held, and whoever waits for one of them, such as a request
+// for a consumer, stops the bubble's clock and so that sleep.
+func halt(s *Embedded) {
+	synctest.Wait()
+	s.Close()
 }
 
 // send publishes an order event and returns its sequence.
