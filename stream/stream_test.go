@@ -97,6 +97,21 @@ func (w *world) restart(f func()) {
 	for !w.nc.IsConnected() {
 		time.Sleep(reconnectWait)
 	}
+	w.answers()
+}
+
+// answers waits until JetStream answers on the connection that came back: a
+// request that fell into the change is never answered.
+func (w *world) answers() {
+	w.t.Helper()
+	const tries = 20
+	var err error
+	for range tries {
+		if _, err = w.js.AccountInfo(context.Background()); err == nil {
+			return
+		}
+	}
+	w.t.Fatalf("JetStream does not answer after the restart: %v", err)
 }
 
 // connect opens another connection to the server.
