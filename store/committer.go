@@ -178,8 +178,10 @@ func (d *DB) failed(group []*job, cause error) {
 	if len(group) == 0 {
 		return
 	}
-	answer(group, err)
+	// Taken before anybody is answered: who has heard of the failure and submits
+	// again believes in nothing that failed.
 	queued := d.queue.all()
+	answer(group, err)
 	answer(refuse(queued), edda.Classify(edda.Temporary, "a commit before it failed: %w", err))
 }
 

@@ -138,6 +138,29 @@ func TestAProbeFailedWhatCameInAfterTheDiskHadHealed(t *testing.T) {
 	}
 }
 
+// TestWhoHasHeardOfTheFailureMaySubmitAgain at once: what it submits is not
+// counted among what was queued behind the failed commit.
+func TestWhoHasHeardOfTheFailureMaySubmitAgain(t *testing.T) {
+	d := &disk{t: t}
+	db := open(t, t.TempDir(), Options{openFile: d.open})
+	spare(t, db)
+	d.become("/dev/full")
+	again := make(chan error, 1)
+	change := Change{Checkpoints: []edda.Checkpoint{{Stream: "S"}}}
+	err := db.Submit(context.Background(), change, func(error) {
+		d.heal()
+		if err := db.Submit(context.Background(), change, func(err error) { again <- err }); err != nil {
+			again <- err
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := receive(t, again); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestFailureLeavesNoGap fails one commit with others queued behind it, inside
 // its pipeline and outside, and more submitted after.
 func TestFailureLeavesNoGap(t *testing.T) {
