@@ -232,10 +232,7 @@ func (w *world) build(s *system, js jetstream.JetStream) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	provider, err := httpeffect.New(httpeffect.Options{Transport: w.shop})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	provider := httpeffect.New(httpeffect.Options{Transport: w.shop})
 	s.worker, err = effects.New(s.db, effects.Options{
 		Source: stream.NewCommands(js, stream.CommandsOptions{Sole: true}), Publisher: s.publisher,
 		Providers: map[string]effects.Provider{"http": provider}, Log: log, Metrics: s.registry,

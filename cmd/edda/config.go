@@ -80,8 +80,10 @@ type gatewayConfig struct {
 type effectsConfig struct {
 	// Allow names hosts and networks that effects may call although they are
 	// loopback, private or link-local.
-	Allow   []string `koanf:"allow"`
-	Secrets string   `koanf:"secrets"` // folder of files, one a secret
+	Allow []string `koanf:"allow"`
+	// ListedOnly refuses everything that Allow does not name.
+	ListedOnly bool   `koanf:"listed_only"`
+	Secrets    string `koanf:"secrets"` // folder of files, one a secret
 }
 
 type logConfig struct {

@@ -7,6 +7,7 @@ import (
 
 	"edda"
 	"edda/effects"
+	"edda/effects/dial"
 	"edda/effects/httpeffect"
 	"edda/server"
 )
@@ -43,10 +44,11 @@ func (p *process) secrets() effects.Secrets {
 }
 
 func (p *process) buildEffects(l *line) error {
-	http, err := httpeffect.New(httpeffect.Options{AllowLoopback: p.settings.dev, Hosts: p.settings.Effects.Allow})
+	guard, err := dial.New(dial.Options{AllowLoopback: p.settings.dev, Allow: p.settings.Effects.Allow, ListedOnly: p.settings.Effects.ListedOnly})
 	if err != nil {
 		return edda.Classify(edda.Permanent, "effects.allow: %w", err)
 	}
+	http := httpeffect.New(httpeffect.Options{Guard: guard})
 	l.commands.now.Store(p.commands(l, p.settings.Tenants))
 	l.worker, err = effects.New(p.db, effects.Options{
 		Source:    &l.commands,

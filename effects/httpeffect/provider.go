@@ -29,6 +29,7 @@ import (
 
 	"edda"
 	"edda/effects"
+	"edda/effects/dial"
 	"edda/expression"
 )
 
@@ -44,12 +45,8 @@ const (
 type Provider struct{ client *http.Client }
 
 // New makes a provider; nothing is called yet.
-func New(o Options) (*Provider, error) {
-	transport, err := o.transport()
-	if err != nil {
-		return nil, err
-	}
-	return &Provider{&http.Client{Transport: transport, CheckRedirect: stayHere}}, nil
+func New(o Options) *Provider {
+	return &Provider{&http.Client{Transport: o.transport(), CheckRedirect: stayHere}}
 }
 
 // stayHere hands a redirect back as the answer: secrets go nowhere else.
@@ -84,7 +81,7 @@ func lost(err error, connected bool) error {
 	switch {
 	case connected:
 		return edda.Classify(edda.Temporary, "no answer: %w", err)
-	case forbidden(err):
+	case errors.Is(err, dial.ErrForbidden):
 		return edda.Classify(edda.Permanent, "%w: %w", effects.ErrNotSent, err)
 	default:
 		return edda.Classify(edda.Temporary, "%w: %w", effects.ErrNotSent, err)

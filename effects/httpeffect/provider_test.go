@@ -15,6 +15,7 @@ import (
 
 	"edda"
 	"edda/effects"
+	"edda/effects/dial"
 	"edda/effects/effecttest"
 )
 
@@ -59,12 +60,13 @@ func (s *shop) count(key string) int {
 	return s.seen[key]
 }
 
-func provider(t *testing.T, o Options) *Provider {
+func provider(t *testing.T, o dial.Options) *Provider {
 	t.Helper()
-	p, err := New(o)
+	guard, err := dial.New(o)
 	if err != nil {
 		t.Fatal(err)
 	}
+	p := New(Options{Guard: guard})
 	t.Cleanup(p.Close)
 	return p
 }
@@ -72,7 +74,7 @@ func provider(t *testing.T, o Options) *Provider {
 func TestSuite(t *testing.T) {
 	s := open(t)
 	effecttest.Run(t, effecttest.Subject{
-		Provider:    provider(t, Options{AllowLoopback: true}),
+		Provider:    provider(t, dial.Options{AllowLoopback: true}),
 		Accepted:    map[string]any{"url": s.URL},
 		Hangs:       map[string]any{"url": s.URL + "/hang"},
 		Unreachable: map[string]any{"url": "http://" + nobody(t)},
@@ -94,7 +96,7 @@ func nobody(t *testing.T) string {
 
 func TestRequest(t *testing.T) {
 	s := open(t)
-	p := provider(t, Options{AllowLoopback: true})
+	p := provider(t, dial.Options{AllowLoopback: true})
 	trace := "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	_, err := p.Call(t.Context(), effects.Call{Effect: "charge", ID: "c1", Key: "k1", Trace: trace, Config: map[string]any{
 		"method": "put", "url": s.URL + "/a?x=1", "headers": map[string]any{"Authorization": "Bearer s", "X-Many": []any{"a", 2}, "X-None": nil},
@@ -123,7 +125,7 @@ func TestRequest(t *testing.T) {
 
 func TestBodyOfAnotherType(t *testing.T) {
 	s := open(t)
-	p := provider(t, Options{AllowLoopback: true})
+	p := provider(t, dial.Options{AllowLoopback: true})
 	for kind, want := range map[string]string{"text/plain": "a=1", "application/json": `"a=1"`, "": `"a=1"`} {
 		config := map[string]any{"url": s.URL, "body": "a=1"}
 		if kind != "" {
@@ -137,7 +139,7 @@ func TestBodyOfAnotherType(t *testing.T) {
 
 func TestResponse(t *testing.T) {
 	s := open(t)
-	p := provider(t, Options{AllowLoopback: true})
+	p := provider(t, dial.Options{AllowLoopback: true})
 	tests := []struct {
 		status                  int
 		body, retryAfter        string
@@ -198,7 +200,7 @@ func TestRetryAfterDate(t *testing.T) {
 func TestAnswerThatIsTooLongMayHaveBeenDone(t *testing.T) {
 	s := open(t)
 	s.answer = func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, strings.Repeat("x", maxAnswer+1)) }
-	_, err := provider(t, Options{AllowLoopback: true}).Call(t.Context(), effects.Call{Config: map[string]any{"url": s.URL}})
+	_, err := provider(t, dial.Options{AllowLoopback: true}).Call(t.Context(), effects.Call{Config: map[string]any{"url": s.URL}})
 	if !errors.Is(err, edda.Permanent) || errors.Is(err, effects.ErrNotSent) {
 		t.Errorf("error %v", err)
 	}
@@ -212,7 +214,7 @@ func TestAnswerThatBreaksOffMayHaveBeenDone(t *testing.T) {
 			conn.Close()
 		}
 	}
-	p := provider(t, Options{AllowLoopback: true})
+	p := provider(t, dial.Options{AllowLoopback: true})
 	config := map[string]any{"url": s.URL, "body": "x"}
 	if _, err := p.Call(t.Context(), effects.Call{Key: "before", Config: config}); err != nil {
 		t.Fatal(err) // the next call reuses its connection, where net/http would send again by itself
@@ -228,7 +230,7 @@ func TestAnswerThatBreaksOffMayHaveBeenDone(t *testing.T) {
 
 func TestConnectionsAreReused(t *testing.T) {
 	s := open(t)
-	p := provider(t, Options{AllowLoopback: true})
+	p := provider(t, dial.Options{AllowLoopback: true})
 	for range 10 {
 		if _, err := p.Call(t.Context(), effects.Call{Config: map[string]any{"url": s.URL}}); err != nil {
 			t.Fatal(err)
@@ -240,7 +242,7 @@ func TestConnectionsAreReused(t *testing.T) {
 }
 
 func TestErrorsShowNoURL(t *testing.T) {
-	p := provider(t, Options{AllowLoopback: true})
+	p := provider(t, dial.Options{AllowLoopback: true})
 	for _, address := range []string{"http://" + nobody(t) + "/?token=s3cret", "http://s3cret:\x7f/", "s3cret"} {
 		_, err := p.Call(t.Context(), effects.Call{Config: map[string]any{"url": address}})
 		if err == nil || strings.Contains(err.Error(), "s3cret") {
@@ -254,7 +256,7 @@ func TestImpossibleRequests(t *testing.T) {
 		{}, {"url": "http://"}, {"url": 3}, {"url": "http://x", "headers": "h"}, {"url": "http://x", "query": "q"},
 		{"url": "http://x", "headers": map[string]any{"A": "b\r\nC: d"}}, {"url": "http://x", "headers": map[string]any{"A B": "c"}}, {"url": "http://x", "method": "A B"},
 	} {
-		_, err := provider(t, Options{}).Call(t.Context(), effects.Call{Config: config})
+		_, err := provider(t, dial.Options{}).Call(t.Context(), effects.Call{Config: config})
 		if !errors.Is(err, effects.ErrNotSent) || !errors.Is(err, edda.Permanent) {
 			t.Errorf("%v: %v", config, err)
 		}

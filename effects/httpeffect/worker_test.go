@@ -11,6 +11,7 @@ import (
 
 	"edda"
 	"edda/effects"
+	"edda/effects/dial"
 	"edda/store"
 )
 
@@ -55,7 +56,7 @@ func work(t *testing.T, manifest string) post {
 	}
 	p := post{make(chan effects.Command), make(chan effects.Result, 10)}
 	w, err := effects.New(db, effects.Options{
-		Source: p, Publisher: p, Providers: map[string]effects.Provider{"http": provider(t, Options{AllowLoopback: true})},
+		Source: p, Publisher: p, Providers: map[string]effects.Provider{"http": provider(t, dial.Options{AllowLoopback: true})},
 		Secrets: effects.Secrets{Environ: func(string) (string, bool) { return "s3cret", true }},
 	}, e)
 	if err != nil {
