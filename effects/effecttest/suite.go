@@ -71,13 +71,17 @@ func (s Subject) parallel(t *testing.T) {
 
 func (s Subject) hangs(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
 	ended := make(chan error, 1)
 	go func() {
 		_, err := s.call(ctx, "hangs", s.Hangs)
 		ended <- err
 	}()
 	deadline := time.Now().Add(patience)
-	for s.Seen("hangs") == 0 && time.Now().Before(deadline) {
+	for s.Seen("hangs") == 0 {
+		if time.Now().After(deadline) {
+			t.Fatal("the other side never saw the call")
+		}
 		time.Sleep(time.Millisecond)
 	}
 	cancel()
