@@ -49,6 +49,8 @@ errors is shown, and what ran before runs on.`,
 func (t *terminal) dev(ctx context.Context, s settings) error {
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
+	changes := newWatch(s.Manifests)
+	defer changes.close()
 	done := make(chan struct{})
 	close(done)
 	err := t.serve(ctx, s, func(p *process, l loaded) {
@@ -56,7 +58,7 @@ func (t *terminal) dev(ctx context.Context, s settings) error {
 		done = make(chan struct{})
 		go func() {
 			defer close(done)
-			if err := watch(watching, s.Manifests, func() { t.reloadFiles(watching, p) }); err != nil {
+			if err := changes.run(watching, func() { t.reloadFiles(watching, p) }); err != nil {
 				p.log.Error("changes of files are not seen any more", zap.Error(err))
 			}
 		}()

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -16,17 +17,37 @@ import (
 // write a file in several steps.
 const settle = 200 * time.Millisecond
 
-// watch calls changed after manifests at the paths changed, until ctx ends.
-func watch(ctx context.Context, paths []string, changed func()) error {
-	w, err := fsnotify.NewWatcher()
+// watch sees changes of manifests from the moment it is made: what changes
+// while they are being read is seen when it runs.
+type watch struct {
+	notify *fsnotify.Watcher
+	failed error // why it sees nothing; run returns it
+}
+
+func newWatch(paths []string) *watch {
+	n, err := fsnotify.NewWatcher()
 	if err != nil {
-		return fmt.Errorf("watch manifests: %w", err)
+		return &watch{failed: fmt.Errorf("watch manifests: %w", err)}
 	}
-	defer w.Close()
+	w := &watch{notify: n}
 	for _, p := range paths {
-		if err := watchFolders(w, p); err != nil {
-			return fmt.Errorf("watch %s: %w", p, err)
+		if err := watchFolders(n, p); err != nil {
+			w.failed = errors.Join(w.failed, fmt.Errorf("watch %s: %w", p, err))
 		}
+	}
+	return w
+}
+
+func (w *watch) close() {
+	if w.notify != nil {
+		_ = w.notify.Close() // it was only read from
+	}
+}
+
+// run calls changed after manifests changed, until ctx ends.
+func (w *watch) run(ctx context.Context, changed func()) error {
+	if w.failed != nil {
+		return w.failed
 	}
 	quiet := time.NewTimer(settle)
 	quiet.Stop()
@@ -35,11 +56,11 @@ func watch(ctx context.Context, paths []string, changed func()) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case e := <-w.Events:
+		case e := <-w.notify.Events:
 			if manifestFile(e.Name) && !e.Op.Has(fsnotify.Chmod) {
 				quiet.Reset(settle)
 			}
-		case err := <-w.Errors:
+		case err := <-w.notify.Errors:
 			return fmt.Errorf("watch manifests: %w", err)
 		case <-quiet.C:
 			changed()
