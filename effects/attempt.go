@@ -3,7 +3,6 @@ package effects
 import (
 	"context"
 	"errors"
-	"maps"
 	"strconv"
 	"time"
 
@@ -23,44 +22,103 @@ type answer struct {
 	again   bool          // the same call may be answered otherwise later
 	refused bool          // the other side surely did nothing
 	unknown bool          // it may have had its effect
+	cut     bool          // the worker cut it off: it says nothing of the other side
+	ill     bool          // it says that the other side is not well
 	after   time.Duration // how long the other side asked to wait
 }
 
+// health is what an answer tells the breaker.
+func (a answer) health() health {
+	switch {
+	case a.cut:
+		return neutral
+	case a.ill:
+		return ill
+	default:
+		return healthy
+	}
+}
+
 // attempts calls until there is an answer, the calls are used up or the time
-// is. It is not complete where ctx ended first.
-func (w *Worker) attempts(ctx context.Context, e *Effect, c Command, call Call, vars map[string]any) (outcome, bool) {
-	began, calls, unknown := time.Now(), 0, false
+// is. It is not complete where it was cut off first.
+func (j *job) attempts(first *turn) (outcome, bool) {
 	var last answer
-	_ = failsafe.With(w.policy(e, c)).WithContext(ctx).Run(func() error {
-		if calls > 0 && c.late(time.Now()) {
-			return nil // the answer before this one stands
+	_ = failsafe.With(j.policy()).WithContext(j.hold.ctx).Run(func() error {
+		t := first
+		if first = nil; t == nil {
+			var err error
+			if t, err = j.turn(j.hold.ctx, true); err != nil {
+				return nil // late, or cut off: the answer before this one stands
+			}
 		}
-		calls++
-		last = w.call(ctx, e, call, vars)
-		unknown = unknown || last.unknown
-		if last.again && (!e.atMostOnce() || last.refused) {
+		last = j.step(t, last)
+		if last.again {
 			return &attemptError{last.after}
 		}
 		return nil
 	}) // its error is ours, or ctx's: last says it all
-	if ctx.Err() != nil && last.again || calls == 0 {
+	if j.hold.ctx.Err() != nil && (last.again || last.cut) {
 		return outcome{}, false
 	}
-	last.calls, last.took = calls, time.Since(began)
-	return doubt(last.outcome, unknown), true
+	return j.doubt(last.outcome), true
 }
 
-// attemptError asks the policy for another call.
+// step uses one turn: where it is not known what came of an earlier call, the
+// check is asked; where the command may be called, it is. What cannot be
+// stands as before.
+func (j *job) step(t *turn, before answer) answer {
+	done := neutral
+	defer func() { t.end(done) }()
+	if j.asks() {
+		a, call := j.ask()
+		done = a.health()
+		if !call {
+			a.again = a.unknown && j.asked < maxAsks
+			return a
+		}
+	}
+	before.again = false
+	switch {
+	case !j.hold.live():
+		return answer{cut: true}
+	case j.made == 0 && j.c.late(time.Now()):
+		return answer{outcome: j.expired()}
+	case j.made > 0 && (j.made >= j.e.retry.calls || j.c.late(time.Now())):
+		return before
+	}
+	a := j.once()
+	done = a.health()
+	return a
+}
+
+// once makes one call and says whether there is to be another step.
+func (j *job) once() answer {
+	j.made++
+	a := j.w.call(j.hold.ctx, j)
+	switch {
+	case a.unknown:
+		j.unknown = true
+	case a.definite || a.kind == edda.Succeeded:
+		j.unknown = false
+	}
+	repeat := j.e.repeatable() || a.refused && !j.unknown
+	a.again = a.again && repeat && j.made < j.e.retry.calls || j.asks() && j.asked < maxAsks
+	return a
+}
+
+// attemptError asks the policy for another step.
 type attemptError struct{ after time.Duration }
 
 func (*attemptError) Error() string { return "call again" }
 
 // policy is the effect's retry policy for one command: no call begins after
 // its not_after. Delays are computed here because the library's jitter would
-// also shorten what the other side asked for. A breaker and a limit compose here.
-func (w *Worker) policy(e *Effect, c Command) retrypolicy.RetryPolicy[any] {
+// also shorten what the other side asked for. How many calls there may be is
+// counted by step, since a check is none.
+func (j *job) policy() retrypolicy.RetryPolicy[any] {
+	e := j.e
 	next := func(attempt failsafe.ExecutionAttempt[any]) time.Duration {
-		wait := e.retry.delay(attempt.Attempts(), w.o.Jitter())
+		wait := e.retry.delay(attempt.Attempts(), j.w.o.Jitter())
 		var asked *attemptError
 		if errors.As(attempt.LastError(), &asked) {
 			wait = max(wait, asked.after)
@@ -69,9 +127,9 @@ func (w *Worker) policy(e *Effect, c Command) retrypolicy.RetryPolicy[any] {
 	}
 	late := func(_ any, err error) bool {
 		var asked *attemptError
-		return errors.As(err, &asked) && c.late(time.Now().Add(max(asked.after, e.retry.min)))
+		return errors.As(err, &asked) && !j.asks() && j.c.late(time.Now().Add(max(asked.after, e.retry.min)))
 	}
-	return retrypolicy.NewBuilder[any]().WithMaxAttempts(e.retry.calls).WithDelayFunc(next).AbortIf(late).ReturnLastFailure().Build()
+	return retrypolicy.NewBuilder[any]().WithMaxAttempts(e.retry.calls + maxAsks).WithDelayFunc(next).AbortIf(late).ReturnLastFailure().Build()
 }
 
 // delay doubles from min to cap. Jitter spreads it, never below min nor above cap.
@@ -89,20 +147,26 @@ func (r retry) delay(calls int, jitter float64) time.Duration {
 }
 
 // call makes one call and judges its answer.
-func (w *Worker) call(ctx context.Context, e *Effect, call Call, vars map[string]any) answer {
+func (w *Worker) call(ctx context.Context, j *job) answer {
+	e := j.e
 	limited, cancel := context.WithTimeout(ctx, e.timeout)
 	defer cancel()
+	limited, span := w.span(limited, j)
+	w.metrics.inFlight(e.Name(), 1)
+	defer w.metrics.inFlight(e.Name(), -1)
 	began := time.Now()
-	resp, err := w.o.Providers[e.Provider()].Call(limited, call)
-	if err != nil {
-		a := unanswered(err)
-		if limited.Err() != nil && ctx.Err() == nil {
+	resp, err := w.provider(e.Provider()).Call(limited, traced(limited, j.call))
+	a := answer{}
+	if err == nil {
+		a = e.judge(resp, j.vars)
+	} else {
+		a = unanswered(err)
+		a.cut = ctx.Err() != nil
+		if limited.Err() != nil && !a.cut {
 			a.failure.Code, a.failure.Message = "timeout", "no answer within "+e.timeout.String()
 		}
-		w.metrics.call(e.Name(), a, time.Since(began))
-		return a
 	}
-	a := e.judge(resp, vars)
+	j.ended(span, a)
 	w.metrics.call(e.Name(), a, time.Since(began))
 	return a
 }
@@ -110,7 +174,7 @@ func (w *Worker) call(ctx context.Context, e *Effect, call Call, vars map[string
 // unanswered judges a call that had no answer.
 func unanswered(err error) answer {
 	a := answer{again: !errors.Is(err, edda.Permanent), refused: errors.Is(err, ErrNotSent)}
-	a.unknown = !a.refused
+	a.unknown, a.ill = !a.refused, a.again
 	var c *edda.Classified
 	if errors.As(err, &c) {
 		a.after = c.After
@@ -126,12 +190,11 @@ func unanswered(err error) answer {
 // judge asks the effect's expressions about an answer. Where they fail, what
 // the other side did is unknown to the saga.
 func (e *Effect) judge(r Response, before map[string]any) answer {
-	vars := maps.Clone(before)
-	vars["status"], vars["headers"], vars["body"] = r.Status, headers(r.Headers), r.Body
+	vars := after(before, r)
 	env := expression.Env{Vars: vars}
 	ok, err := e.ok.True(env)
 	if err == nil && ok {
-		return e.success(r, vars)
+		return e.success(e.result, r, vars)
 	}
 	fail := false
 	if err == nil {
@@ -144,7 +207,7 @@ func (e *Effect) judge(r Response, before map[string]any) answer {
 	if fail {
 		return answer{outcome: out}
 	}
-	return answer{outcome: out, again: r.Retry, refused: r.Refused, unknown: r.Unknown, after: r.After}
+	return answer{outcome: out, again: r.Retry, refused: r.Refused, unknown: r.Unknown, ill: r.Retry, after: r.After}
 }
 
 func headers(h map[string]string) map[string]any {
@@ -155,11 +218,11 @@ func headers(h map[string]string) map[string]any {
 	return out
 }
 
-func (e *Effect) success(r Response, vars map[string]any) answer {
-	if e.result == nil {
+func (e *Effect) success(result *value, r Response, vars map[string]any) answer {
+	if result == nil {
 		return answer{outcome: outcome{kind: edda.Succeeded, payload: r.Body}}
 	}
-	got, err := e.result.eval(vars)
+	got, err := result.eval(vars)
 	if err != nil {
 		return answer{unknown: true, outcome: timedOut("expression", err.Error())}
 	}

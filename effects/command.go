@@ -29,6 +29,7 @@ type Command struct {
 	// IdempotencyKey is what the provider is shown; ID when empty.
 	IdempotencyKey string
 	NotAfter       time.Time // zero: no bound
+	Sent           time.Time // when the saga emitted it; zero: not said
 	Trace          string    // traceparent
 	High           bool
 	// Malformed says why the message is no command; the ids are then those of

@@ -32,6 +32,10 @@ type Effect struct {
 	schema   *schema
 	timeout  time.Duration
 	retry    retry
+	breaker  *breakerSpec // nil: none
+	limit    *limit       // nil: none
+	check    *check       // nil: none
+	once     bool         // the provider sees to it that a call repeated has no second effect
 	secrets  []string
 }
 
@@ -54,10 +58,19 @@ func (e *Effect) Hash() string { return e.manifest.Hash }
 // Provider is the kind of call it makes: "http".
 func (e *Effect) Provider() string { return e.manifest.Provider }
 
+// providers are the kinds of calls it makes, its check's among them.
+func (e *Effect) providers() []string {
+	if e.check == nil {
+		return []string{e.Provider()}
+	}
+	return []string{e.Provider(), e.check.provider}
+}
+
 // Secrets lists the names of the secrets it needs.
 func (e *Effect) Secrets() []string { return slices.Clone(e.secrets) }
 
-func (e *Effect) atMostOnce() bool { return e.manifest.Delivery == "at_most_once" }
+// repeatable tells whether a call may be made again that may have had its effect.
+func (e *Effect) repeatable() bool { return e.once || e.manifest.Delivery != "at_most_once" }
 
 // Before and after the call, expressions see these.
 func namesBefore() []string { return []string{"payload", "id", "tenant", "secret"} }
@@ -73,13 +86,15 @@ func Compile(m *manifests.Effect, kinds map[string]Kind) (*Effect, manifests.Pro
 		c.errorf(m.Pos, fmt.Sprintf("provider %s is not built in; this version calls %s", m.Provider, words(kinds)))
 	}
 	e := &Effect{manifest: m, timeout: c.timeout(), retry: c.retry(), schema: c.schema()}
-	e.config = c.config(kind)
+	e.config = c.config(m.Config, kind)
 	e.ok, e.fail = c.condition(m.OK, cmp.Or(kind.OK, "true")), c.condition(m.Fail, "false")
 	e.result = c.value(m.Result, namesAfter())
+	e.breaker, e.limit, e.check, e.once = c.breaker(m.Breaker), c.limit(m.Limit), c.check(m.Check, kinds), kind.Once
 	c.inactive()
 	if known && kind.Check != nil && m.Config != nil {
 		c.problems = append(c.problems, kind.Check(m)...)
 	}
+	c.problems.Sort()
 	if e.secrets = slices.Sorted(maps.Keys(c.secrets)); c.problems.Failed() {
 		return nil, c.problems
 	}
@@ -91,11 +106,11 @@ func words(kinds map[string]Kind) string {
 }
 
 // config compiles the provider's map, with its escapes.
-func (c *compiler) config(k Kind) *value {
-	if c.m.Config == nil {
+func (c *compiler) config(config *manifests.Value, k Kind) *value {
+	if config == nil {
 		return &value{kind: manifests.Map}
 	}
-	v := c.value(c.m.Config, namesBefore())
+	v := c.value(config, namesBefore())
 	for i, name := range v.names {
 		v.items[i].escape = k.Escape[name]
 	}
@@ -145,19 +160,13 @@ func (c *compiler) retry() retry {
 
 // inactive warns of what a manifest may say already and does not do yet.
 func (c *compiler) inactive() {
-	for word, v := range map[string]*manifests.Value{"breaker": c.m.Breaker, "limit": c.m.Limit, "check": c.m.Check} {
-		if v != nil {
-			c.warn(v.Pos, word+" is not yet active: the effect runs as if it were not there")
-		}
-	}
 	if len(c.m.Upcast) > 0 {
 		c.warn(c.m.Upcast[0].Pos, "upcast of an effect is not yet active: commands carry no version")
 	}
-	c.problems.Sort() // a map has no order
 }
 
-// request evaluates the provider's map for one command.
-func (e *Effect) request(c Command, vars map[string]any) (Call, error) {
-	config, err := e.config.object(vars)
-	return Call{Effect: e.Name(), ID: c.ID, Key: cmp.Or(c.IdempotencyKey, c.ID), Tenant: c.Tenant, Trace: c.Trace, Config: config}, err
+// request evaluates a provider's map for one command.
+func (e *Effect) request(c Command, config *value, vars map[string]any) (Call, error) {
+	evaluated, err := config.object(vars)
+	return Call{Effect: e.Name(), ID: c.ID, Key: cmp.Or(c.IdempotencyKey, c.ID), Tenant: c.Tenant, Trace: c.Trace, Config: evaluated}, err
 }

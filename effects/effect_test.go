@@ -61,21 +61,9 @@ func TestCompileNumbersNeverPanic(t *testing.T) {
 	}
 }
 
-func TestCompileWarnsOfWhatIsNotActive(t *testing.T) {
-	e, problems := compileText(t, charge+"breaker: {name: pay}\nlimit: {rate: 50/s}\ncheck: {http: {url: x}, ok: status == 200}\n")
-	if e == nil || len(problems) != 3 {
-		t.Fatalf("%v", problems)
-	}
-	for _, p := range problems {
-		if !p.Warning || !strings.Contains(p.Message, "not yet active") {
-			t.Errorf("%v", p)
-		}
-	}
-}
-
 func TestCompileDefaults(t *testing.T) {
 	e := compile(t, "effect: a\nhttp: {url: x}\n")
-	if e.timeout != defaultTimeout || e.retry != (retry{defaultCalls, defaultBackoff, defaultCap, true}) || e.atMostOnce() || e.Version() != 1 || e.Hash() == "" {
+	if e.timeout != defaultTimeout || e.retry != (retry{defaultCalls, defaultBackoff, defaultCap, true}) || !e.repeatable() || e.Version() != 1 || e.Hash() == "" {
 		t.Errorf("%+v", e)
 	}
 	if got := compile(t, charge).Secrets(); fmt.Sprint(got) != "[PAY]" {

@@ -264,12 +264,12 @@ func openStore(t *testing.T, dir string) *store.DB {
 
 // restart ends the worker, if there is one, and starts another run of it, over
 // the ledger that wrap makes of the store.
-func (h *house) restart(t *testing.T, wrap func(ledger) ledger, manifests ...string) {
+func (h *house) restart(t *testing.T, wrap func(claims) claims, manifests ...string) {
 	t.Helper()
 	if h.stop != nil {
 		h.stop()
 	}
-	var db ledger = h.db
+	var db claims = h.db
 	if wrap != nil {
 		db = wrap(db)
 	}

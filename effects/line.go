@@ -2,22 +2,20 @@ package effects
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"go.uber.org/zap"
 )
 
 // line is the work of one effect: it fetches ahead, so that revokes and high
-// priorities overtake what waits, and begins as many as may run at once. The
-// goroutine of run owns it.
+// priorities overtake what waits, and hands each command to a goroutine that
+// waits for its turn. The goroutine of run owns it.
 type line struct {
-	w      *Worker
-	name   string
-	tasks  map[taskName]*task // held: waiting or begun
-	high   []*task
-	normal []*task
-	streak int // high tasks begun since the last normal one
-	active int
+	w         *Worker
+	name      string
+	admission *admission
+	tasks     map[taskName]*task // held: waiting for their turn, or called
 
 	asking   bool
 	want     chan int // to the fetcher; capacity 1
@@ -35,11 +33,27 @@ func nameOf(c Command) taskName { return taskName{c.Tenant, c.ID} }
 type task struct {
 	cmd    Command
 	copies []Delivery
-	begun  bool
-	// revoked is set when a revoke came before it began.
-	revoked bool
-	again   time.Duration // set when done: 0 acks, else the message comes back after it
+	// waiting ends when the command shall not begin any more: it was revoked, or
+	// the line stops.
+	waiting context.Context
+	stop    context.CancelCauseFunc
+	fate    fate // set when done
 }
+
+// errRevoked is why a command that waited does not begin.
+var errRevoked = errors.New("revoked")
+
+// fate is what becomes of a command's messages: acked, given back to come again
+// after a time, or left alone, since another worker has the command now.
+type fate struct {
+	again time.Duration
+	back  bool
+	leave bool
+}
+
+func acked() fate                       { return fate{} }
+func comeBack(after time.Duration) fate { return fate{back: true, again: after} }
+func leftAlone() fate                   { return fate{leave: true} }
 
 // catch is what one Fetch brought.
 type catch struct {
@@ -47,9 +61,9 @@ type catch struct {
 	err        error
 }
 
-func newLine(w *Worker, name string) *line {
+func newLine(w *Worker, name string, a *admission) *line {
 	return &line{
-		w: w, name: name, tasks: map[taskName]*task{},
+		w: w, name: name, admission: a, tasks: map[taskName]*task{},
 		want: make(chan int, 1), fetched: make(chan catch), finished: make(chan *task),
 	}
 }
@@ -61,7 +75,6 @@ func (l *line) run(ctx context.Context) {
 	fetcher := make(chan struct{})
 	go func() { defer close(fetcher); l.fetch(ctx) }()
 	l.loop(ctx, calls)
-	l.release(calls)
 	grace := time.AfterFunc(l.w.o.Grace, cut)
 	defer grace.Stop()
 	l.finish(calls)
@@ -73,12 +86,11 @@ func (l *line) loop(ctx, calls context.Context) {
 	beat := time.NewTicker(Heartbeat)
 	defer beat.Stop()
 	for ctx.Err() == nil {
-		l.begin(calls)
 		l.ask()
 		select {
 		case <-ctx.Done():
 		case c := <-l.fetched:
-			l.take(calls, c)
+			l.take(ctx, calls, c)
 		case t := <-l.finished:
 			l.done(calls, t)
 		case <-beat.C:
@@ -87,11 +99,11 @@ func (l *line) loop(ctx, calls context.Context) {
 	}
 }
 
-// finish waits for what was begun.
+// finish waits for what is held: what has not begun is given back at once.
 func (l *line) finish(calls context.Context) {
 	beat := time.NewTicker(Heartbeat)
 	defer beat.Stop()
-	for l.active > 0 {
+	for len(l.tasks) > 0 {
 		select {
 		case t := <-l.finished:
 			l.done(calls, t)
@@ -138,99 +150,86 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// ask lets the fetcher fill what is free: twice what may run at once.
+// ask lets the fetcher fill what is free.
 func (l *line) ask() {
-	if room := 2*l.w.o.Concurrency - len(l.tasks); !l.asking && room > 0 {
+	if room := l.room(); !l.asking && room > 0 {
 		l.asking = true
 		l.want <- room
 	}
 }
 
-func (l *line) take(ctx context.Context, c catch) {
+// room is twice what may be called at once, so that other workers get their
+// share; and more where keys wait for their own limits, so that others' commands
+// behind them are seen: what is too much is then sent away.
+func (l *line) room() int {
+	if !l.admission.limited() {
+		return 2*l.w.o.Concurrency - len(l.tasks)
+	}
+	return max(min(maxHeld-len(l.tasks), l.w.o.Concurrency), shedRoom)
+}
+
+func (l *line) take(ctx, calls context.Context, c catch) {
 	l.asking = false
 	if c.err != nil && !l.failing {
 		l.w.o.Log.Warn("commands cannot be fetched, trying again", zap.String("effect", l.name), zap.Error(c.err))
 	}
 	l.failing = c.err != nil
 	for _, d := range c.deliveries {
-		l.accept(ctx, d)
+		l.accept(ctx, calls, d)
+	}
+	if over := len(l.tasks) - maxHeld; over > 0 {
+		l.admission.shed(over)
 	}
 }
 
-// accept queues a command, or joins it to what is held of the same id.
-func (l *line) accept(ctx context.Context, d Delivery) {
+// accept begins a command, or joins it to what is held of the same id.
+func (l *line) accept(ctx, calls context.Context, d Delivery) {
 	cmd := d.Command()
 	held := l.tasks[nameOf(cmd)]
 	switch {
 	case held == nil:
-		l.push(&task{cmd: cmd, copies: []Delivery{d}})
+		l.begin(ctx, calls, &task{cmd: cmd, copies: []Delivery{d}})
 	case len(held.copies) >= maxCopies, cmd.Malformed != held.cmd.Malformed, held.cmd.Revoke && !cmd.Revoke:
-		_ = d.Nak(ctx, againAfter) // it is looked at when the held one is done
+		_ = d.Nak(calls, againAfter) // it is looked at when the held one is done
 	default:
-		held.revoked = held.revoked || cmd.Revoke // where it has begun, that is too late and changes nothing
+		if cmd.Revoke {
+			held.stop(errRevoked) // where it has begun, that is too late and changes nothing
+		}
 		held.copies = append(held.copies, d)
-		_ = d.InProgress(ctx)
+		_ = d.InProgress(calls)
 	}
 }
 
-func (l *line) push(t *task) {
+// begin gives a command a goroutine, which reports to finished.
+func (l *line) begin(ctx, calls context.Context, t *task) {
+	t.waiting, t.stop = context.WithCancelCause(ctx)
 	l.tasks[nameOf(t.cmd)] = t
-	if t.cmd.High || t.cmd.Revoke {
-		l.high = append(l.high, t)
-		return
-	}
-	l.normal = append(l.normal, t)
-}
-
-// next is the task to begin: high before normal, but not always.
-func (l *line) next() *task {
-	if len(l.high) > 0 && (l.streak < highShare || len(l.normal) == 0) {
-		l.streak++
-		return shift(&l.high)
-	}
-	l.streak = 0
-	return shift(&l.normal)
-}
-
-func shift(q *[]*task) *task {
-	t := (*q)[0]
-	(*q)[0] = nil // or the array would keep it alive
-	*q = (*q)[1:]
-	return t
-}
-
-// begin starts what may run, each in a goroutine that reports to finished.
-func (l *line) begin(calls context.Context) {
-	for l.active < l.w.o.Concurrency && len(l.high)+len(l.normal) > 0 {
-		t := l.next()
-		revoked := t.revoked || t.cmd.Revoke
-		t.begun = true
-		l.active++
-		l.w.metrics.inFlight(l.name, 1)
-		go func() {
-			t.again = l.w.handle(calls, t.cmd, revoked)
-			l.finished <- t
-		}()
-	}
+	l.w.metrics.holding(l.name, 1)
+	go func() {
+		t.fate = l.w.handle(t.waiting, calls, l.admission, t.cmd)
+		l.finished <- t
+	}()
 }
 
 // done settles every message of a task.
 func (l *line) done(ctx context.Context, t *task) {
-	l.active--
-	l.w.metrics.inFlight(l.name, -1)
+	t.stop(nil)
 	delete(l.tasks, nameOf(t.cmd))
+	l.w.metrics.holding(l.name, -1)
 	for _, d := range t.copies {
-		l.settle(ctx, d, t.again)
+		l.settle(ctx, d, t.fate)
 	}
 }
 
 // settle acks or returns a message; an error costs a duplicate, which the
 // ledger answers.
-func (l *line) settle(ctx context.Context, d Delivery, again time.Duration) {
+func (l *line) settle(ctx context.Context, d Delivery, f fate) {
 	var err error
-	if again > 0 {
-		err = d.Nak(ctx, again)
-	} else {
+	switch {
+	case f.leave:
+	case f.back:
+		err = d.Nak(ctx, f.again)
+	default:
 		err = d.Ack(ctx)
 	}
 	if err != nil {
@@ -245,18 +244,4 @@ func (l *line) beat(ctx context.Context) {
 			_ = d.InProgress(ctx) // lost: the message comes again and joins its task
 		}
 	}
-}
-
-// release returns what was fetched and not begun.
-func (l *line) release(ctx context.Context) {
-	for id, t := range l.tasks {
-		if t.begun {
-			continue
-		}
-		delete(l.tasks, id)
-		for _, d := range t.copies {
-			_ = d.Nak(ctx, 0)
-		}
-	}
-	l.high, l.normal = nil, nil
 }

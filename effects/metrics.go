@@ -11,9 +11,9 @@ import (
 
 // metrics of the worker. The effects' names are few: they come from manifests.
 type metrics struct {
-	calls, results *prometheus.CounterVec
-	seconds        *prometheus.HistogramVec
-	running        *prometheus.GaugeVec
+	calls, checks, results   *prometheus.CounterVec
+	seconds, attempts, waits *prometheus.HistogramVec
+	running, held, breakers  *prometheus.GaugeVec
 }
 
 // newMetrics registers them; without a registry they only count.
@@ -21,17 +21,28 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	m := &metrics{
 		calls: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "edda_effect_calls_total", Help: "Calls of providers, by what they brought: ok, failed, retry or unknown."}, []string{"effect", "outcome"}),
+		checks: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "edda_effect_checks_total", Help: "Checks of unknown outcomes, by what they said: happened, failed, again or unknown."}, []string{"effect", "outcome"}),
 		results: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "edda_effect_results_total", Help: "Results of commands, by outcome."}, []string{"effect", "outcome"}),
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "edda_effect_seconds", Help: "Duration of one call.", Buckets: prometheus.ExponentialBuckets(0.001, 4, 9)}, []string{"effect"}),
+		attempts: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "edda_effect_attempts", Help: "Calls that one command took.", Buckets: []float64{0, 1, 2, 3, 5, 8, 13, 21, 100, 1000}}, []string{"effect"}),
+		waits: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "edda_effect_wait_seconds", Help: "Wait of a call for its turn, by what it waited for last: slot, rate, concurrent or breaker.",
+			Buckets: prometheus.ExponentialBuckets(0.001, 8, 8)}, []string{"effect", "reason"}),
+		breakers: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "edda_effect_breaker_state", Help: "State of a breaker: 0 closed, 1 half-open, 2 open."}, []string{"breaker"}),
+		held: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "edda_effect_held", Help: "Commands taken from the stream and without a result: waiting, called, or to be called again."}, []string{"effect"}),
 		running: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "edda_effect_in_flight", Help: "Commands begun and without a result."}, []string{"effect"}),
+			Name: "edda_effect_in_flight", Help: "Calls under way."}, []string{"effect"}),
 	}
 	if reg == nil {
 		return m, nil
 	}
-	for _, c := range []prometheus.Collector{m.calls, m.results, m.seconds, m.running} {
+	for _, c := range []prometheus.Collector{m.calls, m.checks, m.results, m.seconds, m.attempts, m.waits, m.running, m.held, m.breakers} {
 		if err := reg.Register(c); err != nil {
 			return nil, fmt.Errorf("effects: register metrics: %w", err)
 		}
@@ -43,11 +54,35 @@ func (m *metrics) inFlight(effect string, n float64) { m.running.WithLabelValues
 
 func (m *metrics) result(effect string, o outcome) {
 	m.results.WithLabelValues(effect, string(o.kind)).Inc()
+	m.attempts.WithLabelValues(effect).Observe(float64(o.calls))
 }
 
 func (m *metrics) call(effect string, a answer, took time.Duration) {
 	m.calls.WithLabelValues(effect, a.word()).Inc()
 	m.seconds.WithLabelValues(effect).Observe(took.Seconds())
+}
+
+func (m *metrics) check(effect string, a answer, again bool) {
+	word := "happened"
+	switch {
+	case again:
+		word = "again"
+	case a.unknown:
+		word = "unknown"
+	case a.kind != edda.Succeeded:
+		word = "failed"
+	}
+	m.checks.WithLabelValues(effect, word).Inc()
+}
+
+func (m *metrics) breaker(name string, state int) {
+	m.breakers.WithLabelValues(name).Set(float64(state))
+}
+
+func (m *metrics) holding(effect string, n float64) { m.held.WithLabelValues(effect).Add(n) }
+
+func (m *metrics) waited(effect, reason string, d time.Duration) {
+	m.waits.WithLabelValues(effect, reason).Observe(d.Seconds())
 }
 
 // word is what a call brought, for the metric.

@@ -56,4 +56,7 @@ type Kind struct {
 	Escape map[string]func(before, value string) string
 	// OK is the expression of an effect that has no ok: "true" when empty.
 	OK string
+	// Once says that the provider itself sees to it that a command has its effect
+	// once: a call whose outcome is unknown may be made again, also at_most_once.
+	Once bool
 }

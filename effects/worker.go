@@ -12,9 +12,10 @@ import (
 
 	"github.com/oklog/ulid/v2"
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
 	"go.uber.org/zap"
 
-	"edda"
 	"edda/store"
 )
 
@@ -34,17 +35,18 @@ const (
 	againAfter = 5 * time.Second
 	// ledgerAgain is the wait between attempts to write a result that must not be lost.
 	ledgerAgain = time.Second
+	// maxHeld commands of one effect are held at most, where keys wait for their
+	// own limits: enough to see the commands of many other keys.
+	maxHeld = 1024
+	// shedRoom more are looked at when that many are held; as many are sent away.
+	shedRoom = 64
+	// sweepEvery is how often claims are dropped whose retention is over.
+	sweepEvery = 10 * time.Minute
+	// DefaultRetention is how long claims are kept: as long as commands are.
+	DefaultRetention = 7 * 24 * time.Hour
 	// maxCopies of one command are remembered, to be acked together.
 	maxCopies = 8
-	// highShare high commands begin before one normal command, where both wait.
-	highShare = 4
 )
-
-// ledger is what the worker needs of the store; *store.DB is it.
-type ledger interface {
-	Claim(tenant, commandID string) (edda.Claim, bool, error)
-	Commit(ctx context.Context, c store.Change) error
-}
 
 // Options of a worker. Source, Publisher and Providers are required.
 type Options struct {
@@ -52,6 +54,12 @@ type Options struct {
 	Publisher Publisher
 	Providers map[string]Provider // by their word in a manifest
 	Secrets   Secrets
+	// Ledger is shared with other workers for the same commands; the store when
+	// nil, where this is the only one.
+	Ledger Ledger
+	// Retention is how long claims are kept. What the store's ledger holds longer
+	// is dropped; a shared one sees to it by itself.
+	Retention time.Duration
 	// Concurrency is how many commands of one effect are called at once.
 	Concurrency int
 	// Owner names this run of this process in the ledger; made up when empty.
@@ -62,6 +70,7 @@ type Options struct {
 	Metrics prometheus.Registerer
 	// Jitter gives a number in [0, 1) that spreads retries.
 	Jitter func() float64
+	Tracer trace.Tracer
 }
 
 func (o *Options) validate() error {
@@ -80,6 +89,12 @@ func (o *Options) validate() error {
 	if o.Concurrency <= 0 {
 		o.Concurrency = defaultConcurrency
 	}
+	if o.Retention <= 0 {
+		o.Retention = DefaultRetention
+	}
+	if o.Tracer == nil {
+		o.Tracer = noop.NewTracerProvider().Tracer("")
+	}
 	if o.Grace <= 0 {
 		o.Grace = defaultGrace
 	}
@@ -88,13 +103,16 @@ func (o *Options) validate() error {
 
 // Worker takes commands and calls providers.
 type Worker struct {
-	db      ledger
-	o       Options
-	metrics *metrics
+	db       claims
+	o        Options
+	metrics  *metrics
+	breakers *breakers
+	own      bool // the ledger is the store's
 
-	mu      sync.Mutex // guards effects
-	effects map[string]*Effect
-	changed chan struct{} // capacity 1: effects were replaced
+	mu         sync.Mutex // guards below
+	effects    map[string]*Effect
+	admissions map[string]*admission
+	changed    chan struct{} // capacity 1: effects were replaced
 }
 
 // New makes a worker of a set of effects; nothing starts before Run.
@@ -102,17 +120,20 @@ func New(db *store.DB, o Options, effects ...*Effect) (*Worker, error) {
 	return newWorker(db, o, effects...)
 }
 
-func newWorker(db ledger, o Options, effects ...*Effect) (*Worker, error) {
+func newWorker(db claims, o Options, effects ...*Effect) (*Worker, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	w := &Worker{db: db, o: o, changed: make(chan struct{}, 1)}
-	if err := w.Replace(effects...); err != nil {
-		return nil, err
+	w := &Worker{db: db, o: o, own: o.Ledger == nil, admissions: map[string]*admission{}, changed: make(chan struct{}, 1)}
+	if w.own {
+		w.o.Ledger = local{db}
 	}
 	var err error
-	w.metrics, err = newMetrics(o.Metrics)
-	return w, err
+	if w.metrics, err = newMetrics(o.Metrics); err != nil {
+		return nil, err
+	}
+	w.breakers = newBreakers(w.metrics.breaker)
+	return w, w.Replace(effects...)
 }
 
 // Replace changes the set of effects, all or none: commands that begin after it
@@ -125,6 +146,11 @@ func (w *Worker) Replace(effects ...*Effect) error {
 	}
 	w.mu.Lock()
 	w.effects = set
+	for name, a := range w.admissions {
+		if e := set[name]; e != nil {
+			a.configure(e.limit, w.breakerOf(e))
+		}
+	}
 	w.mu.Unlock()
 	select {
 	case w.changed <- struct{}{}:
@@ -140,13 +166,18 @@ func (w *Worker) check(effects []*Effect) (map[string]*Effect, error) {
 		if set[e.Name()] != nil {
 			errs = append(errs, fmt.Errorf("effect %s is given twice", e.Name()))
 		}
-		if w.o.Providers[e.Provider()] == nil {
-			errs = append(errs, fmt.Errorf("effect %s: no provider %s", e.Name(), e.Provider()))
+		for _, name := range e.providers() {
+			if w.o.Providers[name] == nil {
+				errs = append(errs, fmt.Errorf("effect %s: no provider %s", e.Name(), name))
+			}
 		}
 		if _, err := w.o.Secrets.all(e.secrets); err != nil {
 			errs = append(errs, fmt.Errorf("effect %s: %w", e.Name(), err))
 		}
 		set[e.Name()] = e
+	}
+	for _, p := range CheckBreakers(effects) {
+		errs = append(errs, p)
 	}
 	return set, errors.Join(errs...)
 }
@@ -169,11 +200,39 @@ func (w *Worker) effect(name string) *Effect {
 	return w.effects[name]
 }
 
+func (w *Worker) provider(name string) Provider { return w.o.Providers[name] }
+
+// breakerOf is the breaker that an effect names, shared with all that do.
+func (w *Worker) breakerOf(e *Effect) *breaker {
+	if e.breaker == nil {
+		return nil
+	}
+	return w.breakers.get(*e.breaker)
+}
+
+// admission is an effect's, made at first need.
+func (w *Worker) admission(name string) *admission {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if a := w.admissions[name]; a != nil {
+		return a
+	}
+	o := admissionOptions{slots: w.o.Concurrency, observe: func(reason string, d time.Duration) { w.metrics.waited(name, reason, d) }}
+	if e := w.effects[name]; e != nil {
+		o.limit, o.breaker = e.limit, w.breakerOf(e)
+	}
+	w.admissions[name] = newAdmission(o)
+	return w.admissions[name]
+}
+
 // Run works until ctx ends; then it takes no more, and returns when the calls
 // under way have ended, or were cut off after Options.Grace. The store's
 // committer, source and publisher must outlive it.
 func (w *Worker) Run(ctx context.Context) error {
 	s := supervisor{w: w, lines: map[string]context.CancelFunc{}, ended: map[string]chan struct{}{}}
+	if w.own {
+		s.all.Go(func() { w.sweep(ctx) })
+	}
 	for ctx.Err() == nil {
 		s.adjust(ctx)
 		select {
@@ -183,6 +242,17 @@ func (w *Worker) Run(ctx context.Context) error {
 	}
 	s.stop()
 	return nil
+}
+
+// sweep drops the store's claims whose retention is over, whole hours at once.
+func (w *Worker) sweep(ctx context.Context) {
+	for ctx.Err() == nil {
+		change := store.Change{DropClaims: time.Now().Add(-w.o.Retention)}
+		if err := w.db.Commit(ctx, change); err != nil && ctx.Err() == nil {
+			w.o.Log.Warn("old claims stay in the ledger for now", zap.Error(err))
+		}
+		pause(ctx, sweepEvery)
+	}
 }
 
 // supervisor starts and stops one line for each effect. Run's goroutine owns it.
@@ -223,7 +293,7 @@ func (s *supervisor) start(ctx context.Context, name string) {
 		if before != nil {
 			<-before
 		}
-		newLine(s.w, name).run(ctx)
+		newLine(s.w, name, s.w.admission(name)).run(ctx)
 	})
 }
 

@@ -424,7 +424,7 @@ func TestWorkerMalformed(t *testing.T) {
 // diary is a ledger that fails at a chosen write, as a crash would: the write
 // is lost, or it is done and what comes after it is not.
 type diary struct {
-	ledger
+	claims
 	fail func(c store.Change) error
 }
 
@@ -432,7 +432,7 @@ func (d diary) Commit(ctx context.Context, c store.Change) error {
 	if err := d.fail(c); err != nil {
 		return err
 	}
-	return d.ledger.Commit(ctx, c)
+	return d.claims.Commit(ctx, c)
 }
 
 var errCrash = errors.New("crashed")
@@ -462,9 +462,9 @@ func TestWorkerCrashPoints(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				h := build(t, tt.manifest)
 				h.stop()
-				d := &diary{ledger: h.db, fail: func(store.Change) error { return nil }}
+				d := &diary{claims: h.db, fail: func(store.Change) error { return nil }}
 				tt.crash(h, d)
-				h.restart(t, func(ledger) ledger { return d }, tt.manifest)
+				h.restart(t, func(claims) claims { return d }, tt.manifest)
 				h.send(cmd("c1"))
 				time.Sleep(2 * time.Second)
 				h.stop() // cut off after the grace
@@ -519,13 +519,13 @@ func TestWorkerKeepsTheResultWhileTheDiskIsFull(t *testing.T) {
 		h.stop()
 		var full atomic.Bool
 		full.Store(true)
-		d := &diary{ledger: h.db, fail: func(c store.Change) error {
+		d := &diary{claims: h.db, fail: func(c store.Change) error {
 			if full.Load() {
 				return failResults(c)
 			}
 			return nil
 		}}
-		h.restart(t, func(ledger) ledger { return d }, charge)
+		h.restart(t, func(claims) claims { return d }, charge)
 		h.send(cmd("c1"))
 		time.Sleep(time.Minute)
 		synctest.Wait()
@@ -615,8 +615,8 @@ func TestWorkerLogsOneLineWithoutPayloadOrSecret(t *testing.T) {
 		}
 		c := cmd("c1")
 		c.Payload = json.RawMessage(`{"card":"4111"}`)
-		if again := w.handle(t.Context(), c, false); again != 0 {
-			t.Fatalf("again %s", again)
+		if got := w.handle(t.Context(), t.Context(), w.admission("charge"), c); got != acked() {
+			t.Fatalf("fate %+v", got)
 		}
 		text := fmt.Sprint(logs.All())
 		if logs.Len() != 1 || strings.Contains(text, "4111") || strings.Contains(text, "s3cret") {
@@ -640,7 +640,7 @@ func TestWorkerMetrics(t *testing.T) {
 			t.Fatal(err)
 		}
 		h.bank.answers(first(errors.New("reset"), 402))
-		w.handle(t.Context(), cmd("c1"), false)
+		w.handle(t.Context(), t.Context(), w.admission("charge"), cmd("c1"))
 		want := `
 # HELP edda_effect_calls_total Calls of providers, by what they brought: ok, failed, retry or unknown.
 # TYPE edda_effect_calls_total counter

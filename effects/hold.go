@@ -1,0 +1,141 @@
+package effects
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+)
+
+// errLapsed ends the calls of a claim that could not be renewed in time: another
+// worker may have it now.
+var errLapsed = errors.New("the claim's lease ran out")
+
+// Shares of a lease: it is renewed three times over its length, and calls are
+// cut a sixth before its end, for clocks that do not run alike.
+const (
+	renewals  = 3
+	leaseEdge = 6
+)
+
+// hold keeps a claim live from its first call to its result.
+type hold struct {
+	ledger Ledger
+	ctx    context.Context // ends with errLapsed or ErrTaken when the claim is not ours any more
+	lose   context.CancelCauseFunc
+	ended  chan struct{} // closed when nothing renews any more
+
+	mu    sync.Mutex // guards below
+	entry Entry
+	until time.Time // the calls may go on; zero is for ever
+}
+
+// claimed makes an entry this worker's and keeps it so until release.
+func claimed(ctx context.Context, ledger Ledger, e Entry) (*hold, error) {
+	sent := time.Now()
+	e, err := ledger.Claim(ctx, e)
+	if err != nil {
+		return nil, err
+	}
+	h := &hold{ledger: ledger, entry: e, ended: make(chan struct{})}
+	h.ctx, h.lose = context.WithCancelCause(ctx)
+	if ledger.Lease() == 0 {
+		close(h.ended)
+		return h, nil
+	}
+	h.extend(e, sent)
+	go func() { defer close(h.ended); h.renew() }()
+	return h, nil
+}
+
+func (h *hold) extend(e Entry, sent time.Time) {
+	h.entry, h.until = e, sent.Add(h.ledger.Lease()-h.ledger.Lease()/leaseEdge)
+}
+
+// renew keeps the lease until the hold is let go or lost.
+func (h *hold) renew() {
+	tick := time.NewTicker(h.ledger.Lease() / renewals)
+	defer tick.Stop()
+	edge := time.NewTimer(time.Until(h.until)) // nobody else has seen h yet
+	defer edge.Stop()
+	for {
+		select {
+		case <-h.ctx.Done():
+			return
+		case <-edge.C:
+			if left := h.left(); left > 0 {
+				edge.Reset(left)
+				continue
+			}
+			h.lose(errLapsed)
+		case <-tick.C:
+			h.once()
+		}
+	}
+}
+
+// once tries to renew; what fails for a moment is tried at the next tick, until
+// the edge of the lease.
+func (h *hold) once() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.ctx.Err() != nil {
+		return
+	}
+	sent := time.Now()
+	ctx, cancel := context.WithDeadline(h.ctx, h.until)
+	defer cancel()
+	e, err := h.ledger.Renew(ctx, h.entry)
+	switch {
+	case errors.Is(err, ErrTaken):
+		h.lose(ErrTaken)
+	case err == nil:
+		h.extend(e, sent)
+	}
+}
+
+// left is how long calls may still go on. Both clocks are asked: the one that
+// runs evenly stands still while a machine is suspended.
+func (h *hold) left() time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	now := time.Now()
+	return min(h.until.Sub(now), h.until.Round(0).Sub(now.Round(0)))
+}
+
+// live tells, just before a call, whether the claim is still surely ours.
+func (h *hold) live() bool {
+	if h.ledger.Lease() != 0 && h.left() <= 0 {
+		h.lose(errLapsed)
+	}
+	return h.ctx.Err() == nil
+}
+
+// finish stores the result; it may be tried again after an error.
+func (h *hold) finish(ctx context.Context, e Entry) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	e.Revision = h.entry.Revision
+	err := h.ledger.Finish(ctx, e)
+	if err == nil {
+		h.lose(nil) // there is nothing left to renew
+	}
+	return err
+}
+
+// letGo ends the renewing.
+func (h *hold) letGo() {
+	h.lose(nil)
+	<-h.ended
+}
+
+// releaseWithin bounds the releasing of a claim while the worker stops.
+const releaseWithin = time.Second
+
+// release gives up a claim whose calls were cut off, if it is still ours.
+func (h *hold) release() {
+	h.letGo()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(h.ctx), releaseWithin)
+	defer cancel()
+	_ = h.ledger.Release(ctx, h.entry) // lost: its lease runs out by itself
+}

@@ -1,0 +1,204 @@
+package effects
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"go.uber.org/zap"
+
+	"edda"
+	"edda/expression"
+)
+
+// job is one command on its way to its result. One goroutine owns it.
+type job struct {
+	w         *Worker
+	e         *Effect
+	c         Command
+	admission *admission
+	waiting   context.Context // until the first call may begin
+	calls     context.Context // ends when the worker's grace does
+	entry     Entry
+	hold      *hold // once it is claimed
+
+	vars   map[string]any // what expressions see before a call
+	call   Call
+	check  Call // where the effect has a check
+	key    string
+	secret redactor
+
+	// unknown is set while a call may have had its effect and nothing has said
+	// whether it did.
+	unknown bool
+	made    int // calls
+	asked   int // checks
+	began   time.Time
+	waited  time.Duration // for its turns
+}
+
+// run brings the command to its result and publishes it.
+func (j *job) run() fate {
+	j.began = time.Now()
+	if out, shut := j.gate(time.Now()); shut {
+		return j.conclude(out)
+	}
+	if out, err := j.prepare(); err != nil {
+		j.w.o.Log.Error("a command cannot begin", fields(j.c, err)...)
+		return comeBack(againAfter)
+	} else if out != nil {
+		return j.conclude(j.doubt(*out))
+	}
+	t, err := j.turn(j.waiting, false)
+	if err != nil {
+		return j.notBegun(err)
+	}
+	if out, shut := j.gate(time.Now()); shut {
+		t.end(neutral)
+		return j.conclude(out)
+	}
+	if f, ok := j.claim(); !ok {
+		t.end(neutral)
+		return f
+	}
+	return j.finish(j.attempts(t))
+}
+
+// gate says what becomes of a command that may not be called. Where a check can
+// tell what came of an earlier call, it is asked first.
+func (j *job) gate(now time.Time) (outcome, bool) {
+	switch {
+	case j.asks():
+		return outcome{}, false
+	case j.unknown && !j.e.repeatable():
+		return timedOut("unknown", "a call was begun and what came of it is not known"), true
+	case j.c.late(now):
+		return j.expired(), true
+	}
+	return outcome{}, false
+}
+
+// asks tells whether the check has to say first what came of an earlier call.
+func (j *job) asks() bool { return j.unknown && j.e.check != nil }
+
+func (j *job) expired() outcome {
+	return timedOut("expired", "not to be called after "+edda.FormatTime(j.c.NotAfter))
+}
+
+// prepare evaluates what is called. The outcome is set where the command is none
+// that the effect takes; the error where a secret is missing, which is the
+// operator's to repair and no failure of the command.
+func (j *job) prepare() (*outcome, error) {
+	secrets, err := j.w.o.Secrets.all(j.e.secrets)
+	if err != nil {
+		return nil, err
+	}
+	j.secret = newRedactor(secrets)
+	payload, err := edda.Decode(j.c.Payload)
+	if err != nil {
+		return refusal("malformed", err), nil
+	}
+	j.vars = map[string]any{"payload": payload, "id": j.c.ID, "tenant": j.c.Tenant, "secret": secrets}
+	if err := j.e.schema.check(payload); err != nil {
+		return refusal("schema", err), nil
+	}
+	return j.evaluate(), nil
+}
+
+// evaluate fills what the manifest says of a call.
+func (j *job) evaluate() *outcome {
+	var err error
+	if j.call, err = j.e.request(j.c, j.e.config, j.vars); err != nil {
+		return refusal("expression", err)
+	}
+	if j.e.check != nil {
+		if j.check, err = j.e.request(j.c, j.e.check.config, j.vars); err != nil {
+			return refusal("expression", err)
+		}
+	}
+	if j.key, err = j.e.limitKey(j.vars); err != nil {
+		return refusal("expression", err)
+	}
+	return nil
+}
+
+// limitKey is whose share of the limit a command takes: its tenant's, where the
+// manifest names nothing else.
+func (e *Effect) limitKey(vars map[string]any) (string, error) {
+	if e.limit == nil || e.limit.key == nil {
+		return vars["tenant"].(string), nil
+	}
+	v, err := e.limit.key.eval(vars)
+	return expression.Text(v), err
+}
+
+// turn waits until a call may begin.
+func (j *job) turn(ctx context.Context, begun bool) (*turn, error) {
+	if !j.c.NotAfter.IsZero() && !j.asks() {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, j.c.NotAfter.Add(time.Nanosecond)) // late is after, not at
+		defer cancel()
+	}
+	from := time.Now()
+	t, err := j.admission.turn(ctx, applicant{key: j.key, high: j.c.High, begun: begun})
+	j.waited += time.Since(from)
+	return t, err
+}
+
+// notBegun says what becomes of a command that got no turn.
+func (j *job) notBegun(err error) fate {
+	var later *laterError
+	switch {
+	case errors.As(err, &later):
+		return comeBack(later.after)
+	case errors.Is(err, errRevoked) && !j.entry.Found:
+		return j.conclude(failed("revoked", "revoked before it began"))
+	case errors.Is(err, errRevoked):
+		return comeBack(0) // it had begun: it goes on without the revoke
+	case errors.Is(err, context.DeadlineExceeded) && j.waiting.Err() == nil:
+		return j.conclude(j.expired())
+	default:
+		return comeBack(0)
+	}
+}
+
+// claim makes the command this worker's.
+func (j *job) claim() (fate, bool) {
+	j.entry.Claim.Owner = j.w.o.Owner
+	var err error
+	j.hold, err = claimed(j.calls, j.w.o.Ledger, j.entry)
+	switch {
+	case err == nil:
+		j.entry = j.hold.entry
+		return fate{}, true
+	case errors.Is(err, ErrTaken):
+		return comeBack(0), false // whoever has it is waited for
+	default:
+		j.w.o.Log.Error("the effect ledger cannot be written", fields(j.c, err)...)
+		return comeBack(againAfter), false
+	}
+}
+
+// finish ends the hold with the result, where there is one.
+func (j *job) finish(o outcome, complete bool) fate {
+	if complete {
+		defer j.hold.letGo()
+		return j.conclude(o)
+	}
+	if lost := context.Cause(j.hold.ctx); errors.Is(lost, ErrTaken) || errors.Is(lost, errLapsed) {
+		j.hold.letGo()
+		j.w.o.Log.Warn("a command was taken over by another worker, its calls were cut", append(fields(j.c, lost), zap.Int("calls", j.made))...)
+		return leftAlone()
+	}
+	j.hold.release()
+	return comeBack(againAfter) // cut off: the claim stays, so what came of it is unknown
+}
+
+// doubt turns a failure into an unknown outcome where an earlier call may have
+// had its effect and no answer has said otherwise.
+func (j *job) doubt(o outcome) outcome {
+	if j.unknown && !o.definite && o.kind == edda.Failed {
+		o.kind = edda.TimedOut
+	}
+	return o
+}

@@ -1,0 +1,114 @@
+package effects
+
+import (
+	"cmp"
+	"encoding/base64"
+	"encoding/json"
+	"net/url"
+	"slices"
+	"strings"
+
+	"edda"
+)
+
+// minSecret is the length from which a secret's value is looked for: a shorter
+// one stands by chance in texts that have nothing to do with it.
+const minSecret = 4
+
+// redactor keeps the values of a command's secrets out of what leaves the
+// worker, also where the other side says them again. Its zero value knows none.
+type redactor struct{ replacer *strings.Replacer }
+
+func newRedactor(secrets map[string]any) redactor {
+	type spelling struct{ text, name string }
+	var all []spelling
+	for name, v := range secrets {
+		s, _ := v.(string)
+		for _, text := range spellings(s) {
+			all = append(all, spelling{text, name})
+		}
+	}
+	if len(all) == 0 {
+		return redactor{}
+	}
+	// The longest first, and in an order of their own: one may hold another.
+	slices.SortFunc(all, func(a, b spelling) int {
+		return cmp.Or(cmp.Compare(len(b.text), len(a.text)), cmp.Compare(a.text, b.text), cmp.Compare(a.name, b.name))
+	})
+	var pairs []string
+	for _, s := range all {
+		pairs = append(pairs, s.text, "[secret "+s.name+"]")
+	}
+	return redactor{strings.NewReplacer(pairs...)}
+}
+
+// spellings are the forms in which a secret is seen: as it is, in a URL, in
+// base64, and its lines, since PEM is shown by lines.
+func spellings(secret string) []string {
+	var out []string
+	for _, s := range append(strings.FieldsFunc(secret, lineEnd), secret) {
+		if len(s) < minSecret {
+			continue
+		}
+		out = append(out, s, url.QueryEscape(s), url.PathEscape(s), base64.StdEncoding.EncodeToString([]byte(s)), base64.URLEncoding.EncodeToString([]byte(s)))
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+func lineEnd(r rune) bool { return r == '\n' || r == '\r' }
+
+func (r redactor) text(s string) string {
+	if r.replacer == nil {
+		return s
+	}
+	return r.replacer.Replace(s)
+}
+
+// value is a canonical value without secrets.
+func (r redactor) value(v any) any {
+	switch v := v.(type) {
+	case string:
+		return r.text(v)
+	case []any:
+		out := make([]any, len(v))
+		for i, item := range v {
+			out[i] = r.value(item)
+		}
+		return out
+	case map[string]any:
+		out := make(map[string]any, len(v))
+		for name, item := range v {
+			out[r.text(name)] = r.value(item)
+		}
+		return out
+	}
+	return v
+}
+
+// outcome is one without secrets.
+func (r redactor) outcome(o outcome) outcome {
+	if r.replacer == nil {
+		return o
+	}
+	o.payload = r.value(o.payload)
+	o.failure.Code, o.failure.Message = r.text(o.failure.Code), r.text(o.failure.Message)
+	o.failure.Body = r.json(o.failure.Body)
+	return o
+}
+
+// json redacts an encoded value; what cannot be read is left out.
+func (r redactor) json(raw json.RawMessage) json.RawMessage {
+	if len(raw) == 0 {
+		return raw
+	}
+	v, err := edda.Decode(raw)
+	if err != nil {
+		return nil
+	}
+	out, err := edda.Encode(r.value(v))
+	if err != nil {
+		return nil
+	}
+	return out
+}

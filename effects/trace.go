@@ -1,0 +1,46 @@
+package effects
+
+import (
+	"context"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+
+	"edda"
+)
+
+// span begins the span of one attempt, a child of the trace that the saga's
+// event carried. It says which command; payloads and secrets are not for traces.
+func (w *Worker) span(ctx context.Context, j *job) (context.Context, trace.Span) {
+	carrier := propagation.MapCarrier{"traceparent": j.c.Trace}
+	ctx = propagation.TraceContext{}.Extract(ctx, carrier)
+	options := []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindInternal), trace.WithAttributes(
+		attribute.String("edda.effect", j.e.Name()), attribute.String("edda.provider", j.e.Provider()), attribute.String("edda.tenant", j.c.Tenant),
+		attribute.String("edda.command_id", j.c.ID), attribute.Int("edda.attempt", j.made),
+	)}
+	return w.o.Tracer.Start(ctx, "effect "+j.e.Name(), options...)
+}
+
+// traced is the call with the trace of its own attempt.
+func traced(ctx context.Context, c Call) Call {
+	carrier := propagation.MapCarrier{}
+	propagation.TraceContext{}.Inject(ctx, carrier)
+	if parent := carrier["traceparent"]; parent != "" {
+		c.Trace = parent
+	}
+	return c
+}
+
+// ended says what came of the attempt.
+func (j *job) ended(span trace.Span, a answer) {
+	span.SetAttributes(attribute.String("edda.outcome", a.word()))
+	if a.failure.Status != 0 {
+		span.SetAttributes(attribute.Int("edda.status", a.failure.Status))
+	}
+	if a.kind != edda.Succeeded {
+		span.SetStatus(codes.Error, j.secret.text(a.failure.Code))
+	}
+	span.End()
+}
