@@ -27,8 +27,15 @@ type Loss struct {
 	Checkpoint edda.Checkpoint
 	// What says what is wrong, in words.
 	What string
-	// Resume is where reading goes on once the loss is accepted.
+	// Resume is where reading goes on once the loss is accepted, and Next says in
+	// words at which message.
 	Resume edda.Checkpoint
+	Next   string
+}
+
+// Accepted says what was lost and where reading goes on, for logs and the audit.
+func (l Loss) Accepted() string {
+	return fmt.Sprintf("stream %s %s; reading goes on at %s", l.Checkpoint.Stream, l.What, l.Next)
 }
 
 // lossError is edda.Permanent: only a person can accept a loss.
@@ -65,7 +72,8 @@ func guard(ctx context.Context, s jetstream.Stream, held []edda.Checkpoint, from
 		return guarded{start: cp}, err
 	}
 	loss.Checkpoint = cp
-	return guarded{start: loss.Resume, loss: loss}, nil
+	loss.Resume, loss.Next, err = resume(ctx, s, info, cp)
+	return guarded{start: loss.Resume, loss: loss}, err
 }
 
 // beginning is the position of a source that was never there before.
@@ -91,8 +99,7 @@ func inspect(ctx context.Context, s jetstream.Stream, info *jetstream.StreamInfo
 	}
 	if st := info.State; st.FirstSeq > cp.Seq+1 {
 		return &Loss{
-			What:   fmt.Sprintf("begins at %d, but only messages up to %d were handled: those between are gone", st.FirstSeq, cp.Seq),
-			Resume: beginning(info, FromAll),
+			What: fmt.Sprintf("begins at %d, but only messages up to %d were handled: those between are gone", st.FirstSeq, cp.Seq),
 		}, nil
 	}
 	return sameMessage(ctx, s, info, cp)
@@ -103,18 +110,21 @@ func inspect(ctx context.Context, s jetstream.Stream, info *jetstream.StreamInfo
 func shrunk(info *jetstream.StreamInfo, cp edda.Checkpoint) *Loss {
 	st := info.State
 	switch {
-	case !cp.Created.IsZero() && !cp.Created.Equal(info.Created):
+	case anew(info, cp):
 		return &Loss{
-			What:   fmt.Sprintf("was created anew on %s; the checkpoint is of the one of %s", stamp(info.Created), stamp(cp.Created)),
-			Resume: beginning(info, FromAll),
+			What: fmt.Sprintf("was created anew on %s; the checkpoint is of the one of %s", stamp(info.Created), stamp(cp.Created)),
 		}
 	case st.LastSeq < cp.Seq:
 		return &Loss{
-			What:   fmt.Sprintf("ends at %d, but everything up to %d was already handled: the server lost messages", st.LastSeq, cp.Seq),
-			Resume: last(info),
+			What: fmt.Sprintf("ends at %d, but everything up to %d was already handled: the server lost messages", st.LastSeq, cp.Seq),
 		}
 	}
 	return nil
+}
+
+// anew tells whether the stream is another one of the same name.
+func anew(info *jetstream.StreamInfo, cp edda.Checkpoint) bool {
+	return !cp.Created.IsZero() && !cp.Created.Equal(info.Created)
 }
 
 // sameMessage recognises the checkpoint's message by its stored time. A message
@@ -136,7 +146,6 @@ func sameMessage(ctx context.Context, s jetstream.Stream, info *jetstream.Stream
 	return &Loss{
 		What: fmt.Sprintf("has at %d a message stored at %s; the one handled there was stored at %s: the server lost messages and wrote others in their place",
 			cp.Seq, stamp(m.Time), stamp(cp.Time)),
-		Resume: last(info),
 	}, nil
 }
 

@@ -356,7 +356,7 @@ func wantAudits(t *testing.T, data string, n int) {
 		t.Fatalf("%d audits (%v), want %d: %+v", len(audits), err, n, audits)
 	}
 	for _, a := range audits {
-		if a.Verb != "accept" || !strings.Contains(a.Detail, "was created anew") {
+		if a.Verb != "accept" || !strings.Contains(a.Detail, "was created anew") || !strings.Contains(a.Detail, "reading goes on at message 1, ") {
 			t.Errorf("audit %+v", a)
 		}
 	}

@@ -232,8 +232,8 @@ func (p *process) openSource(ctx context.Context, l *line) error {
 	}
 	change := store.Change{Checkpoints: l.source.Start()}
 	for _, loss := range l.source.Losses() {
-		p.log.Warn("accepted the loss of stream messages", zap.String("stream", loss.Checkpoint.Stream), zap.String("what", loss.What))
-		change.Audits = append(change.Audits, store.Audit{Time: time.Now(), By: "accept-stream-loss", Verb: "accept", Detail: loss.What})
+		p.log.Warn("accepted the loss of stream messages", zap.String("what", loss.Accepted()), zap.Uint64("next", loss.Resume.Seq+1))
+		change.Audits = append(change.Audits, store.Audit{Time: time.Now(), By: "accept-stream-loss", Verb: "accept", Detail: loss.Accepted()})
 	}
 	if err := p.db.Commit(ctx, change); err != nil {
 		return fmt.Errorf("write the positions: %w", err)
