@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -341,3 +342,11 @@ func wantResult(t *testing.T, r Result, kind edda.Outcome, code string, attempts
 }
 
 func bubble(t *testing.T, f func(t *testing.T)) { t.Helper(); synctest.Test(t, f) }
+
+func problemText(ps manifests.Problems) string {
+	var b strings.Builder
+	for _, p := range ps {
+		b.WriteString(p.Message + "\n")
+	}
+	return b.String()
+}
