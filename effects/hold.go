@@ -116,11 +116,7 @@ func (h *hold) finish(ctx context.Context, e Entry) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	e.Revision = h.entry.Revision
-	err := h.ledger.Finish(ctx, e)
-	if err == nil {
-		h.lose(nil) // there is nothing left to renew
-	}
-	return err
+	return h.ledger.Finish(ctx, e)
 }
 
 // letGo ends the renewing.

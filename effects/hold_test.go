@@ -209,6 +209,66 @@ func TestAFrozenWorkerPublishesNothing(t *testing.T) {
 	})
 }
 
+// TestATakenClaimCutsItsCalls at the next renewal, not at the end of the lease.
+func TestATakenClaimCutsItsCalls(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newShared()
+		first := peer(t, s, "first", long)
+		var cut time.Time
+		first.bank.answers(func(ctx context.Context, _ int, _ Call) (Response, error) {
+			<-ctx.Done()
+			cut = time.Now()
+			return Response{}, ctx.Err()
+		})
+		first.send(cmd("c1"))
+		synctest.Wait()
+		began := time.Now()
+		e, _ := view{s, "second"}.Find(t.Context(), "acme", "c1")
+		if _, err := (view{s, "second"}).Claim(t.Context(), e); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		if got := cut.Sub(began); got != testLease/renewals {
+			t.Errorf("cut after %s", got)
+		}
+	})
+}
+
+// racing is a view in which another claims right after this one has looked.
+type racing struct {
+	view
+	once sync.Once
+}
+
+func (r *racing) Find(ctx context.Context, tenant, id string) (Entry, error) {
+	e, err := r.view.Find(ctx, tenant, id)
+	r.once.Do(func() {
+		other := e
+		other.Claim = edda.Claim{Tenant: tenant, CommandID: id, Owner: "other"}
+		_, _ = r.write(other)
+	})
+	return e, err
+}
+
+func TestWhoClaimsSecondWaitsForTheFirst(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h := build(t)
+		o := h.options()
+		s := newShared()
+		o.Ledger = &racing{view: view{s, "mine"}}
+		w, err := newWorker(h.db, o, compile(t, charge))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := w.handle(t.Context(), t.Context(), w.admission("charge"), cmd("c1")); got != comeBack(0) || h.bank.count() != 0 {
+			t.Errorf("fate %+v after %d calls", got, h.bank.count())
+		}
+		if got := w.handle(t.Context(), t.Context(), w.admission("charge"), cmd("c1")); got != acked() || h.bank.count() != 1 {
+			t.Errorf("once the lease is over: fate %+v after %d calls", got, h.bank.count())
+		}
+	})
+}
+
 // TestAStopReleasesWhatItCutsOff, so that another need not wait for the lease.
 func TestAStopReleasesWhatItCutsOff(t *testing.T) {
 	bubble(t, func(t *testing.T) {
