@@ -203,7 +203,7 @@ func (e *Effect) judge(r Response, before map[string]any) answer {
 	if err != nil {
 		return answer{unknown: true, outcome: timedOut("expression", err.Error())}
 	}
-	out := outcome{kind: edda.Failed, failure: describe(r), definite: fail || !r.Retry && !r.Unknown}
+	out := outcome{kind: edda.Failed, failure: describe(r), definite: !r.Apart && (fail || !r.Retry && !r.Unknown)}
 	if fail {
 		return answer{outcome: out}
 	}

@@ -43,6 +43,9 @@ type Response struct {
 	// at_most_once effect may call again; Unknown that it may have done it.
 	Refused bool
 	Unknown bool
+	// Apart says that an answer which is no success is about this call alone:
+	// where an earlier call for the command may have had its effect, it still may.
+	Apart bool
 	// After is how long it asked to wait before the next call; 0 when it did not.
 	After time.Duration
 }

@@ -9,6 +9,7 @@ import (
 	"edda/effects"
 	"edda/effects/dial"
 	"edda/effects/httpeffect"
+	"edda/effects/smtpeffect"
 	"edda/server"
 )
 
@@ -18,7 +19,7 @@ const callsMayEnd = 5 * time.Second
 
 // kinds are the providers that effects may name.
 func kinds() map[string]effects.Kind {
-	return map[string]effects.Kind{"http": httpeffect.Kind()}
+	return map[string]effects.Kind{"http": httpeffect.Kind(), "smtp": smtpeffect.Kind()}
 }
 
 // compileEffects compiles every effect, and the first of those given twice, of
@@ -48,11 +49,14 @@ func (p *process) buildEffects(l *line) error {
 	if err != nil {
 		return edda.Classify(edda.Permanent, "effects.allow: %w", err)
 	}
-	http := httpeffect.New(httpeffect.Options{Guard: guard})
+	providers := map[string]effects.Provider{
+		"http": httpeffect.New(httpeffect.Options{Guard: guard}),
+		"smtp": smtpeffect.New(smtpeffect.Options{Guard: guard}),
+	}
 	l.commands.now.Store(p.commands(l, p.settings.Tenants))
 	l.worker, err = effects.New(p.db, effects.Options{
 		Source:    &l.commands,
-		Publisher: l.publisher, Providers: map[string]effects.Provider{"http": http}, Secrets: p.secrets(),
+		Publisher: l.publisher, Providers: providers, Secrets: p.secrets(),
 		Grace: callsMayEnd, Log: p.log.Named("effects"), Metrics: p.metrics,
 	}, p.effects...)
 	if err != nil {

@@ -1,0 +1,111 @@
+package smtpeffect
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+
+	"edda"
+	"edda/effects"
+)
+
+// Reply codes that mean something of their own.
+const (
+	accepted = 250
+	closing  = 421 // the server ends the connection
+)
+
+// maxText bounds what is kept of a reply's text.
+const maxText = 512
+
+// reply is what the server said.
+type reply struct {
+	code           int
+	enhanced, text string // the status of RFC 3463, and what is for people
+}
+
+// enhancedStatus begins each line of a reply where the server has such a status.
+var enhancedStatus = regexp.MustCompile(`^([245]\.\d{1,3}\.\d{1,3})(?:\s+|$)`)
+
+// parseReply takes the enhanced status out of a reply's lines.
+func parseReply(code int, message string) reply {
+	out := reply{code: code}
+	var lines []string
+	for line := range strings.Lines(message) {
+		line = strings.TrimSpace(line)
+		if found := enhancedStatus.FindStringSubmatch(line); found != nil {
+			out.enhanced, line = found[1], line[len(found[0]):]
+		}
+		lines = append(lines, line)
+	}
+	out.text = shortened(strings.Join(lines, " "))
+	return out
+}
+
+func shortened(text string) string {
+	return strings.ToValidUTF8(text[:min(len(text), maxText)], "\uFFFD")
+}
+
+// negative tells whether a code says no: for now (4yz) or for good (5yz).
+func negative(code int) bool { return code >= 400 && code < 600 }
+
+func (r reply) temporary() bool { return r.code < 500 }
+
+// response is the answer of a server that took the mail.
+func (r reply) response(id string) effects.Response {
+	return effects.Response{Status: r.code, Body: r.body(id, r.text, nil)}
+}
+
+func (r reply) body(id, message string, rejected []rejection) map[string]any {
+	list := make([]any, len(rejected))
+	for i, no := range rejected {
+		list[i] = no.value()
+	}
+	return map[string]any{"code": r.code, "enhanced": r.enhanced, "message": message, "message_id": id, "rejected": list}
+}
+
+// refusal is a reply that says no: the mail went to nobody.
+type refusal struct {
+	stage string
+	reply
+	rejected []rejection // the recipients that were refused
+}
+
+func (r *refusal) Error() string { return r.stage + ": " + r.text }
+
+// response is the answer of a server that did not take the mail. It is about
+// this attempt: an earlier one whose end nobody saw may have been taken.
+func (r *refusal) response(id string) effects.Response {
+	return effects.Response{
+		Status: r.code, Body: r.body(id, r.Error(), r.rejected),
+		Retry: r.temporary(), Refused: true, Apart: true,
+	}
+}
+
+// rejection is one recipient that the server refused.
+type rejection struct {
+	address
+	reply
+}
+
+func (r rejection) value() map[string]any {
+	return map[string]any{"address": r.address.String(), "code": r.code, "enhanced": r.enhanced, "message": r.text}
+}
+
+// refused answers with the first reply that is for good, because trying again
+// would meet it again; else with the first.
+func refused(rejected []rejection, of int) *refusal {
+	worst := rejected[0].reply
+	for _, r := range rejected {
+		if worst.temporary() && !r.temporary() {
+			worst = r.reply
+		}
+	}
+	stage := fmt.Sprintf("%d of %d recipients refused", len(rejected), of)
+	return &refusal{stage: stage, reply: worst, rejected: rejected}
+}
+
+// unanswered is the error of a mail that was sent whole and may have been taken.
+func unanswered(text string) error {
+	return edda.Classify(edda.Temporary, "no answer to the mail: %s", text)
+}
