@@ -1,0 +1,143 @@
+package effects
+
+import (
+	"container/heap"
+	"container/list"
+	"time"
+
+	"golang.org/x/time/rate"
+)
+
+// highTurns high calls of a key begin before one normal call, where both wait.
+const highTurns = 4
+
+// waiter is a call that waits for its turn.
+type waiter struct {
+	applicant
+	turn    turn          // its turn, once it has one
+	reason  string        // what it waits for
+	done    chan struct{} // closed when it has its turn, or was sent away
+	granted bool
+	away    *laterError
+	in      *list.List // while it waits
+	at      *list.Element
+}
+
+// queue is what waits and runs of one key. The admission's mutex guards it.
+type queue struct {
+	key     string
+	bucket  *rate.Limiter // nil: no rate
+	running int
+	streak  int // high calls begun since the last normal one
+
+	begun, high, normal list.List // of *waiter
+
+	// Where the key stands: in the ring of those that may go, in one of two
+	// heaps by an instant, or nowhere.
+	turn *list.Element
+	heap *queues
+	when time.Time
+	at   int // in that heap
+	rank int // in the heap of the longest
+}
+
+// waiting counts the calls that wait.
+func (q *queue) waiting() int { return q.begun.Len() + q.unbegun() }
+
+// unbegun counts those of commands that hold no claim.
+func (q *queue) unbegun() int { return q.high.Len() + q.normal.Len() }
+
+// push puts a call behind those like it.
+func (q *queue) push(w *waiter) {
+	switch {
+	case w.begun:
+		w.in = &q.begun
+	case w.high:
+		w.in = &q.high
+	default:
+		w.in = &q.normal
+	}
+	w.at = w.in.PushBack(w)
+}
+
+// next is the call to begin: a command's next call before another's first, and
+// high before normal, but not always.
+func (q *queue) next() *waiter {
+	switch {
+	case q.begun.Len() > 0:
+		return q.begun.Front().Value.(*waiter)
+	case q.high.Len() > 0 && (q.streak < highTurns || q.normal.Len() == 0):
+		q.streak++
+		return q.high.Front().Value.(*waiter)
+	default:
+		q.streak = 0
+		return q.normal.Front().Value.(*waiter)
+	}
+}
+
+// last is the call that can best be sent away, of those that may be.
+func (q *queue) last() *waiter {
+	if q.normal.Len() > 0 {
+		return q.normal.Back().Value.(*waiter)
+	}
+	return q.high.Back().Value.(*waiter)
+}
+
+// remove takes a call out.
+func (w *waiter) remove() {
+	w.in.Remove(w.at)
+	w.in, w.at = nil, nil
+}
+
+// queues is a heap of keys: the one that is before all others is at 0.
+type queues struct {
+	all    []*queue
+	before func(a, b *queue) bool
+	index  func(q *queue) *int // where the key's place in this heap is kept
+}
+
+// byTime is a heap of keys by their instant.
+func byTime() queues {
+	return queues{before: func(a, b *queue) bool { return a.when.Before(b.when) }, index: func(q *queue) *int { return &q.at }}
+}
+
+// byLength is a heap of keys by how many calls could be sent away.
+func byLength() queues {
+	return queues{before: func(a, b *queue) bool { return a.unbegun() > b.unbegun() }, index: func(q *queue) *int { return &q.rank }}
+}
+
+func (h *queues) Len() int           { return len(h.all) }
+func (h *queues) Less(i, j int) bool { return h.before(h.all[i], h.all[j]) }
+
+func (h *queues) Swap(i, j int) {
+	h.all[i], h.all[j] = h.all[j], h.all[i]
+	*h.index(h.all[i]), *h.index(h.all[j]) = i, j
+}
+
+// Push is for package heap.
+func (h *queues) Push(x any) {
+	q := x.(*queue)
+	*h.index(q) = len(h.all)
+	h.all = append(h.all, q)
+}
+
+// Pop is for package heap.
+func (h *queues) Pop() any {
+	last := len(h.all) - 1
+	q := h.all[last]
+	h.all[last] = nil // or the array would keep it alive
+	h.all = h.all[:last]
+	*h.index(q) = -1
+	return q
+}
+
+func (h *queues) first() *queue {
+	if len(h.all) == 0 {
+		return nil
+	}
+	return h.all[0]
+}
+
+func (h *queues) add(q *queue)    { heap.Push(h, q) }
+func (h *queues) remove(q *queue) { heap.Remove(h, *h.index(q)) }
+func (h *queues) fix(q *queue)    { heap.Fix(h, *h.index(q)) }

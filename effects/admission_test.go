@@ -1,0 +1,616 @@
+package effects
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/time/rate"
+)
+
+// desk is an admission in a bubble, with a log of who began when.
+type desk struct {
+	*admission
+	t     *testing.T
+	since time.Time
+
+	mu     sync.Mutex // guards all below
+	began  []string   // "who@seconds"
+	sent   []string   // "who+seconds": sent away for that long
+	failed []string   // "who: error"
+	waits  []string   // "reason seconds"
+	stuck  int
+	turns  map[string]*turn
+}
+
+func newDesk(t *testing.T, o admissionOptions) *desk {
+	d := &desk{t: t, since: time.Now(), turns: map[string]*turn{}}
+	o.observe = func(reason string, waited time.Duration) {
+		d.note(&d.waits, fmt.Sprintf("%s %v", reason, waited.Seconds()))
+	}
+	o.limited = func() { d.mu.Lock(); d.stuck++; d.mu.Unlock() }
+	d.admission = newAdmission(o)
+	return d
+}
+
+func (d *desk) note(where *[]string, what string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	*where = append(*where, what)
+}
+
+func (d *desk) at() float64 { return time.Since(d.since).Seconds() }
+
+// ask applies for a turn in a goroutine; its turn stays until d.end.
+func (d *desk) ask(who string, r applicant) context.CancelCauseFunc {
+	ctx, cancel := context.WithCancelCause(d.t.Context())
+	go func() {
+		got, err := d.turn(ctx, r)
+		var away *laterError
+		switch {
+		case errors.As(err, &away):
+			d.note(&d.sent, fmt.Sprintf("%s+%v", who, away.after.Seconds()))
+		case err != nil:
+			d.note(&d.failed, who+": "+err.Error())
+		default:
+			d.note(&d.began, fmt.Sprintf("%s@%v", who, d.at()))
+			d.mu.Lock()
+			d.turns[who] = got
+			d.mu.Unlock()
+		}
+	}()
+	synctest.Wait()
+	return cancel
+}
+
+// call is ask, then a call of that length, and its end.
+func (d *desk) call(who, key string, length time.Duration, h health) {
+	d.t.Helper()
+	go func() {
+		got, err := d.turn(context.Background(), applicant{key: key})
+		if err != nil {
+			d.t.Error(err)
+			return
+		}
+		d.note(&d.began, fmt.Sprintf("%s@%v", who, d.at()))
+		time.Sleep(length)
+		got.end(h)
+	}()
+	synctest.Wait()
+}
+
+func (d *desk) end(who string, h health) {
+	d.t.Helper()
+	synctest.Wait()
+	d.mu.Lock()
+	got := d.turns[who]
+	delete(d.turns, who)
+	d.mu.Unlock()
+	if got == nil {
+		d.t.Fatalf("%s has no turn", who)
+	}
+	got.end(h)
+	synctest.Wait()
+}
+
+func (d *desk) want(what string, got *[]string, want ...string) {
+	d.t.Helper()
+	synctest.Wait()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if got == &d.sent {
+		slices.Sort(*got)
+	}
+	if !slices.Equal(*got, want) {
+		d.t.Errorf("%s: %q, want %q", what, *got, want)
+	}
+	*got = nil
+}
+
+func (d *desk) forgetBegan() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.began = nil
+}
+
+// calls lists who has begun since it was last looked at.
+func (d *desk) calls() []string {
+	synctest.Wait()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Clone(d.began)
+}
+
+func (d *desk) told() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.stuck
+}
+
+// empty checks that nothing is held, waits or is remembered.
+func (d *desk) empty(slots int) {
+	d.t.Helper()
+	d.look()
+	synctest.Wait()
+	a := d.admission
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.free != slots || a.waiting != 0 || len(a.keys) != 0 || a.ring.Len()+a.later.Len()+a.idle.Len()+a.longest.Len() != 0 {
+		d.t.Errorf("free %d of %d, waiting %d, keys %d, ring %d, later %d, idle %d, longest %d",
+			a.free, slots, a.waiting, len(a.keys), a.ring.Len(), a.later.Len(), a.idle.Len(), a.longest.Len())
+	}
+}
+
+func spec(failures uint, open time.Duration) breakerSpec {
+	return breakerSpec{name: "pay", failures: failures, open: open}
+}
+
+// states collects what the metric of breakers shows.
+type states struct {
+	mu  sync.Mutex
+	all []int
+}
+
+func (s *states) observe(_ string, state int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.all = append(s.all, state)
+}
+
+func (s *states) want(t *testing.T, want ...int) {
+	t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !slices.Equal(s.all, want) {
+		t.Errorf("states %v, want %v", s.all, want)
+	}
+}
+
+// Rate 2/s, burst 2, five at once: at 0, 0, 0.5, 1 and 1.5 s, and another
+// tenant's call is not delayed.
+func TestRateAndBurst(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		d := newDesk(t, admissionOptions{slots: 64, limit: &limit{rate: 2, burst: 2}})
+		for _, who := range []string{"a1", "a2", "a3", "a4", "a5"} {
+			d.call(who, "acme", 100*time.Millisecond, healthy)
+		}
+		d.call("b1", "bell", 0, healthy)
+		d.want("at once", &d.began, "a1@0", "a2@0", "b1@0")
+		time.Sleep(10 * time.Second)
+		d.want("later", &d.began, "a3@0.5", "a4@1", "a5@1.5")
+		d.want("waits", &d.waits, "rate 0.5", "rate 1", "rate 1.5")
+		d.empty(64)
+	})
+}
+
+// A rate whose interval is no whole number of nanoseconds neither drifts nor spins.
+func TestRateOfThirds(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		d := newDesk(t, admissionOptions{slots: 64, limit: &limit{rate: 3, burst: 1}})
+		var last time.Time
+		for range 301 {
+			got, err := d.turn(t.Context(), applicant{key: "acme"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			last = time.Now()
+			got.end(healthy)
+		}
+		if took := last.Sub(d.since); took < 100*time.Second-time.Microsecond || took > 100*time.Second+time.Microsecond {
+			t.Errorf("300 intervals took %v, want 100 s", took)
+		}
+	})
+}
+
+func TestConcurrentBoundsOneKey(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		d := newDesk(t, admissionOptions{slots: 64, limit: &limit{concurrent: 2, burst: 1}})
+		for _, who := range []string{"a1", "a2", "a3"} {
+			d.ask(who, applicant{key: "acme"})
+		}
+		d.ask("b1", applicant{key: "bell"})
+		d.want("at once", &d.began, "a1@0", "a2@0", "b1@0")
+		time.Sleep(time.Second)
+		d.end("b1", healthy)
+		d.want("another's end", &d.began)
+		d.end("a2", ill)
+		d.want("one's own end", &d.began, "a3@1")
+		d.want("waits", &d.waits, "concurrent 1")
+		d.end("a1", healthy)
+		d.end("a3", healthy)
+		d.empty(64)
+	})
+}
+
+// Tokens are taken when a call begins, not when it starts to wait.
+func TestWaitingForASlotTakesNoToken(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		d := newDesk(t, admissionOptions{slots: 1, limit: &limit{rate: 1, burst: 1}})
+		d.ask("a1", applicant{key: "acme"})
+		d.ask("b1", applicant{key: "bell"})
+		cancel := d.ask("b2", applicant{key: "bell"})
+		cancel(errors.New("revoked"))
+		d.want("failed", &d.failed, "b2: revoked")
+		time.Sleep(5 * time.Second)
+		d.end("a1", healthy)
+		d.end("b1", healthy)
+		d.want("began", &d.began, "a1@0", "b1@5")
+	})
+}
+
+// A flood of one key delays a call of another by the one call that runs.
+func TestSlotsGoRoundTheKeys(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		d := newDesk(t, admissionOptions{slots: 1})
+		for i := range 6 {
+			d.call(fmt.Sprint("a", i), "acme", time.Second, healthy)
+		}
+		d.call("b0", "bell", time.Second, healthy)
+		d.call("c0", "core", time.Second, healthy)
+		d.call("b1", "bell", time.Second, healthy)
+		time.Sleep(time.Minute)
+		d.want("began", &d.began, "a0@0", "a1@1", "b0@2", "c0@3", "a2@4", "b1@5", "a3@6", "a4@7", "a5@8")
+		d.empty(1)
+	})
+}
+
+func TestBegunThenHighThenNormal(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		d := newDesk(t, admissionOptions{slots: 1})
+		d.ask("first", applicant{key: "acme"})
+		for i := range 3 {
+			d.ask(fmt.Sprint("n", i), applicant{key: "acme"})
+		}
+		for i := range 6 {
+			d.ask(fmt.Sprint("h", i), applicant{key: "acme", high: true})
+		}
+		d.ask("retry", applicant{key: "acme", begun: true})
+		before := "first"
+		for _, want := range []string{"retry", "h0", "h1", "h2", "h3", "n0", "h4", "h5", "n1", "n2"} {
+			d.forgetBegan()
+			d.end(before, healthy)
+			d.want("next", &d.began, want+"@0")
+			before = want
+		}
+	})
+}
+
+// Five failures in a row open the breaker: no calls for its time, then one probe.
+func TestBreakerOpensAndProbes(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var s states
+		d := newDesk(t, admissionOptions{slots: 64, breaker: newBreakers(s.observe).get(spec(5, 30*time.Second))})
+		for i := range 4 {
+			d.call(fmt.Sprint("f", i), "acme", 0, ill)
+		}
+		d.call("well", "acme", 0, healthy) // in a row means in a row
+		for i := range 5 {
+			d.call(fmt.Sprint("g", i), "acme", 0, ill)
+		}
+		d.forgetBegan()
+		for i := range 3 {
+			d.ask(fmt.Sprint("w", i), applicant{key: fmt.Sprint(i)})
+		}
+		s.want(t, 0, 2)
+		time.Sleep(30*time.Second - 1)
+		d.want("open", &d.began)
+		time.Sleep(1)
+		d.want("one probe", &d.began, "w0@30")
+		s.want(t, 0, 2, 1)
+		time.Sleep(time.Hour)
+		d.want("while it probes", &d.began)
+		d.end("w0", ill)
+		s.want(t, 0, 2, 1, 2)
+		time.Sleep(30 * time.Second)
+		d.want("another probe", &d.began, "w1@3660")
+		d.end("w1", healthy)
+		d.want("closed", &d.began, "w2@3660")
+		s.want(t, 0, 2, 1, 2, 1, 0)
+		d.end("w2", healthy)
+		d.want("waits", &d.waits, "breaker 30", "breaker 3660", "breaker 3660")
+		d.empty(64)
+	})
+}
+
+// What began before the breaker opened says nothing of the other side since.
+func TestStragglersDoNotMoveTheBreaker(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var s states
+		d := newDesk(t, admissionOptions{slots: 64, breaker: newBreakers(s.observe).get(spec(1, 30*time.Second))})
+		for _, who := range []string{"old1", "old2", "old3", "bad"} {
+			d.ask(who, applicant{key: "acme"})
+		}
+		d.end("bad", ill)
+		d.ask("probe", applicant{key: "acme"})
+		d.ask("next", applicant{key: "acme"})
+		d.end("old1", healthy)
+		s.want(t, 0, 2)
+		time.Sleep(30 * time.Second)
+		d.end("old2", healthy)
+		d.end("old3", ill)
+		d.want("began", &d.began, "old1@0", "old2@0", "old3@0", "bad@0", "probe@30")
+		s.want(t, 0, 2, 1)
+		d.end("probe", healthy)
+		d.want("began", &d.began, "next@30")
+		s.want(t, 0, 2, 1, 0)
+	})
+}
+
+// A probe that was cut off, or not made, gives its permit to the next.
+func TestAProbeThatSaysNothingIsMadeAgain(t *testing.T) {
+	for _, h := range []health{neutral, unused} {
+		bubble(t, func(t *testing.T) {
+			var s states
+			d := newDesk(t, admissionOptions{slots: 64, breaker: newBreakers(s.observe).get(spec(1, 30*time.Second))})
+			d.call("bad", "acme", 0, ill)
+			for _, who := range []string{"p1", "p2", "p3"} {
+				d.ask(who, applicant{key: "acme"})
+			}
+			time.Sleep(30 * time.Second)
+			d.end("p1", h)
+			d.end("p2", h)
+			d.want("one after the other", &d.began, "bad@0", "p1@30", "p2@30", "p3@30")
+			s.want(t, 0, 2, 1, 1, 1)
+			d.end("p3", ill)
+			d.ask("p4", applicant{key: "acme"})
+			time.Sleep(30 * time.Second)
+			d.want("open again", &d.began, "p4@60")
+		})
+	}
+}
+
+// Two effects that name one breaker open it together, probe once, and go on together.
+func TestEffectsShareABreaker(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var s states
+		bs := newBreakers(s.observe)
+		one := newDesk(t, admissionOptions{slots: 64, breaker: bs.get(spec(2, 30*time.Second))})
+		two := newDesk(t, admissionOptions{slots: 64, breaker: bs.get(spec(2, 30*time.Second))})
+		one.call("bad", "acme", 0, ill)
+		two.call("bad", "acme", 0, ill)
+		for _, d := range []*desk{one, two} {
+			d.forgetBegan()
+			d.ask("w1", applicant{key: "acme"})
+			d.ask("w2", applicant{key: "acme"})
+		}
+		time.Sleep(30 * time.Second)
+		prober, other := one, two
+		if len(two.calls()) == 1 {
+			prober, other = two, one
+		}
+		prober.want("the probe", &prober.began, "w1@30")
+		other.want("who does not probe", &other.began)
+		time.Sleep(7 * time.Second)
+		prober.end("w1", ill)
+		time.Sleep(29 * time.Second)
+		prober.want("open", &prober.began)
+		other.want("open", &other.began)
+		time.Sleep(time.Second)
+		probe := slices.Concat(prober.calls(), other.calls())
+		if len(probe) != 1 {
+			t.Fatalf("probes %v, want one", probe)
+		}
+		if len(other.calls()) == 1 {
+			prober, other = other, prober
+		}
+		who := probe[0][:2]
+		prober.end(who, healthy)
+		if n := len(one.calls()) + len(two.calls()); n != 3 {
+			t.Errorf("%d have begun after the breaker closed, want all 3", n)
+		}
+		s.want(t, 0, 2, 1, 2, 1, 0)
+	})
+}
+
+func TestShedSendsAwayTheTailsOfTheLongest(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		d := newDesk(t, admissionOptions{slots: 64, limit: &limit{rate: 0.2, burst: 1}})
+		for i := range 5 {
+			d.ask(fmt.Sprint("a", i), applicant{key: "acme", high: i < 4})
+		}
+		for i := range 3 {
+			d.ask(fmt.Sprint("b", i), applicant{key: "bell"})
+		}
+		d.ask("retry", applicant{key: "acme", begun: true})
+		d.shed(1) // a4: it could begin after three and a retry, in 25 s
+		d.want("the normal one", &d.sent, "a4+25")
+		d.shed(1)
+		d.want("the last of the longest", &d.sent, "a3+20")
+		d.shed(100)
+		d.want("all but what has begun", &d.sent, "a1+10", "a2+15", "b1+5", "b2+10")
+		d.want("failed", &d.failed)
+		d.forgetBegan()
+		time.Sleep(5 * time.Second)
+		d.want("the retry", &d.began, "retry@5")
+	})
+}
+
+func TestShedStaysWithinItsBounds(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		slow := newDesk(t, admissionOptions{slots: 64, limit: &limit{rate: rate.Every(time.Hour), burst: 1}})
+		slow.ask("a1", applicant{key: "acme"})
+		slow.ask("a2", applicant{key: "acme"})
+		slow.shed(1)
+		slow.want("slow", &slow.sent, "a2+60")
+		busy := newDesk(t, admissionOptions{slots: 64, limit: &limit{concurrent: 1, burst: 1}})
+		busy.ask("a1", applicant{key: "acme"})
+		busy.ask("a2", applicant{key: "acme"})
+		busy.shed(1)
+		busy.want("busy", &busy.sent, "a2+1")
+		open := newDesk(t, admissionOptions{slots: 64, breaker: newBreakers(func(string, int) {}).get(spec(1, 30*time.Second))})
+		open.call("bad", "acme", 0, ill)
+		open.ask("a1", applicant{key: "acme"})
+		time.Sleep(10 * time.Second)
+		open.shed(1)
+		open.want("open", &open.sent, "a1+20")
+		open.empty(64)
+	})
+}
+
+func TestLimited(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		bs := newBreakers(func(string, int) {})
+		d := newDesk(t, admissionOptions{slots: 3, limit: &limit{concurrent: 2, burst: 1}, breaker: bs.get(spec(1, time.Minute))})
+		limited := func(when string, want bool) {
+			t.Helper()
+			if got := d.limited(); got != want {
+				t.Errorf("%s: limited is %v", when, got)
+			}
+		}
+		limited("nothing waits", false)
+		for _, who := range []string{"a1", "a2", "a3"} {
+			d.ask(who, applicant{key: "acme"})
+		}
+		limited("a slot is free, and what waits may not take it", true)
+		d.ask("b1", applicant{key: "bell"})
+		limited("no slot is free", false)
+		d.ask("b2", applicant{key: "bell"})
+		limited("no slot is free, and another could go", false)
+		d.end("b1", healthy)
+		limited("b2 has the slot", false)
+		d.end("b2", healthy)
+		limited("again", true)
+		if got := d.told(); got != 2 {
+			t.Errorf("told %d times, want 2", got)
+		}
+		d.ask("b3", applicant{key: "bell"})
+		d.end("b3", ill)
+		limited("the breaker is open", false)
+	})
+}
+
+// A reload changes the numbers under what waits; what was spent stays spent.
+func TestConfigureKeepsWhatWasSpent(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		d := newDesk(t, admissionOptions{slots: 64, limit: &limit{rate: 0.1, burst: 2}})
+		for i := range 5 {
+			d.ask(fmt.Sprint("a", i), applicant{key: "acme"})
+		}
+		d.want("burst", &d.began, "a0@0", "a1@0")
+		d.configure(&limit{rate: 0.1, burst: 2}, nil)
+		d.want("the same limit gives no tokens", &d.began)
+		time.Sleep(5 * time.Second)
+		d.configure(&limit{rate: 1, burst: 2}, nil)
+		d.want("half a token was there", &d.began)
+		time.Sleep(500 * time.Millisecond)
+		d.want("a faster one", &d.began, "a2@5.5")
+		d.configure(&limit{rate: 1, burst: 1, key: &value{}, source: "=payload.x"}, nil)
+		d.want("other keys begin anew", &d.began, "a3@5.5")
+		d.configure(nil, nil)
+		d.want("no limit", &d.began, "a4@5.5")
+		d.configure(&limit{concurrent: 5, burst: 1}, nil)
+		d.ask("a5", applicant{key: "acme"})
+		d.want("what runs counts", &d.began)
+		d.configure(&limit{concurrent: 6, burst: 1}, nil)
+		d.want("one more", &d.began, "a5@5.5")
+	})
+}
+
+func TestConfigureTakesAnotherBreaker(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var s states
+		bs := newBreakers(s.observe)
+		d := newDesk(t, admissionOptions{slots: 64, breaker: bs.get(spec(1, time.Hour))})
+		d.ask("old", applicant{key: "acme"})
+		d.call("bad", "acme", 0, ill)
+		d.forgetBegan()
+		d.ask("w1", applicant{key: "acme"})
+		d.ask("w2", applicant{key: "acme"})
+		time.Sleep(10 * time.Second)
+		d.configure(nil, bs.get(spec(1, 30*time.Second)))
+		d.want("it stays open", &d.began)
+		time.Sleep(20 * time.Second)
+		d.want("for the new time since it opened", &d.began, "w1@30")
+		d.configure(nil, bs.get(spec(3, time.Minute)))
+		d.want("the probe goes on", &d.began)
+		d.end("w1", ill)
+		time.Sleep(time.Minute)
+		d.want("for the newest time", &d.began, "w2@90")
+		d.ask("w3", applicant{key: "acme"})
+		d.want("while it probes", &d.began)
+		d.configure(nil, nil)
+		d.want("no breaker", &d.began, "w3@90")
+		for _, who := range []string{"w2", "w3", "old"} {
+			d.end(who, healthy)
+		}
+		s.want(t, 0, 2, 1, 2, 1, 0)
+		d.empty(64)
+	})
+}
+
+// A flood of keys is forgotten when their buckets are full, and bounded before.
+func TestKeysAreForgotten(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		d := newDesk(t, admissionOptions{slots: 64, limit: &limit{rate: rate.Every(time.Minute), burst: 1}})
+		take := func(key string) {
+			got, err := d.turn(t.Context(), applicant{key: key})
+			if err != nil {
+				t.Fatal(err)
+			}
+			got.end(healthy)
+		}
+		for i := range maxIdleKeys + 1000 {
+			take(fmt.Sprint(i))
+		}
+		if len(d.keys) != maxIdleKeys || d.idle.Len() != maxIdleKeys {
+			t.Errorf("%d keys, %d idle, want %d", len(d.keys), d.idle.Len(), maxIdleKeys)
+		}
+		if d.keys["0"] != nil || d.keys[fmt.Sprint(maxIdleKeys+999)] == nil {
+			t.Error("not the key was forgotten that would soonest have been")
+		}
+		time.Sleep(time.Minute)
+		d.empty(64)
+	})
+}
+
+// A turn that was given in the moment its ctx ended is given back, token and all.
+func TestATurnGivenTooLateIsGivenBack(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		d := newDesk(t, admissionOptions{slots: 1, limit: &limit{rate: rate.Every(time.Hour), burst: 1},
+			breaker: newBreakers(func(string, int) {}).get(spec(1, time.Second))})
+		d.call("bad", "other", 0, ill)
+		w := d.join(applicant{key: "acme"})
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if !w.granted || d.free != 0 {
+			t.Fatal("it has no turn")
+		}
+		time.Sleep(time.Second)
+		d.withdraw(w)
+		d.forgetBegan()
+		d.ask("next", applicant{key: "acme"})
+		d.want("slot, permit and token", &d.began, "next@2")
+	})
+}
+
+func TestEndCountsOnce(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		d := newDesk(t, admissionOptions{slots: 1, breaker: newBreakers(func(string, int) {}).get(spec(2, time.Second))})
+		got, err := d.turn(t.Context(), applicant{key: "acme"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got.end(ill)
+		got.end(ill)
+		d.ask("next", applicant{key: "acme"})
+		d.ask("second", applicant{key: "acme"})
+		d.want("began", &d.began, "next@0")
+	})
+}
+
+func TestAnEndedContextGetsNoTurn(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		d := newDesk(t, admissionOptions{slots: 1})
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cancel(errors.New("revoked"))
+		if _, err := d.turn(ctx, applicant{}); err == nil || err.Error() != "revoked" {
+			t.Errorf("error %v, want revoked", err)
+		}
+		d.empty(1)
+	})
+}
