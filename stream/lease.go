@@ -268,9 +268,13 @@ func (l *Lease) write(ctx context.Context, over uint64) error {
 	return nil
 }
 
-// overtaken tells whether a write failed because another one came before it.
+// overtaken tells whether a write failed because another one came before it. A
+// replicated bucket has a code of its own for that, and the client does not
+// always translate it.
 func overtaken(err error) bool {
-	return errors.Is(err, jetstream.ErrKeyExists) || errors.Is(err, jetstream.ErrKeyRevisionMismatch)
+	var refused *jetstream.APIError
+	return errors.Is(err, jetstream.ErrKeyExists) || errors.Is(err, jetstream.ErrKeyRevisionMismatch) ||
+		errors.As(err, &refused) && refused.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant
 }
 
 func readHolder(e jetstream.KeyValueEntry) (holder, error) {

@@ -1,0 +1,213 @@
+package stream
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"edda"
+	"edda/effects"
+)
+
+const (
+	// defaultLedgerLease is how long a claim is live without being renewed: half
+	// the ack wait, so that a message that goes to another worker finds a dead
+	// worker's claim about to lapse, and a slow server's few seconds lose none.
+	defaultLedgerLease = 15 * time.Second
+	// ledgerLooks is how often a held claim is looked at over one lease.
+	ledgerLooks = 15
+	// ledgerDrift is the share of a lease that is waited beyond it: two clocks
+	// that are kept right differ by less than a thousandth in their pace.
+	ledgerDrift = 100
+)
+
+// LedgerOptions say whose ledger it is and how the bucket is made.
+type LedgerOptions struct {
+	// Home is the store on its machine, without a '/'. Who has the lock of its
+	// file knows that the earlier runs there are gone, and need not wait for
+	// their leases. Empty where nothing is locked.
+	Home string
+	// Run tells this start from all others; made up when empty.
+	Run string
+	// Lease is how long a claim is live without being renewed: 15 s when zero,
+	// and the same in all processes.
+	Lease time.Duration
+	// Retention is how long a claim is kept, and with it the promise that its
+	// command is not called again: 7 days when zero.
+	Retention time.Duration
+	Replicas  int // of the bucket where it is made; 1 when zero
+	// SyncAlways says that the server is known to sync every write to disk.
+	SyncAlways bool
+	// Memory is for a server that lives and dies with its workers.
+	Memory bool
+}
+
+func (o *LedgerOptions) validate() error {
+	if strings.Contains(o.Home, "/") || strings.Contains(o.Run, "/") {
+		return edda.Classify(edda.Permanent, "open the ledger: home %q and run %q must have no '/'", o.Home, o.Run)
+	}
+	if o.Run == "" {
+		o.Run = rand.Text()
+	}
+	if o.Lease == 0 {
+		o.Lease = defaultLedgerLease
+	}
+	if o.Retention == 0 {
+		o.Retention = defaultAge
+	}
+	if o.Retention < minRetention {
+		return edda.Classify(edda.Permanent, "open the ledger: a retention of %s is less than %s", o.Retention, minRetention)
+	}
+	return nil
+}
+
+// Ledger is the effect ledger that many workers share: one record a command in
+// a KV bucket. Every write is a compare-and-set on the record's revision, so of
+// two that want one claim one gets it, whatever either of them has read before.
+//
+// No clock is compared with another one's. The holder counts its lease from
+// before it wrote; who waits counts a lease from when it first saw that write,
+// and takes over only what has not been written since.
+type Ledger struct {
+	kv         jetstream.KeyValue
+	o          LedgerOptions
+	durability Durability
+}
+
+var _ effects.Ledger = (*Ledger)(nil)
+
+// record is what the bucket holds of a command.
+type record struct {
+	edda.Claim
+	// Released says that the owner gave the claim up without a result.
+	Released bool `json:"released,omitempty"`
+	// Write is different in every write, also where nothing else is: a renewal
+	// that was lost must not pass for the next one, which counts its lease later.
+	Write string `json:"write"`
+}
+
+// Lease is how long a claim is live without being renewed.
+func (l *Ledger) Lease() time.Duration { return l.o.Lease }
+
+// Durability is how well the bucket keeps what it acknowledged.
+func (l *Ledger) Durability() Durability { return l.durability }
+
+// Find says what is known of a command. It may be behind: then what is done
+// about it is ErrTaken.
+func (l *Ledger) Find(ctx context.Context, tenant, commandID string) (effects.Entry, error) {
+	key := ledgerKey(tenant, commandID)
+	e, err := l.kv.Get(ctx, key)
+	if errors.Is(err, jetstream.ErrKeyNotFound) {
+		return effects.Entry{}, nil
+	}
+	if err != nil {
+		return effects.Entry{}, fmt.Errorf("look into the ledger: %w", err)
+	}
+	var r record
+	if err := json.Unmarshal(e.Value(), &r); err != nil || r.Tenant != tenant || r.CommandID != commandID {
+		return effects.Entry{}, edda.Classify(edda.Permanent, "entry %s of bucket %s is not the command's: look at it with nats kv get", key, LedgerBucket)
+	}
+	held := l.held(r)
+	r.Owner, _ = cutClaim(r.Owner)
+	return effects.Entry{Claim: r.Claim, Found: true, Held: held, Revision: e.Revision()}, nil
+}
+
+// held tells whether somebody may be at work on a command.
+func (l *Ledger) held(r record) bool { return !r.Done && !r.Released && !l.earlier(r.Owner) }
+
+// earlier tells whether an owner is a run of this store that has ended.
+func (l *Ledger) earlier(owner string) bool {
+	run, here := strings.CutPrefix(owner, l.o.Home+"/")
+	return here && l.o.Home != "" && !strings.HasPrefix(run, l.o.Run+"/")
+}
+
+// Await waits until the holder is done or has not written for a whole lease.
+func (l *Ledger) Await(ctx context.Context, e effects.Entry) (effects.Entry, error) {
+	since := time.Now() // e was read before
+	look := time.NewTicker(l.o.Lease / ledgerLooks)
+	defer look.Stop()
+	for e.Held {
+		select {
+		case <-ctx.Done():
+			return e, ctx.Err()
+		case <-look.C:
+		}
+		now, err := l.Find(ctx, e.Claim.Tenant, e.Claim.CommandID)
+		lapsed := time.Since(since) >= l.o.Lease+l.o.Lease/ledgerDrift
+		switch {
+		case err != nil && lapsed:
+			return e, err
+		case err != nil: // it is looked at again
+		case now.Revision > e.Revision || !now.Found:
+			e, since = now, time.Now()
+		case lapsed:
+			e.Held = false
+		}
+	}
+	return e, nil
+}
+
+// Claim makes e.Claim this worker's. Each claim has an owner of its own, which
+// Find tells nobody: what was written under this claim can be told from all else.
+func (l *Ledger) Claim(ctx context.Context, e effects.Entry) (effects.Entry, error) {
+	if e.Held || e.Claim.Done {
+		return e, effects.ErrTaken
+	}
+	e.Claim.Owner = l.owner()
+	return l.put(ctx, e, false)
+}
+
+// run is how the owners of this run begin.
+func (l *Ledger) run() string { return l.o.Home + "/" + l.o.Run }
+
+func (l *Ledger) owner() string { return l.run() + "/" + rand.Text() }
+
+// cutClaim parts an owner into its run and its claim.
+func cutClaim(owner string) (run, claim string) {
+	if i := strings.LastIndexByte(owner, '/'); i >= 0 {
+		return owner[:i], owner[i+1:]
+	}
+	return owner, ""
+}
+
+// Renew writes the claim again, which gives it another lease.
+func (l *Ledger) Renew(ctx context.Context, e effects.Entry) (effects.Entry, error) {
+	return l.put(ctx, e, false)
+}
+
+// Finish stores the result, of a claim or over what Find or Await gave.
+func (l *Ledger) Finish(ctx context.Context, e effects.Entry) error {
+	if run, _ := cutClaim(e.Claim.Owner); run != l.run() {
+		e.Claim.Owner = l.owner() // it was not claimed here
+	}
+	_, err := l.put(ctx, e, false)
+	return err
+}
+
+// Release gives a claim up without a result.
+func (l *Ledger) Release(ctx context.Context, e effects.Entry) error {
+	_, err := l.put(ctx, e, true)
+	return err
+}
+
+// put writes the entry in place of its revision.
+func (l *Ledger) put(ctx context.Context, e effects.Entry, released bool) (effects.Entry, error) {
+	w := entryWrite{l: l, record: record{e.Claim, released, rand.Text()}, over: e.Revision}
+	if err := w.encode(); err != nil {
+		return e, edda.Classify(edda.Permanent, "write to the ledger: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, l.o.Lease*2/3)
+	defer cancel()
+	revision, err := w.run(ctx)
+	if err != nil {
+		return e, err
+	}
+	e.Found, e.Held, e.Revision = true, false, revision
+	return e, nil
+}
