@@ -310,8 +310,8 @@ func TestWorkerRevokeOvertakesWhatWaits(t *testing.T) {
 		})
 		for i := range 6 { // four begin, two wait
 			h.send(cmd(fmt.Sprintf("c%d", i)))
+			synctest.Wait()
 		}
-		synctest.Wait()
 		h.send(revoke("c0"), revoke("c5"))
 		time.Sleep(time.Minute)
 		synctest.Wait()
