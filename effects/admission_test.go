@@ -13,8 +13,8 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// desk is an admission in a bubble, with a log of who began when.
-type desk struct {
+// office is an admission in a bubble, with a log of who began when.
+type office struct {
 	*admission
 	t     *testing.T
 	since time.Time
@@ -28,8 +28,8 @@ type desk struct {
 	turns  map[string]*turn
 }
 
-func newDesk(t *testing.T, o admissionOptions) *desk {
-	d := &desk{t: t, since: time.Now(), turns: map[string]*turn{}}
+func newOffice(t *testing.T, o admissionOptions) *office {
+	d := &office{t: t, since: time.Now(), turns: map[string]*turn{}}
 	o.observe = func(reason string, waited time.Duration) {
 		d.note(&d.waits, fmt.Sprintf("%s %v", reason, waited.Seconds()))
 	}
@@ -38,16 +38,16 @@ func newDesk(t *testing.T, o admissionOptions) *desk {
 	return d
 }
 
-func (d *desk) note(where *[]string, what string) {
+func (d *office) note(where *[]string, what string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	*where = append(*where, what)
 }
 
-func (d *desk) at() float64 { return time.Since(d.since).Seconds() }
+func (d *office) at() float64 { return time.Since(d.since).Seconds() }
 
 // ask applies for a turn in a goroutine; its turn stays until d.end.
-func (d *desk) ask(who string, r applicant) context.CancelCauseFunc {
+func (d *office) ask(who string, r applicant) context.CancelCauseFunc {
 	ctx, cancel := context.WithCancelCause(d.t.Context())
 	go func() {
 		got, err := d.turn(ctx, r)
@@ -69,7 +69,7 @@ func (d *desk) ask(who string, r applicant) context.CancelCauseFunc {
 }
 
 // call is ask, then a call of that length, and its end.
-func (d *desk) call(who, key string, length time.Duration, h health) {
+func (d *office) call(who, key string, length time.Duration, h health) {
 	d.t.Helper()
 	go func() {
 		got, err := d.turn(context.Background(), applicant{key: key})
@@ -84,7 +84,7 @@ func (d *desk) call(who, key string, length time.Duration, h health) {
 	synctest.Wait()
 }
 
-func (d *desk) end(who string, h health) {
+func (d *office) end(who string, h health) {
 	d.t.Helper()
 	synctest.Wait()
 	d.mu.Lock()
@@ -98,7 +98,7 @@ func (d *desk) end(who string, h health) {
 	synctest.Wait()
 }
 
-func (d *desk) want(what string, got *[]string, want ...string) {
+func (d *office) want(what string, got *[]string, want ...string) {
 	d.t.Helper()
 	synctest.Wait()
 	d.mu.Lock()
@@ -112,28 +112,28 @@ func (d *desk) want(what string, got *[]string, want ...string) {
 	*got = nil
 }
 
-func (d *desk) forgetBegan() {
+func (d *office) forgetBegan() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.began = nil
 }
 
 // calls lists who has begun since it was last looked at.
-func (d *desk) calls() []string {
+func (d *office) calls() []string {
 	synctest.Wait()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return slices.Clone(d.began)
 }
 
-func (d *desk) told() int {
+func (d *office) told() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.stuck
 }
 
 // empty checks that nothing is held, waits or is remembered.
-func (d *desk) empty(slots int) {
+func (d *office) empty(slots int) {
 	d.t.Helper()
 	d.look()
 	synctest.Wait()
@@ -175,7 +175,7 @@ func (s *states) want(t *testing.T, want ...int) {
 // tenant's call is not delayed.
 func TestRateAndBurst(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		d := newDesk(t, admissionOptions{slots: 64, limit: &limit{rate: 2, burst: 2}})
+		d := newOffice(t, admissionOptions{slots: 64, limit: &limit{rate: 2, burst: 2}})
 		for _, who := range []string{"a1", "a2", "a3", "a4", "a5"} {
 			d.call(who, "acme", 100*time.Millisecond, healthy)
 		}
@@ -191,7 +191,7 @@ func TestRateAndBurst(t *testing.T) {
 // A rate whose interval is no whole number of nanoseconds neither drifts nor spins.
 func TestRateOfThirds(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		d := newDesk(t, admissionOptions{slots: 64, limit: &limit{rate: 3, burst: 1}})
+		d := newOffice(t, admissionOptions{slots: 64, limit: &limit{rate: 3, burst: 1}})
 		var last time.Time
 		for range 301 {
 			got, err := d.turn(t.Context(), applicant{key: "acme"})
@@ -209,7 +209,7 @@ func TestRateOfThirds(t *testing.T) {
 
 func TestConcurrentBoundsOneKey(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		d := newDesk(t, admissionOptions{slots: 64, limit: &limit{concurrent: 2, burst: 1}})
+		d := newOffice(t, admissionOptions{slots: 64, limit: &limit{concurrent: 2, burst: 1}})
 		for _, who := range []string{"a1", "a2", "a3"} {
 			d.ask(who, applicant{key: "acme"})
 		}
@@ -230,7 +230,7 @@ func TestConcurrentBoundsOneKey(t *testing.T) {
 // Tokens are taken when a call begins, not when it starts to wait.
 func TestWaitingForASlotTakesNoToken(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		d := newDesk(t, admissionOptions{slots: 1, limit: &limit{rate: 1, burst: 1}})
+		d := newOffice(t, admissionOptions{slots: 1, limit: &limit{rate: 1, burst: 1}})
 		d.ask("a1", applicant{key: "acme"})
 		d.ask("b1", applicant{key: "bell"})
 		cancel := d.ask("b2", applicant{key: "bell"})
@@ -246,7 +246,7 @@ func TestWaitingForASlotTakesNoToken(t *testing.T) {
 // A flood of one key delays a call of another by the one call that runs.
 func TestSlotsGoRoundTheKeys(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		d := newDesk(t, admissionOptions{slots: 1})
+		d := newOffice(t, admissionOptions{slots: 1})
 		for i := range 6 {
 			d.call(fmt.Sprint("a", i), "acme", time.Second, healthy)
 		}
@@ -261,7 +261,7 @@ func TestSlotsGoRoundTheKeys(t *testing.T) {
 
 func TestBegunThenHighThenNormal(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		d := newDesk(t, admissionOptions{slots: 1})
+		d := newOffice(t, admissionOptions{slots: 1})
 		d.ask("first", applicant{key: "acme"})
 		for i := range 3 {
 			d.ask(fmt.Sprint("n", i), applicant{key: "acme"})
@@ -284,7 +284,7 @@ func TestBegunThenHighThenNormal(t *testing.T) {
 func TestBreakerOpensAndProbes(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var s states
-		d := newDesk(t, admissionOptions{slots: 64, breaker: newBreakers(s.observe).get(spec(5, 30*time.Second))})
+		d := newOffice(t, admissionOptions{slots: 64, breaker: newBreakers(s.observe).get(spec(5, 30*time.Second))})
 		for i := range 4 {
 			d.call(fmt.Sprint("f", i), "acme", 0, ill)
 		}
@@ -321,7 +321,7 @@ func TestBreakerOpensAndProbes(t *testing.T) {
 func TestStragglersDoNotMoveTheBreaker(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var s states
-		d := newDesk(t, admissionOptions{slots: 64, breaker: newBreakers(s.observe).get(spec(1, 30*time.Second))})
+		d := newOffice(t, admissionOptions{slots: 64, breaker: newBreakers(s.observe).get(spec(1, 30*time.Second))})
 		for _, who := range []string{"old1", "old2", "old3", "bad"} {
 			d.ask(who, applicant{key: "acme"})
 		}
@@ -346,7 +346,7 @@ func TestAProbeThatSaysNothingIsMadeAgain(t *testing.T) {
 	for _, h := range []health{neutral, unused} {
 		bubble(t, func(t *testing.T) {
 			var s states
-			d := newDesk(t, admissionOptions{slots: 64, breaker: newBreakers(s.observe).get(spec(1, 30*time.Second))})
+			d := newOffice(t, admissionOptions{slots: 64, breaker: newBreakers(s.observe).get(spec(1, 30*time.Second))})
 			d.call("bad", "acme", 0, ill)
 			for _, who := range []string{"p1", "p2", "p3"} {
 				d.ask(who, applicant{key: "acme"})
@@ -369,11 +369,11 @@ func TestEffectsShareABreaker(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var s states
 		bs := newBreakers(s.observe)
-		one := newDesk(t, admissionOptions{slots: 64, breaker: bs.get(spec(2, 30*time.Second))})
-		two := newDesk(t, admissionOptions{slots: 64, breaker: bs.get(spec(2, 30*time.Second))})
+		one := newOffice(t, admissionOptions{slots: 64, breaker: bs.get(spec(2, 30*time.Second))})
+		two := newOffice(t, admissionOptions{slots: 64, breaker: bs.get(spec(2, 30*time.Second))})
 		one.call("bad", "acme", 0, ill)
 		two.call("bad", "acme", 0, ill)
-		for _, d := range []*desk{one, two} {
+		for _, d := range []*office{one, two} {
 			d.forgetBegan()
 			d.ask("w1", applicant{key: "acme"})
 			d.ask("w2", applicant{key: "acme"})
@@ -409,7 +409,7 @@ func TestEffectsShareABreaker(t *testing.T) {
 
 func TestShedSendsAwayTheTailsOfTheLongest(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		d := newDesk(t, admissionOptions{slots: 64, limit: &limit{rate: 0.2, burst: 1}})
+		d := newOffice(t, admissionOptions{slots: 64, limit: &limit{rate: 0.2, burst: 1}})
 		for i := range 5 {
 			d.ask(fmt.Sprint("a", i), applicant{key: "acme", high: i < 4})
 		}
@@ -432,17 +432,17 @@ func TestShedSendsAwayTheTailsOfTheLongest(t *testing.T) {
 
 func TestShedStaysWithinItsBounds(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		slow := newDesk(t, admissionOptions{slots: 64, limit: &limit{rate: rate.Every(time.Hour), burst: 1}})
+		slow := newOffice(t, admissionOptions{slots: 64, limit: &limit{rate: rate.Every(time.Hour), burst: 1}})
 		slow.ask("a1", applicant{key: "acme"})
 		slow.ask("a2", applicant{key: "acme"})
 		slow.shed(1)
 		slow.want("slow", &slow.sent, "a2+60")
-		busy := newDesk(t, admissionOptions{slots: 64, limit: &limit{concurrent: 1, burst: 1}})
+		busy := newOffice(t, admissionOptions{slots: 64, limit: &limit{concurrent: 1, burst: 1}})
 		busy.ask("a1", applicant{key: "acme"})
 		busy.ask("a2", applicant{key: "acme"})
 		busy.shed(1)
 		busy.want("busy", &busy.sent, "a2+1")
-		open := newDesk(t, admissionOptions{slots: 64, breaker: newBreakers(func(string, int) {}).get(spec(1, 30*time.Second))})
+		open := newOffice(t, admissionOptions{slots: 64, breaker: newBreakers(func(string, int) {}).get(spec(1, 30*time.Second))})
 		open.call("bad", "acme", 0, ill)
 		open.ask("a1", applicant{key: "acme"})
 		time.Sleep(10 * time.Second)
@@ -455,7 +455,7 @@ func TestShedStaysWithinItsBounds(t *testing.T) {
 func TestLimited(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		bs := newBreakers(func(string, int) {})
-		d := newDesk(t, admissionOptions{slots: 3, limit: &limit{concurrent: 2, burst: 1}, breaker: bs.get(spec(1, time.Minute))})
+		d := newOffice(t, admissionOptions{slots: 3, limit: &limit{concurrent: 2, burst: 1}, breaker: bs.get(spec(1, time.Minute))})
 		limited := func(when string, want bool) {
 			t.Helper()
 			if got := d.limited(); got != want {
@@ -487,7 +487,7 @@ func TestLimited(t *testing.T) {
 // A reload changes the numbers under what waits; what was spent stays spent.
 func TestConfigureKeepsWhatWasSpent(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		d := newDesk(t, admissionOptions{slots: 64, limit: &limit{rate: 0.1, burst: 2}})
+		d := newOffice(t, admissionOptions{slots: 64, limit: &limit{rate: 0.1, burst: 2}})
 		for i := range 5 {
 			d.ask(fmt.Sprint("a", i), applicant{key: "acme"})
 		}
@@ -515,7 +515,7 @@ func TestConfigureTakesAnotherBreaker(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var s states
 		bs := newBreakers(s.observe)
-		d := newDesk(t, admissionOptions{slots: 64, breaker: bs.get(spec(1, time.Hour))})
+		d := newOffice(t, admissionOptions{slots: 64, breaker: bs.get(spec(1, time.Hour))})
 		d.ask("old", applicant{key: "acme"})
 		d.call("bad", "acme", 0, ill)
 		d.forgetBegan()
@@ -546,7 +546,7 @@ func TestConfigureTakesAnotherBreaker(t *testing.T) {
 // A flood of keys is forgotten when their buckets are full, and bounded before.
 func TestKeysAreForgotten(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		d := newDesk(t, admissionOptions{slots: 64, limit: &limit{rate: rate.Every(time.Minute), burst: 1}})
+		d := newOffice(t, admissionOptions{slots: 64, limit: &limit{rate: rate.Every(time.Minute), burst: 1}})
 		take := func(key string) {
 			got, err := d.turn(t.Context(), applicant{key: key})
 			if err != nil {
@@ -571,7 +571,7 @@ func TestKeysAreForgotten(t *testing.T) {
 // A turn that was given in the moment its ctx ended is given back, token and all.
 func TestATurnGivenTooLateIsGivenBack(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		d := newDesk(t, admissionOptions{slots: 1, limit: &limit{rate: rate.Every(time.Hour), burst: 1},
+		d := newOffice(t, admissionOptions{slots: 1, limit: &limit{rate: rate.Every(time.Hour), burst: 1},
 			breaker: newBreakers(func(string, int) {}).get(spec(1, time.Second))})
 		d.call("bad", "other", 0, ill)
 		w := d.join(applicant{key: "acme"})
@@ -590,7 +590,7 @@ func TestATurnGivenTooLateIsGivenBack(t *testing.T) {
 
 func TestEndCountsOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		d := newDesk(t, admissionOptions{slots: 1, breaker: newBreakers(func(string, int) {}).get(spec(2, time.Second))})
+		d := newOffice(t, admissionOptions{slots: 1, breaker: newBreakers(func(string, int) {}).get(spec(2, time.Second))})
 		got, err := d.turn(t.Context(), applicant{key: "acme"})
 		if err != nil {
 			t.Fatal(err)
@@ -605,7 +605,7 @@ func TestEndCountsOnce(t *testing.T) {
 
 func TestAnEndedContextGetsNoTurn(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		d := newDesk(t, admissionOptions{slots: 1})
+		d := newOffice(t, admissionOptions{slots: 1})
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cancel(errors.New("revoked"))
 		if _, err := d.turn(ctx, applicant{}); err == nil || err.Error() != "revoked" {

@@ -64,8 +64,18 @@ func (c *compiler) breakerName(v *manifests.Value) string {
 	return name
 }
 
-// breakerConflicts finds breakers of one name with other numbers, which would
-// be whichever effect was loaded last. Both places are shown.
+// CheckBreakers finds breakers of one name with other numbers, which would be
+// those of whichever effect was loaded last. Both places are shown.
+func CheckBreakers(effects []*Effect) manifests.Problems {
+	var specs []*breakerSpec
+	for _, e := range effects {
+		if e.breaker != nil {
+			specs = append(specs, e.breaker)
+		}
+	}
+	return breakerConflicts(specs)
+}
+
 func breakerConflicts(specs []*breakerSpec) manifests.Problems {
 	var out manifests.Problems
 	first := map[string]*breakerSpec{}
