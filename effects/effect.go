@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -168,5 +169,5 @@ func (c *compiler) inactive() {
 // request evaluates a provider's map for one command.
 func (e *Effect) request(c Command, config *value, vars map[string]any) (Call, error) {
 	evaluated, err := config.object(vars)
-	return Call{Effect: e.Name(), ID: c.ID, Key: cmp.Or(c.IdempotencyKey, c.ID), Tenant: c.Tenant, Trace: c.Trace, Config: evaluated}, err
+	return Call{Effect: e.Name(), ID: c.ID, Key: cmp.Or(c.IdempotencyKey, c.ID), Tenant: c.Tenant, Trace: c.Trace, Folder: filepath.Dir(e.manifest.File.Name), Config: evaluated}, err
 }

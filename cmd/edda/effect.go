@@ -8,6 +8,7 @@ import (
 	"edda"
 	"edda/effects"
 	"edda/effects/dial"
+	"edda/effects/grpceffect"
 	"edda/effects/httpeffect"
 	"edda/effects/smtpeffect"
 	"edda/server"
@@ -19,7 +20,7 @@ const callsMayEnd = 5 * time.Second
 
 // kinds are the providers that effects may name.
 func kinds() map[string]effects.Kind {
-	return map[string]effects.Kind{"http": httpeffect.Kind(), "smtp": smtpeffect.Kind()}
+	return map[string]effects.Kind{"http": httpeffect.Kind(), "grpc": grpceffect.Kind(), "smtp": smtpeffect.Kind()}
 }
 
 // compileEffects compiles every effect, and the first of those given twice, of
@@ -51,8 +52,10 @@ func (p *process) buildEffects(l *line) error {
 	}
 	providers := map[string]effects.Provider{
 		"http": httpeffect.New(httpeffect.Options{Guard: guard}),
+		"grpc": grpceffect.New(grpceffect.Options{Guard: guard}),
 		"smtp": smtpeffect.New(smtpeffect.Options{Guard: guard}),
 	}
+	l.providers = providers
 	l.commands.now.Store(p.commands(l, p.settings.Tenants))
 	l.worker, err = effects.New(p.db, effects.Options{
 		Source:    &l.commands,

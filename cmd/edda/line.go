@@ -45,6 +45,7 @@ type line struct {
 	relay     *outbox.Relay
 	worker    *effects.Worker
 	commands  commandSource // of the worker
+	providers map[string]effects.Provider
 }
 
 // join reaches JetStream and builds the line. What will not change by waiting
@@ -301,6 +302,11 @@ func (p *process) holdConnection(ctx context.Context) error {
 }
 
 func (l *line) close() {
+	for _, p := range l.providers {
+		if p, keeps := p.(interface{ Close() }); keeps {
+			p.Close() // the connections it keeps
+		}
+	}
 	if l.conn != nil {
 		l.conn.SetDisconnectErrHandler(nil) // it is meant
 		l.conn.Close()

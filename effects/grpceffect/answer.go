@@ -1,0 +1,285 @@
+package grpceffect
+
+import (
+	"encoding/base64"
+	"errors"
+	"math"
+	"strconv"
+	"strings"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/dynamicpb"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"edda"
+)
+
+// maxValues bounds what an answer unfolds to: a megabyte of empty messages with
+// many fields each would not fit the memory.
+const maxValues = 1 << 18
+
+// decode makes a canonical value of an answer. newer tells that it holds fields
+// that the description does not know.
+func (m *method) decode(raw []byte) (v any, newer bool, err error) {
+	defer survive(&err)
+	w := writer{types: m.types}
+	answer, err := w.parse(dynamicpb.NewMessageType(m.out), raw)
+	if err != nil {
+		return nil, false, err
+	}
+	if v, err = w.message(answer, 0); err != nil {
+		return nil, false, err
+	}
+	v, err = edda.Canonical(v)
+	return v, w.unknown, err
+}
+
+// detail makes a canonical value of what a status holds.
+func (m *method) detail(d *anypb.Any) (v any, err error) {
+	defer survive(&err)
+	w := writer{types: m.types}
+	if v, err = w.any(d.ProtoReflect(), 0); err != nil {
+		return nil, err
+	}
+	return edda.Canonical(v)
+}
+
+// survive turns a panic into an error. Descriptions and messages come from other
+// machines, and a description may name its types as those that the libraries
+// treat in their own way.
+func survive(err *error) {
+	if p := recover(); p != nil {
+		*err = edda.Classify(edda.Permanent, "the description cannot be used: %v", p)
+	}
+}
+
+// writer writes messages in the JSON form of protobuf, but for what canonical
+// values do better: 64-bit integers are numbers, not texts. Fields that are unset
+// and have a default are there; messages and optional fields that are unset are not.
+type writer struct {
+	types   types
+	values  int
+	unknown bool // a message held what its type does not know
+}
+
+// parse reads a message, which may lack what is required and nest as deep as a
+// canonical value.
+func (w *writer) parse(t protoreflect.MessageType, raw []byte) (protoreflect.Message, error) {
+	m := t.New()
+	err := proto.UnmarshalOptions{AllowPartial: true, Resolver: w.types, RecursionLimit: edda.MaxDepth}.Unmarshal(raw, m.Interface())
+	if err != nil {
+		return nil, errors.New("it is no valid " + string(m.Descriptor().FullName()))
+	}
+	return m, nil
+}
+
+func (w *writer) count() error {
+	if w.values++; w.values > maxValues {
+		return errors.New("it has more than 262144 values")
+	}
+	return nil
+}
+
+func (w *writer) message(m protoreflect.Message, depth int) (any, error) {
+	if depth > edda.MaxDepth {
+		return nil, errors.New("it is nested too deep")
+	}
+	w.unknown = w.unknown || len(m.GetUnknown()) > 0
+	name := m.Descriptor().FullName()
+	switch {
+	case name == "google.protobuf.Any":
+		return w.any(m, depth)
+	case isWrapper(name):
+		value := m.Descriptor().Fields().ByNumber(1)
+		return w.scalar(value, m.Get(value))
+	case isSpecial(name):
+		return special(m)
+	}
+	return w.fields(m, depth)
+}
+
+// isWrapper tells messages that stand for their one value.
+func isWrapper(name protoreflect.FullName) bool {
+	switch name {
+	case "google.protobuf.BoolValue", "google.protobuf.StringValue", "google.protobuf.BytesValue", "google.protobuf.FloatValue", "google.protobuf.DoubleValue",
+		"google.protobuf.Int32Value", "google.protobuf.Int64Value", "google.protobuf.UInt32Value", "google.protobuf.UInt64Value":
+		return true
+	}
+	return false
+}
+
+// isSpecial tells messages that JSON writes in a form of their own.
+func isSpecial(name protoreflect.FullName) bool {
+	switch name {
+	case "google.protobuf.Timestamp", "google.protobuf.Duration", "google.protobuf.FieldMask",
+		"google.protobuf.Struct", "google.protobuf.Value", "google.protobuf.ListValue":
+		return true
+	}
+	return false
+}
+
+func special(m protoreflect.Message) (any, error) {
+	text, err := protojson.Marshal(m.Interface())
+	if err != nil {
+		return nil, errors.New("it holds no valid " + string(m.Descriptor().FullName()))
+	}
+	return edda.Decode(text)
+}
+
+func (w *writer) fields(m protoreflect.Message, depth int) (map[string]any, error) {
+	out := map[string]any{}
+	fields := m.Descriptor().Fields()
+	for i := range fields.Len() {
+		f := fields.Get(i)
+		if f.HasPresence() && !m.Has(f) {
+			continue
+		}
+		v, err := w.field(f, m.Get(f), depth+1)
+		if err != nil {
+			return nil, err
+		}
+		out[f.JSONName()] = v
+	}
+	return out, w.extensions(m, out, depth)
+}
+
+// extensions adds what other files add to a message of proto2, as "[name]".
+func (w *writer) extensions(m protoreflect.Message, out map[string]any, depth int) (err error) {
+	m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+		if !f.IsExtension() {
+			return true
+		}
+		var written any
+		written, err = w.field(f, v, depth+1)
+		out["["+string(f.FullName())+"]"] = written
+		return err == nil
+	})
+	return err
+}
+
+func (w *writer) field(f protoreflect.FieldDescriptor, v protoreflect.Value, depth int) (any, error) {
+	switch {
+	case f.IsMap():
+		return w.entries(f, v.Map(), depth)
+	case f.IsList():
+		return w.items(f, v.List(), depth)
+	}
+	return w.value(f, v, depth)
+}
+
+func (w *writer) entries(f protoreflect.FieldDescriptor, m protoreflect.Map, depth int) (any, error) {
+	out := make(map[string]any, m.Len())
+	var err error
+	m.Range(func(k protoreflect.MapKey, v protoreflect.Value) bool {
+		var written any
+		written, err = w.value(f.MapValue(), v, depth+1)
+		out[strings.ToValidUTF8(k.String(), "\uFFFD")] = written
+		return err == nil
+	})
+	return out, errors.Join(err, w.count())
+}
+
+func (w *writer) items(f protoreflect.FieldDescriptor, l protoreflect.List, depth int) (any, error) {
+	out := make([]any, 0, min(l.Len(), maxValues))
+	for i := range l.Len() {
+		written, err := w.value(f, l.Get(i), depth+1)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, written)
+	}
+	return out, w.count()
+}
+
+func (w *writer) value(f protoreflect.FieldDescriptor, v protoreflect.Value, depth int) (any, error) {
+	if err := w.count(); err != nil {
+		return nil, err
+	}
+	if f.Message() != nil {
+		return w.message(v.Message(), depth)
+	}
+	return w.scalar(f, v)
+}
+
+func (w *writer) scalar(f protoreflect.FieldDescriptor, v protoreflect.Value) (any, error) {
+	switch f.Kind() {
+	case protoreflect.BoolKind:
+		return v.Bool(), nil
+	case protoreflect.StringKind:
+		return strings.ToValidUTF8(v.String(), "\uFFFD"), nil
+	case protoreflect.BytesKind:
+		return base64.StdEncoding.EncodeToString(v.Bytes()), nil
+	case protoreflect.EnumKind:
+		return enum(f.Enum(), v.Enum()), nil
+	case protoreflect.FloatKind:
+		return float(v.Float(), 32)
+	case protoreflect.DoubleKind:
+		return float(v.Float(), 64)
+	case protoreflect.Uint32Kind, protoreflect.Fixed32Kind, protoreflect.Uint64Kind, protoreflect.Fixed64Kind:
+		return unsigned(v.Uint()), nil
+	default:
+		return int(v.Int()), nil
+	}
+}
+
+// unsigned is a number where there is one: what is above int64 stays a text.
+func unsigned(n uint64) any {
+	if n > math.MaxInt64 {
+		return strconv.FormatUint(n, 10)
+	}
+	return int(n)
+}
+
+// enum is the name of the value, or its number where it has none.
+func enum(d protoreflect.EnumDescriptor, n protoreflect.EnumNumber) any {
+	if d.FullName() == "google.protobuf.NullValue" {
+		return nil
+	}
+	if v := d.Values().ByNumber(n); v != nil {
+		return string(v.Name())
+	}
+	return int(n)
+}
+
+// float is the shortest number that the bits stand for, or the name of what is none.
+func float(f float64, bits int) (any, error) {
+	switch {
+	case math.IsNaN(f):
+		return "NaN", nil
+	case math.IsInf(f, 1):
+		return "Infinity", nil
+	case math.IsInf(f, -1):
+		return "-Infinity", nil
+	}
+	shortest, err := strconv.ParseFloat(strconv.FormatFloat(f, 'g', -1, bits), 64)
+	if err != nil {
+		return nil, err
+	}
+	return edda.Canonical(shortest)
+}
+
+// any is what an Any holds, with its type; its bytes where the type is not known.
+func (w *writer) any(m protoreflect.Message, depth int) (any, error) {
+	fields := m.Descriptor().Fields()
+	url, raw := strings.ToValidUTF8(m.Get(fields.ByName("type_url")).String(), "\uFFFD"), m.Get(fields.ByName("value")).Bytes()
+	t, err := w.types.FindMessageByURL(url)
+	if err != nil {
+		return map[string]any{"@type": url, "value": base64.StdEncoding.EncodeToString(raw)}, nil
+	}
+	held, err := w.parse(t, raw)
+	if err != nil {
+		return nil, err
+	}
+	v, err := w.message(held, depth+1)
+	if err != nil {
+		return nil, err
+	}
+	out, isMap := v.(map[string]any)
+	if name := t.Descriptor().FullName(); !isMap || isSpecial(name) || name == "google.protobuf.Any" {
+		return map[string]any{"@type": url, "value": v}, nil
+	}
+	out["@type"] = url
+	return out, nil
+}

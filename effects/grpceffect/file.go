@@ -1,0 +1,168 @@
+package grpceffect
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/bufbuild/protocompile"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoregistry"
+	"google.golang.org/protobuf/types/descriptorpb"
+
+	"edda"
+)
+
+// stamp tells whether a file was written since it was read.
+type stamp struct {
+	path string
+	size int64
+	at   time.Time
+}
+
+func changed(read []stamp) bool {
+	return slices.ContainsFunc(read, func(s stamp) bool {
+		info, err := os.Stat(s.path)
+		return err != nil || info.Size() != s.size || !info.ModTime().Equal(s.at)
+	})
+}
+
+// readFile reads a regular file within the bound.
+func readFile(path string) ([]byte, stamp, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, stamp{}, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, stamp{}, fmt.Errorf("%s is no file", path)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, stamp{}, err
+	}
+	defer f.Close()
+	raw, err := io.ReadAll(io.LimitReader(f, maxDescription+1))
+	if err == nil && len(raw) > maxDescription {
+		err = fmt.Errorf("%s is larger than 16 MiB", path)
+	}
+	return raw, stamp{path, info.Size(), info.ModTime()}, err
+}
+
+// descriptorSet is what protoc --include_imports --descriptor_set_out writes.
+type descriptorSet struct{ path string }
+
+func (s descriptorSet) name() string       { return s.path }
+func (s descriptorSet) key() string        { return s.path }
+func (descriptorSet) every() time.Duration { return readAgain }
+
+func (s descriptorSet) load(context.Context) (*protoregistry.Files, []stamp, error) {
+	raw, at, err := readFile(s.path)
+	if err != nil {
+		return nil, nil, err // the operator may put it there
+	}
+	var set descriptorpb.FileDescriptorSet
+	if err := (proto.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(raw, &set); err != nil || len(set.File) == 0 {
+		return nil, nil, edda.Classify(edda.Permanent, "this is no descriptor set; protoc --include_imports --descriptor_set_out writes one")
+	}
+	d := newDescription()
+	for _, f := range set.File {
+		if err := d.put(f, 0); err != nil {
+			return nil, nil, edda.Classify(edda.Permanent, "%w", err)
+		}
+	}
+	if missing := d.missing(); missing != "" {
+		return nil, nil, edda.Classify(edda.Permanent, "%q is imported and not in it: write it with --include_imports", missing)
+	}
+	files, err := d.assemble()
+	return files, []stamp{at}, err
+}
+
+// protoFile is a .proto file and where its imports are.
+type protoFile struct {
+	path    string
+	imports []string
+}
+
+func (p protoFile) name() string       { return p.path }
+func (p protoFile) key() string        { return strings.Join(append([]string{p.path}, p.imports...), "\x00") }
+func (protoFile) every() time.Duration { return readAgain }
+
+func (p protoFile) load(ctx context.Context) (*protoregistry.Files, []stamp, error) {
+	name, roots := p.locate()
+	r := &protoReader{roots: roots}
+	compiler := protocompile.Compiler{Resolver: protocompile.WithStandardImports(protocompile.ResolverFunc(r.find)), MaxParallelism: 1}
+	linked, err := compiler.Compile(ctx, name)
+	var unread *fs.PathError
+	switch {
+	case errors.As(err, &unread) || errors.Is(err, fs.ErrNotExist) || ctx.Err() != nil:
+		return nil, nil, err // the operator may put it there
+	case err != nil:
+		return nil, nil, edda.Classify(edda.Permanent, "%w", err)
+	}
+	d := newDescription()
+	if err := d.putAll(linked[0]); err != nil {
+		return nil, nil, edda.Classify(edda.Permanent, "%w", err)
+	}
+	files, err := d.assemble()
+	return files, r.read, err
+}
+
+// locate says how other files would import this one, and where all of them are:
+// in import_paths, else beside it.
+func (p protoFile) locate() (name string, roots []string) {
+	for _, root := range p.imports {
+		if rel, err := filepath.Rel(root, p.path); err == nil && filepath.IsLocal(rel) {
+			return filepath.ToSlash(rel), p.imports
+		}
+	}
+	return filepath.Base(p.path), append([]string{filepath.Dir(p.path)}, p.imports...)
+}
+
+// protoReader finds .proto files by the names they are imported by.
+type protoReader struct {
+	roots []string
+
+	mu   sync.Mutex // guards below: the compiler reads imports at once
+	read []stamp
+	size int64
+}
+
+func (r *protoReader) find(name string) (protocompile.SearchResult, error) {
+	raw, err := r.open(name)
+	if err != nil {
+		return protocompile.SearchResult{}, err
+	}
+	return protocompile.SearchResult{Source: bytes.NewReader(raw)}, nil
+}
+
+func (r *protoReader) open(name string) ([]byte, error) {
+	if !filepath.IsLocal(filepath.FromSlash(name)) {
+		return nil, fmt.Errorf("%q is no name below an import path", name)
+	}
+	for _, root := range r.roots {
+		raw, at, err := readFile(filepath.Join(root, filepath.FromSlash(name)))
+		if !errors.Is(err, fs.ErrNotExist) {
+			return raw, r.note(at, err)
+		}
+	}
+	return nil, fmt.Errorf("%q is not in %s: %w", name, strings.Join(r.roots, ", "), fs.ErrNotExist)
+}
+
+func (r *protoReader) note(at stamp, err error) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.read, r.size = append(r.read, at), r.size+at.size
+	if err == nil && (len(r.read) > maxFiles || r.size > maxDescription) {
+		err = errTooLarge
+	}
+	return err
+}

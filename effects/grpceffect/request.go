@@ -1,0 +1,153 @@
+package grpceffect
+
+import (
+	"context"
+	"errors"
+	"net"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+	"google.golang.org/grpc/metadata"
+
+	"edda/effects"
+	"edda/expression"
+)
+
+// request is the evaluated map of the manifest, checked.
+type request struct {
+	target    string
+	method    string // "shop.v1.Payments/Charge"
+	message   any
+	given     metadata.MD // what the manifest says
+	key       string
+	trace     string
+	plaintext bool
+	tls       any
+	files     source // nil asks the server's reflection
+}
+
+func read(c effects.Call) (request, error) {
+	r := request{
+		target: expression.Text(c.Config["target"]), method: expression.Text(c.Config["method"]),
+		message: c.Config["message"], tls: c.Config["tls"], key: c.Key,
+	}
+	if traceparent.MatchString(c.Trace) {
+		r.trace = c.Trace
+	}
+	var err error
+	r.given, err = outgoing(c.Config["metadata"])
+	if err == nil {
+		r.files, err = files(c)
+	}
+	if err != nil {
+		return request{}, err
+	}
+	r.plaintext, _ = c.Config["plaintext"].(bool)
+	return r, r.check()
+}
+
+func (r request) check() error {
+	if r.message == nil {
+		return r.checkNames()
+	}
+	if _, isMap := r.message.(map[string]any); !isMap {
+		return errors.New("message is no map")
+	}
+	return r.checkNames()
+}
+
+func (r request) checkNames() error {
+	switch {
+	case !isTarget(r.target):
+		return errors.New("target is no host:port")
+	case !methodForm.MatchString(r.method):
+		return errors.New("method is not of the form package.Service/Method")
+	case r.key != "" && !printable(r.key):
+		return errors.New("the idempotency key holds characters that metadata cannot")
+	}
+	return nil
+}
+
+// traceparent is the W3C form; a bare trace id is no metadata.
+var traceparent = regexp.MustCompile(`^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$`)
+
+// methodForm is the name of a service with its package, and of its method.
+var methodForm = regexp.MustCompile(`^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*/[A-Za-z_]\w*$`)
+
+// hostForm is a host's name or an IPv4 address.
+var hostForm = regexp.MustCompile(`^[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_.])?$`)
+
+// isTarget tells a host and port; anything else would be a scheme of grpc,
+// which would look names up by itself, past the guard.
+func isTarget(target string) bool {
+	host, port, err := net.SplitHostPort(target)
+	if err != nil {
+		return false
+	}
+	n, err := strconv.ParseUint(port, 10, 16)
+	if err != nil || n == 0 {
+		return false
+	}
+	return hostForm.MatchString(host) || strings.Contains(host, ":") && net.ParseIP(host) != nil
+}
+
+// metadata is everything that goes out with a call: ours where the manifest says nothing.
+func (r request) metadata() metadata.MD {
+	md := r.given.Copy()
+	for name, v := range map[string]string{"idempotency-key": r.key, "traceparent": r.trace} {
+		if len(md[name]) == 0 && v != "" {
+			md.Set(name, v)
+		}
+	}
+	return md
+}
+
+// traced makes the command's trace the parent of the call's span, unless there
+// is one of this process.
+func (r request) traced(ctx context.Context) context.Context {
+	if r.trace == "" || trace.SpanContextFromContext(ctx).IsValid() {
+		return ctx
+	}
+	return propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{"traceparent": r.trace})
+}
+
+// source is where the method is described.
+func (r request) source(c *conn) source {
+	if r.files != nil {
+		return r.files
+	}
+	return reflection{conn: c, metadata: r.given, method: r.method}
+}
+
+// files is the source that the manifest names, nil where it names none.
+func files(c effects.Call) (source, error) {
+	proto, set := expression.Text(c.Config["proto"]), expression.Text(c.Config["descriptor_set"])
+	imports, isList := c.Config["import_paths"].([]any)
+	switch {
+	case !isList && c.Config["import_paths"] != nil:
+		return nil, errors.New("import_paths is no list")
+	case proto != "" && set != "":
+		return nil, errors.New("proto and descriptor_set exclude each other")
+	case set != "":
+		return descriptorSet{path: within(c.Folder, set)}, nil
+	case proto == "":
+		return nil, nil
+	}
+	f := protoFile{path: within(c.Folder, proto)}
+	for _, path := range imports {
+		f.imports = append(f.imports, within(c.Folder, expression.Text(path)))
+	}
+	return f, nil
+}
+
+// within is a path as a manifest of that folder means it.
+func within(folder, path string) string {
+	if filepath.IsAbs(path) {
+		return path
+	}
+	return filepath.Join(folder, path)
+}
