@@ -4,6 +4,7 @@
 package dial
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,6 +32,8 @@ type Options struct {
 	Allow []string
 	// ListedOnly refuses everything that Allow does not list, public or not.
 	ListedOnly bool
+	// Resolver looks names up; the system's when nil.
+	Resolver *net.Resolver
 }
 
 // Guard dials for providers. It is safe for concurrent use.
@@ -57,8 +60,12 @@ func New(o Options) (*Guard, error) {
 	return g, nil
 }
 
+// wireServer is where Azure tells its machines their secrets: an address that
+// only looks public.
+const wireServer = "168.63.129.16/32"
+
 func public(o Options) *ssrf.Guardian {
-	allowed := []ssrf.Option{ssrf.WithAnyPort()}
+	allowed := []ssrf.Option{ssrf.WithAnyPort(), ssrf.WithDeniedV4Prefixes(netip.MustParsePrefix(wireServer))}
 	if o.AllowLoopback {
 		allowed = append(allowed, ssrf.WithAllowedV4Prefixes(netip.MustParsePrefix("127.0.0.0/8")), ssrf.WithAllowedV6Prefixes(netip.MustParsePrefix("::1/128")))
 	}
@@ -68,26 +75,106 @@ func public(o Options) *ssrf.Guardian {
 // DialContext connects to host:port, where that is allowed; else the error is
 // ErrForbidden. Give it the name, not an address that somebody else has looked up.
 func (g *Guard) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
-	d := net.Dialer{Timeout: Timeout}
+	d := net.Dialer{Timeout: Timeout, Resolver: g.o.Resolver}
 	if !g.Listed(address) {
+		if err := plainHost(address); err != nil {
+			return nil, err
+		}
 		d.Control = g.control
 	}
 	conn, err := d.DialContext(ctx, network, address)
 	if refused(err) {
-		return nil, fmt.Errorf("%s: %w; effects.allow can list it", address, ErrForbidden)
+		return nil, forbidden(address)
 	}
 	return conn, err
 }
 
+func forbidden(address string) error {
+	return fmt.Errorf("%s: %w; effects.allow can list it", address, ErrForbidden)
+}
+
+// Check tells whether host:port may be called where another dials for us, as a
+// proxy does: a name that is not listed must be known here, and all its
+// addresses be allowed. What the other makes of the name is beyond us.
+func (g *Guard) Check(ctx context.Context, address string) error {
+	if g.Listed(address) {
+		return nil
+	}
+	if err := plainHost(address); err != nil {
+		return err
+	}
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return forbidden(address)
+	}
+	found, err := g.lookUp(ctx, host)
+	if err != nil {
+		return err
+	}
+	for _, a := range found {
+		if g.allowed(a) != nil {
+			return forbidden(address)
+		}
+	}
+	return nil
+}
+
+func (g *Guard) lookUp(ctx context.Context, host string) ([]netip.Addr, error) {
+	if a, err := netip.ParseAddr(host); err == nil {
+		return []netip.Addr{a}, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, Timeout)
+	defer cancel()
+	found, err := cmp.Or(g.o.Resolver, net.DefaultResolver).LookupNetIP(ctx, "ip", host)
+	var unknown *net.DNSError
+	if errors.As(err, &unknown) && unknown.IsNotFound {
+		return nil, fmt.Errorf("%s: %w: its address cannot be looked up here; effects.allow can list it", host, ErrForbidden)
+	}
+	return found, err
+}
+
+// plainHost refuses numbers that are no address as it is written today: some
+// read 2130706433, 0177.0.0.1 and 0x7f.1 as 127.0.0.1.
+func plainHost(address string) error {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return forbidden(address)
+	}
+	if _, err := netip.ParseAddr(host); err == nil {
+		return nil
+	}
+	labels := strings.Split(strings.TrimSuffix(host, "."), ".")
+	if number(labels[len(labels)-1]) {
+		return fmt.Errorf("%s: %w: neither a name nor an address such as 192.0.2.1", host, ErrForbidden)
+	}
+	return nil
+}
+
+// number tells whether a label is read as one, in whatever base.
+func number(label string) bool {
+	if hex, is := strings.CutPrefix(strings.ToLower(label), "0x"); is {
+		return strings.Trim(hex, "0123456789abcdef") == ""
+	}
+	return strings.Trim(label, "0123456789") == ""
+}
+
 // control looks at an address that a name has led to.
-func (g *Guard) control(network, address string, conn syscall.RawConn) error {
-	if at, err := netip.ParseAddrPort(address); err == nil && g.within(at.Addr().Unmap()) {
+func (g *Guard) control(_, address string, _ syscall.RawConn) error {
+	at, err := netip.ParseAddrPort(address)
+	if err != nil {
+		return ErrForbidden
+	}
+	return g.allowed(at.Addr())
+}
+
+func (g *Guard) allowed(a netip.Addr) error {
+	if a = a.Unmap(); g.within(a) {
 		return nil
 	}
 	if g.o.ListedOnly {
 		return ErrForbidden
 	}
-	return g.public.Safe(network, address, conn)
+	return g.public.SafeAddr(a)
 }
 
 func (g *Guard) within(a netip.Addr) bool {
@@ -100,12 +187,7 @@ func (g *Guard) within(a netip.Addr) bool {
 }
 
 func refused(err error) bool {
-	for _, no := range []error{ErrForbidden, ssrf.ErrProhibitedIP, ssrf.ErrProhibitedNetwork, ssrf.ErrProhibitedPort, ssrf.ErrInvalidHostPort} {
-		if errors.Is(err, no) {
-			return true
-		}
-	}
-	return false
+	return errors.Is(err, ErrForbidden) || errors.Is(err, ssrf.ErrProhibitedIP)
 }
 
 // Listed tells whether host:port is a host that Allow lists by its name.

@@ -1,8 +1,10 @@
 package dial
 
 import (
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
@@ -11,30 +13,31 @@ import (
 	"edda/manifests"
 )
 
-// tlsFields are what a manifest may say in tls: each but insecure is a text in PEM,
-// or a name; private keys come from secrets.
+// tlsFields are what a manifest may say in tls: texts in PEM, and a name;
+// private keys come from secrets.
 func tlsFields() []string { return []string{"ca", "cert", "key", "server_name"} }
 
 // TLS reads the evaluated tls: map of a manifest: {ca, cert, key, server_name},
-// the first three in PEM. Without a map it is the system's trust, TLS 1.2 or later.
+// the first three in PEM. Without a map it is the system's trust, TLS 1.2 or
+// later. A field that is there and empty is an error: the system's trust is not
+// what was asked for.
 func TLS(config any) (*tls.Config, error) {
 	c := &tls.Config{MinVersion: tls.VersionTLS12}
-	given, isMap := config.(map[string]any)
-	if !isMap && config != nil {
-		return nil, errors.New("tls is no map")
+	given, err := tlsTexts(config)
+	if err != nil {
+		return nil, err
 	}
-	text := func(name string) string { s, _ := given[name].(string); return s }
-	c.ServerName = text("server_name")
-	if ca := text("ca"); ca != "" {
+	c.ServerName = given["server_name"]
+	if ca := given["ca"]; ca != "" {
 		c.RootCAs = x509.NewCertPool()
 		if !c.RootCAs.AppendCertsFromPEM([]byte(ca)) {
 			return nil, errors.New("tls.ca holds no certificate in PEM")
 		}
 	}
-	if text("cert") == "" && text("key") == "" {
+	if given["cert"] == "" && given["key"] == "" {
 		return c, nil
 	}
-	pair, err := tls.X509KeyPair([]byte(text("cert")), []byte(text("key")))
+	pair, err := tls.X509KeyPair([]byte(given["cert"]), []byte(given["key"]))
 	if err != nil {
 		return nil, errors.New("tls.cert and tls.key are no pair in PEM") // the library's error may show them
 	}
@@ -42,14 +45,32 @@ func TLS(config any) (*tls.Config, error) {
 	return c, nil
 }
 
-// TLSKey tells configurations of TLS apart, for caches of connections.
+// tlsTexts are the fields of a tls: map, each a text.
+func tlsTexts(config any) (map[string]string, error) {
+	given, isMap := config.(map[string]any)
+	if !isMap && config != nil {
+		return nil, errors.New("tls is no map")
+	}
+	texts := make(map[string]string, len(given))
+	for name, v := range given {
+		text, _ := v.(string)
+		if !slices.Contains(tlsFields(), name) || text == "" {
+			return nil, fmt.Errorf("tls.%s is empty, or nothing that tls knows", name)
+		}
+		texts[name] = text
+	}
+	return texts, nil
+}
+
+// TLSKey tells configurations of TLS apart, for caches of connections, and
+// shows none.
 func TLSKey(config any) string {
 	given, _ := config.(map[string]any)
-	var b strings.Builder
+	digest := sha256.New()
 	for _, name := range tlsFields() {
-		fmt.Fprintf(&b, "%q", given[name])
+		fmt.Fprintf(digest, "%q", given[name])
 	}
-	return b.String()
+	return hex.EncodeToString(digest.Sum(nil))
 }
 
 // CheckTLS tells what is wrong with a tls: map before anything runs.
@@ -71,9 +92,29 @@ func CheckTLS(file *manifests.File, v *manifests.Value) (out manifests.Problems)
 		if f.Name == "key" && f.Value.Kind == manifests.Literal {
 			problem(f.Value.Pos, "a private key is a secret: write key: =secret.NAME")
 		}
+		if f.Name == "server_name" && f.Value.Kind == manifests.Literal && !isText(f.Value) {
+			problem(f.Value.Pos, "tls.server_name is the name in the other side's certificate")
+		}
+		if (f.Name == "ca" || f.Name == "cert") && !mayBePEM(f.Value) {
+			problem(f.Value.Pos, "tls."+f.Name+" is a certificate in PEM, not the file it is in: write it here, or "+f.Name+": =secret.NAME")
+		}
 	}
 	if (v.Field("cert") == nil) != (v.Field("key") == nil) {
 		problem(v.Pos, "tls.cert and tls.key go together")
 	}
 	return out
+}
+
+func isText(v *manifests.Value) bool {
+	text, _ := v.Scalar.(string)
+	return text != ""
+}
+
+// mayBePEM tells whether a value is a certificate as far as it is known.
+func mayBePEM(v *manifests.Value) bool {
+	if v.Kind != manifests.Literal {
+		return v.Kind == manifests.Expression || v.Kind == manifests.Template
+	}
+	text, _ := v.Scalar.(string)
+	return x509.NewCertPool().AppendCertsFromPEM([]byte(text))
 }

@@ -1,6 +1,7 @@
 package httpeffect
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -8,6 +9,7 @@ import (
 	"strings"
 
 	"edda/effects"
+	"edda/effects/dial"
 	"edda/manifests"
 )
 
@@ -26,6 +28,8 @@ func escape(before, value string) string {
 		return value
 	case strings.Contains(rest, "?"):
 		return url.QueryEscape(value)
+	case !strings.Contains(rest, "/"): // before an @ a host would become a user
+		return strings.ReplaceAll(url.PathEscape(value), "@", "%40")
 	case value == "." || value == "..":
 		return strings.ReplaceAll(value, ".", "%2E")
 	default:
@@ -33,10 +37,8 @@ func escape(before, value string) string {
 	}
 }
 
-func fieldNames() []string { return []string{"method", "url", "headers", "query", "body"} }
-
-func methods() []string {
-	return []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions}
+func fieldNames() []string {
+	return append([]string{"method", "url", "headers", "query"}, append(bodies(), "redirects", "tls")...)
 }
 
 // check tells what is wrong with an http: map before anything runs.
@@ -47,6 +49,11 @@ func check(m *manifests.Effect) manifests.Problems {
 	}
 	if m.Config.Field("url") == nil {
 		c.errorf(m.Config.Pos, "http needs url: where to call")
+	}
+	c.oneBody()
+	c.problems = append(c.problems, dial.CheckTLS(m.File, m.Config.Field("tls"))...)
+	if tls := m.Config.Field("tls"); tls != nil && strings.HasPrefix(strings.ToLower(beginning(m.Config.Field("url"))), "http://") {
+		c.errorf(tls.Pos, "tls does nothing for an http url: write https")
 	}
 	return c.problems
 }
@@ -60,17 +67,23 @@ func (c *checker) errorf(pos manifests.Pos, format string, args ...any) {
 	c.problems = append(c.problems, manifests.Problem{File: c.m.File, Pos: pos, Message: fmt.Sprintf(format, args...)})
 }
 
+func (c *checker) warnf(pos manifests.Pos, format string, args ...any) {
+	c.problems = append(c.problems, manifests.Problem{File: c.m.File, Pos: pos, Warning: true, Message: fmt.Sprintf(format, args...)})
+}
+
 func (c *checker) field(f manifests.Field) {
 	switch f.Name {
 	case "method":
 		c.method(f.Value)
 	case "url":
 		c.url(f.Value)
-	case "headers", "query":
-		if f.Value.Kind == manifests.Literal || f.Value.Kind == manifests.List || f.Value.Kind == manifests.Template {
-			c.errorf(f.Value.Pos, "%s is a map of names and values", f.Name)
-		}
-	case "body":
+	case "headers", "query", "form":
+		c.namesAndValues(f)
+	case "raw":
+		c.raw(f.Value)
+	case "redirects":
+		c.redirects(f.Value)
+	case "body", "tls": // tls is looked at with the url
 	default:
 		c.errorf(f.Pos, "http knows no %s; it knows %s", f.Name, strings.Join(fieldNames(), ", "))
 	}
@@ -85,19 +98,101 @@ func (c *checker) method(v *manifests.Value) {
 	}
 }
 
-// url looks at what is known of the address: all of a literal, the beginning of a template.
-func (c *checker) url(v *manifests.Value) {
-	text, known := "", true
-	switch v.Kind {
-	case manifests.Literal:
-		text, _ = v.Scalar.(string)
-	case manifests.Template:
-		text = v.Parts[0].Text
-		known = v.Parts[0].Expr == nil
-	case manifests.Expression:
+func (c *checker) namesAndValues(f manifests.Field) {
+	if f.Value.Kind != manifests.Map && f.Value.Kind != manifests.Expression {
+		c.errorf(f.Value.Pos, "%s is a map of names and values", f.Name)
+	}
+	if f.Name != "headers" {
 		return
 	}
-	if u, err := url.Parse(text); known && (err != nil || u.Scheme != "http" && u.Scheme != "https") {
+	for _, h := range f.Value.Fields {
+		text, _ := h.Value.Scalar.(string) // only of a literal
+		if err := checkHeader(http.CanonicalHeaderKey(h.Name), []string{text}); err != nil {
+			c.errorf(h.Pos, "%s", err)
+		}
+	}
+}
+
+// oneBody: a call has one body or none, and some methods have none.
+func (c *checker) oneBody() {
+	kind := ""
+	for _, f := range c.m.Config.Fields {
+		switch {
+		case !slices.Contains(bodies(), f.Name):
+		case kind != "":
+			c.errorf(f.Pos, "a call has one of %s, and this has %s and %s", strings.Join(bodies(), ", "), kind, f.Name)
+		default:
+			kind = f.Name
+			c.bodyOf(f)
+		}
+	}
+}
+
+func (c *checker) bodyOf(f manifests.Field) {
+	v := c.m.Config.Field("method")
+	if v == nil || v.Kind != manifests.Literal {
+		return
+	}
+	s, _ := v.Scalar.(string)
+	if m := strings.ToUpper(s); m == http.MethodGet || m == http.MethodHead || m == http.MethodTrace {
+		c.warnf(f.Pos, "most servers do not read a body of %s: query gives it names and values", m)
+	}
+}
+
+func (c *checker) raw(v *manifests.Value) {
+	const want = "raw is a text, or {base64: text} for bytes; body writes JSON"
+	switch v.Kind {
+	case manifests.Literal:
+		if _, isText := v.Scalar.(string); !isText {
+			c.errorf(v.Pos, want)
+		}
+	case manifests.List:
+		c.errorf(v.Pos, want)
+	case manifests.Map:
+		if len(v.Fields) != 1 || v.Field("base64") == nil {
+			c.errorf(v.Pos, want)
+		} else if given, known := v.Const(); known {
+			if _, err := raw(given, http.Header{}); err != nil {
+				c.errorf(v.Pos, "%s", err)
+			}
+		}
+	}
+}
+
+func (c *checker) redirects(v *manifests.Value) {
+	n, isInt := v.Scalar.(int)
+	if v.Kind != manifests.Literal || !isInt || n < 0 || n > maxRedirects {
+		c.errorf(v.Pos, "redirects is how many are followed: a number from 0, which it is when unsaid, to %d", maxRedirects)
+	}
+}
+
+// beginning is what is known of a text: all of a literal, a template up to its
+// first expression.
+func beginning(v *manifests.Value) string {
+	switch {
+	case v == nil:
+		return ""
+	case v.Kind == manifests.Template && v.Parts[0].Expr == nil:
+		return v.Parts[0].Text
+	default:
+		text, _ := v.Scalar.(string)
+		return text
+	}
+}
+
+// url looks at what is known of the address: all of a literal, the beginning of a template.
+func (c *checker) url(v *manifests.Value) {
+	var err error
+	switch {
+	case v.Kind == manifests.Literal:
+		_, err = address(map[string]any{"url": v.Scalar})
+	case v.Kind == manifests.Expression || v.Kind == manifests.Template && v.Parts[0].Expr != nil:
+	default:
+		if begin := strings.ToLower(beginning(v)); !strings.HasPrefix(begin, "http://") && !strings.HasPrefix(begin, "https://") {
+			err = errors.New("another scheme")
+		}
+	}
+	if err != nil {
 		c.errorf(v.Pos, "url is an http or https address such as https://pay.example/charges")
 	}
 }

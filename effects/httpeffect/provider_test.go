@@ -186,13 +186,34 @@ func text(v any) string {
 	return fmt.Sprintf("%T %s", v, b)
 }
 
-func TestRetryAfterDate(t *testing.T) {
+func TestRetryAfter(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	for header, want := range map[string]time.Duration{
-		"Thu, 01 Jan 2026 00:01:30 GMT": 90 * time.Second, "Wed, 31 Dec 2025 00:00:00 GMT": 0, "": 0, "99999999999": maxRetryAfter * time.Second,
+	const at, before, after = "Thu, 01 Jan 2026 00:01:30 GMT", "Thu, 01 Jan 2026 00:01:00 GMT", "Thu, 01 Jan 2026 00:02:00 GMT"
+	for _, tt := range []struct {
+		date    string
+		headers []string
+		want    time.Duration
+	}{
+		{"", nil, 0}, {"", []string{""}, 0}, {"", []string{"soon"}, 0}, {"", []string{"-3"}, 0}, {"", []string{"1e3"}, 0}, {"", []string{"NaN"}, 0},
+		{"", []string{"3"}, 3 * time.Second},
+		{"", []string{"2.1"}, 3 * time.Second},
+		{"", []string{"1", "5", "2"}, 5 * time.Second},
+		{"", []string{"99999999999"}, maxRetryAfter * time.Second},
+		{"", []string{strings.Repeat("9", 400)}, maxRetryAfter * time.Second},
+		{"", []string{at}, 90 * time.Second},
+		{"", []string{"Wed, 31 Dec 2025 00:00:00 GMT"}, 0},
+		{"", []string{"Fri, 01 Jan 2100 00:00:00 GMT"}, maxRetryAfter * time.Second},
+		{before, []string{at}, 30 * time.Second}, // their clock is a minute ahead of ours
+		{after, []string{at}, 0},
+		{before, []string{"7"}, 7 * time.Second},
+		{"nonsense", []string{at}, 90 * time.Second},
 	} {
-		if got := retryAfter(header, now); got != want {
-			t.Errorf("%q is %s, want %s", header, got, want)
+		h := http.Header{"Retry-After": tt.headers}
+		if tt.date != "" {
+			h.Set("Date", tt.date)
+		}
+		if got := retryAfter(h, now); got != tt.want {
+			t.Errorf("%.40q at %q is %s, want %s", tt.headers, tt.date, got, tt.want)
 		}
 	}
 }

@@ -1,0 +1,84 @@
+package httpeffect
+
+import (
+	"bytes"
+	"encoding/base64"
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"edda"
+)
+
+// bodies are the fields that give a call its body; a call has one at most.
+func bodies() []string { return []string{"body", "form", "raw"} }
+
+// body is the body of the call, nil where there is none. It sets the content
+// type where the manifest gives none.
+func body(config map[string]any, h http.Header) (io.Reader, error) {
+	kind := ""
+	for _, name := range bodies() {
+		if _, given := config[name]; given && kind != "" {
+			return nil, errors.New("a call has one of " + strings.Join(bodies(), ", "))
+		} else if given {
+			kind = name
+		}
+	}
+	switch kind {
+	case "body":
+		return encode(config["body"], h)
+	case "form":
+		return form(config["form"], h)
+	case "raw":
+		return raw(config["raw"], h)
+	default:
+		return nil, nil
+	}
+}
+
+// encode is a body as JSON; a text goes out as it is under a content type of
+// its own.
+func encode(v any, h http.Header) (io.Reader, error) {
+	kind := h.Get("Content-Type")
+	if text, isText := v.(string); isText && kind != "" && !strings.Contains(kind, "json") {
+		return strings.NewReader(text), nil
+	}
+	ours(h, "Content-Type", "application/json")
+	encoded, err := edda.Encode(v)
+	return bytes.NewReader(encoded), err
+}
+
+// form is a map as a web page would send it: lists repeat their name, null is left out.
+func form(v any, h http.Header) (io.Reader, error) {
+	given, isMap := v.(map[string]any)
+	if !isMap {
+		return nil, errors.New("form is no map")
+	}
+	values := url.Values{}
+	for name, v := range given {
+		addTo(values, name, v)
+	}
+	ours(h, "Content-Type", "application/x-www-form-urlencoded")
+	return strings.NewReader(values.Encode()), nil
+}
+
+// raw is a text as it is, or the bytes that a text in base64 stands for.
+func raw(v any, h http.Header) (io.Reader, error) {
+	if text, isText := v.(string); isText {
+		ours(h, "Content-Type", "text/plain; charset=utf-8")
+		return strings.NewReader(text), nil
+	}
+	given, _ := v.(map[string]any)
+	text, isText := given["base64"].(string)
+	if !isText || len(given) != 1 {
+		return nil, errors.New("raw is neither a text nor {base64: text}")
+	}
+	decoded, err := base64.StdEncoding.DecodeString(text)
+	if err != nil {
+		return nil, errors.New("raw.base64 is not in base64")
+	}
+	ours(h, "Content-Type", "application/octet-stream")
+	return bytes.NewReader(decoded), nil
+}

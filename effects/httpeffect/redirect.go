@@ -1,0 +1,122 @@
+package httpeffect
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+)
+
+// maxRedirects is what browsers and libraries give up after.
+const maxRedirects = 10
+
+// redirects is how many the manifest follows: none when it does not say.
+func redirects(config map[string]any) (int, error) {
+	v, given := config["redirects"]
+	if !given {
+		return 0, nil
+	}
+	n, isInt := v.(int)
+	if !isInt || n < 0 || n > maxRedirects {
+		return 0, fmt.Errorf("redirects is no number from 0 to %d", maxRedirects)
+	}
+	return n, nil
+}
+
+// redirected is the request that an answer asks for; nil where it asks for none
+// or for one that is not made:
+//
+//	         GET, HEAD, …   others
+//	301, 302 same           the answer stands: a GET would be no such call
+//	303      GET            GET
+//	307, 308 same           same, with the body
+//
+// Another host gets a GET or HEAD without headers and body, or nothing; and
+// nothing goes from https to http.
+func redirected(req *http.Request, resp *http.Response) (*http.Request, error) {
+	method, ok := nextMethod(req.Method, resp.StatusCode)
+	if !ok {
+		return nil, nil
+	}
+	to, ok := destination(req.URL, resp.Header.Get("Location"))
+	if !ok || req.URL.Scheme == "https" && to.Scheme == "http" {
+		return nil, nil
+	}
+	if !sameHost(req.URL, to) {
+		return elsewhere(req, method, to), nil
+	}
+	next := req.Clone(req.Context())
+	next.Method, next.URL, next.Host = method, to, req.Host
+	if resp.StatusCode != http.StatusSeeOther {
+		return next, rewind(next)
+	}
+	next.Body, next.GetBody, next.ContentLength = nil, nil, 0
+	next.Header.Del("Content-Type")
+	return next, nil
+}
+
+func nextMethod(method string, status int) (string, bool) {
+	switch status {
+	case http.StatusMovedPermanently, http.StatusFound:
+		return method, safe(method)
+	case http.StatusSeeOther:
+		if method == http.MethodHead {
+			return method, true
+		}
+		return http.MethodGet, true
+	case http.StatusTemporaryRedirect, http.StatusPermanentRedirect:
+		return method, true
+	default:
+		return "", false
+	}
+}
+
+// destination is where a Location leads, which may be relative.
+func destination(from *url.URL, location string) (*url.URL, bool) {
+	if location == "" {
+		return nil, false
+	}
+	to, err := from.Parse(location)
+	if err != nil {
+		return nil, false
+	}
+	to.User = nil
+	to, err = address(map[string]any{"url": to.String()})
+	return to, err == nil
+}
+
+// rewind gives a request that goes out again its body back.
+func rewind(req *http.Request) (err error) {
+	if req.GetBody != nil {
+		req.Body, err = req.GetBody()
+	}
+	return err
+}
+
+// elsewhere is what another host is asked: secrets go nowhere else.
+func elsewhere(req *http.Request, method string, to *url.URL) *http.Request {
+	if method != http.MethodGet && method != http.MethodHead {
+		return nil
+	}
+	next := &http.Request{Method: method, URL: to, Header: http.Header{"User-Agent": {agent}}}
+	return next.WithContext(req.Context())
+}
+
+// sameHost tells whether two urls reach one service: the same host and port, or
+// the same host's https after its http.
+func sameHost(a, b *url.URL) bool {
+	if !strings.EqualFold(a.Hostname(), b.Hostname()) {
+		return false
+	}
+	return port(a) == port(b) || port(a) == "80" && port(b) == "443"
+}
+
+// trustOnly is what another host is shown of a tls: map: who signed for it, and
+// no certificate of ours.
+func trustOnly(tls any) any {
+	given, _ := tls.(map[string]any)
+	if ca, found := given["ca"]; found {
+		return map[string]any{"ca": ca}
+	}
+	return nil
+}

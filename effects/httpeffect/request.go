@@ -1,0 +1,164 @@
+package httpeffect
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+
+	"golang.org/x/net/http/httpguts"
+
+	"edda/effects"
+	"edda/expression"
+)
+
+func methods() []string {
+	return []string{
+		http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch,
+		http.MethodDelete, http.MethodOptions, http.MethodTrace,
+	}
+}
+
+// request builds the call from the evaluated map of the manifest.
+func request(ctx context.Context, c effects.Call) (*http.Request, error) {
+	method := strings.ToUpper(cmp.Or(expression.Text(c.Config["method"]), http.MethodPost))
+	if !slices.Contains(methods(), method) {
+		return nil, errors.New("method is none of " + strings.Join(methods(), ", "))
+	}
+	target, err := address(c.Config)
+	if err != nil {
+		return nil, err
+	}
+	header, err := header(c, target.User)
+	if err != nil {
+		return nil, err
+	}
+	body, err := body(c.Config, header)
+	if err != nil {
+		return nil, err
+	}
+	target.User = nil
+	req, err := http.NewRequestWithContext(ctx, method, target.String(), body)
+	if err != nil {
+		return nil, errors.New("url is no http or https address") // its text may hold a secret
+	}
+	req.Header, req.Host = header, header.Get("Host")
+	return req, nil
+}
+
+// safe tells whether a method asks to change nothing.
+func safe(method string) bool {
+	return slices.Contains([]string{http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace}, method)
+}
+
+// address is the url with the query added.
+func address(config map[string]any) (*url.URL, error) {
+	u, err := url.Parse(expression.Text(config["url"]))
+	if err != nil || u.Hostname() == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return nil, errors.New("url is no http or https address")
+	}
+	host, err := httpguts.PunycodeHostPort(strings.ToLower(u.Host))
+	if err != nil {
+		return nil, errors.New("url has a host that is no name")
+	}
+	u.Host, u.Fragment, u.RawFragment = host, "", ""
+	query, isMap := config["query"].(map[string]any)
+	if !isMap && config["query"] != nil {
+		return nil, errors.New("query is no map")
+	}
+	values := u.Query()
+	for name, v := range query {
+		addTo(values, name, v)
+	}
+	if len(query) > 0 {
+		u.RawQuery = values.Encode()
+	}
+	return u, nil
+}
+
+// addTo adds a value, each item of a list, and nothing for null.
+func addTo(values map[string][]string, name string, v any) {
+	switch v := v.(type) {
+	case nil:
+	case []any:
+		for _, item := range v {
+			addTo(values, name, item)
+		}
+	default:
+		values[name] = append(values[name], expression.Text(v))
+	}
+}
+
+func header(c effects.Call, user *url.Userinfo) (http.Header, error) {
+	given, isMap := c.Config["headers"].(map[string]any)
+	if !isMap && c.Config["headers"] != nil {
+		return nil, errors.New("headers is no map")
+	}
+	h := http.Header{}
+	for _, name := range slices.Sorted(maps.Keys(given)) {
+		addTo(h, http.CanonicalHeaderKey(name), given[name])
+	}
+	for name, values := range h {
+		if err := checkHeader(name, values); err != nil {
+			return nil, err
+		}
+	}
+	ours(h, "Idempotency-Key", c.Key)
+	ours(h, "User-Agent", agent)
+	if traceparent.MatchString(c.Trace) {
+		ours(h, "Traceparent", c.Trace)
+	}
+	if user != nil {
+		ours(h, "Authorization", basic(user))
+	}
+	return h, nil
+}
+
+// agent is the User-Agent of a call whose manifest gives none.
+const agent = "edda"
+
+// basic is what a url says before its host, as a header.
+func basic(user *url.Userinfo) string {
+	req := http.Request{Header: http.Header{}}
+	password, _ := user.Password()
+	req.SetBasicAuth(user.Username(), password)
+	return req.Header.Get("Authorization")
+}
+
+// reserved are headers by which HTTP itself works: the connection sets them.
+func reserved() []string {
+	return []string{"Accept-Encoding", "Connection", "Content-Length", "Expect", "Keep-Alive", "Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade"}
+}
+
+func checkHeader(name string, values []string) error {
+	if slices.Contains(reserved(), name) {
+		return fmt.Errorf("header %s is set by the connection itself: leave it out", name)
+	}
+	valid := httpguts.ValidHeaderFieldName(name)
+	for _, v := range values {
+		valid = valid && httpguts.ValidHeaderFieldValue(v)
+	}
+	if !valid {
+		return fmt.Errorf("header %q has a name or a value that HTTP does not allow", name)
+	}
+	if name == "Host" && (len(values) != 1 || !httpguts.ValidHostHeader(values[0])) {
+		return errors.New("header Host is the name of one host")
+	}
+	return nil
+}
+
+// ours sets a header that the manifest does not.
+func ours(h http.Header, name, v string) {
+	if h.Get(name) == "" {
+		h.Set(name, v)
+	}
+}
+
+// traceparent is the W3C form; a bare trace id is no header.
+var traceparent = regexp.MustCompile(`^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$`)

@@ -1,0 +1,154 @@
+package httpeffect
+
+import (
+	"container/list"
+	"net/http"
+	"net/url"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+	"golang.org/x/net/http/httpproxy"
+
+	"edda/effects/dial"
+)
+
+// The bounds of connections.
+const (
+	// maxTransports are kept, one for each tls: map and proxy in use. The one
+	// used longest ago is closed for a new one: secrets in tls: may rotate.
+	maxTransports = 32
+	// idlePerHost connections are kept: as many as one effect calls at once.
+	idlePerHost = 64
+	// idleAtAll connections of one transport are kept: hosts may come from payloads.
+	idleAtAll = 512
+	idleFor   = 90 * time.Second
+	// maxHeaders bytes of an answer are headers, at most: more is no answer.
+	maxHeaders = 64 << 10
+)
+
+// Options of the provider. Guard is required where Transport is not set. Proxies
+// are those of the environment when New is called: HTTP_PROXY, HTTPS_PROXY, NO_PROXY.
+type Options struct {
+	Guard *dial.Guard
+	// Tracer gives each request a span of its own; none when nil.
+	Tracer trace.TracerProvider
+	// Transport replaces the guarded ones, for tests: neither proxies nor tls
+	// then play a part.
+	Transport http.RoundTripper
+}
+
+// transports are kept so that calls reuse connections.
+type transports struct {
+	o     Options
+	fixed http.RoundTripper // Options.Transport
+	proxy func(*url.URL) (*url.URL, error)
+
+	mu    sync.Mutex // guards below
+	kept  map[string]*list.Element
+	order list.List // of *transport, the last used in front
+}
+
+// transport is one set of connections, traced where that is asked for.
+type transport struct {
+	http.RoundTripper
+	key         string
+	connections *http.Transport
+}
+
+func newTransports(o Options) *transports {
+	t := &transports{o: o, proxy: httpproxy.FromEnvironment().ProxyFunc(), kept: map[string]*list.Element{}}
+	if o.Transport != nil {
+		t.fixed = traced(o.Transport, o.Tracer)
+	}
+	return t
+}
+
+// roundTrip sends a request over connections with that tls: map, directly or
+// through a proxy. A target that a proxy would reach for us passes the guard first.
+func (t *transports) roundTrip(req *http.Request, tls any) (*http.Response, error) {
+	if t.fixed != nil {
+		return t.fixed.RoundTrip(req)
+	}
+	proxy, err := t.proxy(req.URL)
+	if err != nil {
+		return nil, err
+	}
+	if proxy != nil {
+		if err := t.mayBeProxied(req, proxy); err != nil {
+			return nil, err
+		}
+	}
+	over, err := t.find(tls, proxy)
+	if err != nil {
+		return nil, impossible{err}
+	}
+	return over.RoundTrip(req)
+}
+
+// find gives the transport for a tls: map and a proxy, which it makes once.
+func (t *transports) find(tls any, proxy *url.URL) (*transport, error) {
+	key := dial.TLSKey(tls)
+	if proxy != nil {
+		key += proxy.String()
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if at := t.kept[key]; at != nil {
+		t.order.MoveToFront(at)
+		return at.Value.(*transport), nil
+	}
+	made, err := t.connections(tls, proxy)
+	if err != nil {
+		return nil, err
+	}
+	found := &transport{traced(made, t.o.Tracer), key, made}
+	t.kept[key] = t.order.PushFront(found)
+	if t.order.Len() > maxTransports {
+		t.drop(t.order.Back())
+	}
+	return found, nil
+}
+
+// drop closes what is idle; a call under way ends, and its connection with it.
+func (t *transports) drop(at *list.Element) {
+	old := t.order.Remove(at).(*transport)
+	delete(t.kept, old.key)
+	old.connections.CloseIdleConnections()
+}
+
+func (t *transports) connections(tls any, proxy *url.URL) (*http.Transport, error) {
+	config, err := dial.TLS(tls)
+	if err != nil {
+		return nil, err
+	}
+	out := &http.Transport{
+		DialContext:            t.o.Guard.DialContext,
+		TLSClientConfig:        config,
+		ForceAttemptHTTP2:      true,
+		MaxIdleConns:           idleAtAll,
+		MaxIdleConnsPerHost:    idlePerHost,
+		MaxResponseHeaderBytes: maxHeaders,
+		IdleConnTimeout:        idleFor,
+		TLSHandshakeTimeout:    dial.Timeout,
+	}
+	if proxy != nil {
+		dialer := proxyDialer{secure: proxy.Scheme == "https"}
+		out.DialContext, out.Proxy = dialer.DialContext, http.ProxyURL(plain(proxy))
+	}
+	return out, nil
+}
+
+// close closes idle connections.
+func (t *transports) close() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for t.order.Len() > 0 {
+		t.drop(t.order.Back())
+	}
+}
+
+// impossible marks the error of a request that can never be made.
+type impossible struct{ error }
+
+func (e impossible) Unwrap() error { return e.error }
