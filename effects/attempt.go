@@ -67,7 +67,7 @@ func (j *job) attempts(first *turn) (outcome, bool) {
 // check is asked; where the command may be called, it is. What cannot be
 // stands as before.
 func (j *job) step(t *turn, before answer) answer {
-	done := neutral
+	done := unused
 	defer func() { t.end(done) }()
 	if j.asks() {
 		a, call := j.ask()

@@ -16,13 +16,13 @@ import (
 const checked = charge + `check: {http: {url: "https://pay/find?key=${id}", method: GET}, ok: status == 200, again: status == 404, fail: status == 410}
 `
 
-// desk answers charges and checks apart, and remembers the order.
-type desk struct {
+// cashier answers charges and checks apart, and remembers the order.
+type cashier struct {
 	charge, find func(n int) (Response, error)
 	seen         []string
 }
 
-func (d *desk) answer(_ context.Context, _ int, c Call) (Response, error) {
+func (d *cashier) answer(_ context.Context, _ int, c Call) (Response, error) {
 	word, f := "charge", d.charge
 	if strings.HasPrefix(c.Config["url"].(string), "https://pay/find") {
 		word, f = "find", d.find
@@ -84,7 +84,7 @@ func TestCheckAfterACrash(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				h, d := build(t, tt.manifest), &desk{charge: tt.charge, find: tt.find}
+				h, d := build(t, tt.manifest), &cashier{charge: tt.charge, find: tt.find}
 				h.bank.answers(d.answer)
 				h.found(t, "c1")
 				h.send(cmd("c1"))
@@ -121,7 +121,7 @@ func TestCheckWithinARun(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				h, d := build(t, checked+tt.more), &desk{charge: tt.charge, find: tt.find}
+				h, d := build(t, checked+tt.more), &cashier{charge: tt.charge, find: tt.find}
 				h.bank.answers(d.answer)
 				h.send(cmd("c1"))
 				time.Sleep(time.Hour)
@@ -138,7 +138,7 @@ func TestCheckWithinARun(t *testing.T) {
 func TestCheckIsAskedAlsoAfterNotAfter(t *testing.T) {
 	for want, find := range map[edda.Outcome]Response{edda.Succeeded: ok200(), edda.TimedOut: status(404)} {
 		bubble(t, func(t *testing.T) {
-			h, d := build(t, checked), &desk{find: answering(find)}
+			h, d := build(t, checked), &cashier{find: answering(find)}
 			h.bank.answers(d.answer)
 			h.found(t, "c1")
 			late := cmd("c1")

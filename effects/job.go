@@ -8,7 +8,6 @@ import (
 	"go.uber.org/zap"
 
 	"edda"
-	"edda/expression"
 )
 
 // job is one command on its way to its result. One goroutine owns it.
@@ -54,11 +53,11 @@ func (j *job) run() fate {
 		return j.notBegun(err)
 	}
 	if out, shut := j.gate(time.Now()); shut {
-		t.end(neutral)
+		t.end(unused)
 		return j.conclude(out)
 	}
 	if f, ok := j.claim(); !ok {
-		t.end(neutral)
+		t.end(unused)
 		return f
 	}
 	return j.finish(j.attempts(t))
@@ -116,20 +115,10 @@ func (j *job) evaluate() *outcome {
 			return refusal("expression", err)
 		}
 	}
-	if j.key, err = j.e.limitKey(j.vars); err != nil {
+	if j.key, err = j.e.limit.keyOf(j.c.Tenant, j.vars); err != nil {
 		return refusal("expression", err)
 	}
 	return nil
-}
-
-// limitKey is whose share of the limit a command takes: its tenant's, where the
-// manifest names nothing else.
-func (e *Effect) limitKey(vars map[string]any) (string, error) {
-	if e.limit == nil || e.limit.key == nil {
-		return vars["tenant"].(string), nil
-	}
-	v, err := e.limit.key.eval(vars)
-	return expression.Text(v), err
 }
 
 // turn waits until a call may begin.

@@ -12,10 +12,10 @@ import (
 // priorities overtake what waits, and hands each command to a goroutine that
 // waits for its turn. The goroutine of run owns it.
 type line struct {
-	w         *Worker
-	name      string
-	admission *admission
-	tasks     map[taskName]*task // held: waiting for their turn, or called
+	w        *Worker
+	name     string
+	entrance entrance
+	tasks    map[taskName]*task // held: waiting for their turn, or called
 
 	asking   bool
 	want     chan int // to the fetcher; capacity 1
@@ -61,9 +61,9 @@ type catch struct {
 	err        error
 }
 
-func newLine(w *Worker, name string, a *admission) *line {
+func newLine(w *Worker, name string, in entrance) *line {
 	return &line{
-		w: w, name: name, admission: a, tasks: map[taskName]*task{},
+		w: w, name: name, entrance: in, tasks: map[taskName]*task{},
 		want: make(chan int, 1), fetched: make(chan catch), finished: make(chan *task),
 	}
 }
@@ -93,6 +93,7 @@ func (l *line) loop(ctx, calls context.Context) {
 			l.take(ctx, calls, c)
 		case t := <-l.finished:
 			l.done(calls, t)
+		case <-l.entrance.limited: // ask looks further
 		case <-beat.C:
 			l.beat(calls)
 		}
@@ -162,7 +163,7 @@ func (l *line) ask() {
 // share; and more where keys wait for their own limits, so that others' commands
 // behind them are seen: what is too much is then sent away.
 func (l *line) room() int {
-	if !l.admission.limited() {
+	if !l.entrance.admission.limited() {
 		return 2*l.w.o.Concurrency - len(l.tasks)
 	}
 	return max(min(maxHeld-len(l.tasks), l.w.o.Concurrency), shedRoom)
@@ -178,7 +179,7 @@ func (l *line) take(ctx, calls context.Context, c catch) {
 		l.accept(ctx, calls, d)
 	}
 	if over := len(l.tasks) - maxHeld; over > 0 {
-		l.admission.shed(over)
+		l.entrance.shed(over)
 	}
 }
 
@@ -206,7 +207,7 @@ func (l *line) begin(ctx, calls context.Context, t *task) {
 	l.tasks[nameOf(t.cmd)] = t
 	l.w.metrics.holding(l.name, 1)
 	go func() {
-		t.fate = l.w.handle(t.waiting, calls, l.admission, t.cmd)
+		t.fate = l.w.handle(t.waiting, calls, l.entrance.admission, t.cmd)
 		l.finished <- t
 	}()
 }

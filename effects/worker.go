@@ -109,10 +109,10 @@ type Worker struct {
 	breakers *breakers
 	own      bool // the ledger is the store's
 
-	mu         sync.Mutex // guards below
-	effects    map[string]*Effect
-	admissions map[string]*admission
-	changed    chan struct{} // capacity 1: effects were replaced
+	mu        sync.Mutex // guards below
+	effects   map[string]*Effect
+	entrances map[string]entrance
+	changed   chan struct{} // capacity 1: effects were replaced
 }
 
 // New makes a worker of a set of effects; nothing starts before Run.
@@ -124,7 +124,7 @@ func newWorker(db claims, o Options, effects ...*Effect) (*Worker, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	w := &Worker{db: db, o: o, own: o.Ledger == nil, admissions: map[string]*admission{}, changed: make(chan struct{}, 1)}
+	w := &Worker{db: db, o: o, own: o.Ledger == nil, entrances: map[string]entrance{}, changed: make(chan struct{}, 1)}
 	if w.own {
 		w.o.Ledger = local{db}
 	}
@@ -146,16 +146,13 @@ func (w *Worker) Replace(effects ...*Effect) error {
 	}
 	w.mu.Lock()
 	w.effects = set
-	for name, a := range w.admissions {
+	for name, in := range w.entrances {
 		if e := set[name]; e != nil {
-			a.configure(e.limit, w.breakerOf(e))
+			in.configure(e.limit, w.breakerOf(e))
 		}
 	}
 	w.mu.Unlock()
-	select {
-	case w.changed <- struct{}{}:
-	default:
-	}
+	wake(w.changed)
 	return nil
 }
 
@@ -210,19 +207,36 @@ func (w *Worker) breakerOf(e *Effect) *breaker {
 	return w.breakers.get(*e.breaker)
 }
 
-// admission is an effect's, made at first need.
-func (w *Worker) admission(name string) *admission {
+// entrance is an effect's admission. What waits there may come to wait for its
+// keys' limits alone: limited (capacity 1) then wakes the line, which looks for others.
+type entrance struct {
+	*admission
+	limited chan struct{}
+}
+
+// entrance of an effect is made at first need.
+func (w *Worker) entrance(name string) entrance {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if a := w.admissions[name]; a != nil {
-		return a
+	if in, made := w.entrances[name]; made {
+		return in
 	}
-	o := admissionOptions{slots: w.o.Concurrency, observe: func(reason string, d time.Duration) { w.metrics.waited(name, reason, d) }}
+	in := entrance{limited: make(chan struct{}, 1)}
+	o := admissionOptions{slots: w.o.Concurrency, limited: func() { wake(in.limited) },
+		observe: func(reason string, d time.Duration) { w.metrics.waited(name, reason, d) }}
 	if e := w.effects[name]; e != nil {
 		o.limit, o.breaker = e.limit, w.breakerOf(e)
 	}
-	w.admissions[name] = newAdmission(o)
-	return w.admissions[name]
+	in.admission = newAdmission(o)
+	w.entrances[name] = in
+	return in
+}
+
+func wake(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
 }
 
 // Run works until ctx ends; then it takes no more, and returns when the calls
@@ -293,7 +307,7 @@ func (s *supervisor) start(ctx context.Context, name string) {
 		if before != nil {
 			<-before
 		}
-		newLine(s.w, name, s.w.admission(name)).run(ctx)
+		newLine(s.w, name, s.w.entrance(name)).run(ctx)
 	})
 }
 

@@ -38,6 +38,7 @@ func (l *loaded) compileEffects() {
 			l.effects = append(l.effects, e)
 		}
 	}
+	l.problems = append(l.problems, effects.CheckBreakers(l.effects)...)
 }
 
 // secrets are looked up in the environment, and in a folder where one is named.
