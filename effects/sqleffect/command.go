@@ -1,0 +1,206 @@
+package sqleffect
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"strings"
+
+	"edda"
+	"edda/effects"
+)
+
+// run runs the command. The table is made when it turns out to be missing.
+func (r *request) run(ctx context.Context, p *pool) (effects.Response, error) {
+	resp, err := r.attempt(ctx, p)
+	var missing *noTable
+	if !errors.As(err, &missing) {
+		return resp, err
+	}
+	refused := r.create(ctx, p)
+	resp, err = r.attempt(ctx, p)
+	if !errors.As(err, &missing) {
+		return resp, err // somebody has made it, perhaps another at the same moment
+	}
+	return r.answerTo(verdict{status: statusLater, code: refused.code,
+		message: "the table edda_effects is missing and cannot be made (" + refused.message + "); let somebody run: " + r.source.database.row().create}), nil
+}
+
+// noTable says that the table of commands is missing.
+type noTable struct{}
+
+func (*noTable) Error() string { return "the table edda_effects is missing" }
+
+// create makes the table; what went wrong shows when the table is used.
+func (r *request) create(ctx context.Context, p *pool) verdict {
+	conn, err := connect(ctx, p)
+	if err == nil {
+		defer conn.Close()
+		_, err = conn.ExecContext(ctx, r.source.database.row().create)
+	}
+	v, _ := r.source.database.judge(err)
+	return v
+}
+
+// attempt runs the command in one transaction with its row.
+func (r *request) attempt(ctx context.Context, p *pool) (effects.Response, error) {
+	t, err := r.open(ctx, p)
+	if err != nil {
+		return r.failed(ctx, err, false)
+	}
+	defer t.close()
+	if r.readonly {
+		return r.look(ctx, t)
+	}
+	there, err := t.claim(ctx, r)
+	switch {
+	case err != nil:
+		return r.failedIn(ctx, t, err)
+	case there:
+		return r.repeat(ctx, t)
+	}
+	return r.change(ctx, t)
+}
+
+// change does the statement, stores the result in the row, and commits.
+func (r *request) change(ctx context.Context, t *transaction) (effects.Response, error) {
+	body, err := r.statement(ctx, t)
+	if err != nil {
+		return r.failedIn(ctx, t, err)
+	}
+	encoded, err := edda.Encode(body)
+	if err != nil {
+		return r.failedIn(ctx, t, tooLarge("the result cannot be encoded"))
+	}
+	if err := t.finish(ctx, r, encoded); err != nil {
+		return r.failedIn(ctx, t, err)
+	}
+	if err := t.commit(ctx); err != nil {
+		return r.uncommitted(t, err)
+	}
+	return done(encoded)
+}
+
+// look runs a query that has no effect and needs no row.
+func (r *request) look(ctx context.Context, t *transaction) (effects.Response, error) {
+	body, err := r.statement(ctx, t)
+	if err != nil {
+		return r.failedIn(ctx, t, err)
+	}
+	t.rollback()
+	return effects.Response{Status: statusDone, Body: body}, nil
+}
+
+// statement runs the manifest's statement.
+func (r *request) statement(ctx context.Context, t *transaction) (map[string]any, error) {
+	if r.rows {
+		return r.query(ctx, t)
+	}
+	got, err := t.conn.ExecContext(ctx, r.text, r.args...)
+	if err != nil {
+		return nil, err
+	}
+	return r.changed(got), nil
+}
+
+func (r *request) changed(got sql.Result) map[string]any {
+	body := map[string]any{}
+	affected, err := got.RowsAffected()
+	if err == nil {
+		body["affected"] = int(affected)
+	}
+	if id, err := got.LastInsertId(); err == nil && r.source.database.lastID(r.text, affected) && id != 0 {
+		body["last_id"] = int(id)
+	}
+	return body
+}
+
+// done is the answer from its encoded form, so that the first one and those
+// that repeat it are alike.
+func done(encoded json.RawMessage) (effects.Response, error) {
+	body, err := edda.Decode(encoded)
+	return effects.Response{Status: statusDone, Body: body}, err
+}
+
+// repeat answers with the result of the command that was there before.
+func (r *request) repeat(ctx context.Context, t *transaction) (effects.Response, error) {
+	t.rollback()
+	effect, result, err := t.find(ctx, r)
+	switch {
+	case errors.Is(err, sql.ErrNoRows): // cleaned up in this moment
+		return r.answerTo(verdict{status: statusLater, code: "gone", message: "the row of the command is gone again"}), nil
+	case err != nil:
+		return r.failedIn(ctx, t, err)
+	case effect != r.effect:
+		return r.answerTo(verdict{status: statusConstraint, code: "key_in_use", message: "the idempotency key is another effect's: " + effect}), nil
+	case !result.Valid:
+		return effects.Response{}, edda.Classify(edda.Permanent, "the statement has committed by itself before, and what came of it is not known")
+	}
+	return done(json.RawMessage(result.String))
+}
+
+// aDefinite is an error that is an answer.
+type aDefinite struct{ verdict }
+
+func (e *aDefinite) Error() string { return e.message }
+
+func tooLarge(message string) error {
+	return &aDefinite{verdict{status: statusTooLarge, code: "too_large", message: message}}
+}
+
+// failedIn says what came of a command whose transaction is not committed: it
+// ends it, and where the connection still serves, the error was about the
+// statement and no loss of the connection.
+func (r *request) failedIn(ctx context.Context, t *transaction, err error) (effects.Response, error) {
+	t.rollback()
+	return r.failed(ctx, err, !t.broken)
+}
+
+// failed says what came of a command that surely was not committed.
+func (r *request) failed(ctx context.Context, err error, serves bool) (effects.Response, error) {
+	var definite *aDefinite
+	var missing *noTable
+	switch {
+	case errors.As(err, &missing):
+		return effects.Response{}, err
+	case errors.As(err, &definite):
+		return r.answerTo(definite.verdict), nil
+	case ctx.Err() != nil:
+		return effects.Response{}, notSent(edda.Temporary, errors.Join(errEnded, ctx.Err()))
+	}
+	if v, answered := r.source.database.judge(err); answered {
+		return r.answerTo(v), nil
+	}
+	if serves {
+		return r.answerTo(verdict{status: statusBad, code: "arguments", message: unfit(err)}), nil
+	}
+	return effects.Response{}, unreached(err)
+}
+
+// unfit says what a driver found wrong with the arguments, without showing them.
+func unfit(err error) string {
+	if s := strings.TrimPrefix(err.Error(), "sql: "); strings.HasPrefix(s, "expected ") && len(s) < 60 {
+		return s // expected 2 arguments, got 1
+	}
+	return "the arguments do not fit the statement"
+}
+
+// uncommitted says what came of a COMMIT that failed.
+func (r *request) uncommitted(t *transaction, err error) (effects.Response, error) {
+	t.rollback()
+	if v, answered := r.source.database.judge(err); answered && !v.ending {
+		return r.answerTo(v), nil
+	}
+	return effects.Response{}, edda.Classify(edda.Temporary, "no answer to the commit: %s", cause(err))
+}
+
+// answerTo is the response to a verdict.
+func (r *request) answerTo(v verdict) effects.Response {
+	body := map[string]any{"code": v.code, "message": v.message}
+	if v.constraint != "" {
+		body["constraint"] = v.constraint
+	}
+	later := v.status == statusLater
+	return effects.Response{Status: v.status, Body: body, Retry: later, Refused: later}
+}
