@@ -11,6 +11,7 @@ import (
 	"edda/effects/grpceffect"
 	"edda/effects/httpeffect"
 	"edda/effects/smtpeffect"
+	"edda/effects/sqleffect"
 	"edda/server"
 )
 
@@ -20,7 +21,12 @@ const callsMayEnd = 5 * time.Second
 
 // kinds are the providers that effects may name.
 func kinds() map[string]effects.Kind {
-	return map[string]effects.Kind{"http": httpeffect.Kind(), "grpc": grpceffect.Kind(), "smtp": smtpeffect.Kind()}
+	return map[string]effects.Kind{
+		"http": httpeffect.Kind(),
+		"grpc": grpceffect.Kind(),
+		"smtp": smtpeffect.Kind(),
+		"sql":  sqleffect.Kind(),
+	}
 }
 
 // compileEffects compiles every effect, and the first of those given twice, of
@@ -51,16 +57,16 @@ func (p *process) buildEffects(l *line) error {
 	if err != nil {
 		return edda.Classify(edda.Permanent, "effects.allow: %w", err)
 	}
-	providers := map[string]effects.Provider{
+	l.providers = map[string]effects.Provider{
 		"http": httpeffect.New(httpeffect.Options{Guard: guard}),
 		"grpc": grpceffect.New(grpceffect.Options{Guard: guard}),
 		"smtp": smtpeffect.New(smtpeffect.Options{Guard: guard}),
+		"sql":  sqleffect.New(sqleffect.Options{Guard: guard}),
 	}
-	l.providers = providers
 	l.commands.now.Store(p.commands(l, p.settings.Tenants))
 	l.worker, err = effects.New(p.db, effects.Options{
 		Source:    &l.commands,
-		Publisher: l.publisher, Providers: providers, Secrets: p.secrets(),
+		Publisher: l.publisher, Providers: l.providers, Secrets: p.secrets(),
 		Grace: callsMayEnd, Log: p.log.Named("effects"), Metrics: p.metrics,
 	}, p.effects...)
 	if err != nil {

@@ -28,7 +28,8 @@ type Options struct {
 	// AllowLoopback allows this machine, for edda dev.
 	AllowLoopback bool
 	// Allow lists what may be reached wherever it is: "pay.example",
-	// "pay.example:8443", "*.example", an address, or a network "10.1.0.0/16".
+	// "pay.example:8443", "*.example", an address, a network "10.1.0.0/16", or
+	// the path of a file or a unix socket; one that ends with / allows all below.
 	Allow []string
 	// ListedOnly refuses everything that Allow does not list, public or not.
 	ListedOnly bool
@@ -40,6 +41,7 @@ type Options struct {
 type Guard struct {
 	o        Options
 	hosts    []string
+	paths    []string
 	networks []netip.Prefix
 	public   *ssrf.Guardian
 }
@@ -52,8 +54,12 @@ func New(o Options) (*Guard, error) {
 			g.networks = append(g.networks, network.Masked())
 			continue
 		}
+		if strings.HasPrefix(word, "/") {
+			g.paths = append(g.paths, word)
+			continue
+		}
 		if word == "" || strings.ContainsAny(word, "/@ ") || strings.Contains(strings.TrimPrefix(word, "*."), "*") {
-			return nil, fmt.Errorf("%q is neither a host such as pay.example, pay.example:8443 or *.example nor a network such as 10.1.0.0/16", word)
+			return nil, fmt.Errorf("%q is neither a host such as pay.example, pay.example:8443 or *.example nor a network such as 10.1.0.0/16 nor a path such as /run/db.sock", word)
 		}
 		g.hosts = append(g.hosts, strings.ToLower(word))
 	}
@@ -76,6 +82,12 @@ func public(o Options) *ssrf.Guardian {
 // ErrForbidden. Give it the name, not an address that somebody else has looked up.
 func (g *Guard) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	d := net.Dialer{Timeout: Timeout, Resolver: g.o.Resolver}
+	if network == "unix" {
+		if err := g.File(address); err != nil {
+			return nil, err
+		}
+		return d.DialContext(ctx, network, address)
+	}
 	if !g.Listed(address) {
 		if err := plainHost(address); err != nil {
 			return nil, err

@@ -4,6 +4,7 @@ package effecttest
 import (
 	"context"
 	"errors"
+	"reflect"
 	"sync"
 	"testing"
 	"time"
@@ -23,8 +24,12 @@ type Subject struct {
 	Unreachable map[string]any
 	// Impossible is a call that cannot be made, however often it is tried.
 	Impossible map[string]any
-	// Seen counts the calls that the other side saw with an idempotency key.
+	// Seen counts the calls that the other side saw with an idempotency key; of
+	// a provider that is Once, the effects that it sees of them, also one under way.
 	Seen func(key string) int
+	// Once says that the provider itself sees to it that a key has its effect
+	// once, and answers all its calls alike.
+	Once bool
 }
 
 // patience bounds what should end at once.
@@ -35,6 +40,9 @@ func Run(t *testing.T, s Subject) {
 	t.Run("an accepted call is answered and shows its key", s.accepted)
 	t.Run("calls may be made at once", s.parallel)
 	t.Run("a call ends with its context and may have been done", s.hangs)
+	if s.Once {
+		t.Run("a call that was cut off can be made again", s.again)
+	}
 	t.Run("a call that has ended before it began is not sent", s.cancelled)
 	t.Run("what reaches nobody was not sent and may be tried again", s.unreachable)
 	t.Run("what cannot be called is permanent", s.impossible)
@@ -56,16 +64,27 @@ func (s Subject) accepted(t *testing.T) {
 
 func (s Subject) parallel(t *testing.T) {
 	var all sync.WaitGroup
-	for range 16 {
+	answers := make([]effects.Response, 16)
+	for i := range answers {
 		all.Go(func() {
-			if _, err := s.call(t.Context(), "parallel", s.Accepted); err != nil {
+			r, err := s.call(t.Context(), "parallel", s.Accepted)
+			if answers[i] = r; err != nil {
 				t.Error(err)
 			}
 		})
 	}
 	all.Wait()
-	if n := s.Seen("parallel"); n != 16 {
-		t.Errorf("the other side saw %d calls of 16", n)
+	want := len(answers)
+	if s.Once {
+		want = 1
+		for _, r := range answers {
+			if !reflect.DeepEqual(r, answers[0]) {
+				t.Errorf("one key is answered %+v and %+v", answers[0], r)
+			}
+		}
+	}
+	if n := s.Seen("parallel"); n != want {
+		t.Errorf("the other side saw %d calls of %d, want %d", n, len(answers), want)
 	}
 }
 
@@ -87,11 +106,23 @@ func (s Subject) hangs(t *testing.T) {
 	cancel()
 	select {
 	case err := <-ended:
-		if err == nil || errors.Is(err, effects.ErrNotSent) {
+		if err == nil || errors.Is(err, effects.ErrNotSent) && !s.Once {
 			t.Errorf("a call that was taken gave %v", err)
 		}
 	case <-time.After(patience):
 		t.Fatal("the call outlived its context")
+	}
+}
+
+// again follows hangs: what the call did is nothing, or is found.
+func (s Subject) again(t *testing.T) {
+	for range 2 {
+		if r, err := s.call(t.Context(), "hangs", s.Accepted); err != nil || r.Retry || r.Unknown {
+			t.Errorf("answer %+v %v", r, err)
+		}
+	}
+	if n := s.Seen("hangs"); n != 1 {
+		t.Errorf("the other side saw %d effects of one key", n)
 	}
 }
 

@@ -67,6 +67,7 @@ type verdict struct {
 	constraint string
 	missing    bool // a table is missing
 	taken      bool // a key is there already
+	absent     bool // there is no database
 	// ending is set where the server ended the connection, or said nothing about
 	// the transaction: after a COMMIT that may be either.
 	ending bool
