@@ -10,7 +10,7 @@ LDFLAGS := -s -w -X main.version=$(VERSION)
 export CGO_ENABLED = 0
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check build bench fuzz clean
+.PHONY: help demo servers test check build bench fuzz clean
 
 help: ## what this file can do
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -18,7 +18,21 @@ help: ## what this file can do
 demo: build ## a thousand orders through a saga, then the books (needs only Go)
 	$(BIN)/edda demo
 
-test: $(BIN)/gotestsum ## every test, with the race detector; installs or finds what it needs
+servers: ## what tests talk to: PostgreSQL and MariaDB; installs what is missing on Debian
+	@missing=; \
+	ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || command -v postgres >/dev/null || missing="$$missing postgresql"; \
+	test -x /usr/sbin/mariadbd || command -v mariadbd >/dev/null || missing="$$missing mariadb-server"; \
+	test -n "$$missing" || exit 0; \
+	command -v apt-get >/dev/null || { echo "the tests need$$missing: install them with this system's packages"; exit 1; }; \
+	as=; test "$$(id -u)" = 0 || { command -v sudo >/dev/null && as=sudo; } || { echo "the tests need$$missing: run as root: apt-get install$$missing"; exit 1; }; \
+	echo "installing$$missing, without starting them"; \
+	off=$$(mktemp -d) && trap 'rm -rf "$$off"' EXIT; \
+	printf '#!/bin/sh\nexit 101\n' > "$$off/policy" && chmod 755 "$$off" "$$off/policy"; \
+	policy=/usr/sbin/policy-rc.d; \
+	test -e $$policy || { $$as cp "$$off/policy" $$policy && trap "$$as rm -f $$policy; rm -rf $$off" EXIT; }; \
+	$$as apt-get update -q && $$as env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $$missing
+
+test: servers $(BIN)/gotestsum ## every test, with the race detector; installs or finds what it needs
 	CGO_ENABLED=1 $(BIN)/gotestsum --format pkgname --format-hide-empty-pkg -- -race -timeout 12m ./...
 
 check: $(BIN)/staticcheck ## formatting, vet, lint, architecture
