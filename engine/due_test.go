@@ -164,6 +164,28 @@ func TestAMessageThatIsGoneHoldsNoTimerBack(t *testing.T) {
 	})
 }
 
+// The scheduler has seen a row come due, and then the clock was stepped back.
+func TestAClockThatWasSteppedBackKeptTheSurveyorBusy(t *testing.T) {
+	inWorld(t, func(w *world) {
+		const back = time.Minute
+		w.stop()
+		w.streams.answers = 100 * time.Microsecond // so that time passes where it spins, too
+		w.start(Options{})
+		w.arm("pay", "k", back)
+		settle()
+		begin, before := time.Now(), w.streams.surveyed()
+		w.wake(w.due(begin.Add(back)))
+		if fired := time.Since(begin); fired < back-time.Second || fired > back+50*time.Millisecond {
+			t.Errorf("it fired after %v", fired)
+		}
+		w.wantLog(key("k"), "pay", "timer-pay")
+		n := w.streams.surveyed() - before
+		if most := int(back / surveyPause); n > most || n < most/2 {
+			t.Errorf("%d surveys, want about %d", n, most)
+		}
+	})
+}
+
 func TestTimersFireInDueOrderAfterDowntime(t *testing.T) {
 	inWorld(t, func(w *world) {
 		for i := range 40 { // two timers a key, interleaved

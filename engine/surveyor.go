@@ -13,6 +13,10 @@ const (
 	surveyEvery = time.Second
 	// surveyTimeout bounds one look at the streams.
 	surveyTimeout = 5 * time.Second
+	// surveyPause is the least time between two looks. Where the clock was
+	// stepped back, what is handed in as due is not due yet, and each look asks
+	// for the next one; and a timer may well be this late.
+	surveyPause = 5 * time.Millisecond
 	// surveyRetry is the pause after a failed look.
 	surveyRetry = 100 * time.Millisecond
 )
@@ -55,6 +59,16 @@ func (s *surveyor) run(ctx context.Context) error {
 		case <-tick.C:
 		}
 		s.runOnce(ctx)
+		sleep(ctx, surveyPause)
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
 	}
 }
 
@@ -78,11 +92,6 @@ func (s *surveyor) pause(ctx context.Context, err error) {
 		s.log.Warn("look at the ends of the streams failed, trying again", zap.Error(err))
 	}
 	s.failing = true
-	t := time.NewTimer(surveyRetry)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		s.ask()
-	case <-ctx.Done():
-	}
+	sleep(ctx, surveyRetry)
+	s.ask()
 }
