@@ -286,7 +286,7 @@ type gate struct {
 	onView    func()
 	viewError error
 	queue     chan func()
-	queued    int
+	queued    int // not yet submitted
 	opened    chan struct{}
 }
 
@@ -386,8 +386,8 @@ func (l *gateLine) Submit(ctx context.Context, c store.Change, done func(error))
 
 func (l *gateLine) pass(ctx context.Context, c store.Change, done func(error)) {
 	g := l.gate
+	defer g.passed()
 	g.mu.Lock()
-	g.queued--
 	if l.broken == nil {
 		l.broken = g.failing
 		if g.once && g.failing != nil {
@@ -402,6 +402,14 @@ func (l *gateLine) pass(ctx context.Context, c store.Change, done func(error)) {
 	if err != nil {
 		done(err)
 	}
+}
+
+// passed makes way for the next change: one that found nothing queued before
+// this one was submitted would overtake it.
+func (g *gate) passed() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.queued--
 }
 
 func (g *gate) View() (*store.View, error) {
