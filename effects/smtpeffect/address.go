@@ -28,7 +28,17 @@ func (a address) String() string { return a.local + "@" + a.domain }
 // path is the address as an SMTP command has it.
 func (a address) path() string { return "<" + a.String() + ">" }
 
-func (a address) header() *mail.Address { return &mail.Address{Name: a.name, Address: a.String()} }
+// header is the address as a header has it, with its name quoted or encoded.
+func (a address) header() string {
+	switch word := encoded(a.name); {
+	case a.name == "":
+		return a.path()
+	case word != a.name:
+		return word + " " + a.path()
+	default:
+		return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(word) + `" ` + a.path()
+	}
+}
 
 func (a address) ascii() bool { return isASCII(a.local) }
 

@@ -64,9 +64,7 @@ func (c *checker) field(f manifests.Field) {
 	case "auth":
 		c.word(f, auths())
 	case "from":
-		if _, err := addressOf(literal); isLiteral && err != nil {
-			c.errorf(f.Value.Pos, "from %v", err)
-		}
+		c.address(f.Name, f.Value)
 	case "to", "cc", "bcc", "reply_to":
 		c.addresses(f)
 	case "subject":
@@ -144,10 +142,29 @@ func (c *checker) addresses(f manifests.Field) {
 		c.errorf(f.Value.Pos, "%s has %d addresses, more than %d", f.Name, len(values), maxRecipients)
 	}
 	for _, v := range values {
-		literal, isLiteral := v.Const()
-		if _, err := addressOf(literal); isLiteral && err != nil {
-			c.errorf(v.Pos, "%s %v", f.Name, err)
+		c.address(f.Name, v)
+	}
+}
+
+// address looks at what is known of one.
+func (c *checker) address(field string, v *manifests.Value) {
+	literal, isLiteral := v.Const()
+	if _, err := addressOf(literal); isLiteral && err != nil {
+		c.errorf(v.Pos, "%s %v", field, err)
+	}
+	if isLiteral || v.Kind != manifests.Map {
+		if v.Kind == manifests.List && !isLiteral {
+			c.errorf(v.Pos, "%s %v", field, errAddress)
 		}
+		return
+	}
+	for _, f := range v.Fields {
+		if f.Name != "name" && f.Name != "address" {
+			c.unknown(f, "an address", []string{"name", "address"})
+		}
+	}
+	if v.Field("address") == nil {
+		c.errorf(v.Pos, "an address needs address")
 	}
 }
 

@@ -79,11 +79,6 @@ func (p paper) everybody() []address {
 	return slices.Concat([]address{p.from}, p.replyTo, p.to, p.cc, p.bcc)
 }
 
-// mentions tells whether a text is one of the mail's addresses.
-func (l letter) mentions(text string) bool {
-	return slices.ContainsFunc(append(slices.Clone(l.to), l.from), func(a address) bool { return strings.EqualFold(a.String(), text) })
-}
-
 // plainID is what a Message-ID may hold as it is.
 var plainID = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net/mail"
 	"net/textproto"
 	"regexp"
 	"slices"
@@ -63,10 +62,9 @@ func (p paper) compose(id string, now time.Time) ([]byte, error) {
 	m := gomail.NewMsg(gomail.WithNoDefaultUserAgent())
 	m.SetMessageIDWithValue(strings.Trim(id, "<>"))
 	m.SetDateWithValue(now)
-	m.FromMailAddress(p.from.header())
-	for name, list := range map[gomail.AddrHeader][]address{gomail.HeaderTo: p.to, gomail.HeaderCc: p.cc, gomail.HeaderReplyTo: p.replyTo} {
+	for name, list := range map[gomail.Header][]address{"From": {p.from}, "To": p.to, "Cc": p.cc, "Reply-To": p.replyTo} {
 		if len(list) > 0 {
-			m.SetAddrHeaderFromMailAddress(name, inHeader(list)...)
+			m.SetGenHeaderPreformatted(name, inHeader(list))
 		}
 	}
 	m.SetGenHeader(gomail.HeaderSubject, encoded(p.subject))
@@ -99,21 +97,23 @@ func (p paper) fill(m *gomail.Msg) error {
 	return nil
 }
 
-func inHeader(list []address) []*mail.Address {
-	out := make([]*mail.Address, len(list))
+// inHeader writes addresses, one a line. The library would leave this to
+// net/mail, which writes some names so that it cannot read them again.
+func inHeader(list []address) string {
+	out := make([]string, len(list))
 	for i, a := range list {
 		out[i] = a.header()
 	}
-	return out
+	return strings.Join(out, ",\r\n ")
 }
 
 // wordBytes of a text go into one encoded word, whose length RFC 2047 bounds by 75.
 const wordBytes = 42
 
-// encoded protects a text that would be read as encoded although it is not;
-// the library encodes what is not ASCII.
+// encoded writes what is not ASCII, or would be read as encoded although it is
+// not, as encoded words; the library finds nothing left to encode.
 func encoded(s string) string {
-	if !strings.Contains(s, "=?") {
+	if isASCII(s) && !strings.Contains(s, "=?") {
 		return s
 	}
 	var words []string

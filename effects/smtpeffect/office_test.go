@@ -56,8 +56,12 @@ type office struct {
 	said     []string // commands, as they came
 	sessions int      // that have ended
 	authed   []string
-	rounds   int    // of SCRAM
-	lies     string // of SCRAM: unproved or wrong
+	rounds   int // of SCRAM
+	// greylisted is how many recipients are told to come again
+	greylisted int
+	lies       string // of SCRAM: unproved or wrong
+	first      string // what becomes of the first mail, after which then is the answer to recipients
+	then       *smtp.SMTPError
 }
 
 // how says which office a test wants.
@@ -79,7 +83,7 @@ func open(t *testing.T, h how) *office {
 		done: make(chan struct{}), stalled: make(chan struct{}, 100), resume: make(chan struct{}),
 		faults: map[string]string{}, rejects: map[string]*smtp.SMTPError{}, rounds: 4096,
 	}
-	o.server = smtp.NewServer(smtp.BackendFunc(func(*smtp.Conn) (smtp.Session, error) { return &visit{o: o}, nil }))
+	o.server = smtp.NewServer(smtp.BackendFunc(func(c *smtp.Conn) (smtp.Session, error) { return &visit{o: o, conn: c.Conn()}, nil }))
 	o.server.ErrorLog = log.New(io.Discard, "", 0) // it complains of sessions that a test's end cuts off
 	o.server.Domain, o.server.AllowInsecureAuth = "office.example", h.security != securityStartTLS
 	config := &tls.Config{Certificates: []tls.Certificate{cert}}
@@ -156,6 +160,7 @@ func (o *office) wait() {
 // visit is a session of the server.
 type visit struct {
 	o    *office
+	conn net.Conn
 	mail taken
 }
 
@@ -176,7 +181,15 @@ func (v *visit) Mail(from string, opts *smtp.MailOptions) error {
 func (v *visit) Rcpt(to string, _ *smtp.RcptOptions) error {
 	v.o.mu.Lock()
 	defer v.o.mu.Unlock()
-	if no := v.o.rejects[to]; no != nil {
+	no := v.o.rejects[to]
+	if v.o.first == "" && v.o.then != nil {
+		no = v.o.then
+	}
+	if v.o.greylisted > 0 {
+		no = &smtp.SMTPError{Code: 451, Message: "greylisted"}
+		v.o.greylisted--
+	}
+	if no != nil {
 		return no
 	}
 	v.mail.to = append(v.mail.to, to)
@@ -188,12 +201,19 @@ func (v *visit) Data(r io.Reader) error {
 	if err != nil {
 		return err
 	}
-	if what := v.o.fault("."); what == temporary || what == permanent {
-		code, _ := strconv.Atoi(what[:3])
-		return &smtp.SMTPError{Code: code, EnhancedCode: smtp.NoEnhancedCode, Message: what[4:]}
-	}
+	what := v.o.fault(".")
 	v.o.mu.Lock()
 	defer v.o.mu.Unlock()
+	if v.o.first != "" {
+		what, v.o.first = v.o.first, ""
+	}
+	switch what {
+	case temporary, permanent:
+		code, _ := strconv.Atoi(what[:3])
+		return &smtp.SMTPError{Code: code, EnhancedCode: smtp.NoEnhancedCode, Message: what[4:]}
+	case drop:
+		_ = v.conn.Close()
+	}
 	v.mail.data = string(b)
 	v.o.mails = append(v.o.mails, v.mail)
 	return nil
@@ -349,3 +369,10 @@ func (o *office) mailTo(security string, more map[string]any) map[string]any {
 type elsewhere struct{ net.Conn }
 
 func (elsewhere) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.IPv4(203, 0, 113, 1), Port: 25} }
+
+// after gives the first mail a reply and refuses every recipient from then on.
+func (o *office) after(reply string, no *smtp.SMTPError) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.first, o.then = reply, no
+}

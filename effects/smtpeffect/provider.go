@@ -39,7 +39,7 @@ func (p *Provider) Call(ctx context.Context, c effects.Call) (effects.Response, 
 	if err != nil {
 		return effects.Response{}, impossible(err)
 	}
-	r, err := relayOf(c.Config, l)
+	r, err := relayOf(c.Config, l.from.domain)
 	if err != nil {
 		return effects.Response{}, impossible(err)
 	}

@@ -4,7 +4,6 @@ import (
 	"crypto/tls"
 	"encoding/base64"
 	"errors"
-	"fmt"
 	"net"
 	"slices"
 	"strconv"
@@ -36,9 +35,9 @@ type relay struct {
 }
 
 // relayOf reads the evaluated map of the manifest.
-func relayOf(config map[string]any, l letter) (relay, error) {
+func relayOf(config map[string]any, hello string) (relay, error) {
 	text := func(name string) string { return expression.Text(config[name]) }
-	r := relay{address: text("server"), security: securityStartTLS, username: text("username"), password: text("password"), auth: authAuto, hello: l.from.domain}
+	r := relay{address: text("server"), security: securityStartTLS, username: text("username"), password: text("password"), auth: authAuto, hello: hello}
 	if config["security"] != nil {
 		r.security = text("security")
 	}
@@ -49,7 +48,7 @@ func relayOf(config map[string]any, l letter) (relay, error) {
 	if r.host, err = hostOf(r.address); err != nil {
 		return relay{}, err
 	}
-	r.hide = r.secrets(l)
+	r.hide = r.secrets()
 	return r.checked(config)
 }
 
@@ -85,18 +84,14 @@ func hostOf(address string) (string, error) {
 	return host, nil
 }
 
-// secrets are what a server might echo: the credentials, and the forms in which
-// they travel. A user name that is an address of the mail itself is none.
-func (r relay) secrets(l letter) *strings.Replacer {
+// secrets are the forms in which the password travels: a server might echo them.
+// What else is secret, the worker keeps out of results.
+func (r relay) secrets() *strings.Replacer {
 	encode := base64.StdEncoding.EncodeToString
-	hidden := []string{r.password, encode([]byte(r.password)), encode([]byte("\x00" + r.username + "\x00" + r.password))}
-	if !l.mentions(r.username) {
-		hidden = append(hidden, r.username, encode([]byte(r.username)))
-	}
 	var pairs []string
-	for _, h := range hidden {
-		if h != "" {
-			pairs = append(pairs, h, "***")
+	for _, form := range []string{r.password, encode([]byte(r.password)), encode([]byte("\x00" + r.username + "\x00" + r.password))} {
+		if r.password != "" {
+			pairs = append(pairs, form, "***")
 		}
 	}
 	return strings.NewReplacer(pairs...)
@@ -112,5 +107,3 @@ func (r relay) reply(code int, message string) reply {
 
 // encrypted tells whether the connection is.
 func (r relay) encrypted() bool { return r.security != securityNone }
-
-func (r relay) String() string { return fmt.Sprintf("%s (%s)", r.host, r.security) }

@@ -13,7 +13,6 @@ import (
 
 	"github.com/wneessen/go-mail/smtp"
 
-	"edda/effects"
 	"edda/effects/dial"
 )
 
@@ -242,8 +241,6 @@ func (b *bounded) Read(p []byte) (int, error) {
 	b.left -= n
 	return n, err
 }
-
-var _ effects.Provider = (*Provider)(nil)
 
 // words splits what a server lists.
 func words(list string) []string { return strings.Fields(strings.ToUpper(list)) }
