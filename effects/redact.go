@@ -43,17 +43,26 @@ func newRedactor(secrets map[string]any) redactor {
 }
 
 // spellings are the forms in which a secret is seen: as it is, in a URL, in
-// base64, and its lines, since PEM is shown by lines.
+// base64, inside a JSON text, and its lines, since PEM is shown by lines.
 func spellings(secret string) []string {
 	var out []string
 	for _, s := range append(strings.FieldsFunc(secret, lineEnd), secret) {
 		if len(s) < minSecret {
 			continue
 		}
-		out = append(out, s, url.QueryEscape(s), url.PathEscape(s), base64.StdEncoding.EncodeToString([]byte(s)), base64.URLEncoding.EncodeToString([]byte(s)))
+		out = append(out, s, url.QueryEscape(s), url.PathEscape(s), base64.StdEncoding.EncodeToString([]byte(s)), base64.URLEncoding.EncodeToString([]byte(s)), inJSON(s, true), inJSON(s, false))
 	}
 	slices.Sort(out)
 	return slices.Compact(out)
+}
+
+// inJSON is a text as it stands within a JSON text, with or without <, > and & escaped.
+func inJSON(s string, html bool) string {
+	var b strings.Builder
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(html)
+	_ = enc.Encode(s) // a text always can be
+	return strings.TrimSuffix(b.String()[1:], "\"\n")
 }
 
 func lineEnd(r rune) bool { return r == '\n' || r == '\r' }

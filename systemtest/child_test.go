@@ -67,9 +67,15 @@ func freeAddr(t testing.TB) string {
 // launch starts the binary and does not wait for it.
 func launch(t testing.TB, args ...string) *child {
 	t.Helper()
+	return launchWith(t, nil, args...)
+}
+
+// launchWith adds to its environment.
+func launchWith(t testing.TB, env []string, args ...string) *child {
+	t.Helper()
 	c := &child{t: t, cmd: exec.Command(theBinary.get(t), args...), out: &screen{}, err: &screen{}, ended: make(chan struct{})}
 	c.cmd.Stdout, c.cmd.Stderr = c.out, c.err
-	c.cmd.Env = clean(os.Environ())
+	c.cmd.Env = append(clean(os.Environ()), env...)
 	if err := c.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +90,7 @@ func launch(t testing.TB, args ...string) *child {
 // clean leaves out what would tell the binary where to connect.
 func clean(env []string) (out []string) {
 	for _, line := range env {
-		if !strings.HasPrefix(line, "EDDA_") && !strings.HasPrefix(line, "NATS_") {
+		if !strings.HasPrefix(line, "EDDA_") && !strings.HasPrefix(line, "NATS_") && !strings.HasPrefix(line, "OTEL_") {
 			out = append(out, line)
 		}
 	}
@@ -99,7 +105,12 @@ func dev(t testing.TB, data string, args ...string) *child {
 
 func devAt(t testing.TB, data, addr, nats string, args ...string) *child {
 	t.Helper()
-	c := launch(t, append([]string{"dev", "--data", data, "--addr", addr, "--nats-addr", nats}, args...)...)
+	return devWith(t, nil, data, addr, nats, args...)
+}
+
+func devWith(t testing.TB, env []string, data, addr, nats string, args ...string) *child {
+	t.Helper()
+	c := launchWith(t, env, append([]string{"dev", "--data", data, "--addr", addr, "--nats-addr", nats}, args...)...)
 	c.addr, c.nats = addr, "nats://"+nats
 	c.says("Edda is running.")
 	return c

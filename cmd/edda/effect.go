@@ -58,8 +58,8 @@ func (p *process) buildEffects(l *line) error {
 		return edda.Classify(edda.Permanent, "effects.allow: %w", err)
 	}
 	l.providers = map[string]effects.Provider{
-		"http": httpeffect.New(httpeffect.Options{Guard: guard}),
-		"grpc": grpceffect.New(grpceffect.Options{Guard: guard}),
+		"http": httpeffect.New(httpeffect.Options{Guard: guard, Tracer: p.tracing.provider()}),
+		"grpc": grpceffect.New(grpceffect.Options{Guard: guard, TracerProvider: p.tracing.provider()}),
 		"smtp": smtpeffect.New(smtpeffect.Options{Guard: guard}),
 		"sql":  sqleffect.New(sqleffect.Options{Guard: guard}),
 	}
@@ -67,7 +67,7 @@ func (p *process) buildEffects(l *line) error {
 	l.worker, err = effects.New(p.db, effects.Options{
 		Source:    &l.commands,
 		Publisher: l.publisher, Providers: l.providers, Secrets: p.secrets(),
-		Grace: callsMayEnd, Log: p.log.Named("effects"), Metrics: p.metrics,
+		Grace: callsMayEnd, Log: p.log.Named("effects"), Metrics: p.metrics, Tracer: p.tracing.Tracer("edda/effects"),
 	}, p.effects...)
 	if err != nil {
 		return edda.Classify(edda.Permanent, "effects: %w", err)

@@ -68,6 +68,7 @@ type process struct {
 	db       *store.DB
 	server   *server.Server
 	group    *lifecycle.Group
+	tracing  tracing
 	pulse    *pulse
 	// line is what works on the streams; nil until JetStream was reached.
 	line   atomic.Pointer[line]
@@ -87,6 +88,10 @@ type process struct {
 func newProcess(s settings, l loaded, log *zap.Logger) (*process, error) {
 	p := &process{settings: s, log: log, metrics: prometheus.NewRegistry(), started: time.Now(), effects: l.effects, joined: make(chan struct{})}
 	p.metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	var err error
+	if p.tracing, err = newTracing(context.Background(), s.env, log); err != nil {
+		return nil, err
+	}
 	if err := p.listen(); err != nil {
 		return nil, err
 	}
@@ -195,7 +200,10 @@ func (p *process) flush(ctx context.Context) error {
 }
 
 // Run runs the process until ctx ends, a drain, or a failure.
-func (p *process) Run(ctx context.Context) error { return p.group.Run(ctx) }
+func (p *process) Run(ctx context.Context) error {
+	defer p.tracing.close(p.log)
+	return p.group.Run(ctx)
+}
 
 func (p *process) partStopped(part lifecycle.Part, took time.Duration, err error) {
 	p.log.Info("stopped", zap.String("part", part.Name), zap.Duration("took", took), zap.Error(err))
