@@ -63,6 +63,10 @@ func (c Codec) command(out effects.Command, s Subject, m Message) (effects.Comma
 	out.ID, out.Revoke = id, body.Revoke
 	out.Payload, out.Metadata = payload(body.Payload), payload(body.Metadata)
 	out.IdempotencyKey, out.NotAfter = string(md.IdempotencyKey), md.NotAfter
+	out.Sent = body.Timestamp
+	if out.Sent.IsZero() {
+		out.Sent = m.Time // it is no younger
+	}
 	out.Trace, out.High = m.trace(md), md.Priority == priorityHigh
 	return out, nil
 }

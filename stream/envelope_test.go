@@ -227,8 +227,12 @@ func TestMalformedCommandsHaveTheIDsOfTheirSubject(t *testing.T) {
 
 func TestCommandsOfOtherProducers(t *testing.T) {
 	got := Codec{}.Command(message("tenant.acme.effect.charge.c-9", `{"payload":{"n":1}}`))
-	if got.Malformed != "" || got.ID != "c-9" || string(got.Payload) != `{"n":1}` {
+	if got.Malformed != "" || got.ID != "c-9" || string(got.Payload) != `{"n":1}` || !got.Sent.Equal(noon) {
 		t.Errorf("got %+v", got)
+	}
+	got = Codec{}.Command(message("tenant.acme.effect.charge.c-9", `{"timestamp":"2001-02-03T04:05:06Z"}`))
+	if want := time.Date(2001, 2, 3, 4, 5, 6, 0, time.UTC); !got.Sent.Equal(want) {
+		t.Errorf("sent %v", got.Sent)
 	}
 }
 

@@ -175,7 +175,7 @@ func TestEffectCommandsComeBack(t *testing.T) {
 	got.Metadata = nil
 	diff(t, got, effects.Command{
 		Tenant: "acme", ID: "w-1", Effect: "charge", Payload: json.RawMessage(`{"amount":9007199254740993,"note":"<&>"}`),
-		IdempotencyKey: "w-0", NotAfter: noon.Add(time.Hour), Trace: traceparent, High: true, Subject: m.Subject,
+		IdempotencyKey: "w-0", NotAfter: noon.Add(time.Hour), Trace: traceparent, High: true, Subject: m.Subject, Sent: noon,
 	})
 	r, err := Codec{}.Result(effects.Result{Tenant: "acme", CommandID: "w-1", Effect: "charge", Outcome: edda.TimedOut, Metadata: md})
 	if err != nil {
