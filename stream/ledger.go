@@ -20,6 +20,8 @@ const (
 	// the ack wait, so that a message that goes to another worker finds a dead
 	// worker's claim about to lapse, and a slow server's few seconds lose none.
 	defaultLedgerLease = 15 * time.Second
+	// minLease leaves time for a disk that syncs slowly.
+	minLease = time.Second
 	// ledgerLooks is how often a held claim is looked at over one lease.
 	ledgerLooks = 15
 	// ledgerDrift is the share of a lease that is waited beyond it: two clocks
@@ -35,13 +37,17 @@ type LedgerOptions struct {
 	Home string
 	// Run tells this start from all others; made up when empty.
 	Run string
-	// Lease is how long a claim is live without being renewed: 15 s when zero,
-	// and the same in all processes.
+	// Lease is how long a claim is live without being renewed: 15 s when zero.
 	Lease time.Duration
 	// Retention is how long a claim is kept, and with it the promise that its
 	// command is not called again: 7 days when zero.
 	Retention time.Duration
-	Replicas  int // of the bucket where it is made; 1 when zero
+	// Former has the claims of a time when the ledger was not shared: they count
+	// where the bucket knows nothing of a command. It may be nil.
+	Former interface {
+		Claim(tenant, commandID string) (edda.Claim, bool, error)
+	}
+	Replicas int // of the bucket where it is made; 1 when zero
 	// SyncAlways says that the server is known to sync every write to disk.
 	SyncAlways bool
 	// Memory is for a server that lives and dies with its workers.
@@ -60,6 +66,9 @@ func (o *LedgerOptions) validate() error {
 	}
 	if o.Retention == 0 {
 		o.Retention = defaultAge
+	}
+	if o.Lease < minLease {
+		return edda.Classify(edda.Permanent, "open the ledger: a lease of %s is less than %s", o.Lease, minLease)
 	}
 	if o.Retention < minRetention {
 		return edda.Classify(edda.Permanent, "open the ledger: a retention of %s is less than %s", o.Retention, minRetention)
@@ -87,9 +96,13 @@ type record struct {
 	edda.Claim
 	// Released says that the owner gave the claim up without a result.
 	Released bool `json:"released,omitempty"`
+	// Lease is the owner's: who waits may be configured otherwise.
+	Lease time.Duration `json:"lease"`
 	// Write is different in every write, also where nothing else is: a renewal
 	// that was lost must not pass for the next one, which counts its lease later.
 	Write string `json:"write"`
+
+	revision uint64 // 0 where there is none
 }
 
 // Lease is how long a claim is live without being renewed.
@@ -101,25 +114,45 @@ func (l *Ledger) Durability() Durability { return l.durability }
 // Find says what is known of a command. It may be behind: then what is done
 // about it is ErrTaken.
 func (l *Ledger) Find(ctx context.Context, tenant, commandID string) (effects.Entry, error) {
+	r, err := l.read(ctx, tenant, commandID)
+	if err != nil {
+		return effects.Entry{}, err
+	}
+	if r.revision > 0 || l.o.Former == nil {
+		return l.entry(r), nil
+	}
+	claim, found, err := l.o.Former.Claim(tenant, commandID)
+	return effects.Entry{Claim: claim, Found: found}, err
+}
+
+func (l *Ledger) read(ctx context.Context, tenant, commandID string) (record, error) {
+	var r record
 	key := ledgerKey(tenant, commandID)
 	e, err := l.kv.Get(ctx, key)
 	if errors.Is(err, jetstream.ErrKeyNotFound) {
-		return effects.Entry{}, nil
+		return r, nil
 	}
 	if err != nil {
-		return effects.Entry{}, fmt.Errorf("look into the ledger: %w", err)
+		return r, fmt.Errorf("look into the ledger: %w", err)
 	}
-	var r record
 	if err := json.Unmarshal(e.Value(), &r); err != nil || r.Tenant != tenant || r.CommandID != commandID {
-		return effects.Entry{}, edda.Classify(edda.Permanent, "entry %s of bucket %s is not the command's: look at it with nats kv get", key, LedgerBucket)
+		return r, edda.Classify(edda.Permanent, "entry %s of bucket %s is not the command's: look at it with nats kv get", key, LedgerBucket)
 	}
+	r.revision = e.Revision()
+	return r, nil
+}
+
+// entry leaves out which claim of its run an owner is.
+func (l *Ledger) entry(r record) effects.Entry {
 	held := l.held(r)
 	r.Owner, _ = cutClaim(r.Owner)
-	return effects.Entry{Claim: r.Claim, Found: true, Held: held, Revision: e.Revision()}, nil
+	return effects.Entry{Claim: r.Claim, Found: r.revision > 0, Held: held, Revision: r.revision}
 }
 
 // held tells whether somebody may be at work on a command.
-func (l *Ledger) held(r record) bool { return !r.Done && !r.Released && !l.earlier(r.Owner) }
+func (l *Ledger) held(r record) bool {
+	return r.revision > 0 && !r.Done && !r.Released && !l.earlier(r.Owner)
+}
 
 // earlier tells whether an owner is a run of this store that has ended.
 func (l *Ledger) earlier(owner string) bool {
@@ -127,30 +160,52 @@ func (l *Ledger) earlier(owner string) bool {
 	return here && l.o.Home != "" && !strings.HasPrefix(run, l.o.Run+"/")
 }
 
-// Await waits until the holder is done or has not written for a whole lease.
+// Await waits until the holder is done, or has not written for a whole lease.
 func (l *Ledger) Await(ctx context.Context, e effects.Entry) (effects.Entry, error) {
-	since := time.Now() // e was read before
+	if !e.Held {
+		return e, nil
+	}
 	look := time.NewTicker(l.o.Lease / ledgerLooks)
 	defer look.Stop()
-	for e.Held {
+	for seen := (sighting{since: time.Now()}); ; {
+		r, err := l.read(ctx, e.Claim.Tenant, e.Claim.CommandID)
+		switch {
+		case err == nil && !l.held(r):
+			return l.entry(r), nil
+		case err == nil:
+			seen.update(r)
+		}
+		if seen.lapsed(l.o.Lease) {
+			e = l.entry(seen.record)
+			e.Held = err != nil
+			return e, err
+		}
 		select {
 		case <-ctx.Done():
 			return e, ctx.Err()
 		case <-look.C:
 		}
-		now, err := l.Find(ctx, e.Claim.Tenant, e.Claim.CommandID)
-		lapsed := time.Since(since) >= l.o.Lease+l.o.Lease/ledgerDrift
-		switch {
-		case err != nil && lapsed:
-			return e, err
-		case err != nil: // it is looked at again
-		case now.Revision > e.Revision || !now.Found:
-			e, since = now, time.Now()
-		case lapsed:
-			e.Held = false
-		}
 	}
-	return e, nil
+}
+
+// sighting is since when a record is known not to have changed.
+type sighting struct {
+	record
+	since time.Time
+}
+
+// update takes what was just read. What comes from a replica that is behind
+// says nothing.
+func (s *sighting) update(r record) {
+	if r.revision > s.revision {
+		s.record, s.since = r, time.Now()
+	}
+}
+
+// lapsed tells whether the holder's lease is over, whoever of the two leases longer.
+func (s *sighting) lapsed(lease time.Duration) bool {
+	lease = max(lease, s.Lease)
+	return time.Since(s.since) >= lease+lease/ledgerDrift
 }
 
 // Claim makes e.Claim this worker's. Each claim has an owner of its own, which
@@ -198,7 +253,7 @@ func (l *Ledger) Release(ctx context.Context, e effects.Entry) error {
 
 // put writes the entry in place of its revision.
 func (l *Ledger) put(ctx context.Context, e effects.Entry, released bool) (effects.Entry, error) {
-	w := entryWrite{l: l, record: record{e.Claim, released, rand.Text()}, over: e.Revision}
+	w := entryWrite{l: l, record: record{Claim: e.Claim, Released: released, Lease: l.o.Lease, Write: rand.Text()}, over: e.Revision}
 	if err := w.encode(); err != nil {
 		return e, edda.Classify(edda.Permanent, "write to the ledger: %w", err)
 	}

@@ -221,6 +221,73 @@ func TestWaitingEndsWithItsContext(t *testing.T) {
 	})
 }
 
+func TestTheLongerLeaseCounts(t *testing.T) {
+	for name, leases := range map[string][2]time.Duration{"the holder's": {time.Minute, time.Second}, "that of who waits": {time.Second, time.Minute}} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(ctx context.Context, w *world) {
+				a := must[*Ledger](t)(OpenLedger(ctx, w.js, LedgerOptions{Lease: leases[0]}))
+				b := must[*Ledger](t)(OpenLedger(ctx, w.js, LedgerOptions{Lease: leases[1]}))
+				must[effects.Entry](t)(a.Claim(ctx, command1()))
+				if e, took := awaited(ctx, t, b, find(t, b)); e.Held || took < time.Minute || took > 70*time.Second {
+					t.Errorf("after %v it is %+v", took, e)
+				}
+			})
+		})
+	}
+}
+
+func TestWaitingFailsWhereTheLedgerCannotBeRead(t *testing.T) {
+	bubble(t, func(ctx context.Context, w *world) {
+		a, b := w.ledgerOf("s1", "r1"), w.ledgerOf("s2", "r1")
+		must[effects.Entry](t)(a.Claim(ctx, command1()))
+		held := find(t, b)
+		if _, err := b.kv.PutString(ctx, ledgerKey("acme", "c1"), "x"); err != nil {
+			t.Fatal(err)
+		}
+		e, err := b.Await(ctx, held)
+		wantError(t, err, edda.Permanent, "acme.c1")
+		if !e.Held {
+			t.Errorf("it is %+v", e)
+		}
+	})
+}
+
+// former is a store from before the ledger was shared.
+type former map[string]edda.Claim
+
+func (f former) Claim(tenant, id string) (edda.Claim, bool, error) {
+	claim, found := f[tenant+" "+id]
+	return claim, found, nil
+}
+
+func TestClaimsOfALedgerThatWasNotSharedCount(t *testing.T) {
+	begun := edda.Claim{Tenant: "acme", CommandID: "c1", Effect: "pay", Owner: "r0"}
+	ended := edda.Claim{Tenant: "acme", CommandID: "c2", Effect: "pay", Owner: "r0", Done: true, Outcome: edda.Succeeded, Result: json.RawMessage(`5`)}
+	bubble(t, func(ctx context.Context, w *world) {
+		l := must[*Ledger](t)(OpenLedger(ctx, w.js, LedgerOptions{Former: former{"acme c1": begun, "acme c2": ended}}))
+		e := find(t, l)
+		if !e.Found || e.Held || e.Claim.Done {
+			t.Errorf("what was begun is %+v", e)
+		}
+		mine := must[effects.Entry](t)(l.Claim(ctx, e))
+		if e := find(t, w.ledgerOf("s2", "r1")); !e.Held {
+			t.Errorf("for others it is %+v", e)
+		}
+		if err := l.Finish(ctx, finished(mine, `6`)); err != nil {
+			t.Error(err)
+		}
+		if e := find(t, l); string(e.Claim.Result) != `6` { // the bucket goes first
+			t.Errorf("it is %+v", e)
+		}
+		if e := must[effects.Entry](t)(l.Find(ctx, "acme", "c2")); !e.Claim.Done || string(e.Claim.Result) != `5` {
+			t.Errorf("what was done is %+v", e)
+		}
+		if e := must[effects.Entry](t)(l.Find(ctx, "acme", "c3")); e.Found {
+			t.Errorf("what was not is %+v", e)
+		}
+	})
+}
+
 // An operator who deletes an entry wants its command to be called again.
 func TestADeletedEntryIsNotFound(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
@@ -249,7 +316,7 @@ func TestEntriesAreForgottenAfterTheRetention(t *testing.T) {
 		if err := l.Finish(ctx, finished(mine, `1`)); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(2*time.Hour - time.Minute) // counted from the last write
+		time.Sleep(2*time.Hour + retentionSlack - time.Minute) // counted from the last write
 		if e := find(t, l); !e.Claim.Done {
 			t.Errorf("it is %+v", e)
 		}
@@ -296,11 +363,12 @@ func TestTheBucketIsMadeAdoptedOrRefused(t *testing.T) {
 		says   []string // none: it is adopted
 	}{
 		"as made":            {func(*jetstream.StreamConfig) {}, nil},
+		"just long enough":   {func(c *jetstream.StreamConfig) { c.MaxAge = defaultAge }, nil},
 		"kept longer":        {func(c *jetstream.StreamConfig) { c.MaxAge *= 2 }, nil},
 		"kept for ever":      {func(c *jetstream.StreamConfig) { c.MaxAge = 0 }, nil},
 		"with direct reads":  {func(c *jetstream.StreamConfig) { c.AllowDirect = true }, nil},
 		"with a history":     {func(c *jetstream.StreamConfig) { c.MaxMsgsPerSubject = 5 }, nil},
-		"kept too short":     {func(c *jetstream.StreamConfig) { c.MaxAge /= 2 }, []string{"TTL is 84h0m0s", "effects.retention", "168h0m0s", "--max-age"}},
+		"kept too short":     {func(c *jetstream.StreamConfig) { c.MaxAge /= 2 }, []string{"TTL is 84h30m0s", "effects.retention", "168h0m0s", "--max-age"}},
 		"in memory":          {func(c *jetstream.StreamConfig) { c.Storage = jetstream.MemoryStorage }, []string{"storage", "Memory"}},
 		"no bucket":          {func(c *jetstream.StreamConfig) { c.MaxMsgsPerSubject = -1 }, []string{"no bucket"}},
 		"limited, drops old": {func(c *jetstream.StreamConfig) { c.Discard, c.MaxBytes = jetstream.DiscardOld, 1<<20 }, []string{"drops", "--max-bytes"}},
@@ -334,7 +402,7 @@ func TestTheBucketIsMadeAdoptedOrRefused(t *testing.T) {
 
 func TestTheLedgerSaysHowDurableItIs(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
-		if d := w.ledgerOf("", "").Durability(); !d.Created || d.Synced || d.Age != defaultAge || !strings.Contains(d.Note, "sync_interval") {
+		if d := w.ledgerOf("", "").Durability(); !d.Created || d.Synced || d.Age != defaultAge+retentionSlack || !strings.Contains(d.Note, "sync_interval") {
 			t.Errorf("made: %+v", d)
 		}
 		l := must[*Ledger](t)(OpenLedger(ctx, w.js, LedgerOptions{SyncAlways: true, Replicas: 3}))
@@ -349,6 +417,7 @@ func TestWrongLedgerOptionsAreRefused(t *testing.T) {
 		for says, o := range map[string]LedgerOptions{
 			"no '/'":   {Home: "a/b"},
 			"30m0s is": {Retention: 30 * time.Minute},
+			"10ms is":  {Lease: 10 * time.Millisecond},
 		} {
 			_, err := OpenLedger(ctx, w.js, o)
 			wantError(t, err, edda.Permanent, says)

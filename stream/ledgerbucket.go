@@ -18,6 +18,9 @@ const (
 	// minRetention leaves a claim the time to be seen: it must outlive the longest
 	// absence of whoever has the command's message.
 	minRetention = time.Hour
+	// retentionSlack is how much longer than the retention the bucket keeps a
+	// claim: the worker asks its own clock whether a command is older than that.
+	retentionSlack = time.Hour
 	// maxRecord is what a record may take: a result of 256 KiB, and its claim.
 	maxRecord = 320 << 10
 )
@@ -49,7 +52,7 @@ func (o LedgerOptions) bucket() jetstream.StreamConfig {
 	cfg := jetstream.StreamConfig{
 		Name: "KV_" + LedgerBucket, Description: "edda: which effect commands were called, and what came of them",
 		Subjects: []string{ledgerPrefix + ">"}, Storage: jetstream.FileStorage, Retention: jetstream.LimitsPolicy,
-		Discard: jetstream.DiscardNew, MaxMsgsPerSubject: 1, MaxAge: o.Retention, Replicas: max(o.Replicas, 1),
+		Discard: jetstream.DiscardNew, MaxMsgsPerSubject: 1, MaxAge: o.Retention + retentionSlack, Replicas: max(o.Replicas, 1),
 		AllowRollup: true, DenyDelete: true, AllowDirect: false, Duplicates: defaultDuplicates,
 	}
 	if o.Memory {
@@ -77,21 +80,21 @@ func ensureBucket(ctx context.Context, js jetstream.JetStream, o LedgerOptions) 
 		return Durability{}, fmt.Errorf("look at bucket %s: %w", LedgerBucket, err)
 	}
 	found := s.CachedInfo().Config
-	if problems := compareBucket(want, found); len(problems) > 0 {
+	if problems := o.compare(want, found); len(problems) > 0 {
 		return Durability{}, edda.Classify(edda.Permanent, "bucket %s cannot be the effect ledger: %s", LedgerBucket, strings.Join(problems, "; "))
 	}
 	return durability(found, o.SyncAlways, notes(want, found)), nil
 }
 
-// compareBucket lists what makes a bucket unfit: where it forgets a claim, its
+// compare lists what makes a bucket unfit: where it forgets a claim, its
 // command is called again.
-func compareBucket(want, found jetstream.StreamConfig) []string {
+func (o LedgerOptions) compare(want, found jetstream.StreamConfig) []string {
 	var out []string
 	wrong := func(found, wanted any, advice string, args ...any) {
 		out = append(out, fmt.Sprintf("%v, wanted is %v: ", found, wanted)+fmt.Sprintf(advice, args...))
 	}
-	if found.MaxAge > 0 && found.MaxAge < want.MaxAge {
-		wrong(fmt.Sprintf("its TTL is %s", found.MaxAge), fmt.Sprintf("effects.retention, %s", want.MaxAge),
+	if found.MaxAge > 0 && found.MaxAge < o.Retention {
+		wrong(fmt.Sprintf("its TTL is %s", found.MaxAge), fmt.Sprintf("effects.retention, %s", o.Retention),
 			"nats stream edit %s --max-age=%s, or configure a shorter retention", want.Name, want.MaxAge)
 	}
 	if found.Storage != want.Storage {
