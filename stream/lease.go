@@ -17,8 +17,10 @@ import (
 )
 
 const (
-	// LeaseBucket is the KV bucket of leases; its keys are stores' ids.
-	LeaseBucket = "EDDA_LEASES"
+	// LeaseBucket is the KV bucket of leases; its keys are stores' ids, after
+	// workerPrefix for effect workers.
+	LeaseBucket  = "EDDA_LEASES"
+	workerPrefix = "effects."
 	// leaseTTL is how long a lease outlives a process that vanished.
 	leaseTTL = 15 * time.Second
 	// leaseRenew leaves time for two failed attempts.
@@ -34,6 +36,8 @@ type LeaseOptions struct {
 	Host    string  // this machine
 	Process string  // different for each start
 	Tenants Tenants // what the process takes in; none is all
+	// Worker is set for the lease of an effect worker; else it is a saga process's.
+	Worker *WorkerLease
 	// Replicas of the bucket where it is made; 1 when zero.
 	Replicas int
 	// Memory is for a server that lives and dies with this process: nothing need
@@ -42,21 +46,67 @@ type LeaseOptions struct {
 	Log    *zap.Logger
 }
 
+// WorkerLease is what an effect worker adds to its lease: two may take the same
+// commands only where both share their ledger.
+type WorkerLease struct {
+	Effects []string `json:"effects"`
+	Shared  bool     `json:"shared"`
+}
+
 // holder is what a lease says.
 type holder struct {
-	Store   string   `json:"store"`
-	Host    string   `json:"host"`
-	Process string   `json:"process"`
-	Tenants []string `json:"tenants,omitempty"`
+	Store   string       `json:"store"`
+	Host    string       `json:"host"`
+	Process string       `json:"process"`
+	Tenants []string     `json:"tenants,omitempty"`
+	Worker  *WorkerLease `json:"worker,omitempty"`
 	// Held is false while the process still looks whether another has the tenants.
 	Held  bool      `json:"held"`
 	Since time.Time `json:"since"`
 }
 
-// Lease keeps a second saga process from the same tenants. The holder of a
+// key is where the lease of this holder is.
+func (h holder) key() string {
+	if h.Worker != nil {
+		return workerPrefix + h.Store
+	}
+	return h.Store
+}
+
+// kind is what the holder is, for people.
+func (h holder) kind() string {
+	if h.Worker != nil {
+		return "effect worker"
+	}
+	return "saga process"
+}
+
+// rivals tells whether two holders may not both work.
+func (h holder) rivals(other holder) bool {
+	if (h.Worker == nil) != (other.Worker == nil) || !overlap(h.Tenants, other.Tenants) {
+		return false
+	}
+	return h.Worker == nil || h.Worker.rivals(*other.Worker)
+}
+
+func (w WorkerLease) rivals(other WorkerLease) bool {
+	return !(w.Shared && other.Shared) &&
+		slices.ContainsFunc(w.Effects, func(name string) bool { return slices.Contains(other.Effects, name) })
+}
+
+// mode is the setting that decides.
+func (w WorkerLease) mode() string {
+	if w.Shared {
+		return "effects.ledger: shared"
+	}
+	return "effects.ledger: local"
+}
+
+// Lease keeps a second saga process from the same tenants, and a second effect
+// worker from the same commands unless both share their ledger. The holder of a
 // store's file lock takes its own lease over at once when it is on the same
 // machine; any other process is refused until the lease has run out. Release
-// comes after Run has returned; SetTenants may be called at any time between.
+// comes after Run has returned; Move may be called at any time between.
 type Lease struct {
 	js     jetstream.JetStream
 	bucket jetstream.KeyValueConfig
@@ -71,7 +121,7 @@ type Lease struct {
 // AcquireLease takes the lease or says, with an edda.Permanent error, who has it.
 func AcquireLease(ctx context.Context, js jetstream.JetStream, o LeaseOptions) (*Lease, error) {
 	l := &Lease{js: js, bucket: o.bucket(), log: o.Log, own: holder{
-		Store: o.Store, Host: o.Host, Process: o.Process, Tenants: o.Tenants, Since: time.Now().UTC(),
+		Store: o.Store, Host: o.Host, Process: o.Process, Tenants: o.Tenants, Worker: o.Worker, Since: time.Now().UTC(),
 	}}
 	if l.log == nil {
 		l.log = zap.NewNop()
@@ -91,7 +141,7 @@ func AcquireLease(ctx context.Context, js jetstream.JetStream, o LeaseOptions) (
 
 func (o LeaseOptions) bucket() jetstream.KeyValueConfig {
 	cfg := jetstream.KeyValueConfig{
-		Bucket: LeaseBucket, Description: "edda: which saga process serves which tenants",
+		Bucket: LeaseBucket, Description: "edda: which process serves which tenants",
 		TTL: leaseTTL, Storage: jetstream.FileStorage, Replicas: max(o.Replicas, 1),
 	}
 	if o.Memory {
@@ -113,9 +163,9 @@ func (l *Lease) open(ctx context.Context) error {
 	return nil
 }
 
-// apply writes our wish under the store's key.
+// apply writes our wish under our key.
 func (l *Lease) apply(ctx context.Context) error {
-	before, err := l.kv.Get(ctx, l.own.Store)
+	before, err := l.kv.Get(ctx, l.own.key())
 	switch {
 	case errors.Is(err, jetstream.ErrKeyNotFound):
 		err = l.write(ctx, 0)
@@ -128,7 +178,7 @@ func (l *Lease) apply(ctx context.Context) error {
 		err = l.write(ctx, before.Revision())
 	}
 	if overtaken(err) {
-		return edda.Classify(edda.Permanent, "another saga process is starting on store %s: only one may run", l.own.Store)
+		return edda.Classify(edda.Permanent, "another %s is starting on store %s: only one may run", l.own.kind(), l.own.Store)
 	}
 	return err
 }
@@ -140,11 +190,11 @@ func (l *Lease) mayReplace(e jetstream.KeyValueEntry) error {
 		return nil // unreadable leases are nobody's
 	}
 	return edda.Classify(edda.Permanent,
-		"store %s is in use on host %s since %s: stop the saga process there, or wait %s after it has gone; a copied store must not run twice",
-		other.Store, other.Host, stamp(other.Since), leaseTTL)
+		"store %s is in use on host %s since %s: stop the %s there, or wait %s after it has gone; a copied store must not run twice",
+		other.Store, other.Host, stamp(other.Since), l.own.kind(), leaseTTL)
 }
 
-// contend looks for other stores' leases on our tenants. Of two that wish at
+// contend looks for other stores' leases on what is ours. Of two that wish at
 // once the earlier write wins; one that is held always does.
 func (l *Lease) contend(ctx context.Context) error {
 	if err := l.alone(ctx); err != nil {
@@ -157,7 +207,7 @@ func (l *Lease) contend(ctx context.Context) error {
 	return nil
 }
 
-// alone is nil when no other lease that goes before ours is on our tenants.
+// alone is nil when no other lease that goes before ours is in its way.
 func (l *Lease) alone(ctx context.Context) error {
 	others, err := l.others(ctx)
 	if err != nil {
@@ -165,38 +215,57 @@ func (l *Lease) alone(ctx context.Context) error {
 	}
 	for _, e := range others {
 		other, err := readHolder(e)
-		if err != nil || !overlap(other.Tenants, l.own.Tenants) {
-			continue
-		}
-		if other.Held || e.Revision() < l.revision {
-			return edda.Classify(edda.Permanent,
-				"a saga process with store %s on host %s serves these tenants since %s: stop it, wait %s after it has gone, or give the two different tenants",
-				other.Store, other.Host, stamp(other.Since), leaseTTL)
+		if err == nil && l.own.rivals(other) && (other.Held || e.Revision() < l.revision) {
+			return l.own.refusal(other)
 		}
 	}
 	return nil
 }
 
-// SetTenants moves the lease to other tenants, or leaves it as it is and says,
-// with an edda.Permanent error, who has one of them. Between the two it holds
-// both; of two processes that reach for the same tenant at once neither gets it.
-func (l *Lease) SetTenants(ctx context.Context, t Tenants) error {
+// refusal says who is in the way, and what to do.
+func (h holder) refusal(other holder) error {
+	if h.Worker == nil {
+		return edda.Classify(edda.Permanent,
+			"a saga process with store %s on host %s serves these tenants since %s: stop it, wait %s after it has gone, or give the two different tenants",
+			other.Store, other.Host, stamp(other.Since), leaseTTL)
+	}
+	return edda.Classify(edda.Permanent,
+		"an effect worker with store %s on host %s takes the same commands since %s with %s, this one has %s: set effects.ledger: shared for both, give the two different tenants or effects, or stop the other and wait %s",
+		other.Store, other.Host, stamp(other.Since), other.Worker.mode(), h.Worker.mode(), leaseTTL)
+}
+
+// Move takes the lease to other tenants and effects, or leaves it as it is and
+// says, with an edda.Permanent error, who has one of them. Between the two it
+// holds both; of two processes that reach for the same at once neither gets it.
+// The effects of a saga process are none.
+func (l *Lease) Move(ctx context.Context, t Tenants, effects ...string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaseRenew)
 	defer cancel()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	before := l.own.Tenants
-	l.own.Tenants = union(before, t)
+	before := l.own
+	l.own.Tenants, l.own.Worker = union(before.Tenants, t), before.Worker.with(effects, true)
 	err := l.write(ctx, l.revision)
 	if err == nil {
 		err = l.alone(ctx)
 	}
 	if err != nil {
-		l.own.Tenants = before
+		l.own = before
 		return errors.Join(err, l.write(ctx, l.revision))
 	}
-	l.own.Tenants = t
+	l.own.Tenants, l.own.Worker = t, before.Worker.with(effects, false)
 	return l.write(ctx, l.revision)
+}
+
+// with is the same for other effects, perhaps with those that were there.
+func (w *WorkerLease) with(effects []string, both bool) *WorkerLease {
+	if w == nil {
+		return nil
+	}
+	if both {
+		effects = slices.Concat(w.Effects, effects)
+	}
+	return &WorkerLease{Effects: effects, Shared: w.Shared}
 }
 
 // union is the tenants of both; none is all.
@@ -208,31 +277,31 @@ func union(a, b Tenants) Tenants {
 }
 
 func (l *Lease) others(ctx context.Context) ([]jetstream.KeyValueEntry, error) {
-	stores, err := l.stores(ctx)
+	keys, err := l.keys(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("list leases: %w", err)
 	}
 	var out []jetstream.KeyValueEntry
-	for _, store := range stores {
-		if store == l.own.Store {
+	for _, key := range keys {
+		if key == l.own.key() {
 			continue
 		}
-		e, err := l.kv.Get(ctx, store)
+		e, err := l.kv.Get(ctx, key)
 		if errors.Is(err, jetstream.ErrKeyNotFound) {
 			continue
 		}
 		if err != nil {
-			return nil, fmt.Errorf("look at lease %s: %w", store, err)
+			return nil, fmt.Errorf("look at lease %s: %w", key, err)
 		}
 		out = append(out, e)
 	}
 	return out, nil
 }
 
-// stores lists whose leases there are, as the server has them at one moment. The
+// keys lists what leases there are, as the server has them at one moment. The
 // bucket's own Keys reads message by message, and leaves out a lease that is
 // renewed meanwhile.
-func (l *Lease) stores(ctx context.Context) ([]string, error) {
+func (l *Lease) keys(ctx context.Context) ([]string, error) {
 	s, err := l.js.Stream(ctx, "KV_"+LeaseBucket)
 	if err != nil {
 		return nil, err
@@ -257,9 +326,9 @@ func (l *Lease) write(ctx context.Context, over uint64) error {
 	}
 	var revision uint64
 	if over == 0 {
-		revision, err = l.kv.Create(ctx, l.own.Store, value)
+		revision, err = l.kv.Create(ctx, l.own.key(), value)
 	} else {
-		revision, err = l.kv.Update(ctx, l.own.Store, value, over)
+		revision, err = l.kv.Update(ctx, l.own.key(), value, over)
 	}
 	if err != nil {
 		return fmt.Errorf("write lease: %w", err)
@@ -337,7 +406,7 @@ func (l *Lease) renew(ctx context.Context) error {
 // recover finds out why a renewal was refused: an ack that was lost, a lease
 // that ran out while the server was away, or another process.
 func (l *Lease) recover(ctx context.Context) error {
-	e, err := l.kv.Get(ctx, l.own.Store)
+	e, err := l.kv.Get(ctx, l.own.key())
 	if errors.Is(err, jetstream.ErrKeyNotFound) {
 		return l.anew(ctx)
 	}
@@ -375,7 +444,7 @@ func (l *Lease) Release(ctx context.Context) error {
 }
 
 func (l *Lease) release(ctx context.Context) error {
-	err := l.kv.Delete(ctx, l.own.Store, jetstream.LastRevision(l.revision))
+	err := l.kv.Delete(ctx, l.own.key(), jetstream.LastRevision(l.revision))
 	if err != nil {
 		return fmt.Errorf("release the lease: %w", err)
 	}

@@ -69,8 +69,8 @@ func TestALeaseMovesToOtherTenants(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		first, stopFirst := w.hold(ctx, lease("s1", "h1", "p1", "acme"))
 		_, stopSecond := w.hold(ctx, lease("s2", "h2", "p2", "beta"))
-		wantError(t, first.SetTenants(ctx, Tenants{"acme", "be*"}), edda.Permanent, "store s2 on host h2")
-		if err := first.SetTenants(ctx, Tenants{"gamma"}); err != nil {
+		wantError(t, first.Move(ctx, Tenants{"acme", "be*"}), edda.Permanent, "store s2 on host h2")
+		if err := first.Move(ctx, Tenants{"gamma"}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(leaseTTL * 2) // renewed as it is now
