@@ -15,9 +15,8 @@ import (
 )
 
 const (
-	// commandAckWait is after how long a command whose worker fell silent goes
-	// to another one.
-	commandAckWait = 3 * effects.Heartbeat
+	// defaultAckWait is three heartbeats: two may be lost.
+	defaultAckWait = 3 * effects.Heartbeat
 	// defaultMaxPending bounds the commands of one effect that are being worked
 	// on or wait to be tried again, over all workers: a dead provider fills it.
 	defaultMaxPending = 4096
@@ -28,6 +27,10 @@ type CommandsOptions struct {
 	Codec
 	Tenants    Tenants
 	MaxPending int // 4096 when zero
+	// AckWait is after how long a command whose worker fell silent goes to another
+	// one: 30 s when zero. Below three heartbeats one that is worked on goes too,
+	// and its ledger keeps it from being called.
+	AckWait time.Duration
 	// Sole says that no other process reads these commands: what an earlier run
 	// took and did not settle then comes at once, not after the ack wait.
 	Sole bool
@@ -190,8 +193,11 @@ func (c *Commands) config(effect string) jetstream.ConsumerConfig {
 	cfg := jetstream.ConsumerConfig{
 		Durable: consumerName("effect", effect, tenants), Description: "edda: commands of effect " + effect,
 		DeliverPolicy: jetstream.DeliverAllPolicy, AckPolicy: jetstream.AckExplicitPolicy,
-		AckWait: commandAckWait, MaxDeliver: -1, MaxAckPending: c.o.MaxPending,
+		AckWait: c.o.AckWait, MaxDeliver: -1, MaxAckPending: c.o.MaxPending,
 		FilterSubjects: c.o.filters(c.o.Tenants, effect, FamilyEffect),
+	}
+	if cfg.AckWait == 0 {
+		cfg.AckWait = defaultAckWait
 	}
 	if cfg.MaxAckPending == 0 {
 		cfg.MaxAckPending = defaultMaxPending

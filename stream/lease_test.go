@@ -85,6 +85,83 @@ func TestALeaseMovesToOtherTenants(t *testing.T) {
 	})
 }
 
+// worker asks for the lease of an effect worker.
+func worker(store, host string, shared bool, effects ...string) LeaseOptions {
+	o := lease(store, host, store+"-"+host)
+	o.Worker = &WorkerLease{Effects: effects, Shared: shared}
+	return o
+}
+
+func TestWorkersThatDoNotShareTheirLedgerAreRefused(t *testing.T) {
+	acme := worker("s2", "h2", false, "pay")
+	acme.Tenants = Tenants{"acme"}
+	tests := map[string]struct {
+		first, second LeaseOptions
+		says          []string // none: both may work
+	}{
+		"both local":             {worker("s1", "h1", false, "pay"), worker("s2", "h2", false, "ship", "pay"), []string{"s1", "h1", "effects.ledger: local", "shared for both"}},
+		"local beside shared":    {worker("s1", "h1", true, "pay"), worker("s2", "h2", false, "pay"), []string{"with effects.ledger: shared, this one has effects.ledger: local"}},
+		"shared beside local":    {worker("s1", "h1", false, "pay"), worker("s2", "h2", true, "pay"), []string{"with effects.ledger: local, this one has effects.ledger: shared"}},
+		"both shared":            {worker("s1", "h1", true, "pay"), worker("s2", "h2", true, "pay"), nil},
+		"other effects":          {worker("s1", "h1", false, "pay"), worker("s2", "h2", false, "ship"), nil},
+		"no effects":             {worker("s1", "h1", false), worker("s2", "h2", false), nil},
+		"one of all tenants":     {worker("s1", "h1", false, "pay"), acme, []string{"s1"}},
+		"a saga process":         {lease("s1", "h1", "p1"), worker("s2", "h2", false, "pay"), nil},
+		"a saga process, itself": {lease("s1", "h1", "p1"), worker("s1", "h1", false, "pay"), nil},
+		"a copied store":         {worker("s1", "h1", true, "pay"), worker("s1", "h2", true, "pay"), []string{"s1", "h1", "effect worker"}},
+		"a restart":              {worker("s1", "h1", false, "pay"), worker("s1", "h1", false, "pay"), nil},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(ctx context.Context, w *world) {
+				first, stop := w.hold(ctx, test.first)
+				time.Sleep(2 * leaseTTL)
+				second, err := AcquireLease(ctx, w.js, test.second)
+				if err := stop(); err != nil {
+					t.Error(err)
+				}
+				if len(test.says) == 0 {
+					if err != nil {
+						t.Error(err)
+					}
+					return
+				}
+				wantError(t, err, edda.Permanent, test.says...)
+				if second != nil {
+					t.Error("it has a lease all the same")
+				}
+				if err := first.Release(ctx); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := AcquireLease(ctx, w.js, test.second); err != nil { // at once
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+func TestAWorkersLeaseMovesToOtherEffects(t *testing.T) {
+	bubble(t, func(ctx context.Context, w *world) {
+		first, stopFirst := w.hold(ctx, worker("s1", "h1", false, "pay"))
+		_, stopSecond := w.hold(ctx, worker("s2", "h2", false, "ship"))
+		wantError(t, first.Move(ctx, nil, "pay", "ship"), edda.Permanent, "store s2 on host h2", "effects.ledger")
+		_, err := AcquireLease(ctx, w.js, worker("s3", "h3", false, "pay")) // it kept what it had
+		wantError(t, err, edda.Permanent, "store s1")
+		if err := first.Move(ctx, nil, "mail"); err != nil {
+			t.Fatal(err)
+		}
+		_, err = AcquireLease(ctx, w.js, worker("s3", "h3", true, "mail"))
+		wantError(t, err, edda.Permanent, "store s1")
+		_, stopThird := w.hold(ctx, worker("s3", "h3", false, "pay"))
+		for _, stop := range []func() error{stopFirst, stopSecond, stopThird} {
+			if err := stop(); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
 func TestALeaseRunsOut(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		_, stop := w.hold(ctx, lease("s1", "h1", "p1"))

@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/pflag"
 	"go.yaml.in/yaml/v4"
 
+	"edda/effects"
 	"edda/manifests"
 )
 
@@ -84,6 +85,13 @@ type effectsConfig struct {
 	// ListedOnly refuses everything that Allow does not name.
 	ListedOnly bool   `koanf:"listed_only"`
 	Secrets    string `koanf:"secrets"` // folder of files, one a secret
+	// Ledger is where claims are: local or shared.
+	Ledger    string        `koanf:"ledger"`
+	Retention time.Duration `koanf:"retention"` // of claims
+	// Lease and AckWait say how long a worker may be silent: about its claim, and
+	// about its message.
+	Lease   time.Duration `koanf:"lease"`
+	AckWait time.Duration `koanf:"ack_wait"`
 }
 
 type logConfig struct {
@@ -93,7 +101,7 @@ type logConfig struct {
 func defaults() config {
 	return config{
 		Addr: defaultAddr, Data: "edda-data", Role: roleCombined, Tenancy: tenancyConfig{Enabled: true},
-		Log: logConfig{Level: "info"},
+		Log: logConfig{Level: "info"}, Effects: effectsConfig{Retention: effects.DefaultRetention},
 	}
 }
 
@@ -218,7 +226,11 @@ func decodeConfig(k *koanf.Koanf) (config, error) {
 	if err != nil {
 		return config{}, usagef("configuration: %w", err)
 	}
-	return c, c.validate()
+	if err := c.validate(); err != nil {
+		return c, err
+	}
+	c.Effects.Ledger = c.ledger()
+	return c, nil
 }
 
 func (c config) validate() error {
@@ -228,7 +240,7 @@ func (c config) validate() error {
 	if c.Streams.From != "" && c.Streams.From != "now" && c.Streams.From != "all" {
 		return usagef("streams.from %q: want now or all", c.Streams.From)
 	}
-	return nil
+	return c.Effects.validate()
 }
 
 // differs names the settings of the first level that are not alike.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -52,7 +53,14 @@ func (p *process) secrets() effects.Secrets {
 	return effects.Secrets{Dir: p.settings.Effects.Secrets}
 }
 
-func (p *process) buildEffects(l *line) error {
+func (p *process) buildEffects(ctx context.Context, l *line) error {
+	if err := p.acquireWorker(ctx, l); err != nil {
+		return err
+	}
+	ledger, err := p.openLedger(ctx, l)
+	if err != nil {
+		return err
+	}
 	guard, err := dial.New(dial.Options{AllowLoopback: p.settings.dev, Allow: p.settings.Effects.Allow, ListedOnly: p.settings.Effects.ListedOnly})
 	if err != nil {
 		return edda.Classify(edda.Permanent, "effects.allow: %w", err)
@@ -67,6 +75,7 @@ func (p *process) buildEffects(l *line) error {
 	l.worker, err = effects.New(p.db, effects.Options{
 		Source:    &l.commands,
 		Publisher: l.publisher, Providers: l.providers, Secrets: p.secrets(),
+		Ledger: ledger, Retention: p.settings.Effects.Retention, Owner: p.run,
 		Grace: callsMayEnd, Log: p.log.Named("effects"), Metrics: p.metrics, Tracer: p.tracing.Tracer("edda/effects"),
 	}, p.effects...)
 	if err != nil {

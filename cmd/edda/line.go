@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -32,20 +33,23 @@ const releaseWithin = time.Second
 
 // line is everything that works on the streams.
 type line struct {
-	embedded  *stream.Embedded // edda dev
-	conn      *nats.Conn
-	js        jetstream.JetStream
-	durable   []stream.Durability
-	lease     *stream.Lease // of the saga process on its tenants
-	codec     stream.Codec
-	publisher *stream.Publisher
-	source    *stream.Source
-	engine    *engine.Engine
-	scheduler *scheduler.Scheduler
-	relay     *outbox.Relay
-	worker    *effects.Worker
-	commands  commandSource // of the worker
-	providers map[string]effects.Provider
+	embedded *stream.Embedded // edda dev
+	conn     *nats.Conn
+	js       jetstream.JetStream
+	durable  []stream.Durability
+	lease    *stream.Lease // of the saga process on its tenants
+	// workerLease is the effect worker's, on its commands.
+	workerLease *stream.Lease
+	warned      bool // that commands outlive their claims
+	codec       stream.Codec
+	publisher   *stream.Publisher
+	source      *stream.Source
+	engine      *engine.Engine
+	scheduler   *scheduler.Scheduler
+	relay       *outbox.Relay
+	worker      *effects.Worker
+	commands    commandSource // of the worker
+	providers   map[string]effects.Provider
 }
 
 // join reaches JetStream and builds the line. What will not change by waiting
@@ -136,7 +140,7 @@ func (p *process) build(ctx context.Context, l *line) error {
 		}
 	}
 	if s.effects() {
-		return p.buildEffects(l)
+		return p.buildEffects(ctx, l)
 	}
 	return nil
 }
@@ -294,11 +298,12 @@ func (p *process) holdConnection(ctx context.Context) error {
 		return nil // join closes what it opened
 	}
 	defer l.close()
-	if l.lease != nil {
-		return p.keepLease(ctx, l.lease)
-	}
-	<-ctx.Done()
-	return nil
+	return p.keepLeases(ctx, l.leases()...)
+}
+
+// leases are those of this process.
+func (l *line) leases() []*stream.Lease {
+	return slices.DeleteFunc([]*stream.Lease{l.lease, l.workerLease}, func(lease *stream.Lease) bool { return lease == nil })
 }
 
 func (l *line) close() {

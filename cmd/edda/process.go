@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/oklog/ulid/v2"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"go.uber.org/zap"
@@ -65,6 +66,7 @@ type process struct {
 	log      *zap.Logger
 	metrics  *prometheus.Registry
 	started  time.Time
+	run      string // tells this start from all others
 	db       *store.DB
 	server   *server.Server
 	group    *lifecycle.Group
@@ -86,7 +88,7 @@ type process struct {
 // newProcess opens what must be had before anything starts: the address, the
 // folder and the file. Nothing runs yet, and manifests are known to compile.
 func newProcess(s settings, l loaded, log *zap.Logger) (*process, error) {
-	p := &process{settings: s, log: log, metrics: prometheus.NewRegistry(), started: time.Now(), effects: l.effects, joined: make(chan struct{})}
+	p := &process{settings: s, log: log, metrics: prometheus.NewRegistry(), started: time.Now(), run: ulid.Make().String(), effects: l.effects, joined: make(chan struct{})}
 	p.metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	var err error
 	if p.tracing, err = newTracing(context.Background(), s.env, log); err != nil {

@@ -36,7 +36,7 @@ func (p *process) reload(ctx context.Context) (manifests.Problems, error) {
 	if err != nil || l.problems.Failed() {
 		return l.problems, err
 	}
-	if err := p.reserve(ctx, line, c.Tenants); err != nil {
+	if err := p.reserve(ctx, line, c.Tenants, l.effects); err != nil {
 		if !errors.Is(err, edda.Permanent) {
 			return l.problems, err
 		}
@@ -44,7 +44,7 @@ func (p *process) reload(ctx context.Context) (manifests.Problems, error) {
 	}
 	problems, err := p.swap(ctx, line, c, l)
 	if err != nil || problems.Failed() {
-		return problems, errors.Join(err, p.giveBack(ctx, line, c.Tenants))
+		return problems, errors.Join(err, p.giveBack(ctx, line, c.Tenants, l.effects))
 	}
 	p.move(line, c.Tenants)
 	p.log.Info("manifests reloaded", zap.Int("sagas", len(l.programs)))

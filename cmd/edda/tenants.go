@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync/atomic"
@@ -26,7 +27,7 @@ func (c *commandSource) Fetch(ctx context.Context, effect string, max int, wait 
 }
 
 func (p *process) commands(l *line, tenants stream.Tenants) *stream.Commands {
-	return stream.NewCommands(l.js, stream.CommandsOptions{Codec: l.codec, Tenants: tenants, Sole: p.settings.dev})
+	return stream.NewCommands(l.js, stream.CommandsOptions{Codec: l.codec, Tenants: tenants, AckWait: p.settings.Effects.AckWait, Sole: p.settings.dev})
 }
 
 // scheduled is a set whose schedules start for the tenants of this process
@@ -57,24 +58,39 @@ func (s scheduled) Schedules() []saga.ScheduleSpec {
 	return out
 }
 
-// reserve makes sure that no other saga process serves the tenants. It comes
-// before anything is swapped: it may be refused.
-func (p *process) reserve(ctx context.Context, l *line, tenants stream.Tenants) error {
-	if slices.Equal(tenants, p.settings.Tenants) || l.lease == nil {
+// reserve makes sure that no other process serves the tenants, or takes the same
+// commands into its own ledger. It comes before anything is swapped: it may be
+// refused, and has moved nothing then.
+func (p *process) reserve(ctx context.Context, l *line, tenants stream.Tenants, list []*effects.Effect) error {
+	if l.lease != nil && !slices.Equal(tenants, p.settings.Tenants) {
+		if err := l.lease.Move(ctx, tenants); err != nil {
+			return fmt.Errorf("change the tenants: %w", err)
+		}
+	}
+	if l.workerLease == nil || !p.moves(tenants, list) {
 		return nil
 	}
-	if err := l.lease.SetTenants(ctx, tenants); err != nil {
-		return fmt.Errorf("change the tenants: %w", err)
+	if err := l.workerLease.Move(ctx, tenants, effectNames(list)...); err != nil {
+		return errors.Join(fmt.Errorf("change the tenants or effects: %w", err), p.giveBack(ctx, l, tenants, list))
 	}
 	return nil
 }
 
+// moves tells whether a reload takes other commands than now.
+func (p *process) moves(tenants stream.Tenants, list []*effects.Effect) bool {
+	return !slices.Equal(tenants, p.settings.Tenants) || !slices.Equal(effectNames(list), effectNames(p.effects))
+}
+
 // giveBack undoes reserve where the reload was refused after all.
-func (p *process) giveBack(ctx context.Context, l *line, reserved stream.Tenants) error {
-	if slices.Equal(reserved, p.settings.Tenants) || l.lease == nil {
-		return nil
+func (p *process) giveBack(ctx context.Context, l *line, tenants stream.Tenants, list []*effects.Effect) error {
+	var errs []error
+	if l.lease != nil && !slices.Equal(tenants, p.settings.Tenants) {
+		errs = append(errs, l.lease.Move(ctx, p.settings.Tenants))
 	}
-	return l.lease.SetTenants(ctx, p.settings.Tenants)
+	if l.workerLease != nil && p.moves(tenants, list) {
+		errs = append(errs, l.workerLease.Move(ctx, p.settings.Tenants, effectNames(p.effects)...))
+	}
+	return errors.Join(errs...)
 }
 
 // move takes other tenants in from now on. What is in flight for those that are

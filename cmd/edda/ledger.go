@@ -1,0 +1,156 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+	"go.uber.org/zap"
+
+	"edda/effects"
+	"edda/stream"
+)
+
+// Where the claims of effect commands are: in the store of the one process that
+// takes them, or in the bucket that all share.
+const (
+	ledgerLocal  = "local"
+	ledgerShared = "shared"
+)
+
+const (
+	// minRetention of claims is more than any message waits to come back.
+	minRetention = time.Hour
+	// minLease and minAckWait leave a busy server and its disk some time.
+	minLease   = time.Second
+	minAckWait = time.Second
+)
+
+// ledger is what the role asks for, where the configuration does not.
+func (c config) ledger() string {
+	if c.Effects.Ledger != "" {
+		return c.Effects.Ledger
+	}
+	if c.Role == roleEffect {
+		return ledgerShared
+	}
+	return ledgerLocal
+}
+
+func (c effectsConfig) validate() error {
+	switch {
+	case !slices.Contains([]string{"", ledgerLocal, ledgerShared}, c.Ledger):
+		return usagef("effects.ledger %q: want local or shared", c.Ledger)
+	case c.Retention < minRetention:
+		return usagef("effects.retention %s: want %s or more; a command whose claim is forgotten may be called again", c.Retention, minRetention)
+	case c.Lease != 0 && c.Lease < minLease:
+		return usagef("effects.lease %s: want %s or more", c.Lease, minLease)
+	case c.AckWait != 0 && c.AckWait < minAckWait:
+		return usagef("effects.ack_wait %s: want %s or more", c.AckWait, minAckWait)
+	}
+	return nil
+}
+
+// openLedger is nil where the store is the ledger.
+func (p *process) openLedger(ctx context.Context, l *line) (effects.Ledger, error) {
+	p.checkRetention(l)
+	if p.settings.ledger() == ledgerLocal {
+		return nil, nil
+	}
+	home, err := p.home()
+	if err != nil {
+		return nil, err
+	}
+	s := p.settings
+	shared, err := stream.OpenLedger(ctx, l.js, stream.LedgerOptions{
+		Home: home, Run: p.run, Former: p.db, Lease: s.Effects.Lease, Retention: s.Effects.Retention,
+		Replicas: s.Streams.Replicas, SyncAlways: s.dev && s.syncStreams,
+	})
+	if err != nil {
+		return nil, err
+	}
+	if d := shared.Durability(); d.Note != "" {
+		p.log.Info("effect ledger", zap.String("bucket", stream.LedgerBucket), zap.Bool("created", d.Created), zap.String("note", d.Note))
+	}
+	return shared, nil
+}
+
+// home names the store where it is. A copy elsewhere has another home: the lock
+// of its file says nothing of this one.
+func (p *process) home() (string, error) {
+	host, err := os.Hostname()
+	if err != nil {
+		return "", fmt.Errorf("name of this host: %w", err)
+	}
+	dir, err := filepath.Abs(p.settings.Data)
+	if err != nil {
+		return "", fmt.Errorf("data folder: %w", err)
+	}
+	sum := sha256.Sum256([]byte(host + "\x00" + dir))
+	return p.db.ID() + "." + hex.EncodeToString(sum[:6]), nil
+}
+
+// checkRetention warns where a command may outlive its claim.
+func (p *process) checkRetention(l *line) {
+	for _, d := range l.durable {
+		if d.Stream == stream.WorkflowCommands && (d.Age == 0 || d.Age > p.settings.Effects.Retention) && !l.warned {
+			l.warned = true
+			p.log.Warn("commands are kept longer than the claims on them: what comes again after effects.retention counts as unknown, and may be called again",
+				zap.Duration("commands", d.Age), zap.Duration("retention", p.settings.Effects.Retention))
+		}
+	}
+}
+
+// acquireWorker takes the lease that keeps a second effect worker from the same
+// commands where not both share their ledger.
+func (p *process) acquireWorker(ctx context.Context, l *line) error {
+	if l.workerLease != nil {
+		return l.workerLease.Renew(ctx) // taken by an attempt that failed later
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return fmt.Errorf("name of this host: %w", err)
+	}
+	l.workerLease, err = stream.AcquireLease(ctx, l.js, stream.LeaseOptions{
+		Store: p.db.ID(), Host: host, Process: ulid.Make().String(), Tenants: p.settings.Tenants,
+		Worker:   &stream.WorkerLease{Effects: effectNames(p.effects), Shared: p.settings.ledger() == ledgerShared},
+		Replicas: p.settings.Streams.Replicas, Memory: p.settings.dev, Log: p.log.Named("lease"),
+	})
+	return err
+}
+
+func effectNames(list []*effects.Effect) []string {
+	var out []string
+	for _, e := range list {
+		out = append(out, e.Name())
+	}
+	slices.Sort(out)
+	return out
+}
+
+// keepLeases renews the leases while the process works, and gives them back. It
+// ends when one of them is lost.
+func (p *process) keepLeases(ctx context.Context, leases ...*stream.Lease) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	ended := make(chan error, len(leases))
+	for _, lease := range leases {
+		go func() {
+			defer cancel()
+			ended <- p.keepLease(ctx, lease)
+		}()
+	}
+	var errs []error
+	for range leases {
+		errs = append(errs, <-ended)
+	}
+	<-ctx.Done()
+	return errors.Join(errs...)
+}
