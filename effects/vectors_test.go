@@ -9,6 +9,11 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
 	"edda"
 )
 
@@ -137,6 +142,43 @@ func TestConsumedAfterNotAfterIsNoCall(t *testing.T) {
 		h.send(late)
 		synctest.Wait()
 		wantResult(t, h.one(t), edda.TimedOut, "expired", 0)
+	})
+}
+
+// TestBreakersAreShown in the gauge and, when one opens and closes, in the log.
+func TestBreakersAreShown(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h := build(t)
+		h.stop()
+		core, logs := observer.New(zap.InfoLevel)
+		o, reg := h.options(), prometheus.NewRegistry()
+		o.Log, o.Metrics = zap.New(core), reg
+		w, err := newWorker(h.db, o, compile(t, breaking))
+		if err != nil {
+			t.Fatal(err)
+		}
+		state := func(want int) {
+			t.Helper()
+			text := fmt.Sprintf("# HELP edda_effect_breaker_state State of a breaker: 0 closed, 1 half-open, 2 open.\n# TYPE edda_effect_breaker_state gauge\nedda_effect_breaker_state{breaker=\"pay\"} %d\n", want)
+			if err := testutil.GatherAndCompare(reg, strings.NewReader(text), "edda_effect_breaker_state"); err != nil {
+				t.Error(err)
+			}
+		}
+		in := w.entrance("charge")
+		state(0)
+		h.bank.answers(always(503))
+		for _, c := range tenants("acme", 5) {
+			w.handle(t.Context(), t.Context(), in.admission, c)
+		}
+		state(2)
+		time.Sleep(30 * time.Second)
+		h.bank.answers(func(context.Context, int, Call) (Response, error) { state(1); return ok200(), nil })
+		w.handle(t.Context(), t.Context(), in.admission, cmd("probe"))
+		state(0)
+		opened, closed := logs.FilterMessageSnippet("a breaker opened").Len(), logs.FilterMessageSnippet("a breaker closed").Len()
+		if opened != 1 || closed != 1 {
+			t.Errorf("the log says opened %d times, closed %d times", opened, closed)
+		}
 	})
 }
 

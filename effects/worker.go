@@ -132,7 +132,8 @@ func newWorker(db claims, o Options, effects ...*Effect) (*Worker, error) {
 	if w.metrics, err = newMetrics(o.Metrics); err != nil {
 		return nil, err
 	}
-	w.breakers = newBreakers(w.metrics.breaker)
+	states := &breakerStates{w: w, shut: map[string]bool{}}
+	w.breakers = newBreakers(states.changed)
 	return w, w.Replace(effects...)
 }
 
