@@ -18,6 +18,7 @@ type run struct {
 	edda   *process
 	client *client
 	took   time.Duration // from the first event to the last end
+	watch  *watch        // of the carrier's breaker
 }
 
 // Run runs the demo; its error says what did not agree.
@@ -34,7 +35,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	if err := r.drive(ctx); err != nil {
 		return err
 	}
-	return r.verify(ctx)
+	return errors.Join(r.verify(ctx), r.watch.verify(r))
 }
 
 // open starts the shop, edda and the client; stop ends what was started.
@@ -67,7 +68,7 @@ func (r *run) open(ctx context.Context) (stop func() error, err error) {
 }
 
 func (r *run) openShop(stops *[]func() error) (err error) {
-	r.shop, err = shop.Listen(shop.Options{Rates: rates, Stall: stall, Pay: r.pay})
+	r.shop, err = shop.Listen(shop.Options{Rates: rates, Outage: r.outage(), Stall: stall, Pay: r.pay})
 	if err != nil {
 		return err
 	}
@@ -103,6 +104,8 @@ func tripID(i int) string  { return "T" + strconv.Itoa(i) }
 func (r *run) drive(ctx context.Context) error {
 	r.say("sending   %d orders and %d trips through NATS, every %dth twice\n", r.Orders, r.Trips, duplicates)
 	began := time.Now()
+	r.watch = watchBreaker(ctx, r.edda.api, began)
+	defer r.watch.end()
 	for i := range r.Orders {
 		items := []map[string]any{{"sku": "sku-" + strconv.Itoa(i%7), "qty": 1 + i%3, "price": 5 + i%40}}
 		if err := r.client.begin(i, "Order", orderID(i), "OrderPlaced", map[string]any{"order_id": orderID(i), "items": items}); err != nil {

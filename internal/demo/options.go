@@ -41,7 +41,14 @@ func (o Options) withDefaults() Options {
 // rates of the shop, of 1,000: enough of everything to see it in every run.
 var rates = shop.Rates{NeverPays: 40, Declines: 50, Slow: 20, Lost: 5}
 
+// outage of the carrier: in the middle of a run, and for longer than retries last.
+var outage = shop.Outage{Door: "ship", After: 200, For: 1500 * time.Millisecond}
+
 const (
+	// breaker is the carrier's name in effects.yaml.
+	breaker = "carrier"
+	// watchEvery is how often its state is looked at.
+	watchEvery = 20 * time.Millisecond
 	// stall is longer than the effects' timeout in the manifests.
 	stall = 700 * time.Millisecond
 	// duplicates is every how many-th event is published twice.

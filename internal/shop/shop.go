@@ -21,9 +21,17 @@ type Rates struct {
 	Lost      int // no call is ever answered, though each had its effect
 }
 
+// Outage is when a door answers 503 to everybody.
+type Outage struct {
+	Door  string        // ship
+	After int           // calls of the door before it begins; none when 0
+	For   time.Duration // it lasts
+}
+
 // Options of a shop.
 type Options struct {
-	Rates Rates
+	Rates  Rates
+	Outage Outage
 	// Stall is how long a call that is not answered in time is kept; longer
 	// than the effect's timeout.
 	Stall time.Duration
@@ -39,6 +47,7 @@ const maxBody = 1 << 20
 type Shop struct {
 	o        Options
 	ledger   *ledger
+	outage   outage
 	listener net.Listener
 	server   *http.Server
 }
@@ -49,7 +58,7 @@ func Listen(o Options) (*Shop, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the shop: %w", err)
 	}
-	s := &Shop{o: o, ledger: newLedger(), listener: l}
+	s := &Shop{o: o, ledger: newLedger(), outage: outage{Outage: o.Outage}, listener: l}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /effects/{name}", s.effect)
 	mux.HandleFunc("POST /v1/commands", s.command)
@@ -91,6 +100,10 @@ func (s *Shop) effect(w http.ResponseWriter, r *http.Request) {
 	name, key := r.PathValue("name"), r.Header.Get("Idempotency-Key")
 	if key == "" {
 		http.Error(w, "want an Idempotency-Key", http.StatusBadRequest)
+		return
+	}
+	if s.outage.refuses(name, time.Now()) {
+		reply(w, answer{http.StatusServiceUnavailable, map[string]any{"code": "down"}})
 		return
 	}
 	a, nth := s.ledger.once(name, key, call.ID, func(b *Books) answer { return s.act(b, name, call.ID) })

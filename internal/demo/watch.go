@@ -1,0 +1,121 @@
+package demo
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"edda/internal/shop"
+)
+
+// outage is the carrier's, where there are orders enough to see one.
+func (r *run) outage() shop.Outage {
+	o := outage
+	if r.Orders < 2*o.After {
+		o.After = 0
+	}
+	return o
+}
+
+// watch follows the state of the carrier's breaker, as its operator would see
+// it: from the metrics.
+type watch struct {
+	url    string
+	since  time.Time
+	cancel context.CancelFunc
+	ended  chan struct{} // closed when nobody looks any more; then changes may be read
+
+	changes []change
+}
+
+// change is a state that the breaker came to.
+type change struct {
+	state string // closed, half-open, open
+	at    time.Duration
+}
+
+func watchBreaker(ctx context.Context, api string, since time.Time) *watch {
+	ctx, cancel := context.WithCancel(ctx)
+	w := &watch{url: api + "/metrics", since: since, cancel: cancel, ended: make(chan struct{})}
+	go func() { defer close(w.ended); w.run(ctx) }()
+	return w
+}
+
+func (w *watch) run(ctx context.Context) {
+	tick := time.NewTicker(watchEvery)
+	defer tick.Stop()
+	for {
+		w.note(w.look(ctx))
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// note keeps a state that is another than before.
+func (w *watch) note(state string) {
+	if n := len(w.changes); state != "" && (n == 0 || w.changes[n-1].state != state) {
+		w.changes = append(w.changes, change{state, time.Since(w.since)})
+	}
+}
+
+// look reads the state; what cannot be read is looked at again soon.
+func (w *watch) look(ctx context.Context) string {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, w.url, nil)
+	if err != nil {
+		return ""
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return ""
+	}
+	defer resp.Body.Close()
+	lines := bufio.NewScanner(resp.Body)
+	for lines.Scan() {
+		if value, found := strings.CutPrefix(lines.Text(), `edda_effect_breaker_state{breaker="`+breaker+`"} `); found {
+			return map[string]string{"0": "closed", "1": "half-open", "2": "open"}[value]
+		}
+	}
+	return ""
+}
+
+func (w *watch) end() {
+	w.cancel()
+	<-w.ended
+}
+
+// when is the first time the breaker came to a state after a time.
+func (w *watch) when(state string, after time.Duration) (time.Duration, bool) {
+	for _, c := range w.changes {
+		if c.state == state && c.at > after {
+			return c.at, true
+		}
+	}
+	return 0, false
+}
+
+// verify says what became of the outage, and fails where the breaker did not
+// open and close.
+func (w *watch) verify(r *run) error {
+	refused, began := r.shop.Refused()
+	if r.outage().After == 0 {
+		return nil
+	}
+	opened, open := w.when("open", 0)
+	closed := change{}
+	if n := len(w.changes); n > 0 {
+		closed = w.changes[n-1]
+	}
+	if !open || closed.state != "closed" {
+		return fmt.Errorf("the carrier was down and its breaker is seen as %v: want it open, then closed", w.changes)
+	}
+	r.say("\nThe carrier was down from %.2f s to %.2f s. Its breaker opened at %.2f s, let single probes through,", began.Sub(w.since).Seconds(),
+		(began.Sub(w.since) + r.outage().For).Seconds(), opened.Seconds())
+	r.say("and closed at %.2f s; of all the shipments that were due, %d calls reached the carrier while it was down.", closed.at.Seconds(), refused)
+	return nil
+}
