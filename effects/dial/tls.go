@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -65,10 +66,13 @@ func tlsTexts(config any) (map[string]string, error) {
 // TLSKey tells configurations of TLS apart, for caches of connections, and
 // shows none.
 func TLSKey(config any) string {
-	given, _ := config.(map[string]any)
+	given, isMap := config.(map[string]any)
 	digest := sha256.New()
-	for _, name := range tlsFields() {
-		fmt.Fprintf(digest, "%q", given[name])
+	if !isMap && config != nil {
+		fmt.Fprintf(digest, "%T", config) // which TLS refuses
+	}
+	for _, name := range slices.Sorted(maps.Keys(given)) {
+		fmt.Fprintf(digest, "%q%q", name, given[name])
 	}
 	return hex.EncodeToString(digest.Sum(nil))
 }

@@ -78,7 +78,7 @@ func TestTLS(t *testing.T) {
 func TestTLSKeyTellsMapsApart(t *testing.T) {
 	seen := map[string]bool{}
 	for _, config := range []any{
-		nil, map[string]any{"ca": "a"}, map[string]any{"cert": "a"}, map[string]any{"ca": "a", "cert": "b"}, map[string]any{"ca": `a"b`}, map[string]any{"key": "s3cret"},
+		nil, "a text", map[string]any{"ca": nil}, map[string]any{"insecure": "a"}, map[string]any{"ca": "a"}, map[string]any{"cert": "a"}, map[string]any{"ca": "a", "cert": "b"}, map[string]any{"ca": `a"b`}, map[string]any{"key": "s3cret"},
 	} {
 		key := TLSKey(config)
 		if seen[key] || strings.Contains(key, "s3cret") || key != TLSKey(config) {

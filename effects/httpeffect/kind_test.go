@@ -31,11 +31,62 @@ func TestCheck(t *testing.T) {
 		{"http: {url: 'http://x', method: FETCH}", "method is one of GET"},
 		{"http: {url: 'http://x', headers: [a]}", "headers is a map"},
 		{"http: {url: 'http://x', query: a=b}", "query is a map"},
-		{"http: {url: 'http://x', headres: {}}", "http knows no headres"},
+		{"http: {url: 'http://x', headres: {}}", "http knows no headres; it knows method, url, headers, query, body, form, raw, redirects, tls"},
+		{"http: {url: 'https://'}", "http or https"},
+		{"http: {url: 'https://${payload.host}/x'}", ""},
+		{"http: {url: 'http://x', method: CONNECT}", "method is one of GET"},
+		{"http: {url: 'http://x', method: trace}", ""},
+		{"http: {url: 'http://x', headers: {'A B': c}}", "does not allow"},
+		{"http: {url: 'http://x', headers: {A: \"b\\nc\"}}", "does not allow"},
+		{"http: {url: 'http://x', headers: {content-length: 7}}", "set by the connection itself"},
+		{"http: {url: 'http://x', headers: {Accept-Encoding: gzip}}", "set by the connection itself"},
+		{"http: {url: 'http://x', headers: {Host: y, X: 5, Y: [a, b], Z: =id}}", ""},
+		{"http: {url: 'http://x', form: {a: [=payload.b, 2]}}", ""},
+		{"http: {url: 'http://x', form: =payload}", ""},
+		{"http: {url: 'http://x', form: a=b}", "form is a map"},
+		{"http: {url: 'http://x', form: [a]}", "form is a map"},
+		{"http: {url: 'http://x', raw: text}", ""},
+		{"http: {url: 'http://x', raw: 'a ${id}'}", ""},
+		{"http: {url: 'http://x', raw: =payload.text}", ""},
+		{"http: {url: 'http://x', raw: {base64: =payload.image}}", ""},
+		{"http: {url: 'http://x', raw: {base64: AP8=}}", ""},
+		{"http: {url: 'http://x', raw: {base64: '?'}}", "raw.base64 is not in base64"},
+		{"http: {url: 'http://x', raw: {a: 1}}", "raw is a text, or {base64: text}"},
+		{"http: {url: 'http://x', raw: {base64: AP8=, a: 1}}", "raw is a text, or {base64: text}"},
+		{"http: {url: 'http://x', raw: 7}", "raw is a text, or {base64: text}"},
+		{"http: {url: 'http://x', raw: [a]}", "raw is a text, or {base64: text}"},
+		{"http: {url: 'http://x', body: 1, form: {}}", "one of body, form, raw, and this has body and form"},
+		{"http: {url: 'http://x', raw: a, body: 1, form: {}}", "and this has raw and form"},
+		{"http: {url: 'http://x', redirects: 0}", ""},
+		{"http: {url: 'http://x', redirects: 10}", ""},
+		{"http: {url: 'http://x', redirects: 11}", "to 10"},
+		{"http: {url: 'http://x', redirects: -1}", "to 10"},
+		{"http: {url: 'http://x', redirects: true}", "to 10"},
+		{"http: {url: 'http://x', redirects: 1.5}", "to 10"},
+		{"http: {url: 'http://x', redirects: =payload.n}", "to 10"},
+		{"http: {url: 'https://x', tls: {ca: =secret.CA, cert: =secret.C, key: =secret.K, server_name: y}}", ""},
+		{"http: {url: '${secret.BASE}/x', tls: {ca: =secret.CA}}", ""},
+		{"http: {url: 'http://x', tls: {ca: =secret.CA}}", "write https"},
+		{"http: {url: 'HTTP://x/${id}', tls: {ca: =secret.CA}}", "write https"},
+		{"http: {url: 'https://x', tls: {insecure: true}}", "tls knows no insecure"},
+		{"http: {url: 'https://x', tls: {ca: /etc/ca.pem}}", "not the file it is in"},
 	} {
 		_, problems := compile(t, "effect: a\n"+tt.text+"\n")
 		if got := fmt.Sprint(problems); problems.Failed() != (tt.want != "") || !strings.Contains(got, tt.want) {
 			t.Errorf("%s: %s, want %q", tt.text, got, tt.want)
+		}
+	}
+}
+
+// TestBodiesOfMethodsThatHaveNone are warned of, no more.
+func TestBodiesOfMethodsThatHaveNone(t *testing.T) {
+	for text, want := range map[string]bool{
+		"{url: 'http://x', method: get, body: =payload}": true, "{url: 'http://x', method: HEAD, raw: a}": true, "{url: 'http://x', method: DELETE, body: 1}": false,
+		"{url: 'http://x', body: 1}": false, "{url: 'http://x', method: =payload.m, body: 1}": false, "{url: 'http://x', method: GET, query: {a: 1}}": false,
+	} {
+		e, problems := compile(t, "effect: a\nhttp: "+text+"\n")
+		if e == nil || (len(problems) > 0) != want || want && !strings.Contains(fmt.Sprint(problems), "query gives it names") {
+			t.Errorf("%s: %v", text, problems)
 		}
 	}
 }
@@ -47,6 +98,9 @@ func TestEscape(t *testing.T) {
 		{"https://pay/", "..", "%2E%2E"},
 		{"https://pay/x?key=", "a&b=c/d", "a%26b%3Dc%2Fd"},
 		{"https://", "evil/", "evil%2F"},
+		{"https://pay.", "x@evil", "x%40evil"},
+		{"https://us:", "p@s", "p%40s"},
+		{"https://pay/", "a@b", "a@b"},
 	} {
 		if got := escape(tt.before, tt.value); got != tt.want {
 			t.Errorf("%q after %q is %q, want %q", tt.value, tt.before, got, tt.want)

@@ -4,12 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"net"
 	"net/http"
-	"net/http/httptest"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -18,58 +14,6 @@ import (
 	"edda/effects/dial"
 	"edda/effects/effecttest"
 )
-
-// shop is the other side: it remembers what it was asked.
-type shop struct {
-	*httptest.Server
-	mu     sync.Mutex // guards below
-	seen   map[string]int
-	last   *http.Request
-	body   string
-	conns  map[string]bool
-	answer http.HandlerFunc
-}
-
-func open(t *testing.T) *shop {
-	s := &shop{seen: map[string]int{}, conns: map[string]bool{}}
-	s.Server = httptest.NewServer(s)
-	t.Cleanup(s.Close)
-	return s
-}
-
-func (s *shop) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	b, _ := io.ReadAll(r.Body)
-	s.mu.Lock()
-	s.seen[r.Header.Get("Idempotency-Key")]++
-	s.last, s.body, s.conns[r.RemoteAddr] = r, string(b), true
-	answer := s.answer
-	s.mu.Unlock()
-	switch {
-	case r.URL.Path == "/hang":
-		<-r.Context().Done()
-	case answer != nil:
-		answer(w, r)
-	default:
-		fmt.Fprint(w, `{"id":"P1"}`)
-	}
-}
-
-func (s *shop) count(key string) int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.seen[key]
-}
-
-func provider(t *testing.T, o dial.Options) *Provider {
-	t.Helper()
-	guard, err := dial.New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := New(Options{Guard: guard})
-	t.Cleanup(p.Close)
-	return p
-}
 
 func TestSuite(t *testing.T) {
 	s := open(t)
@@ -81,17 +25,6 @@ func TestSuite(t *testing.T) {
 		Impossible:  map[string]any{"url": "ftp://pay"},
 		Seen:        s.count,
 	})
-}
-
-// nobody is an address where nobody listens.
-func nobody(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }
 
 func TestRequest(t *testing.T) {
@@ -224,62 +157,5 @@ func TestAnswerThatIsTooLongMayHaveBeenDone(t *testing.T) {
 	_, err := provider(t, dial.Options{AllowLoopback: true}).Call(t.Context(), effects.Call{Config: map[string]any{"url": s.URL}})
 	if !errors.Is(err, edda.Permanent) || errors.Is(err, effects.ErrNotSent) {
 		t.Errorf("error %v", err)
-	}
-}
-
-func TestAnswerThatBreaksOffMayHaveBeenDone(t *testing.T) {
-	s := open(t)
-	s.answer = func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("Idempotency-Key") == "k" {
-			conn, _, _ := w.(http.Hijacker).Hijack()
-			conn.Close()
-		}
-	}
-	p := provider(t, dial.Options{AllowLoopback: true})
-	config := map[string]any{"url": s.URL, "body": "x"}
-	if _, err := p.Call(t.Context(), effects.Call{Key: "before", Config: config}); err != nil {
-		t.Fatal(err) // the next call reuses its connection, where net/http would send again by itself
-	}
-	_, err := p.Call(t.Context(), effects.Call{Key: "k", Config: config})
-	if err == nil || errors.Is(err, edda.Permanent) || errors.Is(err, effects.ErrNotSent) {
-		t.Errorf("error %v", err)
-	}
-	if n := s.count("k"); n != 1 {
-		t.Errorf("sent %d times by one call", n)
-	}
-}
-
-func TestConnectionsAreReused(t *testing.T) {
-	s := open(t)
-	p := provider(t, dial.Options{AllowLoopback: true})
-	for range 10 {
-		if _, err := p.Call(t.Context(), effects.Call{Config: map[string]any{"url": s.URL}}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if len(s.conns) != 1 {
-		t.Errorf("%d connections for ten calls", len(s.conns))
-	}
-}
-
-func TestErrorsShowNoURL(t *testing.T) {
-	p := provider(t, dial.Options{AllowLoopback: true})
-	for _, address := range []string{"http://" + nobody(t) + "/?token=s3cret", "http://s3cret:\x7f/", "s3cret"} {
-		_, err := p.Call(t.Context(), effects.Call{Config: map[string]any{"url": address}})
-		if err == nil || strings.Contains(err.Error(), "s3cret") {
-			t.Errorf("error %v", err)
-		}
-	}
-}
-
-func TestImpossibleRequests(t *testing.T) {
-	for _, config := range []map[string]any{
-		{}, {"url": "http://"}, {"url": 3}, {"url": "http://x", "headers": "h"}, {"url": "http://x", "query": "q"},
-		{"url": "http://x", "headers": map[string]any{"A": "b\r\nC: d"}}, {"url": "http://x", "headers": map[string]any{"A B": "c"}}, {"url": "http://x", "method": "A B"},
-	} {
-		_, err := provider(t, dial.Options{}).Call(t.Context(), effects.Call{Config: config})
-		if !errors.Is(err, effects.ErrNotSent) || !errors.Is(err, edda.Permanent) {
-			t.Errorf("%v: %v", config, err)
-		}
 	}
 }

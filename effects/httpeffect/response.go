@@ -2,6 +2,7 @@ package httpeffect
 
 import (
 	"bytes"
+	"encoding/json"
 	"io"
 	"math"
 	"net/http"
@@ -48,16 +49,14 @@ func response(resp *http.Response, now time.Time) (effects.Response, error) {
 	}, nil
 }
 
-// cutOff looks at an answer whose end nothing but the connection's told: JSON
-// that has no end has broken off.
+// cutOff looks at an answer whose end is only told by that of the connection:
+// JSON that is not whole has broken off. Of another text nobody can know.
 func cutOff(resp *http.Response, read []byte) error {
 	told := resp.ContentLength >= 0 || len(resp.TransferEncoding) > 0 || resp.Uncompressed || resp.ProtoMajor > 1
-	if told || len(read) > maxAnswer {
-		return nil
-	}
+	told = told || resp.Request != nil && resp.Request.Method == http.MethodHead
 	text := bytes.TrimSpace(read)
-	begins := len(text) > 0 && (text[0] == '{' || text[0] == '[') || strings.Contains(resp.Header.Get("Content-Type"), "json")
-	if _, err := edda.Decode(text); begins && err != nil {
+	isJSON := strings.Contains(resp.Header.Get("Content-Type"), "json") || len(text) > 0 && (text[0] == '{' || text[0] == '[')
+	if !told && isJSON && len(read) <= maxAnswer && !json.Valid(text) {
 		return io.ErrUnexpectedEOF
 	}
 	return nil

@@ -4,10 +4,8 @@ import (
 	"crypto/tls"
 	"errors"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptrace"
-	"strings"
 	"sync/atomic"
 
 	"edda"
@@ -70,18 +68,11 @@ func (t *trip) lost(err error) error {
 	switch {
 	case t.hops > 0:
 		return edda.Classify(class, "redirected: %w", err)
-	case t.leg.connected.Load() && !shutOut(err):
+	case t.leg.connected.Load():
 		return edda.Classify(class, "no answer: %w", err)
 	default:
 		return edda.Classify(class, "%w: %w", effects.ErrNotSent, err)
 	}
-}
-
-// shutOut tells whether the other side refused our certificate, or that there
-// is none: TLS 1.3 says so only after the handshake, and before it reads a call.
-func shutOut(err error) bool {
-	var op *net.OpError
-	return errors.As(err, &op) && op.Op == "remote error" && strings.Contains(err.Error(), "certificate")
 }
 
 // leg watches one request. The transport sends again by itself what it sent
