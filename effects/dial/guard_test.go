@@ -119,6 +119,7 @@ func TestCheck(t *testing.T) {
 	names.Set("private.test", "10.0.0.1")
 	allow := []string{"listed.test", "*.wild.test", "ported.test:8443", "10.2.0.0/16"}
 	names.Set("within.test", "10.2.3.4")
+	names.Set("0x7f.1", "8.8.8.8") // here; the other may read 127.0.0.1
 	for _, tt := range []struct {
 		address  string
 		o        Options
@@ -131,6 +132,7 @@ func TestCheck(t *testing.T) {
 		{"mixed.test:443", Options{}, false},
 		{"private.test:443", Options{}, false},
 		{"unknown.test:443", Options{}, false},
+		{"0x7f.1:443", Options{}, false},
 		{"no port", Options{}, false},
 		{"listed.test:443", Options{Allow: allow}, true}, // and unknown here
 		{"a.wild.test:443", Options{Allow: allow}, true},

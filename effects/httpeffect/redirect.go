@@ -80,7 +80,6 @@ func destination(from *url.URL, location string) (*url.URL, bool) {
 	if err != nil {
 		return nil, false
 	}
-	to.User = nil
 	to, err = address(map[string]any{"url": to.String()})
 	return to, err == nil
 }

@@ -163,13 +163,16 @@ func TestNothingIsSentTwice(t *testing.T) {
 	}
 }
 
+// TestAnswersAreBoundedAfterUnpacking, and not read to an end that never comes.
 func TestAnswersAreBoundedAfterUnpacking(t *testing.T) {
 	s := open(t)
-	s.answer = func(w http.ResponseWriter, _ *http.Request) {
+	s.answer = func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Encoding", "gzip")
 		z := gzip.NewWriter(w)
 		_, _ = io.CopyN(z, zeros{}, 2*maxAnswer)
-		_ = z.Close()
+		_ = z.Flush()
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
 	}
 	_, err := call(t, provider(t, dial.Options{AllowLoopback: true}), map[string]any{"url": s.URL})
 	if class(err) != unknowing || !strings.Contains(err.Error(), "larger than 1 MiB") {
