@@ -42,6 +42,7 @@ import "google/protobuf/timestamp.proto";
 import "google/protobuf/wrappers.proto";
 service Payments {
   rpc Charge(ChargeRequest) returns (Receipt);
+  rpc Find(FindRequest) returns (Receipt);
   rpc Echo(Everything) returns (Everything);
   rpc Watch(ChargeRequest) returns (stream Receipt);
 }
@@ -52,6 +53,7 @@ message ChargeRequest {
   repeated Item items = 4;
   map<string, Item> by_name = 5;
 }
+message FindRequest { string key = 1; }
 message Item { string sku = 1; int32 count = 2; }
 message Receipt { string id = 1; int64 amount_cents = 2; bool declined = 3; }
 message Everything {
@@ -131,11 +133,6 @@ func openBank(t testing.TB, description string, options ...grpc.ServerOption) *b
 }
 
 func (b *bank) start(description string, options ...grpc.ServerOption) {
-	l, err := net.Listen("tcp", b.addr)
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	b.addr = l.Addr().String()
 	s := grpc.NewServer(append(options, grpc.UnknownServiceHandler(b.handle))...)
 	o := mirror.ServerOptions{Services: b, DescriptorResolver: b}
 	switch description {
@@ -144,9 +141,18 @@ func (b *bank) start(description string, options ...grpc.ServerOption) {
 	case describedAlpha:
 		alphapb.RegisterServerReflectionServer(s, mirror.NewServer(o))
 	}
+	b.serve(s)
+}
+
+// serve opens the bank at the address it had, if any.
+func (b *bank) serve(s *grpc.Server) {
+	l, err := net.Listen("tcp", b.addr)
+	if err != nil {
+		b.t.Fatal(err)
+	}
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(l) }()
-	b.server, b.served = s, served
+	b.addr, b.server, b.served = l.Addr().String(), s, served
 }
 
 func (b *bank) stop() {

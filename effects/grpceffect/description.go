@@ -14,25 +14,26 @@ import (
 	"edda"
 )
 
-var errTooLarge = errors.New("the description is larger than 1000 files or 16 MiB")
+var errTooLarge = errors.New("the description is larger than 1000 files or 64 MiB")
 
 // description is a set of files that is to be complete.
 type description struct {
-	files map[string]*descriptorpb.FileDescriptorProto
-	order []string // as they came
-	size  int
+	files    map[string]*descriptorpb.FileDescriptorProto
+	order    []string // as they came
+	complete int      // so many of them import nothing that is missing
+	size     int
 }
 
 func newDescription() *description {
 	return &description{files: map[string]*descriptorpb.FileDescriptorProto{}}
 }
 
-// put adds a file, the first of each name.
+// put adds a file of so many bytes, the first of each name.
 func (d *description) put(f *descriptorpb.FileDescriptorProto, size int) error {
 	if d.files[f.GetName()] != nil {
 		return nil
 	}
-	d.size += size
+	d.size += size + namesOf(f)
 	if len(d.files) >= maxFiles || d.size > maxDescription {
 		return errTooLarge
 	}
@@ -41,11 +42,39 @@ func (d *description) put(f *descriptorpb.FileDescriptorProto, size int) error {
 	return nil
 }
 
+// namesOf is how long the full names in a file are together. Each holds those of
+// all around it, so that a small file can unfold to more than fits the memory.
+func namesOf(f *descriptorpb.FileDescriptorProto) (n int) {
+	pkg := len(f.GetPackage()) + 1
+	for _, m := range f.GetMessageType() {
+		n += namesIn(pkg, m)
+	}
+	for _, e := range f.GetEnumType() {
+		n += (pkg + len(e.GetName())) * (1 + len(e.GetValue()))
+	}
+	for _, s := range f.GetService() {
+		n += (pkg + len(s.GetName())) * (1 + len(s.GetMethod()))
+	}
+	return n + pkg*len(f.GetExtension())
+}
+
+func namesIn(around int, m *descriptorpb.DescriptorProto) int {
+	own := around + len(m.GetName()) + 1
+	n := own * (1 + len(m.GetField()) + len(m.GetOneofDecl()) + len(m.GetExtension()))
+	for _, e := range m.GetEnumType() {
+		n += (own + len(e.GetName())) * (1 + len(e.GetValue()))
+	}
+	for _, inner := range m.GetNestedType() {
+		n += namesIn(own, inner)
+	}
+	return n
+}
+
 // missing is a file that another imports and nobody has given; those that come
 // with protobuf itself are added where that is so.
 func (d *description) missing() string {
-	for i := 0; i < len(d.order); i++ { // it grows on the way
-		for _, name := range d.files[d.order[i]].GetDependency() {
+	for ; d.complete < len(d.order); d.complete++ { // there are more on the way
+		for _, name := range d.files[d.order[d.complete]].GetDependency() {
 			if d.files[name] == nil && !d.standard(name) {
 				return name
 			}
@@ -63,10 +92,10 @@ func (d *description) standard(name string) bool {
 	return err == nil && d.put(protodesc.ToFileDescriptorProto(f), 0) == nil
 }
 
-// assemble links the files.
-func (d *description) assemble() (*protoregistry.Files, error) {
+// assemble links the files; from is where they come from, for messages.
+func (d *description) assemble(from string) (*protoregistry.Files, error) {
 	if name := d.missing(); name != "" {
-		return nil, edda.Classify(edda.Permanent, "%q is imported and not there", name)
+		return nil, edda.Classify(edda.Permanent, "%s: %q is imported and not there", from, name)
 	}
 	set := &descriptorpb.FileDescriptorSet{}
 	for _, name := range d.order {
@@ -74,7 +103,7 @@ func (d *description) assemble() (*protoregistry.Files, error) {
 	}
 	files, err := protodesc.NewFiles(set)
 	if err != nil {
-		return nil, edda.Classify(edda.Permanent, "the description is not valid: %w", err)
+		return nil, edda.Classify(edda.Permanent, "%s: the description is not valid: %w", from, err)
 	}
 	return files, nil
 }

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/bufbuild/protocompile"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoregistry"
 	"google.golang.org/protobuf/types/descriptorpb"
 
@@ -50,8 +49,8 @@ func readFile(path string) ([]byte, stamp, error) {
 		return nil, stamp{}, err
 	}
 	defer f.Close()
-	raw, err := io.ReadAll(io.LimitReader(f, maxDescription+1))
-	if err == nil && len(raw) > maxDescription {
+	raw, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err == nil && len(raw) > maxFile {
 		err = fmt.Errorf("%s is larger than 16 MiB", path)
 	}
 	return raw, stamp{path, info.Size(), info.ModTime()}, err
@@ -70,19 +69,19 @@ func (s descriptorSet) load(context.Context) (*protoregistry.Files, []stamp, err
 		return nil, nil, err // the operator may put it there
 	}
 	var set descriptorpb.FileDescriptorSet
-	if err := (proto.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(raw, &set); err != nil || len(set.File) == 0 {
-		return nil, nil, edda.Classify(edda.Permanent, "this is no descriptor set; protoc --include_imports --descriptor_set_out writes one")
+	if err := described().Unmarshal(raw, &set); err != nil || len(set.File) == 0 {
+		return nil, nil, edda.Classify(edda.Permanent, "%s is no descriptor set; protoc --include_imports --descriptor_set_out writes one", s.path)
 	}
 	d := newDescription()
 	for _, f := range set.File {
 		if err := d.put(f, 0); err != nil {
-			return nil, nil, edda.Classify(edda.Permanent, "%w", err)
+			return nil, nil, edda.Classify(edda.Permanent, "%s: %w", s.path, err)
 		}
 	}
 	if missing := d.missing(); missing != "" {
-		return nil, nil, edda.Classify(edda.Permanent, "%q is imported and not in it: write it with --include_imports", missing)
+		return nil, nil, edda.Classify(edda.Permanent, "%s: %q is imported and not in it: write it with --include_imports", s.path, missing)
 	}
-	files, err := d.assemble()
+	files, err := d.assemble(s.path)
 	return files, []stamp{at}, err
 }
 
@@ -112,7 +111,7 @@ func (p protoFile) load(ctx context.Context) (*protoregistry.Files, []stamp, err
 	if err := d.putAll(linked[0]); err != nil {
 		return nil, nil, edda.Classify(edda.Permanent, "%w", err)
 	}
-	files, err := d.assemble()
+	files, err := d.assemble(p.path)
 	return files, r.read, err
 }
 

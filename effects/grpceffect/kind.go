@@ -105,9 +105,9 @@ func isFalse(v *manifests.Value) bool { return v.Kind == manifests.Literal && v.
 func (c *checker) field(f manifests.Field) {
 	switch f.Name {
 	case "target":
-		c.known(f.Value, isTarget, "target is host:port such as pay.example:443")
+		c.known(f.Value, "1", isTarget, "target is host:port such as pay.example:443")
 	case "method":
-		c.known(f.Value, methodForm.MatchString, "method is package.Service/Method such as shop.v1.Payments/Charge")
+		c.known(f.Value, "x", methodForm.MatchString, "method is package.Service/Method such as shop.v1.Payments/Charge")
 	case "message":
 		c.isMap(f.Name, f.Value)
 	case "metadata":
@@ -129,8 +129,8 @@ func (c *checker) field(f manifests.Field) {
 }
 
 // known holds a text that is written out against its form; a template is looked
-// at as if every value in it were a 1.
-func (c *checker) known(v *manifests.Value, valid func(string) bool, want string) {
+// at as if every value in it were the one given.
+func (c *checker) known(v *manifests.Value, value string, valid func(string) bool, want string) {
 	text := ""
 	switch v.Kind {
 	case manifests.Expression:
@@ -143,7 +143,7 @@ func (c *checker) known(v *manifests.Value, valid func(string) bool, want string
 		}
 		for _, p := range v.Parts {
 			if text += p.Text; p.Expr != nil {
-				text += "1"
+				text += value
 			}
 		}
 	}

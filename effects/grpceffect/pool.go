@@ -36,7 +36,7 @@ const (
 // Options of the provider. Guard is required.
 type Options struct {
 	Guard *dial.Guard
-	// TracerProvider makes a span of every call; nil makes none.
+	// TracerProvider gives each call a span of its own; none when nil.
 	TracerProvider trace.TracerProvider
 }
 

@@ -95,11 +95,11 @@ func invoke(ctx context.Context, c *conn, e *entry, m *method, r request, raw []
 	var header, trailer metadata.MD
 	ctx = metadata.NewOutgoingContext(t.in(ctx), r.metadata())
 	err := c.cc.Invoke(ctx, m.path, in, out, grpc.Header(&header), grpc.Trailer(&trailer), grpc.ForceCodecV2(codec{}), grpc.MaxCallRecvMsgSize(maxAnswer))
-	if err != nil && (!in.taken || !t.answered.Load() || overtaken(ctx, err)) {
-		return effects.Response{}, lost(ctx, c, in, t, err)
-	}
 	if err != nil && t.unread(err) {
 		return effects.Response{}, edda.Classify(edda.Permanent, "an answer came that cannot be taken: %s", text(err))
+	}
+	if err != nil && (!in.taken || !t.answered.Load() || overtaken(ctx, err)) {
+		return effects.Response{}, lost(ctx, c, in, t, err)
 	}
 	resp, newer, err := m.response(out.data, status.Convert(err), metadata.Join(header, trailer))
 	if newer || resp.Status == int(codes.Unimplemented) {
@@ -126,7 +126,7 @@ func lost(ctx context.Context, c *conn, in *frame, t *trip, err error) error {
 	if !in.taken {
 		return unsent(c.why(err))
 	}
-	if errors.Is(ctx.Err(), context.DeadlineExceeded) && !t.begun.Load() {
+	if status.Code(err) == codes.DeadlineExceeded && !t.begun.Load() {
 		c.broken.Store(true)
 	}
 	return edda.Classify(edda.Temporary, "no answer: %s", text(err))

@@ -22,9 +22,14 @@ import (
 
 // The bounds of a description.
 const (
-	// maxFiles and maxDescription are ten times what the largest public APIs have.
+	// maxFiles and maxDescription, in bytes with all names written out, are
+	// several times what the largest public APIs have.
 	maxFiles       = 1000
-	maxDescription = 16 << 20
+	maxDescription = 64 << 20
+	// maxFile bounds one file, or one descriptor set.
+	maxFile = 16 << 20
+	// maxNesting bounds how deep the types of a file nest.
+	maxNesting = 64
 )
 
 // reflection asks the server itself, with the metadata of the call: who must
@@ -49,7 +54,7 @@ func (r reflection) load(ctx context.Context) (*protoregistry.Files, []stamp, er
 	for _, version := range versions() {
 		var found *description
 		if found, err = r.ask(ctx, version); err == nil {
-			files, err := found.assemble()
+			files, err := found.assemble(r.name())
 			return files, nil, err
 		}
 		if status.Code(err) != codes.Unimplemented {
@@ -63,13 +68,15 @@ func (r reflection) load(ctx context.Context) (*protoregistry.Files, []stamp, er
 func (r reflection) judge(err error) error {
 	switch status.Code(err) {
 	case codes.Unimplemented:
-		return edda.Classify(edda.Permanent, "the server has none: give proto or descriptor_set")
-	case codes.NotFound, codes.InvalidArgument, codes.PermissionDenied, codes.Unauthenticated:
-		return edda.Classify(edda.Permanent, "%s", text(err))
+		return edda.Classify(edda.Permanent, "reflection: the server has none: give proto or descriptor_set")
+	case codes.NotFound:
+		return edda.Classify(edda.Permanent, "reflection: the server does not describe %s: %s", r.method, text(err))
+	case codes.InvalidArgument, codes.PermissionDenied, codes.Unauthenticated:
+		return edda.Classify(edda.Permanent, "reflection: %s", text(err))
 	case codes.Unavailable:
-		return edda.Classify(edda.Temporary, "%w", r.conn.why(err))
+		return edda.Classify(edda.Temporary, "reflection: %w", r.conn.why(err))
 	default:
-		return edda.Classify(edda.Temporary, "%s", text(err))
+		return edda.Classify(edda.Temporary, "reflection: %s", text(err))
 	}
 }
 
@@ -77,7 +84,7 @@ func (r reflection) judge(err error) error {
 func (r reflection) ask(ctx context.Context, version string) (*description, error) {
 	service, _, _ := strings.Cut(r.method, "/")
 	stream, err := r.conn.cc.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true},
-		"/"+version+".ServerReflection/ServerReflectionInfo", grpc.MaxCallRecvMsgSize(maxDescription))
+		"/"+version+".ServerReflection/ServerReflectionInfo", grpc.MaxCallRecvMsgSize(maxFile))
 	if err != nil {
 		return nil, err
 	}
@@ -115,10 +122,16 @@ func exchange(stream grpc.ClientStream, question *rpb.ServerReflectionRequest, d
 	return nil
 }
 
+// described is how descriptions are read. What is unknown in them, such as
+// options of their makers, is left out.
+func described() proto.UnmarshalOptions {
+	return proto.UnmarshalOptions{DiscardUnknown: true, RecursionLimit: maxNesting}
+}
+
 // add adds an encoded file.
 func (d *description) add(raw []byte) error {
 	f := &descriptorpb.FileDescriptorProto{}
-	if err := (proto.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(raw, f); err != nil {
+	if err := described().Unmarshal(raw, f); err != nil {
 		return fmt.Errorf("a description is none: %w", err)
 	}
 	return d.put(f, len(raw))

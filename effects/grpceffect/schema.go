@@ -181,7 +181,7 @@ func (e *entry) get(ctx context.Context, from source, name string) (*method, err
 func load(ctx context.Context, from source, name string) (*method, error) {
 	files, read, err := readAll(ctx, from)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", from.name(), err)
+		return nil, err
 	}
 	m, err := newMethod(name, files, read)
 	if err != nil {

@@ -16,14 +16,17 @@ import (
 // any step waits.
 const maxRetryAfter = 7 * 24 * time.Hour
 
-// class is what a status code says about calling again and about what was done.
-type class struct{ retry, refused, unknown bool }
+// class is what a status code says about calling again and about what was done;
+// see effects.Response.
+type class struct{ retry, refused, unknown, apart bool }
 
 // classify follows the meaning that gRPC gives its codes. UNAVAILABLE is also
 // what a proxy says of a server that broke off in the middle of a call, UNKNOWN
 // and INTERNAL are what is left of a handler that crashed after it had done its
 // work, CANCELLED and DATA_LOSS leave open how far the call had got: those may
-// have had their effect. ABORTED says by itself that nothing was done.
+// have had their effect. ABORTED says by itself that nothing was done. A call that
+// was let in by nobody says nothing of one before it, and ALREADY_EXISTS may be
+// what that one has made.
 func classify(code codes.Code) class {
 	switch code {
 	case codes.ResourceExhausted:
@@ -34,6 +37,8 @@ func classify(code codes.Code) class {
 		return class{retry: true, unknown: true}
 	case codes.Canceled, codes.DataLoss:
 		return class{unknown: true}
+	case codes.AlreadyExists, codes.PermissionDenied, codes.Unauthenticated, codes.Unimplemented:
+		return class{apart: true}
 	}
 	if code > codes.Unauthenticated {
 		return class{retry: true, unknown: true} // gRPC says: to be taken as UNKNOWN
@@ -63,7 +68,7 @@ func codeName(code codes.Code) string {
 // the method's description does not know.
 func (m *method) response(data []byte, st *status.Status, md metadata.MD) (r effects.Response, newer bool, err error) {
 	c := classify(st.Code())
-	r = effects.Response{Status: int(st.Code()), Headers: incoming(md), Retry: c.retry, Refused: c.refused, Unknown: c.unknown, After: retryAfter(st)}
+	r = effects.Response{Status: int(st.Code()), Headers: incoming(md), Retry: c.retry, Refused: c.refused, Unknown: c.unknown, Apart: c.apart, After: retryAfter(st)}
 	if st.Code() != codes.OK {
 		r.Body = m.failure(st)
 		return r, false, nil
