@@ -32,6 +32,7 @@ type child struct {
 	out, err *screen
 	addr     string
 	nats     string
+	tenant   string        // in requests; none where the process has one of its own
 	ended    chan struct{} // closed when it has
 }
 
@@ -207,7 +208,14 @@ func (c *child) get(path string, into any) {
 
 func (c *child) fetch(path string) ([]byte, int) {
 	c.t.Helper()
-	resp, err := http.Get("http://" + c.addr + path)
+	req, err := http.NewRequest(http.MethodGet, "http://"+c.addr+path, nil)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	if c.tenant != "" {
+		req.Header.Set("x-tenant-id", c.tenant)
+	}
+	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		c.t.Fatal(err)
 	}
