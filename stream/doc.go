@@ -1,7 +1,8 @@
 // Package stream is the JetStream adapter: the grammar of subjects, the wire
 // forms of every message, the streams themselves, the saga worker's [Source],
 // the [Publisher] of work, results and inputs, the effect worker's [Commands],
-// the lease of the saga process, and the server that is embedded for
+// the [Ledger] that effect workers share, the leases that keep processes apart,
+// and the server that is embedded for
 // development and tests.
 //
 // What it promises: a message is decoded once, and one that cannot be an input

@@ -258,7 +258,7 @@ func (w *workers) results(js jetstream.JetStream) {
 	said := map[string]string{}
 	for _, m := range readAll(w.t, js, stream.WorkflowEvents, "tenant.default.effect_result.>") {
 		var r struct {
-			Outcome string          `json:"outcome"`
+			Outcome string          `json:"result_type"`
 			Payload json.RawMessage `json:"payload"`
 		}
 		decode(w.t, m.Data(), &r)
