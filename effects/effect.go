@@ -86,7 +86,7 @@ func Compile(m *manifests.Effect, kinds map[string]Kind) (*Effect, manifests.Pro
 	if !known && m.Provider != "" { // the parser complains where there is none
 		c.errorf(m.Pos, fmt.Sprintf("provider %s is not built in; this version calls %s", m.Provider, words(kinds)))
 	}
-	e := &Effect{manifest: m, timeout: c.timeout(), retry: c.retry(), schema: c.schema()}
+	e := &Effect{manifest: m, timeout: c.timeout(cmp.Or(kind.Timeout, defaultTimeout)), retry: c.retry(), schema: c.schema()}
 	e.config = c.config(m.Config, kind)
 	e.ok, e.fail = c.condition(m.OK, cmp.Or(kind.OK, "true")), c.condition(m.Fail, "false")
 	e.result = c.value(m.Result, namesAfter())
@@ -126,10 +126,10 @@ func (c *compiler) condition(e *manifests.Expr, unsaid string) *expression.Progr
 	return c.program(e, namesAfter())
 }
 
-func (c *compiler) timeout() time.Duration {
+func (c *compiler) timeout(unsaid time.Duration) time.Duration {
 	t := c.m.Timeout
 	if t == nil {
-		return defaultTimeout
+		return unsaid
 	}
 	if t.D <= 0 || t.D > maxTimeout {
 		c.errorf(t.Pos, fmt.Sprintf("timeout is more than nothing and at most %s, not %s", maxTimeout, t.Text))

@@ -61,6 +61,17 @@ func TestCompileNumbersNeverPanic(t *testing.T) {
 	}
 }
 
+// TestAKindHasItsOwnTimeout: but what the manifest says comes first.
+func TestAKindHasItsOwnTimeout(t *testing.T) {
+	for text, want := range map[string]time.Duration{"effect: a\nsmtp: {}\n": time.Minute, "effect: a\nsmtp: {}\ntimeout: 5s\n": 5 * time.Second} {
+		f, _ := manifests.Parse("e.yaml", []byte(text))
+		e, problems := Compile(f.Effects[0], map[string]Kind{"smtp": {Timeout: time.Minute}})
+		if e == nil || e.timeout != want {
+			t.Errorf("%s: %+v %v", text, e, problems)
+		}
+	}
+}
+
 func TestCompileDefaults(t *testing.T) {
 	e := compile(t, "effect: a\nhttp: {url: x}\n")
 	if e.timeout != defaultTimeout || e.retry != (retry{defaultCalls, defaultBackoff, defaultCap, true}) || !e.repeatable() || e.Version() != 1 || e.Hash() == "" {

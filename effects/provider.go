@@ -61,6 +61,8 @@ type Kind struct {
 	Escape map[string]func(before, value string) string
 	// OK is the expression of an effect that has no ok: "true" when empty.
 	OK string
+	// Timeout of an effect that has none; the general one when zero.
+	Timeout time.Duration
 	// Once says that the provider itself sees to it that a command has its effect
 	// once: a call whose outcome is unknown may be made again, also at_most_once.
 	Once bool

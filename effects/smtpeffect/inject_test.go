@@ -100,7 +100,6 @@ func TestMailsThatCannotBeSent(t *testing.T) {
 		"type is the media type":      {"attachments": []any{map[string]any{"name": "a", "content": "", "type": "multipart/mixed"}}},
 		"type is the media type ":     {"attachments": []any{map[string]any{"name": "a", "content": "", "type": "text"}}},
 		"type is the media type  ":    {"attachments": []any{map[string]any{"name": "a", "content": "", "type": "message/rfc822"}}},
-		"more than 10485760":          {"attachments": many(12, map[string]any{"name": "a", "content": strings.Repeat("x", 700<<10)})},
 		"longer than 4096":            {"subject": strings.Repeat("x ", 2049)},
 		"without a blank":             {"subject": strings.Repeat("x", 999)},
 		"headers is a map":            {"headers": "X-A: b"},
@@ -127,6 +126,19 @@ func TestMailsThatCannotBeSent(t *testing.T) {
 		if !errors.Is(err, effects.ErrNotSent) || !errors.Is(err, edda.Permanent) || !strings.Contains(err.Error(), strings.TrimRight(want, " ")) || strings.Contains(err.Error(), "s3cret") {
 			t.Errorf("%.100v: %v, want %q", more, err, want)
 		}
+	}
+}
+
+func TestMailsThatNoServerWouldReadAsTheyAre(t *testing.T) {
+	for message, want := range map[string]string{
+		strings.Repeat("x\r\n", maxMessage/3+1): "more than 10485760", strings.Repeat("x", 999) + "\r\n": "without a blank", "a\rb\r\n": "a line end or a NUL", "a\nb\r\n": "a line end or a NUL", "a\x00\r\n": "a line end or a NUL",
+	} {
+		if err := sound([]byte(message)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%.20q: %v, want %s", message, err, want)
+		}
+	}
+	if err := sound([]byte(strings.Repeat("x", 998) + "\r\n\r\n")); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"edda/effects"
 	"edda/effects/dial"
@@ -13,9 +14,16 @@ import (
 	"edda/manifests"
 )
 
+// timeout of a mail whose effect has none. Servers look for spam between a
+// mail's last line and their reply; who does not wait for it sends twice.
+const timeout = 2 * time.Minute
+
 // Kind is what effects.Compile needs to know of smtp.
 func Kind() effects.Kind {
-	return effects.Kind{Check: check, Escape: map[string]func(before, value string) string{"html": escape}, OK: "status >= 200 and status < 300"}
+	return effects.Kind{
+		Check: check, Escape: map[string]func(before, value string) string{"html": escape},
+		OK: "status >= 200 and status < 300", Timeout: timeout,
+	}
 }
 
 // escape writes a value into html's template as text: a payload cannot add an
@@ -29,6 +37,10 @@ func fieldNames() []string {
 // check tells what is wrong with an smtp: map before anything runs.
 func check(m *manifests.Effect) manifests.Problems {
 	c := checker{m: m}
+	if m.Config == m.Check.Field("smtp") {
+		c.errorf(m.Config.Pos, "a check asks what came of a call, and a mail asks nobody")
+		return c.problems
+	}
 	for _, f := range m.Config.Fields {
 		c.field(f)
 	}

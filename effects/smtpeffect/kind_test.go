@@ -116,6 +116,13 @@ func TestCheck(t *testing.T) {
 	}
 }
 
+func TestAMailIsNoCheck(t *testing.T) {
+	_, problems := compile(t, good("")+"check: {smtp: {}, ok: 'true'}\n")
+	if !strings.Contains(fmt.Sprint(problems), "a mail asks nobody") {
+		t.Errorf("problems %v", problems)
+	}
+}
+
 func TestEscape(t *testing.T) {
 	if got := escape("<p>", `<b a="x">&'`); got != "&lt;b a=&#34;x&#34;&gt;&amp;&#39;" {
 		t.Errorf("escaped %q", got)

@@ -61,9 +61,14 @@ func (p *Provider) send(ctx context.Context, r relay, l letter) (reply, error) {
 		return reply{}, err
 	}
 	taken, err := s.converse(ctx, l)
-	var no *refusal
-	s.end(err == nil || errors.As(err, &no))
+	s.end(understood(err))
 	return taken, err
+}
+
+// understood tells whether a conversation ended with a reply.
+func understood(err error) bool {
+	var no *refusal
+	return err == nil || errors.As(err, &no)
 }
 
 // impossible is the error of a mail that cannot be sent, however often it is tried.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"strings"
 	"testing"
@@ -149,7 +150,7 @@ func TestHalfAMailIsNoMail(t *testing.T) {
 				cancel()
 			}
 		}()
-		big := []any{map[string]any{"name": "big", "content": strings.Repeat("x", 7<<20)}}
+		big := []any{map[string]any{"name": "big", "content": strings.Repeat("x", 3<<20)}}
 		_, err := provider(t).Call(ctx, call("k", o.mailTo(securityNone, map[string]any{"attachments": big})))
 		cancel()
 		broken(t, err, "body")
@@ -158,6 +159,32 @@ func TestHalfAMailIsNoMail(t *testing.T) {
 		if n := len(o.got()); n != 0 {
 			t.Errorf("%s: the server took half a mail", what)
 		}
+	}
+}
+
+// TestACallThatEndsBeforeTheLastLineSendsNoMail: all of the message is written
+// then, and nothing may follow it.
+func TestACallThatEndsBeforeTheLastLineSendsNoMail(t *testing.T) {
+	o := open(t, how{})
+	l, err := letterOf(call("k", o.mailTo(securityNone, map[string]any{"text": strings.Repeat("long ", 5000)})), time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := provider(t).connect(t.Context(), relay{address: o.address, security: securityNone, hello: "shop.example", hide: strings.NewReplacer()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(s.client.Hello("shop.example"), s.envelope(l)); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = s.data(ctx, l)
+	broken(t, err, "body")
+	s.end(understood(err))
+	o.ended(t)
+	if n := len(o.got()); n != 0 {
+		t.Error("the mail was sent")
 	}
 }
 
@@ -257,7 +284,7 @@ func scripted(t *testing.T, reply string) *office {
 
 func TestRepliesThatMeanNothing(t *testing.T) {
 	for _, at := range []string{"", "EHLO", "MAIL", "RCPT", "DATA"} {
-		for _, reply := range []string{"what?", "354 go", "999 x", strings.Repeat("2", 2<<20)} {
+		for _, reply := range []string{"what?", "354 go", "999 x", strings.Repeat("2", 9000)} {
 			o := script(t, func(command string) string {
 				switch command {
 				case at, strings.Replace(at, "EHLO", "HELO", 1):
@@ -277,6 +304,27 @@ func TestRepliesThatMeanNothing(t *testing.T) {
 			}
 		}
 	}
+}
+
+// endless is a server that never stops talking.
+type endless struct{ net.Conn }
+
+func (endless) Read(p []byte) (int, error) { return copy(p, strings.Repeat("250-more\r\n", 1000)), nil }
+
+func TestAServerThatNeverStopsTalkingIsCutOff(t *testing.T) {
+	b := &bounded{Conn: endless{}, left: maxReplies}
+	got, err := io.ReadAll(b)
+	if err == nil || len(got) != maxReplies {
+		t.Errorf("%d bytes, %v", len(got), err)
+	}
+	o := script(t, func(command string) string {
+		if command == "EHLO" {
+			return strings.Repeat("250-more\r\n", 2*maxReplies/10) + "250 at last"
+		}
+		return map[string]string{"": "220 hi", "DATA": "354 go"}[command] + "250 ok"
+	})
+	_, err = provider(t).Call(t.Context(), call("k", o.mailTo(securityNone, nil)))
+	repairable(t, err, "does not stop talking")
 }
 
 func TestForbiddenServers(t *testing.T) {

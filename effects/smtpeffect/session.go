@@ -43,10 +43,7 @@ type session struct {
 	relay  relay
 	conn   net.Conn
 	client *smtp.Client
-	// unended is set while the message is under way: anything but closing the
-	// connection would then end it with what was sent so far.
-	unended bool
-	stop    func() bool
+	stop   func() bool
 }
 
 // connect dials and reads the greeting. From then on the end of ctx ends
@@ -164,7 +161,6 @@ func (s *session) data(ctx context.Context, l letter) (reply, error) {
 	if err != nil {
 		return reply{}, s.at(atData, err)
 	}
-	s.unended = true
 	if _, err := w.Write(l.message); err != nil {
 		return reply{}, s.at(atMessage, err)
 	}
@@ -172,7 +168,6 @@ func (s *session) data(ctx context.Context, l letter) (reply, error) {
 		return reply{}, s.at(atMessage, ctx.Err())
 	}
 	err = w.Close()
-	s.unended = false
 	if closer, ok := w.(*smtp.DataCloser); ok && err == nil {
 		return s.relay.reply(accepted, closer.ServerResponse()), nil
 	}
@@ -211,9 +206,11 @@ func (s *session) at(stage string, err error) error {
 // hurry leaves the conversation little time.
 func (s *session) hurry() { _ = s.conn.SetDeadline(time.Now().Add(goodbye)) }
 
-// end closes the connection, with a QUIT where the server still listens.
+// end closes the connection, with a QUIT where the last reply was understood.
+// Anywhere else, and above all within a message, whatever is written could
+// make a mail of what was sent so far.
 func (s *session) end(polite bool) {
-	if polite && !s.unended {
+	if polite {
 		s.hurry()
 		_ = s.client.Quit() // what it answers changes nothing
 	}
