@@ -27,6 +27,9 @@ func (d *cashier) answer(_ context.Context, _ int, c Call) (Response, error) {
 	if strings.HasPrefix(c.Config["url"].(string), "https://pay/find") {
 		word, f = "find", d.find
 	}
+	if c.Asks != (word == "find") {
+		word += "?"
+	}
 	d.seen = append(d.seen, word)
 	n := 0
 	for _, s := range d.seen {

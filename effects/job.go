@@ -114,6 +114,7 @@ func (j *job) evaluate() *outcome {
 		if j.check, err = j.e.request(j.c, j.e.check.config, j.vars); err != nil {
 			return refusal("expression", err)
 		}
+		j.check.Asks = true
 	}
 	if j.key, err = j.e.limit.keyOf(j.c.Tenant, j.vars); err != nil {
 		return refusal("expression", err)

@@ -27,6 +27,8 @@ type Call struct {
 	Key    string // the idempotency key, to be shown to the other side
 	Tenant string
 	Trace  string // traceparent
+	// Asks is set where the call only asks what came of an earlier one, as check does.
+	Asks bool
 	// Folder is where the manifest's file is: what the paths in it are relative to.
 	Folder string
 	// Config is the manifest's provider map, evaluated: canonical values.

@@ -18,8 +18,9 @@ func compile(t *testing.T, text string) (*effects.Effect, manifests.Problems) {
 	return effects.Compile(f.Effects[0], map[string]effects.Kind{"http": Kind()})
 }
 
-func TestCheck(t *testing.T) {
-	for _, tt := range []struct{ text, want string }{
+// checks are manifests and what lint says of them.
+func checks() []struct{ text, want string } {
+	return []struct{ text, want string }{
 		{"http: {url: 'https://pay'}", ""},
 		{"http: {url: 'https://pay/${payload.id}', method: get, headers: {A: =secret.B}, query: {q: =id}, body: {a: [=tenant]}}", ""},
 		{"http: {url: =payload.url, method: =payload.method, headers: =payload.headers}", ""},
@@ -70,7 +71,11 @@ func TestCheck(t *testing.T) {
 		{"http: {url: 'HTTP://x/${id}', tls: {ca: =secret.CA}}", "write https"},
 		{"http: {url: 'https://x', tls: {insecure: true}}", "tls knows no insecure"},
 		{"http: {url: 'https://x', tls: {ca: /etc/ca.pem}}", "not the file it is in"},
-	} {
+	}
+}
+
+func TestCheck(t *testing.T) {
+	for _, tt := range checks() {
 		_, problems := compile(t, "effect: a\n"+tt.text+"\n")
 		if got := fmt.Sprint(problems); problems.Failed() != (tt.want != "") || !strings.Contains(got, tt.want) {
 			t.Errorf("%s: %s, want %q", tt.text, got, tt.want)

@@ -27,7 +27,7 @@ func methods() []string {
 
 // request builds the call from the evaluated map of the manifest.
 func request(ctx context.Context, c effects.Call) (*http.Request, error) {
-	method := strings.ToUpper(cmp.Or(expression.Text(c.Config["method"]), http.MethodPost))
+	method := strings.ToUpper(cmp.Or(expression.Text(c.Config["method"]), unsaid(c)))
 	if !slices.Contains(methods(), method) {
 		return nil, errors.New("method is none of " + strings.Join(methods(), ", "))
 	}
@@ -50,6 +50,14 @@ func request(ctx context.Context, c effects.Call) (*http.Request, error) {
 	}
 	req.Header, req.Host = header, header.Get("Host")
 	return req, nil
+}
+
+// unsaid is the method of a call whose manifest gives none: to ask changes nothing.
+func unsaid(c effects.Call) string {
+	if c.Asks {
+		return http.MethodGet
+	}
+	return http.MethodPost
 }
 
 // safe tells whether a method asks to change nothing.

@@ -21,8 +21,13 @@ func TestEveryMethod(t *testing.T) {
 			t.Errorf("%s: %d %v, seen %s %v %q", method, r.Status, err, s.last.Method, s.last.Header, s.body)
 		}
 	}
-	if _, err := call(t, p, map[string]any{"url": s.URL}); err != nil || s.last.Method != "POST" {
-		t.Errorf("none: %v, seen %s", err, s.last.Method)
+	for asks, want := range map[bool]string{false: "POST", true: "GET"} {
+		if _, err := p.Call(t.Context(), effects.Call{Asks: asks, Config: map[string]any{"url": s.URL}}); err != nil || s.last.Method != want {
+			t.Errorf("none, asks %t: %v, seen %s, want %s", asks, err, s.last.Method, want)
+		}
+	}
+	if _, err := p.Call(t.Context(), effects.Call{Asks: true, Config: map[string]any{"url": s.URL, "method": "POST"}}); err != nil || s.last.Method != "POST" {
+		t.Errorf("asks by POST: %v, seen %s", err, s.last.Method)
 	}
 }
 

@@ -36,6 +36,22 @@ type shop struct {
 	body   string
 	conns  map[string]bool
 	answer http.HandlerFunc
+	log    []entry
+}
+
+// entry is what the shop remembers of a request.
+type entry struct{ request, key, kind, body string }
+
+// record gives what is seen from now on.
+func (s *shop) record() func() []entry {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.log = nil
+	return func() []entry {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.log
+	}
 }
 
 func open(t *testing.T) *shop {
@@ -71,6 +87,7 @@ func (s *shop) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	s.seen[r.Header.Get("Idempotency-Key")]++
 	s.calls++
+	s.log = append(s.log, entry{r.Method + " " + r.URL.String(), r.Header.Get("Idempotency-Key"), r.Header.Get("Content-Type"), string(b)})
 	s.last, s.body, s.conns[r.RemoteAddr] = r, string(b), true
 	answer := s.answer
 	s.mu.Unlock()

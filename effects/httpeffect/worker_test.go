@@ -25,15 +25,15 @@ func (letter) Nak(context.Context, time.Duration) error { return nil }
 
 // post is a source and a publisher of channels.
 type post struct {
-	in  chan effects.Command
+	in  map[string]chan effects.Command // by effect
 	out chan effects.Result
 }
 
-func (p post) Fetch(ctx context.Context, _ string, _ int, _ time.Duration) ([]effects.Delivery, error) {
+func (p post) Fetch(ctx context.Context, effect string, _ int, _ time.Duration) ([]effects.Delivery, error) {
 	select {
 	case <-ctx.Done():
 		return nil, ctx.Err()
-	case c := <-p.in:
+	case c := <-p.in[effect]:
 		return []effects.Delivery{letter{c}}, nil
 	}
 }
@@ -43,22 +43,31 @@ func (p post) PublishResult(_ context.Context, r effects.Result) error {
 	return nil
 }
 
-// work runs a worker with a real store and this provider until the test ends.
+// work runs a worker with one effect until the test ends.
 func work(t *testing.T, manifest string) post {
 	t.Helper()
 	e, problems := compile(t, manifest)
 	if e == nil {
 		t.Fatal(problems)
 	}
+	return start(t, func(string) (string, bool) { return "s3cret", true }, e)
+}
+
+// start runs a worker with a real store and this provider until the test ends.
+func start(t *testing.T, secrets func(string) (string, bool), all ...*effects.Effect) post {
+	t.Helper()
 	db, err := store.Open(t.TempDir(), store.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := post{make(chan effects.Command), make(chan effects.Result, 10)}
+	p := post{map[string]chan effects.Command{}, make(chan effects.Result, 10)}
+	for _, e := range all {
+		p.in[e.Name()] = make(chan effects.Command)
+	}
 	w, err := effects.New(db, effects.Options{
 		Source: p, Publisher: p, Providers: map[string]effects.Provider{"http": provider(t, dial.Options{AllowLoopback: true})},
-		Secrets: effects.Secrets{Environ: func(string) (string, bool) { return "s3cret", true }},
-	}, e)
+		Secrets: effects.Secrets{Environ: secrets},
+	}, all...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +107,7 @@ ok: status == 200 and headers["content-type"] != ""
 result: {id: =body.id, amount: =body.amount}
 retry: {max: 4, backoff: 1ms..5ms}
 `, s.URL))
-	p.in <- effects.Command{Tenant: "a&b", ID: "c1", Effect: "charge", Payload: json.RawMessage(`{"customer":"../x?y","amount":7}`)}
+	p.in["charge"] <- effects.Command{Tenant: "a&b", ID: "c1", Effect: "charge", Payload: json.RawMessage(`{"customer":"../x?y","amount":7}`)}
 	r := <-p.out
 	if r.Outcome != edda.Succeeded || string(r.Payload) != `{"amount":9007199254740993,"id":"P1"}` || r.Attempts != 3 {
 		t.Errorf("result %s %s after %d calls", r.Outcome, r.Payload, r.Attempts)
