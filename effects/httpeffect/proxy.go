@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strings"
 
 	"edda/effects/dial"
 )
@@ -15,7 +16,7 @@ import (
 // Over plain HTTP a proxy goes by the Host header, which is then no other.
 func (t *transports) mayBeProxied(req *http.Request, proxy *url.URL) error {
 	speaksHTTP := proxy.Scheme == "http" || proxy.Scheme == "https"
-	if speaksHTTP && req.URL.Scheme == "http" && req.Host != "" && req.Host != req.URL.Host {
+	if speaksHTTP && req.URL.Scheme == "http" && req.Host != "" && !strings.EqualFold(req.Host, req.URL.Host) {
 		return impossible{errors.New("a Host header of its own does not go through a proxy: it would be called instead of the url")}
 	}
 	return t.o.Guard.Check(req.Context(), hostPort(req.URL))

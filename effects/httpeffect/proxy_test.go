@@ -218,7 +218,7 @@ func TestAHostHeaderDoesNotMislead(t *testing.T) {
 	if _, err := call(t, p, config); class(err) != never || m.requests() != 0 {
 		t.Errorf("%s, %v; the proxy saw %q", class(err), err, m.asked)
 	}
-	config["headers"] = map[string]any{"host": "public.test"}
+	config["headers"] = map[string]any{"host": "Public.test"}
 	if _, err := call(t, p, config); err != nil {
 		t.Error(err)
 	}
@@ -335,5 +335,69 @@ func TestRebinding(t *testing.T) {
 	}
 	if n := s.total(); n != 1 {
 		t.Errorf("%d requests", n)
+	}
+}
+
+// socks is a SOCKS5 proxy that reaches one server; it gives what it was asked for.
+func socks(t *testing.T, server string) (string, chan string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked, ended := make(chan string, 10), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			near, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go relay(near, server, asked)
+		}
+	}()
+	t.Cleanup(func() {
+		_ = l.Close()
+		<-ended
+	})
+	return "socks5://" + l.Addr().String(), asked
+}
+
+// relay speaks RFC 1928, as far as a name and no password need it.
+func relay(near net.Conn, server string, asked chan<- string) {
+	defer near.Close()
+	head := make([]byte, 5)
+	if _, err := io.ReadFull(near, head[:3]); err != nil { // version 5, one method, none
+		return
+	}
+	_, _ = near.Write([]byte{5, 0})
+	if _, err := io.ReadFull(near, head); err != nil || head[3] != 3 { // connect, to a name of that length
+		return
+	}
+	name := make([]byte, int(head[4])+2) // and its port
+	if _, err := io.ReadFull(near, name); err != nil {
+		return
+	}
+	asked <- string(name[:head[4]])
+	far, err := net.Dial("tcp", server)
+	if err != nil {
+		return
+	}
+	defer far.Close()
+	_, _ = near.Write([]byte{5, 0, 0, 1, 0, 0, 0, 0, 0, 0})
+	go func() { _, _ = io.Copy(far, near) }()
+	_, _ = io.Copy(near, far)
+}
+
+func TestSOCKS(t *testing.T) {
+	s := open(t)
+	proxy, asked := socks(t, s.Listener.Addr().String())
+	p := behind(t, proxy, dial.Options{})
+	config := map[string]any{"url": "http://public.test", "headers": map[string]any{"host": "10.0.0.1"}} // which no SOCKS proxy reads
+	if _, err := call(t, p, config); err != nil || <-asked != "public.test" || s.last.Host != "10.0.0.1" {
+		t.Errorf("%v; the server saw the host %q", err, s.last.Host)
+	}
+	if _, err := call(t, p, map[string]any{"url": "http://private.test"}); class(err) != never || len(asked) != 0 {
+		t.Errorf("%s: %v", class(err), err)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -117,5 +118,44 @@ retry: {max: 4, backoff: 1ms..5ms}
 	}
 	if got := s.last.Header.Get("Authorization"); got != "Bearer s3cret" || s.body != `{"amount":7,"key":"c1"}` {
 		t.Errorf("authorization %q, body %s", got, s.body)
+	}
+}
+
+// TestWhatNobodyKnowsIsTimedOut: the call was made, and its answer cannot be had.
+func TestWhatNobodyKnowsIsTimedOut(t *testing.T) {
+	s := open(t)
+	s.answer = func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/large":
+			fmt.Fprint(w, strings.Repeat("x", maxAnswer+1))
+		case "/private":
+			w.Header().Set("Location", "http://10.0.0.1/")
+			w.WriteHeader(http.StatusSeeOther)
+		}
+	}
+	for _, path := range []string{"/large", "/private"} {
+		p := work(t, "effect: charge\nhttp: {url: '"+s.URL+path+"', redirects: 1}\n")
+		p.in["charge"] <- effects.Command{Tenant: "acme", ID: "c1", Effect: "charge", Payload: json.RawMessage(`{}`)}
+		if r := <-p.out; r.Outcome != edda.TimedOut || r.Attempts != 1 {
+			t.Errorf("%s: %s %s after %d calls", path, r.Outcome, r.Payload, r.Attempts)
+		}
+	}
+}
+
+// TestRetryAfterIsWaitedFor: no attempt is made before the time that was asked for.
+func TestRetryAfterIsWaitedFor(t *testing.T) {
+	s := open(t)
+	var first time.Time
+	s.answer = func(w http.ResponseWriter, r *http.Request) {
+		if s.total() == 1 {
+			first = time.Now()
+			w.Header().Set("Retry-After", "1")
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+	}
+	p := work(t, "effect: charge\nhttp: {url: '"+s.URL+"'}\nretry: {max: 2, backoff: 1ms..5ms}\n")
+	p.in["charge"] <- effects.Command{Tenant: "acme", ID: "c1", Effect: "charge", Payload: json.RawMessage(`{}`)}
+	if r := <-p.out; r.Outcome != edda.Succeeded || r.Attempts != 2 || time.Since(first) < time.Second {
+		t.Errorf("%s after %d calls and %s", r.Outcome, r.Attempts, time.Since(first))
 	}
 }
