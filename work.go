@@ -63,6 +63,9 @@ type Claim struct {
 	Effect    string    `json:"effect"`
 	Owner     string    `json:"owner"`   // which worker claimed it
 	Claimed   time.Time `json:"claimed"` // chooses the droppable bucket: keep it when completing
+	// Paused says that its worker stopped between two calls, none of which is in
+	// doubt: whoever takes it over goes on after Attempts calls.
+	Paused bool `json:"paused,omitempty"`
 	// Done is set together with the result, which is then published again and
 	// never called again.
 	Done     bool            `json:"done,omitempty"`

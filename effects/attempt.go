@@ -8,6 +8,7 @@ import (
 
 	"github.com/failsafe-go/failsafe-go"
 	"github.com/failsafe-go/failsafe-go/retrypolicy"
+	"go.uber.org/zap"
 
 	"edda"
 	"edda/expression"
@@ -43,12 +44,15 @@ func (a answer) health() health {
 // is. It is not complete where it was cut off first.
 func (j *job) attempts(first *turn) (outcome, bool) {
 	var last answer
-	_ = failsafe.With(j.policy()).WithContext(j.hold.ctx).Run(func() error {
+	between, stop := context.WithCancel(j.hold.ctx)
+	defer stop()
+	defer context.AfterFunc(j.working, stop)() // a call goes on, but none is begun
+	_ = failsafe.With(j.policy()).WithContext(between).Run(func() error {
 		t := first
 		if first = nil; t == nil {
 			var err error
-			if t, err = j.turn(j.hold.ctx, true); err != nil {
-				return nil // late, or cut off: the answer before this one stands
+			if t, err = j.turn(between, true); err != nil {
+				return nil // late, or no more calls: the answer before this one stands
 			}
 		}
 		last = j.step(t, last)
@@ -57,7 +61,7 @@ func (j *job) attempts(first *turn) (outcome, bool) {
 		}
 		return nil
 	}) // its error is ours, or ctx's: last says it all
-	if j.hold.ctx.Err() != nil && (last.again || last.cut) {
+	if between.Err() != nil && (last.again || last.cut) {
 		return outcome{}, false
 	}
 	return j.doubt(last.outcome), true
@@ -123,6 +127,7 @@ func (j *job) policy() retrypolicy.RetryPolicy[any] {
 		if errors.As(attempt.LastError(), &asked) {
 			wait = max(wait, asked.after)
 		}
+		j.next = time.Now().Add(wait)
 		return wait
 	}
 	late := func(_ any, err error) bool {
@@ -155,7 +160,7 @@ func (w *Worker) call(ctx context.Context, j *job) answer {
 	w.metrics.inFlight(e.Name(), 1)
 	defer w.metrics.inFlight(e.Name(), -1)
 	began := time.Now()
-	resp, err := w.provider(e.Provider()).Call(limited, traced(limited, j.call))
+	resp, err := w.safely(limited, e.Provider(), traced(limited, j.call))
 	a := answer{}
 	if err == nil {
 		a = e.judge(resp, j.vars)
@@ -169,6 +174,18 @@ func (w *Worker) call(ctx context.Context, j *job) answer {
 	j.ended(span, a)
 	w.metrics.call(e.Name(), a, time.Since(began))
 	return a
+}
+
+// safely calls a provider. A library that panics over what the other side sent
+// must not end the process, and with it every other command, each time anew.
+func (w *Worker) safely(ctx context.Context, provider string, c Call) (r Response, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			w.o.Log.Error("a provider panicked", zap.String("effect", c.Effect), zap.String("tenant", c.Tenant), zap.String("command", c.ID), zap.Stack("stack"))
+			err = edda.Classify(edda.Permanent, "the provider %s panicked; its log line says where", provider)
+		}
+	}()
+	return w.o.Providers[provider].Call(ctx, c)
 }
 
 // unanswered judges a call that had no answer.

@@ -78,7 +78,7 @@ func (j *job) ask() (a answer, call bool) {
 	j.asked++
 	ctx, cancel := context.WithTimeout(j.hold.ctx, j.e.timeout)
 	defer cancel()
-	resp, err := j.w.provider(j.e.check.provider).Call(ctx, j.check)
+	resp, err := j.w.safely(ctx, j.e.check.provider, j.check)
 	if err != nil {
 		a = j.undecided(err)
 	} else {

@@ -350,3 +350,6 @@ func problemText(ps manifests.Problems) string {
 	}
 	return b.String()
 }
+
+// noEnd lets a command take its time.
+func noEnd(t *testing.T) spell { return spell{t.Context(), t.Context(), t.Context()} }

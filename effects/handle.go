@@ -14,21 +14,20 @@ import (
 )
 
 // handle brings one command to its result: what the ledger knows, the gate, the
-// turn, the claim, the call, the result, its publication. waiting ends what has
-// not begun, calls cuts off what has.
-func (w *Worker) handle(waiting, calls context.Context, a *admission, c Command) fate {
-	entry, err := w.o.Ledger.Find(calls, c.Tenant, c.ID)
+// turn, the claim, the call, the result, its publication.
+func (w *Worker) handle(s spell, a *admission, c Command) fate {
+	entry, err := w.o.Ledger.Find(s.calls, c.Tenant, c.ID)
 	if err == nil && entry.Held && !c.Revoke && c.Malformed == "" {
-		entry, err = w.o.Ledger.Await(waiting, entry)
+		entry, err = w.o.Ledger.Await(s.waiting, entry)
 	}
-	if err != nil && waiting.Err() != nil {
+	if err != nil && s.waiting.Err() != nil {
 		return comeBack(0)
 	}
 	if err != nil {
 		w.o.Log.Error("the effect ledger cannot be read", fields(c, err)...)
 		return comeBack(againAfter)
 	}
-	j := &job{w: w, e: w.effect(c.Effect), c: c, admission: a, waiting: waiting, calls: calls, entry: entry}
+	j := &job{w: w, e: w.effect(c.Effect), c: c, admission: a, spell: s, entry: entry}
 	return j.decide()
 }
 
@@ -49,9 +48,13 @@ func (j *job) decide() fate {
 	case j.e == nil:
 		return comeBack(againAfter) // gone since it was fetched: it waits for somebody who serves it
 	}
-	j.unknown = found
 	if !found {
 		j.fresh()
+		return j.run()
+	}
+	j.unknown = !j.entry.Claim.Paused
+	if !j.unknown {
+		j.made = j.entry.Claim.Attempts
 	}
 	return j.run()
 }

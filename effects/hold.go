@@ -128,10 +128,12 @@ func (h *hold) letGo() {
 // releaseWithin bounds the releasing of a claim while the worker stops.
 const releaseWithin = time.Second
 
-// release gives up a claim whose calls were cut off, if it is still ours.
-func (h *hold) release() {
+// release gives up a claim that has no result yet, if it is still ours. Paused
+// says that none of the calls made is in doubt.
+func (h *hold) release(paused bool, made int) {
 	h.letGo()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(h.ctx), releaseWithin)
 	defer cancel()
-	_ = h.ledger.Release(ctx, h.entry) // lost: its lease runs out by itself
+	h.entry.Claim.Paused, h.entry.Claim.Attempts = paused, made
+	_ = h.ledger.Release(ctx, h.entry) // lost: its lease runs out by itself, and then it is unknown
 }

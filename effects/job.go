@@ -10,16 +10,22 @@ import (
 	"edda"
 )
 
+// spell is how long a command may be worked on.
+type spell struct {
+	waiting context.Context // it may begin
+	working context.Context // another call of it may begin
+	calls   context.Context // a call may go on
+}
+
 // job is one command on its way to its result. One goroutine owns it.
 type job struct {
 	w         *Worker
 	e         *Effect
 	c         Command
 	admission *admission
-	waiting   context.Context // until the first call may begin
-	calls     context.Context // ends when the worker's grace does
-	entry     Entry
-	hold      *hold // once it is claimed
+	spell
+	entry Entry
+	hold  *hold // once it is claimed
 
 	vars   map[string]any // what expressions see before a call
 	call   Call
@@ -30,8 +36,9 @@ type job struct {
 	// unknown is set while a call may have had its effect and nothing has said
 	// whether it did.
 	unknown bool
-	made    int // calls
-	asked   int // checks
+	made    int       // calls
+	next    time.Time // not before it; zero: at once
+	asked   int       // checks
 	began   time.Time
 	waited  time.Duration // for its turns
 }
@@ -154,7 +161,7 @@ func (j *job) notBegun(err error) fate {
 
 // claim makes the command this worker's.
 func (j *job) claim() (fate, bool) {
-	j.entry.Claim.Owner = j.w.o.Owner
+	j.entry.Claim.Owner, j.entry.Claim.Paused = j.w.o.Owner, false
 	var err error
 	j.hold, err = claimed(j.calls, j.w.o.Ledger, j.entry)
 	switch {
@@ -169,7 +176,9 @@ func (j *job) claim() (fate, bool) {
 	}
 }
 
-// finish ends the hold with the result, where there is one.
+// finish ends the hold with the result, where there is one. Where there is none
+// the worker stops: between two calls the next worker goes on, and what was cut
+// off in the midst of one is unknown.
 func (j *job) finish(o outcome, complete bool) fate {
 	if complete {
 		defer j.hold.letGo()
@@ -180,8 +189,8 @@ func (j *job) finish(o outcome, complete bool) fate {
 		j.w.o.Log.Warn("a command was taken over by another worker, its calls were cut", append(fields(j.c, lost), zap.Int("calls", j.made))...)
 		return leftAlone()
 	}
-	j.hold.release()
-	return comeBack(againAfter) // cut off: the claim stays, so what came of it is unknown
+	j.hold.release(!j.unknown, j.made)
+	return comeBack(max(0, time.Until(j.next)))
 }
 
 // doubt turns a failure into an unknown outcome where an earlier call may have

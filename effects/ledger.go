@@ -27,8 +27,8 @@ type Ledger interface {
 	// Finish stores e.Claim, which has its result; ErrTaken where another worker
 	// has it. An entry that was not found is created.
 	Finish(ctx context.Context, e Entry) error
-	// Release ends the lease of a claim whose calls were cut off, so that the next
-	// worker need not wait for it; what came of it is unknown from then on.
+	// Release ends the lease of a claim that has no result, so that the next worker
+	// need not wait for it. Unless e.Claim is Paused, what came of it is unknown.
 	Release(ctx context.Context, e Entry) error
 	// Lease is how long a claim is live without being renewed; 0 is for ever.
 	Lease() time.Duration
@@ -74,6 +74,8 @@ func (l local) Finish(ctx context.Context, e Entry) error {
 	return l.db.Commit(ctx, store.Change{Claims: []edda.Claim{e.Claim}})
 }
 
-func (l local) Release(context.Context, Entry) error { return nil }
+func (l local) Release(ctx context.Context, e Entry) error {
+	return l.db.Commit(ctx, store.Change{Claims: []edda.Claim{e.Claim}})
+}
 
 func (l local) Lease() time.Duration { return 0 }

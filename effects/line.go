@@ -207,7 +207,7 @@ func (l *line) begin(ctx, calls context.Context, t *task) {
 	l.tasks[nameOf(t.cmd)] = t
 	l.w.metrics.holding(l.name, 1)
 	go func() {
-		t.fate = l.w.handle(t.waiting, calls, l.entrance.admission, t.cmd)
+		t.fate = l.w.handle(spell{waiting: t.waiting, working: ctx, calls: calls}, l.entrance.admission, t.cmd)
 		l.finished <- t
 	}()
 }

@@ -198,8 +198,6 @@ func (w *Worker) effect(name string) *Effect {
 	return w.effects[name]
 }
 
-func (w *Worker) provider(name string) Provider { return w.o.Providers[name] }
-
 // breakerOf is the breaker that an effect names, shared with all that do.
 func (w *Worker) breakerOf(e *Effect) *breaker {
 	if e.breaker == nil {

@@ -615,7 +615,7 @@ func TestWorkerLogsOneLineWithoutPayloadOrSecret(t *testing.T) {
 		}
 		c := cmd("c1")
 		c.Payload = json.RawMessage(`{"card":"4111"}`)
-		if got := w.handle(t.Context(), t.Context(), w.entrance("charge").admission, c); got != acked() {
+		if got := w.handle(noEnd(t), w.entrance("charge").admission, c); got != acked() {
 			t.Fatalf("fate %+v", got)
 		}
 		text := fmt.Sprint(logs.All())
@@ -640,7 +640,7 @@ func TestWorkerMetrics(t *testing.T) {
 			t.Fatal(err)
 		}
 		h.bank.answers(first(errors.New("reset"), 402))
-		w.handle(t.Context(), t.Context(), w.entrance("charge").admission, cmd("c1"))
+		w.handle(noEnd(t), w.entrance("charge").admission, cmd("c1"))
 		want := `
 # HELP edda_effect_calls_total Calls of providers, by what they brought: ok, failed, retry or unknown.
 # TYPE edda_effect_calls_total counter

@@ -1,0 +1,124 @@
+package effects
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"edda"
+)
+
+// TestAStopBetweenCallsIsNoDoubt: a command that waits to be called again is
+// given up at once, and the next run goes on where this one was, at_most_once too.
+func TestAStopBetweenCallsIsNoDoubt(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h := build(t, once)
+		h.bank.answers(always(429))
+		h.send(cmd("c1"))
+		time.Sleep(2 * time.Second) // two calls: at 0 s, and after the first backoff
+		synctest.Wait()
+		before := h.bank.count()
+		began := time.Now()
+		h.stop()
+		if took := time.Since(began); took != 0 {
+			t.Errorf("the stop took %s, and no call was under way", took)
+		}
+		if claim, _, err := h.db.Claim("acme", "c1"); err != nil || !claim.Paused || claim.Done || claim.Attempts != before || before == 0 {
+			t.Fatalf("claim %+v %v after %d calls", claim, err, before)
+		}
+		h.restart(t, nil, once)
+		time.Sleep(time.Hour)
+		wantResult(t, h.one(t), edda.Failed, "oops", 5)
+		if h.bank.count() != 5 {
+			t.Errorf("%d calls in both runs, want the five that the manifest allows", h.bank.count())
+		}
+	})
+}
+
+// TestAStopDoesNotCutRetryAfterShort, nor the wait before another call.
+func TestAStopDoesNotCutRetryAfterShort(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h := build(t, plain)
+		since := time.Now()
+		h.bank.answers(func(_ context.Context, n int, _ Call) (Response, error) {
+			r := status(429)
+			if r.After = time.Minute; n == 2 {
+				return ok200(), nil
+			}
+			return r, nil
+		})
+		h.send(cmd("c1"))
+		time.Sleep(20 * time.Second)
+		h.stop()
+		h.restart(t, nil, plain)
+		time.Sleep(time.Hour)
+		if got := h.bank.starts(since, "acme"); got != "0.0 60.0" {
+			t.Errorf("called at %s", got)
+		}
+		wantResult(t, h.one(t), edda.Succeeded, "", 2)
+	})
+}
+
+// TestAStopLeavesDoubtWhereThereIsSome: after an answer that says nothing.
+func TestAStopLeavesDoubtWhereThereIsSome(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h := build(t, plain)
+		h.bank.answers(always(504))
+		h.send(cmd("c1"))
+		synctest.Wait()
+		h.stop()
+		if claim, found, err := h.db.Claim("acme", "c1"); err != nil || !found || claim.Paused || claim.Done {
+			t.Errorf("claim %+v %v", claim, err)
+		}
+	})
+}
+
+// TestACrashAfterAPauseIsDoubt: the claim is not paused any more once it is taken.
+func TestACrashAfterAPauseIsDoubt(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h := build(t, once)
+		h.bank.answers(always(429))
+		h.send(cmd("c1"))
+		synctest.Wait()
+		h.stop()
+		h.bank.answers(hang)
+		h.restart(t, nil, once)
+		time.Sleep(2 * time.Second)
+		if claim, _, err := h.db.Claim("acme", "c1"); err != nil || claim.Paused || h.bank.count() != 2 {
+			t.Errorf("claim %+v %v after %d calls", claim, err, h.bank.count())
+		}
+		h.stop()
+		h.restart(t, nil, once)
+		time.Sleep(time.Minute)
+		if r := h.one(t); r.Outcome != edda.TimedOut || h.bank.count() != 2 {
+			t.Errorf("%s after %d calls", r.Outcome, h.bank.count())
+		}
+	})
+}
+
+// TestAPanicOfAProviderIsAnUnknownOutcome, and the end of nothing else.
+func TestAPanicOfAProviderIsAnUnknownOutcome(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h := build(t, charge)
+		h.bank.answers(func(_ context.Context, _ int, c Call) (Response, error) {
+			if c.ID == "c1" {
+				panic("4111 1111 1111 1111")
+			}
+			return ok200(), nil
+		})
+		h.send(cmd("c1"))
+		synctest.Wait()
+		r := h.one(t)
+		wantResult(t, r, edda.TimedOut, "call", 1)
+		if strings.Contains(string(r.Payload), "4111") {
+			t.Errorf("result %s", r.Payload)
+		}
+		h.send(cmd("c2"))
+		synctest.Wait()
+		if got := h.got(); len(got) != 2 || got[1].Outcome != edda.Succeeded {
+			t.Errorf("results %v", got)
+		}
+	})
+}
