@@ -114,7 +114,7 @@ func on(t *testing.T, name string) side {
 		}
 		s.dsn = "sqlite:" + path
 	}
-	s.db = openRaw(t, s.dsn)
+	s.db = openRaw(t, s.dsn+map[string]string{"sqlite": "?busy_timeout=20"}[name])
 	return s
 }
 

@@ -104,12 +104,17 @@ func (p *pools) make(s source) (*pool, error) {
 		return nil, err
 	}
 	db := sql.OpenDB(connector)
-	n := s.database.connections(s.readonly)
-	db.SetMaxOpenConns(n)
-	db.SetMaxIdleConns(n)
+	db.SetMaxOpenConns(s.database.connections(s.readonly))
+	db.SetMaxIdleConns(maxConnections)
 	db.SetConnMaxIdleTime(idleConnection)
 	db.SetConnMaxLifetime(oldConnection)
 	return &pool{DB: db, source: s}, nil
+}
+
+// forgetIdle closes the connections that nobody uses.
+func (p *pool) forgetIdle() {
+	p.SetMaxIdleConns(0)
+	p.SetMaxIdleConns(maxConnections)
 }
 
 func (p *pools) close() {

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"errors"
+	"fmt"
 	"time"
 )
 
@@ -23,15 +24,18 @@ type transaction struct {
 	broken bool // the connection cannot be used again
 }
 
-// open begins a transaction.
+// errDied is a connection that turned out to be dead before anything was done.
+var errDied = errors.New("the connection had died")
+
+// open begins a transaction. Where a connection died while it was idle others
+// have, too: then a fresh one is tried, once.
 func (r *request) open(ctx context.Context, p *pool) (*transaction, error) {
-	for {
-		t, err := r.openOne(ctx, p)
-		if !errors.Is(err, driver.ErrBadConn) || ctx.Err() != nil {
-			return t, err
-		}
-		// it died while it was idle, and nothing was sent; the pool has one less
+	t, err := r.openOne(ctx, p)
+	if !errors.Is(err, errDied) {
+		return t, err
 	}
+	p.forgetIdle()
+	return r.openOne(ctx, p)
 }
 
 func (r *request) openOne(ctx context.Context, p *pool) (*transaction, error) {
@@ -50,10 +54,18 @@ func (r *request) openOne(ctx context.Context, p *pool) (*transaction, error) {
 	for _, text := range d.begin(r.isolation, r.readonly) {
 		if _, err := conn.ExecContext(ctx, text); err != nil {
 			t.close()
-			return nil, err
+			return nil, t.unbegun(err)
 		}
 	}
 	return t, nil
+}
+
+// unbegun tells a dead connection from a server's refusal.
+func (t *transaction) unbegun(err error) error {
+	if v, answered := t.judge(err); t.ctx.Err() != nil || answered && !v.ending {
+		return err
+	}
+	return fmt.Errorf("%w: %w", errDied, err)
 }
 
 // claim inserts the command's row, waiting for a twin that is under way; it
