@@ -76,9 +76,12 @@ func (s side) mark(text string) string {
 	return text
 }
 
-// at is the dsn with another address, and a query.
+// at is the dsn with another address, where one is given, and a query.
 func (s side) at(address, query string) string {
-	dsn := strings.NewReplacer(real.postgres.Address(), address, real.mariadb.Address(), address).Replace(s.dsn)
+	dsn := s.dsn
+	if address != "" {
+		dsn = strings.NewReplacer(real.postgres.Address(), address, real.mariadb.Address(), address).Replace(dsn)
+	}
 	if query == "" {
 		return dsn
 	}
@@ -104,9 +107,9 @@ func on(t *testing.T, name string) side {
 	own = own[:min(len(own), 60)]
 	switch name {
 	case "postgres":
-		s.dsn = server(t, real.postgres, "postgres", own, "CREATE DATABASE "+own+" TEMPLATE template0") + "?sslmode=disable"
+		s.dsn = server(t, real.postgres, "postgres", real.postgres.Database, "SCHEMA "+own, " CASCADE", "") + "?sslmode=disable&search_path=" + own
 	case "mysql":
-		s.dsn = server(t, real.mariadb, "mysql", own, "CREATE DATABASE "+own)
+		s.dsn = server(t, real.mariadb, "mysql", own, "DATABASE "+own, "", " CHARACTER SET utf8mb4")
 	case "sqlite":
 		path := filepath.Join(t.TempDir(), "shop.db")
 		if err := os.WriteFile(path, nil, 0o600); err != nil {
@@ -118,25 +121,22 @@ func on(t *testing.T, name string) side {
 	return s
 }
 
-func server(t *testing.T, r *realservers.Server, scheme, own, create string) string {
+// server makes something empty at a server, and gives the dsn of a database there.
+func server(t *testing.T, r *realservers.Server, scheme, database, empty, drop, create string) string {
 	t.Helper()
 	address := func(database string) string {
 		return (&url.URL{Scheme: scheme, User: url.UserPassword(r.User, r.Password), Host: r.Address(), Path: "/" + database}).String()
 	}
 	admin := openRaw(t, address(r.Database))
-	if _, err := admin.ExecContext(t.Context(), create); err != nil {
+	if _, err := admin.ExecContext(t.Context(), "CREATE "+empty+create); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		force := ""
-		if scheme == "postgres" {
-			force = " WITH (FORCE)"
-		}
-		if _, err := admin.ExecContext(context.Background(), "DROP DATABASE "+own+force); err != nil {
+		if _, err := admin.ExecContext(context.Background(), "DROP "+empty+drop); err != nil {
 			t.Error(err)
 		}
 	})
-	return address(own)
+	return address(database)
 }
 
 // openRaw is a pool of the test's own, past the provider.

@@ -65,9 +65,9 @@ func (postgres) value(kind string, v any) any {
 		if kind == "FLOAT4" {
 			return float32(v)
 		}
-	case string:
+	case []byte:
 		if kind == "JSON" || kind == "JSONB" {
-			return decoded(v)
+			return decoded(string(v))
 		}
 	}
 	return v
