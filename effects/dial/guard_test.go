@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -160,5 +161,50 @@ func TestCheckOfALostLookUpMayHelpLater(t *testing.T) {
 	err := guard(t, Options{Resolver: lost}).Check(t.Context(), "pay.test:443")
 	if err == nil || errors.Is(err, ErrForbidden) {
 		t.Errorf("error %v", err)
+	}
+}
+
+func TestFilesAndSockets(t *testing.T) {
+	for _, tt := range []struct {
+		o       Options
+		path    string
+		allowed bool
+	}{
+		{Options{}, "/data/shop.db", false},
+		{Options{AllowLoopback: true}, "/data/shop.db", true},
+		{Options{AllowLoopback: true, ListedOnly: true}, "/data/shop.db", false},
+		{Options{Allow: []string{"/data/shop.db"}}, "/data/shop.db", true},
+		{Options{Allow: []string{"/data/shop.db"}}, "/data/shop.db2", false},
+		{Options{Allow: []string{"/data/"}}, "/data/sub/shop.db", true},
+		{Options{Allow: []string{"/data"}}, "/data/shop.db", false},
+		{Options{Allow: []string{"/data/"}}, "/data/../etc/shop.db", false},
+		{Options{AllowLoopback: true}, "shop.db", false},
+	} {
+		g, err := New(tt.o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := g.File(tt.path); (err == nil) != tt.allowed || err != nil && !errors.Is(err, ErrForbidden) {
+			t.Errorf("%+v: %s: %v", tt.o, tt.path, err)
+		}
+	}
+	socket := filepath.Join(t.TempDir(), "s")
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	for _, allow := range [][]string{nil, {socket}} {
+		g, err := New(Options{Allow: allow})
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn, err := g.DialContext(t.Context(), "unix", socket)
+		if (err == nil) != (allow != nil) {
+			t.Errorf("%v: %v", allow, err)
+		}
+		if conn != nil {
+			conn.Close()
+		}
 	}
 }

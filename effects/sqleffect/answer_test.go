@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -344,4 +345,17 @@ func TestATableThatMayNotBeMadeSaysWhatToRun(t *testing.T) {
 	s.exec(t, message[strings.Index(message, "CREATE TABLE"):])
 	s.exec(t, "grant select, insert, update on edda_effects to plain")
 	s.must(t, p, 200, "c1", config)
+}
+
+// TestThePageHasTheTables keeps the operators' page true.
+func TestThePageHasTheTables(t *testing.T) {
+	page, err := os.ReadFile("../../docs/OPERATING.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, d := range databases() {
+		if !strings.Contains(string(page), d.row().create+";") {
+			t.Errorf("docs/OPERATING.md does not show how to make the table in %s", name)
+		}
+	}
 }

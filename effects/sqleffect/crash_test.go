@@ -23,6 +23,7 @@ type cutter struct {
 	mu    sync.Mutex // guards below
 	word  string     // none: nothing is cut
 	early bool       // the word never arrives
+	once  bool
 	cuts  int
 	conns []net.Conn
 }
@@ -54,6 +55,13 @@ func (c *cutter) cut(word string, early bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.word, c.early = word, early
+}
+
+// cutOnce cuts the word's first answer only.
+func (c *cutter) cutOnce(word string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.word, c.once = word, true
 }
 
 func (c *cutter) count() int {
@@ -107,6 +115,9 @@ func (p *pipe) up() {
 		early := p.c.early
 		if found {
 			p.c.cuts++
+			if p.c.once {
+				p.c.word = ""
+			}
 		}
 		p.c.mu.Unlock()
 		if found && early {
