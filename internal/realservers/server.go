@@ -80,6 +80,7 @@ func find(program, install string, folders ...string) (string, error) {
 // servers refuse to be, and gives it the folder. It ends when we do.
 func (s *Server) asOther(cmd *exec.Cmd, accounts ...string) error {
 	cmd.Dir = s.dir
+	cmd.Env = append(os.Environ(), "TMPDIR="+s.dir) // MariaDB removes what others have in a common one
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if os.Getuid() != 0 {
 		return nil
