@@ -2,8 +2,7 @@
 // forms of every message, the streams themselves, the saga worker's [Source],
 // the [Publisher] of work, results and inputs, the effect worker's [Commands],
 // the [Ledger] that effect workers share, the leases that keep processes apart,
-// and the server that is embedded for
-// development and tests.
+// and the server that is embedded for development and tests.
 //
 // What it promises: a message is decoded once, and one that cannot be an input
 // comes out as an event that says why, never as an error that stops the stream;
