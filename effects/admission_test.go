@@ -188,6 +188,23 @@ func TestRateAndBurst(t *testing.T) {
 	})
 }
 
+// Each key has its own instant, and the alarm is for the next of them.
+func TestKeysWakeInTheOrderOfTheirTokens(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		d := newOffice(t, admissionOptions{slots: 64, limit: &limit{rate: 1, burst: 1}})
+		for _, key := range []string{"a", "b", "c", "d"} {
+			d.ask(key+"1", applicant{key: key})
+			time.Sleep(100 * time.Millisecond)
+		}
+		for _, key := range []string{"c", "a", "d", "b"} {
+			d.ask(key+"2", applicant{key: key})
+		}
+		d.forgetBegan()
+		time.Sleep(time.Minute)
+		d.want("in order", &d.began, "a2@1", "b2@1.1", "c2@1.2", "d2@1.3")
+	})
+}
+
 // A rate whose interval is no whole number of nanoseconds neither drifts nor spins.
 func TestRateOfThirds(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -467,6 +484,7 @@ func TestLimited(t *testing.T) {
 			d.ask(who, applicant{key: "acme"})
 		}
 		limited("a slot is free, and what waits may not take it", true)
+		d.ask("a4", applicant{key: "acme"}) // still: it is told once
 		d.ask("b1", applicant{key: "bell"})
 		limited("no slot is free", false)
 		d.ask("b2", applicant{key: "bell"})
@@ -508,6 +526,17 @@ func TestConfigureKeepsWhatWasSpent(t *testing.T) {
 		d.want("what runs counts", &d.began)
 		d.configure(&limit{concurrent: 6, burst: 1}, nil)
 		d.want("one more", &d.began, "a5@5.5")
+	})
+}
+
+func TestConfigureCutsTheBurst(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		d := newOffice(t, admissionOptions{slots: 64, limit: &limit{rate: rate.Every(time.Hour), burst: 3}})
+		d.ask("a1", applicant{key: "acme"})
+		d.configure(&limit{rate: rate.Every(time.Hour), burst: 1}, nil)
+		d.ask("a2", applicant{key: "acme"})
+		d.ask("a3", applicant{key: "acme"})
+		d.want("began", &d.began, "a1@0", "a2@0")
 	})
 }
 

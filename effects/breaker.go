@@ -176,7 +176,7 @@ func (b *breaker) enter(a *admission) (opening uint64, after time.Duration, ok b
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if !b.probing && b.circuit.TryAcquirePermit() {
+	if b.circuit.TryAcquirePermit() {
 		b.probe()
 		return b.openings, 0, true
 	}
