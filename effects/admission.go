@@ -33,7 +33,7 @@ type health int
 
 const (
 	neutral health = iota // it says nothing of the other side: it was cut off, or not made for good reasons
-	unused                // it was not made: its token is given back too
+	unused                // it was not made: its token is given back too, where that is safe
 	healthy
 	ill
 )
@@ -317,9 +317,7 @@ func (a *admission) begin(q *queue, opening uint64, now time.Time) {
 	a.dequeue(q, w)
 	a.free--
 	q.running++
-	if q.bucket != nil {
-		q.bucket.AllowN(now, 1)
-	}
+	w.turn.token = q.take(now)
 	w.turn.a, w.turn.breaker, w.turn.opening = a, a.breaker, opening
 	w.granted = true
 	if w.done != nil {
@@ -407,6 +405,7 @@ type turn struct {
 	q       *queue
 	breaker *breaker
 	opening uint64
+	token   uint64
 	ended   bool
 }
 
@@ -422,8 +421,8 @@ func (t *turn) end(h health) {
 	now := time.Now()
 	a.free++
 	t.q.running--
-	if h == unused && t.q.bucket != nil {
-		t.q.bucket.AllowN(now, -1)
+	if h == unused {
+		t.q.giveBack(t.token, now)
 	}
 	told := t.breaker.leave(t.opening, h)
 	a.place(t.q, now)

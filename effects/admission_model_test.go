@@ -53,8 +53,14 @@ func drawPlan(rt *rapid.T) plan {
 			h:     rapid.SampledFrom([]health{neutral, unused, healthy, healthy, ill, ill}).Draw(rt, "health"),
 			pause: time.Duration(rapid.IntRange(1, 3000).Draw(rt, "pause")) * time.Millisecond,
 		}
-	}), 1, 80).Draw(rt, "steps")
+	}), 30, 200).Draw(rt, "steps")
 	return p
+}
+
+// began is when a call did.
+type began struct {
+	w  *waiter
+	at time.Time
 }
 
 // life runs a plan beside a model of the promises.
@@ -63,7 +69,7 @@ type life struct {
 	*admission
 	waiters []*waiter
 	turns   []*waiter
-	calls   map[string][]time.Time // tokens taken
+	calls   map[string][]began // that were made, or may be yet
 	// The breaker, told in other words.
 	failures, openings uint64
 	opened             time.Time
@@ -73,7 +79,7 @@ type life struct {
 }
 
 func (p plan) life() *life {
-	l := &life{plan: p, calls: map[string][]time.Time{}}
+	l := &life{plan: p, calls: map[string][]began{}}
 	o := admissionOptions{slots: p.slots, limit: p.limit}
 	if p.breaker != nil {
 		o.breaker = newBreakers(func(string, int) {}).get(*p.breaker)
@@ -104,12 +110,29 @@ func (l *life) do(s step) []*waiter {
 	case "shed":
 		l.shedding(s.pick % 4)
 	case "pause":
-		time.Sleep(s.pause)
+		return l.pause(time.Now().Add(s.pause))
 	case "same":
 		l.configure(l.plan.limit, l.admission.breaker)
 	}
 	synctest.Wait()
 	return l.harvest()
+}
+
+// pause lets time pass, and looks at every instant at which something may begin.
+func (l *life) pause(until time.Time) (began []*waiter) {
+	for time.Now().Before(until) {
+		step := time.Until(until)
+		if q := l.later.first(); q != nil && q.when.After(time.Now()) {
+			step = min(step, time.Until(q.when))
+		}
+		if left, _ := l.admission.breaker.shut(); left > 0 {
+			step = min(step, left)
+		}
+		time.Sleep(step)
+		synctest.Wait()
+		began = append(began, l.harvest()...)
+	}
+	return began
 }
 
 func pull(list *[]*waiter, n int) *waiter {
@@ -141,19 +164,19 @@ func (l *life) shedding(n int) {
 
 // harvest moves what has begun, and has the model agree.
 func (l *life) harvest() []*waiter {
-	var began []*waiter
+	var new []*waiter
 	l.waiters = slices.DeleteFunc(l.waiters, func(w *waiter) bool {
 		if w.granted {
-			began = append(began, w)
+			new = append(new, w)
 		}
 		return w.granted
 	})
-	for _, w := range began {
-		l.calls[w.key] = append(l.calls[w.key], time.Now())
+	for _, w := range new {
+		l.calls[w.key] = append(l.calls[w.key], began{w, time.Now()})
 		l.entered(w)
 	}
-	l.turns = append(l.turns, began...)
-	return began
+	l.turns = append(l.turns, new...)
+	return new
 }
 
 func (l *life) entered(w *waiter) {
@@ -170,7 +193,7 @@ func (l *life) entered(w *waiter) {
 
 func (l *life) ended(w *waiter, h health) {
 	if h == unused {
-		l.calls[w.key] = l.calls[w.key][:len(l.calls[w.key])-1]
+		l.calls[w.key] = slices.DeleteFunc(l.calls[w.key], func(b began) bool { return b.w == w })
 	}
 	w.turn.end(h)
 	if l.plan.breaker == nil {
@@ -236,14 +259,16 @@ func (l *life) able(key string) bool {
 }
 
 // spent checks that no span of time holds more calls than the bucket gives.
-func (l *life) spent(key string, at []time.Time) {
+func (l *life) spent(key string, calls []began) {
 	if l.plan.limit == nil || l.plan.limit.rate == 0 {
 		return
 	}
-	for i := range at {
-		last := len(at) - 1
-		if got, most := float64(last-i+1), float64(l.plan.limit.burst)+at[last].Sub(at[i]).Seconds()*float64(l.plan.limit.rate); got > most+1e-6 {
-			l.fail("%v calls of %s in %v, at most %v", got, key, at[last].Sub(at[i]), most)
+	for i, first := range calls {
+		for j, last := range calls[i:] {
+			span := last.at.Sub(first.at)
+			if got, most := float64(j+1), float64(l.plan.limit.burst)+span.Seconds()*float64(l.plan.limit.rate); got > most+1e-6 {
+				l.fail("%v calls of %s in %v, at most %v", got, key, span, most)
+			}
 		}
 	}
 }

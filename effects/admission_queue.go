@@ -27,6 +27,7 @@ type waiter struct {
 type queue struct {
 	key     string
 	bucket  *rate.Limiter // nil: no rate
+	taken   uint64        // tokens, to know the latest by its number
 	running int
 	streak  int // high calls begun since the last normal one
 
@@ -81,6 +82,27 @@ func (q *queue) last() *waiter {
 		return q.normal.Back().Value.(*waiter)
 	}
 	return q.high.Back().Value.(*waiter)
+}
+
+// take takes a token for a call that begins, and gives its number; 0 without a rate.
+func (q *queue) take(now time.Time) uint64 {
+	if q.bucket == nil {
+		return 0
+	}
+	q.bucket.AllowN(now, 1)
+	q.taken++
+	return q.taken
+}
+
+// giveBack gives a token back that was not used, unless others were taken since:
+// had it never been taken, the bucket might have been full at that time and what
+// came in have run over, and then the calls of now would be too many.
+func (q *queue) giveBack(token uint64, now time.Time) {
+	if q.bucket == nil || token == 0 || token != q.taken {
+		return
+	}
+	q.bucket.AllowN(now, -1)
+	q.taken--
 }
 
 // remove takes a call out.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -314,9 +315,9 @@ func TestBreakerOpensAndProbes(t *testing.T) {
 			d.ask(fmt.Sprint("w", i), applicant{key: fmt.Sprint(i)})
 		}
 		s.want(t, 0, 2)
-		time.Sleep(30*time.Second - 1)
+		time.Sleep(30*time.Second - time.Nanosecond)
 		d.want("open", &d.began)
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		d.want("one probe", &d.began, "w0@30")
 		s.want(t, 0, 2, 1)
 		time.Sleep(time.Hour)
@@ -597,6 +598,26 @@ func TestKeysAreForgotten(t *testing.T) {
 	})
 }
 
+// What a flood of keys costs is bounded: each is some 400 bytes.
+func TestIdleKeysAreSmall(t *testing.T) {
+	a := newAdmission(admissionOptions{slots: 1, limit: &limit{rate: minRate, burst: 1}})
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	const flood = 5000
+	for i := range flood {
+		w := a.join(applicant{key: fmt.Sprint(i)})
+		w.turn.end(healthy)
+	}
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	if got := (int64(after.HeapAlloc) - int64(before.HeapAlloc)) / flood; got > 700 || a.idle.Len() != flood {
+		t.Errorf("%d keys of %d bytes", a.idle.Len(), got)
+	} else {
+		t.Logf("%d bytes a key", got)
+	}
+}
+
 // A turn that was given in the moment its ctx ended is given back, token and all.
 func TestATurnGivenTooLateIsGivenBack(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -614,6 +635,19 @@ func TestATurnGivenTooLateIsGivenBack(t *testing.T) {
 		d.forgetBegan()
 		d.ask("next", applicant{key: "acme"})
 		d.want("slot, permit and token", &d.began, "next@2")
+	})
+}
+
+// TestATokenGivenBackLateLetOneTooManyGo: two calls began at once at a rate of one a second.
+func TestATokenGivenBackLateLetOneTooManyGo(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		d := newOffice(t, admissionOptions{slots: 64, limit: &limit{rate: 1, burst: 1}})
+		d.ask("never", applicant{key: "acme"})
+		time.Sleep(time.Second)
+		d.ask("a1", applicant{key: "acme"})
+		d.end("never", unused)
+		d.ask("a2", applicant{key: "acme"})
+		d.want("began", &d.began, "never@0", "a1@1")
 	})
 }
 

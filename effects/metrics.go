@@ -30,7 +30,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		attempts: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "edda_effect_attempts", Help: "Calls that one command took.", Buckets: []float64{0, 1, 2, 3, 5, 8, 13, 21, 100, 1000}}, []string{"effect"}),
 		waits: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "edda_effect_wait_seconds", Help: "Wait of a call for its turn, by what it waited for last: slot, rate, concurrent or breaker.",
+			Name: "edda_effect_wait_seconds", Help: "Wait of a call for its turn, by what stopped it when it came: slot, rate, concurrent or breaker.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 8, 8)}, []string{"effect", "reason"}),
 		breakers: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "edda_effect_breaker_state", Help: "State of a breaker: 0 closed, 1 half-open, 2 open."}, []string{"breaker"}),
