@@ -651,6 +651,22 @@ func TestATokenGivenBackLateLetOneTooManyGo(t *testing.T) {
 	})
 }
 
+func TestTokensGivenBackInTurnAreAllThere(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		d := newOffice(t, admissionOptions{slots: 64, limit: &limit{rate: 1, burst: 2}})
+		for _, who := range []string{"never1", "never2"} {
+			d.ask(who, applicant{key: "acme"})
+		}
+		d.end("never2", unused)
+		d.end("never1", unused)
+		d.forgetBegan()
+		for _, who := range []string{"a1", "a2", "a3"} {
+			d.ask(who, applicant{key: "acme"})
+		}
+		d.want("began", &d.began, "a1@0", "a2@0")
+	})
+}
+
 func TestEndCountsOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		d := newOffice(t, admissionOptions{slots: 1, breaker: newBreakers(func(string, int) {}).get(spec(2, time.Second))})
