@@ -31,7 +31,7 @@ type answer struct {
 // health is what an answer tells the breaker.
 func (a answer) health() health {
 	switch {
-	case a.cut:
+	case a.cut, a.refused && a.failure.Code == "call": // never sent, and never will be
 		return neutral
 	case a.ill:
 		return ill

@@ -220,6 +220,31 @@ func TestFiveFailuresOpenTheBreaker(t *testing.T) {
 	})
 }
 
+// TestWhatCannotBeSentSaysNothingOfTheOtherSide: it neither closes a breaker
+// that has opened nor opens one.
+func TestWhatCannotBeSentSaysNothingOfTheOtherSide(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h := build(t, breaking)
+		since := time.Now()
+		h.bank.answers(func(_ context.Context, n int, _ Call) (Response, error) {
+			switch {
+			case n <= 5:
+				return status(503), nil
+			case n == 6: // the probe
+				return Response{}, edda.Classify(edda.Permanent, "%w: not an allowed host", ErrNotSent)
+			}
+			return status(503), nil
+		})
+		h.send(tenants("acme", 5)...)
+		synctest.Wait()
+		h.send(tenants("globex", 3)...)
+		time.Sleep(59 * time.Second)
+		if got := h.bank.starts(since, "globex"); got != "30.0 30.0" {
+			t.Errorf("globex began at %s: want a probe at once after the one that could not be sent, and then none", got)
+		}
+	})
+}
+
 // TestAnOpenBreakerHoldsNoWorker: its effect's commands wait, those of another
 // go at once; the wait ends with not_after, a revoke, or a stop.
 func TestAnOpenBreakerHoldsNoWorker(t *testing.T) {
