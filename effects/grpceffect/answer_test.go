@@ -193,3 +193,27 @@ func TestAnswerThatIsTooLongMayHaveBeenDone(t *testing.T) {
 		t.Errorf("an answer that just fits: %v", err)
 	}
 }
+
+// FuzzAnswer: whatever a server says, what is made of it is a canonical value.
+func FuzzAnswer(f *testing.F) {
+	m, err := newMethod("shop.v1.Payments/Echo", compileProto(f, shopProto), nil)
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, seed := range [][]byte{nested(3), nestedAny(3), manyEntries(3), bytesField(fieldText, []byte("é")), {0xff}} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		v, _, err := m.decode(raw)
+		if err != nil {
+			return
+		}
+		text, err := edda.Encode(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if back, err := edda.Decode(text); err != nil || show(back) != show(v) {
+			t.Errorf("%#v came back as %#v %v", v, back, err)
+		}
+	})
+}

@@ -131,3 +131,22 @@ func TestFileThatIsWrittenAnew(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestFileWithOtherNumbers: a message that fits as before goes out as the file
+// now says.
+func TestFileWithOtherNumbers(t *testing.T) {
+	b, c := openBank(t, undescribed), &clock{}
+	p, folder := local(t).with(c), t.TempDir()
+	path := writeProto(t, filepath.Join(folder, "shop.proto"), shopProto)
+	for _, text := range []string{shopProto, strings.Replace(shopProto, "string order = 1;", "string order = 100;", 1)} {
+		b.describe(text)
+		writeProto(t, path, text)
+		c.advance(readAgain)
+		if _, err := b.inFolder(p, folder, map[string]any{"proto": "shop.proto"}); err != nil {
+			t.Fatal(err)
+		}
+		if got := b.asked.Get(b.asked.Descriptor().Fields().ByName("order")).String(); got != "o1" {
+			t.Errorf("the bank saw order %q", got)
+		}
+	}
+}

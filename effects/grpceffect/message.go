@@ -24,7 +24,7 @@ func (m *method) encode(message any) (raw []byte, err error) {
 		return nil, err
 	}
 	out := dynamicpb.NewMessage(m.in)
-	if err := (protojson.UnmarshalOptions{Resolver: m.types, RecursionLimit: edda.MaxDepth}).Unmarshal(text, out); err != nil {
+	if err := (protojson.UnmarshalOptions{Resolver: m.types}).Unmarshal(text, out); err != nil {
 		return nil, fmt.Errorf("message is no %s: %s", m.in.FullName(), misfit(err))
 	}
 	raw, err = (proto.MarshalOptions{Deterministic: true}).Marshal(out)

@@ -186,15 +186,30 @@ func TestListedHostsMayBePrivate(t *testing.T) {
 	}
 }
 
-// TestNoProxyGetsBetween: grpc would ask the environment.
+// TestNoProxyGetsBetween: grpc by itself would ask the environment, and reach
+// through a proxy what the guard refuses.
 func TestNoProxyGetsBetween(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	came := make(chan struct{})
+	go func() {
+		defer close(came)
+		if c, err := l.Accept(); err == nil {
+			t.Error("the proxy was asked")
+			_ = c.Close()
+		}
+	}()
 	for _, name := range []string{"HTTPS_PROXY", "https_proxy", "ALL_PROXY"} {
-		t.Setenv(name, "http://"+nobody(t))
+		t.Setenv(name, "http://"+l.Addr().String())
 	}
-	b := openBank(t, describedV1)
-	if _, err := b.call(local(t), "k"); err != nil {
-		t.Error(err)
+	_, err = local(t).Call(t.Context(), effects.Call{Config: map[string]any{"target": "10.0.0.1:443", "method": "a.B/C"}})
+	if !errors.Is(err, dial.ErrForbidden) {
+		t.Errorf("error %v", err)
 	}
+	_ = l.Close()
+	<-came
 }
 
 // certificate is one that signs itself, for localhost and as a client's.

@@ -1,8 +1,12 @@
 package grpceffect
 
 import (
+	"context"
 	"errors"
 	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"edda"
 	"edda/effects"
@@ -37,5 +41,24 @@ func TestUnreachableIsTriedAgainAtOnce(t *testing.T) {
 	b.start(describedV1)
 	if _, err := b.call(p, "k"); err != nil {
 		t.Errorf("the server is back, and the call gave %v", err)
+	}
+}
+
+// TestOvertaken: what grpc says of a call whose context has ended is no answer,
+// what the other side says of it is one.
+func TestOvertaken(t *testing.T) {
+	ended, end := context.WithCancel(t.Context())
+	end()
+	for _, tt := range []struct {
+		ctx  context.Context
+		code codes.Code
+		want bool
+	}{
+		{ended, codes.Canceled, true}, {ended, codes.DeadlineExceeded, true}, {ended, codes.NotFound, false},
+		{t.Context(), codes.Canceled, false}, {t.Context(), codes.DeadlineExceeded, false},
+	} {
+		if got := overtaken(tt.ctx, status.Error(tt.code, "")); got != tt.want {
+			t.Errorf("%v %s: %t", tt.ctx.Err(), tt.code, got)
+		}
 	}
 }
