@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -61,7 +62,11 @@ func TestTheEnvironmentIsNotUsed(t *testing.T) {
 	t.Setenv("PGDATABASE", "postgres")
 	t.Setenv("PGUSER", "edda")
 	t.Setenv("PGOPTIONS", "-c search_path=nowhere")
-	t.Setenv("HOME", t.TempDir())
+	home := t.TempDir()
+	t.Setenv("HOME", home)
+	if err := os.WriteFile(filepath.Join(home, ".pgpass"), []byte("*:*:*:*:"+real.postgres.Password), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	r, err := s.call(t, local(t), "c1", map[string]any{"dsn": "postgres://edda@" + real.postgres.Address() + "/postgres", "query": "select 1 as one", "readonly": true})
 	if err == nil && r.Status == 200 {
 		t.Error("the environment's password was sent")

@@ -59,10 +59,9 @@ func withServers(run func() int) (int, error) {
 
 // side is one of the three databases as a test sees it.
 type side struct {
-	name  string
-	dsn   string
-	query string // of the dsn, without ?
-	db    *sql.DB
+	name string
+	dsn  string
+	db   *sql.DB
 }
 
 // mark writes the placeholders of a statement as the database does.

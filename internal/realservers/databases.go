@@ -44,7 +44,7 @@ func (s *Server) postgres() error {
 		"ready to accept connections", "postgres")
 }
 
-// MariaDB starts a MariaDB.
+// MariaDB starts a MariaDB, which by itself cuts values to fit, as old ones do.
 func MariaDB() (*Server, error) {
 	s, err := newServer("mariadb")
 	if err != nil {
@@ -76,6 +76,6 @@ func (s *Server) mariadb() error {
 		return err
 	}
 	return s.start(exec.Command(server, "--no-defaults", "--datadir="+data, "--socket="+s.Socket, "--port="+s.Port, "--bind-address="+s.Host, "--init-file="+first,
-		"--innodb-flush-log-at-trx-commit=0", "--innodb-buffer-pool-size=32M", "--innodb-log-file-size=16M", "--skip-log-bin", "--skip-name-resolve", "--tmpdir="+s.dir, "--pid-file="+filepath.Join(s.dir, "pid")),
+		"--innodb-flush-log-at-trx-commit=0", "--innodb-buffer-pool-size=32M", "--innodb-log-file-size=16M", "--skip-log-bin", "--skip-name-resolve", "--sql-mode=", "--tmpdir="+s.dir, "--pid-file="+filepath.Join(s.dir, "pid")),
 		"ready for connections", "mysql")
 }
