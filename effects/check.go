@@ -35,7 +35,7 @@ func (c *compiler) check(v *manifests.Value, kinds map[string]Kind) *check {
 	}
 	asked := *c.m // as if the effect itself were done this way
 	asked.Provider, asked.Config = out.provider, v.Field(out.provider)
-	if known && kind.Check != nil {
+	if known && kind.Check != nil && asked.Config != nil { // the parser complains where it is no map
 		c.problems = append(c.problems, kind.Check(&asked)...)
 	}
 	out.config = c.config(asked.Config, kind)

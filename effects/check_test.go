@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"edda"
+	"edda/manifests"
 	"edda/store"
 )
 
@@ -204,5 +205,20 @@ func TestCompileCheckProblems(t *testing.T) {
 		if text := problemText(problems); !strings.Contains(text, want) {
 			t.Errorf("%s: %q, want %q in it", want, text, want)
 		}
+	}
+}
+
+// TestCheckThatIsNoMap is a complaint of the parser, and providers are not asked
+// about what is not there.
+func TestCheckThatIsNoMap(t *testing.T) {
+	f, problems := manifests.Parse("effects.yaml", []byte("effect: a\nhttp: {url: x}\ncheck: {http: 5, ok: 'true'}\n"))
+	if !problems.Failed() || len(f.Effects) != 1 {
+		t.Fatalf("%d effects, problems %v", len(f.Effects), problems)
+	}
+	looks := func(m *manifests.Effect) manifests.Problems {
+		return manifests.Problems{{Pos: m.Config.Pos, Warning: true, Message: "seen"}}
+	}
+	if _, problems := Compile(f.Effects[0], map[string]Kind{"http": {Check: looks}}); len(problems) != 1 {
+		t.Errorf("problems %v", problems)
 	}
 }

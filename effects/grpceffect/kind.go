@@ -60,9 +60,6 @@ func fieldNames() []string {
 
 // check tells what is wrong with a grpc: map before anything runs.
 func check(m *manifests.Effect) manifests.Problems {
-	if m.Config == nil {
-		return nil // the parser complains
-	}
 	c := checker{m: m}
 	for _, f := range m.Config.Fields {
 		c.field(f)

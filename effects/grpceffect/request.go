@@ -51,22 +51,15 @@ func read(c effects.Call) (request, error) {
 }
 
 func (r request) check() error {
-	if r.message == nil {
-		return r.checkNames()
-	}
-	if _, isMap := r.message.(map[string]any); !isMap {
-		return errors.New("message is no map")
-	}
-	return r.checkNames()
-}
-
-func (r request) checkNames() error {
+	_, isMap := r.message.(map[string]any)
 	switch {
+	case !isMap && r.message != nil:
+		return errors.New("message is no map")
 	case !isTarget(r.target):
 		return errors.New("target is no host:port")
 	case !methodForm.MatchString(r.method):
 		return errors.New("method is not of the form package.Service/Method")
-	case r.key != "" && !printable(r.key):
+	case !printable(r.key):
 		return errors.New("the idempotency key holds characters that metadata cannot")
 	}
 	return nil
