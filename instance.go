@@ -111,10 +111,12 @@ type Step struct {
 	Status  StepStatus      `json:"status"`
 	Attempt int             `json:"attempt"`
 	Input   json.RawMessage `json:"input,omitempty"`
-	Result  json.RawMessage `json:"result,omitempty"`
-	Error   json.RawMessage `json:"error,omitempty"`
-	Emitted time.Time       `json:"emitted"`
-	Due     time.Time       `json:"due,omitzero"`
+	// EffectVersion is the version of the effect that Input is written for.
+	EffectVersion int             `json:"effect_version,omitempty"`
+	Result        json.RawMessage `json:"result,omitempty"`
+	Error         json.RawMessage `json:"error,omitempty"`
+	Emitted       time.Time       `json:"emitted"`
+	Due           time.Time       `json:"due,omitzero"`
 	// Wait is its due as evaluated, where that is an expression.
 	Wait    time.Duration `json:"wait,omitempty"`
 	Order   int           `json:"order"`           // of arming, among timers due at one instant
@@ -162,10 +164,12 @@ type Undo struct {
 	Effect  string          `json:"effect"`
 	Command string          `json:"command"` // its own command id
 	Input   json.RawMessage `json:"input,omitempty"`
-	Due     time.Time       `json:"due,omitzero"`
-	Wait    time.Duration   `json:"wait,omitempty"` // its due, where that is an expression
-	Order   int             `json:"order"`
-	Attempt int             `json:"attempt"`
+	// EffectVersion is the version of the effect that Input is written for.
+	EffectVersion int           `json:"effect_version,omitempty"`
+	Due           time.Time     `json:"due,omitzero"`
+	Wait          time.Duration `json:"wait,omitempty"` // its due, where that is an expression
+	Order         int           `json:"order"`
+	Attempt       int           `json:"attempt"`
 	// Key is the idempotency key its provider is shown.
 	Key string `json:"idempotency_key"`
 	// Explicit is set for undo: in a running saga.

@@ -38,6 +38,7 @@ type Output struct {
 	For        string          `json:"for,omitempty"` // a duration or an RFC 3339 time, as evaluated
 	Undoes     string          `json:"undoes,omitempty"`
 	Attempt    int             `json:"attempt,omitempty"`
+	Version    int             `json:"version,omitempty"` // of the effect, where the saga says it
 	Reason     string          `json:"reason,omitempty"`
 	Incomplete []string        `json:"incomplete,omitempty"`
 }

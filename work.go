@@ -40,8 +40,11 @@ type Work struct {
 	CommandID string          `json:"command_id,omitempty"`
 	Outcome   Outcome         `json:"outcome,omitempty"`
 	Payload   json.RawMessage `json:"payload,omitempty"`
-	Step      string          `json:"step,omitempty"`
-	Attempt   int             `json:"attempt,omitempty"` // 1 is the first
+	// EffectVersion is the version of the effect that Payload is written for;
+	// 0 where the saga does not say, and then it is the effect's own.
+	EffectVersion int    `json:"effect_version,omitempty"`
+	Step          string `json:"step,omitempty"`
+	Attempt       int    `json:"attempt,omitempty"` // 1 is the first
 	// IdempotencyKey is what the provider is shown: ID, but for the retry of
 	// an unknown outcome, which keeps the key of the call before.
 	IdempotencyKey string    `json:"idempotency_key,omitempty"`

@@ -24,6 +24,9 @@ type Command struct {
 	// Revoke asks not to begin the command ID.
 	Revoke  bool
 	Payload json.RawMessage
+	// Version is the version of the effect that Payload is written for; where it
+	// is not said, 0, that of the manifest at the time of the call.
+	Version int
 	// Metadata is the command's metadata object, echoed in the result as it is.
 	Metadata json.RawMessage
 	// IdempotencyKey is what the provider is shown; ID when empty.

@@ -31,6 +31,7 @@ type Effect struct {
 	ok, fail *expression.Program
 	result   *value
 	schema   *schema
+	upcasts  []upcast // by the version they start from
 	timeout  time.Duration
 	retry    retry
 	breaker  *breakerSpec // nil: none
@@ -86,12 +87,11 @@ func Compile(m *manifests.Effect, kinds map[string]Kind) (*Effect, manifests.Pro
 	if !known && m.Provider != "" { // the parser complains where there is none
 		c.errorf(m.Pos, fmt.Sprintf("provider %s is not built in; this version calls %s", m.Provider, words(kinds)))
 	}
-	e := &Effect{manifest: m, timeout: c.timeout(cmp.Or(kind.Timeout, defaultTimeout)), retry: c.retry(), schema: c.schema()}
+	e := &Effect{manifest: m, timeout: c.timeout(cmp.Or(kind.Timeout, defaultTimeout)), retry: c.retry(), schema: c.schema(), upcasts: c.upcasts()}
 	e.config = c.config(m.Config, kind)
 	e.ok, e.fail = c.condition(m.OK, cmp.Or(kind.OK, "true")), c.condition(m.Fail, "false")
 	e.result = c.value(m.Result, namesAfter())
 	e.breaker, e.limit, e.check, e.once = c.breaker(m.Breaker), c.limit(m.Limit), c.check(m.Check, kinds), kind.Once
-	c.inactive()
 	if known && kind.Check != nil && m.Config != nil {
 		c.problems = append(c.problems, kind.Check(m)...)
 	}
@@ -157,13 +157,6 @@ func (c *compiler) retry() retry {
 		c.errorf(r.Pos, fmt.Sprintf("retry.backoff is a range of durations up to %s such as 1s..1m, not %s..%s", maxBackoff, out.min, out.cap))
 	}
 	return out
-}
-
-// inactive warns of what a manifest may say already and does not do yet.
-func (c *compiler) inactive() {
-	if len(c.m.Upcast) > 0 {
-		c.warn(c.m.Upcast[0].Pos, "upcast of an effect is not yet active: commands carry no version")
-	}
 }
 
 // request evaluates a provider's map for one command.

@@ -233,6 +233,7 @@ type house struct {
 	db   *store.DB
 	dir  string
 	w    *Worker
+	log  *zap.Logger // nil: none
 	stop func()
 }
 
@@ -304,7 +305,7 @@ func (h *house) options() Options {
 	secret := func(name string) (string, bool) { return "s3cret", name == "EDDA_SECRET_PAY" }
 	return Options{
 		Source: h, Publisher: h, Providers: map[string]Provider{"http": h.bank}, Secrets: Secrets{Environ: secret},
-		Jitter: func() float64 { return 0.5 }, Concurrency: 4, Grace: time.Second, Log: zap.NewNop(),
+		Jitter: func() float64 { return 0.5 }, Concurrency: 4, Grace: time.Second, Log: h.log,
 	}
 }
 

@@ -49,6 +49,9 @@ func (j *job) run() fate {
 	if out, shut := j.gate(time.Now()); shut {
 		return j.conclude(out)
 	}
+	if j.c.Version > j.e.Version() {
+		return j.tooNew()
+	}
 	if out, err := j.prepare(); err != nil {
 		j.w.o.Log.Error("a command cannot begin", fields(j.c, err)...)
 		return comeBack(againAfter)
@@ -91,6 +94,16 @@ func (j *job) expired() outcome {
 	return timedOut("expired", "not to be called after "+edda.FormatTime(j.c.NotAfter))
 }
 
+// tooNew leaves a command to a worker whose manifest knows its payload: this one
+// would call with what it does not understand. The log hears of it once.
+func (j *job) tooNew() fate {
+	if j.w.told.first(nameOf(j.c)) {
+		j.w.o.Log.Warn("a command waits for a worker with a newer manifest of its effect",
+			append(fields(j.c, nil), zap.Int("version", j.c.Version), zap.Int("manifest", j.e.Version()))...)
+	}
+	return comeBack(againAfter)
+}
+
 // prepare evaluates what is called. The outcome is set where the command is none
 // that the effect takes; the error where a secret is missing, which is the
 // operator's to repair and no failure of the command.
@@ -103,6 +116,9 @@ func (j *job) prepare() (*outcome, error) {
 	payload, err := edda.Decode(j.c.Payload)
 	if err != nil {
 		return refusal("malformed", err), nil
+	}
+	if payload, err = j.e.upcast(j.c, payload); err != nil {
+		return refusal("upcast", err), nil
 	}
 	j.vars = map[string]any{"payload": payload, "id": j.c.ID, "tenant": j.c.Tenant, "secret": secrets}
 	if err := j.e.schema.check(payload); err != nil {

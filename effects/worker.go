@@ -108,6 +108,7 @@ type Worker struct {
 	metrics  *metrics
 	breakers *breakers
 	own      bool // the ledger is the store's
+	told     told // of commands that are too new
 
 	mu        sync.Mutex // guards below
 	effects   map[string]*Effect

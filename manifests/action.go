@@ -118,7 +118,7 @@ func (r *reader) actionKeys(a *Action) keys {
 func (r *reader) options(a *Action) []string {
 	switch a.Kind {
 	case "effect":
-		return []string{"effect", "with", "undo", "must", "due"}
+		return []string{"effect", "with", "undo", "must", "due", "version"}
 	case "command":
 		return []string{"command", "to", "with", "undo"}
 	case "event":
@@ -147,6 +147,7 @@ func (r *reader) option(a *Action, option string) func(*yaml.Node) {
 		"undo":    func(n *yaml.Node) { a.Undo = r.undo(n) },
 		"must":    func(n *yaml.Node) { a.Must = r.boolean(n, "must") },
 		"due":     func(n *yaml.Node) { r.due(a, n) },
+		"version": func(n *yaml.Node) { a.Version, a.VersionPos = r.integer(n, "version", 1), r.pos(n) },
 		"to":      func(n *yaml.Node) { a.To = r.filled(n, "to") },
 		"key":     func(n *yaml.Node) { a.Key = r.expressionValue(n, "key") },
 		"event":   func(n *yaml.Node) { e := r.name(n, "a trigger", r.forms.event); a.Event = &e },

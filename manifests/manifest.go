@@ -198,20 +198,23 @@ type Action struct {
 	Must     bool      // effect, ask, start
 	Due      *Duration // nil when unsaid, or evaluated
 	DueValue *Value    // due: as an expression
-	High     bool      // priority: high
-	Message  *Value    // message: the whole map
-	Seq      []*Action
-	Each     *Expr
-	As       string    // item when unsaid
-	Do       []*Action // each
-	Set      []Assign
-	Unset    []Name
-	After    *Value // timer: exactly one of After, At, Every
-	At       *Value
-	Every    *Value
-	Catchup  string
-	Value    *Value // done's result, fail's reason
-	Short    bool   // undo: name, which means with: =input
+	// Version is the effect's that with is written for; 0 when unsaid.
+	Version    int
+	VersionPos Pos
+	High       bool   // priority: high
+	Message    *Value // message: the whole map
+	Seq        []*Action
+	Each       *Expr
+	As         string    // item when unsaid
+	Do         []*Action // each
+	Set        []Assign
+	Unset      []Name
+	After      *Value // timer: exactly one of After, At, Every
+	At         *Value
+	Every      *Value
+	Catchup    string
+	Value      *Value // done's result, fail's reason
+	Short      bool   // undo: name, which means with: =input
 }
 
 // Effect is one effect document.

@@ -188,5 +188,5 @@ func (r *reader) wordlessExpect(n *yaml.Node, fields []string) {
 
 // expectFields are what an output can be asked for besides its word.
 func expectFields() []string {
-	return []string{"step", "id", "key", "to", "with", "due", "for", "undoes", "attempt", "reason", "incomplete", "result"}
+	return []string{"step", "id", "key", "to", "with", "due", "for", "undoes", "attempt", "version", "reason", "incomplete", "result"}
 }

@@ -109,6 +109,7 @@ func (r *run) newStep(a *action, sc *scope, m *member) (edda.Step, error) {
 	s := edda.Step{
 		ID: a.stepID(), Kind: edda.StepKind(a.src.Kind), Name: a.src.Name.Text, Command: r.id(r.path),
 		Status: edda.StepPending, Attempt: 1, Emitted: r.now, Must: a.src.Must, Action: a.path, Late: !r.running(),
+		EffectVersion: a.src.Version,
 	}
 	if m != nil {
 		s.ID, s.Group, s.Index, s.Item = fmt.Sprintf("%s[%d]", m.group, m.index), m.group, m.index, m.item
@@ -186,11 +187,11 @@ func (r *run) sendEffect(a *action, s *edda.Step, key string) {
 	due := cmp.Or(a.wait(s.Wait), defaultDue)
 	s.Due, s.Order = r.now.Add(due), r.ordinal()
 	r.output(edda.Output{
-		Word: "effect", Name: s.Name, Step: s.ID, ID: s.Command, With: s.Input, Due: durationText(due), Attempt: s.Attempt,
+		Word: "effect", Name: s.Name, Step: s.ID, ID: s.Command, With: s.Input, Due: durationText(due), Attempt: s.Attempt, Version: s.EffectVersion,
 	})
 	r.send(edda.Work{
-		ID: s.Command, Kind: edda.WorkEffect, Name: s.Name, Payload: s.Input, Step: s.ID, Attempt: s.Attempt,
-		IdempotencyKey: key, NotAfter: s.Due, High: a.src.High,
+		ID: s.Command, Kind: edda.WorkEffect, Name: s.Name, Payload: s.Input, EffectVersion: s.EffectVersion,
+		Step: s.ID, Attempt: s.Attempt, IdempotencyKey: key, NotAfter: s.Due, High: a.src.High,
 	})
 }
 
@@ -300,7 +301,7 @@ func (r *run) items(a *action, sc *scope) ([]any, error) {
 	}
 	list, ok := v.([]any)
 	if !ok {
-		return nil, r.poison("each: %s is a %s, not a list", a.src.Each.Source, kindName(v))
+		return nil, r.poison("each: %s is a %s, not a list", a.src.Each.Source, edda.TypeName(v))
 	}
 	return list, nil
 }
@@ -484,7 +485,7 @@ func (r *run) durationValue(v *value, sc *scope) (time.Duration, error) {
 	}
 	text, ok := x.(string)
 	if !ok {
-		return 0, r.poison("%s is not a duration: write one such as \"30m\" or \"2d\"", kindName(x))
+		return 0, r.poison("%s is not a duration: write one such as \"30m\" or \"2d\"", edda.TypeName(x))
 	}
 	d, err := manifests.ParseDuration(text)
 	if err != nil {

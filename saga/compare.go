@@ -91,6 +91,9 @@ func showOutput(o edda.Output) string {
 	if o.Attempt > 1 {
 		add("attempt", fmt.Sprint(o.Attempt))
 	}
+	if o.Version > 0 {
+		add("version", fmt.Sprint(o.Version))
+	}
 	add("reason", o.Reason)
 	if len(o.Incomplete) > 0 {
 		add("incomplete", fmt.Sprint(o.Incomplete))
@@ -133,6 +136,8 @@ func fieldMatches(name string, want any, o edda.Output) bool {
 		return text(want) == o.Undoes
 	case "attempt":
 		return want == any(o.Attempt)
+	case "version":
+		return want == any(o.Version)
 	case "reason":
 		return text(want) == o.Reason
 	case "incomplete":

@@ -136,7 +136,11 @@ func traceTransition(b *strings.Builder, tr edda.Transition) {
 		fmt.Fprintf(b, "      %s %s\n", showOutput(o), o.ID)
 	}
 	for _, w := range tr.Work {
-		fmt.Fprintf(b, "      sends %s %s %s\n", w.Kind, w.Name, w.ID)
+		fmt.Fprintf(b, "      sends %s %s %s", w.Kind, w.Name, w.ID)
+		if w.EffectVersion != 0 {
+			fmt.Fprintf(b, " for version %d", w.EffectVersion)
+		}
+		b.WriteByte('\n')
 	}
 	if d := tr.Dead; d != nil {
 		fmt.Fprintf(b, "      dead %s %s: %s\n", d.ID, d.Path, d.Error)

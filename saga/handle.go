@@ -93,14 +93,14 @@ func (r *run) assign(sc *scope, sets []assign, unsets [][]string) error {
 		values[i] = v
 	}
 	for i, a := range sets {
-		next, err := setPath(r.state, a.path, values[i])
+		next, err := edda.SetPath(r.state, a.path, values[i])
 		if err != nil {
 			return r.poison("%v", err)
 		}
 		r.state, r.stateSet = next, true
 	}
 	for _, path := range unsets {
-		r.state, r.stateSet = unsetPath(r.state, path), true
+		r.state, r.stateSet = edda.UnsetPath(r.state, path), true
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package saga
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -80,10 +81,12 @@ const maxListed = 12
 // Lint checks what one manifest says of another: effects and sagas that no
 // file defines are warnings, because they may live elsewhere.
 func Lint(files []*manifests.File) manifests.Problems {
-	effects, sagas := map[string]bool{}, map[string]bool{}
+	effects, sagas := map[string]*manifests.Effect{}, map[string]bool{}
 	for _, f := range files {
 		for _, e := range f.Effects {
-			effects[e.Name.Text] = true
+			if effects[e.Name.Text] == nil { // of a second one the parser complains
+				effects[e.Name.Text] = e
+			}
 		}
 		for _, s := range f.Sagas {
 			sagas[s.Name.Text] = true
@@ -99,8 +102,9 @@ func Lint(files []*manifests.File) manifests.Problems {
 }
 
 type linter struct {
-	effects, sagas map[string]bool
-	problems       manifests.Problems
+	effects  map[string]*manifests.Effect
+	sagas    map[string]bool
+	problems manifests.Problems
 }
 
 func (l *linter) saga(m *manifests.Saga) {
@@ -113,7 +117,7 @@ func (l *linter) saga(m *manifests.Saga) {
 		case kindEffect:
 			l.effect(m, a)
 		case kindStart:
-			l.defined(m, a.Name, "saga", l.sagas)
+			l.defined(m, a.Name, "saga", sortedKeys(l.sagas))
 		}
 		if a.Undo != nil && a.Undo.Kind == kindEffect {
 			l.effect(m, a.Undo)
@@ -122,15 +126,35 @@ func (l *linter) saga(m *manifests.Saga) {
 }
 
 func (l *linter) effect(m *manifests.Saga, a *manifests.Action) {
-	l.defined(m, a.Name, "effect", l.effects)
+	l.defined(m, a.Name, "effect", sortedKeys(l.effects))
+	if e := l.effects[a.Name.Text]; e != nil && a.Version > 0 {
+		l.version(m, a, e)
+	}
 }
 
-func (l *linter) defined(m *manifests.Saga, name manifests.Name, what string, known map[string]bool) {
-	if known[name.Text] {
+// version warns of a step whose payload the effect does not know, or knows no
+// way to bring up to date. Either may be meant: workers are upgraded one by one,
+// and a change may be such that older payloads fit.
+func (l *linter) version(m *manifests.Saga, a *manifests.Action, e *manifests.Effect) {
+	upcast := slices.ContainsFunc(e.Upcast, func(u manifests.Upcast) bool { return u.From >= a.Version })
+	message := ""
+	switch {
+	case a.Version > e.Version:
+		message = fmt.Sprintf("this is written for version %d of effect %q, which is version %d here: its command waits until a worker has the newer one", a.Version, e.Name.Text, e.Version)
+	case a.Version < e.Version && !upcast:
+		message = fmt.Sprintf("this is written for version %d of effect %q, which is version %d and has no upcast from there: the payload is taken as it is; say upcast: {%d: {}} where that is right", a.Version, e.Name.Text, e.Version, a.Version)
+	default:
+		return
+	}
+	l.problems = append(l.problems, manifests.Problem{File: m.File, Pos: a.VersionPos, Warning: true, Message: message})
+}
+
+func (l *linter) defined(m *manifests.Saga, name manifests.Name, what string, known []string) {
+	if slices.Contains(known, name.Text) {
 		return
 	}
 	near := ""
-	if n := manifests.Nearest(name.Text, sortedKeys(known)); n != "" {
+	if n := manifests.Nearest(name.Text, known); n != "" {
 		near = "; did you mean \"" + n + "\"?"
 	}
 	l.problems = append(l.problems, manifests.Problem{

@@ -209,6 +209,7 @@ func (r *run) undoFrame(f edda.Frame, u edda.Undo) error {
 	}
 	u.Frame, u.Step, u.Attempt = f, f.Step+".undo", f.Attempt+1
 	u.Key, u.Unknown = f.Key, f.Key != ""
+	u.EffectVersion = a.undo.src.Version
 	if u.Input, err = r.undoInput(a.undo, f, sc); err != nil {
 		return err
 	}
@@ -273,11 +274,11 @@ func (r *run) emitUndoEffect(a *action, u edda.Undo) {
 	r.in.Undos = append(r.in.Undos, u)
 	r.output(edda.Output{
 		Word: "effect", Name: u.Effect, Step: u.Step, ID: u.Command, With: u.Input, Undoes: u.Frame.Step,
-		Due: durationText(due), Attempt: u.Attempt,
+		Due: durationText(due), Attempt: u.Attempt, Version: u.EffectVersion,
 	})
 	r.send(edda.Work{
-		ID: u.Command, Kind: edda.WorkEffect, Name: u.Effect, Payload: u.Input, Step: u.Step, Attempt: u.Attempt,
-		IdempotencyKey: u.Key, NotAfter: u.Due, High: a.src.High,
+		ID: u.Command, Kind: edda.WorkEffect, Name: u.Effect, Payload: u.Input, EffectVersion: u.EffectVersion,
+		Step: u.Step, Attempt: u.Attempt, IdempotencyKey: u.Key, NotAfter: u.Due, High: a.src.High,
 	})
 }
 

@@ -145,25 +145,5 @@ func identifier(v any) (string, error) {
 	case nil:
 		return "", nil
 	}
-	return "", fmt.Errorf("is a %s: a key is a string or a whole number", kindName(v))
-}
-
-func kindName(v any) string {
-	switch v.(type) {
-	case nil:
-		return "null"
-	case bool:
-		return "boolean"
-	case int:
-		return "whole number"
-	case float64:
-		return "number with a fraction"
-	case string:
-		return "string"
-	case []any:
-		return "list"
-	case map[string]any:
-		return "map"
-	}
-	return fmt.Sprintf("%T", v)
+	return "", fmt.Errorf("is a %s: a key is a string or a whole number", edda.TypeName(v))
 }

@@ -141,12 +141,15 @@ type metadata struct {
 	Attempt        int       `json:"attempt,omitempty"`
 	NotAfter       time.Time `json:"not_after,omitzero"`
 	IdempotencyKey text      `json:"idempotency_key,omitempty"`
-	Priority       text      `json:"priority,omitempty"`
-	CommandID      text      `json:"command_id,omitempty"`
-	Outcome        text      `json:"outcome,omitempty"`
-	ParentSaga     text      `json:"parent_saga,omitempty"`
-	ParentKey      text      `json:"parent_key,omitempty"`
-	By             text      `json:"by,omitempty"`
+	// EffectVersion is a command's, and read of commands alone: what it is
+	// elsewhere harms nothing.
+	EffectVersion json.RawMessage `json:"effect_version,omitempty"`
+	Priority      text            `json:"priority,omitempty"`
+	CommandID     text            `json:"command_id,omitempty"`
+	Outcome       text            `json:"outcome,omitempty"`
+	ParentSaga    text            `json:"parent_saga,omitempty"`
+	ParentKey     text            `json:"parent_key,omitempty"`
+	By            text            `json:"by,omitempty"`
 }
 
 // priorityHigh is the word for work that goes first.

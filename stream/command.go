@@ -60,6 +60,9 @@ func (c Codec) command(out effects.Command, s Subject, m Message) (effects.Comma
 	if err != nil {
 		return out, err
 	}
+	if out.Version, err = effectVersion(md.EffectVersion); err != nil && !body.Revoke {
+		return out, err
+	}
 	out.ID, out.Revoke = id, body.Revoke
 	out.Payload, out.Metadata = payload(body.Payload), payload(body.Metadata)
 	out.IdempotencyKey, out.NotAfter = string(md.IdempotencyKey), md.NotAfter
@@ -69,4 +72,18 @@ func (c Codec) command(out effects.Command, s Subject, m Message) (effects.Comma
 	}
 	out.Trace, out.High = m.trace(md), md.Priority == priorityHigh
 	return out, nil
+}
+
+// effectVersion is the version of the effect that a payload is written for; 0
+// where the producer does not say.
+func effectVersion(raw json.RawMessage) (int, error) {
+	v, err := edda.Decode(raw)
+	if v == nil && err == nil {
+		return 0, nil
+	}
+	version, whole := v.(int)
+	if err != nil || !whole || version < 1 {
+		return 0, refuse(edda.DeadMalformed, "metadata: effect_version %.40s is not a whole number from 1 up", raw)
+	}
+	return version, nil
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/nats-io/nats.go"
@@ -108,6 +109,9 @@ func effectMetadata(w edda.Work) metadata {
 	md.Saga, md.Key = text(w.From.Saga), text(w.From.Correlation)
 	md.Step, md.Attempt, md.NotAfter = text(w.Step), w.Attempt, w.NotAfter
 	md.IdempotencyKey = text(w.IdempotencyKey)
+	if w.EffectVersion != 0 {
+		md.EffectVersion = strconv.AppendInt(nil, int64(w.EffectVersion), 10)
+	}
 	if w.High {
 		md.Priority = priorityHigh
 	}

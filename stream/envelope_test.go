@@ -215,6 +215,12 @@ func TestMalformedCommandsHaveTheIDsOfTheirSubject(t *testing.T) {
 		"another id":     message("tenant.acme.effect.charge.c-9", `{"command_id":"c-8"}`),
 		"another effect": message("tenant.acme.effect.charge.c-9", `{"effect_name":"refund"}`),
 		"bad not_after":  message("tenant.acme.effect.charge.c-9", `{"metadata":{"not_after":"soon"}}`),
+		"version none":   message("tenant.acme.effect.charge.c-9", `{"metadata":{"effect_version":0}}`),
+		"version below":  message("tenant.acme.effect.charge.c-9", `{"metadata":{"effect_version":-1}}`),
+		"version half":   message("tenant.acme.effect.charge.c-9", `{"metadata":{"effect_version":1.5}}`),
+		"version text":   message("tenant.acme.effect.charge.c-9", `{"metadata":{"effect_version":"2"}}`),
+		"version huge":   message("tenant.acme.effect.charge.c-9", `{"metadata":{"effect_version":1e30}}`),
+		"version map":    message("tenant.acme.effect.charge.c-9", `{"metadata":{"effect_version":{"v":1}}}`),
 		"too large":      message("tenant.acme.effect.charge.c-9", strings.Repeat(" ", 2<<20)+`{}`),
 	} {
 		got := Codec{}.Command(m)
@@ -233,6 +239,29 @@ func TestCommandsOfOtherProducers(t *testing.T) {
 	got = Codec{}.Command(message("tenant.acme.effect.charge.c-9", `{"timestamp":"2001-02-03T04:05:06Z"}`))
 	if want := time.Date(2001, 2, 3, 4, 5, 6, 0, time.UTC); !got.Sent.Equal(want) {
 		t.Errorf("sent %v", got.Sent)
+	}
+}
+
+func TestCommandsSayTheVersionOfTheirEffect(t *testing.T) {
+	for body, want := range map[string]int{
+		`{}`:                                   0,
+		`{"metadata":{"effect_version":null}}`: 0,
+		`{"metadata":{"effect_version":12}}`:   12,
+		`{"metadata":{"effect_version":2.0}}`:  2,
+		`{"metadata":{"version":7}}`:           0,
+		`{"revoke":true,"metadata":{"effect_version":"it does not matter"}}`: 0,
+	} {
+		if got := (Codec{}).Command(message("tenant.acme.effect.charge.c-9", body)); got.Malformed != "" || got.Version != want {
+			t.Errorf("%s: version %d, malformed %q", body, got.Version, got.Malformed)
+		}
+	}
+}
+
+// TestNonsenseElsewhereHarmsNothing: only a command has an effect's version.
+func TestNonsenseElsewhereHarmsNothing(t *testing.T) {
+	ev := Codec{}.Event(message("tenant.acme.effect_result.charge.c-9", `{"result_type":"Succeeded","metadata":{"effect_version":"two"}}`))
+	if ev.Malformed != "" {
+		t.Errorf("a result is malformed: %s", ev.Error)
 	}
 }
 

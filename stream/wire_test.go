@@ -44,7 +44,7 @@ func works() map[string]edda.Work {
 		"effect": with(func(w *edda.Work) {
 			w.Kind, w.Name, w.Step, w.Attempt, w.High = edda.WorkEffect, "charge", "charge[0]", 2, true
 			w.Payload = json.RawMessage(`{"amount":9007199254740993,"note":"<&>"}`)
-			w.IdempotencyKey, w.NotAfter = "w-0", noon.Add(time.Hour)
+			w.IdempotencyKey, w.NotAfter, w.EffectVersion = "w-0", noon.Add(time.Hour), 3
 		}),
 		"revoke": with(func(w *edda.Work) {
 			w.Kind, w.Name, w.CommandID, w.Step = edda.WorkRevoke, "charge", "c-9", "charge"
@@ -175,7 +175,7 @@ func TestEffectCommandsComeBack(t *testing.T) {
 	got.Metadata = nil
 	diff(t, got, effects.Command{
 		Tenant: "acme", ID: "w-1", Effect: "charge", Payload: json.RawMessage(`{"amount":9007199254740993,"note":"<&>"}`),
-		IdempotencyKey: "w-0", NotAfter: noon.Add(time.Hour), Trace: traceparent, High: true, Subject: m.Subject, Sent: noon,
+		Version: 3, IdempotencyKey: "w-0", NotAfter: noon.Add(time.Hour), Trace: traceparent, High: true, Subject: m.Subject, Sent: noon,
 	})
 	r, err := Codec{}.Result(effects.Result{Tenant: "acme", CommandID: "w-1", Effect: "charge", Outcome: edda.TimedOut, Metadata: md})
 	if err != nil {

@@ -1,0 +1,120 @@
+package saga
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"edda"
+	"edda/manifests"
+)
+
+// pilot drives a saga's text as a test of a manifest would.
+type pilot struct {
+	*tester
+	t *testing.T
+}
+
+func newPilot(t *testing.T, text string) pilot {
+	w := &tester{now: testStart, cells: map[edda.Key]edda.Cell{}, fired: map[string]time.Time{}}
+	p := pilot{w, t}
+	p.runs(text)
+	return p
+}
+
+// runs goes on with another text of the saga, where instances have one already.
+func (p pilot) runs(text string) {
+	p.t.Helper()
+	f, problems := manifests.Parse("saga.yaml", []byte(text))
+	if problems.Failed() {
+		p.t.Fatal(problems)
+	}
+	program, problems := Compile(f.Sagas[0], Options{})
+	if program == nil {
+		p.t.Fatal(problems)
+	}
+	set, err := NewSet(program)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.p, p.set = program, set
+}
+
+// sends gives a step and wants one piece of work.
+func (p pilot) sends(s manifests.TestStep) edda.Work {
+	p.t.Helper()
+	seen := len(p.all)
+	if _, err := p.step(&s); err != nil {
+		p.t.Fatal(err)
+	}
+	var work []edda.Work
+	for _, tr := range p.all[seen:] {
+		work = append(work, tr.Work...)
+	}
+	if len(work) != 1 {
+		p.t.Fatalf("%s sends %+v", describeStep(&s), work)
+	}
+	return work[0]
+}
+
+func (p pilot) gives(s manifests.TestStep) {
+	p.t.Helper()
+	if _, err := p.step(&s); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+const shipped = `
+saga: shipped
+key: event.id
+on:
+  Go: {start: true, do: [{effect: ship, must: true, VERSION undo: {effect: recall, VERSION with: {n: 1}}}]}
+  signal.stop: {do: [{undo: ship}]}
+`
+
+func shippedAt(version string) string { return strings.ReplaceAll(shipped, "VERSION", version) }
+
+func goes() manifests.TestStep {
+	return manifests.TestStep{Input: "event", Name: "Go", ID: "e1", Data: map[string]any{"id": "K"}}
+}
+
+// TestARetryKeepsTheVersionOfItsInput: the input is the one that was evaluated
+// for the first call, whatever the manifest says by now.
+func TestARetryKeepsTheVersionOfItsInput(t *testing.T) {
+	p := newPilot(t, shippedAt("version: 1,"))
+	if w := p.sends(goes()); w.EffectVersion != 1 {
+		t.Fatalf("sent %+v", w)
+	}
+	p.gives(manifests.TestStep{Input: "failed", Name: "ship"})
+	p.runs(shippedAt("version: 2,"))
+	if w := p.sends(manifests.TestStep{Input: "operator", Name: "retry", Step: "ship"}); w.EffectVersion != 1 || w.Attempt != 2 {
+		t.Errorf("the retry sends %+v", w)
+	}
+	p.gives(manifests.TestStep{Input: "ok", Name: "ship"})
+	if w := p.sends(manifests.TestStep{Input: "signal", Name: "stop"}); w.Name != "recall" || w.EffectVersion != 2 {
+		t.Errorf("the undo, evaluated now, sends %+v", w)
+	}
+	p.gives(manifests.TestStep{Input: "failed", Name: "ship.undo"})
+	p.runs(shippedAt("version: 3,"))
+	if w := p.sends(manifests.TestStep{Input: "operator", Name: "retry", Step: "ship.undo"}); w.EffectVersion != 2 || w.Attempt != 2 {
+		t.Errorf("the undo's retry sends %+v", w)
+	}
+}
+
+// TestAVersionChangesNoID: a saga that begins to say it sends nothing twice.
+func TestAVersionChangesNoID(t *testing.T) {
+	without, with := newPilot(t, shippedAt("")), newPilot(t, shippedAt("version: 7,"))
+	for _, s := range []manifests.TestStep{
+		goes(), {Input: "ok", Name: "ship"}, {Input: "signal", Name: "stop"},
+	} {
+		if s.Input == "ok" {
+			without.gives(s)
+			with.gives(s)
+			continue
+		}
+		a, b := without.sends(s), with.sends(s)
+		if a.ID != b.ID || a.IdempotencyKey != b.IdempotencyKey || a.EffectVersion != 0 || b.EffectVersion != 7 {
+			t.Errorf("without a version %+v, with one %+v", a, b)
+		}
+	}
+}
