@@ -54,6 +54,9 @@ type Options struct {
 	Publisher Publisher
 	Providers map[string]Provider // by their word in a manifest
 	Secrets   Secrets
+	// AwaitSecrets takes effects whose secrets are missing: their commands wait
+	// until they are there. Without it such effects are refused.
+	AwaitSecrets bool
 	// Ledger is shared with other workers for the same commands; the store when
 	// nil, where this is the only one.
 	Ledger Ledger
@@ -170,8 +173,10 @@ func (w *Worker) check(effects []*Effect) (map[string]*Effect, error) {
 				errs = append(errs, fmt.Errorf("effect %s: no provider %s", e.Name(), name))
 			}
 		}
-		if _, err := w.o.Secrets.all(e.secrets); err != nil {
+		if _, err := w.o.Secrets.all(e.secrets); err != nil && !w.o.AwaitSecrets {
 			errs = append(errs, fmt.Errorf("effect %s: %w", e.Name(), err))
+		} else if err != nil {
+			w.o.Log.Warn("commands of an effect will wait for its secret", zap.String("effect", e.Name()), zap.Error(err))
 		}
 		set[e.Name()] = e
 	}

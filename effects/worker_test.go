@@ -592,6 +592,27 @@ func TestWorkerReplace(t *testing.T) {
 	})
 }
 
+func TestCommandsMayWaitForASecret(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h := build(t)
+		h.stop()
+		found := false
+		o := h.options()
+		o.AwaitSecrets, o.Secrets = true, Secrets{Environ: func(string) (string, bool) { return "s3cret", found }}
+		w, err := newWorker(h.db, o, compile(t, charge))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := w.handle(noEnd(t), w.entrance("charge").admission, cmd("c1")); got != comeBack(againAfter) || h.bank.count() != 0 {
+			t.Errorf("without the secret: fate %+v after %d calls", got, h.bank.count())
+		}
+		found = true
+		if got := w.handle(noEnd(t), w.entrance("charge").admission, cmd("c1")); got != acked() || h.bank.count() != 1 {
+			t.Errorf("with it: fate %+v after %d calls", got, h.bank.count())
+		}
+	})
+}
+
 func TestWorkerRefusesWhatItLacks(t *testing.T) {
 	o := Options{Source: newWire(), Publisher: newWire(), Secrets: Secrets{Environ: func(string) (string, bool) { return "", false }}}
 	_, err := newWorker(nil, o, compile(t, charge), compile(t, charge))

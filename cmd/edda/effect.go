@@ -74,7 +74,7 @@ func (p *process) buildEffects(ctx context.Context, l *line) error {
 	l.commands.now.Store(p.commands(l, p.settings.Tenants))
 	l.worker, err = effects.New(p.db, effects.Options{
 		Source:    &l.commands,
-		Publisher: l.publisher, Providers: l.providers, Secrets: p.secrets(),
+		Publisher: l.publisher, Providers: l.providers, Secrets: p.secrets(), AwaitSecrets: p.settings.dev,
 		Ledger: ledger, Retention: p.settings.Effects.Retention, Owner: p.run,
 		Grace: callsMayEnd, Log: p.log.Named("effects"), Metrics: p.metrics, Tracer: p.tracing.Tracer("edda/effects"),
 	}, p.effects...)
@@ -86,7 +86,7 @@ func (p *process) buildEffects(ctx context.Context, l *line) error {
 
 // checkSecrets complains of secrets that are missing, before anything is swapped.
 func (p *process) checkSecrets(list []*effects.Effect) error {
-	if !p.settings.effects() {
+	if !p.settings.effects() || p.settings.dev { // in dev the worker warns
 		return nil
 	}
 	var errs []error
