@@ -4,11 +4,14 @@ import (
 	"container/list"
 	"net/http"
 	"net/url"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/net/http/httpproxy"
+	"golang.org/x/net/http2"
 
 	"edda/effects/dial"
 )
@@ -43,6 +46,8 @@ type transports struct {
 	o     Options
 	fixed http.RoundTripper // Options.Transport
 	proxy func(*url.URL) (*url.URL, error)
+	// resets counts the streams of HTTP/2 that were reset although they may have been taken.
+	resets atomic.Int64
 
 	mu    sync.Mutex // guards below
 	kept  map[string]*list.Element
@@ -125,18 +130,30 @@ func (t *transports) connections(tls any, proxy *url.URL) (*http.Transport, erro
 	out := &http.Transport{
 		DialContext:            t.o.Guard.DialContext,
 		TLSClientConfig:        config,
-		ForceAttemptHTTP2:      true,
 		MaxIdleConns:           idleAtAll,
 		MaxIdleConnsPerHost:    idlePerHost,
 		MaxResponseHeaderBytes: maxHeaders,
 		IdleConnTimeout:        idleFor,
 		TLSHandshakeTimeout:    dial.Timeout,
 	}
+	secure, err := http2.ConfigureTransports(out) // as net/http does it, but for what it tells us
+	if err != nil {
+		return nil, err
+	}
+	secure.CountError = t.countReset
 	if proxy != nil {
 		dialer := proxyDialer{secure: proxy.Scheme == "https"}
 		out.DialContext, out.Proxy = dialer.DialContext, http.ProxyURL(plain(proxy))
 	}
 	return out, nil
+}
+
+// countReset is told of every error of HTTP/2, before the request that met it ends.
+func (t *transports) countReset(kind string) {
+	code, isReset := strings.CutPrefix(strings.ToLower(kind), "recv_rststream_")
+	if isReset && code != "refused_stream" {
+		t.resets.Add(1)
+	}
 }
 
 // close closes idle connections.

@@ -1,6 +1,7 @@
 package httpeffect
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"io"
@@ -51,10 +52,15 @@ func (t *trip) follow(req *http.Request, most int) (*http.Response, error) {
 }
 
 func (t *trip) send(req *http.Request) (*http.Response, error) {
-	t.leg = &leg{}
-	resp, err := t.over.roundTrip(req.WithContext(httptrace.WithClientTrace(req.Context(), t.leg.trace())), t.tls)
-	if err != nil && t.leg.stopped.Load() {
+	ctx, cancel := context.WithCancel(req.Context()) // the answer is still to be read: it ends with the call
+	t.leg = &leg{cancel: cancel, resets: &t.over.resets, before: t.over.resets.Load()}
+	resp, err := t.over.roundTrip(req.WithContext(httptrace.WithClientTrace(ctx, t.leg.trace())), t.tls)
+	switch {
+	case err != nil && t.leg.stopped.Load():
 		return nil, errors.New("the connection broke")
+	case err != nil && t.leg.refused.Load():
+		t.leg.connected.Store(false)
+		return nil, errors.New("the other side took none of the connections")
 	}
 	return resp, err
 }
@@ -75,11 +81,25 @@ func (t *trip) lost(err error) error {
 	}
 }
 
+// maxResends is how often a request goes out again that the other side's HTTP/2
+// did not take, as when it closes a connection in good order: more is no accident.
+const maxResends = 2
+
 // leg watches one request. The transport sends again by itself what it sent
 // over a kept connection that broke, where the method or an Idempotency-Key
-// lets it; but then the other side may have seen it, and to call again is for
+// lets it, and over HTTP/2 what the other side has reset as a violation of the
+// protocol; but then the other side may have seen it, and to call again is for
 // the effect to decide.
-type leg struct{ connected, written, stopped atomic.Bool }
+type leg struct {
+	cancel    context.CancelFunc
+	resets    *atomic.Int64 // see transports.resets
+	before    int64         // so many there were when the leg began
+	resends   atomic.Int64  // over HTTP/2
+	connected atomic.Bool
+	written   atomic.Bool
+	stopped   atomic.Bool // it would have gone out again, and may have been taken before
+	refused   atomic.Bool // the same, and it surely was not
+}
 
 func (l *leg) trace() *httptrace.ClientTrace {
 	return &httptrace.ClientTrace{
@@ -88,15 +108,23 @@ func (l *leg) trace() *httptrace.ClientTrace {
 	}
 }
 
-// gotConn closes the connection over which a request would go out once more.
-// Over HTTP/2 only what was surely not taken goes out again.
+// gotConn keeps a request from going out once more. Over HTTP/2, where others
+// share the connection, it may where it was surely not taken.
 func (l *leg) gotConn(info httptrace.GotConnInfo) {
 	l.connected.Store(true)
-	if secure, is := info.Conn.(*tls.Conn); is && secure.ConnectionState().NegotiatedProtocol == "h2" {
+	if !l.written.Load() {
 		return
 	}
-	if l.written.Load() {
+	secure, is := info.Conn.(*tls.Conn)
+	switch {
+	case !is || secure.ConnectionState().NegotiatedProtocol != "h2":
 		l.stopped.Store(true)
 		_ = info.Conn.Close()
+	case l.resets.Load() != l.before:
+		l.stopped.Store(true)
+		l.cancel()
+	case l.resends.Add(1) > maxResends:
+		l.refused.Store(true)
+		l.cancel()
 	}
 }

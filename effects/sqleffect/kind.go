@@ -28,6 +28,7 @@ func check(m *manifests.Effect) manifests.Problems {
 		c.field(f)
 	}
 	c.together()
+	c.asking()
 	return c.problems
 }
 
@@ -60,6 +61,19 @@ func (c *checker) together() {
 		return
 	}
 	c.dsn(config.Field("dsn"))
+}
+
+// asking looks at the statement of a check.
+func (c *checker) asking() {
+	if c.m.Config != c.m.Check.Field("sql") {
+		return
+	}
+	if exec := c.m.Config.Field("exec"); exec != nil {
+		c.errorf(exec.Pos, onlyReads)
+	}
+	if v := c.m.Config.Field("readonly"); v != nil && v.Scalar == false {
+		c.errorf(v.Pos, onlyReads)
+	}
 }
 
 func (c *checker) field(f manifests.Field) {

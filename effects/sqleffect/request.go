@@ -48,6 +48,10 @@ func read(c effects.Call) (*request, error) {
 	if err := statement(r.text); err != nil {
 		return nil, err
 	}
+	if c.Asks && !r.rows {
+		return nil, errors.New(onlyReads)
+	}
+	r.readonly = r.readonly || c.Asks // a row would answer what is asked again, and the command itself
 	if _, known := levels()[r.isolation]; r.isolation != "" && !known {
 		return nil, errors.New("isolation is none that there is")
 	}
@@ -58,6 +62,9 @@ func read(c effects.Call) (*request, error) {
 	r.args, err = arguments(r.source.database, c.Config["args"])
 	return r, err
 }
+
+// onlyReads is what is said of a check that would change something.
+const onlyReads = "a check only reads: give it query, without readonly: false"
 
 // arguments are what the placeholders stand for.
 func arguments(d database, given any) ([]any, error) {

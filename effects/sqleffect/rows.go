@@ -28,7 +28,11 @@ func (r *request) query(ctx context.Context, t *transaction) (map[string]any, er
 	if err != nil {
 		return nil, err
 	}
-	return map[string]any{"rows": list}, nil
+	body := map[string]any{"rows": list}
+	if _, err := edda.Canonical(body); err != nil { // nobody could read it again
+		return nil, tooLarge("a column of JSON is nested too deep, and nothing was changed")
+	}
+	return body, nil
 }
 
 func (r *request) collect(rows *sql.Rows) ([]any, error) {
