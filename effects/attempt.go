@@ -57,7 +57,7 @@ func (j *job) attempts(first *turn) (outcome, bool) {
 		}
 		last = j.step(t, last)
 		if last.again {
-			return &attemptError{last.after}
+			return j.another(last.after)
 		}
 		return nil
 	}) // its error is ours, or ctx's: last says it all
@@ -85,8 +85,10 @@ func (j *job) step(t *turn, before answer) answer {
 	switch {
 	case !j.hold.live():
 		return answer{cut: true}
-	case j.made == 0 && j.c.late(time.Now()):
+	case (j.made == 0 || before.kind == "") && j.c.late(time.Now()):
 		return answer{outcome: j.expired()}
+	case j.made >= j.e.retry.calls && before.kind == "":
+		return answer{outcome: failed("calls", "an earlier run has made as many calls as retry.max allows now")}
 	case j.made > 0 && (j.made >= j.e.retry.calls || j.c.late(time.Now())):
 		return before
 	}
@@ -110,31 +112,25 @@ func (j *job) once() answer {
 	return a
 }
 
-// attemptError asks the policy for another step.
-type attemptError struct{ after time.Duration }
+// errAnother asks the policy for another step.
+var errAnother = errors.New("call again")
 
-func (*attemptError) Error() string { return "call again" }
+// another says when the next step may begin. It is said before anything else
+// can end the attempts: whoever goes on after a stop must wait as long.
+func (j *job) another(after time.Duration) error {
+	j.steps++
+	j.next = time.Now().Add(max(after, j.e.retry.delay(j.steps, j.w.o.Jitter())))
+	return errAnother
+}
 
 // policy is the effect's retry policy for one command: no call begins after
 // its not_after. Delays are computed here because the library's jitter would
 // also shorten what the other side asked for. How many calls there may be is
 // counted by step, since a check is none.
 func (j *job) policy() retrypolicy.RetryPolicy[any] {
-	e := j.e
-	next := func(attempt failsafe.ExecutionAttempt[any]) time.Duration {
-		wait := e.retry.delay(attempt.Attempts(), j.w.o.Jitter())
-		var asked *attemptError
-		if errors.As(attempt.LastError(), &asked) {
-			wait = max(wait, asked.after)
-		}
-		j.next = time.Now().Add(wait)
-		return wait
-	}
-	late := func(_ any, err error) bool {
-		var asked *attemptError
-		return errors.As(err, &asked) && !j.asks() && j.c.late(time.Now().Add(max(asked.after, e.retry.min)))
-	}
-	return retrypolicy.NewBuilder[any]().WithMaxAttempts(e.retry.calls + maxAsks).WithDelayFunc(next).AbortIf(late).ReturnLastFailure().Build()
+	next := func(failsafe.ExecutionAttempt[any]) time.Duration { return max(0, time.Until(j.next)) }
+	late := func(_ any, err error) bool { return errors.Is(err, errAnother) && !j.asks() && j.c.late(j.next) }
+	return retrypolicy.NewBuilder[any]().WithMaxAttempts(j.e.retry.calls + maxAsks).WithDelayFunc(next).AbortIf(late).ReturnLastFailure().Build()
 }
 
 // delay doubles from min to cap. Jitter spreads it, never below min nor above cap.

@@ -81,6 +81,7 @@ func (j *job) ask() (a answer, call bool) {
 	resp, err := j.w.safely(ctx, j.e.check.provider, j.check)
 	if err != nil {
 		a = j.undecided(err)
+		a.cut = j.hold.ctx.Err() != nil
 	} else {
 		a, call = j.decided(resp)
 	}

@@ -222,3 +222,21 @@ func TestCheckThatIsNoMap(t *testing.T) {
 		t.Errorf("problems %v", problems)
 	}
 }
+
+// TestACheckThatIsCutOffSaysNothing of the other side, to the breaker neither.
+func TestACheckThatIsCutOffSaysNothing(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h := build(t, checked+"breaker: {failures: 1}\n")
+		h.found(t, "c1")
+		h.bank.answers(hang)
+		h.send(cmd("c1"))
+		synctest.Wait()
+		h.stop()
+		if _, shut := h.w.breakers.named["charge"].shut(); shut || h.bank.count() != 1 {
+			t.Errorf("open: %v, after %d calls", shut, h.bank.count())
+		}
+		if len(h.got()) != 0 {
+			t.Errorf("results %+v", h.got())
+		}
+	})
+}

@@ -56,6 +56,10 @@ func (m *message) Ack(context.Context) error {
 }
 
 func (m *message) Nak(_ context.Context, delay time.Duration) error {
+	if delay <= 0 { // in the order in which they are given back
+		m.w.send(m.cmd)
+		return nil
+	}
 	time.AfterFunc(delay, func() { m.w.send(m.cmd) })
 	return nil
 }
@@ -129,6 +133,12 @@ func (w *wire) got() []Result {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return append([]Result(nil), w.results...)
+}
+
+func (w *wire) fetched() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.fetches
 }
 
 func (w *wire) acks() int {

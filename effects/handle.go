@@ -20,10 +20,14 @@ func (w *Worker) handle(s spell, a *admission, c Command) fate {
 	if err == nil && entry.Held && !c.Revoke && c.Malformed == "" {
 		entry, err = w.o.Ledger.Await(s.waiting, entry)
 	}
-	if err != nil && s.waiting.Err() != nil {
+	revoked := errors.Is(context.Cause(s.waiting), errRevoked)
+	switch {
+	case err == nil:
+	case revoked && entry.Held:
+		return begun()
+	case s.waiting.Err() != nil && !revoked:
 		return comeBack(0)
-	}
-	if err != nil {
+	default:
 		w.o.Log.Error("the effect ledger cannot be read", fields(c, err)...)
 		return comeBack(againAfter)
 	}

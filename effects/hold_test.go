@@ -289,3 +289,26 @@ func TestAStopReleasesWhatItCutsOff(t *testing.T) {
 		}
 	})
 }
+
+// TestARevokeOfWhatAnotherWorkerCalls is done with, and its result waited for.
+func TestARevokeOfWhatAnotherWorkerCalls(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newShared()
+		first, second := peer(t, s, "first", long), peer(t, s, "second", long)
+		first.bank.answers(func(context.Context, int, Call) (Response, error) {
+			time.Sleep(time.Minute)
+			return ok200(), nil
+		})
+		first.send(cmd("c1"))
+		synctest.Wait()
+		second.send(cmd("c1"), revoke("c1"))
+		time.Sleep(30 * time.Second)
+		if second.acks() != 1 || len(second.got()) != 0 {
+			t.Errorf("%d acks and %d results while the other calls", second.acks(), len(second.got()))
+		}
+		time.Sleep(time.Minute)
+		if r := second.one(t); r.Outcome != edda.Succeeded || first.bank.count() != 1 || second.bank.count() != 0 {
+			t.Errorf("%s after %d and %d calls", r.Outcome, first.bank.count(), second.bank.count())
+		}
+	})
+}

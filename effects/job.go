@@ -37,6 +37,7 @@ type job struct {
 	// whether it did.
 	unknown bool
 	made    int       // calls
+	steps   int       // of this run that asked for another
 	next    time.Time // not before it; zero: at once
 	asked   int       // checks
 	began   time.Time
@@ -167,7 +168,7 @@ func (j *job) notBegun(err error) fate {
 	case errors.Is(err, errRevoked) && !j.entry.Found:
 		return j.conclude(failed("revoked", "revoked before it began"))
 	case errors.Is(err, errRevoked):
-		return comeBack(0) // it had begun: it goes on without the revoke
+		return begun()
 	case errors.Is(err, context.DeadlineExceeded) && j.waiting.Err() == nil:
 		return j.conclude(j.expired())
 	default:

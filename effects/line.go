@@ -49,11 +49,16 @@ type fate struct {
 	again time.Duration
 	back  bool
 	leave bool
+	heard bool // revokes among them are acked: they came too late
 }
 
 func acked() fate                       { return fate{} }
 func comeBack(after time.Duration) fate { return fate{back: true, again: after} }
 func leftAlone() fate                   { return fate{leave: true} }
+
+// begun gives back a command that a revoke met when it had begun already. It goes
+// on without the revoke: if both came back, they would meet again for ever.
+func begun() fate { return fate{back: true, heard: true} }
 
 // catch is what one Fetch brought.
 type catch struct {
@@ -228,7 +233,7 @@ func (l *line) settle(ctx context.Context, d Delivery, f fate) {
 	var err error
 	switch {
 	case f.leave:
-	case f.back:
+	case f.back && !(f.heard && d.Command().Revoke):
 		err = d.Nak(ctx, f.again)
 	default:
 		err = d.Ack(ctx)

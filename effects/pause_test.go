@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"edda"
+	"edda/store"
 )
 
 // TestAStopBetweenCallsIsNoDoubt: a command that waits to be called again is
@@ -120,5 +121,74 @@ func TestAPanicOfAProviderIsAnUnknownOutcome(t *testing.T) {
 		if got := h.got(); len(got) != 2 || got[1].Outcome != edda.Succeeded {
 			t.Errorf("results %v", got)
 		}
+	})
+}
+
+// TestAStopDuringACallKeepsRetryAfter: the answer came after the stop began.
+func TestAStopDuringACallKeepsRetryAfter(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h := build(t, plain)
+		since := time.Now()
+		h.bank.answers(func(_ context.Context, n int, _ Call) (Response, error) {
+			r := status(429)
+			if r.After = time.Minute; n == 2 {
+				return ok200(), nil
+			}
+			time.Sleep(500 * time.Millisecond)
+			return r, nil
+		})
+		h.send(cmd("c1"))
+		synctest.Wait()
+		h.stop()
+		h.restart(t, nil, plain)
+		time.Sleep(time.Hour)
+		if got := h.bank.starts(since, "acme"); got != "0.0 60.5" {
+			t.Errorf("called at %s", got)
+		}
+		wantResult(t, h.one(t), edda.Succeeded, "", 2)
+	})
+}
+
+// TestFewerCallsAreAllowedThanWereMade when a paused command is taken up again.
+func TestFewerCallsAreAllowedThanWereMade(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h := build(t, charge)
+		h.bank.answers(always(429))
+		h.send(cmd("c1"))
+		time.Sleep(5 * time.Second)
+		h.stop()
+		made := h.bank.count()
+		h.restart(t, nil, strings.Replace(charge, "max: 5", "max: 1", 1))
+		time.Sleep(time.Hour)
+		if r := h.one(t); r.Outcome != edda.Failed || h.bank.count() != made {
+			t.Errorf("result %+v %s after %d calls", r, r.Payload, h.bank.count())
+		}
+	})
+}
+
+// slowClaims takes its time to write.
+type slowClaims struct {
+	claims
+	takes time.Duration
+}
+
+func (s slowClaims) Commit(ctx context.Context, c store.Change) error {
+	time.Sleep(s.takes)
+	return s.claims.Commit(ctx, c)
+}
+
+// TestAPausedCommandExpires: also where it does so after its turn.
+func TestAPausedCommandExpires(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h := build(t, charge)
+		h.bank.answers(always(429))
+		c := cmd("c1")
+		c.NotAfter = time.Now().Add(10 * time.Second)
+		h.send(c)
+		synctest.Wait()
+		h.stop()
+		h.restart(t, func(db claims) claims { return slowClaims{db, 20 * time.Second} }, charge)
+		time.Sleep(time.Hour)
+		wantResult(t, h.one(t), edda.TimedOut, "expired", 1)
 	})
 }

@@ -333,6 +333,32 @@ func TestWorkerRevokeOvertakesWhatWaits(t *testing.T) {
 	})
 }
 
+// TestABegunCommandGoesOnWithoutItsRevoke: given back together, the two met again
+// without end while a command that a former run began waited for its turn.
+func TestABegunCommandGoesOnWithoutItsRevoke(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		slow := charge + "limit: {rate: 1/m, burst: 1}\n"
+		h := build(t, slow)
+		h.bank.answers(always(429))
+		h.send(cmd("c1"))
+		synctest.Wait()
+		h.stop()
+		time.Sleep(2 * time.Second) // it is in the stream again
+		h.bank.answers(func(context.Context, int, Call) (Response, error) { return ok200(), nil })
+		h.restart(t, nil, slow)
+		h.send(cmd("first"), cmd("c1"), revoke("c1"))
+		time.Sleep(5 * time.Minute)
+		for _, r := range h.got() {
+			if r.Outcome != edda.Succeeded {
+				t.Errorf("%s %s", r.CommandID, r.Outcome)
+			}
+		}
+		if n := h.fetched(); n > 100 || len(h.got()) != 2 || h.bank.count() != 3 {
+			t.Errorf("%d results and %d calls after %d fetches", len(h.got()), h.bank.count(), n)
+		}
+	})
+}
+
 func TestWorkerBoundsConcurrencyAndTakesHighFirst(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		h := build(t, charge)
