@@ -24,6 +24,7 @@ type call struct {
 	Key    string // Idempotency-Key
 	Order  string // body.order
 	Status int    // of the answer
+	Body   string // as it was sent
 }
 
 func newShop() *shop { return &shop{answers: map[string]func(call) int{}} }
@@ -39,7 +40,7 @@ func (s *shop) answer(effect string, status func(call) int) {
 func (s *shop) take(path, key string, body []byte) (int, string) {
 	var payload struct{ Order string }
 	_ = json.Unmarshal(body, &payload) // another payload has no order
-	c := call{Effect: strings.Trim(path, "/"), Key: key, Order: payload.Order, Status: http.StatusOK}
+	c := call{Effect: strings.Trim(path, "/"), Key: key, Order: payload.Order, Status: http.StatusOK, Body: string(body)}
 	s.mu.Lock()
 	answer := s.answers[c.Effect]
 	s.mu.Unlock()
