@@ -118,3 +118,16 @@ func TestAVersionChangesNoID(t *testing.T) {
 		}
 	}
 }
+
+func TestATestMayAskForTheVersion(t *testing.T) {
+	out := edda.Output{Word: "effect", Name: "ship", Version: 2}
+	for want, matched := range map[any]bool{2: true, 1: false, 0: false, "2": false} {
+		e := manifests.Expect{Word: "effect", Fields: map[string]any{"effect": "ship", "version": want}}
+		if matches(e, out) != matched {
+			t.Errorf("version %v against %d", want, out.Version)
+		}
+	}
+	if !matches(manifests.Expect{Word: "effect", Fields: map[string]any{"effect": "ship"}}, out) {
+		t.Error("a test that asks for none does not match")
+	}
+}
