@@ -147,9 +147,23 @@ func complete(claim edda.Claim, o outcome) (edda.Claim, error) {
 		big.calls, big.took = o.calls, o.took
 		return complete(claim, big)
 	}
+	if _, err := edda.Decode(encoded); err != nil {
+		return complete(claim, o.shallow())
+	}
 	claim.Done, claim.Outcome, claim.Result = true, o.kind, encoded
 	claim.Attempts, claim.Finished = o.calls, time.Now().UTC()
 	return claim, nil
+}
+
+// shallow is an outcome that a saga can read, in place of one that is nested too deep.
+func (o outcome) shallow() outcome {
+	if o.kind != edda.Succeeded {
+		o.failure.Body = nil
+		return o
+	}
+	out := timedOut("too_deep", "the result is nested deeper than a saga reads")
+	out.calls, out.took = o.calls, o.took
+	return out
 }
 
 func (f failure) filled(o outcome) failure {

@@ -239,6 +239,30 @@ func TestWorkerFailurePayload(t *testing.T) {
 	})
 }
 
+// TestAResultCanBeReadBack however deep the answer was: else its saga hears nothing.
+func TestAResultCanBeReadBack(t *testing.T) {
+	var deep any = "x"
+	for range edda.MaxDepth - 1 {
+		deep = []any{deep}
+	}
+	for code, manifest := range map[int]string{200: strings.Replace(charge, "{id: =body.id}", "{id: =body}", 1), 402: charge} {
+		bubble(t, func(t *testing.T) {
+			h := build(t, manifest)
+			h.bank.answers(func(context.Context, int, Call) (Response, error) {
+				return Response{Status: code, Body: map[string]any{"id": deep}}, nil
+			})
+			h.send(cmd("c1"))
+			r := h.one(t)
+			if _, err := edda.Decode(r.Payload); err != nil {
+				t.Errorf("status %d, result %s: %v", code, r.Outcome, err)
+			}
+			if want := map[int]edda.Outcome{200: edda.TimedOut, 402: edda.Failed}[code]; r.Outcome != want {
+				t.Errorf("status %d is %s, want %s", code, r.Outcome, want)
+			}
+		})
+	}
+}
+
 func TestWorkerHonoursRetryAfter(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		h := build(t, charge)
