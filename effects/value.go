@@ -35,10 +35,6 @@ func (c *compiler) errorf(pos manifests.Pos, message string) {
 	c.problems = append(c.problems, manifests.Problem{File: c.m.File, Pos: pos, Message: message})
 }
 
-func (c *compiler) warn(pos manifests.Pos, message string) {
-	c.problems = append(c.problems, manifests.Problem{File: c.m.File, Pos: pos, Warning: true, Message: message})
-}
-
 // program compiles an expression; nil where it does not.
 func (c *compiler) program(e *manifests.Expr, names []string) *expression.Program {
 	p, errs := expression.Compile(e.Source, expression.Options{Names: names})
