@@ -20,6 +20,10 @@ import (
 // many fields each would not fit the memory.
 const maxValues = 1 << 18
 
+// maxLooks bounds how many fields are looked at, set or not: the other side may
+// describe messages of thousands of fields, and one that is empty takes two bytes.
+const maxLooks = 1 << 23
+
 // decode makes a canonical value of an answer. newer tells that it holds fields
 // that the description does not know.
 func (m *method) decode(raw []byte) (v any, newer bool, err error) {
@@ -61,6 +65,7 @@ func survive(err *error) {
 type writer struct {
 	types   types
 	values  int
+	looks   int
 	unknown bool // a message held what its type does not know
 }
 
@@ -131,6 +136,9 @@ func special(m protoreflect.Message) (any, error) {
 func (w *writer) fields(m protoreflect.Message, depth int) (map[string]any, error) {
 	out := map[string]any{}
 	fields := m.Descriptor().Fields()
+	if w.looks += fields.Len(); w.looks > maxLooks {
+		return nil, errors.New("its messages have more than 8388608 fields together")
+	}
 	for i := range fields.Len() {
 		f := fields.Get(i)
 		if f.HasPresence() && !m.Has(f) {

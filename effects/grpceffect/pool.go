@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/stats"
+	"google.golang.org/grpc/status"
 
 	"edda/effects/dial"
 )
@@ -182,9 +183,22 @@ func (p *pool) options() []grpc.DialOption {
 	if p.o.TracerProvider == nil {
 		return options
 	}
-	return append(options, grpc.WithStatsHandler(otelgrpc.NewClientHandler(
+	return append(options, grpc.WithStatsHandler(discreet{otelgrpc.NewClientHandler(
 		otelgrpc.WithTracerProvider(p.o.TracerProvider), otelgrpc.WithMeterProvider(noop.NewMeterProvider()),
-		otelgrpc.WithPropagators(propagation.TraceContext{}), otelgrpc.WithFilter(traced))))
+		otelgrpc.WithPropagators(propagation.TraceContext{}), otelgrpc.WithFilter(traced))}))
+}
+
+// discreet keeps the message of a status out of spans: it may repeat what the
+// other side was shown.
+type discreet struct{ stats.Handler }
+
+func (d discreet) HandleRPC(ctx context.Context, s stats.RPCStats) {
+	if end, is := s.(*stats.End); is && end.Error != nil {
+		silent := *end
+		silent.Error = status.Error(status.Code(end.Error), "")
+		s = &silent
+	}
+	d.Handler.HandleRPC(ctx, s)
 }
 
 // traced leaves reflection out: it is no call of an effect.

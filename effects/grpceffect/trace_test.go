@@ -1,12 +1,16 @@
 package grpceffect
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
+	otel "go.opentelemetry.io/otel/codes"
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"edda/effects"
 	"edda/effects/dial"
@@ -53,5 +57,21 @@ func TestSpanOfThisProcess(t *testing.T) {
 	}
 	if got := spans.Ended()[0].Parent(); got.SpanID() != attempt.SpanContext().SpanID() {
 		t.Errorf("parent %s", got.SpanID())
+	}
+}
+
+// TestSpansShowNoMessage: what the other side says of a call may be what it was
+// shown.
+func TestSpansShowNoMessage(t *testing.T) {
+	b := openBank(t, describedV1)
+	b.fails(status.Error(codes.Internal, "bad token s3cret"))
+	spans := tracetest.NewSpanRecorder()
+	p := New(Options{Guard: guard(t, dial.Options{AllowLoopback: true}), TracerProvider: sdk.NewTracerProvider(sdk.WithSpanProcessor(spans))}).closedBy(t)
+	if _, err := p.Call(t.Context(), effects.Call{Key: "k", Config: b.config()}); err != nil {
+		t.Fatal(err)
+	}
+	s := spans.Ended()[0]
+	if s.Status().Code != otel.Error || strings.Contains(fmt.Sprint(s.Status(), s.Attributes(), s.Events()), "s3cret") {
+		t.Errorf("%v %v %v", s.Status(), s.Attributes(), s.Events())
 	}
 }
