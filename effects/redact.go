@@ -51,9 +51,28 @@ func spellings(secret string) []string {
 			continue
 		}
 		out = append(out, s, url.QueryEscape(s), url.PathEscape(s), base64.StdEncoding.EncodeToString([]byte(s)), base64.URLEncoding.EncodeToString([]byte(s)), inJSON(s, true), inJSON(s, false))
+		out = append(out, inBase64(s)...)
 	}
 	slices.Sort(out)
 	return slices.Compact(out)
+}
+
+// minBase64 is the length from which a part of a base64 text is looked for.
+const minBase64 = 6
+
+// inBase64 is how a text is seen within a longer one in base64, such as that of
+// a user's name and password, wherever it begins there: without the characters
+// that what stands before it, and after it, has a part in.
+func inBase64(s string) (out []string) {
+	for before := range 3 {
+		whole := append(make([]byte, before), s...)
+		from, to := (before*8+5)/6, len(whole)*8/6
+		if to-from < minBase64 {
+			continue
+		}
+		out = append(out, base64.StdEncoding.EncodeToString(whole)[from:to], base64.URLEncoding.EncodeToString(whole)[from:to])
+	}
+	return out
 }
 
 // inJSON is a text as it stands within a JSON text, with or without <, > and & escaped.

@@ -97,3 +97,20 @@ func TestASecretIsReadAgain(t *testing.T) {
 		}
 	})
 }
+
+// TestRedactorSeesWithinBase64: as in a header Authorization: Basic that the
+// other side says again.
+func TestRedactorSeesWithinBase64(t *testing.T) {
+	const value = "hunter2/\xff\xfe+~?"
+	r := newRedactor(map[string]any{"PW": value})
+	for _, user := range []string{"", "a", "ab", "abc", "shop"} {
+		for _, after := range []string{"", "x", "xy", "xyz"} {
+			for _, encoding := range []*base64.Encoding{base64.StdEncoding, base64.RawStdEncoding, base64.URLEncoding, base64.RawURLEncoding} {
+				text := encoding.EncodeToString([]byte(user + ":" + value + after))
+				if got := r.text("Basic " + text + " end"); !strings.Contains(got, "[secret PW]") || strings.Contains(got, text[6:18]) {
+					t.Errorf("%q before and %q after: %q became %q", user, after, text, got)
+				}
+			}
+		}
+	}
+}

@@ -67,19 +67,49 @@ func (r *request) attempt(ctx context.Context, p *pool) (effects.Response, error
 func (r *request) change(ctx context.Context, t *transaction) (effects.Response, error) {
 	body, err := r.statement(ctx, t)
 	if err != nil {
-		return r.failedIn(ctx, t, err)
+		return r.unchanged(ctx, t, err)
 	}
 	encoded, err := edda.Encode(body)
 	if err != nil {
 		return r.failedIn(ctx, t, tooLarge("the result cannot be encoded"))
 	}
-	if err := t.finish(ctx, r, encoded); err != nil {
-		return r.failedIn(ctx, t, err)
+	there, err := t.finish(ctx, r, encoded)
+	if err != nil {
+		return r.unchanged(ctx, t, err)
+	}
+	if !there && r.mayEnd() {
+		t.rollback()
+		return effects.Response{}, endedByItself()
 	}
 	if err := t.commit(ctx); err != nil {
 		return r.uncommitted(t, err)
 	}
 	return done(encoded)
+}
+
+// mayEnd tells of a statement that can end the transaction around it: a
+// procedure of MySQL.
+func (r *request) mayEnd() bool { return r.source.driver == "mysql" && firstWord(r.text) == "call" }
+
+func endedByItself() error {
+	return edda.Classify(edda.Permanent, "the statement has committed or rolled back by itself, and what came of it is not known")
+}
+
+// unchanged says what came of a statement that failed. One that may have
+// committed before it did has committed the row with it.
+func (r *request) unchanged(ctx context.Context, t *transaction, err error) (effects.Response, error) {
+	if !r.mayEnd() {
+		return r.failedIn(ctx, t, err)
+	}
+	t.rollback()
+	_, _, gone := t.find(ctx, r)
+	switch {
+	case gone == nil:
+		return effects.Response{}, endedByItself()
+	case errors.Is(gone, sql.ErrNoRows):
+		return r.failedIn(ctx, t, err)
+	}
+	return effects.Response{}, edda.Classify(edda.Temporary, "no answer to the procedure, which may have committed: %s", cause(err))
 }
 
 // look runs a query that has no effect and needs no row.
@@ -135,7 +165,7 @@ func (r *request) repeat(ctx context.Context, t *transaction) (effects.Response,
 	case effect != r.effect:
 		return r.answerTo(verdict{status: statusConstraint, code: "key_in_use", message: "the idempotency key is another effect's: " + effect}), nil
 	case !result.Valid:
-		return effects.Response{}, edda.Classify(edda.Permanent, "the statement has committed by itself before, and what came of it is not known")
+		return effects.Response{}, endedByItself()
 	}
 	return done(json.RawMessage(result.String))
 }

@@ -86,10 +86,14 @@ func (t *transaction) claim(ctx context.Context, r *request) (bool, error) {
 	return n == 0, err
 }
 
-// finish stores the result in the row.
-func (t *transaction) finish(ctx context.Context, r *request, result []byte) error {
-	_, err := t.conn.ExecContext(ctx, t.row.finish, string(result), r.tenant, r.key)
-	return err
+// finish stores the result in the row, and tells whether that is still there.
+func (t *transaction) finish(ctx context.Context, r *request, result []byte) (bool, error) {
+	got, err := t.conn.ExecContext(ctx, t.row.finish, string(result), r.tenant, r.key)
+	if err != nil {
+		return false, err
+	}
+	n, err := got.RowsAffected()
+	return n > 0, err
 }
 
 // find reads what an earlier call has stored.
