@@ -49,12 +49,17 @@ func check(m *manifests.Effect) manifests.Problems {
 			c.errorf(m.Config.Pos, "smtp needs %s", name)
 		}
 	}
-	if m.Config.Field("text") == nil && m.Config.Field("html") == nil {
+	if empty(m.Config.Field("text")) && empty(m.Config.Field("html")) {
 		c.errorf(m.Config.Pos, "smtp needs text, html, or both: what the mail says")
 	}
 	c.credentials()
 	c.problems = append(c.problems, dial.CheckTLS(m.File, m.Config.Field("tls"))...)
 	return c.problems
+}
+
+// empty tells whether nothing is said, or an empty text.
+func empty(v *manifests.Value) bool {
+	return v == nil || v.Kind == manifests.Literal && (v.Scalar == "" || v.Scalar == nil)
 }
 
 type checker struct {
@@ -117,7 +122,7 @@ func (c *checker) trusted(f manifests.Field) {
 	if c.refers(f.Value, "payload") {
 		c.errorf(f.Value.Pos, "%s may not come from the payload, which would choose who is shown the credentials", f.Name)
 	}
-	text, isText := f.Value.Scalar.(string)
+	text, _ := f.Value.Scalar.(string)
 	switch {
 	case f.Name == "server" && f.Value.Kind == manifests.Literal:
 		if _, err := hostOf(text); err != nil {
@@ -125,8 +130,8 @@ func (c *checker) trusted(f manifests.Field) {
 		}
 	case f.Name == "password" && !c.refers(f.Value, "secret"):
 		c.errorf(f.Value.Pos, "a password is a secret: write password: =secret.NAME")
-	case f.Name == "username" && f.Value.Kind == manifests.Literal && !isText:
-		c.errorf(f.Value.Pos, "username is a text")
+	case f.Name == "username" && f.Value.Kind == manifests.Literal && text == "":
+		c.errorf(f.Value.Pos, "username is a text, and not empty")
 	}
 }
 
