@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -45,8 +46,8 @@ type admissionOptions struct {
 	breaker *breaker // nil: none
 	// observe hears of every wait, when it is over; nil: nobody does.
 	observe func(reason string, waited time.Duration)
-	// limited is called when admission.limited has become true; may be nil. Both
-	// are called without a lock, concurrently.
+	// limited is called when admission.limited has become true, and when a command
+	// begins to rest: others may be looked for. It may be nil. Both are called without a lock, concurrently.
 	limited func()
 }
 
@@ -57,6 +58,9 @@ type admissionOptions struct {
 // concurrently. It needs no end: nothing of it runs while nothing waits.
 type admission struct {
 	o admissionOptions
+	// resting counts the commands that wait for the time of their next call, and
+	// not here yet.
+	resting atomic.Int64
 
 	mu      sync.Mutex // guards all below; a breaker's is taken within it, never the other way round
 	limit   *limit
@@ -345,6 +349,19 @@ func (a *admission) look() {
 	a.mu.Lock()
 	a.dispatch(time.Now())
 	a.unlock()
+}
+
+// rest notes that a command begins to wait for the time of its next call, or has
+// ended that.
+func (a *admission) rest(begins bool) {
+	if !begins {
+		a.resting.Add(-1)
+		return
+	}
+	a.resting.Add(1)
+	if a.o.limited != nil {
+		a.o.limited() // there is room for others now
+	}
 }
 
 // unlock unlocks, and then says so where keys' limits have become all that

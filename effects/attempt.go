@@ -47,7 +47,9 @@ func (j *job) attempts(first *turn) (outcome, bool) {
 	between, stop := context.WithCancel(j.hold.ctx)
 	defer stop()
 	defer context.AfterFunc(j.working, stop)() // a call goes on, but none is begun
+	defer j.rest(false)
 	_ = failsafe.With(j.policy()).WithContext(between).Run(func() error {
+		j.rest(false)
 		t := first
 		if first = nil; t == nil {
 			var err error
@@ -119,8 +121,17 @@ var errAnother = errors.New("call again")
 // can end the attempts: whoever goes on after a stop must wait as long.
 func (j *job) another(after time.Duration) error {
 	j.steps++
+	j.rest(true)
 	j.next = time.Now().Add(max(after, j.e.retry.delay(j.steps, j.w.o.Jitter())))
 	return errAnother
+}
+
+// rest notes whether the command waits for its next call.
+func (j *job) rest(rests bool) {
+	if j.rests != rests {
+		j.rests = rests
+		j.admission.rest(rests)
+	}
 }
 
 // policy is the effect's retry policy for one command: no call begins after

@@ -42,6 +42,7 @@ type job struct {
 	asked   int       // checks
 	began   time.Time
 	waited  time.Duration // for its turns
+	rests   bool          // until the time of its next call
 }
 
 // run brings the command to its result and publishes it.

@@ -165,11 +165,14 @@ func (l *line) ask() {
 }
 
 // room is twice what may be called at once, so that other workers get their
-// share; and more where keys wait for their own limits, so that others' commands
-// behind them are seen: what is too much is then sent away.
+// share; what only rests until it may be tried again is not counted, or one
+// tenant's dead upstream would keep out all others. It is more where keys wait for
+// their own limits, so that others' commands behind them are seen: what is too
+// much is then sent away.
 func (l *line) room() int {
 	if !l.entrance.admission.limited() {
-		return 2*l.w.o.Concurrency - len(l.tasks)
+		busy := len(l.tasks) - int(l.entrance.resting.Load())
+		return min(2*l.w.o.Concurrency-busy, maxHeld-len(l.tasks))
 	}
 	return max(min(maxHeld-len(l.tasks), l.w.o.Concurrency), shedRoom)
 }

@@ -80,6 +80,35 @@ func TestAFloodDoesNotStarveAnotherTenant(t *testing.T) {
 	})
 }
 
+// TestADeadUpstreamOfOneTenantKeepsOutNobody: commands that rest between their
+// calls take no room from others.
+func TestADeadUpstreamOfOneTenantKeepsOutNobody(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h := build(t, plain+"retry: {max: 100, backoff: 1m..1h}\n")
+		since := time.Now()
+		h.bank.answers(func(_ context.Context, _ int, c Call) (Response, error) {
+			if c.Tenant == "acme" {
+				return status(503), nil
+			}
+			return ok200(), nil
+		})
+		h.send(append(tenants("acme", 200), tenants("globex", 1)...)...)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if got := h.bank.starts(since, "globex"); got != "0.0" {
+			t.Errorf("globex began at %q behind what rests", got)
+		}
+		in := h.w.entrance("charge")
+		if n := in.resting.Load(); n != 200 {
+			t.Errorf("%d rest", n)
+		}
+		h.stop()
+		if n := in.resting.Load(); n != 0 {
+			t.Errorf("%d rest after the stop", n)
+		}
+	})
+}
+
 func TestRetriesAreCountedExactly(t *testing.T) {
 	for _, tt := range []struct {
 		healthyAt int

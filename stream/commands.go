@@ -18,15 +18,17 @@ const (
 	// defaultAckWait is three heartbeats: two may be lost.
 	defaultAckWait = 3 * effects.Heartbeat
 	// defaultMaxPending bounds the commands of one effect that are being worked
-	// on or wait to be tried again, over all workers: a dead provider fills it.
-	defaultMaxPending = 4096
+	// on or wait to be tried again, over all workers. A message that is given back
+	// for later counts too: with fewer, the flood of one tenant that waits for its
+	// limit would hide the commands of others. The server keeps some 100 B of each.
+	defaultMaxPending = 1 << 16
 )
 
 // CommandsOptions of a source of commands. The zero value works.
 type CommandsOptions struct {
 	Codec
 	Tenants    Tenants
-	MaxPending int // 4096 when zero
+	MaxPending int // 65,536 when zero
 	// AckWait is after how long a command whose worker fell silent goes to another
 	// one: 30 s when zero. Below three heartbeats one that is worked on goes too,
 	// and its ledger keeps it from being called.
