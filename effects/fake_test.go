@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"strings"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -141,6 +142,22 @@ func (w *wire) fetched() int {
 	return w.fetches
 }
 
+// left are the commands that wait to be fetched.
+func (w *wire) left() (ids []string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, m := range w.waiting {
+		ids = append(ids, m.cmd.ID)
+	}
+	return ids
+}
+
+func (w *wire) heartbeats() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.beats
+}
+
 func (w *wire) acks() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -188,6 +205,13 @@ func (b *bank) count() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return len(b.calls)
+}
+
+// all are the calls so far.
+func (b *bank) all() []Call {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.calls)
 }
 
 // hang answers nothing until it is cut off.

@@ -91,7 +91,7 @@ func TestASecretIsReadAgain(t *testing.T) {
 		for i, v := range []string{"first", "second"} {
 			value = v
 			w.handle(noEnd(t), w.entrance("charge").admission, cmd(fmt.Sprint("c", i)))
-			if got := h.bank.calls[i].Config["headers"].(map[string]any)["Authorization"]; got != v {
+			if got := h.bank.all()[i].Config["headers"].(map[string]any)["Authorization"]; got != v {
 				t.Errorf("called with %v, want %s", got, v)
 			}
 		}

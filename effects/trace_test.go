@@ -43,7 +43,7 @@ func TestASpanForEachAttempt(t *testing.T) {
 			if own.TraceID().String() != "0af7651916cd43dd8448eb211c80319c" || parent.SpanID().String() != "b7ad6b7169203331" {
 				t.Errorf("span %s of trace %s under %s", own.SpanID(), own.TraceID(), parent.SpanID())
 			}
-			if got := h.bank.calls[i].Trace; !strings.Contains(got, own.SpanID().String()) {
+			if got := h.bank.all()[i].Trace; !strings.Contains(got, own.SpanID().String()) {
 				t.Errorf("the other side was shown %s", got)
 			}
 			for _, a := range s.Attributes() {

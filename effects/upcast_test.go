@@ -40,7 +40,7 @@ func TestOlderPayloadsAreBroughtUpToDate(t *testing.T) {
 		)
 		synctest.Wait()
 		got := map[string]string{}
-		for _, c := range h.bank.calls {
+		for _, c := range h.bank.all() {
 			body, _ := edda.Encode(c.Config["body"])
 			got[c.ID] = string(body)
 		}

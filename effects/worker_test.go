@@ -34,7 +34,7 @@ func TestWorkerSucceeds(t *testing.T) {
 		if r.Tenant != "acme" || r.CommandID != "c1" || r.Effect != "charge" || string(r.Metadata) != string(c.Metadata) || r.Trace != c.Trace || r.Time.IsZero() {
 			t.Errorf("result %+v does not echo the command", r)
 		}
-		call := h.bank.calls[0]
+		call := h.bank.all()[0]
 		if call.Key != "c1" || call.ID != "c1" || call.Tenant != "acme" || call.Trace != c.Trace {
 			t.Errorf("call %+v", call)
 		}
@@ -54,7 +54,7 @@ func TestWorkerShowsTheKeyOfTheCallBefore(t *testing.T) {
 		c.IdempotencyKey = "c1"
 		h.send(c)
 		h.one(t)
-		if got := h.bank.calls[0]; got.Key != "c1" || got.ID != "c2" {
+		if got := h.bank.all()[0]; got.Key != "c1" || got.ID != "c2" {
 			t.Errorf("call %+v", got)
 		}
 	})
@@ -156,7 +156,7 @@ func TestWorkerSucceedsAfterRetries(t *testing.T) {
 		if r := h.one(t); r.Outcome != edda.Succeeded || r.Attempts != 3 {
 			t.Errorf("result %+v", r)
 		}
-		for _, c := range h.bank.calls {
+		for _, c := range h.bank.all() {
 			if c.Key != "c1" {
 				t.Errorf("call with key %q", c.Key)
 			}
@@ -403,7 +403,7 @@ func TestWorkerBoundsConcurrencyAndTakesHighFirst(t *testing.T) {
 		if h.bank.most != 4 || h.bank.count() != 8 {
 			t.Errorf("%d at once of %d, want 4 of 8", h.bank.most, h.bank.count())
 		}
-		at := slices.IndexFunc(h.bank.calls, func(c Call) bool { return c.ID == "high" })
+		at := slices.IndexFunc(h.bank.all(), func(c Call) bool { return c.ID == "high" })
 		if at < 4 || at > 7 {
 			t.Errorf("high went as number %d, want right after the first four", at)
 		}
@@ -438,8 +438,8 @@ func TestWorkerKeepsLongCallsAlive(t *testing.T) {
 		h.send(cmd("c1"))
 		time.Sleep(10 * time.Minute)
 		h.one(t)
-		if h.beats < 29 || h.beats > 31 {
-			t.Errorf("%d heartbeats in five minutes", h.beats)
+		if n := h.heartbeats(); n < 29 || n > 31 {
+			t.Errorf("%d heartbeats in five minutes", n)
 		}
 	})
 }
@@ -604,7 +604,7 @@ func TestWorkerStopFinishesWhatIsUnderWay(t *testing.T) {
 			t.Errorf("%d results when it stopped, want those of the four under way", n)
 		}
 		time.Sleep(time.Second)
-		if n := len(h.waiting); n != 2 {
+		if n := len(h.left()); n != 2 {
 			t.Errorf("%d messages given back, want 2", n)
 		}
 	})
