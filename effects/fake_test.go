@@ -4,8 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"strings"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -24,15 +24,15 @@ type wire struct {
 	mu      sync.Mutex // guards all below
 	waiting []*message
 	results []Result
-	refuse  error // of PublishResult
-	most    int   // bytes of a success that can be published; 0: any
-	wake    chan struct{}
+	refuse  error         // of PublishResult
+	most    int           // bytes of a success that can be published; 0: any
+	more    chan struct{} // closed when something waits: the lines of all effects look
 	acked   int
 	beats   int
 	fetches int
 }
 
-func newWire() *wire { return &wire{wake: make(chan struct{}, 1)} }
+func newWire() *wire { return &wire{more: make(chan struct{})} }
 
 // message is one delivery.
 type message struct {
@@ -71,17 +71,16 @@ func (w *wire) send(cmds ...Command) {
 	for _, c := range cmds {
 		w.waiting = append(w.waiting, &message{w, c})
 	}
-	select {
-	case w.wake <- struct{}{}:
-	default:
-	}
+	close(w.more)
+	w.more = make(chan struct{})
 }
 
 func (w *wire) Fetch(ctx context.Context, effect string, max int, wait time.Duration) ([]Delivery, error) {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	for {
-		if got := w.pick(effect, max); len(got) > 0 {
+		got, more := w.pick(effect, max)
+		if len(got) > 0 {
 			return got, nil
 		}
 		select {
@@ -89,12 +88,12 @@ func (w *wire) Fetch(ctx context.Context, effect string, max int, wait time.Dura
 			return nil, ctx.Err()
 		case <-timer.C:
 			return nil, nil
-		case <-w.wake:
+		case <-more:
 		}
 	}
 }
 
-func (w *wire) pick(effect string, max int) []Delivery {
+func (w *wire) pick(effect string, max int) ([]Delivery, <-chan struct{}) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.fetches++
@@ -108,7 +107,7 @@ func (w *wire) pick(effect string, max int) []Delivery {
 		rest = append(rest, m)
 	}
 	w.waiting = rest
-	return out
+	return out, w.more
 }
 
 func (w *wire) PublishResult(_ context.Context, r Result) error {
