@@ -136,10 +136,12 @@ func (t *transports) connections(tls any, proxy *url.URL) (*http.Transport, erro
 		IdleConnTimeout:        idleFor,
 		TLSHandshakeTimeout:    dial.Timeout,
 	}
-	secure, err := http2.ConfigureTransports(out) // as net/http does it, but for what it tells us
+	//lint:ignore SA1019 as net/http does it by itself, but that never tells HTTP2Config.CountError of a stream that was reset
+	secure, err := http2.ConfigureTransports(out)
 	if err != nil {
 		return nil, err
 	}
+	//lint:ignore SA1019 see above
 	secure.CountError = t.countReset
 	if proxy != nil {
 		dialer := proxyDialer{secure: proxy.Scheme == "https"}

@@ -148,7 +148,17 @@ func (postgres) connector(s source, g *dial.Guard, t *tls.Config) (driver.Connec
 	}
 	conf.LookupFunc = func(_ context.Context, host string) ([]string, error) { return []string{host}, nil } // the guard wants the name
 	conf.DialFunc = g.DialContext
-	return stdlib.GetConnector(*conf), nil
+	return stdlib.GetConnector(*conf, stdlib.OptionResetSession(forget)), nil
+}
+
+// forget makes a connection as new before the next command has it: what one
+// command set for its session is not for another one, perhaps another tenant's.
+func forget(ctx context.Context, c *pgx.Conn) error {
+	const all = "RESET SESSION AUTHORIZATION; RESET ALL; CLOSE ALL; UNLISTEN *; DISCARD TEMP; DISCARD SEQUENCES; SELECT pg_advisory_unlock_all()"
+	if _, err := c.PgConn().Exec(ctx, all).ReadAll(); err != nil {
+		return driver.ErrBadConn // another one is as new
+	}
+	return nil
 }
 
 var errNotPostgres = errors.New("dsn is none that PostgreSQL knows; write postgres://user:password@host:5432/database?sslmode=verify-full")
