@@ -52,8 +52,13 @@ func TestCommandsComeInOrderAndOnce(t *testing.T) {
 			}
 		}
 		take(ctx, t, c, 10*time.Minute)
-		time.AfterFunc(time.Second, func() { w.charge("acme", "c3") })
+		sent := make(chan struct{})
+		time.AfterFunc(time.Second, func() {
+			defer close(sent)
+			w.charge("acme", "c3")
+		})
 		take(ctx, t, c, time.Minute, "c3")
+		<-sent // the command may come before its ack does
 	})
 }
 
