@@ -115,7 +115,7 @@ func TestWorkersThatDoNotShareTheirLedgerAreRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(ctx context.Context, w *world) {
 				first, stop := w.hold(ctx, test.first)
-				time.Sleep(2 * leaseTTL)
+				time.Sleep(2*leaseTTL + leaseRenew/2) // at no instant at which the first renews, as "a restart" ends it
 				second, err := AcquireLease(ctx, w.js, test.second)
 				if err := stop(); err != nil {
 					t.Error(err)
