@@ -10,18 +10,22 @@ LDFLAGS := -s -w -X main.version=$(VERSION)
 export CGO_ENABLED = 0
 
 .DEFAULT_GOAL := help
-.PHONY: help demo servers test check build bench fuzz clean
+.PHONY: help demo demo-hero servers test check build bench bench-hero fuzz clean
 
 help: ## what this file can do
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
 
 demo: build ## a thousand orders through a saga, then the books (needs only Go)
 	$(BIN)/edda demo
 
-servers: ## what tests talk to: PostgreSQL and MariaDB; installs what is missing on Debian
+demo-hero: build ## a dozen Python jobs through the Hero systems, killed in between (needs Go and python3)
+	$(BIN)/edda demo-hero
+
+servers: ## what tests talk to: PostgreSQL, MariaDB and Redis; installs what is missing on Debian
 	@missing=; \
 	ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || command -v postgres >/dev/null || missing="$$missing postgresql"; \
 	test -x /usr/sbin/mariadbd || command -v mariadbd >/dev/null || missing="$$missing mariadb-server"; \
+	command -v redis-server >/dev/null || missing="$$missing redis-server"; \
 	test -n "$$missing" || exit 0; \
 	command -v apt-get >/dev/null || { echo "the tests need$$missing: install them with this system's packages"; exit 1; }; \
 	as=; test "$$(id -u)" = 0 || { command -v sudo >/dev/null && as=sudo; } || { echo "the tests need$$missing: run as root: apt-get install$$missing"; exit 1; }; \
@@ -46,6 +50,9 @@ build: ## the binary, in bin/
 
 bench: ## the benchmarks of every stage, briefly
 	$(GO) test -run '^$$' -bench . -benchtime 1s ./...
+
+bench-hero: ## jobs a second beside asynq, on one redis-server; fails where ours run fewer
+	cd bench/asynq && $(GO) run .
 
 fuzz: ## each fuzzer for ten seconds
 	@for p in $$(grep -rl '^func Fuzz' --include='*_test.go' . | xargs -n1 dirname | sort -u); do \

@@ -1,5 +1,5 @@
-// Package realservers runs the servers that tests talk to: PostgreSQL and
-// MariaDB as Debian installs them, each in a folder of its own that is gone
+// Package realservers runs the servers that tests talk to: PostgreSQL, MariaDB
+// and Redis as Debian installs them, each in a folder of its own that is gone
 // afterwards, on a free port of this machine. They promise nothing about
 // durability. A server that is not installed is an error, never a skipped test.
 package realservers
@@ -34,10 +34,13 @@ type Server struct {
 	Socket         string // its unix socket
 	User, Password string
 	Database       string
+	CA, Cert, Key  string // files for a client, of one with TLS
 
 	dir  string
 	cmd  *exec.Cmd
 	said *log
+	// again starts it once more, where that is possible.
+	again func() error
 }
 
 // Address is host:port.
@@ -125,6 +128,7 @@ func (s *Server) start(cmd *exec.Cmd, ready string, accounts ...string) error {
 	if err != nil {
 		return err
 	}
+	cmd.Stdout = cmd.Stderr // some say it there
 	if err := cmd.Start(); err != nil {
 		return err
 	}
