@@ -1,0 +1,142 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"edda/hero"
+	"edda/hero/jsonrpc"
+	"edda/hero/redisdb"
+)
+
+type actorGiven struct {
+	Actor hero.Actor `json:"actor"`
+	who
+}
+
+type actorListing struct {
+	page
+	who
+}
+
+func (c *Coordinator) actorMethods() []jsonrpc.Method {
+	return []jsonrpc.Method{
+		define(c, "actor.create", "Store an actor. Only the actor itself does.", "actor", nil, c.createActor),
+		define(c, "actor.load", "An actor. Anybody may.", "", []int{jsonrpc.NotFound}, c.loadActor),
+		define(c, "actor.list", "Actors, by id. Anybody may.", "", nil, c.listActors),
+		define(c, "actor.delete", "Remove an actor that no context needs. Only the actor itself does.", "",
+			[]int{jsonrpc.NotFound, jsonrpc.AlreadyExists}, c.deleteActor),
+	}
+}
+
+func (c *Coordinator) createActor(ctx context.Context, p actorGiven) (hero.Actor, error) {
+	if err := checkActor(p.Actor); err != nil {
+		return hero.Actor{}, err
+	}
+	if err := c.itself(ctx, p.who, p.Actor.ID); err != nil {
+		return hero.Actor{}, err
+	}
+	back, err := c.turns.take(ctx, 0)
+	if err != nil {
+		return hero.Actor{}, err
+	}
+	defer back()
+	if err := c.db.PutActor(ctx, p.Actor); err != nil {
+		return hero.Actor{}, err
+	}
+	return c.loadedActor(ctx, p.Actor.ID)
+}
+
+func checkActor(a hero.Actor) error {
+	if err := checkID("actor.id", a.ID); err != nil {
+		return err
+	}
+	if err := checkWord("actor.pubkey", a.PubKey, maxPubKey); err != nil {
+		return err
+	}
+	return checkWords("actor.address", a.Address, maxAddress)
+}
+
+// itself permits only the actor that it is about: whoever may write an actor's
+// key may speak as that actor.
+func (c *Coordinator) itself(ctx context.Context, w who, id uint32) error {
+	caller, err := c.caller(ctx, w, id)
+	if err == nil && caller != id {
+		return denied(caller, hero.ActorKey(id), "may not change another actor", "let the actor itself do it")
+	}
+	return err
+}
+
+func (c *Coordinator) loadActor(ctx context.Context, p byID) (hero.Actor, error) {
+	if err := checkID("id", p.ID); err != nil {
+		return hero.Actor{}, err
+	}
+	if _, err := c.caller(ctx, p.who); err != nil {
+		return hero.Actor{}, err
+	}
+	return c.loadedActor(ctx, p.ID)
+}
+
+func (c *Coordinator) loadedActor(ctx context.Context, id uint32) (hero.Actor, error) {
+	a, err := c.db.Actor(ctx, id)
+	if errors.Is(err, redisdb.ErrNotFound) {
+		return a, notFound(hero.ActorKey(id), "create it with actor.create")
+	}
+	return showActor(a), err
+}
+
+func showActor(a hero.Actor) hero.Actor {
+	a.Address = list(a.Address)
+	return a
+}
+
+func (c *Coordinator) listActors(ctx context.Context, p actorListing) ([]hero.Actor, error) {
+	if err := p.check(); err != nil {
+		return nil, err
+	}
+	if _, err := c.caller(ctx, p.who); err != nil {
+		return nil, err
+	}
+	all, err := c.db.Actors(ctx)
+	return cut(p.page, all, showActor), err
+}
+
+func (c *Coordinator) deleteActor(ctx context.Context, p byID) (bool, error) {
+	if err := checkID("id", p.ID); err != nil {
+		return false, err
+	}
+	if err := c.itself(ctx, who{ActorID: p.ActorID, CallerID: p.CallerID}, p.ID); err != nil {
+		return false, err
+	}
+	back, err := c.turns.take(ctx, 0)
+	if err != nil {
+		return false, err
+	}
+	defer back()
+	if _, err := c.loadedActor(ctx, p.ID); err != nil {
+		return false, err
+	}
+	if err := c.notLastAdmin(ctx, p.ID); err != nil {
+		return false, err
+	}
+	return true, c.db.DeleteActor(ctx, p.ID)
+}
+
+// notLastAdmin refuses to leave a context that nobody can administer.
+func (c *Coordinator) notLastAdmin(ctx context.Context, actor uint32) error {
+	ids, err := c.db.Contexts(ctx)
+	if err != nil {
+		return err
+	}
+	for _, id := range ids {
+		space, err := c.db.Context(ctx, id)
+		if err != nil {
+			return err
+		}
+		if len(space.Admins) == 1 && space.Admins[0] == actor {
+			return conflict(hero.ActorKey(actor), fmt.Sprintf("it is the only admin of %s", space.Key()), "name another admin with context.create, or delete the context")
+		}
+	}
+	return nil
+}

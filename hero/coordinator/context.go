@@ -1,0 +1,198 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"edda/hero"
+	"edda/hero/jsonrpc"
+	"edda/hero/redisdb"
+)
+
+type contextGiven struct {
+	Context hero.Context `json:"context"`
+	who
+}
+
+func (c *Coordinator) contextMethods() []jsonrpc.Method {
+	return []jsonrpc.Method{
+		define(c, "context.create", "Make a context, or change its lists. An actor that exists makes one with itself among the admins; only admins change it.",
+			"context", []int{jsonrpc.NotFound}, c.createContext),
+		define(c, "context.load", "A context. Its readers, executors and admins may.", "", []int{jsonrpc.NotFound}, c.loadContext),
+		define(c, "context.list", "The contexts that the caller may read, by id.", "", nil, c.listContexts),
+		define(c, "context.delete", "Remove a context that holds no objects. Its admins may.", "",
+			[]int{jsonrpc.NotFound, jsonrpc.AlreadyExists}, c.deleteContext),
+	}
+}
+
+func (c *Coordinator) createContext(ctx context.Context, p contextGiven) (hero.Context, error) {
+	if err := checkSpace(p.Context); err != nil {
+		return hero.Context{}, err
+	}
+	caller, err := c.caller(ctx, p.who, p.Context.Admins[0])
+	if err != nil {
+		return hero.Context{}, err
+	}
+	back, err := c.turns.take(ctx, p.Context.ID)
+	if err != nil {
+		return hero.Context{}, err
+	}
+	defer back()
+	if err := c.mayMake(ctx, p.Context, caller); err != nil {
+		return hero.Context{}, err
+	}
+	if err := c.db.PutContext(ctx, p.Context); err != nil {
+		return hero.Context{}, err
+	}
+	return c.loadedContext(ctx, p.Context.ID)
+}
+
+func checkSpace(s hero.Context) error {
+	if s.ID == 0 {
+		return invalid("context.id", "is missing or 0: database 0 holds the actors, contexts begin at 1")
+	}
+	if len(s.Admins) == 0 {
+		return invalid("context.admins", "is empty: nobody could ever change the context")
+	}
+	for _, l := range []struct {
+		field string
+		ids   []uint32
+	}{{"context.admins", s.Admins}, {"context.readers", s.Readers}, {"context.executors", s.Executors}} {
+		if err := checkIDs(l.field, l.ids); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// mayMake tells whether the caller may store the context: a new one if the
+// caller exists and is among its admins, one that is there if it is its admin.
+func (c *Coordinator) mayMake(ctx context.Context, s hero.Context, caller uint32) error {
+	stored, err := c.db.Context(ctx, s.ID)
+	switch {
+	case errors.Is(err, redisdb.ErrNotFound):
+		return c.mayBegin(ctx, s, caller)
+	case err != nil:
+		return err
+	case !stored.MayAdmin(caller):
+		return denied(caller, s.Key(), "may not change this context", "ask one of its admins to")
+	}
+	return nil
+}
+
+func (c *Coordinator) mayBegin(ctx context.Context, s hero.Context, caller uint32) error {
+	if !slices.Contains(s.Admins, caller) {
+		return denied(caller, s.Key(), "is not among the admins of the context it makes", "add it to context.admins")
+	}
+	_, err := c.loadedActor(ctx, caller)
+	return err
+}
+
+func (c *Coordinator) loadContext(ctx context.Context, p byID) (hero.Context, error) {
+	caller, err := c.caller(ctx, p.who)
+	if err != nil {
+		return hero.Context{}, err
+	}
+	if p.ID == 0 {
+		return hero.Context{}, invalid("id", "is missing or 0: database 0 holds the actors, contexts begin at 1")
+	}
+	if _, err := c.permit(ctx, p.ID, caller, mayRead()); err != nil {
+		return hero.Context{}, err
+	}
+	return c.loadedContext(ctx, p.ID)
+}
+
+func (c *Coordinator) loadedContext(ctx context.Context, id uint32) (hero.Context, error) {
+	s, err := c.context(ctx, id)
+	return showContext(s), err
+}
+
+func showContext(s hero.Context) hero.Context {
+	s.Admins, s.Readers, s.Executors = list(s.Admins), list(s.Readers), list(s.Executors)
+	return s
+}
+
+func (c *Coordinator) listContexts(ctx context.Context, p actorListing) ([]hero.Context, error) {
+	if err := p.check(); err != nil {
+		return nil, err
+	}
+	caller, err := c.caller(ctx, p.who)
+	if err != nil {
+		return nil, err
+	}
+	ids, err := c.db.Contexts(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var all []hero.Context
+	for _, id := range ids {
+		s, err := c.db.Context(ctx, id)
+		if errors.Is(err, redisdb.ErrNotFound) {
+			continue // deleted meanwhile
+		}
+		if err != nil {
+			return nil, err
+		}
+		if caller == nobody || s.MayRead(caller) {
+			all = append(all, s)
+		}
+	}
+	return cut(p.page, all, showContext), nil
+}
+
+func (c *Coordinator) deleteContext(ctx context.Context, p byID) (bool, error) {
+	caller, err := c.caller(ctx, p.who)
+	if err != nil {
+		return false, err
+	}
+	if p.ID == 0 {
+		return false, invalid("id", "is missing or 0: database 0 holds the actors, contexts begin at 1")
+	}
+	if _, err := c.permit(ctx, p.ID, caller, mayAdmin()); err != nil {
+		return false, err
+	}
+	back, err := c.turns.take(ctx, p.ID)
+	if err != nil {
+		return false, err
+	}
+	defer back()
+	if err := c.empty(ctx, p.ID); err != nil {
+		return false, err
+	}
+	return true, c.db.DeleteContext(ctx, p.ID)
+}
+
+// empty refuses to delete a context that holds objects: whoever made it again
+// would find them.
+func (c *Coordinator) empty(ctx context.Context, id uint32) error {
+	var left []string
+	for _, kind := range []struct {
+		name  string
+		count func() (int, error)
+	}{
+		{"flows", counted(ctx, id, c.db.Flows)}, {"jobs", counted(ctx, id, c.db.Jobs)},
+		{"messages", counted(ctx, id, c.db.Messages)}, {"runners", counted(ctx, id, c.db.Runners)},
+	} {
+		n, err := kind.count()
+		if err != nil {
+			return err
+		}
+		if n > 0 {
+			left = append(left, fmt.Sprintf("%d %s", n, kind.name))
+		}
+	}
+	if len(left) > 0 {
+		return conflict(hero.ContextKey(id), "it still holds "+strings.Join(left, ", "), "delete them first")
+	}
+	return nil
+}
+
+func counted[T any](ctx context.Context, id uint32, all func(context.Context, uint32) ([]T, error)) func() (int, error) {
+	return func() (int, error) {
+		l, err := all(ctx, id)
+		return len(l), err
+	}
+}

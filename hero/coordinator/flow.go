@@ -1,0 +1,258 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+
+	"edda/hero"
+	"edda/hero/flow"
+	"edda/hero/jsonrpc"
+	"edda/hero/redisdb"
+)
+
+type flowGiven struct {
+	ContextID uint32    `json:"context_id"`
+	Flow      hero.Flow `json:"flow"`
+	// Nodes may be beside the flow as well as in it.
+	Nodes []hero.FlowNode `json:"nodes,omitempty"`
+	who
+}
+
+func (c *Coordinator) flowMethods() []jsonrpc.Method {
+	return append([]jsonrpc.Method{
+		define(c, "flow.create", "Store a flow. Admins may, each in its own name; only its creator changes it. Its jobs may be created later.", "flow",
+			[]int{jsonrpc.NotFound, jsonrpc.AlreadyExists, jsonrpc.DagError}, c.createFlow),
+		define(c, "flow.load", "A flow, with its status and result. Readers, executors and admins may.", "", []int{jsonrpc.NotFound}, c.loadFlow),
+		define(c, "flow.list", "The context's flows, by id. Readers, executors and admins may.", "", []int{jsonrpc.NotFound}, c.listFlows),
+		define(c, "flow.delete", "Remove a flow that does not run. Admins may. Its jobs stay.", "", []int{jsonrpc.NotFound, jsonrpc.AlreadyExists}, c.deleteFlow),
+	}, c.runMethods()...)
+}
+
+func (c *Coordinator) createFlow(ctx context.Context, p flowGiven) (hero.Flow, error) {
+	caller, err := c.creator(ctx, p.who, p.Flow.CallerID)
+	if err != nil {
+		return hero.Flow{}, err
+	}
+	p.Flow.CallerID = caller
+	f, err := checkFlow(p)
+	if err != nil {
+		return hero.Flow{}, err
+	}
+	back, err := c.enter(ctx, p.ContextID, who{ActorID: caller}, mayAdmin())
+	if err != nil {
+		return hero.Flow{}, err
+	}
+	defer back()
+	stored, err := c.db.Flow(ctx, p.ContextID, f.ID)
+	switch {
+	case errors.Is(err, redisdb.ErrNotFound):
+		f.Status = hero.FlowDispatched
+		err = c.unused(ctx, f)
+	case err == nil && stored.CallerID == caller && sameFlow(stored, f):
+		return c.showFlow(ctx, stored)
+	case err == nil:
+		f.Status, f.Result, f.CreatedAt = stored.Status, stored.Result, stored.CreatedAt
+		err = c.mayChange(ctx, stored, caller)
+	}
+	if err != nil {
+		return hero.Flow{}, err
+	}
+	if err := c.db.PutFlow(ctx, f); err != nil {
+		return hero.Flow{}, err
+	}
+	return c.loadedFlow(ctx, p.ContextID, f.ID)
+}
+
+// checkFlow refuses what no flow may be, and fills in what may be left out.
+func checkFlow(p flowGiven) (hero.Flow, error) {
+	f := p.Flow
+	if f.Nodes == nil {
+		f.Nodes = p.Nodes
+	}
+	if err := checkID("flow.id", f.ID); err != nil {
+		return f, err
+	}
+	if err := sameContext("flow.context_id", &f.ContextID, p.ContextID); err != nil {
+		return f, err
+	}
+	if err := checkEnv("flow.env_vars", f.EnvVars); err != nil {
+		return f, err
+	}
+	if err := checkNodes("flow.nodes", f.Nodes); err != nil {
+		return f, err
+	}
+	if len(f.Jobs) == 0 { // a flow may be given as nodes alone
+		for _, n := range f.Nodes {
+			f.Jobs = append(f.Jobs, n.ID)
+		}
+	}
+	if err := checkIDs("flow.jobs", f.Jobs); err != nil {
+		return f, err
+	}
+	f.Jobs, f.EnvVars, f.Result, f.CreatedAt, f.UpdatedAt = list(f.Jobs), dict(f.EnvVars), map[string]string{}, 0, 0
+	for i := range f.Nodes {
+		f.Nodes[i].NodeStatus = "" // the server's to say, in flow.dag
+	}
+	return f, checkGraph(f)
+}
+
+func checkNodes(field string, nodes []hero.FlowNode) error {
+	if err := checkCount(field, len(nodes)); err != nil {
+		return err
+	}
+	var ids []uint32
+	for i, n := range nodes {
+		at := fmt.Sprintf("%s[%d]", field, i)
+		if err := checkIDs(at+".depends", n.Depends); err != nil {
+			return err
+		}
+		if err := checkWords(at+".prerequisites", n.Prerequisites, maxName); err != nil {
+			return err
+		}
+		if err := checkURL(at+".supervisor_url", n.SupervisorURL); err != nil {
+			return err
+		}
+		ids = append(ids, n.ID)
+	}
+	return checkIDs(field, ids)
+}
+
+// checkGraph looks for what is wrong with the graph whatever the jobs will be:
+// they may come later.
+func checkGraph(f hero.Flow) error {
+	if len(f.Jobs) == 0 {
+		return nil
+	}
+	jobs := make([]hero.Job, len(f.Jobs))
+	for i, id := range f.Jobs {
+		jobs[i] = hero.Job{ID: id}
+	}
+	_, err := flow.Define(f, jobs)
+	return err
+}
+
+// unused refuses the id of a flow that ran and was deleted: what it had done
+// would count for the new one.
+func (c *Coordinator) unused(ctx context.Context, f hero.Flow) error {
+	_, ran, err := c.flows.State(ctx, f.ContextID, f.ID)
+	if err == nil && ran {
+		return conflict(f.Key(), "a flow of this id ran here before and was deleted", "give the flow an id that was never used")
+	}
+	return err
+}
+
+func (c *Coordinator) mayChange(ctx context.Context, stored hero.Flow, caller uint32) error {
+	if stored.CallerID != caller {
+		return conflict(stored.Key(), fmt.Sprintf("it belongs to actor %d, and only its creator changes it", stored.CallerID), "give the flow another id")
+	}
+	fixed, err := c.fixed(ctx, stored)
+	if err == nil && fixed != "" {
+		return conflict(stored.Key(), "it "+fixed+", and would change", "create another flow, or cancel this one first")
+	}
+	return err
+}
+
+// fixed says why a flow may not change: it runs, or has finished. A flow in
+// error may be mended and started again.
+func (c *Coordinator) fixed(ctx context.Context, f hero.Flow) (string, error) {
+	s, ran, err := c.flows.State(ctx, f.ContextID, f.ID)
+	switch {
+	case err != nil || !ran:
+		return "", err
+	case !s.Ended():
+		return "is started", nil
+	case s.Status == hero.FlowFinished:
+		return "is finished", nil
+	case !f.Status.Ended(): // Redis will show its end in a moment, over what would be written now
+		return "is ending", nil
+	}
+	return "", nil
+}
+
+func sameFlow(a, b hero.Flow) bool {
+	return slices.Equal(a.Jobs, b.Jobs) && maps.Equal(a.EnvVars, b.EnvVars) && (len(a.Nodes) == 0 && len(b.Nodes) == 0 || reflect.DeepEqual(a.Nodes, b.Nodes))
+}
+
+func (c *Coordinator) loadFlow(ctx context.Context, p in) (hero.Flow, error) {
+	return c.seenFlow(ctx, p, mayRead())
+}
+
+// seenFlow loads a flow for a caller that has the right; who names no caller is
+// the flow's creator.
+func (c *Coordinator) seenFlow(ctx context.Context, p in, r right) (hero.Flow, error) {
+	if err := c.see(ctx, p, r); err != nil {
+		return hero.Flow{}, err
+	}
+	f, err := c.loadedFlow(ctx, p.ContextID, p.ID)
+	if err != nil {
+		return hero.Flow{}, err
+	}
+	p.CallerID, err = c.caller(ctx, p.who, f.CallerID)
+	if err != nil {
+		return hero.Flow{}, err
+	}
+	return f, c.see(ctx, p, r)
+}
+
+func (c *Coordinator) loadedFlow(ctx context.Context, context, id uint32) (hero.Flow, error) {
+	f, err := c.db.Flow(ctx, context, id)
+	if errors.Is(err, redisdb.ErrNotFound) {
+		return f, notFound(hero.FlowKey(id), "look with flow.list, or create it with flow.create")
+	}
+	if err != nil {
+		return f, err
+	}
+	return c.showFlow(ctx, f)
+}
+
+// showFlow tells of a flow that began a moment ago what Redis does not show yet;
+// its end is shown with its result, which is in Redis.
+func (c *Coordinator) showFlow(ctx context.Context, f hero.Flow) (hero.Flow, error) {
+	f.Jobs, f.EnvVars, f.Result = list(f.Jobs), dict(f.EnvVars), dict(f.Result)
+	s, ran, err := c.flows.State(ctx, f.ContextID, f.ID)
+	if err == nil && ran && (!s.Ended() || !f.Status.Ended()) {
+		f.Status = hero.FlowStarted
+	}
+	return f, err
+}
+
+func (c *Coordinator) listFlows(ctx context.Context, p listing) ([]hero.Flow, error) {
+	if err := c.browse(ctx, p); err != nil {
+		return nil, err
+	}
+	all, err := c.db.Flows(ctx, p.ContextID)
+	if err != nil {
+		return nil, err
+	}
+	out := cut(p.page, all, func(f hero.Flow) hero.Flow { return f })
+	for i := range out {
+		if out[i], err = c.showFlow(ctx, out[i]); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+func (c *Coordinator) deleteFlow(ctx context.Context, p in) (bool, error) {
+	f, err := c.seenFlow(ctx, p, mayAdmin())
+	if err != nil {
+		return false, err
+	}
+	back, err := c.turns.take(ctx, p.ContextID)
+	if err != nil {
+		return false, err
+	}
+	defer back()
+	s, ran, err := c.flows.State(ctx, p.ContextID, p.ID)
+	if err != nil {
+		return false, err
+	}
+	if ran && !s.Ended() {
+		return false, conflict(f.Key(), "it is started", "cancel it first, with flow.cancel")
+	}
+	return true, c.db.DeleteFlow(ctx, p.ContextID, p.ID)
+}

@@ -1,0 +1,72 @@
+package coordinator
+
+import (
+	"context"
+
+	"edda/hero/jsonrpc"
+)
+
+// methods are all that the coordinator serves: the server and its OpenRPC
+// document are made from them.
+func (c *Coordinator) methods() []jsonrpc.Method {
+	var out []jsonrpc.Method
+	for _, group := range [][]jsonrpc.Method{
+		c.actorMethods(), c.contextMethods(), c.runnerMethods(), c.jobMethods(), c.flowMethods(), c.messageMethods(),
+	} {
+		out = append(out, group...)
+	}
+	return out
+}
+
+// who is in the parameters of every call: who makes it, where the server has no
+// tokens. actor_id goes first, for where caller_id is a part of a key.
+type who struct {
+	ActorID  uint32 `json:"actor_id,omitempty"`
+	CallerID uint32 `json:"caller_id,omitempty"`
+}
+
+// byID names a global object.
+type byID struct {
+	ID uint32 `json:"id"`
+	who
+}
+
+// in names an object of a context.
+type in struct {
+	ContextID uint32 `json:"context_id"`
+	ID        uint32 `json:"id"`
+	who
+}
+
+// owned names an object whose key has its creator.
+type owned struct {
+	ContextID uint32 `json:"context_id"`
+	CallerID  uint32 `json:"caller_id"`
+	ID        uint32 `json:"id"`
+	ActorID   uint32 `json:"actor_id,omitempty"`
+}
+
+func (p owned) who() who { return who{ActorID: p.ActorID, CallerID: p.CallerID} }
+
+// listing asks for a page of the objects of a context.
+type listing struct {
+	ContextID uint32 `json:"context_id"`
+	page
+	who
+}
+
+// define makes a method whose calls have a deadline and documented errors.
+func define[P, R any](c *Coordinator, name, summary, wrapper string, errors []int, call func(context.Context, P) (R, error)) jsonrpc.Method {
+	o := jsonrpc.MethodOptions{Wrapper: wrapper, Errors: append([]int{jsonrpc.InvalidParams, jsonrpc.StorageError, jsonrpc.PermissionDenied}, errors...)}
+	return jsonrpc.Define(name, summary, o, func(ctx context.Context, p P) (R, error) {
+		ctx, cancel := context.WithTimeout(ctx, callTimeout)
+		defer cancel()
+		r, err := call(ctx, p)
+		return r, c.answer(name, err)
+	})
+}
+
+// Methods are the names of all methods, rpc.discover among them.
+func Methods() []string {
+	return append(names((&Coordinator{}).methods()), "rpc.discover")
+}

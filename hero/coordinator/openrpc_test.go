@@ -1,0 +1,102 @@
+package coordinator
+
+import (
+	"encoding/json"
+	"slices"
+	"testing"
+
+	"edda/hero/jsonrpc"
+)
+
+// documented are the methods of the documents; lists and deletes are ours.
+func documented() []string {
+	return []string{
+		"actor.create", "actor.load", "actor.list", "actor.delete", "context.create", "context.load", "context.list", "context.delete",
+		"runner.create", "runner.load", "runner.list", "runner.delete", "job.create", "job.load", "job.list", "job.update", "job.delete",
+		"flow.create", "flow.load", "flow.list", "flow.delete", "flow.dag", "flow.start", "flow.cancel", "flow.prerequisite_met",
+		"message.create", "message.load", "message.list", "message.delete",
+	}
+}
+
+// TestEveryMethodIsInTheDocument reads rpc.discover as a client does.
+func TestEveryMethodIsInTheDocument(t *testing.T) {
+	w := newWorld(t, Options{})
+	var d struct {
+		OpenRPC string
+		Methods []struct {
+			Name, Summary string
+			Params        []struct {
+				Name   string
+				Schema struct {
+					Type       string
+					Properties map[string]struct {
+						Type       string
+						Maximum    json.Number
+						Properties map[string]any
+					}
+					Required []string
+				}
+			}
+			Result struct {
+				Schema struct {
+					Type       string
+					Properties map[string]any
+				}
+			}
+			Errors []struct{ Code int }
+		}
+	}
+	w.call("rpc.discover", nil, &d)
+	var found []string
+	for _, m := range d.Methods {
+		found = append(found, m.Name)
+		if m.Summary == "" || len(m.Params) != 1 || m.Params[0].Name != "params" || m.Params[0].Schema.Type != "object" || m.Result.Schema.Type == "" {
+			t.Errorf("%s is described as %+v", m.Name, m)
+			continue
+		}
+		if m.Result.Schema.Type == "object" && len(m.Result.Schema.Properties) == 0 {
+			t.Errorf("%s: its result has no fields", m.Name)
+		}
+		for _, code := range []int{jsonrpc.InvalidParams, jsonrpc.PermissionDenied, jsonrpc.StorageError} {
+			if !slices.ContainsFunc(m.Errors, func(e struct{ Code int }) bool { return e.Code == code }) {
+				t.Errorf("%s: error %d is not described", m.Name, code)
+			}
+		}
+		p := m.Params[0].Schema.Properties
+		if p["actor_id"].Maximum != "4294967295" {
+			t.Errorf("%s: actor_id is %+v", m.Name, p["actor_id"])
+		}
+	}
+	slices.Sort(found)
+	if want := slices.Sorted(slices.Values(documented())); !slices.Equal(found, want) {
+		t.Errorf("described are %v, want %v", found, want)
+	}
+	i := slices.IndexFunc(d.Methods, func(m struct {
+		Name, Summary string
+		Params        []struct {
+			Name   string
+			Schema struct {
+				Type       string
+				Properties map[string]struct {
+					Type       string
+					Maximum    json.Number
+					Properties map[string]any
+				}
+				Required []string
+			}
+		}
+		Result struct {
+			Schema struct {
+				Type       string
+				Properties map[string]any
+			}
+		}
+		Errors []struct{ Code int }
+	}) bool {
+		return m.Name == "job.create"
+	})
+	job := d.Methods[i].Params[0].Schema
+	if !slices.Equal(job.Required, []string{"context_id"}) || job.Properties["job"].Properties["script_type"] == nil {
+		t.Errorf("job.create takes %+v", job)
+	}
+}

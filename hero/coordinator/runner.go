@@ -1,0 +1,110 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+
+	"edda/hero"
+	"edda/hero/jsonrpc"
+	"edda/hero/redisdb"
+)
+
+type runnerGiven struct {
+	ContextID uint32      `json:"context_id"`
+	Runner    hero.Runner `json:"runner"`
+	who
+}
+
+func (c *Coordinator) runnerMethods() []jsonrpc.Method {
+	return []jsonrpc.Method{
+		define(c, "runner.create", "Store a runner or supervisor. Admins may. Its secret is kept and never shown; one that is left out stays.",
+			"runner", []int{jsonrpc.NotFound}, c.createRunner),
+		define(c, "runner.load", "A runner, without its secret. Readers, executors and admins may.", "", []int{jsonrpc.NotFound}, c.loadRunner),
+		define(c, "runner.list", "The context's runners, by id. Readers, executors and admins may.", "", []int{jsonrpc.NotFound}, c.listRunners),
+		define(c, "runner.delete", "Remove a runner. Admins may.", "", []int{jsonrpc.NotFound}, c.deleteRunner),
+	}
+}
+
+func (c *Coordinator) createRunner(ctx context.Context, p runnerGiven) (hero.Runner, error) {
+	if err := checkRunner(p.Runner); err != nil {
+		return hero.Runner{}, err
+	}
+	back, err := c.enter(ctx, p.ContextID, p.who, mayAdmin())
+	if err != nil {
+		return hero.Runner{}, err
+	}
+	defer back()
+	if p.Runner.Secret == "" {
+		stored, err := c.db.Runner(ctx, p.ContextID, p.Runner.ID)
+		if err != nil && !errors.Is(err, redisdb.ErrNotFound) {
+			return hero.Runner{}, err
+		}
+		p.Runner.Secret = stored.Secret
+	}
+	if err := c.db.PutRunner(ctx, p.ContextID, p.Runner); err != nil {
+		return hero.Runner{}, err
+	}
+	return c.loadedRunner(ctx, p.ContextID, p.Runner.ID)
+}
+
+func checkRunner(r hero.Runner) error {
+	if err := checkID("runner.id", r.ID); err != nil {
+		return err
+	}
+	for _, f := range []struct {
+		name, value string
+		most        int
+	}{{"runner.pubkey", r.PubKey, maxPubKey}, {"runner.address", r.Address, maxAddress}, {"runner.topic", r.Topic, maxName}, {"runner.secret", r.Secret, maxAddress}} {
+		if err := checkWord(f.name, f.value, f.most); err != nil {
+			return err
+		}
+	}
+	if !r.Local && r.PubKey == "" && r.Address == "" {
+		return invalid("runner.address", "is missing, and so is pubkey: a runner that is not local cannot be reached")
+	}
+	return nil
+}
+
+func (c *Coordinator) loadRunner(ctx context.Context, p in) (hero.Runner, error) {
+	if err := c.see(ctx, p, mayRead()); err != nil {
+		return hero.Runner{}, err
+	}
+	return c.loadedRunner(ctx, p.ContextID, p.ID)
+}
+
+func (c *Coordinator) loadedRunner(ctx context.Context, context, id uint32) (hero.Runner, error) {
+	r, err := c.db.Runner(ctx, context, id)
+	if errors.Is(err, redisdb.ErrNotFound) {
+		return r, notFound(hero.RunnerKey(id), "look with runner.list, or create it with runner.create")
+	}
+	return showRunner(r), err
+}
+
+// showRunner hides the secret.
+func showRunner(r hero.Runner) hero.Runner {
+	r.Secret = ""
+	return r
+}
+
+func (c *Coordinator) listRunners(ctx context.Context, p listing) ([]hero.Runner, error) {
+	if err := c.browse(ctx, p); err != nil {
+		return nil, err
+	}
+	all, err := c.db.Runners(ctx, p.ContextID)
+	return cut(p.page, all, showRunner), err
+}
+
+func (c *Coordinator) deleteRunner(ctx context.Context, p in) (bool, error) {
+	if err := checkID("id", p.ID); err != nil {
+		return false, err
+	}
+	back, err := c.enter(ctx, p.ContextID, p.who, mayAdmin())
+	if err != nil {
+		return false, err
+	}
+	defer back()
+	if _, err := c.loadedRunner(ctx, p.ContextID, p.ID); err != nil {
+		return false, err
+	}
+	return true, c.db.DeleteRunner(ctx, p.ContextID, p.ID)
+}

@@ -1,0 +1,236 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coder/websocket"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+	"github.com/prometheus/common/expfmt"
+
+	"edda/hero/jsonrpc"
+)
+
+// running is a coordinator that listens on free ports until the test ends.
+func running(t *testing.T, w *world, o Options) *Coordinator {
+	t.Helper()
+	o.HTTPAddr, o.WSAddr = "127.0.0.1:0", "127.0.0.1:0"
+	c, err := New(w.db, w.flows, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Listen(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- c.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	return c
+}
+
+func TestBothAddressesServeAllMethods(t *testing.T) {
+	w := newWorld(t, Options{}).settle()
+	c := running(t, w, Options{})
+	if err := jsonrpc.NewClient("http://"+c.HTTPAddr()+"/any/path", jsonrpc.ClientOptions{}).Call(t.Context(), "context.load", dict2{"id": 7}, nil); err != nil {
+		t.Error(err)
+	}
+	socket, err := jsonrpc.Dial(t.Context(), "ws://"+c.WSAddr(), jsonrpc.ClientOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer socket.Close()
+	if err := socket.Call(t.Context(), "context.load", dict2{"id": 7}, nil); err != nil {
+		t.Error(err)
+	}
+	var e *jsonrpc.Error
+	if err := socket.Call(t.Context(), "context.load", dict2{"id": 7, "actor_id": stranger}, nil); !errors.As(err, &e) || e.Code != jsonrpc.PermissionDenied {
+		t.Errorf("a stranger over WebSocket: %v", err)
+	}
+}
+
+func TestAStopEndsWebSocketsAndFreesThePorts(t *testing.T) {
+	w := newWorld(t, Options{})
+	c, err := New(w.db, w.flows, Options{HTTPAddr: "127.0.0.1:0", WSAddr: "127.0.0.1:0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Listen(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- c.Run(ctx) }()
+	socket, _, err := websocket.Dial(t.Context(), "ws://"+c.WSAddr(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	soon, done := context.WithTimeout(t.Context(), 20*time.Second)
+	defer done()
+	if _, _, err := socket.Read(soon); websocket.CloseStatus(err) != websocket.StatusGoingAway {
+		t.Errorf("the WebSocket ends with %v", err)
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	for _, addr := range []string{c.HTTPAddr(), c.WSAddr()} {
+		l, err := net.Listen("tcp", addr)
+		if err != nil {
+			t.Errorf("%s is still taken: %v", addr, err)
+			continue
+		}
+		_ = l.Close()
+	}
+}
+
+func TestAPortThatIsTakenIsSaidBeforeAnythingStarts(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	w := newWorld(t, Options{})
+	c, err := New(w.db, w.flows, Options{HTTPAddr: "127.0.0.1:0", WSAddr: l.Addr().String()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "listen on "+l.Addr().String()) {
+		t.Errorf("got %v", err)
+	}
+	again, err := net.Listen("tcp", c.HTTPAddr())
+	if err != nil {
+		t.Fatalf("the other port was kept: %v", err)
+	}
+	_ = again.Close()
+}
+
+func TestWithoutTokensOnlyThisMachineIsServed(t *testing.T) {
+	w := newWorld(t, Options{})
+	for _, o := range []Options{{HTTPAddr: "0.0.0.0:9652"}, {WSAddr: ":9653"}, {HTTPAddr: "9652"}} {
+		if _, err := New(w.db, w.flows, o); err == nil || !strings.Contains(err.Error(), "127.0.0.1") {
+			t.Errorf("%+v: %v", o, err)
+		}
+		o.Tokens = map[string]uint32{"0123456789abcdef": 1}
+		if _, err := New(w.db, w.flows, o); (err != nil) != (o.HTTPAddr == "9652") {
+			t.Errorf("with tokens, %+v: %v", o, err)
+		}
+	}
+}
+
+// TestPagesOfOthersAreRefused: a page in the browser of whoever runs the
+// coordinator could else call it.
+func TestPagesOfOthersAreRefused(t *testing.T) {
+	w := newWorld(t, Options{})
+	for _, c := range []struct {
+		name, header, value string
+		want                int
+	}{
+		{"a name that points here", "Host", "evil.example", http.StatusMisdirectedRequest},
+		{"another site", "Origin", "http://evil.example", http.StatusForbidden},
+		{"nobody's page", "X-Nothing", "", http.StatusOK},
+	} {
+		for door, h := range map[string]http.Handler{"http": w.Coordinator.http.handler, "ws": w.ws.handler} {
+			r := httptest.NewRequest(http.MethodPost, "http://127.0.0.1:9652/", strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"actor.list"}`))
+			r.Header.Set("Content-Type", "application/json")
+			r.Header.Set(c.header, c.value)
+			if c.header == "Host" {
+				r.Host = c.value
+			}
+			answer := httptest.NewRecorder()
+			h.ServeHTTP(answer, r)
+			if answer.Code != c.want && (door == "http" || c.want != http.StatusOK) {
+				t.Errorf("%s at %s: %d %s", c.name, door, answer.Code, answer.Body)
+			}
+		}
+	}
+}
+
+func TestABatchEndsInTime(t *testing.T) {
+	seen := make(chan time.Duration, 1)
+	h := bounded(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		deadline, _ := r.Context().Deadline()
+		seen <- time.Until(deadline)
+	}))
+	h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/", nil))
+	if left := <-seen; left <= 0 || left > requestTimeout || requestTimeout >= writeTimeout {
+		t.Errorf("a request has %s", left)
+	}
+}
+
+func TestCallsAreCounted(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	w := newWorld(t, Options{Metrics: reg}).settle()
+	w.refused(jsonrpc.PermissionDenied, "context.load", dict2{"id": 7, "actor_id": stranger})
+	w.refused(jsonrpc.MethodNotFound, "no.such.method", nil)
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var text strings.Builder
+	for _, f := range families {
+		if _, err := expfmt.MetricFamilyToText(&text, f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, want := range []string{
+		`edda_hero_calls_total{code="ok",method="actor.create"} 5`, `edda_hero_calls_total{code="-32003",method="context.load"} 1`,
+		`edda_hero_calls_total{code="-32601",method="unknown"} 1`, `edda_hero_denied_total{method="context.load"} 1`,
+		`edda_hero_denied_total{method="flow.start"} 0`, `edda_hero_call_seconds_count{method="actor.create"} 5`,
+	} {
+		if !strings.Contains(text.String(), want+"\n") {
+			t.Errorf("missing %s in\n%s", want, text.String())
+		}
+	}
+	if strings.Contains(text.String(), "no.such") {
+		t.Error("a client made a label")
+	}
+	problems, err := promlint.NewWithMetricFamilies(families).Lint()
+	if err != nil || len(problems) > 0 {
+		t.Errorf("promlint: %v %v", problems, err)
+	}
+	if _, err := New(w.db, w.flows, Options{Metrics: reg}); err == nil {
+		t.Error("metrics are registered twice")
+	}
+}
+
+func TestTheEnvelopeIsAsDocumented(t *testing.T) {
+	w := newWorld(t, Options{})
+	for _, c := range []struct {
+		method, kind, body string
+		status             int
+	}{
+		{http.MethodGet, "application/json", "", http.StatusMethodNotAllowed},
+		{http.MethodPost, "text/plain", "{}", http.StatusUnsupportedMediaType},
+		{http.MethodPost, "application/json", `"` + strings.Repeat("x", 10<<20) + `"`, http.StatusRequestEntityTooLarge},
+		{http.MethodPost, "application/json", "{", http.StatusOK},
+	} {
+		r, err := http.NewRequestWithContext(t.Context(), c.method, w.http.URL, strings.NewReader(c.body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Content-Type", c.kind)
+		answer, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, _ := io.ReadAll(answer.Body)
+		_ = answer.Body.Close()
+		if answer.StatusCode != c.status {
+			t.Errorf("%s %s: %d %s", c.method, c.kind, answer.StatusCode, text)
+		}
+	}
+}

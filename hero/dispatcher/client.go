@@ -1,0 +1,411 @@
+package dispatcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+
+	"edda"
+	"edda/hero"
+)
+
+// The errors of a client.
+var (
+	ErrNotFound = errors.New("there is no such job")
+	ErrExists   = errors.New("there is a job with this id already")
+	// ErrEnded refuses to stop or requeue what has its result.
+	ErrEnded = errors.New("the job has ended")
+	// ErrRunning refuses to requeue what a living worker runs.
+	ErrRunning = errors.New("the job is running")
+)
+
+// Options of a Client. The zero value speaks the protocol as documented.
+type Options struct {
+	Scheme  Scheme
+	Order   Order  // where a requeue by a sweep puts jobs; as the workers have it
+	LogDir  string // where workers write logs; Logs refuses without one
+	Metrics prometheus.Registerer
+}
+
+// Client creates jobs and follows them. It may be used by many goroutines.
+type Client struct {
+	line
+	logs    logFolder
+	metrics *metrics
+	batch   *batcher
+}
+
+// New makes a client of a Redis. The caller closes db.
+func New(db *redis.Client, o Options) (*Client, error) {
+	l, err := newLine(db, o.Scheme, o.Order)
+	if err != nil {
+		return nil, err
+	}
+	m, err := newMetrics(o.Metrics)
+	if err != nil {
+		return nil, err
+	}
+	return &Client{line: l, logs: logFolder(o.LogDir), metrics: m, batch: &batcher{db: db}}, nil
+}
+
+// prepared completes and checks a job that is to be created.
+func (c *Client) prepared(j Job) (Job, error) {
+	if j.ID == "" {
+		j.ID = uuid.NewString()
+	}
+	j.CreatedAt = time.Now().UTC()
+	j.UpdatedAt, j.Status, j.Attempts, j.Output, j.Error = j.CreatedAt, hero.JobDispatched, 0, "", ""
+	if err := checkID("the job's id", j.ID); err != nil {
+		return j, err
+	}
+	if err := checkID("the job's worker", j.WorkerID); err != nil {
+		return j, err
+	}
+	if j.Script == "" {
+		return j, edda.Classify(edda.Permanent, "the job has no script")
+	}
+	for _, dep := range j.Waits() {
+		if err := checkID("a job that it depends on", dep); err != nil {
+			return j, err
+		}
+	}
+	return j, c.logs.check(j.LogPath)
+}
+
+// Create stores a job, which is not run until it is submitted. Without an id it
+// gets a UUID. A job whose dependencies lead back to itself is refused.
+func (c *Client) Create(ctx context.Context, j Job) (Job, error) {
+	j, err := c.prepared(j)
+	if err != nil {
+		return j, err
+	}
+	if err := c.acyclic(ctx, j.ID, j.Waits()); err != nil {
+		return j, err
+	}
+	return j, c.create(ctx, j, false)
+}
+
+func (c *Client) create(ctx context.Context, j Job, submit bool) error {
+	push := "0"
+	if submit {
+		push = "1"
+	}
+	answer, err := c.run(ctx, c.scripts.create, append([]any{j.ID, push, j.WorkerID}, j.fields()...)...).Text()
+	if err != nil {
+		return trouble("create job "+j.ID, err)
+	}
+	if answer == "exists" {
+		return edda.Classify(edda.Permanent, "create job %s: %w", j.ID, ErrExists)
+	}
+	c.metrics.created.Inc()
+	return nil
+}
+
+// Dispatch creates a job and submits it; where it depends on nothing, in one step.
+// After a Temporary error it is not known whether the job is there: who gave it an
+// id may dispatch it again, and learns by ErrExists that it is.
+func (c *Client) Dispatch(ctx context.Context, j Job) (Job, error) {
+	fresh := j.ID == ""
+	if len(j.Waits()) > 0 {
+		j, err := c.Create(ctx, j)
+		if err != nil {
+			return j, err
+		}
+		_, err = c.Submit(ctx, j.ID)
+		return j, err
+	}
+	j, err := c.prepared(j)
+	switch {
+	case err != nil:
+		return j, err
+	case !fresh:
+		return j, c.create(ctx, j, true)
+	}
+	n := &creation{queue: c.scheme.WorkQueue(j.WorkerID), id: j.ID, fields: j.fields(), turn: make(chan bool, 1)}
+	if err := c.batch.create(ctx, n); err != nil {
+		return j, trouble("create job "+j.ID, err)
+	}
+	c.metrics.created.Inc()
+	return j, nil
+}
+
+// Submitted is what became of a job that was submitted.
+type Submitted string
+
+// What may become of it.
+const (
+	Queued  Submitted = "queued"  // on its worker's queue
+	Waiting Submitted = "waiting" // for jobs that it depends on
+	Failed  Submitted = "failed"  // one of them failed, or is not there: it ended as error
+)
+
+// Submit puts a created job on its worker's queue, once all that it depends on has
+// finished: until then it waits. To submit again what is queued changes nothing.
+func (c *Client) Submit(ctx context.Context, id string) (Submitted, error) {
+	j, err := c.Job(ctx, id)
+	if err != nil {
+		return "", err
+	}
+	if err := c.acyclic(ctx, id, j.Waits()); err != nil {
+		return "", err
+	}
+	return c.place(ctx, c.scripts.submit, "submit", j)
+}
+
+// place runs a script that queues a job, or says why not.
+func (c *Client) place(ctx context.Context, s *redis.Script, doing string, j Job) (Submitted, error) {
+	args := []any{j.ID}
+	for _, dep := range j.Waits() {
+		args = append(args, dep)
+	}
+	answer, err := c.run(ctx, s, args...).StringSlice()
+	if err != nil {
+		return "", trouble(doing+" job "+j.ID, err)
+	}
+	if len(answer) != 2 {
+		return "", edda.Classify(edda.Permanent, "%s job %s: Redis answered %q", doing, j.ID, answer)
+	}
+	switch answer[0] {
+	case "ready", "queued":
+		return Queued, nil
+	case "waiting":
+		return Waiting, nil
+	case "failed":
+		return Failed, edda.Classify(edda.Permanent, "%s job %s: %s", doing, j.ID, answer[1])
+	case "missing":
+		return "", notFound(j.ID)
+	case "nobody":
+		return "", edda.Classify(edda.Permanent, "%s job %s: it names no worker: set its field worker_id", doing, j.ID)
+	case "running":
+		return "", edda.Classify(edda.Permanent, "%s job %s: %w at worker %s, which is alive: stop it first", doing, j.ID, ErrRunning, answer[1])
+	case string(hero.JobStarted):
+		return "", edda.Classify(edda.Permanent, "%s job %s: %w", doing, j.ID, ErrRunning)
+	}
+	return "", edda.Classify(edda.Permanent, "%s job %s: %w: it is %s", doing, j.ID, ErrEnded, answer[0])
+}
+
+// Requeue runs a job again that failed, whose worker is gone, or that got lost
+// from its queue. Its attempts count anew. A finished job is refused, and so is one
+// that a living worker of ours runs; one that is queued already stays once.
+func (c *Client) Requeue(ctx context.Context, id string) (Submitted, error) {
+	j, err := c.Job(ctx, id)
+	if err != nil {
+		return "", err
+	}
+	return c.place(ctx, c.scripts.requeue, "requeue", j)
+}
+
+func notFound(id string) error {
+	return edda.Classify(edda.Permanent, "job %s: %w: list them with edda hero job list", id, ErrNotFound)
+}
+
+// Job reads a job.
+func (c *Client) Job(ctx context.Context, id string) (Job, error) {
+	if err := checkID("the job's id", id); err != nil {
+		return Job{}, err
+	}
+	h, err := c.db.HGetAll(ctx, JobKey(id)).Result()
+	if err != nil {
+		return Job{}, trouble("read job "+id, err)
+	}
+	if len(h) == 0 {
+		return Job{}, notFound(id)
+	}
+	return readJob(id, h)
+}
+
+// Stopped is what became of a request to stop.
+type Stopped string
+
+// What may become of it.
+const (
+	StopAsked Stopped = "asked"   // the worker will hear of it
+	StopDone  Stopped = "stopped" // it waited for other jobs, and ended as error stopped
+)
+
+// Stop asks the job's worker to stop it: before it starts it ends as error
+// "stopped", while it runs as "stopped_by_request".
+func (c *Client) Stop(ctx context.Context, id string) (Stopped, error) {
+	if err := checkID("the job's id", id); err != nil {
+		return "", err
+	}
+	answer, err := c.run(ctx, c.scripts.stop, id).Text()
+	if err != nil {
+		return "", trouble("stop job "+id, err)
+	}
+	switch answer {
+	case "asked", "stopped":
+		return Stopped(answer), nil
+	case "missing":
+		return "", notFound(id)
+	case "nobody":
+		return "", edda.Classify(edda.Permanent, "stop job %s: it names no worker", id)
+	}
+	return "", edda.Classify(edda.Permanent, "stop job %s: %w: it is %s", id, ErrEnded, answer)
+}
+
+// Logs reads what the job's script wrote to its log_path, at most the last
+// maxLogRead bytes. The file must lie in the client's log folder.
+func (c *Client) Logs(ctx context.Context, id string) (string, error) {
+	j, err := c.Job(ctx, id)
+	if err != nil {
+		return "", err
+	}
+	if j.LogPath == "" {
+		return "", edda.Classify(edda.Permanent, "job %s has no log_path: its worker kept no log", id)
+	}
+	return c.logs.read(j.LogPath)
+}
+
+// Filter says which jobs to list; empty fields match all.
+type Filter struct {
+	Worker, Caller, Context string
+	Status                  hero.JobStatus
+}
+
+func (f Filter) match(j Job) bool {
+	return (f.Worker == "" || f.Worker == j.WorkerID) && (f.Caller == "" || f.Caller == j.CallerID) &&
+		(f.Context == "" || f.Context == j.ContextID) && (f.Status == "" || f.Status == j.Status)
+}
+
+// scanPage is how many keys Redis looks at in one step of a scan.
+const scanPage = 500
+
+// List goes through all jobs, in no order. A hash that cannot be read comes with
+// its error and does not end the list; an error without an id does.
+func (c *Client) List(ctx context.Context, f Filter) iter.Seq2[Job, error] {
+	return func(yield func(Job, error) bool) {
+		for page, err := range c.pages(ctx) {
+			if err != nil {
+				yield(Job{}, err)
+				return
+			}
+			if !c.list(ctx, f, page, yield) {
+				return
+			}
+		}
+	}
+}
+
+func (c *Client) list(ctx context.Context, f Filter, ids []string, yield func(Job, error) bool) bool {
+	pipe := c.db.Pipeline()
+	hashes := make([]*redis.MapStringStringCmd, len(ids))
+	for i, id := range ids {
+		hashes[i] = pipe.HGetAll(ctx, JobKey(id))
+	}
+	_, _ = pipe.Exec(ctx) // each command has its own error
+	for i, id := range ids {
+		h, err := hashes[i].Result()
+		if err != nil && !redis.HasErrorPrefix(err, "WRONGTYPE") {
+			yield(Job{}, trouble("read jobs", err))
+			return false
+		}
+		if len(h) == 0 {
+			continue // gone since, or something else now
+		}
+		j, err := readJob(id, h)
+		if (err != nil || f.match(j)) && !yield(j, err) {
+			return false
+		}
+	}
+	return true
+}
+
+// pages goes through the ids of all jobs: SCAN with TYPE, for lists of the same
+// prefix are no jobs. Each comes once.
+func (l line) pages(ctx context.Context) iter.Seq2[[]string, error] {
+	return func(yield func([]string, error) bool) {
+		seen := map[string]bool{}
+		for cursor := uint64(0); ; {
+			keys, next, err := l.db.ScanType(ctx, cursor, jobPrefix+"*", scanPage, "hash").Result()
+			if err != nil {
+				yield(nil, trouble("list jobs", err))
+				return
+			}
+			var ids []string
+			for _, key := range keys {
+				if id := strings.TrimPrefix(key, jobPrefix); !seen[id] {
+					seen[id] = true
+					ids = append(ids, id)
+				}
+			}
+			if len(ids) > 0 && !yield(ids, nil) {
+				return
+			}
+			if cursor = next; cursor == 0 {
+				return
+			}
+		}
+	}
+}
+
+// WorkerAlive tells whether a worker of that id has said lately that it lives.
+// Workers of others say nothing, and are never alive here.
+func (c *Client) WorkerAlive(ctx context.Context, worker string) (bool, error) {
+	n, err := c.db.Exists(ctx, workerPrefix+worker).Result()
+	return n > 0, trouble("look for worker "+worker, err)
+}
+
+// Depth is the length of a worker's queue.
+func (c *Client) Depth(ctx context.Context, worker string) (int64, error) {
+	n, err := c.db.LLen(ctx, c.scheme.WorkQueue(worker)).Result()
+	return n, trouble("measure the queue of "+worker, err)
+}
+
+// Run creates a job, submits it and waits for its end: run_job_and_await_result.
+// That the job failed is in the job, not in the error. When ctx ends the job goes on.
+func (c *Client) Run(ctx context.Context, j Job) (Job, error) {
+	j, err := c.Dispatch(ctx, j)
+	if err != nil {
+		return j, err
+	}
+	return c.Wait(ctx, j.ID)
+}
+
+// The waits of Wait. The first look is soon, for workers that answer nowhere.
+const (
+	firstLook = 100 * time.Millisecond
+	lastLook  = time.Second
+)
+
+// Wait waits until a job has ended, and returns it. A reply wakes it; what counts
+// is the hash, which some workers write without a reply. Redis may come and go.
+func (c *Client) Wait(ctx context.Context, id string) (Job, error) {
+	for look := firstLook; ; look = min(2*look, lastLook) {
+		err := c.db.Do(ctx, "BLPOP", c.scheme.ReplyQueue(id), look.Seconds()).Err()
+		if err != nil && !errors.Is(err, redis.Nil) && ctx.Err() == nil {
+			err = c.sleep(ctx, trouble("wait for job "+id, err), look)
+			if err != nil {
+				return Job{}, err
+			}
+		}
+		j, err := c.Job(ctx, id)
+		switch {
+		case ctx.Err() != nil:
+			return j, fmt.Errorf("wait for job %s: %w", id, context.Cause(ctx))
+		case err == nil && j.Status.Ended():
+			return j, nil
+		case err != nil && !errors.Is(err, edda.Temporary):
+			return j, err
+		}
+	}
+}
+
+// sleep waits before Redis is asked again; an error that stays is returned.
+func (c *Client) sleep(ctx context.Context, err error, d time.Duration) error {
+	if !errors.Is(err, edda.Temporary) {
+		return err
+	}
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+	return nil
+}

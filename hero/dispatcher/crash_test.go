@@ -1,0 +1,147 @@
+package dispatcher
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"edda/hero"
+)
+
+// workAt makes this test's binary a worker process; the value is Redis's address.
+const workAt = "EDDA_TEST_DISPATCHER_WORKER"
+
+func TestMain(m *testing.M) {
+	if addr := os.Getenv(workAt); addr != "" {
+		if err := workHere(addr); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// workHere works until the process is killed.
+func workHere(addr string) error {
+	db := redis.NewClient(options(addr))
+	w, err := NewWorker(db, "w", witness{db}, WorkerOptions{Concurrency: 4, Beat: 100 * time.Millisecond, Sweep: 50 * time.Millisecond})
+	if err != nil {
+		return err
+	}
+	return w.Run(context.Background())
+}
+
+// witness runs scripts, and notes in Redis what must not be: a run of a job that
+// has its result already.
+type witness struct{ db *redis.Client }
+
+func (w witness) Execute(ctx context.Context, j Job, _ func(string)) Outcome {
+	if w.db.Exists(ctx, SchemeProtocol.ReplyQueue(j.ID)).Val() != 0 {
+		w.db.SAdd(ctx, "violations", j.ID+" ran although it had ended")
+	}
+	time.Sleep(time.Duration(rand.IntN(20)) * time.Millisecond)
+	w.db.Incr(ctx, "runs")
+	if strings.HasPrefix(j.Script, "fail") {
+		return Outcome{Error: "exit 3", Final: true}
+	}
+	return Outcome{OK: true, Output: j.Script}
+}
+
+// process is a worker in a process of its own.
+type process struct{ cmd *exec.Cmd }
+
+func (p *process) start(t *testing.T, addr string) {
+	t.Helper()
+	p.cmd = exec.Command(os.Args[0])
+	p.cmd.Env = append(os.Environ(), workAt+"="+addr)
+	p.cmd.Stderr = os.Stderr
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (p *process) kill() {
+	_ = p.cmd.Process.Kill()
+	_ = p.cmd.Wait()
+}
+
+// Two workers of one id are killed at random, again and again; every job ends as
+// it does when nobody is killed, once.
+func TestWorkersAreKilledAtRandom(t *testing.T) {
+	b := newBench(t, Options{})
+	want := crashJobs(b)
+	var workers [2]process
+	for i := range workers {
+		workers[i].start(t, b.server.Address())
+		t.Cleanup(workers[i].kill)
+	}
+	const kills = 14
+	for range kills {
+		runs, _ := b.db.Get(b.ctx, "runs").Int()
+		eventually(t, "some run", func() bool { n, _ := b.db.Get(b.ctx, "runs").Int(); return n > runs || ended(b, want) })
+		time.Sleep(time.Duration(rand.IntN(80)) * time.Millisecond) // at random is the point
+		p := &workers[rand.IntN(len(workers))]
+		p.kill()
+		p.start(t, b.server.Address())
+	}
+	eventually(t, "all ended", func() bool { return ended(b, want) })
+	attempts := 0
+	for id, how := range want {
+		j, err := b.client.Job(b.ctx, id)
+		if err != nil || told(j) != how {
+			t.Errorf("%s: %s, want %s (%v)", id, told(j), how, err)
+		}
+		if n := b.db.LLen(b.ctx, SchemeProtocol.ReplyQueue(id)).Val(); n != 1 {
+			t.Errorf("%s has %d results", id, n)
+		}
+		attempts += int(j.Attempts)
+	}
+	if v := b.db.SMembers(b.ctx, "violations").Val(); len(v) > 0 {
+		t.Errorf("%q", v)
+	}
+	eventually(t, "the dead are forgotten", func() bool { return b.db.ZCard(b.ctx, workersKey).Val() == int64(len(workers)) })
+	b.idle("w")
+	t.Logf("%d jobs, %d kills, %d runs began", len(want), kills, attempts)
+}
+
+// crashJobs dispatches jobs of every kind and tells how each ends undisturbed.
+func crashJobs(b *bench) map[string]string {
+	want := map[string]string{}
+	for i := range 900 {
+		j := Job{ID: fmt.Sprintf("j%03d", i), WorkerID: "w", Script: fmt.Sprintf("s%d", i), Retries: 1000, Concurrent: i%9 != 0}
+		how := "finished " + j.Script
+		if i%20 == 19 {
+			j.Script, how = "fail", "error exit 3"
+		}
+		if i%10 == 0 && i > 0 {
+			before := fmt.Sprintf("j%03d", i-1)
+			j.Dependencies = []string{before}
+			if strings.HasPrefix(want[before], "error") {
+				how = "error dependency " + before + " failed: exit 3"
+			}
+		}
+		want[j.ID] = how
+		b.dispatch(j)
+	}
+	return want
+}
+
+func ended(b *bench, want map[string]string) bool {
+	n := 0
+	for j, err := range b.client.List(b.ctx, Filter{}) {
+		if err == nil && (j.Status == hero.JobFinished || j.Status == hero.JobError) {
+			n++
+		}
+	}
+	return n == len(want)
+}

@@ -1,0 +1,244 @@
+package dispatcher
+
+import (
+	"encoding/json"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"edda"
+	"edda/hero"
+)
+
+// Job is one script for a worker: the hash hero:job:<id>.
+type Job struct {
+	ID            string            `json:"id"`
+	CallerID      string            `json:"caller_id"`
+	WorkerID      string            `json:"worker_id"`
+	ContextID     string            `json:"context_id"`
+	Script        string            `json:"script"`
+	Timeout       uint32            `json:"timeout"`            // seconds; 0 means the worker's default
+	Retries       uint32            `json:"retries"`            // runs after the first
+	Concurrent    bool              `json:"concurrent"`         // may run beside others
+	LogPath       string            `json:"log_path,omitempty"` // within the worker's log folder
+	EnvVars       map[string]string `json:"env_vars,omitempty"`
+	Prerequisites []string          `json:"prerequisites,omitempty"` // jobs that must finish before, like Dependencies
+	Dependents    []string          `json:"dependents,omitempty"`
+	Dependencies  []string          `json:"dependencies,omitempty"`
+	Output        string            `json:"output,omitempty"`
+	Error         string            `json:"error,omitempty"`
+	CreatedAt     time.Time         `json:"created_at"`
+	UpdatedAt     time.Time         `json:"updated_at"`
+	Status        hero.JobStatus    `json:"status"`
+	// Attempts counts the runs that began; a field of ours.
+	Attempts uint32 `json:"attempts"`
+}
+
+// The errors that the documents spell out.
+const (
+	ErrorTimeout       = "timeout"
+	ErrorStopped       = "stopped"            // before it started
+	ErrorStoppedByUser = "stopped_by_request" // while it ran
+)
+
+// ErrorWorkerLost is the error of a job whose worker died in its last run.
+const ErrorWorkerLost = "worker lost"
+
+// Waits lists the jobs that must finish before this one: its prerequisites and
+// its dependencies, each once.
+func (j Job) Waits() []string {
+	all := slices.Concat(j.Prerequisites, j.Dependencies)
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// fields are what a client writes when it creates the job. What is absent is
+// left out; dependencies are always there, as in the documents.
+func (j Job) fields() []any {
+	at := stamp(j.CreatedAt)
+	out := []any{
+		"id", j.ID, "caller_id", j.CallerID, "worker_id", j.WorkerID, "context_id", j.ContextID, "script", j.Script,
+		"timeout", number(j.Timeout), "retries", number(j.Retries), "concurrent", strconv.FormatBool(j.Concurrent),
+		"created_at", at, "updated_at", at, "status", string(hero.JobDispatched), "dependencies", jsonText(list(j.Dependencies)),
+	}
+	if j.LogPath != "" {
+		out = append(out, "log_path", j.LogPath)
+	}
+	if len(j.EnvVars) > 0 {
+		out = append(out, "env_vars", jsonText(j.EnvVars))
+	}
+	if len(j.Prerequisites) > 0 {
+		out = append(out, "prerequisites", jsonText(j.Prerequisites))
+	}
+	if len(j.Dependents) > 0 {
+		out = append(out, "dependents", jsonText(j.Dependents))
+	}
+	return out
+}
+
+func number(n uint32) string { return strconv.FormatUint(uint64(n), 10) }
+
+// list keeps an empty list from being written as null.
+func list(l []string) []string {
+	if l == nil {
+		return []string{}
+	}
+	return l
+}
+
+func jsonText(v any) string {
+	text, err := json.Marshal(v)
+	if err != nil {
+		panic(err) // strings and maps of strings only
+	}
+	return string(text)
+}
+
+// stamp writes a time as the hash holds it.
+func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
+
+// readJob reads a job's hash, whoever wrote it; what it cannot read is a
+// *hero.FieldError.
+func readJob(id string, h map[string]string) (Job, error) {
+	r := reader{key: JobKey(id), hash: h}
+	if own := h["id"]; own != "" && own != id {
+		r.fail("id", own, "the key says "+id)
+	}
+	j := Job{
+		ID: id, CallerID: h["caller_id"], WorkerID: h["worker_id"], ContextID: h["context_id"], Script: h["script"],
+		LogPath: h["log_path"], Output: h["output"], Error: h["error"],
+		Timeout: r.number("timeout"), Retries: r.number("retries"), Attempts: r.number("attempts"), Concurrent: r.bool("concurrent"),
+		EnvVars: r.vars("env_vars"), Prerequisites: r.list("prerequisites"), Dependents: r.list("dependents"), Dependencies: r.list("dependencies"),
+		CreatedAt: r.time("created_at"), UpdatedAt: r.time("updated_at"), Status: r.status(),
+	}
+	if r.err != nil {
+		return j, edda.Classify(edda.Permanent, "%w", r.err)
+	}
+	return j, nil
+}
+
+// reader reads fields by their type; the first error stays.
+type reader struct {
+	key  string
+	hash map[string]string
+	err  error
+}
+
+func (r *reader) fail(field, value, why string) {
+	if r.err == nil {
+		r.err = &hero.FieldError{Key: r.key, Field: field, Value: bounded(value), Why: why}
+	}
+}
+
+func (r *reader) number(field string) uint32 {
+	text := strings.TrimSpace(r.hash[field])
+	if text == "" {
+		return 0
+	}
+	n, err := strconv.ParseUint(text, 10, 32)
+	if err != nil {
+		r.fail(field, text, "want a whole number from 0 to 4294967295")
+	}
+	return uint32(n)
+}
+
+func (r *reader) bool(field string) bool {
+	switch text := strings.ToLower(strings.TrimSpace(r.hash[field])); text {
+	case "true", "1":
+		return true
+	case "", "false", "0":
+	default:
+		r.fail(field, text, "want true or false")
+	}
+	return false
+}
+
+// vars reads a JSON object; numbers and booleans become their text.
+func (r *reader) vars(field string) map[string]string {
+	text := strings.TrimSpace(r.hash[field])
+	if text == "" || text == "null" {
+		return nil
+	}
+	var raw map[string]json.RawMessage
+	if err := json.Unmarshal([]byte(text), &raw); err != nil {
+		r.fail(field, text, "want a JSON object of strings")
+		return nil
+	}
+	out := make(map[string]string, len(raw))
+	for name, value := range raw {
+		out[name] = plain(value)
+	}
+	return out
+}
+
+// plain is a JSON value as a string: a string's own text, else how it is written.
+func plain(raw json.RawMessage) string {
+	var s string
+	if json.Unmarshal(raw, &s) == nil {
+		return s
+	}
+	return string(raw)
+}
+
+// list reads a JSON array, or words between commas.
+func (r *reader) list(field string) []string {
+	text := strings.TrimSpace(r.hash[field])
+	switch {
+	case text == "" || text == "null":
+		return nil
+	case !strings.HasPrefix(text, "["):
+		return words(text)
+	}
+	var raw []json.RawMessage
+	if err := json.Unmarshal([]byte(text), &raw); err != nil {
+		r.fail(field, text, "want a JSON array of job ids")
+		return nil
+	}
+	var out []string
+	for _, value := range raw {
+		out = append(out, plain(value))
+	}
+	return out
+}
+
+func words(text string) []string {
+	var out []string
+	for word := range strings.SplitSeq(text, ",") {
+		if word = strings.TrimSpace(word); word != "" {
+			out = append(out, word)
+		}
+	}
+	return out
+}
+
+// time reads RFC 3339, ISO 8601 without a zone, or Unix seconds.
+func (r *reader) time(field string) time.Time {
+	text := strings.TrimSpace(r.hash[field])
+	if text == "" {
+		return time.Time{}
+	}
+	for _, layout := range []string{time.RFC3339Nano, "2006-01-02T15:04:05.999999999", "2006-01-02 15:04:05.999999999", "2006-01-02 15:04:05.999999999Z07:00"} {
+		if t, err := time.Parse(layout, text); err == nil {
+			return t.UTC()
+		}
+	}
+	if s, err := strconv.ParseUint(text, 10, 33); err == nil {
+		return time.Unix(int64(s), 0).UTC()
+	}
+	r.fail(field, text, "want a time such as 2026-01-02T15:04:05Z")
+	return time.Time{}
+}
+
+// status reads any spelling of a status; none is dispatched.
+func (r *reader) status() hero.JobStatus {
+	text := r.hash["status"]
+	switch s := hero.JobStatus(strings.ToLower(strings.Trim(strings.TrimSpace(text), `"`))); s {
+	case "", hero.JobWaiting, "waitingforprerequisites":
+		return hero.JobDispatched
+	case hero.JobDispatched, hero.JobStarted, hero.JobError, hero.JobFinished:
+		return s
+	}
+	r.fail("status", text, "want dispatched, started, error or finished")
+	return ""
+}

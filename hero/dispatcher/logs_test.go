@@ -1,0 +1,112 @@
+package dispatcher
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+func TestLogPathsStayInTheFolder(t *testing.T) {
+	dir, secret := t.TempDir(), filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(secret, []byte("secret"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, to := range map[string]string{"link": secret, "up": "..", "relative": "../" + filepath.Base(filepath.Dir(secret)) + "/secret"} {
+		if err := os.Symlink(to, filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := syscall.Mkfifo(filepath.Join(dir, "pipe"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(filepath.Join(dir, "folder"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	f := logFolder(dir)
+	for _, path := range []string{
+		"../x", "a/../../x", secret, "/etc/passwd", dir, dir + "/../x", ".", "", "link", "relative", "up/x", "pipe", "folder", "a\x00b", dir + "x/y",
+	} {
+		if l, err := f.open(path); path != "" && err == nil {
+			t.Errorf("%q was opened: %+v", path, l)
+		}
+		if text, err := f.read(path); err == nil {
+			t.Errorf("%q was read: %q", path, text)
+		}
+	}
+	if text, _ := os.ReadFile(secret); string(text) != "secret" {
+		t.Errorf("the secret is %q now", text)
+	}
+	for _, path := range []string{"a.log", "deep/er/b.log", filepath.Join(dir, "abs.log")} {
+		l, err := f.open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.Line("one")
+		l.Line("two")
+		l.Close()
+		if text, err := f.read(path); text != "one\ntwo\n" || err != nil {
+			t.Errorf("%s: %q, %v", path, text, err)
+		}
+	}
+	if _, err := logFolder("").open("a.log"); err == nil || !strings.Contains(err.Error(), "--log-dir") {
+		t.Errorf("without a folder: %v", err)
+	}
+	if _, err := f.read("never.log"); err == nil || !strings.Contains(err.Error(), "no log never.log") {
+		t.Errorf("one that is not there: %v", err)
+	}
+}
+
+func TestALogIsRotated(t *testing.T) {
+	dir := t.TempDir()
+	f := logFolder(dir)
+	l, err := f.open("flood.log")
+	if err != nil {
+		t.Fatal(err)
+	}
+	line := strings.Repeat("x", 1<<20)
+	for range 40 {
+		l.Line(line)
+	}
+	l.Close()
+	entries, _ := os.ReadDir(dir)
+	var size int64
+	for _, e := range entries {
+		info, _ := e.Info()
+		size += info.Size()
+	}
+	if len(entries) != 2 || size > 2*(maxLogFile+2<<20) || size < maxLogFile {
+		t.Errorf("%d files of %d bytes", len(entries), size)
+	}
+	if text, err := f.read("flood.log.1"); err != nil || len(text) != maxLogRead {
+		t.Errorf("read %d bytes, %v", len(text), err)
+	}
+}
+
+func TestAJobWritesItsLog(t *testing.T) {
+	dir := t.TempDir()
+	b := newBench(t, Options{LogDir: dir})
+	b.work("w", func(_ context.Context, _ Job, line func(string)) Outcome {
+		line("hello")
+		return Outcome{OK: true}
+	}, WorkerOptions{LogDir: dir})
+	j := b.dispatch(Job{LogPath: "x/y.log"})
+	b.ended(j.ID)
+	if text, err := b.client.Logs(b.ctx, j.ID); text != "hello\n" || err != nil {
+		t.Errorf("%q, %v", text, err)
+	}
+	b.db.HSet(b.ctx, "hero:job:evil", "worker_id", "w", "script", "x", "status", "dispatched", "log_path", "../../etc/x", "retries", "3")
+	b.db.LPush(b.ctx, "hero:work_queue:w", "evil")
+	if got := b.ended("evil"); !strings.HasPrefix(got, "error invalid: log_path") {
+		t.Error(got)
+	}
+	if _, err := b.client.Logs(b.ctx, "evil"); err == nil {
+		t.Error("a log outside the folder is read")
+	}
+	none := b.dispatch(Job{})
+	if _, err := b.client.Logs(b.ctx, none.ID); err == nil || !strings.Contains(err.Error(), "no log_path") {
+		t.Error(err)
+	}
+}

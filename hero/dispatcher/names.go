@@ -1,0 +1,116 @@
+package dispatcher
+
+import (
+	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"edda"
+)
+
+// Scheme names the queues.
+type Scheme string
+
+// The two ways to name queues.
+const (
+	SchemeProtocol Scheme = "protocol" // hero:work_queue:<worker>, hero:reply:<job>
+	SchemeUnified  Scheme = "unified"  // hero:q:work:type:<worker>, hero:q:reply:<job>
+)
+
+// Schemes lists the words.
+func Schemes() []string { return []string{string(SchemeProtocol), string(SchemeUnified)} }
+
+// Order is the order in which a worker takes jobs. Clients always LPUSH.
+type Order string
+
+// The two orders.
+const (
+	FIFO Order = "fifo" // BRPOP: the oldest first
+	LIFO Order = "lifo" // BLPOP, as the document's text has it: the newest first
+)
+
+// Orders lists the words.
+func Orders() []string { return []string{string(FIFO), string(LIFO)} }
+
+// The keys that do not depend on the scheme.
+const (
+	jobPrefix    = "hero:job:"
+	stopPrefix   = "hero:stop_queue:"
+	workerPrefix = "hero:worker:"
+	takenPrefix  = "hero:taken:"
+	workersKey   = "hero:workers"
+	waitingKey   = "hero:waiting"
+)
+
+// JobKey is the hash of a job.
+func JobKey(id string) string { return jobPrefix + id }
+
+// StopQueue is the list of requests to stop jobs of a worker.
+func StopQueue(worker string) string { return stopPrefix + worker }
+
+func (s Scheme) work() string {
+	if s == SchemeUnified {
+		return "hero:q:work:type:"
+	}
+	return "hero:work_queue:"
+}
+
+func (s Scheme) reply() string {
+	if s == SchemeUnified {
+		return "hero:q:reply:"
+	}
+	return "hero:reply:"
+}
+
+// WorkQueue is the list that a worker takes jobs from.
+func (s Scheme) WorkQueue(worker string) string { return s.work() + worker }
+
+// ReplyQueue is the list that a job's result is pushed on.
+func (s Scheme) ReplyQueue(job string) string { return s.reply() + job }
+
+func (s Scheme) validate() (Scheme, error) {
+	switch s {
+	case "":
+		return SchemeProtocol, nil
+	case SchemeProtocol, SchemeUnified:
+		return s, nil
+	}
+	return "", edda.Classify(edda.Permanent, "queue scheme %q: want one of %s", s, strings.Join(Schemes(), ", "))
+}
+
+func (o Order) validate() (Order, error) {
+	switch o {
+	case "":
+		return FIFO, nil
+	case FIFO, LIFO:
+		return o, nil
+	}
+	return "", edda.Classify(edda.Permanent, "queue order %q: want one of %s", o, strings.Join(Orders(), ", "))
+}
+
+// maxID bounds the ids of jobs and workers: they become parts of keys.
+const maxID = 200
+
+// checkID refuses what cannot be a part of a key that people read.
+func checkID(what, id string) error {
+	bad := func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }
+	switch {
+	case id == "":
+		return edda.Classify(edda.Permanent, "%s is missing", what)
+	case len(id) > maxID:
+		return edda.Classify(edda.Permanent, "%s has %d bytes: at most %d", what, len(id), maxID)
+	case !utf8.ValidString(id) || strings.ContainsFunc(id, bad):
+		return edda.Classify(edda.Permanent, "%s %q: no spaces or control characters, please", what, id)
+	}
+	return nil
+}
+
+// bounded shortens what others wrote, for errors and logs.
+func bounded(s string) string {
+	const most = 80
+	if len(s) <= most {
+		return s
+	}
+	return fmt.Sprintf("%s… (%d bytes)", strings.ToValidUTF8(s[:most], ""), len(s))
+}

@@ -1,0 +1,384 @@
+package dispatcher
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/zap"
+
+	"edda"
+)
+
+const (
+	// tick is how often a worker looks at its stop queue while something runs.
+	tick = 250 * time.Millisecond
+	// beatEvery is how often a worker says that it lives; it counts as gone when
+	// nothing was heard for beatsLost of them.
+	beatEvery = 5 * time.Second
+	beatsLost = 3
+	// takeWait is how long one blocking take lasts; a stop waits for its end.
+	takeWait = 250 * time.Millisecond
+	// maxBatch bounds one turn, for Redis serves nobody else meanwhile.
+	maxBatch = 128
+	// maxConcurrency bounds what one worker runs at once.
+	maxConcurrency = 10_000
+	// The waits between calls of a Redis that is in trouble.
+	firstPause = 50 * time.Millisecond
+	lastPause  = 5 * time.Second
+	// defaultGrace is how long running jobs may go on once the worker is to stop.
+	defaultGrace = 20 * time.Second
+	// recordWithin bounds how long the last results are offered to a Redis that
+	// does not take them; the sweep finds the jobs then.
+	recordWithin = 5 * time.Second
+)
+
+// WorkerOptions of a Worker. The zero value speaks the protocol as documented,
+// and runs one job at a time.
+type WorkerOptions struct {
+	Scheme      Scheme
+	Order       Order
+	Concurrency int           // jobs with concurrent: true that run at once; 1
+	Timeout     time.Duration // of jobs that have none; 0: none
+	Grace       time.Duration // for running jobs when Run is to end; then they go back to the queue
+	Keep        time.Duration // ended jobs are removed after it; 0: never
+	LogDir      string        // where jobs may write logs
+	Beat        time.Duration // between two signs of life, three of which may be late; 0: five seconds
+	Sweep       time.Duration // between looks for stale jobs; 0: every ten seconds; negative: never
+	Log         *zap.Logger
+	Metrics     prometheus.Registerer
+	// Began, where set, is told once the worker has registered itself.
+	Began func()
+}
+
+func (o *WorkerOptions) validate() error {
+	if o.Concurrency == 0 {
+		o.Concurrency = 1
+	}
+	if o.Concurrency < 1 || o.Concurrency > maxConcurrency {
+		return edda.Classify(edda.Permanent, "concurrency %d: want 1 to %d", o.Concurrency, maxConcurrency)
+	}
+	if o.Timeout < 0 || o.Grace < 0 || o.Keep < 0 || o.Keep > 0 && o.Keep < time.Second {
+		return edda.Classify(edda.Permanent, "timeout %s, grace %s, keep %s: none may be negative, and keep at least a second", o.Timeout, o.Grace, o.Keep)
+	}
+	if o.Beat == 0 {
+		o.Beat = beatEvery
+	}
+	if o.Beat < 10*time.Millisecond {
+		return edda.Classify(edda.Permanent, "beat %s: want 10ms at least", o.Beat)
+	}
+	if o.Grace == 0 {
+		o.Grace = defaultGrace
+	}
+	if o.Log == nil {
+		o.Log = zap.NewNop()
+	}
+	return nil
+}
+
+// Worker takes the jobs of one worker id and runs them. Several processes may
+// have the same id: they share its queue.
+type Worker struct {
+	line
+	id, run string // run tells this process from others of the id
+	exec    Executor
+	logs    logFolder
+	o       WorkerOptions
+	metrics *metrics
+	sweeper *sweeper
+	taken   string // the list of what this process has taken
+
+	// What follows belongs to the goroutine of Run.
+	running  map[string]*runningJob
+	done     []result
+	pending  []string        // moved to the taken list, not begun: "gate"|"free", id, …
+	hungry   bool            // the queue may hold something
+	blocked  bool            // a job that must run alone is next
+	fetching bool            // fetch is under way
+	troubled error           // what fetch met
+	beaten   time.Time       // when it last said that it lives
+	stopped  time.Time       // when it last looked at its stop queue
+	strays   map[string]bool // in the taken list and unknown, at the last look
+
+	results chan result
+	fetched chan fetch
+	jobs    sync.WaitGroup
+}
+
+// runningJob is one that was begun.
+type runningJob struct {
+	cancel context.CancelCauseFunc
+	alone  bool
+}
+
+// fetch is what a blocking take brought.
+type fetch struct {
+	id  string
+	err error
+}
+
+// NewWorker makes a worker. The caller closes db.
+func NewWorker(db *redis.Client, id string, exec Executor, o WorkerOptions) (*Worker, error) {
+	if err := checkID("the worker's id", id); err != nil {
+		return nil, err
+	}
+	if err := o.validate(); err != nil {
+		return nil, err
+	}
+	l, err := newLine(db, o.Scheme, o.Order)
+	if err != nil {
+		return nil, err
+	}
+	m, err := newMetrics(o.Metrics)
+	if err != nil {
+		return nil, err
+	}
+	var name [8]byte
+	_, _ = rand.Read(name[:]) // never fails
+	run := hex.EncodeToString(name[:])
+	w := &Worker{
+		line: l, id: id, run: run, exec: exec, logs: logFolder(o.LogDir), o: o, metrics: m, taken: takenPrefix + id + ":" + run,
+		sweeper: newSweeper(l, m, o.Log, o.Sweep), running: map[string]*runningJob{}, hungry: true, strays: map[string]bool{},
+		results: make(chan result, o.Concurrency), fetched: make(chan fetch, 1),
+	}
+	return w, nil
+}
+
+// Run works until ctx ends; then it takes no more, gives what runs its grace, and
+// puts back what does not end in it. It returns an error only where Redis refuses
+// it for good. It is called once.
+func (w *Worker) Run(ctx context.Context) error {
+	jobs, cut := context.WithCancelCause(context.WithoutCancel(ctx))
+	sweeping, stopSweep := context.WithCancel(ctx)
+	var sweeps sync.WaitGroup
+	sweeps.Go(func() { w.sweeper.Run(sweeping) })
+	err := w.work(ctx, jobs)
+	if err == nil {
+		w.leave(cut)
+	}
+	cut(errStopping)
+	w.jobs.Wait()
+	stopSweep()
+	sweeps.Wait()
+	return err
+}
+
+// work is the loop: it alone knows what runs.
+func (w *Worker) work(ctx, jobs context.Context) error {
+	ticker := time.NewTicker(tick)
+	defer ticker.Stop()
+	pause := firstPause
+	for {
+		err := w.runOnce(ctx, jobs)
+		switch {
+		case err == nil:
+			pause = firstPause
+		case errors.Is(err, edda.Permanent):
+			return err
+		case ctx.Err() != nil:
+			return nil
+		default:
+			w.o.Log.Warn("Redis is in trouble; trying again", zap.String("worker", w.id), zap.Duration("pause", pause), zap.Error(err))
+			w.rest(ctx, pause)
+			pause = min(2*pause, lastPause)
+			continue
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+		if !w.due(ctx) {
+			w.wait(ctx, ticker.C)
+		}
+	}
+}
+
+// rest waits before Redis is asked again; what ends meanwhile waits in its channel.
+func (w *Worker) rest(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
+
+// runOnce does what there is to do now.
+func (w *Worker) runOnce(ctx, jobs context.Context) error {
+	if err := w.troubled; err != nil {
+		w.troubled = nil
+		return err
+	}
+	if err := w.look(ctx); err != nil {
+		return err
+	}
+	w.collect()
+	if !w.due(ctx) {
+		return nil
+	}
+	return w.turn(ctx, jobs)
+}
+
+// due tells whether a turn has anything to record, to begin or to take.
+func (w *Worker) due(ctx context.Context) bool {
+	return len(w.done) > 0 || w.begins() || ctx.Err() == nil && w.hungry && w.room() > 0
+}
+
+// begins tells whether something moved may begin: what is held waits until it is alone.
+func (w *Worker) begins() bool { return len(w.pending) > 0 && (!w.blocked || len(w.running) == 0) }
+
+// room is how many jobs may be taken.
+func (w *Worker) room() int {
+	if w.alone() || w.blocked && len(w.running) > 0 {
+		return 0
+	}
+	n := w.o.Concurrency - len(w.running) - len(w.pending)/2
+	if w.fetching {
+		n--
+	}
+	return max(0, min(n, maxBatch))
+}
+
+// alone tells whether a job runs that nothing may run beside.
+func (w *Worker) alone() bool {
+	for _, r := range w.running {
+		return r.alone // then it is the only one
+	}
+	return false
+}
+
+// collect takes in what has ended, without waiting.
+func (w *Worker) collect() {
+	for len(w.done) < maxBatch {
+		select {
+		case r := <-w.results:
+			w.ended(r)
+		default:
+			return
+		}
+	}
+}
+
+func (w *Worker) ended(r result) {
+	delete(w.running, r.id)
+	w.done = append(w.done, r)
+	if len(w.running) == 0 {
+		w.blocked = false
+	}
+	w.hungry = w.hungry || !w.fetching
+}
+
+// wait waits for something to happen; where there is room, for a new job too.
+func (w *Worker) wait(ctx context.Context, tick <-chan time.Time) {
+	if !w.fetching && w.room() > 0 {
+		w.fetching = true
+		go w.fetch(ctx) // the loop waits for its answer before it ends
+	}
+	select {
+	case r := <-w.results:
+		w.ended(r)
+	case f := <-w.fetched:
+		w.received(f)
+	case <-tick:
+	case <-ctx.Done():
+	}
+}
+
+// fetch moves one job to the taken list as soon as there is one.
+func (w *Worker) fetch(ctx context.Context) {
+	from := "RIGHT"
+	if w.order == LIFO {
+		from = "LEFT"
+	}
+	id, err := w.db.Do(ctx, "BLMOVE", w.scheme.WorkQueue(w.id), w.taken, from, "LEFT", takeWait.Seconds()).Text()
+	if errors.Is(err, redis.Nil) {
+		err = nil
+	}
+	w.fetched <- fetch{id, err}
+}
+
+// received takes in what fetch brought; its trouble is told by the next turn.
+func (w *Worker) received(f fetch) {
+	w.fetching = false
+	if f.err != nil {
+		w.troubled = trouble("take jobs of "+w.id, f.err)
+		return
+	}
+	if f.id != "" {
+		w.pending = append(w.pending, "gate", f.id)
+		w.hungry = true // where one came there may be more
+	}
+}
+
+// leave records what ends in its grace, puts back the rest, and says farewell.
+func (w *Worker) leave(cut context.CancelCauseFunc) {
+	late := time.AfterFunc(w.o.Grace, func() { cut(errStopping) })
+	defer late.Stop()
+	ticker := time.NewTicker(tick)
+	defer ticker.Stop()
+	for len(w.running) > 0 {
+		select {
+		case r := <-w.results:
+			w.ended(r)
+			w.collect()
+			w.farewell(w.recordAll)
+		case <-ticker.C:
+			w.farewell(w.look)
+		}
+	}
+	if w.fetching {
+		w.received(<-w.fetched)
+	}
+	w.farewell(w.recordAll)
+	w.farewell(func(ctx context.Context) error {
+		if err := w.returnTaken(ctx); err != nil {
+			return err
+		}
+		return trouble("say farewell", w.script(ctx, w.scripts.beat, w.id, w.run, 0))
+	})
+}
+
+// farewell does something that may fail: the sweep mends it.
+func (w *Worker) farewell(do func(context.Context) error) {
+	ctx, cancel := context.WithTimeout(context.Background(), recordWithin)
+	defer cancel()
+	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+		err := do(ctx)
+		if err == nil {
+			return
+		}
+		if ctx.Err() != nil || errors.Is(err, edda.Permanent) {
+			w.o.Log.Error("a worker stops and Redis does not take its last words; the sweep of another worker will find its jobs", zap.String("worker", w.id), zap.Error(err))
+			return
+		}
+		w.rest(ctx, pause)
+	}
+}
+
+// returnTaken puts back what was moved and never begun.
+func (w *Worker) returnTaken(ctx context.Context) error {
+	ids, err := w.db.LRange(ctx, w.taken, 0, -1).Result()
+	if err != nil || len(ids) == 0 {
+		return trouble("look at what is taken", err)
+	}
+	w.pending = nil
+	return w.putBack(ctx, ids)
+}
+
+func (w *Worker) putBack(ctx context.Context, ids []string) error {
+	args := []any{w.id, w.run}
+	for _, id := range ids {
+		args = append(args, id)
+	}
+	return trouble("put back what was taken", w.script(ctx, w.scripts.astray, args...))
+}
+
+// script runs a script for its effect; an answer of nil is none.
+func (l line) script(ctx context.Context, s *redis.Script, args ...any) error {
+	if err := l.run(ctx, s, args...).Err(); err != nil && !errors.Is(err, redis.Nil) {
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,267 @@
+package flowsaga
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"edda"
+	"edda/hero"
+	"edda/hero/flow"
+	"edda/saga"
+)
+
+const (
+	// recentIDs is how many event ids a flow remembers, to know a repeated one.
+	recentIDs = 64
+	// maxLooks bounds what one wake does; what is left is woken again at once.
+	maxLooks = 256
+)
+
+// application is one event, or what is due, for one flow.
+type application struct {
+	cell edda.Cell
+	out  []edda.Transition
+}
+
+func (a *application) add(tr edda.Transition) {
+	tr.Key = a.cell.Key
+	if tr.Instance != nil {
+		a.cell.Instance = tr.Instance
+	}
+	a.out = append(a.out, tr)
+}
+
+func (a *application) apply(ev edda.Event) {
+	in := a.cell.Instance
+	switch {
+	case in != nil && !ev.Redriven && slices.Contains(in.Recent, ev.ID):
+		a.settle(ev, edda.FateDuplicate, "duplicate", "")
+	case holds(ev):
+		a.release(ev)
+	case ev.Kind == edda.KindSignal && ev.Type == signalStart:
+		a.start(ev)
+	case in == nil:
+		a.dead(ev, edda.DeadNoInstance, "there is no such flow")
+	case in.Status.Finished():
+		a.settle(ev, edda.FateLate, "late", "")
+	default:
+		a.advance(ev)
+	}
+}
+
+// settle records an event that changed nothing.
+func (a *application) settle(ev edda.Event, fate edda.Fate, word, reason string) {
+	a.add(edda.Transition{Event: ev, Fate: fate, Outputs: []edda.Output{{Word: word, Name: nameOf(ev), Reason: reason}}})
+}
+
+func nameOf(ev edda.Event) string {
+	if ev.Kind == edda.KindSignal {
+		return "signal." + ev.Type
+	}
+	return ev.Type
+}
+
+func (a *application) dead(ev edda.Event, reason, why string) {
+	d := &edda.DeadLetter{
+		ID:     saga.CommandID(a.cell.Key, 0, ev.ID, ev.Time, "dead/"+reason),
+		Reason: reason, Key: a.cell.Key, Event: ev, Error: why, Time: ev.Time.UTC().Truncate(time.Millisecond),
+	}
+	a.add(edda.Transition{Event: ev, Fate: edda.FateDead, Dead: d, Outputs: []edda.Output{{Word: "refused", Name: nameOf(ev), Reason: reason}}})
+}
+
+// start begins a flow. One that runs is left alone; one that ended in error goes
+// on where it failed; one that is finished has its results and stays so.
+func (a *application) start(ev edda.Event) {
+	var d flow.Definition
+	if err := json.Unmarshal(ev.Payload, &d); err != nil {
+		a.dead(ev, edda.DeadPoison, "definition: "+err.Error())
+		return
+	}
+	state, in := d.State(), a.cell.Instance
+	switch {
+	case in == nil:
+	case !in.Status.Finished():
+		a.settle(ev, edda.FateGuarded, "guarded", "it runs already")
+		return
+	case in.Status == edda.StatusDone:
+		a.settle(ev, edda.FateLate, "late", "it is finished, and has its results")
+		return
+	default:
+		before, err := stateOf(in)
+		if err != nil {
+			a.dead(ev, edda.DeadPoison, err.Error())
+			return
+		}
+		state = d.Resume(before)
+	}
+	fresh := a.fresh(ev)
+	next, acts := state.Start(fresh.Updated)
+	a.step(fresh, ev, next, acts)
+}
+
+// fresh is the instance of a flow that starts now.
+func (a *application) fresh(ev edda.Event) *edda.Instance {
+	now := ev.Time.UTC().Truncate(time.Millisecond)
+	in := &edda.Instance{
+		Key: a.cell.Key, Version: version, Hash: hash, Generation: 1, Status: edda.StatusRunning,
+		Started: now, Updated: now, Correlation: ev.Correlation, Trace: ev.Trace,
+	}
+	if prev := a.cell.Instance; prev != nil {
+		in.Generation, in.Revision, in.Recent, in.Armed = prev.Generation+1, prev.Revision, prev.Recent, prev.Armed
+		in.Updated = later(now, prev.Updated)
+	}
+	return in
+}
+
+func later(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return b
+	}
+	return a
+}
+
+// copyOf is the instance for its next step: what a step changes in place is its own.
+func copyOf(in *edda.Instance, at time.Time) *edda.Instance {
+	out := *in
+	out.Updated = later(at.UTC().Truncate(time.Millisecond), in.Updated)
+	return &out
+}
+
+// advance gives an event to a flow that runs.
+func (a *application) advance(ev edda.Event) {
+	state, err := stateOf(a.cell.Instance)
+	if err != nil {
+		a.dead(ev, edda.DeadPoison, err.Error())
+		return
+	}
+	in := copyOf(a.cell.Instance, ev.Time)
+	next, acts, err := decide(state, in.Updated, ev)
+	if err != nil {
+		a.dead(ev, edda.DeadPoison, err.Error())
+		return
+	}
+	a.step(in, ev, next, acts)
+}
+
+// decide asks the flow.
+func decide(s flow.State, now time.Time, ev edda.Event) (flow.State, []flow.Act, error) {
+	switch {
+	case ev.Kind == edda.KindSignal && ev.Type == signalReport:
+		var r hero.Report
+		if err := json.Unmarshal(ev.Payload, &r); err != nil {
+			return s, nil, fmt.Errorf("report: %w", err)
+		}
+		next, acts, _ := s.Report(now, r)
+		return next, acts, nil
+	case ev.Kind == edda.KindSignal && ev.Type == signalMet:
+		var m met
+		if err := json.Unmarshal(ev.Payload, &m); err != nil {
+			return s, nil, fmt.Errorf("prerequisite: %w", err)
+		}
+		next, acts, _ := s.Prerequisite(now, m.Name)
+		return next, acts, nil
+	case ev.Kind == edda.KindSignal && ev.Type == signalCancel,
+		ev.Kind == edda.KindOperator && (ev.Type == edda.VerbCancel || ev.Type == edda.VerbTerminate):
+		next, acts := s.Cancel(now)
+		return next, acts, nil
+	}
+	return s, nil, fmt.Errorf("a flow takes no %s %s", ev.Kind, ev.Type)
+}
+
+// met is the payload of the signal that a prerequisite holds.
+type met struct {
+	Name string `json:"name"`
+}
+
+// StateOf reads a flow's state from its instance.
+func StateOf(in edda.Instance) (flow.State, error) { return stateOf(&in) }
+
+func stateOf(in *edda.Instance) (flow.State, error) {
+	var s flow.State
+	if err := json.Unmarshal(in.State, &s); err != nil {
+		return s, fmt.Errorf("state of %s: %w", in.Key, err)
+	}
+	return s, nil
+}
+
+// step records what one event changed, in an instance that is ours.
+func (a *application) step(in *edda.Instance, ev edda.Event, next flow.State, acts []flow.Act) {
+	raw, err := json.Marshal(next)
+	if err != nil {
+		a.dead(ev, edda.DeadPoison, err.Error())
+		return
+	}
+	in.State = raw
+	in.Revision++
+	if ev.Kind != edda.KindTimer {
+		in.Recent = append(slices.Clone(in.Recent), ev.ID)
+		in.Recent = in.Recent[max(0, len(in.Recent)-recentIDs):]
+	}
+	tr := edda.Transition{Event: ev, Fate: edda.FateHandled, Handlers: []string{nameOf(ev)}, Instance: in, Outputs: outputs(acts)}
+	if len(acts) == 0 {
+		tr.Fate, tr.Handlers = edda.FateGuarded, nil
+		tr.Outputs = []edda.Output{{Word: "guarded", Name: nameOf(ev)}}
+	}
+	if next.Ended() {
+		end(in, next)
+		tr.Outputs = append(tr.Outputs, edda.Output{Word: "end", Name: string(in.Status), Reason: in.Reason})
+	}
+	if len(acts) > 0 {
+		tr.Work = []edda.Work{work(in, ev, next, acts)}
+	}
+	a.add(tr)
+}
+
+// end makes the flow's end the instance's.
+func end(in *edda.Instance, s flow.State) {
+	in.Ended = in.Updated
+	in.Status, in.Reason = edda.StatusDone, ""
+	if s.Status == hero.FlowError {
+		in.Status, in.Reason = edda.StatusFailed, s.Reason
+	}
+}
+
+// work is the acts of one step, under an id that the same step always gives.
+func work(in *edda.Instance, ev edda.Event, s flow.State, acts []flow.Act) edda.Work {
+	d := s.Definition
+	b := flow.Batch{FlowID: d.FlowID, CallerID: d.CallerID, ContextID: d.ContextID, Acts: acts}
+	if s.Ended() {
+		for _, n := range d.Nodes {
+			b.Jobs = append(b.Jobs, hero.JobKey(n.CallerID, n.ID))
+		}
+	}
+	payload, _ := json.Marshal(b) // of strings and numbers alone
+	return edda.Work{
+		ID: saga.CommandID(in.Key, in.Generation, ev.ID, in.Updated, "acts"), Kind: edda.WorkMessage, Name: flow.WorkName,
+		From: in.Key, Payload: payload, Time: in.Updated, Correlation: in.Key.Correlation, Causation: ev.ID, Trace: in.Trace,
+	}
+}
+
+func outputs(acts []flow.Act) []edda.Output {
+	var out []edda.Output
+	for _, a := range acts {
+		node := strconv.FormatUint(uint64(a.Node), 10)
+		switch a.Kind {
+		case flow.ActDispatch:
+			out = append(out, edda.Output{Word: "dispatch", Step: node, Attempt: int(a.Attempt)})
+		case flow.ActStop:
+			out = append(out, edda.Output{Word: "stop", Step: node})
+		case flow.ActNode:
+			out = append(out, edda.Output{Word: "node", Name: string(a.Status), Step: node, Reason: clip(a.Result[hero.ResultError])})
+		}
+	}
+	return out
+}
+
+// maxReason bounds what the history keeps of why a node failed.
+const maxReason = 200
+
+func clip(s string) string {
+	if len(s) > maxReason {
+		return cut(s, maxReason) + "…"
+	}
+	return s
+}

@@ -1,0 +1,125 @@
+package jsonrpc
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"reflect"
+
+	"github.com/invopop/jsonschema"
+)
+
+// openRPC is the version of the specification that the document follows.
+const openRPC = "1.3.2"
+
+// discover is the method that answers the document.
+const discover = "rpc.discover"
+
+// Info says what a server is, in its OpenRPC document.
+type Info struct {
+	Title       string `json:"title"`
+	Version     string `json:"version"`
+	Description string `json:"description,omitempty"`
+}
+
+// Document is an OpenRPC document: what a server's methods are called, take and
+// answer.
+type Document struct {
+	OpenRPC string              `json:"openrpc"`
+	Info    Info                `json:"info"`
+	Methods []MethodDescription `json:"methods"`
+}
+
+// MethodDescription is one method in a Document.
+type MethodDescription struct {
+	Name           string             `json:"name"`
+	Summary        string             `json:"summary,omitempty"`
+	ParamStructure string             `json:"paramStructure"`
+	Params         []Content          `json:"params"`
+	Result         Content            `json:"result"`
+	Errors         []ErrorDescription `json:"errors,omitempty"`
+}
+
+// Content is a parameter or a result.
+type Content struct {
+	Name     string             `json:"name"`
+	Summary  string             `json:"summary,omitempty"`
+	Required bool               `json:"required,omitempty"`
+	Schema   *jsonschema.Schema `json:"schema"`
+}
+
+// ErrorDescription is a code that a method may answer.
+type ErrorDescription struct {
+	Code    int    `json:"code"`
+	Message string `json:"message"`
+}
+
+// describe is the document of the methods, in their order.
+func describe(info Info, methods []Method) Document {
+	d := Document{OpenRPC: openRPC, Info: info, Methods: []MethodDescription{}}
+	for _, m := range methods {
+		d.Methods = append(d.Methods, m.describe())
+	}
+	return d
+}
+
+func (m *Method) describe() MethodDescription {
+	d := MethodDescription{
+		Name: m.name, Summary: m.summary, ParamStructure: "either", Params: []Content{},
+		Result: Content{Name: "result", Schema: schemaOf(m.result)},
+	}
+	for _, name := range m.options.Order {
+		f, _ := m.field(name)
+		d.Params = append(d.Params, Content{Name: name, Required: f.required, Schema: schemaOf(f.typ)})
+	}
+	if len(m.options.Order) == 0 && len(m.fields) > 0 {
+		d.Params = append(d.Params, m.oneParam())
+	}
+	for _, code := range m.options.Errors {
+		d.Errors = append(d.Errors, ErrorDescription{Code: code, Message: Words(code)})
+	}
+	return d
+}
+
+// oneParam is the parameter that the original's document calls params.
+func (m *Method) oneParam() Content {
+	s := schemaOf(m.params)
+	for _, f := range m.fields {
+		if f.required && f.name != m.options.Wrapper {
+			s.Required = append(s.Required, f.name)
+		}
+	}
+	c := Content{Name: "params", Required: true, Schema: s}
+	if m.options.Wrapper != "" {
+		c.Summary = fmt.Sprintf("what is in %q may be sent without it", m.options.Wrapper)
+	}
+	return c
+}
+
+// schemaOf is the JSON Schema of a type. Fields are not required and others are
+// allowed: that is how objects are read.
+func schemaOf(t reflect.Type) *jsonschema.Schema {
+	r := jsonschema.Reflector{
+		Anonymous: true, DoNotReference: true, AllowAdditionalProperties: true, RequiredFromJSONSchemaTags: true,
+		Mapper: integer,
+	}
+	s := r.ReflectFromType(t)
+	s.Version = "" // it is a part of the document
+	return s
+}
+
+// integer adds the bounds of a type to its schema. A list of bytes is base64.
+func integer(t reflect.Type) *jsonschema.Schema {
+	if t.Implements(reflect.TypeFor[json.Marshaler]()) {
+		return nil
+	}
+	switch t.Kind() {
+	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		highest := uint64(math.MaxUint64) >> (64 - t.Bits())
+		return &jsonschema.Schema{Type: "integer", Minimum: "0", Maximum: json.Number(fmt.Sprint(highest))}
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
+		highest := int64(math.MaxInt64) >> (64 - t.Bits())
+		return &jsonschema.Schema{Type: "integer", Minimum: json.Number(fmt.Sprint(-highest - 1)), Maximum: json.Number(fmt.Sprint(highest))}
+	}
+	return nil
+}

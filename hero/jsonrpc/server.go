@@ -1,0 +1,244 @@
+package jsonrpc
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"reflect"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+)
+
+const (
+	// defaultMaxBody is jsonrpsee's, and so the original's.
+	defaultMaxBody = 10 << 20
+	// defaultMaxBatch is many more calls than a client has reason to gather.
+	defaultMaxBatch = 1000
+	// defaultMaxConcurrent bounds the HTTP requests worked on at once: with bodies of
+	// the full size they take 2.5 GiB.
+	defaultMaxConcurrent = 256
+)
+
+// ServerOptions say how a server behaves. The zero value works.
+type ServerOptions struct {
+	Log *zap.Logger
+	// MaxBody bounds one message, in bytes; 10 MiB unless said. An answer to a batch
+	// that has grown beyond it is not added to: the calls that are left are refused.
+	MaxBody int64
+	// MaxBatch bounds the calls in one batch; 1000 unless said.
+	MaxBatch int
+	// MaxConcurrent bounds the HTTP requests that are worked on at once, and the open
+	// WebSockets; 256 unless said. More wait for a moment and then get 503.
+	MaxConcurrent int
+	// Auth looks at a request before its calls, once for each HTTP request and
+	// each WebSocket. What it puts into the context the handlers find there. Its
+	// error is what every call is answered; a WebSocket is refused with 401.
+	Auth func(ctx context.Context, r *http.Request) (context.Context, error)
+	// Observe is told of every call that was answered, and of notifications. The
+	// method is "" where there is none of the name. It may be called concurrently.
+	Observe func(method string, took time.Duration, err error)
+}
+
+func (o *ServerOptions) validate() error {
+	if o.Log == nil {
+		o.Log = zap.NewNop()
+	}
+	if o.Observe == nil {
+		o.Observe = func(string, time.Duration, error) {}
+	}
+	if o.MaxBody < 0 || o.MaxBatch < 0 || o.MaxConcurrent < 0 {
+		return errors.New("the bounds of a JSON-RPC server are not negative")
+	}
+	if o.MaxBody == 0 {
+		o.MaxBody = defaultMaxBody
+	}
+	if o.MaxBatch == 0 {
+		o.MaxBatch = defaultMaxBatch
+	}
+	if o.MaxConcurrent == 0 {
+		o.MaxConcurrent = defaultMaxConcurrent
+	}
+	return nil
+}
+
+// Server answers calls of its methods. It is an http.Handler for POSTs to any
+// path; WebSocket is another. Its methods may be called concurrently.
+type Server struct {
+	options  ServerOptions
+	methods  map[string]*Method
+	document json.RawMessage
+	openRPC  Document
+	busy     chan struct{} // one place for each HTTP request
+	sockets  chan struct{} // one place for each WebSocket
+
+	mu      sync.Mutex     // guards the closing of stop
+	stop    chan struct{}  // closed by Close
+	serving sync.WaitGroup // WebSockets
+}
+
+// NewServer checks the methods and makes their document; nothing runs yet.
+func NewServer(info Info, methods []Method, o ServerOptions) (*Server, error) {
+	if err := o.validate(); err != nil {
+		return nil, err
+	}
+	if info.Title == "" || info.Version == "" {
+		return nil, errors.New("a JSON-RPC server needs a title and a version, for its document")
+	}
+	s := &Server{
+		options: o, methods: map[string]*Method{},
+		busy: make(chan struct{}, o.MaxConcurrent), sockets: make(chan struct{}, o.MaxConcurrent), stop: make(chan struct{}),
+	}
+	for _, m := range methods {
+		if err := m.validate(); err != nil {
+			return nil, err
+		}
+		if s.methods[m.name] != nil {
+			return nil, fmt.Errorf("method %s is defined twice", m.name)
+		}
+		s.methods[m.name] = &m
+	}
+	s.openRPC = describe(info, methods)
+	var err error
+	if s.document, err = encode(s.openRPC); err != nil {
+		return nil, fmt.Errorf("describe the methods: %w", err)
+	}
+	return s, nil
+}
+
+// OpenRPC is the document that rpc.discover answers.
+func (s *Server) OpenRPC() any { return s.openRPC }
+
+// Handle answers one request or one batch, without HTTP; nil where there is
+// nothing to answer, for notifications. The calls of a batch are made one after
+// another, in order.
+func (s *Server) Handle(ctx context.Context, raw []byte) []byte {
+	if err := check(raw); err != nil {
+		s.options.Observe("", 0, err)
+		return s.write(failed(nil, err))
+	}
+	if kindOf(raw) == "a list" {
+		return s.batch(ctx, raw)
+	}
+	answer := s.one(ctx, raw)
+	if answer == nil {
+		return nil
+	}
+	return s.write(answer)
+}
+
+func (s *Server) batch(ctx context.Context, raw []byte) []byte {
+	var calls []json.RawMessage
+	if err := json.Unmarshal(raw, &calls); err != nil {
+		return s.write(failed(nil, Errorf(ParseError, "%v", err)))
+	}
+	if len(calls) == 0 {
+		return s.write(failed(nil, Errorf(InvalidRequest, "the batch is empty")))
+	}
+	if len(calls) > s.options.MaxBatch {
+		return s.write(failed(nil, Errorf(InvalidRequest, "a batch of %d calls: at most %d are taken at once", len(calls), s.options.MaxBatch)))
+	}
+	var out bytes.Buffer
+	for _, call := range calls {
+		answer := s.oneOfMany(ctx, call, int64(out.Len()) < s.options.MaxBody)
+		if answer == nil {
+			continue
+		}
+		out.WriteByte(',')
+		out.Write(s.write(answer))
+	}
+	if out.Len() == 0 {
+		return nil
+	}
+	out.Bytes()[0] = '['
+	out.WriteByte(']')
+	return out.Bytes()
+}
+
+// oneOfMany makes one call of a batch whose answer is not yet full.
+func (s *Server) oneOfMany(ctx context.Context, raw json.RawMessage, room bool) *response {
+	if room {
+		return s.one(ctx, raw)
+	}
+	r, _ := readRequest(raw)
+	return failed(r.id, Errorf(Busy, "not called: the answer to this batch is full, send the call again in another one"))
+}
+
+// one makes one call; nil for a notification.
+func (s *Server) one(ctx context.Context, raw json.RawMessage) *response {
+	r, invalid := readRequest(raw)
+	if invalid != nil {
+		s.options.Observe("", 0, invalid)
+		return failed(r.id, invalid)
+	}
+	started := time.Now()
+	result, err := s.call(ctx, r)
+	name := r.method
+	if s.methods[name] == nil && name != discover {
+		name = ""
+	}
+	s.options.Observe(name, time.Since(started), err)
+	if r.id == nil {
+		return nil
+	}
+	if err != nil {
+		return failed(r.id, asError(err))
+	}
+	return &response{Version: version, ID: r.id, Result: result}
+}
+
+// call calls the method. What a panic says goes to the log only: it may say
+// more than the caller should know.
+func (s *Server) call(ctx context.Context, r request) (result json.RawMessage, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			s.options.Log.Error("a method panicked", zap.String("method", r.method), zap.Any("panic", p), zap.ByteString("stack", debug.Stack()))
+			result, err = nil, &Error{Code: InternalError, Message: Words(InternalError), Data: "the method broke down; the server's log says where"}
+		}
+	}()
+	if denied, ok := ctx.Value(deniedKey{}).(error); ok {
+		return nil, denied
+	}
+	if r.method == discover {
+		return s.document, nil
+	}
+	m := s.methods[r.method]
+	if m == nil {
+		return nil, Errorf(MethodNotFound, "there is no method %q: %s lists them", short(r.method), discover)
+	}
+	value, err := m.call(ctx, m, r.params)
+	if err != nil {
+		return nil, err
+	}
+	v := full(reflect.ValueOf(value))
+	if !v.IsValid() {
+		return json.RawMessage(null), nil
+	}
+	return encode(v.Interface())
+}
+
+// deniedKey is where the context has the error of Auth.
+type deniedKey struct{}
+
+// write is the answer as JSON.
+func (s *Server) write(r *response) []byte {
+	raw, err := encode(r)
+	if err == nil {
+		return raw
+	}
+	s.options.Log.Error("an answer has no JSON", zap.Error(err))
+	raw, _ = encode(failed(r.ID, Errorf(InternalError, "the answer has no JSON"))) // plain strings have
+	return raw
+}
+
+func short(s string) string {
+	if len(s) <= maxShown {
+		return s
+	}
+	return s[:maxShown] + "…"
+}

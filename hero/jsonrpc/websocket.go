@@ -1,0 +1,150 @@
+package jsonrpc
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/coder/websocket"
+	"go.uber.org/zap"
+)
+
+const (
+	// socketCalls bounds the messages of one WebSocket that are worked on at once;
+	// the next one is read when one of them is answered.
+	socketCalls = 64
+	// pingEvery finds out that a client is gone without a word.
+	pingEvery = 30 * time.Second
+	// writeWait bounds how long a client takes to take an answer.
+	writeWait = 30 * time.Second
+)
+
+// WebSocket serves the same methods over WebSocket: a message is one request or
+// one batch, and so is its answer. Answers come as they are ready, which need not
+// be the order of the requests. Pages of other hosts are refused.
+func (s *Server) WebSocket() http.Handler { return http.HandlerFunc(s.serveSocket) }
+
+// Close ends the WebSockets and waits for them. The calls that are being made
+// have their context cancelled.
+func (s *Server) Close() {
+	s.mu.Lock()
+	if !s.stopped() {
+		close(s.stop)
+	}
+	s.mu.Unlock()
+	s.serving.Wait()
+}
+
+// enter counts a WebSocket that Close waits for, unless it was called.
+func (s *Server) enter() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopped() {
+		return false
+	}
+	s.serving.Add(1)
+	return true
+}
+
+func (s *Server) serveSocket(w http.ResponseWriter, r *http.Request) {
+	ctx := s.authenticated(r)
+	if denied, ok := ctx.Value(deniedKey{}).(error); ok {
+		http.Error(w, asError(denied).Error(), http.StatusUnauthorized)
+		return
+	}
+	release, ok := take(ctx, s.sockets, busyWait)
+	if !ok {
+		http.Error(w, "too many WebSockets, try again later", http.StatusServiceUnavailable)
+		return
+	}
+	defer release()
+	if !s.enter() {
+		http.Error(w, "the server stops", http.StatusServiceUnavailable)
+		return
+	}
+	defer s.serving.Done()
+	c, err := websocket.Accept(w, r, nil)
+	if err != nil {
+		return // Accept has answered
+	}
+	defer func() { _ = c.CloseNow() }()
+	c.SetReadLimit(s.options.MaxBody)
+	s.serve(ctx, c)
+}
+
+func (s *Server) stopped() bool {
+	select {
+	case <-s.stop:
+		return true
+	default:
+		return false
+	}
+}
+
+// serve reads messages until the client goes or the server stops, and waits for
+// what was begun.
+func (s *Server) serve(ctx context.Context, c *websocket.Conn) {
+	ctx, cancel := context.WithCancel(ctx)
+	var working sync.WaitGroup
+	defer working.Wait()
+	defer cancel()
+	working.Go(func() { s.attend(ctx, c, cancel) })
+	places := make(chan struct{}, socketCalls)
+	for {
+		_, raw, err := c.Read(ctx)
+		if err != nil {
+			s.ended(err)
+			return
+		}
+		select {
+		case places <- struct{}{}:
+		case <-ctx.Done():
+			return
+		}
+		working.Go(func() {
+			defer func() { <-places }()
+			s.answer(ctx, c, raw)
+		})
+	}
+}
+
+func (s *Server) answer(ctx context.Context, c *websocket.Conn, raw []byte) {
+	out := s.Handle(ctx, raw)
+	if out == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, writeWait)
+	defer cancel()
+	_ = c.Write(ctx, websocket.MessageText, out) // a failed write ends the reading, too
+}
+
+// attend ends a WebSocket whose client is gone, or when the server stops.
+func (s *Server) attend(ctx context.Context, c *websocket.Conn, cancel func()) {
+	defer cancel()
+	tick := time.NewTicker(pingEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.stop:
+			_ = c.Close(websocket.StatusGoingAway, "the server stops")
+			return
+		case <-tick.C:
+			ping, done := context.WithTimeout(ctx, pingEvery)
+			err := c.Ping(ping)
+			done()
+			if err != nil {
+				return
+			}
+		}
+	}
+}
+
+func (s *Server) ended(err error) {
+	if errors.Is(err, websocket.ErrMessageTooBig) {
+		s.options.Log.Warn("a WebSocket was closed: its message is too big", zap.Int64("limit", s.options.MaxBody))
+	}
+}

@@ -1,0 +1,173 @@
+package mycelium
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.uber.org/zap"
+)
+
+// CallOptions say what a call tells on its way.
+type CallOptions struct {
+	// Observe is told each state that the message is seen in, and its id, one
+	// after another, on the caller's goroutine. The first is StatePending, as soon
+	// as the message is pushed.
+	Observe func(s State, messageID string)
+}
+
+// waiter is a call that waits for its reply.
+type waiter struct {
+	id     string // JSON-RPC's
+	pushed string // the message's; "" before it is pushed
+	dst    Destination
+	reply  chan []byte // holds one
+}
+
+// Call pushes one JSON-RPC request, whose id is given, and waits for the reply
+// until the context ends. The id must not be used for anything else, ever: a
+// late reply to it would be taken. Nothing is pushed twice. After ErrUnsent,
+// ErrRefused and ErrAborted the request was not received; after any other error it
+// may have been.
+func (h *Hub) Call(ctx context.Context, dst Destination, topic string, payload []byte, id string, o CallOptions) ([]byte, error) {
+	w, err := h.expect(id, dst)
+	if err != nil {
+		return nil, err
+	}
+	defer h.forget(w)
+	pushed, err := h.api.Push(ctx, dst, topic, payload, 0)
+	h.pushReturned(w, pushed.ID)
+	if err != nil {
+		return nil, fmt.Errorf("call %s at %s: %w", id, dst, err)
+	}
+	reply, err := h.await(ctx, w, o.Observe)
+	if err != nil {
+		return nil, fmt.Errorf("call %s at %s: %w", id, dst, err)
+	}
+	return reply, nil
+}
+
+// expect takes note of a call before it is pushed: its reply may be quicker than
+// the push's return.
+func (h *Hub) expect(id string, dst Destination) (*waiter, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if id == "" {
+		return nil, errors.New("a call needs the id of its request")
+	}
+	if h.byID[id] != nil {
+		return nil, fmt.Errorf("a call with the id %s waits already", id)
+	}
+	w := &waiter{id: id, dst: dst, reply: make(chan []byte, 1)}
+	h.byID[id] = w
+	h.pushing++
+	return w, nil
+}
+
+// pushReturned takes note of the message's id, and looks whether the reply was
+// there before it.
+func (h *Hub) pushReturned(w *waiter, messageID string) {
+	for _, m := range h.returned(w, messageID) {
+		if m.ID == messageID && w.dst.Sent(m) {
+			h.hand(w, m)
+		} else {
+			h.stray(m)
+		}
+	}
+	h.wake()
+}
+
+// returned takes the replies to the message out of those that were early, and
+// with the last push that returns the others too: they are nobody's.
+func (h *Hub) returned(w *waiter, messageID string) (taken []Message) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.pushing--
+	if messageID != "" {
+		w.pushed = messageID
+		h.byPush[messageID] = w
+	}
+	var left []Message
+	for _, m := range h.early {
+		if h.pushing == 0 || m.ID == messageID {
+			taken = append(taken, m)
+		} else {
+			left = append(left, m)
+		}
+	}
+	h.early = left
+	return taken
+}
+
+func (h *Hub) forget(w *waiter) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.byID, w.id)
+	if h.byPush[w.pushed] == w {
+		delete(h.byPush, w.pushed)
+	}
+}
+
+// await waits for the reply, and looks how far the message is meanwhile.
+func (h *Hub) await(ctx context.Context, w *waiter, observe func(State, string)) ([]byte, error) {
+	if observe == nil {
+		observe = func(State, string) {}
+	}
+	seen := StatePending
+	observe(seen, w.pushed)
+	for pause := min(firstLook, h.options.Look); ; pause = min(2*pause, h.options.Look) {
+		t := time.NewTimer(pause)
+		select {
+		case reply := <-w.reply:
+			t.Stop()
+			return reply, nil
+		case <-ctx.Done():
+			t.Stop()
+			return nil, fmt.Errorf("no reply: %w", ctx.Err())
+		case <-t.C:
+		}
+		if seen == StateRead {
+			continue // there is nothing further
+		}
+		state := h.look(ctx, w, seen)
+		if state != seen {
+			seen = state
+			observe(seen, w.pushed)
+		}
+		if seen == StateAborted {
+			return lastReply(w)
+		}
+	}
+}
+
+// look asks for the state. Where that fails it is as it was: the message may well
+// arrive although its sender is asked in vain.
+func (h *Hub) look(ctx context.Context, w *waiter, seen State) State {
+	state, err := h.api.Status(ctx, w.pushed)
+	if err != nil {
+		h.options.Log.Debug("the state of a message cannot be seen", zap.String("message", w.pushed), zap.Error(err))
+		return seen
+	}
+	return state
+}
+
+// lastReply is the reply of a message that was given up and yet received.
+func lastReply(w *waiter) ([]byte, error) {
+	select {
+	case reply := <-w.reply:
+		return reply, nil
+	default:
+		return nil, ErrAborted
+	}
+}
+
+// hand gives a reply to its call; a second one nobody waits for.
+func (h *Hub) hand(w *waiter, m Message) {
+	select {
+	case w.reply <- m.Payload:
+		h.options.Count(CountReply)
+	default:
+		h.stray(m)
+	}
+}

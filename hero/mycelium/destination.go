@@ -1,0 +1,99 @@
+package mycelium
+
+import (
+	"encoding/hex"
+	"fmt"
+	"net/netip"
+	"net/url"
+	"strings"
+)
+
+// MaxTopic is how many bytes a topic has at most.
+const MaxTopic = 255
+
+// Scheme is how URLs of destinations begin.
+const Scheme = "mycelium://"
+
+// Destination is a node, by its key or by an address in its range: one of both.
+type Destination struct {
+	IP string `json:"ip,omitempty"`
+	PK string `json:"pk,omitempty"` // 64 hexadecimal digits, in lower case
+}
+
+// ParseDestination reads mycelium://<pk|ip>[?topic=…], or a key or an address by
+// itself. The topic is "" where none is said.
+func ParseDestination(s string) (d Destination, topic string, err error) {
+	host, query, _ := strings.Cut(strings.TrimPrefix(s, Scheme), "?")
+	if topic, err = parseTopic(query); err != nil {
+		return Destination{}, "", fmt.Errorf("%q is no Mycelium destination: %w", s, err)
+	}
+	if d, err = parseHost(strings.TrimSuffix(host, "/")); err != nil {
+		return Destination{}, "", fmt.Errorf("%q is no Mycelium destination: %w", s, err)
+	}
+	return d, topic, nil
+}
+
+func parseTopic(query string) (string, error) {
+	values, err := url.ParseQuery(query)
+	if err != nil {
+		return "", err
+	}
+	for name, v := range values {
+		if name != "topic" || len(v) > 1 {
+			return "", fmt.Errorf("only one topic may follow the ?, not %q", name)
+		}
+	}
+	topic := values.Get("topic")
+	if len(topic) > MaxTopic {
+		return "", fmt.Errorf("the topic has %d bytes, at most %d are possible", len(topic), MaxTopic)
+	}
+	return topic, nil
+}
+
+func parseHost(host string) (Destination, error) {
+	if len(host) == 64 {
+		if _, err := hex.DecodeString(host); err != nil {
+			return Destination{}, fmt.Errorf("a key has 64 hexadecimal digits")
+		}
+		return Destination{PK: strings.ToLower(host)}, nil
+	}
+	if inner, ok := strings.CutPrefix(host, "["); ok {
+		if host, ok = strings.CutSuffix(inner, "]"); !ok {
+			return Destination{}, fmt.Errorf("an address has no port and no path")
+		}
+	}
+	ip, err := netip.ParseAddr(host)
+	switch {
+	case err != nil:
+		return Destination{}, fmt.Errorf("want a key of 64 hexadecimal digits or an IPv6 address")
+	case !ip.Is6() || ip.Is4In6() || ip.Zone() != "":
+		return Destination{}, fmt.Errorf("want an IPv6 address without a zone: Mycelium has no others")
+	}
+	return Destination{IP: ip.String()}, nil
+}
+
+// String is the destination as a URL.
+func (d Destination) String() string {
+	if d.PK != "" {
+		return Scheme + d.PK
+	}
+	return Scheme + "[" + d.IP + "]"
+}
+
+// Sent tells whether the message came from here. An address stands for its whole
+// /64, the range of one node, which answers with its own.
+func (d Destination) Sent(m Message) bool {
+	if d.PK != "" {
+		return strings.EqualFold(d.PK, m.SrcPK)
+	}
+	return sameNode(d.IP, m.SrcIP)
+}
+
+func sameNode(a, b string) bool {
+	x, err := netip.ParseAddr(a)
+	if err != nil {
+		return false
+	}
+	y, err := netip.ParseAddr(b)
+	return err == nil && netip.PrefixFrom(x, 64).Contains(y)
+}

@@ -1,0 +1,147 @@
+package mycelium
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"runtime/debug"
+
+	"go.uber.org/zap"
+)
+
+// replyTries bounds how often a reply is offered to a node that does not answer:
+// with the pauses it is about a minute. The caller asks for the result then.
+const replyTries = 16
+
+// arrived finds out whose a message is.
+func (h *Hub) arrived(ctx context.Context, m Message) {
+	id, response := responseID(m.Payload)
+	w, known := h.waiting(m, id, response)
+	switch {
+	case w != nil && w.dst.Sent(m):
+		h.hand(w, m)
+	case w != nil:
+		h.options.Count(CountStranger)
+		h.options.Log.Warn("a reply that is not from whom was asked is dropped",
+			zap.String("call", w.id), zap.Stringer("asked", w.dst), zap.String("from", m.SrcPK))
+	case known:
+		// kept until the pushes have returned
+	case response || h.handler(m) == nil:
+		h.stray(m)
+	default:
+		h.serve(ctx, m)
+	}
+}
+
+// waiting is the call that the message replies to, by its own id or by the id in
+// it. While a push has not returned, the message may be the reply to it by an id
+// that is not known yet: it is kept.
+func (h *Hub) waiting(m Message, id string, response bool) (w *waiter, kept bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if w := h.byPush[m.ID]; w != nil {
+		return w, false
+	}
+	if w := h.byID[id]; response && w != nil {
+		return w, false
+	}
+	if h.pushing > 0 && len(m.Topic) == 0 && h.handlers[""] == nil && len(h.early) < earlyReplies {
+		h.early = append(h.early, m)
+		return nil, true
+	}
+	return nil, false
+}
+
+// responseID is the id in a JSON-RPC response: its text, or its digits.
+func responseID(payload []byte) (id string, response bool) {
+	var r struct {
+		ID     json.RawMessage `json:"id"`
+		Method json.RawMessage `json:"method"`
+		Result json.RawMessage `json:"result"`
+		Error  json.RawMessage `json:"error"`
+	}
+	if json.Unmarshal(payload, &r) != nil || r.Method != nil || r.Result == nil && r.Error == nil {
+		return "", false
+	}
+	if json.Unmarshal(r.ID, &id) == nil {
+		return id, true
+	}
+	return string(bytes.TrimSpace(r.ID)), true
+}
+
+func (h *Hub) stray(m Message) {
+	h.options.Count(CountStray)
+	h.options.Log.Debug("a message that nobody waits for", zap.String("message", m.ID), zap.String("from", m.SrcPK), zap.Int("bytes", len(m.Payload)))
+	h.options.Stray(m)
+}
+
+func (h *Hub) handler(m Message) Handler {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.handlers[string(m.Topic)]
+}
+
+// serve has a request handled, once: the same message from the same node again is
+// dropped. It waits where too many are handled already.
+func (h *Hub) serve(ctx context.Context, m Message) {
+	h.mu.Lock()
+	fresh := h.requests.add(m.SrcPK + m.ID)
+	h.mu.Unlock()
+	if !fresh {
+		h.options.Count(CountRepeat)
+		return
+	}
+	select {
+	case h.places <- struct{}{}:
+	case <-ctx.Done():
+	}
+	if ctx.Err() != nil {
+		// A handler would answer that it was cancelled, for good. Who asked
+		// asks again.
+		h.options.Log.Warn("a request was popped and not handled: the hub ends", zap.String("message", m.ID), zap.String("from", m.SrcPK))
+		return
+	}
+	h.options.Count(CountRequest)
+	h.working.Go(func() {
+		defer func() { <-h.places }()
+		if out := h.handle(ctx, m); out != nil {
+			h.reply(ctx, m, out)
+		}
+	})
+}
+
+func (h *Hub) handle(ctx context.Context, m Message) (reply []byte) {
+	defer func() {
+		if p := recover(); p != nil {
+			h.options.Log.Error("the handler of a topic panicked", zap.ByteString("topic", m.Topic), zap.Any("panic", p), zap.ByteString("stack", debug.Stack()))
+			reply = nil
+		}
+	}()
+	return h.handler(m)(ctx, m)
+}
+
+// reply offers the reply until the node takes it. It goes out also when the hub
+// ends: the work is done. A reply that went out twice is dropped over there.
+func (h *Hub) reply(ctx context.Context, m Message, out []byte) {
+	pause := downSoon
+	for try := 1; ; try++ {
+		last := ctx.Err() != nil || try == replyTries
+		err := h.offer(ctx, m, out)
+		if err == nil {
+			return
+		}
+		if last || errors.Is(err, ErrRefused) {
+			h.options.Log.Error("a reply could not be sent", zap.String("message", m.ID), zap.String("to", m.SrcPK), zap.Error(err))
+			return
+		}
+		rest(ctx, pause, nil)
+		pause = min(2*pause, downLater)
+	}
+}
+
+func (h *Hub) offer(ctx context.Context, m Message, out []byte) error {
+	ctx, cancel := outlasting(ctx, lastTry)
+	defer cancel()
+	return h.api.Reply(ctx, m, out)
+}

@@ -1,0 +1,273 @@
+package hero
+
+import (
+	"encoding/json"
+	"strconv"
+	"strings"
+)
+
+// reader reads the fields of one hash, liberally and by the type of the field:
+// what looks like a number in a field of text stays text. It keeps the first
+// complaint and goes on, so that whoever uses it reads straight down.
+type reader struct {
+	key    string // of the hash, for complaints
+	within string // where in the hash: "job[0]." in an embedded job
+	h      map[string]string
+	json   map[string]json.RawMessage // of an embedded object, as it came
+	err    error
+}
+
+func (r *reader) fail(field, value, why string) {
+	if r.err == nil {
+		r.err = &FieldError{Key: r.key, Field: r.within + field, Value: shown(value), Why: why}
+	}
+}
+
+// readKey makes the reader of a hash whose key is one of that kind, with ids.
+func readKey(kind, key string, h map[string]string, ids int) (*reader, []uint32) {
+	r := &reader{key: key, h: h}
+	found, ok := parseKey(kind, key)
+	if !ok || len(found) != ids {
+		r.err = &FieldError{Key: key, Why: "is no key of a " + kind}
+		return r, make([]uint32, ids)
+	}
+	return r, found
+}
+
+// id reads an id that the key names too. A hash without it is not ours.
+func (r *reader) id(name string, want uint32) uint32 {
+	if _, ok := r.h[name]; !ok {
+		r.fail(name, "", "is missing: the hash is broken, or another program's")
+		return want
+	}
+	got := r.number(name)
+	if got != want {
+		r.fail(name, r.h[name], "the key says "+strconv.FormatUint(uint64(want), 10))
+	}
+	return want
+}
+
+// owner reads the actor that rights hang on, which must be there.
+func (r *reader) owner(name string) uint32 {
+	if unquote(r.h[name]) == "" {
+		r.fail(name, "", "is missing: the hash is broken, or another program's")
+	}
+	return r.number(name)
+}
+
+func (r *reader) text(name string) string { return r.h[name] }
+
+// raw reads a field that is JSON of any kind, and is carried through.
+func (r *reader) raw(name string) json.RawMessage {
+	if v, ok := r.json[name]; ok && string(v) != "null" {
+		return known(v)
+	}
+	return known(json.RawMessage(r.h[name]))
+}
+
+// number reads a u32; a field that is empty or left out is 0.
+func (r *reader) number(name string) uint32 { return uint32(r.bits(name, 32)) }
+
+func (r *reader) bits(name string, bits int) uint64 {
+	s := unquote(r.h[name])
+	if s == "" {
+		return 0
+	}
+	n, err := strconv.ParseUint(s, 10, bits)
+	if err != nil {
+		r.fail(name, r.h[name], "want a whole number from 0 to "+strconv.FormatUint(1<<bits-1, 10))
+	}
+	return n
+}
+
+func (r *reader) truth(name string) bool {
+	switch strings.ToLower(unquote(r.h[name])) {
+	case "true", "1":
+		return true
+	case "false", "0", "":
+		return false
+	}
+	r.fail(name, r.h[name], "want true or false")
+	return false
+}
+
+// one reads a word; a field that is empty or left out is the usual word.
+func one[T ~string](r *reader, name string, usual T, parse func(string) (T, error)) T {
+	s := r.h[name]
+	if unquote(s) == "" {
+		return usual
+	}
+	w, err := parse(s)
+	if err != nil {
+		r.fail(name, "", "cannot be read: "+err.Error())
+	}
+	return w
+}
+
+// numbers reads a list of ids.
+func (r *reader) numbers(name string) []uint32 {
+	out := []uint32{}
+	if s := r.h[name]; strings.HasPrefix(s, "[") && json.Unmarshal([]byte(s), &out) == nil && !strings.Contains(s, "null") {
+		return filled(out) // as we write it
+	}
+	out = out[:0]
+	for _, item := range r.items(name) {
+		n, err := strconv.ParseUint(unquote(item), 10, 32)
+		if err != nil {
+			r.fail(name, item, "want ids, whole numbers from 0 to 4294967295")
+			return []uint32{}
+		}
+		out = append(out, uint32(n))
+	}
+	return out
+}
+
+// texts reads a list of texts.
+func (r *reader) texts(name string) []string {
+	out := []string{}
+	return append(out, r.items(name)...)
+}
+
+// items reads a list of texts and numbers: JSON, CSV, or nothing.
+func (r *reader) items(name string) []string {
+	s := strings.TrimSpace(r.h[name])
+	if !strings.HasPrefix(s, "[") {
+		s = unquote(s)
+	}
+	switch {
+	case s == "" || s == "null" || s == "[]":
+		return nil
+	case !strings.HasPrefix(s, "["):
+		return csv(s)
+	}
+	var out []string
+	for _, raw := range r.array(name, s) {
+		item, scalar := plain(raw)
+		if !scalar {
+			r.fail(name, "", "want a list of texts or numbers")
+			return nil
+		}
+		out = append(out, item)
+	}
+	return out
+}
+
+func csv(s string) []string {
+	var out []string
+	for part := range strings.SplitSeq(s, ",") {
+		if part = strings.TrimSpace(part); part != "" {
+			out = append(out, part)
+		}
+	}
+	return out
+}
+
+// array reads a JSON list; nothing is the empty list.
+func (r *reader) array(name, s string) []json.RawMessage {
+	var out []json.RawMessage
+	if s == "" || s == "[]" {
+		return nil
+	}
+	if err := json.Unmarshal([]byte(s), &out); err != nil {
+		r.fail(name, "", "is no JSON list: "+err.Error())
+	}
+	return out
+}
+
+// objects reads a JSON list of objects, of which one alone may stand for a list,
+// and calls read with a reader of each. A text in the list is an object with
+// nothing but that field.
+func (r *reader) objects(name, alone string, read func(*reader)) {
+	s := strings.TrimSpace(r.h[name])
+	if strings.HasPrefix(s, "{") {
+		s = "[" + s + "]"
+	}
+	for i, raw := range r.array(name, s) {
+		within := r.within + name + "[" + strconv.Itoa(i) + "]"
+		item := &reader{key: r.key, within: within + ".", err: r.err}
+		if !item.object(raw, alone) {
+			r.fail(name, "", "holds something that is no JSON object, at "+within)
+			return
+		}
+		read(item)
+		r.err = item.err
+	}
+}
+
+// object makes the reader one of a JSON object, as if it were a hash.
+func (r *reader) object(raw json.RawMessage, alone string) bool {
+	if text, scalar := plain(raw); scalar && alone != "" {
+		r.h = map[string]string{alone: text}
+		return true
+	}
+	if json.Unmarshal(raw, &r.json) != nil || r.json == nil {
+		return false
+	}
+	r.h = make(map[string]string, len(r.json))
+	for name, v := range r.json {
+		if string(v) != "null" {
+			r.h[name], _ = plain(v)
+		}
+	}
+	return true
+}
+
+// pairs reads a map of texts. Values that are no texts are taken as JSON writes
+// them.
+func (r *reader) pairs(name string) map[string]string {
+	out := map[string]string{}
+	s := strings.TrimSpace(r.h[name])
+	if s == "" || s == "null" || s == "[]" || s == "{}" {
+		return out
+	}
+	var texts map[string]string
+	if json.Unmarshal([]byte(s), &texts) == nil && !strings.Contains(s, "null") {
+		return texts // as we write it
+	}
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal([]byte(s), &fields); err != nil {
+		r.fail(name, "", "is no JSON object: "+err.Error())
+		return out
+	}
+	for k, v := range fields {
+		if out[k], _ = plain(v); string(v) == "null" {
+			out[k] = ""
+		}
+	}
+	return out
+}
+
+// plain is the text of a JSON value as a hash would hold it, and whether the
+// value is a text, a number or a truth.
+func plain(raw json.RawMessage) (string, bool) {
+	raw = known(raw)
+	if len(raw) == 0 {
+		return "", false
+	}
+	switch raw[0] {
+	case '"':
+		var s string
+		err := json.Unmarshal(raw, &s)
+		return s, err == nil
+	case '{', '[', 'n':
+		return string(raw), false
+	}
+	return string(raw), true
+}
+
+// unquote drops spaces around a value and one pair of quotes.
+func unquote(s string) string {
+	s = strings.TrimSpace(s)
+	if n := len(s); n >= 2 && (s[0] == '"' || s[0] == '\'') && s[n-1] == s[0] {
+		s = strings.TrimSpace(s[1 : n-1])
+	}
+	return s
+}
+
+// optionalPairs is nil for a field that is left out.
+func (r *reader) optionalPairs(name string) map[string]string {
+	if _, ok := r.h[name]; !ok {
+		return nil
+	}
+	return r.pairs(name)
+}

@@ -1,0 +1,136 @@
+package redisdb
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"maps"
+
+	"edda"
+	"edda/hero"
+)
+
+// stepField marks a job or message with the last step that it took, so that a
+// step whose answer was lost is known again.
+const stepField = "edda_step"
+
+// Job reads a job.
+func (d *DB) Job(ctx context.Context, in, caller, id uint32) (hero.Job, error) {
+	return get(ctx, d, in, hero.JobKey(caller, id), jobOf(in))
+}
+
+// jobOf reads a job of a context's database. One that names no context is of that;
+// one that names another is to run there.
+func jobOf(in uint32) read[hero.Job] {
+	return func(key string, h map[string]string) (hero.Job, error) {
+		j, err := hero.ReadJob(key, h)
+		j.ContextID = cmp.Or(j.ContextID, in)
+		return j, err
+	}
+}
+
+// PutJob creates or replaces a job of context j.ContextID. The status of one
+// that is there takes legal steps only, else ErrIllegal.
+func (d *DB) PutJob(ctx context.Context, j hero.Job) error {
+	return put(ctx, d, j.ContextID, j, "status", hero.ReadJob, func(j *hero.Job, was hero.Job, there bool) error {
+		d.stamp(&j.CreatedAt, &j.UpdatedAt, was.CreatedAt)
+		if there && !was.Status.MayBecome(j.Status) {
+			return illegal(was.Key(), string(was.Status), string(j.Status))
+		}
+		return nil
+	})
+}
+
+// Jobs lists all of a context, by caller and id; see Flows about an error.
+func (d *DB) Jobs(ctx context.Context, in uint32) ([]hero.Job, error) {
+	return scan(ctx, d, in, "job", hero.IsJobKey, jobOf(in), byID(func(j hero.Job) [2]uint32 { return [2]uint32{j.CallerID, j.ID} }))
+}
+
+// DeleteJob deletes a job.
+func (d *DB) DeleteJob(ctx context.Context, in, caller, id uint32) error {
+	return remove(ctx, d, in, hero.JobKey(caller, id), hero.ReadJob)
+}
+
+// MoveJob takes a legal step of a job's life, and replaces its result unless
+// that is nil. A job that has the status already is as it was: moved is false.
+// Any other step is ErrIllegal; a job that ended never changes.
+func (d *DB) MoveJob(ctx context.Context, in, caller, id uint32, to hero.JobStatus, result map[string]string) (j hero.Job, moved bool, err error) {
+	return d.stepJob(ctx, in, hero.JobKey(caller, id), func(j *hero.Job) (bool, error) {
+		if j.Status == to || !j.Status.MayBecome(to) {
+			return false, unless(j.Status == to, illegal(j.Key(), string(j.Status), string(to)))
+		}
+		if j.Status = to; result != nil {
+			j.Result = maps.Clone(result)
+		}
+		return true, nil
+	})
+}
+
+// DropJob ends a job in error that is no flow's and has not begun; any other job
+// stays as it is.
+func (d *DB) DropJob(ctx context.Context, in, caller, id uint32, result map[string]string) error {
+	_, _, err := d.stepJob(ctx, in, hero.JobKey(caller, id), func(j *hero.Job) (bool, error) {
+		if j.FlowID != 0 || j.Status == hero.JobStarted || j.Status.Ended() {
+			return false, nil
+		}
+		j.Status, j.Result = hero.JobError, maps.Clone(result)
+		return true, nil
+	})
+	return err
+}
+
+// RetryJob brings a job that started or failed back to dispatched, without a
+// result.
+func (d *DB) RetryJob(ctx context.Context, in, caller, id uint32) (hero.Job, error) {
+	j, _, err := d.stepJob(ctx, in, hero.JobKey(caller, id), func(j *hero.Job) (bool, error) {
+		if !j.Status.MayRetry() {
+			return false, illegal(j.Key(), string(j.Status), "retried")
+		}
+		j.Status, j.Result = hero.JobDispatched, map[string]string{}
+		return true, nil
+	})
+	return j, err
+}
+
+func unless(fine bool, err error) error {
+	if fine {
+		return nil
+	}
+	return err
+}
+
+func illegal(key, from, to string) error {
+	return edda.Classify(edda.Permanent, "%s is %s and cannot become %s: %w", key, from, to, ErrIllegal)
+}
+
+// stepJob changes a job's status and result, if step says so.
+func (d *DB) stepJob(ctx context.Context, in uint32, key string, step func(*hero.Job) (bool, error)) (j hero.Job, moved bool, err error) {
+	mark := rand.Text()
+	err = update(ctx, d, in, key, jobOf(in), func(was hero.Job, h map[string]string) (change, error) {
+		if len(h) == 0 {
+			return change{}, missing(key)
+		}
+		if j = was; h[stepField] == mark {
+			return change{}, nil // written before, and the answer lost
+		}
+		if moved, err = step(&j); err != nil || !moved {
+			return change{}, err
+		}
+		j.UpdatedAt = d.seconds()
+		set := pick(j.Fields(), "status", "result", "updated_at")
+		set[stepField] = mark
+		return change{guard: "status", set: set}, nil
+	})
+	return j, moved && err == nil, err
+}
+
+// pick takes some of the fields.
+func pick(fields map[string]string, names ...string) map[string]string {
+	out := make(map[string]string, len(names)+1)
+	for _, name := range names {
+		if v, ok := fields[name]; ok {
+			out[name] = v
+		}
+	}
+	return out
+}

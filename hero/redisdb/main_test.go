@@ -1,0 +1,95 @@
+package redisdb
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync/atomic"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"edda/internal/realservers"
+)
+
+// shared is a Redis for the tests that need none of their own; contexts counts
+// the databases that they were given.
+var (
+	shared   *realservers.Server
+	contexts atomic.Uint32
+)
+
+func TestMain(m *testing.M) {
+	s, err := realservers.Redis(realservers.RedisOptions{Databases: 500})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	shared = s
+	code := m.Run()
+	if err := s.Stop(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+// real starts a Redis for one test.
+func real(t testing.TB, o realservers.RedisOptions) *realservers.Server {
+	t.Helper()
+	s, err := realservers.Redis(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { must(t, s.Stop()) })
+	return s
+}
+
+// open is a DB of that Redis.
+func open(t testing.TB, o Options) *DB {
+	t.Helper()
+	d, err := Open(o)
+	must(t, err)
+	t.Cleanup(func() { must(t, d.Close()) })
+	return d
+}
+
+// fresh is a DB of the shared Redis, a context that no other test has, and its
+// raw client.
+func fresh(t testing.TB) (*DB, uint32, *redis.Client) {
+	t.Helper()
+	d := open(t, Options{Addr: shared.Address()})
+	in := contexts.Add(1)
+	return d, in, raw(t, d, in)
+}
+
+func raw(t testing.TB, d *DB, in uint32) *redis.Client {
+	t.Helper()
+	c, err := d.Client(in)
+	must(t, err)
+	return c
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// is fails unless the error is of that kind.
+func is(t testing.TB, err, kind error) {
+	t.Helper()
+	if !errors.Is(err, kind) {
+		t.Fatalf("error %v, want %v", err, kind)
+	}
+}
+
+// hashOf reads a hash past the DB.
+func hashOf(t testing.TB, c *redis.Client, key string) map[string]string {
+	t.Helper()
+	h, err := c.HGetAll(context.Background(), key).Result()
+	must(t, err)
+	return h
+}

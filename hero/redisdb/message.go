@@ -1,0 +1,116 @@
+package redisdb
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"maps"
+	"strconv"
+
+	"edda/hero"
+)
+
+// Message reads a message.
+func (d *DB) Message(ctx context.Context, in, caller, id uint32) (hero.Message, error) {
+	return get(ctx, d, in, hero.MessageKey(caller, id), messageOf(in))
+}
+
+// messageOf reads a message in a context's database. One that names no context is
+// of that; one that came from elsewhere names where it is from.
+func messageOf(in uint32) read[hero.Message] {
+	return func(key string, h map[string]string) (hero.Message, error) {
+		m, err := hero.ReadMessage(key, h)
+		m.ContextID = cmp.Or(m.ContextID, in)
+		return m, err
+	}
+}
+
+// PutMessage creates or replaces a message in a context. It sends nothing. The
+// status of one that is there takes legal steps only, else ErrIllegal.
+func (d *DB) PutMessage(ctx context.Context, in uint32, m hero.Message) error {
+	return put(ctx, d, in, m, "status", hero.ReadMessage, func(m *hero.Message, was hero.Message, there bool) error {
+		d.stamp(&m.CreatedAt, &m.UpdatedAt, was.CreatedAt)
+		if there && !was.Status.MayBecome(m.Status) {
+			return illegal(was.Key(), string(was.Status), string(m.Status))
+		}
+		return nil
+	})
+}
+
+// Messages lists all of a context, by caller and id; see Flows about an error.
+func (d *DB) Messages(ctx context.Context, in uint32) ([]hero.Message, error) {
+	return scan(ctx, d, in, "message", hero.IsMessageKey, messageOf(in), byID(func(m hero.Message) [2]uint32 { return [2]uint32{m.CallerID, m.ID} }))
+}
+
+// DeleteMessage deletes a message; where a queue holds its key, whoever takes
+// that finds nothing.
+func (d *DB) DeleteMessage(ctx context.Context, in, caller, id uint32) error {
+	return remove(ctx, d, in, hero.MessageKey(caller, id), hero.ReadMessage)
+}
+
+// MessageChange is what else changes with a message's status; what is empty
+// stays as it was.
+type MessageChange struct {
+	TransportID     string
+	TransportStatus string
+	Topic           string
+	TargetContext   uint32
+}
+
+func (c MessageChange) fields() map[string]string {
+	out := map[string]string{"transport_id": c.TransportID, "transport_status": c.TransportStatus, "topic": c.Topic}
+	if c.TargetContext != 0 {
+		out["target_context"] = strconv.FormatUint(uint64(c.TargetContext), 10)
+	}
+	maps.DeleteFunc(out, func(_, v string) bool { return v == "" })
+	return out
+}
+
+// MoveMessage takes a legal step of a message's life, with the change. A message
+// that has the status already, and has not ended, takes the change alone: moved
+// is false. Any other step is ErrIllegal; a message that ended never changes.
+func (d *DB) MoveMessage(ctx context.Context, in uint32, key string, to hero.MessageStatus, c MessageChange) (moved bool, err error) {
+	mark := rand.Text()
+	err = update(ctx, d, in, key, hero.ReadMessage, func(m hero.Message, h map[string]string) (change, error) {
+		if len(h) == 0 {
+			return change{}, missing(key)
+		}
+		if h[stepField] == mark {
+			return change{}, nil // written before, and the answer lost
+		}
+		if moved = m.Status != to; moved && !m.Status.MayBecome(to) {
+			return change{}, illegal(key, string(m.Status), string(to))
+		}
+		set := c.fields()
+		if m.Status.Ended() || !moved && len(set) == 0 {
+			return change{}, nil
+		}
+		set["status"], set[stepField] = string(to), mark
+		set["updated_at"] = strconv.FormatUint(uint64(d.seconds()), 10)
+		return change{guard: "status", set: set}, nil
+	})
+	return moved && err == nil, err
+}
+
+// AppendLog appends lines to a message's log, of which the last hero.MaxLogs
+// stay.
+func (d *DB) AppendLog(ctx context.Context, in uint32, key string, lines ...hero.Log) error {
+	mark := rand.Text()
+	return update(ctx, d, in, key, hero.ReadMessage, func(m hero.Message, h map[string]string) (change, error) {
+		if len(h) == 0 {
+			return change{}, missing(key)
+		}
+		if h[logField] == mark {
+			return change{}, nil // written before, and the answer lost
+		}
+		m.Logs = append(m.Logs, lines...)
+		m.Logs = m.Logs[max(0, len(m.Logs)-hero.MaxLogs):]
+		set := pick(m.Fields(), "logs")
+		set[logField] = mark
+		return change{guard: "logs", set: set}, nil
+	})
+}
+
+// logField marks a message with the last lines of its log, as stepField does
+// with its steps.
+const logField = "edda_log"

@@ -1,0 +1,172 @@
+package redisdb
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+	"go.uber.org/zap"
+)
+
+// Options says which Redis, and how. One of URL and Addr is enough; neither
+// means the Redis of this machine.
+type Options struct {
+	// URL is redis://[[user]:password@]host[:port], rediss:// for TLS, or
+	// unix:///path/of/the/socket. It names no database: contexts do.
+	URL string
+	// Addr is host:port, without TLS and password.
+	Addr string
+	// CA is a file of the certificates that sign the server's; the system's
+	// otherwise. Cert and Key are files of a client certificate. They need rediss.
+	CA, Cert, Key string
+	// Remember is how long a command id is known, so that the same command does
+	// nothing a second time; a week unless said.
+	Remember time.Duration
+	Log      *zap.Logger
+	// Now is the clock; the machine's unless given.
+	Now func() time.Time
+}
+
+const (
+	// defaultAddr is where Redis listens by itself.
+	defaultAddr = "127.0.0.1:6379"
+	// defaultRemember outlasts every outage that an outbox keeps trying through.
+	defaultRemember = 7 * 24 * time.Hour
+	// dialWithin, answerWithin: a Redis that takes longer is treated as down, and
+	// asked again on a new connection.
+	dialWithin   = 3 * time.Second
+	answerWithin = 3 * time.Second
+	// idleFor is when a connection that nobody uses is closed: a process that
+	// serves many contexts has a pool for each.
+	idleFor = 2 * time.Minute
+	// connections bounds the pool of one database: every waiting taker has one,
+	// beside those of short commands.
+	connections = 512
+)
+
+// validate makes the client's settings of database 0.
+func (o *Options) validate() (*redis.Options, error) {
+	if o.URL != "" && o.Addr != "" {
+		return nil, errors.New("give the Redis URL or its address, not both")
+	}
+	if o.Remember == 0 {
+		o.Remember = defaultRemember
+	}
+	if o.Remember < time.Second {
+		return nil, errors.New("command ids must be remembered for a second at least")
+	}
+	if o.Log == nil {
+		o.Log = zap.NewNop()
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	r := &redis.Options{
+		Network: "tcp", Addr: o.Addr, Protocol: 2,
+		DialTimeout: dialWithin, ReadTimeout: answerWithin, WriteTimeout: answerWithin, ContextTimeoutEnabled: true,
+		MaxRetries: -1, DialerRetries: 1, // this package knows what may be tried again
+		PoolSize: connections, PipelinePoolSize: -1, ConnMaxIdleTime: idleFor,
+		DisableIdentity: true, MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	}
+	if o.URL != "" {
+		if err := o.readURL(r); err != nil {
+			return nil, err
+		}
+	}
+	if r.Network == "tcp" {
+		if err := address(r); err != nil {
+			return nil, err
+		}
+	}
+	return r, o.certificates(r)
+}
+
+// badURL shows nothing of the URL, which may hold a password.
+var badURL = errors.New("the Redis URL cannot be read: want redis://user:password@host:port, or rediss:// for TLS; special characters in the password are written as %XX")
+
+func (o *Options) readURL(r *redis.Options) error {
+	u, err := url.Parse(o.URL)
+	if err != nil {
+		return badURL
+	}
+	r.Username = u.User.Username()
+	r.Password, _ = u.User.Password()
+	switch u.Scheme {
+	case "unix":
+		r.Network, r.Addr = "unix", u.Path
+		if u.Path == "" {
+			return badURL
+		}
+		return nil
+	case "rediss":
+		r.TLSConfig = &tls.Config{ServerName: u.Hostname(), MinVersion: tls.VersionTLS12}
+	case "redis":
+	default:
+		return badURL
+	}
+	if r.Addr = u.Host; u.Host == "" || u.Opaque != "" || u.RawQuery != "" || u.Fragment != "" {
+		return badURL
+	}
+	if path := strings.Trim(u.Path, "/"); path != "" && path != "0" {
+		return errors.New("the Redis URL names a database: leave it out, contexts are databases of their own")
+	}
+	return nil
+}
+
+// address fills in what an address leaves out.
+func address(r *redis.Options) error {
+	if r.Addr == "" {
+		r.Addr = defaultAddr
+	}
+	host, port, err := net.SplitHostPort(r.Addr)
+	if err != nil {
+		host, port = strings.Trim(r.Addr, "[]"), "6379"
+	}
+	if host == "" {
+		host = "127.0.0.1"
+	}
+	if _, err := strconv.ParseUint(port, 10, 16); err != nil || strings.ContainsAny(host, " /@") {
+		return errors.New("the Redis address cannot be read: want host:port")
+	}
+	r.Addr = net.JoinHostPort(host, port)
+	return nil
+}
+
+func (o *Options) certificates(r *redis.Options) error {
+	if o.CA == "" && o.Cert == "" && o.Key == "" {
+		return nil
+	}
+	if r.TLSConfig == nil {
+		return errors.New("a CA or certificate for Redis needs a rediss:// URL")
+	}
+	if o.CA != "" {
+		pem, err := os.ReadFile(o.CA)
+		if err != nil {
+			return fmt.Errorf("read the CA of Redis: %w", err)
+		}
+		r.TLSConfig.RootCAs = x509.NewCertPool()
+		if !r.TLSConfig.RootCAs.AppendCertsFromPEM(pem) {
+			return fmt.Errorf("the CA of Redis, %s, holds no PEM certificate", o.CA)
+		}
+	}
+	if (o.Cert == "") != (o.Key == "") {
+		return errors.New("a client certificate for Redis needs both the certificate and its key")
+	}
+	if o.Cert != "" {
+		pair, err := tls.LoadX509KeyPair(o.Cert, o.Key)
+		if err != nil {
+			return fmt.Errorf("read the client certificate for Redis: %w", err)
+		}
+		r.TLSConfig.Certificates = []tls.Certificate{pair}
+	}
+	return nil
+}

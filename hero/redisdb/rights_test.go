@@ -1,0 +1,124 @@
+package redisdb
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"edda"
+	"edda/hero"
+	"edda/internal/realservers"
+)
+
+// role is a DB of a Redis that gives the role's user the documented rights and
+// no more, and the raw client of one who may do anything.
+func role(t *testing.T, name, lacks string) (d *DB, admin *redis.Client) {
+	t.Helper()
+	rule, err := realservers.RedisRights(name, "pw")
+	must(t, err)
+	s := real(t, realservers.RedisOptions{Users: []string{rule + lacks}})
+	d = open(t, Options{URL: "redis://edda-" + name + ":pw@" + s.Address()})
+	return d, raw(t, open(t, Options{Addr: s.Address()}), 0)
+}
+
+// coordinator does what a coordinator's role does to Redis.
+func coordinator(ctx context.Context, d *DB) error {
+	f := hero.Flow{ID: 33, CallerID: 12, ContextID: 7, Jobs: []uint32{1}, Nodes: []hero.FlowNode{{ID: 1}}}
+	j := hero.Job{ID: 1, CallerID: 12, ContextID: 7, Executor: "python"}
+	errs := []error{
+		d.Ping(ctx), d.PutActor(ctx, hero.Actor{ID: 12}), d.PutContext(ctx, hero.Context{ID: 7}), d.PutRunner(ctx, 7, hero.Runner{ID: 20}),
+		d.PutFlow(ctx, f), d.PutJob(ctx, j), second(d.Contexts(ctx)), second(d.Actors(ctx)), second(d.Flows(ctx, 7)), second(d.Messages(ctx, 7)),
+	}
+	f.Nodes, j.Executor = nil, "" // the fields go
+	errs = append(errs, d.PutFlow(ctx, f), d.PutJob(ctx, j), d.MoveFlow(ctx, 7, 33, hero.FlowStarted, nil),
+		second(d.DispatchJob(ctx, 7, 12, 1, Dispatch{FlowID: 33, Attempt: 1})), third(d.Send(ctx, 7, "command", chat("x"))), third(d.Send(ctx, 7, "command", chat("x"))),
+		third(d.MoveJob(ctx, 7, 12, 1, hero.JobFinished, nil)), d.DeleteJob(ctx, 7, 12, 1), d.DeleteFlow(ctx, 7, 33), d.DeleteRunner(ctx, 7, 20), d.DeleteContext(ctx, 7), d.DeleteActor(ctx, 12))
+	return errors.Join(errs...)
+}
+
+func TestACoordinatorNeedsItsRightsAndNoMore(t *testing.T) {
+	t.Parallel()
+	d, admin := role(t, "coordinator", "")
+	must(t, coordinator(t.Context(), d))
+	if denied := admin.Do(t.Context(), "acl", "log").Val().([]any); len(denied) != 0 {
+		t.Errorf("denied: %v", denied)
+	}
+	rule, err := realservers.RedisRights("coordinator", "pw")
+	must(t, err)
+	for word := range strings.FieldsSeq(rule) {
+		if right, ok := strings.CutPrefix(word, "+"); ok {
+			less(t, admin, d, "-"+right)
+		}
+		if strings.HasPrefix(word, "~") {
+			less(t, admin, d, "resetkeys "+strings.Replace(keysOf(rule), word+" ", "", 1))
+		}
+	}
+}
+
+// less takes a right away and looks whether it is missed.
+func less(t *testing.T, admin *redis.Client, d *DB, change string) {
+	t.Helper()
+	rule, err := realservers.RedisRights("coordinator", "pw")
+	must(t, err)
+	set := func(words string) {
+		args := []any{"acl", "setuser"}
+		for word := range strings.FieldsSeq(words) {
+			args = append(args, word)
+		}
+		must(t, admin.Do(t.Context(), args...).Err())
+	}
+	must(t, admin.FlushAll(t.Context()).Err())
+	must(t, admin.ScriptFlush(t.Context()).Err())
+	set("edda-coordinator " + change)
+	must(t, admin.Do(t.Context(), "acl", "log", "reset").Err())
+	_ = coordinator(t.Context(), d)
+	if denied := admin.Do(t.Context(), "acl", "log").Val().([]any); len(denied) == 0 {
+		t.Errorf("nobody misses it: %s", change)
+	}
+	set(strings.Replace(rule, "edda-coordinator ", "edda-coordinator reset ", 1))
+}
+
+func keysOf(rule string) string {
+	var keys strings.Builder
+	for word := range strings.FieldsSeq(rule) {
+		if strings.HasPrefix(word, "~") {
+			keys.WriteString(word + " ")
+		}
+	}
+	return keys.String()
+}
+
+func TestARoleMayNotDoWhatIsNotItsWork(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"coordinator", "router", "supervisor", "runner", "dispatcher-client", "dispatcher-worker"} {
+		d, _ := role(t, name, "")
+		ctx, c := t.Context(), raw(t, d, 7)
+		for command, err := range map[string]error{
+			"FLUSHALL": c.FlushAll(ctx).Err(), "CONFIG": c.ConfigGet(ctx, "*").Err(), "KEYS": c.Keys(ctx, "*").Err(), "SHUTDOWN": c.Do(ctx, "shutdown").Err(),
+			"SCRIPT FLUSH": c.ScriptFlush(ctx).Err(), "MONITOR": c.Do(ctx, "monitor").Err(), "ACL": c.Do(ctx, "acl", "list").Err(),
+			"REPLICAOF": c.Do(ctx, "replicaof", "no", "one").Err(), "SET other": c.Set(ctx, "other", "x", 0).Err(), "HSET of an actor": c.HSet(ctx, "actor:12", "id", "12").Err(),
+			"EVAL": c.Eval(ctx, "return redis.call('SET', 'other', 'x')", nil).Err(),
+		} {
+			if name == "coordinator" && command == "HSET of an actor" {
+				continue // that is its work
+			}
+			if err == nil || !strings.Contains(err.Error(), "NOPERM") && !strings.Contains(err.Error(), "can't") {
+				t.Errorf("%s: %s: %v", name, command, err)
+			}
+		}
+	}
+}
+
+func TestAMissingRightIsNamed(t *testing.T) {
+	t.Parallel()
+	d, _ := role(t, "runner", " -blmove")
+	_, err := d.Take(t.Context(), 7, queue, into, time.Second)
+	is(t, err, edda.Temporary)
+	if !strings.Contains(err.Error(), "docs/HERO.md") || !strings.Contains(err.Error(), "blmove") {
+		t.Error(err)
+	}
+}

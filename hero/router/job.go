@@ -1,0 +1,271 @@
+package router
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"edda"
+	"edda/hero"
+	"edda/hero/redisdb"
+	"edda/hero/supervisor"
+)
+
+// end is what became of one job, as far as this message is concerned.
+type end struct {
+	status hero.JobStatus // finished or error; none while a runner has it
+	result map[string]string
+	// broken says why the message did not get through: the job may never have run.
+	broken string
+	// kept: the job's hash is the source of this, so it need not be written there.
+	kept bool
+}
+
+func (e end) waits() bool { return e.status == "" }
+
+// broke is the end of a job whose message did not get through.
+func broke(format string, args ...any) end {
+	why := fmt.Sprintf(format, args...)
+	return end{status: hero.JobError, result: map[string]string{hero.ResultError: why}, broken: why}
+}
+
+// jobs delivers the jobs of a message.
+func (l *line) jobs(ctx context.Context, j journey, m hero.Message) error {
+	errands, err := l.errands(ctx, m)
+	if err != nil {
+		if errors.Is(err, edda.Permanent) {
+			return l.refuse(ctx, j, m, err.Error())
+		}
+		return err
+	}
+	var g errgroup.Group
+	g.SetLimit(perMessage)
+	for _, e := range errands {
+		g.Go(func() error { return l.errand(ctx, j, m, e) })
+	}
+	return g.Wait()
+}
+
+// errands are the message's jobs, those loaded that it only names.
+func (l *line) errands(ctx context.Context, m hero.Message) ([]errand, error) {
+	list, err := wanted(m)
+	if err != nil {
+		return nil, edda.Classify(edda.Permanent, "%w", err)
+	}
+	for i, e := range list {
+		if e.loaded() {
+			continue
+		}
+		list[i].job, err = l.r.db.Job(ctx, l.context, m.CallerID, e.job.ID)
+		if errors.Is(err, redisdb.ErrNotFound) || errors.Is(err, edda.Permanent) {
+			return nil, edda.Classify(edda.Permanent, "job %d is neither in the message nor in the context: %w", e.job.ID, err)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return list, nil
+}
+
+// errand delivers one job and settles it, unless a runner has it now.
+func (l *line) errand(ctx context.Context, j journey, m hero.Message, e errand) error {
+	job := e.complete(m, l.context)
+	if done, err := l.ended(ctx, m, job.ID); err != nil || done {
+		return errors.Join(err, l.conclude(ctx, m))
+	}
+	out, err := l.bring(ctx, j, m, job, e.url)
+	if err != nil || out.waits() {
+		return err
+	}
+	if err := l.r.o.at("answered", m.Key()); err != nil {
+		return err
+	}
+	l.until(ctx, fmt.Sprintf("settle job %d of %s", job.ID, m.Key()), func() error { return l.settle(ctx, m, job, out, answered) })
+	return ctx.Err()
+}
+
+// bring takes the job to where it belongs.
+func (l *line) bring(ctx context.Context, j journey, m hero.Message, job hero.Job, url string) (end, error) {
+	if job.ContextID != l.context && !j.inbound {
+		out, done, err := l.abroad(ctx, m, job, url)
+		if err != nil || done {
+			return out, err
+		}
+	}
+	if err := l.ensure(ctx, m, job); err != nil {
+		return end{}, err
+	}
+	if j.inbound && url == "" {
+		return l.queue(ctx, m, job)
+	}
+	return l.hunt(ctx, m, job, url)
+}
+
+// ensure writes the hash of a job that was only in the message, so that its end
+// has a place. The jobs of a flow have theirs.
+func (l *line) ensure(ctx context.Context, m hero.Message, job hero.Job) error {
+	if m.FlowID != 0 || job.ContextID != l.context {
+		return nil
+	}
+	_, err := l.r.db.Job(ctx, l.context, job.CallerID, job.ID)
+	if errors.Is(err, redisdb.ErrNotFound) {
+		return l.r.db.PutJob(ctx, job)
+	}
+	if errors.Is(err, edda.Permanent) {
+		return nil // it is broken: whoever is to run it says so
+	}
+	return err
+}
+
+// hunt finds a target and calls it; while there is none, or none can be reached,
+// it looks again until the message's timeout.
+func (l *line) hunt(ctx context.Context, m hero.Message, job hero.Job, url string) (end, error) {
+	until := time.Now().Add(seconds(m.Timeout, defaultTimeout))
+	var p pause
+	for {
+		t, again, err := l.target(ctx, m, job, url)
+		if err != nil && !errors.Is(err, edda.Permanent) {
+			return end{}, err
+		}
+		if !again {
+			if out, over, err := l.over(ctx, m, job); err != nil || over {
+				return out, err
+			}
+		}
+		why := err
+		if err == nil {
+			out, unsent, err := l.to(ctx, m, job, t, again)
+			if err != nil || unsent == nil {
+				return out, err
+			}
+			l.r.bury(l.context, t.runner)
+			why = unsent
+		}
+		if time.Now().After(until) {
+			return broke("not delivered within %s: %v", seconds(m.Timeout, defaultTimeout), why), nil
+		}
+		if !sleep(ctx, p.next()) {
+			return end{}, ctx.Err()
+		}
+	}
+}
+
+// over tells whether a flow's job needs nobody any more, before anybody has it: the
+// flow was cancelled while a supervisor was looked for, an executor told its end, or
+// a later attempt is under way.
+func (l *line) over(ctx context.Context, m hero.Message, job hero.Job) (out end, over bool, err error) {
+	if m.FlowID == 0 {
+		return end{}, false, nil
+	}
+	now, err := l.r.db.Work(ctx, l.context, job.CallerID, job.ID)
+	switch {
+	case err != nil:
+		return end{}, false, absent(err) // whoever is to run what is broken says so
+	case now.FlowID != m.FlowID:
+		return end{}, false, nil
+	case m.Attempt != 0 && now.Attempt > m.Attempt:
+		return broke("attempt %d is under way", now.Attempt), true, nil
+	case now.Status.Ended():
+		return end{status: now.Status, result: now.Result, kept: true}, true, nil
+	case now.Stop:
+		return broke("%v", errStopped), true, nil
+	}
+	return end{}, false, nil
+}
+
+// target decides where the job goes: where an earlier try took it, else the
+// node's URL, else one of the context's runners. again tells that it was there
+// before. An error that is Permanent may still pass, when a runner registers.
+func (l *line) target(ctx context.Context, m hero.Message, job hero.Job, url string) (t target, again bool, err error) {
+	runners, err := l.r.db.Runners(ctx, l.context)
+	if err != nil && (!errors.Is(err, edda.Permanent) || len(runners) == 0) {
+		return target{}, false, err
+	}
+	before, err := l.routed(ctx, m, job.ID)
+	if err != nil {
+		return target{}, false, err
+	}
+	switch {
+	case before != "":
+		t, err = remembered(before, runners)
+		again = true
+	case url != "":
+		t, err = byURL(url, runners)
+	default:
+		dead := func(id uint32) bool { return l.r.isDead(l.context, id) }
+		r, ok := pick(job, runners, dead, l.r.next(l.context, job.Executor))
+		if !ok {
+			return target{}, false, edda.Classify(edda.Permanent, "no runner of context %d fits %s jobs: register one, or give the node a supervisor_url", l.context, job.Executor)
+		}
+		t, err = byRunner(r)
+	}
+	if err != nil {
+		return target{}, false, edda.Classify(edda.Permanent, "%w", err)
+	}
+	if t.way == byMycelium && l.r.o.Mesh == nil {
+		return target{}, false, edda.Classify(edda.Permanent, "%s is reached over Mycelium, which is not configured here", t.name)
+	}
+	return t, again, nil
+}
+
+// to takes the job to one target. unsent says that the target was certainly not
+// reached: another may be tried.
+func (l *line) to(ctx context.Context, m hero.Message, job hero.Job, t target, again bool) (out end, unsent, err error) {
+	if t.way == byQueue {
+		out, err = l.queue(ctx, m, job)
+		return out, nil, err
+	}
+	if !again {
+		if err := l.route(ctx, m, job.ID, t.name, t.topic); err != nil {
+			return end{}, nil, err
+		}
+	}
+	if err := l.r.o.at("routed", m.Key()); err != nil {
+		return end{}, nil, err
+	}
+	out, unsent, err = l.call(ctx, m, job, t, again)
+	if unsent == nil {
+		return out, nil, err
+	}
+	return end{}, unsent, l.unroute(ctx, m, job.ID)
+}
+
+// queue puts the job into the local queue of its type, once, and has it watched.
+func (l *line) queue(ctx context.Context, m hero.Message, job hero.Job) (end, error) {
+	job.ContextID = l.context
+	if err := l.expect(ctx, m, job); err != nil {
+		return end{}, err
+	}
+	verdict, err := supervisor.Enqueue(ctx, l.r.db, job, job.ScriptType.Queue(), time.Time{})
+	if errors.Is(err, edda.Permanent) {
+		return broke("%v", err), nil
+	}
+	if err != nil {
+		return end{}, err
+	}
+	if err := l.r.o.at("queued", m.Key()); err != nil {
+		return end{}, err
+	}
+	if verdict == supervisor.Other {
+		return broke("%s exists and is another job: choose a new id", job.Key()), nil
+	}
+	if verdict == supervisor.Known {
+		if out, err := l.recorded(ctx, job); err != nil || !out.waits() {
+			return out, err
+		}
+	}
+	l.acknowledged(ctx, m, job, supervisor.Progress{Status: hero.TransportDelivered, Acknowledged: true})
+	return end{}, nil
+}
+
+// recorded is the end that the job's hash tells of, if it does.
+func (l *line) recorded(ctx context.Context, job hero.Job) (end, error) {
+	now, err := l.r.db.Job(ctx, l.context, job.CallerID, job.ID)
+	if err != nil || !now.Status.Ended() {
+		return end{}, err
+	}
+	return end{status: now.Status, result: now.Result, kept: true}, nil
+}

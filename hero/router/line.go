@@ -1,0 +1,355 @@
+package router
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strconv"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"edda"
+	"edda/hero"
+	"edda/hero/redisdb"
+)
+
+// msgInCoordinator keeps the job messages that were taken out of msg_in, as
+// msg_out_coordinator does for msg_out.
+const msgInCoordinator = "msg_in_coordinator"
+
+// msgOutBroken keeps the keys of messages that cannot be read, for an operator to
+// look at.
+const msgOutBroken = "msg_out_broken"
+
+// line is one context's: what goes out, what comes in, and what waits.
+type line struct {
+	r       *Router
+	context uint32
+	log     *zap.Logger
+	slots   chan struct{} // a place for each message that is on its way
+	wg      sync.WaitGroup
+
+	mu     sync.Mutex               // guards flying
+	flying map[string]chan struct{} // keys under way; closed when done
+	begun  map[journey]int          // how often each was begun and is not done
+}
+
+func newLine(r *Router, context uint32) *line {
+	return &line{
+		r: r, context: context, log: r.o.Log.With(zap.Uint32("context", context)),
+		slots: make(chan struct{}, r.o.Concurrency), flying: map[string]chan struct{}{}, begun: map[journey]int{},
+	}
+}
+
+// Run carries the context's messages until ctx ends, and waits for those that are
+// on their way.
+func (l *line) Run(ctx context.Context) {
+	defer l.wg.Wait()
+	l.wg.Go(func() { l.outbound(ctx) })
+	l.wg.Go(func() { l.inbound(ctx) })
+	l.wg.Go(func() { l.watch(ctx) })
+	l.wg.Go(func() { l.measure(ctx) })
+}
+
+// journey is one key on its way, out or in.
+type journey struct {
+	key     string
+	from    string // the list that keeps it until it is done
+	inbound bool
+}
+
+// outbound takes keys out of msg_out, first those that an earlier run took.
+func (l *line) outbound(ctx context.Context) {
+	l.resume(ctx, hero.MsgOutCoordinator, false)
+	var pause pause
+	for l.slot(ctx) {
+		key, err := l.r.db.Take(ctx, l.context, hero.MsgOut, hero.MsgOutCoordinator, takeWait)
+		if err != nil {
+			<-l.slots
+			if !errors.Is(err, redisdb.ErrEmpty) {
+				l.rest(ctx, &pause, "take from msg_out", err)
+			}
+			continue
+		}
+		pause = 0
+		l.begin(ctx, journey{key, hero.MsgOutCoordinator, false})
+	}
+}
+
+// resume goes on with what an earlier run, or a step whose answer was lost, took
+// and nobody is under way with. Only the goroutine that begins journeys from the
+// list calls it.
+func (l *line) resume(ctx context.Context, list string, inbound bool) {
+	var keys []string
+	var begun map[journey]int
+	l.until(ctx, "look through "+list, func() (err error) {
+		begun = l.underwayNow()
+		keys, err = l.r.db.Left(ctx, l.context, list)
+		return err
+	})
+	for _, key := range keys {
+		j := journey{key, list, inbound}
+		if begun[j] > 0 {
+			begun[j]--
+			continue
+		}
+		if !l.slot(ctx) {
+			return
+		}
+		l.begin(ctx, j)
+	}
+}
+
+func (l *line) underwayNow() map[journey]int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return maps.Clone(l.begun)
+}
+
+// count notes that a journey was begun, or is done.
+func (l *line) count(j journey, by int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.begun[j] += by; l.begun[j] == 0 {
+		delete(l.begun, j)
+	}
+}
+
+// slot waits for a place; false when the line ends.
+func (l *line) slot(ctx context.Context) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case l.slots <- struct{}{}:
+		return ctx.Err() == nil
+	}
+}
+
+// begin carries one key beside the others, in the slot that was got for it.
+func (l *line) begin(ctx context.Context, j journey) {
+	l.r.metrics.flying.Inc()
+	l.count(j, 1)
+	l.wg.Go(func() {
+		defer func() { l.count(j, -1); <-l.slots; l.r.metrics.flying.Dec() }()
+		defer l.alone(j.key)()
+		l.carry(ctx, j)
+	})
+}
+
+// alone waits until no other goroutine has the key: a key that was pushed twice
+// is looked at again when the first is done. It returns how to let go.
+func (l *line) alone(key string) func() {
+	mine := make(chan struct{})
+	for {
+		l.mu.Lock()
+		other, taken := l.flying[key]
+		if !taken {
+			l.flying[key] = mine
+		}
+		l.mu.Unlock()
+		if !taken {
+			break
+		}
+		<-other
+	}
+	return func() {
+		l.mu.Lock()
+		delete(l.flying, key)
+		l.mu.Unlock()
+		close(mine)
+	}
+}
+
+// carry delivers until the message has its fate, and then takes the key off the
+// list that kept it.
+func (l *line) carry(ctx context.Context, j journey) {
+	l.until(ctx, "deliver "+j.key, func() error {
+		if err := l.deliver(ctx, j); err != nil {
+			return err
+		}
+		if err := l.r.o.at("before done", j.key); err != nil {
+			return err
+		}
+		return l.r.db.Done(ctx, l.context, j.from, j.key)
+	})
+}
+
+// pause is the time between two tries; the zero pause is the first.
+type pause time.Duration
+
+func (p *pause) next() time.Duration {
+	d := max(time.Duration(*p), firstPause)
+	*p = pause(min(2*d, lastPause))
+	return d
+}
+
+// until does it again until it succeeds or ctx ends, and says once what is wrong.
+func (l *line) until(ctx context.Context, what string, do func() error) {
+	var p pause
+	complaint := ""
+	for {
+		err := do()
+		if err == nil || ctx.Err() != nil {
+			return
+		}
+		if said := err.Error(); said != complaint {
+			complaint = said
+			l.log.Warn("router: "+what, zap.Error(err))
+		}
+		if !sleep(ctx, p.next()) {
+			return
+		}
+	}
+}
+
+// rest waits after a try of a loop that failed; the first time it says why.
+func (l *line) rest(ctx context.Context, p *pause, what string, err error) {
+	if *p == 0 && ctx.Err() == nil {
+		l.log.Warn("router: "+what, zap.Error(err))
+	}
+	sleep(ctx, p.next())
+}
+
+// sleep waits; false when ctx ended first.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
+// deliver gives one message its fate, or brings it so far that it waits for a
+// runner. An error means: again.
+func (l *line) deliver(ctx context.Context, j journey) error {
+	began := time.Now()
+	caller, id, err := hero.ParseMessageKey(j.key)
+	if err != nil {
+		return l.aside(ctx, j, err)
+	}
+	m, err := l.r.db.Message(ctx, l.context, caller, id)
+	switch {
+	case errors.Is(err, redisdb.ErrNotFound), errors.Is(err, edda.Permanent):
+		return l.aside(ctx, j, err)
+	case err != nil:
+		return err
+	case m.Status.Ended():
+		l.r.metrics.done(m.MessageType, fateDuplicate)
+		return nil
+	}
+	if !j.inbound && m.MessageType != hero.MessageResult && (m.Origin != "" || m.Via != "") {
+		if err := l.disown(ctx, &m); err != nil {
+			return err
+		}
+	}
+	if allowed, err := l.allowed(ctx, j, m); err != nil || !allowed {
+		return err
+	}
+	if err := l.r.o.at("permitted", j.key); err != nil {
+		return err
+	}
+	if err := l.dispatch(ctx, j, m); err != nil {
+		return err
+	}
+	l.r.metrics.timed(m.MessageType, began)
+	return nil
+}
+
+// disown clears what only a message that arrived may say: where it came from, and
+// so where its result goes.
+func (l *line) disown(ctx context.Context, m *hero.Message) error {
+	m.Origin, m.Via = "", ""
+	return l.note(ctx, m.Key(), "origin", "", "via", "")
+}
+
+func (l *line) dispatch(ctx context.Context, j journey, m hero.Message) error {
+	switch m.MessageType {
+	case hero.MessageJob:
+		return l.jobs(ctx, j, m)
+	case hero.MessageResult:
+		return l.result(ctx, m)
+	case hero.MessageChat, hero.MessageMail:
+		return l.post(ctx, m)
+	}
+	return l.fail(ctx, m, fateError, fmt.Sprintf("message_type %.40q is none of job, chat, mail and result", m.MessageType))
+}
+
+// aside puts a key away that leads to no message. The hash, if there is one, is
+// left as it is.
+func (l *line) aside(ctx context.Context, j journey, why error) error {
+	l.log.Error("router: set aside in "+msgOutBroken, zap.String("key", j.key), zap.Error(why))
+	l.r.metrics.done("", fateBroken)
+	return l.r.db.Push(ctx, l.context, msgOutBroken, j.key)
+}
+
+// allowed checks the caller's right; a message without it ends here.
+func (l *line) allowed(ctx context.Context, j journey, m hero.Message) (bool, error) {
+	c, err := l.r.db.Context(ctx, l.context)
+	if errors.Is(err, edda.Permanent) || errors.Is(err, redisdb.ErrNotFound) {
+		return false, l.fail(ctx, m, fateError, fmt.Sprintf("context %d cannot be read: %v", l.context, err))
+	}
+	if err != nil {
+		return false, err
+	}
+	why := permit(c, m)
+	if why == nil {
+		return true, nil
+	}
+	if answers, err := l.answers(ctx, m); err != nil || answers {
+		return err == nil, err
+	}
+	l.log.Warn("router: refused", zap.String("key", m.Key()), zap.Error(why))
+	return false, l.refuse(ctx, j, m, why.Error())
+}
+
+// answers tells whether a result is that of a message of the same caller, whose
+// right was checked when it was sent.
+func (l *line) answers(ctx context.Context, m hero.Message) (bool, error) {
+	if m.MessageType != hero.MessageResult {
+		return false, nil
+	}
+	asked, ok, err := l.asked(ctx, l.context, m.ReplyTo)
+	return ok && asked.CallerID == m.CallerID, err
+}
+
+// measure shows how many messages wait, and how many runners live.
+func (l *line) measure(ctx context.Context) {
+	name := strconv.FormatUint(uint64(l.context), 10)
+	waiting, alive := l.r.metrics.depth.WithLabelValues(name), l.r.metrics.alive.WithLabelValues(name)
+	defer l.r.metrics.depth.DeleteLabelValues(name)
+	defer l.r.metrics.alive.DeleteLabelValues(name)
+	for {
+		if n, err := l.r.db.Depth(ctx, l.context, hero.MsgOut); err == nil {
+			waiting.Set(float64(n))
+		}
+		if n, err := l.alive(ctx); err == nil {
+			alive.Set(float64(n))
+		}
+		if !sleep(ctx, l.r.o.Look) {
+			return
+		}
+	}
+}
+
+// alive counts the context's runners that are heard.
+func (l *line) alive(ctx context.Context) (int64, error) {
+	runners, err := l.r.db.Runners(ctx, l.context)
+	if err != nil || len(runners) == 0 {
+		return 0, err
+	}
+	c, err := l.r.db.Client(l.context)
+	if err != nil {
+		return 0, err
+	}
+	keys := make([]string, len(runners))
+	for i, r := range runners {
+		keys[i] = hero.RunnerAliveKey(r.ID)
+	}
+	return c.Exists(ctx, keys...).Result()
+}

@@ -1,0 +1,73 @@
+package router
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"edda/hero"
+)
+
+// fates of a message, as the metrics call them.
+const (
+	fateProcessed = "processed"
+	fateError     = "error"
+	fateDenied    = "denied"
+	fateDuplicate = "duplicate"
+	fateBroken    = "broken"
+)
+
+type metrics struct {
+	messages *prometheus.CounterVec
+	jobs     *prometheus.CounterVec
+	took     *prometheus.HistogramVec
+	depth    *prometheus.GaugeVec
+	alive    *prometheus.GaugeVec
+	flying   prometheus.Gauge
+}
+
+// newMetrics registers them; without a registry they only count.
+func newMetrics(reg prometheus.Registerer) (*metrics, error) {
+	m := &metrics{
+		messages: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "edda_hero_messages_total", Help: "Messages that the router is done with, by type and fate."}, []string{"type", "fate"}),
+		jobs: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "edda_hero_inbound_jobs_total", Help: "Job messages taken from msg_in, by fate."}, []string{"fate"}),
+		took: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "edda_hero_delivery_seconds", Help: "From taking a message out of msg_out to its fate.",
+			Buckets: prometheus.ExponentialBuckets(.001, 4, 10)}, []string{"type"}),
+		depth: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "edda_hero_msg_out_depth", Help: "Messages in msg_out that the router has not taken yet."}, []string{"context"}),
+		alive: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "edda_hero_runners_alive", Help: "Registered runners whose heartbeat is heard."}, []string{"context"}),
+		flying: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "edda_hero_messages_underway", Help: "Messages that the router has taken and is not done with."}),
+	}
+	if reg == nil {
+		return m, nil
+	}
+	for _, c := range []prometheus.Collector{m.messages, m.jobs, m.took, m.depth, m.alive, m.flying} {
+		if err := reg.Register(c); err != nil {
+			return nil, fmt.Errorf("router: register metrics: %w", err)
+		}
+	}
+	return m, nil
+}
+
+// done counts a message; a type that is none of ours is one label.
+func (m *metrics) done(t hero.MessageType, fate string) {
+	m.messages.WithLabelValues(label(t), fate).Inc()
+}
+
+func (m *metrics) timed(t hero.MessageType, since time.Time) {
+	m.took.WithLabelValues(label(t)).Observe(time.Since(since).Seconds())
+}
+
+func label(t hero.MessageType) string {
+	switch t {
+	case hero.MessageJob, hero.MessageChat, hero.MessageMail, hero.MessageResult:
+		return string(t)
+	}
+	return "other"
+}

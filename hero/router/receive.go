@@ -1,0 +1,126 @@
+package router
+
+import (
+	"context"
+	"crypto/subtle"
+	"errors"
+	"strings"
+
+	"edda/hero"
+	"edda/hero/jsonrpc"
+	"edda/hero/mycelium"
+	"edda/hero/redisdb"
+)
+
+// sender is the key in a call's context of the message that brought it.
+type sender struct{}
+
+// Receiver takes the messages that other nodes send for actors and contexts of
+// this Redis; it is what a hub's MessageTopic is served with.
+type Receiver struct {
+	r   *Router
+	rpc *jsonrpc.Server
+}
+
+// Receiver of messages over Mycelium.
+func (r *Router) Receiver() (*Receiver, error) {
+	v := &Receiver{r: r}
+	o := jsonrpc.MethodOptions{Errors: []int{jsonrpc.PermissionDenied, jsonrpc.NotFound, jsonrpc.StorageError}}
+	var err error
+	v.rpc, err = jsonrpc.NewServer(
+		jsonrpc.Info{Title: "Messages", Version: "1", Description: "Takes messages for actors and contexts."},
+		[]jsonrpc.Method{jsonrpc.Define("message.deliver", "Put a message into the msg_in of a context.", o, v.deliver)},
+		jsonrpc.ServerOptions{Log: r.o.Log})
+	return v, err
+}
+
+// HandleMessage answers what came over Mycelium.
+func (v *Receiver) HandleMessage(ctx context.Context, m mycelium.Message) []byte {
+	return v.rpc.Handle(context.WithValue(ctx, sender{}, m), m.Payload)
+}
+
+// deliver keeps a message whose sender is who it says; true means that it is
+// durable here.
+func (v *Receiver) deliver(ctx context.Context, p parcel) (bool, error) {
+	from, ok := ctx.Value(sender{}).(mycelium.Message)
+	if !ok || from.SrcPK == "" {
+		return false, jsonrpc.Errorf(jsonrpc.PermissionDenied, "the message came from nobody: it has no public key")
+	}
+	m := p.Message
+	if _, _, ok := readOrigin(p.Origin); !ok || m.ID == 0 || len(p.Origin) > maxOrigin {
+		return false, jsonrpc.Errorf(jsonrpc.InvalidParams, "want a message with an id, and its origin as <context>/<key>")
+	}
+	into, err := v.into(ctx, m)
+	if err != nil {
+		return false, err
+	}
+	if err := v.genuine(ctx, into, p, from); err != nil {
+		return false, err
+	}
+	m.Via, m.TargetContext, m.ContextID = "mycelium://"+from.SrcPK, into, into
+	if err := v.r.arrive(ctx, into, p.Origin, m); err != nil {
+		return false, jsonrpc.Errorf(jsonrpc.StorageError, "%v", err)
+	}
+	return true, nil
+}
+
+// maxOrigin bounds an origin, which is a part of a key.
+const maxOrigin = 100
+
+// into is the context that the message is for: the one it names, else the first
+// that knows the actor it is for.
+func (v *Receiver) into(ctx context.Context, m hero.Message) (uint32, error) {
+	contexts, err := v.r.db.Contexts(ctx)
+	if err != nil {
+		return 0, jsonrpc.Errorf(jsonrpc.StorageError, "%v", err)
+	}
+	for _, id := range contexts {
+		if m.TargetContext == id {
+			return id, nil
+		}
+		if m.TargetContext != 0 || m.To == 0 {
+			continue
+		}
+		c, err := v.r.db.Context(ctx, id)
+		if err == nil && c.MayRead(m.To) {
+			return id, nil
+		}
+	}
+	return 0, jsonrpc.Errorf(jsonrpc.NotFound, "no context here for actor %d and target_context %d", m.To, m.TargetContext)
+}
+
+// genuine checks that the message's caller sent it: the public key of the node it
+// came from is the actor's. A result comes from where its job was sent instead.
+func (v *Receiver) genuine(ctx context.Context, into uint32, p parcel, from mycelium.Message) error {
+	m := p.Message
+	who := m.CallerID
+	switch m.MessageType {
+	case hero.MessageResult:
+		asked, ok, err := newLine(v.r, into).asked(ctx, into, m.ReplyTo)
+		if err != nil {
+			return jsonrpc.Errorf(jsonrpc.StorageError, "%v", err)
+		}
+		context, _, _ := readOrigin(p.Origin)
+		sent, err := newLine(v.r, into).sent(ctx, place(context, asked.To), m)
+		if err != nil {
+			return jsonrpc.Errorf(jsonrpc.StorageError, "%v", err)
+		}
+		if !ok || asked.To == 0 || !sent {
+			return jsonrpc.Errorf(jsonrpc.PermissionDenied, "it answers no message that was sent from here")
+		}
+		who = asked.To
+	case hero.MessageJob, hero.MessageChat, hero.MessageMail:
+	default:
+		return jsonrpc.Errorf(jsonrpc.InvalidParams, "message_type %.40q is none of job, chat, mail and result", m.MessageType)
+	}
+	actor, err := v.r.db.Actor(ctx, who)
+	switch {
+	case errors.Is(err, redisdb.ErrNotFound):
+		return jsonrpc.Errorf(jsonrpc.PermissionDenied, "actor %d is not known here", who)
+	case err != nil:
+		return jsonrpc.Errorf(jsonrpc.StorageError, "%v", err)
+	case subtle.ConstantTimeCompare([]byte(strings.ToLower(actor.PubKey)), []byte(strings.ToLower(from.SrcPK))) != 1:
+		return jsonrpc.Errorf(jsonrpc.PermissionDenied, "the sender's public key is not that of actor %d", who)
+	}
+	return nil
+}

@@ -1,0 +1,178 @@
+package router
+
+import (
+	"context"
+	"crypto/rand"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+
+	"edda/hero/redisdb"
+	"edda/hero/supervisor"
+)
+
+// Router takes the messages of every context to whom they are for.
+type Router struct {
+	db      *redisdb.DB
+	o       Options
+	metrics *metrics
+	prefix  string // of the ids of our requests, new in each process
+	seq     atomic.Uint64
+	found   chan uint32 // contexts that somebody says are there
+
+	mu      sync.Mutex // guards what follows
+	clients map[target]*supervisor.Client
+	dead    map[runnerAt]time.Time // until when
+	turns   map[turn]uint64
+	filled  map[uint32]bool // contexts whose msg_in takes no more results
+}
+
+// runnerAt is a runner of a context.
+type runnerAt struct{ context, id uint32 }
+
+// turn is whose turn is counted: among the runners for one kind of job.
+type turn struct {
+	context  uint32
+	executor string
+}
+
+// maxClients bounds the supervisors that are remembered; forgetting one costs a
+// call with the wrong shape of parameters.
+const maxClients = 10_000
+
+// New makes a router; nothing starts before Run.
+func New(db *redisdb.DB, o Options) (*Router, error) {
+	if err := o.validate(); err != nil {
+		return nil, err
+	}
+	m, err := newMetrics(o.Metrics)
+	if err != nil {
+		return nil, err
+	}
+	return &Router{
+		db: db, o: o, metrics: m, prefix: rand.Text()[:12], found: make(chan uint32),
+		clients: map[target]*supervisor.Client{}, dead: map[runnerAt]time.Time{}, turns: map[turn]uint64{}, filled: map[uint32]bool{},
+	}, nil
+}
+
+// Run routes until ctx ends and waits for what is under way to stop; what was not
+// done is left in msg_out_coordinator for the next run.
+func (r *Router) Run(ctx context.Context) error {
+	lines := map[uint32]context.CancelFunc{}
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer func() {
+		for _, stop := range lines {
+			stop()
+		}
+	}()
+	start := func(c uint32) {
+		if _, ok := lines[c]; ok {
+			return
+		}
+		mine, stop := context.WithCancel(ctx)
+		lines[c] = stop
+		running.Go(func() { newLine(r, c).Run(mine) })
+	}
+	tick := time.NewTicker(r.o.Look)
+	defer tick.Stop()
+	for complaint := ""; ; {
+		complaint = r.look(ctx, lines, start, complaint)
+		select {
+		case <-ctx.Done():
+			return nil
+		case c := <-r.found:
+			start(c)
+		case <-tick.C:
+		}
+	}
+}
+
+// Added tells the router of a context that was just created, so that it need not
+// wait to be found.
+func (r *Router) Added(ctx context.Context, id uint32) {
+	select {
+	case r.found <- id:
+	case <-ctx.Done():
+	}
+}
+
+// look starts the lines of contexts that are new and stops those of contexts that
+// are gone. It returns what Redis said, to be logged once.
+func (r *Router) look(ctx context.Context, lines map[uint32]context.CancelFunc, start func(uint32), complaint string) string {
+	contexts, err := r.db.Contexts(ctx)
+	if err != nil {
+		if said := err.Error(); said != complaint && ctx.Err() == nil {
+			r.o.Log.Warn("router: look for contexts", zap.Error(err))
+			return said
+		}
+		return complaint
+	}
+	there := map[uint32]bool{}
+	for _, c := range contexts {
+		there[c] = true
+		start(c)
+	}
+	for c, stop := range lines {
+		if !there[c] {
+			stop()
+			delete(lines, c)
+		}
+	}
+	return ""
+}
+
+// client is the one for the target; it remembers the shape that its parameters
+// are wanted in.
+func (r *Router) client(t target) *supervisor.Client {
+	key := t
+	key.name, key.runner = "", 0
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if c, ok := r.clients[key]; ok {
+		return c
+	}
+	if len(r.clients) >= maxClients {
+		clear(r.clients)
+	}
+	c := supervisor.NewClient(r.transport(t), t.secret, r.prefix+"."+rand.Text()[:6])
+	r.clients[key] = c
+	return c
+}
+
+func (r *Router) transport(t target) supervisor.Transport {
+	if t.way == byHTTP {
+		return supervisor.HTTP(t.url, t.secret, r.o.HTTP)
+	}
+	return supervisor.Mycelium(r.o.Mesh, t.to, t.topic)
+}
+
+// next counts the turns of the runners for an executor.
+func (r *Router) next(context uint32, executor string) uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	t := turn{context, executor}
+	n := r.turns[t]
+	r.turns[t] = n + 1
+	return n
+}
+
+func (r *Router) bury(context, runner uint32) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.dead[runnerAt{context, runner}] = time.Now().Add(deadFor)
+}
+
+// isDead tells whether a runner was not reached a moment ago.
+func (r *Router) isDead(context, runner uint32) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	until, ok := r.dead[runnerAt{context, runner}]
+	if ok && time.Now().After(until) {
+		delete(r.dead, runnerAt{context, runner})
+		return false
+	}
+	return ok
+}

@@ -1,0 +1,112 @@
+package router
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"edda"
+	"edda/hero"
+	"edda/hero/redisdb"
+)
+
+// watchPage bounds the waiting messages that one read of the list gives.
+const watchPage = 500
+
+// watch looks at the jobs that wait for local runners, for those that write only
+// the job's hash, and gives up what was waited for too long.
+func (l *line) watch(ctx context.Context) {
+	var p pause
+	for sleep(ctx, l.r.o.Watch) {
+		if err := l.watchOnce(ctx); err != nil {
+			l.rest(ctx, &p, "watch local jobs", err)
+			continue
+		}
+		p = 0
+	}
+}
+
+// watchOnce looks at every waiting message.
+func (l *line) watchOnce(ctx context.Context) error {
+	c, err := l.r.db.Client(l.context)
+	if err != nil {
+		return err
+	}
+	for from := int64(0); ; {
+		page, err := c.ZRangeWithScores(ctx, awaiting, from, from+watchPage-1).Result()
+		if err != nil {
+			return fmt.Errorf("read %s: %w", awaiting, err)
+		}
+		for _, z := range page {
+			gone, err := l.lookAt(ctx, z)
+			if err != nil {
+				return err
+			}
+			if !gone {
+				from++
+			}
+		}
+		if len(page) < watchPage {
+			return nil
+		}
+	}
+}
+
+// lookAt settles what ended of one waiting message; gone tells that it waits no more.
+func (l *line) lookAt(ctx context.Context, z redis.Z) (gone bool, err error) {
+	key, _ := z.Member.(string)
+	if l.underway(key) {
+		return false, nil
+	}
+	caller, id, err := hero.ParseMessageKey(key)
+	if err != nil {
+		return true, l.forget(ctx, key)
+	}
+	m, err := l.r.db.Message(ctx, l.context, caller, id)
+	if errors.Is(err, redisdb.ErrNotFound) || errors.Is(err, edda.Permanent) || err == nil && m.Status.Ended() {
+		return true, l.forget(ctx, key)
+	}
+	if err != nil {
+		return false, err
+	}
+	late := time.Now().Unix() >= int64(z.Score)
+	list, err := l.errands(ctx, m)
+	if err != nil {
+		if errors.Is(err, edda.Permanent) {
+			return true, l.fail(ctx, m, fateError, err.Error())
+		}
+		return false, err
+	}
+	for _, e := range list {
+		if err := l.lookAtJob(ctx, m, e, late); err != nil {
+			return false, err
+		}
+	}
+	return late, nil
+}
+
+func (l *line) underway(key string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_, is := l.flying[key]
+	return is
+}
+
+// lookAtJob settles one job that ended, or that was waited for too long.
+func (l *line) lookAtJob(ctx context.Context, m hero.Message, e errand, late bool) error {
+	job := e.complete(m, l.context)
+	out, err := l.recorded(ctx, job)
+	if err = absent(err); err != nil {
+		return err
+	}
+	if out.waits() && late {
+		out = broke("%v: no result in time", errNoResult)
+	}
+	if out.waits() {
+		return nil
+	}
+	return l.settle(ctx, m, job, out, answered)
+}

@@ -1,0 +1,265 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"go.uber.org/zap"
+
+	"edda"
+	"edda/hero"
+	"edda/hero/redisdb"
+	"edda/hero/script"
+)
+
+// brokenSuffix names the list of what was in a type's queue and is no job.
+const brokenSuffix = ":broken"
+
+// endWithin is how long the end of a job is tried to be recorded once the runner
+// was to be gone. A job whose end is not recorded is run again by its retries.
+const endWithin = 3 * time.Second
+
+// one works on a key that was taken, to its end.
+func (l *line) one(work context.Context, kind, key string) {
+	l.r.o.At("taken", key)
+	into := taken(kind, l.r.id)
+	w, err := l.read(work, key)
+	switch {
+	case errors.Is(err, redisdb.ErrNotFound):
+		l.log.Warn("job is gone", zap.String("job", key))
+		l.done(work, into, key)
+		return
+	case errors.Is(err, edda.Permanent):
+		l.aside(work, kind, key, err)
+		return
+	case err != nil:
+		return // the runner ends; the key stays where it is
+	}
+	log := l.log.With(zap.String("job", key), zap.Uint32("attempt", w.Attempt))
+	switch {
+	case w.Status.Ended():
+		l.done(work, into, key) // it has its end, and is never run again
+	case w.Status == hero.JobStarted && w.Run.Runner == 0:
+		l.aside(work, kind, key, errors.New("it was started by nobody that notes it: set its status to dispatched to have it run"))
+	case w.Status == hero.JobStarted && l.others(work, w):
+		log.Debug("job runs elsewhere")
+		l.done(work, into, key)
+	case w.Status == hero.JobStarted:
+		l.lost(work, w, into)
+	case hero.ScriptType(kind) != w.ScriptType:
+		log.Warn("job was in the queue of another type", zap.String("queue", kind), zap.String("type", string(w.ScriptType)))
+		l.persist(work, "return "+key, func(ctx context.Context) error {
+			return l.r.db.Return(ctx, l.context, into, w.ScriptType.Queue(), key)
+		})
+	default:
+		l.begin(work, w, into)
+	}
+}
+
+// read reads a job until Redis says what it is.
+func (l *line) read(work context.Context, key string) (w redisdb.Work, err error) {
+	caller, id, err := hero.ParseJobKey(key)
+	if err != nil {
+		return w, edda.Classify(edda.Permanent, "%w", err)
+	}
+	var p pause
+	for {
+		w, err = l.r.db.Work(work, l.context, caller, id)
+		if err == nil || errors.Is(err, edda.Permanent) || !sleep(work, p.next()) {
+			return w, err
+		}
+		l.log.Warn("read job", zap.String("job", key), zap.Error(err))
+	}
+}
+
+func (l *line) done(work context.Context, into, key string) {
+	l.persist(work, "remove "+key, func(ctx context.Context) error { return l.r.db.Done(ctx, l.context, into, key) })
+}
+
+// aside puts away what nobody can run, for somebody to look at.
+func (l *line) aside(work context.Context, kind, key string, why error) {
+	broken := hero.ScriptType(kind).Queue() + brokenSuffix
+	l.log.Error("set aside in "+broken, zap.String("job", key), zap.Error(why))
+	l.r.metrics.ended(kind, hero.JobError, "broken")
+	l.persist(work, "set "+key+" aside", func(ctx context.Context) error {
+		return l.r.db.Return(ctx, l.context, taken(kind, l.r.id), broken, key)
+	})
+}
+
+// others tells whether another runner that lives runs the job: its key was queued
+// twice.
+func (l *line) others(work context.Context, w redisdb.Work) bool {
+	if w.Run.Runner == l.r.id {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		u := l.running[w.Key()]
+		return u != nil && u.work.Run == w.Run
+	}
+	lives := false
+	l.persist(work, "look for runner", func(ctx context.Context) (err error) {
+		lives, err = l.lives(ctx, w.Run.Runner)
+		return err
+	})
+	return lives
+}
+
+// begin starts a job and runs it. One that changed while it was looked at goes
+// back to its queue, to be looked at again.
+func (l *line) begin(work context.Context, w redisdb.Work, into string) {
+	var begun redisdb.Work
+	changed := false
+	ok := l.persist(work, "start "+w.Key(), func(ctx context.Context) (err error) {
+		begun, err = l.r.db.BeginRun(ctx, l.context, w, l.r.id)
+		if changed = errors.Is(err, redisdb.ErrIllegal); changed {
+			return l.r.db.Return(ctx, l.context, into, w.ScriptType.Queue(), w.Key())
+		}
+		return err
+	})
+	if !ok || changed {
+		return
+	}
+	l.r.o.At("begun", w.Key())
+	l.perform(work, begun, into)
+}
+
+// errSuperseded: the job ended otherwise, or was dispatched anew.
+var errSuperseded = errors.New("the run is no longer the job's")
+
+// perform runs the script of a job that was begun, and records its end.
+func (l *line) perform(work context.Context, w redisdb.Work, into string) {
+	ctx, stop := context.WithCancelCause(work)
+	defer stop(nil)
+	key := w.Key()
+	l.mu.Lock()
+	l.running[key] = &underway{work: w, stop: stop}
+	l.mu.Unlock()
+	defer func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		delete(l.running, key)
+	}()
+	if w.Stop {
+		stop(script.ErrStopped)
+	}
+	kind := string(w.ScriptType)
+	l.r.metrics.started(kind)
+	began := time.Now()
+	logs := l.logs(work, w)
+	out, err := l.r.scripts.Run(ctx, l.script(w, logs))
+	logs.close()
+	l.r.metrics.ran(kind, time.Since(began))
+	l.r.o.At("ran", key)
+	switch {
+	case err != nil:
+		l.log.Error("script not begun", zap.String("job", key), zap.Error(err))
+		l.drop(work, w, into, true)
+		sleep(work, slowly*l.r.o.Look) // what is in the way is in the next one's, too
+	case errors.Is(context.Cause(ctx), errSuperseded):
+		l.log.Warn("job ended or was dispatched anew while it ran", zap.String("job", key))
+		l.done(work, into, key)
+	case out.Reason == script.Interrupted:
+		l.drop(work, w, into, true)
+	case l.tries(w, out):
+		l.log.Info("job failed and is tried again", zap.String("job", key), zap.String("why", out.Why()))
+		l.r.metrics.ended(kind, hero.JobDispatched, class(out))
+		l.drop(work, w, into, false)
+	default:
+		l.r.metrics.ended(kind, statusOf(out), class(out))
+		l.end(work, w, statusOf(out), out.Result, into)
+		l.r.o.At("recorded", key)
+	}
+}
+
+func (l *line) script(w redisdb.Work, logs *logs) script.Script {
+	return script.Script{
+		ID: w.Key(), Type: string(w.ScriptType), Source: w.Script, Env: w.EnvVars,
+		Context: strconv.FormatUint(uint64(l.context), 10),
+		Timeout: time.Duration(w.Timeout) * time.Second,
+		Who:     fmt.Sprintf("actor %d", w.CallerID), Logs: logs.line,
+	}
+}
+
+// tries tells whether a job that failed is run again here: one of a flow is the
+// flow's to try, and what is refused or stopped is not tried at all.
+func (l *line) tries(w redisdb.Work, out script.Outcome) bool {
+	return !out.OK && out.Reason != script.Stopped && out.Reason != script.Refused && retriable(w)
+}
+
+// retriable: retries are calls after the first.
+func retriable(w redisdb.Work) bool { return w.FlowID == 0 && w.Run.Number <= uint32(w.Retries) }
+
+func statusOf(out script.Outcome) hero.JobStatus {
+	if out.OK {
+		return hero.JobFinished
+	}
+	return hero.JobError
+}
+
+// late is a context for what should still be done when the runner was to be gone.
+func late(work context.Context) (context.Context, context.CancelFunc) {
+	if work.Err() == nil {
+		return context.WithCancel(work)
+	}
+	return context.WithTimeout(context.WithoutCancel(work), endWithin)
+}
+
+// end records the end of a run. Where that is no longer wanted the key goes.
+func (l *line) end(work context.Context, w redisdb.Work, to hero.JobStatus, result map[string]string, into string) {
+	work, cancel := late(work)
+	defer cancel()
+	l.persist(work, "record "+w.Key(), func(ctx context.Context) error {
+		err := l.r.db.EndRun(ctx, l.context, w, to, result, into, l.told(w, to, result))
+		if errors.Is(err, redisdb.ErrIllegal) {
+			l.log.Warn("result dropped", zap.Error(err))
+			return l.r.db.Done(ctx, l.context, into, w.Key())
+		}
+		return err
+	})
+}
+
+// told is the message that tells whom it concerns what became of the job.
+func (l *line) told(w redisdb.Work, to hero.JobStatus, result map[string]string) hero.Message {
+	j := w.Job
+	j.Status, j.Result = to, result
+	m := hero.Message{
+		CallerID: j.CallerID, ContextID: l.context, To: j.CallerID, MessageType: hero.MessageResult, MessageFormat: hero.FormatText,
+		Message: result[hero.ResultOutput], Job: []hero.Job{j}, FlowID: j.FlowID, Attempt: j.Attempt, ReplyTo: j.MessageKey,
+	}
+	if to == hero.JobError {
+		m.Message = result[hero.ResultError]
+	}
+	if m.ReplyTo == "" {
+		m.ReplyTo = j.Key()
+	}
+	return m
+}
+
+// drop queues a job again.
+func (l *line) drop(work context.Context, w redisdb.Work, into string, interrupted bool) {
+	work, cancel := late(work)
+	defer cancel()
+	l.persist(work, "requeue "+w.Key(), func(ctx context.Context) error {
+		err := l.r.db.DropRun(ctx, l.context, w, interrupted, into)
+		if errors.Is(err, redisdb.ErrIllegal) {
+			return l.r.db.Done(ctx, l.context, into, w.Key())
+		}
+		return err
+	})
+}
+
+// lost decides about a job whose runner died while it ran.
+func (l *line) lost(work context.Context, w redisdb.Work, into string) {
+	l.r.metrics.lost.Inc()
+	if retriable(w) {
+		l.log.Warn("job of a runner that died is queued again", zap.String("job", w.Key()), zap.Uint32("died", w.Run.Runner), zap.Uint32("runs", w.Run.Number))
+		l.drop(work, w, into, false)
+		return
+	}
+	why := fmt.Sprintf("runner %d died while it ran", w.Run.Runner)
+	l.log.Error("job is lost", zap.String("job", w.Key()), zap.String("why", why))
+	l.r.metrics.ended(string(w.ScriptType), hero.JobError, "lost")
+	l.end(work, w, hero.JobError, map[string]string{hero.ResultError: why}, into)
+}

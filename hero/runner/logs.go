@@ -1,0 +1,146 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"edda"
+	"edda/hero"
+	"edda/hero/redisdb"
+)
+
+// Bounds of a job's log in Redis; the whole is in the runner's file.
+const (
+	logEvery = 500 * time.Millisecond
+	// logLines is how many lines are kept, and how many may wait to be written.
+	logLines = hero.MaxLogs
+	// logLine bounds one line, in bytes.
+	logLine = 2 << 10
+	// logFor is how long they are kept.
+	logFor = 7 * 24 * time.Hour
+	// messageLines is how many lines of one job go into the log of the message that
+	// brought it, which is written anew each time.
+	messageLines = 200
+)
+
+// LogKey is the list of a job's last lines, "<stream> <line>", oldest first.
+func LogKey(job string) string { return "edda:log:" + job }
+
+// logs writes a job's lines to Redis as they come, in batches.
+type logs struct {
+	l       *line
+	w       redisdb.Work
+	told    int // lines in the message's log
+	work    context.Context
+	begun   sync.Once // the writing, with the first line
+	ended   chan struct{}
+	writing sync.WaitGroup
+
+	mu      sync.Mutex // guards what follows
+	lines   []hero.Log
+	dropped int
+}
+
+func (l *line) logs(work context.Context, w redisdb.Work) *logs {
+	return &logs{l: l, w: w, work: work, ended: make(chan struct{})}
+}
+
+// line takes one; it never waits for Redis.
+func (g *logs) line(stream, text string) {
+	g.begun.Do(func() { g.writing.Go(func() { g.run(g.work) }) })
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if len(g.lines) == logLines {
+		g.lines = g.lines[1:]
+		g.dropped++
+	}
+	if len(text) > logLine {
+		text = text[:logLine]
+	}
+	g.lines = append(g.lines, hero.Log{Time: uint32(time.Now().Unix()), Level: levelOf(stream), Source: fmt.Sprint("runner ", g.l.r.id, streamOf, stream), Text: text})
+}
+
+// streamOf stands between the runner and the stream in a line's source.
+const streamOf = ", "
+
+func levelOf(stream string) string {
+	if stream == "stderr" {
+		return "warn"
+	}
+	return "info"
+}
+
+// close writes what is left.
+func (g *logs) close() {
+	close(g.ended)
+	g.writing.Wait()
+}
+
+func (g *logs) run(work context.Context) {
+	tick := time.NewTicker(logEvery)
+	defer tick.Stop()
+	for more := true; more; {
+		select {
+		case <-tick.C:
+		case <-g.ended:
+			more = false
+		}
+		if err := g.flush(work); err != nil && work.Err() == nil {
+			g.l.log.Warn("log of a job not written", zap.String("job", g.w.Key()), zap.Error(err))
+		}
+	}
+}
+
+// flush writes what came; what Redis does not take now is lost here, not in the file.
+func (g *logs) flush(ctx context.Context) error {
+	g.mu.Lock()
+	lines, dropped := g.lines, g.dropped
+	g.lines, g.dropped = nil, 0
+	g.mu.Unlock()
+	if len(lines) == 0 {
+		return nil
+	}
+	if dropped > 0 {
+		lines[0].Text = fmt.Sprintf("(%d lines left out) %s", dropped, lines[0].Text)
+	}
+	return errors.Join(g.toJob(ctx, lines), g.toMessage(ctx, lines))
+}
+
+func (g *logs) toJob(ctx context.Context, lines []hero.Log) error {
+	c, err := g.l.r.db.Client(g.l.context)
+	if err != nil {
+		return err
+	}
+	words := make([]any, len(lines))
+	for i, line := range lines {
+		_, stream, _ := strings.Cut(line.Source, streamOf)
+		words[i] = stream + " " + line.Text
+	}
+	key := LogKey(g.w.Key())
+	p := c.TxPipeline()
+	p.RPush(ctx, key, words...)
+	p.LTrim(ctx, key, -logLines, -1)
+	p.Expire(ctx, key, logFor)
+	_, err = p.Exec(ctx)
+	return err
+}
+
+// toMessage adds to the log of the message that brought the job.
+func (g *logs) toMessage(ctx context.Context, lines []hero.Log) error {
+	if _, _, err := hero.ParseMessageKey(g.w.MessageKey); err != nil || g.told >= messageLines {
+		return nil
+	}
+	lines = lines[:min(len(lines), messageLines-g.told)]
+	g.told += len(lines)
+	err := g.l.r.db.AppendLog(ctx, g.l.context, g.w.MessageKey, lines...)
+	if errors.Is(err, redisdb.ErrNotFound) || errors.Is(err, edda.Permanent) {
+		return nil // it was deleted, or broken
+	}
+	return err
+}

@@ -1,0 +1,185 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.uber.org/zap"
+
+	"edda"
+	"edda/hero"
+	"edda/hero/redisdb"
+	"edda/hero/script"
+)
+
+// lists names the lists that runners of a context took jobs into.
+const lists = "edda:running"
+
+// announce makes the runner's list known to the others, before anything is in it.
+func (l *line) announce(ctx context.Context, kind string) error {
+	c, err := l.r.db.Client(l.context)
+	if err != nil {
+		return err
+	}
+	return c.SAdd(ctx, lists, taken(kind, l.r.id)).Err()
+}
+
+// sweep looks for the jobs of runners that died, and at queues that nobody here
+// serves, until ctx ends.
+func (l *line) sweep(ctx context.Context) {
+	var p pause
+	for ctx.Err() == nil {
+		err := l.sweepOnce(ctx)
+		if err == nil {
+			err = l.measure(ctx)
+		}
+		wait := l.r.wait(&p, err)
+		if err != nil && ctx.Err() == nil {
+			l.log.Warn("look for dead runners", zap.Error(err))
+		}
+		if err == nil {
+			p = 0
+		}
+		sleep(ctx, wait)
+	}
+}
+
+func (l *line) sweepOnce(ctx context.Context) error {
+	c, err := l.r.db.Client(l.context)
+	if err != nil {
+		return err
+	}
+	all, err := c.SMembers(ctx, lists).Result()
+	if err != nil {
+		return err
+	}
+	for _, list := range all {
+		kind, runner, ok := readTaken(list)
+		if !ok || runner == l.r.id {
+			continue
+		}
+		if alive, err := l.lives(ctx, runner); err != nil || alive {
+			if err != nil {
+				return err
+			}
+			continue
+		}
+		keys, err := c.LRange(ctx, list, 0, -1).Result()
+		if err != nil {
+			return err
+		}
+		for _, key := range keys {
+			if err := l.inherit(ctx, kind, list, runner, key); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// readTaken reads the name of a runner's list.
+func readTaken(list string) (kind string, runner uint32, ok bool) {
+	rest, ok := strings.CutPrefix(list, "queue:")
+	kind, id, cut := strings.Cut(rest, ":running:")
+	n, err := strconv.ParseUint(id, 10, 32)
+	return kind, uint32(n), ok && cut && err == nil
+}
+
+// inherit decides about one key of a dead runner.
+func (l *line) inherit(ctx context.Context, kind, list string, died uint32, key string) error {
+	caller, id, err := hero.ParseJobKey(key)
+	if err != nil {
+		return l.r.db.Return(ctx, l.context, list, hero.ScriptType(kind).Queue()+brokenSuffix, key)
+	}
+	w, err := l.r.db.Work(ctx, l.context, caller, id)
+	switch {
+	case errors.Is(err, redisdb.ErrNotFound), err == nil && w.Status.Ended():
+		return l.r.db.Done(ctx, l.context, list, key)
+	case errors.Is(err, edda.Permanent):
+		return l.r.db.Return(ctx, l.context, list, hero.ScriptType(kind).Queue()+brokenSuffix, key)
+	case err != nil:
+		return err
+	case w.Status == hero.JobStarted && w.Run.Runner != died:
+		return l.r.db.Done(ctx, l.context, list, key) // it is another's meanwhile
+	case w.Status == hero.JobStarted:
+		l.lost(ctx, w, list)
+		return nil
+	}
+	l.log.Info("job of a runner that died before it began is queued again", zap.String("job", key), zap.Uint32("died", died))
+	return l.r.db.Return(ctx, l.context, list, w.ScriptType.Queue(), key)
+}
+
+// measure shows how many jobs wait, and says which of them wait for another runner.
+func (l *line) measure(ctx context.Context) error {
+	here := l.r.scripts.Types()
+	for _, name := range known(here) {
+		kind := hero.ScriptType(name)
+		n, err := l.r.db.Depth(ctx, l.context, kind.Queue())
+		if err != nil {
+			return err
+		}
+		l.r.metrics.waiting(l.context, name, n)
+		if n > 0 && !slices.Contains(here, name) {
+			l.log.Error("jobs wait that no interpreter is here for: start a runner that has one",
+				zap.String("queue", kind.Queue()), zap.Int64("jobs", n), zap.Strings("here", here))
+		}
+	}
+	return nil
+}
+
+// known are the types of the documents, those with an interpreter by default, and
+// those that run here.
+func known(here []string) []string {
+	all := slices.Concat(here, []string{string(hero.ScriptOSIS), string(hero.ScriptSAL), string(hero.ScriptV), string(hero.ScriptPython)})
+	for kind := range script.Defaults() {
+		all = append(all, kind)
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// watch looks at the jobs that run, for requests to stop and for those that ended
+// otherwise, until ctx ends and they have ended.
+func (l *line) watch(ctx, work context.Context) {
+	for sleep(ctx, l.r.o.Look) {
+		l.watchOnce(ctx)
+	}
+	// Draining jobs may be stopped, too.
+	for sleep(work, l.r.o.Look) && l.watchOnce(work) > 0 {
+	}
+}
+
+func (l *line) watchOnce(ctx context.Context) int {
+	l.mu.Lock()
+	var all []*underway
+	for _, u := range l.running {
+		all = append(all, u)
+	}
+	l.mu.Unlock()
+	if len(all) == 0 {
+		return 0
+	}
+	runs := make([]redisdb.Work, len(all))
+	for i, u := range all {
+		runs[i] = u.work
+	}
+	seen, err := l.r.db.Watch(ctx, l.context, runs)
+	if err != nil {
+		if ctx.Err() == nil {
+			l.log.Warn("watch jobs", zap.Error(err))
+		}
+		return len(all)
+	}
+	for i, s := range seen {
+		switch {
+		case s.Stop && s.Current:
+			all[i].stop(script.ErrStopped)
+		case !s.Current:
+			all[i].stop(errSuperseded)
+		}
+	}
+	return len(all)
+}

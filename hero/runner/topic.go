@@ -1,0 +1,287 @@
+package runner
+
+import (
+	"context"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"edda/hero"
+	"edda/hero/jsonrpc"
+	"edda/hero/mycelium"
+	"edda/hero/script"
+)
+
+// remembered is how many jobs that ended are known, so that one that is sent again
+// is answered and not run again.
+const remembered = 10_000
+
+// topic is the runner on its topic: whoever sends job.run has a job run and is
+// answered with its end. A job that is sent twice runs once, for as long as this
+// process lives and remembers it; a higher attempt of one that failed runs again.
+type topic struct {
+	r   *Runner
+	rpc *jsonrpc.Server
+
+	mu      sync.Mutex // guards what follows
+	work    context.Context
+	open    bool
+	jobs    map[remoteID]*remote
+	ended   []remoteID // oldest first
+	running sync.WaitGroup
+}
+
+// remoteID names a job that came by the topic.
+type remoteID struct{ context, caller, id text }
+
+// remote is one of them.
+type remote struct {
+	job     wireJob
+	status  hero.JobStatus
+	created time.Time
+	started time.Time
+	over    time.Time
+	answer  answer
+	stop    context.CancelCauseFunc
+	done    chan struct{} // closed at the end
+}
+
+// listen serves the topic, where there is a node. It comes before the hub runs.
+func (r *Runner) listen() error {
+	if r.o.Hub == nil {
+		return nil
+	}
+	t := &topic{r: r, jobs: map[remoteID]*remote{}}
+	errs := jsonrpc.MethodOptions{Errors: []int{jsonrpc.PermissionDenied, jsonrpc.NotFound, jsonrpc.Busy, jsonrpc.AlreadyExists}}
+	run := errs
+	run.Wrapper = "job"
+	var err error
+	t.rpc, err = jsonrpc.NewServer(jsonrpc.Info{Title: "Runner", Version: "1", Description: "Runs jobs."}, []jsonrpc.Method{
+		jsonrpc.Define("job.run", "Run a job and wait for its end.", run, t.run),
+		jsonrpc.Define("job.status", "Where a job stands.", errs, t.status),
+		jsonrpc.Define("job.result", "The end of a job that ended.", errs, t.result),
+		jsonrpc.Define("job.stop", "End a job that waits or runs.", errs, t.stop),
+		jsonrpc.Define("job.logs", "The last lines that a job wrote.", errs, t.logs),
+	}, jsonrpc.ServerOptions{Log: r.o.Log})
+	if err != nil {
+		return fmt.Errorf("runner: %w", err)
+	}
+	name := r.o.Topic
+	if name == "" {
+		name = hero.Runner{ID: r.id}.Listens()
+	}
+	if err := r.o.Hub.Serve(name, func(ctx context.Context, m mycelium.Message) []byte { return t.rpc.Handle(ctx, m.Payload) }); err != nil {
+		return fmt.Errorf("runner: %w", err)
+	}
+	r.topic = t
+	return nil
+}
+
+// serve takes jobs until ctx ends, and waits for those that run.
+func (t *topic) serve(ctx, work context.Context) {
+	t.mu.Lock()
+	t.work, t.open = work, true
+	t.mu.Unlock()
+	<-ctx.Done()
+	t.mu.Lock()
+	t.open = false
+	t.mu.Unlock()
+	t.running.Wait()
+}
+
+// allow checks the secret, where there are any.
+func (t *topic) allow(secret string) error {
+	right := len(t.r.o.Secrets) == 0
+	for _, s := range t.r.o.Secrets {
+		right = subtle.ConstantTimeCompare([]byte(s), []byte(secret)) == 1 || right
+	}
+	if !right {
+		return jsonrpc.Errorf(jsonrpc.PermissionDenied, "the secret is not this runner's")
+	}
+	return nil
+}
+
+// run runs a job, or joins the run of one that was sent before.
+func (t *topic) run(ctx context.Context, p runParams) (answer, error) {
+	if err := t.allow(p.Secret); err != nil {
+		return answer{}, err
+	}
+	sent := p.Job.filled()
+	if sent.ID == "" || sent.Executor == "" || sent.Payload == "" {
+		return answer{}, jsonrpc.Errorf(jsonrpc.InvalidParams, "job: it needs id, executor and payload")
+	}
+	j, err := t.job(sent)
+	if err != nil {
+		return answer{}, err
+	}
+	select {
+	case <-j.done:
+	case <-ctx.Done():
+		return answer{}, jsonrpc.Errorf(jsonrpc.Busy, "the runner ends: ask for the job's result, or send it again")
+	}
+	if j.answer == (answer{}) {
+		return answer{}, jsonrpc.Errorf(jsonrpc.Busy, "the runner ended before the job did: send it again")
+	}
+	return j.answer, nil
+}
+
+// job finds a job that is known, or begins it.
+func (t *topic) job(sent wireJob) (*remote, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	id := sent.id()
+	known, ok := t.jobs[id]
+	switch {
+	case ok && !known.job.same(sent) && (known.status != hero.JobError || sent.Attempt <= known.job.Attempt):
+		return nil, jsonrpc.Errorf(jsonrpc.AlreadyExists, "job %s of caller %s is another job: choose a new id", sent.ID, sent.CallerID)
+	case ok && (known.status != hero.JobError || sent.Attempt <= known.job.Attempt):
+		return known, nil
+	case !t.open:
+		return nil, jsonrpc.Errorf(jsonrpc.Busy, "the runner takes no jobs: send it to another, or later")
+	case !slices.Contains(t.r.scripts.Types(), sent.Executor):
+		return nil, jsonrpc.Errorf(jsonrpc.Busy, "no interpreter for %.40s scripts here: this runner has %v", sent.Executor, t.r.scripts.Types())
+	}
+	ctx, stop := context.WithCancelCause(t.work)
+	j := &remote{job: sent, status: hero.JobDispatched, created: time.Now(), stop: stop, done: make(chan struct{})}
+	t.jobs[id] = j
+	t.running.Go(func() {
+		defer stop(nil)
+		t.perform(ctx, id, j)
+	})
+	return j, nil
+}
+
+// perform runs the job in the next place that is free.
+func (t *topic) perform(ctx context.Context, id remoteID, j *remote) {
+	select {
+	case t.r.slots <- struct{}{}:
+		defer func() { <-t.r.slots }()
+	case <-ctx.Done():
+		t.end(id, j, script.Outcome{Reason: causeOf(ctx), Result: map[string]string{hero.ResultError: causeOf(ctx)}}, nil)
+		return
+	}
+	t.mu.Lock()
+	j.status, j.started = hero.JobStarted, time.Now()
+	t.mu.Unlock()
+	t.r.metrics.started(j.job.Executor)
+	out, err := t.r.scripts.Run(ctx, j.job.script(t.r.id))
+	t.r.metrics.ran(j.job.Executor, time.Since(j.started))
+	if err == nil {
+		t.r.metrics.ended(j.job.Executor, statusOf(out), class(out))
+	}
+	t.end(id, j, out, err)
+}
+
+func causeOf(ctx context.Context) string {
+	if errors.Is(context.Cause(ctx), script.ErrStopped) {
+		return script.Stopped
+	}
+	return script.Interrupted
+}
+
+// end keeps the answer. A run that says nothing about the job is forgotten, so
+// that the job can be sent again.
+func (t *topic) end(id remoteID, j *remote, out script.Outcome, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	defer close(j.done)
+	if err != nil || out.Reason == script.Interrupted {
+		t.r.o.Log.Warn("job of the topic was not run", zap.String("job", string(id.id)), zap.String("why", out.Reason), zap.Error(err))
+		delete(t.jobs, id)
+		return
+	}
+	j.status, j.over, j.answer = statusOf(out), time.Now(), answerOf(out)
+	t.ended = append(t.ended, id)
+	for len(t.ended) > remembered {
+		if old := t.jobs[t.ended[0]]; old != nil && old.status.Ended() {
+			delete(t.jobs, t.ended[0])
+		}
+		t.ended = t.ended[1:]
+	}
+}
+
+// find is the job that is meant: its id is enough where only one has it.
+func (t *topic) find(p idParams) (*remote, error) {
+	if err := t.allow(p.Secret); err != nil {
+		return nil, err
+	}
+	if j, ok := t.jobs[remoteID{p.ContextID, p.CallerID, p.JobID}]; ok {
+		return j, nil
+	}
+	var found []*remote
+	for id, j := range t.jobs {
+		if id.id == p.JobID && (p.CallerID == "" || p.CallerID == id.caller) && (p.ContextID == "" || p.ContextID == id.context) {
+			found = append(found, j)
+		}
+	}
+	switch len(found) {
+	case 0:
+		return nil, jsonrpc.Errorf(jsonrpc.NotFound, "no job %.40s", p.JobID)
+	case 1:
+		return found[0], nil
+	}
+	return nil, jsonrpc.Errorf(jsonrpc.InvalidParams, "%d jobs have the id %.40s: give context_id and caller_id", len(found), p.JobID)
+}
+
+func (t *topic) status(_ context.Context, p idParams) (state, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	j, err := t.find(p)
+	if err != nil {
+		return state{}, err
+	}
+	return state{JobID: j.job.ID, Status: string(j.status), CreatedAt: rfc3339(j.created), StartedAt: rfc3339(j.started), CompletedAt: rfc3339(j.over)}, nil
+}
+
+func (t *topic) result(_ context.Context, p idParams) (answer, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	j, err := t.find(p)
+	if err == nil && !j.status.Ended() {
+		err = jsonrpc.Errorf(jsonrpc.InvalidParams, "job %.40s has not ended: it is %s", p.JobID, j.status)
+	}
+	if err != nil {
+		return answer{}, err
+	}
+	return j.answer, nil
+}
+
+// stop asks for a job's end; false where it has ended.
+func (t *topic) stop(_ context.Context, p idParams) (bool, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	j, err := t.find(p)
+	if err != nil || j.status.Ended() {
+		return false, err
+	}
+	j.stop(script.ErrStopped)
+	return true, nil
+}
+
+// logger is what a host of scripts has that keeps logs.
+type logger interface {
+	Log(context, id string, most int64) (string, error)
+}
+
+// maxLog bounds the end of a log that is sent, in bytes.
+const maxLog = 256 << 10
+
+func (t *topic) logs(_ context.Context, p idParams) ([]string, error) {
+	t.mu.Lock()
+	j, err := t.find(p)
+	t.mu.Unlock()
+	keeps, ok := t.r.scripts.(logger)
+	if err != nil || !ok {
+		return []string{}, err
+	}
+	all, err := keeps.Log(string(j.job.ContextID), j.job.key(), maxLog)
+	if err != nil {
+		return nil, jsonrpc.Errorf(jsonrpc.InternalError, "read the log: %v", err)
+	}
+	return lines(all), nil
+}

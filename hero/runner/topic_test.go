@@ -1,0 +1,258 @@
+package runner
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"edda/hero/jsonrpc"
+	"edda/hero/mycelium"
+	"edda/hero/mycelium/standin"
+	"edda/hero/script"
+)
+
+// air is a network of two nodes: the runner's, and that of who sends jobs.
+type air struct {
+	t      *testing.T
+	caller *mycelium.Hub
+	runner mycelium.Destination
+	hub    *mycelium.Hub
+}
+
+func newAir(t *testing.T) *air {
+	t.Helper()
+	t.Parallel()
+	bus := standin.New(standin.Options{})
+	t.Cleanup(bus.Close)
+	hub := func(name string) (*mycelium.Hub, *standin.Node) {
+		node := bus.Node(name)
+		rpc, err := node.RPC()
+		if err != nil {
+			t.Fatal(err)
+		}
+		server := httptest.NewServer(rpc)
+		t.Cleanup(server.Close)
+		return mycelium.NewHub(mycelium.NewRPC(server.URL), mycelium.Options{}), node
+	}
+	a := &air{t: t}
+	var node *standin.Node
+	a.hub, node = hub("runner")
+	a.caller, _ = hub("caller")
+	a.runner = mycelium.Destination{PK: node.Key()}
+	return a
+}
+
+// run runs the hubs and the runner until the test ends, or stop is called.
+func (a *air) run(scripts Scripts, o Options) (stop func()) {
+	a.t.Helper()
+	o.Hub = a.hub
+	r, err := New(20, nil, scripts, quick(o))
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	hubs, endHubs := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(context.Background())
+	var all, runner sync.WaitGroup
+	for _, h := range []*mycelium.Hub{a.hub, a.caller} {
+		all.Go(func() {
+			if err := h.Run(hubs); err != nil {
+				a.t.Error(err)
+			}
+		})
+	}
+	runner.Go(func() {
+		if err := r.Run(ctx); err != nil {
+			a.t.Error(err)
+		}
+	})
+	a.t.Cleanup(func() {
+		cancel()
+		runner.Wait()
+		endHubs()
+		all.Wait()
+	})
+	return func() { cancel(); runner.Wait() }
+}
+
+// call calls a method of the runner.
+func (a *air) call(method, params string, result any) error {
+	a.t.Helper()
+	ctx, cancel := context.WithTimeout(a.t.Context(), 15*time.Second)
+	defer cancel()
+	id := fmt.Sprint(method, "-", time.Now().UnixNano())
+	request, err := jsonrpc.Request(id, method, json.RawMessage(params))
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	reply, err := a.caller.Call(ctx, a.runner, "runner20", request, id, mycelium.CallOptions{})
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return jsonrpc.ReadResponse(reply, id, result)
+}
+
+func jobJSON(id int, payload string, more string) string {
+	b, _ := json.Marshal(payload)
+	return fmt.Sprintf(`{"job": {"id": "%d", "caller_id": "12", "context_id": "7", "payload": %s, "runner": "r", "executor": "python", "timeout": 10, "env_vars": {"A": "1"}%s}}`, id, b, more)
+}
+
+func TestJobsByTopic(t *testing.T) {
+	a := newAir(t)
+	a.run(newScripts(t, t.TempDir()), Options{Secrets: []string{"old", "s3cret"}})
+	secret := `, "signatures": []}, "secret": "s3cret"}`
+	with := func(s string) string { return strings.TrimSuffix(s, "}}") + secret }
+	tests := []struct{ name, payload, want string }{
+		{"text", "import os; print(os.environ['A'])", `{"success":"1\n"}`},
+		{"object", `print('{"n": 1, "s": "x"}')`, `{"success":"{\"n\":\"1\",\"s\":\"x\"}"}`},
+		{"failed", "1/0", `{"error":"exit 1: ZeroDivisionError: division by zero"}`},
+	}
+	for i, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			var got json.RawMessage
+			if err := a.call("job.run", "["+with(jobJSON(i, tt.payload, ""))+"]", &got); err != nil || string(got) != tt.want {
+				t.Errorf("%s, %v, want %s", got, err, tt.want)
+			}
+		})
+	}
+	var status state
+	if err := a.call("job.status", `{"job_id": 2, "secret": "s3cret"}`, &status); err != nil || status.Status != "error" || status.CompletedAt == "" || status.JobID != "2" {
+		t.Errorf("%+v, %v", status, err)
+	}
+	var got json.RawMessage
+	if err := a.call("job.result", `{"job_id": "0", "caller_id": "12", "context_id": "7", "secret": "s3cret"}`, &got); err != nil || string(got) != tests[0].want {
+		t.Errorf("%s, %v", got, err)
+	}
+	var log []string
+	if err := a.call("job.logs", `{"job_id": "0", "secret": "old"}`, &log); err != nil || len(log) != 1 || !strings.HasSuffix(log[0], " stdout 1") {
+		t.Errorf("%q, %v", log, err)
+	}
+	refusals := []struct {
+		name, method, params string
+		code                 int
+		says                 string
+	}{
+		{"no secret", "job.run", jobJSON(9, "1", ""), jsonrpc.PermissionDenied, "secret"},
+		{"wrong secret", "job.status", `{"job_id": "0", "secret": "S3cret"}`, jsonrpc.PermissionDenied, "secret"},
+		{"another job of the id", "job.run", with(jobJSON(0, "other", "")), jsonrpc.AlreadyExists, "another job"},
+		{"no interpreter", "job.run", strings.Replace(with(jobJSON(8, "1", "")), `"python"`, `"rhai"`, 1), jsonrpc.Busy, "no interpreter for rhai"},
+		{"unknown job", "job.status", `{"job_id": "404", "secret": "s3cret"}`, jsonrpc.NotFound, "no job 404"},
+		{"no job", "job.run", `{"secret": "s3cret", "job": {"id": "5"}}`, jsonrpc.InvalidParams, "needs id, executor and payload"},
+		{"no such method", "job.fly", `{}`, jsonrpc.MethodNotFound, ""},
+	}
+	for _, tt := range refusals {
+		t.Run(tt.name, func(t *testing.T) {
+			err := a.call(tt.method, tt.params, nil)
+			var e *jsonrpc.Error
+			if !errors.As(err, &e) || e.Code != tt.code || !strings.Contains(e.Error(), tt.says) {
+				t.Errorf("%v, want %d", err, tt.code)
+			}
+		})
+	}
+}
+
+func TestAJobThatIsSentTwiceRunsOnce(t *testing.T) {
+	a := newAir(t)
+	file := t.TempDir() + "/runs"
+	a.run(newScripts(t, t.TempDir()), Options{})
+	job := func(attempt int) string {
+		return jobJSON(1, "import sys, time\nopen('"+file+"', 'a').write('x')\ntime.sleep(0.2)\nn = open('"+file+"').read()\nprint(n)\nsys.exit(len(n) == 1)", fmt.Sprintf(`, "attempt": %d`, attempt))
+	}
+	var all sync.WaitGroup
+	for range 3 {
+		all.Go(func() {
+			var got answer
+			if err := a.call("job.run", job(1), &got); err != nil || got.Error == nil || *got.Error != "exit 1" {
+				t.Errorf("%+v, %v", got, err)
+			}
+		})
+	}
+	all.Wait()
+	var got answer
+	for attempt := range []int{1, 2} { // an older one, and the same
+		if err := a.call("job.run", job(attempt), &got); err != nil || got.Error == nil {
+			t.Errorf("%+v, %v", got, err)
+		}
+	}
+	if runs, _ := os.ReadFile(file); len(runs) != 1 {
+		t.Errorf("%d runs", len(runs))
+	}
+	got = answer{}
+	if err := a.call("job.run", job(2), &got); err != nil || got.Success == nil || *got.Success != "xx\n" {
+		t.Errorf("%+v, %v", got, err)
+	}
+	got = answer{}
+	if err := a.call("job.run", job(3), &got); err != nil || got.Success == nil || *got.Success != "xx\n" {
+		t.Errorf("one that finished ran again: %+v, %v", got, err)
+	}
+}
+
+func TestAJobOfTheTopicIsStopped(t *testing.T) {
+	a := newAir(t)
+	a.run(newScripts(t, t.TempDir()), Options{Concurrency: 1})
+	ends := make(chan answer, 2)
+	for id := range 2 {
+		go func() {
+			var got answer
+			if err := a.call("job.run", jobJSON(id, "import time; time.sleep(60)", ""), &got); err != nil {
+				t.Error(err)
+			}
+			ends <- got
+		}()
+	}
+	for until := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		var first, second state
+		if a.call("job.status", `{"job_id": "0"}`, &first) == nil && a.call("job.status", `{"job_id": "1"}`, &second) == nil && first.Status != second.Status {
+			break // one runs, one waits
+		}
+		if time.Now().After(until) {
+			t.Fatal("they never came")
+		}
+	}
+	for id := range 2 {
+		var stopped bool
+		if err := a.call("job.stop", fmt.Sprintf(`{"job_id": "%d"}`, id), &stopped); err != nil || !stopped {
+			t.Errorf("%v, %v", stopped, err)
+		}
+		if got := <-ends; got.Error == nil || *got.Error != script.Stopped {
+			t.Errorf("%+v", got)
+		}
+	}
+	stopped := true
+	if err := a.call("job.stop", `{"job_id": "0"}`, &stopped); err != nil || stopped {
+		t.Errorf("again: %v, %v", stopped, err)
+	}
+}
+
+func TestATopicDrains(t *testing.T) {
+	a := newAir(t)
+	stop := a.run(newScripts(t, t.TempDir()), Options{Drain: time.Second})
+	ends := make(chan error, 1)
+	go func() { ends <- a.call("job.run", jobJSON(1, "import time; time.sleep(60)", ""), nil) }()
+	for until := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		var s state
+		if a.call("job.status", `{"job_id": "1"}`, &s) == nil && s.Status == "started" {
+			break
+		}
+		if time.Now().After(until) {
+			t.Fatal("it never came")
+		}
+	}
+	stop()
+	var e *jsonrpc.Error
+	if err := <-ends; !errors.As(err, &e) || e.Code != jsonrpc.Busy {
+		t.Errorf("the one that ran: %v", err)
+	}
+	if err := a.call("job.run", jobJSON(2, "1", ""), nil); !errors.As(err, &e) || e.Code != jsonrpc.Busy {
+		t.Errorf("one that comes later: %v", err)
+	}
+	if err := a.call("job.status", `{"job_id": "1"}`, nil); !errors.As(err, &e) || e.Code != jsonrpc.NotFound {
+		t.Errorf("one that may be sent again: %v", err)
+	}
+}

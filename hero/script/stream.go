@@ -1,0 +1,125 @@
+package script
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"strings"
+	"sync"
+)
+
+// maxLine bounds one line of a log, in bytes; the rest of it is left out.
+const maxLine = 16 << 10
+
+// readSize is how much of a pipe is read at once: what a pipe holds.
+const readSize = 64 << 10
+
+// stream reads one of a script's two outputs to its end.
+type stream struct {
+	name  string
+	limit int
+	mask  mask
+	lines func(stream, line string)
+	over  func() // called once, when there is more than the limit
+
+	kept      []byte
+	truncated bool
+	rest      []byte // of a line whose end has not come
+	skipping  bool   // the line is longer than it may be; its end is waited for
+}
+
+// read reads until the last process has closed its end. Past the limit it drops
+// what comes, so that a script that is being ended is not blocked.
+func (s *stream) read(f *os.File) {
+	defer f.Close()
+	b := make([]byte, readSize)
+	for {
+		n, err := f.Read(b)
+		if !s.truncated {
+			s.take(b[:n])
+		}
+		if err == nil {
+			continue
+		}
+		s.truncated = s.truncated || !errors.Is(err, io.EOF)
+		if len(s.rest) > 0 {
+			s.endLine(s.truncated)
+		}
+		return
+	}
+}
+
+func (s *stream) take(b []byte) {
+	room := s.limit - len(s.kept)
+	if full := s.limit > 0 && len(b) > room; full {
+		b = b[:room]
+		defer func() { s.truncated = true; s.over() }()
+	}
+	s.kept = append(s.kept, b...)
+	for {
+		line, rest, ended := bytes.Cut(b, []byte("\n"))
+		s.extend(line)
+		if !ended {
+			return
+		}
+		s.endLine(false)
+		b = rest
+	}
+}
+
+// extend takes more of a line. It keeps a little more than it shows, so that no
+// secret that lies over the edge is cut in two.
+func (s *stream) extend(b []byte) {
+	room := maxLine + s.mask.longest - len(s.rest)
+	if len(b) > room {
+		b, s.skipping = b[:max(0, room)], true
+	}
+	s.rest = append(s.rest, b...)
+}
+
+func (s *stream) endLine(cut bool) {
+	line := string(s.rest)
+	if cut || s.skipping {
+		line = s.mask.cut(line) + "…"
+	} else {
+		line = s.mask.text(line)
+	}
+	s.lines(s.name, strings.TrimSuffix(line, "\r"))
+	s.rest, s.skipping = s.rest[:0], false
+}
+
+// text is what was read, as it may be shown.
+func (s *stream) text() string {
+	if s.truncated {
+		return s.mask.cut(string(s.kept))
+	}
+	return s.mask.text(string(s.kept))
+}
+
+// last is the last line that says something, bounded.
+func (s *stream) last() string {
+	text := strings.TrimSpace(s.text())
+	line := strings.TrimSpace(text[strings.LastIndexByte(text, '\n')+1:])
+	if len(line) > maxDetail {
+		line = strings.ToValidUTF8(line[:maxDetail], "") + "…"
+	}
+	return line
+}
+
+// maxDetail bounds the line of stderr that goes with a reason, in bytes.
+const maxDetail = 500
+
+// tee gives lines to several, one at a time.
+type tee struct {
+	mu sync.Mutex // guards the calls: two streams write
+	to []func(stream, line string)
+}
+
+func (t *tee) line(stream, line string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, to := range t.to {
+		to(stream, line)
+	}
+}

@@ -1,0 +1,113 @@
+package script
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+)
+
+// asRunner makes this test program a runner of one script, to be killed.
+const asRunner = "EDDA_TEST_RUNNER_FOLDER"
+
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(asRunner); dir != "" {
+		h, err := New(Options{Dir: dir})
+		if err == nil {
+			_, err = h.Run(context.Background(), Script{ID: "x", Type: "python", Context: "7", Env: map[string]string{"PIDS": os.Getenv("PIDS")},
+				Source: escape + "leave(True); leave(False)\nopen(os.environ['PIDS'] + '.all', 'w').write(str(os.getpid())); time.sleep(300)"})
+		}
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	flag.Parse()
+	if err := flag.Set("test.parallel", "6"); err != nil { // they wait for processes more than they compute
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}
+
+// eventually waits for a condition.
+func eventually(t *testing.T, what string, met func() bool) {
+	t.Helper()
+	for until := time.Now().Add(10 * time.Second); !met(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(until) {
+			t.Fatalf("never: %s", what)
+		}
+	}
+}
+
+func TestWhatAKilledRunnerLeftIsSwept(t *testing.T) {
+	h := newHost(t, nil)
+	file := filepath.Join(t.TempDir(), "pids")
+	runner := exec.Command(os.Args[0])
+	runner.Env = append(os.Environ(), asRunner+"="+h.options.Dir, "PIDS="+file)
+	runner.Stderr = os.Stderr
+	if err := runner.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = runner.Process.Kill(); _ = runner.Wait() })
+	eventually(t, "the script has left its processes", func() bool {
+		b, err := os.ReadFile(file + ".all")
+		return err == nil && len(b) > 0
+	})
+	strays, leader := pidsIn(t, file), pidsIn(t, file+".all")
+	if n, err := h.Sweep(); n != 0 || err != nil || !alive(leader[0]) || !alive(strays[0]) {
+		t.Fatalf("the run of a runner that lives: swept %d, %v", n, err)
+	}
+	if err := runner.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = runner.Wait()
+	eventually(t, "the interpreter ended with its runner", func() bool { return !alive(leader[0]) })
+	if len(strays) != 2 || !alive(strays[0]) || !alive(strays[1]) {
+		t.Fatalf("of %v some ended by themselves", strays)
+	}
+	if n, err := h.Sweep(); n != 1 || err != nil {
+		t.Errorf("swept %d, %v", n, err)
+	}
+	if slices.ContainsFunc(strays, alive) {
+		t.Errorf("of %v some live", strays)
+	}
+	if n, err := h.Sweep(); n != 0 || err != nil {
+		t.Errorf("swept again %d, %v", n, err)
+	}
+}
+
+func TestSweepOfNotesThatAreNone(t *testing.T) {
+	h := newHost(t, nil)
+	tests := []struct {
+		name, note string
+		age        time.Duration
+		stays      bool
+		wrong      bool
+	}{
+		{"just begun", "", 0, true, false},
+		{"never written", "", 2 * emptyFor, false, false},
+		{"of somebody else", `{"mark": 18014398509481984, "folder": "/etc"}`, 0, true, true},
+		{"without a mark", `{"folder": "` + h.options.Dir + `/contexts/7/runs/run-1"}`, 0, true, true},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			path := filepath.Join(h.options.Dir, "claims", "run-1")
+			if err := os.WriteFile(path, []byte(tt.note), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			defer os.Remove(path)
+			if err := os.Chtimes(path, time.Time{}, time.Now().Add(-tt.age)); err != nil {
+				t.Fatal(err)
+			}
+			n, err := h.Sweep()
+			_, gone := os.Stat(path)
+			if n != 0 || (err != nil) != tt.wrong || (gone == nil) != tt.stays {
+				t.Errorf("%d, %v, %v", n, err, gone)
+			}
+		})
+	}
+}

@@ -1,0 +1,213 @@
+package supervisor
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"edda/hero/jsonrpc"
+)
+
+// Scope is what a key may do.
+type Scope string
+
+// The scopes. An administrator may do everything; a registrar registers runners;
+// a user has jobs run.
+const (
+	Admin     Scope = "admin"
+	Registrar Scope = "registrar"
+	User      Scope = "user"
+)
+
+func (s Scope) covers(want Scope) bool { return s == Admin || s == want }
+
+// Key is who a secret belongs to.
+type Key struct {
+	Name      string `json:"name"`
+	Scope     Scope  `json:"scope"`
+	CreatedAt string `json:"created_at,omitempty"`
+}
+
+// keysHash holds the keys that were made, by the digest of their secret, in
+// database 0: they are for every context.
+const keysHash = "edda:supervisor:keys"
+
+// configured are the secrets of the options, kept as digests so that comparing
+// takes the same time whatever is offered.
+type configured struct {
+	digest [sha256.Size]byte
+	key    Key
+}
+
+func configure(o Options) []configured {
+	var out []configured
+	add := func(scope Scope, secrets []string) {
+		for i, s := range secrets {
+			out = append(out, configured{sha256.Sum256([]byte(s)), Key{Name: fmt.Sprintf("%s %d", scope, i+1), Scope: scope}})
+		}
+	}
+	add(Admin, o.Admins)
+	add(Registrar, o.Registrars)
+	add(User, o.Users)
+	return out
+}
+
+// bearer is the key in the context of a request that carried a token.
+type bearer struct{}
+
+// withBearer keeps the token of the request for the methods, which check it: what
+// they ask for differs.
+func withBearer(ctx context.Context, r *http.Request) (context.Context, error) {
+	scheme, token, ok := strings.Cut(r.Header.Get("Authorization"), " ")
+	if !ok || !strings.EqualFold(scheme, "Bearer") {
+		return ctx, nil
+	}
+	return context.WithValue(ctx, bearer{}, strings.TrimSpace(token)), nil
+}
+
+// allow checks that the secret, or the request's token where there is none, may
+// do what the scope may.
+func (s *Server) allow(ctx context.Context, secret string, want ...Scope) error {
+	if secret == "" {
+		secret, _ = ctx.Value(bearer{}).(string)
+	}
+	if secret == "" {
+		return refuse("give the secret as the parameter secret, or as Authorization: Bearer")
+	}
+	k, ok, err := s.key(ctx, secret)
+	switch {
+	case err != nil:
+		return storage(err)
+	case !ok:
+		return refuse("the secret is not known here")
+	}
+	for _, scope := range want {
+		if k.Scope.covers(scope) {
+			return nil
+		}
+	}
+	return refuse(fmt.Sprintf("the secret's scope is %s, this needs %v", k.Scope, want))
+}
+
+// key finds whose secret it is.
+func (s *Server) key(ctx context.Context, secret string) (Key, bool, error) {
+	digest := sha256.Sum256([]byte(secret))
+	found, which := 0, Key{}
+	for _, c := range s.secrets { // every one is compared, so that time tells nothing
+		if subtle.ConstantTimeCompare(c.digest[:], digest[:]) == 1 && found == 0 {
+			found, which = 1, c.key
+		}
+	}
+	if found == 1 {
+		return which, true, nil
+	}
+	return s.made(ctx, digest)
+}
+
+// made looks the digest up among the keys of auth.create_key. A digest tells
+// nothing about a secret that differs in one letter, so looking it up is safe.
+func (s *Server) made(ctx context.Context, digest [sha256.Size]byte) (Key, bool, error) {
+	c, err := s.db.Client(0)
+	if err != nil {
+		return Key{}, false, err
+	}
+	raw, err := c.HGet(ctx, keysHash, hex.EncodeToString(digest[:])).Bytes()
+	if errors.Is(err, redis.Nil) {
+		return Key{}, false, nil
+	}
+	var k Key
+	if err == nil {
+		err = json.Unmarshal(raw, &k)
+	}
+	return k, err == nil, err
+}
+
+type verifyParams struct {
+	Key string `json:"key"`
+}
+
+type verified struct {
+	Valid bool   `json:"valid"`
+	Name  string `json:"name"`
+	Scope Scope  `json:"scope"`
+}
+
+func (s *Server) verify(ctx context.Context, p verifyParams) (verified, error) {
+	k, ok, err := s.key(ctx, p.Key)
+	if err != nil {
+		return verified{}, storage(err)
+	}
+	return verified{Valid: ok, Name: k.Name, Scope: k.Scope}, nil
+}
+
+type createKeyParams struct {
+	AdminKey string `json:"admin_key,omitempty"`
+	Name     string `json:"name"`
+	Scope    Scope  `json:"scope"`
+}
+
+// newKey is a key as it is shown once.
+type newKey struct {
+	Key       string `json:"key"`
+	Name      string `json:"name"`
+	Scope     Scope  `json:"scope"`
+	CreatedAt string `json:"created_at"`
+}
+
+func (s *Server) createKey(ctx context.Context, p createKeyParams) (newKey, error) {
+	if err := s.allow(ctx, p.AdminKey, Admin); err != nil {
+		return newKey{}, err
+	}
+	switch {
+	case p.Name == "" || len(p.Name) > maxName:
+		return newKey{}, invalid("name: a key needs a name of at most %d bytes", maxName)
+	case p.Scope != Admin && p.Scope != Registrar && p.Scope != User:
+		return newKey{}, invalid("scope: %.40q is none: want admin, registrar or user", p.Scope)
+	}
+	secret := rand.Text()
+	k := Key{Name: p.Name, Scope: p.Scope, CreatedAt: time.Now().UTC().Format(time.RFC3339)}
+	if err := s.keep(ctx, secret, k); err != nil {
+		return newKey{}, storage(err)
+	}
+	return newKey{Key: secret, Name: k.Name, Scope: k.Scope, CreatedAt: k.CreatedAt}, nil
+}
+
+func (s *Server) keep(ctx context.Context, secret string, k Key) error {
+	c, err := s.db.Client(0)
+	if err != nil {
+		return err
+	}
+	raw, err := json.Marshal(k)
+	if err != nil {
+		return err
+	}
+	digest := sha256.Sum256([]byte(secret))
+	return c.HSet(ctx, keysHash, hex.EncodeToString(digest[:]), raw).Err()
+}
+
+func refuse(why string) error {
+	return jsonrpc.Errorf(jsonrpc.PermissionDenied, "%s", why)
+}
+
+func invalid(format string, args ...any) error {
+	return jsonrpc.Errorf(jsonrpc.InvalidParams, format, args...)
+}
+
+func notFound(format string, args ...any) error {
+	return jsonrpc.Errorf(jsonrpc.NotFound, format, args...)
+}
+
+// storage says that Redis did not do it. What it said has no secrets in it.
+func storage(err error) error {
+	return jsonrpc.Errorf(jsonrpc.StorageError, "%v", err)
+}

@@ -1,0 +1,261 @@
+package supervisor
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync/atomic"
+
+	"edda"
+	"edda/hero"
+	"edda/hero/jsonrpc"
+)
+
+// What a call that failed says about the supervisor. Each is found with
+// errors.Is, and each comes with edda's class.
+var (
+	// ErrUnsent: the supervisor has not got it, so it may be sent again. Temporary.
+	ErrUnsent = errors.New("the supervisor was not reached")
+	// ErrUnsure: it may have got it; ask before sending again. Temporary.
+	ErrUnsure = errors.New("the supervisor may have got it")
+	// ErrRefused: it answered that it will not. Permanent.
+	ErrRefused = errors.New("the supervisor refused")
+	// ErrUnknownJob: it has no such job. Permanent.
+	ErrUnknownJob = errors.New("the supervisor does not know the job")
+	// ErrNoMethod: it has no such method. Permanent.
+	ErrNoMethod = errors.New("the supervisor does not have the method")
+)
+
+// Progress is how far a call got before it was answered.
+type Progress struct {
+	MessageID string // the transport's, empty for HTTP
+	Status    string // hero.TransportSent, …
+	// Acknowledged: the other side has read it.
+	Acknowledged bool
+}
+
+// Transport carries one JSON-RPC request to one supervisor and brings the answer
+// back. It tells ErrUnsent from ErrUnsure. It may be used from many goroutines.
+type Transport interface {
+	Carry(ctx context.Context, request []byte, id string, seen func(Progress)) ([]byte, error)
+}
+
+// Client calls one supervisor. Many goroutines may use it at once.
+type Client struct {
+	over   Transport
+	secret string
+	prefix string // of the requests' ids
+	seq    atomic.Uint64
+	flat   atomic.Bool // it wants {…}, not [{…}]
+}
+
+// NewClient makes a client; prefix must not repeat in the life of the network,
+// because a late answer is known by its request's id.
+func NewClient(over Transport, secret, prefix string) *Client {
+	return &Client{over: over, secret: secret, prefix: prefix}
+}
+
+// params of every call; the fields that a method does not have are left out.
+type params struct {
+	Secret    string `json:"secret,omitempty"`
+	Job       *Job   `json:"job,omitempty"`
+	JobID     ID     `json:"job_id,omitempty"`
+	CallerID  ID     `json:"caller_id,omitempty"`
+	ContextID ID     `json:"context_id,omitempty"`
+	Name      string `json:"name,omitempty"`
+	Queue     string `json:"queue,omitempty"`
+}
+
+// Run has the job run and waits for its end, which may be a failed job: an error
+// is only what went wrong with the call. seen, which may be nil, is told how far
+// the call got.
+func (c *Client) Run(ctx context.Context, j hero.Job, seen func(Progress)) (hero.JobStatus, map[string]string, error) {
+	wire := FromHero(j)
+	wire.Status = ""
+	return c.ended(ctx, "job.run", params{Secret: c.secret, Job: &wire}, seen)
+}
+
+// Create stores the job there without starting it.
+func (c *Client) Create(ctx context.Context, j hero.Job) (ID, error) {
+	wire := FromHero(j)
+	wire.Status = ""
+	var id ID
+	return id, c.call(ctx, "jobs.create", params{Secret: c.secret, Job: &wire}, &id, nil)
+}
+
+// Start starts a job that was created.
+func (c *Client) Start(ctx context.Context, j hero.Job) error {
+	return c.call(ctx, "job.start", c.of(j), nil, nil)
+}
+
+// Status asks where a job stands. ErrUnknownJob means that it never got it.
+func (c *Client) Status(ctx context.Context, j hero.Job) (hero.JobStatus, error) {
+	var s State
+	if err := c.call(ctx, "job.status", c.of(j), &s, nil); err != nil {
+		return "", err
+	}
+	status, ok := s.Job()
+	if !ok {
+		return "", edda.Classify(edda.Temporary, "%w: job.status answers %.80q", ErrUnsure, s.Status)
+	}
+	return status, nil
+}
+
+// Result asks for the end of a job that ended.
+func (c *Client) Result(ctx context.Context, j hero.Job) (hero.JobStatus, map[string]string, error) {
+	return c.ended(ctx, "job.result", c.of(j), nil)
+}
+
+// Stop ends a job that waits or runs.
+func (c *Client) Stop(ctx context.Context, j hero.Job) error {
+	return c.call(ctx, "job.stop", c.of(j), nil, nil)
+}
+
+// Delete forgets a job.
+func (c *Client) Delete(ctx context.Context, j hero.Job) error {
+	return c.call(ctx, "job.delete", c.of(j), nil, nil)
+}
+
+// RegisterRunner tells the supervisor of a runner and the list it takes jobs from.
+func (c *Client) RegisterRunner(ctx context.Context, name, queue string) error {
+	return c.call(ctx, "register_runner", params{Secret: c.secret, Name: name, Queue: queue}, nil, nil)
+}
+
+// Runners lists the names of the registered runners.
+func (c *Client) Runners(ctx context.Context) ([]string, error) {
+	var names []string
+	return names, c.call(ctx, "list_runners", params{Secret: c.secret}, &names, nil)
+}
+
+func (c *Client) of(j hero.Job) params {
+	return params{Secret: c.secret, JobID: toID(j.ID), CallerID: toID(j.CallerID), ContextID: toID(j.ContextID)}
+}
+
+func (c *Client) ended(ctx context.Context, method string, p params, seen func(Progress)) (hero.JobStatus, map[string]string, error) {
+	var a Answer
+	if err := c.call(ctx, method, p, &a, seen); err != nil {
+		return "", nil, err
+	}
+	status, result, ok := a.Ended()
+	if !ok {
+		return "", nil, edda.Classify(edda.Temporary, `%w: %s answers neither {"success": …} nor {"error": …}`, ErrUnsure, method)
+	}
+	return status, result, nil
+}
+
+// call sends the parameters as the documents show them, in a list, and once more
+// without the list where the supervisor does not want one.
+func (c *Client) call(ctx context.Context, method string, p params, into any, seen func(Progress)) error {
+	flat := c.flat.Load()
+	err := c.send(ctx, method, p, flat, into, seen)
+	if flat || !hasCode(err, jsonrpc.InvalidParams) {
+		return err
+	}
+	if other := c.send(ctx, method, p, true, into, seen); !hasCode(other, jsonrpc.InvalidParams) {
+		c.flat.Store(true)
+		return other
+	}
+	return err
+}
+
+func (c *Client) send(ctx context.Context, method string, p params, flat bool, into any, seen func(Progress)) error {
+	if seen == nil {
+		seen = func(Progress) {}
+	}
+	id := c.prefix + "." + strconv.FormatUint(c.seq.Add(1), 10)
+	request, err := encode(method, id, p, flat)
+	if err != nil {
+		return edda.Classify(edda.Permanent, "encode %s: %w", method, err)
+	}
+	reply, err := c.over.Carry(ctx, request, id, seen)
+	if err != nil {
+		return fmt.Errorf("%s: %w", method, err)
+	}
+	if err := decode(reply, id, into); err != nil {
+		return fmt.Errorf("%s: %w", method, err)
+	}
+	return nil
+}
+
+func encode(method, id string, p params, flat bool) ([]byte, error) {
+	request := struct {
+		Version string `json:"jsonrpc"`
+		ID      string `json:"id"`
+		Method  string `json:"method"`
+		Params  any    `json:"params"`
+	}{"2.0", id, method, []params{p}}
+	if flat {
+		request.Params = p
+	}
+	return json.Marshal(request)
+}
+
+// decode reads the answer to the request with that id.
+func decode(reply []byte, id string, into any) error {
+	var r struct {
+		Version string          `json:"jsonrpc"`
+		ID      json.RawMessage `json:"id"`
+		Result  json.RawMessage `json:"result"`
+		Error   *jsonrpc.Error  `json:"error"`
+	}
+	if err := json.Unmarshal(reply, &r); err != nil {
+		return garbage(reply, "is no JSON-RPC")
+	}
+	if r.Error != nil {
+		return refusal(r.Error)
+	}
+	if r.Result == nil {
+		return garbage(reply, "has neither a result nor an error")
+	}
+	if want, _ := json.Marshal(id); !bytes.Equal(bytes.TrimSpace(r.ID), want) {
+		return garbage(reply, "answers another request")
+	}
+	if into == nil {
+		return nil
+	}
+	if err := json.Unmarshal(r.Result, into); err != nil {
+		return garbage(reply, "has a result of another shape")
+	}
+	return nil
+}
+
+// shown bounds how much of an answer an error quotes.
+const shown = 80
+
+func garbage(reply []byte, why string) error {
+	return edda.Classify(edda.Temporary, "%w: its answer %s: %.*q", ErrUnsure, why, shown, reply)
+}
+
+// Codes of the servers of JSON-RPC, and of HERO's documents.
+const (
+	codeServer = -32000 // anything: an internal error of a foreign server
+	// noisy bounds the text of a foreign error.
+	noisy = 300
+)
+
+// refusal says what an error of the supervisor's means to who called it.
+func refusal(e *jsonrpc.Error) error {
+	if len(e.Message) > noisy {
+		e.Message = e.Message[:noisy] + "…"
+	}
+	e.Data = nil // it may be as large as it likes, and repeat what we sent
+	switch e.Code {
+	case jsonrpc.NotFound:
+		return edda.Classify(edda.Permanent, "%w: %w", ErrUnknownJob, e)
+	case jsonrpc.MethodNotFound:
+		return edda.Classify(edda.Permanent, "%w: %w", ErrNoMethod, e)
+	case jsonrpc.Busy:
+		return edda.Classify(edda.Temporary, "%w: %w", ErrUnsent, e)
+	case jsonrpc.InternalError, jsonrpc.StorageError, codeServer:
+		return edda.Classify(edda.Temporary, "%w: %w", ErrUnsure, e)
+	}
+	return edda.Classify(edda.Permanent, "%w: %w", ErrRefused, e)
+}
+
+func hasCode(err error, code int) bool {
+	var e *jsonrpc.Error
+	return errors.As(err, &e) && e.Code == code
+}

@@ -1,0 +1,215 @@
+package supervisor
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"reflect"
+	"strings"
+	"testing"
+
+	"edda"
+	"edda/hero"
+	"edda/hero/jsonrpc"
+	"edda/hero/mycelium"
+)
+
+// says is a supervisor that answers every request with the text; %ID stands for
+// the request's id.
+func says(t *testing.T, status int, answer string) (*Client, *[]string) {
+	t.Helper()
+	var got []string
+	h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var body struct {
+			ID     json.RawMessage `json:"id"`
+			Params json.RawMessage `json:"params"`
+		}
+		if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
+			t.Error(err)
+		}
+		got = append(got, string(body.Params))
+		w.WriteHeader(status)
+		fmt.Fprint(w, strings.ReplaceAll(answer, "%ID", string(body.ID)))
+	}))
+	t.Cleanup(h.Close)
+	return NewClient(HTTP(h.URL, "s3cret", h.Client()), "s3cret", "t"), &got
+}
+
+func TestWhatAnAnswerMeans(t *testing.T) {
+	refusal := func(code int) string {
+		return fmt.Sprintf(`{"jsonrpc":"2.0","id":%%ID,"error":{"code":%d,"message":"no"}}`, code)
+	}
+	tests := []struct {
+		name   string
+		status int
+		answer string
+		want   error
+		class  error
+	}{
+		{"html", 200, "<html>hello</html>", ErrUnsure, edda.Temporary},
+		{"empty", 200, "", ErrUnsure, edda.Temporary},
+		{"another id", 200, `{"jsonrpc":"2.0","id":"other","result":{"success":"x"}}`, ErrUnsure, edda.Temporary},
+		{"no result", 200, `{"jsonrpc":"2.0","id":%ID}`, ErrUnsure, edda.Temporary},
+		{"shape", 200, `{"jsonrpc":"2.0","id":%ID,"result":"x"}`, ErrUnsure, edda.Temporary},
+		{"both", 200, `{"jsonrpc":"2.0","id":%ID,"result":{"success":"x","error":"y"}}`, ErrUnsure, edda.Temporary},
+		{"neither", 200, `{"jsonrpc":"2.0","id":%ID,"result":{}}`, ErrUnsure, edda.Temporary},
+		{"null", 200, `{"jsonrpc":"2.0","id":%ID,"result":null}`, ErrUnsure, edda.Temporary},
+		{"500", 500, "oops", ErrUnsure, edda.Temporary},
+		{"302", 302, "", ErrRefused, edda.Permanent},
+		{"503", 503, "", ErrUnsent, edda.Temporary},
+		{"401", 401, "", ErrRefused, edda.Permanent},
+		{"denied", 200, refusal(jsonrpc.PermissionDenied), ErrRefused, edda.Permanent},
+		{"internal", 200, refusal(jsonrpc.InternalError), ErrUnsure, edda.Temporary},
+		{"storage", 200, refusal(jsonrpc.StorageError), ErrUnsure, edda.Temporary},
+		{"busy", 200, refusal(jsonrpc.Busy), ErrUnsent, edda.Temporary},
+		{"no method", 200, refusal(jsonrpc.MethodNotFound), ErrNoMethod, edda.Permanent},
+		{"unknown job", 200, refusal(jsonrpc.NotFound), ErrUnknownJob, edda.Permanent},
+		{"params", 200, refusal(jsonrpc.InvalidParams), ErrRefused, edda.Permanent},
+	}
+	for _, tt := range tests {
+		c, _ := says(t, tt.status, tt.answer)
+		_, _, err := c.Run(t.Context(), hero.Job{ID: 1}, nil)
+		if !errors.Is(err, tt.want) || !errors.Is(err, tt.class) {
+			t.Errorf("%s: %v", tt.name, err)
+		}
+		if strings.Contains(fmt.Sprint(err), "s3cret") {
+			t.Errorf("%s: the secret is in %v", tt.name, err)
+		}
+	}
+}
+
+func TestASupervisorThatIsNotThereIsUnsent(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := l.Addr().String()
+	l.Close()
+	c := NewClient(HTTP("http://"+address, "", http.DefaultClient), "", "t")
+	if _, _, err := c.Run(t.Context(), hero.Job{}, nil); !errors.Is(err, ErrUnsent) {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestASupervisorThatDiesInTheMiddleIsUnsure(t *testing.T) {
+	h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { panic(http.ErrAbortHandler) }))
+	defer h.Close()
+	c := NewClient(HTTP(h.URL, "", h.Client()), "", "t")
+	if _, _, err := c.Run(t.Context(), hero.Job{}, nil); !errors.Is(err, ErrUnsure) {
+		t.Errorf("%v", err)
+	}
+}
+
+// shaped is a supervisor that takes one shape of parameters only.
+func shaped(t *testing.T, flat bool) (*Client, *int) {
+	t.Helper()
+	calls := 0
+	h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		calls++
+		var body struct {
+			ID     json.RawMessage
+			Params json.RawMessage
+		}
+		_ = json.NewDecoder(r.Body).Decode(&body)
+		if (body.Params[0] == '{') != flat {
+			fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"error":{"code":-32602,"message":"Invalid params"}}`, body.ID)
+			return
+		}
+		fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{"success":"ok"}}`, body.ID)
+	}))
+	t.Cleanup(h.Close)
+	return NewClient(HTTP(h.URL, "", h.Client()), "", "t"), &calls
+}
+
+func TestTheShapeOfParametersIsRemembered(t *testing.T) {
+	for flat, want := range map[bool]int{false: 3, true: 4} {
+		c, calls := shaped(t, flat)
+		for range 3 {
+			if status, _, err := c.Run(t.Context(), hero.Job{}, nil); err != nil || status != hero.JobFinished {
+				t.Errorf("flat %v: %s, %v", flat, status, err)
+			}
+		}
+		if *calls != want {
+			t.Errorf("flat %v: %d calls, want %d", flat, *calls, want)
+		}
+	}
+}
+
+func TestAJobOnTheWire(t *testing.T) {
+	c, got := says(t, 200, `{"jsonrpc":"2.0","id":%ID,"result":{"success":"{\"sum\":3,\"text\":\"x\"}"}}`)
+	j := hero.Job{ID: 2001, CallerID: 12, ContextID: 7, Script: "print(1)", ScriptType: hero.ScriptPython, Timeout: 9,
+		CreatedAt: 1756463372, UpdatedAt: 1756463372, Signatures: json.RawMessage(`[{"public_key":"a"}]`)}
+	status, result, err := c.Run(t.Context(), j, nil)
+	if err != nil || status != hero.JobFinished || !reflect.DeepEqual(result, map[string]string{"sum": "3", "text": "x"}) {
+		t.Errorf("%s %v %v", status, result, err)
+	}
+	want := `[{"secret":"s3cret","job":{"id":"2001","caller_id":"12","context_id":"7","payload":"print(1)","runner":"python","executor":"python","timeout":9,"env_vars":{},` +
+		`"created_at":"2025-08-29T10:29:32Z","updated_at":"2025-08-29T10:29:32Z","signatures":[{"public_key":"a"}]}}]`
+	if (*got)[0] != want {
+		t.Errorf("sent %s\nwant %s", (*got)[0], want)
+	}
+	back, err := FromHero(j).Hero()
+	if err != nil || back.ID != j.ID || back.CreatedAt != j.CreatedAt || back.Script != j.Script || back.ScriptType != j.ScriptType || back.ContextID != 7 {
+		t.Errorf("back %+v, %v", back, err)
+	}
+}
+
+func TestResultsAsText(t *testing.T) {
+	for _, r := range []map[string]string{{"output": "hello\n"}, {"output": ""}, {"a": "1", "output": "x"}, {"a": `{"b":1}`}} {
+		if got := ReadResult(ResultText(r)); !reflect.DeepEqual(got, r) {
+			t.Errorf("%v came back as %v", r, got)
+		}
+	}
+	for text, want := range map[string]map[string]string{
+		"{broken": {"output": "{broken"}, "[1]": {"output": "[1]"}, `{"n":1.5,"l":[1],"s":"x"}`: {"n": "1.5", "l": "[1]", "s": "x"},
+	} {
+		if got := ReadResult(text); !reflect.DeepEqual(got, want) {
+			t.Errorf("%q is %v", text, got)
+		}
+	}
+}
+
+func TestStatesInManyWords(t *testing.T) {
+	for word, want := range map[string]hero.JobStatus{"Finished": hero.JobFinished, "WaitingForPrerequisites": hero.JobWaiting,
+		"waiting_for_prerequisites": hero.JobWaiting, "RUNNING": hero.JobStarted, "created": hero.JobDispatched, "stopped": hero.JobError} {
+		if got, ok := (State{Status: word}).Job(); !ok || got != want {
+			t.Errorf("%s is %s", word, got)
+		}
+	}
+	if _, ok := (State{Status: "dancing"}).Job(); ok {
+		t.Error("dancing is a state")
+	}
+}
+
+// mesh answers calls as it is told.
+type mesh func(o mycelium.CallOptions) ([]byte, error)
+
+func (m mesh) Call(_ context.Context, _ mycelium.Destination, _ string, _ []byte, _ string, o mycelium.CallOptions) ([]byte, error) {
+	return m(o)
+}
+
+func TestWhatMyceliumTellsMeans(t *testing.T) {
+	for said, want := range map[error]error{mycelium.ErrAborted: ErrUnsent, mycelium.ErrUnsent: ErrUnsent, mycelium.ErrRefused: ErrRefused, context.DeadlineExceeded: ErrUnsure} {
+		c := NewClient(Mycelium(mesh(func(mycelium.CallOptions) ([]byte, error) { return nil, said }), mycelium.Destination{}, "t"), "", "t")
+		if _, _, err := c.Run(t.Context(), hero.Job{}, nil); !errors.Is(err, want) {
+			t.Errorf("%v is %v", said, err)
+		}
+	}
+	var seen []Progress
+	c := NewClient(Mycelium(mesh(func(o mycelium.CallOptions) ([]byte, error) {
+		o.Observe(mycelium.StateSending, "m1")
+		o.Observe(mycelium.StateRead, "m1")
+		return []byte(`{"jsonrpc":"2.0","id":"t.1","result":{"error":"bad"}}`), nil
+	}), mycelium.Destination{}, "t"), "", "t")
+	status, result, err := c.Run(t.Context(), hero.Job{}, func(p Progress) { seen = append(seen, p) })
+	if err != nil || status != hero.JobError || result["error"] != "bad" {
+		t.Errorf("%s %v %v", status, result, err)
+	}
+	if want := []Progress{{"m1", hero.TransportSent, false}, {"m1", hero.TransportRead, true}}; !reflect.DeepEqual(seen, want) {
+		t.Errorf("seen %v", seen)
+	}
+}

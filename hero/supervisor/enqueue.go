@@ -1,0 +1,124 @@
+package supervisor
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"edda/hero"
+	"edda/hero/redisdb"
+)
+
+// Verdict is what became of a job that was to be queued.
+type Verdict string
+
+// The verdicts.
+const (
+	Queued Verdict = "queued" // it is in the list now
+	Stored Verdict = "stored" // kept, not to be run yet
+	Known  Verdict = "known"  // it was queued before: its hash says how far it is
+	Other  Verdict = "other"  // another job has the id: nothing was changed
+)
+
+// A field of our own in a job's hash, beside queued (the attempt that was last put
+// into a queue) and content (what the job is, as a digest).
+const fieldRunner = "runner" // the registered runner that it names
+
+// Keys of our own in a context's database.
+const (
+	supervisedKey = "edda:supervised"   // sorted: job keys by when they are given up
+	indexPrefix   = "edda:job_callers:" // with a job id: the callers that have one
+)
+
+// enqueue stores a job and queues it, once for each attempt, in one step.
+//
+// A job that finished is never run again. One that failed, or whose runner left
+// it started, is run again by a higher attempt only, which may be of a job that was
+// mended meanwhile. One that still lies in its queue is not put there a second time.
+//
+// KEYS job, queue, supervised, index. ARGV: whether to queue, attempt, content,
+// script, give up at (0: never), caller, then the fields.
+var enqueue = redis.NewScript(`
+local h = redis.call('HMGET', KEYS[1], 'status', 'queued', 'content', 'script')
+local run, attempt = ARGV[1] == '1', tonumber(ARGV[2])
+local status, queued = string.lower(h[1] or ''):gsub('"', ''), tonumber(h[2] or '0') or 0
+local mended = run and status == 'error' and queued > 0 and attempt > queued
+if not mended and h[4] and ((h[3] and h[3] ~= ARGV[3]) or (not h[3] and h[4] ~= ARGV[4])) then return 'other' end
+if status == 'finished' then return 'known' end
+if queued >= attempt or (h[3] and not run) then return 'known' end
+if status == 'error' and queued == 0 and run and attempt <= 1 then return 'known' end
+redis.call('HSET', KEYS[1], unpack(ARGV, 7))
+redis.call('HSET', KEYS[1], 'content', ARGV[3], 'status', 'dispatched')
+redis.call('HDEL', KEYS[1], 'result')
+redis.call('SADD', KEYS[4], ARGV[6])
+if not run then return 'stored' end
+redis.call('HSET', KEYS[1], 'queued', ARGV[2])
+if ARGV[5] ~= '0' then redis.call('ZADD', KEYS[3], ARGV[5], KEYS[1]) end
+if queued == 0 or not redis.call('LPOS', KEYS[2], KEYS[1]) then redis.call('LPUSH', KEYS[2], KEYS[1]) end
+return 'queued'
+`)
+
+// Enqueue stores the job in its context's database and puts its key into the
+// queue, in one step that may be repeated: a job that exists with the same content
+// is Known and not queued again, unless the attempt is higher and it did not
+// finish. An empty queue only stores it. giveUp, where not zero, is when a
+// supervisor's sweep ends the job.
+//
+// extra are fields and values of the caller's own.
+func Enqueue(ctx context.Context, db *redisdb.DB, j hero.Job, queue string, giveUp time.Time, extra ...string) (Verdict, error) {
+	op := "queue " + j.Key()
+	c, err := db.Client(j.ContextID)
+	if err != nil {
+		return "", err
+	}
+	run, until := "1", int64(0)
+	if queue == "" {
+		run, queue = "0", j.Key() // a key must have a name, and one that may be used; it is not touched as a queue
+	}
+	if !giveUp.IsZero() {
+		until = giveUp.Unix()
+	}
+	args := []any{run, max(j.Attempt, 1), content(j), j.Script, until, j.CallerID}
+	for field, value := range stored(j).Fields() {
+		args = append(args, field, value)
+	}
+	for _, word := range extra {
+		args = append(args, word)
+	}
+	keys := []string{j.Key(), queue, supervisedKey, indexPrefix + string(toID(j.ID))}
+	v, err := enqueue.Run(ctx, c, keys, args...).Text()
+	return Verdict(v), db.Explain(op, j.ContextID, err)
+}
+
+// stored is the job as it is written: the times are ours where it has none.
+func stored(j hero.Job) hero.Job {
+	now := uint32(time.Now().Unix())
+	if j.CreatedAt == 0 {
+		j.CreatedAt = now
+	}
+	j.UpdatedAt = now
+	j.Result, j.Status = nil, hero.JobDispatched
+	return j
+}
+
+// content digests what a job does; two jobs with the same digest are the same
+// work. Times, attempts and where the result goes are no part of it.
+func content(j hero.Job) string {
+	env := j.EnvVars
+	if len(env) == 0 {
+		env = nil
+	}
+	b, _ := json.Marshal([]any{j.Script, j.Executor, j.Timeout, env}) // strings and numbers: cannot fail
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:])
+}
+
+// different is the error for a job whose id is another's.
+func different(j hero.Job) error {
+	return fmt.Errorf("%s exists and is another job: choose a new id", j.Key())
+}

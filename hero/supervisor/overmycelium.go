@@ -1,0 +1,57 @@
+package supervisor
+
+import (
+	"context"
+	"errors"
+
+	"edda"
+	"edda/hero"
+	"edda/hero/mycelium"
+)
+
+// Caller makes calls over Mycelium; *mycelium.Hub is one. Call is as its own, and
+// may be used from many goroutines.
+type Caller interface {
+	Call(ctx context.Context, dst mycelium.Destination, topic string, payload []byte, id string, o mycelium.CallOptions) ([]byte, error)
+}
+
+// Mycelium carries requests to the supervisor that listens there on the topic.
+func Mycelium(over Caller, to mycelium.Destination, topic string) Transport {
+	return &overMycelium{over: over, to: to, topic: topic}
+}
+
+type overMycelium struct {
+	over  Caller
+	to    mycelium.Destination
+	topic string
+}
+
+func (t *overMycelium) Carry(ctx context.Context, request []byte, id string, seen func(Progress)) ([]byte, error) {
+	o := mycelium.CallOptions{Observe: func(s mycelium.State, messageID string) { seen(progress(s, messageID)) }}
+	reply, err := t.over.Call(ctx, t.to, t.topic, request, id, o)
+	switch {
+	case err == nil:
+		return reply, nil
+	case errors.Is(err, mycelium.ErrUnsent), errors.Is(err, mycelium.ErrAborted):
+		return nil, edda.Classify(edda.Temporary, "%w: %w", ErrUnsent, err)
+	case errors.Is(err, mycelium.ErrRefused):
+		return nil, edda.Classify(edda.Permanent, "%w: %w", ErrRefused, err)
+	}
+	return nil, edda.Classify(edda.Temporary, "%w: %w", ErrUnsure, err)
+}
+
+// progress says a state of Mycelium in the words of messages.
+func progress(s mycelium.State, id string) Progress {
+	p := Progress{MessageID: id, Status: hero.TransportQueued}
+	switch s {
+	case mycelium.StateSending:
+		p.Status = hero.TransportSent
+	case mycelium.StateReceived:
+		p.Status = hero.TransportDelivered
+	case mycelium.StateRead:
+		p.Status, p.Acknowledged = hero.TransportRead, true
+	case mycelium.StateAborted:
+		p.Status = hero.TransportFailed
+	}
+	return p
+}

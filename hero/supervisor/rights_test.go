@@ -1,0 +1,56 @@
+package supervisor
+
+import (
+	"testing"
+
+	"edda/hero"
+	"edda/hero/redisdb"
+	"edda/internal/realservers"
+)
+
+// A supervisor whose Redis user has the documented rights, and no more, is
+// refused nothing.
+func TestTheDocumentedRightsAreEnough(t *testing.T) {
+	rule, err := realservers.RedisRights("supervisor", "pw")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := realservers.Redis(realservers.RedisOptions{Users: []string{rule}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Stop() })
+	open := func(o redisdb.Options) *redisdb.DB {
+		db, err := redisdb.Open(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = db.Close() })
+		return db
+	}
+	admin, db := open(redisdb.Options{Addr: s.Address()}), open(redisdb.Options{URL: "redis://edda-supervisor:pw@" + s.Address()})
+	if err := admin.PutContext(t.Context(), hero.Context{ID: 1, Admins: []uint32{12}}); err != nil {
+		t.Fatal(err)
+	}
+	h := serve(t, db, Options{})
+	runner(t, admin, 1, "queue:python", done)
+	const id = `[{"secret":"admin-secret","job_id":"2001"}]`
+	for _, c := range [][2]string{
+		{"auth.create_key", `[{"admin_key":"admin-secret","name":"me","scope":"user"}]`}, {"auth.verify", `[{"key":"none"}]`},
+		{"register_runner", `[{"secret":"admin-secret","name":"snakes","queue":"queue:snakes"}]`}, {"list_runners", `[]`},
+		{"job.run", `[{"secret":"admin-secret","job":` + wire + `}]`}, {"job.status", id}, {"job.result", id}, {"job.logs", id}, {"job.stop", id},
+		{"jobs.list", `[{"secret":"admin-secret"}]`}, {"job.delete", id},
+		{"jobs.create", `[{"secret":"admin-secret","job":` + wire + `}]`}, {"job.start", id}, {"get_runner_status", `[{"secret":"admin-secret","name":"python"}]`},
+	} {
+		if got, code := call(t, h, c[0], c[1]); code != 0 {
+			t.Errorf("%s: %v, code %d", c[0], got, code)
+		}
+	}
+	c, err := admin.Client(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if denied := c.Do(t.Context(), "acl", "log").Val().([]any); len(denied) > 0 {
+		t.Errorf("denied: %v", denied)
+	}
+}

@@ -1,0 +1,173 @@
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"edda/hero"
+	"edda/hero/jsonrpc"
+	"edda/hero/mycelium"
+	"edda/hero/redisdb"
+)
+
+// Server is a supervisor. Any number of calls may run at once; it keeps nothing
+// between them but its options, so that two servers on one Redis are one.
+type Server struct {
+	db      *redisdb.DB
+	o       Options
+	secrets []configured
+	rpc     *jsonrpc.Server
+}
+
+// New makes a supervisor; nothing starts before Run.
+func New(db *redisdb.DB, o Options) (*Server, error) {
+	if err := o.validate(); err != nil {
+		return nil, err
+	}
+	s := &Server{db: db, o: o, secrets: configure(o)}
+	var err error
+	s.rpc, err = jsonrpc.NewServer(
+		jsonrpc.Info{Title: "Supervisor", Version: "1", Description: "Has jobs run by registered runners."},
+		s.methods(), jsonrpc.ServerOptions{Log: o.Log, Auth: withBearer, MaxConcurrent: maxCalls})
+	if err != nil {
+		return nil, fmt.Errorf("supervisor: %w", err)
+	}
+	return s, nil
+}
+
+// ServeHTTP answers JSON-RPC over HTTP.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.rpc.ServeHTTP(w, r) }
+
+// HandleMessage answers JSON-RPC that came over Mycelium; it is what a hub's
+// topic supervisor.rpc is served with.
+func (s *Server) HandleMessage(ctx context.Context, m mycelium.Message) []byte {
+	return s.rpc.Handle(ctx, m.Payload)
+}
+
+// methods are the documented ones, with the names that later documents give them.
+func (s *Server) methods() []jsonrpc.Method {
+	job := jsonrpc.MethodOptions{Wrapper: "job", Errors: []int{jsonrpc.PermissionDenied, jsonrpc.AlreadyExists, jsonrpc.NotFound, jsonrpc.StorageError}}
+	id := jsonrpc.MethodOptions{Errors: []int{jsonrpc.PermissionDenied, jsonrpc.NotFound, jsonrpc.StorageError}}
+	var out []jsonrpc.Method
+	out = append(out, named(job, "Store a job without starting it.", s.create, "jobs.create", "create_job")...)
+	out = append(out, named(job, "Have a job run and wait for its end.", s.run, "job.run")...)
+	out = append(out, named(id, "List the jobs.", s.list, "jobs.list", "list_jobs")...)
+	out = append(out, named(id, "One job.", s.get, "get_job")...)
+	out = append(out, named(id, "Start a job that was stored.", s.start, "job.start")...)
+	out = append(out, named(id, "Where a job stands.", s.status, "job.status")...)
+	out = append(out, named(id, "The end of a job that ended.", s.result, "job.result")...)
+	out = append(out, named(id, "End a job that waits or runs.", s.stop, "job.stop")...)
+	out = append(out, named(id, "Forget a job that does not run.", s.delete, "job.delete", "delete_job")...)
+	out = append(out, named(id, "What a job has written.", s.logs, "job.logs", "get_job_logs")...)
+	out = append(out, named(id, "Register a runner and the list it takes jobs from.", s.register, "register_runner")...)
+	out = append(out, named(id, "The names of the registered runners.", s.listRunners, "list_runners")...)
+	out = append(out, named(id, "One runner and how many jobs wait for it.", s.runnerStatus, "get_runner_status")...)
+	out = append(out, named(id, "Whose key it is.", s.verify, "auth.verify")...)
+	out = append(out, named(id, "Make a key.", s.createKey, "auth.create_key")...)
+	return out
+}
+
+func named[P, R any](o jsonrpc.MethodOptions, summary string, call func(context.Context, P) (R, error), names ...string) []jsonrpc.Method {
+	var out []jsonrpc.Method
+	for _, name := range names {
+		out = append(out, jsonrpc.Define(name, summary, o, call))
+	}
+	return out
+}
+
+type jobParams struct {
+	Secret string `json:"secret,omitempty"`
+	Job    Job    `json:"job"`
+}
+
+// create stores a job; its id is the answer, for a job that exists already too.
+func (s *Server) create(ctx context.Context, p jobParams) (ID, error) {
+	j, err := s.admit(ctx, p)
+	if err != nil {
+		return "", err
+	}
+	if _, err := s.enqueue(ctx, j, p.Job.Runner, ""); err != nil {
+		return "", err
+	}
+	return toID(j.ID), nil
+}
+
+// run stores and queues a job and waits for its end. One that was there with the
+// same content is not queued again; its end is the answer.
+func (s *Server) run(ctx context.Context, p jobParams) (Answer, error) {
+	j, err := s.admit(ctx, p)
+	if err != nil {
+		return Answer{}, err
+	}
+	if err := s.queue(ctx, j, p.Job); err != nil {
+		return Answer{}, err
+	}
+	return s.await(ctx, j)
+}
+
+// bound is how long a call waits for the job's end.
+func (s *Server) bound(j hero.Job) time.Duration {
+	timeout := time.Duration(j.Timeout) * time.Second
+	if timeout == 0 {
+		timeout = s.o.Timeout
+	}
+	return timeout + s.o.Grace
+}
+
+// giveUp is when the sweep ends a job that still has no end.
+func (s *Server) giveUp(j hero.Job) time.Time { return time.Now().Add(s.bound(j)) }
+
+// admit checks the caller and the job.
+func (s *Server) admit(ctx context.Context, p jobParams) (hero.Job, error) {
+	if err := s.allow(ctx, p.Secret, User); err != nil {
+		return hero.Job{}, err
+	}
+	j, err := p.Job.Hero()
+	if err != nil {
+		return hero.Job{}, invalid("%v", err)
+	}
+	return j, nil
+}
+
+// queue finds the job's list and puts it there.
+func (s *Server) queue(ctx context.Context, j hero.Job, wire Job) error {
+	runners, err := s.runners(ctx)
+	if err != nil {
+		return storage(err)
+	}
+	queue, err := queueFor(wire, runners)
+	if err != nil {
+		return notFound("%v", err)
+	}
+	_, err = s.enqueue(ctx, j, wire.Runner, queue)
+	return err
+}
+
+func (s *Server) enqueue(ctx context.Context, j hero.Job, runner, queue string) (Verdict, error) {
+	verdict, err := Enqueue(ctx, s.db, j, queue, s.giveUp(j), fieldRunner, runner)
+	if err != nil {
+		return "", storage(err)
+	}
+	if err := s.visit(ctx, j.ContextID); err != nil {
+		return "", storage(err)
+	}
+	if verdict == Other {
+		return "", jsonrpc.Errorf(jsonrpc.AlreadyExists, "%v", different(j))
+	}
+	return verdict, nil
+}
+
+// failed turns what redisdb says into what a caller gets.
+func failed(err error, what string, args ...any) error {
+	var broken *hero.FieldError
+	switch {
+	case errors.Is(err, redisdb.ErrNotFound):
+		return notFound("no "+what, args...)
+	case errors.As(err, &broken):
+		return storage(broken)
+	}
+	return storage(err)
+}

@@ -1,0 +1,84 @@
+package supervisor
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/zap"
+
+	"edda/hero"
+)
+
+// sweepBatch bounds the jobs that one look ends in one context.
+const sweepBatch = 500
+
+// Run ends jobs whose time has passed although nobody waits for them, until ctx
+// ends. A look that fails is made again.
+func (s *Server) Run(ctx context.Context) error {
+	tick := time.NewTicker(s.o.Sweep)
+	defer tick.Stop()
+	complaint := ""
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		err := s.runOnce(ctx)
+		if err != nil && err.Error() != complaint && ctx.Err() == nil {
+			s.o.Log.Warn("supervisor: sweep", zap.Error(err))
+		}
+		complaint = fmt.Sprint(err)
+	}
+}
+
+func (s *Server) runOnce(ctx context.Context) error {
+	contexts, err := s.contexts(ctx)
+	if err != nil {
+		return err
+	}
+	for _, c := range contexts {
+		if err := s.sweep(ctx, c); err != nil {
+			return fmt.Errorf("context %d: %w", c, err)
+		}
+	}
+	return nil
+}
+
+// sweep ends the jobs of one context whose time has passed.
+func (s *Server) sweep(ctx context.Context, context uint32) error {
+	c, err := s.db.Client(context)
+	if err != nil {
+		return err
+	}
+	now := strconv.FormatInt(time.Now().Unix(), 10)
+	late, err := c.ZRangeArgs(ctx, redis.ZRangeArgs{Key: supervisedKey, Start: "-inf", Stop: now, ByScore: true, Count: sweepBatch}).Result()
+	if err != nil {
+		return err
+	}
+	for _, key := range late {
+		if err := s.giveUpOn(ctx, context, key); err != nil {
+			return err
+		}
+		if err := c.ZRem(ctx, supervisedKey, key).Err(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Server) giveUpOn(ctx context.Context, context uint32, key string) error {
+	caller, id, err := hero.ParseJobKey(key)
+	if err != nil {
+		return nil // not ours; it goes
+	}
+	j, err := s.db.Job(ctx, context, caller, id)
+	if err != nil || j.Status.Ended() {
+		return gone(err)
+	}
+	_, err = s.end(ctx, j, fmt.Sprintf("timeout: no end within %s", s.bound(j)))
+	return err
+}
