@@ -41,6 +41,12 @@ func formatUUID(id [16]byte) string {
 	return string(b[:])
 }
 
+// CommandID derives the id of what an instance emits in one transition, for those
+// who decide without a manifest. The same arguments give the same id.
+func CommandID(k edda.Key, generation int, trigger string, at time.Time, path string) string {
+	return commandID(k, generation, trigger, clockMillis(at), path)
+}
+
 // commandID derives the id of what one path emits in one transition.
 func commandID(k edda.Key, generation int, trigger string, at time.Time, path string) string {
 	return deriveID(at, k.Tenant, k.Saga, k.Correlation, strconv.Itoa(generation), trigger, path)
