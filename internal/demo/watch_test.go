@@ -35,3 +35,21 @@ func TestWatchSeesEveryState(t *testing.T) {
 		t.Error("it was open in an hour")
 	}
 }
+
+func TestABreakerThatOpensAgainLaterHasClosed(t *testing.T) {
+	seen := func(states ...string) *watch {
+		w := &watch{}
+		for i, s := range states {
+			w.changes = append(w.changes, change{state: s, at: time.Duration(i+1) * time.Second})
+		}
+		return w
+	}
+	if opened, closed, ok := seen("closed", "open", "half-open", "closed", "open").outage(); !ok || opened != 2*time.Second || closed != 4*time.Second {
+		t.Errorf("opened %s, closed %s, %v", opened, closed, ok)
+	}
+	for _, states := range [][]string{{"closed"}, {"closed", "open"}, {"closed", "open", "half-open", "open"}, nil} {
+		if _, _, ok := seen(states...).outage(); ok {
+			t.Errorf("%v is no outage that is over", states)
+		}
+	}
+}
