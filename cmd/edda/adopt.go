@@ -3,11 +3,13 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
 	"time"
 
 	"go.uber.org/zap"
 
 	"edda"
+	"edda/hero/flowsaga"
 	"edda/manifests"
 	"edda/saga"
 	"edda/store"
@@ -124,6 +126,7 @@ func (p *process) older(programs []*saga.Program, kept []edda.Manifest) ([]*saga
 	for _, program := range programs {
 		delete(needed, text{program.Saga(), program.Version(), program.Hash()})
 	}
+	maps.DeleteFunc(needed, func(t text, _ bool) bool { return t.saga == flowsaga.Saga }) // flows have no manifest
 	var out []*saga.Program
 	for _, k := range kept {
 		if t := (text{k.Saga, k.Version, k.Hash}); needed[t] {

@@ -19,14 +19,18 @@ import (
 // This file is what the HTTP server asks of the process.
 
 // Status is how the process is.
-func (p *process) Status(context.Context) server.Status {
+func (p *process) Status(ctx context.Context) server.Status {
 	s := server.Status{Stuck: p.pulse.stuck(), Components: map[string]server.ComponentStatus{}}
 	l := p.line.Load()
 	s.Components["storage"] = component(p.storage(l))
-	s.Components["jetstream"] = component(jetstreamState(l))
+	p.heroHealth(ctx, s.Components)
+	if p.settings.streams() {
+		s.Components["jetstream"] = component(jetstreamState(l))
+	}
 	switch {
 	case p.group.Progress().Draining:
 		s.NotReady = "draining"
+	case !p.settings.streams():
 	case l == nil:
 		s.NotReady = "not connected to jetstream yet"
 	default:
@@ -102,7 +106,7 @@ func (p *process) DeadLetters(after string, limit int) ([]edda.DeadLetter, error
 func (p *process) DeadLetter(id string) (edda.DeadLetter, bool, error) { return p.db.DeadLetter(id) }
 
 // errNoLine is what calls get that need the streams before they are reached.
-var errNoLine = edda.Classify(edda.Temporary, "jetstream is not reached yet")
+var errNoLine = edda.Classify(edda.Temporary, "jetstream is not reached yet: see whether NATS runs, and --nats-url")
 
 // errNoSagas is what calls get that need a saga worker where there is none.
 var errNoSagas = edda.Classify(edda.Permanent, "this process runs no sagas: ask one with the role saga or combined")
@@ -145,7 +149,7 @@ func publish(ctx context.Context, to *stream.Publisher, ev edda.Event) (server.S
 // Info is what the process runs.
 func (p *process) Info(ctx context.Context) (server.Info, error) {
 	i := server.Info{
-		Build: build(), Roles: []string{p.settings.Role}, StoreID: p.db.ID(), Started: p.started,
+		Build: build(), Roles: roleList(p.settings.Role), StoreID: p.db.ID(), Started: p.started,
 		Sagas: p.sagaInfo(), Effects: p.effectInfo(),
 		Streams: []server.StreamInfo{}, Consumers: []string{}, Positions: []server.StreamPosition{},
 	}

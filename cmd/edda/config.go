@@ -35,6 +35,8 @@ type config struct {
 	Streams   streamsConfig `koanf:"streams"`
 	Gateway   gatewayConfig `koanf:"gateway"`
 	Effects   effectsConfig `koanf:"effects"`
+	Redis     redisConfig   `koanf:"redis"`
+	Hero      heroConfig    `koanf:"hero"`
 	Log       logConfig     `koanf:"log"`
 	// AcceptStreamLoss goes on where a stream lost what the checkpoint speaks of.
 	AcceptStreamLoss bool `koanf:"accept_stream_loss"`
@@ -102,15 +104,18 @@ func defaults() config {
 	return config{
 		Addr: defaultAddr, Data: "edda-data", Role: roleCombined, Tenancy: tenancyConfig{Enabled: true},
 		Log: logConfig{Level: "info"}, Effects: effectsConfig{Retention: effects.DefaultRetention},
+		Hero: heroDefaults(),
 	}
 }
 
 // masked are the settings that are never shown.
-func masked() []string { return []string{"nats.password", "nats.token"} }
+func masked() []string {
+	return []string{"nats.password", "nats.token", "redis.url", "hero.supervisor.secret"}
+}
 
 // others are variables with our prefix that are no setting.
 func others() []string {
-	return []string{"EDDA_CONFIG", "EDDA_TENANT"}
+	return []string{"EDDA_CONFIG", "EDDA_TENANT", "EDDA_REDIS", "EDDA_HERO_LOGS"}
 }
 
 const (
@@ -203,18 +208,26 @@ func loadFlags(k *koanf.Koanf, flags *pflag.FlagSet) error {
 		return nil
 	}
 	return k.Load(posflag.ProviderWithFlag(flags, ".", nil, func(f *pflag.Flag) (string, any) {
-		key := strings.ReplaceAll(f.Name, "-", "_")
-		if short, ok := strings.CutPrefix(f.Name, "nats-"); ok {
-			key = "nats." + strings.ReplaceAll(short, "-", "_")
-		}
-		if f.Name == "gateway" {
-			key = "gateway.url"
-		}
+		key := settingOf(f.Name)
 		if !f.Changed || !known(key) {
 			return "", nil
 		}
 		return key, posflag.FlagVal(flags, f)
 	}), nil)
+}
+
+// settingOf is the setting that a flag is for.
+func settingOf(flag string) string {
+	if key, ok := heroFlags()[flag]; ok {
+		return key
+	}
+	if short, ok := strings.CutPrefix(flag, "nats-"); ok {
+		return "nats." + strings.ReplaceAll(short, "-", "_")
+	}
+	if flag == "gateway" {
+		return "gateway.url"
+	}
+	return strings.ReplaceAll(flag, "-", "_")
 }
 
 func decodeConfig(k *koanf.Koanf) (config, error) {
@@ -230,15 +243,19 @@ func decodeConfig(k *koanf.Koanf) (config, error) {
 		return c, err
 	}
 	c.Effects.Ledger = c.ledger()
+	c.Tenants = c.served()
 	return c, nil
 }
 
 func (c config) validate() error {
-	if !slices.Contains(roles(), c.Role) {
-		return usagef("role %q: want one of %s", c.Role, strings.Join(roles(), ", "))
+	if err := checkRoles(c.Role); err != nil {
+		return err
 	}
 	if c.Streams.From != "" && c.Streams.From != "now" && c.Streams.From != "all" {
 		return usagef("streams.from %q: want now or all", c.Streams.From)
+	}
+	if err := c.validateHero(); err != nil {
+		return err
 	}
 	return c.Effects.validate()
 }
@@ -284,7 +301,7 @@ func groups() []string {
 
 // known tells a setting, or an entry of one that is a map.
 func known(key string) bool {
-	return slices.Contains(keys(), key) || strings.HasPrefix(key, "streams.age.")
+	return slices.Contains(keys(), key) || strings.HasPrefix(key, "streams.age.") || strings.HasPrefix(key, "hero.runner.interpreters.")
 }
 
 func sortedKeys[V any](m map[string]V) []string {
@@ -337,6 +354,8 @@ func plain(v reflect.Value, prefix string) any {
 	switch x := v.Interface().(type) {
 	case time.Duration:
 		return x.String()
+	case map[string][]string:
+		return x
 	case map[string]time.Duration:
 		out := map[string]string{}
 		for name, d := range x {

@@ -21,20 +21,30 @@ const defaultNATS = "127.0.0.1:4222"
 
 func (t *terminal) devCommand() *cobra.Command {
 	s := settings{config: defaults(), dev: true, env: t.getenv}
+	hero := false
 	c := &cobra.Command{
-		Use: "dev PATH...", Short: "Run everything in one process, NATS included; reloads when files change",
+		Use: "dev [PATH...]", Short: "Run everything in one process, NATS included; reloads when files change",
 		Long: `Run everything in one process: an embedded NATS with JetStream on a real port,
 the store, the sagas and the effects of the files or folders named. Data is kept
 in --data across restarts. A changed file is taken in as it is saved; one with
-errors is shown, and what ran before runs on.`,
-		Example: "  edda dev order.yaml\n  edda dev sagas/ effects/ --addr 127.0.0.1:8701 --nats-addr 127.0.0.1:4223",
-		Args:    paths(),
+errors is shown, and what ran before runs on.
+
+With --hero it coordinates and runs flows of jobs too: over the Redis of --redis,
+else over one of its own that keeps nothing, and over a stand-in for Mycelium
+unless --mycelium-port names a real one.`,
+		Example: "  edda dev order.yaml\n  edda dev --hero\n  edda dev sagas/ effects/ --addr 127.0.0.1:8701 --nats-addr 127.0.0.1:4223",
+		Args:    manifestsUnless(&hero),
 		RunE: func(cmd *cobra.Command, paths []string) error {
 			s.Manifests = paths
+			if err := s.devHero(hero, cmd.Flags().Changed); err != nil {
+				return err
+			}
 			return t.dev(cmd.Context(), s)
 		},
 	}
 	f := c.Flags()
+	f.BoolVar(&hero, "hero", false, "coordinate and run flows of jobs, too")
+	s.registerHero(f)
 	f.StringVar(&s.Data, "data", ".edda", "folder that holds everything; remove it to begin anew")
 	f.StringVar(&s.Addr, "addr", defaultAddr, "address of the HTTP server")
 	f.StringVar(&s.natsAddr, "nats-addr", defaultNATS, "address of the embedded NATS")
@@ -120,7 +130,9 @@ func (t *terminal) welcome(p *process, l loaded) {
 	fmt.Fprintf(t.out, "  sagas    %s\n  effects  %s\n", list(sagas), list(effects))
 	fmt.Fprintf(t.out, "  api      http://%s (documentation at /docs)\n", p.server.Addr())
 	fmt.Fprintf(t.out, "  nats     %s\n", url)
-	fmt.Fprintf(t.out, "  data     %s (kept; remove it to begin anew)\n\nTry:\n", data)
+	fmt.Fprintf(t.out, "  data     %s (kept; remove it to begin anew)\n", data)
+	t.welcomeHero(p)
+	fmt.Fprintf(t.out, "\nTry:\n")
 	for _, line := range p.suggestions(l, url) {
 		fmt.Fprintln(t.out, "  "+line)
 	}

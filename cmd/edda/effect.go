@@ -13,6 +13,7 @@ import (
 	"edda/effects/httpeffect"
 	"edda/effects/smtpeffect"
 	"edda/effects/sqleffect"
+	"edda/hero/jobeffect"
 	"edda/server"
 )
 
@@ -27,6 +28,7 @@ func kinds() map[string]effects.Kind {
 		"grpc": grpceffect.Kind(),
 		"smtp": smtpeffect.Kind(),
 		"sql":  sqleffect.Kind(),
+		"job":  jobeffect.Kind(),
 	}
 }
 
@@ -70,6 +72,7 @@ func (p *process) buildEffects(ctx context.Context, l *line) error {
 		"grpc": grpceffect.New(grpceffect.Options{Guard: guard, TracerProvider: p.tracing.provider()}),
 		"smtp": smtpeffect.New(smtpeffect.Options{Guard: guard}),
 		"sql":  sqleffect.New(sqleffect.Options{Guard: guard}),
+		"job":  jobeffect.New(p.redis),
 	}
 	l.commands.now.Store(p.commands(l, p.settings.Tenants))
 	l.worker, err = effects.New(p.db, effects.Options{

@@ -38,7 +38,7 @@ func (c config) ledger() string {
 	if c.Effects.Ledger != "" {
 		return c.Effects.Ledger
 	}
-	if c.Role == roleEffect {
+	if c.effects() && !c.sagas() {
 		return ledgerShared
 	}
 	return ledgerLocal

@@ -18,6 +18,7 @@ import (
 	"edda"
 	"edda/effects"
 	"edda/engine"
+	"edda/hero/msgout"
 	"edda/outbox"
 	"edda/scheduler"
 	"edda/store"
@@ -72,7 +73,7 @@ func (p *process) join(ctx context.Context) error {
 			return err
 		}
 		if !told {
-			p.log.Warn("waiting for jetstream", zap.Error(err))
+			p.log.Warn("waiting for NATS with JetStream: is it running? --nats-url, NATS_URL or NATS_CONTEXT say where", zap.Error(err))
 			told = true
 		}
 		if !wait(ctx, joinAgain) {
@@ -173,7 +174,7 @@ func (p *process) buildSagas(ctx context.Context, l *line) error {
 	if err := p.openSource(ctx, l); err != nil {
 		return err
 	}
-	l.engine = engine.New(l.source, p.db, p.set, engine.Options{Log: p.log.Named("engine"), Registry: p.metrics})
+	l.engine = engine.New(l.source, p.db, p.deciders(p.set), engine.Options{Log: p.log.Named("engine"), Registry: p.metrics})
 	l.scheduler = scheduler.New(p.db, l.engine, scheduled{p.set, p.settings.Tenants, p.settings.tenant()}, scheduler.Options{Log: p.log.Named("scheduler")})
 	lanes, err := p.lanes(l)
 	if err != nil {
@@ -263,14 +264,26 @@ func (p *process) from() stream.From {
 // lanes say where each kind of work goes.
 func (p *process) lanes(l *line) ([]outbox.Lane, error) {
 	kinds := []edda.WorkKind{edda.WorkEffect, edda.WorkRevoke, edda.WorkFact, edda.WorkStart, edda.WorkCancel, edda.WorkEnd}
+	var lanes []outbox.Lane
+	if p.redis != nil {
+		lanes = append(lanes, p.messages().Lane())
+	}
 	if p.settings.Gateway.URL == "" {
-		return []outbox.Lane{{Name: "jetstream", Kinds: append(kinds, edda.WorkCommand), Destination: l.publisher}}, nil
+		return append(lanes, outbox.Lane{Name: "jetstream", Kinds: append(kinds, edda.WorkCommand), Destination: l.publisher}), nil
 	}
 	gateway, err := p.gateway()
 	if err != nil {
 		return nil, edda.Classify(edda.Permanent, "gateway: %w", err)
 	}
-	return []outbox.Lane{{Name: "jetstream", Kinds: kinds, Destination: l.publisher}, gateway.Lane()}, nil
+	return append(lanes, outbox.Lane{Name: "jetstream", Kinds: kinds, Destination: l.publisher}, gateway.Lane()), nil
+}
+
+// messages is where messages and flows go out.
+func (p *process) messages() *msgout.Destination {
+	if p.hero.flows == nil {
+		return msgout.New(p.redis, nil)
+	}
+	return msgout.New(p.redis, p.hero.flows)
 }
 
 func (p *process) gateway() (*outbox.Gateway, error) {

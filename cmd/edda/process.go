@@ -10,26 +10,19 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
 	"github.com/oklog/ulid/v2"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"go.uber.org/zap"
 
 	"edda/effects"
+	"edda/hero/redisdb"
 	"edda/internal/lifecycle"
 	"edda/saga"
 	"edda/server"
 	"edda/store"
 )
-
-// The roles a process may have. They differ only in what is started.
-const (
-	roleSaga     = "saga"     // sagas, timers, outbox
-	roleEffect   = "effect"   // effect workers
-	roleCombined = "combined" // both
-)
-
-func roles() []string { return []string{roleSaga, roleEffect, roleCombined} }
 
 // settings are everything a process is told.
 type settings struct {
@@ -41,13 +34,12 @@ type settings struct {
 	// syncStreams makes the embedded NATS sync each message by itself, which
 	// costs a disk's write each; without it, it syncs every two minutes.
 	syncStreams bool
-	env         func(name string) string
+	// standIn makes a stand-in for Mycelium within this process.
+	standIn bool
+	env     func(name string) string
 	// reread reads the configuration again for a reload; nil where there is none.
 	reread func() (config, error)
 }
-
-func (s settings) sagas() bool   { return s.Role != roleEffect }
-func (s settings) effects() bool { return s.Role != roleSaga }
 
 // tenant is meant where a call names none.
 func (s settings) tenant() string {
@@ -72,6 +64,10 @@ type process struct {
 	group    *lifecycle.Group
 	tracing  tracing
 	pulse    *pulse
+	// redis is nil where nothing talks to it; embeddedRedis is edda dev's own.
+	redis         *redisdb.DB
+	embeddedRedis *miniredis.Miniredis
+	hero          heroSide
 	// line is what works on the streams; nil until JetStream was reached.
 	line   atomic.Pointer[line]
 	joined chan struct{} // closed once there is a line
@@ -99,6 +95,9 @@ func newProcess(s settings, l loaded, log *zap.Logger) (*process, error) {
 	}
 	if err := p.open(); err != nil {
 		return nil, errors.Join(err, p.server.Close())
+	}
+	if err := errors.Join(p.openRedis(), p.buildHero()); err != nil {
+		return nil, errors.Join(err, p.server.Close(), p.db.Close())
 	}
 	p.metrics.MustRegister(&instanceCollector{p.db})
 	p.pulse = newPulse(p.loops()...)
@@ -131,7 +130,7 @@ func (p *process) open() error {
 	if err := os.MkdirAll(p.settings.Data, 0o750); err != nil {
 		return fmt.Errorf("data folder: %w; choose another --data", err)
 	}
-	db, err := store.Open(filepath.Join(p.settings.Data, "store"), store.Options{Log: p.log.Named("store"), Observe: observeCommits(p.metrics)})
+	db, err := store.Open(filepath.Join(p.settings.Data, p.settings.storeFolder()), store.Options{Log: p.log.Named("store"), Observe: observeCommits(p.metrics)})
 	if err != nil {
 		return fmt.Errorf("open the store: %w", err)
 	}
@@ -147,8 +146,11 @@ func (p *process) parts(l loaded) []lifecycle.Part {
 		{Name: "store", Stage: lifecycle.Store, Run: p.db.Run, Close: p.db.Close,
 			Ready: func(ctx context.Context) error { return p.adopt(ctx, l) }},
 		{Name: "pulse", Stage: lifecycle.Connections, Run: p.pulse.Run},
-		{Name: "nats", Stage: lifecycle.Connections, Run: p.holdConnection, Ready: p.join},
 	}
+	if p.settings.streams() {
+		parts = append(parts, lifecycle.Part{Name: "nats", Stage: lifecycle.Connections, Run: p.holdConnection, Ready: p.join})
+	}
+	parts = append(parts, p.heroParts()...)
 	if p.settings.sagas() {
 		parts = append(parts, p.sagaParts()...)
 	}

@@ -30,8 +30,8 @@ Begin with:  edda dev PATH`,
 	})
 	root.AddGroup(&cobra.Group{ID: "write", Title: "Write sagas:"}, &cobra.Group{ID: "run", Title: "Run them:"}, &cobra.Group{ID: "operate", Title: "Operate them:"})
 	add(root, "write", t.lintCommand(), t.testCommand(), t.graphCommand(), t.schemaCommand())
-	add(root, "run", t.devCommand(), t.demoCommand(), t.runCommand(), t.configCommand())
-	add(root, "operate", t.sendCommand(), t.instanceCommand(), t.deadLetterCommand(), t.drainCommand(), t.reloadCommand())
+	add(root, "run", t.devCommand(), t.demoCommand(), t.demoHeroCommand(), t.runCommand(), t.configCommand())
+	add(root, "operate", t.sendCommand(), t.instanceCommand(), t.deadLetterCommand(), t.heroCommand(), t.drainCommand(), t.reloadCommand())
 	root.AddCommand(t.versionCommand())
 	return root
 }

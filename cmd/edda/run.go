@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 
@@ -31,12 +32,16 @@ NATS_CREDS, NATS_CONTEXT, ...). See what is used with: edda config view`,
 			if err != nil {
 				return err
 			}
+			if c.Hero, err = c.Hero.fromEnv(t.getenv); err != nil {
+				return err
+			}
+			c.Redis.URL = cmp.Or(c.Redis.URL, redisFromEnv(c, t.getenv))
 			return t.serve(cmd.Context(), settings{config: c, env: t.getenv, reread: read}, nil)
 		},
 	}
 	f := c.Flags()
 	f.StringVar(&file, "config", "", "configuration file (EDDA_CONFIG)")
-	f.String("role", roleCombined, "saga, effect or combined")
+	f.String("role", roleCombined, "one or several of saga, effect, combined, coordinator, runner; with commas between")
 	f.String("addr", defaultAddr, "address of the HTTP server")
 	f.String("probe-addr", "", "answer /health /live /ready /metrics here as well: any address, no token needed")
 	f.String("data", "", "folder of the store")
@@ -45,13 +50,16 @@ NATS_CREDS, NATS_CONTEXT, ...). See what is used with: edda config view`,
 	f.String("gateway", "", "URL that takes aggregate commands")
 	f.StringSlice("tenants", nil, "only these tenants, * matches")
 	offer(c, "role", roles())
+	var unused settings // loadConfig reads the flags that were given by their names
+	unused.config = defaults()
+	unused.registerHero(f)
 	f.Bool("accept-stream-loss", false, "go on although a stream lost what was read of it; audited")
 	return c
 }
 
 // serve runs a process until it is told to stop. ready is called once it works.
 func (t *terminal) serve(ctx context.Context, s settings, ready func(*process, loaded)) error {
-	if len(s.Manifests) == 0 {
+	if len(s.Manifests) == 0 && s.manifested() {
 		return usagef("no manifests: name files or folders as arguments, or with manifests: in the configuration")
 	}
 	l, err := startable(s, s.Manifests)
@@ -72,6 +80,7 @@ func (t *terminal) serve(ctx context.Context, s settings, ready func(*process, l
 	log.Info("listening", zap.String("addr", p.server.Addr()), zap.String("probe_addr", p.server.ProbeAddr()))
 	p.announce = func() {
 		log.Info("started", zap.String("role", s.Role), zap.String("addr", p.server.Addr()), zap.String("store", p.db.ID()))
+		p.logHero()
 		notify(log, daemon.SdNotifyReady)
 		if ready != nil {
 			ready(p, l)

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 
+	"edda/hero/flowsaga"
 	"edda/manifests"
 )
 
@@ -15,9 +16,21 @@ func (l loaded) needsRedis(warning bool) manifests.Problems {
 		m.Walk(manifests.Visitor{Action: func(a *manifests.Action) {
 			if a.Kind == "message" {
 				out = append(out, manifests.Problem{File: m.File, Pos: a.Pos, Warning: warning,
-					Message: "a message goes out through Redis, and none can be configured yet: edda dev and edda run refuse the saga until the action is left out"})
+					Message: "a message goes out through Redis, and none is configured: name one with --redis, or redis.url in the configuration"})
 			}
 		}})
+	}
+	return out
+}
+
+// reserved complains of a saga under the name that flows of jobs have.
+func (l loaded) reserved() manifests.Problems {
+	var out manifests.Problems
+	for _, m := range l.sagas() {
+		if m.Name.Text == flowsaga.Saga {
+			out = append(out, manifests.Problem{File: m.File, Pos: m.Name.Pos,
+				Message: "saga " + flowsaga.Saga + ": flows of jobs are kept under this name; give the saga another"})
+		}
 	}
 	return out
 }
@@ -42,12 +55,18 @@ func (l loaded) needsTenants(s settings) manifests.Problems {
 
 // startable is load for a process that is to run what it finds.
 func startable(s settings, paths []string) (loaded, error) {
+	if len(paths) == 0 && !s.manifested() {
+		return loaded{}, nil // flows and jobs need no manifests
+	}
 	l, err := load(paths)
 	if err != nil {
 		return l, err
 	}
-	l.problems = append(l.problems, l.needsRedis(false)...)
+	if !s.usesRedis() {
+		l.problems = append(l.problems, l.needsRedis(false)...)
+	}
 	l.problems = append(l.problems, l.needsTenants(s)...)
+	l.problems = append(l.problems, l.reserved()...)
 	l.problems.Sort()
 	return l, nil
 }

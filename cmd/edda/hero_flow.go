@@ -1,0 +1,258 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"edda/hero"
+	"edda/hero/flow"
+	"edda/hero/jsonrpc"
+)
+
+// watchEvery is how often a flow that is watched is asked for.
+const watchEvery = 200 * time.Millisecond
+
+func (t *terminal) heroFlowCommand() *cobra.Command {
+	var h heroClient
+	noun := &cobra.Command{Use: "flow", Short: "Start flows of jobs and look at them", Args: noun, RunE: help}
+	h.register(noun)
+	noun.AddCommand(
+		t.flowVerb(&h, "start", "Start a flow, or one in error again where it failed", "flow.start", map[string]string{"true": "started", "false": "it runs already"}),
+		t.flowVerb(&h, "cancel", "End a flow now; what runs is asked to stop", "flow.cancel", map[string]string{"true": "cancelled", "false": "there was nothing to cancel"}),
+		t.flowMet(&h), t.flowShow(&h))
+	return noun
+}
+
+// flowID names a flow in a call.
+type flowID struct {
+	ContextID uint32 `json:"context_id"`
+	ID        uint32 `json:"id"`
+	Name      string `json:"name,omitempty"`
+}
+
+func readFlowID(words []string) (flowID, error) {
+	context, err := strconv.ParseUint(words[0], 10, 32)
+	if err != nil {
+		return flowID{}, usagef("CONTEXT %q: want the number of a context", words[0])
+	}
+	id, err := strconv.ParseUint(words[1], 10, 32)
+	if err != nil {
+		return flowID{}, usagef("FLOW %q: want the number of a flow", words[1])
+	}
+	return flowID{ContextID: uint32(context), ID: uint32(id)}, nil
+}
+
+// flowVerb is a method that answers true or false.
+func (t *terminal) flowVerb(h *heroClient, verb, short, method string, says map[string]string) *cobra.Command {
+	return &cobra.Command{
+		Use: verb + " CONTEXT FLOW", Short: short, Args: args(cobra.ExactArgs(2)),
+		RunE: func(cmd *cobra.Command, words []string) error {
+			var done bool
+			if err := t.callFlow(cmd.Context(), h, words, method, "", &done); err != nil {
+				return err
+			}
+			fmt.Fprintf(t.out, "flow %s: %s\n", words[1], says[strconv.FormatBool(done)])
+			return nil
+		},
+	}
+}
+
+func (t *terminal) flowMet(h *heroClient) *cobra.Command {
+	return &cobra.Command{
+		Use: "met CONTEXT FLOW PREREQUISITE", Short: "Say that a prerequisite holds", Args: args(cobra.ExactArgs(3)),
+		RunE: func(cmd *cobra.Command, words []string) error {
+			var ready []uint32
+			if err := t.callFlow(cmd.Context(), h, words, "flow.prerequisite_met", words[2], &ready); err != nil {
+				return err
+			}
+			fmt.Fprintf(t.out, "flow %s: ready now: %s\n", words[1], orNone(ready))
+			return nil
+		},
+	}
+}
+
+func orNone(ids []uint32) string {
+	if len(ids) == 0 {
+		return "no job"
+	}
+	return strings.Trim(strings.Join(strings.Fields(fmt.Sprint(ids)), ", "), "[]")
+}
+
+func (t *terminal) callFlow(ctx context.Context, h *heroClient, words []string, method, name string, result any) error {
+	id, err := readFlowID(words)
+	if err != nil {
+		return err
+	}
+	client, err := h.open(t)
+	if err != nil {
+		return err
+	}
+	id.Name = name
+	if err := client.Call(ctx, method, id, result); err != nil {
+		return h.failed(err)
+	}
+	return nil
+}
+
+func (t *terminal) flowShow(h *heroClient) *cobra.Command {
+	var watch bool
+	c := &cobra.Command{
+		Use: "show CONTEXT FLOW", Short: "Draw a flow's graph and where its jobs stand",
+		Long: `Draw a flow's graph, a line for each level, and where its jobs stand:
+
+  · waits   ○ about to be sent   ▷ sent   ▶ runs   ✔ completed   ✘ failed   ⊘ cancelled
+
+←1,2 is what a job depends on, ?name a prerequisite it waits for, #2 its second
+attempt. With --watch the exit code is 1 where the flow ends in error.`,
+		Example: "  edda hero flow show 7 33\n  edda hero flow show 7 33 --watch",
+		Args:    args(cobra.ExactArgs(2)),
+		RunE: func(cmd *cobra.Command, words []string) error {
+			id, err := readFlowID(words)
+			if err != nil {
+				return err
+			}
+			client, err := h.open(t)
+			if err != nil {
+				return err
+			}
+			status, err := t.showFlow(cmd.Context(), client, id, watch)
+			switch {
+			case err != nil:
+				return h.failed(err)
+			case watch && status == hero.FlowError:
+				return &silentError{} // the drawing says why
+			}
+			return nil
+		},
+	}
+	c.Flags().BoolVarP(&watch, "watch", "w", false, "draw it again at every change, until it has ended")
+	return c
+}
+
+// showFlow draws a flow, once or until it has ended: over the last drawing in a
+// terminal, below it elsewhere.
+func (t *terminal) showFlow(ctx context.Context, client *jsonrpc.Client, id flowID, watch bool) (hero.FlowStatus, error) {
+	s := canvas{out: t.out, terminal: isTerminal(t.out)}
+	for {
+		var g flow.Graph
+		var f hero.Flow
+		// The status first: a flow that has ended is drawn with all that it did.
+		if err := client.Call(ctx, "flow.load", id, &f); err != nil {
+			return "", err
+		}
+		if err := client.Call(ctx, "flow.dag", id, &g); err != nil {
+			return "", err
+		}
+		over := !watch || f.Status.Ended()
+		s.draw(drawFlow(g, f.Status, t.color(t.out)), over)
+		if over || !wait(ctx, watchEvery) {
+			return f.Status, nil
+		}
+	}
+}
+
+// canvas shows pictures that follow each other.
+type canvas struct {
+	out      io.Writer
+	terminal bool
+	last     string
+}
+
+// The terminal's words: go up so many lines and clear what is below; lines that
+// are too long are cut, or go on in the next.
+const (
+	upAndClear = "\x1b[%dA\x1b[J"
+	cutLines   = "\x1b[?7l"
+	wrapLines  = "\x1b[?7h"
+)
+
+// draw draws a picture that is another than the last: in a terminal over it, where
+// only the final one may take more lines than it has.
+func (s *canvas) draw(picture string, final bool) {
+	if picture == s.last {
+		return
+	}
+	if s.terminal && s.last != "" {
+		fmt.Fprintf(s.out, upAndClear, strings.Count(s.last, "\n"))
+	}
+	s.last = picture
+	if s.terminal && !final {
+		picture = cutLines + picture + wrapLines
+	}
+	fmt.Fprint(s.out, picture)
+}
+
+// mark is how a node's status is drawn.
+type mark struct{ sign, color string }
+
+func marks() map[hero.NodeStatus]mark {
+	return map[hero.NodeStatus]mark{
+		hero.NodePending: {"·", "2"}, hero.NodeReady: {"○", "33"}, hero.NodeDispatched: {"▷", "36"}, hero.NodeRunning: {"▶", "36;1"},
+		hero.NodeCompleted: {"✔", "32"}, hero.NodeFailed: {"✘", "31;1"}, hero.NodeCancelled: {"⊘", "2"},
+	}
+}
+
+// drawFlow draws a graph by its levels: each job with what it waits for.
+func drawFlow(g flow.Graph, status hero.FlowStatus, color bool) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "flow %d of context %d: %s, %d of %d jobs completed\n", g.FlowID, g.ContextID, status, len(g.Completed), len(g.Nodes))
+	for level, ids := range g.Levels {
+		fmt.Fprintf(&b, "%3d ", level)
+		for _, id := range ids {
+			fmt.Fprint(&b, "  ")
+			drawNode(&b, g.Nodes[strconv.FormatUint(uint64(id), 10)], color)
+		}
+		fmt.Fprintln(&b)
+	}
+	drawErrors(&b, g)
+	return b.String()
+}
+
+func drawNode(w io.Writer, n flow.GraphNode, color bool) {
+	m := cmp.Or(marks()[n.NodeStatus], mark{"?", "0"})
+	text := fmt.Sprintf("%s %d", m.sign, n.ID)
+	if color {
+		text = "\x1b[" + m.color + "m" + text + "\x1b[0m"
+	}
+	fmt.Fprint(w, text)
+	if n.Attempt > 1 {
+		fmt.Fprintf(w, " #%d", n.Attempt)
+	}
+	if len(n.Depends) > 0 {
+		fmt.Fprintf(w, " ←%s", strings.ReplaceAll(orNone(n.Depends), " ", ""))
+	}
+	if len(n.Prerequisites) > 0 && n.NodeStatus == hero.NodePending {
+		fmt.Fprintf(w, " ?%s", strings.Join(n.Prerequisites, ","))
+	}
+}
+
+// drawErrors tells why jobs failed, below the graph.
+func drawErrors(w io.Writer, g flow.Graph) {
+	var failed []flow.GraphNode
+	for _, n := range g.Nodes {
+		if n.Error != "" {
+			failed = append(failed, n)
+		}
+	}
+	slices.SortFunc(failed, func(a, b flow.GraphNode) int { return cmp.Compare(a.ID, b.ID) })
+	for _, n := range failed {
+		fmt.Fprintf(w, "    %d: attempt %d: %s\n", n.ID, failedAttempt(n), strings.ReplaceAll(n.Error, "\n", " "))
+	}
+}
+
+// failedAttempt is the one that the node's error is of: one before the last,
+// while that is under way.
+func failedAttempt(n flow.GraphNode) uint32 {
+	if n.Attempt > 1 && (n.NodeStatus == hero.NodeDispatched || n.NodeStatus == hero.NodeRunning) {
+		return n.Attempt - 1
+	}
+	return n.Attempt
+}

@@ -1,0 +1,102 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/url"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/zap"
+
+	"edda"
+	"edda/hero/redisdb"
+)
+
+// tickEvery moves the embedded Redis's clock, by which keys expire; it has none
+// of its own.
+const tickEvery = 100 * time.Millisecond
+
+// needsRedis tells whether anything of the process talks to Redis.
+func (s settings) usesRedis() bool { return s.Redis.configured() || s.coordinator() || s.runner() }
+
+// redisFromEnv is the Redis of the variables that edda hero knows, where nothing
+// else says and a role needs one.
+func redisFromEnv(c config, getenv func(string) string) string {
+	if c.Redis.Addr != "" || !c.coordinator() && !c.runner() {
+		return ""
+	}
+	return cmp.Or(getenv("EDDA_REDIS"), getenv("REDIS_URL"))
+}
+
+// openRedis makes the client, and for edda dev without --redis a Redis of its
+// own. Nothing is asked of it yet.
+func (p *process) openRedis() error {
+	if !p.settings.usesRedis() {
+		return nil
+	}
+	redis.SetLogger(silent{}) // what fails is told by whoever called
+	c := p.settings.Redis
+	if p.settings.dev && !c.configured() {
+		var err error
+		if p.embeddedRedis, err = miniredis.Run(); err != nil {
+			return fmt.Errorf("embedded redis: %w", err)
+		}
+		c.Addr = p.embeddedRedis.Addr()
+	}
+	db, err := redisdb.Open(redisdb.Options{URL: c.URL, Addr: c.Addr, CA: c.CA, Cert: c.Cert, Key: c.Key, Log: p.log.Named("redis")})
+	if err != nil {
+		return &usageError{edda.Classify(edda.Permanent, "redis: %w", err)}
+	}
+	p.redis = db
+	return nil
+}
+
+// silent drops what the Redis library says beside its errors.
+type silent struct{}
+
+// Printf drops it.
+func (silent) Printf(context.Context, string, ...any) {}
+
+// holdRedis keeps the client open, and the embedded Redis's clock going, until
+// everything that uses them has stopped.
+func (p *process) holdRedis(ctx context.Context) error {
+	defer p.closeRedis()
+	if p.embeddedRedis == nil {
+		<-ctx.Done()
+		return nil
+	}
+	tick := time.NewTicker(tickEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			p.embeddedRedis.SetTime(time.Now())
+			p.embeddedRedis.FastForward(tickEvery)
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+func (p *process) closeRedis() {
+	if err := p.redis.Close(); err != nil {
+		p.log.Warn("close redis", zap.Error(err))
+	}
+	if p.embeddedRedis != nil {
+		p.embeddedRedis.Close()
+	}
+}
+
+// redisAt says where Redis is, for people.
+func (p *process) redisAt() string {
+	if p.embeddedRedis != nil {
+		return p.embeddedRedis.Addr() + " (embedded, in memory, for development only: --redis names a real one)"
+	}
+	if u, err := url.Parse(p.settings.Redis.URL); err == nil && u.Host != "" {
+		return u.Host
+	}
+	return cmp.Or(p.settings.Redis.Addr, "127.0.0.1:6379")
+}

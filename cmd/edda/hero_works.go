@@ -1,0 +1,133 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"path/filepath"
+	"time"
+
+	"go.uber.org/zap"
+
+	"edda/hero"
+	"edda/hero/runner"
+	"edda/hero/script"
+	"edda/hero/supervisor"
+	"edda/internal/lifecycle"
+)
+
+// works is what the role runner runs: scripts from queues and from a topic, and
+// the supervisor's API before them where there is a secret for it.
+type works struct {
+	runner     *runner.Runner
+	supervisor *supervisor.Server
+	door       *http.Server // of the supervisor; nil where it is reached over Mycelium only
+	line       net.Listener
+	scripts    *script.Host
+}
+
+// The bounds of the supervisor's HTTP server. A job.run lasts as long as its job.
+const (
+	supervisorReads   = 10 * time.Second // until a request is there
+	supervisorIdle    = 2 * time.Minute
+	supervisorHeaders = 16 << 10
+	// jobsMayEnd is how long running jobs may go on in a stop, within the stage's time.
+	jobsMayEnd = 5 * time.Second
+)
+
+func (p *process) newWorks() (*works, error) {
+	w := &works{}
+	var err error
+	if w.scripts, err = script.New(p.settings.scripts(p.log.Named("script"))); err != nil {
+		return nil, &usageError{err}
+	}
+	o := runner.Options{
+		Contexts: p.settings.Hero.Runner.Contexts, Concurrency: p.settings.Hero.Runner.Concurrency, Topic: p.settings.Hero.Runner.Topic,
+		Drain: jobsMayEnd, Metrics: p.metrics, Log: p.log.Named("runner"),
+	}
+	secret := p.settings.Hero.Supervisor.Secret
+	if p.hero.mesh != nil && secret != "" { // without one, every node of Mycelium could have scripts run here
+		o.Hub, o.Secrets = p.hero.mesh.hub, []string{secret}
+	}
+	if w.runner, err = runner.New(p.settings.Hero.Runner.ID, p.redis, w.scripts, o); err != nil {
+		return nil, &usageError{err}
+	}
+	if secret == "" {
+		return w, nil
+	}
+	return w, p.supervise(w, secret)
+}
+
+// scripts are the settings of the host of scripts.
+func (s settings) scripts(log *zap.Logger) script.Options {
+	r := s.Hero.Runner
+	o := script.Options{
+		Dir: filepath.Join(s.Data, "jobs"), Secrets: r.Secrets, Log: log,
+		Limits: script.Limits{Timeout: r.Timeout, Output: int(r.Output), Memory: r.Memory, CPU: r.CPU},
+	}
+	if len(r.Interpreters) > 0 {
+		o.Interpreters = r.Interpreters
+	}
+	if r.Sandbox {
+		o.Sandbox = &script.Sandbox{}
+	}
+	return o
+}
+
+// supervise serves the supervisor's API: over Mycelium where that is, and over
+// HTTP where an address says so.
+func (p *process) supervise(w *works, secret string) error {
+	queues := map[string]string{}
+	for _, t := range w.scripts.Types() {
+		queues[t] = hero.ScriptType(t).Queue()
+	}
+	var err error
+	w.supervisor, err = supervisor.New(p.redis, supervisor.Options{Admins: []string{secret}, Runners: queues, Log: p.log.Named("supervisor")})
+	if err != nil {
+		return &usageError{err}
+	}
+	if p.hero.mesh != nil {
+		if err := p.hero.mesh.hub.Serve(hero.SupervisorTopic, w.supervisor.HandleMessage); err != nil {
+			return err
+		}
+	}
+	addr := p.settings.Hero.Supervisor.Addr
+	if addr == "" {
+		return nil
+	}
+	if w.line, err = net.Listen("tcp", addr); err != nil {
+		return fmt.Errorf("supervisor: %w; choose another hero.supervisor.addr", err)
+	}
+	w.door = &http.Server{Handler: w.supervisor, ReadHeaderTimeout: supervisorReads, IdleTimeout: supervisorIdle, MaxHeaderBytes: supervisorHeaders}
+	return nil
+}
+
+func (w *works) parts() []lifecycle.Part {
+	parts := []lifecycle.Part{{Name: "runner", Stage: lifecycle.Intake, Run: w.runner.Run}}
+	if w.supervisor != nil {
+		parts = append(parts, lifecycle.Part{Name: "supervisor", Stage: lifecycle.Intake, Run: w.supervisor.Run})
+	}
+	if w.door != nil {
+		parts = append(parts, lifecycle.Part{Name: "supervisor http", Stage: lifecycle.Intake, Run: w.serve})
+	}
+	return parts
+}
+
+// serve answers until ctx ends. Calls that wait for a job are cut then: the job
+// goes on, and whoever called asks again.
+func (w *works) serve(ctx context.Context) error {
+	ended := make(chan error, 1)
+	go func() { ended <- w.door.Serve(w.line) }()
+	select {
+	case err := <-ended:
+		return fmt.Errorf("supervisor: %w", err)
+	case <-ctx.Done():
+	}
+	_ = w.door.Close() // cutting the calls is meant
+	if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
