@@ -131,10 +131,17 @@ func (s *step) due(i int) {
 	case hero.NodePending:
 		s.fail(i, map[string]string{hero.ResultError: fmt.Sprintf("not met within %s: %s", n.patience(), strings.Join(s.unmet(n), ", "))})
 	case hero.NodeDispatched:
-		s.failed(i, map[string]string{hero.ResultError: fmt.Sprintf("timeout: no answer within %s", n.timeout())})
+		s.giveUp(i, fmt.Sprintf("timeout: no answer within %s", n.timeout()))
 	case hero.NodeRunning:
-		s.failed(i, map[string]string{hero.ResultError: fmt.Sprintf("timeout: no result within %s of its start", n.timeout())})
+		s.giveUp(i, fmt.Sprintf("timeout: no result within %s of its start", n.timeout()))
 	}
+}
+
+// giveUp ends an attempt that nobody told the end of: whoever has it is asked to
+// stop, so that it is neither waited for nor run beside the next one.
+func (s *step) giveUp(i int, why string) {
+	s.act(ActStop, i)
+	s.failed(i, map[string]string{hero.ResultError: why})
 }
 
 // advance dispatches what is ready, and ends the flow when nothing is left.

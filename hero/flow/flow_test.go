@@ -134,7 +134,8 @@ func TestAReportOfAnOlderAttemptIsDropped(t *testing.T) {
 	if _, _, taken := s.Report(epoch, failed(1, 1)); taken {
 		t.Fatal("a failure was taken twice")
 	}
-	s, _ = s.Tick(s.Next())
+	s, acts := s.Tick(s.Next())
+	want(t, acts, "dispatch 1 #2")
 	late := completed(1)
 	late.Attempt = 1
 	if _, acts, taken := s.Report(at(time.Second), late); taken || acts != nil {
@@ -152,9 +153,9 @@ func TestNoAnswerWithinTheTimeoutIsAFailure(t *testing.T) {
 		t.Fatalf("waits until %v", s.Next())
 	}
 	_, acts := s.Tick(s.Next())
-	want(t, acts, "1 failed", "flow error")
-	if !strings.Contains(acts[0].Result["error"], "no answer within 1m0s") {
-		t.Fatal(acts[0].Result)
+	want(t, acts, "stop 1 #1", "1 failed", "flow error")
+	if !strings.Contains(acts[1].Result["error"], "no answer within 1m0s") {
+		t.Fatal(acts[1].Result)
 	}
 }
 
@@ -165,8 +166,9 @@ func TestWhoBeginsLateStillHasItsTimeout(t *testing.T) {
 		t.Fatalf("waits until %v", s.Next())
 	}
 	_, acts := s.Tick(s.Next())
-	if !strings.Contains(acts[0].Result["error"], "no result within 1m0s of its start") {
-		t.Fatal(acts[0].Result)
+	want(t, acts, "stop 1 #1", "1 failed", "flow error")
+	if !strings.Contains(acts[1].Result["error"], "no result within 1m0s of its start") {
+		t.Fatal(acts[1].Result)
 	}
 }
 

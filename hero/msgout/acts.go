@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
+	"time"
 
 	"edda"
 	"edda/hero"
@@ -77,11 +79,19 @@ func message(b flow.Batch, a flow.Act, j hero.Job) hero.Message {
 	j.OwnEnv = nil // it runs with all of them
 	return hero.Message{
 		CallerID: b.CallerID, ContextID: b.ContextID, MessageType: hero.MessageJob, MessageFormat: hero.FormatText,
-		Timeout: a.Timeout, TimeoutAck: a.Timeout, TimeoutResult: a.Timeout,
+		Timeout: a.Timeout, TimeoutAck: a.Timeout, TimeoutResult: resultWithin(a.Timeout),
 		Job:    []hero.Job{j},
 		Nodes:  []hero.FlowNode{{ID: j.ID, Depends: j.Dependends, Prerequisites: j.Prerequisites, SupervisorURL: a.SupervisorURL, NodeStatus: hero.NodeDispatched}},
 		FlowID: b.FlowID, Attempt: a.Attempt,
 	}
+}
+
+// resultWithin is how long the router waits for a result, in seconds: longer than the
+// flow does, which gives its job the timeout to be begun and once more to run. The
+// flow is who gives up, and then it has the attempt stopped.
+func resultWithin(timeout uint32) uint32 {
+	const slack = 4 * flow.AnswerGrace
+	return uint32(min(2*uint64(timeout)+uint64(slack/time.Second), math.MaxUint32))
 }
 
 func (d *Destination) reportFailed(ctx context.Context, b flow.Batch, a flow.Act, why error) error {

@@ -18,6 +18,7 @@ var (
 	errNoAck    = errors.New("timeout_ack")
 	errNoResult = errors.New("timeout_result")
 	errStopped  = errors.New("stopped: it was asked to end")
+	errTold     = errors.New("its end is told in its hash")
 )
 
 // call has a supervisor run the job and waits for its end. again: it may have the
@@ -98,6 +99,7 @@ type patience struct {
 	timers []*time.Timer
 	acked  atomic.Bool
 	client atomic.Pointer[supervisor.Client] // whom to ask whether the job began
+	told   atomic.Pointer[end]               // the end that the job's hash told of
 	// messageID is the transport's, a string: of this run, or of one before.
 	messageID atomic.Value
 	seenAt    chan supervisor.Progress
@@ -160,7 +162,6 @@ func (k *patience) note() {
 			return
 		case <-look.C:
 			if k.unwanted() {
-				k.cancel(errStopped)
 				return
 			}
 			begun = begun || told && k.begun()
@@ -174,14 +175,24 @@ func (k *patience) note() {
 	}
 }
 
-// unwanted tells whether somebody asked for the end of the job while a supervisor
-// has it, as the cancelling of its flow does.
+// unwanted ends the waiting for a job that nobody waits for any more while a
+// supervisor has it: its flow was cancelled or gave the attempt up, a later one is
+// under way, or its end is told in its hash.
 func (k *patience) unwanted() bool {
 	if k.job.ContextID != k.l.context {
 		return false
 	}
-	w, err := k.l.r.db.Work(k.ctx, k.l.context, k.job.CallerID, k.job.ID)
-	return err == nil && w.Stop && w.Attempt == k.m.Attempt
+	out, over, err := k.l.over(k.ctx, k.m, k.job)
+	if err != nil || !over {
+		return false
+	}
+	if out.kept {
+		k.told.Store(&out)
+		k.cancel(errTold)
+		return true
+	}
+	k.cancel(errors.New(out.broken))
+	return true
 }
 
 // begunWithin bounds asking whether a job began, which a flow can do without.
@@ -225,6 +236,9 @@ func (k *patience) over(ctx context.Context, c *supervisor.Client, job hero.Job,
 		stopping, done := context.WithTimeout(ctx, stopWithin)
 		defer done()
 		_ = c.Stop(stopping, job) // it may not hear; whoever tries again must bear that
+		if told := k.told.Load(); told != nil {
+			return *told, true
+		}
 		return broke("%v", cause), true
 	case err == nil:
 		return end{}, false

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"edda/hero"
+	"edda/hero/redisdb"
 )
 
 func TestALocalRunnerThatWritesOnlyTheHash(t *testing.T) {
@@ -71,6 +72,40 @@ func TestALocalJobThatNobodyTakesIsGivenUp(t *testing.T) {
 		t.Errorf("the job is %s", j.Status)
 	}
 	b.pop(1)
+}
+
+// An attempt that lies in a local queue ends for its message when its flow has
+// given it up; a stop that is asked for is told by whoever has the job.
+func TestALocalAttemptThatItsFlowGaveUpIsWaitedForNoMore(t *testing.T) {
+	b := newBed(t)
+	b.runner(hero.Runner{ID: 20, Local: true}, 1)
+	flows := &reports{}
+	b.start(Options{Flows: flows})
+	sent := func(id uint32) hero.Message {
+		j := job(id)
+		j.CallerID, j.ContextID, j.FlowID, j.Attempt, j.Status = 12, 1, 33, 1, hero.JobDispatched
+		b.must(b.db.PutJob(t.Context(), j))
+		return b.send(hero.Message{ID: id, Job: []hero.Job{j}, FlowID: 33, Attempt: 1, TimeoutResult: 3600})
+	}
+	again, over, stopped := sent(2001), sent(2002), sent(2003)
+	eventually(t, "all are queued", func() bool { return b.raw(1).LLen(t.Context(), job(2001).ScriptType.Queue()).Val() == 3 })
+	b.must(b.db.StopJob(t.Context(), 1, 12, 2003, 33, 1))
+	_, err := b.db.DispatchJob(t.Context(), 1, 12, 2001, redisdb.Dispatch{FlowID: 33, Attempt: 2})
+	b.must(err)
+	_, _, err = b.db.MoveJob(t.Context(), 1, 12, 2002, hero.JobError, map[string]string{"error": "timeout: no answer"})
+	b.must(err)
+	if got := b.ended(again); got.Status != hero.MessageError || !strings.Contains(said(got), "attempt 2 is under way") {
+		t.Errorf("tried again: %s, logs %q", got.Status, said(got))
+	}
+	if got := b.ended(over); got.Status != hero.MessageProcessed {
+		t.Errorf("given up: %s, logs %q", got.Status, said(got))
+	}
+	if got := b.message(stopped); got.Status.Ended() {
+		t.Errorf("the stop was told by nobody: %s, logs %q", got.Status, said(got))
+	}
+	if ends := flows.ends(); len(ends) != 2 {
+		t.Errorf("%+v", ends)
+	}
 }
 
 func TestAnotherJobOfTheSameIDIsRefused(t *testing.T) {

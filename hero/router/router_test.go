@@ -16,6 +16,7 @@ import (
 
 	"edda"
 	"edda/hero"
+	"edda/hero/redisdb"
 	"edda/hero/supervisor"
 )
 
@@ -446,6 +447,67 @@ func TestAJobThatIsNotWantedAnyMoreIsStoppedAtItsSupervisor(t *testing.T) {
 	case <-stopped:
 	default:
 		t.Error("the supervisor was not asked to stop it")
+	}
+}
+
+// A flow gives an attempt up by its own clock: a supervisor that still has it is
+// not waited for, nor one that answers less than the job's hash tells.
+func TestAnAttemptThatItsFlowGaveUpIsWaitedForNoMore(t *testing.T) {
+	ended := func(to hero.JobStatus, result string) func(*bed) {
+		return func(b *bed) {
+			_, _, err := b.db.MoveJob(t.Context(), 1, 12, 2001, to, map[string]string{"output": result, "error": result})
+			b.must(err)
+		}
+	}
+	for name, c := range map[string]struct {
+		now  func(*bed)
+		want hero.MessageStatus
+		ends hero.NodeStatus
+		says string
+	}{
+		"tried again": {func(b *bed) {
+			_, err := b.db.DispatchJob(t.Context(), 1, 12, 2001, redisdb.Dispatch{FlowID: 33, Attempt: 2})
+			b.must(err)
+		}, hero.MessageError, hero.NodeFailed, "attempt 2 is under way"},
+		"given up for good": {ended(hero.JobError, "timeout: no answer"), hero.MessageProcessed, hero.NodeFailed, "timeout: no answer"},
+		"has its result":    {ended(hero.JobFinished, "by hand"), hero.MessageProcessed, hero.NodeCompleted, "by hand"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b, s := newBed(t), newBoss(t)
+			stopped := make(chan struct{})
+			var once sync.Once
+			end := func() { once.Do(func() { close(stopped) }) }
+			t.Cleanup(end)
+			s.work = func(http.ResponseWriter, supervisor.Job) any {
+				<-stopped
+				return map[string]string{"error": "stopped"}
+			}
+			s.before = func(_ http.ResponseWriter, method string) bool {
+				if method == "job.stop" {
+					end()
+				}
+				return false
+			}
+			b.runner(hero.Runner{ID: 20, Address: s.URL}, 1)
+			j := job(2001)
+			j.CallerID, j.ContextID, j.FlowID, j.Attempt, j.Status = 12, 1, 33, 1, hero.JobDispatched
+			b.must(b.db.PutJob(t.Context(), j))
+			flows := &reports{}
+			b.start(Options{Flows: flows})
+			m := b.send(hero.Message{Job: []hero.Job{j}, FlowID: 33, Attempt: 1, TimeoutResult: 3600})
+			eventually(t, "the supervisor has it", func() bool { return s.ran("2001") == 1 })
+			c.now(b)
+			b.end(m, c.want)
+			ends := flows.ends()
+			if len(ends) != 1 || ends[0].Attempt != 1 || ends[0].Status != c.ends || !strings.Contains(fmt.Sprint(ends[0].Result), c.says) {
+				t.Errorf("%+v", ends)
+			}
+			select {
+			case <-stopped:
+			default:
+				t.Error("the supervisor was not asked to stop it")
+			}
+		})
 	}
 }
 

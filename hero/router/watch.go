@@ -95,12 +95,27 @@ func (l *line) underway(key string) bool {
 	return is
 }
 
+// superseded is the end of a flow's job of which a later attempt is under way. One
+// that is asked to stop says its end itself.
+func (l *line) superseded(ctx context.Context, m hero.Message, job hero.Job) (end, error) {
+	out, over, err := l.over(ctx, m, job)
+	if err != nil || !over || out.broken == errStopped.Error() {
+		return end{}, err
+	}
+	return out, nil
+}
+
 // lookAtJob settles one job that ended, or that was waited for too long.
 func (l *line) lookAtJob(ctx context.Context, m hero.Message, e errand, late bool) error {
 	job := e.complete(m, l.context)
 	out, err := l.recorded(ctx, job)
 	if err = absent(err); err != nil {
 		return err
+	}
+	if out.waits() {
+		if out, err = l.superseded(ctx, m, job); err != nil {
+			return err
+		}
 	}
 	if out.waits() && late {
 		out = broke("%v: no result in time", errNoResult)

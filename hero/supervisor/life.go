@@ -19,7 +19,8 @@ const (
 )
 
 // await waits for the job's end. A caller who goes away ends the waiting, not the
-// job; one who asks again joins it. When the job's time has passed it ends here.
+// job; one who asks again joins it. When the job's time has passed it ends here: it
+// has that time to be begun, and from then once more to run.
 func (s *Server) await(ctx context.Context, j hero.Job) (Answer, error) {
 	until := time.Now().Add(s.bound(j))
 	for look := firstLook; ; look = min(2*look, lastLook) {
@@ -31,7 +32,9 @@ func (s *Server) await(ctx context.Context, j hero.Job) (Answer, error) {
 			return answerOf(now), nil
 		}
 		if time.Now().After(until) {
-			return s.expire(ctx, now)
+			if until = s.begunUntil(now); time.Now().After(until) {
+				return s.expire(ctx, now)
+			}
 		}
 		select {
 		case <-ctx.Done():

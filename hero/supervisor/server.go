@@ -117,6 +117,14 @@ func (s *Server) bound(j hero.Job) time.Duration {
 	return timeout + s.o.Grace
 }
 
+// begunUntil is when the time of a job that runs has passed; zero of one that does not.
+func (s *Server) begunUntil(j hero.Job) time.Time {
+	if j.Status != hero.JobStarted {
+		return time.Time{}
+	}
+	return time.Unix(int64(j.UpdatedAt), 0).Add(s.bound(j))
+}
+
 // giveUp is when the sweep ends a job that still has no end.
 func (s *Server) giveUp(j hero.Job) time.Time { return time.Now().Add(s.bound(j)) }
 

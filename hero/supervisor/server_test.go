@@ -1,9 +1,11 @@
 package supervisor
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"reflect"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -12,6 +14,7 @@ import (
 	"edda/hero"
 	"edda/hero/jsonrpc"
 	"edda/hero/mycelium"
+	"edda/hero/redisdb"
 )
 
 func done(j hero.Job) (hero.JobStatus, map[string]string) {
@@ -332,16 +335,27 @@ func TestTheSweepEndsWhatNobodyWaitsFor(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for id, until := range map[uint32]time.Time{1: time.Now().Add(-time.Second), 2: time.Now().Add(time.Hour)} {
-		j := hero.Job{ID: id, CallerID: 12, ContextID: 1, ScriptType: "python", Executor: "python", Timeout: 1}
+	for id, until := range map[uint32]time.Time{1: time.Now().Add(-time.Second), 2: time.Now().Add(time.Hour), 3: time.Now().Add(-time.Second), 4: time.Now().Add(-time.Second)} {
+		j := hero.Job{ID: id, CallerID: 12, ContextID: 1, ScriptType: "python", Executor: "python", Timeout: 3600}
 		if _, err := Enqueue(t.Context(), db, j, "queue:python", until); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := s.runOnce(t.Context()); err != nil {
+	begun(t, db, 3, time.Now()) // late, but a moment ago
+	begun(t, db, 4, time.Now().Add(-2*time.Hour))
+	for range 2 {
+		if err := s.runOnce(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c, err := db.Client(1)
+	if err != nil {
 		t.Fatal(err)
 	}
-	for id, want := range map[uint32]hero.JobStatus{1: hero.JobError, 2: hero.JobDispatched} {
+	if waits := c.ZRange(t.Context(), supervisedKey, 0, -1).Val(); !slices.Equal(waits, []string{"job:12:3", "job:12:2"}) && !slices.Equal(waits, []string{"job:12:2", "job:12:3"}) {
+		t.Errorf("looked at again: %v", waits)
+	}
+	for id, want := range map[uint32]hero.JobStatus{1: hero.JobError, 2: hero.JobDispatched, 3: hero.JobStarted, 4: hero.JobError} {
 		if j, err := db.Job(t.Context(), 1, 12, id); err != nil || j.Status != want {
 			t.Errorf("job %d is %s (%v), want %s", id, j.Status, err, want)
 		}
@@ -416,5 +430,44 @@ func TestOptions(t *testing.T) {
 		if _, err := New(nil, o); err == nil {
 			t.Errorf("%+v is accepted", o)
 		}
+	}
+}
+
+// begun makes a job one that a runner began then.
+func begun(t *testing.T, db *redisdb.DB, id uint32, at time.Time) {
+	t.Helper()
+	if _, _, err := db.MoveJob(t.Context(), 1, 12, id, hero.JobStarted, nil); err != nil {
+		t.Fatal(err)
+	}
+	c, err := db.Client(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.HSet(t.Context(), hero.JobKey(12, id), "updated_at", at.Unix()).Err(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A job may have lain in the queue for all of its time: from its beginning on it is
+// waited for once more.
+func TestAJobThatBeganLateIsWaitedFor(t *testing.T) {
+	db := emptyDB(t)
+	s, err := New(db, Options{Admins: []string{"a"}, Timeout: time.Millisecond, Grace: time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	j := hero.Job{ID: 1, CallerID: 12, ContextID: 1, ScriptType: "python", Executor: "python"}
+	if _, err := Enqueue(t.Context(), db, j, "queue:python", time.Time{}); err != nil {
+		t.Fatal(err)
+	}
+	begun(t, db, 1, time.Now().Add(time.Hour))
+	ctx, done := context.WithTimeout(t.Context(), lastLook/2)
+	defer done()
+	if got, err := s.await(ctx, j); err == nil || !strings.Contains(err.Error(), "the job goes on") {
+		t.Errorf("%+v, %v", got, err)
+	}
+	begun(t, db, 1, time.Now().Add(-time.Hour))
+	if got, err := s.await(t.Context(), j); err != nil || got.Error == nil || !strings.HasPrefix(*got.Error, "timeout") {
+		t.Errorf("%+v, %v", got, err)
 	}
 }

@@ -60,25 +60,36 @@ func (s *Server) sweep(ctx context.Context, context uint32) error {
 		return err
 	}
 	for _, key := range late {
-		if err := s.giveUpOn(ctx, context, key); err != nil {
+		again, err := s.giveUpOn(ctx, context, key)
+		if err != nil {
 			return err
 		}
-		if err := c.ZRem(ctx, supervisedKey, key).Err(); err != nil {
+		if again.IsZero() {
+			err = c.ZRem(ctx, supervisedKey, key).Err()
+		} else {
+			err = c.ZAdd(ctx, supervisedKey, redis.Z{Score: float64(again.Unix()), Member: key}).Err()
+		}
+		if err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (s *Server) giveUpOn(ctx context.Context, context uint32, key string) error {
+// giveUpOn ends a job whose time has passed; again is when to look at one that
+// began late.
+func (s *Server) giveUpOn(ctx context.Context, context uint32, key string) (again time.Time, err error) {
 	caller, id, err := hero.ParseJobKey(key)
 	if err != nil {
-		return nil // not ours; it goes
+		return time.Time{}, nil //nolint:nilerr // not ours; it goes
 	}
 	j, err := s.db.Job(ctx, context, caller, id)
 	if err != nil || j.Status.Ended() {
-		return gone(err)
+		return time.Time{}, gone(err)
+	}
+	if again = s.begunUntil(j); time.Now().Before(again) {
+		return again, nil
 	}
 	_, err = s.end(ctx, j, fmt.Sprintf("timeout: no end within %s", s.bound(j)))
-	return err
+	return time.Time{}, err
 }
