@@ -155,7 +155,8 @@ func TestNoStageWaitsForEver(t *testing.T) {
 		if !strings.Contains(err.Error(), "slow: context deadline exceeded") {
 			t.Errorf("err = %v", err)
 		}
-		if !strings.HasSuffix(b.String(), "-store") {
+		// The slow one may say so after that: nobody waits for it any more.
+		if !strings.Contains(b.String(), "-store") {
 			t.Errorf("later stages were not stopped: %s", b.String())
 		}
 		close(release)
