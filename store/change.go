@@ -60,5 +60,6 @@ type Audit struct {
 	By     string    `json:"by"`
 	Verb   string    `json:"verb"`
 	Key    edda.Key  `json:"key,omitzero"`
+	Reason string    `json:"reason,omitempty"` // as the operator gave it
 	Detail string    `json:"detail,omitempty"`
 }
