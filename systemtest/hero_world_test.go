@@ -6,8 +6,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -136,25 +136,50 @@ func (n meshNode) port() string {
 
 var meshLine = regexp.MustCompile(`key (\S+)  ip (\S+)  rpc (\S+)  rest (\S+)`)
 
+// meshTries bounds how often the ports of the stand-in may be taken by another
+// between the look and the start.
+const meshTries = 5
+
 // mesh starts the stand-in as a process.
-func (h *heroWorld) mesh(nodes int) (out []meshNode) {
+func (h *heroWorld) mesh(nodes int) []meshNode {
 	h.t.Helper()
-	c := launch(h.t, "hero", "mycelium", "--nodes", strconv.Itoa(nodes), "--port", strconv.Itoa(freePorts(h.t, nodes)))
-	until(h.t, "the stand-in for mycelium tells its nodes", func() bool {
+	for range meshTries {
+		if out := h.meshAt(freePorts(h.t, nodes), nodes); out != nil {
+			return out
+		}
+	}
+	h.t.Fatal("the stand-in found its ports taken each time")
+	return nil
+}
+
+// meshAt is nil where the stand-in ended: its ports were taken meanwhile.
+func (h *heroWorld) meshAt(port, nodes int) (out []meshNode) {
+	h.t.Helper()
+	c := launch(h.t, "hero", "mycelium", "--nodes", strconv.Itoa(nodes), "--port", strconv.Itoa(port))
+	until(h.t, "the stand-in for mycelium tells its nodes, or ends", func() bool {
 		out = nil
 		for _, m := range meshLine.FindAllStringSubmatch(c.out.String(), -1) {
 			out = append(out, meshNode{m[1], m[2], m[3], m[4]})
 		}
-		return len(out) == nodes
+		select {
+		case <-c.ended:
+			h.t.Logf("the stand-in ended: %s", c.err)
+			out = nil
+			return true
+		default:
+			return len(out) == nodes
+		}
 	})
 	return out
 }
 
-// freePorts finds the first of n ports, which has free ones a hundred above.
+// freePorts finds the first of n ports, which has free ones a hundred above. It
+// looks at random: tests of other processes look, too.
 func freePorts(t testing.TB, n int) int {
 	t.Helper()
-	const first, last, step = 20000, 30000, 250
-	for port := first + os.Getpid()%20*10; port < last; port += step {
+	const first, last, step = 20000, 30000, 10
+	for range (last - first) / step {
+		port := first + step*rand.IntN((last-first)/step)
 		if allFree(port, n) && allFree(port+100, n) {
 			return port
 		}
