@@ -20,7 +20,7 @@ import (
 const (
 	heroKills     = 8
 	heroFlows     = 16
-	heroKillsOver = 18 * time.Second // that many kills take about as long
+	heroKillsOver = 12 * time.Second // that many kills take about as long
 	// crashEnds bounds the end of all flows once the last kill is over: the
 	// heartbeat of a runner that died is heard for six seconds, and a job that died
 	// with it is tried again by its flow.
@@ -53,6 +53,10 @@ print(json.dumps({"token": token}))
 // roomToDie is how often a job may be tried again because a runner died.
 const roomToDie = 16
 
+// outlasts is the timeout of jobs, in seconds, beyond the end of the test: a message
+// that is lost is not to be made good by the next attempt.
+const outlasts = 600
+
 // dies is more failures than a job has tries.
 const dies = 1000
 
@@ -82,6 +86,7 @@ func shapes() []shape {
 		{name: "failing", in: inCrash, jobs: lost, failed: 2},
 		{name: "prerequisite", in: inCrash, jobs: waits, waits: true},
 		{name: "diamond over HTTP", in: inCrashHTTP, jobs: four},
+		{name: "fan-out over HTTP", in: inCrashHTTP, jobs: append(fan, last)},
 	}
 }
 
@@ -117,6 +122,11 @@ type victim struct {
 	start func() *child
 }
 
+func (v *victim) begin() {
+	v.now = v.start()
+	v.now.says(`"msg":"started"`)
+}
+
 func newHeroCrash(t *testing.T) *heroCrash {
 	h := newHeroWorld(t, realservers.RedisOptions{AppendOnly: true})
 	c := &heroCrash{heroWorld: h, seed: crashSeed(t), kills: heroKills, runs: t.TempDir()}
@@ -130,16 +140,15 @@ func newHeroCrash(t *testing.T) *heroCrash {
 	args := h.coordinatorArgs()
 	c.coordinator = &victim{start: func() *child { return h.launched([]string{"EDDA_HERO_MYCELIUM_ENABLED=false"}, args...) }}
 	c.victims = map[string]*victim{"coordinator": c.coordinator}
+	c.coordinator.begin()
+	h.place(inCrash, hero.Runner{ID: ourRunner, Local: true}, hero.Runner{ID: ourRunner + 1, Local: true}) // before the runners, which look for new contexts now and then
 	for id := ourRunner; id < ourRunner+2; id++ {
 		env := []string{fmt.Sprintf("EDDA_HERO_RUNNER_ID=%d", id), "EDDA_HERO_RUNNER_CONCURRENCY=4", "EDDA_HERO_MYCELIUM_ENABLED=false"}
 		args := h.runnerArgs("--data", filepath.Join(h.data, fmt.Sprint("runner", id)))
-		c.victims[fmt.Sprint("runner", id)] = &victim{start: func() *child { return h.launched(env, args...) }}
+		v := &victim{start: func() *child { return h.launched(env, args...) }}
+		c.victims[fmt.Sprint("runner", id)] = v
+		v.begin()
 	}
-	for _, v := range c.victims {
-		v.now = v.start()
-		v.now.says(`"msg":"started"`)
-	}
-	h.place(inCrash, hero.Runner{ID: ourRunner, Local: true}, hero.Runner{ID: ourRunner + 1, Local: true})
 	address := h.starts(by("router", "supervisor.py"), heroSecret).line()
 	h.place(inCrashHTTP, hero.Runner{ID: theirRunner, Address: address, Secret: heroSecret})
 	return c
@@ -170,8 +179,7 @@ func (c *heroCrash) kill(name string) {
 	}
 	v := c.victims[name]
 	v.now.kill()
-	v.now = v.start()
-	v.now.says(`"msg":"started"`)
+	v.begin()
 }
 
 // surely calls until it is answered: what is called may be dead.
@@ -216,7 +224,7 @@ func (c *heroCrash) startFlow(s shape, flow uint32, rnd *rand.Rand) {
 			after = append(after, jobID(flow, a))
 		}
 		c.surely("job.create", object{"context_id": s.in, "job": object{
-			"id": id, "caller_id": heroActor, "script": counted, "script_type": "python", "timeout": 60, "retries": tries(j),
+			"id": id, "caller_id": heroActor, "script": counted, "script_type": "python", "timeout": outlasts, "retries": tries(j),
 			"prerequisites": append([]string{}, j.awaits...), "dependends": after,
 			"env_vars": object{"RUNS": c.runs, "NODE": fmt.Sprint(id), "FAILS": fmt.Sprint(j.retries), "TAKES": fmt.Sprintf("%.2f", 0.1+0.9*rnd.Float64())},
 		}}, &ignored)
