@@ -32,8 +32,9 @@ const (
 	inUndelivered
 )
 
-// pausedFor is longer than any call to Redis is waited for.
-const pausedFor = 5 * time.Second // the calls' bound is 3 s
+// pausedFor is how long Redis hangs on once health says so, which is when a call
+// to it was given up, after 3 s: as long again as a call is tried anew (4 s in all).
+const pausedFor = 2 * time.Second
 
 // TestFaultsOfSupervisorsAndCancelledFlows has what others do wrong, each in a
 // context of its own.
@@ -211,9 +212,8 @@ func TestRedisHangsRestartsAndIsAReplica(t *testing.T) {
 	h := newHeroWorld(t, realservers.RedisOptions{AppendOnly: true})
 	c := h.launched([]string{"EDDA_HERO_MYCELIUM_ENABLED=false"}, h.coordinatorArgs()...)
 	c.says(`"msg":"started"`)
-	h.runner([]string{"EDDA_HERO_MYCELIUM_ENABLED=false"})
-	h.place(7, hero.Runner{ID: ourRunner, Local: true})
-	h.warm(7)
+	h.place(7, hero.Runner{ID: ourRunner, Local: true}) // before the runner, which looks for new contexts now and then
+	r := h.runner([]string{"EDDA_HERO_MYCELIUM_ENABLED=false"})
 	runs := t.TempDir()
 	h.must(os.Chmod(runs, 0o777))
 	for i, fault := range []struct {
@@ -222,7 +222,10 @@ func TestRedisHangsRestartsAndIsAReplica(t *testing.T) {
 	}{
 		{"hangs", func() { h.must(h.redis.Pause()) }, func() { <-time.After(pausedFor); h.must(h.redis.Resume()) }},
 		{"restarts", func() { h.must(h.redis.Kill()) }, func() { h.must(h.redis.Restart()) }},
-		{"is a replica", func() { h.must(h.client(0).Do(t.Context(), "REPLICAOF", "127.0.0.1", "1").Err()) }, func() { h.must(h.client(0).Do(t.Context(), "REPLICAOF", "NO", "ONE").Err()) }},
+		{"is a replica", func() { h.must(h.client(0).Do(t.Context(), "REPLICAOF", "127.0.0.1", "1").Err()) }, func() {
+			r.says(`"msg":"record job:`) // the end of a run was refused
+			h.must(h.client(0).Do(t.Context(), "REPLICAOF", "NO", "ONE").Err())
+		}},
 	} {
 		flow := uint32(100 * (i + 1))
 		var steps []step
@@ -278,13 +281,17 @@ func TestASagaRunsHeroJobsAndTellsAnActor(t *testing.T) {
 		h.must(err)
 		write(t, dir, name, strings.Replace(string(text), "import os\n", "import os\nassert 'sick' not in os.environ['PAGE']\n", 1))
 	}
+	// before the runner, which looks for new contexts now and then
+	h.must(h.db.PutContext(t.Context(), hero.Context{ID: 7, Admins: []uint32{heroActor}}))
+	h.must(h.db.PutRunner(t.Context(), 7, hero.Runner{ID: 1, Local: true}))
 	_, http, _ := net.SplitHostPort(h.api)
 	_, ws, _ := net.SplitHostPort(h.ws)
 	c := devWith(t, []string{"EDDA_HERO_RUNNER_ID=1"}, t.TempDir(), freeAddr(t), freeAddr(t), "--hero", "--redis-addr", h.redis.Address(),
 		"--api-http-port", http, "--api-ws-port", ws, "--mycelium-port", h.mesh(1)[0].port(), dir)
 	var ignored any
-	h.call("actor.create", object{"actor": object{"id": 13, "pubkey": "", "address": []string{}}}, &ignored)
-	h.place(7, hero.Runner{ID: 1, Local: true})
+	for _, id := range []int{heroActor, 13} {
+		h.call("actor.create", object{"actor": object{"id": id, "pubkey": "", "address": []string{}}}, &ignored)
+	}
 	for report, text := range map[string]string{"R1": "one two. three. four five six", "R2": "well. sick"} {
 		if out, code := c.cli("send", "Report.Requested", "--id", report, "--data", `{"report":"`+report+`","text":"`+text+`"}`); code != 0 {
 			t.Fatal(out)
