@@ -325,6 +325,33 @@ func TestReplyOfAStrangerIsDropped(t *testing.T) {
 	})
 }
 
+// A late reply of the same node, to a call that waits no more, is not that of the
+// one that does.
+func TestReplyToAnotherCallIsDropped(t *testing.T) {
+	inBoth(t, func(t *testing.T, w *world) {
+		release := make(chan struct{})
+		w.server(Options{}, func(_ context.Context, _ Message) []byte {
+			<-release
+			return result("2")
+		})
+		var c counts
+		h, far := w.caller(Options{Count: c.add}), w.dial(w.far)
+		reply, err := h.Call(within(t, patience), w.dst(), topic, request("2"), "2", CallOptions{Observe: func(s State, _ string) {
+			if s != StatePending {
+				return
+			}
+			if _, err := far.Push(t.Context(), Destination{PK: w.near.Key()}, "", result("1"), 0); err != nil {
+				t.Error(err)
+			}
+			eventually(t, "a stray", func() bool { return c.of(CountStray)+c.of(CountReply) == 1 })
+			close(release)
+		}})
+		if err != nil || string(reply) != string(result("2")) || c.of(CountStray) != 1 {
+			t.Errorf("reply %s, %v, %d strays", reply, err, c.of(CountStray))
+		}
+	})
+}
+
 func TestReplyAsAMessageOfItsOwn(t *testing.T) {
 	inBoth(t, func(t *testing.T, w *world) {
 		far, h := w.dial(w.far), w.caller(Options{})
