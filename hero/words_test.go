@@ -29,3 +29,34 @@ func TestWordsInJSONAreLiberal(t *testing.T) {
 		}
 	}
 }
+
+// Other programs know these words from the documents: none may change.
+func TestTheWordsOnTheWire(t *testing.T) {
+	for _, words := range []struct {
+		want string
+		have []string
+	}{
+		{"dispatched waiting_for_prerequisites started error finished", spelt(JobDispatched, JobWaiting, JobStarted, JobError, JobFinished)},
+		{"dispatched started error finished", spelt(FlowDispatched, FlowStarted, FlowError, FlowFinished)},
+		{"pending ready dispatched running completed failed cancelled", spelt(NodePending, NodeReady, NodeDispatched, NodeRunning, NodeCompleted, NodeFailed, NodeCancelled)},
+		{"dispatched acknowledged error processed", spelt(MessageDispatched, MessageAcknowledged, MessageError, MessageProcessed)},
+		{"job chat mail result", spelt(MessageJob, MessageChat, MessageMail, MessageResult)},
+		{"html text md", spelt(FormatHTML, FormatText, FormatMD)},
+		{"queued sent delivered read failed", spelt(TransportQueued, TransportSent, TransportDelivered, TransportRead, TransportFailed)},
+		{"osis sal v python", spelt(ScriptOSIS, ScriptSAL, ScriptV, ScriptPython)},
+		{"v python osis rust", spelt(RunnerV, RunnerPython, RunnerOSIS, RunnerRust)},
+		{"msg_out msg_out_coordinator msg_in queue:python", []string{MsgOut, MsgOutCoordinator, MsgIn, ScriptPython.Queue()}},
+		{"supervisor.rpc output error", []string{SupervisorTopic, ResultOutput, ResultError}},
+	} {
+		if have := strings.Join(words.have, " "); have != words.want {
+			t.Errorf("%s, want %s", have, words.want)
+		}
+	}
+}
+
+func spelt[T ~string](words ...T) (out []string) {
+	for _, w := range words {
+		out = append(out, string(w))
+	}
+	return out
+}
