@@ -34,7 +34,7 @@ type Error struct {
 
 // Detail is the data of an InvalidParams that decoding finds.
 type Detail struct {
-	Field string `json:"field,omitempty"` // as in flow.retries
+	Field string `json:"field,omitempty"` // as in job.retries
 	Why   string `json:"why"`
 }
 
