@@ -213,3 +213,18 @@ func TestWhatMyceliumTellsMeans(t *testing.T) {
 		t.Errorf("seen %v", seen)
 	}
 }
+
+func TestAStatusDoesNotGoBackWhereMyceliumForgetsTheMessage(t *testing.T) {
+	var seen []Progress
+	c := NewClient(Mycelium(mesh(func(o mycelium.CallOptions) ([]byte, error) {
+		for _, s := range []mycelium.State{mycelium.StatePending, mycelium.StateReceived, mycelium.StateUnknown, "another", mycelium.StateRead} {
+			o.Observe(s, "m1")
+		}
+		return nil, mycelium.ErrAborted
+	}), mycelium.Destination{}, "t"), "", "t")
+	_, _, _ = c.Run(t.Context(), hero.Job{}, func(p Progress) { seen = append(seen, p) })
+	want := []Progress{{"m1", hero.TransportQueued, false}, {"m1", hero.TransportDelivered, false}, {"m1", hero.TransportRead, true}}
+	if !reflect.DeepEqual(seen, want) {
+		t.Errorf("seen %v", seen)
+	}
+}

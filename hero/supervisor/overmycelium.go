@@ -27,7 +27,11 @@ type overMycelium struct {
 }
 
 func (t *overMycelium) Carry(ctx context.Context, request []byte, id string, seen func(Progress)) ([]byte, error) {
-	o := mycelium.CallOptions{Observe: func(s mycelium.State, messageID string) { seen(progress(s, messageID)) }}
+	o := mycelium.CallOptions{Observe: func(s mycelium.State, messageID string) {
+		if p, known := progress(s, messageID); known {
+			seen(p)
+		}
+	}}
 	reply, err := t.over.Call(ctx, t.to, t.topic, request, id, o)
 	switch {
 	case err == nil:
@@ -40,10 +44,13 @@ func (t *overMycelium) Carry(ctx context.Context, request []byte, id string, see
 	return nil, edda.Classify(edda.Temporary, "%w: %w", ErrUnsure, err)
 }
 
-// progress says a state of Mycelium in the words of messages.
-func progress(s mycelium.State, id string) Progress {
-	p := Progress{MessageID: id, Status: hero.TransportQueued}
+// progress says a state of Mycelium in the words of messages. From one that is not
+// known nothing follows: what was seen last still holds.
+func progress(s mycelium.State, id string) (p Progress, known bool) {
+	p.MessageID = id
 	switch s {
+	case mycelium.StatePending:
+		p.Status = hero.TransportQueued
 	case mycelium.StateSending:
 		p.Status = hero.TransportSent
 	case mycelium.StateReceived:
@@ -52,6 +59,8 @@ func progress(s mycelium.State, id string) Progress {
 		p.Status, p.Acknowledged = hero.TransportRead, true
 	case mycelium.StateAborted:
 		p.Status = hero.TransportFailed
+	default:
+		return Progress{}, false
 	}
-	return p
+	return p, true
 }
