@@ -24,6 +24,10 @@ func RunnerAliveKey(id uint32) string { return RunnerKey(id) + ":alive" }
 // JobKey names a job's hash.
 func JobKey(caller, id uint32) string { return key("job", caller, id) }
 
+// JobCallersKey names the set of the callers that have a job of that id in a
+// context, so that one whose caller is not said can be found.
+func JobCallersKey(id uint32) string { return "edda:" + key("job_callers", id) }
+
 // MessageKey names a message's hash.
 func MessageKey(caller, id uint32) string { return key("message", caller, id) }
 

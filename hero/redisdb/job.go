@@ -6,6 +6,8 @@ import (
 	"crypto/rand"
 	"maps"
 
+	"github.com/redis/go-redis/v9"
+
 	"edda"
 	"edda/hero"
 )
@@ -46,9 +48,28 @@ func (d *DB) Jobs(ctx context.Context, in uint32) ([]hero.Job, error) {
 	return scan(ctx, d, in, "job", hero.IsJobKey, jobOf(in), byID(func(j hero.Job) [2]uint32 { return [2]uint32{j.CallerID, j.ID} }))
 }
 
-// DeleteJob deletes a job.
+// deleteScript deletes a job and takes its caller, and no other, out of the index
+// of those that have one of its id. What may be refused comes first.
+// KEYS job, index. ARGV: caller.
+var deleteScript = redis.NewScript(`
+redis.call('SREM', KEYS[2], ARGV[1])
+return redis.call('DEL', KEYS[1])`)
+
+// DeleteJob deletes a job that is there and can be read, and with it what a
+// supervisor finds it by.
 func (d *DB) DeleteJob(ctx context.Context, in, caller, id uint32) error {
-	return remove(ctx, d, in, hero.JobKey(caller, id), hero.ReadJob)
+	if _, err := d.Job(ctx, in, caller, id); err != nil {
+		return err
+	}
+	key := hero.JobKey(caller, id)
+	op := "delete " + key
+	c, err := d.tenant(op, in)
+	if err != nil {
+		return err
+	}
+	return d.try(ctx, op, in, func() error {
+		return deleteScript.Run(ctx, c, []string{key, hero.JobCallersKey(id)}, caller).Err()
+	})
 }
 
 // MoveJob takes a legal step of a job's life, and replaces its result unless

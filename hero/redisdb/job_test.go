@@ -164,3 +164,34 @@ func TestAPutWhoseAnswerIsLostIsDoneAgain(t *testing.T) {
 		}
 	})
 }
+
+func TestADeletedJobIsFoundByItsIdNoMore(t *testing.T) {
+	d, in, c := fresh(t)
+	ctx, index := t.Context(), hero.JobCallersKey(5)
+	for _, caller := range []uint32{12, 13} {
+		must(t, d.PutJob(ctx, hero.Job{ID: 5, CallerID: caller, ContextID: in}))
+		must(t, c.SAdd(ctx, index, caller).Err())
+	}
+	must(t, d.DeleteJob(ctx, in, 12, 5))
+	if left := c.SMembers(ctx, index).Val(); len(left) != 1 || left[0] != "13" {
+		t.Errorf("the index has %q", left)
+	}
+	if _, err := d.Job(ctx, in, 13, 5); err != nil {
+		t.Errorf("the other caller's job: %v", err)
+	}
+	is(t, d.DeleteJob(ctx, in, 12, 5), ErrNotFound)
+
+	must(t, c.Del(ctx, index).Err())
+	must(t, c.Set(ctx, index, "another program's", 0).Err())
+	if err := d.DeleteJob(ctx, in, 13, 5); err == nil {
+		t.Error("an index that is none was taken")
+	}
+	if _, err := d.Job(ctx, in, 13, 5); err != nil {
+		t.Errorf("a delete that was refused did half: %v", err)
+	}
+	must(t, c.Del(ctx, index).Err())
+	must(t, d.DeleteJob(ctx, in, 13, 5))
+	if n := c.Exists(ctx, index, hero.JobKey(13, 5)).Val(); n != 0 {
+		t.Errorf("%d keys are left", n)
+	}
+}

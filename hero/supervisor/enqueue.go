@@ -29,11 +29,9 @@ const (
 // into a queue) and content (what the job is, as a digest).
 const fieldRunner = "runner" // the registered runner that it names
 
-// Keys of our own in a context's database.
-const (
-	supervisedKey = "edda:supervised"   // sorted: job keys by when they are given up
-	indexPrefix   = "edda:job_callers:" // with a job id: the callers that have one
-)
+// supervisedKey is of our own in a context's database; sorted: job keys by when
+// they are given up.
+const supervisedKey = "edda:supervised"
 
 // enqueue stores a job and queues it, once for each attempt, in one step.
 //
@@ -90,7 +88,7 @@ func Enqueue(ctx context.Context, db *redisdb.DB, j hero.Job, queue string, give
 	for _, word := range extra {
 		args = append(args, word)
 	}
-	keys := []string{j.Key(), queue, supervisedKey, indexPrefix + string(toID(j.ID))}
+	keys := []string{j.Key(), queue, supervisedKey, hero.JobCallersKey(j.ID)}
 	v, err := enqueue.Run(ctx, c, keys, args...).Text()
 	return Verdict(v), db.Explain(op, j.ContextID, err)
 }

@@ -149,7 +149,7 @@ func (s *Server) delete(ctx context.Context, p idParams) (bool, error) {
 	pipe := c.TxPipeline()
 	pipe.LRem(ctx, j.ScriptType.Queue(), 0, j.Key())
 	pipe.ZRem(ctx, supervisedKey, j.Key())
-	pipe.SRem(ctx, indexPrefix+string(toID(j.ID)), j.CallerID)
+	pipe.SRem(ctx, hero.JobCallersKey(j.ID), j.CallerID)
 	pipe.Del(ctx, j.Key(), logPrefix+j.Key())
 	if _, err := pipe.Exec(ctx); err != nil {
 		return false, storage(err)

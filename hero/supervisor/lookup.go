@@ -105,7 +105,7 @@ func (s *Server) candidates(ctx context.Context, contexts []uint32, want address
 		if err != nil {
 			return nil, err
 		}
-		callers, err := db.SMembers(ctx, indexPrefix+string(toID(want.id))).Result()
+		callers, err := db.SMembers(ctx, hero.JobCallersKey(want.id)).Result()
 		if err != nil {
 			return nil, fmt.Errorf("look job %d up in context %d: %w", want.id, c, err)
 		}
