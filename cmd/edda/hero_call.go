@@ -46,7 +46,7 @@ func (h *heroClient) failed(err error) error {
 	no, strange := (*jsonrpc.Error)(nil), (*jsonrpc.HTTPError)(nil)
 	switch {
 	case errors.As(err, &no):
-		return no
+		return refused{no}
 	case errors.As(err, &strange):
 		return fmt.Errorf("%s is no coordinator: %w", h.url, err)
 	}
