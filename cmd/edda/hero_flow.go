@@ -8,17 +8,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"edda/hero"
 	"edda/hero/flow"
-	"edda/hero/jsonrpc"
 )
-
-// watchEvery is how often a flow that is watched is asked for.
-const watchEvery = 200 * time.Millisecond
 
 func (t *terminal) heroFlowCommand() *cobra.Command {
 	var h heroClient
@@ -111,7 +106,8 @@ func (t *terminal) flowShow(h *heroClient) *cobra.Command {
   · waits   ○ about to be sent   ▷ sent   ▶ runs   ✔ completed   ✘ failed   ⊘ cancelled
 
 ←1,2 is what a job depends on, ?name a prerequisite it waits for, #2 its second
-attempt. With --watch the exit code is 1 where the flow ends in error.`,
+attempt. With --watch the exit code is 1 where the flow ends in error; a coordinator
+that answers no longer, as in a restart, is asked again for five minutes.`,
 		Example: "  edda hero flow show 7 33\n  edda hero flow show 7 33 --watch",
 		Args:    args(cobra.ExactArgs(2)),
 		RunE: func(cmd *cobra.Command, words []string) error {
@@ -123,11 +119,15 @@ attempt. With --watch the exit code is 1 where the flow ends in error.`,
 			if err != nil {
 				return err
 			}
-			status, err := t.showFlow(cmd.Context(), client, id, watch)
-			switch {
+			w := flowWatch{term: t, client: client, id: id, patience: watchPatience, canvas: canvas{out: t.out, terminal: isTerminal(t.out)}}
+			show := w.once
+			if watch {
+				show = w.follow
+			}
+			switch err := show(cmd.Context()); {
 			case err != nil:
 				return h.failed(err)
-			case watch && status == hero.FlowError:
+			case watch && w.status == hero.FlowError:
 				return &silentError{} // the drawing says why
 			}
 			return nil
@@ -135,28 +135,6 @@ attempt. With --watch the exit code is 1 where the flow ends in error.`,
 	}
 	c.Flags().BoolVarP(&watch, "watch", "w", false, "draw it again at every change, until it has ended")
 	return c
-}
-
-// showFlow draws a flow, once or until it has ended: over the last drawing in a
-// terminal, below it elsewhere.
-func (t *terminal) showFlow(ctx context.Context, client *jsonrpc.Client, id flowID, watch bool) (hero.FlowStatus, error) {
-	s := canvas{out: t.out, terminal: isTerminal(t.out)}
-	for {
-		var g flow.Graph
-		var f hero.Flow
-		// The status first: a flow that has ended is drawn with all that it did.
-		if err := client.Call(ctx, "flow.load", id, &f); err != nil {
-			return "", err
-		}
-		if err := client.Call(ctx, "flow.dag", id, &g); err != nil {
-			return "", err
-		}
-		over := !watch || f.Status.Ended()
-		s.draw(drawFlow(g, f.Status, t.color(t.out)), over)
-		if over || !wait(ctx, watchEvery) {
-			return f.Status, nil
-		}
-	}
 }
 
 // canvas shows pictures that follow each other.
