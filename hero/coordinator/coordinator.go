@@ -84,7 +84,7 @@ func New(db *redisdb.DB, flows Flows, o Options) (*Coordinator, error) {
 func (c *Coordinator) serve() error {
 	methods := c.methods()
 	var err error
-	if c.meter, err = newMeter(c.options.Metrics, names(methods)); err != nil {
+	if c.meter, err = newMeter(c.options.Metrics, names(methods), c.types); err != nil {
 		return err
 	}
 	info := jsonrpc.Info{Title: "Coordinator", Version: c.options.Version, Description: "Objects of the Hero systems, and flows of jobs."}

@@ -54,8 +54,9 @@ func (c *Coordinator) createJob(ctx context.Context, p jobGiven) (hero.Job, erro
 	}
 	defer back()
 	stored, err := c.db.Job(ctx, p.ContextID, caller, p.Job.ID)
+	fresh := errors.Is(err, redisdb.ErrNotFound)
 	switch {
-	case errors.Is(err, redisdb.ErrNotFound):
+	case fresh:
 		p.Job.Status = hero.JobDispatched
 	case err != nil:
 		return hero.Job{}, err
@@ -70,6 +71,9 @@ func (c *Coordinator) createJob(ctx context.Context, p jobGiven) (hero.Job, erro
 	}
 	if err := c.db.PutJob(ctx, p.Job); err != nil {
 		return hero.Job{}, err
+	}
+	if fresh {
+		c.meter.created(p.Job.ScriptType)
 	}
 	return c.loadedJob(ctx, p.ContextID, caller, p.Job.ID)
 }

@@ -8,23 +8,30 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"edda/hero"
 	"edda/hero/jsonrpc"
 )
 
-// meter counts calls. Its labels are bounded: methods are those that are
-// defined, and codes those of the protocol.
+// meter counts calls and the jobs that they create. Its labels are bounded:
+// methods are those that are defined, codes those of the protocol, and types those
+// that are accepted.
 type meter struct {
 	calls   *prometheus.CounterVec
 	denied  *prometheus.CounterVec
 	seconds *prometheus.HistogramVec
+	jobs    *prometheus.CounterVec
+	types   map[hero.ScriptType]bool
 }
 
 // otherMethod stands for names that no method has, so that a client cannot make
 // labels.
 const otherMethod = "unknown"
 
+// otherType stands for script types that are not accepted here.
+const otherType = "other"
+
 // newMeter registers the metrics; without a registry they only count.
-func newMeter(reg prometheus.Registerer, methods []string) (*meter, error) {
+func newMeter(reg prometheus.Registerer, methods []string, types map[hero.ScriptType]bool) (*meter, error) {
 	m := &meter{
 		calls: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "edda_hero_calls_total", Help: "Calls of the coordinator's methods, by what they answered: ok, or the code of the error."}, []string{"method", "code"}),
@@ -32,6 +39,12 @@ func newMeter(reg prometheus.Registerer, methods []string) (*meter, error) {
 			Name: "edda_hero_denied_total", Help: "Calls of actors that lack the right."}, []string{"method"}),
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "edda_hero_call_seconds", Help: "How long calls took.", Buckets: prometheus.ExponentialBuckets(0.0005, 4, 9)}, []string{"method"}),
+		jobs: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "edda_hero_jobs_created_total", Help: "Jobs that job.create stored, by the type of their script."}, []string{"type"}),
+		types: types,
+	}
+	for t := range types {
+		m.jobs.WithLabelValues(string(t))
 	}
 	for _, name := range methods { // so that every method shows from the start
 		m.calls.WithLabelValues(name, codeOK)
@@ -40,7 +53,7 @@ func newMeter(reg prometheus.Registerer, methods []string) (*meter, error) {
 	if reg == nil {
 		return m, nil
 	}
-	for _, c := range []prometheus.Collector{m.calls, m.denied, m.seconds} {
+	for _, c := range []prometheus.Collector{m.calls, m.denied, m.seconds, m.jobs} {
 		if err := reg.Register(c); err != nil {
 			return nil, fmt.Errorf("coordinator: register metrics: %w", err)
 		}
@@ -60,6 +73,15 @@ func (m *meter) observe(method string, took time.Duration, err error) {
 	if code == strconv.Itoa(jsonrpc.PermissionDenied) {
 		m.denied.WithLabelValues(method).Inc()
 	}
+}
+
+// created counts a job that was not there before.
+func (m *meter) created(t hero.ScriptType) {
+	label := string(t)
+	if !m.types[t] {
+		label = otherType
+	}
+	m.jobs.WithLabelValues(label).Inc()
 }
 
 func codeOf(err error) string {

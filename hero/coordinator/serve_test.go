@@ -176,6 +176,11 @@ func TestCallsAreCounted(t *testing.T) {
 	w := newWorld(t, Options{Metrics: reg}).settle()
 	w.refused(jsonrpc.PermissionDenied, "context.load", dict2{"id": 7, "actor_id": stranger})
 	w.refused(jsonrpc.MethodNotFound, "no.such.method", nil)
+	for _, script := range []string{"1", "1", "2"} { // created, said again, changed
+		w.call("job.create", dict2{"context_id": 7, "job": dict2{"id": 9, "caller_id": admin, "script": script, "script_type": "Python"}}, nil)
+	}
+	w.refused(jsonrpc.InvalidParams, "job.create", dict2{"context_id": 7, "job": dict2{"id": 8, "caller_id": admin, "script": "x", "script_type": "cobol"}})
+	w.meter.created("cobol")
 	families, err := reg.Gather()
 	if err != nil {
 		t.Fatal(err)
@@ -189,13 +194,14 @@ func TestCallsAreCounted(t *testing.T) {
 	for _, want := range []string{
 		`edda_hero_calls_total{code="ok",method="actor.create"} 5`, `edda_hero_calls_total{code="-32003",method="context.load"} 1`,
 		`edda_hero_calls_total{code="-32601",method="unknown"} 1`, `edda_hero_denied_total{method="context.load"} 1`,
+		`edda_hero_jobs_created_total{type="python"} 1`, `edda_hero_jobs_created_total{type="bash"} 0`, `edda_hero_jobs_created_total{type="other"} 1`,
 		`edda_hero_denied_total{method="flow.start"} 0`, `edda_hero_call_seconds_count{method="actor.create"} 5`,
 	} {
 		if !strings.Contains(text.String(), want+"\n") {
 			t.Errorf("missing %s in\n%s", want, text.String())
 		}
 	}
-	if strings.Contains(text.String(), "no.such") {
+	if strings.Contains(text.String(), "no.such") || strings.Contains(text.String(), "cobol") {
 		t.Error("a client made a label")
 	}
 	problems, err := promlint.NewWithMetricFamilies(families).Lint()
