@@ -3,9 +3,11 @@ package dispatcher
 import (
 	"context"
 	"fmt"
+	"hash/fnv"
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -16,8 +18,21 @@ import (
 	"edda/hero"
 )
 
-// workAt makes this test's binary a worker process; the value is Redis's address.
-const workAt = "EDDA_TEST_DISPATCHER_WORKER"
+const (
+	// workAt makes this test's binary a worker process; the value is Redis's address.
+	workAt = "EDDA_TEST_DISPATCHER_WORKER"
+	// seedFrom is what the random choices of a crash test are made from.
+	seedFrom = "EDDA_CRASH_SEED"
+)
+
+// crashSeed is the same in every run unless EDDA_CRASH_SEED says another.
+func crashSeed() (uint64, error) {
+	text := os.Getenv(seedFrom)
+	if text == "" {
+		return 1, nil
+	}
+	return strconv.ParseUint(text, 10, 64)
+}
 
 func TestMain(m *testing.M) {
 	if addr := os.Getenv(workAt); addr != "" {
@@ -32,8 +47,12 @@ func TestMain(m *testing.M) {
 
 // workHere works until the process is killed.
 func workHere(addr string) error {
+	seed, err := crashSeed()
+	if err != nil {
+		return err
+	}
 	db := redis.NewClient(options(addr))
-	w, err := NewWorker(db, "w", witness{db}, WorkerOptions{Concurrency: 4, Beat: 100 * time.Millisecond, Sweep: 50 * time.Millisecond})
+	w, err := NewWorker(db, "w", witness{db, seed}, WorkerOptions{Concurrency: 4, Beat: 100 * time.Millisecond, Sweep: 50 * time.Millisecond})
 	if err != nil {
 		return err
 	}
@@ -42,13 +61,23 @@ func workHere(addr string) error {
 
 // witness runs scripts, and notes in Redis what must not be: a run of a job that
 // has its result already.
-type witness struct{ db *redis.Client }
+type witness struct {
+	db   *redis.Client
+	seed uint64
+}
+
+// takes is how long a script runs: as long in every run of the test.
+func (w witness) takes(j Job) time.Duration {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(j.ID))
+	return time.Duration(rand.New(rand.NewPCG(w.seed, h.Sum64())).IntN(20)) * time.Millisecond
+}
 
 func (w witness) Execute(ctx context.Context, j Job, _ func(string)) Outcome {
 	if w.db.Exists(ctx, SchemeProtocol.ReplyQueue(j.ID)).Val() != 0 {
 		w.db.SAdd(ctx, "violations", j.ID+" ran although it had ended")
 	}
-	time.Sleep(time.Duration(rand.IntN(20)) * time.Millisecond)
+	time.Sleep(w.takes(j))
 	w.db.Incr(ctx, "runs")
 	if strings.HasPrefix(j.Script, "fail") {
 		return Outcome{Error: "exit 3", Final: true}
@@ -59,10 +88,10 @@ func (w witness) Execute(ctx context.Context, j Job, _ func(string)) Outcome {
 // process is a worker in a process of its own.
 type process struct{ cmd *exec.Cmd }
 
-func (p *process) start(t *testing.T, addr string) {
+func (p *process) start(t *testing.T, addr string, seed uint64) {
 	t.Helper()
 	p.cmd = exec.Command(os.Args[0])
-	p.cmd.Env = append(os.Environ(), workAt+"="+addr)
+	p.cmd.Env = append(os.Environ(), workAt+"="+addr, fmt.Sprintf("%s=%d", seedFrom, seed))
 	p.cmd.Stderr = os.Stderr
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := p.cmd.Start(); err != nil {
@@ -78,21 +107,27 @@ func (p *process) kill() {
 // Two workers of one id are killed at random, again and again; every job ends as
 // it does when nobody is killed, once.
 func TestWorkersAreKilledAtRandom(t *testing.T) {
+	seed, err := crashSeed()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%s=%d", seedFrom, seed)
+	rnd := rand.New(rand.NewPCG(seed, 1))
 	b := newBench(t, Options{})
 	want := crashJobs(b)
 	var workers [2]process
 	for i := range workers {
-		workers[i].start(t, b.server.Address())
+		workers[i].start(t, b.server.Address(), seed)
 		t.Cleanup(workers[i].kill)
 	}
 	const kills = 14
 	for range kills {
 		runs, _ := b.db.Get(b.ctx, "runs").Int()
 		eventually(t, "some run", func() bool { n, _ := b.db.Get(b.ctx, "runs").Int(); return n > runs || ended(b, want) })
-		time.Sleep(time.Duration(rand.IntN(80)) * time.Millisecond) // at random is the point
-		p := &workers[rand.IntN(len(workers))]
+		time.Sleep(time.Duration(rnd.IntN(80)) * time.Millisecond) // at random is the point
+		p := &workers[rnd.IntN(len(workers))]
 		p.kill()
-		p.start(t, b.server.Address())
+		p.start(t, b.server.Address(), seed)
 	}
 	eventually(t, "all ended", func() bool { return ended(b, want) })
 	attempts := 0
