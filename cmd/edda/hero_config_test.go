@@ -26,17 +26,23 @@ func TestTheHeroSettings(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			file := filepath.Join(t.TempDir(), "edda.yaml")
-			write(t, file, test.config)
-			out, err := newScreen(), newScreen()
-			term := &terminal{in: strings.NewReader(""), out: out, err: err}
-			term.run(t.Context(), []string{"config", "view", "--config", file})
-			said := out.String() + err.String()
+			said := configView(t, test.config)
 			if !strings.Contains(said, test.says) || strings.Contains(said, "geheim") {
 				t.Errorf("%q is not in %s", test.says, said)
 			}
 		})
 	}
+}
+
+// configView is what edda config view says of a configuration.
+func configView(t *testing.T, config string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "edda.yaml")
+	write(t, file, config)
+	out, err := newScreen(), newScreen()
+	term := &terminal{in: strings.NewReader(""), out: out, err: err}
+	term.run(t.Context(), []string{"config", "view", "--config", file})
+	return out.String() + err.String()
 }
 
 func TestTheOriginalsVariables(t *testing.T) {

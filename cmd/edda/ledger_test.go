@@ -26,12 +26,7 @@ func TestTheLedgersSettings(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			file := filepath.Join(t.TempDir(), "edda.yaml")
-			write(t, file, test.config)
-			out, err := newScreen(), newScreen()
-			term := &terminal{in: strings.NewReader(""), out: out, err: err}
-			term.run(t.Context(), []string{"config", "view", "--config", file})
-			if said := out.String() + err.String(); !strings.Contains(said, test.says) {
+			if said := configView(t, test.config); !strings.Contains(said, test.says) {
 				t.Errorf("%q is not in %s", test.says, said)
 			}
 		})
