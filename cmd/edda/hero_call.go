@@ -1,12 +1,10 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"strings"
 
@@ -76,7 +74,7 @@ standard input. The result is printed as JSON. rpc.discover lists the methods.`,
 			if err := client.Call(cmd.Context(), words[0], params, &result); err != nil {
 				return h.failed(err)
 			}
-			return t.printJSON(result)
+			return indented(t.out, result)
 		},
 	}
 	h.register(c)
@@ -97,14 +95,4 @@ func (t *terminal) params(words []string) (json.RawMessage, error) {
 		return nil, usagef("PARAMS are no JSON: want an object such as '{\"id\": 7}'")
 	}
 	return json.RawMessage(text), nil
-}
-
-func (t *terminal) printJSON(raw json.RawMessage) error {
-	var b bytes.Buffer
-	if err := json.Indent(&b, raw, "", "  "); err != nil {
-		return fmt.Errorf("print the result: %w", err)
-	}
-	b.WriteByte('\n')
-	_, err := io.Copy(t.out, &b)
-	return err
 }

@@ -1,13 +1,10 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -103,32 +100,8 @@ func (f *jobFlags) read(t *terminal) (dispatcher.Job, error) {
 		j.EnvVars[name] = value
 	}
 	var err error
-	j.Script, err = t.script(f.script)
+	j.Script, err = t.content("--script", f.script)
 	return j, err
-}
-
-// script is a text, a file's, or what comes in.
-func (t *terminal) script(from string) (string, error) { return t.content("--script", from) }
-
-// content is what a flag or an argument, whose name is what, stands for.
-func (t *terminal) content(what, from string) (string, error) {
-	var text []byte
-	var err error
-	switch {
-	case from == "-":
-		text, err = io.ReadAll(t.in)
-	case strings.HasPrefix(from, "@"):
-		text, err = os.ReadFile(from[1:])
-	default:
-		return from, nil
-	}
-	if err != nil {
-		return "", usagef("%s: %w", what, err)
-	}
-	if len(bytes.TrimSpace(text)) == 0 {
-		return "", usagef("%s %s: it is empty", what, from)
-	}
-	return string(text), nil
 }
 
 func (j *heroJobs) create() *cobra.Command {

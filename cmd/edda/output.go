@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strings"
 
@@ -79,6 +80,34 @@ func printable(s string) string {
 		}
 		return r
 	}, s)
+}
+
+// text is what a flag or an argument, whose name is what, stands for: itself,
+// @FILE, or - for standard input.
+func (t *terminal) text(what, from string) (string, error) {
+	var text []byte
+	var err error
+	switch {
+	case from == "-":
+		text, err = io.ReadAll(t.in)
+	case strings.HasPrefix(from, "@"):
+		text, err = os.ReadFile(from[1:])
+	default:
+		return from, nil
+	}
+	if err != nil {
+		return "", usagef("%s: %w", what, err)
+	}
+	return string(text), nil
+}
+
+// content is as text, where a file or an input without any is a mistake.
+func (t *terminal) content(what, from string) (string, error) {
+	text, err := t.text(what, from)
+	if err == nil && text != from && strings.TrimSpace(text) == "" {
+		err = usagef("%s %s: it is empty", what, from)
+	}
+	return text, err
 }
 
 // indented writes a JSON text so that people can read it.

@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"strings"
 	"time"
 
@@ -72,7 +70,7 @@ func (s *sender) read(t *terminal, name string) error {
 	if s.event.AggregateID == "" {
 		return usagef("name the aggregate with --id")
 	}
-	text, err := t.payload(s.data)
+	text, err := t.text("--data", s.data)
 	if err != nil {
 		return err
 	}
@@ -92,23 +90,6 @@ func (s *sender) read(t *terminal, name string) error {
 		}
 	}
 	return nil
-}
-
-func (t *terminal) payload(data string) (string, error) {
-	var text []byte
-	var err error
-	switch {
-	case data == "-":
-		text, err = io.ReadAll(t.in)
-	case strings.HasPrefix(data, "@"):
-		text, err = os.ReadFile(data[1:])
-	default:
-		return data, nil
-	}
-	if err != nil {
-		return "", usagef("--data: %w", err)
-	}
-	return string(text), nil
 }
 
 func (t *terminal) send(ctx context.Context, s sender) error {
