@@ -2,45 +2,24 @@ package server
 
 import (
 	"encoding/json"
-	"fmt"
-	"net"
 	"net/http"
 	"runtime/debug"
-	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
 	"go.uber.org/zap"
+
+	"edda/internal/door"
 )
 
 // guard is what every request passes: a body limit, no pages of other sites,
 // and a panic that costs one answer only.
 func (s *Server) guard(next http.Handler) http.Handler {
-	cross := http.NewCrossOriginProtection()
-	cross.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		problem(w, http.StatusForbidden, "requests from other web sites are refused")
-	}))
-	return s.recovered(sameHost(limited(cross.Handler(next))))
+	return s.recovered(door.SameHost(limited(next), problem))
 }
 
 func limited(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		r.Body = http.MaxBytesReader(w, r.Body, maxBody)
-		next.ServeHTTP(w, r)
-	})
-}
-
-// sameHost refuses names that a foreign page could have pointed at loopback
-// (DNS rebinding): the server listens on loopback and is called by its address.
-func sameHost(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		host := r.Host
-		if h, _, err := net.SplitHostPort(host); err == nil {
-			host = h
-		}
-		if net.ParseIP(strings.Trim(host, "[]")) == nil && host != "localhost" {
-			problem(w, http.StatusMisdirectedRequest, fmt.Sprintf("this server is not called %q: use its address, such as 127.0.0.1", host))
-			return
-		}
 		next.ServeHTTP(w, r)
 	})
 }

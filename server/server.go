@@ -20,6 +20,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
+
+	"edda/internal/door"
 )
 
 const (
@@ -76,8 +78,8 @@ type Build struct {
 type Server struct {
 	options Options
 	api     huma.API
-	main    door
-	probing door // has no address where none is wanted
+	main    *door.Door
+	probing *door.Door // has no address where none is wanted
 }
 
 // New makes a server; nothing listens before Listen.
@@ -95,9 +97,15 @@ func New(o Options) (*Server, error) {
 	s.deadLetters()
 	s.events()
 	mux.HandleFunc("/", notFound)
-	s.main = door{addr: o.Addr, handler: s.guard(mux)}
-	s.probing = door{addr: o.ProbeAddr, handler: s.probesAlone()}
+	s.main, s.probing = s.door(o.Addr, s.guard(mux)), s.door(o.ProbeAddr, s.probesAlone())
 	return s, nil
+}
+
+func (s *Server) door(addr string, h http.Handler) *door.Door {
+	return door.New(addr, h, door.Options{
+		Headers: maxHeader, ReadHeaders: headerTimeout, Read: readTimeout, Write: writeTimeout, Idle: idleTimeout,
+		Stop: shutdownWait, Log: zap.NewStdLog(s.options.Log.Named("http")),
+	})
 }
 
 func (o *Options) validate() error {
@@ -119,11 +127,11 @@ func (o *Options) validate() error {
 // loopback refuses an address that others can reach: there are no credentials
 // to tell them apart.
 func loopback(addr string) error {
-	host, _, err := net.SplitHostPort(addr)
-	if err != nil {
+	mine, err := door.OnLoopback(addr)
+	switch {
+	case err != nil:
 		return fmt.Errorf("address %q: want host:port, as in 127.0.0.1:8700", addr)
-	}
-	if ip := net.ParseIP(host); host == "localhost" || ip != nil && ip.IsLoopback() {
+	case mine:
 		return nil
 	}
 	return fmt.Errorf("address %q can be reached from other machines, and nobody would have to say who they are: use a loopback address such as 127.0.0.1:8700", addr)
@@ -137,34 +145,33 @@ func describe(b Build) huma.Config {
 }
 
 // Handler is the whole server, for tests.
-func (s *Server) Handler() http.Handler { return s.main.handler }
+func (s *Server) Handler() http.Handler { return s.main.Handler() }
 
 // Listen takes the addresses, so that a port in use is known before anything
 // else starts.
 func (s *Server) Listen() error {
-	if err := s.main.listen(); err != nil {
+	if err := s.main.Listen(); err != nil {
 		return err
 	}
-	if err := s.probing.listen(); err != nil {
+	if err := s.probing.Listen(); err != nil {
 		return errors.Join(err, s.Close())
 	}
 	return nil
 }
 
 // Addr is where it listens, once it does.
-func (s *Server) Addr() string { return s.main.where() }
+func (s *Server) Addr() string { return s.main.Addr() }
 
 // ProbeAddr is where the probes are answered as well; empty where nowhere.
-func (s *Server) ProbeAddr() string { return s.probing.where() }
+func (s *Server) ProbeAddr() string { return s.probing.Addr() }
 
 // Close gives the addresses back where Run never came to.
-func (s *Server) Close() error { return errors.Join(s.main.close(), s.probing.close()) }
+func (s *Server) Close() error { return errors.Join(s.main.Close(), s.probing.Close()) }
 
 // Run serves until ctx ends, then lets answers under way go out. Listen comes first.
 func (s *Server) Run(ctx context.Context) error {
-	log := zap.NewStdLog(s.options.Log.Named("http"))
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return s.main.serve(ctx, log) })
-	g.Go(func() error { return s.probing.serve(ctx, log) })
+	g.Go(func() error { return s.main.Run(ctx) })
+	g.Go(func() error { return s.probing.Run(ctx) })
 	return g.Wait()
 }

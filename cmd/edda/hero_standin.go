@@ -10,16 +10,17 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
 
 	"edda/hero/mycelium/standin"
+	"edda/internal/door"
 )
 
 // standIn is a network of Mycelium's message API within this process, for
 // development: it is not Mycelium, and reaches nobody else.
 type standIn struct {
 	bus   *standin.Bus
-	doors []*http.Server
-	lines []net.Listener
+	doors []*door.Door
 	count *prometheus.CounterVec
 	names map[string]string // of the nodes, by key
 }
@@ -69,40 +70,25 @@ func (s *standIn) carried(e standin.Envelope) standin.Fault {
 type standInNode struct{ name, rpc, rest string }
 
 func (s *standIn) serve(addr string, h http.Handler) error {
-	if addr == "" {
-		return nil
-	}
-	l, err := net.Listen("tcp", addr)
-	if err != nil {
-		return err
-	}
-	s.lines = append(s.lines, l)
-	s.doors = append(s.doors, &http.Server{Handler: h, ReadHeaderTimeout: standInReads})
-	return nil
+	d := door.New(addr, h, door.Options{ReadHeaders: standInReads})
+	s.doors = append(s.doors, d)
+	return d.Listen()
 }
 
 // Run serves until ctx ends. Pops that wait are cut then.
 func (s *standIn) Run(ctx context.Context) error {
-	ended := make(chan error, len(s.doors))
-	for i, door := range s.doors {
-		go func() { ended <- door.Serve(s.lines[i]) }()
+	defer s.bus.Close()
+	group, ctx := errgroup.WithContext(ctx)
+	for _, d := range s.doors {
+		group.Go(func() error { return d.Run(ctx) })
 	}
-	<-ctx.Done()
-	s.close()
-	for range s.doors {
-		if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
-			return err
-		}
-	}
-	return nil
+	return group.Wait()
 }
 
+// close gives the addresses back where Run never came to.
 func (s *standIn) close() {
-	for _, door := range s.doors {
-		_ = door.Close() // it ends the calls under way, which is meant
-	}
-	for _, l := range s.lines {
-		_ = l.Close() // the door has closed it, where it was served
+	for _, d := range s.doors {
+		_ = d.Close() // the error that it ends with is another
 	}
 	s.bus.Close()
 }

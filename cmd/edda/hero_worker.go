@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"net"
 	"net/http"
 	"strings"
 	"time"
@@ -15,6 +14,7 @@ import (
 
 	"edda/hero/dispatcher"
 	"edda/hero/script"
+	"edda/internal/door"
 )
 
 // heroWorker is what edda hero worker is told.
@@ -101,10 +101,6 @@ func serveMetrics(addr string, reg *prometheus.Registry, ping func(context.Conte
 	if addr == "" {
 		return func() {}, nil
 	}
-	l, err := net.Listen("tcp", addr)
-	if err != nil {
-		return nil, fmt.Errorf("--metrics: %w", err)
-	}
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /health", func(rw http.ResponseWriter, r *http.Request) {
@@ -114,11 +110,15 @@ func serveMetrics(addr string, reg *prometheus.Registry, ping func(context.Conte
 		}
 		fmt.Fprintln(rw, "ok")
 	})
-	s := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+	d := door.New(addr, mux, door.Options{ReadHeaders: 5 * time.Second})
+	if err := d.Listen(); err != nil {
+		return nil, fmt.Errorf("--metrics: %w", err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- s.Serve(l) }()
+	go func() { ended <- d.Run(ctx) }()
 	return func() {
-		_ = s.Close()
+		cancel()
 		<-ended
 	}, nil
 }

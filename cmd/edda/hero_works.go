@@ -1,11 +1,7 @@
 package main
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"net"
-	"net/http"
 	"path/filepath"
 	"time"
 
@@ -15,6 +11,7 @@ import (
 	"edda/hero/runner"
 	"edda/hero/script"
 	"edda/hero/supervisor"
+	"edda/internal/door"
 	"edda/internal/lifecycle"
 )
 
@@ -23,8 +20,7 @@ import (
 type works struct {
 	runner     *runner.Runner
 	supervisor *supervisor.Server
-	door       *http.Server // of the supervisor; nil where it is reached over Mycelium only
-	line       net.Listener
+	door       *door.Door // of the supervisor; nil where it is reached over Mycelium only
 	scripts    *script.Host
 }
 
@@ -97,10 +93,12 @@ func (p *process) supervise(w *works, secret string) error {
 	if addr == "" {
 		return nil
 	}
-	if w.line, err = net.Listen("tcp", addr); err != nil {
+	// At a stop, calls that wait for a job are cut: the job goes on, and whoever
+	// called asks again.
+	w.door = door.New(addr, w.supervisor, door.Options{Headers: supervisorHeaders, ReadHeaders: supervisorReads, Idle: supervisorIdle})
+	if err := w.door.Listen(); err != nil {
 		return fmt.Errorf("supervisor: %w; choose another hero.supervisor.addr", err)
 	}
-	w.door = &http.Server{Handler: w.supervisor, ReadHeaderTimeout: supervisorReads, IdleTimeout: supervisorIdle, MaxHeaderBytes: supervisorHeaders}
 	return nil
 }
 
@@ -110,24 +108,7 @@ func (w *works) parts() []lifecycle.Part {
 		parts = append(parts, lifecycle.Part{Name: "supervisor", Stage: lifecycle.Intake, Run: w.supervisor.Run})
 	}
 	if w.door != nil {
-		parts = append(parts, lifecycle.Part{Name: "supervisor http", Stage: lifecycle.Intake, Run: w.serve})
+		parts = append(parts, lifecycle.Part{Name: "supervisor http", Stage: lifecycle.Intake, Run: w.door.Run})
 	}
 	return parts
-}
-
-// serve answers until ctx ends. Calls that wait for a job are cut then: the job
-// goes on, and whoever called asks again.
-func (w *works) serve(ctx context.Context) error {
-	ended := make(chan error, 1)
-	go func() { ended <- w.door.Serve(w.line) }()
-	select {
-	case err := <-ended:
-		return fmt.Errorf("supervisor: %w", err)
-	case <-ctx.Done():
-	}
-	_ = w.door.Close() // cutting the calls is meant
-	if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
-		return err
-	}
-	return nil
 }

@@ -13,6 +13,7 @@ import (
 	"edda/hero/flow"
 	"edda/hero/jsonrpc"
 	"edda/hero/redisdb"
+	"edda/internal/door"
 )
 
 // callTimeout bounds one call, so that a client hears of a Redis that hangs
@@ -65,8 +66,8 @@ type Coordinator struct {
 	meter   *meter
 	tokens  tokens
 	rpc     *jsonrpc.Server
-	http    *door
-	ws      *door
+	http    *door.Door
+	ws      *door.Door
 }
 
 // New makes a coordinator; nothing listens before Listen.

@@ -73,7 +73,7 @@ func worldOn(t *testing.T, redis *realservers.Server, o Options) *world {
 	if w.Coordinator, err = New(db, w.flows, o); err != nil {
 		t.Fatal(err)
 	}
-	w.http = httptest.NewServer(w.Coordinator.http.handler)
+	w.http = httptest.NewServer(w.Coordinator.http.Handler())
 	t.Cleanup(w.http.Close)
 	w.http1 = jsonrpc.NewClient(w.http.URL, jsonrpc.ClientOptions{})
 	return w
@@ -328,7 +328,7 @@ func (f *fakeFlows) finish(t *testing.T, id uint32, result map[string]string) {
 // serveHTTP serves a coordinator and returns its URL.
 func serveHTTP(t *testing.T, c *Coordinator) string {
 	t.Helper()
-	s := httptest.NewServer(c.http.handler)
+	s := httptest.NewServer(c.http.Handler())
 	t.Cleanup(s.Close)
 	return s.URL
 }

@@ -48,18 +48,18 @@ func (o *Options) validate() error {
 // Listen takes the addresses, so that a port in use is known before anything
 // else starts. Run does it where it was not done.
 func (c *Coordinator) Listen() error {
-	if err := c.http.listen(); err != nil {
+	if err := c.http.Listen(); err != nil {
 		return err
 	}
-	if err := c.ws.listen(); err != nil {
-		return errors.Join(err, c.http.close())
+	if err := c.ws.Listen(); err != nil {
+		return errors.Join(err, c.http.Close())
 	}
 	return nil
 }
 
 // HTTPAddr and WSAddr are where it listens, once it does.
-func (c *Coordinator) HTTPAddr() string { return c.http.where() }
-func (c *Coordinator) WSAddr() string   { return c.ws.where() }
+func (c *Coordinator) HTTPAddr() string { return c.http.Addr() }
+func (c *Coordinator) WSAddr() string   { return c.ws.Addr() }
 
 // Run serves both addresses until ctx ends; then calls under way finish and
 // WebSockets are closed. It returns nil at a stop.
@@ -68,8 +68,8 @@ func (c *Coordinator) Run(ctx context.Context) error {
 		return err
 	}
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return c.http.serve(ctx) })
-	group.Go(func() error { return c.ws.serve(ctx) })
+	group.Go(func() error { return c.http.Run(ctx) })
+	group.Go(func() error { return c.ws.Run(ctx) })
 	group.Go(func() error {
 		<-ctx.Done()
 		c.rpc.Close()

@@ -143,7 +143,7 @@ func TestPagesOfOthersAreRefused(t *testing.T) {
 		{"another site", "Origin", "http://evil.example", http.StatusForbidden},
 		{"nobody's page", "X-Nothing", "", http.StatusOK},
 	} {
-		for door, h := range map[string]http.Handler{"http": w.Coordinator.http.handler, "ws": w.ws.handler} {
+		for door, h := range map[string]http.Handler{"http": w.Coordinator.http.Handler(), "ws": w.ws.Handler()} {
 			r := httptest.NewRequest(http.MethodPost, "http://127.0.0.1:9652/", strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"actor.list"}`))
 			r.Header.Set("Content-Type", "application/json")
 			r.Header.Set(c.header, c.value)
