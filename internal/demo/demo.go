@@ -55,7 +55,7 @@ func (r *run) open(ctx context.Context) (stop func() error, err error) {
 	if r.edda, err = startEdda(r.Options, r.shop.URL()); err != nil {
 		return stop, err
 	}
-	stops = append(stops, r.cleanUp, r.edda.stop)
+	stops = append(stops, r.cleanUp, r.edda.Stop)
 	if err := r.edda.ready(ctx); err != nil {
 		return stop, err
 	}
@@ -141,7 +141,7 @@ func (r *run) await(ctx context.Context) error {
 		select {
 		case <-r.client.more:
 		case <-ctx.Done():
-			return fmt.Errorf("only %d of %d sagas ended in time; the end of edda's log:\n%s", n, total, r.edda.tail())
+			return fmt.Errorf("only %d of %d sagas ended in time; the end of edda's log:\n%s", n, total, r.edda.Tail())
 		}
 	}
 }

@@ -53,12 +53,8 @@ const (
 	stall = 700 * time.Millisecond
 	// duplicates is every how many-th event is published twice.
 	duplicates = 20
-	// pollEvery is how often the run looks whether the books are complete.
-	pollEvery = 100 * time.Millisecond
 	// settleFor bounds how long the books may lag behind the last saga's end.
 	settleFor = 10 * time.Second
 	// startFor bounds how long edda may take to be ready.
 	startFor = 20 * time.Second
-	// stopFor bounds how long edda may take to drain.
-	stopFor = 15 * time.Second
 )

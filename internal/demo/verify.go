@@ -9,6 +9,8 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+
+	"edda/internal/child"
 )
 
 // ended is what the API says of one instance.
@@ -29,7 +31,7 @@ func (r *run) verify(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, settleFor)
 	defer cancel()
 	var all []ended
-	err := poll(ctx, "the books to agree", func() (err error) {
+	err := child.Poll(ctx, "the books to agree", func() (err error) {
 		if all, err = r.instances(ctx); err != nil {
 			return err
 		}

@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+
+	"edda/internal/child"
 )
 
 // caller calls a method of the coordinator.
@@ -44,7 +46,7 @@ func calls(ctx context.Context, url string) caller {
 		case err != nil:
 			return fmt.Errorf("%s: %s: %w", method, resp.Status, err)
 		case a.Error != nil:
-			return fatal{fmt.Errorf("%s: %d %s %s", method, a.Error.Code, a.Error.Message, a.Error.Data)}
+			return child.Fatal(fmt.Errorf("%s: %d %s %s", method, a.Error.Code, a.Error.Message, a.Error.Data))
 		case result == nil:
 			return nil
 		}

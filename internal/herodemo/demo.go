@@ -13,6 +13,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"edda/internal/child"
 	"edda/stream"
 )
 
@@ -26,8 +27,8 @@ type run struct {
 	redisIs     string // which one it is, for people
 	near, far   side   // the Redis of the coordinator, and that of the supervisor
 	key         string // of the node that the supervisor is behind
-	coordinator *process
-	runner      *process
+	coordinator *child.Process
+	runner      *child.Process
 	call        caller
 }
 
@@ -71,11 +72,11 @@ func (r *run) close() error {
 func (r *run) say(format string, args ...any) { fmt.Fprintf(r.Out, format+"\n", args...) }
 
 // begin starts a process that ends with the demo.
-func (r *run) begin(p *process) error {
-	if err := p.start(); err != nil {
+func (r *run) begin(p *child.Process) error {
+	if err := p.Start(); err != nil {
 		return err
 	}
-	r.stops = append(r.stops, p.stop)
+	r.stops = append(r.stops, p.Stop)
 	return nil
 }
 
@@ -122,8 +123,8 @@ func (r *run) openMycelium(ctx context.Context) error {
 		return err
 	}
 	told := regexp.MustCompile(`node2 +key ([0-9a-f]{64}) `)
-	return p.until(ctx, func() error {
-		found := told.FindStringSubmatch(p.tail())
+	return p.Until(ctx, startFor, func() error {
+		found := told.FindStringSubmatch(p.Tail())
 		if found == nil {
 			return errors.New("it has not told its keys yet")
 		}
@@ -148,7 +149,7 @@ func (r *run) openRoles(ctx context.Context) error {
 	}, "run", "--role", "runner", "--addr", address(r.ports.runner), "--data", filepath.Join(r.dir, "data-runner"),
 		"--redis-addr", address(r.ports.redis[1]), "--mycelium-port", strconv.Itoa(r.ports.mycelium+1))
 	r.call = calls(ctx, url(r.ports.rpc))
-	for _, p := range []*process{r.coordinator, r.runner} {
+	for _, p := range []*child.Process{r.coordinator, r.runner} {
 		if err := r.begin(p); err != nil {
 			return err
 		}
@@ -157,17 +158,17 @@ func (r *run) openRoles(ctx context.Context) error {
 }
 
 func (r *run) rolesReady(ctx context.Context) error {
-	if err := r.coordinator.until(ctx, says(ctx, url(r.ports.coordinator)+"/ready")); err != nil {
+	if err := r.coordinator.Until(ctx, startFor, says(ctx, url(r.ports.coordinator)+"/ready")); err != nil {
 		return err
 	}
-	return r.runner.until(ctx, says(ctx, url(r.ports.runner)+"/ready"))
+	return r.runner.Until(ctx, startFor, says(ctx, url(r.ports.runner)+"/ready"))
 }
 
 func (r *run) introduce() {
 	r.say("redis        two of them: %s", r.redisIs)
 	r.say("mycelium     two nodes of a stand-in, not Mycelium itself: they reach this machine only")
-	r.say("coordinator  %s  (process %d, behind node 1)", url(r.ports.rpc), r.coordinator.cmd.Process.Pid)
-	r.say("runner       with its supervisor (process %d, behind node 2)\n", r.runner.cmd.Process.Pid)
+	r.say("coordinator  %s  (process %d, behind node 1)", url(r.ports.rpc), r.coordinator.PID())
+	r.say("runner       with its supervisor (process %d, behind node 2)\n", r.runner.PID())
 }
 
 // register makes the actor, its context and the runner that stands for the supervisor.
@@ -246,7 +247,7 @@ func (r *run) firstAct(ctx context.Context) error {
 func (r *run) approve(ctx context.Context, p plan) (finding, error) {
 	last := p.jobs[len(p.jobs)-1]
 	waited := finding{what: "2012 waits for " + approval, want: "waiting_for_prerequisites, then made ready [2012]"}
-	err := poll(ctx, "all but the last job to end", func() error {
+	err := child.Poll(ctx, "all but the last job to end", func() error {
 		s, err := r.call.flow(p.id)
 		if err == nil && len(s.Completed) < len(p.jobs)-1 && !s.ended() {
 			return fmt.Errorf("%d of %d have", len(s.Completed), len(p.jobs))

@@ -20,13 +20,9 @@ type Options struct {
 
 const (
 	defaultTimeout = 2 * time.Minute
-	// pollEvery is how often the run looks at what it waits for.
-	pollEvery = 100 * time.Millisecond
 	// startFor bounds how long a process may take to be ready. A runner that was
 	// killed waits until its last heartbeat is over.
 	startFor = 40 * time.Second
-	// stopFor bounds how long a process may take to drain.
-	stopFor = 15 * time.Second
 	// settleFor bounds how long the books may lag behind the flow's end: its last
 	// result message, and counters.
 	settleFor = 10 * time.Second

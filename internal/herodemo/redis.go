@@ -42,7 +42,7 @@ func (r *run) openRedis(ctx context.Context, name string, port int) (side, error
 	if err := r.begin(p); err != nil {
 		return s, err
 	}
-	return s, p.until(ctx, func() error { return s.client.Ping(ctx).Err() })
+	return s, p.Until(ctx, startFor, func() error { return s.client.Ping(ctx).Err() })
 }
 
 // embedRedis serves a Redis of this process.

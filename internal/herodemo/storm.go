@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"edda/internal/child"
 )
 
 // secondAct kills the coordinator and the runner in the middle of a flow, starts
@@ -29,7 +31,7 @@ func (r *run) secondAct(ctx context.Context) error {
 		return err
 	}
 	r.say("kill -9 at %.1f s; both are back at %.1f s (processes %d and %d)", killed.Sub(began).Seconds(), time.Since(began).Seconds(),
-		r.coordinator.cmd.Process.Pid, r.runner.cmd.Process.Pid)
+		r.coordinator.PID(), r.runner.PID())
 	if err := r.goOn(ctx, p); err != nil {
 		return err
 	}
@@ -42,12 +44,12 @@ func (r *run) secondAct(ctx context.Context) error {
 }
 
 func (r *run) killBoth() error {
-	return errors.Join(r.coordinator.kill(), r.runner.kill())
+	return errors.Join(r.coordinator.Kill(), r.runner.Kill())
 }
 
 // raise starts again what was killed.
 func (r *run) raise(ctx context.Context) error {
-	if err := errors.Join(r.coordinator.start(), r.runner.start()); err != nil {
+	if err := errors.Join(r.coordinator.Start(), r.runner.Start()); err != nil {
 		return err
 	}
 	return r.rolesReady(ctx)
@@ -72,7 +74,7 @@ func (r *run) goOn(ctx context.Context, p plan) error {
 
 // untilGates waits until the scripts that wait have begun so many times.
 func (r *run) untilGates(ctx context.Context, p plan, times int) error {
-	return poll(ctx, "2102 and 2103 to run", func() error {
+	return child.Poll(ctx, "2102 and 2103 to run", func() error {
 		l, err := readLedger(r.work(p))
 		if err != nil {
 			return err
@@ -89,7 +91,7 @@ func (r *run) untilGates(ctx context.Context, p plan, times int) error {
 // overEarly ends the waiting for a flow that is over.
 func (r *run) overEarly(p plan) error {
 	if s, err := r.call.flow(p.id); err == nil && s.ended() {
-		return fatal{fmt.Errorf("flow %d is over: %s: %v", p.id, s.Status, s.Result)}
+		return child.Fatal(fmt.Errorf("flow %d is over: %s: %v", p.id, s.Status, s.Result))
 	}
 	return nil
 }
