@@ -12,6 +12,7 @@ import (
 	"edda/hero"
 	"edda/hero/flow"
 	"edda/hero/redisdb"
+	"edda/internal/complaint"
 )
 
 const (
@@ -41,7 +42,6 @@ type Watch struct {
 	log     *zap.Logger
 
 	looked int // jobs of this look
-	failed bool
 }
 
 // NewWatch makes a watch; it looks at nothing before Run.
@@ -56,22 +56,17 @@ func NewWatch(db *redisdb.DB, running Running, flows Reports, log *zap.Logger) *
 func (w *Watch) Run(ctx context.Context) error {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
+	looking := complaint.New(w.log, "look at the jobs of flows")
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
-			w.noted(ctx, w.runOnce(ctx))
+			if err := w.runOnce(ctx); ctx.Err() == nil {
+				looking.Note(err)
+			}
 		}
 	}
-}
-
-// noted logs the first of several failures in a row: the next look is near.
-func (w *Watch) noted(ctx context.Context, err error) {
-	if err != nil && !w.failed && ctx.Err() == nil {
-		w.log.Warn("jobs of flows cannot be looked at; trying again", zap.Error(err))
-	}
-	w.failed = err != nil
 }
 
 // errEnough ends a look that has seen enough.

@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"edda/hero"
+	"edda/internal/complaint"
 )
 
 const (
@@ -59,10 +60,11 @@ func (s *sweeper) Run(ctx context.Context) {
 	}
 	ticker := time.NewTicker(s.every)
 	defer ticker.Stop()
+	sweeping := complaint.New(s.log, "sweep of stale jobs")
 	for n := 0; ; n++ {
 		swept, err := s.sweep(ctx, n%scanEvery == 0)
-		if err != nil && ctx.Err() == nil {
-			s.log.Warn("the sweep of stale jobs failed; trying again", zap.Error(err))
+		if ctx.Err() == nil {
+			sweeping.Note(err)
 		}
 		if len(swept.Requeued)+len(swept.Failed) > 0 {
 			s.log.Info("found stale jobs", zap.Strings("requeued", swept.Requeued), zap.Strings("failed", swept.Failed))

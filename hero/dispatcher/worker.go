@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap"
 
 	"edda"
+	"edda/internal/complaint"
 )
 
 const (
@@ -173,17 +174,19 @@ func (w *Worker) work(ctx, jobs context.Context) error {
 	ticker := time.NewTicker(tick)
 	defer ticker.Stop()
 	pause := firstPause
+	working := complaint.New(w.o.Log.With(zap.String("worker", w.id)), "ask Redis for work")
 	for {
 		err := w.runOnce(ctx, jobs)
 		switch {
 		case err == nil:
 			pause = firstPause
+			working.Worked()
 		case errors.Is(err, edda.Permanent):
 			return err
 		case ctx.Err() != nil:
 			return nil
 		default:
-			w.o.Log.Warn("Redis is in trouble; trying again", zap.String("worker", w.id), zap.Duration("pause", pause), zap.Error(err))
+			working.Failed(err)
 			w.rest(ctx, pause)
 			pause = min(2*pause, lastPause)
 			continue

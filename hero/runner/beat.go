@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	"edda/hero"
+	"edda/internal/complaint"
 )
 
 // aliveKey says which process the runner is, as long as it lives.
@@ -57,7 +58,7 @@ func (p *pulse) beat(ctx context.Context) error {
 func (l *line) claim(ctx context.Context) (*pulse, bool) {
 	host, _ := os.Hostname() // for people only
 	p := &pulse{l: l, self: fmt.Sprintf("%s/%d/%s", host, os.Getpid(), rand.Text())}
-	told := false
+	claiming := complaint.New(l.log, "not yet serving")
 	for wait := (pause(0)); ; {
 		err := p.beat(ctx)
 		if err == nil {
@@ -65,13 +66,12 @@ func (l *line) claim(ctx context.Context) (*pulse, bool) {
 		}
 		switch {
 		case err == nil:
+			claiming.Worked()
 			return p, true
 		case ctx.Err() != nil:
 			return nil, false
-		case !told || !errors.Is(err, errOther):
-			l.log.Warn("not yet serving", zap.Error(err))
-			told = errors.Is(err, errOther)
 		}
+		claiming.Failed(err)
 		if !sleep(ctx, wait.next()) {
 			return nil, false
 		}
@@ -82,6 +82,7 @@ func (l *line) claim(ctx context.Context) (*pulse, bool) {
 func (p *pulse) run(ctx context.Context) {
 	tick := time.NewTicker(p.l.r.o.Alive / beats)
 	defer tick.Stop()
+	beating := complaint.New(p.l.log, "heartbeat")
 	for {
 		select {
 		case <-ctx.Done():
@@ -93,8 +94,8 @@ func (p *pulse) run(ctx context.Context) {
 			p.l.log.Error("serving no longer", zap.Error(err))
 			return
 		}
-		if err != nil && ctx.Err() == nil {
-			p.l.log.Warn("heartbeat", zap.Error(err))
+		if ctx.Err() == nil {
+			beating.Note(err)
 		}
 	}
 }

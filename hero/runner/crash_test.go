@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
 
 	"edda/hero"
 	"edda/hero/redisdb"
@@ -168,6 +170,28 @@ func TestARunnerThatHungRecordsNothing(t *testing.T) {
 	w.idle(20, 21)
 	if now := w.job(1); now.Result["output"] != j.Result["output"] || len(w.told()) != 2 {
 		t.Errorf("%+v, told %d", now, len(w.told()))
+	}
+}
+
+// A Redis that is away is told of once by each loop, and once that it is back.
+func TestARedisThatIsAwayDoesNotFillTheLog(t *testing.T) {
+	w := newWorld(t)
+	core, said := observer.New(zapcore.InfoLevel)
+	w.start(20, newScripts(t, t.TempDir()), Options{Log: zap.New(core)})
+	w.queue(hero.Job{ID: 1, Script: "print(1)"})
+	w.ended(1) // every loop runs
+	w.must(w.server.Kill())
+	loops := []string{"take from queue:python", "heartbeat", "look for dead runners"}
+	for _, loop := range loops {
+		w.eventually(loop+" fails", func() bool { return said.FilterMessage(loop).Len() > 0 })
+	}
+	w.must(w.server.Restart())
+	w.queue(hero.Job{ID: 2, Script: "print(2)"})
+	for _, loop := range loops {
+		w.eventually(loop+" works again", func() bool { return said.FilterMessage(loop+": works again").Len() == 1 })
+		if n := said.FilterMessage(loop).Len(); n != 1 {
+			t.Errorf("%s: %d warnings", loop, n)
+		}
 	}
 }
 

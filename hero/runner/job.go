@@ -66,12 +66,15 @@ func (l *line) read(work context.Context, key string) (w redisdb.Work, err error
 		return w, edda.Classify(edda.Permanent, "%w", err)
 	}
 	var p pause
-	for {
+	for failed := false; ; failed = true {
 		w, err = l.r.db.Work(work, l.context, caller, id)
+		if err == nil && failed {
+			l.storing.Worked()
+		}
 		if err == nil || errors.Is(err, edda.Permanent) || !sleep(work, p.next()) {
 			return w, err
 		}
-		l.log.Warn("read job", zap.String("job", key), zap.Error(err))
+		l.storing.Failed(err, zap.String("what", "read "+key))
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"edda"
 	"edda/hero"
 	"edda/hero/redisdb"
+	"edda/internal/complaint"
 )
 
 // line is the runner in one context.
@@ -20,6 +21,8 @@ type line struct {
 	context uint32
 	log     *zap.Logger
 	jobs    sync.WaitGroup
+	storing *complaint.Complaint // of all that must be done until it is
+	logging *complaint.Complaint // of the logs of jobs
 
 	mu      sync.Mutex           // guards running
 	running map[string]*underway // by key
@@ -32,7 +35,11 @@ type underway struct {
 }
 
 func newLine(r *Runner, c uint32) *line {
-	return &line{r: r, context: c, log: r.o.Log.With(zap.Uint32("context", c)), running: map[string]*underway{}}
+	log := r.o.Log.With(zap.Uint32("context", c))
+	return &line{
+		r: r, context: c, log: log, running: map[string]*underway{},
+		storing: complaint.New(log, "do what a job needs"), logging: complaint.New(log, "write the logs of jobs"),
+	}
 }
 
 // taken is the list of what a runner took from a type's queue.
@@ -101,20 +108,23 @@ func (l *line) leftovers(ctx, work context.Context) bool {
 // are many it takes as many at once as have room; else it waits for the next one.
 func (l *line) takeFrom(ctx, work context.Context, kind string) {
 	queue, into := hero.ScriptType(kind).Queue(), taken(kind, l.r.id)
+	taking := complaint.New(l.log, "take from "+queue)
 	var p pause
 	for l.room(ctx) {
 		key, err := l.r.db.Take(ctx, l.context, queue, into, takeWait)
 		switch {
 		case errors.Is(err, redisdb.ErrEmpty):
 			p = 0
+			taking.Worked()
 		case err != nil && ctx.Err() == nil:
-			l.log.Warn("take from "+queue, zap.Error(err))
+			taking.Failed(err)
 			sleep(ctx, p.next())
 		case err != nil:
 		case ctx.Err() == nil && l.trySlot():
 			p = 0
+			taking.Worked()
 			l.start(work, kind, key)
-			for l.more(ctx, work, kind) {
+			for l.more(ctx, work, kind, taking) {
 			}
 		default: // another type was quicker, or the runner ends
 			l.persist(work, "return "+key, func(ctx context.Context) error { return l.r.db.Return(ctx, l.context, into, queue, key) })
@@ -123,7 +133,7 @@ func (l *line) takeFrom(ctx, work context.Context, kind string) {
 }
 
 // more takes what has room and is there. It tells whether there may be even more.
-func (l *line) more(ctx, work context.Context, kind string) bool {
+func (l *line) more(ctx, work context.Context, kind string, taking *complaint.Complaint) bool {
 	if !l.slot(ctx) {
 		return false
 	}
@@ -134,7 +144,7 @@ func (l *line) more(ctx, work context.Context, kind string) bool {
 	queue, into := hero.ScriptType(kind).Queue(), taken(kind, l.r.id)
 	keys, err := l.r.db.TakeMore(ctx, l.context, queue, into, places)
 	if err != nil && ctx.Err() == nil {
-		l.log.Warn("take from "+queue, zap.Error(err))
+		taking.Failed(err)
 	}
 	for range places - len(keys) {
 		<-l.r.slots
@@ -199,9 +209,12 @@ func (l *line) start(work context.Context, kind, key string) {
 // refuses for good is logged, and is not done.
 func (l *line) persist(ctx context.Context, what string, do func(context.Context) error) bool {
 	var p pause
-	for {
+	for failed := false; ; failed = true {
 		err := do(ctx)
 		if err == nil {
+			if failed {
+				l.storing.Worked()
+			}
 			return true
 		}
 		if ctx.Err() != nil {
@@ -211,7 +224,7 @@ func (l *line) persist(ctx context.Context, what string, do func(context.Context
 			l.log.Error(what, zap.Error(err))
 			return false
 		}
-		l.log.Warn(what, zap.Error(err))
+		l.storing.Failed(err, zap.String("what", what))
 		if !sleep(ctx, p.next()) {
 			return false
 		}

@@ -92,7 +92,7 @@ func (g *logs) run(work context.Context) {
 			more = false
 		}
 		if err := g.flush(work); err != nil && work.Err() == nil {
-			g.l.log.Warn("log of a job not written", zap.String("job", g.w.Key()), zap.Error(err))
+			g.l.logging.Failed(err, zap.String("job", g.w.Key()))
 		}
 	}
 }
@@ -109,7 +109,11 @@ func (g *logs) flush(ctx context.Context) error {
 	if dropped > 0 {
 		lines[0].Text = fmt.Sprintf("(%d lines left out) %s", dropped, lines[0].Text)
 	}
-	return errors.Join(g.toJob(ctx, lines), g.toMessage(ctx, lines))
+	err := errors.Join(g.toJob(ctx, lines), g.toMessage(ctx, lines))
+	if err == nil {
+		g.l.logging.Worked()
+	}
+	return err
 }
 
 func (g *logs) toJob(ctx context.Context, lines []hero.Log) error {

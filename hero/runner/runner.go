@@ -13,6 +13,7 @@ import (
 	"edda"
 	"edda/hero"
 	"edda/hero/redisdb"
+	"edda/internal/complaint"
 )
 
 // Runner runs jobs on this machine.
@@ -83,10 +84,11 @@ func (r *Runner) lines(ctx, work context.Context) {
 	running := map[uint32]context.CancelFunc{}
 	ended := make(chan uint32)
 	var p pause
+	looking := complaint.New(r.o.Log, "look for contexts")
 	for {
 		served, err := r.serving(ctx)
-		if err != nil {
-			r.o.Log.Warn("look for contexts", zap.Error(err))
+		if ctx.Err() == nil {
+			looking.Note(err)
 		}
 		for _, c := range served {
 			if running[c] != nil {

@@ -13,6 +13,7 @@ import (
 	"edda/hero"
 	"edda/hero/redisdb"
 	"edda/hero/script"
+	"edda/internal/complaint"
 )
 
 // lists names the lists that runners of a context took jobs into.
@@ -31,14 +32,15 @@ func (l *line) announce(ctx context.Context, kind string) error {
 // serves, until ctx ends.
 func (l *line) sweep(ctx context.Context) {
 	var p pause
+	looking := complaint.New(l.log, "look for dead runners")
 	for ctx.Err() == nil {
 		err := l.sweepOnce(ctx)
 		if err == nil {
 			err = l.measure(ctx)
 		}
 		wait := l.r.wait(&p, err)
-		if err != nil && ctx.Err() == nil {
-			l.log.Warn("look for dead runners", zap.Error(err))
+		if ctx.Err() == nil {
+			looking.Note(err)
 		}
 		if err == nil {
 			p = 0
@@ -144,15 +146,16 @@ func known(here []string) []string {
 // watch looks at the jobs that run, for requests to stop and for those that ended
 // otherwise, until ctx ends and they have ended.
 func (l *line) watch(ctx, work context.Context) {
+	watching := complaint.New(l.log, "watch jobs")
 	for sleep(ctx, l.r.o.Look) {
-		l.watchOnce(ctx)
+		l.watchOnce(ctx, watching)
 	}
 	// Draining jobs may be stopped, too.
-	for sleep(work, l.r.o.Look) && l.watchOnce(work) > 0 {
+	for sleep(work, l.r.o.Look) && l.watchOnce(work, watching) > 0 {
 	}
 }
 
-func (l *line) watchOnce(ctx context.Context) int {
+func (l *line) watchOnce(ctx context.Context, watching *complaint.Complaint) int {
 	l.mu.Lock()
 	var all []*underway
 	for _, u := range l.running {
@@ -167,10 +170,10 @@ func (l *line) watchOnce(ctx context.Context) int {
 		runs[i] = u.work
 	}
 	seen, err := l.r.db.Watch(ctx, l.context, runs)
+	if ctx.Err() == nil {
+		watching.Note(err)
+	}
 	if err != nil {
-		if ctx.Err() == nil {
-			l.log.Warn("watch jobs", zap.Error(err))
-		}
 		return len(all)
 	}
 	for i, s := range seen {

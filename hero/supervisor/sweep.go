@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"go.uber.org/zap"
 
 	"edda/hero"
+	"edda/internal/complaint"
 )
 
 // sweepBatch bounds the jobs that one look ends in one context.
@@ -20,18 +20,16 @@ const sweepBatch = 500
 func (s *Server) Run(ctx context.Context) error {
 	tick := time.NewTicker(s.o.Sweep)
 	defer tick.Stop()
-	complaint := ""
+	sweeping := complaint.New(s.o.Log, "supervisor: sweep")
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
 		}
-		err := s.runOnce(ctx)
-		if err != nil && err.Error() != complaint && ctx.Err() == nil {
-			s.o.Log.Warn("supervisor: sweep", zap.Error(err))
+		if err := s.runOnce(ctx); ctx.Err() == nil {
+			sweeping.Note(err)
 		}
-		complaint = fmt.Sprint(err)
 	}
 }
 
