@@ -23,15 +23,22 @@ const results = 100
 // Every secret is "s3cret".
 func Work(t testing.TB, e *effects.Effect, p effects.Provider) *Desk {
 	t.Helper()
+	d := &Desk{make(chan effects.Command), make(chan effects.Result, results)}
+	Hire(t, effects.Options{
+		Source: d, Publisher: d, Providers: map[string]effects.Provider{e.Provider(): p},
+		Secrets: effects.Secrets{Environ: func(string) (string, bool) { return "s3cret", true }},
+	}, e)
+	return d
+}
+
+// Hire runs a worker of the effects with a real store until the test ends.
+func Hire(t testing.TB, o effects.Options, all ...*effects.Effect) {
+	t.Helper()
 	db, err := store.Open(t.TempDir(), store.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &Desk{make(chan effects.Command), make(chan effects.Result, results)}
-	w, err := effects.New(db, effects.Options{
-		Source: d, Publisher: d, Providers: map[string]effects.Provider{e.Provider(): p},
-		Secrets: effects.Secrets{Environ: func(string) (string, bool) { return "s3cret", true }},
-	}, e)
+	w, err := effects.New(db, o, all...)
 	if err != nil {
 		t.Fatal(errors.Join(err, db.Close()))
 	}
@@ -48,7 +55,6 @@ func Work(t testing.TB, e *effects.Effect, p effects.Provider) *Desk {
 			t.Error(err)
 		}
 	})
-	return d
 }
 
 // Do has one command done and gives its result.
@@ -63,7 +69,7 @@ func (d *Desk) Fetch(ctx context.Context, _ string, _ int, _ time.Duration) ([]e
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	case c := <-d.in:
-		return []effects.Delivery{letter{c}}, nil
+		return []effects.Delivery{Letter{c}}, nil
 	}
 }
 
@@ -73,10 +79,11 @@ func (d *Desk) PublishResult(_ context.Context, r effects.Result) error {
 	return nil
 }
 
-// letter is a delivery that nobody delivers again.
-type letter struct{ c effects.Command }
+// Letter is a delivery that nobody delivers again.
+type Letter struct{ Is effects.Command }
 
-func (l letter) Command() effects.Command               { return l.c }
-func (letter) InProgress(context.Context) error         { return nil }
-func (letter) Ack(context.Context) error                { return nil }
-func (letter) Nak(context.Context, time.Duration) error { return nil }
+// Command, and the rest, are as of effects.Delivery.
+func (l Letter) Command() effects.Command               { return l.Is }
+func (Letter) InProgress(context.Context) error         { return nil }
+func (Letter) Ack(context.Context) error                { return nil }
+func (Letter) Nak(context.Context, time.Duration) error { return nil }

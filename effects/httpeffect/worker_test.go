@@ -3,7 +3,6 @@ package httpeffect
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -13,16 +12,8 @@ import (
 	"edda"
 	"edda/effects"
 	"edda/effects/dial"
-	"edda/store"
+	"edda/effects/effecttest"
 )
-
-// letter is a delivery that nobody delivers again.
-type letter struct{ c effects.Command }
-
-func (l letter) Command() effects.Command               { return l.c }
-func (letter) InProgress(context.Context) error         { return nil }
-func (letter) Ack(context.Context) error                { return nil }
-func (letter) Nak(context.Context, time.Duration) error { return nil }
 
 // post is a source and a publisher of channels.
 type post struct {
@@ -35,7 +26,7 @@ func (p post) Fetch(ctx context.Context, effect string, _ int, _ time.Duration) 
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	case c := <-p.in[effect]:
-		return []effects.Delivery{letter{c}}, nil
+		return []effects.Delivery{effecttest.Letter{Is: c}}, nil
 	}
 }
 
@@ -57,34 +48,14 @@ func work(t *testing.T, manifest string) post {
 // start runs a worker with a real store and this provider until the test ends.
 func start(t *testing.T, secrets func(string) (string, bool), all ...*effects.Effect) post {
 	t.Helper()
-	db, err := store.Open(t.TempDir(), store.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
 	p := post{map[string]chan effects.Command{}, make(chan effects.Result, 10)}
 	for _, e := range all {
 		p.in[e.Name()] = make(chan effects.Command)
 	}
-	w, err := effects.New(db, effects.Options{
+	effecttest.Hire(t, effects.Options{
 		Source: p, Publisher: p, Providers: map[string]effects.Provider{"http": provider(t, dial.Options{AllowLoopback: true})},
 		Secrets: effects.Secrets{Environ: secrets},
 	}, all...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	storing, endStore := context.WithCancel(context.Background())
-	working, endWork := context.WithCancel(context.Background())
-	stored, worked := make(chan error, 1), make(chan error, 1)
-	go func() { stored <- db.Run(storing) }()
-	go func() { worked <- w.Run(working) }()
-	t.Cleanup(func() {
-		endWork()
-		err := <-worked
-		endStore()
-		if err := errors.Join(err, <-stored, db.Close()); err != nil {
-			t.Error(err)
-		}
-	})
 	return p
 }
 

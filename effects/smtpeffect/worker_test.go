@@ -3,7 +3,6 @@ package smtpeffect
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io/fs"
 	"strings"
@@ -14,17 +13,9 @@ import (
 
 	"edda"
 	"edda/effects"
+	"edda/effects/effecttest"
 	"edda/manifests"
-	"edda/store"
 )
-
-// delivery is one that nobody delivers again.
-type delivery struct{ c effects.Command }
-
-func (d delivery) Command() effects.Command               { return d.c }
-func (delivery) InProgress(context.Context) error         { return nil }
-func (delivery) Ack(context.Context) error                { return nil }
-func (delivery) Nak(context.Context, time.Duration) error { return nil }
 
 // post is a source and a publisher of channels.
 type post struct {
@@ -37,7 +28,7 @@ func (p post) Fetch(ctx context.Context, _ string, _ int, _ time.Duration) ([]ef
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	case c := <-p.in:
-		return []effects.Delivery{delivery{c}}, nil
+		return []effects.Delivery{effecttest.Letter{Is: c}}, nil
 	}
 }
 
@@ -53,34 +44,14 @@ func work(t *testing.T, manifest string, secrets map[string]string) post {
 	if e == nil {
 		t.Fatal(problems)
 	}
-	db, err := store.Open(t.TempDir(), store.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
 	p := post{make(chan effects.Command), make(chan effects.Result, 10)}
-	w, err := effects.New(db, effects.Options{
+	effecttest.Hire(t, effects.Options{
 		Source: p, Publisher: p, Providers: map[string]effects.Provider{"smtp": provider(t)},
 		Secrets: effects.Secrets{Environ: func(name string) (string, bool) {
 			v, found := secrets[strings.TrimPrefix(name, "EDDA_SECRET_")]
 			return v, found
 		}},
 	}, e)
-	if err != nil {
-		t.Fatal(err)
-	}
-	storing, endStore := context.WithCancel(context.Background())
-	working, endWork := context.WithCancel(context.Background())
-	stored, worked := make(chan error, 1), make(chan error, 1)
-	go func() { stored <- db.Run(storing) }()
-	go func() { worked <- w.Run(working) }()
-	t.Cleanup(func() {
-		endWork()
-		err := <-worked
-		endStore()
-		if err := errors.Join(err, <-stored, db.Close()); err != nil {
-			t.Error(err)
-		}
-	})
 	return p
 }
 

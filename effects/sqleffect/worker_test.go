@@ -3,7 +3,6 @@ package sqleffect
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"io/fs"
 	"regexp"
 	"strings"
@@ -12,17 +11,9 @@ import (
 
 	"edda"
 	"edda/effects"
+	"edda/effects/effecttest"
 	"edda/manifests"
-	"edda/store"
 )
-
-// delivery is one that nobody delivers again.
-type delivery struct{ c effects.Command }
-
-func (d delivery) Command() effects.Command               { return d.c }
-func (delivery) InProgress(context.Context) error         { return nil }
-func (delivery) Ack(context.Context) error                { return nil }
-func (delivery) Nak(context.Context, time.Duration) error { return nil }
 
 // post is a source of one effect's commands, and a publisher.
 type post struct {
@@ -35,7 +26,7 @@ func (p post) Fetch(ctx context.Context, effect string, _ int, _ time.Duration) 
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	case c := <-p.in[effect]:
-		return []effects.Delivery{delivery{c}}, nil
+		return []effects.Delivery{effecttest.Letter{Is: c}}, nil
 	}
 }
 
@@ -66,30 +57,10 @@ func work(t *testing.T, text, dsn string) post {
 	if len(problems) > 0 {
 		t.Fatal(problems)
 	}
-	db, err := store.Open(t.TempDir(), store.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	w, err := effects.New(db, effects.Options{
+	effecttest.Hire(t, effects.Options{
 		Source: p, Publisher: p, Providers: map[string]effects.Provider{"sql": local(t)},
 		Secrets: effects.Secrets{Environ: func(string) (string, bool) { return dsn, true }},
 	}, all...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	storing, endStore := context.WithCancel(context.Background())
-	working, endWork := context.WithCancel(context.Background())
-	stored, worked := make(chan error, 1), make(chan error, 1)
-	go func() { stored <- db.Run(storing) }()
-	go func() { worked <- w.Run(working) }()
-	t.Cleanup(func() {
-		endWork()
-		err := <-worked
-		endStore()
-		if err := errors.Join(err, <-stored, db.Close()); err != nil {
-			t.Error(err)
-		}
-	})
 	return p
 }
 
