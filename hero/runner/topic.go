@@ -37,7 +37,7 @@ type topic struct {
 }
 
 // remoteID names a job that came by the topic.
-type remoteID struct{ context, caller, id text }
+type remoteID struct{ context, caller, id hero.WireID }
 
 // remote is one of them.
 type remote struct {
@@ -46,7 +46,7 @@ type remote struct {
 	created time.Time
 	started time.Time
 	over    time.Time
-	answer  answer
+	answer  hero.JobAnswer
 	stop    context.CancelCauseFunc
 	done    chan struct{} // closed at the end
 }
@@ -107,25 +107,25 @@ func (t *topic) allow(secret string) error {
 }
 
 // run runs a job, or joins the run of one that was sent before.
-func (t *topic) run(ctx context.Context, p runParams) (answer, error) {
+func (t *topic) run(ctx context.Context, p runParams) (hero.JobAnswer, error) {
 	if err := t.allow(p.Secret); err != nil {
-		return answer{}, err
+		return hero.JobAnswer{}, err
 	}
 	sent := p.Job.filled()
 	if sent.ID == "" || sent.Executor == "" || sent.Payload == "" {
-		return answer{}, jsonrpc.Errorf(jsonrpc.InvalidParams, "job: it needs id, executor and payload")
+		return hero.JobAnswer{}, jsonrpc.Errorf(jsonrpc.InvalidParams, "job: it needs id, executor and payload")
 	}
 	j, err := t.job(sent)
 	if err != nil {
-		return answer{}, err
+		return hero.JobAnswer{}, err
 	}
 	select {
 	case <-j.done:
 	case <-ctx.Done():
-		return answer{}, jsonrpc.Errorf(jsonrpc.Busy, "the runner ends: ask for the job's result, or send it again")
+		return hero.JobAnswer{}, jsonrpc.Errorf(jsonrpc.Busy, "the runner ends: ask for the job's result, or send it again")
 	}
-	if j.answer == (answer{}) {
-		return answer{}, jsonrpc.Errorf(jsonrpc.Busy, "the runner ended before the job did: send it again")
+	if j.answer == (hero.JobAnswer{}) {
+		return hero.JobAnswer{}, jsonrpc.Errorf(jsonrpc.Busy, "the runner ended before the job did: send it again")
 	}
 	return j.answer, nil
 }
@@ -228,17 +228,17 @@ func (t *topic) find(p idParams) (*remote, error) {
 	return nil, jsonrpc.Errorf(jsonrpc.InvalidParams, "%d jobs have the id %.40s: give context_id and caller_id", len(found), p.JobID)
 }
 
-func (t *topic) status(_ context.Context, p idParams) (state, error) {
+func (t *topic) status(_ context.Context, p idParams) (hero.JobState, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	j, err := t.find(p)
 	if err != nil {
-		return state{}, err
+		return hero.JobState{}, err
 	}
-	return state{JobID: j.job.ID, Status: string(j.status), CreatedAt: rfc3339(j.created), StartedAt: rfc3339(j.started), CompletedAt: rfc3339(j.over)}, nil
+	return hero.JobState{JobID: j.job.ID, Status: string(j.status), CreatedAt: rfc3339(j.created), StartedAt: rfc3339(j.started), CompletedAt: rfc3339(j.over)}, nil
 }
 
-func (t *topic) result(_ context.Context, p idParams) (answer, error) {
+func (t *topic) result(_ context.Context, p idParams) (hero.JobAnswer, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	j, err := t.find(p)
@@ -246,7 +246,7 @@ func (t *topic) result(_ context.Context, p idParams) (answer, error) {
 		err = jsonrpc.Errorf(jsonrpc.InvalidParams, "job %.40s has not ended: it is %s", p.JobID, j.status)
 	}
 	if err != nil {
-		return answer{}, err
+		return hero.JobAnswer{}, err
 	}
 	return j.answer, nil
 }

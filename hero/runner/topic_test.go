@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"edda/hero"
 	"edda/hero/jsonrpc"
 	"edda/hero/mycelium"
 	"edda/hero/mycelium/standin"
@@ -121,7 +122,7 @@ func TestJobsByTopic(t *testing.T) {
 			}
 		})
 	}
-	var status state
+	var status hero.JobState
 	if err := a.call("job.status", `{"job_id": 2, "secret": "s3cret"}`, &status); err != nil || status.Status != "error" || status.CompletedAt == "" || status.JobID != "2" {
 		t.Errorf("%+v, %v", status, err)
 	}
@@ -167,14 +168,14 @@ func TestAJobThatIsSentTwiceRunsOnce(t *testing.T) {
 	var all sync.WaitGroup
 	for range 3 {
 		all.Go(func() {
-			var got answer
+			var got hero.JobAnswer
 			if err := a.call("job.run", job(1), &got); err != nil || got.Error == nil || *got.Error != "exit 1" {
 				t.Errorf("%+v, %v", got, err)
 			}
 		})
 	}
 	all.Wait()
-	var got answer
+	var got hero.JobAnswer
 	for attempt := range []int{1, 2} { // an older one, and the same
 		if err := a.call("job.run", job(attempt), &got); err != nil || got.Error == nil {
 			t.Errorf("%+v, %v", got, err)
@@ -183,11 +184,11 @@ func TestAJobThatIsSentTwiceRunsOnce(t *testing.T) {
 	if runs, _ := os.ReadFile(file); len(runs) != 1 {
 		t.Errorf("%d runs", len(runs))
 	}
-	got = answer{}
+	got = hero.JobAnswer{}
 	if err := a.call("job.run", job(2), &got); err != nil || got.Success == nil || *got.Success != "xx\n" {
 		t.Errorf("%+v, %v", got, err)
 	}
-	got = answer{}
+	got = hero.JobAnswer{}
 	if err := a.call("job.run", job(3), &got); err != nil || got.Success == nil || *got.Success != "xx\n" {
 		t.Errorf("one that finished ran again: %+v, %v", got, err)
 	}
@@ -196,10 +197,10 @@ func TestAJobThatIsSentTwiceRunsOnce(t *testing.T) {
 func TestAJobOfTheTopicIsStopped(t *testing.T) {
 	a := newAir(t)
 	a.run(newScripts(t, t.TempDir()), Options{Concurrency: 1})
-	ends := make(chan answer, 2)
+	ends := make(chan hero.JobAnswer, 2)
 	for id := range 2 {
 		go func() {
-			var got answer
+			var got hero.JobAnswer
 			if err := a.call("job.run", jobJSON(id, "import time; time.sleep(60)", ""), &got); err != nil {
 				t.Error(err)
 			}
@@ -207,7 +208,7 @@ func TestAJobOfTheTopicIsStopped(t *testing.T) {
 		}()
 	}
 	for until := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-		var first, second state
+		var first, second hero.JobState
 		if a.call("job.status", `{"job_id": "0"}`, &first) == nil && a.call("job.status", `{"job_id": "1"}`, &second) == nil && first.Status != second.Status {
 			break // one runs, one waits
 		}
@@ -236,7 +237,7 @@ func TestATopicDrains(t *testing.T) {
 	ends := make(chan error, 1)
 	go func() { ends <- a.call("job.run", jobJSON(1, "import time; time.sleep(60)", ""), nil) }()
 	for until := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-		var s state
+		var s hero.JobState
 		if a.call("job.status", `{"job_id": "1"}`, &s) == nil && s.Status == "started" {
 			break
 		}

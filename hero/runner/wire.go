@@ -1,7 +1,6 @@
 package runner
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
 	"strings"
@@ -11,27 +10,11 @@ import (
 	"edda/hero/script"
 )
 
-// text is an id on the wire: a string, and of lenient clients a number.
-type text string
-
-// UnmarshalJSON reads a string or a number.
-func (s *text) UnmarshalJSON(b []byte) error {
-	if len(b) > 0 && b[0] == '"' {
-		return json.Unmarshal(b, (*string)(s))
-	}
-	var n json.Number
-	if err := json.Unmarshal(b, &n); err != nil {
-		return fmt.Errorf("an id is a string, not %.40s", b)
-	}
-	*s = text(n)
-	return nil
-}
-
 // wireJob is a job as supervisors send it.
 type wireJob struct {
-	ID        text              `json:"id"`
-	CallerID  text              `json:"caller_id"`
-	ContextID text              `json:"context_id"`
+	ID        hero.WireID       `json:"id"`
+	CallerID  hero.WireID       `json:"caller_id"`
+	ContextID hero.WireID       `json:"context_id"`
 	Payload   string            `json:"payload"`
 	Runner    string            `json:"runner"`
 	Executor  string            `json:"executor"`
@@ -69,38 +52,20 @@ type runParams struct {
 }
 
 type idParams struct {
-	Secret    string `json:"secret,omitempty"`
-	JobID     text   `json:"job_id"`
-	CallerID  text   `json:"caller_id,omitempty"`
-	ContextID text   `json:"context_id,omitempty"`
+	Secret    string      `json:"secret,omitempty"`
+	JobID     hero.WireID `json:"job_id"`
+	CallerID  hero.WireID `json:"caller_id,omitempty"`
+	ContextID hero.WireID `json:"context_id,omitempty"`
 }
 
-// answer is the end of a job: a job that failed is a successful call.
-type answer struct {
-	Success *string `json:"success,omitempty"`
-	Error   *string `json:"error,omitempty"`
-}
-
-func answerOf(out script.Outcome) answer {
+// answerOf is the end of a job: a job that failed is a successful call.
+func answerOf(out script.Outcome) hero.JobAnswer {
 	if !out.OK {
 		why := out.Result[hero.ResultError]
-		return answer{Error: &why}
+		return hero.JobAnswer{Error: &why}
 	}
-	all, only := out.Result[hero.ResultOutput]
-	if !only || len(out.Result) != 1 {
-		b, _ := json.Marshal(out.Result) // strings only: cannot fail
-		all = string(b)
-	}
-	return answer{Success: &all}
-}
-
-// state is where a job stands.
-type state struct {
-	JobID       text   `json:"job_id"`
-	Status      string `json:"status"`
-	CreatedAt   string `json:"created_at"`
-	StartedAt   string `json:"started_at,omitempty"`
-	CompletedAt string `json:"completed_at,omitempty"`
+	all := hero.ResultText(out.Result)
+	return hero.JobAnswer{Success: &all}
 }
 
 func rfc3339(t time.Time) string {

@@ -81,16 +81,16 @@ func (p idParams) ids() (address, error) {
 	}
 	var out address
 	var err error
-	if out.id, err = id.u32("job_id"); err != nil {
+	if out.id, err = id.Uint32("job_id"); err != nil {
 		return address{}, err
 	}
 	if p.CallerID != "" {
-		if out.caller, err = p.CallerID.u32("caller_id"); err != nil {
+		if out.caller, err = p.CallerID.Uint32("caller_id"); err != nil {
 			return address{}, err
 		}
 	}
 	if p.ContextID != "" {
-		if out.context, err = p.ContextID.u32("context_id"); err != nil {
+		if out.context, err = p.ContextID.Uint32("context_id"); err != nil {
 			return address{}, err
 		}
 	}
@@ -147,7 +147,7 @@ func (s *Server) list(ctx context.Context, p idParams) ([]Job, error) {
 
 func (s *Server) listed(ctx context.Context, p idParams) ([]uint32, error) {
 	if p.ContextID != "" {
-		n, err := p.ContextID.u32("context_id")
+		n, err := p.ContextID.Uint32("context_id")
 		if err != nil {
 			return nil, invalid("%v", err)
 		}

@@ -1,42 +1,24 @@
 package supervisor
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
-	"strconv"
-	"strings"
 	"time"
 
 	"edda/hero"
 )
 
-// ID is a string on the wire. Clients that send a number are understood.
-type ID string
+// What supervisors and runners say in the same words.
+type (
+	// ID is a string on the wire.
+	ID = hero.WireID
+	// Answer is what job.run gives.
+	Answer = hero.JobAnswer
+	// State is what job.status gives.
+	State = hero.JobState
+)
 
-// UnmarshalJSON reads a string or a number.
-func (id *ID) UnmarshalJSON(b []byte) error {
-	if len(b) > 0 && b[0] == '"' {
-		return json.Unmarshal(b, (*string)(id))
-	}
-	var n json.Number
-	if err := json.Unmarshal(b, &n); err != nil {
-		return fmt.Errorf("an id is a string, not %.40s", b)
-	}
-	*id = ID(n)
-	return nil
-}
-
-// u32 reads the id as Redis has it.
-func (id ID) u32(field string) (uint32, error) {
-	n, err := strconv.ParseUint(string(id), 10, 32)
-	if err != nil {
-		return 0, fmt.Errorf("%s: %.40q is no id: want a decimal number below 4294967296 in a string", field, string(id))
-	}
-	return uint32(n), nil
-}
-
-func toID(n uint32) ID { return ID(strconv.FormatUint(uint64(n), 10)) }
+func toID(n uint32) ID { return hero.ToWireID(n) }
 
 // Job is a job as supervisors have it: the script is the payload, ids are
 // strings and times RFC 3339.
@@ -85,7 +67,7 @@ func (j Job) Hero() (hero.Job, error) {
 		id   ID
 	}{{"job.id", j.ID}, {"job.caller_id", j.CallerID}, {"job.context_id", j.ContextID}} {
 		var err error
-		if ids[i], err = f.id.u32(f.name); err != nil {
+		if ids[i], err = f.id.Uint32(f.name); err != nil {
 			return hero.Job{}, err
 		}
 	}
@@ -130,12 +112,6 @@ func unix(field, s string) (uint32, error) {
 	return uint32(min(max(t.Unix(), 0), 1<<32-1)), nil
 }
 
-// Answer is what job.run gives: the job failed or not, the call succeeded.
-type Answer struct {
-	Success *string `json:"success,omitempty"`
-	Error   *string `json:"error,omitempty"`
-}
-
 // answerOf is the answer for a job that ended.
 func answerOf(j hero.Job) Answer {
 	if j.Status == hero.JobFinished {
@@ -149,71 +125,8 @@ func answerOf(j hero.Job) Answer {
 	return Answer{Error: &text}
 }
 
-// Ended is the job's end that an answer speaks of. An answer with neither a
-// success nor an error, or with both, is none.
-func (a Answer) Ended() (hero.JobStatus, map[string]string, bool) {
-	switch {
-	case a.Success != nil && a.Error == nil:
-		return hero.JobFinished, ReadResult(*a.Success), true
-	case a.Error != nil && a.Success == nil:
-		return hero.JobError, map[string]string{hero.ResultError: *a.Error}, true
-	}
-	return "", nil, false
-}
+// ResultText is as hero's.
+func ResultText(result map[string]string) string { return hero.ResultText(result) }
 
-// ResultText writes a result as one text: the output alone where there is
-// nothing else, otherwise all of it as a JSON object.
-func ResultText(result map[string]string) string {
-	if output, ok := result[hero.ResultOutput]; ok && len(result) == 1 {
-		return output
-	}
-	if len(result) == 0 {
-		return ""
-	}
-	b, _ := json.Marshal(result) // strings only: cannot fail
-	return string(b)
-}
-
-// ReadResult reads what ResultText wrote, or any text: a JSON object gives its
-// keys, values that are no strings as JSON; anything else is the output.
-func ReadResult(text string) map[string]string {
-	var object map[string]json.RawMessage
-	if !strings.HasPrefix(strings.TrimSpace(text), "{") || json.Unmarshal([]byte(text), &object) != nil {
-		return map[string]string{hero.ResultOutput: text}
-	}
-	out := make(map[string]string, len(object))
-	for k, raw := range object {
-		var s string
-		if json.Unmarshal(raw, &s) != nil || bytes.Equal(raw, []byte("null")) {
-			s = string(raw)
-		}
-		out[k] = s
-	}
-	return out
-}
-
-// State is what job.status gives.
-type State struct {
-	JobID       ID     `json:"job_id"`
-	Status      string `json:"status"`
-	CreatedAt   string `json:"created_at"`
-	StartedAt   string `json:"started_at,omitempty"`
-	CompletedAt string `json:"completed_at,omitempty"`
-}
-
-// Job is the state in our words; supervisors use several.
-func (s State) Job() (hero.JobStatus, bool) {
-	switch word := strings.ToLower(strings.ReplaceAll(s.Status, "_", "")); word {
-	case "created", "queued", "dispatched", "pending", "ready":
-		return hero.JobDispatched, true
-	case "waitingforprerequisites":
-		return hero.JobWaiting, true
-	case "started", "running":
-		return hero.JobStarted, true
-	case "finished", "completed", "success", "succeeded":
-		return hero.JobFinished, true
-	case "error", "failed", "stopped", "cancelled":
-		return hero.JobError, true
-	}
-	return "", false
-}
+// ReadResult is as hero's.
+func ReadResult(text string) map[string]string { return hero.ReadResult(text) }

@@ -1,0 +1,115 @@
+package hero
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// This file is what supervisors, and runners that are sent jobs, say in the same
+// words.
+
+// WireID is an id on the wire: a string. Clients that send a number are understood.
+type WireID string
+
+// UnmarshalJSON reads a string or a number.
+func (id *WireID) UnmarshalJSON(b []byte) error {
+	if len(b) > 0 && b[0] == '"' {
+		return json.Unmarshal(b, (*string)(id))
+	}
+	var n json.Number
+	if err := json.Unmarshal(b, &n); err != nil {
+		return fmt.Errorf("an id is a string, not %.40s", b)
+	}
+	*id = WireID(n)
+	return nil
+}
+
+// Uint32 reads the id as Redis has it.
+func (id WireID) Uint32(field string) (uint32, error) {
+	n, err := strconv.ParseUint(string(id), 10, 32)
+	if err != nil {
+		return 0, fmt.Errorf("%s: %.40q is no id: want a decimal number below 4294967296 in a string", field, string(id))
+	}
+	return uint32(n), nil
+}
+
+// ToWireID writes an id.
+func ToWireID(n uint32) WireID { return WireID(strconv.FormatUint(uint64(n), 10)) }
+
+// JobAnswer is what job.run gives: the job failed or not, the call succeeded.
+type JobAnswer struct {
+	Success *string `json:"success,omitempty"`
+	Error   *string `json:"error,omitempty"`
+}
+
+// Ended is the job's end that an answer speaks of. An answer with neither a
+// success nor an error, or with both, is none.
+func (a JobAnswer) Ended() (JobStatus, map[string]string, bool) {
+	switch {
+	case a.Success != nil && a.Error == nil:
+		return JobFinished, ReadResult(*a.Success), true
+	case a.Error != nil && a.Success == nil:
+		return JobError, map[string]string{ResultError: *a.Error}, true
+	}
+	return "", nil, false
+}
+
+// ResultText writes a result as one text: the output alone where there is
+// nothing else, otherwise all of it as a JSON object.
+func ResultText(result map[string]string) string {
+	if output, ok := result[ResultOutput]; ok && len(result) == 1 {
+		return output
+	}
+	if len(result) == 0 {
+		return ""
+	}
+	b, _ := json.Marshal(result) // strings only: cannot fail
+	return string(b)
+}
+
+// ReadResult reads what ResultText wrote, or any text: a JSON object gives its
+// keys, values that are no strings as JSON; anything else is the output.
+func ReadResult(text string) map[string]string {
+	var object map[string]json.RawMessage
+	if !strings.HasPrefix(strings.TrimSpace(text), "{") || json.Unmarshal([]byte(text), &object) != nil {
+		return map[string]string{ResultOutput: text}
+	}
+	out := make(map[string]string, len(object))
+	for k, raw := range object {
+		var s string
+		if json.Unmarshal(raw, &s) != nil || bytes.Equal(raw, []byte("null")) {
+			s = string(raw)
+		}
+		out[k] = s
+	}
+	return out
+}
+
+// JobState is what job.status gives.
+type JobState struct {
+	JobID       WireID `json:"job_id"`
+	Status      string `json:"status"`
+	CreatedAt   string `json:"created_at"`
+	StartedAt   string `json:"started_at,omitempty"`
+	CompletedAt string `json:"completed_at,omitempty"`
+}
+
+// Job is the state in our words; supervisors use several.
+func (s JobState) Job() (JobStatus, bool) {
+	switch word := strings.ToLower(strings.ReplaceAll(s.Status, "_", "")); word {
+	case "created", "queued", "dispatched", "pending", "ready":
+		return JobDispatched, true
+	case "waitingforprerequisites":
+		return JobWaiting, true
+	case "started", "running":
+		return JobStarted, true
+	case "finished", "completed", "success", "succeeded":
+		return JobFinished, true
+	case "error", "failed", "stopped", "cancelled":
+		return JobError, true
+	}
+	return "", false
+}
