@@ -14,7 +14,6 @@ import (
 	"edda"
 	"edda/hero"
 	"edda/hero/redisdb"
-	"edda/hero/supervisor"
 )
 
 // answer tells whether the caller still has to be told of an end.
@@ -113,7 +112,7 @@ func (l *line) reply(ctx context.Context, m hero.Message, job hero.Job, e end) e
 	job.Status, job.Result = e.status, e.result
 	out := hero.Message{
 		CallerID: m.CallerID, ContextID: l.context, To: m.CallerID, MessageType: hero.MessageResult, MessageFormat: hero.FormatText,
-		Message: supervisor.ResultText(e.result), Job: []hero.Job{job}, FlowID: m.FlowID, Attempt: m.Attempt,
+		Message: hero.ResultText(e.result), Job: []hero.Job{job}, FlowID: m.FlowID, Attempt: m.Attempt,
 		ReplyTo: m.Key(), TargetContext: l.context,
 	}
 	command := fmt.Sprintf("result:%s:%d:%d:%d", m.Key(), m.CreatedAt, job.ID, m.Attempt)
@@ -384,7 +383,7 @@ func (l *line) endIn(ctx context.Context, asked, m hero.Message) (hero.Job, end,
 	if err = absent(err); err != nil {
 		return hero.Job{}, end{}, false, err
 	}
-	result := supervisor.ReadResult(m.Message)
+	result := hero.ReadResult(m.Message)
 	e = end{status: hero.JobFinished, result: result}
 	if _, failed := result[hero.ResultError]; failed {
 		e.status = hero.JobError

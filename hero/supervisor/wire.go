@@ -115,7 +115,7 @@ func unix(field, s string) (uint32, error) {
 // answerOf is the answer for a job that ended.
 func answerOf(j hero.Job) Answer {
 	if j.Status == hero.JobFinished {
-		text := ResultText(j.Result)
+		text := hero.ResultText(j.Result)
 		return Answer{Success: &text}
 	}
 	text := j.Result[hero.ResultError]
@@ -124,9 +124,3 @@ func answerOf(j hero.Job) Answer {
 	}
 	return Answer{Error: &text}
 }
-
-// ResultText is as hero's.
-func ResultText(result map[string]string) string { return hero.ResultText(result) }
-
-// ReadResult is as hero's.
-func ReadResult(text string) map[string]string { return hero.ReadResult(text) }
