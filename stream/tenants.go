@@ -3,6 +3,8 @@ package stream
 import (
 	"slices"
 	"strings"
+
+	"edda"
 )
 
 // maxFilters bounds the filters of one consumer: beyond it the server's
@@ -15,27 +17,7 @@ type Tenants []string
 
 // Match tells whether the tenant is served.
 func (t Tenants) Match(tenant string) bool {
-	return len(t) == 0 || slices.ContainsFunc(t, func(p string) bool { return matches(p, tenant) })
-}
-
-func matches(pattern, s string) bool {
-	parts := strings.Split(pattern, "*")
-	if len(parts) == 1 {
-		return pattern == s
-	}
-	first, last := parts[0], parts[len(parts)-1]
-	if !strings.HasPrefix(s, first) {
-		return false
-	}
-	s = s[len(first):]
-	for _, middle := range parts[1 : len(parts)-1] {
-		_, after, found := strings.Cut(s, middle)
-		if !found {
-			return false
-		}
-		s = after
-	}
-	return strings.HasSuffix(s, last)
+	return len(t) == 0 || slices.ContainsFunc(t, func(p string) bool { return edda.Matches(p, tenant) })
 }
 
 // exact tells whether the server can select the tenants by subject.
@@ -64,10 +46,10 @@ func (g Grammar) filters(t Tenants, name string, families ...Family) []string {
 // both have a '*' only the fixed ends are compared, which may say yes too often.
 func compatible(p, q string) bool {
 	if !strings.Contains(p, "*") {
-		return matches(q, p)
+		return edda.Matches(q, p)
 	}
 	if !strings.Contains(q, "*") {
-		return matches(p, q)
+		return edda.Matches(p, q)
 	}
 	pFirst, qFirst := p[:strings.Index(p, "*")], q[:strings.Index(q, "*")]
 	pLast, qLast := p[strings.LastIndex(p, "*")+1:], q[strings.LastIndex(q, "*")+1:]

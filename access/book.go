@@ -1,0 +1,156 @@
+package access
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v4"
+)
+
+// Entry is one line of a book: a token by its hash, or a client certificate by
+// a name in it.
+type Entry struct {
+	Name    string   `yaml:"name" json:"name"`
+	Role    Role     `yaml:"role" json:"role"`
+	Tenants []string `yaml:"tenants,flow" json:"tenants"`
+	Hash    string   `yaml:"hash,omitempty" json:"hash,omitempty"`
+	// Certificate is a DNS name, URI or common name of a verified certificate.
+	Certificate string `yaml:"certificate,omitempty" json:"certificate,omitempty"`
+
+	sum []byte // of Hash; nil where there is none
+}
+
+const (
+	// maxEntries bounds what each request is compared with: 10 µs.
+	maxEntries = 1000
+	// maxBook bounds the file.
+	maxBook = 1 << 20
+	// maxTenants bounds the patterns of one entry.
+	maxTenants = 100
+)
+
+// names are what may stand in an audit without being taken for something else.
+var names = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._@-]{0,63}$`)
+
+// Parse reads a book: a YAML list of entries.
+func Parse(text []byte) (*Book, error) {
+	if len(text) > maxBook {
+		return nil, fmt.Errorf("more than %d bytes", maxBook)
+	}
+	b := &Book{}
+	read := yaml.NewDecoder(bytes.NewReader(text))
+	read.KnownFields(true)
+	if err := read.Decode(&b.entries); err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	if err := read.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
+		return nil, errors.New("want one YAML list of entries and nothing after it")
+	}
+	return b, b.check()
+}
+
+func (b *Book) check() error {
+	if len(b.entries) > maxEntries {
+		return fmt.Errorf("%d entries: at most %d", len(b.entries), maxEntries)
+	}
+	seen := map[string]string{}
+	for i := range b.entries {
+		e := &b.entries[i]
+		if err := e.check(); err != nil {
+			return fmt.Errorf("entry %d (%q): %w", i+1, e.Name, err)
+		}
+		for _, mark := range []string{"name " + e.Name, "hash " + e.Hash, "certificate " + e.Certificate} {
+			if other, ok := seen[mark]; ok && !strings.HasSuffix(mark, " ") {
+				return fmt.Errorf("entry %d (%q): entry %q has the same %s", i+1, e.Name, other, mark)
+			}
+			seen[mark] = e.Name
+		}
+	}
+	return nil
+}
+
+func (e *Entry) check() error {
+	if !names.MatchString(e.Name) {
+		return errors.New("name: want letters, digits, '.', '_', '@' or '-', at most 64")
+	}
+	if !slices.Contains(Roles(), e.Role) {
+		return fmt.Errorf("role %q: want viewer, operator or admin", e.Role)
+	}
+	if len(e.Tenants) == 0 || len(e.Tenants) > maxTenants || slices.Contains(e.Tenants, "") {
+		return fmt.Errorf(`tenants: name 1 to %d, or "*" for all`, maxTenants)
+	}
+	if (e.Hash == "") == (e.Certificate == "") {
+		return errors.New("want either hash or certificate")
+	}
+	if e.Hash == "" {
+		return nil
+	}
+	return e.decode()
+}
+
+func (e *Entry) decode() error {
+	text, ok := strings.CutPrefix(e.Hash, hashMark)
+	sum, err := hex.DecodeString(text)
+	if !ok || err != nil || len(sum) != sha256.Size {
+		return errors.New("hash: want sha256: and 64 hex digits, as edda token create prints")
+	}
+	e.sum = sum
+	return nil
+}
+
+// Line is the entry as it stands in a book.
+func (e Entry) Line() string {
+	tenants := make([]string, len(e.Tenants))
+	for i, t := range e.Tenants {
+		tenants[i] = fmt.Sprintf("%q", t)
+	}
+	how := "hash: " + fmt.Sprintf("%q", e.Hash)
+	if e.Certificate != "" {
+		how = "certificate: " + fmt.Sprintf("%q", e.Certificate)
+	}
+	return fmt.Sprintf("- {name: %q, role: %s, tenants: [%s], %s}\n", e.Name, e.Role, strings.Join(tenants, ", "), how)
+}
+
+// Add is the text of a book with one more entry; what was there stays as it is.
+func Add(text []byte, e Entry) ([]byte, error) {
+	if _, err := Parse(text); err != nil {
+		return nil, err
+	}
+	if len(text) > 0 && !bytes.HasSuffix(text, []byte("\n")) {
+		text = append(slices.Clone(text), '\n')
+	}
+	out := append(slices.Clone(text), e.Line()...)
+	if _, err := Parse(out); err != nil {
+		return nil, fmt.Errorf("the book does not take another line (is it a list of lines that begin with '- ' at the left edge?): %w", err)
+	}
+	return out, nil
+}
+
+// Remove is the text of a book without the entry of that name; comments stay.
+func Remove(text []byte, name string) ([]byte, error) {
+	b, err := Parse(text)
+	if err != nil {
+		return nil, err
+	}
+	i := slices.IndexFunc(b.entries, func(e Entry) bool { return e.Name == name })
+	if i < 0 {
+		return nil, fmt.Errorf("there is no token %q", name)
+	}
+	var doc yaml.Node
+	if err := yaml.Unmarshal(text, &doc); err != nil {
+		return nil, err
+	}
+	list := doc.Content[0]
+	list.Content = slices.Delete(list.Content, i, i+1)
+	if len(list.Content) == 0 {
+		return nil, nil // the empty list of YAML, [], would take no further line
+	}
+	return yaml.Marshal(&doc)
+}
