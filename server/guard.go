@@ -11,10 +11,14 @@ import (
 	"edda/internal/door"
 )
 
-// guard is what every request passes: a body limit, no pages of other sites,
-// and a panic that costs one answer only.
+// guard is what every request passes: a body limit, so many calls at once, no
+// pages of other sites, and a panic that costs one answer only.
 func (s *Server) guard(next http.Handler) http.Handler {
-	return s.recovered(door.SameHost(limited(next), problem))
+	next = bounded(door.SameSite(limited(next), problem))
+	if s.options.Tokens == nil {
+		next = door.SameHost(next, problem) // a page cannot send a token that it does not have
+	}
+	return s.recovered(next)
 }
 
 func limited(next http.Handler) http.Handler {

@@ -126,8 +126,14 @@ func (r Reload) failed() bool {
 	return false
 }
 
+// mux is where routes are registered.
+type mux interface {
+	Handle(pattern string, h http.Handler)
+	HandleFunc(pattern string, h func(http.ResponseWriter, *http.Request))
+}
+
 // probes are answered without the API's machinery: they must work when little else does.
-func (s *Server) probes(mux *http.ServeMux) {
+func (s *Server) probes(mux mux) {
 	mux.HandleFunc("GET /live", func(w http.ResponseWriter, r *http.Request) {
 		probe(w, s.options.Process.Status(r.Context()).Stuck)
 	})

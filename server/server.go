@@ -3,8 +3,8 @@
 //
 // It never changes anything itself: what people want from an instance is
 // published as a message, and the call answers once the message is committed.
-// What it refuses: to listen beyond loopback while nobody has to say who they
-// are, requests from other web sites, bodies above a limit, and to log payloads.
+// What it refuses: a route that says not who may call it, to listen beyond
+// loopback while nobody has to say who they are, requests from other web sites, bodies above a limit, and to log payloads.
 package server
 
 import (
@@ -21,6 +21,7 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
+	"edda/access"
 	"edda/internal/door"
 )
 
@@ -58,6 +59,14 @@ type Options struct {
 	Tenant string
 	// NoTenancy switches tenants off: every key has the empty tenant.
 	NoTenancy bool
+	// Tokens says who may call, and what. Without it everyone may do everything,
+	// and only loopback is listened on.
+	Tokens *access.Keeper
+	// Certificates make the API's address TLS; nil is in the clear.
+	Certificates *Certificates
+	// TLSEnds says that something before this server ends TLS, a proxy or a mesh:
+	// with tokens it may then be reached from other machines in the clear.
+	TLSEnds bool
 	// CommitWait overrides how long a call waits for its commit.
 	CommitWait time.Duration
 
@@ -77,6 +86,7 @@ type Build struct {
 // Server is the HTTP side of a process.
 type Server struct {
 	options Options
+	routes  *routes
 	api     huma.API
 	main    *door.Door
 	probing *door.Door // has no address where none is wanted
@@ -87,23 +97,26 @@ func New(o Options) (*Server, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	mux := http.NewServeMux()
 	s := &Server{options: o}
-	s.api = humago.New(mux, describe(o.Build))
-	s.probes(mux)
+	s.routes = &routes{mux: http.NewServeMux(), allow: s.allowed}
+	s.api = humago.New(s.routes, describe(o.Build))
+	s.probes(s.routes)
 	s.process()
 	s.instances()
 	s.acts()
 	s.deadLetters()
 	s.events()
-	mux.HandleFunc("/", notFound)
-	s.main, s.probing = s.door(o.Addr, s.guard(mux)), s.door(o.ProbeAddr, s.probesAlone())
+	s.routes.HandleFunc("/", notFound)
+	s.main, s.probing = s.door(o.Addr, s.guard(s.routes)), s.door(o.ProbeAddr, s.probesAlone())
+	if o.Certificates != nil {
+		s.main.Secure(o.Certificates.Config())
+	}
 	return s, nil
 }
 
 func (s *Server) door(addr string, h http.Handler) *door.Door {
 	return door.New(addr, h, door.Options{
-		Headers: maxHeader, ReadHeaders: headerTimeout, Read: readTimeout, Write: writeTimeout, Idle: idleTimeout,
+		Connections: maxConnections, Headers: maxHeader, ReadHeaders: headerTimeout, Read: readTimeout, Write: writeTimeout, Idle: idleTimeout,
 		Stop: shutdownWait, Log: zap.NewStdLog(s.options.Log.Named("http")),
 	})
 }
@@ -121,20 +134,30 @@ func (o *Options) validate() error {
 	if _, _, err := net.SplitHostPort(o.ProbeAddr); o.ProbeAddr != "" && err != nil {
 		return fmt.Errorf("probe address %q: want host:port, as in 0.0.0.0:8701 or :8701", o.ProbeAddr)
 	}
-	return loopback(o.Addr)
+	return o.reachable()
 }
 
-// loopback refuses an address that others can reach: there are no credentials
-// to tell them apart.
-func loopback(addr string) error {
-	mine, err := door.OnLoopback(addr)
+// reachable refuses an address that others can reach while callers cannot be
+// told apart, or while their tokens would go over the network in the clear.
+func (o *Options) reachable() error {
+	local, err := loopback(o.Addr)
 	switch {
-	case err != nil:
-		return fmt.Errorf("address %q: want host:port, as in 127.0.0.1:8700", addr)
-	case mine:
-		return nil
+	case err != nil || local:
+		return err
+	case o.Tokens == nil:
+		return fmt.Errorf("address %q can be reached from other machines, and nobody would have to say who they are: name a file of tokens with --tokens, or use a loopback address such as 127.0.0.1:8700", o.Addr)
+	case o.Certificates == nil && !o.TLSEnds:
+		return fmt.Errorf("address %q can be reached from other machines, and tokens would go there in the clear: set tls.cert and tls.key, or tls.elsewhere where a proxy or a mesh before this process ends TLS", o.Addr)
 	}
-	return fmt.Errorf("address %q can be reached from other machines, and nobody would have to say who they are: use a loopback address such as 127.0.0.1:8700", addr)
+	return nil
+}
+
+func loopback(addr string) (bool, error) {
+	local, err := door.OnLoopback(addr)
+	if err != nil {
+		return false, fmt.Errorf("address %q: want host:port, as in 127.0.0.1:8700", addr)
+	}
+	return local, nil
 }
 
 func describe(b Build) huma.Config {

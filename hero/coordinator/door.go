@@ -45,7 +45,8 @@ func bounded(next http.Handler) http.Handler {
 
 // sameHost is for a server that believes its callers.
 func sameHost(next http.Handler) http.Handler {
-	return door.SameHost(next, func(w http.ResponseWriter, status int, detail string) { http.Error(w, detail, status) })
+	refuse := func(w http.ResponseWriter, status int, detail string) { http.Error(w, detail, status) }
+	return door.SameHost(door.SameSite(next, refuse), refuse)
 }
 
 // loopback refuses an address that others can reach, where nobody has to say

@@ -6,6 +6,7 @@ package door
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log"
@@ -39,6 +40,7 @@ type Door struct {
 	addr     string
 	handler  http.Handler
 	options  Options
+	tls      *tls.Config // nil: in the clear
 	listener net.Listener
 }
 
@@ -47,6 +49,9 @@ type Door struct {
 func New(addr string, handler http.Handler, o Options) *Door {
 	return &Door{addr: addr, handler: handler, options: o}
 }
+
+// Secure has it answer over TLS alone; it comes before Run.
+func (d *Door) Secure(c *tls.Config) { d.tls = c }
 
 // Handler is what is answered, for tests.
 func (d *Door) Handler() http.Handler { return d.handler }
@@ -94,7 +99,7 @@ func (d *Door) Run(ctx context.Context) error {
 	}
 	h := d.server()
 	served := make(chan error, 1)
-	go func() { served <- h.Serve(d.listener) }()
+	go func() { served <- d.answer(h) }()
 	select {
 	case err := <-served:
 		return fmt.Errorf("serve %s: %w", d.Addr(), err)
@@ -105,10 +110,17 @@ func (d *Door) Run(ctx context.Context) error {
 	return nil
 }
 
+func (d *Door) answer(h *http.Server) error {
+	if d.tls == nil {
+		return h.Serve(d.listener)
+	}
+	return h.ServeTLS(d.listener, "", "")
+}
+
 func (d *Door) server() *http.Server {
 	o := d.options
 	return &http.Server{
-		Handler: d.handler, MaxHeaderBytes: o.Headers, ErrorLog: o.Log,
+		Handler: d.handler, MaxHeaderBytes: o.Headers, ErrorLog: o.Log, TLSConfig: d.tls,
 		ReadHeaderTimeout: o.ReadHeaders, ReadTimeout: o.Read, WriteTimeout: o.Write, IdleTimeout: o.Idle,
 	}
 }

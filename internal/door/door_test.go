@@ -151,7 +151,8 @@ func TestARunThatLosesItsAddressSaysSo(t *testing.T) {
 }
 
 func TestForeignNamesAndPagesAreRefused(t *testing.T) {
-	h := SameHost(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), func(w http.ResponseWriter, status int, detail string) { http.Error(w, detail, status) })
+	refuse := func(w http.ResponseWriter, status int, detail string) { http.Error(w, detail, status) }
+	h := SameHost(SameSite(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), refuse), refuse)
 	for name, test := range map[string]struct {
 		host, site string
 		want       int

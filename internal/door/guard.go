@@ -7,15 +7,21 @@ import (
 	"strings"
 )
 
-// SameHost refuses names that a foreign page could have pointed at loopback (DNS
-// rebinding), and pages of other sites: the server is called by its address.
-// refuse writes the answer.
-func SameHost(next http.Handler, refuse func(w http.ResponseWriter, status int, detail string)) http.Handler {
+// Refuse writes the answer to a request that is refused.
+type Refuse func(w http.ResponseWriter, status int, detail string)
+
+// SameSite refuses pages of other sites.
+func SameSite(next http.Handler, refuse Refuse) http.Handler {
 	cross := http.NewCrossOriginProtection()
 	cross.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		refuse(w, http.StatusForbidden, "requests from other web sites are refused")
 	}))
-	inner := cross.Handler(next)
+	return cross.Handler(next)
+}
+
+// SameHost refuses names that a foreign page could have pointed at loopback (DNS
+// rebinding): the server is called by its address.
+func SameHost(next http.Handler, refuse Refuse) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		host := r.Host
 		if h, _, err := net.SplitHostPort(host); err == nil {
@@ -25,7 +31,7 @@ func SameHost(next http.Handler, refuse func(w http.ResponseWriter, status int, 
 			refuse(w, http.StatusMisdirectedRequest, fmt.Sprintf("this server is not called %.100q: use its address, such as 127.0.0.1", host))
 			return
 		}
-		inner.ServeHTTP(w, r)
+		next.ServeHTTP(w, r)
 	})
 }
 

@@ -1,0 +1,202 @@
+package server
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+
+	"edda/access"
+)
+
+// right is what a route takes of its caller.
+type right struct {
+	open  bool        // no token
+	role  access.Role // at least
+	scope scope
+}
+
+// scope is what a call is about.
+type scope int
+
+const (
+	// ofTenant: the tenant of the header x-tenant-id, which has to be the caller's.
+	ofTenant scope = iota
+	// ofProcess: what all tenants share; only for callers bound to none.
+	ofProcess
+	// ofNobody: nothing that belongs to anyone, such as the API's description.
+	ofNobody
+)
+
+// rights says what each route takes. What is not here nobody may call who has
+// to show a token: a new route is refused until its line is written.
+func rights() map[string]right {
+	probe := right{open: true}
+	reads, acts := right{role: access.Viewer}, right{role: access.Operator}
+	shared, governs := right{role: access.Viewer, scope: ofProcess}, right{role: access.Admin, scope: ofProcess}
+	says := right{role: access.Viewer, scope: ofNobody}
+	const instance = "/v1/instances/{saga}/{key}"
+	return map[string]right{
+		"GET /live": probe, "GET /ready": probe, "GET /health": probe, "GET /metrics": probe,
+
+		"/": says, "GET /docs": says, "GET /openapi.json": says, "GET /openapi.yaml": says,
+		"GET /openapi-3.0.json": says, "GET /openapi-3.0.yaml": says, "GET /schemas/{schema}": says,
+
+		"GET /info":          shared,
+		"POST /admin/drain":  governs,
+		"POST /admin/reload": governs,
+
+		"GET /v1/instances":                   reads,
+		"GET " + instance:                     reads,
+		"GET " + instance + "/history":        reads,
+		"GET /v1/deadletters":                 reads,
+		"GET /v1/deadletters/{id}":            reads,
+		"POST /v1/events":                     acts,
+		"POST " + instance + "/signal/{name}": acts,
+		"POST " + instance + "/answer/{ask}":  acts,
+		"POST " + instance + "/cancel":        acts,
+		"POST " + instance + "/terminate":     acts,
+		"POST " + instance + "/retry/{step}":  acts,
+		"POST " + instance + "/skip/{step}":   acts,
+	}
+}
+
+// routes is the mux, and the list of what is registered: each route passes the
+// door of its right, whoever registers it.
+type routes struct {
+	mux   *http.ServeMux
+	allow func(pattern string, next http.Handler) http.Handler
+	list  []string
+}
+
+// HandleFunc registers a route behind its right.
+func (r *routes) HandleFunc(pattern string, h func(http.ResponseWriter, *http.Request)) {
+	r.Handle(pattern, http.HandlerFunc(h))
+}
+
+// Handle registers a route behind its right.
+func (r *routes) Handle(pattern string, h http.Handler) {
+	r.list = append(r.list, pattern)
+	r.mux.Handle(pattern, r.allow(pattern, h))
+}
+
+func (r *routes) ServeHTTP(w http.ResponseWriter, req *http.Request) { r.mux.ServeHTTP(w, req) }
+
+// allowed lets a call to a route pass if its caller has the right. Where there
+// are no tokens everyone has every right: the server is then on loopback.
+func (s *Server) allowed(pattern string, next http.Handler) http.Handler {
+	need, declared := rights()[pattern]
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if s.options.Tokens == nil || need.open {
+			next.ServeHTTP(w, r)
+			return
+		}
+		caller, why := s.caller(r)
+		if why != "" {
+			unknown(w, r, why)
+			return
+		}
+		if !declared {
+			problem(w, http.StatusForbidden, "nobody has a right to this route")
+			return
+		}
+		if status, why := s.refuses(need, caller, r); why != "" {
+			problem(w, status, why)
+			return
+		}
+		r.Header.Set(byHeader, signed(caller.Name, r.Header.Get(byHeader)))
+		next.ServeHTTP(w, r)
+	})
+}
+
+const (
+	tenantHeader = "X-Tenant-Id"
+	byHeader     = "X-Edda-By"
+	// maxNote bounds what a caller adds to its name.
+	maxNote = 100
+)
+
+// caller is who makes the request, or why nobody is known to.
+func (s *Server) caller(r *http.Request) (access.Caller, string) {
+	book := s.options.Tokens.Book()
+	if len(r.Header.Values("Authorization")) > 0 {
+		scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+		if c, ok := book.Bearer(strings.TrimSpace(token)); ok && strings.EqualFold(scheme, "bearer") {
+			return c, ""
+		}
+		return access.Caller{}, "the token is not known here"
+	}
+	if c, ok := book.Certificate(certified(r)); ok {
+		return c, ""
+	}
+	return access.Caller{}, "show a token in the header authorization: Bearer TOKEN"
+}
+
+// certified are the names in the certificate of a client, once it was verified.
+func certified(r *http.Request) []string {
+	if r.TLS == nil || len(r.TLS.VerifiedChains) == 0 {
+		return nil
+	}
+	leaf := r.TLS.VerifiedChains[0][0]
+	names := append([]string{}, leaf.DNSNames...)
+	for _, u := range leaf.URIs {
+		names = append(names, u.String())
+	}
+	if leaf.Subject.CommonName != "" {
+		names = append(names, leaf.Subject.CommonName)
+	}
+	return names
+}
+
+func unknown(w http.ResponseWriter, r *http.Request, why string) {
+	challenge := `Bearer realm="edda"`
+	if r.Header.Get("Authorization") != "" {
+		challenge += `, error="invalid_token"`
+	}
+	w.Header().Set("WWW-Authenticate", challenge)
+	problem(w, http.StatusUnauthorized, why)
+}
+
+// refuses tells why a known caller may not. It speaks of the caller alone, never
+// of what is there.
+func (s *Server) refuses(need right, c access.Caller, r *http.Request) (int, string) {
+	if !c.Role.Includes(need.role) {
+		return http.StatusForbidden, fmt.Sprintf("%s is a %s, and this takes the role %s", c.Name, c.Role, need.role)
+	}
+	switch need.scope {
+	case ofNobody:
+		return 0, ""
+	case ofProcess:
+		if !c.Everywhere() {
+			return http.StatusForbidden, fmt.Sprintf("%s is bound to tenants, and this is about the whole process", c.Name)
+		}
+		return 0, ""
+	}
+	return s.refusesTenant(c, r)
+}
+
+func (s *Server) refusesTenant(c access.Caller, r *http.Request) (int, string) {
+	said := r.Header.Values(tenantHeader)
+	if len(said) > 1 {
+		return http.StatusBadRequest, "x-tenant-id: name one tenant"
+	}
+	tenant := r.Header.Get(tenantHeader)
+	if tenant == "" {
+		tenant = s.options.Tenant
+	}
+	if tenant == "" && !s.options.NoTenancy {
+		return http.StatusUnprocessableEntity, "name the tenant in the header x-tenant-id"
+	}
+	if !c.Serves(tenant) {
+		return http.StatusForbidden, fmt.Sprintf("%s may not act for the tenant %q", c.Name, tenant)
+	}
+	return 0, ""
+}
+
+// signed is who acts, for the audit: the token's name, which holds neither
+// space nor parenthesis, and what the caller says of itself beside it.
+func signed(name, note string) string {
+	if note == "" {
+		return name
+	}
+	return fmt.Sprintf("%s (%.*s)", name, maxNote, note)
+}
