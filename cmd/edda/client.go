@@ -31,6 +31,7 @@ type client struct {
 	tenant string
 	output outputFlag
 	yes    bool
+	who    credentials
 }
 
 // register adds the flags that every command with a server takes.
@@ -38,6 +39,7 @@ func (c *client) register(cmd *cobra.Command) {
 	flags := cmd.PersistentFlags()
 	flags.StringVar(&c.addr, "addr", "", "address of the server (EDDA_ADDR; "+defaultAddr+")")
 	flags.StringVar(&c.tenant, "tenant", "", "tenant (EDDA_TENANT; in edda dev: default)")
+	c.who.register(flags)
 }
 
 func (c *client) base() string {
@@ -49,7 +51,7 @@ func (c *client) base() string {
 		addr = defaultAddr
 	}
 	if !strings.Contains(addr, "://") {
-		addr = "http://" + addr
+		addr = c.who.scheme(c.term.getenv) + "://" + addr
 	}
 	return strings.TrimSuffix(addr, "/")
 }
@@ -73,7 +75,15 @@ func (c *client) call(ctx context.Context, method, path string, body []byte) ([]
 		return nil, usagef("address %q: %w", c.base(), err)
 	}
 	c.head(req, body)
-	resp, err := http.DefaultClient.Do(req)
+	if err := c.who.show(c.term, req); err != nil {
+		return nil, err
+	}
+	connection, err := c.who.client(c.term.getenv)
+	if err != nil {
+		return nil, err
+	}
+	defer connection.CloseIdleConnections()
+	resp, err := connection.Do(req)
 	if err != nil {
 		return nil, c.unreachable(ctx, err)
 	}

@@ -31,6 +31,8 @@ type config struct {
 	Role      string        `koanf:"role"`
 	Tenants   []string      `koanf:"tenants"`
 	Tenancy   tenancyConfig `koanf:"tenancy"`
+	Tokens    tokensConfig  `koanf:"tokens"`
+	TLS       tlsConfig     `koanf:"tls"`
 	NATS      natsConfig    `koanf:"nats"`
 	Streams   streamsConfig `koanf:"streams"`
 	Gateway   gatewayConfig `koanf:"gateway"`
@@ -44,6 +46,20 @@ type config struct {
 
 type tenancyConfig struct {
 	Enabled bool `koanf:"enabled"`
+}
+
+// tokensConfig says who may call; without a file everyone may, on loopback.
+type tokensConfig struct {
+	File string `koanf:"file"`
+}
+
+// tlsConfig is what the HTTP server shows, and whose clients it takes.
+type tlsConfig struct {
+	Cert     string `koanf:"cert"`
+	Key      string `koanf:"key"`
+	ClientCA string `koanf:"client_ca"`
+	// Elsewhere says that a proxy or a mesh before this process ends TLS.
+	Elsewhere bool `koanf:"elsewhere"`
 }
 
 // natsConfig is what the nats CLI takes; NATS_* fills what is empty.
@@ -115,7 +131,7 @@ func masked() []string {
 
 // others are variables with our prefix that are no setting.
 func others() []string {
-	return []string{"EDDA_CONFIG", "EDDA_TENANT", "EDDA_REDIS", "EDDA_HERO_LOGS"}
+	return []string{"EDDA_CONFIG", "EDDA_TENANT", "EDDA_REDIS", "EDDA_HERO_LOGS", envToken, envTokenFile, envCA, envCert, envKey}
 }
 
 const (
@@ -224,8 +240,14 @@ func settingOf(flag string) string {
 	if short, ok := strings.CutPrefix(flag, "nats-"); ok {
 		return "nats." + strings.ReplaceAll(short, "-", "_")
 	}
-	if flag == "gateway" {
+	if short, ok := strings.CutPrefix(flag, "tls-"); ok {
+		return "tls." + strings.ReplaceAll(short, "-", "_")
+	}
+	switch flag {
+	case "gateway":
 		return "gateway.url"
+	case "tokens":
+		return "tokens.file"
 	}
 	return strings.ReplaceAll(flag, "-", "_")
 }

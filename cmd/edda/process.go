@@ -61,6 +61,7 @@ type process struct {
 	run      string // tells this start from all others
 	db       *store.DB
 	server   *server.Server
+	guards   guards
 	group    *lifecycle.Group
 	tracing  tracing
 	pulse    *pulse
@@ -107,7 +108,11 @@ func newProcess(s settings, l loaded, log *zap.Logger) (*process, error) {
 
 func (p *process) listen() error {
 	var err error
+	if p.guards, err = openGuards(p.settings.config, p.log); err != nil {
+		return &usageError{err}
+	}
 	p.server, err = server.New(server.Options{
+		Tokens: p.guards.tokens, Certificates: p.guards.certificates, TLSEnds: p.settings.TLS.Elsewhere,
 		Addr: p.settings.Addr, ProbeAddr: p.settings.ProbeAddr, Build: build(), Log: p.log, Metrics: p.metrics,
 		Tenant: p.settings.tenant(), NoTenancy: !p.settings.Tenancy.Enabled,
 		Process: p, Instances: p, DeadLetters: p, Inbox: p,

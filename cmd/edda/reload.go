@@ -28,6 +28,11 @@ func (p *process) Reload(ctx context.Context) (server.Reload, error) {
 func (p *process) reload(ctx context.Context) (manifests.Problems, error) {
 	p.reloading.Lock()
 	defer p.reloading.Unlock()
+	// First, and whatever else fails: a token that was revoked must not live on
+	// because a manifest has an error.
+	if err := p.guards.reload(); err != nil {
+		return manifests.Problems{{Message: err.Error()}}, nil
+	}
 	line := p.line.Load()
 	if line == nil {
 		return nil, errNoLine

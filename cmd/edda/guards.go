@@ -1,0 +1,47 @@
+package main
+
+import (
+	"errors"
+
+	"go.uber.org/zap"
+
+	"edda/access"
+	"edda/server"
+)
+
+// guards are the files that say who may call, and over which TLS. Either may be
+// missing.
+type guards struct {
+	tokens       *access.Keeper
+	certificates *server.Certificates
+}
+
+func openGuards(c config, log *zap.Logger) (guards, error) {
+	var g guards
+	var err error
+	if c.Tokens.File != "" {
+		if g.tokens, err = access.Open(c.Tokens.File); err != nil {
+			return g, err
+		}
+	}
+	if c.TLS.Cert == "" && c.TLS.Key == "" {
+		if c.TLS.ClientCA != "" {
+			return g, errors.New("tls.client_ca: wants tls.cert and tls.key, too")
+		}
+		return g, nil
+	}
+	g.certificates, err = server.OpenCertificates(c.TLS.Cert, c.TLS.Key, c.TLS.ClientCA, log)
+	return g, err
+}
+
+// reload reads the files again; what cannot be used leaves what was before.
+func (g guards) reload() error {
+	var errs []error
+	if g.tokens != nil {
+		errs = append(errs, g.tokens.Reload())
+	}
+	if g.certificates != nil {
+		errs = append(errs, g.certificates.Reload())
+	}
+	return errors.Join(errs...)
+}

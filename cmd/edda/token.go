@@ -1,0 +1,194 @@
+package main
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"edda/access"
+)
+
+// envTokens names the file for edda token, as it does for edda run.
+const envTokens = "EDDA_TOKENS_FILE"
+
+// tokenBook is the file that edda token works on.
+type tokenBook struct {
+	term *terminal
+	file string
+}
+
+func (t *terminal) tokenCommand() *cobra.Command {
+	b := &tokenBook{term: t}
+	noun := &cobra.Command{Use: "token", Short: "Say who may call: make, list and revoke tokens", Args: noun, RunE: help,
+		Long: `Say who may call. A file of tokens (edda run --tokens FILE) has a line for each:
+its name, role, tenants and the hash of the token. A running Edda takes a changed
+file in with edda reload.`}
+	noun.PersistentFlags().StringVar(&b.file, "tokens", "", "the file ("+envTokens+")")
+	noun.AddCommand(b.create(), b.list(), b.revoke())
+	return noun
+}
+
+func (b *tokenBook) create() *cobra.Command {
+	e, role := access.Entry{}, ""
+	c := &cobra.Command{
+		Use: "create --name NAME --role ROLE --tenants T,...", Short: "Make a token; it is shown once", Args: args(cobra.NoArgs),
+		Long: `Make a token. It goes to the standard output, once: what is kept is its hash. The
+line with the hash is added to the file of --tokens, or shown where none is named.
+With --certificate nothing is made: who shows a verified client certificate of
+that name (DNS, URI or common name) is the caller.`,
+		Example: "  edda token create --tokens tokens.yaml --name ops --role operator --tenants 'acme,eu-*' > ops.token",
+		RunE: func(*cobra.Command, []string) error {
+			e.Role = access.Role(role)
+			return b.add(e)
+		},
+	}
+	f := c.Flags()
+	f.StringVar(&e.Name, "name", "", "whose it is; stands in the audit")
+	f.StringVar(&role, "role", "", "viewer reads, operator acts, admin does everything")
+	f.StringSliceVar(&e.Tenants, "tenants", nil, "the tenants it is for: names or patterns; '*' for all and for the process")
+	f.StringVar(&e.Certificate, "certificate", "", "a name in a client certificate, instead of a token")
+	offer(c, "role", []string{string(access.Viewer), string(access.Operator), string(access.Admin)})
+	return c
+}
+
+func (b *tokenBook) add(e access.Entry) error {
+	token := ""
+	if e.Certificate == "" {
+		token = access.NewToken()
+		e.Hash = access.Hash(token)
+	}
+	if err := b.write(e); err != nil {
+		return err
+	}
+	if token != "" {
+		fmt.Fprintln(b.term.out, token)
+	}
+	return nil
+}
+
+// write puts the line into the file, or shows it.
+func (b *tokenBook) write(e access.Entry) error {
+	path := b.path()
+	if path == "" {
+		if _, err := access.Add(nil, e); err != nil {
+			return &usageError{err}
+		}
+		fmt.Fprint(b.term.err, "add this line to the file of tokens:\n"+e.Line())
+		return nil
+	}
+	text, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("tokens: %w", err)
+	}
+	next, err := access.Add(text, e)
+	if err != nil {
+		return usagef("%s: %w", path, err)
+	}
+	if err := replaceFile(path, next); err != nil {
+		return err
+	}
+	fmt.Fprintf(b.term.err, "%s is in %s; a running Edda takes it in with edda reload\n", e.Name, path)
+	return nil
+}
+
+func (b *tokenBook) path() string { return cmp.Or(b.file, b.term.getenv(envTokens)) }
+
+func (b *tokenBook) read() ([]byte, error) {
+	if b.path() == "" {
+		return nil, usagef("name the file with --tokens or %s", envTokens)
+	}
+	text, err := os.ReadFile(b.path())
+	if err != nil {
+		return nil, fmt.Errorf("tokens: %w", err)
+	}
+	return text, nil
+}
+
+func (b *tokenBook) list() *cobra.Command {
+	var output outputFlag
+	c := &cobra.Command{
+		Use: "list", Aliases: []string{"ls"}, Short: "List who may call", Args: args(cobra.NoArgs),
+		RunE: func(*cobra.Command, []string) error {
+			text, err := b.read()
+			if err != nil {
+				return err
+			}
+			book, err := access.Parse(text)
+			if err != nil {
+				return fmt.Errorf("%s: %w", b.path(), err)
+			}
+			return b.show(book.Entries(), output)
+		},
+	}
+	output.register(c)
+	return c
+}
+
+func (b *tokenBook) show(entries []access.Entry, output outputFlag) error {
+	switch output {
+	case outputJSON:
+		raw, err := json.Marshal(entries)
+		if err != nil {
+			return fmt.Errorf("print tokens: %w", err)
+		}
+		return indented(b.term.out, raw)
+	case outputIDs:
+		for _, e := range entries {
+			fmt.Fprintln(b.term.out, e.Name)
+		}
+		return nil
+	}
+	var lines [][]string
+	for _, e := range entries {
+		lines = append(lines, []string{e.Name, string(e.Role), strings.Join(e.Tenants, ","), cmp.Or(e.Certificate, "a token")})
+	}
+	rows(b.term.out, []string{"name", "role", "tenants", "shows"}, lines)
+	return nil
+}
+
+func (b *tokenBook) revoke() *cobra.Command {
+	return &cobra.Command{
+		Use: "revoke NAME", Aliases: []string{"rm"}, Short: "Take a token out of the file", Args: args(cobra.ExactArgs(1)),
+		RunE: func(_ *cobra.Command, names []string) error {
+			text, err := b.read()
+			if err != nil {
+				return err
+			}
+			next, err := access.Remove(text, names[0])
+			if err != nil {
+				return fmt.Errorf("%s: %w", b.path(), err)
+			}
+			if err := replaceFile(b.path(), next); err != nil {
+				return err
+			}
+			fmt.Fprintf(b.term.err, "%s is out of %s; a running Edda lets it in until edda reload\n", names[0], b.path())
+			return nil
+		},
+	}
+}
+
+// replaceFile writes a file whole or not at all, for its owner alone where it
+// is new.
+func replaceFile(path string, text []byte) error {
+	mode := fs.FileMode(0o600)
+	if info, err := os.Stat(path); err == nil {
+		mode = info.Mode().Perm()
+	}
+	next, err := os.CreateTemp(filepath.Dir(path), ".tokens-*")
+	if err != nil {
+		return fmt.Errorf("tokens: %w", err)
+	}
+	defer os.Remove(next.Name())
+	_, err = next.Write(text)
+	if err := errors.Join(err, next.Chmod(mode), next.Sync(), next.Close()); err != nil {
+		return fmt.Errorf("tokens: %w", err)
+	}
+	return os.Rename(next.Name(), path)
+}
