@@ -2,6 +2,7 @@
 
 GO      ?= go
 BIN     := bin
+FUZZTIME ?= 10s
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w -X main.version=$(VERSION)
 
@@ -54,10 +55,10 @@ bench: ## the benchmarks of every stage, briefly
 bench-hero: ## jobs a second beside asynq, on one redis-server; fails where ours run fewer
 	cd bench/asynq && $(GO) run .
 
-fuzz: ## each fuzzer for ten seconds
+fuzz: ## each fuzzer for ten seconds, or FUZZTIME=5m; what was found is in testdata/fuzz of its package
 	@for p in $$(grep -rl '^func Fuzz' --include='*_test.go' . | xargs -n1 dirname | sort -u); do \
 	  for f in $$(grep -ho '^func Fuzz[A-Za-z0-9_]*' $$p/*_test.go | cut -c6-); do \
-	    $(GO) test $$p -run '^$$' -fuzz "^$$f$$" -fuzztime 10s -fuzzminimizetime 5x || exit 1; done; done
+	    $(GO) test $$p -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 5x || exit 1; done; done
 
 clean: ## what was built
 	rm -rf $(BIN)

@@ -29,7 +29,7 @@ var tokens = map[string]access.Entry{
 }
 
 // keeper writes a book in which each token is its own name.
-func keeper(t *testing.T) *access.Keeper {
+func keeper(t testing.TB) *access.Keeper {
 	t.Helper()
 	var text []byte
 	for name, e := range tokens {

@@ -74,6 +74,15 @@ func (c *checker) space(name keyspace, fn func(k, v []byte) error) error {
 	return c.each(c.bucket(name), string(name), fn)
 }
 
+// within reads the bucket of an hour or a day.
+func (c *checker) within(name keyspace, part []byte, what string, fn func(k, v []byte) error) error {
+	b := c.bucket(name).Bucket(part)
+	if b == nil || len(part) != partSize {
+		return errKey
+	}
+	return c.each(b, what, fn)
+}
+
 // pages checks the file below its rows.
 func (c *checker) pages() error {
 	for err := range c.tx.Check() {
@@ -83,7 +92,7 @@ func (c *checker) pages() error {
 }
 
 func (c *checker) instances() error {
-	if k, _ := c.bucket(bucketHistory).Cursor().First(); k != nil {
+	if k, _ := c.bucket(bucketHistory).Cursor().First(); len(k) == partSize {
 		c.oldest = binary.BigEndian.Uint32(k)
 	}
 	return c.space(bucketSaga, func(k, v []byte) error {
@@ -216,7 +225,7 @@ func (c *checker) letters() error {
 
 func (c *checker) claims() error {
 	return c.space(bucketClaim, func(hour, _ []byte) error {
-		return c.each(c.bucket(bucketClaim).Bucket(hour), "claim", func(k, v []byte) error {
+		return c.within(bucketClaim, hour, "claim", func(k, v []byte) error {
 			claim, err := decode[edda.Claim]("claim", v)
 			if err == nil && claimHour(claim) != binary.BigEndian.Uint32(hour) {
 				c.wrong("claim %s is in the wrong hour", claim.CommandID)
@@ -230,7 +239,10 @@ func (c *checker) claims() error {
 func (c *checker) history() error {
 	last := stampOf(c.tx)
 	return c.space(bucketHistory, func(day, _ []byte) error {
-		return c.each(c.bucket(bucketHistory).Bucket(day), "history", func(k, v []byte) error {
+		return c.within(bucketHistory, day, "history", func(k, v []byte) error {
+			if len(day)+len(k) != pointerSize {
+				return errKey
+			}
 			at := cutPointer(append(bytes.Clone(day), k...))
 			r, _, err := cutRecord(at, v)
 			if err == nil && at.Commit > last.Commit {

@@ -169,6 +169,9 @@ func cutPointer(b []byte) pointer {
 	}
 }
 
+// partSize is the length of the name of a droppable bucket.
+const partSize = 4
+
 // dayKey and hourKey name the droppable buckets of history and claims.
 func dayKey(day uint32) []byte { return binary.BigEndian.AppendUint32(nil, day) }
 

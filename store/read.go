@@ -183,7 +183,11 @@ func (d *DB) Claim(tenant, commandID string) (claim edda.Claim, found bool, err 
 	err = d.read(bucketClaim, func(b *bolt.Bucket) error {
 		c := b.Cursor()
 		for hour, _ := c.Seek(first); hour != nil && !found; hour, _ = c.Next() {
-			value := b.Bucket(hour).Get(key)
+			claims := b.Bucket(hour)
+			if claims == nil {
+				return fmt.Errorf("claims of hour %x: %w", hour, errKey)
+			}
+			value := claims.Get(key)
 			if value == nil {
 				continue
 			}

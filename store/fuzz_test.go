@@ -1,0 +1,170 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+	bolt "go.etcd.io/bbolt"
+
+	"edda"
+)
+
+// FuzzKeys: any texts make a key that reads back as they were, that no other
+// texts make, and that sorts as they do; any bytes are a key or refused.
+func FuzzKeys(f *testing.F) {
+	for _, s := range []string{"", "\x00", "\x00\x01", "\x00\xff", "a\x00", "\xff\xff", "ü/../%2e", "acme"} {
+		f.Add(s, "order", "O1", s)
+		f.Add("acme", s, s+"x", "\x00\x01"+s)
+	}
+	f.Fuzz(func(t *testing.T, tenant, saga, correlation, other string) {
+		k := edda.Key{Tenant: tenant, Saga: saga, Correlation: correlation}
+		key := instanceKey(k)
+		if got, rest, err := cutKey(key); err != nil || got != k || len(rest) > 0 {
+			t.Fatalf("%q reads back as %q, %q left, %v", k, got, rest, err)
+		}
+		for _, o := range []edda.Key{{Tenant: other, Saga: saga, Correlation: correlation}, {Tenant: tenant, Saga: other, Correlation: correlation},
+			{Tenant: tenant, Saga: saga, Correlation: other}, {Tenant: tenant + other, Saga: saga, Correlation: correlation}, {Tenant: tenant, Saga: other + saga, Correlation: correlation}} {
+			if mine := instanceKey(o); (o == k) != bytes.Equal(mine, key) || o != k && bytes.HasPrefix(mine, key) {
+				t.Fatalf("%q and %q have the keys %x and %x", k, o, key, mine)
+			}
+		}
+		if (tenant < other) != (bytes.Compare(texts(tenant), texts(other)) < 0) {
+			t.Fatalf("%q and %q sort otherwise as keys", tenant, other)
+		}
+		if due, err := cutDue(dueKey(noon, key)); err != nil || due.Key != k || !due.Time.Equal(noon) {
+			t.Fatalf("%+v %v", due, err)
+		}
+		count := countKey{Tenant: tenant, Saga: saga, Version: len(other), Status: edda.Status(other)}
+		if got, err := cutCount(count.row()); err != nil || got != count {
+			t.Fatalf("%+v reads back as %+v, %v", count, got, err)
+		}
+	})
+}
+
+// FuzzRows gives any bytes to everything that reads a row.
+func FuzzRows(f *testing.F) {
+	f.Add([]byte{}, []byte{})
+	f.Add(dueKey(noon, instanceKey(formatKey)), append(head{Status: "running"}.append(nil), `{"status":"running"}`...))
+	f.Add(countKey{Tenant: "acme"}.row(), append(make([]byte, pointerSize), `{"event":{"payload":{"a":[1]}}}`...))
+	f.Add(make([]byte, 16), []byte(`{"id":"c1","kind":"effect","payload":null}`))
+	f.Fuzz(func(t *testing.T, key, value []byte) {
+		if k, rest, err := cutKey(key); err == nil && !bytes.Equal(append(instanceKey(k), rest...), key) {
+			t.Fatalf("%x reads as %q and %x", key, k, rest)
+		}
+		_, _ = cutDue(key)
+		_, _ = cutCount(key)
+		_ = cutStamp(value)
+		h, rest, err := cutHead(value)
+		if err == nil && value != nil && !bytes.Equal(append(h.append(nil), rest...), value) {
+			t.Fatalf("%x reads as %+v and %x", value, h, rest)
+		}
+		if in, err := cutInstance(formatKey, value); err == nil && in != nil && in.Key != formatKey {
+			t.Fatalf("an instance of %s has the key %s", formatKey, in.Key)
+		}
+		_, _ = cutRow(key, value)
+		_, _, _ = cutRecord(pointer{}, value)
+		for _, read := range []func() error{
+			func() error { _, err := decode[edda.DeadLetter]("", value); return err },
+			func() error { _, err := decode[edda.Claim]("", value); return err },
+			func() error { _, err := decode[edda.Entry]("", value); return err },
+			func() error { _, err := decode[Audit]("", value); return err },
+		} {
+			_ = read() // an error or a value, and no panic
+		}
+	})
+}
+
+// FuzzFile puts one row that nobody of us wrote into a store, in any keyspace,
+// beside or instead of one of ours: opening and reading it may fail with an
+// error, and never with a panic or without an end.
+func FuzzFile(f *testing.F) {
+	whole, err := os.ReadFile(formatFile)
+	if err != nil {
+		f.Fatal(err)
+	}
+	ids := instanceKey(formatKey)
+	for i := range keyspaces {
+		f.Add(uint8(i), false, []byte("x"), []byte("y"))
+		f.Add(uint8(i), true, ids, []byte{})
+		f.Add(uint8(i), true, entryKey(ids, 7), append(make([]byte, pointerSize), `{}`...))
+		f.Add(uint8(i), false, deadKey(noon, "d1"), []byte(`{"id":"d1"}`))
+		f.Add(uint8(i), false, []byte("format"), []byte("9"))
+	}
+	f.Fuzz(func(t *testing.T, space uint8, nested bool, key, value []byte) {
+		if len(key) == 0 || len(key) > bolt.MaxKeySize {
+			return
+		}
+		dir := t.TempDir()
+		path := filepath.Join(dir, FileName)
+		if err := os.WriteFile(path, whole, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		plant(t, path, keyspaces[int(space)%len(keyspaces)], nested, key, value)
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		readAll(ctx, dir)
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			t.Fatal("it does not end")
+		}
+	})
+}
+
+// plant writes a row past all our code, into the first bucket within the
+// keyspace if nested and there is one.
+func plant(t *testing.T, path string, space keyspace, nested bool, key, value []byte) {
+	t.Helper()
+	file, err := bolt.Open(path, 0o600, &bolt.Options{NoSync: true, Timeout: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	if err := file.Update(func(tx *bolt.Tx) error {
+		b := tx.Bucket([]byte(space))
+		if nested {
+			_ = b.ForEachBucket(func(name []byte) error {
+				b = b.Bucket(name)
+				return errors.New("the first is enough")
+			})
+		}
+		_ = b.Put(key, value) // refused where a bucket has this name
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// readAll opens the store and reads everything that can be read.
+func readAll(ctx context.Context, dir string) {
+	d, err := Open(dir, Options{noSync: true, initialMap: 1 << 20})
+	if err != nil {
+		return
+	}
+	defer d.Close()
+	_ = d.Check(ctx)
+	_, _, _ = d.Due(noon.Add(1e6*time.Hour), 100)
+	_, _ = d.Outbox(ulid.ULID{}, 100)
+	_, _ = d.Waiting("c1")
+	_, _ = d.Checkpoints()
+	_, _ = d.Positions()
+	_, _ = d.Schedules()
+	_, _ = d.Manifests()
+	_, _ = d.Audits(100)
+	_, _, _ = d.Claim("acme", "c1")
+	_, _ = d.DeadLetters("", 100)
+	_, _, _ = d.DeadLetter("d1")
+	_ = d.Counts()
+	for _, k := range []edda.Key{formatKey, formatParked, formatHeld} {
+		_, _ = d.History(k, 100)
+		_, _ = d.Instances(Query{Tenant: k.Tenant, Limit: 100})
+		if v, err := d.View(); err == nil {
+			_, _ = v.Cell(k)
+			v.Close()
+		}
+	}
+}
