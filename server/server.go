@@ -145,7 +145,7 @@ func (o *Options) reachable() error {
 	case err != nil || local:
 		return err
 	case o.Tokens == nil:
-		return fmt.Errorf("address %q can be reached from other machines, and nobody would have to say who they are: name a file of tokens with --tokens, or use a loopback address such as 127.0.0.1:8700", o.Addr)
+		return fmt.Errorf("address %q can be reached from other machines, and nobody would have to say who they are: give edda run a file of tokens with --tokens, or use a loopback address such as 127.0.0.1:8700", o.Addr)
 	case o.Certificates == nil && !o.TLSEnds:
 		return fmt.Errorf("address %q can be reached from other machines, and tokens would go there in the clear: set tls.cert and tls.key, or tls.elsewhere where a proxy or a mesh before this process ends TLS", o.Addr)
 	}
