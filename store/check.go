@@ -21,6 +21,7 @@ const maxFindings = 100
 type checker struct {
 	ctx    context.Context
 	tx     *bolt.Tx
+	seal   seal
 	found  []error
 	counts map[countKey]int
 	oldest uint32 // day
@@ -35,7 +36,7 @@ func (d *DB) Check(ctx context.Context) []error {
 		return []error{fmt.Errorf("open a snapshot: %w", err)}
 	}
 	defer func() { _ = tx.Rollback() }()
-	c := &checker{ctx: ctx, tx: tx, counts: map[countKey]int{}}
+	c := &checker{ctx: ctx, tx: tx, seal: d.seal, counts: map[countKey]int{}}
 	for _, step := range []func() error{
 		c.pages, c.instances, c.counters, c.outbox, c.due, c.queues, c.letters, c.claims, c.history, c.small,
 	} {
@@ -71,7 +72,16 @@ func (c *checker) each(b *bolt.Bucket, what string, fn func(k, v []byte) error) 
 func (c *checker) bucket(name keyspace) *bolt.Bucket { return c.tx.Bucket([]byte(name)) }
 
 func (c *checker) space(name keyspace, fn func(k, v []byte) error) error {
-	return c.each(c.bucket(name), string(name), fn)
+	return c.each(c.bucket(name), string(name), func(k, v []byte) error {
+		if name != bucketSaga { // which has a head
+			opened, err := c.seal.open(name, k, v, 0)
+			if err != nil {
+				return err
+			}
+			v = opened
+		}
+		return fn(k, v)
+	})
 }
 
 // within reads the bucket of an hour or a day.
@@ -105,6 +115,9 @@ func (c *checker) instances() error {
 			return err
 		}
 		c.chain(key, h.Last)
+		if v, err = c.seal.instance(k, v); err != nil {
+			return err
+		}
 		in, err := cutInstance(key, v)
 		if err != nil || in == nil {
 			return err
@@ -142,6 +155,11 @@ func (c *checker) chain(key edda.Key, at pointer) {
 		row := historyRow(c.tx, at)
 		if row == nil {
 			c.wrong("history of %s: no row at commit %d, %d", key, at.Commit, at.N)
+			return
+		}
+		row, err := c.seal.record(at, row)
+		if err != nil {
+			c.wrong("history of %s: commit %d, %d: %w", key, at.Commit, at.N, err)
 			return
 		}
 		r, before, err := cutRecord(at, row)
@@ -226,6 +244,10 @@ func (c *checker) letters() error {
 func (c *checker) claims() error {
 	return c.space(bucketClaim, func(hour, _ []byte) error {
 		return c.within(bucketClaim, hour, "claim", func(k, v []byte) error {
+			v, err := c.seal.open(bucketClaim, k, v, 0)
+			if err != nil {
+				return err
+			}
 			claim, err := decode[edda.Claim]("claim", v)
 			if err == nil && claimHour(claim) != binary.BigEndian.Uint32(hour) {
 				c.wrong("claim %s is in the wrong hour", claim.CommandID)
@@ -244,6 +266,10 @@ func (c *checker) history() error {
 				return errKey
 			}
 			at := cutPointer(append(bytes.Clone(day), k...))
+			v, err := c.seal.record(at, v)
+			if err != nil {
+				return err
+			}
 			r, _, err := cutRecord(at, v)
 			if err == nil && at.Commit > last.Commit {
 				c.wrong("history of %s: commit %d, but the last is %d", r.Key, at.Commit, last.Commit)

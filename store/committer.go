@@ -131,7 +131,7 @@ func (d *DB) write(group []*job) (*staged, error) {
 		return nil, err
 	}
 	defer func() { _ = tx.Rollback() }() // after a commit it does nothing
-	if err := fill(tx, next, staged, group); err != nil {
+	if err := fill(tx, d.seal, next, staged, group); err != nil {
 		return nil, err
 	}
 	if err := tx.Commit(); err != nil {
@@ -141,8 +141,8 @@ func (d *DB) write(group []*job) (*staged, error) {
 	return staged, nil
 }
 
-func fill(tx *bolt.Tx, s stamp, st *staged, group []*job) error {
-	w, err := newWriter(tx, s, st)
+func fill(tx *bolt.Tx, secret seal, s stamp, st *staged, group []*job) error {
+	w, err := newWriter(tx, secret, s, st)
 	if err != nil {
 		return err
 	}

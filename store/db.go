@@ -19,6 +19,9 @@ type Options struct {
 	// history days, and nothing else; it may step back.
 	Now func() time.Time
 
+	// Seal encrypts payloads; nil writes them as they are.
+	Seal AEAD
+
 	// For tests.
 	openFile   func(string, int, os.FileMode) (*os.File, error)
 	initialMap int
@@ -31,6 +34,7 @@ type DB struct {
 	id      string
 	bolt    *bolt.DB
 	options Options
+	seal    seal
 	queue   *queue
 	index   *index
 	health  health

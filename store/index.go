@@ -38,9 +38,13 @@ func newIndex() *index {
 }
 
 // loadIndex scans the outbox and the counters.
-func loadIndex(tx *bolt.Tx) (*index, error) {
+func loadIndex(tx *bolt.Tx, s seal) (*index, error) {
 	x := newIndex()
 	err := tx.Bucket([]byte(bucketOutbox)).ForEach(func(k, v []byte) error {
+		v, err := s.open(bucketOutbox, k, v, 0)
+		if err != nil {
+			return err
+		}
 		row, err := cutRow(k, v)
 		if err != nil {
 			return err

@@ -81,7 +81,7 @@ func (d *DB) Instances(q Query) (out []edda.Instance, err error) {
 				k, row = c.Seek(to)
 				continue
 			}
-			if out, err = q.take(out, key, row); err != nil {
+			if out, err = q.take(d.seal, out, key, row); err != nil {
 				return err
 			}
 			k, row = c.Next()
@@ -91,13 +91,16 @@ func (d *DB) Instances(q Query) (out []edda.Instance, err error) {
 	return out, err
 }
 
-func (q Query) take(out []edda.Instance, key edda.Key, row []byte) ([]edda.Instance, error) {
+func (q Query) take(s seal, out []edda.Instance, key edda.Key, row []byte) ([]edda.Instance, error) {
 	h, _, err := cutHead(row)
 	if err != nil {
 		return out, fmt.Errorf("instance %s: %w", key, err)
 	}
 	if h.Status == "" || q.Status != "" && q.Status != h.Status {
 		return out, nil
+	}
+	if row, err = s.instance(instanceKey(key), row); err != nil {
+		return out, fmt.Errorf("instance %s: %w", key, err)
 	}
 	in, err := cutInstance(key, row)
 	if err != nil {
@@ -140,6 +143,9 @@ func (d *DB) History(k edda.Key, limit int) (out []Record, err error) {
 				return nil
 			}
 			var r Record
+			if row, err = d.seal.record(at, row); err != nil {
+				return fmt.Errorf("history of %s: %w", k, err)
+			}
 			if r, at, err = cutRecord(at, row); err != nil {
 				return fmt.Errorf("history of %s: %w", k, err)
 			}

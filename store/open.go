@@ -105,9 +105,18 @@ func load(path string, file *bolt.DB, o Options) (*DB, error) {
 	if err := d.prepare(); err != nil {
 		return nil, err
 	}
-	return d, file.View(func(tx *bolt.Tx) (err error) {
+	if err := file.View(func(tx *bolt.Tx) error {
 		d.id, d.stamp = string(tx.Bucket([]byte(bucketMeta)).Get(metaID)), stampOf(tx)
-		d.index, err = loadIndex(tx)
+		return nil
+	}); err != nil {
+		return nil, err
+	}
+	d.seal = seal{aead: o.Seal, id: d.id}
+	if err := d.unlock(); err != nil {
+		return nil, err
+	}
+	return d, file.View(func(tx *bolt.Tx) (err error) {
+		d.index, err = loadIndex(tx, d.seal)
 		return err
 	})
 }

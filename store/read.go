@@ -44,6 +44,9 @@ func (d *DB) Outbox(after ulid.ULID, limit int) (rows []Row, err error) {
 			k, v = c.Next()
 		}
 		for ; k != nil && len(rows) < limit; k, v = c.Next() {
+			if v, err = d.seal.open(bucketOutbox, k, v, 0); err != nil {
+				return err
+			}
 			row, err := cutRow(k, v)
 			if err != nil {
 				return err
@@ -83,6 +86,10 @@ func (d *DB) Waiting(commandID string) (work edda.Work, found bool) {
 		value := b.Get(id[:])
 		if value == nil {
 			return nil // settled a moment ago
+		}
+		value, err := d.seal.open(bucketOutbox, id[:], value, 0)
+		if err != nil {
+			return err
 		}
 		row, err := cutRow(id[:], value)
 		work, found = row.Work, err == nil
@@ -130,6 +137,9 @@ func (d *DB) Audits(limit int) (out []Audit, err error) {
 	err = d.read(bucketAudit, func(b *bolt.Bucket) error {
 		c := b.Cursor()
 		for k, v := c.Last(); k != nil && len(out) < limit; k, v = c.Prev() {
+			if v, err = d.seal.open(bucketAudit, k, v, 0); err != nil {
+				return err
+			}
 			a, err := decode[Audit]("audit", v)
 			if err != nil {
 				return err
@@ -191,6 +201,9 @@ func (d *DB) Claim(tenant, commandID string) (claim edda.Claim, found bool, err 
 			if value == nil {
 				continue
 			}
+			if value, err = d.seal.open(bucketClaim, key, value, 0); err != nil {
+				return err
+			}
 			found = true
 			claim, err = decode[edda.Claim]("claim "+commandID, value)
 		}
@@ -214,6 +227,9 @@ func (d *DB) DeadLetters(after string, limit int) (out []edda.DeadLetter, err er
 			k, v = c.Next()
 		}
 		for ; k != nil && len(out) < limit; k, v = c.Next() {
+			if v, err = d.seal.open(bucketDead, k, v, 0); err != nil {
+				return err
+			}
 			letter, err := decode[edda.DeadLetter]("dead letter", v)
 			if err != nil {
 				return err
@@ -232,7 +248,10 @@ func (d *DB) DeadLetter(id string) (letter edda.DeadLetter, found bool, err erro
 		if key, found = findDead(tx, id); !found {
 			return nil
 		}
-		letter, err = decode[edda.DeadLetter]("dead letter "+id, tx.Bucket([]byte(bucketDead)).Get(key))
+		value, err := d.seal.open(bucketDead, key, tx.Bucket([]byte(bucketDead)).Get(key), 0)
+		if err == nil {
+			letter, err = decode[edda.DeadLetter]("dead letter "+id, value)
+		}
 		return err
 	})
 	return letter, found && err == nil, err

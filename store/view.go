@@ -10,7 +10,10 @@ import (
 )
 
 // View is a consistent snapshot; Close it soon. It is for one goroutine.
-type View struct{ tx *bolt.Tx }
+type View struct {
+	tx   *bolt.Tx
+	seal seal
+}
 
 // View opens a snapshot of what is committed.
 func (d *DB) View() (*View, error) {
@@ -18,7 +21,7 @@ func (d *DB) View() (*View, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open a snapshot: %w", err)
 	}
-	return &View{tx: tx}, nil
+	return &View{tx: tx, seal: d.seal}, nil
 }
 
 // Close ends the snapshot. A second call does nothing.
@@ -28,8 +31,11 @@ func (v *View) Close() { _ = v.tx.Rollback() }
 func (v *View) Cell(k edda.Key) (edda.Cell, error) {
 	cell := edda.Cell{Key: k}
 	key := instanceKey(k)
-	var err error
-	if cell.Instance, err = cutInstance(k, v.bucket(bucketSaga).Get(key)); err != nil {
+	row, err := v.seal.instance(key, v.bucket(bucketSaga).Get(key))
+	if err != nil {
+		return cell, fmt.Errorf("instance %s: %w", k, err)
+	}
+	if cell.Instance, err = cutInstance(k, row); err != nil {
 		return cell, err
 	}
 	if cell.Instance == nil {
@@ -48,6 +54,9 @@ func (v *View) bucket(name keyspace) *bolt.Bucket { return v.tx.Bucket([]byte(na
 func (v *View) entries(name keyspace, key []byte) (out []edda.Entry, err error) {
 	c := v.bucket(name).Cursor()
 	for k, row := c.Seek(key); bytes.HasPrefix(k, key); k, row = c.Next() {
+		if row, err = v.seal.open(name, k, row, 0); err != nil {
+			return nil, err
+		}
 		entry, err := decode[edda.Entry](string(name)+" event", row)
 		if err != nil {
 			return nil, err

@@ -70,6 +70,7 @@ func (s stamp) time() time.Time { return time.UnixMilli(int64(s.Clock)).UTC() }
 // writer puts encoded changes into one transaction. What the index will have
 // to know goes to staged, which counts only if the transaction does.
 type writer struct {
+	seal    seal
 	tx      *bolt.Tx
 	buckets map[keyspace]*bolt.Bucket
 	history *bolt.Bucket // of the day
@@ -79,8 +80,8 @@ type writer struct {
 	works, records, audits uint32
 }
 
-func newWriter(tx *bolt.Tx, s stamp, st *staged) (*writer, error) {
-	w := &writer{tx: tx, buckets: make(map[keyspace]*bolt.Bucket, len(keyspaces)), stamp: s, staged: st}
+func newWriter(tx *bolt.Tx, secret seal, s stamp, st *staged) (*writer, error) {
+	w := &writer{tx: tx, seal: secret, buckets: make(map[keyspace]*bolt.Bucket, len(keyspaces)), stamp: s, staged: st}
 	for _, name := range keyspaces {
 		w.buckets[name] = tx.Bucket([]byte(name))
 	}
@@ -139,7 +140,17 @@ func (w *writer) write(r row) error {
 	if r.value == nil {
 		return w.buckets[r.bucket].Delete(r.key)
 	}
-	return w.buckets[r.bucket].Put(r.key, r.value)
+	return w.put(w.buckets[r.bucket], r.bucket, r.key, r.key, r.value, 0)
+}
+
+// put writes a row, sealed behind its head where the keyspace is one of those.
+// A row in the bucket of a day has a place that its key alone does not tell.
+func (w *writer) put(b *bolt.Bucket, space keyspace, key, place, value []byte, head int) error {
+	value, err := w.seal.close(space, place, value, head)
+	if err != nil {
+		return err
+	}
+	return b.Put(key, value)
 }
 
 // cell writes the history row and the instance, each pointing to the one before.
@@ -164,7 +175,7 @@ func (w *writer) cell(t *encodedTransition) error {
 	t.head.Last = last
 	t.head.append(t.instance[:0])
 	w.staged.count(t.who, old, t.head)
-	return w.buckets[bucketSaga].Put(t.key, t.instance)
+	return w.put(w.buckets[bucketSaga], bucketSaga, t.key, t.key, t.instance, t.head.size())
 }
 
 func (w *writer) record(row []byte, previous pointer) (pointer, error) {
@@ -179,7 +190,7 @@ func (w *writer) record(row []byte, previous pointer) (pointer, error) {
 		w.history = day
 	}
 	previous.append(row[:0])
-	return at, w.history.Put(at.key(), row)
+	return at, w.put(w.history, bucketHistory, at.key(), at.append(nil), row, pointerSize)
 }
 
 // ulid names the next outbox row: the commit's time, its number, the row's
@@ -205,7 +216,7 @@ func (w *writer) work(t *encodedTransition) error {
 			}
 		}
 		id := w.ulid()
-		if err := w.buckets[bucketOutbox].Put(id[:], work.value); err != nil {
+		if err := w.put(w.buckets[bucketOutbox], bucketOutbox, id[:], id[:], work.value, 0); err != nil {
 			return err
 		}
 		w.staged.added(id, work)
@@ -261,7 +272,7 @@ func (w *writer) claims(e *encoded) error {
 		if err != nil {
 			return fmt.Errorf("claims of an hour: %w", err)
 		}
-		if err := hour.Put(c.key, c.value); err != nil {
+		if err := w.put(hour, bucketClaim, c.key, c.key, c.value, 0); err != nil {
 			return err
 		}
 	}
@@ -292,7 +303,7 @@ func (w *writer) letters(e *encoded) error {
 	for _, a := range e.audits {
 		key := pointer{Commit: w.stamp.Commit, N: w.audits}.key()
 		w.audits++
-		if err := w.buckets[bucketAudit].Put(key, a); err != nil {
+		if err := w.put(w.buckets[bucketAudit], bucketAudit, key, key, a, 0); err != nil {
 			return err
 		}
 	}
@@ -307,7 +318,8 @@ func (w *writer) deadLetter(d *encodedDead) error {
 	if err := w.buckets[bucketDeadID].Put(texts(d.id), appendTime(nil, d.time)); err != nil {
 		return err
 	}
-	return w.buckets[bucketDead].Put(deadKey(d.time, d.id), d.value)
+	key := deadKey(d.time, d.id)
+	return w.put(w.buckets[bucketDead], bucketDead, key, key, d.value, 0)
 }
 
 func (w *writer) resolve(id string) error {

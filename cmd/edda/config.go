@@ -24,22 +24,23 @@ import (
 
 // config is what edda run is told: flags go before EDDA_* before the file.
 type config struct {
-	Addr      string        `koanf:"addr"`
-	ProbeAddr string        `koanf:"probe_addr"`
-	Data      string        `koanf:"data"`
-	Manifests []string      `koanf:"manifests"`
-	Role      string        `koanf:"role"`
-	Tenants   []string      `koanf:"tenants"`
-	Tenancy   tenancyConfig `koanf:"tenancy"`
-	Tokens    tokensConfig  `koanf:"tokens"`
-	TLS       tlsConfig     `koanf:"tls"`
-	NATS      natsConfig    `koanf:"nats"`
-	Streams   streamsConfig `koanf:"streams"`
-	Gateway   gatewayConfig `koanf:"gateway"`
-	Effects   effectsConfig `koanf:"effects"`
-	Redis     redisConfig   `koanf:"redis"`
-	Hero      heroConfig    `koanf:"hero"`
-	Log       logConfig     `koanf:"log"`
+	Addr       string           `koanf:"addr"`
+	ProbeAddr  string           `koanf:"probe_addr"`
+	Data       string           `koanf:"data"`
+	Manifests  []string         `koanf:"manifests"`
+	Role       string           `koanf:"role"`
+	Tenants    []string         `koanf:"tenants"`
+	Tenancy    tenancyConfig    `koanf:"tenancy"`
+	Tokens     tokensConfig     `koanf:"tokens"`
+	TLS        tlsConfig        `koanf:"tls"`
+	Encryption encryptionConfig `koanf:"encryption"`
+	NATS       natsConfig       `koanf:"nats"`
+	Streams    streamsConfig    `koanf:"streams"`
+	Gateway    gatewayConfig    `koanf:"gateway"`
+	Effects    effectsConfig    `koanf:"effects"`
+	Redis      redisConfig      `koanf:"redis"`
+	Hero       heroConfig       `koanf:"hero"`
+	Log        logConfig        `koanf:"log"`
 	// AcceptStreamLoss goes on where a stream lost what the checkpoint speaks of.
 	AcceptStreamLoss bool `koanf:"accept_stream_loss"`
 }
@@ -60,6 +61,11 @@ type tlsConfig struct {
 	ClientCA string `koanf:"client_ca"`
 	// Elsewhere says that a proxy or a mesh before this process ends TLS.
 	Elsewhere bool `koanf:"elsewhere"`
+}
+
+// encryptionConfig says what encrypts payloads in the store; nothing where empty.
+type encryptionConfig struct {
+	Keyset string `koanf:"keyset"` // file; see edda key
 }
 
 // natsConfig is what the nats CLI takes; NATS_* fills what is empty.

@@ -135,7 +135,11 @@ func (p *process) open() error {
 	if err := os.MkdirAll(p.settings.Data, 0o750); err != nil {
 		return fmt.Errorf("data folder: %w; choose another --data", err)
 	}
-	db, err := store.Open(filepath.Join(p.settings.Data, p.settings.storeFolder()), store.Options{Log: p.log.Named("store"), Observe: observeCommits(p.metrics)})
+	sealing, err := p.settings.sealing()
+	if err != nil {
+		return err
+	}
+	db, err := store.Open(filepath.Join(p.settings.Data, p.settings.storeFolder()), store.Options{Seal: sealing, Log: p.log.Named("store"), Observe: observeCommits(p.metrics)})
 	if err != nil {
 		return fmt.Errorf("open the store: %w", err)
 	}
