@@ -93,6 +93,7 @@ func TestClientsThatTrickleAreCut(t *testing.T) {
 		"a header a second": {"GET /live HTTP/1.1\r\nHost: 127.0.0.1\r\n", "X-A: b\r\n", headerTimeout + time.Second},
 		"no request":        {"", "\r\n", headerTimeout + time.Second},
 		"a byte a second":   {"POST /v1/events HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: 100000\r\n\r\n{", " ", readTimeout + time.Second},
+		"what nobody reads": {"POST /nothing HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 100000\r\n\r\n{", " ", readTimeout + time.Second},
 		"chunks":            {"POST /v1/events HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n", "1\r\n \r\n", readTimeout + time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
