@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"log"
 	"net"
 	"net/http"
 	"strings"
@@ -48,10 +47,10 @@ func slow(t *testing.T, f *fakes, test func(t *testing.T, p *pipes)) {
 			t.Fatal(err)
 		}
 		p := newPipes()
-		s.main.listener = p
+		s.main.Use(p)
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
-		go func() { ended <- s.main.serve(ctx, log.New(io.Discard, "", 0)) }()
+		go func() { ended <- s.main.Run(ctx) }()
 		test(t, p)
 		cancel()
 		if err := <-ended; err != nil {

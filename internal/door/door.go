@@ -80,6 +80,10 @@ func (d *Door) Listen() error {
 	return nil
 }
 
+// Use has it answer on a listener that was made elsewhere, such as one without a
+// network; it takes the place of Listen.
+func (d *Door) Use(l net.Listener) { d.listener = l }
+
 // Close gives the address back where Run never came to.
 func (d *Door) Close() error {
 	if d.listener == nil {
