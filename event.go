@@ -75,16 +75,35 @@ type Event struct {
 	Parent Key `json:"parent,omitzero"`
 	// By is who acted (KindOperator, KindAnswer): for the audit, never for a decision.
 	By string `json:"by,omitempty"`
+	// Why is the reason they gave, for the audit likewise.
+	Why string `json:"why,omitempty"`
 	// Timer names what came due (KindTimer).
 	Timer TimerKind `json:"timer,omitempty"`
 	// Redriven is set when a dead or held event is applied again by an
 	// operator: its own earlier entry does not make it a duplicate.
 	Redriven bool `json:"redriven,omitempty"`
+	// Redrives counts how often it was taken out of the dead letters to be
+	// applied again: a dead letter that comes back is told from the one before.
+	Redrives int `json:"redrives,omitempty"`
 	// Malformed is set by the adapter when the message cannot be an input;
 	// it becomes a dead letter with that reason (see DeadLetter.Reason) and
 	// Error says what is wrong.
 	Malformed string `json:"malformed,omitempty"`
 	Error     string `json:"error,omitempty"`
+	// Subject is where a malformed message was published.
+	Subject string `json:"subject,omitempty"`
+}
+
+// Redrive is the payload of VerbRedrive, VerbDrop and VerbSkip where they speak
+// of a dead letter. Without one they mean the event that holds the key.
+type Redrive struct {
+	DeadLetter string `json:"dead_letter"`
+	// Data is applied instead of the event's payload.
+	Data json.RawMessage `json:"data,omitempty"`
+	// Event and Reason are the dead letter's. The engine adds them, from its
+	// store alone, where the dead letter holds no key; nil when it is gone.
+	Event  *Event `json:"event,omitempty"`
+	Reason string `json:"reason,omitempty"`
 }
 
 // Verb is an operator's act on one instance; it stands in Event.Type.
@@ -96,7 +115,7 @@ const (
 	VerbCancel    Verb = "cancel"    // fail(cancelled), with undo
 	VerbTerminate Verb = "terminate" // end now, nothing undone
 	VerbRetry     Verb = "retry"     // call a failed must step or undo again; a payload replaces its input
-	VerbSkip      Verb = "skip"      // go on without it
+	VerbSkip      Verb = "skip"      // go on without it; without a step, as drop
 	VerbResolve   Verb = "resolve"   // mark an undo or a must step as done by hand
 	VerbRedrive   Verb = "redrive"   // apply the poison event and those held behind it again
 	VerbDrop      Verb = "drop"      // give the poison event up and apply those held behind it

@@ -24,8 +24,8 @@ const (
 
 // Output is one line of what a transition did, for tests, history and people.
 // Word is effect, command, event, message, ask, start, timer, cancel, fired,
-// expired, revoke, parked, unparked, held, late, duplicate, dead, incident, refused,
-// guarded, ignored, dropped or end, and of a flow of jobs dispatch, stop or node;
+// expired, revoke, parked, unparked, held, redriven, upgraded, late, duplicate, dead,
+// incident, refused, guarded, ignored, dropped or end, and of a flow of jobs dispatch, stop or node;
 // Name is the word's value.
 type Output struct {
 	Word       string          `json:"word"`
@@ -108,6 +108,8 @@ type DeadLetter struct {
 	Time    time.Time `json:"time"`
 	// Raw is the message as received, bounded, when it could not be decoded.
 	Raw []byte `json:"raw,omitempty"`
+	// Work is what a destination refused (DeadRejected).
+	Work *Work `json:"work,omitempty"`
 }
 
 // Why an event is dead.
@@ -124,3 +126,9 @@ const (
 	DeadMalformed   = "malformed"   // an effect command that is none
 	DeadRejected    = "rejected"    // work that its destination refused for good, where no saga can be told
 )
+
+// DeadReasons are all of them.
+var DeadReasons = []string{
+	DeadUndecodable, DeadNoType, DeadNoKey, DeadTenant, DeadTooLarge, DeadUnmatched, DeadPoison, DeadVersion,
+	DeadNoInstance, DeadMalformed, DeadRejected,
+}

@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"bytes"
+	"encoding/json"
 	"hash/maphash"
 	"time"
 
@@ -67,7 +69,7 @@ func (b *batch) routeOne(it *item) {
 	case it.spoiled != nil:
 		it.targets = spoilt(it)
 	case !it.isRow():
-		it.event = b.match(it.event)
+		it.event = b.letter(b.match(it.event))
 		it.targets = b.targets(it.event)
 	}
 	it.results = make([][]edda.Transition, len(it.targets))
@@ -96,6 +98,29 @@ func (b *batch) match(ev edda.Event) edda.Event {
 	ev.Key = work.From
 	if ev.Step == "" {
 		ev.Step = work.Step
+	}
+	return ev
+}
+
+// letter gives a verb about a dead letter the event that died: the store has it,
+// and whoever sent the verb does not say what it was.
+func (b *batch) letter(ev edda.Event) edda.Event {
+	if ev.Kind != edda.KindOperator || ev.Type != edda.VerbRedrive || ev.Malformed != "" || len(ev.Payload) == 0 {
+		return ev
+	}
+	var r edda.Redrive
+	if json.Unmarshal(ev.Payload, &r) != nil {
+		return ev // it names none
+	}
+	r.Event, r.Reason = nil, ""
+	if d, found, err := b.db.DeadLetter(r.DeadLetter); err == nil && found && d.Key == ev.Key {
+		r.Event, r.Reason = &d.Event, d.Reason
+	}
+	var buf bytes.Buffer
+	enc := json.NewEncoder(&buf)
+	enc.SetEscapeHTML(false) // payloads stay as they are, byte for byte
+	if enc.Encode(r) == nil {
+		ev.Payload = bytes.TrimSpace(buf.Bytes())
 	}
 	return ev
 }

@@ -70,6 +70,7 @@ func whole(it *item) unit {
 		u.change.Transitions = append(u.change.Transitions, it.results[i]...)
 	}
 	if it.due == nil {
+		u.change.Audits = audits(it)
 		return u
 	}
 	u.time = it.due.time
@@ -168,6 +169,7 @@ func (s *set) take(u unit) {
 	to.Dead = append(to.Dead, u.change.Dead...)
 	to.Schedules = append(to.Schedules, u.change.Schedules...)
 	to.Disarm = append(to.Disarm, u.change.Disarm...)
+	to.Audits = append(to.Audits, u.change.Audits...)
 	s.parts = append(s.parts, u.it)
 	if u.last {
 		s.items = append(s.items, u.it)

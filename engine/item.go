@@ -84,6 +84,9 @@ func (o *Outcome) takeAll(event string, ts []edda.Transition) {
 		if t.Event.ID == event && t.Fate != "" {
 			o.take(t.Key, t.Fate, t.Dead)
 		}
+		if t.Event.ID != event && t.Fate != "" {
+			o.Released = append(o.Released, Released{Event: t.Event.ID, Fate: t.Fate, Dead: t.Dead})
+		}
 		o.Outputs = append(o.Outputs, t.Outputs...)
 		if t.Instance != nil && t.Key == o.Key {
 			o.Status = t.Instance.Status

@@ -22,6 +22,16 @@ type Outcome struct {
 	// Status is the instance's after; empty when there is none or it did not change.
 	Status edda.Status
 	Dead   *edda.DeadLetter // set when it is dead
+	// Released is what became of the events that this one let go, in order:
+	// those that were held or parked, and that of a dead letter.
+	Released []Released
+}
+
+// Released is one event that another let go.
+type Released struct {
+	Event string // its id
+	Fate  edda.Fate
+	Dead  *edda.DeadLetter // set when it is dead (again)
 }
 
 type waitKey struct{ tenant, event string }

@@ -47,7 +47,7 @@ func answerable(k edda.WorkKind) bool {
 // deadWork is the dead letter of work that nobody takes and no saga waits for.
 func deadWork(w edda.Work, no Rejection) edda.DeadLetter {
 	return edda.DeadLetter{
-		ID: "outbox." + w.ID, Reason: edda.DeadRejected, Key: w.From, Time: time.Now().UTC(), Error: no.Error(),
+		ID: "outbox." + w.ID, Reason: edda.DeadRejected, Key: w.From, Time: time.Now().UTC(), Error: no.Error(), Work: &w,
 		Event: edda.Event{ID: w.ID, Tenant: w.From.Tenant, Type: w.Name, Payload: w.Payload, Time: w.Time,
 			Correlation: w.Correlation, Causation: w.Causation, Trace: w.Trace, CommandID: w.CommandID},
 	}

@@ -13,11 +13,7 @@ func passesHold(ev edda.Event) bool {
 	if ev.Kind != edda.KindOperator {
 		return false
 	}
-	switch ev.Type {
-	case edda.VerbCancel, edda.VerbTerminate, edda.VerbRedrive, edda.VerbDrop:
-		return true
-	}
-	return false
+	return ev.Type == edda.VerbCancel || ev.Type == edda.VerbTerminate || frees(ev)
 }
 
 // hold queues an event behind the poisoned one.
@@ -124,8 +120,7 @@ func heldInstance(in *edda.Instance, deadLetter string) *edda.Instance {
 // operator applies a verb. Redrive and drop are about the hold; the others are
 // for the instance.
 func (a *application) operator(ev edda.Event) {
-	switch ev.Type {
-	case edda.VerbRedrive, edda.VerbDrop:
+	if frees(ev) {
 		a.release(ev)
 		return
 	}
@@ -170,10 +165,11 @@ func (a *application) releaseEnded(edda.Event) {
 }
 
 // release takes the key off hold: redrive applies the poison event again first,
-// drop gives it up.
+// drop and skip give it up.
 func (a *application) release(ev edda.Event) {
-	if len(a.cell.Held) == 0 {
-		a.add(edda.Transition{Event: ev, Fate: edda.FateLate, Outputs: []edda.Output{{Word: "refused", Name: nameOf(ev), Reason: "nothing is held"}}})
+	want := redriveOf(ev)
+	if len(a.cell.Held) == 0 || want.DeadLetter != "" && want.DeadLetter != a.cell.Held[0].DeadLetter {
+		a.free(ev)
 		return
 	}
 	first := a.cell.Held[0]
@@ -187,7 +183,9 @@ func (a *application) release(ev edda.Event) {
 		tr.Arm = append(tr.Arm, e.Expires) // its row may have been used up while the key was held
 	}
 	a.queue, a.unparked = slices.Clone(a.cell.Held), false
-	if ev.Type == edda.VerbDrop {
+	if ev.Type == edda.VerbRedrive {
+		a.queue[0].Event = again(first.Event, want.Data)
+	} else {
 		a.queue = a.queue[1:]
 		a.cell.Held = slices.Clone(a.cell.Held)[1:]
 		tr.Release = []uint64{first.N}
@@ -201,7 +199,7 @@ func (a *application) released(ev edda.Event, first edda.Entry) (edda.Transition
 	switch {
 	case in == nil:
 		return edda.Transition{Event: ev, Fate: edda.FateHandled}, nil
-	case p == nil || ev.Type != edda.VerbDrop:
+	case p == nil || ev.Type == edda.VerbRedrive:
 		tr := edda.Transition{Event: ev, Fate: edda.FateHandled, Instance: heldInstance(in, "")}
 		tr.Instance.Recent = remembered(in.Recent, ev.ID)
 		return tr, nil
@@ -255,9 +253,8 @@ func (a *application) takeHeld(e edda.Entry) bool {
 	a.versions = a.set.allVersions(a.cell.Key.Saga)
 	n := len(a.out)
 	queue := a.queue
-	again := e.Event
-	again.Redriven = true
-	a.apply(again)
+	e.Event.Redriven = true
+	a.applyAgain(e.Event)
 	if len(a.cell.Held) > 0 {
 		a.holdAgain(n, e.N, rest)
 		return false

@@ -33,6 +33,9 @@ func (s *Set) Route(ev edda.Event) []Target {
 
 // routeAddressed is for events that name their instance.
 func (s *Set) routeAddressed(ev edda.Event) []Target {
+	if ev.Kind == edda.KindOperator && frees(ev) && (s.Newest(ev.Key.Saga) == nil || ev.Key.Correlation == "") {
+		return s.routeRedriven(ev)
+	}
 	if s.Newest(ev.Key.Saga) == nil {
 		if ev.Kind == edda.KindResult {
 			return nil
@@ -40,6 +43,16 @@ func (s *Set) routeAddressed(ev edda.Event) []Target {
 		return []Target{{Key: ev.Key, Dead: deadLetter(ev, ev.Key, edda.DeadNoInstance, "no saga "+ev.Key.Saga+" is loaded")}}
 	}
 	return []Target{{Key: ev.Key, Versions: s.allVersions(ev.Key.Saga)}}
+}
+
+// routeRedriven finds the key of a dead letter that had none, in its saga alone:
+// other sagas may have taken the event. Nowhere to go is no second dead letter.
+func (s *Set) routeRedriven(ev edda.Event) []Target {
+	want := redriveOf(ev)
+	if want.Event == nil || ev.Type != edda.VerbRedrive {
+		return nil
+	}
+	return routeSaga(s.versions[ev.Key.Saga], again(*want.Event, want.Data))
 }
 
 func (s *Set) allVersions(saga string) []int {
@@ -206,6 +219,6 @@ func (p *Program) noKey(h *handler, ev edda.Event, err error) *edda.DeadLetter {
 func deadLetter(ev edda.Event, k edda.Key, reason, why string) *edda.DeadLetter {
 	return &edda.DeadLetter{
 		ID:     deriveID(ev.Time, "dead", k.Tenant, k.Saga, k.Correlation, ev.ID, reason),
-		Reason: reason, Key: k, Event: ev, Error: why, Time: clockMillis(ev.Time),
+		Reason: reason, Key: k, Event: ev, Error: why, Time: clockMillis(ev.Time), Subject: ev.Subject,
 	}
 }

@@ -32,7 +32,7 @@ func (c Change) Size() int {
 		n += sizeSmall + len(m.Text)
 	}
 	for _, a := range c.Audits {
-		n += 2*sizeSmall + len(a.Detail)
+		n += 2*sizeSmall + len(a.Detail) + len(a.Reason)
 	}
 	rows := len(c.Checkpoints) + len(c.Positions) + len(c.Schedules) + len(c.Delivered) + len(c.Arm) + len(c.Disarm)
 	return n + rows*sizeSmall

@@ -150,6 +150,7 @@ type metadata struct {
 	ParentSaga    text            `json:"parent_saga,omitempty"`
 	ParentKey     text            `json:"parent_key,omitempty"`
 	By            text            `json:"by,omitempty"`
+	Why           text            `json:"why,omitempty"`
 }
 
 // priorityHigh is the word for work that goes first.

@@ -212,7 +212,7 @@ func (c Codec) Input(ev edda.Event) (*nats.Msg, error) {
 	if !ok {
 		return nil, errors.New("an event of kind " + string(ev.Kind) + " cannot be sent in")
 	}
-	md.Key, md.Step, md.By = text(ev.Key.Correlation), text(ev.Step), text(ev.By)
+	md.Key, md.Step, md.By, md.Why = text(ev.Key.Correlation), text(ev.Step), text(ev.By), text(ev.Why)
 	s := Subject{Tenant: ev.Key.Tenant, Family: FamilyWorkflow, Name: ev.Key.Saga, ID: ev.Key.Correlation}
 	return c.message(s, ev.ID, ev.Trace, input{
 		SignalID: text(ev.ID), TenantID: text(ev.Key.Tenant), Kind: kind, Name: text(ev.Type),

@@ -144,7 +144,7 @@ func malformed(ev edda.Event, m Message, err error) edda.Event {
 	if errors.As(err, &r) {
 		ev.Malformed = r.reason
 	}
-	ev.Payload = excerpt(m.Data)
+	ev.Payload, ev.Subject = excerpt(m.Data), m.Subject
 	ev.Trace = m.trace(metadata{})
 	return ev
 }

@@ -68,7 +68,7 @@ func (in input) fill(ev edda.Event) (edda.Event, error) {
 }
 
 func (in input) byPerson(ev edda.Event) (edda.Event, error) {
-	ev.Step, ev.By = string(in.Metadata.Step), string(in.Metadata.By)
+	ev.Step, ev.By, ev.Why = string(in.Metadata.Step), string(in.Metadata.By), string(in.Metadata.Why)
 	if ev.Kind == edda.KindAnswer && ev.Step == "" {
 		return ev, refuse(edda.DeadUndecodable, "the answer has no metadata.step")
 	}

@@ -1,6 +1,7 @@
 package flowsaga
 
 import (
+	"encoding/json"
 	"slices"
 
 	"edda"
@@ -9,12 +10,16 @@ import (
 // holds tells whether the verb is about the event at which a flow's step broke:
 // the engine keeps that one in the cell. A flow goes on meanwhile.
 func holds(ev edda.Event) bool {
-	return ev.Kind == edda.KindOperator && (ev.Type == edda.VerbRedrive || ev.Type == edda.VerbDrop)
+	return ev.Kind == edda.KindOperator && (ev.Type == edda.VerbRedrive || ev.Type == edda.VerbDrop || ev.Type == edda.VerbSkip && ev.Step == "")
 }
 
 // release takes what is held off the flow; redrive applies it again.
 func (a *application) release(ev edda.Event) {
-	held := a.cell.Held
+	held, want := a.cell.Held, redriveOf(ev)
+	if want.DeadLetter != "" && !slices.ContainsFunc(held, func(e edda.Entry) bool { return e.DeadLetter == want.DeadLetter }) {
+		a.redrive(ev, want)
+		return
+	}
 	if len(held) == 0 {
 		a.settle(ev, edda.FateLate, "refused", "nothing is held")
 		return
@@ -34,11 +39,44 @@ func (a *application) release(ev edda.Event) {
 		tr.Instance.Recent = append(slices.Clone(in.Recent), ev.ID)
 	}
 	a.add(tr)
-	if ev.Type == edda.VerbDrop {
+	if ev.Type != edda.VerbRedrive {
 		return
 	}
 	for _, e := range held {
-		e.Event.Redriven = true
-		a.apply(e.Event)
+		a.apply(again(e.Event, want, e.DeadLetter))
 	}
+}
+
+func redriveOf(ev edda.Event) (r edda.Redrive) {
+	if len(ev.Payload) > 0 {
+		_ = json.Unmarshal(ev.Payload, &r) // what cannot be read names no dead letter
+	}
+	return r
+}
+
+// again is a held or dead event as it is applied again; what the operator
+// changed is for the one that the dead letter speaks of.
+func again(ev edda.Event, want edda.Redrive, deadLetter string) edda.Event {
+	ev.Redriven = true
+	ev.Redrives++
+	if len(want.Data) > 0 && deadLetter == want.DeadLetter {
+		ev.Payload = want.Data
+	}
+	return ev
+}
+
+// redrive applies the event of a dead letter that holds nothing.
+func (a *application) redrive(ev edda.Event, want edda.Redrive) {
+	if want.Event == nil || ev.Type != edda.VerbRedrive {
+		a.settle(ev, edda.FateLate, "refused", "dead letter "+want.DeadLetter+" holds nothing here, or is gone")
+		return
+	}
+	tr := edda.Transition{Event: ev, Fate: edda.FateHandled, Handlers: []string{ev.Type}, Resolved: []string{want.DeadLetter}}
+	if in := a.cell.Instance; in != nil {
+		tr.Instance = copyOf(in, ev.Time)
+		tr.Instance.Revision++
+		tr.Instance.Recent = append(slices.Clone(in.Recent), ev.ID)
+	}
+	a.add(tr)
+	a.apply(again(*want.Event, want, want.DeadLetter))
 }

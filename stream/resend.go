@@ -1,0 +1,103 @@
+package stream
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"edda"
+)
+
+// Resend publishes the message that a dead letter was made of once more, with
+// another body where there is data, under an id of its own: the stream would drop
+// the id it had. The same id is stored once. What the letter does not hold is
+// read from the stream. An error that is edda.Permanent says what is missing.
+func (p *Publisher) Resend(ctx context.Context, d edda.DeadLetter, data json.RawMessage, id string) (Sent, error) {
+	m, err := p.original(ctx, d)
+	if err != nil {
+		return Sent{}, err
+	}
+	if len(data) > 0 {
+		m.Data = data
+	}
+	if len(m.Data) == 0 {
+		return Sent{}, edda.Classify(edda.Permanent, "nobody has the whole message any more: give its body with --data")
+	}
+	if m, err = p.codec.fresh(m, id); err != nil {
+		return Sent{}, err
+	}
+	ack, err := p.publish(ctx, m)
+	if err != nil {
+		return Sent{}, err
+	}
+	return Sent{Stream: ack.Stream, Subject: m.Subject, Seq: ack.Sequence, Duplicate: ack.Duplicate}, nil
+}
+
+// original is the message as it was: from the stream where that still has it,
+// else what the letter keeps of it.
+func (p *Publisher) original(ctx context.Context, d edda.DeadLetter) (*nats.Msg, error) {
+	if d.Event.Stream != "" && d.Event.Seq > 0 {
+		s, err := p.js.Stream(ctx, d.Event.Stream)
+		if err != nil {
+			return nil, edda.Classify(edda.Temporary, "look at stream %s: %w", d.Event.Stream, err)
+		}
+		first, err := s.GetMsg(ctx, d.Event.Seq)
+		if err == nil && (d.Subject == "" || d.Subject == first.Subject) {
+			return &nats.Msg{Subject: first.Subject, Header: kept(first.Header), Data: first.Data}, nil
+		}
+		if err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) {
+			return nil, edda.Classify(edda.Temporary, "look at message %d of %s: %w", d.Event.Seq, d.Event.Stream, err)
+		}
+	}
+	if d.Subject == "" {
+		return nil, edda.Classify(edda.Permanent, "the stream no longer has the message, and nobody knows its subject: send it anew, and drop this dead letter")
+	}
+	m := &nats.Msg{Subject: d.Subject, Header: nats.Header{}}
+	if len(d.Raw) < maxRaw { // else it is the beginning only
+		m.Data = d.Raw
+	}
+	return m, nil
+}
+
+// kept are the headers that speak of the body; those of NATS speak of how the
+// first message was published.
+func kept(h nats.Header) nats.Header {
+	out := nats.Header{}
+	for name, values := range h {
+		if !strings.HasPrefix(name, "Nats-") {
+			out[name] = values
+		}
+	}
+	return out
+}
+
+// fresh gives a message an id under which nothing was done yet. An effect command
+// is known by its command id, under which it was answered as failed: it gets a
+// new one, and its result speaks of that.
+func (c Codec) fresh(m *nats.Msg, id string) (*nats.Msg, error) {
+	if m.Header == nil {
+		m.Header = nats.Header{}
+	}
+	m.Header[headerMsgID] = []string{headerText(id)}
+	s, err := c.Parse(m.Subject)
+	if err != nil || s.Family != FamilyEffect {
+		return m, nil //nolint:nilerr // a subject that is none of ours goes back there
+	}
+	s.ID, s.Short = id, false
+	if m.Subject, err = c.Build(s); err != nil {
+		return nil, edda.Classify(edda.Permanent, "subject of the command: %w", err)
+	}
+	var body map[string]json.RawMessage
+	if json.Unmarshal(m.Data, &body) != nil || body["command_id"] == nil {
+		return m, nil
+	}
+	body["command_id"], err = encode(id)
+	if err == nil {
+		m.Data, err = encode(body)
+	}
+	return m, err
+}
