@@ -20,6 +20,7 @@ type index struct {
 	size    int                  // outbox rows
 	oldest  ulid.ULID            // the first of them; zero: none
 	counts  map[countKey]int     // none is zero
+	queues  Queues
 }
 
 // waiting is an effect's outbox row and whose it is: a result speaks only for
@@ -61,7 +62,10 @@ func loadIndex(tx *bolt.Tx, s seal) (*index, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the outbox: %w", err)
 	}
-	x.counts, err = loadCounts(tx)
+	if x.counts, err = loadCounts(tx); err != nil {
+		return x, err
+	}
+	x.queues, err = loadQueues(tx, s)
 	return x, err
 }
 
@@ -94,6 +98,7 @@ func (x *index) apply(s *staged) {
 		x.waiting[command], x.effects[row.ID] = row, command
 	}
 	x.size += s.grown
+	x.queues.add(s.queues)
 	x.oldest = s.oldest
 	for key, n := range s.counts {
 		if n == 0 {
@@ -114,6 +119,7 @@ type staged struct {
 	grown    int
 	oldest   ulid.ULID
 	counts   map[countKey]int // new values
+	queues   Queues           // what is added, or taken away
 	sent     bool             // outbox rows were added
 	armed    bool             // due rows were added
 }

@@ -137,6 +137,9 @@ func (w *writer) transition(t *encodedTransition) error {
 }
 
 func (w *writer) write(r row) error {
+	if err := w.countEntry(r); err != nil {
+		return err
+	}
 	if r.value == nil {
 		return w.buckets[r.bucket].Delete(r.key)
 	}
@@ -318,6 +321,9 @@ func (w *writer) deadLetter(d *encodedDead) error {
 	if err := w.buckets[bucketDeadID].Put(texts(d.id), appendTime(nil, d.time)); err != nil {
 		return err
 	}
+	if err := w.staged.queues.letter(d.value, 1); err != nil {
+		return err
+	}
 	key := deadKey(d.time, d.id)
 	return w.put(w.buckets[bucketDead], bucketDead, key, key, d.value, 0)
 }
@@ -329,6 +335,13 @@ func (w *writer) resolve(id string) error {
 		return nil
 	}
 	key := append(append([]byte(nil), at...), texts(id)...)
+	was, err := w.seal.open(bucketDead, key, w.buckets[bucketDead].Get(key), 0)
+	if err != nil {
+		return err
+	}
+	if err := w.staged.queues.letter(was, -1); err != nil {
+		return err
+	}
 	if err := w.buckets[bucketDead].Delete(key); err != nil {
 		return err
 	}
