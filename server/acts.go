@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/oklog/ulid/v2"
@@ -46,11 +47,26 @@ type ActView struct {
 	Status  edda.Status   `json:"status,omitempty"` // of the instance, afterwards
 }
 
+// Actor is who acts, and why, for the audit.
+type Actor struct {
+	By  string `header:"x-edda-by" doc:"who acts, for the audit" maxLength:"200"`
+	Why string `header:"x-edda-why" doc:"why, for the audit; the operator's verbs and acts on dead letters need it" maxLength:"1000"`
+}
+
+// reasoned refuses an act without a reason: the audit is what those read who
+// come later.
+func (a Actor) reasoned(what string) error {
+	if strings.TrimSpace(a.Why) == "" {
+		return huma.Error422UnprocessableEntity(what + " needs a reason, which goes to the audit: give it in the header x-edda-why, or with --why TEXT")
+	}
+	return nil
+}
+
 // ActInput is what every act says.
 type ActInput struct {
 	KeyInput
-	ID    string `header:"idempotency-key" doc:"id of the message: the same one is applied once" maxLength:"200"`
-	By    string `header:"x-edda-by" doc:"who acts, for the audit" maxLength:"200"`
+	ID string `header:"idempotency-key" doc:"id of the message: the same one is applied once" maxLength:"200"`
+	Actor
 	Trace string `header:"traceparent" maxLength:"200"`
 }
 
@@ -115,6 +131,11 @@ func (s *Server) answer(ctx context.Context, in *answerInput) (*body[ActView], e
 
 // act sends a message to an instance that exists and tells what became of it.
 func (s *Server) act(ctx context.Context, in *ActInput, ev edda.Event) (*body[ActView], error) {
+	if ev.Kind == edda.KindOperator {
+		if err := in.reasoned(join(ev.Type, ev.Step)); err != nil {
+			return nil, err
+		}
+	}
 	cell, err := s.cell(&in.KeyInput)
 	if err != nil {
 		return nil, err
@@ -123,6 +144,9 @@ func (s *Server) act(ctx context.Context, in *ActInput, ev edda.Event) (*body[Ac
 		return nil, huma.Error422UnprocessableEntity("the payload cannot be taken: " + err.Error())
 	}
 	ev.ID, ev.Key, ev.Tenant, ev.By, ev.Trace = in.ID, cell.Key, cell.Key.Tenant, in.By, in.Trace
+	if ev.Kind == edda.KindOperator {
+		ev.Why = in.Why
+	}
 	if ev.ID == "" {
 		ev.ID = ulid.Make().String()
 	}

@@ -42,7 +42,7 @@ func (p *pipes) dial() net.Conn { mine, theirs := net.Pipe(); p.calls <- theirs;
 func slow(t *testing.T, f *fakes, test func(t *testing.T, p *pipes)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		s, err := New(Options{Process: f, Instances: f, DeadLetters: f, Inbox: f, Tenant: "default"})
+		s, err := New(Options{Process: f, Instances: f, DeadLetters: f, Inbox: f, Records: f, Tenant: "default"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -176,7 +176,7 @@ func TestSoManyCallsAtOnce(t *testing.T) {
 	var all sync.WaitGroup
 	for range maxCalls {
 		all.Go(func() {
-			if code, body := call(t, h, "POST", "/v1/instances/order/O1/cancel", ""); code != 200 {
+			if code, body := call(t, h, "POST", "/v1/instances/order/O1/cancel", "", "x-edda-why: test"); code != 200 {
 				t.Errorf("%d %s", code, body)
 			}
 		})

@@ -2,10 +2,12 @@ package server
 
 import (
 	"context"
+	"encoding/json"
 
 	"github.com/danielgtaylor/huma/v2"
 
 	"edda"
+	"edda/store"
 )
 
 // DeadLetters is the quarantine. Its methods may be called concurrently.
@@ -14,7 +16,17 @@ type DeadLetters interface {
 	DeadLetters(after string, limit int) ([]edda.DeadLetter, error)
 	// DeadLetter finds one.
 	DeadLetter(id string) (edda.DeadLetter, bool, error)
+	// Redeliver sends what a dead letter of no instance was made of to where it
+	// came from, changed where there is data, and removes the letter: a message
+	// to its subject, or refused work to its destination. It tells where that is.
+	// An error that is ErrGone says that there is no such letter (any more).
+	Redeliver(ctx context.Context, d edda.DeadLetter, data json.RawMessage, by store.Audit) (string, error)
+	// Drop removes a dead letter that holds nothing; ErrGone likewise.
+	Drop(ctx context.Context, d edda.DeadLetter, by store.Audit) error
 }
+
+// ErrGone says that a dead letter was redriven or dropped meanwhile.
+var ErrGone = edda.Classify(edda.Permanent, "the dead letter is gone: somebody redrove or dropped it meanwhile")
 
 // scanned bounds the dead letters of other tenants that one call passes over.
 const scanned = 10_000
@@ -27,18 +39,27 @@ type DeadLetterList struct {
 
 type deadListInput struct {
 	TenantInput
-	Limit int    `query:"limit" default:"100" minimum:"1" maximum:"1000"`
-	After string `query:"after" doc:"next of the page before"`
+	Limit  int    `query:"limit" default:"100" minimum:"1" maximum:"1000"`
+	After  string `query:"after" doc:"next of the page before"`
+	Reason string `query:"reason" doc:"only those that died of this" enum:"undecodable,no-type,no-key,tenant,too-large,unmatched,poison,version,no-instance,malformed,rejected"`
+	Saga   string `query:"saga" doc:"only those of this saga"`
 }
 
-type deadInput struct {
+// wants tells whether the letter is asked for.
+func (in *deadListInput) wants(d edda.DeadLetter, tenant string) bool {
+	return tenantOf(d) == tenant && (in.Reason == "" || in.Reason == d.Reason) && (in.Saga == "" || in.Saga == d.Key.Saga)
+}
+
+// LetterInput names one dead letter.
+type LetterInput struct {
 	TenantInput
 	ID string `path:"id"`
 }
 
 func (s *Server) deadLetters() {
 	huma.Get(s.api, "/v1/deadletters", s.listDead, summary("List dead letters, oldest first", "dead letters"))
-	huma.Get(s.api, "/v1/deadletters/{id}", s.describeDead, summary("One dead letter", "dead letters"))
+	huma.Get(s.api, "/v1/deadletters/{id}", s.describeDead, summary("One dead letter, and what waits behind it", "dead letters"))
+	s.letterActs()
 }
 
 func (s *Server) listDead(_ context.Context, in *deadListInput) (*body[DeadLetterList], error) {
@@ -55,7 +76,7 @@ func (s *Server) listDead(_ context.Context, in *deadListInput) (*body[DeadLette
 		}
 		for _, d := range page {
 			after = d.ID
-			if tenantOf(d) != tenant {
+			if !in.wants(d, tenant) {
 				continue
 			}
 			if out.DeadLetters = append(out.DeadLetters, d); len(out.DeadLetters) == in.Limit {
@@ -71,19 +92,32 @@ func (s *Server) listDead(_ context.Context, in *deadListInput) (*body[DeadLette
 	return &body[DeadLetterList]{out}, nil
 }
 
-func (s *Server) describeDead(_ context.Context, in *deadInput) (*body[edda.DeadLetter], error) {
-	tenant, err := s.tenant(in.Tenant)
+func (s *Server) describeDead(_ context.Context, in *LetterInput) (*body[DeadLetterView], error) {
+	d, err := s.letter(in)
 	if err != nil {
 		return nil, err
 	}
+	holds, behind, err := s.holding(d)
+	if err != nil {
+		return nil, err
+	}
+	return &body[DeadLetterView]{DeadLetterView{DeadLetter: d, Holds: holds, Behind: behind, Next: nextFor(d, holds, len(behind))}}, nil
+}
+
+// letter loads the dead letter that a call speaks of.
+func (s *Server) letter(in *LetterInput) (edda.DeadLetter, error) {
+	tenant, err := s.tenant(in.Tenant)
+	if err != nil {
+		return edda.DeadLetter{}, err
+	}
 	d, found, err := s.options.DeadLetters.DeadLetter(in.ID)
 	if err != nil {
-		return nil, s.internal("load dead letter", err)
+		return d, s.internal("load dead letter", err)
 	}
 	if !found || tenantOf(d) != tenant {
-		return nil, huma.Error404NotFound("no dead letter " + in.ID)
+		return d, huma.Error404NotFound("no dead letter " + in.ID + ": it may have been redriven or dropped; edda audit list tells")
 	}
-	return &body[edda.DeadLetter]{d}, nil
+	return d, nil
 }
 
 // tenantOf is whose dead letter it is.

@@ -87,7 +87,7 @@ type HistoryView struct {
 type listInput struct {
 	TenantInput
 	Saga   string `query:"saga" doc:"only this saga"`
-	Status string `query:"status" enum:"running,undoing,stuck,done,failed,undone" doc:"only this status"`
+	Status string `query:"status" enum:"running,undoing,stuck,done,failed,undone,held" doc:"only this status; held: those that a poison event holds, whatever their status"`
 	Limit  int    `query:"limit" default:"100" minimum:"1" maximum:"1000"`
 	After  string `query:"after" doc:"next of the page before"`
 }
@@ -108,6 +108,13 @@ func (s *Server) list(_ context.Context, in *listInput) (*body[InstanceList], er
 	if err != nil {
 		return nil, err
 	}
+	if q.Status == statusHeld {
+		out, err := s.heldInstances(q)
+		if err != nil {
+			return nil, err
+		}
+		return &body[InstanceList]{out}, nil
+	}
 	found, err := s.options.Instances.Instances(q)
 	if err != nil {
 		return nil, s.internal("list instances", err)
@@ -121,6 +128,10 @@ func (s *Server) list(_ context.Context, in *listInput) (*body[InstanceList], er
 	}
 	return &body[InstanceList]{out}, nil
 }
+
+// statusHeld asks for held keys where a status is asked for: an instance that is
+// held has a status besides.
+const statusHeld edda.Status = "held"
 
 func (s *Server) query(in *listInput) (store.Query, error) {
 	tenant, err := s.tenant(in.Tenant)

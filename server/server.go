@@ -44,7 +44,7 @@ const (
 	shutdownWait = time.Second
 )
 
-// Options of a server. Process, Instances, DeadLetters and Inbox are required.
+// Options of a server. Process, Instances, DeadLetters, Inbox and Records are required.
 type Options struct {
 	// Addr is host:port; 127.0.0.1:8700 when empty.
 	Addr string
@@ -74,6 +74,7 @@ type Options struct {
 	Instances   Instances
 	DeadLetters DeadLetters
 	Inbox       Inbox
+	Records     Records
 }
 
 // Build says which program this is.
@@ -105,6 +106,7 @@ func New(o Options) (*Server, error) {
 	s.instances()
 	s.acts()
 	s.deadLetters()
+	s.records()
 	s.events()
 	s.routes.HandleFunc("/", notFound)
 	s.main, s.probing = s.door(o.Addr, s.guard(s.routes)), s.door(o.ProbeAddr, s.probesAlone())

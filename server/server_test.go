@@ -34,6 +34,8 @@ type fakes struct {
 	query  store.Query
 	dead   []edda.DeadLetter
 	sent   []edda.Event
+	acts   []string
+	audits store.AuditQuery
 	send   func(context.Context, edda.Event) (engine.Outcome, error)
 	err    error
 }
@@ -91,6 +93,34 @@ func (f *fakes) DeadLetter(id string) (edda.DeadLetter, bool, error) {
 	}
 	return edda.DeadLetter{}, false, f.err
 }
+func (f *fakes) Redeliver(_ context.Context, d edda.DeadLetter, data json.RawMessage, by store.Audit) (string, error) {
+	f.acts = append(f.acts, fmt.Sprintf("redeliver %s %s by %s: %s", d.ID, data, by.By, by.Reason))
+	return "tenant.default.aggregate.Order.O1", f.err
+}
+func (f *fakes) Drop(_ context.Context, d edda.DeadLetter, by store.Audit) error {
+	f.acts = append(f.acts, fmt.Sprintf("drop %s by %s: %s", d.ID, by.By, by.Reason))
+	return f.err
+}
+func (f *fakes) HeldKeys(tenant, saga string, _ edda.Key, _ int) (out []store.WaitingKey, err error) {
+	for k, c := range f.cells {
+		if len(c.Held) > 0 && k.Tenant == tenant {
+			out = append(out, store.WaitingKey{Key: k, Events: len(c.Held), First: c.Held[0]})
+		}
+	}
+	return out, f.err
+}
+func (f *fakes) ParkedKeys(tenant, saga string, _ edda.Key, _ int) (out []store.WaitingKey, err error) {
+	for k, c := range f.cells {
+		if len(c.Parked) > 0 && k.Tenant == tenant {
+			out = append(out, store.WaitingKey{Key: k, Events: len(c.Parked), First: c.Parked[0]})
+		}
+	}
+	return out, f.err
+}
+func (f *fakes) AuditsOf(q store.AuditQuery) ([]store.Audit, bool, error) {
+	f.audits = q
+	return []store.Audit{{By: "ann", Verb: "redrive", Key: order("O1"), Reason: "mended"}}, true, f.err
+}
 func (f *fakes) Send(ctx context.Context, ev edda.Event) (engine.Outcome, error) {
 	f.mu.Lock()
 	f.sent = append(f.sent, ev)
@@ -123,7 +153,7 @@ func newFakes(keys ...edda.Key) *fakes {
 
 func start(t *testing.T, f *fakes, change ...func(*Options)) *httptest.Server {
 	t.Helper()
-	o := Options{Process: f, Instances: f, DeadLetters: f, Inbox: f, Tenant: "default", Metrics: prometheus.NewRegistry()}
+	o := Options{Process: f, Instances: f, DeadLetters: f, Inbox: f, Records: f, Tenant: "default", Metrics: prometheus.NewRegistry()}
 	for _, c := range change {
 		c(&o)
 	}
@@ -316,11 +346,14 @@ func TestActsBecomeMessages(t *testing.T) {
 		t.Run(tt.path, func(t *testing.T) {
 			f := newFakes(order("O1"))
 			h := start(t, f)
-			code, body := call(t, h, "POST", "/v1/instances/order/O1/"+tt.path, tt.body, "idempotency-key: m1", "x-edda-by: ann")
+			code, body := call(t, h, "POST", "/v1/instances/order/O1/"+tt.path, tt.body, "idempotency-key: m1", "x-edda-by: ann", "x-edda-why: a ticket")
 			if code != 200 || !strings.Contains(body, `"fate":"handled"`) || !strings.Contains(body, `"status":"done"`) {
 				t.Fatalf("%d %s", code, body)
 			}
 			tt.want.ID, tt.want.Key, tt.want.Tenant, tt.want.By = "m1", order("O1"), "default", "ann"
+			if tt.want.Kind == edda.KindOperator {
+				tt.want.Why = "a ticket"
+			}
 			if got := fmt.Sprintf("%+v", f.sent[0]); got != fmt.Sprintf("%+v", tt.want) {
 				t.Errorf("sent %s\nwant %+v", got, tt.want)
 			}
@@ -355,7 +388,7 @@ func TestActsAreAnsweredWithTheirFate(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			f := newFakes(order("O1"))
 			f.send = func(context.Context, edda.Event) (engine.Outcome, error) { return tt.t, tt.err }
-			code, body := call(t, start(t, f), "POST", "/v1/instances/order/O1/cancel", "", "idempotency-key: m1")
+			code, body := call(t, start(t, f), "POST", "/v1/instances/order/O1/cancel", "", "idempotency-key: m1", "x-edda-why: a ticket")
 			if code != tt.code || !strings.Contains(body, tt.want) {
 				t.Errorf("%d %s, want %d %s", code, body, tt.code, tt.want)
 			}
@@ -370,7 +403,7 @@ func TestAnActWaitsOnlySoLong(t *testing.T) {
 		return engine.Outcome{}, ctx.Err()
 	}
 	h := start(t, f, func(o *Options) { o.CommitWait = 5 * time.Millisecond })
-	if code, body := call(t, h, "POST", "/v1/instances/order/O1/cancel", ""); code != 504 {
+	if code, body := call(t, h, "POST", "/v1/instances/order/O1/cancel", "", "x-edda-why: a ticket"); code != 504 {
 		t.Errorf("%d %s", code, body)
 	}
 }
@@ -378,7 +411,7 @@ func TestAnActWaitsOnlySoLong(t *testing.T) {
 func TestAnActThatWasTakenIsNotSentAgain(t *testing.T) {
 	f := newFakes(order("O1"))
 	f.cells[order("O1")].Instance.Recent = []string{"m1"}
-	code, body := call(t, start(t, f), "POST", "/v1/instances/order/O1/cancel", "", "idempotency-key: m1")
+	code, body := call(t, start(t, f), "POST", "/v1/instances/order/O1/cancel", "", "idempotency-key: m1", "x-edda-why: a ticket")
 	if code != 409 || !strings.Contains(body, "duplicate: message m1") || len(f.sent) != 0 {
 		t.Errorf("%d %s, sent %v", code, body, f.sent)
 	}
@@ -479,7 +512,7 @@ func TestOnlyLoopback(t *testing.T) {
 		"127.0.0.1:0": true, "[::1]:0": true, "localhost:0": true, "": true,
 		"0.0.0.0:8700": false, ":8700": false, "10.0.0.1:8700": false, "example.com:80": false, "127.0.0.1": false,
 	} {
-		_, err := New(Options{Addr: addr, Process: f, Instances: f, DeadLetters: f, Inbox: f})
+		_, err := New(Options{Addr: addr, Process: f, Instances: f, DeadLetters: f, Inbox: f, Records: f})
 		if (err == nil) != ok {
 			t.Errorf("%q: %v", addr, err)
 		}
@@ -489,7 +522,7 @@ func TestOnlyLoopback(t *testing.T) {
 func TestProbesHaveAnAddressOfTheirOwn(t *testing.T) {
 	f := newFakes()
 	f.status.NotReady = "draining"
-	s, err := New(Options{Addr: "127.0.0.1:0", ProbeAddr: ":0", Process: f, Instances: f, DeadLetters: f, Inbox: f, Metrics: prometheus.NewRegistry()})
+	s, err := New(Options{Addr: "127.0.0.1:0", ProbeAddr: ":0", Process: f, Instances: f, DeadLetters: f, Inbox: f, Records: f, Metrics: prometheus.NewRegistry()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -528,7 +561,7 @@ func TestAProbeAddressInUseGivesTheOtherBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer taken.Close()
-	s, err := New(Options{Addr: "127.0.0.1:0", ProbeAddr: taken.Addr().String(), Process: f, Instances: f, DeadLetters: f, Inbox: f})
+	s, err := New(Options{Addr: "127.0.0.1:0", ProbeAddr: taken.Addr().String(), Process: f, Instances: f, DeadLetters: f, Inbox: f, Records: f})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -581,14 +614,14 @@ func TestAPanicCostsOneAnswerAndShowsNoPayload(t *testing.T) {
 
 func TestRunServesUntilItsEnd(t *testing.T) {
 	f := newFakes()
-	s, err := New(Options{Addr: "127.0.0.1:0", Process: f, Instances: f, DeadLetters: f, Inbox: f})
+	s, err := New(Options{Addr: "127.0.0.1:0", Process: f, Instances: f, DeadLetters: f, Inbox: f, Records: f})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Listen(); err != nil {
 		t.Fatal(err)
 	}
-	if other, err := New(Options{Addr: s.Addr(), Process: f, Instances: f, DeadLetters: f, Inbox: f}); err != nil {
+	if other, err := New(Options{Addr: s.Addr(), Process: f, Instances: f, DeadLetters: f, Inbox: f, Records: f}); err != nil {
 		t.Fatal(err)
 	} else if err := other.Listen(); err == nil || !strings.Contains(err.Error(), "address already in use") {
 		t.Errorf("second listener: %v", err)

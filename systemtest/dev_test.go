@@ -183,9 +183,9 @@ on:
 	status("small", "A", edda.StatusDone)
 	run(0, "instance", "answer", "small", "B", "go_on", "off")
 	status("small", "B", edda.StatusFailed)
-	run(0, "instance", "cancel", "small", "C", "--yes")
+	run(0, "instance", "cancel", "small", "C", "--yes", "--why", "a test")
 	status("small", "C", edda.StatusFailed)
-	run(0, "instance", "terminate", "small", "D", "--yes")
+	run(0, "instance", "terminate", "small", "D", "--yes", "--why", "a test")
 	status("small", "D", edda.StatusFailed)
 	run(0, "instance", "signal", "job", "J", "hurry")
 	if n := field(c.describe("job", "J").Instance.State, "hurried"); n != "1" {
@@ -193,19 +193,19 @@ on:
 	}
 	run(1, "instance", "signal", "job", "nobody", "hurry")
 	for _, k := range []string{"J", "K"} {
-		run(0, "instance", "cancel", "job", k, "--yes")
+		run(0, "instance", "cancel", "job", k, "--yes", "--why", "a test")
 		status("job", k, edda.StatusStuck)
 	}
 	sick.Store(false)
-	run(0, "instance", "retry", "job", "J", "do_it.undo")
+	run(0, "instance", "retry", "job", "J", "do_it.undo", "--why", "a test")
 	status("job", "J", edda.StatusUndone)
-	run(0, "instance", "skip", "job", "K", "do_it.undo", "--yes")
+	run(0, "instance", "skip", "job", "K", "do_it.undo", "--yes", "--why", "a test")
 	status("job", "K", edda.StatusFailed)
 	if in := c.describe("job", "K").Instance; !slices.Equal(in.Incomplete, []string{"do_it"}) {
 		t.Errorf("after the skip incomplete is %v", in.Incomplete)
 	}
-	run(1, "instance", "cancel", "small", "A", "--yes") // it has ended
-	run(2, "instance", "cancel", "small")
+	run(1, "instance", "cancel", "small", "A", "--yes", "--why", "a test") // it has ended
+	run(2, "instance", "cancel", "small", "--why", "a test")
 }
 
 func TestOneIdleOrderReachesItsEffectUnderTenMillisecondsInTheBinary(t *testing.T) {

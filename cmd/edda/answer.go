@@ -105,6 +105,19 @@ func (p *process) DeadLetters(after string, limit int) ([]edda.DeadLetter, error
 // DeadLetter finds one.
 func (p *process) DeadLetter(id string) (edda.DeadLetter, bool, error) { return p.db.DeadLetter(id) }
 
+// HeldKeys lists the keys that a poison event holds.
+func (p *process) HeldKeys(tenant, saga string, after edda.Key, limit int) ([]store.WaitingKey, error) {
+	return p.db.HeldKeys(tenant, saga, after, limit)
+}
+
+// ParkedKeys lists the keys for which events are parked.
+func (p *process) ParkedKeys(tenant, saga string, after edda.Key, limit int) ([]store.WaitingKey, error) {
+	return p.db.ParkedKeys(tenant, saga, after, limit)
+}
+
+// AuditsOf lists a tenant's acts.
+func (p *process) AuditsOf(q store.AuditQuery) ([]store.Audit, bool, error) { return p.db.AuditsOf(q) }
+
 // errNoLine is what calls get that need the streams before they are reached.
 var errNoLine = edda.Classify(edda.Temporary, "jetstream is not reached yet: see whether NATS runs, and --nats-url")
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"os/user"
 	"strings"
 	"time"
 
@@ -32,6 +34,22 @@ type client struct {
 	output outputFlag
 	yes    bool
 	who    credentials
+	by     string // who acts, and why; for the audit
+	why    string
+}
+
+// registerActor adds the flags of an act that is audited.
+func (c *client) registerActor(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&c.why, "why", "", "the reason, for the audit (required)")
+	cmd.Flags().StringVar(&c.by, "by", "", "who acts, for the audit (the user who calls)")
+}
+
+// reasoned refuses an act without a reason before anything is sent.
+func (c *client) reasoned(what string) error {
+	if strings.TrimSpace(c.why) == "" {
+		return usagef("%s: say why, for the audit: --why TEXT", what)
+	}
+	return nil
 }
 
 // register adds the flags that every command with a server takes.
@@ -109,10 +127,24 @@ func (c *client) head(req *http.Request, body []byte) {
 	if tenant != "" {
 		req.Header.Set("x-tenant-id", tenant)
 	}
-	if user := c.term.getenv("USER"); user != "" {
-		req.Header.Set("x-edda-by", user)
+	if by := cmp.Or(c.by, c.term.getenv("USER"), osUser()); by != "" {
+		req.Header.Set("x-edda-by", oneLine(by))
+	}
+	if c.why != "" {
+		req.Header.Set("x-edda-why", oneLine(c.why))
 	}
 }
+
+func osUser() string {
+	u, err := user.Current()
+	if err != nil {
+		return "" // a system without users: the audit says unknown
+	}
+	return u.Username
+}
+
+// oneLine makes text fit for a header.
+func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 
 func (c *client) unreachable(ctx context.Context, err error) error {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {

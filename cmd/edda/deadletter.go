@@ -1,9 +1,13 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -14,40 +18,92 @@ import (
 func (t *terminal) deadLetterCommand() *cobra.Command {
 	c := &client{term: t}
 	noun := &cobra.Command{
-		Use: "deadletter", Aliases: []string{"dl"}, Short: "Look at events that could not be applied",
+		Use: "deadletter", Aliases: []string{"dl"}, Short: "Look at events that could not be applied, and act on them",
 		Args: noun, RunE: help,
 	}
 	c.register(noun)
-	noun.AddCommand(c.deadLetterList(), c.deadLetterDescribe())
+	noun.AddCommand(c.deadLetterList(), c.deadLetterShow(), c.redriveCommand(),
+		c.giveUpCommand(edda.VerbDrop, "Give its event up for good"),
+		c.giveUpCommand(edda.VerbSkip, "Give a poison event up, and apply those that are held behind it"))
 	return noun
 }
 
+// letterFilter chooses dead letters.
+type letterFilter struct{ reason, saga string }
+
+func (f *letterFilter) register(cmd *cobra.Command, reason string) {
+	cmd.Flags().StringVar(&f.reason, reason, "", "only those that died of this: "+strings.Join(edda.DeadReasons, ", "))
+	cmd.Flags().StringVar(&f.saga, "saga", "", "only those of this saga")
+	offer(cmd, reason, edda.DeadReasons)
+}
+
+func (f *letterFilter) check() error {
+	if f.reason != "" && !slices.Contains(edda.DeadReasons, f.reason) {
+		return usagef("%q is no reason of a dead letter: want one of %s", f.reason, strings.Join(edda.DeadReasons, ", "))
+	}
+	return nil
+}
+
+// letterPage fetches dead letters after one.
+func (c *client) letterPage(ctx context.Context, f letterFilter, after string, limit int) ([]byte, server.DeadLetterList, error) {
+	q := url.Values{"limit": {strconv.Itoa(limit)}}
+	for name, value := range map[string]string{"after": after, "reason": f.reason, "saga": f.saga} {
+		if value != "" {
+			q.Set(name, value)
+		}
+	}
+	var list server.DeadLetterList
+	raw, err := c.get(ctx, "/v1/deadletters?"+q.Encode(), &list)
+	return raw, list, err
+}
+
 func (c *client) deadLetterList() *cobra.Command {
+	var f letterFilter
 	var after string
 	var limit int
+	var all bool
 	cmd := &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "List dead letters, oldest first", Args: args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := page(limit); err != nil {
+			if err := errors.Join(page(limit), f.check()); err != nil {
 				return err
 			}
-			q := url.Values{"limit": {strconv.Itoa(limit)}}
-			if after != "" {
-				q.Set("after", after)
+			if all {
+				return c.listAllDead(cmd.Context(), f, after)
 			}
-			var list server.DeadLetterList
-			raw, err := c.get(cmd.Context(), "/v1/deadletters?"+q.Encode(), &list)
+			raw, list, err := c.letterPage(cmd.Context(), f, after, limit)
 			if err != nil {
 				return err
 			}
 			return c.printDead(raw, list)
 		},
 	}
+	f.register(cmd, "reason")
+	cmd.Flags().BoolVar(&all, "all", false, "all pages")
 	cmd.Flags().StringVar(&after, "after", "", "next page: what --after said at the end of the page before")
 	cmd.Flags().IntVar(&limit, "limit", 100, "at most so many, up to 1000")
 	c.output.register(cmd)
 	return cmd
 }
+
+// listAllDead prints page by page, so that what is held at once stays small; as
+// JSON there is one document a page.
+func (c *client) listAllDead(ctx context.Context, f letterFilter, after string) error {
+	for {
+		raw, list, err := c.letterPage(ctx, f, after, maxLetterPage)
+		if err != nil {
+			return err
+		}
+		after = list.Next
+		list.Next = ""
+		if err := c.printDead(raw, list); err != nil || after == "" {
+			return err
+		}
+	}
+}
+
+// maxLetterPage is the most that the server gives at once.
+const maxLetterPage = 1000
 
 func (c *client) printDead(raw []byte, list server.DeadLetterList) error {
 	if c.output == outputJSON {
@@ -70,11 +126,11 @@ func (c *client) printDead(raw []byte, list server.DeadLetterList) error {
 	return nil
 }
 
-func (c *client) deadLetterDescribe() *cobra.Command {
+func (c *client) deadLetterShow() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "describe ID", Aliases: []string{"get", "info"}, Short: "Everything about one dead letter", Args: args(cobra.ExactArgs(1)),
+		Use: "show ID", Aliases: []string{"describe", "get", "info"}, Short: "Everything about one dead letter, and what to do next", Args: args(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, a []string) error {
-			var d edda.DeadLetter
+			var d server.DeadLetterView
 			raw, err := c.get(cmd.Context(), "/v1/deadletters/"+segment(a[0]), &d)
 			if err != nil {
 				return err
@@ -82,7 +138,7 @@ func (c *client) deadLetterDescribe() *cobra.Command {
 			if c.output == outputJSON {
 				return indented(c.term.out, raw)
 			}
-			c.describeDead(d)
+			c.showDead(d)
 			return nil
 		},
 	}
@@ -90,14 +146,49 @@ func (c *client) deadLetterDescribe() *cobra.Command {
 	return cmd
 }
 
-func (c *client) describeDead(d edda.DeadLetter) {
-	for _, line := range [][2]string{
+func (c *client) showDead(d server.DeadLetterView) {
+	c.fields([][2]string{
 		{"id", d.ID}, {"reason", d.Reason}, {"time", clock(d.Time)}, {"saga", d.Key.Saga}, {"key", d.Key.Correlation},
-		{"subject", d.Subject}, {"event", inputName(d.Event)}, {"event id", d.Event.ID}, {"error", d.Error},
-		{"where", d.Path}, {"expression", d.Source}, {"inputs", d.Inputs}, {"payload", compact(d.Event.Payload)}, {"raw", string(d.Raw)},
-	} {
+		{"subject", d.Subject}, {"event", inputName(d.Event)}, {"event id", d.Event.ID}, {"stream", inStream(d.Event)}, {"correlation", d.Event.Correlation}, {"trace", d.Event.Trace},
+		{"error", d.Error}, {"where", d.Path}, {"expression", d.Source}, {"inputs", d.Inputs}, {"payload", compact(d.Event.Payload)}, {"raw", string(d.Raw)},
+	})
+	if d.Event.Redrives > 0 {
+		c.fields([][2]string{{"redriven", strconv.Itoa(d.Event.Redrives) + " times, and died again"}})
+	}
+	if w := d.Work; w != nil {
+		c.fields([][2]string{{"work", string(w.Kind) + " " + w.Name}, {"to", w.To}, {"with", compact(w.Payload)}})
+	}
+	if d.Holds {
+		c.fields([][2]string{{"holds", fmt.Sprintf("its key: %d events wait behind it", len(d.Behind))}})
+	}
+	for i, e := range d.Behind {
+		if i == maxBehindShown {
+			fmt.Fprintf(c.term.out, "  … and %d more\n", len(d.Behind)-i)
+			break
+		}
+		fmt.Fprintf(c.term.out, "  %d  %s  %s  %s\n", e.N, clock(e.Time), printable(strings.TrimSpace(e.Step+" "+e.Type)), printable(e.ID))
+	}
+	fmt.Fprintln(c.term.out, "next")
+	for _, line := range d.Next {
+		fmt.Fprintln(c.term.out, "  "+printable(line))
+	}
+}
+
+// maxBehindShown keeps a long queue from filling the screen; -o json has it all.
+const maxBehindShown = 20
+
+func (c *client) fields(lines [][2]string) {
+	for _, line := range lines {
 		if line[1] != "" {
 			fmt.Fprintf(c.term.out, "%-11s %s\n", line[0], printable(line[1]))
 		}
 	}
+}
+
+// inStream is where the event lies in its stream.
+func inStream(ev edda.Event) string {
+	if ev.Stream == "" {
+		return ""
+	}
+	return fmt.Sprintf("%s #%d", ev.Stream, ev.Seq)
 }

@@ -201,7 +201,7 @@ func TestDevRunsAnOrderFromEventToEnd(t *testing.T) {
 	if code, out := d.edda(t, "instance", "signal", "order", "a/b", "finish", "--data", "{}"); code != 0 || !strings.Contains(out, "handled; now done") {
 		t.Errorf("signal: %d %s", code, out)
 	}
-	if code, out := d.edda(t, "instance", "cancel", "order", "a/b", "--yes"); code != 1 || !strings.Contains(out, "too late") {
+	if code, out := d.edda(t, "instance", "cancel", "order", "a/b", "--yes", "--why", "a test"); code != 1 || !strings.Contains(out, "too late") {
 		t.Errorf("cancel: %d %s", code, out)
 	}
 	if code, out := d.edda(t, "instance", "list", "-o", "ids"); code != 0 || out != "order a/b\n" {
@@ -221,7 +221,7 @@ func TestCancelUndoes(t *testing.T) {
 	d := startDev(t, dir, "--data", t.TempDir())
 	d.edda(t, "send", "Order.OrderPlaced", "--id", "O1", "--data", `{"order_id":"O1"}`)
 	d.until(t, `"tracking":"Z9"`, "instance", "describe", "order", "O1")
-	if code, out := d.edda(t, "instance", "cancel", "order", "O1", "-y"); code != 0 || !strings.Contains(out, "undoing") {
+	if code, out := d.edda(t, "instance", "cancel", "order", "O1", "-y", "--why", "a test"); code != 0 || !strings.Contains(out, "undoing") {
 		t.Fatalf("cancel: %d %s", code, out)
 	}
 	d.until(t, "undone (cancelled)", "instance", "describe", "order", "O1")

@@ -26,6 +26,8 @@ func (t *terminal) instanceCommand() *cobra.Command {
 	}
 	c.register(noun)
 	noun.AddCommand(c.instanceList(), c.instanceDescribe(), c.instanceHistory(),
+		c.waitingList("held", "List keys that a poison event holds, and what each waits for"),
+		c.waitingList("parked", "List keys whose events wait for their instance to begin"),
 		c.signalCommand(), c.answerCommand(),
 		c.verbCommand(edda.VerbCancel, "Fail it as cancelled, and undo what was done", true),
 		c.verbCommand(edda.VerbTerminate, "End it now; nothing is undone", true),
@@ -61,7 +63,7 @@ func (c *client) instanceList() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&saga, "saga", "", "only this saga")
-	cmd.Flags().StringVar(&status, "status", "", "only running, undoing, stuck, done, failed or undone")
+	cmd.Flags().StringVar(&status, "status", "", "only running, undoing, stuck, done, failed, undone, or held by a poison event")
 	cmd.Flags().StringVar(&after, "after", "", "next page: what --after said at the end of the page before")
 	cmd.Flags().IntVar(&limit, "limit", 100, "at most so many, up to 1000")
 	offer(cmd, "status", statuses())
@@ -69,7 +71,9 @@ func (c *client) instanceList() *cobra.Command {
 	return cmd
 }
 
-func statuses() []string { return []string{"running", "undoing", "stuck", "done", "failed", "undone"} }
+func statuses() []string {
+	return []string{"running", "undoing", "stuck", "done", "failed", "undone", "held"}
+}
 
 // page checks how many are asked for at once.
 func page(limit int) error {
@@ -244,6 +248,9 @@ func (c *client) verbCommand(verb, short string, ask bool) *cobra.Command {
 		Use: verb + " SAGA KEY", Short: short,
 		Args: args(cobra.ExactArgs(2)), ValidArgsFunction: c.completeInstance,
 		RunE: func(cmd *cobra.Command, a []string) error {
+			if err := c.reasoned(verb); err != nil {
+				return err
+			}
 			if err := c.sure(ask, fmt.Sprintf("%s %s %s", verb, a[0], a[1])); err != nil {
 				return err
 			}
@@ -251,6 +258,7 @@ func (c *client) verbCommand(verb, short string, ask bool) *cobra.Command {
 		},
 	}
 	c.output.register(cmd)
+	c.registerActor(cmd)
 	if ask {
 		cmd.Flags().BoolVarP(&c.yes, "yes", "y", false, "do not ask")
 	}
@@ -264,6 +272,9 @@ func (c *client) stepCommand(verb, short string, ask bool) *cobra.Command {
 		Long: short + ". STEP is a step, or its undo: ship, charge.undo, hold[0].",
 		Args: args(cobra.ExactArgs(3)), ValidArgsFunction: c.completeInstance,
 		RunE: func(cmd *cobra.Command, a []string) error {
+			if err := c.reasoned(verb); err != nil {
+				return err
+			}
 			body, err := jsonFlag(data)
 			if err != nil {
 				return err
@@ -275,6 +286,7 @@ func (c *client) stepCommand(verb, short string, ask bool) *cobra.Command {
 		},
 	}
 	c.output.register(cmd)
+	c.registerActor(cmd)
 	if ask {
 		cmd.Flags().BoolVarP(&c.yes, "yes", "y", false, "do not ask")
 	} else {

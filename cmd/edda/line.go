@@ -174,7 +174,7 @@ func (p *process) buildSagas(ctx context.Context, l *line) error {
 	if err := p.openSource(ctx, l); err != nil {
 		return err
 	}
-	l.engine = engine.New(l.source, p.db, p.deciders(p.set), engine.Options{Log: p.log.Named("engine"), Registry: p.metrics})
+	l.engine = engine.New(l.source, p.db, p.deciders(p.set), engine.Options{Log: p.log.Named("engine"), Registry: p.metrics, Observe: p.quarantine.observe})
 	l.scheduler = scheduler.New(p.db, l.engine, scheduled{p.set, p.settings.Tenants, p.settings.tenant()}, scheduler.Options{Log: p.log.Named("scheduler")})
 	lanes, err := p.lanes(l)
 	if err != nil {

@@ -65,6 +65,9 @@ type process struct {
 	group    *lifecycle.Group
 	tracing  tracing
 	pulse    *pulse
+	// letters keeps two acts on one dead letter from both looking first.
+	letters    sync.Mutex
+	quarantine *quarantine
 	// redis is nil where nothing talks to it; embeddedRedis is edda dev's own.
 	redis         *redisdb.DB
 	embeddedRedis *miniredis.Miniredis
@@ -87,6 +90,7 @@ type process struct {
 func newProcess(s settings, l loaded, log *zap.Logger) (*process, error) {
 	p := &process{settings: s, log: log, metrics: prometheus.NewRegistry(), started: time.Now(), run: ulid.Make().String(), effects: l.effects, joined: make(chan struct{})}
 	p.metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	p.quarantine = newQuarantine(p.metrics, log)
 	var err error
 	if p.tracing, err = newTracing(context.Background(), s.env, log); err != nil {
 		return nil, err
@@ -100,7 +104,7 @@ func newProcess(s settings, l loaded, log *zap.Logger) (*process, error) {
 	if err := errors.Join(p.openRedis(), p.buildHero()); err != nil {
 		return nil, errors.Join(err, p.server.Close(), p.db.Close())
 	}
-	p.metrics.MustRegister(&instanceCollector{p.db})
+	p.metrics.MustRegister(&instanceCollector{p.db}, &queueCollector{p.db})
 	p.pulse = newPulse(p.loops()...)
 	p.group = lifecycle.New(lifecycle.Options{Stopped: p.partStopped}, p.parts(l)...)
 	return p, nil
@@ -115,7 +119,7 @@ func (p *process) listen() error {
 		Tokens: p.guards.tokens, Certificates: p.guards.certificates, TLSEnds: p.settings.TLS.Elsewhere,
 		Addr: p.settings.Addr, ProbeAddr: p.settings.ProbeAddr, Build: build(), Log: p.log, Metrics: p.metrics,
 		Tenant: p.settings.tenant(), NoTenancy: !p.settings.Tenancy.Enabled,
-		Process: p, Instances: p, DeadLetters: p, Inbox: p,
+		Process: p, Instances: p, DeadLetters: p, Inbox: p, Records: p,
 	})
 	if err != nil {
 		return &usageError{err}

@@ -1,0 +1,83 @@
+package main
+
+import (
+	"fmt"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"edda/manifests"
+	"edda/server"
+)
+
+func (t *terminal) auditCommand() *cobra.Command {
+	c := &client{term: t}
+	noun := &cobra.Command{
+		Use: "audit", Short: "Look at what operators did, and why",
+		Args: noun, RunE: help,
+	}
+	c.register(noun)
+	noun.AddCommand(c.auditList())
+	return noun
+}
+
+func (c *client) auditList() *cobra.Command {
+	var since string
+	var limit int
+	cmd := &cobra.Command{
+		Use: "list", Aliases: []string{"ls"}, Short: "List operators' acts, newest first", Args: args(cobra.NoArgs),
+		Example: "  edda audit list --since 24h\n  edda audit list --since 2026-05-01T00:00:00Z -o json",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := page(limit); err != nil {
+				return err
+			}
+			q := url.Values{"limit": {strconv.Itoa(limit)}}
+			if since != "" {
+				from, err := sinceFlag(since)
+				if err != nil {
+					return err
+				}
+				q.Set("since", from.UTC().Format(time.RFC3339Nano))
+			}
+			var list server.AuditList
+			raw, err := c.get(cmd.Context(), "/v1/audit?"+q.Encode(), &list)
+			if err != nil {
+				return err
+			}
+			return c.printAudits(raw, list)
+		},
+	}
+	cmd.Flags().StringVar(&since, "since", "", "only acts of this long (24h, 7d), or since a time (RFC 3339)")
+	cmd.Flags().IntVar(&limit, "limit", 100, "at most so many, up to 1000")
+	c.output.register(cmd)
+	return cmd
+}
+
+// sinceFlag is a time, or how long ago it was.
+func sinceFlag(text string) (time.Time, error) {
+	if t, err := time.Parse(time.RFC3339, text); err == nil {
+		return t, nil
+	}
+	d, err := manifests.ParseDuration(text)
+	if err != nil || d < 0 {
+		return time.Time{}, usagef("--since %s: want a duration such as 24h or 7d, or a time such as 2026-05-01T00:00:00Z", text)
+	}
+	return time.Now().Add(-d), nil
+}
+
+func (c *client) printAudits(raw []byte, list server.AuditList) error {
+	if c.output == outputJSON {
+		return indented(c.term.out, raw)
+	}
+	var lines [][]string
+	for _, a := range list.Audits {
+		lines = append(lines, []string{clock(a.Time), a.By, a.Verb, a.Key.Saga, a.Key.Correlation, a.Detail, a.Reason})
+	}
+	rows(c.term.out, []string{"time", "by", "verb", "saga", "key", "what", "why"}, lines)
+	if list.More {
+		fmt.Fprintln(c.term.err, "there are older ones: add --limit N, or --since for a shorter time")
+	}
+	return nil
+}

@@ -1,0 +1,105 @@
+package main
+
+import (
+	"cmp"
+	"encoding/json"
+	"slices"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+
+	"edda"
+	"edda/store"
+)
+
+// quarantine counts and logs what operators do with dead letters and instances.
+type quarantine struct {
+	log  *zap.Logger
+	acts *prometheus.CounterVec
+	left *prometheus.CounterVec
+}
+
+func newQuarantine(r prometheus.Registerer, log *zap.Logger) *quarantine {
+	q := &quarantine{
+		log: log,
+		acts: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "edda_operator_acts_total", Help: "Operators' verbs that were committed, by verb.",
+		}, []string{"verb"}),
+		left: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "edda_dead_letters_settled_total", Help: "Dead letters that were redriven, dropped or skipped, by verb and by the reason they died of.",
+		}, []string{"verb", "reason"}),
+	}
+	r.MustRegister(q.acts, q.left)
+	return q
+}
+
+// verbs bound a label: what others publish as a verb counts as other.
+var verbs = []string{edda.VerbCancel, edda.VerbTerminate, edda.VerbRetry, edda.VerbSkip, edda.VerbResolve, edda.VerbRedrive, edda.VerbDrop}
+
+func (q *quarantine) settled(verb, reason string) {
+	q.acts.WithLabelValues(oneOf(verbs, verb)).Inc()
+	q.left.WithLabelValues(oneOf(verbs, verb), oneOf(edda.DeadReasons, reason)).Inc()
+}
+
+func oneOf(known []string, word string) string {
+	if slices.Contains(known, word) {
+		return word
+	}
+	return "other"
+}
+
+// observe is told of what is durable; it does not block.
+func (q *quarantine) observe(ts []edda.Transition) {
+	for i := range ts {
+		if t := &ts[i]; t.Event.Kind == edda.KindOperator && t.Event.CommandID == "" && t.Fate != "" && !t.Event.Redriven {
+			q.acted(t)
+		}
+	}
+}
+
+// acted is one verb that a person sent through the stream; never its payload.
+func (q *quarantine) acted(t *edda.Transition) {
+	ev := &t.Event
+	q.acts.WithLabelValues(oneOf(verbs, ev.Type)).Inc()
+	var r edda.Redrive
+	if len(ev.Payload) > 0 {
+		_ = json.Unmarshal(ev.Payload, &r) // what cannot be read names no dead letter
+	}
+	for range t.Resolved {
+		q.left.WithLabelValues(oneOf(verbs, ev.Type), oneOf(edda.DeadReasons, cmp.Or(r.Reason, edda.DeadPoison))).Inc()
+	}
+	q.log.Info("an operator acted", zap.String("verb", ev.Type), zap.String("step", ev.Step), zap.String("dead_letter", r.DeadLetter),
+		zap.String("tenant", t.Key.Tenant), zap.String("saga", t.Key.Saga), zap.String("correlation", t.Key.Correlation),
+		zap.String("by", ev.By), zap.String("why", ev.Why), zap.String("fate", string(t.Fate)))
+}
+
+// queueCollector shows how much lies in the quarantine and waits for instances,
+// from the counts that every commit keeps.
+type queueCollector struct{ db *store.DB }
+
+var (
+	deadDesc   = prometheus.NewDesc("edda_dead_letters", "Dead letters in the store, by reason.", []string{"reason"}, nil)
+	heldDesc   = prometheus.NewDesc("edda_held_keys", "Keys that a poison event holds.", nil, nil)
+	behindDesc = prometheus.NewDesc("edda_held_events", "Events that are held, the poison ones included.", nil, nil)
+	parkedDesc = prometheus.NewDesc("edda_parked_events", "Events that wait for an instance to begin.", nil, nil)
+)
+
+func (c *queueCollector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{deadDesc, heldDesc, behindDesc, parkedDesc} {
+		ch <- d
+	}
+}
+
+func (c *queueCollector) Collect(ch chan<- prometheus.Metric) {
+	n := c.db.Queues()
+	for d, value := range map[*prometheus.Desc]int{heldDesc: n.HeldKeys, behindDesc: n.Held, parkedDesc: n.Parked} {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(value))
+	}
+	sums := map[string]int{}
+	for reason, k := range n.Dead {
+		sums[oneOf(edda.DeadReasons, reason)] += k
+	}
+	for reason, k := range sums {
+		ch <- prometheus.MustNewConstMetric(deadDesc, prometheus.GaugeValue, float64(k), reason)
+	}
+}

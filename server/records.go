@@ -1,0 +1,156 @@
+package server
+
+import (
+	"context"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"edda"
+	"edda/store"
+)
+
+// Records is what the store keeps beside instances: what waits aside, and the
+// acts of operators. Its methods may be called concurrently.
+type Records interface {
+	// HeldKeys lists the keys that a poison event holds, in key order.
+	HeldKeys(tenant, saga string, after edda.Key, limit int) ([]store.WaitingKey, error)
+	// ParkedKeys lists the keys for which events are parked, likewise.
+	ParkedKeys(tenant, saga string, after edda.Key, limit int) ([]store.WaitingKey, error)
+	// AuditsOf lists a tenant's acts, newest first, and tells whether there are more.
+	AuditsOf(q store.AuditQuery) ([]store.Audit, bool, error)
+}
+
+// WaitingKey is one key with events that wait.
+type WaitingKey struct {
+	Tenant string `json:"tenant,omitempty"`
+	Saga   string `json:"saga"`
+	Key    string `json:"key"`
+	Events int    `json:"events"` // of held ones the poison event included
+	// First is the poison event, or the first that was parked, and since when.
+	First HeldBehind `json:"first"`
+	// DeadLetter holds the key; Error is why.
+	DeadLetter string    `json:"dead_letter,omitempty"`
+	Error      string    `json:"error,omitempty"`
+	Expires    time.Time `json:"expires,omitzero"` // of the first parked event
+	Waits      string    `json:"waits"`            // for what, in words
+}
+
+// WaitingList is one page of them.
+type WaitingList struct {
+	Keys []WaitingKey `json:"keys"`
+	Next string       `json:"next,omitempty"` // the after of the next page; empty on the last
+}
+
+// AuditList is a page of operators' acts.
+type AuditList struct {
+	Audits []store.Audit `json:"audits"`         // newest first
+	More   bool          `json:"more,omitempty"` // there are older ones
+}
+
+type waitingInput struct {
+	TenantInput
+	Saga  string `query:"saga" doc:"only this saga"`
+	Limit int    `query:"limit" default:"100" minimum:"1" maximum:"1000"`
+	After string `query:"after" doc:"next of the page before"`
+}
+
+type auditInput struct {
+	TenantInput
+	Since time.Time `query:"since" doc:"only acts since then, RFC 3339"`
+	Limit int       `query:"limit" default:"100" minimum:"1" maximum:"1000"`
+}
+
+func (s *Server) records() {
+	huma.Get(s.api, "/v1/held", s.held, summary("Keys that a poison event holds", "instances"))
+	huma.Get(s.api, "/v1/parked", s.parked, summary("Keys whose events wait for their instance", "instances"))
+	huma.Get(s.api, "/v1/audit", s.audit, summary("What operators did, and why", "audit"))
+}
+
+func (s *Server) held(_ context.Context, in *waitingInput) (*body[WaitingList], error) {
+	return s.waiting(in, s.options.Records.HeldKeys)
+}
+
+func (s *Server) parked(_ context.Context, in *waitingInput) (*body[WaitingList], error) {
+	return s.waiting(in, s.options.Records.ParkedKeys)
+}
+
+func (s *Server) waiting(in *waitingInput, list func(string, string, edda.Key, int) ([]store.WaitingKey, error)) (*body[WaitingList], error) {
+	q, err := s.query(&listInput{TenantInput: in.TenantInput, Saga: in.Saga, Limit: in.Limit, After: in.After})
+	if err != nil {
+		return nil, err
+	}
+	found, err := list(q.Tenant, q.Saga, q.After, q.Limit)
+	if err != nil {
+		return nil, s.internal("list what waits", err)
+	}
+	out := WaitingList{Keys: []WaitingKey{}}
+	for _, w := range found {
+		key, err := s.waitingKey(w)
+		if err != nil {
+			return nil, err
+		}
+		out.Keys = append(out.Keys, key)
+	}
+	if len(found) == in.Limit {
+		out.Next = cursor(found[len(found)-1].Key)
+	}
+	return &body[WaitingList]{out}, nil
+}
+
+func (s *Server) waitingKey(w store.WaitingKey) (WaitingKey, error) {
+	ev := w.First.Event
+	out := WaitingKey{
+		Tenant: w.Key.Tenant, Saga: w.Key.Saga, Key: w.Key.Correlation, Events: w.Events, DeadLetter: w.First.DeadLetter, Expires: w.First.Expires,
+		First: HeldBehind{N: w.First.N, ID: ev.ID, Kind: ev.Kind, Type: ev.Type, Step: ev.Step, Time: ev.Time},
+	}
+	if out.DeadLetter == "" {
+		out.Waits = "an event that starts it, until " + edda.FormatTime(w.First.Expires)
+		return out, nil
+	}
+	out.Waits = "an operator: redrive or skip dead letter " + out.DeadLetter
+	d, found, err := s.options.DeadLetters.DeadLetter(out.DeadLetter)
+	if err != nil {
+		return out, s.internal("load dead letter", err)
+	}
+	if found {
+		out.Error = d.Error
+	}
+	return out, nil
+}
+
+func (s *Server) audit(_ context.Context, in *auditInput) (*body[AuditList], error) {
+	tenant, err := s.tenant(in.Tenant)
+	if err != nil {
+		return nil, err
+	}
+	found, more, err := s.options.Records.AuditsOf(store.AuditQuery{Tenant: tenant, Since: in.Since, Limit: in.Limit})
+	if err != nil {
+		return nil, s.internal("read the audit", err)
+	}
+	return &body[AuditList]{AuditList{Audits: orEmpty(found), More: more}}, nil
+}
+
+// heldInstances lists held keys as instances: one that did not begin has no status.
+func (s *Server) heldInstances(q store.Query) (InstanceList, error) {
+	found, err := s.options.Records.HeldKeys(q.Tenant, q.Saga, q.After, q.Limit)
+	if err != nil {
+		return InstanceList{}, s.internal("list held keys", err)
+	}
+	out := InstanceList{Instances: []InstanceSummary{}}
+	for _, w := range found {
+		cell, err := s.options.Instances.Cell(w.Key)
+		if err != nil {
+			return out, s.internal("load instance", err)
+		}
+		one := InstanceSummary{Tenant: w.Key.Tenant, Saga: w.Key.Saga, Key: w.Key.Correlation, Held: w.First.DeadLetter}
+		if cell.Instance != nil {
+			one = s.summarise(*cell.Instance)
+		}
+		out.Instances = append(out.Instances, one)
+	}
+	if len(found) == q.Limit {
+		out.Next = cursor(found[len(found)-1].Key)
+	}
+	return out, nil
+}
