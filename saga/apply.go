@@ -34,6 +34,9 @@ type application struct {
 	out      []edda.Transition
 	queue    []edda.Entry // unparked or released, to be applied next
 	unparked bool         // what the queue holds
+	// acted is when an operator let the events go that are applied now: where
+	// they wait for their instance, they have their whole time from then on.
+	acted time.Time
 }
 
 func (a *application) add(tr edda.Transition) {
@@ -296,12 +299,19 @@ func (a *application) park(p *Program, ev edda.Event) {
 		a.add(edda.Transition{Event: ev, Fate: edda.FateIgnored, Outputs: []edda.Output{{Word: "dropped", Name: nameOf(ev)}}})
 		return
 	}
-	e := edda.Entry{N: nextN(a.cell.Parked), Event: ev, Expires: clockMillis(ev.Time).Add(h.park)}
+	e := edda.Entry{N: nextN(a.cell.Parked), Event: ev, Expires: clockMillis(later(ev.Time, a.acted)).Add(h.park)}
 	a.cell.Parked = append(slices.Clone(a.cell.Parked), e)
 	a.add(edda.Transition{
 		Event: ev, Fate: edda.FateParked, Park: &e, Outputs: []edda.Output{{Word: "parked", Name: nameOf(ev)}},
 		Arm: []time.Time{e.Expires},
 	})
+}
+
+func later(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return b
+	}
+	return a
 }
 
 // parker is the handler that wants the event kept.

@@ -1,10 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -193,21 +196,40 @@ func (c *client) redriveAll(ctx context.Context, r redriving) error {
 // letterIDs lists what is to be redriven before the first is: a page goes on
 // after a dead letter that must still be there.
 func (c *client) letterIDs(ctx context.Context, r redriving) (ids []string, left bool, err error) {
-	for after := ""; ; {
+	var places []letterPlace
+	for after := ""; !left; {
 		_, list, err := c.letterPage(ctx, r.letterFilter, after, min(maxLetterPage, r.most))
 		if err != nil {
 			return nil, false, err
 		}
 		for _, d := range list.DeadLetters {
-			if len(ids) == r.most {
-				return ids, true, nil
+			if left = len(places) == r.most; left {
+				break
 			}
-			ids = append(ids, d.ID)
+			places = append(places, letterPlace{d.ID, d.Event.Time, d.Event.Stream, d.Event.Seq})
 		}
 		if after = list.Next; after == "" {
-			return ids, false, nil
+			break
 		}
 	}
+	slices.SortStableFunc(places, letterPlace.compare)
+	for _, p := range places {
+		ids = append(ids, p.id)
+	}
+	return ids, left, nil
+}
+
+// letterPlace is where the event of a dead letter came from: those of one key are
+// redriven in the order in which they were sent.
+type letterPlace struct {
+	id     string
+	time   time.Time
+	stream string
+	seq    uint64
+}
+
+func (p letterPlace) compare(q letterPlace) int {
+	return cmp.Or(p.time.Compare(q.time), cmp.Compare(p.stream, q.stream), cmp.Compare(p.seq, q.seq))
 }
 
 func (c *client) printRedriven(sum redriven) error {
