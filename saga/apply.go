@@ -34,8 +34,8 @@ type application struct {
 	out      []edda.Transition
 	queue    []edda.Entry // unparked or released, to be applied next
 	unparked bool         // what the queue holds
-	// acted is when an operator let the events go that are applied now: where
-	// they wait for their instance, they have their whole time from then on.
+	// acted is when an operator took the event out of the dead letters that is
+	// applied now: where it is parked, it has its whole time from then on.
 	acted time.Time
 }
 

@@ -168,7 +168,6 @@ func (a *application) releaseEnded(edda.Event) {
 // drop and skip give it up.
 func (a *application) release(ev edda.Event) {
 	want := redriveOf(ev)
-	a.acted = ev.Time
 	if len(a.cell.Held) == 0 || want.DeadLetter != "" && want.DeadLetter != a.cell.Held[0].DeadLetter {
 		a.free(ev)
 		return

@@ -59,6 +59,7 @@ func (a *application) refuseVerb(ev edda.Event, why string) {
 // applies the event once, also where the event's own id is no hindrance.
 func (a *application) redrive(ev edda.Event, want edda.Redrive) {
 	inner := again(*want.Event, want.Data)
+	a.acted = ev.Time
 	tr := edda.Transition{
 		Event: ev, Fate: edda.FateHandled, Resolved: []string{want.DeadLetter},
 		Outputs: []edda.Output{{Word: "redriven", Name: nameOf(inner)}},

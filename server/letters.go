@@ -226,10 +226,21 @@ func (s *Server) verb(ctx context.Context, in *letterInput, d edda.DeadLetter, v
 	if errors.Is(err, ErrDuplicate) {
 		return ev, o, huma.Error409Conflict("somebody did the same a moment ago: see what became of dead letter " + d.ID + ", and try again in half a minute if it is still there")
 	}
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		return ev, o, s.letterFailed(d, err)
+	}
 	if err != nil {
 		return ev, o, s.unsent(ev, err)
 	}
-	return ev, o, nil
+	return ev, o, refused(o)
+}
+
+// refused is the saga's no, with its reason.
+func refused(o engine.Outcome) error {
+	if o.Fate == edda.FateLate && len(o.Outputs) == 1 && o.Outputs[0].Word == "refused" {
+		return huma.Error409Conflict("refused: " + o.Outputs[0].Reason)
+	}
+	return nil
 }
 
 // redriven answers with what became of the event of a dead letter.
@@ -263,7 +274,7 @@ func redriven(d edda.DeadLetter, ev edda.Event, o engine.Outcome) (*body[LetterA
 // heldBy is the dead letter of an event behind the one that was let go.
 func heldBy(id string, released []engine.Released) string {
 	for _, r := range released {
-		if r.Dead != nil && r.Dead.ID != id {
+		if r.Dead != nil && r.Dead.ID != id && r.Dead.Reason == edda.DeadPoison {
 			return r.Dead.ID
 		}
 	}
@@ -285,7 +296,7 @@ func (s *Server) letterFailed(d edda.DeadLetter, err error) error {
 	case errors.Is(err, edda.Permanent):
 		return huma.Error422UnprocessableEntity(err.Error())
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
-		return huma.Error504GatewayTimeout("not done within " + s.options.CommitWait.String() + ": look whether dead letter " + d.ID + " is still there")
+		return huma.Error504GatewayTimeout("not done within " + s.options.CommitWait.String() + ", and it may still be: look whether dead letter " + d.ID + " is still there; the same act again is done once")
 	}
 	return huma.Error503ServiceUnavailable(fmt.Sprintf("dead letter %s stays: %v; try again", d.ID, err))
 }

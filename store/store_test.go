@@ -201,6 +201,7 @@ func checkIndex(t testing.TB, db *DB) {
 		same(t, "waiting in memory", db.index.waiting, x.waiting)
 		same(t, "effects in memory", db.index.effects, x.effects)
 		same(t, "counters in memory", db.index.counts, x.counts)
+		same(t, "queues in memory", db.index.queues, x.queues)
 		same(t, "outbox size in memory", db.index.size, x.size)
 		same(t, "oldest in memory", db.index.oldest, x.oldest)
 		same(t, "stamp in memory", db.stamp, stampOf(tx))

@@ -7,9 +7,11 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"edda"
 	"edda/server"
+	"edda/stream"
 )
 
 // sums adds amounts, and breaks where an event has none: a text is no number.
@@ -188,5 +190,118 @@ func TestRedriveAllGoesOnPastFailures(t *testing.T) {
 		if code, out := d.edda(t, append([]string{"deadletter", "redrive"}, wrong...)...); code != exitUsage {
 			t.Errorf("%v: %d %s", wrong, code, out)
 		}
+	}
+}
+
+// publish stores a message under a subject, as any client of NATS may.
+func (r *running) publish(t *testing.T, subject, body string) {
+	t.Helper()
+	conn, js, err := connectNow(t.Context(), stream.Connection{URL: r.nats})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := js.Publish(t.Context(), subject, []byte(body)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// oneLetter waits for the only dead letter that died of a reason.
+func (r *running) oneLetter(t *testing.T, reason string) edda.DeadLetter {
+	t.Helper()
+	r.until(t, reason, "deadletter", "list", "--reason", reason)
+	all := r.letters(t, "--reason", reason, "--all")
+	if len(all) != 1 {
+		t.Fatalf("%d letters of %s", len(all), reason)
+	}
+	return all[0]
+}
+
+func TestDeadLettersOfNoInstanceGoBackToTheirStream(t *testing.T) {
+	shop := newShop(t)
+	dir := folder(t, map[string]string{"sums.yaml": sums, "order.yaml": orderSaga, "effects.yaml": shop.effects()})
+	d := startDev(t, dir, "--data", t.TempDir())
+	d.edda(t, "send", "Sum.Begin", "--id", "A", "--data", `{"k":"A"}`)
+	d.publish(t, "tenant.default.aggregate.Sum.A", `{"event_type":"Add","payload":{"k":"A","id":"x","amount":3`)
+	unread := d.oneLetter(t, edda.DeadUndecodable)
+	if code, out := d.edda(t, "deadletter", "show", unread.ID); code != 0 || !strings.Contains(out, "subject     tenant.default.aggregate.Sum.A") || !strings.Contains(out, "--data @FILE") {
+		t.Errorf("%d %s", code, out)
+	}
+	// As it was it dies again, as another letter.
+	if code, out := d.edda(t, "deadletter", "redrive", unread.ID, "--why", "a try"); code != 0 || !strings.Contains(out, "sent to tenant.default.aggregate.Sum.A") {
+		t.Errorf("%d %s", code, out)
+	}
+	d.until(t, "Sum", "deadletter", "list", "--reason", edda.DeadUndecodable)
+	unread = d.oneLetter(t, edda.DeadUndecodable)
+	if code, out := d.edda(t, "deadletter", "redrive", unread.ID, "--data", `{"event_type":"Add","payload":{"k":"A","id":"x","amount":3}}`, "--why", "mended by hand"); code != 0 {
+		t.Errorf("%d %s", code, out)
+	}
+	d.until(t, `"log":"x","n":3`, "instance", "describe", "sums", "A")
+
+	// A command that is none: answered as failed under its id, called under a new one.
+	d.publish(t, "tenant.default.effect.ship.c1", `{"command_id":"c1","effect_name":"sink"}`)
+	command := d.oneLetter(t, edda.DeadMalformed)
+	if code, out := d.edda(t, "deadletter", "redrive", command.ID, "--data", `{"command_id":"c1","effect_name":"ship","payload":{"order":"O1"}}`, "--why", "a typing error"); code != 0 || !strings.Contains(out, "sent to tenant.default.effect.ship.redrive-") {
+		t.Errorf("%d %s", code, out)
+	}
+	shop.called(t, "/ship redrive-")
+	if left := d.letters(t); len(left) != 0 {
+		t.Errorf("left %+v", left)
+	}
+	if code, out := d.edda(t, "audit", "list"); code != 0 || strings.Count(out, "dead letter") != 3 {
+		t.Errorf("audit: %d\n%s", code, out)
+	}
+}
+
+// called waits for a call whose path and key begin so.
+func (s *shop) called(t *testing.T, prefix string) {
+	t.Helper()
+	deadline, tick := time.After(patience), time.NewTicker(20*time.Millisecond)
+	defer tick.Stop()
+	for {
+		s.mu.Lock()
+		for k := range s.keys {
+			if strings.HasPrefix(k, prefix) {
+				s.mu.Unlock()
+				return
+			}
+		}
+		s.mu.Unlock()
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatalf("nobody called %s: %v", prefix, s.keys)
+		}
+	}
+}
+
+func TestTwoRedrivesOfOneLetterAtOnce(t *testing.T) {
+	d := startDev(t, folder(t, map[string]string{"sums.yaml": sums}), "--data", t.TempDir())
+	id := d.poisoned(t, "A")
+	d.publish(t, "tenant.default.aggregate.Sum.B", `{`)
+	raw := d.oneLetter(t, edda.DeadUndecodable)
+	for letter, data := range map[string]string{id: `{"k":"A","id":"x","amount":5}`, raw.ID: `{"event_type":"Begin","payload":{"k":"B"}}`} {
+		const callers = 8
+		codes := make(chan int, callers)
+		for range callers {
+			go func() {
+				code, _ := d.edda(t, "deadletter", "redrive", letter, "--data", data, "--why", "at once")
+				codes <- code
+			}()
+		}
+		done := 0
+		for range callers {
+			if <-codes == 0 {
+				done++
+			}
+		}
+		if done != 1 {
+			t.Errorf("%d of %d callers redrove it", done, callers)
+		}
+	}
+	d.until(t, `"log":"axcd","n":116`, "instance", "describe", "sums", "A")
+	d.until(t, "running", "instance", "describe", "sums", "B")
+	if left := d.letters(t); len(left) != 0 {
+		t.Errorf("left %+v", left)
 	}
 }
