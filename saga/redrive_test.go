@@ -105,3 +105,26 @@ func TestSkipOfAHeldKeyIsDrop(t *testing.T) {
 		t.Errorf("%+v, state %s", out, l.cell.Instance.State)
 	}
 }
+
+// TestAStartThatWasGivenUpIsRedrivenOnce: there is no instance yet that could
+// remember the first verb, and the event itself was given up before.
+func TestAStartThatWasGivenUpIsRedrivenOnce(t *testing.T) {
+	text := "saga: counter\nversion: 1\nkey: event.k\nstate: {n: 0}\non: {Begin: {start: true, on_poison: skip, set: {n: \"=state.n + event.amount\"}}}\n"
+	l := newLine(t, setWith(t, []*Program{compiled(t, text, Options{})}, nil), "counter")
+	out := l.give(edda.Event{Kind: edda.KindEvent, Type: "Begin", Payload: json.RawMessage(`{"k":"K"}`)})
+	dead := out[0].Dead
+	if dead == nil || l.cell.Instance != nil || len(l.cell.Held) > 0 {
+		t.Fatalf("%+v", out)
+	}
+	payload, err := json.Marshal(edda.Redrive{DeadLetter: dead.ID, Event: &dead.Event, Reason: dead.Reason, Data: json.RawMessage(`{"k":"K","amount":3}`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	verb := edda.Event{Kind: edda.KindOperator, Type: edda.VerbRedrive, Key: l.cell.Key, Payload: payload}
+	l.give(verb)
+	l.n-- // the same id
+	again := l.give(verb)
+	if again[0].Fate != edda.FateDuplicate || string(l.cell.Instance.State) != `{"n":3}` {
+		t.Errorf("%s, state %s", again[0].Fate, l.cell.Instance.State)
+	}
+}

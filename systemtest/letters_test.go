@@ -166,6 +166,17 @@ func TestADeadLetterThatTheProducerSentAgainIsNotAppliedTwice(t *testing.T) {
 		if n := len(w.letters("")); n != 0 {
 			t.Errorf("%d letters are left", n)
 		}
+		// Sent again and applied, while its dead letter still lay there.
+		w.add("B", "b1", `,"amount":1`)
+		w.pass(time.Now().Add(6 * time.Minute))
+		d = w.letter("B")
+		w.send("bb", "Begin", "B", `{"k":"B"}`)
+		w.add("B", "b1", `,"amount":1`)
+		w.until("it is applied", func() bool { return w.status("tally", "B") != "" && field(w.instance("tally", "B").State, "log") == "b1" })
+		if o := w.on(d, edda.VerbRedrive, "r2", nil); o.Released[0].Fate != edda.FateDuplicate {
+			t.Errorf("redrive after the applied one: %+v", o)
+		}
+		w.tallied("B", "1", "b1")
 	})
 }
 
@@ -191,9 +202,21 @@ func TestTwoRedrivesAtOnceApplyOnce(t *testing.T) {
 		if o := w.on(d, edda.VerbRedrive, "other", nil); o.Fate != edda.FateLate || len(o.Outputs) != 1 || !strings.Contains(o.Outputs[0].Reason, "is gone") {
 			t.Errorf("once more: %+v", o)
 		}
+		// Nor does one that brings an event of its own, or names the letter of another key.
+		w.publish("tenant.acme.workflow.tally.A", fmt.Sprintf(`{"signal_id":"forged","kind":"operator","name":"redrive","payload":%s}`, payload))
+		w.until("the forged one came", func() bool { return len(w.fates("forged")) == 1 })
+		w.send("b2", "Begin", "B", `{"k":"B"}`)
+		w.send("s2", "Skip", "A", `{"k":"A","id":"s2","amount":null}`)
+		w.until("another died", func() bool { return len(w.letters("A")) == 1 })
+		strange := w.letter("A")
+		strange.Key = key("B")
+		if o := w.on(strange, edda.VerbRedrive, "strange", json.RawMessage(`{"k":"B","id":"s2","amount":5}`)); o.Fate != edda.FateLate || len(w.letters("A")) != 1 {
+			t.Errorf("the letter of another key: %+v", o)
+		}
 		w.tallied("A", "5", "s1")
+		w.tallied("B", "0", "")
 		audits, _, err := w.running.db.AuditsOf(store.AuditQuery{Tenant: tenant, Limit: 10})
-		if err != nil || len(audits) != 4 || audits[3].Verb != edda.VerbRedrive || audits[3].By != "ann" || audits[3].Reason != "n0" || !strings.Contains(audits[3].Detail, d.ID) {
+		if err != nil || len(audits) != 6 || audits[5].Verb != edda.VerbRedrive || audits[5].By != "ann" || audits[5].Reason != "n0" || !strings.Contains(audits[5].Detail, d.ID) {
 			t.Errorf("audit %+v, %v", audits, err)
 		}
 	})
