@@ -15,15 +15,13 @@ import (
 // withLetters are fakes with one dead letter of each way to go on.
 func withLetters() *fakes {
 	f := newFakes(order("O1"), order("O2"))
-	for _, d := range []edda.DeadLetter{
+	f.dead = []edda.DeadLetter{
 		{ID: "held", Reason: edda.DeadPoison, Key: order("O1"), Path: "Paid", Source: "event.a.b", Inputs: `{"event":1}`, Error: "a is null", Event: edda.Event{Kind: edda.KindEvent, ID: "e1", Tenant: "default", Redrives: 2}},
 		{ID: "loose", Reason: edda.DeadUnmatched, Key: order("O2"), Event: edda.Event{Kind: edda.KindEvent, ID: "e4", Tenant: "default"}},
 		{ID: "raw", Reason: edda.DeadUndecodable, Subject: "tenant.default.aggregate.Order.O1", Event: edda.Event{ID: "e5", Tenant: "default", Malformed: edda.DeadUndecodable}},
 		{ID: "work", Reason: edda.DeadRejected, Key: order("O1"), Event: edda.Event{ID: "e6", Tenant: "default"}, Work: &edda.Work{Name: "Order.Close"}},
 		{ID: "verb", Reason: edda.DeadPoison, Key: order("O2"), Event: edda.Event{Kind: edda.KindOperator, Type: edda.VerbRedrive, Tenant: "default"}},
 		{ID: "foreign", Reason: edda.DeadPoison, Key: edda.Key{Tenant: "acme", Saga: "order", Correlation: "O1"}},
-	} {
-		f.dead = append(f.dead, d)
 	}
 	cell := f.cells[order("O1")]
 	cell.Held = []edda.Entry{

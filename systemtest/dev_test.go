@@ -206,6 +206,7 @@ on:
 	}
 	run(1, "instance", "cancel", "small", "A", "--yes", "--why", "a test") // it has ended
 	run(2, "instance", "cancel", "small", "--why", "a test")
+	run(2, "instance", "cancel", "small", "A", "--yes") // no reason
 }
 
 func TestOneIdleOrderReachesItsEffectUnderTenMillisecondsInTheBinary(t *testing.T) {

@@ -172,7 +172,9 @@ func TestADeadLetterThatTheProducerSentAgainIsNotAppliedTwice(t *testing.T) {
 		d = w.letter("B")
 		w.send("bb", "Begin", "B", `{"k":"B"}`)
 		w.add("B", "b1", `,"amount":1`)
-		w.until("it is applied", func() bool { return w.status("tally", "B") != "" && field(w.instance("tally", "B").State, "log") == "b1" })
+		w.until("it is applied", func() bool {
+			return w.status("tally", "B") != "" && field(w.instance("tally", "B").State, "log") == "b1"
+		})
 		if o := w.on(d, edda.VerbRedrive, "r2", nil); o.Released[0].Fate != edda.FateDuplicate {
 			t.Errorf("redrive after the applied one: %+v", o)
 		}
