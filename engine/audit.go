@@ -36,6 +36,12 @@ func detail(it *item) string {
 			break
 		}
 	}
+	for _, r := range o.Released {
+		if r.Dead != nil { // it was tried
+			out = append(out, "dead letter "+r.Dead.ID+" ("+r.Dead.Reason+")")
+			break
+		}
+	}
 	return strings.Join(out, "; ")
 }
 

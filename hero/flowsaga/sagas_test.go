@@ -314,6 +314,32 @@ func TestAHeldEventIsReleased(t *testing.T) {
 	}
 }
 
+// A dead letter of a flow that holds nothing is applied where the verb brings its
+// event, and what an operator changed with it.
+func TestADeadLetterOfAFlowIsRedriven(t *testing.T) {
+	d := newDesk(t)
+	d.signal(epoch, "s1", "start", definition(t, 0))
+	raw, err := json.Marshal(report(1, hero.NodeCompleted))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dead := edda.Event{Kind: edda.KindSignal, ID: "r1", Tenant: "acme", Key: d.cell.Key, Type: "report", Payload: json.RawMessage(`"broken"`), Time: epoch}
+	payload, err := json.Marshal(edda.Redrive{DeadLetter: "D1", Event: &dead, Data: raw})
+	if err != nil {
+		t.Fatal(err)
+	}
+	verb := edda.Event{Kind: edda.KindOperator, ID: "o1", Type: edda.VerbRedrive, Key: d.cell.Key, Tenant: "acme", Time: epoch, Payload: payload}
+	out := d.apply(verb)
+	if len(out) != 2 || !slices.Equal(out[0].Resolved, []string{"D1"}) || out[1].Fate != edda.FateHandled || !out[1].Event.Redriven {
+		t.Fatalf("%+v", out)
+	}
+	fate(t, d.apply(verb), edda.FateDuplicate)
+	verb.ID, verb.Payload = "o2", json.RawMessage(`{"dead_letter":"D1"}`)
+	if out := d.apply(verb); out[0].Fate != edda.FateLate || len(out[0].Resolved) != 0 {
+		t.Fatalf("of what is gone: %+v", out)
+	}
+}
+
 func TestAFlowRemembersTheLastEventsOnly(t *testing.T) {
 	d := newDesk(t)
 	d.signal(epoch, "s1", "start", definition(t, 0))
