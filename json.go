@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strconv"
 )
 
@@ -37,8 +38,11 @@ func Decode(data []byte) (any, error) {
 }
 
 // Encode writes a canonical value as JSON: keys sorted, no HTML escapes, equal
-// values to equal bytes.
+// values to equal bytes. Decode gives the same value again.
 func Encode(v any) (json.RawMessage, error) {
+	if hasLarge(v, 0) {
+		v = exponents(v)
+	}
 	var buf bytes.Buffer
 	enc := json.NewEncoder(&buf)
 	enc.SetEscapeHTML(false)
@@ -46,6 +50,49 @@ func Encode(v any) (json.RawMessage, error) {
 		return nil, fmt.Errorf("encode json: %w", err)
 	}
 	return bytes.TrimRight(buf.Bytes(), "\n"), nil
+}
+
+// large tells a float that encoding/json writes as digits alone, which would be
+// read back as an integer, or refused as one that does not fit.
+func large(f float64) bool { return math.Abs(f) >= maxExactFloat && math.Abs(f) < 1e21 }
+
+func hasLarge(v any, depth int) bool {
+	switch v := v.(type) {
+	case float64:
+		return large(v)
+	case []any:
+		return depth <= MaxDepth && slices.ContainsFunc(v, func(item any) bool { return hasLarge(item, depth+1) })
+	case map[string]any:
+		for _, item := range v {
+			if depth <= MaxDepth && hasLarge(item, depth+1) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// exponents is a copy in which large floats are written with an exponent.
+func exponents(v any) any {
+	switch v := v.(type) {
+	case float64:
+		if large(v) {
+			return json.Number(strconv.FormatFloat(v, 'e', -1, 64))
+		}
+	case []any:
+		out := make([]any, len(v))
+		for i, item := range v {
+			out[i] = exponents(item)
+		}
+		return out
+	case map[string]any:
+		out := make(map[string]any, len(v))
+		for k, item := range v {
+			out[k] = exponents(item)
+		}
+		return out
+	}
+	return v
 }
 
 // Canonical turns whatever a decoder or an expression gave into the value set

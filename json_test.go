@@ -2,6 +2,7 @@ package edda
 
 import (
 	"math"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -69,4 +70,48 @@ func TestFinishedStatuses(t *testing.T) {
 			t.Errorf("%s.Finished() = %v", s, !want)
 		}
 	}
+}
+
+// Digits alone would be read back as an integer, or refused as one that does not
+// fit 64 bits: a state could not be loaded again.
+func TestLargeFloatsAreReadBackAsTheyWere(t *testing.T) {
+	for _, text := range []string{"1e16", "9007199254740992.0", "186201680000000000.0", "9223372036854775808.0", "-1e19", "1e20", "1e21", "1e300", "-1e-7", "9007199254740993", "0.5"} {
+		for _, source := range []string{text, `{"a":[` + text + `,{"b":` + text + `}]}`} {
+			v, err := Decode([]byte(source))
+			if err != nil {
+				t.Fatalf("%s: %v", source, err)
+			}
+			raw, err := Encode(v)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if back, err := Decode(raw); err != nil || !reflect.DeepEqual(back, v) {
+				t.Errorf("%s is written %s and read as %v (%T), %v", source, raw, back, back, err)
+			}
+		}
+	}
+}
+
+// FuzzJSON: what is taken in comes back as it was, however it is written.
+func FuzzJSON(f *testing.F) {
+	for _, seed := range []string{"1e20", `{"a":[1e16,9007199254740993,-0,"\u2028<"]}`, "[[[]]]", "1e-400", "-0.0", `"\ud800"`} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		v, err := Decode(data)
+		if err != nil {
+			return
+		}
+		raw, err := Encode(v)
+		if err != nil {
+			t.Fatalf("%q cannot be written: %v", data, err)
+		}
+		back, err := Decode(raw)
+		if err != nil || !reflect.DeepEqual(back, v) {
+			t.Fatalf("%q is written %s and read as %#v, not %#v: %v", data, raw, back, v, err)
+		}
+		if again, _ := Encode(back); string(again) != string(raw) {
+			t.Fatalf("%q is written %s, then %s", data, raw, again)
+		}
+	})
 }

@@ -225,7 +225,7 @@ func TestIntegralFractionsBecomeIntegers(t *testing.T) {
 		}
 	}
 	wants(t, `7 / 2`, `{}`, `3.5`)
-	wants(t, `1e17 + 0.0`, `{}`, `100000000000000000`)
+	wants(t, `1e17 + 0.0`, `{}`, `1e+17`)
 }
 
 func TestMemberAccessOnNilIsAnError(t *testing.T) {
