@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"strings"
 
+	"go.uber.org/zap"
+
 	"edda/access"
 )
 
@@ -110,6 +112,9 @@ func (s *Server) allowed(pattern string, next http.Handler) http.Handler {
 			return
 		}
 		r.Header.Set(byHeader, signed(caller.Name, r.Header.Get(byHeader)))
+		if need.role == access.Admin {
+			s.options.Log.Info("an admin's call", zap.String("route", pattern), zap.String("by", caller.Name))
+		}
 		next.ServeHTTP(w, r)
 	})
 }

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 
 	"edda"
 	"edda/access"
@@ -283,7 +285,8 @@ func TestATenantIsNamedOnceAndInTheHeaderAlone(t *testing.T) {
 }
 
 // What the API's description says of tenants: one header, and no other way to
-// name one. So whatever a route does, the guard has seen its tenant.
+// name one, unless the caller may act for all of them. So whatever a route does,
+// the guard has seen its tenant. And nobody says in a body who they are.
 func TestTheDescriptionKnowsOneWayToNameATenant(t *testing.T) {
 	code, text := call(t, start(t, newFakes()), "GET", "/openapi.json", "")
 	var doc struct {
@@ -308,11 +311,11 @@ func TestTheDescriptionKnowsOneWayToNameATenant(t *testing.T) {
 			named := false
 			for _, p := range op.Parameters {
 				header := p.In == "header" && p.Name == "x-tenant-id"
-				if named = named || header; !header && strings.Contains(p.Name, "tenant") {
+				if named = named || header; !header && strings.Contains(p.Name, "tenant") && need.scope != ofProcess {
 					t.Errorf("%s %s takes a tenant in the %s %s, which nobody checks", method, path, p.In, p.Name)
 				}
 			}
-			if named != (need.scope == ofTenant) {
+			if named != (need.scope == ofTenant) && need.scope != ofProcess {
 				t.Errorf("%s %s: has the header x-tenant-id: %t, its right is of a tenant: %t", method, path, named, need.scope == ofTenant)
 			}
 			for name, schema := range doc.Components.Schemas {
@@ -320,8 +323,11 @@ func TestTheDescriptionKnowsOneWayToNameATenant(t *testing.T) {
 					continue
 				}
 				for property := range schema.Properties {
-					if strings.Contains(property, "tenant") {
+					if strings.Contains(property, "tenant") && need.scope != ofProcess {
 						t.Errorf("%s %s takes a tenant in its body, which nobody checks", method, path)
+					}
+					if property == "by" {
+						t.Errorf("%s %s takes in its body who acts: that is for the token to say, in x-edda-by", method, path)
 					}
 				}
 			}
@@ -393,5 +399,16 @@ func TestWithTokensTheServerMayHaveAnyName(t *testing.T) {
 	}
 	if code, _ := call(t, h, "GET", "/v1/instances", "", "x-tenant-id: acme", "Host: edda.prod.svc"); code != 401 {
 		t.Errorf("without a token: %d", code)
+	}
+}
+
+func TestAnAdminsCallIsLogged(t *testing.T) {
+	core, logs := observer.New(zap.InfoLevel)
+	h := start(t, newFakes(), func(o *Options) { o.Tokens, o.Log = keeper(t), zap.New(core) })
+	call(t, h, "POST", "/admin/reload", "", bearer("operator-all")) // refused: nothing happened
+	call(t, h, "POST", "/admin/reload", "", bearer("admin-all"))
+	entries := logs.FilterMessage("an admin's call").All()
+	if len(entries) != 1 || entries[0].ContextMap()["by"] != "admin-all" || entries[0].ContextMap()["route"] != "POST /admin/reload" {
+		t.Errorf("%+v", logs.All())
 	}
 }

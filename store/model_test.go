@@ -409,10 +409,14 @@ func (g *generator) rest(c *Change) {
 // TestStoreIsItsModel draws changes, commits them singly and in flights, reopens
 // now and then, and compares everything that can be read with the model.
 func TestStoreIsItsModel(t *testing.T) {
+	_, key := keysetFile(t)
 	rapid.Check(t, func(r *rapid.T) {
 		dir := t.TempDir()
 		clock := noon
 		o := Options{noSync: true, Now: func() time.Time { clock = clock.Add(-7 * time.Hour); return clock }} // it steps back
+		if rapid.Bool().Draw(r, "encrypted") {
+			o.Seal = key
+		}
 		db := open(t, dir, o)
 		defer func() { db.stop() }()
 		g := &generator{t: r, m: newModel()}
