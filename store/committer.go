@@ -126,7 +126,7 @@ func (d *DB) write(group []*job) (*staged, error) {
 		return nil, d.broken
 	}
 	next, staged := d.stamp.next(d.options.Now()), newStaged(d.index)
-	tx, err := d.bolt.Begin(true)
+	tx, err := d.begin(true)
 	if err != nil {
 		return nil, err
 	}

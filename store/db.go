@@ -1,6 +1,7 @@
 package store
 
 import (
+	"fmt"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -29,6 +30,7 @@ type Options struct {
 type DB struct {
 	path    string
 	id      string
+	swap    sync.RWMutex // guards bolt: a compaction replaces it
 	bolt    *bolt.DB
 	options Options
 	queue   *queue
@@ -46,6 +48,23 @@ type DB struct {
 
 // Close closes the file; Run must have returned. It waits for open views.
 func (d *DB) Close() error { return d.bolt.Close() }
+
+// begin opens a transaction of the file there is now.
+func (d *DB) begin(writable bool) (*bolt.Tx, error) {
+	d.swap.RLock()
+	defer d.swap.RUnlock()
+	return d.bolt.Begin(writable)
+}
+
+// view runs fn on a snapshot.
+func (d *DB) view(fn func(*bolt.Tx) error) error {
+	tx, err := d.begin(false)
+	if err != nil {
+		return fmt.Errorf("open a snapshot: %w", err)
+	}
+	defer func() { _ = tx.Rollback() }() // nothing was written
+	return fn(tx)
+}
 
 // ID is the store's own id, made when it was created.
 func (d *DB) ID() string { return d.id }

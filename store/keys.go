@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -156,6 +157,11 @@ const pointerSize = 16
 func (p pointer) append(b []byte) []byte {
 	b = binary.BigEndian.AppendUint32(b, p.Day)
 	return binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint64(b, p.Commit), p.N)
+}
+
+// before tells whether a row is older than another; none is older than any.
+func (p pointer) before(other pointer) bool {
+	return bytes.Compare(p.append(nil), other.append(nil)) < 0
 }
 
 // key is the row's key within the bucket of its day.

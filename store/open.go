@@ -36,6 +36,9 @@ var (
 	metaID      = []byte("id")
 	metaCreated = []byte("created")
 	metaCommit  = []byte("commit")
+	// metaDropped and metaRetention are there once something was removed.
+	metaDropped   = []byte("dropped")
+	metaRetention = []byte("retention")
 )
 
 // Open opens or creates the store in a folder and checks its format. Its errors
@@ -50,7 +53,6 @@ func Open(dir string, o Options) (*DB, error) {
 		Timeout:         lockWait,
 		FreelistType:    bolt.FreelistMapType,
 		InitialMmapSize: o.initialMap,
-		NoStatistics:    true,
 		OpenFile:        o.openFile,
 		NoSync:          o.noSync,
 	})
