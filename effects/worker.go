@@ -40,8 +40,6 @@ const (
 	maxHeld = 1024
 	// shedRoom more are looked at when that many are held; as many are sent away.
 	shedRoom = 64
-	// sweepEvery is how often claims are dropped whose retention is over.
-	sweepEvery = 10 * time.Minute
 	// DefaultRetention is how long claims are kept: as long as commands are.
 	DefaultRetention = 7 * 24 * time.Hour
 	// maxCopies of one command are remembered, to be acked together.
@@ -261,17 +259,6 @@ func (w *Worker) Run(ctx context.Context) error {
 	}
 	s.stop()
 	return nil
-}
-
-// sweep drops the store's claims whose retention is over, whole hours at once.
-func (w *Worker) sweep(ctx context.Context) {
-	for ctx.Err() == nil {
-		change := store.Change{DropClaims: time.Now().Add(-w.o.Retention)}
-		if err := w.db.Commit(ctx, change); err != nil && ctx.Err() == nil {
-			w.o.Log.Warn("old claims stay in the ledger for now", zap.Error(err))
-		}
-		pause(ctx, sweepEvery)
-	}
 }
 
 // supervisor starts and stops one line for each effect. Run's goroutine owns it.

@@ -41,6 +41,10 @@ type DB struct {
 	committed chan struct{}
 	armed     chan struct{}
 
+	compaction sync.Mutex  // held by one compaction at a time
+	delta      delta       // what is committed while it copies
+	safe       chan func() // what the committer does between two commits
+
 	// The committer's alone.
 	stamp  stamp // of the last commit
 	broken error // nothing can be committed before a restart

@@ -300,16 +300,16 @@ func (l *look) audits() error {
 	return nil
 }
 
-// RetentionClock is how far time has come for retention: what the last removal
-// said, or the last commit's time where nothing was removed yet.
-func (d *DB) RetentionClock() (t time.Time, err error) {
+// RetentionClock is how far time has come for retention, as the last removal
+// said; where none has said it, it is the last commit's time, and kept is false.
+func (d *DB) RetentionClock() (t time.Time, kept bool, err error) {
 	err = d.view(func(tx *bolt.Tx) error {
 		if b := tx.Bucket([]byte(bucketMeta)).Get(metaRetention); len(b) == 8 {
-			t = stamp{Clock: binary.BigEndian.Uint64(b)}.time()
+			t, kept = stamp{Clock: binary.BigEndian.Uint64(b)}.time(), true
 			return nil
 		}
 		t = stampOf(tx).time()
 		return nil
 	})
-	return t, err
+	return t, kept, err
 }
