@@ -58,8 +58,8 @@ type Options struct {
 	// Ledger is shared with other workers for the same commands; the store when
 	// nil, where this is the only one.
 	Ledger Ledger
-	// Retention is how long claims are kept. What the store's ledger holds longer
-	// is dropped; a shared one sees to it by itself.
+	// Retention is how long claims are kept: package retention drops older ones
+	// from the store's ledger, a shared one sees to it by itself.
 	Retention time.Duration
 	// Concurrency is how many commands of one effect are called at once.
 	Concurrency int
@@ -247,9 +247,6 @@ func wake(c chan struct{}) {
 // committer, source and publisher must outlive it.
 func (w *Worker) Run(ctx context.Context) error {
 	s := supervisor{w: w, lines: map[string]context.CancelFunc{}, ended: map[string]chan struct{}{}}
-	if w.own {
-		s.all.Go(func() { w.sweep(ctx) })
-	}
 	for ctx.Err() == nil {
 		s.adjust(ctx)
 		select {

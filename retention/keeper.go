@@ -46,16 +46,17 @@ type Options struct {
 // Keeper removes what has expired. Its methods may be called concurrently.
 type Keeper struct {
 	db       *store.DB
-	settings func() Settings
+	settings func() (Settings, error)
 	log      *zap.Logger
+	now      func() time.Time // for tests
 	metrics  *metrics
 	running  sync.Mutex // held by one collection at a time
 	told     bool       // that the clock is ahead; Run's alone
 }
 
 // New makes a keeper; settings are asked for at the beginning of each run.
-func New(db *store.DB, settings func() Settings, o Options) (*Keeper, error) {
-	k := &Keeper{db: db, settings: settings, log: cmp.Or(o.Log, zap.NewNop())}
+func New(db *store.DB, settings func() (Settings, error), o Options) (*Keeper, error) {
+	k := &Keeper{db: db, settings: settings, log: cmp.Or(o.Log, zap.NewNop()), now: time.Now}
 	var err error
 	k.metrics, err = newMetrics(o.Metrics)
 	return k, err
@@ -112,7 +113,7 @@ func (k *Keeper) clock() (time.Time, error) {
 	if err != nil {
 		return before, fmt.Errorf("read the clock of retention: %w", err)
 	}
-	now := time.Now()
+	now := k.now()
 	at := now
 	if most := before.Add(MaxLeap); now.After(most) {
 		at = most
@@ -144,7 +145,7 @@ func (k *Keeper) Collect(ctx context.Context, q Request) (Report, error) {
 	if err != nil {
 		return Report{}, fmt.Errorf("read the clock of retention: %w", err)
 	}
-	now := time.Now()
+	now := k.now()
 	if ahead := now.Sub(before); ahead > MaxTrust && !q.TrustClock {
 		return Report{}, edda.Classify(edda.Permanent, "the clock says %s, %d days after the last clean-up or commit: if the date is right, say so with --trust-clock",
 			now.UTC().Format(time.RFC3339), int(ahead.Hours()/24))
@@ -163,7 +164,11 @@ func (k *Keeper) collect(ctx context.Context, at time.Time, dry bool, tell func(
 	defer k.running.Unlock()
 	began := time.Now()
 	r := Report{DryRun: dry, Clock: at.UTC()}
-	cut := cutoffs(k.settings(), at)
+	settings, err := k.settings()
+	if err != nil {
+		return r, err
+	}
+	cut := cutoffs(settings, at)
 	if !dry {
 		if err := k.db.Commit(ctx, store.Change{Remove: store.Removal{Clock: at}}); err != nil {
 			return r, err

@@ -169,7 +169,7 @@ func Restore(ctx context.Context, backup, dir string, replace bool, tell func(ro
 			return r, err
 		}
 	}
-	return r, errors.Join(os.Rename(temp, r.Path), syncDir(dir))
+	return r, errors.Join(os.Rename(temp, r.Path), SyncDir(dir))
 }
 
 // whole tells whether a file has all the pages that it says it has; what lies
@@ -245,8 +245,8 @@ func setAside(dir string) (string, error) {
 	return aside, os.Rename(path, aside)
 }
 
-// syncDir makes a rename durable.
-func syncDir(dir string) error {
+// SyncDir makes a rename in a folder durable.
+func SyncDir(dir string) error {
 	f, err := os.Open(dir)
 	if err != nil {
 		return err

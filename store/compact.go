@@ -328,7 +328,7 @@ func (d *DB) take(x *compactor) {
 	d.swap.Lock()
 	x.old, d.bolt = d.bolt, x.file
 	d.swap.Unlock()
-	if err := syncDir(filepath.Dir(d.path)); err != nil {
+	if err := SyncDir(filepath.Dir(d.path)); err != nil {
 		// After a power cut the old file could be back, without what comes now.
 		d.broken = fmt.Errorf("nobody knows whether the compacted file is in its place on disk; restart to read what is: %w", err)
 	}

@@ -178,7 +178,7 @@ func cutPointer(b []byte) pointer {
 // dayKey and hourKey name the droppable buckets of history and claims.
 func dayKey(day uint32) []byte { return binary.BigEndian.AppendUint32(nil, day) }
 
-func dayOf(t time.Time) uint32 { return uint32(t.Unix() / (24 * 60 * 60)) }
+func dayOf(t time.Time) uint32 { return uint32(max(0, t.Unix()) / (24 * 60 * 60)) }
 
 func hourKey(hour uint32) []byte { return binary.BigEndian.AppendUint32(nil, hour) }
 

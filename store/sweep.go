@@ -301,14 +301,17 @@ func (l *look) audits() error {
 }
 
 // RetentionClock is how far time has come for retention, as the last removal
-// said; where none has said it, it is the last commit's time, and kept is false.
+// said; where none has said it, it is the last commit's time, or the store's creation, and kept is false.
 func (d *DB) RetentionClock() (t time.Time, kept bool, err error) {
 	err = d.view(func(tx *bolt.Tx) error {
 		if b := tx.Bucket([]byte(bucketMeta)).Get(metaRetention); len(b) == 8 {
 			t, kept = stamp{Clock: binary.BigEndian.Uint64(b)}.time(), true
 			return nil
 		}
-		t = stampOf(tx).time()
+		m := metaOf(tx)
+		if t = m.Committed; t.Before(m.Created) {
+			t = m.Created
+		}
 		return nil
 	})
 	return t, kept, err

@@ -226,7 +226,6 @@ func (o *opened) dry(t testing.TB, kind Kind, cut Cutoffs) (total Portion) {
 func TestRetentionClockIsKept(t *testing.T) {
 	dir := t.TempDir()
 	db := open(t, dir, Options{})
-	db.commit(t, Change{})
 	at, kept, err := db.RetentionClock()
 	same(t, "at first", []any{at, kept, err}, []any{noon, false, nil})
 	db.commit(t, Change{Remove: Removal{Clock: noon.Add(time.Hour)}})
@@ -235,4 +234,15 @@ func TestRetentionClockIsKept(t *testing.T) {
 	at, kept, err = db.RetentionClock()
 	same(t, "kept", []any{at, kept, err}, []any{noon.Add(time.Hour), true, nil})
 	db.check(t)
+}
+
+// TestAnAgeBeforeTheEpochRemovedEverything: a cutoff in 1969 came out as a day
+// four billion days ahead.
+func TestAnAgeBeforeTheEpochRemovedEverything(t *testing.T) {
+	db := open(t, t.TempDir(), Options{})
+	db.commit(t, Change{Transitions: []edda.Transition{step(key("1"), 1)}, Claims: []edda.Claim{{CommandID: "c", Claimed: noon}}})
+	old := time.Unix(-1000, 0)
+	for _, kind := range []Kind{KindHistory, KindClaims} {
+		same(t, string(kind), db.sweep(t, kind, Cutoffs{History: old, Claims: old}).Rows, 0)
+	}
 }

@@ -24,20 +24,21 @@ import (
 
 // config is what edda run is told: flags go before EDDA_* before the file.
 type config struct {
-	Addr      string        `koanf:"addr"`
-	ProbeAddr string        `koanf:"probe_addr"`
-	Data      string        `koanf:"data"`
-	Manifests []string      `koanf:"manifests"`
-	Role      string        `koanf:"role"`
-	Tenants   []string      `koanf:"tenants"`
-	Tenancy   tenancyConfig `koanf:"tenancy"`
-	NATS      natsConfig    `koanf:"nats"`
-	Streams   streamsConfig `koanf:"streams"`
-	Gateway   gatewayConfig `koanf:"gateway"`
-	Effects   effectsConfig `koanf:"effects"`
-	Redis     redisConfig   `koanf:"redis"`
-	Hero      heroConfig    `koanf:"hero"`
-	Log       logConfig     `koanf:"log"`
+	Addr      string          `koanf:"addr"`
+	ProbeAddr string          `koanf:"probe_addr"`
+	Data      string          `koanf:"data"`
+	Manifests []string        `koanf:"manifests"`
+	Role      string          `koanf:"role"`
+	Tenants   []string        `koanf:"tenants"`
+	Tenancy   tenancyConfig   `koanf:"tenancy"`
+	NATS      natsConfig      `koanf:"nats"`
+	Streams   streamsConfig   `koanf:"streams"`
+	Gateway   gatewayConfig   `koanf:"gateway"`
+	Effects   effectsConfig   `koanf:"effects"`
+	Retention retentionConfig `koanf:"retention"`
+	Redis     redisConfig     `koanf:"redis"`
+	Hero      heroConfig      `koanf:"hero"`
+	Log       logConfig       `koanf:"log"`
 	// AcceptStreamLoss goes on where a stream lost what the checkpoint speaks of.
 	AcceptStreamLoss bool `koanf:"accept_stream_loss"`
 }
@@ -103,7 +104,7 @@ type logConfig struct {
 func defaults() config {
 	return config{
 		Addr: defaultAddr, Data: "edda-data", Role: roleCombined, Tenancy: tenancyConfig{Enabled: true},
-		Log: logConfig{Level: "info"}, Effects: effectsConfig{Retention: effects.DefaultRetention},
+		Log: logConfig{Level: "info"}, Effects: effectsConfig{Retention: effects.DefaultRetention}, Retention: retentionDefaults(),
 		Hero: heroDefaults(),
 	}
 }
@@ -257,7 +258,7 @@ func (c config) validate() error {
 	if err := c.validateHero(); err != nil {
 		return err
 	}
-	return c.Effects.validate()
+	return errors.Join(c.Effects.validate(), c.Retention.validate())
 }
 
 // differs names the settings of the first level that are not alike.
