@@ -167,7 +167,7 @@ func (c *checker) headAlone(k []byte, key edda.Key, h head, body []byte) {
 	if len(body) > 0 || h.Version != 0 || h.Ended != 0 {
 		c.wrong("instance %s: it has no status, but a version, an end or a body", key)
 	}
-	if h.Last.before(c.dropped) && !waitsFor(c.tx, k) {
+	if (h.Last == (pointer{}) || h.Last.before(c.dropped)) && !waitsFor(c.tx, k) {
 		c.wrong("instance %s: its head stays although its history is gone and nothing waits", key)
 	}
 }
