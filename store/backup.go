@@ -124,7 +124,8 @@ func CheckBackup(ctx context.Context, path string) (sum string, pages int64, err
 
 // Restored is what a restore put in place.
 type Restored struct {
-	Health
+	Meta
+	Rows int    `json:"rows"` // all of them sound
 	Path string `json:"path"`
 	// Aside is where the store that was there before is now.
 	Aside string `json:"aside,omitempty"`
@@ -204,11 +205,12 @@ func (r *Restored) examine(ctx context.Context, path string, tell func(rows int)
 	if err != nil {
 		return err
 	}
-	r.Health = d.Doctor(ctx, tell)
+	health := d.Doctor(ctx, tell)
+	r.Meta, r.Rows = health.Meta, health.Rows
 	r.Positions, err = d.Checkpoints()
 	err = errors.Join(err, d.Close())
-	if len(r.Findings) > 0 {
-		return fmt.Errorf("this backup is not put in place, it is not sound: %w", errors.Join(r.Findings...))
+	if len(health.Findings) > 0 {
+		return fmt.Errorf("this backup is not put in place, it is not sound: %w", errors.Join(health.Findings...))
 	}
 	return err
 }
