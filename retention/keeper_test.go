@@ -55,8 +55,9 @@ func build(t *testing.T, settings Settings, test func(h *house)) {
 		test(h)
 		stop()
 		synctest.Wait()
-		for _, wrong := range db.Check(context.Background()) {
-			t.Error(wrong)
+		health, err := db.Doctor(context.Background(), nil)
+		if err := errors.Join(append(health.Findings, err)...); err != nil {
+			t.Error(err)
 		}
 		cancel()
 		for range loops {

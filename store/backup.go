@@ -205,7 +205,7 @@ func (r *Restored) examine(ctx context.Context, path string, tell func(rows int)
 	if err != nil {
 		return err
 	}
-	health := d.Doctor(ctx, tell)
+	health := d.examine(ctx, tell, true)
 	r.Meta, r.Rows = health.Meta, health.Rows
 	r.Positions, err = d.Checkpoints()
 	err = errors.Join(err, d.Close())

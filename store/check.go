@@ -55,15 +55,11 @@ type checker struct {
 	tell     func(rows int)
 }
 
-// Check reads the whole store and reports what contradicts itself: rows that do
+// examine reads one snapshot and reports what contradicts itself: rows that do
 // not decode, keys that are not those of their values, counters and indexes that
-// do not match the rows, broken chains of history. It reads one snapshot, beside
-// the committer.
-func (d *DB) Check(ctx context.Context) []error { return d.Doctor(ctx, nil).Findings }
-
-// Doctor is Check, and looks for instances that wait for nothing. It tells now
-// and then how many rows it has read.
-func (d *DB) Doctor(ctx context.Context, tell func(rows int)) (h Health) {
+// do not match the rows, broken chains of history. The pages below the rows can
+// be compared only while nothing is committed.
+func (d *DB) examine(ctx context.Context, tell func(rows int), pages bool) (h Health) {
 	tx, err := d.begin(false)
 	if err != nil {
 		h.Findings = []error{fmt.Errorf("open a snapshot: %w", err)}
@@ -71,11 +67,15 @@ func (d *DB) Doctor(ctx context.Context, tell func(rows int)) (h Health) {
 	}
 	defer func() { _ = tx.Rollback() }() // nothing was written
 	c := newChecker(ctx, tx, &h, tell)
-	for _, step := range []func() error{
-		c.pages, c.spaces, c.meta, c.outbox, c.instances, c.counters, c.ends, c.due, c.queues, c.letters,
+	steps := []func() error{
+		c.spaces, c.meta, c.outbox, c.instances, c.counters, c.ends, c.due, c.queues, c.letters,
 		c.letterIDs, c.claims, c.history, c.small, c.audits,
-	} {
-		if err := step(); err != nil {
+	}
+	if pages {
+		steps = append([]func() error{c.pages}, steps...)
+	}
+	for _, step := range steps {
+		if err := guarded(d.path, step); err != nil {
 			c.found = append(c.found, err)
 			break
 		}

@@ -49,7 +49,7 @@ type Compaction struct {
 // ends. It tells now and then how many rows it has copied.
 func (d *DB) Compact(ctx context.Context, tell func(rows int)) (c Compaction, err error) {
 	if !d.compaction.TryLock() {
-		return c, edda.Classify(edda.Temporary, "the store is being compacted already")
+		return c, edda.Classify(edda.Temporary, "the store is being compacted or checked already")
 	}
 	defer d.compaction.Unlock()
 	began := time.Now()
@@ -90,12 +90,18 @@ type compactor struct {
 }
 
 func (x *compactor) open() error {
+	size, err := x.db.Size()
+	if err == nil {
+		err = room(x.temp, size.Bytes-size.Free)
+	}
+	if err != nil {
+		return err
+	}
 	if err := os.Remove(x.temp); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return explain(x.temp, err)
 	}
 	o := x.db.options
 	o.noSync, o.openFile = true, nil // it is synced as a whole, before it takes its place
-	var err error
 	x.file, err = openBolt(x.temp, o)
 	return err
 }

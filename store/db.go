@@ -41,7 +41,7 @@ type DB struct {
 	committed chan struct{}
 	armed     chan struct{}
 
-	compaction sync.Mutex  // held by one compaction at a time
+	compaction sync.Mutex  // held by one compaction or check at a time
 	delta      delta       // what is committed while it copies
 	safe       chan func() // what the committer does between two commits
 

@@ -458,7 +458,7 @@ func compare(r *rapid.T, db *opened, m *model) {
 			r.Fatalf("%s (-want +got):\n%s", what, d)
 		}
 	}
-	for _, err := range db.Check(context.Background()) {
+	for _, err := range db.examine(context.Background(), nil, true).Findings {
 		r.Fatal(err)
 	}
 	view := must(db.View())

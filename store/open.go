@@ -47,20 +47,32 @@ func Open(dir string, o Options) (*DB, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, explain(dir, err)
 	}
-	return openFile(filepath.Join(dir, FileName), o)
+	d, err := openFile(filepath.Join(dir, FileName), o)
+	if err != nil {
+		return nil, err
+	}
+	for _, left := range []string{compacting, checking, restoring} {
+		_ = os.Remove(filepath.Join(dir, left)) // of a process that was killed; mostly there is none
+	}
+	return d, nil
 }
 
 // openFile opens or creates the store in a file.
 func openFile(path string, o Options) (*DB, error) {
 	o.validate()
-	file, err := openBolt(path, o)
+	var d *DB
+	err := guarded(path, func() error {
+		file, err := openBolt(path, o)
+		if err != nil {
+			return err
+		}
+		if d, err = load(path, file, o); err != nil {
+			return errors.Join(err, file.Close())
+		}
+		return nil
+	})
 	if err != nil {
 		return nil, err
-	}
-	_ = os.Remove(filepath.Join(filepath.Dir(path), compacting)) // of a process that was killed; mostly there is none
-	d, err := load(path, file, o)
-	if err != nil {
-		return nil, errors.Join(err, file.Close())
 	}
 	return d, nil
 }

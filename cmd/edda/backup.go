@@ -56,7 +56,7 @@ type backupMade struct {
 // backup writes beside the file, makes that durable, reads it again, and only
 // then gives it its name.
 func (v *storeVerb) backup(ctx context.Context, path string) (backupMade, error) {
-	db, err := v.open(ctx)
+	db, err := v.open(ctx, true)
 	if err != nil {
 		return backupMade{}, err
 	}

@@ -30,7 +30,7 @@ by itself once an hour. On a store that a process holds, that process does it.`,
 					q.Set(name, "true")
 				}
 			}
-			r, err := either(cmd.Context(), v, "/admin/gc"+v.query(q), func(ctx context.Context, db *openedStore) (retention.Report, error) {
+			r, err := either(cmd.Context(), v, true, "/admin/gc"+v.query(q), func(ctx context.Context, db *openedStore) (retention.Report, error) {
 				return db.upkeep.collect(ctx, server.Collect{Actor: v.who(), DryRun: dry, TrustClock: trust}, v.progress)
 			})
 			if err != nil {
@@ -74,7 +74,7 @@ A process that holds the store does it while it works: its commits wait for
 milliseconds at the end, and the answer says how long that was. There must be
 room on the disk for what the store really holds, a second time.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := either(cmd.Context(), v, "/admin/compact"+v.query(url.Values{}), func(ctx context.Context, db *openedStore) (store.Compaction, error) {
+			c, err := either(cmd.Context(), v, true, "/admin/compact"+v.query(url.Values{}), func(ctx context.Context, db *openedStore) (store.Compaction, error) {
 				return db.upkeep.compact(ctx, v.who(), v.progress)
 			})
 			if err != nil {

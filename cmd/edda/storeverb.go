@@ -86,8 +86,9 @@ type openedStore struct {
 	stop   func() error
 }
 
-// open is nil where a process holds the store: then it is asked.
-func (v *storeVerb) open(ctx context.Context) (*openedStore, error) {
+// open is nil where a process holds the store: then it is asked. Without work
+// nothing can be written.
+func (v *storeVerb) open(ctx context.Context, work bool) (*openedStore, error) {
 	dir, err := v.folder()
 	if err != nil || dir == "" {
 		return nil, err
@@ -99,13 +100,17 @@ func (v *storeVerb) open(ctx context.Context) (*openedStore, error) {
 	if err != nil {
 		return nil, err
 	}
-	return v.hold(db)
+	return v.hold(db, work)
 }
 
-func (v *storeVerb) hold(db *store.DB) (*openedStore, error) {
+func (v *storeVerb) hold(db *store.DB, work bool) (*openedStore, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- db.Run(ctx) }()
+	if work {
+		go func() { ended <- db.Run(ctx) }()
+	} else {
+		ended <- nil
+	}
 	o := &openedStore{DB: db, stop: func() error {
 		cancel()
 		return errors.Join(<-ended, db.Close())
@@ -225,8 +230,8 @@ func (v *storeVerb) progress(text any) {
 
 // either does something with the store that this command holds, or asks the
 // process that does.
-func either[T any](ctx context.Context, v *storeVerb, path string, do func(context.Context, *openedStore) (T, error)) (out T, err error) {
-	db, err := v.open(ctx)
+func either[T any](ctx context.Context, v *storeVerb, work bool, path string, do func(context.Context, *openedStore) (T, error)) (out T, err error) {
+	db, err := v.open(ctx, work)
 	if err != nil {
 		return out, err
 	}

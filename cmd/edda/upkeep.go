@@ -153,8 +153,8 @@ func (u *upkeep) doctor(ctx context.Context, tell func(any)) (server.Doctor, err
 		if err != nil {
 			return server.Doctor{}, err
 		}
-		health := u.db.Doctor(ctx, func(rows int) { tell(fmt.Sprintf("%d rows read", rows)) })
-		return server.DoctorOf(health, size), context.Cause(ctx)
+		health, err := u.db.Doctor(ctx, func(rows int) { tell(fmt.Sprintf("%d rows read", rows)) })
+		return server.DoctorOf(health, size), err
 	})
 }
 
