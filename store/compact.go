@@ -140,7 +140,6 @@ func (x *compactor) copy() error {
 		if x.index, err = loadIndex(tx); err != nil {
 			return err
 		}
-		x.db.delta.drop(stampOf(tx).Commit)
 		return x.walk(tx, again, func([]byte, []byte, []byte, []byte) error { return nil })
 	})
 	if err == nil && string(sum.Sum(nil)) != string(again.Sum(nil)) {
@@ -291,6 +290,10 @@ func (x *compactor) apply(done []committed) error {
 	}
 	defer func() { _ = tx.Rollback() }() // after a commit it does nothing
 	for _, c := range done {
+		// The copy was made of a commit that its committer had not noted yet.
+		if c.stamp.Commit <= stampOf(tx).Commit {
+			continue
+		}
 		s := newStaged(x.index)
 		if err := fill(tx, c.stamp, s, c.group); err != nil {
 			return err
@@ -382,16 +385,6 @@ func (l *delta) add(s stamp, group []*job) {
 		return
 	}
 	l.done = append(l.done, c)
-}
-
-// drop forgets what the copy has.
-func (l *delta) drop(commit uint64) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for len(l.done) > 0 && l.done[0].stamp.Commit <= commit {
-		l.size -= l.done[0].size
-		l.done = l.done[1:]
-	}
 }
 
 // take removes the first transactions, as many as go together, and says how

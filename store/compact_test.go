@@ -36,7 +36,7 @@ func TestCompactGivesSpaceBackWhileCommitsGoOn(t *testing.T) {
 	}
 	bulky(t, db, 2048)
 	db.commit(t, Change{Transitions: []edda.Transition{step(key("seen"), 1)}})
-	view := must(db.View())
+	view, old := must(db.View()), db.bolt
 	var commits sync.WaitGroup
 	stop := make(chan struct{})
 	last := make([]uint64, 3)
@@ -80,6 +80,9 @@ func TestCompactGivesSpaceBackWhileCommitsGoOn(t *testing.T) {
 	view.Close()
 	if err := <-compacted; err != nil {
 		t.Fatal(err)
+	}
+	if old.Path() != "" {
+		t.Error("the old file is still open")
 	}
 	if c.After >= c.Before || c.Pause <= 0 {
 		t.Errorf("%+v", c)
@@ -144,4 +147,31 @@ func TestTooMuchMeanwhileEndsACompaction(t *testing.T) {
 	l.end()
 	l.add(stamp{Commit: 3}, nil)
 	same(t, "kept", len(l.done), 0)
+}
+
+// TestACommitNotedAfterItsCopyWasAppliedTwice: a commit can be seen, and so be
+// copied, a moment before the committer notes it.
+func TestACommitNotedAfterItsCopyWasAppliedTwice(t *testing.T) {
+	dir := t.TempDir()
+	db := open(t, dir, Options{})
+	db.delta.begin()
+	defer db.delta.end()
+	db.commit(t, Change{Transitions: []edda.Transition{working("1", 1, "c1")}})
+	noted, _, err := db.delta.take(maxLast)
+	if err != nil || len(noted) != 1 {
+		t.Fatal(len(noted), err)
+	}
+	rows := dump(t, db.DB)
+	x := &compactor{db: db.DB, ctx: context.Background(), temp: filepath.Join(dir, compacting)}
+	if err := errors.Join(x.open(), x.copy()); err != nil {
+		t.Fatal(err)
+	}
+	db.delta.add(noted[0].stamp, noted[0].group)
+	replaced := make(chan error, 1)
+	db.safe <- func() { replaced <- x.replace() }
+	if err := errors.Join(<-replaced, x.old.Close()); err != nil {
+		t.Fatal(err)
+	}
+	same(t, "rows", dump(t, db.DB), rows)
+	db.check(t)
 }

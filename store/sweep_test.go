@@ -87,7 +87,10 @@ func TestHeadsGoWithTheirHistory(t *testing.T) {
 	db.commit(t, Change{Transitions: []edda.Transition{finished(key("later"), 1, edda.StatusDone)}})
 	db.sweep(t, KindInstances, before(noon.Add(48*time.Hour)))
 	db.check(t)
+	p := must(db.Sweep(KindHistory, Cutoffs{History: clock}).Next(context.Background()))
+	same(t, "forgotten", p.Forgotten, []edda.Key{key("gone"), key("unparked")})
 	same(t, "rows", db.sweep(t, KindHistory, Cutoffs{History: clock}).Rows, 4)
+	db.commit(t, Change{Remove: Removal{Forgotten: []edda.Key{key("parked"), key("runs"), key("later")}}})
 	db.check(t)
 	var heads []string
 	for k := range dump(t, db.DB) {
