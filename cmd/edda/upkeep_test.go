@@ -1,14 +1,19 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
+	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
 
 	"edda"
+	"edda/retention"
 	"edda/server"
 	"edda/store"
 )
@@ -163,5 +168,57 @@ func TestASagasOwnRetentionGoesFirst(t *testing.T) {
 	settings, err := defaults().retentionOf(db)
 	if err != nil || settings.Instances("other", edda.StatusDone) != 30*retentionDay || settings.Claims != 7*retentionDay {
 		t.Errorf("%+v %v", settings, err)
+	}
+}
+
+// TestUpkeepEndsWithTheProcess: one backup at a time, and none that holds the
+// stop up.
+func TestUpkeepEndsWithTheProcess(t *testing.T) {
+	db, err := store.Open(t.TempDir(), store.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stored, stopStore := context.WithCancel(context.Background())
+	ended := make(chan error, 2)
+	go func() { ended <- db.Run(stored) }()
+	u, err := newUpkeep(db, func() (retention.Settings, error) { return retention.Settings{}, nil }, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	go func() { ended <- u.Run(ctx) }()
+	begun, cut := make(chan struct{}), make(chan error, 1)
+	release := make(chan struct{})
+	go func() {
+		_, err := u.backup(context.Background(), server.Actor{}, func(store.Backup) io.Writer {
+			close(begun)
+			<-release
+			return io.Discard
+		})
+		cut <- err
+	}()
+	<-begun
+	if _, err := u.backup(context.Background(), server.Actor{}, nil); !errors.Is(err, edda.Temporary) {
+		t.Errorf("a second backup: %v", err)
+	}
+	stop()
+	for u.mu.Lock(); !u.ended; u.mu.Lock() {
+		u.mu.Unlock()
+		runtime.Gosched()
+	}
+	u.mu.Unlock()
+	close(release)
+	if err := <-cut; !errors.Is(err, context.Canceled) {
+		t.Errorf("the backup under way: %v", err)
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if _, err := u.doctor(context.Background(), func(any) {}); !errors.Is(err, errStopping) {
+		t.Errorf("after the stop: %v", err)
+	}
+	stopStore()
+	if err := errors.Join(<-ended, db.Close()); err != nil {
+		t.Error(err)
 	}
 }
