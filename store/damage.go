@@ -85,3 +85,9 @@ func room(path string, bytes int64) error {
 	}
 	return nil
 }
+
+// Check reports what contradicts itself, beside the committer and without a copy:
+// the pages below the rows are looked at only where it does not run.
+func (d *DB) Check(ctx context.Context) []error {
+	return d.examine(ctx, nil, !d.running.Load()).Findings
+}
