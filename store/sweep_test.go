@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -248,4 +249,21 @@ func TestAnAgeBeforeTheEpochRemovedEverything(t *testing.T) {
 	for _, kind := range []Kind{KindHistory, KindClaims} {
 		same(t, string(kind), db.sweep(t, kind, Cutoffs{History: old, Claims: old}).Rows, 0)
 	}
+}
+
+// TestAKeyTooLongToEndIsRefusedAtTheStart: the row of an end has a longer key
+// than the instance.
+func TestAKeyTooLongToEndIsRefusedAtTheStart(t *testing.T) {
+	db := open(t, t.TempDir(), Options{})
+	for n, want := range map[int]error{maxKey - 20: edda.Poison, maxKey - 100: nil} {
+		k := key(strings.Repeat("k", n))
+		err := db.Commit(context.Background(), Change{Transitions: []edda.Transition{step(k, 1)}})
+		if !errors.Is(err, want) {
+			t.Errorf("%d bytes: %v", n, err)
+		}
+		if want == nil {
+			db.commit(t, Change{Transitions: []edda.Transition{finished(k, 2, edda.StatusFailed)}})
+		}
+	}
+	db.check(t)
 }
