@@ -175,22 +175,6 @@ func TestOlderThanTheLedgerRemembers(t *testing.T) {
 	}
 }
 
-func TestClaimsAreDroppedAfterTheRetention(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		h := build(t, charge)
-		h.send(cmd("c1"))
-		time.Sleep(DefaultRetention - 2*time.Hour)
-		if _, found, err := h.db.Claim("acme", "c1"); !found || err != nil {
-			t.Fatal("the claim is gone before its time", err)
-		}
-		time.Sleep(4 * time.Hour)
-		synctest.Wait()
-		if _, found, err := h.db.Claim("acme", "c1"); found || err != nil {
-			t.Error("the claim is still there", err)
-		}
-	})
-}
-
 func TestCompileCheckProblems(t *testing.T) {
 	for text, want := range map[string]string{
 		"check: {ok: status == 200}":                                     "nowhere how to ask",

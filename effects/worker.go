@@ -40,8 +40,6 @@ const (
 	maxHeld = 1024
 	// shedRoom more are looked at when that many are held; as many are sent away.
 	shedRoom = 64
-	// sweepEvery is how often claims are dropped whose retention is over.
-	sweepEvery = 10 * time.Minute
 	// DefaultRetention is how long claims are kept: as long as commands are.
 	DefaultRetention = 7 * 24 * time.Hour
 	// maxCopies of one command are remembered, to be acked together.
@@ -60,8 +58,8 @@ type Options struct {
 	// Ledger is shared with other workers for the same commands; the store when
 	// nil, where this is the only one.
 	Ledger Ledger
-	// Retention is how long claims are kept. What the store's ledger holds longer
-	// is dropped; a shared one sees to it by itself.
+	// Retention is how long claims are kept: package retention drops older ones
+	// from the store's ledger, a shared one sees to it by itself.
 	Retention time.Duration
 	// Concurrency is how many commands of one effect are called at once.
 	Concurrency int
@@ -249,9 +247,6 @@ func wake(c chan struct{}) {
 // committer, source and publisher must outlive it.
 func (w *Worker) Run(ctx context.Context) error {
 	s := supervisor{w: w, lines: map[string]context.CancelFunc{}, ended: map[string]chan struct{}{}}
-	if w.own {
-		s.all.Go(func() { w.sweep(ctx) })
-	}
 	for ctx.Err() == nil {
 		s.adjust(ctx)
 		select {
@@ -261,17 +256,6 @@ func (w *Worker) Run(ctx context.Context) error {
 	}
 	s.stop()
 	return nil
-}
-
-// sweep drops the store's claims whose retention is over, whole hours at once.
-func (w *Worker) sweep(ctx context.Context) {
-	for ctx.Err() == nil {
-		change := store.Change{DropClaims: time.Now().Add(-w.o.Retention)}
-		if err := w.db.Commit(ctx, change); err != nil && ctx.Err() == nil {
-			w.o.Log.Warn("old claims stay in the ledger for now", zap.Error(err))
-		}
-		pause(ctx, sweepEvery)
-	}
 }
 
 // supervisor starts and stops one line for each effect. Run's goroutine owns it.

@@ -43,9 +43,13 @@ func rights() map[string]right {
 		"/": says, "GET /docs": says, "GET /openapi.json": says, "GET /openapi.yaml": says,
 		"GET /openapi-3.0.json": says, "GET /openapi-3.0.yaml": says, "GET /schemas/{schema}": says,
 
-		"GET /info":          shared,
-		"POST /admin/drain":  governs,
-		"POST /admin/reload": governs,
+		"GET /info":           shared,
+		"POST /admin/drain":   governs,
+		"POST /admin/reload":  governs,
+		"POST /admin/gc":      governs,
+		"GET /admin/backup":   governs,
+		"POST /admin/doctor":  governs,
+		"POST /admin/compact": governs,
 
 		"GET /v1/instances":                   reads,
 		"GET " + instance:                     reads,

@@ -75,6 +75,8 @@ type Options struct {
 	DeadLetters DeadLetters
 	Inbox       Inbox
 	Records     Records
+	// Upkeep is nil where the store is none of the callers' business.
+	Upkeep Upkeep
 }
 
 // Build says which program this is.
@@ -108,6 +110,7 @@ func New(o Options) (*Server, error) {
 	s.deadLetters()
 	s.records()
 	s.events()
+	s.upkeep()
 	s.routes.HandleFunc("/", notFound)
 	s.main, s.probing = s.door(o.Addr, s.guard(s.routes)), s.door(o.ProbeAddr, s.probesAlone())
 	if o.Certificates != nil {

@@ -2,8 +2,11 @@ package store
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"strings"
 	"testing"
+	"time"
 
 	"edda"
 )
@@ -51,4 +54,91 @@ func batch(i, n int) (c Change) {
 	}
 	c.Checkpoints = []edda.Checkpoint{{Stream: "S", Seq: uint64(i)}}
 	return c
+}
+
+// BenchmarkForget removes an hour with 200000 claims: in one transaction, as one
+// bucket, and in portions. The longest transaction is what a commit may wait for.
+func BenchmarkForget(b *testing.B) {
+	b.Run("as one bucket", func(b *testing.B) {
+		for range b.N {
+			db := claimed(b)
+			began := time.Now()
+			tx := must(db.begin(true))
+			if err := tx.Bucket([]byte(bucketClaim)).DeleteBucket(hourKey(hourOf(noon))); err != nil {
+				b.Fatal(err)
+			}
+			if err := tx.Commit(); err != nil {
+				b.Fatal(err)
+			}
+			b.ReportMetric(time.Since(began).Seconds()*1000, "longest-ms")
+			db.stop()
+		}
+	})
+	b.Run("in portions", func(b *testing.B) {
+		for range b.N {
+			db := claimed(b)
+			var longest, sum time.Duration
+			s, portions := db.Sweep(KindClaims, Cutoffs{Claims: noon.Add(2 * time.Hour)}), 0
+			for !s.Done() {
+				p := must(s.Next(context.Background()))
+				began := time.Now()
+				db.commit(b, Change{Remove: p.Removal})
+				longest, sum, portions = max(longest, time.Since(began)), sum+time.Since(began), portions+1
+			}
+			b.ReportMetric(longest.Seconds()*1000, "longest-ms")
+			b.ReportMetric(sum.Seconds()*1000/float64(portions), "mean-ms")
+			db.stop()
+		}
+	})
+}
+
+func claimed(b *testing.B) *opened {
+	b.Helper()
+	db := open(b, b.TempDir(), Options{})
+	for i := 0; i < 200_000; i += 2000 {
+		var c Change
+		for j := range 2000 {
+			id := fmt.Sprintf("%016x", uint64(i+j)*0x9E3779B97F4A7C15)
+			c.Claims = append(c.Claims, edda.Claim{Tenant: "acme", CommandID: id, Claimed: noon, Done: true, Result: json.RawMessage(`"` + strings.Repeat("x", 200) + `"`)})
+		}
+		db.commit(b, c)
+	}
+	return db
+}
+
+// BenchmarkCompact compacts a store of 100000 instances while commits go on: how long it takes, and how long commits wait.
+func BenchmarkCompact(b *testing.B) {
+	for range b.N {
+		db := open(b, b.TempDir(), Options{initialMap: 1 << 30})
+		for i := range 400 {
+			db.commit(b, batch(i, 250))
+		}
+		stop, longest := make(chan struct{}), make(chan time.Duration)
+		go func() {
+			var most time.Duration
+			for i := 0; ; i++ {
+				select {
+				case <-stop:
+					longest <- most
+					return
+				default:
+				}
+				began := time.Now()
+				db.commit(b, batch(100_000+i, 16))
+				most = max(most, time.Since(began))
+			}
+		}()
+		c, err := db.Compact(context.Background(), nil)
+		if err != nil {
+			b.Fatal(err)
+		}
+		close(stop)
+		b.ReportMetric(float64((<-longest).Microseconds())/1000, "longest-commit-ms")
+		b.ReportMetric(float64(c.Pause.Microseconds())/1000, "pause-ms")
+		b.ReportMetric(c.Took.Seconds(), "took-s")
+		b.ReportMetric(float64(c.Before)/(1<<20), "before-MiB")
+		b.ReportMetric(float64(c.After)/(1<<20), "after-MiB")
+		db.check(b)
+		db.stop()
+	}
 }

@@ -31,9 +31,8 @@ type Change struct {
 	Disarm []Due
 	Arm    []Due
 	Audits []Audit
-	// DropClaims removes the ledger's claims of the hours before this one; zero
-	// removes none.
-	DropClaims time.Time
+	// Remove is what has expired, as a [Sweep] finds it.
+	Remove Removal
 }
 
 // Position is one saga's own position in one stream.

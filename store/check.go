@@ -3,7 +3,7 @@ package store
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -13,38 +13,87 @@ import (
 	"edda"
 )
 
-// maxFindings ends a check of a store that is wrong all over.
-const maxFindings = 100
+const (
+	// maxFindings ends a check of a store that is wrong all over.
+	maxFindings = 100
+	// maxIdle bounds the list of instances that wait for nothing; all are counted.
+	maxIdle = 1000
+	// maxRecent is how many event ids an instance may remember.
+	maxRecent = 64
+	// toldEvery is after how many rows the caller hears how far a check has come.
+	toldEvery = 8192
+)
+
+// Health is what a check found.
+type Health struct {
+	// Findings are contradictions within the store: there is none in a sound one.
+	Findings []error
+	Rows     int
+	// Idle are unfinished instances that nothing can wake but an event or an
+	// operator, the first of IdleTotal.
+	Idle      []edda.Instance
+	IdleTotal int
+	// Clock is the time of the last commit, Commit its number.
+	Meta
+}
 
 // checker looks at one snapshot. What it is told to expect by one keyspace it
 // finds in another.
 type checker struct {
-	ctx    context.Context
-	tx     *bolt.Tx
-	seal   seal
-	found  []error
-	counts map[countKey]int
-	oldest uint32 // day
+	ctx     context.Context
+	tx      *bolt.Tx
+	seal    seal
+	last    stamp
+	found   []error
+	counts  map[countKey]int
+	dropped pointer // where the history that is kept begins
+	linked  int     // history rows that chains lead to
+	// commands are the effects in the outbox, by command; working the keys that
+	// have work there.
+	commands map[string]edda.Key
+	working  map[edda.Key]bool
+	health   *Health
+	tell     func(rows int)
 }
 
-// Check reads the whole store and reports what contradicts itself: rows that do
-// not decode, counters and indexes that do not match the rows, broken chains of
-// history. It reads one snapshot, beside the committer.
-func (d *DB) Check(ctx context.Context) []error {
-	tx, err := d.bolt.Begin(false)
+// examine reads one snapshot and reports what contradicts itself: rows that do
+// not decode, keys that are not those of their values, counters and indexes that
+// do not match the rows, broken chains of history. The pages below the rows can
+// be compared only while nothing is committed.
+func (d *DB) examine(ctx context.Context, tell func(rows int), pages bool) (h Health) {
+	tx, err := d.begin(false)
 	if err != nil {
-		return []error{fmt.Errorf("open a snapshot: %w", err)}
+		h.Findings = []error{fmt.Errorf("open a snapshot: %w", err)}
+		return h
 	}
-	defer func() { _ = tx.Rollback() }()
-	c := &checker{ctx: ctx, tx: tx, seal: d.seal, counts: map[countKey]int{}}
-	for _, step := range []func() error{
-		c.pages, c.instances, c.counters, c.outbox, c.due, c.queues, c.letters, c.claims, c.history, c.small,
-	} {
-		if err := step(); err != nil {
-			return append(c.found, err)
+	defer func() { _ = tx.Rollback() }() // nothing was written
+	c := newChecker(ctx, tx, d.seal, &h, tell)
+	steps := []func() error{
+		c.spaces, c.meta, c.outbox, c.instances, c.counters, c.ends, c.due, c.queues, c.letters,
+		c.letterIDs, c.claims, c.history, c.small, c.audits,
+	}
+	if pages {
+		steps = append([]func() error{c.pages}, steps...)
+	}
+	for _, step := range steps {
+		if err := guarded(d.path, step); err != nil {
+			c.found = append(c.found, err)
+			break
 		}
 	}
-	return c.found
+	h.Findings = c.found
+	return h
+}
+
+func newChecker(ctx context.Context, tx *bolt.Tx, s seal, h *Health, tell func(rows int)) *checker {
+	if tell == nil {
+		tell = func(int) {}
+	}
+	h.Meta = metaOf(tx)
+	return &checker{
+		ctx: ctx, tx: tx, seal: s, health: h, tell: tell, last: stampOf(tx), dropped: droppedHistory(tx),
+		counts: map[countKey]int{}, commands: map[string]edda.Key{}, working: map[edda.Key]bool{},
+	}
 }
 
 func (c *checker) wrong(format string, args ...any) {
@@ -56,11 +105,14 @@ var errEnough = errors.New("and more")
 // each calls fn with every row of a bucket; a row that fn cannot read is a finding.
 func (c *checker) each(b *bolt.Bucket, what string, fn func(k, v []byte) error) error {
 	return b.ForEach(func(k, v []byte) error {
-		if c.ctx.Err() != nil {
-			return context.Cause(c.ctx)
+		if err := context.Cause(c.ctx); err != nil {
+			return err
 		}
 		if len(c.found) > maxFindings {
 			return errEnough
+		}
+		if c.health.Rows++; c.health.Rows%toldEvery == 0 {
+			c.tell(c.health.Rows)
 		}
 		if err := fn(k, v); err != nil {
 			c.wrong("%s %x: %w", what, k, err)
@@ -98,63 +150,113 @@ func (c *checker) pages() error {
 	for err := range c.tx.Check() {
 		c.wrong("file: %w", err)
 	}
+	if len(c.found) > 0 {
+		return errors.New("the pages of the file are damaged: restore a backup")
+	}
 	return nil
 }
 
 func (c *checker) instances() error {
-	if k, _ := c.bucket(bucketHistory).Cursor().First(); len(k) == partSize {
-		c.oldest = binary.BigEndian.Uint32(k)
-	}
 	return c.space(bucketSaga, func(k, v []byte) error {
 		key, rest, err := cutKey(k)
 		if err != nil || len(rest) > 0 {
 			return errKey
 		}
-		h, _, err := cutHead(v)
+		if v, err = c.seal.instance(k, v); err != nil {
+			return err
+		}
+		h, body, err := cutHead(v)
 		if err != nil {
 			return err
 		}
 		c.chain(key, h.Last)
-		if v, err = c.seal.instance(k, v); err != nil {
-			return err
+		if h.Status == "" {
+			c.headAlone(k, key, h, body)
+			return nil
 		}
-		in, err := cutInstance(key, v)
-		if err != nil || in == nil {
+		in, err := decode[edda.Instance]("instance "+key.String(), body)
+		if err != nil {
 			return err
 		}
 		c.counts[countKey{key.Tenant, key.Saga, h.Version, h.Status}]++
-		c.instance(k, h, in)
+		c.instance(k, key, h, &in)
 		return nil
 	})
 }
 
-func (c *checker) instance(k []byte, h head, in *edda.Instance) {
+// headAlone is a key that has history and no instance.
+func (c *checker) headAlone(k []byte, key edda.Key, h head, body []byte) {
+	if len(body) > 0 || h.Version != 0 || h.Ended != 0 {
+		c.wrong("instance %s: it has no status, but a version, an end or a body", key)
+	}
+	if (h.Last == (pointer{}) || h.Last.before(c.dropped)) && !waitsFor(c.tx, k) {
+		c.wrong("instance %s: its head stays although its history is gone and nothing waits", key)
+	}
+}
+
+func (c *checker) instance(k []byte, key edda.Key, h head, in *edda.Instance) {
+	if in.Key != key {
+		c.wrong("instance %s: it says it is %s", key, in.Key)
+	}
 	if h.Version != in.Version || h.Status != in.Status {
-		c.wrong("instance %s: its head says version %d, %s", in.Key, h.Version, h.Status)
+		c.wrong("instance %s: its head says version %d, %s", key, h.Version, h.Status)
 	}
 	if !in.Armed.IsZero() && c.bucket(bucketDue).Get(dueKey(in.Armed, k)) == nil {
-		c.wrong("instance %s: no due row at %s", in.Key, in.Armed)
+		c.wrong("instance %s: no due row at %s", key, in.Armed)
 	}
-	if held := c.any(bucketHeld, k); held != (in.Held != "") {
-		c.wrong("instance %s: held by %q, and held events: %t", in.Key, in.Held, held)
+	if held := queued(c.tx, bucketHeld, k); held != (in.Held != "") {
+		c.wrong("instance %s: held by %q, and held events: %t", key, in.Held, held)
 	}
-	if c.any(bucketParked, k) {
-		c.wrong("instance %s: events are parked beside it", in.Key)
+	if queued(c.tx, bucketParked, k) {
+		c.wrong("instance %s: events are parked beside it", key)
+	}
+	if len(in.Recent) > maxRecent {
+		c.wrong("instance %s: it remembers %d event ids, more than %d", key, len(in.Recent), maxRecent)
+	}
+	c.end(key, h, in)
+	c.idle(in)
+}
+
+// end compares an instance's end with the index of ends.
+func (c *checker) end(key edda.Key, h head, in *edda.Instance) {
+	switch {
+	case in.Status.Finished() != (h.Ended != 0):
+		c.wrong("instance %s: it is %s, and its head says it ended at %d", key, in.Status, h.Ended)
+	case h.Ended > c.last.Clock:
+		c.wrong("instance %s: it ended after the last commit", key)
+	case h.Ended != 0 && c.bucket(bucketEnded).Get(endedKey(h.Status, h.Ended, key)) == nil:
+		c.wrong("instance %s: no row in the index of ends at %s", key, stamp{Clock: h.Ended}.time())
 	}
 }
 
-// any tells whether a key's queue holds something.
-func (c *checker) any(name keyspace, key []byte) bool {
-	k, _ := c.bucket(name).Cursor().Seek(key)
-	return bytes.HasPrefix(k, key)
+// idle notes an instance that only an event or an operator can move: it has no
+// timer, nothing it has sent is under way, no child and no person owes it anything.
+func (c *checker) idle(in *edda.Instance) {
+	if in.Status.Finished() || !in.Armed.IsZero() || in.Held != "" || len(in.Undos)+len(in.Incidents) > 0 || c.working[in.Key] {
+		return
+	}
+	for _, steps := range [][]edda.Step{in.Steps, in.Older} {
+		for i := range steps {
+			if steps[i].Status == edda.StepPending {
+				return
+			}
+		}
+	}
+	if c.health.IdleTotal++; len(c.health.Idle) < maxIdle {
+		c.health.Idle = append(c.health.Idle, edda.Instance{Key: in.Key, Version: in.Version, Status: in.Status, Updated: in.Updated})
+	}
 }
 
-// chain follows a key's history to its end, or to where days were dropped.
+// chain follows a key's history to its end, or to where it was dropped.
 func (c *checker) chain(key edda.Key, at pointer) {
-	for at != (pointer{}) && at.Day >= c.oldest {
+	for at != (pointer{}) && !at.before(c.dropped) {
 		row := historyRow(c.tx, at)
 		if row == nil {
 			c.wrong("history of %s: no row at commit %d, %d", key, at.Commit, at.N)
+			return
+		}
+		if len(row) < pointerSize {
+			c.wrong("history of %s: commit %d, %d: %w", key, at.Commit, at.N, errRow)
 			return
 		}
 		row, err := c.seal.record(at, row)
@@ -162,15 +264,19 @@ func (c *checker) chain(key edda.Key, at pointer) {
 			c.wrong("history of %s: commit %d, %d: %w", key, at.Commit, at.N, err)
 			return
 		}
-		r, before, err := cutRecord(at, row)
-		if err != nil || r.Key != key {
-			c.wrong("history of %s: commit %d, %d is of %s: %w", key, at.Commit, at.N, r.Key, err)
+		var of struct {
+			Key edda.Key `json:"key"`
+		}
+		if err := json.Unmarshal(row[pointerSize:], &of); err != nil || of.Key != key {
+			c.wrong("history of %s: commit %d, %d is of %s: %w", key, at.Commit, at.N, of.Key, err)
 			return
 		}
-		if bytes.Compare(before.append(nil), at.append(nil)) >= 0 {
+		before := cutPointer(row)
+		if !before.before(at) {
 			c.wrong("history of %s: commit %d, %d points forward", key, at.Commit, at.N)
 			return
 		}
+		c.linked++
 		at = before
 	}
 }
@@ -183,114 +289,18 @@ func (c *checker) counters() error {
 	return err
 }
 
-func (c *checker) outbox() error {
-	commands := map[string]bool{}
-	return c.space(bucketOutbox, func(k, v []byte) error {
-		row, err := cutRow(k, v)
-		if err == nil && row.Work.Kind == edda.WorkEffect && commands[row.Work.ID] {
-			c.wrong("outbox: effect command %s waits twice", row.Work.ID)
-		}
-		commands[row.Work.ID] = true
-		return err
-	})
-}
-
-func (c *checker) due() error {
-	return c.space(bucketDue, func(k, _ []byte) error {
-		_, err := cutDue(k)
-		return err
-	})
-}
-
-func (c *checker) queues() error {
-	for _, name := range []keyspace{bucketParked, bucketHeld} {
-		err := c.space(name, func(k, v []byte) error {
-			key, rest, err := cutKey(k)
-			if err != nil || len(rest) != 8 {
-				return errKey
-			}
-			entry, err := decode[edda.Entry](string(name), v)
-			if err == nil && entry.N != binary.BigEndian.Uint64(rest) {
-				c.wrong("%s events of %s: number %d under another", name, key, entry.N)
-			}
-			return err
-		})
+// ends looks for rows of the index of ends that lead to no such end.
+func (c *checker) ends() error {
+	return c.space(bucketEnded, func(k, _ []byte) error {
+		e, err := cutEnded(k)
 		if err != nil {
 			return err
 		}
-	}
-	return nil
-}
-
-func (c *checker) letters() error {
-	err := c.space(bucketDead, func(k, v []byte) error {
-		d, err := decode[edda.DeadLetter]("dead letter", v)
-		if key, ok := findDead(c.tx, d.ID); err == nil && (!ok || !bytes.Equal(key, k)) {
-			c.wrong("dead letter %s cannot be found by its id", d.ID)
-		}
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	return c.space(bucketDeadID, func(k, v []byte) error {
-		if c.bucket(bucketDead).Get(append(bytes.Clone(v), k...)) == nil {
-			return errors.New("names no dead letter")
+		clock := uint64(max(0, e.Time.UnixMilli()))
+		h, _, err := cutHead(c.bucket(bucketSaga).Get(instanceKey(e.Key)))
+		if err != nil || h.Ended != clock || h.Status != e.Status || !bytes.Equal(k, endedKey(e.Status, clock, e.Key)) {
+			c.wrong("index of ends: %s did not end as %s at %s", e.Key, e.Status, e.Time)
 		}
 		return nil
 	})
-}
-
-func (c *checker) claims() error {
-	return c.space(bucketClaim, func(hour, _ []byte) error {
-		return c.within(bucketClaim, hour, "claim", func(k, v []byte) error {
-			v, err := c.seal.open(bucketClaim, k, v, 0)
-			if err != nil {
-				return err
-			}
-			claim, err := decode[edda.Claim]("claim", v)
-			if err == nil && claimHour(claim) != binary.BigEndian.Uint32(hour) {
-				c.wrong("claim %s is in the wrong hour", claim.CommandID)
-			}
-			return err
-		})
-	})
-}
-
-// history finds the rows that no chain leads to.
-func (c *checker) history() error {
-	last := stampOf(c.tx)
-	return c.space(bucketHistory, func(day, _ []byte) error {
-		return c.within(bucketHistory, day, "history", func(k, v []byte) error {
-			if len(day)+len(k) != pointerSize {
-				return errKey
-			}
-			at := cutPointer(append(bytes.Clone(day), k...))
-			v, err := c.seal.record(at, v)
-			if err != nil {
-				return err
-			}
-			r, _, err := cutRecord(at, v)
-			if err == nil && at.Commit > last.Commit {
-				c.wrong("history of %s: commit %d, but the last is %d", r.Key, at.Commit, last.Commit)
-			}
-			return err
-		})
-	})
-}
-
-// small reads the keyspaces that stand for themselves.
-func (c *checker) small() error {
-	for name, read := range map[keyspace]func(k, v []byte) error{
-		bucketCheckpoint: func(_, v []byte) error { _, err := decode[edda.Checkpoint]("row", v); return err },
-		bucketPosition:   func(k, v []byte) error { _, err := cutPosition(k, v); return err },
-		bucketManifest:   func(_, v []byte) error { _, err := decode[edda.Manifest]("row", v); return err },
-		bucketSchedule:   func(_, v []byte) error { _, err := decode[edda.Schedule]("row", v); return err },
-		bucketAudit:      func(_, v []byte) error { _, err := decode[Audit]("row", v); return err },
-	} {
-		if err := c.space(name, read); err != nil {
-			return err
-		}
-	}
-	return nil
 }

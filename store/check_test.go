@@ -1,8 +1,14 @@
 package store
 
 import (
+	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
+	"fmt"
+	"hash/fnv"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -12,9 +18,13 @@ import (
 	"edda"
 )
 
-// TestCheckFinds damages a good store in one place at a time.
+var doneKey = edda.Key{Tenant: "acme", Saga: "order", Correlation: "done"}
+
+// TestCheckFinds damages a good store in one place at a time: one or more for
+// each sentence of FORMAT.md's "What must hold".
 func TestCheckFinds(t *testing.T) {
-	key := instanceKey(formatKey)
+	key, done := instanceKey(formatKey), instanceKey(doneKey)
+	clock := uint64(noon.UnixMilli())
 	put := func(name keyspace, k []byte, v string) func(*bolt.Tx) error {
 		return func(tx *bolt.Tx) error { return tx.Bucket([]byte(name)).Put(k, []byte(v)) }
 	}
@@ -40,31 +50,125 @@ func TestCheckFinds(t *testing.T) {
 			return b.Put(pointer{Commit: 1}.key(), b.Get(pointer{Commit: 1, N: 1}.key()))
 		}), "commit 1, 0 is of acme/order/early"},
 		"a circle":           {damageHistory(circle), "points forward"},
-		"a row of no commit": {damageHistory(func(b *bolt.Bucket) error { return b.Put(pointer{Commit: 9}.key(), b.Get(pointer{Commit: 1}.key())) }), "commit 9, but the last is 3"},
+		"a row of no commit": {damageHistory(func(b *bolt.Bucket) error { return b.Put(pointer{Commit: 9}.key(), b.Get(pointer{Commit: 1}.key())) }), "commit 9, but the last is 4"},
 		"work twice":         {put(bucketOutbox, make([]byte, 16), `{"id":"c1","kind":"effect"}`), "effect command c1 waits twice"},
 		"a lost letter":      {remove(bucketDead, deadKey(noon, "d1")), "names no dead letter"},
 		"a lost letter's id": {remove(bucketDeadID, texts("d1")), "cannot be found by its id"},
 		"a claim's hour":     {misplacedClaim, "claim c9 is in the wrong hour"},
-		"a checkpoint":       {put(bucketCheckpoint, texts("S"), "x"), "checkpoint 530001: decode row"},
+		"an unknown keyspace": {func(tx *bolt.Tx) error {
+			_, err := tx.CreateBucket([]byte("more"))
+			return err
+		}, `no keyspace "more"`},
+		"the format":         {put(bucketMeta, metaFormat, "x"), `format "x"`},
+		"the id":             {put(bucketMeta, metaID, "x"), `meta: id "x"`},
+		"the creation":       {put(bucketMeta, metaCreated, "x"), "meta: created"},
+		"no commit":          {remove(bucketMeta, metaCommit), "meta: commit has 0 bytes"},
+		"what was dropped":   {put(bucketMeta, metaDropped, "x"), "meta: dropped has 1 bytes"},
+		"dropped ahead":      {put(bucketMeta, metaDropped, string(pointer{Day: 1 << 20, Commit: 99}.append(nil))), "dropped up to commit 99, but the last is 4"},
+		"the clock":          {put(bucketMeta, metaRetention, "x"), "meta: retention has 1 bytes"},
+		"no row of its end":  {remove(bucketEnded, endedKey(edda.StatusDone, clock, doneKey)), "no row in the index of ends"},
+		"an end of nobody":   {put(bucketEnded, endedKey(edda.StatusDone, clock, formatKey), ""), "acme/order/O1 did not end as done"},
+		"another end":        {put(bucketEnded, endedKey(edda.StatusFailed, clock, doneKey), ""), "acme/order/done did not end as failed"},
+		"a bad end":          {put(bucketEnded, []byte("x"), ""), "ended 78: malformed key"},
+		"a head's end":       {head1(key, func(h *head) { h.Ended = 5 }), "it is running, and its head says it ended at 5"},
+		"no end":             {head1(done, func(h *head) { h.Ended = 0 }), "it is done, and its head says it ended at 0"},
+		"an end to come":     {head1(done, func(h *head) { h.Ended = clock << 1 }), "it ended after the last commit"},
+		"another's row":      {body(key, `"correlation":"O1"`, `"correlation":"O2"`), "it says it is acme/order/O2"},
+		"too many ids":       {body(key, `"recent":["e1"`, `"recent":["e1"`+strings.Repeat(`,"x"`, 64)), "remembers 65 event ids"},
+		"a head with a body": {put(bucketSaga, instanceKey(edda.Key{Saga: "x"}), string(head{}.append(nil))+"{}"), "no status, but a version, an end or a body"},
+		"a head for nothing": {put(bucketSaga, instanceKey(edda.Key{Saga: "x"}), string(head{}.append(nil))), "its head stays although"},
+		"a counter of none":  {put(bucketCount, countKey{"acme", "order", 9, edda.StatusDone}.row(), "\x00\x00\x00\x00\x00\x00\x00\x00"), "counters are"},
+		"a row on no chain": {damageHistory(func(b *bolt.Bucket) error {
+			return b.Put(pointer{Commit: 1, N: 9}.key(), b.Get(pointer{Commit: 1, N: 1}.key()))
+		}), "history has 6 rows, but the chains of the instances lead to 5"},
+		"a fate that is not kept": {damageHistory(func(b *bolt.Bucket) error {
+			k := pointer{Commit: 1}.key()
+			return b.Put(k, bytes.Replace(bytes.Clone(b.Get(k)), []byte(`"fate":"handled"`), []byte(`"fate":"ignored"`), 1))
+		}), `the fate "ignored"`},
+		"half a row": {damageHistory(func(b *bolt.Bucket) error { return b.Put(pointer{Commit: 1}.key(), []byte("x")) }), "commit 1, 0: malformed row"},
+		"days against commits": {func(tx *bolt.Tx) error {
+			history := tx.Bucket([]byte(bucketHistory))
+			b, err := history.CreateBucket(dayKey(1))
+			if err != nil {
+				return err
+			}
+			return b.Put(pointer{Commit: 3, N: 7}.key(), history.Bucket(dayKey(dayOf(noon))).Get(pointer{Commit: 1}.key()))
+		}, "comes after commit 3"},
+		"not dropped":            {put(bucketMeta, metaDropped, string(pointer{Day: dayOf(noon), Commit: 1, N: 1}.append(nil))), "commit 1, 0 is before what was dropped"},
+		"a row of no commit yet": {outboxRow(clock, 9), "it is of commit 9"},
+		"a row of the future":    {outboxRow(clock*2, 1), "it is of commit 1"},
+		"a row out of order":     {outboxRow(clock-1, 2), "the one before of 2"},
+		"a row without an id":    {put(bucketOutbox, []byte("x"), `{}`), "malformed key"},
+		"a due row's value":      {put(bucketDue, dueKey(noon, key), "x"), "malformed key"},
+		"a time with two names":  {put(bucketDue, append(append(appendTime(nil, noon)[:8], 0xFF, 0xFF, 0xFF, 0xFF), key...), ""), "malformed key"},
+		"a claim's key":          {claimElsewhere, "its key is not that of its value"},
+		"a letter's key":         {put(bucketDead, deadKey(noon, "d9"), `{"id":"d8","time":"2026-03-01T12:00:00Z","event":{}}`), "its key is not that of its value"},
+		"a letter's time":        {put(bucketDeadID, texts("d1"), string(appendTime(nil, noon))), "malformed row"},
+		"a letter to come":       {put(bucketDeadID, texts("d1"), string(binary.BigEndian.AppendUint64(appendTime(nil, noon), clock*2))), "was written after the last commit"},
+		"a checkpoint's key":     {put(bucketCheckpoint, texts("T"), `{"stream":"S"}`), "its key is not that of its value"},
+		"a position's key":       {put(bucketPosition, texts("a", "b", "T"), `{"stream":"S"}`), "its key is not that of its value"},
+		"a manifest's key":       {put(bucketManifest, manifestKey(edda.Manifest{Saga: "a"}), `{"saga":"b"}`), "its key is not that of its value"},
+		"a schedule's key":       {put(bucketSchedule, texts("", "a", "b"), `{"saga":"a","name":"c"}`), "its key is not that of its value"},
+		"an audit's key":         {put(bucketAudit, []byte("x"), `{}`), "audit 78: malformed key"},
+		"an audit of no commit":  {put(bucketAudit, pointer{Commit: 99}.key(), `{}`), "commit 99, but the last is 4"},
+		"an audit":               {put(bucketAudit, pointer{Commit: 1}.key(), `x`), "decode row"},
+		"a checkpoint":           {put(bucketCheckpoint, texts("S"), "x"), "checkpoint 530001: decode row"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			db := open(t, t.TempDir(), Options{noSync: true})
-			for i, c := range formatChanges() {
+			for _, c := range append(formatChanges(), Change{Transitions: []edda.Transition{finished(doneKey, 1, edda.StatusDone)}}) {
 				db.commit(t, c)
-				if i == len(formatChanges())-1 {
-					db.check(t)
-				}
 			}
+			db.check(t)
 			if err := db.bolt.Update(test.damage); err != nil {
 				t.Fatal(err)
 			}
-			found := errors.Join(db.Check(context.Background())...)
+			found := errors.Join(db.examine(context.Background(), nil, true).Findings...)
 			if found == nil || !strings.Contains(found.Error(), test.want) {
 				t.Errorf("found %v, want %q", found, test.want)
 			}
 		})
 	}
+}
+
+// head1 changes the head of one instance.
+func head1(key []byte, change func(*head)) func(*bolt.Tx) error {
+	return func(tx *bolt.Tx) error {
+		b := tx.Bucket([]byte(bucketSaga))
+		h, body, err := cutHead(bytes.Clone(b.Get(key)))
+		if err != nil {
+			return err
+		}
+		change(&h)
+		return b.Put(key, append(h.append(nil), body...))
+	}
+}
+
+// body changes the text of one instance.
+func body(key []byte, old, now string) func(*bolt.Tx) error {
+	return func(tx *bolt.Tx) error {
+		b := tx.Bucket([]byte(bucketSaga))
+		row := bytes.Clone(b.Get(key))
+		if !bytes.Contains(row, []byte(old)) {
+			return fmt.Errorf("there is no %s", old)
+		}
+		return b.Put(key, bytes.Replace(row, []byte(old), []byte(now), 1))
+	}
+}
+
+// outboxRow adds one with an id of its own.
+func outboxRow(clock, commit uint64) func(*bolt.Tx) error {
+	return func(tx *bolt.Tx) error {
+		w := &writer{stamp: stamp{Commit: commit, Clock: clock}, works: 9}
+		id := w.ulid()
+		return tx.Bucket([]byte(bucketOutbox)).Put(id[:], []byte(`{"id":"f9","kind":"fact"}`))
+	}
+}
+
+func claimElsewhere(tx *bolt.Tx) error {
+	b := tx.Bucket([]byte(bucketClaim)).Bucket(hourKey(hourOf(noon)))
+	return b.Put(texts("acme", "c9"), b.Get(texts("acme", "c1")))
 }
 
 func damageHistory(damage func(day *bolt.Bucket) error) func(*bolt.Tx) error {
@@ -94,7 +198,126 @@ func TestCheckStopsWhenAsked(t *testing.T) {
 	db.commit(t, formatChanges()[0])
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if found := errors.Join(db.Check(ctx)...); !errors.Is(found, context.Canceled) {
+	if found := errors.Join(db.examine(ctx, nil, true).Findings...); !errors.Is(found, context.Canceled) {
 		t.Errorf("found %v", found)
+	}
+}
+
+// TestCheckLooksAtThePages lets the file say that it has a page more.
+func TestCheckLooksAtThePages(t *testing.T) {
+	dir := t.TempDir()
+	db := open(t, dir, Options{})
+	db.commit(t, formatChanges()[0])
+	db.stop()
+	path := filepath.Join(dir, FileName)
+	data := must(os.ReadFile(path))
+	size := int(binary.NativeEndian.Uint32(data[24:]))
+	for _, meta := range [][]byte{data[16:72], data[size+16 : size+72]} {
+		binary.NativeEndian.PutUint64(meta[40:], binary.NativeEndian.Uint64(meta[40:])+1)
+		sum := fnv.New64a()
+		_, _ = sum.Write(meta) // it never fails
+		binary.NativeEndian.PutUint64(meta[56:64:64], sum.Sum64())
+	}
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	db = open(t, dir, Options{})
+	if found := errors.Join(db.examine(context.Background(), nil, true).Findings...); found == nil || !strings.Contains(found.Error(), "unreachable unfreed") {
+		t.Errorf("found %v", found)
+	}
+}
+
+func TestDoctorListsWhatWaitsForNothing(t *testing.T) {
+	db := open(t, t.TempDir(), Options{})
+	for _, c := range formatChanges() {
+		db.commit(t, c)
+	}
+	asks := step(key("asks"), 1)
+	asks.Instance.Steps = []edda.Step{{ID: "ok", Kind: edda.StepAsk, Status: edda.StepPending}}
+	older := step(key("older"), 1)
+	older.Instance.Older = asks.Instance.Steps
+	undoes := step(key("undoes"), 1)
+	undoes.Instance.Status, undoes.Instance.Undos = edda.StatusUndoing, []edda.Undo{{Step: "a.undo"}}
+	timer := step(key("timer"), 1)
+	timer.Instance.Armed, timer.Arm = noon.Add(time.Hour), []time.Time{noon.Add(time.Hour)}
+	incident := step(key("incident"), 1)
+	incident.Instance.Incidents = []edda.Incident{{Step: "a"}}
+	idle := step(key("idle"), 1)
+	idle.Instance.Steps, idle.Instance.Updated = []edda.Step{{ID: "ok", Status: edda.StepOK}}, noon
+	db.commit(t, Change{Transitions: []edda.Transition{
+		asks, older, undoes, timer, incident, idle, working("works", 1, "c7"), finished(key("done"), 1, edda.StatusDone),
+	}})
+	told := 0
+	h, err := db.Doctor(context.Background(), func(int) { told++ })
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, err := range h.Findings {
+		t.Error(err)
+	}
+	same(t, "idle", h.Idle, []edda.Instance{{Key: key("idle"), Version: 1, Status: edda.StatusRunning, Updated: noon}})
+	same(t, "all", []any{h.IdleTotal, h.Commit, h.ID}, []any{1, uint64(4), db.ID()})
+}
+
+// TestADamagedPageIsSaid zeroes one page after the other of a good store: it is
+// an error or a finding, or nobody uses the page; never a panic.
+func TestADamagedPageIsSaid(t *testing.T) {
+	good := must(os.ReadFile(formatFile))
+	const page = 4096
+	said := 0
+	for at := 2 * page; at < len(good); at += page {
+		dir := t.TempDir()
+		data := bytes.Clone(good)
+		clear(data[at : at+page])
+		path := filepath.Join(dir, FileName)
+		if err := os.WriteFile(path, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		db, err := Open(dir, Options{initialMap: 1 << 15})
+		if err != nil {
+			said++
+			if !strings.Contains(err.Error(), "restore a backup") {
+				t.Errorf("page %d: %v", at/page, err)
+			}
+			continue
+		}
+		h, err := db.Doctor(context.Background(), nil)
+		if err != nil || len(h.Findings) > 0 {
+			said++
+		}
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if said < 4 {
+		t.Errorf("only %d of the damaged pages were noticed", said)
+	}
+}
+
+// TestDoctorWhileCommitsGoOn: the list of free pages moves on under a snapshot,
+// which is no finding.
+func TestDoctorWhileCommitsGoOn(t *testing.T) {
+	db := open(t, t.TempDir(), Options{noSync: true})
+	bulky(t, db, 256)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() {
+		for n := uint64(1); ctx.Err() == nil; n++ {
+			if err := db.Commit(context.Background(), Change{Transitions: []edda.Transition{step(key(fmt.Sprint(n)), 1)}}); err != nil {
+				done <- err
+				return
+			}
+		}
+		done <- nil
+	}()
+	for range 5 {
+		h, err := db.Doctor(context.Background(), nil)
+		if err := errors.Join(append(h.Findings, err)...); err != nil {
+			t.Error(err)
+		}
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
 	}
 }

@@ -26,6 +26,8 @@ func (d *DB) Run(ctx context.Context) error {
 		select {
 		case <-d.queue.ready:
 			d.commitWaiting()
+		case act := <-d.safe:
+			act()
 		case <-d.probe():
 			d.commitGroup(nil)
 		case <-ctx.Done():
@@ -58,6 +60,16 @@ func (d *DB) commitWaiting() {
 			return
 		}
 		d.commitGroup(group)
+		d.between()
+	}
+}
+
+// between does what somebody waits to have done between two commits.
+func (d *DB) between() {
+	select {
+	case act := <-d.safe:
+		act()
+	default:
 	}
 }
 
@@ -73,6 +85,7 @@ func (d *DB) commitGroup(group []*job) {
 		d.failed(group, err)
 		return
 	}
+	d.delta.add(d.stamp, group)
 	d.index.apply(staged)
 	d.recovered()
 	if d.options.Observe != nil && len(group) > 0 {
@@ -126,7 +139,7 @@ func (d *DB) write(group []*job) (*staged, error) {
 		return nil, d.broken
 	}
 	next, staged := d.stamp.next(d.options.Now()), newStaged(d.index)
-	tx, err := d.bolt.Begin(true)
+	tx, err := d.begin(true)
 	if err != nil {
 		return nil, err
 	}

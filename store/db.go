@@ -1,6 +1,7 @@
 package store
 
 import (
+	"fmt"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -32,6 +33,7 @@ type Options struct {
 type DB struct {
 	path    string
 	id      string
+	swap    sync.RWMutex // guards bolt: a compaction replaces it
 	bolt    *bolt.DB
 	options Options
 	seal    seal
@@ -43,6 +45,10 @@ type DB struct {
 	committed chan struct{}
 	armed     chan struct{}
 
+	compaction sync.Mutex  // held by one compaction or check at a time
+	delta      delta       // what is committed while it copies
+	safe       chan func() // what the committer does between two commits
+
 	// The committer's alone.
 	stamp  stamp // of the last commit
 	broken error // nothing can be committed before a restart
@@ -50,6 +56,23 @@ type DB struct {
 
 // Close closes the file; Run must have returned. It waits for open views.
 func (d *DB) Close() error { return d.bolt.Close() }
+
+// begin opens a transaction of the file there is now.
+func (d *DB) begin(writable bool) (*bolt.Tx, error) {
+	d.swap.RLock()
+	defer d.swap.RUnlock()
+	return d.bolt.Begin(writable)
+}
+
+// view runs fn on a snapshot.
+func (d *DB) view(fn func(*bolt.Tx) error) error {
+	tx, err := d.begin(false)
+	if err != nil {
+		return fmt.Errorf("open a snapshot: %w", err)
+	}
+	defer func() { _ = tx.Rollback() }() // nothing was written
+	return fn(tx)
+}
 
 // ID is the store's own id, made when it was created.
 func (d *DB) ID() string { return d.id }

@@ -61,7 +61,7 @@ func spare(t testing.TB, db *opened) {
 	t.Helper()
 	claim := edda.Claim{CommandID: "c", Claimed: noon, Result: json.RawMessage(`"` + strings.Repeat("x", 1<<18) + `"`)}
 	db.commit(t, Change{Claims: []edda.Claim{claim}})
-	db.commit(t, Change{DropClaims: noon.Add(time.Hour)})
+	db.commit(t, Change{Remove: Removal{Claims: ClaimPlace{Hour: noon.Add(time.Hour)}}})
 	db.commit(t, Change{})
 }
 

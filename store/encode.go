@@ -21,8 +21,8 @@ type encoded struct {
 	audits      [][]byte
 	delivered   []ulid.ULID
 	arm, disarm [][]byte
-	dropClaims  uint32 // hour; 0 drops none
-	size        int    // of all keys and values
+	remove      Removal
+	size        int // of all keys and values
 }
 
 type row struct {
@@ -35,14 +35,17 @@ type encodedTransition struct {
 	who      edda.Key
 	head     head
 	instance []byte // with room for its head; nil: unchanged
-	record   []byte // with room for the pointer to the previous one; nil: none
-	work     []encodedWork
-	settled  []string
-	rows     []row // of the key's queues
-	dead     *encodedDead
-	resolved []string
-	arm      [][]byte
-	disarm   [][]byte
+	// generation and due are the instance's: due is its own row, where it has one.
+	generation int
+	due        [][]byte
+	record     []byte // with room for the pointer to the previous one; nil: none
+	work       []encodedWork
+	settled    []string
+	rows       []row // of the key's queues
+	dead       *encodedDead
+	resolved   []string
+	arm        [][]byte
+	disarm     [][]byte
 }
 
 type encodedWork struct {
@@ -66,7 +69,7 @@ type encodedDead struct {
 // encodeChange refuses what can never be written, so that a transaction that
 // fails has failed for the disk's sake.
 func encodeChange(c Change) (*encoded, error) {
-	e := &encoder{out: &encoded{delivered: c.Delivered}, values: newValueEncoder()}
+	e := &encoder{out: &encoded{delivered: c.Delivered, remove: c.Remove}, values: newValueEncoder()}
 	for i := range c.Transitions {
 		if err := e.transition(&c.Transitions[i]); err != nil {
 			return nil, edda.Classify(edda.Poison, "encode transition %d, %s by %s: %w", i, c.Transitions[i].Key, c.Transitions[i].Event.ID, err)
@@ -134,6 +137,13 @@ func (e *encoder) instance(t *edda.Transition, out *encodedTransition) (err erro
 		return nil
 	}
 	out.head = head{Version: in.Version, Status: in.Status}
+	out.generation, out.due = in.Generation, e.dues(out.key, armed(in))
+	// Its end has a longer key: one that could never end must not begin.
+	if len(out.key) > maxKey/2 {
+		if err := checkKey("the key of its end", endedKey(edda.StatusRunning, 0, t.Key)); err != nil {
+			return err
+		}
+	}
 	if in.Status == "" || len(in.Status) > math.MaxUint8 {
 		return fmt.Errorf("status %q", in.Status)
 	}
@@ -142,6 +152,14 @@ func (e *encoder) instance(t *edda.Transition, out *encodedTransition) (err erro
 	}
 	out.instance, err = e.value(out.head.size(), in)
 	return err
+}
+
+// armed is the time of the instance's own row in the due index.
+func armed(in *edda.Instance) []time.Time {
+	if in.Armed.IsZero() {
+		return nil
+	}
+	return []time.Time{in.Armed}
 }
 
 func (e *encoder) work(t *edda.Transition, out *encodedTransition) error {
@@ -268,9 +286,6 @@ func (e *encoder) claims(c Change) error {
 			return fmt.Errorf("claim %s: %w", cl.CommandID, err)
 		}
 		e.out.claims = append(e.out.claims, encodedClaim{hour: claimHour(cl), key: key, value: value})
-	}
-	if !c.DropClaims.IsZero() {
-		e.out.dropClaims = hourOf(c.DropClaims)
 	}
 	return nil
 }

@@ -144,7 +144,7 @@ func readFormat(t *testing.T, db *opened) {
 	if _, err := ulid.ParseStrict(db.ID()); err != nil {
 		t.Errorf("store id %q: %v", db.ID(), err)
 	}
-	for _, err := range db.Check(context.Background()) {
+	for _, err := range db.examine(context.Background(), nil, true).Findings {
 		t.Error(err)
 	}
 	same(t, "instance", db.cell(t, formatKey), edda.Cell{Key: formatKey, Instance: formatInstance(2)})

@@ -159,7 +159,8 @@ func (s *staged) removed(id ulid.ULID) {
 	}
 }
 
-// count moves one instance from where it stood, if there was one, to where it stands.
+// count moves one instance from where it stood to where it stands; it may be
+// new, or go.
 func (s *staged) count(who edda.Key, old, now head) {
 	if old.Status == now.Status && old.Version == now.Version {
 		return
@@ -167,7 +168,9 @@ func (s *staged) count(who edda.Key, old, now head) {
 	if old.Status != "" {
 		s.add(countKey{who.Tenant, who.Saga, old.Version, old.Status}, -1)
 	}
-	s.add(countKey{who.Tenant, who.Saga, now.Version, now.Status}, 1)
+	if now.Status != "" {
+		s.add(countKey{who.Tenant, who.Saga, now.Version, now.Status}, 1)
+	}
 }
 
 func (s *staged) add(key countKey, n int) {

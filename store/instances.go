@@ -132,7 +132,7 @@ type Record struct {
 // History lists the transitions of one key, newest first, at most limit. It
 // ends where older days were dropped.
 func (d *DB) History(k edda.Key, limit int) (out []Record, err error) {
-	err = d.bolt.View(func(tx *bolt.Tx) error {
+	err = d.view(func(tx *bolt.Tx) error {
 		h, _, err := cutHead(tx.Bucket([]byte(bucketSaga)).Get(instanceKey(k)))
 		if err != nil {
 			return fmt.Errorf("instance %s: %w", k, err)

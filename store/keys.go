@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -158,6 +159,11 @@ func (p pointer) append(b []byte) []byte {
 	return binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint64(b, p.Commit), p.N)
 }
 
+// before tells whether a row is older than another; none is older than any.
+func (p pointer) before(other pointer) bool {
+	return bytes.Compare(p.append(nil), other.append(nil)) < 0
+}
+
 // key is the row's key within the bucket of its day.
 func (p pointer) key() []byte { return p.append(nil)[4:] }
 
@@ -175,7 +181,7 @@ const partSize = 4
 // dayKey and hourKey name the droppable buckets of history and claims.
 func dayKey(day uint32) []byte { return binary.BigEndian.AppendUint32(nil, day) }
 
-func dayOf(t time.Time) uint32 { return uint32(t.Unix() / (24 * 60 * 60)) }
+func dayOf(t time.Time) uint32 { return uint32(max(0, t.Unix()) / (24 * 60 * 60)) }
 
 func hourKey(hour uint32) []byte { return binary.BigEndian.AppendUint32(nil, hour) }
 

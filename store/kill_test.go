@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"testing"
+	"time"
 
 	"edda"
 )
@@ -42,11 +44,15 @@ func TestKilledProcessKeepsWhatItAnswered(t *testing.T) {
 	}
 }
 
-// killAfter runs the child until it has told of that many commits, and returns
-// the last one it told of.
-func killAfter(t *testing.T, dir string, commits int) (last uint64) {
-	child := exec.Command(os.Args[0], "-test.run=^TestKilledProcessKeepsWhatItAnswered$")
-	child.Env = append(os.Environ(), victim+"="+dir)
+func killAfter(t *testing.T, dir string, commits int) uint64 {
+	return killChildAfter(t, "TestKilledProcessKeepsWhatItAnswered", victim+"="+dir, commits)
+}
+
+// killChildAfter runs a test as a child until it has told of that many commits,
+// and returns the last one it told of.
+func killChildAfter(t *testing.T, test, env string, commits int) (last uint64) {
+	child := exec.Command(os.Args[0], "-test.run=^"+test+"$")
+	child.Env = append(os.Environ(), env)
 	out := must(child.StdoutPipe())
 	if err := child.Start(); err != nil {
 		t.Fatal(err)
@@ -83,5 +89,57 @@ func commitForever(t *testing.T, dir string) {
 			t.Fatal(err)
 		}
 		fmt.Println(revision)
+	}
+}
+
+// upkeeper names the folder of the child that is killed while it compacts.
+const upkeeper = "EDDA_STORE_UPKEEPER"
+
+// TestKilledWhileItCompactsKeepsWhatItAnswered kills a child that commits,
+// removes and compacts all the time, a few times over the same file: whichever of
+// the two files lies there then, it has every commit that was told of.
+func TestKilledWhileItCompactsKeepsWhatItAnswered(t *testing.T) {
+	if dir := os.Getenv(upkeeper); dir != "" {
+		compactForever(t, dir)
+		return
+	}
+	dir := t.TempDir()
+	for _, after := range []int{3, 30, 77, 150} {
+		told := killChildAfter(t, "TestKilledWhileItCompactsKeepsWhatItAnswered", upkeeper+"="+dir, after)
+		db := open(t, dir, Options{})
+		db.check(t)
+		checkIndex(t, db.DB)
+		if a := db.cell(t, key("a")).Instance; a == nil || a.Revision < told {
+			t.Errorf("told of %d, kept %+v", told, a)
+		}
+		if _, err := os.Stat(filepath.Join(dir, compacting)); err == nil {
+			t.Error("half a compaction is left")
+		}
+		db.stop()
+	}
+}
+
+// compactForever tells of every revision that is committed.
+func compactForever(t *testing.T, dir string) {
+	db := open(t, dir, Options{})
+	go func() {
+		for {
+			if _, err := db.Compact(context.Background(), nil); err != nil {
+				t.Error(err)
+			}
+		}
+	}()
+	revision := uint64(0)
+	if in := db.cell(t, key("a")).Instance; in != nil {
+		revision = in.Revision
+	}
+	for {
+		revision++
+		old := finished(key(fmt.Sprint("old", revision)), 1, edda.StatusDone)
+		db.commit(t, Change{Transitions: []edda.Transition{step(key("a"), revision), old}})
+		fmt.Println(revision)
+		if revision%10 == 0 {
+			db.sweep(t, KindInstances, before(noon.Add(time.Hour)))
+		}
 	}
 }

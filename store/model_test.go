@@ -136,7 +136,7 @@ func (m *model) rest(c Change, delivered []string) {
 		m.dead[d.ID] = d
 	}
 	for id, claim := range m.claims {
-		if claim.Claimed.Before(c.DropClaims.Truncate(time.Hour)) {
+		if claim.Claimed.Before(c.Remove.Claims.Hour.Truncate(time.Hour)) {
 			delete(m.claims, id)
 		}
 	}
@@ -393,7 +393,7 @@ func (g *generator) rest(c *Change) {
 		c.Audits = append(c.Audits, Audit{Time: g.time(), By: "ann", Verb: "skip", Detail: g.id("a")})
 	case 6:
 		hour := rapid.IntRange(0, 5).Draw(g.t, "hour")
-		c.DropClaims = noon.Add(time.Duration(hour) * time.Hour)
+		c.Remove.Claims.Hour = noon.Add(time.Duration(hour) * time.Hour)
 	case 7:
 		c.Arm = append(c.Arm, Due{Time: noon.Add(2), Key: g.key()})
 	default:
@@ -462,7 +462,7 @@ func compare(r *rapid.T, db *opened, m *model) {
 			r.Fatalf("%s (-want +got):\n%s", what, d)
 		}
 	}
-	for _, err := range db.Check(context.Background()) {
+	for _, err := range db.examine(context.Background(), nil, true).Findings {
 		r.Fatal(err)
 	}
 	view := must(db.View())

@@ -36,33 +36,92 @@ var (
 	metaID      = []byte("id")
 	metaCreated = []byte("created")
 	metaCommit  = []byte("commit")
+	// metaDropped and metaRetention are there once something was removed.
+	metaDropped   = []byte("dropped")
+	metaRetention = []byte("retention")
 )
 
 // Open opens or creates the store in a folder and checks its format. Its errors
 // say what to do.
 func Open(dir string, o Options) (*DB, error) {
-	o.validate()
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, explain(dir, err)
 	}
-	path := filepath.Join(dir, FileName)
+	d, err := openFile(filepath.Join(dir, FileName), o)
+	if err != nil {
+		return nil, err
+	}
+	for _, left := range []string{compacting, checking, restoring} {
+		_ = os.Remove(filepath.Join(dir, left)) // of a process that was killed; mostly there is none
+	}
+	return d, nil
+}
+
+// openFile opens or creates the store in a file.
+func openFile(path string, o Options) (*DB, error) {
+	o.validate()
+	var d *DB
+	err := guarded(path, func() error {
+		file, err := openBolt(path, o)
+		if err != nil {
+			return err
+		}
+		if d, err = load(path, file, o); err != nil {
+			return errors.Join(err, file.Close())
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+// openBolt opens the file and locks it. It is the one that lies at path: while
+// it was waited for, another process may have put a compacted one there.
+func openBolt(path string, o Options) (*bolt.DB, error) {
+	opened := &openedFile{open: o.openFile}
 	file, err := bolt.Open(path, 0o600, &bolt.Options{
 		Timeout:         lockWait,
 		FreelistType:    bolt.FreelistMapType,
 		InitialMmapSize: o.initialMap,
-		NoStatistics:    true,
-		OpenFile:        o.openFile,
+		OpenFile:        opened.file,
 		NoSync:          o.noSync,
 	})
 	if err != nil {
 		return nil, explain(path, err)
 	}
-	d, err := load(path, file, o)
-	if err != nil {
-		return nil, errors.Join(err, file.Close())
+	if !opened.isAt(path) {
+		return nil, errors.Join(fmt.Errorf("%s was replaced while it was opened: start again", path), file.Close())
 	}
-	return d, nil
+	return file, nil
 }
+
+// openedFile remembers the file that was opened first, which is the one locked.
+type openedFile struct {
+	open  func(string, int, os.FileMode) (*os.File, error)
+	first os.FileInfo
+}
+
+func (o *openedFile) file(name string, flag int, mode os.FileMode) (*os.File, error) {
+	open := o.open
+	if open == nil {
+		open = os.OpenFile
+	}
+	f, err := open(name, flag, mode)
+	if err == nil && o.first == nil {
+		o.first, err = f.Stat()
+	}
+	return f, err
+}
+
+func (o *openedFile) isAt(path string) bool {
+	there, err := os.Stat(path)
+	return err == nil && o.first != nil && os.SameFile(there, o.first)
+}
+
+// Held tells whether opening failed because another process holds the store.
+func Held(err error) bool { return errors.Is(err, berrors.ErrTimeout) }
 
 func (o *Options) validate() {
 	if o.Log == nil {
@@ -82,12 +141,20 @@ func explain(path string, err error) error {
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
 		return fmt.Errorf("cannot write %s: %w: choose another --data or change its owner", path, cause(err))
 	case errors.Is(err, berrors.ErrTimeout):
-		return fmt.Errorf("another process holds %s: stop it, or choose another --data", path)
+		return &heldError{path}
 	case errors.Is(err, berrors.ErrInvalid), errors.Is(err, berrors.ErrVersionMismatch), errors.Is(err, berrors.ErrChecksum):
 		return fmt.Errorf("%s is not a store, or is damaged (%w): choose another --data or restore a backup", path, err)
 	}
 	return fmt.Errorf("open the store %s: %w", path, cause(err))
 }
+
+// heldError says that another process has the store open.
+type heldError struct{ path string }
+
+func (e *heldError) Error() string {
+	return fmt.Sprintf("another process holds %s: stop it, or choose another --data", e.path)
+}
+func (e *heldError) Unwrap() error { return berrors.ErrTimeout }
 
 // cause strips the operation and path, which the message names already.
 func cause(err error) error {
@@ -101,6 +168,7 @@ func load(path string, file *bolt.DB, o Options) (*DB, error) {
 	d := &DB{
 		path: path, bolt: file, options: o, queue: newQueue(),
 		committed: make(chan struct{}, 1), armed: make(chan struct{}, 1),
+		safe: make(chan func()),
 	}
 	if err := d.prepare(); err != nil {
 		return nil, err

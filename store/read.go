@@ -215,7 +215,7 @@ func (d *DB) Claim(tenant, commandID string) (claim edda.Claim, found bool, err 
 // DeadLetters lists up to limit dead letters after an id, oldest first. An id
 // that is not there (any more) is a Permanent error: the place is lost.
 func (d *DB) DeadLetters(after string, limit int) (out []edda.DeadLetter, err error) {
-	err = d.bolt.View(func(tx *bolt.Tx) error {
+	err = d.view(func(tx *bolt.Tx) error {
 		c := tx.Bucket([]byte(bucketDead)).Cursor()
 		k, v := c.First()
 		if after != "" {
@@ -243,7 +243,7 @@ func (d *DB) DeadLetters(after string, limit int) (out []edda.DeadLetter, err er
 
 // DeadLetter finds one.
 func (d *DB) DeadLetter(id string) (letter edda.DeadLetter, found bool, err error) {
-	err = d.bolt.View(func(tx *bolt.Tx) error {
+	err = d.view(func(tx *bolt.Tx) error {
 		var key []byte
 		if key, found = findDead(tx, id); !found {
 			return nil
@@ -259,12 +259,15 @@ func (d *DB) DeadLetter(id string) (letter edda.DeadLetter, found bool, err erro
 
 func findDead(tx *bolt.Tx, id string) ([]byte, bool) {
 	at := tx.Bucket([]byte(bucketDeadID)).Get(texts(id))
-	return append(append([]byte(nil), at...), texts(id)...), at != nil
+	if len(at) < timeSize {
+		return nil, false
+	}
+	return append(bytes.Clone(at[:timeSize]), texts(id)...), true
 }
 
 // read runs fn on one keyspace of a snapshot.
 func (d *DB) read(name keyspace, fn func(*bolt.Bucket) error) error {
-	return d.bolt.View(func(tx *bolt.Tx) error { return fn(tx.Bucket([]byte(name))) })
+	return d.view(func(tx *bolt.Tx) error { return fn(tx.Bucket([]byte(name))) })
 }
 
 // list decodes a whole keyspace, for those that stay small.

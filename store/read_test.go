@@ -155,7 +155,7 @@ func TestClaimsAreFoundAndDroppedByHour(t *testing.T) {
 	_, found, err := db.Claim("", "other")
 	same(t, "another", found || err != nil, false)
 
-	db.commit(t, Change{DropClaims: noon})
+	db.commit(t, Change{Remove: Removal{Claims: ClaimPlace{Hour: noon}}})
 	if _, found, _ := db.Claim("", shaped); found {
 		t.Error("not dropped")
 	}
@@ -230,13 +230,7 @@ func TestHistoryEndsAtDroppedDays(t *testing.T) {
 		clock = clock.Add(24 * time.Hour)
 	}
 	same(t, "a page", len(must(db.History(key("1"), 3))), 3)
-	tx := must(db.bolt.Begin(true))
-	if err := tx.Bucket([]byte(bucketHistory)).DeleteBucket(dayKey(dayOf(noon))); err != nil {
-		t.Fatal(err)
-	}
-	if err := tx.Commit(); err != nil {
-		t.Fatal(err)
-	}
+	db.sweep(t, KindHistory, Cutoffs{History: noon.Add(24 * time.Hour)})
 	same(t, "what is left", len(must(db.History(key("1"), 10))), 3)
 	db.check(t)
 }

@@ -48,20 +48,22 @@ func decode[T any](what string, data []byte) (v T, err error) {
 }
 
 // head stands before an instance: the key's latest history row, and what the
-// counters need of it. A key that has history but no instance has a head only.
+// counters and the index of ends need of it. A key that has history but no
+// instance has a head only.
 type head struct {
 	Last    pointer
+	Ended   uint64 // the clock of the commit that finished it; 0: it has not ended
 	Version int
 	Status  edda.Status // empty: no instance
 }
 
 // headFixed is the length of a head but for the text of its status.
-const headFixed = pointerSize + 4 + 1
+const headFixed = pointerSize + 8 + 4 + 1
 
 func (h head) size() int { return headFixed + len(h.Status) }
 
 func (h head) append(b []byte) []byte {
-	b = h.Last.append(b)
+	b = binary.BigEndian.AppendUint64(h.Last.append(b), h.Ended)
 	b = binary.BigEndian.AppendUint32(b, uint32(h.Version))
 	return append(append(b, byte(len(h.Status))), h.Status...)
 }
@@ -74,7 +76,10 @@ func cutHead(b []byte) (head, []byte, error) {
 	if len(b) < headFixed || len(b) < headFixed+int(b[headFixed-1]) {
 		return head{}, nil, errRow
 	}
-	h := head{Last: cutPointer(b), Version: int(binary.BigEndian.Uint32(b[pointerSize:]))}
+	h := head{
+		Last: cutPointer(b), Ended: binary.BigEndian.Uint64(b[pointerSize:]),
+		Version: int(binary.BigEndian.Uint32(b[pointerSize+8:])),
+	}
 	rest := b[headFixed:]
 	n := int(b[headFixed-1])
 	h.Status = edda.Status(rest[:n])

@@ -143,7 +143,9 @@ func TestAStoreThatWasPlainStaysReadable(t *testing.T) {
 	}
 	db = open(t, dir, Options{Seal: keysetOf(t, path)})
 	same(t, "after a rotation", everything(t, db.DB), want)
-	change := Change{Transitions: []edda.Transition{{Key: edda.Key{Tenant: "acme", Saga: "order", Correlation: "new"}, Event: formatEvent("e9"), Fate: edda.FateHandled, Instance: formatInstance(1), Arm: []time.Time{noon.Add(time.Minute)}}}}
+	fresh := formatInstance(1)
+	fresh.Key.Correlation = "new"
+	change := Change{Transitions: []edda.Transition{{Key: edda.Key{Tenant: "acme", Saga: "order", Correlation: "new"}, Event: formatEvent("e9"), Fate: edda.FateHandled, Instance: fresh, Arm: []time.Time{noon.Add(time.Minute)}}}}
 	if err := db.Commit(t.Context(), change); err != nil {
 		t.Fatal(err)
 	}

@@ -34,7 +34,8 @@ func (c Change) Size() int {
 	for _, a := range c.Audits {
 		n += 2*sizeSmall + len(a.Detail) + len(a.Reason)
 	}
-	rows := len(c.Checkpoints) + len(c.Positions) + len(c.Schedules) + len(c.Delivered) + len(c.Arm) + len(c.Disarm)
+	removed := &c.Remove
+	rows := len(removed.Instances) + len(removed.Forgotten) + len(removed.DeadLetters) + len(c.Checkpoints) + len(c.Positions) + len(c.Schedules) + len(c.Delivered) + len(c.Arm) + len(c.Disarm)
 	return n + rows*sizeSmall
 }
 

@@ -67,7 +67,7 @@ func (o *opened) commit(t testing.TB, c Change) {
 
 func (o *opened) check(t testing.TB) {
 	t.Helper()
-	for _, err := range o.Check(context.Background()) {
+	for _, err := range o.examine(context.Background(), nil, true).Findings {
 		t.Error(err)
 	}
 }

@@ -17,7 +17,7 @@ type View struct {
 
 // View opens a snapshot of what is committed.
 func (d *DB) View() (*View, error) {
-	tx, err := d.bolt.Begin(false)
+	tx, err := d.begin(false)
 	if err != nil {
 		return nil, fmt.Errorf("open a snapshot: %w", err)
 	}

@@ -23,6 +23,7 @@ const (
 	bucketPosition   keyspace = "position"
 	bucketOutbox     keyspace = "outbox"
 	bucketDue        keyspace = "due"
+	bucketEnded      keyspace = "ended"
 	bucketClaim      keyspace = "claim"   // a bucket per hour
 	bucketHistory    keyspace = "history" // a bucket per day
 	bucketParked     keyspace = "parked"
@@ -35,8 +36,8 @@ const (
 )
 
 var keyspaces = []keyspace{
-	bucketMeta, bucketSaga, bucketCount, bucketCheckpoint, bucketPosition, bucketOutbox, bucketDue, bucketClaim,
-	bucketHistory, bucketParked, bucketHeld, bucketDead, bucketDeadID, bucketManifest, bucketSchedule, bucketAudit,
+	bucketMeta, bucketSaga, bucketCount, bucketCheckpoint, bucketPosition, bucketOutbox, bucketDue, bucketEnded,
+	bucketClaim, bucketHistory, bucketParked, bucketHeld, bucketDead, bucketDeadID, bucketManifest, bucketSchedule, bucketAudit,
 }
 
 // appendFill packs the pages of keyspaces that only grow at their end: a page
@@ -50,12 +51,14 @@ type stamp struct {
 	Clock  uint64
 }
 
+const stampSize = 16
+
 func (s stamp) row() []byte {
 	return binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, s.Commit), s.Clock)
 }
 
 func cutStamp(b []byte) stamp {
-	if len(b) != 16 {
+	if len(b) != stampSize {
 		return stamp{}
 	}
 	return stamp{Commit: binary.BigEndian.Uint64(b), Clock: binary.BigEndian.Uint64(b[8:])}
@@ -92,7 +95,7 @@ func newWriter(tx *bolt.Tx, secret seal, s stamp, st *staged) (*writer, error) {
 
 func (w *writer) change(e *encoded) error {
 	for _, step := range []func(*encoded) error{
-		w.dropClaims, w.stale, w.transitions, w.puts, w.claims, w.letters, w.delivered, w.armed,
+		w.expire, w.stale, w.transitions, w.puts, w.claims, w.letters, w.delivered, w.armed,
 	} {
 		if err := step(e); err != nil {
 			return err
@@ -161,7 +164,8 @@ func (w *writer) cell(t *encodedTransition) error {
 	if t.record == nil && t.instance == nil {
 		return nil
 	}
-	old, body, err := cutHead(w.buckets[bucketSaga].Get(t.key))
+	row := w.buckets[bucketSaga].Get(t.key)
+	old, body, err := cutHead(row)
 	if err != nil {
 		return err
 	}
@@ -176,6 +180,9 @@ func (w *writer) cell(t *encodedTransition) error {
 		return w.buckets[bucketSaga].Put(t.key, append(old.append(nil), body...))
 	}
 	t.head.Last = last
+	if err := w.end(t, old, row); err != nil {
+		return err
+	}
 	t.head.append(t.instance[:0])
 	w.staged.count(t.who, old, t.head)
 	return w.put(w.buckets[bucketSaga], bucketSaga, t.key, t.key, t.instance, t.head.size())
@@ -282,21 +289,6 @@ func (w *writer) claims(e *encoded) error {
 	return nil
 }
 
-func (w *writer) dropClaims(e *encoded) error {
-	bucket := w.buckets[bucketClaim]
-	var hours [][]byte
-	c := bucket.Cursor()
-	for k, _ := c.First(); k != nil && binary.BigEndian.Uint32(k) < e.dropClaims; k, _ = c.Next() {
-		hours = append(hours, append([]byte(nil), k...))
-	}
-	for _, hour := range hours {
-		if err := bucket.DeleteBucket(hour); err != nil {
-			return fmt.Errorf("drop claims of an hour: %w", err)
-		}
-	}
-	return nil
-}
-
 func (w *writer) letters(e *encoded) error {
 	for i := range e.dead {
 		if err := w.deadLetter(&e.dead[i]); err != nil {
@@ -318,7 +310,8 @@ func (w *writer) deadLetter(d *encodedDead) error {
 	if err := w.resolve(d.id); err != nil {
 		return err
 	}
-	if err := w.buckets[bucketDeadID].Put(texts(d.id), appendTime(nil, d.time)); err != nil {
+	at := binary.BigEndian.AppendUint64(appendTime(nil, d.time), w.stamp.Clock)
+	if err := w.buckets[bucketDeadID].Put(texts(d.id), at); err != nil {
 		return err
 	}
 	if err := w.staged.queues.letter(d.value, 1); err != nil {
@@ -330,11 +323,10 @@ func (w *writer) deadLetter(d *encodedDead) error {
 
 func (w *writer) resolve(id string) error {
 	ids := w.buckets[bucketDeadID]
-	at := ids.Get(texts(id))
-	if at == nil {
+	key, ok := findDead(w.tx, id)
+	if !ok {
 		return nil
 	}
-	key := append(append([]byte(nil), at...), texts(id)...)
 	was, err := w.seal.open(bucketDead, key, w.buckets[bucketDead].Get(key), 0)
 	if err != nil {
 		return err

@@ -92,18 +92,9 @@ func (c *client) call(ctx context.Context, method, path string, body []byte) ([]
 	if err != nil {
 		return nil, usagef("address %q: %w", c.base(), err)
 	}
-	c.head(req, body)
-	if err := c.who.show(c.term, req); err != nil {
-		return nil, err
-	}
-	connection, err := c.who.client(c.term.getenv)
+	resp, err := c.send(req, body)
 	if err != nil {
 		return nil, err
-	}
-	defer connection.CloseIdleConnections()
-	resp, err := connection.Do(req)
-	if err != nil {
-		return nil, c.unreachable(ctx, err)
 	}
 	defer resp.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
@@ -114,6 +105,23 @@ func (c *client) call(ctx context.Context, method, path string, body []byte) ([]
 		return nil, refusal(resp, text)
 	}
 	return text, nil
+}
+
+// send makes a request with all that a caller shows of itself.
+func (c *client) send(req *http.Request, body []byte) (*http.Response, error) {
+	c.head(req, body)
+	if err := c.who.show(c.term, req); err != nil {
+		return nil, err
+	}
+	connection, err := c.who.client(c.term.getenv)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := connection.Do(req)
+	if err != nil {
+		return nil, c.unreachable(req.Context(), err)
+	}
+	return resp, nil
 }
 
 func (c *client) head(req *http.Request, body []byte) {

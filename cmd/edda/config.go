@@ -38,6 +38,7 @@ type config struct {
 	Streams    streamsConfig    `koanf:"streams"`
 	Gateway    gatewayConfig    `koanf:"gateway"`
 	Effects    effectsConfig    `koanf:"effects"`
+	Retention  retentionConfig  `koanf:"retention"`
 	Redis      redisConfig      `koanf:"redis"`
 	Hero       heroConfig       `koanf:"hero"`
 	Log        logConfig        `koanf:"log"`
@@ -125,7 +126,7 @@ type logConfig struct {
 func defaults() config {
 	return config{
 		Addr: defaultAddr, Data: "edda-data", Role: roleCombined, Tenancy: tenancyConfig{Enabled: true},
-		Log: logConfig{Level: "info"}, Effects: effectsConfig{Retention: effects.DefaultRetention},
+		Log: logConfig{Level: "info"}, Effects: effectsConfig{Retention: effects.DefaultRetention}, Retention: retentionDefaults(),
 		Hero: heroDefaults(),
 	}
 }
@@ -285,7 +286,7 @@ func (c config) validate() error {
 	if err := c.validateHero(); err != nil {
 		return err
 	}
-	return c.Effects.validate()
+	return errors.Join(c.Effects.validate(), c.Retention.validate())
 }
 
 // differs names the settings of the first level that are not alike.

@@ -83,5 +83,6 @@ func (w *credentials) client(env func(string) string) (*http.Client, error) {
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.TLSClientConfig = secured
+	transport.DisableKeepAlives = true // a command makes one call
 	return &http.Client{Transport: transport}, nil
 }

@@ -72,6 +72,7 @@ type process struct {
 	redis         *redisdb.DB
 	embeddedRedis *miniredis.Miniredis
 	hero          heroSide
+	upkeep        *upkeep
 	// line is what works on the streams; nil until JetStream was reached.
 	line   atomic.Pointer[line]
 	joined chan struct{} // closed once there is a line
@@ -101,7 +102,7 @@ func newProcess(s settings, l loaded, log *zap.Logger) (*process, error) {
 	if err := p.open(); err != nil {
 		return nil, errors.Join(err, p.server.Close())
 	}
-	if err := errors.Join(p.openRedis(), p.buildHero()); err != nil {
+	if err := errors.Join(p.openRedis(), p.buildHero(), p.buildUpkeep()); err != nil {
 		return nil, errors.Join(err, p.server.Close(), p.db.Close())
 	}
 	p.metrics.MustRegister(&instanceCollector{p.db}, &queueCollector{p.db})
@@ -119,7 +120,7 @@ func (p *process) listen() error {
 		Tokens: p.guards.tokens, Certificates: p.guards.certificates, TLSEnds: p.settings.TLS.Elsewhere,
 		Addr: p.settings.Addr, ProbeAddr: p.settings.ProbeAddr, Build: build(), Log: p.log, Metrics: p.metrics,
 		Tenant: p.settings.tenant(), NoTenancy: !p.settings.Tenancy.Enabled,
-		Process: p, Instances: p, DeadLetters: p, Inbox: p, Records: p,
+		Process: p, Instances: p, DeadLetters: p, Inbox: p, Records: p, Upkeep: p,
 	})
 	if err != nil {
 		return &usageError{err}
@@ -156,9 +157,10 @@ func (p *process) open() error {
 func (p *process) parts(l loaded) []lifecycle.Part {
 	parts := []lifecycle.Part{
 		{Name: "http", Stage: lifecycle.HTTP, Run: p.server.Run},
-		{Name: "store", Stage: lifecycle.Store, Run: p.db.Run, Close: p.db.Close,
+		{Name: "store", Stage: lifecycle.Store, Run: p.db.Run, Close: p.closeStore,
 			Ready: func(ctx context.Context) error { return p.adopt(ctx, l) }},
 		{Name: "pulse", Stage: lifecycle.Connections, Run: p.pulse.Run},
+		{Name: "upkeep", Stage: lifecycle.Connections, Run: p.upkeep.Run},
 	}
 	if p.settings.streams() {
 		parts = append(parts, lifecycle.Part{Name: "nats", Stage: lifecycle.Connections, Run: p.holdConnection, Ready: p.join})

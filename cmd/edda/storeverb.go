@@ -1,0 +1,262 @@
+package main
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"go.uber.org/zap"
+
+	"edda/retention"
+	"edda/server"
+	"edda/store"
+)
+
+// maxLine bounds one line of a long answer; a check's findings are one.
+const maxLine = 16 << 20
+
+// storeVerb is a command on a store: on the file itself where no process holds
+// it, else on the process that does.
+type storeVerb struct {
+	client
+	data   string
+	config string
+}
+
+func (v *storeVerb) register(cmd *cobra.Command) {
+	v.client.register(cmd)
+	flags := cmd.Flags()
+	flags.StringVar(&v.data, "data", "", "folder of the store (EDDA_DATA; edda-data or .edda)")
+	flags.StringVar(&v.config, "config", "", "configuration file of that store's process (EDDA_CONFIG)")
+}
+
+func (v *storeVerb) registerReason(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&v.why, "why", "", "the reason, for the audit")
+	cmd.Flags().StringVar(&v.by, "by", "", "who acts, for the audit (the user who calls)")
+}
+
+// storeAt finds the folder of the store within a data folder.
+func storeAt(data string) (string, bool) {
+	for _, folder := range []string{"store", "", "runner"} {
+		dir := filepath.Join(data, folder)
+		if _, err := os.Stat(filepath.Join(dir, store.FileName)); err == nil {
+			return dir, true
+		}
+	}
+	return "", false
+}
+
+// folder is where the store is that is meant; empty where an address was named,
+// or nothing, and there is none here.
+func (v *storeVerb) folder() (string, error) {
+	data := v.data
+	if data == "" {
+		data = v.term.getenv("EDDA_DATA")
+	}
+	if data != "" {
+		if dir, ok := storeAt(data); ok {
+			return dir, nil
+		}
+		return "", usagef("there is no store in %s: name its folder with --data, or its process with --addr", data)
+	}
+	if v.addr != "" || v.term.getenv("EDDA_ADDR") != "" {
+		return "", nil
+	}
+	for _, data := range []string{defaults().Data, ".edda"} {
+		if dir, ok := storeAt(data); ok {
+			return dir, nil
+		}
+	}
+	return "", nil
+}
+
+// openedStore is a store that this command holds, with its committer running.
+type openedStore struct {
+	*store.DB
+	upkeep *upkeep
+	stop   func() error
+}
+
+// open is nil where a process holds the store: then it is asked. Without work
+// nothing can be written.
+func (v *storeVerb) open(ctx context.Context, work bool) (*openedStore, error) {
+	dir, err := v.folder()
+	if err != nil || dir == "" {
+		return nil, err
+	}
+	c, err := v.term.loadConfig(v.config, nil)
+	if err != nil {
+		return nil, err
+	}
+	sealing, err := c.sealing()
+	if err != nil {
+		return nil, err
+	}
+	db, err := store.Open(dir, store.Options{Seal: sealing})
+	if store.Held(err) {
+		return nil, v.holder(ctx, dir)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return v.hold(db, c, work)
+}
+
+func (v *storeVerb) hold(db *store.DB, c config, work bool) (*openedStore, error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	if work {
+		go func() { ended <- db.Run(ctx) }()
+	} else {
+		ended <- nil
+	}
+	o := &openedStore{DB: db, stop: func() error {
+		cancel()
+		return errors.Join(<-ended, db.Close())
+	}}
+	var err error
+	o.upkeep, err = newUpkeep(db, func() (retention.Settings, error) { return c.retentionOf(db) }, zap.NewNop(), nil)
+	if err != nil {
+		return nil, errors.Join(err, o.stop())
+	}
+	return o, nil
+}
+
+// holder finds the process that holds a store by what it wrote beside it.
+func (v *storeVerb) holder(ctx context.Context, dir string) error {
+	path := filepath.Join(dir, store.FileName)
+	var h holderFile
+	text, err := os.ReadFile(filepath.Join(dir, addrFile))
+	if err == nil {
+		err = json.Unmarshal(text, &h)
+	}
+	if err != nil && v.addr == "" {
+		return fmt.Errorf("a process holds %s, and does not say where it listens: name its address with --addr", path)
+	}
+	if v.addr == "" {
+		v.addr = h.Addr
+	}
+	var info server.Info
+	if _, err := v.get(ctx, "/info", &info); err != nil {
+		return fmt.Errorf("a process holds %s: %w", path, err)
+	}
+	if h.Store != "" && info.StoreID != h.Store {
+		return fmt.Errorf("a process holds %s, but the Edda at %s has another store: name the right one with --addr", path, v.base())
+	}
+	fmt.Fprintf(v.term.err, "edda: a process holds %s: asking it, at %s\n", path, v.base())
+	return nil
+}
+
+// actor is who acts, where this command holds the store itself.
+func (v *storeVerb) actor() server.Actor {
+	return server.Actor{By: cmp.Or(v.by, v.term.getenv("USER"), osUser()), Why: v.why}
+}
+
+// begin makes a call that may take long.
+func (v *storeVerb) begin(ctx context.Context, method, path string) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, v.base()+path, http.NoBody)
+	if err != nil {
+		return nil, usagef("address %q: %w", v.base(), err)
+	}
+	resp, err := v.send(req, nil)
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode >= 400 {
+		defer resp.Body.Close()
+		text, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+		if err != nil {
+			return nil, fmt.Errorf("read the answer of %s: %w", v.base(), err)
+		}
+		return nil, refusal(resp, text)
+	}
+	return resp, nil
+}
+
+// ask calls a process, shows how far it has come, and decodes what came of it.
+func (v *storeVerb) ask(ctx context.Context, path string, into any) error {
+	resp, err := v.begin(ctx, http.MethodPost, path)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	lines := bufio.NewScanner(resp.Body)
+	lines.Buffer(nil, maxLine)
+	for lines.Scan() {
+		var l struct {
+			Progress string          `json:"progress"`
+			Result   json.RawMessage `json:"result"`
+			Problem  string          `json:"problem"`
+		}
+		switch err := json.Unmarshal(lines.Bytes(), &l); {
+		case err != nil:
+			return fmt.Errorf("decode the answer of %s: %w", v.base(), err)
+		case l.Problem != "":
+			return errors.New(l.Problem)
+		case l.Result != nil:
+			v.progress("")
+			return json.Unmarshal(l.Result, into)
+		}
+		v.progress(l.Progress)
+	}
+	if err := lines.Err(); err != nil {
+		return fmt.Errorf("the answer of %s broke off: %w", v.base(), err)
+	}
+	return fmt.Errorf("the answer of %s broke off: is the process still there?", v.base())
+}
+
+// progress is one line of a terminal that is written over again and again.
+func (v *storeVerb) progress(text any) {
+	if !isTerminal(v.term.err) {
+		return
+	}
+	fmt.Fprintf(v.term.err, "\r\x1b[K%s", printable(fmt.Sprint(text)))
+}
+
+// either does something with the store that this command holds, or asks the
+// process that does.
+func either[T any](ctx context.Context, v *storeVerb, work bool, path string, do func(context.Context, *openedStore) (T, error)) (out T, err error) {
+	db, err := v.open(ctx, work)
+	if err != nil {
+		return out, err
+	}
+	if db == nil {
+		return out, v.ask(ctx, path, &out)
+	}
+	out, err = do(ctx, db)
+	v.progress("")
+	return out, errors.Join(err, db.stop())
+}
+
+// show prints what came of it, as JSON where that is asked for.
+func (v *storeVerb) show(result any, table func()) error {
+	if v.output != outputJSON {
+		table()
+		return nil
+	}
+	text, err := json.Marshal(result)
+	if err != nil {
+		return fmt.Errorf("print json: %w", err)
+	}
+	return indented(v.term.out, text)
+}
+
+// size is a number of bytes as people read it.
+func size(n int64) string {
+	units := []string{"B", "KiB", "MiB", "GiB", "TiB"}
+	f, u := float64(n), 0
+	for f >= 1024 && u < len(units)-1 {
+		f, u = f/1024, u+1
+	}
+	text := fmt.Sprintf("%.1f", f)
+	return strings.TrimSuffix(text, ".0") + " " + units[u]
+}

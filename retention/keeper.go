@@ -1,0 +1,241 @@
+package retention
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+
+	"edda"
+	"edda/store"
+)
+
+const (
+	// runEvery is how often the loop looks: often enough for hours of claims, and
+	// it is what bounds how fast a wrong clock can age things.
+	runEvery = time.Hour
+	// MaxLeap is how far time may come in one run of the loop.
+	MaxLeap = 24 * time.Hour
+	// MaxTrust is how far ahead of the last run an operator's clock is believed
+	// without a word: a store that lay still for a month is nothing unusual.
+	MaxTrust = 31 * 24 * time.Hour
+	// After a portion the keeper rests for restFactor times as long as its commit
+	// took, within the two bounds: so it has a quarter of the writer at most.
+	restFactor = 3
+	minRest    = 5 * time.Millisecond
+	maxRest    = time.Second
+)
+
+// Settings are how long things are kept; zero is for ever.
+type Settings struct {
+	// Instances is asked by saga and status of finished ones; nil keeps all.
+	Instances                           func(saga string, status edda.Status) time.Duration
+	History, Claims, DeadLetters, Audit time.Duration
+}
+
+// Options of a keeper. The zero value works.
+type Options struct {
+	Log     *zap.Logger
+	Metrics prometheus.Registerer
+}
+
+// Keeper removes what has expired. Its methods may be called concurrently.
+type Keeper struct {
+	db       *store.DB
+	settings func() (Settings, error)
+	log      *zap.Logger
+	now      func() time.Time // for tests
+	metrics  *metrics
+	running  sync.Mutex // held by one collection at a time
+	told     bool       // that the clock is ahead; Run's alone
+}
+
+// New makes a keeper; settings are asked for at the beginning of each run.
+func New(db *store.DB, settings func() (Settings, error), o Options) (*Keeper, error) {
+	k := &Keeper{db: db, settings: settings, log: cmp.Or(o.Log, zap.NewNop()), now: time.Now}
+	var err error
+	k.metrics, err = newMetrics(o.Metrics)
+	return k, err
+}
+
+// Run removes once an hour what has expired, until ctx ends.
+func (k *Keeper) Run(ctx context.Context) error {
+	k.begin(ctx)
+	tick := time.NewTicker(runEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			if err := k.runOnce(ctx); err != nil && ctx.Err() == nil {
+				k.log.Warn("what has expired stays for now", zap.Error(err))
+			}
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// begin writes down how far time has come, where nobody has: from then on a
+// leap can be told.
+func (k *Keeper) begin(ctx context.Context) {
+	at, kept, err := k.db.RetentionClock()
+	if err == nil && !kept {
+		err = k.db.Commit(ctx, store.Change{Remove: store.Removal{Clock: at}})
+	}
+	if err != nil && ctx.Err() == nil {
+		k.log.Warn("the clock of retention is not kept yet", zap.Error(err))
+	}
+}
+
+func (k *Keeper) runOnce(ctx context.Context) error {
+	at, err := k.clock()
+	if err != nil {
+		return err
+	}
+	r, err := k.collect(ctx, at, false, nil)
+	if r.Rows() > 0 {
+		k.log.Info("removed what has expired", append(r.fields(), zap.Duration("took", r.Took))...)
+	}
+	if err == nil {
+		k.metrics.ran.SetToCurrentTime()
+	}
+	return err
+}
+
+// clock is the time by which the loop measures age: the clock's, but at most
+// [MaxLeap] after the last run. Where the clock went back it follows at once.
+func (k *Keeper) clock() (time.Time, error) {
+	before, _, err := k.db.RetentionClock()
+	if err != nil {
+		return before, fmt.Errorf("read the clock of retention: %w", err)
+	}
+	now := k.now()
+	at := now
+	if most := before.Add(MaxLeap); now.After(most) {
+		at = most
+	}
+	if ahead := now.Sub(at); ahead > 0 != k.told {
+		if k.told = ahead > 0; k.told {
+			k.log.Warn("the clock is far ahead of the last clean-up: age is counted a day more each hour until it has caught up; is the date right?",
+				zap.Time("clock", now), zap.Time("counted", at))
+		}
+	}
+	return at, nil
+}
+
+// Request is what an operator asks for.
+type Request struct {
+	// DryRun only looks.
+	DryRun bool
+	// TrustClock believes a clock that is far ahead of the last run.
+	TrustClock bool
+	// Tell hears now and then how far it has come; it may be nil.
+	Tell func(Report)
+	// Audit is written at the end, its detail filled in; nothing when nil.
+	Audit *store.Audit
+}
+
+// Collect removes at once what has expired by the clock, and says what that was.
+func (k *Keeper) Collect(ctx context.Context, q Request) (Report, error) {
+	before, _, err := k.db.RetentionClock()
+	if err != nil {
+		return Report{}, fmt.Errorf("read the clock of retention: %w", err)
+	}
+	now := k.now()
+	if ahead := now.Sub(before); ahead > MaxTrust && !q.TrustClock {
+		return Report{}, edda.Classify(edda.Permanent, "the clock says %s, %d days after the last clean-up or commit: if the date is right, say so with --trust-clock",
+			now.UTC().Format(time.RFC3339), int(ahead.Hours()/24))
+	}
+	r, err := k.collect(ctx, now, q.DryRun, q.Tell)
+	if err != nil || q.Audit == nil || q.DryRun {
+		return r, err
+	}
+	act := *q.Audit
+	act.Time, act.Detail = now, r.String()
+	return r, k.db.Commit(ctx, store.Change{Audits: []store.Audit{act}})
+}
+
+func (k *Keeper) collect(ctx context.Context, at time.Time, dry bool, tell func(Report)) (Report, error) {
+	k.running.Lock()
+	defer k.running.Unlock()
+	began := time.Now()
+	r := Report{DryRun: dry, Clock: at.UTC()}
+	settings, err := k.settings()
+	if err != nil {
+		return r, err
+	}
+	cut := cutoffs(settings, at)
+	if !dry {
+		if err := k.db.Commit(ctx, store.Change{Remove: store.Removal{Clock: at}}); err != nil {
+			return r, err
+		}
+	}
+	for _, kind := range store.Kinds() {
+		r.Kinds = append(r.Kinds, Tally{Kind: kind})
+		err := k.sweep(ctx, k.db.Sweep(kind, cut), &r, tell)
+		r.Took = time.Since(began)
+		if err != nil {
+			return r, fmt.Errorf("%s: %w", kind, err)
+		}
+	}
+	return r, nil
+}
+
+// sweep removes one kind, portion by portion.
+func (k *Keeper) sweep(ctx context.Context, s *store.Sweep, r *Report, tell func(Report)) error {
+	t := &r.Kinds[len(r.Kinds)-1]
+	for !s.Done() {
+		p, err := s.Next(ctx)
+		if err != nil {
+			return err
+		}
+		if p.Rows > 0 && !r.DryRun {
+			if err := k.remove(ctx, p); err != nil {
+				return err
+			}
+			k.metrics.removed(t.Kind, p.Rows, p.Bytes)
+		}
+		t.Rows += p.Rows
+		t.Bytes += p.Bytes
+		if tell != nil {
+			tell(*r)
+		}
+	}
+	return nil
+}
+
+// remove commits one portion, and rests.
+func (k *Keeper) remove(ctx context.Context, p store.Portion) error {
+	began := time.Now()
+	if err := k.db.Commit(ctx, store.Change{Remove: p.Removal}); err != nil {
+		return err
+	}
+	rest := time.NewTimer(min(max(restFactor*time.Since(began), minRest), maxRest))
+	defer rest.Stop()
+	select {
+	case <-rest.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func cutoffs(s Settings, at time.Time) store.Cutoffs {
+	ago := func(d time.Duration) time.Time {
+		if d <= 0 {
+			return time.Time{}
+		}
+		return at.Add(-d)
+	}
+	c := store.Cutoffs{
+		History: ago(s.History), Claims: ago(s.Claims), DeadLetters: ago(s.DeadLetters), Audits: ago(s.Audit),
+	}
+	if s.Instances != nil {
+		c.Ended = func(saga string, status edda.Status) time.Time { return ago(s.Instances(saga, status)) }
+	}
+	return c
+}

@@ -1,0 +1,26 @@
+package server
+
+import (
+	"context"
+	"io"
+
+	"edda/retention"
+	"edda/store"
+)
+
+// The fakes' store has nothing to clean up, and says so.
+
+func (f *fakes) Collect(context.Context, Collect, func(any)) (retention.Report, error) {
+	return retention.Report{}, nil
+}
+
+func (f *fakes) Backup(_ context.Context, _ Actor, start func(store.Backup) io.Writer) error {
+	_, err := start(store.Backup{Bytes: 5}).Write([]byte("store"))
+	return err
+}
+
+func (f *fakes) Doctor(context.Context, Actor, func(any)) (Doctor, error) { return Doctor{}, nil }
+
+func (f *fakes) Compact(context.Context, Actor, func(any)) (store.Compaction, error) {
+	return store.Compaction{}, nil
+}

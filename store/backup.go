@@ -1,0 +1,258 @@
+package store
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+
+	"edda"
+)
+
+// A backup is the pages of the file, and behind them a line that bbolt never
+// looks at: this name, a space, the SHA-256 of the pages in hex, a line end. So a
+// copy that was cut off or changed on its way is told from a whole one.
+const (
+	footerName = "edda-backup-1"
+	footerSize = len(footerName) + 1 + 2*sha256.Size + 1
+)
+
+// copyBuffer is what is copied between two looks whether to go on.
+const copyBuffer = 1 << 20
+
+// ErrNoChecksum says that a file is a plain copy of a store, not a backup of
+// Edda's: whether it is whole only its rows can tell.
+var ErrNoChecksum = errors.New("it has no checksum: it was not made by edda backup")
+
+// Backup is a consistent copy.
+type Backup struct {
+	Meta
+	Bytes int64  `json:"bytes"` // with the checksum's line
+	Sum   string `json:"sha256"`
+}
+
+// Snapshot is a consistent view of the whole file, to be copied. While it is
+// open the file cannot use the pages again that commits set free: Close it soon.
+type Snapshot struct {
+	tx *bolt.Tx
+	Backup
+}
+
+// Snapshot opens one.
+func (d *DB) Snapshot() (*Snapshot, error) {
+	tx, err := d.begin(false)
+	if err != nil {
+		return nil, fmt.Errorf("open a snapshot: %w", err)
+	}
+	return &Snapshot{tx: tx, Backup: Backup{Meta: metaOf(tx), Bytes: tx.Size() + int64(footerSize)}}, nil
+}
+
+// Close gives the pages back. A second call does nothing.
+func (s *Snapshot) Close() { _ = s.tx.Rollback() }
+
+// WriteTo copies the snapshot, with its checksum, until ctx ends.
+func (s *Snapshot) WriteTo(ctx context.Context, w io.Writer) error {
+	sum := sha256.New()
+	if _, err := s.tx.WriteTo(&until{ctx: ctx, w: io.MultiWriter(w, sum)}); err != nil {
+		return fmt.Errorf("copy the store: %w", cmp.Or(context.Cause(ctx), err)) // bbolt wraps no cause
+	}
+	s.Sum = hex.EncodeToString(sum.Sum(nil))
+	_, err := io.WriteString(w, footer(sum))
+	return err
+}
+
+// until writes as long as its context lasts.
+type until struct {
+	ctx context.Context
+	w   io.Writer
+}
+
+func (u *until) Write(b []byte) (int, error) {
+	if err := context.Cause(u.ctx); err != nil {
+		return 0, err
+	}
+	return u.w.Write(b)
+}
+
+func footer(sum hash.Hash) string {
+	return footerName + " " + hex.EncodeToString(sum.Sum(nil)) + "\n"
+}
+
+// CheckBackup reads a backup through and compares its checksum; pages is where
+// the store in it ends. A file without one is [ErrNoChecksum].
+func CheckBackup(ctx context.Context, path string) (sum string, pages int64, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", 0, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return "", 0, err
+	}
+	pages = info.Size() - int64(footerSize)
+	last := make([]byte, footerSize)
+	if pages <= 0 {
+		return "", info.Size(), ErrNoChecksum
+	}
+	if _, err := f.ReadAt(last, pages); err != nil {
+		return "", 0, err
+	}
+	if !bytes.HasPrefix(last, []byte(footerName+" ")) {
+		return "", info.Size(), ErrNoChecksum
+	}
+	h := sha256.New()
+	if _, err := io.CopyBuffer(&until{ctx: ctx, w: h}, io.NewSectionReader(f, 0, pages), make([]byte, copyBuffer)); err != nil {
+		return "", 0, fmt.Errorf("read %s: %w", path, err)
+	}
+	if want := footer(h); want != string(last) {
+		return "", 0, fmt.Errorf("%s was changed or damaged since it was made: its checksum is not that of its content", path)
+	}
+	return hex.EncodeToString(h.Sum(nil)), pages, nil
+}
+
+// Restored is what a restore put in place.
+type Restored struct {
+	Meta
+	Rows int    `json:"rows"` // all of them sound
+	Path string `json:"path"`
+	// Aside is where the store that was there before is now.
+	Aside string `json:"aside,omitempty"`
+	// Sum is the backup's checksum; empty where it has none.
+	Sum string `json:"sha256,omitempty"`
+	// Positions are where reading of the streams goes on.
+	Positions []edda.Checkpoint `json:"positions"`
+}
+
+// restoring is the file that a restore checks before it takes its place.
+const restoring = FileName + ".restoring"
+
+// Restore checks a backup, whole, and puts it into a folder. A store that is
+// there is an error, unless it may be moved aside. The values of a backup that is
+// encrypted are opened with secret, which is nil for others.
+func Restore(ctx context.Context, backup, dir string, replace bool, secret AEAD, tell func(rows int)) (r Restored, err error) {
+	r.Path = filepath.Join(dir, FileName)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return r, explain(dir, err)
+	}
+	_, statErr := os.Stat(r.Path)
+	there := statErr == nil
+	if there && !replace {
+		return r, edda.Classify(edda.Permanent, "%s is a store already: name another --data, or move it aside with --force", r.Path)
+	}
+	var pages int64
+	if r.Sum, pages, err = CheckBackup(ctx, backup); err != nil && !errors.Is(err, ErrNoChecksum) {
+		return r, err
+	}
+	temp := filepath.Join(dir, restoring)
+	defer func() { _ = os.Remove(temp) }() // gone already where all went well
+	if err := copyPages(ctx, backup, temp, pages); err != nil {
+		return r, fmt.Errorf("copy %s: %w", backup, err)
+	}
+	if err := whole(backup, temp); err != nil {
+		return r, err
+	}
+	if err := r.examine(ctx, temp, secret, tell); err != nil {
+		return r, err
+	}
+	if there {
+		if r.Aside, err = setAside(dir); err != nil {
+			return r, err
+		}
+	}
+	return r, errors.Join(os.Rename(temp, r.Path), SyncDir(dir))
+}
+
+// whole tells whether a file has all the pages that it says it has; what lies
+// beyond its end must not be looked at. It reads bbolt's two meta pages: magic,
+// version and page size as u32, and at byte 40 the number of pages as u64.
+func whole(name, path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	var meta [16 + 48]byte
+	if _, err := f.ReadAt(meta[:], 0); err != nil {
+		return fmt.Errorf("%s is not a store", name)
+	}
+	magic, page, pages := binary.NativeEndian.Uint32(meta[16:]), binary.NativeEndian.Uint32(meta[24:]), binary.NativeEndian.Uint64(meta[56:])
+	if magic != boltMagic {
+		return fmt.Errorf("%s is not a store", name)
+	}
+	if size := fileSize(path); size < int64(page)*int64(pages) {
+		return fmt.Errorf("%s is cut off: it has %d bytes of %d", name, size, int64(page)*int64(pages))
+	}
+	return nil
+}
+
+// boltMagic begins bbolt's meta pages, behind the page's own header.
+const boltMagic = 0xED0CDAED
+
+// examine opens the copy and checks all that a store promises.
+func (r *Restored) examine(ctx context.Context, path string, secret AEAD, tell func(rows int)) error {
+	d, err := openFile(path, Options{Seal: secret})
+	if err != nil {
+		return err
+	}
+	health := d.examine(ctx, tell, true)
+	r.Meta, r.Rows = health.Meta, health.Rows
+	r.Positions, err = d.Checkpoints()
+	err = errors.Join(err, d.Close())
+	if len(health.Findings) > 0 {
+		return fmt.Errorf("this backup is not put in place, it is not sound: %w", errors.Join(health.Findings...))
+	}
+	return err
+}
+
+func copyPages(ctx context.Context, from, to string, n int64) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.OpenFile(to, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.CopyBuffer(&until{ctx: ctx, w: out}, io.LimitReader(in, n), make([]byte, copyBuffer))
+	return errors.Join(err, out.Sync(), out.Close())
+}
+
+// setAside gives the store that is in a folder another name, unless a process
+// holds it.
+func setAside(dir string) (string, error) {
+	path := filepath.Join(dir, FileName)
+	file, err := bolt.Open(path, 0o600, &bolt.Options{Timeout: lockWait})
+	aside := path + ".before-" + time.Now().UTC().Format("20060102T150405Z")
+	if err != nil && Held(err) {
+		return "", explain(path, err)
+	}
+	if err == nil {
+		defer func() { _ = file.Close() }() // nothing was written
+	}
+	if _, err := os.Stat(aside); err == nil {
+		return "", fmt.Errorf("%s is there already: try again in a second", aside)
+	}
+	return aside, os.Rename(path, aside)
+}
+
+// SyncDir makes a rename in a folder durable.
+func SyncDir(dir string) error {
+	f, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}

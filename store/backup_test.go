@@ -1,0 +1,137 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"edda"
+)
+
+func backup(t testing.TB, db *opened) []byte {
+	t.Helper()
+	s := must(db.Snapshot())
+	defer s.Close()
+	var out bytes.Buffer
+	if err := s.WriteTo(context.Background(), &out); err != nil {
+		t.Fatal(err)
+	}
+	if int64(out.Len()) != s.Bytes {
+		t.Errorf("%d bytes, said %d", out.Len(), s.Bytes)
+	}
+	return out.Bytes()
+}
+
+func save(t testing.TB, data []byte) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "backup")
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestBackupIsOneMomentAndComesBackWhole(t *testing.T) {
+	db := open(t, t.TempDir(), Options{})
+	for _, c := range formatChanges() {
+		db.commit(t, c)
+	}
+	want := dump(t, db.DB)
+	s := must(db.Snapshot())
+	defer s.Close()
+	db.commit(t, Change{Transitions: []edda.Transition{step(key("later"), 1)}})
+	var out bytes.Buffer
+	if err := s.WriteTo(context.Background(), &out); err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(t.TempDir(), "new", "store")
+	r, err := Restore(context.Background(), save(t, out.Bytes()), dir, false, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	same(t, "what it says", []any{r.Commit, r.Committed, r.ID, r.Sum, len(r.Positions), r.Aside}, []any{uint64(3), noon, db.ID(), s.Sum, 1, ""})
+	restored := open(t, dir, Options{})
+	same(t, "rows", dump(t, restored.DB), want)
+	restored.commit(t, Change{})
+	restored.check(t)
+}
+
+func TestRestoreRefusesWhatIsDamaged(t *testing.T) {
+	db := open(t, t.TempDir(), Options{})
+	for _, c := range formatChanges() {
+		db.commit(t, c)
+	}
+	good := backup(t, db)
+	pages := good[:len(good)-footerSize]
+	unsound := bytes.Replace(bytes.Clone(pages), []byte(`"armed":"2026-03-01T12:01`), []byte(`"armed":"2026-03-01T12:31`), -1)
+	if bytes.Equal(unsound, pages) {
+		t.Fatal("nothing to damage")
+	}
+	tests := map[string]struct {
+		data []byte
+		want string
+	}{
+		"a changed byte": {append(bytes.Replace(bytes.Clone(pages), []byte("charge"), []byte("chasge"), 1), good[len(pages):]...), "its checksum is not that of its content"},
+		"cut off":        {good[:len(good)/2], "is cut off"},
+		"no store":       {[]byte(strings.Repeat("hello", 10_000)), "is not a store"},
+		"empty":          {nil, "is not a store"},
+		"unsound rows":   {unsound, "no due row at"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			_, err := Restore(context.Background(), save(t, test.data), dir, false, nil, nil)
+			if err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("%v, want %q", err, test.want)
+			}
+			if left := must(os.ReadDir(dir)); len(left) > 0 {
+				t.Errorf("left behind: %v", left)
+			}
+		})
+	}
+	t.Run("a plain copy is taken", func(t *testing.T) {
+		if _, err := Restore(context.Background(), save(t, pages), t.TempDir(), false, nil, nil); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestRestoreTakesNoStoreAwayUnasked(t *testing.T) {
+	dir := t.TempDir()
+	db := open(t, dir, Options{})
+	db.commit(t, formatChanges()[0])
+	file := save(t, backup(t, db))
+	if _, err := Restore(context.Background(), file, dir, false, nil, nil); !errors.Is(err, edda.Permanent) || !strings.Contains(err.Error(), "--force") {
+		t.Errorf("%v", err)
+	}
+	if _, err := Restore(context.Background(), file, dir, true, nil, nil); !Held(err) {
+		t.Errorf("a store that is in use: %v", err)
+	}
+	db.commit(t, Change{Transitions: []edda.Transition{step(key("later"), 1)}})
+	db.stop()
+	r, err := Restore(context.Background(), file, dir, true, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := must(openFile(r.Aside, Options{initialMap: 1 << 15}))
+	defer old.Close()
+	same(t, "aside", must(old.Meta()).Commit, uint64(2))
+	same(t, "in place", must(open(t, dir, Options{}).Meta()).Commit, uint64(1))
+}
+
+func TestBackupEndsWithItsContext(t *testing.T) {
+	db := open(t, t.TempDir(), Options{})
+	db.commit(t, Change{})
+	s := must(db.Snapshot())
+	defer s.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
+	cancel()
+	if err := s.WriteTo(ctx, &bytes.Buffer{}); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+}

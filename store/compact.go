@@ -1,0 +1,401 @@
+package store
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+
+	"edda"
+)
+
+// A compaction copies what there is into a new file while commits go on,
+// remembers the change sets of these commits, applies them to the copy, and puts
+// it in the place of the file between two commits. A change set gives the same
+// rows wherever it is applied, so the copy is the file, without its free pages.
+
+const (
+	// maxDelta bounds the memory for what is committed meanwhile.
+	maxDelta = 128 << 20
+	// maxLast bounds what is applied while commits wait: a few milliseconds' worth.
+	maxLast = 1 << 20
+	// maxRounds of catching up, after which commits are faster than the copy.
+	maxRounds = 64
+	// copyBytes go into one transaction of the copy.
+	copyBytes = 8 << 20
+)
+
+// compacting is the new file until it takes its place.
+const compacting = FileName + ".compacting"
+
+// Compaction is what a compaction did.
+type Compaction struct {
+	Before int64 `json:"before"` // bytes of the file
+	After  int64 `json:"after"`
+	// Pause is how long commits waited; they went on during all the rest.
+	Pause time.Duration `json:"pause"`
+	Took  time.Duration `json:"took"`
+}
+
+// Compact gives the file's free space back while the committer runs, until ctx
+// ends. It tells now and then how many rows it has copied.
+func (d *DB) Compact(ctx context.Context, tell func(rows int)) (c Compaction, err error) {
+	if !d.compaction.TryLock() {
+		return c, edda.Classify(edda.Temporary, "the store is being compacted or checked already")
+	}
+	defer d.compaction.Unlock()
+	began := time.Now()
+	x := &compactor{db: d, ctx: ctx, tell: tell, temp: filepath.Join(filepath.Dir(d.path), compacting)}
+	d.delta.begin()
+	defer d.delta.end()
+	if err := x.open(); err != nil {
+		return c, fmt.Errorf("compact: %w", err)
+	}
+	c.Before = fileSize(d.path)
+	if err := x.run(); err != nil {
+		return c, errors.Join(fmt.Errorf("compact: nothing has changed: %w", err), x.abandon())
+	}
+	c.After, c.Pause = fileSize(d.path), x.pause
+	err = x.old.Close() // it waits for those who still read
+	c.Took = time.Since(began)
+	return c, err
+}
+
+func fileSize(path string) int64 {
+	info, err := os.Stat(path)
+	if err != nil {
+		return 0
+	}
+	return info.Size()
+}
+
+type compactor struct {
+	db    *DB
+	ctx   context.Context
+	tell  func(rows int)
+	temp  string
+	file  *bolt.DB // the new one
+	old   *bolt.DB // set once it is replaced
+	index *index   // of the new one
+	rows  int
+	pause time.Duration
+}
+
+func (x *compactor) open() error {
+	size, err := x.db.Size()
+	if err == nil {
+		err = room(x.temp, size.Bytes-size.Free)
+	}
+	if err != nil {
+		return err
+	}
+	if err := os.Remove(x.temp); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return explain(x.temp, err)
+	}
+	o := x.db.options
+	o.noSync, o.openFile = true, nil // it is synced as a whole, before it takes its place
+	x.file, err = openBolt(x.temp, o)
+	return err
+}
+
+func (x *compactor) abandon() error { return errors.Join(x.file.Close(), os.Remove(x.temp)) }
+
+func (x *compactor) run() error {
+	if err := x.copy(); err != nil {
+		return err
+	}
+	if err := x.catchUp(); err != nil {
+		return err
+	}
+	done := make(chan error, 1)
+	select {
+	case x.db.safe <- func() { done <- x.replace() }:
+		return <-done
+	case <-x.ctx.Done():
+		return context.Cause(x.ctx)
+	}
+}
+
+// copy copies a snapshot, and reads the copy again to compare.
+func (x *compactor) copy() error {
+	sum := sha256.New()
+	err := x.db.view(func(tx *bolt.Tx) error {
+		w := &copier{compactor: x}
+		defer w.rollback()
+		return errors.Join(x.walk(tx, sum, w.put), w.commit())
+	})
+	if err != nil {
+		return err
+	}
+	again := sha256.New()
+	err = x.file.View(func(tx *bolt.Tx) (err error) {
+		if x.index, err = loadIndex(tx, x.db.seal); err != nil {
+			return err
+		}
+		return x.walk(tx, again, func([]byte, []byte, []byte, []byte) error { return nil })
+	})
+	if err == nil && string(sum.Sum(nil)) != string(again.Sum(nil)) {
+		err = errors.New("the copy differs from the store")
+	}
+	return err
+}
+
+// walk passes every bucket (without a key) and row, in order, and sums them up.
+// Buckets are two deep at most.
+func (x *compactor) walk(tx *bolt.Tx, sum hash.Hash, fn func(space, inner, k, v []byte) error) error {
+	see := func(space, inner, k, v []byte) error {
+		if x.rows++; x.rows%toldEvery == 0 {
+			if x.tell != nil {
+				x.tell(x.rows)
+			}
+			if err := context.Cause(x.ctx); err != nil {
+				return err
+			}
+		}
+		for _, part := range [][]byte{space, inner, k, v} {
+			sum.Write(binary.BigEndian.AppendUint64(nil, uint64(len(part))))
+			sum.Write(part)
+		}
+		return fn(space, inner, k, v)
+	}
+	return tx.ForEach(func(space []byte, b *bolt.Bucket) error {
+		if err := see(space, nil, nil, nil); err != nil {
+			return err
+		}
+		return b.ForEach(func(k, v []byte) error {
+			if v != nil {
+				return see(space, nil, k, v)
+			}
+			if err := see(space, k, nil, nil); err != nil {
+				return err
+			}
+			return b.Bucket(k).ForEach(func(key, value []byte) error { return see(space, k, key, value) })
+		})
+	})
+}
+
+// copier writes rows into the new file, in transactions of bounded size.
+type copier struct {
+	*compactor
+	tx   *bolt.Tx
+	size int
+}
+
+func (w *copier) put(space, inner, k, v []byte) error {
+	if err := w.begin(); err != nil {
+		return err
+	}
+	if inner == nil && k == nil {
+		_, err := w.tx.CreateBucket(space)
+		return err
+	}
+	b := w.tx.Bucket(space)
+	switch {
+	case k == nil:
+		_, err := b.CreateBucket(inner)
+		return err
+	case inner != nil:
+		b = b.Bucket(inner)
+	}
+	b.FillPercent = appendFill
+	w.size += len(k) + len(v)
+	return b.Put(k, v)
+}
+
+func (w *copier) begin() (err error) {
+	if w.tx != nil && w.size >= copyBytes {
+		if err := w.commit(); err != nil {
+			return err
+		}
+	}
+	if w.tx == nil {
+		w.tx, err = w.file.Begin(true)
+	}
+	return err
+}
+
+func (w *copier) commit() error {
+	if w.tx == nil {
+		return nil
+	}
+	tx := w.tx
+	w.tx, w.size = nil, 0
+	return tx.Commit()
+}
+
+func (w *copier) rollback() {
+	if w.tx != nil {
+		_ = w.tx.Rollback() // the file is given up
+	}
+}
+
+// catchUp applies what was committed meanwhile until little is left. It syncs
+// each time, so that little is left to sync either while commits wait.
+func (x *compactor) catchUp() error {
+	for range maxRounds {
+		applied, err := x.drain()
+		if err != nil {
+			return err
+		}
+		if err := x.file.Sync(); err != nil {
+			return err
+		}
+		if applied <= maxLast/2 {
+			return nil
+		}
+	}
+	return errBusy
+}
+
+var errBusy = edda.Classify(edda.Temporary, "more is committed than the copy can take: compact at a quieter time")
+
+// drain applies what there is now, and says how many bytes that was.
+func (x *compactor) drain() (applied int, err error) {
+	for left := 1; left > 0; {
+		if err := context.Cause(x.ctx); err != nil {
+			return applied, err
+		}
+		var done []committed
+		if done, left, err = x.db.delta.take(maxGroupBytes); err != nil {
+			return applied, err
+		}
+		if err := x.apply(done); err != nil {
+			return applied, err
+		}
+		for _, c := range done {
+			applied += c.size
+		}
+		if applied > maxDelta {
+			return applied, errBusy
+		}
+	}
+	return applied, nil
+}
+
+func (x *compactor) apply(done []committed) error {
+	if len(done) == 0 {
+		return nil
+	}
+	tx, err := x.file.Begin(true)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }() // after a commit it does nothing
+	for _, c := range done {
+		// The copy was made of a commit that its committer had not noted yet.
+		if c.stamp.Commit <= stampOf(tx).Commit {
+			continue
+		}
+		s := newStaged(x.index)
+		if err := fill(tx, x.db.seal, c.stamp, s, c.group); err != nil {
+			return err
+		}
+		x.index.apply(s)
+	}
+	return tx.Commit()
+}
+
+// replace runs between two commits.
+func (x *compactor) replace() error {
+	began := time.Now()
+	rest, left, err := x.db.delta.take(maxLast)
+	switch {
+	case err != nil:
+		return err
+	case left > 0:
+		return errBusy
+	}
+	if err := x.apply(rest); err != nil {
+		return err
+	}
+	s, err := readStamp(x.file)
+	if err != nil || s != x.db.stamp {
+		return errors.Join(fmt.Errorf("the copy is at commit %d, the store at %d", s.Commit, x.db.stamp.Commit), err)
+	}
+	if err := x.file.Sync(); err != nil {
+		return err
+	}
+	if err := os.Rename(x.temp, x.db.path); err != nil {
+		return err
+	}
+	x.db.take(x)
+	x.pause = time.Since(began)
+	return nil
+}
+
+// take makes the new file the store's.
+func (d *DB) take(x *compactor) {
+	x.file.NoSync = d.options.noSync
+	d.swap.Lock()
+	x.old, d.bolt = d.bolt, x.file
+	d.swap.Unlock()
+	if err := SyncDir(filepath.Dir(d.path)); err != nil {
+		// After a power cut the old file could be back, without what comes now.
+		d.broken = fmt.Errorf("nobody knows whether the compacted file is in its place on disk; restart to read what is: %w", err)
+	}
+}
+
+// committed is one transaction of the committer.
+type committed struct {
+	stamp stamp
+	group []*job
+	size  int
+}
+
+// delta are the transactions since a compaction began; empty where none runs.
+type delta struct {
+	mu   sync.Mutex // guards all below
+	on   bool
+	done []committed
+	size int
+	err  error
+}
+
+func (l *delta) begin() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.on, l.done, l.size, l.err = true, nil, 0, nil
+}
+
+func (l *delta) end() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.on, l.done, l.size = false, nil, 0
+}
+
+// add notes one transaction.
+func (l *delta) add(s stamp, group []*job) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.on || l.err != nil {
+		return
+	}
+	c := committed{stamp: s, group: group, size: sizeOf(group)}
+	if l.size += c.size; l.size > maxDelta {
+		l.err = errBusy
+		l.done = nil
+		return
+	}
+	l.done = append(l.done, c)
+}
+
+// take removes the first transactions, as many as go together, and says how
+// many bytes are left.
+func (l *delta) take(most int) (out []committed, left int, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for n := 0; len(l.done) > 0 && (len(out) == 0 || n+l.done[0].size <= most); l.done = l.done[1:] {
+		n += l.done[0].size
+		l.size -= l.done[0].size
+		out = append(out, l.done[0])
+	}
+	return out, len(l.done), l.err
+}

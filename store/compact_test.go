@@ -1,0 +1,177 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+
+	"edda"
+)
+
+// bulky leaves a store of which most is free.
+func bulky(t testing.TB, db *opened, instances int) {
+	t.Helper()
+	for i := 0; i < instances; i += 64 {
+		var c Change
+		for j := range 64 {
+			c.Transitions = append(c.Transitions, finished(key(fmt.Sprint("old", i+j)), 1, edda.StatusDone))
+		}
+		db.commit(t, c)
+	}
+	db.sweep(t, KindInstances, before(noon.Add(time.Hour)))
+}
+
+func TestCompactGivesSpaceBackWhileCommitsGoOn(t *testing.T) {
+	dir := t.TempDir()
+	db := open(t, dir, Options{})
+	for _, c := range formatChanges() {
+		db.commit(t, c)
+	}
+	bulky(t, db, 2048)
+	db.commit(t, Change{Transitions: []edda.Transition{step(key("seen"), 1)}})
+	view, old := must(db.View()), db.bolt
+	var commits sync.WaitGroup
+	stop := make(chan struct{})
+	last := make([]uint64, 3)
+	for n := range last {
+		commits.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				last[n]++
+				tr := working(fmt.Sprint("busy", n), last[n], fmt.Sprint("c", n, "-", last[n]))
+				if last[n] > 1 {
+					tr.Settled = []string{fmt.Sprint("c", n, "-", last[n]-1)}
+				}
+				if err := db.Commit(context.Background(), Change{Transitions: []edda.Transition{tr}}); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	compacted := make(chan error, 1)
+	var c Compaction
+	go func() {
+		var err error
+		c, err = db.Compact(context.Background(), nil)
+		compacted <- err
+	}()
+	// The old file is closed only when nobody reads it any more.
+	for replaced := false; !replaced; {
+		db.swap.RLock()
+		replaced = view.tx.DB() != db.bolt
+		db.swap.RUnlock()
+		if err := db.Commit(context.Background(), Change{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	same(t, "in the view", must(view.Cell(key("seen"))).Instance.Revision, uint64(1))
+	view.Close()
+	if err := <-compacted; err != nil {
+		t.Fatal(err)
+	}
+	if old.Path() != "" {
+		t.Error("the old file is still open")
+	}
+	if c.After >= c.Before || c.Pause <= 0 {
+		t.Errorf("%+v", c)
+	}
+	close(stop)
+	commits.Wait()
+	db.check(t)
+	checkIndex(t, db.DB)
+	for n, revision := range last {
+		same(t, "last", db.cell(t, key(fmt.Sprint("busy", n))).Instance.Revision, revision)
+	}
+	rows := dump(t, db.DB)
+	db.stop()
+	db = open(t, dir, Options{})
+	same(t, "after a restart", dump(t, db.DB), rows)
+	db.check(t)
+}
+
+// TestCompactedIsTheSame compares every row, with a second compaction and none
+// of what was committed in between.
+func TestCompactedIsTheSame(t *testing.T) {
+	db := open(t, t.TempDir(), Options{})
+	for _, c := range formatChanges() {
+		db.commit(t, c)
+	}
+	rows := dump(t, db.DB)
+	for range 2 {
+		if _, err := db.Compact(context.Background(), nil); err != nil {
+			t.Fatal(err)
+		}
+		same(t, "rows", dump(t, db.DB), rows)
+	}
+	db.commit(t, Change{Transitions: []edda.Transition{step(key("1"), 1)}})
+	db.check(t)
+	same(t, "outbox", len(must(db.Outbox(ulid.ULID{}, 10))), 2)
+}
+
+func TestCompactThatIsGivenUpChangesNothing(t *testing.T) {
+	dir := t.TempDir()
+	db := open(t, dir, Options{})
+	bulky(t, db, 128)
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if _, err := db.Compact(ctx, nil); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, compacting)); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("what was given up is still there: %v", err)
+	}
+	db.commit(t, Change{})
+	db.check(t)
+}
+
+func TestTooMuchMeanwhileEndsACompaction(t *testing.T) {
+	var l delta
+	l.begin()
+	l.add(stamp{Commit: 1}, []*job{{change: &encoded{size: maxDelta}}})
+	l.add(stamp{Commit: 2}, []*job{{change: &encoded{size: 1}}})
+	if _, _, err := l.take(1); !errors.Is(err, edda.Temporary) {
+		t.Errorf("%v", err)
+	}
+	l.end()
+	l.add(stamp{Commit: 3}, nil)
+	same(t, "kept", len(l.done), 0)
+}
+
+// TestACommitNotedAfterItsCopyWasAppliedTwice: a commit can be seen, and so be
+// copied, a moment before the committer notes it.
+func TestACommitNotedAfterItsCopyWasAppliedTwice(t *testing.T) {
+	dir := t.TempDir()
+	db := open(t, dir, Options{})
+	db.delta.begin()
+	defer db.delta.end()
+	db.commit(t, Change{Transitions: []edda.Transition{working("1", 1, "c1")}})
+	noted, _, err := db.delta.take(maxLast)
+	if err != nil || len(noted) != 1 {
+		t.Fatal(len(noted), err)
+	}
+	rows := dump(t, db.DB)
+	x := &compactor{db: db.DB, ctx: context.Background(), temp: filepath.Join(dir, compacting)}
+	if err := errors.Join(x.open(), x.copy()); err != nil {
+		t.Fatal(err)
+	}
+	db.delta.add(noted[0].stamp, noted[0].group)
+	replaced := make(chan error, 1)
+	db.safe <- func() { replaced <- x.replace() }
+	if err := errors.Join(<-replaced, x.old.Close()); err != nil {
+		t.Fatal(err)
+	}
+	same(t, "rows", dump(t, db.DB), rows)
+	db.check(t)
+}

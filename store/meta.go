@@ -1,0 +1,52 @@
+package store
+
+import (
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+)
+
+// Meta is what a store says of itself.
+type Meta struct {
+	ID      string    `json:"id"`
+	Created time.Time `json:"created"`
+	// Commit is the number of the last commit, Committed its time: the commit
+	// clock's, which never goes back.
+	Commit    uint64    `json:"commit"`
+	Committed time.Time `json:"committed"`
+}
+
+// Meta reads it.
+func (d *DB) Meta() (m Meta, err error) {
+	err = d.view(func(tx *bolt.Tx) error {
+		m = metaOf(tx)
+		return nil
+	})
+	return m, err
+}
+
+func metaOf(tx *bolt.Tx) Meta {
+	b, s := tx.Bucket([]byte(bucketMeta)), stampOf(tx)
+	created, err := time.Parse(time.RFC3339Nano, string(b.Get(metaCreated)))
+	if err != nil {
+		created = time.Time{} // a check tells of it
+	}
+	return Meta{ID: string(b.Get(metaID)), Created: created, Commit: s.Commit, Committed: s.time()}
+}
+
+// Size is how large the file is, and how much of it is free.
+type Size struct {
+	Bytes int64 `json:"bytes"`
+	// Free are bytes that commits use again, and that only a compaction gives back.
+	Free int64 `json:"free"`
+}
+
+// Size reads it.
+func (d *DB) Size() (s Size, err error) {
+	err = d.view(func(tx *bolt.Tx) error {
+		s.Bytes = tx.Size()
+		s.Free = int64(tx.DB().Stats().FreeAlloc)
+		return nil
+	})
+	return s, err
+}

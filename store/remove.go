@@ -1,0 +1,293 @@
+package store
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+
+	"edda"
+)
+
+// Removal is what one change removes because it has expired. A [Sweep] makes
+// it; what has changed since the sweep looked stays.
+type Removal struct {
+	Instances []Ended
+	// History removes all rows before this place.
+	History Place
+	// Forgotten are keys that had nothing but the history removed here.
+	Forgotten []edda.Key
+	// Claims removes those of earlier hours, and in this hour those before this one.
+	Claims      ClaimPlace
+	DeadLetters []OldLetter
+	// Audits removes those before this place; its day is zero.
+	Audits Place
+	// Clock is how far time has come for retention; zero leaves it.
+	Clock time.Time
+}
+
+// Ended is a finished instance and the time of the commit that finished it.
+type Ended struct {
+	Key  edda.Key
+	Time time.Time
+}
+
+// OldLetter is a dead letter and the time of the commit that wrote it.
+type OldLetter struct {
+	ID   string
+	Time time.Time
+}
+
+// Place is where a row lies that is named by its commit.
+type Place struct {
+	Day    uint32
+	Commit uint64
+	N      uint32
+}
+
+// ClaimPlace is where a claim lies.
+type ClaimPlace struct {
+	Hour              time.Time
+	Tenant, CommandID string
+}
+
+// expire removes what a sweep found, as far as it is still so.
+func (w *writer) expire(e *encoded) error {
+	r := &e.remove
+	if r.empty() {
+		return nil
+	}
+	for _, step := range []func(*Removal) error{
+		w.removeInstances, w.removeHistory, w.forget, w.removeClaims, w.removeLetters, w.removeAudits, w.retentionClock,
+	} {
+		if err := step(r); err != nil {
+			return fmt.Errorf("remove what has expired: %w", err)
+		}
+	}
+	return nil
+}
+
+func (r *Removal) empty() bool {
+	return len(r.Instances)+len(r.Forgotten)+len(r.DeadLetters) == 0 &&
+		r.History == (Place{}) && r.Claims == (ClaimPlace{}) && r.Audits == (Place{}) && r.Clock.IsZero()
+}
+
+func (w *writer) removeInstances(r *Removal) error {
+	for _, gone := range r.Instances {
+		if err := w.removeInstance(gone); err != nil {
+			return fmt.Errorf("instance %s: %w", gone.Key, err)
+		}
+	}
+	return nil
+}
+
+// removeInstance leaves the key's history, where there is any, to its own
+// retention: the head alone stays until then.
+func (w *writer) removeInstance(gone Ended) error {
+	key := instanceKey(gone.Key)
+	row := w.buckets[bucketSaga].Get(key)
+	h, _, err := cutHead(row)
+	if err != nil || h.Ended == 0 || h.Ended != uint64(gone.Time.UnixMilli()) {
+		return err // changed since it was looked at
+	}
+	if row, err = w.seal.instance(key, row); err != nil {
+		return err
+	}
+	in, err := cutInstance(gone.Key, row)
+	if err != nil || !removable(in) {
+		return err
+	}
+	left := head{Last: h.Last}
+	w.staged.count(gone.Key, h, left)
+	for _, step := range []error{
+		w.moveEnd(gone.Key, h, left),
+		w.dues(w.dueRows(key, in), nil),
+		w.putHead(key, left),
+	} {
+		if step != nil {
+			return step
+		}
+	}
+	return nil
+}
+
+func (w *writer) dueRows(key []byte, in *edda.Instance) (rows [][]byte) {
+	for _, at := range armed(in) {
+		rows = append(rows, dueKey(at, key))
+	}
+	return rows
+}
+
+// putHead keeps a head while it leads to history that is kept.
+func (w *writer) putHead(key []byte, h head) error {
+	if !h.Last.before(droppedHistory(w.tx)) {
+		return w.buckets[bucketSaga].Put(key, h.append(nil))
+	}
+	return w.buckets[bucketSaga].Delete(key)
+}
+
+// removable tells whether nothing is outstanding for a finished instance: no
+// poison event holds it, and no step of a late handler waits for its result.
+func removable(in *edda.Instance) bool {
+	if in == nil || !in.Status.Finished() || in.Held != "" {
+		return false
+	}
+	for _, steps := range [][]edda.Step{in.Steps, in.Older} {
+		for i := range steps {
+			if steps[i].Status == edda.StepPending && steps[i].Late {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// removeHistory removes the oldest rows. Later pointers to them end their chains.
+func (w *writer) removeHistory(r *Removal) error {
+	until := pointer(r.History)
+	if !droppedHistory(w.tx).before(until) {
+		return nil
+	}
+	if err := w.removeBuckets(bucketHistory, dayKey(until.Day), until.key()); err != nil {
+		return err
+	}
+	return w.buckets[bucketMeta].Put(metaDropped, until.append(nil))
+}
+
+// removeBuckets removes, in a keyspace of buckets, all rows before a place, and
+// the buckets that have become empty. Whoever calls has bounded them.
+func (w *writer) removeBuckets(name keyspace, last, until []byte) error {
+	space := w.buckets[name]
+	var names [][]byte
+	c := space.Cursor()
+	for k, _ := c.First(); k != nil && bytes.Compare(k, last) <= 0; k, _ = c.Next() {
+		names = append(names, bytes.Clone(k))
+	}
+	for _, k := range names {
+		end := until
+		if !bytes.Equal(k, last) {
+			end = nil
+		}
+		empty, err := removeRows(space.Bucket(k), end, !bytes.Equal(k, last))
+		if err != nil {
+			return err
+		}
+		if !empty {
+			continue
+		}
+		if name == bucketHistory {
+			w.history = nil // its bucket may be the one that goes
+		}
+		if err := space.DeleteBucket(k); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+var errPlace = errors.New("behind the place")
+
+// removeRows removes the rows before a key, or all, and tells whether none is left.
+func removeRows(b *bolt.Bucket, until []byte, all bool) (empty bool, err error) {
+	var keys [][]byte
+	empty = true
+	err = b.ForEach(func(k, _ []byte) error {
+		if !all && bytes.Compare(k, until) >= 0 {
+			empty = false
+			return errPlace
+		}
+		keys = append(keys, bytes.Clone(k))
+		return nil
+	})
+	if err != nil && !errors.Is(err, errPlace) {
+		return false, err
+	}
+	for _, k := range keys {
+		if err := b.Delete(k); err != nil {
+			return false, err
+		}
+	}
+	return empty, nil
+}
+
+// forget removes the heads of keys that have nothing any more.
+func (w *writer) forget(r *Removal) error {
+	for _, k := range r.Forgotten {
+		key := instanceKey(k)
+		row := w.buckets[bucketSaga].Get(key)
+		h, _, err := cutHead(row)
+		if err != nil {
+			return fmt.Errorf("instance %s: %w", k, err)
+		}
+		if row == nil || h.Status != "" || !h.Last.before(droppedHistory(w.tx)) || waitsFor(w.tx, key) {
+			continue
+		}
+		if err := w.buckets[bucketSaga].Delete(key); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *writer) removeClaims(r *Removal) error {
+	if r.Claims.Hour.IsZero() {
+		return nil
+	}
+	return w.removeBuckets(bucketClaim, hourKey(hourOf(r.Claims.Hour)), texts(r.Claims.Tenant, r.Claims.CommandID))
+}
+
+func (w *writer) removeLetters(r *Removal) error {
+	for _, old := range r.DeadLetters {
+		if at, ok := writtenAt(w.tx, old.ID); !ok || !at.Equal(old.Time) {
+			continue
+		}
+		if err := w.resolve(old.ID); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *writer) removeAudits(r *Removal) error {
+	_, err := removeRows(w.buckets[bucketAudit], pointer(r.Audits).key(), false)
+	return err
+}
+
+// retentionClock notes how far time has come for retention.
+func (w *writer) retentionClock(r *Removal) error {
+	if r.Clock.IsZero() {
+		return nil
+	}
+	clock := binary.BigEndian.AppendUint64(nil, uint64(max(0, r.Clock.UnixMilli())))
+	return w.buckets[bucketMeta].Put(metaRetention, clock)
+}
+
+// droppedHistory is the place before which history was removed.
+func droppedHistory(tx *bolt.Tx) pointer {
+	if b := tx.Bucket([]byte(bucketMeta)).Get(metaDropped); len(b) == pointerSize {
+		return cutPointer(b)
+	}
+	return pointer{}
+}
+
+// writtenAt is the time of the commit that wrote a dead letter.
+func writtenAt(tx *bolt.Tx, id string) (time.Time, bool) {
+	at := tx.Bucket([]byte(bucketDeadID)).Get(texts(id))
+	if len(at) != timeSize+8 {
+		return time.Time{}, false
+	}
+	return stamp{Clock: binary.BigEndian.Uint64(at[timeSize:])}.time(), true
+}
+
+// waitsFor tells whether events are parked or held for a key.
+func waitsFor(tx *bolt.Tx, key []byte) bool {
+	return queued(tx, bucketParked, key) || queued(tx, bucketHeld, key)
+}
+
+func queued(tx *bolt.Tx, name keyspace, key []byte) bool {
+	k, _ := tx.Bucket([]byte(name)).Cursor().Seek(key)
+	return bytes.HasPrefix(k, key)
+}

@@ -1,0 +1,335 @@
+package store
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+
+	"edda"
+)
+
+// What one change removes is bounded, so that a commit that waits behind it
+// waits a few milliseconds and no more. Instances lie scattered, and each costs
+// pages of its own; all else lies in order.
+const (
+	maxGoneInstances = 64
+	maxGoneRows      = 256
+	maxGoneBytes     = 256 << 10
+	// maxSeenRows bounds how long one look keeps its snapshot open.
+	maxSeenRows = 4096
+)
+
+// Kind is a kind of rows that expire.
+type Kind string
+
+// The kinds, in the order in which they are swept.
+const (
+	KindInstances   Kind = "instances"
+	KindHistory     Kind = "history"
+	KindClaims      Kind = "claims"
+	KindDeadLetters Kind = "dead_letters"
+	KindAudit       Kind = "audit"
+)
+
+// Kinds lists them.
+func Kinds() []Kind {
+	return []Kind{KindInstances, KindHistory, KindClaims, KindDeadLetters, KindAudit}
+}
+
+// Cutoffs say what has expired: what is before its time. A zero time keeps all.
+type Cutoffs struct {
+	// Ended asks by saga and status of finished instances; nil keeps all.
+	Ended                                func(saga string, status edda.Status) time.Time
+	History, Claims, DeadLetters, Audits time.Time
+}
+
+// Sweep walks one kind of rows and finds what has expired, in portions that one
+// change can remove. It keeps no snapshot open between two of them. It is for
+// one goroutine.
+type Sweep struct {
+	db    *DB
+	kind  Kind
+	cut   Cutoffs
+	after []byte // the row that was looked at last, in the kind's own order
+	done  bool
+}
+
+// Portion is what a change can remove, and how much that is.
+type Portion struct {
+	Removal
+	Rows  int
+	Bytes int64
+}
+
+// Sweep begins one. What it finds stays until a change removes it.
+func (d *DB) Sweep(kind Kind, cut Cutoffs) *Sweep { return &Sweep{db: d, kind: kind, cut: cut} }
+
+// Done tells whether all was looked at.
+func (s *Sweep) Done() bool { return s.done }
+
+// Next looks on. A portion may be empty although the sweep is not done.
+func (s *Sweep) Next(ctx context.Context) (p Portion, err error) {
+	if err := context.Cause(ctx); err != nil {
+		return p, err
+	}
+	l := &look{Sweep: s, seal: s.db.seal, portion: &p}
+	err = s.db.view(func(tx *bolt.Tx) error {
+		l.tx = tx
+		return l.look()
+	})
+	if errors.Is(err, errFull) {
+		return p, nil
+	}
+	s.done = err == nil
+	return p, err
+}
+
+// look is one portion being filled.
+type look struct {
+	*Sweep
+	tx      *bolt.Tx
+	seal    seal
+	portion *Portion
+	seen    int
+}
+
+// errFull ends a look whose portion is full, before the row it was at.
+var errFull = errors.New("the portion is full")
+
+func (l *look) look() error {
+	switch l.kind {
+	case KindInstances:
+		return l.instances()
+	case KindHistory:
+		return l.buckets(bucketHistory, dayKey(dayOf(l.cut.History)), l.cut.History, l.record)
+	case KindClaims:
+		return l.buckets(bucketClaim, hourKey(hourOf(l.cut.Claims)), l.cut.Claims, l.claim)
+	case KindDeadLetters:
+		return l.letters()
+	case KindAudit:
+		return l.audits()
+	}
+	return fmt.Errorf("there is no kind %q to sweep", l.kind)
+}
+
+// room refuses a row beyond the bounds of the portion.
+func (l *look) room(rows int) error {
+	if l.seen++; l.seen > maxSeenRows || l.portion.Rows >= rows || l.portion.Bytes >= maxGoneBytes {
+		return errFull
+	}
+	return nil
+}
+
+func (l *look) take(bytes int) {
+	l.portion.Rows++
+	l.portion.Bytes += int64(bytes)
+}
+
+// instances goes through the index of ends: in each group of one saga and one
+// status the oldest come first, so that it ends at the first that is too young.
+func (l *look) instances() error {
+	if l.cut.Ended == nil {
+		return nil
+	}
+	c := l.tx.Bucket([]byte(bucketEnded)).Cursor()
+	k, _ := c.Seek(l.after)
+	for k != nil {
+		e, err := cutEnded(k)
+		if err != nil {
+			return fmt.Errorf("index of ends: %w", err)
+		}
+		if !e.Time.Before(l.cut.Ended(e.Saga, e.Status)) {
+			l.after = after(texts(e.Saga, string(e.Status)))
+			k, _ = c.Seek(l.after)
+			continue
+		}
+		if err := l.room(maxGoneInstances); err != nil {
+			return err
+		}
+		if err := l.ended(e); err != nil {
+			return err
+		}
+		l.after = append(append(l.after[:0:0], k...), 0)
+		k, _ = c.Next()
+	}
+	return nil
+}
+
+func (l *look) ended(e ended) error {
+	key := instanceKey(e.Key)
+	row := l.tx.Bucket([]byte(bucketSaga)).Get(key)
+	opened, err := l.seal.instance(key, row)
+	if err != nil {
+		return err
+	}
+	in, err := cutInstance(e.Key, opened)
+	if err != nil || !removable(in) {
+		return err
+	}
+	l.take(len(key) + len(row))
+	l.portion.Instances = append(l.portion.Instances, Ended{Key: e.Key, Time: e.Time})
+	return nil
+}
+
+// buckets goes through the buckets before one, oldest first.
+func (l *look) buckets(name keyspace, before []byte, cut time.Time, row func(bucket, k, v []byte) error) error {
+	if cut.IsZero() {
+		return nil
+	}
+	space := l.tx.Bucket([]byte(name))
+	c := space.Cursor()
+	for bucket, _ := c.Seek(l.after[:min(4, len(l.after))]); bucket != nil && string(bucket) < string(before); bucket, _ = c.Next() {
+		rows := space.Bucket(bucket).Cursor()
+		k, v := rows.First()
+		if len(l.after) > 4 && string(l.after[:4]) == string(bucket) {
+			k, v = rows.Seek(l.after[4:])
+		}
+		for ; k != nil; k, v = rows.Next() {
+			if err := l.room(maxGoneRows); err != nil {
+				return err
+			}
+			if err := row(bucket, k, v); err != nil {
+				return err
+			}
+			l.take(len(k) + len(v))
+			l.after = append(append(append(l.after[:0:0], bucket...), k...), 0)
+		}
+	}
+	return nil
+}
+
+// record takes one row of the history, and the key it was the last of, if
+// nothing else of it is left.
+func (l *look) record(day, k, v []byte) error {
+	at := cutPointer(append(append([]byte(nil), day...), k...))
+	if len(v) < pointerSize {
+		return fmt.Errorf("history: %w", errRow)
+	}
+	next := at
+	next.N++
+	l.portion.History = Place(next)
+	var of struct {
+		Key edda.Key `json:"key"`
+	}
+	v, err := l.seal.record(at, v)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(v[pointerSize:], &of); err != nil {
+		return fmt.Errorf("decode history: %w", err)
+	}
+	key := instanceKey(of.Key)
+	h, _, err := cutHead(l.tx.Bucket([]byte(bucketSaga)).Get(key))
+	if err == nil && h.Status == "" && h.Last == at && !waitsFor(l.tx, key) {
+		l.portion.Forgotten = append(l.portion.Forgotten, of.Key)
+	}
+	return err
+}
+
+func (l *look) claim(hour, k, _ []byte) error {
+	at := ClaimPlace{Hour: time.Unix(int64(binary.BigEndian.Uint32(hour))*60*60, 0).UTC()}
+	tenant, rest, err := cutText(k)
+	if err != nil {
+		return fmt.Errorf("claim: %w", err)
+	}
+	command, _, err := cutText(rest)
+	if err != nil {
+		return fmt.Errorf("claim: %w", err)
+	}
+	at.Tenant, at.CommandID = tenant, command+"\x00" // the next key there can be
+	l.portion.Claims = at
+	return nil
+}
+
+// letters leaves those that hold a key, and those that were written lately,
+// however old the event is.
+func (l *look) letters() error {
+	if l.cut.DeadLetters.IsZero() {
+		return nil
+	}
+	c := l.tx.Bucket([]byte(bucketDead)).Cursor()
+	for k, v := c.Seek(l.after); k != nil; k, v = c.Next() {
+		at, _, err := cutTime(k)
+		if err != nil || !at.Before(l.cut.DeadLetters) {
+			return err
+		}
+		if err := l.room(maxGoneRows); err != nil {
+			return err
+		}
+		l.after = append(append(l.after[:0:0], k...), 0)
+		if err := l.letter(k, v); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (l *look) letter(k, v []byte) error {
+	var letter struct {
+		ID  string   `json:"id"`
+		Key edda.Key `json:"key"`
+	}
+	v, err := l.seal.open(bucketDead, k, v, 0)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(v, &letter); err != nil {
+		return fmt.Errorf("decode dead letter: %w", err)
+	}
+	written, ok := writtenAt(l.tx, letter.ID)
+	if !ok || !written.Before(l.cut.DeadLetters) || queued(l.tx, bucketHeld, instanceKey(letter.Key)) {
+		return nil
+	}
+	l.take(len(k) + len(v))
+	l.portion.DeadLetters = append(l.portion.DeadLetters, OldLetter{ID: letter.ID, Time: written})
+	return nil
+}
+
+// audits lie in commit order: it ends at the first that is too young.
+func (l *look) audits() error {
+	if l.cut.Audits.IsZero() {
+		return nil
+	}
+	c := l.tx.Bucket([]byte(bucketAudit)).Cursor()
+	for k, v := c.Seek(l.after); k != nil; k, v = c.Next() {
+		opened, err := l.seal.open(bucketAudit, k, v, 0)
+		if err != nil {
+			return err
+		}
+		a, err := decode[Audit]("audit", opened)
+		if err != nil || !a.Time.Before(l.cut.Audits) {
+			return err
+		}
+		if err := l.room(maxGoneRows); err != nil {
+			return err
+		}
+		l.take(len(k) + len(v))
+		l.after = append(append(l.after[:0:0], k...), 0)
+		at := cutPointer(append(make([]byte, 4), k...))
+		at.N++
+		l.portion.Audits = Place(at)
+	}
+	return nil
+}
+
+// RetentionClock is how far time has come for retention, as the last removal
+// said; where none has said it, it is the last commit's time, or the store's creation, and kept is false.
+func (d *DB) RetentionClock() (t time.Time, kept bool, err error) {
+	err = d.view(func(tx *bolt.Tx) error {
+		if b := tx.Bucket([]byte(bucketMeta)).Get(metaRetention); len(b) == 8 {
+			t, kept = stamp{Clock: binary.BigEndian.Uint64(b)}.time(), true
+			return nil
+		}
+		m := metaOf(tx)
+		if t = m.Committed; t.Before(m.Created) {
+			t = m.Created
+		}
+		return nil
+	})
+	return t, kept, err
+}
