@@ -31,6 +31,10 @@ type Change struct {
 	Disarm []Due
 	Arm    []Due
 	Audits []Audit
+	// Replays are the plans of replays, or how far they have come; DropReplays are
+	// the ids of those that are no longer of interest.
+	Replays     []Replay
+	DropReplays []string
 	// DropClaims removes the ledger's claims of the hours before this one; zero
 	// removes none.
 	DropClaims time.Time

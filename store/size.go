@@ -12,6 +12,7 @@ const (
 	sizeEvent    = 300
 	sizeWork     = 350
 	sizeStep     = 250
+	sizeReplay   = 700
 	sizeSmall    = 100 // of an output, a timer, an entry, a row
 )
 
@@ -34,7 +35,10 @@ func (c Change) Size() int {
 	for _, a := range c.Audits {
 		n += 2*sizeSmall + len(a.Detail)
 	}
-	rows := len(c.Checkpoints) + len(c.Positions) + len(c.Schedules) + len(c.Delivered) + len(c.Arm) + len(c.Disarm)
+	for i := range c.Replays {
+		n += sizeReplay + len(c.Replays[i].Reason) + len(c.Replays[i].Error)
+	}
+	rows := len(c.DropReplays) + len(c.Checkpoints) + len(c.Positions) + len(c.Schedules) + len(c.Delivered) + len(c.Arm) + len(c.Disarm)
 	return n + rows*sizeSmall
 }
 
