@@ -63,6 +63,8 @@ type Options struct {
 	Instances   Instances
 	DeadLetters DeadLetters
 	Inbox       Inbox
+	// Replays is nil where there are no sagas.
+	Replays Replays
 }
 
 // Build says which program this is.
@@ -94,6 +96,7 @@ func New(o Options) (*Server, error) {
 	s.acts()
 	s.deadLetters()
 	s.events()
+	s.replays()
 	mux.HandleFunc("/", notFound)
 	s.main = door{addr: o.Addr, handler: s.guard(mux)}
 	s.probing = door{addr: o.ProbeAddr, handler: s.probesAlone()}
