@@ -452,3 +452,73 @@ func TestADryRunLeavesOnlyItsAudit(t *testing.T) {
 		t.Errorf("%v, %v", audits, err)
 	}
 }
+
+// A start that was poison is applied again by a later version: the earlier one
+// must decide about it once more.
+func TestAStartThatWasPoisonUnderAnEarlierVersionComesOutTheSame(t *testing.T) {
+	w := newWorld(t, strings.Replace(orderSaga, "total: =event.total", `total: "=event.total + 0"`, 1))
+	w.give(w.event("Placed", "O1", map[string]any{"total": nil}), w.event("Noted", "O1", map[string]any{"by": 2}))
+	w.swap(strings.Replace(orderSaga, "version: 1", "version: 2", 1))
+	w.give(w.verb(edda.VerbRedrive, "O1", ""))
+	if s := w.stateOf("O1"); !strings.Contains(s, `"n":4`) {
+		t.Fatal(s)
+	}
+	state := w.state()
+	if p := w.replay(Request{}).Progress; p.Same != 1 || p.Changed != 0 {
+		t.Errorf("%+v", p)
+	}
+	w.sameState(state)
+}
+
+// What is parked expires when the version that parked it said.
+func TestAParkedEventKeepsItsExpiry(t *testing.T) {
+	text := strings.Replace(orderSaga, "  Noted: {set", "  Noted: {park: 3h, set", 1)
+	w := newWorld(t, text)
+	w.give(w.event("Noted", "O1", map[string]any{"by": 2}))
+	w.swap(strings.NewReplacer("version: 1", "version: 2", "park: 3h", "park: 5h").Replace(text))
+	state := w.state()
+	if p := w.replay(Request{}).Progress; p.Same != 1 || p.Changed != 0 {
+		t.Errorf("%+v", p)
+	}
+	w.sameState(state)
+	if p := w.replay(Request{Newest: true}).Progress; p.Exchanged != 1 {
+		t.Errorf("%+v", p)
+	}
+	w.check()
+	w.later(4 * time.Hour)
+	w.fire()
+	w.give(w.event("Placed", "O1", map[string]any{"total": 1}))
+	if s := w.stateOf("O1"); !strings.Contains(s, `"n":4`) {
+		t.Error(s)
+	}
+}
+
+// A stop in the middle is no end: the engine takes no more, and the rest is
+// exchanged after the next start.
+func TestAReplayGoesOnAfterAStopInTheMiddle(t *testing.T) {
+	w := newWorld(t, orderSaga)
+	for i := range 5 {
+		id := fmt.Sprintf("O%d", i)
+		w.give(w.event("Placed", id, map[string]any{"total": i}), w.event("Noted", id, map[string]any{"by": 3}))
+	}
+	w.swap(fixed())
+	drained := make(chan error, 1)
+	w.reached = func(point string) {
+		if point == "exchange of O2" {
+			drained <- w.engine.Drain(t.Context())
+		}
+	}
+	began, err := w.replayer.Begin(t.Context(), Request{Tenant: tenant, Saga: "order", Newest: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := <-drained; err != nil {
+		t.Fatal(err)
+	}
+	w.stop()
+	w.reached = func(string) {}
+	w.start()
+	if p := w.ended(began.ID).Progress; p.Same != 2 || p.Exchanged != 3 {
+		t.Errorf("%+v", p)
+	}
+}

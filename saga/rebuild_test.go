@@ -3,6 +3,9 @@ package saga
 import (
 	"bytes"
 	"encoding/json"
+	"strings"
+	"testing"
+	"time"
 
 	"edda"
 )
@@ -49,5 +52,108 @@ func (w *world) rebuild() {
 	}
 	if got, want := encoded(w.t, built.Work), encoded(w.t, w.sent); !bytes.Equal(got, want) {
 		w.t.Fatalf("built again it sends\n%s\nand sent\n%s", got, want)
+	}
+}
+
+// one is the only target of an event.
+func one(t *testing.T, s *Set, ev edda.Event) Target {
+	t.Helper()
+	targets := s.Route(ev)
+	if len(targets) != 1 || targets[0].Dead != nil {
+		t.Fatalf("%s goes to %v", ev.Type, targets)
+	}
+	return targets[0]
+}
+
+const timedSaga = `saga: shop
+version: 1
+key: event.id
+state: {log: ""}
+on:
+  Go: {start: true, do: [{timer: soon, after: 1h}]}
+  Step: {set: {log: "=state.log + ' step'"}}
+  timer.soon: {set: {log: "=state.log + ' timer'"}, do: [{event: Fired}]}
+`
+
+// timed is a life of two events, three hours apart, with what fires between.
+func timed(t *testing.T, s *Set) (edda.Cell, []edda.Transition) {
+	t.Helper()
+	payload := json.RawMessage(`{"id":"K"}`)
+	first := edda.Event{Kind: edda.KindEvent, ID: "e1", Tenant: "t", Type: "Go", Time: testStart, Payload: payload}
+	second := edda.Event{Kind: edda.KindEvent, ID: "e2", Tenant: "t", Type: "Step", Time: testStart.Add(3 * time.Hour), Payload: payload}
+	cell, all := s.Apply(edda.Cell{}, one(t, s, first), first)
+	cell, fired := s.Wake(cell, testStart.Add(time.Hour), second.Time.Add(-1))
+	all = append(all, fired...)
+	cell, last := s.Apply(cell, one(t, s, second), second)
+	return cell, append(all, last...)
+}
+
+func TestAnotherVersionsTimersFireByTheTimeOfTheEvents(t *testing.T) {
+	cell, trs := timed(t, setOf(t, timedSaga))
+	if got := string(cell.Instance.State); got != `{"log":" timer step"}` {
+		t.Fatal(got)
+	}
+	later := setOf(t, strings.NewReplacer("version: 1", "version: 2", "after: 1h", "after: 2h").Replace(timedSaga))
+	never := setOf(t, strings.NewReplacer("version: 1", "version: 2", "after: 1h", "after: 4h").Replace(timedSaga))
+	for want, set := range map[string]*Set{`{"log":" timer step"}`: later, `{"log":" step"}`: never} {
+		b := rebuilderOf(set, Pin{Version: 2})
+		b.Repin = Pin{Version: 2}
+		built, err := b.Rebuild(cell.Key, past(trs))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := string(built.Cell.Instance.State); got != want || built.Cell.Instance.Version != 2 || built.Pin != b.Repin {
+			t.Errorf("%s, version %d, not %s", got, built.Cell.Instance.Version, want)
+		}
+		if strings.Contains(want, "timer") && (len(built.Work) != 1 || !built.Work[0].Time.Equal(testStart.Add(2*time.Hour))) {
+			t.Errorf("work %+v", built.Work)
+		}
+	}
+}
+
+func TestEventsBehindHistoryAreAppliedWithTheTimersBetween(t *testing.T) {
+	set := setOf(t, timedSaga)
+	cell, _ := timed(t, set)
+	payload := json.RawMessage(`{"id":"K"}`)
+	events := []edda.Event{
+		{Kind: edda.KindEvent, ID: "e1", Tenant: "t", Type: "Go", Time: testStart, Payload: payload},
+		{Kind: edda.KindEvent, ID: "e2", Tenant: "t", Type: "Step", Time: testStart.Add(3 * time.Hour), Payload: payload},
+	}
+	got, trs := Continue(edda.Cell{Key: cell.Key}, set, []int{1}, events)
+	if string(got.Instance.State) != string(cell.Instance.State) || got.Instance.Revision != cell.Instance.Revision {
+		t.Errorf("%+v\n%+v", got.Instance, cell.Instance)
+	}
+	var fates []string
+	for _, row := range past(trs) {
+		fates = append(fates, row.Event.ID)
+	}
+	if len(fates) != 3 || fates[0] != "e1" || fates[2] != "e2" {
+		t.Errorf("transitions of %v", fates)
+	}
+}
+
+// What a panic gave up while waking left a row without a timer's name.
+func TestALookThatWasGivenUpCountsAndFiresNothing(t *testing.T) {
+	set := setOf(t, timedSaga)
+	cell, trs := timed(t, set)
+	rows := append(past(trs), Past{Event: edda.Event{Kind: edda.KindTimer, ID: "due:K", Time: testStart.Add(5 * time.Hour)}, Fate: edda.FateDead, Version: 1})
+	built, err := rebuilderOf(set, Pin{Version: 1}).Rebuild(cell.Key, rows)
+	if err != nil || built.Cell.Instance.Revision != cell.Instance.Revision+1 || string(built.Cell.Instance.State) != string(cell.Instance.State) {
+		t.Errorf("%+v, %v", built.Cell.Instance, err)
+	}
+}
+
+// Whoever publishes a verb of that name has not replayed anything.
+func TestOnlyAReplayMarksHistory(t *testing.T) {
+	set := setOf(t, timedSaga)
+	cell, trs := timed(t, set)
+	ev, err := Mark(cell.Key, "forged", testStart.Add(5*time.Hour), "mallory", Pin{Version: 9})
+	if err != nil {
+		t.Fatal(err)
+	}
+	after, forged := set.Apply(cell, one(t, set, ev), ev)
+	built, err := rebuilderOf(set, Pin{Version: 1}).Rebuild(cell.Key, past(append(trs, forged...)))
+	if err != nil || built.Pin != (Pin{}) || built.Cell.Instance.Revision != after.Instance.Revision {
+		t.Errorf("%+v, %v", built, err)
 	}
 }
