@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
 
 	"edda"
 	"edda/engine"
@@ -18,6 +21,9 @@ const (
 	// maxTries bounds how often a key is built again because it took something in
 	// meanwhile: far more than a busy one needs.
 	maxTries = 100
+	// maxExchanges is how many keys wait for their commit at once: enough for one
+	// commit to take many, few enough to leave live processing its room.
+	maxExchanges = 64
 	// scanKeys bounds the keys that are listed at once.
 	scanKeys = 4096
 )
@@ -260,21 +266,53 @@ func (s *Summary) takeWork(o *built) {
 	s.GoneWork += max(gone, 0)
 }
 
-// exchangeAll puts what is to be changed in place, a key at a time.
+// exchangeAll puts what is to be changed in place, many keys at once, so that the
+// engine commits them together. Those that took something in between being built
+// and being exchanged are built again.
 func (a *attempt) exchangeAll(ctx context.Context) error {
 	if a.report.DryRun {
 		return nil
 	}
-	for _, k := range a.changed {
-		if err := a.stillRuns(); err != nil {
-			return err
-		}
-		a.options.Reached("exchange of " + k.Correlation)
-		if err := a.exchange(ctx, k); err != nil {
+	left := a.changed
+	for range maxTries {
+		var err error
+		if left, err = a.exchangeRound(ctx, left); err != nil || len(left) == 0 {
 			return err
 		}
 	}
-	return nil
+	return edda.Classify(edda.Temporary, "%s takes in something all the time: it could not be exchanged %d times", left[0], maxTries)
+}
+
+// exchangeRound tries each key once, and tells which were not exchanged.
+func (a *attempt) exchangeRound(ctx context.Context, keys []edda.Key) ([]edda.Key, error) {
+	var mu sync.Mutex // guards left
+	var left []edda.Key
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(maxExchanges)
+	var err error
+	for _, k := range keys {
+		a.options.Reached("exchange of " + k.Correlation)
+		var o *built
+		if o, err = a.ready(ctx, k); err != nil {
+			break
+		}
+		if o == nil {
+			continue
+		}
+		g.Go(func() error {
+			done, err := a.put(ctx, o)
+			if err == nil && !done {
+				mu.Lock()
+				left = append(left, k)
+				mu.Unlock()
+			}
+			return err
+		})
+	}
+	if first := g.Wait(); first != nil {
+		err = first // what came after it follows from it
+	}
+	return left, err
 }
 
 // stillRuns looks whether a reload has taken away the version that is applied.
@@ -286,29 +324,27 @@ func (a *attempt) stillRuns() error {
 	return nil
 }
 
-// exchange builds the key on top of all it has taken by now, until nothing came
-// between.
-func (a *attempt) exchange(ctx context.Context, k edda.Key) error {
-	for range maxTries {
-		done, err := a.tryExchange(ctx, k)
-		if err != nil || done {
-			return err
-		}
+// ready builds the key on top of all it has taken by now; nil where there is
+// nothing left to exchange.
+func (a *attempt) ready(ctx context.Context, k edda.Key) (*built, error) {
+	if err := a.stillRuns(); err != nil {
+		return nil, err
 	}
-	return edda.Classify(edda.Temporary, "%s takes in something all the time: it could not be exchanged %d times", k, maxTries)
-}
-
-func (a *attempt) tryExchange(ctx context.Context, k edda.Key) (bool, error) {
 	o, err := a.rebuilt(ctx, k)
 	if err != nil || !a.builder.exchanges(o) {
-		return true, err
+		return nil, err
 	}
+	return o, nil
+}
+
+// put exchanges a key, unless it is another by now than the one that was built on.
+func (a *attempt) put(ctx context.Context, o *built) (bool, error) {
 	next, changed, err := a.builder.transitions(o)
 	if err != nil {
 		return false, err
 	}
 	done := false
-	err = a.engine.Exchange(ctx, k, func(now edda.Cell) (edda.Cell, []edda.Transition) {
+	err = a.engine.Exchange(ctx, o.key, func(now edda.Cell) (edda.Cell, []edda.Transition) {
 		same, err := Same(now, o.was)
 		if done = same && err == nil; !done {
 			return now, nil
@@ -318,10 +354,13 @@ func (a *attempt) tryExchange(ctx context.Context, k edda.Key) (bool, error) {
 	if errors.Is(err, engine.ErrDraining) || errors.Is(err, engine.ErrStopped) {
 		return false, errStopping
 	}
-	if err == nil && done {
+	if err != nil {
+		return false, err
+	}
+	if done {
 		a.exchanged(o)
 	}
-	return done, err
+	return done, nil
 }
 
 func (a *attempt) rebuilt(ctx context.Context, k edda.Key) (o *built, err error) {

@@ -215,6 +215,7 @@ func TestAReplayThatIsKilledGoesOnAndExchangesTheRest(t *testing.T) {
 	dead := make(chan struct{})
 	w.reached = func(point string) {
 		if point == "exchange of O11" {
+			w.until("those before it are exchanged", func() bool { return w.report(w.newest()).Progress.Exchanged == 11 })
 			close(dead)
 			<-w.killed // the rest of the process is gone
 		}
@@ -458,13 +459,14 @@ func TestADryRunLeavesOnlyItsAudit(t *testing.T) {
 func TestAStartThatWasPoisonUnderAnEarlierVersionComesOutTheSame(t *testing.T) {
 	w := newWorld(t, strings.Replace(orderSaga, "total: =event.total", `total: "=event.total + 0"`, 1))
 	w.give(w.event("Placed", "O1", map[string]any{"total": nil}), w.event("Noted", "O1", map[string]any{"by": 2}))
+	w.give(w.event("Placed", "O2", map[string]any{"total": nil}), w.event("Placed", "O2", map[string]any{"total": 2}))
 	w.swap(strings.Replace(orderSaga, "version: 1", "version: 2", 1))
-	w.give(w.verb(edda.VerbRedrive, "O1", ""))
+	w.give(w.verb(edda.VerbRedrive, "O1", ""), w.verb(edda.VerbDrop, "O2", ""))
 	if s := w.stateOf("O1"); !strings.Contains(s, `"n":4`) {
 		t.Fatal(s)
 	}
 	state := w.state()
-	if p := w.replay(Request{}).Progress; p.Same != 1 || p.Changed != 0 {
+	if p := w.replay(Request{}).Progress; p.Same != 2 || p.Changed != 0 {
 		t.Errorf("%+v", p)
 	}
 	w.sameState(state)
@@ -505,6 +507,7 @@ func TestAReplayGoesOnAfterAStopInTheMiddle(t *testing.T) {
 	drained := make(chan error, 1)
 	w.reached = func(point string) {
 		if point == "exchange of O2" {
+			w.until("those before it are exchanged", func() bool { return w.report(w.newest()).Progress.Exchanged == 2 })
 			drained <- w.engine.Drain(t.Context())
 		}
 	}

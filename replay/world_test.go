@@ -538,6 +538,15 @@ func (w *world) replay(q Request) Report {
 	return w.ended(began.ID)
 }
 
+// newest is the replay that was begun last.
+func (w *world) newest() string {
+	all, err := w.replayer.Reports()
+	if err != nil || len(all) == 0 {
+		return ""
+	}
+	return all[0].ID
+}
+
 // report is how far a replay has come.
 func (w *world) report(id string) Report {
 	w.t.Helper()
