@@ -525,3 +525,29 @@ func TestAReplayGoesOnAfterAStopInTheMiddle(t *testing.T) {
 		t.Errorf("%+v", p)
 	}
 }
+
+func TestEachGenerationIsBuiltWithItsOwnVersion(t *testing.T) {
+	w := newWorld(t, orderSaga)
+	w.give(w.event("Placed", "O1", map[string]any{"total": 5}), w.event("Noted", "O1", map[string]any{"by": 3}), w.event("Closed", "O1", nil))
+	w.swap(orderSaga, fixed())
+	w.give(w.event("Noted", "O1", map[string]any{"by": 3}), w.event("Placed", "O1", map[string]any{"total": 5}), w.event("Noted", "O1", map[string]any{"by": 3}))
+	if s := w.stateOf("O1"); !strings.Contains(s, `"n":3`) {
+		t.Fatal(s)
+	}
+	state := w.state()
+	if p := w.replay(Request{}).Progress; p.Same != 1 || p.Changed != 0 {
+		t.Errorf("%+v", p)
+	}
+	w.sameState(state)
+}
+
+func TestAnInstanceIsNeverRemoved(t *testing.T) {
+	w := newWorld(t, orderSaga)
+	w.give(w.event("Placed", "O1", map[string]any{"total": 5}))
+	state := w.state()
+	w.swap(orderSaga, strings.Replace(fixed(), "  Placed:", "  Opened:", 1)) // nothing recorded begins one
+	if p := w.replay(Request{Newest: true}).Progress; p.Unbuilt != 1 || p.Exchanged != 0 || len(p.Notes) != 1 || !strings.Contains(p.Notes[0], "would not begin") {
+		t.Errorf("%+v", p)
+	}
+	w.sameState(state)
+}

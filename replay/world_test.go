@@ -428,10 +428,13 @@ func (w *world) settle() {
 	})
 }
 
+// patience is how long a condition may take on a busy machine.
+const patience = 5 * time.Minute
+
 // until asks again and again, within a bound.
 func (w *world) until(what string, ok func() bool) {
 	w.t.Helper()
-	deadline := time.Now().Add(60 * time.Second)
+	deadline := time.Now().Add(patience)
 	for !ok() {
 		if time.Now().After(deadline) {
 			w.t.Fatalf("in vain: %s", what)
