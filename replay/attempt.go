@@ -299,6 +299,7 @@ func (a *attempt) exchangeRound(ctx context.Context, keys []edda.Key) ([]edda.Ke
 		if o == nil {
 			continue
 		}
+		a.options.Reached("built " + k.Correlation)
 		g.Go(func() error {
 			done, err := a.put(ctx, o)
 			if err == nil && !done {

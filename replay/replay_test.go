@@ -254,19 +254,21 @@ func TestLiveEventsGoOnMeanwhileAndAreNotLost(t *testing.T) {
 	}
 	w.swap(fixed(), watchSaga)
 	n := 0
-	w.reached = func(point string) { // in the middle of everything, and before each exchange
+	const most = 30
+	w.reached = func(point string) { // in the middle of everything; between building and exchanging, too
+		if n == most {
+			return
+		}
 		for i := range 10 {
 			w.log.publish(w.event("Noted", fmt.Sprintf("O%d", i), map[string]any{"by": 1}))
 			w.log.publish(w.event("More", fmt.Sprintf("O%d", i), nil))
 		}
 		n++
-		if point != PhaseExchange { // sometimes they come between building and exchanging
-			w.settle()
-		}
+		w.settle()
 	}
 	r := w.replay(Request{Newest: true})
 	w.settle()
-	if r.Progress.Exchanged != 10 || n < 10 {
+	if r.Progress.Exchanged != 10 || n != most {
 		t.Errorf("%d, %+v", n, r.Progress)
 	}
 	state := w.state()
@@ -305,7 +307,8 @@ func TestFromASequenceOrATimeOnlyWhatCameLaterIsBuilt(t *testing.T) {
 // Events that came before the saga did are in the streams and in no history.
 func TestEventsThatHistoryDoesNotHaveAreApplied(t *testing.T) {
 	w := newWorld(t, watchSaga)
-	w.give(w.event("Placed", "O1", map[string]any{"total": 5}), w.event("Noted", "O1", map[string]any{"by": 2}), w.event("Dropped", "O2", nil))
+	w.give(w.event("Placed", "O1", map[string]any{"total": 5}), w.event("Noted", "O1", map[string]any{"by": 2}), w.event("Dropped", "O2", nil),
+		w.verb(edda.VerbCancel, "O9", "")) // refused when it came
 	w.swap(orderSaga, watchSaga)
 	w.give(w.event("Placed", "O3", map[string]any{"total": 5}), w.event("Dropped", "O4", nil))
 	w.give(w.event("Placed", "O4", map[string]any{"total": 5})) // what was dropped stays so
@@ -476,14 +479,14 @@ func TestAStartThatWasPoisonUnderAnEarlierVersionComesOutTheSame(t *testing.T) {
 func TestAParkedEventKeepsItsExpiry(t *testing.T) {
 	text := strings.Replace(orderSaga, "  Noted: {set", "  Noted: {park: 3h, set", 1)
 	w := newWorld(t, text)
-	w.give(w.event("Noted", "O1", map[string]any{"by": 2}))
+	w.give(w.event("Noted", "O1", map[string]any{"by": 2}), w.event("Noted", "O2", map[string]any{"by": 2}))
 	w.swap(strings.NewReplacer("version: 1", "version: 2", "park: 3h", "park: 5h").Replace(text))
 	state := w.state()
-	if p := w.replay(Request{}).Progress; p.Same != 1 || p.Changed != 0 {
+	if p := w.replay(Request{}).Progress; p.Same != 2 || p.Changed != 0 {
 		t.Errorf("%+v", p)
 	}
 	w.sameState(state)
-	if p := w.replay(Request{Newest: true}).Progress; p.Exchanged != 1 {
+	if p := w.replay(Request{Newest: true}).Progress; p.Exchanged != 2 {
 		t.Errorf("%+v", p)
 	}
 	w.check()
@@ -492,6 +495,14 @@ func TestAParkedEventKeepsItsExpiry(t *testing.T) {
 	w.give(w.event("Placed", "O1", map[string]any{"total": 1}))
 	if s := w.stateOf("O1"); !strings.Contains(s, `"n":4`) {
 		t.Error(s)
+	}
+	if dead, _ := w.db.DeadLetters("", 10); len(dead) != 0 {
+		t.Errorf("%v", dead)
+	}
+	w.later(2 * time.Hour)
+	w.fire()
+	if dead, _ := w.db.DeadLetters("", 10); len(dead) != 1 || dead[0].Key != w.key("O2") || dead[0].Reason != edda.DeadUnmatched {
+		t.Errorf("%v", dead)
 	}
 }
 
@@ -548,6 +559,57 @@ func TestAnInstanceIsNeverRemoved(t *testing.T) {
 	w.swap(orderSaga, strings.Replace(fixed(), "  Placed:", "  Opened:", 1)) // nothing recorded begins one
 	if p := w.replay(Request{Newest: true}).Progress; p.Unbuilt != 1 || p.Exchanged != 0 || len(p.Notes) != 1 || !strings.Contains(p.Notes[0], "would not begin") {
 		t.Errorf("%+v", p)
+	}
+	w.sameState(state)
+}
+
+func TestEventsOfTwoStreamsAreAppliedInTheOrderInWhichTheyWereStored(t *testing.T) {
+	w := newWorld(t, watchSaga)
+	w.give(w.event("Placed", "O1", map[string]any{"total": 5}))
+	w.later(time.Minute)
+	closed := w.event("Closed", "O1", nil)
+	closed.Stream = otherStream
+	w.give(closed)
+	w.later(time.Minute)
+	w.give(w.event("Noted", "O1", map[string]any{"by": 2}))
+	w.swap(orderSaga, watchSaga)
+	w.replay(Request{})
+	if s := w.stateOf("O1"); !strings.Contains(s, `"n":0`) {
+		t.Errorf("what was closed took something in: %s", s)
+	}
+	w.check()
+}
+
+func TestWhatWasParkedIsNotLeftBesideAnInstance(t *testing.T) {
+	w := newWorld(t, orderSaga)
+	w.give(w.event("Noted", "O1", map[string]any{"by": 2}))
+	w.swap(orderSaga, strings.Replace(fixed(), "  Noted: {set", "  Noted: {start: true, set", 1))
+	if p := w.replay(Request{Newest: true}).Progress; p.Exchanged != 1 {
+		t.Errorf("%+v", p)
+	}
+	if s := w.stateOf("O1"); !strings.Contains(s, `"n":2`) {
+		t.Error(s)
+	}
+	w.check()
+}
+
+// An event that the version then did not take, and the one that is applied does,
+// follows what history has.
+func TestANewVersionTakesEventsThatTheOldOneDidNot(t *testing.T) {
+	w := newWorld(t, orderSaga)
+	w.give(w.event("Placed", "O1", map[string]any{"total": 5}), w.event("Gifted", "O1", nil), w.event("Noted", "O1", map[string]any{"by": 2}))
+	w.swap(orderSaga, strings.Replace(fixed(), "  Noted:", "  Gifted: {set: {n: \"=state.n + 1000\"}}\n  Noted:", 1))
+	if p := w.replay(Request{Newest: true}).Progress; p.Extra != 1 || p.Exchanged != 1 {
+		t.Errorf("%+v", p)
+	}
+	if s := w.stateOf("O1"); !strings.Contains(s, `"n":1002`) {
+		t.Error(s)
+	}
+	state := w.state()
+	for _, q := range []Request{{}, {Newest: true}} {
+		if p := w.replay(q).Progress; p.Changed != 0 || p.Extra != 0 {
+			t.Errorf("%+v: %+v", q, p)
+		}
 	}
 	w.sameState(state)
 }

@@ -329,15 +329,18 @@ func Adopt(built, stored edda.Cell, repinned bool) edda.Cell {
 	if !repinned {
 		built.Parked = adoptExpiry(built.Parked, stored.Parked)
 	}
-	if built.Instance == nil || stored.Instance == nil {
+	if built.Instance == nil {
 		return built
 	}
-	in := clone(built.Instance)
-	in.Armed = stored.Instance.Armed
-	if in.Generation == stored.Instance.Generation {
-		adoptSkips(in.Timers, stored.Instance.Timers)
+	built.Instance = clone(built.Instance)
+	built.Instance.Armed = time.Time{} // no row of the rebuilding exists
+	if stored.Instance == nil {
+		return built
 	}
-	built.Instance = in
+	built.Instance.Armed = stored.Instance.Armed
+	if built.Instance.Generation == stored.Instance.Generation {
+		adoptSkips(built.Instance.Timers, stored.Instance.Timers)
+	}
 	return built
 }
 
