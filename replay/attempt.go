@@ -233,11 +233,18 @@ func (s *Summary) take(o *built, events int, found []Difference) {
 		return
 	case o.same:
 		s.Same++
+		s.before(o)
 	default:
 		s.Changed++
 	}
 	s.Differences = append(s.Differences, found[:min(len(found), MaxShown-len(s.Differences))]...)
 	s.takeWork(o)
+}
+
+func (s *Summary) before(o *built) {
+	if o.marked {
+		s.Before++
+	}
 }
 
 func (s *Summary) unbuilt(o *built) {

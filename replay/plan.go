@@ -98,6 +98,9 @@ type Summary struct {
 	Same      int `json:"same"`
 	Changed   int `json:"changed"`
 	Exchanged int `json:"exchanged"`
+	// Before is how many of the same ones this replay had exchanged before a restart;
+	// what it sent with them is not counted again.
+	Before int `json:"exchanged_before,omitempty"`
 	// Extra counts events of the streams that history does not have.
 	Extra int `json:"extra_events"`
 	// Expired counts keys whose history is not whole: they are built from the

@@ -233,7 +233,7 @@ func TestAReplayThatIsKilledGoesOnAndExchangesTheRest(t *testing.T) {
 	w.reached = func(string) {}
 	w.start()
 	r := w.ended(<-began)
-	if r.Progress.Same != 11 || r.Progress.Exchanged != 9 || r.By != "ann" || r.Emit != EmitNew {
+	if r.Progress.Same != 11 || r.Progress.Before != 11 || r.Progress.Exchanged != 9 || r.By != "ann" || r.Emit != EmitNew {
 		t.Errorf("%+v", r)
 	}
 	for i := range 20 {

@@ -256,5 +256,8 @@ func replayResult(r replay.Report) string {
 	if r.DryRun {
 		return line + fmt.Sprintf("; %d pieces of new work; nothing was changed", p.NewWork)
 	}
+	if p.Before > 0 {
+		line += fmt.Sprintf(", %d had been exchanged before a restart", p.Before)
+	}
 	return line + fmt.Sprintf(", %d were exchanged; %d pieces of new work, %d sent", p.Exchanged, p.NewWork, p.Sent)
 }
