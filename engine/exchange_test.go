@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"edda"
+	"edda/saga"
+	"edda/store"
 )
 
 // exchanged replaces the log of an instance, and says what it was given.
@@ -111,6 +113,37 @@ func TestAnExchangeIsRefusedWhileItDrains(t *testing.T) {
 		}
 		if _, err := exchanged(t, w, "k", "other"); !errors.Is(err, ErrDraining) {
 			t.Errorf("%v", err)
+		}
+	})
+}
+
+// A replay meets the same panics as live processing did, and must make the same of them.
+func TestApplyMakesOfAPanicWhatTheEngineMakes(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.streams.publish("A", event("e1", "add", "k"))
+		w.streams.publish("A", event("e2", "panic", "k"))
+		settle()
+		view, err := w.db.View()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer view.Close()
+		want, err := view.Cell(key("k"))
+		if err != nil || len(want.Held) != 1 {
+			t.Fatalf("%+v, %v", want, err)
+		}
+		cell := edda.Cell{Key: key("k")}
+		rows, _, err := view.History(key("k"), 10)
+		if err != nil || len(rows) != 2 {
+			t.Fatalf("%d rows, %v", len(rows), err)
+		}
+		for _, r := range rows {
+			cell, _ = Apply(counter{}, cell, saga.Target{Key: cell.Key}, r.Event)
+		}
+		got, _ := store.CellBytes(cell)
+		stored, _ := store.CellBytes(want)
+		if string(got) != string(stored) {
+			t.Errorf("applied again it is\n%s\nand was\n%s", got, stored)
 		}
 	})
 }
