@@ -613,3 +613,19 @@ func TestANewVersionTakesEventsThatTheOldOneDidNot(t *testing.T) {
 	}
 	w.sameState(state)
 }
+
+// What an act lets go may begin a generation on a newer version than the act met.
+func TestAReleasedStartBeginsOnTheVersionThatItBeganOnThen(t *testing.T) {
+	w := newWorld(t, orderSaga)
+	w.give(w.event("Placed", "O1", map[string]any{"total": 5}), w.event("Noted", "O1", map[string]any{"by": nil}), w.event("Placed", "O1", map[string]any{"total": 6}), w.event("Noted", "O1", map[string]any{"by": 3}))
+	w.swap(orderSaga, fixed())
+	w.give(w.verb(edda.VerbTerminate, "O1", ""))
+	if s := w.stateOf("O1"); !strings.Contains(s, `"n":3`) {
+		t.Fatal(s)
+	}
+	state := w.state()
+	if p := w.replay(Request{}).Progress; p.Same != 1 || p.Changed != 0 {
+		t.Errorf("%+v", p)
+	}
+	w.sameState(state)
+}

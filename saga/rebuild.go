@@ -135,7 +135,8 @@ func (r *rebuild) all(rows []Past, pin Pin) error {
 }
 
 // versionsOf tells for each row which version decided: the instance's own; before
-// there is one, that of the first to come; 0 where none ever came.
+// there is one, that of the first to come; 0 where none ever came. What an input
+// released may have begun a generation on a newer one, which must be there then.
 func versionsOf(rows []Past) []int {
 	out := make([]int, len(rows))
 	last := 0
@@ -147,6 +148,14 @@ func versionsOf(rows []Past) []int {
 	for i := len(rows) - 1; i >= 0; i-- {
 		next = cmp.Or(rows[i].Version, next)
 		out[i] = cmp.Or(out[i], next)
+	}
+	released := 0
+	for i := len(rows) - 1; i >= 0; i-- {
+		if isFollowUp(rows[i]) {
+			released = max(released, rows[i].Version)
+			continue
+		}
+		out[i], released = max(out[i], released), 0
 	}
 	return out
 }
