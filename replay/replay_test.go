@@ -15,7 +15,7 @@ import (
 // busy gives the order saga a life: starts, restarts, early and poison events,
 // results, timers that fire, are missed and skipped, operators' acts.
 func busy(w *world, keys, rounds int) {
-	rnd := rand.New(rand.NewPCG(7, 11))
+	rnd := rand.New(rand.NewPCG(7, uint64(w.n))) // another life each time
 	pick := func() string { return fmt.Sprintf("O%d", rnd.IntN(keys)) }
 	for range rounds {
 		w.later(time.Duration(rnd.IntN(200)) * time.Minute)
@@ -628,4 +628,24 @@ func TestAReleasedStartBeginsOnTheVersionThatItBeganOnThen(t *testing.T) {
 		t.Errorf("%+v", p)
 	}
 	w.sameState(state)
+}
+
+// Versions come and go in the middle of everything; each row keeps its own.
+func TestABusyLifeOverThreeVersionsComesOutTheSame(t *testing.T) {
+	w := newWorld(t, orderSaga, watchSaga)
+	third := strings.Replace(greets(), "version: 2", "version: 3", 1)
+	busy(w, 40, 15)
+	w.swap(orderSaga, fixed(), watchSaga)
+	busy(w, 40, 15)
+	w.swap(orderSaga, fixed(), third, watchSaga)
+	busy(w, 40, 15)
+	state, out := w.state(), len(w.outbox())
+	p := w.replay(Request{}).Progress
+	if p.Changed != 0 || p.Same < 35 || p.NewWork != 0 || p.GoneWork != 0 {
+		t.Errorf("%+v", p)
+	}
+	w.sameState(state)
+	if now := len(w.outbox()); now != out {
+		t.Errorf("the outbox had %d rows, and has %d", out, now)
+	}
 }
