@@ -157,3 +157,30 @@ func TestOnlyAReplayMarksHistory(t *testing.T) {
 		t.Errorf("%+v, %v", built, err)
 	}
 }
+
+// An event that was released and then parked expires by itself: that is an input,
+// though the event is marked as released.
+func TestAReleasedEventThatIsParkedExpiresAgain(t *testing.T) {
+	set := setOf(t, strings.Replace(timedSaga, "Go: {start: true, ", `Go: {start: true, set: {log: "=state.log + event.by"}, `, 1))
+	at := func(id, name string, n int) edda.Event {
+		return edda.Event{Kind: edda.KindEvent, ID: id, Tenant: "t", Type: name, Time: testStart.Add(time.Duration(n) * time.Minute), Payload: json.RawMessage(`{"id":"K","by":null}`)}
+	}
+	var cell edda.Cell
+	var all []edda.Transition
+	give := func(ev edda.Event) {
+		next, trs := set.Apply(cell, one(t, set, ev), ev)
+		cell, all = next, append(all, trs...)
+	}
+	give(at("e1", "Go", 0)) // poison
+	give(at("e2", "Step", 1))
+	give(edda.Event{Kind: edda.KindOperator, Type: edda.VerbDrop, ID: "m1", Tenant: "t", Key: cell.Key, Time: testStart.Add(2 * time.Minute)})
+	if len(cell.Parked) != 1 || !cell.Parked[0].Event.Redriven {
+		t.Fatalf("%+v", cell)
+	}
+	next, trs := set.Wake(cell, cell.Parked[0].Expires, cell.Parked[0].Expires)
+	cell, all = next, append(all, trs...)
+	built, err := rebuilderOf(set, Pin{Version: 1}).Rebuild(cell.Key, past(all))
+	if err != nil || len(built.Cell.Parked) != 0 || len(built.Cell.Held) != 0 || len(built.Dead) != 2 {
+		t.Errorf("%+v, %v", built, err)
+	}
+}
