@@ -119,6 +119,7 @@ const (
 	VerbResolve   Verb = "resolve"   // mark an undo or a must step as done by hand
 	VerbRedrive   Verb = "redrive"   // apply the poison event and those held behind it again
 	VerbDrop      Verb = "drop"      // give the poison event up and apply those held behind it
+	VerbReplay    Verb = "replay"    // built again from what is recorded; only in the history, never an input
 )
 
 // TimerKind tells apart what can come due.

@@ -24,7 +24,7 @@ const (
 
 // Output is one line of what a transition did, for tests, history and people.
 // Word is effect, command, event, message, ask, start, timer, cancel, fired,
-// expired, revoke, parked, unparked, held, redriven, upgraded, late, duplicate, dead,
+// expired, revoke, parked, unparked, held, redriven, upgraded, replayed, late, duplicate, dead,
 // incident, refused, guarded, ignored, dropped or end, and of a flow of jobs dispatch, stop or node;
 // Name is the word's value.
 type Output struct {

@@ -66,6 +66,7 @@ func (b *batch) route(lanes int) error {
 
 func (b *batch) routeOne(it *item) {
 	switch {
+	case it.isExchange(): // its key is known
 	case it.spoiled != nil:
 		it.targets = spoilt(it)
 	case !it.isRow():

@@ -74,9 +74,10 @@ func whole(it *item) unit {
 		return u
 	}
 	u.time = it.due.time
-	if it.due.schedule != nil {
+	switch {
+	case it.due.schedule != nil:
 		u.change.Schedules = []edda.Schedule{*it.due.schedule}
-	} else {
+	case it.due.row != nil:
 		u.change.Disarm = []store.Due{*it.due.row}
 	}
 	return u

@@ -22,11 +22,12 @@ type item struct {
 	spoiled error
 }
 
-// due is a row of the due index, or the start of a schedule.
+// due is a row of the due index, the start of a schedule, or an exchange.
 type due struct {
 	time     time.Time
 	row      *store.Due     // set for a row
 	schedule *edda.Schedule // set for a start
+	exchange *exchange      // set for a cell that is changed beside the streams
 	handed   *handover
 }
 
@@ -56,10 +57,12 @@ func newStart(ev edda.Event, s edda.Schedule, h *handover) *item {
 // isRow tells a due row from what is routed and applied.
 func (it *item) isRow() bool { return it.due != nil && it.due.row != nil }
 
+func (it *item) isExchange() bool { return it.due != nil && it.due.exchange != nil }
+
 // forget clears what an evaluation found, before the next one.
 func (it *item) forget() {
 	it.results = nil
-	if !it.isRow() {
+	if !it.isRow() && !it.isExchange() {
 		it.targets = nil
 	}
 }

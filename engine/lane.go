@@ -88,7 +88,12 @@ func (l *lane) decide(cell edda.Cell, target saga.Target, it *item) (next edda.C
 			next, changed = poisoned(cell, target.Key, it, cause)
 		}
 	}()
-	if it.isRow() {
+	switch {
+	case it.isExchange() && it.spoiled != nil:
+		return it.due.exchange.spoilt(it.spoiled)
+	case it.isExchange():
+		return it.due.exchange.decide(cell)
+	case it.isRow():
 		return l.sagas.Wake(cell, it.due.time, l.horizon)
 	}
 	return l.sagas.Apply(cell, target, it.event)

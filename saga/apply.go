@@ -107,7 +107,7 @@ func withoutEntry(list []edda.Entry, n uint64) []edda.Entry {
 func (a *application) apply(ev edda.Event) {
 	switch {
 	case a.duplicate(ev):
-		a.add(edda.Transition{Event: ev, Fate: edda.FateDuplicate, Outputs: []edda.Output{{Word: "duplicate", Name: nameOf(ev)}}})
+		a.repeated(ev)
 	case len(a.cell.Held) > 0 && !passesHold(ev):
 		a.hold(ev)
 	case ev.Kind == edda.KindOperator:
@@ -133,6 +133,16 @@ func (a *application) duplicate(ev edda.Event) bool {
 		return true
 	}
 	return a.cell.Instance != nil && slices.Contains(a.cell.Instance.Recent, ev.ID)
+}
+
+// repeated drops an event that was taken before. A result settles its command all
+// the same: one that was sent again, by a replay, waits for it.
+func (a *application) repeated(ev edda.Event) {
+	tr := edda.Transition{Event: ev, Fate: edda.FateDuplicate, Outputs: []edda.Output{{Word: "duplicate", Name: nameOf(ev)}}}
+	if ev.Kind == edda.KindResult {
+		tr.Settled = []string{ev.CommandID}
+	}
+	a.add(tr)
 }
 
 // startedBy tells whether the event is the start that began the instance, sent

@@ -39,6 +39,7 @@ func interleave(t *rapid.T, set *Set, v variant) {
 	}
 	w.checkShown(w.shown)
 	w.replay()
+	w.rebuild()
 }
 
 // world keeps what the store, the scheduler and the effect workers would.

@@ -46,6 +46,8 @@ func rights() map[string]right {
 		"GET /info":           shared,
 		"POST /admin/drain":   governs,
 		"POST /admin/reload":  governs,
+		"POST /admin/replay":  {role: access.Admin},
+		"GET /admin/replay":   reads,
 		"POST /admin/gc":      governs,
 		"GET /admin/backup":   governs,
 		"POST /admin/doctor":  governs,

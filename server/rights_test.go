@@ -64,7 +64,7 @@ func bearer(name string) string { return "Authorization: Bearer " + name }
 func routesOf(t *testing.T) []string {
 	t.Helper()
 	f := newFakes()
-	s, err := New(Options{Process: f, Instances: f, DeadLetters: f, Inbox: f, Records: f, Upkeep: f, Metrics: prometheus.NewRegistry()})
+	s, err := New(Options{Process: f, Instances: f, DeadLetters: f, Inbox: f, Records: f, Upkeep: f, Replays: f, Metrics: prometheus.NewRegistry()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +90,7 @@ func TestEveryRouteHasARight(t *testing.T) {
 
 func TestARouteWithoutARightIsRefusedToEveryone(t *testing.T) {
 	f := newFakes()
-	s, err := New(Options{Process: f, Instances: f, DeadLetters: f, Inbox: f, Records: f, Upkeep: f, Tokens: keeper(t)})
+	s, err := New(Options{Process: f, Instances: f, DeadLetters: f, Inbox: f, Records: f, Upkeep: f, Replays: f, Tokens: keeper(t)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -141,6 +141,9 @@ func bodyOf(route string) string {
 		return `{"choice":"yes"}`
 	case strings.HasSuffix(route, "/v1/events"):
 		return `{"event_id":"e1","aggregate_type":"Order","aggregate_id":"O1","event_type":"OrderPlaced"}`
+	}
+	if strings.HasSuffix(route, "/admin/replay") {
+		return `{"saga":"order"}`
 	}
 	return ""
 }
@@ -369,7 +372,7 @@ func TestWithoutTenancyOnlyCallersOfAllTenantsMayCall(t *testing.T) {
 
 func TestOtherMachinesNeedTokensAndTLS(t *testing.T) {
 	f := newFakes()
-	o := Options{Process: f, Instances: f, DeadLetters: f, Inbox: f, Records: f, Upkeep: f}
+	o := Options{Process: f, Instances: f, DeadLetters: f, Inbox: f, Records: f, Upkeep: f, Replays: f}
 	for name, tt := range map[string]struct {
 		change func(*Options)
 		want   string

@@ -77,6 +77,8 @@ type Options struct {
 	Records     Records
 	// Upkeep is nil where the store is none of the callers' business.
 	Upkeep Upkeep
+	// Replays is nil where there are no sagas.
+	Replays Replays
 }
 
 // Build says which program this is.
@@ -110,6 +112,7 @@ func New(o Options) (*Server, error) {
 	s.deadLetters()
 	s.records()
 	s.events()
+	s.replays()
 	s.upkeep()
 	s.routes.HandleFunc("/", notFound)
 	s.main, s.probing = s.door(o.Addr, s.guard(s.routes)), s.door(o.ProbeAddr, s.probesAlone())

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 
+	"edda/replay"
 	"edda/retention"
 	"edda/store"
 )
@@ -24,3 +25,9 @@ func (f *fakes) Doctor(context.Context, Actor, func(any)) (Doctor, error) { retu
 func (f *fakes) Compact(context.Context, Actor, func(any)) (store.Compaction, error) {
 	return store.Compaction{}, nil
 }
+
+func (f *fakes) Begin(context.Context, replay.Request) (replay.Report, error) {
+	return replay.Report{}, nil
+}
+
+func (f *fakes) Reports() ([]replay.Report, error) { return nil, nil }

@@ -33,6 +33,10 @@ type Change struct {
 	Audits []Audit
 	// Remove is what has expired, as a [Sweep] finds it.
 	Remove Removal
+	// Replays are the plans of replays, or how far they have come; DropReplays are
+	// the ids of those that are no longer of interest.
+	Replays     []Replay
+	DropReplays []string
 }
 
 // Position is one saga's own position in one stream.

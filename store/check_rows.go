@@ -222,6 +222,10 @@ func (c *checker) small() error {
 			m, err := decode[edda.Manifest]("row", v)
 			return manifestKey(m), err
 		},
+		bucketReplay: func(_, v []byte) ([]byte, error) {
+			r, err := decode[Replay]("row", v)
+			return texts(r.ID), err
+		},
 		bucketSchedule: func(_, v []byte) ([]byte, error) {
 			s, err := decode[edda.Schedule]("row", v)
 			return texts(s.Tenant, s.Saga, s.Name), err

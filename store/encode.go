@@ -226,7 +226,7 @@ func (e *encoder) dues(key []byte, times []time.Time) (rows [][]byte) {
 
 // rest encodes everything of a change but its transitions.
 func (e *encoder) rest(c Change) error {
-	for _, encode := range []func(Change) error{e.positions, e.programs, e.claims, e.letters, e.due} {
+	for _, encode := range []func(Change) error{e.positions, e.programs, e.claims, e.letters, e.due, e.replays} {
 		if err := encode(c); err != nil {
 			return err
 		}

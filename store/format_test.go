@@ -101,7 +101,8 @@ func formatChanges() []Change {
 			Claims:    formatClaims(),
 			Schedules: []edda.Schedule{{Tenant: "acme", Saga: "report", Name: "nightly", Last: noon}},
 			Manifests: []edda.Manifest{{Saga: "order", Version: 2, Hash: "abc", Text: "saga: order\n", Loaded: noon}},
-			Audits:    []Audit{{Time: noon, By: "ann", Verb: edda.VerbRetry, Key: formatHeld, Detail: "by hand"}},
+			Audits:    []Audit{{Time: noon, By: "ann", Verb: edda.VerbRetry, Key: formatHeld, Reason: "asked to", Detail: "by hand"}},
+			Replays:   []Replay{{ID: "01J0000000000000000000000A", Tenant: "acme", Saga: "order", Emit: "none", By: "ann", Begun: noon, Ended: noon, State: "done", Summary: json.RawMessage(`{"keys":1}`)}},
 		},
 		{Transitions: []edda.Transition{{Key: formatKey, Event: formatEvent("e4"), Fate: edda.FateHandled, Instance: formatInstance(2)}}},
 	}
@@ -170,6 +171,7 @@ func readFormat(t *testing.T, db *opened) {
 	same(t, "checkpoints", must(db.Checkpoints()), []edda.Checkpoint{formatCheckpoint()})
 	same(t, "positions", must(db.Positions()), []Position{position})
 	same(t, "schedules", must(db.Schedules()), formatChanges()[1].Schedules)
+	same(t, "replays", must(db.Replays()), formatChanges()[1].Replays)
 	same(t, "manifests", must(db.Manifests()), formatChanges()[1].Manifests)
 	same(t, "audits", must(db.Audits(10)), formatChanges()[1].Audits)
 	same(t, "dead letters", must(db.DeadLetters("", 10)), []edda.DeadLetter{formatDead()})

@@ -273,7 +273,11 @@ func (d *DB) read(name keyspace, fn func(*bolt.Bucket) error) error {
 // list decodes a whole keyspace, for those that stay small.
 func list[T any](d *DB, name keyspace) (out []T, err error) {
 	err = d.read(name, func(b *bolt.Bucket) error {
-		return b.ForEach(func(_, v []byte) error {
+		return b.ForEach(func(k, v []byte) error {
+			v, err := d.seal.open(name, k, v, 0)
+			if err != nil {
+				return err
+			}
 			row, err := decode[T](string(name), v)
 			out = append(out, row)
 			return err

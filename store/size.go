@@ -12,6 +12,7 @@ const (
 	sizeEvent    = 300
 	sizeWork     = 350
 	sizeStep     = 250
+	sizeReplay   = 700
 	sizeSmall    = 100 // of an output, a timer, an entry, a row
 )
 
@@ -35,7 +36,10 @@ func (c Change) Size() int {
 		n += 2*sizeSmall + len(a.Detail) + len(a.Reason)
 	}
 	removed := &c.Remove
-	rows := len(removed.Instances) + len(removed.Forgotten) + len(removed.DeadLetters) + len(c.Checkpoints) + len(c.Positions) + len(c.Schedules) + len(c.Delivered) + len(c.Arm) + len(c.Disarm)
+	for i := range c.Replays {
+		n += sizeReplay + len(c.Replays[i].Reason) + len(c.Replays[i].Error) + len(c.Replays[i].Summary)
+	}
+	rows := len(c.DropReplays) + len(removed.Instances) + len(removed.Forgotten) + len(removed.DeadLetters) + len(c.Checkpoints) + len(c.Positions) + len(c.Schedules) + len(c.Delivered) + len(c.Arm) + len(c.Disarm)
 	return n + rows*sizeSmall
 }
 

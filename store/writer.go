@@ -33,11 +33,12 @@ const (
 	bucketManifest   keyspace = "manifest"
 	bucketSchedule   keyspace = "schedule"
 	bucketAudit      keyspace = "audit"
+	bucketReplay     keyspace = "replay"
 )
 
 var keyspaces = []keyspace{
 	bucketMeta, bucketSaga, bucketCount, bucketCheckpoint, bucketPosition, bucketOutbox, bucketDue, bucketEnded,
-	bucketClaim, bucketHistory, bucketParked, bucketHeld, bucketDead, bucketDeadID, bucketManifest, bucketSchedule, bucketAudit,
+	bucketClaim, bucketHistory, bucketParked, bucketHeld, bucketDead, bucketDeadID, bucketManifest, bucketSchedule, bucketAudit, bucketReplay,
 }
 
 // appendFill packs the pages of keyspaces that only grow at their end: a page

@@ -20,6 +20,7 @@ import (
 	"edda/engine"
 	"edda/hero/msgout"
 	"edda/outbox"
+	"edda/replay"
 	"edda/scheduler"
 	"edda/store"
 	"edda/stream"
@@ -47,6 +48,7 @@ type line struct {
 	source      *stream.Source
 	engine      *engine.Engine
 	scheduler   *scheduler.Scheduler
+	replayer    *replay.Replayer
 	relay       *outbox.Relay
 	worker      *effects.Worker
 	commands    commandSource // of the worker
@@ -176,6 +178,7 @@ func (p *process) buildSagas(ctx context.Context, l *line) error {
 	}
 	l.engine = engine.New(l.source, p.db, p.deciders(p.set), engine.Options{Log: p.log.Named("engine"), Registry: p.metrics, Observe: p.quarantine.observe})
 	l.scheduler = scheduler.New(p.db, l.engine, scheduled{p.set, p.settings.Tenants, p.settings.tenant()}, scheduler.Options{Log: p.log.Named("scheduler")})
+	l.replayer = p.replays(l)
 	lanes, err := p.lanes(l)
 	if err != nil {
 		return err

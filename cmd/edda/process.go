@@ -120,7 +120,7 @@ func (p *process) listen() error {
 		Tokens: p.guards.tokens, Certificates: p.guards.certificates, TLSEnds: p.settings.TLS.Elsewhere,
 		Addr: p.settings.Addr, ProbeAddr: p.settings.ProbeAddr, Build: build(), Log: p.log, Metrics: p.metrics,
 		Tenant: p.settings.tenant(), NoTenancy: !p.settings.Tenancy.Enabled,
-		Process: p, Instances: p, DeadLetters: p, Inbox: p, Records: p, Upkeep: p,
+		Process: p, Instances: p, DeadLetters: p, Inbox: p, Records: p, Upkeep: p, Replays: p.replaysServed(),
 	})
 	if err != nil {
 		return &usageError{err}
@@ -187,6 +187,7 @@ func (p *process) sagaParts() []lifecycle.Part {
 			Run:    func(ctx context.Context) error { return p.line.Load().engine.Run(ctx) },
 			Finish: func(ctx context.Context) error { return p.line.Load().engine.Drain(ctx) }},
 		{Name: "scheduler", Stage: lifecycle.Intake, Run: p.schedule},
+		{Name: "replay", Stage: lifecycle.Intake, Run: func(ctx context.Context) error { return p.line.Load().replayer.Run(ctx) }},
 	}
 }
 

@@ -1,0 +1,69 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+const replayManifest = `saga: order
+version: 1
+key: event.id
+state: {n: 0}
+on:
+  Placed: {start: true, do: [{event: Began}]}
+  Noted: {set: {n: "=state.n + event.by * 2"}}
+  Closed: {do: [{done: true}]}
+`
+
+// corrected is the next version, which also sends something that the first did not.
+func corrected() string {
+	text := strings.NewReplacer("version: 1", "version: 2", "event.by * 2", "event.by", "{event: Began}", "{event: Began}, {event: Welcomed}")
+	return text.Replace(replayManifest)
+}
+
+func TestReplayFromTheCommandLine(t *testing.T) {
+	dir := folder(t, map[string]string{"order.yaml": replayManifest})
+	d := startDev(t, dir, "--data", filepath.Join(t.TempDir(), "data"))
+	for _, args := range [][]string{
+		{"send", "Order.Placed", "--id", "O1", "--data", `{"id":"O1"}`}, {"send", "Order.Noted", "--id", "O1", "--data", `{"id":"O1","by":3}`},
+	} {
+		if code, out := d.edda(t, args...); code != 0 {
+			t.Fatalf("%d %s", code, out)
+		}
+	}
+	d.until(t, `"n":6`, "instance", "describe", "order", "O1")
+	run := func(want int, parts ...string) func(args ...string) {
+		return func(args ...string) {
+			t.Helper()
+			code, out := d.edda(t, append([]string{"replay"}, args...)...)
+			for _, part := range parts {
+				if code != want || !strings.Contains(out, part) {
+					t.Errorf("replay %v: code %d, without %q:\n%s", args, code, part, out)
+				}
+			}
+		}
+	}
+	run(0, "1 came out the same, 0 differ, 0 were exchanged")("order")
+	if err := os.WriteFile(filepath.Join(dir, "order.yaml"), []byte(corrected()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if code, out := d.edda(t, "reload"); code != 0 {
+		t.Fatalf("%d %s", code, out)
+	}
+	run(0, "order O1\n", "  state.n\n    was 6\n    is  3\n", "new work of O1: fact Welcomed\n", "nothing was changed")("order", "--newest", "--dry-run")
+	run(2, "--yes")("order", "--newest", "--emit", "new")
+	run(2, "--yes")("order", "--emit", "all")
+	run(2, "give one of them")("order", "--from-seq", "1", "--from-time", "2026-03-01T10:00:00Z")
+	run(2, "want a time")("order", "--from-time", "yesterday")
+	run(2, "want none, new or all")("order", "--emit", "some")
+	run(1, "no saga other was ever loaded here")("other")
+	run(0, "fact Welcomed, sent", "1 were exchanged; 1 pieces of new work, 1 sent")("order", "--newest", "--emit", "new", "--yes", "--why", "corrected")
+	run(0, "1 came out the same", "0 sent")("order", "--key", "O1", "--emit", "new", "--yes")
+	run(0, `"progress"`, `"same": 1`)("order", "-o", "json")
+	d.until(t, `"n":3`, "instance", "describe", "order", "O1")
+	if code := d.stop(); code != 0 {
+		t.Errorf("it ended with %d", code)
+	}
+}

@@ -1,0 +1,336 @@
+package replay
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"edda"
+	"edda/saga"
+	"edda/store"
+)
+
+// maxRows bounds the history of one key in memory.
+const maxRows = 200_000
+
+// builder builds keys again, as one plan says. It is for one goroutine.
+type builder struct {
+	plan     store.Replay
+	versions *versions
+	extras   extras
+	id       string
+	at       time.Time
+}
+
+// built is what became of one key.
+type built struct {
+	key     edda.Key
+	rows    int
+	skipped bool // took nothing in from where the replay begins
+	marked  bool // this very replay has exchanged it, before a crash: it sends nothing again
+	expired bool // its history is not whole
+	unbuilt bool // what is left of its records does not give it again
+	why     string
+	was     edda.Cell
+	// base is what history gives; next is that with the events that history does
+	// not have, whose transitions are tail.
+	base, next edda.Cell
+	tail       []edda.Transition
+	pin        saga.Pin
+	dead       []edda.DeadLetter
+	// work came out of history, in order; emitted are the ids that went out by it.
+	work    []edda.Work
+	emitted map[string]bool
+	same    bool
+}
+
+func (b *builder) pin() saga.Pin { return saga.Pin{Version: b.plan.Version, Hash: b.plan.Hash} }
+
+// build builds one key from one snapshot.
+func (b *builder) build(v *store.View, k edda.Key) (*built, error) {
+	out := &built{key: k, emitted: map[string]bool{}}
+	var err error
+	if out.was, err = v.Cell(k); err != nil {
+		return nil, err
+	}
+	rows, whole, err := v.History(k, maxRows)
+	if err != nil {
+		return nil, err
+	}
+	out.rows, out.expired = len(rows), !whole
+	for _, r := range rows {
+		for _, id := range r.Work {
+			out.emitted[id] = true
+		}
+		out.marked = out.marked || r.Event.Type == edda.VerbReplay && r.Event.ID == b.id
+	}
+	if out.skipped = !b.wants(k, rows); out.skipped {
+		return out, nil
+	}
+	err = b.fill(out, rows)
+	if errors.Is(err, saga.ErrNoVersion) {
+		out.unbuilt, out.why = true, err.Error()
+		return out, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("build %s again: %w", k, err)
+	}
+	return out, b.compare(out)
+}
+
+// wants tells whether the key took something in from where the replay begins.
+func (b *builder) wants(k edda.Key, rows []store.Record) bool {
+	if b.plan.Correlation != "" && k.Correlation != b.plan.Correlation {
+		return false
+	}
+	if b.plan.FromSeq == 0 && b.plan.FromTime.IsZero() || len(b.extras[k]) > 0 {
+		return true
+	}
+	return slices.ContainsFunc(rows, func(r store.Record) bool { return b.after(r.Event) })
+}
+
+// after tells whether an event is at or behind where the replay begins.
+func (b *builder) after(ev edda.Event) bool {
+	if b.plan.FromSeq > 0 {
+		return ev.Stream == b.plan.Stream && ev.Seq >= b.plan.FromSeq
+	}
+	return !ev.Time.Before(b.plan.FromTime)
+}
+
+func (b *builder) fill(out *built, rows []store.Record) error {
+	r := saga.Rebuilt{Cell: edda.Cell{Key: out.key}, Pin: b.pin()}
+	var err error
+	if out.expired {
+		err = b.stream(out)
+	} else {
+		r, err = b.rebuilder(out.was).Rebuild(out.key, past(rows))
+		out.base, out.work, out.dead = r.Cell, r.Work, r.Dead
+	}
+	if err != nil {
+		return err
+	}
+	out.pin = r.Pin
+	out.base = saga.Adopt(out.base, out.was, b.pin() != saga.Pin{})
+	out.next = out.base
+	if !out.expired && len(b.extras[out.key]) > 0 {
+		out.next, out.tail, err = b.proceed(out.rearmed())
+	}
+	return err
+}
+
+// stream builds a key from the streams alone. It stays what it is where they do
+// not hold what began it any more.
+func (b *builder) stream(out *built) error {
+	cell, trs, err := b.proceed(edda.Cell{Key: out.key})
+	if err != nil {
+		return err
+	}
+	out.base = cell
+	for i := range trs {
+		out.work = append(out.work, trs[i].Work...)
+		if trs[i].Dead != nil {
+			out.dead = append(out.dead, *trs[i].Dead)
+		}
+	}
+	out.unbuilt = cell.Instance == nil || out.was.Instance != nil && cell.Instance.Generation != out.was.Instance.Generation
+	return nil
+}
+
+func (b *builder) proceed(cell edda.Cell) (edda.Cell, []edda.Transition, error) {
+	d, numbers, err := b.current()
+	if err != nil {
+		return cell, nil, err
+	}
+	next, tail := saga.Continue(cell, d, numbers, b.extras[cell.Key])
+	return next, effective(tail), nil
+}
+
+// effective is nothing where every event is dropped again, as it was when it came.
+func effective(tail []edda.Transition) []edda.Transition {
+	for i := range tail {
+		if t := &tail[i]; t.Fate != "" && t.Fate != edda.FateIgnored || t.Instance != nil || len(t.Unpark) > 0 || len(t.Release) > 0 {
+			return tail
+		}
+	}
+	return nil
+}
+
+// current decides about what history does not have.
+func (b *builder) current() (saga.Decider, []int, error) {
+	if pin := b.pin(); pin != (saga.Pin{}) {
+		d, err := b.versions.decide(pin)
+		return d, []int{pin.Version}, err
+	}
+	var numbers []int
+	for _, p := range b.versions.set.Programs() {
+		if p.Saga() == b.plan.Saga {
+			numbers = append(numbers, p.Version())
+		}
+	}
+	return decider{b.versions.set}, numbers, nil
+}
+
+// rebuilder decides with the text that the stored instance runs on, where only the
+// number of its version is recorded.
+func (b *builder) rebuilder(was edda.Cell) saga.Rebuilder {
+	return saga.Rebuilder{
+		Repin: b.pin(), Newest: b.versions.newest(), Known: b.versions.known(),
+		Decide: func(pins ...saga.Pin) (saga.Decider, error) {
+			for i := range pins {
+				if in := was.Instance; in != nil && pins[i].Hash == "" && pins[i].Version == in.Version {
+					pins[i].Hash = in.Hash
+				}
+			}
+			return b.versions.decide(pins...)
+		},
+	}
+}
+
+func past(rows []store.Record) []saga.Past {
+	out := make([]saga.Past, len(rows))
+	for i, r := range rows {
+		out[i] = saga.Past{Event: r.Event, Fate: r.Fate, Outputs: r.Outputs, Version: r.Version}
+	}
+	return out
+}
+
+// compare settles what the key is to become: an instance is never removed, and
+// none is left on a version that does not run.
+func (b *builder) compare(o *built) (err error) {
+	switch {
+	case o.unbuilt:
+		o.why = "what is left of its records does not give it again"
+	case o.was.Instance != nil && o.next.Instance == nil:
+		o.why = "it would not begin"
+	case b.pin() == saga.Pin{} && !b.runs(o.next.Instance):
+		o.why = fmt.Sprintf("it would go on with version %d, which does not run here", o.next.Instance.Version)
+	}
+	if o.unbuilt = o.why != ""; o.unbuilt {
+		return nil
+	}
+	o.same, err = Same(o.was, o.next)
+	o.same = o.same && len(o.tail) == 0
+	return err
+}
+
+// runs tells whether what decides now knows the instance's version, where it is
+// going to need it.
+func (b *builder) runs(in *edda.Instance) bool {
+	return in == nil || in.Status.Finished() || b.versions.loaded(saga.Pin{Version: in.Version})
+}
+
+// rearmed is the cell that history gives, with the row of the due index that it needs.
+func (o *built) rearmed() edda.Cell {
+	cell, _, _ := saga.Rearm(o.base)
+	return cell
+}
+
+// everything is all the work that came out, in order.
+func (o *built) everything() []edda.Work {
+	all := slices.Clone(o.work)
+	for i := range o.tail {
+		all = append(all, o.tail[i].Work...)
+	}
+	return all
+}
+
+// isNew tells whether work never went out by the records. Where those are not
+// whole nobody knows, and then it is not sent as new.
+func (o *built) isNew(w edda.Work) bool { return !o.expired && !o.emitted[w.ID] }
+
+// sends tells whether a piece of work goes out.
+func (b *builder) sends(o *built, w edda.Work) bool {
+	switch b.plan.Emit {
+	case EmitAll:
+		return !o.marked
+	case EmitNew:
+		return !o.marked && o.isNew(w)
+	}
+	return false
+}
+
+func (b *builder) sent(o *built, list []edda.Work) []edda.Work {
+	var out []edda.Work
+	for _, w := range list {
+		if b.sends(o, w) {
+			out = append(out, w)
+		}
+	}
+	return out
+}
+
+// exchanges tells whether the key is to be written.
+func (b *builder) exchanges(o *built) bool {
+	return !o.skipped && !o.unbuilt && (!o.same || len(b.sent(o, o.everything())) > 0)
+}
+
+// transitions are what puts the built cell in the place of the stored one: the
+// mark, the queues, then what history does not have.
+func (b *builder) transitions(o *built) (edda.Cell, []edda.Transition, error) {
+	mark, err := saga.Mark(o.key, b.id, b.at, b.plan.By, o.pin)
+	if err != nil {
+		return o.was, nil, err
+	}
+	first := edda.Transition{
+		Key: o.key, Event: mark, Fate: edda.FateHandled, Work: b.sent(o, o.work),
+		Outputs: []edda.Output{{Word: saga.Marked, Name: b.plan.Saga, Reason: b.plan.Reason}},
+	}
+	if o.same {
+		return o.was, []edda.Transition{first}, nil
+	}
+	cell, arm, disarm := saga.Rearm(o.base)
+	first.Instance, first.Arm, first.Disarm = cell.Instance, arm, disarm
+	o.release(&first)
+	out := append([]edda.Transition{first}, o.queues()...)
+	for _, t := range o.tail {
+		t.Work = b.sent(o, t.Work)
+		out = append(out, t)
+	}
+	if len(o.tail) == 0 {
+		return cell, out, nil
+	}
+	return o.next, out, nil
+}
+
+// release removes the stored queues; the dead letter of a hold that is gone goes
+// with it, and the one of a new hold comes.
+func (o *built) release(t *edda.Transition) {
+	for _, e := range o.was.Parked {
+		t.Unpark = append(t.Unpark, e.N)
+	}
+	for _, e := range o.was.Held {
+		t.Release = append(t.Release, e.N)
+	}
+	held, holds := letterOf(o.was), letterOf(o.base)
+	if held == holds {
+		return
+	}
+	if held != "" {
+		t.Resolved = []string{held}
+	}
+	for i := range o.dead {
+		if holds != "" && o.dead[i].ID == holds {
+			t.Dead = &o.dead[i]
+		}
+	}
+}
+
+func letterOf(c edda.Cell) string {
+	if len(c.Held) == 0 {
+		return ""
+	}
+	return c.Held[0].DeadLetter
+}
+
+// queues puts what waits back, an entry each; without a fate they are no history.
+func (o *built) queues() []edda.Transition {
+	var out []edda.Transition
+	for i := range o.base.Parked {
+		out = append(out, edda.Transition{Key: o.key, Park: &o.base.Parked[i], Arm: []time.Time{o.base.Parked[i].Expires}})
+	}
+	for i := range o.base.Held {
+		out = append(out, edda.Transition{Key: o.key, Hold: &o.base.Held[i]})
+	}
+	return out
+}

@@ -1,0 +1,361 @@
+package replay
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+
+	"edda"
+	"edda/saga"
+	"edda/store"
+)
+
+const (
+	// maxWaiting bounds the replays that wait for the one that runs.
+	maxWaiting = 16
+	// maxKept bounds the replays that the store and the memory remember.
+	maxKept = 100
+	// failedAgain is how long a replay that the store or the streams failed waits.
+	failedAgain = time.Second
+	// maxFailures is how often in a row it tries before it gives up.
+	maxFailures = 20
+)
+
+// Exchanger is the engine: it changes one cell beside the streams, see
+// [edda/engine.Engine.Exchange].
+type Exchanger interface {
+	Exchange(ctx context.Context, k edda.Key, change func(edda.Cell) (edda.Cell, []edda.Transition)) error
+}
+
+// Options of a replayer. The zero value works.
+type Options struct {
+	Log *zap.Logger
+	// Registry takes the metrics; nil keeps them to itself.
+	Registry prometheus.Registerer
+	// Now dates plans and marks, time.Now when nil; no saga sees it.
+	Now func() time.Time
+	// Reached, where set, is told where a replay has come to: for tests that kill.
+	Reached func(point string)
+}
+
+func (o *Options) validate() {
+	if o.Log == nil {
+		o.Log = zap.NewNop()
+	}
+	if o.Registry == nil {
+		o.Registry = prometheus.NewRegistry()
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Reached == nil {
+		o.Reached = func(string) {}
+	}
+}
+
+// Replayer runs replays, one after the other. Its methods may be called
+// concurrently.
+type Replayer struct {
+	db       *store.DB
+	engine   Exchanger
+	streams  Streams
+	programs Programs
+	options  Options
+	log      *zap.Logger
+	metrics  *metrics
+	wake     chan struct{} // capacity 1
+
+	mu      sync.Mutex // guards all below
+	reports []*Report  // oldest first
+	loaded  bool
+}
+
+// New makes a replayer; nothing happens before Run.
+func New(db *store.DB, engine Exchanger, streams Streams, programs Programs, o Options) *Replayer {
+	o.validate()
+	return &Replayer{
+		db: db, engine: engine, streams: streams, programs: programs, options: o, log: o.Log,
+		metrics: newMetrics(o.Registry), wake: make(chan struct{}, 1),
+	}
+}
+
+// Run goes on with what a restart has interrupted, then replays what is asked for,
+// until ctx ends.
+func (r *Replayer) Run(ctx context.Context) error {
+	if err := r.load(); err != nil {
+		return err
+	}
+	for ctx.Err() == nil {
+		report := r.next()
+		if report != nil {
+			r.replay(ctx, report)
+			continue
+		}
+		select {
+		case <-r.wake:
+		case <-ctx.Done():
+		}
+	}
+	return nil
+}
+
+// load reads the replays that the store remembers, once.
+func (r *Replayer) load() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.loaded {
+		return nil
+	}
+	rows, err := r.db.Replays()
+	if err != nil {
+		return fmt.Errorf("read the replays: %w", err)
+	}
+	for _, row := range rows {
+		report := &Report{Replay: row}
+		if len(row.Summary) > 0 {
+			if err := json.Unmarshal(row.Summary, &report.Progress); err != nil {
+				return fmt.Errorf("read the replay %s: %w", row.ID, err)
+			}
+		}
+		if row.State == StateRunning {
+			r.log.Info("a replay that was interrupted goes on", fields(report)...)
+		}
+		r.reports = append(r.reports, report)
+	}
+	r.loaded = true
+	return nil
+}
+
+// next is the oldest that is to run.
+func (r *Replayer) next() *Report {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, report := range r.reports {
+		if report.State == StateRunning {
+			return report
+		}
+	}
+	return nil
+}
+
+// Begin records a replay, which Run then does. A dry run is not recorded: it
+// changes nothing, and ends with the process.
+func (r *Replayer) Begin(ctx context.Context, q Request) (Report, error) {
+	if err := q.validate(); err != nil {
+		return Report{}, err
+	}
+	pin, err := r.resolve(q)
+	if err != nil {
+		return Report{}, err
+	}
+	if err := r.load(); err != nil {
+		return Report{}, err
+	}
+	report := &Report{Replay: q.plan(ulid.Make().String(), pin, r.options.Now()), DryRun: q.DryRun, Progress: Summary{Phase: PhaseWaiting}}
+	if err := r.room(); err != nil {
+		return Report{}, err
+	}
+	if err := r.db.Commit(ctx, r.begins(report)); err != nil {
+		return Report{}, fmt.Errorf("record the replay: %w", err)
+	}
+	out := *report
+	r.mu.Lock()
+	r.reports = append(r.reports, report)
+	r.mu.Unlock()
+	select {
+	case r.wake <- struct{}{}:
+	default:
+	}
+	return out, nil
+}
+
+// resolve finds the version to apply, and that the saga is one.
+func (r *Replayer) resolve(q Request) (saga.Pin, error) {
+	v, err := newVersions(r.programs, q.Saga)
+	switch {
+	case err != nil:
+		return saga.Pin{}, err
+	case q.Newest:
+		return v.newest(), nil
+	case q.Version == 0:
+		return saga.Pin{}, nil
+	}
+	pin, err := v.find(saga.Pin{Version: q.Version})
+	if err == nil && !q.DryRun && !v.loaded(pin) {
+		err = edda.Classify(edda.Permanent, "version %d of saga %s is kept and does not run here: load its manifest, or only compare with a dry run", q.Version, q.Saga)
+	}
+	return pin, err
+}
+
+func (r *Replayer) room() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := 0
+	for _, report := range r.reports {
+		if report.State == StateRunning {
+			n++
+		}
+	}
+	if n > maxWaiting {
+		return edda.Classify(edda.Temporary, "%d replays wait already: come again when some are done", n)
+	}
+	return nil
+}
+
+// begins is the act for the audit, and the plan where it changes anything. What is
+// old is forgotten.
+func (r *Replayer) begins(report *Report) store.Change {
+	detail := report.describe()
+	c := store.Change{Audits: []store.Audit{{
+		Time: report.Begun, By: report.By, Verb: edda.VerbReplay, Key: edda.Key{Tenant: report.Tenant, Saga: report.Saga, Correlation: report.Correlation},
+		Reason: report.Reason, Detail: detail,
+	}}}
+	if !report.DryRun {
+		c.Replays = []store.Replay{report.Replay}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for len(r.reports) >= maxKept && r.reports[0].State != StateRunning {
+		if !r.reports[0].DryRun {
+			c.DropReplays = append(c.DropReplays, r.reports[0].ID)
+		}
+		r.reports = r.reports[1:]
+	}
+	return c
+}
+
+// describe is a replay in words, for the audit.
+func (r *Report) describe() string {
+	from := "the beginning"
+	switch {
+	case r.FromSeq > 0:
+		from = fmt.Sprintf("%s %d", r.Stream, r.FromSeq)
+	case !r.FromTime.IsZero():
+		from = edda.FormatTime(r.FromTime)
+	}
+	out := fmt.Sprintf("%s: from %s, emit %s", r.ID, from, r.Emit)
+	if r.Version > 0 {
+		out += fmt.Sprintf(", with version %d", r.Version)
+	}
+	if r.DryRun {
+		out += ", dry run"
+	}
+	return out
+}
+
+// Reports are the replays that are remembered, newest first.
+func (r *Replayer) Reports() ([]Report, error) {
+	if err := r.load(); err != nil {
+		return nil, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var out []Report
+	for _, report := range slices.Backward(r.reports) {
+		c := *report
+		c.Progress = report.Progress.clone()
+		out = append(out, c)
+	}
+	return out, nil
+}
+
+func (s Summary) clone() Summary {
+	s.Differences, s.Work, s.Notes = slices.Clone(s.Differences), slices.Clone(s.Work), slices.Clone(s.Notes)
+	return s
+}
+
+// note changes the report that others read.
+func (r *Replayer) note(report *Report, change func(*Summary)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	change(&report.Progress)
+}
+
+// replay does one, again where the store or the streams fail it, and records how
+// it ended. It is left as it is when the process stops.
+func (r *Replayer) replay(ctx context.Context, report *Report) {
+	begun := time.Now()
+	r.log.Info("replay begins", fields(report)...)
+	r.metrics.running.Set(1)
+	defer r.metrics.running.Set(0)
+	var err error
+	for n := 0; ; n++ {
+		err = r.attempt(ctx, report)
+		if err == nil || ctx.Err() != nil || errors.Is(err, errStopping) || errors.Is(err, edda.Permanent) || n >= maxFailures {
+			break
+		}
+		r.log.Warn("replay failed, trying again", append(fields(report), zap.Error(err))...)
+		pause(ctx, failedAgain)
+	}
+	if ctx.Err() != nil || errors.Is(err, errStopping) {
+		<-ctx.Done() // the engine stops before this does
+		return
+	}
+	r.ended(ctx, report, err, time.Since(begun))
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
+
+// ended records the end, and only then says so.
+func (r *Replayer) ended(ctx context.Context, report *Report, cause error, took time.Duration) {
+	done := r.final(report, cause)
+	if err := r.record(ctx, done); err != nil {
+		r.log.Error("the end of a replay is not recorded: it is done again after a restart, and finds nothing to change", append(fields(report), zap.Error(err))...)
+	}
+	r.mu.Lock()
+	*report = done
+	r.mu.Unlock()
+	s := done.Progress
+	r.metrics.done(&done, took)
+	r.log.Info("replay ends", append(fields(report), zap.String("state", done.State), zap.Duration("took", took), zap.NamedError("cause", cause),
+		zap.Int("events", s.EventsDone), zap.Int("same", s.Same), zap.Int("changed", s.Changed), zap.Int("exchanged", s.Exchanged),
+		zap.Int("new_work", s.NewWork), zap.Int("sent", s.Sent))...)
+}
+
+// final is the report of a replay that has ended.
+func (r *Replayer) final(report *Report, cause error) Report {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	done := *report
+	done.Progress = report.Progress.clone()
+	done.Ended, done.State, done.Progress.Phase = r.options.Now().UTC(), StateDone, ""
+	if cause != nil {
+		done.State, done.Error = StateFailed, cause.Error()
+	}
+	return done
+}
+
+// record writes the end of what was recorded when it began.
+func (r *Replayer) record(ctx context.Context, done Report) error {
+	if done.DryRun {
+		return nil
+	}
+	row := done.Replay
+	var err error
+	if row.Summary, err = done.Progress.stored(); err != nil {
+		return err
+	}
+	return r.db.Commit(ctx, store.Change{Replays: []store.Replay{row}})
+}
+
+func fields(r *Report) []zap.Field {
+	return []zap.Field{
+		zap.String("replay", r.ID), zap.String("tenant", r.Tenant), zap.String("saga", r.Saga), zap.String("emit", r.Emit),
+		zap.Bool("dry_run", r.DryRun), zap.String("by", r.By),
+	}
+}

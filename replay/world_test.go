@@ -1,0 +1,625 @@
+package replay
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+	bolt "go.etcd.io/bbolt"
+
+	"edda"
+	"edda/engine"
+	"edda/manifests"
+	"edda/saga"
+	"edda/store"
+)
+
+// orderSaga has a timer, steps with undo, a must step, restarts, and events that
+// may be parked or poison.
+const orderSaga = `saga: order
+version: 1
+key: event.id
+deadline: 200h
+state: {n: 0, total: 0, reminded: 0}
+on:
+  Placed:
+    start: true
+    restart: true
+    set: {total: =event.total}
+    do:
+      - {timer: remind, every: 5h, catchup: none}
+      - {timer: close, after: 20h}
+      - seq:
+          - {effect: charge, due: 90m, with: {amount: =event.total}, undo: {effect: refund, due: 2h, with: {of: =id}}}
+          - {effect: ship, due: 3h, undo: {effect: unship, with: {of: =id}}}
+  Noted: {set: {n: "=state.n + event.by * 2"}}
+  Paid: {do: [{effect: thank, must: true, due: 2h}]}
+  Closed: {do: [{done: =state.n}]}
+  Dropped: {missing: drop, set: {n: "=state.n + 100"}}
+  timer.remind: {set: {reminded: "=state.reminded + 1"}}
+  timer.close: {do: [{event: Reminded}]}
+  saga.failed: {do: [{event: Failed}]}
+`
+
+// watchSaga is another saga, which goes on meanwhile.
+const watchSaga = `saga: watch
+version: 1
+key: event.id
+state: {seen: 0}
+on:
+  Seen: {start: true, set: {seen: 1}}
+  More: {set: {seen: "=state.seen + 1"}}
+`
+
+const (
+	testStream  = "AGGREGATE_EVENTS"
+	otherStream = "WORKFLOW_COMMANDS"
+	tenant      = "acme"
+)
+
+// log is the streams: what was published stays, and is read by the engine.
+type log struct {
+	mu      sync.Mutex // guards all below
+	created time.Time
+	all     []edda.Event
+	at      int // of the next to be read
+	read    map[string]uint64
+	last    map[string]edda.Checkpoint
+	begins  map[string]uint64 // streams that have lost their beginning
+	wake    chan struct{}
+}
+
+func newLog() *log {
+	return &log{created: time.Unix(1, 0).UTC(), read: map[string]uint64{}, last: map[string]edda.Checkpoint{}, begins: map[string]uint64{}, wake: make(chan struct{}, 1)}
+}
+
+func (l *log) publish(ev edda.Event) edda.Event {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.put(ev)
+}
+
+func (l *log) put(ev edda.Event) edda.Event {
+	if ev.Stream == "" {
+		ev.Stream = testStream
+	}
+	ev.Seq = l.last[ev.Stream].Seq + 1
+	l.last[ev.Stream] = edda.Checkpoint{Stream: ev.Stream, Seq: ev.Seq, Time: ev.Time, Created: l.created}
+	l.all = append(l.all, ev)
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
+	return ev
+}
+
+// begin is where the engine reads on after a restart.
+func (l *log) begin(positions []edda.Checkpoint) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.at, l.read = 0, map[string]uint64{}
+	for _, p := range positions {
+		l.read[p.Stream] = p.Seq
+	}
+}
+
+func (l *log) Fetch(ctx context.Context, max int, wait time.Duration) ([]edda.Event, error) {
+	if out := l.waiting(max); len(out) > 0 {
+		return out, nil
+	}
+	t := time.NewTimer(wait)
+	defer t.Stop()
+	select {
+	case <-l.wake:
+	case <-t.C:
+	case <-ctx.Done():
+	}
+	return l.waiting(max), nil
+}
+
+func (l *log) waiting(max int) (out []edda.Event) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for ; l.at < len(l.all) && len(out) < max; l.at++ {
+		if ev := l.all[l.at]; ev.Seq > l.read[ev.Stream] {
+			l.read[ev.Stream] = ev.Seq
+			out = append(out, ev)
+		}
+	}
+	return out
+}
+
+func (l *log) Ack(context.Context, []edda.Checkpoint) error { return nil }
+
+func (l *log) Ends(context.Context) ([]engine.End, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var out []engine.End
+	for name, c := range l.last {
+		out = append(out, engine.End{Stream: name, Need: c.Seq, Last: c})
+	}
+	return out, nil
+}
+
+// Each is what a replay reads: the streams' own order.
+func (l *log) Each(_ context.Context, tenant string, upto []edda.Checkpoint, visit func(edda.Event) error) (map[string]uint64, error) {
+	l.mu.Lock()
+	all, first := slices.Clone(l.all), map[string]uint64{}
+	for _, c := range upto {
+		first[c.Stream] = max(1, l.begins[c.Stream])
+	}
+	l.mu.Unlock()
+	for _, c := range upto {
+		for _, ev := range all {
+			if ev.Stream != c.Stream || ev.Seq > c.Seq || ev.Seq < first[c.Stream] || ev.Tenant != tenant {
+				continue
+			}
+			if err := visit(ev); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return first, nil
+}
+
+// world is a store, an engine and a replayer that run.
+type world struct {
+	t        testing.TB
+	dir      string
+	log      *log
+	set      *saga.Set
+	db       *store.DB
+	engine   *engine.Engine
+	replayer *Replayer
+	reached  func(string)
+	stopAll  func()
+	unkept   int           // a version whose text is gone
+	killed   chan struct{} // closed when the process dies
+	now      time.Time
+	clock    atomic.Int64 // now, for the engine
+	n        int
+}
+
+func (w *world) Set() *saga.Set { return w.set }
+func (w *world) Kept() ([]edda.Manifest, error) {
+	all, err := w.db.Manifests()
+	return slices.DeleteFunc(all, func(m edda.Manifest) bool { return m.Version == w.unkept }), err
+}
+func (w *world) Compile(m edda.Manifest) (*saga.Program, error) {
+	return program(w.t, m.Text), nil
+}
+
+func program(t testing.TB, text string) *saga.Program {
+	t.Helper()
+	f, ps := manifests.Parse("test.yaml", []byte(text))
+	if ps.Failed() {
+		t.Fatalf("parse: %v", ps)
+	}
+	p, ps := saga.Compile(f.Sagas[0], saga.Options{})
+	if p == nil {
+		t.Fatalf("compile: %v", ps)
+	}
+	return p
+}
+
+func newWorld(t testing.TB, texts ...string) *world {
+	w := &world{t: t, dir: t.TempDir(), log: newLog(), now: time.Now().UTC().Add(-2000 * time.Hour).Truncate(time.Second), reached: func(string) {}, killed: make(chan struct{})}
+	w.later(0)
+	w.load(texts...)
+	w.start()
+	w.keep(texts...)
+	t.Cleanup(func() { w.stop() })
+	return w
+}
+
+func (w *world) load(texts ...string) {
+	var programs []*saga.Program
+	for _, text := range texts {
+		programs = append(programs, program(w.t, text))
+	}
+	set, err := saga.NewSet(programs...)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.set = set
+}
+
+// keep writes the texts as the process does.
+func (w *world) keep(texts ...string) {
+	var c store.Change
+	for _, text := range texts {
+		p := program(w.t, text)
+		c.Manifests = append(c.Manifests, edda.Manifest{Saga: p.Saga(), Version: p.Version(), Hash: p.Hash(), Text: text, Loaded: w.now})
+	}
+	if err := w.db.Commit(context.Background(), c); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// swap loads other texts while it runs.
+func (w *world) swap(texts ...string) {
+	w.load(texts...)
+	w.keep(texts...)
+	if err := w.engine.Swap(context.Background(), w.deciders()); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) start() {
+	db, err := store.Open(w.dir, store.Options{})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.db = db
+	positions, err := db.Checkpoints()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.log.begin(positions)
+	w.engine = engine.New(w.log, db, w.deciders(), engine.Options{})
+	w.replayer = New(db, w.engine, w.log, w, Options{Reached: func(point string) { w.reached(point) }})
+	storing, stopStore := context.WithCancel(context.Background())
+	working, stopWork := context.WithCancel(context.Background())
+	var stored, worked sync.WaitGroup
+	stored.Go(func() { w.failed(db.Run(storing)) })
+	worked.Go(func() { w.failed(w.engine.Run(working)) })
+	worked.Go(func() { w.failed(w.replayer.Run(working)) })
+	w.stopAll = sync.OnceFunc(func() {
+		stopWork()
+		worked.Wait()
+		stopStore()
+		stored.Wait()
+		w.failed(db.Close())
+	})
+}
+
+// clocked lets nothing fire that is not due by the clock of the test.
+type clocked struct {
+	*saga.Set
+	w *world
+}
+
+func (w *world) deciders() engine.Sagas { return clocked{w.set, w} }
+
+func (c clocked) Wake(cell edda.Cell, row, horizon time.Time) (edda.Cell, []edda.Transition) {
+	if now := time.Unix(0, c.w.clock.Load()).UTC(); now.Before(horizon) {
+		horizon = now
+	}
+	return c.Set.Wake(cell, row, horizon)
+}
+
+func (w *world) failed(err error) {
+	if err != nil {
+		w.t.Error(err)
+	}
+}
+
+func (w *world) stop() { w.stopAll() }
+
+// kill leaves the file as it is at this moment, as a kill does: what the process
+// does while it ends happens to another file.
+func (w *world) kill() {
+	w.t.Helper()
+	dir := w.t.TempDir()
+	raw, err := os.ReadFile(filepath.Join(w.dir, store.FileName))
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, store.FileName), raw, 0o600)
+	}
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	close(w.killed)
+	w.stop()
+	w.dir = dir
+}
+
+// beforeKill is an instance's state as the kill left it.
+func (w *world) beforeKill(id string) string {
+	w.t.Helper()
+	db, err := store.Open(w.dir, store.Options{})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	was := w.db
+	w.db = db
+	defer func() {
+		w.db = was
+		w.failed(db.Close())
+	}()
+	return w.stateOf(id)
+}
+
+// forgetHistory drops all days, as retention does.
+func (w *world) forgetHistory() {
+	w.t.Helper()
+	w.stop()
+	file, err := bolt.Open(filepath.Join(w.dir, store.FileName), 0o600, nil)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	err = file.Update(func(tx *bolt.Tx) error {
+		if err := tx.DeleteBucket([]byte("history")); err != nil {
+			return err
+		}
+		_, err := tx.CreateBucket([]byte("history"))
+		return err
+	})
+	if err == nil {
+		err = file.Close()
+	}
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.start()
+}
+
+// event is one of an aggregate, in the past.
+func (w *world) event(name, id string, payload map[string]any) edda.Event {
+	w.n++
+	if payload == nil {
+		payload = map[string]any{}
+	}
+	payload["id"] = id
+	raw, err := edda.Encode(payload)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return edda.Event{Kind: edda.KindEvent, ID: fmt.Sprintf("e%d", w.n), Tenant: tenant, Type: name, Time: w.now, Payload: raw}
+}
+
+func (w *world) key(id string) edda.Key {
+	return edda.Key{Tenant: tenant, Saga: "order", Correlation: id}
+}
+
+// to is a message for one instance.
+func (w *world) to(kind edda.Kind, id string) edda.Event {
+	w.n++
+	return edda.Event{Kind: kind, ID: fmt.Sprintf("m%d", w.n), Tenant: tenant, Key: w.key(id), Time: w.now, Stream: otherStream}
+}
+
+func (w *world) verb(verb, id, step string) edda.Event {
+	ev := w.to(edda.KindOperator, id)
+	ev.Type, ev.Step, ev.By = verb, step, "ann"
+	return ev
+}
+
+// result answers a command.
+func (w *world) result(work edda.Work, outcome edda.Outcome) edda.Event {
+	ev := w.to(edda.KindResult, work.From.Correlation)
+	ev.Type, ev.Step, ev.CommandID, ev.Outcome, ev.Payload = work.Name, work.Step, work.ID, outcome, json.RawMessage(`{"html": "<&>"}`)
+	return ev
+}
+
+// give publishes and waits until it is applied.
+func (w *world) give(events ...edda.Event) {
+	for _, ev := range events {
+		w.log.publish(ev)
+	}
+	w.settle()
+}
+
+// settle waits until everything that was published is durable.
+func (w *world) settle() {
+	w.t.Helper()
+	w.log.mu.Lock()
+	want := map[string]uint64{}
+	for name, c := range w.log.last {
+		want[name] = c.Seq
+	}
+	w.log.mu.Unlock()
+	w.until("the engine is at the end of the streams", func() bool {
+		positions := w.engine.Info().Positions
+		n := 0
+		for _, p := range positions {
+			if p.Seq >= want[p.Stream] {
+				n++
+			}
+		}
+		return n >= len(want)
+	})
+}
+
+// patience is how long a condition may take on a busy machine.
+const patience = 5 * time.Minute
+
+// until asks again and again, within a bound.
+func (w *world) until(what string, ok func() bool) {
+	w.t.Helper()
+	deadline := time.Now().Add(patience)
+	for !ok() {
+		if time.Now().After(deadline) {
+			w.t.Fatalf("in vain: %s", what)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// fire wakes what is due by the clock of the test.
+func (w *world) fire() {
+	w.t.Helper()
+	for {
+		rows, _, err := w.db.Due(w.now, engine.MaxRows)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		if len(rows) == 0 {
+			return
+		}
+		if err := w.engine.Wake(context.Background(), rows); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+}
+
+func (w *world) later(d time.Duration) {
+	w.now = w.now.Add(d)
+	w.clock.Store(w.now.UnixNano())
+}
+
+// outbox is all that waits to go out.
+func (w *world) outbox() []store.Row {
+	w.t.Helper()
+	rows, err := w.db.Outbox(ulid.ULID{}, 1_000_000)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return rows
+}
+
+// state is everything the store holds of both sagas' keys, and of their due rows.
+func (w *world) state() map[string]string {
+	w.t.Helper()
+	v, err := w.db.View()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer v.Close()
+	out := map[string]string{}
+	for _, name := range []string{"order", "watch"} {
+		err := v.Keys(tenant, name, edda.Key{}, func(k edda.Key) bool {
+			cell, err := v.Cell(k)
+			if err != nil {
+				w.t.Fatal(err)
+			}
+			raw, err := store.CellBytes(cell)
+			if err != nil {
+				w.t.Fatal(err)
+			}
+			out[k.String()] = string(raw)
+			return true
+		})
+		if err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	rows, _, err := w.db.Due(time.Now().Add(10_000*time.Hour), 1_000_000)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, r := range rows {
+		out["due "+r.Time.String()+" "+r.Key.String()] = ""
+	}
+	return out
+}
+
+func (w *world) sameState(was map[string]string) {
+	w.t.Helper()
+	now := w.state()
+	for k, v := range was {
+		if now[k] != v {
+			w.t.Errorf("%s was\n%s\nand is\n%s", k, v, now[k])
+			return
+		}
+	}
+	if len(now) != len(was) {
+		w.t.Errorf("there were %d rows, and there are %d", len(was), len(now))
+	}
+}
+
+// replay does one to its end.
+func (w *world) replay(q Request) Report {
+	w.t.Helper()
+	if q.Tenant == "" {
+		q.Tenant = tenant
+	}
+	if q.Saga == "" {
+		q.Saga = "order"
+	}
+	began, err := w.replayer.Begin(context.Background(), q)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return w.ended(began.ID)
+}
+
+// newest is the replay that was begun last.
+func (w *world) newest() string {
+	all, err := w.replayer.Reports()
+	if err != nil || len(all) == 0 {
+		return ""
+	}
+	return all[0].ID
+}
+
+// report is how far a replay has come.
+func (w *world) report(id string) Report {
+	w.t.Helper()
+	all, err := w.replayer.Reports()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, r := range all {
+		if r.ID == id {
+			return r
+		}
+	}
+	return Report{Replay: store.Replay{State: StateRunning}} // not read yet
+}
+
+// rows counts the history of the order saga.
+func (w *world) rows() (n int) {
+	w.t.Helper()
+	v, err := w.db.View()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer v.Close()
+	if err := v.Keys(tenant, "order", edda.Key{}, func(k edda.Key) bool {
+		size, _, err := v.HistorySize(k)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		n += size
+		return true
+	}); err != nil {
+		w.t.Fatal(err)
+	}
+	return n
+}
+
+func (w *world) ended(id string) (found Report) {
+	w.t.Helper()
+	w.until("the replay ends", func() bool {
+		found = w.report(id)
+		return found.State != StateRunning
+	})
+	if found.State != StateDone {
+		w.t.Fatalf("it ended as %s: %s", found.State, found.Error)
+	}
+	return found
+}
+
+func (w *world) stateOf(id string) string {
+	w.t.Helper()
+	v, err := w.db.View()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer v.Close()
+	cell, err := v.Cell(w.key(id))
+	if err != nil || cell.Instance == nil {
+		w.t.Fatalf("%s: %v, %v", id, cell.Instance, err)
+	}
+	return string(cell.Instance.State)
+}
+
+// check holds the store against its own promises.
+func (w *world) check() {
+	w.t.Helper()
+	var all bytes.Buffer
+	for _, err := range w.db.Check(context.Background()) {
+		fmt.Fprintln(&all, err)
+	}
+	if all.Len() > 0 {
+		w.t.Error(all.String())
+	}
+}

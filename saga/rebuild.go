@@ -1,0 +1,401 @@
+package saga
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"slices"
+	"time"
+
+	"edda"
+)
+
+// Past is one row of a key's history, as far as building the key again needs it.
+type Past struct {
+	Event   edda.Event
+	Fate    edda.Fate
+	Outputs []edda.Output
+	Version int // of the instance afterwards; 0 where it did not change
+}
+
+// Pin names one text of one version of a saga. Without a hash it is any text of
+// the version.
+type Pin struct {
+	Version int    `json:"version,omitempty"`
+	Hash    string `json:"hash,omitempty"`
+}
+
+// Decider applies events and wakes cells; [Set] is one.
+type Decider interface {
+	Apply(cell edda.Cell, t Target, ev edda.Event) (edda.Cell, []edda.Transition)
+	Wake(cell edda.Cell, row, horizon time.Time) (edda.Cell, []edda.Transition)
+}
+
+// Rebuilder builds a cell again from its history: the recorded inputs, in the
+// order in which they were applied. What they released (parked and held events)
+// follows of itself, as it did then.
+type Rebuilder struct {
+	// Decide gives what decides where these versions are loaded. It is asked
+	// for the same ones often.
+	Decide func(pins ...Pin) (Decider, error)
+	// Repin applies another version than history did; zero keeps for every
+	// generation the one that it ran on.
+	Repin Pin
+	// Newest is what decides about events for which no instance ever came, and
+	// Known are the versions that may have decided about them then.
+	Newest Pin
+	Known  []Pin
+}
+
+// Rebuilt is a cell that was built again.
+type Rebuilt struct {
+	Cell edda.Cell
+	// Work is everything that went out on the way, and Dead what died.
+	Work []edda.Work
+	Dead []edda.DeadLetter
+	// Pin is the version that was applied throughout, or zero: what the mark of
+	// the replay must say.
+	Pin Pin
+}
+
+// maxWakes bounds how often a cell is woken for one moment: a timer that arms
+// itself for now would never let the replay go on.
+const maxWakes = 64
+
+// Rebuild applies the rows, oldest first. Where the last replay of the key says
+// in them that it had applied another version, that one is applied up to there,
+// unless yet another is wanted.
+func (b Rebuilder) Rebuild(k edda.Key, rows []Past) (Rebuilt, error) {
+	r := rebuild{Rebuilder: b, Rebuilt: Rebuilt{Cell: edda.Cell{Key: k}, Pin: b.Repin}}
+	marked, pin, err := lastMark(rows)
+	if b.Repin != (Pin{}) {
+		marked, pin, err = len(rows), b.Repin, nil
+	}
+	if err != nil {
+		return r.Rebuilt, err
+	}
+	r.Pin = pin
+	if err := r.all(rows[:marked], pin); err != nil {
+		return r.Rebuilt, err
+	}
+	err = r.all(rows[marked:], Pin{})
+	return r.Rebuilt, err
+}
+
+// rebuild is a cell under way.
+type rebuild struct {
+	Rebuilder
+	Rebuilt
+}
+
+// Mark is the event of a replay that changed a key: a row of its history that is
+// no input.
+func Mark(k edda.Key, id string, at time.Time, by string, pin Pin) (edda.Event, error) {
+	payload, err := edda.Encode(pin)
+	return edda.Event{
+		Kind: edda.KindOperator, Type: edda.VerbReplay, ID: id, Tenant: k.Tenant, Key: k, Time: clockMillis(at), By: by, Payload: payload,
+	}, err
+}
+
+// Marked is what the transition of a mark says, and what tells it from a message
+// that only has its name.
+const Marked = "replayed"
+
+func isMark(row Past) bool {
+	return row.Event.Kind == edda.KindOperator && row.Event.Type == edda.VerbReplay && len(row.Outputs) > 0 && row.Outputs[0].Word == Marked
+}
+
+// lastMark is how many rows there are up to the last mark, and what it says.
+func lastMark(rows []Past) (n int, pin Pin, err error) {
+	for i := len(rows) - 1; i >= 0; i-- {
+		if isMark(rows[i]) {
+			return i + 1, pin, json.Unmarshal(rows[i].Event.Payload, &pin)
+		}
+	}
+	return 0, pin, nil
+}
+
+func (r *rebuild) all(rows []Past, pin Pin) error {
+	versions := versionsOf(rows)
+	for i, row := range rows {
+		if isMark(row) || isFollowUp(row) {
+			continue
+		}
+		var err error
+		if pin != (Pin{}) {
+			err = r.newly(row, pin)
+		} else {
+			err = r.again(row, versions[i])
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// versionsOf tells for each row which version decided: the instance's own; before
+// there is one, that of the first to come; 0 where none ever came. What an input
+// released may have begun a generation on a newer one, which must be there then.
+func versionsOf(rows []Past) []int {
+	out := make([]int, len(rows))
+	last := 0
+	for i, row := range rows {
+		last = cmp.Or(row.Version, last)
+		out[i] = last
+	}
+	next := 0
+	for i := len(rows) - 1; i >= 0; i-- {
+		next = cmp.Or(rows[i].Version, next)
+		out[i] = cmp.Or(out[i], next)
+	}
+	released := 0
+	for i := len(rows) - 1; i >= 0; i-- {
+		if isFollowUp(rows[i]) {
+			released = max(released, rows[i].Version)
+			continue
+		}
+		out[i], released = max(out[i], released), 0
+	}
+	return out
+}
+
+// isFollowUp tells what an input released from the inputs: its outputs or its
+// event were marked when it was applied. A released event that was parked again
+// expires by itself all the same.
+func isFollowUp(row Past) bool {
+	if isExpiry(row) {
+		return false
+	}
+	return row.Event.Redriven || len(row.Outputs) > 0 && row.Outputs[0].Word == "unparked"
+}
+
+// isExpiry tells a parked event that expired from the same one when it was parked.
+func isExpiry(row Past) bool {
+	return row.Fate == edda.FateDead && slices.ContainsFunc(row.Outputs, func(o edda.Output) bool {
+		return o.Word == "dead" && o.Reason == edda.DeadUnmatched
+	})
+}
+
+// isLook tells a due row that could not be looked at: a panic gave it up, and it
+// names no timer.
+func isLook(ev edda.Event) bool { return ev.Kind == edda.KindTimer && ev.Timer == "" }
+
+// again applies one input as history says that it was applied.
+func (r *rebuild) again(row Past, version int) error {
+	d, pins, err := r.decider(version)
+	switch {
+	case err != nil:
+		return err
+	case isExpiry(row):
+		r.expire(d, row.Event.ID)
+		return nil
+	case isLook(row.Event):
+		r.gaveUpLook()
+		return nil
+	}
+	cell, trs := d.Apply(r.Cell, target(r.Cell.Key, pins), row.Event)
+	if r.Cell.Instance == nil && row.Version == 0 && !decided(trs, row) {
+		if cell, trs, err = r.asThen(cell, trs, row); err != nil {
+			return err
+		}
+	}
+	r.take(cell, trs)
+	return nil
+}
+
+// decider has the version that a row was decided by and the instance's own,
+// which are not the same where a generation begins on a newer one.
+func (r *rebuild) decider(version int) (Decider, []Pin, error) {
+	pins := []Pin{{Version: version}}
+	if version == 0 {
+		pins = []Pin{r.Newest}
+	}
+	if in := r.Cell.Instance; in != nil {
+		own := Pin{in.Version, in.Hash}
+		if own.Version == pins[0].Version {
+			pins = pins[:0]
+		}
+		pins = append(pins, own)
+	}
+	d, err := r.Decide(pins...)
+	return d, pins, err
+}
+
+func target(k edda.Key, pins []Pin) Target {
+	t := Target{Key: k}
+	for _, p := range pins {
+		t.Versions = append(t.Versions, p.Version)
+	}
+	return t
+}
+
+func decided(trs []edda.Transition, row Past) bool {
+	return len(trs) > 0 && trs[0].Fate == row.Fate
+}
+
+// asThen finds the version under which an event that met no instance had the
+// fate it had: what was poison then may be none for the version that came later.
+func (r *rebuild) asThen(cell edda.Cell, trs []edda.Transition, row Past) (edda.Cell, []edda.Transition, error) {
+	for _, pin := range r.Known {
+		d, err := r.Decide(pin)
+		if err != nil {
+			return cell, trs, err
+		}
+		if c, ts := d.Apply(r.Cell, target(r.Cell.Key, []Pin{pin}), row.Event); decided(ts, row) {
+			return c, ts, nil
+		}
+	}
+	return cell, trs, nil
+}
+
+// expire lets one parked event expire; others that expired before it are in
+// history by themselves.
+func (r *rebuild) expire(d Decider, event string) {
+	for _, e := range r.Cell.Parked {
+		if e.Event.ID == event {
+			r.take(d.Wake(r.Cell, time.Time{}, e.Expires))
+			return
+		}
+	}
+}
+
+// gaveUpLook is what a panic while waking left behind.
+func (r *rebuild) gaveUpLook() {
+	if r.Cell.Instance == nil {
+		return
+	}
+	r.Cell.Instance = clone(r.Cell.Instance)
+	r.Cell.Instance.Revision++
+}
+
+// newly applies one input with another version than history did. What came due
+// then tells only how late it was: the version has timers of its own, which fire
+// before what came after them.
+func (r *rebuild) newly(row Past, pin Pin) error {
+	d, err := r.Decide(pin)
+	if err != nil {
+		return err
+	}
+	switch {
+	case isLook(row.Event):
+	case row.Event.Kind == edda.KindTimer:
+		r.fire(d, row.Event.Time)
+	case isExpiry(row):
+		r.expire(d, row.Event.ID)
+	default:
+		r.fire(d, row.Event.Time.Add(-1))
+		r.take(d.Apply(r.Cell, target(r.Cell.Key, []Pin{pin}), row.Event))
+	}
+	return nil
+}
+
+// fire wakes the cell for everything that is due.
+func (r *rebuild) fire(d Decider, horizon time.Time) {
+	for range maxWakes {
+		cell, trs := d.Wake(r.Cell, time.Time{}, horizon)
+		r.take(cell, trs)
+		if !slices.ContainsFunc(trs, func(t edda.Transition) bool { return t.Fate != "" }) {
+			return
+		}
+	}
+}
+
+func (r *rebuild) take(cell edda.Cell, trs []edda.Transition) {
+	r.Cell = cell
+	for i := range trs {
+		r.Work = append(r.Work, trs[i].Work...)
+		if trs[i].Dead != nil {
+			r.Dead = append(r.Dead, *trs[i].Dead)
+		}
+	}
+}
+
+// Continue applies events that history does not have to a cell, in their order,
+// as live processing would: timers that are due before one fire before it. The
+// transitions are those to commit.
+func Continue(cell edda.Cell, d Decider, versions []int, events []edda.Event) (edda.Cell, []edda.Transition) {
+	var out []edda.Transition
+	for _, ev := range events {
+		for range maxWakes {
+			next, trs := d.Wake(cell, time.Time{}, ev.Time.Add(-1))
+			if !slices.ContainsFunc(trs, func(t edda.Transition) bool { return t.Fate != "" }) {
+				break
+			}
+			cell, out = next, append(out, trs...)
+		}
+		next, trs := d.Apply(cell, Target{Key: cell.Key, Versions: versions}, ev)
+		cell, out = next, append(out, trs...)
+	}
+	return cell, out
+}
+
+// Adopt takes from the stored cell what history does not hold: when it is to be
+// looked at next, which may be too early but never too late; how far a repeating
+// timer has skipped what it missed; and, where the version stays what it was,
+// when a parked event expires.
+func Adopt(built, stored edda.Cell, repinned bool) edda.Cell {
+	if !repinned {
+		built.Parked = adoptExpiry(built.Parked, stored.Parked)
+	}
+	if built.Instance == nil {
+		return built
+	}
+	built.Instance = clone(built.Instance)
+	built.Instance.Armed = time.Time{} // no row of the rebuilding exists
+	if stored.Instance == nil {
+		return built
+	}
+	built.Instance.Armed = stored.Instance.Armed
+	if built.Instance.Generation == stored.Instance.Generation {
+		adoptSkips(built.Instance.Timers, stored.Instance.Timers)
+	}
+	return built
+}
+
+func adoptExpiry(built, stored []edda.Entry) []edda.Entry {
+	built = slices.Clone(built)
+	for i := range built {
+		for _, e := range stored {
+			if e.N == built[i].N && e.Event.ID == built[i].Event.ID {
+				built[i].Expires = e.Expires
+			}
+		}
+	}
+	return built
+}
+
+// adoptSkips moves a timer that skips what it missed to where it had skipped to.
+func adoptSkips(built, stored []edda.Timer) {
+	for i := range built {
+		t := &built[i]
+		for _, s := range stored {
+			skipped := s.Due.Sub(t.Due)
+			if s.Name == t.Name && s.Order == t.Order && t.Catchup == "none" && s.Every == t.Every && t.Every > 0 && skipped > 0 && skipped%t.Every == 0 {
+				t.Due = s.Due
+			}
+		}
+	}
+}
+
+// Rearm decides when an exchanged cell is to be looked at: its instance's row
+// moves only where it would come too late.
+func Rearm(cell edda.Cell) (_ edda.Cell, arm, disarm []time.Time) {
+	in := cell.Instance
+	if in == nil || len(cell.Held) > 0 {
+		return cell, nil, nil
+	}
+	first, ok := earliest(in, time.Time{})
+	if !ok || !in.Armed.IsZero() && !first.at.Before(in.Armed) {
+		return cell, nil, nil
+	}
+	cell.Instance = clone(in)
+	cell.Instance.Armed = first.at
+	if !in.Armed.IsZero() {
+		disarm = append(disarm, in.Armed)
+	}
+	return cell, append(arm, first.at), disarm
+}
+
+// ErrNoVersion says that a version which history was decided by is not kept.
+var ErrNoVersion = errors.New("the version is not kept")
