@@ -290,7 +290,7 @@ func (o *overlay) clock(root string) error {
 		}
 		text = asksTime.ReplaceAll(text, []byte("crashclock.$1"))
 		text = regexp.MustCompile(`(?m)^package .*$`).ReplaceAll(text, []byte("$0\n\nimport \"edda/internal/crashclock\"\n"))
-		return o.put(path, append(text, "\nvar _ time.Duration\n"...))
+		return o.put(path, append(text, "\nvar _ time.Duration\nvar _ = crashclock.Now\n"...))
 	})
 	if err != nil {
 		return err

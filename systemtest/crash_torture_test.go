@@ -258,7 +258,9 @@ func (w *torture) await(within time.Duration, holds func() bool) bool {
 // books, runs the same input undisturbed, and compares.
 func (w *torture) settleAndJudge(load *producer) {
 	w.t.Helper()
+	begin := time.Now()
 	w.settle(load.sent)
+	w.t.Logf("everything had ended %v after the last event was sent", time.Since(begin).Round(time.Millisecond))
 	if code := w.child.terminate(); code != 0 {
 		w.t.Errorf("exit code %d: %s", code, w.child.err)
 	}
