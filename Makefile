@@ -43,7 +43,7 @@ KILLS ?= 240
 SEED  ?= $(shell date +%s)
 
 crash: ## the torture: KILLS=240 kills, SEED=… for the same ones again; every test does a short round of it
-	EDDA_CRASH_SEED=$(SEED) EDDA_CRASH_KILLS=$(KILLS) $(GO) test ./systemtest -run '^TestTortured' -count 1 -v -timeout 45m
+	EDDA_CRASH_SEED=$(SEED) EDDA_CRASH_KILLS=$(KILLS) $(GO) test ./systemtest -run '^(TestTortured|TestRestarts|TestADrain)' -count 1 -v -timeout 45m
 
 check: $(BIN)/staticcheck ## formatting, vet, lint, architecture
 	@test -z "$$(gofmt -l . )" || { echo "not formatted, run gofmt -w:"; gofmt -l .; exit 1; }

@@ -65,7 +65,7 @@ func TestTorturedByFaults(t *testing.T) {
 
 func faultsInARow(t *testing.T, seed uint64, build *crashBuild, long bool, row ...fault) {
 	begin := time.Now()
-	u := &tortureUnderFaults{torture: newTorture(t, seed, build), long: long}
+	u := &tortureUnderFaults{torture: newTorture(t, seed, build, tortureManifest), long: long}
 	u.proxy = effecttest.NewFaults(t, u.nats.addr)
 	u.natsURL = "nats://" + u.proxy.Address()
 	if build.clock {

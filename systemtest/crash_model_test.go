@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"os"
 	"slices"
 	"testing"
 	"time"
@@ -19,11 +18,12 @@ import (
 // which is given the inputs one after the other in the order that was committed,
 // must decide what was decided, under the same ids, and end where the store ends.
 // The history names one order for each key, so there is none to search for.
-func (b *books) model(t testing.TB, manifest string) {
+//
+// Sagas tells which manifests a key's instance met.
+func (b *books) model(t testing.TB, sagas func(edda.Key) *saga.Set) {
 	t.Helper()
-	set := sagaSet(t, manifest)
 	for _, k := range b.keys {
-		m := &model{set: set, cell: edda.Cell{Key: k}}
+		m := &model{set: sagas(k), cell: edda.Cell{Key: k}}
 		if err := m.replay(b.records[k]); err != nil {
 			b.wrong(t, "not linearizable", "%s: %v", k, err)
 			continue
@@ -37,13 +37,9 @@ func (b *books) model(t testing.TB, manifest string) {
 	}
 }
 
-func sagaSet(t testing.TB, manifest string) *saga.Set {
+func sagaSet(t testing.TB, text string) *saga.Set {
 	t.Helper()
-	text, err := os.ReadFile(manifest)
-	if err != nil {
-		t.Fatal(err)
-	}
-	file, problems := manifests.Parse(manifest, text)
+	file, problems := manifests.Parse("sagas.yaml", []byte(text))
 	var programs []*saga.Program
 	for _, m := range file.Sagas {
 		p, more := saga.Compile(m, saga.Options{})

@@ -19,6 +19,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"edda"
+	"edda/saga"
 	"edda/server"
 	"edda/stream"
 )
@@ -83,7 +84,7 @@ func killPlan(seed uint64, n int) []kill {
 // orders of every lot flow, and holds the books against an undisturbed run.
 func TestTortured(t *testing.T) {
 	kills := envInt(t, "EDDA_CRASH_KILLS", shortKills)
-	w := newTorture(t, crashSeed(t), &tortured)
+	w := newTorture(t, crashSeed(t), &tortured, tortureManifest)
 	w.start()
 	load := produce(t, w.nats.url(), rand.New(rand.NewPCG(w.seed, 2)), 4*time.Millisecond)
 	w.child.kill()
@@ -139,7 +140,7 @@ type torture struct {
 }
 
 // newTorture prepares a run. Its data are kept when it fails.
-func newTorture(t testing.TB, seed uint64, build *crashBuild) *torture {
+func newTorture(t testing.TB, seed uint64, build *crashBuild, manifest func(url string) string) *torture {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "edda-torture")
 	if err != nil {
@@ -158,7 +159,7 @@ func newTorture(t testing.TB, seed uint64, build *crashBuild) *torture {
 	w.mall.open(w.shop)
 	site := httptest.NewServer(w.mall)
 	t.Cleanup(site.Close)
-	w.manifest = write(t, dir, "shop.yaml", tortureManifest(site.URL))
+	w.manifest = write(t, dir, "shop.yaml", manifest(site.URL))
 	w.config = write(t, dir, "edda.yaml", "effects: {allow: [127.0.0.1], ack_wait: 1s}\nlog: {level: warn}\n")
 	w.nats = startNATS(t, freeAddr(t), filepath.Join(dir, "nats"))
 	w.natsURL = w.nats.url()
@@ -267,7 +268,8 @@ func (w *torture) settleAndJudge(load *producer) {
 	w.ledger = readBooks(w.t, filepath.Join(w.data, "store"), w.nats.url())
 	w.ledger.shop = w.shop
 	w.ledger.judge(w.t, load.sent, w.build.clock)
-	w.ledger.model(w.t, w.manifest)
+	set := sagaSet(w.t, tortureSagas)
+	w.ledger.model(w.t, func(edda.Key) *saga.Set { return set })
 	w.ledger.same(w.t, w.undisturbed(load.sent), load.sent)
 }
 
