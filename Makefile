@@ -42,7 +42,7 @@ test: servers $(BIN)/gotestsum ## every test, with the race detector; installs o
 KILLS ?= 240
 SEED  ?= $(shell date +%s)
 
-crash: ## the torture: KILLS=240 kills, SEED=… for the same ones again; every test does a short round of it
+crash: ## the torture: KILLS=240 kills at named points, faults, restarts under load; SEED=… repeats a run
 	EDDA_CRASH_SEED=$(SEED) EDDA_CRASH_KILLS=$(KILLS) $(GO) test ./systemtest -run '^(TestTortured|TestRestarts|TestADrain)' -count 1 -v -timeout 45m
 
 check: $(BIN)/staticcheck ## formatting, vet, lint, architecture

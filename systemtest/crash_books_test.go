@@ -310,6 +310,29 @@ func (b *books) judgeWork(t testing.TB) {
 			}
 		}
 	}
+	b.judgeResults(t)
+}
+
+// judgeResults: whatever was published as the result of a command is what its
+// claim keeps.
+func (b *books) judgeResults(t testing.TB) {
+	t.Helper()
+	for _, list := range b.published {
+		for _, p := range list {
+			if !strings.Contains(p.subject, ".effect_result.") {
+				continue
+			}
+			var r struct {
+				ID      string          `json:"command_id"`
+				Outcome edda.Outcome    `json:"result_type"`
+				Payload json.RawMessage `json:"payload"`
+			}
+			decode(t, p.body, &r)
+			if c := b.claims[r.ID]; c.Outcome != r.Outcome || !bytes.Equal(c.Result, r.Payload) {
+				b.wrong(t, "results", "%s was told %s %s, and its claim says %s %s", r.ID, r.Outcome, r.Payload, c.Outcome, c.Result)
+			}
+		}
+	}
 }
 
 // judgeEffects: every command of an effect has one completed claim, its effect

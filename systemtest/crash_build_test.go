@@ -308,3 +308,26 @@ func (o *overlay) text(path string) ([]byte, error) {
 	}
 	return os.ReadFile(path)
 }
+
+// TestEveryFailpointIsInThePlan: a point that the product names is one where the
+// torture kills.
+func TestEveryFailpointIsInThePlan(t *testing.T) {
+	root, err := moduleDir("edda")
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := regexp.MustCompile(regexp.QuoteMeta(failpoints) + `(\w+)`)
+	found := 0
+	err = productFiles(root, func(path string) error {
+		text, err := os.ReadFile(path)
+		for _, m := range named.FindAllSubmatch(text, -1) {
+			if found++; !slices.Contains(points, string(m[1])) {
+				t.Errorf("%s: the failpoint %s is not in the plan of the torture", path, m[1])
+			}
+		}
+		return err
+	})
+	if err != nil || found == 0 {
+		t.Errorf("%d failpoints, %v", found, err)
+	}
+}
