@@ -51,7 +51,8 @@ type tortureUnderFaults struct {
 // TestTorturedByFaults lets the faults come one after another while orders flow;
 // in the long round each has a run of its own, too, and the clock is stepped.
 func TestTorturedByFaults(t *testing.T) {
-	seed, long := crashSeed(t), os.Getenv("EDDA_CRASH_KILLS") != ""
+	seed, long := crashSeed(t), longRound()
+	beside(t)
 	t.Run("all", func(t *testing.T) { faultsInARow(t, seed, &tortured, long, faults...) })
 	if !long {
 		return

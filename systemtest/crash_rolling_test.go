@@ -71,7 +71,8 @@ type rolling struct {
 }
 
 func newRolling(t *testing.T) (r *rolling, long bool) {
-	long = os.Getenv("EDDA_CRASH_KILLS") != ""
+	beside(t)
+	long = longRound()
 	r = &rolling{torture: newTorture(t, crashSeed(t), &tortured, rollingManifest(1)), rate: rollingRate,
 		stop: make(chan struct{}), ended: make(chan struct{}), asked: map[string]int{}}
 	if long {

@@ -84,6 +84,7 @@ func killPlan(seed uint64, n int) []kill {
 // orders of every lot flow, and holds the books against an undisturbed run.
 func TestTortured(t *testing.T) {
 	kills := envInt(t, "EDDA_CRASH_KILLS", shortKills)
+	beside(t)
 	w := newTorture(t, crashSeed(t), &tortured, tortureManifest)
 	w.start()
 	load := produce(t, w.nats.url(), rand.New(rand.NewPCG(w.seed, 2)), 4*time.Millisecond)
@@ -104,6 +105,17 @@ func TestTortured(t *testing.T) {
 		if kills >= 2*len(points) && w.killed[p] == 0 {
 			t.Errorf("the point %s was never reached: the torture tests less than it says", p)
 		}
+	}
+}
+
+// longRound tells whether this is make crash.
+func longRound() bool { return os.Getenv("EDDA_CRASH_KILLS") != "" }
+
+// beside runs the test beside others of its kind: in a short round most of the
+// time is spent waiting.
+func beside(t *testing.T) {
+	if !longRound() {
+		t.Parallel()
 	}
 }
 
