@@ -30,7 +30,8 @@ type books struct {
 	findings  []error                // of the store's own check
 	left      map[string]int         // rows that should be gone, by keyspace
 	letters   []edda.DeadLetter
-	last      uint64 // commit
+	last      uint64                // commit
+	completed map[string]edda.Claim // as killed processes left them
 	shop      *tortureShop
 	told      map[string]int
 }
@@ -134,32 +135,43 @@ func (b *books) readStore(t testing.TB, dir string) {
 // readRows reads what the store does not list.
 func (b *books) readRows(t testing.TB, path string) {
 	t.Helper()
-	db, err := bolt.Open(path, 0o600, &bolt.Options{ReadOnly: true, Timeout: soon})
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = db.View(func(tx *bolt.Tx) error {
+	err := viewed(path, func(tx *bolt.Tx) error {
 		for _, name := range []string{"outbox", "parked", "held"} {
 			b.left[name] = tx.Bucket([]byte(name)).Stats().KeyN
 		}
-		hours := tx.Bucket([]byte("claim"))
-		return hours.ForEachBucket(func(hour []byte) error {
-			return hours.Bucket(hour).ForEach(func(_, row []byte) error {
-				var c edda.Claim
-				if err := json.Unmarshal(row, &c); err != nil {
-					return err
-				}
-				if _, twice := b.claims[c.CommandID]; twice {
-					b.wrong(t, "claims", "%s is in two hours", c.CommandID)
-				}
-				b.claims[c.CommandID] = c
-				return nil
-			})
+		return eachClaim(tx, func(c edda.Claim) {
+			if _, twice := b.claims[c.CommandID]; twice {
+				b.wrong(t, "claims", "%s is in two hours", c.CommandID)
+			}
+			b.claims[c.CommandID] = c
 		})
 	})
-	if err = errors.Join(err, db.Close()); err != nil {
+	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// viewed reads a store's file that no process has open.
+func viewed(path string, read func(*bolt.Tx) error) error {
+	db, err := bolt.Open(path, 0o600, &bolt.Options{ReadOnly: true, Timeout: soon})
+	if err != nil {
+		return err
+	}
+	return errors.Join(db.View(read), db.Close())
+}
+
+func eachClaim(tx *bolt.Tx, visit func(edda.Claim)) error {
+	hours := tx.Bucket([]byte("claim"))
+	return hours.ForEachBucket(func(hour []byte) error {
+		return hours.Bucket(hour).ForEach(func(_, row []byte) error {
+			var c edda.Claim
+			if err := json.Unmarshal(row, &c); err != nil {
+				return err
+			}
+			visit(c)
+			return nil
+		})
+	})
 }
 
 // judge holds the books against what was sent. A clock that was stepped says
@@ -372,6 +384,11 @@ func (b *books) judgeEffects(t testing.TB, stepped bool) {
 			b.wrong(t, "effects", "%s was called and never claimed", id)
 		}
 	}
+	for id, was := range b.completed {
+		if now := b.claims[id]; !now.Done || !now.Finished.Equal(was.Finished) {
+			b.wrong(t, "claims", "%s was completed, as a killed process left it, and then again: %+v and %+v", id, was, now)
+		}
+	}
 }
 
 // judgeOrders: every order ended as its lot says, with its effects and commands.
@@ -379,8 +396,17 @@ func (b *books) judgeOrders(t testing.TB, orders int) {
 	t.Helper()
 	effects, _ := b.shop.callsOf()
 	commands := b.commandsOf(t)
+	sent := map[string]int{}
+	for _, ev := range b.events {
+		sent[strings.TrimPrefix(ev.ID, "/shop ")]++
+	}
 	for i := range orders {
 		id, l := tortureName(i), lotOf(i)
+		for n := range l.says {
+			if sent[eventID(id, n)] == 0 {
+				b.wrong(t, "events", "%s was acknowledged by the stream, and is not in it", eventID(id, n))
+			}
+		}
 		in := b.instances[edda.Key{Tenant: "default", Saga: l.saga, Correlation: id}]
 		switch {
 		case in == nil && l.ends != "":

@@ -25,7 +25,7 @@ const (
 	rollingRate      = 1000 // events a second
 	rollingRateLong  = 5000
 	rollingTimes     = 2 // restarts
-	rollingTimesLong = 6
+	rollingTimesLong = 12
 	rollingBetween   = 1500 * time.Millisecond
 	meters           = 200 // keys that the events go round
 	trips            = 20  // instances that live through a restart or a reload

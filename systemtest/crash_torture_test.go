@@ -17,10 +17,12 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	bolt "go.etcd.io/bbolt"
 
 	"edda"
 	"edda/saga"
 	"edda/server"
+	"edda/store"
 	"edda/stream"
 )
 
@@ -36,6 +38,8 @@ const (
 	tortureWithin = 90 * time.Second
 	// randomEvery is how often a kill is at no named point.
 	randomEvery = 4
+	// natsEvery is how often NATS dies with it: one of the kills at random.
+	natsEvery = 3 * randomEvery
 )
 
 // points are where the torture kills: between every two steps of the straight
@@ -50,11 +54,12 @@ var points = []string{
 }
 
 // kill is one entry of the plan: at a point, when it was passed so often; or, at
-// no point, after a time.
+// no point, after a time, and perhaps together with NATS.
 type kill struct {
 	point string
 	after int // passes before
 	wait  time.Duration
+	nats  bool
 }
 
 // killPlan is the same for the same seed.
@@ -64,7 +69,7 @@ func killPlan(seed uint64, n int) []kill {
 	var left []string
 	for i := range plan {
 		if i%randomEvery == randomEvery-1 {
-			plan[i] = kill{wait: time.Duration(rnd.IntN(1500)) * time.Millisecond}
+			plan[i] = kill{wait: time.Duration(rnd.IntN(1500)) * time.Millisecond, nats: i%natsEvery == natsEvery-1}
 			continue
 		}
 		if len(left) == 0 {
@@ -147,6 +152,7 @@ type torture struct {
 	shop         *tortureShop
 	child        *child
 	killed       map[string]int
+	completed    map[string]edda.Claim // as the killed left them
 	env          []string
 	ledger       *books
 }
@@ -167,7 +173,7 @@ func newTorture(t testing.TB, seed uint64, build *crashBuild, manifest func(url 
 	})
 	build.get(t)
 	w := &torture{t: t, seed: seed, build: build, dir: dir, data: filepath.Join(dir, "data"), addr: freeAddr(t), points: freeAddr(t),
-		mall: &mall{}, shop: newTortureShop(seed), killed: map[string]int{}}
+		mall: &mall{}, shop: newTortureShop(seed), killed: map[string]int{}, completed: map[string]edda.Claim{}}
 	w.mall.open(w.shop)
 	site := httptest.NewServer(w.mall)
 	t.Cleanup(site.Close)
@@ -225,8 +231,7 @@ func (w *torture) dieAt(k kill) {
 	if k.point == "" {
 		w.launch()
 		w.await(k.wait, func() bool { return false })
-		w.child.kill()
-		w.killed["at random"]++
+		w.dieAnywhere(k.nats)
 		return
 	}
 	terms := `sleep("1h")`
@@ -245,6 +250,39 @@ func (w *torture) dieAt(k kill) {
 		return
 	}
 	w.killed[k.point]++
+	if strings.HasPrefix(k.point, "effect") {
+		w.noteClaims()
+	}
+}
+
+// noteClaims remembers what is completed in the store of a dead process: that
+// must not be done again.
+func (w *torture) noteClaims() {
+	w.t.Helper()
+	err := viewed(filepath.Join(w.data, "store", store.FileName), func(tx *bolt.Tx) error {
+		return eachClaim(tx, func(c edda.Claim) {
+			if _, known := w.completed[c.CommandID]; c.Done && !known {
+				w.completed[c.CommandID] = c
+			}
+		})
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// dieAnywhere kills the process where it happens to be, and NATS a moment before.
+func (w *torture) dieAnywhere(nats bool) {
+	w.t.Helper()
+	if !nats {
+		w.child.kill()
+		w.killed["at random"]++
+		return
+	}
+	w.nats.kill()
+	w.child.kill()
+	w.nats.start()
+	w.killed["at random, with NATS"]++
 }
 
 // await looks until it holds, and tells whether it did in time. A process that
@@ -278,7 +316,7 @@ func (w *torture) settleAndJudge(load *producer) {
 		w.t.Errorf("exit code %d: %s", code, w.child.err)
 	}
 	w.ledger = readBooks(w.t, filepath.Join(w.data, "store"), w.nats.url())
-	w.ledger.shop = w.shop
+	w.ledger.shop, w.ledger.completed = w.shop, w.completed
 	w.ledger.judge(w.t, load.sent, w.build.clock)
 	set := sagaSet(w.t, tortureSagas)
 	w.ledger.model(w.t, func(edda.Key) *saga.Set { return set })
