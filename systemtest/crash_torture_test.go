@@ -30,7 +30,7 @@ import (
 // The sizes of the torture: a short round for every run of the tests, a long one
 // where EDDA_CRASH_KILLS says so (make crash).
 const (
-	shortKills    = 40
+	shortKills    = 32
 	ordersPerKill = 18
 	// tortureLife bounds a life whose failpoint is not reached: it is then killed
 	// where it happens to be.
