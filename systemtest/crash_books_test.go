@@ -386,7 +386,7 @@ func (b *books) judgeEffects(t testing.TB, stepped bool) {
 	}
 	for id, was := range b.completed {
 		if now := b.claims[id]; !now.Done || !now.Finished.Equal(was.Finished) {
-			b.wrong(t, "claims", "%s was completed, as a killed process left it, and then again: %+v and %+v", id, was, now)
+			b.wrong(t, "claims", "%s (%s) was completed at %v, as a killed process left it, and again at %v by %s", id, was.Effect, was.Finished, now.Finished, now.Owner)
 		}
 	}
 }
