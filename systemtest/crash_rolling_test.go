@@ -371,7 +371,7 @@ func TestADrainThatCannotFlushSaysWhatItLeft(t *testing.T) {
 	r.signal(syscall.SIGTERM)
 	r.goneWithin(begin)
 	said := r.child.err.String()
-	if !strings.Contains(said, "stays in the outbox") {
+	if !strings.Contains(said, "stays in the outbox") || !strings.Contains(said, `"rows":`) {
 		t.Errorf("it does not say what it left: %s", said)
 	}
 	if code := r.child.code(); code != 0 {
