@@ -357,7 +357,7 @@ func (w *torture) settle(orders int) {
 			w.drop(js, key, round)
 		}
 		if time.Now().After(deadline) {
-			w.t.Fatalf("%d orders have not ended, %v outbox rows are left: %s\n%s", len(open), w.child.metric("edda_outbox_items"), w.why(open), w.child.err)
+			w.t.Fatalf("%d orders have not ended or left no letter, %v outbox rows are left: %s\n%s", len(open), w.child.metric("edda_outbox_items"), w.why(open), w.child.err)
 		}
 		<-look.C
 	}
@@ -390,7 +390,7 @@ func (w *torture) open(orders int) (open, held []string) {
 	var letters server.DeadLetterList
 	w.child.get("/v1/deadletters?limit=1000", &letters)
 	if n := wantLetters(orders); len(letters.DeadLetters) < min(n, 1000) {
-		open = append(open, fmt.Sprintf("%d dead letters", n-len(letters.DeadLetters)))
+		open = append(open, fmt.Sprintf("%d dead letters are missing", n-len(letters.DeadLetters)))
 	}
 	return open, held
 }
@@ -442,7 +442,13 @@ func (w *torture) drop(js jetstream.JetStream, key string, round int) {
 // why says what the first of them wait for.
 func (w *torture) why(open []string) (out string) {
 	for _, id := range open[:min(len(open), 5)] {
-		body, _ := w.child.fetch("/v1/instances/order/" + id)
+		name, _, _ := strings.Cut(id, "-")
+		i := slices.IndexFunc(lots, func(l lot) bool { return l.name == name })
+		if i < 0 { // it is no order
+			out += "\n" + id
+			continue
+		}
+		body, _ := w.child.fetch("/v1/instances/" + lots[i].saga + "/" + id)
 		out += "\n" + id + ": " + string(body)
 	}
 	return out
