@@ -11,7 +11,7 @@ LDFLAGS := -s -w -X main.version=$(VERSION)
 export CGO_ENABLED = 0
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-hero servers test check build bench bench-hero fuzz clean
+.PHONY: help demo demo-hero servers test crash check build bench bench-hero fuzz clean
 
 help: ## what this file can do
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -39,6 +39,12 @@ servers: ## what tests talk to: PostgreSQL, MariaDB and Redis; installs what is 
 
 test: servers $(BIN)/gotestsum ## every test, with the race detector; installs or finds what it needs
 	CGO_ENABLED=1 $(BIN)/gotestsum --format pkgname --format-hide-empty-pkg -- -race -timeout 12m ./...
+
+KILLS ?= 240
+SEED  ?= $(shell date +%s)
+
+crash: ## the torture: KILLS=240 kills at named points, faults, restarts under load; SEED=… repeats a run
+	EDDA_CRASH_SEED=$(SEED) EDDA_CRASH_KILLS=$(KILLS) $(GO) test ./systemtest -run '^(TestTortured|TestRestarts|TestADrain)' -count 1 -v -timeout 45m
 
 check: $(BIN)/staticcheck ## formatting, vet, lint, architecture
 	@test -z "$$(gofmt -l . )" || { echo "not formatted, run gofmt -w:"; gofmt -l .; exit 1; }

@@ -103,6 +103,7 @@ func (j *job) step(t *turn, before answer) answer {
 func (j *job) once() answer {
 	j.made++
 	a := j.w.call(j.hold.ctx, j)
+	// gofail: var effectCalled struct{}
 	switch {
 	case a.unknown:
 		j.unknown = true

@@ -116,6 +116,7 @@ func (j *job) conclude(o outcome) fate {
 	case !stored:
 		return comeBack(againAfter)
 	}
+	// gofail: var effectRecorded struct{}
 	return j.publish(claim)
 }
 
@@ -199,6 +200,7 @@ func (j *job) publish(claim edda.Claim) fate {
 		Tenant: c.Tenant, CommandID: c.ID, Effect: c.Effect, Outcome: claim.Outcome, Payload: claim.Result,
 		Metadata: c.Metadata, Attempts: claim.Attempts, Time: claim.Finished, Trace: c.Trace,
 	})
+	// gofail: var effectPublished struct{}
 	if err == nil {
 		return acked()
 	}

@@ -181,9 +181,11 @@ func (j *job) notBegun(err error) fate {
 func (j *job) claim() (fate, bool) {
 	j.entry.Claim.Owner, j.entry.Claim.Paused = j.w.o.Owner, false
 	var err error
+	// gofail: var effectBeforeClaim struct{}
 	j.hold, err = claimed(j.calls, j.w.o.Ledger, j.entry)
 	switch {
 	case err == nil:
+		// gofail: var effectClaimed struct{}
 		j.entry = j.hold.entry
 		return fate{}, true
 	case errors.Is(err, ErrTaken):

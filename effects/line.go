@@ -240,6 +240,7 @@ func (l *line) settle(ctx context.Context, d Delivery, f fate) {
 		err = d.Nak(ctx, f.again)
 	default:
 		err = d.Ack(ctx)
+		// gofail: var effectAcked struct{}
 	}
 	if err != nil {
 		l.w.o.Log.Debug("a message was not settled, it will come again", zap.String("effect", l.name), zap.Error(err))

@@ -54,7 +54,9 @@ func (a *acker) run(ctx context.Context) error {
 			return nil
 		case <-a.wake:
 		}
+		// gofail: var engineBeforeAck struct{}
 		err := a.source.Ack(ctx, a.take())
+		// gofail: var engineAcked struct{}
 		if err != nil && !failing && ctx.Err() == nil {
 			a.log.Warn("acknowledge to the streams failed", zap.Error(err))
 		}

@@ -169,6 +169,7 @@ func (v *evaluator) step() {
 		v.beginAnew()
 		return
 	}
+	// gofail: var engineEvaluated struct{}
 	v.metrics.batch.Observe(float64(len(items)))
 	v.submit(cut(items, v.created, v.sets), cells)
 	v.reach()
@@ -255,6 +256,7 @@ func (v *evaluator) landed(s *set) {
 	}
 	v.overlay.release(s)
 	v.status.moved(s.change.Checkpoints)
+	// gofail: var engineCommitted struct{}
 	v.acker.put(s.change.Checkpoints...)
 	v.announce(s)
 	v.recovered()

@@ -64,6 +64,7 @@ func (in *intake) run(ctx context.Context) error {
 func (in *intake) runOnce(ctx context.Context) {
 	events, err := in.source.Fetch(ctx, fetchMost, fetchWait)
 	if fresh := in.drop(ctx, events); len(fresh) > 0 {
+		// gofail: var engineFetched struct{}
 		in.hand(ctx, fresh)
 	}
 	if err != nil && ctx.Err() == nil {

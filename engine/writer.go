@@ -62,6 +62,7 @@ func (w *writer) submit(s *set) {
 	}
 	s.begun = time.Now()
 	w.failure = w.line.Submit(context.Background(), s.change, func(err error) { w.report(verdict{set: s, err: err}) })
+	// gofail: var engineSubmitted struct{}
 	if w.failure != nil {
 		w.report(verdict{set: s, err: w.failure})
 	}

@@ -172,7 +172,9 @@ func (r *Relay) deliver(ctx context.Context, l *lane, items []*item) {
 		work[i] = it.row.Work
 	}
 	go func() {
+		// gofail: var outboxRead struct{}
 		errs := l.Destination.Deliver(ctx, work)
+		// gofail: var outboxPublished struct{}
 		r.delivered <- delivery{l, items, r.rejected(ctx, work, errs)}
 	}()
 }
@@ -307,6 +309,7 @@ func (r *Relay) remove(ctx context.Context) {
 	}
 	n := min(len(r.accepted), removeRows)
 	items := r.accepted[:n:n]
+	// gofail: var outboxBeforeMark struct{}
 	r.accepted, r.removing = r.accepted[n:], true
 	go func() { r.removed <- removal{items, r.db.Commit(ctx, removalOf(items))} }()
 }
@@ -322,6 +325,7 @@ func removalOf(items []*item) store.Change {
 // cleaned takes the outcome of a clean-up commit. Rows count as held until they
 // are gone, so a store that cannot be written stops the relay from running ahead.
 func (r *Relay) cleaned(d removal) {
+	// gofail: var outboxMarked struct{}
 	r.removing = false
 	if d.err != nil {
 		r.complain("remove delivered work", d.err)

@@ -24,9 +24,11 @@ func (t *timers) runOnce(ctx context.Context) (time.Time, error) {
 		return time.Time{}, fmt.Errorf("read the due index: %w", err)
 	}
 	if len(rows) > 0 {
+		// gofail: var schedulerDue struct{}
 		if err := t.engine.Wake(ctx, rows); err != nil {
 			return time.Time{}, fmt.Errorf("wake what is due: %w", err)
 		}
+		// gofail: var schedulerFired struct{}
 		return now, nil // there may be more
 	}
 	if next.IsZero() {

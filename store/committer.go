@@ -147,9 +147,11 @@ func (d *DB) write(group []*job) (*staged, error) {
 	if err := fill(tx, d.seal, next, staged, group); err != nil {
 		return nil, err
 	}
+	// gofail: var storeFilled struct{}
 	if err := tx.Commit(); err != nil {
 		return nil, d.doubt(next, err)
 	}
+	// gofail: var storeCommitted struct{}
 	d.stamp = next
 	return staged, nil
 }

@@ -25,6 +25,8 @@ const (
 	leaseTTL = 15 * time.Second
 	// leaseRenew leaves time for two failed attempts.
 	leaseRenew = leaseTTL / 3
+	// leaseStop is how long a renewal may go on once it is told to stop.
+	leaseStop = time.Second
 )
 
 // ErrLeaseLost says that another process has taken the lease over.
@@ -384,11 +386,14 @@ func (l *Lease) Renew(ctx context.Context) error {
 	return err
 }
 
-// renew is not cut short: a write of unknown fate would leave us without our
-// revision.
+// renew is not cut short by the end of ctx, or only after a moment: a write of
+// unknown fate would leave us without our revision. But a stop does not wait for
+// a server that says nothing; the lease then runs out by itself.
 func (l *Lease) renew(ctx context.Context) error {
+	ended := ctx
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaseRenew)
 	defer cancel()
+	defer context.AfterFunc(ended, func() { time.AfterFunc(leaseStop, cancel) })()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	err := l.write(ctx, l.revision)

@@ -74,7 +74,13 @@ func launch(t testing.TB, args ...string) *child {
 // launchWith adds to its environment.
 func launchWith(t testing.TB, env []string, args ...string) *child {
 	t.Helper()
-	c := &child{t: t, cmd: exec.Command(theBinary.get(t), args...), out: &screen{}, err: &screen{}, ended: make(chan struct{})}
+	return launchOf(t, theBinary.get(t), env, args...)
+}
+
+// launchOf starts another binary.
+func launchOf(t testing.TB, path string, env []string, args ...string) *child {
+	t.Helper()
+	c := &child{t: t, cmd: exec.Command(path, args...), out: &screen{}, err: &screen{}, ended: make(chan struct{})}
 	c.cmd.Stdout, c.cmd.Stderr = c.out, c.err
 	c.cmd.Env = append(clean(os.Environ()), env...)
 	if err := c.cmd.Start(); err != nil {

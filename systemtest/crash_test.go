@@ -240,15 +240,20 @@ func messages(i int, rnd *rand.Rand) (out []*nats.Msg) {
 }
 
 func message(way int, id, name, payload string) *nats.Msg {
+	return messageOf(way, id, id+"-"+name, name, payload)
+}
+
+// messageOf writes an event of an order in one of three ways.
+func messageOf(way int, id, event, name, payload string) *nats.Msg {
 	m := nats.NewMsg("tenant.default.aggregate.Order." + id)
 	switch way % 3 {
 	case 0:
-		m.Data = fmt.Appendf(nil, `{"event_id":"%s-%s","tenant_id":"default","aggregate_type":"Order","aggregate_id":%q,"event_type":%q,"payload":%s}`, id, name, id, name, payload)
+		m.Data = fmt.Appendf(nil, `{"event_id":%q,"tenant_id":"default","aggregate_type":"Order","aggregate_id":%q,"event_type":%q,"payload":%s}`, event, id, name, payload)
 	case 1:
 		m.Header.Set("Content-Type", "application/cloudevents+json")
-		m.Data = fmt.Appendf(nil, `{"specversion":"1.0","id":"%s-%s","source":"/shop","type":"com.shop.%s","datacontenttype":"application/json","data":%s}`, id, name, name, payload)
+		m.Data = fmt.Appendf(nil, `{"specversion":"1.0","id":%q,"source":"/shop","type":"com.shop.%s","datacontenttype":"application/json","data":%s}`, event, name, payload)
 	case 2:
-		for k, v := range map[string]string{"specversion": "1.0", "id": id + "-" + name, "source": "/shop", "type": "com.shop." + name} {
+		for k, v := range map[string]string{"specversion": "1.0", "id": event, "source": "/shop", "type": "com.shop." + name} {
 			m.Header.Set("ce-"+k, v)
 		}
 		m.Header.Set("Content-Type", "application/json")

@@ -210,11 +210,17 @@ func (p *process) schedule(ctx context.Context) error {
 	return nil
 }
 
+// outboxWithin is less than its stage may take: the relay needs the rest to end.
+const outboxWithin = 4 * time.Second
+
 // flush carries out what can be; what a dead destination does not take stays
 // in the outbox, which is no failure of a stop.
 func (p *process) flush(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, outboxWithin)
+	defer cancel()
 	if err := p.line.Load().relay.Flush(ctx); err != nil {
-		p.log.Warn("work stays in the outbox until the next start", zap.Error(err))
+		rows, _ := p.db.OutboxSize()
+		p.log.Warn("work stays in the outbox until the next start", zap.Int("rows", rows), zap.Error(err))
 	}
 	return nil
 }

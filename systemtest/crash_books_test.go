@@ -1,0 +1,557 @@
+package systemtest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go/jetstream"
+	bolt "go.etcd.io/bbolt"
+
+	"edda"
+	"edda/store"
+	"edda/stream"
+)
+
+// books are everything that a run left: what the store and the streams hold once
+// the process has stopped, and what the shop saw.
+type books struct {
+	events    []edda.Event // the producer's, in stream order
+	keys      []edda.Key
+	records   map[edda.Key][]store.Record // oldest first
+	instances map[edda.Key]*edda.Instance
+	claims    map[string]edda.Claim
+	published map[string][]published // by message id
+	findings  []error                // of the store's own check
+	left      map[string]int         // rows that should be gone, by keyspace
+	letters   []edda.DeadLetter
+	last      uint64                // commit
+	completed map[string]edda.Claim // as killed processes left them
+	shop      *tortureShop
+	told      map[string]int
+}
+
+// published is one message of the product.
+type published struct {
+	subject string
+	body    []byte
+}
+
+// wrong tells of a disagreement; of many of one kind the first few.
+func (b *books) wrong(t testing.TB, kind, format string, args ...any) {
+	t.Helper()
+	const most = 8
+	if b.told[kind]++; b.told[kind] <= most {
+		t.Errorf(kind+": "+format, args...)
+	}
+	if b.told[kind] == most+1 {
+		t.Errorf("%s: and more", kind)
+	}
+}
+
+func readBooks(t testing.TB, dir, natsURL string) *books {
+	t.Helper()
+	b := &books{records: map[edda.Key][]store.Record{}, instances: map[edda.Key]*edda.Instance{}, claims: map[string]edda.Claim{},
+		published: map[string][]published{}, left: map[string]int{}, told: map[string]int{}}
+	_, js := client(t, natsURL)
+	b.readStreams(t, js)
+	b.readStore(t, dir)
+	b.readRows(t, filepath.Join(dir, store.FileName))
+	return b
+}
+
+func (b *books) readStreams(t testing.TB, js jetstream.JetStream) {
+	t.Helper()
+	for _, m := range readAll(t, js, stream.AggregateEvents, ">") {
+		md, err := m.Metadata()
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.events = append(b.events, stream.Codec{}.Event(stream.Message{Subject: m.Subject(), Header: m.Headers(), Data: m.Data(),
+			Stream: md.Stream, Seq: md.Sequence.Stream, Time: md.Timestamp}))
+	}
+	for _, name := range []string{stream.WorkflowCommands, stream.WorkflowEvents} {
+		for _, m := range readAll(t, js, name, ">") {
+			id := m.Headers().Get("Nats-Msg-Id")
+			b.published[id] = append(b.published[id], published{m.Subject(), m.Data()})
+		}
+	}
+}
+
+func (b *books) readStore(t testing.TB, dir string) {
+	t.Helper()
+	db, err := store.Open(dir, store.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	b.findings = db.Check(context.Background())
+	seen := map[edda.Key]bool{}
+	for after := (edda.Key{}); ; {
+		page, err := db.Instances(store.Query{After: after, Limit: 1000})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(page) == 0 {
+			break
+		}
+		for i := range page {
+			in := &page[i]
+			after, b.instances[in.Key], seen[in.Key] = in.Key, in, true
+			b.keys = append(b.keys, in.Key)
+		}
+	}
+	for _, ev := range b.events {
+		if k := (edda.Key{Tenant: ev.Tenant, Saga: "order", Correlation: ev.AggregateID}); !seen[k] {
+			seen[k] = true
+			b.keys = append(b.keys, k)
+		}
+	}
+	for _, k := range b.keys {
+		records, err := db.History(k, 1<<20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		slices.Reverse(records)
+		b.records[k] = records
+		for _, r := range records {
+			b.last = max(b.last, r.Commit)
+		}
+	}
+	if b.letters, err = db.DeadLetters("", 1<<20); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// readRows reads what the store does not list.
+func (b *books) readRows(t testing.TB, path string) {
+	t.Helper()
+	err := viewed(path, func(tx *bolt.Tx) error {
+		for _, name := range []string{"outbox", "parked", "held"} {
+			b.left[name] = tx.Bucket([]byte(name)).Stats().KeyN
+		}
+		return eachClaim(tx, func(c edda.Claim) {
+			if _, twice := b.claims[c.CommandID]; twice {
+				b.wrong(t, "claims", "%s is in two hours", c.CommandID)
+			}
+			b.claims[c.CommandID] = c
+		})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// viewed reads a store's file that no process has open.
+func viewed(path string, read func(*bolt.Tx) error) error {
+	db, err := bolt.Open(path, 0o600, &bolt.Options{ReadOnly: true, Timeout: soon})
+	if err != nil {
+		return err
+	}
+	return errors.Join(db.View(read), db.Close())
+}
+
+func eachClaim(tx *bolt.Tx, visit func(edda.Claim)) error {
+	hours := tx.Bucket([]byte("claim"))
+	return hours.ForEachBucket(func(hour []byte) error {
+		return hours.Bucket(hour).ForEach(func(_, row []byte) error {
+			var c edda.Claim
+			if err := json.Unmarshal(row, &c); err != nil {
+				return err
+			}
+			visit(c)
+			return nil
+		})
+	})
+}
+
+// judge holds the books against what was sent. A clock that was stepped says
+// nothing about what came before what.
+func (b *books) judge(t testing.TB, orders int, stepped bool) {
+	t.Helper()
+	for _, err := range b.findings {
+		b.wrong(t, "the store contradicts itself", "%v", err)
+	}
+	for name, n := range b.left {
+		if n > 0 {
+			b.wrong(t, "left behind", "%d rows of %s", n, name)
+		}
+	}
+	letters := map[string]bool{} // an event that was sent again much later may have two
+	for _, l := range b.letters {
+		letters[l.Event.ID] = true
+	}
+	if got, want := len(letters), wantLetters(orders); got != want {
+		b.wrong(t, "dead letters", "%d, want %d", got, want)
+	}
+	b.judgeFates(t)
+	b.judgeOrder(t)
+	b.judgeWork(t)
+	b.judgeEffects(t, stepped)
+	b.judgeOrders(t, orders)
+}
+
+// final are the fates that end an event.
+var final = []edda.Fate{edda.FateHandled, edda.FateGuarded, edda.FateLate, edda.FateDuplicate, edda.FateDead, edda.FateIgnored}
+
+// fatesOf lists what became of each event, by its place in the stream.
+func (b *books) fatesOf() map[uint64][]edda.Fate {
+	out := map[uint64][]edda.Fate{}
+	for _, records := range b.records {
+		for _, r := range records {
+			if r.Event.Kind == edda.KindEvent && r.Event.Stream == stream.AggregateEvents {
+				out[r.Event.Seq] = append(out[r.Event.Seq], r.Fate)
+			}
+		}
+	}
+	return out
+}
+
+// judgeFates: every event that was published ended as exactly one of the fates,
+// and as the one that its lot says; what was published twice is a duplicate, or
+// again what it was if nothing was done with it.
+func (b *books) judgeFates(t testing.TB) {
+	t.Helper()
+	fates, first := b.fatesOf(), map[string]bool{}
+	for _, ev := range b.events {
+		got := fates[ev.Seq]
+		end := edda.FateIgnored // alone is not written down
+		if len(got) > 0 {
+			end = got[len(got)-1]
+		}
+		if !oneFate(got) {
+			b.wrong(t, "fates", "event %s at %d: %v", ev.ID, ev.Seq, got)
+		}
+		want := b.wanted(ev)
+		again := first[ev.ID]
+		first[ev.ID] = true
+		if ok := end == want && !(again && want == edda.FateHandled) || again && end == edda.FateDuplicate; !ok {
+			b.wrong(t, "fates", "event %s at %d ended %s, want %s (again: %v); all: %v", ev.ID, ev.Seq, end, want, again, got)
+		}
+	}
+}
+
+// oneFate: at once, or after it was parked or held.
+func oneFate(got []edda.Fate) bool {
+	if len(got) > 0 && (got[0] == edda.FateParked || got[0] == edda.FateHeld) {
+		got = got[1:]
+		if len(got) == 0 {
+			return false
+		}
+	}
+	return len(got) == 0 || len(got) == 1 && slices.Contains(final, got[0])
+}
+
+// wanted is the fate that an event's lot says.
+func (b *books) wanted(ev edda.Event) edda.Fate {
+	name, _, _ := strings.Cut(ev.AggregateID, "-")
+	l := lots[slices.IndexFunc(lots, func(l lot) bool { return l.name == name })]
+	for n, s := range l.says {
+		if strings.HasSuffix(ev.ID, eventID(ev.AggregateID, n)) {
+			return s.fate
+		}
+	}
+	return ""
+}
+
+// judgeOrder: events of a stream were applied in its order, and a result only
+// after its command.
+func (b *books) judgeOrder(t testing.TB) {
+	t.Helper()
+	var all []store.Record
+	for _, records := range b.records {
+		all = append(all, records...)
+	}
+	slices.SortFunc(all, func(x, y store.Record) int {
+		if x.Commit != y.Commit {
+			return int(int64(x.Commit) - int64(y.Commit))
+		}
+		return x.N - y.N
+	})
+	last, seen, sent := map[string]uint64{}, map[string]map[uint64]bool{}, map[string]bool{}
+	for _, r := range all {
+		ev := r.Event
+		if ev.Kind == edda.KindResult && r.Fate == edda.FateHandled && !sent[ev.CommandID] {
+			b.wrong(t, "order", "%s took a result of %s before it had sent the command", r.Key, ev.CommandID)
+		}
+		for _, id := range r.Work {
+			sent[id] = true
+		}
+		if ev.Seq == 0 {
+			continue
+		}
+		if seen[ev.Stream] == nil {
+			seen[ev.Stream] = map[uint64]bool{}
+		}
+		if !seen[ev.Stream][ev.Seq] && ev.Seq < last[ev.Stream] {
+			b.wrong(t, "order", "%s at %d of %s was applied after %d", r.Key, ev.Seq, ev.Stream, last[ev.Stream])
+		}
+		seen[ev.Stream][ev.Seq], last[ev.Stream] = true, max(last[ev.Stream], ev.Seq)
+	}
+}
+
+// judgeWork: what a transition emitted was published, under its id and always
+// the same; and nothing else was.
+func (b *books) judgeWork(t testing.TB) {
+	t.Helper()
+	emitted := map[string]edda.Key{}
+	for k, records := range b.records {
+		for _, r := range records {
+			for _, id := range r.Work {
+				if other, twice := emitted[id]; twice {
+					b.wrong(t, "commands", "%s was emitted twice, by %s and %s", id, other, k)
+				}
+				emitted[id] = k
+				if len(b.published[id]) == 0 {
+					b.wrong(t, "commands", "%s of %s (%v) was never published", id, k, r.Outputs)
+				}
+			}
+		}
+	}
+	for id, list := range b.published {
+		_, ours := emitted[id]
+		for _, p := range list {
+			if !ours && !strings.Contains(p.subject, ".effect_result.") && !strings.HasPrefix(id, "drop-") {
+				b.wrong(t, "commands", "%s on %s was published and never emitted", id, p.subject)
+			}
+			if p.subject != list[0].subject || ours && !bytes.Equal(p.body, list[0].body) {
+				b.wrong(t, "commands", "%s says two things: %s %s, and %s %s", id, list[0].subject, list[0].body, p.subject, p.body)
+			}
+		}
+	}
+	b.judgeResults(t)
+}
+
+// judgeResults: whatever was published as the result of a command is what its
+// claim keeps.
+func (b *books) judgeResults(t testing.TB) {
+	t.Helper()
+	for _, list := range b.published {
+		for _, p := range list {
+			if !strings.Contains(p.subject, ".effect_result.") {
+				continue
+			}
+			var r struct {
+				ID      string          `json:"command_id"`
+				Outcome edda.Outcome    `json:"result_type"`
+				Payload json.RawMessage `json:"payload"`
+			}
+			decode(t, p.body, &r)
+			if c := b.claims[r.ID]; c.Outcome != r.Outcome || !bytes.Equal(c.Result, r.Payload) {
+				b.wrong(t, "results", "%s was told %s %s, and its claim says %s %s", r.ID, r.Outcome, r.Payload, c.Outcome, c.Result)
+			}
+		}
+	}
+}
+
+// judgeEffects: every command of an effect has one completed claim, its effect
+// happened once, and no call was begun after the claim was completed.
+func (b *books) judgeEffects(t testing.TB, stepped bool) {
+	t.Helper()
+	commands := map[string]bool{}
+	for id, list := range b.published {
+		if strings.Contains(list[0].subject, ".effect.") {
+			commands[id] = true
+			if !b.claims[id].Done {
+				b.wrong(t, "claims", "the command %s has no completed claim: %+v", id, b.claims[id])
+			}
+		}
+	}
+	for id, c := range b.claims {
+		if !commands[id] {
+			b.wrong(t, "claims", "%s is claimed and was never published", id)
+		}
+		calls := b.shop.began[id]
+		if len(calls) == 0 {
+			b.wrong(t, "effects", "%s is completed as %s and was never called", id, c.Outcome)
+			continue
+		}
+		if at := calls[len(calls)-1]; at.After(c.Finished) && !stepped {
+			b.wrong(t, "effects", "%s (%s) was called %v after its claim was completed", id, c.Effect, at.Sub(c.Finished))
+		}
+	}
+	for id := range b.shop.began {
+		if _, ok := b.claims[id]; !ok {
+			b.wrong(t, "effects", "%s was called and never claimed", id)
+		}
+	}
+	for id, was := range b.completed {
+		if now := b.claims[id]; !now.Done || !now.Finished.Equal(was.Finished) {
+			b.wrong(t, "claims", "%s (%s) was completed at %v, as a killed process left it, and again at %v by %s", id, was.Effect, was.Finished, now.Finished, now.Owner)
+		}
+	}
+}
+
+// judgeOrders: every order ended as its lot says, with its effects and commands.
+func (b *books) judgeOrders(t testing.TB, orders int) {
+	t.Helper()
+	effects, _ := b.shop.callsOf()
+	commands := b.commandsOf(t)
+	sent := map[string]int{}
+	for _, ev := range b.events {
+		sent[strings.TrimPrefix(ev.ID, "/shop ")]++
+	}
+	for i := range orders {
+		id, l := tortureName(i), lotOf(i)
+		for n := range l.says {
+			if sent[eventID(id, n)] == 0 {
+				b.wrong(t, "events", "%s was acknowledged by the stream, and is not in it", eventID(id, n))
+			}
+		}
+		in := b.instances[edda.Key{Tenant: "default", Saga: l.saga, Correlation: id}]
+		switch {
+		case in == nil && l.ends != "":
+			b.wrong(t, "ends", "%s has no instance", id)
+		case in != nil && (in.Status != l.ends || in.Reason != l.reason || in.Generation != 1 || len(in.Incidents) > 0):
+			b.wrong(t, "ends", "%s ended %s because %q, want %s because %q", id, in.Status, in.Reason, l.ends, l.reason)
+		}
+		if !l.wants(effects[id]) {
+			b.wrong(t, "effects", "%s had %v, want %v", id, effects[id], l.effects)
+		}
+		if !slices.Equal(commands[id], l.commands) {
+			b.wrong(t, "commands", "%s sent %v, want %v", id, commands[id], l.commands)
+		}
+		b.judgeTimer(t, id, l, in)
+	}
+}
+
+// judgeTimer: a timer had its effect once.
+func (b *books) judgeTimer(t testing.TB, id string, l lot, in *edda.Instance) {
+	t.Helper()
+	if in == nil || l.name != "unpaid" && l.name != "nudged" {
+		return
+	}
+	name, want := "fired", "1"
+	if l.name == "nudged" {
+		name, want = "n", "3"
+	}
+	if got := field(in.State, name); got != want {
+		b.wrong(t, "timers", "that of %s fired %s times, want %s", id, got, want)
+	}
+}
+
+// commandsOf lists the commands for each aggregate, in the order in which they
+// were emitted.
+func (b *books) commandsOf(t testing.TB) map[string][]string {
+	t.Helper()
+	out := map[string][]string{}
+	for _, k := range b.keys {
+		for _, r := range b.records[k] {
+			for _, o := range r.Outputs {
+				if o.Word == "command" {
+					_, name, _ := strings.Cut(o.Name, ".")
+					out[o.To] = append(out[o.To], name)
+				}
+			}
+		}
+	}
+	return out
+}
+
+// same compares with the books of an undisturbed run of the same events: the
+// ends, the fates, and the ids of whatever an event or a timer set off. What a
+// result set off has another trigger there; the model knows its ids.
+func (b *books) same(t testing.TB, calm *books, orders int) {
+	t.Helper()
+	calm.told = map[string]int{}
+	calm.judge(t, orders, false)
+	if len(calm.events) != len(b.events) {
+		t.Fatalf("the undisturbed run had %d events, this one %d", len(calm.events), len(b.events))
+	}
+	mine, theirs := b.fatesOf(), calm.fatesOf()
+	for _, ev := range b.events {
+		if !slices.Equal(mine[ev.Seq], theirs[ev.Seq]) {
+			b.wrong(t, "not as undisturbed", "event %s at %d: %v, and %v undisturbed", ev.ID, ev.Seq, mine[ev.Seq], theirs[ev.Seq])
+		}
+	}
+	for k, in := range b.instances {
+		other := calm.instances[k]
+		if other == nil || other.Status != in.Status || other.Reason != in.Reason || !bytes.Equal(other.State, in.State) ||
+			!bytes.Equal(other.Result, in.Result) {
+			b.wrong(t, "not as undisturbed", "%s is %+v, and %+v undisturbed", k, in, other)
+		}
+		if a, c := derived(b.records[k]), derived(calm.records[k]); !slices.Equal(a, c) {
+			b.wrong(t, "not as undisturbed", "%s emitted %v, and %v undisturbed", k, a, c)
+		}
+	}
+	if len(calm.instances) != len(b.instances) {
+		b.wrong(t, "not as undisturbed", "%d instances, and %d undisturbed", len(b.instances), len(calm.instances))
+	}
+}
+
+// derived lists what events and timers emitted. An instance's time never goes
+// back, and an id begins with it: once a result or an operator has moved it on,
+// only the rest of the id is the same in every run.
+func derived(records []store.Record) (ids []string) {
+	const timeOf = len("01a1fffb-d727")
+	moved := false
+	for _, r := range records {
+		input := r.Event.Kind == edda.KindTimer || r.Event.Kind == edda.KindEvent && r.Event.Stream == stream.AggregateEvents
+		moved = moved || !input
+		for _, id := range r.Work {
+			switch {
+			case input && moved:
+				ids = append(ids, id[timeOf:])
+			case input:
+				ids = append(ids, id)
+			}
+		}
+	}
+	return ids
+}
+
+// The figures of a report.
+
+func (b *books) transitions() (n int) {
+	for _, records := range b.records {
+		n += len(records)
+	}
+	return n
+}
+
+func (b *books) works() (n int) {
+	for _, records := range b.records {
+		for _, r := range records {
+			n += len(r.Work)
+		}
+	}
+	return n
+}
+
+func (b *books) fired() (n int) {
+	for _, records := range b.records {
+		for _, r := range records {
+			if r.Event.Kind == edda.KindTimer {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+func (b *books) commits() uint64 { return b.last }
+
+// fates counts how the events ended.
+func (b *books) fates() map[edda.Fate]int {
+	fates, out := b.fatesOf(), map[edda.Fate]int{}
+	for _, ev := range b.events {
+		got := fates[ev.Seq]
+		if len(got) == 0 {
+			out[edda.FateIgnored]++
+			continue
+		}
+		for _, f := range got {
+			out[f]++
+		}
+	}
+	return out
+}

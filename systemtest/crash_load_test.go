@@ -1,0 +1,323 @@
+package systemtest
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"edda"
+)
+
+// tortureSagas use everything that can be lost or doubled: effects in a row and
+// at once, undo, timers, parked, held and late events, commands, facts, a child.
+// What becomes of an order depends on its events alone, never on how fast their
+// effects are answered: so that every run of the same events ends the same.
+const tortureSagas = `saga: order
+version: 1
+key: event.order_id
+from: all
+state: {fired: 0, notes: 0}
+on:
+  OrderPlaced:
+    start: true
+    set: {order: =event.order_id}
+    do:
+      - {timer: pay_by, after: =event.patience}
+      - {command: Order.Acknowledge, to: =key}
+      - {event: Opened, with: {order: =key}}
+  PaymentReceived:
+    park: 1000h
+    do:
+      - cancel: pay_by
+      - seq:
+          - {effect: reserve, with: {order: =key}, undo: {effect: release, with: {order: =key}}}
+          - {effect: charge, with: {order: =key}, undo: {effect: refund, with: {order: =key}}}
+          - {effect: ship, with: {order: =key}}
+          - {command: Order.Complete, to: =key}
+          - done: {tracking: =step.ship.result.tracking}
+  PaymentReturned: {park: 2s}
+  NoteAdded: {when: event.loud, set: {notes: "=state.notes + 1"}}
+  Weighed: {set: {weight: "=event.weight / 2"}}
+  OrderWithdrawn: {do: [{done: withdrawn}]}
+  timer.pay_by: {set: {fired: "=state.fired + 1"}, do: [{fail: not_paid}]}
+  saga.failed: {do: [{command: Order.Cancel, to: =key, with: {reason: =saga.reason}}]}
+---
+saga: nudge
+version: 1
+key: event.order_id
+from: all
+state: {n: 0}
+on:
+  NudgeAsked: {start: true, do: [{timer: nudge, after: 300ms}]}
+  timer.nudge:
+    set: {n: "=state.n + 1"}
+    do:
+      - {command: Order.Nudge, to: =key, with: {n: =state.n}}
+      - {timer: nudge, after: 300ms, if: state.n < 3}
+      - {done: =state.n, if: state.n >= 3}
+---
+saga: basket
+version: 1
+key: event.order_id
+from: all
+on:
+  BasketFilled:
+    start: true
+    do:
+      - seq:
+          - {each: event.items, as: item, id: picks, do: [{effect: pick, id: pick, with: {order: =key, item: =item}}]}
+          - {start: parcel, id: box, key: 'key + "-box"', with: {order_id: =key}}
+          - {command: Order.Complete, to: =key}
+          - done: {box: =step.box.result.box}
+---
+saga: parcel
+version: 1
+key: event.order_id
+from: all
+on:
+  ParcelAsked: {start: true, do: [{seq: [{effect: pack, with: {order: =key}}, {done: {box: =key}}]}]}
+`
+
+// tortureEffect gives up only long after every outage of a run.
+const tortureEffect = `---
+effect: %[1]s
+http: {method: POST, url: "%[2]s/%[1]s", body: =payload}
+ok: status == 200
+fail: status == 409
+result: =body
+timeout: 5s
+retry: {max: 1000, backoff: 10ms..500ms}
+`
+
+var tortureEffects = []string{"reserve", "charge", "ship", "refund", "release", "pick", "pack"}
+
+func tortureManifest(url string) string {
+	text := tortureSagas
+	for _, e := range tortureEffects {
+		text += fmt.Sprintf(tortureEffect, e, url)
+	}
+	return text
+}
+
+// said is one event that an order sends, and what is to become of it.
+type said struct {
+	name    string
+	payload string // a JSON object without its braces; %s is the patience
+	fate    edda.Fate
+}
+
+// lot is what an order is to meet.
+type lot struct {
+	name     string
+	saga     string
+	says     []said
+	twice    bool
+	ends     edda.Status // empty: there is no instance
+	reason   string
+	effects  []string // calls that have an effect
+	mixed    bool     // in any order
+	commands []string // to the order's aggregate, in order
+}
+
+// Events that several lots send.
+var (
+	placed = said{"OrderPlaced", `"patience":"1000h"`, edda.FateHandled}
+	hasty  = said{"OrderPlaced", `"patience":"%s"`, edda.FateHandled}
+	paid   = said{"PaymentReceived", `"amount":1`, edda.FateHandled}
+	noted  = said{"NoteAdded", `"loud":true`, edda.FateHandled}
+)
+
+var (
+	delivered = []string{"reserve", "charge", "ship"}
+	completed = []string{"Acknowledge", "Complete"}
+)
+
+// lots take turns.
+var lots = []lot{
+	{name: "shipped", saga: "order", says: []said{placed, paid}, ends: edda.StatusDone, effects: delivered, commands: completed},
+	{name: "refused", saga: "order", says: []said{placed, paid}, ends: edda.StatusUndone, reason: "ship.failed",
+		effects: []string{"reserve", "charge", "ship", "refund", "release"}, commands: []string{"Acknowledge", "Cancel"}},
+	{name: "unpaid", saga: "order", says: []said{hasty}, ends: edda.StatusFailed, reason: "not_paid", commands: []string{"Acknowledge", "Cancel"}},
+	{name: "doubled", saga: "order", says: []said{placed, paid}, twice: true, ends: edda.StatusDone, effects: delivered, commands: completed},
+	{name: "early", saga: "order", says: []said{paid, placed}, ends: edda.StatusDone, effects: delivered, commands: completed},
+	{name: "orphan", saga: "order", says: []said{{"PaymentReturned", `"amount":1`, edda.FateDead}}},
+	{name: "noted", saga: "order", says: []said{placed, {"NoteAdded", `"loud":false`, edda.FateGuarded}, noted, paid}, ends: edda.StatusDone, effects: delivered, commands: completed},
+	{name: "withdrawn", saga: "order", says: []said{placed, {"OrderWithdrawn", `"why":"no"`, edda.FateHandled}, {paid.name, paid.payload, edda.FateLate}},
+		ends: edda.StatusDone, commands: []string{"Acknowledge"}},
+	{name: "admired", saga: "order", says: []said{placed, {"OrderAdmired", `"by":"me"`, edda.FateIgnored}, paid}, ends: edda.StatusDone, effects: delivered, commands: completed},
+	{name: "heavy", saga: "order", says: []said{placed, {"Weighed", `"weight":"heavy"`, edda.FateDead}, noted, paid}, ends: edda.StatusDone, effects: delivered, commands: completed},
+	{name: "nudged", saga: "nudge", says: []said{{"NudgeAsked", `"n":0`, edda.FateHandled}}, ends: edda.StatusDone, commands: []string{"Nudge", "Nudge", "Nudge"}},
+	{name: "filled", saga: "basket", says: []said{{"BasketFilled", `"items":[1,2,3]`, edda.FateHandled}}, ends: edda.StatusDone,
+		effects: []string{"pack", "pick", "pick", "pick"}, mixed: true, commands: []string{"Complete"}},
+}
+
+func lotOf(i int) lot          { return lots[i%len(lots)] }
+func tortureName(i int) string { return fmt.Sprintf("%s-%d", lotOf(i).name, i) }
+
+// eventID names the n-th event of an order.
+func eventID(order string, n int) string { return fmt.Sprintf("%s-%d", order, n) }
+
+// ordered are the messages of one order.
+func ordered(i int, rnd *rand.Rand) (out []*nats.Msg) {
+	l, id := lotOf(i), tortureName(i)
+	for n, s := range l.says {
+		fields := s.payload
+		if strings.Contains(fields, "%s") {
+			fields = fmt.Sprintf(fields, time.Duration(300+rnd.IntN(2000))*time.Millisecond)
+		}
+		m := messageOf(i/len(lots)+n, id, eventID(id, n), s.name, fmt.Sprintf(`{"order_id":%q,%s}`, id, fields))
+		if out = append(out, m); l.twice {
+			out = append(out, m)
+		}
+	}
+	return out
+}
+
+// producer publishes orders as they are released, through a client of its own
+// that outlives the server.
+type producer struct {
+	t        testing.TB
+	js       jetstream.JetStream
+	conn     *nats.Conn
+	rnd      *rand.Rand
+	released chan int // how many orders more; closed when there are no more
+	pace     time.Duration
+	done     sync.WaitGroup
+	sent     int // orders; read after done
+	messages int
+}
+
+func produce(t testing.TB, url string, rnd *rand.Rand, pace time.Duration) *producer {
+	t.Helper()
+	conn, err := nats.Connect(url, nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond), nats.RetryOnFailedConnect(true))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(conn.Close)
+	js, err := jetstream.New(conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &producer{t: t, js: js, conn: conn, rnd: rnd, released: make(chan int, 1024), pace: pace}
+	p.done.Go(p.run)
+	return p
+}
+
+func (p *producer) run() {
+	pace := time.NewTicker(p.pace)
+	defer pace.Stop()
+	for n := range p.released {
+		for range n {
+			for _, m := range ordered(p.sent, p.rnd) {
+				<-pace.C
+				if err := publishSurely(p.js, m); err != nil {
+					p.t.Error(err)
+					return
+				}
+				p.messages++
+			}
+			p.sent++
+		}
+	}
+}
+
+// finish waits until everything that was released is sent.
+func (p *producer) finish() {
+	close(p.released)
+	p.done.Wait()
+}
+
+// mall is the world that effects call: a shop that answers late, sometimes with a 503, refuses to
+// ship what is to be refused, and may be shut for a while.
+type mall struct {
+	mu   sync.RWMutex // guards shop
+	shop *tortureShop
+}
+
+// tortureShop is one run's.
+type tortureShop struct {
+	*shop
+	mu    sync.Mutex // guards what follows
+	rnd   *rand.Rand
+	shut  bool
+	began map[string][]time.Time // of every call, by idempotency key
+}
+
+func newTortureShop(seed uint64) *tortureShop {
+	s := &tortureShop{shop: newShop(), rnd: rand.New(rand.NewPCG(seed, 3)), began: map[string][]time.Time{}}
+	for _, e := range tortureEffects {
+		s.answer(e, s.status)
+	}
+	return s
+}
+
+func (s *tortureShop) status(c call) int {
+	s.mu.Lock()
+	s.began[c.Key] = append(s.began[c.Key], time.Now())
+	late, busy := time.Duration(s.rnd.IntN(20))*time.Millisecond, s.rnd.IntN(20) == 0 || s.shut
+	s.mu.Unlock()
+	<-time.After(late)
+	switch {
+	case busy:
+		return http.StatusServiceUnavailable
+	case c.Effect == "ship" && strings.HasPrefix(c.Order, "refused"):
+		return http.StatusConflict
+	}
+	return http.StatusOK
+}
+
+// close lets every call fail until it is opened again.
+func (s *tortureShop) close(shut bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.shut = shut
+}
+
+// ServeHTTP is the present run's shop.
+func (m *mall) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	m.mu.RLock()
+	s := m.shop
+	m.mu.RUnlock()
+	s.ServeHTTP(w, r)
+}
+
+func (m *mall) open(s *tortureShop) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.shop = s
+}
+
+// callsOf lists, by order, the effects that happened, in order: the shop heeds
+// the idempotency key. Again counts calls that came after a definite answer.
+func (s *tortureShop) callsOf() (out map[string][]string, again int) {
+	out, seen := map[string][]string{}, map[string]bool{}
+	for _, c := range s.all() {
+		k := c.Effect + " " + c.Key
+		switch {
+		case c.Status == http.StatusServiceUnavailable: // no effect: to be called again
+		case seen[k]:
+			again++
+		default:
+			seen[k] = true
+			order := strings.TrimSuffix(c.Order, "-box")
+			out[order] = append(out[order], c.Effect)
+		}
+	}
+	return out, again
+}
+
+// wants compares two lists, where any order will do sorted.
+func (l lot) wants(got []string) bool {
+	if l.mixed {
+		got = slices.Sorted(slices.Values(got))
+	}
+	return slices.Equal(got, l.effects)
+}

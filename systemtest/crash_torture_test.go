@@ -1,0 +1,498 @@
+package systemtest
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	bolt "go.etcd.io/bbolt"
+
+	"edda"
+	"edda/saga"
+	"edda/server"
+	"edda/store"
+	"edda/stream"
+)
+
+// The sizes of the torture: a short round for every run of the tests, a long one
+// where EDDA_CRASH_KILLS says so (make crash).
+const (
+	shortKills    = 32
+	ordersPerKill = 18
+	// tortureLife bounds a life whose failpoint is not reached: it is then killed
+	// where it happens to be.
+	tortureLife = 4 * time.Second
+	// tortureWithin is for everything to end once the last was sent.
+	tortureWithin = 90 * time.Second
+	// randomEvery is how often a kill is at no named point.
+	randomEvery = 4
+	// natsEvery is how often NATS dies with it: one of the kills at random.
+	natsEvery = 3 * randomEvery
+)
+
+// points are where the torture kills: between every two steps of the straight
+// line, and inside the transaction.
+var points = []string{
+	"engineFetched", "engineEvaluated", "engineSubmitted",
+	"storeFilled", "beforeBucketPut", "beforeSyncDataPages", "beforeWriteMetaError", "beforeSyncMetaPage", "storeCommitted",
+	"engineCommitted", "engineBeforeAck", "engineAcked",
+	"outboxRead", "outboxPublished", "outboxBeforeMark", "outboxMarked",
+	"schedulerDue", "schedulerFired",
+	"effectBeforeClaim", "effectClaimed", "effectCalled", "effectRecorded", "effectPublished", "effectAcked",
+}
+
+// kill is one entry of the plan: at a point, when it was passed so often; or, at
+// no point, after a time, and perhaps together with NATS.
+type kill struct {
+	point string
+	after int // passes before
+	wait  time.Duration
+	nats  bool
+}
+
+// killPlan is the same for the same seed.
+func killPlan(seed uint64, n int) []kill {
+	rnd := rand.New(rand.NewPCG(seed, 1))
+	plan := make([]kill, n)
+	var left []string
+	for i := range plan {
+		if i%randomEvery == randomEvery-1 {
+			plan[i] = kill{wait: time.Duration(rnd.IntN(1500)) * time.Millisecond, nats: i%natsEvery == natsEvery-1}
+			continue
+		}
+		if len(left) == 0 {
+			left = slices.Clone(points)
+			rnd.Shuffle(len(left), func(a, b int) { left[a], left[b] = left[b], left[a] })
+		}
+		plan[i] = kill{point: left[0], after: rnd.IntN(12)}
+		left = left[1:]
+		if plan[i].point == "beforeBucketPut" { // a commit has many
+			plan[i].after = rnd.IntN(300)
+		}
+	}
+	return plan
+}
+
+// TestTortured kills the process at named points and at random moments while
+// orders of every lot flow, and holds the books against an undisturbed run.
+func TestTortured(t *testing.T) {
+	kills := envInt(t, "EDDA_CRASH_KILLS", shortKills)
+	beside(t)
+	w := newTorture(t, crashSeed(t), &tortured, tortureManifest)
+	w.start()
+	load := produce(t, w.nats.url(), rand.New(rand.NewPCG(w.seed, 2)), 4*time.Millisecond)
+	w.child.kill()
+	begin := time.Now()
+	for i, k := range killPlan(w.seed, kills) {
+		load.released <- ordersPerKill
+		w.dieAt(k)
+		if i%20 == 19 {
+			t.Logf("%d kills in %v", i+1, time.Since(begin).Round(time.Second))
+		}
+	}
+	load.finish()
+	w.start()
+	w.settleAndJudge(load)
+	w.report(kills, begin)
+	for _, p := range points {
+		if kills >= 2*len(points) && w.killed[p] == 0 {
+			t.Errorf("the point %s was never reached: the torture tests less than it says", p)
+		}
+	}
+}
+
+// longRound tells whether this is make crash.
+func longRound() bool { return os.Getenv("EDDA_CRASH_KILLS") != "" }
+
+// beside runs the test beside others of its kind: in a short round most of the
+// time is spent waiting.
+func beside(t *testing.T) {
+	if !longRound() {
+		t.Parallel()
+	}
+}
+
+func envInt(t testing.TB, name string, otherwise int) int {
+	t.Helper()
+	text := os.Getenv(name)
+	if text == "" {
+		return otherwise
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	return n
+}
+
+// torture is one run: a NATS server and the product as processes, and the shop.
+type torture struct {
+	t            testing.TB
+	seed         uint64
+	build        *crashBuild
+	dir          string
+	data, config string
+	manifest     string
+	addr, points string // of the product's API, and of its failpoints
+	natsURL      string // as the product reaches it
+	nats         *natsServer
+	mall         *mall
+	shop         *tortureShop
+	child        *child
+	killed       map[string]int
+	completed    map[string]edda.Claim // as the killed left them
+	env          []string
+	ledger       *books
+}
+
+// newTorture prepares a run. Its data are kept when it fails.
+func newTorture(t testing.TB, seed uint64, build *crashBuild, manifest func(url string) string) *torture {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "edda-torture")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("the data are kept in %s", dir)
+			return
+		}
+		_ = os.RemoveAll(dir) // it is the system's folder for such things
+	})
+	build.get(t)
+	w := &torture{t: t, seed: seed, build: build, dir: dir, data: filepath.Join(dir, "data"), addr: keptAddr(t), points: keptAddr(t),
+		mall: &mall{}, shop: newTortureShop(seed), killed: map[string]int{}, completed: map[string]edda.Claim{}}
+	w.mall.open(w.shop)
+	site := httptest.NewServer(w.mall)
+	t.Cleanup(site.Close)
+	w.manifest = write(t, dir, "shop.yaml", manifest(site.URL))
+	w.config = write(t, dir, "edda.yaml", "effects: {allow: [127.0.0.1], ack_wait: 1s}\nlog: {level: warn}\n")
+	w.nats = startNATS(t, keptAddr(t), filepath.Join(dir, "nats"))
+	w.natsURL = w.nats.url()
+	return w
+}
+
+// keptAddr is a loopback address that nobody listens on, below the ports from
+// which connections are made: none takes it while its process is dead.
+func keptAddr(t testing.TB) string {
+	t.Helper()
+	for range 100 {
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 20000+rand.IntN(12000)))
+		if err != nil {
+			continue // taken
+		}
+		defer l.Close()
+		return l.Addr().String()
+	}
+	t.Fatal("there is no free port from 20000 to 32000")
+	return ""
+}
+
+// launch starts the product and does not wait for it.
+func (w *torture) launch(env ...string) {
+	w.t.Helper()
+	env = append(append(env, "GOFAIL_HTTP="+w.points), w.env...)
+	w.child = launchOf(w.t, w.build.get(w.t), env, "run", "--config", w.config, "--role", "combined", "--nats-url", w.natsURL,
+		"--addr", w.addr, "--data", w.data, w.manifest)
+	w.child.addr, w.child.nats, w.child.tenant = w.addr, w.nats.url(), "default"
+}
+
+// start waits until it works.
+func (w *torture) start() {
+	w.t.Helper()
+	w.launch()
+	w.ready()
+}
+
+func (w *torture) ready() {
+	w.t.Helper()
+	untilIn(w.t, 2*soon, "the process is ready", func() bool {
+		select {
+		case <-w.child.ended:
+			w.t.Fatalf("it ended: %s%s", w.child.out, w.child.err)
+		default:
+		}
+		_, ok := ask("http://" + w.addr + "/ready")
+		return ok
+	})
+}
+
+// ask reads a page; false where there is none yet.
+func ask(url string) (string, bool) {
+	client := http.Client{Timeout: 2 * time.Second}
+	resp, err := client.Get(url)
+	if err != nil {
+		return "", false
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	return string(body), err == nil && resp.StatusCode == http.StatusOK
+}
+
+// dieAt starts the process and kills it at a point, or where it happens to be.
+func (w *torture) dieAt(k kill) {
+	w.t.Helper()
+	if k.point == "" {
+		w.launch()
+		w.await(k.wait, func() bool { return false })
+		w.dieAnywhere(k.nats)
+		return
+	}
+	terms := `sleep("1h")`
+	if k.after > 0 {
+		terms = fmt.Sprintf("%d*off->%s", k.after, terms)
+	}
+	w.launch("GOFAIL_FAILPOINTS=" + k.point + "=" + terms)
+	reached := w.await(tortureLife, func() bool {
+		text, _ := ask("http://" + w.points + "/" + k.point + "/count")
+		n, _ := strconv.Atoi(text) // it does not answer yet
+		return n > k.after
+	})
+	w.child.kill()
+	if !reached {
+		w.killed["at random, "+k.point+" was not reached"]++
+		return
+	}
+	w.killed[k.point]++
+	if strings.HasPrefix(k.point, "effect") {
+		w.noteClaims()
+	}
+}
+
+// noteClaims remembers what is completed in the store of a dead process: that
+// must not be done again.
+func (w *torture) noteClaims() {
+	w.t.Helper()
+	err := viewed(filepath.Join(w.data, "store", store.FileName), func(tx *bolt.Tx) error {
+		return eachClaim(tx, func(c edda.Claim) {
+			if _, known := w.completed[c.CommandID]; c.Done && !known {
+				w.completed[c.CommandID] = c
+			}
+		})
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// dieAnywhere kills the process where it happens to be, and NATS a moment before.
+func (w *torture) dieAnywhere(nats bool) {
+	w.t.Helper()
+	if !nats {
+		w.child.kill()
+		w.killed["at random"]++
+		return
+	}
+	w.nats.kill()
+	w.child.kill()
+	w.nats.start()
+	w.killed["at random, with NATS"]++
+}
+
+// await looks until it holds, and tells whether it did in time. A process that
+// ends by itself is a failure.
+func (w *torture) await(within time.Duration, holds func() bool) bool {
+	w.t.Helper()
+	look := time.NewTicker(2 * time.Millisecond)
+	defer look.Stop()
+	for deadline := time.After(within); ; {
+		select {
+		case <-look.C:
+			if holds() {
+				return true
+			}
+		case <-w.child.ended:
+			w.t.Fatalf("it ended by itself: %s%s", w.child.out, w.child.err)
+		case <-deadline:
+			return false
+		}
+	}
+}
+
+// settleAndJudge waits for the end of everything, stops the process, reads its
+// books, runs the same input undisturbed, and compares.
+func (w *torture) settleAndJudge(load *producer) {
+	w.t.Helper()
+	begin := time.Now()
+	w.settle(load.sent)
+	w.t.Logf("everything had ended %v after the last event was sent", time.Since(begin).Round(time.Millisecond))
+	if code := w.child.terminate(); code != 0 {
+		w.t.Errorf("exit code %d: %s", code, w.child.err)
+	}
+	w.ledger = readBooks(w.t, filepath.Join(w.data, "store"), w.nats.url())
+	w.ledger.shop, w.ledger.completed = w.shop, w.completed
+	w.ledger.judge(w.t, load.sent, w.build.clock)
+	set := sagaSet(w.t, tortureSagas)
+	w.ledger.model(w.t, func(edda.Key) *saga.Set { return set })
+	w.ledger.same(w.t, w.undisturbed(load.sent), load.sent)
+}
+
+// settle waits until every order has ended and nothing is left to do. It drops
+// what holds a key, as an operator would.
+func (w *torture) settle(orders int) {
+	w.t.Helper()
+	js := w.js()
+	look := time.NewTicker(100 * time.Millisecond)
+	defer look.Stop()
+	deadline := time.Now().Add(tortureWithin)
+	for round := 0; ; round++ {
+		open, held := w.open(orders)
+		if len(open) == 0 && w.caughtUp(js) && w.child.metric("edda_outbox_items") == 0 {
+			return
+		}
+		for _, key := range held {
+			w.drop(js, key, round)
+		}
+		if time.Now().After(deadline) {
+			w.t.Fatalf("%d orders have not ended or left no letter, %v outbox rows are left: %s\n%s", len(open), w.child.metric("edda_outbox_items"), w.why(open), w.child.err)
+		}
+		<-look.C
+	}
+}
+
+func (w *torture) js() jetstream.JetStream {
+	w.t.Helper()
+	_, js := client(w.t, w.nats.url())
+	return js
+}
+
+// open lists the orders that have not ended, and which keys are held.
+func (w *torture) open(orders int) (open, held []string) {
+	ended := map[string]bool{}
+	for _, saga := range []string{"order", "nudge", "basket"} {
+		for _, in := range w.child.instances(saga) {
+			ended[in.Key] = in.Status.Finished()
+		}
+	}
+	for i := range orders {
+		id, l := tortureName(i), lotOf(i)
+		if l.ends == "" || ended[id] {
+			continue
+		}
+		_, known := ended[id]
+		if open = append(open, id); known && l.name == "heavy" && w.child.describe("order", id).Instance.Held != "" {
+			held = append(held, id)
+		}
+	}
+	var letters server.DeadLetterList
+	w.child.get("/v1/deadletters?limit=1000", &letters)
+	if n := wantLetters(orders); len(letters.DeadLetters) < min(n, 1000) {
+		open = append(open, fmt.Sprintf("%d dead letters are missing", n-len(letters.DeadLetters)))
+	}
+	return open, held
+}
+
+// wantLetters counts the orders that leave a dead letter: what held a key is
+// dropped, and its letter with it.
+func wantLetters(orders int) (n int) {
+	for i := range orders {
+		if lotOf(i).ends == "" {
+			n++
+		}
+	}
+	return n
+}
+
+// caughtUp tells whether every event and every result was taken.
+func (w *torture) caughtUp(js jetstream.JetStream) bool {
+	w.t.Helper()
+	var info server.Info
+	w.child.get("/info", &info)
+	for _, name := range []string{stream.AggregateEvents, stream.WorkflowEvents} {
+		s, err := js.Stream(w.t.Context(), name)
+		if err != nil {
+			return false // the server is busy
+		}
+		taken := slices.ContainsFunc(info.Positions, func(p server.StreamPosition) bool {
+			return p.Stream == name && p.Seq >= s.CachedInfo().State.LastSeq
+		})
+		if !taken {
+			return false
+		}
+	}
+	return true
+}
+
+// drop gives up the poison event that holds a key.
+func (w *torture) drop(js jetstream.JetStream, key string, round int) {
+	w.t.Helper()
+	m, err := stream.Codec{}.Input(edda.Event{Kind: edda.KindOperator, Type: edda.VerbDrop, ID: fmt.Sprintf("drop-%s-%d", key, round),
+		Tenant: "default", Key: edda.Key{Tenant: "default", Saga: "order", Correlation: key}, By: "the torture"})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if err := publishSurely(js, m); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// why says what the first of them wait for.
+func (w *torture) why(open []string) (out string) {
+	for _, id := range open[:min(len(open), 5)] {
+		name, _, _ := strings.Cut(id, "-")
+		i := slices.IndexFunc(lots, func(l lot) bool { return l.name == name })
+		if i < 0 { // it is no order
+			out += "\n" + id
+			continue
+		}
+		body, _ := w.child.fetch("/v1/instances/" + lots[i].saga + "/" + id)
+		out += "\n" + id + ": " + string(body)
+	}
+	return out
+}
+
+// undisturbed runs the same events, as they lie in their stream, through a fresh
+// store that nobody disturbs, and returns its books.
+func (w *torture) undisturbed(orders int) *books {
+	w.t.Helper()
+	w.nats.stop()
+	calm := &torture{t: w.t, seed: w.seed, build: w.build, dir: w.dir, data: filepath.Join(w.dir, "calm"), config: w.config, manifest: w.manifest,
+		addr: keptAddr(w.t), points: keptAddr(w.t), mall: w.mall, shop: newTortureShop(w.seed)}
+	w.mall.open(calm.shop)
+	streams := filepath.Join(w.dir, "calm-nats")
+	if err := os.CopyFS(streams, os.DirFS(w.nats.dir)); err != nil {
+		w.t.Fatal(err)
+	}
+	calm.nats = startNATS(w.t, keptAddr(w.t), streams)
+	calm.natsURL = calm.nats.url()
+	js := calm.js()
+	for _, name := range []string{stream.WorkflowCommands, stream.WorkflowEvents, "KV_" + stream.LeaseBucket} {
+		if err := js.DeleteStream(w.t.Context(), name); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	calm.start()
+	calm.settle(orders)
+	if code := calm.child.terminate(); code != 0 {
+		w.t.Errorf("the undisturbed run: exit code %d: %s", code, calm.child.err)
+	}
+	b := readBooks(w.t, filepath.Join(calm.data, "store"), calm.nats.url())
+	b.shop = calm.shop
+	return b
+}
+
+// report says what was done and found.
+func (w *torture) report(kills int, begin time.Time) {
+	b := w.ledger
+	_, again := w.shop.callsOf()
+	lines := []string{fmt.Sprintf("seed %d: %d kills, %d events, %d transitions, %d commands and facts, %d effects in %d calls (%d again after an answer), %d timers fired, %d store commits, %v",
+		w.seed, kills, len(b.events), b.transitions(), b.works(), len(b.claims), len(w.shop.all()), again, b.fired(), b.commits(), time.Since(begin).Round(time.Second))}
+	for _, p := range slices.Sorted(maps.Keys(w.killed)) {
+		lines = append(lines, fmt.Sprintf("  killed %4d times %s", w.killed[p], p))
+	}
+	fates, _ := json.Marshal(b.fates())
+	w.t.Logf("%s\n  fates %s", strings.Join(lines, "\n"), fates)
+}
