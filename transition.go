@@ -119,6 +119,7 @@ const (
 	DeadTooLarge    = "too-large"
 	DeadUnmatched   = "unmatched" // parked until it expired
 	DeadPoison      = "poison"
+	DeadFull        = "full"        // no more events may wait for its instance, or behind a poison event
 	DeadVersion     = "version"     // newer than the manifest knows
 	DeadNoInstance  = "no-instance" // a signal, an answer or a verb for nobody
 	DeadMalformed   = "malformed"   // an effect command that is none

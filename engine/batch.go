@@ -24,6 +24,7 @@ type batch struct {
 	horizon time.Time
 	seed    maphash.Seed
 	lanes   []*lane
+	room    map[string]bool // tenants that may park; read only
 }
 
 // evaluate fills in the targets and results of all items, and returns the cells
@@ -69,8 +70,16 @@ func (b *batch) routeOne(it *item) {
 	case !it.isRow():
 		it.event = b.match(it.event)
 		it.targets = b.targets(it.event)
+		b.crowd(it)
 	}
 	it.results = make([][]edda.Transition, len(it.targets))
+}
+
+// crowd marks the targets of a tenant that may park no more.
+func (b *batch) crowd(it *item) {
+	for i := range it.targets {
+		it.targets[i].Crowded = !b.room[it.event.Tenant]
+	}
 }
 
 func (b *batch) targets(ev edda.Event) (targets []saga.Target) {

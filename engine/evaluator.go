@@ -25,6 +25,7 @@ type evaluator struct {
 	writer   *writer
 	acker    *acker
 	surveyor *surveyor
+	parking  *parking
 
 	arrive <-chan []edda.Event // nil once the intake has ended
 	events []*item             // waiting, in order
@@ -56,7 +57,7 @@ type evaluator struct {
 
 func newEvaluator(e *Engine, positions []edda.Checkpoint) *evaluator {
 	v := &evaluator{
-		Engine: e, writer: newWriter(e), acker: newAcker(e), surveyor: newSurveyor(e),
+		Engine: e, writer: newWriter(e), acker: newAcker(e), surveyor: newSurveyor(e), parking: newParking(e),
 		seed: maphash.MakeSeed(), overlay: overlay{},
 		applied: map[string]edda.Checkpoint{}, durable: map[string]edda.Checkpoint{},
 		created: map[string]time.Time{},
@@ -161,7 +162,8 @@ func (v *evaluator) halted() bool { return v.failing || v.pausing }
 // step evaluates one batch and hands it to the writer.
 func (v *evaluator) step() {
 	items := v.form()
-	b := &batch{items: items, sagas: v.sagas, over: v.overlay, db: v.db, horizon: v.horizon.reached, seed: v.seed}
+	v.parking.look(items)
+	b := &batch{items: items, sagas: v.sagas, over: v.overlay, db: v.db, horizon: v.horizon.reached, seed: v.seed, room: v.parking.room}
 	cells, err := b.evaluate(v.opts.Lanes)
 	if err != nil {
 		v.putBack(items)

@@ -36,6 +36,7 @@ func (v *evaluator) crashed(r verdict) {
 func (v *evaluator) fail(err error) {
 	if v.failure == nil {
 		v.log.Error("the store fails: intake stops until it works again", zap.Error(err))
+		v.metrics.pause(PausedStore, true)
 	}
 	v.failure, v.failing = err, true
 	v.status.failed(err)
@@ -104,6 +105,7 @@ func (v *evaluator) recovered() {
 		return
 	}
 	v.log.Info("the store works again")
+	v.metrics.pause(PausedStore, false)
 	v.failure = nil
 	v.status.failed(nil)
 	v.backoff.reset()

@@ -14,6 +14,7 @@ type records interface {
 	View() (*store.View, error)
 	Waiting(commandID string) (edda.Work, bool)
 	Checkpoints() ([]edda.Checkpoint, error)
+	Parked(tenant string) int
 }
 
 // line takes changes of which each builds on those before; once one has failed,

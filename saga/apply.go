@@ -14,7 +14,7 @@ import (
 // released follow as transitions of their own. The cell given is not changed.
 func (s *Set) Apply(cell edda.Cell, t Target, ev edda.Event) (edda.Cell, []edda.Transition) {
 	cell.Key = t.Key
-	a := &application{set: s, cell: cell, versions: t.Versions}
+	a := &application{set: s, cell: cell, versions: t.Versions, crowded: t.Crowded}
 	if t.Dead != nil {
 		a.add(edda.Transition{Event: ev, Fate: edda.FateDead, Dead: t.Dead,
 			Outputs: []edda.Output{{Word: "dead", Name: nameOf(ev), Reason: t.Dead.Reason}}})
@@ -34,6 +34,7 @@ type application struct {
 	out      []edda.Transition
 	queue    []edda.Entry // unparked or released, to be applied next
 	unparked bool         // what the queue holds
+	crowded  bool         // the tenant may park no more
 }
 
 func (a *application) add(tr edda.Transition) {
@@ -106,7 +107,7 @@ func (a *application) apply(ev edda.Event) {
 	case a.duplicate(ev):
 		a.add(edda.Transition{Event: ev, Fate: edda.FateDuplicate, Outputs: []edda.Output{{Word: "duplicate", Name: nameOf(ev)}}})
 	case len(a.cell.Held) > 0 && !passesHold(ev):
-		a.hold(ev)
+		a.queueUp(ev)
 	case ev.Kind == edda.KindOperator:
 		a.operator(ev)
 	case a.starts(ev):
@@ -294,6 +295,10 @@ func (a *application) park(p *Program, ev edda.Event) {
 	}
 	if h == nil {
 		a.add(edda.Transition{Event: ev, Fate: edda.FateIgnored, Outputs: []edda.Output{{Word: "dropped", Name: nameOf(ev)}}})
+		return
+	}
+	if why := a.noRoomToPark(p, ev); why != "" {
+		a.turnAway(ev, why)
 		return
 	}
 	e := edda.Entry{N: nextN(a.cell.Parked), Event: ev, Expires: clockMillis(ev.Time).Add(h.park)}
