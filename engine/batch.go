@@ -14,6 +14,10 @@ import (
 // little beyond it, and an input waits for the whole batch to commit.
 const maxBatch = 1024
 
+// maxBatchBytes bounds the payloads that wait for an evaluation, and about what
+// one evaluation makes: a batch that made more is followed by a smaller one.
+const maxBatchBytes = 16 << 20
+
 // batch is what is evaluated at once: first what is due, by time, then events,
 // in the order of their streams.
 type batch struct {

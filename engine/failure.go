@@ -95,6 +95,7 @@ func (v *evaluator) putBack(items []*item) {
 			continue
 		}
 		events = append(events, it)
+		v.bytes += len(it.event.Payload)
 	}
 	v.events = append(events, v.events...)
 }

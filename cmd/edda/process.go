@@ -99,7 +99,7 @@ func newProcess(s settings, l loaded, log *zap.Logger) (*process, error) {
 	if err := errors.Join(p.openRedis(), p.buildHero()); err != nil {
 		return nil, errors.Join(err, p.server.Close(), p.db.Close())
 	}
-	p.metrics.MustRegister(&instanceCollector{p.db})
+	p.metrics.MustRegister(&instanceCollector{p.db}, &parkedCollector{p.db, s.Parked.Max})
 	p.pulse = newPulse(p.loops()...)
 	p.group = lifecycle.New(lifecycle.Options{Stopped: p.partStopped}, p.parts(l)...)
 	return p, nil
