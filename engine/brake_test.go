@@ -68,6 +68,10 @@ func TestNewEventsWaitWhileThereIsNoRoomAndTheRestGoesOn(t *testing.T) {
 		w.streams.publish("B", event("result", "add", "k"))
 		look()
 		w.wantLog(key("k"), "first", "result")
+		time.Sleep(2 * surveyEvery)
+		if got := w.metric("edda_stream_lag_messages", "A"); got != 20 {
+			t.Errorf("lag of A: %v", got)
+		}
 		c.set()
 		look()
 		w.wantLog(key("k"), append([]string{"first", "result"}, many(20, numbered("e"))...)...)

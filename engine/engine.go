@@ -107,11 +107,12 @@ func New(source Source, db *store.DB, sagas Sagas, o Options) *Engine {
 
 func newEngine(source Source, db records, sagas Sagas, o Options) *Engine {
 	o.validate()
-	m := newMetrics(o.Registry)
+	m, st := newMetrics(o.Registry), newStatus()
+	o.Registry.MustRegister(lagCollector{st})
 	return &Engine{
 		source: source, db: db, sagas: sagas, opts: o, log: o.Log, metrics: m,
 		waiters: newWaiters(m.waiters),
-		status:  newStatus(),
+		status:  st,
 		inbox:   make(chan func(*evaluator), inboxSize),
 		halt:    make(chan struct{}),
 		stopped: make(chan struct{}),

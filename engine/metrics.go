@@ -76,3 +76,18 @@ func (m *metrics) pause(reason string, yes bool) {
 func (m *metrics) fate(saga string, fate edda.Fate) {
 	m.transitions.WithLabelValues(saga, string(fate)).Inc()
 }
+
+// lagCollector shows how far behind the streams the engine is.
+type lagCollector struct{ status *status }
+
+func lagDesc() *prometheus.Desc {
+	return prometheus.NewDesc("edda_stream_lag_messages", "Messages of a stream behind its durable position, others' included.", []string{"stream"}, nil)
+}
+
+func (c lagCollector) Describe(ch chan<- *prometheus.Desc) { ch <- lagDesc() }
+
+func (c lagCollector) Collect(ch chan<- prometheus.Metric) {
+	for _, p := range c.status.info().Positions {
+		ch <- prometheus.MustNewConstMetric(lagDesc(), prometheus.GaugeValue, float64(p.Lag), p.Stream)
+	}
+}

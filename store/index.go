@@ -42,7 +42,7 @@ func newIndex() *index {
 }
 
 // loadIndex scans the outbox, the counters, and the keys of what is parked.
-func loadIndex(tx *bolt.Tx) (*index, error) {
+func (d *DB) loadIndex(tx *bolt.Tx) (*index, error) {
 	x := newIndex()
 	err := tx.Bucket([]byte(bucketOutbox)).ForEach(func(k, v []byte) error {
 		row, err := cutRow(k, v)
@@ -52,7 +52,9 @@ func loadIndex(tx *bolt.Tx) (*index, error) {
 		if x.size == 0 {
 			x.oldest = row.ID
 		}
-		x.size++
+		if x.size++; x.size%trimPages == 0 {
+			d.trimIn(tx)
+		}
 		x.kinds[row.Work.Kind]++
 		if row.Work.Kind == edda.WorkEffect {
 			x.waiting[row.Work.ID], x.effects[row.ID] = waiting{row.ID, row.Work.From}, row.Work.ID

@@ -71,6 +71,9 @@ func (o *Options) validate() {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
+	if o.maxMapped == 0 {
+		o.maxMapped = maxMapped
+	}
 	if o.initialMap == 0 {
 		o.initialMap = initialMap
 	}
@@ -107,7 +110,7 @@ func load(path string, file *bolt.DB, o Options) (*DB, error) {
 	}
 	return d, file.View(func(tx *bolt.Tx) (err error) {
 		d.id, d.stamp = string(tx.Bucket([]byte(bucketMeta)).Get(metaID)), stampOf(tx)
-		d.index, err = loadIndex(tx)
+		d.index, err = d.loadIndex(tx)
 		return err
 	})
 }

@@ -1,8 +1,10 @@
 package store
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -239,4 +241,73 @@ func TestHistoryEndsAtDroppedDays(t *testing.T) {
 	}
 	same(t, "what is left", len(must(db.History(key("1"), 10))), 3)
 	db.check(t)
+}
+
+func TestHistoryComesInPages(t *testing.T) {
+	db := open(t, t.TempDir(), Options{})
+	for i := range 5 {
+		db.commit(t, Change{Transitions: []edda.Transition{step(key("1"), uint64(i+1))}})
+		db.commit(t, Change{Transitions: []edda.Transition{step(key("2"), uint64(i+1))}})
+	}
+	all := must(db.History(key("1"), 10))
+	var got []Record
+	place := ""
+	for pages := 1; ; pages++ {
+		page, next, err := db.HistoryFrom(key("1"), place, 2)
+		if err != nil || len(page) > 2 {
+			t.Fatalf("a page of %d: %v", len(page), err)
+		}
+		got = append(got, page...)
+		if place = next; next == "" {
+			same(t, "pages", pages, 3)
+			break
+		}
+	}
+	same(t, "history in pages", got, all)
+	_, place, _ = db.HistoryFrom(key("2"), "", 1)
+	for _, bad := range []string{"x", "AAAA", place} { // the last is another key's
+		if _, _, err := db.HistoryFrom(key("1"), bad, 10); !errors.Is(err, edda.Permanent) {
+			t.Errorf("a place %q: %v", bad, err)
+		}
+	}
+}
+
+func TestPagesOfLargeRowsEndEarly(t *testing.T) {
+	db := open(t, t.TempDir(), Options{})
+	state, err := json.Marshal(map[string]string{"text": strings.Repeat("x", 600<<10)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const n = 20 // 12 MB
+	for i := range n {
+		for _, k := range []edda.Key{key("history"), key(fmt.Sprint("list-", i))} {
+			tr := step(k, uint64(i+1))
+			tr.Instance.State = state
+			db.commit(t, Change{Transitions: []edda.Transition{tr}})
+		}
+	}
+	seen := 0
+	for place := ""; ; {
+		page, next, err := db.HistoryFrom(key("history"), place, 1000)
+		if err != nil || len(page) == 0 || len(page) > 8 {
+			t.Fatalf("a page of %d: %v", len(page), err)
+		}
+		seen += len(page)
+		if place = next; next == "" {
+			break
+		}
+	}
+	same(t, "history in pages", seen, n)
+	seen = 0
+	for q := (Query{Limit: 1000}); ; {
+		page := must(db.Instances(q))
+		if len(page) == 0 {
+			break
+		}
+		if len(page) > 8 {
+			t.Fatalf("a page of %d instances", len(page))
+		}
+		seen, q.After = seen+len(page), page[len(page)-1].Key
+	}
+	same(t, "instances in pages", seen, n+1)
 }

@@ -67,3 +67,10 @@ func (c *parkedCollector) Collect(ch chan<- prometheus.Metric) {
 	ch <- prometheus.MustNewConstMetric(parked, prometheus.GaugeValue, float64(c.db.ParkedInAll()))
 	ch <- prometheus.MustNewConstMetric(limit, prometheus.GaugeValue, float64(c.max))
 }
+
+// mappedGauge shows how much of files counts as the process's memory.
+func mappedGauge() prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "edda_store_mapped_bytes", Help: "Bytes of files that are mapped and in memory, most of them the store's.",
+	}, func() float64 { return float64(store.Mapped()) })
+}

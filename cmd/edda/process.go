@@ -99,7 +99,7 @@ func newProcess(s settings, l loaded, log *zap.Logger) (*process, error) {
 	if err := errors.Join(p.openRedis(), p.buildHero()); err != nil {
 		return nil, errors.Join(err, p.server.Close(), p.db.Close())
 	}
-	p.metrics.MustRegister(&instanceCollector{p.db}, &parkedCollector{p.db, s.Parked.Max})
+	p.metrics.MustRegister(&instanceCollector{p.db}, &parkedCollector{p.db, s.Parked.Max}, mappedGauge())
 	p.pulse = newPulse(p.loops()...)
 	p.group = lifecycle.New(lifecycle.Options{Stopped: p.partStopped}, p.parts(l)...)
 	return p, nil
@@ -145,6 +145,7 @@ func (p *process) parts(l loaded) []lifecycle.Part {
 		{Name: "http", Stage: lifecycle.HTTP, Run: p.server.Run},
 		{Name: "store", Stage: lifecycle.Store, Run: p.db.Run, Close: p.db.Close,
 			Ready: func(ctx context.Context) error { return p.adopt(ctx, l) }},
+		{Name: "mapped pages", Stage: lifecycle.Connections, Run: p.db.Trim},
 		{Name: "pulse", Stage: lifecycle.Connections, Run: p.pulse.Run},
 	}
 	if p.settings.streams() {
