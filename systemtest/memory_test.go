@@ -198,7 +198,7 @@ func placed(set *saga.Set, i int) []edda.Transition {
 		return trs
 	}
 	trs[0].Work = append(trs[0].Work, edda.Work{ID: "message-" + k.Correlation, Kind: edda.WorkMessage, From: k, Name: "message", Time: ev.Time,
-		Payload: []byte(`{"context_id":"1","caller_id":"2","message":"placed"}`)})
+		Payload: []byte(`{"context_id":1,"caller_id":2,"message":"placed"}`)})
 	return trs
 }
 

@@ -126,7 +126,6 @@ func (p *process) older(programs []*saga.Program, kept []edda.Manifest) ([]*saga
 	for _, program := range programs {
 		delete(needed, text{program.Saga(), program.Version(), program.Hash()})
 	}
-	maps.DeleteFunc(needed, func(t text, _ bool) bool { return t.saga == flowsaga.Saga }) // flows have no manifest
 	var out []*saga.Program
 	for _, k := range kept {
 		if t := (text{k.Saga, k.Version, k.Hash}); needed[t] {
@@ -152,7 +151,7 @@ func (p *process) needed(programs []*saga.Program, kept []edda.Manifest) (map[te
 	needed, only := p.starting(), onlyTexts(programs, kept)
 	seen := map[store.Query]bool{}
 	for _, c := range p.db.Counts() {
-		if c.Status.Finished() || c.N == 0 {
+		if c.Status.Finished() || c.N == 0 || c.Saga == flowsaga.Saga { // flows have no manifest
 			continue
 		}
 		if t, ok := only[text{saga: c.Saga, version: c.Version}]; ok {
