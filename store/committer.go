@@ -131,7 +131,7 @@ func (d *DB) write(group []*job) (*staged, error) {
 		return nil, err
 	}
 	defer func() { _ = tx.Rollback() }() // after a commit it does nothing
-	if err := fill(tx, next, staged, group); err != nil {
+	if err := d.fill(tx, next, staged, group); err != nil {
 		return nil, err
 	}
 	if err := tx.Commit(); err != nil {
@@ -141,14 +141,19 @@ func (d *DB) write(group []*job) (*staged, error) {
 	return staged, nil
 }
 
-func fill(tx *bolt.Tx, s stamp, st *staged, group []*job) error {
+func (d *DB) fill(tx *bolt.Tx, s stamp, st *staged, group []*job) error {
 	w, err := newWriter(tx, s, st)
 	if err != nil {
 		return err
 	}
+	looked := 0
 	for _, j := range group {
 		if err := w.change(j.change); err != nil {
 			return err
+		}
+		if looked += len(j.change.transitions) + len(j.change.delivered); looked >= trimCells {
+			looked = 0
+			d.trimIn(tx)
 		}
 	}
 	w.oldest()

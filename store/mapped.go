@@ -12,14 +12,16 @@ const (
 	// of the store are given back. They are the system's, which keeps them while
 	// it has room, and yet count as the process's memory: one look at every
 	// instance would count the whole file.
-	maxMapped = 128 << 20
+	maxMapped = 96 << 20
 	// trimEvery is how often that is looked at.
-	trimEvery = 100 * time.Millisecond
+	trimEvery = 20 * time.Millisecond
 	// trimPages is after how many pages one long read looks by itself: the system
 	// maps sixteen around each that is read, and those that follow each other in
 	// a keyspace lie all over the file.
 	trimPages = 512
 	pageSize  = 4096
+	// trimCells is after how many keys: each is read in several keyspaces.
+	trimCells = 128
 )
 
 // Trim keeps what is mapped of the file within bounds until ctx ends. Without it

@@ -311,3 +311,31 @@ func TestPagesOfLargeRowsEndEarly(t *testing.T) {
 	}
 	same(t, "instances in pages", seen, n+1)
 }
+
+func TestParkedEventsAreCountedOnce(t *testing.T) {
+	dir := t.TempDir()
+	db := open(t, dir, Options{})
+	change := func(park, unpark uint64, want int) {
+		t.Helper()
+		tr := edda.Transition{Key: key("1"), Fate: edda.FateParked, Event: edda.Event{ID: "e", Time: noon}}
+		if park > 0 {
+			tr.Park = &edda.Entry{N: park, Event: tr.Event}
+		}
+		if unpark > 0 {
+			tr.Unpark = []uint64{unpark}
+		}
+		db.commit(t, Change{Transitions: []edda.Transition{tr}})
+		same(t, "parked", db.Parked(key("1").Tenant), want)
+		same(t, "parked in all", db.ParkedInAll(), want)
+	}
+	change(1, 0, 1)
+	change(1, 0, 1) // the same place again
+	change(2, 0, 2)
+	change(0, 7, 2) // is not there
+	change(0, 1, 1)
+	change(3, 3, 2)
+	db.stop()
+	db = open(t, dir, Options{})
+	same(t, "parked after a restart", db.Parked(key("1").Tenant), 2)
+	change(0, 2, 1)
+}

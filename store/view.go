@@ -10,7 +10,11 @@ import (
 )
 
 // View is a consistent snapshot; Close it soon. It is for one goroutine.
-type View struct{ tx *bolt.Tx }
+type View struct {
+	db    *DB
+	tx    *bolt.Tx
+	cells int
+}
 
 // View opens a snapshot of what is committed.
 func (d *DB) View() (*View, error) {
@@ -18,7 +22,7 @@ func (d *DB) View() (*View, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open a snapshot: %w", err)
 	}
-	return &View{tx: tx}, nil
+	return &View{db: d, tx: tx}, nil
 }
 
 // Close ends the snapshot. A second call does nothing.
@@ -26,6 +30,9 @@ func (v *View) Close() { _ = v.tx.Rollback() }
 
 // Cell loads the record of one key; one that does not exist has no instance and no entries.
 func (v *View) Cell(k edda.Key) (edda.Cell, error) {
+	if v.cells++; v.cells%trimCells == 0 {
+		v.db.trimIn(v.tx)
+	}
 	cell := edda.Cell{Key: k}
 	key := instanceKey(k)
 	var err error

@@ -68,6 +68,10 @@ func TestAFetchOfLargeEventsIsShort(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+		time.Sleep(time.Minute) // all of it is in the buffer
+		if n := src.readers[0].buffer.len(); n != 30 {
+			t.Fatalf("%d events in the buffer", n)
+		}
 		for left := 30; left > 0; {
 			events, err := src.Fetch(ctx, 1024, time.Minute)
 			if err != nil || len(events) == 0 || len(events) > fetchBytes/(500<<10)+1 {
