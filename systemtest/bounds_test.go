@@ -84,7 +84,7 @@ func (w *world) paused() float64 {
 
 // A gateway that is down stops new events, and nothing else, and nothing is lost.
 func TestADestinationThatIsDownSlowsTheIntake(t *testing.T) {
-	const first, all = 30, 400
+	const first, all = 30, 150
 	inBoundedBubble(t, bounds{outbox: 20}, []string{pressSaga, pressEffect}, func(w *world) {
 		w.gateway.down.Store(true)
 		w.press(0, first)
