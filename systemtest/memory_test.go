@@ -82,7 +82,7 @@ func TestMemory(t *testing.T) {
 	} else {
 		prefill(t, filepath.Join(data, "store"))
 	}
-	t.Logf("%d instances written in %v", memoryInstances, time.Since(began).Round(time.Second))
+	t.Logf("%d instances in the file after %v", memoryInstances, time.Since(began).Round(time.Second))
 	_, js := client(t, nats.URL())
 
 	args := []string{"run", "--role", "combined", "--nats-url", nats.URL(), "--addr", addr, "--data", data,
