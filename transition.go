@@ -121,6 +121,7 @@ const (
 	DeadTooLarge    = "too-large"
 	DeadUnmatched   = "unmatched" // parked until it expired
 	DeadPoison      = "poison"
+	DeadFull        = "full"        // no more events may wait for its instance, or behind a poison event
 	DeadVersion     = "version"     // newer than the manifest knows
 	DeadNoInstance  = "no-instance" // a signal, an answer or a verb for nobody
 	DeadMalformed   = "malformed"   // an effect command that is none
@@ -129,6 +130,6 @@ const (
 
 // DeadReasons are all of them.
 var DeadReasons = []string{
-	DeadUndecodable, DeadNoType, DeadNoKey, DeadTenant, DeadTooLarge, DeadUnmatched, DeadPoison, DeadVersion,
+	DeadUndecodable, DeadNoType, DeadNoKey, DeadTenant, DeadTooLarge, DeadUnmatched, DeadPoison, DeadFull, DeadVersion,
 	DeadNoInstance, DeadMalformed, DeadRejected,
 }

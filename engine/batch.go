@@ -16,6 +16,10 @@ import (
 // little beyond it, and an input waits for the whole batch to commit.
 const maxBatch = 1024
 
+// maxBatchBytes bounds the payloads that wait for an evaluation, and about what
+// one evaluation makes: a batch that made more is followed by a smaller one.
+const maxBatchBytes = 16 << 20
+
 // batch is what is evaluated at once: first what is due, by time, then events,
 // in the order of their streams.
 type batch struct {
@@ -26,6 +30,7 @@ type batch struct {
 	horizon time.Time
 	seed    maphash.Seed
 	lanes   []*lane
+	room    map[string]bool // tenants that may park; read only
 }
 
 // evaluate fills in the targets and results of all items, and returns the cells
@@ -72,8 +77,16 @@ func (b *batch) routeOne(it *item) {
 	case !it.isRow():
 		it.event = b.letter(b.match(it.event))
 		it.targets = b.targets(it.event)
+		b.crowd(it)
 	}
 	it.results = make([][]edda.Transition, len(it.targets))
+}
+
+// crowd marks the targets of a tenant that may park no more.
+func (b *batch) crowd(it *item) {
+	for i := range it.targets {
+		it.targets[i].Crowded = !b.room[it.event.Tenant]
+	}
 }
 
 func (b *batch) targets(ev edda.Event) (targets []saga.Target) {

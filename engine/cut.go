@@ -25,6 +25,7 @@ type unit struct {
 type set struct {
 	n      uint64 // counts up
 	last   bool   // of its batch
+	size   int    // about, in bytes
 	retry  int    // how often the evaluator had begun anew
 	change store.Change
 	// items are those that end in this set: once it is durable they are done.
@@ -143,6 +144,7 @@ func (c *cutter) add(u unit) {
 		c.open, c.size = &set{n: c.n}, 0
 	}
 	c.size += size
+	c.open.size = c.size
 	c.open.take(u)
 	if u.it.due == nil {
 		c.open.move(edda.Checkpoint{

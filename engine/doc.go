@@ -12,6 +12,8 @@
 //     one batch commits, the next is evaluated.
 //   - What is due at T is applied only when every stream has been applied up to
 //     what was stored at T, or to its end, and in due order.
+//   - While there is no room for more work, new events stay in their streams, and
+//     results, acts and what is due still come.
 //   - When the store fails it stops, says so, and goes on from the last durable
 //     position once the store works again. Nothing that was acknowledged is lost.
 //   - A panic of a saga is a dead letter, never the end of the process.

@@ -44,6 +44,16 @@ type Options struct {
 	// Observe is told of the transitions of each change set once it is
 	// durable, in commit order, from one goroutine. It must not block.
 	Observe func([]edda.Transition)
+	// Full says what has no room for more work: its names, few and fixed, are
+	// labels of a metric. While there are any, Hold(true) has told the source to
+	// leave new events in their streams; what answers work that went out still
+	// comes, or there would never be room again. Hold is called where that
+	// changes. Both are called by one goroutine and must answer at once.
+	Full func() []string
+	Hold func(held bool)
+	// MaxParked is how many events of one tenant may wait for their instance
+	// before another becomes a dead letter; [DefaultMaxParked] when zero.
+	MaxParked int
 	// Lanes is how many keys are evaluated at once; GOMAXPROCS when zero.
 	Lanes int
 }
@@ -57,6 +67,15 @@ func (o *Options) validate() {
 	}
 	if o.Observe == nil {
 		o.Observe = func([]edda.Transition) {}
+	}
+	if o.Full == nil {
+		o.Full = func() []string { return nil }
+	}
+	if o.Hold == nil {
+		o.Hold = func(bool) {}
+	}
+	if o.MaxParked <= 0 {
+		o.MaxParked = DefaultMaxParked
 	}
 	if o.Lanes <= 0 {
 		o.Lanes = runtime.GOMAXPROCS(0)
@@ -88,11 +107,12 @@ func New(source Source, db *store.DB, sagas Sagas, o Options) *Engine {
 
 func newEngine(source Source, db records, sagas Sagas, o Options) *Engine {
 	o.validate()
-	m := newMetrics(o.Registry)
+	m, st := newMetrics(o.Registry), newStatus()
+	o.Registry.MustRegister(lagCollector{st})
 	return &Engine{
 		source: source, db: db, sagas: sagas, opts: o, log: o.Log, metrics: m,
 		waiters: newWaiters(m.waiters),
-		status:  newStatus(),
+		status:  st,
 		inbox:   make(chan func(*evaluator), inboxSize),
 		halt:    make(chan struct{}),
 		stopped: make(chan struct{}),

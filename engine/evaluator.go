@@ -25,9 +25,12 @@ type evaluator struct {
 	writer   *writer
 	acker    *acker
 	surveyor *surveyor
+	parking  *parking
 
 	arrive <-chan []edda.Event // nil once the intake has ended
 	events []*item             // waiting, in order
+	bytes  int                 // of their payloads
+	most   int                 // inputs of the next batch, by what those of the last one made
 	dues   []*item             // waiting, by time
 	seed   maphash.Seed
 
@@ -56,12 +59,13 @@ type evaluator struct {
 
 func newEvaluator(e *Engine, positions []edda.Checkpoint) *evaluator {
 	v := &evaluator{
-		Engine: e, writer: newWriter(e), acker: newAcker(e), surveyor: newSurveyor(e),
+		Engine: e, writer: newWriter(e), acker: newAcker(e), surveyor: newSurveyor(e), parking: newParking(e),
 		seed: maphash.MakeSeed(), overlay: overlay{},
 		applied: map[string]edda.Checkpoint{}, durable: map[string]edda.Checkpoint{},
 		created: map[string]time.Time{},
 		backoff: backoff{first: commitBackoff, most: commitBackoffMax},
 		alarm:   time.NewTimer(0),
+		most:    maxBatch,
 	}
 	v.alarm.Stop()
 	for _, p := range positions {
@@ -121,7 +125,7 @@ func (v *evaluator) wait(ctx context.Context) bool {
 
 // arriving is where events come from, while there is room for more.
 func (v *evaluator) arriving() <-chan []edda.Event {
-	if len(v.events) >= maxBatch || v.failure != nil {
+	if len(v.events) >= maxBatch || v.bytes >= maxBatchBytes || v.failure != nil {
 		return nil
 	}
 	return v.arrive
@@ -133,6 +137,7 @@ func (v *evaluator) arrived(events []edda.Event, open bool) {
 	}
 	for i := range events {
 		v.events = append(v.events, &item{event: events[i]})
+		v.bytes += len(events[i].Payload)
 	}
 }
 
@@ -161,7 +166,8 @@ func (v *evaluator) halted() bool { return v.failing || v.pausing }
 // step evaluates one batch and hands it to the writer.
 func (v *evaluator) step() {
 	items := v.form()
-	b := &batch{items: items, sagas: v.sagas, over: v.overlay, db: v.db, horizon: v.horizon.reached, seed: v.seed}
+	v.parking.look(items)
+	b := &batch{items: items, sagas: v.sagas, over: v.overlay, db: v.db, horizon: v.horizon.reached, seed: v.seed, room: v.parking.room}
 	cells, err := b.evaluate(v.opts.Lanes)
 	if err != nil {
 		v.putBack(items)
@@ -171,14 +177,16 @@ func (v *evaluator) step() {
 	}
 	// gofail: var engineEvaluated struct{}
 	v.metrics.batch.Observe(float64(len(items)))
-	v.submit(cut(items, v.created, v.sets), cells)
+	sets := cut(items, v.created, v.sets)
+	v.pace(len(items), sets)
+	v.submit(sets, cells)
 	v.reach()
 }
 
 // form takes the items of the next batch.
 func (v *evaluator) form() []*item {
-	due := taken(v.dues[:v.dueNow()], maxDue)
-	events := taken(v.events, maxBatch-due)
+	due := taken(v.dues[:v.dueNow()], min(maxDue, max(v.most/2, 1)))
+	events := taken(v.events, v.most-due)
 	if due > 0 && v.dues[0].alone {
 		events = 0
 	}
@@ -187,8 +195,26 @@ func (v *evaluator) form() []*item {
 	}
 	items := slices.Concat(v.dues[:due], v.events[:events])
 	v.dues = slices.Delete(v.dues, 0, due)
+	for _, it := range v.events[:events] {
+		v.bytes -= len(it.event.Payload)
+	}
 	v.events = slices.Delete(v.events, 0, events)
 	return items
+}
+
+// pace chooses the size of the next batch: as many inputs as would have made
+// maxBatchBytes, so that large instances are few in memory at once.
+func (v *evaluator) pace(items int, sets []*set) {
+	bytes := 0
+	for _, s := range sets {
+		bytes += s.size
+	}
+	switch {
+	case bytes > maxBatchBytes:
+		v.most = max(1, items*maxBatchBytes/bytes)
+	case bytes <= maxBatchBytes/2:
+		v.most = min(2*v.most, maxBatch)
+	}
 }
 
 // taken is how many of the items go into one batch: at most n, and one that is

@@ -36,6 +36,7 @@ func (v *evaluator) crashed(r verdict) {
 func (v *evaluator) fail(err error) {
 	if v.failure == nil {
 		v.log.Error("the store fails: intake stops until it works again", zap.Error(err))
+		v.metrics.pause(PausedStore, true)
 	}
 	v.failure, v.failing = err, true
 	v.status.failed(err)
@@ -94,6 +95,7 @@ func (v *evaluator) putBack(items []*item) {
 			continue
 		}
 		events = append(events, it)
+		v.bytes += len(it.event.Payload)
 	}
 	v.events = append(events, v.events...)
 }
@@ -104,6 +106,7 @@ func (v *evaluator) recovered() {
 		return
 	}
 	v.log.Info("the store works again")
+	v.metrics.pause(PausedStore, false)
 	v.failure = nil
 	v.status.failed(nil)
 	v.backoff.reset()

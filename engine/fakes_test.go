@@ -60,12 +60,17 @@ func (c counter) key(ev edda.Event) edda.Key {
 	return edda.Key{Tenant: ev.Tenant, Saga: name, Correlation: ev.AggregateID}
 }
 
-func (c counter) Apply(cell edda.Cell, t saga.Target, ev edda.Event) (edda.Cell, []edda.Transition) {
+func (c counter) Apply(cell edda.Cell, target saga.Target, ev edda.Event) (edda.Cell, []edda.Transition) {
 	if ev.Type == "panic" {
 		panic("apply fails")
 	}
 	return c.write(cell, ev, func(in *edda.Instance, t *edda.Transition) {
 		switch ev.Type {
+		case "crowded":
+			in.Reason = "room"
+			if target.Crowded {
+				in.Reason = "crowded"
+			}
 		case "arm":
 			after, _ := time.ParseDuration(text(ev.Payload))
 			c.arm(in, t, edda.Timer{Name: ev.ID, Due: ev.Time.Add(after)})
@@ -161,6 +166,7 @@ type streams struct {
 	last    map[string]edda.Checkpoint
 	waiting []edda.Event
 	held    bool // Fetch gives nothing
+	paused  bool // Fetch gives nothing of stream A
 	gone    bool // Ends says that nothing is needed
 	down    error
 	fetched int
@@ -232,12 +238,21 @@ func (s *streams) take(most int) ([]edda.Event, error) {
 	if s.down != nil || s.held {
 		return nil, s.down
 	}
-	n := min(most, len(s.waiting))
-	got := slices.Clone(s.waiting[:n])
-	s.waiting = s.waiting[n:]
-	s.fetched += n
+	var got, left []edda.Event
+	for _, ev := range s.waiting {
+		if len(got) >= most || s.paused && ev.Stream == "A" {
+			left = append(left, ev)
+			continue
+		}
+		got = append(got, ev)
+	}
+	s.waiting = left
+	s.fetched += len(got)
 	return got, nil
 }
+
+// hold is for Options.Hold.
+func (s *streams) hold(yes bool) { s.change(func() { s.paused = yes }) }
 
 func (s *streams) Ack(_ context.Context, done []edda.Checkpoint) error {
 	s.mu.Lock()

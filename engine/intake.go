@@ -34,12 +34,14 @@ type intake struct {
 	read    map[string]uint64 // owned by run: the last sequence taken, by stream
 	out     chan []edda.Event // closed when there will be no more
 	backoff backoff
+	brake   brake
 }
 
 func newIntake(e *Engine, positions []edda.Checkpoint) *intake {
 	in := &intake{
 		Engine: e, read: map[string]uint64{}, out: make(chan []edda.Event, intakeDepth),
 		backoff: backoff{first: fetchBackoff, most: fetchBackoffMax},
+		brake:   brake{Engine: e},
 	}
 	for _, p := range positions {
 		in.read[p.Stream] = p.Seq
@@ -62,6 +64,7 @@ func (in *intake) run(ctx context.Context) error {
 }
 
 func (in *intake) runOnce(ctx context.Context) {
+	in.brake.look()
 	events, err := in.source.Fetch(ctx, fetchMost, fetchWait)
 	if fresh := in.drop(ctx, events); len(fresh) > 0 {
 		// gofail: var engineFetched struct{}

@@ -17,6 +17,9 @@ type metrics struct {
 	late        prometheus.Histogram
 	dead        *prometheus.CounterVec
 	waiters     prometheus.Gauge
+	parkedFull  prometheus.Gauge
+	paused      *prometheus.GaugeVec
+	pauses      *prometheus.CounterVec
 }
 
 func newMetrics(r prometheus.Registerer) *metrics {
@@ -49,9 +52,42 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		waiters: f.NewGauge(prometheus.GaugeOpts{
 			Name: "edda_waiters", Help: "Calls that wait for a commit.",
 		}),
+		parkedFull: f.NewGauge(prometheus.GaugeOpts{
+			Name: "edda_parked_full_tenants", Help: "Tenants that may park no more events.",
+		}),
+		paused: f.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "edda_intake_paused", Help: "1 while new events stay in their streams, by reason.",
+		}, []string{"reason"}),
+		pauses: f.NewCounterVec(prometheus.CounterOpts{
+			Name: "edda_intake_pauses_total", Help: "Times that new events began to stay in their streams, by reason.",
+		}, []string{"reason"}),
 	}
+}
+
+func (m *metrics) pause(reason string, yes bool) {
+	if !yes {
+		m.paused.WithLabelValues(reason).Set(0)
+		return
+	}
+	m.paused.WithLabelValues(reason).Set(1)
+	m.pauses.WithLabelValues(reason).Inc()
 }
 
 func (m *metrics) fate(saga string, fate edda.Fate) {
 	m.transitions.WithLabelValues(saga, string(fate)).Inc()
+}
+
+// lagCollector shows how far behind the streams the engine is.
+type lagCollector struct{ status *status }
+
+func lagDesc() *prometheus.Desc {
+	return prometheus.NewDesc("edda_stream_lag_messages", "Messages of a stream behind its durable position, others' included.", []string{"stream"}, nil)
+}
+
+func (c lagCollector) Describe(ch chan<- *prometheus.Desc) { ch <- lagDesc() }
+
+func (c lagCollector) Collect(ch chan<- prometheus.Metric) {
+	for _, p := range c.status.info().Positions {
+		ch <- prometheus.MustNewConstMetric(lagDesc(), prometheus.GaugeValue, float64(p.Lag), p.Stream)
+	}
 }

@@ -15,6 +15,7 @@ type records interface {
 	Waiting(commandID string) (edda.Work, bool)
 	Checkpoints() ([]edda.Checkpoint, error)
 	DeadLetter(id string) (edda.DeadLetter, bool, error)
+	Parked(tenant string) int
 }
 
 // line takes changes of which each builds on those before; once one has failed,

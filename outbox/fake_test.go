@@ -70,6 +70,17 @@ func (s *shelf) OutboxSize() (int, time.Time) {
 	return len(s.rows), ulid.Time(s.rows[0].ID.Time())
 }
 
+func (s *shelf) Outboxed(kinds ...edda.WorkKind) (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range s.rows {
+		if slices.Contains(kinds, r.Work.Kind) {
+			n++
+		}
+	}
+	return n
+}
+
 func (s *shelf) Committed() <-chan struct{} { return s.committed }
 
 func (s *shelf) Commit(ctx context.Context, c store.Change) error {

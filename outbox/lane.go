@@ -34,6 +34,7 @@ type lane struct {
 	cursor ulid.ULID // every row of this lane up to it was taken
 	behind bool      // rows after the cursor were left in the store
 	held   int       // taken, and not yet accepted and durably removed
+	bytes  int       // of their payloads
 	high   []*item
 	normal []*item
 	run    int // high rows taken since the last normal one
@@ -56,10 +57,23 @@ func newLane(l Lane) *lane {
 	return &lane{Lane: l}
 }
 
-func (l *lane) full() bool { return l.held >= maxHeld }
+func (l *lane) full() bool { return l.held >= maxHeld || l.bytes >= maxHeldBytes }
 
 // hungry tells whether it is worth a scan of what was left in the store.
-func (l *lane) hungry() bool { return l.behind && l.held <= maxHeld/2 }
+func (l *lane) hungry() bool {
+	return l.behind && l.held <= maxHeld/2 && l.bytes <= maxHeldBytes/2
+}
+
+// hold and letGo count what is in memory.
+func (l *lane) hold(row store.Row) {
+	l.held++
+	l.bytes += len(row.Work.Payload)
+}
+
+func (l *lane) letGo(row store.Row) {
+	l.held--
+	l.bytes -= len(row.Work.Payload)
+}
 
 func (l *lane) push(it *item) {
 	it.state = ready

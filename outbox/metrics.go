@@ -14,7 +14,7 @@ type metrics struct {
 }
 
 // newMetrics registers them; without a registry they only count.
-func newMetrics(reg prometheus.Registerer, db box, lanes []*lane) (*metrics, error) {
+func newMetrics(reg prometheus.Registerer, db box, lanes []*lane, max int) (*metrics, error) {
 	label := []string{"destination"}
 	m := &metrics{
 		accepted: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -32,7 +32,7 @@ func newMetrics(reg prometheus.Registerer, db box, lanes []*lane) (*metrics, err
 	if reg == nil {
 		return m, nil
 	}
-	for _, c := range append(gauges(db), m.accepted, m.failures, m.downNow) {
+	for _, c := range append(gauges(db), m.accepted, m.failures, m.downNow, newRowsCollector(db, lanes, max)) {
 		if err := reg.Register(c); err != nil {
 			return nil, fmt.Errorf("outbox: register metrics: %w", err)
 		}

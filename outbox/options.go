@@ -17,6 +17,8 @@ const (
 	// maxHeld rows of one lane are in memory at most: enough to fill several
 	// batches, few enough that a dead destination costs a few megabytes.
 	maxHeld = 4096
+	// maxHeldBytes of payload of one lane are in memory at most; one row always fits.
+	maxHeldBytes = 16 << 20
 	// defaultBatch is where bbolt's and JetStream's cost per row stops falling.
 	defaultBatch = 512
 	// scanRows are read from the store at a time, so that a long scan never
@@ -52,6 +54,8 @@ type Options struct {
 	Rejecter Rejecter
 	Log      *zap.Logger
 	Metrics  prometheus.Registerer
+	// Max is how many rows of one destination make it full; [DefaultMax] when zero.
+	Max int
 	// Jitter gives a number in [0, 1) that spreads retries.
 	Jitter func() float64
 }
@@ -62,6 +66,9 @@ func (o *Options) validate() error {
 	}
 	if o.Jitter == nil {
 		o.Jitter = rand.Float64
+	}
+	if o.Max <= 0 {
+		o.Max = DefaultMax
 	}
 	if len(o.Lanes) == 0 {
 		return errors.New("outbox: no lanes")

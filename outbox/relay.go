@@ -17,6 +17,7 @@ import (
 type box interface {
 	Outbox(after ulid.ULID, limit int) ([]store.Row, error)
 	OutboxSize() (int, time.Time)
+	Outboxed(kinds ...edda.WorkKind) int
 	Committed() <-chan struct{}
 	Commit(ctx context.Context, c store.Change) error
 }
@@ -39,6 +40,7 @@ type Relay struct {
 	stopping  bool
 	unrouted  map[edda.WorkKind]bool // kinds already complained about
 	complaint string                 // the store's last error, logged once
+	fullness  fullness               // not the loop's: see Full
 
 	delivered chan delivery
 	removed   chan removal
@@ -81,7 +83,8 @@ func newRelay(db box, o Options) (*Relay, error) {
 		r.addLane(newLane(l))
 	}
 	var err error
-	r.metrics, err = newMetrics(o.Metrics, db, r.lanes)
+	r.fullness = fullness{db: db, max: r.o.Max, lanes: r.lanes, full: map[string]bool{}}
+	r.metrics, err = newMetrics(o.Metrics, db, r.lanes, r.o.Max)
 	return r, err
 }
 
@@ -235,7 +238,7 @@ func (r *Relay) accept(it *item) {
 		delete(r.chains, key)
 	}
 	if it.row.Work.Kind == edda.WorkEffect {
-		it.lane.held--
+		it.lane.letGo(it.row)
 		return
 	}
 	r.accepted = append(r.accepted, it)
@@ -334,7 +337,7 @@ func (r *Relay) cleaned(d removal) {
 		return
 	}
 	for _, it := range d.items {
-		it.lane.held--
+		it.lane.letGo(it.row)
 	}
 }
 

@@ -30,7 +30,7 @@ func (r *Relay) scan() bool {
 		return false
 	}
 	r.takeAll(rows)
-	r.fresh = len(rows) == scanRows
+	r.fresh = len(rows) > 0 // a page ends by its bytes, too
 	return r.fresh
 }
 
@@ -92,7 +92,7 @@ func (r *Relay) take(row store.Row) {
 }
 
 func (r *Relay) hold(row store.Row, l *lane) {
-	l.held++
+	l.hold(row)
 	key := row.Work.From
 	r.chains[key] = r.chains[key].add(&item{row: row, lane: l})
 	r.release(key)
@@ -159,7 +159,7 @@ func (r *Relay) sweepOnce(now time.Time) bool {
 		}
 		s.cursor = row.ID
 	}
-	if len(rows) == scanRows {
+	if len(rows) > 0 {
 		return true
 	}
 	*s = sweep{last: s.began}

@@ -14,7 +14,7 @@ import (
 // released follow as transitions of their own. The cell given is not changed.
 func (s *Set) Apply(cell edda.Cell, t Target, ev edda.Event) (edda.Cell, []edda.Transition) {
 	cell.Key = t.Key
-	a := &application{set: s, cell: cell, versions: t.Versions}
+	a := &application{set: s, cell: cell, versions: t.Versions, crowded: t.Crowded}
 	if t.Dead != nil {
 		a.add(edda.Transition{Event: ev, Fate: edda.FateDead, Dead: t.Dead,
 			Outputs: []edda.Output{{Word: "dead", Name: nameOf(ev), Reason: t.Dead.Reason}}})
@@ -36,7 +36,8 @@ type application struct {
 	unparked bool         // what the queue holds
 	// acted is when an operator took the event out of the dead letters that is
 	// applied now: where it is parked, it has its whole time from then on.
-	acted time.Time
+	acted   time.Time
+	crowded bool // the tenant may park no more
 }
 
 func (a *application) add(tr edda.Transition) {
@@ -109,7 +110,7 @@ func (a *application) apply(ev edda.Event) {
 	case a.duplicate(ev):
 		a.repeated(ev)
 	case len(a.cell.Held) > 0 && !passesHold(ev):
-		a.hold(ev)
+		a.queueUp(ev)
 	case ev.Kind == edda.KindOperator:
 		a.operator(ev)
 	case a.starts(ev):
@@ -307,6 +308,10 @@ func (a *application) park(p *Program, ev edda.Event) {
 	}
 	if h == nil {
 		a.add(edda.Transition{Event: ev, Fate: edda.FateIgnored, Outputs: []edda.Output{{Word: "dropped", Name: nameOf(ev)}}})
+		return
+	}
+	if why := a.noRoomToPark(p, ev); why != "" {
+		a.turnAway(ev, why)
 		return
 	}
 	e := edda.Entry{N: nextN(a.cell.Parked), Event: ev, Expires: clockMillis(later(ev.Time, a.acted)).Add(h.park)}

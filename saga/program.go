@@ -14,15 +14,28 @@ import (
 const (
 	defaultMaxState   = 256 << 10
 	defaultMaxActions = 1000
-	defaultDue        = 24 * time.Hour // of an effect
-	defaultPark       = time.Hour
-	recentIDs         = 64 // event ids an instance remembers at least
+	// A transition writes its instance whole: a larger one makes each of its
+	// steps as dear as thousands of others.
+	defaultMaxInstance = 4 << 20
+	// What waits for a key is read with every event of the key.
+	defaultMaxQueue      = 1000
+	defaultMaxQueueBytes = 8 << 20
+	defaultDue           = 24 * time.Hour // of an effect
+	defaultPark          = time.Hour
+	recentIDs            = 64 // event ids an instance remembers at least
 )
 
 // Options bound what a saga may do. The zero value means the defaults.
 type Options struct {
 	MaxState   int // bytes of state as JSON, 256 KiB
 	MaxActions int // actions in one transition, 1,000
+	// MaxInstance is about how many bytes an instance that runs may have as JSON
+	// with its steps, frames and timers, 4 MiB.
+	MaxInstance int
+	// MaxQueue is how many events may wait for one key, parked or behind a poison
+	// one, 1,000; MaxQueueBytes how large their payloads may be together, 8 MiB.
+	MaxQueue      int
+	MaxQueueBytes int
 }
 
 func (o Options) withDefaults() Options {
@@ -31,6 +44,15 @@ func (o Options) withDefaults() Options {
 	}
 	if o.MaxActions <= 0 {
 		o.MaxActions = defaultMaxActions
+	}
+	if o.MaxInstance <= 0 {
+		o.MaxInstance = defaultMaxInstance
+	}
+	if o.MaxQueue <= 0 {
+		o.MaxQueue = defaultMaxQueue
+	}
+	if o.MaxQueueBytes <= 0 {
+		o.MaxQueueBytes = defaultMaxQueueBytes
 	}
 	return o
 }

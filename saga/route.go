@@ -15,6 +15,9 @@ type Target struct {
 	// Dead is set when the event can go nowhere (no key, malformed): the
 	// transition to commit. Then there is no cell to load.
 	Dead *edda.DeadLetter
+	// Crowded says that the tenant may park no more: what would be parked
+	// becomes a dead letter.
+	Crowded bool
 }
 
 // Route says where an event goes: one target for each saga and key. None means

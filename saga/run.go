@@ -243,6 +243,9 @@ func (r *run) finish() (edda.Transition, error) {
 		return edda.Transition{}, err
 	}
 	r.remember()
+	if err := r.checkSize(); err != nil {
+		return edda.Transition{}, err
+	}
 	return edda.Transition{
 		Key: r.key, Event: r.ev, Fate: r.fate(), Handlers: r.handled, Outputs: r.out,
 		Instance: r.in, Work: r.work, Settled: r.settled,

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"time"
@@ -22,8 +23,9 @@ type Instances interface {
 	Cell(k edda.Key) (edda.Cell, error)
 	// Instances lists instances in key order.
 	Instances(q store.Query) ([]edda.Instance, error)
-	// History lists the transitions of one key, newest first.
-	History(k edda.Key, limit int) ([]store.Record, error)
+	// History lists the transitions of one key, newest first, from a place on
+	// that an earlier call gave; a place that is none is edda.Permanent.
+	History(k edda.Key, place string, limit int) (records []store.Record, next string, err error)
 	// VersionName is a version as people see it.
 	VersionName(saga string, version int, hash string) string
 }
@@ -82,6 +84,8 @@ type InstanceView struct {
 // HistoryView is what became of the events of one key.
 type HistoryView struct {
 	History []store.Record `json:"history"` // newest first
+	// Next is the after of the next page; empty on the last.
+	Next string `json:"next,omitempty"`
 }
 
 type listInput struct {
@@ -94,7 +98,8 @@ type listInput struct {
 
 type historyInput struct {
 	KeyInput
-	Limit int `query:"limit" default:"100" minimum:"1" maximum:"1000"`
+	Limit int    `query:"limit" default:"100" minimum:"1" maximum:"1000"`
+	After string `query:"after" doc:"next of the page before"`
 }
 
 func (s *Server) instances() {
@@ -123,8 +128,8 @@ func (s *Server) list(_ context.Context, in *listInput) (*body[InstanceList], er
 	for _, i := range found {
 		out.Instances = append(out.Instances, s.summarise(i))
 	}
-	if len(found) == in.Limit {
-		out.Next = cursor(found[len(found)-1].Key)
+	if out.Next, err = s.next(q, found); err != nil {
+		return nil, s.internal("list instances", err)
 	}
 	return &body[InstanceList]{out}, nil
 }
@@ -132,6 +137,23 @@ func (s *Server) list(_ context.Context, in *listInput) (*body[InstanceList], er
 // statusHeld asks for held keys where a status is asked for: an instance that is
 // held has a status besides.
 const statusHeld edda.Status = "held"
+
+// next is the cursor of the page after this one, if there may be any: one that
+// is not full may have ended because its instances are large.
+func (s *Server) next(q store.Query, found []edda.Instance) (string, error) {
+	if len(found) == 0 {
+		return "", nil
+	}
+	last := found[len(found)-1].Key
+	if len(found) < q.Limit {
+		q.After, q.Limit = last, 1
+		more, err := s.options.Instances.Instances(q)
+		if err != nil || len(more) == 0 {
+			return "", err
+		}
+	}
+	return cursor(last), nil
+}
 
 func (s *Server) query(in *listInput) (store.Query, error) {
 	tenant, err := s.tenant(in.Tenant)
@@ -183,7 +205,7 @@ func (s *Server) describe(_ context.Context, in *KeyInput) (*body[InstanceView],
 	if err != nil {
 		return nil, err
 	}
-	history, err := s.options.Instances.History(cell.Key, historyShown)
+	history, _, err := s.options.Instances.History(cell.Key, "", historyShown)
 	if err != nil {
 		return nil, s.internal("read history", err)
 	}
@@ -202,14 +224,17 @@ func (s *Server) history(_ context.Context, in *historyInput) (*body[HistoryView
 	if err != nil {
 		return nil, err
 	}
-	records, err := s.options.Instances.History(k, in.Limit)
+	records, next, err := s.options.Instances.History(k, in.After, in.Limit)
+	if errors.Is(err, edda.Permanent) {
+		return nil, huma.Error422UnprocessableEntity("after: want what next said on the page before")
+	}
 	if err != nil {
 		return nil, s.internal("read history", err)
 	}
 	if len(records) == 0 {
 		return nil, missing(k)
 	}
-	return &body[HistoryView]{HistoryView{records}}, nil
+	return &body[HistoryView]{HistoryView{records, next}}, nil
 }
 
 // orEmpty makes a list that is never null in JSON.

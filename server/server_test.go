@@ -61,17 +61,24 @@ func (f *fakes) Instances(q store.Query) ([]edda.Instance, error) {
 	f.query = q
 	var out []edda.Instance
 	for _, c := range f.cells {
-		if c.Instance != nil && c.Key.Tenant == q.Tenant {
+		if c.Instance != nil && c.Key.Tenant == q.Tenant && c.Key.Correlation > q.After.Correlation {
 			out = append(out, *c.Instance)
 		}
 	}
 	return out, f.err
 }
-func (f *fakes) History(k edda.Key, limit int) ([]store.Record, error) {
+func (f *fakes) History(k edda.Key, place string, _ int) ([]store.Record, string, error) {
 	if _, ok := f.cells[k]; !ok {
-		return nil, f.err
+		return nil, "", f.err
 	}
-	return []store.Record{{Key: k, Commit: 9, Fate: edda.FateHandled, Event: edda.Event{ID: "e1", Type: "OrderPlaced"}}}, f.err
+	if place == "strange" {
+		return nil, "", edda.Classify(edda.Permanent, "no place")
+	}
+	next := "older"
+	if place == next {
+		next = ""
+	}
+	return []store.Record{{Key: k, Commit: 9, Fate: edda.FateHandled, Event: edda.Event{ID: "e1", Type: "OrderPlaced"}}}, next, f.err
 }
 func (f *fakes) VersionName(_ string, version int, _ string) string {
 	return fmt.Sprintf("%d+dev.x", version)
@@ -640,5 +647,35 @@ func TestRunServesUntilItsEnd(t *testing.T) {
 	}
 	if _, err := http.Get("http://" + s.Addr() + "/live"); err == nil {
 		t.Error("still serving")
+	}
+}
+
+func TestHistoryGoesOnAfterAPage(t *testing.T) {
+	h := start(t, newFakes(order("O1")))
+	read := func(after string) (view HistoryView) {
+		t.Helper()
+		code, body := call(t, h, "GET", "/v1/instances/order/O1/history?after="+after, "")
+		if err := json.Unmarshal([]byte(body), &view); code != 200 || err != nil {
+			t.Fatalf("%d %s %v", code, body, err)
+		}
+		return view
+	}
+	if next := read("").Next; next != "older" {
+		t.Errorf("next %q", next)
+	}
+	if next := read("older").Next; next != "" {
+		t.Errorf("next %q on the last page", next)
+	}
+	if code, body := call(t, h, "GET", "/v1/instances/order/O1/history?after=strange", ""); code != 422 {
+		t.Errorf("%d %s", code, body)
+	}
+}
+
+// A page may end early because its instances are large.
+func TestAShortPageOfInstancesSaysWhetherThereAreMore(t *testing.T) {
+	h := start(t, newFakes(order("O1")))
+	_, body := call(t, h, "GET", "/v1/instances?limit=5", "")
+	if strings.Contains(body, "next") {
+		t.Errorf("the last page has a next one: %s", body)
 	}
 }

@@ -144,7 +144,7 @@ func (d *DB) write(group []*job) (*staged, error) {
 		return nil, err
 	}
 	defer func() { _ = tx.Rollback() }() // after a commit it does nothing
-	if err := fill(tx, d.seal, next, staged, group); err != nil {
+	if err := d.fill(tx, next, staged, group); err != nil {
 		return nil, err
 	}
 	// gofail: var storeFilled struct{}
@@ -156,14 +156,19 @@ func (d *DB) write(group []*job) (*staged, error) {
 	return staged, nil
 }
 
-func fill(tx *bolt.Tx, secret seal, s stamp, st *staged, group []*job) error {
-	w, err := newWriter(tx, secret, s, st)
+func (d *DB) fill(tx *bolt.Tx, s stamp, st *staged, group []*job) error {
+	w, err := newWriter(tx, d.seal, s, st)
 	if err != nil {
 		return err
 	}
+	looked := 0
 	for _, j := range group {
 		if err := w.change(j.change); err != nil {
 			return err
+		}
+		if looked += len(j.change.transitions) + len(j.change.delivered); looked >= trimCells {
+			looked = 0
+			d.trimIn(tx)
 		}
 	}
 	w.oldest()

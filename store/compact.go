@@ -137,7 +137,7 @@ func (x *compactor) copy() error {
 	}
 	again := sha256.New()
 	err = x.file.View(func(tx *bolt.Tx) (err error) {
-		if x.index, err = loadIndex(tx, x.db.seal); err != nil {
+		if x.index, err = x.db.loadIndex(tx); err != nil {
 			return err
 		}
 		return x.walk(tx, again, func([]byte, []byte, []byte, []byte) error { return nil })
@@ -295,7 +295,7 @@ func (x *compactor) apply(done []committed) error {
 			continue
 		}
 		s := newStaged(x.index)
-		if err := fill(tx, x.db.seal, c.stamp, s, c.group); err != nil {
+		if err := x.db.fill(tx, c.stamp, s, c.group); err != nil {
 			return err
 		}
 		x.index.apply(s)

@@ -26,6 +26,7 @@ type Options struct {
 	// For tests.
 	openFile   func(string, int, os.FileMode) (*os.File, error)
 	initialMap int
+	maxMapped  int
 	noSync     bool
 }
 

@@ -49,10 +49,10 @@ type encodedTransition struct {
 }
 
 type encodedWork struct {
-	id     string
-	from   edda.Key
-	effect bool
-	value  []byte
+	id    string
+	from  edda.Key
+	kind  edda.WorkKind
+	value []byte
 }
 
 type encodedClaim struct {
@@ -170,7 +170,7 @@ func (e *encoder) work(t *edda.Transition, out *encodedTransition) error {
 			return fmt.Errorf("work %s: %w", w.ID, err)
 		}
 		e.out.size += len(ulid.ULID{})
-		out.work = append(out.work, encodedWork{id: w.ID, from: w.From, effect: w.Kind == edda.WorkEffect, value: value})
+		out.work = append(out.work, encodedWork{id: w.ID, from: w.From, kind: w.Kind, value: value})
 	}
 	return nil
 }

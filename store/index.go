@@ -14,12 +14,14 @@ import (
 // index is what must be found without a scan: built when the store opens, moved
 // on after every commit, never by one that failed.
 type index struct {
-	mu      sync.RWMutex         // guards all below
-	waiting map[string]waiting   // outbox rows of effects, by command id
-	effects map[ulid.ULID]string // the other way round
-	size    int                  // outbox rows
-	oldest  ulid.ULID            // the first of them; zero: none
-	counts  map[countKey]int     // none is zero
+	mu      sync.RWMutex          // guards all below
+	waiting map[string]waiting    // outbox rows of effects, by command id
+	effects map[ulid.ULID]string  // the other way round
+	size    int                   // outbox rows
+	kinds   map[edda.WorkKind]int // of them, how many of each kind
+	parked  map[string]int        // parked events by tenant; none is zero
+	oldest  ulid.ULID             // the first of them; zero: none
+	counts  map[countKey]int      // none is zero
 	queues  Queues
 }
 
@@ -35,14 +37,16 @@ func newIndex() *index {
 		waiting: map[string]waiting{},
 		effects: map[ulid.ULID]string{},
 		counts:  map[countKey]int{},
+		kinds:   map[edda.WorkKind]int{},
+		parked:  map[string]int{},
 	}
 }
 
-// loadIndex scans the outbox and the counters.
-func loadIndex(tx *bolt.Tx, s seal) (*index, error) {
+// loadIndex scans the outbox, the counters, and the keys of what is parked.
+func (d *DB) loadIndex(tx *bolt.Tx) (*index, error) {
 	x := newIndex()
 	err := tx.Bucket([]byte(bucketOutbox)).ForEach(func(k, v []byte) error {
-		v, err := s.open(bucketOutbox, k, v, 0)
+		v, err := d.seal.open(bucketOutbox, k, v, 0)
 		if err != nil {
 			return err
 		}
@@ -53,7 +57,10 @@ func loadIndex(tx *bolt.Tx, s seal) (*index, error) {
 		if x.size == 0 {
 			x.oldest = row.ID
 		}
-		x.size++
+		if x.size++; x.size%trimPages == 0 {
+			d.trimIn(tx)
+		}
+		x.kinds[row.Work.Kind]++
 		if row.Work.Kind == edda.WorkEffect {
 			x.waiting[row.Work.ID], x.effects[row.ID] = waiting{row.ID, row.Work.From}, row.Work.ID
 		}
@@ -63,10 +70,24 @@ func loadIndex(tx *bolt.Tx, s seal) (*index, error) {
 		return nil, fmt.Errorf("read the outbox: %w", err)
 	}
 	if x.counts, err = loadCounts(tx); err != nil {
-		return x, err
+		return nil, err
 	}
-	x.queues, err = loadQueues(tx, s)
-	return x, err
+	if x.queues, err = loadQueues(tx, d.seal); err != nil {
+		return nil, err
+	}
+	return x, x.loadParked(tx)
+}
+
+func (x *index) loadParked(tx *bolt.Tx) error {
+	c := tx.Bucket([]byte(bucketParked)).Cursor()
+	for k, _ := c.First(); k != nil; k, _ = c.Next() {
+		tenant, _, err := cutText(k)
+		if err != nil {
+			return fmt.Errorf("parked event: %w", err)
+		}
+		x.parked[tenant]++
+	}
+	return nil
 }
 
 func (x *index) command(id string) (ulid.ULID, bool) {
@@ -99,6 +120,14 @@ func (x *index) apply(s *staged) {
 	}
 	x.size += s.grown
 	x.queues.add(s.queues)
+	for kind, n := range s.kinds {
+		x.kinds[kind] += n
+	}
+	for tenant, n := range s.parked {
+		if x.parked[tenant] += n; x.parked[tenant] == 0 {
+			delete(x.parked, tenant)
+		}
+	}
 	x.oldest = s.oldest
 	for key, n := range s.counts {
 		if n == 0 {
@@ -117,6 +146,8 @@ type staged struct {
 	effects  map[ulid.ULID]string
 	gone     map[ulid.ULID]bool // rows removed
 	grown    int
+	kinds    map[edda.WorkKind]int // rows added, less those removed
+	parked   map[string]int        // likewise, parked events by tenant
 	oldest   ulid.ULID
 	counts   map[countKey]int // new values
 	queues   Queues           // what is added, or taken away
@@ -131,6 +162,8 @@ func newStaged(x *index) *staged {
 		effects:  map[ulid.ULID]string{},
 		gone:     map[ulid.ULID]bool{},
 		counts:   map[countKey]int{},
+		kinds:    map[edda.WorkKind]int{},
+		parked:   map[string]int{},
 	}
 }
 
@@ -144,14 +177,16 @@ func (s *staged) waiting(command string) (waiting, bool) {
 
 func (s *staged) added(id ulid.ULID, w encodedWork) {
 	s.grown++
+	s.kinds[w.kind]++
 	s.sent = true
-	if w.effect {
+	if w.kind == edda.WorkEffect {
 		s.commands[w.id], s.effects[id] = waiting{id, w.from}, w.id
 	}
 }
 
-func (s *staged) removed(id ulid.ULID) {
+func (s *staged) removed(id ulid.ULID, kind edda.WorkKind) {
 	s.grown--
+	s.kinds[kind]--
 	s.gone[id] = true
 	if command, ok := s.effects[id]; ok {
 		delete(s.effects, id)

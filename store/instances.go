@@ -2,6 +2,7 @@ package store
 
 import (
 	"bytes"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 
@@ -63,12 +64,13 @@ func (q Query) skip(k edda.Key) (to []byte, done bool) {
 	}
 }
 
-// Instances lists instances in key order. It seeks to a tenant and a saga; a
+// Instances lists instances in key order, up to the limit, and fewer where they
+// are large: whether there are more is for the next query to say. It seeks to a tenant and a saga; a
 // status alone looks at every instance, without decoding those it leaves out.
 func (d *DB) Instances(q Query) (out []edda.Instance, err error) {
 	err = d.read(bucketSaga, func(b *bolt.Bucket) error {
-		c := b.Cursor()
-		for k, row := c.Seek(q.start()); k != nil && len(out) < q.limit(); {
+		c, size, seen := b.Cursor(), 0, 0
+		for k, row := c.Seek(q.start()); k != nil && len(out) < q.limit() && size < maxRead; {
 			key, _, err := cutKey(k)
 			if err != nil {
 				return fmt.Errorf("instance: %w", err)
@@ -81,8 +83,14 @@ func (d *DB) Instances(q Query) (out []edda.Instance, err error) {
 				k, row = c.Seek(to)
 				continue
 			}
+			n := len(out)
 			if out, err = q.take(d.seal, out, key, row); err != nil {
 				return err
+			}
+			size += (len(out) - n) * len(row)
+			if seen += 1 + len(row)/pageSize; seen > trimPages {
+				seen = 0
+				d.trimIn(b.Tx())
 			}
 			k, row = c.Next()
 		}
@@ -129,31 +137,72 @@ type Record struct {
 	State json.RawMessage `json:"state,omitempty"`
 }
 
-// History lists the transitions of one key, newest first, at most limit. It
-// ends where older days were dropped.
-func (d *DB) History(k edda.Key, limit int) (out []Record, err error) {
+// History lists the transitions of one key, newest first: at most limit, and
+// fewer where they are large. It ends where older days were dropped.
+func (d *DB) History(k edda.Key, limit int) ([]Record, error) {
+	out, _, err := d.HistoryFrom(k, "", limit)
+	return out, err
+}
+
+// HistoryFrom is [DB.History] from a place on that an earlier call gave; none
+// begins with the newest. The next place is empty at the end. A place that is
+// not one of this key is a Permanent error.
+func (d *DB) HistoryFrom(k edda.Key, place string, limit int) (out []Record, next string, err error) {
 	err = d.view(func(tx *bolt.Tx) error {
-		h, _, err := cutHead(tx.Bucket([]byte(bucketSaga)).Get(instanceKey(k)))
+		at, err := begin(tx, k, place)
 		if err != nil {
-			return fmt.Errorf("instance %s: %w", k, err)
+			return err
 		}
-		for at := h.Last; at != (pointer{}) && len(out) < limit; {
+		for size := 0; at != (pointer{}); {
 			row := historyRow(tx, at)
 			if row == nil {
 				return nil
 			}
-			var r Record
+			if len(out) >= limit || size >= maxRead {
+				next = at.place()
+				return nil
+			}
 			if row, err = d.seal.record(at, row); err != nil {
 				return fmt.Errorf("history of %s: %w", k, err)
 			}
-			if r, at, err = cutRecord(at, row); err != nil {
+			r, previous, err := cutRecord(at, row)
+			if err != nil {
 				return fmt.Errorf("history of %s: %w", k, err)
 			}
-			out = append(out, r)
+			if r.Key != k {
+				return edda.Classify(edda.Permanent, "the place %q is not in the history of %s", place, k)
+			}
+			out, size, at = append(out, r), size+len(row), previous
 		}
 		return nil
 	})
-	return out, err
+	if err != nil {
+		return nil, "", err
+	}
+	return out, next, nil
+}
+
+// begin is where to read on.
+func begin(tx *bolt.Tx, k edda.Key, place string) (pointer, error) {
+	if place != "" {
+		return readPlace(place)
+	}
+	h, _, err := cutHead(tx.Bucket([]byte(bucketSaga)).Get(instanceKey(k)))
+	if err != nil {
+		return pointer{}, fmt.Errorf("instance %s: %w", k, err)
+	}
+	return h.Last, nil
+}
+
+// place is a pointer as callers keep it.
+func (p pointer) place() string { return base64.RawURLEncoding.EncodeToString(p.append(nil)) }
+
+func readPlace(text string) (pointer, error) {
+	raw, err := base64.RawURLEncoding.DecodeString(text)
+	if err != nil || len(raw) != pointerSize {
+		return pointer{}, edda.Classify(edda.Permanent, "%q is no place in a history", text)
+	}
+	return cutPointer(raw), nil
 }
 
 // historyRow is nil when its day was dropped.

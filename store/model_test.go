@@ -480,6 +480,21 @@ func compare(r *rapid.T, db *opened, m *model) {
 		equal(fmt.Sprintf("instances %+v", q), must(db.Instances(q)), m.instances(q))
 	}
 	equal("counts", db.Counts(), m.counts())
+	compareParked(db, m, equal)
+}
+
+// compareParked holds the numbers that an open store keeps against what it
+// holds, and so do those that it finds when it opens.
+func compareParked(db *opened, m *model, equal func(string, any, any)) {
+	want, all := map[string]int{}, 0
+	for k, cell := range m.cells {
+		want[k.Tenant] += len(cell.Parked)
+		all += len(cell.Parked)
+	}
+	for tenant, n := range want {
+		equal("parked of "+tenant, db.Parked(tenant), n)
+	}
+	equal("parked", db.ParkedInAll(), all)
 }
 
 func unplaced(records []Record) []Record {
@@ -507,6 +522,13 @@ func compareOutbox(r *rapid.T, db *opened, m *model, equal func(string, any, any
 	equal("outbox", works, m.outbox)
 	size, _ := db.OutboxSize()
 	equal("outbox size", size, len(m.outbox))
+	kinds := map[edda.WorkKind]int{}
+	for _, w := range m.outbox {
+		kinds[w.Kind]++
+	}
+	for _, k := range []edda.WorkKind{edda.WorkEffect, edda.WorkCommand, edda.WorkFact, edda.WorkEnd} {
+		equal("outboxed "+string(k), db.Outboxed(k), kinds[k])
+	}
 	waits := 0
 	for _, w := range m.outbox {
 		got, ok := db.Waiting(w.ID)

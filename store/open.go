@@ -130,6 +130,9 @@ func (o *Options) validate() {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
+	if o.maxMapped == 0 {
+		o.maxMapped = maxMapped
+	}
 	if o.initialMap == 0 {
 		o.initialMap = initialMap
 	}
@@ -184,7 +187,7 @@ func load(path string, file *bolt.DB, o Options) (*DB, error) {
 		return nil, err
 	}
 	return d, file.View(func(tx *bolt.Tx) (err error) {
-		d.index, err = loadIndex(tx, d.seal)
+		d.index, err = d.loadIndex(tx)
 		return err
 	})
 }

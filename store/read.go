@@ -35,15 +35,21 @@ func (d *DB) Due(until time.Time, limit int) (rows []Due, next time.Time, err er
 	return rows, next, err
 }
 
-// Outbox lists up to limit rows after a position, in commit order.
+// maxRead bounds one page of rows in memory, by their bytes as stored: it ends
+// with the row that passes it.
+const maxRead = 4 << 20
+
+// Outbox lists rows after a position, in commit order: up to limit, and fewer
+// where they are large. There are no more when it lists none.
 func (d *DB) Outbox(after ulid.ULID, limit int) (rows []Row, err error) {
+	size := 0
 	err = d.read(bucketOutbox, func(b *bolt.Bucket) error {
 		c := b.Cursor()
 		k, v := c.Seek(after[:])
 		if bytes.Equal(k, after[:]) {
 			k, v = c.Next()
 		}
-		for ; k != nil && len(rows) < limit; k, v = c.Next() {
+		for ; k != nil && len(rows) < limit && size < maxRead; k, v = c.Next() {
 			if v, err = d.seal.open(bucketOutbox, k, v, 0); err != nil {
 				return err
 			}
@@ -51,7 +57,10 @@ func (d *DB) Outbox(after ulid.ULID, limit int) (rows []Row, err error) {
 			if err != nil {
 				return err
 			}
-			rows = append(rows, row)
+			rows, size = append(rows, row), size+len(v)
+		}
+		if len(rows) >= trimPages {
+			d.trimIn(b.Tx())
 		}
 		return nil
 	})

@@ -1,8 +1,10 @@
 package store
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -233,4 +235,101 @@ func TestHistoryEndsAtDroppedDays(t *testing.T) {
 	db.sweep(t, KindHistory, Cutoffs{History: noon.Add(24 * time.Hour)})
 	same(t, "what is left", len(must(db.History(key("1"), 10))), 3)
 	db.check(t)
+}
+
+func TestHistoryComesInPages(t *testing.T) {
+	db := open(t, t.TempDir(), Options{})
+	for i := range 5 {
+		db.commit(t, Change{Transitions: []edda.Transition{step(key("1"), uint64(i+1))}})
+		db.commit(t, Change{Transitions: []edda.Transition{step(key("2"), uint64(i+1))}})
+	}
+	all := must(db.History(key("1"), 10))
+	var got []Record
+	place := ""
+	for pages := 1; ; pages++ {
+		page, next, err := db.HistoryFrom(key("1"), place, 2)
+		if err != nil || len(page) > 2 {
+			t.Fatalf("a page of %d: %v", len(page), err)
+		}
+		got = append(got, page...)
+		if place = next; next == "" {
+			same(t, "pages", pages, 3)
+			break
+		}
+	}
+	same(t, "history in pages", got, all)
+	_, place, _ = db.HistoryFrom(key("2"), "", 1)
+	for _, bad := range []string{"x", "AAAA", place} { // the last is another key's
+		if _, _, err := db.HistoryFrom(key("1"), bad, 10); !errors.Is(err, edda.Permanent) {
+			t.Errorf("a place %q: %v", bad, err)
+		}
+	}
+}
+
+func TestPagesOfLargeRowsEndEarly(t *testing.T) {
+	db := open(t, t.TempDir(), Options{})
+	state, err := json.Marshal(map[string]string{"text": strings.Repeat("x", 600<<10)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const n = 20 // 12 MB
+	for i := range n {
+		for _, k := range []edda.Key{key("history"), key(fmt.Sprint("list-", i))} {
+			tr := step(k, uint64(i+1))
+			tr.Instance.State = state
+			db.commit(t, Change{Transitions: []edda.Transition{tr}})
+		}
+	}
+	seen := 0
+	for place := ""; ; {
+		page, next, err := db.HistoryFrom(key("history"), place, 1000)
+		if err != nil || len(page) == 0 || len(page) > 8 {
+			t.Fatalf("a page of %d: %v", len(page), err)
+		}
+		seen += len(page)
+		if place = next; next == "" {
+			break
+		}
+	}
+	same(t, "history in pages", seen, n)
+	seen = 0
+	for q := (Query{Limit: 1000}); ; {
+		page := must(db.Instances(q))
+		if len(page) == 0 {
+			break
+		}
+		if len(page) > 8 {
+			t.Fatalf("a page of %d instances", len(page))
+		}
+		seen, q.After = seen+len(page), page[len(page)-1].Key
+	}
+	same(t, "instances in pages", seen, n+1)
+}
+
+func TestParkedEventsAreCountedOnce(t *testing.T) {
+	dir := t.TempDir()
+	db := open(t, dir, Options{})
+	change := func(park, unpark uint64, want int) {
+		t.Helper()
+		tr := edda.Transition{Key: key("1"), Fate: edda.FateParked, Event: edda.Event{ID: "e", Time: noon}}
+		if park > 0 {
+			tr.Park = &edda.Entry{N: park, Event: tr.Event}
+		}
+		if unpark > 0 {
+			tr.Unpark = []uint64{unpark}
+		}
+		db.commit(t, Change{Transitions: []edda.Transition{tr}})
+		same(t, "parked", db.Parked(key("1").Tenant), want)
+		same(t, "parked in all", db.ParkedInAll(), want)
+	}
+	change(1, 0, 1)
+	change(1, 0, 1) // the same place again
+	change(2, 0, 2)
+	change(0, 7, 2) // is not there
+	change(0, 1, 1)
+	change(3, 3, 2)
+	db.stop()
+	db = open(t, dir, Options{})
+	same(t, "parked after a restart", db.Parked(key("1").Tenant), 2)
+	change(0, 2, 1)
 }

@@ -47,6 +47,17 @@ func decode[T any](what string, data []byte) (v T, err error) {
 	return v, nil
 }
 
+var kindField = []byte(`"kind":"`)
+
+// kindOf is the kind of the work in an outbox row, without decoding the rest of
+// it. Nothing but the id stands before it, and a quote within a text is escaped,
+// so that what is found first is the field.
+func kindOf(row []byte) edda.WorkKind {
+	_, after, _ := bytes.Cut(row, kindField)
+	kind, _, _ := bytes.Cut(after, []byte{'"'})
+	return edda.WorkKind(kind)
+}
+
 // head stands before an instance: the key's latest history row, and what the
 // counters and the index of ends need of it. A key that has history but no
 // instance has a head only.

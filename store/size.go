@@ -1,19 +1,13 @@
 package store
 
-import (
-	"encoding/json"
-
-	"edda"
-)
+import "edda"
 
 // About what the names and small fields of a value take as JSON.
 const (
-	sizeInstance = 300
-	sizeEvent    = 300
-	sizeWork     = 350
-	sizeStep     = 250
-	sizeReplay   = 700
-	sizeSmall    = 100 // of an output, a timer, an entry, a row
+	sizeEvent  = 300
+	sizeWork   = 350
+	sizeReplay = 700
+	sizeSmall  = 100 // of an output, a timer, an entry, a row
 )
 
 // Size is about how many bytes the change writes. It costs no encoding, so a
@@ -47,7 +41,7 @@ func (c Change) Size() int {
 func TransitionSize(t *edda.Transition) int {
 	n := eventSize(&t.Event) // in the history
 	if t.Instance != nil {
-		n += instanceSize(t.Instance) + len(t.Instance.State)
+		n += t.Instance.Size() + len(t.Instance.State)
 	}
 	for i := range t.Outputs {
 		n += sizeSmall + len(t.Outputs[i].With)
@@ -71,51 +65,4 @@ func eventSize(e *edda.Event) int { return sizeEvent + len(e.Payload) + len(e.Er
 func deadSize(d *edda.DeadLetter) int {
 	const base64 = 4.0 / 3
 	return sizeSmall + eventSize(&d.Event) + len(d.Error) + len(d.Source) + len(d.Inputs) + int(base64*float64(len(d.Raw)))
-}
-
-func instanceSize(in *edda.Instance) int {
-	n := sizeInstance + len(in.State) + len(in.Result) + len(in.Reason)
-	n += stepsSize(in.Steps) + stepsSize(in.Older)
-	for i := range in.Frames {
-		n += frameSize(&in.Frames[i])
-	}
-	for i := range in.Undos {
-		n += sizeStep + frameSize(&in.Undos[i].Frame) + len(in.Undos[i].Input) + len(in.Undos[i].Error)
-	}
-	for i := range in.Threads {
-		n += sizeSmall + sizeSmall*len(in.Threads[i].Stack) + scopeSize(in.Threads[i].Scope)
-	}
-	for _, id := range in.Recent {
-		n += len(id) + len(`"",`)
-	}
-	for i := range in.Incidents {
-		n += sizeSmall + len(in.Incidents[i].Error)
-	}
-	return n + valuesSize(in.Seen) + sizeSmall*(len(in.Timers)+len(in.Groups)+len(in.Joined))
-}
-
-func stepsSize(steps []edda.Step) (n int) {
-	for i := range steps {
-		s := &steps[i]
-		n += sizeStep + len(s.Input) + len(s.Result) + len(s.Error) + len(s.Item) + scopeSize(s.Scope)
-	}
-	return n
-}
-
-func frameSize(f *edda.Frame) int {
-	return sizeSmall + len(f.Input) + len(f.Result) + scopeSize(f.Scope)
-}
-
-func scopeSize(s *edda.Scope) int {
-	if s == nil {
-		return 0
-	}
-	return sizeSmall + len(s.Event) + len(s.Meta) + valuesSize(s.Values)
-}
-
-func valuesSize(values map[string]json.RawMessage) (n int) {
-	for name, v := range values {
-		n += len(name) + len(v)
-	}
-	return n
 }

@@ -194,7 +194,7 @@ func dumpBucket(out map[string]string, path string, b *bolt.Bucket) error {
 func checkIndex(t testing.TB, db *DB) {
 	t.Helper()
 	err := db.bolt.View(func(tx *bolt.Tx) error {
-		x, err := loadIndex(tx, db.seal)
+		x, err := db.loadIndex(tx)
 		if err != nil {
 			return err
 		}

@@ -11,8 +11,10 @@ import (
 
 // View is a consistent snapshot; Close it soon. It is for one goroutine.
 type View struct {
-	tx   *bolt.Tx
-	seal seal
+	db    *DB
+	tx    *bolt.Tx
+	cells int
+	seal  seal
 }
 
 // View opens a snapshot of what is committed.
@@ -21,7 +23,7 @@ func (d *DB) View() (*View, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open a snapshot: %w", err)
 	}
-	return &View{tx: tx, seal: d.seal}, nil
+	return &View{db: d, tx: tx, seal: d.seal}, nil
 }
 
 // Close ends the snapshot. A second call does nothing.
@@ -29,6 +31,9 @@ func (v *View) Close() { _ = v.tx.Rollback() }
 
 // Cell loads the record of one key; one that does not exist has no instance and no entries.
 func (v *View) Cell(k edda.Key) (edda.Cell, error) {
+	if v.cells++; v.cells%trimCells == 0 {
+		v.db.trimIn(v.tx)
+	}
 	cell := edda.Cell{Key: k}
 	key := instanceKey(k)
 	row, err := v.seal.instance(key, v.bucket(bucketSaga).Get(key))

@@ -123,6 +123,9 @@ func (w *writer) transition(t *encodedTransition) error {
 		return err
 	}
 	for _, r := range t.rows {
+		if r.bucket == bucketParked {
+			w.park(t.who.Tenant, r)
+		}
 		if err := w.write(r); err != nil {
 			return err
 		}
@@ -138,6 +141,17 @@ func (w *writer) transition(t *encodedTransition) error {
 		}
 	}
 	return w.dues(t.disarm, t.arm)
+}
+
+// park counts a parked event that comes or goes.
+func (w *writer) park(tenant string, r row) {
+	was, is := w.buckets[bucketParked].Get(r.key) != nil, r.value != nil
+	switch {
+	case is && !was:
+		w.staged.parked[tenant]++
+	case was && !is:
+		w.staged.parked[tenant]--
+	}
 }
 
 func (w *writer) write(r row) error {
@@ -221,7 +235,7 @@ func (w *writer) ulid() (id ulid.ULID) {
 // result of an effect may stand in the same change as the effect.
 func (w *writer) work(t *encodedTransition) error {
 	for _, work := range t.work {
-		if work.effect {
+		if work.kind == edda.WorkEffect {
 			if err := w.settle(work.id, work.from); err != nil {
 				return err
 			}
@@ -252,10 +266,15 @@ func (w *writer) settle(command string, who edda.Key) error {
 
 func (w *writer) remove(id ulid.ULID) error {
 	bucket := w.buckets[bucketOutbox]
-	if bucket.Get(id[:]) == nil {
+	value := bucket.Get(id[:])
+	if value == nil {
 		return nil // delivered before
 	}
-	w.staged.removed(id)
+	value, err := w.seal.open(bucketOutbox, id[:], value, 0)
+	if err != nil {
+		return err
+	}
+	w.staged.removed(id, kindOf(value))
 	return bucket.Delete(id[:])
 }
 

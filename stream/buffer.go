@@ -55,17 +55,14 @@ func (b *buffer) len() int {
 	return len(b.events)
 }
 
-// take removes up to n events.
-func (b *buffer) take(n int) []edda.Event {
+// take removes up to n events, with the one that passes so many bytes the last.
+func (b *buffer) take(n, bytes int) []edda.Event {
 	if n == 0 {
 		return nil
 	}
 	b.mu.Lock()
-	n = min(n, len(b.events))
+	n = b.fitting(min(n, len(b.events)), bytes)
 	out := append([]edda.Event(nil), b.events[:n]...)
-	for _, ev := range b.events[:n] {
-		b.bytes -= len(ev.Payload)
-	}
 	rest := copy(b.events, b.events[n:])
 	clear(b.events[rest:]) // let go of the payloads
 	b.events = b.events[:rest]
@@ -75,4 +72,16 @@ func (b *buffer) take(n int) []edda.Event {
 	default:
 	}
 	return out
+}
+
+// fitting is how many of the first n events to take, and counts them as gone.
+func (b *buffer) fitting(n, bytes int) int {
+	size := 0
+	for i, ev := range b.events[:n] {
+		size += len(ev.Payload)
+		if b.bytes -= len(ev.Payload); size >= bytes {
+			return i + 1
+		}
+	}
+	return n
 }

@@ -36,6 +36,7 @@ type Source struct {
 	readers []*reader
 	wake    chan struct{} // capacity 1: a buffer has something
 	tenants atomic.Pointer[Tenants]
+	held    atomic.Bool // new events stay where they are
 	start   []edda.Checkpoint
 	losses  []Loss
 }
@@ -173,11 +174,22 @@ func (s *Source) Fetch(ctx context.Context, max int, wait time.Duration) ([]edda
 	}
 }
 
+// Hold leaves the events of aggregates in their stream, beyond what is in the
+// buffer, or lets them come again. Results, facts, and what people and sagas
+// tell sagas come all the while. It returns at once.
+func (s *Source) Hold(yes bool) {
+	s.held.Store(yes)
+	signal(s.wake)
+}
+
+// fetchBytes bounds what one Fetch takes of one stream; one event always fits.
+const fetchBytes = 4 << 20
+
 // waiting takes what is in the buffers, without waiting for more.
 func (s *Source) waiting(limit int) []edda.Event {
 	queues := make([][]edda.Event, len(s.readers))
 	for i, n := range shares(s.lengths(), limit) {
-		queues[i] = s.readers[i].buffer.take(n)
+		queues[i] = s.readers[i].buffer.take(n, fetchBytes)
 	}
 	return merge(queues)
 }
@@ -203,8 +215,11 @@ func merge(queues [][]edda.Event) []edda.Event {
 
 func (s *Source) lengths() []int {
 	out := make([]int, len(s.readers))
+	held := s.held.Load()
 	for i, r := range s.readers {
-		out[i] = r.buffer.len()
+		if !held || !slices.Contains(r.families, FamilyAggregate) {
+			out[i] = r.buffer.len()
+		}
 	}
 	return out
 }

@@ -3,11 +3,13 @@ package systemtest
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 )
 
 // shop is the world outside that effects call. It answers 200 with the order
@@ -97,10 +99,14 @@ type gateway struct {
 	mu       sync.Mutex   // guards commands
 	commands []string     // "Order.Cancel O1", in order
 	told     func(string) // where set, each command as it comes
+	down     atomic.Bool  // nothing answers
 }
 
-// RoundTrip accepts every command.
+// RoundTrip accepts every command, unless it is down.
 func (g *gateway) RoundTrip(r *http.Request) (*http.Response, error) {
+	if g.down.Load() {
+		return nil, errors.New("nothing answers")
+	}
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		return nil, err

@@ -62,6 +62,7 @@ type world struct {
 	gateway *gateway
 	synced  bool                    // the streams and their server, as in edda dev
 	quiet   bool                    // transitions are not kept
+	bounds  bounds                  // zero: the defaults
 	direct  bool                    // commands go to their stream, there is no gateway
 	count   func([]edda.Transition) // where set, is told of transitions too
 	nats    *stream.Embedded
@@ -220,7 +221,10 @@ func (w *world) build(s *system, js jetstream.JetStream) {
 	w.t.Helper()
 	log := zap.NewNop()
 	s.publisher = stream.NewPublisher(js, stream.Codec{})
-	s.engine = engine.New(s.source, s.db, s.set, engine.Options{Log: log, Registry: s.registry, Observe: w.observe})
+	s.engine = engine.New(s.source, s.db, s.set, engine.Options{
+		Log: log, Registry: s.registry, Observe: w.observe, MaxParked: w.bounds.parked,
+		Full: func() []string { return s.relay.Full() }, Hold: s.source.Hold,
+	})
 	s.scheduler = scheduler.New(s.db, s.engine, s.set, scheduler.Options{Log: log})
 	gate, err := outbox.NewGateway(outbox.GatewayOptions{URL: "http://gateway.example", Transport: w.gateway})
 	if err != nil {
@@ -232,7 +236,7 @@ func (w *world) build(s *system, js jetstream.JetStream) {
 		lanes = []outbox.Lane{{Name: "jetstream", Kinds: append(kinds, edda.WorkCommand), Destination: s.publisher}}
 	}
 	s.relay, err = outbox.New(s.db, outbox.Options{
-		Lanes: lanes, Rejecter: s.publisher, Log: log, Metrics: s.registry,
+		Lanes: lanes, Rejecter: s.publisher, Log: log, Metrics: s.registry, Max: w.bounds.outbox,
 	})
 	if err != nil {
 		w.t.Fatal(err)

@@ -119,14 +119,13 @@ func (p *process) keep(ctx context.Context, programs []*saga.Program, kept []edd
 // older compiles the kept texts that unfinished instances began with, but for
 // those that are loaded.
 func (p *process) older(programs []*saga.Program, kept []edda.Manifest) ([]*saga.Program, error) {
-	needed, err := p.needed()
+	needed, err := p.needed(programs, kept)
 	if err != nil {
 		return nil, err
 	}
 	for _, program := range programs {
 		delete(needed, text{program.Saga(), program.Version(), program.Hash()})
 	}
-	maps.DeleteFunc(needed, func(t text, _ bool) bool { return t.saga == flowsaga.Saga }) // flows have no manifest
 	var out []*saga.Program
 	for _, k := range kept {
 		if t := (text{k.Saga, k.Version, k.Hash}); needed[t] {
@@ -145,13 +144,22 @@ func (p *process) older(programs []*saga.Program, kept []edda.Manifest) ([]*saga
 }
 
 // needed lists the texts that unfinished instances run, and those on which
-// instances start while this looks.
-func (p *process) needed() (map[text]bool, error) {
-	needed := p.starting()
+// instances start while this looks. It reads the instances only of a version
+// that has had several texts, which happens in edda dev alone: there may be
+// very many.
+func (p *process) needed(programs []*saga.Program, kept []edda.Manifest) (map[text]bool, error) {
+	needed, only := p.starting(), onlyTexts(programs, kept)
 	seen := map[store.Query]bool{}
 	for _, c := range p.db.Counts() {
+		if c.Status.Finished() || c.N == 0 || c.Saga == flowsaga.Saga { // flows have no manifest
+			continue
+		}
+		if t, ok := only[text{saga: c.Saga, version: c.Version}]; ok {
+			needed[t] = true
+			continue
+		}
 		q := store.Query{Tenant: c.Tenant, Saga: c.Saga, Status: c.Status, Limit: pageSize}
-		if c.Status.Finished() || c.N == 0 || seen[q] {
+		if seen[q] {
 			continue
 		}
 		seen[q] = true
@@ -160,6 +168,27 @@ func (p *process) needed() (map[text]bool, error) {
 		}
 	}
 	return needed, nil
+}
+
+// onlyTexts are the texts of versions of which no other text is known, by version.
+func onlyTexts(programs []*saga.Program, kept []edda.Manifest) map[text]text {
+	known := map[text]bool{}
+	for _, k := range kept {
+		known[text{k.Saga, k.Version, k.Hash}] = true
+	}
+	for _, program := range programs {
+		known[text{program.Saga(), program.Version(), program.Hash()}] = true
+	}
+	out, several := map[text]text{}, map[text]bool{}
+	for t := range known {
+		version := text{saga: t.saga, version: t.version}
+		if _, one := out[version]; one {
+			several[version] = true
+		}
+		out[version] = t
+	}
+	maps.DeleteFunc(out, func(version, _ text) bool { return several[version] })
+	return out
 }
 
 // starting lists the texts on which instances start until the set is swapped.
@@ -185,12 +214,12 @@ func (p *process) scan(q store.Query, needed map[text]bool) error {
 		if err != nil {
 			return fmt.Errorf("look for unfinished instances: %w", err)
 		}
+		if len(page) == 0 {
+			return nil
+		}
 		for _, i := range page {
 			needed[text{i.Key.Saga, i.Version, i.Hash}] = true
 			q.After = i.Key
-		}
-		if len(page) < q.Limit {
-			return nil
 		}
 	}
 }

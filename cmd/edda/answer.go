@@ -93,8 +93,8 @@ func (p *process) Cell(k edda.Key) (edda.Cell, error) {
 func (p *process) Instances(q store.Query) ([]edda.Instance, error) { return p.db.Instances(q) }
 
 // History lists the transitions of one key.
-func (p *process) History(k edda.Key, limit int) ([]store.Record, error) {
-	return p.db.History(k, limit)
+func (p *process) History(k edda.Key, place string, limit int) ([]store.Record, string, error) {
+	return p.db.HistoryFrom(k, place, limit)
 }
 
 // DeadLetters lists dead letters, oldest first.

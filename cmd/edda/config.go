@@ -19,7 +19,9 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"edda/effects"
+	"edda/engine"
 	"edda/manifests"
+	"edda/outbox"
 )
 
 // config is what edda run is told: flags go before EDDA_* before the file.
@@ -37,6 +39,8 @@ type config struct {
 	NATS       natsConfig       `koanf:"nats"`
 	Streams    streamsConfig    `koanf:"streams"`
 	Gateway    gatewayConfig    `koanf:"gateway"`
+	Outbox     outboxConfig     `koanf:"outbox"`
+	Parked     parkedConfig     `koanf:"parked"`
 	Effects    effectsConfig    `koanf:"effects"`
 	Retention  retentionConfig  `koanf:"retention"`
 	Redis      redisConfig      `koanf:"redis"`
@@ -103,6 +107,18 @@ type gatewayConfig struct {
 	CA        string        `koanf:"ca"`
 }
 
+// outboxConfig bounds the work that waits.
+type outboxConfig struct {
+	// Max is how many rows of one destination stop the intake of new events.
+	Max int `koanf:"max"`
+}
+
+// parkedConfig bounds the events that wait for their instance.
+type parkedConfig struct {
+	// Max is how many a tenant may park before the next is a dead letter.
+	Max int `koanf:"max"`
+}
+
 type effectsConfig struct {
 	// Allow names hosts and networks that effects may call although they are
 	// loopback, private or link-local.
@@ -126,6 +142,7 @@ type logConfig struct {
 func defaults() config {
 	return config{
 		Addr: defaultAddr, Data: "edda-data", Role: roleCombined, Tenancy: tenancyConfig{Enabled: true},
+		Outbox: outboxConfig{Max: outbox.DefaultMax}, Parked: parkedConfig{Max: engine.DefaultMaxParked},
 		Log: logConfig{Level: "info"}, Effects: effectsConfig{Retention: effects.DefaultRetention}, Retention: retentionDefaults(),
 		Hero: heroDefaults(),
 	}
@@ -282,6 +299,9 @@ func (c config) validate() error {
 	}
 	if c.Streams.From != "" && c.Streams.From != "now" && c.Streams.From != "all" {
 		return usagef("streams.from %q: want now or all", c.Streams.From)
+	}
+	if c.Outbox.Max < 1 || c.Parked.Max < 1 {
+		return usagef("outbox.max %d, parked.max %d: want 1 at least", c.Outbox.Max, c.Parked.Max)
 	}
 	if err := c.validateHero(); err != nil {
 		return err

@@ -286,6 +286,9 @@ func (r underWay) Running(ctx context.Context, visit func(flow.State) error) err
 		if err != nil {
 			return fmt.Errorf("look for running flows: %w", err)
 		}
+		if len(page) == 0 {
+			return nil
+		}
 		for _, in := range page {
 			q.After = in.Key
 			s, err := flowsaga.StateOf(in)
@@ -295,9 +298,6 @@ func (r underWay) Running(ctx context.Context, visit func(flow.State) error) err
 			if err != nil || ctx.Err() != nil {
 				return errors.Join(err, ctx.Err())
 			}
-		}
-		if len(page) < q.Limit {
-			return nil
 		}
 	}
 }

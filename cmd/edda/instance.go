@@ -165,6 +165,7 @@ func instancePath(a []string) string {
 
 func (c *client) instanceHistory() *cobra.Command {
 	var limit int
+	var after string
 	cmd := &cobra.Command{
 		Use: "history SAGA KEY", Short: "What became of its events, newest first",
 		Args: args(cobra.ExactArgs(2)), ValidArgsFunction: c.completeInstance,
@@ -173,7 +174,7 @@ func (c *client) instanceHistory() *cobra.Command {
 				return err
 			}
 			var view server.HistoryView
-			raw, err := c.get(cmd.Context(), instancePath(a)+"/history?limit="+strconv.Itoa(limit), &view)
+			raw, err := c.get(cmd.Context(), instancePath(a)+"/history?limit="+strconv.Itoa(limit)+"&after="+url.QueryEscape(after), &view)
 			if err != nil {
 				return err
 			}
@@ -181,9 +182,13 @@ func (c *client) instanceHistory() *cobra.Command {
 				return indented(c.term.out, raw)
 			}
 			printHistory(c.term.out, view.History)
+			if view.Next != "" {
+				fmt.Fprintf(c.term.err, "older: add --after %s\n", view.Next)
+			}
 			return nil
 		},
 	}
+	cmd.Flags().StringVar(&after, "after", "", "older ones: what --after said at the end of the page before")
 	cmd.Flags().IntVar(&limit, "limit", 100, "at most so many, up to 1000")
 	c.output.register(cmd)
 	return cmd

@@ -176,17 +176,22 @@ func (p *process) buildSagas(ctx context.Context, l *line) error {
 	if err := p.openSource(ctx, l); err != nil {
 		return err
 	}
-	l.engine = engine.New(l.source, p.db, p.deciders(p.set), engine.Options{Log: p.log.Named("engine"), Registry: p.metrics, Observe: p.quarantine.observe})
-	l.scheduler = scheduler.New(p.db, l.engine, scheduled{p.set, p.settings.Tenants, p.settings.tenant()}, scheduler.Options{Log: p.log.Named("scheduler")})
-	l.replayer = p.replays(l)
 	lanes, err := p.lanes(l)
 	if err != nil {
 		return err
 	}
-	l.relay, err = outbox.New(p.db, outbox.Options{Lanes: lanes, Rejecter: l.publisher, Log: p.log.Named("outbox"), Metrics: p.metrics})
+	l.relay, err = outbox.New(p.db, outbox.Options{
+		Lanes: lanes, Rejecter: l.publisher, Max: p.settings.Outbox.Max, Log: p.log.Named("outbox"), Metrics: p.metrics,
+	})
 	if err != nil {
 		return edda.Classify(edda.Permanent, "outbox: %w", err)
 	}
+	l.engine = engine.New(l.source, p.db, p.deciders(p.set), engine.Options{
+		Full: l.relay.Full, Hold: l.source.Hold, MaxParked: p.settings.Parked.Max, Log: p.log.Named("engine"), Registry: p.metrics,
+		Observe: p.quarantine.observe,
+	})
+	l.replayer = p.replays(l)
+	l.scheduler = scheduler.New(p.db, l.engine, scheduled{p.set, p.settings.Tenants, p.settings.tenant()}, scheduler.Options{Log: p.log.Named("scheduler")})
 	l.conn.SetReconnectHandler(func(c *nats.Conn) {
 		p.log.Info("nats is connected again", zap.String("url", c.ConnectedUrlRedacted()))
 		l.source.Recheck()

@@ -44,3 +44,33 @@ func observeCommits(r prometheus.Registerer) func(changes, bytes int, took time.
 		size.Add(float64(bytes))
 	}
 }
+
+// parkedCollector shows how many events wait for their instance.
+type parkedCollector struct {
+	db  *store.DB
+	max int
+}
+
+func parkedDescs() (parked, limit *prometheus.Desc) {
+	return prometheus.NewDesc("edda_parked_events", "Events that wait for an instance to begin.", nil, nil),
+		prometheus.NewDesc("edda_parked_events_limit", "Events of one tenant that may wait; the next is a dead letter.", nil, nil)
+}
+
+func (c *parkedCollector) Describe(ch chan<- *prometheus.Desc) {
+	parked, limit := parkedDescs()
+	ch <- parked
+	ch <- limit
+}
+
+func (c *parkedCollector) Collect(ch chan<- prometheus.Metric) {
+	parked, limit := parkedDescs()
+	ch <- prometheus.MustNewConstMetric(parked, prometheus.GaugeValue, float64(c.db.ParkedInAll()))
+	ch <- prometheus.MustNewConstMetric(limit, prometheus.GaugeValue, float64(c.max))
+}
+
+// mappedGauge shows how much of files counts as the process's memory.
+func mappedGauge() prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "edda_store_mapped_bytes", Help: "Bytes of files that are mapped and in memory, most of them the store's.",
+	}, func() float64 { return float64(store.Mapped()) })
+}

@@ -105,7 +105,7 @@ func newProcess(s settings, l loaded, log *zap.Logger) (*process, error) {
 	if err := errors.Join(p.openRedis(), p.buildHero(), p.buildUpkeep()); err != nil {
 		return nil, errors.Join(err, p.server.Close(), p.db.Close())
 	}
-	p.metrics.MustRegister(&instanceCollector{p.db}, &queueCollector{p.db})
+	p.metrics.MustRegister(&instanceCollector{p.db}, &queueCollector{p.db}, &parkedCollector{p.db, s.Parked.Max}, mappedGauge())
 	p.pulse = newPulse(p.loops()...)
 	p.group = lifecycle.New(lifecycle.Options{Stopped: p.partStopped}, p.parts(l)...)
 	return p, nil
@@ -159,6 +159,7 @@ func (p *process) parts(l loaded) []lifecycle.Part {
 		{Name: "http", Stage: lifecycle.HTTP, Run: p.server.Run},
 		{Name: "store", Stage: lifecycle.Store, Run: p.db.Run, Close: p.closeStore,
 			Ready: func(ctx context.Context) error { return p.adopt(ctx, l) }},
+		{Name: "mapped pages", Stage: lifecycle.Connections, Run: p.db.Trim},
 		{Name: "pulse", Stage: lifecycle.Connections, Run: p.pulse.Run},
 		{Name: "upkeep", Stage: lifecycle.Connections, Run: p.upkeep.Run},
 	}

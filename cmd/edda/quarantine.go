@@ -81,18 +81,17 @@ var (
 	deadDesc   = prometheus.NewDesc("edda_dead_letters", "Dead letters in the store, by reason.", []string{"reason"}, nil)
 	heldDesc   = prometheus.NewDesc("edda_held_keys", "Keys that a poison event holds.", nil, nil)
 	behindDesc = prometheus.NewDesc("edda_held_events", "Events that are held, the poison ones included.", nil, nil)
-	parkedDesc = prometheus.NewDesc("edda_parked_events", "Events that wait for an instance to begin.", nil, nil)
 )
 
 func (c *queueCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{deadDesc, heldDesc, behindDesc, parkedDesc} {
+	for _, d := range []*prometheus.Desc{deadDesc, heldDesc, behindDesc} {
 		ch <- d
 	}
 }
 
 func (c *queueCollector) Collect(ch chan<- prometheus.Metric) {
 	n := c.db.Queues()
-	for d, value := range map[*prometheus.Desc]int{heldDesc: n.HeldKeys, behindDesc: n.Held, parkedDesc: n.Parked} {
+	for d, value := range map[*prometheus.Desc]int{heldDesc: n.HeldKeys, behindDesc: n.Held} {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(value))
 	}
 	sums := map[string]int{}

@@ -177,11 +177,11 @@ func TestTheQueuesAreShownAsMetrics(t *testing.T) {
 # TYPE edda_dead_letters gauge
 edda_dead_letters{reason="other"} 1
 edda_dead_letters{reason="rejected"} 2
-# HELP edda_parked_events Events that wait for an instance to begin.
-# TYPE edda_parked_events gauge
-edda_parked_events 1
+# HELP edda_held_keys Keys that a poison event holds.
+# TYPE edda_held_keys gauge
+edda_held_keys 0
 `
-	if err := testutil.CollectAndCompare(&queueCollector{p.db}, strings.NewReader(want), "edda_dead_letters", "edda_parked_events"); err != nil {
+	if err := testutil.CollectAndCompare(&queueCollector{p.db}, strings.NewReader(want), "edda_dead_letters", "edda_held_keys"); err != nil {
 		t.Error(err)
 	}
 }

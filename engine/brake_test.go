@@ -1,0 +1,296 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"edda"
+	"edda/store"
+)
+
+// crowd says what is full.
+type crowd struct {
+	mu   sync.Mutex // guards full
+	full []string
+}
+
+func (c *crowd) set(full ...string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.full = full
+}
+
+func (c *crowd) Full() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.full
+}
+
+// inCrowdedWorld runs the test with an engine that asks the crowd for room.
+func inCrowdedWorld(t *testing.T, test func(w *world, c *crowd)) {
+	t.Helper()
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		w, c := newWorld(t, dir), &crowd{}
+		defer w.stop()
+		w.start(Options{Full: c.Full, Hold: w.streams.hold})
+		test(w, c)
+	})
+}
+
+// look waits until the intake has asked again.
+func look() {
+	time.Sleep(2 * fetchWait)
+	synctest.Wait()
+}
+
+func TestNewEventsWaitWhileThereIsNoRoomAndTheRestGoesOn(t *testing.T) {
+	inCrowdedWorld(t, func(w *world, c *crowd) {
+		w.streams.publish("A", event("first", "add", "k"))
+		w.arm("pay", "other", time.Minute)
+		settle()
+		c.set("gateway")
+		look()
+		if got := w.metric("edda_intake_paused", "gateway"); got != 1 {
+			t.Errorf("paused: %v", got)
+		}
+		time.Sleep(time.Minute)
+		w.wake(w.due(time.Now())) // nothing unread was stored before it
+		w.wantLog(key("other"), "pay", "timer-pay")
+		for i := range 20 {
+			w.streams.publish("A", event(fmt.Sprintf("e%d", i), "add", "k"))
+		}
+		w.streams.publish("B", event("result", "add", "k"))
+		look()
+		w.wantLog(key("k"), "first", "result")
+		time.Sleep(2 * surveyEvery)
+		if got := w.metric("edda_stream_lag_messages", "A"); got != 20 {
+			t.Errorf("lag of A: %v", got)
+		}
+		c.set()
+		look()
+		w.wantLog(key("k"), append([]string{"first", "result"}, many(20, numbered("e"))...)...)
+		if got := w.metric("edda_intake_paused", "gateway"); got != 0 {
+			t.Errorf("paused: %v", got)
+		}
+	})
+}
+
+func TestWhatIsDueWaitsForTheEventsBeforeItAlsoWhileTheyAreHeld(t *testing.T) {
+	inCrowdedWorld(t, func(w *world, c *crowd) {
+		w.arm("pay", "k", 30*time.Minute)
+		settle()
+		c.set("gateway")
+		look()
+		w.streams.publish("A", event("payment", "add", "k"))
+		time.Sleep(30 * time.Minute)
+		woken := make(chan error, 1)
+		rows := w.due(time.Now())
+		go func() { woken <- w.engine.Wake(context.Background(), rows) }()
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if len(woken) != 0 {
+			t.Fatal("the timer fired before the event that was stored earlier")
+		}
+		c.set()
+		if err := <-woken; err != nil {
+			t.Fatal(err)
+		}
+		w.wantLog(key("k"), "pay", "payment", "timer-pay")
+	})
+}
+
+func TestAPauseIsToldOnceWhenItBeginsAndEnds(t *testing.T) {
+	inCrowdedWorld(t, func(w *world, c *crowd) {
+		said := func() string {
+			var out []string
+			for _, e := range w.logs.TakeAll() {
+				out = append(out, strings.TrimSpace(fmt.Sprint(e.Message, " ", e.ContextMap()["reason"])))
+			}
+			return strings.Join(out, "; ")
+		}
+		const full, room, again = "new events stay in their streams: there is no room for more work ",
+			"there is room for more work again ", "new events are taken in again <nil>"
+		for _, step := range []struct {
+			full []string
+			want string
+		}{
+			{[]string{"gateway"}, full + "gateway"},
+			{[]string{"gateway"}, ""},
+			{[]string{"gateway", "jetstream"}, full + "jetstream"},
+			{[]string{"jetstream"}, room + "gateway"},
+			{nil, room + "jetstream; " + again},
+			{nil, ""},
+		} {
+			c.set(step.full...)
+			look()
+			if got := said(); got != step.want {
+				t.Errorf("full %v: got %s\nwant %s", step.full, got, step.want)
+			}
+		}
+		if got := w.metric("edda_intake_pauses_total", "gateway"); got != 1 {
+			t.Errorf("pauses: %v", got)
+		}
+	})
+}
+
+func TestADrainEndsWhileEventsAreHeld(t *testing.T) {
+	inCrowdedWorld(t, func(w *world, c *crowd) {
+		c.set("gateway")
+		look()
+		w.streams.publish("A", event("later", "add", "k"))
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		if err := w.engine.Drain(ctx); err != nil {
+			t.Fatal(err)
+		}
+		w.wantLog(key("k"))
+	})
+}
+
+func TestAStoreThatFailsShowsAsAPause(t *testing.T) {
+	inCrowdedWorld(t, func(w *world, _ *crowd) {
+		w.gate.set(false, errDiskFull)
+		w.streams.publish("A", event("a", "add", "k"))
+		settle()
+		if got := w.metric("edda_intake_paused", PausedStore); got != 1 {
+			t.Errorf("paused: %v", got)
+		}
+		w.gate.set(false, nil)
+		time.Sleep(time.Minute)
+		w.wantLog(key("k"), "a")
+		if got := w.metric("edda_intake_paused", PausedStore); got != 0 {
+			t.Errorf("paused: %v", got)
+		}
+	})
+}
+
+// park writes parked events of a tenant, beside the engine.
+func (w *world) park(tenant string, n int) {
+	w.t.Helper()
+	for i := range n {
+		k := edda.Key{Tenant: tenant, Saga: "counter", Correlation: fmt.Sprint("early-", i)}
+		ev := edda.Event{Kind: edda.KindEvent, ID: fmt.Sprint("p", i), Tenant: tenant, Time: time.Now().UTC()}
+		w.commit(edda.Transition{Key: k, Event: ev, Fate: edda.FateParked, Park: &edda.Entry{N: 1, Event: ev}})
+	}
+}
+
+func (w *world) unpark(tenant string, i int) {
+	w.t.Helper()
+	k := edda.Key{Tenant: tenant, Saga: "counter", Correlation: fmt.Sprint("early-", i)}
+	ev := edda.Event{Kind: edda.KindEvent, ID: fmt.Sprint("u", i), Tenant: tenant, Time: time.Now().UTC()}
+	w.commit(edda.Transition{Key: k, Event: ev, Fate: edda.FateDead, Unpark: []uint64{1}})
+}
+
+func (w *world) commit(tr edda.Transition) {
+	w.t.Helper()
+	if err := w.db.Commit(context.Background(), store.Change{Transitions: []edda.Transition{tr}}); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func TestATenantThatParkedItsShareIsCrowdedAndTheOthersAreNot(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, dir)
+		defer w.stop()
+		w.start(Options{MaxParked: 20})
+		of := func(tenant, id string) edda.Event {
+			ev := event(id, "crowded", id)
+			ev.Tenant = tenant
+			return ev
+		}
+		tell := func(want string, evs ...edda.Event) {
+			t.Helper()
+			for _, ev := range evs {
+				w.streams.publish("A", ev)
+			}
+			settle()
+			var got []string
+			for _, ev := range evs {
+				k := edda.Key{Tenant: ev.Tenant, Saga: "counter", Correlation: ev.AggregateID}
+				got = append(got, w.cell(k).Instance.Reason)
+			}
+			if s := strings.Join(got, " "); s != want {
+				t.Errorf("got %s, want %s", s, want)
+			}
+		}
+		w.park("noisy", 20)
+		w.park("quiet", 19)
+		tell("crowded room", of("noisy", "a"), of("quiet", "a"))
+		if got := w.metric("edda_parked_full_tenants"); got != 1 {
+			t.Errorf("full tenants: %v", got)
+		}
+		w.unpark("noisy", 0)
+		tell("room", of("noisy", "b")) // there is, but the log waits for more
+		if got := w.logs.FilterMessageSnippet("may park events again").Len(); got != 0 {
+			t.Errorf("said %d times that there is room", got)
+		}
+		w.unpark("noisy", 1)
+		w.unpark("noisy", 2)
+		tell("room", of("quiet", "b"))
+		if got := w.metric("edda_parked_full_tenants"); got != 0 {
+			t.Errorf("full tenants: %v", got)
+		}
+		if full, again := w.logs.FilterMessageSnippet("may park no more").Len(), w.logs.FilterMessageSnippet("may park events again").Len(); full != 1 || again != 1 {
+			t.Errorf("said %d times that it is full and %d times that it is not", full, again)
+		}
+	})
+}
+
+func TestABatchOfLargeInstancesIsFollowedBySmallerOnes(t *testing.T) {
+	inWorld(t, func(w *world) {
+		ev := event("", "big", "")
+		ev.Payload = []byte(`"200000"`) // 400 KB of each, with the history
+		send := func(from, to int) {
+			w.streams.change(func() { w.streams.held = true })
+			for i := from; i < to; i++ {
+				ev.ID, ev.AggregateID = fmt.Sprint("g", i), fmt.Sprint(i)
+				w.streams.publish("A", ev)
+			}
+			w.streams.change(func() { w.streams.held = false })
+			time.Sleep(time.Minute)
+			if got := w.metric("edda_events_total"); got != float64(to) {
+				t.Fatalf("%v events handled of %d", got, to)
+			}
+		}
+		send(0, 60)
+		if got := w.metric("edda_batch_events"); got != 1 {
+			t.Fatalf("%v batches for what waits", got)
+		}
+		send(60, 260) // 41 make 16 MiB
+		if got := w.metric("edda_batch_events"); got != 6 {
+			t.Errorf("%v batches, want the first of 60 and five of 41 or less", got)
+		}
+	})
+}
+
+func TestLargeEventsAreFewInMemory(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.gate.set(true, nil) // nothing becomes durable
+		ev := event("", "add", "k")
+		ev.Payload = []byte(`"` + strings.Repeat("x", 1<<20) + `"`)
+		for i := range 200 {
+			w.streams.publish("A", ev)
+			if ev.ID = fmt.Sprint(i); i%4 == 3 {
+				settle() // fetches of four
+			}
+		}
+		w.streams.mu.Lock()
+		fetched := w.streams.fetched
+		w.streams.mu.Unlock()
+		if fetched > 110 {
+			t.Errorf("%d events of 1 MiB were taken in while nothing was committed", fetched)
+		}
+		w.gate.set(false, nil)
+		time.Sleep(time.Minute)
+		if got := w.metric("edda_events_total"); got != 200 {
+			t.Errorf("%v events handled", got)
+		}
+	})
+}
