@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"encoding/json"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -12,7 +13,9 @@ import (
 
 // DeadLetters is the quarantine. Its methods may be called concurrently.
 type DeadLetters interface {
-	// DeadLetters lists up to limit dead letters after an id, oldest first.
+	// DeadLetters lists up to limit dead letters after a place (see
+	// [store.DeadPlace]), oldest first; there are no more when it lists none. A
+	// place that is none is a Permanent error.
 	DeadLetters(after string, limit int) ([]edda.DeadLetter, error)
 	// DeadLetter finds one.
 	DeadLetter(id string) (edda.DeadLetter, bool, error)
@@ -41,7 +44,7 @@ type deadListInput struct {
 	TenantInput
 	Limit  int    `query:"limit" default:"100" minimum:"1" maximum:"1000"`
 	After  string `query:"after" doc:"next of the page before"`
-	Reason string `query:"reason" doc:"only those that died of this" enum:"undecodable,no-type,no-key,tenant,too-large,unmatched,poison,version,no-instance,malformed,rejected"`
+	Reason string `query:"reason" doc:"only those that died of this" enum:"undecodable,no-type,no-key,tenant,too-large,unmatched,poison,full,version,no-instance,malformed,rejected"`
 	Saga   string `query:"saga" doc:"only those of this saga"`
 }
 
@@ -71,11 +74,14 @@ func (s *Server) listDead(_ context.Context, in *deadListInput) (*body[DeadLette
 	after := in.After
 	for seen := 0; seen < scanned; {
 		page, err := s.options.DeadLetters.DeadLetters(after, in.Limit)
-		if err != nil {
+		switch {
+		case errors.Is(err, edda.Permanent):
+			return nil, huma.Error422UnprocessableEntity("after: " + err.Error())
+		case err != nil:
 			return nil, s.internal("list dead letters", err)
 		}
 		for _, d := range page {
-			after = d.ID
+			after = store.DeadPlace(d)
 			if !in.wants(d, tenant) {
 				continue
 			}
@@ -84,7 +90,7 @@ func (s *Server) listDead(_ context.Context, in *deadListInput) (*body[DeadLette
 				return &body[DeadLetterList]{out}, nil
 			}
 		}
-		if seen += len(page); len(page) < in.Limit {
+		if seen += len(page); len(page) == 0 {
 			return &body[DeadLetterList]{out}, nil
 		}
 	}

@@ -85,10 +85,15 @@ func (f *fakes) VersionName(_ string, version int, _ string) string {
 }
 func (f *fakes) DeadLetters(after string, limit int) ([]edda.DeadLetter, error) {
 	var out []edda.DeadLetter
+	begun := after == ""
 	for _, d := range f.dead {
-		if d.ID > after && len(out) < limit {
+		if begun && len(out) < limit {
 			out = append(out, d)
 		}
+		begun = begun || store.DeadPlace(d) == after
+	}
+	if !begun {
+		return nil, edda.Classify(edda.Permanent, "no place")
 	}
 	return out, f.err
 }
@@ -482,12 +487,17 @@ func TestDeadLettersOfOneTenant(t *testing.T) {
 	if err := json.Unmarshal([]byte(body), &page); err != nil || code != 200 {
 		t.Fatalf("%d %s", code, body)
 	}
-	if len(page.DeadLetters) != 3 || page.DeadLetters[2].ID != "D4" || page.Next != "D4" {
+	if len(page.DeadLetters) != 3 || page.DeadLetters[2].ID != "D4" || page.Next != store.DeadPlace(f.dead[4]) {
 		t.Errorf("page %+v", page)
 	}
-	_, body = call(t, h, "GET", "/v1/deadletters?limit=3&after=D4", "")
+	_, body = call(t, h, "GET", "/v1/deadletters?limit=3&after="+page.Next, "")
 	if !strings.Contains(body, "D6") || !strings.Contains(body, "D8") || strings.Contains(body, "next") {
 		t.Error(body)
+	}
+	for _, place := range []string{"D4", "%25"} { // whether or not another tenant has it
+		if code, body := call(t, h, "GET", "/v1/deadletters?after="+place, ""); code != 422 {
+			t.Errorf("after %s: %d %s", place, code, body)
+		}
 	}
 	if code, _ := call(t, h, "GET", "/v1/deadletters/D2", ""); code != 200 {
 		t.Errorf("D2: %d", code)

@@ -3,6 +3,7 @@ package store
 import (
 	"bytes"
 	"cmp"
+	"encoding/base64"
 	"encoding/binary"
 	"fmt"
 	"slices"
@@ -221,21 +222,47 @@ func (d *DB) Claim(tenant, commandID string) (claim edda.Claim, found bool, err 
 	return claim, found && err == nil, err
 }
 
-// DeadLetters lists up to limit dead letters after an id, oldest first. An id
-// that is not there (any more) is a Permanent error: the place is lost.
+// DeadPlace is where a dead letter lies among the others, for [DB.DeadLetters].
+func DeadPlace(l edda.DeadLetter) string {
+	return base64.RawURLEncoding.EncodeToString(deadKey(l.Time, l.ID))
+}
+
+// cutPlace reads what DeadPlace wrote.
+func cutPlace(place string) ([]byte, error) {
+	key, err := base64.RawURLEncoding.DecodeString(place)
+	if err == nil {
+		var rest []byte
+		if _, rest, err = cutTime(key); err == nil {
+			_, rest, err = cutText(rest)
+		}
+		if len(rest) > 0 {
+			err = errKey
+		}
+	}
+	if err != nil {
+		return nil, edda.Classify(edda.Permanent, "%.100q is no place among the dead letters: give the next of the page before", place)
+	}
+	return key, nil
+}
+
+// DeadLetters lists dead letters after a place, oldest first: up to limit, and
+// fewer where they are large. There are no more when it lists none. Whether the
+// letter of that place is still there does not matter.
 func (d *DB) DeadLetters(after string, limit int) (out []edda.DeadLetter, err error) {
-	err = d.view(func(tx *bolt.Tx) error {
-		c := tx.Bucket([]byte(bucketDead)).Cursor()
-		k, v := c.First()
-		if after != "" {
-			key, ok := findDead(tx, after)
-			if !ok {
-				return edda.Classify(edda.Permanent, "there is no dead letter %s to go on after", after)
-			}
-			c.Seek(key)
+	var from []byte
+	if after != "" {
+		if from, err = cutPlace(after); err != nil {
+			return nil, err
+		}
+	}
+	size := 0
+	err = d.read(bucketDead, func(b *bolt.Bucket) error {
+		c := b.Cursor()
+		k, v := c.Seek(from)
+		if bytes.Equal(k, from) {
 			k, v = c.Next()
 		}
-		for ; k != nil && len(out) < limit; k, v = c.Next() {
+		for ; k != nil && len(out) < limit && size < maxRead; k, v = c.Next() {
 			if v, err = d.seal.open(bucketDead, k, v, 0); err != nil {
 				return err
 			}
@@ -243,7 +270,7 @@ func (d *DB) DeadLetters(after string, limit int) (out []edda.DeadLetter, err er
 			if err != nil {
 				return err
 			}
-			out = append(out, letter)
+			out, size = append(out, letter), size+len(v)
 		}
 		return nil
 	})

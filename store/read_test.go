@@ -200,10 +200,13 @@ func TestDeadLettersPageByID(t *testing.T) {
 	db.commit(t, Change{Dead: []edda.DeadLetter{letter("b", 1), letter("a", 2), letter("c", 3)}})
 	db.commit(t, Change{Dead: []edda.DeadLetter{letter("b", 4)}}) // again: it replaces
 	same(t, "all", must(db.DeadLetters("", 10)), []edda.DeadLetter{letter("a", 2), letter("c", 3), letter("b", 4)})
-	same(t, "a page", must(db.DeadLetters("a", 1)), []edda.DeadLetter{letter("c", 3)})
-	same(t, "the end", len(must(db.DeadLetters("b", 1))), 0)
-	if _, err := db.DeadLetters("gone", 1); !errors.Is(err, edda.Permanent) {
-		t.Errorf("after one that is not there: %v", err)
+	same(t, "a page", must(db.DeadLetters(DeadPlace(letter("a", 2)), 1)), []edda.DeadLetter{letter("c", 3)})
+	same(t, "the end", len(must(db.DeadLetters(DeadPlace(letter("b", 4)), 1))), 0)
+	same(t, "after one that is gone", must(db.DeadLetters(DeadPlace(letter("b", 1)), 1)), []edda.DeadLetter{letter("a", 2)})
+	for _, place := range []string{"a", "%", DeadPlace(letter("a", 2))[:6], DeadPlace(letter("a", 2)) + "AAAA"} {
+		if _, err := db.DeadLetters(place, 1); !errors.Is(err, edda.Permanent) {
+			t.Errorf("after %q: %v", place, err)
+		}
 	}
 	got, found, err := db.DeadLetter("c")
 	same(t, "one", got, letter("c", 3))

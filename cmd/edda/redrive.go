@@ -193,8 +193,8 @@ func (c *client) redriveAll(ctx context.Context, r redriving) error {
 	return c.printRedriven(sum)
 }
 
-// letterIDs lists what is to be redriven before the first is: a page goes on
-// after a dead letter that must still be there.
+// letterIDs lists what is to be redriven before the first is, so that one which
+// dies again is not met twice.
 func (c *client) letterIDs(ctx context.Context, r redriving) (ids []string, left bool, err error) {
 	var places []letterPlace
 	for after := ""; !left; {
