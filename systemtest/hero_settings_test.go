@@ -92,7 +92,7 @@ func scriptsHaveLimits(h *heroWorld, t *testing.T) {
 		{"python", `import os; print("its pin is", os.environ["PIN"])`, "its pin is ***"},
 		{"python", `print("x" * 4000)`, "more than 1000 bytes"},
 		{"python", `import time; time.sleep(60)`, "ran longer than 1s"},
-		{"python", `x = bytearray(b"x" * (160 << 20)); import time; time.sleep(60)`, "more than 100663296 bytes"},
+		{"python", `x = b"x" * (128 << 20); import time; time.sleep(60)`, "more than 100663296 bytes"},
 		{"shell", `echo "from the shell"`, "from the shell"},
 		{"python", `import os; print("user", os.getuid())`, fmt.Sprint("user ", scriptsRunAs())},
 	}
