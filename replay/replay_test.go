@@ -475,6 +475,48 @@ func TestAStartThatWasPoisonUnderAnEarlierVersionComesOutTheSame(t *testing.T) {
 	w.sameState(state)
 }
 
+// A redrive is handled also where the event dies again: what it released tells
+// which version decided, and that one decides in a replay.
+func TestARedriveThatFailedFailsInAReplayToo(t *testing.T) {
+	first := strings.Replace(orderSaga, "total: =event.total", `total: "=event.total + 0"`, 1)
+	for name, redrive := range map[string]func(*world, string) edda.Event{
+		"of the key": func(w *world, id string) edda.Event { return w.verb(edda.VerbRedrive, id, "") },
+		"of the dead letter": func(w *world, id string) edda.Event {
+			letters, err := w.db.DeadLetters("", 10)
+			i := slices.IndexFunc(letters, func(l edda.DeadLetter) bool { return l.Key == w.key(id) })
+			if err != nil || i < 0 {
+				w.t.Fatalf("%s has no dead letter: %v", id, err)
+			}
+			ev := w.verb(edda.VerbRedrive, id, "")
+			if ev.Payload, err = edda.Encode(edda.Redrive{DeadLetter: letters[i].ID}); err != nil {
+				w.t.Fatal(err)
+			}
+			return ev
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, first)
+			for _, id := range []string{"O1", "O2"} {
+				w.give(w.event("Placed", id, map[string]any{"total": nil}))
+			}
+			w.give(w.event("Noted", "O1", map[string]any{"by": 2}))
+			for _, id := range []string{"O1", "O2", "O1"} {
+				w.give(redrive(w, id)) // the manifest is not mended yet
+			}
+			w.swap(strings.Replace(orderSaga, "version: 1", "version: 2", 1))
+			w.give(redrive(w, "O1"), redrive(w, "O2"))
+			if s := w.stateOf("O1"); !strings.Contains(s, `"n":4`) {
+				t.Fatal(s)
+			}
+			state := w.state()
+			if p := w.replay(Request{Emit: EmitNew}).Progress; p.Same != 2 || p.Changed != 0 || p.NewWork != 0 || p.Sent != 0 {
+				t.Errorf("%+v", p)
+			}
+			w.sameState(state)
+		})
+	}
+}
+
 // What is parked expires when the version that parked it said.
 func TestAParkedEventKeepsItsExpiry(t *testing.T) {
 	text := strings.Replace(orderSaga, "  Noted: {set", "  Noted: {park: 3h, set", 1)

@@ -125,7 +125,7 @@ func (r *rebuild) all(rows []Past, pin Pin) error {
 		if pin != (Pin{}) {
 			err = r.newly(row, pin)
 		} else {
-			err = r.again(row, versions[i])
+			err = r.again(rows[i:i+1+followUps(rows[i+1:])], versions[i])
 		}
 		if err != nil {
 			return err
@@ -170,6 +170,15 @@ func isFollowUp(row Past) bool {
 	return row.Event.Redriven || len(row.Outputs) > 0 && row.Outputs[0].Word == "unparked"
 }
 
+// followUps is how many of the rows are what the input before them released.
+func followUps(rows []Past) int {
+	n := slices.IndexFunc(rows, func(row Past) bool { return !isFollowUp(row) })
+	if n < 0 {
+		return len(rows)
+	}
+	return n
+}
+
 // isExpiry tells a parked event that expired from the same one when it was parked.
 func isExpiry(row Past) bool {
 	return row.Fate == edda.FateDead && slices.ContainsFunc(row.Outputs, func(o edda.Output) bool {
@@ -181,8 +190,10 @@ func isExpiry(row Past) bool {
 // names no timer.
 func isLook(ev edda.Event) bool { return ev.Kind == edda.KindTimer && ev.Timer == "" }
 
-// again applies one input as history says that it was applied.
-func (r *rebuild) again(row Past, version int) error {
+// again applies one input as history says that it was applied: rows are the input
+// and what it released.
+func (r *rebuild) again(rows []Past, version int) error {
+	row := rows[0]
 	d, pins, err := r.decider(version)
 	switch {
 	case err != nil:
@@ -195,8 +206,8 @@ func (r *rebuild) again(row Past, version int) error {
 		return nil
 	}
 	cell, trs := d.Apply(r.Cell, target(r.Cell.Key, pins), row.Event)
-	if r.Cell.Instance == nil && row.Version == 0 && !decided(trs, row) {
-		if cell, trs, err = r.asThen(cell, trs, row); err != nil {
+	if r.Cell.Instance == nil && row.Version == 0 && !decided(trs, rows) {
+		if cell, trs, err = r.asThen(cell, trs, rows); err != nil {
 			return err
 		}
 	}
@@ -230,19 +241,22 @@ func target(k edda.Key, pins []Pin) Target {
 	return t
 }
 
-func decided(trs []edda.Transition, row Past) bool {
-	return len(trs) > 0 && trs[0].Fate == row.Fate
+// decided tells whether the transitions end as history says: the input, and what
+// it released. An operator's redrive is handled whether the event died again or not.
+func decided(trs []edda.Transition, rows []Past) bool {
+	kept := slices.DeleteFunc(slices.Clone(trs), func(t edda.Transition) bool { return t.Fate == "" || t.Fate == edda.FateIgnored })
+	return slices.EqualFunc(kept, rows, func(t edda.Transition, row Past) bool { return t.Fate == row.Fate })
 }
 
 // asThen finds the version under which an event that met no instance had the
 // fate it had: what was poison then may be none for the version that came later.
-func (r *rebuild) asThen(cell edda.Cell, trs []edda.Transition, row Past) (edda.Cell, []edda.Transition, error) {
+func (r *rebuild) asThen(cell edda.Cell, trs []edda.Transition, rows []Past) (edda.Cell, []edda.Transition, error) {
 	for _, pin := range r.Known {
 		d, err := r.Decide(pin)
 		if err != nil {
 			return cell, trs, err
 		}
-		if c, ts := d.Apply(r.Cell, target(r.Cell.Key, []Pin{pin}), row.Event); decided(ts, row) {
+		if c, ts := d.Apply(r.Cell, target(r.Cell.Key, []Pin{pin}), rows[0].Event); decided(ts, rows) {
 			return c, ts, nil
 		}
 	}
