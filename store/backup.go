@@ -167,9 +167,8 @@ func Restore(ctx context.Context, backup, dir string, replace bool, secret AEAD,
 		return r, err
 	}
 	if there {
-		if r.Aside, err = setAside(dir); err != nil {
-			return r, err
-		}
+		r.Aside, err = replaceStore(dir, temp)
+		return r, err
 	}
 	return r, errors.Join(os.Rename(temp, r.Path), SyncDir(dir))
 }
@@ -230,22 +229,29 @@ func copyPages(ctx context.Context, from, to string, n int64) error {
 	return errors.Join(err, out.Sync(), out.Close())
 }
 
-// setAside gives the store that is in a folder another name, unless a process
-// holds it.
-func setAside(dir string) (string, error) {
+// replaceStore puts a file in the place of the store that is in a folder, which
+// keeps a second name, unless a process holds it. At every moment there is one
+// store or the other: a start that found none would begin a new one.
+func replaceStore(dir, with string) (aside string, err error) {
 	path := filepath.Join(dir, FileName)
 	file, err := bolt.Open(path, 0o600, &bolt.Options{Timeout: lockWait})
-	aside := path + ".before-" + time.Now().UTC().Format("20060102T150405Z")
 	if err != nil && Held(err) {
 		return "", explain(path, err)
 	}
 	if err == nil {
-		defer func() { _ = file.Close() }() // nothing was written
+		defer func() { _ = file.Close() }() // nothing was written; nobody opens it meanwhile
 	}
-	if _, err := os.Stat(aside); err == nil {
+	aside = path + ".before-" + time.Now().UTC().Format("20060102T150405Z")
+	switch err := os.Link(path, aside); {
+	case errors.Is(err, os.ErrExist):
 		return "", fmt.Errorf("%s is there already: try again in a second", aside)
+	case err != nil:
+		return "", fmt.Errorf("keep the store that is there: %w", err)
 	}
-	return aside, os.Rename(path, aside)
+	if err := SyncDir(dir); err != nil {
+		return aside, err
+	}
+	return aside, errors.Join(os.Rename(with, path), SyncDir(dir))
 }
 
 // SyncDir makes a rename in a folder durable.

@@ -130,9 +130,10 @@ func (w *writer) putHead(key []byte, h head) error {
 }
 
 // removable tells whether nothing is outstanding for a finished instance: no
-// poison event holds it, and no step of a late handler waits for its result.
+// poison event holds it, no step of a late handler waits for its result, and no
+// incident for an operator.
 func removable(in *edda.Instance) bool {
-	if in == nil || !in.Status.Finished() || in.Held != "" {
+	if in == nil || !in.Status.Finished() || in.Held != "" || len(in.Incidents) > 0 {
 		return false
 	}
 	for _, steps := range [][]edda.Step{in.Steps, in.Older} {
