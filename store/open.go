@@ -28,8 +28,10 @@ const formatVersion = 1
 const lockWait = time.Second
 
 // initialMap is the address space reserved at first, not memory and not disk.
-// Until the file outgrows it a commit never waits for readers to remap it.
-const initialMap = 1 << 30
+// Until the file outgrows it a commit never waits for readers to remap it: a
+// backup reads for as long as its client takes, and all would wait for it. 64 GiB
+// where addresses have 64 bits, else 1 GiB.
+const initialMap = 1 << (30 + 6*(^uint(0)>>63))
 
 var (
 	metaFormat  = []byte("format")
