@@ -114,5 +114,21 @@ func write(path string, m *keyset.Manager) error {
 	if err := errors.Join(err, next.Sync(), next.Close()); err != nil {
 		return fmt.Errorf("keyset: %w", err)
 	}
-	return os.Rename(next.Name(), path)
+	if err := os.Rename(next.Name(), path); err != nil {
+		return fmt.Errorf("keyset: %w", err)
+	}
+	return syncFolder(filepath.Dir(path))
+}
+
+// syncFolder makes the new name durable: a store that was locked with a new key
+// must not outlive it.
+func syncFolder(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("keyset: %w", err)
+	}
+	if err := errors.Join(f.Sync(), f.Close()); err != nil {
+		return fmt.Errorf("keyset: %w", err)
+	}
+	return nil
 }
