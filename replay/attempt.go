@@ -148,7 +148,7 @@ func (a *attempt) collect(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read the positions: %w", err)
 	}
-	c := &collector{b: a.builder, db: a.db, expired: a.expired, found: a.builder.extras, route: a.builder.versions.set}
+	c := &collector{b: a.builder, db: a.db, expired: a.expired, forgotten: map[edda.Key]bool{}, found: a.builder.extras, route: a.builder.versions.set}
 	if pin := a.builder.pin(); pin != (saga.Pin{}) {
 		d, err := a.builder.versions.decide(pin)
 		if err != nil {
@@ -165,7 +165,9 @@ func (a *attempt) collect(ctx context.Context) error {
 		return fmt.Errorf("read the streams: %w", err)
 	}
 	c.found.sort()
-	return a.found(c, gaps(first))
+	missing := gaps(first)
+	a.builder.whole, a.builder.counted = len(missing) == 0, a.expired
+	return a.found(c, missing)
 }
 
 // found notes what the streams gave, and which keys nothing was recorded of.
@@ -184,11 +186,21 @@ func (a *attempt) found(c *collector, gaps []string) error {
 		s.KeysTotal += len(a.fresh)
 		s.EventsTotal += c.n
 		if len(a.expired) > 0 {
-			s.Notes = append(s.Notes, fmt.Sprintf("the history of %d keys has expired: they are built from the streams alone", len(a.expired)))
+			s.Notes = append(s.Notes, expiredNote(len(a.expired), len(gaps) == 0))
 			s.Notes = append(s.Notes, gaps...)
+		}
+		if n := len(c.forgotten); n > 0 {
+			s.Notes = append(s.Notes, fmt.Sprintf("the streams have events of %d keys of which nothing is recorded (any more): history was removed here, so these are left alone", n))
 		}
 	})
 	return nil
+}
+
+func expiredNote(keys int, whole bool) string {
+	if whole {
+		return fmt.Sprintf("the history of %d keys has expired: they are built from the streams alone", keys)
+	}
+	return fmt.Sprintf("the history of %d keys has expired, and the streams do not hold all of what came: these stay as they are", keys)
 }
 
 // buildAll builds everything and compares it; it keeps only which keys to exchange.

@@ -19,8 +19,12 @@ type builder struct {
 	plan     store.Replay
 	versions *versions
 	extras   extras
-	id       string
-	at       time.Time
+	// whole tells that the streams hold all that ever came, counted which keys'
+	// history was not whole when their events were looked for.
+	whole   bool
+	counted map[edda.Key]bool
+	id      string
+	at      time.Time
 }
 
 // built is what became of one key.
@@ -101,9 +105,13 @@ func (b *builder) after(ev edda.Event) bool {
 func (b *builder) fill(out *built, rows []store.Record) error {
 	r := saga.Rebuilt{Cell: edda.Cell{Key: out.key}, Pin: b.pin()}
 	var err error
-	if out.expired {
+	switch {
+	case out.expired && (!b.whole || !b.counted[out.key]):
+		out.unbuilt = true // results that are gone would look as if they never came
+		return nil
+	case out.expired:
 		err = b.stream(out)
-	} else {
+	default:
 		r, err = b.rebuilder(out.was).Rebuild(out.key, past(rows))
 		out.base, out.work, out.dead = r.Cell, r.Work, r.Dead
 	}
@@ -200,7 +208,7 @@ func past(rows []store.Record) []saga.Past {
 func (b *builder) compare(o *built) (err error) {
 	switch {
 	case o.unbuilt:
-		o.why = "what is left of its records does not give it again"
+		o.why = "its history has expired, and what is left in the streams does not give it again"
 	case o.was.Instance != nil && o.next.Instance == nil:
 		o.why = "it would not begin"
 	case b.pin() == saga.Pin{} && !b.runs(o.next.Instance):

@@ -39,7 +39,10 @@ type collector struct {
 	route   *saga.Set
 	expired map[edda.Key]bool
 	found   extras
-	n       int
+	// forgotten are keys of which nothing is recorded, in a store that has removed
+	// what had expired: they are left alone.
+	forgotten map[edda.Key]bool
+	n         int
 }
 
 // viewEvents is how many events are looked up in one snapshot: see viewKeys.
@@ -105,7 +108,15 @@ func (c *collector) consider(k edda.Key, ev edda.Event) error {
 
 // unknown takes events for keys that nothing is recorded of, from the first that
 // may begin something: a signal for nobody was refused when it came.
+// Where history was removed they may be those of an instance that ended long ago,
+// which must not begin anew.
 func (c *collector) unknown(k edda.Key, ev edda.Event) error {
+	if c.view.HistoryDropped() {
+		if len(c.forgotten) < maxExtras {
+			c.forgotten[k] = true
+		}
+		return nil
+	}
 	if len(c.found[k]) == 0 && ev.Kind != edda.KindEvent && ev.Kind != edda.KindStart {
 		return nil
 	}

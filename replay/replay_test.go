@@ -387,7 +387,7 @@ func TestExpiredHistoryIsBuiltFromTheStreams(t *testing.T) {
 	w.sameState(state)
 	w.log.begins[testStream] = 2
 	r = w.replay(Request{})
-	if p := r.Progress; p.Unbuilt != 1 || p.Same != 1 || !strings.Contains(strings.Join(p.Notes, " "), "begins at sequence 2") {
+	if p := r.Progress; p.Unbuilt != 2 || p.Exchanged != 0 || !strings.Contains(strings.Join(p.Notes, " "), "begins at sequence 2") {
 		t.Errorf("%+v", p)
 	}
 	w.sameState(state)

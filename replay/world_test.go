@@ -187,6 +187,8 @@ type world struct {
 	now      time.Time
 	clock    atomic.Int64 // now, for the engine
 	n        int
+	// maxParked is the engine's, where it is to be small.
+	maxParked int
 }
 
 func (w *world) Set() *saga.Set { return w.set }
@@ -265,7 +267,7 @@ func (w *world) start() {
 		w.t.Fatal(err)
 	}
 	w.log.begin(positions)
-	w.engine = engine.New(w.log, db, w.deciders(), engine.Options{})
+	w.engine = engine.New(w.log, db, w.deciders(), engine.Options{MaxParked: w.maxParked})
 	w.replayer = New(db, w.engine, w.log, w, Options{Reached: func(point string) { w.reached(point) }})
 	storing, stopStore := context.WithCancel(context.Background())
 	working, stopWork := context.WithCancel(context.Background())

@@ -205,7 +205,7 @@ func (r *rebuild) again(rows []Past, version int) error {
 		r.gaveUpLook()
 		return nil
 	}
-	cell, trs := d.Apply(r.Cell, target(r.Cell.Key, pins), row.Event)
+	cell, trs := d.Apply(r.Cell, target(r.Cell.Key, pins, row), row.Event)
 	if r.Cell.Instance == nil && row.Version == 0 && !decided(trs, rows) {
 		if cell, trs, err = r.asThen(cell, trs, rows); err != nil {
 			return err
@@ -233,8 +233,10 @@ func (r *rebuild) decider(version int) (Decider, []Pin, error) {
 	return d, pins, err
 }
 
-func target(k edda.Key, pins []Pin) Target {
-	t := Target{Key: k}
+// target is where an input of history goes. Whether the tenant could park no more
+// then only the row tells.
+func target(k edda.Key, pins []Pin, row Past) Target {
+	t := Target{Key: k, Crowded: turnedAway(row)}
 	for _, p := range pins {
 		t.Versions = append(t.Versions, p.Version)
 	}
@@ -243,6 +245,12 @@ func target(k edda.Key, pins []Pin) Target {
 
 // decided tells whether the transitions end as history says: the input, and what
 // it released. An operator's redrive is handled whether the event died again or not.
+func turnedAway(row Past) bool {
+	return row.Fate == edda.FateDead && slices.ContainsFunc(row.Outputs, func(o edda.Output) bool {
+		return o.Word == "dead" && o.Reason == edda.DeadFull
+	})
+}
+
 func decided(trs []edda.Transition, rows []Past) bool {
 	kept := slices.DeleteFunc(slices.Clone(trs), func(t edda.Transition) bool { return t.Fate == "" || t.Fate == edda.FateIgnored })
 	return slices.EqualFunc(kept, rows, func(t edda.Transition, row Past) bool { return t.Fate == row.Fate })
@@ -256,7 +264,7 @@ func (r *rebuild) asThen(cell edda.Cell, trs []edda.Transition, rows []Past) (ed
 		if err != nil {
 			return cell, trs, err
 		}
-		if c, ts := d.Apply(r.Cell, target(r.Cell.Key, []Pin{pin}), rows[0].Event); decided(ts, rows) {
+		if c, ts := d.Apply(r.Cell, target(r.Cell.Key, []Pin{pin}, rows[0]), rows[0].Event); decided(ts, rows) {
 			return c, ts, nil
 		}
 	}
@@ -299,7 +307,7 @@ func (r *rebuild) newly(row Past, pin Pin) error {
 		r.expire(d, row.Event.ID)
 	default:
 		r.fire(d, row.Event.Time.Add(-1))
-		r.take(d.Apply(r.Cell, target(r.Cell.Key, []Pin{pin}), row.Event))
+		r.take(d.Apply(r.Cell, target(r.Cell.Key, []Pin{pin}, row), row.Event))
 	}
 	return nil
 }

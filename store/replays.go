@@ -89,6 +89,10 @@ func (v *View) Known(k edda.Key) (version int, known bool, err error) {
 	return h.Version, row != nil, nil
 }
 
+// HistoryDropped tells whether any history was removed: then a key of which
+// nothing is recorded may be one that was forgotten.
+func (v *View) HistoryDropped() bool { return droppedHistory(v.tx) != (pointer{}) }
+
 // HistorySize counts the rows of one key without decoding them; whole is false
 // where older days were dropped.
 func (v *View) HistorySize(k edda.Key) (n int, whole bool, err error) {

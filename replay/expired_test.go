@@ -1,0 +1,113 @@
+package replay
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"edda"
+	"edda/store"
+)
+
+// paySaga ends with its charge.
+const paySaga = `saga: order
+version: 1
+key: event.id
+state: {}
+on:
+  Placed:
+    start: true
+    do:
+      - seq:
+          - {effect: charge, due: 90m, with: {amount: =event.total}, undo: {effect: refund, with: {of: =id}}}
+          - done: 1
+  saga.failed: {do: [{event: OrderFailed}]}
+`
+
+// forget removes everything that has ended, and all history, as retention does.
+func (w *world) forget() {
+	w.t.Helper()
+	far := time.Now().Add(1000 * time.Hour)
+	cut := store.Cutoffs{Ended: func(string, edda.Status) time.Time { return far }, History: far}
+	for _, kind := range store.Kinds() {
+		for s := w.db.Sweep(kind, cut); !s.Done(); {
+			p, err := s.Next(context.Background())
+			if err == nil {
+				err = w.db.Commit(context.Background(), store.Change{Remove: p.Removal})
+			}
+			if err != nil {
+				w.t.Fatal(err)
+			}
+		}
+	}
+}
+
+// paid gives every effect that waits its result.
+func (w *world) paid() {
+	w.t.Helper()
+	for _, row := range w.outbox() {
+		if row.Work.Kind == edda.WorkEffect {
+			w.give(w.result(row.Work, edda.Succeeded))
+		}
+	}
+}
+
+// A stream of aggregates is kept for ever, results for a week, instances and their
+// history for a month: what ended long ago must not begin anew.
+func TestWhatRetentionRemovedDoesNotComeBack(t *testing.T) {
+	for _, emit := range []string{EmitNone, EmitNew, EmitAll} {
+		w := newWorld(t, paySaga)
+		w.give(w.event("Placed", "O1", map[string]any{"total": 5}))
+		w.paid()
+		w.forget()
+		if len(w.state()) != 0 {
+			t.Fatalf("still there: %v", w.state())
+		}
+		w.log.begins[otherStream] = 1000
+		w.later(40 * 24 * time.Hour)
+		p := w.replay(Request{Emit: emit}).Progress
+		if p.Exchanged != 0 || p.Sent != 0 || !strings.Contains(strings.Join(p.Notes, " "), "nothing is recorded") {
+			t.Errorf("%s: %+v", emit, p)
+		}
+		w.fire()
+		if len(w.state()) != 0 || len(w.outbox()) != 0 {
+			t.Errorf("%s: %v, outbox %v", emit, w.state(), w.outbox())
+		}
+	}
+}
+
+// An instance that still runs is not built from streams without its results.
+func TestARunningInstanceKeepsResultsThatNothingElseHas(t *testing.T) {
+	w := newWorld(t, orderSaga)
+	w.give(w.event("Placed", "O1", map[string]any{"total": 5}))
+	w.paid()
+	w.give(w.event("Noted", "O1", map[string]any{"by": 1}))
+	state := w.state()
+	w.forgetHistory()
+	w.log.begins[otherStream] = 1000
+	if p := w.replay(Request{}).Progress; p.Unbuilt != 1 || p.Exchanged != 0 {
+		t.Errorf("%+v", p)
+	}
+	w.sameState(state)
+}
+
+// What was turned away because the tenant could park no more is turned away again.
+func TestWhatWasTurnedAwayStaysSo(t *testing.T) {
+	w := newWorld(t, orderSaga)
+	w.stop()
+	w.maxParked = 1
+	w.start()
+	w.give(w.event("Noted", "X", map[string]any{"by": 1}))
+	w.give(w.event("Noted", "O1", map[string]any{"by": 3})) // one too many
+	w.give(w.event("Placed", "O1", map[string]any{"total": 5}))
+	dead, err := w.db.DeadLetters("", 10)
+	if err != nil || len(dead) != 1 || dead[0].Reason != edda.DeadFull {
+		t.Fatalf("%v, %v", dead, err)
+	}
+	state := w.state()
+	if p := w.replay(Request{}).Progress; p.Changed != 0 || p.Same != 2 {
+		t.Errorf("%+v", p)
+	}
+	w.sameState(state)
+}
