@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -302,6 +303,26 @@ func (a *attempt) exchangeAll(ctx context.Context) error {
 	return edda.Classify(edda.Temporary, "%s takes in something all the time: it could not be exchanged %d times", left[0], maxTries)
 }
 
+// roomEvery is how often a full outbox is looked at.
+const roomEvery = 100 * time.Millisecond
+
+// room waits until the outbox takes more, where this replay sends work.
+func (a *attempt) room(ctx context.Context) error {
+	if a.report.Emit == EmitNone {
+		return nil
+	}
+	tick := time.NewTicker(roomEvery)
+	defer tick.Stop()
+	for !a.options.Room() {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
 // exchangeRound tries each key once, and tells which were not exchanged.
 func (a *attempt) exchangeRound(ctx context.Context, keys []edda.Key) ([]edda.Key, error) {
 	var mu sync.Mutex // guards left
@@ -311,6 +332,9 @@ func (a *attempt) exchangeRound(ctx context.Context, keys []edda.Key) ([]edda.Ke
 	var err error
 	for _, k := range keys {
 		a.options.Reached("exchange of " + k.Correlation)
+		if err = a.room(ctx); err != nil {
+			break
+		}
 		var o *built
 		if o, err = a.ready(ctx, k); err != nil {
 			break

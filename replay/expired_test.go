@@ -3,6 +3,7 @@ package replay
 import (
 	"context"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -110,4 +111,40 @@ func TestWhatWasTurnedAwayStaysSo(t *testing.T) {
 		t.Errorf("%+v", p)
 	}
 	w.sameState(state)
+}
+
+// A replay that sends work fills no outbox that is full.
+func TestAReplayThatSendsWaitsForRoom(t *testing.T) {
+	w := newWorld(t, orderSaga)
+	w.stop()
+	asked, room := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	w.room = func() bool {
+		once.Do(func() { close(asked) })
+		select {
+		case <-room:
+			return true
+		default:
+			return false
+		}
+	}
+	w.start()
+	w.give(w.event("Placed", "O1", map[string]any{"total": 5}))
+	w.paid()
+	rows := len(w.outbox())
+	began, err := w.replayer.Begin(t.Context(), Request{Tenant: tenant, Saga: "order", Emit: EmitAll})
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-asked
+	if r := w.report(began.ID); r.Progress.Exchanged != 0 || len(w.outbox()) != rows {
+		t.Errorf("it did not wait: %+v, %d rows", r.Progress, len(w.outbox()))
+	}
+	close(room)
+	if p := w.ended(began.ID).Progress; p.Sent == 0 {
+		t.Errorf("%+v", p)
+	}
+	if p := w.replay(Request{}).Progress; p.Changed != 0 { // one that sends nothing never asks
+		t.Errorf("%+v", p)
+	}
 }

@@ -42,11 +42,17 @@ type Options struct {
 	Registry prometheus.Registerer
 	// Now dates plans and marks, time.Now when nil; no saga sees it.
 	Now func() time.Time
+	// Room tells whether the outbox takes more work; always when nil. A replay
+	// that sends waits for it.
+	Room func() bool
 	// Reached, where set, is told where a replay has come to: for tests that kill.
 	Reached func(point string)
 }
 
 func (o *Options) validate() {
+	if o.Room == nil {
+		o.Room = func() bool { return true }
+	}
 	if o.Log == nil {
 		o.Log = zap.NewNop()
 	}

@@ -189,6 +189,8 @@ type world struct {
 	n        int
 	// maxParked is the engine's, where it is to be small.
 	maxParked int
+	// room is the replayer's; nil is always.
+	room func() bool
 }
 
 func (w *world) Set() *saga.Set { return w.set }
@@ -268,7 +270,7 @@ func (w *world) start() {
 	}
 	w.log.begin(positions)
 	w.engine = engine.New(w.log, db, w.deciders(), engine.Options{MaxParked: w.maxParked})
-	w.replayer = New(db, w.engine, w.log, w, Options{Reached: func(point string) { w.reached(point) }})
+	w.replayer = New(db, w.engine, w.log, w, Options{Reached: func(point string) { w.reached(point) }, Room: w.room})
 	storing, stopStore := context.WithCancel(context.Background())
 	working, stopWork := context.WithCancel(context.Background())
 	var stored, worked sync.WaitGroup

@@ -12,7 +12,12 @@ import (
 
 // replays builds what replays: the engine exchanges, the streams are read beside it.
 func (p *process) replays(l *line) *replay.Replayer {
-	return replay.New(p.db, l.engine, stream.NewPast(l.js, l.codec), usedPrograms{p}, replay.Options{Log: p.log.Named("replay"), Registry: p.metrics})
+	return replay.New(p.db, l.engine, stream.NewPast(l.js, l.codec), usedPrograms{p}, replay.Options{
+		Log: p.log.Named("replay"), Registry: p.metrics, Room: func() bool {
+			rows, _ := p.db.OutboxSize() // of all destinations: a replay is in no hurry
+			return rows < p.settings.Outbox.Max
+		},
+	})
 }
 
 // usedPrograms are the sagas that run and those that are kept.
