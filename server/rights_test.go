@@ -16,6 +16,7 @@ import (
 
 	"edda"
 	"edda/access"
+	"edda/store"
 )
 
 // tokens are one of each kind, and the book that knows them.
@@ -339,6 +340,28 @@ func TestTheDescriptionKnowsOneWayToNameATenant(t *testing.T) {
 	}
 	if seen < 12 {
 		t.Fatalf("only %d operations", seen)
+	}
+}
+
+func TestTheAuditOfTheProcessIsForCallersOfAllTenants(t *testing.T) {
+	f := ofAcme()
+	h := guarded(t, f)
+	for name, e := range tokens {
+		for _, query := range []string{"process=true", "process", "process=1", "limit=5&process=T", "%70rocess=true", "process=false&process=true", "process=true;", "process=true&process=false"} {
+			f.audits = store.AuditQuery{Tenant: "nobody asked"}
+			code, body := call(t, h, "GET", "/v1/audit?"+query, "", bearer(name), "x-tenant-id: acme")
+			if e.Tenants[0] != "*" && f.audits.Tenant == "" || code == 200 && e.Tenants[0] != "*" && f.audits.Tenant != "acme" {
+				t.Errorf("%s as %s read the audit of %+v: %d %s", query, name, f.audits, code, body)
+			}
+		}
+		want := map[bool]int{true: 200, false: 403}[e.Tenants[0] == "*"]
+		if code, body := call(t, h, "GET", "/v1/audit?process=true", "", bearer(name)); code != want || want == 200 && f.audits.Tenant != "" {
+			t.Errorf("%s: %d %s, asked for %+v", name, code, body, f.audits)
+		}
+	}
+	open := start(t, f)
+	if code, body := call(t, open, "GET", "/v1/audit?process=true", "", "x-tenant-id: acme"); code != 200 || f.audits.Tenant != "" {
+		t.Errorf("without tokens: %d %s, asked for %+v", code, body, f.audits)
 	}
 }
 
