@@ -3,6 +3,7 @@ package engine
 import (
 	"cmp"
 	"encoding/json"
+	"fmt"
 	"strings"
 
 	"edda"
@@ -25,11 +26,32 @@ func detail(it *item) string {
 	if it.event.Step != "" {
 		out = append(out, "step "+it.event.Step)
 	}
-	if id := letterOf(it.event).DeadLetter; id != "" {
-		out = append(out, "dead letter "+id)
+	letter := letterOf(it.event)
+	if letter.DeadLetter != "" {
+		out = append(out, "dead letter "+letter.DeadLetter)
+	}
+	if it.about != nil {
+		out = append(out, Cite(*it.about))
+	}
+	if it.event.Type == edda.VerbRedrive && len(letter.Data) > 0 {
+		out = append(out, Edited)
 	}
 	out = append(out, came(it))
 	return strings.Join(out, "; ")
+}
+
+// Edited stands in the audit where an event was applied with another payload.
+const Edited = "edited payload"
+
+// Cite names an event for the audit: its type, or what else tells what it is,
+// its id, and where it lies; never its payload.
+func Cite(ev edda.Event) string {
+	kind := cmp.Or(ev.Type, ev.Step, ev.Subject, string(ev.Kind))
+	out := strings.Join(strings.Fields("event "+clip(kind, idMost)+" "+clip(ev.ID, idMost)), " ")
+	if ev.Stream == "" {
+		return out
+	}
+	return out + fmt.Sprintf(" (%s#%d)", ev.Stream, ev.Seq)
 }
 
 // came is what came of the verb for the first key that took it.

@@ -26,18 +26,19 @@ import (
 
 // fakes stand for the process and its store.
 type fakes struct {
-	mu     sync.Mutex // guards all below
-	status Status
-	drain  Drain
-	reload Reload
-	cells  map[edda.Key]edda.Cell
-	query  store.Query
-	dead   []edda.DeadLetter
-	sent   []edda.Event
-	acts   []string
-	audits store.AuditQuery
-	send   func(context.Context, edda.Event) (engine.Outcome, error)
-	err    error
+	mu      sync.Mutex // guards all below
+	status  Status
+	drain   Drain
+	reload  Reload
+	cells   map[edda.Key]edda.Cell
+	query   store.Query
+	dead    []edda.DeadLetter
+	sent    []edda.Event
+	acts    []string
+	details []string // of the audits of acts
+	audits  store.AuditQuery
+	send    func(context.Context, edda.Event) (engine.Outcome, error)
+	err     error
 }
 
 func (f *fakes) Status(context.Context) Status { f.mu.Lock(); defer f.mu.Unlock(); return f.status }
@@ -106,10 +107,12 @@ func (f *fakes) DeadLetter(id string) (edda.DeadLetter, bool, error) {
 	return edda.DeadLetter{}, false, f.err
 }
 func (f *fakes) Redeliver(_ context.Context, d edda.DeadLetter, data json.RawMessage, by store.Audit) (string, error) {
+	f.details = append(f.details, by.Detail)
 	f.acts = append(f.acts, fmt.Sprintf("redeliver %s %s by %s: %s", d.ID, data, by.By, by.Reason))
 	return "tenant.default.aggregate.Order.O1", f.err
 }
 func (f *fakes) Drop(_ context.Context, d edda.DeadLetter, by store.Audit) error {
+	f.details = append(f.details, by.Detail)
 	f.acts = append(f.acts, fmt.Sprintf("drop %s by %s: %s", d.ID, by.By, by.Reason))
 	return f.err
 }

@@ -141,6 +141,16 @@ func TestRedriveWithAnotherPayloadDropAndSkip(t *testing.T) {
 	if code, out := d.edda(t, "audit", "list", "--since", "2100-01-01T00:00:00Z", "-o", "ids"); code != 0 || strings.Contains(out, "drop") {
 		t.Errorf("the audit of a day to come: %d %s", code, out)
 	}
+	for letter, want := range map[string]string{
+		edited: "; event Add A2 (AGGREGATE_EVENTS#3); edited payload; handled", dropped: "; event Add B2 (AGGREGATE_EVENTS#8); dropped", skipped: "; event Add C2 (AGGREGATE_EVENTS#13); dropped",
+	} {
+		if !strings.Contains(out, "dead letter "+letter+want+`"`) {
+			t.Errorf("the audit lacks %s:\n%s", want, out)
+		}
+	}
+	if strings.Contains(out, "1000") {
+		t.Errorf("a payload is in the audit\n%s", out)
+	}
 	if strings.Count(out, "; dropped") != 2 || strings.Count(out, "; handled") != 1 {
 		t.Errorf("what became of the events is not in the audit\n%s", out)
 	}
