@@ -267,6 +267,23 @@ func TestReloadAnswersWithAllProblems(t *testing.T) {
 	}
 }
 
+func TestAReloadThatKeepsAFileOfBeforeSaysSoWithoutAPlace(t *testing.T) {
+	f := newFakes()
+	h := start(t, f)
+	for _, tt := range []struct {
+		problems []Problem
+		want     string
+	}{
+		{nil, `"detail":"tokens: broken; the manifests are reloaded"`},
+		{[]Problem{{File: "a.yaml", Line: 3, Column: 5, Message: "no key"}, {Message: "no tenants"}}, `"errors":[{"message":"no key","location":"a.yaml:3:5"},{"message":"no tenants"},{"message":"tokens: broken"}]`},
+	} {
+		f.reload = Reload{Kept: "tokens: broken", Problems: tt.problems}
+		if code, body := call(t, h, "POST", "/admin/reload", ""); code != 422 || !strings.Contains(body, tt.want) {
+			t.Errorf("%d %s, want %s", code, body, tt.want)
+		}
+	}
+}
+
 func TestDescribeShowsEverything(t *testing.T) {
 	h := start(t, newFakes(order("O1")))
 	code, body := call(t, h, "GET", "/v1/instances/order/O1", "")
