@@ -175,7 +175,7 @@ func (s *Server) caller(r *http.Request) (access.Caller, string) {
 	if c, ok := book.Certificate(certified(r)); ok {
 		return c, ""
 	}
-	return access.Caller{}, "show a token in the header authorization: Bearer TOKEN"
+	return access.Caller{}, "show a token in the header authorization: Bearer TOKEN (--token-file FILE or EDDA_TOKEN_FILE)"
 }
 
 // certified are the names in the certificate of a client, once it was verified.
@@ -207,7 +207,7 @@ func unknown(w http.ResponseWriter, r *http.Request, why string) {
 // of what is there.
 func (s *Server) refuses(need right, c access.Caller, r *http.Request) (int, string) {
 	if !c.Role.Includes(need.role) {
-		return http.StatusForbidden, fmt.Sprintf("%s is a %s, and this takes the role %s", c.Name, c.Role, need.role)
+		return http.StatusForbidden, fmt.Sprintf("%s is %s, and this takes the role %s", c.Name, articled(c.Role), need.role)
 	}
 	scope := need.scope
 	if need.widens && widened(r) {
@@ -225,6 +225,18 @@ func (s *Server) refuses(need right, c access.Caller, r *http.Request) (int, str
 	return s.refusesTenant(c, r)
 }
 
+// articled is a role with its article.
+func articled(r access.Role) string {
+	if r == access.Viewer {
+		return "a " + string(r)
+	}
+	return "an " + string(r)
+}
+
+// unnamedTenant is the answer to a call that names none, with what to do over
+// HTTP and on the command line.
+const unnamedTenant = "name the tenant in the header x-tenant-id (--tenant or EDDA_TENANT)"
+
 func (s *Server) refusesTenant(c access.Caller, r *http.Request) (int, string) {
 	said := r.Header.Values(tenantHeader)
 	if len(said) > 1 {
@@ -235,7 +247,7 @@ func (s *Server) refusesTenant(c access.Caller, r *http.Request) (int, string) {
 		tenant = s.options.Tenant
 	}
 	if tenant == "" && !s.options.NoTenancy {
-		return http.StatusUnprocessableEntity, "name the tenant in the header x-tenant-id"
+		return http.StatusUnprocessableEntity, unnamedTenant
 	}
 	if !c.Serves(tenant) {
 		return http.StatusForbidden, fmt.Sprintf("%s may not act for the tenant %q", c.Name, tenant)

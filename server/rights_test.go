@@ -343,6 +343,26 @@ func TestTheDescriptionKnowsOneWayToNameATenant(t *testing.T) {
 	}
 }
 
+func TestARefusalSaysWhatToDoOnTheCommandLineToo(t *testing.T) {
+	h := guarded(t, ofAcme())
+	for _, tt := range []struct {
+		method, path, header, want string
+	}{
+		{"GET", "/v1/instances", "x-tenant-id: acme", "authorization: Bearer TOKEN (--token-file FILE or EDDA_TOKEN_FILE)"},
+		{"GET", "/v1/instances", bearer("admin-all"), "x-tenant-id (--tenant or EDDA_TENANT)"},
+		{"POST", "/admin/drain", bearer("operator-all"), "operator-all is an operator, and this takes the role admin"},
+		{"POST", "/admin/drain", bearer("viewer-all"), "viewer-all is a viewer, and this takes the role admin"},
+	} {
+		if code, body := call(t, h, tt.method, tt.path, "", tt.header); code < 400 || !strings.Contains(body, tt.want) {
+			t.Errorf("%s %s with %s: %d %s, want %s", tt.method, tt.path, tt.header, code, body, tt.want)
+		}
+	}
+	without := start(t, newFakes(), func(o *Options) { o.Tenant = "" })
+	if code, body := call(t, without, "GET", "/v1/instances", ""); code != 422 || !strings.Contains(body, "(--tenant or EDDA_TENANT)") {
+		t.Errorf("without tokens: %d %s", code, body)
+	}
+}
+
 func TestTheAuditOfTheProcessIsForCallersOfAllTenants(t *testing.T) {
 	f := ofAcme()
 	h := guarded(t, f)
