@@ -33,14 +33,15 @@ func detail(it *item) string {
 	if it.about != nil {
 		out = append(out, Cite(*it.about))
 	}
-	if it.event.Type == edda.VerbRedrive && len(letter.Data) > 0 {
+	if it.event.Type == edda.VerbRedrive && len(letter.Data) > 0 || it.event.Type == edda.VerbRetry && len(it.event.Payload) > 0 {
 		out = append(out, Edited)
 	}
 	out = append(out, came(it))
 	return strings.Join(out, "; ")
 }
 
-// Edited stands in the audit where an event was applied with another payload.
+// Edited stands in the audit where an event was applied, or a step called again,
+// with another payload.
 const Edited = "edited payload"
 
 // Cite names an event for the audit: its type, or what else tells what it is,
