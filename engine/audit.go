@@ -3,6 +3,7 @@ package engine
 import (
 	"cmp"
 	"encoding/json"
+	"fmt"
 	"strings"
 
 	"edda"
@@ -25,31 +26,99 @@ func detail(it *item) string {
 	if it.event.Step != "" {
 		out = append(out, "step "+it.event.Step)
 	}
-	if id := letterOf(it.event); id != "" {
-		out = append(out, "dead letter "+id)
+	letter := letterOf(it.event)
+	if letter.DeadLetter != "" {
+		out = append(out, "dead letter "+letter.DeadLetter)
 	}
-	o := it.outcome()
-	out = append(out, string(o.Fate))
-	for _, line := range o.Outputs {
-		if line.Word == "refused" {
-			out = append(out, "refused: "+line.Reason)
-			break
-		}
+	if it.about != nil {
+		out = append(out, Cite(*it.about))
 	}
-	for _, r := range o.Released {
-		if r.Dead != nil { // it was tried
-			out = append(out, "dead letter "+r.Dead.ID+" ("+r.Dead.Reason+")")
-			break
-		}
+	if it.event.Type == edda.VerbRedrive && len(letter.Data) > 0 || it.event.Type == edda.VerbRetry && len(it.event.Payload) > 0 {
+		out = append(out, Edited)
 	}
+	out = append(out, came(it))
 	return strings.Join(out, "; ")
 }
 
-// letterOf is the dead letter that a verb speaks of.
-func letterOf(ev edda.Event) string {
-	var r edda.Redrive
-	if len(ev.Payload) == 0 || json.Unmarshal(ev.Payload, &r) != nil {
-		return ""
+// Edited stands in the audit where an event was applied, or a step called again,
+// with another payload.
+const Edited = "edited payload"
+
+// Cite names an event for the audit: its type, or what else tells what it is,
+// its id, and where it lies; never its payload.
+func Cite(ev edda.Event) string {
+	kind := cmp.Or(ev.Type, ev.Step, ev.Subject, string(ev.Kind))
+	out := strings.Join(strings.Fields("event "+clip(kind, idMost)+" "+clip(ev.ID, idMost)), " ")
+	if ev.Stream == "" {
+		return out
 	}
-	return r.DeadLetter
+	return out + fmt.Sprintf(" (%s#%d)", ev.Stream, ev.Seq)
+}
+
+// came is what came of the verb for the first key that took it.
+func came(it *item) string {
+	for i, target := range it.targets {
+		if target.Dead != nil {
+			return diedAgain(it.event, target.Dead)
+		}
+		for j, t := range it.results[i] {
+			if t.Event.ID == it.event.ID && t.Fate != "" {
+				return Became(it.results[i][j:])
+			}
+		}
+	}
+	return string(edda.FateIgnored)
+}
+
+// Became says what came of an operator's verb, whose transition is the first of
+// these: what was refused, and why; of a verb on a dead letter what became of
+// its event, which is another matter than that the verb was handled.
+func Became(ts []edda.Transition) string {
+	verb := &ts[0]
+	switch {
+	case verb.Dead != nil:
+		return diedAgain(verb.Event, verb.Dead)
+	case verb.Fate != edda.FateHandled || len(verb.Resolved) == 0:
+		return refusedOr(verb)
+	case verb.Event.Type == edda.VerbDrop || verb.Event.Type == edda.VerbSkip:
+		return "dropped"
+	case verb.Event.Type == edda.VerbRedrive && len(ts) > 1 && ts[1].Key == verb.Key && ts[1].Fate != "":
+		return redriven(&ts[1])
+	}
+	return string(verb.Fate)
+}
+
+// redriven is what became of the event that a verb applied again: it follows
+// the verb at once.
+func redriven(t *edda.Transition) string {
+	if t.Dead == nil {
+		return string(t.Fate)
+	}
+	return "died again: " + t.Dead.Reason + ", dead letter " + t.Dead.ID
+}
+
+// diedAgain is what became of a verb that is dead: where it is a redrive, that
+// is its event's end, which finds no key this time either.
+func diedAgain(verb edda.Event, d *edda.DeadLetter) string {
+	if verb.Type == edda.VerbRedrive && d.ID == letterOf(verb).DeadLetter {
+		return "died again: " + d.Reason + ", dead letter " + d.ID
+	}
+	return "dead: " + d.Reason + ", dead letter " + d.ID
+}
+
+func refusedOr(t *edda.Transition) string {
+	for _, line := range t.Outputs {
+		if line.Word == "refused" {
+			return string(t.Fate) + "; refused: " + line.Reason
+		}
+	}
+	return string(t.Fate)
+}
+
+// letterOf is the dead letter that a verb speaks of.
+func letterOf(ev edda.Event) (r edda.Redrive) {
+	if len(ev.Payload) == 0 || json.Unmarshal(ev.Payload, &r) != nil {
+		return edda.Redrive{}
+	}
+	return r
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"hash/maphash"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -75,7 +76,7 @@ func (b *batch) routeOne(it *item) {
 	case it.spoiled != nil:
 		it.targets = spoilt(it)
 	case !it.isRow():
-		it.event = b.letter(b.match(it.event))
+		it.event, it.about = b.letter(b.match(it.event))
 		it.targets = b.targets(it.event)
 		b.crowd(it)
 	}
@@ -117,19 +118,30 @@ func (b *batch) match(ev edda.Event) edda.Event {
 }
 
 // letter gives a verb about a dead letter the event that died: the store has it,
-// and whoever sent the verb does not say what it was.
-func (b *batch) letter(ev edda.Event) edda.Event {
-	if ev.Kind != edda.KindOperator || ev.Type != edda.VerbRedrive || ev.Malformed != "" || len(ev.Payload) == 0 {
-		return ev
+// and whoever sent the verb does not say what it was. A redrive carries it on.
+func (b *batch) letter(ev edda.Event) (edda.Event, *edda.Event) {
+	if ev.Kind != edda.KindOperator || ev.Malformed != "" || len(ev.Payload) == 0 {
+		return ev, nil
 	}
 	var r edda.Redrive
-	if json.Unmarshal(ev.Payload, &r) != nil {
-		return ev // it names none
+	if !slices.Contains(letterVerbs, ev.Type) || json.Unmarshal(ev.Payload, &r) != nil {
+		return ev, nil // it names none
 	}
 	r.Event, r.Reason = nil, ""
 	if d, found, err := b.db.DeadLetter(r.DeadLetter); err == nil && found && d.Key == ev.Key {
 		r.Event, r.Reason = &d.Event, d.Reason
 	}
+	if ev.Type != edda.VerbRedrive {
+		return ev, r.Event
+	}
+	return carrying(ev, r), r.Event
+}
+
+// letterVerbs are the verbs that may be about a dead letter.
+var letterVerbs = []string{edda.VerbRedrive, edda.VerbDrop, edda.VerbSkip}
+
+// carrying is the verb with all that is known of its dead letter.
+func carrying(ev edda.Event, r edda.Redrive) edda.Event {
 	var buf bytes.Buffer
 	enc := json.NewEncoder(&buf)
 	enc.SetEscapeHTML(false) // payloads stay as they are, byte for byte

@@ -14,6 +14,8 @@ type item struct {
 	event   edda.Event
 	due     *due // nil for an event of a stream
 	targets []saga.Target
+	// about is the event that died, of a verb about a dead letter; for the audit.
+	about *edda.Event
 	// results are what each target changed; each is written by one lane.
 	results [][]edda.Transition
 	// alone is set when what it changed may be what the store cannot write:

@@ -249,7 +249,7 @@ func orEmpty[T any](list []T) []T {
 func (s *Server) tenant(said string) (string, error) {
 	switch {
 	case s.options.NoTenancy && said != "":
-		return "", huma.Error422UnprocessableEntity("x-tenant-id: there are no tenants here; leave it out")
+		return "", huma.Error422UnprocessableEntity("x-tenant-id: there are no tenants here; leave it out (--tenant, EDDA_TENANT)")
 	case s.options.NoTenancy:
 		return "", nil
 	case said != "":
@@ -257,7 +257,7 @@ func (s *Server) tenant(said string) (string, error) {
 	case s.options.Tenant != "":
 		return s.options.Tenant, nil
 	}
-	return "", huma.Error422UnprocessableEntity("name the tenant in the header x-tenant-id")
+	return "", huma.Error422UnprocessableEntity(unnamedTenant)
 }
 
 func (s *Server) key(in *KeyInput) (edda.Key, error) {

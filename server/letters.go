@@ -151,7 +151,23 @@ func (in *letterInput) audit(verb string, d edda.DeadLetter) store.Audit {
 	if by == "" {
 		by = "unknown"
 	}
-	return store.Audit{By: by, Verb: verb, Key: key, Reason: in.Why, Detail: "dead letter " + d.ID + "; " + d.Reason}
+	detail := "dead letter " + d.ID + "; " + d.Reason + "; " + cite(d)
+	if verb == edda.VerbRedrive && len(in.data()) > 0 {
+		detail += "; " + engine.Edited
+	}
+	return store.Audit{By: by, Verb: verb, Key: key, Reason: in.Why, Detail: detail}
+}
+
+// cite names what a dead letter is of: work that was refused, or an event.
+func cite(d edda.DeadLetter) string {
+	if w := d.Work; w != nil {
+		return fmt.Sprintf("%s %s %s", w.Kind, w.Name, w.ID)
+	}
+	ev := d.Event
+	if ev.Subject == "" {
+		ev.Subject = d.Subject
+	}
+	return engine.Cite(ev)
 }
 
 func (s *Server) redrive(ctx context.Context, in *letterInput, d edda.DeadLetter) (*body[LetterActView], error) {

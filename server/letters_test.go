@@ -17,9 +17,9 @@ func withLetters() *fakes {
 	f := newFakes(order("O1"), order("O2"))
 	f.dead = []edda.DeadLetter{
 		{ID: "held", Reason: edda.DeadPoison, Key: order("O1"), Path: "Paid", Source: "event.a.b", Inputs: `{"event":1}`, Error: "a is null", Event: edda.Event{Kind: edda.KindEvent, ID: "e1", Tenant: "default", Redrives: 2}},
-		{ID: "loose", Reason: edda.DeadUnmatched, Key: order("O2"), Event: edda.Event{Kind: edda.KindEvent, ID: "e4", Tenant: "default"}},
+		{ID: "loose", Reason: edda.DeadUnmatched, Key: order("O2"), Event: edda.Event{Kind: edda.KindEvent, ID: "e4", Tenant: "default", Type: "Paid", Stream: "AGGREGATE_EVENTS", Seq: 7}},
 		{ID: "raw", Reason: edda.DeadUndecodable, Subject: "tenant.default.aggregate.Order.O1", Event: edda.Event{ID: "e5", Tenant: "default", Malformed: edda.DeadUndecodable}},
-		{ID: "work", Reason: edda.DeadRejected, Key: order("O1"), Event: edda.Event{ID: "e6", Tenant: "default"}, Work: &edda.Work{Name: "Order.Close"}},
+		{ID: "work", Reason: edda.DeadRejected, Key: order("O1"), Event: edda.Event{ID: "e6", Tenant: "default"}, Work: &edda.Work{ID: "w1", Kind: edda.WorkCommand, Name: "Order.Close"}},
 		{ID: "verb", Reason: edda.DeadPoison, Key: order("O2"), Event: edda.Event{Kind: edda.KindOperator, Type: edda.VerbRedrive, Tenant: "default"}},
 		{ID: "foreign", Reason: edda.DeadPoison, Key: edda.Key{Tenant: "acme", Saga: "order", Correlation: "O1"}},
 	}
@@ -129,6 +129,10 @@ func TestWhatBelongsToNoInstanceGoesBackToWhereItCameFrom(t *testing.T) {
 	want := "redeliver raw {\"a\":1} by ann: mended|redeliver work {\"a\":1} by ann: mended|drop loose by unknown: old"
 	if got := strings.Join(f.acts, "|"); got != want || len(f.sent) != 0 {
 		t.Errorf("did %s, sent %v", got, f.sent)
+	}
+	want = "dead letter raw; undecodable; event tenant.default.aggregate.Order.O1 e5; edited payload|dead letter work; rejected; command Order.Close w1; edited payload|dead letter loose; unmatched; event Paid e4 (AGGREGATE_EVENTS#7)"
+	if got := strings.Join(f.details, "|"); got != want {
+		t.Errorf("the audit has %s\nwant %s", got, want)
 	}
 }
 

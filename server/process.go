@@ -106,6 +106,9 @@ type Reload struct {
 	Sagas    []SagaInfo   `json:"sagas"`
 	Effects  []EffectInfo `json:"effects"`
 	Problems []Problem    `json:"problems,omitempty"`
+	// Kept says which file of those who may call stays as it was, and why: that
+	// stands beside the manifests, which are read all the same.
+	Kept string `json:"-"`
 }
 
 // Problem is one complaint about a manifest.
@@ -205,16 +208,27 @@ func (s *Server) reload(ctx context.Context, _ *struct{}) (*body[Reload], error)
 	if err != nil {
 		return nil, s.internal("reload", err)
 	}
-	if !r.failed() {
-		return &body[Reload]{r}, nil
-	}
 	var details []error
 	for _, p := range r.Problems {
-		details = append(details, &huma.ErrorDetail{
-			Location: fmt.Sprintf("%s:%d:%d", p.File, p.Line, p.Column), Message: p.Message,
-		})
+		details = append(details, &huma.ErrorDetail{Location: p.place(), Message: p.Message})
+	}
+	switch {
+	case !r.failed() && r.Kept == "":
+		return &body[Reload]{r}, nil
+	case !r.failed():
+		return nil, huma.Error422UnprocessableEntity(r.Kept+"; the manifests are reloaded", details...)
+	case r.Kept != "":
+		details = append(details, &huma.ErrorDetail{Message: r.Kept})
 	}
 	return nil, huma.Error422UnprocessableEntity("the manifests have errors; nothing changed", details...)
+}
+
+// place is where the complaint is; empty where it is of no file.
+func (p Problem) place() string {
+	if p.File == "" {
+		return ""
+	}
+	return fmt.Sprintf("%s:%d:%d", p.File, p.Line, p.Column)
 }
 
 // summary names an operation in the documentation.

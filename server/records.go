@@ -57,8 +57,9 @@ type waitingInput struct {
 
 type auditInput struct {
 	TenantInput
-	Since time.Time `query:"since" doc:"only acts since then, RFC 3339"`
-	Limit int       `query:"limit" default:"100" minimum:"1" maximum:"1000"`
+	Process bool      `query:"process" doc:"instead of a tenant's acts those on the whole process, such as gc, backup, doctor and compact; for callers of all tenants"`
+	Since   time.Time `query:"since" doc:"only acts since then, RFC 3339"`
+	Limit   int       `query:"limit" default:"100" minimum:"1" maximum:"1000"`
 }
 
 func (s *Server) records() {
@@ -119,8 +120,8 @@ func (s *Server) waitingKey(w store.WaitingKey) (WaitingKey, error) {
 	return out, nil
 }
 
-func (s *Server) audit(_ context.Context, in *auditInput) (*body[AuditList], error) {
-	tenant, err := s.tenant(in.Tenant)
+func (s *Server) audit(ctx context.Context, in *auditInput) (*body[AuditList], error) {
+	tenant, err := s.audited(ctx, in)
 	if err != nil {
 		return nil, err
 	}
@@ -129,6 +130,15 @@ func (s *Server) audit(_ context.Context, in *auditInput) (*body[AuditList], err
 		return nil, s.internal("read the audit", err)
 	}
 	return &body[AuditList]{AuditList{Audits: orEmpty(found), More: more}}, nil
+}
+
+// audited is whose acts are asked for: a tenant's, or of no tenant those on the
+// whole process.
+func (s *Server) audited(ctx context.Context, in *auditInput) (string, error) {
+	if in.Process {
+		return "", everywhere(ctx)
+	}
+	return s.tenant(in.Tenant)
 }
 
 // heldInstances lists held keys as instances: one that did not begin has no status.

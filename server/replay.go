@@ -63,6 +63,11 @@ func (s *Server) beginReplay(ctx context.Context, in *replayInput) (*body[replay
 		return nil, errNoReplays
 	}
 	o := in.Body
+	if !o.DryRun { // which only looks
+		if err := in.reasoned(edda.VerbReplay); err != nil {
+			return nil, err
+		}
+	}
 	tenant, err := s.tenant(in.Tenant)
 	if err != nil {
 		return nil, err

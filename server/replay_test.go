@@ -39,10 +39,23 @@ func TestAReplayIsOrderedInFull(t *testing.T) {
 	if len(r.asked) != 1 || r.asked[0] != want {
 		t.Errorf("asked %+v", r.asked)
 	}
-	call(t, h, "POST", "/admin/replay", `{"saga":"order","from_time":"2026-03-01T10:00:00Z","newest":true}`, "x-tenant-id: acme", "x-edda-by: bob")
-	want = replay.Request{Tenant: "acme", Saga: "order", FromTime: time.Date(2026, 3, 1, 10, 0, 0, 0, time.UTC), Newest: true, By: "bob"}
+	call(t, h, "POST", "/admin/replay", `{"saga":"order","from_time":"2026-03-01T10:00:00Z","newest":true}`, "x-tenant-id: acme", "x-edda-by: bob", "x-edda-why: corrected")
+	want = replay.Request{Tenant: "acme", Saga: "order", FromTime: time.Date(2026, 3, 1, 10, 0, 0, 0, time.UTC), Newest: true, By: "bob", Reason: "corrected"}
 	if len(r.asked) != 2 || r.asked[1] != want {
 		t.Errorf("asked %+v", r.asked)
+	}
+}
+
+func TestOnlyADryRunNeedsNoReason(t *testing.T) {
+	r := &replays{}
+	h := start(t, newFakes(), func(o *Options) { o.Replays = r })
+	for _, why := range []string{"x-none: 1", "x-edda-why:  "} {
+		if code, text := call(t, h, "POST", "/admin/replay", `{"saga":"order"}`, why); code != 422 || !strings.Contains(text, "x-edda-why") || len(r.asked) != 0 {
+			t.Errorf("%q: %d %s", why, code, text)
+		}
+	}
+	if code, text := call(t, h, "POST", "/admin/replay", `{"saga":"order","dry_run":true}`); code != 200 || len(r.asked) != 1 {
+		t.Errorf("a dry run: %d %s", code, text)
 	}
 }
 
@@ -50,7 +63,7 @@ func TestAReplayThatCannotBeIsRefused(t *testing.T) {
 	r := &replays{}
 	h := start(t, newFakes(), func(o *Options) { o.Replays = r })
 	for body, headers := range map[string]string{
-		`{"saga":""}`: "x-none: 1", `{"saga":"order","emit":"some"}`: "x-none: 1", `{"saga":"order","tenant":"a"}`: "x-none: 1", `{"saga":"order","from_seq":-1}`: "x-none: 1",
+		`{"saga":""}`: "x-edda-why: x", `{"saga":"order","emit":"some"}`: "x-edda-why: x", `{"saga":"order","tenant":"a"}`: "x-edda-why: x", `{"saga":"order","from_seq":-1}`: "x-edda-why: x",
 	} {
 		if code, text := call(t, h, "POST", "/admin/replay", body, headers); code != 422 || len(r.asked) > 0 {
 			t.Errorf("%s: %d %s", body, code, text)
@@ -61,7 +74,7 @@ func TestAReplayThatCannotBeIsRefused(t *testing.T) {
 		if class != context.Canceled {
 			r.err = edda.Classify(class, "because")
 		}
-		if code, text := call(t, h, "POST", "/admin/replay", `{"saga":"order"}`); code != want || want != 500 && !strings.Contains(text, "because") {
+		if code, text := call(t, h, "POST", "/admin/replay", `{"saga":"order"}`, "x-edda-why: x"); code != want || want != 500 && !strings.Contains(text, "because") {
 			t.Errorf("%v: %d %s", class, code, text)
 		}
 	}

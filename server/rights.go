@@ -1,10 +1,13 @@
 package server
 
 import (
+	"context"
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 
+	"github.com/danielgtaylor/huma/v2"
 	"go.uber.org/zap"
 
 	"edda/access"
@@ -15,6 +18,8 @@ type right struct {
 	open  bool        // no token
 	role  access.Role // at least
 	scope scope
+	// widens: with ?process=true it is about the whole process instead.
+	widens bool
 }
 
 // scope is what a call is about.
@@ -60,7 +65,7 @@ func rights() map[string]right {
 		"GET /v1/deadletters/{id}":            reads,
 		"GET /v1/held":                        reads,
 		"GET /v1/parked":                      reads,
-		"GET /v1/audit":                       reads,
+		"GET /v1/audit":                       {role: access.Viewer, widens: true},
 		"POST /v1/deadletters/{id}/redrive":   acts,
 		"POST /v1/deadletters/{id}/drop":      acts,
 		"POST /v1/deadletters/{id}/skip":      acts,
@@ -117,12 +122,37 @@ func (s *Server) allowed(pattern string, next http.Handler) http.Handler {
 			problem(w, status, why)
 			return
 		}
+		r = r.WithContext(context.WithValue(r.Context(), callerKey{}, caller))
 		r.Header.Set(byHeader, signed(caller.Name, r.Header.Get(byHeader)))
 		if need.role == access.Admin {
 			s.options.Log.Info("an admin's call", zap.String("route", pattern), zap.String("by", caller.Name))
 		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+// callerKey is the place in a call's context of who makes it.
+type callerKey struct{}
+
+// everywhere refuses a caller that is bound to tenants. Where there are no
+// tokens nobody is.
+func everywhere(ctx context.Context) error {
+	if c, ok := ctx.Value(callerKey{}).(access.Caller); ok && !c.Everywhere() {
+		return huma.Error403Forbidden(bound(c))
+	}
+	return nil
+}
+
+func bound(c access.Caller) string {
+	return fmt.Sprintf("%s is bound to tenants, and this is about the whole process", c.Name)
+}
+
+// widened tells whether a call asks for the whole process. What cannot be read
+// counts as if it did: the door may refuse too much, never too little.
+func widened(r *http.Request) bool {
+	q := r.URL.Query()
+	asked, err := strconv.ParseBool(q.Get("process"))
+	return q.Has("process") && (err != nil || asked)
 }
 
 const (
@@ -145,7 +175,7 @@ func (s *Server) caller(r *http.Request) (access.Caller, string) {
 	if c, ok := book.Certificate(certified(r)); ok {
 		return c, ""
 	}
-	return access.Caller{}, "show a token in the header authorization: Bearer TOKEN"
+	return access.Caller{}, "show a token in the header authorization: Bearer TOKEN (--token-file FILE or EDDA_TOKEN_FILE)"
 }
 
 // certified are the names in the certificate of a client, once it was verified.
@@ -177,19 +207,35 @@ func unknown(w http.ResponseWriter, r *http.Request, why string) {
 // of what is there.
 func (s *Server) refuses(need right, c access.Caller, r *http.Request) (int, string) {
 	if !c.Role.Includes(need.role) {
-		return http.StatusForbidden, fmt.Sprintf("%s is a %s, and this takes the role %s", c.Name, c.Role, need.role)
+		return http.StatusForbidden, fmt.Sprintf("%s is %s, and this takes the role %s", c.Name, articled(c.Role), need.role)
 	}
-	switch need.scope {
+	scope := need.scope
+	if need.widens && widened(r) {
+		scope = ofProcess
+	}
+	switch scope {
 	case ofNobody:
 		return 0, ""
 	case ofProcess:
 		if !c.Everywhere() {
-			return http.StatusForbidden, fmt.Sprintf("%s is bound to tenants, and this is about the whole process", c.Name)
+			return http.StatusForbidden, bound(c)
 		}
 		return 0, ""
 	}
 	return s.refusesTenant(c, r)
 }
+
+// articled is a role with its article.
+func articled(r access.Role) string {
+	if r == access.Viewer {
+		return "a " + string(r)
+	}
+	return "an " + string(r)
+}
+
+// unnamedTenant is the answer to a call that names none, with what to do over
+// HTTP and on the command line.
+const unnamedTenant = "name the tenant in the header x-tenant-id (--tenant or EDDA_TENANT)"
 
 func (s *Server) refusesTenant(c access.Caller, r *http.Request) (int, string) {
 	said := r.Header.Values(tenantHeader)
@@ -201,7 +247,7 @@ func (s *Server) refusesTenant(c access.Caller, r *http.Request) (int, string) {
 		tenant = s.options.Tenant
 	}
 	if tenant == "" && !s.options.NoTenancy {
-		return http.StatusUnprocessableEntity, "name the tenant in the header x-tenant-id"
+		return http.StatusUnprocessableEntity, unnamedTenant
 	}
 	if !c.Serves(tenant) {
 		return http.StatusForbidden, fmt.Sprintf("%s may not act for the tenant %q", c.Name, tenant)

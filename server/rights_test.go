@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
@@ -16,6 +17,7 @@ import (
 
 	"edda"
 	"edda/access"
+	"edda/store"
 )
 
 // tokens are one of each kind, and the book that knows them.
@@ -339,6 +341,55 @@ func TestTheDescriptionKnowsOneWayToNameATenant(t *testing.T) {
 	}
 	if seen < 12 {
 		t.Fatalf("only %d operations", seen)
+	}
+}
+
+func TestARefusalSaysWhatToDoOnTheCommandLineToo(t *testing.T) {
+	h := guarded(t, ofAcme())
+	for _, tt := range []struct {
+		method, path, header, want string
+	}{
+		{"GET", "/v1/instances", "x-tenant-id: acme", "authorization: Bearer TOKEN (--token-file FILE or EDDA_TOKEN_FILE)"},
+		{"GET", "/v1/instances", bearer("admin-all"), "x-tenant-id (--tenant or EDDA_TENANT)"},
+		{"POST", "/admin/drain", bearer("operator-all"), "operator-all is an operator, and this takes the role admin"},
+		{"POST", "/admin/drain", bearer("viewer-all"), "viewer-all is a viewer, and this takes the role admin"},
+	} {
+		if code, body := call(t, h, tt.method, tt.path, "", tt.header); code < 400 || !strings.Contains(body, tt.want) {
+			t.Errorf("%s %s with %s: %d %s, want %s", tt.method, tt.path, tt.header, code, body, tt.want)
+		}
+	}
+	without := start(t, newFakes(), func(o *Options) { o.Tenant = "" })
+	if code, body := call(t, without, "GET", "/v1/instances", ""); code != 422 || !strings.Contains(body, "(--tenant or EDDA_TENANT)") {
+		t.Errorf("without tokens: %d %s", code, body)
+	}
+}
+
+func TestTheAuditOfTheProcessIsForCallersOfAllTenants(t *testing.T) {
+	f := ofAcme()
+	h := guarded(t, f)
+	for name, e := range tokens {
+		for _, query := range []string{"process=true", "process", "process=1", "limit=5&process=T", "%70rocess=true", "process=false&process=true", "process=true;", "process=true&process=false"} {
+			f.audits = store.AuditQuery{Tenant: "nobody asked"}
+			code, body := call(t, h, "GET", "/v1/audit?"+query, "", bearer(name), "x-tenant-id: acme")
+			if e.Tenants[0] != "*" && f.audits.Tenant == "" || code == 200 && e.Tenants[0] != "*" && f.audits.Tenant != "acme" {
+				t.Errorf("%s as %s read the audit of %+v: %d %s", query, name, f.audits, code, body)
+			}
+		}
+		want := map[bool]int{true: 200, false: 403}[e.Tenants[0] == "*"]
+		if code, body := call(t, h, "GET", "/v1/audit?process=true", "", bearer(name)); code != want || want == 200 && f.audits.Tenant != "" {
+			t.Errorf("%s: %d %s, asked for %+v", name, code, body, f.audits)
+		}
+	}
+	// The handler refuses by what it read itself, whatever the door made of the query.
+	for tenant, want := range map[string]bool{"acme": true, "*": false} {
+		c, ok := keeper(t).Book().Bearer(map[string]string{"acme": "admin", "*": "admin-all"}[tenant])
+		if err := everywhere(context.WithValue(t.Context(), callerKey{}, c)); !ok || (err != nil) != want {
+			t.Errorf("a caller of %s: %v", tenant, err)
+		}
+	}
+	open := start(t, f)
+	if code, body := call(t, open, "GET", "/v1/audit?process=true", "", "x-tenant-id: acme"); code != 200 || f.audits.Tenant != "" {
+		t.Errorf("without tokens: %d %s, asked for %+v", code, body, f.audits)
 	}
 }
 

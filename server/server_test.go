@@ -26,18 +26,19 @@ import (
 
 // fakes stand for the process and its store.
 type fakes struct {
-	mu     sync.Mutex // guards all below
-	status Status
-	drain  Drain
-	reload Reload
-	cells  map[edda.Key]edda.Cell
-	query  store.Query
-	dead   []edda.DeadLetter
-	sent   []edda.Event
-	acts   []string
-	audits store.AuditQuery
-	send   func(context.Context, edda.Event) (engine.Outcome, error)
-	err    error
+	mu      sync.Mutex // guards all below
+	status  Status
+	drain   Drain
+	reload  Reload
+	cells   map[edda.Key]edda.Cell
+	query   store.Query
+	dead    []edda.DeadLetter
+	sent    []edda.Event
+	acts    []string
+	details []string // of the audits of acts
+	audits  store.AuditQuery
+	send    func(context.Context, edda.Event) (engine.Outcome, error)
+	err     error
 }
 
 func (f *fakes) Status(context.Context) Status { f.mu.Lock(); defer f.mu.Unlock(); return f.status }
@@ -106,10 +107,12 @@ func (f *fakes) DeadLetter(id string) (edda.DeadLetter, bool, error) {
 	return edda.DeadLetter{}, false, f.err
 }
 func (f *fakes) Redeliver(_ context.Context, d edda.DeadLetter, data json.RawMessage, by store.Audit) (string, error) {
+	f.details = append(f.details, by.Detail)
 	f.acts = append(f.acts, fmt.Sprintf("redeliver %s %s by %s: %s", d.ID, data, by.By, by.Reason))
 	return "tenant.default.aggregate.Order.O1", f.err
 }
 func (f *fakes) Drop(_ context.Context, d edda.DeadLetter, by store.Audit) error {
+	f.details = append(f.details, by.Detail)
 	f.acts = append(f.acts, fmt.Sprintf("drop %s by %s: %s", d.ID, by.By, by.Reason))
 	return f.err
 }
@@ -261,6 +264,23 @@ func TestReloadAnswersWithAllProblems(t *testing.T) {
 	f.reload = Reload{Sagas: []SagaInfo{{Saga: "order", Version: 4}}, Problems: []Problem{{Warning: true, Message: "careful"}}}
 	if code, body := call(t, h, "POST", "/admin/reload", ""); code != 200 || !strings.Contains(body, "careful") {
 		t.Errorf("%d %s", code, body)
+	}
+}
+
+func TestAReloadThatKeepsAFileOfBeforeSaysSoWithoutAPlace(t *testing.T) {
+	f := newFakes()
+	h := start(t, f)
+	for _, tt := range []struct {
+		problems []Problem
+		want     string
+	}{
+		{nil, `"detail":"tokens: broken; the manifests are reloaded"`},
+		{[]Problem{{File: "a.yaml", Line: 3, Column: 5, Message: "no key"}, {Message: "no tenants"}}, `"errors":[{"message":"no key","location":"a.yaml:3:5"},{"message":"no tenants"},{"message":"tokens: broken"}]`},
+	} {
+		f.reload = Reload{Kept: "tokens: broken", Problems: tt.problems}
+		if code, body := call(t, h, "POST", "/admin/reload", ""); code != 422 || !strings.Contains(body, tt.want) {
+			t.Errorf("%d %s, want %s", code, body, tt.want)
+		}
 	}
 }
 

@@ -173,7 +173,8 @@ func (d *DB) waitingKeys(name keyspace, tenant, saga string, from edda.Key, limi
 	return out, err
 }
 
-// AuditQuery selects operators' acts of one tenant.
+// AuditQuery selects operators' acts of one tenant; of none those on the whole
+// process.
 type AuditQuery struct {
 	Tenant string
 	Since  time.Time // zero: all

@@ -26,9 +26,10 @@ func (t *terminal) auditCommand() *cobra.Command {
 func (c *client) auditList() *cobra.Command {
 	var since string
 	var limit int
+	var process bool
 	cmd := &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "List operators' acts, newest first", Args: args(cobra.NoArgs),
-		Example: "  edda audit list --since 24h\n  edda audit list --since 2026-05-01T00:00:00Z -o json",
+		Example: "  edda audit list --since 24h\n  edda audit list --since 2026-05-01T00:00:00Z -o json\n  edda audit list --process",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := page(limit); err != nil {
 				return err
@@ -41,6 +42,9 @@ func (c *client) auditList() *cobra.Command {
 				}
 				q.Set("since", from.UTC().Format(time.RFC3339Nano))
 			}
+			if process {
+				q.Set("process", "true")
+			}
 			var list server.AuditList
 			raw, err := c.get(cmd.Context(), "/v1/audit?"+q.Encode(), &list)
 			if err != nil {
@@ -50,6 +54,7 @@ func (c *client) auditList() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&since, "since", "", "only acts of this long (24h, 7d), or since a time (RFC 3339)")
+	cmd.Flags().BoolVar(&process, "process", false, "acts on the whole process, of no tenant: gc, backup, doctor, compact, an accepted loss of a stream")
 	cmd.Flags().IntVar(&limit, "limit", 100, "at most so many, up to 1000")
 	c.output.register(cmd)
 	return cmd

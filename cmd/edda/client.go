@@ -175,7 +175,7 @@ func refusal(resp *http.Response, text []byte) error {
 		out = p.Title
 	}
 	for _, e := range p.Errors {
-		out += fmt.Sprintf("\n  %s: %s", e.Location, e.Message)
+		out += "\n  " + strings.TrimPrefix(e.Location+": "+e.Message, ": ")
 	}
 	return errors.New(out)
 }

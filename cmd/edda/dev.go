@@ -80,7 +80,10 @@ func (t *terminal) dev(ctx context.Context, s settings) error {
 
 // reloadFiles takes changed files in, or shows why not.
 func (t *terminal) reloadFiles(ctx context.Context, p *process) {
-	problems, err := p.reload(ctx)
+	problems, kept, err := p.reload(ctx)
+	if kept != nil {
+		fmt.Fprintf(t.err, "edda: %v\n", kept)
+	}
 	failed := t.printProblems(problems, t.err)
 	switch {
 	case err != nil:

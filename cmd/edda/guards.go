@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 
 	"go.uber.org/zap"
 
@@ -38,10 +39,17 @@ func openGuards(c config, log *zap.Logger) (guards, error) {
 func (g guards) reload() error {
 	var errs []error
 	if g.tokens != nil {
-		errs = append(errs, g.tokens.Reload())
+		errs = append(errs, kept(g.tokens.Reload()))
 	}
 	if g.certificates != nil {
-		errs = append(errs, g.certificates.Reload())
+		errs = append(errs, kept(g.certificates.Reload()))
 	}
 	return errors.Join(errs...)
+}
+
+func kept(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%w; the file of before stays in force", err)
 }

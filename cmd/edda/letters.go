@@ -38,7 +38,7 @@ func (p *process) Redeliver(ctx context.Context, d edda.DeadLetter, data json.Ra
 	if err != nil {
 		return "", err
 	}
-	return sent.Subject, p.resolve(ctx, edda.Transition{Resolved: []string{d.ID}}, d, by)
+	return sent.Subject, p.resolve(ctx, edda.Transition{Resolved: []string{d.ID}}, d, by, "sent to "+sent.Subject)
 }
 
 // workAgain puts refused work back into the outbox, in the change that removes
@@ -51,7 +51,7 @@ func (p *process) workAgain(ctx context.Context, d edda.DeadLetter, data json.Ra
 	if len(data) > 0 {
 		w.Payload = data
 	}
-	return "outbox", p.resolve(ctx, edda.Transition{Key: w.From, Work: []edda.Work{w}, Resolved: []string{d.ID}}, d, by)
+	return "outbox", p.resolve(ctx, edda.Transition{Key: w.From, Work: []edda.Work{w}, Resolved: []string{d.ID}}, d, by, "back in the outbox")
 }
 
 // Drop removes a dead letter that holds nothing.
@@ -61,7 +61,7 @@ func (p *process) Drop(ctx context.Context, d edda.DeadLetter, by store.Audit) e
 	if err := p.there(d); err != nil {
 		return err
 	}
-	return p.resolve(ctx, edda.Transition{Resolved: []string{d.ID}}, d, by)
+	return p.resolve(ctx, edda.Transition{Resolved: []string{d.ID}}, d, by, "dropped")
 }
 
 // there tells whether the letter still is what the caller saw.
@@ -76,10 +76,12 @@ func (p *process) there(d edda.DeadLetter) error {
 	return nil
 }
 
-// resolve commits the act: the letter goes, the audit stays. It does not end with
+// resolve commits the act: the letter goes, the audit stays, with what became of
+// its event. It does not end with
 // the call that asked for it: what was sent must not be sent again.
-func (p *process) resolve(ctx context.Context, t edda.Transition, d edda.DeadLetter, by store.Audit) error {
+func (p *process) resolve(ctx context.Context, t edda.Transition, d edda.DeadLetter, by store.Audit, fate string) error {
 	by.Time = time.Now().UTC()
+	by.Detail += "; " + fate
 	if t.Key == (edda.Key{}) {
 		t.Key = by.Key
 	}
@@ -90,6 +92,6 @@ func (p *process) resolve(ctx context.Context, t edda.Transition, d edda.DeadLet
 	p.quarantine.settled(by.Verb, d.Reason)
 	p.log.Info("dead letter: an operator acted", zap.String("verb", by.Verb), zap.String("dead_letter", d.ID), zap.String("reason", d.Reason),
 		zap.String("tenant", by.Key.Tenant), zap.String("saga", by.Key.Saga), zap.String("correlation", by.Key.Correlation),
-		zap.String("by", by.By), zap.String("why", by.Reason))
+		zap.String("by", by.By), zap.String("why", by.Reason), zap.String("fate", fate))
 	return nil
 }

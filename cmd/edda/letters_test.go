@@ -98,6 +98,9 @@ func TestRedriveAfterAMendedManifestAppliesTheHeldEventsInOrder(t *testing.T) {
 	if code != 0 || !strings.Contains(out, "ann") || !strings.Contains(out, "mended") || !strings.Contains(out, "too early") || !strings.Contains(out, "dead letter "+id) {
 		t.Errorf("audit: %d\n%s", code, out)
 	}
+	if !strings.Contains(out, "died again: poison, dead letter "+id) || strings.Count(out, "; handled") != 1 {
+		t.Errorf("the audit takes the verb's fate for the event's:\n%s", out)
+	}
 	if code, out := d.edda(t, "deadletter", "redrive", id, "--why", "again"); code != 1 || !strings.Contains(out, "no dead letter "+id) {
 		t.Errorf("redrive of what is gone: %d %s", code, out)
 	}
@@ -137,6 +140,19 @@ func TestRedriveWithAnotherPayloadDropAndSkip(t *testing.T) {
 	}
 	if code, out := d.edda(t, "audit", "list", "--since", "2100-01-01T00:00:00Z", "-o", "ids"); code != 0 || strings.Contains(out, "drop") {
 		t.Errorf("the audit of a day to come: %d %s", code, out)
+	}
+	for letter, want := range map[string]string{
+		edited: "; event Add A2 (AGGREGATE_EVENTS#3); edited payload; handled", dropped: "; event Add B2 (AGGREGATE_EVENTS#8); dropped", skipped: "; event Add C2 (AGGREGATE_EVENTS#13); dropped",
+	} {
+		if !strings.Contains(out, "dead letter "+letter+want+`"`) {
+			t.Errorf("the audit lacks %s:\n%s", want, out)
+		}
+	}
+	if strings.Contains(out, "1000") {
+		t.Errorf("a payload is in the audit\n%s", out)
+	}
+	if strings.Count(out, "; dropped") != 2 || strings.Count(out, "; handled") != 1 {
+		t.Errorf("what became of the events is not in the audit\n%s", out)
 	}
 	metrics := d.metrics(t)
 	for _, want := range []string{
@@ -248,7 +264,7 @@ func TestDeadLettersOfNoInstanceGoBackToTheirStream(t *testing.T) {
 	if left := d.letters(t); len(left) != 0 {
 		t.Errorf("left %+v", left)
 	}
-	if code, out := d.edda(t, "audit", "list"); code != 0 || strings.Count(out, "dead letter") != 3 {
+	if code, out := d.edda(t, "audit", "list"); code != 0 || strings.Count(out, "dead letter") != 3 || strings.Count(out, "; sent to tenant.default.") != 3 {
 		t.Errorf("audit: %d\n%s", code, out)
 	}
 }

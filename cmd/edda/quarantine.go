@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap"
 
 	"edda"
+	"edda/engine"
 	"edda/store"
 )
 
@@ -52,13 +53,14 @@ func oneOf(known []string, word string) string {
 func (q *quarantine) observe(ts []edda.Transition) {
 	for i := range ts {
 		if t := &ts[i]; t.Event.Kind == edda.KindOperator && t.Event.CommandID == "" && t.Fate != "" && !t.Event.Redriven {
-			q.acted(t)
+			q.acted(t, engine.Became(ts[i:]))
 		}
 	}
 }
 
-// acted is one verb that a person sent through the stream; never its payload.
-func (q *quarantine) acted(t *edda.Transition) {
+// acted is one verb that a person sent through the stream, and what came of it;
+// never its payload.
+func (q *quarantine) acted(t *edda.Transition, became string) {
 	ev := &t.Event
 	q.acts.WithLabelValues(oneOf(verbs, ev.Type)).Inc()
 	var r edda.Redrive
@@ -70,7 +72,7 @@ func (q *quarantine) acted(t *edda.Transition) {
 	}
 	q.log.Info("an operator acted", zap.String("verb", ev.Type), zap.String("step", ev.Step), zap.String("dead_letter", r.DeadLetter),
 		zap.String("tenant", t.Key.Tenant), zap.String("saga", t.Key.Saga), zap.String("correlation", t.Key.Correlation),
-		zap.String("by", ev.By), zap.String("why", ev.Why), zap.String("fate", string(t.Fate)))
+		zap.String("by", ev.By), zap.String("why", ev.Why), zap.String("fate", became))
 }
 
 // queueCollector shows how much lies in the quarantine and waits for instances,

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -91,7 +92,7 @@ func TestRefusedWorkGoesBackToTheOutboxOnce(t *testing.T) {
 		t.Errorf("the letter is there still: %v", err)
 	}
 	audits, _, err := p.db.AuditsOf(store.AuditQuery{Tenant: "acme", Limit: 10})
-	if err != nil || len(audits) != 1 || audits[0].Reason != "the limit is higher now" || audits[0].Time.IsZero() {
+	if err != nil || len(audits) != 1 || audits[0].Reason != "the limit is higher now" || !strings.HasSuffix(audits[0].Detail, "; back in the outbox") || audits[0].Time.IsZero() {
 		t.Errorf("audit %+v %v", audits, err)
 	}
 	if n := testutil.ToFloat64(p.quarantine.left.WithLabelValues("redrive", edda.DeadRejected)); n != 1 {
@@ -159,6 +160,34 @@ func TestOperatorsVerbsAreCountedWithBoundedLabels(t *testing.T) {
 	lines := logs.FilterMessage("an operator acted").All()
 	if len(lines) != 2 || lines[0].ContextMap()["dead_letter"] != "D1" || lines[0].ContextMap()["why"] != "mended" {
 		t.Errorf("log %+v", lines)
+	}
+}
+
+// TestTheLogSaysWhatBecameOfTheEvent and not that the verb was handled.
+func TestTheLogSaysWhatBecameOfTheEvent(t *testing.T) {
+	p, logs := quarantined(t)
+	verb := func(verb string, fate edda.Fate, resolved ...string) edda.Transition {
+		return edda.Transition{Key: from, Fate: fate, Resolved: resolved, Event: edda.Event{
+			Kind: edda.KindOperator, Type: verb, ID: "v", Payload: json.RawMessage(`{"dead_letter":"D1"}`)}}
+	}
+	inner := func(fate edda.Fate, dead *edda.DeadLetter) edda.Transition {
+		return edda.Transition{Key: from, Fate: fate, Dead: dead, Event: edda.Event{Kind: edda.KindEvent, ID: "e", Redriven: true}}
+	}
+	gone := verb(edda.VerbRedrive, edda.FateLate)
+	gone.Outputs = []edda.Output{{Word: "refused", Reason: "it is gone"}}
+	p.quarantine.observe([]edda.Transition{
+		verb(edda.VerbRedrive, edda.FateHandled, "D1"), inner(edda.FateDead, &edda.DeadLetter{ID: "D2", Reason: edda.DeadPoison}),
+		verb(edda.VerbRedrive, edda.FateHandled, "D1"), inner(edda.FateGuarded, nil), inner(edda.FateHandled, nil),
+		verb(edda.VerbSkip, edda.FateHandled, "D1"), inner(edda.FateHandled, nil),
+		verb(edda.VerbDrop, edda.FateHandled, "D1"), gone, verb(edda.VerbTerminate, edda.FateHandled, "D1"), inner(edda.FateLate, nil),
+	})
+	var got []any
+	for _, line := range logs.FilterMessage("an operator acted").All() {
+		got = append(got, line.ContextMap()["fate"])
+	}
+	want := []any{"died again: poison, dead letter D2", "guarded", "dropped", "dropped", "late; refused: it is gone", "handled"}
+	if !slices.Equal(got, want) {
+		t.Errorf("fates %q, want %q", got, want)
 	}
 }
 

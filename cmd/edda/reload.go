@@ -16,23 +16,33 @@ import (
 
 // Reload reads the manifests again and swaps them in between two batches.
 func (p *process) Reload(ctx context.Context) (server.Reload, error) {
-	problems, err := p.reload(ctx)
+	problems, kept, err := p.reload(ctx)
 	out := server.Reload{Problems: problemsOf(problems)}
+	if kept != nil {
+		out.Kept = kept.Error()
+	}
 	if err == nil && !problems.Failed() {
 		out.Sagas, out.Effects = p.sagaInfo(), p.effectInfo()
+	}
+	if err != nil {
+		err = errors.Join(err, kept) // the log has both
 	}
 	return out, err
 }
 
-// reload changes everything or, where there are errors, nothing.
-func (p *process) reload(ctx context.Context) (manifests.Problems, error) {
+// reload reads the files of those who may call, and the manifests. Each goes its
+// own way: a token that was revoked must not live on because a manifest has an
+// error. Kept says which of the former stays what it was, and why.
+func (p *process) reload(ctx context.Context) (problems manifests.Problems, kept, err error) {
 	p.reloading.Lock()
 	defer p.reloading.Unlock()
-	// First, and whatever else fails: a token that was revoked must not live on
-	// because a manifest has an error.
-	if err := p.guards.reload(); err != nil {
-		return manifests.Problems{{Message: err.Error()}}, nil
-	}
+	kept = p.guards.reload()
+	problems, err = p.reloadManifests(ctx)
+	return problems, kept, err
+}
+
+// reloadManifests changes everything or, where there are errors, nothing.
+func (p *process) reloadManifests(ctx context.Context) (manifests.Problems, error) {
 	line := p.line.Load()
 	if line == nil {
 		return nil, errNoLine

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"edda"
 	"edda/replay"
 	"edda/server"
 )
@@ -41,10 +42,13 @@ comes out as it was. After a mistake in a manifest was corrected, --newest build
 with the version that starts now; try it with --dry-run first.`,
 		Example: `  edda replay order --dry-run --newest
   edda replay order --newest --from-time 2026-03-01T00:00:00Z --why "total was wrong"
-  edda replay order --key O1 --emit new`,
+  edda replay order --key O1 --emit new --why "a fact was missing"`,
 		RunE: func(cmd *cobra.Command, a []string) error {
 			o.Saga = a[0]
 			if err := o.complete(); err != nil {
+				return err
+			}
+			if err := o.reasoned(c); err != nil {
 				return err
 			}
 			return c.replay(cmd.Context(), o.ReplayOrder)
@@ -67,9 +71,17 @@ func (o *replayOrder) flags(cmd *cobra.Command, c *client) {
 	f.IntVar(&o.Version, "version", 0, "apply this version instead of the one that each generation ran on")
 	f.BoolVar(&o.Newest, "newest", false, "apply the newest version")
 	f.BoolVar(&o.DryRun, "dry-run", false, "compare and print the differences; change nothing")
-	f.StringVar(&c.why, "why", "", "the reason, for the audit")
+	f.StringVar(&c.why, "why", "", "the reason, for the audit (required without --dry-run)")
 	f.StringVar(&c.by, "by", "", "who acts, for the audit (the user who calls)")
 	f.BoolVarP(&c.yes, "yes", "y", false, "do not ask")
+}
+
+// reasoned wants a reason for what changes something; a dry run only looks.
+func (o *replayOrder) reasoned(c *client) error {
+	if o.DryRun {
+		return nil
+	}
+	return c.reasoned(edda.VerbReplay)
 }
 
 // complete reads what flags cannot.

@@ -45,7 +45,8 @@ func TestReplayFromTheCommandLine(t *testing.T) {
 			}
 		}
 	}
-	run(0, "1 came out the same, 0 differ, 0 were exchanged")("order")
+	run(2, "replay: say why, for the audit: --why TEXT")("order")
+	run(0, "1 came out the same, 0 differ, 0 were exchanged")("order", "--why", "a look")
 	if err := os.WriteFile(filepath.Join(dir, "order.yaml"), []byte(corrected()), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -53,15 +54,15 @@ func TestReplayFromTheCommandLine(t *testing.T) {
 		t.Fatalf("%d %s", code, out)
 	}
 	run(0, "order O1\n", "  state.n\n    was 6\n    is  3\n", "new work of O1: fact Welcomed\n", "nothing was changed")("order", "--newest", "--dry-run")
-	run(2, "--yes")("order", "--newest", "--emit", "new")
-	run(2, "--yes")("order", "--emit", "all")
+	run(2, "--yes")("order", "--newest", "--emit", "new", "--why", "x")
+	run(2, "--yes")("order", "--emit", "all", "--why", "x")
 	run(2, "give one of them")("order", "--from-seq", "1", "--from-time", "2026-03-01T10:00:00Z")
 	run(2, "want a time")("order", "--from-time", "yesterday")
 	run(2, "want none, new or all")("order", "--emit", "some")
-	run(1, "no saga other was ever loaded here")("other")
+	run(1, "no saga other was ever loaded here")("other", "--why", "x")
 	run(0, "fact Welcomed, sent", "1 were exchanged; 1 pieces of new work, 1 sent")("order", "--newest", "--emit", "new", "--yes", "--why", "corrected")
-	run(0, "1 came out the same", "0 sent")("order", "--key", "O1", "--emit", "new", "--yes")
-	run(0, `"progress"`, `"same": 1`)("order", "-o", "json")
+	run(0, "1 came out the same", "0 sent")("order", "--key", "O1", "--emit", "new", "--yes", "--why", "again")
+	run(0, `"progress"`, `"same": 1`)("order", "-o", "json", "--why", "again")
 	d.until(t, `"n":3`, "instance", "describe", "order", "O1")
 	if code := d.stop(); code != 0 {
 		t.Errorf("it ended with %d", code)

@@ -132,8 +132,15 @@ func TestTheCLIIsHeldToItsToken(t *testing.T) {
 		t.Errorf("revoked: %d %s", code, out)
 	}
 	write(t, book, "- {name: broken")
-	if code, out := as(admin, "reload"); code != 1 || !strings.Contains(out, "tokens") {
-		t.Errorf("a broken file: %d %s", code, out)
+	before := strings.Count(r.err.String(), "manifests reloaded")
+	code, out := as(admin, "reload")
+	for _, wrong := range []string{":0:0", "errors"} {
+		if code != 1 || !strings.Contains(out, "tokens: "+book) || !strings.Contains(out, "; the file of before stays in force; the manifests are reloaded") || strings.Contains(out, wrong) {
+			t.Errorf("a broken file: %d %s", code, out)
+		}
+	}
+	if n := strings.Count(r.err.String(), "manifests reloaded"); n != before+1 {
+		t.Errorf("the manifests were reloaded %d times before and %d in all", before, n)
 	}
 	if code, out := as(admin, "instance", "list", "--tenant", "acme"); code != 0 {
 		t.Errorf("after a broken file: %d %s", code, out)

@@ -62,6 +62,15 @@ func TestVerbsOnAStoreThatAProcessHolds(t *testing.T) {
 	if err := json.Unmarshal([]byte(out), &d); err != nil || code != 0 || d.IdleTotal != 1 || d.Idle[0].Key != (edda.Key{Tenant: "default", Saga: "wait", Correlation: "O1"}) {
 		t.Errorf("%d %v %s", code, err, out)
 	}
+	code, out = dev.edda(t, "audit", "list", "--process")
+	for _, verb := range []string{"gc", "compact", "backup", "doctor"} {
+		if code != 0 || !strings.Contains(out, verb) {
+			t.Errorf("the audit of the process lacks %s: %d\n%s", verb, code, out)
+		}
+	}
+	if code, out := dev.edda(t, "audit", "list"); code != 0 || strings.Contains(out, "doctor") {
+		t.Errorf("acts on the process in a tenant's audit: %d\n%s", code, out)
+	}
 	dev.until(t, "running", "instance", "list") // it works on the compacted file
 	if code := dev.stop(); code != 0 {
 		t.Fatalf("%d %s", code, dev.err)
