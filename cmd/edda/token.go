@@ -31,6 +31,7 @@ func (t *terminal) tokenCommand() *cobra.Command {
 its name, role, tenants and the hash of the token. A running Edda takes a changed
 file in with edda reload.`}
 	noun.PersistentFlags().StringVar(&b.file, "tokens", "", "the file ("+envTokens+")")
+	onlyWords(noun, "tokens")
 	noun.AddCommand(b.create(), b.list(), b.revoke())
 	return noun
 }
@@ -166,7 +167,7 @@ func (b *tokenBook) show(entries []access.Entry, output outputFlag) error {
 
 func (b *tokenBook) revoke() *cobra.Command {
 	return &cobra.Command{
-		Use: "revoke NAME", Aliases: []string{"rm"}, Short: "Take a token out of the file", Args: args(cobra.ExactArgs(1)),
+		Use: "revoke NAME", Aliases: []string{"rm"}, Short: "Take a token out of the file", Args: args(cobra.ExactArgs(1)), ValidArgsFunction: first(b.completeNames),
 		RunE: func(_ *cobra.Command, names []string) error {
 			text, err := b.read()
 			if err != nil {
