@@ -158,7 +158,7 @@ func (p *process) parts(l loaded) []lifecycle.Part {
 	parts := []lifecycle.Part{
 		{Name: "http", Stage: lifecycle.HTTP, Run: p.server.Run},
 		{Name: "store", Stage: lifecycle.Store, Run: p.db.Run, Close: p.closeStore,
-			Ready: func(ctx context.Context) error { return p.adopt(ctx, l) }},
+			Ready: func(context.Context) error { return p.adopt(l) }},
 		{Name: "mapped pages", Stage: lifecycle.Connections, Run: p.db.Trim},
 		{Name: "pulse", Stage: lifecycle.Connections, Run: p.pulse.Run},
 		{Name: "upkeep", Stage: lifecycle.Connections, Run: p.upkeep.Run},
