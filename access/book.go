@@ -2,6 +2,7 @@ package access
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -76,15 +77,30 @@ func (b *Book) check() error {
 	return nil
 }
 
+// FieldError is a field of an entry that cannot be meant.
+type FieldError struct{ Field, Value, Want string }
+
+func (e *FieldError) Error() string {
+	if e.Value == "" {
+		return fmt.Sprintf("%s is missing: %s", e.Field, e.Want)
+	}
+	return fmt.Sprintf("%s %s: %s", e.Field, e.Value, e.Want)
+}
+
+// TakenError is an entry that cannot be added beside the one of that name.
+type TakenError struct{ Name, Field string }
+
+func (e *TakenError) Error() string { return fmt.Sprintf("entry %s has the same %s", e.Name, e.Field) }
+
 func (e *Entry) check() error {
 	if !names.MatchString(e.Name) {
-		return errors.New("name: want letters, digits, '.', '_', '@' or '-', at most 64")
+		return &FieldError{"name", e.Name, "want letters, digits, '.', '_', '@' or '-', at most 64"}
 	}
 	if !slices.Contains(Roles(), e.Role) {
-		return fmt.Errorf("role %q: want viewer, operator or admin", e.Role)
+		return &FieldError{"role", string(e.Role), "want viewer, operator or admin"}
 	}
 	if len(e.Tenants) == 0 || len(e.Tenants) > maxTenants || slices.Contains(e.Tenants, "") {
-		return fmt.Errorf(`tenants: name 1 to %d, or "*" for all`, maxTenants)
+		return &FieldError{"tenants", strings.Join(e.Tenants, ","), fmt.Sprintf(`name 1 to %d, or "*" for all`, maxTenants)}
 	}
 	if (e.Hash == "") == (e.Certificate == "") {
 		return errors.New("want either hash or certificate")
@@ -119,8 +135,14 @@ func (e Entry) Line() string {
 }
 
 // Add is the text of a book with one more entry; what was there stays as it is.
+// An entry that no book takes is a [FieldError], one that this book has is a
+// [TakenError].
 func Add(text []byte, e Entry) ([]byte, error) {
-	if _, err := Parse(text); err != nil {
+	b, err := Parse(text)
+	if err != nil {
+		return nil, err
+	}
+	if err := cmp.Or(e.check(), b.taken(e)); err != nil {
 		return nil, err
 	}
 	if len(text) > 0 && !bytes.HasSuffix(text, []byte("\n")) {
@@ -131,6 +153,19 @@ func Add(text []byte, e Entry) ([]byte, error) {
 		return nil, fmt.Errorf("the book does not take another line (is it a list of lines that begin with '- ' at the left edge?): %w", err)
 	}
 	return out, nil
+}
+
+// taken tells which entry has what must be e's alone.
+func (b *Book) taken(e Entry) error {
+	for _, other := range b.entries {
+		if other.Name == e.Name {
+			return &TakenError{other.Name, "name"}
+		}
+		if e.Certificate != "" && other.Certificate == e.Certificate {
+			return &TakenError{other.Name, "certificate"}
+		}
+	}
+	return nil
 }
 
 // Remove is the text of a book without the entry of that name; comments stay.

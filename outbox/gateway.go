@@ -23,9 +23,9 @@ import (
 
 // The bounds of the gateway.
 const (
-	// gatewayTimeout bounds one call, answer included: a command is accepted,
+	// DefaultGatewayTimeout bounds one call, answer included: a command is accepted,
 	// not executed, while the call lasts.
-	gatewayTimeout = 15 * time.Second
+	DefaultGatewayTimeout = 15 * time.Second
 	// gatewayParallel calls are under way at most, each for another instance.
 	gatewayParallel = 32
 	// gatewayAnswer bytes of an answer are read: enough for a code and a message.
@@ -72,7 +72,7 @@ func NewGateway(o GatewayOptions) (*Gateway, error) {
 	if base.Host == "" || base.Scheme != "http" && base.Scheme != "https" {
 		return nil, fmt.Errorf("gateway: %q is no http or https address", o.URL)
 	}
-	o.Timeout, o.Parallel = cmp.Or(o.Timeout, gatewayTimeout), cmp.Or(o.Parallel, gatewayParallel)
+	o.Timeout, o.Parallel = cmp.Or(o.Timeout, DefaultGatewayTimeout), cmp.Or(o.Parallel, gatewayParallel)
 	return &Gateway{o: o, url: base.JoinPath(cmp.Or(o.Path, "/v1/commands")).String(), client: gatewayClient(o)}, nil
 }
 

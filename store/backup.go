@@ -141,11 +141,39 @@ const restoring = FileName + ".restoring"
 // Restore checks a backup, whole, and puts it into a folder. A store that is
 // there is an error, unless it may be moved aside. The values of a backup that is
 // encrypted are opened with secret, which is nil for others.
+// The folder is made where there is none, and taken away again where it fails.
 func Restore(ctx context.Context, backup, dir string, replace bool, secret AEAD, tell func(rows int)) (r Restored, err error) {
-	r.Path = filepath.Join(dir, FileName)
+	missing := missingFolders(dir)
+	defer func() {
+		if err != nil {
+			removeEmpty(missing)
+		}
+	}()
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return r, explain(dir, err)
 	}
+	return restore(ctx, backup, dir, replace, secret, tell)
+}
+
+// missingFolders are those to make for dir, the innermost first.
+func missingFolders(dir string) (out []string) {
+	for ; ; dir = filepath.Dir(dir) {
+		if _, err := os.Lstat(dir); !errors.Is(err, os.ErrNotExist) || dir == filepath.Dir(dir) {
+			return out
+		}
+		out = append(out, dir)
+	}
+}
+
+// removeEmpty leaves a folder that somebody has put something into.
+func removeEmpty(folders []string) {
+	for _, dir := range folders {
+		_ = os.Remove(dir)
+	}
+}
+
+func restore(ctx context.Context, backup, dir string, replace bool, secret AEAD, tell func(rows int)) (r Restored, err error) {
+	r.Path = filepath.Join(dir, FileName)
 	_, statErr := os.Stat(r.Path)
 	there := statErr == nil
 	if there && !replace {
@@ -163,7 +191,7 @@ func Restore(ctx context.Context, backup, dir string, replace bool, secret AEAD,
 	if err := whole(backup, temp); err != nil {
 		return r, err
 	}
-	if err := r.examine(ctx, temp, secret, tell); err != nil {
+	if err := r.examine(ctx, backup, temp, secret, tell); err != nil {
 		return r, err
 	}
 	if there {
@@ -200,8 +228,8 @@ func whole(name, path string) error {
 const boltMagic = 0xED0CDAED
 
 // examine opens the copy and checks all that a store promises.
-func (r *Restored) examine(ctx context.Context, path string, secret AEAD, tell func(rows int)) error {
-	d, err := openFile(path, Options{Seal: secret})
+func (r *Restored) examine(ctx context.Context, backup, path string, secret AEAD, tell func(rows int)) error {
+	d, err := openFile(path, Options{Seal: secret, called: backup})
 	if err != nil {
 		return err
 	}

@@ -85,7 +85,7 @@ func TestRestoreRefusesWhatIsDamaged(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
-			_, err := Restore(context.Background(), save(t, test.data), dir, false, nil, nil)
+			_, err := Restore(context.Background(), save(t, test.data), filepath.Join(dir, "data", "store"), false, nil, nil)
 			if err == nil || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("%v, want %q", err, test.want)
 			}
@@ -99,6 +99,41 @@ func TestRestoreRefusesWhatIsDamaged(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+func TestRestoreOfAnEncryptedBackupNamesTheBackup(t *testing.T) {
+	_, sealing := keysetFile(t)
+	db := open(t, t.TempDir(), Options{Seal: sealing})
+	fillFormat(t, db)
+	file, dir := save(t, backup(t, db)), t.TempDir()
+	_, other := keysetFile(t)
+	for said, secret := range map[string]AEAD{
+		" is encrypted: name its keyset with EDDA_ENCRYPTION_KEYSET, or --config with encryption.keyset":                                                nil,
+		" was encrypted with another keyset: name that one, with the older keys in it, with EDDA_ENCRYPTION_KEYSET, or --config with encryption.keyset": other,
+	} {
+		if _, err := Restore(context.Background(), file, filepath.Join(dir, "new"), false, secret, nil); err == nil || err.Error() != file+said {
+			t.Errorf("%v", err)
+		}
+	}
+	if left := must(os.ReadDir(dir)); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+	if _, err := Restore(context.Background(), file, filepath.Join(dir, "new"), false, sealing, nil); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAFailedRestoreKeepsTheFoldersThatWereThere(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "data")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Restore(context.Background(), save(t, nil), filepath.Join(dir, "store"), false, nil, nil); err == nil {
+		t.Fatal("restored from nothing")
+	}
+	if left := must(os.ReadDir(dir)); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
 }
 
 func TestRestoreTakesNoStoreAwayUnasked(t *testing.T) {

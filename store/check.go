@@ -76,7 +76,7 @@ func (d *DB) examine(ctx context.Context, tell func(rows int), pages bool) (h He
 		steps = append([]func() error{c.pages}, steps...)
 	}
 	for _, step := range steps {
-		if err := guarded(d.path, step); err != nil {
+		if err := guarded(d.options.called, step); err != nil {
 			c.found = append(c.found, err)
 			break
 		}

@@ -31,6 +31,9 @@ const (
 	maxRounds = 64
 	// copyBytes go into one transaction of the copy.
 	copyBytes = 8 << 20
+	// slack is left behind the last page, so that the commit right after, which
+	// tells of the compaction, does not make the file grow by bbolt's 16 MiB.
+	slack = 64 << 10
 )
 
 // compacting is the new file until it takes its place.
@@ -38,7 +41,9 @@ const compacting = FileName + ".compacting"
 
 // Compaction is what a compaction did.
 type Compaction struct {
-	Before int64 `json:"before"` // bytes of the file
+	// Before and After are [Size].Bytes: the pages that the file has come to. What
+	// is reserved behind them takes no room on disk.
+	Before int64 `json:"before"`
 	After  int64 `json:"after"`
 	// Pause is how long commits waited; they went on during all the rest.
 	Pause time.Duration `json:"pause"`
@@ -59,11 +64,10 @@ func (d *DB) Compact(ctx context.Context, tell func(rows int)) (c Compaction, er
 	if err := x.open(); err != nil {
 		return c, fmt.Errorf("compact: %w", err)
 	}
-	c.Before = fileSize(d.path)
 	if err := x.run(); err != nil {
 		return c, errors.Join(fmt.Errorf("compact: nothing has changed: %w", err), x.abandon())
 	}
-	c.After, c.Pause = fileSize(d.path), x.pause
+	c.Before, c.After, c.Pause = x.before, x.after, x.pause
 	err = x.old.Close() // it waits for those who still read
 	c.Took = time.Since(began)
 	return c, err
@@ -87,6 +91,8 @@ type compactor struct {
 	index *index   // of the new one
 	rows  int
 	pause time.Duration
+
+	before, after int64 // where the pages end, of the old file and the new
 }
 
 func (x *compactor) open() error {
@@ -97,6 +103,7 @@ func (x *compactor) open() error {
 	if err != nil {
 		return err
 	}
+	x.before = size.Bytes
 	if err := os.Remove(x.temp); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return explain(x.temp, err)
 	}
@@ -320,7 +327,7 @@ func (x *compactor) replace() error {
 	if err != nil || s != x.db.stamp {
 		return errors.Join(fmt.Errorf("the copy is at commit %d, the store at %d", s.Commit, x.db.stamp.Commit), err)
 	}
-	if err := x.file.Sync(); err != nil {
+	if err := errors.Join(x.shorten(), x.file.Sync()); err != nil {
 		return err
 	}
 	if err := os.Rename(x.temp, x.db.path); err != nil {
@@ -329,6 +336,18 @@ func (x *compactor) replace() error {
 	x.db.take(x)
 	x.pause = time.Since(began)
 	return nil
+}
+
+// shorten cuts off what bbolt reserved behind the last page while the copy grew.
+// Nothing is there; a power cut that undoes it only leaves the file longer.
+func (x *compactor) shorten() error {
+	if err := x.file.View(func(tx *bolt.Tx) error {
+		x.after = tx.Size()
+		return nil
+	}); err != nil {
+		return err
+	}
+	return os.Truncate(x.temp, x.after+slack)
 }
 
 // take makes the new file the store's.

@@ -175,3 +175,29 @@ func TestACommitNotedAfterItsCopyWasAppliedTwice(t *testing.T) {
 	same(t, "rows", dump(t, db.DB), rows)
 	db.check(t)
 }
+
+// TestCompactMadeASmallFileLarger: bbolt reserves 16 MiB at a time while a file
+// grows, and the copy was put in place with them.
+func TestCompactMadeASmallFileLarger(t *testing.T) {
+	db := open(t, t.TempDir(), Options{})
+	for _, c := range formatChanges() {
+		db.commit(t, c)
+	}
+	for range 3 {
+		before := must(db.Size())
+		c, err := db.Compact(context.Background(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		same(t, "before", c.Before, before.Bytes)
+		same(t, "after", c.After, must(db.Size()).Bytes)
+		if c.After > c.Before {
+			t.Errorf("%d bytes of pages, %d before", c.After, c.Before)
+		}
+		db.commit(t, Change{Audits: []Audit{{Time: noon, By: "x", Verb: "compact"}}})
+		if n := fileSize(db.path); n > c.After+slack {
+			t.Errorf("the file has %d bytes, its pages %d", n, c.After)
+		}
+	}
+	db.check(t)
+}

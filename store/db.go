@@ -23,6 +23,8 @@ type Options struct {
 	// Seal encrypts payloads; nil writes them as they are.
 	Seal AEAD
 
+	called string // the file in errors, where not by its path
+
 	// For tests.
 	openFile   func(string, int, os.FileMode) (*os.File, error)
 	initialMap int

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -62,8 +63,9 @@ func Open(dir string, o Options) (*DB, error) {
 // openFile opens or creates the store in a file.
 func openFile(path string, o Options) (*DB, error) {
 	o.validate()
+	o.called = cmp.Or(o.called, path)
 	var d *DB
-	err := guarded(path, func() error {
+	err := guarded(o.called, func() error {
 		file, err := openBolt(path, o)
 		if err != nil {
 			return err
@@ -201,7 +203,7 @@ func (d *DB) prepare() error {
 		for _, name := range keyspaces {
 			complete = complete && tx.Bucket([]byte(name)) != nil
 		}
-		return checkFormat(d.path, tx)
+		return checkFormat(d.options.called, tx)
 	})
 	if err != nil || complete {
 		return err

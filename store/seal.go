@@ -90,6 +90,9 @@ func (s seal) record(at pointer, row []byte) ([]byte, error) {
 	return s.open(bucketHistory, at.append(nil), row, pointerSize)
 }
 
+// whereKeyset is how a process and a command are told.
+const whereKeyset = "EDDA_ENCRYPTION_KEYSET, or --config with encryption.keyset"
+
 // unlock tells whether the keyset is this store's. Where the store was not
 // encrypted before, it is from now on; older values stay readable.
 func (d *DB) unlock() error {
@@ -104,12 +107,12 @@ func (d *DB) unlock() error {
 		return nil
 	}
 	if d.seal.aead == nil {
-		return fmt.Errorf("%s is encrypted: name its keyset with encryption.keyset", d.path)
+		return fmt.Errorf("%s is encrypted: name its keyset with %s", d.options.called, whereKeyset)
 	}
 	place := d.seal.place(bucketMeta, metaSealed)
 	if locked != nil {
 		if _, err := d.seal.aead.Decrypt(locked, place); err != nil {
-			return fmt.Errorf("%s was encrypted with another keyset: name that one with encryption.keyset, with the older keys in it", d.path)
+			return fmt.Errorf("%s was encrypted with another keyset: name that one, with the older keys in it, with %s", d.options.called, whereKeyset)
 		}
 	}
 	return d.lock(place)

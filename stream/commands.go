@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// defaultAckWait is three heartbeats: two may be lost.
-	defaultAckWait = 3 * effects.Heartbeat
+	// DefaultAckWait is three heartbeats: two may be lost.
+	DefaultAckWait = 3 * effects.Heartbeat
 	// defaultMaxPending bounds the commands of one effect that are being worked
 	// on or wait to be tried again, over all workers. A message that is given back
 	// for later counts too: with fewer, the flood of one tenant that waits for its
@@ -199,7 +199,7 @@ func (c *Commands) config(effect string) jetstream.ConsumerConfig {
 		FilterSubjects: c.o.filters(c.o.Tenants, effect, FamilyEffect),
 	}
 	if cfg.AckWait == 0 {
-		cfg.AckWait = defaultAckWait
+		cfg.AckWait = DefaultAckWait
 	}
 	if cfg.MaxAckPending == 0 {
 		cfg.MaxAckPending = defaultMaxPending

@@ -16,10 +16,10 @@ import (
 )
 
 const (
-	// defaultLedgerLease is how long a claim is live without being renewed: half
+	// DefaultLedgerLease is how long a claim is live without being renewed: half
 	// the ack wait, so that a message that goes to another worker finds a dead
 	// worker's claim about to lapse, and a slow server's few seconds lose none.
-	defaultLedgerLease = 15 * time.Second
+	DefaultLedgerLease = 15 * time.Second
 	// minLease leaves time for a disk that syncs slowly.
 	minLease = time.Second
 	// ledgerLooks is how often a held claim is looked at over one lease.
@@ -62,7 +62,7 @@ func (o *LedgerOptions) validate() error {
 		o.Run = rand.Text()
 	}
 	if o.Lease == 0 {
-		o.Lease = defaultLedgerLease
+		o.Lease = DefaultLedgerLease
 	}
 	if o.Retention == 0 {
 		o.Retention = defaultAge

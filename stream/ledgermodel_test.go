@@ -152,7 +152,7 @@ func (m *model) checkWrite(was, now written) {
 		m.t.Errorf("a result was overwritten: %+v by %+v", was, now)
 	case was.Done, now.Owner == was.Owner, was.Released:
 	case wasHome == nowHome && wasRun != nowRun: // it died
-	case unwritten < defaultLedgerLease:
+	case unwritten < DefaultLedgerLease:
 		m.t.Errorf("taken over after %v: %+v by %+v", unwritten, was, now)
 	}
 }
@@ -205,7 +205,7 @@ func (p *player) often(percent int) bool { return p.rand.IntN(100) < percent }
 // freeze stands still, as a stopped process or a machine under load does.
 func (p *player) freeze() {
 	if p.often(p.m.faults) {
-		time.Sleep(time.Duration(p.rand.Int64N(int64(3 * defaultLedgerLease))))
+		time.Sleep(time.Duration(p.rand.Int64N(int64(3 * DefaultLedgerLease))))
 	}
 }
 
@@ -233,7 +233,7 @@ func (p *player) work(id string) {
 func (p *player) hold(e effects.Entry, sent time.Time) {
 	p.believe(e, sent)
 	for range p.rand.IntN(4) {
-		time.Sleep(defaultLedgerLease / 3)
+		time.Sleep(DefaultLedgerLease / 3)
 		p.freeze()
 		if p.often(p.m.faults / 4) {
 			p.stop(e)
@@ -323,7 +323,7 @@ func (k *lateKV) Update(ctx context.Context, key string, value []byte, over uint
 func (k *lateKV) write(ctx context.Context, do func(context.Context) (uint64, error)) (uint64, error) {
 	if k.p.often(k.p.m.faults / 4) {
 		k.p.m.late.Go(func() { // it arrives when nobody expects it any more
-			time.Sleep(3 * defaultLedgerLease / 2)
+			time.Sleep(3 * DefaultLedgerLease / 2)
 			_, _ = do(context.WithoutCancel(ctx))
 		})
 		return 0, nats.ErrTimeout

@@ -15,15 +15,16 @@ import (
 	"edda/store"
 )
 
-// adopt makes the loaded sagas the ones that run: their texts are kept in the
-// store, and the older versions that unfinished instances need join them.
-func (p *process) adopt(ctx context.Context, l loaded) error {
+// adopt makes the loaded sagas the ones that run, and the older versions that
+// unfinished instances need join them. Their texts are kept once the lease is
+// held: a start that is refused must not bind the versions to what it read.
+func (p *process) adopt(l loaded) error {
 	if !p.settings.sagas() {
 		return nil
 	}
 	p.reloading.Lock()
 	defer p.reloading.Unlock()
-	set, problems, err := p.prepare(ctx, l)
+	set, _, problems, err := p.compose(l)
 	if err == nil && problems.Failed() {
 		err = problems[0]
 	}
@@ -33,28 +34,52 @@ func (p *process) adopt(ctx context.Context, l loaded) error {
 	return p.use(set)
 }
 
+// keepAdopted writes the texts that the store does not have, before anything
+// runs on them.
+func (p *process) keepAdopted(ctx context.Context) error {
+	p.reloading.Lock()
+	defer p.reloading.Unlock()
+	kept, err := p.db.Manifests()
+	if err != nil {
+		return fmt.Errorf("read the kept manifests: %w", err)
+	}
+	if err := p.keep(ctx, p.set.Programs(), kept); err != nil {
+		return err
+	}
+	return p.use(p.set) // a text that is new may give versions other names
+}
+
 // prepare writes the texts that are new, and builds the set. Problems are what
 // the authors of the manifests must change; then nothing was written.
 func (p *process) prepare(ctx context.Context, l loaded) (*saga.Set, manifests.Problems, error) {
+	set, kept, problems, err := p.compose(l)
+	if err != nil || problems.Failed() {
+		return nil, problems, err
+	}
+	return set, nil, p.keep(ctx, l.programs, kept)
+}
+
+// compose builds the set of what is loaded and what is needed of the kept.
+func (p *process) compose(l loaded) (*saga.Set, []edda.Manifest, manifests.Problems, error) {
 	kept, err := p.db.Manifests()
 	if err != nil {
-		return nil, nil, fmt.Errorf("read the kept manifests: %w", err)
+		return nil, nil, nil, fmt.Errorf("read the kept manifests: %w", err)
 	}
 	if problems := p.changed(l.programs, kept); problems.Failed() {
-		return nil, problems, nil
+		return nil, nil, problems, nil
 	}
 	older, err := p.older(l.programs, kept)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	set, err := saga.NewSet(l.programs...)
 	if err == nil {
 		set, err = set.Keep(older...)
 	}
 	if err != nil {
-		return nil, nil, fmt.Errorf("load sagas: %w", err)
+		return nil, nil, nil, fmt.Errorf("load sagas: %w", err)
 	}
-	return set, nil, p.keep(ctx, l.programs, kept)
+	return set, kept, nil, nil
 }
 
 // changed complains of another text under a version that is known already.

@@ -2,8 +2,11 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -56,7 +59,7 @@ func stored(t *testing.T) *process {
 // store when the reload looked which versions are needed.
 func TestAnInstanceThatStartedDuringAReloadHadNoVersion(t *testing.T) {
 	p := stored(t)
-	if err := p.adopt(t.Context(), versionOf(t, 1)); err != nil {
+	if err := errors.Join(p.adopt(versionOf(t, 1)), p.keepAdopted(t.Context())); err != nil {
 		t.Fatal(err)
 	}
 	set, problems, err := p.prepare(t.Context(), versionOf(t, 2))
@@ -79,7 +82,7 @@ func TestAnInstanceThatStartedDuringAReloadHadNoVersion(t *testing.T) {
 func TestAStartReadsInstancesOnlyWhereAVersionHadSeveralTexts(t *testing.T) {
 	p := stored(t)
 	one, two := versionOf(t, 1), versionOf(t, 2)
-	if err := p.adopt(t.Context(), one); err != nil {
+	if err := errors.Join(p.adopt(one), p.keepAdopted(t.Context())); err != nil {
 		t.Fatal(err)
 	}
 	hash := one.programs[0].Hash()
@@ -116,5 +119,37 @@ func TestAStartReadsInstancesOnlyWhereAVersionHadSeveralTexts(t *testing.T) {
 	begin("other")
 	if got, want := needs(), (map[text]bool{{"order", 1, "other"}: true}); !maps.Equal(got, want) {
 		t.Errorf("needed %v, want %v", got, want)
+	}
+}
+
+// TestARefusedStartBoundAVersionToItsText: whoever mended the manifest before the
+// next start was told to raise a version that had never run.
+func TestARefusedStartBoundAVersionToItsText(t *testing.T) {
+	nats := startNATS(t, "127.0.0.1:0")
+	text := "saga: order\nversion: 1\nkey: event.id\non: {Placed: {start: true}, Ended: {do: [{done: =state}]}}\n"
+	dir := folder(t, map[string]string{"order.yaml": text})
+	holder := startRun(t, nats.URL(), dir, "--data", t.TempDir())
+	holder.err.wait(t, started)
+	data := t.TempDir()
+	refused := startRun(t, nats.URL(), dir, "--data", data)
+	refused.err.wait(t, `\(ended\)`)
+	if code := refused.stop(); code != 1 {
+		t.Fatalf("two processes with the same tenants: %d %s", code, refused.err)
+	}
+	if code := holder.stop(); code != 0 {
+		t.Fatal(code, holder.err)
+	}
+	write(t, filepath.Join(dir, "order.yaml"), strings.Replace(text, "start: true", "start: true, set: {n: 1}", 1)+"state: {n: 0}\n")
+	mended := startRun(t, nats.URL(), dir, "--data", data)
+	mended.err.wait(t, started)
+	if code := mended.stop(); code != 0 {
+		t.Fatal(code, mended.err)
+	}
+	// What ran is bound.
+	write(t, filepath.Join(dir, "order.yaml"), text)
+	other := startRun(t, nats.URL(), dir, "--data", data)
+	other.err.wait(t, `\(ended\)`)
+	if code := other.stop(); code == 0 || !strings.Contains(other.err.String(), "saga order version 1 ran here with another text") {
+		t.Errorf("%d %s", code, other.err)
 	}
 }

@@ -22,6 +22,7 @@ import (
 	"edda/engine"
 	"edda/manifests"
 	"edda/outbox"
+	"edda/stream"
 )
 
 // config is what edda run is told: flags go before EDDA_* before the file.
@@ -143,8 +144,10 @@ func defaults() config {
 	return config{
 		Addr: defaultAddr, Data: "edda-data", Role: roleCombined, Tenancy: tenancyConfig{Enabled: true},
 		Outbox: outboxConfig{Max: outbox.DefaultMax}, Parked: parkedConfig{Max: engine.DefaultMaxParked},
-		Log: logConfig{Level: "info"}, Effects: effectsConfig{Retention: effects.DefaultRetention}, Retention: retentionDefaults(),
-		Hero: heroDefaults(),
+		Streams: streamsConfig{Replicas: 1, MaxPayload: stream.DefaultMaxPayload}, Gateway: gatewayConfig{Timeout: outbox.DefaultGatewayTimeout},
+		Log: logConfig{Level: "info"}, Retention: retentionDefaults(),
+		Effects: effectsConfig{Retention: effects.DefaultRetention, Lease: stream.DefaultLedgerLease, AckWait: stream.DefaultAckWait},
+		Hero:    heroDefaults(),
 	}
 }
 

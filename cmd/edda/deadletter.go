@@ -22,6 +22,7 @@ func (t *terminal) deadLetterCommand() *cobra.Command {
 		Args: noun, RunE: help,
 	}
 	c.register(noun)
+	onlyWords(noun, "ca", "cert", "key", "token-file")
 	noun.AddCommand(c.deadLetterList(), c.deadLetterShow(), c.redriveCommand(),
 		c.giveUpCommand(edda.VerbDrop, "Give its event up for good"),
 		c.giveUpCommand(edda.VerbSkip, "Give a poison event up, and apply those that are held behind it"))
@@ -79,6 +80,7 @@ func (c *client) deadLetterList() *cobra.Command {
 		},
 	}
 	f.register(cmd, "reason")
+	offerBy(cmd, "saga", c.completeSagas)
 	cmd.Flags().BoolVar(&all, "all", false, "all pages")
 	cmd.Flags().StringVar(&after, "after", "", "next page: what --after said at the end of the page before")
 	cmd.Flags().IntVar(&limit, "limit", 100, "at most so many, up to 1000")
@@ -129,6 +131,7 @@ func (c *client) printDead(raw []byte, list server.DeadLetterList) error {
 func (c *client) deadLetterShow() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "show ID", Aliases: []string{"describe", "get", "info"}, Short: "Everything about one dead letter, and what to do next", Args: args(cobra.ExactArgs(1)),
+		ValidArgsFunction: first(c.completeLetters),
 		RunE: func(cmd *cobra.Command, a []string) error {
 			var d server.DeadLetterView
 			raw, err := c.get(cmd.Context(), "/v1/deadletters/"+segment(a[0]), &d)

@@ -25,6 +25,7 @@ func (t *terminal) instanceCommand() *cobra.Command {
 		Args: noun, RunE: help,
 	}
 	c.register(noun)
+	onlyWords(noun, "ca", "cert", "key", "token-file")
 	noun.AddCommand(c.instanceList(), c.instanceDescribe(), c.instanceHistory(),
 		c.waitingList("held", "List keys that a poison event holds, and what each waits for"),
 		c.waitingList("parked", "List keys whose events wait for their instance to begin"),
@@ -67,6 +68,7 @@ func (c *client) instanceList() *cobra.Command {
 	cmd.Flags().StringVar(&after, "after", "", "next page: what --after said at the end of the page before")
 	cmd.Flags().IntVar(&limit, "limit", 100, "at most so many, up to 1000")
 	offer(cmd, "status", statuses())
+	offerBy(cmd, "saga", c.completeSagas)
 	c.output.register(cmd)
 	return cmd
 }

@@ -32,7 +32,7 @@ func TestPayloadsAreEncryptedAtRest(t *testing.T) {
 	// Without the keyset it is not opened; with it, it goes on.
 	r = startRun(t, nats.URL(), dir, "--data", data)
 	r.err.wait(t, `\(ended\)`)
-	if code := r.stop(); code != 1 || !strings.Contains(r.err.String(), "is encrypted: name its keyset with encryption.keyset") {
+	if code := r.stop(); code != 1 || !strings.Contains(r.err.String(), "is encrypted: name its keyset with EDDA_ENCRYPTION_KEYSET, or --config with encryption.keyset") {
 		t.Errorf("%d %s", code, r.err)
 	}
 	if code, _, said := shell(t, []string{"EDDA_ENCRYPTION_KEYSET=" + keys}, "key", "rotate"); code != 0 {

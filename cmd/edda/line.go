@@ -173,6 +173,9 @@ func (p *process) buildSagas(ctx context.Context, l *line) error {
 	if err := p.acquire(ctx, l); err != nil {
 		return err
 	}
+	if err := p.keepAdopted(ctx); err != nil {
+		return err
+	}
 	if err := p.openSource(ctx, l); err != nil {
 		return err
 	}

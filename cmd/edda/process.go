@@ -130,9 +130,20 @@ func (p *process) listen() error {
 		if p.settings.ProbeAddr != "" {
 			flags += " or --probe-addr"
 		}
-		return fmt.Errorf("%w; is another Edda running? Choose another %s", err, flags)
+		return fmt.Errorf("%w; is another Edda running? Choose another %s%s", err, flags, p.settings.addrVariables())
 	}
 	return nil
+}
+
+// addrVariables names the variables that the addresses come from, which whoever
+// gave no flag would look for in vain. edda dev reads none.
+func (s settings) addrVariables() (out string) {
+	for _, v := range []struct{ key, addr string }{{"addr", s.Addr}, {"probe_addr", s.ProbeAddr}} {
+		if name := envName(v.key); !s.dev && v.addr != "" && s.env(name) == v.addr {
+			out += "; " + name + " names " + v.addr
+		}
+	}
+	return out
 }
 
 // open creates the folder and opens the store, which one process owns.
@@ -158,7 +169,7 @@ func (p *process) parts(l loaded) []lifecycle.Part {
 	parts := []lifecycle.Part{
 		{Name: "http", Stage: lifecycle.HTTP, Run: p.server.Run},
 		{Name: "store", Stage: lifecycle.Store, Run: p.db.Run, Close: p.closeStore,
-			Ready: func(ctx context.Context) error { return p.adopt(ctx, l) }},
+			Ready: func(context.Context) error { return p.adopt(l) }},
 		{Name: "mapped pages", Stage: lifecycle.Connections, Run: p.db.Trim},
 		{Name: "pulse", Stage: lifecycle.Connections, Run: p.pulse.Run},
 		{Name: "upkeep", Stage: lifecycle.Connections, Run: p.upkeep.Run},

@@ -39,7 +39,7 @@ func (c *client) redriveCommand() *cobra.Command {
 		Example: `  edda deadletter redrive 0191… --why "manifest mended"
   edda deadletter redrive 0191… --data '{"amount": 7}' --why "amount was missing"
   edda deadletter redrive --all --saga order --reason-of poison --why "version 4 is out"`,
-		Args: args(cobra.MaximumNArgs(1)),
+		Args: args(cobra.MaximumNArgs(1)), ValidArgsFunction: first(c.completeLetters),
 		RunE: func(cmd *cobra.Command, a []string) error {
 			if err := r.check(c, a); err != nil {
 				return err
@@ -63,6 +63,7 @@ func (c *client) redriveCommand() *cobra.Command {
 		},
 	}
 	r.register(cmd, "reason-of")
+	offerBy(cmd, "saga", c.completeSagas)
 	cmd.Flags().StringVar(&r.data, "data", "", "another payload: JSON, @FILE, or - for standard input; for a message that could not be read, its whole body")
 	cmd.Flags().BoolVar(&r.all, "all", false, "all dead letters, or those that --saga and --reason-of choose")
 	cmd.Flags().IntVar(&r.most, "max", defaultRedrives, "with --all: at most so many")
@@ -90,7 +91,7 @@ func (r *redriving) check(c *client, a []string) error {
 
 func (c *client) giveUpCommand(verb, short string) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: verb + " ID", Short: short, Args: args(cobra.ExactArgs(1)),
+		Use: verb + " ID", Short: short, Args: args(cobra.ExactArgs(1)), ValidArgsFunction: first(c.completeLetters),
 		RunE: func(cmd *cobra.Command, a []string) error {
 			if err := c.reasoned(verb); err != nil {
 				return err

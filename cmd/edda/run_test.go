@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -236,5 +237,28 @@ func TestAReloadMovesToOtherTenants(t *testing.T) {
 	// What was begun for a tenant that is gone can still be ended.
 	if code, out := r.edda(t, "instance", "describe", "order", "O1", "--tenant", "acme"); code != 0 {
 		t.Errorf("%d %s", code, out)
+	}
+}
+
+func TestAnAddressInUseNamesTheVariableItCameFrom(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	taken, dir := l.Addr().String(), folder(t, map[string]string{"order.yaml": orderSaga})
+	run := []string{"run", dir, "--data", t.TempDir(), "--nats-url", "nats://127.0.0.1:1"}
+	const choose = "; is another Edda running? Choose another --addr"
+	for _, c := range []struct {
+		name, want string
+		env, args  []string
+	}{
+		{"variable", choose + "; EDDA_ADDR names " + taken + "\n", []string{"EDDA_ADDR=" + taken}, run},
+		{"probes", choose + " or --probe-addr; EDDA_PROBE_ADDR names " + taken + "\n", []string{"EDDA_PROBE_ADDR=" + taken}, append(slices.Clone(run), "--addr", "127.0.0.1:0")},
+		{"flag", choose + "\n", []string{"EDDA_ADDR=127.0.0.1:1"}, append(slices.Clone(run), "--addr", taken)},
+	} {
+		if code, _, said := shell(t, c.env, c.args...); code != 1 || !strings.HasSuffix(said, "address already in use"+c.want) {
+			t.Errorf("%s: %d %s", c.name, code, said)
+		}
 	}
 }

@@ -31,6 +31,7 @@ func (t *terminal) tokenCommand() *cobra.Command {
 its name, role, tenants and the hash of the token. A running Edda takes a changed
 file in with edda reload.`}
 	noun.PersistentFlags().StringVar(&b.file, "tokens", "", "the file ("+envTokens+")")
+	onlyWords(noun, "tokens")
 	noun.AddCommand(b.create(), b.list(), b.revoke())
 	return noun
 }
@@ -78,7 +79,7 @@ func (b *tokenBook) write(e access.Entry) error {
 	path := b.path()
 	if path == "" {
 		if _, err := access.Add(nil, e); err != nil {
-			return &usageError{err}
+			return notAdded("", err)
 		}
 		fmt.Fprint(b.term.err, "add this line to the file of tokens:\n"+e.Line())
 		return nil
@@ -89,13 +90,24 @@ func (b *tokenBook) write(e access.Entry) error {
 	}
 	next, err := access.Add(text, e)
 	if err != nil {
-		return usagef("%s: %w", path, err)
+		return notAdded(path, err)
 	}
 	if err := replaceFile(path, next); err != nil {
 		return err
 	}
 	fmt.Fprintf(b.term.err, "%s is in %s; a running Edda takes it in with edda reload\n", e.Name, path)
 	return nil
+}
+
+// notAdded says which flag to change where an entry was not taken.
+func notAdded(path string, err error) error {
+	if field, ok := errors.AsType[*access.FieldError](err); ok {
+		return usagef("--%w", field)
+	}
+	if taken, ok := errors.AsType[*access.TakenError](err); ok {
+		return usagef("%s: %[2]s has this %[3]s already: choose another --%[3]s, or take that one out with edda token revoke %[2]s", path, taken.Name, taken.Field)
+	}
+	return usagef("%s: %w", path, err)
 }
 
 func (b *tokenBook) path() string { return cmp.Or(b.file, b.term.getenv(envTokens)) }
@@ -155,7 +167,7 @@ func (b *tokenBook) show(entries []access.Entry, output outputFlag) error {
 
 func (b *tokenBook) revoke() *cobra.Command {
 	return &cobra.Command{
-		Use: "revoke NAME", Aliases: []string{"rm"}, Short: "Take a token out of the file", Args: args(cobra.ExactArgs(1)),
+		Use: "revoke NAME", Aliases: []string{"rm"}, Short: "Take a token out of the file", Args: args(cobra.ExactArgs(1)), ValidArgsFunction: first(b.completeNames),
 		RunE: func(_ *cobra.Command, names []string) error {
 			text, err := b.read()
 			if err != nil {

@@ -66,6 +66,38 @@ func TestTokensAreMadeListedAndRevoked(t *testing.T) {
 	}
 }
 
+func TestATokenThatIsNotMadeNamesTheFlag(t *testing.T) {
+	book := filepath.Join(t.TempDir(), "tokens.yaml")
+	token(t, book, "ops", "operator", "acme")
+	if code, _, said := shell(t, nil, "token", "create", "--tokens", book, "--name", "gate", "--certificate", "gate.example", "--role", "viewer", "--tenants", "*"); code != 0 {
+		t.Fatal(said)
+	}
+	before, err := os.ReadFile(book)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ args, want string }{
+		{"--name a --role king --tenants x", "edda: --role king: want viewer, operator or admin\n"},
+		{"--name a --tenants x", "edda: --role is missing: want viewer, operator or admin\n"},
+		{"--role viewer --tenants x", "edda: --name is missing: want letters, digits, '.', '_', '@' or '-', at most 64\n"},
+		{"--name a/b --role viewer --tenants x", "edda: --name a/b: want letters, digits, '.', '_', '@' or '-', at most 64\n"},
+		{"--name a --role viewer", "edda: --tenants is missing: name 1 to 100, or \"*\" for all\n"},
+		{"--name ops --role viewer --tenants x", "edda: " + book + ": ops has this name already: choose another --name, or take that one out with edda token revoke ops\n"},
+		{"--name b --role viewer --tenants x --certificate gate.example", "edda: " + book + ": gate has this certificate already: choose another --certificate, or take that one out with edda token revoke gate\n"},
+	} {
+		code, out, said := shell(t, nil, append([]string{"token", "create", "--tokens", book}, strings.Fields(c.args)...)...)
+		if code != 2 || out != "" || said != c.want {
+			t.Errorf("%s: %d %q %q", c.args, code, out, said)
+		}
+	}
+	if after, err := os.ReadFile(book); err != nil || string(after) != string(before) {
+		t.Errorf("the file was changed: %s", after)
+	}
+	if code, _, said := shell(t, nil, "token", "create", "--name", "a", "--role", "king", "--tenants", "x"); code != 2 || !strings.HasPrefix(said, "edda: --role king: want") {
+		t.Errorf("without a file: %d %s", code, said)
+	}
+}
+
 // The CLI's own verbs, over TLS with client certificates, as callers with less
 // than they need.
 func TestTheCLIIsHeldToItsToken(t *testing.T) {

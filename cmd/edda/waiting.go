@@ -30,6 +30,7 @@ func (c *client) waitingList(what, short string) *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&saga, "saga", "", "only this saga")
+	offerBy(cmd, "saga", c.completeSagas)
 	cmd.Flags().StringVar(&after, "after", "", "next page: what --after said at the end of the page before")
 	cmd.Flags().IntVar(&limit, "limit", 100, "at most so many, up to 1000")
 	c.output.register(cmd)
