@@ -100,10 +100,11 @@ type Redrive struct {
 	DeadLetter string `json:"dead_letter"`
 	// Data is applied instead of the event's payload.
 	Data json.RawMessage `json:"data,omitempty"`
-	// Event and Reason are the dead letter's. The engine adds them, from its
+	// Event, Reason and Unseen are the dead letter's. The engine adds them, from its
 	// store alone, where the dead letter holds no key; nil when it is gone.
 	Event  *Event `json:"event,omitempty"`
 	Reason string `json:"reason,omitempty"`
+	Unseen bool   `json:"unseen,omitempty"`
 }
 
 // Verb is an operator's act on one instance; it stands in Event.Type.

@@ -22,6 +22,14 @@ const maxExactFloat = 1 << 53
 // one. A number that fits neither int64 nor a finite float is an error: money
 // is never rounded silently. Empty input is null.
 func Decode(data []byte) (any, error) {
+	if v, ok := read(data); ok {
+		return v, nil
+	}
+	return decodeAny(data)
+}
+
+// decodeAny is Decode of anything, with errors that say what is wrong.
+func decodeAny(data []byte) (any, error) {
 	if len(bytes.TrimSpace(data)) == 0 {
 		return nil, nil
 	}
@@ -40,6 +48,14 @@ func Decode(data []byte) (any, error) {
 // Encode writes a canonical value as JSON: keys sorted, no HTML escapes, equal
 // values to equal bytes. Decode gives the same value again.
 func Encode(v any) (json.RawMessage, error) {
+	if out, ok := write(v); ok {
+		return out, nil
+	}
+	return encodeAny(v)
+}
+
+// encodeAny is Encode of anything, with errors that say what is wrong.
+func encodeAny(v any) (json.RawMessage, error) {
 	if hasLarge(v, 0) {
 		v = exponents(v)
 	}

@@ -1,6 +1,7 @@
 package edda
 
 import (
+	"encoding/json"
 	"math"
 	"reflect"
 	"strings"
@@ -114,4 +115,83 @@ func FuzzJSON(f *testing.F) {
 			t.Fatalf("%q is written %s, then %s", data, raw, again)
 		}
 	})
+}
+
+// FuzzRead: the short way of reading JSON gives what encoding/json gives, or leaves it to it.
+func FuzzRead(f *testing.F) {
+	for _, seed := range append(oddities, `{"a":[1,-2.5e-3,"x",{}],"b":null,"a":true}`, strings.Repeat(" ", shareable)+`{"long":"é"}`) {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		v, ok := read(data)
+		if !ok {
+			return
+		}
+		want, err := decodeAny(data)
+		if err != nil || !reflect.DeepEqual(v, want) {
+			t.Fatalf("%q is read as %#v, not %#v, %v", data, v, want, err)
+		}
+		if raw, ok := write(v); ok {
+			if want, err := encodeAny(v); err != nil || string(raw) != string(want) {
+				t.Fatalf("%q is written %s, not %s, %v", data, raw, want, err)
+			}
+		}
+	})
+}
+
+// oddities are where readers of JSON differ.
+var oddities = []string{
+	"", " ", "01", "-", "-0", "-01", "1.", ".5", "1e", "1e+", "1E5", "+1", "1 2", "[1,]", "[,]", "{,}", `{"a":1,}`, `{"a"}`, `{a:1}`, `{"a":1}}`, "]", "nulll", "nul", "True",
+	`"`, `"\`, `"\"`, `"\""`, `"\n\u00e9\ud83d\ude00\ud800"`, `"\x"`, "\"\x01\"", "\"\x7f\"", "\"\xff\"", "\"\u2028<&>\"", `{"\u0061":1,"a":2}`, `{"a":1e999,"a":1}`, "\ufeff1", "\v1", "\u00a01",
+	"9223372036854775807", "9223372036854775808", "-9223372036854775808", "1e400", "0e0", "0.0", "1e-400", "\x00", "1\x00", "//", "NaN", "[[[[", `[1 2]`, `{"a" 1}`, `{"a"::1}`,
+	strings.Repeat("[", MaxDepth) + strings.Repeat("]", MaxDepth), strings.Repeat("[", MaxDepth+1) + strings.Repeat("]", MaxDepth+1), strings.Repeat("[", MaxDepth+1) + "1" + strings.Repeat("]", MaxDepth+1),
+	strings.Repeat(`{"a":`, MaxDepth+1) + "1" + strings.Repeat("}", MaxDepth+1),
+}
+
+// TestOdditiesAreDecodedAsByEncodingJSON: also what the short way must not take.
+func TestOdditiesAreDecodedAsByEncodingJSON(t *testing.T) {
+	for _, text := range oddities {
+		for _, text := range []string{text, "[" + text + "]", `{"k":` + text + ` , "l":[]}`} {
+			got, err := Decode([]byte(text))
+			want, wantErr := decodeAny([]byte(text))
+			if !reflect.DeepEqual(got, want) || (err == nil) != (wantErr == nil) || err != nil && err.Error() != wantErr.Error() {
+				t.Errorf("%.40q: %#v, %v; want %#v, %v", text, got, err, want, wantErr)
+			}
+		}
+	}
+}
+
+// TestOddValuesAreEncodedAsByEncodingJSON: the same bytes, the same errors.
+func TestOddValuesAreEncodedAsByEncodingJSON(t *testing.T) {
+	deep := any(1)
+	for range MaxDepth + 1 {
+		deep = []any{deep}
+	}
+	many := map[string]any{}
+	for i := range 100 {
+		many[strings.Repeat("k", 100-i)] = i
+	}
+	for _, v := range []any{
+		nil, true, 0, -1, math.MaxInt, math.MinInt, 0.5, math.Copysign(0, -1), 1e-7, 1e20, 1e21, -1e300, 9007199254740992.0, math.MaxFloat64, math.SmallestNonzeroFloat64,
+		"", "\x1f", "\x00", "a\"b\\c/\b\f\n\r\t\x00\x1f\x7f", "<&>é\U0001F600", "\u2028", "é\u2029", "é\xff", []any{}, []any(nil), map[string]any{}, map[string]any(nil), deep, []any{deep}, many,
+		map[string]any{"\u2028": 1, "\xff": 2, "": 3, "é": 4, "a\"": 5}, map[string]any{"a": []any{map[string]any{"b": "\n"}}},
+		math.NaN(), []any{math.Inf(1)}, map[string]any{"a": math.Inf(-1)}, int8(1), []int{1}, json.Number("1"), json.RawMessage(`{"b": 1}`), make(chan int), map[string]any{"t": time.Unix(0, 0).UTC()},
+	} {
+		got, err := Encode(v)
+		want, wantErr := encodeAny(v)
+		if string(got) != string(want) || (err == nil) != (wantErr == nil) || err != nil && err.Error() != wantErr.Error() {
+			t.Errorf("%#v: %s, %v; want %s, %v", v, got, err, want, wantErr)
+		}
+	}
+}
+
+// What was encoded stays as it is when something else is.
+func TestEncodedBytesAreTheCallers(t *testing.T) {
+	first, err := Encode("first")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Encode("other"); err != nil || string(first) != `"first"` {
+		t.Errorf("%s, %v", first, err)
+	}
 }

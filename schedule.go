@@ -18,4 +18,7 @@ type Manifest struct {
 	Hash    string    `json:"hash"`
 	Text    string    `json:"text"` // one YAML document
 	Loaded  time.Time `json:"loaded"`
+	// Idle is since when nothing has needed the text; zero: something does, or
+	// nobody has looked.
+	Idle time.Time `json:"idle,omitzero"`
 }

@@ -106,10 +106,21 @@ type DeadLetter struct {
 	Source  string    `json:"expression,omitempty"` // the expression that failed
 	Inputs  string    `json:"inputs,omitempty"`     // its inputs as JSON, bounded
 	Time    time.Time `json:"time"`
+	// Unseen says of a poison or version letter that no instance remembers its
+	// event: it may have come again and been applied since.
+	Unseen bool `json:"unseen,omitempty"`
 	// Raw is the message as received, bounded, when it could not be decoded.
 	Raw []byte `json:"raw,omitempty"`
 	// Work is what a destination refused (DeadRejected).
 	Work *Work `json:"work,omitempty"`
+}
+
+// Tenant is whose it is: its key's, or where that is not known its subject's.
+func (d DeadLetter) Tenant() string {
+	if d.Key.Tenant != "" {
+		return d.Key.Tenant
+	}
+	return d.Event.Tenant
 }
 
 // Why an event is dead.

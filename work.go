@@ -18,6 +18,10 @@ const (
 	WorkCancel  WorkKind = "cancel"  // cancels a child saga, likewise
 	WorkEnd     WorkKind = "end"     // tells the parent how a child ended, likewise; Outcome and CommandID are set
 	WorkMessage WorkKind = "message" // a Hero message, to Redis msg_out
+	// WorkResult is the copy of a result that was applied within its process, for
+	// everyone else: to WORKFLOW_EVENTS. Name is the effect, CommandID the command,
+	// Payload the body of the message.
+	WorkResult WorkKind = "result"
 )
 
 // Work is one thing that goes out, in the order of the manifest. The relay

@@ -47,6 +47,7 @@ func (p *Process) Start() error {
 	}
 	cmd, started, done := p.make(), make(chan error, 1), make(chan error, 1)
 	cmd.Stdout, cmd.Stderr = log, log
+	goesAlong(cmd)
 	go func() {
 		defer log.Close()
 		runtime.LockOSThread()
@@ -62,6 +63,14 @@ func (p *Process) Start() error {
 	}
 	p.cmd, p.done = cmd, done
 	return nil
+}
+
+// goesAlong has the kernel end the process when the one that started it ends, however that is.
+func goesAlong(cmd *exec.Cmd) {
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
 }
 
 // PID is the running process's.

@@ -1,0 +1,110 @@
+package fields_test
+
+import (
+	"encoding/json"
+	"reflect"
+	"runtime"
+	"strings"
+	"testing"
+
+	"edda"
+	"edda/internal/fields"
+	"edda/internal/fields/fieldstest"
+)
+
+func known() []any {
+	return []any{
+		&edda.Key{}, &edda.Event{}, &edda.Checkpoint{}, &edda.Work{}, &edda.Claim{}, &edda.Output{}, &edda.Entry{}, &edda.Instance{}, &edda.Cell{},
+		&edda.Step{}, &edda.Group{}, &edda.Frame{}, &edda.Undo{}, &edda.Timer{}, &edda.Thread{}, &edda.Position{}, &edda.Scope{}, &edda.Incident{},
+		&map[string]json.RawMessage{},
+	}
+}
+
+func TestFieldsAreWrittenAndReadAsByEncodingJSON(t *testing.T) { fieldstest.Suite(t, known()...) }
+
+func FuzzAppend(f *testing.F) { fieldstest.FuzzAppend(f, known()...) }
+
+func FuzzDecode(f *testing.F) { fieldstest.FuzzDecode(f, known()...) }
+
+// Whoever keeps a text or a value of a large row does not keep the row.
+func TestSmallPartsDoNotKeepALargeRow(t *testing.T) {
+	long := strings.Repeat("x", 1<<20)
+	data, err := fields.Marshal(&edda.Work{ID: "w1", Correlation: long, Payload: json.RawMessage(`"p"`), Trace: "t"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept := make([]edda.Work, 64)
+	before := heap()
+	for i := range kept {
+		var w edda.Work
+		if err := fields.Decode(data, &w); err != nil || w.Correlation != long {
+			t.Fatal(err)
+		}
+		kept[i] = edda.Work{ID: w.ID, Payload: w.Payload, Trace: w.Trace}
+	}
+	if n := heap() - before; n > 2<<20 {
+		t.Errorf("%d bytes are kept by %d small parts of rows", n, len(kept))
+	}
+	runtime.KeepAlive(kept)
+}
+
+func heap() int64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// What encoding/json does not know, it may still be asked for.
+func TestUnknownStructsAreReadByEncodingJSON(t *testing.T) {
+	var letter edda.DeadLetter
+	if err := fields.Decode([]byte(`{"id":"d1","event":{"id":"e1"}}`), &letter); err != nil || letter.ID != "d1" || letter.Event.ID != "e1" {
+		t.Errorf("%+v, %v", letter, err)
+	}
+	got, err := fields.Marshal(&letter)
+	var back edda.DeadLetter
+	if err != nil || json.Unmarshal(got, &back) != nil || !reflect.DeepEqual(back, letter) {
+		t.Errorf("%s, %v", got, err)
+	}
+}
+
+// What was read before encoding/json took over is not left behind.
+func TestNothingIsLeftOfWhatWasReadInVain(t *testing.T) {
+	var e edda.Entry
+	if err := fields.Decode([]byte(`{"event":{"type":"a"},"event":{"id":"new"},"Expires":null}`), &e); err != nil || e.Event.Type != "a" || e.Event.ID != "new" {
+		t.Errorf("%+v, %v", e, err)
+	}
+	var w edda.Work
+	if err := fields.Decode([]byte(`{"id":"w1","kind":"effect","from":`), &w); err == nil || !reflect.DeepEqual(w, edda.Work{}) {
+		t.Errorf("%+v, %v", w, err)
+	}
+}
+
+// The values of one row lie beside one another: who appends to one leaves the next as it is.
+func TestValuesOfOneRowDoNotTouch(t *testing.T) {
+	var s edda.Step
+	if err := fields.Decode([]byte(`{"input":{"a":1},"result":{"b":2},"error":{"c":3}}`), &s); err != nil {
+		t.Fatal(err)
+	}
+	_ = append(s.Input, "more"...)
+	_ = append(s.Result, "more"...)
+	if string(s.Input) != `{"a":1}` || string(s.Result) != `{"b":2}` || string(s.Error) != `{"c":3}` {
+		t.Errorf("%s %s %s", s.Input, s.Result, s.Error)
+	}
+}
+
+// How deep encoding/json goes is for it to say.
+func TestWhatIsNestedTooDeepIsRefusedAsByEncodingJSON(t *testing.T) {
+	for _, depth := range []int{edda.MaxDepth - 1, edda.MaxDepth, edda.MaxDepth + 1, 9_999, 10_000, 10_001} {
+		deep := strings.Repeat("[", depth) + strings.Repeat("]", depth)
+		var got, want edda.Work
+		err := fields.Decode([]byte(`{"payload":`+deep+`}`), &got)
+		if wantErr := json.Unmarshal([]byte(`{"payload":`+deep+`}`), &want); (err == nil) != (wantErr == nil) || !reflect.DeepEqual(got, want) {
+			t.Errorf("%d deep: %v, not %v", depth, err, wantErr)
+		}
+		_, err = fields.Marshal(&edda.Work{Payload: json.RawMessage(deep)})
+		if _, wantErr := json.Marshal(&edda.Work{Payload: json.RawMessage(deep)}); (err == nil) != (wantErr == nil) {
+			t.Errorf("%d deep is written: %v, not %v", depth, err, wantErr)
+		}
+	}
+}
