@@ -117,7 +117,7 @@ func (r *run) newStep(a *action, sc *scope, m *member) (edda.Step, error) {
 	if r.emitted[s.ID] {
 		return s, r.poison("step %q is emitted twice in one transition: give one of them another id", s.ID)
 	}
-	r.emitted[s.ID] = true
+	r.emits(s.ID)
 	if s.Must && !s.Late {
 		r.in.Past = true
 	}
@@ -280,7 +280,7 @@ func (r *run) emitEach(a *action, sc *scope) (wait, error) {
 	if r.emitted[group] {
 		return wait{}, r.poison("group %q is emitted twice in one transition: give one of them another id", group)
 	}
-	r.emitted[group] = true
+	r.emits(group)
 	r.newRound(group)
 	for i, item := range list {
 		if err := r.emitItem(a, sc, group, i, item); err != nil {
@@ -399,7 +399,7 @@ func (r *run) commandStep(a *action, sc *scope, s edda.Step) error {
 		if r.emitted[s.ID] {
 			return r.poison("step %q is emitted twice in one transition: give one of them another id", s.ID)
 		}
-		r.emitted[s.ID] = true
+		r.emits(s.ID)
 		r.putStep(s)
 	}
 	if a.undo == nil || s.Late {

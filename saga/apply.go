@@ -14,7 +14,7 @@ import (
 // released follow as transitions of their own. The cell given is not changed.
 func (s *Set) Apply(cell edda.Cell, t Target, ev edda.Event) (edda.Cell, []edda.Transition) {
 	cell.Key = t.Key
-	a := &application{set: s, cell: cell, versions: t.Versions, crowded: t.Crowded}
+	a := &application{set: s, cell: cell, versions: t.Versions, crowded: t.Crowded, payload: t.payload}
 	if t.Dead != nil {
 		a.add(edda.Transition{Event: ev, Fate: edda.FateDead, Dead: t.Dead,
 			Outputs: []edda.Output{{Word: "dead", Name: nameOf(ev), Reason: t.Dead.Reason}}})
@@ -37,7 +37,8 @@ type application struct {
 	// acted is when an operator took the event out of the dead letters that is
 	// applied now: where it is parked, it has its whole time from then on.
 	acted   time.Time
-	crowded bool // the tenant may park no more
+	crowded bool     // the tenant may park no more
+	payload *decoded // of the event that came, if it is decoded
 }
 
 func (a *application) add(tr edda.Transition) {
@@ -125,6 +126,8 @@ func (a *application) apply(ev edda.Event) {
 }
 
 // duplicate tells whether the instance, or what waits for it, has seen the event.
+// A dead letter that neither remembers does not count: retention or an operator may
+// remove it, which is no event of the key, and a replay could not decide alike.
 func (a *application) duplicate(ev edda.Event) bool {
 	if ev.Kind == edda.KindTimer || ev.Redriven {
 		return false
@@ -259,7 +262,10 @@ func (a *application) advance(ev edda.Event) {
 
 // transition runs one transition and records it, or the poison it met.
 func (a *application) transition(p *Program, in *edda.Instance, ev edda.Event, do func(*run) error) bool {
-	tr, err := runTransition(p, in, ev, do)
+	tr, err := runTransition(p, in, ev, func(r *run) error {
+		r.know(a.payload)
+		return do(r)
+	})
 	if err != nil {
 		a.failed(p, ev, err)
 		return false

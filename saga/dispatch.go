@@ -35,11 +35,13 @@ func (e *versionError) Error() string {
 
 // events runs every handler that matches, as one transition.
 func (r *run) events() error {
-	payload, newer, err := r.p.upcast(r.ev)
+	payload, newer, err := r.p.upcast(r.ev, r.event)
 	if err != nil {
 		return err
 	}
-	r.event = &decoded{raw: payload}
+	if !r.event.is(payload) {
+		r.event = &decoded{raw: payload}
+	}
 	ran := false
 	for _, h := range r.p.candidates(r.ev) {
 		if !r.mayRun(h) {
@@ -141,7 +143,7 @@ func (r *run) complete(h *handler) bool {
 
 // upcast brings an older payload up to the version the manifest knows, and
 // checks it; newer is set when the event is ahead of the manifest.
-func (p *Program) upcast(ev edda.Event) (payload json.RawMessage, newer *versionError, err error) {
+func (p *Program) upcast(ev edda.Event, given *decoded) (payload json.RawMessage, newer *versionError, err error) {
 	d := p.decl(ev)
 	if d == nil || ev.Kind != edda.KindEvent {
 		return ev.Payload, nil, nil
@@ -149,7 +151,7 @@ func (p *Program) upcast(ev edda.Event) (payload json.RawMessage, newer *version
 	if d.known > 0 && ev.Version > d.known {
 		return ev.Payload, &versionError{name: ev.Type, got: ev.Version, known: d.known}, nil
 	}
-	v, err := p.upcastValue(ev)
+	v, err := p.upcastValue(ev, given)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -161,9 +163,9 @@ func (p *Program) upcast(ev edda.Event) (payload json.RawMessage, newer *version
 }
 
 // upcastValue is the payload as the newest version has it, unchecked: enough to
-// find the key by.
-func (p *Program) upcastValue(ev edda.Event) (any, error) {
-	v, err := edda.Decode(ev.Payload)
+// find the key by. Given is the payload as it came.
+func (p *Program) upcastValue(ev edda.Event, given *decoded) (any, error) {
+	v, err := given.value()
 	if err != nil {
 		return nil, &poisonError{path: "events/" + ev.Type, message: err.Error()}
 	}
@@ -205,9 +207,9 @@ func (d *eventDecl) upcastTo(p *Program, ev edda.Event, v any) (any, error) {
 func (u upcast) apply(p *Program, ev edda.Event, object map[string]any) (map[string]any, error) {
 	r := &run{p: p, ev: ev, in: &edda.Instance{}, path: "events/" + ev.Type, key: edda.Key{Tenant: ev.Tenant}, now: ev.Time}
 	sc := &scope{r: r, vars: map[string]any{"event": object}}
-	r.state = object
+	r.state = documentOf(object)
 	if err := r.assign(sc, u.set, u.unset); err != nil {
 		return nil, err
 	}
-	return r.state, nil
+	return r.state.object()
 }

@@ -35,6 +35,9 @@ func (r *run) within(path string) func() {
 // again tells apart the runs of one path within a transition, as when .undone is
 // raised twice: nothing may go out under the id of something else.
 func (r *run) again(path string) string {
+	if r.runs == nil {
+		r.runs = map[string]int{}
+	}
 	r.runs[path]++
 	if n := r.runs[path]; n > 1 {
 		return path + "~" + strconv.Itoa(n)
@@ -92,16 +95,24 @@ func (r *run) assign(sc *scope, sets []assign, unsets [][]string) error {
 		}
 		values[i] = v
 	}
+	if len(sets)+len(unsets) == 0 {
+		return nil
+	}
+	state, err := r.state.object()
+	if err != nil {
+		return r.poison("state: %v", err)
+	}
 	for i, a := range sets {
-		next, err := edda.SetPath(r.state, a.path, values[i])
+		next, err := edda.SetPath(state, a.path, values[i])
 		if err != nil {
 			return r.poison("%v", err)
 		}
-		r.state, r.stateSet = next, true
+		state = next
 	}
 	for _, path := range unsets {
-		r.state, r.stateSet = edda.UnsetPath(r.state, path), true
+		state = edda.UnsetPath(state, path)
 	}
+	r.state, r.stateSet = documentOf(state), true
 	return nil
 }
 

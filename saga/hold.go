@@ -83,6 +83,7 @@ func (p *Program) innerHandlers(in *edda.Instance, ev edda.Event) []*handler {
 // skipped gives the event up and goes on; the instance remembers having seen it.
 func (a *application) skipped(p *Program, ev edda.Event, d *edda.DeadLetter) {
 	tr := edda.Transition{Event: ev}
+	d.Unseen = a.cell.Instance == nil
 	if in := a.cell.Instance; in != nil {
 		given, err := runTransition(p, in, ev, func(r *run) error { return r.giveUp(ev) })
 		if err != nil {

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"strconv"
+	"strings"
 	"time"
 
 	"edda"
@@ -50,6 +51,17 @@ func CommandID(k edda.Key, generation int, trigger string, at time.Time, path st
 // commandID derives the id of what one path emits in one transition.
 func commandID(k edda.Key, generation int, trigger string, at time.Time, path string) string {
 	return deriveID(at, k.Tenant, k.Saga, k.Correlation, strconv.Itoa(generation), trigger, path)
+}
+
+// timeOf is the time that an id of ours was made with; of any other, the beginning
+// of time.
+func timeOf(id string) time.Time {
+	digits, _ := hex.DecodeString(strings.ReplaceAll(id[:min(len(id), 13)], "-", ""))
+	var ms [8]byte
+	if len(digits) == 6 {
+		copy(ms[2:], digits)
+	}
+	return time.UnixMilli(int64(binary.BigEndian.Uint64(ms[:])))
 }
 
 // timerID is the trigger id of a timer that came due.

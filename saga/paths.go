@@ -2,13 +2,17 @@ package saga
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 	"strings"
 )
 
 func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K {
-	return slices.Sorted(maps.Keys(m))
+	keys := make([]K, 0, len(m))
+	for key := range m {
+		keys = append(keys, key)
+	}
+	slices.Sort(keys)
+	return keys
 }
 
 func splitPath(path string) []string { return strings.Split(path, ".") }

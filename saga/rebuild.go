@@ -66,7 +66,12 @@ const maxWakes = 64
 // in them that it had applied another version, that one is applied up to there,
 // unless yet another is wanted.
 func (b Rebuilder) Rebuild(k edda.Key, rows []Past) (Rebuilt, error) {
-	r := rebuild{Rebuilder: b, Rebuilt: Rebuilt{Cell: edda.Cell{Key: k}, Pin: b.Repin}}
+	return b.rebuild(k, rows, map[int]edda.Cell{})
+}
+
+// rebuild is [Rebuilder.Rebuild]; marks are the cells at the marks so far.
+func (b Rebuilder) rebuild(k edda.Key, rows []Past, marks map[int]edda.Cell) (Rebuilt, error) {
+	r := rebuild{Rebuilder: b, Rebuilt: Rebuilt{Cell: edda.Cell{Key: k}, Pin: b.Repin}, marks: marks}
 	marked, pin, err := lastMark(rows)
 	if b.Repin != (Pin{}) {
 		marked, pin, err = len(rows), b.Repin, nil
@@ -86,6 +91,7 @@ func (b Rebuilder) Rebuild(k edda.Key, rows []Past) (Rebuilt, error) {
 type rebuild struct {
 	Rebuilder
 	Rebuilt
+	marks map[int]edda.Cell // as [asItWas] knows them
 }
 
 // Mark is the event of a replay that changed a key: a row of its history that is
@@ -116,19 +122,34 @@ func lastMark(rows []Past) (n int, pin Pin, err error) {
 }
 
 func (r *rebuild) all(rows []Past, pin Pin) error {
+	if pin != (Pin{}) {
+		return r.allNewly(rows, pin)
+	}
 	versions := versionsOf(rows)
 	for i, row := range rows {
 		if isMark(row) || isFollowUp(row) {
 			continue
 		}
-		var err error
-		if pin != (Pin{}) {
-			err = r.newly(row, pin)
-		} else {
-			err = r.again(rows[i:i+1+followUps(rows[i+1:])], versions[i])
-		}
-		if err != nil {
+		if err := r.again(rows[i:i+1+followUps(rows[i+1:])], versions[i]); err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+func (r *rebuild) allNewly(rows []Past, pin Pin) error {
+	d, err := r.Decide(pin)
+	if err != nil {
+		return err
+	}
+	versions, then := versionsOf(rows), r.asItWas()
+	for i, row := range rows {
+		switch {
+		case isMark(row) && i+1 < len(rows): // the last may be the one that is being built
+			then.marked(rows[:i+1])
+		case !isMark(row) && !isFollowUp(row):
+			r.newly(d, row, pin, then.Cell)
+			then.step(rows[i:i+1+followUps(rows[i+1:])], versions[i])
 		}
 	}
 	return nil
@@ -291,25 +312,30 @@ func (r *rebuild) gaveUpLook() {
 	r.Cell.Instance.Revision++
 }
 
-// newly applies one input with another version than history did. What came due
-// then tells only how late it was: the version has timers of its own, which fire
-// before what came after them.
-func (r *rebuild) newly(row Past, pin Pin) error {
-	d, err := r.Decide(pin)
-	if err != nil {
-		return err
-	}
+// newly applies one input with another version than history did. The version has
+// timers of its own, which fire before what came after them; one that history had
+// then, too, fires where it did there, however late that was. Else what was decided
+// in the meantime would be decided otherwise.
+func (r *rebuild) newly(d Decider, row Past, pin Pin, then edda.Cell) {
 	switch {
 	case isLook(row.Event):
 	case row.Event.Kind == edda.KindTimer:
-		r.fire(d, row.Event.Time)
+		r.due(d, row, pin, then)
 	case isExpiry(row):
 		r.expire(d, row.Event.ID)
 	default:
-		r.fire(d, row.Event.Time.Add(-1))
+		r.fire(d, notBefore(r.Cell, then, row.Event.Time.Add(-1)))
 		r.take(d.Apply(r.Cell, target(r.Cell.Key, []Pin{pin}, row), row.Event))
 	}
-	return nil
+}
+
+// due fires what history fired at this row, and around it what is due by then.
+func (r *rebuild) due(d Decider, row Past, pin Pin, then edda.Cell) {
+	r.fire(d, notBefore(r.Cell, then, row.Event.Time))
+	if ev, still := r.same(row.Event, then); still {
+		r.take(d.Apply(r.Cell, target(r.Cell.Key, []Pin{pin}, row), ev))
+		r.fire(d, notBefore(r.Cell, then, row.Event.Time))
+	}
 }
 
 // fire wakes the cell for everything that is due.

@@ -3,6 +3,7 @@ package saga
 import (
 	"bytes"
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -52,6 +53,25 @@ func (w *world) rebuild() {
 	}
 	if got, want := encoded(w.t, built.Work), encoded(w.t, w.sent); !bytes.Equal(got, want) {
 		w.t.Fatalf("built again it sends\n%s\nand sent\n%s", got, want)
+	}
+	w.rebuildRepinned(past(trs))
+}
+
+// rebuildRepinned builds the cell again with one version throughout, as --newest
+// does: where that is the version it ran on, nothing may come out otherwise.
+func (w *world) rebuildRepinned(rows []Past) {
+	b := rebuilderOf(w.set, Pin{Version: 1})
+	b.Repin = Pin{Version: 1}
+	built, err := b.Rebuild(w.cell.Key, rows)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	cell := Adopt(built.Cell, w.cell, false)
+	if got, want := encoded(w.t, cell), encoded(w.t, w.cell); !bytes.Equal(got, want) {
+		w.t.Fatalf("with its own version throughout it is\n%s\nand was\n%s", got, want)
+	}
+	if got, want := idsOf(built.Work), idsOf(w.sent); !slices.Equal(got, want) {
+		w.t.Fatalf("with its own version throughout it sends\n%s\nand sent\n%s", got, want)
 	}
 }
 

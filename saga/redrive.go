@@ -70,7 +70,7 @@ func (a *application) redrive(ev edda.Event, want edda.Redrive) {
 		tr.Instance.Recent = remembered(in.Recent, ev.ID)
 	}
 	a.add(tr)
-	if a.taken(inner, want.Reason) {
+	if a.taken(inner, want) {
 		a.add(edda.Transition{Event: inner, Fate: edda.FateDuplicate, Outputs: []edda.Output{{Word: "duplicate", Name: nameOf(inner)}}})
 		return
 	}
@@ -81,13 +81,14 @@ func (a *application) redrive(ev edda.Event, want edda.Redrive) {
 }
 
 // taken tells whether the event was sent again since it died, and waits or was
-// applied. An event that the instance gave up is remembered, but was not applied.
-func (a *application) taken(ev edda.Event, reason string) bool {
+// applied. An event that the instance gave up is remembered, but was not applied;
+// one that was given up before there was an instance nobody remembered then.
+func (a *application) taken(ev edda.Event, letter edda.Redrive) bool {
 	same := func(e edda.Entry) bool { return e.Event.ID == ev.ID }
 	if slices.ContainsFunc(a.cell.Parked, same) || slices.ContainsFunc(a.cell.Held, same) {
 		return true
 	}
-	if reason == edda.DeadPoison || reason == edda.DeadVersion {
+	if !letter.Unseen && (letter.Reason == edda.DeadPoison || letter.Reason == edda.DeadVersion) {
 		return false
 	}
 	return a.cell.Instance != nil && slices.Contains(a.cell.Instance.Recent, ev.ID)

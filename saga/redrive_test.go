@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+	"time"
 
 	"edda"
 )
@@ -126,5 +127,33 @@ func TestAStartThatWasGivenUpIsRedrivenOnce(t *testing.T) {
 	again := l.give(verb)
 	if again[0].Fate != edda.FateDuplicate || string(l.cell.Instance.State) != `{"n":3}` {
 		t.Errorf("%s, state %s", again[0].Fate, l.cell.Instance.State)
+	}
+}
+
+// TestAStartThatDiedTwiceIsAppliedOnce: it was sent again while its first dead
+// letter lay there, and died again.
+func TestAStartThatDiedTwiceIsAppliedOnce(t *testing.T) {
+	text := "saga: counter\nversion: 1\nkey: event.k\nstate: {n: 0}\non: {Begin: {start: true, on_poison: skip, set: {n: \"=state.n + event.amount\"}}}\n"
+	l := newLine(t, setWith(t, []*Program{compiled(t, text, Options{})}, nil), "counter")
+	begin := edda.Event{Kind: edda.KindEvent, Type: "Begin", Payload: json.RawMessage(`{"k":"K"}`)}
+	first := l.give(begin)[0].Dead
+	l.n-- // the same id, a moment later
+	l.now = l.now.Add(time.Second)
+	second := l.give(begin)[0].Dead
+	if first == nil || second == nil || first.ID == second.ID || first.Event.ID != second.Event.ID {
+		t.Fatalf("letters %+v and %+v", first, second)
+	}
+	for i, dead := range []*edda.DeadLetter{first, second} {
+		payload, err := json.Marshal(edda.Redrive{DeadLetter: dead.ID, Event: &dead.Event, Reason: dead.Reason, Unseen: dead.Unseen, Data: json.RawMessage(`{"k":"K","amount":3}`)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		out := l.give(edda.Event{Kind: edda.KindOperator, Type: edda.VerbRedrive, Key: l.cell.Key, Payload: payload})
+		if want := []edda.Fate{edda.FateHandled, edda.FateDuplicate}[i]; len(out) != 2 || out[1].Fate != want || out[0].Resolved[0] != dead.ID {
+			t.Errorf("redrive %d: %+v, want the event %s", i, out, want)
+		}
+	}
+	if string(l.cell.Instance.State) != `{"n":3}` {
+		t.Errorf("state %s: it was applied twice", l.cell.Instance.State)
 	}
 }

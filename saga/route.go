@@ -18,6 +18,27 @@ type Target struct {
 	// Crowded says that the tenant may park no more: what would be parked
 	// becomes a dead letter.
 	Crowded bool
+	// payload is the event's, decoded if the key was found in it. The first target
+	// alone has it: others may be applied at the same time.
+	payload *decoded
+}
+
+// routing is an event on its way to its keys, its payload decoded at most once.
+type routing struct {
+	ev      edda.Event
+	payload decoded
+}
+
+func routingOf(ev edda.Event) *routing {
+	return &routing{ev: ev, payload: decoded{raw: ev.Payload}}
+}
+
+// first gives the payload to the first target.
+func (in *routing) first(targets []Target) []Target {
+	if len(targets) > 0 && targets[0].Dead == nil {
+		targets[0].payload = &in.payload
+	}
+	return targets
 }
 
 // Route says where an event goes: one target for each saga and key. None means
@@ -55,7 +76,7 @@ func (s *Set) routeRedriven(ev edda.Event) []Target {
 	if want.Event == nil || ev.Type != edda.VerbRedrive {
 		return nil
 	}
-	return routeSaga(s.versions[ev.Key.Saga], again(*want.Event, want.Data))
+	return routeSaga(s.versions[ev.Key.Saga], routingOf(again(*want.Event, want.Data)))
 }
 
 func (s *Set) allVersions(saga string) []int {
@@ -68,10 +89,11 @@ func (s *Set) allVersions(saga string) []int {
 
 func (s *Set) routeEvent(ev edda.Event) []Target {
 	var out []Target
+	in := routingOf(ev)
 	for _, name := range s.names {
-		out = append(out, routeSaga(s.versions[name], ev)...)
+		out = append(out, routeSaga(s.versions[name], in)...)
 	}
-	return out
+	return in.first(out)
 }
 
 func (s *Set) routeSchedule(ev edda.Event) []Target {
@@ -79,26 +101,26 @@ func (s *Set) routeSchedule(ev edda.Event) []Target {
 	if p == nil {
 		return nil
 	}
-	return routeSaga([]*Program{p}, ev)
+	return routeSaga([]*Program{p}, routingOf(ev))
 }
 
 // routeSaga asks every version of one saga for its key and groups the answers.
-func routeSaga(versions []*Program, ev edda.Event) []Target {
+func routeSaga(versions []*Program, in *routing) []Target {
 	var out []Target
 	var dead *edda.DeadLetter
 	for _, p := range versions {
-		hs := p.match(ev)
+		hs := p.match(in.ev)
 		if len(hs) == 0 {
 			continue
 		}
-		correlation, err := p.correlation(hs[0], ev)
+		correlation, err := p.correlation(hs[0], in)
 		if err != nil || correlation == "" {
 			if dead == nil {
-				dead = p.noKey(hs[0], ev, err)
+				dead = p.noKey(hs[0], in.ev, err)
 			}
 			continue
 		}
-		out = addTarget(out, keyOf(p, ev.Tenant, correlation), p.Version())
+		out = addTarget(out, keyOf(p, in.ev.Tenant, correlation), p.Version())
 	}
 	if len(out) == 0 && dead != nil {
 		out = append(out, Target{Key: dead.Key, Dead: dead})
@@ -168,32 +190,32 @@ func (h *handler) part(full, short string) string {
 }
 
 // correlation evaluates the key for an event; it has seen no state.
-func (p *Program) correlation(h *handler, ev edda.Event) (string, error) {
+func (p *Program) correlation(h *handler, in *routing) (string, error) {
 	prog := p.key
 	if h.key != nil {
 		prog = h.key
 	}
 	if prog == nil {
-		return ev.Correlation, nil
+		return in.ev.Correlation, nil
 	}
-	v, err := prog.Eval(p.keyEnv(ev))
+	v, err := prog.Eval(p.keyEnv(in))
 	if err != nil {
 		return "", err
 	}
 	return identifier(v)
 }
 
-func (p *Program) keyEnv(ev edda.Event) expression.Env {
+func (p *Program) keyEnv(in *routing) expression.Env {
 	return expression.Env{Lazy: func(name string) (any, error) {
 		switch name {
 		case "event":
-			return p.upcastValue(ev)
+			return p.upcastValue(in.ev, &in.payload)
 		case "meta":
-			return metaOf(ev), nil
+			return metaOf(in.ev), nil
 		case "config":
 			return p.config, nil
 		case "now":
-			return edda.FormatTime(ev.Time), nil
+			return edda.FormatTime(in.ev.Time), nil
 		}
 		return nil, nil
 	}}

@@ -24,7 +24,9 @@ type run struct {
 	in   *edda.Instance // a clone, ours to change
 	path string         // of the handler or action under way, for errors
 
-	state     map[string]any
+	given     decoded  // the payload
+	before    document // the state
+	state     *document
 	stateSet  bool // state differs from in.State
 	event     *decoded
 	handled   []string
@@ -64,7 +66,8 @@ func bounded(s string) string {
 
 // newRun begins a transition on a clone of the instance.
 func newRun(p *Program, in *edda.Instance, ev edda.Event) (*run, error) {
-	r := &run{p: p, key: in.Key, ev: ev, in: clone(in), event: &decoded{raw: ev.Payload}, emitted: map[string]bool{}, runs: map[string]int{}}
+	r := &run{p: p, key: in.Key, ev: ev, in: clone(in), given: decoded{raw: ev.Payload}, before: document{decoded{raw: in.State}}}
+	r.event, r.state = &r.given, &r.before
 	r.now = clockMillis(ev.Time)
 	if r.now.Before(in.Updated) {
 		r.now = in.Updated
@@ -74,15 +77,14 @@ func newRun(p *Program, in *edda.Instance, ev edda.Event) (*run, error) {
 	if err := r.checkPayload(); err != nil {
 		return nil, err
 	}
-	state, err := edda.Decode(in.State)
-	if err != nil {
-		return nil, fmt.Errorf("state of %s: %w", in.Key, err)
-	}
-	r.state, _ = state.(map[string]any)
-	if r.state == nil {
-		r.state = map[string]any{}
-	}
 	return r, nil
+}
+
+// know takes the payload of the event from who has decoded it.
+func (r *run) know(payload *decoded) {
+	if payload != nil && payload.is(r.ev.Payload) {
+		r.event = payload
+	}
 }
 
 // checkPayload refuses at once what would be kept as it came and could never be
@@ -164,9 +166,11 @@ func (r *run) running() bool { return r.in.Status == edda.StatusRunning }
 
 func (r *run) output(o edda.Output) { r.out = append(r.out, o) }
 
-// id derives the id of what a path of this transition emits.
+// id derives the id of what a path of this transition emits. It carries the time
+// of the trigger, not the instance's, which depends on what else was applied before:
+// a restored store takes the same inputs in another order.
 func (r *run) id(path string) string {
-	return commandID(r.key, r.in.Generation, r.ev.ID, r.now, path)
+	return commandID(r.key, r.in.Generation, r.ev.ID, clockMillis(r.ev.Time), path)
 }
 
 func (r *run) uuid(name string) string { return r.id("uuid/" + r.path + "/" + name) }
@@ -266,14 +270,18 @@ func (r *run) saveState() error {
 	if !r.stateSet {
 		return nil
 	}
-	raw, err := edda.Encode(r.state)
+	state, err := r.state.object()
+	if err != nil {
+		return r.poison("state: %v", err)
+	}
+	raw, err := edda.Encode(state)
 	if err != nil {
 		return r.poison("state: %v", err)
 	}
 	if len(raw) > r.p.o.MaxState && !r.unbounded {
 		return r.poison("state is %d bytes, more than the limit of %d: keep what is large outside and refer to it", len(raw), r.p.o.MaxState)
 	}
-	if err := validate(r.p.schema, r.state); err != nil && !r.unbounded {
+	if err := validate(r.p.schema, state); err != nil && !r.unbounded {
 		return r.poison("state violates its schema: %v", err)
 	}
 	r.in.State = raw
@@ -294,6 +302,14 @@ func remembered(recent []string, id string) []string {
 		recent = recent[over:]
 	}
 	return recent
+}
+
+// emits notes the id of a step or a group: each may be emitted once.
+func (r *run) emits(id string) {
+	if r.emitted == nil {
+		r.emitted = map[string]bool{}
+	}
+	r.emitted[id] = true
 }
 
 // step finds the latest round of a step.

@@ -1,6 +1,7 @@
 package saga
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -26,7 +27,7 @@ type scope struct {
 
 // view is the part of an instance that a handler changes as it runs.
 type view struct {
-	state  map[string]any
+	state  *document
 	steps  []edda.Step
 	groups []edda.Group
 }
@@ -47,6 +48,9 @@ type decoded struct {
 	done bool
 }
 
+// is tells whether it is of these very bytes.
+func (d *decoded) is(raw json.RawMessage) bool { return bytes.Equal(d.raw, raw) }
+
 func (d *decoded) value() (any, error) {
 	if d == nil || d.done {
 		return d.get(), nil
@@ -57,6 +61,23 @@ func (d *decoded) value() (any, error) {
 	}
 	d.v, d.done = v, true
 	return v, nil
+}
+
+// document is a state, decoded when first asked for. It never changes: what sets
+// something makes another.
+type document struct{ decoded }
+
+func documentOf(object map[string]any) *document {
+	return &document{decoded{v: object, done: true}}
+}
+
+// object is the map that a state is; nothing at all is an empty one.
+func (d *document) object() (map[string]any, error) {
+	v, err := d.value()
+	if object, ok := v.(map[string]any); ok || err != nil {
+		return object, err
+	}
+	return map[string]any{}, nil
 }
 
 func (d *decoded) get() any {
@@ -141,6 +162,16 @@ func (sc *scope) lookup(p *expression.Program, name string) (any, error) {
 
 // keptValue finds what was kept when the handler ran.
 func (sc *scope) keptValue(name string) (any, bool, error) {
+	raw, ok, err := sc.keptBytes(name)
+	if !ok || err != nil {
+		return nil, false, err
+	}
+	v, err := edda.Decode(raw)
+	return v, true, err
+}
+
+// keptBytes finds the same as it was written.
+func (sc *scope) keptBytes(name string) (json.RawMessage, bool, error) {
 	if sc.kept == nil {
 		return nil, false, nil
 	}
@@ -155,11 +186,7 @@ func (sc *scope) keptValue(name string) (any, bool, error) {
 	case name == "meta" && sc.kept.Meta != nil:
 		raw, ok = sc.kept.Meta, true
 	}
-	if !ok {
-		return nil, false, nil
-	}
-	v, err := edda.Decode(raw)
-	return v, true, err
+	return raw, ok, nil
 }
 
 // let evaluates a let against the old state, once.
@@ -188,7 +215,7 @@ func (sc *scope) base(p *expression.Program, name string) (any, error) {
 	case "meta":
 		return sc.r.meta(), nil
 	case "state":
-		return sc.view().state, nil
+		return sc.view().state.object()
 	case "step":
 		return sc.view().stepValues(p)
 	case "key":
@@ -228,8 +255,13 @@ func (sc *scope) keep(needs map[string]bool) (*edda.Scope, error) {
 }
 
 func (sc *scope) keepName(out *edda.Scope, name string) error {
-	if _, isVar := sc.vars[name]; !isVar && !sc.isLet(name) && name != "event" && name != "meta" && !sc.isKept(name) {
+	_, isVar := sc.vars[name]
+	if !isVar && !sc.isLet(name) && name != "event" && name != "meta" && !sc.isKept(name) {
 		return nil // state, step and the like are looked up when it runs
+	}
+	if raw, ok, err := sc.keptBytes(name); ok && err == nil && len(raw) > 0 && !isVar {
+		keepBytes(out, name, raw) // as it was written: a seq that waits again keeps the same
+		return nil
 	}
 	v, err := sc.lookup(nil, name)
 	if err != nil {
@@ -240,9 +272,13 @@ func (sc *scope) keepName(out *edda.Scope, name string) error {
 		return nil
 	}
 	raw, err := edda.Encode(v)
-	if err != nil {
-		return err
+	if err == nil {
+		keepBytes(out, name, raw)
 	}
+	return err
+}
+
+func keepBytes(out *edda.Scope, name string, raw json.RawMessage) {
 	switch name {
 	case "event":
 		out.Event = raw
@@ -254,7 +290,6 @@ func (sc *scope) keepName(out *edda.Scope, name string) error {
 		}
 		out.Values[name] = raw
 	}
-	return nil
 }
 
 func (sc *scope) isLet(name string) bool { return sc.h != nil && sc.h.lets[name] != nil }

@@ -253,14 +253,15 @@ func (r *run) undoByCommand(a *action, u edda.Undo, sc *scope) error {
 	return r.undone(u.Frame, u)
 }
 
-// undoID names the undo after the frame it undoes; a further attempt is another
-// command.
+// undoID names the undo after the command that it undoes, and after nothing else: a
+// refund has the same id, and so the same idempotency key, whatever set it off. A
+// further attempt is another command.
 func (r *run) undoID(u edda.Undo) string {
 	path := u.Frame.Command + ".undo"
 	if u.Attempt > 1 {
 		path += "#" + strconv.Itoa(u.Attempt)
 	}
-	return r.id(path)
+	return commandID(r.key, r.in.Generation, u.Frame.Command, timeOf(u.Frame.Command), path)
 }
 
 func (r *run) emitUndoEffect(a *action, u edda.Undo) {

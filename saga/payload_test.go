@@ -1,0 +1,103 @@
+package saga
+
+import (
+	"encoding/json"
+	"reflect"
+	"strings"
+	"sync"
+	"testing"
+
+	"edda"
+)
+
+// rewriting keeps the event and changes what it keeps, at the top and further in.
+const rewriting = `
+key: event.id
+on:
+  Placed:
+    start: true
+    let: {kept: event, by: "groupBy(event.lines, .sku)"}
+    set: {order: =kept, by: =by}
+    do:
+      - set: {order.lines: =event.lines, order.note.by: code}
+      - {effect: reserve, with: {order: =event, all: =state.order}}
+`
+
+const rewritten = `{"id":"O1","lines":[{"sku":"A","n":1,"in":{"a":[1,{"b":2}]}},{"sku":"A","n":2}],"note":{"text":"x","more":[1]}}`
+
+func placedWith(data string) edda.Event {
+	return edda.Event{Kind: edda.KindEvent, ID: "e1", Tenant: "t", Type: "Placed", Time: testStart, Payload: json.RawMessage(data)}
+}
+
+// What was decoded to find the key serves the first target alone: the others may
+// be applied at the same time, and the race detector would tell.
+func TestAnEventForTwoSagasIsAppliedToBothAtOnce(t *testing.T) {
+	set := setOf(t, "saga: one\nversion: 1"+rewriting, "saga: two\nversion: 1"+rewriting)
+	ev := placedWith(rewritten)
+	targets := set.Route(ev)
+	if len(targets) != 2 || targets[0].payload == nil || targets[1].payload != nil {
+		t.Fatalf("%+v", targets)
+	}
+	states := make([]string, 2)
+	var wg sync.WaitGroup
+	for i, target := range targets {
+		wg.Go(func() {
+			cell, _ := set.Apply(edda.Cell{}, target, ev)
+			states[i] = string(cell.Instance.State)
+		})
+	}
+	wg.Wait()
+	if states[0] != states[1] {
+		t.Errorf("%s and %s", states[0], states[1])
+	}
+}
+
+// A payload that is decoded once is as it was after it was applied.
+func TestApplyingLeavesTheTargetsPayloadAsItWas(t *testing.T) {
+	set, ev := setOf(t, "saga: one\nversion: 1"+rewriting), placedWith(rewritten)
+	target := set.Route(ev)[0]
+	_, first := set.Apply(edda.Cell{}, target, ev)
+	_, again := set.Apply(edda.Cell{}, target, ev)
+	payload := target.payload
+	target.payload = nil
+	_, alone := set.Apply(edda.Cell{}, target, ev)
+	if !reflect.DeepEqual(first, again) || !reflect.DeepEqual(first, alone) {
+		t.Errorf("\n%+v, then\n%+v, and alone\n%+v", first, again, alone)
+	}
+	was, err := edda.Decode(ev.Payload)
+	if err != nil || !payload.done || !reflect.DeepEqual(payload.v, was) {
+		t.Errorf("%+v, %v", payload, err)
+	}
+}
+
+// upcasting reads its events as a later version.
+const upcasting = "\nevents: {Placed: {upcast: {1: {set: {note.new: true, lines: =event.lines}, unset: [none]}}}}"
+
+// A payload that is brought up to date is not that of the event, and applying leaves both.
+func TestAnOlderPayloadIsBroughtUpToDateBesideWhatCame(t *testing.T) {
+	set, ev := setOf(t, "saga: one\nversion: 1"+upcasting+rewriting), placedWith(rewritten)
+	target := set.Route(ev)[0]
+	cell, first := set.Apply(edda.Cell{}, target, ev)
+	_, again := set.Apply(edda.Cell{}, target, ev)
+	if !reflect.DeepEqual(first, again) || !strings.Contains(string(cell.Instance.State), `"new":true`) {
+		t.Errorf("\n%+v, then\n%+v", first, again)
+	}
+	was, err := edda.Decode(ev.Payload)
+	if err != nil || !target.payload.done || !reflect.DeepEqual(target.payload.v, was) {
+		t.Errorf("%+v, %v", target.payload, err)
+	}
+}
+
+// A target's payload is that of the event it was made for, whatever is applied.
+func TestAnotherEventsPayloadIsItsOwn(t *testing.T) {
+	for text, want := range map[string]string{
+		"":        `{"by":{},"order":{"id":"O1","lines":[],"note":{"by":"code"}}}`,
+		upcasting: `{"by":{},"order":{"id":"O1","lines":[],"note":{"by":"code","new":true}}}`,
+	} {
+		set, other := setOf(t, "saga: one\nversion: 1"+text+rewriting), placedWith(`{"id":"O1","lines":[],"note":{}}`)
+		cell, _ := set.Apply(edda.Cell{}, set.Route(placedWith(rewritten))[0], other)
+		if string(cell.Instance.State) != want {
+			t.Errorf("%s, not %s", cell.Instance.State, want)
+		}
+	}
+}
