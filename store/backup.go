@@ -18,6 +18,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 
 	"edda"
+	"edda/store/changelog"
 )
 
 // A backup is the pages of the file, and behind them a line that bbolt never
@@ -45,21 +46,34 @@ type Backup struct {
 // Snapshot is a consistent view of the whole file, to be copied. While it is
 // open the file cannot use the pages again that commits set free: Close it soon.
 type Snapshot struct {
-	tx *bolt.Tx
+	tx   *changelog.Tx
+	done func() // gives the file up, where it was made for this alone
 	Backup
 }
 
 // Snapshot opens one.
 func (d *DB) Snapshot() (*Snapshot, error) {
-	tx, err := d.begin(false)
+	d.swap.RLock()
+	defer d.swap.RUnlock()
+	tx, err := d.file.Snapshot() // what it says of itself is what its copy will say
 	if err != nil {
 		return nil, fmt.Errorf("open a snapshot: %w", err)
 	}
-	return &Snapshot{tx: tx, Backup: Backup{Meta: metaOf(tx), Bytes: tx.Size() + int64(footerSize)}}, nil
+	return snapshotOf(tx), nil
+}
+
+func snapshotOf(tx *changelog.Tx) *Snapshot {
+	return &Snapshot{tx: tx, Backup: Backup{Meta: metaOf(tx), Bytes: tx.Size() + int64(footerSize)}}
 }
 
 // Close gives the pages back. A second call does nothing.
-func (s *Snapshot) Close() { _ = s.tx.Rollback() }
+func (s *Snapshot) Close() {
+	_ = s.tx.Rollback()
+	if s.done != nil {
+		s.done()
+		s.done = nil
+	}
+}
 
 // WriteTo copies the snapshot, with its checksum, until ctx ends.
 func (s *Snapshot) WriteTo(ctx context.Context, w io.Writer) error {
@@ -92,6 +106,10 @@ func footer(sum hash.Hash) string {
 // CheckBackup reads a backup through and compares its checksum; pages is where
 // the store in it ends. A file without one is [ErrNoChecksum].
 func CheckBackup(ctx context.Context, path string) (sum string, pages int64, err error) {
+	// Before it is opened: a pipe would wait for somebody to write into it.
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+		return "", 0, edda.Classify(edda.Permanent, "%s is no file: copy it to one", path)
+	}
 	f, err := os.Open(path)
 	if err != nil {
 		return "", 0, err
@@ -188,17 +206,19 @@ func restore(ctx context.Context, backup, dir string, replace bool, secret AEAD,
 	if err := copyPages(ctx, backup, temp, pages); err != nil {
 		return r, fmt.Errorf("copy %s: %w", backup, err)
 	}
+	// gofail: var restoreCopied struct{}
 	if err := whole(backup, temp); err != nil {
 		return r, err
 	}
 	if err := r.examine(ctx, backup, temp, secret, tell); err != nil {
 		return r, err
 	}
+	// gofail: var restoreExamined struct{}
 	if there {
 		r.Aside, err = replaceStore(dir, temp)
 		return r, err
 	}
-	return r, errors.Join(os.Rename(temp, r.Path), SyncDir(dir))
+	return r, errors.Join(putInPlace(temp, r.Path), SyncDir(dir))
 }
 
 // whole tells whether a file has all the pages that it says it has; what lies
@@ -279,7 +299,15 @@ func replaceStore(dir, with string) (aside string, err error) {
 	if err := SyncDir(dir); err != nil {
 		return aside, err
 	}
-	return aside, errors.Join(os.Rename(with, path), SyncDir(dir))
+	// gofail: var restoreKept struct{}
+	return aside, errors.Join(putInPlace(with, path), SyncDir(dir))
+}
+
+// putInPlace gives a checked file its name; what is in its way has another one.
+func putInPlace(temp, path string) error {
+	err := os.Rename(temp, path)
+	// gofail: var restoreRenamed struct{}
+	return err
 }
 
 // SyncDir makes a rename in a folder durable.

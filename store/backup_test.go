@@ -66,6 +66,7 @@ func TestRestoreRefusesWhatIsDamaged(t *testing.T) {
 	for _, c := range formatChanges() {
 		db.commit(t, c)
 	}
+	db.fold(t)
 	good := backup(t, db)
 	pages := good[:len(good)-footerSize]
 	unsound := bytes.Replace(bytes.Clone(pages), []byte(`"armed":"2026-03-01T12:01`), []byte(`"armed":"2026-03-01T12:31`), -1)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -140,5 +142,64 @@ func BenchmarkCompact(b *testing.B) {
 		b.ReportMetric(float64(c.After)/(1<<20), "after-MiB")
 		db.check(b)
 		db.stop()
+	}
+}
+
+// BenchmarkOpen opens a store whose log is as long as it may become, and one whose
+// log is folded.
+func BenchmarkOpen(b *testing.B) {
+	for _, folded := range []bool{false, true} {
+		b.Run(fmt.Sprint("folded=", folded), func(b *testing.B) {
+			dir := b.TempDir()
+			db := open(b, dir, Options{noSync: true, foldAt: 16 << 20})
+			for i := 0; db.file.Tables().Active < 15<<20; i++ {
+				db.commit(b, batch(i, 4))
+			}
+			if folded {
+				db.fold(b)
+			}
+			b.ReportMetric(float64(db.file.Tables().Logged)/(1<<20), "log-MiB")
+			db.stop()
+			b.ReportAllocs()
+			b.ResetTimer()
+			for range b.N {
+				db := must(Open(dir, Options{noSync: true}))
+				if err := db.Close(); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkLatency shows how long single commits take while others are folded, over
+// instances that lie anywhere in the file, and while nothing is.
+func BenchmarkLatency(b *testing.B) {
+	for name, foldAt := range map[string]int{"folding": 0, "not folding": 1 << 40} {
+		b.Run(name, func(b *testing.B) {
+			db := open(b, b.TempDir(), Options{initialMap: 1 << 30})
+			for i := range 200 {
+				db.commit(b, batch(i, 250))
+			}
+			dir := filepath.Dir(db.path)
+			db.stop()
+			db = open(b, dir, Options{initialMap: 1 << 30, foldAt: foldAt})
+			before := db.file.Raw().Stats()
+			took := make([]time.Duration, 0, b.N)
+			b.ResetTimer()
+			for i := range b.N {
+				began := time.Now()
+				db.commit(b, batch(i*7919%20_000, 2))
+				took = append(took, time.Since(began))
+			}
+			b.StopTimer()
+			slices.Sort(took)
+			after := db.file.Raw().Stats()
+			pages := after.TxStats.Sub(&before.TxStats)
+			b.ReportMetric(float64(took[len(took)/2].Microseconds()), "p50-µs")
+			b.ReportMetric(float64(took[len(took)*99/100].Microseconds()), "p99-µs")
+			b.ReportMetric(float64(took[len(took)*999/1000].Microseconds()), "p999-µs")
+			b.ReportMetric(float64(pages.GetPageAlloc())/4096/float64(b.N), "pages/op")
+		})
 	}
 }

@@ -23,8 +23,12 @@ type Change struct {
 	// Delivered are outbox rows that need no further delivery.
 	Delivered []ulid.ULID
 	Claims    []edda.Claim
+	// Unclaimed, where it is not nil, is what [DB.Unclaimed] says from now on.
+	Unclaimed *[]string
 	Schedules []edda.Schedule
 	Manifests []edda.Manifest
+	// Work goes out and is no transition's: history does not tell of it.
+	Work []edda.Work
 	// Dead are messages that belong to no key.
 	Dead []edda.DeadLetter
 	// Disarm are due rows that were looked at and are stale; Arm are rows to add.

@@ -8,9 +8,8 @@ import (
 	"fmt"
 	"maps"
 
-	bolt "go.etcd.io/bbolt"
-
 	"edda"
+	"edda/store/changelog"
 )
 
 const (
@@ -41,7 +40,7 @@ type Health struct {
 // finds in another.
 type checker struct {
 	ctx     context.Context
-	tx      *bolt.Tx
+	tx      *changelog.Tx
 	seal    seal
 	last    stamp
 	found   []error
@@ -69,7 +68,7 @@ func (d *DB) examine(ctx context.Context, tell func(rows int), pages bool) (h He
 	defer func() { _ = tx.Rollback() }() // nothing was written
 	c := newChecker(ctx, tx, d.seal, &h, tell)
 	steps := []func() error{
-		c.spaces, c.meta, c.outbox, c.instances, c.counters, c.ends, c.due, c.queues, c.letters,
+		c.log, c.spaces, c.meta, c.outbox, c.instances, c.counters, c.ends, c.due, c.queues, c.letters,
 		c.letterIDs, c.claims, c.history, c.small, c.audits,
 	}
 	if pages {
@@ -85,7 +84,7 @@ func (d *DB) examine(ctx context.Context, tell func(rows int), pages bool) (h He
 	return h
 }
 
-func newChecker(ctx context.Context, tx *bolt.Tx, s seal, h *Health, tell func(rows int)) *checker {
+func newChecker(ctx context.Context, tx *changelog.Tx, s seal, h *Health, tell func(rows int)) *checker {
 	if tell == nil {
 		tell = func(int) {}
 	}
@@ -103,7 +102,7 @@ func (c *checker) wrong(format string, args ...any) {
 var errEnough = errors.New("and more")
 
 // each calls fn with every row of a bucket; a row that fn cannot read is a finding.
-func (c *checker) each(b *bolt.Bucket, what string, fn func(k, v []byte) error) error {
+func (c *checker) each(b *changelog.Bucket, what string, fn func(k, v []byte) error) error {
 	return b.ForEach(func(k, v []byte) error {
 		if err := context.Cause(c.ctx); err != nil {
 			return err
@@ -121,7 +120,7 @@ func (c *checker) each(b *bolt.Bucket, what string, fn func(k, v []byte) error) 
 	})
 }
 
-func (c *checker) bucket(name keyspace) *bolt.Bucket { return c.tx.Bucket([]byte(name)) }
+func (c *checker) bucket(name keyspace) *changelog.Bucket { return c.tx.Bucket([]byte(name)) }
 
 func (c *checker) space(name keyspace, fn func(k, v []byte) error) error {
 	return c.each(c.bucket(name), string(name), func(k, v []byte) error {

@@ -12,6 +12,7 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"edda"
+	"edda/store/changelog"
 )
 
 // This file checks the keyspaces that are not about instances: mostly that a
@@ -21,11 +22,18 @@ var errOther = errors.New("its key is not that of its value")
 
 // spaces looks for buckets that nobody knows.
 func (c *checker) spaces() error {
-	cursor := c.tx.Cursor()
-	for k, _ := cursor.First(); k != nil; k, _ = cursor.Next() {
+	return c.tx.ForEach(func(k []byte, _ *changelog.Bucket) error {
 		if !slices.Contains(keyspaces, keyspace(k)) {
 			c.wrong("there is no keyspace %q", k)
 		}
+		return nil
+	})
+}
+
+// log checks the entries of the log, and that the tables follow from it.
+func (c *checker) log() error {
+	if err := c.tx.CheckLog(); err != nil {
+		c.wrong("file: %w", err)
 	}
 	return nil
 }

@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"time"
 
-	bolt "go.etcd.io/bbolt"
 	"go.uber.org/zap"
 
 	"edda"
+	"edda/store/changelog"
 )
 
 // probeEvery is how often the committer tries the disk again by itself after a
@@ -91,8 +91,8 @@ func (d *DB) commitGroup(group []*job) {
 	if d.options.Observe != nil && len(group) > 0 {
 		d.options.Observe(len(group), sizeOf(group), time.Since(started))
 	}
+	answer(group, nil) // first: the engine knows a result's copy before the relay sends it
 	d.tell(staged)
-	answer(group, nil)
 }
 
 // refuse answers the jobs of pipelines that are broken and returns the others.
@@ -156,7 +156,7 @@ func (d *DB) write(group []*job) (*staged, error) {
 	return staged, nil
 }
 
-func (d *DB) fill(tx *bolt.Tx, s stamp, st *staged, group []*job) error {
+func (d *DB) fill(tx *changelog.Tx, s stamp, st *staged, group []*job) error {
 	w, err := newWriter(tx, d.seal, s, st)
 	if err != nil {
 		return err
@@ -179,8 +179,8 @@ func (d *DB) fill(tx *bolt.Tx, s stamp, st *staged, group []*job) error {
 // sync can fail after the last write. Then nobody knows what the disk holds, and
 // only reading it anew, after a restart, will tell.
 func (d *DB) doubt(s stamp, cause error) error {
-	seen, err := readStamp(d.bolt)
-	if err == nil && seen.Commit < s.Commit {
+	ahead, err := d.file.Ahead()
+	if err == nil && !ahead && d.stamp.Commit < s.Commit {
 		return cause
 	}
 	d.broken = fmt.Errorf("nobody knows whether the last commit is on disk; restart to read what is: %w", errors.Join(cause, err))

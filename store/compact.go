@@ -15,6 +15,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 
 	"edda"
+	"edda/store/changelog"
 )
 
 // A compaction copies what there is into a new file while commits go on,
@@ -86,9 +87,10 @@ type compactor struct {
 	ctx   context.Context
 	tell  func(rows int)
 	temp  string
-	file  *bolt.DB // the new one
-	old   *bolt.DB // set once it is replaced
-	index *index   // of the new one
+	raw   *bolt.DB      // the new one
+	file  *changelog.DB // the same, once it was copied
+	old   *changelog.DB // set once it is replaced
+	index *index        // of the new one
 	rows  int
 	pause time.Duration
 
@@ -98,7 +100,8 @@ type compactor struct {
 func (x *compactor) open() error {
 	size, err := x.db.Size()
 	if err == nil {
-		err = room(x.temp, size.Bytes-size.Free)
+		tables := x.db.file.Tables() // which the log has in less room
+		err = room(x.temp, size.Bytes-size.Free+int64(tables.Active+tables.Frozen))
 	}
 	if err != nil {
 		return err
@@ -109,19 +112,21 @@ func (x *compactor) open() error {
 	}
 	o := x.db.options
 	o.noSync, o.openFile = true, nil // it is synced as a whole, before it takes its place
-	x.file, err = openBolt(x.temp, o)
+	x.raw, err = openBolt(x.temp, o)
 	return err
 }
 
-func (x *compactor) abandon() error { return errors.Join(x.file.Close(), os.Remove(x.temp)) }
+func (x *compactor) abandon() error { return errors.Join(x.raw.Close(), os.Remove(x.temp)) }
 
 func (x *compactor) run() error {
 	if err := x.copy(); err != nil {
 		return err
 	}
+	// gofail: var compactCopied struct{}
 	if err := x.catchUp(); err != nil {
 		return err
 	}
+	// gofail: var compactCaughtUp struct{}
 	done := make(chan error, 1)
 	select {
 	case x.db.safe <- func() { done <- x.replace() }:
@@ -134,7 +139,7 @@ func (x *compactor) run() error {
 // copy copies a snapshot, and reads the copy again to compare.
 func (x *compactor) copy() error {
 	sum := sha256.New()
-	err := x.db.view(func(tx *bolt.Tx) error {
+	err := x.db.view(func(tx *changelog.Tx) error {
 		w := &copier{compactor: x}
 		defer w.rollback()
 		return errors.Join(x.walk(tx, sum, w.put), w.commit())
@@ -142,8 +147,11 @@ func (x *compactor) copy() error {
 	if err != nil {
 		return err
 	}
+	if x.file, err = withLog(x.raw, x.db.options); err != nil {
+		return err
+	}
 	again := sha256.New()
-	err = x.file.View(func(tx *bolt.Tx) (err error) {
+	err = x.file.View(func(tx *changelog.Tx) (err error) {
 		if x.index, err = x.db.loadIndex(tx); err != nil {
 			return err
 		}
@@ -157,7 +165,7 @@ func (x *compactor) copy() error {
 
 // walk passes every bucket (without a key) and row, in order, and sums them up.
 // Buckets are two deep at most.
-func (x *compactor) walk(tx *bolt.Tx, sum hash.Hash, fn func(space, inner, k, v []byte) error) error {
+func (x *compactor) walk(tx *changelog.Tx, sum hash.Hash, fn func(space, inner, k, v []byte) error) error {
 	see := func(space, inner, k, v []byte) error {
 		if x.rows++; x.rows%toldEvery == 0 {
 			if x.tell != nil {
@@ -173,7 +181,7 @@ func (x *compactor) walk(tx *bolt.Tx, sum hash.Hash, fn func(space, inner, k, v 
 		}
 		return fn(space, inner, k, v)
 	}
-	return tx.ForEach(func(space []byte, b *bolt.Bucket) error {
+	return tx.ForEach(func(space []byte, b *changelog.Bucket) error {
 		if err := see(space, nil, nil, nil); err != nil {
 			return err
 		}
@@ -224,7 +232,7 @@ func (w *copier) begin() (err error) {
 		}
 	}
 	if w.tx == nil {
-		w.tx, err = w.file.Begin(true)
+		w.tx, err = w.raw.Begin(true)
 	}
 	return err
 }
@@ -252,7 +260,7 @@ func (x *compactor) catchUp() error {
 		if err != nil {
 			return err
 		}
-		if err := x.file.Sync(); err != nil {
+		if err := x.raw.Sync(); err != nil {
 			return err
 		}
 		if applied <= maxLast/2 {
@@ -327,13 +335,16 @@ func (x *compactor) replace() error {
 	if err != nil || s != x.db.stamp {
 		return errors.Join(fmt.Errorf("the copy is at commit %d, the store at %d", s.Commit, x.db.stamp.Commit), err)
 	}
-	if err := errors.Join(x.shorten(), x.file.Sync()); err != nil {
+	if err := errors.Join(x.shorten(), x.raw.Sync()); err != nil {
 		return err
 	}
+	// gofail: var compactSynced struct{}
 	if err := os.Rename(x.temp, x.db.path); err != nil {
 		return err
 	}
+	// gofail: var compactRenamed struct{}
 	x.db.take(x)
+	// gofail: var compactTaken struct{}
 	x.pause = time.Since(began)
 	return nil
 }
@@ -341,7 +352,7 @@ func (x *compactor) replace() error {
 // shorten cuts off what bbolt reserved behind the last page while the copy grew.
 // Nothing is there; a power cut that undoes it only leaves the file longer.
 func (x *compactor) shorten() error {
-	if err := x.file.View(func(tx *bolt.Tx) error {
+	if err := x.file.View(func(tx *changelog.Tx) error {
 		x.after = tx.Size()
 		return nil
 	}); err != nil {
@@ -352,9 +363,9 @@ func (x *compactor) shorten() error {
 
 // take makes the new file the store's.
 func (d *DB) take(x *compactor) {
-	x.file.NoSync = d.options.noSync
+	x.raw.NoSync = d.options.noSync
 	d.swap.Lock()
-	x.old, d.bolt = d.bolt, x.file
+	x.old, d.file = d.file, x.file
 	d.swap.Unlock()
 	if err := SyncDir(filepath.Dir(d.path)); err != nil {
 		// After a power cut the old file could be back, without what comes now.

@@ -25,7 +25,9 @@ func bulky(t testing.TB, db *opened, instances int) {
 		}
 		db.commit(t, c)
 	}
+	db.fold(t)
 	db.sweep(t, KindInstances, before(noon.Add(time.Hour)))
+	db.fold(t)
 }
 
 func TestCompactGivesSpaceBackWhileCommitsGoOn(t *testing.T) {
@@ -36,7 +38,7 @@ func TestCompactGivesSpaceBackWhileCommitsGoOn(t *testing.T) {
 	}
 	bulky(t, db, 2048)
 	db.commit(t, Change{Transitions: []edda.Transition{step(key("seen"), 1)}})
-	view, old := must(db.View()), db.bolt
+	view, old := must(db.View()), db.file
 	var commits sync.WaitGroup
 	stop := make(chan struct{})
 	last := make([]uint64, 3)
@@ -70,7 +72,7 @@ func TestCompactGivesSpaceBackWhileCommitsGoOn(t *testing.T) {
 	// The old file is closed only when nobody reads it any more.
 	for replaced := false; !replaced; {
 		db.swap.RLock()
-		replaced = view.tx.DB() != db.bolt
+		replaced = view.tx.DB() != db.file
 		db.swap.RUnlock()
 		if err := db.Commit(context.Background(), Change{}); err != nil {
 			t.Fatal(err)
@@ -81,7 +83,7 @@ func TestCompactGivesSpaceBackWhileCommitsGoOn(t *testing.T) {
 	if err := <-compacted; err != nil {
 		t.Fatal(err)
 	}
-	if old.Path() != "" {
+	if old.Raw().Path() != "" {
 		t.Error("the old file is still open")
 	}
 	if c.After >= c.Before || c.Pause <= 0 {
@@ -184,6 +186,7 @@ func TestCompactMadeASmallFileLarger(t *testing.T) {
 		db.commit(t, c)
 	}
 	for range 3 {
+		db.fold(t)
 		before := must(db.Size())
 		c, err := db.Compact(context.Background(), nil)
 		if err != nil {

@@ -7,8 +7,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	bolt "go.etcd.io/bbolt"
 	"go.uber.org/zap"
+
+	"edda/store/changelog"
 )
 
 // Options of a store. The zero value works.
@@ -30,14 +31,16 @@ type Options struct {
 	initialMap int
 	maxMapped  int
 	noSync     bool
+	foldAt     int // bytes in memory; zero: as many as are good
 }
 
 // DB is an open store. Its methods may be called concurrently.
 type DB struct {
 	path    string
 	id      string
-	swap    sync.RWMutex // guards bolt: a compaction replaces it
-	bolt    *bolt.DB
+	tenant  string       // whose rows it has alone; empty: everyone's
+	swap    sync.RWMutex // guards file: a compaction replaces it
+	file    *changelog.DB
 	options Options
 	seal    seal
 	queue   *queue
@@ -49,6 +52,7 @@ type DB struct {
 	armed     chan struct{}
 
 	compaction sync.Mutex  // held by one compaction or check at a time
+	extraction sync.Mutex  // held by one copy of a tenant's rows at a time
 	delta      delta       // what is committed while it copies
 	safe       chan func() // what the committer does between two commits
 
@@ -58,17 +62,17 @@ type DB struct {
 }
 
 // Close closes the file; Run must have returned. It waits for open views.
-func (d *DB) Close() error { return d.bolt.Close() }
+func (d *DB) Close() error { return d.file.Close() }
 
 // begin opens a transaction of the file there is now.
-func (d *DB) begin(writable bool) (*bolt.Tx, error) {
+func (d *DB) begin(writable bool) (*changelog.Tx, error) {
 	d.swap.RLock()
 	defer d.swap.RUnlock()
-	return d.bolt.Begin(writable)
+	return d.file.Begin(writable)
 }
 
 // view runs fn on a snapshot.
-func (d *DB) view(fn func(*bolt.Tx) error) error {
+func (d *DB) view(fn func(*changelog.Tx) error) error {
 	tx, err := d.begin(false)
 	if err != nil {
 		return fmt.Errorf("open a snapshot: %w", err)

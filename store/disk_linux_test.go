@@ -61,7 +61,9 @@ func spare(t testing.TB, db *opened) {
 	t.Helper()
 	claim := edda.Claim{CommandID: "c", Claimed: noon, Result: json.RawMessage(`"` + strings.Repeat("x", 1<<18) + `"`)}
 	db.commit(t, Change{Claims: []edda.Claim{claim}})
+	db.fold(t)
 	db.commit(t, Change{Remove: Removal{Claims: ClaimPlace{Hour: noon.Add(time.Hour)}}})
+	db.fold(t)
 	db.commit(t, Change{})
 }
 

@@ -17,6 +17,7 @@ type encoded struct {
 	transitions []encodedTransition
 	puts        []row
 	claims      []encodedClaim
+	work        []encodedWork
 	dead        []encodedDead
 	audits      [][]byte
 	delivered   []ulid.ULID
@@ -69,7 +70,8 @@ type encodedDead struct {
 // encodeChange refuses what can never be written, so that a transaction that
 // fails has failed for the disk's sake.
 func encodeChange(c Change) (*encoded, error) {
-	e := &encoder{out: &encoded{delivered: c.Delivered, remove: c.Remove}, values: newValueEncoder()}
+	e := &encoder{out: &encoded{delivered: c.Delivered, remove: c.Remove}, values: valueEncoder{size: c.Size()}}
+	e.out.transitions = make([]encodedTransition, 0, len(c.Transitions))
 	for i := range c.Transitions {
 		if err := e.transition(&c.Transitions[i]); err != nil {
 			return nil, edda.Classify(edda.Poison, "encode transition %d, %s by %s: %w", i, c.Transitions[i].Key, c.Transitions[i].Event.ID, err)
@@ -83,7 +85,8 @@ func encodeChange(c Change) (*encoded, error) {
 
 type encoder struct {
 	out    *encoded
-	values *valueEncoder
+	values valueEncoder
+	record *storedRecord // of the transition before
 }
 
 // value encodes v and counts it.
@@ -111,24 +114,42 @@ func (e *encoder) transition(t *edda.Transition) (err error) {
 		return err
 	}
 	if t.Fate != edda.FateIgnored && t.Fate != "" { // without a fate only its due row moved
-		if out.record, err = e.value(pointerSize, storedRecord(recordOf(*t))); err != nil {
+		if out.record, err = e.value(pointerSize, e.recordOf(t)); err != nil {
 			return err
 		}
 	}
-	if err := e.work(t, &out); err != nil {
+	if out.work, err = e.work(t.Work); err != nil {
 		return err
 	}
 	if err := e.queues(t, &out); err != nil {
 		return err
 	}
 	if t.Dead != nil {
-		if out.dead, err = e.deadLetter(*t.Dead); err != nil {
+		if out.dead, err = e.deadLetter(t.Dead); err != nil {
 			return err
 		}
 	}
 	out.arm, out.disarm = e.dues(out.key, t.Arm), e.dues(out.key, t.Disarm)
 	e.out.transitions = append(e.out.transitions, out)
 	return nil
+}
+
+// recordOf is the record of a transition, until the next.
+func (e *encoder) recordOf(t *edda.Transition) *storedRecord {
+	if e.record == nil {
+		e.record = &storedRecord{}
+	}
+	r, work := e.record, e.record.Work[:0]
+	*r = storedRecord{Key: t.Key, Event: t.Event, Fate: t.Fate, Handlers: t.Handlers, Outputs: t.Outputs}
+	if in := t.Instance; in != nil {
+		r.Generation, r.Version, r.Revision = in.Generation, in.Version, in.Revision
+		r.Status, r.State = in.Status, in.State
+	}
+	for i := range t.Work {
+		work = append(work, t.Work[i].ID)
+	}
+	r.Work = work
+	return r
 }
 
 func (e *encoder) instance(t *edda.Transition, out *encodedTransition) (err error) {
@@ -162,17 +183,23 @@ func armed(in *edda.Instance) []time.Time {
 	return []time.Time{in.Armed}
 }
 
-func (e *encoder) work(t *edda.Transition, out *encodedTransition) error {
-	for i := range t.Work {
-		w := &t.Work[i]
+func (e *encoder) work(list []edda.Work) (out []encodedWork, err error) {
+	for i := range list {
+		w := &list[i]
 		value, err := e.value(0, w)
 		if err != nil {
-			return fmt.Errorf("work %s: %w", w.ID, err)
+			return nil, fmt.Errorf("work %s: %w", w.ID, err)
 		}
 		e.out.size += len(ulid.ULID{})
-		out.work = append(out.work, encodedWork{id: w.ID, from: w.From, kind: w.Kind, value: value})
+		out = append(out, encodedWork{id: w.ID, from: w.From, kind: w.Kind, value: value})
 	}
-	return nil
+	return out, nil
+}
+
+// outgoing is the work that is no transition's.
+func (e *encoder) outgoing(c Change) (err error) {
+	e.out.work, err = e.work(c.Work)
+	return err
 }
 
 // queues writes what is parked and held. What a transition removes goes
@@ -202,7 +229,7 @@ func (e *encoder) queues(t *edda.Transition, out *encodedTransition) error {
 	return nil
 }
 
-func (e *encoder) deadLetter(d edda.DeadLetter) (*encodedDead, error) {
+func (e *encoder) deadLetter(d *edda.DeadLetter) (*encodedDead, error) {
 	if d.ID == "" {
 		return nil, fmt.Errorf("a dead letter (%s) without an id", d.Reason)
 	}
@@ -226,7 +253,7 @@ func (e *encoder) dues(key []byte, times []time.Time) (rows [][]byte) {
 
 // rest encodes everything of a change but its transitions.
 func (e *encoder) rest(c Change) error {
-	for _, encode := range []func(Change) error{e.positions, e.programs, e.claims, e.letters, e.due, e.replays} {
+	for _, encode := range []func(Change) error{e.positions, e.programs, e.claims, e.unclaimed, e.outgoing, e.letters, e.due, e.replays} {
 		if err := encode(c); err != nil {
 			return err
 		}
@@ -248,13 +275,14 @@ func (e *encoder) put(bucket keyspace, key []byte, v any) error {
 }
 
 func (e *encoder) positions(c Change) error {
-	for _, cp := range c.Checkpoints {
-		if err := e.put(bucketCheckpoint, texts(cp.Stream), cp); err != nil {
+	for i := range c.Checkpoints {
+		if err := e.put(bucketCheckpoint, texts(c.Checkpoints[i].Stream), &c.Checkpoints[i]); err != nil {
 			return err
 		}
 	}
-	for _, p := range c.Positions {
-		if err := e.put(bucketPosition, texts(p.Tenant, p.Saga, p.Stream), p.Checkpoint); err != nil {
+	for i := range c.Positions {
+		p := &c.Positions[i]
+		if err := e.put(bucketPosition, texts(p.Tenant, p.Saga, p.Stream), &p.Checkpoint); err != nil {
 			return err
 		}
 	}
@@ -276,7 +304,8 @@ func (e *encoder) programs(c Change) error {
 }
 
 func (e *encoder) claims(c Change) error {
-	for _, cl := range c.Claims {
+	for i := range c.Claims {
+		cl := &c.Claims[i]
 		key, err := e.key("the command id", texts(cl.Tenant, cl.CommandID))
 		if err != nil {
 			return err
@@ -285,14 +314,14 @@ func (e *encoder) claims(c Change) error {
 		if err != nil {
 			return fmt.Errorf("claim %s: %w", cl.CommandID, err)
 		}
-		e.out.claims = append(e.out.claims, encodedClaim{hour: claimHour(cl), key: key, value: value})
+		e.out.claims = append(e.out.claims, encodedClaim{hour: claimHour(*cl), key: key, value: value})
 	}
 	return nil
 }
 
 func (e *encoder) letters(c Change) error {
-	for _, d := range c.Dead {
-		dead, err := e.deadLetter(d)
+	for i := range c.Dead {
+		dead, err := e.deadLetter(&c.Dead[i])
 		if err != nil {
 			return err
 		}

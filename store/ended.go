@@ -1,8 +1,6 @@
 package store
 
 import (
-	"encoding/json"
-	"fmt"
 	"time"
 
 	"edda"
@@ -78,13 +76,8 @@ func (w *writer) sameEnd(old head, t *encodedTransition, row []byte) (bool, erro
 	if err != nil {
 		return false, err
 	}
-	var before struct {
-		Generation int `json:"generation"`
-	}
-	if err := json.Unmarshal(body, &before); err != nil {
-		return false, fmt.Errorf("decode instance %s: %w", t.who, err)
-	}
-	return before.Generation == t.generation, nil
+	before, err := decode[instancePart]("instance "+t.who.String(), body)
+	return before.Generation == t.generation, err
 }
 
 func (w *writer) moveEnd(k edda.Key, old, now head) error {

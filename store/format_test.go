@@ -14,9 +14,14 @@ import (
 	"edda"
 )
 
-var update = flag.Bool("update", false, "rewrite testdata/format-v1.db as today's code writes it")
+var update = flag.Bool("update", false, "rewrite testdata/format-v2.db as today's code writes it")
 
-const formatFile = "testdata/format-v1.db"
+// The checked-in files: one of the format that had no log, and one of today's, whose
+// rows are all in its log.
+const (
+	formatFile    = "testdata/format-v1.db"
+	formatLogFile = "testdata/format-v2.db"
+)
 
 // The values in the checked-in file. A second day and a key with the escape
 // byte in it are there for the keys' sake.
@@ -123,21 +128,24 @@ func writeFormat(t *testing.T, dir string) {
 }
 
 func TestFormatFile(t *testing.T) {
-	fresh, old := t.TempDir(), t.TempDir()
+	fresh := t.TempDir()
 	writeFormat(t, fresh)
 	if *update {
-		copyFile(t, filepath.Join(fresh, FileName), formatFile)
+		copyFile(t, filepath.Join(fresh, FileName), formatLogFile)
 	}
-	copyFile(t, formatFile, filepath.Join(old, FileName))
-
-	db := open(t, old, Options{})
-	written := open(t, fresh, Options{})
-	rows := dump(t, db.DB)
-	now := dump(t, written.DB)
-	delete(rows, `meta/"id"`) // drawn at random
-	delete(now, `meta/"id"`)
-	same(t, "what today's code writes, against the checked-in file (-update rewrites it)", now, rows)
-	readFormat(t, db)
+	now := dump(t, open(t, fresh, Options{}).DB)
+	delete(now, `meta/"id"`) // drawn at random
+	for _, file := range []string{formatFile, formatLogFile} {
+		old := t.TempDir()
+		copyFile(t, file, filepath.Join(old, FileName))
+		db := open(t, old, Options{})
+		rows := dump(t, db.DB)
+		delete(rows, `meta/"id"`)
+		same(t, "what today's code writes, against "+file+" (-update rewrites that with the log)", now, rows)
+		readFormat(t, db)
+		db.fold(t)
+		readFormat(t, db)
+	}
 }
 
 // readFormat reads every field of every keyspace through the front door.

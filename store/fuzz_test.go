@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -158,6 +160,12 @@ func readAll(ctx context.Context, dir string) {
 	_, _, _ = d.Claim("acme", "c1")
 	_, _ = d.DeadLetters("", 100)
 	_, _, _ = d.DeadLetter("d1")
+	_, _, _ = d.AuditsOf(AuditQuery{Tenant: "acme", Limit: 100})
+	_, _ = d.HeldKeys("acme", "", edda.Key{}, 100)
+	_, _ = d.ParkedKeys("acme", "", edda.Key{}, 100)
+	_, _ = d.Replays()
+	_, _ = d.Size()
+	defer expireAll(ctx, d)
 	_ = d.Counts()
 	for _, k := range []edda.Key{formatKey, formatParked, formatHeld} {
 		_, _ = d.History(k, 100)
@@ -166,5 +174,99 @@ func readAll(ctx context.Context, dir string) {
 			_, _ = v.Cell(k)
 			v.Close()
 		}
+	}
+}
+
+// expireAll removes what there is, whatever it is: an error ends a kind.
+func expireAll(ctx context.Context, d *DB) {
+	run, stop := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- d.Run(run) }()
+	defer func() { stop(); <-ended }()
+	late := time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC)
+	cut := Cutoffs{Ended: func(string, edda.Status) time.Time { return late }, History: late, Claims: late, DeadLetters: late, Audits: late, Manifests: late, Now: late}
+	for _, kind := range Kinds() {
+		for s := d.Sweep(kind, cut); !s.Done(); {
+			p, err := s.Next(ctx)
+			if err != nil || d.Commit(ctx, Change{Remove: p.Removal}) != nil {
+				break
+			}
+		}
+	}
+}
+
+// TestAKeyThatNobodyWroteIsAnErrorThatNamesIt where it is met, and a finding of
+// the doctor: no panic, and no row of others lost.
+func TestAKeyThatNobodyWroteIsAnErrorThatNamesIt(t *testing.T) {
+	whole, err := os.ReadFile(formatFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	late := time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC)
+	cut := Cutoffs{History: late, Claims: late, DeadLetters: late, Audits: late, Ended: func(string, edda.Status) time.Time { return late }}
+	sweep := func(kind Kind) func(*DB) error {
+		return func(d *DB) error { _, err := d.Sweep(kind, cut).Next(t.Context()); return err }
+	}
+	removal := func(r Removal) func(*DB) error {
+		return func(d *DB) error {
+			ctx, stop := context.WithCancel(t.Context())
+			ended := make(chan error, 1)
+			go func() { ended <- d.Run(ctx) }()
+			defer func() { stop(); <-ended }()
+			return d.Commit(ctx, Change{Remove: r})
+		}
+	}
+	reads := map[keyspace]map[string]func(*DB) error{
+		bucketClaim: {"sweep": sweep(KindClaims), "remove": removal(Removal{Claims: ClaimPlace{Hour: late, Tenant: "t", CommandID: "c"}}),
+			"read": func(d *DB) error { _, _, err := d.Claim("acme", "unknown"); return err }},
+		bucketHistory: {"sweep": sweep(KindHistory), "remove": removal(Removal{History: Place{Day: dayOf(late), Commit: 1 << 40}})},
+		bucketAudit:   {"sweep": sweep(KindAudit), "read": func(d *DB) error { _, _, err := d.AuditsOf(AuditQuery{Limit: 100}); return err }},
+		bucketDead:    {"sweep": sweep(KindDeadLetters)},
+		bucketEnded:   {"sweep": sweep(KindInstances)},
+		bucketDue:     {"read": func(d *DB) error { _, _, err := d.Due(late, 100); return err }},
+		bucketHeld:    {"read": func(d *DB) error { _, err := d.HeldKeys("\x00", "", edda.Key{}, 100); return err }},
+	}
+	for space, all := range reads {
+		for name, read := range all {
+			for _, nested := range []bool{false, true} {
+				if nested && space != bucketHistory && space != bucketClaim {
+					continue
+				}
+				dir := t.TempDir()
+				path := filepath.Join(dir, FileName)
+				if err := os.WriteFile(path, whole, 0o600); err != nil {
+					t.Fatal(err)
+				}
+				key := []byte{0, 0, 7}
+				if space == bucketHeld {
+					key = append(texts("\x00"), 7)
+				}
+				plant(t, path, space, nested, key, []byte("x"))
+				foreignKey(t, dir, string(space)+" "+name, key, nested && name != "sweep", read)
+			}
+		}
+	}
+}
+
+func foreignKey(t *testing.T, dir, name string, key []byte, unseen bool, read func(*DB) error) {
+	t.Helper()
+	named := fmt.Sprintf("%x", key)
+	d, err := Open(dir, Options{noSync: true, initialMap: 1 << 20})
+	if err != nil {
+		if !strings.Contains(err.Error(), named) {
+			t.Errorf("%s: it does not open: %v, want an error that names %s", name, err, named)
+		}
+		return
+	}
+	defer d.Close()
+	found := false
+	for _, f := range d.Check(t.Context()) {
+		found = found || strings.Contains(f.Error(), named)
+	}
+	if !found {
+		t.Errorf("%s: the doctor does not find %s", name, named)
+	}
+	if err := read(d); !unseen && (err == nil || !strings.Contains(err.Error(), named)) {
+		t.Errorf("%s: %v, want an error that names %s", name, err, named)
 	}
 }

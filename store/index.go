@@ -6,9 +6,9 @@ import (
 	"time"
 
 	"github.com/oklog/ulid/v2"
-	bolt "go.etcd.io/bbolt"
 
 	"edda"
+	"edda/store/changelog"
 )
 
 // index is what must be found without a scan: built when the store opens, moved
@@ -21,6 +21,7 @@ type index struct {
 	kinds   map[edda.WorkKind]int // of them, how many of each kind
 	parked  map[string]int        // parked events by tenant; none is zero
 	oldest  ulid.ULID             // the first of them; zero: none
+	front   ulid.ULID             // no row of the outbox is before this
 	counts  map[countKey]int      // none is zero
 	queues  Queues
 }
@@ -43,7 +44,7 @@ func newIndex() *index {
 }
 
 // loadIndex scans the outbox, the counters, and the keys of what is parked.
-func (d *DB) loadIndex(tx *bolt.Tx) (*index, error) {
+func (d *DB) loadIndex(tx *changelog.Tx) (*index, error) {
 	x := newIndex()
 	err := tx.Bucket([]byte(bucketOutbox)).ForEach(func(k, v []byte) error {
 		v, err := d.seal.open(bucketOutbox, k, v, 0)
@@ -78,12 +79,12 @@ func (d *DB) loadIndex(tx *bolt.Tx) (*index, error) {
 	return x, x.loadParked(tx)
 }
 
-func (x *index) loadParked(tx *bolt.Tx) error {
+func (x *index) loadParked(tx *changelog.Tx) error {
 	c := tx.Bucket([]byte(bucketParked)).Cursor()
 	for k, _ := c.First(); k != nil; k, _ = c.Next() {
 		tenant, _, err := cutText(k)
 		if err != nil {
-			return fmt.Errorf("parked event: %w", err)
+			return fmt.Errorf("parked event %x: %w", k, err)
 		}
 		x.parked[tenant]++
 	}
@@ -128,7 +129,7 @@ func (x *index) apply(s *staged) {
 			delete(x.parked, tenant)
 		}
 	}
-	x.oldest = s.oldest
+	x.oldest, x.front = s.oldest, s.front
 	for key, n := range s.counts {
 		if n == 0 {
 			delete(x.counts, key)
@@ -149,6 +150,7 @@ type staged struct {
 	kinds    map[edda.WorkKind]int // rows added, less those removed
 	parked   map[string]int        // likewise, parked events by tenant
 	oldest   ulid.ULID
+	front    ulid.ULID
 	counts   map[countKey]int // new values
 	queues   Queues           // what is added, or taken away
 	sent     bool             // outbox rows were added

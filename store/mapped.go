@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	bolt "go.etcd.io/bbolt"
+	"edda/store/changelog"
 )
 
 const (
@@ -41,7 +41,7 @@ func (d *DB) Trim(ctx context.Context) error {
 
 // trim gives mapped pages back where there are too many.
 func (d *DB) trim() {
-	_ = d.view(func(tx *bolt.Tx) error {
+	_ = d.view(func(tx *changelog.Tx) error {
 		d.trimIn(tx)
 		return nil
 	})
@@ -50,8 +50,8 @@ func (d *DB) trim() {
 // trimIn does so within a snapshot: while it is open the file stays mapped where
 // it is. A snapshot within a snapshot could wait for ever for a writer that
 // waits for the first to end.
-func (d *DB) trimIn(tx *bolt.Tx) {
+func (d *DB) trimIn(tx *changelog.Tx) {
 	if Mapped() > d.options.maxMapped {
-		unmap(tx.DB().Info().Data, uintptr(tx.Size()))
+		unmap(tx.DB().Raw().Info().Data, uintptr(tx.Size()))
 	}
 }

@@ -3,7 +3,7 @@ package store
 import (
 	"time"
 
-	bolt "go.etcd.io/bbolt"
+	"edda/store/changelog"
 )
 
 // Meta is what a store says of itself.
@@ -14,24 +14,26 @@ type Meta struct {
 	// clock's, which never goes back.
 	Commit    uint64    `json:"commit"`
 	Committed time.Time `json:"committed"`
+	// Tenant is set where the store has one tenant's rows alone.
+	Tenant string `json:"tenant,omitempty"`
 }
 
 // Meta reads it.
 func (d *DB) Meta() (m Meta, err error) {
-	err = d.view(func(tx *bolt.Tx) error {
+	err = d.view(func(tx *changelog.Tx) error {
 		m = metaOf(tx)
 		return nil
 	})
 	return m, err
 }
 
-func metaOf(tx *bolt.Tx) Meta {
+func metaOf(tx *changelog.Tx) Meta {
 	b, s := tx.Bucket([]byte(bucketMeta)), stampOf(tx)
 	created, err := time.Parse(time.RFC3339Nano, string(b.Get(metaCreated)))
 	if err != nil {
 		created = time.Time{} // a check tells of it
 	}
-	return Meta{ID: string(b.Get(metaID)), Created: created, Commit: s.Commit, Committed: s.time()}
+	return Meta{ID: string(b.Get(metaID)), Created: created, Commit: s.Commit, Committed: s.time(), Tenant: string(b.Get(metaTenant))}
 }
 
 // Size is how large the file is, and how much of it is free.
@@ -43,9 +45,9 @@ type Size struct {
 
 // Size reads it.
 func (d *DB) Size() (s Size, err error) {
-	err = d.view(func(tx *bolt.Tx) error {
+	err = d.view(func(tx *changelog.Tx) error {
 		s.Bytes = tx.Size()
-		s.Free = int64(tx.DB().Stats().FreeAlloc)
+		s.Free = int64(tx.DB().Raw().Stats().FreeAlloc)
 		return nil
 	})
 	return s, err

@@ -16,13 +16,15 @@ import (
 	bolt "go.etcd.io/bbolt"
 	berrors "go.etcd.io/bbolt/errors"
 	"go.uber.org/zap"
+
+	"edda/store/changelog"
 )
 
 // FileName is the store's file within the data folder.
 const FileName = "edda.db"
 
 // formatVersion is the newest format that this code reads, and the one it writes.
-const formatVersion = 1
+const formatVersion = 2
 
 // lockWait is how long Open waits for another process to let go of the file:
 // that of a predecessor which is just exiting, no more.
@@ -54,7 +56,7 @@ func Open(dir string, o Options) (*DB, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, left := range []string{compacting, checking, restoring} {
+	for _, left := range []string{compacting, checking, restoring, extracting} {
 		_ = os.Remove(filepath.Join(dir, left)) // of a process that was killed; mostly there is none
 	}
 	return d, nil
@@ -171,17 +173,23 @@ func cause(err error) error {
 	return err
 }
 
-func load(path string, file *bolt.DB, o Options) (*DB, error) {
+func load(path string, raw *bolt.DB, o Options) (*DB, error) {
 	d := &DB{
-		path: path, bolt: file, options: o, queue: newQueue(),
+		path: path, options: o, queue: newQueue(),
 		committed: make(chan struct{}, 1), armed: make(chan struct{}, 1),
 		safe: make(chan func()),
 	}
-	if err := d.prepare(); err != nil {
+	if err := d.prepare(raw); err != nil {
 		return nil, err
 	}
-	if err := file.View(func(tx *bolt.Tx) error {
-		d.id, d.stamp = string(tx.Bucket([]byte(bucketMeta)).Get(metaID)), stampOf(tx)
+	file, err := withLog(raw, o)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", o.called, err)
+	}
+	d.file = file
+	if err := file.View(func(tx *changelog.Tx) error {
+		meta := tx.Bucket([]byte(bucketMeta))
+		d.id, d.tenant, d.stamp = string(meta.Get(metaID)), string(meta.Get(metaTenant)), stampOf(tx)
 		return nil
 	}); err != nil {
 		return nil, err
@@ -190,28 +198,54 @@ func load(path string, file *bolt.DB, o Options) (*DB, error) {
 	if err := d.unlock(); err != nil {
 		return nil, err
 	}
-	return d, file.View(func(tx *bolt.Tx) (err error) {
+	return d, file.View(func(tx *changelog.Tx) (err error) {
 		d.index, err = d.loadIndex(tx)
 		return err
 	})
 }
 
-// prepare checks the format and makes what is missing.
-func (d *DB) prepare() error {
+// withLog reads the log of a file.
+func withLog(raw *bolt.DB, o Options) (*changelog.DB, error) {
+	return changelog.Load(raw, changelog.Options{Bound: o.foldAt, Spaces: map[string]changelog.Space{
+		string(bucketOutbox):  {Fill: appendFill},
+		string(bucketAudit):   {Fill: appendFill},
+		string(bucketHistory): {Fill: appendFill, Nested: true},
+		string(bucketClaim):   {Nested: true},
+	}})
+}
+
+// prepare checks the format and makes what is missing: in the buckets themselves,
+// where an older edda looks, too, which knows of no log.
+func (d *DB) prepare(raw *bolt.DB) error {
 	complete := true
-	err := d.bolt.View(func(tx *bolt.Tx) error {
+	err := raw.View(func(tx *bolt.Tx) error {
 		for _, name := range keyspaces {
 			complete = complete && tx.Bucket([]byte(name)) != nil
 		}
-		return checkFormat(d.options.called, tx)
+		complete = complete && string(tx.Bucket([]byte(bucketMeta)).Get(metaFormat)) == strconv.Itoa(formatVersion)
+		if err := checkFormat(d.options.called, tx); err != nil {
+			return err
+		}
+		return d.mayUpgrade(tx)
 	})
 	if err != nil || complete {
 		return err
 	}
-	if err := d.bolt.Update(d.create); err != nil {
+	if err := raw.Update(d.create); err != nil {
 		return explain(d.path, err)
 	}
 	return nil
+}
+
+// mayUpgrade refuses a store of an older format that could not be opened then, for
+// want of its keyset: it stays one that the older edda opens. The keyset of one of
+// this format is asked once its log was read.
+func (d *DB) mayUpgrade(tx *bolt.Tx) error {
+	meta := tx.Bucket([]byte(bucketMeta))
+	if meta == nil || string(meta.Get(metaFormat)) == strconv.Itoa(formatVersion) {
+		return nil
+	}
+	return seal{aead: d.options.Seal, id: string(meta.Get(metaID))}.opens(meta.Get(metaSealed), d.options.called)
 }
 
 func checkFormat(path string, tx *bolt.Tx) error {
@@ -233,6 +267,7 @@ func checkFormat(path string, tx *bolt.Tx) error {
 	return nil
 }
 
+// create makes a new store, and of one of an older format one of this.
 func (d *DB) create(tx *bolt.Tx) error {
 	for _, name := range keyspaces {
 		if _, err := tx.CreateBucketIfNotExists([]byte(name)); err != nil {
@@ -241,7 +276,7 @@ func (d *DB) create(tx *bolt.Tx) error {
 	}
 	meta := tx.Bucket([]byte(bucketMeta))
 	if meta.Get(metaID) != nil {
-		return nil
+		return meta.Put(metaFormat, []byte(strconv.Itoa(formatVersion)))
 	}
 	now := d.options.Now().UTC()
 	id, err := ulid.New(ulid.Timestamp(now), rand.Reader)
@@ -256,12 +291,12 @@ func (d *DB) create(tx *bolt.Tx) error {
 	)
 }
 
-func readStamp(file *bolt.DB) (s stamp, err error) {
-	err = file.View(func(tx *bolt.Tx) error {
+func readStamp(file *changelog.DB) (s stamp, err error) {
+	err = file.View(func(tx *changelog.Tx) error {
 		s = stampOf(tx)
 		return nil
 	})
 	return s, err
 }
 
-func stampOf(tx *bolt.Tx) stamp { return cutStamp(tx.Bucket([]byte(bucketMeta)).Get(metaCommit)) }
+func stampOf(tx *changelog.Tx) stamp { return cutStamp(tx.Bucket([]byte(bucketMeta)).Get(metaCommit)) }

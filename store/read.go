@@ -10,20 +10,20 @@ import (
 	"time"
 
 	"github.com/oklog/ulid/v2"
-	bolt "go.etcd.io/bbolt"
 
 	"edda"
+	"edda/store/changelog"
 )
 
 // Due lists up to limit rows due at or before until, earliest first, and the
 // time of the first row after those (zero when there is none).
 func (d *DB) Due(until time.Time, limit int) (rows []Due, next time.Time, err error) {
-	err = d.read(bucketDue, func(b *bolt.Bucket) error {
+	err = d.read(bucketDue, func(b *changelog.Bucket) error {
 		c := b.Cursor()
 		for k, _ := c.First(); k != nil; k, _ = c.Next() {
 			due, err := cutDue(k)
 			if err != nil {
-				return fmt.Errorf("due row: %w", err)
+				return fmt.Errorf("due row %x: %w", k, err)
 			}
 			if len(rows) >= limit || due.Time.After(until) {
 				next = due.Time
@@ -44,7 +44,7 @@ const maxRead = 4 << 20
 // where they are large. There are no more when it lists none.
 func (d *DB) Outbox(after ulid.ULID, limit int) (rows []Row, err error) {
 	size := 0
-	err = d.read(bucketOutbox, func(b *bolt.Bucket) error {
+	err = d.read(bucketOutbox, func(b *changelog.Bucket) error {
 		c := b.Cursor()
 		k, v := c.Seek(after[:])
 		if bytes.Equal(k, after[:]) {
@@ -70,7 +70,7 @@ func (d *DB) Outbox(after ulid.ULID, limit int) (rows []Row, err error) {
 
 func cutRow(k, v []byte) (r Row, err error) {
 	if len(k) != len(r.ID) {
-		return r, fmt.Errorf("outbox row: %w", errKey)
+		return r, fmt.Errorf("outbox row %x: %w", k, errKey)
 	}
 	copy(r.ID[:], k)
 	r.Work, err = decode[edda.Work]("outbox row", v)
@@ -92,7 +92,7 @@ func (d *DB) Waiting(commandID string) (work edda.Work, found bool) {
 	if !ok {
 		return work, false
 	}
-	err := d.read(bucketOutbox, func(b *bolt.Bucket) error {
+	err := d.read(bucketOutbox, func(b *changelog.Bucket) error {
 		value := b.Get(id[:])
 		if value == nil {
 			return nil // settled a moment ago
@@ -115,7 +115,7 @@ func (d *DB) Checkpoints() ([]edda.Checkpoint, error) {
 
 // Positions lists the sagas' own positions.
 func (d *DB) Positions() (out []Position, err error) {
-	err = d.read(bucketPosition, func(b *bolt.Bucket) error {
+	err = d.read(bucketPosition, func(b *changelog.Bucket) error {
 		return b.ForEach(func(k, v []byte) error {
 			p, err := cutPosition(k, v)
 			out = append(out, p)
@@ -126,11 +126,12 @@ func (d *DB) Positions() (out []Position, err error) {
 }
 
 func cutPosition(k, v []byte) (p Position, err error) {
+	at := k
 	if p.Tenant, k, err = cutText(k); err != nil {
-		return p, fmt.Errorf("position: %w", err)
+		return p, fmt.Errorf("position %x: %w", at, err)
 	}
 	if p.Saga, _, err = cutText(k); err != nil {
-		return p, fmt.Errorf("position: %w", err)
+		return p, fmt.Errorf("position %x: %w", at, err)
 	}
 	p.Checkpoint, err = decode[edda.Checkpoint]("position", v)
 	return p, err
@@ -144,7 +145,7 @@ func (d *DB) Manifests() ([]edda.Manifest, error) { return list[edda.Manifest](d
 
 // Audits lists operators' acts, newest first, at most limit.
 func (d *DB) Audits(limit int) (out []Audit, err error) {
-	err = d.read(bucketAudit, func(b *bolt.Bucket) error {
+	err = d.read(bucketAudit, func(b *changelog.Bucket) error {
 		c := b.Cursor()
 		for k, v := c.Last(); k != nil && len(out) < limit; k, v = c.Prev() {
 			if v, err = d.seal.open(bucketAudit, k, v, 0); err != nil {
@@ -184,12 +185,12 @@ func (d *DB) Counts() []Count {
 	return out
 }
 
-func loadCounts(tx *bolt.Tx) (map[countKey]int, error) {
+func loadCounts(tx *changelog.Tx) (map[countKey]int, error) {
 	out := map[countKey]int{}
 	err := tx.Bucket([]byte(bucketCount)).ForEach(func(k, v []byte) error {
 		key, err := cutCount(k)
 		if err != nil || len(v) != 8 {
-			return fmt.Errorf("counter: %w", cmp.Or(err, errRow))
+			return fmt.Errorf("counter %x: %w", k, cmp.Or(err, errRow))
 		}
 		out[key] = int(binary.BigEndian.Uint64(v))
 		return nil
@@ -200,12 +201,12 @@ func loadCounts(tx *bolt.Tx) (map[countKey]int, error) {
 // Claim finds an entry of the effect ledger.
 func (d *DB) Claim(tenant, commandID string) (claim edda.Claim, found bool, err error) {
 	key, first := texts(tenant, commandID), hourKey(commandHour(commandID))
-	err = d.read(bucketClaim, func(b *bolt.Bucket) error {
+	err = d.read(bucketClaim, func(b *changelog.Bucket) error {
 		c := b.Cursor()
 		for hour, _ := c.Seek(first); hour != nil && !found; hour, _ = c.Next() {
-			claims := b.Bucket(hour)
-			if claims == nil {
-				return fmt.Errorf("claims of hour %x: %w", hour, errKey)
+			claims, wrong := partOf(bucketClaim, b, hour)
+			if wrong != nil {
+				return wrong
 			}
 			value := claims.Get(key)
 			if value == nil {
@@ -256,7 +257,7 @@ func (d *DB) DeadLetters(after string, limit int) (out []edda.DeadLetter, err er
 		}
 	}
 	size := 0
-	err = d.read(bucketDead, func(b *bolt.Bucket) error {
+	err = d.read(bucketDead, func(b *changelog.Bucket) error {
 		c := b.Cursor()
 		k, v := c.Seek(from)
 		if bytes.Equal(k, from) {
@@ -279,7 +280,7 @@ func (d *DB) DeadLetters(after string, limit int) (out []edda.DeadLetter, err er
 
 // DeadLetter finds one.
 func (d *DB) DeadLetter(id string) (letter edda.DeadLetter, found bool, err error) {
-	err = d.view(func(tx *bolt.Tx) error {
+	err = d.view(func(tx *changelog.Tx) error {
 		var key []byte
 		if key, found = findDead(tx, id); !found {
 			return nil
@@ -293,7 +294,7 @@ func (d *DB) DeadLetter(id string) (letter edda.DeadLetter, found bool, err erro
 	return letter, found && err == nil, err
 }
 
-func findDead(tx *bolt.Tx, id string) ([]byte, bool) {
+func findDead(tx *changelog.Tx, id string) ([]byte, bool) {
 	at := tx.Bucket([]byte(bucketDeadID)).Get(texts(id))
 	if len(at) < timeSize {
 		return nil, false
@@ -302,13 +303,13 @@ func findDead(tx *bolt.Tx, id string) ([]byte, bool) {
 }
 
 // read runs fn on one keyspace of a snapshot.
-func (d *DB) read(name keyspace, fn func(*bolt.Bucket) error) error {
-	return d.view(func(tx *bolt.Tx) error { return fn(tx.Bucket([]byte(name))) })
+func (d *DB) read(name keyspace, fn func(*changelog.Bucket) error) error {
+	return d.view(func(tx *changelog.Tx) error { return fn(tx.Bucket([]byte(name))) })
 }
 
 // list decodes a whole keyspace, for those that stay small.
 func list[T any](d *DB, name keyspace) (out []T, err error) {
-	err = d.read(name, func(b *bolt.Bucket) error {
+	err = d.read(name, func(b *changelog.Bucket) error {
 		return b.ForEach(func(k, v []byte) error {
 			v, err := d.seal.open(name, k, v, 0)
 			if err != nil {

@@ -7,9 +7,8 @@ import (
 	"fmt"
 	"time"
 
-	bolt "go.etcd.io/bbolt"
-
 	"edda"
+	"edda/store/changelog"
 )
 
 // Removal is what one change removes because it has expired. A [Sweep] makes
@@ -25,6 +24,10 @@ type Removal struct {
 	DeadLetters []OldLetter
 	// Audits removes those before this place; its day is zero.
 	Audits Place
+	// Texts are manifests that nothing needs; Idle are those that began to be so, or
+	// ceased to.
+	Texts []OldText
+	Idle  []OldText
 	// Clock is how far time has come for retention; zero leaves it.
 	Clock time.Time
 }
@@ -61,7 +64,7 @@ func (w *writer) expire(e *encoded) error {
 		return nil
 	}
 	for _, step := range []func(*Removal) error{
-		w.removeInstances, w.removeHistory, w.forget, w.removeClaims, w.removeLetters, w.removeAudits, w.retentionClock,
+		w.removeInstances, w.removeHistory, w.forget, w.removeClaims, w.removeLetters, w.removeAudits, w.markTexts, w.removeTexts, w.retentionClock,
 	} {
 		if err := step(r); err != nil {
 			return fmt.Errorf("remove what has expired: %w", err)
@@ -71,7 +74,7 @@ func (w *writer) expire(e *encoded) error {
 }
 
 func (r *Removal) empty() bool {
-	return len(r.Instances)+len(r.Forgotten)+len(r.DeadLetters) == 0 &&
+	return len(r.Instances)+len(r.Forgotten)+len(r.DeadLetters)+len(r.Texts)+len(r.Idle) == 0 &&
 		r.History == (Place{}) && r.Claims == (ClaimPlace{}) && r.Audits == (Place{}) && r.Clock.IsZero()
 }
 
@@ -172,7 +175,11 @@ func (w *writer) removeBuckets(name keyspace, last, until []byte) error {
 		if !bytes.Equal(k, last) {
 			end = nil
 		}
-		empty, err := removeRows(space.Bucket(k), end, !bytes.Equal(k, last))
+		part, err := partOf(name, space, k)
+		if err != nil {
+			return err
+		}
+		empty, err := removeRows(part, end, !bytes.Equal(k, last))
 		if err != nil {
 			return err
 		}
@@ -192,7 +199,7 @@ func (w *writer) removeBuckets(name keyspace, last, until []byte) error {
 var errPlace = errors.New("behind the place")
 
 // removeRows removes the rows before a key, or all, and tells whether none is left.
-func removeRows(b *bolt.Bucket, until []byte, all bool) (empty bool, err error) {
+func removeRows(b *changelog.Bucket, until []byte, all bool) (empty bool, err error) {
 	var keys [][]byte
 	empty = true
 	err = b.ForEach(func(k, _ []byte) error {
@@ -267,7 +274,7 @@ func (w *writer) retentionClock(r *Removal) error {
 }
 
 // droppedHistory is the place before which history was removed.
-func droppedHistory(tx *bolt.Tx) pointer {
+func droppedHistory(tx *changelog.Tx) pointer {
 	if b := tx.Bucket([]byte(bucketMeta)).Get(metaDropped); len(b) == pointerSize {
 		return cutPointer(b)
 	}
@@ -275,7 +282,7 @@ func droppedHistory(tx *bolt.Tx) pointer {
 }
 
 // writtenAt is the time of the commit that wrote a dead letter.
-func writtenAt(tx *bolt.Tx, id string) (time.Time, bool) {
+func writtenAt(tx *changelog.Tx, id string) (time.Time, bool) {
 	at := tx.Bucket([]byte(bucketDeadID)).Get(texts(id))
 	if len(at) != timeSize+8 {
 		return time.Time{}, false
@@ -284,11 +291,11 @@ func writtenAt(tx *bolt.Tx, id string) (time.Time, bool) {
 }
 
 // waitsFor tells whether events are parked or held for a key.
-func waitsFor(tx *bolt.Tx, key []byte) bool {
+func waitsFor(tx *changelog.Tx, key []byte) bool {
 	return queued(tx, bucketParked, key) || queued(tx, bucketHeld, key)
 }
 
-func queued(tx *bolt.Tx, name keyspace, key []byte) bool {
+func queued(tx *changelog.Tx, name keyspace, key []byte) bool {
 	k, _ := tx.Bucket([]byte(name)).Cursor().Seek(key)
 	return bytes.HasPrefix(k, key)
 }

@@ -7,9 +7,8 @@ import (
 	"slices"
 	"time"
 
-	bolt "go.etcd.io/bbolt"
-
 	"edda"
+	"edda/store/changelog"
 )
 
 // Replay is the plan of one replay and how far it has come. While it is running
@@ -128,7 +127,7 @@ func (v *View) chain(k edda.Key, visit func(pointer, []byte) error) (whole bool,
 	if err != nil {
 		return false, fmt.Errorf("instance %s: %w", k, err)
 	}
-	days := map[uint32]*bolt.Bucket{}
+	days := map[uint32]*changelog.Bucket{}
 	for at := h.Last; at != (pointer{}); {
 		row := v.historyRow(days, at)
 		if row == nil {
@@ -146,7 +145,7 @@ func (v *View) chain(k edda.Key, visit func(pointer, []byte) error) (whole bool,
 }
 
 // historyRow is nil when its day was dropped; days keeps the buckets at hand.
-func (v *View) historyRow(days map[uint32]*bolt.Bucket, at pointer) []byte {
+func (v *View) historyRow(days map[uint32]*changelog.Bucket, at pointer) []byte {
 	day, ok := days[at.Day]
 	if !ok {
 		day = v.bucket(bucketHistory).Bucket(dayKey(at.Day))
@@ -166,6 +165,6 @@ func CellBytes(c edda.Cell) ([]byte, error) {
 	if len(c.Held) == 0 {
 		c.Held = nil
 	}
-	e := newValueEncoder()
-	return e.encode(0, c)
+	e := valueEncoder{size: cellSize(&c)}
+	return e.encode(0, &c)
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 
 	"edda"
+	"edda/internal/fields"
 )
 
 // Values are compact JSON, readable with any tool. Two keyspaces put a few
@@ -15,33 +16,38 @@ import (
 
 var errRow = errors.New("malformed row")
 
-// valueEncoder writes JSON, into one buffer for all values of a change: most of
-// what encoding costs is growing buffers. HTML characters are not escaped, so
-// the JSON inside a value comes back byte for byte.
+// Room for values is made in pieces: one for all values of most changes, and
+// another where there is less of it left than a small value takes.
+const (
+	leastRoom = 256
+	estimate  = 16 // sizes are a 16th too small, at most
+)
+
+// valueEncoder writes JSON, one value behind the other into one piece of memory
+// for all values of a change. HTML characters are not escaped, so the JSON inside
+// a value comes back byte for byte.
 type valueEncoder struct {
-	buf  bytes.Buffer
-	json *json.Encoder
+	coder fields.Coder
+	size  int    // about, of all values
+	room  []byte // empty; its capacity is what is free
 }
 
-func newValueEncoder() *valueEncoder {
-	e := &valueEncoder{}
-	e.json = json.NewEncoder(&e.buf)
-	e.json.SetEscapeHTML(false)
-	return e
-}
-
-// encode returns v behind head empty bytes.
+// encode returns *v behind head empty bytes.
 func (e *valueEncoder) encode(head int, v any) ([]byte, error) {
-	e.buf.Reset()
-	e.buf.Write(make([]byte, head))
-	if err := e.json.Encode(v); err != nil {
+	if cap(e.room) < leastRoom {
+		e.room = make([]byte, 0, max(e.size+e.size/estimate, leastRoom))
+		e.size = 0
+	}
+	b, err := e.coder.Append(append(e.room, make([]byte, head)...), v)
+	if err != nil {
 		return nil, err
 	}
-	return bytes.Clone(bytes.TrimSuffix(e.buf.Bytes(), []byte{'\n'})), nil
+	e.room = b[len(b):]
+	return b[:len(b):len(b)], nil
 }
 
 func decode[T any](what string, data []byte) (v T, err error) {
-	if err := json.Unmarshal(data, &v); err != nil {
+	if err := fields.Decode(data, &v); err != nil {
 		return v, fmt.Errorf("decode %s: %w", what, err)
 	}
 	return v, nil
@@ -57,6 +63,28 @@ func kindOf(row []byte) edda.WorkKind {
 	kind, _, _ := bytes.Cut(after, []byte{'"'})
 	return edda.WorkKind(kind)
 }
+
+// What a commit needs of rows that it replaces. Their other fields are passed over.
+type (
+	instancePart struct {
+		Generation int `json:"generation"`
+	}
+	entryPart struct {
+		DeadLetter string `json:"dead_letter"`
+	}
+	letterPart struct {
+		Reason string `json:"reason"`
+	}
+)
+
+// Fields names the one of an instance.
+func (p *instancePart) Fields(c *fields.Coder) { c.Int("generation", &p.Generation) }
+
+// Fields names the one of a held event.
+func (p *entryPart) Fields(c *fields.Coder) { c.Text("dead_letter", &p.DeadLetter) }
+
+// Fields names the one of a dead letter.
+func (p *letterPart) Fields(c *fields.Coder) { c.Text("reason", &p.Reason) }
 
 // head stands before an instance: the key's latest history row, and what the
 // counters and the index of ends need of it. A key that has history but no
@@ -106,12 +134,12 @@ func cutInstance(k edda.Key, row []byte) (*edda.Instance, error) {
 	if h.Status == "" {
 		return nil, nil
 	}
-	in, err := decode[edda.Instance]("instance "+k.String(), body)
-	if err != nil {
-		return nil, err
+	in := new(edda.Instance)
+	if err := fields.Decode(body, in); err != nil {
+		return nil, fmt.Errorf("decode instance %s: %w", k, err)
 	}
 	in.Key = k
-	return &in, nil
+	return in, nil
 }
 
 // storedRecord is a [Record] as it is written: its place is its key.
@@ -131,16 +159,19 @@ type storedRecord struct {
 	State      json.RawMessage `json:"state,omitempty"`
 }
 
-func recordOf(t edda.Transition) Record {
-	r := Record{Key: t.Key, Event: t.Event, Fate: t.Fate, Handlers: t.Handlers, Outputs: t.Outputs}
-	if in := t.Instance; in != nil {
-		r.Generation, r.Version, r.Revision = in.Generation, in.Version, in.Revision
-		r.Status, r.State = in.Status, in.State
-	}
-	for _, w := range t.Work {
-		r.Work = append(r.Work, w.ID)
-	}
-	return r
+// Fields names what is written.
+func (r *storedRecord) Fields(c *fields.Coder) {
+	c.Struct("key", &r.Key)
+	c.IntIf("generation", &r.Generation)
+	c.IntIf("version", &r.Version)
+	c.UintIf("revision", &r.Revision)
+	c.Struct("event", &r.Event)
+	c.Text("fate", (*string)(&r.Fate))
+	c.TextsIf("handlers", &r.Handlers)
+	fields.ListIf(c, "outputs", &r.Outputs)
+	c.TextIf("status", (*string)(&r.Status))
+	c.TextsIf("work", &r.Work)
+	c.JSONIf("state", &r.State)
 }
 
 // cutRecord decodes a history row and the place of the key's previous one.

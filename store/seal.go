@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"slices"
 
-	bolt "go.etcd.io/bbolt"
+	"edda/store/changelog"
 )
 
 // AEAD encrypts values and tells whether they were changed, with associated data
@@ -97,7 +97,7 @@ const whereKeyset = "EDDA_ENCRYPTION_KEYSET, or --config with encryption.keyset"
 // encrypted before, it is from now on; older values stay readable.
 func (d *DB) unlock() error {
 	var locked []byte
-	if err := d.bolt.View(func(tx *bolt.Tx) error {
+	if err := d.file.View(func(tx *changelog.Tx) error {
 		locked = slices.Clone(tx.Bucket([]byte(bucketMeta)).Get(metaSealed))
 		return nil
 	}); err != nil {
@@ -106,16 +106,25 @@ func (d *DB) unlock() error {
 	if locked == nil && d.seal.aead == nil {
 		return nil
 	}
-	if d.seal.aead == nil {
-		return fmt.Errorf("%s is encrypted: name its keyset with %s", d.options.called, whereKeyset)
+	if err := d.seal.opens(locked, d.options.called); err != nil {
+		return err
 	}
-	place := d.seal.place(bucketMeta, metaSealed)
-	if locked != nil {
-		if _, err := d.seal.aead.Decrypt(locked, place); err != nil {
-			return fmt.Errorf("%s was encrypted with another keyset: name that one, with the older keys in it, with %s", d.options.called, whereKeyset)
-		}
+	return d.lock(d.seal.place(bucketMeta, metaSealed))
+}
+
+// opens tells whether the keyset is that of the store of which this row is, nil
+// where it is not encrypted.
+func (s seal) opens(locked []byte, called string) error {
+	switch {
+	case locked == nil:
+		return nil
+	case s.aead == nil:
+		return fmt.Errorf("%s is encrypted: name its keyset with %s", called, whereKeyset)
 	}
-	return d.lock(place)
+	if _, err := s.aead.Decrypt(locked, s.place(bucketMeta, metaSealed)); err != nil {
+		return fmt.Errorf("%s was encrypted with another keyset: name that one, with the older keys in it, with %s", called, whereKeyset)
+	}
+	return nil
 }
 
 // lock writes the row anew with the newest key, so that a keyset which lacks it
@@ -125,7 +134,7 @@ func (d *DB) lock(place []byte) error {
 	if err != nil {
 		return fmt.Errorf("use the keyset: %w", err)
 	}
-	if err := d.bolt.Update(func(tx *bolt.Tx) error { return tx.Bucket([]byte(bucketMeta)).Put(metaSealed, locked) }); err != nil {
+	if err := d.file.Update(func(tx *changelog.Tx) error { return tx.Bucket([]byte(bucketMeta)).Put(metaSealed, locked) }); err != nil {
 		return explain(d.path, err)
 	}
 	return nil

@@ -60,6 +60,7 @@ func TestNothingOfAPayloadIsInTheFile(t *testing.T) {
 		if found := db.Check(t.Context()); found != nil {
 			t.Errorf("%s: %v", name, found)
 		}
+		db.fold(t) // in the log they are compressed
 		db.stop()
 		raw, err := os.ReadFile(filepath.Join(dir, FileName))
 		if err != nil {
@@ -191,6 +192,7 @@ func TestAValueIsBoundToItsPlace(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	db.fold(t)
 	db.stop()
 	file, err := bolt.Open(filepath.Join(dir, FileName), 0o600, &bolt.Options{Timeout: time.Second})
 	if err != nil {

@@ -23,6 +23,9 @@ func (c Change) Size() int {
 	for _, cl := range c.Claims {
 		n += 2*sizeSmall + len(cl.Result)
 	}
+	for i := range c.Work {
+		n += sizeWork + len(c.Work[i].Payload)
+	}
 	for _, m := range c.Manifests {
 		n += sizeSmall + len(m.Text)
 	}
@@ -65,4 +68,16 @@ func eventSize(e *edda.Event) int { return sizeEvent + len(e.Payload) + len(e.Er
 func deadSize(d *edda.DeadLetter) int {
 	const base64 = 4.0 / 3
 	return sizeSmall + eventSize(&d.Event) + len(d.Error) + len(d.Source) + len(d.Inputs) + int(base64*float64(len(d.Raw)))
+}
+
+func cellSize(c *edda.Cell) (n int) {
+	if c.Instance != nil {
+		n = c.Instance.Size()
+	}
+	for _, queue := range [][]edda.Entry{c.Parked, c.Held} {
+		for i := range queue {
+			n += sizeSmall + eventSize(&queue[i].Event)
+		}
+	}
+	return n + sizeSmall
 }

@@ -9,9 +9,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/oklog/ulid/v2"
-	bolt "go.etcd.io/bbolt"
 
 	"edda"
+	"edda/store/changelog"
 )
 
 // noon is the commit clock of most tests.
@@ -61,6 +61,14 @@ func (o *opened) commit(t testing.TB, c Change) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	if err := o.Commit(ctx, c); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// fold brings all rows into their buckets, for a test that looks there.
+func (o *opened) fold(t testing.TB) {
+	t.Helper()
+	if err := o.file.Fold(); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -169,8 +177,8 @@ func working(correlation string, revision uint64, command string) edda.Transitio
 func dump(t testing.TB, db *DB) map[string]string {
 	t.Helper()
 	out := map[string]string{}
-	err := db.bolt.View(func(tx *bolt.Tx) error {
-		return tx.ForEach(func(name []byte, b *bolt.Bucket) error { return dumpBucket(out, string(name), b) })
+	err := db.file.View(func(tx *changelog.Tx) error {
+		return tx.ForEach(func(name []byte, b *changelog.Bucket) error { return dumpBucket(out, string(name), b) })
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -178,7 +186,7 @@ func dump(t testing.TB, db *DB) map[string]string {
 	return out
 }
 
-func dumpBucket(out map[string]string, path string, b *bolt.Bucket) error {
+func dumpBucket(out map[string]string, path string, b *changelog.Bucket) error {
 	return b.ForEach(func(k, v []byte) error {
 		at := fmt.Sprintf("%s/%q", path, k)
 		if v == nil {
@@ -193,7 +201,7 @@ func dumpBucket(out map[string]string, path string, b *bolt.Bucket) error {
 // The committer must be idle.
 func checkIndex(t testing.TB, db *DB) {
 	t.Helper()
-	err := db.bolt.View(func(tx *bolt.Tx) error {
+	err := db.file.View(func(tx *changelog.Tx) error {
 		x, err := db.loadIndex(tx)
 		if err != nil {
 			return err

@@ -8,16 +8,16 @@ import (
 	"fmt"
 	"time"
 
-	bolt "go.etcd.io/bbolt"
-
 	"edda"
+	"edda/store/changelog"
 )
 
 // What one change removes is bounded, so that a commit that waits behind it
-// waits a few milliseconds and no more. Instances lie scattered, and each costs
-// pages of its own; all else lies in order.
+// waits a few milliseconds and no more. Instances lie scattered, and so do the heads
+// of keys that nothing is left of and the ids of dead letters: each costs pages of
+// its own. All else lies in order.
 const (
-	maxGoneInstances = 64
+	maxGoneScattered = 64
 	maxGoneRows      = 256
 	maxGoneBytes     = 256 << 10
 	// maxSeenRows bounds how long one look keeps its snapshot open.
@@ -34,11 +34,12 @@ const (
 	KindClaims      Kind = "claims"
 	KindDeadLetters Kind = "dead_letters"
 	KindAudit       Kind = "audit"
+	KindManifests   Kind = "manifests" // texts that nothing needs
 )
 
 // Kinds lists them.
 func Kinds() []Kind {
-	return []Kind{KindInstances, KindHistory, KindClaims, KindDeadLetters, KindAudit}
+	return []Kind{KindInstances, KindHistory, KindClaims, KindDeadLetters, KindAudit, KindManifests}
 }
 
 // Cutoffs say what has expired: what is before its time. A zero time keeps all.
@@ -46,6 +47,13 @@ type Cutoffs struct {
 	// Ended asks by saga and status of finished instances; nil keeps all.
 	Ended                                func(saga string, status edda.Status) time.Time
 	History, Claims, DeadLetters, Audits time.Time
+	// Manifests asks for texts that nothing has needed since before then.
+	Manifests time.Time
+	// Loaded tells whether a text is one that instances run on; nil: nobody knows.
+	Loaded func(edda.Manifest) bool
+	// Now is the time by which age is counted: texts that become idle are so from
+	// then on. Zero marks none.
+	Now time.Time
 }
 
 // Sweep walks one kind of rows and finds what has expired, in portions that one
@@ -78,7 +86,7 @@ func (s *Sweep) Next(ctx context.Context) (p Portion, err error) {
 		return p, err
 	}
 	l := &look{Sweep: s, seal: s.db.seal, portion: &p}
-	err = s.db.view(func(tx *bolt.Tx) error {
+	err = s.db.view(func(tx *changelog.Tx) error {
 		l.tx = tx
 		return l.look()
 	})
@@ -92,7 +100,7 @@ func (s *Sweep) Next(ctx context.Context) (p Portion, err error) {
 // look is one portion being filled.
 type look struct {
 	*Sweep
-	tx      *bolt.Tx
+	tx      *changelog.Tx
 	seal    seal
 	portion *Portion
 	seen    int
@@ -113,6 +121,8 @@ func (l *look) look() error {
 		return l.letters()
 	case KindAudit:
 		return l.audits()
+	case KindManifests:
+		return l.manifests()
 	}
 	return fmt.Errorf("there is no kind %q to sweep", l.kind)
 }
@@ -141,14 +151,14 @@ func (l *look) instances() error {
 	for k != nil {
 		e, err := cutEnded(k)
 		if err != nil {
-			return fmt.Errorf("index of ends: %w", err)
+			return fmt.Errorf("index of ends: %x: %w", k, err)
 		}
 		if !e.Time.Before(l.cut.Ended(e.Saga, e.Status)) {
 			l.after = after(texts(e.Saga, string(e.Status)))
 			k, _ = c.Seek(l.after)
 			continue
 		}
-		if err := l.room(maxGoneInstances); err != nil {
+		if err := l.room(maxGoneScattered); err != nil {
 			return err
 		}
 		if err := l.ended(e); err != nil {
@@ -183,11 +193,15 @@ func (l *look) buckets(name keyspace, before []byte, cut time.Time, row func(buc
 	}
 	space := l.tx.Bucket([]byte(name))
 	c := space.Cursor()
-	for bucket, _ := c.Seek(l.after[:min(4, len(l.after))]); bucket != nil && string(bucket) < string(before); bucket, _ = c.Next() {
-		rows := space.Bucket(bucket).Cursor()
+	for bucket, _ := c.Seek(l.after[:min(partSize, len(l.after))]); bucket != nil && string(bucket) < string(before); bucket, _ = c.Next() {
+		part, err := partOf(name, space, bucket)
+		if err != nil {
+			return err
+		}
+		rows := part.Cursor()
 		k, v := rows.First()
-		if len(l.after) > 4 && string(l.after[:4]) == string(bucket) {
-			k, v = rows.Seek(l.after[4:])
+		if len(l.after) > partSize && string(l.after[:partSize]) == string(bucket) {
+			k, v = rows.Seek(l.after[partSize:])
 		}
 		for ; k != nil; k, v = rows.Next() {
 			if err := l.room(maxGoneRows); err != nil {
@@ -206,13 +220,13 @@ func (l *look) buckets(name keyspace, before []byte, cut time.Time, row func(buc
 // record takes one row of the history, and the key it was the last of, if
 // nothing else of it is left.
 func (l *look) record(day, k, v []byte) error {
+	if len(k) != pointerSize-partSize {
+		return fmt.Errorf("history of day %x: row %x: %w", day, k, errKey)
+	}
 	at := cutPointer(append(append([]byte(nil), day...), k...))
 	if len(v) < pointerSize {
-		return fmt.Errorf("history: %w", errRow)
+		return fmt.Errorf("history of day %x: row %x: %w", day, k, errRow)
 	}
-	next := at
-	next.N++
-	l.portion.History = Place(next)
 	var of struct {
 		Key edda.Key `json:"key"`
 	}
@@ -226,8 +240,14 @@ func (l *look) record(day, k, v []byte) error {
 	key := instanceKey(of.Key)
 	h, _, err := cutHead(l.tx.Bucket([]byte(bucketSaga)).Get(key))
 	if err == nil && h.Status == "" && h.Last == at && !waitsFor(l.tx, key) {
+		if len(l.portion.Forgotten) >= maxGoneScattered {
+			return errFull
+		}
 		l.portion.Forgotten = append(l.portion.Forgotten, of.Key)
 	}
+	next := at
+	next.N++
+	l.portion.History = Place(next)
 	return err
 }
 
@@ -235,11 +255,11 @@ func (l *look) claim(hour, k, _ []byte) error {
 	at := ClaimPlace{Hour: time.Unix(int64(binary.BigEndian.Uint32(hour))*60*60, 0).UTC()}
 	tenant, rest, err := cutText(k)
 	if err != nil {
-		return fmt.Errorf("claim: %w", err)
+		return fmt.Errorf("claim %x: %w", k, err)
 	}
 	command, _, err := cutText(rest)
 	if err != nil {
-		return fmt.Errorf("claim: %w", err)
+		return fmt.Errorf("claim %x: %w", k, err)
 	}
 	at.Tenant, at.CommandID = tenant, command+"\x00" // the next key there can be
 	l.portion.Claims = at
@@ -255,10 +275,13 @@ func (l *look) letters() error {
 	c := l.tx.Bucket([]byte(bucketDead)).Cursor()
 	for k, v := c.Seek(l.after); k != nil; k, v = c.Next() {
 		at, _, err := cutTime(k)
-		if err != nil || !at.Before(l.cut.DeadLetters) {
-			return err
+		if err != nil {
+			return fmt.Errorf("dead letter %x: %w", k, err)
 		}
-		if err := l.room(maxGoneRows); err != nil {
+		if !at.Before(l.cut.DeadLetters) {
+			return nil
+		}
+		if err := l.room(maxGoneScattered); err != nil {
 			return err
 		}
 		l.after = append(append(l.after[:0:0], k...), 0)
@@ -297,11 +320,7 @@ func (l *look) audits() error {
 	}
 	c := l.tx.Bucket([]byte(bucketAudit)).Cursor()
 	for k, v := c.Seek(l.after); k != nil; k, v = c.Next() {
-		opened, err := l.seal.open(bucketAudit, k, v, 0)
-		if err != nil {
-			return err
-		}
-		a, err := decode[Audit]("audit", opened)
+		a, err := l.db.cutAudit(k, v)
 		if err != nil || !a.Time.Before(l.cut.Audits) {
 			return err
 		}
@@ -320,7 +339,7 @@ func (l *look) audits() error {
 // RetentionClock is how far time has come for retention, as the last removal
 // said; where none has said it, it is the last commit's time, or the store's creation, and kept is false.
 func (d *DB) RetentionClock() (t time.Time, kept bool, err error) {
-	err = d.view(func(tx *bolt.Tx) error {
+	err = d.view(func(tx *changelog.Tx) error {
 		if b := tx.Bucket([]byte(bucketMeta)).Get(metaRetention); len(b) == 8 {
 			t, kept = stamp{Clock: binary.BigEndian.Uint64(b)}.time(), true
 			return nil

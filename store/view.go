@@ -4,15 +4,14 @@ import (
 	"bytes"
 	"fmt"
 
-	bolt "go.etcd.io/bbolt"
-
 	"edda"
+	"edda/store/changelog"
 )
 
 // View is a consistent snapshot; Close it soon. It is for one goroutine.
 type View struct {
 	db    *DB
-	tx    *bolt.Tx
+	tx    *changelog.Tx
 	cells int
 	seal  seal
 }
@@ -54,7 +53,7 @@ func (v *View) Cell(k edda.Key) (edda.Cell, error) {
 	return cell, err
 }
 
-func (v *View) bucket(name keyspace) *bolt.Bucket { return v.tx.Bucket([]byte(name)) }
+func (v *View) bucket(name keyspace) *changelog.Bucket { return v.tx.Bucket([]byte(name)) }
 
 func (v *View) entries(name keyspace, key []byte) (out []edda.Entry, err error) {
 	c := v.bucket(name).Cursor()

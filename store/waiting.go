@@ -2,14 +2,11 @@ package store
 
 import (
 	"bytes"
-	"encoding/binary"
 	"fmt"
 	"maps"
-	"time"
-
-	bolt "go.etcd.io/bbolt"
 
 	"edda"
+	"edda/store/changelog"
 )
 
 // Queues says how much lies aside: parked and held events, dead letters.
@@ -58,9 +55,7 @@ func (q *Queues) entry(name keyspace, value []byte, n int) error {
 		q.Parked += n
 		return nil
 	}
-	e, err := decode[struct {
-		DeadLetter string `json:"dead_letter"`
-	}]("held event", value)
+	e, err := decode[entryPart]("held event", value)
 	if err != nil {
 		return err
 	}
@@ -75,9 +70,7 @@ func (q *Queues) letter(value []byte, n int) error {
 	if value == nil {
 		return nil
 	}
-	d, err := decode[struct {
-		Reason string `json:"reason"`
-	}]("dead letter", value)
+	d, err := decode[letterPart]("dead letter", value)
 	if err == nil {
 		q.dead(d.Reason, n)
 	}
@@ -100,17 +93,21 @@ func (w *writer) countEntry(r row) error {
 }
 
 // loadQueues counts what is there when the store opens.
-func loadQueues(tx *bolt.Tx, s seal) (q Queues, err error) {
+func loadQueues(tx *changelog.Tx, s seal) (q Queues, err error) {
 	for _, name := range []keyspace{bucketParked, bucketHeld, bucketDead} {
 		if err := tx.Bucket([]byte(name)).ForEach(func(k, v []byte) error {
 			v, err := s.open(name, k, v, 0)
 			switch {
 			case err != nil:
-				return err
 			case name == bucketDead:
-				return q.letter(v, 1)
+				err = q.letter(v, 1)
+			default:
+				err = q.entry(name, v, 1)
 			}
-			return q.entry(name, v, 1)
+			if err != nil {
+				return fmt.Errorf("%s %x: %w", name, k, err)
+			}
+			return nil
 		}); err != nil {
 			return q, err
 		}
@@ -145,12 +142,12 @@ func (d *DB) waitingKeys(name keyspace, tenant, saga string, from edda.Key, limi
 	if from != (edda.Key{}) {
 		start = after(instanceKey(from))
 	}
-	err = d.read(name, func(b *bolt.Bucket) error {
+	err = d.read(name, func(b *changelog.Bucket) error {
 		c := b.Cursor()
 		for k, v := c.Seek(start); bytes.HasPrefix(k, prefix); k, v = c.Next() {
 			key, rest, err := cutKey(k)
 			if err != nil || len(rest) != 8 {
-				return fmt.Errorf("%s event: %w", name, errKey)
+				return fmt.Errorf("%s event %x: %w", name, k, errKey)
 			}
 			if n := len(out); n > 0 && out[n-1].Key == key {
 				out[n-1].Events++
@@ -171,45 +168,4 @@ func (d *DB) waitingKeys(name keyspace, tenant, saga string, from edda.Key, limi
 		return nil
 	})
 	return out, err
-}
-
-// AuditQuery selects operators' acts of one tenant; of none those on the whole
-// process.
-type AuditQuery struct {
-	Tenant string
-	Since  time.Time // zero: all
-	Limit  int
-}
-
-// maxAudits bounds the acts of other tenants that one look passes over.
-const maxAudits = 100_000
-
-// AuditsOf lists a tenant's acts, newest first, and tells whether there are more.
-func (d *DB) AuditsOf(q AuditQuery) (out []Audit, more bool, err error) {
-	err = d.read(bucketAudit, func(b *bolt.Bucket) error {
-		c := b.Cursor()
-		seen := 0
-		for k, v := c.Last(); k != nil; k, v = c.Prev() {
-			if v, err = d.seal.open(bucketAudit, k, v, 0); err != nil {
-				return err
-			}
-			a, err := decode[Audit]("audit", v)
-			if err != nil {
-				return fmt.Errorf("commit %d: %w", binary.BigEndian.Uint64(k), err)
-			}
-			if seen++; a.Key.Tenant != q.Tenant || a.Time.Before(q.Since) {
-				if seen > maxAudits {
-					return nil
-				}
-				continue
-			}
-			if len(out) == q.Limit {
-				more = true
-				return nil
-			}
-			out = append(out, a)
-		}
-		return nil
-	})
-	return out, more, err
 }

@@ -1,9 +1,7 @@
 package store
 
 import (
-	"slices"
 	"testing"
-	"time"
 
 	"edda"
 )
@@ -62,31 +60,4 @@ func TestWhatLiesAsideIsCountedAndListed(t *testing.T) {
 	same(t, "counts afterwards", db.Queues(), want)
 	db.stop()
 	same(t, "counts when it is opened again", open(t, dir, Options{}).Queues(), want)
-}
-
-func TestTheAuditOfATenant(t *testing.T) {
-	db := open(t, t.TempDir(), Options{})
-	noon := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
-	for i, tenant := range []string{"acme", "zeta", "acme", "", "acme"} {
-		db.commit(t, Change{Audits: []Audit{{Time: noon.Add(time.Duration(i) * time.Hour), By: "ann", Verb: string(rune('a' + i)), Key: edda.Key{Tenant: tenant}}}})
-	}
-	for _, tt := range []struct {
-		q    AuditQuery
-		want []string
-		more bool
-	}{
-		{AuditQuery{Tenant: "acme", Limit: 10}, []string{"e", "c", "a"}, false},
-		{AuditQuery{Tenant: "acme", Limit: 2}, []string{"e", "c"}, true},
-		{AuditQuery{Tenant: "acme", Limit: 10, Since: noon.Add(time.Hour)}, []string{"e", "c"}, false},
-		{AuditQuery{Tenant: "", Limit: 10}, []string{"d"}, false},
-	} {
-		found, more, err := db.AuditsOf(tt.q)
-		var verbs []string
-		for _, a := range found {
-			verbs = append(verbs, a.Verb)
-		}
-		if err != nil || more != tt.more || !slices.Equal(verbs, tt.want) {
-			t.Errorf("%+v: %v %v %v", tt.q, verbs, more, err)
-		}
-	}
 }

@@ -6,9 +6,9 @@ import (
 	"time"
 
 	"github.com/oklog/ulid/v2"
-	bolt "go.etcd.io/bbolt"
 
 	"edda"
+	"edda/store/changelog"
 )
 
 // keyspace is the name of a top-level bucket.
@@ -75,28 +75,26 @@ func (s stamp) time() time.Time { return time.UnixMilli(int64(s.Clock)).UTC() }
 // to know goes to staged, which counts only if the transaction does.
 type writer struct {
 	seal    seal
-	tx      *bolt.Tx
-	buckets map[keyspace]*bolt.Bucket
-	history *bolt.Bucket // of the day
+	tx      *changelog.Tx
+	buckets map[keyspace]*changelog.Bucket
+	history *changelog.Bucket // of the day
 	stamp   stamp
 	staged  *staged
 	// Ordinals of outbox rows, history rows and audits in this commit.
 	works, records, audits uint32
 }
 
-func newWriter(tx *bolt.Tx, secret seal, s stamp, st *staged) (*writer, error) {
-	w := &writer{tx: tx, seal: secret, buckets: make(map[keyspace]*bolt.Bucket, len(keyspaces)), stamp: s, staged: st}
+func newWriter(tx *changelog.Tx, secret seal, s stamp, st *staged) (*writer, error) {
+	w := &writer{tx: tx, seal: secret, buckets: make(map[keyspace]*changelog.Bucket, len(keyspaces)), stamp: s, staged: st}
 	for _, name := range keyspaces {
 		w.buckets[name] = tx.Bucket([]byte(name))
 	}
-	w.buckets[bucketOutbox].FillPercent = appendFill
-	w.buckets[bucketAudit].FillPercent = appendFill
 	return w, w.buckets[bucketMeta].Put(metaCommit, s.row())
 }
 
 func (w *writer) change(e *encoded) error {
 	for _, step := range []func(*encoded) error{
-		w.expire, w.stale, w.transitions, w.puts, w.claims, w.letters, w.delivered, w.armed,
+		w.expire, w.stale, w.transitions, w.puts, w.claims, w.outgoing, w.letters, w.delivered, w.armed,
 	} {
 		if err := step(e); err != nil {
 			return err
@@ -166,7 +164,7 @@ func (w *writer) write(r row) error {
 
 // put writes a row, sealed behind its head where the keyspace is one of those.
 // A row in the bucket of a day has a place that its key alone does not tell.
-func (w *writer) put(b *bolt.Bucket, space keyspace, key, place, value []byte, head int) error {
+func (w *writer) put(b *changelog.Bucket, space keyspace, key, place, value []byte, head int) error {
 	value, err := w.seal.close(space, place, value, head)
 	if err != nil {
 		return err
@@ -211,7 +209,6 @@ func (w *writer) record(row []byte, previous pointer) (pointer, error) {
 		if err != nil {
 			return at, fmt.Errorf("history of a day: %w", err)
 		}
-		day.FillPercent = appendFill
 		w.history = day
 	}
 	previous.append(row[:0])
@@ -234,7 +231,22 @@ func (w *writer) ulid() (id ulid.ULID) {
 // work adds what goes out and removes what is settled, in this order: the
 // result of an effect may stand in the same change as the effect.
 func (w *writer) work(t *encodedTransition) error {
-	for _, work := range t.work {
+	if err := w.send(t.work); err != nil {
+		return err
+	}
+	for _, command := range t.settled {
+		if err := w.settle(command, t.who); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *writer) outgoing(e *encoded) error { return w.send(e.work) }
+
+// send writes outbox rows; a second one of an effect takes the place of the first.
+func (w *writer) send(list []encodedWork) error {
+	for _, work := range list {
 		if work.kind == edda.WorkEffect {
 			if err := w.settle(work.id, work.from); err != nil {
 				return err
@@ -245,11 +257,6 @@ func (w *writer) work(t *encodedTransition) error {
 			return err
 		}
 		w.staged.added(id, work)
-	}
-	for _, command := range t.settled {
-		if err := w.settle(command, t.who); err != nil {
-			return err
-		}
 	}
 	return nil
 }
@@ -398,9 +405,14 @@ func (w *writer) counts() error {
 	return nil
 }
 
-// oldest notes the first outbox row.
+// oldest notes the first outbox row. None comes before those there were, so that the
+// many that were deleted lately are not passed again.
 func (w *writer) oldest() {
-	k, _ := w.buckets[bucketOutbox].Cursor().First()
+	k, _ := w.buckets[bucketOutbox].Cursor().Seek(w.staged.index.front[:])
 	w.staged.oldest = ulid.ULID{}
 	copy(w.staged.oldest[:], k)
+	w.staged.front = w.staged.oldest
+	if k == nil {
+		w.staged.front = w.ulid() // the next one is behind this
+	}
 }

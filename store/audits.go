@@ -1,0 +1,94 @@
+package store
+
+import (
+	"encoding/base64"
+	"encoding/binary"
+	"fmt"
+	"time"
+
+	"edda"
+	"edda/store/changelog"
+)
+
+// AuditQuery selects operators' acts of one tenant; of none those on the whole
+// process.
+type AuditQuery struct {
+	Tenant string
+	Since  time.Time // zero: all
+	After  string    // the place at which the page before ended; empty: from the newest on
+	Limit  int
+}
+
+// maxAudits bounds the acts, of other tenants too, that one page passes over: a
+// reader that goes on for long keeps pages of the file from being used again.
+const maxAudits = 10_000
+
+// auditSize is the length of the key of an act: its commit, and its place there.
+const auditSize = 12
+
+// AuditsOf lists a tenant's acts, newest first: up to the limit, and fewer where
+// there are many of others or they are large. The page after begins at next,
+// which is empty on the last. A place that is none is a Permanent error.
+func (d *DB) AuditsOf(q AuditQuery) (out []Audit, next string, err error) {
+	from, err := cutAuditPlace(q.After)
+	if err != nil {
+		return nil, "", err
+	}
+	err = d.read(bucketAudit, func(b *changelog.Bucket) error {
+		c := b.Cursor()
+		seen, size := 0, 0
+		for k, v := olderThan(c, from); k != nil; k, v = c.Prev() {
+			if len(out) >= q.Limit || seen >= maxAudits || size >= maxRead {
+				return nil // there are more: next is where it was
+			}
+			a, err := d.cutAudit(k, v)
+			if err != nil {
+				return err
+			}
+			next = auditPlace(k)
+			if seen++; a.Key.Tenant == q.Tenant && !a.Time.Before(q.Since) {
+				out, size = append(out, a), size+len(v)
+			}
+		}
+		next = ""
+		return nil
+	})
+	return out, next, err
+}
+
+// olderThan is the newest act before a place, or of all where there is none.
+func olderThan(c *changelog.Cursor, from []byte) (k, v []byte) {
+	if from == nil {
+		return c.Last()
+	}
+	if k, _ = c.Seek(from); k == nil {
+		return c.Last() // those from there on were removed
+	}
+	return c.Prev()
+}
+
+func (d *DB) cutAudit(k, v []byte) (a Audit, err error) {
+	if len(k) != auditSize {
+		return a, fmt.Errorf("audit row %x: %w", k, errKey)
+	}
+	if v, err = d.seal.open(bucketAudit, k, v, 0); err == nil {
+		a, err = decode[Audit]("audit", v)
+	}
+	if err != nil {
+		return a, fmt.Errorf("commit %d: %w", binary.BigEndian.Uint64(k), err)
+	}
+	return a, nil
+}
+
+func auditPlace(k []byte) string { return base64.RawURLEncoding.EncodeToString(k) }
+
+func cutAuditPlace(place string) ([]byte, error) {
+	if place == "" {
+		return nil, nil
+	}
+	key, err := base64.RawURLEncoding.DecodeString(place)
+	if err != nil || len(key) != auditSize {
+		return nil, edda.Classify(edda.Permanent, "%.100q is no place in the audit: give the next of the page before", place)
+	}
+	return key, nil
+}

@@ -1,0 +1,198 @@
+package changelog
+
+import (
+	"bytes"
+	"encoding/binary"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	bolt "go.etcd.io/bbolt"
+)
+
+// TestADamagedLogIsSaid and what to do about it, never passed over.
+func TestADamagedLogIsSaid(t *testing.T) {
+	first := func(raw *bolt.Tx) (*bolt.Bucket, []byte) {
+		c := raw.Cursor()
+		name, _ := c.Seek([]byte(segmentPrefix))
+		return raw.Bucket(name), bytes.Clone(name)
+	}
+	change := func(seq uint64, fn func(entry []byte)) func(*bolt.Tx) error {
+		return func(raw *bolt.Tx) error {
+			b, _ := first(raw)
+			entry := bytes.Clone(b.Get(partKey(seq, 0)))
+			fn(entry)
+			return b.Put(partKey(seq, 0), entry)
+		}
+	}
+	tests := map[string]struct {
+		damage func(*bolt.Tx) error
+		want   string
+	}{
+		"a byte of an entry": {change(2, func(e []byte) { e[len(e)-1] ^= 1 }), "transaction 2: its checksum is not that of its content"},
+		"another version":    {change(2, func(e []byte) { e[0] = 9 }), "transaction 2: its version is 9, this edda reads 1"},
+		"another's entry": {func(raw *bolt.Tx) error {
+			b, _ := first(raw)
+			return b.Put(partKey(2, 0), bytes.Clone(b.Get(partKey(1, 0))))
+		}, "transaction 2: its checksum"},
+		"a lost entry": {func(raw *bolt.Tx) error {
+			b, _ := first(raw)
+			return b.Delete(partKey(2, 0))
+		}, "transaction 2 is missing"},
+		"a lost first entry": {func(raw *bolt.Tx) error {
+			b, _ := first(raw)
+			return b.Delete(partKey(1, 0))
+		}, "transaction 1 is missing"},
+		"a lost last entry": {func(raw *bolt.Tx) error {
+			b, _ := first(raw)
+			return b.Delete(partKey(3, 0))
+		}, "it ends with transaction 2 and not with 3"},
+		"a lost segment": {func(raw *bolt.Tx) error {
+			_, name := first(raw)
+			return raw.DeleteBucket(name)
+		}, "it ends with transaction 0 and not with 3"},
+		"a foreign segment": {func(raw *bolt.Tx) error {
+			_, err := raw.CreateBucket(segmentName(7))
+			return err
+		}, "there is log-0000000000000007 where log-0000000000000004 is to be"},
+		"half an entry": {func(raw *bolt.Tx) error {
+			b, _ := first(raw)
+			return b.Put(partKey(2, 0), b.Get(partKey(2, 0))[:3])
+		}, "transaction 2: malformed entry"},
+		"a mark": {func(raw *bolt.Tx) error { return raw.Bucket(logName).Put(rowFolded, []byte("x")) }, "the row folded has 1 bytes"},
+		"an entry too many": {func(raw *bolt.Tx) error {
+			return raw.Bucket(logName).Put(rowLast, binary.BigEndian.AppendUint64(nil, 2))
+		}, "it ends with transaction 3 and not with 2"},
+		"a lost bucket": {func(raw *bolt.Tx) error { return raw.DeleteBucket([]byte("more")) }, `there is no bucket "more"`},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "x.db")
+			raw := logged(t, path)
+			if err := raw.Update(test.damage); err != nil {
+				t.Fatal(err)
+			}
+			defer raw.Close()
+			_, err := Load(raw, Options{})
+			if err == nil || !strings.Contains(err.Error(), test.want) || !strings.HasSuffix(err.Error(), ": restore a backup") {
+				t.Errorf("%v, want %s: restore a backup", err, test.want)
+			}
+		})
+	}
+}
+
+// logged is a file with three transactions in its log.
+func logged(t *testing.T, path string) *bolt.DB {
+	t.Helper()
+	raw, err := bolt.Open(path, 0o600, &bolt.Options{NoSync: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	db, err := Load(raw, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := raw.Update(func(tx *bolt.Tx) error {
+		_, err := tx.CreateBucket([]byte("more"))
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range []string{"a", "b", "c"} {
+		if err := db.Update(func(tx *Tx) error { return tx.Bucket([]byte("more")).Put([]byte("k"), []byte(v)) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return raw
+}
+
+// TestWhatTheFileWouldRefuseIsRefusedAtOnce: once it is in the log it must find its place.
+func TestWhatTheFileWouldRefuseIsRefusedAtOnce(t *testing.T) {
+	db, err := openFile(filepath.Join(t.TempDir(), "x.db"), small, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	if err := db.Update(func(tx *Tx) error {
+		b := tx.Bucket([]byte(flat))
+		for what, err := range map[string]error{
+			"an empty key":    b.Put(nil, []byte("x")),
+			"a large key":     b.Put(make([]byte, bolt.MaxKeySize+1), nil),
+			"a bucket within": func() error { _, err := b.CreateBucket([]byte("x")); return err }(),
+			"no bucket":       b.DeleteBucket([]byte("x")),
+		} {
+			if err == nil {
+				t.Errorf("%s is taken", what)
+			}
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.View(func(tx *Tx) error { return tx.Bucket([]byte(flat)).Put([]byte("k"), nil) }); err == nil {
+		t.Error("a reader writes")
+	}
+}
+
+// FuzzAnEntry reads what anybody may have put into a log: it is rows, or an error.
+func FuzzAnEntry(f *testing.F) {
+	var e encoder
+	space := &Bucket{space: []byte(flat)}
+	inner := &Bucket{space: []byte(nested), inner: []byte("0001")}
+	entry, err := e.encode(7, []written{
+		{space, newRow(put, []byte("k"), bytes.Repeat([]byte("v"), 100), 7)}, {space, newRow(gone, []byte("l"), nil, 7)},
+		{inner, newRow(put, []byte("m"), nil, 7)},
+	})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(bytes.Clone(entry))
+	f.Add([]byte{})
+	f.Add([]byte{entryVersion, plain, 0, 0, 0, 0, byte(put), 1, 'k', 255, 255, 255, 255, 255, 255, 255, 255, 255, 1})
+	f.Fuzz(func(t *testing.T, entry []byte) {
+		if len(entry) >= entryHeader { // whoever writes it makes the checksum right
+			binary.BigEndian.PutUint32(entry[2:], checksum(7, entry[entryHeader:]))
+		}
+		rows, err := content(7, entry)
+		if err != nil {
+			return
+		}
+		_ = eachRow(rows, func(space, _ []byte, k kind, key, value []byte) error {
+			if k < put || k > dropped || len(key) == 0 || space == nil || k != put && value != nil {
+				t.Errorf("kind %d, key %q, value %q", k, key, value)
+			}
+			return nil
+		})
+	})
+}
+
+// TestAnEntryIsWhatWasWritten compressed or not, and of each key the last only.
+func TestAnEntryIsWhatWasWritten(t *testing.T) {
+	for _, value := range []string{"x", strings.Repeat("long and alike ", 100)} {
+		var e encoder
+		b := &Bucket{space: []byte(nested), inner: []byte("0001")}
+		before := newRow(put, []byte("k"), []byte("before"), 3)
+		before.stale = true
+		entry, err := e.encode(3, []written{{b, before}, {b, newRow(put, []byte("k"), []byte(value), 3)}, {b, newRow(gone, []byte("l"), nil, 3)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		rows, err := content(3, entry)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		if err := eachRow(rows, func(space, inner []byte, k kind, key, value []byte) error {
+			got += string(space) + "/" + string(inner) + "/" + string(key) + "=" + string(value) + ";"
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if want := "nested/0001/k=" + value + ";nested/0001/l=;"; got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+		if _, err := content(4, entry); err == nil {
+			t.Error("it is taken for another transaction's")
+		}
+	}
+}

@@ -1,0 +1,207 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+	bolt "go.etcd.io/bbolt"
+	"pgregory.net/rapid"
+
+	"edda"
+)
+
+// TestTheLogChangesNothingThatIsRead draws changes and commits each to three stores:
+// one whose log nothing is folded of, one that folds a little with every commit, and
+// one that folds all after every commit, which is how a store without a log lies.
+// Everything that can be read is the same, and no check finds anything.
+func TestTheLogChangesNothingThatIsRead(t *testing.T) {
+	rapid.Check(t, func(r *rapid.T) {
+		logged := open(t, t.TempDir(), Options{noSync: true})
+		folding := open(t, t.TempDir(), Options{noSync: true, foldAt: 4 << 10})
+		folded := open(t, t.TempDir(), Options{noSync: true, foldAt: 1})
+		all := []*opened{logged, folding, folded}
+		defer func() {
+			for _, db := range all {
+				db.stop()
+			}
+		}()
+		g := &generator{t: r, m: newModel(), again: map[string]bool{}}
+		for range rapid.IntRange(1, 12).Draw(r, "changes") {
+			g.again = map[string]bool{}
+			c := g.change(must(logged.Outbox(ulid.ULID{}, 1000)))
+			for _, db := range all {
+				db.commit(t, c)
+			}
+			folded.fold(t)
+			sameLayouts(t, r, all)
+		}
+		for _, db := range all {
+			db.fold(t)
+			compare(r, db, g.m)
+		}
+		sameLayouts(t, r, all)
+	})
+}
+
+func sameLayouts(t *testing.T, r *rapid.T, all []*opened) {
+	t.Helper()
+	want, rows := everything(t, all[0].DB), dump(t, all[0].DB)
+	for _, db := range all {
+		same(t, "everything", everything(t, db.DB), want)
+		got := dump(t, db.DB)
+		for _, own := range []string{`meta/"id"`, `meta/"created"`} {
+			got[own] = rows[own]
+		}
+		same(t, "rows", got, rows)
+		for _, err := range db.examine(context.Background(), nil, true).Findings {
+			t.Error(err)
+		}
+	}
+	if t.Failed() {
+		r.Fatal("the layouts differ")
+	}
+}
+
+// TestALogSurvivesReopening at any length of it, with its checks.
+func TestALogSurvivesReopening(t *testing.T) {
+	dir := t.TempDir()
+	for revision := range uint64(40) {
+		db := open(t, dir, Options{noSync: true, foldAt: 8 << 10})
+		if revision > 0 {
+			same(t, "revision", db.cell(t, key("1")).Instance.Revision, revision)
+		}
+		db.check(t)
+		checkIndex(t, db.DB)
+		db.commit(t, Change{Transitions: []edda.Transition{step(key("1"), revision+1), step(key("2"), revision+1)}})
+		db.stop()
+	}
+}
+
+// TestAnOlderEddaDoesNotOpenALog: it looks for the format in the bucket itself.
+func TestAnOlderEddaDoesNotOpenALog(t *testing.T) {
+	dir := t.TempDir()
+	db := open(t, dir, Options{})
+	db.commit(t, formatChanges()[0])
+	db.stop()
+	raw := must(bolt.Open(filepath.Join(dir, FileName), 0o600, nil))
+	defer raw.Close()
+	if err := raw.View(func(tx *bolt.Tx) error {
+		same(t, "format", string(tx.Bucket([]byte(bucketMeta)).Get(metaFormat)), "2")
+		same(t, "rows of instances in their bucket", tx.Bucket([]byte(bucketSaga)).Stats().KeyN, 0)
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestAStoreOfTheFirstFormatIsUpgraded when it is opened, with all it has.
+func TestAStoreOfTheFirstFormatIsUpgraded(t *testing.T) {
+	dir := t.TempDir()
+	copyFile(t, formatFile, filepath.Join(dir, FileName))
+	db := open(t, dir, Options{})
+	readFormat(t, db)
+	db.commit(t, Change{Transitions: []edda.Transition{step(key("new"), 1)}})
+	db.stop()
+	db = open(t, dir, Options{})
+	db.check(t)
+	same(t, "what was written since", db.cell(t, key("new")).Instance.Revision, uint64(1))
+	same(t, "what was there", db.cell(t, formatKey).Instance.Revision, uint64(2))
+}
+
+// TestAStoreThatCannotBeUnlockedIsNotUpgraded: the older edda still opens it.
+func TestAStoreThatCannotBeUnlockedIsNotUpgraded(t *testing.T) {
+	dir := t.TempDir()
+	_, key := keysetFile(t)
+	_, other := keysetFile(t)
+	path := filepath.Join(dir, FileName)
+	copyFile(t, formatFile, path)
+	raw := must(bolt.Open(path, 0o600, nil))
+	if err := raw.Update(func(tx *bolt.Tx) error {
+		meta := tx.Bucket([]byte(bucketMeta))
+		s := seal{aead: key, id: string(meta.Get(metaID))}
+		return meta.Put(metaSealed, must(key.Encrypt(nil, s.place(bucketMeta, metaSealed))))
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := raw.Close(); err != nil {
+		t.Fatal(err)
+	}
+	before := must(os.ReadFile(path))
+	for name, o := range map[string]Options{"missing": {}, "another": {Seal: other}} {
+		o.initialMap = 1 << 20
+		if _, err := Open(dir, o); err == nil || !strings.Contains(err.Error(), "keyset") {
+			t.Errorf("%s: %v", name, err)
+		}
+		same(t, name+": the file is as it was", bytes.Equal(must(os.ReadFile(path)), before), true)
+	}
+	db := open(t, dir, Options{Seal: key})
+	readFormat(t, db)
+}
+
+// TestADamagedEntryOfTheLogIsSaid by whoever opens the store.
+func TestADamagedEntryOfTheLogIsSaid(t *testing.T) {
+	dir := t.TempDir()
+	db := open(t, dir, Options{})
+	for _, c := range formatChanges() {
+		db.commit(t, c)
+	}
+	db.stop()
+	path := filepath.Join(dir, FileName)
+	raw := must(bolt.Open(path, 0o600, nil))
+	if err := raw.Update(func(tx *bolt.Tx) error {
+		k, _ := tx.Cursor().Seek([]byte("log-"))
+		b := tx.Bucket(k)
+		k, v := b.Cursor().First()
+		entry := append([]byte(nil), v...)
+		entry[len(entry)/2] ^= 0x40
+		return b.Put(k, entry)
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := raw.Close(); err != nil {
+		t.Fatal(err)
+	}
+	before := must(os.ReadFile(path))
+	_, err := Open(dir, Options{})
+	want := path + ": the log is damaged: transaction 1: its checksum is not that of its content: restore a backup"
+	if err == nil || err.Error() != want {
+		t.Errorf("got  %v\nwant %s", err, want)
+	}
+	if string(before) != string(must(os.ReadFile(path))) {
+		t.Error("the file was changed")
+	}
+}
+
+// TestDeletedRowsAreNotPassedForLong: what is due is looked for from the first row on,
+// and most of those before it were deleted a moment ago.
+func TestDeletedRowsAreNotPassedForLong(t *testing.T) {
+	const rows, most = 20_000, 8_000
+	db := open(t, t.TempDir(), Options{noSync: true})
+	var c Change
+	for i := range rows {
+		c.Arm = append(c.Arm, Due{Time: noon.Add(time.Duration(i)), Key: key(fmt.Sprint(i))})
+	}
+	db.commit(t, c)
+	db.fold(t)
+	passed, left := 0, rows
+	for left > 0 {
+		due, _, err := db.Due(noon.Add(time.Hour), 64)
+		if err != nil || len(due) == 0 {
+			t.Fatalf("%d rows left, %v", left, err)
+		}
+		left -= len(due)
+		db.commit(t, Change{Disarm: due})
+		passed = max(passed, db.file.Tables().Tombstones)
+	}
+	if passed > most {
+		t.Errorf("up to %d deleted rows lie before the first, more than %d of %d", passed, most, rows)
+	}
+	db.check(t)
+}

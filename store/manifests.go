@@ -1,0 +1,221 @@
+package store
+
+import (
+	"encoding/binary"
+	"fmt"
+	"time"
+
+	"edda"
+)
+
+// A manifest's text is kept for as long as something may need it: it is loaded, or
+// the newest of its saga; an instance stands on its version, finished or not, or a
+// running replay names it; or history that such an instance left has not gone yet. The
+// last is known without reading the history: a text without instances is marked
+// with the time (Idle), and goes once all history of that day has.
+
+// OldText names a text. Idle is what the row said when it was looked at; From, of a
+// mark, is what it is to say.
+type OldText struct {
+	Saga    string
+	Version int
+	Hash    string
+	Idle    time.Time
+	From    time.Time
+}
+
+func oldText(m edda.Manifest) OldText {
+	return OldText{Saga: m.Saga, Version: m.Version, Hash: m.Hash, Idle: m.Idle}
+}
+
+func (t OldText) key() []byte {
+	return manifestKey(edda.Manifest{Saga: t.Saga, Version: t.Version, Hash: t.Hash})
+}
+
+// maxGoneTexts is how many texts one change marks or removes.
+const maxGoneTexts = 16
+
+// sagaVersion is one version of a saga, whatever its texts.
+type sagaVersion struct {
+	saga    string
+	version int
+}
+
+// textNeeds is what is asked of every text.
+type textNeeds struct {
+	newest map[string]edda.Manifest      // by saga
+	first  map[sagaVersion]edda.Manifest // the text that gives a version its plain name
+	texts  map[sagaVersion]int
+	used   map[sagaVersion]bool // by instances and replays
+}
+
+// manifests goes through all texts, which are few.
+func (l *look) manifests() error {
+	rows, sizes, err := l.texts()
+	if err != nil {
+		return err
+	}
+	needs, err := l.textNeeds(rows)
+	if err != nil {
+		return err
+	}
+	gone := l.historyGone()
+	for i, m := range rows {
+		key := manifestKey(m)
+		if string(key) < string(l.after) {
+			continue
+		}
+		if err := l.text(m, sizes[i], needs, gone); err != nil {
+			return err
+		}
+		l.after = append(append(l.after[:0:0], key...), 0)
+	}
+	return nil
+}
+
+func (l *look) texts() (rows []edda.Manifest, sizes []int, err error) {
+	err = l.tx.Bucket([]byte(bucketManifest)).ForEach(func(k, v []byte) error {
+		m, err := decode[edda.Manifest]("manifest", v)
+		m.Text = ""
+		rows, sizes = append(rows, m), append(sizes, len(k)+len(v))
+		return err
+	})
+	return rows, sizes, err
+}
+
+func (l *look) textNeeds(rows []edda.Manifest) (textNeeds, error) {
+	n := textNeeds{newest: map[string]edda.Manifest{}, first: map[sagaVersion]edda.Manifest{}, texts: map[sagaVersion]int{}, used: map[sagaVersion]bool{}}
+	for _, m := range rows {
+		at := sagaVersion{m.Saga, m.Version}
+		if was, ok := n.newest[m.Saga]; !ok || m.Version > was.Version || m.Version == was.Version && m.Loaded.After(was.Loaded) {
+			n.newest[m.Saga] = m
+		}
+		if was, ok := n.first[at]; !ok || m.Loaded.Before(was.Loaded) {
+			n.first[at] = m
+		}
+		n.texts[at]++
+	}
+	counts, err := loadCounts(l.tx)
+	for key := range counts {
+		n.used[sagaVersion{key.Saga, key.Version}] = true
+	}
+	if err != nil {
+		return n, err
+	}
+	return n, l.tx.Bucket([]byte(bucketReplay)).ForEach(func(k, v []byte) error {
+		if v, err = l.seal.open(bucketReplay, k, v, 0); err != nil {
+			return err
+		}
+		r, err := decode[Replay]("replay", v)
+		if err == nil && r.Ended.IsZero() {
+			n.used[sagaVersion{r.Saga, r.Version}] = true
+		}
+		return err
+	})
+}
+
+// historyGone is the day before which no history is left; all days where there is
+// none, and no day where something lies there that is no day.
+func (l *look) historyGone() uint32 {
+	k, _ := l.tx.Bucket([]byte(bucketHistory)).Cursor().First()
+	switch {
+	case k == nil:
+		return ^uint32(0)
+	case len(k) != partSize:
+		return 0
+	}
+	return binary.BigEndian.Uint32(k)
+}
+
+// text decides about one: it is marked, or its mark is taken away, or it goes.
+func (l *look) text(m edda.Manifest, size int, n textNeeds, gone uint32) error {
+	at := sagaVersion{m.Saga, m.Version}
+	needed := n.used[at] || n.newest[m.Saga].Hash == m.Hash && n.newest[m.Saga].Version == m.Version ||
+		n.texts[at] > 1 && n.first[at].Hash == m.Hash || l.cut.Loaded != nil && l.cut.Loaded(m)
+	t := oldText(m)
+	switch {
+	case l.cut.Manifests.IsZero():
+		return nil
+	case needed == !m.Idle.IsZero() && !l.cut.Now.IsZero():
+		if !needed {
+			t.From = l.cut.Now.UTC()
+		}
+		return l.mark(t)
+	case needed || m.Idle.IsZero() || !m.Idle.Before(l.cut.Manifests) || dayOf(m.Idle) >= gone:
+		return nil
+	}
+	if err := l.room(maxGoneTexts); err != nil {
+		return err
+	}
+	l.take(size)
+	l.portion.Texts = append(l.portion.Texts, t)
+	return nil
+}
+
+func (l *look) mark(t OldText) error {
+	if l.seen++; l.seen > maxSeenRows || len(l.portion.Idle) >= maxGoneTexts {
+		return errFull
+	}
+	l.portion.Idle = append(l.portion.Idle, t)
+	return nil
+}
+
+// markTexts writes since when texts are idle.
+func (w *writer) markTexts(r *Removal) error {
+	for _, t := range r.Idle {
+		m, ok, err := w.text(t)
+		if err != nil {
+			return err
+		}
+		if !ok || !t.From.IsZero() && w.stands(t) {
+			continue
+		}
+		m.Idle = t.From
+		value, err := new(valueEncoder).encode(0, m)
+		if err != nil {
+			return fmt.Errorf("manifest: %w", err)
+		}
+		if err := w.buckets[bucketManifest].Put(t.key(), value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *writer) removeTexts(r *Removal) error {
+	for _, t := range r.Texts {
+		_, ok, err := w.text(t)
+		if err != nil {
+			return err
+		}
+		if !ok || w.stands(t) {
+			continue
+		}
+		if err := w.buckets[bucketManifest].Delete(t.key()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// text is a text that still is as it was looked at.
+func (w *writer) text(t OldText) (m edda.Manifest, ok bool, err error) {
+	value := w.buckets[bucketManifest].Get(t.key())
+	if value == nil {
+		return m, false, nil
+	}
+	m, err = decode[edda.Manifest]("manifest", value)
+	return m, err == nil && m.Idle.Equal(t.Idle), err
+}
+
+// stands tells whether an instance has begun on the version since it was looked at.
+func (w *writer) stands(t OldText) bool {
+	for _, counts := range []map[countKey]int{w.staged.counts, w.staged.index.counts} {
+		for key, n := range counts {
+			if key.Saga == t.Saga && key.Version == t.Version && n > 0 {
+				return true
+			}
+		}
+	}
+	return false
+}

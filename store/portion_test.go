@@ -1,0 +1,80 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"edda"
+)
+
+// maxPortionPages bounds what one portion of a clean-up may write: commits that
+// wait behind it wait for these pages and one sync. It is counted, not timed, so
+// that it says the same on every machine. Instances lie scattered, and cost the
+// most; the rest of the pages are the tree above and the freelist.
+const maxPortionPages = 160
+
+// TestAPortionOfACleanUpWritesFewPages whatever it removes, in a store where all
+// there is lies scattered.
+func TestAPortionOfACleanUpWritesFewPages(t *testing.T) {
+	clock := noon
+	db := open(t, t.TempDir(), Options{noSync: true, Now: func() time.Time { return clock }})
+	const instances = 8_000
+	for part := range slices.Chunk(slices.Collect(upTo(instances)), 200) {
+		var c Change
+		for _, i := range part {
+			id := fmt.Sprintf("%016x", uint64(i)*0x9E3779B97F4A7C15)
+			c.Transitions = append(c.Transitions, finished(key(id), 1, edda.StatusDone))
+			c.Claims = append(c.Claims, edda.Claim{Tenant: "acme", CommandID: id, Claimed: noon, Done: true})
+			c.Dead = append(c.Dead, edda.DeadLetter{ID: "d" + id, Time: noon.Add(time.Duration(i) * time.Millisecond), Reason: edda.DeadUnmatched})
+			c.Audits = append(c.Audits, Audit{Time: noon, By: "ann", Verb: "retry", Key: key(id)})
+		}
+		db.commit(t, c)
+		clock = clock.Add(time.Second) // so that what expires next lies anywhere
+	}
+	for n := range 40 {
+		db.commit(t, Change{Manifests: []edda.Manifest{{Saga: "order", Version: n + 1, Hash: "h", Loaded: noon, Idle: noon}}})
+	}
+	clock = noon.Add(1000 * time.Hour)
+	late := clock.Add(-time.Hour)
+	cut := Cutoffs{Ended: func(string, edda.Status) time.Time { return late }, History: late, Claims: late, DeadLetters: late, Audits: late, Manifests: late}
+	mostRows := map[Kind]int{KindInstances: maxGoneScattered, KindHistory: maxGoneRows, KindClaims: maxGoneRows, KindDeadLetters: maxGoneScattered, KindAudit: maxGoneRows, KindManifests: maxGoneTexts}
+	for _, kind := range Kinds() {
+		most, portions, rows, longest := int64(0), 0, 0, time.Duration(0)
+		for s := db.Sweep(kind, cut); !s.Done(); portions++ {
+			p, err := s.Next(context.Background())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if p.Rows > mostRows[kind] || len(p.Forgotten) > maxGoneScattered {
+				t.Errorf("%s: %d rows and %d heads in one portion", kind, p.Rows, len(p.Forgotten))
+			}
+			began, before := time.Now(), db.pagesWritten()
+			db.commit(t, Change{Remove: p.Removal})
+			most, longest = max(most, db.pagesWritten()-before), max(longest, time.Since(began))
+			rows += p.Rows
+		}
+		if most > maxPortionPages || rows == 0 {
+			t.Errorf("%s: a portion writes %d pages, more than %d, of %d rows in all", kind, most, maxPortionPages, rows)
+		}
+		t.Logf("%-12s %5d rows in %3d portions, at most %3d pages and %s a portion, without a sync", kind, rows, portions, most, longest.Round(10*time.Microsecond))
+	}
+}
+
+func upTo(n int) func(func(int) bool) {
+	return func(yield func(int) bool) {
+		for i := range n {
+			if !yield(i) {
+				return
+			}
+		}
+	}
+}
+
+// pagesWritten are the pages of all transactions so far.
+func (o *opened) pagesWritten() int64 {
+	s := o.file.Raw().Stats()
+	return s.TxStats.GetPageAlloc() / int64(o.file.Raw().Info().PageSize)
+}

@@ -1,0 +1,326 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/oklog/ulid/v2"
+	bolt "go.etcd.io/bbolt"
+
+	"edda"
+	"edda/store/changelog"
+)
+
+// A backup of one tenant is a store of its own: a new file, into which that
+// tenant's rows alone were written, so that no free page holds anything else. It
+// has an id of its own, because it is not the store it was taken from: two
+// processes must not both work for the tenant, and a lease tells stores apart by
+// their ids and compares whom they serve. Values are bound to the id of their
+// store, so the encrypted ones are encrypted anew, all with the newest key.
+
+// extracting is that file until it was sent.
+const extracting = FileName + ".tenant"
+
+// metaTenant is there in a store that was made of one tenant's rows: whose.
+var metaTenant = []byte("tenant")
+
+// Tenant is whose rows this store has alone; empty where it is everyone's.
+func (d *DB) Tenant() string { return d.tenant }
+
+// SnapshotOf makes a consistent copy of what is one tenant's, for one caller at a
+// time. The pages of the store are held while it is made, not while it is sent.
+// It tells now and then how many rows it has looked at.
+func (d *DB) SnapshotOf(ctx context.Context, tenant string, tell func(rows int)) (*Snapshot, error) {
+	if tenant == "" {
+		return nil, edda.Classify(edda.Permanent, "name a tenant: without one a backup is of the whole store")
+	}
+	if !d.extraction.TryLock() {
+		return nil, edda.Classify(edda.Temporary, "a backup of one tenant is under way: one at a time")
+	}
+	x := &extract{ctx: ctx, tell: tell, tenant: tenant, path: filepath.Join(filepath.Dir(d.path), extracting), opens: d.seal}
+	s, err := x.snapshot(d)
+	if err != nil {
+		x.end()
+		d.extraction.Unlock()
+		return nil, fmt.Errorf("copy the rows of %s: %w", tenant, err)
+	}
+	s.done = func() { x.end(); d.extraction.Unlock() }
+	return s, nil
+}
+
+// extract is one such copy.
+type extract struct {
+	ctx    context.Context
+	tell   func(rows int)
+	tenant string
+	path   string
+	opens  seal // the values of the store
+	seals  seal // those of the copy
+
+	from  *changelog.Tx
+	file  *bolt.DB
+	tx    *bolt.Tx // of the file; nil between two
+	size  int
+	rows  int
+	kept  int             // rows that tell of the tenant, not of an act on it
+	sagas map[string]bool // that the tenant has anything of
+}
+
+func (x *extract) snapshot(d *DB) (*Snapshot, error) {
+	if err := os.Remove(x.path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, explain(x.path, err)
+	}
+	o := d.options
+	o.noSync, o.openFile = true, nil // it need not outlive this process
+	var err error
+	if x.file, err = openBolt(x.path, o); err != nil {
+		return nil, err
+	}
+	if err := d.view(func(tx *changelog.Tx) error { return x.copy(tx, d.options) }); err != nil {
+		return nil, err
+	}
+	file, err := withLog(x.file, o)
+	if err != nil {
+		return nil, err
+	}
+	tx, err := file.Begin(false)
+	if err != nil {
+		return nil, err
+	}
+	return snapshotOf(tx), nil
+}
+
+// end gives the file up.
+func (x *extract) end() {
+	if x.tx != nil {
+		_ = x.tx.Rollback() // the file goes
+	}
+	if x.file != nil {
+		_ = x.file.Close()
+	}
+	_ = os.Remove(x.path)
+}
+
+// copy writes the tenant's rows, keyspace by keyspace: the manifests come last,
+// when it is known which sagas it has.
+func (x *extract) copy(from *changelog.Tx, o Options) error {
+	x.from, x.sagas = from, map[string]bool{}
+	if err := x.begin(); err != nil {
+		return err
+	}
+	if err := x.meta(o); err != nil {
+		return err
+	}
+	for _, space := range keyspaces {
+		if space == bucketMeta || space == bucketManifest {
+			continue
+		}
+		if err := x.space(space); err != nil {
+			return fmt.Errorf("%s: %w", space, err)
+		}
+	}
+	if err := x.space(bucketManifest); err != nil {
+		return fmt.Errorf("%s: %w", bucketManifest, err)
+	}
+	if x.kept == 0 { // a name that was mistyped would make an empty backup
+		return edda.Classify(edda.Permanent, "this store has nothing of a tenant of that name")
+	}
+	return x.commit()
+}
+
+// meta says what store it is: a new one, as far as the one it was taken from.
+func (x *extract) meta(o Options) error {
+	id, err := ulid.New(ulid.Timestamp(o.Now()), rand.Reader)
+	if err != nil {
+		return fmt.Errorf("make the store's id: %w", err)
+	}
+	x.seals = seal{aead: x.opens.aead, id: id.String()}
+	for _, space := range keyspaces {
+		if _, err := x.tx.CreateBucket([]byte(space)); err != nil {
+			return err
+		}
+	}
+	was, is := x.from.Bucket([]byte(bucketMeta)), x.tx.Bucket([]byte(bucketMeta))
+	for _, name := range [][]byte{metaFormat, metaCreated, metaCommit, metaDropped, metaRetention, metaUnclaimed} {
+		if v := was.Get(name); v != nil {
+			if err := is.Put(name, v); err != nil {
+				return err
+			}
+		}
+	}
+	if err := errors.Join(is.Put(metaID, []byte(id.String())), is.Put(metaTenant, []byte(x.tenant))); err != nil || x.seals.aead == nil {
+		return err
+	}
+	locked, err := x.seals.aead.Encrypt(nil, x.seals.place(bucketMeta, metaSealed))
+	if err != nil {
+		return fmt.Errorf("use the keyset: %w", err)
+	}
+	return is.Put(metaSealed, locked)
+}
+
+// space copies the tenant's rows of one keyspace.
+func (x *extract) space(space keyspace) error {
+	b := x.from.Bucket([]byte(space))
+	return b.ForEach(func(k, v []byte) error {
+		if v != nil {
+			return x.row(space, nil, k, v)
+		}
+		return b.Bucket(k).ForEach(func(key, value []byte) error { return x.row(space, k, key, value) })
+	})
+}
+
+// row copies one, if it is the tenant's; part names the bucket of its hour or day.
+func (x *extract) row(space keyspace, part, k, v []byte) error {
+	if err := x.looked(); err != nil {
+		return err
+	}
+	if whose, known := tenantOfKey(space, k); known && whose != x.tenant {
+		return nil // not even decrypted
+	}
+	place, head := k, 0
+	switch space {
+	case bucketHistory:
+		place, head = append(bytes.Clone(part), k...), pointerSize
+	case bucketSaga:
+		h, _, err := cutHead(v)
+		if err != nil {
+			return err
+		}
+		head = h.size()
+	}
+	plain, err := x.opens.open(space, place, v, head)
+	if err != nil {
+		return err
+	}
+	if mine, err := x.mine(space, k, plain); err != nil || !mine {
+		return err
+	}
+	value, err := x.seals.close(space, place, plain, head)
+	if err != nil {
+		return err
+	}
+	return x.put(space, part, k, value)
+}
+
+// tenantOfKey is whose a row is, where its key begins with that. A key that
+// cannot be read is nobody's, so it is not copied.
+func tenantOfKey(space keyspace, k []byte) (tenant string, known bool) {
+	var err error
+	switch space {
+	case bucketSaga, bucketCount, bucketPosition, bucketParked, bucketHeld, bucketSchedule, bucketClaim:
+		tenant, _, err = cutText(k)
+	case bucketDue:
+		var due Due
+		due, err = cutDue(k)
+		tenant = due.Key.Tenant
+	case bucketEnded:
+		var e ended
+		e, err = cutEnded(k)
+		tenant = e.Key.Tenant
+	default:
+		return "", false
+	}
+	if err != nil {
+		return "", true
+	}
+	return tenant, true
+}
+
+// mine tells whether a row that is known by its value is the tenant's. What a
+// store does not know is not copied: a new keyspace says here whose its rows are.
+func (x *extract) mine(space keyspace, k, v []byte) (bool, error) {
+	switch space {
+	case bucketSaga, bucketCount, bucketPosition, bucketSchedule:
+		return true, x.saga(k)
+	case bucketParked, bucketHeld, bucketClaim, bucketDue, bucketEnded, bucketCheckpoint:
+		return true, nil
+	case bucketOutbox:
+		row, err := cutRow(k, v)
+		return row.Work.From.Tenant == x.tenant, err
+	case bucketHistory:
+		r, _, err := cutRecord(pointer{}, v)
+		return r.Key.Tenant == x.tenant, err
+	case bucketDead:
+		d, err := decode[edda.DeadLetter]("dead letter", v)
+		return d.Tenant() == x.tenant, err
+	case bucketDeadID:
+		return len(v) >= timeSize && x.tx != nil && x.tx.Bucket([]byte(bucketDead)).Get(append(bytes.Clone(v[:timeSize]), k...)) != nil, nil
+	case bucketAudit:
+		a, err := decode[Audit]("audit", v)
+		return a.Key.Tenant == x.tenant, err
+	case bucketReplay:
+		r, err := decode[Replay]("replay", v)
+		return r.Tenant == x.tenant, err
+	case bucketManifest:
+		name, _, err := cutText(k)
+		return x.sagas[name], err
+	}
+	return false, nil
+}
+
+// saga notes the saga in a key of tenant, saga and what follows.
+func (x *extract) saga(k []byte) error {
+	_, rest, err := cutText(k)
+	if err != nil {
+		return err
+	}
+	name, _, err := cutText(rest)
+	x.sagas[name] = true
+	return err
+}
+
+func (x *extract) looked() error {
+	if x.rows++; x.rows%toldEvery != 0 {
+		return nil
+	}
+	if x.tell != nil {
+		x.tell(x.rows)
+	}
+	return context.Cause(x.ctx)
+}
+
+func (x *extract) put(space keyspace, part, k, v []byte) error {
+	if err := x.begin(); err != nil {
+		return err
+	}
+	b := x.tx.Bucket([]byte(space))
+	if part != nil {
+		var err error
+		if b, err = b.CreateBucketIfNotExists(part); err != nil {
+			return err
+		}
+	}
+	if space != bucketCheckpoint && space != bucketAudit {
+		x.kept++
+	}
+	b.FillPercent = appendFill
+	x.size += len(k) + len(v)
+	return b.Put(k, v)
+}
+
+// begin goes on in a transaction that is not too large, while the disk has room
+// for more: a copy must not take from the store what its commits need.
+func (x *extract) begin() (err error) {
+	if x.tx != nil && x.size < copyBytes {
+		return nil
+	}
+	if err := errors.Join(x.commit(), room(x.path, 2*copyBytes)); err != nil {
+		return err
+	}
+	x.tx, err = x.file.Begin(true)
+	return err
+}
+
+func (x *extract) commit() error {
+	if x.tx == nil {
+		return nil
+	}
+	tx := x.tx
+	x.tx, x.size = nil, 0
+	return tx.Commit()
+}
