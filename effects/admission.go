@@ -83,6 +83,7 @@ type applicant struct {
 	// begun says that its command holds a claim: it goes before the others of its
 	// key, and is not sent away.
 	begun bool
+	until time.Time // it waits no longer; zero: as long as its ctx
 }
 
 // laterError says that a call was sent away: its message should come back then.
@@ -113,15 +114,29 @@ func (a *admission) configure(l *limit, b *breaker) {
 }
 
 // turn waits until a call may begin. Where ctx ends first, the error is its
-// cause; a *laterError where the call was sent away.
+// cause, and context.DeadlineExceeded at the applicant's until; a *laterError
+// where the call was sent away.
 func (a *admission) turn(ctx context.Context, r applicant) (*turn, error) {
-	if ctx.Err() != nil {
+	switch {
+	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)
+	case !r.until.IsZero() && !time.Now().Before(r.until):
+		return nil, context.DeadlineExceeded
 	}
 	w := a.join(r)
-	if w.done == nil {
+	if w.done == nil { // most calls: no timer is made for them
 		return &w.turn, nil
 	}
+	if !r.until.IsZero() {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, r.until)
+		defer cancel()
+	}
+	return a.await(ctx, w)
+}
+
+// await waits for the turn of a call that has joined.
+func (a *admission) await(ctx context.Context, w *waiter) (*turn, error) {
 	since := time.Now()
 	select {
 	case <-w.done:

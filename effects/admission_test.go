@@ -693,3 +693,34 @@ func TestAnEndedContextGetsNoTurn(t *testing.T) {
 		d.empty(1)
 	})
 }
+
+// TestALateCallHasNoTurn: not even where a slot is free.
+func TestALateCallHasNoTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newAdmission(admissionOptions{slots: 1})
+		until := time.Now().Add(time.Second)
+		first, err := a.turn(t.Context(), applicant{key: "acme", until: until})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := a.turn(t.Context(), applicant{key: "acme", until: until}); !errors.Is(err, context.DeadlineExceeded) || time.Now() != until {
+			t.Errorf("%v at %v", err, time.Now())
+		}
+		first.end(healthy)
+		if _, err := a.turn(t.Context(), applicant{key: "acme", until: until}); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("a slot was free: %v", err)
+		}
+	})
+}
+
+// TestNoCallBeginsAfterAStop: not in the moment before the stop is heard of, either.
+func TestNoCallBeginsAfterAStop(t *testing.T) {
+	working, stop := context.WithCancel(t.Context())
+	stop()
+	j := &job{spell: spell{working: working}, hold: &hold{ctx: t.Context()}}
+	between, end := j.between()
+	defer end()
+	if between.Err() == nil {
+		t.Error("a call may begin")
+	}
+}

@@ -43,21 +43,30 @@ func (a answer) health() health {
 // attempts calls until there is an answer, the calls are used up or the time
 // is. It is not complete where it was cut off first.
 func (j *job) attempts(first *turn) (outcome, bool) {
-	var last answer
-	between, stop := context.WithCancel(j.hold.ctx)
+	last := j.step(first, answer{})
+	if last.again || last.cut { // of few commands
+		return j.further(last)
+	}
+	return j.doubt(last.outcome), true
+}
+
+// further makes the steps behind the first, under the effect's policy: to that
+// the first is what it runs at once.
+func (j *job) further(last answer) (outcome, bool) {
+	between, stop := j.between()
 	defer stop()
-	defer context.AfterFunc(j.working, stop)() // a call goes on, but none is begun
 	defer j.rest(false)
+	made := true // the step that the policy asks for
 	_ = failsafe.With(j.policy()).WithContext(between).Run(func() error {
-		j.rest(false)
-		t := first
-		if first = nil; t == nil {
-			var err error
-			if t, err = j.turn(between, true); err != nil {
+		if !made {
+			j.rest(false)
+			t, err := j.turn(between, true)
+			if err != nil {
 				return nil // late, or no more calls: the answer before this one stands
 			}
+			last = j.step(t, last)
 		}
-		last = j.step(t, last)
+		made = false
 		if last.again {
 			return j.another(last.after)
 		}
@@ -67,6 +76,16 @@ func (j *job) attempts(first *turn) (outcome, bool) {
 		return outcome{}, false
 	}
 	return j.doubt(last.outcome), true
+}
+
+// between ends when no call may begin any more, while one that goes on may.
+func (j *job) between() (ctx context.Context, stop func()) {
+	ctx, cancel := context.WithCancel(j.hold.ctx)
+	if j.working.Err() != nil {
+		cancel() // here, not soon
+	}
+	forget := context.AfterFunc(j.working, cancel)
+	return ctx, func() { forget(); cancel() }
 }
 
 // step uses one turn: where it is not known what came of an earlier call, the
@@ -165,13 +184,14 @@ func (w *Worker) call(ctx context.Context, j *job) answer {
 	limited, cancel := context.WithTimeout(ctx, e.timeout)
 	defer cancel()
 	limited, span := w.span(limited, j)
-	w.metrics.inFlight(e.Name(), 1)
-	defer w.metrics.inFlight(e.Name(), -1)
+	count := w.metrics.of(e.Name())
+	count.running.Inc()
+	defer count.running.Dec()
 	began := time.Now()
 	resp, err := w.safely(limited, e.Provider(), traced(limited, j.call))
 	a := answer{}
 	if err == nil {
-		a = e.judge(resp, j.vars)
+		a = e.judge(resp, e.after(j.vars, resp))
 	} else {
 		a = unanswered(err)
 		a.cut = ctx.Err() != nil
@@ -180,7 +200,7 @@ func (w *Worker) call(ctx context.Context, j *job) answer {
 		}
 	}
 	j.ended(span, a)
-	w.metrics.call(e.Name(), a, time.Since(began))
+	count.call(a, time.Since(began))
 	return a
 }
 
@@ -214,8 +234,7 @@ func unanswered(err error) answer {
 
 // judge asks the effect's expressions about an answer. Where they fail, what
 // the other side did is unknown to the saga.
-func (e *Effect) judge(r Response, before map[string]any) answer {
-	vars := after(before, r)
+func (e *Effect) judge(r Response, vars map[string]any) answer {
 	env := expression.Env{Vars: vars}
 	ok, err := e.ok.True(env)
 	if err == nil && ok {

@@ -92,7 +92,7 @@ func (j *job) ask() (a answer, call bool) {
 
 // decided reads the check's answer.
 func (j *job) decided(resp Response) (a answer, call bool) {
-	c, env := j.e.check, expression.Env{Vars: after(j.vars, resp)}
+	c, env := j.e.check, expression.Env{Vars: j.e.after(j.vars, resp)}
 	said := func(p *expression.Program, err error) (bool, error) {
 		if err != nil {
 			return false, err
@@ -136,8 +136,11 @@ func (j *job) undecided(why error) answer {
 }
 
 // after is what expressions see after a call.
-func after(before map[string]any, r Response) map[string]any {
+func (e *Effect) after(before map[string]any, r Response) map[string]any {
 	vars := maps.Clone(before)
-	vars["status"], vars["headers"], vars["body"] = r.Status, headers(r.Headers), r.Body
+	vars["status"], vars["body"] = r.Status, r.Body
+	if e.headers {
+		vars["headers"] = headers(r.Headers)
+	}
 	return vars
 }

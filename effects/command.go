@@ -4,7 +4,8 @@
 // What it promises: a claim is durable before the first call and the result is
 // durable before it is published, so a command that has a result is never
 // called again, and a crash in between is an unknown outcome that the effect's
-// delivery decides. What it refuses: to call a command whose not_after has
+// delivery decides. Where that decides to call again in any case, the row in the
+// outbox of a command that was offered within the process is its claim. What it refuses: to call a command whose not_after has
 // passed or that was revoked, and to guess about what a provider did.
 package effects
 
@@ -35,6 +36,9 @@ type Command struct {
 	Sent           time.Time // when the saga emitted it; zero: not said
 	Trace          string    // traceparent
 	High           bool
+	// Offered says that it did not come through the stream: its result goes where
+	// it came from.
+	Offered bool
 	// Malformed says why the message is no command; the ids are then those of
 	// its subject. Raw is the message, Subject where it was.
 	Malformed string
@@ -83,6 +87,15 @@ type Result struct {
 	Attempts int             // calls made
 	Time     time.Time
 	Trace    string
+}
+
+// Applier gives results to the sagas of this process.
+type Applier interface {
+	// Apply makes the result, what it changes, and its claim durable, all at once,
+	// and sees to it that all others hear of it as by [Publisher]. An error says that
+	// somebody else must see to both. It may be called concurrently, and ends soon
+	// after ctx does.
+	Apply(ctx context.Context, r Result, c edda.Claim) error
 }
 
 // Publisher sends results where the sagas find them.

@@ -37,6 +37,7 @@ type Effect struct {
 	breaker  *breakerSpec // nil: none
 	limit    *limit       // nil: none
 	check    *check       // nil: none
+	headers  bool         // some expression reads the answer's
 	once     bool         // the provider sees to it that a call repeated has no second effect
 	secrets  []string
 }
@@ -96,6 +97,7 @@ func Compile(m *manifests.Effect, kinds map[string]Kind) (*Effect, manifests.Pro
 		c.problems = append(c.problems, kind.Check(m)...)
 	}
 	c.problems.Sort()
+	e.headers = c.headers
 	if e.secrets = slices.Sorted(maps.Keys(c.secrets)); c.problems.Failed() {
 		return nil, c.problems
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"edda/internal/files"
 	"edda/manifests"
 )
 
@@ -118,7 +119,10 @@ func TestSecrets(t *testing.T) {
 			t.Errorf("%s is %q %v, want %q", name, got, err, want)
 		}
 	}
-	for _, name := range []string{"C", "", "../other", "a/b"} {
+	if err := os.Truncate(write("LARGE", ""), files.Most+1); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"C", "", "../other", "a/b", "LARGE"} {
 		if got, err := s.Get(name); err == nil {
 			t.Errorf("%q is %q", name, got)
 		}
@@ -126,5 +130,26 @@ func TestSecrets(t *testing.T) {
 	write("IN_DIR", "rotated")
 	if got, _ := s.Get("IN_DIR"); got != "rotated" {
 		t.Errorf("after rotation %q", got)
+	}
+}
+
+// TestExpressionsReadHeaders: wherever they stand. They are only there for who reads them.
+func TestExpressionsReadHeaders(t *testing.T) {
+	r := Response{Status: 200, Headers: map[string]string{"x-shop": "open"}}
+	for text, want := range map[string]string{
+		"ok: headers['x-shop'] == 'open'\n":                        "Succeeded <nil>",
+		"ok: 'false'\nfail: headers['x-shop'] != 'open'\n":         "Failed <nil>",
+		"result: =headers['x-shop']\n":                             "Succeeded open",
+		"result: {a: [\"is ${headers['x-shop']}\"]}\n":             "Succeeded map[a:[is open]]",
+		"check:\n  http: {url: y}\n  ok: headers['x-shop'] != 1\n": "Succeeded <nil>",
+	} {
+		e := compile(t, "effect: a\nhttp: {url: x}\n"+text)
+		vars := e.after(map[string]any{}, r)
+		if a := e.judge(r, vars); fmt.Sprint(a.kind, " ", a.payload) != want || vars["headers"] == nil {
+			t.Errorf("%s%s %v, want %s", text, a.kind, a.payload, want)
+		}
+	}
+	if vars := compile(t, charge).after(map[string]any{}, r); vars["headers"] != nil {
+		t.Error("headers for nobody")
 	}
 }

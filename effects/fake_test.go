@@ -220,6 +220,18 @@ func hang(ctx context.Context, _ int, _ Call) (Response, error) {
 }
 
 // always answers with a status.
+// holdUntil answers once the channel is closed.
+func holdUntil(wait <-chan struct{}) func(context.Context, int, Call) (Response, error) {
+	return func(ctx context.Context, _ int, _ Call) (Response, error) {
+		select {
+		case <-wait:
+			return ok200(), nil
+		case <-ctx.Done():
+			return Response{}, ctx.Err()
+		}
+	}
+}
+
 func always(code int) func(context.Context, int, Call) (Response, error) {
 	return func(context.Context, int, Call) (Response, error) { return status(code), nil }
 }
@@ -267,6 +279,7 @@ type house struct {
 	dir  string
 	w    *Worker
 	log  *zap.Logger // nil: none
+	tune func(*Options)
 	stop func()
 }
 
@@ -336,10 +349,14 @@ func (h *house) restart(t *testing.T, wrap func(claims) claims, manifests ...str
 
 func (h *house) options() Options {
 	secret := func(name string) (string, bool) { return "s3cret", name == "EDDA_SECRET_PAY" }
-	return Options{
+	o := Options{
 		Source: h, Publisher: h, Providers: map[string]Provider{"http": h.bank}, Secrets: Secrets{Environ: secret},
 		Jitter: func() float64 { return 0.5 }, Concurrency: 4, Grace: time.Second, Log: h.log,
 	}
+	if h.tune != nil {
+		h.tune(&o)
+	}
+	return o
 }
 
 // one waits for the only result.

@@ -16,7 +16,7 @@ import (
 // handle brings one command to its result: what the ledger knows, the gate, the
 // turn, the claim, the call, the result, its publication.
 func (w *Worker) handle(s spell, a *admission, c Command) fate {
-	entry, err := w.o.Ledger.Find(s.calls, c.Tenant, c.ID)
+	entry, err := w.find(s.calls, c)
 	if err == nil && entry.Held && !c.Revoke && c.Malformed == "" {
 		entry, err = w.o.Ledger.Await(s.waiting, entry)
 	}
@@ -31,7 +31,7 @@ func (w *Worker) handle(s spell, a *admission, c Command) fate {
 		w.o.Log.Error("the effect ledger cannot be read", fields(c, err)...)
 		return comeBack(againAfter)
 	}
-	j := &job{w: w, e: w.effect(c.Effect), c: c, admission: a, spell: s, entry: entry}
+	j := &job{w: w, e: w.effect(c.Effect), c: c, admission: a, spell: s, entry: entry, began: time.Now()}
 	return j.decide()
 }
 
@@ -67,7 +67,7 @@ func (j *job) decide() fate {
 // ledger remembers, somebody may have called it: that is not known any more.
 func (j *job) fresh() {
 	now := time.Now().UTC()
-	j.entry.Claim = edda.Claim{Tenant: j.c.Tenant, CommandID: j.c.ID, Effect: j.c.Effect, Owner: j.w.o.Owner, Claimed: now}
+	j.entry.Claim = j.w.claimOf(j.c.Tenant, j.c.ID, j.c.Effect)
 	j.unknown = !j.c.Sent.IsZero() && now.Sub(j.c.Sent) > j.w.o.Retention
 }
 
@@ -107,6 +107,10 @@ func (j *job) conclude(o outcome) fate {
 		j.w.o.Log.Error("a result cannot be encoded", fields(j.c, err)...)
 		return comeBack(againAfter)
 	}
+	if j.applied(claim) {
+		j.w.unclaimed.known(nameOf(j.c))
+		return acked()
+	}
 	err = nil
 	stored := j.w.insist(j.calls, j.c, func() error { err = j.store(claim); return err })
 	switch {
@@ -116,8 +120,23 @@ func (j *job) conclude(o outcome) fate {
 	case !stored:
 		return comeBack(againAfter)
 	}
+	j.w.unclaimed.known(nameOf(j.c))
 	// gofail: var effectRecorded struct{}
 	return j.publish(claim)
+}
+
+// applied gives the result of a command that was offered to the sagas, with its
+// claim. Where that cannot be, they take the usual way.
+func (j *job) applied(claim edda.Claim) bool {
+	if !j.c.Offered || j.w.o.Applier == nil {
+		return false
+	}
+	// gofail: var effectAnswered struct{}
+	err := j.w.o.Applier.Apply(j.calls, j.result(claim), claim)
+	if err != nil {
+		j.w.o.Log.Debug("a result goes through the stream", fields(j.c, err)...)
+	}
+	return err == nil
 }
 
 // store makes the result durable, over the claim that is held or over what was found.
@@ -196,10 +215,7 @@ func (w *Worker) insist(ctx context.Context, c Command, write func() error) bool
 // publish sends the stored result.
 func (j *job) publish(claim edda.Claim) fate {
 	c, w := j.c, j.w
-	err := w.o.Publisher.PublishResult(j.calls, Result{
-		Tenant: c.Tenant, CommandID: c.ID, Effect: c.Effect, Outcome: claim.Outcome, Payload: claim.Result,
-		Metadata: c.Metadata, Attempts: claim.Attempts, Time: claim.Finished, Trace: c.Trace,
-	})
+	err := w.o.Publisher.PublishResult(j.calls, j.result(claim))
 	// gofail: var effectPublished struct{}
 	if err == nil {
 		return acked()
@@ -211,6 +227,13 @@ func (j *job) publish(claim edda.Claim) fate {
 		w.o.Log.Warn("a result is not published yet", fields(c, err)...)
 	}
 	return comeBack(againAfter)
+}
+
+func (j *job) result(claim edda.Claim) Result {
+	return Result{
+		Tenant: j.c.Tenant, CommandID: j.c.ID, Effect: j.c.Effect, Outcome: claim.Outcome, Payload: claim.Result,
+		Metadata: j.c.Metadata, Attempts: claim.Attempts, Time: claim.Finished, Trace: j.c.Trace,
+	}
 }
 
 // untold tells a saga of a success whose message can never be sent, such as one
@@ -228,6 +251,9 @@ func (j *job) untold(claim edda.Claim, err error) fate {
 // report is the one line that a command leaves in the log.
 func (j *job) report(o outcome) {
 	j.w.metrics.result(j.c.Effect, o)
+	if o.kind == edda.Succeeded && !j.w.o.Log.Core().Enabled(zap.InfoLevel) {
+		return // the line is not made for nobody
+	}
 	line := append(fields(j.c, nil), zap.String("outcome", string(o.kind)), zap.Int("calls", o.calls), zap.Duration("took", o.took), zap.Duration("waited", j.waited))
 	if o.kind == edda.Succeeded {
 		j.w.o.Log.Info("effect", line...)

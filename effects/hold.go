@@ -48,6 +48,15 @@ func claimed(ctx context.Context, ledger Ledger, e Entry) (*hold, error) {
 	return h, nil
 }
 
+// unwritten holds a claim that is not in the ledger: see [Worker.spared].
+func unwritten(ctx context.Context, ledger Ledger, e Entry) *hold {
+	e.Found = true
+	h := &hold{ledger: ledger, entry: e, ended: make(chan struct{})}
+	h.ctx, h.lose = context.WithCancelCause(ctx)
+	close(h.ended)
+	return h
+}
+
 func (h *hold) extend(e Entry, sent time.Time) {
 	h.entry, h.until = e, sent.Add(h.ledger.Lease()-h.ledger.Lease()/leaseEdge)
 }
@@ -129,11 +138,11 @@ func (h *hold) letGo() {
 const releaseWithin = time.Second
 
 // release gives up a claim that has no result yet, if it is still ours. Paused
-// says that none of the calls made is in doubt.
-func (h *hold) release(paused bool, made int) {
+// says that none of the calls made is in doubt. It is false where nobody is told.
+func (h *hold) release(paused bool, made int) bool {
 	h.letGo()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(h.ctx), releaseWithin)
 	defer cancel()
 	h.entry.Claim.Paused, h.entry.Claim.Attempts = paused, made
-	_ = h.ledger.Release(ctx, h.entry) // lost: its lease runs out by itself, and then it is unknown
+	return h.ledger.Release(ctx, h.entry) == nil // lost: its lease runs out by itself, and then it is unknown
 }

@@ -36,18 +36,17 @@ type job struct {
 	// unknown is set while a call may have had its effect and nothing has said
 	// whether it did.
 	unknown bool
-	made    int       // calls
-	steps   int       // of this run that asked for another
-	next    time.Time // not before it; zero: at once
-	asked   int       // checks
-	began   time.Time
+	made    int           // calls
+	steps   int           // of this run that asked for another
+	next    time.Time     // not before it; zero: at once
+	asked   int           // checks
+	began   time.Time     // when its command was taken up
 	waited  time.Duration // for its turns
 	rests   bool          // until the time of its next call
 }
 
 // run brings the command to its result and publishes it.
 func (j *job) run() fate {
-	j.began = time.Now()
 	if out, shut := j.gate(time.Now()); shut {
 		return j.conclude(out)
 	}
@@ -149,13 +148,12 @@ func (j *job) evaluate() *outcome {
 
 // turn waits until a call may begin.
 func (j *job) turn(ctx context.Context, begun bool) (*turn, error) {
+	who := applicant{key: j.key, high: j.c.High, begun: begun}
 	if !j.c.NotAfter.IsZero() && !j.asks() {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithDeadline(ctx, j.c.NotAfter.Add(time.Nanosecond)) // late is after, not at
-		defer cancel()
+		who.until = j.c.NotAfter.Add(time.Nanosecond) // late is after, not at
 	}
 	from := time.Now()
-	t, err := j.admission.turn(ctx, applicant{key: j.key, high: j.c.High, begun: begun})
+	t, err := j.admission.turn(ctx, who)
 	j.waited += time.Since(from)
 	return t, err
 }
@@ -180,6 +178,11 @@ func (j *job) notBegun(err error) fate {
 // claim makes the command this worker's.
 func (j *job) claim() (fate, bool) {
 	j.entry.Claim.Owner, j.entry.Claim.Paused = j.w.o.Owner, false
+	if j.w.spared(j) {
+		j.hold = unwritten(j.calls, j.w.o.Ledger, j.entry)
+		j.entry = j.hold.entry
+		return fate{}, true
+	}
 	var err error
 	// gofail: var effectBeforeClaim struct{}
 	j.hold, err = claimed(j.calls, j.w.o.Ledger, j.entry)
@@ -209,7 +212,9 @@ func (j *job) finish(o outcome, complete bool) fate {
 		j.w.o.Log.Warn("a command was taken over by another worker, its calls were cut", append(fields(j.c, lost), zap.Int("calls", j.made))...)
 		return leftAlone()
 	}
-	j.hold.release(!j.unknown, j.made)
+	if j.hold.release(!j.unknown, j.made) {
+		j.w.unclaimed.known(nameOf(j.c))
+	}
 	return comeBack(max(0, time.Until(j.next)))
 }
 

@@ -13,6 +13,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/oklog/ulid/v2"
+
+	"edda"
 	"edda/store"
 )
 
@@ -22,6 +25,7 @@ const (
 	killFolder   = "EDDA_TEST_KILL_FOLDER"
 	killManifest = "EDDA_TEST_KILL_MANIFEST"
 	killPoint    = "EDDA_TEST_KILL_POINT"
+	killOffered  = "EDDA_TEST_KILL_OFFERED" // the command comes from within the process
 )
 
 // mortal is a worker's surroundings in a process that kills itself, with SIGKILL,
@@ -40,7 +44,7 @@ func (m mortal) at(point string) {
 }
 
 func (m mortal) Commit(ctx context.Context, c store.Change) error {
-	if len(c.Claims) == 0 {
+	if len(c.Claims) == 0 || len(c.Transitions) > 0 {
 		return m.claims.Commit(ctx, c)
 	}
 	word := "claim"
@@ -85,8 +89,27 @@ func (m mortal) PublishResult(_ context.Context, r Result) error {
 	return nil
 }
 
+// Apply is the engine's part: the claim, the row's end and the rest in one commit.
+func (m mortal) Apply(ctx context.Context, r Result, c edda.Claim) error {
+	err := m.Commit(ctx, store.Change{Claims: []edda.Claim{c}})
+	m.note("results", fmt.Sprintf("%s %s", r.Outcome, r.Payload))
+	return err
+}
+
 func (m mortal) Command() Command {
-	return Command{Tenant: "acme", ID: "c1", Effect: "charge", Payload: json.RawMessage(`{}`), Metadata: json.RawMessage(`{}`)}
+	return Command{Tenant: "acme", ID: "c1", Effect: "charge", Payload: json.RawMessage(`{}`), Metadata: json.RawMessage(`{}`), Offered: os.Getenv(killOffered) != ""}
+}
+
+// emit puts the command into the outbox, as a saga does, unless it is there.
+func (m mortal) emit(t *testing.T) {
+	rows, err := m.Outbox(ulid.ULID{}, 1)
+	if err == nil && len(rows) == 0 {
+		k := edda.Key{Tenant: "acme", Saga: "order", Correlation: "O1"}
+		err = m.claims.Commit(t.Context(), store.Change{Transitions: []edda.Transition{{Key: k, Work: []edda.Work{{ID: "c1", Kind: edda.WorkEffect, From: k, Name: "charge"}}}}})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 func (mortal) InProgress(context.Context) error         { return nil }
 func (mortal) Nak(context.Context, time.Duration) error { return nil }
@@ -109,7 +132,8 @@ func live(t *testing.T) {
 	dir := os.Getenv(killFolder)
 	m := mortal{claims: openStore(t, filepath.Join(dir, "store")), dir: dir, point: os.Getenv(killPoint), done: done}
 	source := m
-	w, err := newWorker(m, Options{Source: &source, Publisher: m, Providers: map[string]Provider{"http": m},
+	m.emit(t)
+	w, err := newWorker(m, Options{Source: &source, Publisher: m, Applier: m, Providers: map[string]Provider{"http": m},
 		Secrets: Secrets{Environ: func(string) (string, bool) { return "s3cret", true }}}, compile(t, os.Getenv(killManifest)))
 	if err != nil {
 		t.Fatal(err)
@@ -130,6 +154,10 @@ func TestKilledAtEachPoint(t *testing.T) {
 	const unknown = `TimedOut {"code":"unknown","message":"a call was begun and what came of it is not known","attempts":0,"duration":"0s"}`
 	manifests := map[string]string{"at least once": charge, "at most once": once, "checked": checked}
 	for _, tt := range []struct{ point, manifest, calls, result string }{
+		{"before the call", "offered, at least once", "call", ok}, {"in the call", "offered, at least once", "call call", ok},
+		{"before the result", "offered, at least once", "call call", ok}, {"after the result", "offered, at least once", "call", ok},
+		{"after the claim", "offered, at most once", "", unknown}, {"in the call", "offered, at most once", "call", unknown},
+		{"after the claim", "offered, checked", "check call", ok}, {"in the call", "offered, checked", "call check", ok}, {"before the result", "offered, checked", "call check", ok},
 		{"before the claim", "at least once", "call", ok}, {"before the claim", "at most once", "call", ok}, {"before the claim", "checked", "call", ok},
 		{"after the claim", "at least once", "call", ok}, {"after the claim", "at most once", "", unknown}, {"after the claim", "checked", "check call", ok},
 		{"before the call", "at least once", "call", ok}, {"before the call", "at most once", "", unknown}, {"before the call", "checked", "check call", ok},
@@ -140,7 +168,11 @@ func TestKilledAtEachPoint(t *testing.T) {
 		{"after the publication", "at least once", "call", ok + "; " + ok}, {"after the publication", "at most once", "call", ok + "; " + ok},
 	} {
 		t.Run(tt.point+", "+tt.manifest, func(t *testing.T) {
-			dir, manifest := t.TempDir(), manifests[tt.manifest]
+			name, offered := strings.CutPrefix(tt.manifest, "offered, ")
+			if offered {
+				t.Setenv(killOffered, "yes")
+			}
+			dir, manifest := t.TempDir(), manifests[name]
 			if killed := runMortal(t, dir, manifest, tt.point); !killed {
 				t.Fatal("it lived on")
 			}

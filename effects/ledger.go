@@ -5,6 +5,8 @@ import (
 	"errors"
 	"time"
 
+	"github.com/oklog/ulid/v2"
+
 	"edda"
 	"edda/store"
 )
@@ -49,6 +51,8 @@ type Entry struct {
 // claims is what the local ledger needs of the store; *store.DB is it.
 type claims interface {
 	Claim(tenant, commandID string) (edda.Claim, bool, error)
+	Outbox(after ulid.ULID, limit int) ([]store.Row, error)
+	Unclaimed() ([]string, error)
 	Commit(ctx context.Context, c store.Change) error
 }
 

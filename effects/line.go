@@ -16,7 +16,9 @@ type line struct {
 	name     string
 	entrance entrance
 	tasks    map[taskName]*task // held: waiting for their turn, or called
+	bytes    int                // of what is held, about
 
+	offers   *offers
 	asking   bool
 	want     chan int // to the fetcher; capacity 1
 	fetched  chan catch
@@ -69,7 +71,7 @@ type catch struct {
 func newLine(w *Worker, name string, in entrance) *line {
 	return &line{
 		w: w, name: name, entrance: in, tasks: map[taskName]*task{},
-		want: make(chan int, 1), fetched: make(chan catch), finished: make(chan *task),
+		offers: newOffers(), want: make(chan int, 1), fetched: make(chan catch), finished: make(chan *task),
 	}
 }
 
@@ -79,7 +81,9 @@ func (l *line) run(ctx context.Context) {
 	defer cut()
 	fetcher := make(chan struct{})
 	go func() { defer close(fetcher); l.fetch(ctx) }()
+	deaf := l.listen()
 	l.loop(ctx, calls)
+	deaf()
 	grace := time.AfterFunc(l.w.o.Grace, cut)
 	defer grace.Stop()
 	l.finish(calls)
@@ -96,9 +100,12 @@ func (l *line) loop(ctx, calls context.Context) {
 		case <-ctx.Done():
 		case c := <-l.fetched:
 			l.take(ctx, calls, c)
+		case <-l.offering():
+			l.takeOffers(ctx, calls)
 		case t := <-l.finished:
 			l.done(calls, t)
 		case <-l.entrance.limited: // ask looks further
+			l.relieve()
 		case <-beat.C:
 			l.beat(calls)
 		}
@@ -164,12 +171,22 @@ func (l *line) ask() {
 	}
 }
 
-// room is twice what may be called at once, so that other workers get their
+// room is how many commands to ask for: so many that they may be held, and their
+// bytes, even if all of them are large. One is always looked at where none is held.
+func (l *line) room() int {
+	free := (l.w.o.HeldBytes - l.bytes) / largeCommand
+	if l.bytes < l.w.o.HeldBytes {
+		free = max(free, 1)
+	}
+	return min(l.places(), free)
+}
+
+// places is twice what may be called at once, so that other workers get their
 // share; what only rests until it may be tried again is not counted, or one
 // tenant's dead upstream would keep out all others. It is more where keys wait for
 // their own limits, so that others' commands behind them are seen: what is too
 // much is then sent away.
-func (l *line) room() int {
+func (l *line) places() int {
 	if !l.entrance.admission.limited() {
 		busy := len(l.tasks) - int(l.entrance.resting.Load())
 		return min(2*l.w.o.Concurrency-busy, maxHeld-len(l.tasks))
@@ -186,9 +203,40 @@ func (l *line) take(ctx, calls context.Context, c catch) {
 	for _, d := range c.deliveries {
 		l.accept(ctx, calls, d)
 	}
+	l.relieve()
+}
+
+// takeOffers takes what is handed over, as far as there is room.
+func (l *line) takeOffers(ctx, calls context.Context) {
+	for _, d := range l.offers.take(l.places()) {
+		l.accept(ctx, calls, d)
+	}
+	l.relieve()
+}
+
+// relieve sends away what is too much: beyond what may be held, or, where keys wait
+// for their own limits with all the bytes there are, some of it for others to be seen.
+func (l *line) relieve() {
 	if over := len(l.tasks) - maxHeld; over > 0 {
 		l.entrance.shed(over)
+		return
 	}
+	if l.bytes >= l.w.o.HeldBytes && l.entrance.admission.limited() {
+		l.entrance.shed(shedRoom)
+	}
+}
+
+// hold counts a message that is held, or no longer held.
+func (l *line) hold(d Delivery, sign int) {
+	n := sign * size(d.Command())
+	l.bytes += n
+	l.w.metrics.heldBytes(l.name, float64(n))
+}
+
+// size is about what a command takes in memory: the message, and what was read of it.
+func size(c Command) int {
+	const fixed = 1 << 10
+	return fixed + 2*(len(c.Payload)+len(c.Metadata)) + len(c.Raw)
 }
 
 // accept begins a command, or joins it to what is held of the same id.
@@ -197,6 +245,7 @@ func (l *line) accept(ctx, calls context.Context, d Delivery) {
 	held := l.tasks[nameOf(cmd)]
 	switch {
 	case held == nil:
+		l.hold(d, 1)
 		l.begin(ctx, calls, &task{cmd: cmd, copies: []Delivery{d}})
 	case len(held.copies) >= maxCopies, cmd.Malformed != held.cmd.Malformed, held.cmd.Revoke && !cmd.Revoke:
 		_ = d.Nak(calls, againAfter) // it is looked at when the held one is done
@@ -205,6 +254,7 @@ func (l *line) accept(ctx, calls context.Context, d Delivery) {
 			held.stop(errRevoked) // where it has begun, that is too late and changes nothing
 		}
 		held.copies = append(held.copies, d)
+		l.hold(d, 1)
 		_ = d.InProgress(calls)
 	}
 }
@@ -226,6 +276,7 @@ func (l *line) done(ctx context.Context, t *task) {
 	delete(l.tasks, nameOf(t.cmd))
 	l.w.metrics.holding(l.name, -1)
 	for _, d := range t.copies {
+		l.hold(d, -1)
 		l.settle(ctx, d, t.fate)
 	}
 }

@@ -2,6 +2,7 @@ package effects
 
 import (
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -14,6 +15,30 @@ type metrics struct {
 	calls, checks, results   *prometheus.CounterVec
 	seconds, attempts, waits *prometheus.HistogramVec
 	running, held, breakers  *prometheus.GaugeVec
+	bytes                    *prometheus.GaugeVec
+
+	effects sync.Map // name → *effectMetrics
+}
+
+// effectMetrics are those of one effect, found once: every command counts in them.
+type effectMetrics struct {
+	name           string
+	calls, results *prometheus.CounterVec // of all effects: an outcome shows when there is one
+	seconds        prometheus.Observer
+	attempts       prometheus.Observer
+	running        prometheus.Gauge
+	held, bytes    prometheus.Gauge
+}
+
+func (m *metrics) of(effect string) *effectMetrics {
+	if known, ok := m.effects.Load(effect); ok {
+		return known.(*effectMetrics)
+	}
+	made, _ := m.effects.LoadOrStore(effect, &effectMetrics{
+		name: effect, calls: m.calls, results: m.results, seconds: m.seconds.WithLabelValues(effect), attempts: m.attempts.WithLabelValues(effect),
+		running: m.running.WithLabelValues(effect), held: m.held.WithLabelValues(effect), bytes: m.bytes.WithLabelValues(effect),
+	})
+	return made.(*effectMetrics)
 }
 
 // newMetrics registers them; without a registry they only count.
@@ -36,13 +61,15 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 			Name: "edda_effect_breaker_state", Help: "State of a breaker: 0 closed, 1 half-open, 2 open."}, []string{"breaker"}),
 		held: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "edda_effect_held", Help: "Commands taken from the stream and without a result: waiting, called, or to be called again."}, []string{"effect"}),
+		bytes: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "edda_effect_held_bytes", Help: "Memory that the commands of edda_effect_held take, about. At effects.held_bytes no more are fetched."}, []string{"effect"}),
 		running: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "edda_effect_in_flight", Help: "Calls under way."}, []string{"effect"}),
 	}
 	if reg == nil {
 		return m, nil
 	}
-	for _, c := range []prometheus.Collector{m.calls, m.checks, m.results, m.seconds, m.attempts, m.waits, m.running, m.held, m.breakers} {
+	for _, c := range []prometheus.Collector{m.calls, m.checks, m.results, m.seconds, m.attempts, m.waits, m.running, m.held, m.bytes, m.breakers} {
 		if err := reg.Register(c); err != nil {
 			return nil, fmt.Errorf("effects: register metrics: %w", err)
 		}
@@ -50,16 +77,15 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	return m, nil
 }
 
-func (m *metrics) inFlight(effect string, n float64) { m.running.WithLabelValues(effect).Add(n) }
-
 func (m *metrics) result(effect string, o outcome) {
-	m.results.WithLabelValues(effect, string(o.kind)).Inc()
-	m.attempts.WithLabelValues(effect).Observe(float64(o.calls))
+	e := m.of(effect)
+	e.results.WithLabelValues(e.name, string(o.kind)).Inc()
+	e.attempts.Observe(float64(o.calls))
 }
 
-func (m *metrics) call(effect string, a answer, took time.Duration) {
-	m.calls.WithLabelValues(effect, a.word()).Inc()
-	m.seconds.WithLabelValues(effect).Observe(took.Seconds())
+func (e *effectMetrics) call(a answer, took time.Duration) {
+	e.calls.WithLabelValues(e.name, a.word()).Inc()
+	e.seconds.Observe(took.Seconds())
 }
 
 func (m *metrics) check(effect string, a answer, again bool) {
@@ -79,7 +105,9 @@ func (m *metrics) breaker(name string, state int) {
 	m.breakers.WithLabelValues(name).Set(float64(state))
 }
 
-func (m *metrics) holding(effect string, n float64) { m.held.WithLabelValues(effect).Add(n) }
+func (m *metrics) holding(effect string, n float64) { m.of(effect).held.Add(n) }
+
+func (m *metrics) heldBytes(effect string, n float64) { m.of(effect).bytes.Add(n) }
 
 func (m *metrics) waited(effect, reason string, d time.Duration) {
 	m.waits.WithLabelValues(effect, reason).Observe(d.Seconds())

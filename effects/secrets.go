@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"edda/internal/files"
 )
 
 // Secrets finds the values of secret.NAME: the environment's EDDA_SECRET_NAME,
@@ -48,7 +50,7 @@ func missing(name string) error {
 }
 
 func readSecret(name, path string) (string, error) {
-	b, err := os.ReadFile(path)
+	b, err := files.Read(path, files.Most)
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", missing(name)
 	}

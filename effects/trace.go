@@ -7,6 +7,7 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
 
 	"edda"
 )
@@ -14,6 +15,9 @@ import (
 // span begins the span of one attempt, a child of the trace that the saga's
 // event carried. It says which command; payloads and secrets are not for traces.
 func (w *Worker) span(ctx context.Context, j *job) (context.Context, trace.Span) {
+	if _, silent := w.o.Tracer.(noop.Tracer); silent && j.c.Trace == "" {
+		return ctx, noop.Span{} // nobody would see it, and there is no trace to carry on
+	}
 	carrier := propagation.MapCarrier{"traceparent": j.c.Trace}
 	ctx = propagation.TraceContext{}.Extract(ctx, carrier)
 	options := []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindInternal), trace.WithAttributes(
@@ -25,6 +29,9 @@ func (w *Worker) span(ctx context.Context, j *job) (context.Context, trace.Span)
 
 // traced is the call with the trace of its own attempt.
 func traced(ctx context.Context, c Call) Call {
+	if !trace.SpanContextFromContext(ctx).IsValid() {
+		return c
+	}
 	carrier := propagation.MapCarrier{}
 	propagation.TraceContext{}.Inject(ctx, carrier)
 	if parent := carrier["traceparent"]; parent != "" {
@@ -35,6 +42,10 @@ func traced(ctx context.Context, c Call) Call {
 
 // ended says what came of the attempt.
 func (j *job) ended(span trace.Span, a answer) {
+	if !span.IsRecording() {
+		span.End()
+		return
+	}
 	span.SetAttributes(attribute.String("edda.outcome", a.word()))
 	if a.failure.Status != 0 {
 		span.SetAttributes(attribute.Int("edda.status", a.failure.Status))

@@ -1,6 +1,7 @@
 package effects
 
 import (
+	"slices"
 	"strings"
 
 	"edda/expression"
@@ -29,6 +30,7 @@ type compiler struct {
 	m        *manifests.Effect
 	problems manifests.Problems
 	secrets  map[string]bool
+	headers  bool // some expression reads the answer's
 }
 
 func (c *compiler) errorf(pos manifests.Pos, message string) {
@@ -45,6 +47,7 @@ func (c *compiler) program(e *manifests.Expr, names []string) *expression.Progra
 		return nil
 	}
 	c.collectSecrets(e, p)
+	c.headers = c.headers || slices.Contains(p.Names(), "headers")
 	return p
 }
 

@@ -40,6 +40,11 @@ const (
 	maxHeld = 1024
 	// shedRoom more are looked at when that many are held; as many are sent away.
 	shedRoom = 64
+	// DefaultHeldBytes of one effect's commands are held, where nothing else is said.
+	DefaultHeldBytes = 64 << 20
+	// largeCommand is what a command that nobody has seen yet may take: the largest
+	// that a saga emits, as a message and as what was read of it.
+	largeCommand = 1 << 20
 	// DefaultRetention is how long claims are kept: as long as commands are.
 	DefaultRetention = 7 * 24 * time.Hour
 	// maxCopies of one command are remembered, to be acked together.
@@ -58,11 +63,16 @@ type Options struct {
 	// Ledger is shared with other workers for the same commands; the store when
 	// nil, where this is the only one.
 	Ledger Ledger
+	// Applier takes the results of commands that were offered; nil where none are.
+	Applier Applier
 	// Retention is how long claims are kept: package retention drops older ones
 	// from the store's ledger, a shared one sees to it by itself.
 	Retention time.Duration
 	// Concurrency is how many commands of one effect are called at once.
 	Concurrency int
+	// HeldBytes is how much the commands of one effect that are held may take in
+	// memory, about; no more are fetched until some have ended.
+	HeldBytes int
 	// Owner names this run of this process in the ledger; made up when empty.
 	Owner string
 	// Grace is how long calls may go on after ctx has ended.
@@ -90,6 +100,9 @@ func (o *Options) validate() error {
 	if o.Concurrency <= 0 {
 		o.Concurrency = defaultConcurrency
 	}
+	if o.HeldBytes <= 0 {
+		o.HeldBytes = DefaultHeldBytes
+	}
 	if o.Retention <= 0 {
 		o.Retention = DefaultRetention
 	}
@@ -104,17 +117,19 @@ func (o *Options) validate() error {
 
 // Worker takes commands and calls providers.
 type Worker struct {
-	db       claims
-	o        Options
-	metrics  *metrics
-	breakers *breakers
-	own      bool // the ledger is the store's
-	told     told // of commands that are too new
+	db        claims
+	o         Options
+	metrics   *metrics
+	breakers  *breakers
+	own       bool // the ledger is the store's
+	told      told // of commands that are too new
+	unclaimed unclaimed
 
 	mu        sync.Mutex // guards below
 	effects   map[string]*Effect
 	entrances map[string]entrance
-	changed   chan struct{} // capacity 1: effects were replaced
+	offered   map[string]*offers // of the lines that run
+	changed   chan struct{}      // capacity 1: effects were replaced
 }
 
 // New makes a worker of a set of effects; nothing starts before Run.
@@ -126,10 +141,11 @@ func newWorker(db claims, o Options, effects ...*Effect) (*Worker, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	w := &Worker{db: db, o: o, own: o.Ledger == nil, entrances: map[string]entrance{}, changed: make(chan struct{}, 1)}
+	w := &Worker{db: db, o: o, own: o.Ledger == nil, entrances: map[string]entrance{}, offered: map[string]*offers{}, changed: make(chan struct{}, 1)}
 	if w.own {
 		w.o.Ledger = local{db}
 	}
+	w.unclaimed.names, w.unclaimed.begun = map[string]bool{}, map[taskName]bool{}
 	var err error
 	if w.metrics, err = newMetrics(o.Metrics); err != nil {
 		return nil, err
@@ -247,7 +263,12 @@ func wake(c chan struct{}) {
 // committer, source and publisher must outlive it.
 func (w *Worker) Run(ctx context.Context) error {
 	s := supervisor{w: w, lines: map[string]context.CancelFunc{}, ended: map[string]chan struct{}{}}
+	for err := w.Recover(ctx); err != nil && ctx.Err() == nil; err = w.Recover(ctx) {
+		w.o.Log.Error("no command is called yet, trying again", zap.Error(err))
+		pause(ctx, ledgerAgain)
+	}
 	for ctx.Err() == nil {
+		w.spare(ctx)
 		s.adjust(ctx)
 		select {
 		case <-ctx.Done():
@@ -255,6 +276,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		}
 	}
 	s.stop()
+	w.endSparing()
 	return nil
 }
 

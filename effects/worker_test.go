@@ -325,6 +325,18 @@ func TestWorkerRevoke(t *testing.T) {
 	})
 }
 
+// Nobody worked at it: it must not say that it took 292 years.
+func TestARevokedCommandTookNoTime(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h := build(t, charge)
+		h.send(revoke("never"))
+		var said struct{ Duration string }
+		if err := json.Unmarshal(h.one(t).Payload, &said); err != nil || said.Duration != "0s" {
+			t.Errorf("it took %q (%v)", said.Duration, err)
+		}
+	})
+}
+
 func TestWorkerRevokeOvertakesWhatWaits(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		h := build(t, charge)

@@ -225,6 +225,41 @@ func TestMetricsAreNamedAsTheyShouldBe(t *testing.T) {
 	}
 }
 
+// TestStrangersNamesAreNoLabels however many there are: each label is a series
+// that stays for as long as the process.
+func TestStrangersNamesAreNoLabels(t *testing.T) {
+	r := prometheus.NewRegistry()
+	m := newMetrics(r)
+	of := func(saga string) *edda.Transition {
+		return &edda.Transition{Key: edda.Key{Tenant: "acme", Saga: saga}, Fate: edda.FateHandled}
+	}
+	stranger := func(saga string) *edda.Transition {
+		tr := of(saga)
+		tr.Fate, tr.Dead = edda.FateDead, &edda.DeadLetter{Reason: edda.DeadNoInstance}
+		return tr
+	}
+	for i := range 2 * maxNamedSagas {
+		m.became(stranger(fmt.Sprint("forged", i)))
+	}
+	m.became(stranger("order"))
+	m.became(of("order"))
+	m.became(stranger("order"))
+	for i := range maxNamedSagas {
+		m.became(of(fmt.Sprint("saga", i)))
+	}
+	m.became(of("order"))
+	for labels, want := range map[[2]string]float64{
+		{"dead", "other"}: 2*maxNamedSagas + 1, {"handled", "order"}: 2, {"dead", "order"}: 1, {"handled", "other"}: 1, {"handled", "saga0"}: 1,
+	} {
+		if got := testutil.ToFloat64(m.transitions.WithLabelValues(labels[1], labels[0])); got != want {
+			t.Errorf("%s of %s: %v, want %v", labels[0], labels[1], got, want)
+		}
+	}
+	if n := testutil.CollectAndCount(m.transitions); n > maxNamedSagas+3 {
+		t.Errorf("%d series", n)
+	}
+}
+
 func many(n int, id func(i int) string) (all []string) {
 	for i := range n {
 		all = append(all, id(i))

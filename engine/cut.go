@@ -17,6 +17,7 @@ const maxFill = store.MaxChange - 16<<10
 type unit struct {
 	it     *item
 	change store.Change
+	size   int       // of the change
 	last   bool      // of its item
 	time   time.Time // orders the units of what is due
 }
@@ -37,28 +38,36 @@ type set struct {
 // cut turns evaluated items into change sets. What is due comes first, its
 // transitions in due order across keys; then the events in their order.
 func cut(items []*item, created map[string]time.Time, n uint64) []*set {
+	all := units(items)
+	for i := range all {
+		all[i].size = all[i].change.Size()
+	}
 	c := cutter{created: created, n: n}
-	for _, u := range units(items) {
-		c.add(u)
+	for i := range all {
+		c.add(all[i:])
 	}
 	return c.close()
 }
 
 func units(items []*item) []unit {
-	var dues, events []unit
+	all := make([]unit, 0, len(items))
 	times := map[edda.Key]time.Time{}
 	for _, it := range items {
 		switch {
 		case it.due == nil:
-			events = append(events, whole(it))
 		case it.isRow() && it.spoiled == nil:
-			dues = append(dues, split(it, times)...)
+			all = append(all, split(it, times)...)
 		default:
-			dues = append(dues, inOrder(whole(it), times))
+			all = append(all, inOrder(whole(it), times))
 		}
 	}
-	slices.SortStableFunc(dues, func(a, b unit) int { return a.time.Compare(b.time) })
-	return append(dues, events...)
+	slices.SortStableFunc(all, func(a, b unit) int { return a.time.Compare(b.time) })
+	for _, it := range items {
+		if it.due == nil {
+			all = append(all, whole(it))
+		}
+	}
+	return all
 }
 
 // whole is everything one item changed.
@@ -68,7 +77,10 @@ func whole(it *item) unit {
 		if target.Dead != nil {
 			u.change.Dead = append(u.change.Dead, *target.Dead)
 		}
-		u.change.Transitions = append(u.change.Transitions, it.results[i]...)
+		u.change.Transitions = behind(u.change.Transitions, it.results[i])
+	}
+	if it.handed != nil {
+		u.change.Claims, u.change.Work = []edda.Claim{it.handed.claim}, []edda.Work{it.handed.copied}
 	}
 	if it.due == nil {
 		u.change.Audits = audits(it)
@@ -82,6 +94,15 @@ func whole(it *item) unit {
 		u.change.Disarm = []store.Due{*it.due.row}
 	}
 	return u
+}
+
+// behind puts the transitions of one target behind those of others: mostly there are
+// no others, and they stay where they are.
+func behind(all, more []edda.Transition) []edda.Transition {
+	if len(all) == 0 {
+		return slices.Clip(more)
+	}
+	return append(all, more...)
 }
 
 // split makes a unit of each transition of a due row. A row that changed
@@ -134,24 +155,38 @@ type cutter struct {
 	done    []*set
 }
 
-func (c *cutter) add(u unit) {
-	size := u.change.Size()
-	if c.open != nil && c.size+size > maxFill {
+// add takes the first of what is left.
+func (c *cutter) add(left []unit) {
+	u := &left[0]
+	if c.open != nil && c.size+u.size > maxFill {
 		c.finish()
 	}
 	if c.open == nil {
-		c.n++
-		c.open, c.size = &set{n: c.n}, 0
+		c.begin(left)
 	}
-	c.size += size
+	c.size += u.size
 	c.open.size = c.size
 	c.open.take(u)
-	if u.it.due == nil {
+	if u.it.due == nil && u.it.handed == nil {
 		c.open.move(edda.Checkpoint{
 			Stream: u.it.event.Stream, Seq: u.it.event.Seq, Time: u.it.event.Time,
 			Created: c.created[u.it.event.Stream],
 		})
 	}
+}
+
+// begin opens a set with room for what will go into it of what is left.
+func (c *cutter) begin(left []unit) {
+	c.n++
+	c.open, c.size = &set{n: c.n}, 0
+	size, room := 0, 0
+	for i := range left {
+		if size += left[i].size; i > 0 && size > maxFill {
+			break
+		}
+		room += len(left[i].change.Transitions)
+	}
+	c.open.change.Transitions = slices.Grow(c.open.change.Transitions, room)
 }
 
 func (c *cutter) finish() {
@@ -166,17 +201,23 @@ func (c *cutter) close() []*set {
 	return c.done
 }
 
-func (s *set) take(u unit) {
+func (s *set) take(u *unit) {
 	to := &s.change
 	to.Transitions = append(to.Transitions, u.change.Transitions...)
 	to.Dead = append(to.Dead, u.change.Dead...)
 	to.Schedules = append(to.Schedules, u.change.Schedules...)
 	to.Disarm = append(to.Disarm, u.change.Disarm...)
 	to.Audits = append(to.Audits, u.change.Audits...)
+	to.Claims = append(to.Claims, u.change.Claims...)
+	to.Work = append(to.Work, u.change.Work...)
 	s.parts = append(s.parts, u.it)
 	if u.last {
 		s.items = append(s.items, u.it)
 	}
+}
+
+func (s *set) moves(stream string) bool {
+	return slices.ContainsFunc(s.change.Checkpoints, func(c edda.Checkpoint) bool { return c.Stream == stream })
 }
 
 // move sets the position of one stream; there are few streams.

@@ -14,6 +14,8 @@ func (v *evaluator) rest() {
 // drain gives up what is due and answers when the rest is committed.
 func (v *evaluator) drain(done report) {
 	v.draining = true
+	v.results.close()
+	v.takeResults()
 	v.status.drain()
 	v.drained = append(v.drained, done)
 	for _, it := range v.dues {

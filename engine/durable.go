@@ -29,7 +29,7 @@ func (e *Engine) announce(s *set) {
 // account counts one transition and logs what a person should see.
 func (e *Engine) account(t *edda.Transition) {
 	if t.Fate != "" {
-		e.metrics.fate(t.Key.Saga, t.Fate)
+		e.metrics.became(t)
 	}
 	if t.Event.Kind == edda.KindTimer && t.Fate != "" {
 		e.metrics.late.Observe(time.Since(t.Event.Time).Seconds())
@@ -74,4 +74,5 @@ func (e *Engine) settle(it *item) {
 		e.metrics.fate("", edda.FateIgnored)
 	}
 	e.waiters.signal(it)
+	e.answer(it, nil)
 }

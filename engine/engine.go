@@ -51,6 +51,9 @@ type Options struct {
 	// changes. Both are called by one goroutine and must answer at once.
 	Full func() []string
 	Hold func(held bool)
+	// Copied is told of each copy of a handed result as soon as it is durable, and
+	// before it goes out as a rule. It must not block.
+	Copied func(edda.Work)
 	// MaxParked is how many events of one tenant may wait for their instance
 	// before another becomes a dead letter; [DefaultMaxParked] when zero.
 	MaxParked int
@@ -74,6 +77,9 @@ func (o *Options) validate() {
 	if o.Hold == nil {
 		o.Hold = func(bool) {}
 	}
+	if o.Copied == nil {
+		o.Copied = func(edda.Work) {}
+	}
 	if o.MaxParked <= 0 {
 		o.MaxParked = DefaultMaxParked
 	}
@@ -94,6 +100,7 @@ type Engine struct {
 	status  *status
 
 	inbox   chan func(*evaluator)
+	results *results
 	halt    chan struct{} // closed once: stop the intake
 	halting sync.Once
 	stopped chan struct{} // closed when Run has returned
@@ -114,6 +121,7 @@ func newEngine(source Source, db records, sagas Sagas, o Options) *Engine {
 		waiters: newWaiters(m.waiters),
 		status:  st,
 		inbox:   make(chan func(*evaluator), inboxSize),
+		results: newResults(),
 		halt:    make(chan struct{}),
 		stopped: make(chan struct{}),
 	}

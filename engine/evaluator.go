@@ -44,6 +44,7 @@ type evaluator struct {
 	created map[string]time.Time       // of each stream; known after the first survey
 	horizon horizon
 	tidied  time.Time
+	ends    []End // as they were when last looked at
 
 	retry   int    // counts how often it began anew
 	lost    []*set // those that failed
@@ -100,6 +101,8 @@ func (v *evaluator) gather() {
 			v.hear()
 		case events, open := <-v.arriving():
 			v.arrived(events, open)
+		case <-v.results.ready:
+			v.takeResults()
 		default:
 			return
 		}
@@ -115,6 +118,8 @@ func (v *evaluator) wait(ctx context.Context) bool {
 		v.hear()
 	case events, open := <-v.arriving():
 		v.arrived(events, open)
+	case <-v.results.ready:
+		v.takeResults()
 	case <-v.alarm.C:
 		v.pausing = false
 	case <-ctx.Done():
@@ -179,6 +184,7 @@ func (v *evaluator) step() {
 	v.metrics.batch.Observe(float64(len(items)))
 	sets := cut(items, v.created, v.sets)
 	v.pace(len(items), sets)
+	v.ride(sets)
 	v.submit(sets, cells)
 	v.reach()
 }
@@ -288,8 +294,11 @@ func (v *evaluator) landed(s *set) {
 	v.recovered()
 }
 
-// surveyed takes the ends of the streams.
+// surveyed takes the ends of the streams, and first what was handed in before they
+// were looked at.
 func (v *evaluator) surveyed(s survey) {
+	v.takeResults()
+	v.ends = s.ends
 	for _, end := range s.ends {
 		v.created[end.Stream] = end.Last.Created
 	}
@@ -302,7 +311,9 @@ func (v *evaluator) surveyed(s survey) {
 
 // reach moves the horizon as far as it can and asks for the next goal.
 func (v *evaluator) reach() {
-	v.horizon.advance(v.applied)
+	if g := v.horizon.goal; g != nil && !v.handedBefore(g.at) {
+		v.horizon.advance(v.applied)
+	}
 	if v.horizon.goal == nil && v.dueBeyond() {
 		v.surveyor.ask()
 	}
@@ -325,5 +336,18 @@ func (v *evaluator) tidy(s survey) {
 	}
 	if len(t.change.Checkpoints) > 0 {
 		v.submit([]*set{t}, nil)
+	}
+}
+
+// ride does what tidy does with a set that is committed anyway: where results come
+// from within, most messages of their stream are not meant for the sagas.
+func (v *evaluator) ride(sets []*set) {
+	for _, end := range v.ends {
+		at, known := v.applied[end.Stream]
+		moved := slices.ContainsFunc(sets, func(s *set) bool { return s.moves(end.Stream) })
+		if !moved && known && at.Seq >= end.Need && end.Last.Seq > at.Seq {
+			end.Last.Stream = end.Stream
+			sets[len(sets)-1].move(end.Last)
+		}
 	}
 }

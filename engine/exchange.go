@@ -44,7 +44,9 @@ func (x *exchange) decide(cell edda.Cell) (next edda.Cell, changed []edda.Transi
 		}
 	}()
 	x.failed = nil
-	return x.change(cell)
+	next, changed = x.change(cell)
+	// gofail: var engineExchanged struct{}
+	return next, changed
 }
 
 // spoilt is set where the store can never write what the exchange wants.

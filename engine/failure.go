@@ -89,6 +89,10 @@ func (s *set) suspect(err error) {
 func (v *evaluator) putBack(items []*item) {
 	var events []*item
 	for _, it := range items {
+		if it.handed != nil && it.spoiled != nil {
+			v.answer(it, it.spoiled) // the stream's way makes a dead letter of it
+			continue
+		}
 		it.forget()
 		if it.due != nil {
 			v.addDue(it)

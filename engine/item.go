@@ -12,7 +12,8 @@ import (
 // something that came due.
 type item struct {
 	event   edda.Event
-	due     *due // nil for an event of a stream
+	due     *due    // nil for an event of a stream
+	handed  *handed // set for a result that came from within the process
 	targets []saga.Target
 	// about is the event that died, of a verb about a dead letter; for the audit.
 	about *edda.Event

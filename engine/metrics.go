@@ -20,11 +20,22 @@ type metrics struct {
 	parkedFull  prometheus.Gauge
 	paused      *prometheus.GaugeVec
 	pauses      *prometheus.CounterVec
+	// named are the sagas that have a label of their own; the evaluator's alone.
+	named map[string]bool
 }
+
+const (
+	// maxNamedSagas is how many sagas have a label of their own: a manifest is
+	// written by hand, but what a message says of itself is not.
+	maxNamedSagas = 500
+	// otherSagas is the label of all others.
+	otherSagas = "other"
+)
 
 func newMetrics(r prometheus.Registerer) *metrics {
 	f := promauto.With(r)
 	return &metrics{
+		named: map[string]bool{},
 		transitions: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "edda_transitions_total", Help: "What became of events, by saga and fate.",
 		}, []string{"saga", "fate"}),
@@ -75,6 +86,21 @@ func (m *metrics) pause(reason string, yes bool) {
 
 func (m *metrics) fate(saga string, fate edda.Fate) {
 	m.transitions.WithLabelValues(saga, string(fate)).Inc()
+}
+
+// became counts a transition. Anybody may send a message to a saga that is not
+// there, so that a name is a label only once a saga of that name has done anything
+// else than turn away what is for nobody. The evaluator calls it.
+func (m *metrics) became(t *edda.Transition) {
+	nobody := t.Dead != nil && t.Dead.Reason == edda.DeadNoInstance
+	if !nobody && len(m.named) < maxNamedSagas {
+		m.named[t.Key.Saga] = true
+	}
+	if name := t.Key.Saga; m.named[name] {
+		m.fate(name, t.Fate)
+		return
+	}
+	m.fate(otherSagas, t.Fate)
 }
 
 // lagCollector shows how far behind the streams the engine is.

@@ -16,6 +16,7 @@ package outbox
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"edda"
@@ -24,8 +25,8 @@ import (
 // Destination takes work somewhere. One implementation serves one [Lane].
 type Destination interface {
 	// Deliver offers a batch and returns when the fate of every item is known:
-	// errs[i] is nil when item i was accepted durably; a nil slice means all
-	// were. Anything else is offered again later, so receivers must tolerate
+	// errs[i] is nil, or [ErrElsewhere], when item i was accepted durably; a nil slice
+	// means all were. Anything else is offered again later, so receivers must tolerate
 	// duplicates (by Work.ID); a *Rejection is final. No two items of a batch,
 	// nor of two calls at once, come from the same instance, so the items may
 	// go out in any order or all at once. Deliver is called concurrently up to
@@ -34,6 +35,10 @@ type Destination interface {
 	// An *edda.Classified error with After says when to offer again, at the earliest.
 	Deliver(ctx context.Context, batch []edda.Work) (errs []error)
 }
+
+// ErrElsewhere says that an item was accepted, by another than the destination: it
+// tells nothing of how the destination is.
+var ErrElsewhere = errors.New("accepted elsewhere")
 
 // Rejecter tells a saga that a piece of its work was refused for good.
 type Rejecter interface {

@@ -105,6 +105,13 @@ func (s *shelf) breakWith(err error) {
 	s.broken = err
 }
 
+// cleaned is how many commits there were.
+func (s *shelf) cleaned() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.commits
+}
+
 func (s *shelf) size() int { n, _ := s.OutboxSize(); return n }
 
 // harbour is a destination that refuses as it is told and remembers what it
@@ -266,4 +273,11 @@ func names(prefix string, n int) []string {
 		out[i] = fmt.Sprintf("%s%d", prefix, i)
 	}
 	return out
+}
+
+// tidied lets what was accepted be removed.
+func tidied() {
+	synctest.Wait()
+	time.Sleep(removeAfter)
+	synctest.Wait()
 }

@@ -34,7 +34,8 @@ type Relay struct {
 
 	fresh     bool // the store may hold rows that were not looked at
 	sweep     sweep
-	accepted  []*item // to be removed from the store
+	accepted  []*item   // to be removed from the store
+	since     time.Time // when the first of them was accepted
 	removing  bool
 	rest      time.Time // no clean-up commit before, after one failed
 	stopping  bool
@@ -164,6 +165,9 @@ func (r *Relay) pause(busy bool) time.Duration {
 			wait = min(wait, max(time.Until(at), 0))
 		}
 	}
+	if len(r.accepted) > 0 && !r.removing {
+		wait = min(wait, max(time.Until(later(r.since.Add(removeAfter), r.rest)), 0))
+	}
 	return wait
 }
 
@@ -185,20 +189,25 @@ func (r *Relay) deliver(ctx context.Context, l *lane, items []*item) {
 // settle takes the outcome of a Deliver.
 func (r *Relay) settle(d delivery) {
 	d.lane.active--
-	now, failed := time.Now(), 0
+	now, accepted, failed := time.Now(), 0, 0
 	var after time.Duration
 	var last error
 	for i, it := range d.items {
 		err := errorOf(d.errs, i)
-		if err == nil {
+		if err == nil || errors.Is(err, ErrElsewhere) {
 			r.accept(it)
+			if err == nil {
+				accepted++
+			}
 			continue
 		}
 		failed, last = failed+1, err
 		after = max(after, askedFor(err))
 		r.fail(it, err, now)
 	}
-	r.judge(d.lane, len(d.items)-failed, failed, last)
+	if accepted+failed > 0 {
+		r.judge(d.lane, accepted, failed, last)
+	}
 	if after > 0 {
 		d.lane.until = later(d.lane.until, now.Add(after))
 	}
@@ -240,6 +249,9 @@ func (r *Relay) accept(it *item) {
 	if it.row.Work.Kind == edda.WorkEffect {
 		it.lane.letGo(it.row)
 		return
+	}
+	if len(r.accepted) == 0 {
+		r.since = time.Now()
 	}
 	r.accepted = append(r.accepted, it)
 }
@@ -307,7 +319,7 @@ func (r *Relay) releaseAll() {
 
 // remove starts a clean-up commit of what was accepted, one at a time.
 func (r *Relay) remove(ctx context.Context) {
-	if r.removing || len(r.accepted) == 0 || time.Now().Before(r.rest) {
+	if r.removing || len(r.accepted) == 0 || time.Now().Before(r.rest) || !r.worthIt() {
 		return
 	}
 	n := min(len(r.accepted), removeRows)
@@ -315,6 +327,12 @@ func (r *Relay) remove(ctx context.Context) {
 	// gofail: var outboxBeforeMark struct{}
 	r.accepted, r.removing = r.accepted[n:], true
 	go func() { r.removed <- removal{items, r.db.Commit(ctx, removalOf(items))} }()
+}
+
+// worthIt tells whether what was accepted is to go now: it has waited for others,
+// there is enough of it, or somebody waits for it to be gone.
+func (r *Relay) worthIt() bool {
+	return time.Since(r.since) >= removeAfter || len(r.accepted) >= removeRows || len(r.waiters) > 0
 }
 
 func removalOf(items []*item) store.Change {

@@ -29,6 +29,7 @@ func TestRelayDeliversInOrderAndRemoves(t *testing.T) {
 		wantIDs(t, h, "a", "b", "c")
 		db.put(fact("d", "1"))
 		wantIDs(t, h, "a", "b", "c", "d")
+		tidied()
 		if db.size() != 0 {
 			t.Errorf("%d rows left", db.size())
 		}
@@ -46,8 +47,56 @@ func TestRelayTakesABatchOfWhatWaits(t *testing.T) {
 		if !slices.Equal(h.sizes, []int{100}) {
 			t.Errorf("batches %v, want one of 100", h.sizes)
 		}
+		tidied()
 		if db.commits != 1 {
 			t.Errorf("%d clean-up commits, want one", db.commits)
+		}
+	})
+}
+
+// A trickle of work does not cost a clean-up transaction for each row.
+func TestRelayRemovesATrickleTogether(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		const rows = 100
+		db, h := newShelf(), newHarbour(t)
+		r := start(t, db, Options{Lanes: []Lane{h.lane("nats", facts...)}})
+		for i := range rows {
+			db.put(fact(fmt.Sprint(i), fmt.Sprint(i)))
+			time.Sleep(time.Millisecond)
+			if i == 0 {
+				synctest.Wait()
+				if db.size() != 1 {
+					t.Errorf("%d rows left of one that was just accepted", db.size())
+				}
+			}
+		}
+		tidied()
+		most := 1 + rows*int(time.Millisecond)/int(removeAfter)
+		if db.size() != 0 || db.commits > most {
+			t.Errorf("%d rows left after %d clean-up commits, want none after at most %d", db.size(), db.commits, most)
+		}
+		db.put(fact("last", "a"))
+		synctest.Wait()
+		began := time.Now()
+		if err := r.Flush(t.Context()); err != nil || db.size() != 0 || time.Since(began) > 0 {
+			t.Errorf("Flush: %v, %d rows left after %s", err, db.size(), time.Since(began))
+		}
+	})
+}
+
+func TestRelayRemovesAfterAFailureWithoutHaste(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		db, h := newShelf(), newHarbour(t)
+		start(t, db, Options{Lanes: []Lane{h.lane("nats", append(facts, edda.WorkResult)...)}})
+		db.put(work("g", edda.WorkResult, "g"))
+		synctest.Wait()
+		db.breakWith(errBroken)
+		time.Sleep(10 * time.Second)
+		tries := db.cleaned()
+		db.breakWith(nil)
+		time.Sleep(2 * lookEvery)
+		if db.size() != 0 || tries > 15 {
+			t.Errorf("after a failure: %d rows, %d commits", db.size(), tries)
 		}
 	})
 }
@@ -88,6 +137,31 @@ func TestRelayDeadDestinationDoesNotStopTheOthers(t *testing.T) {
 		synctest.Wait()
 		if got := gateway.ids(); len(got) != 3*maxHeld || db.size() != 0 {
 			t.Errorf("%d commands accepted of %d, %d rows left", len(got), 3*maxHeld, db.size())
+		}
+	})
+}
+
+// TestWhatIsTakenElsewhereSaysNothingOfTheDestination: effects are handed over within
+// the process while the server is away.
+func TestWhatIsTakenElsewhereSaysNothingOfTheDestination(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		db, h := newShelf(), newHarbour(t)
+		h.refuse = func(w edda.Work) error {
+			if w.Kind == edda.WorkEffect {
+				return ErrElsewhere
+			}
+			return errDown
+		}
+		core, logs := observer.New(zap.InfoLevel)
+		start(t, db, Options{Lanes: []Lane{h.lane("nats", facts...)}, Log: zap.New(core)})
+		for i := range 300 {
+			db.put(fact(fmt.Sprint("f", i), fmt.Sprint("f", i)), effect(fmt.Sprint("e", i), fmt.Sprint("e", i)))
+			time.Sleep(100 * time.Millisecond)
+		}
+		synctest.Wait()
+		down, up := logs.FilterMessageSnippet("is down").Len(), logs.FilterMessageSnippet("up again").Len()
+		if down != 1 || up != 0 || logs.Len() > 20 {
+			t.Errorf("said to be down %d times, up again %d times, in %d lines", down, up, logs.Len())
 		}
 	})
 }
@@ -316,7 +390,7 @@ func TestAParentWaitedForEverForAChildWhoseMessageIsTooLarge(t *testing.T) {
 		begin.Kind, end.Kind = edda.WorkStart, edda.WorkEnd
 		db.put(begin, end)
 		start(t, db, Options{Lanes: []Lane{h.lane("all", edda.WorkStart, edda.WorkEnd)}, Rejecter: j})
-		synctest.Wait()
+		tidied()
 		if len(j.rejected) != 2 || db.size() != 0 || len(db.dead) != 0 {
 			t.Errorf("told %v, %d rows left, dead letters %v", j.rejected, db.size(), db.dead)
 		}
@@ -329,7 +403,7 @@ func TestARejectionThatNobodyCanBeToldIsADeadLetter(t *testing.T) {
 		h.refuse = func(edda.Work) error { return &Rejection{Code: "subject", Message: "too long"} }
 		db.put(command("no", "a"))
 		start(t, db, Options{Lanes: []Lane{h.lane("all", edda.WorkCommand)}, Rejecter: j})
-		synctest.Wait()
+		tidied()
 		if db.size() != 0 || len(db.dead) != 1 {
 			t.Errorf("%d rows left, dead letters %v", db.size(), db.dead)
 		}
@@ -414,6 +488,7 @@ func TestRelayWorkWithoutDestinationStays(t *testing.T) {
 		start(t, db, Options{Lanes: []Lane{h.lane("nats", facts...)}, Log: zap.New(core)})
 		db.put(work("m", edda.WorkMessage, "a"), work("m2", edda.WorkMessage, "a"), fact("f", "a"))
 		wantIDs(t, h, "f")
+		tidied()
 		if db.size() != 2 || logs.Len() != 1 {
 			t.Errorf("%d rows left, %d complaints", db.size(), logs.Len())
 		}

@@ -48,12 +48,12 @@ func TestRelayOverTheRealStore(t *testing.T) {
 		start(t, db, Options{Lanes: []Lane{h.lane("nats", facts...)}})
 		emit(t, db, "a", nil, fact("f1", "a"), effect("e1", "a"), fact("f2", "a"))
 		emit(t, db, "b", nil, fact("g1", "b"))
-		synctest.Wait()
+		tidied()
 		if n, _ := db.OutboxSize(); n != 1 || len(h.ids()) != 4 {
 			t.Fatalf("%d rows left of %v, want the effect's", n, h.ids())
 		}
 		emit(t, db, "a", []string{"e1"}, fact("f3", "a"))
-		synctest.Wait()
+		tidied()
 		if n, _ := db.OutboxSize(); n != 0 {
 			t.Errorf("%d rows left after the effect's result", n)
 		}

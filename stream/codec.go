@@ -4,12 +4,15 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/nats-io/nats.go"
 
 	"edda"
+	"edda/internal/fields"
 )
 
 const (
@@ -68,7 +71,7 @@ func (m Message) id() string {
 	if id := m.header(headerMsgID); id != "" {
 		return id
 	}
-	return fmt.Sprintf("%s:%d", m.Stream, m.Seq)
+	return m.Stream + ":" + strconv.FormatUint(m.Seq, 10)
 }
 
 // refusal is why a message cannot be an input.
@@ -84,12 +87,12 @@ func refuse(reason, format string, args ...any) error {
 }
 
 // unmarshal reads an envelope, which is always one JSON object.
-func unmarshal(data []byte, v any) error {
+func unmarshal[T any](data []byte, v *T) error {
 	trimmed := bytes.TrimLeft(data, " \t\r\n")
 	if len(trimmed) == 0 {
 		return refuse(edda.DeadUndecodable, "the body is empty")
 	}
-	if err := json.Unmarshal(data, v); err != nil {
+	if err := fields.Decode(data, v); err != nil {
 		return refuse(edda.DeadUndecodable, "the body is not an envelope: %v", err)
 	}
 	if trimmed[0] != '{' {
@@ -107,6 +110,10 @@ func (t *text) UnmarshalJSON(data []byte) error {
 	case 'n':
 		return nil
 	case '"':
+		if bytes.IndexByte(data, '\\') < 0 && utf8.Valid(data) { // as it stands, which most do
+			*t = text(data[1 : len(data)-1])
+			return nil
+		}
 		return json.Unmarshal(data, (*string)(t))
 	case '{', '[':
 		return fmt.Errorf("%.20s… is not a text", data)

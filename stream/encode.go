@@ -1,7 +1,6 @@
 package stream
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,6 +11,7 @@ import (
 
 	"edda"
 	"edda/effects"
+	"edda/internal/fields"
 	"edda/outbox"
 )
 
@@ -31,6 +31,10 @@ func (c Codec) Work(w edda.Work) (*nats.Msg, error) {
 		return c.workFact(w)
 	case edda.WorkStart, edda.WorkCancel, edda.WorkEnd:
 		return c.workInput(w)
+	case edda.WorkResult:
+		// gofail: var copyRead struct{}
+		s := Subject{Tenant: w.From.Tenant, Family: FamilyResult, Name: w.Name, ID: w.CommandID}
+		return c.message(s, w.ID, w.Trace, w.Payload)
 	}
 	return nil, reject("kind", fmt.Errorf("work of kind %q does not go to JetStream", w.Kind))
 }
@@ -73,14 +77,13 @@ func headerText(s string) string {
 	}, s)
 }
 
+// encode writes *v, or a value of which fields knows no list.
 func encode(v any) ([]byte, error) {
-	var buf bytes.Buffer
-	enc := json.NewEncoder(&buf)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
+	data, err := fields.Marshal(v)
+	if err != nil {
 		return nil, fmt.Errorf("encode body: %w", err)
 	}
-	return bytes.TrimRight(buf.Bytes(), "\n"), nil
+	return data, nil
 }
 
 // carried is the metadata that every piece of work has.
@@ -93,18 +96,18 @@ func (c Codec) workEffect(w edda.Work) (*nats.Msg, error) {
 	if revoke {
 		id = w.CommandID
 	}
-	md, err := encode(effectMetadata(w))
+	md, err := effectMetadata(w)
 	if err != nil {
 		return nil, reject("metadata", err)
 	}
 	s := Subject{Tenant: w.From.Tenant, Family: FamilyEffect, Name: w.Name, ID: id}
-	return c.message(s, w.ID, w.Trace, command{
+	return c.message(s, w.ID, w.Trace, &command{
 		TenantID: text(w.From.Tenant), CommandID: text(id), EffectName: text(w.Name), Revoke: revoke,
 		Payload: w.Payload, Timestamp: w.Time, Metadata: md,
 	})
 }
 
-func effectMetadata(w edda.Work) metadata {
+func effectMetadata(w edda.Work) (json.RawMessage, error) {
 	md := carried(w)
 	md.Saga, md.Key = text(w.From.Saga), text(w.From.Correlation)
 	md.Step, md.Attempt, md.NotAfter = text(w.Step), w.Attempt, w.NotAfter
@@ -115,7 +118,7 @@ func effectMetadata(w edda.Work) metadata {
 	if w.High {
 		md.Priority = priorityHigh
 	}
-	return md
+	return encode(&md)
 }
 
 // aggregateCommand is what the gateway takes too; payload_json is JSON in a string.
@@ -138,7 +141,7 @@ func (c Codec) workCommand(w edda.Work) (*nats.Msg, error) {
 		return nil, reject("payload", err)
 	}
 	s := Subject{Tenant: w.From.Tenant, Family: FamilyCommand, Name: aggregate, ID: w.To}
-	return c.message(s, w.ID, w.Trace, aggregateCommand{
+	return c.message(s, w.ID, w.Trace, &aggregateCommand{
 		TenantID: w.From.Tenant, CommandID: w.ID, AggregateID: w.To, AggregateType: aggregate,
 		PayloadJSON: string(inner), Metadata: carried(w),
 	})
@@ -146,21 +149,21 @@ func (c Codec) workCommand(w edda.Work) (*nats.Msg, error) {
 
 // commandPayload is {command: name, …with}, its keys sorted.
 func commandPayload(name string, with json.RawMessage) ([]byte, error) {
-	fields := map[string]json.RawMessage{}
+	var body map[string]json.RawMessage
 	if len(with) > 0 {
-		if err := json.Unmarshal(with, &fields); err != nil {
+		if err := fields.Decode(with, &body); err != nil {
 			return nil, fmt.Errorf("with of command %.80q is not an object: %w", name, err)
 		}
 	}
-	if fields == nil { // with was null
-		fields = map[string]json.RawMessage{}
+	if body == nil { // with was null, or nothing
+		body = map[string]json.RawMessage{}
 	}
-	quoted, err := encode(name)
+	quoted, err := edda.AppendText(nil, name)
 	if err != nil {
 		return nil, err
 	}
-	fields["command"] = quoted
-	return encode(fields)
+	body["command"] = quoted
+	return encode(&body)
 }
 
 // factVersion is the version of every fact: manifests do not number them.
@@ -168,7 +171,7 @@ const factVersion = 1
 
 func (c Codec) workFact(w edda.Work) (*nats.Msg, error) {
 	s := Subject{Tenant: w.From.Tenant, Family: FamilyFact, Name: w.From.Saga, ID: w.From.Correlation}
-	return c.message(s, w.ID, w.Trace, envelope{
+	return c.message(s, w.ID, w.Trace, &envelope{
 		EventID: text(w.ID), TenantID: text(w.From.Tenant),
 		AggregateType: text(w.From.Saga), AggregateID: text(w.From.Correlation),
 		EventType: text(w.Name), Version: factVersion, Timestamp: moment{w.Time},
@@ -193,7 +196,7 @@ func (c Codec) workInput(w edda.Work) (*nats.Msg, error) {
 	}
 	in.Metadata = md
 	s := Subject{Tenant: w.Target.Tenant, Family: FamilyWorkflow, Name: w.Target.Saga, ID: w.Target.Correlation}
-	return c.message(s, w.ID, w.Trace, in)
+	return c.message(s, w.ID, w.Trace, &in)
 }
 
 // Input writes an event that people or programs send in: an aggregate's event,
@@ -202,7 +205,7 @@ func (c Codec) Input(ev edda.Event) (*nats.Msg, error) {
 	md := metadata{Correlation: text(ev.Correlation), Trace: text(ev.Trace), Causation: text(ev.Causation)}
 	if ev.Kind == edda.KindEvent {
 		s := Subject{Tenant: ev.Tenant, Family: FamilyAggregate, Name: ev.AggregateType, ID: ev.AggregateID}
-		return c.message(s, ev.ID, ev.Trace, envelope{
+		return c.message(s, ev.ID, ev.Trace, &envelope{
 			EventID: text(ev.ID), TenantID: text(ev.Tenant), AggregateType: text(ev.AggregateType),
 			AggregateID: text(ev.AggregateID), EventType: text(ev.Type), Version: ev.Version,
 			Timestamp: moment{ev.Timestamp}, Payload: ev.Payload, Metadata: md,
@@ -214,7 +217,7 @@ func (c Codec) Input(ev edda.Event) (*nats.Msg, error) {
 	}
 	md.Key, md.Step, md.By, md.Why = text(ev.Key.Correlation), text(ev.Step), text(ev.By), text(ev.Why)
 	s := Subject{Tenant: ev.Key.Tenant, Family: FamilyWorkflow, Name: ev.Key.Saga, ID: ev.Key.Correlation}
-	return c.message(s, ev.ID, ev.Trace, input{
+	return c.message(s, ev.ID, ev.Trace, &input{
 		SignalID: text(ev.ID), TenantID: text(ev.Key.Tenant), Kind: kind, Name: text(ev.Type),
 		Payload: ev.Payload, Timestamp: moment{ev.Timestamp}, Metadata: md,
 	})
@@ -235,7 +238,7 @@ func inputKinds(k edda.Kind) (inputKind, bool) {
 // Result writes the outcome of an effect command.
 func (c Codec) Result(r effects.Result) (*nats.Msg, error) {
 	s := Subject{Tenant: r.Tenant, Family: FamilyResult, Name: r.Effect, ID: r.CommandID}
-	return c.message(s, ResultID(r.CommandID), r.Trace, result{
+	return c.message(s, ResultID(r.CommandID), r.Trace, &result{
 		TenantID: text(r.Tenant), CommandID: text(r.CommandID), EffectName: text(r.Effect),
 		ResultType: text(r.Outcome), Payload: r.Payload, Timestamp: moment{r.Time},
 		Attempts: r.Attempts, Metadata: r.Metadata,

@@ -143,9 +143,17 @@ func (r *reader) settle(ctx context.Context, far uint64) uint64 {
 		if read >= far {
 			return kept
 		}
-		if tenants := *r.tenants.Load(); ctx.Err() != nil || len(tenants) == 0 || tenants.exact() {
+		if ctx.Err() != nil || !r.unsure() {
 			return far
 		}
 		sleep(ctx, endPoll)
 	}
+}
+
+// unsure tells whether the filters may let through what is not ours: of other
+// tenants, or a copy that is left out. Nobody applies that, and a timer that
+// waited for it would wait until a look finds nothing on its way.
+func (r *reader) unsure() bool {
+	tenants := *r.tenants.Load()
+	return len(tenants) > 0 && !tenants.exact() || r.copies.any()
 }

@@ -122,7 +122,7 @@ func (p *Publisher) Reject(ctx context.Context, w edda.Work, r outbox.Rejection)
 	if err != nil {
 		return err
 	}
-	md, err := encode(effectMetadata(w))
+	md, err := effectMetadata(w)
 	if err != nil {
 		return err
 	}

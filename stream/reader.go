@@ -54,6 +54,7 @@ type reader struct {
 	tenants  *atomic.Pointer[Tenants]
 	buffer   *buffer
 	acks     *acks
+	copies   *copies         // of results that were applied within this process
 	wake     chan<- struct{} // something was put into the buffer
 	log      *zap.Logger
 	again    chan struct{} // capacity 1: make the consumer anew
@@ -228,11 +229,21 @@ func (r *reader) accept(ctx context.Context, m jetstream.Msg, expected uint64) e
 	if seq <= r.position() {
 		return r.ack(r.acks.again(receipt{seq: seq, reply: m.Reply()}))
 	}
+	if r.copies.back(m.Subject()) {
+		return r.pass(seq, md.Timestamp.UTC(), m.Reply())
+	}
 	ev := r.codec.Event(Message{
 		Subject: m.Subject(), Header: m.Headers(), Data: m.Data(),
 		Stream: r.name, Seq: seq, Time: md.Timestamp,
 	})
 	return r.keep(ctx, ev, m.Reply())
+}
+
+// pass leaves out a message that is not meant for us.
+func (r *reader) pass(seq uint64, at time.Time, reply string) error {
+	reply = r.acks.add(receipt{seq: seq, reply: reply})
+	r.moveTo(seq, at, false)
+	return r.ack(reply)
 }
 
 // keep notes the receipt first: the engine may be done with an event as soon as

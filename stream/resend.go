@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"edda"
+	"edda/internal/fields"
 )
 
 // Resend publishes the message that a dead letter was made of once more, with
@@ -53,6 +54,9 @@ func (p *Publisher) original(ctx context.Context, d edda.DeadLetter) (*nats.Msg,
 			return nil, edda.Classify(edda.Temporary, "look at message %d of %s: %w", d.Event.Seq, d.Event.Stream, err)
 		}
 	}
+	if d.Event.Kind == edda.KindResult && d.Event.Stream == "" {
+		return p.copied(ctx, d.Event)
+	}
 	if d.Subject == "" {
 		return nil, edda.Classify(edda.Permanent, "the stream no longer has the message, and nobody knows its subject: send it anew, and drop this dead letter")
 	}
@@ -61,6 +65,26 @@ func (p *Publisher) original(ctx context.Context, d edda.DeadLetter) (*nats.Msg,
 		m.Data = d.Raw
 	}
 	return m, nil
+}
+
+// copied is the copy of a result that was applied within the process.
+func (p *Publisher) copied(ctx context.Context, ev edda.Event) (*nats.Msg, error) {
+	subject, err := p.codec.Build(Subject{Tenant: ev.Tenant, Family: FamilyResult, Name: ev.Type, ID: ev.CommandID})
+	if err != nil {
+		return nil, err
+	}
+	s, err := p.js.Stream(ctx, WorkflowEvents)
+	if err != nil {
+		return nil, edda.Classify(edda.Temporary, "look at stream %s: %w", WorkflowEvents, err)
+	}
+	m, err := s.GetLastMsgForSubject(ctx, subject)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return nil, edda.Classify(edda.Permanent, "the copy of the result is not in %s (any more): its command is sent again by and by", WorkflowEvents)
+	}
+	if err != nil {
+		return nil, edda.Classify(edda.Temporary, "look at %s of %s: %w", subject, WorkflowEvents, err)
+	}
+	return &nats.Msg{Subject: m.Subject, Header: kept(m.Header), Data: m.Data}, nil
 }
 
 // kept are the headers that speak of the body; those of NATS speak of how the
@@ -92,12 +116,12 @@ func (c Codec) fresh(m *nats.Msg, id string) (*nats.Msg, error) {
 		return nil, edda.Classify(edda.Permanent, "subject of the command: %w", err)
 	}
 	var body map[string]json.RawMessage
-	if json.Unmarshal(m.Data, &body) != nil || body["command_id"] == nil {
+	if fields.Decode(m.Data, &body) != nil || body["command_id"] == nil {
 		return m, nil
 	}
 	body["command_id"], err = encode(id)
 	if err == nil {
-		m.Data, err = encode(body)
+		m.Data, err = encode(&body)
 	}
 	return m, err
 }

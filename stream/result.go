@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 
 	"edda"
+	"edda/internal/fields"
 )
 
 // result is the outcome of an effect command or of a rejected aggregate command.
@@ -66,7 +67,7 @@ func readMetadata(raw json.RawMessage) (metadata, error) {
 	if len(raw) == 0 {
 		return md, nil
 	}
-	if err := json.Unmarshal(raw, &md); err != nil {
+	if err := fields.Decode(raw, &md); err != nil {
 		return md, refuse(edda.DeadUndecodable, "metadata: %v", err)
 	}
 	return md, nil

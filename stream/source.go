@@ -37,6 +37,8 @@ type Source struct {
 	wake    chan struct{} // capacity 1: a buffer has something
 	tenants atomic.Pointer[Tenants]
 	held    atomic.Bool // new events stay where they are
+	codec   Codec
+	copies  *copies
 	start   []edda.Checkpoint
 	losses  []Loss
 }
@@ -62,7 +64,7 @@ func OpenSource(ctx context.Context, js jetstream.JetStream, held []edda.Checkpo
 	if o.Log == nil {
 		o.Log = zap.NewNop()
 	}
-	s := &Source{wake: make(chan struct{}, 1)}
+	s := &Source{wake: make(chan struct{}, 1), codec: o.Codec, copies: newCopies()}
 	s.tenants.Store(&o.Tenants)
 	for _, p := range inputs() {
 		str, err := js.Stream(ctx, p.name)
@@ -90,10 +92,14 @@ func (s *Source) reader(js jetstream.JetStream, str jetstream.Stream, p plan, fr
 	whole := !slices.ContainsFunc(subjects, func(subject string) bool {
 		return !slices.ContainsFunc(p.families, func(f Family) bool { return o.All(f) == subject })
 	})
+	var back *copies
+	if slices.Contains(p.families, FamilyResult) {
+		back = s.copies
+	}
 	return &reader{
 		js: js, stream: str, name: p.name, consumer: consumerName("saga", "", o.Name),
 		families: p.families, whole: whole, codec: o.Codec, tenants: &s.tenants,
-		buffer: newBuffer(), acks: &acks{}, wake: s.wake, log: o.Log,
+		buffer: newBuffer(), acks: &acks{}, copies: back, wake: s.wake, log: o.Log,
 		again: make(chan struct{}, 1), created: from.Created, at: from.Time, read: from.Seq, kept: from.Seq,
 	}
 }
@@ -197,7 +203,11 @@ func (s *Source) waiting(limit int) []edda.Event {
 // merge joins queues by stored time and keeps the order of each, also where the
 // server's clock went back.
 func merge(queues [][]edda.Event) []edda.Event {
-	var out []edda.Event
+	n := 0
+	for _, q := range queues {
+		n += len(q)
+	}
+	out := slices.Grow([]edda.Event(nil), n)
 	for {
 		first := -1
 		for i, q := range queues {

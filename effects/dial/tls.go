@@ -66,9 +66,12 @@ func tlsTexts(config any) (map[string]string, error) {
 // TLSKey tells configurations of TLS apart, for caches of connections, and
 // shows none.
 func TLSKey(config any) string {
+	if config == nil {
+		return "" // of most calls
+	}
 	given, isMap := config.(map[string]any)
 	digest := sha256.New()
-	if !isMap && config != nil {
+	if !isMap {
 		fmt.Fprintf(digest, "%T", config) // which TLS refuses
 	}
 	for _, name := range slices.Sorted(maps.Keys(given)) {

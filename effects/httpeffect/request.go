@@ -80,13 +80,14 @@ func address(config map[string]any) (*url.URL, error) {
 	if !isMap && config["query"] != nil {
 		return nil, errors.New("query is no map")
 	}
+	if len(query) == 0 {
+		return u, nil
+	}
 	values := u.Query()
 	for name, v := range query {
 		addTo(values, name, v)
 	}
-	if len(query) > 0 {
-		u.RawQuery = values.Encode()
-	}
+	u.RawQuery = values.Encode()
 	return u, nil
 }
 
@@ -109,7 +110,7 @@ func header(c effects.Call, user *url.Userinfo) (http.Header, error) {
 		return nil, errors.New("headers is no map")
 	}
 	h := http.Header{}
-	for _, name := range slices.Sorted(maps.Keys(given)) {
+	for _, name := range sorted(given) {
 		addTo(h, http.CanonicalHeaderKey(name), given[name])
 	}
 	for name, values := range h {
@@ -126,6 +127,14 @@ func header(c effects.Call, user *url.Userinfo) (http.Header, error) {
 		ours(h, "Authorization", basic(user))
 	}
 	return h, nil
+}
+
+// sorted are the names of a map, of which most calls have none.
+func sorted(m map[string]any) []string {
+	if len(m) == 0 {
+		return nil
+	}
+	return slices.Sorted(maps.Keys(m))
 }
 
 // agent is the User-Agent of a call whose manifest gives none.

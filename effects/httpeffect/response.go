@@ -82,11 +82,15 @@ func decode(raw []byte) any {
 // none. A date is told by the other side's clock, which Date shows: ours may be
 // another.
 func retryAfter(h http.Header, now time.Time) time.Duration {
+	asked := h.Values("Retry-After")
+	if len(asked) == 0 {
+		return 0
+	}
 	if theirs, err := http.ParseTime(h.Get("Date")); err == nil {
 		now = theirs
 	}
 	longest := time.Duration(0)
-	for _, v := range h.Values("Retry-After") {
+	for _, v := range asked {
 		if wait := seconds.FindString(v); wait != "" {
 			longest = max(longest, wholeSeconds(wait))
 		} else if at, err := http.ParseTime(v); err == nil {

@@ -26,7 +26,7 @@ func traced(inner http.RoundTripper, tracer trace.TracerProvider) http.RoundTrip
 
 // parent makes the span of the caller that of the call, where ctx carries none.
 func parent(ctx context.Context, traceparent string) context.Context {
-	if trace.SpanContextFromContext(ctx).IsValid() {
+	if traceparent == "" || trace.SpanContextFromContext(ctx).IsValid() {
 		return ctx
 	}
 	return propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{"traceparent": traceparent})

@@ -21,9 +21,9 @@ const (
 	// maxTransports are kept, one for each tls: map and proxy in use. The one
 	// used longest ago is closed for a new one: secrets in tls: may rotate.
 	maxTransports = 32
-	// idlePerHost connections are kept: as many as one effect calls at once.
-	idlePerHost = 64
-	// idleAtAll connections of one transport are kept: hosts may come from payloads.
+	// idleAtAll connections of one transport are kept, be they to one host: several
+	// effects call the same one, each so many times at once, and a connection that is
+	// not kept is made anew for a later call. Hosts may come from payloads.
 	idleAtAll = 512
 	idleFor   = 90 * time.Second
 	// maxHeaders bytes of an answer are headers, at most: more is no answer.
@@ -131,7 +131,7 @@ func (t *transports) connections(tls any, proxy *url.URL) (*http.Transport, erro
 		DialContext:            t.o.Guard.DialContext,
 		TLSClientConfig:        config,
 		MaxIdleConns:           idleAtAll,
-		MaxIdleConnsPerHost:    idlePerHost,
+		MaxIdleConnsPerHost:    idleAtAll,
 		MaxResponseHeaderBytes: maxHeaders,
 		IdleConnTimeout:        idleFor,
 		TLSHandshakeTimeout:    dial.Timeout,

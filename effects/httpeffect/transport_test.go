@@ -70,6 +70,33 @@ func TestConnectionsAreReused(t *testing.T) {
 	}
 }
 
+// TestEffectsOfOneHostMadeConnectionsAnew: three effects call one host, each 64 times
+// at once, and each of those calls needs a connection of its own.
+func TestEffectsOfOneHostMadeConnectionsAnew(t *testing.T) {
+	const atOnce, rounds = 3 * 64, 3
+	s := open(t)
+	p := provider(t, dial.Options{AllowLoopback: true})
+	for range rounds {
+		var together, all sync.WaitGroup
+		together.Add(atOnce)
+		s.answer = func(http.ResponseWriter, *http.Request) {
+			together.Done()
+			together.Wait()
+		}
+		for range atOnce {
+			all.Go(func() {
+				if _, err := call(t, p, map[string]any{"url": s.URL}); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+	}
+	if n := len(s.conns); n != atOnce {
+		t.Errorf("%d connections for %d calls at once, %d times", n, atOnce, rounds)
+	}
+}
+
 // TestTransportsAreBounded: the one used longest ago is closed.
 func TestTransportsAreBounded(t *testing.T) {
 	s := newShop(t)

@@ -1,0 +1,341 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"edda"
+	"edda/store"
+)
+
+// result is a handed result of a command of the key.
+func result(id, correlation, typ string) Handed {
+	k := key(correlation)
+	return Handed{
+		Event: edda.Event{Kind: edda.KindResult, ID: id + ".result", Tenant: "acme", Key: k, Type: typ, CommandID: id, Outcome: edda.Succeeded},
+		Claim: edda.Claim{Tenant: "acme", CommandID: id, Effect: "call", Claimed: time.Now().UTC(), Done: true, Outcome: edda.Succeeded, Result: []byte(`{"n":1}`)},
+		Copy:  edda.Work{ID: id + ".result", Kind: edda.WorkResult, From: k, Name: "call", CommandID: id, Payload: []byte(`{"x":1}`)},
+	}
+}
+
+// hand gives a result in and tells, through the channel, what came of it.
+func (w *world) hand(r Handed) chan error {
+	done := make(chan error, 1)
+	go func() { done <- w.engine.Result(context.Background(), r) }()
+	return done
+}
+
+// answered is what came of it by now.
+func answered(done chan error) (error, bool) {
+	select {
+	case err := <-done:
+		return err, true
+	default:
+		return nil, false
+	}
+}
+
+func (w *world) wantAnswer(done chan error, want error) {
+	w.t.Helper()
+	if err, is := answered(done); !is || !errors.Is(err, want) {
+		w.t.Errorf("answered %v (%v), want %v", err, is, want)
+	}
+}
+
+func (w *world) copies() (ids []string) {
+	w.t.Helper()
+	rows, err := w.db.Outbox(store.Row{}.ID, 1000)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, r := range rows {
+		if r.Work.Kind == edda.WorkResult {
+			ids = append(ids, r.Work.ID)
+		}
+	}
+	return ids
+}
+
+func TestAHandedResultIsDurableWithItsClaimAndCopyAtOnce(t *testing.T) {
+	inWorld(t, func(w *world) {
+		settle()
+		before, at := w.gate.count(), w.position("A")
+		w.gate.set(true, nil)
+		done := w.hand(result("c1", "k", "add"))
+		settle()
+		if _, is := answered(done); is {
+			t.Fatal("it was answered before its commit")
+		}
+		w.gate.set(false, nil)
+		settle()
+		w.wantAnswer(done, nil)
+		if n := w.gate.count() - before; n != 1 {
+			t.Errorf("%d change sets", n)
+		}
+		c := w.gate.submitted[before]
+		if len(c.Transitions) != 1 || len(c.Claims) != 1 || len(c.Work) != 1 || len(c.Checkpoints) != 0 || c.Size() < len(`{"x":1}{"n":1}`) {
+			t.Errorf("the change set: %+v", c)
+		}
+		w.wantLog(key("k"), "c1.result")
+		if claim, found, _ := w.db.Claim("acme", "c1"); !found || !claim.Done || !slices.Equal(w.copies(), []string{"c1.result"}) {
+			t.Errorf("claim %+v, copies %v", claim, w.copies())
+		}
+		if w.position("A") != at {
+			t.Error("a result of no stream moved the position of one")
+		}
+		if h, err := w.db.History(key("k"), 10); err != nil || len(h) != 1 || len(h[0].Work) != 0 || h[0].Event.Stream != "" || h[0].Event.Time.IsZero() {
+			t.Errorf("history %+v, %v", h, err)
+		}
+	})
+}
+
+// TestCopiesAreToldAsSoonAsTheyAreDurable, and only then.
+func TestCopiesAreToldAsSoonAsTheyAreDurable(t *testing.T) {
+	inWorld(t, func(w *world) {
+		var told []string
+		w.start(Options{Copied: func(c edda.Work) { told = append(told, c.ID) }})
+		settle()
+		w.gate.set(true, nil)
+		w.hand(result("c1", "k", "add"))
+		settle()
+		if len(told) > 0 {
+			t.Error("told before the commit")
+		}
+		w.gate.set(false, nil)
+		settle()
+		if !slices.Equal(told, []string{"c1.result"}) {
+			t.Errorf("told %v", told)
+		}
+	})
+}
+
+func TestAHandedResultThatNoSagaWantsKeepsItsClaimAndCopy(t *testing.T) {
+	inWorld(t, func(w *world) {
+		settle()
+		done := w.hand(result("c1", "k", "drop"))
+		settle()
+		w.wantAnswer(done, nil)
+		if _, found, _ := w.db.Claim("acme", "c1"); !found || len(w.copies()) != 1 || len(w.log(key("k"))) != 0 {
+			t.Errorf("claim %v, copies %v, log %v", found, w.copies(), w.log(key("k")))
+		}
+	})
+}
+
+func TestHandedResultsHaveABound(t *testing.T) {
+	inWorld(t, func(w *world) {
+		settle()
+		w.gate.set(true, nil)
+		var all []chan error
+		for i := range maxHanded + 1 {
+			all = append(all, w.hand(result(fmt.Sprint("c", i), fmt.Sprint("k", i), "add")))
+		}
+		settle()
+		full := 0
+		for _, done := range all {
+			if err, is := answered(done); is {
+				full++
+				if !errors.Is(err, ErrFull) || !errors.Is(err, edda.Temporary) {
+					t.Error(err)
+				}
+			}
+		}
+		if full != 1 {
+			t.Errorf("%d were refused", full)
+		}
+		w.gate.set(false, nil)
+		settle()
+		if n := len(w.copies()); n != 1000 && n != maxHanded { // a page of the outbox
+			t.Errorf("%d copies", n)
+		}
+		done := w.hand(result("last", "k", "add"))
+		settle()
+		w.wantAnswer(done, nil)
+	})
+}
+
+func TestHandedResultsHaveABoundOfBytes(t *testing.T) {
+	q := newResults()
+	big := result("c", "k", "add")
+	big.Event.Payload = []byte(strings.Repeat("x", maxHandedBytes+1))
+	if err := q.add(big, make(report, 1)); err != nil {
+		t.Errorf("the only one: %v", err)
+	}
+	if err := q.add(result("d", "k", "add"), make(report, 1)); !errors.Is(err, ErrFull) {
+		t.Errorf("beside it: %v", err)
+	}
+	q.gone(q.take()[0])
+	if err := q.add(result("d", "k", "add"), make(report, 1)); err != nil {
+		t.Errorf("after it: %v", err)
+	}
+}
+
+// TestADrainAppliesWhatWasHandedIn and refuses the rest.
+func TestADrainAppliesWhatWasHandedIn(t *testing.T) {
+	inWorld(t, func(w *world) {
+		settle()
+		w.gate.set(true, nil)
+		first := w.hand(result("c1", "k", "add"))
+		settle()
+		drained := make(chan error, 1)
+		go func() { drained <- w.engine.Drain(context.Background()) }()
+		time.Sleep(time.Second)
+		late := w.hand(result("c2", "k", "add"))
+		settle()
+		w.wantAnswer(late, ErrDraining)
+		if _, is := answered(drained); is {
+			t.Error("drained before it was durable")
+		}
+		w.gate.set(false, nil)
+		settle()
+		w.wantAnswer(first, nil)
+		w.wantAnswer(drained, nil)
+		w.stop()
+		done := w.hand(result("c3", "k", "add"))
+		settle()
+		if err, is := answered(done); !is || err == nil {
+			t.Errorf("after the stop: %v", err)
+		}
+		w.wantLog(key("k"), "c1.result")
+	})
+}
+
+// TestAStopAnswersWhoHandedIn: who is not answered waits for ever.
+func TestAStopAnswersWhoHandedIn(t *testing.T) {
+	inWorld(t, func(w *world) {
+		settle()
+		w.gate.setViewError(errors.New("no snapshot"))
+		done := w.hand(result("c1", "k", "add"))
+		settle()
+		w.stop()
+		settle()
+		w.wantAnswer(done, ErrStopped)
+	})
+}
+
+func TestAHandedResultOutlivesAFailedCommit(t *testing.T) {
+	inWorld(t, func(w *world) {
+		settle()
+		w.gate.set(true, nil)
+		done := w.hand(result("c1", "k", "add"))
+		settle()
+		w.gate.failNext(errors.New("disk full"))
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		w.wantAnswer(done, nil)
+		w.wantLog(key("k"), "c1.result")
+	})
+}
+
+// TestAHandedResultThatCannotBeWrittenIsGivenBack alone: by the stream it becomes a
+// dead letter, as any other.
+func TestAHandedResultThatCannotBeWrittenIsGivenBack(t *testing.T) {
+	inWorld(t, func(w *world) {
+		settle()
+		w.gate.set(true, nil)
+		bad := result("c1", "k", "add")
+		bad.Claim.CommandID = strings.Repeat("x", 1<<16)
+		spoilt, good := w.hand(bad), w.hand(result("c2", "other", "add"))
+		settle()
+		w.gate.set(false, nil)
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		w.wantAnswer(spoilt, edda.Poison)
+		w.wantAnswer(good, nil)
+		w.wantLog(key("k"))
+		w.wantLog(key("other"), "c2.result")
+		if letters, _ := w.db.DeadLetters("", 10); len(letters) != 0 {
+			t.Errorf("letters %+v", letters)
+		}
+	})
+}
+
+func TestAHandedResultThatPanicsHoldsItsKey(t *testing.T) {
+	inWorld(t, func(w *world) {
+		settle()
+		done := w.hand(result("c1", "k", "panic"))
+		settle()
+		w.wantAnswer(done, nil)
+		if cell := w.cell(key("k")); len(cell.Held) != 1 || len(w.copies()) != 1 {
+			t.Errorf("held %+v, copies %v", cell.Held, w.copies())
+		}
+	})
+}
+
+// TestResultsComeInWhileNewEventsAreHeldBack: or there would never be room again.
+func TestResultsComeInWhileNewEventsAreHeldBack(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.start(Options{Full: func() []string { return []string{"jetstream"} }, Hold: w.streams.hold})
+		settle()
+		w.streams.publish("A", event("e1", "add", "k"))
+		done := w.hand(result("c1", "k", "add"))
+		settle()
+		w.wantAnswer(done, nil)
+		w.wantLog(key("k"), "c1.result")
+	})
+}
+
+// TestATimerWaitsForResultsThatCameBeforeIt, as for events of streams.
+func TestATimerWaitsForResultsThatCameBeforeIt(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.streams.publish("A", edda.Event{ID: "e1", Type: "arm", AggregateID: "k", Tenant: "acme", Payload: []byte(`"1s"`)})
+		settle()
+		armed := w.cell(key("k")).Instance.Armed
+		w.gate.setViewError(errors.New("no snapshot")) // nothing is evaluated meanwhile
+		time.Sleep(time.Until(armed) - 10*time.Millisecond)
+		done := w.hand(result("c1", "k", "add"))
+		time.Sleep(time.Second)
+		woken := make(chan error, 1)
+		go func() { woken <- w.engine.Wake(context.Background(), []store.Due{{Time: armed, Key: key("k")}}) }()
+		time.Sleep(time.Second)
+		w.gate.setViewError(nil)
+		time.Sleep(20 * time.Second)
+		synctest.Wait()
+		w.wantAnswer(done, nil)
+		w.wantAnswer(woken, nil)
+		w.wantLog(key("k"), "e1", "c1.result", "timer-e1")
+	})
+}
+
+// TestPositionsRideWithResults past messages that are not meant for the sagas, and
+// never back.
+func TestPositionsRideWithResults(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.streams.publish("A", event("e1", "add", "k"))
+		settle()
+		w.streams.change(func() { // three that are nobody's
+			at := w.streams.last["A"]
+			at.Seq, at.Time = at.Seq+3, time.Now().UTC()
+			w.streams.last["A"], w.streams.gone = at, true
+		})
+		time.Sleep(2 * surveyEvery)
+		before := w.gate.count()
+		w.hand(result("c1", "k", "add"))
+		settle()
+		if got := w.position("A").Seq; got != 4 || w.gate.count() != before+1 {
+			t.Errorf("position %d after %d change sets", got, w.gate.count()-before)
+		}
+		w.streams.change(func() { w.streams.held, w.streams.gone = true, false })
+		w.streams.publish("A", event("unread", "add", "k"))
+		time.Sleep(2 * surveyEvery)
+		w.hand(result("c2", "k", "add"))
+		settle()
+		if got := w.position("A").Seq; got != 4 {
+			t.Errorf("position %d: an event that waits was passed by", got)
+		}
+		w.streams.change(func() { w.streams.held, w.streams.gone = false, true })
+		for i := range 5 {
+			w.streams.publish("A", event(fmt.Sprint("f", i), "add", "k"))
+			w.hand(result(fmt.Sprint("d", i), "k", "add"))
+			settle()
+			if got := w.position("A").Seq; got != uint64(6+i) {
+				t.Errorf("position %d, want %d", got, 6+i)
+			}
+		}
+	})
+}

@@ -1,0 +1,531 @@
+package stream
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"edda"
+	"edda/effects"
+	"edda/engine"
+	"edda/outbox"
+)
+
+// offered are commands as sagas emit them, plain and strange.
+func offeredWork() []edda.Work {
+	from := edda.Key{Tenant: "acme", Saga: "order", Correlation: "O1"}
+	plain := edda.Work{ID: "01a2-c", Kind: edda.WorkEffect, From: from, Name: "charge", Payload: json.RawMessage(`{"amount":25,"who":"<é>"}`),
+		Step: "charge", Attempt: 1, Time: noon, Correlation: "corr", Trace: "tr", Causation: "cause"}
+	all := []edda.Work{plain}
+	for _, change := range []func(*edda.Work){
+		func(w *edda.Work) { w.Payload = nil },
+		func(w *edda.Work) { w.Payload = json.RawMessage("null") },
+		func(w *edda.Work) { w.Payload = json.RawMessage(`"text with  and </script>"`) },
+		func(w *edda.Work) { w.EffectVersion, w.High, w.IdempotencyKey = 3, true, "key-1" },
+		func(w *edda.Work) { w.NotAfter = noon.Add(time.Hour) },
+		func(w *edda.Work) { w.Trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01" },
+		func(w *edda.Work) { w.ID, w.From.Correlation = "a.b * > %", `quote " and é` },
+		func(w *edda.Work) { w.ID = strings.Repeat("long", 100) },
+		func(w *edda.Work) { w.From.Tenant = "" },
+		func(w *edda.Work) { w.Correlation, w.Causation, w.Step, w.Attempt = "", "", "", 0 },
+	} {
+		w := plain
+		change(&w)
+		all = append(all, w)
+	}
+	return all
+}
+
+// through is a value as the store keeps it.
+func through[T any](t *testing.T, v T) (out T) {
+	t.Helper()
+	text, err := encode(v)
+	if err == nil {
+		err = json.Unmarshal(text, &out)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// TestAnOfferedCommandIsAsTheStreamGivesIt in all that a worker looks at.
+func TestAnOfferedCommandIsAsTheStreamGivesIt(t *testing.T) {
+	for i, w := range offeredWork() {
+		c := Codec{}
+		c.NoTenancy = w.From.Tenant == ""
+		w = through(t, w)
+		m, err := c.Work(w)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := c.Command(Message{Subject: m.Subject, Header: m.Header, Data: m.Data, Time: noon})
+		want.Offered = true
+		got, fits := c.offered(w)
+		if !fits || want.Malformed != "" || !reflect.DeepEqual(got, want) {
+			t.Errorf("%d:\n got %+v\nwant %+v", i, got, want)
+		}
+	}
+}
+
+// TestAnAppliedResultIsAsTheStreamGivesIt, and its copy is the message that a worker
+// publishes.
+func TestAnAppliedResultIsAsTheStreamGivesIt(t *testing.T) {
+	for i, w := range offeredWork() {
+		for _, payload := range []string{`{"id":"P1","<":[1.5,2]}`, "null", `{"code":"network","message":"no\u0000 \u2028","attempts":2,"duration":"1s"}`} {
+			c := Codec{}
+			c.NoTenancy = w.From.Tenant == ""
+			cmd, _ := c.offered(through(t, w))
+			r := effects.Result{Tenant: cmd.Tenant, CommandID: cmd.ID, Effect: cmd.Effect, Outcome: edda.Failed, Payload: json.RawMessage(payload),
+				Metadata: cmd.Metadata, Attempts: 2, Time: time.Now().UTC(), Trace: cmd.Trace}
+			m, err := c.Result(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := c.Event(Message{Subject: m.Subject, Header: m.Header, Data: m.Data})
+			got, copied, err := c.applied(r)
+			if err != nil || want.Malformed != "" || !reflect.DeepEqual(got, want) {
+				t.Errorf("%d %s: %v\n got %+v\nwant %+v", i, payload, err, got, want)
+			}
+			sent, err := c.Work(through(t, copied))
+			if err != nil || !reflect.DeepEqual(sent, m) {
+				t.Errorf("%d %s: the copy is %v %s, and published was %s", i, payload, err, sent.Data, m.Data)
+			}
+		}
+	}
+}
+
+// TestWhatMayNotFitAMessageIsNotHandedOver: the stream's way says so.
+func TestWhatMayNotFitAMessageIsNotHandedOver(t *testing.T) {
+	w := offeredWork()[0]
+	if _, fits := (Codec{MaxPayload: envelopeRoom + 100}).offered(w); fits {
+		t.Error("a command that fills half a message was handed over")
+	}
+	w.From.Tenant = strings.Repeat("x", MaxSubject)
+	if _, fits := (Codec{}).offered(w); fits {
+		t.Error("a command that has no subject was handed over")
+	}
+}
+
+// desk is the worker and the engine of a test.
+type desk struct {
+	mu      sync.Mutex // guards what follows
+	serves  map[string]bool
+	full    bool
+	taken   []effects.Delivery
+	results []engine.Handed
+}
+
+func (d *desk) Serves(effect string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.serves[effect]
+}
+
+func (d *desk) Offer(c effects.Delivery) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.full || !d.serves[c.Command().Effect] {
+		return false
+	}
+	d.taken = append(d.taken, c)
+	return true
+}
+
+func (d *desk) Result(_ context.Context, r engine.Handed) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.results = append(d.results, r)
+	return nil
+}
+
+func (d *desk) set(full bool, serves ...string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.full, d.serves = full, map[string]bool{}
+	for _, name := range serves {
+		d.serves[name] = true
+	}
+}
+
+// take gives what was offered since the last call.
+func (d *desk) take() []effects.Delivery {
+	synctest.Wait()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	out := d.taken
+	d.taken = nil
+	return out
+}
+
+// commands lists the ids that are in the stream of commands.
+func (w *world) commands(ctx context.Context, t *testing.T) (ids []string) {
+	t.Helper()
+	synctest.Wait()
+	s, err := w.js.Stream(ctx, WorkflowCommands)
+	if err != nil {
+		t.Fatal(err)
+	}
+	state := s.CachedInfo().State
+	for seq := state.FirstSeq; seq <= state.LastSeq && state.Msgs > 0; seq++ {
+		m, err := s.GetMsg(ctx, seq)
+		if errors.Is(err, jetstream.ErrMsgNotFound) {
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, m.Header.Get(headerMsgID))
+	}
+	return ids
+}
+
+func handable(id, tenant string) edda.Work {
+	w := offeredWork()[0]
+	w.ID, w.From.Tenant, w.From.Correlation = id, tenant, id
+	return w
+}
+
+// inHandoff runs a test with a handoff that serves charge for all but the tenants
+// that begin with b.
+func inHandoff(t *testing.T, f func(ctx context.Context, w *world, h *Handoff, d *desk)) {
+	t.Helper()
+	bubble(t, func(ctx context.Context, w *world) {
+		h, d := NewHandoff(NewPublisher(w.js, Codec{}), Tenants{"a*"}, nil), &desk{}
+		d.set(false, "charge")
+		h.Connect(d, d)
+		running, cancel := context.WithCancel(ctx)
+		ended := make(chan error, 1)
+		go func() { ended <- h.Run(running) }()
+		defer func() {
+			cancel()
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+		}()
+		f(ctx, w, h, d)
+	})
+}
+
+func TestWhatFindsNoTakerIsPublished(t *testing.T) {
+	inHandoff(t, func(ctx context.Context, w *world, h *Handoff, d *desk) {
+		other, revoke := handable("unserved", "acme"), handable("r", "acme")
+		other.Name = "refund"
+		revoke.Kind, revoke.CommandID = edda.WorkRevoke, "c1"
+		errs := h.Deliver(ctx, append(facts(1), handable("c1", "acme"), other, handable("others", "beta"), revoke, handable("c2", "acme")))
+		if want := []error{nil, outbox.ErrElsewhere, nil, nil, nil, outbox.ErrElsewhere}; !slices.Equal(errs, want) {
+			t.Fatalf("%v, want %v", errs, want)
+		}
+		var got []string
+		for _, c := range d.take() {
+			got = append(got, c.Command().ID)
+		}
+		if in := w.commands(ctx, t); !slices.Equal(got, []string{"c1", "c2"}) || !slices.Equal(in, []string{"unserved", "others", "r"}) {
+			t.Errorf("offered %v, published %v", got, in)
+		}
+		h.SetTenants(Tenants{"b*"})
+		if errs := h.Deliver(ctx, []edda.Work{handable("c3", "acme")}); errs[0] != nil || len(d.take()) != 0 {
+			t.Errorf("after the tenant has gone it was offered: %v", errs)
+		}
+	})
+}
+
+// TestErrorsOfThePublishedStandInTheirPlaces: the relay goes by them.
+func TestErrorsOfThePublishedStandInTheirPlaces(t *testing.T) {
+	inHandoff(t, func(ctx context.Context, w *world, h *Handoff, d *desk) {
+		bad := facts(1)[0]
+		bad.Kind, bad.Name = edda.WorkCommand, "NoDot"
+		errs := h.Deliver(ctx, []edda.Work{handable("c1", "acme"), bad, handable("c2", "acme"), facts(1)[0]})
+		if len(errs) != 4 || errs[0] != outbox.ErrElsewhere || errs[2] != outbox.ErrElsewhere || errs[3] != nil {
+			t.Fatalf("%v", errs)
+		}
+		wantRejection(t, errs[1], "name")
+	})
+}
+
+func TestACommandThatWasGivenBackComesAgain(t *testing.T) {
+	inHandoff(t, func(ctx context.Context, w *world, h *Handoff, d *desk) {
+		h.Deliver(ctx, []edda.Work{handable("c1", "acme"), handable("c2", "acme")})
+		got := d.take()
+		_ = got[0].Nak(ctx, 10*time.Second)
+		_ = got[0].Nak(ctx, time.Second) // said already
+		_ = got[1].Nak(ctx, 5*time.Second)
+		time.Sleep(5*time.Second - time.Millisecond)
+		if n := len(d.take()); n != 0 {
+			t.Fatalf("%d came too early", n)
+		}
+		time.Sleep(time.Millisecond)
+		if got := d.take(); len(got) != 1 || got[0].Command().ID != "c2" {
+			t.Fatalf("%v", got)
+		}
+		time.Sleep(5 * time.Second)
+		if got := d.take(); len(got) != 1 || got[0].Command().ID != "c1" {
+			t.Fatalf("%v", got)
+		}
+		if in := w.commands(ctx, t); len(in) != 0 {
+			t.Errorf("published %v", in)
+		}
+	})
+}
+
+// TestACommandThatIsHereIsNotTakenAgain: the relay sweeps over what waits for its
+// result, be it called or at rest.
+func TestACommandThatIsHereIsNotTakenAgain(t *testing.T) {
+	inHandoff(t, func(ctx context.Context, w *world, h *Handoff, d *desk) {
+		c1, others := handable("c1", "acme"), handable("c1", "abc")
+		for range 3 {
+			h.Deliver(ctx, []edda.Work{c1, others})
+		}
+		got := d.take()
+		if len(got) != 2 {
+			t.Fatalf("%d were offered", len(got))
+		}
+		_ = got[0].Nak(ctx, time.Minute)
+		h.Deliver(ctx, []edda.Work{c1})
+		_ = got[1].Ack(ctx)
+		h.Deliver(ctx, []edda.Work{others})
+		if got := d.take(); len(got) != 1 || got[0].Command().Tenant != "abc" {
+			t.Errorf("%v", got)
+		}
+		time.Sleep(time.Minute)
+		if got := d.take(); len(got) != 1 || got[0].Command().Tenant != "acme" {
+			t.Errorf("%v", got)
+		}
+	})
+}
+
+// TestACommandWaitsForALineThatIsAboutToBegin, as all are at the start.
+func TestACommandWaitsForALineThatIsAboutToBegin(t *testing.T) {
+	inHandoff(t, func(ctx context.Context, w *world, h *Handoff, d *desk) {
+		d.set(true, "charge")
+		h.Deliver(ctx, []edda.Work{handable("c1", "acme")})
+		time.Sleep(time.Second)
+		if len(d.take()) != 0 || len(w.commands(ctx, t)) != 0 {
+			t.Fatal("it went somewhere")
+		}
+		d.set(false, "charge")
+		time.Sleep(handedSoon)
+		if got := d.take(); len(got) != 1 {
+			t.Errorf("%v", got)
+		}
+	})
+}
+
+// TestACommandOfAnEffectThatIsGoneIsPublished, once it is given back; also where
+// NATS was away meanwhile.
+func TestACommandOfAnEffectThatIsGoneIsPublished(t *testing.T) {
+	inHandoff(t, func(ctx context.Context, w *world, h *Handoff, d *desk) {
+		h.Deliver(ctx, []edda.Work{handable("c1", "acme")})
+		got := d.take()
+		d.set(false)
+		w.restart(func() { _ = got[0].Nak(ctx, 0); time.Sleep(time.Minute) })
+		w.answers()
+		time.Sleep(time.Minute)
+		if in := w.commands(ctx, t); !slices.Equal(in, []string{"c1"}) {
+			t.Errorf("published %v", in)
+		}
+		if len(h.held) != 0 {
+			t.Errorf("still counted: %+v", h.held["charge"])
+		}
+	})
+}
+
+// TestHandedCommandsHaveABound; those beyond it are in the stream.
+func TestHandedCommandsHaveABound(t *testing.T) {
+	inHandoff(t, func(ctx context.Context, w *world, h *Handoff, d *desk) {
+		var all []edda.Work
+		for i := range maxHanded + 1 {
+			all = append(all, handable(fmt.Sprint("c", i), "acme"))
+		}
+		h.Deliver(ctx, all)
+		got := d.take()
+		if in := w.commands(ctx, t); len(got) != maxHanded || !slices.Equal(in, []string{fmt.Sprint("c", maxHanded)}) {
+			t.Fatalf("%d were offered, published %v", len(got), in)
+		}
+		_ = got[0].Nak(ctx, time.Hour) // it rests here, and counts
+		h.Deliver(ctx, []edda.Work{handable("d1", "acme")})
+		_ = got[1].Ack(ctx)
+		_ = got[1].Ack(ctx)
+		h.Deliver(ctx, []edda.Work{handable("d2", "acme"), handable("d3", "acme")})
+		if now := d.take(); len(now) != 1 || now[0].Command().ID != "d2" {
+			t.Errorf("offered %d", len(now))
+		}
+		big := handable("b1", "acme")
+		big.Name = "ship"
+		d.set(false, "ship")
+		big.Payload = json.RawMessage(`"` + strings.Repeat("x", 400<<10) + `"`)
+		var large []edda.Work
+		for i := range maxHandedBytes/(400<<10) + 2 {
+			big.ID = fmt.Sprint("b", i)
+			large = append(large, big)
+		}
+		h.Deliver(ctx, large)
+		if n := len(d.take()); n != maxHandedBytes/(400<<10) {
+			t.Errorf("%d large ones were offered", n)
+		}
+	})
+}
+
+// TestAFlushPublishesWhatRests: another process may take it.
+func TestAFlushPublishesWhatRests(t *testing.T) {
+	inHandoff(t, func(ctx context.Context, w *world, h *Handoff, d *desk) {
+		h.Deliver(ctx, []edda.Work{handable("c1", "acme"), handable("c2", "acme")})
+		got := d.take()
+		_ = got[0].Nak(ctx, time.Hour)
+		_ = got[1].Ack(ctx)
+		if err := h.Flush(ctx); err != nil {
+			t.Fatal(err)
+		}
+		h.Deliver(ctx, []edda.Work{handable("c3", "acme")})
+		if in := w.commands(ctx, t); !slices.Equal(in, []string{"c1", "c3"}) || len(h.held) != 0 {
+			t.Errorf("published %v", in)
+		}
+	})
+}
+
+func TestAResultGoesToTheEngineWithItsClaimAndCopy(t *testing.T) {
+	inHandoff(t, func(ctx context.Context, w *world, h *Handoff, d *desk) {
+		h.Deliver(ctx, []edda.Work{handable("c1", "acme")})
+		cmd := d.take()[0].Command()
+		r := effects.Result{Tenant: "acme", CommandID: "c1", Effect: "charge", Outcome: edda.Succeeded, Payload: json.RawMessage(`{}`), Metadata: cmd.Metadata, Time: noon}
+		if err := h.Apply(ctx, r, edda.Claim{CommandID: "c1", Done: true}); err != nil {
+			t.Fatal(err)
+		}
+		if len(d.results) != 1 || !d.results[0].Claim.Done || d.results[0].Event.ID != ResultID("c1") || d.results[0].Copy.Kind != edda.WorkResult {
+			t.Errorf("%+v", d.results)
+		}
+		r.Payload = json.RawMessage(`"` + strings.Repeat("x", DefaultMaxPayload) + `"`)
+		if err := h.Apply(ctx, r, edda.Claim{}); !errors.Is(err, edda.Permanent) || len(d.results) != 1 {
+			t.Errorf("a result that no message can carry: %v", err)
+		}
+	})
+}
+
+// TestCopiesOfOwnResultsAreLeftOut once each; what nobody expects comes.
+func TestCopiesOfOwnResultsAreLeftOut(t *testing.T) {
+	bubble(t, func(ctx context.Context, w *world) {
+		src, stop := w.open(ctx, nil, SourceOptions{})
+		defer stop()
+		p := NewPublisher(w.js, Codec{})
+		copied := func(id string) edda.Work { return copyOf(t, id) }
+		src.Expect(copied("c1"))
+		src.Expect(copied("c2"))
+		if errs := p.Deliver(ctx, []edda.Work{copied("c1"), copied("foreign"), copied("c2")}); errs != nil {
+			t.Fatal(errs)
+		}
+		if got := fetch(ctx, t, src, 1); got[0].CommandID != "foreign" || got[0].Seq != 2 {
+			t.Errorf("%+v", got)
+		}
+		time.Sleep(time.Minute) // the stream does not know the id any more
+		if errs := p.Deliver(ctx, []edda.Work{copied("c1")}); errs != nil {
+			t.Fatal(errs)
+		}
+		if got := fetch(ctx, t, src, 1); got[0].CommandID != "c1" {
+			t.Errorf("%+v", got)
+		}
+		src.Expect(copied("last"))
+		if errs := p.Deliver(ctx, []edda.Work{copied("last")}); errs != nil {
+			t.Fatal(errs)
+		}
+		none(ctx, t, src, time.Second)
+		ends, err := src.Ends(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, end := range ends {
+			if end.Stream == WorkflowEvents && (end.Need != 4 || end.Last.Seq != 5) {
+				t.Errorf("a copy is waited for: %+v", end)
+			}
+		}
+	})
+}
+
+// copyOf is the copy of a result.
+func copyOf(t *testing.T, id string) edda.Work {
+	t.Helper()
+	_, c, err := Codec{}.applied(effects.Result{Tenant: "acme", CommandID: id, Effect: "charge", Outcome: edda.Succeeded, Payload: json.RawMessage(`{}`),
+		Metadata: json.RawMessage(`{"saga":"order","key":"O1"}`), Time: noon})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// TestEndsDoNotAskForACopyOnItsWay: nobody applies it, so timers would wait for it
+// as long as there is always another.
+func TestEndsDoNotAskForACopyOnItsWay(t *testing.T) {
+	bubble(t, func(ctx context.Context, w *world) {
+		src, err := OpenSource(ctx, w.js, nil, SourceOptions{From: FromAll})
+		if err != nil {
+			t.Fatal(err)
+		}
+		src.Expect(copyOf(t, "c1"))
+		if errs := NewPublisher(w.js, Codec{}).Deliver(ctx, []edda.Work{copyOf(t, "c1")}); errs != nil {
+			t.Fatal(errs)
+		}
+		ctx, cancel := context.WithCancel(ctx)
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			time.Sleep(endWait / 2) // it reads after the look has begun
+			_ = src.Run(ctx)
+		}()
+		wantEnd(t, ends(ctx, t, src, WorkflowEvents), 0, 1)
+		cancel()
+		<-ended
+	})
+}
+
+func TestCopiesThatNeverComeBackAreForgotten(t *testing.T) {
+	c := newCopies()
+	for i := range maxExpected + 10 {
+		c.expect(fmt.Sprint(i))
+	}
+	if len(c.expected) != maxExpected || len(c.order) != maxExpected || c.back("9") || !c.back("10") || c.back("10") {
+		t.Errorf("%d are expected, in %d", len(c.expected), len(c.order))
+	}
+	for i := range 4 * maxExpected {
+		c.expect("k" + fmt.Sprint(i))
+		c.back("k" + fmt.Sprint(i))
+	}
+	if len(c.order) > maxExpected || len(c.expected) > maxExpected {
+		t.Errorf("%d in %d", len(c.expected), len(c.order))
+	}
+}
+
+// TestAResultThatDiedIsSentAgainFromItsCopy: its event lies in no stream.
+func TestAResultThatDiedIsSentAgainFromItsCopy(t *testing.T) {
+	bubble(t, func(ctx context.Context, w *world) {
+		src, stop := w.open(ctx, nil, SourceOptions{})
+		defer stop()
+		p := NewPublisher(w.js, Codec{})
+		ev, copied, err := Codec{}.applied(effects.Result{Tenant: "acme", CommandID: "c1", Effect: "charge", Outcome: edda.Succeeded, Payload: json.RawMessage(`{"id":1}`),
+			Metadata: json.RawMessage(`{"saga":"order","key":"O1"}`), Time: noon})
+		if err != nil {
+			t.Fatal(err)
+		}
+		letter := edda.DeadLetter{ID: "d1", Reason: edda.DeadFull, Event: ev}
+		_, err = p.Resend(ctx, letter, nil, "again-1")
+		wantError(t, err, edda.Permanent, "sent again by and by")
+		src.Expect(copied)
+		if errs := p.Deliver(ctx, []edda.Work{copied}); errs != nil {
+			t.Fatal(errs)
+		}
+		if _, err := p.Resend(ctx, letter, nil, "again-1"); err != nil {
+			t.Fatal(err)
+		}
+		if got := fetch(ctx, t, src, 1)[0]; got.ID != "again-1" || got.CommandID != "c1" || string(got.Payload) != `{"id":1}` || got.Key != ev.Key {
+			t.Errorf("%+v", got)
+		}
+	})
+}
