@@ -15,7 +15,10 @@ type Actor struct {
 func (a Actor) Key() string { return ActorKey(a.ID) }
 
 // Fields is what its hash holds; see Object.
-func (a Actor) Fields() map[string]string { return a.hash().set }
+func (a Actor) Fields() map[string]string { return a.hash().fields() }
+
+// Pairs is the same in order; see Object.
+func (a Actor) Pairs() []any { return a.hash().pairs }
 
 func (a Actor) hash() *hash {
 	h := newHash()

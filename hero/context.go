@@ -30,7 +30,10 @@ func (c Context) MayExecute(actor uint32) bool {
 }
 
 // Fields is what its hash holds; see Object.
-func (c Context) Fields() map[string]string { return c.hash().set }
+func (c Context) Fields() map[string]string { return c.hash().fields() }
+
+// Pairs is the same in order; see Object.
+func (c Context) Pairs() []any { return c.hash().pairs }
 
 func (c Context) hash() *hash {
 	h := newHash()

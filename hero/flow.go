@@ -50,7 +50,10 @@ type Flow struct {
 func (f Flow) Key() string { return FlowKey(f.ID) }
 
 // Fields is what its hash holds; see Object.
-func (f Flow) Fields() map[string]string { return f.hash().set }
+func (f Flow) Fields() map[string]string { return f.hash().fields() }
+
+// Pairs is the same in order; see Object.
+func (f Flow) Pairs() []any { return f.hash().pairs }
 
 func (f Flow) hash() *hash {
 	h := newHash()
@@ -58,8 +61,8 @@ func (f Flow) hash() *hash {
 	h.number("caller_id", f.CallerID)
 	h.number("context_id", f.ContextID)
 	list(h, "jobs", f.Jobs)
-	h.pairs("env_vars", f.EnvVars)
-	h.pairs("result", f.Result)
+	h.object("env_vars", f.EnvVars)
+	h.object("result", f.Result)
 	h.number("created_at", f.CreatedAt)
 	h.number("updated_at", f.UpdatedAt)
 	h.text("status", string(cmp.Or(f.Status, FlowDispatched)))

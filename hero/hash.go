@@ -13,6 +13,9 @@ type Object interface {
 	// maps as compact JSON, texts as they are. Optional fields that are empty are
 	// left out.
 	Fields() map[string]string
+	// Pairs is the same as names and values in turns, all of them texts, in the
+	// documents' order: as a command to Redis takes them.
+	Pairs() []any
 	hash() *hash
 }
 
@@ -23,17 +26,36 @@ func Absent(o Object) []string { return o.hash().absent }
 // hash collects the fields of an object: what is to be set, and the names of
 // optional fields that the object leaves out.
 type hash struct {
-	set    map[string]string
+	pairs  []any // names and values in turns
 	absent []string
 }
 
-func newHash() *hash { return &hash{set: make(map[string]string, 24)} }
+// The fields that the largest object has, with room for two of a writer's own, and
+// those that may be absent.
+const (
+	mostFields = 28
+	mostAbsent = 8
+)
 
-func (h *hash) text(name, v string) { h.set[name] = v }
+func newHash() *hash {
+	return &hash{pairs: make([]any, 0, 2*mostFields), absent: make([]string, 0, mostAbsent)}
+}
 
-func (h *hash) number(name string, v uint32) { h.set[name] = strconv.FormatUint(uint64(v), 10) }
+func (h *hash) set(name, v string) { h.pairs = append(h.pairs, name, v) }
 
-func (h *hash) truth(name string, v bool) { h.set[name] = strconv.FormatBool(v) }
+func (h *hash) fields() map[string]string {
+	out := make(map[string]string, len(h.pairs)/2)
+	for i := 0; i < len(h.pairs); i += 2 {
+		out[h.pairs[i].(string)] = h.pairs[i+1].(string)
+	}
+	return out
+}
+
+func (h *hash) text(name, v string) { h.set(name, v) }
+
+func (h *hash) number(name string, v uint32) { h.set(name, strconv.FormatUint(uint64(v), 10)) }
+
+func (h *hash) truth(name string, v bool) { h.set(name, strconv.FormatBool(v)) }
 
 // optional leaves an empty text out.
 func (h *hash) optional(name, v string) {
@@ -56,10 +78,10 @@ func (h *hash) optionalNumber(name string, v uint32) {
 // list writes a list as compact JSON; none is [].
 func list[T any](h *hash, name string, v []T) {
 	if len(v) == 0 {
-		h.set[name] = "[]"
+		h.set(name, "[]")
 		return
 	}
-	h.set[name] = compact(v)
+	h.set(name, compact(v))
 }
 
 // optionalList leaves an empty list out.
@@ -87,12 +109,12 @@ func mapped(v map[string]string) map[string]string {
 }
 
 // pairs writes a map as compact JSON, its keys in order; none is {}.
-func (h *hash) pairs(name string, v map[string]string) {
+func (h *hash) object(name string, v map[string]string) {
 	if len(v) == 0 {
-		h.set[name] = "{}"
+		h.set(name, "{}")
 		return
 	}
-	h.set[name] = compact(v)
+	h.set(name, compact(v))
 }
 
 // optionalPairs leaves nil out; an empty map is one.
@@ -101,7 +123,7 @@ func (h *hash) optionalPairs(name string, v map[string]string) {
 		h.absent = append(h.absent, name)
 		return
 	}
-	h.pairs(name, v)
+	h.object(name, v)
 }
 
 // compact is the JSON of values that JSON can always write. Bytes that are no

@@ -91,7 +91,19 @@ type Job struct {
 func (j Job) Key() string { return JobKey(j.CallerID, j.ID) }
 
 // Fields is what its hash holds; see Object.
-func (j Job) Fields() map[string]string { return j.hash().set }
+func (j Job) Fields() map[string]string { return j.hash().fields() }
+
+// Pairs is the same in order; see Object.
+func (j Job) Pairs() []any { return j.hash().pairs }
+
+// Ending is what of them the end of a job writes.
+func (j Job) Ending() []any {
+	h := &hash{pairs: make([]any, 0, 8)}
+	h.object("result", j.Result)
+	h.number("updated_at", j.UpdatedAt)
+	h.text("status", string(j.Status))
+	return h.pairs
+}
 
 func (j Job) hash() *hash {
 	h := newHash()
@@ -103,8 +115,8 @@ func (j Job) hash() *hash {
 	h.optional("executor", j.Executor)
 	h.number("timeout", j.Timeout)
 	h.number("retries", uint32(j.Retries))
-	h.pairs("env_vars", j.EnvVars)
-	h.pairs("result", j.Result)
+	h.object("env_vars", j.EnvVars)
+	h.object("result", j.Result)
 	list(h, "prerequisites", j.Prerequisites)
 	list(h, "dependends", j.Dependends)
 	h.optional("signatures", string(known(j.Signatures)))

@@ -244,11 +244,19 @@ func nodes() *rapid.Generator[[]FlowNode] {
 	}), 0, 3)
 }
 
+// scriptTypes are as they are kept: "-v" is a way to write "v", and read as that.
+func scriptTypes() *rapid.Generator[ScriptType] {
+	return rapid.Map(rapid.StringMatching(`|osis|sal|v|-v|python|[a-z0-9_-]{1,64}`), func(s string) ScriptType {
+		kept, _ := ParseScriptType(s) // the empty text is none, and kept as it is
+		return kept
+	})
+}
+
 func jobs() *rapid.Generator[Job] {
 	return rapid.Custom(func(t *rapid.T) Job {
 		return Job{
 			ID: ids().Draw(t, "id"), CallerID: ids().Draw(t, "caller"), ContextID: ids().Draw(t, "context"), Script: texts().Draw(t, "script"),
-			ScriptType: ScriptType(rapid.StringMatching(`|osis|sal|v|python|[a-z0-9_-]{1,64}`).Draw(t, "type")), Executor: texts().Draw(t, "executor"),
+			ScriptType: scriptTypes().Draw(t, "type"), Executor: texts().Draw(t, "executor"),
 			Timeout: ids().Draw(t, "timeout"), Retries: rapid.Uint8().Draw(t, "retries"), EnvVars: pairs().Draw(t, "env"), Result: pairs().Draw(t, "result"),
 			Prerequisites: rapid.SliceOf(texts()).Draw(t, "prerequisites"), Dependends: rapid.SliceOf(ids()).Draw(t, "dependends"),
 			Signatures: rapid.SampledFrom([][]byte{nil, []byte(`["<a>"]`), []byte(`"30"`), []byte(`{"n":12345678901234567890}`)}).Draw(t, "signatures"),

@@ -46,7 +46,10 @@ func (r Runner) Listens() string {
 }
 
 // Fields is what its hash holds; see Object.
-func (r Runner) Fields() map[string]string { return r.hash().set }
+func (r Runner) Fields() map[string]string { return r.hash().fields() }
+
+// Pairs is the same in order; see Object.
+func (r Runner) Pairs() []any { return r.hash().pairs }
 
 func (r Runner) hash() *hash {
 	h := newHash()

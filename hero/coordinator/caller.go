@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
+	"maps"
 	"net/http"
 	"strings"
 
@@ -19,8 +20,9 @@ const minToken = 16
 // time that tells of the token.
 type tokens map[[sha256.Size]byte]uint32
 
-func newTokens(given map[string]uint32) tokens {
+func newTokens(given map[string]uint32, hashes map[[sha256.Size]byte]uint32) tokens {
 	t := tokens{}
+	maps.Copy(t, hashes)
 	for token, actor := range given {
 		t[sha256.Sum256([]byte(token))] = actor
 	}

@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"net/http"
 	"time"
@@ -45,6 +46,9 @@ type Options struct {
 	// with the actor it stands for. Without any, calls say themselves who calls,
 	// and only loopback addresses are served.
 	Tokens map[string]uint32
+	// Hashes are the same by their SHA-256, so that nobody reads the secrets where
+	// they are kept.
+	Hashes map[[sha256.Size]byte]uint32
 	// ScriptTypes are accepted besides the documented ones.
 	ScriptTypes []hero.ScriptType
 	// Mycelium tells whether Mycelium is reachable, for Check; not asked when nil.
@@ -78,7 +82,7 @@ func New(db *redisdb.DB, flows Flows, o Options) (*Coordinator, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	c := &Coordinator{options: o, db: db, flows: flows, types: scriptTypes(o.ScriptTypes), turns: newTurns(), tokens: newTokens(o.Tokens)}
+	c := &Coordinator{options: o, db: db, flows: flows, types: scriptTypes(o.ScriptTypes), turns: newTurns(), tokens: newTokens(o.Tokens, o.Hashes)}
 	return c, c.serve()
 }
 

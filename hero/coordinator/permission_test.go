@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"maps"
@@ -149,13 +150,18 @@ func (w *world) asSaid(ctx context.Context, actor uint32, method string, params 
 // tokenOf is an actor's token.
 func tokenOf(actor uint32) string { return fmt.Sprintf("token-of-the-actor-%d", actor) }
 
-// withTokens puts a coordinator with tokens over the same Redis and flows.
+// withTokens puts a coordinator with tokens over the same Redis and flows; every
+// other one it knows by its hash alone.
 func (w *world) withTokens() caller {
-	given := map[string]uint32{}
+	given, hashes := map[string]uint32{}, map[[sha256.Size]byte]uint32{}
 	for actor := uint32(admin); actor <= stranger; actor++ {
-		given[tokenOf(actor)] = actor
+		if actor%2 == 0 {
+			given[tokenOf(actor)] = actor
+		} else {
+			hashes[sha256.Sum256([]byte(tokenOf(actor)))] = actor
+		}
 	}
-	c, err := New(w.db, w.flows, Options{Tokens: given})
+	c, err := New(w.db, w.flows, Options{Tokens: given, Hashes: hashes})
 	if err != nil {
 		w.t.Fatal(err)
 	}

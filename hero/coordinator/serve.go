@@ -34,11 +34,16 @@ func (o *Options) validate() error {
 			return fmt.Errorf("coordinator: the token of actor %d: want at least %d characters, and an actor other than 0", actor, minToken)
 		}
 	}
+	for _, actor := range o.Hashes {
+		if actor == 0 {
+			return errors.New("coordinator: a token's actor: want another than 0")
+		}
+	}
 	for _, addr := range []string{o.HTTPAddr, o.WSAddr} {
 		if _, _, err := net.SplitHostPort(addr); err != nil {
 			return fmt.Errorf("address %q: want host:port, as in %s", addr, DefaultHTTPAddr)
 		}
-		if err := loopback(addr); err != nil && len(o.Tokens) == 0 {
+		if err := loopback(addr); err != nil && len(o.Tokens)+len(o.Hashes) == 0 {
 			return err
 		}
 	}

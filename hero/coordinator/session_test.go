@@ -26,7 +26,7 @@ func TestAClientWrittenFromTheDocuments(t *testing.T) {
 			t.Fatal(err)
 		}
 		// Each message was created eight times; who takes the key finds no message.
-		if keys := raw.LRange(t.Context(), hero.MsgOut, 0, -1).Val(); len(keys) != 1 || keys[0] != "message:11:101" {
+		if keys := raw.LRange(t.Context(), hero.MsgOut, 0, -1).Val(); len(keys) != 1 || keys[0] != "message:41:101" {
 			t.Errorf("msg_out of context %d holds %v", context, keys)
 		}
 	}

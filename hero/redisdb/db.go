@@ -86,7 +86,7 @@ func (d *DB) lane(context uint32) (*lane, error) {
 	}
 	o := d.options
 	o.DB = int(context)
-	l := &lane{Client: redis.NewClient(&o)}
+	l := newLane(redis.NewClient(&o))
 	d.lanes[context] = l
 	return l, nil
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net"
 	"net/url"
-	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -15,6 +14,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 	"go.uber.org/zap"
+
+	"edda/internal/files"
 )
 
 // Options says which Redis, and how. One of URL and Addr is enough; neither
@@ -149,7 +150,7 @@ func (o *Options) certificates(r *redis.Options) error {
 		return errors.New("a CA or certificate for Redis needs a rediss:// URL")
 	}
 	if o.CA != "" {
-		pem, err := os.ReadFile(o.CA)
+		pem, err := files.Read(o.CA, files.Most)
 		if err != nil {
 			return fmt.Errorf("read the CA of Redis: %w", err)
 		}
@@ -162,7 +163,7 @@ func (o *Options) certificates(r *redis.Options) error {
 		return errors.New("a client certificate for Redis needs both the certificate and its key")
 	}
 	if o.Cert != "" {
-		pair, err := tls.LoadX509KeyPair(o.Cert, o.Key)
+		pair, err := files.KeyPair(o.Cert, o.Key)
 		if err != nil {
 			return fmt.Errorf("read the client certificate for Redis: %w", err)
 		}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"edda"
+	"edda/internal/files"
 	"edda/internal/realservers"
 )
 
@@ -44,6 +45,9 @@ func TestWhereRedisIs(t *testing.T) {
 func TestBadOptions(t *testing.T) {
 	text := filepath.Join(t.TempDir(), "text")
 	must(t, os.WriteFile(text, []byte("no certificate"), 0o600))
+	large := filepath.Join(t.TempDir(), "large")
+	must(t, os.WriteFile(large, nil, 0o600))
+	must(t, os.Truncate(large, files.Most+1))
 	const secret = "hunter2"
 	for _, tt := range []struct {
 		options Options
@@ -68,6 +72,8 @@ func TestBadOptions(t *testing.T) {
 		{Options{URL: "rediss://host", Cert: text}, "both"},
 		{Options{URL: "rediss://host", Key: text}, "both"},
 		{Options{URL: "rediss://host", Cert: text, Key: text}, "client certificate"},
+		{Options{URL: "rediss://host", CA: large}, "more than"},
+		{Options{URL: "rediss://host", Cert: large, Key: text}, "more than"},
 	} {
 		_, err := Open(tt.options)
 		if err == nil || !strings.Contains(err.Error(), tt.says) || strings.Contains(err.Error(), secret) {

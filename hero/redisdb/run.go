@@ -3,7 +3,6 @@ package redisdb
 import (
 	"context"
 	"crypto/rand"
-	"fmt"
 	"strconv"
 	"strings"
 
@@ -13,8 +12,8 @@ import (
 	"edda/hero"
 )
 
-// This file is what a runner does to a job. Each step is one script, so that it
-// happens whole or not at all, and knows its own work when its answer was lost.
+// This file is what a runner does to a job. Each step happens whole or not at all,
+// and knows its own work when its answer was lost.
 
 // runField names, in a job's hash, the run that was begun last.
 const runField = "edda_run"
@@ -28,7 +27,11 @@ type Run struct {
 }
 
 func (r Run) String() string {
-	return fmt.Sprintf("%d/%d/%d/%s", r.Runner, r.Attempt, r.Number, r.token)
+	b := make([]byte, 0, 64)
+	for _, n := range [...]uint32{r.Runner, r.Attempt, r.Number} {
+		b = append(strconv.AppendUint(b, uint64(n), 10), '/')
+	}
+	return string(append(b, r.token...))
 }
 
 // parseRun reads a run; what is none is the zero run.
@@ -53,12 +56,11 @@ type Work struct {
 	hero.Job
 	Run  Run  // the last one of its attempt; zero before the first
 	Stop bool // somebody asks that it be ended
-	seen map[string]string
 }
 
 // asWork reads what runners keep in a job's hash.
 func asWork(j hero.Job, h map[string]string) Work {
-	w := Work{Job: j, Run: parseRun(h[runField]), seen: h}
+	w := Work{Job: j, Run: parseRun(h[runField])}
 	if w.Run.Attempt != j.Attempt {
 		w.Run = Run{}
 	}
@@ -90,65 +92,55 @@ func (d *DB) Work(ctx context.Context, in, caller, id uint32) (w Work, err error
 	return w, err
 }
 
-// stepLua begins the scripts here: the run, the last step and the attempt that the
-// job has, and its status, however that is written.
-const stepLua = `
-local seen = redis.call('HMGET', KEYS[1], '` + runField + `', '` + stepField + `', 'attempt', 'status')
-local run, step, attempt = seen[1] or '', seen[2] or '', seen[3] or ''
-local status = string.gsub(string.lower(seen[4] or 'dispatched'), '[^a-z]', '')
-`
-
-// beginScript: 1 begun, 0 the job is no longer what was seen.
-// ARGV: the run, the run that was seen, the attempt that was seen, the time.
-var beginScript = redis.NewScript(stepLua + `
-if run == ARGV[1] then return 1 end
-if status ~= 'dispatched' and status ~= 'waitingforprerequisites' or run ~= ARGV[2] or attempt ~= ARGV[3] then return 0 end
-if not seen[4] and redis.call('EXISTS', KEYS[1]) == 0 then return 0 end
-redis.call('HSET', KEYS[1], 'status', 'started', 'updated_at', ARGV[4], '` + runField + `', ARGV[1])
-return 1`)
-
-// BeginRun starts a job that was read as Work: it is dispatched, and this runner
-// alone runs it. A job that is no longer as it was read is ErrIllegal.
-func (d *DB) BeginRun(ctx context.Context, in uint32, w Work, runner uint32) (Work, error) {
-	run := Run{Runner: runner, Attempt: w.Attempt, Number: w.Run.Number + 1, token: rand.Text()}
-	op := "start " + w.Key()
-	c, err := d.tenant(op, in)
+// Begin reads a job and starts it: this runner alone runs it from now on. It is for
+// who took the job's key out of the kind's queue. begun is false, and nothing is
+// written, where the job does not wait to be run, or is of another kind: what it is
+// says why. mark names this taking: again with the same one it is the same run.
+func (d *DB) Begin(ctx context.Context, in uint32, key string, kind hero.ScriptType, runner uint32, mark string) (w Work, begun bool, err error) {
+	op := "start " + key
+	c, err := d.at(op, in, key)
 	if err != nil {
-		return Work{}, err
+		return Work{}, false, err
 	}
-	var begun int
-	err = d.try(ctx, op, in, func() error {
-		begun, err = beginScript.Run(ctx, c, []string{w.Key()}, run.String(), w.seen[runField], w.seen["attempt"], d.seconds()).Int()
-		return err
-	})
-	if err != nil {
-		return Work{}, err
+	var now *redis.MapStringStringCmd
+	s := &step{
+		keys: []string{key},
+		look: func(p redis.Pipeliner) { now = p.HGetAll(ctx, key) },
+		decide: func(to *writes) (err error) {
+			if w, err = workOf(in, key, now); err != nil {
+				return err
+			}
+			if begun = w.Run.token == mark && w.Status == hero.JobStarted; begun || !w.waits(kind) {
+				return nil
+			}
+			begun = true
+			w.Run = Run{Runner: runner, Attempt: w.Attempt, Number: w.Run.Number + 1, token: mark}
+			w.Status = hero.JobStarted
+			to.set(key, "status", string(w.Status), "updated_at", decimal(d.seconds()), runField, w.Run.String())
+			return nil
+		},
 	}
-	if begun == 0 {
-		return Work{}, illegal(w.Key(), "no longer "+string(w.Status), "started")
-	}
-	w.Run, w.Status = run, hero.JobStarted
-	return w, nil
+	err = d.try(ctx, op, in, func() error { return c.step(ctx, s) })
+	return w, begun && err == nil, err
 }
 
-// endScript ends a run: the job's end, the message that tells of it, and the key's
-// way out of the runner's list. 1 done, 0 the run is not the current one, 2 the
-// message's id is another's.
-//
-// KEYS job, runner's list, msg_out, message. ARGV: run, mark, number of the job's
-// values, these, the message's. It looks before it writes.
-var endScript = redis.NewScript(stepLua + `
-if step == ARGV[2] then return 1 end
-if run ~= ARGV[1] or status ~= 'started' then return 0 end
-if redis.call('EXISTS', KEYS[4]) == 1 then return 2 end
-redis.call('LLEN', KEYS[2])
-redis.call('LLEN', KEYS[3])
-local n = tonumber(ARGV[3])
-redis.call('HSET', KEYS[1], unpack(ARGV, 4, 3 + n))
-redis.call('HSET', KEYS[4], unpack(ARGV, 4 + n))
-redis.call('LPUSH', KEYS[3], KEYS[4])
-redis.call('LREM', KEYS[2], -1, KEYS[1])
-return 1`)
+// workOf reads what a look brought.
+func workOf(in uint32, key string, now *redis.MapStringStringCmd) (Work, error) {
+	h, err := now.Result()
+	if err != nil {
+		return Work{}, err
+	}
+	if len(h) == 0 {
+		return Work{}, missing(key)
+	}
+	j, err := jobOf(in)(key, h)
+	return asWork(j, h), err
+}
+
+// waits tells whether the job is to be run by who runs that kind.
+func (w Work) waits(kind hero.ScriptType) bool {
+	return (w.Status == hero.JobDispatched || w.Status == hero.JobWaiting) && w.ScriptType == kind
+}
 
 // EndRun records the end of a run and its result, sends the message that tells of
 // it, and removes the job from the list that it was taken into: all or nothing. A
@@ -161,43 +153,95 @@ func (d *DB) EndRun(ctx context.Context, in uint32, w Work, to hero.JobStatus, r
 		return err
 	}
 	w.Status, w.Result, w.UpdatedAt = to, result, d.seconds()
-	mark := rand.Text()
 	tell.Status = hero.MessageDispatched
 	d.stamp(&tell.CreatedAt, &tell.UpdatedAt, 0)
-	command := "run/" + w.Key() + "/" + w.Run.String()
+	run := w.Run.String()
+	e := &ending{work: w, run: run, into: into, mark: rand.Text(), command: "run/" + w.Key() + "/" + run, tell: tell}
 	at := d.intakes.at(place{in, into})
 	for probe := range probes {
-		tell.ID = derived("message", command, tell.CallerID, probe)
-		what := 0
+		e.tell.ID = derived("message", e.command, tell.CallerID, probe)
+		s := e.step(ctx)
 		err := d.try(ctx, op, in, func() error {
 			return at.leaves(w.Key(), func() (bool, error) {
-				what, err = d.endOnce(ctx, c, w, mark, into, command, tell)
-				return what == 1, err
+				err := c.step(ctx, s)
+				return err == nil && e.ended, err
 			})
 		})
 		d.short.note(err, d.now())
-		switch {
-		case err != nil:
+		if err != nil || e.ended {
 			return err
-		case what == 0:
-			return illegal(w.Key(), "not in this run", string(to))
-		case what == 1:
-			return nil
 		}
 	}
 	return &StorageError{Op: op, Context: in, Class: edda.Temporary, Advice: "found no free id for its message: delete what is done"}
 }
 
-func (d *DB) endOnce(ctx context.Context, c *lane, w Work, mark, into, command string, tell hero.Message) (int, error) {
-	set := pick(hero.Job{Status: w.Status, Result: w.Result, UpdatedAt: w.UpdatedAt}.Fields(), "status", "result", "updated_at")
-	set[stepField] = mark
-	args := []any{w.Run.String(), mark, 2 * len(set)}
-	args = appendFields(args, set)
-	fields := tell.Fields()
-	fields[commandField] = command
-	args = appendFields(args, fields)
-	return endScript.Run(ctx, c, []string{w.Key(), into, hero.MsgOut, tell.Key()}, args...).Int()
+// ending is the end of a run.
+type ending struct {
+	work    Work
+	run     string
+	into    string // the list that the job was taken into
+	mark    string // of this end, for the job to know it by
+	command string // of the message
+	tell    hero.Message
+	ended   bool // else the message's id is another's
 }
+
+func (e *ending) step(ctx context.Context) *step {
+	key, tell := e.work.Key(), e.tell.Key()
+	var now *redis.SliceCmd
+	var there *redis.IntCmd
+	message := append(e.tell.Pairs(), commandField, e.command)
+	return &step{
+		keys: []string{key, tell}, list: hero.MsgOut, bytes: size(message),
+		look: func(p redis.Pipeliner) {
+			now, there = p.HMGet(ctx, key, runField, stepField, "status"), p.Exists(ctx, tell)
+		},
+		decide: func(to *writes) error {
+			h, err := now.Result()
+			if e.ended = err == nil && h[1] == e.mark; err != nil || e.ended {
+				return err
+			}
+			if status, _ := h[2].(string); h[0] != e.run || !isStarted(status) {
+				return illegal(key, "not in this run", string(e.work.Status))
+			}
+			if n, err := there.Result(); err != nil || n > 0 {
+				return err
+			}
+			e.ended = true
+			to.set(key, append(e.work.Ending(), stepField, e.mark)...)
+			to.set(tell, message...)
+			to.do("LREM", e.into, -1, key)
+			to.pushes(tell)
+			return nil
+		},
+	}
+}
+
+// isStarted reads a status however it is written.
+func isStarted(status string) bool {
+	now, err := hero.ParseJobStatus(status)
+	return err == nil && now == hero.JobStarted
+}
+
+func decimal(n uint32) string { return strconv.FormatUint(uint64(n), 10) }
+
+// size is how many bytes the texts among words have.
+func size(words []any) (n int) {
+	for _, w := range words {
+		if s, ok := w.(string); ok {
+			n += len(s)
+		}
+	}
+	return n
+}
+
+// stepLua begins a script: the run and the last step that the job has, and its status,
+// however that is written.
+const stepLua = `
+local seen = redis.call('HMGET', KEYS[1], '` + runField + `', '` + stepField + `', 'status')
+local run, step = seen[1] or '', seen[2] or ''
+local status = string.gsub(string.lower(seen[3] or 'dispatched'), '[^a-z]', '')
+`
 
 // dropScript: 1 dropped, 0 the run is not the current one.
 // KEYS job, runner's list, queue. ARGV: run, mark, what the run is noted as, the time, end to push at.
@@ -294,8 +338,7 @@ func (d *DB) Watch(ctx context.Context, in uint32, runs []Work) ([]Watched, erro
 		status, _ := v[0].(string)
 		run, _ := v[1].(string)
 		stop, _ := v[2].(string)
-		now, err := hero.ParseJobStatus(status)
-		out[i] = Watched{Current: err == nil && now == hero.JobStarted && run == w.Run.String(), Stop: stopAsked(stop, w.Attempt)}
+		out[i] = Watched{Current: isStarted(status) && run == w.Run.String(), Stop: stopAsked(stop, w.Attempt)}
 	}
 	return out, nil
 }

@@ -1,6 +1,7 @@
 package redisdb
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"sync"
@@ -47,6 +48,16 @@ func lengths(t *testing.T, d *DB, lists ...string) string {
 
 const mine = "queue:python:running:20"
 
+// begin starts a job of the tests.
+func begin(t *testing.T, d *DB, id, runner uint32) (Work, bool) {
+	t.Helper()
+	w, begun, err := d.Begin(t.Context(), 7, hero.JobKey(12, id), hero.ScriptPython, runner, rand.Text())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w, begun
+}
+
 func telling(w Work) hero.Message {
 	return hero.Message{CallerID: w.CallerID, ContextID: 7, MessageType: hero.MessageResult, MessageFormat: hero.FormatText, ReplyTo: w.Key(), Job: []hero.Job{w.Job}}
 }
@@ -57,12 +68,18 @@ func TestARunFromItsBeginningToItsEnd(t *testing.T) {
 	if seen.Run != (Run{}) || seen.Stop {
 		t.Errorf("%+v", seen)
 	}
-	w, err := d.BeginRun(t.Context(), 7, seen, 20)
-	if err != nil || w.Status != hero.JobStarted || w.Run.Number != 1 || w.Run.Runner != 20 {
+	if w, begun, err := d.Begin(t.Context(), 7, seen.Key(), "bash", 20, "mark"); begun || err != nil || w.Status != hero.JobDispatched {
+		t.Errorf("begun as another kind: %+v, %v", w, err)
+	}
+	w, begun, err := d.Begin(t.Context(), 7, seen.Key(), hero.ScriptPython, 20, "mark")
+	if err != nil || !begun || w.Status != hero.JobStarted || w.Run.Number != 1 || w.Run.Runner != 20 || w.Script != "print(1)" {
 		t.Fatalf("%+v, %v", w, err)
 	}
-	if _, err := d.BeginRun(t.Context(), 7, seen, 21); !errors.Is(err, ErrIllegal) {
-		t.Errorf("begun twice: %v", err)
+	if again, begun, err := d.Begin(t.Context(), 7, seen.Key(), hero.ScriptPython, 20, "mark"); !begun || err != nil || again.Run != w.Run {
+		t.Errorf("the same taking: %+v, %v", again, err)
+	}
+	if other, begun := begin(t, d, 1, 21); begun || other.Status != hero.JobStarted || other.Run != w.Run {
+		t.Errorf("begun twice: %+v", other)
 	}
 	if now, err := d.Watch(t.Context(), 7, []Work{w, seen}); err != nil || now[0] != (Watched{Current: true}) || now[1].Current {
 		t.Errorf("%+v, %v", now, err)
@@ -98,10 +115,11 @@ func TestADroppedRunIsCountedUnlessInterrupted(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, interrupted := range []bool{false, true, false} {
-		begun, err := d.BeginRun(t.Context(), 7, w, 20)
-		if err != nil {
-			t.Fatal(err)
+		begun, ok := begin(t, d, w.ID, 20)
+		if !ok {
+			t.Fatalf("round %d: %+v", i, begun)
 		}
+		var err error
 		if err := d.DropRun(t.Context(), 7, begun, interrupted, mine); err != nil {
 			t.Fatal(err)
 		}
@@ -133,10 +151,8 @@ func TestADroppedRunIsCountedUnlessInterrupted(t *testing.T) {
 
 func TestARunOfAnOlderAttemptIsNoMore(t *testing.T) {
 	d := open(t, Options{Addr: real(t, realservers.RedisOptions{}).Address()})
-	old, err := d.BeginRun(t.Context(), 7, queued(t, d, hero.Job{ID: 1, Script: "x", FlowID: 9, Attempt: 1}, mine), 20)
-	if err != nil {
-		t.Fatal(err)
-	}
+	queued(t, d, hero.Job{ID: 1, Script: "x", FlowID: 9, Attempt: 1}, mine)
+	old, _ := begin(t, d, 1, 20)
 	if err := d.StopJob(t.Context(), 7, 12, 1, 9, 1); err != nil {
 		t.Fatal(err)
 	}
@@ -150,16 +166,13 @@ func TestARunOfAnOlderAttemptIsNoMore(t *testing.T) {
 	if _, err := d.DispatchJob(t.Context(), 7, 12, 1, Dispatch{FlowID: 9, Attempt: 2}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := d.BeginRun(t.Context(), 7, seen, 20); !errors.Is(err, ErrIllegal) {
-		t.Errorf("begun as it was before: %v", err)
-	}
 	w, err := d.Work(t.Context(), 7, 12, 1)
 	if err != nil || w.Stop || w.Run != (Run{}) {
 		t.Fatalf("%+v, %v", w, err)
 	}
-	begun, err := d.BeginRun(t.Context(), 7, w, 21)
-	if err != nil || begun.Run.Number != 1 {
-		t.Fatalf("%+v, %v", begun, err)
+	begun, ok := begin(t, d, 1, 21)
+	if !ok || begun.Run.Number != 1 {
+		t.Fatalf("%+v", begun)
 	}
 	if err := d.EndRun(t.Context(), 7, old, hero.JobFinished, nil, mine, telling(old)); !errors.Is(err, ErrIllegal) {
 		t.Errorf("the older one ended it: %v", err)
@@ -171,13 +184,16 @@ func TestARunOfAnOlderAttemptIsNoMore(t *testing.T) {
 
 func TestOnlyOneOfManyBegins(t *testing.T) {
 	d := open(t, Options{Addr: real(t, realservers.RedisOptions{}).Address()})
-	seen := queued(t, d, hero.Job{ID: 1, Script: "x"}, mine)
+	queued(t, d, hero.Job{ID: 1, Script: "x"}, mine)
 	var all sync.WaitGroup
 	var begun, ended atomic.Int32
 	for id := range uint32(8) {
 		all.Go(func() {
-			w, err := d.BeginRun(t.Context(), 7, seen, id+20)
-			if errors.Is(err, ErrIllegal) {
+			w, ok, err := d.Begin(t.Context(), 7, "job:12:1", hero.ScriptPython, id+20, rand.Text())
+			if err != nil {
+				t.Error(err)
+			}
+			if !ok {
 				return
 			}
 			begun.Add(1)
@@ -199,10 +215,8 @@ func TestOnlyOneOfManyBegins(t *testing.T) {
 // What is in the way of a part of the end is in the way of all of it.
 func TestAnEndIsWholeOrNotAtAll(t *testing.T) {
 	d := open(t, Options{Addr: real(t, realservers.RedisOptions{}).Address()})
-	w, err := d.BeginRun(t.Context(), 7, queued(t, d, hero.Job{ID: 1, Script: "x"}, mine), 20)
-	if err != nil {
-		t.Fatal(err)
-	}
+	queued(t, d, hero.Job{ID: 1, Script: "x"}, mine)
+	w, _ := begin(t, d, 1, 20)
 	c, err := d.Client(7)
 	if err != nil {
 		t.Fatal(err)

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
+	"strconv"
 
 	"github.com/redis/go-redis/v9"
 
@@ -29,6 +31,8 @@ const commandField = "edda_command"
 // writes, and writes in an order in which every beginning does no harm: a hash
 // that nothing points to; then the key in the list; then, by two marks of which
 // either is enough, that it was pushed.
+//
+// What is made of nothing takes the shorter way of making.
 var sendScript = redis.NewScript(`
 local sent, hash, list = KEYS[1], KEYS[2], KEYS[3]
 local command, id, remember, there, status = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
@@ -161,7 +165,12 @@ func (d *DB) send(ctx context.Context, in uint32, command, list string, own bool
 	for probe := range probes {
 		what := sentTaken
 		o := object(probe)
+		fresh := d.making(ctx, command, list, o)
 		err = d.try(ctx, op, in, func() error {
+			if err := c.step(ctx, fresh.step); err != nil || fresh.made {
+				what, id = sentNow, fresh.id
+				return err
+			}
 			what, id, err = d.sendOnce(ctx, c, command, list, o, nil)
 			return err
 		})
@@ -174,6 +183,44 @@ func (d *DB) send(ctx context.Context, in uint32, command, list string, own bool
 		}
 	}
 	return 0, false, &StorageError{Op: op, Context: in, Class: edda.Temporary, Advice: "found no free id: delete what is done"}
+}
+
+// making is what nearly every send is: the command was never heard of, and nobody
+// has the id. What else there may be is the script's to find out.
+type making struct {
+	*step
+	id   uint32
+	made bool
+}
+
+func (d *DB) making(ctx context.Context, command, list string, o hero.Object) *making {
+	key, sent, pairs := o.Key(), sentKey(command), append(o.Pairs(), commandField, command)
+	m := &making{id: idOf(pairs)}
+	var there *redis.IntCmd
+	m.step = &step{
+		keys: []string{sent, key}, list: list, bytes: size(pairs),
+		look: func(p redis.Pipeliner) { there = p.Exists(ctx, sent, key) },
+		decide: func(to *writes) error {
+			n, err := there.Result()
+			if m.made = err == nil && n == 0; !m.made {
+				return err
+			}
+			to.set(key, pairs...)
+			to.do("SET", sent, m.id, "EX", int64(math.Ceil(d.remember.Seconds())))
+			if list != "" {
+				to.pushes(key)
+			}
+			return nil
+		},
+	}
+	return m
+}
+
+// idOf is the id among an object's fields.
+func idOf(pairs []any) uint32 {
+	id, _ := pairs[slices.Index(pairs, any("id"))+1].(string)
+	n, _ := strconv.ParseUint(id, 10, 32) // it was written from a number
+	return uint32(n)
 }
 
 // sendOnce runs the script over a hash that was seen, or none.

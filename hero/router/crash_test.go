@@ -69,9 +69,11 @@ func (b *bed) undisturbed(m hero.Message, flows *reports, runs int) {
 	if got := b.pop(1); got.ReplyTo != m.Key() || got.Job[0].Status != hero.JobFinished {
 		b.t.Errorf("result %+v", got)
 	}
-	if n, _ := b.raw(1).ZCard(b.t.Context(), awaiting).Result(); n != 0 {
-		b.t.Errorf("%d messages are still watched", n)
-	}
+	// A router that was killed after it recorded the end leaves this to the next one.
+	eventually(b.t, "no message is watched any more", func() bool {
+		n, err := b.raw(1).ZCard(b.t.Context(), awaiting).Result()
+		return err == nil && n == 0
+	})
 }
 
 func TestARouterKilledAtEachStepOfACall(t *testing.T) {

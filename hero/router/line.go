@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"strconv"
 	"sync"
 	"time"
 
@@ -320,16 +319,14 @@ func (l *line) answers(ctx context.Context, m hero.Message) (bool, error) {
 
 // measure shows how many messages wait, and how many runners live.
 func (l *line) measure(ctx context.Context) {
-	name := strconv.FormatUint(uint64(l.context), 10)
-	waiting, alive := l.r.metrics.depth.WithLabelValues(name), l.r.metrics.alive.WithLabelValues(name)
-	defer l.r.metrics.depth.DeleteLabelValues(name)
-	defer l.r.metrics.alive.DeleteLabelValues(name)
+	gauges := l.r.metrics.of(l.context)
+	defer gauges.release()
 	for {
 		if n, err := l.r.db.Depth(ctx, l.context, hero.MsgOut); err == nil {
-			waiting.Set(float64(n))
+			gauges.waiting(float64(n))
 		}
 		if n, err := l.alive(ctx); err == nil {
-			alive.Set(float64(n))
+			gauges.living(float64(n))
 		}
 		if !sleep(ctx, l.r.o.Look) {
 			return

@@ -2,6 +2,8 @@ package router
 
 import (
 	"fmt"
+	"strconv"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -25,6 +27,59 @@ type metrics struct {
 	depth    *prometheus.GaugeVec
 	alive    *prometheus.GaugeVec
 	flying   prometheus.Gauge
+
+	mu    sync.Mutex // guards named
+	named int        // contexts with a label of their own
+}
+
+const (
+	// maxNamedContexts is how many contexts have labels of their own at once, two
+	// series each; contexts are made by calls, and may be many.
+	maxNamedContexts = 100
+	// otherContexts is the label of the sum of all others.
+	otherContexts = "other"
+)
+
+// contextGauges are what the metrics say of one context: by itself, or as a part
+// of the others' sum. They are for one goroutine.
+type contextGauges struct {
+	m            *metrics
+	name         string
+	depth, alive float64
+}
+
+// of is a context's gauges; release gives its label to another.
+func (m *metrics) of(context uint32) *contextGauges {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.named >= maxNamedContexts {
+		return &contextGauges{m: m, name: otherContexts}
+	}
+	m.named++
+	return &contextGauges{m: m, name: strconv.FormatUint(uint64(context), 10)}
+}
+
+func (g *contextGauges) waiting(n float64) {
+	g.m.depth.WithLabelValues(g.name).Add(n - g.depth)
+	g.depth = n
+}
+
+func (g *contextGauges) living(n float64) {
+	g.m.alive.WithLabelValues(g.name).Add(n - g.alive)
+	g.alive = n
+}
+
+func (g *contextGauges) release() {
+	g.waiting(0)
+	g.living(0)
+	if g.name == otherContexts {
+		return
+	}
+	g.m.mu.Lock()
+	defer g.m.mu.Unlock()
+	g.m.named--
+	g.m.depth.DeleteLabelValues(g.name)
+	g.m.alive.DeleteLabelValues(g.name)
 }
 
 // newMetrics registers them; without a registry they only count.

@@ -4,7 +4,7 @@
 // What it promises of a job from a queue:
 //
 //   - It is in a queue, in the runner's list, or ended: BLMOVE brings it from one to
-//     the next, and one script records the end, sends the message that tells of it
+//     the next, and one step records the end, sends the message that tells of it
 //     and takes the key off the list.
 //   - Its end is recorded once. A run that somebody else has ended meanwhile, or
 //     whose job was dispatched anew, records nothing.

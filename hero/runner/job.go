@@ -2,6 +2,7 @@ package runner
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"strconv"
@@ -26,7 +27,7 @@ const endWithin = 3 * time.Second
 func (l *line) one(work context.Context, kind, key string) {
 	l.r.o.At("taken", key)
 	into := taken(kind, l.r.id)
-	w, err := l.read(work, key)
+	w, begun, err := l.begin(work, kind, key)
 	switch {
 	case errors.Is(err, redisdb.ErrNotFound):
 		l.log.Warn("job is gone", zap.String("job", key))
@@ -37,6 +38,10 @@ func (l *line) one(work context.Context, kind, key string) {
 		return
 	case err != nil:
 		return // the runner ends; the key stays where it is
+	case begun:
+		l.r.o.At("begun", key)
+		l.perform(work, w, into)
+		return
 	}
 	log := l.log.With(zap.String("job", key), zap.Uint32("attempt", w.Attempt))
 	switch {
@@ -49,32 +54,30 @@ func (l *line) one(work context.Context, kind, key string) {
 		l.done(work, into, key)
 	case w.Status == hero.JobStarted:
 		l.lost(work, w, into)
-	case hero.ScriptType(kind) != w.ScriptType:
+	default:
 		log.Warn("job was in the queue of another type", zap.String("queue", kind), zap.String("type", string(w.ScriptType)))
 		l.persist(work, "return "+key, func(ctx context.Context) error {
 			return l.r.db.Return(ctx, l.context, into, w.ScriptType.Queue(), key)
 		})
-	default:
-		l.begin(work, w, into)
 	}
 }
 
-// read reads a job until Redis says what it is.
-func (l *line) read(work context.Context, key string) (w redisdb.Work, err error) {
-	caller, id, err := hero.ParseJobKey(key)
-	if err != nil {
-		return w, edda.Classify(edda.Permanent, "%w", err)
+// begin starts a job that waits to be run, until Redis says what it is.
+func (l *line) begin(work context.Context, kind, key string) (w redisdb.Work, begun bool, err error) {
+	if _, _, err := hero.ParseJobKey(key); err != nil {
+		return w, false, edda.Classify(edda.Permanent, "%w", err)
 	}
 	var p pause
+	mark := rand.Text()
 	for failed := false; ; failed = true {
-		w, err = l.r.db.Work(work, l.context, caller, id)
+		w, begun, err = l.r.db.Begin(work, l.context, key, hero.ScriptType(kind), l.r.id, mark)
 		if err == nil && failed {
 			l.storing.Worked()
 		}
 		if err == nil || errors.Is(err, edda.Permanent) || !sleep(work, p.next()) {
-			return w, err
+			return w, begun, err
 		}
-		l.storing.Failed(err, zap.String("what", "read "+key))
+		l.storing.Failed(err, zap.String("what", "start "+key))
 	}
 }
 
@@ -107,25 +110,6 @@ func (l *line) others(work context.Context, w redisdb.Work) bool {
 		return err
 	})
 	return lives
-}
-
-// begin starts a job and runs it. One that changed while it was looked at goes
-// back to its queue, to be looked at again.
-func (l *line) begin(work context.Context, w redisdb.Work, into string) {
-	var begun redisdb.Work
-	changed := false
-	ok := l.persist(work, "start "+w.Key(), func(ctx context.Context) (err error) {
-		begun, err = l.r.db.BeginRun(ctx, l.context, w, l.r.id)
-		if changed = errors.Is(err, redisdb.ErrIllegal); changed {
-			return l.r.db.Return(ctx, l.context, into, w.ScriptType.Queue(), w.Key())
-		}
-		return err
-	})
-	if !ok || changed {
-		return
-	}
-	l.r.o.At("begun", w.Key())
-	l.perform(work, begun, into)
 }
 
 // errSuperseded: the job ended otherwise, or was dispatched anew.

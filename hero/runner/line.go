@@ -199,8 +199,12 @@ func (l *line) trySlot() bool {
 
 // start works on a key in the place that was got for it.
 func (l *line) start(work context.Context, kind, key string) {
-	l.jobs.Go(func() {
-		defer func() { <-l.r.slots }()
+	l.jobs.Add(1)
+	l.r.hands.do(func() {
+		defer func() {
+			<-l.r.slots
+			l.jobs.Done()
+		}()
 		l.one(work, kind, key)
 	})
 }

@@ -24,7 +24,8 @@ type Runner struct {
 	o       Options
 	metrics *metrics
 	slots   chan struct{} // one for each job that runs
-	topic   *topic        // nil without a node
+	hands   *hands
+	topic   *topic // nil without a node
 }
 
 // New makes the runner of that id. Nothing runs yet. Without a db it has its topic
@@ -46,7 +47,7 @@ func New(id uint32, db *redisdb.DB, scripts Scripts, o Options) (*Runner, error)
 	if err != nil {
 		return nil, err
 	}
-	r := &Runner{id: id, db: db, scripts: scripts, o: o, metrics: m, slots: make(chan struct{}, o.Concurrency)}
+	r := &Runner{id: id, db: db, scripts: scripts, o: o, metrics: m, slots: make(chan struct{}, o.Concurrency), hands: newHands()}
 	r.o.Log = o.Log.With(zap.Uint32("runner", id))
 	return r, r.listen()
 }
@@ -75,6 +76,7 @@ func (r *Runner) Run(ctx context.Context) error {
 		parts.Go(func() { r.lines(ctx, work) })
 	}
 	parts.Wait()
+	r.hands.close()
 	return nil
 }
 

@@ -93,6 +93,10 @@ class Failed(Exception):
         self.code, self.data = error["code"], error.get("data")
 
 
+# What changes by itself: a message is sent as soon as it is there.
+SENDING = ("updated_at", "status", "logs", "transport_id", "transport_status", "target_context", "topic")
+
+
 class Client:
     def __init__(self, transport):
         self.transport, self.last, self.turn = transport, 0, 0
@@ -123,9 +127,10 @@ class Client:
         for p in (params, flat):
             for shape in shapes(p):
                 got = self.raw(method, shape)
-                got.pop("updated_at")
                 seen.append(got)
-        assert all(s == seen[0] for s in seen), (method, seen)
+        by_itself = SENDING if wrapper == "message" else ("updated_at",)
+        same = [{k: v for k, v in s.items() if k not in by_itself} for s in seen]
+        assert all(s == same[0] for s in same), (method, seen)
         return seen[0]
 
     def refused(self, code, method, params):
@@ -142,7 +147,8 @@ def shapes(p):
     return [p, [p], {"params": p}, [{"params": p}]]
 
 
-ACTOR, EXECUTOR, STRANGER = 11, 12, 13
+# Nobody else's: actors are of the whole Redis, and the session gives them addresses.
+ACTOR, EXECUTOR, STRANGER = 41, 42, 43
 
 
 def ended(c, context, number):
@@ -152,6 +158,22 @@ def ended(c, context, number):
         flow = c.call("flow.load", {"context_id": context, "id": number})
         if flow["status"] in ("finished", "error") or time.time() > until:
             return flow
+        time.sleep(0.01)
+
+
+def emptied(c, context):
+    """Deletes the context with what it still holds: where a router runs, it may be at
+    work on the messages of the session and of its flows, and keep their jobs."""
+    until = time.time() + 20
+    while True:
+        try:
+            for kind in ("message", "job"):
+                for o in c.call(kind + ".list", {"context_id": context}):
+                    c.call(kind + ".delete", {"context_id": context, "caller_id": o["caller_id"], "id": o["id"]})
+            assert c.call("context.delete", {"id": context, "caller_id": ACTOR}) is True
+            return
+        except Failed as e:
+            assert e.code in (-32001, -32011) and time.time() < until, (e.code, e.data)
         time.sleep(0.01)
 
 
@@ -231,7 +253,8 @@ def session(c, context):
     message = {"id": 101, "caller_id": ACTOR, "context_id": context, "message": "run it", "message_type": "Job", "message_format_type": "text", "timeout": 60,
                "timeout_ack": 10, "timeout_result": 60, "job": [{"id": 3001, "caller_id": ACTOR, "context_id": context, "script": "x", "script_type": "v"}]}
     made = c.create("message.create", {"context_id": context, "message": message}, "message")
-    assert made["status"] == "dispatched" and made["logs"] == [] and made["job"][0]["script_type"] == "v", made
+    assert "transport_status" in made or made["status"] == "dispatched" and made["logs"] == [], made
+    assert made["job"][0]["script_type"] == "v", made
     assert c.call("message.load", {"context_id": context, "caller_id": ACTOR, "id": 101})["message"] == "run it"
 
     for kind, want in (("actor", 3), ("context", 1), ("runner", 1), ("job", 4), ("flow", 2), ("message", 1)):
@@ -256,10 +279,8 @@ def session(c, context):
     for number in (2001, 2002, 2003, 2101):
         assert c.call("job.delete", {"context_id": context, "caller_id": ACTOR, "id": number}) is True
     c.refused(-32011, "context.delete", {"id": context, "caller_id": ACTOR})
-    for m in c.call("message.list", {"context_id": context}):  # where a router runs, those of the flows too
-        assert c.call("message.delete", {"context_id": context, "caller_id": m["caller_id"], "id": m["id"]}) is True
     assert c.call("runner.delete", {"context_id": context, "id": 20, "caller_id": ACTOR}) is True
-    assert c.call("context.delete", {"id": context, "caller_id": ACTOR}) is True
+    emptied(c, context)
     assert c.call("actor.delete", {"id": STRANGER}) is True
 
 

@@ -170,7 +170,7 @@ def pair(a, b, A, B):
     # Nobody there: pending, then aborted, then unknown.
     id = a.push({"pk": "ab" * 32}, b"hello?")["id"]
     check(name + "pending", a.status(id)["state"] == "pending", a.status(id))
-    eventually(name + "aborted", lambda: a.status(id) and a.status(id)["state"] == "aborted")
+    eventually(name + "aborted", lambda: (a.status(id) or {}).get("state") == "aborted")
     eventually(name + "unknown", lambda: a.status(id) is None)
     check(name + "unknown id", a.status("0123456789abcdef") is None)
 
