@@ -5,11 +5,12 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"os"
 	"sync"
 	"time"
 
 	"go.uber.org/zap"
+
+	"edda/internal/files"
 )
 
 // certificateAge is how old what was read of the files may be at a handshake:
@@ -52,7 +53,7 @@ func (c *Certificates) Reload() error {
 }
 
 func (c *Certificates) load() (*tls.Config, error) {
-	pair, err := tls.LoadX509KeyPair(c.cert, c.key)
+	pair, err := files.KeyPair(c.cert, c.key)
 	if err != nil {
 		return nil, err
 	}
@@ -60,7 +61,7 @@ func (c *Certificates) load() (*tls.Config, error) {
 	if c.clientCA == "" {
 		return out, nil
 	}
-	pem, err := os.ReadFile(c.clientCA)
+	pem, err := files.Read(c.clientCA, files.Most)
 	if err != nil {
 		return nil, err
 	}

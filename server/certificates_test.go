@@ -224,9 +224,12 @@ func TestCertificatesAreRenewed(t *testing.T) {
 
 func TestCertificatesThatCannotBeUsedAreRefused(t *testing.T) {
 	ca := testcerts.New(t)
-	pair, other := ca.Issue(t, "a"), ca.Issue(t, "b")
+	pair, other, large := ca.Issue(t, "a"), ca.Issue(t, "b"), ca.Issue(t, "c")
+	if err := os.Truncate(large.Cert, 1<<20+1); err != nil {
+		t.Fatal(err)
+	}
 	for name, files := range map[string][3]string{
-		"no key": {pair.Cert, "", ""}, "no certificate": {"", pair.Key, ""}, "missing": {pair.Cert, pair.Key + "x", ""},
+		"no key": {pair.Cert, "", ""}, "no certificate": {"", pair.Key, ""}, "missing": {pair.Cert, pair.Key + "x", ""}, "more than any certificate": {large.Cert, large.Key, ""},
 		"another's key": {pair.Cert, other.Key, ""}, "missing authorities": {pair.Cert, pair.Key, ca.File + "x"}, "a key as authorities": {pair.Cert, pair.Key, pair.Key},
 	} {
 		if _, err := OpenCertificates(files[0], files[1], files[2], zap.NewNop()); err == nil {

@@ -26,6 +26,8 @@ type DeadLetters interface {
 	Redeliver(ctx context.Context, d edda.DeadLetter, data json.RawMessage, by store.Audit) (string, error)
 	// Drop removes a dead letter that holds nothing; ErrGone likewise.
 	Drop(ctx context.Context, d edda.DeadLetter, by store.Audit) error
+	// Note writes an act into the audit that is about many letters.
+	Note(ctx context.Context, by store.Audit) error
 }
 
 // ErrGone says that a dead letter was redriven or dropped meanwhile.
@@ -50,7 +52,7 @@ type deadListInput struct {
 
 // wants tells whether the letter is asked for.
 func (in *deadListInput) wants(d edda.DeadLetter, tenant string) bool {
-	return tenantOf(d) == tenant && (in.Reason == "" || in.Reason == d.Reason) && (in.Saga == "" || in.Saga == d.Key.Saga)
+	return d.Tenant() == tenant && (in.Reason == "" || in.Reason == d.Reason) && (in.Saga == "" || in.Saga == d.Key.Saga)
 }
 
 // LetterInput names one dead letter.
@@ -63,6 +65,7 @@ func (s *Server) deadLetters() {
 	huma.Get(s.api, "/v1/deadletters", s.listDead, summary("List dead letters, oldest first", "dead letters"))
 	huma.Get(s.api, "/v1/deadletters/{id}", s.describeDead, summary("One dead letter, and what waits behind it", "dead letters"))
 	s.letterActs()
+	s.letterPortions()
 }
 
 func (s *Server) listDead(_ context.Context, in *deadListInput) (*body[DeadLetterList], error) {
@@ -72,7 +75,8 @@ func (s *Server) listDead(_ context.Context, in *deadListInput) (*body[DeadLette
 	}
 	out := DeadLetterList{DeadLetters: []edda.DeadLetter{}}
 	after := in.After
-	for seen := 0; seen < scanned; {
+	var last edda.DeadLetter
+	for seen := 0; seen < 2*scanned; {
 		page, err := s.options.DeadLetters.DeadLetters(after, in.Limit)
 		switch {
 		case errors.Is(err, edda.Permanent):
@@ -81,7 +85,11 @@ func (s *Server) listDead(_ context.Context, in *deadListInput) (*body[DeadLette
 			return nil, s.internal("list dead letters", err)
 		}
 		for _, d := range page {
-			after = store.DeadPlace(d)
+			if seen++; elsewhere(seen, last, d) {
+				out.Next = store.DeadPlace(edda.DeadLetter{Time: d.Time})
+				return &body[DeadLetterList]{out}, nil
+			}
+			after, last = store.DeadPlace(d), d
 			if !in.wants(d, tenant) {
 				continue
 			}
@@ -90,12 +98,19 @@ func (s *Server) listDead(_ context.Context, in *deadListInput) (*body[DeadLette
 				return &body[DeadLetterList]{out}, nil
 			}
 		}
-		if seen += len(page); len(page) == 0 {
+		if len(page) == 0 {
 			return &body[DeadLetterList]{out}, nil
 		}
 	}
 	out.Next = after
 	return &body[DeadLetterList]{out}, nil
+}
+
+// elsewhere tells whether a list goes on with the next call, before d: enough was
+// passed over, and a new moment begins. Its place is then a time alone, which
+// tells nothing of the letter that lies there, whoever's it is.
+func elsewhere(seen int, last, d edda.DeadLetter) bool {
+	return seen > scanned && !d.Time.Equal(last.Time)
 }
 
 func (s *Server) describeDead(_ context.Context, in *LetterInput) (*body[DeadLetterView], error) {
@@ -120,16 +135,8 @@ func (s *Server) letter(in *LetterInput) (edda.DeadLetter, error) {
 	if err != nil {
 		return d, s.internal("load dead letter", err)
 	}
-	if !found || tenantOf(d) != tenant {
+	if !found || d.Tenant() != tenant {
 		return d, huma.Error404NotFound("no dead letter " + in.ID + ": it may have been redriven or dropped; edda audit list tells")
 	}
 	return d, nil
-}
-
-// tenantOf is whose dead letter it is.
-func tenantOf(d edda.DeadLetter) string {
-	if d.Key.Tenant != "" {
-		return d.Key.Tenant
-	}
-	return d.Event.Tenant
 }

@@ -145,7 +145,7 @@ func dropText(d edda.DeadLetter) string {
 func (in *letterInput) audit(verb string, d edda.DeadLetter) store.Audit {
 	key := d.Key
 	if key.Tenant == "" {
-		key.Tenant = tenantOf(d)
+		key.Tenant = d.Tenant()
 	}
 	by := in.By
 	if by == "" {
@@ -236,9 +236,11 @@ func (s *Server) verb(ctx context.Context, in *letterInput, d edda.DeadLetter, v
 	}
 	ev := edda.Event{
 		Kind: edda.KindOperator, Type: verb, ID: "deadletter/" + d.ID + "/" + verb + "/" + strconv.Itoa(d.Event.Redrives+1),
-		Tenant: tenantOf(d), Key: d.Key, By: in.By, Why: in.Why, Payload: payload,
+		Tenant: d.Tenant(), Key: d.Key, By: in.By, Why: in.Why, Payload: payload,
 	}
+	// gofail: var letterActed struct{}
 	o, err := s.options.Inbox.Send(ctx, ev)
+	// gofail: var letterTaken struct{}
 	if errors.Is(err, ErrDuplicate) {
 		return ev, o, huma.Error409Conflict("somebody did the same a moment ago: see what became of dead letter " + d.ID + ", and try again in half a minute if it is still there")
 	}

@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"edda"
 	"edda/engine"
+	"edda/store"
 )
 
 // withLetters are fakes with one dead letter of each way to go on.
@@ -201,7 +203,50 @@ func TestTheAuditIsATenants(t *testing.T) {
 	if f.audits.Tenant != "acme" || f.audits.Limit != 7 || f.audits.Since.Year() != 2026 {
 		t.Errorf("asked for %+v", f.audits)
 	}
+	if code, text := call(t, h, "GET", "/v1/audit?after=BBB", ""); code != 200 || f.audits.After != "BBB" || !strings.Contains(text, `"next":"AAA"`) {
+		t.Errorf("the next page: %d %s, asked for %+v", code, text, f.audits)
+	}
+	f.err = edda.Classify(edda.Permanent, "that is no place")
+	if code, text := call(t, h, "GET", "/v1/audit?after=x", ""); code != 422 || !strings.Contains(text, "after: that is no place") {
+		t.Errorf("a place that is none: %d %s", code, text)
+	}
+	f.err = nil
 	if code, _ := call(t, h, "GET", "/v1/audit?since=yesterday", ""); code != 422 {
 		t.Errorf("since yesterday: %d", code)
+	}
+}
+
+// A list that passes over many letters of others says where it goes on, and
+// nothing of what lies there.
+func TestTheNextOfAListIsNobodysLetter(t *testing.T) {
+	f := newFakes()
+	others, moment := map[string]bool{}, time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	for i := range scanned + 50 {
+		d := edda.DeadLetter{ID: fmt.Sprintf("other%d", i), Event: edda.Event{Tenant: "other"}, Time: moment.Add(time.Duration((i+10)/20) * time.Millisecond)}
+		if i == 7 || i == scanned-1 || i == scanned+49 {
+			d.ID, d.Event.Tenant = fmt.Sprintf("mine%d", i), "default"
+		}
+		f.dead, others[store.DeadPlace(d)] = append(f.dead, d), d.Event.Tenant == "other"
+	}
+	h := start(t, f)
+	var found []string
+	for after, pages := "", 0; ; pages++ {
+		var page DeadLetterList
+		code, body := call(t, h, "GET", "/v1/deadletters?after="+after, "")
+		if err := json.Unmarshal([]byte(body), &page); err != nil || code != 200 || pages > 2 {
+			t.Fatal(code, err, body)
+		}
+		for _, d := range page.DeadLetters {
+			found = append(found, d.ID)
+		}
+		if after = page.Next; after == "" {
+			break
+		}
+		if others[after] || strings.Contains(after, "other") {
+			t.Errorf("the next page begins at another's letter: %s", after)
+		}
+	}
+	if len(found) != 3 || found[0] != "mine7" {
+		t.Errorf("listed %q", found)
 	}
 }

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -17,8 +18,9 @@ type Records interface {
 	HeldKeys(tenant, saga string, after edda.Key, limit int) ([]store.WaitingKey, error)
 	// ParkedKeys lists the keys for which events are parked, likewise.
 	ParkedKeys(tenant, saga string, after edda.Key, limit int) ([]store.WaitingKey, error)
-	// AuditsOf lists a tenant's acts, newest first, and tells whether there are more.
-	AuditsOf(q store.AuditQuery) ([]store.Audit, bool, error)
+	// AuditsOf lists a tenant's acts, newest first, and where the next page begins:
+	// nowhere after the last. A place that is none is a Permanent error.
+	AuditsOf(q store.AuditQuery) (_ []store.Audit, next string, _ error)
 }
 
 // WaitingKey is one key with events that wait.
@@ -44,8 +46,9 @@ type WaitingList struct {
 
 // AuditList is a page of operators' acts.
 type AuditList struct {
-	Audits []store.Audit `json:"audits"`         // newest first
-	More   bool          `json:"more,omitempty"` // there are older ones
+	Audits []store.Audit `json:"audits"`         // newest first; may be fewer than asked for, or none, where there are more
+	More   bool          `json:"more,omitempty"` // there may be older ones
+	Next   string        `json:"next,omitempty"` // the after of the next page; empty on the last
 }
 
 type waitingInput struct {
@@ -60,6 +63,7 @@ type auditInput struct {
 	Process bool      `query:"process" doc:"instead of a tenant's acts those on the whole process, such as gc, backup, doctor and compact; for callers of all tenants"`
 	Since   time.Time `query:"since" doc:"only acts since then, RFC 3339"`
 	Limit   int       `query:"limit" default:"100" minimum:"1" maximum:"1000"`
+	After   string    `query:"after" doc:"next of the page before"`
 }
 
 func (s *Server) records() {
@@ -125,11 +129,14 @@ func (s *Server) audit(ctx context.Context, in *auditInput) (*body[AuditList], e
 	if err != nil {
 		return nil, err
 	}
-	found, more, err := s.options.Records.AuditsOf(store.AuditQuery{Tenant: tenant, Since: in.Since, Limit: in.Limit})
-	if err != nil {
+	found, next, err := s.options.Records.AuditsOf(store.AuditQuery{Tenant: tenant, Since: in.Since, After: in.After, Limit: in.Limit})
+	switch {
+	case errors.Is(err, edda.Permanent):
+		return nil, huma.Error422UnprocessableEntity("after: " + err.Error())
+	case err != nil:
 		return nil, s.internal("read the audit", err)
 	}
-	return &body[AuditList]{AuditList{Audits: orEmpty(found), More: more}}, nil
+	return &body[AuditList]{AuditList{Audits: orEmpty(found), More: next != "", Next: next}}, nil
 }
 
 // audited is whose acts are asked for: a tenant's, or of no tenant those on the

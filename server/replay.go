@@ -80,15 +80,22 @@ func (s *Server) beginReplay(ctx context.Context, in *replayInput) (*body[replay
 }
 
 func (s *Server) begun(report replay.Report, err error) (*body[replay.Report], error) {
-	switch {
-	case err == nil:
-		return &body[replay.Report]{report}, nil
-	case errors.Is(err, edda.Permanent):
-		return nil, huma.Error422UnprocessableEntity(err.Error())
-	case errors.Is(err, edda.Temporary):
-		return nil, huma.Error503ServiceUnavailable(err.Error())
+	if err != nil {
+		return nil, s.replayFailed("begin the replay", err)
 	}
-	return nil, s.internal("begin the replay", err)
+	return &body[replay.Report]{report}, nil
+}
+
+// replayFailed tells the caller's mistake from what passes, such as a process
+// that has not reached NATS yet.
+func (s *Server) replayFailed(doing string, err error) error {
+	switch {
+	case errors.Is(err, edda.Permanent):
+		return huma.Error422UnprocessableEntity(err.Error())
+	case errors.Is(err, edda.Temporary):
+		return huma.Error503ServiceUnavailable(err.Error())
+	}
+	return s.internal(doing, err)
 }
 
 func (s *Server) listReplays(_ context.Context, in *replaysInput) (*body[ReplayList], error) {
@@ -101,7 +108,7 @@ func (s *Server) listReplays(_ context.Context, in *replaysInput) (*body[ReplayL
 	}
 	all, err := s.options.Replays.Reports()
 	if err != nil {
-		return nil, s.internal("list the replays", err)
+		return nil, s.replayFailed("list the replays", err)
 	}
 	out := ReplayList{Replays: []replay.Report{}}
 	for _, r := range all {

@@ -77,6 +77,9 @@ func TestAReplayThatCannotBeIsRefused(t *testing.T) {
 		if code, text := call(t, h, "POST", "/admin/replay", `{"saga":"order"}`, "x-edda-why: x"); code != want || want != 500 && !strings.Contains(text, "because") {
 			t.Errorf("%v: %d %s", class, code, text)
 		}
+		if code, text := call(t, h, "GET", "/admin/replay", ""); code != want || want != 500 && !strings.Contains(text, "because") {
+			t.Errorf("listed with %v: %d %s", class, code, text)
+		}
 	}
 	if code, _ := call(t, start(t, newFakes(), func(o *Options) { o.Replays = nil }), "GET", "/admin/replay", ""); code != http.StatusNotFound {
 		t.Errorf("without sagas: %d", code)

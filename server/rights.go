@@ -3,13 +3,17 @@ package server
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 	"go.uber.org/zap"
 
+	"edda"
 	"edda/access"
 )
 
@@ -58,6 +62,7 @@ func rights() map[string]right {
 		"POST /admin/doctor":  governs,
 		"POST /admin/compact": governs,
 
+		"GET /v1/backup":                      {role: access.Admin},
 		"GET /v1/instances":                   reads,
 		"GET " + instance:                     reads,
 		"GET " + instance + "/history":        reads,
@@ -66,6 +71,9 @@ func rights() map[string]right {
 		"GET /v1/held":                        reads,
 		"GET /v1/parked":                      reads,
 		"GET /v1/audit":                       {role: access.Viewer, widens: true},
+		"POST /v1/deadletters/redrive":        acts,
+		"POST /v1/deadletters/drop":           acts,
+		"POST /v1/deadletters/skip":           acts,
 		"POST /v1/deadletters/{id}/redrive":   acts,
 		"POST /v1/deadletters/{id}/drop":      acts,
 		"POST /v1/deadletters/{id}/skip":      acts,
@@ -78,6 +86,10 @@ func rights() map[string]right {
 		"POST " + instance + "/skip/{step}":   acts,
 	}
 }
+
+// Routes lists all routes as "METHOD /path", sorted; "/" is what is none of them.
+// Whoever has something to say of each route begins here.
+func Routes() []string { return slices.Sorted(maps.Keys(rights())) }
 
 // routes is the mux, and the list of what is registered: each route passes the
 // door of its right, whoever registers it.
@@ -162,8 +174,18 @@ const (
 	maxNote = 100
 )
 
-// caller is who makes the request, or why nobody is known to.
+// caller is who makes the request, or why nobody is known to. Time ends what a
+// book says by itself: nobody has to reload.
 func (s *Server) caller(r *http.Request) (access.Caller, string) {
+	c, why := s.known(r)
+	if why == "" && c.Expired(time.Now()) {
+		return access.Caller{}, fmt.Sprintf("%s expired at %s: ask for a new one (edda token create)", c.Name, edda.FormatTime(c.Expires))
+	}
+	return c, why
+}
+
+// known is who the book says that makes the request.
+func (s *Server) known(r *http.Request) (access.Caller, string) {
 	book := s.options.Tokens.Book()
 	if len(r.Header.Values("Authorization")) > 0 {
 		scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
@@ -175,6 +176,42 @@ func TestEveryRouteWantsATokenThatIsKnown(t *testing.T) {
 	}
 	if f.drain.Draining || len(f.sent) != 0 {
 		t.Errorf("something was done: %v %v", f.drain, f.sent)
+	}
+}
+
+// Time ends a token without a reload; what it could do before it cannot do now,
+// and nothing happens.
+func TestAnExpiredTokenIsRefused(t *testing.T) {
+	f := ofAcme()
+	path := filepath.Join(t.TempDir(), "tokens.yaml")
+	var text []byte
+	for name, until := range map[string]time.Time{"over": time.Now().Add(-time.Second), "good": time.Now().Add(time.Hour)} {
+		var err error
+		if text, err = access.Add(text, access.Entry{Name: name, Role: access.Admin, Tenants: []string{"*"}, Hash: access.Hash(name), Expires: until}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	book, err := access.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := start(t, f, func(o *Options) { o.Tokens, o.Tenant = book, "" })
+	for _, route := range routesOf(t) {
+		if rights()[route].open {
+			continue
+		}
+		method, path := concrete(route)
+		f.sent, f.drain = nil, Drain{}
+		code, body := call(t, h, method, path, bodyOf(route), bearer("over"), "x-tenant-id: acme", "x-edda-why: test")
+		if code != 401 || !strings.Contains(body, "over expired at 20") || strings.Contains(body, "O1") || len(f.sent) != 0 || f.drain.Draining {
+			t.Errorf("%s: %d %s", route, code, body)
+		}
+		if code, body := call(t, h, method, path, bodyOf(route), bearer("good"), "x-tenant-id: acme", "x-edda-why: test"); code == 401 || code == 403 {
+			t.Errorf("%s before its time: %d %s", route, code, body)
+		}
 	}
 }
 

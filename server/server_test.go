@@ -37,6 +37,7 @@ type fakes struct {
 	acts    []string
 	details []string // of the audits of acts
 	audits  store.AuditQuery
+	notes   []string // of the audits of many letters
 	send    func(context.Context, edda.Event) (engine.Outcome, error)
 	err     error
 }
@@ -88,6 +89,7 @@ func (f *fakes) DeadLetters(after string, limit int) ([]edda.DeadLetter, error) 
 	var out []edda.DeadLetter
 	begun := after == ""
 	for _, d := range f.dead {
+		begun = begun || after == store.DeadPlace(edda.DeadLetter{Time: d.Time}) // before all of a moment
 		if begun && len(out) < limit {
 			out = append(out, d)
 		}
@@ -116,6 +118,10 @@ func (f *fakes) Drop(_ context.Context, d edda.DeadLetter, by store.Audit) error
 	f.acts = append(f.acts, fmt.Sprintf("drop %s by %s: %s", d.ID, by.By, by.Reason))
 	return f.err
 }
+func (f *fakes) Note(_ context.Context, by store.Audit) error {
+	f.notes = append(f.notes, fmt.Sprintf("%s by %s of %s: %s (%s)", by.Verb, by.By, by.Key, by.Detail, by.Reason))
+	return f.err
+}
 func (f *fakes) HeldKeys(tenant, saga string, _ edda.Key, _ int) (out []store.WaitingKey, err error) {
 	for k, c := range f.cells {
 		if len(c.Held) > 0 && k.Tenant == tenant {
@@ -132,9 +138,9 @@ func (f *fakes) ParkedKeys(tenant, saga string, _ edda.Key, _ int) (out []store.
 	}
 	return out, f.err
 }
-func (f *fakes) AuditsOf(q store.AuditQuery) ([]store.Audit, bool, error) {
+func (f *fakes) AuditsOf(q store.AuditQuery) ([]store.Audit, string, error) {
 	f.audits = q
-	return []store.Audit{{By: "ann", Verb: "redrive", Key: order("O1"), Reason: "mended"}}, true, f.err
+	return []store.Audit{{By: "ann", Verb: "redrive", Key: order("O1"), Reason: "mended"}}, "AAA", f.err
 }
 func (f *fakes) Send(ctx context.Context, ev edda.Event) (engine.Outcome, error) {
 	f.mu.Lock()

@@ -24,8 +24,9 @@ import (
 type Upkeep interface {
 	// Collect removes what has expired, or only looks.
 	Collect(ctx context.Context, q Collect, tell func(any)) (retention.Report, error)
-	// Backup copies the store to the writer, which start makes of what it is.
-	Backup(ctx context.Context, who Actor, start func(store.Backup) io.Writer) error
+	// Backup copies the store to the writer, which start makes of what it is; where
+	// a tenant is named, that tenant's rows alone.
+	Backup(ctx context.Context, who Actor, tenant string, start func(store.Backup) io.Writer) error
 	// Doctor checks the whole store.
 	Doctor(ctx context.Context, who Actor, tell func(any)) (Doctor, error)
 	// Compact gives space back.
@@ -104,8 +105,26 @@ func (s *Server) upkeep() {
 		return s.lines("compact the store", func(ctx context.Context, tell func(any)) (any, error) { return u.Compact(ctx, *in, tell) }), nil
 	}, summary("Give the store's free space back; lines of JSON", "store"))
 	huma.Get(s.api, "/admin/backup", func(_ context.Context, in *Actor) (*huma.StreamResponse, error) {
-		return &huma.StreamResponse{Body: func(hc huma.Context) { s.backup(hc, *in) }}, nil
+		return &huma.StreamResponse{Body: func(hc huma.Context) { s.backup(hc, *in, "") }}, nil
 	}, summary("A consistent copy of the store, with its checksum in the last line", "store"))
+	huma.Get(s.api, "/v1/backup", s.tenantBackup, summary("A store with what is the tenant's alone, with its checksum in the last line", "store"))
+}
+
+type tenantBackupInput struct {
+	TenantInput
+	Actor
+}
+
+// tenantBackup is of one tenant, also where there are several.
+func (s *Server) tenantBackup(_ context.Context, in *tenantBackupInput) (*huma.StreamResponse, error) {
+	tenant, err := s.tenant(in.Tenant)
+	if err != nil {
+		return nil, err
+	}
+	if tenant == "" {
+		return nil, huma.Error422UnprocessableEntity("there are no tenants here: take a backup of the whole store, with edda backup or GET /admin/backup")
+	}
+	return &huma.StreamResponse{Body: func(hc huma.Context) { s.backup(hc, in.Actor, tenant) }}, nil
 }
 
 // patient is an answer that may take as long as it moves.
@@ -155,10 +174,10 @@ func (s *Server) lines(doing string, do func(context.Context, func(any)) (any, e
 
 // backup streams the copy. An error after it has begun can only cut it off: the
 // checksum at its end is missing then.
-func (s *Server) backup(hc huma.Context, who Actor) {
+func (s *Server) backup(hc huma.Context, who Actor, tenant string) {
 	w := newPatient(hc)
 	begun := false
-	err := s.options.Upkeep.Backup(hc.Context(), who, func(b store.Backup) io.Writer {
+	err := s.options.Upkeep.Backup(hc.Context(), who, tenant, func(b store.Backup) io.Writer {
 		begun = true
 		w.Header().Set("Content-Type", "application/octet-stream")
 		w.Header().Set(BackupBytes, strconv.FormatInt(b.Bytes, 10))

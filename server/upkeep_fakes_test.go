@@ -15,7 +15,7 @@ func (f *fakes) Collect(context.Context, Collect, func(any)) (retention.Report, 
 	return retention.Report{}, nil
 }
 
-func (f *fakes) Backup(_ context.Context, _ Actor, start func(store.Backup) io.Writer) error {
+func (f *fakes) Backup(_ context.Context, _ Actor, _ string, start func(store.Backup) io.Writer) error {
 	_, err := start(store.Backup{Bytes: 5}).Write([]byte("store"))
 	return err
 }

@@ -117,15 +117,20 @@ type text struct {
 	hash    string
 }
 
-// keep writes the texts that the store does not have.
+// keep writes the texts that the store does not have, or had no more use for.
 func (p *process) keep(ctx context.Context, programs []*saga.Program, kept []edda.Manifest) error {
-	have := map[text]bool{}
+	have := map[text]edda.Manifest{}
 	for _, k := range kept {
-		have[text{k.Saga, k.Version, k.Hash}] = true
+		have[text{k.Saga, k.Version, k.Hash}] = k
 	}
 	var change store.Change
 	for _, program := range programs {
-		if !have[text{program.Saga(), program.Version(), program.Hash()}] {
+		k, ok := have[text{program.Saga(), program.Version(), program.Hash()}]
+		if ok && !k.Idle.IsZero() { // an older version runs again: its text is needed
+			k.Idle = time.Time{}
+			change.Manifests = append(change.Manifests, k)
+		}
+		if !ok {
 			change.Manifests = append(change.Manifests, edda.Manifest{
 				Saga: program.Saga(), Version: program.Version(), Hash: program.Hash(),
 				Text: string(program.Manifest().Source), Loaded: time.Now(),

@@ -14,7 +14,9 @@ import (
 
 	"edda"
 	"edda/manifests"
+	"edda/retention"
 	"edda/saga"
+	"edda/server"
 	"edda/store"
 )
 
@@ -151,5 +153,47 @@ func TestARefusedStartBoundAVersionToItsText(t *testing.T) {
 	other.err.wait(t, `\(ended\)`)
 	if code := other.stop(); code == 0 || !strings.Contains(other.err.String(), "saga order version 1 ran here with another text") {
 		t.Errorf("%d %s", code, other.err)
+	}
+}
+
+// TestTheTextThatRunsIsNeeded also where it is not the newest that there was: by
+// the clean-up of the process, and, adopted again, by any other.
+func TestTheTextThatRunsIsNeeded(t *testing.T) {
+	p := stored(t)
+	for _, n := range []int{2, 1} {
+		if err := errors.Join(p.adopt(versionOf(t, n)), p.keepAdopted(t.Context())); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := p.retentionSettings
+	clean := func(settings func() (retention.Settings, error)) string {
+		t.Helper()
+		u, err := newUpkeep(p.db, settings, nil, nil)
+		if err == nil {
+			_, err = u.collect(t.Context(), server.Collect{}, func(any) {})
+		}
+		kept, errKept := p.db.Manifests()
+		if err := errors.Join(err, errKept); err != nil {
+			t.Fatal(err)
+		}
+		var idle []string
+		for _, k := range kept {
+			idle = append(idle, fmt.Sprint(k.Version, " ", !k.Idle.IsZero()))
+		}
+		return strings.Join(idle, ", ")
+	}
+	p.settings.config = defaults()
+	if got := clean(s); got != "1 false, 2 false" {
+		t.Errorf("idle after the clean-up of the process: %s", got)
+	}
+	alone := func() (retention.Settings, error) { return p.settings.retentionOf(p.db) }
+	if got := clean(alone); got != "1 true, 2 false" {
+		t.Errorf("idle after a clean-up that does not know what runs: %s", got)
+	}
+	if err := p.keepAdopted(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if kept, err := p.db.Manifests(); err != nil || !kept[0].Idle.IsZero() || kept[0].Text == "" || len(kept) != 2 {
+		t.Errorf("adopted again: %+v %v", kept, err)
 	}
 }

@@ -116,7 +116,9 @@ func (p *process) ParkedKeys(tenant, saga string, after edda.Key, limit int) ([]
 }
 
 // AuditsOf lists a tenant's acts.
-func (p *process) AuditsOf(q store.AuditQuery) ([]store.Audit, bool, error) { return p.db.AuditsOf(q) }
+func (p *process) AuditsOf(q store.AuditQuery) ([]store.Audit, string, error) {
+	return p.db.AuditsOf(q)
+}
 
 // errNoLine is what calls get that need the streams before they are reached.
 var errNoLine = edda.Classify(edda.Temporary, "jetstream is not reached yet: see whether NATS runs, and --nats-url")

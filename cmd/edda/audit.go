@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"net/url"
 	"strconv"
@@ -8,8 +9,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"edda"
 	"edda/manifests"
 	"edda/server"
+	"edda/store"
 )
 
 func (t *terminal) auditCommand() *cobra.Command {
@@ -24,7 +27,7 @@ func (t *terminal) auditCommand() *cobra.Command {
 }
 
 func (c *client) auditList() *cobra.Command {
-	var since string
+	var since, after string
 	var limit int
 	var process bool
 	cmd := &cobra.Command{
@@ -45,19 +48,40 @@ func (c *client) auditList() *cobra.Command {
 			if process {
 				q.Set("process", "true")
 			}
-			var list server.AuditList
-			raw, err := c.get(cmd.Context(), "/v1/audit?"+q.Encode(), &list)
+			if after != "" {
+				q.Set("after", after)
+			}
+			list, err := c.audits(cmd.Context(), q, limit)
 			if err != nil {
 				return err
 			}
-			return c.printAudits(raw, list)
+			return c.printAudits(list)
 		},
 	}
 	cmd.Flags().StringVar(&since, "since", "", "only acts of this long (24h, 7d), or since a time (RFC 3339)")
 	cmd.Flags().BoolVar(&process, "process", false, "acts on the whole process, of no tenant: gc, backup, doctor, compact, an accepted loss of a stream")
 	cmd.Flags().IntVar(&limit, "limit", 100, "at most so many, up to 1000")
+	cmd.Flags().StringVar(&after, "after", "", "next page: what --after said at the end of the page before")
 	c.output.register(cmd)
 	return cmd
+}
+
+// audits gathers up to limit acts. One answer passes over so many acts of other
+// tenants and no more: it may be short, or empty, and tell where to go on.
+func (c *client) audits(ctx context.Context, q url.Values, limit int) (all server.AuditList, err error) {
+	all.Audits = []store.Audit{}
+	for {
+		q.Set("limit", strconv.Itoa(limit-len(all.Audits)))
+		var list server.AuditList
+		if _, err := c.get(ctx, "/v1/audit?"+q.Encode(), &list); err != nil {
+			return all, err
+		}
+		all.Audits, all.More, all.Next = append(all.Audits, list.Audits...), list.More, list.Next
+		if list.Next == "" || len(all.Audits) >= limit {
+			return all, nil
+		}
+		q.Set("after", list.Next)
+	}
 }
 
 // sinceFlag is a time, or how long ago it was.
@@ -72,8 +96,12 @@ func sinceFlag(text string) (time.Time, error) {
 	return time.Now().Add(-d), nil
 }
 
-func (c *client) printAudits(raw []byte, list server.AuditList) error {
+func (c *client) printAudits(list server.AuditList) error {
 	if c.output == outputJSON {
+		raw, err := edda.Encode(list)
+		if err != nil {
+			return fmt.Errorf("write the list: %w", err)
+		}
 		return indented(c.term.out, raw)
 	}
 	var lines [][]string
@@ -81,8 +109,8 @@ func (c *client) printAudits(raw []byte, list server.AuditList) error {
 		lines = append(lines, []string{clock(a.Time), a.By, a.Verb, a.Key.Saga, a.Key.Correlation, a.Detail, a.Reason})
 	}
 	rows(c.term.out, []string{"time", "by", "verb", "saga", "key", "what", "why"}, lines)
-	if list.More {
-		fmt.Fprintln(c.term.err, "there are older ones: add --limit N, or --since for a shorter time")
+	if list.Next != "" {
+		fmt.Fprintf(c.term.err, "more: add --after %s\n", list.Next)
 	}
 	return nil
 }

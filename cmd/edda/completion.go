@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -11,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"edda/access"
+	"edda/internal/files"
 	"edda/server"
 )
 
@@ -86,7 +86,7 @@ func (c *client) completeLetters(cmd *cobra.Command, _ []string, typed string) (
 
 // completeNames completes the names in the file of tokens.
 func (b *tokenBook) completeNames(_ *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
-	text, err := os.ReadFile(b.path())
+	text, err := files.Read(b.path(), files.Most)
 	if err != nil {
 		return nil, noFiles
 	}

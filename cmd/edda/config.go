@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"os"
 	"reflect"
 	"slices"
 	"strings"
@@ -20,6 +19,7 @@ import (
 
 	"edda/effects"
 	"edda/engine"
+	"edda/internal/files"
 	"edda/manifests"
 	"edda/outbox"
 	"edda/stream"
@@ -128,12 +128,17 @@ type effectsConfig struct {
 	ListedOnly bool   `koanf:"listed_only"`
 	Secrets    string `koanf:"secrets"` // folder of files, one a secret
 	// Ledger is where claims are: local or shared.
-	Ledger    string        `koanf:"ledger"`
+	Ledger string `koanf:"ledger"`
+	// Handoff hands commands over within the process, where that has the sagas and
+	// the ledger.
+	Handoff   bool          `koanf:"handoff"`
 	Retention time.Duration `koanf:"retention"` // of claims
 	// Lease and AckWait say how long a worker may be silent: about its claim, and
 	// about its message.
 	Lease   time.Duration `koanf:"lease"`
 	AckWait time.Duration `koanf:"ack_wait"`
+	// HeldBytes is how much memory the commands of one effect may take.
+	HeldBytes int `koanf:"held_bytes"`
 }
 
 type logConfig struct {
@@ -146,7 +151,7 @@ func defaults() config {
 		Outbox: outboxConfig{Max: outbox.DefaultMax}, Parked: parkedConfig{Max: engine.DefaultMaxParked},
 		Streams: streamsConfig{Replicas: 1, MaxPayload: stream.DefaultMaxPayload}, Gateway: gatewayConfig{Timeout: outbox.DefaultGatewayTimeout},
 		Log: logConfig{Level: "info"}, Retention: retentionDefaults(),
-		Effects: effectsConfig{Retention: effects.DefaultRetention, Lease: stream.DefaultLedgerLease, AckWait: stream.DefaultAckWait},
+		Effects: effectsConfig{Retention: effects.DefaultRetention, Lease: stream.DefaultLedgerLease, AckWait: stream.DefaultAckWait, HeldBytes: effects.DefaultHeldBytes},
 		Hero:    heroDefaults(),
 	}
 }
@@ -189,7 +194,7 @@ func loadFile(k *koanf.Koanf, file string) error {
 	if file == "" {
 		return nil
 	}
-	text, err := os.ReadFile(file)
+	text, err := files.Read(file, files.Most)
 	if err != nil {
 		return usagef("read configuration: %w", err)
 	}
@@ -291,7 +296,7 @@ func decodeConfig(k *koanf.Koanf) (config, error) {
 	if err := c.validate(); err != nil {
 		return c, err
 	}
-	c.Effects.Ledger = c.ledger()
+	c.Effects.Ledger, c.Effects.Handoff = c.ledger(), c.handoff()
 	c.Tenants = c.served()
 	return c, nil
 }

@@ -5,10 +5,11 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"os"
 	"strings"
 
 	"github.com/spf13/pflag"
+
+	"edda/internal/files"
 )
 
 // The variables that say who calls.
@@ -69,7 +70,7 @@ func (w *credentials) secret(env func(string) string) (string, error) {
 	if w.token != "" || file == "" {
 		return w.token, nil
 	}
-	text, err := os.ReadFile(file)
+	text, err := files.Read(file, files.Most)
 	if err != nil {
 		return "", usagef("token: %w", err)
 	}

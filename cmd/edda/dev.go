@@ -21,7 +21,7 @@ const defaultNATS = "127.0.0.1:4222"
 
 func (t *terminal) devCommand() *cobra.Command {
 	s := settings{config: defaults(), dev: true, env: t.getenv}
-	hero := false
+	hero, profiled := false, false
 	c := &cobra.Command{
 		Use: "dev [PATH...]", Short: "Run everything in one process, NATS included; reloads when files change",
 		Long: `Run everything in one process: an embedded NATS with JetStream on a real port,
@@ -36,8 +36,14 @@ unless --mycelium-port names a real one.`,
 		Args:    manifestsUnless(&hero),
 		RunE: func(cmd *cobra.Command, paths []string) error {
 			s.Manifests = paths
+			if addr := t.getenv("EDDA_ADDR"); addr != "" && !cmd.Flags().Changed("addr") {
+				s.Addr = devAddr(addr)
+			}
 			if err := s.devHero(hero, cmd.Flags().Changed); err != nil {
 				return err
+			}
+			if profiled {
+				go profiles(t.in, t.complain) // ends with the input, and so with the process
 			}
 			return t.dev(cmd.Context(), s)
 		},
@@ -46,15 +52,20 @@ unless --mycelium-port names a real one.`,
 	f.BoolVar(&hero, "hero", false, "coordinate and run flows of jobs, too")
 	s.registerHero(f)
 	f.StringVar(&s.Data, "data", ".edda", "folder that holds everything; remove it to begin anew")
-	f.StringVar(&s.Addr, "addr", defaultAddr, "address of the HTTP server")
+	f.StringVar(&s.Addr, "addr", defaultAddr, "address of the HTTP server (EDDA_ADDR)")
 	f.StringVar(&s.natsAddr, "nats-addr", defaultNATS, "address of the embedded NATS")
 	f.BoolVar(&s.syncStreams, "sync-streams", false, "sync every message to disk before it is acknowledged: for power cuts; kill -9 loses nothing either way")
 	f.BoolVar(&s.AcceptStreamLoss, "accept-stream-loss", false, "go on although a stream lost what was read of it, as after a power cut; audited")
 	f.StringVar(&s.Gateway.URL, "gateway", "", "URL that takes aggregate commands")
 	f.StringVar(&s.Log.Level, "log", "warn", "debug, info, warn or error")
 	offer(c, "log", []string{"debug", "info", "warn", "error"})
+	f.BoolVar(&profiled, "profiles", false, "write CPU profiles as the benchmark asks for them on standard input")
+	_ = f.MarkHidden("profiles") // it is there
 	return c
 }
+
+// devAddr is an address as commands are told it, too: there it may have a scheme.
+func devAddr(addr string) string { return strings.TrimPrefix(addr, "http://") }
 
 func (t *terminal) dev(ctx context.Context, s settings) error {
 	watching, stop := context.WithCancel(ctx)

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"go.uber.org/zap"
+
 	"edda"
 	"edda/effects"
 	"edda/effects/dial"
@@ -75,16 +77,37 @@ func (p *process) buildEffects(ctx context.Context, l *line) error {
 		"job":  jobeffect.New(p.redis),
 	}
 	l.commands.now.Store(p.commands(l, p.settings.Tenants))
-	l.worker, err = effects.New(p.db, effects.Options{
+	o := effects.Options{
 		Source:    &l.commands,
 		Publisher: l.publisher, Providers: l.providers, Secrets: p.secrets(), AwaitSecrets: p.settings.dev,
-		Ledger: ledger, Retention: p.settings.Effects.Retention, Owner: p.run,
+		Ledger: ledger, Retention: p.settings.Effects.Retention, Owner: p.run, HeldBytes: p.settings.Effects.HeldBytes,
 		Grace: callsMayEnd, Log: p.log.Named("effects"), Metrics: p.metrics, Tracer: p.tracing.Tracer("edda/effects"),
-	}, p.effects...)
-	if err != nil {
+	}
+	if l.handoff != nil {
+		o.Applier = l.handoff
+	}
+	if l.worker, err = effects.New(p.db, o, p.effects...); err != nil {
 		return edda.Classify(edda.Permanent, "effects: %w", err)
 	}
+	if l.handoff != nil {
+		l.handoff.Connect(l.worker, l.engine)
+	}
 	return nil
+}
+
+// recoverEffects has the worker claim what a killed process may have called, before
+// sagas put anything new into the outbox. A store that cannot be written is waited for.
+func (p *process) recoverEffects(ctx context.Context) error {
+	for told := false; ; told = true {
+		err := p.line.Load().worker.Recover(ctx)
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		if !told {
+			p.log.Error("the effects of the run before wait for the store", zap.Error(err))
+		}
+		wait(ctx, joinAgain)
+	}
 }
 
 // checkSecrets complains of secrets that are missing, before anything is swapped.

@@ -20,7 +20,8 @@ func (t *terminal) gcCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "gc", Short: "Remove what has outlived its retention, or say what that is", Args: args(cobra.NoArgs),
 		Long: `Remove what has outlived its retention at once: finished instances, history,
-claims of the effect ledger, dead letters, audits. A running Edda does the same
+claims of the effect ledger, dead letters, audits, texts of versions that nothing
+needs any more. A running Edda does the same
 by itself once an hour. On a store that a process holds, that process does it.`,
 		Example: "  edda gc --dry-run\n  edda gc --data /var/lib/edda --why \"before the move\"",
 		RunE: func(cmd *cobra.Command, _ []string) error {

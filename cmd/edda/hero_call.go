@@ -5,13 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"edda/hero/coordinator"
 	"edda/hero/jsonrpc"
+	"edda/internal/files"
 )
 
 // heroClient is where the coordinator is.
@@ -30,7 +30,7 @@ func (h *heroClient) open(t *terminal) (*jsonrpc.Client, error) {
 	}
 	o := jsonrpc.ClientOptions{}
 	if h.tokenFile != "" {
-		token, err := os.ReadFile(h.tokenFile)
+		token, err := files.Read(h.tokenFile, files.Most)
 		if err != nil {
 			return nil, usagef("read the token: %w", err)
 		}

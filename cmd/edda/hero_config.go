@@ -38,7 +38,7 @@ type heroAPIConfig struct {
 	HTTPPort int    `koanf:"http_port"`
 	WSIP     string `koanf:"ws_ip"`
 	WSPort   int    `koanf:"ws_port"`
-	// Tokens is a file of "token actor" lines; without it callers are believed,
+	// Tokens is a file of "sha256:… actor" lines; without it callers are believed,
 	// and the server listens on loopback only.
 	Tokens string `koanf:"tokens"`
 }

@@ -1,14 +1,11 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -80,13 +77,17 @@ func (p *process) buildHero() error {
 
 func (p *process) buildCoordinator() error {
 	h := &p.hero
-	tokens, err := readTokens(p.settings.Hero.API.Tokens)
+	tokens, err := readActorTokens(p.settings.Hero.API.Tokens)
 	if err != nil {
 		return &usageError{err}
 	}
+	if n := len(tokens.plain); n > 0 {
+		p.log.Warn("hero.api.tokens has tokens in plain text, which whoever reads the file can use: that is for development; edda token create --actor N makes lines with hashes",
+			zap.String("file", p.settings.Hero.API.Tokens), zap.Int("plain", n))
+	}
 	h.flows = flowsaga.NewClient(p.settings.tenantOfFlows(), p, p, func(err error) bool { return errors.Is(err, server.ErrDuplicate) })
 	h.coordinator, err = coordinator.New(p.redis, h.flows, coordinator.Options{
-		HTTPAddr: p.settings.Hero.API.httpAddr(), WSAddr: p.settings.Hero.API.wsAddr(), Tokens: tokens,
+		HTTPAddr: p.settings.Hero.API.httpAddr(), WSAddr: p.settings.Hero.API.wsAddr(), Tokens: tokens.plain, Hashes: tokens.hashes,
 		ScriptTypes: p.scriptTypes(), Mycelium: h.mesh.check, Version: build().Version,
 		Log: p.log.Named("coordinator"), Metrics: p.metrics,
 	})
@@ -129,35 +130,6 @@ func (p *process) scriptTypes() []hero.ScriptType {
 		out = append(out, hero.ScriptType(name))
 	}
 	return out
-}
-
-// readTokens reads lines of a token and the number of the actor it stands for.
-func readTokens(file string) (map[string]uint32, error) {
-	if file == "" {
-		return nil, nil
-	}
-	f, err := os.Open(file)
-	if err != nil {
-		return nil, fmt.Errorf("hero.api.tokens: %w", err)
-	}
-	defer f.Close()
-	out := map[string]uint32{}
-	lines := bufio.NewScanner(f)
-	for n := 1; lines.Scan(); n++ {
-		words := strings.Fields(lines.Text())
-		if len(words) == 0 || strings.HasPrefix(words[0], "#") {
-			continue
-		}
-		actor, err := strconv.ParseUint(words[len(words)-1], 10, 32)
-		if len(words) != 2 || err != nil || actor == 0 {
-			return nil, fmt.Errorf("hero.api.tokens: %s:%d: want a token and the number of its actor", file, n)
-		}
-		out[words[0]] = uint32(actor)
-	}
-	if len(out) == 0 && lines.Err() == nil {
-		return nil, fmt.Errorf("hero.api.tokens: %s holds no token", file)
-	}
-	return out, lines.Err()
 }
 
 // mesh is this process's way into Mycelium.

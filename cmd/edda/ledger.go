@@ -31,6 +31,8 @@ const (
 	// minLease and minAckWait leave a busy server and its disk some time.
 	minLease   = time.Second
 	minAckWait = time.Second
+	// minHeldBytes is room for the largest command that a saga emits.
+	minHeldBytes = 1 << 20
 )
 
 // ledger is what the role asks for, where the configuration does not.
@@ -44,6 +46,12 @@ func (c config) ledger() string {
 	return ledgerLocal
 }
 
+// handoff tells whether effect commands are handed over within the process: the
+// ledger must be its own, or another could take the same command.
+func (c config) handoff() bool {
+	return c.Effects.Handoff && c.sagas() && c.effects() && c.ledger() == ledgerLocal
+}
+
 func (c effectsConfig) validate() error {
 	switch {
 	case !slices.Contains([]string{"", ledgerLocal, ledgerShared}, c.Ledger):
@@ -54,6 +62,8 @@ func (c effectsConfig) validate() error {
 		return usagef("effects.lease %s: want %s or more", c.Lease, minLease)
 	case c.AckWait != 0 && c.AckWait < minAckWait:
 		return usagef("effects.ack_wait %s: want %s or more", c.AckWait, minAckWait)
+	case c.HeldBytes < minHeldBytes:
+		return usagef("effects.held_bytes %d: want %d or more", c.HeldBytes, minHeldBytes)
 	}
 	return nil
 }

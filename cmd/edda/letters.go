@@ -38,6 +38,7 @@ func (p *process) Redeliver(ctx context.Context, d edda.DeadLetter, data json.Ra
 	if err != nil {
 		return "", err
 	}
+	// gofail: var letterResent struct{}
 	return sent.Subject, p.resolve(ctx, edda.Transition{Resolved: []string{d.ID}}, d, by, "sent to "+sent.Subject)
 }
 
@@ -64,6 +65,11 @@ func (p *process) Drop(ctx context.Context, d edda.DeadLetter, by store.Audit) e
 	return p.resolve(ctx, edda.Transition{Resolved: []string{d.ID}}, d, by, "dropped")
 }
 
+// Note writes an act on many letters into the audit; each has its own entry, too.
+func (p *process) Note(ctx context.Context, by store.Audit) error {
+	return p.db.Commit(ctx, store.Change{Audits: []store.Audit{by}})
+}
+
 // there tells whether the letter still is what the caller saw.
 func (p *process) there(d edda.DeadLetter) error {
 	now, found, err := p.db.DeadLetter(d.ID)
@@ -85,7 +91,9 @@ func (p *process) resolve(ctx context.Context, t edda.Transition, d edda.DeadLet
 	if t.Key == (edda.Key{}) {
 		t.Key = by.Key
 	}
+	// gofail: var letterBeforeMark struct{}
 	err := p.db.Commit(context.WithoutCancel(ctx), store.Change{Transitions: []edda.Transition{t}, Audits: []store.Audit{by}})
+	// gofail: var letterMarked struct{}
 	if err != nil {
 		return errors.Join(errors.New("the dead letter could not be removed"), err)
 	}

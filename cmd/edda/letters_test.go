@@ -202,6 +202,9 @@ func TestRedriveAllGoesOnPastFailures(t *testing.T) {
 	for _, k := range []string{"A", "B", "C"} {
 		d.until(t, `"log":"abcd","n":111`, "instance", "describe", "sums", k)
 	}
+	if code, out := d.edda(t, "audit", "list"); code != 0 || !strings.Contains(out, "all dead letters of saga sums that died of poison: 2 done, 0 failed; more to come") || !strings.Contains(out, "all dead letters: 1 done, 0 failed") {
+		t.Errorf("the audit has no word of all: %d\n%s", code, out)
+	}
 	for _, wrong := range [][]string{{"--why", "x"}, {"ID", "--all", "--why", "x"}, {"--all"}, {"--all", "--data", "{}", "--why", "x"}, {"--all", "--reason-of", "boredom", "--why", "x"}, {"--all", "--max", "0", "--why", "x"}} {
 		if code, out := d.edda(t, append([]string{"deadletter", "redrive"}, wrong...)...); code != exitUsage {
 			t.Errorf("%v: %d %s", wrong, code, out)

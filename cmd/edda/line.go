@@ -50,6 +50,7 @@ type line struct {
 	scheduler   *scheduler.Scheduler
 	replayer    *replay.Replayer
 	relay       *outbox.Relay
+	handoff     *stream.Handoff // nil: effect commands go through their stream
 	worker      *effects.Worker
 	commands    commandSource // of the worker
 	providers   map[string]effects.Provider
@@ -137,6 +138,9 @@ func (p *process) build(ctx context.Context, l *line) error {
 	p.logDurability(l)
 	l.codec = codec
 	l.publisher = stream.NewPublisher(l.js, codec)
+	if s.handoff() {
+		l.handoff = stream.NewHandoff(l.publisher, s.Tenants, p.log.Named("handoff"))
+	}
 	if s.sagas() {
 		if err := p.buildSagas(ctx, l); err != nil {
 			return err
@@ -191,7 +195,7 @@ func (p *process) buildSagas(ctx context.Context, l *line) error {
 	}
 	l.engine = engine.New(l.source, p.db, p.deciders(p.set), engine.Options{
 		Full: l.relay.Full, Hold: l.source.Hold, MaxParked: p.settings.Parked.Max, Log: p.log.Named("engine"), Registry: p.metrics,
-		Observe: p.quarantine.observe,
+		Observe: p.quarantine.observe, Copied: l.source.Expect,
 	})
 	l.replayer = p.replays(l)
 	l.scheduler = scheduler.New(p.db, l.engine, scheduled{p.set, p.settings.Tenants, p.settings.tenant()}, scheduler.Options{Log: p.log.Named("scheduler")})
@@ -274,19 +278,28 @@ func (p *process) from() stream.From {
 
 // lanes say where each kind of work goes.
 func (p *process) lanes(l *line) ([]outbox.Lane, error) {
-	kinds := []edda.WorkKind{edda.WorkEffect, edda.WorkRevoke, edda.WorkFact, edda.WorkStart, edda.WorkCancel, edda.WorkEnd}
+	kinds := []edda.WorkKind{edda.WorkEffect, edda.WorkRevoke, edda.WorkFact, edda.WorkStart, edda.WorkCancel, edda.WorkEnd, edda.WorkResult}
 	var lanes []outbox.Lane
 	if p.redis != nil {
 		lanes = append(lanes, p.messages().Lane())
 	}
 	if p.settings.Gateway.URL == "" {
-		return append(lanes, outbox.Lane{Name: "jetstream", Kinds: append(kinds, edda.WorkCommand), Destination: l.publisher}), nil
+		return append(lanes, outbox.Lane{Name: "jetstream", Kinds: append(kinds, edda.WorkCommand), Destination: l.streams()}), nil
 	}
 	gateway, err := p.gateway()
 	if err != nil {
 		return nil, edda.Classify(edda.Permanent, "gateway: %w", err)
 	}
-	return append(lanes, outbox.Lane{Name: "jetstream", Kinds: kinds, Destination: l.publisher}, gateway.Lane()), nil
+	return append(lanes, outbox.Lane{Name: "jetstream", Kinds: kinds, Destination: l.streams()}, gateway.Lane()), nil
+}
+
+// streams is where all work but messages goes: effect commands by way of the
+// worker of this process, where it has one.
+func (l *line) streams() outbox.Destination {
+	if l.handoff != nil {
+		return l.handoff
+	}
+	return l.publisher
 }
 
 // messages is where messages and flows go out.

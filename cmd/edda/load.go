@@ -38,6 +38,7 @@ func load(paths []string) (loaded, error) {
 	l.compileEffects()
 	l.problems = append(l.problems, saga.Lint(files)...)
 	l.problems.Sort()
+	l.problems = l.problems.Limited()
 	return l, nil
 }
 

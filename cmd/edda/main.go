@@ -11,6 +11,8 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+
+	"edda/internal/heap"
 )
 
 // The exit codes.
@@ -21,6 +23,7 @@ const (
 )
 
 func main() {
+	defer heap.Bound()()
 	ctx, cancel := context.WithCancel(context.Background())
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)

@@ -5,12 +5,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
+
+	"edda/internal/files"
 )
 
 // outputFlag is the form in which a command answers.
@@ -89,9 +90,9 @@ func (t *terminal) text(what, from string) (string, error) {
 	var err error
 	switch {
 	case from == "-":
-		text, err = io.ReadAll(t.in)
+		text, err = io.ReadAll(io.LimitReader(t.in, maxAnswer))
 	case strings.HasPrefix(from, "@"):
-		text, err = os.ReadFile(from[1:])
+		text, err = files.Read(from[1:], maxAnswer)
 	default:
 		return from, nil
 	}

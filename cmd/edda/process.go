@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"go.uber.org/zap"
 
+	"edda"
 	"edda/effects"
 	"edda/hero/redisdb"
 	"edda/internal/lifecycle"
@@ -136,10 +138,10 @@ func (p *process) listen() error {
 }
 
 // addrVariables names the variables that the addresses come from, which whoever
-// gave no flag would look for in vain. edda dev reads none.
+// gave no flag would look for in vain. edda dev reads the first alone.
 func (s settings) addrVariables() (out string) {
 	for _, v := range []struct{ key, addr string }{{"addr", s.Addr}, {"probe_addr", s.ProbeAddr}} {
-		if name := envName(v.key); !s.dev && v.addr != "" && s.env(name) == v.addr {
+		if name := envName(v.key); (!s.dev || v.key == "addr") && v.addr != "" && devAddr(s.env(name)) == devAddr(v.addr) {
 			out += "; " + name + " names " + v.addr
 		}
 	}
@@ -159,8 +161,21 @@ func (p *process) open() error {
 	if err != nil {
 		return fmt.Errorf("open the store: %w", err)
 	}
+	if err := servesAlone(db, p.settings.Tenants); err != nil {
+		return errors.Join(err, db.Close())
+	}
 	p.db = db
 	return nil
+}
+
+// servesAlone refuses to work for others on a store that has one tenant's rows:
+// their instances would begin a second time, without their past.
+func servesAlone(db *store.DB, tenants []string) error {
+	of := db.Tenant()
+	if of == "" || slices.Equal(tenants, []string{of}) {
+		return nil
+	}
+	return edda.Classify(edda.Permanent, "this store was restored from a backup of the tenant %s and has nothing of others: run it with tenants: [%s] (--tenants %s), or name another --data", of, of, of)
 }
 
 // parts lists what runs. Each stage starts once the later ones are ready, so
@@ -183,7 +198,13 @@ func (p *process) parts(l loaded) []lifecycle.Part {
 	}
 	if p.settings.effects() {
 		parts = append(parts, lifecycle.Part{Name: "effects", Stage: lifecycle.InFlight,
-			Run: func(ctx context.Context) error { return p.line.Load().worker.Run(ctx) }})
+			Ready: p.recoverEffects,
+			Run:   func(ctx context.Context) error { return p.line.Load().worker.Run(ctx) }})
+	}
+	if p.settings.handoff() {
+		parts = append(parts, lifecycle.Part{Name: "handoff", Stage: lifecycle.Flush,
+			Run:    func(ctx context.Context) error { return p.line.Load().handoff.Run(ctx) },
+			Finish: func(ctx context.Context) error { return p.line.Load().handoff.Flush(ctx) }})
 	}
 	return append(parts, lifecycle.Part{Name: "start", Stage: lifecycle.Intake, Run: p.announced})
 }

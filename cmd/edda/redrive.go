@@ -1,13 +1,11 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
-	"slices"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -19,17 +17,41 @@ const (
 	// defaultRedrives is how many dead letters one command redrives: so many
 	// that a person would rather look at what happens before going on.
 	defaultRedrives = 1000
-	maxRedrives     = 100_000
-	// progressEvery is how often a redrive of many says how far it is.
-	progressEvery = 100
+	maxRedrives     = 1_000_000
 )
+
+// manyLetters is what an act with --all is told.
+type manyLetters struct {
+	letterFilter
+	all   bool
+	most  int
+	after string
+}
+
+func (m *manyLetters) register(c *client, cmd *cobra.Command) {
+	m.letterFilter.register(cmd, "reason-of")
+	offerBy(cmd, "saga", c.completeSagas)
+	cmd.Flags().BoolVar(&m.all, "all", false, "all dead letters, or those that --saga and --reason-of choose")
+	cmd.Flags().IntVar(&m.most, "max", defaultRedrives, "with --all: at most so many")
+	cmd.Flags().StringVar(&m.after, "after", "", "with --all: where to go on, as a run that ended early said")
+}
+
+func (m *manyLetters) check(a []string) error {
+	switch {
+	case m.all == (len(a) == 1):
+		return usagef("name one dead letter, or say --all; edda deadletter list shows them")
+	case !m.all && (m.saga != "" || m.reason != "" || m.after != ""):
+		return usagef("--saga, --reason-of and --after choose among --all")
+	case m.most < 1 || m.most > maxRedrives:
+		return usagef("--max %d: want 1 to %d", m.most, maxRedrives)
+	}
+	return m.letterFilter.check()
+}
 
 // redriving is what edda deadletter redrive is told.
 type redriving struct {
-	letterFilter
+	manyLetters
 	data string
-	all  bool
-	most int
 }
 
 func (c *client) redriveCommand() *cobra.Command {
@@ -53,7 +75,7 @@ func (c *client) redriveCommand() *cobra.Command {
 				return err
 			}
 			if r.all {
-				return c.redriveAll(cmd.Context(), r)
+				return c.actOnAll(cmd.Context(), edda.VerbRedrive, r.manyLetters)
 			}
 			view, raw, err := c.letterAct(cmd.Context(), a[0], edda.VerbRedrive, body)
 			if err != nil {
@@ -62,39 +84,36 @@ func (c *client) redriveCommand() *cobra.Command {
 			return c.printLetterAct(view, raw)
 		},
 	}
-	r.register(cmd, "reason-of")
-	offerBy(cmd, "saga", c.completeSagas)
+	r.register(c, cmd)
 	cmd.Flags().StringVar(&r.data, "data", "", "another payload: JSON, @FILE, or - for standard input; for a message that could not be read, its whole body")
-	cmd.Flags().BoolVar(&r.all, "all", false, "all dead letters, or those that --saga and --reason-of choose")
-	cmd.Flags().IntVar(&r.most, "max", defaultRedrives, "with --all: at most so many")
 	c.output.register(cmd)
 	c.registerActor(cmd)
 	return cmd
 }
 
 func (r *redriving) check(c *client, a []string) error {
-	switch {
-	case r.all == (len(a) == 1):
-		return usagef("name one dead letter, or say --all; edda deadletter list shows them")
-	case r.all && r.data != "":
-		return usagef("--data is for one dead letter: name it")
-	case !r.all && (r.saga != "" || r.reason != ""):
-		return usagef("--saga and --reason-of choose among --all")
-	case r.most < 1 || r.most > maxRedrives:
-		return usagef("--max %d: want 1 to %d", r.most, maxRedrives)
-	}
-	if err := r.letterFilter.check(); err != nil {
+	if err := r.manyLetters.check(a); err != nil {
 		return err
+	}
+	if r.all && r.data != "" {
+		return usagef("--data is for one dead letter: name it")
 	}
 	return c.reasoned("redrive")
 }
 
 func (c *client) giveUpCommand(verb, short string) *cobra.Command {
+	var m manyLetters
 	cmd := &cobra.Command{
-		Use: verb + " ID", Short: short, Args: args(cobra.ExactArgs(1)), ValidArgsFunction: first(c.completeLetters),
+		Use: verb + " ID | --all", Short: short, Args: args(cobra.MaximumNArgs(1)), ValidArgsFunction: first(c.completeLetters),
 		RunE: func(cmd *cobra.Command, a []string) error {
-			if err := c.reasoned(verb); err != nil {
+			if err := errors.Join(m.check(a), c.reasoned(verb)); err != nil {
 				return err
+			}
+			if m.all {
+				if err := c.sure(true, verb+" --all"); err != nil {
+					return err
+				}
+				return c.actOnAll(cmd.Context(), verb, m)
 			}
 			view, raw, err := c.letterAct(cmd.Context(), a[0], verb, nil)
 			if err != nil {
@@ -103,6 +122,8 @@ func (c *client) giveUpCommand(verb, short string) *cobra.Command {
 			return c.printLetterAct(view, raw)
 		},
 	}
+	m.register(c, cmd)
+	cmd.Flags().BoolVarP(&c.yes, "yes", "y", false, "with --all: do not ask")
 	c.output.register(cmd)
 	c.registerActor(cmd)
 	return cmd
@@ -151,105 +172,6 @@ func (c *client) printLetterAct(v server.LetterActView, raw []byte) error {
 	}
 	if v.Next != "" {
 		fmt.Fprintf(c.term.err, "the key is held again, by dead letter %s\n", printable(v.Next))
-	}
-	return nil
-}
-
-// redriven sums up a redrive of many.
-type redriven struct {
-	Redriven int              `json:"redriven"`
-	Failed   int              `json:"failed"`
-	Left     bool             `json:"left,omitempty"` // there are more than --max
-	Failures []redriveFailure `json:"failures,omitempty"`
-}
-
-type redriveFailure struct {
-	DeadLetter string `json:"dead_letter"`
-	Error      string `json:"error"`
-}
-
-// redriveAll redrives those that there are now, oldest first, one after the
-// other: what fails is told, and the next one is tried.
-func (c *client) redriveAll(ctx context.Context, r redriving) error {
-	ids, left, err := c.letterIDs(ctx, r)
-	if err != nil {
-		return err
-	}
-	sum := redriven{Left: left}
-	for i, id := range ids {
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		if _, _, err := c.letterAct(ctx, id, edda.VerbRedrive, nil); err != nil {
-			sum.Failed++
-			sum.Failures = append(sum.Failures, redriveFailure{id, err.Error()})
-			fmt.Fprintf(c.term.err, "%s: %s\n", printable(id), printable(err.Error()))
-		} else {
-			sum.Redriven++
-		}
-		if n := i + 1; n%progressEvery == 0 && n < len(ids) {
-			fmt.Fprintf(c.term.err, "%d of %d, %d failed\n", n, len(ids), sum.Failed)
-		}
-	}
-	return c.printRedriven(sum)
-}
-
-// letterIDs lists what is to be redriven before the first is, so that one which
-// dies again is not met twice.
-func (c *client) letterIDs(ctx context.Context, r redriving) (ids []string, left bool, err error) {
-	var places []letterPlace
-	for after := ""; !left; {
-		_, list, err := c.letterPage(ctx, r.letterFilter, after, min(maxLetterPage, r.most))
-		if err != nil {
-			return nil, false, err
-		}
-		for _, d := range list.DeadLetters {
-			if left = len(places) == r.most; left {
-				break
-			}
-			places = append(places, letterPlace{d.ID, d.Event.Time, d.Event.Stream, d.Event.Seq})
-		}
-		if after = list.Next; after == "" {
-			break
-		}
-	}
-	slices.SortStableFunc(places, letterPlace.compare)
-	for _, p := range places {
-		ids = append(ids, p.id)
-	}
-	return ids, left, nil
-}
-
-// letterPlace is where the event of a dead letter came from: those of one key are
-// redriven in the order in which they were sent.
-type letterPlace struct {
-	id     string
-	time   time.Time
-	stream string
-	seq    uint64
-}
-
-func (p letterPlace) compare(q letterPlace) int {
-	return cmp.Or(p.time.Compare(q.time), cmp.Compare(p.stream, q.stream), cmp.Compare(p.seq, q.seq))
-}
-
-func (c *client) printRedriven(sum redriven) error {
-	if c.output == outputJSON {
-		raw, err := json.Marshal(sum)
-		if err != nil {
-			return fmt.Errorf("write the summary: %w", err)
-		}
-		if err := indented(c.term.out, raw); err != nil {
-			return err
-		}
-	} else {
-		fmt.Fprintf(c.term.out, "%d redriven, %d failed\n", sum.Redriven, sum.Failed)
-	}
-	if sum.Left {
-		fmt.Fprintln(c.term.err, "there are more: say it again, or add --max N")
-	}
-	if sum.Failed > 0 {
-		return &silentError{}
 	}
 	return nil
 }

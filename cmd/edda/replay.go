@@ -24,6 +24,16 @@ type replayOrder struct {
 	fromTime string
 }
 
+// olderKey reads --key, which once named the instance, as that where no client
+// certificate is named that it could be the key of.
+func (o *replayOrder) olderKey(c *client) {
+	if o.Key != "" || c.who.key == "" || c.who.cert != "" || c.term.getenv(envCert) != "" {
+		return
+	}
+	fmt.Fprintln(c.term.err, "edda: --key names one instance no more, but the key of --cert: say --instance "+printable(c.who.key))
+	o.Key, c.who.key = c.who.key, ""
+}
+
 func (t *terminal) replayCommand() *cobra.Command {
 	c := &client{term: t}
 	var o replayOrder
@@ -42,9 +52,10 @@ comes out as it was. After a mistake in a manifest was corrected, --newest build
 with the version that starts now; try it with --dry-run first.`,
 		Example: `  edda replay order --dry-run --newest
   edda replay order --newest --from-time 2026-03-01T00:00:00Z --why "total was wrong"
-  edda replay order --key O1 --emit new --why "a fact was missing"`,
+  edda replay order --instance O1 --emit new --why "a fact was missing"`,
 		RunE: func(cmd *cobra.Command, a []string) error {
 			o.Saga = a[0]
+			o.olderKey(c)
 			if err := o.complete(); err != nil {
 				return err
 			}
@@ -65,7 +76,7 @@ func (o *replayOrder) flags(cmd *cobra.Command, c *client) {
 	f.Uint64Var(&o.FromSeq, "from-seq", 0, "instances that took in an event of this sequence or a later one")
 	f.StringVar(&o.Stream, "stream", "", "stream of the sequence (AGGREGATE_EVENTS)")
 	f.StringVar(&o.fromTime, "from-time", "", "instances that took something in then or later, as 2026-03-01T10:00:00Z")
-	f.StringVar(&o.Key, "key", "", "one instance")
+	f.StringVar(&o.Key, "instance", "", "one instance, by its key (--key is the key of --cert)")
 	f.StringVar(&o.Emit, "emit", replay.EmitNone, "none, new or all: what is sent of the work that comes out")
 	offer(cmd, "emit", []string{replay.EmitNone, replay.EmitNew, replay.EmitAll})
 	f.IntVar(&o.Version, "version", 0, "apply this version instead of the one that each generation ran on")
@@ -163,7 +174,7 @@ func (c *client) awaitReplay(ctx context.Context, id string) (replay.Report, []b
 			Replays []json.RawMessage `json:"replays"`
 		}
 		if _, err := c.get(ctx, "/admin/replay?id="+url.QueryEscape(id), &list); err != nil {
-			return replay.Report{}, nil, err
+			return replay.Report{}, nil, leftAlone(ctx, id, err)
 		}
 		var r replay.Report
 		if err := json.Unmarshal(list.Replays[0], &r); err != nil {
@@ -173,9 +184,17 @@ func (c *client) awaitReplay(ctx context.Context, id string) (replay.Report, []b
 			return r, list.Replays[0], nil
 		}
 		if !wait(ctx, replayPoll) {
-			return r, nil, fmt.Errorf("the replay %s goes on; edda replay shows no more of it", id)
+			return r, nil, leftAlone(ctx, id, nil)
 		}
 	}
+}
+
+// leftAlone says what becomes of a replay that this command waits for no longer.
+func leftAlone(ctx context.Context, id string, cause error) error {
+	if ctx.Err() != nil || cause == nil {
+		return fmt.Errorf("the replay %s goes on without this command: GET /admin/replay?id=%s tells how far it has come", id, id)
+	}
+	return fmt.Errorf("%w; the replay %s had begun: unless it was a dry run it goes on, after a restart, too, and GET /admin/replay?id=%s tells how far it has come", cause, id, id)
 }
 
 // replayLine is the progress on a terminal, in one line that is written over.
@@ -226,6 +245,9 @@ func (c *client) printReplay(r replay.Report, raw []byte) error {
 	}
 	if r.State == replay.StateFailed {
 		return fmt.Errorf("the replay failed: %s", r.Error)
+	}
+	if r.Correlation != "" && r.Progress.KeysDone == 0 {
+		return fmt.Errorf("no instance %q of saga %s was built again: edda instance list --saga %s lists those there are", r.Correlation, r.Saga, r.Saga)
 	}
 	return nil
 }

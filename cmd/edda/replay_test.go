@@ -1,6 +1,10 @@
 package main
 
 import (
+	"bytes"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -60,11 +64,33 @@ func TestReplayFromTheCommandLine(t *testing.T) {
 	run(2, "want a time")("order", "--from-time", "yesterday")
 	run(2, "want none, new or all")("order", "--emit", "some")
 	run(1, "no saga other was ever loaded here")("other", "--why", "x")
+	run(1, "no stream AGREGATE_EVENTS was read here")("order", "--from-seq", "1", "--stream", "AGREGATE_EVENTS", "--dry-run")
 	run(0, "fact Welcomed, sent", "1 were exchanged; 1 pieces of new work, 1 sent")("order", "--newest", "--emit", "new", "--yes", "--why", "corrected")
-	run(0, "1 came out the same", "0 sent")("order", "--key", "O1", "--emit", "new", "--yes", "--why", "again")
+	run(0, "1 came out the same", "0 sent")("order", "--instance", "O1", "--emit", "new", "--yes", "--why", "again")
+	run(0, "--key names one instance no more", "say --instance O1", "1 came out the same", "0 sent")("order", "--key", "O1", "--emit", "new", "--yes", "--why", "again")
+	// With a certificate it is its key, whatever else is said.
+	run(2, "no-such-key.pem")("order", "--instance", "O1", "--cert", filepath.Join(dir, "order.yaml"), "--key", "no-such-key.pem", "--why", "again")
+	run(1, `no instance "O2" of saga order was built again: edda instance list --saga order`)("order", "--instance", "O2", "--why", "of nobody")
 	run(0, `"progress"`, `"same": 1`)("order", "-o", "json", "--why", "again")
 	d.until(t, `"n":3`, "instance", "describe", "order", "O1")
 	if code := d.stop(); code != 0 {
 		t.Errorf("it ended with %d", code)
+	}
+}
+
+// Whoever waits for a replay when its server dies must not believe that it is over.
+func TestAReplayWhoseServerDiesIsSaidToGoOn(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodPost {
+			panic(http.ErrAbortHandler)
+		}
+		_, _ = io.WriteString(w, `{"id":"R1","state":"running","progress":{}}`)
+	}))
+	defer s.Close()
+	var out bytes.Buffer
+	term := &terminal{out: &out, err: &out}
+	code := term.run(t.Context(), []string{"replay", "order", "--why", "x", "--addr", s.URL})
+	if want := "the replay R1 had begun"; code != 1 || !strings.Contains(out.String(), want) {
+		t.Errorf("code %d, without %q: %s", code, want, out.String())
 	}
 }

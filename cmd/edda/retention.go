@@ -9,6 +9,7 @@ import (
 	"edda"
 	"edda/manifests"
 	"edda/retention"
+	"edda/saga"
 	"edda/store"
 )
 
@@ -19,6 +20,7 @@ type retentionConfig struct {
 	History     time.Duration `koanf:"history"`
 	DeadLetters time.Duration `koanf:"dead_letters"`
 	Audit       time.Duration `koanf:"audit"`
+	Manifests   time.Duration `koanf:"manifests"` // that nothing needs
 }
 
 const retentionDay = 24 * time.Hour
@@ -27,6 +29,7 @@ const retentionDay = 24 * time.Hour
 func retentionDefaults() retentionConfig {
 	return retentionConfig{
 		Instances: 30 * retentionDay, History: 30 * retentionDay, DeadLetters: 90 * retentionDay, Audit: 365 * retentionDay,
+		Manifests: 90 * retentionDay,
 	}
 }
 
@@ -34,7 +37,7 @@ func (c retentionConfig) validate() error {
 	for _, s := range []struct {
 		name string
 		d    time.Duration
-	}{{"instances", c.Instances}, {"history", c.History}, {"dead_letters", c.DeadLetters}, {"audit", c.Audit}} {
+	}{{"instances", c.Instances}, {"history", c.History}, {"dead_letters", c.DeadLetters}, {"audit", c.Audit}, {"manifests", c.Manifests}} {
 		if s.d != 0 && s.d < minRetention {
 			return usagef("retention.%s %s: want %s or more, or 0 to keep it for ever", s.name, s.d, minRetention)
 		}
@@ -52,6 +55,7 @@ func (c config) retentionOf(db *store.DB) (retention.Settings, error) {
 	own := ownRetention(kept)
 	return retention.Settings{
 		History: c.Retention.History, DeadLetters: c.Retention.DeadLetters, Audit: c.Retention.Audit, Claims: c.Effects.Retention,
+		Manifests: c.Retention.Manifests,
 		Instances: func(saga string, status edda.Status) time.Duration {
 			if d, ok := own[saga].of(status); ok {
 				return max(d, 1) // 0s in a manifest is at once, not for ever
@@ -59,6 +63,24 @@ func (c config) retentionOf(db *store.DB) (retention.Settings, error) {
 			return c.Retention.Instances
 		},
 	}, nil
+}
+
+// retentionSettings are those of the configuration, with what runs now.
+func (p *process) retentionSettings() (retention.Settings, error) {
+	s, err := p.settings.retentionOf(p.db)
+	s.Loaded = loadedIn(usedPrograms{p}.Set())
+	return s, err
+}
+
+// loadedIn tells which texts instances run on.
+func loadedIn(set *saga.Set) func(edda.Manifest) bool {
+	loaded := map[text]bool{}
+	if set != nil {
+		for _, p := range set.Programs() {
+			loaded[text{p.Saga(), p.Version(), p.Hash()}] = true
+		}
+	}
+	return func(m edda.Manifest) bool { return loaded[text{m.Saga, m.Version, m.Hash}] }
 }
 
 // sagaRetention is the retention: of one manifest; nil where it says nothing.

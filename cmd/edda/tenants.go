@@ -62,6 +62,9 @@ func (s scheduled) Schedules() []saga.ScheduleSpec {
 // commands into its own ledger. It comes before anything is swapped: it may be
 // refused, and has moved nothing then.
 func (p *process) reserve(ctx context.Context, l *line, tenants stream.Tenants, list []*effects.Effect) error {
+	if err := servesAlone(p.db, tenants); err != nil {
+		return err
+	}
 	if l.lease != nil && !slices.Equal(tenants, p.settings.Tenants) {
 		if err := l.lease.Move(ctx, tenants); err != nil {
 			return fmt.Errorf("change the tenants: %w", err)
@@ -105,6 +108,9 @@ func (p *process) move(l *line, tenants stream.Tenants) {
 	}
 	if l.commands.now.Load() != nil {
 		l.commands.now.Store(p.commands(l, tenants))
+	}
+	if l.handoff != nil {
+		l.handoff.SetTenants(tenants)
 	}
 	p.log.Info("tenants changed", zap.Strings("from", p.settings.Tenants), zap.Strings("to", tenants))
 	p.settings.Tenants = tenants

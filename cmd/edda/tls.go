@@ -5,7 +5,8 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"os"
+
+	"edda/internal/files"
 )
 
 // clientTLS reads a client's certificate and the authorities it trusts; nil
@@ -16,7 +17,7 @@ func clientTLS(cert, key, ca string) (*tls.Config, error) {
 	}
 	c := &tls.Config{MinVersion: tls.VersionTLS12}
 	if cert != "" || key != "" {
-		pair, err := tls.LoadX509KeyPair(cert, key)
+		pair, err := files.KeyPair(cert, key)
 		if err != nil {
 			return nil, fmt.Errorf("client certificate: %w", err)
 		}
@@ -25,7 +26,7 @@ func clientTLS(cert, key, ca string) (*tls.Config, error) {
 	if ca == "" {
 		return c, nil
 	}
-	pem, err := os.ReadFile(ca)
+	pem, err := files.Read(ca, files.Most)
 	if err != nil {
 		return nil, fmt.Errorf("authorities: %w", err)
 	}

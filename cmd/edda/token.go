@@ -9,10 +9,14 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
+	"edda"
 	"edda/access"
+	"edda/internal/files"
+	"edda/manifests"
 )
 
 // envTokens names the file for edda token, as it does for edda run.
@@ -37,16 +41,25 @@ file in with edda reload.`}
 }
 
 func (b *tokenBook) create() *cobra.Command {
-	e, role := access.Entry{}, ""
+	e, role, expires, actor := access.Entry{}, "", "", uint32(0)
 	c := &cobra.Command{
 		Use: "create --name NAME --role ROLE --tenants T,...", Short: "Make a token; it is shown once", Args: args(cobra.NoArgs),
 		Long: `Make a token. It goes to the standard output, once: what is kept is its hash. The
 line with the hash is added to the file of --tokens, or shown where none is named.
 With --certificate nothing is made: who shows a verified client certificate of
-that name (DNS, URI or common name) is the caller.`,
-		Example: "  edda token create --tokens tokens.yaml --name ops --role operator --tenants 'acme,eu-*' > ops.token",
-		RunE: func(*cobra.Command, []string) error {
+that name (DNS, URI or common name) is the caller. With --expires it is refused after
+that time, without a reload. With --actor it is a token of the Hero coordinator:
+the line is for the file of hero.api.tokens.`,
+		Example: "  edda token create --tokens tokens.yaml --name ops --role operator --tenants 'acme,eu-*' --expires 90d > ops.token\n  edda token create --actor 1001 > actor.token",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if cmd.Flags().Changed("actor") {
+				return b.ofActor(cmd, actor)
+			}
 			e.Role = access.Role(role)
+			var err error
+			if e.Expires, err = expiresFlag(expires, time.Now()); err != nil {
+				return err
+			}
 			return b.add(e)
 		},
 	}
@@ -55,8 +68,47 @@ that name (DNS, URI or common name) is the caller.`,
 	f.StringVar(&role, "role", "", "viewer reads, operator acts, admin does everything")
 	f.StringSliceVar(&e.Tenants, "tenants", nil, "the tenants it is for: names or patterns; '*' for all and for the process")
 	f.StringVar(&e.Certificate, "certificate", "", "a name in a client certificate, instead of a token")
+	f.StringVar(&expires, "expires", "", "until when: how long (12h, 30d), or a time (RFC 3339); for ever unless said")
+	f.Uint32Var(&actor, "actor", 0, "a token of the Hero coordinator, for the actor of this number")
 	offer(c, "role", []string{string(access.Viewer), string(access.Operator), string(access.Admin)})
 	return c
+}
+
+// expiresFlag is a time to come, or how long until then; in whole seconds, as a
+// file has it.
+func expiresFlag(text string, now time.Time) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	at, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		d, wrong := manifests.ParseDuration(text)
+		if wrong != nil {
+			return at, usagef("--expires %s: want how long, such as 12h or 30d, or a time such as 2027-01-31T00:00:00Z", text)
+		}
+		at = now.Add(d)
+	}
+	if at = at.UTC().Truncate(time.Second); !at.After(now) || at.Year() > 9999 {
+		return at, usagef("--expires %s: want a time to come", text)
+	}
+	return at, nil
+}
+
+// ofActor makes a token for the coordinator of the Hero systems, whose file has
+// lines of its own.
+func (b *tokenBook) ofActor(cmd *cobra.Command, actor uint32) error {
+	for _, flag := range []string{"name", "role", "tenants", "certificate", "expires"} {
+		if cmd.Flags().Changed(flag) {
+			return usagef("--%s: a token of an actor has none: its rights are those of the actor", flag)
+		}
+	}
+	if actor == 0 {
+		return usagef("--actor 0: want the number of an actor")
+	}
+	token := access.NewToken()
+	fmt.Fprintf(b.term.err, "add this line to the file of hero.api.tokens:\n%s %d\n", access.Hash(token), actor)
+	fmt.Fprintln(b.term.out, token)
+	return nil
 }
 
 func (b *tokenBook) add(e access.Entry) error {
@@ -84,7 +136,7 @@ func (b *tokenBook) write(e access.Entry) error {
 		fmt.Fprint(b.term.err, "add this line to the file of tokens:\n"+e.Line())
 		return nil
 	}
-	text, err := os.ReadFile(path)
+	text, err := files.Read(path, files.Most)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("tokens: %w", err)
 	}
@@ -116,7 +168,7 @@ func (b *tokenBook) read() ([]byte, error) {
 	if b.path() == "" {
 		return nil, usagef("name the file with --tokens or %s", envTokens)
 	}
-	text, err := os.ReadFile(b.path())
+	text, err := files.Read(b.path(), files.Most)
 	if err != nil {
 		return nil, fmt.Errorf("tokens: %w", err)
 	}
@@ -159,10 +211,21 @@ func (b *tokenBook) show(entries []access.Entry, output outputFlag) error {
 	}
 	var lines [][]string
 	for _, e := range entries {
-		lines = append(lines, []string{e.Name, string(e.Role), strings.Join(e.Tenants, ","), cmp.Or(e.Certificate, "a token")})
+		lines = append(lines, []string{e.Name, string(e.Role), strings.Join(e.Tenants, ","), cmp.Or(e.Certificate, "a token"), expiry(e, time.Now())})
 	}
-	rows(b.term.out, []string{"name", "role", "tenants", "shows"}, lines)
+	rows(b.term.out, []string{"name", "role", "tenants", "shows", "expires"}, lines)
 	return nil
+}
+
+// expiry is until when an entry is known, in words.
+func expiry(e access.Entry, now time.Time) string {
+	switch {
+	case e.Expires.IsZero():
+		return "never"
+	case now.Before(e.Expires):
+		return edda.FormatTime(e.Expires)
+	}
+	return "expired " + edda.FormatTime(e.Expires)
 }
 
 func (b *tokenBook) revoke() *cobra.Command {

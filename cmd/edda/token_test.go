@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -8,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"edda/access"
 	"edda/internal/testcerts"
 )
 
@@ -95,6 +97,46 @@ func TestATokenThatIsNotMadeNamesTheFlag(t *testing.T) {
 	}
 	if code, _, said := shell(t, nil, "token", "create", "--name", "a", "--role", "king", "--tenants", "x"); code != 2 || !strings.HasPrefix(said, "edda: --role king: want") {
 		t.Errorf("without a file: %d %s", code, said)
+	}
+}
+
+func TestATokenIsMadeForAWhile(t *testing.T) {
+	book := filepath.Join(t.TempDir(), "tokens.yaml")
+	for name, until := range map[string]string{"days": "30d", "day": "2999-01-31T10:00:00+01:00", "ever": ""} {
+		args := []string{"token", "create", "--tokens", book, "--name", name, "--role", "viewer", "--tenants", "x"}
+		if until != "" {
+			args = append(args, "--expires", until)
+		}
+		if code, _, said := shell(t, nil, args...); code != 0 {
+			t.Fatal(said)
+		}
+	}
+	var listed []access.Entry
+	if _, out, _ := shell(t, nil, "token", "list", "--tokens", book, "-o", "json"); json.Unmarshal([]byte(out), &listed) != nil || len(listed) != 3 {
+		t.Fatal(out)
+	}
+	for _, e := range listed {
+		in := time.Until(e.Expires)
+		if e.Name == "days" && (in < 29*24*time.Hour || in > 30*24*time.Hour) || e.Name == "ever" && !e.Expires.IsZero() {
+			t.Errorf("%+v", e)
+		}
+	}
+	over := access.Entry{Name: "over", Role: access.Viewer, Tenants: []string{"x"}, Hash: access.Hash("x"), Expires: time.Date(2020, 1, 2, 3, 4, 5, 0, time.UTC)}
+	text, err := os.ReadFile(book)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, book, string(text)+over.Line())
+	_, out, _ := shell(t, nil, "token", "list", "--tokens", book)
+	for _, want := range []string{"EXPIRES", "2999-01-31T09:00:00.000Z", "never", "expired 2020-01-02T03:04:05.000Z"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("%q is not in\n%s", want, out)
+		}
+	}
+	for _, wrong := range []string{"0s", "-1d", "soon", "2020-01-01T00:00:00Z", "30", "9999999d"} {
+		if code, out, said := shell(t, nil, "token", "create", "--name", "a", "--role", "viewer", "--tenants", "x", "--expires", wrong); code != 2 || out != "" || !strings.HasPrefix(said, "edda: --expires ") {
+			t.Errorf("%s: %d %s %s", wrong, code, out, said)
+		}
 	}
 }
 

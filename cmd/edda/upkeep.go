@@ -38,7 +38,9 @@ type holderFile struct {
 type upkeep struct {
 	db     *store.DB
 	keeper *retention.Keeper
-	copies sync.Mutex // held by one backup at a time
+	copies sync.Mutex // held by one backup of the whole at a time
+	// tenantCopies is held by one backup of one tenant at a time.
+	tenantCopies sync.Mutex
 
 	mu     sync.Mutex // guards what follows
 	ended  bool
@@ -57,8 +59,7 @@ func newUpkeep(db *store.DB, settings func() (retention.Settings, error), log *z
 
 func (p *process) buildUpkeep() (err error) {
 	p.metrics.MustRegister(&sizeCollector{p.db})
-	settings := func() (retention.Settings, error) { return p.settings.retentionOf(p.db) }
-	if p.upkeep, err = newUpkeep(p.db, settings, p.log.Named("retention"), p.metrics); err != nil {
+	if p.upkeep, err = newUpkeep(p.db, p.retentionSettings, p.log.Named("retention"), p.metrics); err != nil {
 		return err
 	}
 	text, err := json.Marshal(holderFile{Addr: p.server.Addr(), Store: p.db.ID()})
@@ -168,19 +169,23 @@ func (u *upkeep) compact(ctx context.Context, who server.Actor, tell func(any)) 
 	})
 }
 
-// backup copies to what start gives. The audit comes first, so that the copy has it.
-func (u *upkeep) backup(ctx context.Context, who server.Actor, start func(store.Backup) io.Writer) (store.Backup, error) {
+// backup copies to what start gives: what is one tenant's, or of none the whole
+// store. The audit comes first, so that the copy has it.
+func (u *upkeep) backup(ctx context.Context, who server.Actor, tenant string, start func(store.Backup) io.Writer) (store.Backup, error) {
 	return during(ctx, u, func(ctx context.Context) (store.Backup, error) {
-		if !u.copies.TryLock() {
+		if !u.copying(tenant).TryLock() {
 			return store.Backup{}, edda.Classify(edda.Temporary, "another backup is under way: one at a time, since each holds pages of the store")
 		}
-		defer u.copies.Unlock()
+		defer u.copying(tenant).Unlock()
 		ctx, cancel := context.WithTimeout(ctx, maxBackup)
 		defer cancel()
-		if err := u.audit(ctx, who, "backup", ""); err != nil {
+		audit := act(who, "backup", "")
+		audit.Key.Tenant = tenant // empty: an act on the whole process
+		if err := u.db.Commit(ctx, store.Change{Audits: []store.Audit{audit}}); err != nil {
 			return store.Backup{}, err
 		}
-		s, err := u.db.Snapshot()
+		// gofail: var backupAudited struct{}
+		s, err := u.snapshot(ctx, tenant)
 		if err != nil {
 			return store.Backup{}, err
 		}
@@ -190,16 +195,32 @@ func (u *upkeep) backup(ctx context.Context, who server.Actor, start func(store.
 	})
 }
 
+// copying keeps backups apart: a tenant that takes one slowly keeps nobody from
+// a backup of the whole.
+func (u *upkeep) copying(tenant string) *sync.Mutex {
+	if tenant == "" {
+		return &u.copies
+	}
+	return &u.tenantCopies
+}
+
+func (u *upkeep) snapshot(ctx context.Context, tenant string) (*store.Snapshot, error) {
+	if tenant == "" {
+		return u.db.Snapshot()
+	}
+	return u.db.SnapshotOf(ctx, tenant, nil)
+}
+
 // Collect removes what has expired.
 func (p *process) Collect(ctx context.Context, q server.Collect, tell func(any)) (retention.Report, error) {
 	return p.upkeep.collect(ctx, q, tell)
 }
 
-// Backup copies the store.
-func (p *process) Backup(ctx context.Context, who server.Actor, start func(store.Backup) io.Writer) error {
-	b, err := p.upkeep.backup(ctx, who, start)
+// Backup copies the store, or one tenant's part of it.
+func (p *process) Backup(ctx context.Context, who server.Actor, tenant string, start func(store.Backup) io.Writer) error {
+	b, err := p.upkeep.backup(ctx, who, tenant, start)
 	if err == nil {
-		p.log.Info("backup", zap.Uint64("commit", b.Commit), zap.Int64("bytes", b.Bytes), zap.String("sha256", b.Sum), zap.String("by", who.By))
+		p.log.Info("backup", zap.String("tenant", tenant), zap.Uint64("commit", b.Commit), zap.Int64("bytes", b.Bytes), zap.String("sha256", b.Sum), zap.String("by", who.By))
 	}
 	return err
 }

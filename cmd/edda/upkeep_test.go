@@ -199,7 +199,7 @@ func TestUpkeepEndsWithTheProcess(t *testing.T) {
 	begun, cut := make(chan struct{}), make(chan error, 1)
 	release := make(chan struct{})
 	go func() {
-		_, err := u.backup(context.Background(), server.Actor{}, func(store.Backup) io.Writer {
+		_, err := u.backup(context.Background(), server.Actor{}, "", func(store.Backup) io.Writer {
 			close(begun)
 			<-release
 			return io.Discard
@@ -207,7 +207,7 @@ func TestUpkeepEndsWithTheProcess(t *testing.T) {
 		cut <- err
 	}()
 	<-begun
-	if _, err := u.backup(context.Background(), server.Actor{}, nil); !errors.Is(err, edda.Temporary) {
+	if _, err := u.backup(context.Background(), server.Actor{}, "", nil); !errors.Is(err, edda.Temporary) {
 		t.Errorf("a second backup: %v", err)
 	}
 	stop()

@@ -1,0 +1,136 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	"edda"
+	"edda/server"
+)
+
+const (
+	// lettersAtOnce is how many letters one call acts on.
+	lettersAtOnce = 100
+	// noHeadway is after how many calls in a row that the server ended early, and
+	// that did nothing, the command gives up.
+	noHeadway = 2
+)
+
+// actedOn are the words for what was done.
+var actedOn = map[string]string{edda.VerbRedrive: "redriven", edda.VerbDrop: "dropped", edda.VerbSkip: "skipped"}
+
+// tally sums up an act on many letters.
+type tally struct {
+	word                 string
+	done, failed, passed int
+	failures             []server.LetterFailure
+	next                 string // where to go on, where it did not come to the end
+}
+
+// actOnAll has the server act on those letters that there are now, a portion a
+// call: what fails is told, and the next one is tried. A portion that was done stays
+// done, whatever becomes of this command: it says where to go on.
+func (c *client) actOnAll(ctx context.Context, verb string, m manyLetters) error {
+	t := tally{word: actedOn[verb], next: m.after}
+	idle := 0
+	for left := m.most; left > 0; {
+		p, err := c.letterPortion(ctx, verb, m, t.next, min(left, lettersAtOnce))
+		if err != nil {
+			return c.brokenOff(t, err)
+		}
+		n := p.Done + p.Failed
+		left -= n
+		c.tell(&t, p)
+		if idle = idleAfter(idle, n, p.Stopped); idle == noHeadway {
+			return c.brokenOff(t, fmt.Errorf("the server goes no further: %s", p.Stopped))
+		}
+		if t.next == "" {
+			break
+		}
+	}
+	return c.printTally(t)
+}
+
+// idleAfter is how many portions in a row came to nothing.
+func idleAfter(idle, n int, stopped string) int {
+	if n > 0 || stopped == "" {
+		return 0
+	}
+	return idle + 1
+}
+
+func (c *client) letterPortion(ctx context.Context, verb string, m manyLetters, after string, limit int) (p server.LetterPortion, err error) {
+	q := url.Values{"limit": {strconv.Itoa(limit)}}
+	for name, value := range map[string]string{"after": after, "reason": m.reason, "saga": m.saga} {
+		if value != "" {
+			q.Set(name, value)
+		}
+	}
+	body, err := json.Marshal(map[string]string{"why": c.why})
+	if err != nil {
+		return p, fmt.Errorf("write the call: %w", err)
+	}
+	raw, err := c.call(ctx, http.MethodPost, "/v1/deadletters/"+verb+"?"+q.Encode(), body)
+	if err == nil {
+		err = json.Unmarshal(raw, &p)
+	}
+	return p, err
+}
+
+// tell adds a portion, and says how far it is.
+func (c *client) tell(t *tally, p server.LetterPortion) {
+	t.done, t.failed, t.passed, t.next = t.done+p.Done, t.failed+p.Failed, t.passed+p.Passed, p.Next
+	t.failures = append(t.failures, p.Failures...)
+	for _, f := range p.Failures {
+		fmt.Fprintf(c.term.err, "%s: %s\n", printable(f.DeadLetter), printable(f.Error))
+	}
+	if p.Stopped != "" {
+		fmt.Fprintf(c.term.err, "%s, so far; %s\n", t, printable(p.Stopped))
+	} else if p.Next != "" {
+		fmt.Fprintf(c.term.err, "%s, so far\n", t)
+	}
+}
+
+func (t *tally) String() string {
+	text := fmt.Sprintf("%d %s, %d failed", t.done, t.word, t.failed)
+	if t.passed > 0 {
+		text += fmt.Sprintf(", %d hold nothing back", t.passed)
+	}
+	return text
+}
+
+// brokenOff says what was done before it could not go on, and how to.
+func (c *client) brokenOff(t tally, err error) error {
+	fmt.Fprintf(c.term.err, "%s; what is done stays done: say it again to go on", &t)
+	if t.next != "" {
+		fmt.Fprintf(c.term.err, ", with --after %s to leave out those that failed", t.next)
+	}
+	fmt.Fprintln(c.term.err)
+	return err
+}
+
+func (c *client) printTally(t tally) error {
+	if c.output == outputJSON {
+		sum := map[string]any{t.word: t.done, "failed": t.failed, "passed": t.passed, "failures": append([]server.LetterFailure{}, t.failures...), "next": t.next}
+		raw, err := edda.Encode(sum)
+		if err != nil {
+			return fmt.Errorf("write the summary: %w", err)
+		}
+		if err := indented(c.term.out, raw); err != nil {
+			return err
+		}
+	} else {
+		fmt.Fprintln(c.term.out, &t)
+	}
+	if t.next != "" {
+		fmt.Fprintf(c.term.err, "there are more: say it again, with --after %s to leave out those that failed, or add --max N\n", t.next)
+	}
+	if t.failed > 0 {
+		return &silentError{}
+	}
+	return nil
+}

@@ -1,0 +1,261 @@
+package server
+
+import (
+	"cmp"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"edda"
+	"edda/store"
+)
+
+// An act on many dead letters is done in portions, one a call: the answer says
+// where the next begins. So the server holds nothing of it: a caller who is gone, or
+// a restart, leaves what is done done and the rest as it was, and the same call again
+// goes on, because a letter that was acted on is no longer there.
+
+// portionTime is how long a call begins with another letter; there are 100 at most,
+// and each waits for its commit. What it waits for then may take commitWait more:
+// clients wait longer than both.
+const portionTime = 10 * time.Second
+
+// LetterPortion is what came of a portion of dead letters.
+type LetterPortion struct {
+	Done     int             `json:"done"`
+	Failed   int             `json:"failed"`
+	Passed   int             `json:"passed,omitempty"` // skip: letters that hold nothing back
+	Failures []LetterFailure `json:"failures"`         // those that failed, in their order
+	// Next is the after of the next portion; empty where no letter is left that
+	// was there when the first portion began.
+	Next string `json:"next,omitempty"`
+	// Stopped says why the portion ended early: the next one tries on.
+	Stopped string `json:"stopped,omitempty"`
+}
+
+// LetterFailure is a letter that stays, and why.
+type LetterFailure struct {
+	DeadLetter string `json:"dead_letter"`
+	Error      string `json:"error"`
+}
+
+type portionInput struct {
+	TenantInput
+	Actor
+	Limit  int    `query:"limit" default:"100" minimum:"1" maximum:"100" doc:"at most so many letters in this call"`
+	After  string `query:"after" doc:"next of the portion before"`
+	Reason string `query:"reason" doc:"only those that died of this" enum:"undecodable,no-type,no-key,tenant,too-large,unmatched,poison,full,version,no-instance,malformed,rejected"`
+	Saga   string `query:"saga" doc:"only those of this saga"`
+	Body   *struct {
+		Why string `json:"why,omitempty" doc:"as the header x-edda-why" maxLength:"1000"`
+	}
+}
+
+type actOnLetter func(context.Context, *letterInput, edda.DeadLetter) (*body[LetterActView], error)
+
+func (s *Server) letterPortions() {
+	const base = "/v1/deadletters/"
+	huma.Post(s.api, base+edda.VerbRedrive, s.portionOf(edda.VerbRedrive, s.redrive), summary("Apply the events of many again, a portion a call", "dead letters"))
+	huma.Post(s.api, base+edda.VerbDrop, s.portionOf(edda.VerbDrop, s.drop), summary("Give the events of many up, a portion a call", "dead letters"))
+	huma.Post(s.api, base+edda.VerbSkip, s.portionOf(edda.VerbSkip, s.skip), summary("Give the poison events of many keys up, a portion a call", "dead letters"))
+}
+
+// portion is one call's work.
+type portion struct {
+	*Server
+	in   *portionInput
+	verb string
+	do   actOnLetter
+	from portionPlace
+	out  LetterPortion
+}
+
+// portionPlace is how far the portions have come. Letters that were written after
+// the first of them are not theirs: one that dies again would come round for ever.
+type portionPlace struct {
+	After string    `json:"after,omitempty"`
+	Until time.Time `json:"until"`
+}
+
+func (p portionPlace) text() string {
+	raw, _ := json.Marshal(p) // a text and a time
+	return base64.RawURLEncoding.EncodeToString(raw)
+}
+
+func cutPortionPlace(text string) (p portionPlace, err error) {
+	if text == "" {
+		return portionPlace{Until: time.Now().UTC()}, nil
+	}
+	raw, err := base64.RawURLEncoding.DecodeString(text)
+	if err != nil || json.Unmarshal(raw, &p) != nil || p.Until.IsZero() {
+		return p, huma.Error422UnprocessableEntity(fmt.Sprintf("after: %.100q is no place among the dead letters: give the next of the portion before", text))
+	}
+	return p, nil
+}
+
+func (s *Server) portionOf(verb string, do actOnLetter) func(context.Context, *portionInput) (*body[LetterPortion], error) {
+	return func(ctx context.Context, in *portionInput) (*body[LetterPortion], error) {
+		if in.Body != nil && in.Body.Why != "" {
+			in.Why = in.Body.Why
+		}
+		if err := in.reasoned(verb); err != nil {
+			return nil, err
+		}
+		from, err := cutPortionPlace(in.After)
+		if err != nil {
+			return nil, err
+		}
+		p := &portion{Server: s, in: in, verb: verb, do: do, from: from, out: LetterPortion{Failures: []LetterFailure{}}}
+		return p.run(ctx)
+	}
+}
+
+func (p *portion) run(ctx context.Context) (*body[LetterPortion], error) {
+	tenant, err := p.tenant(p.in.Tenant)
+	if err != nil {
+		return nil, err
+	}
+	letters, next, err := p.letters(ctx)
+	if err != nil {
+		return nil, err
+	}
+	p.each(ctx, letters)
+	if p.out.Stopped == "" && next != "" {
+		p.out.Next = portionPlace{next, p.from.Until}.text()
+	}
+	if err := p.audited(ctx, tenant); err != nil {
+		return nil, err
+	}
+	return &body[LetterPortion]{p.out}, nil
+}
+
+// letters are those of the portion, and where the next begins. It looks at one
+// more, so that a next is told only where there is something to come.
+func (p *portion) letters(ctx context.Context) (out []edda.DeadLetter, next string, err error) {
+	page, err := p.listDead(ctx, &deadListInput{
+		TenantInput: p.in.TenantInput, Limit: p.in.Limit + 1, After: p.from.After, Reason: p.in.Reason, Saga: p.in.Saga,
+	})
+	if err != nil {
+		return nil, "", err
+	}
+	out, next = page.Body.DeadLetters, page.Body.Next
+	if len(out) > p.in.Limit {
+		out = out[:p.in.Limit]
+		next = store.DeadPlace(out[len(out)-1])
+	}
+	late := slices.IndexFunc(page.Body.DeadLetters, func(d edda.DeadLetter) bool { return d.Time.After(p.from.Until) })
+	if late >= 0 { // they are in the order of their time
+		return page.Body.DeadLetters[:late], "", nil
+	}
+	return out, next, nil
+}
+
+// each acts on the letters, in the order in which the events of one key were
+// sent. It ends early where the process, and not the letter, is why one failed.
+func (p *portion) each(ctx context.Context, letters []edda.DeadLetter) {
+	began, seen := time.Now(), map[string]bool{}
+	for _, d := range inOrder(letters) {
+		if err := p.mayGoOn(ctx, began); err != nil {
+			p.stop(letters, seen, err)
+			return
+		}
+		if err := p.one(ctx, d); err != nil {
+			p.stop(letters, seen, err)
+			return
+		}
+		seen[d.ID] = true
+	}
+}
+
+// inOrder sorts letters by where their events came from.
+func inOrder(letters []edda.DeadLetter) []edda.DeadLetter {
+	return slices.SortedStableFunc(slices.Values(letters), func(a, b edda.DeadLetter) int {
+		return cmp.Or(a.Event.Time.Compare(b.Event.Time), cmp.Compare(a.Event.Stream, b.Event.Stream), cmp.Compare(a.Event.Seq, b.Event.Seq))
+	})
+}
+
+func (p *portion) mayGoOn(ctx context.Context, began time.Time) error {
+	if time.Since(began) > portionTime {
+		return fmt.Errorf("it has taken %s", portionTime)
+	}
+	return ctx.Err()
+}
+
+// one acts on a letter. Its error says that the process is not able to, now.
+func (p *portion) one(ctx context.Context, d edda.DeadLetter) error {
+	ctx, cancel := context.WithTimeout(ctx, p.options.CommitWait)
+	defer cancel()
+	in := &letterInput{LetterInput: LetterInput{TenantInput: p.in.TenantInput, ID: d.ID}, Actor: p.in.Actor}
+	if p.verb == edda.VerbSkip {
+		switch holds, _, err := p.holding(d); {
+		case err != nil:
+			return err
+		case !holds:
+			p.out.Passed++
+			return nil
+		}
+	}
+	_, err := p.do(ctx, in, d)
+	status := huma.StatusError(nil)
+	switch {
+	case err == nil:
+		p.out.Done++
+	case errors.As(err, &status) && status.GetStatus() < http.StatusInternalServerError:
+		p.out.Failed++
+		p.out.Failures = append(p.out.Failures, LetterFailure{d.ID, err.Error()})
+	default:
+		return err
+	}
+	return nil
+}
+
+// stop says why the portion ends, and where to go on: behind the letters that
+// were all looked at. What was acted on behind that place is gone.
+func (p *portion) stop(letters []edda.DeadLetter, seen map[string]bool, why error) {
+	at := p.from
+	for _, d := range letters {
+		if !seen[d.ID] {
+			break
+		}
+		at.After = store.DeadPlace(d)
+	}
+	p.out.Stopped, p.out.Next = why.Error(), at.text()
+}
+
+// audited writes the entry of the portion as a whole, with its count; each letter
+// has its own. Who asked may be gone by now, but it was done.
+func (p *portion) audited(ctx context.Context, tenant string) error {
+	if p.out.Done+p.out.Failed+p.out.Passed == 0 {
+		return nil
+	}
+	detail := fmt.Sprintf("all dead letters%s: %d done, %d failed", p.chosen(), p.out.Done, p.out.Failed)
+	if p.out.Passed > 0 {
+		detail += fmt.Sprintf(", %d hold nothing", p.out.Passed)
+	}
+	if p.out.Next != "" {
+		detail += "; more to come"
+	}
+	by := store.Audit{Time: time.Now().UTC(), By: cmp.Or(p.in.By, "unknown"), Verb: p.verb, Key: edda.Key{Tenant: tenant, Saga: p.in.Saga}, Reason: p.in.Why, Detail: detail}
+	if err := p.options.DeadLetters.Note(context.WithoutCancel(ctx), by); err != nil {
+		return huma.Error503ServiceUnavailable(fmt.Sprintf("%s, but the audit of it as a whole could not be written: %v; each letter has its own", detail, err))
+	}
+	return nil
+}
+
+// chosen is the filter in words.
+func (p *portion) chosen() (words string) {
+	if p.in.Saga != "" {
+		words += " of saga " + p.in.Saga
+	}
+	if p.in.Reason != "" {
+		words += " that died of " + p.in.Reason
+	}
+	return words
+}
