@@ -11,7 +11,7 @@ import (
 	"log"
 	"os"
 	"slices"
-	"strings"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,6 +19,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 
+	"edda/internal/heap"
 	"edda/internal/realservers"
 )
 
@@ -41,10 +42,11 @@ func main() {
 	var s settings
 	flag.IntVar(&s.jobs, "jobs", 30_000, "jobs of one round")
 	flag.IntVar(&s.rounds, "rounds", 5, "rounds; the median counts")
-	flag.IntVar(&s.producers, "producers", 32, "goroutines that add jobs")
-	flag.IntVar(&s.concurrency, "concurrency", 32, "jobs that run at once")
+	flag.IntVar(&s.producers, "producers", 64, "goroutines that add jobs")
+	flag.IntVar(&s.concurrency, "concurrency", 64, "jobs that run at once")
 	flag.Parse()
 	log.SetFlags(0)
+	defer heap.Bound()() // as edda has it; what garbage costs is then much the same for every system
 	if err := measure(s); err != nil {
 		log.Fatal(err)
 	}
@@ -76,7 +78,7 @@ func measure(s settings) error {
 // result holds, for each round, jobs per second and Redis's work for a job.
 type result struct {
 	add, run       []float64
-	commands, busy []float64 // per job: commands, scripts' own ones too; microseconds of Redis
+	commands, busy []float64 // per job: Redis's commands, scripts' own ones too; its microseconds of the processor
 }
 
 // measureOne fills the queue, and then empties it.
@@ -91,6 +93,10 @@ func measureOne(s settings, sys system, r *result) error {
 	if err := db.ConfigResetStat(ctx).Err(); err != nil {
 		return err
 	}
+	_, idle, err := work(ctx, db)
+	if err != nil {
+		return err
+	}
 	began := time.Now()
 	if err := fill(ctx, s, sys); err != nil {
 		return err
@@ -103,7 +109,7 @@ func measureOne(s settings, sys system, r *result) error {
 	commands, busy, err := work(ctx, db)
 	n := float64(s.jobs)
 	r.add, r.run = append(r.add, n/add.Seconds()), append(r.run, n/run.Seconds())
-	r.commands, r.busy = append(r.commands, commands/n), append(r.busy, busy/n)
+	r.commands, r.busy = append(r.commands, commands/n), append(r.busy, (busy-idle)/n)
 	return err
 }
 
@@ -154,24 +160,27 @@ func empty(ctx context.Context, s settings, sys system) (time.Duration, error) {
 	return took, <-ended
 }
 
-// work reads what Redis has done since its counters were reset.
+// work reads what Redis has done: commands, scripts' own ones too, since its
+// counters were reset, and microseconds of the processor since it was started.
 func work(ctx context.Context, db *redis.Client) (calls, micros float64, err error) {
-	info, err := db.Info(ctx, "commandstats").Result()
-	for line := range strings.Lines(info) {
-		var n, us float64
-		name, rest, ok := strings.Cut(strings.TrimPrefix(line, "cmdstat_"), ":")
-		if !ok {
-			continue
-		}
-		if _, err := fmt.Sscanf(rest, "calls=%f,usec=%f", &n, &us); err != nil {
-			continue
-		}
-		if calls += n; !strings.HasPrefix(name, "eval") { // whose time is that of their commands, counted already, and Lua's
-			continue
-		}
-		micros += us
+	info, err := db.InfoMap(ctx, "commandstats", "cpu").Result()
+	if err != nil {
+		return 0, 0, err
 	}
-	return calls, micros, err
+	for _, line := range info["Commandstats"] {
+		var n float64
+		if _, err := fmt.Sscanf(line, "calls=%f", &n); err == nil {
+			calls += n
+		}
+	}
+	for _, name := range []string{"used_cpu_user", "used_cpu_sys"} {
+		seconds, err := strconv.ParseFloat(info["CPU"][name], 64)
+		if err != nil {
+			return 0, 0, fmt.Errorf("INFO cpu: %w", err)
+		}
+		micros += 1e6 * seconds
+	}
+	return calls, micros, nil
 }
 
 func median(x []float64) float64 {

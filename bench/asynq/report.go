@@ -13,7 +13,7 @@ func report(w io.Writer, s settings, systems []system, results map[string]*resul
 	base := results["asynq"]
 	fmt.Fprintf(w, "%d jobs that do nothing, %d producers, %d at once, %d rounds in turns on one redis-server; medians\n\n", s.jobs, s.producers, s.concurrency, s.rounds)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "\tadded/s\tratio\trun/s\tratio\tcommands a job\tscripts' µs a job\t")
+	fmt.Fprintln(t, "\tadded/s\tratio\trun/s\tratio\tcommands a job\tRedis's µs a job\t")
 	slower := false
 	var adds []string
 	for _, sys := range systems {

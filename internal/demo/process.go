@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io/fs"
-	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -42,10 +40,11 @@ func (p *process) start(o Options, shopURL string) error {
 	if err != nil {
 		return err
 	}
-	api, natsAddr, err := freePorts()
+	addrs, err := child.FreeAddrs(2)
 	if err != nil {
 		return err
 	}
+	api, natsAddr := addrs[0], addrs[1]
 	p.api, p.nats = "http://"+api, "nats://"+natsAddr
 	p.Process = child.New("edda", filepath.Join(p.dir, "edda.log"), func() *exec.Cmd {
 		return exec.Command(o.Edda, "dev", manifests, "--data", filepath.Join(p.dir, "data"), "--addr", api, "--nats-addr", natsAddr, "--gateway", shopURL)
@@ -75,32 +74,7 @@ func writeManifests(dir, shopURL string) (string, error) {
 	return out, nil
 }
 
-// freePorts finds two ports that nobody listens on.
-func freePorts() (a, b string, err error) {
-	first, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", "", err
-	}
-	defer first.Close()
-	second, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", "", err
-	}
-	defer second.Close()
-	return first.Addr().String(), second.Addr().String(), nil
-}
-
 // ready waits until edda takes work.
 func (p *process) ready(ctx context.Context) error {
-	return p.Until(ctx, startFor, func() error {
-		resp, err := http.Get(p.api + "/ready")
-		if err != nil {
-			return err
-		}
-		defer resp.Body.Close()
-		if resp.StatusCode != http.StatusOK {
-			return fmt.Errorf("/ready says %s", resp.Status)
-		}
-		return nil
-	})
+	return p.Until(ctx, startFor, func() error { return child.Ready(p.api + "/ready") })
 }

@@ -8,8 +8,9 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
+
+	"edda/internal/scrape"
 )
 
 // books is all that is known of a flow, from everybody who knows something.
@@ -22,7 +23,7 @@ type books struct {
 	far      []object // the jobs that the supervisor has
 	ledger   ledger   // what the scripts wrote down
 
-	coordinator, runner, mycelium counters
+	coordinator, runner, mycelium scrape.Counters
 }
 
 // read opens all books of a flow.
@@ -50,7 +51,7 @@ func (r *run) read(ctx context.Context, p plan) (b books, err error) {
 	if b.ledger, err = readLedger(r.work(p)); err != nil {
 		return b, err
 	}
-	return b, errors.Join(b.coordinator.read(ctx, r.ports.coordinator), b.runner.read(ctx, r.ports.runner), b.mycelium.read(ctx, r.ports.myceliumMetrics))
+	return b, b.scrape(ctx, r.ports)
 }
 
 // supervised reads the hashes of the plan's jobs in the supervisor's Redis.
@@ -94,43 +95,13 @@ func (l ledger) before(first, second uint32) bool {
 	return done >= 0 && began > done
 }
 
-// counters are a process's metrics.
-type counters map[string]float64
-
-func (c *counters) read(ctx context.Context, port int) error {
-	text, err := get(ctx, url(port)+"/metrics")
-	*c = parseCounters(text)
-	return err
-}
-
-func parseCounters(text string) counters {
-	out := counters{}
-	for line := range strings.Lines(text) {
-		name, value, found := strings.Cut(strings.TrimSpace(line), "} ")
-		if found {
-			name += "}"
-		} else {
-			name, value, _ = strings.Cut(strings.TrimSpace(line), " ")
-		}
-		if n, err := strconv.ParseFloat(value, 64); err == nil {
-			out[name] = n
-		}
+// scrape reads what the processes have counted.
+func (b *books) scrape(ctx context.Context, p ports) error {
+	var errs []error
+	for port, into := range map[int]*scrape.Counters{p.coordinator: &b.coordinator, p.runner: &b.runner, p.myceliumMetrics: &b.mycelium} {
+		var err error
+		*into, err = scrape.Read(ctx, url(port)+"/metrics")
+		errs = append(errs, err)
 	}
-	return out
-}
-
-// sum adds what counters of a name, with labels that contain all the words, have
-// counted.
-func (c counters) sum(name string, words ...string) int {
-	n := 0.0
-	for key, value := range c {
-		labels, found := strings.CutPrefix(key, name)
-		if !found || labels != "" && labels[0] != '{' {
-			continue
-		}
-		if !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(labels, w) }) {
-			n += value
-		}
-	}
-	return int(n)
+	return errors.Join(errs...)
 }

@@ -15,13 +15,12 @@ import (
 )
 
 // child prepares a process whose output goes to a file of the folder. It has a
-// process group of its own, so that a Ctrl-C reaches it through us, in order; and it
-// ends when we do, however that is.
+// process group of its own, so that a Ctrl-C reaches it through us, in order.
 func (r *run) child(name, program string, env []string, args ...string) *child.Process {
 	return child.New("the "+name, filepath.Join(r.dir, name+".log"), func() *exec.Cmd {
 		cmd := exec.Command(program, args...)
 		cmd.Dir, cmd.Env = r.dir, append(clean(os.Environ()), env...)
-		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 		return cmd
 	})
 }

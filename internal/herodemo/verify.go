@@ -212,11 +212,11 @@ func (p plan) undisturbed(b books) []finding {
 	way := func(calls, answers int) string {
 		return fmt.Sprintf("%d calls of node1, %d answers of node2", calls, answers)
 	}
-	calls, answers := b.mycelium.sum(carried, `from="node1"`, `kind="call"`), b.mycelium.sum(carried, `from="node2"`, `kind="reply"`)
+	calls, answers := b.mycelium.Sum(carried, `from="node1"`, `kind="call"`), b.mycelium.Sum(carried, `from="node2"`, `kind="reply"`)
 	return []finding{
-		found("metrics of the coordinator", messages(n, n), messages(b.coordinator.sum(routed, `type="job"`), b.coordinator.sum(routed, `type="job"`, `fate="processed"`))),
+		found("metrics of the coordinator", messages(n, n), messages(b.coordinator.Sum(routed, `type="job"`), b.coordinator.Sum(routed, `type="job"`, `fate="processed"`))),
 		found("metrics of the runner", runs(n, len(p.jobs), n-len(p.jobs)),
-			runs(b.runner.sum(begun), b.runner.sum(ended, `status="finished"`), b.runner.sum(ended, `status="error"`))),
+			runs(b.runner.Sum(begun), b.runner.Sum(ended, `status="finished"`), b.runner.Sum(ended, `status="error"`))),
 		found("through mycelium, as it counted", way(max(n, calls), max(n, answers)), way(calls, answers)), // it is asked, too, whether a job began
 	}
 }
@@ -232,5 +232,5 @@ const (
 
 // disturbed: the runner that came back found what the killed one had left.
 func (p plan) disturbed(b books) []finding {
-	return []finding{found("runs that the killed runner left, as the next one found", p.attempts()-len(p.jobs), b.runner.sum(lost))}
+	return []finding{found("runs that the killed runner left, as the next one found", p.attempts()-len(p.jobs), b.runner.Sum(lost))}
 }

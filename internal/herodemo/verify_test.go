@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"edda/internal/scrape"
 )
 
 // agreed are books that agree with a plan in everything.
@@ -14,9 +16,9 @@ func agreed(p plan) books {
 	n := p.attempts()
 	b := books{
 		flow:        flowState{Status: "finished", Result: map[string]string{}},
-		coordinator: parseCounters(fmt.Sprintf(`edda_hero_messages_total{fate="processed",type="job"} %d`, n)),
-		mycelium:    parseCounters(fmt.Sprintf("%[1]s{from=\"node1\",kind=\"call\",to=\"node2\"} %[2]d\n%[1]s{from=\"node2\",kind=\"reply\",to=\"node1\"} %[2]d", carried, n)),
-		runner: parseCounters(fmt.Sprintf("edda_hero_runner_jobs_started_total{type=\"python\"} %d\n"+
+		coordinator: scrape.Parse(fmt.Sprintf(`edda_hero_messages_total{fate="processed",type="job"} %d`, n)),
+		mycelium:    scrape.Parse(fmt.Sprintf("%[1]s{from=\"node1\",kind=\"call\",to=\"node2\"} %[2]d\n%[1]s{from=\"node2\",kind=\"reply\",to=\"node1\"} %[2]d", carried, n)),
+		runner: scrape.Parse(fmt.Sprintf("edda_hero_runner_jobs_started_total{type=\"python\"} %d\n"+
 			"edda_hero_runner_jobs_ended_total{error=\"\",status=\"finished\",type=\"python\"} %d\n"+
 			"edda_hero_runner_jobs_ended_total{error=\"exit\",status=\"error\",type=\"python\"} %d\nedda_hero_runner_jobs_lost_total %[3]d", n, len(p.jobs), n-len(p.jobs))),
 	}
@@ -130,13 +132,6 @@ func TestTheLedgerOfAFlowThatHasNotBegunIsEmpty(t *testing.T) {
 	l, err := readLedger(dir)
 	if err != nil || !l.before(1, 2) || l.before(2, 1) || l.count(1, "start") != 1 {
 		t.Errorf("%v, %v", l, err)
-	}
-}
-
-func TestCounters(t *testing.T) {
-	c := parseCounters("# HELP a_total x\na_total 2\na_total_more 9\nb_total{x=\"1\",y=\"2 3\"} 4\nb_total{x=\"2\"} 5\n")
-	if c.sum("a_total") != 2 || c.sum("b_total") != 9 || c.sum("b_total", `x="1"`) != 4 || c.sum("none") != 0 {
-		t.Errorf("%v", c)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -56,14 +57,25 @@ func newServer(name string) (*Server, error) {
 	return &Server{Host: "127.0.0.1", Port: port, User: "edda", Password: "Edda.S3cret", Database: "shop", dir: dir}, err
 }
 
+// The ports that servers get: none of those that a system gives to connections that
+// go out, or one of these could have it before the server does, or while it restarts.
+const (
+	firstPort = 20_000
+	ports     = 12_000
+	portTries = 100
+)
+
 // freePort is one that nobody listened on a moment ago.
 func freePort() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
+	var err error
+	for range portTries {
+		port := strconv.Itoa(firstPort + rand.IntN(ports))
+		var l net.Listener
+		if l, err = net.Listen("tcp", "127.0.0.1:"+port); err == nil {
+			return port, l.Close()
+		}
 	}
-	defer l.Close()
-	return strconv.Itoa(l.Addr().(*net.TCPAddr).Port), nil
+	return "", err
 }
 
 // find looks for a program in folders, where * stands for any, and in PATH.

@@ -1,0 +1,281 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	bolt "go.etcd.io/bbolt"
+
+	"edda/stream"
+)
+
+const (
+	// maxCalls is how many calls are under way at most: more makes them slower.
+	maxCalls = 128
+	// maxFloor bounds a floor's transactions and messages: its rate is soon known.
+	maxFloor         = 2000
+	maxFloorMessages = 100_000
+	// fetchMost is how many messages one fetch takes.
+	fetchMost = 512
+	fetchWait = 5 * time.Second
+)
+
+// floor adds what the same work takes without an engine, as a rate of operations.
+func (res *Result) floor(name string, rate float64, costs *Costs) {
+	f := Floor{Name: name, Rate: rate}
+	if rate > 0 {
+		f.Fraction = res.Rate / rate
+	}
+	if costs != nil {
+		f.CPU = costs.Effects + costs.Client
+	}
+	res.Floors = append(res.Floors, f)
+}
+
+// floorLatency adds the median of the same work without an engine.
+func (res *Result) floorLatency(name string, p50 float64) {
+	f := Floor{Name: name, P50: p50}
+	if res.Latency != nil && res.Latency.P50 > 0 {
+		f.Fraction = p50 / res.Latency.P50
+	}
+	res.Floors = append(res.Floors, f)
+}
+
+// calls makes the calls of n orders with no engine at all.
+func (b *bout) calls(prefix string, n, concurrency int) (*Result, error) {
+	transport := &http.Transport{MaxIdleConns: concurrency, MaxIdleConnsPerHost: concurrency}
+	defer transport.CloseIdleConnections()
+	c := &http.Client{Transport: transport}
+	times, next := make([]time.Duration, n), atomic.Int64{}
+	failed := make(chan error, concurrency)
+	before := [2]usage{usageOf(b.effects.PID()), usageOf(os.Getpid())}
+	began := time.Now()
+	var group sync.WaitGroup
+	for range concurrency {
+		group.Go(func() {
+			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
+				at := time.Now()
+				if err := b.call(c, fmt.Sprintf("%s-%07d", prefix, i)); err != nil {
+					failed <- err
+					return
+				}
+				times[i] = time.Since(at)
+			}
+		})
+	}
+	group.Wait()
+	took := time.Since(began)
+	select {
+	case err := <-failed:
+		return nil, fmt.Errorf("the calls alone: %w", err)
+	default:
+	}
+	costs := &Costs{Effects: each((usageOf(b.effects.PID()).cpu-before[0].cpu).Seconds()*1000, n), Client: each((usageOf(os.Getpid()).cpu-before[1].cpu).Seconds()*1000, n)}
+	return &Result{Rate: perSecond(n, took), Latency: summarize(times), Costs: costs}, b.check(prefix, n)
+}
+
+// call makes the calls of one order, one after the other.
+func (b *bout) call(c *http.Client, key string) error {
+	for _, effect := range b.called() {
+		body := fmt.Appendf(nil, `{"amount":2999,"decline":%t,"items":[{"price":1250,"quantity":2,"sku":"A-1"},{"price":499,"quantity":1,"sku":"B-7"}],"order":%q}`, b.decline && effect == "charge", key)
+		req, err := http.NewRequestWithContext(b.ctx, http.MethodPost, b.effects.url+"/effects/"+effect, bytes.NewReader(body))
+		if err != nil {
+			return err
+		}
+		req.Header.Set("Content-Type", "application/json")
+		req.Header.Set("Idempotency-Key", key+effect)
+		resp, err := c.Do(req)
+		if err != nil {
+			return err
+		}
+		_, err = io.Copy(io.Discard, resp.Body)
+		resp.Body.Close()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writing adds the floors of what an operation writes: the bytes into a bare bbolt
+// file in the same batches, and the messages through bare JetStream.
+func (r *run) writing(res *Result) error {
+	if err := r.storing(res); err != nil {
+		return err
+	}
+	rate, err := bareStreams(r.ctx, filepath.Join(r.dir, res.Workload+"-floor", "nats"), res.Count, res.traffic)
+	if err != nil {
+		return err
+	}
+	res.floor("the messages through bare JetStream", rate, nil)
+	r.say("    floors of %s %s: %s", res.Workload, res.Phase, floorsLine(res.Floors))
+	return nil
+}
+
+// storing adds the floor of what an operation writes into the store.
+func (r *run) storing(res *Result) error {
+	dir, err := r.folder(res.Workload + "-floor")
+	if err != nil {
+		return err
+	}
+	rate, err := bareStore(filepath.Join(dir, res.Phase+".db"), res.Count, res.Costs.commits, res.Costs.bytes)
+	if err == nil {
+		res.floor("the bytes into bare bbolt", rate, nil)
+	}
+	return err
+}
+
+// bareStore puts the bytes of n operations into a bbolt file, in as many
+// transactions, each synced, under keys in ascending order: there is no cheaper
+// way to keep them in one. It tells operations a second.
+func bareStore(file string, n, commits, size int) (rate float64, err error) {
+	if n == 0 || commits == 0 {
+		return 0, nil
+	}
+	db, err := bolt.Open(file, 0o600, nil)
+	if err != nil {
+		return 0, err
+	}
+	defer db.Close()
+	done := min(commits, maxFloor)
+	perCommit := max(n/commits, 1)
+	value := bytes.Repeat([]byte("v"), max(size/commits/perCommit, 1))
+	key := uint64(0)
+	took, err := timed(func() error {
+		for range done {
+			if err := db.Update(func(tx *bolt.Tx) error { return put(tx, perCommit, &key, value) }); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return float64(n) * float64(done) / float64(commits) / took.Seconds(), err
+}
+
+// put adds so many values, with keys that go on from the last.
+func put(tx *bolt.Tx, n int, key *uint64, value []byte) error {
+	b, err := tx.CreateBucketIfNotExists([]byte("floor"))
+	if err != nil {
+		return err
+	}
+	b.FillPercent = 0.9 // nothing comes between
+	for range n {
+		*key++
+		if err := b.Put(binary.BigEndian.AppendUint64(nil, *key), value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// traffic is the messages of some operations.
+type traffic struct {
+	Messages  int `json:"messages"`  // published
+	Bytes     int `json:"bytes"`     // of them
+	Waiting   int `json:"waiting"`   // there before, and read with them
+	WaitBytes int `json:"waitBytes"` // of these
+}
+
+func (t traffic) since(before traffic) traffic {
+	return traffic{Messages: t.Messages - before.Messages, Bytes: t.Bytes - before.Bytes}
+}
+
+// streams is what lies in the three streams; those that are not there are empty.
+func streams(ctx context.Context, js jetstream.JetStream) (t traffic) {
+	for _, name := range []string{"AGGREGATE_EVENTS", "WORKFLOW_COMMANDS", "WORKFLOW_EVENTS"} {
+		if s, err := js.Stream(ctx, name); err == nil {
+			state := s.CachedInfo().State
+			t.Messages += int(state.Msgs)
+			t.Bytes += int(state.Bytes)
+		}
+	}
+	return t
+}
+
+// bareStreams publishes the messages of n operations to an embedded server with
+// the same settings, each with an id, and fetches and acknowledges all of them,
+// those that waited there included. It tells operations a second.
+func bareStreams(ctx context.Context, dir string, n int, t traffic) (rate float64, err error) {
+	if t.Messages+t.Waiting == 0 {
+		return 0, nil
+	}
+	share := min(1, float64(maxFloorMessages)/float64(t.Messages+t.Waiting))
+	publish, waiting := int(float64(t.Messages)*share), int(float64(t.Waiting)*share)
+	e, err := stream.StartEmbedded(ctx, stream.EmbeddedOptions{Dir: dir})
+	if err != nil {
+		return 0, err
+	}
+	defer e.Close()
+	nc, js, err := stream.Connect(stream.Connection{Server: e.Server()})
+	if err != nil {
+		return 0, err
+	}
+	defer nc.Close()
+	if _, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: "FLOOR", Subjects: []string{"floor.>"}, Storage: jetstream.FileStorage, Duplicates: 30 * time.Second}); err != nil {
+		return 0, err
+	}
+	consumer, err := js.CreateConsumer(ctx, "FLOOR", jetstream.ConsumerConfig{Durable: "floor", AckPolicy: jetstream.AckAllPolicy, MaxAckPending: -1})
+	if err != nil {
+		return 0, err
+	}
+	if err := pour(ctx, js, "w", waiting, t.WaitBytes/max(t.Waiting, 1)); err != nil {
+		return 0, err
+	}
+	poured := make(chan error, 1)
+	began := time.Now()
+	go func() { poured <- pour(ctx, js, "p", publish, t.Bytes/max(t.Messages, 1)) }()
+	err = drain(ctx, consumer, publish+waiting)
+	if e := <-poured; err == nil {
+		err = e
+	}
+	return float64(n) * share / time.Since(began).Seconds(), err
+}
+
+// pour publishes messages of a size.
+func pour(ctx context.Context, js jetstream.JetStream, name string, n, size int) error {
+	body := bytes.Repeat([]byte("m"), size)
+	for i := range n {
+		msg := nats.NewMsg(fmt.Sprintf("floor.%s.%d", name, i))
+		msg.Data = body
+		if _, err := js.PublishMsgAsync(msg, jetstream.WithMsgID(fmt.Sprintf("%s-%d", name, i))); err != nil {
+			return err
+		}
+	}
+	return allStored(ctx, js)
+}
+
+// drain fetches and acknowledges n messages.
+func drain(ctx context.Context, c jetstream.Consumer, n int) error {
+	for got := 0; got < n; {
+		batch, err := c.Fetch(min(n-got, fetchMost), jetstream.FetchMaxWait(fetchWait))
+		if err != nil {
+			return err
+		}
+		var last jetstream.Msg
+		for m := range batch.Messages() {
+			last = m
+			got++
+		}
+		if err := batch.Error(); err != nil {
+			return err
+		}
+		if last == nil {
+			return fmt.Errorf("only %d of %d messages came", got, n)
+		}
+		if err := last.Ack(); err != nil {
+			return err
+		}
+	}
+	return ctx.Err()
+}
