@@ -20,7 +20,9 @@ import (
 // at once, undo, timers, parked, held and late events, commands, facts, a child.
 // What becomes of an order depends on its events alone, never on how fast their
 // effects are answered: so that every run of the same events ends the same.
-const tortureSagas = `saga: order
+// A visit is kept for 2 s: longer than a producer takes to send again. The two
+// versions of the tally differ in what they count, and in nothing that goes out.
+var tortureSagas = `saga: order
 version: 1
 key: event.order_id
 from: all
@@ -84,6 +86,32 @@ key: event.order_id
 from: all
 on:
   ParcelAsked: {start: true, do: [{seq: [{effect: pack, with: {order: =key}}, {done: {box: =key}}]}]}
+---
+saga: visit
+version: 1
+key: event.order_id
+from: all
+retention: {done: 2s}
+on:
+  VisitPaid: {start: true, do: [{command: Order.Greet, to: =key}, {done: seen}]}
+` + fmt.Sprintf(tallySaga, 1) + fmt.Sprintf(tallySaga, 2)
+
+// tallySaga waits a while behind the last event of its order, so that what becomes
+// of that does not depend on how soon it was sent. %[1]d is the version.
+const tallySaga = `---
+saga: tally
+version: %[1]d
+key: event.order_id
+from: all
+state: {n: 0, added: 0, fired: 0}
+on:
+  TallyOpened: {start: true, do: [{command: Order.Open, to: =key}]}
+  TallyAdded:
+    set: {n: "=state.n + %[1]d * event.n", added: "=state.added + 1"}
+    do: [{timer: close, after: 3s, if: state.added == 2}]
+  timer.close:
+    set: {fired: "=state.fired + 1"}
+    do: [{seq: [{effect: count, with: {order: =key}}, {command: Order.Close, to: =key}, {done: {n: =state.n}}]}]
 `
 
 // tortureEffect gives up only long after every outage of a run.
@@ -97,7 +125,7 @@ timeout: 5s
 retry: {max: 1000, backoff: 10ms..500ms}
 `
 
-var tortureEffects = []string{"reserve", "charge", "ship", "refund", "release", "pick", "pack"}
+var tortureEffects = []string{"reserve", "charge", "ship", "refund", "release", "pick", "pack", "count"}
 
 func tortureManifest(url string) string {
 	text := tortureSagas
@@ -125,6 +153,7 @@ type lot struct {
 	effects  []string // calls that have an effect
 	mixed    bool     // in any order
 	commands []string // to the order's aggregate, in order
+	gone     bool     // outlives its retention
 }
 
 // Events that several lots send.
@@ -133,6 +162,12 @@ var (
 	hasty  = said{"OrderPlaced", `"patience":"%s"`, edda.FateHandled}
 	paid   = said{"PaymentReceived", `"amount":1`, edda.FateHandled}
 	noted  = said{"NoteAdded", `"loud":true`, edda.FateHandled}
+	added  = said{"TallyAdded", `"n":5`, edda.FateHandled}
+	// weighed holds its key until an operator has mended it, and unread is a message
+	// of which nobody can read more than where it goes.
+	weighed = said{"Weighed", `"weight":"heavy"`, edda.FateDead}
+	mended  = said{"Weighed", `"weight":"heavy"`, edda.FateHandled}
+	unread  = said{"PaymentReceived", "", edda.FateHandled}
 )
 
 var (
@@ -153,13 +188,29 @@ var lots = []lot{
 	{name: "withdrawn", saga: "order", says: []said{placed, {"OrderWithdrawn", `"why":"no"`, edda.FateHandled}, {paid.name, paid.payload, edda.FateLate}},
 		ends: edda.StatusDone, commands: []string{"Acknowledge"}},
 	{name: "admired", saga: "order", says: []said{placed, {"OrderAdmired", `"by":"me"`, edda.FateIgnored}, paid}, ends: edda.StatusDone, effects: delivered, commands: completed},
-	{name: "heavy", saga: "order", says: []said{placed, {"Weighed", `"weight":"heavy"`, edda.FateDead}, noted, paid}, ends: edda.StatusDone, effects: delivered, commands: completed},
+	{name: "heavy", saga: "order", says: []said{placed, weighed, noted, paid}, ends: edda.StatusDone, effects: delivered, commands: completed},
 	{name: "nudged", saga: "nudge", says: []said{{"NudgeAsked", `"n":0`, edda.FateHandled}}, ends: edda.StatusDone, commands: []string{"Nudge", "Nudge", "Nudge"}},
 	{name: "filled", saga: "basket", says: []said{{"BasketFilled", `"items":[1,2,3]`, edda.FateHandled}}, ends: edda.StatusDone,
 		effects: []string{"pack", "pick", "pick", "pick"}, mixed: true, commands: []string{"Complete"}},
+	{name: "mended", saga: "order", says: []said{placed, mended, noted, paid}, ends: edda.StatusDone, effects: delivered, commands: completed},
+	{name: "garbled", saga: "order", says: []said{placed, unread}, ends: edda.StatusDone, effects: delivered, commands: completed},
+	{name: "visited", saga: "visit", says: []said{{"VisitPaid", `"n":0`, edda.FateHandled}}, ends: edda.StatusDone, commands: []string{"Greet"}, gone: true},
+	{name: "tallied", saga: "tally", says: []said{{"TallyOpened", `"n":0`, edda.FateHandled}, added, added}, ends: edda.StatusDone,
+		effects: []string{"count"}, commands: []string{"Open", "Close"}},
 }
 
-func lotOf(i int) lot          { return lots[i%len(lots)] }
+func lotOf(i int) lot { return lots[i%len(lots)] }
+
+// lotNamed is the lot of an order.
+func lotNamed(order string) lot {
+	name, _, _ := strings.Cut(order, "-")
+	i := slices.IndexFunc(lots, func(l lot) bool { return l.name == name })
+	if i < 0 {
+		return lot{saga: "order"}
+	}
+	return lots[i]
+}
+
 func tortureName(i int) string { return fmt.Sprintf("%s-%d", lotOf(i).name, i) }
 
 // eventID names the n-th event of an order.
@@ -174,6 +225,9 @@ func ordered(i int, rnd *rand.Rand) (out []*nats.Msg) {
 			fields = fmt.Sprintf(fields, time.Duration(300+rnd.IntN(2000))*time.Millisecond)
 		}
 		m := messageOf(i/len(lots)+n, id, eventID(id, n), s.name, fmt.Sprintf(`{"order_id":%q,%s}`, id, fields))
+		if s == unread {
+			m = messageOf(0, id, "", "", "{")
+		}
 		if out = append(out, m); l.twice {
 			out = append(out, m)
 		}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -62,6 +63,7 @@ type rolling struct {
 	js     jetstream.JetStream
 	rate   int
 	stop   chan struct{}
+	ending sync.Once // closes stop
 	ended  chan struct{}
 	sent   int // ticks; read after ended
 	took   time.Duration
@@ -84,6 +86,18 @@ func newRolling(t *testing.T) (r *rolling, long bool) {
 		t.Fatal(err)
 	}
 	return r, long
+}
+
+// begin lets events flow until they are stilled, or the test is given up.
+func (r *rolling) begin() {
+	go r.flow()
+	r.t.Cleanup(r.end)
+}
+
+// end waits until no more are sent.
+func (r *rolling) end() {
+	r.ending.Do(func() { close(r.stop) })
+	<-r.ended
 }
 
 // flow sends events at the rate until it is stopped.
@@ -121,8 +135,7 @@ func (r *rolling) tick(n int) {
 // still ends the load, and fails where the stream did not take all of it.
 func (r *rolling) still() {
 	r.t.Helper()
-	close(r.stop)
-	<-r.ended
+	r.end()
 	select {
 	case <-r.js.PublishAsyncComplete():
 	case <-time.After(soon):
@@ -216,7 +229,7 @@ func TestRestartsAndReloadsUnderLoadLoseAndDoubleNothing(t *testing.T) {
 		times = rollingTimesLong
 	}
 	r.start()
-	go r.flow()
+	r.begin()
 	for i := range times {
 		r.ask(1) // they live through the restart
 		r.await(rollingBetween, func() bool { return false })
@@ -363,7 +376,7 @@ func TestADrainThatCannotFlushSaysWhatItLeft(t *testing.T) {
 	proxy := effecttest.NewFaults(t, r.nats.addr)
 	r.natsURL = "nats://" + proxy.Address()
 	r.start()
-	go r.flow()
+	r.begin()
 	r.ask(1)
 	proxy.NoRequests()
 	until(t, "work waits", func() bool { return r.child.metric("edda_outbox_items") > 0 })

@@ -18,19 +18,19 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
-	bolt "go.etcd.io/bbolt"
 
 	"edda"
 	"edda/saga"
 	"edda/server"
 	"edda/store"
+	"edda/store/changelog"
 	"edda/stream"
 )
 
 // The sizes of the torture: a short round for every run of the tests, a long one
 // where EDDA_CRASH_KILLS says so (make crash).
 const (
-	shortKills    = 32
+	shortKills    = 60
 	ordersPerKill = 18
 	// tortureLife bounds a life whose failpoint is not reached: it is then killed
 	// where it happens to be.
@@ -47,11 +47,18 @@ const (
 // line, and inside the transaction.
 var points = []string{
 	"engineFetched", "engineEvaluated", "engineSubmitted",
-	"storeFilled", "beforeBucketPut", "beforeSyncDataPages", "beforeWriteMetaError", "beforeSyncMetaPage", "storeCommitted",
+	"storeFilled", "foldChunked", "foldDropping", "foldFinished", "beforeBucketPut", "beforeSyncDataPages", "beforeWriteMetaError", "beforeSyncMetaPage", "storeCommitted",
 	"engineCommitted", "engineBeforeAck", "engineAcked",
 	"outboxRead", "outboxPublished", "outboxBeforeMark", "outboxMarked",
 	"schedulerDue", "schedulerFired",
 	"effectBeforeClaim", "effectClaimed", "effectCalled", "effectRecorded", "effectPublished", "effectAcked",
+	"effectHanded", "effectAnswered", "engineHanded", "copyRead",
+	// What operators do meanwhile; see acts.
+	"compactCopied", "compactCaughtUp", "compactSynced", "compactRenamed", "compactTaken",
+	"retentionClocked", "retentionFound", "retentionRemoved",
+	"replayBegun", "replayRound", "replayBuilt", "engineExchanged", "replayExchanged", "replayDone", "replayRecorded",
+	"letterActed", "letterTaken", "letterResent", "letterBeforeMark", "letterMarked",
+	"backupAudited",
 }
 
 // kill is one entry of the plan: at a point, when it was passed so often; or, at
@@ -61,6 +68,8 @@ type kill struct {
 	after int // passes before
 	wait  time.Duration
 	nats  bool
+	act   *act // that goes on meanwhile; nil where none has to
+	apart bool // effect commands and results go through their streams
 }
 
 // killPlan is the same for the same seed.
@@ -70,20 +79,32 @@ func killPlan(seed uint64, n int) []kill {
 	var left []string
 	for i := range plan {
 		if i%randomEvery == randomEvery-1 {
-			plan[i] = kill{wait: time.Duration(rnd.IntN(1500)) * time.Millisecond, nats: i%natsEvery == natsEvery-1}
+			plan[i] = kill{wait: time.Duration(rnd.IntN(1500)) * time.Millisecond, nats: i%natsEvery == natsEvery-1, act: anyAct(rnd), apart: wayOf(rnd, "")}
 			continue
 		}
 		if len(left) == 0 {
 			left = slices.Clone(points)
 			rnd.Shuffle(len(left), func(a, b int) { left[a], left[b] = left[b], left[a] })
 		}
-		plan[i] = kill{point: left[0], after: rnd.IntN(12)}
+		plan[i] = kill{point: left[0], after: passes(rnd, left[0]), act: actAt(left[0]), apart: wayOf(rnd, left[0])}
 		left = left[1:]
-		if plan[i].point == "beforeBucketPut" { // a commit has many
-			plan[i].after = rnd.IntN(300)
-		}
 	}
 	return plan
+}
+
+// passes is how often a point is passed before it kills.
+func passes(rnd *rand.Rand, point string) int {
+	switch {
+	case point == "beforeBucketPut": // a commit has many
+		return rnd.IntN(300)
+	case strings.HasPrefix(point, "fold"): // some few in a life
+		return rnd.IntN(2)
+	case actAt(point) == nil:
+		return rnd.IntN(12)
+	case slices.Contains(passedOften, point):
+		return rnd.IntN(4)
+	}
+	return 0
 }
 
 // TestTortured kills the process at named points and at random moments while
@@ -92,6 +113,7 @@ func TestTortured(t *testing.T) {
 	kills := envInt(t, "EDDA_CRASH_KILLS", shortKills)
 	beside(t)
 	w := newTorture(t, crashSeed(t), &tortured, tortureManifest)
+	w.operated, w.copied = true, true
 	w.start()
 	load := produce(t, w.nats.url(), rand.New(rand.NewPCG(w.seed, 2)), 4*time.Millisecond)
 	w.child.kill()
@@ -103,12 +125,12 @@ func TestTortured(t *testing.T) {
 			t.Logf("%d kills in %v", i+1, time.Since(begin).Round(time.Second))
 		}
 	}
+	w.acted(load)
 	load.finish()
-	w.start()
 	w.settleAndJudge(load)
 	w.report(kills, begin)
 	for _, p := range points {
-		if kills >= 2*len(points) && w.killed[p] == 0 {
+		if kills >= 2*len(points) && w.killed[p] == 0 && !unreached(p) {
 			t.Errorf("the point %s was never reached: the torture tests less than it says", p)
 		}
 	}
@@ -156,6 +178,10 @@ type torture struct {
 	completed    map[string]edda.Claim // as the killed left them
 	env          []string
 	ledger       *books
+	operators    *operators
+	operated     bool          // while events flow: what has outlived its retention goes
+	life         time.Duration // of a process whose point is not reached, where that is more than tortureLife
+	copied       bool          // at the end, into a backup and back
 }
 
 // newTorture prepares a run. Its data are kept when it fails.
@@ -175,6 +201,7 @@ func newTorture(t testing.TB, seed uint64, build *crashBuild, manifest func(url 
 	build.get(t)
 	w := &torture{t: t, seed: seed, build: build, dir: dir, data: filepath.Join(dir, "data"), addr: keptAddr(t), points: keptAddr(t),
 		mall: &mall{}, shop: newTortureShop(seed), killed: map[string]int{}, completed: map[string]edda.Claim{}}
+	w.operators = newOperators(w.addr)
 	w.mall.open(w.shop)
 	site := httptest.NewServer(w.mall)
 	t.Cleanup(site.Close)
@@ -213,7 +240,7 @@ func (w *torture) launch(env ...string) {
 // start waits until it works.
 func (w *torture) start() {
 	w.t.Helper()
-	w.launch()
+	w.launch(way(false))
 	w.ready()
 }
 
@@ -246,22 +273,29 @@ func ask(url string) (string, bool) {
 func (w *torture) dieAt(k kill) {
 	w.t.Helper()
 	if k.point == "" {
-		w.launch()
+		w.launch(append(failpointsOf(k.act.env("")...), way(k.apart))...)
+		end := w.operators.during(k.act)
 		w.await(k.wait, func() bool { return false })
 		w.dieAnywhere(k.nats)
+		end()
 		return
 	}
 	terms := `sleep("1h")`
 	if k.after > 0 {
 		terms = fmt.Sprintf("%d*off->%s", k.after, terms)
 	}
-	w.launch("GOFAIL_FAILPOINTS=" + k.point + "=" + terms)
-	reached := w.await(tortureLife, func() bool {
+	w.launch(append(failpointsOf(append(k.act.env(k.point), k.point+"="+terms)...), way(k.apart))...)
+	end := func() {}
+	if k.act != nil {
+		end = w.operators.during(k.act)
+	}
+	reached := w.await(max(w.life, tortureLife), func() bool {
 		text, _ := ask("http://" + w.points + "/" + k.point + "/count")
 		n, _ := strconv.Atoi(text) // it does not answer yet
 		return n > k.after
 	})
 	w.child.kill()
+	end()
 	if !reached {
 		w.killed["at random, "+k.point+" was not reached"]++
 		return
@@ -272,11 +306,20 @@ func (w *torture) dieAt(k kill) {
 	}
 }
 
+// settings are failpoints that do not stop a process but say how it works: a table
+// of the store is folded after so few bytes that every life passes the fold's points.
+var settings = []string{"foldBound=return(131072)"}
+
+// failpointsOf is the environment that sets failpoints.
+func failpointsOf(terms ...string) []string {
+	return []string{"GOFAIL_FAILPOINTS=" + strings.Join(slices.Concat(settings, terms), ";")}
+}
+
 // noteClaims remembers what is completed in the store of a dead process: that
 // must not be done again.
 func (w *torture) noteClaims() {
 	w.t.Helper()
-	err := viewed(filepath.Join(w.data, "store", store.FileName), func(tx *bolt.Tx) error {
+	err := viewed(filepath.Join(w.data, "store", store.FileName), func(tx *changelog.Tx) error {
 		return eachClaim(tx, func(c edda.Claim) {
 			if _, known := w.completed[c.CommandID]; c.Done && !known {
 				w.completed[c.CommandID] = c
@@ -329,11 +372,21 @@ func (w *torture) settleAndJudge(load *producer) {
 	begin := time.Now()
 	w.settle(load.sent)
 	w.t.Logf("everything had ended %v after the last event was sent", time.Since(begin).Round(time.Millisecond))
+	w.atRest()
+	backup := &copier{torture: w}
+	if w.copied {
+		backup = w.backedUp()
+	}
 	if code := w.child.terminate(); code != 0 {
 		w.t.Errorf("exit code %d: %s", code, w.child.err)
 	}
 	w.ledger = readBooks(w.t, filepath.Join(w.data, "store"), w.nats.url())
-	w.ledger.shop, w.ledger.completed = w.shop, w.completed
+	backup.nothingLeft(filepath.Join(w.data, "store"))
+	if w.copied {
+		backup.restored()
+		backup.sameBooks(w.ledger)
+	}
+	w.ledger.shop, w.ledger.completed, w.ledger.operated = w.shop, w.completed, w.operated
 	w.ledger.judge(w.t, load.sent, w.build.clock)
 	set := sagaSet(w.t, tortureSagas)
 	w.ledger.model(w.t, func(edda.Key) *saga.Set { return set })
@@ -350,14 +403,15 @@ func (w *torture) settle(orders int) {
 	deadline := time.Now().Add(tortureWithin)
 	for round := 0; ; round++ {
 		open, held := w.open(orders)
-		if len(open) == 0 && w.caughtUp(js) && w.child.metric("edda_outbox_items") == 0 {
+		left := w.operators.ahead(w.t.Context(), w.operated)
+		if len(open) == 0 && left == nil && w.caughtUp(js) && w.child.metric("edda_outbox_items") == 0 {
 			return
 		}
 		for _, key := range held {
 			w.drop(js, key, round)
 		}
 		if time.Now().After(deadline) {
-			w.t.Fatalf("%d orders have not ended or left no letter, %v outbox rows are left: %s\n%s", len(open), w.child.metric("edda_outbox_items"), w.why(open), w.child.err)
+			w.t.Fatalf("%d orders have not ended or left no letter, %v outbox rows are left, %v: %s\n%s", len(open), w.child.metric("edda_outbox_items"), left, w.why(open), w.child.err)
 		}
 		<-look.C
 	}
@@ -372,14 +426,14 @@ func (w *torture) js() jetstream.JetStream {
 // open lists the orders that have not ended, and which keys are held.
 func (w *torture) open(orders int) (open, held []string) {
 	ended := map[string]bool{}
-	for _, saga := range []string{"order", "nudge", "basket"} {
+	for _, saga := range []string{"order", "nudge", "basket", replayed} {
 		for _, in := range w.child.instances(saga) {
 			ended[in.Key] = in.Status.Finished()
 		}
 	}
 	for i := range orders {
 		id, l := tortureName(i), lotOf(i)
-		if l.ends == "" || ended[id] {
+		if l.ends == "" || l.gone || ended[id] {
 			continue
 		}
 		_, known := ended[id]
@@ -460,7 +514,9 @@ func (w *torture) undisturbed(orders int) *books {
 	w.t.Helper()
 	w.nats.stop()
 	calm := &torture{t: w.t, seed: w.seed, build: w.build, dir: w.dir, data: filepath.Join(w.dir, "calm"), config: w.config, manifest: w.manifest,
-		addr: keptAddr(w.t), points: keptAddr(w.t), mall: w.mall, shop: newTortureShop(w.seed)}
+		addr: keptAddr(w.t), points: keptAddr(w.t), mall: w.mall, shop: newTortureShop(w.seed), operated: w.operated}
+	calm.operators = newOperators(calm.addr)
+	calm.operators.calm = true
 	w.mall.open(calm.shop)
 	streams := filepath.Join(w.dir, "calm-nats")
 	if err := os.CopyFS(streams, os.DirFS(w.nats.dir)); err != nil {
@@ -480,7 +536,7 @@ func (w *torture) undisturbed(orders int) *books {
 		w.t.Errorf("the undisturbed run: exit code %d: %s", code, calm.child.err)
 	}
 	b := readBooks(w.t, filepath.Join(calm.data, "store"), calm.nats.url())
-	b.shop = calm.shop
+	b.shop, b.operated = calm.shop, calm.operated
 	return b
 }
 

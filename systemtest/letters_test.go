@@ -182,6 +182,23 @@ func TestADeadLetterThatTheProducerSentAgainIsNotAppliedTwice(t *testing.T) {
 	})
 }
 
+func TestAStartThatDiedTwiceIsAppliedOnceWhenBothAreRedriven(t *testing.T) {
+	inBubble(t, []string{strings.Replace(tally, "Begin: {start: true}", `Begin: {start: true, on_poison: skip, set: {n: "=event.amount + 0", log: =event.id}}`, 1)}, func(w *world) {
+		w.send("b", "Begin", "A", `{"k":"A","id":"b"}`)
+		w.until("it died", func() bool { return len(w.letters("A")) == 1 })
+		w.pass(time.Now().Add(time.Minute))
+		w.send("b", "Begin", "A", `{"k":"A","id":"b"}`)
+		w.until("it died again", func() bool { return len(w.letters("A")) == 2 })
+		for i, d := range w.letters("A") {
+			want := []edda.Fate{edda.FateHandled, edda.FateDuplicate}[i]
+			if o := w.on(d, edda.VerbRedrive, fmt.Sprint("r", i), json.RawMessage(`{"k":"A","id":"b","amount":3}`)); len(o.Released) != 1 || o.Released[0].Fate != want {
+				t.Errorf("redrive %d: %+v, want the event %s", i, o, want)
+			}
+		}
+		w.tallied("A", "3", "b")
+	})
+}
+
 // TestTwoRedrivesAtOnceApplyOnce also where the instance remembers the event as
 // one that it gave up, which is no hindrance to a redrive.
 func TestTwoRedrivesAtOnceApplyOnce(t *testing.T) {

@@ -20,9 +20,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"edda"
-	"edda/manifests"
+	"edda/internal/bench"
 	"edda/saga"
-	"edda/store"
 	"edda/stream"
 )
 
@@ -32,7 +31,6 @@ const (
 	memoryQueued    = 50_000 // for each destination: effects, the gateway, Redis
 	memoryBacklog   = 50_000 // events that wait in the stream meanwhile
 	memoryMost      = 400 << 20
-	memoryChange    = 200 // instances in one change set
 	memoryWithin    = 5 * time.Minute
 )
 
@@ -80,7 +78,7 @@ func TestMemory(t *testing.T) {
 			t.Fatal(err)
 		}
 	} else {
-		prefill(t, filepath.Join(data, "store"))
+		prefillWith(t, filepath.Join(data, "store"), memorySaga, memoryInstances, longPlaced)
 	}
 	t.Logf("%d instances in the file after %v", memoryInstances, time.Since(began).Round(time.Second))
 	_, js := client(t, nats.URL())
@@ -151,55 +149,21 @@ func memoryKey(i int) edda.Key {
 	return edda.Key{Tenant: fmt.Sprintf("t%d", i%10), Saga: "order", Correlation: fmt.Sprintf("O%07d", i)}
 }
 
-// prefill writes the instances as the engine would, with the work of some of them
-// still to go out.
-func prefill(t *testing.T, dir string) {
+// prefillWith writes so many instances as the engine would, each by its first
+// transitions, with the work of theirs still to go out.
+func prefillWith(t *testing.T, dir, text string, instances int, first func(*saga.Set, int) []edda.Transition) {
 	t.Helper()
-	file, problems := manifests.Parse("order.yaml", []byte(memorySaga))
-	if problems.Failed() {
-		t.Fatal(problems)
-	}
-	program, more := saga.Compile(file.Sagas[0], saga.Options{})
-	if more.Failed() {
-		t.Fatal(more)
-	}
-	set, err := saga.NewSet(program)
+	set, err := bench.Program("order.yaml", []byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
-	db, err := store.Open(dir, store.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- db.Run(ctx) }()
-	failed := make(chan error, memoryInstances/memoryChange+1)
-	for from := 0; from < memoryInstances; from += memoryChange {
-		var change store.Change
-		for i := from; i < from+memoryChange; i++ {
-			change.Transitions = append(change.Transitions, placed(set, i)...)
-		}
-		if err := db.Submit(ctx, change, func(err error) { failed <- err }); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for range memoryInstances / memoryChange {
-		if err := <-failed; err != nil {
-			t.Fatal(err)
-		}
-	}
-	cancel()
-	if err := <-ended; err != nil {
-		t.Fatal(err)
-	}
-	if err := db.Close(); err != nil {
+	if err := bench.Fill(t.Context(), dir, instances, func(i int) []edda.Transition { return first(set, i) }); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// placed is the first transition of an instance.
-func placed(set *saga.Set, i int) []edda.Transition {
+// longPlaced is the first transition of an instance; what some of them emitted has gone out.
+func longPlaced(set *saga.Set, i int) []edda.Transition {
 	k := memoryKey(i)
 	ev := edda.Event{Kind: edda.KindEvent, ID: "placed-" + k.Correlation, Tenant: k.Tenant, Type: "Placed", AggregateType: "Order", AggregateID: k.Correlation,
 		Time: time.Now().UTC(), Payload: []byte(fmt.Sprintf(`{"order_id":%q,"amount":%d,"address":"Street %d, 1000 Town","items":[{"sku":"S-%d","count":2},{"sku":"S-%d","count":1}]}`,

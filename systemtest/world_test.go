@@ -63,7 +63,9 @@ type world struct {
 	synced  bool                    // the streams and their server, as in edda dev
 	quiet   bool                    // transitions are not kept
 	bounds  bounds                  // zero: the defaults
+	virtual bool                    // it is in a bubble
 	direct  bool                    // commands go to their stream, there is no gateway
+	apart   bool                    // effect commands and results go through their streams
 	count   func([]edda.Transition) // where set, is told of transitions too
 	nats    *stream.Embedded
 	conn    *nats.Conn
@@ -84,6 +86,7 @@ type system struct {
 	scheduler *scheduler.Scheduler
 	relay     *outbox.Relay
 	worker    *effects.Worker
+	handoff   *stream.Handoff
 	registry  *prometheus.Registry
 	stop      func()
 }
@@ -91,9 +94,24 @@ type system struct {
 // inBubble runs a test of the whole system in virtual time, with the manifests.
 func inBubble(t *testing.T, texts []string, test func(w *world)) {
 	t.Helper()
+	inBubbleOf(t, texts, false, test)
+}
+
+// bothWays runs a test with effects that are handed over within the process, and
+// with such that go through their streams.
+func bothWays(t *testing.T, texts []string, test func(w *world)) {
+	t.Helper()
+	for name, apart := range map[string]bool{"within": false, "apart": true} {
+		t.Run(name, func(t *testing.T) { inBubbleOf(t, texts, apart, test) })
+	}
+}
+
+func inBubbleOf(t *testing.T, texts []string, apart bool, test func(w *world)) {
+	t.Helper()
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, dir, texts...)
+		w.virtual, w.apart = true, apart
 		w.startNATS()
 		defer w.close() // also when the test has failed: a bubble waits for all its goroutines
 		w.start()
@@ -155,8 +173,14 @@ func (w *world) connect() (*nats.Conn, jetstream.JetStream) {
 	return conn, js
 }
 
+// stopNATS stops the server, in a bubble once it has nothing left to do: while
+// shutting down it sleeps with locks held, and whoever waits for one of them, such
+// as a request for a consumer, stops the bubble's clock and so that sleep.
 func (w *world) stopNATS() {
 	w.conn.Close()
+	if w.virtual {
+		synctest.Wait()
+	}
 	w.nats.Close()
 }
 
@@ -223,17 +247,18 @@ func (w *world) build(s *system, js jetstream.JetStream) {
 	s.publisher = stream.NewPublisher(js, stream.Codec{})
 	s.engine = engine.New(s.source, s.db, s.set, engine.Options{
 		Log: log, Registry: s.registry, Observe: w.observe, MaxParked: w.bounds.parked,
-		Full: func() []string { return s.relay.Full() }, Hold: s.source.Hold,
+		Full: func() []string { return s.relay.Full() }, Hold: s.source.Hold, Copied: s.source.Expect,
 	})
+	s.handoff = stream.NewHandoff(s.publisher, nil, log)
 	s.scheduler = scheduler.New(s.db, s.engine, s.set, scheduler.Options{Log: log})
 	gate, err := outbox.NewGateway(outbox.GatewayOptions{URL: "http://gateway.example", Transport: w.gateway})
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	kinds := []edda.WorkKind{edda.WorkEffect, edda.WorkRevoke, edda.WorkFact, edda.WorkStart, edda.WorkCancel, edda.WorkEnd}
-	lanes := []outbox.Lane{{Name: "jetstream", Kinds: kinds, Destination: s.publisher}, gate.Lane()}
+	kinds := []edda.WorkKind{edda.WorkEffect, edda.WorkRevoke, edda.WorkFact, edda.WorkStart, edda.WorkCancel, edda.WorkEnd, edda.WorkResult}
+	lanes := []outbox.Lane{{Name: "jetstream", Kinds: kinds, Destination: s.handoff}, gate.Lane()}
 	if w.direct {
-		lanes = []outbox.Lane{{Name: "jetstream", Kinds: append(kinds, edda.WorkCommand), Destination: s.publisher}}
+		lanes = []outbox.Lane{{Name: "jetstream", Kinds: append(kinds, edda.WorkCommand), Destination: s.handoff}}
 	}
 	s.relay, err = outbox.New(s.db, outbox.Options{
 		Lanes: lanes, Rejecter: s.publisher, Log: log, Metrics: s.registry, Max: w.bounds.outbox,
@@ -244,10 +269,13 @@ func (w *world) build(s *system, js jetstream.JetStream) {
 	provider := httpeffect.New(httpeffect.Options{Transport: w.shop})
 	s.worker, err = effects.New(s.db, effects.Options{
 		Source: stream.NewCommands(js, stream.CommandsOptions{Sole: true}), Publisher: s.publisher,
-		Providers: map[string]effects.Provider{"http": provider}, Log: log, Metrics: s.registry,
+		Providers: map[string]effects.Provider{"http": provider}, Log: log, Metrics: s.registry, Applier: s.handoff,
 	}, w.effects...)
 	if err != nil {
 		w.t.Fatal(err)
+	}
+	if !w.apart {
+		s.handoff.Connect(s.worker, s.engine)
 	}
 }
 
@@ -263,8 +291,9 @@ func (s *system) parts() []lifecycle.Part {
 			return nil
 		}},
 		{Name: "outbox", Stage: lifecycle.Flush, Run: s.relay.Run, Finish: s.relay.Flush},
+		{Name: "handoff", Stage: lifecycle.Flush, Run: s.handoff.Run, Finish: s.handoff.Flush},
 		{Name: "source", Stage: lifecycle.InFlight, Run: s.source.Run},
-		{Name: "effects", Stage: lifecycle.InFlight, Run: s.worker.Run},
+		{Name: "effects", Stage: lifecycle.InFlight, Run: s.worker.Run, Ready: s.worker.Recover},
 		{Name: "engine", Stage: lifecycle.Intake, Run: s.engine.Run, Finish: s.engine.Drain},
 		{Name: "scheduler", Stage: lifecycle.Intake, Run: func(ctx context.Context) error {
 			if err := s.scheduler.Run(ctx); err != nil {
