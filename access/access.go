@@ -13,7 +13,10 @@ import (
 	"crypto/subtle"
 	"encoding/base64"
 	"encoding/hex"
+	"errors"
 	"slices"
+	"strings"
+	"time"
 
 	"edda"
 )
@@ -45,7 +48,13 @@ type Caller struct {
 	Name    string
 	Role    Role
 	Tenants []string // names, or patterns in which '*' stands for any text
+	// Expires is when it is known no more; zero: never. Whoever takes a caller in
+	// asks Expired.
+	Expires time.Time
 }
+
+// Expired tells whether the caller was known only until before now.
+func (c Caller) Expired(now time.Time) bool { return !c.Expires.IsZero() && !now.Before(c.Expires) }
 
 // Serves tells whether the caller may act for the tenant.
 func (c Caller) Serves(tenant string) bool {
@@ -77,6 +86,18 @@ func Hash(token string) string {
 	return hashMark + hex.EncodeToString(sum[:])
 }
 
+// IsHash tells whether a text says of itself that it is a hash.
+func IsHash(text string) bool { return strings.HasPrefix(text, hashMark) }
+
+// ParseHash reads what Hash made.
+func ParseHash(text string) (sum [sha256.Size]byte, err error) {
+	digits, ok := strings.CutPrefix(text, hashMark)
+	if n, err := hex.Decode(sum[:], []byte(digits[:min(len(digits), 2*sha256.Size+1)])); !ok || err != nil || n != sha256.Size {
+		return sum, errors.New("hash: want sha256: and 64 hex digits, as edda token create prints")
+	}
+	return sum, nil
+}
+
 // Book is who may call. The zero value knows nobody. It never changes.
 type Book struct{ entries []Entry }
 
@@ -106,7 +127,7 @@ func (b *Book) caller(i int) (Caller, bool) {
 		return Caller{}, false
 	}
 	e := b.entries[i]
-	return Caller{Name: e.Name, Role: e.Role, Tenants: e.Tenants}, true
+	return Caller{Name: e.Name, Role: e.Role, Tenants: e.Tenants, Expires: e.Expires}, true
 }
 
 // Entries lists the book, in the order of its file.

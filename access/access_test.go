@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 func book(t *testing.T, entries ...Entry) *Book {
@@ -71,6 +72,31 @@ func TestTokensHave256RandomBits(t *testing.T) {
 	}
 }
 
+func TestATokenExpires(t *testing.T) {
+	end := time.Date(2026, 3, 1, 12, 0, 0, 0, time.FixedZone("", 3600))
+	b := book(t,
+		Entry{Name: "short", Role: Viewer, Tenants: []string{"*"}, Hash: Hash("short"), Expires: end},
+		Entry{Name: "gate", Role: Viewer, Tenants: []string{"*"}, Certificate: "gate.example", Expires: end},
+		Entry{Name: "ever", Role: Viewer, Tenants: []string{"*"}, Hash: Hash("ever")})
+	short, known := b.Bearer("short")
+	gate, verified := b.Certificate([]string{"gate.example"})
+	ever, _ := b.Bearer("ever")
+	if !known || !verified || !short.Expires.Equal(end) {
+		t.Fatalf("%+v %+v", short, gate)
+	}
+	for now, want := range map[time.Time]bool{end.Add(-1): false, end: true, end.AddDate(1, 0, 0): true} {
+		if short.Expired(now) != want || gate.Expired(now) != want || ever.Expired(now) {
+			t.Errorf("at %s: %t %t %t", now, short.Expired(now), gate.Expired(now), ever.Expired(now))
+		}
+	}
+	for text, want := range map[string]time.Time{"2026-03-01": time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC), "'2026-03-01T11:00:00Z'": end, "2026-03-01T12:00:00+01:00": end} {
+		b, err := Parse([]byte("- {name: a, role: viewer, tenants: [x], hash: '" + Hash("x") + "', expires: " + text + "}"))
+		if err != nil || !b.Entries()[0].Expires.Equal(want) {
+			t.Errorf("%s: %v %v", text, b, err)
+		}
+	}
+}
+
 func TestRolesInclude(t *testing.T) {
 	for _, tt := range []struct {
 		has, needs Role
@@ -88,22 +114,25 @@ func TestRolesInclude(t *testing.T) {
 func TestABookThatIsNotUnderstoodIsRefused(t *testing.T) {
 	good := Hash("x")
 	for name, text := range map[string]string{
-		"no list":           "name: a",
-		"unknown field":     "- {name: a, role: viewer, tenants: [x], hash: '" + good + "', rolle: admin}",
-		"unknown role":      "- {name: a, role: root, tenants: [x], hash: '" + good + "'}",
-		"no role":           "- {name: a, tenants: [x], hash: '" + good + "'}",
-		"no tenants":        "- {name: a, role: viewer, hash: '" + good + "'}",
-		"empty tenant":      "- {name: a, role: viewer, tenants: [''], hash: '" + good + "'}",
-		"no hash":           "- {name: a, role: viewer, tenants: [x]}",
-		"both":              "- {name: a, role: viewer, tenants: [x], certificate: y, hash: '" + good + "'}",
-		"a token as hash":   "- {name: a, role: viewer, tenants: [x], hash: edda_abc}",
-		"a short hash":      "- {name: a, role: viewer, tenants: [x], hash: 'sha256:ab'}",
-		"a name with space": "- {name: 'a (b)', role: viewer, tenants: [x], hash: '" + good + "'}",
-		"no name":           "- {role: viewer, tenants: [x], hash: '" + good + "'}",
-		"the same name":     "- {name: a, role: viewer, tenants: [x], hash: '" + good + "'}\n- {name: a, role: viewer, tenants: [x], hash: '" + Hash("y") + "'}",
-		"the same hash":     "- {name: a, role: viewer, tenants: [x], hash: '" + good + "'}\n- {name: b, role: admin, tenants: [x], hash: '" + good + "'}",
-		"a second document": "[]\n---\n- {name: a, role: viewer, tenants: [x], hash: '" + good + "'}",
-		"too large":         strings.Repeat("#", maxBook+1),
+		"no list":            "name: a",
+		"unknown field":      "- {name: a, role: viewer, tenants: [x], hash: '" + good + "', rolle: admin}",
+		"unknown role":       "- {name: a, role: root, tenants: [x], hash: '" + good + "'}",
+		"no role":            "- {name: a, tenants: [x], hash: '" + good + "'}",
+		"no tenants":         "- {name: a, role: viewer, hash: '" + good + "'}",
+		"empty tenant":       "- {name: a, role: viewer, tenants: [''], hash: '" + good + "'}",
+		"no hash":            "- {name: a, role: viewer, tenants: [x]}",
+		"both":               "- {name: a, role: viewer, tenants: [x], certificate: y, hash: '" + good + "'}",
+		"a token as hash":    "- {name: a, role: viewer, tenants: [x], hash: edda_abc}",
+		"a short hash":       "- {name: a, role: viewer, tenants: [x], hash: 'sha256:ab'}",
+		"a name with space":  "- {name: 'a (b)', role: viewer, tenants: [x], hash: '" + good + "'}",
+		"no name":            "- {role: viewer, tenants: [x], hash: '" + good + "'}",
+		"the same name":      "- {name: a, role: viewer, tenants: [x], hash: '" + good + "'}\n- {name: a, role: viewer, tenants: [x], hash: '" + Hash("y") + "'}",
+		"the same hash":      "- {name: a, role: viewer, tenants: [x], hash: '" + good + "'}\n- {name: b, role: admin, tenants: [x], hash: '" + good + "'}",
+		"an expiry of words": "- {name: a, role: viewer, tenants: [x], hash: '" + good + "', expires: soon}",
+		"an expiry in days":  "- {name: a, role: viewer, tenants: [x], hash: '" + good + "', expires: 30d}",
+		"a number as expiry": "- {name: a, role: viewer, tenants: [x], hash: '" + good + "', expires: 30}",
+		"a second document":  "[]\n---\n- {name: a, role: viewer, tenants: [x], hash: '" + good + "'}",
+		"too large":          strings.Repeat("#", maxBook+1),
 	} {
 		if b, err := Parse([]byte(text)); err == nil {
 			t.Errorf("%s: taken as %+v", name, b.Entries())

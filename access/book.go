@@ -3,14 +3,13 @@ package access
 import (
 	"bytes"
 	"cmp"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"go.yaml.in/yaml/v4"
 )
@@ -24,6 +23,8 @@ type Entry struct {
 	Hash    string   `yaml:"hash,omitempty" json:"hash,omitempty"`
 	// Certificate is a DNS name, URI or common name of a verified certificate.
 	Certificate string `yaml:"certificate,omitempty" json:"certificate,omitempty"`
+	// Expires is when it stops to be known, without a reload; zero: never.
+	Expires time.Time `yaml:"expires,omitempty" json:"expires,omitzero"`
 
 	sum []byte // of Hash; nil where there is none
 }
@@ -112,13 +113,9 @@ func (e *Entry) check() error {
 }
 
 func (e *Entry) decode() error {
-	text, ok := strings.CutPrefix(e.Hash, hashMark)
-	sum, err := hex.DecodeString(text)
-	if !ok || err != nil || len(sum) != sha256.Size {
-		return errors.New("hash: want sha256: and 64 hex digits, as edda token create prints")
-	}
-	e.sum = sum
-	return nil
+	sum, err := ParseHash(e.Hash)
+	e.sum = sum[:]
+	return err
 }
 
 // Line is the entry as it stands in a book.
@@ -130,6 +127,9 @@ func (e Entry) Line() string {
 	how := "hash: " + fmt.Sprintf("%q", e.Hash)
 	if e.Certificate != "" {
 		how = "certificate: " + fmt.Sprintf("%q", e.Certificate)
+	}
+	if !e.Expires.IsZero() {
+		how += ", expires: " + e.Expires.UTC().Format(time.RFC3339)
 	}
 	return fmt.Sprintf("- {name: %q, role: %s, tenants: [%s], %s}\n", e.Name, e.Role, strings.Join(tenants, ", "), how)
 }

@@ -2,8 +2,9 @@ package access
 
 import (
 	"fmt"
-	"os"
 	"sync/atomic"
+
+	"edda/internal/files"
 )
 
 // Keeper is the book of a file, as it was read last. Its methods may be called
@@ -22,7 +23,7 @@ func Open(path string) (*Keeper, error) {
 // Reload reads the file again. Where it cannot be read or understood the book
 // from before goes on.
 func (k *Keeper) Reload() error {
-	text, err := os.ReadFile(k.path)
+	text, err := files.Read(k.path, maxBook)
 	if err != nil {
 		return fmt.Errorf("tokens: %w", err)
 	}

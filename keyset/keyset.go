@@ -19,6 +19,8 @@ import (
 	"github.com/tink-crypto/tink-go/v2/insecurecleartextkeyset"
 	"github.com/tink-crypto/tink-go/v2/keyset"
 	"github.com/tink-crypto/tink-go/v2/tink"
+
+	"edda/internal/files"
 )
 
 // maxFile bounds the file: a key takes some 300 bytes.
@@ -83,7 +85,7 @@ func read(path string) (*keyset.Handle, error) {
 	if info.Size() > maxFile {
 		return nil, fmt.Errorf("keyset %s: more than %d bytes", path, maxFile)
 	}
-	text, err := os.ReadFile(path)
+	text, err := files.Read(path, files.Most)
 	if err != nil {
 		return nil, fmt.Errorf("keyset: %w", err)
 	}

@@ -296,6 +296,7 @@ func (a *attempt) exchangeAll(ctx context.Context) error {
 	left := a.changed
 	for range maxTries {
 		var err error
+		// gofail: var replayRound struct{}
 		if left, err = a.exchangeRound(ctx, left); err != nil || len(left) == 0 {
 			return err
 		}
@@ -343,6 +344,7 @@ func (a *attempt) exchangeRound(ctx context.Context, keys []edda.Key) ([]edda.Ke
 			continue
 		}
 		a.options.Reached("built " + k.Correlation)
+		// gofail: var replayBuilt struct{}
 		g.Go(func() error {
 			done, err := a.put(ctx, o)
 			if err == nil && !done {
@@ -401,6 +403,7 @@ func (a *attempt) put(ctx context.Context, o *built) (bool, error) {
 	if err != nil {
 		return false, err
 	}
+	// gofail: var replayExchanged struct{}
 	if done {
 		a.exchanged(o)
 	}

@@ -110,6 +110,7 @@ func (b *builder) fill(out *built, rows []store.Record) error {
 		out.unbuilt = true // results that are gone would look as if they never came
 		return nil
 	case out.expired:
+		b.extras.handed(out.key, rows)
 		err = b.stream(out)
 	default:
 		r, err = b.rebuilder(out.was).Rebuild(out.key, past(rows))

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"edda"
+	"edda/engine"
 	"edda/store"
 )
 
@@ -146,5 +147,35 @@ func TestAReplayThatSendsWaitsForRoom(t *testing.T) {
 	}
 	if p := w.replay(Request{}).Progress; p.Changed != 0 { // one that sends nothing never asks
 		t.Errorf("%+v", p)
+	}
+}
+
+// A result that was handed over within the process counts although its copy is not
+// in the streams yet, as far as those were read.
+func TestResultsThatNoStreamGaveCountWithoutHistory(t *testing.T) {
+	w := newWorld(t, paySaga)
+	w.now = time.Now().UTC() // the engine says when such a result came
+	w.give(w.event("Placed", "O1", map[string]any{"total": 5}))
+	w.forgetHistory()
+	charge := w.outbox()[0].Work
+	ev := w.result(charge, edda.Succeeded)
+	ev.Stream = ""
+	handed := engine.Handed{
+		Event: ev, Claim: edda.Claim{Tenant: tenant, CommandID: charge.ID, Effect: charge.Name, Claimed: w.now, Done: true},
+		Copy: edda.Work{ID: ev.ID, Kind: edda.WorkResult, From: charge.From, Name: charge.Name, CommandID: charge.ID},
+	}
+	if err := w.engine.Result(t.Context(), handed); err != nil {
+		t.Fatal(err)
+	}
+	state := w.state()
+	for _, published := range []bool{false, true} { // its copy
+		if published {
+			ev.Stream = otherStream
+			w.give(ev)
+		}
+		if p := w.replay(Request{}).Progress; p.Same != 1 || p.Exchanged != 0 {
+			t.Errorf("published %v: %+v", published, p)
+		}
+		w.sameState(state)
 	}
 }

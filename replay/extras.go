@@ -152,9 +152,29 @@ func (c *collector) add(k edda.Key, ev edda.Event) error {
 // sort brings each key's events into the order in which they were stored.
 func (e extras) sort() {
 	for _, list := range e {
-		slices.SortStableFunc(list, func(a, b edda.Event) int {
-			return cmp.Or(a.Time.Compare(b.Time), strings.Compare(a.Stream, b.Stream), cmp.Compare(a.Seq, b.Seq))
-		})
+		sortStored(list)
+	}
+}
+
+func sortStored(list []edda.Event) {
+	slices.SortStableFunc(list, func(a, b edda.Event) int {
+		return cmp.Or(a.Time.Compare(b.Time), strings.Compare(a.Stream, b.Stream), cmp.Compare(a.Seq, b.Seq))
+	})
+}
+
+// handed adds the results that no stream gave, from what is left of a key's records:
+// their copies may be further in their stream than the position is. Where a copy was
+// read, the record stands for it: it says when the result was applied.
+func (e extras) handed(k edda.Key, rows []store.Record) {
+	taken := map[string]bool{}
+	for _, r := range rows {
+		if ev := r.Event; ev.Kind == edda.KindResult && ev.Stream == "" && !taken[ev.ID] {
+			taken[ev.ID] = true
+			e[k] = append(slices.DeleteFunc(e[k], func(x edda.Event) bool { return x.ID == ev.ID }), ev)
+		}
+	}
+	if len(taken) > 0 {
+		sortStored(e[k])
 	}
 }
 

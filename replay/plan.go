@@ -68,6 +68,8 @@ func (r *Request) validate() error {
 		return edda.Classify(edda.Permanent, "emit %q: want none, new or all", r.Emit)
 	case r.FromSeq > 0 && !r.FromTime.IsZero():
 		return edda.Classify(edda.Permanent, "give a sequence or a time to begin from, not both")
+	case r.Stream != "" && r.FromSeq == 0:
+		return edda.Classify(edda.Permanent, "stream %s: name the sequence in it to begin from, too", r.Stream)
 	case r.Version != 0 && r.Newest:
 		return edda.Classify(edda.Permanent, "give a version or newest, not both")
 	case r.Version < 0:

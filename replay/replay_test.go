@@ -117,6 +117,21 @@ func TestAFixedManifestShowsItsDifferencesAndIsApplied(t *testing.T) {
 	w.check()
 }
 
+// Whoever mistypes a stream would hear that there was nothing to do.
+func TestASequenceIsOfAStreamThatWasRead(t *testing.T) {
+	w := newWorld(t, orderSaga)
+	w.give(w.event("Placed", "O1", map[string]any{"total": 1}))
+	for _, q := range []Request{{Stream: "AGREGATE_EVENTS", FromSeq: 1}, {Stream: aggregateEvents}} {
+		q.Tenant, q.Saga, q.DryRun = tenant, "order", true
+		if _, err := w.replayer.Begin(t.Context(), q); !errors.Is(err, edda.Permanent) || !strings.Contains(err.Error(), q.Stream) {
+			t.Errorf("%+v: %v", q, err)
+		}
+	}
+	if r := w.replay(Request{Stream: aggregateEvents, FromSeq: 1, DryRun: true}); r.Progress.Same != 1 {
+		t.Errorf("%+v", r.Progress)
+	}
+}
+
 // The whole busy life under another version: whatever comes out stays the same
 // when it is replayed, and the store's promises hold.
 func TestAnotherVersionOfABusySagaIsReplayedToTheSameBytes(t *testing.T) {

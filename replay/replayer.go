@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -158,6 +159,9 @@ func (r *Replayer) Begin(ctx context.Context, q Request) (Report, error) {
 	if err := q.validate(); err != nil {
 		return Report{}, err
 	}
+	if err := r.known(q.Stream); err != nil {
+		return Report{}, err
+	}
 	pin, err := r.resolve(q)
 	if err != nil {
 		return Report{}, err
@@ -172,6 +176,7 @@ func (r *Replayer) Begin(ctx context.Context, q Request) (Report, error) {
 	if err := r.db.Commit(ctx, r.begins(report)); err != nil {
 		return Report{}, fmt.Errorf("record the replay: %w", err)
 	}
+	// gofail: var replayBegun struct{}
 	out := *report
 	r.mu.Lock()
 	r.reports = append(r.reports, report)
@@ -181,6 +186,26 @@ func (r *Replayer) Begin(ctx context.Context, q Request) (Report, error) {
 	default:
 	}
 	return out, nil
+}
+
+// known refuses a stream that was never read: no instance took anything in from
+// it, and whoever mistyped its name would hear that all is well.
+func (r *Replayer) known(stream string) error {
+	if stream == "" || stream == aggregateEvents {
+		return nil
+	}
+	positions, err := r.db.Checkpoints()
+	if err != nil {
+		return fmt.Errorf("read the positions: %w", err)
+	}
+	names := []string{}
+	for _, p := range positions {
+		if p.Stream == stream {
+			return nil
+		}
+		names = append(names, p.Stream)
+	}
+	return edda.Classify(edda.Permanent, "no stream %s was read here: want one of %s", stream, strings.Join(names, ", "))
 }
 
 // resolve finds the version to apply, and that the saga is one.
@@ -320,9 +345,11 @@ func pause(ctx context.Context, d time.Duration) {
 // ended records the end, and only then says so.
 func (r *Replayer) ended(ctx context.Context, report *Report, cause error, took time.Duration) {
 	done := r.final(report, cause)
+	// gofail: var replayDone struct{}
 	if err := r.record(ctx, done); err != nil {
 		r.log.Error("the end of a replay is not recorded: it is done again after a restart, and finds nothing to change", append(fields(report), zap.Error(err))...)
 	}
+	// gofail: var replayRecorded struct{}
 	r.mu.Lock()
 	*report = done
 	r.mu.Unlock()

@@ -21,6 +21,7 @@ import (
 	"edda/manifests"
 	"edda/saga"
 	"edda/store"
+	"edda/store/changelog"
 )
 
 // orderSaga has a timer, steps with undo, a must step, restarts, and events that
@@ -346,16 +347,29 @@ func (w *world) beforeKill(id string) string {
 func (w *world) forgetHistory() {
 	w.t.Helper()
 	w.stop()
-	file, err := bolt.Open(filepath.Join(w.dir, store.FileName), 0o600, nil)
+	raw, err := bolt.Open(filepath.Join(w.dir, store.FileName), 0o600, nil)
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	err = file.Update(func(tx *bolt.Tx) error {
-		if err := tx.DeleteBucket([]byte("history")); err != nil {
+	file, err := changelog.Load(raw, changelog.Options{Spaces: map[string]changelog.Space{"history": {Nested: true}}})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	err = file.Update(func(tx *changelog.Tx) error {
+		history := tx.Bucket([]byte("history"))
+		var days [][]byte
+		if err := history.ForEach(func(day, _ []byte) error {
+			days = append(days, day)
+			return nil
+		}); err != nil {
 			return err
 		}
-		_, err := tx.CreateBucket([]byte("history"))
-		return err
+		for _, day := range days {
+			if err := history.DeleteBucket(day); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 	if err == nil {
 		err = file.Close()

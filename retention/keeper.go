@@ -35,6 +35,10 @@ type Settings struct {
 	// Instances is asked by saga and status of finished ones; nil keeps all.
 	Instances                           func(saga string, status edda.Status) time.Duration
 	History, Claims, DeadLetters, Audit time.Duration
+	// Manifests is how long the texts of versions are kept that nothing needs.
+	Manifests time.Duration
+	// Loaded tells whether instances run on a text; nil where that is not known.
+	Loaded func(edda.Manifest) bool
 }
 
 // Options of a keeper. The zero value works.
@@ -174,6 +178,7 @@ func (k *Keeper) collect(ctx context.Context, at time.Time, dry bool, tell func(
 			return r, err
 		}
 	}
+	// gofail: var retentionClocked struct{}
 	for _, kind := range store.Kinds() {
 		r.Kinds = append(r.Kinds, Tally{Kind: kind})
 		err := k.sweep(ctx, k.db.Sweep(kind, cut), &r, tell)
@@ -193,7 +198,7 @@ func (k *Keeper) sweep(ctx context.Context, s *store.Sweep, r *Report, tell func
 		if err != nil {
 			return err
 		}
-		if p.Rows > 0 && !r.DryRun {
+		if (p.Rows > 0 || len(p.Idle) > 0) && !r.DryRun {
 			if err := k.remove(ctx, p); err != nil {
 				return err
 			}
@@ -211,9 +216,11 @@ func (k *Keeper) sweep(ctx context.Context, s *store.Sweep, r *Report, tell func
 // remove commits one portion, and rests.
 func (k *Keeper) remove(ctx context.Context, p store.Portion) error {
 	began := time.Now()
+	// gofail: var retentionFound struct{}
 	if err := k.db.Commit(ctx, store.Change{Remove: p.Removal}); err != nil {
 		return err
 	}
+	// gofail: var retentionRemoved struct{}
 	rest := time.NewTimer(min(max(restFactor*time.Since(began), minRest), maxRest))
 	defer rest.Stop()
 	select {
@@ -233,6 +240,7 @@ func cutoffs(s Settings, at time.Time) store.Cutoffs {
 	}
 	c := store.Cutoffs{
 		History: ago(s.History), Claims: ago(s.Claims), DeadLetters: ago(s.DeadLetters), Audits: ago(s.Audit),
+		Manifests: ago(s.Manifests), Loaded: s.Loaded, Now: at,
 	}
 	if s.Instances != nil {
 		c.Ended = func(saga string, status edda.Status) time.Time { return ago(s.Instances(saga, status)) }

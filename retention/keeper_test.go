@@ -284,3 +284,37 @@ func TestAnOperatorsClockIsDoubtedToo(t *testing.T) {
 		h.expect(t, "a", "trusted")
 	})
 }
+
+func TestTextsThatNothingNeedsGoAfterTheirTime(t *testing.T) {
+	build(t, Settings{Manifests: 4 * day}, func(h *house) {
+		for i := range 2 {
+			h.commit(t, store.Change{Manifests: []edda.Manifest{{Saga: "order", Version: i + 1, Hash: "h", Text: "saga: order", Loaded: time.Now()}}})
+		}
+		var got []string
+		for _, q := range []Request{{DryRun: true}, {}, {DryRun: true}, {}} {
+			time.Sleep(36 * time.Hour)
+			r, err := h.keeper.Collect(context.Background(), q)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, r.String())
+		}
+		if got[2] != "nothing" || got[3] != "nothing" || len(must(h.Manifests())) != 2 {
+			t.Errorf("too early: %q", got)
+		}
+		time.Sleep(36 * time.Hour)
+		for _, dry := range []bool{true, false} {
+			r, err := h.keeper.Collect(context.Background(), Request{DryRun: dry})
+			if left := len(must(h.Manifests())); err != nil || !strings.HasPrefix(r.String(), "manifests: 1 rows, ") || left != map[bool]int{true: 2, false: 1}[dry] {
+				t.Errorf("dry %t: %s, %d texts left, %v", dry, r, left, err)
+			}
+		}
+	})
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
