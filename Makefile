@@ -11,10 +11,10 @@ LDFLAGS := -s -w -X main.version=$(VERSION)
 export CGO_ENABLED = 0
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-hero servers test crash check build bench bench-hero memory fuzz clean
+.PHONY: help demo demo-hero servers test crash check build bench bench-stages bench-baseline bench-hero memory fuzz clean
 
 help: ## what this file can do
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
 
 demo: build ## a thousand orders through a saga, then the books (needs only Go)
 	$(BIN)/edda demo
@@ -43,26 +43,33 @@ test: servers $(BIN)/gotestsum ## every test, with the race detector; installs o
 KILLS ?= 240
 SEED  ?= $(shell date +%s)
 
-crash: ## the torture: KILLS=240 kills at named points, faults, restarts under load; SEED=… repeats a run
-	EDDA_CRASH_SEED=$(SEED) EDDA_CRASH_KILLS=$(KILLS) $(GO) test ./systemtest -run '^(TestTortured|TestRestarts|TestADrain)' -count 1 -v -timeout 45m
+crash: ## the torture: KILLS=240 kills at named points, faults, restarts under load, replays and restores that are killed; SEED=… repeats a run
+	EDDA_CRASH_SEED=$(SEED) EDDA_CRASH_KILLS=$(KILLS) $(GO) test ./systemtest -run '^(TestTortured|TestReplaysThat|TestRefusedWork|TestACleanUp|TestRestarts|TestADrain)' -count 1 -v -timeout 45m
 
-check: $(BIN)/staticcheck ## formatting, vet, lint, architecture
+check: $(BIN)/staticcheck ## formatting, vet, lint, architecture, and that no stage became dearer
 	@test -z "$$(gofmt -l . )" || { echo "not formatted, run gofmt -w:"; gofmt -l .; exit 1; }
 	$(GO) vet ./...
 	$(BIN)/staticcheck ./...
 	$(GO) test ./internal/archtest
+	$(GO) test -count 1 ./internal/stages
 
 build: ## the binary, in bin/
 	$(GO) build -ldflags '$(LDFLAGS)' -o $(BIN)/edda ./cmd/edda
 
-bench: ## the benchmarks of every stage, briefly
+bench: build ## how fast it is here and how far from the floor: BENCH="W1 --json bench.json"; seven minutes
+	$(BIN)/edda bench $(BENCH)
+
+bench-stages: ## the Go benchmarks of every stage, briefly
 	$(GO) test -run '^$$' -bench . -benchtime 1s ./...
+
+bench-baseline: ## what each stage costs now becomes what `make check` compares with: for a commit that says why
+	$(GO) test ./internal/stages -count 1 -run '^TestNoStageBecameDearer$$' -update
 
 bench-hero: ## jobs a second beside asynq, on one redis-server; fails where ours run fewer
 	cd bench/asynq && $(GO) run .
 
 memory: ## a million instances and 50,000 rows queued for each destination in less than 400 MiB; takes minutes and 8 GB of disk
-	$(GO) test ./systemtest -tags memory -run '^TestMemory$$' -v -count 1 -timeout 30m
+	$(GO) test ./systemtest -tags memory -run '^TestMemory' -v -count 1 -timeout 30m
 
 fuzz: ## each fuzzer for ten seconds, or FUZZTIME=5m; what was found is in testdata/fuzz of its package
 	@for p in $$(grep -rl '^func Fuzz' --include='*_test.go' . | xargs -n1 dirname | sort -u); do \
