@@ -229,28 +229,33 @@ func TestSizeIsAboutWhatIsWritten(t *testing.T) {
 	}
 }
 
-// TestSignals shows that a commit wakes those who wait, and only for its own reason.
+// TestSignals shows that a commit wakes those who wait, and only for its own
+// reason. They are woken after the commit's caller, so the bubble waits for that.
 func TestSignals(t *testing.T) {
-	db := open(t, t.TempDir(), Options{})
-	woken := func(c <-chan struct{}) bool {
-		select {
-		case <-c:
-			return true
-		default:
-			return false
+	synctest.Test(t, func(t *testing.T) {
+		db := open(t, t.TempDir(), Options{})
+		defer db.stop()
+		woken := func(c <-chan struct{}) bool {
+			select {
+			case <-c:
+				return true
+			default:
+				return false
+			}
 		}
-	}
-	expect := func(c Change, committed, armed bool) {
-		t.Helper()
-		db.commit(t, c)
-		same(t, "committed", woken(db.Committed()), committed)
-		same(t, "armed", woken(db.Armed()), armed)
-	}
-	arm := Change{Arm: []Due{{Time: noon, Key: key("1")}}}
-	expect(Change{}, false, false)
-	expect(Change{Transitions: []edda.Transition{working("1", 1, "c1")}}, true, false)
-	expect(arm, false, true)
-	expect(Change{Disarm: arm.Arm}, false, false)
+		expect := func(c Change, committed, armed bool) {
+			t.Helper()
+			db.commit(t, c)
+			synctest.Wait()
+			same(t, "committed", woken(db.Committed()), committed)
+			same(t, "armed", woken(db.Armed()), armed)
+		}
+		arm := Change{Arm: []Due{{Time: noon, Key: key("1")}}}
+		expect(Change{}, false, false)
+		expect(Change{Transitions: []edda.Transition{working("1", 1, "c1")}}, true, false)
+		expect(arm, false, true)
+		expect(Change{Disarm: arm.Arm}, false, false)
+	})
 }
 
 // TestInABubble runs the store where time is virtual.
