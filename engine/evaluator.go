@@ -27,11 +27,11 @@ type evaluator struct {
 	surveyor *surveyor
 	parking  *parking
 
-	arrive <-chan []edda.Event // nil once the intake has ended
-	events []*item             // waiting, in order
-	bytes  int                 // of their payloads
-	most   int                 // inputs of the next batch, by what those of the last one made
-	dues   []*item             // waiting, by time
+	arrive <-chan Fetched // nil once the intake has ended
+	events []*item        // waiting, in order
+	bytes  int            // of their payloads
+	most   int            // inputs of the next batch, by what those of the last one made
+	dues   []*item        // waiting, by time
 	seed   maphash.Seed
 
 	overlay overlay
@@ -75,7 +75,7 @@ func newEvaluator(e *Engine, positions []edda.Checkpoint) *evaluator {
 	return v
 }
 
-func (v *evaluator) run(ctx context.Context, arrive <-chan []edda.Event) error {
+func (v *evaluator) run(ctx context.Context, arrive <-chan Fetched) error {
 	defer v.alarm.Stop()
 	v.arrive = arrive
 	for {
@@ -99,8 +99,8 @@ func (v *evaluator) gather() {
 			act(v)
 		case <-v.writer.told:
 			v.hear()
-		case events, open := <-v.arriving():
-			v.arrived(events, open)
+		case got, open := <-v.arriving():
+			v.arrived(got, open)
 		case <-v.results.ready:
 			v.takeResults()
 		default:
@@ -116,8 +116,8 @@ func (v *evaluator) wait(ctx context.Context) bool {
 		act(v)
 	case <-v.writer.told:
 		v.hear()
-	case events, open := <-v.arriving():
-		v.arrived(events, open)
+	case got, open := <-v.arriving():
+		v.arrived(got, open)
 	case <-v.results.ready:
 		v.takeResults()
 	case <-v.alarm.C:
@@ -129,20 +129,20 @@ func (v *evaluator) wait(ctx context.Context) bool {
 }
 
 // arriving is where events come from, while there is room for more.
-func (v *evaluator) arriving() <-chan []edda.Event {
+func (v *evaluator) arriving() <-chan Fetched {
 	if len(v.events) >= maxBatch || v.bytes >= maxBatchBytes || v.failure != nil {
 		return nil
 	}
 	return v.arrive
 }
 
-func (v *evaluator) arrived(events []edda.Event, open bool) {
+func (v *evaluator) arrived(got Fetched, open bool) {
 	if !open {
 		v.arrive = nil
 	}
-	for i := range events {
-		v.events = append(v.events, &item{event: events[i]})
-		v.bytes += len(events[i].Payload)
+	for i := range got.Events {
+		v.events = append(v.events, &item{event: got.Events[i], past: got.Past})
+		v.bytes += len(got.Events[i].Payload)
 	}
 }
 

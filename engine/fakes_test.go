@@ -167,6 +167,7 @@ type streams struct {
 	waiting []edda.Event
 	held    bool // Fetch gives nothing
 	paused  bool // Fetch gives nothing of stream A
+	past    bool // what Fetch gives is of the past
 	gone    bool // Ends says that nothing is needed
 	down    error
 	fetched int
@@ -214,20 +215,20 @@ func (s *streams) publish(stream string, ev edda.Event) (seq uint64) {
 	return seq
 }
 
-func (s *streams) Fetch(ctx context.Context, most int, wait time.Duration) ([]edda.Event, error) {
+func (s *streams) Fetch(ctx context.Context, most int, wait time.Duration) (Fetched, error) {
 	t := time.NewTimer(wait)
 	defer t.Stop()
 	for {
 		got, err := s.take(most)
 		if len(got) > 0 || err != nil {
-			return got, err
+			return Fetched{Events: got, Past: s.past}, err
 		}
 		select {
 		case <-s.wake:
 		case <-t.C:
-			return nil, nil
+			return Fetched{}, nil
 		case <-ctx.Done():
-			return nil, ctx.Err()
+			return Fetched{}, ctx.Err()
 		}
 	}
 }

@@ -32,14 +32,14 @@ const (
 type intake struct {
 	*Engine
 	read    map[string]uint64 // owned by run: the last sequence taken, by stream
-	out     chan []edda.Event // closed when there will be no more
+	out     chan Fetched      // closed when there will be no more
 	backoff backoff
 	brake   brake
 }
 
 func newIntake(e *Engine, positions []edda.Checkpoint) *intake {
 	in := &intake{
-		Engine: e, read: map[string]uint64{}, out: make(chan []edda.Event, intakeDepth),
+		Engine: e, read: map[string]uint64{}, out: make(chan Fetched, intakeDepth),
 		backoff: backoff{first: fetchBackoff, most: fetchBackoffMax},
 		brake:   brake{Engine: e},
 	}
@@ -65,10 +65,10 @@ func (in *intake) run(ctx context.Context) error {
 
 func (in *intake) runOnce(ctx context.Context) {
 	in.brake.look()
-	events, err := in.source.Fetch(ctx, fetchMost, fetchWait)
-	if fresh := in.drop(ctx, events); len(fresh) > 0 {
+	got, err := in.source.Fetch(ctx, fetchMost, fetchWait)
+	if got.Events = in.drop(ctx, got.Events); len(got.Events) > 0 {
 		// gofail: var engineFetched struct{}
-		in.hand(ctx, fresh)
+		in.hand(ctx, got)
 	}
 	if err != nil && ctx.Err() == nil {
 		in.pause(ctx, err)
@@ -78,9 +78,9 @@ func (in *intake) runOnce(ctx context.Context) {
 }
 
 // hand waits until the evaluator has room.
-func (in *intake) hand(ctx context.Context, events []edda.Event) {
+func (in *intake) hand(ctx context.Context, got Fetched) {
 	select {
-	case in.out <- events:
+	case in.out <- got:
 	case <-ctx.Done():
 	}
 }

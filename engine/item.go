@@ -14,6 +14,7 @@ type item struct {
 	event   edda.Event
 	due     *due    // nil for an event of a stream
 	handed  *handed // set for a result that came from within the process
+	past    bool    // everything stored before the event came before it
 	targets []saga.Target
 	// about is the event that died, of a verb about a dead letter; for the audit.
 	about *edda.Event

@@ -95,6 +95,8 @@ func (l *lane) decide(cell edda.Cell, target saga.Target, it *item) (next edda.C
 		return it.due.exchange.decide(cell)
 	case it.isRow():
 		return l.sagas.Wake(cell, it.due.time, l.horizon)
+	case it.past:
+		return l.decidePast(cell, target, it.event)
 	}
 	return l.sagas.Apply(cell, target, it.event)
 }

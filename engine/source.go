@@ -13,7 +13,7 @@ type Source interface {
 	// own order, decoded once; it waits at most wait for the first and returns
 	// none when there is none. A message that cannot be an input comes as an
 	// Event with Malformed set. Only the engine's intake calls it.
-	Fetch(ctx context.Context, max int, wait time.Duration) ([]edda.Event, error)
+	Fetch(ctx context.Context, max int, wait time.Duration) (Fetched, error)
 	// Ack says that everything up to the positions is durably handled. It is
 	// best effort: a lost ack costs a duplicate that is dropped by sequence.
 	Ack(ctx context.Context, done []edda.Checkpoint) error
@@ -21,6 +21,15 @@ type Source interface {
 	// everything stored before this call is. It may be called concurrently
 	// with Fetch.
 	Ends(ctx context.Context) ([]End, error)
+}
+
+// Fetched is what one Fetch gives.
+type Fetched struct {
+	Events []edda.Event
+	// Past says that the events lay in the streams when this process began to read,
+	// and that everything stored before each of them comes before it: so what was
+	// due before it may fire before it.
+	Past bool
 }
 
 // End is the end of one stream at one moment.

@@ -113,9 +113,9 @@ func (l *log) begin(positions []edda.Checkpoint) {
 	}
 }
 
-func (l *log) Fetch(ctx context.Context, max int, wait time.Duration) ([]edda.Event, error) {
+func (l *log) Fetch(ctx context.Context, max int, wait time.Duration) (engine.Fetched, error) {
 	if out := l.waiting(max); len(out) > 0 {
-		return out, nil
+		return engine.Fetched{Events: out}, nil
 	}
 	t := time.NewTimer(wait)
 	defer t.Stop()
@@ -124,7 +124,7 @@ func (l *log) Fetch(ctx context.Context, max int, wait time.Duration) ([]edda.Ev
 	case <-t.C:
 	case <-ctx.Done():
 	}
-	return l.waiting(max), nil
+	return engine.Fetched{Events: l.waiting(max)}, nil
 }
 
 func (l *log) waiting(max int) (out []edda.Event) {

@@ -53,6 +53,15 @@ func commandID(k edda.Key, generation int, trigger string, at time.Time, path st
 	return deriveID(at, k.Tenant, k.Saga, k.Correlation, strconv.Itoa(generation), trigger, path)
 }
 
+// CommandTime is the time of the trigger that sent a command; zero where the id is
+// none of ours.
+func CommandTime(id string) time.Time {
+	if len(id) != 36 || id[14] != '7' {
+		return time.Time{}
+	}
+	return timeOf(id)
+}
+
 // timeOf is the time that an id of ours was made with; of any other, the beginning
 // of time.
 func timeOf(id string) time.Time {

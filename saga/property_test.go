@@ -134,7 +134,8 @@ func (w *world) take(in input) []edda.Transition {
 
 // note keeps the books of the world from one transition.
 func (w *world) note(tr edda.Transition) {
-	if tr.Instance != nil && tr.Hold == nil {
+	wanted := tr.Event.Kind == edda.KindResult && tr.Fate == edda.FateLate // perhaps, when it comes again
+	if tr.Instance != nil && tr.Hold == nil && !wanted {
 		w.marks = append(w.marks, tr.Event.ID)
 	}
 	for _, gone := range tr.Disarm {

@@ -288,9 +288,11 @@ func (r *run) saveState() error {
 	return nil
 }
 
-// remember marks the event as taken, so that it is a duplicate from now on.
+// remember marks the event as taken, so that it is a duplicate from now on. A result
+// that nothing waits for is not: should its command be sent after all, by a timer
+// that is late or a store that was restored, its result is wanted when it comes again.
 func (r *run) remember() {
-	if r.ev.Kind == edda.KindTimer {
+	if r.ev.Kind == edda.KindTimer || r.ev.Kind == edda.KindResult && r.fate() == edda.FateLate {
 		return
 	}
 	r.in.Recent = remembered(r.in.Recent, r.ev.ID)

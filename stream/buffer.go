@@ -55,6 +55,21 @@ func (b *buffer) len() int {
 	return len(b.events)
 }
 
+// peek tells of the events that take would remove, and whether those are all.
+func (b *buffer) peek(n, bytes int) waiting {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	size, w := 0, waiting{}
+	for i := range b.events[:min(n, len(b.events))] {
+		w.times = append(w.times, b.events[i].Time)
+		if size += len(b.events[i].Payload); size >= bytes {
+			break
+		}
+	}
+	w.whole = len(w.times) == len(b.events)
+	return w
+}
+
 // take removes up to n events, with the one that passes so many bytes the last.
 func (b *buffer) take(n, bytes int) []edda.Event {
 	if n == 0 {

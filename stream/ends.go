@@ -78,6 +78,7 @@ func (r *reader) quietTo(last uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.quiet = max(r.quiet, last)
+	signal(r.wake)
 }
 
 // ahead tells whether a message that the filters let through is at seq or after it.

@@ -73,7 +73,8 @@ func TestAFetchOfLargeEventsIsShort(t *testing.T) {
 			t.Fatalf("%d events in the buffer", n)
 		}
 		for left := 30; left > 0; {
-			events, err := src.Fetch(ctx, 1024, time.Minute)
+			got, err := src.Fetch(ctx, 1024, time.Minute)
+			events := got.Events
 			if err != nil || len(events) == 0 || len(events) > fetchBytes/(500<<10)+1 {
 				t.Fatalf("a fetch of %d events (%v) of 500 KiB", len(events), err)
 			}

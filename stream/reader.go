@@ -65,6 +65,7 @@ type reader struct {
 	at    time.Time  // when that message was stored; zero: not known
 	kept  uint64     // last of them that went into the buffer
 	quiet uint64     // nothing of ours is between read and this
+	past  backlog
 }
 
 // run reads until ctx ends.
@@ -167,7 +168,7 @@ func (r *reader) create(ctx context.Context) (jetstream.Consumer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("create consumer %s of %s: %w", r.consumer, r.name, err)
 	}
-	return cons, nil
+	return cons, r.look(ctx)
 }
 
 // same holds what was read against the stream, which may have come back without
@@ -243,6 +244,7 @@ func (r *reader) accept(ctx context.Context, m jetstream.Msg, expected uint64) e
 func (r *reader) pass(seq uint64, at time.Time, reply string) error {
 	reply = r.acks.add(receipt{seq: seq, reply: reply})
 	r.moveTo(seq, at, false)
+	signal(r.wake)
 	return r.ack(reply)
 }
 
@@ -257,9 +259,7 @@ func (r *reader) keep(ctx context.Context, ev edda.Event, reply string) error {
 		}
 	}
 	r.moveTo(ev.Seq, ev.Time, kept)
-	if kept {
-		signal(r.wake)
-	}
+	signal(r.wake)
 	return r.ack(at)
 }
 

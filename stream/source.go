@@ -41,6 +41,7 @@ type Source struct {
 	copies  *copies
 	start   []edda.Checkpoint
 	losses  []Loss
+	past    bool // the backlog is not over; owned by who fetches
 }
 
 var _ engine.Source = (*Source)(nil)
@@ -64,7 +65,7 @@ func OpenSource(ctx context.Context, js jetstream.JetStream, held []edda.Checkpo
 	if o.Log == nil {
 		o.Log = zap.NewNop()
 	}
-	s := &Source{wake: make(chan struct{}, 1), codec: o.Codec, copies: newCopies()}
+	s := &Source{wake: make(chan struct{}, 1), codec: o.Codec, copies: newCopies(), past: true}
 	s.tenants.Store(&o.Tenants)
 	for _, p := range inputs() {
 		str, err := js.Stream(ctx, p.name)
@@ -161,23 +162,38 @@ func (s *Source) SetTenants(t Tenants) {
 	}
 }
 
-// Fetch returns up to max waiting events. When more are waiting every stream
-// gets its share; among those returned the streams are merged by stored time.
-func (s *Source) Fetch(ctx context.Context, max int, wait time.Duration) ([]edda.Event, error) {
+// Fetch returns up to max waiting events. Those that lay in the streams when Run
+// began come in the order in which they were stored, whichever stream they are of,
+// but for what is held. Of what came later, when more is waiting every stream gets its
+// share, and among those returned the streams are merged by stored time.
+func (s *Source) Fetch(ctx context.Context, max int, wait time.Duration) (engine.Fetched, error) {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	for {
-		if events := s.waiting(max); len(events) > 0 {
-			return events, nil
+		if got := s.next(max); len(got.Events) > 0 {
+			return got, nil
 		}
 		select {
 		case <-s.wake:
 		case <-timer.C:
-			return nil, nil
+			return engine.Fetched{}, nil
 		case <-ctx.Done():
-			return nil, ctx.Err()
+			return engine.Fetched{}, ctx.Err()
 		}
 	}
+}
+
+// next takes what is in the buffers, without waiting for more. While new events are
+// held, what answers work that went out cannot wait for those before it.
+func (s *Source) next(limit int) engine.Fetched {
+	if s.past && !s.held.Load() {
+		got, over := s.fromPast(limit)
+		s.past = !over
+		if !over || len(got.Events) > 0 {
+			return got
+		}
+	}
+	return engine.Fetched{Events: s.waiting(limit)}
 }
 
 // Hold leaves the events of aggregates in their stream, beyond what is in the
@@ -191,7 +207,7 @@ func (s *Source) Hold(yes bool) {
 // fetchBytes bounds what one Fetch takes of one stream; one event always fits.
 const fetchBytes = 4 << 20
 
-// waiting takes what is in the buffers, without waiting for more.
+// waiting takes of each buffer its share.
 func (s *Source) waiting(limit int) []edda.Event {
 	queues := make([][]edda.Event, len(s.readers))
 	for i, n := range shares(s.lengths(), limit) {

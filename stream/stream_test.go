@@ -182,14 +182,14 @@ func fetch(ctx context.Context, t *testing.T, src *Source, n int) []edda.Event {
 	t.Helper()
 	var out []edda.Event
 	for len(out) < n {
-		events, err := src.Fetch(ctx, 1024, time.Minute)
+		got, err := src.Fetch(ctx, 1024, time.Minute)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(events) == 0 {
+		if len(got.Events) == 0 {
 			t.Fatalf("only %d of %d events came", len(out), n)
 		}
-		out = append(out, events...)
+		out = append(out, got.Events...)
 	}
 	return out
 }
@@ -197,12 +197,12 @@ func fetch(ctx context.Context, t *testing.T, src *Source, n int) []edda.Event {
 // none fails when an event comes within the time.
 func none(ctx context.Context, t *testing.T, src *Source, within time.Duration) {
 	t.Helper()
-	events, err := src.Fetch(ctx, 1024, within)
+	got, err := src.Fetch(ctx, 1024, within)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(events) > 0 {
-		t.Fatalf("%d events came that should not, the first %+v", len(events), events[0])
+	if len(got.Events) > 0 {
+		t.Fatalf("%d events came that should not, the first %+v", len(got.Events), got.Events[0])
 	}
 }
 

@@ -21,18 +21,18 @@ type queue struct {
 	next    chan struct{} // those handed out are durable
 }
 
-func (q *queue) Fetch(ctx context.Context, most int, wait time.Duration) ([]edda.Event, error) {
+func (q *queue) Fetch(ctx context.Context, most int, wait time.Duration) (engine.Fetched, error) {
 	select {
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return engine.Fetched{}, ctx.Err()
 	case <-time.After(wait):
-		return nil, nil
+		return engine.Fetched{}, nil
 	case <-q.next:
 	}
 	n := min(most, together, len(q.waiting))
 	got := q.waiting[:n]
 	q.waiting = q.waiting[n:]
-	return got, nil
+	return engine.Fetched{Events: got}, nil
 }
 
 func (q *queue) Ack(context.Context, []edda.Checkpoint) error { return nil }

@@ -1,0 +1,65 @@
+package engine
+
+import (
+	"time"
+
+	"edda"
+	"edda/saga"
+)
+
+// maxPastWakes bounds how often a key is woken before one event of the past. What is
+// due even then fires behind the event, as it does where a process is late.
+const maxPastWakes = 64
+
+// decidePast applies an event before which everything that was stored before it has
+// been applied: what was due in the cell by then fires first, as it did or would have
+// done. So a store that is behind its streams, because it was restored or its process
+// was down, meets the answers to what a timer did after the timer.
+func (l *lane) decidePast(cell edda.Cell, target saga.Target, ev edda.Event) (edda.Cell, []edda.Transition) {
+	before := firedBefore(&ev)
+	var fired []edda.Transition
+	for range maxPastWakes {
+		row, due := dueBy(cell, before)
+		if !due {
+			break
+		}
+		next, changed := l.sagas.Wake(cell, row, before)
+		cell, fired = next, append(fired, changed...)
+	}
+	cell, applied := l.sagas.Apply(cell, target, ev)
+	return cell, behind(fired, applied)
+}
+
+// maxSkew bounds how far the clock of the streams' server may be behind ours.
+const maxSkew = time.Minute
+
+// firedBefore is until when what is due has fired before an event. Of one moment the
+// event comes first; but a result comes after the command that it answers, whatever
+// the server's clock says, and so after what was due when that was sent.
+func firedBefore(ev *edda.Event) time.Time {
+	before := ev.Time.Add(-1)
+	if ev.Kind != edda.KindResult {
+		return before
+	}
+	if sent := saga.CommandTime(ev.CommandID); sent.After(before) && sent.Before(ev.Time.Add(maxSkew)) {
+		return sent
+	}
+	return before
+}
+
+// dueBy is a row of the cell's in the due index that has come by then. A key that is
+// held fires nothing.
+func dueBy(cell edda.Cell, by time.Time) (row time.Time, due bool) {
+	if len(cell.Held) > 0 {
+		return row, false
+	}
+	if in := cell.Instance; in != nil && !in.Armed.IsZero() && !in.Armed.After(by) {
+		return in.Armed, true
+	}
+	for _, e := range cell.Parked {
+		if !e.Expires.After(by) {
+			return e.Expires, true
+		}
+	}
+	return row, false
+}

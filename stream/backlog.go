@@ -1,0 +1,129 @@
+package stream
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"edda"
+	"edda/engine"
+)
+
+// backlog is what lay in a stream when this process began to read it.
+type backlog struct {
+	opened bool      // the consumer was made once
+	at     time.Time // when the server was asked for the end, by its clock
+	end    uint64    // the last message of it that may be meant for the sagas
+}
+
+// look finds the end of the backlog when the consumer is made for the first time.
+func (r *reader) look(ctx context.Context) error {
+	if r.backlog().opened {
+		return nil
+	}
+	info, err := r.stream.Info(ctx)
+	if err != nil {
+		return fmt.Errorf("look at stream %s: %w", r.name, err)
+	}
+	b := backlog{opened: true, at: info.TimeStamp.UTC()}
+	if read, kept, _ := r.progress(); info.State.LastSeq > read {
+		if b.end, err = r.farthest(ctx, kept); err != nil {
+			return fmt.Errorf("find the end of %s: %w", r.name, err)
+		}
+	}
+	r.mu.Lock()
+	r.past = b
+	r.mu.Unlock()
+	signal(r.wake)
+	return nil
+}
+
+func (r *reader) backlog() backlog {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.past
+}
+
+// through tells whether the whole backlog has been put into the buffer.
+func (r *reader) through() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.past.opened && max(r.read, r.quiet) >= r.past.end
+}
+
+// opened is the moment up to which every backlog reaches, once all are known.
+func (s *Source) opened() (at time.Time, known bool) {
+	for i, r := range s.readers {
+		past := r.backlog()
+		if !past.opened {
+			return time.Time{}, false
+		}
+		if i == 0 || past.at.Before(at) {
+			at = past.at
+		}
+	}
+	return at, true
+}
+
+// fromPast takes events of the backlog, in the order in which the streams stored
+// them: one is given only when no stream has an earlier one that is not. Over is
+// set when there is no more of it.
+func (s *Source) fromPast(limit int) (got engine.Fetched, over bool) {
+	upto, known := s.opened()
+	if !known {
+		return got, false
+	}
+	o := ordering{upto: upto, left: limit, queues: make([]waiting, len(s.readers))}
+	for i, r := range s.readers {
+		through := r.through() // first: then the rest of it is in the buffer
+		o.queues[i] = r.buffer.peek(limit, fetchBytes)
+		o.queues[i].whole = o.queues[i].whole && through
+	}
+	over = o.run()
+	queues := make([][]edda.Event, len(s.readers))
+	for i, r := range s.readers {
+		queues[i] = r.buffer.take(o.queues[i].taken, fetchBytes)
+	}
+	return engine.Fetched{Events: merge(queues), Past: true}, over
+}
+
+// waiting is when the first events of a buffer were stored.
+type waiting struct {
+	times []time.Time
+	whole bool // nothing of the backlog comes behind them
+	taken int
+}
+
+// ordering chooses how many events of each queue come next.
+type ordering struct {
+	upto   time.Time
+	left   int
+	queues []waiting
+}
+
+// run takes the earliest head again and again, until a queue without a head may get
+// an earlier one. It tells whether the backlog is over.
+func (o *ordering) run() (over bool) {
+	for ; o.left > 0; o.left-- {
+		first := -1
+		for i := range o.queues {
+			q := &o.queues[i]
+			if q.taken == len(q.times) {
+				if !q.whole {
+					return false
+				}
+				continue
+			}
+			if first < 0 || q.head().Before(o.queues[first].head()) {
+				first = i
+			}
+		}
+		if first < 0 || o.queues[first].head().After(o.upto) {
+			return true
+		}
+		o.queues[first].taken++
+	}
+	return false
+}
+
+func (w *waiting) head() time.Time { return w.times[w.taken] }

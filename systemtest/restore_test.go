@@ -1,0 +1,125 @@
+package systemtest
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"edda"
+	"edda/store"
+)
+
+// delivery is a saga whose timer sends the first of three effects.
+const delivery = `
+saga: delivery
+version: 1
+key: event.order_id
+on:
+  OrderPlaced:
+    start: true
+    do:
+      - {timer: pack, after: 150ms}
+  timer.pack:
+    do:
+      - seq:
+          - {effect: reserve, with: {order: =key}}
+          - {effect: charge, with: {order: =key}}
+          - {effect: ship, with: {order: =key}}
+          - done: =step.ship.result
+---
+effect: reserve
+http: {method: POST, url: "http://shop.example/reserve", body: =payload}
+---
+effect: charge
+http: {method: POST, url: "http://shop.example/charge", body: =payload}
+---
+effect: ship
+http: {method: POST, url: "http://shop.example/ship", body: =payload}
+result: =body
+`
+
+// TestARestoredStoreLivesItsPastAgain takes a backup in the middle, goes on, and
+// restores it: the streams have what happened since, with the results of effects that
+// timers began which the store has still to fire. Nothing waits, nothing gets another
+// name, and every instance comes out as it did.
+func TestARestoredStoreLivesItsPastAgain(t *testing.T) {
+	const orders = 60
+	inBubbleOf(t, []string{delivery}, true, func(w *world) {
+		place := func(from, to int) {
+			for n := from; n < to; n++ {
+				w.send(fmt.Sprint("e", n), "OrderPlaced", fmt.Sprint("O", n), fmt.Sprintf(`{"order_id":"O%d"}`, n))
+				time.Sleep(25 * time.Millisecond)
+			}
+		}
+		place(0, orders/2)
+		backup := w.backUp()
+		place(orders/2, orders)
+		first := w.delivered(orders)
+		w.stop()
+		w.restore(backup)
+		w.pass(time.Now().Add(time.Hour))
+		w.start()
+		if again := w.delivered(orders); !bytes.Equal(first, again) {
+			t.Errorf("the instances came out as\n%s\nand after the restore as\n%s", first, again)
+		}
+		keys := map[string]string{}
+		for _, c := range w.shop.all() {
+			name := c.Effect + " " + c.Order
+			if was := keys[name]; was != "" && was != c.Key {
+				t.Errorf("%s was called under two keys: %s and %s", name, was, c.Key)
+			}
+			keys[name] = c.Key
+		}
+	})
+}
+
+// backUp copies the store while everything works.
+func (w *world) backUp() string {
+	w.t.Helper()
+	file, err := os.Create(filepath.Join(w.dir, "backup"))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer file.Close()
+	snapshot, err := w.running.db.Snapshot()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer snapshot.Close()
+	if err := snapshot.WriteTo(context.Background(), file); err != nil {
+		w.t.Fatal(err)
+	}
+	return file.Name()
+}
+
+// restore puts the backup in the store's place.
+func (w *world) restore(backup string) {
+	w.t.Helper()
+	if _, err := store.Restore(context.Background(), backup, filepath.Join(w.dir, "store"), true, nil, func(int) {}); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// delivered waits until so many orders are delivered, and gives what is stored of them.
+func (w *world) delivered(orders int) []byte {
+	w.t.Helper()
+	var out bytes.Buffer
+	for n := range orders {
+		key := fmt.Sprint("O", n)
+		w.ends("delivery", key, edda.StatusDone)
+		in := w.instance("delivery", key)
+		in.Recent = slices.Clone(in.Recent)
+		fmt.Fprintf(&out, "%s %s", key, in.Result)
+		for _, s := range in.Steps {
+			fmt.Fprintf(&out, " %s:%s:%s", s.ID, s.Status, s.Command)
+		}
+		out.WriteByte('\n')
+	}
+	w.idle()
+	return out.Bytes()
+}
