@@ -2,6 +2,7 @@ package outbox
 
 import (
 	"context"
+	"errors"
 	"fmt"
 )
 
@@ -9,6 +10,9 @@ import (
 type flush struct {
 	done chan error // capacity 1: the loop never waits for it
 }
+
+// errNotBegun says that nothing goes out yet.
+var errNotBegun = errors.New("flush outbox: deliveries have not begun: the restored store had not caught up with its streams")
 
 // Flush returns when every row that was in the outbox can be said to be
 // delivered and removed (an effect: published), or to wait for a destination

@@ -62,6 +62,9 @@ type Options struct {
 	Max int
 	// Jitter gives a number in [0, 1) that spreads retries.
 	Jitter func() float64
+	// After, where set, is closed when deliveries may begin: until then the store's
+	// work may turn out to be done already.
+	After <-chan struct{}
 }
 
 func (o *Options) validate() error {

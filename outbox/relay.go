@@ -99,6 +99,9 @@ func (r *Relay) addLane(l *lane) {
 // Run relays until ctx ends; then it waits for the deliveries under way and
 // removes what they had accepted. The store's committer must outlive it.
 func (r *Relay) Run(ctx context.Context) error {
+	if !r.mayBegin(ctx) {
+		return nil
+	}
 	r.fresh = true
 	r.sweep.last = time.Now()
 	timer := time.NewTimer(0)
@@ -109,6 +112,23 @@ func (r *Relay) Run(ctx context.Context) error {
 		r.await(ctx, timer.C)
 	}
 	return r.stop(ctx)
+}
+
+// mayBegin waits until deliveries may begin; it tells whether they may.
+func (r *Relay) mayBegin(ctx context.Context) bool {
+	if r.o.After == nil {
+		return ctx.Err() == nil
+	}
+	for {
+		select {
+		case <-r.o.After:
+			return true
+		case f := <-r.flushes:
+			f.done <- errNotBegun
+		case <-ctx.Done():
+			return false
+		}
+	}
 }
 
 // runOnce does what can be done now, and tells whether there is more of it.

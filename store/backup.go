@@ -160,6 +160,7 @@ const restoring = FileName + ".restoring"
 // there is an error, unless it may be moved aside. The values of a backup that is
 // encrypted are opened with secret, which is nil for others.
 // The folder is made where there is none, and taken away again where it fails.
+// The store is [DB.Restored] from then on.
 func Restore(ctx context.Context, backup, dir string, replace bool, secret AEAD, tell func(rows int)) (r Restored, err error) {
 	missing := missingFolders(dir)
 	defer func() {
@@ -214,6 +215,9 @@ func restore(ctx context.Context, backup, dir string, replace bool, secret AEAD,
 		return r, err
 	}
 	// gofail: var restoreExamined struct{}
+	if err := markRestored(dir); err != nil {
+		return r, err
+	}
 	if there {
 		r.Aside, err = replaceStore(dir, temp)
 		return r, err

@@ -55,6 +55,13 @@ func (a *acks) done(seq uint64) (reply string) {
 	return reply
 }
 
+// handledTo is up to where everything is handled.
+func (a *acks) handledTo() uint64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.handled
+}
+
 // again returns where to acknowledge a message that was sent again: nowhere
 // while it is being handled, at once when its ack got lost.
 func (a *acks) again(r receipt) (reply string) {

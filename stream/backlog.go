@@ -14,6 +14,7 @@ type backlog struct {
 	opened bool      // the consumer was made once
 	at     time.Time // when the server was asked for the end, by its clock
 	end    uint64    // the last message of it that may be meant for the sagas
+	kept   uint64    // the last that was, of those read
 }
 
 // look finds the end of the backlog when the consumer is made for the first time.
@@ -38,6 +39,14 @@ func (r *reader) look(ctx context.Context) error {
 	return nil
 }
 
+// noteKept remembers an event that is of the backlog. Its caller holds r.mu.
+func (r *reader) noteKept(seq uint64) {
+	r.kept = seq
+	if seq <= r.past.end {
+		r.past.kept = seq
+	}
+}
+
 func (r *reader) backlog() backlog {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -49,6 +58,31 @@ func (r *reader) through() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.past.opened && max(r.read, r.quiet) >= r.past.end
+}
+
+// Behind is how many messages of the streams, ours or not, lie between what was read
+// and what was there when Run began.
+func (s *Source) Behind() (n uint64) {
+	for _, r := range s.readers {
+		if read, end := r.position(), r.backlog().end; end > read {
+			n += end - read
+		}
+	}
+	return n
+}
+
+// CaughtUp is closed when everything that lay in the streams when Run began is
+// durably handled.
+func (s *Source) CaughtUp() <-chan struct{} { return s.caughtUp }
+
+// catchUp closes it, once.
+func (s *Source) catchUp() {
+	for _, r := range s.readers {
+		if !r.through() || r.acks.handledTo() < r.backlog().kept {
+			return
+		}
+	}
+	s.once.Do(func() { close(s.caughtUp) })
 }
 
 // opened is the moment up to which every backlog reaches, once all are known.

@@ -292,6 +292,6 @@ func (r *reader) moveTo(seq uint64, at time.Time, kept bool) {
 	defer r.mu.Unlock()
 	r.read, r.at = seq, at
 	if kept {
-		r.kept = seq
+		r.noteKept(seq)
 	}
 }

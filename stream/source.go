@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -28,7 +29,10 @@ type SourceOptions struct {
 	From From
 	// AcceptLoss goes on where a checkpoint no longer fits its stream.
 	AcceptLoss bool
-	Log        *zap.Logger
+	// Restored says that the streams may have what came of work that the store has
+	// still to begin: not even a hold lets answers pass what was stored before them.
+	Restored bool
+	Log      *zap.Logger
 }
 
 // Source reads the saga worker's input streams. It is an engine.Source.
@@ -42,6 +46,10 @@ type Source struct {
 	start   []edda.Checkpoint
 	losses  []Loss
 	past    bool // the backlog is not over; owned by who fetches
+	strict  bool // it goes on in its order also while new events are held
+
+	once     sync.Once
+	caughtUp chan struct{}
 }
 
 var _ engine.Source = (*Source)(nil)
@@ -65,7 +73,7 @@ func OpenSource(ctx context.Context, js jetstream.JetStream, held []edda.Checkpo
 	if o.Log == nil {
 		o.Log = zap.NewNop()
 	}
-	s := &Source{wake: make(chan struct{}, 1), codec: o.Codec, copies: newCopies(), past: true}
+	s := &Source{wake: make(chan struct{}, 1), codec: o.Codec, copies: newCopies(), past: true, strict: o.Restored, caughtUp: make(chan struct{})}
 	s.tenants.Store(&o.Tenants)
 	for _, p := range inputs() {
 		str, err := js.Stream(ctx, p.name)
@@ -186,7 +194,8 @@ func (s *Source) Fetch(ctx context.Context, max int, wait time.Duration) (engine
 // next takes what is in the buffers, without waiting for more. While new events are
 // held, what answers work that went out cannot wait for those before it.
 func (s *Source) next(limit int) engine.Fetched {
-	if s.past && !s.held.Load() {
+	s.catchUp()
+	if s.past && (s.strict || !s.held.Load()) {
 		got, over := s.fromPast(limit)
 		s.past = !over
 		if !over || len(got.Events) > 0 {
@@ -276,6 +285,7 @@ func shares(lengths []int, limit int) []int {
 
 // Ack acknowledges everything up to the positions.
 func (s *Source) Ack(_ context.Context, done []edda.Checkpoint) error {
+	defer s.catchUp()
 	for _, cp := range done {
 		for _, r := range s.readers {
 			if r.name != cp.Stream {

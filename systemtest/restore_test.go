@@ -67,13 +67,13 @@ func TestARestoredStoreLivesItsPastAgain(t *testing.T) {
 		if again := w.delivered(orders); !bytes.Equal(first, again) {
 			t.Errorf("the instances came out as\n%s\nand after the restore as\n%s", first, again)
 		}
-		keys := map[string]string{}
+		called := map[string]string{}
 		for _, c := range w.shop.all() {
 			name := c.Effect + " " + c.Order
-			if was := keys[name]; was != "" && was != c.Key {
-				t.Errorf("%s was called under two keys: %s and %s", name, was, c.Key)
+			if was, twice := called[name]; twice {
+				t.Errorf("%s was called twice, under %s and %s", name, was, c.Key)
 			}
-			keys[name] = c.Key
+			called[name] = c.Key
 		}
 	})
 }

@@ -232,7 +232,11 @@ func (w *world) open(s *system, js jetstream.JetStream) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	s.source, err = stream.OpenSource(context.Background(), js, held, stream.SourceOptions{Name: s.db.ID(), From: stream.FromAll})
+	restored, err := s.db.Restored()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	s.source, err = stream.OpenSource(context.Background(), js, held, stream.SourceOptions{Name: s.db.ID(), From: stream.FromAll, Restored: restored})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -262,6 +266,7 @@ func (w *world) build(s *system, js jetstream.JetStream) {
 	}
 	s.relay, err = outbox.New(s.db, outbox.Options{
 		Lanes: lanes, Rejecter: s.publisher, Log: log, Metrics: s.registry, Max: w.bounds.outbox,
+		After: s.afterRestore(),
 	})
 	if err != nil {
 		w.t.Fatal(err)
@@ -277,6 +282,14 @@ func (w *world) build(s *system, js jetstream.JetStream) {
 	if !w.apart {
 		s.handoff.Connect(s.worker, s.engine)
 	}
+}
+
+// afterRestore is what the relay of a restored store waits for.
+func (s *system) afterRestore() <-chan struct{} {
+	if restored, _ := s.db.Restored(); !restored {
+		return nil
+	}
+	return s.source.CaughtUp()
 }
 
 // parts are those of the binary, in the same stages.

@@ -197,13 +197,15 @@ func (v *storeVerb) printRestored(r store.Restored) {
 }
 
 // restoredMeans is what whoever restores must know before the start.
-const restoredMeans = `What was committed since comes again from the streams, and gives the same work under
-the same ids; timers and schedules that came due since fire again. Commands to the
-gateway and messages go out a second time, under the same ids; the audit of that
-time is lost.
-- Effects that were called since may be called once more, with the same idempotency
-  key, where their claims were in this store (effects.ledger: local). With
-  effects.ledger: shared they are not: the claims are in JetStream.
+const restoredMeans = `What was committed since comes again from the streams, in the order in which they
+stored it, and gives the same work under the same ids; timers that came due since fire
+in between, as they did. Nothing goes out before all of that was applied, and effects
+whose results are in the streams are not called again. Commands to the gateway and
+messages go out a second time, under the same ids; the audit of that time is lost.
+- Effects that were under way when the process stopped, and those of schedules, may be
+  called once more, with the same idempotency key, where their claims were in this
+  store (effects.ledger: local). With effects.ledger: shared they are not: the claims
+  are in JetStream.
 - Where the streams no longer hold what came since, the start is refused, and says
   what is missing; --accept-stream-loss goes on without it.
 - The store has the id it had: never start two copies of it. The process that had

@@ -189,6 +189,7 @@ func (p *process) buildSagas(ctx context.Context, l *line) error {
 	}
 	l.relay, err = outbox.New(p.db, outbox.Options{
 		Lanes: lanes, Rejecter: l.publisher, Max: p.settings.Outbox.Max, Log: p.log.Named("outbox"), Metrics: p.metrics,
+		After: p.afterRestore(l),
 	})
 	if err != nil {
 		return edda.Classify(edda.Permanent, "outbox: %w", err)
@@ -246,7 +247,7 @@ func (p *process) openSource(ctx context.Context, l *line) error {
 	}
 	l.source, err = stream.OpenSource(ctx, l.js, held, stream.SourceOptions{
 		Codec: l.codec, Name: p.db.ID(), Tenants: p.settings.Tenants, From: p.from(),
-		AcceptLoss: p.settings.AcceptStreamLoss, Log: p.log.Named("source"),
+		AcceptLoss: p.settings.AcceptStreamLoss, Restored: p.restored, Log: p.log.Named("source"),
 	})
 	if err != nil {
 		return err

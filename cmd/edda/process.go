@@ -62,6 +62,7 @@ type process struct {
 	started  time.Time
 	run      string // tells this start from all others
 	db       *store.DB
+	restored bool // the store is a backup that has still to catch up
 	server   *server.Server
 	guards   guards
 	group    *lifecycle.Group
@@ -165,7 +166,7 @@ func (p *process) open() error {
 		return errors.Join(err, db.Close())
 	}
 	p.db = db
-	return nil
+	return p.findRestored()
 }
 
 // servesAlone refuses to work for others on a store that has one tenant's rows:
@@ -195,6 +196,9 @@ func (p *process) parts(l loaded) []lifecycle.Part {
 	parts = append(parts, p.heroParts()...)
 	if p.settings.sagas() {
 		parts = append(parts, p.sagaParts()...)
+	}
+	if p.settings.sagas() && p.restored {
+		parts = append(parts, p.restoredPart())
 	}
 	if p.settings.effects() {
 		parts = append(parts, lifecycle.Part{Name: "effects", Stage: lifecycle.InFlight,
