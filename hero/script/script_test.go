@@ -507,15 +507,15 @@ sys.exit(1)`})
 
 func TestASecretAtTheOutputLimitIsNotCutInTwo(t *testing.T) {
 	h := newHost(t, func(o *Options) { o.Limits.Output = 1000 })
-	out := runPython(t, h, Script{Env: map[string]string{"TOKEN": "0123456789"}, Source: `
+	out := runPython(t, h, Script{Env: map[string]string{"TOKEN": "PQRSTUVWXY"}, Source: `
 import os
 print("x" * 995 + os.environ["TOKEN"] + "x" * 10000, flush=True)
 input()`})
 	log, err := h.Log("", "job:12:2001", 1<<20)
-	if err != nil || out.Reason != OutputLimit || strings.Contains(out.Output+log, "0") && strings.Contains(out.Output, "012") {
+	if err != nil || out.Reason != OutputLimit {
 		t.Errorf("%+v, %v, log %s", out.Reason, err, log)
 	}
-	if strings.Contains(log, "012") || strings.Contains(out.Output, "01") {
+	if strings.Contains(log, "P") || strings.Contains(out.Output, "P") { // the log has the time in digits
 		t.Errorf("output ends in %q, log in %q", out.Output[len(out.Output)-8:], log[len(log)-30:])
 	}
 }
