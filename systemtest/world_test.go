@@ -40,14 +40,12 @@ func TestMain(m *testing.M) {
 }
 
 func run(m *testing.M) int {
-	if where := os.Getenv(natsChild); where != "" {
-		return serveNATS(where)
-	}
 	defer tortured.remove()
 	defer clocked.remove()
 	ats.Register()
 	defer ats.Unregister()
 	defer theBinary.remove()
+	defer theNATS.remove()
 	return m.Run()
 }
 
