@@ -168,15 +168,17 @@ func TestKilledAtEachPoint(t *testing.T) {
 		{"after the publication", "at least once", "call", ok + "; " + ok}, {"after the publication", "at most once", "call", ok + "; " + ok},
 	} {
 		t.Run(tt.point+", "+tt.manifest, func(t *testing.T) {
+			t.Parallel()
 			name, offered := strings.CutPrefix(tt.manifest, "offered, ")
+			dir := t.TempDir()
+			env := []string{killFolder + "=" + dir, killManifest + "=" + manifests[name]}
 			if offered {
-				t.Setenv(killOffered, "yes")
+				env = append(env, killOffered+"=yes")
 			}
-			dir, manifest := t.TempDir(), manifests[name]
-			if killed := runMortal(t, dir, manifest, tt.point); !killed {
+			if killed := runMortal(t, append(env, killPoint+"="+tt.point)...); !killed {
 				t.Fatal("it lived on")
 			}
-			if killed := runMortal(t, dir, manifest, ""); killed {
+			if killed := runMortal(t, env...); killed {
 				t.Fatal("the second run was killed")
 			}
 			calls, results := lines(t, dir, "calls"), lines(t, dir, "results")
@@ -190,11 +192,12 @@ func TestKilledAtEachPoint(t *testing.T) {
 	}
 }
 
-// runMortal runs this test's binary as a worker and tells whether it was killed.
-func runMortal(t *testing.T, dir, manifest, point string) bool {
+// runMortal runs this test's binary as a worker and tells whether it was killed. A
+// race detector does not wait a second at its end: the worker waits for what it began.
+func runMortal(t *testing.T, env ...string) bool {
 	t.Helper()
 	cmd := exec.Command(os.Args[0], "-test.run", "^TestKilledAtEachPoint$")
-	cmd.Env = append(os.Environ(), killFolder+"="+dir, killManifest+"="+manifest, killPoint+"="+point)
+	cmd.Env = append(append(os.Environ(), "GORACE=atexit_sleep_ms=0"), env...)
 	out, err := cmd.CombinedOutput()
 	var exit *exec.ExitError
 	if errors.As(err, &exit) && exit.Sys().(syscall.WaitStatus).Signal() == syscall.SIGKILL {

@@ -20,6 +20,7 @@ func TestAnyInterleavingKeepsThePromises(t *testing.T) {
 	for _, v := range variants() {
 		set := setOf(t, v.text)
 		t.Run(v.name, func(t *testing.T) {
+			t.Parallel()
 			rapid.Check(t, func(rt *rapid.T) { interleave(rt, set, v) })
 		})
 	}

@@ -10,7 +10,7 @@ import (
 )
 
 func TestALookAtEveryInstanceKeepsLittleMapped(t *testing.T) {
-	const room, written = 16 << 20, 96 << 20
+	const room, written = 6 << 20, 36 << 20
 	most := Mapped() + room // the code of this test is mapped, too
 	db := open(t, t.TempDir(), Options{noSync: true, maxMapped: most})
 	state := append(append([]byte(`"`), bytes.Repeat([]byte("x"), 250<<10)...), '"')

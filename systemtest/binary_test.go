@@ -2,16 +2,20 @@ package systemtest
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
 	"sync"
 	"testing"
 )
 
-// theBinary is built once, by the first test that needs it.
-var theBinary binary
+// theBinary is the product, and theNATS the torture's NATS server. Each is built
+// once, by the first test that needs it.
+var (
+	theBinary = binary{of: "edda/cmd/edda"}
+	theNATS   = binary{of: "edda/systemtest/nats"}
+)
 
 type binary struct {
+	of   string // package
 	once sync.Once
 	dir  string
 	path string
@@ -31,10 +35,8 @@ func (b *binary) build() {
 	if b.dir, b.err = os.MkdirTemp("", "edda-systemtest"); b.err != nil {
 		return
 	}
-	b.path = filepath.Join(b.dir, "edda")
-	cmd := exec.Command("go", "build", "-o", b.path, "edda/cmd/edda")
-	cmd.Stderr = os.Stderr
-	b.err = cmd.Run()
+	b.path = filepath.Join(b.dir, filepath.Base(b.of))
+	b.err = goTool("build", "-ldflags", asShipped, "-o", b.path, b.of)
 }
 
 func (b *binary) remove() {

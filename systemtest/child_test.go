@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -15,6 +16,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -54,15 +56,35 @@ func (s *screen) String() string {
 	return s.buf.String()
 }
 
+// Where the processes of these tests listen: below the ports from which connections
+// are made, so that none takes one while its process is dead.
+const (
+	firstPort = 20_000
+	ports     = 12_000
+	portTries = 100
+)
+
+// nextPort counts the ports that were looked at, from any one: no two tests that run
+// beside each other are given the same.
+var nextPort = func() *atomic.Int64 {
+	var n atomic.Int64
+	n.Store(rand.Int64N(ports))
+	return &n
+}()
+
 // freeAddr is a loopback address that nobody listens on.
 func freeAddr(t testing.TB) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for range portTries {
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", firstPort+nextPort.Add(1)%ports))
+		if err != nil {
+			continue // taken
+		}
+		defer l.Close()
+		return l.Addr().String()
 	}
-	defer l.Close()
-	return l.Addr().String()
+	t.Fatalf("there is no free port from %d to %d", firstPort, firstPort+ports)
+	return ""
 }
 
 // launch starts the binary and does not wait for it.

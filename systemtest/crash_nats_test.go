@@ -1,37 +1,12 @@
 package systemtest
 
 import (
-	"context"
-	"fmt"
 	"net"
 	"os"
 	"os/exec"
-	"os/signal"
-	"strings"
 	"syscall"
 	"testing"
-
-	"edda/stream"
 )
-
-// natsChild makes this test's binary a NATS server: where it listens, a space,
-// and the folder of its streams.
-const natsChild = "CRASH_NATS"
-
-// serveNATS serves until it is told to stop.
-func serveNATS(where string) int {
-	addr, dir, _ := strings.Cut(where, " ")
-	e, err := stream.StartEmbedded(context.Background(), stream.EmbeddedOptions{Dir: dir, Addr: addr})
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer e.Close()
-	stop := make(chan os.Signal, 1)
-	signal.Notify(stop, syscall.SIGTERM)
-	<-stop
-	return 0
-}
 
 // natsServer is a NATS server in a process of its own, which can be killed.
 type natsServer struct {
@@ -53,8 +28,7 @@ func (n *natsServer) url() string { return "nats://" + n.addr }
 // start returns when it takes connections.
 func (n *natsServer) start() {
 	n.t.Helper()
-	n.cmd = exec.Command(os.Args[0], "-test.run=^$")
-	n.cmd.Env = append(os.Environ(), natsChild+"="+n.addr+" "+n.dir)
+	n.cmd = exec.Command(theNATS.get(n.t), n.addr, n.dir)
 	n.cmd.Stderr = os.Stderr
 	if err := n.cmd.Start(); err != nil {
 		n.t.Fatal(err)

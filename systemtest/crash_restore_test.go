@@ -121,7 +121,7 @@ func (w *torture) backedUp() *copier {
 // killedAt runs a command until it comes to a point, and kills it there.
 func (c *copier) killedAt(point string, args ...string) {
 	c.t.Helper()
-	at := keptAddr(c.t)
+	at := freeAddr(c.t)
 	child := launchOf(c.t, c.build.get(c.t), []string{"GOFAIL_HTTP=" + at, "GOFAIL_FAILPOINTS=" + point + `=sleep("1h")`}, args...)
 	until(c.t, fmt.Sprintf("edda %s comes to %s", args[0], point), func() bool {
 		select {

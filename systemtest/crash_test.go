@@ -89,6 +89,7 @@ func sortOf(i int) sort      { return sorts[i%len(sorts)] }
 func orderName(i int) string { return fmt.Sprintf("%s-%d", sortOf(i).name, i) }
 
 func TestKilledAtRandomEveryOrderEndsAsItShould(t *testing.T) {
+	beside(t)
 	begin := time.Now()
 	seed := crashSeed(t)
 	shop := newShop()

@@ -6,7 +6,6 @@ import (
 	"io"
 	"maps"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -199,7 +198,7 @@ func newTorture(t testing.TB, seed uint64, build *crashBuild, manifest func(url 
 		_ = os.RemoveAll(dir) // it is the system's folder for such things
 	})
 	build.get(t)
-	w := &torture{t: t, seed: seed, build: build, dir: dir, data: filepath.Join(dir, "data"), addr: keptAddr(t), points: keptAddr(t),
+	w := &torture{t: t, seed: seed, build: build, dir: dir, data: filepath.Join(dir, "data"), addr: freeAddr(t), points: freeAddr(t),
 		mall: &mall{}, shop: newTortureShop(seed), killed: map[string]int{}, completed: map[string]edda.Claim{}}
 	w.operators = newOperators(w.addr)
 	w.mall.open(w.shop)
@@ -207,25 +206,9 @@ func newTorture(t testing.TB, seed uint64, build *crashBuild, manifest func(url 
 	t.Cleanup(site.Close)
 	w.manifest = write(t, dir, "shop.yaml", manifest(site.URL))
 	w.config = write(t, dir, "edda.yaml", "effects: {allow: [127.0.0.1], ack_wait: 1s}\nlog: {level: warn}\n")
-	w.nats = startNATS(t, keptAddr(t), filepath.Join(dir, "nats"))
+	w.nats = startNATS(t, freeAddr(t), filepath.Join(dir, "nats"))
 	w.natsURL = w.nats.url()
 	return w
-}
-
-// keptAddr is a loopback address that nobody listens on, below the ports from
-// which connections are made: none takes it while its process is dead.
-func keptAddr(t testing.TB) string {
-	t.Helper()
-	for range 100 {
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 20000+rand.IntN(12000)))
-		if err != nil {
-			continue // taken
-		}
-		defer l.Close()
-		return l.Addr().String()
-	}
-	t.Fatal("there is no free port from 20000 to 32000")
-	return ""
 }
 
 // launch starts the product and does not wait for it.
@@ -514,7 +497,7 @@ func (w *torture) undisturbed(orders int) *books {
 	w.t.Helper()
 	w.nats.stop()
 	calm := &torture{t: w.t, seed: w.seed, build: w.build, dir: w.dir, data: filepath.Join(w.dir, "calm"), config: w.config, manifest: w.manifest,
-		addr: keptAddr(w.t), points: keptAddr(w.t), mall: w.mall, shop: newTortureShop(w.seed), operated: w.operated}
+		addr: freeAddr(w.t), points: freeAddr(w.t), mall: w.mall, shop: newTortureShop(w.seed), operated: w.operated}
 	calm.operators = newOperators(calm.addr)
 	calm.operators.calm = true
 	w.mall.open(calm.shop)
@@ -522,7 +505,7 @@ func (w *torture) undisturbed(orders int) *books {
 	if err := os.CopyFS(streams, os.DirFS(w.nats.dir)); err != nil {
 		w.t.Fatal(err)
 	}
-	calm.nats = startNATS(w.t, keptAddr(w.t), streams)
+	calm.nats = startNATS(w.t, freeAddr(w.t), streams)
 	calm.natsURL = calm.nats.url()
 	js := calm.js()
 	for _, name := range []string{stream.WorkflowCommands, stream.WorkflowEvents, "KV_" + stream.LeaseBucket} {

@@ -416,6 +416,7 @@ func hostileRequests(canary string) map[string]string {
 }
 
 func TestHostileRequests(t *testing.T) {
+	beside(t)
 	h := newHostile(t)
 	for name, request := range hostileRequests(h.canary) {
 		began := time.Now()

@@ -3,6 +3,7 @@ package systemtest
 import (
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -39,15 +40,22 @@ func TestMain(m *testing.M) {
 	os.Exit(run(m))
 }
 
+// atOnce is how many of the tests that may run beside others do: they wait for
+// processes more than they compute.
+const atOnce = "4"
+
 func run(m *testing.M) int {
-	if where := os.Getenv(natsChild); where != "" {
-		return serveNATS(where)
+	flag.Parse()
+	if err := flag.Set("test.parallel", atOnce); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
 	}
 	defer tortured.remove()
 	defer clocked.remove()
 	ats.Register()
 	defer ats.Unregister()
 	defer theBinary.remove()
+	defer theNATS.remove()
 	return m.Run()
 }
 

@@ -17,6 +17,7 @@ func TestHeroScripts(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = server.Stop() }) // after the scripts, which run in parallel
 	testscript.Run(t, testscript.Params{Dir: "testdata/hero", UpdateScripts: *update, Setup: func(e *testscript.Env) error {
+		endAtOnce(e)
 		e.Setenv("EDDA_REDIS", "redis://"+server.Address())
 		e.Setenv("EDDA_HERO_LOGS", filepath.Join(e.WorkDir, "logs"))
 		e.Setenv("USER", "alice")

@@ -17,8 +17,14 @@ func TestMain(m *testing.M) {
 }
 
 func TestScripts(t *testing.T) {
-	testscript.Run(t, testscript.Params{Dir: "testdata/scripts", UpdateScripts: *update, Setup: giveStore})
+	testscript.Run(t, testscript.Params{Dir: "testdata/scripts", UpdateScripts: *update, Setup: func(env *testscript.Env) error {
+		endAtOnce(env)
+		return giveStore(env)
+	}})
 }
+
+// endAtOnce has the race detector not wait a second at the end of every command.
+func endAtOnce(env *testscript.Env) { env.Setenv("GORACE", "atexit_sleep_ms=0") }
 
 // giveStore puts the store of the format's test beside the script.
 func giveStore(env *testscript.Env) error {
