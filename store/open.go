@@ -210,7 +210,8 @@ func withLog(raw *bolt.DB, o Options) (*changelog.DB, error) {
 		string(bucketOutbox):  {Fill: appendFill},
 		string(bucketAudit):   {Fill: appendFill},
 		string(bucketHistory): {Fill: appendFill, Nested: true},
-		string(bucketClaim):   {Nested: true},
+		string(bucketEnded):   {Fill: appendFill},
+		string(bucketClaim):   {Fill: appendFill, Nested: true},
 	}})
 }
 
