@@ -99,7 +99,7 @@ func tenantBackup(t *testing.T, db *opened, tenant string) []byte {
 func TestABackupOfATenantHasNothingOfAnother(t *testing.T) {
 	_, key := keysetFile(t)
 	for name, sealing := range map[string]AEAD{"plain": nil, "sealed": key} {
-		db := ofTwo(t, Options{Seal: sealing})
+		db := ofTwo(t, Options{Seal: sealing, plain: true})
 		db.check(t)
 		raw := tenantBackup(t, db, "acme")
 		for _, foreign := range []string{theirs, "beta", "acme2", db.ID()} {

@@ -12,6 +12,8 @@
 // a row that is written often reaches its page once, many rows reach one page together,
 // and what dies young reaches none.
 //
+// Values are compressed where they lie in their buckets, and nowhere else.
+//
 // It refuses to know what rows mean. What differs from bbolt: buckets are two deep
 // at most, top-level buckets cannot be deleted, their names may neither hold a zero
 // byte nor be the log's, and a bucket that was given out is not to be used after it

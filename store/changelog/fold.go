@@ -142,7 +142,7 @@ func (tx *Tx) place(l *layer, b *bolt.Bucket, r *row) error {
 		return err
 	}
 	if r.kind == put {
-		return b.Put(r.key(), r.value())
+		return b.Put(r.key(), tx.db.packer.Pack(r.value()))
 	}
 	if b.Get(r.key()) != nil { // also where a bucket came in its place
 		if err := b.Delete(r.key()); err != nil {
