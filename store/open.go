@@ -211,6 +211,7 @@ func withLog(raw *bolt.DB, o Options) (*changelog.DB, error) {
 		string(bucketAudit):   {Fill: appendFill},
 		string(bucketHistory): {Fill: appendFill, Nested: true},
 		string(bucketEnded):   {Fill: appendFill},
+		string(bucketSaga):    {Fill: instanceFill},
 		string(bucketClaim):   {Fill: appendFill, Nested: true},
 	}})
 }
