@@ -70,7 +70,7 @@ func TestBackupIsOneMomentAndComesBackWhole(t *testing.T) {
 }
 
 func TestRestoreRefusesWhatIsDamaged(t *testing.T) {
-	db := open(t, t.TempDir(), Options{})
+	db := open(t, t.TempDir(), Options{plain: true})
 	for _, c := range formatChanges() {
 		db.commit(t, c)
 	}

@@ -140,7 +140,7 @@ func (x *compactor) run() error {
 func (x *compactor) copy() error {
 	sum := sha256.New()
 	err := x.db.view(func(tx *changelog.Tx) error {
-		w := &copier{compactor: x}
+		w := &copier{compactor: x, packer: changelog.Packer{Plain: x.db.options.plain}}
 		defer w.rollback()
 		return errors.Join(x.walk(tx, sum, w.put), w.commit())
 	})
@@ -200,8 +200,9 @@ func (x *compactor) walk(tx *changelog.Tx, sum hash.Hash, fn func(space, inner, 
 // copier writes rows into the new file, in transactions of bounded size.
 type copier struct {
 	*compactor
-	tx   *bolt.Tx
-	size int
+	tx     *bolt.Tx
+	size   int
+	packer changelog.Packer
 }
 
 func (w *copier) put(space, inner, k, v []byte) error {
@@ -222,7 +223,7 @@ func (w *copier) put(space, inner, k, v []byte) error {
 	}
 	b.FillPercent = appendFill
 	w.size += len(k) + len(v)
-	return b.Put(k, v)
+	return b.Put(k, w.packer.Pack(v))
 }
 
 func (w *copier) begin() (err error) {

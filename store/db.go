@@ -31,7 +31,8 @@ type Options struct {
 	initialMap int
 	maxMapped  int
 	noSync     bool
-	foldAt     int // bytes in memory; zero: as many as are good
+	foldAt     int  // bytes in memory; zero: as many as are good
+	plain      bool // values are not compressed, so that texts are found in the file
 }
 
 // DB is an open store. Its methods may be called concurrently.

@@ -14,13 +14,15 @@ import (
 	"edda"
 )
 
-var update = flag.Bool("update", false, "rewrite testdata/format-v2.db as today's code writes it")
+var update = flag.Bool("update", false, "rewrite testdata/format-v3.db as today's code writes it")
 
-// The checked-in files: one of the format that had no log, and one of today's, whose
-// rows are all in its log.
+// The checked-in files: one of the format that had no log, one of that whose values
+// were not compressed, with all rows in its log, and one of today's, with most of them
+// in their buckets.
 const (
-	formatFile    = "testdata/format-v1.db"
-	formatLogFile = "testdata/format-v2.db"
+	formatFile       = "testdata/format-v1.db"
+	formatLogFile    = "testdata/format-v2.db"
+	formatPackedFile = "testdata/format-v3.db"
 )
 
 // The values in the checked-in file. A second day and a key with the escape
@@ -121,7 +123,11 @@ func writeFormat(t *testing.T, dir string) {
 		clocks = clocks[1:]
 		return now
 	}})
-	for _, c := range formatChanges() {
+	changes := formatChanges()
+	for i, c := range changes {
+		if i == len(changes)-1 {
+			db.fold(t)
+		}
 		db.commit(t, c)
 	}
 	db.stop()
@@ -131,11 +137,11 @@ func TestFormatFile(t *testing.T) {
 	fresh := t.TempDir()
 	writeFormat(t, fresh)
 	if *update {
-		copyFile(t, filepath.Join(fresh, FileName), formatLogFile)
+		copyFile(t, filepath.Join(fresh, FileName), formatPackedFile)
 	}
 	now := dump(t, open(t, fresh, Options{}).DB)
 	delete(now, `meta/"id"`) // drawn at random
-	for _, file := range []string{formatFile, formatLogFile} {
+	for _, file := range []string{formatFile, formatLogFile, formatPackedFile} {
 		old := t.TempDir()
 		copyFile(t, file, filepath.Join(old, FileName))
 		db := open(t, old, Options{})

@@ -93,7 +93,7 @@ func TestAnOlderEddaDoesNotOpenALog(t *testing.T) {
 	raw := must(bolt.Open(filepath.Join(dir, FileName), 0o600, nil))
 	defer raw.Close()
 	if err := raw.View(func(tx *bolt.Tx) error {
-		same(t, "format", string(tx.Bucket([]byte(bucketMeta)).Get(metaFormat)), "2")
+		same(t, "format", string(tx.Bucket([]byte(bucketMeta)).Get(metaFormat)), "3")
 		same(t, "rows of instances in their bucket", tx.Bucket([]byte(bucketSaga)).Stats().KeyN, 0)
 		return nil
 	}); err != nil {
@@ -101,12 +101,19 @@ func TestAnOlderEddaDoesNotOpenALog(t *testing.T) {
 	}
 }
 
-// TestAStoreOfTheFirstFormatIsUpgraded when it is opened, with all it has.
-func TestAStoreOfTheFirstFormatIsUpgraded(t *testing.T) {
+// TestAStoreOfAnOlderFormatIsUpgraded when it is opened, with all it has.
+func TestAStoreOfAnOlderFormatIsUpgraded(t *testing.T) {
+	for _, file := range []string{formatFile, formatLogFile} {
+		upgraded(t, file)
+	}
+}
+
+func upgraded(t *testing.T, file string) {
 	dir := t.TempDir()
-	copyFile(t, formatFile, filepath.Join(dir, FileName))
+	copyFile(t, file, filepath.Join(dir, FileName))
 	db := open(t, dir, Options{})
 	readFormat(t, db)
+	same(t, "its format", dump(t, db.DB)[`meta/"format"`], `"3"`)
 	db.commit(t, Change{Transitions: []edda.Transition{step(key("new"), 1)}})
 	db.stop()
 	db = open(t, dir, Options{})

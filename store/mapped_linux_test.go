@@ -12,7 +12,7 @@ import (
 func TestALookAtEveryInstanceKeepsLittleMapped(t *testing.T) {
 	const room, written = 6 << 20, 36 << 20
 	most := Mapped() + room // the code of this test is mapped, too
-	db := open(t, t.TempDir(), Options{noSync: true, maxMapped: most})
+	db := open(t, t.TempDir(), Options{noSync: true, maxMapped: most, plain: true})
 	state := append(append([]byte(`"`), bytes.Repeat([]byte("x"), 250<<10)...), '"')
 	for i := range written / len(state) {
 		tr := step(key(fmt.Sprint(i)), 1)

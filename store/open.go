@@ -24,7 +24,7 @@ import (
 const FileName = "edda.db"
 
 // formatVersion is the newest format that this code reads, and the one it writes.
-const formatVersion = 2
+const formatVersion = 3
 
 // lockWait is how long Open waits for another process to let go of the file:
 // that of a predecessor which is just exiting, no more.
@@ -206,11 +206,13 @@ func load(path string, raw *bolt.DB, o Options) (*DB, error) {
 
 // withLog reads the log of a file.
 func withLog(raw *bolt.DB, o Options) (*changelog.DB, error) {
-	return changelog.Load(raw, changelog.Options{Bound: o.foldAt, Spaces: map[string]changelog.Space{
+	return changelog.Load(raw, changelog.Options{Bound: o.foldAt, Plain: o.plain, Spaces: map[string]changelog.Space{
 		string(bucketOutbox):  {Fill: appendFill},
 		string(bucketAudit):   {Fill: appendFill},
 		string(bucketHistory): {Fill: appendFill, Nested: true},
-		string(bucketClaim):   {Nested: true},
+		string(bucketEnded):   {Fill: appendFill},
+		string(bucketSaga):    {Fill: instanceFill},
+		string(bucketClaim):   {Fill: appendFill, Nested: true},
 	}})
 }
 

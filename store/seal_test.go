@@ -52,7 +52,7 @@ var payloads = []string{"12345678901234567", `"ok"`, "no such field", "by hand"}
 
 func TestNothingOfAPayloadIsInTheFile(t *testing.T) {
 	_, key := keysetFile(t)
-	for name, o := range map[string]Options{"plain": {}, "sealed": {Seal: key}} {
+	for name, o := range map[string]Options{"plain": {plain: true}, "sealed": {plain: true, Seal: key}} {
 		dir := t.TempDir()
 		db := open(t, dir, o)
 		fillFormat(t, db)

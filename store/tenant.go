@@ -42,7 +42,7 @@ func (d *DB) SnapshotOf(ctx context.Context, tenant string, tell func(rows int))
 	if !d.extraction.TryLock() {
 		return nil, edda.Classify(edda.Temporary, "a backup of one tenant is under way: one at a time")
 	}
-	x := &extract{ctx: ctx, tell: tell, tenant: tenant, path: filepath.Join(filepath.Dir(d.path), extracting), opens: d.seal}
+	x := &extract{ctx: ctx, tell: tell, tenant: tenant, path: filepath.Join(filepath.Dir(d.path), extracting), opens: d.seal, packer: changelog.Packer{Plain: d.options.plain}}
 	s, err := x.snapshot(d)
 	if err != nil {
 		x.end()
@@ -62,13 +62,14 @@ type extract struct {
 	opens  seal // the values of the store
 	seals  seal // those of the copy
 
-	from  *changelog.Tx
-	file  *bolt.DB
-	tx    *bolt.Tx // of the file; nil between two
-	size  int
-	rows  int
-	kept  int             // rows that tell of the tenant, not of an act on it
-	sagas map[string]bool // that the tenant has anything of
+	from   *changelog.Tx
+	file   *bolt.DB
+	tx     *bolt.Tx // of the file; nil between two
+	size   int
+	packer changelog.Packer
+	rows   int
+	kept   int             // rows that tell of the tenant, not of an act on it
+	sagas  map[string]bool // that the tenant has anything of
 }
 
 func (x *extract) snapshot(d *DB) (*Snapshot, error) {
@@ -300,7 +301,7 @@ func (x *extract) put(space keyspace, part, k, v []byte) error {
 	}
 	b.FillPercent = appendFill
 	x.size += len(k) + len(v)
-	return b.Put(k, v)
+	return b.Put(k, x.packer.Pack(v))
 }
 
 // begin goes on in a transaction that is not too large, while the disk has room

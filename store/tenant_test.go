@@ -99,7 +99,7 @@ func tenantBackup(t *testing.T, db *opened, tenant string) []byte {
 func TestABackupOfATenantHasNothingOfAnother(t *testing.T) {
 	_, key := keysetFile(t)
 	for name, sealing := range map[string]AEAD{"plain": nil, "sealed": key} {
-		db := ofTwo(t, Options{Seal: sealing})
+		db := ofTwo(t, Options{Seal: sealing, plain: true})
 		db.check(t)
 		raw := tenantBackup(t, db, "acme")
 		for _, foreign := range []string{theirs, "beta", "acme2", db.ID()} {
@@ -255,5 +255,16 @@ func TestABackupOfATenantThatIsNotThereIsNone(t *testing.T) {
 	tenantBackup(t, db, "beta")
 	if left := must(os.ReadDir(filepath.Dir(db.path))); len(left) != 1 {
 		t.Errorf("left behind: %v", left)
+	}
+}
+
+// TestABackupOfATenantIsCompressed as the store is that it was taken from.
+func TestABackupOfATenantIsCompressed(t *testing.T) {
+	names := []byte(`"kind":"event","id":"`) // of fields of every event
+	for _, plain := range []bool{true, false} {
+		raw := tenantBackup(t, ofTwo(t, Options{plain: plain}), "acme")
+		if got := bytes.Contains(raw, names); got != plain {
+			t.Errorf("plain: %t, and the names of fields are in the file: %t", plain, got)
+		}
 	}
 }

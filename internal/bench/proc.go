@@ -16,13 +16,15 @@ const tick = 10 * time.Millisecond
 // usage is what a process has used since it began.
 type usage struct {
 	cpu     time.Duration
-	written int64 // bytes that went towards the disk
+	written int64 // bytes that were handed to the kernel, for files and connections
 }
 
-// usageOf reads a process's use from /proc; where there is none it is zero.
+// usageOf reads a process's use from /proc; where there is none it is zero. What the
+// kernel calls write_bytes is not read: it counts all of a folio of its cache for one page
+// of it, and there are folios of two megabytes.
 func usageOf(pid int) usage {
 	stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	return usage{cpu: cpuOf(string(stat)), written: field(fmt.Sprintf("/proc/%d/io", pid), "write_bytes")}
+	return usage{cpu: cpuOf(string(stat)), written: field(fmt.Sprintf("/proc/%d/io", pid), "wchar")}
 }
 
 // cpuOf is the user's and the system's time in the text of /proc/PID/stat. The

@@ -16,12 +16,19 @@ import (
 
 var update = flag.Bool("update", false, "write what is counted to "+baselineFile)
 
+// messagesOf is not of a stage: the messages of an order in the files of the streams.
+const messagesOf = "an order in the streams"
+
 func TestNoStageBecameDearer(t *testing.T) {
 	now := counts{}
 	for _, s := range stages() {
 		t.Run(s.name, func(t *testing.T) { now[s.name] = count(t, s) })
 	}
-	if len(now) < len(stages()) || t.Failed() {
+	for _, l := range loads() {
+		t.Run(l.name, func(t *testing.T) { now[l.name] = l.counted(t) })
+	}
+	t.Run(messagesOf, func(t *testing.T) { now[messagesOf] = inStreams(t, 512) })
+	if len(now) < len(stages())+len(loads())+1 || t.Failed() {
 		t.Fatal("not every stage was counted")
 	}
 	if *update {

@@ -91,8 +91,14 @@ type story struct {
 // tell applies an order and the results of its effects.
 func tell(tb testing.TB, set *saga.Set, id string) story {
 	tb.Helper()
+	return tellOf(tb, set, id, placed(id))
+}
+
+// tellOf is tell of a message that places the order.
+func tellOf(tb testing.TB, set *saga.Set, id string, m stream.Message) story {
+	tb.Helper()
 	var s story
-	ev := stream.Codec{}.Event(placed(id))
+	ev := stream.Codec{}.Event(m)
 	for {
 		s.cells, s.events = append(s.cells, s.last), append(s.events, ev)
 		cell, made := set.Apply(s.last, target(tb, set, ev), ev)

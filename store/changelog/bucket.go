@@ -65,7 +65,7 @@ func (b *Bucket) Get(key []byte) []byte {
 		return r.value()
 	}
 	if raw := b.raw(); raw != nil {
-		return raw.Get(key)
+		return unpack(raw.Get(key))
 	}
 	return nil
 }

@@ -114,7 +114,7 @@ func (c *Cursor) forward() (k, v []byte) {
 			c.at = nil
 			return nil, nil
 		}
-		key, value, hidden := best.key, best.value, best.hidden()
+		key, value, hidden := best.key, best.content(), best.hidden()
 		for i := range c.n {
 			if s := &c.sides[i]; s.key != nil && bytes.Equal(s.key, key) {
 				s.next()
@@ -136,7 +136,7 @@ func (c *Cursor) backward() (k, v []byte) {
 			c.at = nil
 			return nil, nil
 		}
-		key, value, hidden := best.key, best.value, best.hidden()
+		key, value, hidden := best.key, best.content(), best.hidden()
 		for i := range c.n {
 			if s := &c.sides[i]; s.key != nil && bytes.Equal(s.key, key) {
 				s.prev()
@@ -157,6 +157,14 @@ func (c *Cursor) best(order int) (best *side) {
 		}
 	}
 	return best
+}
+
+// content is the value as it was put.
+func (s *side) content() []byte {
+	if s.raw != nil {
+		return unpack(s.value)
+	}
+	return s.value
 }
 
 // hidden tells whether the row says that there is none.

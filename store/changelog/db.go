@@ -26,6 +26,8 @@ type Options struct {
 	// Bound is how many bytes of rows a table holds until it is folded; zero: as
 	// much as is measured to be good.
 	Bound int
+	// Plain leaves values as they are where they come to their buckets.
+	Plain bool
 
 	pace pace // for tests
 }
@@ -56,6 +58,7 @@ type DB struct {
 	folding folding
 	tail    tail
 	scratch encoder
+	packer  Packer
 }
 
 // state is what readers see beside the file. It is never changed.
@@ -98,7 +101,7 @@ func Load(raw *bolt.DB, o Options) (*DB, error) {
 	if o.pace == (pace{}) {
 		o.pace = pace{bytes: chunkBytes, rows: chunkRows, debt: maxDebt}
 	}
-	db := &DB{raw: raw, options: o}
+	db := &DB{raw: raw, options: o, packer: Packer{Plain: o.Plain}}
 	if err := db.load(); err != nil {
 		return nil, err
 	}

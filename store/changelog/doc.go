@@ -8,8 +8,11 @@
 // in the log are in memory too, in ordered tables, through which every read looks
 // before it looks into the buckets. Once a table is full it is folded into its
 // buckets in their order, a little with each of the following transactions, and
-// its part of the log is dropped. So a row that is written often reaches its page
-// once, many rows reach one page together, and what dies young reaches none.
+// its part of the log is dropped; but for a value that was written again meanwhile. So
+// a row that is written often reaches its page once, many rows reach one page together,
+// and what dies young reaches none.
+//
+// Values are compressed where they lie in their buckets, and nowhere else.
 //
 // It refuses to know what rows mean. What differs from bbolt: buckets are two deep
 // at most, top-level buckets cannot be deleted, their names may neither hold a zero

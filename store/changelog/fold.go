@@ -52,7 +52,7 @@ func (tx *Tx) fold(next *progress, wrote int) error {
 	if f.debt < tx.db.options.pace.bytes {
 		return nil
 	}
-	if err := tx.chunk(f); err != nil {
+	if err := tx.chunk(f, next.state.active); err != nil {
 		return fmt.Errorf("fold the log: %w", err)
 	}
 	// gofail: var foldChunked struct{}
@@ -65,8 +65,9 @@ func (tx *Tx) fold(next *progress, wrote int) error {
 	return err
 }
 
-// chunk puts the next rows into their buckets.
-func (tx *Tx) chunk(f *folding) error {
+// chunk puts the next rows into their buckets, but for those that the active table
+// has anew.
+func (tx *Tx) chunk(f *folding, active *table) error {
 	pace := tx.db.options.pace
 	for rows := 0; len(f.layers) > 0; {
 		l := f.layers[0]
@@ -74,6 +75,7 @@ func (tx *Tx) chunk(f *folding) error {
 		if err != nil {
 			return err
 		}
+		newer := active.layer(l.space, l.inner)
 		it := l.rows.Iter()
 		more := it.First()
 		if f.after != nil {
@@ -87,14 +89,32 @@ func (tx *Tx) chunk(f *folding) error {
 				return nil
 			}
 			r := it.Item()
+			f.after, f.debt = r.key(), f.debt-r.weight()
+			if superseded(newer, r) {
+				continue
+			}
 			if err := tx.place(l, b, r); err != nil {
 				return fmt.Errorf("%s, row %x: %w", l.space, r.key(), err)
 			}
-			f.after, f.debt, rows = r.key(), f.debt-r.weight(), rows+1
+			rows++
 		}
 		f.layers, f.after = f.layers[1:], nil
 	}
 	return nil
+}
+
+// superseded tells whether a value need not come to its page: the active table, which
+// is committed with this chunk at the latest, has a row for the key, and so has the log
+// behind what the chunk's end drops. Whoever reads finds that row first; and should it be
+// deleted, what is below of it, here or in the file, keeps its mark in the table (see
+// [Bucket.Delete]). That there is no value must always come there: it hides an older one
+// that a newer row, deleted in turn, would let be seen.
+func superseded(newer *layer, r *row) bool {
+	if newer == nil || r.kind != put {
+		return false
+	}
+	_, ok := newer.rows.Get(r)
+	return ok
 }
 
 // target is the bucket of the file that a layer is folded into; nil for one that
@@ -122,7 +142,7 @@ func (tx *Tx) place(l *layer, b *bolt.Bucket, r *row) error {
 		return err
 	}
 	if r.kind == put {
-		return b.Put(r.key(), r.value())
+		return b.Put(r.key(), tx.db.packer.Pack(r.value()))
 	}
 	if b.Get(r.key()) != nil { // also where a bucket came in its place
 		if err := b.Delete(r.key()); err != nil {

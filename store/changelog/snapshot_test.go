@@ -277,3 +277,70 @@ func TestASnapshotsFileEndsWhereItDoes(t *testing.T) {
 	done.Store(true)
 	reader.Wait()
 }
+
+// TestWhatWasWrittenAgainReachesNoPage while its table is folded, nor does a row that
+// was deleted meanwhile: what is newer is in the log and in the active table.
+func TestWhatWasWrittenAgainReachesNoPage(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x.db")
+	db, err := openFile(path, small, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := func(fn func(b *Bucket) error) {
+		t.Helper()
+		if err := db.Update(func(tx *Tx) error { return fn(tx.Bucket([]byte(flat))) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// Their table is frozen with what else is in it, and then they are changed.
+	in(func(b *Bucket) error {
+		for _, k := range []string{"a", "again", "deleted"} {
+			if err := b.Put([]byte(k), []byte("first")); err != nil {
+				return err
+			}
+		}
+		return b.Put([]byte("much"), make([]byte, small.Bound))
+	})
+	in(func(b *Bucket) error {
+		if err := b.Put([]byte("again"), []byte("second")); err != nil {
+			return err
+		}
+		return b.Delete([]byte("deleted"))
+	})
+	for i := 0; db.state.Load().frozen != nil; i++ {
+		in(func(b *Bucket) error { return b.Put(fmt.Appendf(nil, "more%d", i), []byte("x")) })
+	}
+	if err := db.Raw().View(func(tx *bolt.Tx) error {
+		for k, want := range map[string]string{"a": "first", "again": "", "deleted": ""} {
+			if got := string(tx.Bucket([]byte(flat)).Get([]byte(k))); got != want {
+				t.Errorf("the page has %q of %s, want %q", got, k, want)
+			}
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // the second time from the log
+		if err := db.View(func(tx *Tx) error {
+			b := tx.Bucket([]byte(flat))
+			if got := string(b.Get([]byte("again"))); got != "second" {
+				t.Errorf("what was written again is %q", got)
+			}
+			if b.Get([]byte("deleted")) != nil {
+				t.Error("what was deleted is there")
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if err := db.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if db, err = openFile(path, small, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
