@@ -168,10 +168,9 @@ func (c *cutter) add(left []unit) {
 	c.open.size = c.size
 	c.open.take(u)
 	if u.it.due == nil && u.it.handed == nil {
-		c.open.move(edda.Checkpoint{
-			Stream: u.it.event.Stream, Seq: u.it.event.Seq, Time: u.it.event.Time,
-			Created: c.created[u.it.event.Stream],
-		})
+		at := u.it.position()
+		at.Created = c.created[at.Stream]
+		c.open.move(at)
 	}
 }
 

@@ -258,7 +258,7 @@ func (r *reader) keep(ctx context.Context, ev edda.Event, reply string) error {
 			return context.Cause(ctx)
 		}
 	}
-	r.moveTo(ev.Seq, ev.Time, kept)
+	r.moveTo(ev.Seq, ev.StoredAt(), kept)
 	signal(r.wake)
 	return r.ack(at)
 }

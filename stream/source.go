@@ -236,7 +236,7 @@ func merge(queues [][]edda.Event) []edda.Event {
 	for {
 		first := -1
 		for i, q := range queues {
-			if len(q) > 0 && (first < 0 || q[0].Time.Before(queues[first][0].Time)) {
+			if len(q) > 0 && (first < 0 || q[0].StoredAt().Before(queues[first][0].StoredAt())) {
 				first = i
 			}
 		}

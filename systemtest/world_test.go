@@ -66,6 +66,7 @@ type world struct {
 	virtual bool                    // it is in a bubble
 	direct  bool                    // commands go to their stream, there is no gateway
 	apart   bool                    // effect commands and results go through their streams
+	slow    time.Duration           // how long it takes until what goes out is in its stream
 	count   func([]edda.Transition) // where set, is told of transitions too
 	nats    *stream.Embedded
 	conn    *nats.Conn
@@ -260,9 +261,9 @@ func (w *world) build(s *system, js jetstream.JetStream) {
 		w.t.Fatal(err)
 	}
 	kinds := []edda.WorkKind{edda.WorkEffect, edda.WorkRevoke, edda.WorkFact, edda.WorkStart, edda.WorkCancel, edda.WorkEnd, edda.WorkResult}
-	lanes := []outbox.Lane{{Name: "jetstream", Kinds: kinds, Destination: s.handoff}, gate.Lane()}
+	lanes := []outbox.Lane{{Name: "jetstream", Kinds: kinds, Destination: slow{s.handoff, w.slow}}, gate.Lane()}
 	if w.direct {
-		lanes = []outbox.Lane{{Name: "jetstream", Kinds: append(kinds, edda.WorkCommand), Destination: s.handoff}}
+		lanes = []outbox.Lane{{Name: "jetstream", Kinds: append(kinds, edda.WorkCommand), Destination: slow{s.handoff, w.slow}}}
 	}
 	s.relay, err = outbox.New(s.db, outbox.Options{
 		Lanes: lanes, Rejecter: s.publisher, Log: log, Metrics: s.registry, Max: w.bounds.outbox,
@@ -280,8 +281,19 @@ func (w *world) build(s *system, js jetstream.JetStream) {
 		w.t.Fatal(err)
 	}
 	if !w.apart {
-		s.handoff.Connect(s.worker, s.engine)
+		s.handoff.Connect(s.worker, s.engine, s.source.CaughtUp())
 	}
+}
+
+// slow is a destination that takes its time.
+type slow struct {
+	outbox.Destination
+	delay time.Duration
+}
+
+func (s slow) Deliver(ctx context.Context, batch []edda.Work) []error {
+	time.Sleep(s.delay)
+	return s.Destination.Deliver(ctx, batch)
 }
 
 // afterRestore is what the relay of a restored store waits for.
