@@ -106,7 +106,7 @@ func (e *Event) StoredAt() time.Time {
 	return e.Stored
 }
 
-// Taken is the event as it was taken in: a result that was handed over within a process
+// Taken is the event as it was taken in. A result that was handed over within a process
 // came of no stream, so its copy is given to sagas as of none, or what they make of both
 // would differ.
 func (e Event) Taken() Event {

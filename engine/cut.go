@@ -167,8 +167,7 @@ func (c *cutter) add(left []unit) {
 	c.size += u.size
 	c.open.size = c.size
 	c.open.take(u)
-	if u.it.due == nil && u.it.handed == nil {
-		at := u.it.position()
+	if at := u.it.position(); u.it.due == nil && at.Stream != "" {
 		at.Created = c.created[at.Stream]
 		c.open.move(at)
 	}

@@ -126,6 +126,30 @@ func TestACopyIsAppliedAsItWasHandedIn(t *testing.T) {
 	})
 }
 
+// TestAResultOfThePastMayBeOfNoStream: it moves no position, and its copy is a duplicate.
+func TestAResultOfThePastMayBeOfNoStream(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.streams.publish("A", event("e1", "add", "k"))
+		settle()
+		at := w.position("A")
+		w.streams.change(func() {
+			for _, id := range []string{"c1", "c2"} {
+				ev := result(id, "k", "add").Event
+				ev.Time = time.Now().UTC()
+				w.streams.waiting = append(w.streams.waiting, ev)
+			}
+		})
+		settle()
+		w.wantLog(key("k"), "e1", "c1.result", "c2.result")
+		if w.position("A") != at {
+			t.Errorf("position %+v, was %+v", w.position("A"), at)
+		}
+		if all, err := w.db.Checkpoints(); err != nil || len(all) != 2 {
+			t.Errorf("positions %+v, %v", all, err)
+		}
+	})
+}
+
 // TestCopiesAreToldAsSoonAsTheyAreDurable, and only then.
 func TestCopiesAreToldAsSoonAsTheyAreDurable(t *testing.T) {
 	inWorld(t, func(w *world) {
