@@ -51,8 +51,12 @@ type Event struct {
 	AggregateID   string `json:"aggregate_id,omitempty"`
 	Version       int    `json:"version,omitempty"`
 	// Time is when JetStream stored the message, or when a timer was due, in
-	// UTC: the saga's now.
+	// UTC: the saga's now. Of the copy of a result that was handed over within a
+	// process it is when that process took the result in.
 	Time time.Time `json:"time"`
+	// Stored is when JetStream stored the message, where Time is not that: of such
+	// a copy. Positions and the order of streams know nothing else.
+	Stored time.Time `json:"stored,omitzero"`
 	// Timestamp is when the producer says it happened; zero when unsaid.
 	Timestamp time.Time `json:"timestamp,omitzero"`
 	Stream    string    `json:"stream,omitempty"`
@@ -92,6 +96,24 @@ type Event struct {
 	Error     string `json:"error,omitempty"`
 	// Subject is where a malformed message was published.
 	Subject string `json:"subject,omitempty"`
+}
+
+// StoredAt is when JetStream stored the message.
+func (e *Event) StoredAt() time.Time {
+	if e.Stored.IsZero() {
+		return e.Time
+	}
+	return e.Stored
+}
+
+// Taken is the event as it was taken in. A result that was handed over within a process
+// came of no stream, so its copy is given to sagas as of none, or what they make of both
+// would differ.
+func (e Event) Taken() Event {
+	if !e.Stored.IsZero() {
+		e.Stored, e.Stream, e.Seq = time.Time{}, "", 0
+	}
+	return e
 }
 
 // Redrive is the payload of VerbRedrive, VerbDrop and VerbSkip where they speak

@@ -53,7 +53,7 @@ type Work struct {
 	// an unknown outcome, which keeps the key of the call before.
 	IdempotencyKey string    `json:"idempotency_key,omitempty"`
 	NotAfter       time.Time `json:"not_after,omitzero"`
-	Time           time.Time `json:"time"` // the trigger's
+	Time           time.Time `json:"time"` // the trigger's; of a result when the sagas took it
 	Correlation    string    `json:"correlation,omitempty"`
 	Causation      string    `json:"causation,omitempty"`
 	Trace          string    `json:"trace,omitempty"`
@@ -80,4 +80,8 @@ type Claim struct {
 	Result   json.RawMessage `json:"result,omitempty"`
 	Attempts int             `json:"attempts,omitempty"`
 	Finished time.Time       `json:"finished,omitzero"`
+	// Taken is when the sagas took the result that was handed to them within the
+	// process; zero where it goes to them through the stream. It goes with the result
+	// whenever that is published.
+	Taken time.Time `json:"taken,omitzero"`
 }

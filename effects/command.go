@@ -86,7 +86,9 @@ type Result struct {
 	Metadata json.RawMessage // the command's
 	Attempts int             // calls made
 	Time     time.Time
-	Trace    string
+	// Taken is when the sagas of this process took it; zero where they did not.
+	Taken time.Time
+	Trace string
 }
 
 // Applier gives results to the sagas of this process.

@@ -232,7 +232,7 @@ func (j *job) publish(claim edda.Claim) fate {
 func (j *job) result(claim edda.Claim) Result {
 	return Result{
 		Tenant: j.c.Tenant, CommandID: j.c.ID, Effect: j.c.Effect, Outcome: claim.Outcome, Payload: claim.Result,
-		Metadata: j.c.Metadata, Attempts: claim.Attempts, Time: claim.Finished, Trace: j.c.Trace,
+		Metadata: j.c.Metadata, Attempts: claim.Attempts, Time: claim.Finished, Taken: claim.Taken, Trace: j.c.Trace,
 	}
 }
 

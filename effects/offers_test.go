@@ -31,6 +31,7 @@ func (d *desk) Apply(ctx context.Context, r Result, c edda.Claim) error {
 		return d.refuse
 	}
 	d.taken = append(d.taken, r)
+	c.Taken = time.Now().UTC()
 	return d.db.Commit(ctx, store.Change{Claims: []edda.Claim{c}})
 }
 
@@ -133,6 +134,31 @@ func TestAnOfferedCommandIsCalledAndItsResultApplied(t *testing.T) {
 		h.stop()
 		if names := h.unclaimed(t); len(names) != 0 {
 			t.Errorf("after the stop %v are in doubt", names)
+		}
+	})
+}
+
+// TestAResultThatWasTakenSaysWhenWheneverItIsPublished: who finds it in the stream, and
+// not its copy, makes the same of it.
+func TestAResultThatWasTakenSaysWhenWheneverItIsPublished(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h, d := combined(t, plain)
+		h.w.Offer(given("c1"))
+		synctest.Wait()
+		at := time.Now()
+		time.Sleep(time.Hour)
+		h.send(cmd("c1")) // it was in the stream as well
+		d.refusing(errors.New("full"))
+		h.w.Offer(given("c2"))
+		synctest.Wait()
+		got := h.got()
+		if len(got) != 2 || h.bank.count() != 2 {
+			t.Fatalf("%d published, %d calls", len(got), h.bank.count())
+		}
+		for _, r := range got {
+			if r.CommandID == "c1" && !r.Taken.Equal(at) || r.CommandID == "c2" && !r.Taken.IsZero() {
+				t.Errorf("the result of %s was taken at %v", r.CommandID, r.Taken)
+			}
 		}
 	})
 }

@@ -167,11 +167,9 @@ func (c *cutter) add(left []unit) {
 	c.size += u.size
 	c.open.size = c.size
 	c.open.take(u)
-	if u.it.due == nil && u.it.handed == nil {
-		c.open.move(edda.Checkpoint{
-			Stream: u.it.event.Stream, Seq: u.it.event.Seq, Time: u.it.event.Time,
-			Created: c.created[u.it.event.Stream],
-		})
+	if at := u.it.position(); u.it.due == nil && at.Stream != "" {
+		at.Created = c.created[at.Stream]
+		c.open.move(at)
 	}
 }
 

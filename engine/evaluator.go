@@ -141,7 +141,7 @@ func (v *evaluator) arrived(got Fetched, open bool) {
 		v.arrive = nil
 	}
 	for i := range got.Events {
-		v.events = append(v.events, &item{event: got.Events[i], past: got.Past})
+		v.events = append(v.events, newArrival(got.Events[i], got.Past))
 		v.bytes += len(got.Events[i].Payload)
 	}
 }

@@ -25,7 +25,7 @@ type Handed struct {
 	// when it was stored: the engine says when it came.
 	Event edda.Event
 	// Claim is the ledger's entry with the result, and Copy the message for all
-	// others; both are written with what the result changes.
+	// others; both are written with what the result changes, and say when it came.
 	Claim edda.Claim
 	Copy  edda.Work
 }
@@ -64,7 +64,9 @@ type results struct {
 func newResults() *results { return &results{ready: make(chan struct{}, 1)} }
 
 // add stamps a result under the lock: whoever takes what waits has everything
-// that is stamped earlier.
+// that is stamped earlier. The copy and the claim get the same stamp: whoever reads
+// the result from the stream, such as this store once it is restored, makes of it what
+// was made of it here.
 func (q *results) add(r Handed, done report) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -75,6 +77,7 @@ func (q *results) add(r Handed, done report) error {
 		return ErrFull
 	}
 	r.Event.Time = time.Now().UTC().Round(0)
+	r.Claim.Taken, r.Copy.Time = r.Event.Time, r.Event.Time
 	q.waiting = append(q.waiting, &item{event: r.Event, handed: &handed{claim: r.Claim, copied: r.Copy, done: done}})
 	q.n++
 	q.bytes += len(r.Event.Payload)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -86,11 +87,65 @@ func TestAHandedResultIsDurableWithItsClaimAndCopyAtOnce(t *testing.T) {
 		if claim, found, _ := w.db.Claim("acme", "c1"); !found || !claim.Done || !slices.Equal(w.copies(), []string{"c1.result"}) {
 			t.Errorf("claim %+v, copies %v", claim, w.copies())
 		}
+		if ev := c.Transitions[0].Event; ev.Time.IsZero() || !c.Claims[0].Taken.Equal(ev.Time) || !c.Work[0].Time.Equal(ev.Time) {
+			t.Errorf("it came at %v, by its claim at %v, by its copy at %v", ev.Time, c.Claims[0].Taken, c.Work[0].Time)
+		}
 		if w.position("A") != at {
 			t.Error("a result of no stream moved the position of one")
 		}
 		if h, err := w.db.History(key("k"), 10); err != nil || len(h) != 1 || len(h[0].Work) != 0 || h[0].Event.Stream != "" || h[0].Event.Time.IsZero() {
 			t.Errorf("history %+v, %v", h, err)
+		}
+	})
+}
+
+// TestACopyIsAppliedAsItWasHandedIn, whenever it was stored, and the position is its own.
+func TestACopyIsAppliedAsItWasHandedIn(t *testing.T) {
+	inWorld(t, func(w *world) {
+		settle()
+		ev := result("c1", "k", "add").Event
+		ev.Time = time.Now().Add(-time.Hour).UTC()
+		want := ev
+		var stored time.Time
+		w.streams.change(func() {
+			at := w.streams.last["A"]
+			at.Seq, at.Time = at.Seq+1, time.Now().UTC()
+			stored = at.Time
+			ev.Stream, ev.Seq, ev.Stored = "A", at.Seq, at.Time
+			w.streams.last["A"] = at
+			w.streams.waiting = append(w.streams.waiting, ev)
+		})
+		settle()
+		h, err := w.db.History(key("k"), 10)
+		if err != nil || len(h) != 1 || !reflect.DeepEqual(h[0].Event, want) {
+			t.Errorf("history %+v, want %+v, %v", h, want, err)
+		}
+		if at := w.position("A"); at.Seq != ev.Seq || !at.Time.Equal(stored) {
+			t.Errorf("position %+v, stored %v", at, stored)
+		}
+	})
+}
+
+// TestAResultOfThePastMayBeOfNoStream: it moves no position, and its copy is a duplicate.
+func TestAResultOfThePastMayBeOfNoStream(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.streams.publish("A", event("e1", "add", "k"))
+		settle()
+		at := w.position("A")
+		w.streams.change(func() {
+			for _, id := range []string{"c1", "c2"} {
+				ev := result(id, "k", "add").Event
+				ev.Time = time.Now().UTC()
+				w.streams.waiting = append(w.streams.waiting, ev)
+			}
+		})
+		settle()
+		w.wantLog(key("k"), "e1", "c1.result", "c2.result")
+		if w.position("A") != at {
+			t.Errorf("position %+v, was %+v", w.position("A"), at)
+		}
+		if all, err := w.db.Checkpoints(); err != nil || len(all) != 2 {
+			t.Errorf("positions %+v, %v", all, err)
 		}
 	})
 }

@@ -104,6 +104,10 @@ func (in *intake) drop(ctx context.Context, events []edda.Event) []edda.Event {
 	fresh := events[:0]
 	again := map[string]bool{}
 	for _, ev := range events {
+		if ev.Stream == "" { // it has no place in a stream that it could have been read at
+			fresh = append(fresh, ev)
+			continue
+		}
 		if ev.Seq <= in.read[ev.Stream] {
 			again[ev.Stream] = true
 			in.metrics.fate("", edda.FateDuplicate)

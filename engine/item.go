@@ -12,9 +12,10 @@ import (
 // something that came due.
 type item struct {
 	event   edda.Event
-	due     *due    // nil for an event of a stream
-	handed  *handed // set for a result that came from within the process
-	past    bool    // everything stored before the event came before it
+	due     *due             // nil for an event of a stream
+	handed  *handed          // set for a result that came from within the process
+	copied  *edda.Checkpoint // where the copy of such a result lies; its event is as it was handed in
+	past    bool             // everything stored before the event came before it
 	targets []saga.Target
 	// about is the event that died, of a verb about a dead letter; for the audit.
 	about *edda.Event
@@ -45,6 +46,23 @@ func (h *handover) settle() {
 	if h.left--; h.left == 0 {
 		h.done <- nil
 	}
+}
+
+// newArrival is an event of a stream.
+func newArrival(ev edda.Event, past bool) *item {
+	it := &item{event: ev.Taken(), past: past}
+	if !ev.Stored.IsZero() {
+		it.copied = &edda.Checkpoint{Stream: ev.Stream, Seq: ev.Seq, Time: ev.Stored}
+	}
+	return it
+}
+
+// position is where an event of a stream lies in it.
+func (it *item) position() edda.Checkpoint {
+	if it.copied != nil {
+		return *it.copied
+	}
+	return edda.Checkpoint{Stream: it.event.Stream, Seq: it.event.Seq, Time: it.event.Time}
 }
 
 func newRow(row store.Due, h *handover) *item {

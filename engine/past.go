@@ -30,8 +30,8 @@ func (l *lane) decidePast(cell edda.Cell, target saga.Target, ev edda.Event) (ed
 	return cell, behind(fired, applied)
 }
 
-// maxSkew bounds how far the clock of the streams' server may be behind ours.
-const maxSkew = time.Minute
+// MaxSkew bounds how far the clock of the streams' server may be behind ours.
+const MaxSkew = time.Minute
 
 // firedBefore is until when what is due has fired before an event. Of one moment the
 // event comes first; but a result comes after the command that it answers, whatever
@@ -41,7 +41,7 @@ func firedBefore(ev *edda.Event) time.Time {
 	if ev.Kind != edda.KindResult {
 		return before
 	}
-	if sent := saga.CommandTime(ev.CommandID); sent.After(before) && sent.Before(ev.Time.Add(maxSkew)) {
+	if sent := saga.CommandTime(ev.CommandID); sent.After(before) && sent.Before(ev.Time.Add(MaxSkew)) {
 		return sent
 	}
 	return before

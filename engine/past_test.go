@@ -73,8 +73,8 @@ func TestAResultOfThePastComesBehindTheTimerThatSentItsCommand(t *testing.T) {
 		fires  bool
 	}{
 		"one moment":            {0, true},
-		"a clock behind":        {maxSkew - time.Second, true},
-		"a clock of long ago":   {maxSkew + time.Second, false},
+		"a clock behind":        {MaxSkew - time.Second, true},
+		"a clock of long ago":   {MaxSkew + time.Second, false},
 		"an id of no one known": {-1, false},
 	} {
 		t.Run(name, func(t *testing.T) {

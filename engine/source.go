@@ -12,7 +12,8 @@ type Source interface {
 	// Fetch returns up to max events that are waiting, each stream's in its
 	// own order, decoded once; it waits at most wait for the first and returns
 	// none when there is none. A message that cannot be an input comes as an
-	// Event with Malformed set. Only the engine's intake calls it.
+	// Event with Malformed set. A result of the past whose copy comes later is of no
+	// stream. Only the engine's intake calls it.
 	Fetch(ctx context.Context, max int, wait time.Duration) (Fetched, error)
 	// Ack says that everything up to the positions is durably handled. It is
 	// best effort: a lost ack costs a duplicate that is dropped by sequence.

@@ -4,6 +4,8 @@ import (
 	"slices"
 
 	"github.com/oklog/ulid/v2"
+
+	"edda"
 )
 
 // chain is the held rows of one instance, in commit order.
@@ -39,12 +41,14 @@ func (c chain) release() {
 }
 
 // blocked tells whether another row must go first: always an earlier one for
-// the same destination, one for another only while that destination answers.
+// the same destination, one for another only while that destination answers; but
+// the copy of a result goes before all that the result set off, however long that
+// waits. Whoever restores the store from a backup finds the result by its copy alone.
 // An effect that is published again is earlier than rows that may be on their
 // way already; then it waits for them.
 func (c chain) blocked(i int) bool {
 	for _, earlier := range c[:i] {
-		if earlier.lane == c[i].lane || (earlier.fails == 0 && !earlier.lane.down) {
+		if earlier.lane == c[i].lane || earlier.row.Work.Kind == edda.WorkResult || (earlier.fails == 0 && !earlier.lane.down) {
 			return true
 		}
 	}

@@ -7,7 +7,8 @@
 // across failures; a destination that does not answer stops neither the other
 // destinations nor, where only some rows fail, the other instances. Order over
 // different destinations is kept while they answer: once one fails, an
-// instance's later rows for the others pass it by.
+// instance's later rows for the others pass it by. Nothing passes by the copy of a
+// result, on which all that comes after it rests.
 //
 // What it refuses: to hold more than a bounded number of rows in memory (the
 // rest waits in the store), to give up on a row that may still be accepted, and

@@ -212,6 +212,25 @@ func TestRelayOrderAcrossDestinations(t *testing.T) {
 	})
 }
 
+// TestWhatAResultSetsOffWaitsForItsCopy, also where it goes to another destination and
+// that of the copy is down: a restored store has only the copy to know the result by.
+func TestWhatAResultSetsOffWaitsForItsCopy(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		db, nats, gateway := newShelf(), newHarbour(t), newHarbour(t)
+		nats.refusing(alwaysNo)
+		for i := range 2 * downAfter {
+			db.put(fact(fmt.Sprint("f", i), fmt.Sprint("other", i)))
+		}
+		start(t, db, Options{Lanes: []Lane{nats.lane("nats", append(facts, edda.WorkResult)...), gateway.lane("gateway", edda.WorkCommand)}})
+		db.put(work("copy", edda.WorkResult, "a"), command("follows", "a"), fact("before", "b"), command("passes", "b"))
+		time.Sleep(time.Minute)
+		wantIDs(t, gateway, "passes")
+		nats.refusing(yes)
+		time.Sleep(time.Minute)
+		wantIDs(t, gateway, "passes", "follows")
+	})
+}
+
 func TestRelayHighBeforeNormalWithoutStarving(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		db, h := newShelf(), newHarbour(t)

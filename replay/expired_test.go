@@ -179,3 +179,24 @@ func TestResultsThatNoStreamGaveCountWithoutHistory(t *testing.T) {
 		w.sameState(state)
 	}
 }
+
+// The copy of a result that was handed over may be stored hours later, behind what was
+// due then, and stands where the result was taken all the same.
+func TestACopyStandsWhereItsResultWasTaken(t *testing.T) {
+	w := newWorld(t, paySaga)
+	w.give(w.event("Placed", "O1", map[string]any{"total": 5}))
+	charge := w.outbox()[0].Work
+	w.now = w.now.Add(time.Hour)
+	late := w.result(charge, edda.Succeeded)
+	late.Stream, late.Stored = otherStream, late.Time.Add(3*time.Hour)
+	w.give(late)
+	w.now = w.now.Add(2 * time.Hour)
+	w.give(w.event("Placed", "O1", map[string]any{"total": 6})) // stored before the copy
+	w.settle()
+	state := w.state()
+	w.forgetHistory()
+	if p := w.replay(Request{}).Progress; p.Same != 1 || p.Exchanged != 0 {
+		t.Errorf("%+v", p)
+	}
+	w.sameState(state)
+}

@@ -25,7 +25,8 @@ type Streams interface {
 const maxExtras = 100_000
 
 // extras are the events of the streams that history does not have, by key and in
-// the order in which they were stored.
+// the order in which they were stored; a result that was handed over within its process
+// stands where it was taken, however much later its copy was stored.
 type extras map[edda.Key][]edda.Event
 
 // collector finds them. An event that history does not have was met by live
@@ -145,11 +146,11 @@ func (c *collector) add(k edda.Key, ev edda.Event) error {
 	if c.n++; c.n > maxExtras {
 		return edda.Classify(edda.Permanent, "the streams hold more than %d events that history does not have: begin later, or replay one key", maxExtras)
 	}
-	c.found[k] = append(c.found[k], ev)
+	c.found[k] = append(c.found[k], ev.Taken())
 	return nil
 }
 
-// sort brings each key's events into the order in which they were stored.
+// sort brings each key's events into their order.
 func (e extras) sort() {
 	for _, list := range e {
 		sortStored(list)

@@ -27,7 +27,8 @@ type Change struct {
 	Unclaimed *[]string
 	Schedules []edda.Schedule
 	Manifests []edda.Manifest
-	// Work goes out and is no transition's: history does not tell of it.
+	// Work goes out before that of the transitions and is none of theirs: history
+	// does not tell of it.
 	Work []edda.Work
 	// Dead are messages that belong to no key.
 	Dead []edda.DeadLetter

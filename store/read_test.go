@@ -36,6 +36,22 @@ func TestOutboxOrderSurvivesTheClock(t *testing.T) {
 	db.check(t)
 }
 
+// TestTheCopyOfAResultGoesOutBeforeWhatTheResultSetsOff: what goes out is called, and
+// after the loss of the store only the copy says why.
+func TestTheCopyOfAResultGoesOutBeforeWhatTheResultSetsOff(t *testing.T) {
+	db := open(t, t.TempDir(), Options{})
+	db.commit(t, Change{
+		Transitions: []edda.Transition{working("1", 1, "follows")},
+		Work:        []edda.Work{{ID: "copy", Kind: edda.WorkResult, From: key("1"), Name: "call", CommandID: "c0", Time: noon}},
+	})
+	var got []string
+	for _, r := range must(db.Outbox(ulid.ULID{}, 100)) {
+		got = append(got, r.Work.ID)
+	}
+	same(t, "outbox", got, []string{"copy", "follows"})
+	db.check(t)
+}
+
 // TestOrderSurvivesAnEmptyOutbox delivers everything before the restart: later
 // rows still come after a position that a relay kept.
 func TestOrderSurvivesAnEmptyOutbox(t *testing.T) {

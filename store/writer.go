@@ -99,7 +99,7 @@ func newWriter(tx *changelog.Tx, secret seal, s stamp, st *staged) (*writer, err
 
 func (w *writer) change(e *encoded) error {
 	for _, step := range []func(*encoded) error{
-		w.expire, w.stale, w.transitions, w.puts, w.claims, w.outgoing, w.letters, w.delivered, w.armed,
+		w.expire, w.stale, w.outgoing, w.transitions, w.puts, w.claims, w.letters, w.delivered, w.armed,
 	} {
 		if err := step(e); err != nil {
 			return err
@@ -247,6 +247,9 @@ func (w *writer) work(t *encodedTransition) error {
 	return nil
 }
 
+// outgoing comes before the work of transitions: the copy of a result goes out before
+// what the result sets off, or a store that was restored could find the one without
+// the other.
 func (w *writer) outgoing(e *encoded) error { return w.send(e.work) }
 
 // send writes outbox rows; a second one of an effect takes the place of the first.

@@ -11,10 +11,11 @@ import (
 
 // backlog is what lay in a stream when this process began to read it.
 type backlog struct {
-	opened bool      // the consumer was made once
-	at     time.Time // when the server was asked for the end, by its clock
-	end    uint64    // the last message of it that may be meant for the sagas
-	kept   uint64    // the last that was, of those read
+	opened bool         // the consumer was made once
+	at     time.Time    // when the server was asked for the end, by its clock
+	end    uint64       // the last message of it that may be meant for the sagas
+	kept   uint64       // the last that was, of those read
+	late   []edda.Event // results that come before their copies
 }
 
 // look finds the end of the backlog when the consumer is made for the first time.
@@ -33,6 +34,9 @@ func (r *reader) look(ctx context.Context) error {
 	if read, kept, _ := r.progress(); info.State.LastSeq > read {
 		if b.end, err = r.farthest(ctx, kept); err != nil {
 			return fmt.Errorf("find the end of %s: %w", r.name, err)
+		}
+		if b.late, err = r.findLate(ctx, read, b.end); err != nil {
+			return fmt.Errorf("find what is late in %s: %w", r.name, err)
 		}
 	}
 	r.mu.Lock()
@@ -110,17 +114,19 @@ func (s *Source) fromPast(limit int) (got engine.Fetched, over bool) {
 	if !known {
 		return got, false
 	}
-	o := ordering{upto: upto, left: limit, queues: make([]waiting, len(s.readers))}
+	o := ordering{upto: upto, left: limit, queues: make([]waiting, len(s.readers), len(s.readers)+1)}
 	for i, r := range s.readers {
 		through := r.through() // first: then the rest of it is in the buffer
 		o.queues[i] = r.buffer.peek(limit, fetchBytes)
 		o.queues[i].whole = o.queues[i].whole && through
 	}
+	o.queues = append(o.queues, s.peekLate(limit))
 	over = o.run()
-	queues := make([][]edda.Event, len(s.readers))
+	queues := make([][]edda.Event, len(s.readers), len(s.readers)+1)
 	for i, r := range s.readers {
 		queues[i] = r.buffer.take(o.queues[i].taken, fetchBytes)
 	}
+	queues = append(queues, s.takeLate(o.queues[len(s.readers)].taken))
 	return engine.Fetched{Events: merge(queues), Past: true}, over
 }
 

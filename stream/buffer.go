@@ -61,7 +61,7 @@ func (b *buffer) peek(n, bytes int) waiting {
 	defer b.mu.Unlock()
 	size, w := 0, waiting{}
 	for i := range b.events[:min(n, len(b.events))] {
-		w.times = append(w.times, b.events[i].Time)
+		w.times = append(w.times, b.events[i].StoredAt())
 		if size += len(b.events[i].Payload); size >= bytes {
 			break
 		}

@@ -27,6 +27,9 @@ const (
 	headerMsgID       = "Nats-Msg-Id"
 	headerTraceparent = "traceparent"
 	headerContentType = "content-type"
+	// headerTaken is in the copy of a result that was handed over within a process:
+	// when its sagas took it, in RFC 3339 with nanoseconds.
+	headerTaken = "Edda-Taken"
 )
 
 // Codec turns messages into values and back. The zero value works.

@@ -34,7 +34,8 @@ func (c Codec) Work(w edda.Work) (*nats.Msg, error) {
 	case edda.WorkResult:
 		// gofail: var copyRead struct{}
 		s := Subject{Tenant: w.From.Tenant, Family: FamilyResult, Name: w.Name, ID: w.CommandID}
-		return c.message(s, w.ID, w.Trace, w.Payload)
+		m, err := c.message(s, w.ID, w.Trace, w.Payload)
+		return takenAt(m, err, w.Time)
 	}
 	return nil, reject("kind", fmt.Errorf("work of kind %q does not go to JetStream", w.Kind))
 }
@@ -238,9 +239,10 @@ func inputKinds(k edda.Kind) (inputKind, bool) {
 // Result writes the outcome of an effect command.
 func (c Codec) Result(r effects.Result) (*nats.Msg, error) {
 	s := Subject{Tenant: r.Tenant, Family: FamilyResult, Name: r.Effect, ID: r.CommandID}
-	return c.message(s, ResultID(r.CommandID), r.Trace, &result{
+	m, err := c.message(s, ResultID(r.CommandID), r.Trace, &result{
 		TenantID: text(r.Tenant), CommandID: text(r.CommandID), EffectName: text(r.Effect),
 		ResultType: text(r.Outcome), Payload: r.Payload, Timestamp: moment{r.Time},
 		Attempts: r.Attempts, Metadata: r.Metadata,
 	})
+	return takenAt(m, err, r.Taken)
 }

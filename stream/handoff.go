@@ -53,12 +53,13 @@ type Handoff struct {
 	tenants   atomic.Pointer[Tenants]
 	wake      chan struct{} // capacity 1: something came back
 
-	mu      sync.Mutex // guards what follows
-	worker  Worker     // nil: everything is published
-	engine  Applies
-	held    map[string]*burden // by effect
-	inHand  map[handedName]bool
-	resting []*handed // by time
+	mu       sync.Mutex // guards what follows
+	worker   Worker     // nil: everything is published
+	engine   Applies
+	caughtUp <-chan struct{}    // closed once the sagas have what lay in the streams
+	held     map[string]*burden // by effect
+	inHand   map[handedName]bool
+	resting  []*handed // by time
 }
 
 // handedName tells commands apart: one tenant's ids say nothing of another's.
@@ -84,11 +85,12 @@ func NewHandoff(p *Publisher, tenants Tenants, log *zap.Logger) *Handoff {
 	return h
 }
 
-// Connect says who takes commands and results. It is called before Run.
-func (h *Handoff) Connect(w Worker, e Applies) {
+// Connect says who takes commands and results, these once caughtUp is closed. It is
+// called before Run.
+func (h *Handoff) Connect(w Worker, e Applies, caughtUp <-chan struct{}) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.worker, h.engine = w, e
+	h.worker, h.engine, h.caughtUp = w, e, caughtUp
 }
 
 // SetTenants changes whose commands are executed here; those of others are
@@ -181,11 +183,21 @@ func (h *Handoff) letGo(w edda.Work) {
 	}
 }
 
-// Apply gives a result to the engine, with its claim and the copy for all others.
+// errBehind is returned for a result that must come behind what the streams hold.
+var errBehind = edda.Classify(edda.Temporary, "the sagas have not caught up with their streams")
+
+// Apply gives a result to the engine, with its claim and the copy for all others. While
+// there are events that were stored before this process began, it would pass them by;
+// through the stream it comes behind them.
 func (h *Handoff) Apply(ctx context.Context, r effects.Result, c edda.Claim) error {
 	h.mu.Lock()
-	to := h.engine
+	to, caughtUp := h.engine, h.caughtUp
 	h.mu.Unlock()
+	select {
+	case <-caughtUp:
+	default:
+		return errBehind
+	}
 	ev, copied, err := h.publisher.codec.applied(r)
 	if err != nil {
 		return err
@@ -336,7 +348,8 @@ func (c Codec) offered(w edda.Work) (cmd effects.Command, fits bool) {
 	}, err == nil
 }
 
-// applied is a result as the stream would give it, and its message as work.
+// applied is a result as the stream would give it, and its message as work; the
+// engine says in both when it came.
 func (c Codec) applied(r effects.Result) (edda.Event, edda.Work, error) {
 	msg, err := c.Result(r)
 	if err != nil {
@@ -355,7 +368,6 @@ func (c Codec) applied(r effects.Result) (edda.Event, edda.Work, error) {
 		ev.Key.Saga, ev.Key.Correlation = string(md.Saga), string(md.Key)
 	}
 	return ev, edda.Work{
-		ID: ResultID(r.CommandID), Kind: edda.WorkResult, From: ev.Key, Name: r.Effect, CommandID: r.CommandID, Payload: msg.Data,
-		Time: ev.Timestamp, Trace: r.Trace,
+		ID: ResultID(r.CommandID), Kind: edda.WorkResult, From: ev.Key, Name: r.Effect, CommandID: r.CommandID, Payload: msg.Data, Trace: r.Trace,
 	}, nil
 }

@@ -105,6 +105,150 @@ func TestAnAppliedResultIsAsTheStreamGivesIt(t *testing.T) {
 	}
 }
 
+// handedIn is a result as the engine stamps it: the event, the claim and the copy.
+func handedIn(t *testing.T, c Codec, w edda.Work, at time.Time) (edda.Event, edda.Claim, edda.Work) {
+	t.Helper()
+	cmd, _ := c.offered(through(t, w))
+	ev, copied, err := c.applied(effects.Result{Tenant: cmd.Tenant, CommandID: cmd.ID, Effect: cmd.Effect, Outcome: edda.Succeeded,
+		Payload: json.RawMessage(`{"id":1}`), Metadata: cmd.Metadata, Attempts: 2, Time: noon.Add(-time.Minute), Trace: cmd.Trace})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ev.Time, copied.Time = at, at
+	claim := edda.Claim{Tenant: cmd.Tenant, CommandID: cmd.ID, Effect: cmd.Effect, Done: true, Outcome: edda.Succeeded, Result: []byte(`{"id":1}`),
+		Attempts: 2, Finished: noon.Add(-time.Minute), Taken: at}
+	return ev, claim, copied
+}
+
+// TestACopyGivesTheResultAsItWasHandedIn, to the nanosecond, whenever it was stored; so
+// does the result that the ledger has, when its command comes again.
+func TestACopyGivesTheResultAsItWasHandedIn(t *testing.T) {
+	for i, w := range offeredWork() {
+		for _, late := range []time.Duration{-engine.MaxSkew, -time.Nanosecond, 0, time.Nanosecond, time.Hour, 365 * 24 * time.Hour} {
+			c := Codec{}
+			c.NoTenancy = w.From.Tenant == ""
+			ev, claim, copied := handedIn(t, c, w, noon)
+			sent, err := c.Work(through(t, copied))
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := c.Event(Message{Subject: sent.Subject, Header: sent.Header, Data: sent.Data, Stream: WorkflowEvents, Seq: 7, Time: noon.Add(late)})
+			if !got.StoredAt().Equal(noon.Add(late)) || got.Stream != WorkflowEvents || got.Seq != 7 || !reflect.DeepEqual(got.Taken(), ev) {
+				t.Errorf("%d, %v later:\n got %+v\nwant %+v", i, late, got, ev)
+			}
+			claim = through(t, claim)
+			cmd, _ := c.offered(through(t, w))
+			again, err := c.Result(effects.Result{Tenant: claim.Tenant, CommandID: claim.CommandID, Effect: claim.Effect, Outcome: claim.Outcome,
+				Payload: claim.Result, Metadata: cmd.Metadata, Attempts: claim.Attempts, Time: claim.Finished, Taken: claim.Taken, Trace: cmd.Trace})
+			if err != nil || !reflect.DeepEqual(again, sent) {
+				t.Errorf("%d: by the ledger %v %+v, by the copy %+v", i, err, again, sent)
+			}
+		}
+	}
+}
+
+// TestAStampThatCannotBeTrueIsNotBelieved: the result counts from when it was stored.
+func TestAStampThatCannotBeTrueIsNotBelieved(t *testing.T) {
+	_, _, copied := handedIn(t, Codec{}, offeredWork()[0], noon)
+	m, err := Codec{}.Work(copied)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, forged := range []string{
+		"", " ", "now", "0", "-1", noon.Add(engine.MaxSkew + time.Nanosecond).Format(time.RFC3339Nano), "9999-12-31T23:59:59Z", "10000-01-01T00:00:00Z",
+		"1969-12-31T23:59:59.999Z", "0001-01-01T00:00:00Z", "-0001-01-01T00:00:00Z", "2026-01-02", noon.Format(time.RFC1123), strings.Repeat("2", 1<<16),
+	} {
+		m.Header[headerTaken] = []string{forged}
+		ev := Codec{}.Event(stored(m))
+		if ev.Malformed != "" || !ev.Time.Equal(noon) || !ev.Stored.IsZero() || ev.Seq != 7 || ev.Taken().Seq != 7 {
+			t.Errorf("%.40q: %+v", forged, ev)
+		}
+	}
+	for _, likely := range []string{noon.Format(time.RFC3339Nano), "1970-01-01T00:00:00Z", "2026-01-02T13:00:00+02:00"} {
+		m.Header[headerTaken] = []string{likely}
+		want, _ := time.Parse(time.RFC3339Nano, likely)
+		if ev := (Codec{}).Event(stored(m)); !ev.Time.Equal(want) || ev.Time.Location() != time.UTC || !ev.Stored.Equal(noon) {
+			t.Errorf("%q: %+v", likely, ev)
+		}
+	}
+}
+
+// TestOnlyResultsOfEffectsHaveAStamp: everything else counts from when it was stored.
+func TestOnlyResultsOfEffectsHaveAStamp(t *testing.T) {
+	for name, w := range works() {
+		m, err := Codec{}.Work(w)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.Header[headerTaken] = []string{noon.Add(-time.Hour).Format(time.RFC3339Nano)}
+		if ev := (Codec{}).Event(stored(m)); !ev.Time.Equal(noon) || !ev.Stored.IsZero() {
+			t.Errorf("%s: %+v", name, ev)
+		}
+	}
+}
+
+// TestPositionsAreOfWhenACopyWasStored, and so is its place among all that was stored:
+// the stream knows nothing of the stamp.
+func TestPositionsAreOfWhenACopyWasStored(t *testing.T) {
+	bubble(t, func(ctx context.Context, w *world) {
+		_, stop := w.open(ctx, nil, SourceOptions{}) // makes the streams
+		stop()
+		_, _, copied := handedIn(t, Codec{}, offeredWork()[0], time.Now().Add(-time.Hour).UTC())
+		time.Sleep(time.Second)
+		w.send("acme", "O1", 1)
+		time.Sleep(time.Second)
+		if errs := NewPublisher(w.js, Codec{}).Deliver(ctx, []edda.Work{copied}); errs != nil {
+			t.Fatal(errs)
+		}
+		at := time.Now()
+		time.Sleep(time.Second)
+		w.send("acme", "O1", 2)
+		s, stop := w.open(ctx, nil, SourceOptions{From: FromAll})
+		defer stop()
+		var got []string
+		for len(got) < 3 {
+			fetched, err := s.Fetch(ctx, 1, time.Minute)
+			if err != nil || len(fetched.Events) == 0 {
+				t.Fatal(fetched, err)
+			}
+			for _, ev := range fetched.Events {
+				got = append(got, fmt.Sprint(ev.Stream, ev.Seq))
+				if ev.Stream == WorkflowEvents && (!ev.StoredAt().Equal(at) || ev.Time.Equal(at)) {
+					t.Errorf("stored %v, came %v", ev.StoredAt(), ev.Time)
+				}
+			}
+		}
+		if want := []string{AggregateEvents + "1", WorkflowEvents + "1", AggregateEvents + "2"}; !slices.Equal(got, want) {
+			t.Errorf("in the order %v, want %v", got, want)
+		}
+		s.Recheck() // what was read is held against the stream
+		time.Sleep(time.Minute)
+		for _, r := range s.readers {
+			if r.name == WorkflowEvents && (!r.reached().Time.Equal(at) || r.reached().Seq != 1) {
+				t.Errorf("reached %+v", r.reached())
+			}
+		}
+	})
+}
+
+// TestResultsComeBehindWhatTheStreamsHold: until that was applied they take the way of
+// the stream.
+func TestResultsComeBehindWhatTheStreamsHold(t *testing.T) {
+	bubble(t, func(ctx context.Context, w *world) {
+		h, d, caughtUp := NewHandoff(NewPublisher(w.js, Codec{}), nil, nil), &desk{}, make(chan struct{})
+		h.Connect(d, d, caughtUp)
+		cmd, _ := Codec{}.offered(handable("c1", "acme"))
+		r := effects.Result{Tenant: cmd.Tenant, CommandID: cmd.ID, Effect: cmd.Effect, Outcome: edda.Succeeded, Metadata: cmd.Metadata, Time: noon}
+		if err := h.Apply(ctx, r, edda.Claim{}); !errors.Is(err, errBehind) || len(d.results) != 0 {
+			t.Errorf("before: %v, %d results", err, len(d.results))
+		}
+		close(caughtUp)
+		if err := h.Apply(ctx, r, edda.Claim{}); err != nil || len(d.results) != 1 {
+			t.Errorf("after: %v, %d results", err, len(d.results))
+		}
+	})
+}
+
 // TestWhatMayNotFitAMessageIsNotHandedOver: the stream's way says so.
 func TestWhatMayNotFitAMessageIsNotHandedOver(t *testing.T) {
 	w := offeredWork()[0]
@@ -196,6 +340,13 @@ func handable(id, tenant string) edda.Work {
 	return w
 }
 
+// done is closed.
+func done() <-chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}
+
 // inHandoff runs a test with a handoff that serves charge for all but the tenants
 // that begin with b.
 func inHandoff(t *testing.T, f func(ctx context.Context, w *world, h *Handoff, d *desk)) {
@@ -203,7 +354,7 @@ func inHandoff(t *testing.T, f func(ctx context.Context, w *world, h *Handoff, d
 	bubble(t, func(ctx context.Context, w *world) {
 		h, d := NewHandoff(NewPublisher(w.js, Codec{}), Tenants{"a*"}, nil), &desk{}
 		d.set(false, "charge")
-		h.Connect(d, d)
+		h.Connect(d, d, done())
 		running, cancel := context.WithCancel(ctx)
 		ended := make(chan error, 1)
 		go func() { ended <- h.Run(running) }()

@@ -50,30 +50,36 @@ func (p *Past) stream(ctx context.Context, in plan, tenant string, last uint64, 
 		return 0, fmt.Errorf("open stream %s: %w", in.name, err)
 	}
 	first := s.CachedInfo().State.FirstSeq
-	cons, err := p.js.OrderedConsumer(ctx, in.name, jetstream.OrderedConsumerConfig{
-		FilterSubjects: p.codec.filters(Tenants{tenant}, "*", in.families...), DeliverPolicy: jetstream.DeliverAllPolicy,
+	cfg := jetstream.OrderedConsumerConfig{FilterSubjects: p.codec.filters(Tenants{tenant}, "*", in.families...), DeliverPolicy: jetstream.DeliverAllPolicy}
+	return first, readAgain(ctx, p.js, in.name, cfg, last, func(m jetstream.Msg, md *jetstream.MsgMetadata) error {
+		return visit(p.codec.Event(Message{
+			Subject: m.Subject(), Header: m.Headers(), Data: m.Data(), Stream: in.name, Seq: md.Sequence.Stream, Time: md.Timestamp,
+		}))
 	})
+}
+
+// readAgain calls visit with the messages up to last that a consumer of its own gives,
+// in their order.
+func readAgain(ctx context.Context, js jetstream.JetStream, name string, cfg jetstream.OrderedConsumerConfig, last uint64,
+	visit func(jetstream.Msg, *jetstream.MsgMetadata) error) error {
+	cons, err := js.OrderedConsumer(ctx, name, cfg)
 	if err != nil {
-		return first, fmt.Errorf("read stream %s again: %w", in.name, err)
+		return fmt.Errorf("read stream %s again: %w", name, err)
 	}
 	info, err := cons.Info(ctx)
 	if err != nil {
-		return first, fmt.Errorf("look at stream %s: %w", in.name, err)
+		return fmt.Errorf("look at stream %s: %w", name, err)
 	}
 	if info.NumPending == 0 && info.Delivered.Consumer == 0 {
-		return first, nil
+		return nil
 	}
-	return first, p.read(ctx, in.name, cons, last, visit)
-}
-
-func (p *Past) read(ctx context.Context, name string, cons jetstream.Consumer, last uint64, visit func(edda.Event) error) error {
 	it, err := cons.Messages(jetstream.PullMaxMessages(pullMessages))
 	if err != nil {
 		return fmt.Errorf("read stream %s again: %w", name, err)
 	}
 	defer it.Stop()
 	for {
-		m, err := p.next(ctx, it)
+		m, err := nextAgain(ctx, it)
 		if err != nil {
 			return fmt.Errorf("read stream %s again: %w", name, err)
 		}
@@ -84,10 +90,7 @@ func (p *Past) read(ctx context.Context, name string, cons jetstream.Consumer, l
 		if md.Sequence.Stream > last {
 			return nil
 		}
-		ev := p.codec.Event(Message{
-			Subject: m.Subject(), Header: m.Headers(), Data: m.Data(), Stream: name, Seq: md.Sequence.Stream, Time: md.Timestamp,
-		})
-		if err := visit(ev); err != nil {
+		if err := visit(m, md); err != nil {
 			return err
 		}
 		if md.NumPending == 0 || md.Sequence.Stream == last {
@@ -96,8 +99,8 @@ func (p *Past) read(ctx context.Context, name string, cons jetstream.Consumer, l
 	}
 }
 
-// next waits for a message, and no longer than it may take.
-func (p *Past) next(ctx context.Context, it jetstream.MessagesContext) (jetstream.Msg, error) {
+// nextAgain waits for a message, and no longer than it may take.
+func nextAgain(ctx context.Context, it jetstream.MessagesContext) (jetstream.Msg, error) {
 	wait, cancel := context.WithTimeout(ctx, pastWait)
 	defer cancel()
 	m, err := it.Next(jetstream.NextContext(wait))

@@ -55,6 +55,7 @@ type reader struct {
 	buffer   *buffer
 	acks     *acks
 	copies   *copies         // of results that were applied within this process
+	restored bool            // the store is a backup that has still to catch up
 	wake     chan<- struct{} // something was put into the buffer
 	log      *zap.Logger
 	again    chan struct{} // capacity 1: make the consumer anew
@@ -258,7 +259,7 @@ func (r *reader) keep(ctx context.Context, ev edda.Event, reply string) error {
 			return context.Cause(ctx)
 		}
 	}
-	r.moveTo(ev.Seq, ev.Time, kept)
+	r.moveTo(ev.Seq, ev.StoredAt(), kept)
 	signal(r.wake)
 	return r.ack(at)
 }

@@ -2,8 +2,12 @@ package stream
 
 import (
 	"encoding/json"
+	"time"
+
+	"github.com/nats-io/nats.go"
 
 	"edda"
+	"edda/engine"
 	"edda/internal/fields"
 )
 
@@ -49,8 +53,44 @@ func (c Codec) result(ev edda.Event, s Subject, m Message) (edda.Event, error) {
 	ev.Type = s.Name
 	ev.CommandID, ev.Step, ev.Attempts = id, string(md.Step), r.Attempts
 	ev.Timestamp, ev.Payload = r.Timestamp.Time, payload(r.Payload)
-	ev.Outcome, err = outcome(r.ResultType)
-	return m.carry(ev, md), err
+	if ev.Outcome, err = outcome(r.ResultType); err != nil {
+		return ev, err
+	}
+	if at, was := m.taken(); was {
+		ev.Time, ev.Stored = at, ev.Time
+	}
+	return m.carry(ev, md), nil
+}
+
+// takenAt writes into a result when the sagas took it that was handed to them within
+// their process. Most results are not.
+func takenAt(m *nats.Msg, err error, at time.Time) (*nats.Msg, error) {
+	if err == nil && !at.IsZero() {
+		m.Header[headerTaken] = []string{at.UTC().Format(time.RFC3339Nano)}
+	}
+	return m, err
+}
+
+// taken is what [takenAt] wrote, to the nanosecond: the ids of what the result sets off
+// come of it, and what is called, under which key.
+//
+// It is believed where it can be so: from 1970, as ids can say no earlier time, to when
+// the message was stored, by a clock that may be [engine.MaxSkew] behind the process's
+// own. Whoever may publish results can write one, and gains nothing that he has not: he
+// may answer every command as he likes, whenever he likes. A time in the past makes
+// nothing earlier, since a saga's now does not go back behind what it has seen, and one
+// in the future is what he gets by publishing a minute later. Ids are derived of more
+// than the time, so he cannot choose them either.
+func (m Message) taken() (at time.Time, was bool) {
+	text := m.header(headerTaken)
+	if text == "" {
+		return at, false
+	}
+	at, err := time.Parse(time.RFC3339Nano, text)
+	if err != nil || at.Unix() < 0 || at.After(m.Time.Add(engine.MaxSkew)) {
+		return time.Time{}, false
+	}
+	return at.UTC(), true
 }
 
 // commandID is the subject's; the body may repeat but not change it.

@@ -45,8 +45,9 @@ type Source struct {
 	copies  *copies
 	start   []edda.Checkpoint
 	losses  []Loss
-	past    bool // the backlog is not over; owned by who fetches
-	strict  bool // it goes on in its order also while new events are held
+	past    bool         // the backlog is not over; owned by who fetches
+	strict  bool         // it goes on in its order also while new events are held
+	late    []edda.Event // results that come before their copies; likewise
 
 	once     sync.Once
 	caughtUp chan struct{}
@@ -109,7 +110,7 @@ func (s *Source) reader(js jetstream.JetStream, str jetstream.Stream, p plan, fr
 		js: js, stream: str, name: p.name, consumer: consumerName("saga", "", o.Name),
 		families: p.families, whole: whole, codec: o.Codec, tenants: &s.tenants,
 		buffer: newBuffer(), acks: &acks{}, copies: back, wake: s.wake, log: o.Log,
-		again: make(chan struct{}, 1), created: from.Created, at: from.Time, read: from.Seq, kept: from.Seq,
+		again: make(chan struct{}, 1), restored: s.strict, created: from.Created, at: from.Time, read: from.Seq, kept: from.Seq,
 	}
 }
 
@@ -236,7 +237,7 @@ func merge(queues [][]edda.Event) []edda.Event {
 	for {
 		first := -1
 		for i, q := range queues {
-			if len(q) > 0 && (first < 0 || q[0].Time.Before(queues[first][0].Time)) {
+			if len(q) > 0 && (first < 0 || q[0].StoredAt().Before(queues[first][0].StoredAt())) {
 				first = i
 			}
 		}

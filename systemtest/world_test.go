@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -74,6 +75,8 @@ type world struct {
 	virtual bool                    // it is in a bubble
 	direct  bool                    // commands go to their stream, there is no gateway
 	apart   bool                    // effect commands and results go through their streams
+	slow    time.Duration           // how long it takes until what goes out is in its stream
+	deaf    atomic.Bool             // the streams take no copies of results
 	count   func([]edda.Transition) // where set, is told of transitions too
 	nats    *stream.Embedded
 	conn    *nats.Conn
@@ -268,9 +271,9 @@ func (w *world) build(s *system, js jetstream.JetStream) {
 		w.t.Fatal(err)
 	}
 	kinds := []edda.WorkKind{edda.WorkEffect, edda.WorkRevoke, edda.WorkFact, edda.WorkStart, edda.WorkCancel, edda.WorkEnd, edda.WorkResult}
-	lanes := []outbox.Lane{{Name: "jetstream", Kinds: kinds, Destination: s.handoff}, gate.Lane()}
+	lanes := []outbox.Lane{{Name: "jetstream", Kinds: kinds, Destination: slow{s.handoff, w}}, gate.Lane()}
 	if w.direct {
-		lanes = []outbox.Lane{{Name: "jetstream", Kinds: append(kinds, edda.WorkCommand), Destination: s.handoff}}
+		lanes = []outbox.Lane{{Name: "jetstream", Kinds: append(kinds, edda.WorkCommand), Destination: slow{s.handoff, w}}}
 	}
 	s.relay, err = outbox.New(s.db, outbox.Options{
 		Lanes: lanes, Rejecter: s.publisher, Log: log, Metrics: s.registry, Max: w.bounds.outbox,
@@ -288,8 +291,35 @@ func (w *world) build(s *system, js jetstream.JetStream) {
 		w.t.Fatal(err)
 	}
 	if !w.apart {
-		s.handoff.Connect(s.worker, s.engine)
+		s.handoff.Connect(s.worker, s.engine, s.source.CaughtUp())
 	}
+}
+
+// slow is a destination that takes its time, or no copies.
+type slow struct {
+	outbox.Destination
+	w *world
+}
+
+var errDeaf = edda.Classify(edda.Temporary, "the streams take no copies")
+
+func (s slow) Deliver(ctx context.Context, batch []edda.Work) []error {
+	time.Sleep(s.w.slow)
+	if !s.w.deaf.Load() {
+		return s.Destination.Deliver(ctx, batch)
+	}
+	errs := make([]error, len(batch))
+	for i := range batch {
+		errs[i] = errDeaf
+		if batch[i].Kind == edda.WorkResult {
+			continue
+		}
+		errs[i] = nil
+		if err := s.Destination.Deliver(ctx, batch[i:i+1]); err != nil {
+			errs[i] = err[0]
+		}
+	}
+	return errs
 }
 
 // afterRestore is what the relay of a restored store waits for.

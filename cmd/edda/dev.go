@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -31,13 +32,19 @@ errors is shown, and what ran before runs on.
 
 With --hero it coordinates and runs flows of jobs too: over the Redis of --redis,
 else over one of its own that keeps nothing, and over a stand-in for Mycelium
-unless --mycelium-port names a real one.`,
+unless --mycelium-port names a real one.
+
+EDDA_EFFECTS_HANDOFF=true has effects go to their worker within the process, as
+edda run does with effects.handoff.`,
 		Example: "  edda dev order.yaml\n  edda dev --hero\n  edda dev sagas/ effects/ --addr 127.0.0.1:8701 --nats-addr 127.0.0.1:4223",
 		Args:    manifestsUnless(&hero),
 		RunE: func(cmd *cobra.Command, paths []string) error {
 			s.Manifests = paths
 			if addr := t.getenv("EDDA_ADDR"); addr != "" && !cmd.Flags().Changed("addr") {
 				s.Addr = devAddr(addr)
+			}
+			if err := s.devHandoff(); err != nil {
+				return err
 			}
 			if err := s.devHero(hero, cmd.Flags().Changed); err != nil {
 				return err
@@ -62,6 +69,19 @@ unless --mycelium-port names a real one.`,
 	f.BoolVar(&profiled, "profiles", false, "write CPU profiles as the benchmark asks for them on standard input")
 	_ = f.MarkHidden("profiles") // it is there
 	return c
+}
+
+// devHandoff takes the one setting of `edda run` that is to be tried here, too.
+func (s *settings) devHandoff() (err error) {
+	name := envName("effects.handoff")
+	text := s.env(name)
+	if text == "" {
+		return nil
+	}
+	if s.Effects.Handoff, err = strconv.ParseBool(text); err != nil {
+		return usagef("%s %q: want true or false", name, text)
+	}
+	return nil
 }
 
 // devAddr is an address as commands are told it, too: there it may have a scheme.

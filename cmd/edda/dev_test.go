@@ -18,6 +18,7 @@ import (
 
 	"edda/server"
 	"edda/store"
+	"edda/stream"
 )
 
 // patience is how long a condition may take on a busy machine.
@@ -79,9 +80,15 @@ type running struct {
 
 func startDev(t *testing.T, args ...string) *running {
 	t.Helper()
+	return startDevIn(t, nil, args...)
+}
+
+// startDevIn starts it with variables.
+func startDevIn(t *testing.T, env []string, args ...string) *running {
+	t.Helper()
 	r := &running{out: newScreen(), err: newScreen()}
 	ctx, cancel := context.WithCancel(t.Context())
-	term := &terminal{in: strings.NewReader(""), out: r.out, err: r.err}
+	term := &terminal{in: strings.NewReader(""), out: r.out, err: r.err, env: env}
 	code := make(chan int, 1)
 	go func() {
 		code <- term.run(ctx, append([]string{"dev", "--addr", "127.0.0.1:0", "--nats-addr", "127.0.0.1:0"}, args...))
@@ -321,6 +328,43 @@ func TestChangedFilesAreTakenInAndBrokenOnesAreNot(t *testing.T) {
 
 // TestDevWithLostStreamsCouldNotBeStartedAgain as its error says: the embedded
 // NATS syncs seldom, so a power cut can do this.
+// commands is how many messages there are in the stream of commands.
+func (r *running) commands(t *testing.T) uint64 {
+	t.Helper()
+	conn, js, err := connectNow(t.Context(), stream.Connection{URL: r.nats})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	s, err := js.Stream(t.Context(), stream.WorkflowCommands)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.CachedInfo().State.Msgs
+}
+
+// TestDevHandsOverWhereItIsAskedTo: the command is in no stream then.
+func TestDevHandsOverWhereItIsAskedTo(t *testing.T) {
+	shop := newShop(t)
+	dir := folder(t, map[string]string{"order.yaml": orderSaga, "effects.yaml": shop.effects()})
+	for asked, want := range map[string]uint64{"": 1, "false": 1, "true": 0} {
+		d := startDevIn(t, []string{"EDDA_EFFECTS_HANDOFF=" + asked}, dir, "--data", t.TempDir())
+		d.edda(t, "send", "Order.OrderPlaced", "--id", "O1", "--data", `{"order_id":"O1","total":1}`)
+		d.until(t, `"tracking":"Z9"`, "instance", "describe", "order", "O1")
+		if n := d.commands(t); n != want {
+			t.Errorf("asked %q, it put %d commands into their stream, want %d", asked, n, want)
+		}
+		d.stop()
+	}
+}
+
+func TestDevDoesNotGuessWhetherToHandOver(t *testing.T) {
+	d := startDevIn(t, []string{"EDDA_EFFECTS_HANDOFF=perhaps"}, folder(t, map[string]string{"order.yaml": orderSaga}), "--data", t.TempDir())
+	if code := d.stop(); code != 2 || !strings.Contains(d.err.String(), `EDDA_EFFECTS_HANDOFF "perhaps": want true or false`) {
+		t.Errorf("%d %s", code, d.err)
+	}
+}
+
 func TestDevWithLostStreamsCouldNotBeStartedAgain(t *testing.T) {
 	dir, data := folder(t, map[string]string{"order.yaml": "saga: order\nkey: event.id\non: {OrderPlaced: {start: true}, OrderDone: {do: [{done: 1}]}}\n"}), t.TempDir()
 	first := startDev(t, dir, "--data", data)

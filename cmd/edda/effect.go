@@ -90,7 +90,7 @@ func (p *process) buildEffects(ctx context.Context, l *line) error {
 		return edda.Classify(edda.Permanent, "effects: %w", err)
 	}
 	if l.handoff != nil {
-		l.handoff.Connect(l.worker, l.engine)
+		l.handoff.Connect(l.worker, l.engine, l.source.CaughtUp())
 	}
 	return nil
 }

@@ -86,6 +86,7 @@ func event(c *Coder, v *edda.Event) {
 	c.TextIf("aggregate_id", &v.AggregateID)
 	c.IntIf("version", &v.Version)
 	c.Time("time", &v.Time)
+	c.TimeIf("stored", &v.Stored)
 	c.TimeIf("timestamp", &v.Timestamp)
 	c.TextIf("stream", &v.Stream)
 	c.UintIf("seq", &v.Seq)
@@ -150,6 +151,7 @@ func claim(c *Coder, v *edda.Claim) {
 	c.JSONIf("result", &v.Result)
 	c.IntIf("attempts", &v.Attempts)
 	c.TimeIf("finished", &v.Finished)
+	c.TimeIf("taken", &v.Taken)
 }
 
 func output(c *Coder, v *edda.Output) {

@@ -1,0 +1,13 @@
+package engine
+
+import (
+	"edda"
+	"edda/saga"
+)
+
+// ApplyPast applies an event of the past to a cell, as the engine does with what its
+// source gives.
+func ApplyPast(s Sagas, cell edda.Cell, t saga.Target, ev edda.Event) (edda.Cell, []edda.Transition) {
+	l := lane{sagas: s}
+	return l.decide(cell, t, newArrival(ev, true))
+}

@@ -1,0 +1,139 @@
+package stream
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"edda"
+	"edda/engine"
+)
+
+// copyOf stores the copy of a result that was taken so long ago.
+func (w *world) copyOf(tenant, id string, ago time.Duration) {
+	w.t.Helper()
+	work := handable(id, tenant)
+	_, _, copied := handedIn(w.t, Codec{}, work, time.Now().Add(-ago).UTC())
+	if errs := NewPublisher(w.js, Codec{}).Deliver(w.t.Context(), []edda.Work{copied}); errs != nil {
+		w.t.Fatal(errs)
+	}
+}
+
+// places are where events lie, and what they are the results of.
+func places(events []edda.Event) (out []string) {
+	for _, ev := range events {
+		out = append(out, fmt.Sprintf("%s%d %s", ev.Stream, ev.Seq, ev.CommandID))
+	}
+	return out
+}
+
+// TestARestoredStoreTakesALateResultWhenItWasTaken: what others stored before its copy
+// came behind it then. The copy is a duplicate in its place.
+func TestARestoredStoreTakesALateResultWhenItWasTaken(t *testing.T) {
+	for _, restored := range []bool{true, false} {
+		bubble(t, func(ctx context.Context, w *world) {
+			_, stop := w.open(ctx, nil, SourceOptions{}) // makes the streams
+			stop()
+			for i := range 3 {
+				w.send("acme", "O1", i)
+				time.Sleep(time.Hour)
+			}
+			w.copyOf("acme", "prompt", 0)
+			w.copyOf("acme", "slow", lateAfter)
+			w.result("acme", "plain")
+			w.copyOf("other", "foreign", 2*time.Hour)
+			w.copyOf("acme", "late", 90*time.Minute)
+			w.copyOf("acme", "later", 150*time.Minute)
+			time.Sleep(time.Hour)
+			w.send("acme", "O1", 3)
+			src, stop := w.open(ctx, nil, SourceOptions{From: FromAll, Restored: restored, Tenants: Tenants{"ac*"}})
+			defer stop()
+			want := []string{
+				"AGGREGATE_EVENTS1 ", "0 later", "AGGREGATE_EVENTS2 ", "0 late", "AGGREGATE_EVENTS3 ", "WORKFLOW_EVENTS1 prompt",
+				"WORKFLOW_EVENTS2 slow", "WORKFLOW_EVENTS3 plain", "WORKFLOW_EVENTS5 late", "WORKFLOW_EVENTS6 later", "AGGREGATE_EVENTS4 ",
+			}
+			if !restored {
+				want = slices.DeleteFunc(want, func(place string) bool { return place[0] == '0' })
+			}
+			if got := places(fetchPast(ctx, w.t, src)); !slices.Equal(got, want) {
+				t.Errorf("restored %v:\n got %q\nwant %q", restored, got, want)
+			}
+		})
+	}
+}
+
+// TestLateResultsComeInPortions, however little is asked for.
+func TestLateResultsComeInPortions(t *testing.T) {
+	bubble(t, func(ctx context.Context, w *world) {
+		_, stop := w.open(ctx, nil, SourceOptions{}) // makes the streams
+		stop()
+		for i := range 5 {
+			w.copyOf("acme", fmt.Sprint("c", i), time.Duration(9-i)*time.Hour)
+		}
+		w.copyOf("acme", "prompt", 0)
+		src, stop := w.open(ctx, nil, SourceOptions{From: FromAll, Restored: true})
+		defer stop()
+		var got []string
+		for len(got) < 11 {
+			fetched, err := src.Fetch(ctx, 2, time.Minute)
+			if err != nil || !fetched.Past || len(fetched.Events) == 0 || len(fetched.Events) > 2 {
+				t.Fatalf("%+v, %v", fetched, err)
+			}
+			got = append(got, places(fetched.Events)...)
+		}
+		for i, place := range got[:10] {
+			want := fmt.Sprintf("0 c%d", i)
+			if i >= 5 {
+				want = fmt.Sprintf("WORKFLOW_EVENTS%d c%d", i-4, i-5)
+			}
+			if place != want {
+				t.Errorf("%d: %s, want %s", i, place, want)
+			}
+		}
+	})
+}
+
+// TestLateResultsHaveABound: what is beyond it comes when it was stored. What is not late
+// takes no room, however many there are, and whatever the clocks say.
+func TestLateResultsHaveABound(t *testing.T) {
+	for _, skew := range []time.Duration{0, time.Hour, -engine.MaxSkew} {
+		found := late{least: engine.MaxSkew}
+		found.note(stamped{1, skew + 2*lateAfter})
+		for i := range 5 * maxLate {
+			found.note(stamped{uint64(i), skew + time.Duration(i)})
+		}
+		found.note(stamped{2, skew + lateAfter + 1})
+		if found.sift(); skew <= engine.MaxSkew && (len(found.copies) != 2 || found.left != 0 || found.least != skew) {
+			t.Errorf("skew %v: %d are late, %d left, the quickest took %v", skew, len(found.copies), found.left, found.least)
+		}
+		for i := range 5 * maxLate {
+			found.note(stamped{uint64(i), skew + time.Hour})
+		}
+		if found.sift(); len(found.copies) != maxLate || found.left == 0 {
+			t.Errorf("skew %v: %d are late, %d left", skew, len(found.copies), found.left)
+		}
+	}
+}
+
+// TestLateIsByTheClockOfTheStream: where that is ahead of ours all copies seem to be late.
+func TestLateIsByTheClockOfTheStream(t *testing.T) {
+	bubble(t, func(ctx context.Context, w *world) {
+		_, stop := w.open(ctx, nil, SourceOptions{}) // makes the streams
+		stop()
+		const ahead = 40 * time.Second
+		w.copyOf("acme", "first", ahead)
+		time.Sleep(30 * time.Second)
+		w.send("acme", "O1", 0)
+		time.Sleep(10 * time.Second)
+		w.copyOf("acme", "prompt", ahead)
+		w.copyOf("acme", "late", ahead+20*time.Second)
+		src, stop := w.open(ctx, nil, SourceOptions{From: FromAll, Restored: true})
+		defer stop()
+		want := []string{"WORKFLOW_EVENTS1 first", "0 late", "AGGREGATE_EVENTS1 ", "WORKFLOW_EVENTS2 prompt", "WORKFLOW_EVENTS3 late"}
+		if got := places(fetchPast(ctx, w.t, src)); !slices.Equal(got, want) {
+			t.Errorf("got %q\nwant %q", got, want)
+		}
+	})
+}
