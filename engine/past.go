@@ -9,7 +9,7 @@ import (
 
 // maxPastWakes bounds how often a key is woken before one event of the past. What is
 // due even then fires behind the event, as it does where a process is late.
-const maxPastWakes = 64
+const maxPastWakes = 4
 
 // decidePast applies an event before which everything that was stored before it has
 // been applied: what was due in the cell by then fires first, as it did or would have

@@ -2,6 +2,7 @@ package outbox
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -621,4 +622,22 @@ func disorder(h *harbour) string {
 		last[w.From] = w.ID
 	}
 	return ""
+}
+
+func TestNothingGoesOutBeforeItMay(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		db, nats, may := newShelf(), newHarbour(t), make(chan struct{})
+		r := start(t, db, Options{Lanes: []Lane{nats.lane("nats", facts...)}, After: may})
+		db.put(fact("a", "a"))
+		time.Sleep(time.Hour)
+		wantIDs(t, nats)
+		if err := r.Flush(t.Context()); !errors.Is(err, errNotBegun) {
+			t.Errorf("Flush: %v", err)
+		}
+		close(may)
+		if err := r.Flush(t.Context()); err != nil {
+			t.Errorf("Flush: %v", err)
+		}
+		wantIDs(t, nats, "a")
+	})
 }

@@ -59,6 +59,14 @@ func TestBackupIsOneMomentAndComesBackWhole(t *testing.T) {
 	same(t, "rows", dump(t, restored.DB), want)
 	restored.commit(t, Change{})
 	restored.check(t)
+	same(t, "it has to catch up", must(restored.Restored()), true)
+	same(t, "the other has", must(db.Restored()), false)
+	for range 2 {
+		if err := restored.CaughtUp(); err != nil {
+			t.Fatal(err)
+		}
+		same(t, "it has to catch up", must(restored.Restored()), false)
+	}
 }
 
 func TestRestoreRefusesWhatIsDamaged(t *testing.T) {

@@ -27,6 +27,9 @@ func (r *reader) look(ctx context.Context) error {
 		return fmt.Errorf("look at stream %s: %w", r.name, err)
 	}
 	b := backlog{opened: true, at: info.TimeStamp.UTC()}
+	if info.TimeStamp.IsZero() { // an old server does not say
+		b.at = time.Now().UTC()
+	}
 	if read, kept, _ := r.progress(); info.State.LastSeq > read {
 		if b.end, err = r.farthest(ctx, kept); err != nil {
 			return fmt.Errorf("find the end of %s: %w", r.name, err)

@@ -1,0 +1,133 @@
+package engine
+
+import (
+	"testing"
+	"time"
+
+	"edda"
+	"edda/saga"
+)
+
+// pastWorld is an engine with a timer that came due a minute ago and has not fired,
+// as in a store that was restored; what its streams give is of the past.
+func pastWorld(t *testing.T, test func(w *world, due time.Time)) {
+	t.Helper()
+	inWorld(t, func(w *world) {
+		w.arm("pay", "k", time.Minute)
+		settle()
+		due := w.due(time.Now().Add(time.Hour))[0].Time
+		time.Sleep(2 * time.Minute)
+		w.streams.change(func() { w.streams.past = true })
+		test(w, due)
+	})
+}
+
+// store stores an event, at a time that may be behind the clock.
+func (s *streams) store(stream string, at time.Time, ev edda.Event) {
+	s.change(func() {
+		last := s.last[stream]
+		last.Seq, last.Time = last.Seq+1, at.UTC()
+		s.last[stream] = last
+		ev.Stream, ev.Seq, ev.Time = stream, last.Seq, last.Time
+		s.waiting = append(s.waiting, ev)
+	})
+}
+
+func TestWhatWasDueComesBeforeAnEventOfThePast(t *testing.T) {
+	pastWorld(t, func(w *world, due time.Time) {
+		w.streams.store("B", due.Add(time.Nanosecond), event("after", "add", "k"))
+		settle()
+		w.wantLog(key("k"), "pay", "timer-pay", "after")
+		if rows := w.due(time.Now()); len(rows) != 0 {
+			t.Errorf("rows left: %v", rows)
+		}
+		w.wake(row("k", due)) // the scheduler had looked before
+		w.wantLog(key("k"), "pay", "timer-pay", "after")
+	})
+}
+
+func TestOfOneMomentAnEventOfThePastComesBeforeATimer(t *testing.T) {
+	pastWorld(t, func(w *world, due time.Time) {
+		w.streams.store("B", due, event("then", "add", "k"))
+		settle()
+		w.wantLog(key("k"), "pay", "then")
+		w.wake(row("k", due))
+		w.wantLog(key("k"), "pay", "then", "timer-pay")
+	})
+}
+
+func TestAnEventThatIsNotOfThePastDoesNotWaitForTimers(t *testing.T) {
+	pastWorld(t, func(w *world, due time.Time) {
+		w.streams.change(func() { w.streams.past = false })
+		w.streams.store("B", due.Add(time.Second), event("after", "add", "k"))
+		settle()
+		w.wantLog(key("k"), "pay", "after")
+	})
+}
+
+// The server's clock may be behind ours: then the result of what a timer sent was
+// stored before the timer was due.
+func TestAResultOfThePastComesBehindTheTimerThatSentItsCommand(t *testing.T) {
+	for name, test := range map[string]struct {
+		behind time.Duration // the server's clock, against ours
+		fires  bool
+	}{
+		"one moment":            {0, true},
+		"a clock behind":        {maxSkew - time.Second, true},
+		"a clock of long ago":   {maxSkew + time.Second, false},
+		"an id of no one known": {-1, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pastWorld(t, func(w *world, due time.Time) {
+				id := "no id of ours, but as long as one is"
+				if test.behind >= 0 {
+					id = saga.CommandID(key("k"), 1, "timer-pay", due, "reserve")
+				}
+				result := edda.Event{Kind: edda.KindResult, ID: "result", Tenant: key("k").Tenant, Key: key("k"), CommandID: id}
+				w.streams.store("B", due.Add(-max(test.behind, 0)), result)
+				settle()
+				if want := []string{"pay", "timer-pay", "result"}; test.fires {
+					w.wantLog(key("k"), want...)
+					return
+				}
+				w.wantLog(key("k"), "pay", "result")
+			})
+		})
+	}
+}
+
+// TestTimersOfThePastSurviveAFailedCommit shows that what fired with an event is
+// evaluated again with it.
+func TestTimersOfThePastSurviveAFailedCommit(t *testing.T) {
+	pastWorld(t, func(w *world, due time.Time) {
+		w.gate.set(true, nil)
+		w.streams.store("B", due.Add(time.Second), event("after", "add", "k"))
+		settle()
+		w.gate.failNext(errDiskFull)
+		time.Sleep(time.Minute)
+		settle()
+		w.wantLog(key("k"), "pay", "timer-pay", "after")
+	})
+}
+
+func TestWhatIsDueInACell(t *testing.T) {
+	by := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	armed := func(at time.Time) *edda.Instance { return &edda.Instance{Armed: at} }
+	parked := func(at time.Time) []edda.Entry { return []edda.Entry{{Expires: at}} }
+	for name, test := range map[string]struct {
+		cell edda.Cell
+		want time.Time // zero: nothing
+	}{
+		"nothing":      {cell: edda.Cell{}},
+		"no timer":     {cell: edda.Cell{Instance: armed(time.Time{})}},
+		"a timer":      {cell: edda.Cell{Instance: armed(by)}, want: by},
+		"not yet":      {cell: edda.Cell{Instance: armed(by.Add(1))}},
+		"a parked one": {cell: edda.Cell{Parked: parked(by)}, want: by},
+		"one that may": {cell: edda.Cell{Parked: parked(by.Add(1))}},
+		"a held key":   {cell: edda.Cell{Instance: armed(by), Parked: parked(by), Held: parked(by)}},
+	} {
+		if row, due := dueBy(test.cell, by); due != !test.want.IsZero() || !row.Equal(test.want) {
+			t.Errorf("%s: due at %v (%t)", name, row, due)
+		}
+	}
+}

@@ -1,0 +1,145 @@
+package stream
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"edda"
+)
+
+// result stores the outcome of a command.
+func (w *world) result(tenant, id string) {
+	w.t.Helper()
+	subject := fmt.Sprintf("tenant.%s.effect_result.charge.%s", tenant, id)
+	body := fmt.Sprintf(`{"tenant_id":%q,"command_id":%q,"effect_name":"charge","result_type":"Succeeded"}`, tenant, id)
+	if _, err := w.js.Publish(w.t.Context(), subject, []byte(body)); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// mixed stores events and results in turns, a moment apart.
+func (w *world) mixed(rounds int) {
+	for i := range rounds {
+		w.send("acme", "O1", i)
+		time.Sleep(time.Millisecond)
+		w.result("acme", fmt.Sprint("c", i))
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// streamsOf are the streams of events, in order.
+func streamsOf(events []edda.Event) (out []string) {
+	for _, ev := range events {
+		out = append(out, ev.Stream)
+	}
+	return out
+}
+
+// fetchPast collects what is of the past.
+func fetchPast(ctx context.Context, t *testing.T, src *Source) (out []edda.Event) {
+	t.Helper()
+	for {
+		got, err := src.Fetch(ctx, 100, time.Minute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !got.Past {
+			if len(got.Events) > 0 {
+				t.Fatalf("%d events that are not of the past", len(got.Events))
+			}
+			return out
+		}
+		out = append(out, got.Events...)
+	}
+}
+
+func TestThePastComesInTheOrderInWhichItWasStored(t *testing.T) {
+	bubble(t, func(ctx context.Context, w *world) {
+		const rounds = 700
+		w.mixed(rounds)
+		src, stop := w.open(ctx, nil, SourceOptions{})
+		defer stop()
+		past := fetchPast(ctx, t, src)
+		if len(past) != 2*rounds {
+			t.Fatalf("%d events of the past", len(past))
+		}
+		if !slices.IsSortedFunc(past, func(a, b edda.Event) int { return a.Time.Compare(b.Time) }) {
+			t.Error("they are not in order")
+		}
+		w.mixed(1)
+		got, err := src.Fetch(ctx, 100, time.Minute)
+		if err != nil || got.Past || len(got.Events) == 0 {
+			t.Errorf("what came later: %+v, %v", got, err)
+		}
+	})
+}
+
+// While new events are held, answers pass those before them: they make room.
+func TestWhileEventsAreHeldAnswersPassThemUnlessTheStoreWasRestored(t *testing.T) {
+	for name, restored := range map[string]bool{"restored": true, "down for a while": false} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(ctx context.Context, w *world) {
+				w.mixed(3)
+				src, stop := w.open(ctx, nil, SourceOptions{Restored: restored})
+				defer stop()
+				src.Hold(true)
+				want := []string{WorkflowEvents, WorkflowEvents, WorkflowEvents}
+				if restored {
+					want = []string{AggregateEvents, WorkflowEvents, AggregateEvents, WorkflowEvents, AggregateEvents, WorkflowEvents}
+				}
+				if got := streamsOf(fetch(ctx, t, src, len(want))); !slices.Equal(got, want) {
+					t.Errorf("got %q, want %q", got, want)
+				}
+			})
+		})
+	}
+}
+
+// The end of the past is known also where its last messages are none of ours.
+func TestASourceHasCaughtUpWhenThePastIsHandled(t *testing.T) {
+	bubble(t, func(ctx context.Context, w *world) {
+		w.mixed(2)
+		w.send("other", "O1", 1)
+		w.result("other", "c9")
+		src, stop := w.open(ctx, nil, SourceOptions{Tenants: Tenants{"a*"}})
+		defer stop()
+		past := fetchPast(ctx, t, src)
+		if len(past) != 4 || src.Behind() != 0 {
+			t.Fatalf("%d events of the past, and %d messages are left", len(past), src.Behind())
+		}
+		for i, want := range []bool{false, true} {
+			ev := past[2+i]
+			if err := src.Ack(ctx, []edda.Checkpoint{{Stream: ev.Stream, Seq: ev.Seq}}); err != nil {
+				t.Fatal(err)
+			}
+			if got := closed(src.CaughtUp()); got != want {
+				t.Errorf("after %s %d: caught up is %t", ev.Stream, ev.Seq, got)
+			}
+		}
+	})
+}
+
+func TestASourceWithoutAPastHasCaughtUp(t *testing.T) {
+	bubble(t, func(ctx context.Context, w *world) {
+		src, stop := w.open(ctx, nil, SourceOptions{})
+		defer stop()
+		none(ctx, t, src, time.Minute)
+		if !closed(src.CaughtUp()) {
+			t.Error("it has not caught up")
+		}
+		w.mixed(1)
+		fetch(ctx, t, src, 2)
+	})
+}
+
+func closed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
