@@ -53,6 +53,7 @@ func TestRestoresUnderLoad(t *testing.T) {
 			r.load.finish()
 			r.settleAndJudge(r.load)
 			(&copier{torture: r.torture, into: r.data}).sound()
+			r.judgeAgain()
 			r.report(r.deaths, begin)
 		})
 	}
@@ -153,6 +154,16 @@ func (r *relived) dieInThePast() {
 	r.await(pastWithin, func() bool { return false })
 	if code := r.child.terminate(); code != 0 {
 		r.t.Errorf("a stop in order while it caught up: exit code %d: %s", code, r.child.err)
+	}
+}
+
+// judgeAgain: what was called again after an answer was under way when a process ended,
+// and its result in no stream, or its command came again because nobody had said that
+// it was done.
+func (r *relived) judgeAgain() {
+	r.t.Helper()
+	if _, again := r.shop.callsOf(); again > (r.rounds+r.deaths)*crashInFlight {
+		r.t.Errorf("%d calls came again after an answer, in %d lives", again, r.rounds+r.deaths)
 	}
 }
 
