@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 	bolt "go.etcd.io/bbolt"
@@ -43,6 +44,7 @@ type books struct {
 type published struct {
 	subject string
 	body    []byte
+	at      time.Time // when it was stored
 }
 
 // wrong tells of a disagreement; of many of one kind the first few.
@@ -80,8 +82,12 @@ func (b *books) readStreams(t testing.TB, js jetstream.JetStream) {
 	}
 	for _, name := range []string{stream.WorkflowCommands, stream.WorkflowEvents} {
 		for _, m := range readAll(t, js, name, ">") {
+			md, err := m.Metadata()
+			if err != nil {
+				t.Fatal(err)
+			}
 			id := m.Headers().Get("Nats-Msg-Id")
-			b.published[id] = append(b.published[id], published{m.Subject(), m.Data()})
+			b.published[id] = append(b.published[id], published{m.Subject(), m.Data(), md.Timestamp})
 		}
 	}
 }
