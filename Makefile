@@ -51,8 +51,8 @@ test: servers $(BIN)/gotestsum ## every test, with the race detector; installs o
 KILLS ?= 240
 SEED  ?= $(shell date +%s)
 
-crash: ## the torture: KILLS=240 kills at named points, faults, restarts under load, replays and restores that are killed; SEED=… repeats a run
-	EDDA_CRASH_SEED=$(SEED) EDDA_CRASH_KILLS=$(KILLS) $(GO) test ./systemtest -run '^(TestTortured|TestReplaysThat|TestRefusedWork|TestACleanUp|TestRestarts|TestADrain)' -count 1 -v -timeout 45m
+crash: ## the torture: KILLS=240 kills at named points, faults, restarts under load, replays and restores that are killed, restores under load; SEED=… repeats a run
+	EDDA_CRASH_SEED=$(SEED) EDDA_CRASH_KILLS=$(KILLS) $(GO) test ./systemtest -run '^(TestTortured|TestReplaysThat|TestRefusedWork|TestACleanUp|TestRestarts|TestRestores|TestADrain)' -count 1 -v -timeout 45m
 
 check: $(BIN)/staticcheck ## formatting, vet, lint, architecture, and that no stage became dearer
 	@test -z "$$(gofmt -l . )" || { echo "not formatted, run gofmt -w:"; gofmt -l .; exit 1; }

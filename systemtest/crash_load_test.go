@@ -87,6 +87,21 @@ from: all
 on:
   ParcelAsked: {start: true, do: [{seq: [{effect: pack, with: {order: =key}}, {done: {box: =key}}]}]}
 ---
+saga: packing
+version: 1
+key: event.order_id
+from: all
+on:
+  PackingAsked: {start: true, do: [{timer: pack, after: 150ms}]}
+  timer.pack:
+    do:
+      - seq:
+          - {effect: reserve, with: {order: =key}, undo: {effect: release, with: {order: =key}}}
+          - {effect: charge, with: {order: =key}, undo: {effect: refund, with: {order: =key}}}
+          - {effect: ship, with: {order: =key}}
+          - {command: Order.Complete, to: =key}
+          - done: {tracking: =step.ship.result.tracking}
+---
 saga: visit
 version: 1
 key: event.order_id
@@ -197,6 +212,7 @@ var lots = []lot{
 	{name: "visited", saga: "visit", says: []said{{"VisitPaid", `"n":0`, edda.FateHandled}}, ends: edda.StatusDone, commands: []string{"Greet"}, gone: true},
 	{name: "tallied", saga: "tally", says: []said{{"TallyOpened", `"n":0`, edda.FateHandled}, added, added}, ends: edda.StatusDone,
 		effects: []string{"count"}, commands: []string{"Open", "Close"}},
+	{name: "packed", saga: "packing", says: []said{{"PackingAsked", `"n":0`, edda.FateHandled}}, ends: edda.StatusDone, effects: delivered, commands: []string{"Complete"}},
 }
 
 func lotOf(i int) lot { return lots[i%len(lots)] }

@@ -2,6 +2,7 @@ package systemtest
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -181,6 +182,7 @@ type torture struct {
 	operated     bool          // while events flow: what has outlived its retention goes
 	life         time.Duration // of a process whose point is not reached, where that is more than tortureLife
 	copied       bool          // at the end, into a backup and back
+	relived      bool          // its store is put back to what it was
 }
 
 // newTorture prepares a run. Its data are kept when it fails.
@@ -369,7 +371,7 @@ func (w *torture) settleAndJudge(load *producer) {
 		backup.restored()
 		backup.sameBooks(w.ledger)
 	}
-	w.ledger.shop, w.ledger.completed, w.ledger.operated = w.shop, w.completed, w.operated
+	w.ledger.shop, w.ledger.completed, w.ledger.operated, w.ledger.relived = w.shop, w.completed, w.operated, w.relived
 	w.ledger.judge(w.t, load.sent, w.build.clock)
 	set := sagaSet(w.t, tortureSagas)
 	w.ledger.model(w.t, func(edda.Key) *saga.Set { return set })
@@ -409,7 +411,7 @@ func (w *torture) js() jetstream.JetStream {
 // open lists the orders that have not ended, and which keys are held.
 func (w *torture) open(orders int) (open, held []string) {
 	ended := map[string]bool{}
-	for _, saga := range []string{"order", "nudge", "basket", replayed} {
+	for _, saga := range []string{"order", "nudge", "basket", "packing", replayed} {
 		for _, in := range w.child.instances(saga) {
 			ended[in.Key] = in.Status.Finished()
 		}
@@ -497,7 +499,7 @@ func (w *torture) undisturbed(orders int) *books {
 	w.t.Helper()
 	w.nats.stop()
 	calm := &torture{t: w.t, seed: w.seed, build: w.build, dir: w.dir, data: filepath.Join(w.dir, "calm"), config: w.config, manifest: w.manifest,
-		addr: freeAddr(w.t), points: freeAddr(w.t), mall: w.mall, shop: newTortureShop(w.seed), operated: w.operated}
+		addr: freeAddr(w.t), points: freeAddr(w.t), mall: w.mall, shop: newTortureShop(w.seed), operated: w.operated, relived: w.relived}
 	calm.operators = newOperators(calm.addr)
 	calm.operators.calm = true
 	w.mall.open(calm.shop)
@@ -508,8 +510,8 @@ func (w *torture) undisturbed(orders int) *books {
 	calm.nats = startNATS(w.t, freeAddr(w.t), streams)
 	calm.natsURL = calm.nats.url()
 	js := calm.js()
-	for _, name := range []string{stream.WorkflowCommands, stream.WorkflowEvents, "KV_" + stream.LeaseBucket} {
-		if err := js.DeleteStream(w.t.Context(), name); err != nil {
+	for _, name := range []string{stream.WorkflowCommands, stream.WorkflowEvents, "KV_" + stream.LeaseBucket, "KV_" + stream.LedgerBucket} {
+		if err := js.DeleteStream(w.t.Context(), name); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
 			w.t.Fatal(err)
 		}
 	}
@@ -519,7 +521,7 @@ func (w *torture) undisturbed(orders int) *books {
 		w.t.Errorf("the undisturbed run: exit code %d: %s", code, calm.child.err)
 	}
 	b := readBooks(w.t, filepath.Join(calm.data, "store"), calm.nats.url())
-	b.shop, b.operated = calm.shop, calm.operated
+	b.shop, b.operated, b.relived = calm.shop, calm.operated, calm.relived
 	return b
 }
 
