@@ -29,6 +29,7 @@ type batch struct {
 	over    overlay
 	db      records
 	horizon time.Time
+	lived   time.Time // until then nothing that was due was missed
 	seed    maphash.Seed
 	lanes   []*lane
 	room    map[string]bool // tenants that may park; read only
@@ -155,7 +156,7 @@ func carrying(ev edda.Event, r edda.Redrive) edda.Event {
 func (b *batch) spread(lanes int) {
 	for range lanes {
 		b.lanes = append(b.lanes, &lane{
-			sagas: b.sagas, over: b.over, open: b.db.View, horizon: b.horizon,
+			sagas: b.sagas, over: b.over, open: b.db.View, horizon: b.horizon, lived: b.lived,
 			cells: map[edda.Key]edda.Cell{},
 		})
 	}

@@ -43,6 +43,7 @@ type evaluator struct {
 	durable map[string]edda.Checkpoint // committed
 	created map[string]time.Time       // of each stream; known after the first survey
 	horizon horizon
+	lived   time.Time // until when this store's process worked, before it was restored
 	tidied  time.Time
 	ends    []End // as they were when last looked at
 
@@ -141,8 +142,11 @@ func (v *evaluator) arrived(got Fetched, open bool) {
 		v.arrive = nil
 	}
 	for i := range got.Events {
-		v.events = append(v.events, newArrival(got.Events[i], got.Past))
+		v.events = append(v.events, newArrival(got.Events[i], got))
 		v.bytes += len(got.Events[i].Payload)
+	}
+	if n := len(got.Events); got.Lived && n > 0 && got.Events[n-1].Time.After(v.lived) {
+		v.lived = got.Events[n-1].Time
 	}
 }
 
@@ -172,7 +176,7 @@ func (v *evaluator) halted() bool { return v.failing || v.pausing }
 func (v *evaluator) step() {
 	items := v.form()
 	v.parking.look(items)
-	b := &batch{items: items, sagas: v.sagas, over: v.overlay, db: v.db, horizon: v.horizon.reached, seed: v.seed, room: v.parking.room}
+	b := &batch{items: items, sagas: v.sagas, over: v.overlay, db: v.db, horizon: v.horizon.reached, lived: v.lived, seed: v.seed, room: v.parking.room}
 	cells, err := b.evaluate(v.opts.Lanes)
 	if err != nil {
 		v.putBack(items)

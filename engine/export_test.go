@@ -9,5 +9,5 @@ import (
 // source gives.
 func ApplyPast(s Sagas, cell edda.Cell, t saga.Target, ev edda.Event) (edda.Cell, []edda.Transition) {
 	l := lane{sagas: s}
-	return l.decide(cell, t, newArrival(ev, true))
+	return l.decide(cell, t, newArrival(ev, Fetched{Past: true}))
 }

@@ -16,6 +16,7 @@ type item struct {
 	handed  *handed          // set for a result that came from within the process
 	copied  *edda.Checkpoint // where the copy of such a result lies; its event is as it was handed in
 	past    bool             // everything stored before the event came before it
+	lived   bool             // and the process worked when it was stored
 	targets []saga.Target
 	// about is the event that died, of a verb about a dead letter; for the audit.
 	about *edda.Event
@@ -49,8 +50,8 @@ func (h *handover) settle() {
 }
 
 // newArrival is an event of a stream.
-func newArrival(ev edda.Event, past bool) *item {
-	it := &item{event: ev.Taken(), past: past}
+func newArrival(ev edda.Event, from Fetched) *item {
+	it := &item{event: ev.Taken(), past: from.Past, lived: from.Lived}
 	if !ev.Stored.IsZero() {
 		it.copied = &edda.Checkpoint{Stream: ev.Stream, Seq: ev.Seq, Time: ev.Stored}
 	}

@@ -23,6 +23,7 @@ type lane struct {
 	over    overlay
 	open    func() (*store.View, error)
 	horizon time.Time
+	lived   time.Time // until then nothing that was due was missed
 	jobs    []job
 	// cells are as this batch leaves them; only those that changed.
 	cells map[edda.Key]edda.Cell
@@ -62,6 +63,15 @@ func (l *lane) do(j job) error {
 	return nil
 }
 
+// horizonAt is how far time has come for what is due. What came due while the process
+// of a restored store worked was not missed: it fires alone, as it did.
+func (l *lane) horizonAt(due time.Time) time.Time {
+	if due.After(l.lived) {
+		return l.horizon
+	}
+	return due
+}
+
 // cell is the newest record of the key: of this batch, of those not yet
 // committed, else of the store.
 func (l *lane) cell(k edda.Key) (edda.Cell, error) {
@@ -94,9 +104,9 @@ func (l *lane) decide(cell edda.Cell, target saga.Target, it *item) (next edda.C
 	case it.isExchange():
 		return it.due.exchange.decide(cell)
 	case it.isRow():
-		return l.sagas.Wake(cell, it.due.time, l.horizon)
+		return l.sagas.Wake(cell, it.due.time, l.horizonAt(it.due.time))
 	case it.past:
-		return l.decidePast(cell, target, it.event)
+		return l.decidePast(cell, target, it)
 	}
 	return l.sagas.Apply(cell, target, it.event)
 }

@@ -7,23 +7,28 @@ import (
 	"edda/saga"
 )
 
-// maxPastWakes bounds how often a key is woken before one event of the past. What is
-// due even then fires behind the event, as it does where a process is late.
-const maxPastWakes = 4
+// maxPastFired bounds what fires before one event of the past, which is committed with
+// it. What is due even then fires behind the event, as it does where a process is late.
+const maxPastFired = 1024
 
 // decidePast applies an event before which everything that was stored before it has
 // been applied: what was due in the cell by then fires first, as it did or would have
 // done. So a store that is behind its streams, because it was restored or its process
 // was down, meets the answers to what a timer did after the timer.
-func (l *lane) decidePast(cell edda.Cell, target saga.Target, ev edda.Event) (edda.Cell, []edda.Transition) {
+func (l *lane) decidePast(cell edda.Cell, target saga.Target, it *item) (edda.Cell, []edda.Transition) {
+	ev := it.event
 	before := firedBefore(&ev)
 	var fired []edda.Transition
-	for range maxPastWakes {
+	for len(fired) < maxPastFired {
 		row, due := dueBy(cell, before)
 		if !due {
 			break
 		}
-		next, changed := l.sagas.Wake(cell, row, before)
+		horizon := before
+		if it.lived { // each occurrence of a repeating timer fired by itself
+			horizon = row
+		}
+		next, changed := l.sagas.Wake(cell, row, horizon)
 		cell, fired = next, append(fired, changed...)
 	}
 	cell, applied := l.sagas.Apply(cell, target, ev)

@@ -31,6 +31,9 @@ type Fetched struct {
 	// and that everything stored before each of them comes before it: so what was
 	// due before it may fire before it.
 	Past bool
+	// Lived says of events of the past that the process worked when they were stored,
+	// as that of a restored store did: what was due between them was not missed.
+	Lived bool
 }
 
 // End is the end of one stream at one moment.

@@ -127,7 +127,7 @@ func (s *Source) fromPast(limit int) (got engine.Fetched, over bool) {
 		queues[i] = r.buffer.take(o.queues[i].taken, fetchBytes)
 	}
 	queues = append(queues, s.takeLate(o.queues[len(s.readers)].taken))
-	return engine.Fetched{Events: merge(queues), Past: true}, over
+	return engine.Fetched{Events: merge(queues), Past: true, Lived: s.strict}, over
 }
 
 // waiting is when the first events of a buffer were stored.

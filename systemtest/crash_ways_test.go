@@ -78,7 +78,7 @@ func (b *books) evident(id string, effects map[string]bool) bool {
 	if len(b.published[id]) > 0 {
 		return true
 	}
-	return effects[id] && b.claims[id].Done && len(b.shop.began[id]) > 0 && len(b.published[id+".result"]) > 0
+	return effects[id] && (b.claims[id].Done || b.relived) && len(b.shop.began[id]) > 0 && len(b.published[id+".result"]) > 0
 }
 
 // judgeCopies: every result of a command was published, whichever way it took.
