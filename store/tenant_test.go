@@ -257,3 +257,14 @@ func TestABackupOfATenantThatIsNotThereIsNone(t *testing.T) {
 		t.Errorf("left behind: %v", left)
 	}
 }
+
+// TestABackupOfATenantIsCompressed as the store is that it was taken from.
+func TestABackupOfATenantIsCompressed(t *testing.T) {
+	names := []byte(`"kind":"event","id":"`) // of fields of every event
+	for _, plain := range []bool{true, false} {
+		raw := tenantBackup(t, ofTwo(t, Options{plain: plain}), "acme")
+		if got := bytes.Contains(raw, names); got != plain {
+			t.Errorf("plain: %t, and the names of fields are in the file: %t", plain, got)
+		}
+	}
+}
