@@ -30,6 +30,8 @@ type batch struct {
 	db      records
 	horizon time.Time
 	lived   time.Time // until then nothing that was due was missed
+	now     time.Time
+	patient bool // an event may wait for what is due before it
 	seed    maphash.Seed
 	lanes   []*lane
 	room    map[string]bool // tenants that may park; read only
@@ -156,7 +158,7 @@ func carrying(ev edda.Event, r edda.Redrive) edda.Event {
 func (b *batch) spread(lanes int) {
 	for range lanes {
 		b.lanes = append(b.lanes, &lane{
-			sagas: b.sagas, over: b.over, open: b.db.View, horizon: b.horizon, lived: b.lived,
+			sagas: b.sagas, over: b.over, open: b.db.View, horizon: b.horizon, lived: b.lived, now: b.now, patient: b.patient,
 			cells: map[edda.Key]edda.Cell{},
 		})
 	}
@@ -166,6 +168,16 @@ func (b *batch) spread(lanes int) {
 			l.jobs = append(l.jobs, job{it, i})
 		}
 	}
+}
+
+// first is what an event of the batch waits for; the latest, where several do.
+func (b *batch) first() (due time.Time) {
+	for _, l := range b.lanes {
+		if l.first.After(due) {
+			due = l.first
+		}
+	}
+	return due
 }
 
 // gather joins the lanes' cells; no two lanes share a key.

@@ -92,10 +92,10 @@ func TestALateTimerComesBeforeNothingThatFailedToCommit(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.arm("pay", "k", time.Minute)
 		settle()
-		time.Sleep(time.Minute)
+		time.Sleep(time.Minute - time.Second)
 		w.gate.set(true, nil)
 		w.streams.publish("A", event("payment", "add", "k"))
-		settle() // evaluated, not durable
+		time.Sleep(time.Second) // evaluated, not durable
 		woken := make(chan error, 1)
 		rows := w.due(time.Now())
 		go func() { woken <- w.engine.Wake(context.Background(), rows) }()

@@ -43,6 +43,7 @@ type evaluator struct {
 	durable map[string]edda.Checkpoint // committed
 	created map[string]time.Time       // of each stream; known after the first survey
 	horizon horizon
+	turn    turn
 	lived   time.Time // until when this store's process worked, before it was restored
 	tidied  time.Time
 	ends    []End // as they were when last looked at
@@ -142,7 +143,7 @@ func (v *evaluator) arrived(got Fetched, open bool) {
 		v.arrive = nil
 	}
 	for i := range got.Events {
-		v.events = append(v.events, newArrival(got.Events[i], got))
+		v.enqueue(newArrival(got.Events[i], got))
 		v.bytes += len(got.Events[i].Payload)
 	}
 	if n := len(got.Events); got.Lived && n > 0 && got.Events[n-1].Time.After(v.lived) {
@@ -166,7 +167,7 @@ func (v *evaluator) ready() bool {
 	if v.tidied.IsZero() || v.halted() || v.batches >= pipelineDepth {
 		return false
 	}
-	return len(v.events) > 0 || v.dueNow() > 0
+	return v.goingOn() > 0 || v.dueNow() > 0
 }
 
 // halted tells whether it waits for a failure to be over.
@@ -174,14 +175,20 @@ func (v *evaluator) halted() bool { return v.failing || v.pausing }
 
 // step evaluates one batch and hands it to the writer.
 func (v *evaluator) step() {
-	items := v.form()
+	items, now := v.form(), time.Now()
 	v.parking.look(items)
-	b := &batch{items: items, sagas: v.sagas, over: v.overlay, db: v.db, horizon: v.horizon.reached, lived: v.lived, seed: v.seed, room: v.parking.room}
+	b := &batch{items: items, sagas: v.sagas, over: v.overlay, db: v.db, horizon: v.horizon.reached, lived: v.lived,
+		now: now, patient: v.patient(now), seed: v.seed, room: v.parking.room}
 	cells, err := b.evaluate(v.opts.Lanes)
 	if err != nil {
 		v.putBack(items)
 		v.fail(fmt.Errorf("evaluate: %w", err))
 		v.beginAnew()
+		return
+	}
+	if due := b.first(); !due.IsZero() {
+		v.putBack(items)
+		v.takeTurn(due)
 		return
 	}
 	// gofail: var engineEvaluated struct{}
@@ -196,7 +203,7 @@ func (v *evaluator) step() {
 // form takes the items of the next batch.
 func (v *evaluator) form() []*item {
 	due := taken(v.dues[:v.dueNow()], min(maxDue, max(v.most/2, 1)))
-	events := taken(v.events, v.most-due)
+	events := taken(v.events[:v.goingOn()], v.most-due)
 	if due > 0 && v.dues[0].alone {
 		events = 0
 	}
@@ -209,6 +216,9 @@ func (v *evaluator) form() []*item {
 		v.bytes -= len(it.event.Payload)
 	}
 	v.events = slices.Delete(v.events, 0, events)
+	if v.turn.on() {
+		v.turn.free -= events
+	}
 	return items
 }
 
@@ -306,15 +316,24 @@ func (v *evaluator) surveyed(s survey) {
 	for _, end := range s.ends {
 		v.created[end.Stream] = end.Last.Created
 	}
-	if v.horizon.goal != nil || v.dueBeyond() {
-		v.horizon.aim(s)
-	}
+	v.aim(s)
 	v.tidy(s)
 	v.reach()
 }
 
+// aim makes the survey a goal where something waits for it.
+func (v *evaluator) aim(s survey) {
+	switch {
+	case v.turn.on() && v.horizon.goal == nil && s.at.Before(v.turn.due):
+		v.surveyor.ask() // it was begun before
+	case v.turn.on() || v.horizon.goal != nil || v.dueBeyond():
+		v.horizon.aim(s)
+	}
+}
+
 // reach moves the horizon as far as it can and asks for the next goal.
 func (v *evaluator) reach() {
+	v.tookTurn()
 	if g := v.horizon.goal; g != nil && !v.handedBefore(g.at) {
 		v.horizon.advance(v.applied)
 	}

@@ -102,6 +102,7 @@ func (v *evaluator) putBack(items []*item) {
 		v.bytes += len(it.event.Payload)
 	}
 	v.events = append(events, v.events...)
+	v.turn.free += len(events) // they were evaluated before what waits came to it
 }
 
 // recovered follows a commit: if the store had failed, it works again.

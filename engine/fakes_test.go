@@ -169,6 +169,7 @@ type streams struct {
 	paused  bool // Fetch gives nothing of stream A
 	past    bool // what Fetch gives is of the past
 	gone    bool // Ends says that nothing is needed
+	mute    bool // Ends fails
 	down    error
 	fetched int
 	surveys int
@@ -271,6 +272,9 @@ func (s *streams) Ends(context.Context) ([]End, error) {
 	s.surveys++
 	if s.down != nil {
 		return nil, s.down
+	}
+	if s.mute {
+		return nil, errDiskFull
 	}
 	var ends []End
 	for name, last := range s.last {

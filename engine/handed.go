@@ -133,7 +133,7 @@ func (e *Engine) answer(it *item, err error) {
 // takeResults puts what was handed in behind what waits.
 func (v *evaluator) takeResults() {
 	for _, it := range v.results.take() {
-		v.events = append(v.events, it)
+		v.enqueue(it)
 		v.bytes += len(it.event.Payload)
 	}
 }

@@ -24,6 +24,9 @@ type lane struct {
 	open    func() (*store.View, error)
 	horizon time.Time
 	lived   time.Time // until then nothing that was due was missed
+	now     time.Time
+	patient bool      // an event may wait for what is due before it
+	first   time.Time // what one waits for; the batch is evaluated again
 	jobs    []job
 	// cells are as this batch leaves them; only those that changed.
 	cells map[edda.Key]edda.Cell
@@ -33,7 +36,7 @@ type lane struct {
 func (l *lane) run() error {
 	defer l.close()
 	for _, j := range l.jobs {
-		if err := l.do(j); err != nil {
+		if err := l.do(j); err != nil || !l.first.IsZero() {
 			return err
 		}
 	}
@@ -107,6 +110,8 @@ func (l *lane) decide(cell edda.Cell, target saga.Target, it *item) (next edda.C
 		return l.sagas.Wake(cell, it.due.time, l.horizonAt(it.due.time))
 	case it.past:
 		return l.decidePast(cell, target, it)
+	case it.due == nil:
+		return l.decideLive(cell, target, it)
 	}
 	return l.sagas.Apply(cell, target, it.event)
 }

@@ -15,6 +15,7 @@ type metrics struct {
 	batch       prometheus.Histogram
 	inFlight    prometheus.Gauge
 	late        prometheus.Histogram
+	turns       prometheus.Counter
 	dead        *prometheus.CounterVec
 	waiters     prometheus.Gauge
 	parkedFull  prometheus.Gauge
@@ -56,6 +57,9 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		late: f.NewHistogram(prometheus.HistogramOpts{
 			Name: "edda_timers_late_seconds", Help: "From when a timer was due until its transition is durable.",
 			Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 5, 30, 300, 3600},
+		}),
+		turns: f.NewCounter(prometheus.CounterOpts{
+			Name: "edda_timer_turns_total", Help: "How often events waited for a timer that was due before they were stored.",
 		}),
 		dead: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "edda_dead_letters_total", Help: "Events that could not be applied, by reason.",

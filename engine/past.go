@@ -16,23 +16,27 @@ const maxPastFired = 1024
 // done. So a store that is behind its streams, because it was restored or its process
 // was down, meets the answers to what a timer did after the timer.
 func (l *lane) decidePast(cell edda.Cell, target saga.Target, it *item) (edda.Cell, []edda.Transition) {
-	ev := it.event
-	before := firedBefore(&ev)
+	cell, fired := l.fire(cell, firedBefore(&it.event), it)
+	cell, applied := l.sagas.Apply(cell, target, it.event)
+	return cell, behind(fired, applied)
+}
+
+// fire does what is due in a cell at or before then.
+func (l *lane) fire(cell edda.Cell, then time.Time, it *item) (edda.Cell, []edda.Transition) {
 	var fired []edda.Transition
 	for len(fired) < maxPastFired {
-		row, due := dueBy(cell, before)
+		row, due := dueBy(cell, then)
 		if !due {
 			break
 		}
-		horizon := before
+		horizon := then
 		if it.lived { // each occurrence of a repeating timer fired by itself
 			horizon = row
 		}
 		next, changed := l.sagas.Wake(cell, row, horizon)
 		cell, fired = next, append(fired, changed...)
 	}
-	cell, applied := l.sagas.Apply(cell, target, ev)
-	return cell, behind(fired, applied)
+	return cell, fired
 }
 
 // MaxSkew bounds how far the clock of the streams' server may be behind ours.

@@ -56,15 +56,6 @@ func TestOfOneMomentAnEventOfThePastComesBeforeATimer(t *testing.T) {
 	})
 }
 
-func TestAnEventThatIsNotOfThePastDoesNotWaitForTimers(t *testing.T) {
-	pastWorld(t, func(w *world, due time.Time) {
-		w.streams.change(func() { w.streams.past = false })
-		w.streams.store("B", due.Add(time.Second), event("after", "add", "k"))
-		settle()
-		w.wantLog(key("k"), "pay", "after")
-	})
-}
-
 // The server's clock may be behind ours: then the result of what a timer sent was
 // stored before the timer was due.
 func TestAResultOfThePastComesBehindTheTimerThatSentItsCommand(t *testing.T) {
