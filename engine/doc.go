@@ -11,8 +11,9 @@
 //   - It takes what is waiting, up to a bound, and never waits for more. While
 //     one batch commits, the next is evaluated.
 //   - What is due at T is applied only when every stream has been applied up to
-//     what was stored at T, or to its end, and in due order. Of what lay in the
-//     streams at the start, an event comes behind what was due in its key before.
+//     what was stored at T, or to its end, and in due order.
+//   - An event comes behind what was due in its key before it was stored. Where
+//     that is late, the event waits for it, a tenth of a second at most.
 //   - While there is no room for more work, new events stay in their streams, and
 //     results, acts and what is due still come.
 //   - When the store fails it stops, says so, and goes on from the last durable

@@ -324,8 +324,8 @@ func (v *evaluator) surveyed(s survey) {
 // aim makes the survey a goal where something waits for it.
 func (v *evaluator) aim(s survey) {
 	switch {
-	case v.turn.on() && v.horizon.goal == nil && s.at.Before(v.turn.due):
-		v.surveyor.ask() // it was begun before
+	case v.turn.on() && s.at.Before(v.turn.due):
+		v.surveyor.ask() // it was begun before what waits was due
 	case v.turn.on() || v.horizon.goal != nil || v.dueBeyond():
 		v.horizon.aim(s)
 	}

@@ -99,7 +99,7 @@ func (v *evaluator) goingOn() int {
 // applied, as the goal tells: the timer is within the horizon then.
 func (v *evaluator) tookTurn() {
 	g := v.horizon.goal
-	if !v.turn.on() || v.turn.free > 0 || g == nil || g.at.Before(v.turn.due) {
+	if !v.turn.on() || v.turn.free > 0 || g == nil {
 		return
 	}
 	for stream, need := range g.need {
