@@ -84,16 +84,21 @@ func TestReplyWithoutAnID(t *testing.T) {
 	inBoth(t, func(t *testing.T, w *world) {
 		unread := `{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"Parse error"}}`
 		for _, reply := range []string{unread, "no JSON at all"} {
-			release := make(chan struct{})
+			ctx, cancel := context.WithCancel(t.Context())
+			release, replied := make(chan struct{}), make(chan struct{})
 			far := w.dial(w.far)
 			go func() {
-				<-release
+				defer close(replied)
+				select {
+				case <-release:
+				case <-ctx.Done(): // the push has failed, as the test says
+					return
+				}
 				if m := pop(t, far, topic); m == nil || far.Reply(t.Context(), *m, []byte(reply)) != nil {
 					t.Error("the far node did not reply")
 				}
 			}()
 			h := NewHub(w.dial(w.near), Options{})
-			ctx, cancel := context.WithCancel(t.Context())
 			done := make(chan struct{})
 			go func() {
 				defer close(done)
@@ -109,6 +114,7 @@ func TestReplyWithoutAnID(t *testing.T) {
 			}
 			cancel()
 			<-done
+			<-replied // the reply may be here before its sender knows
 		}
 	})
 }
