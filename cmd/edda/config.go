@@ -130,7 +130,7 @@ type effectsConfig struct {
 	// Ledger is where claims are: local or shared.
 	Ledger string `koanf:"ledger"`
 	// Handoff hands commands over within the process, where that has the sagas and
-	// the ledger.
+	// the ledger; without it they go through their stream there, too.
 	Handoff   bool          `koanf:"handoff"`
 	Retention time.Duration `koanf:"retention"` // of claims
 	// Lease and AckWait say how long a worker may be silent: about its claim, and
@@ -151,7 +151,7 @@ func defaults() config {
 		Outbox: outboxConfig{Max: outbox.DefaultMax}, Parked: parkedConfig{Max: engine.DefaultMaxParked},
 		Streams: streamsConfig{Replicas: 1, MaxPayload: stream.DefaultMaxPayload}, Gateway: gatewayConfig{Timeout: outbox.DefaultGatewayTimeout},
 		Log: logConfig{Level: "info"}, Retention: retentionDefaults(),
-		Effects: effectsConfig{Retention: effects.DefaultRetention, Lease: stream.DefaultLedgerLease, AckWait: stream.DefaultAckWait, HeldBytes: effects.DefaultHeldBytes},
+		Effects: effectsConfig{Handoff: true, Retention: effects.DefaultRetention, Lease: stream.DefaultLedgerLease, AckWait: stream.DefaultAckWait, HeldBytes: effects.DefaultHeldBytes},
 		Hero:    heroDefaults(),
 	}
 }

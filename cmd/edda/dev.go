@@ -34,8 +34,8 @@ With --hero it coordinates and runs flows of jobs too: over the Redis of --redis
 else over one of its own that keeps nothing, and over a stand-in for Mycelium
 unless --mycelium-port names a real one.
 
-EDDA_EFFECTS_HANDOFF=true has effects go to their worker within the process, as
-edda run does with effects.handoff.`,
+EDDA_EFFECTS_HANDOFF=false has effects go to their worker through the stream, as
+between processes.`,
 		Example: "  edda dev order.yaml\n  edda dev --hero\n  edda dev sagas/ effects/ --addr 127.0.0.1:8701 --nats-addr 127.0.0.1:4223",
 		Args:    manifestsUnless(&hero),
 		RunE: func(cmd *cobra.Command, paths []string) error {
@@ -71,7 +71,8 @@ edda run does with effects.handoff.`,
 	return c
 }
 
-// devHandoff takes the one setting of `edda run` that is to be tried here, too.
+// devHandoff takes the setting of `edda run` that says which way effects go: whoever
+// develops for processes apart wants to see their commands in the stream.
 func (s *settings) devHandoff() (err error) {
 	name := envName("effects.handoff")
 	text := s.env(name)

@@ -343,11 +343,11 @@ func (r *running) commands(t *testing.T) uint64 {
 	return s.CachedInfo().State.Msgs
 }
 
-// TestDevHandsOverWhereItIsAskedTo: the command is in no stream then.
-func TestDevHandsOverWhereItIsAskedTo(t *testing.T) {
+// TestDevHandsOverUnlessItIsAskedNotTo: the command is in no stream then.
+func TestDevHandsOverUnlessItIsAskedNotTo(t *testing.T) {
 	shop := newShop(t)
 	dir := folder(t, map[string]string{"order.yaml": orderSaga, "effects.yaml": shop.effects()})
-	for asked, want := range map[string]uint64{"": 1, "false": 1, "true": 0} {
+	for asked, want := range map[string]uint64{"": 0, "false": 1, "true": 0} {
 		d := startDevIn(t, []string{"EDDA_EFFECTS_HANDOFF=" + asked}, dir, "--data", t.TempDir())
 		d.edda(t, "send", "Order.OrderPlaced", "--id", "O1", "--data", `{"order_id":"O1","total":1}`)
 		d.until(t, `"tracking":"Z9"`, "instance", "describe", "order", "O1")
