@@ -56,6 +56,14 @@ func (s *screen) String() string {
 	return s.buf.String()
 }
 
+// mostSaid is how much of the end of what a process said a test that fails shows.
+const mostSaid = 8 << 10
+
+func (s *screen) tail() string {
+	text := s.String()
+	return text[max(0, len(text)-mostSaid):]
+}
+
 // Where the processes of these tests listen: below the ports from which connections
 // are made, so that none takes one while its process is dead.
 const (
@@ -112,7 +120,12 @@ func launchOf(t testing.TB, path string, env []string, args ...string) *child {
 		defer close(c.ended)
 		_ = c.cmd.Wait() // the state says how it ended
 	}()
-	t.Cleanup(c.kill)
+	t.Cleanup(func() {
+		c.kill()
+		if t.Failed() {
+			t.Logf("%s %s: %v\n%s", filepath.Base(path), args[0], c.cmd.ProcessState, c.err.tail())
+		}
+	})
 	return c
 }
 

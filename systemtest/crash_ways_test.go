@@ -10,9 +10,10 @@ import (
 )
 
 // The two ways of effect commands and their results: through their streams, and
-// within the process. Each has points that the other does not pass.
+// within the process. Each has points that the other does not pass, as long as every
+// effect of the tortured saga may be called again.
 var (
-	apartPoints  = []string{"effectRecorded", "effectPublished"}
+	apartPoints  = []string{"effectBeforeClaim", "effectClaimed", "effectRecorded", "effectPublished"}
 	withinPoints = []string{"effectHanded", "effectAnswered", "engineHanded", "copyRead"}
 )
 
