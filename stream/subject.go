@@ -81,11 +81,10 @@ func (g Grammar) Build(s Subject) (string, error) {
 }
 
 func (g Grammar) join(s Subject, id string) string {
-	tail := string(s.Family) + "." + escape(s.Name) + "." + id
 	if g.NoTenancy {
-		return tail
+		return string(s.Family) + "." + escape(s.Name) + "." + id
 	}
-	return "tenant." + escape(s.Tenant) + "." + tail
+	return "tenant." + escape(s.Tenant) + "." + string(s.Family) + "." + escape(s.Name) + "." + id
 }
 
 // Parse takes a subject apart. It reads everything that Build writes, and
