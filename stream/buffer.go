@@ -3,6 +3,7 @@ package stream
 import (
 	"context"
 	"sync"
+	"time"
 
 	"edda"
 )
@@ -59,7 +60,7 @@ func (b *buffer) len() int {
 func (b *buffer) peek(n, bytes int) waiting {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	size, w := 0, waiting{}
+	size, w := 0, waiting{times: make([]time.Time, 0, min(n, len(b.events)))}
 	for i := range b.events[:min(n, len(b.events))] {
 		w.times = append(w.times, b.events[i].StoredAt())
 		if size += len(b.events[i].Payload); size >= bytes {

@@ -21,7 +21,8 @@ const (
 	reconnectWait = 500 * time.Millisecond
 	// apiTimeout bounds requests to JetStream that have no deadline of their own.
 	apiTimeout = 5 * time.Second
-	// maxUnacked bounds the messages of all publishing parts that wait for an ack.
+	// maxUnacked bounds the messages that wait for an ack of those that are published by
+	// the client's own futures; a publisher has windows.
 	maxUnacked = 8192
 )
 

@@ -82,6 +82,7 @@ func (o EmbeddedOptions) server() (*server.Options, error) {
 	opts := &server.Options{
 		ServerName: "edda", JetStream: true, StoreDir: o.Dir, JetStreamMaxMemory: embeddedMemory,
 		SyncAlways: o.SyncAlways, NoSigs: true, DontListen: o.Addr == "",
+		NoSublistCache: true, // nearly every subject is that of one message: what is kept is never asked for
 	}
 	if o.MaxPayload > 0 {
 		if o.MaxPayload > server.MAX_PAYLOAD_MAX_SIZE {

@@ -3,6 +3,7 @@ package stream
 import (
 	"encoding/json"
 	"errors"
+	"sync"
 
 	"edda"
 )
@@ -76,9 +77,16 @@ func (c Codec) decode(ev edda.Event, s Subject, m Message) (edda.Event, error) {
 	return ev, refuse(edda.DeadUndecodable, "a %s is not an input of a saga", s.Family)
 }
 
+// blanks are envelopes to read into: what an event keeps of one is a text of its own.
+var blanks = sync.Pool{New: func() any { return new(envelope) }}
+
 func (c Codec) native(ev edda.Event, s Subject, m Message) (edda.Event, error) {
-	var e envelope
-	if err := unmarshal(m.Data, &e); err != nil {
+	e := blanks.Get().(*envelope)
+	defer func() {
+		*e = envelope{}
+		blanks.Put(e)
+	}()
+	if err := unmarshal(m.Data, e); err != nil {
 		return ev, err
 	}
 	if e.SpecVersion != "" && e.EventType == "" {

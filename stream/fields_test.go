@@ -7,7 +7,7 @@ import (
 )
 
 func envelopes() []any {
-	return []any{&envelope{}, &metadata{}, &command{}, &result{}, &input{}, &aggregateCommand{}}
+	return []any{&envelope{}, &metadata{}, &command{}, &result{}, &input{}, &aggregateCommand{}, &ack{}}
 }
 
 func TestEnvelopesAreWrittenAndReadAsByEncodingJSON(t *testing.T) {

@@ -26,8 +26,9 @@ const (
 
 // Publisher writes to the streams. Its methods may be called concurrently.
 type Publisher struct {
-	js    jetstream.JetStream
-	codec Codec
+	js      jetstream.JetStream
+	codec   Codec
+	unacked *unacked
 }
 
 var (
@@ -36,10 +37,9 @@ var (
 	_ effects.Publisher  = (*Publisher)(nil)
 )
 
-// NewPublisher makes a publisher. The js must be one of [NewJetStream], which
-// bounds how long an ack is waited for.
+// NewPublisher makes a publisher.
 func NewPublisher(js jetstream.JetStream, c Codec) *Publisher {
-	return &Publisher{js: js, codec: c}
+	return &Publisher{js: js, codec: c, unacked: newUnacked(js.Conn())}
 }
 
 // Deliver is the relay's destination for all work but messages, and for
@@ -57,44 +57,43 @@ func (p *Publisher) Deliver(ctx context.Context, batch []edda.Work) []error {
 	return errs
 }
 
-// window publishes, then waits for every ack; the client gives each its deadline.
+// window publishes, then waits for every ack. Nothing is published again by itself:
+// that would let later messages pass.
 func (p *Publisher) window(ctx context.Context, batch []edda.Work, errs []error) {
-	acks := make([]jetstream.PubAckFuture, len(batch))
-	for i, w := range batch {
-		acks[i], errs[i] = p.start(ctx, w)
-	}
-	for i, ack := range acks {
-		if ack == nil {
-			continue
-		}
-		select {
-		case <-ack.Ok():
-		case err := <-ack.Err():
+	w, err := p.unacked.open(len(batch))
+	if err != nil {
+		for i := range errs {
 			errs[i] = temporary(batch[i], err)
-		case <-ctx.Done():
-			errs[i] = temporary(batch[i], ctx.Err())
+		}
+		return
+	}
+	defer w.close()
+	for i := range batch {
+		errs[i] = p.start(ctx, w, i, batch[i])
+	}
+	for i, fate := range w.wait(ctx) {
+		if errs[i] == nil && fate != nil {
+			errs[i] = temporary(batch[i], fate)
 		}
 	}
 }
 
-// start publishes without the client's own retries: those would let later
-// messages pass.
-func (p *Publisher) start(ctx context.Context, w edda.Work) (jetstream.PubAckFuture, error) {
+func (p *Publisher) start(ctx context.Context, in *window, place int, w edda.Work) error {
 	if err := ctx.Err(); err != nil {
-		return nil, temporary(w, err)
+		return temporary(w, err)
 	}
 	m, err := p.codec.Work(w)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	ack, err := p.js.PublishMsgAsync(m, jetstream.WithRetryAttempts(0))
+	err = in.publish(place, m)
 	if errors.Is(err, nats.ErrMaxPayload) {
-		return nil, reject("too-large", err)
+		return reject("too-large", err)
 	}
 	if err != nil {
-		return nil, temporary(w, err)
+		return temporary(w, err)
 	}
-	return ack, nil
+	return nil
 }
 
 func temporary(w edda.Work, err error) error {

@@ -109,28 +109,61 @@ func (r *reader) consume(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	it, err := cons.Messages(jetstream.PullMaxMessagesWithBytesLimit(pullMessages, pullBytes),
-		jetstream.PullHeartbeat(pullHeartbeat), jetstream.WithMessagesErrOnMissingHeartbeat(true))
-	if err != nil {
-		return fmt.Errorf("pull from %s: %w", r.name, err)
-	}
-	defer it.Stop()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	stop := r.watch(ctx, cancel)
 	defer stop()
-	for expected := uint64(1); ; expected++ {
-		m, err := it.Next(jetstream.NextContext(ctx))
-		if cause := context.Cause(ctx); cause != nil {
-			return cause
-		}
-		if err != nil {
-			return fmt.Errorf("read %s: %w", r.name, err)
-		}
-		if err := r.accept(ctx, m, expected); err != nil {
-			return err
+	f := &feed{reader: r, end: cancel}
+	reading, err := cons.Consume(func(m jetstream.Msg) { f.message(ctx, m) }, jetstream.PullMaxMessagesWithBytesLimit(pullMessages, pullBytes),
+		jetstream.PullHeartbeat(pullHeartbeat), jetstream.ConsumeErrHandler(f.trouble))
+	if err != nil {
+		return fmt.Errorf("pull from %s: %w", r.name, err)
+	}
+	<-ctx.Done()
+	reading.Stop()
+	f.over()
+	return context.Cause(ctx)
+}
+
+// feed gives the messages of one consumer to its reader. The client calls it for each:
+// its iterator would make a timer for every message.
+type feed struct {
+	reader *reader
+	end    context.CancelCauseFunc
+
+	mu     sync.Mutex // guards what follows
+	ended  bool
+	number uint64 // of the last message, as the consumer counts them
+}
+
+func (f *feed) message(ctx context.Context, m jetstream.Msg) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.ended || ctx.Err() != nil {
+		return
+	}
+	f.number++
+	if err := f.reader.accept(ctx, m, f.number); err != nil {
+		f.end(err)
+	}
+}
+
+// trouble ends the reading where no more messages would come. The client sees to all
+// else, or the heartbeats stay away.
+func (f *feed) trouble(_ jetstream.ConsumeContext, err error) {
+	for _, last := range []error{jetstream.ErrNoHeartbeat, jetstream.ErrConsumerDeleted, jetstream.ErrBadRequest, jetstream.ErrConnectionClosed} {
+		if errors.Is(err, last) {
+			f.end(fmt.Errorf("read %s: %w", f.reader.name, err))
 		}
 	}
+}
+
+// over waits for the message that is being taken in, and refuses those that the client
+// still has: they are read again.
+func (f *feed) over() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.ended = true
 }
 
 // watch ends the reading when it is to begin again; stop waits for its end.

@@ -229,6 +229,10 @@ func (s *Source) waiting(limit int) []edda.Event {
 // merge joins queues by stored time and keeps the order of each, also where the
 // server's clock went back.
 func merge(queues [][]edda.Event) []edda.Event {
+	queues = slices.DeleteFunc(queues, func(q []edda.Event) bool { return len(q) == 0 })
+	if len(queues) == 1 { // as mostly
+		return queues[0]
+	}
 	n := 0
 	for _, q := range queues {
 		n += len(q)

@@ -81,29 +81,32 @@ func (g Grammar) Build(s Subject) (string, error) {
 }
 
 func (g Grammar) join(s Subject, id string) string {
-	tail := string(s.Family) + "." + escape(s.Name) + "." + id
 	if g.NoTenancy {
-		return tail
+		return string(s.Family) + "." + escape(s.Name) + "." + id
 	}
-	return "tenant." + escape(s.Tenant) + "." + tail
+	return "tenant." + escape(s.Tenant) + "." + string(s.Family) + "." + escape(s.Name) + "." + id
 }
 
 // Parse takes a subject apart. It reads everything that Build writes, and
 // leaves a '%' that begins no escape as it is.
 func (g Grammar) Parse(subject string) (Subject, error) {
-	tokens := strings.Split(subject, ".")
+	rest := subject
 	var s Subject
 	if !g.NoTenancy {
-		if len(tokens) < 2 || tokens[0] != "tenant" {
+		word, after, found := strings.Cut(subject, ".")
+		if !found || word != "tenant" {
 			return s, fmt.Errorf("subject %.80q does not begin with a tenant", subject)
 		}
-		s.Tenant, tokens = unescape(tokens[1]), tokens[2:]
+		word, rest, _ = strings.Cut(after, ".")
+		s.Tenant = unescape(word)
 	}
-	if len(tokens) != 3 || !known(Family(tokens[0])) {
+	family, rest, _ := strings.Cut(rest, ".")
+	name, id, found := strings.Cut(rest, ".")
+	if !found || strings.Contains(id, ".") || !known(Family(family)) {
 		return s, fmt.Errorf("subject %.80q is not of the form <kind>.<name>.<id>", subject)
 	}
-	s.Family, s.Name = Family(tokens[0]), unescape(tokens[1])
-	if id := tokens[2]; strings.HasPrefix(id, shortMark) && len(id) == shortLen {
+	s.Family, s.Name = Family(family), unescape(name)
+	if strings.HasPrefix(id, shortMark) && len(id) == shortLen {
 		s.ID, s.Short = id, true
 	} else {
 		s.ID = unescape(id)

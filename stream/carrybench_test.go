@@ -1,0 +1,107 @@
+package stream
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"edda"
+)
+
+// carried is what a process of its own has: a server with its streams, not in a bubble.
+func carrier(b *testing.B) jetstream.JetStream {
+	b.Helper()
+	server, err := StartEmbedded(b.Context(), EmbeddedOptions{Dir: b.TempDir()})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(server.Close)
+	nc, js, err := Connect(Connection{Server: server.Server()})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(nc.Close)
+	if _, err := EnsureStreams(b.Context(), js, StreamOptions{}); err != nil {
+		b.Fatal(err)
+	}
+	return js
+}
+
+// told are facts of the size that an order's have, each of an instance of its own.
+func told(run, n int) []edda.Work {
+	out := facts(n)
+	for i := range out {
+		id := fmt.Sprintf("0190f4c2-%04d-7000-8000-%012d", run, i)
+		out[i].ID, out[i].From.Correlation = id+"-w", id
+		out[i].Payload = []byte(`{"note":"` + strings.Repeat("x", 120) + `"}`)
+	}
+	return out
+}
+
+// BenchmarkDeliver publishes facts and waits for what acknowledges them.
+func BenchmarkDeliver(b *testing.B) {
+	js := carrier(b)
+	p := NewPublisher(js, Codec{})
+	work := told(0, b.N)
+	b.ReportAllocs()
+	defer used(b)()
+	b.ResetTimer()
+	for from := 0; from < b.N; from += 128 {
+		if errs := p.Deliver(b.Context(), work[from:min(from+128, b.N)]); errs != nil {
+			b.Fatal(errs)
+		}
+	}
+}
+
+// BenchmarkFetch reads facts that lie in their stream, and acknowledges them.
+func BenchmarkFetch(b *testing.B) {
+	js := carrier(b)
+	if errs := NewPublisher(js, Codec{}).Deliver(b.Context(), told(0, b.N)); errs != nil {
+		b.Fatal(errs)
+	}
+	b.ReportAllocs()
+	done := used(b)
+	b.ResetTimer()
+	src, err := OpenSource(b.Context(), js, nil, SourceOptions{From: FromAll})
+	if err != nil {
+		b.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(b.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = src.Run(ctx)
+	}()
+	for left := b.N; left > 0; {
+		got, err := src.Fetch(ctx, 1024, time.Minute)
+		if err != nil || len(got.Events) == 0 {
+			b.Fatal(left, err)
+		}
+		left -= len(got.Events)
+		last := got.Events[len(got.Events)-1]
+		if err := src.Ack(ctx, []edda.Checkpoint{{Stream: last.Stream, Seq: last.Seq}}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.StopTimer()
+	done()
+	cancel()
+	<-ended
+}
+
+// used reports the processor's time, which says more than the clock where others run.
+func used(b *testing.B) (report func()) {
+	began := cpu()
+	return func() { b.ReportMetric(float64(cpu()-began)/float64(b.N), "cpu-ns/op") }
+}
+
+func cpu() int64 {
+	var u syscall.Rusage
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u)
+	return u.Utime.Nano() + u.Stime.Nano()
+}

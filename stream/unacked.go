@@ -1,0 +1,196 @@
+package stream
+
+import (
+	"context"
+	"encoding/json"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"edda/internal/fields"
+)
+
+// unacked knows which published messages wait for their acks. The client has futures
+// for this, of which each takes a timer, two channels and a place in a map, and reads
+// its ack by reflection; a window has one timer and one channel for all its messages.
+type unacked struct {
+	nc *nats.Conn
+
+	mu      sync.Mutex // guards what follows
+	inbox   string     // where acks come, up to the number of the window; empty before the first
+	last    uint64     // number of a window: none is used twice, for an ack may come late
+	windows map[uint64]*window
+}
+
+// window is some messages that are published together.
+type window struct {
+	of     *unacked
+	number uint64
+	gone   chan nats.Status // says that the connection was lost
+	done   chan struct{}    // closed when nothing is waited for
+
+	waiting int     // guarded by of.mu: messages without an ack, and one more until all are published
+	fates   []error // likewise: errUnacked until the ack comes
+}
+
+// errUnacked is the fate of what was published and is not acknowledged.
+var errUnacked = jetstream.ErrAsyncPublishTimeout
+
+func newUnacked(nc *nats.Conn) *unacked {
+	return &unacked{nc: nc, windows: map[uint64]*window{}}
+}
+
+// open begins a window of n messages; close ends it.
+func (u *unacked) open(n int) (*window, error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.inbox == "" {
+		inbox := u.nc.NewInbox() + "."
+		if _, err := u.nc.Subscribe(inbox+"*", u.take); err != nil { // ends with the connection
+			return nil, err
+		}
+		u.inbox = inbox
+	}
+	u.last++
+	w := &window{
+		of: u, number: u.last, done: make(chan struct{}), waiting: 1, fates: make([]error, n),
+		gone: u.nc.StatusChanged(nats.RECONNECTING, nats.CLOSED),
+	}
+	u.windows[w.number] = w
+	return w, nil
+}
+
+// close forgets the window: acks that come later are nobody's.
+func (w *window) close() {
+	w.of.mu.Lock()
+	delete(w.of.windows, w.number)
+	w.of.mu.Unlock()
+	w.of.nc.RemoveStatusListener(w.gone)
+}
+
+// publish sends the window's message of a place; wait tells what became of it.
+func (w *window) publish(place int, m *nats.Msg) error {
+	m.Reply = w.of.inbox + strconv.FormatUint(w.number, 36) + "-" + strconv.Itoa(place)
+	w.of.mu.Lock()
+	w.fates[place] = errUnacked
+	w.waiting++
+	w.of.mu.Unlock()
+	err := w.of.nc.PublishMsg(m)
+	if err != nil {
+		w.of.settle(w.number, place, err)
+	}
+	return err
+}
+
+// wait returns the fate of each place once all acks have come, ctx has ended, the
+// connection was lost, or publishWait is over. It is called once, behind the last publish.
+func (w *window) wait(ctx context.Context) []error {
+	w.of.mu.Lock()
+	w.less()
+	w.of.mu.Unlock()
+	timer := time.NewTimer(publishWait)
+	defer timer.Stop()
+	select {
+	case <-w.done:
+		return w.fates // nobody writes them any more
+	case <-timer.C:
+		return w.end(errUnacked)
+	case <-w.gone:
+		return w.end(nats.ErrDisconnected)
+	case <-ctx.Done():
+		return w.end(ctx.Err())
+	}
+}
+
+// end gives up what is not acknowledged yet.
+func (w *window) end(why error) []error {
+	w.of.mu.Lock()
+	defer w.of.mu.Unlock()
+	delete(w.of.windows, w.number)
+	for i, fate := range w.fates {
+		if fate == errUnacked {
+			w.fates[i] = why
+		}
+	}
+	return w.fates
+}
+
+// less counts one that is not waited for any more. Its caller holds of.mu.
+func (w *window) less() {
+	if w.waiting--; w.waiting == 0 {
+		close(w.done)
+	}
+}
+
+// take is called with each ack.
+func (u *unacked) take(m *nats.Msg) {
+	window, place, _ := strings.Cut(m.Subject[len(u.inbox):], "-")
+	number, err := strconv.ParseUint(window, 36, 64)
+	if err != nil {
+		return
+	}
+	i, err := strconv.Atoi(place)
+	if err != nil {
+		return
+	}
+	u.settle(number, i, said(m))
+}
+
+// settle notes the fate of a message; the first that is heard counts.
+func (u *unacked) settle(number uint64, place int, fate error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	w := u.windows[number]
+	if w == nil || place < 0 || place >= len(w.fates) || w.fates[place] != errUnacked {
+		return
+	}
+	w.fates[place] = fate
+	w.less()
+}
+
+// ack is what the server says of a message that was published to a stream.
+type ack struct {
+	Error     json.RawMessage `json:"error,omitempty"`
+	Stream    string          `json:"stream"`
+	Seq       uint64          `json:"seq"`
+	Domain    string          `json:"domain,omitempty"`
+	Duplicate bool            `json:"duplicate,omitempty"`
+}
+
+// Fields of an ack.
+func (a *ack) Fields(c *fields.Coder) {
+	c.JSONIf("error", &a.Error)
+	c.Text("stream", &a.Stream)
+	c.Uint("seq", &a.Seq)
+	c.TextIf("domain", &a.Domain)
+	c.TrueIf("duplicate", &a.Duplicate)
+}
+
+// noResponders is the status of a message for which there is no stream.
+const noResponders = "503"
+
+// said is nil where the message is stored, or was before.
+func said(m *nats.Msg) error {
+	if len(m.Data) == 0 && m.Header.Get("Status") == noResponders {
+		return jetstream.ErrNoStreamResponse
+	}
+	var a ack
+	if err := fields.Decode(m.Data, &a); err != nil {
+		return jetstream.ErrInvalidJSAck
+	}
+	if len(a.Error) > 0 && string(a.Error) != "null" {
+		why := &jetstream.APIError{}
+		if err := json.Unmarshal(a.Error, why); err != nil {
+			return jetstream.ErrInvalidJSAck
+		}
+		return why
+	}
+	if a.Stream == "" {
+		return jetstream.ErrInvalidJSAck
+	}
+	return nil
+}

@@ -1,0 +1,141 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"edda"
+)
+
+const wellStored = `{"stream":"S", "seq":7}`
+
+func TestWhatAnAckSays(t *testing.T) {
+	full := &jetstream.APIError{}
+	for data, want := range map[string]error{
+		wellStored: nil,
+		`{"stream":"S","seq":7,"duplicate":true}`:                                                        nil,
+		`{"stream":"S","domain":"hub","seq":7,"batch":"b"}`:                                              nil,
+		`{"error":{"code":503,"err_code":10077,"description":"maximum messages exceeded"},"stream":"S"}`: full,
+		``:                 jetstream.ErrInvalidJSAck,
+		`{}`:               jetstream.ErrInvalidJSAck,
+		`[]`:               jetstream.ErrInvalidJSAck,
+		`{"seq":7}`:        jetstream.ErrInvalidJSAck,
+		`{"error":"full"}`: jetstream.ErrInvalidJSAck,
+		`thanks`:           jetstream.ErrInvalidJSAck,
+	} {
+		err := said(&nats.Msg{Data: []byte(data)})
+		if want == error(full) {
+			if !errors.As(err, &full) || full.ErrorCode != 10077 {
+				t.Errorf("%s: %v", data, err)
+			}
+		} else if err != want {
+			t.Errorf("%s: %v, want %v", data, err, want)
+		}
+	}
+	none := &nats.Msg{Header: nats.Header{"Status": {"503"}}}
+	if err := said(none); err != jetstream.ErrNoStreamResponse {
+		t.Error(err)
+	}
+}
+
+// silent takes messages as a stream would, and says nothing until it is told to.
+func silent(t *testing.T, w *world) <-chan *nats.Msg {
+	t.Helper()
+	heard := make(chan *nats.Msg, 8)
+	if _, err := w.nc.ChanSubscribe("silent.*", heard); err != nil {
+		t.Fatal(err)
+	}
+	return heard
+}
+
+// one publishes a message in a window of its own.
+func (u *unacked) one(t *testing.T, ctx context.Context) error {
+	t.Helper()
+	w, err := u.open(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.close()
+	if err := w.publish(0, nats.NewMsg("silent.x")); err != nil {
+		t.Fatal(err)
+	}
+	return w.wait(ctx)[0]
+}
+
+// Else what was never stored would be taken for stored, and lost.
+func TestAnAckThatComesLateIsNotTheNextMessages(t *testing.T) {
+	bubble(t, func(ctx context.Context, w *world) {
+		heard, u := silent(t, w), newUnacked(w.nc)
+		for range 2 {
+			if err := u.one(t, ctx); err != errUnacked {
+				t.Errorf("got %v", err)
+			}
+			if err := (<-heard).Respond([]byte(wellStored)); err != nil {
+				t.Error(err)
+			}
+		}
+		go func() {
+			m := <-heard
+			for _, said := range []string{`{"error":{"code":500,"err_code":1}}`, wellStored} { // the first counts
+				if err := m.Respond([]byte(said)); err != nil {
+					t.Error(err)
+				}
+			}
+		}()
+		if err := u.one(t, ctx); err == nil {
+			t.Error("the second ack counted")
+		}
+		synctest.Wait()
+		if n := len(u.windows); n != 0 {
+			t.Errorf("%d windows are left", n)
+		}
+	})
+}
+
+func TestWhatWaitsForAcksHearsThatTheServerIsGone(t *testing.T) {
+	bubble(t, func(ctx context.Context, w *world) {
+		u, began := newUnacked(w.nc), time.Now()
+		silent(t, w)
+		fate := make(chan error, 1)
+		go func() { fate <- u.one(t, ctx) }()
+		synctest.Wait()
+		w.restart(func() {
+			if err := <-fate; err != nats.ErrDisconnected || time.Since(began) >= publishWait {
+				t.Errorf("%v after %s", err, time.Since(began))
+			}
+		})
+		ctx, cancel := context.WithCancel(ctx)
+		go func() { fate <- u.one(t, ctx) }()
+		synctest.Wait()
+		cancel()
+		if err := <-fate; err != context.Canceled {
+			t.Error(err)
+		}
+	})
+}
+
+// TestAStreamThatIsFull refuses what it cannot take, and the work waits.
+func TestAStreamThatIsFull(t *testing.T) {
+	bubble(t, func(ctx context.Context, w *world) {
+		s, err := w.js.Stream(ctx, WorkflowEvents)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg := s.CachedInfo().Config
+		cfg.MaxMsgs, cfg.Discard = 2, jetstream.DiscardNew
+		if _, err := w.js.UpdateStream(ctx, cfg); err != nil {
+			t.Fatal(err)
+		}
+		errs := NewPublisher(w.js, Codec{}).Deliver(ctx, facts(3))
+		if len(errs) != 3 || errs[0] != nil || errs[1] != nil {
+			t.Fatalf("got %v", errs)
+		}
+		wantError(t, errs[2], edda.Temporary, "w-2", "maximum messages")
+	})
+}
