@@ -27,6 +27,7 @@ type batch struct {
 	items   []*item
 	sagas   Sagas
 	over    overlay
+	kept    *kept
 	db      records
 	horizon time.Time
 	lived   time.Time // until then nothing that was due was missed
@@ -158,7 +159,7 @@ func carrying(ev edda.Event, r edda.Redrive) edda.Event {
 func (b *batch) spread(lanes int) {
 	for range lanes {
 		b.lanes = append(b.lanes, &lane{
-			sagas: b.sagas, over: b.over, open: b.db.View, horizon: b.horizon, lived: b.lived, now: b.now, patient: b.patient,
+			sagas: b.sagas, over: b.over, kept: b.kept, open: b.db.View, horizon: b.horizon, lived: b.lived, now: b.now, patient: b.patient,
 			cells: map[edda.Key]edda.Cell{},
 		})
 	}
@@ -201,8 +202,15 @@ type overlaid struct {
 	set  uint64
 }
 
-// release drops what the change set wrote last.
-func (o overlay) release(s *set) {
+// release drops what the change set wrote last. It is durable now, and kept where its
+// instance is the very one that was written.
+func (o overlay) release(s *set, to *kept) {
+	for i := range s.change.Transitions {
+		t := &s.change.Transitions[i]
+		if c, ok := o[t.Key]; ok && c.set <= s.n && t.Instance != nil && t.Instance == c.cell.Instance {
+			to.keep(t.Key, c.cell)
+		}
+	}
 	for i := range s.change.Transitions {
 		k := s.change.Transitions[i].Key
 		if c, ok := o[k]; ok && c.set <= s.n {
