@@ -206,20 +206,38 @@ func (p *Program) correlation(h *handler, in *routing) (string, error) {
 }
 
 func (p *Program) keyEnv(in *routing) expression.Env {
-	return expression.Env{Lazy: func(name string) (any, error) {
-		switch name {
-		case "event":
-			return p.upcastValue(in.ev, &in.payload)
-		case "meta":
-			return metaOf(in.ev), nil
-		case "config":
-			return p.config, nil
-		case "now":
-			return edda.FormatTime(in.ev.Time), nil
-		}
-		return nil, nil
-	}}
+	return expression.Env{Source: &keying{p, in}}
 }
+
+// keying is what a key's expression asks.
+type keying struct {
+	p  *Program
+	in *routing
+}
+
+func (k *keying) Lazy(name string) (any, error) {
+	switch name {
+	case "event":
+		return k.p.upcastValue(k.in.ev, &k.in.payload)
+	case "meta":
+		return metaOf(k.in.ev), nil
+	case "config":
+		return k.p.config, nil
+	case "now":
+		return edda.FormatTime(k.in.ev.Time), nil
+	}
+	return nil, nil
+}
+
+// Member is one of an event that is as it came.
+func (k *keying) Member(name string, path []string) (any, bool) {
+	if name != "event" || k.p.decl(k.in.ev) != nil {
+		return nil, false
+	}
+	return k.in.payload.member(path)
+}
+
+func (k *keying) UUID(string) (string, bool) { return "", false }
 
 func (p *Program) noKey(h *handler, ev edda.Event, err error) *edda.DeadLetter {
 	d := deadLetter(ev, keyOf(p, ev.Tenant, ""), edda.DeadNoKey, "the key is null or empty")

@@ -93,17 +93,20 @@ func (r *run) checkPayload() error {
 	if r.ev.Kind == edda.KindEvent || r.ev.Kind == edda.KindSignal {
 		return nil // its expressions read it now
 	}
-	if _, err := r.event.value(); err != nil {
+	if r.event.done {
+		return nil
+	}
+	if err := edda.Check(r.ev.Payload); err != nil {
 		return r.poison("payload: %v", err)
 	}
 	return nil
 }
 
 // clone copies everything of an instance that a transition changes in place.
-// JSON values are never changed, so they are shared.
+// JSON values and the recent ids are never changed, so they are shared.
 func clone(in *edda.Instance) *edda.Instance {
 	out := *in
-	out.Steps = slices.Clone(in.Steps)
+	out.Steps = withRoom(in.Steps)
 	out.Older = slices.Clone(in.Older)
 	out.Groups = slices.Clone(in.Groups)
 	out.Frames = slices.Clone(in.Frames)
@@ -112,10 +115,17 @@ func clone(in *edda.Instance) *edda.Instance {
 	out.Threads = slices.Clone(in.Threads)
 	out.Seen = maps.Clone(in.Seen)
 	out.Joined = slices.Clone(in.Joined)
-	out.Recent = slices.Clone(in.Recent)
 	out.Incomplete = slices.Clone(in.Incomplete)
 	out.Incidents = slices.Clone(in.Incidents)
 	return &out
+}
+
+// withRoom is a copy with room for one more: most transitions add a step.
+func withRoom(steps []edda.Step) []edda.Step {
+	if len(steps) == 0 {
+		return nil
+	}
+	return append(make([]edda.Step, 0, len(steps)+1), steps...)
 }
 
 // fresh is an instance that begins now, in the generation after prev's.
@@ -298,12 +308,10 @@ func (r *run) remember() {
 	r.in.Recent = remembered(r.in.Recent, r.ev.ID)
 }
 
+// remembered is a list of its own: Recent is shared by the instances of a key.
 func remembered(recent []string, id string) []string {
-	recent = append(slices.Clone(recent), id)
-	if over := len(recent) - recentIDs; over > 0 {
-		recent = recent[over:]
-	}
-	return recent
+	recent = recent[max(0, len(recent)+1-recentIDs):]
+	return append(append(make([]string, 0, len(recent)+1), recent...), id)
 }
 
 // emits notes the id of a step or a group: each may be emitted once.

@@ -30,7 +30,8 @@ type field struct {
 	value *value
 }
 
-// eval gives the value in a scope as a canonical value that the caller owns.
+// eval gives the value in a scope as a canonical value. It may be part of the event, the
+// state or the program: nobody changes it.
 func (v *value) eval(sc *scope) (any, error) {
 	if v == nil {
 		return nil, nil
