@@ -275,14 +275,10 @@ func (a *application) transition(p *Program, in *edda.Instance, ev edda.Event, d
 }
 
 func runTransition(p *Program, in *edda.Instance, ev edda.Event, do func(*run) error) (edda.Transition, error) {
-	r, err := newRun(p, in, ev)
-	if err != nil {
-		return edda.Transition{}, err
-	}
-	if err := do(r); err != nil {
-		return edda.Transition{}, err
-	}
-	return r.finish()
+	r := newRun(p, in, ev)
+	tr, err := r.whole(do)
+	r.over()
+	return tr, err
 }
 
 // missing decides about an event for an instance that is not there.

@@ -291,6 +291,7 @@ func (c *compiler) value(v *manifests.Value, names []string) *value {
 		for _, f := range v.Fields {
 			out.fields = append(out.fields, field{name: f.Name, value: c.value(f.Value, names)})
 		}
+		out.label()
 	}
 	return out
 }

@@ -1,6 +1,7 @@
 package saga
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 
@@ -68,5 +69,54 @@ func TestManyMembersAreNotLookedForOneByOne(t *testing.T) {
 	}
 	if found != maxFinds {
 		t.Errorf("looked %d times", found)
+	}
+}
+
+// What is written without a map in between is what the map would be.
+func TestAnObjectIsWrittenAsItsMapWouldBe(t *testing.T) {
+	set := setOf(t, `
+saga: one
+version: 1
+key: event.id
+on:
+  Placed:
+    start: true
+    set:
+      same: {z: =event.a, "a\"<": [1, =event.b], deep: {y: 1, x: =event.none, t: "n ${event.a}"}, f: =event.a / 2.0, e: {}, a1: 1, a2: 1, a3: 1, a4: 1, a5: 1, a6: 1}
+    do:
+      - effect: reserve
+        with: {z: =event.a, "a\"<": [1, =event.b], deep: {y: 1, x: =event.none, t: "n ${event.a}"}, f: =event.a / 2.0, e: {}, a1: 1, a2: 1, a3: 1, a4: 1, a5: 1, a6: 1}
+`)
+	ev := placedWith(`{"id":"O1","a":3,"b":{"c":"ü \n"}}`)
+	cell, made := set.Apply(edda.Cell{}, set.Route(ev)[0], ev)
+	if len(made) != 1 || len(made[0].Work) != 1 {
+		t.Fatalf("%+v", made)
+	}
+	if got, want := string(made[0].Work[0].Payload), string(cell.Instance.State); `{"same":`+got+`}` != want {
+		t.Errorf("%s, and as a map\n%s", got, want)
+	}
+}
+
+// A run is used again for the next transition: nothing of the one before may show.
+func TestTransitionsShareNothing(t *testing.T) {
+	set := setOf(t, members)
+	give := func(id string) []edda.Transition {
+		ev := placedWith(`{"id":"` + id + `","a":"` + id + `","b":{"c":"x"},"list":[1,{"z":2}]}`)
+		_, made := set.Apply(edda.Cell{}, set.Route(ev)[0], ev)
+		return made
+	}
+	first := give("one")
+	before, err := json.Marshal(first)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 100 {
+		give("another")
+	}
+	if after, _ := json.Marshal(first); string(after) != string(before) {
+		t.Errorf("%s became\n%s", before, after)
+	}
+	if again, _ := json.Marshal(give("one")); string(again) != string(before) {
+		t.Errorf("%s, the second time\n%s", before, again)
 	}
 }

@@ -127,7 +127,7 @@ type action struct {
 	due   *value // where it is an expression
 	value *value // done, fail, message
 	// needs are the names that the undo, or what follows in a seq, may refer to.
-	needs map[string]bool
+	needs []string // sorted
 }
 
 // stepID is the id of the step that the action makes, without a group's index.

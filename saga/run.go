@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sort"
 	"strings"
+	"sync"
 	"time"
 
 	"edda"
@@ -25,6 +26,7 @@ type run struct {
 	path string         // of the handler or action under way, for errors
 
 	given     decoded  // the payload
+	told      decoded  // what became of a step
 	before    document // the state
 	state     *document
 	stateSet  bool // state differs from in.State
@@ -64,9 +66,17 @@ func bounded(s string) string {
 	return strings.ToValidUTF8(s[:maxShown], "") + "…"
 }
 
+// runs are those that are over: nothing that they gave refers to them.
+var runs = sync.Pool{New: func() any { return &run{runs: map[string]int{}, emitted: map[string]bool{}} }}
+
+// maxNoted is how much a run may have noted to be worth keeping.
+const maxNoted = 64
+
 // newRun begins a transition on a clone of the instance.
-func newRun(p *Program, in *edda.Instance, ev edda.Event) (*run, error) {
-	r := &run{p: p, key: in.Key, ev: ev, in: clone(in), given: decoded{raw: ev.Payload}, before: document{decoded{raw: in.State}}}
+func newRun(p *Program, in *edda.Instance, ev edda.Event) *run {
+	r := runs.Get().(*run)
+	r.p, r.key, r.ev, r.in = p, in.Key, ev, clone(in)
+	r.given, r.before = decoded{raw: ev.Payload}, document{decoded{raw: in.State}}
 	r.event, r.state = &r.given, &r.before
 	r.now = clockMillis(ev.Time)
 	if r.now.Before(in.Updated) {
@@ -74,10 +84,29 @@ func newRun(p *Program, in *edda.Instance, ev edda.Event) (*run, error) {
 	}
 	r.in.Updated = r.now
 	r.in.Revision++
+	return r
+}
+
+// whole is the transition from its beginning to its end.
+func (r *run) whole(do func(*run) error) (edda.Transition, error) {
 	if err := r.checkPayload(); err != nil {
-		return nil, err
+		return edda.Transition{}, err
 	}
-	return r, nil
+	if err := do(r); err != nil {
+		return edda.Transition{}, err
+	}
+	return r.finish()
+}
+
+// over gives the run back. One that panicked is not.
+func (r *run) over() {
+	if len(r.runs)+len(r.emitted) > maxNoted {
+		return
+	}
+	clear(r.runs)
+	clear(r.emitted)
+	*r = run{runs: r.runs, emitted: r.emitted}
+	runs.Put(r)
 }
 
 // know takes the payload of the event from who has decoded it.

@@ -304,12 +304,12 @@ func (sc *scope) view() view {
 
 // keep saves the names that something running later may refer to. A let that
 // fails now fails when it is used, if it ever is.
-func (sc *scope) keep(needs map[string]bool) (*edda.Scope, error) {
+func (sc *scope) keep(needs []string) (*edda.Scope, error) {
 	out := &edda.Scope{}
 	if sc.h != nil {
 		out.Handler = sc.h.trigger
 	}
-	for _, name := range sortedKeys(needs) {
+	for _, name := range needs {
 		if err := sc.keepName(out, name); err != nil {
 			return nil, err
 		}
