@@ -84,7 +84,11 @@ func (b *batch) routeOne(it *item) {
 		it.targets = b.targets(it.event)
 		b.crowd(it)
 	}
-	it.results = make([][]edda.Transition, len(it.targets))
+	it.results = it.one[:0]
+	if len(it.targets) > 1 {
+		it.results = make([][]edda.Transition, 0, len(it.targets))
+	}
+	it.results = it.results[:len(it.targets)]
 }
 
 // crowd marks the targets of a tenant that may park no more.
@@ -160,7 +164,7 @@ func (b *batch) spread(lanes int) {
 	for range lanes {
 		b.lanes = append(b.lanes, &lane{
 			sagas: b.sagas, over: b.over, kept: b.kept, open: b.db.View, horizon: b.horizon, lived: b.lived, now: b.now, patient: b.patient,
-			cells: map[edda.Key]edda.Cell{},
+			cells: make(map[edda.Key]edda.Cell, len(b.items)/lanes), jobs: make([]job, 0, len(b.items)/lanes+lanes),
 		})
 	}
 	for _, it := range b.items {
