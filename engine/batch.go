@@ -38,18 +38,14 @@ type batch struct {
 	room    map[string]bool // tenants that may park; read only
 }
 
-// evaluate fills in the targets and results of all items, and returns the cells
-// that changed.
-func (b *batch) evaluate(lanes int) (map[edda.Key]edda.Cell, error) {
+// evaluate fills in the targets and results of all items.
+func (b *batch) evaluate(lanes int) error {
 	lanes = min(lanes, len(b.items))
 	if err := b.route(lanes); err != nil {
-		return nil, err
+		return err
 	}
 	b.spread(lanes)
-	if err := parallel(len(b.lanes), func(i int) error { return b.lanes[i].run() }); err != nil {
-		return nil, err
-	}
-	return b.gather(), nil
+	return parallel(len(b.lanes), func(i int) error { return b.lanes[i].run() })
 }
 
 // parallel runs n tasks at once, the only one without a goroutine.
@@ -169,7 +165,7 @@ func (b *batch) spread(lanes int) {
 	}
 	for _, it := range b.items {
 		for i, target := range it.targets {
-			l := b.lanes[maphash.Comparable(b.seed, target.Key)%uint64(lanes)]
+			l := b.laneOf(target.Key)
 			l.jobs = append(l.jobs, job{it, i})
 		}
 	}
@@ -185,16 +181,16 @@ func (b *batch) first() (due time.Time) {
 	return due
 }
 
-// gather joins the lanes' cells; no two lanes share a key.
-func (b *batch) gather() map[edda.Key]edda.Cell {
-	all := b.lanes[0].cells
-	for _, l := range b.lanes[1:] {
-		for k, c := range l.cells {
-			all[k] = c
-		}
+// laneOf is where the items of a key are evaluated.
+func (b *batch) laneOf(k edda.Key) *lane {
+	if len(b.lanes) == 1 {
+		return b.lanes[0]
 	}
-	return all
+	return b.lanes[maphash.Comparable(b.seed, k)%uint64(len(b.lanes))]
 }
+
+// cell is that of a key that changed, as the batch leaves it.
+func (b *batch) cell(k edda.Key) edda.Cell { return b.laneOf(k).cells[k] }
 
 // overlay holds the cells that are evaluated and not yet durable. Only the
 // evaluator changes it, and never while lanes run.

@@ -180,8 +180,7 @@ func (v *evaluator) step() {
 	v.parking.look(items)
 	b := &batch{items: items, sagas: v.sagas, over: v.overlay, kept: v.kept, db: v.db, horizon: v.horizon.reached, lived: v.lived,
 		now: now, patient: v.patient(now), seed: v.seed, room: v.parking.room}
-	cells, err := b.evaluate(v.opts.Lanes)
-	if err != nil {
+	if err := b.evaluate(v.opts.Lanes); err != nil {
 		v.putBack(items)
 		v.fail(fmt.Errorf("evaluate: %w", err))
 		v.beginAnew()
@@ -197,7 +196,7 @@ func (v *evaluator) step() {
 	sets := cut(items, v.created, v.sets)
 	v.pace(len(items), sets)
 	v.ride(sets)
-	v.submit(sets, cells)
+	v.submit(sets, b)
 	v.reach()
 }
 
@@ -250,15 +249,15 @@ func taken(items []*item, n int) int {
 	return n
 }
 
-// submit puts the cells over the store until the sets that write them are
+// submit puts the cells of the batch over the store until the sets that write them are
 // durable, and hands the sets to the writer, which has room.
-func (v *evaluator) submit(sets []*set, cells map[edda.Key]edda.Cell) {
+func (v *evaluator) submit(sets []*set, b *batch) {
 	for _, s := range sets {
 		s.retry = v.retry
 		v.sets = s.n
 		for i := range s.change.Transitions {
 			k := s.change.Transitions[i].Key
-			v.overlay[k] = overlaid{cells[k], s.n}
+			v.overlay[k] = overlaid{b.cell(k), s.n}
 			v.kept.drop(k)
 		}
 		for _, c := range s.change.Checkpoints {

@@ -1,6 +1,7 @@
 package saga
 
 import (
+	"encoding/json"
 	"time"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
@@ -64,7 +65,7 @@ type Program struct {
 	o        Options
 	key      *expression.Program // nil: meta.correlation_id
 	config   map[string]any
-	initial  map[string]any
+	initial  json.RawMessage
 	schema   *jsonschema.Schema
 	handlers []*handler
 	plain    map[string]*handler   // by trigger, all but A & B

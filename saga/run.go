@@ -72,10 +72,10 @@ var runs = sync.Pool{New: func() any { return &run{runs: map[string]int{}, emitt
 // maxNoted is how much a run may have noted to be worth keeping.
 const maxNoted = 64
 
-// newRun begins a transition on a clone of the instance.
+// newRun begins a transition on an instance that is its own to change.
 func newRun(p *Program, in *edda.Instance, ev edda.Event) *run {
 	r := runs.Get().(*run)
-	r.p, r.key, r.ev, r.in = p, in.Key, ev, clone(in)
+	r.p, r.key, r.ev, r.in = p, in.Key, ev, in
 	r.given, r.before = decoded{raw: ev.Payload}, document{decoded{raw: in.State}}
 	r.event, r.state = &r.given, &r.before
 	r.now = clockMillis(ev.Time)
@@ -158,14 +158,10 @@ func withRoom(steps []edda.Step) []edda.Step {
 }
 
 // fresh is an instance that begins now, in the generation after prev's.
-func (p *Program) fresh(key edda.Key, ev edda.Event, prev *edda.Instance) (*edda.Instance, error) {
-	state, err := edda.Encode(p.initial)
-	if err != nil {
-		return nil, err
-	}
+func (p *Program) fresh(key edda.Key, ev edda.Event, prev *edda.Instance) *edda.Instance {
 	in := &edda.Instance{
 		Key: key, Version: p.Version(), Hash: p.Hash(), Generation: 1, Status: edda.StatusRunning,
-		State: state, Started: clockMillis(ev.Time), Correlation: ev.Correlation, Trace: ev.Trace,
+		State: p.initial, Started: clockMillis(ev.Time), Correlation: ev.Correlation, Trace: ev.Trace,
 		Parent: ev.Parent,
 	}
 	if ev.Kind == edda.KindStart {
@@ -175,7 +171,7 @@ func (p *Program) fresh(key edda.Key, ev edda.Event, prev *edda.Instance) (*edda
 		in.Generation, in.Revision, in.Recent, in.Armed = prev.Generation+1, prev.Revision, prev.Recent, prev.Armed
 		in.Updated = prev.Updated
 	}
-	return in, nil
+	return in
 }
 
 // begin arms what a new instance starts with: the deadline, before anything else.
