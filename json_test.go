@@ -195,3 +195,52 @@ func TestEncodedBytesAreTheCallers(t *testing.T) {
 		t.Errorf("%s, %v", first, err)
 	}
 }
+
+func TestFindIsWhatDecodingAndWalkingGives(t *testing.T) {
+	for text, want := range map[string]any{
+		`{"a":{"b":7}}`: 7, ` { "x" : [1,{"a":2}] , "a" : {"c":null,"b":"t"} } `: "t", `{"a":null}`: nil, `null`: nil, `{}`: nil,
+		`{"a":{"b":1,"b":2}}`: 2, `{"a":{"b":1},"a":null}`: nil, `{"a":{"b":1}}`: 1, `{"a":{"b":[true,1.5]}}`: []any{true, 1.5},
+	} {
+		if got, ok := Find(text, []string{"a", "b"}); !ok || !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: %v, %v; want %v", text, got, ok, want)
+		}
+	}
+	for _, text := range []string{``, `{"a":1}`, `[]`, `{"a":{"b":1}} x`, `{"a":{"b":1},"z":9223372036854775808}`, `{"a":{"b":1},"z":1e999}`, `{"a":{"b":1},}`} {
+		if got, ok := Find(text, []string{"a", "b"}); ok {
+			t.Errorf("%s: %v", text, got)
+		}
+	}
+}
+
+// FuzzFind compares what passes over values with what makes them.
+func FuzzFind(f *testing.F) {
+	for _, seed := range []string{
+		`{"a":{"b":7}}`, `{"a":{"b":1,"b":"\u0061"},"c":[1,-2.5e3,{}]}`, `{"a":{"\u0062":1}}`, `{"z":-0,"a":{}}`, `{"a":[]}`, `{"a":{"b":"é"},"c":"\xff"}`,
+		`{"n":9223372036854775807,"m":123456789012345678901}`, strings.Repeat("[", MaxDepth+1) + strings.Repeat("]", MaxDepth+1), `{"a":{"b":1}}{`, "{\"a\":\"\t\"}",
+	} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		whole, err := Decode([]byte(text))
+		if checked := Check([]byte(text)); (checked == nil) != (err == nil) || err != nil && checked.Error() != err.Error() {
+			t.Fatalf("%q: checked %v, decoded %v", text, checked, err)
+		}
+		for _, path := range [][]string{{"a"}, {"a", "b"}} {
+			got, ok := Find(text, path)
+			if !ok {
+				continue
+			}
+			want := whole
+			for _, name := range path {
+				object, isMap := want.(map[string]any)
+				if want != nil && !isMap {
+					t.Fatalf("%q: %v through a %T", text, path, want)
+				}
+				want = object[name]
+			}
+			if err != nil || !reflect.DeepEqual(got, want) {
+				t.Fatalf("%q: %v is %v; decoded %v, %v", text, path, got, want, err)
+			}
+		}
+	})
+}

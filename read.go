@@ -132,25 +132,35 @@ func (r *reader) string() (any, bool) {
 
 // plain reads a text. One with escapes is read by encoding/json.
 func (r *reader) plain() (string, bool) {
-	if r.at == len(r.text) || r.text[r.at] != '"' {
+	begin := r.at
+	escaped, ascii, ok := r.quoted()
+	if !ok {
 		return "", false
 	}
-	begin, escaped, ascii := r.at, false, true
-	for i := begin + 1; i < len(r.text); i++ {
+	return r.part(begin, r.at, escaped, ascii)
+}
+
+// quoted goes past a text, and tells what has to be known of it to read it.
+func (r *reader) quoted() (escaped, ascii, ok bool) {
+	if r.at == len(r.text) || r.text[r.at] != '"' {
+		return false, false, false
+	}
+	ascii = true
+	for i := r.at + 1; i < len(r.text); i++ {
 		switch c := r.text[i]; {
 		case c == '"':
 			r.at = i + 1
-			return r.part(begin, r.at, escaped, ascii)
+			return escaped, ascii, true
 		case c == '\\':
 			escaped = true
 			i++
 		case c < ' ':
-			return "", false
+			return false, false, false
 		case c >= utf8.RuneSelf:
 			ascii = false
 		}
 	}
-	return "", false
+	return false, false, false
 }
 
 // part is the text between two quotes.
@@ -175,6 +185,16 @@ func unescaped(quoted string) (s string, ok bool) {
 }
 
 func (r *reader) number() (any, bool) {
+	text, ok := r.numeral()
+	if !ok {
+		return nil, false
+	}
+	v, err := parseNumber(text)
+	return v, err == nil
+}
+
+// numeral goes past a number.
+func (r *reader) numeral() (text string, ok bool) {
 	begin := r.at
 	if r.at < len(r.text) && r.text[r.at] == '-' {
 		r.at++
@@ -182,11 +202,11 @@ func (r *reader) number() (any, bool) {
 	if r.at < len(r.text) && r.text[r.at] == '0' {
 		r.at++
 	} else if !r.digits() {
-		return nil, false
+		return "", false
 	}
 	if r.at < len(r.text) && r.text[r.at] == '.' {
 		if r.at++; !r.digits() {
-			return nil, false
+			return "", false
 		}
 	}
 	if r.at < len(r.text) && r.text[r.at]|0x20 == 'e' {
@@ -194,11 +214,10 @@ func (r *reader) number() (any, bool) {
 			r.at++
 		}
 		if !r.digits() {
-			return nil, false
+			return "", false
 		}
 	}
-	v, err := parseNumber(r.text[begin:r.at])
-	return v, err == nil
+	return r.text[begin:r.at], true
 }
 
 // digits goes past one digit or more.

@@ -30,6 +30,15 @@ func write(v any) (out json.RawMessage, ok bool) {
 	return out, ok
 }
 
+// Append writes a canonical value as [Encode] does, behind b.
+func Append(b []byte, v any) ([]byte, error) {
+	if out, ok := appendValue(b, v, 0); ok {
+		return out, nil
+	}
+	out, err := encodeAny(v)
+	return append(b, out...), err
+}
+
 func appendValue(b []byte, v any, depth int) ([]byte, bool) {
 	if depth > MaxDepth {
 		return b, false

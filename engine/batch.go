@@ -27,6 +27,7 @@ type batch struct {
 	items   []*item
 	sagas   Sagas
 	over    overlay
+	kept    *kept
 	db      records
 	horizon time.Time
 	lived   time.Time // until then nothing that was due was missed
@@ -37,18 +38,14 @@ type batch struct {
 	room    map[string]bool // tenants that may park; read only
 }
 
-// evaluate fills in the targets and results of all items, and returns the cells
-// that changed.
-func (b *batch) evaluate(lanes int) (map[edda.Key]edda.Cell, error) {
+// evaluate fills in the targets and results of all items.
+func (b *batch) evaluate(lanes int) error {
 	lanes = min(lanes, len(b.items))
 	if err := b.route(lanes); err != nil {
-		return nil, err
+		return err
 	}
 	b.spread(lanes)
-	if err := parallel(len(b.lanes), func(i int) error { return b.lanes[i].run() }); err != nil {
-		return nil, err
-	}
-	return b.gather(), nil
+	return parallel(len(b.lanes), func(i int) error { return b.lanes[i].run() })
 }
 
 // parallel runs n tasks at once, the only one without a goroutine.
@@ -83,7 +80,11 @@ func (b *batch) routeOne(it *item) {
 		it.targets = b.targets(it.event)
 		b.crowd(it)
 	}
-	it.results = make([][]edda.Transition, len(it.targets))
+	it.results = it.one[:0]
+	if len(it.targets) > 1 {
+		it.results = make([][]edda.Transition, 0, len(it.targets))
+	}
+	it.results = it.results[:len(it.targets)]
 }
 
 // crowd marks the targets of a tenant that may park no more.
@@ -158,13 +159,13 @@ func carrying(ev edda.Event, r edda.Redrive) edda.Event {
 func (b *batch) spread(lanes int) {
 	for range lanes {
 		b.lanes = append(b.lanes, &lane{
-			sagas: b.sagas, over: b.over, open: b.db.View, horizon: b.horizon, lived: b.lived, now: b.now, patient: b.patient,
-			cells: map[edda.Key]edda.Cell{},
+			sagas: b.sagas, over: b.over, kept: b.kept, open: b.db.View, horizon: b.horizon, lived: b.lived, now: b.now, patient: b.patient,
+			cells: make(map[edda.Key]edda.Cell, len(b.items)/lanes), jobs: make([]job, 0, len(b.items)/lanes+lanes),
 		})
 	}
 	for _, it := range b.items {
 		for i, target := range it.targets {
-			l := b.lanes[maphash.Comparable(b.seed, target.Key)%uint64(lanes)]
+			l := b.laneOf(target.Key)
 			l.jobs = append(l.jobs, job{it, i})
 		}
 	}
@@ -180,16 +181,16 @@ func (b *batch) first() (due time.Time) {
 	return due
 }
 
-// gather joins the lanes' cells; no two lanes share a key.
-func (b *batch) gather() map[edda.Key]edda.Cell {
-	all := b.lanes[0].cells
-	for _, l := range b.lanes[1:] {
-		for k, c := range l.cells {
-			all[k] = c
-		}
+// laneOf is where the items of a key are evaluated.
+func (b *batch) laneOf(k edda.Key) *lane {
+	if len(b.lanes) == 1 {
+		return b.lanes[0]
 	}
-	return all
+	return b.lanes[maphash.Comparable(b.seed, k)%uint64(len(b.lanes))]
 }
+
+// cell is that of a key that changed, as the batch leaves it.
+func (b *batch) cell(k edda.Key) edda.Cell { return b.laneOf(k).cells[k] }
 
 // overlay holds the cells that are evaluated and not yet durable. Only the
 // evaluator changes it, and never while lanes run.
@@ -201,8 +202,15 @@ type overlaid struct {
 	set  uint64
 }
 
-// release drops what the change set wrote last.
-func (o overlay) release(s *set) {
+// release drops what the change set wrote last. It is durable now, and kept where its
+// instance is the very one that was written.
+func (o overlay) release(s *set, to *kept) {
+	for i := range s.change.Transitions {
+		t := &s.change.Transitions[i]
+		if c, ok := o[t.Key]; ok && c.set <= s.n && t.Instance != nil && t.Instance == c.cell.Instance {
+			to.keep(t.Key, c.cell)
+		}
+	}
 	for i := range s.change.Transitions {
 		k := s.change.Transitions[i].Key
 		if c, ok := o[k]; ok && c.set <= s.n {

@@ -15,11 +15,12 @@ const maxFill = store.MaxChange - 16<<10
 // unit is what is never split over change sets: everything an event changed, or
 // one transition of a due row.
 type unit struct {
-	it     *item
-	change store.Change
-	size   int       // of the change
-	last   bool      // of its item
-	time   time.Time // orders the units of what is due
+	it          *item
+	transitions []edda.Transition
+	whole       bool      // all else that the item changed is of it, too
+	size        int       // of all of it
+	last        bool      // of its item
+	time        time.Time // orders the units of what is due
 }
 
 // set is a change set on its way into the store.
@@ -39,8 +40,9 @@ type set struct {
 // transitions in due order across keys; then the events in their order.
 func cut(items []*item, created map[string]time.Time, n uint64) []*set {
 	all := units(items)
+	var scratch store.Change
 	for i := range all {
-		all[i].size = all[i].change.Size()
+		all[i].measure(&scratch)
 	}
 	c := cutter{created: created, n: n}
 	for i := range all {
@@ -72,28 +74,48 @@ func units(items []*item) []unit {
 
 // whole is everything one item changed.
 func whole(it *item) unit {
-	u := unit{it: it, last: true, time: it.event.Time}
-	for i, target := range it.targets {
-		if target.Dead != nil {
-			u.change.Dead = append(u.change.Dead, *target.Dead)
-		}
-		u.change.Transitions = behind(u.change.Transitions, it.results[i])
+	u := unit{it: it, whole: true, last: true, time: it.event.Time}
+	for i := range it.targets {
+		u.transitions = behind(u.transitions, it.results[i])
 	}
-	if it.handed != nil {
-		u.change.Claims, u.change.Work = []edda.Claim{it.handed.claim}, []edda.Work{it.handed.copied}
-	}
-	if it.due == nil {
-		u.change.Audits = audits(it)
-		return u
-	}
-	u.time = it.due.time
-	switch {
-	case it.due.schedule != nil:
-		u.change.Schedules = []edda.Schedule{*it.due.schedule}
-	case it.due.row != nil:
-		u.change.Disarm = []store.Due{*it.due.row}
+	if it.due != nil {
+		u.time = it.due.time
 	}
 	return u
+}
+
+// rest adds what there is of the unit besides transitions.
+func (u *unit) rest(to *store.Change) {
+	it := u.it
+	if !u.whole {
+		return
+	}
+	for i := range it.targets {
+		if dead := it.targets[i].Dead; dead != nil {
+			to.Dead = append(to.Dead, *dead)
+		}
+	}
+	if it.handed != nil {
+		to.Claims, to.Work = append(to.Claims, it.handed.claim), append(to.Work, it.handed.copied)
+	}
+	switch {
+	case it.due == nil:
+		to.Audits = append(to.Audits, audits(it)...)
+	case it.due.schedule != nil:
+		to.Schedules = append(to.Schedules, *it.due.schedule)
+	case it.due.row != nil:
+		to.Disarm = append(to.Disarm, *it.due.row)
+	}
+}
+
+// measure sets the size; scratch is for it to work in.
+func (u *unit) measure(scratch *store.Change) {
+	*scratch = store.Change{
+		Transitions: u.transitions, Dead: scratch.Dead[:0], Claims: scratch.Claims[:0], Work: scratch.Work[:0],
+		Audits: scratch.Audits[:0], Schedules: scratch.Schedules[:0], Disarm: scratch.Disarm[:0],
+	}
+	u.rest(scratch)
+	u.size = scratch.Size()
 }
 
 // behind puts the transitions of one target behind those of others: mostly there are
@@ -115,7 +137,7 @@ func split(it *item, times map[edda.Key]time.Time) []unit {
 	us := make([]unit, len(ts))
 	for i := range ts {
 		us[i] = inOrder(unit{
-			it: it, change: store.Change{Transitions: ts[i : i+1 : i+1]},
+			it: it, transitions: ts[i : i+1 : i+1],
 			last: i == len(ts)-1, time: firedAt(&ts[i], it.due.time),
 		}, times)
 	}
@@ -134,7 +156,7 @@ func firedAt(t *edda.Transition, row time.Time) time.Time {
 // inOrder gives the unit a time at which it does not overtake what came before
 // it for one of its keys.
 func inOrder(u unit, times map[edda.Key]time.Time) unit {
-	ts := u.change.Transitions
+	ts := u.transitions
 	for i := range ts {
 		if t := times[ts[i].Key]; t.After(u.time) {
 			u.time = t
@@ -173,18 +195,29 @@ func (c *cutter) add(left []unit) {
 	}
 }
 
-// begin opens a set with room for what will go into it of what is left.
+// begin opens a set with room for what will go into it of what is left. Of a lone unit
+// the transitions are taken as they are.
 func (c *cutter) begin(left []unit) {
 	c.n++
 	c.open, c.size = &set{n: c.n}, 0
-	size, room := 0, 0
+	size, units, transitions, handed := 0, 0, 0, 0
 	for i := range left {
 		if size += left[i].size; i > 0 && size > maxFill {
 			break
 		}
-		room += len(left[i].change.Transitions)
+		units++
+		transitions += len(left[i].transitions)
+		if left[i].it.handed != nil {
+			handed++
+		}
 	}
-	c.open.change.Transitions = slices.Grow(c.open.change.Transitions, room)
+	if units > 1 {
+		c.open.change.Transitions = make([]edda.Transition, 0, transitions)
+	}
+	if handed > 0 {
+		c.open.change.Claims, c.open.change.Work = make([]edda.Claim, 0, handed), make([]edda.Work, 0, handed)
+	}
+	c.open.parts, c.open.items = make([]*item, 0, units), make([]*item, 0, units)
 }
 
 func (c *cutter) finish() {
@@ -200,14 +233,12 @@ func (c *cutter) close() []*set {
 }
 
 func (s *set) take(u *unit) {
-	to := &s.change
-	to.Transitions = append(to.Transitions, u.change.Transitions...)
-	to.Dead = append(to.Dead, u.change.Dead...)
-	to.Schedules = append(to.Schedules, u.change.Schedules...)
-	to.Disarm = append(to.Disarm, u.change.Disarm...)
-	to.Audits = append(to.Audits, u.change.Audits...)
-	to.Claims = append(to.Claims, u.change.Claims...)
-	to.Work = append(to.Work, u.change.Work...)
+	if s.change.Transitions == nil {
+		s.change.Transitions = slices.Clip(u.transitions)
+	} else {
+		s.change.Transitions = append(s.change.Transitions, u.transitions...)
+	}
+	u.rest(&s.change)
 	s.parts = append(s.parts, u.it)
 	if u.last {
 		s.items = append(s.items, u.it)

@@ -35,6 +35,7 @@ type evaluator struct {
 	seed   maphash.Seed
 
 	overlay overlay
+	kept    *kept  // what is durable and need not be read again
 	flying  []*set // submitted and not yet reported, in order
 	batches int    // whose last set is not yet reported
 	sets    uint64
@@ -63,7 +64,7 @@ type evaluator struct {
 func newEvaluator(e *Engine, positions []edda.Checkpoint) *evaluator {
 	v := &evaluator{
 		Engine: e, writer: newWriter(e), acker: newAcker(e), surveyor: newSurveyor(e), parking: newParking(e),
-		seed: maphash.MakeSeed(), overlay: overlay{},
+		seed: maphash.MakeSeed(), overlay: overlay{}, kept: newKept(),
 		applied: map[string]edda.Checkpoint{}, durable: map[string]edda.Checkpoint{},
 		created: map[string]time.Time{},
 		backoff: backoff{first: commitBackoff, most: commitBackoffMax},
@@ -177,10 +178,9 @@ func (v *evaluator) halted() bool { return v.failing || v.pausing }
 func (v *evaluator) step() {
 	items, now := v.form(), time.Now()
 	v.parking.look(items)
-	b := &batch{items: items, sagas: v.sagas, over: v.overlay, db: v.db, horizon: v.horizon.reached, lived: v.lived,
+	b := &batch{items: items, sagas: v.sagas, over: v.overlay, kept: v.kept, db: v.db, horizon: v.horizon.reached, lived: v.lived,
 		now: now, patient: v.patient(now), seed: v.seed, room: v.parking.room}
-	cells, err := b.evaluate(v.opts.Lanes)
-	if err != nil {
+	if err := b.evaluate(v.opts.Lanes); err != nil {
 		v.putBack(items)
 		v.fail(fmt.Errorf("evaluate: %w", err))
 		v.beginAnew()
@@ -196,7 +196,7 @@ func (v *evaluator) step() {
 	sets := cut(items, v.created, v.sets)
 	v.pace(len(items), sets)
 	v.ride(sets)
-	v.submit(sets, cells)
+	v.submit(sets, b)
 	v.reach()
 }
 
@@ -249,15 +249,16 @@ func taken(items []*item, n int) int {
 	return n
 }
 
-// submit puts the cells over the store until the sets that write them are
+// submit puts the cells of the batch over the store until the sets that write them are
 // durable, and hands the sets to the writer, which has room.
-func (v *evaluator) submit(sets []*set, cells map[edda.Key]edda.Cell) {
+func (v *evaluator) submit(sets []*set, b *batch) {
 	for _, s := range sets {
 		s.retry = v.retry
 		v.sets = s.n
 		for i := range s.change.Transitions {
 			k := s.change.Transitions[i].Key
-			v.overlay[k] = overlaid{cells[k], s.n}
+			v.overlay[k] = overlaid{b.cell(k), s.n}
+			v.kept.drop(k)
 		}
 		for _, c := range s.change.Checkpoints {
 			v.applied[c.Stream] = c
@@ -300,7 +301,7 @@ func (v *evaluator) landed(s *set) {
 	for _, c := range s.change.Checkpoints {
 		v.durable[c.Stream] = c
 	}
-	v.overlay.release(s)
+	v.overlay.release(s, v.kept)
 	v.status.moved(s.change.Checkpoints)
 	// gofail: var engineCommitted struct{}
 	v.acker.put(s.change.Checkpoints...)

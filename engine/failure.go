@@ -51,6 +51,7 @@ func (v *evaluator) beginAnew() {
 		return
 	}
 	clear(v.overlay)
+	v.kept.clear()
 	v.applied = maps.Clone(v.durable)
 	v.horizon = horizon{} // what had been applied up to it may be lost
 	v.recall()

@@ -16,7 +16,7 @@ import (
 
 // counter is a small saga: it writes the id of every event into its state.
 // Types: add, both (two sagas), arm (a timer after the payload's duration),
-// big (a state of the payload's size), panic, lost (routing panics), wakepanic,
+// big (a state of the payload's size), done (it ends), panic, lost (routing panics), wakepanic,
 // drop (no saga wants it), nokey.
 type counter struct{ name string }
 
@@ -78,6 +78,8 @@ func (c counter) Apply(cell edda.Cell, target saga.Target, ev edda.Event) (edda.
 			c.arm(in, t, edda.Timer{Name: "panic", Due: ev.Time.Add(time.Second)})
 		case "send":
 			t.Work = []edda.Work{{ID: "work-" + ev.ID, Kind: edda.WorkEffect, From: in.Key, Name: "call", Step: "call", Payload: ev.Payload, Time: ev.Time}}
+		case "done":
+			in.Status, in.Ended = edda.StatusDone, ev.Time
 		case "incident":
 			t.Outputs = append(t.Outputs, edda.Output{Word: "incident", Name: "ship", Reason: "undo failed"})
 		case "big":
@@ -364,6 +366,12 @@ func (g *gate) slow(d time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.delay = d
+}
+
+func (g *gate) watchViews(hook func()) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.onView = hook
 }
 
 func (g *gate) setViewError(err error) {

@@ -78,7 +78,12 @@ func (q *results) add(r Handed, done report) error {
 	}
 	r.Event.Time = time.Now().UTC().Round(0)
 	r.Claim.Taken, r.Copy.Time = r.Event.Time, r.Event.Time
-	q.waiting = append(q.waiting, &item{event: r.Event, handed: &handed{claim: r.Claim, copied: r.Copy, done: done}})
+	in := &struct { // in one piece
+		item   item
+		handed handed
+	}{item{event: r.Event}, handed{claim: r.Claim, copied: r.Copy, done: done}}
+	in.item.handed = &in.handed
+	q.waiting = append(q.waiting, &in.item)
 	q.n++
 	q.bytes += len(r.Event.Payload)
 	signal(q.ready)

@@ -22,6 +22,7 @@ type item struct {
 	about *edda.Event
 	// results are what each target changed; each is written by one lane.
 	results [][]edda.Transition
+	one     [1][]edda.Transition // room for them: mostly there is one target
 	// alone is set when what it changed may be what the store cannot write:
 	// it is tried in a batch of its own. Spoiled says that it was that.
 	alone   bool
@@ -84,7 +85,7 @@ func (it *item) isExchange() bool { return it.due != nil && it.due.exchange != n
 
 // forget clears what an evaluation found, before the next one.
 func (it *item) forget() {
-	it.results = nil
+	it.results, it.one = nil, [1][]edda.Transition{}
 	if !it.isRow() && !it.isExchange() {
 		it.targets = nil
 	}

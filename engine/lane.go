@@ -16,11 +16,12 @@ type job struct {
 }
 
 // lane evaluates the jobs of some of the keys, in their order. It reads the
-// overlay, which does not change meanwhile, and opens its snapshot at the first
-// key that is not there: always after the overlay was settled.
+// overlay and what is kept, which do not change meanwhile, and opens its snapshot at
+// the first key that is in neither: always after the overlay was settled.
 type lane struct {
 	sagas   Sagas
 	over    overlay
+	kept    *kept
 	open    func() (*store.View, error)
 	horizon time.Time
 	lived   time.Time // until then nothing that was due was missed
@@ -76,13 +77,16 @@ func (l *lane) horizonAt(due time.Time) time.Time {
 }
 
 // cell is the newest record of the key: of this batch, of those not yet
-// committed, else of the store.
+// committed, else what is kept of the store or the store's.
 func (l *lane) cell(k edda.Key) (edda.Cell, error) {
 	if c, ok := l.cells[k]; ok {
 		return c, nil
 	}
 	if c, ok := l.over[k]; ok {
 		return c.cell, nil
+	}
+	if c, ok := l.kept.find(k); ok {
+		return c, nil
 	}
 	if l.view == nil {
 		view, err := l.open()

@@ -36,7 +36,7 @@ func outcome(t testing.TB, source, event string) string {
 	if len(errs) > 0 {
 		return "compile: " + errs[0].Message
 	}
-	v, err := p.Eval(Env{Vars: map[string]any{"event": decode(t, event), "now": "2026-01-01T00:00:00.000Z"}, UUID: func(name string) string { return name }})
+	v, err := p.Eval(Env{Vars: map[string]any{"event": decode(t, event), "now": "2026-01-01T00:00:00.000Z"}, Source: given{ids: "id-of-"}})
 	if err != nil {
 		return "eval: " + err.Error()
 	}

@@ -88,3 +88,24 @@ func refusedByCompile(t testing.TB, source, part string) *Error {
 	}
 	return errs[0]
 }
+
+// given gives what a test says.
+type given struct {
+	lazy    func(name string) (any, error)
+	members map[string]any // by path, with dots
+	ids     string         // before the name; empty: no ids
+}
+
+func (s given) Lazy(name string) (any, error) {
+	if s.lazy == nil {
+		return nil, nil
+	}
+	return s.lazy(name)
+}
+
+func (s given) Member(name string, path []string) (any, bool) {
+	v, ok := s.members[name+"."+strings.Join(path, ".")]
+	return v, ok
+}
+
+func (s given) UUID(name string) (string, bool) { return s.ids + name, s.ids != "" }

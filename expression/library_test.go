@@ -2,7 +2,9 @@ package expression
 
 import (
 	"errors"
+	"reflect"
 	"slices"
+
 	"testing"
 )
 
@@ -54,7 +56,7 @@ func TestLibrary(t *testing.T) {
 	} {
 		p := compile(t, c.source)
 		vars := map[string]any{"event": decode(t, event), "now": "2026-01-01T00:00:00.000Z"}
-		got, err := p.Eval(Env{Vars: vars, UUID: func(name string) string { return "id-of-" + name }})
+		got, err := p.Eval(Env{Vars: vars, Source: given{ids: "id-of-"}})
 		if err != nil {
 			t.Errorf("%s: %v", c.source, err)
 			continue
@@ -192,13 +194,13 @@ func TestOperators(t *testing.T) {
 
 func TestLazyNamesAreAskedOnceAndOnlyWhenNeeded(t *testing.T) {
 	asked := []string{}
-	env := Env{Vars: map[string]any{"event": 1}, Lazy: func(name string) (any, error) {
+	env := Env{Vars: map[string]any{"event": 1}, Source: given{lazy: func(name string) (any, error) {
 		asked = append(asked, name)
 		if name == "first" {
 			return nil, errors.New("division by zero")
 		}
 		return 20, nil
-	}}
+	}}}
 	got, err := compile(t, `event == 1 ? total + total : first`).Eval(env)
 	if err != nil || got != 40 || !slices.Equal(asked, []string{"total"}) {
 		t.Errorf("got %v (%v), asked %v", got, err, asked)
@@ -212,9 +214,9 @@ func TestLazyNamesAreAskedOnceAndOnlyWhenNeeded(t *testing.T) {
 
 func TestALazyNameMayEvaluateTheSameProgram(t *testing.T) {
 	p := compile(t, `total + count`)
-	got, err := p.Eval(Env{Vars: map[string]any{"count": 1}, Lazy: func(string) (any, error) {
+	got, err := p.Eval(Env{Vars: map[string]any{"count": 1}, Source: given{lazy: func(string) (any, error) {
 		return p.Eval(Env{Vars: map[string]any{"count": 10, "total": 100}})
-	}})
+	}}})
 	if err != nil || got != 111 {
 		t.Errorf("got %v (%v)", got, err)
 	}
@@ -245,5 +247,42 @@ func TestText(t *testing.T) {
 		if got := Text(c.v); got != c.want {
 			t.Errorf("%v is %s, want %s", c.v, got, c.want)
 		}
+	}
+}
+
+func TestAMemberIsHadWithoutTheWhole(t *testing.T) {
+	whole := map[string]any{"a": 1, "b": map[string]any{"c": 2}}
+	asked := 0
+	env := Env{Source: given{
+		members: map[string]any{"total.a": 1, "total.b.c": 2},
+		lazy:    func(string) (any, error) { asked++; return whole, nil },
+	}}
+	for text, want := range map[string]int{`total.a + total.b.c`: 0, `total.a + total.b["c"]`: 0, `len(total) + total.a`: 1, `total.a + len(total)`: 1, `total.none ?? 3`: 1} {
+		asked = 0
+		if got, err := compile(t, text).Eval(env); err != nil || got != 3 || asked != want {
+			t.Errorf("%s is %v (%v), asked %d times", text, got, err, asked)
+		}
+	}
+}
+
+// What is shared is part of what was given, unless it is not canonical.
+func TestSharingCopiesNothingThatIsCanonical(t *testing.T) {
+	items := []any{1, map[string]any{"a": "x"}}
+	env := Env{Vars: map[string]any{"event": items}}
+	got, err := compile(t, `event`).Share(env)
+	if list, ok := got.([]any); err != nil || !ok || &list[0] != &items[0] {
+		t.Errorf("%v, %v", got, err)
+	}
+	for _, text := range []string{`event[1]`, `[1.5 * 2, 2.5, duration("90s")]`, `{"a": [4.0]}`, `nil`, `"x"`} {
+		p := compile(t, text)
+		shared, err := p.Share(env)
+		owned, failed := p.Eval(env)
+		if err != nil || failed != nil || !reflect.DeepEqual(shared, owned) {
+			t.Errorf("%s: %v, %v and %v, %v", text, shared, err, owned, failed)
+		}
+	}
+	large := make([]any, MaxResult)
+	if got, err := compile(t, `event`).Share(Env{Vars: map[string]any{"event": large}}); err == nil {
+		t.Errorf("%d items", len(got.([]any)))
 	}
 }

@@ -110,21 +110,35 @@ func (m *machine) built(n int) {
 func (m *machine) load(ref any) any {
 	r := ref.(*reference)
 	v, ok := m.env.Vars[r.name]
-	if !ok {
-		v = m.ask(r.name)
+	if ok {
+		return follow(v, r.path)
 	}
-	return follow(v, r.path)
+	if v, ok := m.member(r); ok {
+		return v
+	}
+	return follow(m.ask(r.name), r.path)
+}
+
+// member gets a member of a lazy variable that was not asked for as a whole.
+func (m *machine) member(r *reference) (any, bool) {
+	if len(r.path) == 0 || m.env.Source == nil {
+		return nil, false
+	}
+	if _, known := m.lazy[r.name]; known {
+		return nil, false
+	}
+	return m.env.Source.Member(r.name, r.path)
 }
 
 // ask gets a lazy variable, once per evaluation.
 func (m *machine) ask(name string) any {
-	if m.env.Lazy == nil {
+	if m.env.Source == nil {
 		return nil
 	}
 	if v, ok := m.lazy[name]; ok {
 		return v
 	}
-	v, err := m.env.Lazy(name)
+	v, err := m.env.Source.Lazy(name)
 	if err != nil {
 		panic(&fault{message: name + ": " + err.Error(), cause: err})
 	}

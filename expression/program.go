@@ -24,7 +24,7 @@ type Error struct {
 	Source       string
 	Line, Column int
 	Message      string
-	// Err is what Env.Lazy or a panic gave; nil otherwise.
+	// Err is what Source.Lazy or a panic gave; nil otherwise.
 	Err error
 }
 
@@ -80,11 +80,20 @@ func (p *Program) Refs() [][]string {
 type Env struct {
 	// Vars are canonical values (see edda.Canonical), never changed by an evaluation.
 	Vars map[string]any
-	// Lazy, when set, is asked for a name of Names() that is not in Vars, once
-	// per evaluation and only when the value is needed. Without it such a name is null.
-	Lazy func(name string) (any, error)
-	// UUID derives the id of uuid("name"); nil makes uuid an error.
-	UUID func(name string) string
+	// Source is asked for what is not in Vars; without it such a name is null.
+	Source Source
+}
+
+// Source gives what an evaluation needs, when it needs it.
+type Source interface {
+	// Lazy is asked for a name of Names() that is not in Vars, once per evaluation.
+	Lazy(name string) (any, error)
+	// Member is asked first where an expression needs but a member of such a name: what
+	// it gives is that member of what Lazy would give. Where ok is false Lazy is asked. It
+	// may be asked again and again.
+	Member(name string, path []string) (v any, ok bool)
+	// UUID derives the id of uuid("name"); where ok is false that is an error.
+	UUID(name string) (id string, ok bool)
 }
 
 // Eval evaluates to a canonical value that the caller owns. Errors are *Error.
@@ -93,11 +102,28 @@ func (p *Program) Eval(env Env) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	return p.owned(v)
+}
+
+func (p *Program) owned(v any) (any, error) {
 	owned, cause := own(v, MaxResult)
 	if cause != nil {
 		return nil, &Error{Source: p.source, Message: cause.Error()}
 	}
 	return owned, nil
+}
+
+// Share evaluates to a canonical value that shares lists and maps with the
+// environment and with the program: nobody may change it. Errors are those of Eval.
+func (p *Program) Share(env Env) (any, error) {
+	v, err := p.run(env)
+	if err != nil {
+		return nil, err
+	}
+	if c := (inspector{left: MaxResult}); c.canonical(v, 0) {
+		return v, nil
+	}
+	return p.owned(v)
 }
 
 // True evaluates a condition: anything but true or false is an error; null is false.

@@ -170,10 +170,13 @@ func nanoseconds(f float64, operation string) any {
 
 // uuid derives an id from a name: the same in every replay.
 func uuid(m *machine, args []any) any {
-	if m.env.UUID == nil {
-		fail("uuid is not available here")
-	}
 	name := text("uuid", args[0])
 	m.chargeText(len(name))
-	return m.env.UUID(name)
+	if m.env.Source != nil {
+		if id, ok := m.env.Source.UUID(name); ok {
+			return id
+		}
+	}
+	fail("uuid is not available here")
+	return nil
 }

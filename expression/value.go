@@ -82,6 +82,49 @@ func (c *copier) object(v map[string]any, depth int) (any, error) {
 	return out, nil
 }
 
+// inspector tells whether a value is what own would make of it, by the same bounds.
+type inspector struct{ left int }
+
+func (c *inspector) canonical(v any, depth int) bool {
+	if depth > edda.MaxDepth || !c.take(2) {
+		return false
+	}
+	switch v := v.(type) {
+	case nil, bool, int:
+		return true
+	case string:
+		return c.take(len(v))
+	case []any:
+		return v != nil && c.list(v, depth)
+	case map[string]any:
+		return v != nil && c.object(v, depth)
+	}
+	return false
+}
+
+func (c *inspector) take(n int) bool {
+	c.left -= n
+	return c.left >= 0
+}
+
+func (c *inspector) list(v []any, depth int) bool {
+	for _, item := range v {
+		if !c.canonical(item, depth+1) {
+			return false
+		}
+	}
+	return true
+}
+
+func (c *inspector) object(v map[string]any, depth int) bool {
+	for key, item := range v {
+		if !c.take(len(key)+2) || !c.canonical(item, depth+1) {
+			return false
+		}
+	}
+	return true
+}
+
 // sortedKeys pays for sorting and lists a map's keys.
 func (m *machine) sortedKeys(v map[string]any) []string {
 	out := make([]string, 0, len(v))

@@ -224,11 +224,7 @@ func (p *Program) childStart(trigger string) []*handler {
 // start begins an instance; then what was parked for it follows.
 func (a *application) start(ev edda.Event) {
 	p := a.set.Newest(a.cell.Key.Saga)
-	in, err := p.fresh(a.cell.Key, ev, a.cell.Instance)
-	if err != nil {
-		a.poison(p, ev, err)
-		return
-	}
+	in := p.fresh(a.cell.Key, ev, a.cell.Instance)
 	ok := a.transition(p, in, ev, func(r *run) error {
 		r.begin()
 		return r.dispatch()
@@ -257,10 +253,11 @@ func (a *application) advance(ev edda.Event) {
 		a.add(edda.Transition{Event: ev, Fate: edda.FateIgnored, Outputs: []edda.Output{{Word: "ignored", Name: nameOf(ev)}}})
 		return
 	}
-	a.transition(p, a.cell.Instance, ev, func(r *run) error { return r.dispatch() })
+	a.transition(p, clone(a.cell.Instance), ev, (*run).dispatch)
 }
 
-// transition runs one transition and records it, or the poison it met.
+// transition runs one transition on an instance of its own and records it, or the
+// poison it met.
 func (a *application) transition(p *Program, in *edda.Instance, ev edda.Event, do func(*run) error) bool {
 	tr, err := runTransition(p, in, ev, func(r *run) error {
 		r.know(a.payload)
@@ -275,14 +272,10 @@ func (a *application) transition(p *Program, in *edda.Instance, ev edda.Event, d
 }
 
 func runTransition(p *Program, in *edda.Instance, ev edda.Event, do func(*run) error) (edda.Transition, error) {
-	r, err := newRun(p, in, ev)
-	if err != nil {
-		return edda.Transition{}, err
-	}
-	if err := do(r); err != nil {
-		return edda.Transition{}, err
-	}
-	return r.finish()
+	r := newRun(p, in, ev)
+	tr, err := r.whole(do)
+	r.over()
+	return tr, err
 }
 
 // missing decides about an event for an instance that is not there.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"edda"
 	"edda/expression"
 	"edda/manifests"
 )
@@ -59,7 +60,7 @@ func (c *compiler) saga() {
 	m := c.p.m
 	c.p.key = c.expr(m.Key, keyNames)
 	c.p.config = c.constants(m.Config)
-	c.p.initial = c.constants(m.State)
+	c.initial(m.State)
 	c.p.schema = c.schema(m.Schema, "state")
 	for _, e := range m.Events {
 		c.event(e)
@@ -84,6 +85,14 @@ func (c *compiler) constants(v *manifests.Value) map[string]any {
 		object = map[string]any{}
 	}
 	return object
+}
+
+// initial writes the state that instances begin with.
+func (c *compiler) initial(v *manifests.Value) {
+	var err error
+	if c.p.initial, err = edda.Encode(c.constants(v)); err != nil {
+		c.errorf(v.Pos, "state: %v", err)
+	}
 }
 
 func (c *compiler) event(e manifests.EventDecl) {
@@ -291,6 +300,7 @@ func (c *compiler) value(v *manifests.Value, names []string) *value {
 		for _, f := range v.Fields {
 			out.fields = append(out.fields, field{name: f.Name, value: c.value(f.Value, names)})
 		}
+		out.label()
 	}
 	return out
 }

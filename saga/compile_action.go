@@ -56,8 +56,7 @@ func (b *actionCompiler) structure(a *action, names []string) {
 	if a.src.Undo != nil {
 		a.undo = b.undo(a, a.src.Undo, names)
 	}
-	a.needs = map[string]bool{}
-	b.needs(a)
+	a.needs = a.later()
 }
 
 func (b *actionCompiler) each(a *action, names []string) {
@@ -123,15 +122,17 @@ func (b *actionCompiler) label(src *manifests.Action) string {
 	return label
 }
 
-// needs collects the names that may be asked for after the transition that
+// later collects the names that may be asked for after the transition that
 // emitted the action: by its undo, or by the rest of a seq.
-func (b *actionCompiler) needs(a *action) {
+func (a *action) later() []string {
+	names := map[string]bool{}
 	if a.undo != nil {
-		a.undo.names(a.needs)
+		a.undo.names(names)
 	}
 	for _, inner := range a.seq {
-		inner.names(a.needs)
+		inner.names(names)
 	}
+	return sortedKeys(names)
 }
 
 // names adds every name that the action and those in it refer to.

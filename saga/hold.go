@@ -85,7 +85,7 @@ func (a *application) skipped(p *Program, ev edda.Event, d *edda.DeadLetter) {
 	tr := edda.Transition{Event: ev}
 	d.Unseen = a.cell.Instance == nil
 	if in := a.cell.Instance; in != nil {
-		given, err := runTransition(p, in, ev, func(r *run) error { return r.giveUp(ev) })
+		given, err := runTransition(p, clone(in), ev, func(r *run) error { return r.giveUp(ev) })
 		if err != nil {
 			a.holdPoison(ev, d)
 			return
@@ -205,7 +205,7 @@ func (a *application) released(ev edda.Event, first edda.Entry) (edda.Transition
 		tr.Instance.Recent = remembered(in.Recent, ev.ID)
 		return tr, nil
 	}
-	return runTransition(p, in, ev, func(r *run) error {
+	return runTransition(p, clone(in), ev, func(r *run) error {
 		r.in.Held = ""
 		return r.giveUp(first.Event)
 	})

@@ -15,14 +15,12 @@ import (
 // milliseconds, then bits of SHA-256 over everything that names the act. The
 // same inputs give the same id on every machine and in every replay.
 func deriveID(at time.Time, parts ...string) string {
-	h := sha256.New()
-	var size [8]byte
+	var most [512]byte // the parts of most ids are shorter: no allocation
+	named := most[:0]
 	for _, p := range parts {
-		binary.BigEndian.PutUint64(size[:], uint64(len(p)))
-		h.Write(size[:])
-		h.Write([]byte(p))
+		named = append(binary.BigEndian.AppendUint64(named, uint64(len(p))), p...)
 	}
-	sum := h.Sum(nil)
+	sum := sha256.Sum256(named)
 	var id [16]byte
 	binary.BigEndian.PutUint64(id[:8], uint64(at.UnixMilli())<<16)
 	copy(id[6:], sum[:10])

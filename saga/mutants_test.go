@@ -64,7 +64,7 @@ func mutants() []mutant {
 		},
 		{
 			name: "the transition under way shares the steps of the last", file: "run.go", test: any + "plain",
-			old: "	out.Steps = slices.Clone(in.Steps)\n", new: "",
+			old: "	out.Steps = withRoom(in.Steps)\n", new: "",
 		},
 		{
 			name: "an event of the rest is applied before those parked", file: "hold.go", test: any + "plain",

@@ -1,6 +1,7 @@
 package saga
 
 import (
+	"encoding/json"
 	"time"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
@@ -64,7 +65,7 @@ type Program struct {
 	o        Options
 	key      *expression.Program // nil: meta.correlation_id
 	config   map[string]any
-	initial  map[string]any
+	initial  json.RawMessage
 	schema   *jsonschema.Schema
 	handlers []*handler
 	plain    map[string]*handler   // by trigger, all but A & B
@@ -127,7 +128,7 @@ type action struct {
 	due   *value // where it is an expression
 	value *value // done, fail, message
 	// needs are the names that the undo, or what follows in a seq, may refer to.
-	needs map[string]bool
+	needs []string // sorted
 }
 
 // stepID is the id of the step that the action makes, without a group's index.

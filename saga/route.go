@@ -2,6 +2,7 @@ package saga
 
 import (
 	"slices"
+	"sync"
 
 	"edda"
 	"edda/expression"
@@ -26,17 +27,28 @@ type Target struct {
 // routing is an event on its way to its keys, its payload decoded at most once.
 type routing struct {
 	ev      edda.Event
-	payload decoded
+	payload *decoded
 }
 
+// routings are those that are over.
+var routings = sync.Pool{New: func() any { return new(routing) }}
+
 func routingOf(ev edda.Event) *routing {
-	return &routing{ev: ev, payload: decoded{raw: ev.Payload}}
+	in := routings.Get().(*routing)
+	in.ev, in.payload = ev, &decoded{raw: ev.Payload}
+	return in
+}
+
+// over gives the routing back; the payload may be a target's.
+func (in *routing) over() {
+	*in = routing{}
+	routings.Put(in)
 }
 
 // first gives the payload to the first target.
 func (in *routing) first(targets []Target) []Target {
 	if len(targets) > 0 && targets[0].Dead == nil {
-		targets[0].payload = &in.payload
+		targets[0].payload = in.payload
 	}
 	return targets
 }
@@ -76,22 +88,24 @@ func (s *Set) routeRedriven(ev edda.Event) []Target {
 	if want.Event == nil || ev.Type != edda.VerbRedrive {
 		return nil
 	}
-	return routeSaga(s.versions[ev.Key.Saga], routingOf(again(*want.Event, want.Data)))
+	in := routingOf(again(*want.Event, want.Data))
+	defer in.over()
+	return routeSaga(s.versions[ev.Key.Saga], in)
 }
 
-func (s *Set) allVersions(saga string) []int {
-	var out []int
-	for _, p := range s.versions[saga] {
-		out = append(out, p.Version())
-	}
-	return out
-}
+// allVersions is the set's own list.
+func (s *Set) allVersions(saga string) []int { return s.numbers[saga] }
 
 func (s *Set) routeEvent(ev edda.Event) []Target {
 	var out []Target
 	in := routingOf(ev)
+	defer in.over()
 	for _, name := range s.names {
-		out = append(out, routeSaga(s.versions[name], in)...)
+		if targets := routeSaga(s.versions[name], in); out == nil {
+			out = targets
+		} else {
+			out = append(out, targets...)
+		}
 	}
 	return in.first(out)
 }
@@ -101,7 +115,9 @@ func (s *Set) routeSchedule(ev edda.Event) []Target {
 	if p == nil {
 		return nil
 	}
-	return routeSaga([]*Program{p}, routingOf(ev))
+	in := routingOf(ev)
+	defer in.over()
+	return routeSaga([]*Program{p}, in)
 }
 
 // routeSaga asks every version of one saga for its key and groups the answers.
@@ -198,7 +214,7 @@ func (p *Program) correlation(h *handler, in *routing) (string, error) {
 	if prog == nil {
 		return in.ev.Correlation, nil
 	}
-	v, err := prog.Eval(p.keyEnv(in))
+	v, err := prog.Share(p.keyEnv(in))
 	if err != nil {
 		return "", err
 	}
@@ -206,20 +222,38 @@ func (p *Program) correlation(h *handler, in *routing) (string, error) {
 }
 
 func (p *Program) keyEnv(in *routing) expression.Env {
-	return expression.Env{Lazy: func(name string) (any, error) {
-		switch name {
-		case "event":
-			return p.upcastValue(in.ev, &in.payload)
-		case "meta":
-			return metaOf(in.ev), nil
-		case "config":
-			return p.config, nil
-		case "now":
-			return edda.FormatTime(in.ev.Time), nil
-		}
-		return nil, nil
-	}}
+	return expression.Env{Source: &keying{p, in}}
 }
+
+// keying is what a key's expression asks.
+type keying struct {
+	p  *Program
+	in *routing
+}
+
+func (k *keying) Lazy(name string) (any, error) {
+	switch name {
+	case "event":
+		return k.p.upcastValue(k.in.ev, k.in.payload)
+	case "meta":
+		return metaOf(k.in.ev), nil
+	case "config":
+		return k.p.config, nil
+	case "now":
+		return edda.FormatTime(k.in.ev.Time), nil
+	}
+	return nil, nil
+}
+
+// Member is one of an event that is as it came.
+func (k *keying) Member(name string, path []string) (any, bool) {
+	if name != "event" || k.p.decl(k.in.ev) != nil {
+		return nil, false
+	}
+	return k.in.payload.member(path)
+}
+
+func (k *keying) UUID(string) (string, bool) { return "", false }
 
 func (p *Program) noKey(h *handler, ev edda.Event, err error) *edda.DeadLetter {
 	d := deadLetter(ev, keyOf(p, ev.Tenant, ""), edda.DeadNoKey, "the key is null or empty")

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sort"
 	"strings"
+	"sync"
 	"time"
 
 	"edda"
@@ -25,6 +26,7 @@ type run struct {
 	path string         // of the handler or action under way, for errors
 
 	given     decoded  // the payload
+	told      decoded  // what became of a step
 	before    document // the state
 	state     *document
 	stateSet  bool // state differs from in.State
@@ -64,9 +66,17 @@ func bounded(s string) string {
 	return strings.ToValidUTF8(s[:maxShown], "") + "…"
 }
 
-// newRun begins a transition on a clone of the instance.
-func newRun(p *Program, in *edda.Instance, ev edda.Event) (*run, error) {
-	r := &run{p: p, key: in.Key, ev: ev, in: clone(in), given: decoded{raw: ev.Payload}, before: document{decoded{raw: in.State}}}
+// runs are those that are over: nothing that they gave refers to them.
+var runs = sync.Pool{New: func() any { return &run{runs: map[string]int{}, emitted: map[string]bool{}} }}
+
+// maxNoted is how much a run may have noted to be worth keeping.
+const maxNoted = 64
+
+// newRun begins a transition on an instance that is its own to change.
+func newRun(p *Program, in *edda.Instance, ev edda.Event) *run {
+	r := runs.Get().(*run)
+	r.p, r.key, r.ev, r.in = p, in.Key, ev, in
+	r.given, r.before = decoded{raw: ev.Payload}, document{decoded{raw: in.State}}
 	r.event, r.state = &r.given, &r.before
 	r.now = clockMillis(ev.Time)
 	if r.now.Before(in.Updated) {
@@ -74,10 +84,29 @@ func newRun(p *Program, in *edda.Instance, ev edda.Event) (*run, error) {
 	}
 	r.in.Updated = r.now
 	r.in.Revision++
+	return r
+}
+
+// whole is the transition from its beginning to its end.
+func (r *run) whole(do func(*run) error) (edda.Transition, error) {
 	if err := r.checkPayload(); err != nil {
-		return nil, err
+		return edda.Transition{}, err
 	}
-	return r, nil
+	if err := do(r); err != nil {
+		return edda.Transition{}, err
+	}
+	return r.finish()
+}
+
+// over gives the run back. One that panicked is not.
+func (r *run) over() {
+	if len(r.runs)+len(r.emitted) > maxNoted {
+		return
+	}
+	clear(r.runs)
+	clear(r.emitted)
+	*r = run{runs: r.runs, emitted: r.emitted}
+	runs.Put(r)
 }
 
 // know takes the payload of the event from who has decoded it.
@@ -93,17 +122,20 @@ func (r *run) checkPayload() error {
 	if r.ev.Kind == edda.KindEvent || r.ev.Kind == edda.KindSignal {
 		return nil // its expressions read it now
 	}
-	if _, err := r.event.value(); err != nil {
+	if r.event.done {
+		return nil
+	}
+	if err := edda.Check(r.ev.Payload); err != nil {
 		return r.poison("payload: %v", err)
 	}
 	return nil
 }
 
 // clone copies everything of an instance that a transition changes in place.
-// JSON values are never changed, so they are shared.
+// JSON values and the recent ids are never changed, so they are shared.
 func clone(in *edda.Instance) *edda.Instance {
 	out := *in
-	out.Steps = slices.Clone(in.Steps)
+	out.Steps = withRoom(in.Steps)
 	out.Older = slices.Clone(in.Older)
 	out.Groups = slices.Clone(in.Groups)
 	out.Frames = slices.Clone(in.Frames)
@@ -112,21 +144,24 @@ func clone(in *edda.Instance) *edda.Instance {
 	out.Threads = slices.Clone(in.Threads)
 	out.Seen = maps.Clone(in.Seen)
 	out.Joined = slices.Clone(in.Joined)
-	out.Recent = slices.Clone(in.Recent)
 	out.Incomplete = slices.Clone(in.Incomplete)
 	out.Incidents = slices.Clone(in.Incidents)
 	return &out
 }
 
-// fresh is an instance that begins now, in the generation after prev's.
-func (p *Program) fresh(key edda.Key, ev edda.Event, prev *edda.Instance) (*edda.Instance, error) {
-	state, err := edda.Encode(p.initial)
-	if err != nil {
-		return nil, err
+// withRoom is a copy with room for one more: most transitions add a step.
+func withRoom(steps []edda.Step) []edda.Step {
+	if len(steps) == 0 {
+		return nil
 	}
+	return append(make([]edda.Step, 0, len(steps)+1), steps...)
+}
+
+// fresh is an instance that begins now, in the generation after prev's.
+func (p *Program) fresh(key edda.Key, ev edda.Event, prev *edda.Instance) *edda.Instance {
 	in := &edda.Instance{
 		Key: key, Version: p.Version(), Hash: p.Hash(), Generation: 1, Status: edda.StatusRunning,
-		State: state, Started: clockMillis(ev.Time), Correlation: ev.Correlation, Trace: ev.Trace,
+		State: p.initial, Started: clockMillis(ev.Time), Correlation: ev.Correlation, Trace: ev.Trace,
 		Parent: ev.Parent,
 	}
 	if ev.Kind == edda.KindStart {
@@ -136,7 +171,7 @@ func (p *Program) fresh(key edda.Key, ev edda.Event, prev *edda.Instance) (*edda
 		in.Generation, in.Revision, in.Recent, in.Armed = prev.Generation+1, prev.Revision, prev.Recent, prev.Armed
 		in.Updated = prev.Updated
 	}
-	return in, nil
+	return in
 }
 
 // begin arms what a new instance starts with: the deadline, before anything else.
@@ -298,12 +333,10 @@ func (r *run) remember() {
 	r.in.Recent = remembered(r.in.Recent, r.ev.ID)
 }
 
+// remembered is a list of its own: Recent is shared by the instances of a key.
 func remembered(recent []string, id string) []string {
-	recent = append(slices.Clone(recent), id)
-	if over := len(recent) - recentIDs; over > 0 {
-		recent = recent[over:]
-	}
-	return recent
+	recent = recent[max(0, len(recent)+1-recentIDs):]
+	return append(append(make([]string, 0, len(recent)+1), recent...), id)
 }
 
 // emits notes the id of a step or a group: each may be emitted once.

@@ -18,7 +18,8 @@ type scope struct {
 	h    *handler
 	vars map[string]any // items of each; input, result and id of an undo
 	// kept holds what was kept for a seq or an undo that runs later.
-	kept *edda.Scope
+	kept  *edda.Scope
+	known *knownValues // of what was kept
 	// old is the state and steps that let, when and set see; nil once do runs.
 	old   *view
 	lets  *letValues
@@ -43,10 +44,16 @@ type letValues struct {
 
 // decoded is a JSON value, decoded when first asked for.
 type decoded struct {
-	raw  json.RawMessage
-	v    any
-	done bool
+	raw   json.RawMessage
+	v     any
+	done  bool
+	text  string // raw, once members were looked for in it
+	finds int    // how often
 }
+
+// maxFinds is how many members are looked for in the text before all of it is
+// decoded: each passes over all of it, in a sixth of the time.
+const maxFinds = 6
 
 // is tells whether it is of these very bytes.
 func (d *decoded) is(raw json.RawMessage) bool { return bytes.Equal(d.raw, raw) }
@@ -61,6 +68,17 @@ func (d *decoded) value() (any, error) {
 	}
 	d.v, d.done = v, true
 	return v, nil
+}
+
+// member is one of a value that is not decoded yet, where it can be had without.
+func (d *decoded) member(path []string) (v any, ok bool) {
+	if d == nil || d.done || len(d.raw) == 0 || d.finds == maxFinds {
+		return nil, false
+	}
+	if d.finds++; d.finds == 1 {
+		d.text = string(d.raw)
+	}
+	return edda.Find(d.text, path)
 }
 
 // document is a state, decoded when first asked for. It never changes: what sets
@@ -105,15 +123,22 @@ func (sc *scope) afterSet() *scope {
 	return &out
 }
 
+// asking is what one expression asks in a scope.
+type asking struct {
+	*scope
+	p *expression.Program
+}
+
+func (a *asking) Lazy(name string) (any, error) { return a.lookup(a.p, name) }
+
+func (a *asking) UUID(name string) (string, bool) { return a.r.uuid(name), true }
+
 func (sc *scope) env(p *expression.Program) expression.Env {
-	return expression.Env{
-		Lazy: func(name string) (any, error) { return sc.lookup(p, name) },
-		UUID: sc.r.uuid,
-	}
+	return expression.Env{Source: &asking{sc, p}}
 }
 
 func (sc *scope) eval(p *expression.Program) (any, error) {
-	v, err := p.Eval(sc.env(p))
+	v, err := p.Share(sc.env(p))
 	if err != nil {
 		return nil, sc.failed(p, err)
 	}
@@ -166,8 +191,46 @@ func (sc *scope) keptValue(name string) (any, bool, error) {
 	if !ok || err != nil {
 		return nil, false, err
 	}
-	v, err := edda.Decode(raw)
+	v, err := sc.known.of(name, raw).value()
 	return v, true, err
+}
+
+// knownValues are those that were kept and asked for, each decoded once.
+type knownValues struct{ list []knownValue }
+
+type knownValue struct {
+	name  string
+	value *decoded
+}
+
+func (k *knownValues) of(name string, raw json.RawMessage) *decoded {
+	for _, known := range k.list {
+		if known.name == name {
+			return known.value
+		}
+	}
+	d := &decoded{raw: raw}
+	k.list = append(k.list, knownValue{name, d})
+	return d
+}
+
+// Member is one of a name that is not decoded yet, where it can be had without.
+func (sc *scope) Member(name string, path []string) (v any, ok bool) {
+	if _, isVar := sc.vars[name]; isVar || sc.isLet(name) && !sc.isKept(name) {
+		return nil, false
+	}
+	raw, kept, err := sc.keptBytes(name)
+	switch {
+	case err != nil:
+		return nil, false
+	case kept:
+		return sc.known.of(name, raw).member(path)
+	case name == "event":
+		return sc.event.member(path)
+	case name == "state":
+		return sc.view().state.member(path)
+	}
+	return nil, false
 }
 
 // keptBytes finds the same as it was written.
@@ -241,12 +304,12 @@ func (sc *scope) view() view {
 
 // keep saves the names that something running later may refer to. A let that
 // fails now fails when it is used, if it ever is.
-func (sc *scope) keep(needs map[string]bool) (*edda.Scope, error) {
+func (sc *scope) keep(needs []string) (*edda.Scope, error) {
 	out := &edda.Scope{}
 	if sc.h != nil {
 		out.Handler = sc.h.trigger
 	}
-	for _, name := range sortedKeys(needs) {
+	for _, name := range needs {
 		if err := sc.keepName(out, name); err != nil {
 			return nil, err
 		}
@@ -304,7 +367,7 @@ func (sc *scope) isKept(name string) bool {
 
 // resume is the scope of something that runs later than its handler.
 func (r *run) resume(kept *edda.Scope) *scope {
-	sc := &scope{r: r, kept: kept}
+	sc := &scope{r: r, kept: kept, known: &knownValues{}}
 	if kept == nil {
 		sc.kept = &edda.Scope{}
 		return sc

@@ -11,7 +11,7 @@ func (r *run) startSeq(a *action, sc *scope) error {
 	return r.runSeq([]edda.Position{{Seq: a.path}}, sc)
 }
 
-// runSeq goes on from a position: each element waits for the one before it, and
+// runSeq goes on from a position, on a stack that is its own: each element waits for the one before it, and
 // sees what it did. It stops where the saga came to an end.
 func (r *run) runSeq(stack []edda.Position, sc *scope) error {
 	status := r.in.Status
@@ -66,7 +66,7 @@ func (r *run) park(stack []edda.Position, w wait, sc *scope) error {
 		return err
 	}
 	r.in.Threads = append(r.in.Threads, edda.Thread{
-		N: r.ordinal(), Stack: slices.Clone(stack), Waits: w.step, Command: w.command, Scope: kept, Late: !r.running(),
+		N: r.ordinal(), Stack: slices.Clip(stack), Waits: w.step, Command: w.command, Scope: kept, Late: !r.running(),
 	})
 	return nil
 }

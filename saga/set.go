@@ -15,6 +15,7 @@ import (
 type Set struct {
 	names    []string
 	versions map[string][]*Program // newest first, then those that are kept
+	numbers  map[string][]int      // of the versions, in that order
 	ended    map[string]bool       // sagas with kept versions only: nothing starts
 }
 
@@ -57,6 +58,12 @@ func (s *Set) add(programs []*Program) (*Set, error) {
 		out.versions[name] = slices.Concat(list, out.versions[name])
 	}
 	out.names = slices.Sorted(maps.Keys(out.versions))
+	out.numbers = map[string][]int{}
+	for name, list := range out.versions {
+		for _, p := range list {
+			out.numbers[name] = append(out.numbers[name], p.Version())
+		}
+	}
 	return out, nil
 }
 

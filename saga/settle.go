@@ -32,7 +32,8 @@ func outcomeOf(ev edda.Event) outcome {
 // found by its command id.
 func (r *run) result(commandID string, o outcome) error {
 	r.settled = append(r.settled, commandID)
-	r.event = &decoded{raw: o.data}
+	r.told = decoded{raw: o.data}
+	r.event = &r.told
 	for _, s := range r.in.Older { // before Steps: a cancelled step is in both
 		if s.Command == commandID {
 			return r.olderResult(s, o)

@@ -3,6 +3,7 @@ package saga
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -18,6 +19,8 @@ type value struct {
 	parts  []part
 	items  []*value
 	fields []field
+	// sorted are the places of the fields in the order in which JSON has them.
+	sorted []int
 }
 
 type part struct {
@@ -27,10 +30,12 @@ type part struct {
 
 type field struct {
 	name  string
+	label []byte // the name as JSON has it, with its colon
 	value *value
 }
 
-// eval gives the value in a scope as a canonical value that the caller owns.
+// eval gives the value in a scope as a canonical value. It may be part of the event, the
+// state or the program: nobody changes it.
 func (v *value) eval(sc *scope) (any, error) {
 	if v == nil {
 		return nil, nil
@@ -93,11 +98,53 @@ func (v *value) json(sc *scope) (json.RawMessage, error) {
 	if v == nil {
 		return nil, nil
 	}
+	if v.src.Kind == manifests.Map {
+		return v.written(sc)
+	}
 	x, err := v.eval(sc)
 	if err != nil {
 		return nil, err
 	}
 	return encode(x)
+}
+
+// written is the JSON of an object, of which no map is made.
+func (v *value) written(sc *scope) (json.RawMessage, error) {
+	var few [8]any // most objects have no more
+	values := few[:0]
+	for i := range v.fields {
+		x, err := v.fields[i].value.eval(sc)
+		if err != nil {
+			return nil, err
+		}
+		values = append(values, x)
+	}
+	var room [512]byte
+	out := append(room[:0], '{')
+	for n, i := range v.sorted {
+		if n > 0 {
+			out = append(out, ',')
+		}
+		var err error
+		if out, err = edda.Append(append(out, v.fields[i].label...), values[i]); err != nil {
+			return nil, err
+		}
+	}
+	return slices.Clone(append(out, '}')), nil
+}
+
+// label makes the fields ready to be written: of two with one name the last counts.
+func (v *value) label() {
+	last := map[string]int{}
+	for i := range v.fields {
+		f := &v.fields[i]
+		name, _ := edda.Encode(f.name) // a text can always be encoded
+		f.label = append(name, ':')
+		last[f.name] = i
+	}
+	for _, name := range sortedKeys(last) {
+		v.sorted = append(v.sorted, last[name])
+	}
 }
 
 // names adds every variable the value refers to.
