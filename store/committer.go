@@ -85,7 +85,7 @@ func (d *DB) commitGroup(group []*job) {
 		d.failed(group, err)
 		return
 	}
-	d.delta.add(d.stamp, group)
+	kept := d.delta.add(d.stamp, group)
 	d.index.apply(staged)
 	d.recovered()
 	if d.options.Observe != nil && len(group) > 0 {
@@ -93,6 +93,17 @@ func (d *DB) commitGroup(group []*job) {
 	}
 	answer(group, nil) // first: the engine knows a result's copy before the relay sends it
 	d.tell(staged)
+	if !kept {
+		release(group)
+	}
+}
+
+// release gives back the memory of changes that are committed: the file and its tables
+// have copies of all that they keep.
+func release(group []*job) {
+	for _, j := range group {
+		j.change.release()
+	}
 }
 
 // refuse answers the jobs of pipelines that are broken and returns the others.
