@@ -87,6 +87,7 @@ func (d *DB) commitGroup(group []*job) {
 	}
 	kept := d.delta.add(d.stamp, group)
 	d.index.apply(staged)
+	d.recent.learn(staged.changed, d.stamp.Commit)
 	d.recovered()
 	if d.options.Observe != nil && len(group) > 0 {
 		d.options.Observe(len(group), sizeOf(group), time.Since(started))
@@ -158,6 +159,7 @@ func (d *DB) write(group []*job) (*staged, error) {
 	if err := d.fill(tx, next, staged, group); err != nil {
 		return nil, err
 	}
+	d.recent.forget(staged.changed)
 	// gofail: var storeFilled struct{}
 	if err := tx.Commit(); err != nil {
 		return nil, d.doubt(next, err)

@@ -46,6 +46,7 @@ type DB struct {
 	seal    seal
 	queue   *queue
 	index   *index
+	recent  *recent
 	health  health
 	running atomic.Bool
 

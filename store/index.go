@@ -153,6 +153,7 @@ type staged struct {
 	front    ulid.ULID
 	counts   map[countKey]int // new values
 	queues   Queues           // what is added, or taken away
+	changed  []latest         // instances
 	sent     bool             // outbox rows were added
 	armed    bool             // due rows were added
 }
