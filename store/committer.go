@@ -94,6 +94,9 @@ func (d *DB) commitGroup(group []*job) {
 	}
 	answer(group, nil) // first: the engine knows a result's copy before the relay sends it
 	d.tell(staged)
+	if staged.cleared {
+		_ = d.view(d.hours.load) // or there are some more to look through
+	}
 	if !kept {
 		release(group)
 	}
@@ -160,6 +163,9 @@ func (d *DB) write(group []*job) (*staged, error) {
 		return nil, err
 	}
 	d.recent.forget(staged.changed)
+	for _, hour := range staged.hours {
+		d.hours.add(hour)
+	}
 	// gofail: var storeFilled struct{}
 	if err := tx.Commit(); err != nil {
 		return nil, d.doubt(next, err)

@@ -245,6 +245,7 @@ func (w *writer) removeClaims(r *Removal) error {
 	if r.Claims.Hour.IsZero() {
 		return nil
 	}
+	w.staged.cleared = true
 	return w.removeBuckets(bucketClaim, hourKey(hourOf(r.Claims.Hour)), texts(r.Claims.Tenant, r.Claims.CommandID))
 }
 

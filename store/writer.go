@@ -3,6 +3,7 @@ package store
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/oklog/ulid/v2"
@@ -314,6 +315,9 @@ func (w *writer) puts(e *encoded) error {
 
 func (w *writer) claims(e *encoded) error {
 	for _, c := range e.claims {
+		if !slices.Contains(w.staged.hours, c.hour) {
+			w.staged.hours = append(w.staged.hours, c.hour)
+		}
 		hour, err := w.buckets[bucketClaim].CreateBucketIfNotExists(hourKey(c.hour))
 		if err != nil {
 			return fmt.Errorf("claims of an hour: %w", err)
