@@ -203,3 +203,22 @@ func BenchmarkLatency(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkClaim looks a command up that nobody has claimed, as a worker does before
+// every call.
+func BenchmarkClaim(b *testing.B) {
+	db := open(b, b.TempDir(), Options{noSync: true})
+	for i := range 40 {
+		var c Change
+		for j := range 250 {
+			c.Claims = append(c.Claims, edda.Claim{Tenant: "acme", CommandID: fmt.Sprintf("0195510d-e400-7abc-8def-%012x", i*250+j), Claimed: noon, Done: true})
+		}
+		db.commit(b, c)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, found, err := db.Claim("acme", "0195510d-e400-7abc-8def-ffffffffffff"); found || err != nil {
+			b.Fatal(found, err)
+		}
+	}
+}

@@ -85,14 +85,29 @@ func (d *DB) commitGroup(group []*job) {
 		d.failed(group, err)
 		return
 	}
-	d.delta.add(d.stamp, group)
+	kept := d.delta.add(d.stamp, group)
 	d.index.apply(staged)
+	d.recent.learn(staged.changed, d.stamp.Commit)
 	d.recovered()
 	if d.options.Observe != nil && len(group) > 0 {
 		d.options.Observe(len(group), sizeOf(group), time.Since(started))
 	}
 	answer(group, nil) // first: the engine knows a result's copy before the relay sends it
 	d.tell(staged)
+	if staged.cleared {
+		_ = d.view(d.hours.load) // or there are some more to look through
+	}
+	if !kept {
+		release(group)
+	}
+}
+
+// release gives back the memory of changes that are committed: the file and its tables
+// have copies of all that they keep.
+func release(group []*job) {
+	for _, j := range group {
+		j.change.release()
+	}
 }
 
 // refuse answers the jobs of pipelines that are broken and returns the others.
@@ -146,6 +161,10 @@ func (d *DB) write(group []*job) (*staged, error) {
 	defer func() { _ = tx.Rollback() }() // after a commit it does nothing
 	if err := d.fill(tx, next, staged, group); err != nil {
 		return nil, err
+	}
+	d.recent.forget(staged.changed)
+	for _, hour := range staged.hours {
+		d.hours.add(hour)
 	}
 	// gofail: var storeFilled struct{}
 	if err := tx.Commit(); err != nil {

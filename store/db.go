@@ -46,6 +46,8 @@ type DB struct {
 	seal    seal
 	queue   *queue
 	index   *index
+	recent  *recent
+	hours   hours
 	health  health
 	running atomic.Bool
 

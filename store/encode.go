@@ -3,6 +3,8 @@ package store
 import (
 	"fmt"
 	"math"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -24,6 +26,9 @@ type encoded struct {
 	arm, disarm [][]byte
 	remove      Removal
 	size        int // of all keys and values
+
+	arena arena         // of all keys and values
+	list  []encodedWork // of all transitions, each of which has a part of it
 }
 
 type row struct {
@@ -35,7 +40,8 @@ type encodedTransition struct {
 	key      []byte
 	who      edda.Key
 	head     head
-	instance []byte // with room for its head; nil: unchanged
+	instance []byte         // with room for its head; nil: unchanged
+	now      *edda.Instance // the same as a value
 	// generation and due are the instance's: due is its own row, where it has one.
 	generation int
 	due        [][]byte
@@ -70,8 +76,10 @@ type encodedDead struct {
 // encodeChange refuses what can never be written, so that a transaction that
 // fails has failed for the disk's sake.
 func encodeChange(c Change) (*encoded, error) {
-	e := &encoder{out: &encoded{delivered: c.Delivered, remove: c.Remove}, values: valueEncoder{size: c.Size()}}
-	e.out.transitions = make([]encodedTransition, 0, len(c.Transitions))
+	e := &encoder{out: encodeds.Get().(*encoded)}
+	e.out.delivered, e.out.remove, e.values.arena = c.Delivered, c.Remove, e.out.arena
+	e.values.arena.size = c.Size()
+	e.out.transitions = slices.Grow(e.out.transitions, len(c.Transitions))
 	for i := range c.Transitions {
 		if err := e.transition(&c.Transitions[i]); err != nil {
 			return nil, edda.Classify(edda.Poison, "encode transition %d, %s by %s: %w", i, c.Transitions[i].Key, c.Transitions[i].Event.ID, err)
@@ -80,7 +88,29 @@ func encodeChange(c Change) (*encoded, error) {
 	if err := e.rest(c); err != nil {
 		return nil, edda.Classify(edda.Poison, "encode change: %w", err)
 	}
+	e.out.arena = e.values.arena
 	return e.out, nil
+}
+
+// encodeds are those that were committed, for the next changes: their lists are as
+// long as changes are.
+var encodeds = sync.Pool{New: func() any { return new(encoded) }}
+
+// keptTransitions is how many transitions there may be room for in an encoded change
+// that is kept: more than go into one as a rule.
+const keptTransitions = 1024
+
+// release gives back what the change takes, once it is committed: nobody has any
+// part of it any more.
+func (e *encoded) release() {
+	e.arena.release()
+	if cap(e.transitions) > keptTransitions || cap(e.list) > keptTransitions {
+		return
+	}
+	clear(e.transitions)
+	clear(e.list)
+	*e = encoded{arena: e.arena, transitions: e.transitions[:0], list: e.list[:0]}
+	encodeds.Put(e)
 }
 
 type encoder struct {
@@ -105,9 +135,14 @@ func (e *encoder) key(what string, key []byte) ([]byte, error) {
 	return key, checkKey(what, key)
 }
 
+// instanceKey is [instanceKey] in the arena of the change.
+func (e *encoder) instanceKey(k edda.Key) []byte {
+	return e.values.arena.keep(appendKey(e.values.arena.begin(leastRoom), k))
+}
+
 func (e *encoder) transition(t *edda.Transition) (err error) {
 	out := encodedTransition{who: t.Key, settled: t.Settled, resolved: t.Resolved}
-	if out.key, err = e.key("the key", instanceKey(t.Key)); err != nil {
+	if out.key, err = e.key("the key", e.instanceKey(t.Key)); err != nil {
 		return err
 	}
 	if err := e.instance(t, &out); err != nil {
@@ -158,6 +193,9 @@ func (e *encoder) instance(t *edda.Transition, out *encodedTransition) (err erro
 		return nil
 	}
 	out.head = head{Version: in.Version, Status: in.Status}
+	if in.Key == t.Key { // else it is read with the key that it lies under
+		out.now = in
+	}
 	out.generation, out.due = in.Generation, e.dues(out.key, armed(in))
 	// Its end has a longer key: one that could never end must not begin.
 	if len(out.key) > maxKey/2 {
@@ -191,9 +229,10 @@ func (e *encoder) work(list []edda.Work) (out []encodedWork, err error) {
 			return nil, fmt.Errorf("work %s: %w", w.ID, err)
 		}
 		e.out.size += len(ulid.ULID{})
-		out = append(out, encodedWork{id: w.ID, from: w.From, kind: w.Kind, value: value})
+		e.out.list = append(e.out.list, encodedWork{id: w.ID, from: w.From, kind: w.Kind, value: value})
 	}
-	return out, nil
+	n := len(e.out.list)
+	return e.out.list[n-len(list) : n : n], nil
 }
 
 // outgoing is the work that is no transition's.
@@ -245,7 +284,7 @@ func (e *encoder) deadLetter(d *edda.DeadLetter) (*encodedDead, error) {
 
 func (e *encoder) dues(key []byte, times []time.Time) (rows [][]byte) {
 	for _, t := range times {
-		rows = append(rows, dueKey(t, key))
+		rows = append(rows, e.values.arena.keep(appendDue(e.values.arena.begin(leastRoom), t, key)))
 		e.out.size += timeSize + len(key)
 	}
 	return rows
@@ -306,7 +345,7 @@ func (e *encoder) programs(c Change) error {
 func (e *encoder) claims(c Change) error {
 	for i := range c.Claims {
 		cl := &c.Claims[i]
-		key, err := e.key("the command id", texts(cl.Tenant, cl.CommandID))
+		key, err := e.key("the command id", e.values.arena.keep(appendText(appendText(e.values.arena.begin(leastRoom), cl.Tenant), cl.CommandID)))
 		if err != nil {
 			return err
 		}

@@ -153,6 +153,9 @@ type staged struct {
 	front    ulid.ULID
 	counts   map[countKey]int // new values
 	queues   Queues           // what is added, or taken away
+	changed  []latest         // instances
+	hours    []uint32         // in which claims were added
+	cleared  bool             // claims were removed, and perhaps an hour with them
 	sent     bool             // outbox rows were added
 	armed    bool             // due rows were added
 }

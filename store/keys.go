@@ -103,8 +103,10 @@ func entryKey(key []byte, n uint64) []byte {
 }
 
 func dueKey(t time.Time, key []byte) []byte {
-	return append(appendTime(make([]byte, 0, timeSize+len(key)), t), key...)
+	return appendDue(make([]byte, 0, timeSize+len(key)), t, key)
 }
+
+func appendDue(b []byte, t time.Time, key []byte) []byte { return append(appendTime(b, t), key...) }
 
 func cutDue(b []byte) (Due, error) {
 	t, rest, err := cutTime(b)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"edda"
+	"edda/internal/fields"
 )
 
 // A manifest's text is kept for as long as something may need it: it is loaded, or
@@ -171,7 +172,7 @@ func (w *writer) markTexts(r *Removal) error {
 			continue
 		}
 		m.Idle = t.From
-		value, err := new(valueEncoder).encode(0, m)
+		value, err := fields.Marshal(m)
 		if err != nil {
 			return fmt.Errorf("manifest: %w", err)
 		}

@@ -175,7 +175,7 @@ func cause(err error) error {
 
 func load(path string, raw *bolt.DB, o Options) (*DB, error) {
 	d := &DB{
-		path: path, options: o, queue: newQueue(),
+		path: path, options: o, queue: newQueue(), recent: newRecent(),
 		committed: make(chan struct{}, 1), armed: make(chan struct{}, 1),
 		safe: make(chan func()),
 	}
@@ -199,8 +199,10 @@ func load(path string, raw *bolt.DB, o Options) (*DB, error) {
 		return nil, err
 	}
 	return d, file.View(func(tx *changelog.Tx) (err error) {
-		d.index, err = d.loadIndex(tx)
-		return err
+		if d.index, err = d.loadIndex(tx); err != nil {
+			return err
+		}
+		return d.hours.load(tx)
 	})
 }
 

@@ -200,15 +200,11 @@ func loadCounts(tx *changelog.Tx) (map[countKey]int, error) {
 
 // Claim finds an entry of the effect ledger.
 func (d *DB) Claim(tenant, commandID string) (claim edda.Claim, found bool, err error) {
-	key, first := texts(tenant, commandID), hourKey(commandHour(commandID))
+	key, first := texts(tenant, commandID), commandHour(commandID)
 	err = d.read(bucketClaim, func(b *changelog.Bucket) error {
-		c := b.Cursor()
-		for hour, _ := c.Seek(first); hour != nil && !found; hour, _ = c.Next() {
-			claims, wrong := partOf(bucketClaim, b, hour)
-			if wrong != nil {
-				return wrong
-			}
-			value := claims.Get(key)
+		ledger := d.hours.now.Load()
+		for _, hour := range ledger.from(first) {
+			value := claimIn(b, hour, key)
 			if value == nil {
 				continue
 			}
@@ -217,10 +213,18 @@ func (d *DB) Claim(tenant, commandID string) (claim edda.Claim, found bool, err 
 			}
 			found = true
 			claim, err = decode[edda.Claim]("claim "+commandID, value)
+			return err
 		}
-		return err
+		return ledger.readable(first)
 	})
 	return claim, found && err == nil, err
+}
+
+func claimIn(b *changelog.Bucket, hour uint32, key []byte) []byte {
+	if claims := b.Bucket(hourKey(hour)); claims != nil {
+		return claims.Get(key)
+	}
+	return nil
 }
 
 // DeadPlace is where a dead letter lies among the others, for [DB.DeadLetters].

@@ -105,6 +105,7 @@ func (w *writer) removeInstance(gone Ended) error {
 	}
 	left := head{Last: h.Last}
 	w.staged.count(gone.Key, h, left)
+	w.staged.changed = append(w.staged.changed, latest{key: gone.Key})
 	for _, step := range []error{
 		w.moveEnd(gone.Key, h, left),
 		w.dues(w.dueRows(key, in), nil),
@@ -244,6 +245,7 @@ func (w *writer) removeClaims(r *Removal) error {
 	if r.Claims.Hour.IsZero() {
 		return nil
 	}
+	w.staged.cleared = true
 	return w.removeBuckets(bucketClaim, hourKey(hourOf(r.Claims.Hour)), texts(r.Claims.Tenant, r.Claims.CommandID))
 }
 

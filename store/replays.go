@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"edda"
+	"edda/internal/fields"
 	"edda/store/changelog"
 )
 
@@ -165,6 +166,5 @@ func CellBytes(c edda.Cell) ([]byte, error) {
 	if len(c.Held) == 0 {
 		c.Held = nil
 	}
-	e := valueEncoder{size: cellSize(&c)}
-	return e.encode(0, &c)
+	return fields.Marshal(&c)
 }

@@ -16,34 +16,20 @@ import (
 
 var errRow = errors.New("malformed row")
 
-// Room for values is made in pieces: one for all values of most changes, and
-// another where there is less of it left than a small value takes.
-const (
-	leastRoom = 256
-	estimate  = 16 // sizes are a 16th too small, at most
-)
-
-// valueEncoder writes JSON, one value behind the other into one piece of memory
-// for all values of a change. HTML characters are not escaped, so the JSON inside
-// a value comes back byte for byte.
+// valueEncoder writes JSON, one value behind the other into the arena of a change.
+// HTML characters are not escaped, so the JSON inside a value comes back byte for byte.
 type valueEncoder struct {
 	coder fields.Coder
-	size  int    // about, of all values
-	room  []byte // empty; its capacity is what is free
+	arena arena
 }
 
 // encode returns *v behind head empty bytes.
 func (e *valueEncoder) encode(head int, v any) ([]byte, error) {
-	if cap(e.room) < leastRoom {
-		e.room = make([]byte, 0, max(e.size+e.size/estimate, leastRoom))
-		e.size = 0
-	}
-	b, err := e.coder.Append(append(e.room, make([]byte, head)...), v)
+	b, err := e.coder.Append(append(e.arena.begin(leastRoom), make([]byte, head)...), v)
 	if err != nil {
 		return nil, err
 	}
-	e.room = b[len(b):]
-	return b[:len(b):len(b)], nil
+	return e.arena.keep(b), nil
 }
 
 func decode[T any](what string, data []byte) (v T, err error) {

@@ -21,7 +21,7 @@ func FuzzDecodeRow(f *testing.F) {
 // The values of a change lie beside one another: who appends to one, as opening
 // an encrypted one does, leaves the next as it is.
 func TestValuesOfOneChangeDoNotTouch(t *testing.T) {
-	e := valueEncoder{size: 1 << 10}
+	e := valueEncoder{arena: arena{size: 1 << 10}}
 	var all [][]byte
 	for range 40 { // more than there is room for in one piece
 		b, err := e.encode(pointerSize, &edda.Checkpoint{Stream: "s", Seq: uint64(len(all))})

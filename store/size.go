@@ -69,15 +69,3 @@ func deadSize(d *edda.DeadLetter) int {
 	const base64 = 4.0 / 3
 	return sizeSmall + eventSize(&d.Event) + len(d.Error) + len(d.Source) + len(d.Inputs) + int(base64*float64(len(d.Raw)))
 }
-
-func cellSize(c *edda.Cell) (n int) {
-	if c.Instance != nil {
-		n = c.Instance.Size()
-	}
-	for _, queue := range [][]edda.Entry{c.Parked, c.Held} {
-		for i := range queue {
-			n += sizeSmall + eventSize(&queue[i].Event)
-		}
-	}
-	return n + sizeSmall
-}

@@ -3,6 +3,7 @@ package store
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/oklog/ulid/v2"
@@ -203,6 +204,7 @@ func (w *writer) cell(t *encodedTransition) error {
 	}
 	t.head.append(t.instance[:0])
 	w.staged.count(t.who, old, t.head)
+	w.staged.changed = append(w.staged.changed, latest{key: t.who, instance: t.now, bytes: len(t.instance)})
 	return w.put(w.buckets[bucketSaga], bucketSaga, t.key, t.key, t.instance, t.head.size())
 }
 
@@ -313,6 +315,9 @@ func (w *writer) puts(e *encoded) error {
 
 func (w *writer) claims(e *encoded) error {
 	for _, c := range e.claims {
+		if !slices.Contains(w.staged.hours, c.hour) {
+			w.staged.hours = append(w.staged.hours, c.hour)
+		}
 		hour, err := w.buckets[bucketClaim].CreateBucketIfNotExists(hourKey(c.hour))
 		if err != nil {
 			return fmt.Errorf("claims of an hour: %w", err)
