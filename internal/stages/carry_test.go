@@ -92,7 +92,7 @@ func settle(tb testing.TB, n int) (func(), *books) {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	serve(tb, w)
+	serve(tb, w.Run)
 	do := func(c effects.Command) {
 		d.in <- c
 		if r := <-d.out; r.Outcome != edda.Succeeded {
@@ -110,12 +110,12 @@ func settle(tb testing.TB, n int) (func(), *books) {
 	}, b
 }
 
-// serve runs a worker until the test ends.
-func serve(tb testing.TB, w *effects.Worker) {
+// serve runs something until the test ends.
+func serve(tb testing.TB, run func(context.Context) error) {
 	tb.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- w.Run(ctx) }()
+	go func() { ended <- run(ctx) }()
 	tb.Cleanup(func() {
 		cancel()
 		if err := <-ended; err != nil {
@@ -145,7 +145,8 @@ func handOver(tb testing.TB, n int) (func(), *books) {
 		tb.Fatal(err)
 	}
 	h.Connect(w, results, caughtUp)
-	serve(tb, w)
+	serve(tb, h.Run) // it offers again what comes before the worker's line has begun
+	serve(tb, w.Run)
 	all := make([]edda.Work, n+1)
 	for i, c := range changes(tb, 0, n+1, 1) {
 		all[i] = c.Transitions[0].Work[0]
