@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 
 	"edda"
 	"edda/expression"
@@ -135,9 +134,9 @@ func (j *job) undecided(why error) answer {
 	return a
 }
 
-// after is what expressions see after a call.
-func (e *Effect) after(before map[string]any, r Response) map[string]any {
-	vars := maps.Clone(before)
+// after is what expressions see after a call: what they saw before, to which the
+// answer is added, in place of that to an earlier one.
+func (e *Effect) after(vars map[string]any, r Response) map[string]any {
 	vars["status"], vars["body"] = r.Status, r.Body
 	if e.headers {
 		vars["headers"] = headers(r.Headers)

@@ -148,8 +148,15 @@ func TestExpressionsReadHeaders(t *testing.T) {
 		if a := e.judge(r, vars); fmt.Sprint(a.kind, " ", a.payload) != want || vars["headers"] == nil {
 			t.Errorf("%s%s %v, want %s", text, a.kind, a.payload, want)
 		}
+		if c, err := e.request(Command{}, e.config, nil); err != nil || c.Bare {
+			t.Errorf("%scalls without headers, %v", text, err)
+		}
 	}
-	if vars := compile(t, charge).after(map[string]any{}, r); vars["headers"] != nil {
+	nobody := compile(t, "effect: a\nhttp: {url: x}\n")
+	if vars := nobody.after(map[string]any{}, r); vars["headers"] != nil {
 		t.Error("headers for nobody")
+	}
+	if c, err := nobody.request(Command{}, nobody.config, nil); err != nil || !c.Bare {
+		t.Errorf("calls with headers for nobody, %v", err)
 	}
 }

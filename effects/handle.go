@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -15,7 +16,7 @@ import (
 
 // handle brings one command to its result: what the ledger knows, the gate, the
 // turn, the claim, the call, the result, its publication.
-func (w *Worker) handle(s spell, a *admission, c Command) fate {
+func (w *Worker) handle(s spell, a *admission, c *Command) fate {
 	entry, err := w.find(s.calls, c)
 	if err == nil && entry.Held && !c.Revoke && c.Malformed == "" {
 		entry, err = w.o.Ledger.Await(s.waiting, entry)
@@ -167,12 +168,39 @@ func complete(claim edda.Claim, o outcome) (edda.Claim, error) {
 		big.calls, big.took = o.calls, o.took
 		return complete(claim, big)
 	}
-	if _, err := edda.Decode(encoded); err != nil {
+	if !readable(o, encoded) {
 		return complete(claim, o.shallow())
 	}
 	claim.Done, claim.Outcome, claim.Result = true, o.kind, encoded
 	claim.Attempts, claim.Finished = o.calls, time.Now().UTC()
 	return claim, nil
+}
+
+// readable tells whether a saga can read what was encoded of an outcome.
+func readable(o outcome, encoded json.RawMessage) bool {
+	if o.kind == edda.Succeeded && canonical(o.payload, edda.MaxDepth/2) {
+		return true // most are, and need not be read for that
+	}
+	_, err := edda.Decode(encoded)
+	return err == nil
+}
+
+// canonical tells whether a value is made of what JSON is read into, and of no more levels.
+func canonical(v any, levels int) bool {
+	switch v := v.(type) {
+	case nil, bool, int, string, float64:
+		return true
+	case []any:
+		return levels > 0 && !slices.ContainsFunc(v, func(item any) bool { return !canonical(item, levels-1) })
+	case map[string]any:
+		for _, item := range v {
+			if levels == 0 || !canonical(item, levels-1) {
+				return false
+			}
+		}
+		return true
+	}
+	return false
 }
 
 // shallow is an outcome that a saga can read, in place of one that is nested too deep.
@@ -193,7 +221,7 @@ func (f failure) filled(o outcome) failure {
 
 // insist writes what must not be lost: a result that is would have to be called
 // for again. It tries until the worker is cut off or another has the claim.
-func (w *Worker) insist(ctx context.Context, c Command, write func() error) bool {
+func (w *Worker) insist(ctx context.Context, c *Command, write func() error) bool {
 	for first := true; ; first = false {
 		err := write()
 		if err == nil {
@@ -263,7 +291,7 @@ func (j *job) report(o outcome) {
 }
 
 // fields say which command; its payload is not for logs.
-func fields(c Command, err error) []zap.Field {
+func fields(c *Command, err error) []zap.Field {
 	var meta struct {
 		Saga    string `json:"saga"`
 		Key     string `json:"key"`

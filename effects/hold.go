@@ -22,8 +22,9 @@ const (
 type hold struct {
 	ledger Ledger
 	ctx    context.Context // ends with errLapsed or ErrTaken when the claim is not ours any more
-	lose   context.CancelCauseFunc
-	ended  chan struct{} // closed when nothing renews any more
+	// Both are nil where claims have no lease: those are not lost, and nothing renews them.
+	lose  context.CancelCauseFunc
+	ended chan struct{} // closed when nothing renews any more
 
 	mu    sync.Mutex // guards below
 	entry Entry
@@ -37,24 +38,22 @@ func claimed(ctx context.Context, ledger Ledger, e Entry) (*hold, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := &hold{ledger: ledger, entry: e, ended: make(chan struct{})}
-	h.ctx, h.lose = context.WithCancelCause(ctx)
+	h := &hold{ledger: ledger, ctx: ctx, entry: e}
 	if ledger.Lease() == 0 {
-		close(h.ended)
 		return h, nil
 	}
+	h.ctx, h.lose = context.WithCancelCause(ctx)
+	h.ended = make(chan struct{})
 	h.extend(e, sent)
 	go func() { defer close(h.ended); h.renew() }()
 	return h, nil
 }
 
-// unwritten holds a claim that is not in the ledger: see [Worker.spared].
+// unwritten holds a claim that is not in the ledger, which is the store's: see
+// [Worker.spared].
 func unwritten(ctx context.Context, ledger Ledger, e Entry) *hold {
 	e.Found = true
-	h := &hold{ledger: ledger, entry: e, ended: make(chan struct{})}
-	h.ctx, h.lose = context.WithCancelCause(ctx)
-	close(h.ended)
-	return h
+	return &hold{ledger: ledger, ctx: ctx, entry: e}
 }
 
 func (h *hold) extend(e Entry, sent time.Time) {
@@ -130,6 +129,9 @@ func (h *hold) finish(ctx context.Context, e Entry) error {
 
 // letGo ends the renewing.
 func (h *hold) letGo() {
+	if h.lose == nil {
+		return
+	}
 	h.lose(nil)
 	<-h.ended
 }

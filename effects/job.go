@@ -12,7 +12,7 @@ import (
 
 // spell is how long a command may be worked on.
 type spell struct {
-	waiting context.Context // it may begin
+	waiting context.Context // it may begin: it was not revoked, and the line has not stopped
 	working context.Context // another call of it may begin
 	calls   context.Context // a call may go on
 }
@@ -21,7 +21,7 @@ type spell struct {
 type job struct {
 	w         *Worker
 	e         *Effect
-	c         Command
+	c         *Command // its task's, which nobody changes
 	admission *admission
 	spell
 	entry Entry
@@ -118,7 +118,7 @@ func (j *job) prepare() (*outcome, error) {
 	if err != nil {
 		return refusal("malformed", err), nil
 	}
-	if payload, err = j.e.upcast(j.c, payload); err != nil {
+	if payload, err = j.e.upcast(*j.c, payload); err != nil {
 		return refusal("upcast", err), nil
 	}
 	j.vars = map[string]any{"payload": payload, "id": j.c.ID, "tenant": j.c.Tenant, "secret": secrets}
@@ -131,11 +131,11 @@ func (j *job) prepare() (*outcome, error) {
 // evaluate fills what the manifest says of a call.
 func (j *job) evaluate() *outcome {
 	var err error
-	if j.call, err = j.e.request(j.c, j.e.config, j.vars); err != nil {
+	if j.call, err = j.e.request(*j.c, j.e.config, j.vars); err != nil {
 		return refusal("expression", err)
 	}
 	if j.e.check != nil {
-		if j.check, err = j.e.request(j.c, j.e.check.config, j.vars); err != nil {
+		if j.check, err = j.e.request(*j.c, j.e.check.config, j.vars); err != nil {
 			return refusal("expression", err)
 		}
 		j.check.Asks = true

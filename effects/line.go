@@ -3,6 +3,7 @@ package effects
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"go.uber.org/zap"
@@ -23,23 +24,24 @@ type line struct {
 	want     chan int // to the fetcher; capacity 1
 	fetched  chan catch
 	finished chan *task
+	next     chan *task // to the idle goroutines, for each one at most; nil ends one
+	idle     int        // goroutines that wait for next, or are about to
+	hands    sync.WaitGroup
 	failing  bool // the last fetch failed; logged once
 }
 
 // taskName tells commands apart: one tenant's ids say nothing of another's.
 type taskName struct{ tenant, id string }
 
-func nameOf(c Command) taskName { return taskName{c.Tenant, c.ID} }
+func nameOf(c *Command) taskName { return taskName{c.Tenant, c.ID} }
 
 // task is one command and every message that carries it.
 type task struct {
 	cmd    Command
 	copies []Delivery
-	// waiting ends when the command shall not begin any more: it was revoked, or
-	// the line stops.
-	waiting context.Context
-	stop    context.CancelCauseFunc
-	fate    fate // set when done
+	spell
+	stop context.CancelCauseFunc // ends spell.waiting
+	fate fate                    // set when done
 }
 
 // errRevoked is why a command that waited does not begin.
@@ -72,6 +74,7 @@ func newLine(w *Worker, name string, in entrance) *line {
 	return &line{
 		w: w, name: name, entrance: in, tasks: map[taskName]*task{},
 		offers: newOffers(), want: make(chan int, 1), fetched: make(chan catch), finished: make(chan *task),
+		next: make(chan *task, w.o.Concurrency),
 	}
 }
 
@@ -87,6 +90,8 @@ func (l *line) run(ctx context.Context) {
 	grace := time.AfterFunc(l.w.o.Grace, cut)
 	defer grace.Stop()
 	l.finish(calls)
+	close(l.next)
+	l.hands.Wait()
 	<-fetcher
 }
 
@@ -242,7 +247,7 @@ func size(c Command) int {
 // accept begins a command, or joins it to what is held of the same id.
 func (l *line) accept(ctx, calls context.Context, d Delivery) {
 	cmd := d.Command()
-	held := l.tasks[nameOf(cmd)]
+	held := l.tasks[nameOf(&cmd)]
 	switch {
 	case held == nil:
 		l.hold(d, 1)
@@ -261,19 +266,47 @@ func (l *line) accept(ctx, calls context.Context, d Delivery) {
 
 // begin gives a command a goroutine, which reports to finished.
 func (l *line) begin(ctx, calls context.Context, t *task) {
+	t.spell = spell{working: ctx, calls: calls}
 	t.waiting, t.stop = context.WithCancelCause(ctx)
-	l.tasks[nameOf(t.cmd)] = t
+	l.tasks[nameOf(&t.cmd)] = t
 	l.w.metrics.holding(l.name, 1)
-	go func() {
-		t.fate = l.w.handle(spell{waiting: t.waiting, working: ctx, calls: calls}, l.entrance.admission, t.cmd)
+	l.hand(t)
+}
+
+// hand gives a command to a goroutine that has nothing to do, whose stack has grown to
+// what a call needs, or to a new one.
+func (l *line) hand(t *task) {
+	if l.idle > 0 {
+		l.idle--
+		l.next <- t
+		return
+	}
+	l.hands.Go(func() { l.work(t) })
+}
+
+// work does one command after another, until there is to be one idle goroutine less.
+func (l *line) work(t *task) {
+	for t != nil {
+		t.fate = l.w.handle(t.spell, l.entrance.admission, &t.cmd)
 		l.finished <- t
-	}()
+		t = <-l.next
+	}
+}
+
+// rest notes that a goroutine has nothing to do. As many as may call at once are kept.
+func (l *line) rest() {
+	if l.idle == cap(l.next) {
+		l.next <- nil
+		return
+	}
+	l.idle++
 }
 
 // done settles every message of a task.
 func (l *line) done(ctx context.Context, t *task) {
+	l.rest()
 	t.stop(nil)
-	delete(l.tasks, nameOf(t.cmd))
+	delete(l.tasks, nameOf(&t.cmd))
 	l.w.metrics.holding(l.name, -1)
 	for _, d := range t.copies {
 		l.hold(d, -1)

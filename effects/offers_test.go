@@ -458,7 +458,7 @@ func TestACallOfWhichNothingCouldBeWrittenStaysInDoubt(t *testing.T) {
 		mu.Lock()
 		broken = errors.New("disk full")
 		mu.Unlock()
-		e, err := h.w.find(t.Context(), cmd("c1"))
+		e, err := h.w.find(t.Context(), new(cmd("c1")))
 		if err != nil || !e.Found || e.Claim.Done || e.Claim.Paused {
 			t.Errorf("while it is called: %+v %v", e, err)
 		}

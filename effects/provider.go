@@ -29,6 +29,8 @@ type Call struct {
 	Trace  string // traceparent
 	// Asks is set where the call only asks what came of an earlier one, as check does.
 	Asks bool
+	// Bare is set where nobody looks at the answer's headers: they may be left out.
+	Bare bool
 	// Folder is where the manifest's file is: what the paths in it are relative to.
 	Folder string
 	// Config is the manifest's provider map, evaluated: canonical values.

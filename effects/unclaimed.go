@@ -58,7 +58,7 @@ func (u *unclaimed) known(n taskName) {
 
 // find is what the ledger says of a command; one that was begun here, and of which
 // nothing could be written, counts as claimed.
-func (w *Worker) find(ctx context.Context, c Command) (Entry, error) {
+func (w *Worker) find(ctx context.Context, c *Command) (Entry, error) {
 	e, err := w.o.Ledger.Find(ctx, c.Tenant, c.ID)
 	if err != nil || e.Found {
 		return e, err

@@ -99,6 +99,12 @@ func (s *shelf) Commit(ctx context.Context, c store.Change) error {
 	return nil
 }
 
+// CommitWithin waits in vain for another commit to go with.
+func (s *shelf) CommitWithin(ctx context.Context, c store.Change, within time.Duration) error {
+	time.Sleep(within)
+	return s.Commit(ctx, c)
+}
+
 func (s *shelf) breakWith(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -275,9 +281,10 @@ func names(prefix string, n int) []string {
 	return out
 }
 
-// tidied lets what was accepted be removed.
+// tidied lets what was accepted be removed: with it, what was accepted before may be
+// on its way.
 func tidied() {
 	synctest.Wait()
-	time.Sleep(removeAfter)
+	time.Sleep(2 * removeWithin)
 	synctest.Wait()
 }

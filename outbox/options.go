@@ -26,10 +26,10 @@ const (
 	scanRows = 1024
 	// removeRows go in one clean-up transaction.
 	removeRows = 1024
-	// removeAfter is how long delivered rows wait for others, so that a trickle
-	// of work does not have a clean-up transaction for each row. They would only
-	// be offered again after a crash.
-	removeAfter = 20 * time.Millisecond
+	// removeWithin is how long delivered rows wait for a commit to be removed with,
+	// so that neither a trickle of work has a clean-up transaction for each row, nor
+	// what comes next waits behind one. They would only be offered again after a crash.
+	removeWithin = 20 * time.Millisecond
 	// lookEvery is the slow tick: a channel may wake the loop, only the store informs it.
 	lookEvery = time.Second
 	// highShare high rows go before one normal row, where both wait.

@@ -20,6 +20,7 @@ type box interface {
 	Outboxed(kinds ...edda.WorkKind) int
 	Committed() <-chan struct{}
 	Commit(ctx context.Context, c store.Change) error
+	CommitWithin(ctx context.Context, c store.Change, within time.Duration) error
 }
 
 // Relay carries the outbox out. One goroutine, Run's, owns everything below;
@@ -34,8 +35,7 @@ type Relay struct {
 
 	fresh     bool // the store may hold rows that were not looked at
 	sweep     sweep
-	accepted  []*item   // to be removed from the store
-	since     time.Time // when the first of them was accepted
+	accepted  []*item // to be removed from the store
 	removing  bool
 	rest      time.Time // no clean-up commit before, after one failed
 	stopping  bool
@@ -186,7 +186,7 @@ func (r *Relay) pause(busy bool) time.Duration {
 		}
 	}
 	if len(r.accepted) > 0 && !r.removing {
-		wait = min(wait, max(time.Until(later(r.since.Add(removeAfter), r.rest)), 0))
+		wait = min(wait, max(time.Until(r.rest), 0))
 	}
 	return wait
 }
@@ -270,9 +270,6 @@ func (r *Relay) accept(it *item) {
 		it.lane.letGo(it.row)
 		return
 	}
-	if len(r.accepted) == 0 {
-		r.since = time.Now()
-	}
 	r.accepted = append(r.accepted, it)
 }
 
@@ -337,22 +334,22 @@ func (r *Relay) releaseAll() {
 	}
 }
 
-// remove starts a clean-up commit of what was accepted, one at a time.
+// remove has what was accepted removed, one change at a time: it goes with the commit
+// of others, so that what they wait for does not wait behind a commit of its own. Who
+// waits for the outbox to be flushed does not wait for others.
 func (r *Relay) remove(ctx context.Context) {
-	if r.removing || len(r.accepted) == 0 || time.Now().Before(r.rest) || !r.worthIt() {
+	if r.removing || len(r.accepted) == 0 || time.Now().Before(r.rest) {
 		return
+	}
+	within := removeWithin
+	if len(r.waiters) > 0 {
+		within = 0
 	}
 	n := min(len(r.accepted), removeRows)
 	items := r.accepted[:n:n]
 	// gofail: var outboxBeforeMark struct{}
 	r.accepted, r.removing = r.accepted[n:], true
-	go func() { r.removed <- removal{items, r.db.Commit(ctx, removalOf(items))} }()
-}
-
-// worthIt tells whether what was accepted is to go now: it has waited for others,
-// there is enough of it, or somebody waits for it to be gone.
-func (r *Relay) worthIt() bool {
-	return time.Since(r.since) >= removeAfter || len(r.accepted) >= removeRows || len(r.waiters) > 0
+	go func() { r.removed <- removal{items, r.db.CommitWithin(ctx, removalOf(items), within)} }()
 }
 
 func removalOf(items []*item) store.Change {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,9 +14,16 @@ import (
 )
 
 // openStore runs a real store until the test ends.
-func openStore(t *testing.T) *store.DB {
+func openStore(t *testing.T) *store.DB { return openCounted(t, nil) }
+
+// openCounted runs one that counts its commits.
+func openCounted(t *testing.T, commits *atomic.Int64) *store.DB {
 	t.Helper()
-	db, err := store.Open(t.TempDir(), store.Options{})
+	var o store.Options
+	if commits != nil {
+		o.Observe = func(int, int, time.Duration) { commits.Add(1) }
+	}
+	db, err := store.Open(t.TempDir(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,6 +102,31 @@ func TestRelayAfterARestart(t *testing.T) {
 			if e, f := times[fmt.Sprintf("e%d", i)], times[fmt.Sprintf("f%d", i)]; e != 2 || f != 1 {
 				t.Errorf("effect %d went out %d times, its fact %d, want 2 and 1", i, e, f)
 			}
+		}
+	})
+}
+
+// TestDeliveredRowsGoWithTheNextCommit, and have none of their own where one comes soon.
+func TestDeliveredRowsGoWithTheNextCommit(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var commits atomic.Int64
+		db, h := openCounted(t, &commits), newHarbour(t)
+		start(t, db, Options{Lanes: []Lane{h.lane("nats", facts...)}})
+		const n = 50
+		for i := range n {
+			emit(t, db, "a", nil, fact(fmt.Sprint("f", i), "a"))
+			synctest.Wait() // it is delivered
+			time.Sleep(removeWithin / 2)
+			if rows, _ := db.OutboxSize(); rows != 1 {
+				t.Fatalf("%d rows after %d commits, want that of the last", rows, i+1)
+			}
+		}
+		if commits.Load() != n {
+			t.Errorf("%d commits of %d", commits.Load(), n)
+		}
+		tidied()
+		if rows, _ := db.OutboxSize(); rows != 0 || commits.Load() != n+1 {
+			t.Errorf("%d rows, %d commits", rows, commits.Load())
 		}
 	})
 }

@@ -37,6 +37,7 @@ func (d *DB) Run(ctx context.Context) error {
 }
 
 func (d *DB) finish() error {
+	d.queue.stopping()
 	for {
 		d.commitWaiting()
 		if d.queue.close() {

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"time"
 
 	"edda"
 )
@@ -24,7 +25,7 @@ func (d *DB) Pipeline() *Pipeline { return &Pipeline{db: d} }
 
 // Submit is [DB.Submit] within the pipeline.
 func (p *Pipeline) Submit(ctx context.Context, c Change, done func(error)) error {
-	return p.db.submit(ctx, c, p, done)
+	return p.db.submit(ctx, c, &job{line: p, done: done})
 }
 
 // Submit queues the change behind those submitted before and returns; done is
@@ -39,25 +40,32 @@ func (p *Pipeline) Submit(ctx context.Context, c Change, done func(error)) error
 // that builds on one not yet committed uses a [Pipeline], which closes the gap
 // between the failure and its hearing of it.
 func (d *DB) Submit(ctx context.Context, c Change, done func(error)) error {
-	return d.submit(ctx, c, nil, done)
+	return d.submit(ctx, c, &job{done: done})
 }
 
-func (d *DB) submit(ctx context.Context, c Change, line *Pipeline, done func(error)) error {
+func (d *DB) submit(ctx context.Context, c Change, j *job) error {
 	if n := c.Size(); n > MaxChange && len(c.Transitions) > 1 && !c.Whole {
 		return edda.Classify(edda.Permanent, "a change of %d bytes with %d transitions: at most %d bytes go together", n, len(c.Transitions), MaxChange)
 	}
-	e, err := encodeChange(c)
-	if err != nil {
+	var err error
+	if j.change, err = encodeChange(c); err != nil {
 		return err
 	}
-	return d.queue.push(ctx, &job{change: e, line: line, done: done})
+	return d.queue.push(ctx, j)
 }
 
 // Commit writes the change and returns when it is durable. When ctx ends while
 // it waits, the change may yet be committed.
 func (d *DB) Commit(ctx context.Context, c Change) error {
+	return d.CommitWithin(ctx, c, 0)
+}
+
+// CommitWithin is [DB.Commit] of a change that nobody waits for: it is made durable
+// together with the next one that is submitted, or by itself where there is none
+// within that time.
+func (d *DB) CommitWithin(ctx context.Context, c Change, within time.Duration) error {
 	result := make(chan error, 1)
-	if err := d.Submit(ctx, c, func(err error) { result <- err }); err != nil {
+	if err := d.submit(ctx, c, &job{done: func(err error) { result <- err }, within: within}); err != nil {
 		return err
 	}
 	select {

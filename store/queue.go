@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"sync"
+	"time"
 
 	"edda"
 )
@@ -27,18 +28,21 @@ type job struct {
 	change *encoded
 	line   *Pipeline
 	done   func(error)
+	within time.Duration // how long it waits for another to go with; 0 once it does not
 }
 
 // queue holds jobs in order of submission. It is a list and not a channel
 // because the committer takes by bytes, and because closing it must not lose
 // what came in at the same moment.
 type queue struct {
-	mu     sync.Mutex // guards all below
-	jobs   []*job
-	bytes  int
-	closed bool
-	room   chan struct{} // closed, and made anew, when jobs were taken
-	ready  chan struct{} // signalled (capacity 1) when there are jobs
+	mu      sync.Mutex // guards all below, and the jobs' within
+	jobs    []*job
+	bytes   int
+	patient int  // of them, those that wait for another
+	hurried bool // none waits any more
+	closed  bool
+	room    chan struct{} // closed, and made anew, when jobs were taken
+	ready   chan struct{} // signalled (capacity 1) when there are jobs
 }
 
 func newQueue() *queue {
@@ -71,18 +75,61 @@ func (q *queue) tryPush(j *job) (<-chan struct{}, error) {
 	}
 	full := len(q.jobs) >= maxQueued || q.bytes+j.change.size > maxQueuedBytes
 	if full && len(q.jobs) > 0 {
+		q.hurry()
 		return q.room, nil
 	}
 	q.jobs = append(q.jobs, j)
 	q.bytes += j.change.size
+	if q.hurried {
+		j.within = 0
+	}
+	if j.within > 0 {
+		q.patient++
+		time.AfterFunc(j.within, func() { q.waited(j) })
+		return nil, nil
+	}
 	signal(q.ready)
 	return nil, nil
 }
 
-// take removes the first jobs, up to the bounds but at least one if there is any.
+// waited ends the patience of a job that has waited long enough, unless it has gone.
+func (q *queue) waited(j *job) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if j.within > 0 {
+		j.within = 0
+		q.patient--
+		signal(q.ready)
+	}
+}
+
+// hurry ends the patience of all.
+func (q *queue) hurry() {
+	for _, j := range q.jobs {
+		j.within = 0
+	}
+	if q.patient > 0 {
+		q.patient = 0
+		signal(q.ready)
+	}
+}
+
+// stopping ends the patience of all, and of those to come.
+func (q *queue) stopping() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.hurried = true
+	q.hurry()
+}
+
+// take removes the first jobs, up to the bounds but at least one if there is any that
+// does not wait for another.
 func (q *queue) take(count, bytes int) []*job {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	if q.patient == len(q.jobs) {
+		return nil
+	}
 	n, size := 0, 0
 	for n < len(q.jobs) && n < count {
 		next := q.jobs[n].change.size
@@ -99,6 +146,12 @@ func (q *queue) cut(n, size int) []*job {
 		return nil
 	}
 	taken := q.jobs[:n:n]
+	for _, j := range taken {
+		if j.within > 0 {
+			j.within = 0
+			q.patient--
+		}
+	}
 	q.jobs = append([]*job(nil), q.jobs[n:]...)
 	q.bytes -= size
 	close(q.room)

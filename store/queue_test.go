@@ -271,3 +271,74 @@ func TestInABubble(t *testing.T) {
 		db.stop()
 	})
 }
+
+// TestAPatientChangeGoesWithAnother, or by itself once it has waited; neither a commit
+// that is under way nor one that ends makes one of its own for it.
+func TestAPatientChangeGoesWithAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var groups []int
+		db := open(t, t.TempDir(), Options{Observe: func(changes, _ int, _ time.Duration) { groups = append(groups, changes) }})
+		patient := func(within time.Duration) <-chan error {
+			done := make(chan error, 1)
+			go func() { done <- db.CommitWithin(t.Context(), audit("patient"), within) }()
+			synctest.Wait()
+			return done
+		}
+		groups = nil // opening made some
+		first, second := patient(time.Second), patient(time.Minute)
+		time.Sleep(time.Second / 2)
+		same(t, "commits meanwhile", len(groups), 0)
+		must(0, db.Commit(t.Context(), audit("another")))
+		same(t, "both", []error{<-first, <-second}, []error{nil, nil})
+		same(t, "commits", groups, []int{3})
+		began := time.Now()
+		must(0, <-patient(time.Second))
+		same(t, "alone after", time.Since(began), time.Second)
+		time.Sleep(time.Hour)
+		same(t, "commits at last", groups, []int{3, 1})
+	})
+}
+
+// TestAPatientChangeWaitsBehindACommit: what was submitted while one was under way is
+// not committed because that one has ended.
+func TestAPatientChangeWaitsBehindACommit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var groups []int
+		db, release := gated(t, Options{Observe: func(changes, _ int, _ time.Duration) { groups = append(groups, changes) }})
+		patient := make(chan error, 1)
+		go func() { patient <- db.CommitWithin(t.Context(), audit("patient"), time.Hour) }()
+		synctest.Wait()
+		groups = nil
+		release()
+		synctest.Wait()
+		same(t, "commits when the gate is open", len(groups), 0)
+		must(0, db.Commit(t.Context(), audit("another")))
+		must(0, <-patient)
+		same(t, "both in one", groups, []int{2})
+	})
+}
+
+// TestNobodyIsPatientAtTheEnd, nor where there is no more room.
+func TestNobodyIsPatientAtTheEnd(t *testing.T) {
+	q := newQueue()
+	push := func(within time.Duration) {
+		if room, err := q.tryPush(&job{change: &encoded{}, within: within}); room != nil || err != nil {
+			t.Fatal(room, err)
+		}
+	}
+	for range maxQueued {
+		push(time.Hour)
+	}
+	same(t, "taken", len(q.take(maxGroup, maxGroupBytes)), 0)
+	if room, _ := q.tryPush(&job{change: &encoded{}, within: time.Hour}); room == nil {
+		t.Fatal("there was room")
+	}
+	same(t, "taken of a full queue", len(q.take(maxGroup, maxGroupBytes)), maxGroup)
+	push(time.Hour)
+	same(t, "patient", q.patient, 1)
+	q.stopping()
+	push(time.Hour)
+	same(t, "left", len(q.all()), maxQueued-maxGroup+2)
+	same(t, "patient", q.patient, 0)
+	same(t, "closed", q.close(), true)
+}

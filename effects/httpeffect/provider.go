@@ -30,19 +30,15 @@ func (p *Provider) Close() { p.transports.close() }
 
 // Call makes one call; see effects.Provider.
 func (p *Provider) Call(ctx context.Context, c effects.Call) (effects.Response, error) {
-	req, err := request(parent(ctx, c.Trace), c)
+	t := &trip{ctx: parent(ctx, c.Trace), over: p.transports, tls: c.Config["tls"]}
+	req, hops, err := t.request(c)
 	if err != nil {
 		return effects.Response{}, edda.Classify(edda.Permanent, "%w: %w", effects.ErrNotSent, err)
 	}
-	hops, err := redirects(c.Config)
-	if err != nil {
-		return effects.Response{}, edda.Classify(edda.Permanent, "%w: %w", effects.ErrNotSent, err)
-	}
-	t := &trip{over: p.transports, tls: c.Config["tls"]}
 	resp, err := t.follow(req, hops)
 	if err != nil {
 		return effects.Response{}, t.lost(err)
 	}
 	defer resp.Body.Close()
-	return response(resp, time.Now())
+	return response(resp, c.Bare, time.Now())
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -157,5 +158,43 @@ func TestAnswerThatIsTooLongMayHaveBeenDone(t *testing.T) {
 	_, err := provider(t, dial.Options{AllowLoopback: true}).Call(t.Context(), effects.Call{Config: map[string]any{"url": s.URL}})
 	if !errors.Is(err, edda.Permanent) || errors.Is(err, effects.ErrNotSent) {
 		t.Errorf("error %v", err)
+	}
+}
+
+// TestAnswersOfAnyLength are read whole, whether they say their length or not, and their
+// connection is used again.
+func TestAnswersOfAnyLength(t *testing.T) {
+	s := open(t)
+	p := provider(t, dial.Options{AllowLoopback: true})
+	for _, n := range []int{0, 1, unsaidAnswer - 1, unsaidAnswer, unsaidAnswer + 1, believedAnswer, believedAnswer + 1, maxAnswer} {
+		for _, told := range []bool{true, false} {
+			s.answer = func(w http.ResponseWriter, _ *http.Request) {
+				if told {
+					w.Header().Set("Content-Length", strconv.Itoa(n))
+				} else {
+					w.(http.Flusher).Flush()
+				}
+				fmt.Fprint(w, strings.Repeat("x", n))
+			}
+			r, err := call(t, p, map[string]any{"url": s.URL})
+			if text, _ := r.Body.(string); err != nil || len(text) != n {
+				t.Errorf("%d bytes, told %v: %d, %v", n, told, len(text), err)
+			}
+		}
+	}
+	if len(s.conns) != 1 {
+		t.Errorf("%d connections", len(s.conns))
+	}
+}
+
+// TestABareAnswerHasNoHeaders, as nobody looks at them.
+func TestABareAnswerHasNoHeaders(t *testing.T) {
+	s := open(t)
+	p := provider(t, dial.Options{AllowLoopback: true})
+	for _, bare := range []bool{false, true} {
+		r, err := p.Call(t.Context(), effects.Call{ID: "c1", Key: "c1", Bare: bare, Config: map[string]any{"url": s.URL}})
+		if err != nil || (r.Headers["date"] == "") != bare {
+			t.Errorf("bare %v: %v, %v", bare, r.Headers, err)
+		}
 	}
 }

@@ -2,9 +2,9 @@ package httpeffect
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"net/url"
@@ -25,30 +25,41 @@ func methods() []string {
 	}
 }
 
-// request builds the call from the evaluated map of the manifest.
-func request(ctx context.Context, c effects.Call) (*http.Request, error) {
+// request builds the call from the evaluated map of the manifest, and says how many
+// redirects are followed.
+func (t *trip) request(c effects.Call) (req *http.Request, hops int, err error) {
+	if hops, err = redirects(c.Config); err != nil {
+		return nil, 0, err
+	}
 	method := strings.ToUpper(cmp.Or(expression.Text(c.Config["method"]), unsaid(c)))
 	if !slices.Contains(methods(), method) {
-		return nil, errors.New("method is none of " + strings.Join(methods(), ", "))
+		return nil, 0, errors.New("method is none of " + strings.Join(methods(), ", "))
 	}
 	target, err := address(c.Config)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	header, err := header(c, target.User)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	body, err := body(c.Config, header)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	target.User = nil
-	req, err := http.NewRequestWithContext(ctx, method, target.String(), body)
+	req, err = t.to(method, target, header, body)
+	return req, hops, err
+}
+
+// to is the first request of a trip. It is made of an address that is no url yet,
+// which is read once.
+func (t *trip) to(method string, target *url.URL, header http.Header, body io.Reader) (*http.Request, error) {
+	target.User, target.Host = nil, strings.TrimSuffix(target.Host, ":") // a port may be left empty
+	req, err := http.NewRequestWithContext(t.watched(target), method, "", body)
 	if err != nil {
-		return nil, errors.New("url is no http or https address") // its text may hold a secret
+		return nil, errors.New("url is no http or https address")
 	}
-	req.Header, req.Host = header, header.Get("Host")
+	req.URL, req.Header, req.Host = target, header, header.Get("Host")
 	return req, nil
 }
 

@@ -3,10 +3,12 @@ package httpeffect
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"io"
 	"math"
 	"net/http"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -19,14 +21,18 @@ import (
 const (
 	// maxAnswer bytes of an answer are read: what one NATS message holds.
 	maxAnswer = 1 << 20
+	// The room that is made for an answer at first: for one that does not say its
+	// length, and at most for one that does and may not keep its word.
+	unsaidAnswer   = 512
+	believedAnswer = 64 << 10
 	// maxRetryAfter seconds are believed: longer than any step waits.
 	maxRetryAfter = 7 * 24 * 60 * 60
 )
 
-// response reads the answer. One that is too long is an outcome that nobody
-// can tell; of a failure only its body is left out.
-func response(resp *http.Response, now time.Time) (effects.Response, error) {
-	read, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
+// response reads the answer, its headers unless it shall be bare. One that is too long
+// is an outcome that nobody can tell; of a failure only its body is left out.
+func response(resp *http.Response, bare bool, now time.Time) (effects.Response, error) {
+	read, err := readAnswer(resp)
 	if err == nil {
 		err = cutOff(resp, read)
 	}
@@ -39,14 +45,39 @@ func response(resp *http.Response, now time.Time) (effects.Response, error) {
 		}
 		read = nil
 	}
-	s := resp.StatusCode
+	s, headers := resp.StatusCode, map[string]string(nil)
+	if !bare {
+		headers = flat(resp.Header)
+	}
 	return effects.Response{
-		Status: s, Headers: flat(resp.Header), Body: decode(read),
+		Status: s, Headers: headers, Body: decode(read),
 		Retry:   s == http.StatusRequestTimeout || s == http.StatusTooManyRequests || s >= http.StatusInternalServerError,
 		Refused: s == http.StatusTooManyRequests,
 		Unknown: s == http.StatusBadGateway || s == http.StatusGatewayTimeout,
 		After:   retryAfter(resp.Header, now),
 	}, nil
+}
+
+// readAnswer reads up to the end, which lets the connection be used again, or to one
+// byte at least more than an answer may have.
+func readAnswer(resp *http.Response) ([]byte, error) {
+	size := int64(unsaidAnswer)
+	if resp.ContentLength >= 0 {
+		size = min(resp.ContentLength, believedAnswer) + 1 // the end is read, too
+	}
+	read := make([]byte, 0, size)
+	for len(read) <= maxAnswer {
+		n, err := resp.Body.Read(read[len(read):cap(read)])
+		read = read[:len(read)+n]
+		if errors.Is(err, io.EOF) {
+			return read, nil
+		}
+		if err != nil {
+			return read, err
+		}
+		read = slices.Grow(read, 1)
+	}
+	return read, nil
 }
 
 // cutOff looks at an answer whose end is only told by that of the connection:

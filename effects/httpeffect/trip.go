@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptrace"
+	"net/url"
 	"sync/atomic"
 
 	"edda"
@@ -20,14 +21,26 @@ const maxDrained = 4 << 10
 
 // trip is one call on its way, perhaps over several hosts.
 type trip struct {
+	ctx  context.Context // the call's
 	over *transports
 	tls  any
 	leg  *leg // the request under way
 	hops int  // redirects that were followed
 }
 
-// follow sends a request and goes where the answers lead, at most so many times.
-// A redirect that is not followed is an answer like any other.
+// watched is the context of the next request, to that address: what becomes of it shows in leg.
+func (t *trip) watched(to *url.URL) context.Context {
+	t.leg = &leg{resets: &t.over.resets, before: t.over.resets.Load()}
+	ctx := t.ctx
+	if to.Scheme == "https" { // HTTP/2 alone has to be cancelled: other requests share the connection
+		ctx, t.leg.cancel = context.WithCancel(ctx) // the answer is still to be read: it ends with the call
+	}
+	t.leg.watch(to)
+	return httptrace.WithClientTrace(ctx, &t.leg.hooks)
+}
+
+// follow sends a watched request and goes where the answers lead, at most so many
+// times. A redirect that is not followed is an answer like any other.
 func (t *trip) follow(req *http.Request, most int) (*http.Response, error) {
 	for {
 		resp, err := t.send(req)
@@ -47,14 +60,12 @@ func (t *trip) follow(req *http.Request, most int) (*http.Response, error) {
 		if !sameHost(req.URL, next.URL) {
 			t.tls = trustOnly(t.tls)
 		}
-		req = next
+		req = next.WithContext(t.watched(next.URL))
 	}
 }
 
 func (t *trip) send(req *http.Request) (*http.Response, error) {
-	ctx, cancel := context.WithCancel(req.Context()) // the answer is still to be read: it ends with the call
-	t.leg = &leg{cancel: cancel, resets: &t.over.resets, before: t.over.resets.Load()}
-	resp, err := t.over.roundTrip(req.WithContext(httptrace.WithClientTrace(ctx, t.leg.trace())), t.tls)
+	resp, err := t.over.roundTrip(req, t.tls)
 	switch {
 	case err != nil && t.leg.stopped.Load():
 		return nil, errors.New("the connection broke")
@@ -91,21 +102,28 @@ const maxResends = 2
 // protocol; but then the other side may have seen it, and to call again is for
 // the effect to decide.
 type leg struct {
-	cancel    context.CancelFunc
-	resets    *atomic.Int64 // see transports.resets
-	before    int64         // so many there were when the leg began
-	resends   atomic.Int64  // over HTTP/2
+	hooks     httptrace.ClientTrace
+	cancel    context.CancelFunc // nil where it cannot be HTTP/2
+	resets    *atomic.Int64      // see transports.resets
+	before    int64              // so many there were when the leg began
+	resends   atomic.Int64       // over HTTP/2
 	connected atomic.Bool
 	written   atomic.Bool
 	stopped   atomic.Bool // it would have gone out again, and may have been taken before
 	refused   atomic.Bool // the same, and it surely was not
 }
 
-func (l *leg) trace() *httptrace.ClientTrace {
-	return &httptrace.ClientTrace{
-		GotConn:          l.gotConn,
-		WroteHeaderField: func(string, []string) { l.written.Store(true) }, // before the request can be whole
+// watch has the transport tell before the request can be whole at the other side. A
+// request of HTTP/1 is written through a buffer that is not flushed with the end of its
+// head in it before WroteHeaders; one of HTTP/2 may be gone by then, and each of its
+// fields is told of before.
+func (l *leg) watch(to *url.URL) {
+	l.hooks.GotConn = l.gotConn
+	if to.Scheme == "https" {
+		l.hooks.WroteHeaderField = func(string, []string) { l.written.Store(true) }
+		return
 	}
+	l.hooks.WroteHeaders = func() { l.written.Store(true) }
 }
 
 // gotConn keeps a request from going out once more. Over HTTP/2, where others

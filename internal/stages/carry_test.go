@@ -15,6 +15,7 @@ import (
 	"edda/effects/dial"
 	"edda/effects/effecttest"
 	"edda/effects/httpeffect"
+	"edda/engine"
 	"edda/outbox"
 	"edda/stream"
 )
@@ -91,15 +92,7 @@ func settle(tb testing.TB, n int) (func(), *books) {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- w.Run(ctx) }()
-	tb.Cleanup(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			tb.Error(err)
-		}
-	})
+	serve(tb, w.Run)
 	do := func(c effects.Command) {
 		d.in <- c
 		if r := <-d.out; r.Outcome != edda.Succeeded {
@@ -112,6 +105,66 @@ func settle(tb testing.TB, n int) (func(), *books) {
 		b.begin(tb)
 		for _, c := range all[:n] {
 			do(c)
+		}
+		b.end(tb)
+	}, b
+}
+
+// serve runs something until the test ends.
+func serve(tb testing.TB, run func(context.Context) error) {
+	tb.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- run(ctx) }()
+	tb.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			tb.Error(err)
+		}
+	})
+}
+
+// applier takes results as the engine does, and forgets them.
+type applier chan edda.Outcome
+
+func (a applier) Result(_ context.Context, r engine.Handed) error {
+	a <- r.Event.Outcome
+	return nil
+}
+
+// handOver has n commands done by a worker to which the outbox hands them within the
+// process, one at a time.
+func handOver(tb testing.TB, n int) (func(), *books) {
+	db, b := opened(tb)
+	d, results, caughtUp := desk{make(chan effects.Command), nil}, make(applier), make(chan struct{})
+	close(caughtUp)
+	h := stream.NewHandoff(stream.NewPublisher(nil, stream.Codec{}), nil, nil)
+	o := effects.Options{Source: d, Publisher: d, Providers: map[string]effects.Provider{"http": d}, Owner: "a worker", Applier: h}
+	w, err := effects.New(db, o, effect(tb, "reserve"))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	h.Connect(w, results, caughtUp)
+	serve(tb, h.Run) // it offers again what comes before the worker's line has begun
+	serve(tb, w.Run)
+	all := make([]edda.Work, n+1)
+	for i, c := range changes(tb, 0, n+1, 1) {
+		all[i] = c.Transitions[0].Work[0]
+		all[i].NotAfter = time.Time{} // it is of a time long ago
+	}
+	do := func(w edda.Work) {
+		if errs := h.Deliver(context.Background(), []edda.Work{w}); errs == nil {
+			tb.Fatal("it was published")
+		}
+		if got := <-results; got != edda.Succeeded {
+			tb.Fatal(got)
+		}
+	}
+	do(all[n])
+	return func() {
+		b.begin(tb)
+		for _, w := range all[:n] {
+			do(w)
 		}
 		b.end(tb)
 	}, b

@@ -39,6 +39,7 @@ func stages() []stage {
 		{"encode a command", 1000, encodeWork},
 		{"encode an aggregate's command", 1000, encodeAggregateCommand},
 		{"an effect, claimed and settled", 100, settle},
+		{"an effect, handed over", 300, handOver},
 		{"a call over HTTP", 300, call},
 		{"encode a result", 1000, encodeResult},
 	}

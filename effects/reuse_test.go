@@ -1,0 +1,61 @@
+package effects
+
+import (
+	"fmt"
+	"runtime"
+	"testing"
+	"testing/synctest"
+
+	"edda"
+)
+
+// TestGoroutinesAreUsedAgain by commands that follow, as many as are called at once;
+// those of a crowd that waited are not kept, and none outlives its worker.
+func TestGoroutinesAreUsedAgain(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h, d := combined(t, plain) // four calls at once
+		before, done := runtime.NumGoroutine(), 0
+		for _, crowd := range []int{1, 1, 3, 1, 4, 1, 50, 50, 1} {
+			for range crowd {
+				done++
+				if !h.w.Offer(given(fmt.Sprint("c", done))) {
+					t.Fatal("not taken")
+				}
+			}
+			synctest.Wait()
+			if got := len(d.results()); got != done {
+				t.Fatalf("%d results of %d", got, done)
+			}
+			if kept := runtime.NumGoroutine() - before; kept < 1 || kept > 4 || done == 2 && kept != 1 {
+				t.Errorf("%d goroutines are kept after a crowd of %d", kept, crowd)
+			}
+		}
+		h.stop()
+		synctest.Wait()
+		if left := runtime.NumGoroutine() - before; left > 0 {
+			t.Errorf("%d goroutines are left", left)
+		}
+	})
+}
+
+// TestReadableIsWhatASagaReads, whether it was read to see that or not.
+func TestReadableIsWhatASagaReads(t *testing.T) {
+	for _, wrap := range []func(any) any{
+		func(v any) any { return []any{1, v, "x"} },
+		func(v any) any { return map[string]any{"a": nil, "b": v} },
+		func(v any) any { return []string{fmt.Sprint(v)} },
+	} {
+		var v any = 1.5
+		for level := range edda.MaxDepth + 3 {
+			encoded, err := edda.Encode(v)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = edda.Decode(encoded)
+			if got := readable(outcome{kind: edda.Succeeded, payload: v}, encoded); got != (err == nil) {
+				t.Errorf("%d levels: readable %v, and %v", level, got, err)
+			}
+			v = wrap(v)
+		}
+	}
+}
