@@ -30,4 +30,6 @@
 //	surveyor (ends) ──────┘  │  └────── durable ────────┘
 //	callers (Wake, Start) ───┘            │
 //	                                      └──> acker ──> source
+//
+// A few items that stand alone the evaluator submits itself, with what is the writer's.
 package engine

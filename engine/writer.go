@@ -18,7 +18,8 @@ type writer struct {
 	*Engine
 	queue chan []*set // has room for every batch of the pipeline
 
-	// Owned by run:
+	// Held by whoever writes: run, or the evaluator where nothing is under way.
+	writing sync.Mutex
 	line    line  // of the present retry
 	retry   int   // its number
 	failure error // why nothing more of it can be submitted
@@ -43,11 +44,18 @@ func newWriter(e *Engine) *writer {
 // run submits until the queue is closed. Of each set there is one report.
 func (w *writer) run() error {
 	for sets := range w.queue {
-		for _, s := range sets {
-			w.submit(s)
-		}
+		w.write(sets)
 	}
 	return nil
+}
+
+// write submits the sets, behind all that was queued before.
+func (w *writer) write(sets []*set) {
+	w.writing.Lock()
+	defer w.writing.Unlock()
+	for _, s := range sets {
+		w.submit(s)
+	}
 }
 
 // submit does not end with a context: whether a change became durable must be

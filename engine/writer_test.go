@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"edda"
 	"edda/store"
@@ -42,4 +44,38 @@ func TestNothingIsSubmittedBehindARefusedSet(t *testing.T) {
 	if got[0].behind || !errors.Is(got[0].err, refused) || !got[1].behind || got[1].err == nil || got[2].err != nil {
 		t.Errorf("reports: %+v", got)
 	}
+}
+
+// Nobody is woken to write what stands alone; what comes in while that is written is
+// evaluated meanwhile.
+func TestWhatStandsAloneIsWrittenAtOnce(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, dir)
+		v := newEvaluator(newEngine(w.streams, w.gate, counter{}, Options{}), nil) // whose writer does not run
+		v.tidied = time.Now()
+		give := func(ids ...string) {
+			for i, id := range ids {
+				ev := event(id, "add", id)
+				ev.Stream, ev.Seq, ev.Time = "A", uint64(i+1), time.Now().UTC()
+				v.enqueue(newArrival(ev, Fetched{}))
+			}
+			v.step()
+		}
+		give("e1")
+		if w.gate.count() != 1 || len(v.writer.queue) != 0 {
+			t.Errorf("%d were submitted, %d wait for the writer", w.gate.count(), len(v.writer.queue))
+		}
+		give("e2") // behind one that is under way
+		if w.gate.count() != 1 || len(v.writer.queue) != 1 {
+			t.Errorf("%d were submitted, %d wait for the writer", w.gate.count(), len(v.writer.queue))
+		}
+		v.writer.write(<-v.writer.queue)
+		settle()
+		v.hear()
+		give("e3", "e4", "e5", "e6", "e7")
+		if w.gate.count() != 2 || len(v.writer.queue) != 1 {
+			t.Errorf("%d were submitted, %d wait for the writer", w.gate.count(), len(v.writer.queue))
+		}
+	})
 }

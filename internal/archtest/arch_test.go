@@ -52,7 +52,7 @@ func complaints(rooms map[string]room, files []file) []string {
 	var out []string
 	packages := map[string][]file{}
 	for _, f := range files {
-		out = slices.Concat(out, importComplaints(rooms, f), rootComplaints(f), pureComplaints(f), shapeComplaints(f))
+		out = slices.Concat(out, importComplaints(rooms, f), rootComplaints(f), pureComplaints(f), writerComplaints(f), shapeComplaints(f))
 		if !f.test {
 			packages[f.pkg] = append(packages[f.pkg], f)
 		}
@@ -106,6 +106,10 @@ func TestEachRuleComplains(t *testing.T) {
 		{"randomness", "saga/a.go", `package saga; import _ "math/rand/v2"`, "may not import math/rand/v2"},
 		{"context", "saga/a.go", `package saga; import _ "context"`, "may not import context"},
 		{"goroutine", "saga/a.go", `package saga; func f() { go f() }`, "no goroutine"},
+		{"an instance", "stream/a.go", `package stream; var c = store.Change{Transitions: []edda.Transition{{Instance: in}}}`, "only the engine commits instances"},
+		{"an instance of a transition", "stream/a.go", `package stream; func f() { c.Transitions = list(edda.Transition{Instance: in}) }`, "only the engine commits instances"},
+		{"a transition without one", "stream/a.go", `package stream; var c = store.Change{Transitions: []edda.Transition{{Resolved: ids}}}`, ""},
+		{"a decision", "stream/a.go", `package stream; var t = edda.Transition{Instance: in}`, ""},
 		{"init", "store/a.go", `package store; func init() {}`, "no init"},
 		{"a method init", "store/a.go", `package store; type t int; func (t) init() {}`, ""},
 		{"long", "store/a.go", "package store\n" + strings.Repeat("\n", maxLines), "noun hiding"},
