@@ -113,7 +113,7 @@ func (r *reader) consume(ctx context.Context) error {
 	defer cancel(nil)
 	stop := r.watch(ctx, cancel)
 	defer stop()
-	f := &feed{reader: r, end: cancel}
+	f := &feed{reader: r, end: cancel, busy: make(chan struct{}, 1)}
 	reading, err := cons.Consume(func(m jetstream.Msg) { f.message(ctx, m) }, jetstream.PullMaxMessagesWithBytesLimit(pullMessages, pullBytes),
 		jetstream.PullHeartbeat(pullHeartbeat), jetstream.ConsumeErrHandler(f.trouble))
 	if err != nil {
@@ -125,21 +125,19 @@ func (r *reader) consume(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// feed gives the messages of one consumer to its reader. The client calls it for each:
-// its iterator would make a timer for every message.
+// feed gives the messages of one consumer to its reader. The client calls it for each,
+// one after the other: its iterator would make a timer for every message.
 type feed struct {
 	reader *reader
 	end    context.CancelCauseFunc
-
-	mu     sync.Mutex // guards what follows
-	ended  bool
-	number uint64 // of the last message, as the consumer counts them
+	busy   chan struct{} // capacity 1: a message is being taken in
+	number uint64        // of the last message, as the consumer counts them; owned by who is busy
 }
 
 func (f *feed) message(ctx context.Context, m jetstream.Msg) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.ended || ctx.Err() != nil {
+	f.busy <- struct{}{}
+	defer func() { <-f.busy }()
+	if ctx.Err() != nil {
 		return
 	}
 	f.number++
@@ -158,12 +156,11 @@ func (f *feed) trouble(_ jetstream.ConsumeContext, err error) {
 	}
 }
 
-// over waits for the message that is being taken in, and refuses those that the client
-// still has: they are read again.
+// over waits for the message that is being taken in: the next consumer begins behind it.
+// What the client still has then is refused, as the reading has ended, and is read again.
 func (f *feed) over() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.ended = true
+	f.busy <- struct{}{}
+	<-f.busy
 }
 
 // watch ends the reading when it is to begin again; stop waits for its end.

@@ -1,0 +1,64 @@
+package stream
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"edda"
+)
+
+// arrived is a message as the client hands it on.
+type arrived struct {
+	jetstream.Msg
+	seq uint64
+}
+
+func (a arrived) Subject() string      { return "tenant.acme.aggregate.Order.O1" }
+func (a arrived) Headers() nats.Header { return nil }
+func (a arrived) Data() []byte         { return []byte(`{"event_id":"e","event_type":"X"}`) }
+func (a arrived) Reply() string        { return "" }
+func (a arrived) Metadata() (*jetstream.MsgMetadata, error) {
+	return &jetstream.MsgMetadata{Sequence: jetstream.SequencePair{Stream: a.seq, Consumer: a.seq}, Timestamp: noon}, nil
+}
+
+// TestAReadingEndsBehindTheMessageThatIsTakenIn, or the next one would take it in as
+// well; and no message comes in once it has ended.
+func TestAReadingEndsBehindTheMessageThatIsTakenIn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &reader{buffer: newBuffer(), acks: &acks{}, wake: make(chan struct{}, 1), tenants: &atomic.Pointer[Tenants]{}}
+		r.tenants.Store(&Tenants{})
+		for range bufferEvents {
+			if !r.buffer.tryPut(edda.Event{}) {
+				t.Fatal("no room")
+			}
+		}
+		ctx, cancel := context.WithCancelCause(t.Context())
+		f := &feed{reader: r, end: cancel, busy: make(chan struct{}, 1)}
+		var over atomic.Bool
+		go f.message(ctx, arrived{seq: 1})
+		synctest.Wait()
+		go func() {
+			f.over()
+			over.Store(true)
+		}()
+		synctest.Wait()
+		if over.Load() || r.position() != 0 {
+			t.Error("a message is still being taken in")
+		}
+		r.buffer.take(bufferEvents, fetchBytes)
+		synctest.Wait()
+		if !over.Load() || r.position() != 1 {
+			t.Errorf("ended: %t, at message %d", over.Load(), r.position())
+		}
+		cancel(errAgain)
+		f.message(ctx, arrived{seq: 2})
+		if r.position() != 1 {
+			t.Error("a message came in after the end")
+		}
+	})
+}
