@@ -60,6 +60,7 @@ type encodedWork struct {
 	from  edda.Key
 	kind  edda.WorkKind
 	value []byte
+	work  *edda.Work // the same as a value
 }
 
 type encodedClaim struct {
@@ -229,7 +230,7 @@ func (e *encoder) work(list []edda.Work) (out []encodedWork, err error) {
 			return nil, fmt.Errorf("work %s: %w", w.ID, err)
 		}
 		e.out.size += len(ulid.ULID{})
-		e.out.list = append(e.out.list, encodedWork{id: w.ID, from: w.From, kind: w.Kind, value: value})
+		e.out.list = append(e.out.list, encodedWork{id: w.ID, from: w.From, kind: w.Kind, value: value, work: w})
 	}
 	n := len(e.out.list)
 	return e.out.list[n-len(list) : n : n], nil

@@ -266,7 +266,7 @@ func (w *writer) send(list []encodedWork) error {
 		if err := w.put(w.buckets[bucketOutbox], bucketOutbox, id[:], id[:], work.value, 0); err != nil {
 			return err
 		}
-		w.staged.added(id, work)
+		w.staged.add(id, work)
 	}
 	return nil
 }
