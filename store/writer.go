@@ -278,7 +278,8 @@ func (w *writer) settle(command string, who edda.Key) error {
 	if !ok || row.From != who {
 		return nil
 	}
-	return w.remove(row.ID)
+	w.staged.removed(row.ID, edda.WorkEffect)
+	return w.buckets[bucketOutbox].Delete(row.ID[:])
 }
 
 func (w *writer) remove(id ulid.ULID) error {
