@@ -75,11 +75,11 @@ type encodedDead struct {
 }
 
 // encodeChange refuses what can never be written, so that a transaction that
-// fails has failed for the disk's sake.
-func encodeChange(c Change) (*encoded, error) {
+// fails has failed for the disk's sake. The size is the change's, see [Change.Size].
+func encodeChange(c Change, size int) (*encoded, error) {
 	e := &encoder{out: encodeds.Get().(*encoded)}
 	e.out.delivered, e.out.remove, e.values.arena = c.Delivered, c.Remove, e.out.arena
-	e.values.arena.size = c.Size()
+	e.values.arena.size = size
 	e.out.transitions = slices.Grow(e.out.transitions, len(c.Transitions))
 	for i := range c.Transitions {
 		if err := e.transition(&c.Transitions[i]); err != nil {

@@ -43,10 +43,11 @@ func (d *DB) Submit(ctx context.Context, c Change, done func(error)) error {
 }
 
 func (d *DB) submit(ctx context.Context, c Change, line *Pipeline, done func(error)) error {
-	if n := c.Size(); n > MaxChange && len(c.Transitions) > 1 && !c.Whole {
+	n := c.Size()
+	if n > MaxChange && len(c.Transitions) > 1 && !c.Whole {
 		return edda.Classify(edda.Permanent, "a change of %d bytes with %d transitions: at most %d bytes go together", n, len(c.Transitions), MaxChange)
 	}
-	e, err := encodeChange(c)
+	e, err := encodeChange(c, n)
 	if err != nil {
 		return err
 	}
