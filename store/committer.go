@@ -89,6 +89,7 @@ func (d *DB) commitGroup(group []*job) {
 	kept := d.delta.add(d.stamp, group)
 	d.index.apply(staged)
 	d.recent.learn(staged.changed, d.stamp.Commit)
+	d.fresh.learn(staged)
 	d.recovered()
 	if d.options.Observe != nil && len(group) > 0 {
 		d.options.Observe(len(group), sizeOf(group), time.Since(started))
@@ -140,7 +141,7 @@ func sizeOf(group []*job) (n int) {
 }
 
 func (d *DB) tell(s *staged) {
-	if s.sent {
+	if len(s.added) > 0 {
 		signal(d.committed)
 	}
 	if s.armed {

@@ -47,6 +47,7 @@ type DB struct {
 	queue   *queue
 	index   *index
 	recent  *recent
+	fresh   *fresh
 	hours   hours
 	health  health
 	running atomic.Bool

@@ -60,6 +60,7 @@ type encodedWork struct {
 	from  edda.Key
 	kind  edda.WorkKind
 	value []byte
+	work  *edda.Work // the same as a value
 }
 
 type encodedClaim struct {
@@ -74,11 +75,11 @@ type encodedDead struct {
 }
 
 // encodeChange refuses what can never be written, so that a transaction that
-// fails has failed for the disk's sake.
-func encodeChange(c Change) (*encoded, error) {
+// fails has failed for the disk's sake. The size is the change's, see [Change.Size].
+func encodeChange(c Change, size int) (*encoded, error) {
 	e := &encoder{out: encodeds.Get().(*encoded)}
 	e.out.delivered, e.out.remove, e.values.arena = c.Delivered, c.Remove, e.out.arena
-	e.values.arena.size = c.Size()
+	e.values.arena.size = size
 	e.out.transitions = slices.Grow(e.out.transitions, len(c.Transitions))
 	for i := range c.Transitions {
 		if err := e.transition(&c.Transitions[i]); err != nil {
@@ -229,7 +230,7 @@ func (e *encoder) work(list []edda.Work) (out []encodedWork, err error) {
 			return nil, fmt.Errorf("work %s: %w", w.ID, err)
 		}
 		e.out.size += len(ulid.ULID{})
-		e.out.list = append(e.out.list, encodedWork{id: w.ID, from: w.From, kind: w.Kind, value: value})
+		e.out.list = append(e.out.list, encodedWork{id: w.ID, from: w.From, kind: w.Kind, value: value, work: w})
 	}
 	n := len(e.out.list)
 	return e.out.list[n-len(list) : n : n], nil

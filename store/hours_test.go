@@ -15,7 +15,7 @@ func TestAClaimIsFoundAsSoonAsItIsPublished(t *testing.T) {
 	for i := range 3 {
 		claim := edda.Claim{Tenant: "acme", CommandID: "c", Claimed: noon.Add(time.Duration(-i) * time.Hour)}
 		claim.CommandID += claim.Claimed.String()
-		if _, err := db.write([]*job{{change: must(encodeChange(Change{Claims: []edda.Claim{claim}}))}}); err != nil {
+		if _, err := db.write([]*job{{change: must(encodeChange(Change{Claims: []edda.Claim{claim}}, 0))}}); err != nil {
 			t.Fatal(err)
 		}
 		if _, found, err := db.Claim("acme", claim.CommandID); !found || err != nil {

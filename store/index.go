@@ -156,7 +156,7 @@ type staged struct {
 	changed  []latest         // instances
 	hours    []uint32         // in which claims were added
 	cleared  bool             // claims were removed, and perhaps an hour with them
-	sent     bool             // outbox rows were added
+	added    []added          // outbox rows
 	armed    bool             // due rows were added
 }
 
@@ -180,10 +180,10 @@ func (s *staged) waiting(command string) (waiting, bool) {
 	return row, ok && !s.gone[row.ID]
 }
 
-func (s *staged) added(id ulid.ULID, w encodedWork) {
+func (s *staged) add(id ulid.ULID, w encodedWork) {
 	s.grown++
 	s.kinds[w.kind]++
-	s.sent = true
+	s.added = append(s.added, added{id: id, work: w.work, size: len(w.value)})
 	if w.kind == edda.WorkEffect {
 		s.commands[w.id], s.effects[id] = waiting{id, w.from}, w.id
 	}
@@ -206,14 +206,14 @@ func (s *staged) count(who edda.Key, old, now head) {
 		return
 	}
 	if old.Status != "" {
-		s.add(countKey{who.Tenant, who.Saga, old.Version, old.Status}, -1)
+		s.raise(countKey{who.Tenant, who.Saga, old.Version, old.Status}, -1)
 	}
 	if now.Status != "" {
-		s.add(countKey{who.Tenant, who.Saga, now.Version, now.Status}, 1)
+		s.raise(countKey{who.Tenant, who.Saga, now.Version, now.Status}, 1)
 	}
 }
 
-func (s *staged) add(key countKey, n int) {
+func (s *staged) raise(key countKey, n int) {
 	value, ok := s.counts[key]
 	if !ok {
 		value = s.index.counts[key]

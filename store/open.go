@@ -202,6 +202,7 @@ func load(path string, raw *bolt.DB, o Options) (*DB, error) {
 		if d.index, err = d.loadIndex(tx); err != nil {
 			return err
 		}
+		d.fresh = newFresh(d.stamp, d.index.size == 0)
 		return d.hours.load(tx)
 	})
 }

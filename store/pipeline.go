@@ -44,11 +44,12 @@ func (d *DB) Submit(ctx context.Context, c Change, done func(error)) error {
 }
 
 func (d *DB) submit(ctx context.Context, c Change, j *job) error {
-	if n := c.Size(); n > MaxChange && len(c.Transitions) > 1 && !c.Whole {
+	n := c.Size()
+	if n > MaxChange && len(c.Transitions) > 1 && !c.Whole {
 		return edda.Classify(edda.Permanent, "a change of %d bytes with %d transitions: at most %d bytes go together", n, len(c.Transitions), MaxChange)
 	}
 	var err error
-	if j.change, err = encodeChange(c); err != nil {
+	if j.change, err = encodeChange(c, n); err != nil {
 		return err
 	}
 	return d.queue.push(ctx, j)

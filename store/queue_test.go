@@ -222,7 +222,7 @@ func TestRefusedChanges(t *testing.T) {
 func TestSizeIsAboutWhatIsWritten(t *testing.T) {
 	changes := append(formatChanges(), Change{Transitions: []edda.Transition{working("1", 1, "c1")}})
 	for i, c := range changes {
-		e := must(encodeChange(c))
+		e := must(encodeChange(c, c.Size()))
 		if got := c.Size(); got < e.size*2/3 || got > 3*e.size {
 			t.Errorf("change %d: estimated %d bytes, written %d", i, got, e.size)
 		}

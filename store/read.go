@@ -43,6 +43,13 @@ const maxRead = 4 << 20
 // Outbox lists rows after a position, in commit order: up to limit, and fewer
 // where they are large. There are no more when it lists none.
 func (d *DB) Outbox(after ulid.ULID, limit int) (rows []Row, err error) {
+	if rows, all := d.fresh.list(after, limit); all {
+		return rows, nil
+	}
+	return d.readOutbox(after, limit)
+}
+
+func (d *DB) readOutbox(after ulid.ULID, limit int) (rows []Row, err error) {
 	size := 0
 	err = d.read(bucketOutbox, func(b *changelog.Bucket) error {
 		c := b.Cursor()

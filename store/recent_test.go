@@ -44,9 +44,9 @@ func TestACommitIsSeenAsSoonAsItIsPublished(t *testing.T) {
 		defer view.Close()
 		return must(view.Cell(key("1")))
 	}
-	db.commitGroup([]*job{{change: must(encodeChange(Change{Transitions: []edda.Transition{step(key("1"), 1)}})), done: func(error) {}}})
+	db.commitGroup([]*job{{change: must(encodeChange(Change{Transitions: []edda.Transition{step(key("1"), 1)}}, 0)), done: func(error) {}}})
 	same(t, "before", seen().Instance, instance(key("1"), 1))
-	if _, err := db.write([]*job{{change: must(encodeChange(Change{Transitions: []edda.Transition{step(key("1"), 2)}}))}}); err != nil {
+	if _, err := db.write([]*job{{change: must(encodeChange(Change{Transitions: []edda.Transition{step(key("1"), 2)}}, 0))}}); err != nil {
 		t.Fatal(err)
 	}
 	same(t, "after", seen().Instance, instance(key("1"), 2))

@@ -266,7 +266,7 @@ func (w *writer) send(list []encodedWork) error {
 		if err := w.put(w.buckets[bucketOutbox], bucketOutbox, id[:], id[:], work.value, 0); err != nil {
 			return err
 		}
-		w.staged.added(id, work)
+		w.staged.add(id, work)
 	}
 	return nil
 }
@@ -278,7 +278,8 @@ func (w *writer) settle(command string, who edda.Key) error {
 	if !ok || row.From != who {
 		return nil
 	}
-	return w.remove(row.ID)
+	w.staged.removed(row.ID, edda.WorkEffect)
+	return w.buckets[bucketOutbox].Delete(row.ID[:])
 }
 
 func (w *writer) remove(id ulid.ULID) error {
