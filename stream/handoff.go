@@ -336,10 +336,10 @@ func (c Codec) offered(w edda.Work) (cmd effects.Command, fits bool) {
 	}, err == nil
 }
 
-// applied is a result as the stream would give it, and its message as work; the
-// engine says in both when it came.
+// applied is a result as the stream would give it, and the body of its message as work;
+// the engine says in both when it came.
 func (c Codec) applied(r effects.Result) (edda.Event, edda.Work, error) {
-	msg, err := c.Result(r)
+	_, body, err := c.written(resultOf(r))
 	if err != nil {
 		return edda.Event{}, edda.Work{}, err
 	}
@@ -347,15 +347,18 @@ func (c Codec) applied(r effects.Result) (edda.Event, edda.Work, error) {
 	if err != nil {
 		return edda.Event{}, edda.Work{}, err
 	}
-	m := Message{Subject: msg.Subject, Header: msg.Header}
-	ev := m.carry(edda.Event{
-		Kind: edda.KindResult, ID: m.id(), Tenant: r.Tenant, Type: r.Effect, CommandID: r.CommandID, Step: string(md.Step),
+	ev := edda.Event{
+		Kind: edda.KindResult, ID: headerText(ResultID(r.CommandID)), Tenant: r.Tenant, Type: r.Effect, CommandID: r.CommandID, Step: string(md.Step),
 		Key: edda.Key{Tenant: r.Tenant}, Outcome: r.Outcome, Attempts: r.Attempts, Timestamp: r.Time.UTC().Round(0), Payload: payload(r.Payload),
-	}, md)
+		Correlation: string(md.Correlation), Causation: string(md.Causation), Trace: string(md.Trace),
+	}
+	if isTraceparent(r.Trace) {
+		ev.Trace = headerText(r.Trace)
+	}
 	if md.Saga != "" && md.Key != "" {
 		ev.Key.Saga, ev.Key.Correlation = string(md.Saga), string(md.Key)
 	}
 	return ev, edda.Work{
-		ID: ResultID(r.CommandID), Kind: edda.WorkResult, From: ev.Key, Name: r.Effect, CommandID: r.CommandID, Payload: msg.Data, Trace: r.Trace,
+		ID: ResultID(r.CommandID), Kind: edda.WorkResult, From: ev.Key, Name: r.Effect, CommandID: r.CommandID, Payload: body, Trace: r.Trace,
 	}, nil
 }
