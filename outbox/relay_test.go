@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -664,12 +665,15 @@ func TestNothingGoesOutBeforeItMay(t *testing.T) {
 // porter is a destination that takes effects at once, unless it is busy.
 type porter struct {
 	*harbour
-	busy  bool
-	took  []string
-	asked map[string]int
+	sync.Mutex // guards what follows
+	busy       bool
+	took       []string
+	asked      map[string]int
 }
 
 func (p *porter) Take(w *edda.Work) bool {
+	p.Lock()
+	defer p.Unlock()
 	p.asked[w.ID]++
 	if w.Kind != edda.WorkEffect || p.busy {
 		return false
@@ -690,7 +694,10 @@ func TestATakerWaitsForNoBatch(t *testing.T) {
 		start(t, db, Options{Lanes: []Lane{l}})
 		took := func(want ...string) {
 			t.Helper()
-			if synctest.Wait(); !slices.Equal(p.took, want) {
+			synctest.Wait()
+			p.Lock()
+			defer p.Unlock()
+			if !slices.Equal(p.took, want) {
 				t.Errorf("took %v, want %v", p.took, want)
 			}
 		}
@@ -702,14 +709,15 @@ func TestATakerWaitsForNoBatch(t *testing.T) {
 		took("e1", "e4")
 		time.Sleep(time.Second)
 		took("e1", "e4", "e3")
-		p.busy = true
+		busy := func(is bool) { p.Lock(); p.busy = is; p.Unlock() }
+		busy(true)
 		db.put(effect("e5", "5"))
 		time.Sleep(2 * time.Second)
 		wantIDs(t, h, "f", "copy", "e5")
 		if p.asked["e5"] != 1 {
 			t.Errorf("asked %d times for e5", p.asked["e5"])
 		}
-		p.busy = false
+		busy(false)
 		h.refusing(func(edda.Work) error { return errDown })
 		for i := range downAfter + 2 {
 			db.put(fact(fmt.Sprint("d", i), fmt.Sprint("d", i)))
