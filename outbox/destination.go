@@ -37,6 +37,14 @@ type Destination interface {
 	Deliver(ctx context.Context, batch []edda.Work) (errs []error)
 }
 
+// Taker is a destination that may take some work at once, so that it waits neither for
+// a batch nor for one that is under way.
+type Taker interface {
+	// Take is true where it has accepted the item, as by [ErrElsewhere]; else the item is
+	// given to Deliver. It returns at once and is never called concurrently.
+	Take(w *edda.Work) bool
+}
+
 // ErrElsewhere says that an item was accepted, by another than the destination: it
 // tells nothing of how the destination is.
 var ErrElsewhere = errors.New("accepted elsewhere")

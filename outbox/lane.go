@@ -31,15 +31,18 @@ type item struct {
 // lane is one destination's share of the held rows. The relay's loop owns it.
 type lane struct {
 	Lane
-	cursor ulid.ULID // every row of this lane up to it was taken
-	behind bool      // rows after the cursor were left in the store
-	held   int       // taken, and not yet accepted and durably removed
-	bytes  int       // of their payloads
-	high   []*item
-	normal []*item
-	run    int // high rows taken since the last normal one
-	retry  retries
-	active int // Delivers under way
+	taker Taker // the destination, where it is one
+	// untried became ready, and are to be offered to taker once.
+	untried []*item
+	cursor  ulid.ULID // every row of this lane up to it was taken
+	behind  bool      // rows after the cursor were left in the store
+	held    int       // taken, and not yet accepted and durably removed
+	bytes   int       // of their payloads
+	high    []*item
+	normal  []*item
+	run     int // high rows taken since the last normal one
+	retry   retries
+	active  int // Delivers under way
 
 	failures int       // in a row
 	down     bool      // nothing but a probe now and then
@@ -54,7 +57,8 @@ func newLane(l Lane) *lane {
 	if l.Parallel <= 0 {
 		l.Parallel = 1
 	}
-	return &lane{Lane: l}
+	taker, _ := l.Destination.(Taker)
+	return &lane{Lane: l, taker: taker}
 }
 
 func (l *lane) full() bool { return l.held >= maxHeld || l.bytes >= maxHeldBytes }
@@ -77,6 +81,14 @@ func (l *lane) letGo(row store.Row) {
 
 func (l *lane) push(it *item) {
 	it.state = ready
+	if l.taker != nil {
+		l.untried = append(l.untried, it)
+		return
+	}
+	l.queue(it)
+}
+
+func (l *lane) queue(it *item) {
 	if it.row.Work.High {
 		l.high = append(l.high, it)
 		return
@@ -124,6 +136,21 @@ func (l *lane) batch(now time.Time) []*item {
 		items[i].state = sending
 	}
 	return items
+}
+
+// taken gives those of the rows that became ready which the destination takes at once,
+// also while it does not answer, and queues the others.
+func (l *lane) taken() (all []*item) {
+	for _, it := range l.untried {
+		if l.taker.Take(&it.row.Work) {
+			all = append(all, it)
+			continue
+		}
+		l.queue(it)
+	}
+	clear(l.untried) // or the array would keep them alive
+	l.untried = l.untried[:0]
+	return all
 }
 
 // later puts a row that failed aside until its time.

@@ -138,6 +138,10 @@ func (r *Relay) runOnce(ctx context.Context) bool {
 	busy = r.sweepOnce(now) || busy
 	for _, l := range r.lanes {
 		r.retry(l, now)
+	}
+	for r.takenOnce() {
+	}
+	for _, l := range r.lanes {
 		for batch := l.batch(now); batch != nil; batch = l.batch(now) {
 			r.deliver(ctx, l, batch)
 		}
@@ -153,6 +157,20 @@ func (r *Relay) retry(l *lane, now time.Time) {
 		it.state = waiting
 		r.release(it.row.Work.From)
 	}
+}
+
+// takenOnce lets the destinations take what they take at once, and tells whether they
+// took any: it may have kept others back.
+func (r *Relay) takenOnce() bool {
+	any := false
+	for _, l := range r.lanes {
+		for _, it := range l.taken() {
+			r.accept(it)
+			r.release(it.row.Work.From)
+			any = true
+		}
+	}
+	return any
 }
 
 // await takes whatever happens next, or nothing when the timer fires.

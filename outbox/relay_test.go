@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -658,5 +659,71 @@ func TestNothingGoesOutBeforeItMay(t *testing.T) {
 			t.Errorf("Flush: %v", err)
 		}
 		wantIDs(t, nats, "a")
+	})
+}
+
+// porter is a destination that takes effects at once, unless it is busy.
+type porter struct {
+	*harbour
+	sync.Mutex // guards what follows
+	busy       bool
+	took       []string
+	asked      map[string]int
+}
+
+func (p *porter) Take(w *edda.Work) bool {
+	p.Lock()
+	defer p.Unlock()
+	p.asked[w.ID]++
+	if w.Kind != edda.WorkEffect || p.busy {
+		return false
+	}
+	p.took = append(p.took, w.ID)
+	return true
+}
+
+// TestATakerWaitsForNoBatch: neither for one that is under way, nor for a destination
+// that is down; but for what goes first of its instance. What it leaves is delivered.
+func TestATakerWaitsForNoBatch(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		db, h := newShelf(), newHarbour(t)
+		p := &porter{harbour: h, asked: map[string]int{}}
+		h.delay = time.Second
+		l := h.lane("nats", append(facts, edda.WorkResult)...)
+		l.Destination = p
+		start(t, db, Options{Lanes: []Lane{l}})
+		took := func(want ...string) {
+			t.Helper()
+			synctest.Wait()
+			p.Lock()
+			defer p.Unlock()
+			if !slices.Equal(p.took, want) {
+				t.Errorf("took %v, want %v", p.took, want)
+			}
+		}
+		db.put(fact("f", "1"))
+		took()
+		db.put(effect("e1", "2"), work("copy", edda.WorkResult, "3"), effect("e3", "3"), effect("e4", "4"))
+		took("e1", "e4") // while f is under way
+		time.Sleep(time.Second)
+		took("e1", "e4")
+		time.Sleep(time.Second)
+		took("e1", "e4", "e3")
+		busy := func(is bool) { p.Lock(); p.busy = is; p.Unlock() }
+		busy(true)
+		db.put(effect("e5", "5"))
+		time.Sleep(2 * time.Second)
+		wantIDs(t, h, "f", "copy", "e5")
+		if p.asked["e5"] != 1 {
+			t.Errorf("asked %d times for e5", p.asked["e5"])
+		}
+		busy(false)
+		h.refusing(func(edda.Work) error { return errDown })
+		for i := range downAfter + 2 {
+			db.put(fact(fmt.Sprint("d", i), fmt.Sprint("d", i)))
+		}
+		time.Sleep(time.Minute)
+		db.put(effect("e6", "6"))
+		took("e1", "e4", "e3", "e6")
 	})
 }

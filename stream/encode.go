@@ -44,28 +44,44 @@ func reject(code string, err error) error {
 	return &outbox.Rejection{Code: code, Message: err.Error()}
 }
 
-// message builds the subject and the body, and holds the body to the limit.
+// message writes a piece of work. A body that is JSON already goes as it is.
 func (c Codec) message(s Subject, id, trace string, body any) (*nats.Msg, error) {
-	subject, err := c.Build(s)
+	subject, data, err := c.written(s, body)
 	if err != nil {
-		return nil, reject("subject", err)
-	}
-	data, err := encode(body)
-	if err != nil {
-		return nil, reject("payload", err)
-	}
-	if len(data) > c.maxPayload() {
-		return nil, reject("too-large", fmt.Errorf("the message has %d bytes, allowed are %d", len(data), c.maxPayload()))
+		return nil, err
 	}
 	m := nats.NewMsg(subject)
 	m.Data = data
 	if id != "" {
 		m.Header[headerMsgID] = []string{headerText(id)}
 	}
-	if len(trace) == traceparentLen && strings.Count(trace, "-") == 3 {
+	if isTraceparent(trace) {
 		m.Header[headerTraceparent] = []string{headerText(trace)}
 	}
 	return m, nil
+}
+
+// written builds the subject and the body, and holds the body to the limit.
+func (c Codec) written(s Subject, body any) (subject string, data []byte, err error) {
+	if subject, err = c.Build(s); err != nil {
+		return "", nil, reject("subject", err)
+	}
+	data, is := body.(json.RawMessage)
+	if !is {
+		data, err = encode(body)
+	}
+	if err != nil {
+		return "", nil, reject("payload", err)
+	}
+	if len(data) > c.maxPayload() {
+		return "", nil, reject("too-large", fmt.Errorf("the message has %d bytes, allowed are %d", len(data), c.maxPayload()))
+	}
+	return subject, data, nil
+}
+
+// isTraceparent tells whether a trace goes in a header.
+func isTraceparent(trace string) bool {
+	return len(trace) == traceparentLen && strings.Count(trace, "-") == 3
 }
 
 // headerText keeps what others chose as an id from ending a header.
@@ -238,11 +254,15 @@ func inputKinds(k edda.Kind) (inputKind, bool) {
 
 // Result writes the outcome of an effect command.
 func (c Codec) Result(r effects.Result) (*nats.Msg, error) {
-	s := Subject{Tenant: r.Tenant, Family: FamilyResult, Name: r.Effect, ID: r.CommandID}
-	m, err := c.message(s, ResultID(r.CommandID), r.Trace, &result{
+	s, body := resultOf(r)
+	m, err := c.message(s, ResultID(r.CommandID), r.Trace, body)
+	return takenAt(m, err, r.Taken)
+}
+
+func resultOf(r effects.Result) (Subject, *result) {
+	return Subject{Tenant: r.Tenant, Family: FamilyResult, Name: r.Effect, ID: r.CommandID}, &result{
 		TenantID: text(r.Tenant), CommandID: text(r.CommandID), EffectName: text(r.Effect),
 		ResultType: text(r.Outcome), Payload: r.Payload, Timestamp: moment{r.Time},
 		Attempts: r.Attempts, Metadata: r.Metadata,
-	})
-	return takenAt(m, err, r.Taken)
+	}
 }

@@ -65,13 +65,14 @@ type Handoff struct {
 // handedName tells commands apart: one tenant's ids say nothing of another's.
 type handedName struct{ tenant, id string }
 
-func nameOf(w edda.Work) handedName { return handedName{w.From.Tenant, w.ID} }
+func nameOf(w *edda.Work) handedName { return handedName{w.From.Tenant, w.ID} }
 
 // burden is what the process has of one effect's commands.
 type burden struct{ n, bytes int }
 
 var (
 	_ outbox.Destination = (*Handoff)(nil)
+	_ outbox.Taker       = (*Handoff)(nil)
 	_ effects.Applier    = (*Handoff)(nil)
 )
 
@@ -97,38 +98,25 @@ func (h *Handoff) Connect(w Worker, e Applies, caughtUp <-chan struct{}) {
 // published. What was handed over already is finished.
 func (h *Handoff) SetTenants(t Tenants) { h.tenants.Store(&t) }
 
-// Deliver hands over what the worker takes and publishes the rest.
+// Deliver publishes: what the worker takes was offered to it before.
 func (h *Handoff) Deliver(ctx context.Context, batch []edda.Work) []error {
-	var rest []edda.Work
-	var places []int
-	errs := make([]error, len(batch))
-	for i := range batch {
-		if h.hand(batch[i]) {
-			errs[i] = outbox.ErrElsewhere
-			continue
-		}
-		rest, places = append(rest, batch[i]), append(places, i)
-	}
-	for i, err := range h.publisher.Deliver(ctx, rest) {
-		errs[places[i]] = err
-	}
-	return errs
+	return h.publisher.Deliver(ctx, batch)
 }
 
-// hand offers a command; false where it must go another way.
-func (h *Handoff) hand(w edda.Work) bool {
+// Take hands a command over to the worker, if that takes it.
+func (h *Handoff) Take(w *edda.Work) bool {
 	codec := h.publisher.codec
 	if w.Kind != edda.WorkEffect || !codec.NoTenancy && !h.tenants.Load().Match(w.From.Tenant) {
 		return false
 	}
-	cmd, fits := codec.offered(w)
+	cmd, fits := codec.offered(*w)
 	if !fits {
 		return false
 	}
 	if is, room := h.take(w); is || !room {
 		return is
 	}
-	if !h.offer(&handed{h: h, work: w, command: cmd}) {
+	if !h.offer(&handed{h: h, work: *w, command: cmd}) {
 		h.letGo(w)
 		return false
 	}
@@ -152,7 +140,7 @@ func (h *Handoff) offer(d *handed) bool {
 
 // take counts a command, if there is room for it. One that is here already need not
 // be taken again: the relay sweeps over all that wait for their results.
-func (h *Handoff) take(w edda.Work) (is, room bool) {
+func (h *Handoff) take(w *edda.Work) (is, room bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.inHand[nameOf(w)] {
@@ -172,7 +160,7 @@ func (h *Handoff) take(w edda.Work) (is, room bool) {
 	return false, true
 }
 
-func (h *Handoff) letGo(w edda.Work) {
+func (h *Handoff) letGo(w *edda.Work) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.inHand, nameOf(w))
@@ -247,7 +235,7 @@ func (h *Handoff) publish(ctx context.Context, strays []*handed) {
 			h.rest(d, handedAgain)
 			continue
 		}
-		h.letGo(d.work)
+		h.letGo(&d.work)
 	}
 }
 
@@ -317,7 +305,7 @@ func (d *handed) InProgress(context.Context) error { return nil }
 
 func (d *handed) Ack(context.Context) error {
 	if !d.settled.Swap(true) {
-		d.h.letGo(d.work)
+		d.h.letGo(&d.work)
 	}
 	return nil
 }
@@ -348,10 +336,10 @@ func (c Codec) offered(w edda.Work) (cmd effects.Command, fits bool) {
 	}, err == nil
 }
 
-// applied is a result as the stream would give it, and its message as work; the
-// engine says in both when it came.
+// applied is a result as the stream would give it, and the body of its message as work;
+// the engine says in both when it came.
 func (c Codec) applied(r effects.Result) (edda.Event, edda.Work, error) {
-	msg, err := c.Result(r)
+	_, body, err := c.written(resultOf(r))
 	if err != nil {
 		return edda.Event{}, edda.Work{}, err
 	}
@@ -359,15 +347,18 @@ func (c Codec) applied(r effects.Result) (edda.Event, edda.Work, error) {
 	if err != nil {
 		return edda.Event{}, edda.Work{}, err
 	}
-	m := Message{Subject: msg.Subject, Header: msg.Header}
-	ev := m.carry(edda.Event{
-		Kind: edda.KindResult, ID: m.id(), Tenant: r.Tenant, Type: r.Effect, CommandID: r.CommandID, Step: string(md.Step),
+	ev := edda.Event{
+		Kind: edda.KindResult, ID: headerText(ResultID(r.CommandID)), Tenant: r.Tenant, Type: r.Effect, CommandID: r.CommandID, Step: string(md.Step),
 		Key: edda.Key{Tenant: r.Tenant}, Outcome: r.Outcome, Attempts: r.Attempts, Timestamp: r.Time.UTC().Round(0), Payload: payload(r.Payload),
-	}, md)
+		Correlation: string(md.Correlation), Causation: string(md.Causation), Trace: string(md.Trace),
+	}
+	if isTraceparent(r.Trace) {
+		ev.Trace = headerText(r.Trace)
+	}
 	if md.Saga != "" && md.Key != "" {
 		ev.Key.Saga, ev.Key.Correlation = string(md.Saga), string(md.Key)
 	}
 	return ev, edda.Work{
-		ID: ResultID(r.CommandID), Kind: edda.WorkResult, From: ev.Key, Name: r.Effect, CommandID: r.CommandID, Payload: msg.Data, Trace: r.Trace,
+		ID: ResultID(r.CommandID), Kind: edda.WorkResult, From: ev.Key, Name: r.Effect, CommandID: r.CommandID, Payload: body, Trace: r.Trace,
 	}, nil
 }

@@ -105,6 +105,22 @@ func TestAnAppliedResultIsAsTheStreamGivesIt(t *testing.T) {
 	}
 }
 
+// relayed gives work to a handoff as the relay does.
+func relayed(ctx context.Context, h *Handoff, batch []edda.Work) []error {
+	errs, rest, places := make([]error, len(batch)), []edda.Work(nil), []int(nil)
+	for i := range batch {
+		if h.Take(&batch[i]) {
+			errs[i] = outbox.ErrElsewhere
+			continue
+		}
+		rest, places = append(rest, batch[i]), append(places, i)
+	}
+	for i, err := range h.Deliver(ctx, rest) {
+		errs[places[i]] = err
+	}
+	return errs
+}
+
 // handedIn is a result as the engine stamps it: the event, the claim and the copy.
 func handedIn(t *testing.T, c Codec, w edda.Work, at time.Time) (edda.Event, edda.Claim, edda.Work) {
 	t.Helper()
@@ -373,7 +389,7 @@ func TestWhatFindsNoTakerIsPublished(t *testing.T) {
 		other, revoke := handable("unserved", "acme"), handable("r", "acme")
 		other.Name = "refund"
 		revoke.Kind, revoke.CommandID = edda.WorkRevoke, "c1"
-		errs := h.Deliver(ctx, append(facts(1), handable("c1", "acme"), other, handable("others", "beta"), revoke, handable("c2", "acme")))
+		errs := relayed(ctx, h, append(facts(1), handable("c1", "acme"), other, handable("others", "beta"), revoke, handable("c2", "acme")))
 		if want := []error{nil, outbox.ErrElsewhere, nil, nil, nil, outbox.ErrElsewhere}; !slices.Equal(errs, want) {
 			t.Fatalf("%v, want %v", errs, want)
 		}
@@ -385,7 +401,7 @@ func TestWhatFindsNoTakerIsPublished(t *testing.T) {
 			t.Errorf("offered %v, published %v", got, in)
 		}
 		h.SetTenants(Tenants{"b*"})
-		if errs := h.Deliver(ctx, []edda.Work{handable("c3", "acme")}); errs[0] != nil || len(d.take()) != 0 {
+		if errs := relayed(ctx, h, []edda.Work{handable("c3", "acme")}); errs[0] != nil || len(d.take()) != 0 {
 			t.Errorf("after the tenant has gone it was offered: %v", errs)
 		}
 	})
@@ -396,7 +412,7 @@ func TestErrorsOfThePublishedStandInTheirPlaces(t *testing.T) {
 	inHandoff(t, func(ctx context.Context, w *world, h *Handoff, d *desk) {
 		bad := facts(1)[0]
 		bad.Kind, bad.Name = edda.WorkCommand, "NoDot"
-		errs := h.Deliver(ctx, []edda.Work{handable("c1", "acme"), bad, handable("c2", "acme"), facts(1)[0]})
+		errs := relayed(ctx, h, []edda.Work{handable("c1", "acme"), bad, handable("c2", "acme"), facts(1)[0]})
 		if len(errs) != 4 || errs[0] != outbox.ErrElsewhere || errs[2] != outbox.ErrElsewhere || errs[3] != nil {
 			t.Fatalf("%v", errs)
 		}
@@ -406,7 +422,7 @@ func TestErrorsOfThePublishedStandInTheirPlaces(t *testing.T) {
 
 func TestACommandThatWasGivenBackComesAgain(t *testing.T) {
 	inHandoff(t, func(ctx context.Context, w *world, h *Handoff, d *desk) {
-		h.Deliver(ctx, []edda.Work{handable("c1", "acme"), handable("c2", "acme")})
+		relayed(ctx, h, []edda.Work{handable("c1", "acme"), handable("c2", "acme")})
 		got := d.take()
 		_ = got[0].Nak(ctx, 10*time.Second)
 		_ = got[0].Nak(ctx, time.Second) // said already
@@ -435,16 +451,16 @@ func TestACommandThatIsHereIsNotTakenAgain(t *testing.T) {
 	inHandoff(t, func(ctx context.Context, w *world, h *Handoff, d *desk) {
 		c1, others := handable("c1", "acme"), handable("c1", "abc")
 		for range 3 {
-			h.Deliver(ctx, []edda.Work{c1, others})
+			relayed(ctx, h, []edda.Work{c1, others})
 		}
 		got := d.take()
 		if len(got) != 2 {
 			t.Fatalf("%d were offered", len(got))
 		}
 		_ = got[0].Nak(ctx, time.Minute)
-		h.Deliver(ctx, []edda.Work{c1})
+		relayed(ctx, h, []edda.Work{c1})
 		_ = got[1].Ack(ctx)
-		h.Deliver(ctx, []edda.Work{others})
+		relayed(ctx, h, []edda.Work{others})
 		if got := d.take(); len(got) != 1 || got[0].Command().Tenant != "abc" {
 			t.Errorf("%v", got)
 		}
@@ -459,7 +475,7 @@ func TestACommandThatIsHereIsNotTakenAgain(t *testing.T) {
 func TestACommandWaitsForALineThatIsAboutToBegin(t *testing.T) {
 	inHandoff(t, func(ctx context.Context, w *world, h *Handoff, d *desk) {
 		d.set(true, "charge")
-		h.Deliver(ctx, []edda.Work{handable("c1", "acme")})
+		relayed(ctx, h, []edda.Work{handable("c1", "acme")})
 		time.Sleep(time.Second)
 		if len(d.take()) != 0 || len(w.commands(ctx, t)) != 0 {
 			t.Fatal("it went somewhere")
@@ -476,7 +492,7 @@ func TestACommandWaitsForALineThatIsAboutToBegin(t *testing.T) {
 // NATS was away meanwhile.
 func TestACommandOfAnEffectThatIsGoneIsPublished(t *testing.T) {
 	inHandoff(t, func(ctx context.Context, w *world, h *Handoff, d *desk) {
-		h.Deliver(ctx, []edda.Work{handable("c1", "acme")})
+		relayed(ctx, h, []edda.Work{handable("c1", "acme")})
 		got := d.take()
 		d.set(false)
 		w.restart(func() { _ = got[0].Nak(ctx, 0); time.Sleep(time.Minute) })
@@ -498,16 +514,16 @@ func TestHandedCommandsHaveABound(t *testing.T) {
 		for i := range maxHanded + 1 {
 			all = append(all, handable(fmt.Sprint("c", i), "acme"))
 		}
-		h.Deliver(ctx, all)
+		relayed(ctx, h, all)
 		got := d.take()
 		if in := w.commands(ctx, t); len(got) != maxHanded || !slices.Equal(in, []string{fmt.Sprint("c", maxHanded)}) {
 			t.Fatalf("%d were offered, published %v", len(got), in)
 		}
 		_ = got[0].Nak(ctx, time.Hour) // it rests here, and counts
-		h.Deliver(ctx, []edda.Work{handable("d1", "acme")})
+		relayed(ctx, h, []edda.Work{handable("d1", "acme")})
 		_ = got[1].Ack(ctx)
 		_ = got[1].Ack(ctx)
-		h.Deliver(ctx, []edda.Work{handable("d2", "acme"), handable("d3", "acme")})
+		relayed(ctx, h, []edda.Work{handable("d2", "acme"), handable("d3", "acme")})
 		if now := d.take(); len(now) != 1 || now[0].Command().ID != "d2" {
 			t.Errorf("offered %d", len(now))
 		}
@@ -520,7 +536,7 @@ func TestHandedCommandsHaveABound(t *testing.T) {
 			big.ID = fmt.Sprint("b", i)
 			large = append(large, big)
 		}
-		h.Deliver(ctx, large)
+		relayed(ctx, h, large)
 		if n := len(d.take()); n != maxHandedBytes/(400<<10) {
 			t.Errorf("%d large ones were offered", n)
 		}
@@ -530,14 +546,14 @@ func TestHandedCommandsHaveABound(t *testing.T) {
 // TestAFlushPublishesWhatRests: another process may take it.
 func TestAFlushPublishesWhatRests(t *testing.T) {
 	inHandoff(t, func(ctx context.Context, w *world, h *Handoff, d *desk) {
-		h.Deliver(ctx, []edda.Work{handable("c1", "acme"), handable("c2", "acme")})
+		relayed(ctx, h, []edda.Work{handable("c1", "acme"), handable("c2", "acme")})
 		got := d.take()
 		_ = got[0].Nak(ctx, time.Hour)
 		_ = got[1].Ack(ctx)
 		if err := h.Flush(ctx); err != nil {
 			t.Fatal(err)
 		}
-		h.Deliver(ctx, []edda.Work{handable("c3", "acme")})
+		relayed(ctx, h, []edda.Work{handable("c3", "acme")})
 		if in := w.commands(ctx, t); !slices.Equal(in, []string{"c1", "c3"}) || len(h.held) != 0 {
 			t.Errorf("published %v", in)
 		}
@@ -546,7 +562,7 @@ func TestAFlushPublishesWhatRests(t *testing.T) {
 
 func TestAResultGoesToTheEngineWithItsClaimAndCopy(t *testing.T) {
 	inHandoff(t, func(ctx context.Context, w *world, h *Handoff, d *desk) {
-		h.Deliver(ctx, []edda.Work{handable("c1", "acme")})
+		relayed(ctx, h, []edda.Work{handable("c1", "acme")})
 		cmd := d.take()[0].Command()
 		r := effects.Result{Tenant: "acme", CommandID: "c1", Effect: "charge", Outcome: edda.Succeeded, Payload: json.RawMessage(`{}`), Metadata: cmd.Metadata, Time: noon}
 		if err := h.Apply(ctx, r, edda.Claim{CommandID: "c1", Done: true}); err != nil {

@@ -297,7 +297,7 @@ func (w *world) build(s *system, js jetstream.JetStream) {
 
 // slow is a destination that takes its time, or no copies.
 type slow struct {
-	outbox.Destination
+	*stream.Handoff
 	w *world
 }
 
@@ -306,7 +306,7 @@ var errDeaf = edda.Classify(edda.Temporary, "the streams take no copies")
 func (s slow) Deliver(ctx context.Context, batch []edda.Work) []error {
 	time.Sleep(s.w.slow)
 	if !s.w.deaf.Load() {
-		return s.Destination.Deliver(ctx, batch)
+		return s.Handoff.Deliver(ctx, batch)
 	}
 	errs := make([]error, len(batch))
 	for i := range batch {
@@ -315,7 +315,7 @@ func (s slow) Deliver(ctx context.Context, batch []edda.Work) []error {
 			continue
 		}
 		errs[i] = nil
-		if err := s.Destination.Deliver(ctx, batch[i:i+1]); err != nil {
+		if err := s.Handoff.Deliver(ctx, batch[i:i+1]); err != nil {
 			errs[i] = err[0]
 		}
 	}
