@@ -88,7 +88,6 @@ func (d *DB) commitGroup(group []*job) {
 	}
 	kept := d.delta.add(d.stamp, group)
 	d.index.apply(staged)
-	d.recent.learn(staged.changed, d.stamp.Commit)
 	d.fresh.learn(staged)
 	d.recovered()
 	if d.options.Observe != nil && len(group) > 0 {
@@ -164,7 +163,6 @@ func (d *DB) write(group []*job) (*staged, error) {
 	if err := d.fill(tx, next, staged, group); err != nil {
 		return nil, err
 	}
-	d.recent.forget(staged.changed)
 	for _, hour := range staged.hours {
 		d.hours.add(hour)
 	}

@@ -46,7 +46,6 @@ type DB struct {
 	seal    seal
 	queue   *queue
 	index   *index
-	recent  *recent
 	fresh   *fresh
 	hours   hours
 	health  health

@@ -40,8 +40,7 @@ type encodedTransition struct {
 	key      []byte
 	who      edda.Key
 	head     head
-	instance []byte         // with room for its head; nil: unchanged
-	now      *edda.Instance // the same as a value
+	instance []byte // with room for its head; nil: unchanged
 	// generation and due are the instance's: due is its own row, where it has one.
 	generation int
 	due        [][]byte
@@ -194,9 +193,6 @@ func (e *encoder) instance(t *edda.Transition, out *encodedTransition) (err erro
 		return nil
 	}
 	out.head = head{Version: in.Version, Status: in.Status}
-	if in.Key == t.Key { // else it is read with the key that it lies under
-		out.now = in
-	}
 	out.generation, out.due = in.Generation, e.dues(out.key, armed(in))
 	// Its end has a longer key: one that could never end must not begin.
 	if len(out.key) > maxKey/2 {

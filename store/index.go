@@ -153,7 +153,6 @@ type staged struct {
 	front    ulid.ULID
 	counts   map[countKey]int // new values
 	queues   Queues           // what is added, or taken away
-	changed  []latest         // instances
 	hours    []uint32         // in which claims were added
 	cleared  bool             // claims were removed, and perhaps an hour with them
 	added    []added          // outbox rows

@@ -175,7 +175,7 @@ func cause(err error) error {
 
 func load(path string, raw *bolt.DB, o Options) (*DB, error) {
 	d := &DB{
-		path: path, options: o, queue: newQueue(), recent: newRecent(),
+		path: path, options: o, queue: newQueue(),
 		committed: make(chan struct{}, 1), armed: make(chan struct{}, 1),
 		safe: make(chan func()),
 	}

@@ -105,7 +105,6 @@ func (w *writer) removeInstance(gone Ended) error {
 	}
 	left := head{Last: h.Last}
 	w.staged.count(gone.Key, h, left)
-	w.staged.changed = append(w.staged.changed, latest{key: gone.Key})
 	for _, step := range []error{
 		w.moveEnd(gone.Key, h, left),
 		w.dues(w.dueRows(key, in), nil),

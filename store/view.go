@@ -10,11 +10,10 @@ import (
 
 // View is a consistent snapshot; Close it soon. It is for one goroutine.
 type View struct {
-	db     *DB
-	tx     *changelog.Tx
-	commit uint64 // that it is a snapshot of; zero: not known yet
-	cells  int
-	seal   seal
+	db    *DB
+	tx    *changelog.Tx
+	cells int
+	seal  seal
 }
 
 // View opens a snapshot of what is committed.
@@ -30,46 +29,28 @@ func (d *DB) View() (*View, error) {
 func (v *View) Close() { _ = v.tx.Rollback() }
 
 // Cell loads the record of one key; one that does not exist has no instance and no entries.
-// Others may have the same instance, and nobody changes it.
 func (v *View) Cell(k edda.Key) (edda.Cell, error) {
-	cell := edda.Cell{Key: k, Instance: v.recent(k)}
-	if cell.Instance != nil && cell.Instance.Held == "" {
-		return cell, nil
+	if v.cells++; v.cells%trimCells == 0 {
+		v.db.trimIn(v.tx)
 	}
+	cell := edda.Cell{Key: k}
 	key := instanceKey(k)
-	var err error
-	if cell.Instance == nil {
-		cell.Instance, err = v.instance(k, key)
+	row, err := v.seal.instance(key, v.bucket(bucketSaga).Get(key))
+	if err != nil {
+		return cell, fmt.Errorf("instance %s: %w", k, err)
 	}
-	if err == nil && cell.Instance == nil {
+	if cell.Instance, err = cutInstance(k, row); err != nil {
+		return cell, err
+	}
+	if cell.Instance == nil {
 		if cell.Parked, err = v.entries(bucketParked, key); err != nil {
 			return cell, err
 		}
 	}
-	if err == nil && (cell.Instance == nil || cell.Instance.Held != "") {
+	if cell.Instance == nil || cell.Instance.Held != "" {
 		cell.Held, err = v.entries(bucketHeld, key)
 	}
 	return cell, err
-}
-
-// recent is an instance that was committed a moment ago and need not be read.
-func (v *View) recent(k edda.Key) *edda.Instance {
-	if v.commit == 0 {
-		v.commit = stampOf(v.tx).Commit
-	}
-	return v.db.recent.find(k, v.commit)
-}
-
-// instance reads one.
-func (v *View) instance(k edda.Key, key []byte) (*edda.Instance, error) {
-	if v.cells++; v.cells%trimCells == 0 {
-		v.db.trimIn(v.tx)
-	}
-	row, err := v.seal.instance(key, v.bucket(bucketSaga).Get(key))
-	if err != nil {
-		return nil, fmt.Errorf("instance %s: %w", k, err)
-	}
-	return cutInstance(k, row)
 }
 
 func (v *View) bucket(name keyspace) *changelog.Bucket { return v.tx.Bucket([]byte(name)) }

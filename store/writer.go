@@ -204,7 +204,6 @@ func (w *writer) cell(t *encodedTransition) error {
 	}
 	t.head.append(t.instance[:0])
 	w.staged.count(t.who, old, t.head)
-	w.staged.changed = append(w.staged.changed, latest{key: t.who, instance: t.now, bytes: len(t.instance)})
 	return w.put(w.buckets[bucketSaga], bucketSaga, t.key, t.key, t.instance, t.head.size())
 }
 

@@ -80,26 +80,20 @@ func written(tb testing.TB) (n int64) {
 func opened(tb testing.TB) (*store.DB, *books) {
 	tb.Helper()
 	b := &books{}
-	db, stop := openedIn(tb, tb.TempDir(), b)
-	tb.Cleanup(stop)
-	return db, b
-}
-
-func openedIn(tb testing.TB, dir string, b *books) (db *store.DB, stop func()) {
-	tb.Helper()
-	db, err := store.Open(dir, store.Options{Observe: b.observe})
+	db, err := store.Open(tb.TempDir(), store.Options{Observe: b.observe})
 	if err != nil {
 		tb.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- db.Run(ctx) }()
-	return db, func() {
+	tb.Cleanup(func() {
 		cancel()
 		if err := errors.Join(<-ended, db.Close()); err != nil {
 			tb.Error(err)
 		}
-	}
+	})
+	return db, b
 }
 
 func commit(tb testing.TB, db *store.DB, c store.Change) {
@@ -149,16 +143,10 @@ func commits(size int) func(testing.TB, int) (func(), *books) {
 	}
 }
 
-// loadCell reads what another process has committed: what this one committed a moment
-// ago need not be decoded.
 func loadCell(tb testing.TB, n int) (func(), *books) {
-	dir := tb.TempDir()
-	db, stop := openedIn(tb, dir, &books{})
+	db, _ := opened(tb)
 	s := tell(tb, program(tb), orderID(0))
 	commit(tb, db, store.Change{Transitions: s.made[:3]})
-	stop()
-	db, stop = openedIn(tb, dir, &books{})
-	tb.Cleanup(stop)
 	view, err := db.View()
 	if err != nil {
 		tb.Fatal(err)
