@@ -315,9 +315,15 @@ func (w *world) stop() { w.stopAll() }
 func (w *world) kill() {
 	w.t.Helper()
 	dir := w.t.TempDir()
-	raw, err := os.ReadFile(filepath.Join(w.dir, store.FileName))
-	if err == nil {
-		err = os.WriteFile(filepath.Join(dir, store.FileName), raw, 0o600)
+	files, err := filepath.Glob(filepath.Join(w.dir, store.FileName+"*")) // its log lies beside it
+	for _, f := range files {
+		var raw []byte
+		if raw, err = os.ReadFile(f); err == nil {
+			err = os.WriteFile(filepath.Join(dir, filepath.Base(f)), raw, 0o600)
+		}
+		if err != nil {
+			w.t.Fatal(err)
+		}
 	}
 	if err != nil {
 		w.t.Fatal(err)

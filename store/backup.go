@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"hash"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"time"
@@ -198,6 +199,13 @@ func restore(ctx context.Context, backup, dir string, replace bool, secret AEAD,
 	if there && !replace {
 		return r, edda.Classify(edda.Permanent, "%s is a store already: name another --data, or move it aside with --force", r.Path)
 	}
+	if !there {
+		if err := changelog.EachLog(r.Path, r.Path, func(log, _ string) error {
+			return edda.Classify(edda.Permanent, "%s is the log of a store that is not beside it: move it to where that is, or put that back", log)
+		}); err != nil {
+			return r, err
+		}
+	}
 	var pages int64
 	if r.Sum, pages, err = CheckBackup(ctx, backup); err != nil && !errors.Is(err, ErrNoChecksum) {
 		return r, err
@@ -210,6 +218,11 @@ func restore(ctx context.Context, backup, dir string, replace bool, secret AEAD,
 	// gofail: var restoreCopied struct{}
 	if err := whole(backup, temp); err != nil {
 		return r, err
+	}
+	// A copy of a store that was not stopped has a log beside it.
+	defer func() { _ = changelog.RemoveLog(temp) }() // gone already where all went well
+	if err := changelog.EachLog(backup, temp, func(from, to string) error { return copyPages(ctx, from, to, math.MaxInt64) }); err != nil {
+		return r, fmt.Errorf("copy the log of %s: %w", backup, err)
 	}
 	if err := r.examine(ctx, backup, temp, secret, tell); err != nil {
 		return r, err
@@ -260,7 +273,8 @@ func (r *Restored) examine(ctx context.Context, backup, path string, secret AEAD
 	health := d.examine(ctx, tell, true)
 	r.Meta, r.Rows = health.Meta, health.Rows
 	r.Positions, err = d.Checkpoints()
-	err = errors.Join(err, d.Close())
+	// It goes on as one file, and the log of the one that it may take the place of is not its.
+	err = errors.Join(err, d.file.Settle(), d.file.Replaces(r.Path), d.Close())
 	if len(health.Findings) > 0 {
 		return fmt.Errorf("this backup is not put in place, it is not sound: %w", errors.Join(health.Findings...))
 	}
@@ -294,7 +308,8 @@ func replaceStore(dir, with string) (aside string, err error) {
 		defer func() { _ = file.Close() }() // nothing was written; nobody opens it meanwhile
 	}
 	aside = path + ".before-" + time.Now().UTC().Format("20060102T150405Z")
-	switch err := os.Link(path, aside); {
+	// Its log goes with it.
+	switch err := errors.Join(changelog.EachLog(path, aside, os.Link), os.Link(path, aside)); {
 	case errors.Is(err, os.ErrExist):
 		return "", fmt.Errorf("%s is there already: try again in a second", aside)
 	case err != nil:
@@ -304,7 +319,10 @@ func replaceStore(dir, with string) (aside string, err error) {
 		return aside, err
 	}
 	// gofail: var restoreKept struct{}
-	return aside, errors.Join(putInPlace(with, path), SyncDir(dir))
+	if err := errors.Join(putInPlace(with, path), SyncDir(dir)); err != nil {
+		return aside, err
+	}
+	return aside, changelog.RemoveLog(path) // the next start does, too
 }
 
 // putInPlace gives a checked file its name; what is in its way has another one.

@@ -179,3 +179,53 @@ func TestBackupEndsWithItsContext(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// TestRestoreOverAStoreThatWasKilled moves its log aside with it.
+func TestRestoreOverAStoreThatWasKilled(t *testing.T) {
+	db := open(t, t.TempDir(), Options{})
+	db.commit(t, formatChanges()[0])
+	file := save(t, backup(t, db))
+	db.commit(t, Change{Transitions: []edda.Transition{step(key("later"), 1)}})
+	killed, want := crashed(t, db), dump(t, db.DB)
+	r, err := Restore(context.Background(), file, filepath.Dir(killed), true, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	restored := open(t, filepath.Dir(killed), Options{})
+	same(t, "in place", must(restored.Meta()).Commit, uint64(1))
+	restored.commit(t, Change{Transitions: []edda.Transition{step(key("new"), 1)}})
+	old := must(openFile(r.Aside, Options{initialMap: 1 << 15}))
+	defer old.Close()
+	same(t, "aside", dump(t, old), want)
+}
+
+// TestRestoreTakesACopyWithItsLog, as a snapshot of the file system has both.
+func TestRestoreTakesACopyWithItsLog(t *testing.T) {
+	db := open(t, t.TempDir(), Options{})
+	for _, c := range formatChanges() {
+		db.commit(t, c)
+	}
+	killed, want, dir := crashed(t, db), dump(t, db.DB), t.TempDir()
+	if _, err := Restore(context.Background(), killed, dir, false, nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, f := range must(os.ReadDir(dir)) {
+		names = append(names, f.Name())
+	}
+	same(t, "files", names, []string{FileName, restoredName})
+	same(t, "rows", dump(t, open(t, dir, Options{}).DB), want)
+
+	// A log whose store was moved away for a moment stays where it is.
+	left := t.TempDir()
+	copyFile(t, killed+"-log-1", filepath.Join(left, FileName+"-log-1"))
+	if _, err := Restore(context.Background(), killed, left, false, nil, nil); !errors.Is(err, edda.Permanent) || !strings.Contains(err.Error(), "move it to where that is, or put that back") {
+		t.Errorf("beside another's log: %v", err)
+	}
+	if err := os.Remove(killed + "-log-0"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Restore(context.Background(), killed, t.TempDir(), false, nil, nil); err == nil || !strings.Contains(err.Error(), "-log-0 is missing, which has the last transactions") {
+		t.Errorf("half a copy: %v", err)
+	}
+}

@@ -60,19 +60,21 @@ type checker struct {
 // do not match the rows, broken chains of history. The pages below the rows can
 // be compared only while nothing is committed.
 func (d *DB) examine(ctx context.Context, tell func(rows int), pages bool) (h Health) {
+	below, sound := d.checkFile(pages)
 	tx, err := d.begin(false)
 	if err != nil {
-		h.Findings = []error{fmt.Errorf("open a snapshot: %w", err)}
+		h.Findings = append(below, fmt.Errorf("open a snapshot: %w", err))
 		return h
 	}
 	defer func() { _ = tx.Rollback() }() // nothing was written
 	c := newChecker(ctx, tx, d.seal, &h, tell)
-	steps := []func() error{
-		c.log, c.spaces, c.meta, c.outbox, c.instances, c.counters, c.ends, c.due, c.queues, c.letters,
-		c.letterIDs, c.claims, c.history, c.small, c.audits,
+	if c.found = below; !sound {
+		h.Findings = below
+		return h
 	}
-	if pages {
-		steps = append([]func() error{c.pages}, steps...)
+	steps := []func() error{
+		c.spaces, c.meta, c.outbox, c.instances, c.counters, c.ends, c.due, c.queues, c.letters,
+		c.letterIDs, c.claims, c.history, c.small, c.audits,
 	}
 	for _, step := range steps {
 		if err := guarded(d.options.called, step); err != nil {
@@ -144,15 +146,27 @@ func (c *checker) within(name keyspace, part []byte, what string, fn func(k, v [
 	return c.each(b, what, fn)
 }
 
-// pages checks the file below its rows.
-func (c *checker) pages() error {
-	for err := range c.tx.Check() {
-		c.wrong("file: %w", err)
+// checkFile checks the file below its rows, and its log. It is sound where the rows can
+// be read. While it waits for those who write no snapshot is open, for which they might
+// wait.
+func (d *DB) checkFile(pages bool) (found []error, sound bool) {
+	d.swap.RLock()
+	defer d.swap.RUnlock()
+	if err := guarded(d.options.called, func() error {
+		if !pages {
+			return nil
+		}
+		return d.file.CheckPages(func(err error) { found = append(found, fmt.Errorf("file: %w", err)) })
+	}); err != nil {
+		return append(found, err), false
 	}
-	if len(c.found) > 0 {
-		return errors.New("the pages of the file are damaged: restore a backup")
+	if len(found) > 0 {
+		return append(found, errors.New("the pages of the file are damaged: restore a backup")), false
 	}
-	return nil
+	if err := guarded(d.options.called, d.file.CheckLog); err != nil {
+		found = append(found, fmt.Errorf("file: %w", err))
+	}
+	return found, true
 }
 
 func (c *checker) instances() error {

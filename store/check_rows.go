@@ -30,14 +30,6 @@ func (c *checker) spaces() error {
 	})
 }
 
-// log checks the entries of the log, and that the tables follow from it.
-func (c *checker) log() error {
-	if err := c.tx.CheckLog(); err != nil {
-		c.wrong("file: %w", err)
-	}
-	return nil
-}
-
 func (c *checker) meta() error {
 	b := c.bucket(bucketMeta)
 	if version, err := strconv.Atoi(string(b.Get(metaFormat))); err != nil || version < 1 || version > formatVersion {

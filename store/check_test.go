@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	bolt "go.etcd.io/bbolt"
+
 	"edda"
 	"edda/store/changelog"
 )
@@ -57,8 +59,10 @@ func TestCheckFinds(t *testing.T) {
 		"a lost letter's id": {remove(bucketDeadID, texts("d1")), "cannot be found by its id"},
 		"a claim's hour":     {misplacedClaim, "claim c9 is in the wrong hour"},
 		"an unknown keyspace": {func(tx *changelog.Tx) error {
-			_, err := tx.CreateBucket([]byte("more"))
-			return err
+			return tx.DB().Raw().Update(func(raw *bolt.Tx) error {
+				_, err := raw.CreateBucket([]byte("more"))
+				return err
+			})
 		}, `no keyspace "more"`},
 		"the format":         {put(bucketMeta, metaFormat, "x"), `format "x"`},
 		"the id":             {put(bucketMeta, metaID, "x"), `meta: id "x"`},

@@ -157,7 +157,7 @@ func (d *DB) write(group []*job) (*staged, error) {
 	next, staged := d.stamp.next(d.options.Now()), newStaged(d.index)
 	tx, err := d.begin(true)
 	if err != nil {
-		return nil, err
+		return nil, d.doubt(next, err)
 	}
 	defer func() { _ = tx.Rollback() }() // after a commit it does nothing
 	if err := d.fill(tx, next, staged, group); err != nil {
@@ -198,11 +198,10 @@ func (d *DB) fill(tx *changelog.Tx, s stamp, st *staged, group []*job) error {
 // sync can fail after the last write. Then nobody knows what the disk holds, and
 // only reading it anew, after a restart, will tell.
 func (d *DB) doubt(s stamp, cause error) error {
-	ahead, err := d.file.Ahead()
-	if err == nil && !ahead && d.stamp.Commit < s.Commit {
+	if !d.file.Ahead() && d.stamp.Commit < s.Commit {
 		return cause
 	}
-	d.broken = fmt.Errorf("nobody knows whether the last commit is on disk; restart to read what is: %w", errors.Join(cause, err))
+	d.broken = fmt.Errorf("nobody knows whether the last commit is on disk; restart to read what is: %w", cause)
 	return d.broken
 }
 

@@ -100,7 +100,7 @@ type compactor struct {
 func (x *compactor) open() error {
 	size, err := x.db.Size()
 	if err == nil {
-		tables := x.db.file.Tables() // which the log has in less room
+		tables := x.db.file.Tables()
 		err = room(x.temp, size.Bytes-size.Free+int64(tables.Active+tables.Frozen))
 	}
 	if err != nil {
@@ -147,7 +147,9 @@ func (x *compactor) copy() error {
 	if err != nil {
 		return err
 	}
-	if x.file, err = withLog(x.raw, x.db.options); err != nil {
+	o := x.db.options
+	o.unlogged = true
+	if x.file, err = withLog(x.raw, o); err != nil {
 		return err
 	}
 	again := sha256.New()
@@ -336,7 +338,7 @@ func (x *compactor) replace() error {
 	if err != nil || s != x.db.stamp {
 		return errors.Join(fmt.Errorf("the copy is at commit %d, the store at %d", s.Commit, x.db.stamp.Commit), err)
 	}
-	if err := errors.Join(x.shorten(), x.raw.Sync()); err != nil {
+	if err := errors.Join(x.file.Replaces(x.db.path), x.shorten(), x.raw.Sync()); err != nil {
 		return err
 	}
 	// gofail: var compactSynced struct{}
@@ -365,7 +367,10 @@ func (x *compactor) shorten() error {
 // take makes the new file the store's.
 func (d *DB) take(x *compactor) {
 	x.raw.NoSync = d.options.noSync
+	x.file.TakeOver(d.path)
 	d.swap.Lock()
+	d.before = d.before.and(d.file)
+	d.file.Retire() // before the new one makes a log in the place of its
 	x.old, d.file = d.file, x.file
 	d.swap.Unlock()
 	if err := SyncDir(filepath.Dir(d.path)); err != nil {

@@ -204,3 +204,29 @@ func TestCompactMadeASmallFileLarger(t *testing.T) {
 	}
 	db.check(t)
 }
+
+// TestACompactedFileNeedsNoLog: whichever moment it is killed at, the file that is there
+// finds its own log, or needs none.
+func TestACompactedFileNeedsNoLog(t *testing.T) {
+	dir := t.TempDir()
+	db := open(t, dir, Options{})
+	for _, c := range formatChanges() {
+		db.commit(t, c)
+	}
+	rows, before := dump(t, db.DB), crashed(t, db)
+	if _, err := db.Compact(context.Background(), nil); err != nil {
+		t.Fatal(err)
+	}
+	renamed := crashed(t, db) // with the log of the file that was there
+	if _, err := os.Stat(renamed + "-log-0"); err != nil {
+		t.Fatal(err)
+	}
+	db.commit(t, Change{Transitions: []edda.Transition{step(key("1"), 1)}})
+	after, more := crashed(t, db), dump(t, db.DB)
+	for path, want := range map[string]map[string]string{before: rows, renamed: rows, after: more} {
+		again := open(t, filepath.Dir(path), Options{})
+		same(t, "rows", dump(t, again.DB), want)
+		again.commit(t, Change{Transitions: []edda.Transition{step(key("2"), 1)}})
+		again.check(t)
+	}
+}

@@ -31,6 +31,7 @@ type Options struct {
 	initialMap int
 	maxMapped  int
 	noSync     bool
+	unlogged   bool // a copy that counts only once it is done
 	foldAt     int  // bytes in memory; zero: as many as are good
 	plain      bool // values are not compressed, so that texts are found in the file
 }
@@ -40,8 +41,9 @@ type DB struct {
 	path    string
 	id      string
 	tenant  string       // whose rows it has alone; empty: everyone's
-	swap    sync.RWMutex // guards file: a compaction replaces it
+	swap    sync.RWMutex // guards file and before: a compaction replaces it
 	file    *changelog.DB
+	before  Written // by the files before
 	options Options
 	seal    seal
 	queue   *queue

@@ -1,5 +1,5 @@
-// Package store keeps everything Edda must remember in one bbolt file. It
-// promises that a [Change] is written whole or not at all, that changes are
+// Package store keeps everything Edda must remember in one bbolt file, and in a
+// log beside it while it works. It promises that a [Change] is written whole or not at all, that changes are
 // written in the order of their submission, and that what it said is written
 // survives the process and, as far as the disk keeps its word, the power.
 //

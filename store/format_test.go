@@ -14,15 +14,16 @@ import (
 	"edda"
 )
 
-var update = flag.Bool("update", false, "rewrite testdata/format-v3.db as today's code writes it")
+var update = flag.Bool("update", false, "rewrite testdata/format-v4.db as today's code writes it")
 
 // The checked-in files: one of the format that had no log, one of that whose values
-// were not compressed, with all rows in its log, and one of today's, with most of them
-// in their buckets.
+// were not compressed, with all rows in its log, one whose log was in the file itself,
+// with most rows in their buckets, and one of today's, as a store that was stopped.
 const (
 	formatFile       = "testdata/format-v1.db"
 	formatLogFile    = "testdata/format-v2.db"
 	formatPackedFile = "testdata/format-v3.db"
+	formatNowFile    = "testdata/format-v4.db"
 )
 
 // The values in the checked-in file. A second day and a key with the escape
@@ -137,11 +138,11 @@ func TestFormatFile(t *testing.T) {
 	fresh := t.TempDir()
 	writeFormat(t, fresh)
 	if *update {
-		copyFile(t, filepath.Join(fresh, FileName), formatPackedFile)
+		copyFile(t, filepath.Join(fresh, FileName), formatNowFile)
 	}
 	now := dump(t, open(t, fresh, Options{}).DB)
 	delete(now, `meta/"id"`) // drawn at random
-	for _, file := range []string{formatFile, formatLogFile, formatPackedFile} {
+	for _, file := range []string{formatFile, formatLogFile, formatPackedFile, formatNowFile} {
 		old := t.TempDir()
 		copyFile(t, file, filepath.Join(old, FileName))
 		db := open(t, old, Options{})
@@ -210,7 +211,7 @@ func readFormatHistory(t *testing.T, db *opened) {
 	})
 }
 
-func copyFile(t *testing.T, from, to string) {
+func copyFile(t testing.TB, from, to string) {
 	t.Helper()
 	data, err := os.ReadFile(from)
 	if err == nil {

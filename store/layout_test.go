@@ -93,8 +93,7 @@ func TestAnOlderEddaDoesNotOpenALog(t *testing.T) {
 	raw := must(bolt.Open(filepath.Join(dir, FileName), 0o600, nil))
 	defer raw.Close()
 	if err := raw.View(func(tx *bolt.Tx) error {
-		same(t, "format", string(tx.Bucket([]byte(bucketMeta)).Get(metaFormat)), "3")
-		same(t, "rows of instances in their bucket", tx.Bucket([]byte(bucketSaga)).Stats().KeyN, 0)
+		same(t, "format", string(tx.Bucket([]byte(bucketMeta)).Get(metaFormat)), "4")
 		return nil
 	}); err != nil {
 		t.Fatal(err)
@@ -103,7 +102,7 @@ func TestAnOlderEddaDoesNotOpenALog(t *testing.T) {
 
 // TestAStoreOfAnOlderFormatIsUpgraded when it is opened, with all it has.
 func TestAStoreOfAnOlderFormatIsUpgraded(t *testing.T) {
-	for _, file := range []string{formatFile, formatLogFile} {
+	for _, file := range []string{formatFile, formatLogFile, formatPackedFile} {
 		upgraded(t, file)
 	}
 }
@@ -113,7 +112,7 @@ func upgraded(t *testing.T, file string) {
 	copyFile(t, file, filepath.Join(dir, FileName))
 	db := open(t, dir, Options{})
 	readFormat(t, db)
-	same(t, "its format", dump(t, db.DB)[`meta/"format"`], `"3"`)
+	same(t, "its format", dump(t, db.DB)[`meta/"format"`], `"4"`)
 	db.commit(t, Change{Transitions: []edda.Transition{step(key("new"), 1)}})
 	db.stop()
 	db = open(t, dir, Options{})
@@ -152,37 +151,62 @@ func TestAStoreThatCannotBeUnlockedIsNotUpgraded(t *testing.T) {
 	readFormat(t, db)
 }
 
-// TestADamagedEntryOfTheLogIsSaid by whoever opens the store.
-func TestADamagedEntryOfTheLogIsSaid(t *testing.T) {
-	dir := t.TempDir()
-	db := open(t, dir, Options{})
+// TestADamagedRecordOfTheLogIsSaid by whoever opens the store.
+func TestADamagedRecordOfTheLogIsSaid(t *testing.T) {
+	db := open(t, t.TempDir(), Options{})
 	for _, c := range formatChanges() {
 		db.commit(t, c)
 	}
-	db.stop()
-	path := filepath.Join(dir, FileName)
-	raw := must(bolt.Open(path, 0o600, nil))
-	if err := raw.Update(func(tx *bolt.Tx) error {
-		k, _ := tx.Cursor().Seek([]byte("log-"))
-		b := tx.Bucket(k)
-		k, v := b.Cursor().First()
-		entry := append([]byte(nil), v...)
-		entry[len(entry)/2] ^= 0x40
-		return b.Put(k, entry)
-	}); err != nil {
-		t.Fatal(err)
-	}
-	if err := raw.Close(); err != nil {
-		t.Fatal(err)
-	}
-	before := must(os.ReadFile(path))
-	_, err := Open(dir, Options{})
-	want := path + ": the log is damaged: transaction 1: its checksum is not that of its content: restore a backup"
+	path := crashed(t, db)
+	log := path + "-log-0"
+	before := must(os.ReadFile(log))
+	damaged := bytes.Clone(before)
+	damaged[64+40] ^= 0x40 // in the first record, behind the header of the file
+	write(t, log, string(damaged))
+	_, err := Open(filepath.Dir(path), Options{})
+	want := path + ": the log is damaged: transaction 1 is missing in " + log + ", or not what was written, and 2 follows: restore a backup"
 	if err == nil || err.Error() != want {
 		t.Errorf("got  %v\nwant %s", err, want)
 	}
-	if string(before) != string(must(os.ReadFile(path))) {
-		t.Error("the file was changed")
+	if string(damaged) != string(must(os.ReadFile(log))) {
+		t.Error("the log was changed")
+	}
+	write(t, log, string(before))
+	again := open(t, filepath.Dir(path), Options{})
+	same(t, "undamaged", dump(t, again.DB), dump(t, db.DB))
+}
+
+// crashed is the store in a folder of its own as a kill would leave it now.
+func crashed(t testing.TB, db *opened) string {
+	t.Helper()
+	dir := t.TempDir()
+	for _, f := range must(os.ReadDir(filepath.Dir(db.path))) {
+		copyFile(t, filepath.Join(filepath.Dir(db.path), f.Name()), filepath.Join(dir, f.Name()))
+	}
+	return filepath.Join(dir, FileName)
+}
+
+// TestAStoppedStoreIsOneFile, which can be copied alone.
+func TestAStoppedStoreIsOneFile(t *testing.T) {
+	dir := t.TempDir()
+	db := open(t, dir, Options{})
+	db.commit(t, Change{Transitions: []edda.Transition{step(key("1"), 1)}})
+	rows := dump(t, db.DB)
+	path := crashed(t, db)
+	db.stop()
+	same(t, "files", len(must(os.ReadDir(dir))), 1)
+	db = open(t, dir, Options{})
+	same(t, "rows", dump(t, db.DB), rows)
+	db.check(t)
+
+	// One that was not is three.
+	if err := os.Remove(path + "-log-1"); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Open(filepath.Dir(path), Options{})
+	want := path + ": " + path + "-log-1 is missing, which has the last transactions: put it where it was, beside the file, or restore a backup"
+	if err == nil || err.Error() != want {
+		t.Errorf("got  %v\nwant %s", err, want)
 	}
 }
 

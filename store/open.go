@@ -24,7 +24,7 @@ import (
 const FileName = "edda.db"
 
 // formatVersion is the newest format that this code reads, and the one it writes.
-const formatVersion = 3
+const formatVersion = 4
 
 // lockWait is how long Open waits for another process to let go of the file:
 // that of a predecessor which is just exiting, no more.
@@ -57,7 +57,8 @@ func Open(dir string, o Options) (*DB, error) {
 		return nil, err
 	}
 	for _, left := range []string{compacting, checking, restoring, extracting} {
-		_ = os.Remove(filepath.Join(dir, left)) // of a process that was killed; mostly there is none
+		// Of a process that was killed; mostly there is none.
+		_ = errors.Join(os.Remove(filepath.Join(dir, left)), changelog.RemoveLog(filepath.Join(dir, left)))
 	}
 	return d, nil
 }
@@ -209,7 +210,7 @@ func load(path string, raw *bolt.DB, o Options) (*DB, error) {
 
 // withLog reads the log of a file.
 func withLog(raw *bolt.DB, o Options) (*changelog.DB, error) {
-	return changelog.Load(raw, changelog.Options{Bound: o.foldAt, Plain: o.plain, Spaces: map[string]changelog.Space{
+	return changelog.Load(raw, changelog.Options{Bound: o.foldAt, Plain: o.plain, Unlogged: o.unlogged, OpenFile: o.openFile, Failed: o.foldFailed, Spaces: map[string]changelog.Space{
 		string(bucketOutbox):  {Fill: appendFill},
 		string(bucketAudit):   {Fill: appendFill},
 		string(bucketHistory): {Fill: appendFill, Nested: true},
@@ -217,6 +218,11 @@ func withLog(raw *bolt.DB, o Options) (*changelog.DB, error) {
 		string(bucketSaga):    {Fill: instanceFill},
 		string(bucketClaim):   {Fill: appendFill, Nested: true},
 	}})
+}
+
+// foldFailed tells of what is tried again, and of which commits know once their log is full.
+func (o *Options) foldFailed(err error) {
+	o.Log.Warn("the store's log cannot be folded", zap.Error(err))
 }
 
 // prepare checks the format and makes what is missing: in the buckets themselves,

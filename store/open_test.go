@@ -16,7 +16,7 @@ func TestOpenRefuses(t *testing.T) {
 	}{
 		"a newer format": {
 			prepare: func(t *testing.T, path string) { edit(t, path, bucketMeta, "format", "7") },
-			want:    "was written by a newer edda (format 7, this one reads up to 3): use that version or restore a backup",
+			want:    "was written by a newer edda (format 7, this one reads up to 4): use that version or restore a backup",
 		},
 		"no format": {
 			prepare: func(t *testing.T, path string) { edit(t, path, bucketMeta, "format", "seven") },

@@ -18,7 +18,7 @@ import (
 // and on its way out. A commit that only tells of the start may come first.
 var redriveKills = []kill{
 	{point: "letterBeforeMark"},
-	{point: "storeFilled", after: 1}, {point: "storeFilled", after: 2}, {point: "beforeSyncDataPages", after: 2}, {point: "beforeSyncMetaPage", after: 2},
+	{point: "storeFilled", after: 1}, {point: "storeFilled", after: 2}, {point: "logWritten", after: 2}, {point: "logSynced", after: 2},
 	{point: "storeCommitted", after: 1}, {point: "storeCommitted", after: 2}, {point: "letterMarked"},
 	{point: "outboxRead"}, {point: "outboxPublished"}, {point: "outboxBeforeMark"}, {point: "outboxMarked"},
 }

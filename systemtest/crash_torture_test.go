@@ -47,7 +47,8 @@ const (
 // line, and inside the transaction.
 var points = []string{
 	"engineFetched", "engineEvaluated", "engineSubmitted",
-	"storeFilled", "foldChunked", "foldDropping", "foldFinished", "beforeBucketPut", "beforeSyncDataPages", "beforeWriteMetaError", "beforeSyncMetaPage", "storeCommitted",
+	"storeFilled", "logFolded", "logSettled", "logMade", "logBegun", "logWritten", "logSynced", "logTurned",
+	"foldChunked", "foldDropping", "foldCommitted", "foldFinished", "beforeBucketPut", "beforeSyncDataPages", "beforeWriteMetaError", "beforeSyncMetaPage", "storeCommitted",
 	"engineCommitted", "engineBeforeAck", "engineAcked",
 	"outboxRead", "outboxPublished", "outboxBeforeMark", "outboxMarked",
 	"schedulerDue", "schedulerFired",
@@ -60,6 +61,9 @@ var points = []string{
 	"letterActed", "letterTaken", "letterResent", "letterBeforeMark", "letterMarked",
 	"backupAudited",
 }
+
+// pointsOfAStart are passed with the first commit of a life, and hardly again.
+var pointsOfAStart = []string{"logFolded", "logSettled", "logMade", "logBegun"}
 
 // kill is one entry of the plan: at a point, when it was passed so often; or, at
 // no point, after a time, and perhaps together with NATS.
@@ -97,7 +101,9 @@ func passes(rnd *rand.Rand, point string) int {
 	switch {
 	case point == "beforeBucketPut": // a commit has many
 		return rnd.IntN(300)
-	case strings.HasPrefix(point, "fold"): // some few in a life
+	case slices.Contains(pointsOfAStart, point):
+		return 0
+	case strings.HasPrefix(point, "fold"), point == "logTurned": // some few in a life
 		return rnd.IntN(2)
 	case actAt(point) == nil:
 		return rnd.IntN(12)

@@ -74,3 +74,17 @@ func mappedGauge() prometheus.Collector {
 		Name: "edda_store_mapped_bytes", Help: "Bytes of files that are mapped and in memory, most of them the store's.",
 	}, func() float64 { return float64(store.Mapped()) })
 }
+
+// writtenCounters show what the store did to its disk.
+func writtenCounters(db *store.DB) (out []prometheus.Collector) {
+	for _, c := range []struct {
+		name, help string
+		of         func(store.Written) uint64
+	}{
+		{"edda_store_syncs_total", "Times that the store made its disk sync.", func(w store.Written) uint64 { return w.Syncs }},
+		{"edda_store_log_bytes_total", "Bytes written to the store's log.", func(w store.Written) uint64 { return w.LogBytes }},
+	} {
+		out = append(out, prometheus.NewCounterFunc(prometheus.CounterOpts{Name: c.name, Help: c.help}, func() float64 { return float64(c.of(db.Written())) }))
+	}
+	return out
+}

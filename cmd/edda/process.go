@@ -109,6 +109,7 @@ func newProcess(s settings, l loaded, log *zap.Logger) (*process, error) {
 		return nil, errors.Join(err, p.server.Close(), p.db.Close())
 	}
 	p.metrics.MustRegister(&instanceCollector{p.db}, &queueCollector{p.db}, &parkedCollector{p.db, s.Parked.Max}, mappedGauge())
+	p.metrics.MustRegister(writtenCounters(p.db)...)
 	p.pulse = newPulse(p.loops()...)
 	p.group = lifecycle.New(lifecycle.Options{Stopped: p.partStopped}, p.parts(l)...)
 	return p, nil

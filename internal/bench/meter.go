@@ -79,8 +79,8 @@ type Costs struct {
 	// were put into the store, each per operation.
 	Written    float64 `json:"written_bytes"`
 	StoreBytes float64 `json:"store_bytes"`
-	// Commits of the store per operation; each is two fsyncs: of the pages, then
-	// of the page that makes them the newest.
+	// Commits of the store per operation, and its fsyncs: one of the log for each,
+	// and those of what is folded.
 	Commits float64 `json:"commits"`
 	Fsyncs  float64 `json:"fsyncs"`
 	// Anonymous is the most memory of the server process that is not of files.
@@ -96,8 +96,7 @@ type Costs struct {
 const (
 	commits     = "edda_commit_duration_seconds_count"
 	commitBytes = "edda_commit_bytes_total"
-	// syncsPerCommit is bbolt's: the pages, then the meta page.
-	syncsPerCommit = 2
+	syncs       = "edda_store_syncs_total"
 )
 
 func cost(n int, before, after reading, nats float64, memory int64, stages []Stage) *Costs {
@@ -120,7 +119,7 @@ func cost(n int, before, after reading, nats float64, memory int64, stages []Sta
 func (c *Costs) count(n int, before, after scrape.Counters) {
 	c.commits, c.bytes = after.Sum(commits)-before.Sum(commits), after.Sum(commitBytes)-before.Sum(commitBytes)
 	c.Commits, c.StoreBytes = each(float64(c.commits), n), each(float64(c.bytes), n)
-	c.Fsyncs = syncsPerCommit * c.Commits
+	c.Fsyncs = each(float64(after.Sum(syncs)-before.Sum(syncs)), n)
 }
 
 // drop ends a meter whose phase failed.

@@ -50,8 +50,8 @@ func TestFloorsAreFractionsOfTheFloor(t *testing.T) {
 
 func TestCostsAreForEachAndForAThousand(t *testing.T) {
 	at := time.Now()
-	before := reading{at: at, server: usage{time.Second, 1000}, effects: usage{cpu: time.Second}, counters: map[string]float64{commits: 10, commitBytes: 100}}
-	after := reading{at: at.Add(2 * time.Second), machine: 8 * time.Second, server: usage{5 * time.Second, 5000}, effects: usage{cpu: 2 * time.Second}, client: usage{cpu: 500 * time.Millisecond}, counters: map[string]float64{commits: 30, commitBytes: 500}}
+	before := reading{at: at, server: usage{time.Second, 1000}, effects: usage{cpu: time.Second}, counters: map[string]float64{commits: 10, commitBytes: 100, syncs: 20}}
+	after := reading{at: at.Add(2 * time.Second), machine: 8 * time.Second, server: usage{5 * time.Second, 5000}, effects: usage{cpu: 2 * time.Second}, client: usage{cpu: 500 * time.Millisecond}, counters: map[string]float64{commits: 30, commitBytes: 500, syncs: 60}}
 	c := cost(2000, before, after, 0.25, 7, nil)
 	if c.Engine != 1.5 || c.NATS != 0.5 || c.Effects != 0.5 || c.Client != 0.25 || c.Written != 2 || c.StoreBytes != 0.2 || c.Commits != 0.01 || c.Fsyncs != 0.02 || c.Anonymous != 7 || c.Besides != 1.25 {
 		t.Errorf("%+v", *c)

@@ -8,7 +8,6 @@ import (
 	"flag"
 	"fmt"
 	"maps"
-	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -54,30 +53,19 @@ type wrote struct {
 	put     map[string][2]int // bytes of keys and values in the log, by keyspace
 	rows    map[string]int
 	orders  float64
-	log     int            // bytes of its entries, compressed
-	pages   map[string]int // bytes, by what they hold
 	commits int
+	did     store.Written
 	total   int64 // that the process handed to the kernel
 }
 
-// counted takes orders through the store, and complains unless every byte that was
-// written is in a page that was seen.
+// counted takes orders through the store, and complains unless the log's bytes are those
+// of the records that were read in it.
 func (l load) counted(t *testing.T) map[string]float64 {
 	w := l.through(t)
 	w.print(t)
-	sum := 0
-	for _, n := range w.pages {
-		sum += n
-	}
-	if off := math.Abs(float64(sum)/float64(w.total) - 1); off > unseen {
-		t.Errorf("%d bytes of pages were seen, and the process wrote %d", sum, w.total)
-	}
 	n := w.orders
-	return map[string]float64{"written-B/op": rounded(float64(sum) / n), "log-B/op": rounded(float64(w.log) / n), "fsyncs/op": rounded(2 * float64(w.commits) / n)}
+	return map[string]float64{"written-B/op": rounded(float64(w.total) / n), "log-B/op": rounded(float64(w.did.Logged) / n), "fsyncs/op": rounded(float64(w.did.Syncs) / n)}
 }
-
-// unseen is what go test may write beside, as a part of all.
-const unseen = 0.01
 
 // print shows all that was counted, with -v.
 func (w *wrote) print(tb testing.TB) {
@@ -87,11 +75,10 @@ func (w *wrote) print(tb testing.TB) {
 		raw += kv[0] + kv[1]
 		tb.Logf("%-22s %6.2f rows, %6.0f bytes of keys, %6.0f of values", space, float64(w.rows[space])/n, float64(kv[0])/n, float64(kv[1])/n)
 	}
-	tb.Logf("%-22s %6.0f bytes, as entries %.0f", "all rows", float64(raw)/n, float64(w.log)/n)
-	for _, what := range slices.Sorted(maps.Keys(w.pages)) {
-		tb.Logf("%-22s %6.0f bytes, %6.2f pages to a commit", what, float64(w.pages[what])/n, float64(w.pages[what])/float64(os.Getpagesize()*w.commits))
-	}
-	tb.Logf("%-22s %6.0f bytes in %.3f commits", "all pages", float64(w.total)/n, float64(w.commits)/n)
+	tb.Logf("%-22s %6.0f bytes, as records %.0f", "all rows", float64(raw)/n, float64(w.did.Logged)/n)
+	tb.Logf("%-22s %6.0f bytes", "room in the log", float64(w.did.LogBytes-w.did.Logged)/n)
+	tb.Logf("%-22s %6.0f bytes of %d tables", "folded into pages", float64(uint64(w.total)-w.did.LogBytes)/n, w.did.Folded)
+	tb.Logf("%-22s %6.0f bytes in %.3f commits, with %.3f syncs", "all", float64(w.total)/n, float64(w.commits)/n, float64(w.did.Syncs)/n)
 }
 
 // inStreams is what the messages of an order take in the files of the embedded server's
@@ -174,23 +161,30 @@ type line struct {
 func (l load) through(tb testing.TB) *wrote {
 	dir := tb.TempDir()
 	db := openedAt(tb, dir)
-	pages := watchPages(tb, filepath.Join(dir, store.FileName))
-	r := &runner{tb: tb, db: db, set: program(tb), load: l}
-	r.orders(l.warm, pages)
-	pages.entries(func(string, byte, []byte, []byte) {})
-	pages.written = map[string]int{}
-	w := &wrote{load: l, put: map[string][2]int{}, rows: map[string]int{}, pages: pages.written}
-	w.total = -written(tb)
+	log := watchLog(tb, filepath.Join(dir, store.FileName))
+	r := &runner{tb: tb, db: db, set: program(tb), load: l, committed: func() {
+		log.records(func(string, byte, []byte, []byte) {})
+	}}
+	r.orders(l.warm)
+	w := &wrote{load: l, put: map[string][2]int{}, rows: map[string]int{}}
+	before := db.Written()
+	logged := 0
 	r.committed = func() {
 		w.commits++
-		w.log += pages.entries(func(space string, _ byte, key, value []byte) {
+		logged += log.records(func(space string, _ byte, key, value []byte) {
 			kv := w.put[space]
 			w.put[space] = [2]int{kv[0] + len(key), kv[1] + len(value)}
 			w.rows[space]++
 		})
 	}
-	w.orders = r.orders(l.run, pages)
+	w.total = -written(tb)
+	w.orders = r.orders(l.run)
 	w.total += written(tb)
+	w.did = db.Written()
+	w.did.Syncs, w.did.Logged, w.did.LogBytes, w.did.Folded = w.did.Syncs-before.Syncs, w.did.Logged-before.Logged, w.did.LogBytes-before.LogBytes, w.did.Folded-before.Folded
+	if uint64(logged) != w.did.Logged {
+		tb.Errorf("%d bytes of records were seen, and the store wrote %d", logged, w.did.Logged)
+	}
 	return w
 }
 
@@ -231,11 +225,11 @@ type runner struct {
 // orders takes as many to their end, with as many under way at once as the load says,
 // and where it says so goes on until a table was folded. It tells how many it were, by
 // their steps.
-func (r *runner) orders(n int, pages *diskPages) float64 {
+func (r *runner) orders(n int) float64 {
 	ended, taken := 0, 0
-	for folded := pages.folded; ended < n || r.load.whole && pages.folded == folded; {
+	for tables := r.db.Written().Folded; ended < n || r.load.whole && r.db.Written().Folded == tables; {
 		if ended < n {
-			folded = pages.folded
+			tables = r.db.Written().Folded
 		}
 		for range r.load.each/steps + 1 { // so many end in a commit: they do not begin together, nor end
 			if len(r.lines) < r.load.under {
@@ -257,10 +251,8 @@ func (r *runner) orders(n int, pages *diskPages) float64 {
 		r.lines = rest
 		commit(r.tb, r.db, c)
 		r.look()
-		pages.committed()
-		if r.committed != nil {
-			r.committed()
-		}
+		folded(r.tb, r.db)
+		r.committed()
 	}
 	return float64(taken) / steps
 }

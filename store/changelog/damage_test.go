@@ -3,6 +3,7 @@ package changelog
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -81,27 +82,32 @@ func TestADamagedLogIsSaid(t *testing.T) {
 	}
 }
 
-// logged is a file with three transactions in its log.
+// logged is a file with three transactions in a log as it was in the file itself.
 func logged(t *testing.T, path string) *bolt.DB {
 	t.Helper()
 	raw, err := bolt.Open(path, 0o600, &bolt.Options{NoSync: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	db, err := Load(raw, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
 	if err := raw.Update(func(tx *bolt.Tx) error {
 		_, err := tx.CreateBucket([]byte("more"))
-		return err
+		head, err2 := tx.CreateBucket(logName)
+		segment, err3 := tx.CreateBucket(segmentName(1))
+		if err := errors.Join(err, err2, err3); err != nil {
+			return err
+		}
+		space := &Bucket{space: []byte("more")}
+		for i, v := range []string{"a", "b", "c"} {
+			seq := uint64(i + 1)
+			var e encoder
+			framed, err := e.encode(seq, []written{{space, newRow(put, []byte("k"), []byte(v), seq)}})
+			if err := errors.Join(err, segment.Put(partKey(seq, 0), framed[recordHeader:])); err != nil {
+				return err
+			}
+		}
+		return head.Put(rowLast, binary.BigEndian.AppendUint64(nil, 3))
 	}); err != nil {
 		t.Fatal(err)
-	}
-	for _, v := range []string{"a", "b", "c"} {
-		if err := db.Update(func(tx *Tx) error { return tx.Bucket([]byte("more")).Put([]byte("k"), []byte(v)) }); err != nil {
-			t.Fatal(err)
-		}
 	}
 	return raw
 }
@@ -139,14 +145,14 @@ func FuzzAnEntry(f *testing.F) {
 	var e encoder
 	space := &Bucket{space: []byte(flat)}
 	inner := &Bucket{space: []byte(nested), inner: []byte("0001")}
-	entry, err := e.encode(7, []written{
+	framed, err := e.encode(7, []written{
 		{space, newRow(put, []byte("k"), bytes.Repeat([]byte("v"), 100), 7)}, {space, newRow(gone, []byte("l"), nil, 7)},
 		{inner, newRow(put, []byte("m"), nil, 7)},
 	})
 	if err != nil {
 		f.Fatal(err)
 	}
-	f.Add(bytes.Clone(entry))
+	f.Add(bytes.Clone(framed[recordHeader:]))
 	f.Add([]byte{})
 	f.Add([]byte{entryVersion, plain, 0, 0, 0, 0, byte(put), 1, 'k', 255, 255, 255, 255, 255, 255, 255, 255, 255, 1})
 	f.Fuzz(func(t *testing.T, entry []byte) {
@@ -173,10 +179,11 @@ func TestAnEntryIsWhatWasWritten(t *testing.T) {
 		b := &Bucket{space: []byte(nested), inner: []byte("0001")}
 		before := newRow(put, []byte("k"), []byte("before"), 3)
 		before.stale = true
-		entry, err := e.encode(3, []written{{b, before}, {b, newRow(put, []byte("k"), []byte(value), 3)}, {b, newRow(gone, []byte("l"), nil, 3)}})
+		framed, err := e.encode(3, []written{{b, before}, {b, newRow(put, []byte("k"), []byte(value), 3)}, {b, newRow(gone, []byte("l"), nil, 3)}})
 		if err != nil {
 			t.Fatal(err)
 		}
+		entry := framed[recordHeader:]
 		rows, err := content(3, entry)
 		if err != nil {
 			t.Fatal(err)

@@ -3,11 +3,14 @@ package changelog
 import (
 	"fmt"
 	"iter"
+	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	bolt "go.etcd.io/bbolt"
+	"go.etcd.io/bbolt/errors"
 )
 
 // Space says what is special about a top-level bucket.
@@ -28,8 +31,38 @@ type Options struct {
 	Bound int
 	// Plain leaves values as they are where they come to their buckets.
 	Plain bool
+	// Unlogged folds every transaction at once and makes no log, for a file that counts
+	// only once it is done; see [DB.TakeOver].
+	Unlogged bool
+	// OpenFile opens the files of the log; nil: os.OpenFile.
+	OpenFile func(name string, flag int, mode os.FileMode) (*os.File, error)
+	// Failed is told when folding fails, which is tried again; nil: nobody is.
+	Failed func(error)
 
-	pace pace // for tests
+	// For tests.
+	pace   pace
+	byHand bool               // nothing is folded but what is asked for, or must be
+	passed func(point string) // is called at each failpoint; nil: nothing is
+}
+
+func (o *Options) validate() {
+	if o.Bound == 0 {
+		o.Bound = bound
+	}
+	// gofail: var foldBound int
+	// o.Bound = foldBound
+	if o.pace == (pace{}) {
+		o.pace = pace{bytes: min(chunkBytes, max(o.Bound/leastChunks, 1)), rows: chunkRows}
+	}
+	if o.OpenFile == nil {
+		o.OpenFile = os.OpenFile
+	}
+	if o.Failed == nil {
+		o.Failed = func(error) {}
+	}
+	if o.passed == nil {
+		o.passed = func(string) {}
+	}
 }
 
 const (
@@ -52,13 +85,24 @@ type DB struct {
 	options Options
 	spaces  map[string][]byte // the top-level buckets that there were when it was opened
 	state   atomic.Pointer[state]
+	did     counters
+	failure atomic.Pointer[error] // after which nothing can be written
 
-	writer sync.Mutex // held by the transaction that writes; guards all below
-
-	folding folding
-	tail    tail
+	writer  sync.Mutex // held by the transaction that writes; guards all below
+	path    string     // that the names of the log's files begin with
+	log     *logFiles  // nil: none yet
 	scratch encoder
+	retired bool // another file took the place of this one
+
+	switching sync.Mutex // held while the state is changed
+
+	folds   sync.Mutex // held while the bbolt file is written; guards all below
+	folding folding
 	packer  Packer
+
+	folders sync.WaitGroup // at most one, but for a moment
+	quit    chan struct{}  // closed to end it
+	quits   sync.Once
 }
 
 // state is what readers see beside the file. It is never changed.
@@ -67,15 +111,22 @@ type DB struct {
 // the number of tables that were frozen is still that of its state; if not it
 // begins again. Then what it sees is the state after the state's last transaction:
 //
-//   - The buckets change by folding alone. A chunk of the n-th frozen table is
-//     committed only after a state that says n was published. Since n was still the
-//     number after the bbolt transaction had begun, that has no chunk of a later one.
+//   - The buckets change by folding alone, in bbolt transactions that nobody waits for. A
+//     chunk of the n-th frozen table is folded by who has loaded a state that says n. Since
+//     n was still the number after the reader's bbolt transaction had begun, that has no
+//     chunk of a later one.
 //   - What it has of the chunks of the n-th table changes nothing: that table, where
 //     the state has it, lies over them and says of every key in them the same.
 //   - A state has the frozen table no more only after its last chunk was committed,
 //     which is before the reader took that state and so before its bbolt transaction.
-//   - The log itself, of which the bbolt transaction may have more than the state,
-//     is read when the file is opened and never by a reader.
+//   - A chunk leaves out a value for whose key the active table of some state had a row
+//     (see superseded). The states before that one have the frozen table, and those after
+//     it that row, or a mark, or another value over it, or nothing where nothing is below.
+//   - What a transaction wrote is in a state only once its record is synced, so that no
+//     chunk relies on what a crash could take away.
+//
+// A transaction that writes is such a reader, and the only one who puts an active
+// table into a state. That the frozen one was taken away meanwhile it finds there.
 type state struct {
 	active *table
 	frozen *table // nil: there is none
@@ -83,37 +134,87 @@ type state struct {
 	froze uint64
 }
 
-// progress is what a transaction leads to, once it is committed.
-type progress struct {
-	state   state
-	folding folding
-	tail    tail
-}
-
-// Load takes over a bbolt file and reads its log. Closing closes the file; what
-// fails leaves it open.
+// Load takes over a bbolt file and reads its log. Nothing is written before the first
+// transaction that writes. Closing closes the file; what fails leaves it open.
 func Load(raw *bolt.DB, o Options) (*DB, error) {
-	if o.Bound == 0 {
-		o.Bound = bound
-	}
-	// gofail: var foldBound int
-	// o.Bound = foldBound
-	if o.pace == (pace{}) {
-		o.pace = pace{bytes: chunkBytes, rows: chunkRows, debt: maxDebt}
-	}
-	db := &DB{raw: raw, options: o, packer: Packer{Plain: o.Plain}}
+	o.validate()
+	db := &DB{raw: raw, path: raw.Path(), options: o, packer: Packer{Plain: o.Plain}, quit: make(chan struct{})}
 	if err := db.load(); err != nil {
 		return nil, err
 	}
 	return db, nil
 }
 
+// pass tells a test which failpoint was passed.
+func (db *DB) pass(point string) { db.options.passed(point) }
+
 // Raw is the bbolt file. Its buckets may be written only while nothing was written
 // through this.
 func (db *DB) Raw() *bolt.DB { return db.raw }
 
-// Close closes the file. It waits for transactions to end.
-func (db *DB) Close() error { return db.raw.Close() }
+// closeWithin is how long closing folds, at most: what is left then is in the log.
+const closeWithin = 10 * time.Second
+
+// Close folds all there is, so that the file needs no log, and closes it. What cannot
+// be folded stays in the log. It waits for transactions to end.
+func (db *DB) Close() error {
+	db.writer.Lock()
+	defer db.writer.Unlock()
+	db.endFolding()
+	if db.log != nil {
+		err := error(nil)
+		if !db.retired {
+			err = db.settle(time.Now().Add(closeWithin))
+		}
+		if db.log != nil {
+			db.log.close()
+			db.log = nil
+		}
+		if err != nil {
+			db.options.Failed(fmt.Errorf("fold the log: %w", err))
+		}
+	}
+	db.breaks(errors.ErrDatabaseNotOpen)
+	return db.raw.Close()
+}
+
+func (db *DB) endFolding() {
+	db.quits.Do(func() { close(db.quit) })
+	db.folders.Wait()
+}
+
+// Retire ends writing for good: another file takes the place of this one, and of its
+// log. Who reads goes on.
+func (db *DB) Retire() {
+	db.writer.Lock()
+	defer db.writer.Unlock()
+	db.retired = true
+	db.quits.Do(func() { close(db.quit) })
+	db.breaks(errors.ErrDatabaseNotOpen)
+}
+
+// TakeOver says that an unlogged file has another name now, beside which its log is to
+// be: it has one from the next transaction on.
+func (db *DB) TakeOver(path string) {
+	db.writer.Lock()
+	defer db.writer.Unlock()
+	db.path, db.options.Unlogged = path, false
+}
+
+// broken is why nothing can be written any more; nil: it can.
+func (db *DB) broken() error {
+	if err := db.failure.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// breaks ends writing. The first reason stays.
+func (db *DB) breaks(cause error) { db.failure.CompareAndSwap(nil, &cause) }
+
+// Ahead tells whether nobody knows what is on disk: a sync failed, and only reading
+// the file anew will tell. Nothing can be written any more.
+func (db *DB) Ahead() bool { return db.broken() != nil }
 
 // Begin opens a transaction. One that writes waits for others that do.
 func (db *DB) Begin(writable bool) (*Tx, error) {
@@ -137,22 +238,24 @@ func (db *DB) Begin(writable bool) (*Tx, error) {
 
 func (db *DB) beginWrite() (*Tx, error) {
 	db.writer.Lock()
-	raw, err := db.raw.Begin(true)
+	tx, err := db.beginHeld()
 	if err != nil {
 		db.writer.Unlock()
-		return nil, err
 	}
-	tx := newTx(db, raw, db.state.Load())
-	tx.writable, tx.seq = true, tx.active.last+1
-	return tx, nil
+	return tx, err
 }
 
-// Snapshot opens a transaction that reads, of which the file's log ends where what
-// it sees does. It waits for a commit that is under way.
-func (db *DB) Snapshot() (*Tx, error) {
-	db.writer.Lock()
-	defer db.writer.Unlock()
-	return db.Begin(false)
+func (db *DB) beginHeld() (*Tx, error) {
+	// Before a bbolt transaction is open, which folding might wait for.
+	if err := db.ready(); err != nil {
+		return nil, err
+	}
+	tx, err := db.Begin(false)
+	if err != nil {
+		return nil, err
+	}
+	tx.writable, tx.seq = true, tx.active.last+1
+	return tx, nil
 }
 
 // View runs fn on a snapshot.
@@ -179,13 +282,23 @@ func (db *DB) Update(fn func(*Tx) error) error {
 }
 
 // publish lets readers see what was committed, and freezes a table that is full.
-func (db *DB) publish(p *progress) {
-	db.folding, db.tail = p.folding, p.tail
-	s := p.state
-	if s.frozen == nil && db.full(s.active) {
-		db.freeze(&s)
+func (db *DB) publish(active *table) {
+	if db.change(func(s *state) bool {
+		s.active = active
+		return s.frozen == nil && db.full(active) && db.freeze(s)
+	}) {
+		db.startFolding()
 	}
+}
+
+// change exchanges the state, of which the fold takes a table away by itself.
+func (db *DB) change(fn func(s *state) (frozen bool)) (frozen bool) {
+	db.switching.Lock()
+	defer db.switching.Unlock()
+	s := *db.state.Load()
+	frozen = fn(&s)
 	db.state.Store(&s)
+	return frozen
 }
 
 // full tells whether a table is to be frozen.
@@ -196,39 +309,70 @@ func (db *DB) overdue(t *table) bool {
 	return t.weight >= db.options.Bound || t.logged >= max(db.options.Bound, loggedBound)
 }
 
-// freeze begins a new table, and a new segment of the log. What was frozen is
-// folded from the next transaction on: after this state was published.
-func (db *DB) freeze(s *state) {
+// freeze begins a new table, in the other file of the log: what that had was folded
+// before the table before was taken away. What was frozen is folded once this state
+// is published.
+func (db *DB) freeze(s *state) bool {
 	s.frozen, s.active = s.active, newTable()
 	s.active.last = s.frozen.last
 	s.froze++
-	db.folding = folding{until: s.frozen.last, layers: layersOf(s.frozen), weight: s.frozen.weight}
-	db.tail = tail{}
+	if db.log != nil {
+		db.log.turn()
+	}
+	return true
 }
 
-// Fold folds all there is, so that the log is empty: for those who read the
-// buckets themselves.
+// Fold folds all there is, for those who read the buckets themselves. Commits go on
+// meanwhile, and what they write is folded, too.
 func (db *DB) Fold() error {
-	for s := db.state.Load(); s.frozen != nil || len(s.active.layers) > 0; s = db.state.Load() {
-		if err := db.foldAll(); err != nil {
+	for s := db.state.Load(); !s.empty(); s = db.state.Load() {
+		if err := db.foldNow(); err != nil {
 			return fmt.Errorf("fold the log: %w", err)
 		}
 	}
 	return nil
 }
 
-func (db *DB) foldAll() error {
-	tx, err := db.beginWrite()
-	if err != nil {
-		return err
+// empty tells whether all is in the buckets.
+func (s *state) empty() bool { return s.frozen == nil && len(s.active.layers) == 0 }
+
+// foldNow folds what there is now.
+func (db *DB) foldNow() error {
+	for range 2 { // the table that is frozen, then the one that is written
+		db.writer.Lock()
+		if db.freezeNow() {
+			db.startFolding() // also where this ends with an error
+		}
+		db.writer.Unlock()
+		for more := true; more; {
+			var err error
+			if more, err = db.foldChunk(); err != nil {
+				return err
+			}
+		}
 	}
-	if s := *tx.state; s.frozen == nil {
-		db.freeze(&s)
-		db.state.Store(&s)
-		tx.state, tx.active = db.state.Load(), s.active
-	}
-	tx.db.folding.debt = 1 << 62
-	return tx.Commit()
+	return nil
+}
+
+// freezeNow freezes the active table, full or not, unless there is a frozen one.
+func (db *DB) freezeNow() bool {
+	return db.change(func(s *state) bool { return s.frozen == nil && len(s.active.layers) > 0 && db.freeze(s) })
+}
+
+// Work is what was done to disk since the file was opened.
+type Work struct {
+	Records     uint64 // transactions in the log
+	RecordBytes uint64 // of them
+	LogBytes    uint64 // written to its files, with what makes room in them
+	Folds       uint64 // bbolt transactions
+	Tables      uint64 // that were folded
+	Syncs       uint64 // of the log and of the file
+}
+
+// Work looks.
+func (db *DB) Work() Work {
+	d := &db.did
+	return Work{Records: d.records.Load(), RecordBytes: d.recordBytes.Load(), LogBytes: d.bytes.Load(), Folds: d.folds.Load(), Tables: d.tables.Load(), Syncs: d.syncs.Load()}
 }
 
 // Tables says what the tables hold.

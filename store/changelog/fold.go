@@ -1,81 +1,187 @@
 package changelog
 
 import (
+	"encoding/binary"
+	"errors"
 	"fmt"
+	"time"
 
 	bolt "go.etcd.io/bbolt"
 )
 
-// A frozen table is folded into its buckets in chunks, which ride along in the
-// transactions that follow: they cost no sync of their own. What rode along is
-// paid for in bytes, so that a table is folded before the next is full.
+// A frozen table is folded into its buckets in chunks, each a bbolt transaction of its
+// own, by a goroutine that lives as long as there is one. Commits go on meanwhile, in
+// the next table.
 
 const (
-	// share is how many bytes are folded for each that a transaction writes. With
-	// two a table is folded when the next is half full.
-	share = 2
-	// chunkBytes is what must be owed until a chunk is worth its while: each rewrites
-	// the pages that lead to those with its rows.
-	chunkBytes = 64 << 10
-	// chunkRows bounds the pages that a chunk makes a small transaction write: some
-	// hundred, a few milliseconds' worth.
-	chunkRows = 128
-	// maxDebt is what may be owed in all; what is more is folded at once.
-	maxDebt = 1 << 20
+	// chunkBytes and chunkRows bound a chunk: the pages that it holds in memory and
+	// syncs at once, while a commit may wait for the same disk.
+	chunkBytes = 512 << 10
+	chunkRows  = 512
+	// leastChunks a table is folded in, however small it may be: for tests, and for
+	// the torture.
+	leastChunks = 4
+	// refold is when a chunk that failed is tried again: as often as a disk is asked
+	// whether it has room.
+	refold = time.Second
 )
 
 // pace is how much is folded at once: the bounds above.
-type pace struct{ bytes, rows, debt int }
+type pace struct{ bytes, rows int }
 
-// folding is how far a frozen table was folded. The zero value has nothing to do.
+// folding is how far a frozen table was folded.
 type folding struct {
-	until  uint64   // the last transaction in it
+	froze  uint64   // which table
 	layers []*layer // those not folded yet; of the first, the rows behind after
 	after  []byte
-	weight int // of the table
-	debt   int // of bytes that are to be folded
 }
 
-// ended tells whether all was folded.
-func (f *folding) ended() bool { return f.until == 0 }
+// startFolding folds the frozen table beside those who write, who hold the lock.
+func (db *DB) startFolding() {
+	if db.options.byHand || db.options.Unlogged {
+		return
+	}
+	db.folders.Go(func() {
+		for {
+			more, err := db.foldChunk()
+			if err == nil && !more || !db.goOn(false) {
+				return
+			}
+			if err == nil {
+				continue
+			}
+			db.options.Failed(fmt.Errorf("fold the log: %w", err))
+			if !db.goOn(true) {
+				return
+			}
+		}
+	})
+}
 
-// fold folds as much as a transaction that wrote so many bytes has to.
-func (tx *Tx) fold(next *progress, wrote int) error {
-	f := &next.folding
-	if f.ended() {
+// goOn tells whether to fold on, after a pause if so.
+func (db *DB) goOn(pause bool) bool {
+	if !pause {
+		select {
+		case <-db.quit:
+			return false
+		default:
+			return true
+		}
+	}
+	timer := time.NewTimer(refold)
+	defer timer.Stop()
+	select {
+	case <-db.quit:
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
+// foldChunk folds the next rows of the frozen table, and says whether there are more.
+// When it fails they are still to be folded: to do it again changes nothing.
+func (db *DB) foldChunk() (more bool, err error) {
+	db.folds.Lock()
+	defer db.folds.Unlock()
+	s := db.state.Load()
+	if s.frozen == nil {
+		return false, nil
+	}
+	if err := db.broken(); err != nil {
+		return true, err
+	}
+	next := db.folding
+	if next.froze != s.froze {
+		next = folding{froze: s.froze, layers: layersOf(s.frozen)}
+	}
+	if err := db.updateHeld(func(raw *bolt.Tx) error {
+		err := db.chunk(raw, &next, s)
+		// gofail: var foldChunked struct{}
+		db.pass("foldChunked")
+		return err
+	}); err != nil {
+		return true, err
+	}
+	// gofail: var foldCommitted struct{}
+	db.pass("foldCommitted")
+	db.folding = next
+	if len(next.layers) > 0 {
+		return true, nil
+	}
+	// gofail: var foldFinished struct{}
+	db.pass("foldFinished")
+	db.did.tables.Add(1)
+	db.thaw()
+	return false, nil
+}
+
+// update is a bbolt transaction beside those that fold.
+func (db *DB) update(fn func(raw *bolt.Tx) error) error {
+	db.folds.Lock()
+	defer db.folds.Unlock()
+	return db.updateHeld(fn)
+}
+
+// updateHeld is a bbolt transaction. One that failed and can be seen all the same leaves
+// nothing that may be relied on: nobody knows what is on disk.
+func (db *DB) updateHeld(fn func(raw *bolt.Tx) error) error {
+	raw, err := db.raw.Begin(true)
+	if err != nil {
+		return err
+	}
+	id := raw.ID()
+	defer func() { _ = raw.Rollback() }() // after a commit it does nothing
+	if err := fn(raw); err != nil {
+		return err
+	}
+	db.pass("bbolt")
+	if !db.raw.NoSync {
+		db.did.syncs.Add(syncsPerFold)
+	}
+	if err := raw.Commit(); err != nil {
+		return db.doubt(id, err)
+	}
+	db.did.folds.Add(1)
+	return nil
+}
+
+// syncsPerFold are bbolt's: the pages, then the meta page.
+const syncsPerFold = 2
+
+// doubt looks whether a bbolt transaction that failed can be seen.
+func (db *DB) doubt(id int, cause error) error {
+	err := db.raw.View(func(raw *bolt.Tx) error {
+		if raw.ID() >= id {
+			return cause
+		}
 		return nil
+	})
+	if err != nil {
+		db.breaks(cause)
 	}
-	f.debt += share * wrote
-	if tx.db.overdue(next.state.active) {
-		f.debt = max(f.debt, f.weight+tx.db.options.pace.debt) // all of it: the next table is full, too
-	}
-	if f.debt < tx.db.options.pace.bytes {
-		return nil
-	}
-	if err := tx.chunk(f, next.state.active); err != nil {
-		return fmt.Errorf("fold the log: %w", err)
-	}
-	// gofail: var foldChunked struct{}
-	if len(f.layers) > 0 {
-		return nil
-	}
-	// gofail: var foldDropping struct{}
-	err := tx.dropSegments(f.until)
-	*f = folding{}
-	return err
+	return cause
+}
+
+// thaw takes the frozen table away, of which all is in its buckets.
+func (db *DB) thaw() {
+	db.switching.Lock()
+	defer db.switching.Unlock()
+	s := *db.state.Load()
+	s.frozen = nil
+	db.state.Store(&s)
 }
 
 // chunk puts the next rows into their buckets, but for those that the active table
-// has anew.
-func (tx *Tx) chunk(f *folding, active *table) error {
-	pace := tx.db.options.pace
-	for rows := 0; len(f.layers) > 0; {
+// has anew. With the last of them it says so.
+func (db *DB) chunk(raw *bolt.Tx, f *folding, s *state) error {
+	room := db.options.pace
+	for len(f.layers) > 0 {
 		l := f.layers[0]
-		b, err := tx.target(l)
+		b, err := db.target(raw, l)
 		if err != nil {
 			return err
 		}
-		newer := active.layer(l.space, l.inner)
+		newer := s.active.layer(l.space, l.inner)
 		it := l.rows.Iter()
 		more := it.First()
 		if f.after != nil {
@@ -85,30 +191,38 @@ func (tx *Tx) chunk(f *folding, active *table) error {
 			}
 		}
 		for ; more; more = it.Next() {
-			if f.debt <= 0 || rows >= pace.rows && f.debt < pace.debt {
+			if room.bytes <= 0 || room.rows <= 0 {
 				return nil
 			}
 			r := it.Item()
-			f.after, f.debt = r.key(), f.debt-r.weight()
+			f.after, room.bytes = r.key(), room.bytes-r.weight()
 			if superseded(newer, r) {
 				continue
 			}
-			if err := tx.place(l, b, r); err != nil {
+			if err := db.place(raw, s.frozen, l, b, r); err != nil {
 				return fmt.Errorf("%s, row %x: %w", l.space, r.key(), err)
 			}
-			rows++
+			room.rows--
 		}
 		f.layers, f.after = f.layers[1:], nil
 	}
-	return nil
+	// gofail: var foldDropping struct{}
+	db.pass("foldDropping")
+	return folded(raw, s.frozen.last)
+}
+
+// folded notes that all up to a transaction is in the buckets. A log that was in the
+// file itself is dropped with it: it was one table.
+func folded(raw *bolt.Tx, last uint64) error {
+	return errors.Join(raw.Bucket(logName).Put(rowFolded, binary.BigEndian.AppendUint64(nil, last)), dropSegments(raw))
 }
 
 // superseded tells whether a value need not come to its page: the active table, which
-// is committed with this chunk at the latest, has a row for the key, and so has the log
-// behind what the chunk's end drops. Whoever reads finds that row first; and should it be
-// deleted, what is below of it, here or in the file, keeps its mark in the table (see
-// [Bucket.Delete]). That there is no value must always come there: it hides an older one
-// that a newer row, deleted in turn, would let be seen.
+// was published and so is in the log, has a row for the key, and the log is not dropped
+// with this table. Whoever reads finds that row first; and should it be deleted, what is
+// below of it, here or in the file, keeps its mark in the table (see [Bucket.Delete]).
+// That there is no value must always come there: it hides an older one that a newer
+// row, deleted in turn, would let be seen.
 func superseded(newer *layer, r *row) bool {
 	if newer == nil || r.kind != put {
 		return false
@@ -119,30 +233,30 @@ func superseded(newer *layer, r *row) bool {
 
 // target is the bucket of the file that a layer is folded into; nil for one that
 // was dropped, of which there are no rows.
-func (tx *Tx) target(l *layer) (*bolt.Bucket, error) {
-	b := tx.raw.Bucket(l.space)
+func (db *DB) target(raw *bolt.Tx, l *layer) (*bolt.Bucket, error) {
+	b := raw.Bucket(l.space)
 	if b == nil {
 		return nil, fmt.Errorf("there is no bucket %q", l.space)
 	}
 	if l.inner != nil {
 		b = b.Bucket(l.inner)
 	}
-	if fill := tx.db.options.Spaces[string(l.space)].Fill; b != nil && fill > 0 {
+	if fill := db.options.Spaces[string(l.space)].Fill; b != nil && fill > 0 {
 		b.FillPercent = fill
 	}
 	return b, nil
 }
 
 // place puts one row into its bucket. To delete a key that is not there changes no page.
-func (tx *Tx) place(l *layer, b *bolt.Bucket, r *row) error {
+func (db *DB) place(raw *bolt.Tx, frozen *table, l *layer, b *bolt.Bucket, r *row) error {
 	if b == nil {
 		return fmt.Errorf("there is no bucket %x", l.inner)
 	}
-	if err := tx.wipe(l, b, r.key()); err != nil {
+	if err := db.wipe(frozen, l, b, r.key()); err != nil {
 		return err
 	}
 	if r.kind == put {
-		return b.Put(r.key(), tx.db.packer.Pack(r.value()))
+		return b.Put(r.key(), db.packer.Pack(r.value()))
 	}
 	if b.Get(r.key()) != nil { // also where a bucket came in its place
 		if err := b.Delete(r.key()); err != nil {
@@ -157,11 +271,11 @@ func (tx *Tx) place(l *layer, b *bolt.Bucket, r *row) error {
 }
 
 // wipe drops a bucket within that the table says was dropped, whatever is there now.
-func (tx *Tx) wipe(l *layer, b *bolt.Bucket, name []byte) error {
-	if l.inner != nil || !tx.db.options.Spaces[string(l.space)].Nested {
+func (db *DB) wipe(frozen *table, l *layer, b *bolt.Bucket, name []byte) error {
+	if l.inner != nil || !db.options.Spaces[string(l.space)].Nested {
 		return nil
 	}
-	inner := tx.state.frozen.layer(l.space, name)
+	inner := frozen.layer(l.space, name)
 	if inner == nil || !inner.wiped || b.Bucket(name) == nil {
 		return nil
 	}

@@ -5,11 +5,13 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 
 	bolt "go.etcd.io/bbolt"
 )
 
-// load reads the log, and begins one in a file that has none yet.
+// load reads the log of a file, and removes what is left of one that was folded.
 func (db *DB) load() error {
 	if err := db.prepare(); err != nil {
 		return err
@@ -18,20 +20,23 @@ func (db *DB) load() error {
 		if err := db.names(raw); err != nil {
 			return err
 		}
-		first := &state{active: newTable()}
-		tx := newTx(db, raw, first)
-		r, err := replay(raw, tx.replay)
+		head := raw.Bucket(logName)
+		if head.Get(rowID) == nil && !db.raw.IsReadOnly() {
+			if err := db.clear(head.Get(rowDone)); err != nil {
+				return err
+			}
+		}
+		if err := db.syncFiles(head); err != nil {
+			return err
+		}
+		tx := newTx(db, raw, &state{active: newTable()})
+		last, err := db.replay(raw, tx.replay)
 		if err != nil {
 			return err
 		}
 		t := tx.table()
-		t.last = r.last
-		s := state{active: t}
-		db.tail = r.tail
-		if db.full(t) {
-			db.freeze(&s)
-		}
-		db.state.Store(&s)
+		t.last = last
+		db.state.Store(&state{active: t})
 		return nil
 	})
 }
@@ -94,29 +99,38 @@ func damaged(format string, args ...any) error {
 	return fmt.Errorf("the log is damaged: %w: restore a backup", fmt.Errorf(format, args...))
 }
 
-// replay passes the entries of a file's log in order. An entry that is missing, or is
-// not what was written, is an error.
-func replay(raw *bolt.Tx, fn func(seq uint64, size int, rows []byte) error) (*replayer, error) {
+// replayed is called with what a transaction did.
+type replayed func(seq uint64, size int, rows []byte) error
+
+func (fn replayed) pass(seq uint64, entry []byte) error {
+	rows, err := content(seq, entry)
+	if err == nil {
+		err = fn(seq, len(entry), rows)
+	}
+	if err != nil {
+		return damaged("transaction %d: %w", seq, err)
+	}
+	return nil
+}
+
+// replay passes the transactions of a file's log in order. One that is missing, or is
+// not what was written, is an error, but for a last one that was torn: nobody was told
+// of it.
+func (db *DB) replay(raw *bolt.Tx, fn replayed) (last uint64, err error) {
 	head := raw.Bucket(logName)
 	folded, err := number(head, rowFolded)
-	if err != nil {
-		return nil, err
+	switch id := head.Get(rowID); {
+	case err != nil:
+		return 0, err
+	case inSegments(head):
+		return eachInSegments(raw, folded, fn)
+	case id == nil:
+		return folded, nil
+	case len(id) != idSize:
+		return 0, damaged("the row %s has %d bytes", rowID, len(id))
+	default:
+		return db.eachInFiles(logID(id), folded, fn)
 	}
-	want, err := number(head, rowLast)
-	if err != nil {
-		return nil, err
-	}
-	r := &replayer{last: folded, fn: fn}
-	c := raw.Cursor()
-	for name, _ := c.Seek([]byte(segmentPrefix)); bytes.HasPrefix(name, []byte(segmentPrefix)); name, _ = c.Next() {
-		if err := r.segment(name, raw.Bucket(name)); err != nil {
-			return nil, err
-		}
-	}
-	if r.last != want {
-		return nil, damaged("it ends with transaction %d and not with %d", r.last, want)
-	}
-	return r, nil
 }
 
 func number(b *bolt.Bucket, name []byte) (uint64, error) {
@@ -130,76 +144,89 @@ func number(b *bolt.Bucket, name []byte) (uint64, error) {
 	return binary.BigEndian.Uint64(v), nil
 }
 
-// replayer puts the parts of entries together.
-type replayer struct {
-	last  uint64 // the entry that was passed last
-	tail  tail   // the segment that it is in
-	entry []byte
-	fn    func(seq uint64, size int, rows []byte) error
+// eachInFiles passes the transactions in the files of the log with that id.
+func (db *DB) eachInFiles(id logID, folded uint64, fn replayed) (last uint64, err error) {
+	files, err := db.readFiles(id)
+	if err != nil {
+		return 0, err
+	}
+	first, second := &files[0], &files[1]
+	first.after(folded)
+	second.after(folded)
+	if len(second.records) > 0 && (len(first.records) == 0 || second.records[0].seq < first.records[0].seq) {
+		first, second = second, first
+	}
+	last = folded
+	if len(first.records) > 0 && first.records[0].seq > folded+1 {
+		if err := second.stopsAt(folded + 1); err != nil {
+			return 0, err
+		}
+		return 0, fmt.Errorf("its log begins with transaction %d, and the file ends with %d: an older copy of the file lies in its place; put the newest one back, or restore a backup", first.records[0].seq, folded)
+	}
+	for i, t := range [2]*logText{first, second} {
+		if len(t.records) > 0 && (t.records[0].seq != last+1 || i == 1 && !t.follows(first)) {
+			return 0, damaged("transaction %d is missing, or not what was written, and %d follows", last+1, t.records[0].seq)
+		}
+		for _, r := range t.records {
+			if err := fn.pass(r.seq, r.entry); err != nil {
+				return 0, err
+			}
+			last = r.seq
+		}
+	}
+	return last, errors.Join(first.stopsAt(last+1), second.stopsAt(last+1))
 }
 
-func (r *replayer) segment(name []byte, b *bolt.Bucket) error {
-	if want := segmentName(r.last + 1); b == nil || !bytes.Equal(name, want) {
-		return damaged("there is %s where %s is to be", name, want)
+// follows tells whether the first record names the last one of another file.
+func (t *logText) follows(before *logText) bool {
+	n := len(before.records)
+	return n == 0 || t.records[0].prev == before.records[n-1].sum
+}
+
+// stopsAt makes sure that what follows the records is nothing that was synced.
+func (t *logText) stopsAt(seq uint64) error {
+	if found, ok := t.beyond(seq); ok {
+		return damaged("transaction %d is missing in %s, or not what was written, and %d follows", seq, t.path, found)
 	}
-	r.tail = tail{name: bytes.Clone(name)}
-	c := b.Cursor()
-	k, v := c.First()
-	for k != nil {
-		seq, part := r.last+1, uint32(0)
-		r.entry = r.entry[:0]
-		for ; k != nil && bytes.Equal(k, partKey(seq, part)); k, v = c.Next() {
-			r.entry = append(r.entry, v...)
-			part++
+	return nil
+}
+
+// readFiles reads both files of a log.
+func (db *DB) readFiles(id logID) (files [2]logText, err error) {
+	for slot := range files {
+		path := logPath(db.path, slot)
+		t, err := readLog(path)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return files, fmt.Errorf("%s is missing, which has the last transactions: put it where it was, beside the file, or restore a backup", path)
+		case err != nil:
+			return files, damaged("%s: %w", path, err)
+		case t.id != id:
+			return files, fmt.Errorf("%s is the log of another file: put the one back that was beside this one, or restore a backup", path)
 		}
-		if part == 0 {
-			return damaged("transaction %d is missing, or what follows is none: %x", seq, k)
-		}
-		if err := r.pass(seq); err != nil {
-			return damaged("transaction %d: %w", seq, err)
+		files[slot] = t
+	}
+	return files, nil
+}
+
+// syncFiles makes durable what only the system has in memory, of a process that was
+// killed, before anybody relies on it.
+func (db *DB) syncFiles(head *bolt.Bucket) error {
+	if head.Get(rowID) == nil || db.raw.IsReadOnly() || db.raw.NoSync {
+		return nil
+	}
+	for slot := range 2 {
+		if err := syncFile(logPath(db.path, slot)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
 		}
 	}
 	return nil
 }
 
-func (r *replayer) pass(seq uint64) error {
-	rows, err := content(seq, r.entry)
+func syncFile(path string) error {
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
 		return err
 	}
-	r.last = seq
-	r.tail.bytes += len(r.entry)
-	return r.fn(seq, len(r.entry), rows)
-}
-
-// CheckLog reads the log of the snapshot through, and reports what is wrong with it:
-// an entry that is damaged or missing, and rows that are of no bucket.
-func (tx *Tx) CheckLog() error {
-	_, err := replay(tx.raw, func(_ uint64, _ int, rows []byte) error {
-		return eachRow(rows, func(space, _ []byte, _ kind, _, _ []byte) error {
-			if isLog(space) || tx.raw.Bucket(space) == nil {
-				return fmt.Errorf("there is no bucket %q", space)
-			}
-			return nil
-		})
-	})
-	return err
-}
-
-// Ahead tells whether the file has a transaction that nobody sees: one of which
-// committing said that it had failed, after its last write.
-func (db *DB) Ahead() (bool, error) {
-	db.writer.Lock()
-	defer db.writer.Unlock()
-	last := uint64(0)
-	err := db.raw.View(func(raw *bolt.Tx) error {
-		b := raw.Bucket(logName)
-		if b == nil {
-			return errors.New("there is no log")
-		}
-		var err error
-		last, err = number(b, rowLast)
-		return err
-	})
-	return last > db.state.Load().active.last, err
+	return errors.Join(f.Sync(), f.Close())
 }

@@ -8,30 +8,19 @@ import (
 	"hash/crc32"
 
 	"github.com/klauspost/compress/s2"
-	bolt "go.etcd.io/bbolt"
 )
 
-// The log is in segments, top-level buckets of their own. Below one bucket for
-// all of them every commit would write a page more; and in one bucket for a whole
-// table, which grows to a tree of three levels, another. A segment is dropped whole
-// once all its transactions were folded.
-
-// logName is the bucket that says where the log begins and ends.
+// logName is the bucket that says where the log begins, and which it is.
 var logName = []byte("log")
 
-// Its rows: the last transaction that was folded, and the last there is. They
-// are u64.
+// Its rows: the number of the last transaction that was folded, a u64; the id of the
+// log that lies beside the file, not there while it has none; and the ids of those that
+// may lie there and of which all was folded.
 var (
 	rowFolded = []byte("folded")
-	rowLast   = []byte("last")
+	rowID     = []byte("id")
+	rowDone   = []byte("done")
 )
-
-// segmentPrefix begins the name of a segment; then comes the number of its first
-// transaction, in hexadecimal digits, so that they sort.
-const segmentPrefix = "log-"
-
-// segmentBytes is as much as a tree of two levels holds.
-const segmentBytes = 512 << 10
 
 // isLog tells whether a top-level bucket is the log's.
 func isLog(name []byte) bool {
@@ -39,83 +28,6 @@ func isLog(name []byte) bool {
 }
 
 func segmentName(first uint64) []byte { return fmt.Appendf(nil, "%s%016x", segmentPrefix, first) }
-
-// tail is the segment that is written; the zero value: none yet.
-type tail struct {
-	name  []byte
-	bytes int
-}
-
-// partKey names a part of an entry: u64 transaction, u32 part.
-func partKey(seq uint64, part uint32) []byte {
-	return binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint64(make([]byte, 0, partKeySize), seq), part)
-}
-
-const partKeySize = 12
-
-// partSize is how large the parts of an entry are: four fill a page of bbolt's. It
-// splits a page with more than four rows only, and rewrites all that are in one when
-// another comes: of larger parts it would write each several times.
-func partSize(page int) int {
-	const pageHeader, rowHeader, rows = 16, 16, 4
-	return (page-pageHeader)/rows - rowHeader - partKeySize
-}
-
-// append writes the transaction's rows to the log, and says what they weigh.
-func (tx *Tx) append(next *progress) (wrote int, err error) {
-	entry, err := tx.db.scratch.encode(tx.seq, tx.wrotes)
-	if err != nil {
-		return 0, err
-	}
-	segment, err := tx.segment(next, len(entry))
-	if err != nil {
-		return 0, err
-	}
-	size := partSize(tx.db.raw.Info().PageSize)
-	for part, rest := uint32(0), entry; len(rest) > 0; part++ {
-		n := min(size, len(rest))
-		if err := segment.Put(partKey(tx.seq, part), rest[:n]); err != nil {
-			return 0, err
-		}
-		rest = rest[n:]
-	}
-	t := tx.table()
-	t.last, t.logged = tx.seq, t.logged+len(entry)
-	next.state.active = t
-	return tx.weighs(), tx.raw.Bucket(logName).Put(rowLast, binary.BigEndian.AppendUint64(nil, tx.seq))
-}
-
-// segment is where the next entry goes.
-func (tx *Tx) segment(next *progress, bytes int) (*bolt.Bucket, error) {
-	if next.tail.name == nil || next.tail.bytes >= segmentBytes {
-		next.tail = tail{name: segmentName(tx.seq)}
-		if _, err := tx.raw.CreateBucket(next.tail.name); err != nil {
-			return nil, fmt.Errorf("begin a segment of the log: %w", err)
-		}
-	}
-	next.tail.bytes += bytes
-	b := tx.raw.Bucket(next.tail.name)
-	b.FillPercent = 1
-	return b, nil
-}
-
-// dropSegments drops those that were folded. A new one began when the table was
-// frozen, so that they end with its last transaction.
-func (tx *Tx) dropSegments(until uint64) error {
-	var names [][]byte
-	c := tx.raw.Cursor()
-	for k, _ := c.Seek([]byte(segmentPrefix)); bytes.HasPrefix(k, []byte(segmentPrefix)); k, _ = c.Next() {
-		if string(k) <= string(segmentName(until)) {
-			names = append(names, bytes.Clone(k))
-		}
-	}
-	for _, name := range names {
-		if err := tx.raw.DeleteBucket(name); err != nil {
-			return err
-		}
-	}
-	return tx.raw.Bucket(logName).Put(rowFolded, binary.BigEndian.AppendUint64(nil, until))
-}
 
 // An entry is a byte for its version, one that says how the rest is compressed,
 // a CRC-32C of the rest behind the transaction's number, and the rest: its rows.
@@ -146,30 +58,31 @@ const maxScratch = 4 << 20
 
 // encoder encodes entries, one at a time. What it returns is valid until the next.
 type encoder struct {
-	rows, entry []byte
+	rows, framed []byte
 }
 
-func (e *encoder) encode(seq uint64, rows []written) ([]byte, error) {
-	if cap(e.rows)+cap(e.entry) > maxScratch {
+// encode leaves room for the header of a record before the entry.
+func (e *encoder) encode(seq uint64, rows []written) (framed []byte, err error) {
+	if cap(e.rows)+cap(e.framed) > maxScratch {
 		*e = encoder{}
 	}
 	e.rows = appendRows(e.rows[:0], rows)
 	if len(e.rows) > maxRows {
 		return nil, fmt.Errorf("a transaction of %d bytes: at most %d go into the log", len(e.rows), maxRows)
 	}
-	need := entryHeader + s2.MaxEncodedLen(len(e.rows))
-	if cap(e.entry) < need {
-		e.entry = make([]byte, need)
+	need := recordHeader + entryHeader + s2.MaxEncodedLen(len(e.rows))
+	if cap(e.framed) < need {
+		e.framed = make([]byte, need)
 	}
-	e.entry = e.entry[:need]
-	block := s2.Encode(e.entry[entryHeader:], e.rows)
+	entry := e.framed[recordHeader:need]
+	block := s2.Encode(entry[entryHeader:], e.rows)
 	how := byte(compressed)
 	if len(block) > len(e.rows)-len(e.rows)/leastGain {
-		how, block = plain, e.entry[entryHeader:entryHeader+copy(e.entry[entryHeader:], e.rows)]
+		how, block = plain, entry[entryHeader:entryHeader+copy(entry[entryHeader:], e.rows)]
 	}
-	e.entry[0], e.entry[1] = entryVersion, how
-	binary.BigEndian.PutUint32(e.entry[2:], checksum(seq, block))
-	return e.entry[:entryHeader+len(block)], nil
+	entry[0], entry[1] = entryVersion, how
+	binary.BigEndian.PutUint32(entry[2:], checksum(seq, block))
+	return e.framed[:recordHeader+entryHeader+len(block)], nil
 }
 
 // inBucket begins rows of another bucket than those before.

@@ -21,7 +21,7 @@ const (
 	nested = "nested"
 )
 
-var modelOptions = Options{Bound: 2 << 10, pace: pace{bytes: 100, rows: 2, debt: 500}, Spaces: map[string]Space{nested: {Nested: true, Fill: 0.95}}}
+var modelOptions = Options{Bound: 2 << 10, byHand: true, pace: pace{bytes: 100, rows: 2}, Spaces: map[string]Space{nested: {Nested: true, Fill: 0.95}}}
 
 // content of one bucket: its rows, and the buckets within. A sorted map of paths
 // to values is all that a store is: "space/key", or "space/inner/key", and
@@ -46,12 +46,13 @@ type seen struct {
 
 // machine draws what happens to a file, and compares after each step.
 type machine struct {
-	t    *rapid.T
-	path string
-	db   *DB
-	disk disk
-	want contents
-	held []seen
+	t     *rapid.T
+	path  string
+	db    *DB
+	disk  disk
+	want  contents
+	held  []seen
+	lives int
 }
 
 func openFile(path string, o Options, file func(string, int, os.FileMode) (*os.File, error)) (*DB, error) {
@@ -69,6 +70,7 @@ func openFile(path string, o Options, file func(string, int, os.FileMode) (*os.F
 	}); err != nil {
 		return nil, err
 	}
+	o.OpenFile = file
 	db, err := Load(raw, o)
 	if err != nil {
 		return nil, errors.Join(err, raw.Close())
@@ -84,9 +86,9 @@ func (m *machine) open() {
 	m.db = db
 }
 
-// disk is the file of a machine, which can be swapped for a device that fails every
-// write, while it stays mapped.
-type disk struct{ file, good *os.File }
+// disk has the files of a machine, which can be swapped for a device that fails every
+// write, while they stay open.
+type disk struct{ files, good []*os.File }
 
 func (d *disk) open(name string, flag int, mode os.FileMode) (*os.File, error) {
 	f, err := os.OpenFile(name, flag, mode)
@@ -94,18 +96,40 @@ func (d *disk) open(name string, flag int, mode os.FileMode) (*os.File, error) {
 		return nil, err
 	}
 	fd, err := unix.Dup(int(f.Fd()))
-	d.file, d.good = f, os.NewFile(uintptr(fd), name)
+	d.files, d.good = append(d.files, f), append(d.good, os.NewFile(uintptr(fd), name))
 	return f, err
 }
 
-func (d *disk) become(f *os.File) error { return unix.Dup3(int(f.Fd()), int(d.file.Fd()), 0) }
+// open tells whether the i-th file is.
+func (d *disk) isOpen(i int) bool { return d.files[i].Fd() != ^uintptr(0) }
+
+// become puts a device into the place of all files, or heals them.
+func (d *disk) become(f *os.File) (err error) {
+	for i := range d.files {
+		if with := f; d.isOpen(i) {
+			if with == nil {
+				with = d.good[i]
+			}
+			err = errors.Join(err, unix.Dup3(int(with.Fd()), int(d.files[i].Fd()), 0))
+		}
+	}
+	return err
+}
+
+func (d *disk) close() (err error) {
+	for _, f := range d.good {
+		err = errors.Join(err, f.Close())
+	}
+	d.files, d.good = nil, nil
+	return err
+}
 
 func (m *machine) close() {
 	for _, s := range m.held {
 		_ = s.tx.Rollback()
 	}
 	m.held = nil
-	if err := errors.Join(m.db.Close(), m.disk.good.Close()); err != nil {
+	if err := errors.Join(m.db.Close(), m.disk.close()); err != nil {
 		m.t.Fatal(err)
 	}
 }
@@ -188,6 +212,9 @@ func (m *machine) transaction(*rapid.T) {
 	defer func() { _ = tx.Rollback() }() // where the comparison failed
 	want := maps.Clone(m.want)
 	for range rapid.IntRange(0, 6).Draw(m.t, "acts") {
+		if rapid.IntRange(0, 3).Draw(m.t, "beside") == 0 {
+			m.chunk(nil)
+		}
 		m.act(tx, want)
 	}
 	m.compare(tx, want)
@@ -208,14 +235,30 @@ func (m *machine) failing(*rapid.T) {
 	}
 	defer func() { _ = tx.Rollback() }()
 	m.act(tx, maps.Clone(m.want))
+	nothing := len(tx.wrotes) == 0
 	full, err := os.OpenFile("/dev/full", os.O_RDWR, 0)
 	if err != nil {
 		m.t.Fatal(err)
 	}
 	defer full.Close()
 	m.same("a full disk", m.disk.become(full), nil)
-	m.same("commits", tx.Commit() == nil, false)
-	m.same("a good disk", m.disk.become(m.disk.good), nil)
+	m.same("commits", tx.Commit() == nil, nothing)
+	_, folds := m.db.foldChunk()
+	m.same("folds", folds == nil, m.db.state.Load().frozen == nil)
+	m.same("a good disk", m.disk.become(nil), nil)
+}
+
+// chunk folds a little, as the goroutine that the machine does not have would.
+func (m *machine) chunk(*rapid.T) {
+	_, err := m.db.foldChunk()
+	m.same("fold a chunk", err, nil)
+}
+
+func (m *machine) snapshot(*rapid.T) {
+	tx, err := m.db.Snapshot()
+	m.same("snapshot", err, nil)
+	m.compare(tx, m.want)
+	m.same("rollback", tx.Rollback(), nil)
 }
 
 func (m *machine) fold(*rapid.T) { m.same("fold", m.db.Fold(), nil) }
@@ -223,6 +266,34 @@ func (m *machine) fold(*rapid.T) { m.same("fold", m.db.Fold(), nil) }
 func (m *machine) reopen(*rapid.T) {
 	m.close()
 	m.open()
+}
+
+// killed goes on with what a kill leaves: a copy of the files as they are.
+func (m *machine) killed(*rapid.T) {
+	to := filepath.Join(filepath.Dir(m.path), fmt.Sprint(m.lives), "x.db")
+	m.lives++
+	m.same("copy", copyAll(m.path, to), nil)
+	m.close()
+	m.path = to
+	m.open()
+}
+
+// copyAll copies a file and its log, as they lie.
+func copyAll(from, to string) error {
+	if err := os.MkdirAll(filepath.Dir(to), 0o700); err != nil {
+		return err
+	}
+	if err := RemoveLog(to); err != nil {
+		return err
+	}
+	copyOne := func(from, to string) error {
+		data, err := os.ReadFile(from)
+		if err != nil {
+			return err
+		}
+		return os.WriteFile(to, data, 0o600)
+	}
+	return errors.Join(copyOne(from, to), EachLog(from, to, copyOne))
 }
 
 func (m *machine) hold(*rapid.T) {
@@ -241,16 +312,12 @@ func (m *machine) hold(*rapid.T) {
 func (m *machine) look(*rapid.T) {
 	if err := m.db.View(func(tx *Tx) error {
 		m.compare(tx, m.want)
-		if err := tx.CheckLog(); err != nil {
-			return err
-		}
-		for err := range tx.Check() {
-			return err
-		}
 		return nil
 	}); err != nil {
 		m.t.Fatal(err)
 	}
+	m.same("the log", m.db.CheckLog(), nil)
+	m.same("the pages", m.db.CheckPages(func(err error) { m.t.Fatal(err) }), nil)
 	for _, s := range m.held {
 		m.compare(s.tx, s.want)
 	}
@@ -341,7 +408,8 @@ func TestItIsASortedMap(t *testing.T) {
 		m.open()
 		defer m.close()
 		r.Repeat(map[string]func(*rapid.T){
-			"transaction": m.transaction, "another": m.transaction, "a third": m.transaction, "fold": m.fold, "failing": m.failing,
+			"transaction": m.transaction, "another": m.transaction, "a third": m.transaction, "fold": m.fold, "failing": m.failing, "chunk": m.chunk, "another chunk": m.chunk, "snapshot": m.snapshot,
+			"killed": m.killed,
 			"reopen": m.reopen, "hold": m.hold, "": m.look,
 		})
 	})

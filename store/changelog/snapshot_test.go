@@ -6,7 +6,6 @@ import (
 	"hash/crc64"
 	"maps"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -17,7 +16,7 @@ import (
 )
 
 // small folds after some few rows, in chunks of two or three.
-var small = Options{Bound: 4 << 10, pace: pace{bytes: 100, rows: 2, debt: 1 << 10}, Spaces: map[string]Space{nested: {Nested: true}}}
+var small = Options{Bound: 4 << 10, pace: pace{bytes: 300, rows: 4}, Spaces: map[string]Space{nested: {Nested: true}}}
 
 // sumKey has the sum of all other rows, as the transaction that wrote it left them.
 var sumKey = []byte("sum")
@@ -121,7 +120,9 @@ func sumOf(rows map[string]string) (n uint64) {
 func TestItOpensAfterEveryStepOfAFold(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "x.db")
-	db, err := openFile(path, small, nil)
+	byHand := small
+	byHand.byHand = true
+	db, err := openFile(path, byHand, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,6 +130,9 @@ func TestItOpensAfterEveryStepOfAFold(t *testing.T) {
 	frozen, folding, written := 0, 0, newBook()
 	for i := range 200 {
 		written.write(t, db, 1+i%2)
+		if _, err := db.foldChunk(); err != nil {
+			t.Fatal(err)
+		}
 		if s := db.state.Load(); s.frozen != nil {
 			frozen++
 			if db.folding.after != nil {
@@ -144,11 +148,7 @@ func TestItOpensAfterEveryStepOfAFold(t *testing.T) {
 
 func opens(t *testing.T, from, to string, last uint64) {
 	t.Helper()
-	data, err := os.ReadFile(from)
-	if err == nil {
-		err = os.WriteFile(to, data, 0o600)
-	}
-	if err != nil {
+	if err := copyAll(from, to); err != nil {
 		t.Fatal(err)
 	}
 	db, err := openFile(to, small, nil)
@@ -220,35 +220,6 @@ func TestABucketThatIsMadeAgainIsEmpty(t *testing.T) {
 	}
 }
 
-// TestReopeningBeginsNoSegment: a file that is opened often has no more of them.
-func TestReopeningBeginsNoSegment(t *testing.T) {
-	path, written := filepath.Join(t.TempDir(), "x.db"), newBook()
-	for range 5 {
-		db, err := openFile(path, Options{}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		written.write(t, db, 3)
-		segments := 0
-		if err := db.raw.View(func(raw *bolt.Tx) error {
-			return raw.ForEach(func(name []byte, _ *bolt.Bucket) error {
-				if bytes.HasPrefix(name, []byte(segmentPrefix)) {
-					segments++
-				}
-				return nil
-			})
-		}); err != nil {
-			t.Fatal(err)
-		}
-		if segments != 1 {
-			t.Errorf("%d segments", segments)
-		}
-		if err := db.Close(); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
 // TestASnapshotsFileEndsWhereItDoes while commits go on: what a copy of the file says is
 // what the snapshot said.
 func TestASnapshotsFileEndsWhereItDoes(t *testing.T) {
@@ -266,8 +237,8 @@ func TestASnapshotsFileEndsWhereItDoes(t *testing.T) {
 				t.Error(err)
 				return
 			}
-			last, err := number(tx.raw.Bucket(logName), rowLast)
-			if seen := tx.active.last; err != nil || last != seen {
+			last, err := number(tx.raw.Bucket(logName), rowFolded)
+			if seen := tx.active.last; err != nil || last != seen || tx.raw.Bucket(logName).Get(rowID) != nil || !tx.state.empty() {
 				t.Errorf("the file ends with %d, the snapshot with %d, %v", last, seen, err)
 			}
 			_ = tx.Rollback() // it only read
@@ -282,7 +253,9 @@ func TestASnapshotsFileEndsWhereItDoes(t *testing.T) {
 // was deleted meanwhile: what is newer is in the log and in the active table.
 func TestWhatWasWrittenAgainReachesNoPage(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.db")
-	db, err := openFile(path, small, nil)
+	byHand := small
+	byHand.byHand = true
+	db, err := openFile(path, byHand, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -307,8 +280,10 @@ func TestWhatWasWrittenAgainReachesNoPage(t *testing.T) {
 		}
 		return b.Delete([]byte("deleted"))
 	})
-	for i := 0; db.state.Load().frozen != nil; i++ {
-		in(func(b *Bucket) error { return b.Put(fmt.Appendf(nil, "more%d", i), []byte("x")) })
+	for more := true; more; {
+		if more, err = db.foldChunk(); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if err := db.Raw().View(func(tx *bolt.Tx) error {
 		for k, want := range map[string]string{"a": "first", "again": "", "deleted": ""} {

@@ -5,6 +5,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"time"
 
 	bolt "go.etcd.io/bbolt"
 	"go.etcd.io/bbolt/errors"
@@ -78,17 +79,6 @@ func (tx *Tx) open(space, inner []byte) *Bucket {
 	return b
 }
 
-// CreateBucket makes a top-level bucket, in the file at once: there are few.
-func (tx *Tx) CreateBucket(name []byte) (*Bucket, error) {
-	if isLog(name) || bytes.IndexByte(name, 0) >= 0 {
-		return nil, errors.ErrBucketNameRequired
-	}
-	if _, err := tx.raw.CreateBucket(name); err != nil {
-		return nil, err
-	}
-	return tx.Bucket(name), nil
-}
-
 // ForEach calls fn with every top-level bucket, in the order of their names.
 func (tx *Tx) ForEach(fn func(name []byte, b *Bucket) error) error {
 	return tx.raw.ForEach(func(name []byte, _ *bolt.Bucket) error {
@@ -105,11 +95,8 @@ func (tx *Tx) Size() int64 { return tx.raw.Size() }
 // DB is what it is a transaction of.
 func (tx *Tx) DB() *DB { return tx.db }
 
-// WriteTo copies the file, its log included.
+// WriteTo copies the file, without its log: see [DB.Snapshot].
 func (tx *Tx) WriteTo(w io.Writer) (int64, error) { return tx.raw.WriteTo(w) }
-
-// Check checks the pages of the file, as bbolt's does.
-func (tx *Tx) Check() <-chan error { return tx.raw.Check() }
 
 // table is the one that the transaction may change.
 func (tx *Tx) table() *table {
@@ -146,8 +133,9 @@ func (tx *Tx) Rollback() error {
 	return err
 }
 
-// Commit writes what was changed to the log, in one bbolt transaction, with a part
-// of the frozen table. When it fails nothing has changed that a reader could see.
+// Commit appends what was changed to the log, as one record, and syncs it. When it
+// fails nothing has changed that a reader could see. Where nobody knows whether the
+// record is on disk, nothing is committed any more; see [DB.Ahead].
 func (tx *Tx) Commit() error {
 	switch {
 	case tx.closed:
@@ -157,46 +145,38 @@ func (tx *Tx) Commit() error {
 	}
 	defer tx.db.writer.Unlock()
 	tx.closed = true
-	next, err := tx.write()
-	if err != nil {
-		_ = tx.raw.Rollback() // after a commit that failed there is nothing to do
+	if err := tx.raw.Rollback(); err != nil { // it only read
 		return err
 	}
-	tx.db.publish(next)
+	if len(tx.wrotes) == 0 {
+		return nil
+	}
+	return tx.db.commit(tx)
+}
+
+func (db *DB) commit(tx *Tx) error {
+	t := tx.table()
+	t.last = tx.seq
+	if db.options.Unlogged {
+		db.publish(t)
+		return db.foldHeld(time.Time{})
+	}
+	framed, err := db.scratch.encode(tx.seq, tx.wrotes)
+	if err != nil {
+		return err
+	}
+	switch unsure, err := db.log.append(tx.seq, framed); {
+	case unsure:
+		db.breaks(err)
+		return err
+	case err != nil:
+		return err
+	}
+	db.did.records.Add(1)
+	db.did.recordBytes.Add(uint64(len(framed)))
+	t.logged += len(framed)
+	db.publish(t)
 	return nil
-}
-
-// write commits to the file, and says what is to be published then.
-func (tx *Tx) write() (*progress, error) {
-	next := &progress{state: *tx.state, folding: tx.db.folding, tail: tx.db.tail}
-	wrote := 0
-	if len(tx.wrotes) > 0 {
-		n, err := tx.append(next)
-		if err != nil {
-			return nil, err
-		}
-		wrote = n
-	}
-	if err := tx.fold(next, wrote); err != nil {
-		return nil, err
-	}
-	folded := next.folding.ended() && !tx.db.folding.ended()
-	if err := tx.raw.Commit(); err != nil {
-		return nil, err
-	}
-	if folded {
-		// gofail: var foldFinished struct{}
-		next.state.frozen = nil
-	}
-	return next, nil
-}
-
-// weighs is what the rows of this transaction weigh, as the tables count it.
-func (tx *Tx) weighs() (n int) {
-	for _, w := range tx.wrotes {
-		n += w.row.weight()
-	}
-	return n
 }
 
 func newTx(db *DB, raw *bolt.Tx, s *state) *Tx {

@@ -1,0 +1,146 @@
+package changelog
+
+import (
+	"errors"
+	"maps"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+)
+
+// onDisk is a store whose files can be made to fail.
+func onDisk(t *testing.T, o Options) (*ledger, *disk, string) {
+	t.Helper()
+	path, d := filepath.Join(t.TempDir(), "x.db"), &disk{}
+	db, err := openFile(path, o, d.open)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = errors.Join(db.Close(), d.close()) })
+	l := newLedger(t, db)
+	if err := l.write(); err != nil {
+		t.Fatal(err)
+	}
+	return l, d, path
+}
+
+func device(t *testing.T, name string) *os.File {
+	t.Helper()
+	f, err := os.OpenFile(name, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = f.Close() })
+	return f
+}
+
+// TestWhatCannotBeFoldedStopsCommitsOnceTheLogIsFull and not before; they go on once
+// there is room again.
+func TestWhatCannotBeFoldedStopsCommitsOnceTheLogIsFull(t *testing.T) {
+	l, d, path := onDisk(t, byHand)
+	log := d.files[1:]
+	d.files = d.files[:1] // the bbolt file alone fails
+	if err := d.become(device(t, "/dev/full")); err != nil {
+		t.Fatal(err)
+	}
+	var err error
+	n := 0
+	for ; err == nil && n < 1000; n++ {
+		err = l.write()
+	}
+	if s := l.db.state.Load(); !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, syscall.EINVAL) || s.frozen == nil || !l.db.overdue(s.active) {
+		t.Fatalf("after %d transactions: %v", n, err)
+	}
+	if got := read(t, l.db); !maps.Equal(got, l.now) || l.db.Ahead() {
+		t.Errorf("what is read is not what was committed")
+	}
+	if last, err := l.opened(take(t, path)); err != nil || last != l.db.Tables().Transactions {
+		t.Errorf("after a kill: %d, %v", last, err)
+	}
+	if err := d.become(nil); err != nil {
+		t.Fatal(err)
+	}
+	d.files = append(d.files, log...)
+	for range 100 {
+		if err := l.write(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if last, err := l.opened(take(t, path)); err != nil || last != l.db.Tables().Transactions {
+		t.Errorf("after a kill: %d, %v", last, err)
+	}
+}
+
+// TestAFullDiskIsFoundOutBeforeTheRecordIsWritten, also where the file must grow for it.
+func TestAFullDiskIsFoundOutBeforeTheRecordIsWritten(t *testing.T) {
+	var l *ledger
+	o := Options{byHand: true, Spaces: byHand.Spaces}
+	o.passed = func(point string) {
+		if point != "logWritten" || l == nil {
+			return
+		}
+		log := l.db.log
+		if info, err := log.files[log.slot].Stat(); err != nil || info.Size() != log.sizes[log.slot] {
+			t.Errorf("the record made the file grow: %v", err)
+		}
+	}
+	made, d, path := onDisk(t, o)
+	l = made
+	full := device(t, "/dev/full")
+	for range 300 {
+		before := l.db.Work()
+		if err := d.become(full); err != nil {
+			t.Fatal(err)
+		}
+		now := maps.Clone(l.now)
+		if err := l.write(); !errors.Is(err, syscall.ENOSPC) {
+			t.Fatal(err)
+		}
+		l.past[l.db.Tables().Transactions+1] = nil
+		if got := read(t, l.db); !maps.Equal(got, now) || l.db.Ahead() || l.db.Work().Records != before.Records {
+			t.Fatal("a transaction that failed can be seen")
+		}
+		if err := d.become(nil); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.write(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if last, err := l.opened(take(t, path)); err != nil || last != l.db.Tables().Transactions {
+		t.Errorf("after a kill: %d, %v", last, err)
+	}
+}
+
+// TestASyncThatFailsIsFinal: nothing of it is seen, nothing is written after it, and
+// a restart says what it came to.
+func TestASyncThatFailsIsFinal(t *testing.T) {
+	l, d, path := onDisk(t, byHand)
+	l.db.log.sync = true // of the log alone; the device swallows writes and fails syncs
+	if err := d.become(device(t, "/dev/null")); err != nil {
+		t.Fatal(err)
+	}
+	now := maps.Clone(l.now)
+	if err := l.write(); !errors.Is(err, syscall.EINVAL) || !l.db.Ahead() {
+		t.Fatalf("%v", err)
+	}
+	if err := d.become(nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.write(); !errors.Is(err, syscall.EINVAL) || !maps.Equal(read(t, l.db), now) {
+		t.Errorf("the next: %v", err)
+	}
+	if _, err := l.db.Snapshot(); err == nil {
+		t.Error("it is copied as if that had not been")
+	}
+	if last, err := l.opened(take(t, path)); err != nil || last != 1 {
+		t.Errorf("after a restart: %d, %v", last, err)
+	}
+	if err := l.db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if last, err := l.opened(take(t, path)); err != nil || last != 1 {
+		t.Errorf("after a stop: %d, %v", last, err)
+	}
+}
