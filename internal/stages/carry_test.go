@@ -10,6 +10,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
 	"edda"
 	"edda/effects"
 	"edda/effects/dial"
@@ -132,13 +135,18 @@ func (a applier) Result(_ context.Context, r engine.Handed) error {
 	return nil
 }
 
+// nowhere is a JetStream to which nothing is published.
+type nowhere struct{ jetstream.JetStream }
+
+func (nowhere) Conn() *nats.Conn { return nil }
+
 // handOver has n commands done by a worker to which the outbox hands them within the
 // process, one at a time.
 func handOver(tb testing.TB, n int) (func(), *books) {
 	db, b := opened(tb)
 	d, results, caughtUp := desk{make(chan effects.Command), nil}, make(applier), make(chan struct{})
 	close(caughtUp)
-	h := stream.NewHandoff(stream.NewPublisher(nil, stream.Codec{}), nil, nil)
+	h := stream.NewHandoff(stream.NewPublisher(nowhere{}, stream.Codec{}), nil, nil)
 	o := effects.Options{Source: d, Publisher: d, Providers: map[string]effects.Provider{"http": d}, Owner: "a worker", Applier: h}
 	w, err := effects.New(db, o, effect(tb, "reserve"))
 	if err != nil {
