@@ -14,21 +14,21 @@ import (
 
 func TestTheLedgersSettings(t *testing.T) {
 	tests := map[string]struct{ config, says string }{
-		"alone, it is local":             {"role: combined", "ledger: local"},
-		"many workers share it":          {"role: effect", "ledger: shared"},
-		"as it is said":                  {"role: effect\neffects: {ledger: local}", "ledger: local"},
-		"alone, it hands over":           {"role: combined", "handoff: true"},
-		"it does not where it is told":   {"role: combined\neffects: {handoff: false}", "handoff: false"},
-		"nothing is to be handed over":   {"role: effect\neffects: {handoff: true, ledger: local}", "handoff: false"},
-		"sagas alone":                    {"role: saga\neffects: {handoff: true}", "handoff: false"},
-		"another could take it as well":  {"role: combined\neffects: {handoff: true, ledger: shared}", "handoff: false"},
-		"claims live as commands do":     {"", "retention: 168h0m0s"},
-		"another word":                   {"effects: {ledger: both}", `effects.ledger "both": want local or shared`},
-		"forgotten at once":              {"effects: {retention: 10m}", "effects.retention 10m0s: want 1h0m0s or more"},
-		"no retention":                   {"effects: {retention: 0s}", "effects.retention 0s: want 1h0m0s or more"},
-		"a lease that no disk keeps":     {"effects: {lease: 10ms}", "effects.lease 10ms: want 1s or more"},
-		"room for no command":            {"effects: {held_bytes: 1000}", "effects.held_bytes 1000: want 1048576 or more"},
-		"an ack wait that nobody meets":  {"effects: {ack_wait: 5ms}", "effects.ack_wait 5ms: want 1s or more"},
+		"alone, it is local":            {"role: combined", "ledger: local"},
+		"many workers share it":         {"role: effect", "ledger: shared"},
+		"as it is said":                 {"role: effect\neffects: {ledger: local}", "ledger: local"},
+		"alone, it hands over":          {"role: combined", "handoff: true"},
+		"it does not where it is told":  {"role: combined\neffects: {handoff: false}", "handoff: false"},
+		"nothing is to be handed over":  {"role: effect\neffects: {handoff: true, ledger: local}", "handoff: false"},
+		"sagas alone":                   {"role: saga\neffects: {handoff: true}", "handoff: false"},
+		"another could take it as well": {"role: combined\neffects: {handoff: true, ledger: shared}", "handoff: false"},
+		"claims live as commands do":    {"", "retention: 168h0m0s"},
+		"another word":                  {"effects: {ledger: both}", `effects.ledger "both": want local or shared`},
+		"forgotten at once":             {"effects: {retention: 10m}", "effects.retention 10m0s: want 1h0m0s or more"},
+		"no retention":                  {"effects: {retention: 0s}", "effects.retention 0s: want 1h0m0s or more"},
+		"a lease that no disk keeps":    {"effects: {lease: 10ms}", "effects.lease 10ms: want 1s or more"},
+		"room for no command":           {"effects: {held_bytes: 1000}", "effects.held_bytes 1000: want 1048576 or more"},
+		"an ack wait that nobody meets": {"effects: {ack_wait: 5ms}", "effects.ack_wait 5ms: want 1s or more"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
