@@ -36,11 +36,10 @@ func TestNewOutboxRowsAreNotReadFromTheFile(t *testing.T) {
 	db = open(t, dir, Options{})
 	same(t, "rows of the process before", must(db.Outbox(ulid.ULID{}, 10)), rows[2:])
 	db.commit(t, outgoing(2, 10))
-	next, all := db.fresh.list(rows[2].ID, 10)
-	if all {
+	if _, all := db.fresh.list(rows[2].ID, 10); all {
 		t.Error("whoever has not read all rows of the process before is answered from memory")
 	}
-	next = must(db.Outbox(rows[2].ID, 1))
+	next := must(db.Outbox(rows[2].ID, 1))
 	again, all := db.fresh.list(next[0].ID, 10)
 	same(t, "known", all, true)
 	same(t, "the last row", again, must(db.readOutbox(next[0].ID, 10)))
