@@ -384,7 +384,9 @@ func (r *Relay) cleaned(d removal) {
 	// gofail: var outboxMarked struct{}
 	r.removing = false
 	if d.err != nil {
-		r.complain("remove delivered work", d.err)
+		if !errors.Is(d.err, context.Canceled) { // who stops removes what is left
+			r.complain("remove delivered work", d.err)
+		}
 		r.rest = time.Now().Add(lookEvery)
 		r.accepted = append(d.items, r.accepted...)
 		return
