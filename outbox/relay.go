@@ -34,6 +34,7 @@ type Relay struct {
 	chains  map[edda.Key]chain
 
 	fresh     bool // the store may hold rows that were not looked at
+	copyLeft  bool // the copy of a result was left in the store by its lane, which is full
 	sweep     sweep
 	accepted  []*item // to be removed from the store
 	removing  bool
