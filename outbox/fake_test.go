@@ -118,6 +118,13 @@ func (s *shelf) cleaned() int {
 	return s.commits
 }
 
+// looked is how often it was read.
+func (s *shelf) looked() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.reads
+}
+
 func (s *shelf) size() int { n, _ := s.OutboxSize(); return n }
 
 // harbour is a destination that refuses as it is told and remembers what it

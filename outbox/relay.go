@@ -34,6 +34,7 @@ type Relay struct {
 	chains  map[edda.Key]chain
 
 	fresh     bool // the store may hold rows that were not looked at
+	copyLeft  bool // the copy of a result was left in the store by its lane, which is full
 	sweep     sweep
 	accepted  []*item // to be removed from the store
 	removing  bool
@@ -384,7 +385,9 @@ func (r *Relay) cleaned(d removal) {
 	// gofail: var outboxMarked struct{}
 	r.removing = false
 	if d.err != nil {
-		r.complain("remove delivered work", d.err)
+		if !errors.Is(d.err, context.Canceled) { // who stops removes what is left
+			r.complain("remove delivered work", d.err)
+		}
 		r.rest = time.Now().Add(lookEvery)
 		r.accepted = append(d.items, r.accepted...)
 		return

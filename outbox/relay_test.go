@@ -232,6 +232,35 @@ func TestWhatAResultSetsOffWaitsForItsCopy(t *testing.T) {
 	})
 }
 
+// TestWhatAResultSetOffPassedItsCopyWhereThatDidNotFit: its lane held as much as it may,
+// and left the copy in the store, where nothing waited for it.
+func TestWhatAResultSetOffPassedItsCopyWhereThatDidNotFit(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		db, nats, gateway := newShelf(), newHarbour(t), newHarbour(t)
+		nats.refusing(alwaysNo)
+		for i := range maxHeld {
+			db.put(fact(fmt.Sprint("f", i), fmt.Sprint("other", i)))
+		}
+		start(t, db, Options{Lanes: []Lane{nats.lane("nats", append(facts, edda.WorkResult)...), gateway.lane("gateway", edda.WorkCommand)}})
+		db.put(fact("fits not", "b"), command("passes", "b"), work("copy", edda.WorkResult, "a"), command("follows", "a"))
+		time.Sleep(time.Minute)
+		db.put(command("later", "a"))
+		time.Sleep(time.Minute)
+		wantIDs(t, gateway, "passes")
+		before := db.looked()
+		time.Sleep(time.Minute)
+		if n := db.looked() - before; n > 120 {
+			t.Errorf("%d reads in a minute in which nothing can be taken", n)
+		}
+		nats.refusing(yes)
+		time.Sleep(5 * time.Minute)
+		wantIDs(t, gateway, "passes", "follows", "later")
+		if db.size() != 0 {
+			t.Errorf("%d rows are left", db.size())
+		}
+	})
+}
+
 func TestRelayHighBeforeNormalWithoutStarving(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		db, h := newShelf(), newHarbour(t)

@@ -43,10 +43,12 @@ func (r *Relay) anyHungry() bool {
 	return false
 }
 
-// from is the first cursor of the lanes with room.
+// from is the first cursor of the lanes with room. None has any while a copy lies in the
+// store that its lane cannot hold: what the result set off is behind it.
 func (r *Relay) from() (from ulid.ULID, room bool) {
+	r.copyLeft = r.copyLeft && r.routes[edda.WorkResult].full()
 	for _, l := range r.lanes {
-		if l.full() {
+		if l.full() || r.copyLeft {
 			l.behind = true // as far as it knows
 			continue
 		}
@@ -73,18 +75,20 @@ func (r *Relay) takeAll(rows []store.Row) {
 	}
 }
 
-// take holds a row unless its lane has it already or is full.
+// take holds a row unless its lane has it already or is full, or a copy before it was
+// left in the store.
 func (r *Relay) take(row store.Row) {
 	l := r.routes[row.Work.Kind]
 	if l == nil {
 		r.strange(row.Work)
 		return
 	}
-	if l.behind || row.ID.Compare(l.cursor) <= 0 {
+	if row.ID.Compare(l.cursor) <= 0 {
 		return
 	}
-	if l.full() {
+	if l.behind || l.full() || r.copyLeft {
 		l.behind = true
+		r.copyLeft = r.copyLeft || row.Work.Kind == edda.WorkResult
 		return
 	}
 	l.cursor = row.ID

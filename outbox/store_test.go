@@ -9,6 +9,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
 	"edda"
 	"edda/store"
 )
@@ -127,6 +130,31 @@ func TestDeliveredRowsGoWithTheNextCommit(t *testing.T) {
 		tidied()
 		if rows, _ := db.OutboxSize(); rows != 0 || commits.Load() != n+1 {
 			t.Errorf("%d rows, %d commits", rows, commits.Load())
+		}
+	})
+}
+
+// TestARelayThatStopsComplainedOfItsOwnEnd, where what was delivered waited for a commit
+// to be removed with.
+func TestARelayThatStopsComplainedOfItsOwnEnd(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		db, h := openStore(t), newHarbour(t)
+		core, logged := observer.New(zap.ErrorLevel)
+		r, err := newRelay(db, Options{Lanes: []Lane{h.lane("nats", facts...)}, Log: zap.New(core), Jitter: half})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- r.Run(ctx) }()
+		emit(t, db, "a", nil, fact("f1", "a"))
+		synctest.Wait() // it is delivered, and not removed yet
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		if rows, _ := db.OutboxSize(); rows != 0 || logged.Len() != 0 {
+			t.Errorf("%d rows are left; logged: %v", rows, logged.All())
 		}
 	})
 }

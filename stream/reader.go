@@ -38,6 +38,9 @@ const (
 // errGap says that a message was lost on its way; it is read again.
 var errGap = errors.New("a message was lost on its way")
 
+// errEnded says that the client reads no more, for a reason that trouble does not know.
+var errEnded = errors.New("the client has ended the reading")
+
 // errAgain says that the tenants have changed, or the server was away.
 var errAgain = errors.New("the consumer is made anew")
 
@@ -119,7 +122,11 @@ func (r *reader) consume(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("pull from %s: %w", r.name, err)
 	}
-	<-ctx.Done()
+	select {
+	case <-ctx.Done():
+	case <-reading.Closed(): // the client gave up, whatever for
+		cancel(fmt.Errorf("read %s: %w", r.name, errEnded))
+	}
 	reading.Stop()
 	f.over()
 	return context.Cause(ctx)

@@ -62,3 +62,25 @@ func TestAReadingEndsBehindTheMessageThatIsTakenIn(t *testing.T) {
 		}
 	})
 }
+
+// TestAStreamWasNotReadAnyMoreOnceTheClientGaveUp, for a reason of its own: here an answer
+// to its pull that it cannot read.
+func TestAStreamWasNotReadAnyMoreOnceTheClientGaveUp(t *testing.T) {
+	bubble(t, func(ctx context.Context, w *world) {
+		pulls := make(chan *nats.Msg, 64)
+		if _, err := w.nc.ChanSubscribe("$JS.API.CONSUMER.MSG.NEXT."+AggregateEvents+".>", pulls); err != nil {
+			t.Fatal(err)
+		}
+		src, stop := w.open(ctx, nil, SourceOptions{})
+		defer stop()
+		w.send("acme", "O1", 1)
+		fetch(ctx, t, src, 1)
+		odd := &nats.Msg{Subject: (<-pulls).Reply, Header: nats.Header{"Status": {"408"}, "Nats-Pending-Messages": {"some"}}}
+		if err := w.nc.PublishMsg(odd); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		w.send("acme", "O1", 2)
+		fetch(ctx, t, src, 1)
+	})
+}
