@@ -43,7 +43,7 @@ type Sizes struct {
 // full are the sizes that the figures in docs/PERFORMANCE.md are of.
 func full() Sizes {
 	return Sizes{Instances: 20_000, Alone: 1000, Open: 15 * time.Second, Timers: 100_000, After: 30 * time.Second, Together: 20_000,
-		Events: 50_000, Others: 1_000_000, Waiting: 100_000, Rows: 10_000, Concurrency: []int{32, 128, 512, 2048}, Probe: 3000, Starts: 5}
+		Events: 50_000, Others: 1_000_000, Waiting: 100_000, Rows: 10_000, Concurrency: []int{32, 128, 512, 2048}, Probe: 8000, Starts: 5}
 }
 
 // short are sizes for some seconds in all.
