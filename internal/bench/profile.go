@@ -27,6 +27,7 @@ const (
 var packages = []struct{ prefix, stage string }{
 	{"github.com/nats-io/nats-server/", stageNATS},
 	{"github.com/nats-io/nats.go", "NATS client"},
+	{"github.com/nats-io/nats%2ego", "NATS client"}, // so the linker writes a dot in the last part of a path
 	{"go.etcd.io/bbolt", "bbolt"},
 	{"github.com/expr-lang/expr", "expressions"},
 	{"edda/expression", "expressions"},
