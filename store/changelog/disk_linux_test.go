@@ -5,6 +5,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"runtime"
 	"syscall"
 	"testing"
 )
@@ -142,5 +143,37 @@ func TestASyncThatFailsIsFinal(t *testing.T) {
 	}
 	if last, err := l.opened(take(t, path)); err != nil || last != 1 {
 		t.Errorf("after a stop: %d, %v", last, err)
+	}
+}
+
+// TestOneAloneFoldsHoweverOftenItFails: whoever commits or copies while the disk is full
+// leaves no other behind.
+func TestOneAloneFoldsHoweverOftenItFails(t *testing.T) {
+	o := byHand
+	o.byHand = false
+	l, d, _ := onDisk(t, o)
+	d.files = d.files[:1] // the bbolt file alone fails
+	if err := d.become(device(t, "/dev/full")); err != nil {
+		t.Fatal(err)
+	}
+	before := runtime.NumGoroutine()
+	for range 50 {
+		if err := l.db.Settle(); err == nil {
+			t.Fatal("it was folded")
+		}
+	}
+	if n := runtime.NumGoroutine() - before; n > 1 {
+		t.Errorf("%d goroutines fold", n)
+	}
+	if err := d.become(nil); err != nil {
+		t.Fatal(err)
+	}
+	for range 100 {
+		if err := l.write(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := l.db.Fold(); err != nil || !maps.Equal(read(t, l.db), l.now) {
+		t.Errorf("%v", err)
 	}
 }
