@@ -8,6 +8,8 @@ import (
 	"runtime"
 	"syscall"
 	"testing"
+
+	bolt "go.etcd.io/bbolt"
 )
 
 // onDisk is a store whose files can be made to fail.
@@ -175,5 +177,34 @@ func TestOneAloneFoldsHoweverOftenItFails(t *testing.T) {
 	}
 	if err := l.db.Fold(); err != nil || !maps.Equal(read(t, l.db), l.now) {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestALogIsRemovedOnceTheDiskSaysThatItIsNotNeeded, also where a process that was killed
+// left that in memory alone: what cannot be written down leaves the log where it is.
+func TestALogIsRemovedOnceTheDiskSaysThatItIsNotNeeded(t *testing.T) {
+	l, _, from := onDisk(t, byHand)
+	killed := take(t, from)
+	if err := l.db.Settle(); err != nil {
+		t.Fatal(err)
+	}
+	path := with(killed, "", take(t, from)[""]).put(t)
+	d := &disk{}
+	raw, err := bolt.Open(path, 0o600, &bolt.Options{NoSync: true, OpenFile: d.open})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = errors.Join(raw.Close(), d.close()) })
+	if err := d.become(device(t, "/dev/full")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Load(raw, byHand); !errors.Is(err, syscall.ENOSPC) || len(take(t, path)) != 3 {
+		t.Errorf("%v, and %d files are left", err, len(take(t, path)))
+	}
+	if err := d.become(nil); err != nil {
+		t.Fatal(err)
+	}
+	if db, err := Load(raw, byHand); err != nil || len(take(t, path)) != 1 || !maps.Equal(read(t, db), l.now) {
+		t.Errorf("%v, and %d files are left", err, len(take(t, path)))
 	}
 }
