@@ -307,6 +307,12 @@ func replaceStore(dir, with string) (aside string, err error) {
 	if err == nil {
 		defer func() { _ = file.Close() }() // nothing was written; nobody opens it meanwhile
 	}
+	// So that no process opens the new one, and begins its log, before the old log is gone.
+	mine, err := bolt.Open(with, 0o600, &bolt.Options{Timeout: lockWait})
+	if err != nil {
+		return "", explain(with, err)
+	}
+	defer func() { _ = mine.Close() }() // nothing was written
 	aside = path + ".before-" + time.Now().UTC().Format("20060102T150405Z")
 	// Its log goes with it.
 	switch err := errors.Join(changelog.EachLog(path, aside, os.Link), os.Link(path, aside)); {

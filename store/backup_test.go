@@ -229,3 +229,19 @@ func TestRestoreTakesACopyWithItsLog(t *testing.T) {
 		t.Errorf("half a copy: %v", err)
 	}
 }
+
+// TestNobodyOpensWhatIsRestoredBeforeTheOldLogIsGone: it would begin one of the same name.
+func TestNobodyOpensWhatIsRestoredBeforeTheOldLogIsGone(t *testing.T) {
+	db := open(t, t.TempDir(), Options{})
+	db.commit(t, formatChanges()[0])
+	dir := filepath.Dir(crashed(t, db))
+	temp := filepath.Join(dir, restoring)
+	if err := os.WriteFile(temp, backup(t, db), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	other := must(openBolt(temp, Options{}))
+	defer other.Close()
+	if _, err := replaceStore(dir, temp); !Held(err) {
+		t.Errorf("it is put in place without being held: %v", err)
+	}
+}

@@ -100,7 +100,8 @@ type DB struct {
 	folding folding
 	packer  Packer
 
-	folders sync.WaitGroup // at most one, but for a moment
+	folder  atomic.Bool    // one folds
+	folders sync.WaitGroup // for that one
 	quit    chan struct{}  // closed to end it
 	quits   sync.Once
 }

@@ -5,8 +5,11 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"runtime"
 	"syscall"
 	"testing"
+
+	bolt "go.etcd.io/bbolt"
 )
 
 // onDisk is a store whose files can be made to fail.
@@ -142,5 +145,66 @@ func TestASyncThatFailsIsFinal(t *testing.T) {
 	}
 	if last, err := l.opened(take(t, path)); err != nil || last != 1 {
 		t.Errorf("after a stop: %d, %v", last, err)
+	}
+}
+
+// TestOneAloneFoldsHoweverOftenItFails: whoever commits or copies while the disk is full
+// leaves no other behind.
+func TestOneAloneFoldsHoweverOftenItFails(t *testing.T) {
+	o := byHand
+	o.byHand = false
+	l, d, _ := onDisk(t, o)
+	d.files = d.files[:1] // the bbolt file alone fails
+	if err := d.become(device(t, "/dev/full")); err != nil {
+		t.Fatal(err)
+	}
+	before := runtime.NumGoroutine()
+	for range 50 {
+		if err := l.db.Settle(); err == nil {
+			t.Fatal("it was folded")
+		}
+	}
+	if n := runtime.NumGoroutine() - before; n > 1 {
+		t.Errorf("%d goroutines fold", n)
+	}
+	if err := d.become(nil); err != nil {
+		t.Fatal(err)
+	}
+	for range 100 {
+		if err := l.write(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := l.db.Fold(); err != nil || !maps.Equal(read(t, l.db), l.now) {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestALogIsRemovedOnceTheDiskSaysThatItIsNotNeeded, also where a process that was killed
+// left that in memory alone: what cannot be written down leaves the log where it is.
+func TestALogIsRemovedOnceTheDiskSaysThatItIsNotNeeded(t *testing.T) {
+	l, _, from := onDisk(t, byHand)
+	killed := take(t, from)
+	if err := l.db.Settle(); err != nil {
+		t.Fatal(err)
+	}
+	path := with(killed, "", take(t, from)[""]).put(t)
+	d := &disk{}
+	raw, err := bolt.Open(path, 0o600, &bolt.Options{NoSync: true, OpenFile: d.open})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = errors.Join(raw.Close(), d.close()) })
+	if err := d.become(device(t, "/dev/full")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Load(raw, byHand); !errors.Is(err, syscall.ENOSPC) || len(take(t, path)) != 3 {
+		t.Errorf("%v, and %d files are left", err, len(take(t, path)))
+	}
+	if err := d.become(nil); err != nil {
+		t.Fatal(err)
+	}
+	if db, err := Load(raw, byHand); err != nil || len(take(t, path)) != 1 || !maps.Equal(read(t, db), l.now) {
+		t.Errorf("%v, and %d files are left", err, len(take(t, path)))
 	}
 }

@@ -36,26 +36,38 @@ type folding struct {
 	after  []byte
 }
 
-// startFolding folds the frozen table beside those who write, who hold the lock.
+// startFolding folds the frozen table beside those who write, who hold the lock. Where a
+// goroutine does already, also one that waits for the disk, that goes on.
 func (db *DB) startFolding() {
-	if db.options.byHand || db.options.Unlogged {
+	if db.options.byHand || db.options.Unlogged || !db.folder.CompareAndSwap(false, true) {
 		return
 	}
 	db.folders.Go(func() {
-		for {
-			more, err := db.foldChunk()
-			if err == nil && !more || !db.goOn(false) {
-				return
-			}
-			if err == nil {
-				continue
-			}
-			db.options.Failed(fmt.Errorf("fold the log: %w", err))
-			if !db.goOn(true) {
-				return
-			}
+		for again := true; again; {
+			db.foldAll()
+			db.folder.Store(false)
+			// A table that was frozen since found that one folds.
+			again = db.state.Load().frozen != nil && db.broken() == nil && db.goOn(false) && db.folder.CompareAndSwap(false, true)
 		}
 	})
+}
+
+// foldAll folds what is frozen, as often as it takes, unless nothing can be written any
+// more: then it says so once.
+func (db *DB) foldAll() {
+	for {
+		more, err := db.foldChunk()
+		if err == nil && !more || !db.goOn(false) {
+			return
+		}
+		if err == nil {
+			continue
+		}
+		db.options.Failed(fmt.Errorf("fold the log: %w", err))
+		if db.broken() != nil || !db.goOn(true) {
+			return
+		}
+	}
 }
 
 // goOn tells whether to fold on, after a pause if so.

@@ -16,16 +16,14 @@ func (db *DB) load() error {
 	if err := db.prepare(); err != nil {
 		return err
 	}
+	if err := db.clear(); err != nil {
+		return err
+	}
 	return db.raw.View(func(raw *bolt.Tx) error {
 		if err := db.names(raw); err != nil {
 			return err
 		}
 		head := raw.Bucket(logName)
-		if head.Get(rowID) == nil && !db.raw.IsReadOnly() {
-			if err := db.clear(head.Get(rowDone)); err != nil {
-				return err
-			}
-		}
 		if err := db.syncFiles(head); err != nil {
 			return err
 		}

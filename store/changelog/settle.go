@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -194,23 +195,49 @@ func readID(path string) (id logID, err error) {
 
 // clear removes what lies beside a settled file where it is known to be folded, or
 // holds nothing. The log of another file must not be lost.
-func (db *DB) clear(done []byte) error {
-	for slot := range 2 {
-		path := logPath(db.path, slot)
-		t, err := readLog(path)
-		switch {
-		case errors.Is(err, fs.ErrNotExist):
-			continue
-		case err != nil && !errors.Is(err, errNoHeader):
-			return err
-		case err == nil && len(t.records) > 0 && !hasID(done, t.id):
-			return fmt.Errorf("%s is the log of another file, and has transactions that are nowhere else: move it away with the file that it belongs to, or put that back", path)
-		}
+func (db *DB) clear() error {
+	left, err := db.leftovers()
+	if err != nil || len(left) == 0 {
+		return err
+	}
+	// That it is settled, or has its name, may be known to the system alone, of a process
+	// that was killed there: after a power cut the log would be needed still.
+	if err := errors.Join(db.raw.Update(func(*bolt.Tx) error { return nil }), syncDir(filepath.Dir(db.path))); err != nil {
+		return fmt.Errorf("make sure that the log is not needed: %w", err)
+	}
+	for _, path := range left {
 		if err := os.Remove(path); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// leftovers are the files to be removed.
+func (db *DB) leftovers() (paths []string, err error) {
+	if db.raw.IsReadOnly() {
+		return nil, nil
+	}
+	err = db.raw.View(func(raw *bolt.Tx) error {
+		head := raw.Bucket(logName)
+		if head.Get(rowID) != nil {
+			return nil
+		}
+		for slot := range 2 {
+			path := logPath(db.path, slot)
+			switch t, err := readLog(path); {
+			case errors.Is(err, fs.ErrNotExist):
+				continue
+			case err != nil && !errors.Is(err, errNoHeader):
+				return fmt.Errorf("%s: %w", path, err)
+			case err == nil && len(t.records) > 0 && !hasID(head.Get(rowDone), t.id):
+				return fmt.Errorf("%s is the log of another file, and has transactions that are nowhere else: move it away with the file that it belongs to, or put that back", path)
+			}
+			paths = append(paths, path)
+		}
+		return nil
+	})
+	return paths, err
 }
 
 func hasID(ids []byte, id logID) bool {
