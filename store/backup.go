@@ -273,12 +273,11 @@ func (r *Restored) examine(ctx context.Context, backup, path string, secret AEAD
 	health := d.examine(ctx, tell, true)
 	r.Meta, r.Rows = health.Meta, health.Rows
 	r.Positions, err = d.Checkpoints()
-	// It goes on as one file, and the log of the one that it may take the place of is not its.
-	err = errors.Join(err, d.file.Settle(), d.file.Replaces(r.Path), d.Close())
-	if len(health.Findings) > 0 {
-		return fmt.Errorf("this backup is not put in place, it is not sound: %w", errors.Join(health.Findings...))
+	if len(health.Findings) > 0 { // nothing is written to a file that is damaged
+		return errors.Join(fmt.Errorf("this backup is not put in place, it is not sound: %w", errors.Join(health.Findings...)), d.Close())
 	}
-	return err
+	// It goes on as one file, and the log of the one that it may take the place of is not its.
+	return errors.Join(err, d.file.Settle(), d.file.Replaces(r.Path), d.Close())
 }
 
 func copyPages(ctx context.Context, from, to string, n int64) error {
