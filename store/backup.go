@@ -306,12 +306,6 @@ func replaceStore(dir, with string) (aside string, err error) {
 	if err == nil {
 		defer func() { _ = file.Close() }() // nothing was written; nobody opens it meanwhile
 	}
-	// So that no process opens the new one, and begins its log, before the old log is gone.
-	mine, err := bolt.Open(with, 0o600, &bolt.Options{Timeout: lockWait})
-	if err != nil {
-		return "", explain(with, err)
-	}
-	defer func() { _ = mine.Close() }() // nothing was written
 	aside = path + ".before-" + time.Now().UTC().Format("20060102T150405Z")
 	// Its log goes with it.
 	switch err := errors.Join(changelog.EachLog(path, aside, os.Link), os.Link(path, aside)); {
@@ -323,11 +317,22 @@ func replaceStore(dir, with string) (aside string, err error) {
 	if err := SyncDir(dir); err != nil {
 		return aside, err
 	}
+	// So that no process opens the new one, and begins its log, before the old log is gone.
+	mine, err := bolt.Open(with, 0o600, &bolt.Options{Timeout: lockWait, OpenFile: openThere})
+	if err != nil {
+		return aside, explain(with, err)
+	}
+	defer func() { _ = mine.Close() }() // nothing was written
 	// gofail: var restoreKept struct{}
 	if err := errors.Join(putInPlace(with, path), SyncDir(dir)); err != nil {
 		return aside, err
 	}
 	return aside, changelog.RemoveLog(path) // the next start does, too
+}
+
+// openThere opens a file that is there, and makes none.
+func openThere(name string, flag int, mode os.FileMode) (*os.File, error) {
+	return os.OpenFile(name, flag&^os.O_CREATE, mode)
 }
 
 // putInPlace gives a checked file its name; what is in its way has another one.
