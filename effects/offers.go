@@ -43,11 +43,12 @@ func (q *offers) add(d Delivery) bool {
 	return true
 }
 
-// take gives up to n of what waits, in order, and says again that there is more.
+// take gives up to n of what waits, in order, and says again that there is more. That
+// n is below zero is nothing odd: what rested may have begun since there was room.
 func (q *offers) take(n int) []Delivery {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	n = min(n, len(q.waiting))
+	n = max(0, min(n, len(q.waiting)))
 	out := append([]Delivery(nil), q.waiting[:n]...)
 	rest := copy(q.waiting, q.waiting[n:])
 	clear(q.waiting[rest:]) // let go of the payloads

@@ -177,6 +177,24 @@ func TestOffersThatWaitAreNotForgotten(t *testing.T) {
 	}
 }
 
+// A line that had room has less than none, where what rested began again before it took.
+func TestALineWithLessThanNoRoomLeavesOffersWhereTheyAre(t *testing.T) {
+	q := newOffers()
+	q.add(given("c1"))
+	<-q.ready
+	if got := q.take(-21); len(got) != 0 {
+		t.Errorf("%d were taken", len(got))
+	}
+	select {
+	case <-q.ready:
+	default:
+		t.Error("nobody hears that one waits")
+	}
+	if got := q.take(1); len(got) != 1 {
+		t.Errorf("%d were taken, want the one that waits", len(got))
+	}
+}
+
 func TestAnOfferThatNobodyTakes(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		h, _ := combined(t, plain)
