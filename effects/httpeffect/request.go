@@ -185,10 +185,10 @@ func checkHeader(name string, values []string) error {
 	return nil
 }
 
-// ours sets a header that the manifest does not.
+// ours sets a header that the manifest does not; its name is in its canonical form.
 func ours(h http.Header, name, v string) {
-	if h.Get(name) == "" {
-		h.Set(name, v)
+	if given := h[name]; len(given) == 0 || given[0] == "" {
+		h[name] = []string{v}
 	}
 }
 
