@@ -1,10 +1,8 @@
 package httpeffect
 
 import (
-	"bytes"
 	"encoding/base64"
 	"errors"
-	"io"
 	"net/http"
 	"net/url"
 	"strings"
@@ -17,7 +15,7 @@ func bodies() []string { return []string{"body", "form", "raw"} }
 
 // body is the body of the call, nil where there is none. It sets the content
 // type where the manifest gives none.
-func body(config map[string]any, h http.Header) (io.Reader, error) {
+func body(config map[string]any, h http.Header) ([]byte, error) {
 	kind := ""
 	for _, name := range bodies() {
 		if _, given := config[name]; given && kind != "" {
@@ -40,18 +38,17 @@ func body(config map[string]any, h http.Header) (io.Reader, error) {
 
 // encode is a body as JSON; a text goes out as it is under a content type of
 // its own.
-func encode(v any, h http.Header) (io.Reader, error) {
+func encode(v any, h http.Header) ([]byte, error) {
 	kind := h.Get("Content-Type")
 	if text, isText := v.(string); isText && kind != "" && !strings.Contains(kind, "json") {
-		return strings.NewReader(text), nil
+		return []byte(text), nil
 	}
 	ours(h, "Content-Type", "application/json")
-	encoded, err := edda.Encode(v)
-	return bytes.NewReader(encoded), err
+	return edda.Encode(v)
 }
 
 // form is a map as a web page would send it: lists repeat their name, null is left out.
-func form(v any, h http.Header) (io.Reader, error) {
+func form(v any, h http.Header) ([]byte, error) {
 	given, isMap := v.(map[string]any)
 	if !isMap {
 		return nil, errors.New("form is no map")
@@ -61,14 +58,14 @@ func form(v any, h http.Header) (io.Reader, error) {
 		addTo(values, name, v)
 	}
 	ours(h, "Content-Type", "application/x-www-form-urlencoded")
-	return strings.NewReader(values.Encode()), nil
+	return []byte(values.Encode()), nil
 }
 
 // raw is a text as it is, or the bytes that a text in base64 stands for.
-func raw(v any, h http.Header) (io.Reader, error) {
+func raw(v any, h http.Header) ([]byte, error) {
 	if text, isText := v.(string); isText {
 		ours(h, "Content-Type", "text/plain; charset=utf-8")
-		return strings.NewReader(text), nil
+		return []byte(text), nil
 	}
 	given, _ := v.(map[string]any)
 	text, isText := given["base64"].(string)
@@ -80,5 +77,5 @@ func raw(v any, h http.Header) (io.Reader, error) {
 		return nil, errors.New("raw.base64 is not in base64")
 	}
 	ours(h, "Content-Type", "application/octet-stream")
-	return bytes.NewReader(decoded), nil
+	return decoded, nil
 }

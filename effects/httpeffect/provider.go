@@ -30,7 +30,7 @@ func (p *Provider) Close() { p.transports.close() }
 
 // Call makes one call; see effects.Provider.
 func (p *Provider) Call(ctx context.Context, c effects.Call) (effects.Response, error) {
-	t := &trip{ctx: parent(ctx, c.Trace), over: p.transports, tls: c.Config["tls"]}
+	t := &trip{ctx: p.transports.parent(ctx, c.Trace), over: p.transports, tls: c.Config["tls"]}
 	req, hops, err := t.request(c)
 	if err != nil {
 		return effects.Response{}, edda.Classify(edda.Permanent, "%w: %w", effects.ErrNotSent, err)

@@ -1,6 +1,7 @@
 package httpeffect
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -47,20 +48,23 @@ func (t *trip) request(c effects.Call) (req *http.Request, hops int, err error) 
 	if err != nil {
 		return nil, 0, err
 	}
-	req, err = t.to(method, target, header, body)
-	return req, hops, err
+	return t.to(method, target, header, body), hops, nil
 }
 
-// to is the first request of a trip. It is made of an address that is no url yet,
-// which is read once.
-func (t *trip) to(method string, target *url.URL, header http.Header, body io.Reader) (*http.Request, error) {
+// to is the first request of a trip. http.NewRequestWithContext would read the
+// address once more, and make a header that is not used.
+func (t *trip) to(method string, target *url.URL, header http.Header, body []byte) *http.Request {
 	target.User, target.Host = nil, strings.TrimSuffix(target.Host, ":") // a port may be left empty
-	req, err := http.NewRequestWithContext(t.watched(target), method, "", body)
-	if err != nil {
-		return nil, errors.New("url is no http or https address")
+	req := http.Request{
+		Method: method, URL: target, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header: header, Host: header.Get("Host"), ContentLength: int64(len(body)),
 	}
-	req.URL, req.Header, req.Host = target, header, header.Get("Host")
-	return req, nil
+	if len(body) > 0 {
+		// of types that net/http knows: before it reads another, it writes the head by itself
+		req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
+		req.Body, _ = req.GetBody()
+	}
+	return req.WithContext(t.watched(target))
 }
 
 // unsaid is the method of a call whose manifest gives none: to ask changes nothing.
@@ -181,10 +185,10 @@ func checkHeader(name string, values []string) error {
 	return nil
 }
 
-// ours sets a header that the manifest does not.
+// ours sets a header that the manifest does not; its name is in its canonical form.
 func ours(h http.Header, name, v string) {
-	if h.Get(name) == "" {
-		h.Set(name, v)
+	if given := h[name]; len(given) == 0 || given[0] == "" {
+		h[name] = []string{v}
 	}
 }
 

@@ -1,10 +1,13 @@
 package httpeffect
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"edda"
@@ -150,4 +153,37 @@ func TestErrorsShowNoURL(t *testing.T) {
 	if !errors.Is(err, edda.Permanent) || strings.Contains(err.Error(), "s3cret") {
 		t.Errorf("error %v", err)
 	}
+}
+
+// TestARequestIsWrittenAtOnce, its head with its body: net/http writes the head by
+// itself before it reads a body of a type that it does not know.
+func TestARequestIsWrittenAtOnce(t *testing.T) {
+	s := open(t)
+	writes := new(atomic.Int64)
+	over := &http.Transport{DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
+		return counted{conn, writes}, err
+	}}
+	t.Cleanup(over.CloseIdleConnections)
+	p := with(t, dial.Options{}, Options{Transport: over})
+	for field, v := range map[string]any{"body": map[string]any{"a": 1}, "form": map[string]any{"a": 1}, "raw": "a", "method": "GET"} {
+		before := writes.Load()
+		if _, err := call(t, p, map[string]any{"url": s.URL, field: v}); err != nil {
+			t.Fatal(err)
+		}
+		if n := writes.Load() - before; n != 1 {
+			t.Errorf("%s: %d writes", field, n)
+		}
+	}
+}
+
+// counted counts what is written to a connection.
+type counted struct {
+	net.Conn
+	writes *atomic.Int64
+}
+
+func (c counted) Write(p []byte) (int, error) {
+	c.writes.Add(1)
+	return c.Conn.Write(p)
 }

@@ -85,9 +85,12 @@ func readAnswer(resp *http.Response) ([]byte, error) {
 func cutOff(resp *http.Response, read []byte) error {
 	told := resp.ContentLength >= 0 || len(resp.TransferEncoding) > 0 || resp.Uncompressed || resp.ProtoMajor > 1
 	told = told || resp.Request != nil && resp.Request.Method == http.MethodHead
+	if told || len(read) > maxAnswer {
+		return nil
+	}
 	text := bytes.TrimSpace(read)
 	isJSON := strings.Contains(resp.Header.Get("Content-Type"), "json") || len(text) > 0 && (text[0] == '{' || text[0] == '[')
-	if !told && isJSON && len(read) <= maxAnswer && !json.Valid(text) {
+	if isJSON && !json.Valid(text) {
 		return io.ErrUnexpectedEOF
 	}
 	return nil

@@ -24,9 +24,10 @@ func traced(inner http.RoundTripper, tracer trace.TracerProvider) http.RoundTrip
 	return hidden{spans}
 }
 
-// parent makes the span of the caller that of the call, where ctx carries none.
-func parent(ctx context.Context, traceparent string) context.Context {
-	if traceparent == "" || trace.SpanContextFromContext(ctx).IsValid() {
+// parent makes the span of the caller that of the call, where calls have spans and
+// ctx carries none.
+func (t *transports) parent(ctx context.Context, traceparent string) context.Context {
+	if t.o.Tracer == nil || traceparent == "" || trace.SpanContextFromContext(ctx).IsValid() {
 		return ctx
 	}
 	return propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{"traceparent": traceparent})
