@@ -274,7 +274,11 @@ func (v *evaluator) submit(sets []*set, b *batch) {
 	}
 	lone := v.lone(sets)
 	v.flying = append(v.flying, sets...)
-	v.batches++
+	if v.mayWait(sets) {
+		sets[0].patient, sets[0].last = true, false // no other batch waits for it
+	} else {
+		v.batches++
+	}
 	v.count()
 	if lone {
 		v.writer.write(sets)
@@ -283,10 +287,15 @@ func (v *evaluator) submit(sets []*set, b *batch) {
 	v.writer.queue <- sets
 }
 
+// mayWait tells whether the sets are one that only moves positions, and no other such waits.
+func (v *evaluator) mayWait(sets []*set) bool {
+	return len(sets) == 1 && sets[0].onlyMoves() && !slices.ContainsFunc(v.flying, func(s *set) bool { return s.patient })
+}
+
 // lone tells whether the writer has nothing to do and the evaluator will have nothing to
 // do meanwhile: then it takes less time to write a few items than to wake somebody who does.
 func (v *evaluator) lone(sets []*set) bool {
-	return len(v.flying) == 0 && len(sets) == 1 && len(sets[0].items) <= maxLone && v.goingOn() == 0 && v.dueNow() == 0
+	return v.batches == 0 && len(sets) == 1 && len(sets[0].items) <= maxLone && v.goingOn() == 0 && v.dueNow() == 0
 }
 
 func (v *evaluator) count() {
