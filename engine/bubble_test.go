@@ -121,10 +121,10 @@ func (w *world) ids() (ids []string) {
 }
 
 // settle waits until nothing more happens, also not the end of a commit: a
-// little virtual time passes only when every goroutine waits.
+// little virtual time passes only when every goroutine waits, more than a batch or a position waits.
 func settle() {
 	synctest.Wait()
-	time.Sleep(time.Millisecond)
+	time.Sleep(moveWithin + 2*maxGather)
 	synctest.Wait()
 }
 

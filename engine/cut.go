@@ -8,6 +8,10 @@ import (
 	"edda/store"
 )
 
+// moveWithin is how long positions wait for a commit to be moved with, so that what comes
+// next does not wait behind one of their own.
+const moveWithin = 20 * time.Millisecond
+
 // maxFill bounds what is put into one change set before its positions, of which
 // there is one a stream, so that the whole stays within [store.MaxChange].
 const maxFill = store.MaxChange - 16<<10
@@ -34,6 +38,8 @@ type set struct {
 	items []*item
 	parts []*item   // all that changed something in it
 	begun time.Time // when it was submitted
+	// patient is set on one that only moves positions, and is alone.
+	patient bool
 }
 
 // cut turns evaluated items into change sets. What is due comes first, its
@@ -243,6 +249,21 @@ func (s *set) take(u *unit) {
 	if u.last {
 		s.items = append(s.items, u.it)
 	}
+}
+
+// onlyMoves tells whether the set only moves positions: past copies, and events that no
+// saga is for. If that were lost, nothing but these would be read again.
+func (s *set) onlyMoves() bool {
+	c := &s.change
+	return len(c.Transitions)+len(c.Claims)+len(c.Work)+len(c.Dead)+len(c.Audits)+len(c.Schedules)+len(c.Disarm) == 0
+}
+
+// within is how long the set may wait for a commit that it can go with.
+func (s *set) within() time.Duration {
+	if s.patient {
+		return moveWithin
+	}
+	return 0
 }
 
 func (s *set) moves(stream string) bool {

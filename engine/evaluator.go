@@ -48,6 +48,7 @@ type evaluator struct {
 	created map[string]time.Time       // of each stream; known after the first survey
 	horizon horizon
 	turn    turn
+	company company   // what a batch waits for
 	lived   time.Time // until when this store's process worked, before it was restored
 	tidied  time.Time
 	ends    []End // as they were when last looked at
@@ -73,6 +74,7 @@ func newEvaluator(e *Engine, positions []edda.Checkpoint) *evaluator {
 		backoff: backoff{first: commitBackoff, most: commitBackoffMax},
 		alarm:   time.NewTimer(0),
 		most:    maxBatch,
+		company: newCompany(),
 	}
 	v.alarm.Stop()
 	for _, p := range positions {
@@ -83,10 +85,11 @@ func newEvaluator(e *Engine, positions []edda.Checkpoint) *evaluator {
 
 func (v *evaluator) run(ctx context.Context, arrive <-chan Fetched) error {
 	defer v.alarm.Stop()
+	defer v.company.timer.Stop()
 	v.arrive = arrive
 	for {
 		v.gather()
-		if v.ready() {
+		if v.ready() && !v.awaitsCompany() {
 			v.step()
 			continue
 		}
@@ -126,6 +129,7 @@ func (v *evaluator) wait(ctx context.Context) bool {
 		v.arrived(got, open)
 	case <-v.results.ready:
 		v.takeResults()
+	case <-v.company.timer.C: // who waits for company looks again
 	case <-v.alarm.C:
 		v.pausing = false
 	case <-ctx.Done():
@@ -180,6 +184,7 @@ func (v *evaluator) halted() bool { return v.failing || v.pausing }
 // step evaluates one batch and hands it to the writer.
 func (v *evaluator) step() {
 	items, now := v.form(), time.Now()
+	v.company.took(len(items), now)
 	v.parking.look(items)
 	b := &batch{items: items, sagas: v.sagas, over: v.overlay, kept: v.kept, db: v.db, horizon: v.horizon.reached, lived: v.lived,
 		now: now, patient: v.patient(now), seed: v.seed, room: v.parking.room}
@@ -269,7 +274,11 @@ func (v *evaluator) submit(sets []*set, b *batch) {
 	}
 	lone := v.lone(sets)
 	v.flying = append(v.flying, sets...)
-	v.batches++
+	if v.mayWait(sets) {
+		sets[0].patient, sets[0].last = true, false // no other batch waits for it
+	} else {
+		v.batches++
+	}
 	v.count()
 	if lone {
 		v.writer.write(sets)
@@ -278,10 +287,15 @@ func (v *evaluator) submit(sets []*set, b *batch) {
 	v.writer.queue <- sets
 }
 
+// mayWait tells whether the sets are one that only moves positions, and no other such waits.
+func (v *evaluator) mayWait(sets []*set) bool {
+	return len(sets) == 1 && sets[0].onlyMoves() && !slices.ContainsFunc(v.flying, func(s *set) bool { return s.patient })
+}
+
 // lone tells whether the writer has nothing to do and the evaluator will have nothing to
 // do meanwhile: then it takes less time to write a few items than to wake somebody who does.
 func (v *evaluator) lone(sets []*set) bool {
-	return len(v.flying) == 0 && len(sets) == 1 && len(sets[0].items) <= maxLone && v.goingOn() == 0 && v.dueNow() == 0
+	return v.batches == 0 && len(sets) == 1 && len(sets[0].items) <= maxLone && v.goingOn() == 0 && v.dueNow() == 0
 }
 
 func (v *evaluator) count() {

@@ -394,9 +394,9 @@ type gateLine struct {
 	broken error
 }
 
-// Submit passes the change on at once while nothing stands in its way, so that
+// SubmitWithin passes the change on at once while nothing stands in its way, so that
 // what the store refuses is refused here.
-func (l *gateLine) Submit(ctx context.Context, c store.Change, done func(error)) error {
+func (l *gateLine) SubmitWithin(ctx context.Context, c store.Change, within time.Duration, done func(error)) error {
 	g := l.gate
 	g.mu.Lock()
 	g.submitted = append(g.submitted, c)
@@ -406,13 +406,13 @@ func (l *gateLine) Submit(ctx context.Context, c store.Change, done func(error))
 	}
 	g.mu.Unlock()
 	if direct {
-		return l.real.Submit(ctx, c, done)
+		return l.real.SubmitWithin(ctx, c, within, done)
 	}
-	g.queue <- func() { l.pass(ctx, c, done) }
+	g.queue <- func() { l.pass(ctx, c, within, done) }
 	return nil
 }
 
-func (l *gateLine) pass(ctx context.Context, c store.Change, done func(error)) {
+func (l *gateLine) pass(ctx context.Context, c store.Change, within time.Duration, done func(error)) {
 	g := l.gate
 	defer g.passed()
 	g.mu.Lock()
@@ -425,7 +425,7 @@ func (l *gateLine) pass(ctx context.Context, c store.Change, done func(error)) {
 	err := l.broken
 	g.mu.Unlock()
 	if err == nil {
-		err = l.real.Submit(ctx, c, done)
+		err = l.real.SubmitWithin(ctx, c, within, done)
 	}
 	if err != nil {
 		done(err)

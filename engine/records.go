@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"time"
 
 	"edda"
 	"edda/store"
@@ -21,7 +22,7 @@ type records interface {
 // line takes changes of which each builds on those before; once one has failed,
 // all later ones fail.
 type line interface {
-	Submit(ctx context.Context, c store.Change, done func(error)) error
+	SubmitWithin(ctx context.Context, c store.Change, within time.Duration, done func(error)) error
 }
 
 // stored makes records of the store.

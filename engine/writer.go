@@ -16,7 +16,7 @@ const pipelineDepth = 2
 // anew.
 type writer struct {
 	*Engine
-	queue chan []*set // has room for every batch of the pipeline
+	queue chan []*set // has room for every batch of the pipeline, and for positions that wait
 
 	// Held by whoever writes: run, or the evaluator where nothing is under way.
 	writing sync.Mutex
@@ -38,7 +38,7 @@ type verdict struct {
 }
 
 func newWriter(e *Engine) *writer {
-	return &writer{Engine: e, queue: make(chan []*set, pipelineDepth), told: make(chan struct{}, 1)}
+	return &writer{Engine: e, queue: make(chan []*set, pipelineDepth+1), told: make(chan struct{}, 1)}
 }
 
 // run submits until the queue is closed. Of each set there is one report.
@@ -69,7 +69,7 @@ func (w *writer) submit(s *set) {
 		return
 	}
 	s.begun = time.Now()
-	w.failure = w.line.Submit(context.Background(), s.change, func(err error) { w.report(verdict{set: s, err: err}) })
+	w.failure = w.line.SubmitWithin(context.Background(), s.change, s.within(), func(err error) { w.report(verdict{set: s, err: err}) })
 	// gofail: var engineSubmitted struct{}
 	if w.failure != nil {
 		w.report(verdict{set: s, err: w.failure})

@@ -20,7 +20,7 @@ type refusing struct {
 
 func (r *refusing) line() line { r.lines++; return r }
 
-func (r *refusing) Submit(_ context.Context, _ store.Change, done func(error)) error {
+func (r *refusing) SubmitWithin(_ context.Context, _ store.Change, within time.Duration, done func(error)) error {
 	r.submits++
 	if r.submits == 1 {
 		return r.err

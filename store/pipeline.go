@@ -25,7 +25,12 @@ func (d *DB) Pipeline() *Pipeline { return &Pipeline{db: d} }
 
 // Submit is [DB.Submit] within the pipeline.
 func (p *Pipeline) Submit(ctx context.Context, c Change, done func(error)) error {
-	return p.db.submit(ctx, c, &job{line: p, done: done})
+	return p.SubmitWithin(ctx, c, 0, done)
+}
+
+// SubmitWithin is [Pipeline.Submit] of a change that nobody waits for, see [DB.CommitWithin].
+func (p *Pipeline) SubmitWithin(ctx context.Context, c Change, within time.Duration, done func(error)) error {
+	return p.db.submit(ctx, c, &job{line: p, done: done, within: within})
 }
 
 // Submit queues the change behind those submitted before and returns; done is
