@@ -33,7 +33,7 @@ type Call struct {
 	Bare bool
 	// Folder is where the manifest's file is: what the paths in it are relative to.
 	Folder string
-	// Config is the manifest's provider map, evaluated: canonical values.
+	// Config is the manifest's provider map, evaluated: canonical values, which nobody may change.
 	Config map[string]any
 }
 

@@ -91,11 +91,11 @@ func (c *compiler) value(v *manifests.Value, names []string) *value {
 	return out
 }
 
-// eval gives a canonical value that the caller owns.
+// eval gives a canonical value, which shares with vars: nobody may change it.
 func (v *value) eval(vars map[string]any) (any, error) {
 	switch v.kind {
 	case manifests.Expression:
-		return v.program.Eval(expression.Env{Vars: vars})
+		return v.program.Share(expression.Env{Vars: vars})
 	case manifests.Template:
 		return v.text(vars)
 	case manifests.List:
