@@ -37,7 +37,7 @@ func nameOf(c *Command) taskName { return taskName{c.Tenant, c.ID} }
 
 // task is one command and every message that carries it.
 type task struct {
-	cmd    Command
+	cmd    *Command
 	copies []Delivery
 	spell
 	stop context.CancelCauseFunc // ends spell.waiting
@@ -239,7 +239,7 @@ func (l *line) hold(d Delivery, sign int) {
 }
 
 // size is about what a command takes in memory: the message, and what was read of it.
-func size(c Command) int {
+func size(c *Command) int {
 	const fixed = 1 << 10
 	return fixed + 2*(len(c.Payload)+len(c.Metadata)) + len(c.Raw)
 }
@@ -247,7 +247,7 @@ func size(c Command) int {
 // accept begins a command, or joins it to what is held of the same id.
 func (l *line) accept(ctx, calls context.Context, d Delivery) {
 	cmd := d.Command()
-	held := l.tasks[nameOf(&cmd)]
+	held := l.tasks[nameOf(cmd)]
 	switch {
 	case held == nil:
 		l.hold(d, 1)
@@ -268,7 +268,7 @@ func (l *line) accept(ctx, calls context.Context, d Delivery) {
 func (l *line) begin(ctx, calls context.Context, t *task) {
 	t.spell = spell{working: ctx, calls: calls}
 	t.waiting, t.stop = context.WithCancelCause(ctx)
-	l.tasks[nameOf(&t.cmd)] = t
+	l.tasks[nameOf(t.cmd)] = t
 	l.w.metrics.holding(l.name, 1)
 	l.hand(t)
 }
@@ -286,8 +286,10 @@ func (l *line) hand(t *task) {
 
 // work does one command after another, until there is to be one idle goroutine less.
 func (l *line) work(t *task) {
+	j := newJob(l.w, l.entrance.admission)
 	for t != nil {
-		t.fate = l.w.handle(t.spell, l.entrance.admission, &t.cmd)
+		t.fate = j.handle(t.spell, t.cmd)
+		j.forget()
 		l.finished <- t
 		t = <-l.next
 	}
@@ -306,7 +308,7 @@ func (l *line) rest() {
 func (l *line) done(ctx context.Context, t *task) {
 	l.rest()
 	t.stop(nil)
-	delete(l.tasks, nameOf(&t.cmd))
+	delete(l.tasks, nameOf(t.cmd))
 	l.w.metrics.holding(l.name, -1)
 	for _, d := range t.copies {
 		l.hold(d, -1)

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"weak"
 
 	"edda"
 )
@@ -37,6 +38,33 @@ func TestGoroutinesAreUsedAgain(t *testing.T) {
 			t.Errorf("%d goroutines are left", left)
 		}
 	})
+}
+
+// TestAGoroutineThatWaitsKeepsNoCommand in memory.
+func TestAGoroutineThatWaitsKeepsNoCommand(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h, d := combined(t, plain)
+		kept := weak.Make(offered(t, h.w))
+		synctest.Wait()
+		if got := len(d.results()); got != 1 || hands() != 1 {
+			t.Fatalf("%d results, %d goroutines", got, hands())
+		}
+		for range 3 { // what a pool has goes with the second
+			runtime.GC()
+		}
+		if kept.Value() != nil {
+			t.Error("the command is still there")
+		}
+		h.stop()
+	})
+}
+
+func offered(t *testing.T, w *Worker) *gift {
+	g := given("c1")
+	if !w.Offer(g) {
+		t.Fatal("not taken")
+	}
+	return g
 }
 
 // hands are the goroutines of lines that work on commands, or wait for one.

@@ -116,7 +116,7 @@ func (h *Handoff) Take(w *edda.Work) bool {
 	if is, room := h.take(w); is || !room {
 		return is
 	}
-	if !h.offer(&handed{h: h, work: *w, command: cmd}) {
+	if !h.offer(&handed{h: h, work: w, command: cmd}) {
 		h.letGo(w)
 		return false
 	}
@@ -226,7 +226,7 @@ func (h *Handoff) publish(ctx context.Context, strays []*handed) {
 	}
 	work := make([]edda.Work, len(strays))
 	for i, d := range strays {
-		work[i] = d.work
+		work[i] = *d.work
 	}
 	errs := h.publisher.Deliver(ctx, work)
 	for i, d := range strays {
@@ -235,7 +235,7 @@ func (h *Handoff) publish(ctx context.Context, strays []*handed) {
 			h.rest(d, handedAgain)
 			continue
 		}
-		h.letGo(&d.work)
+		h.letGo(d.work)
 	}
 }
 
@@ -292,20 +292,20 @@ func (h *Handoff) pause(now time.Time) time.Duration {
 // handed is one command in the hands of this process.
 type handed struct {
 	h       *Handoff
-	work    edda.Work
+	work    *edda.Work // the relay's, which nobody changes
 	command effects.Command
 	settled atomic.Bool
 	until   time.Time // while it rests
 }
 
-func (d *handed) Command() effects.Command { return d.command }
+func (d *handed) Command() *effects.Command { return &d.command }
 
 // InProgress has nothing to say: nobody else waits for it.
 func (d *handed) InProgress(context.Context) error { return nil }
 
 func (d *handed) Ack(context.Context) error {
 	if !d.settled.Swap(true) {
-		d.h.letGo(&d.work)
+		d.h.letGo(d.work)
 	}
 	return nil
 }
