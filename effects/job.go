@@ -129,7 +129,7 @@ func (j *job) prepare() (*outcome, error) {
 		return nil, err
 	}
 	j.secret = newRedactor(secrets)
-	payload, err := edda.Decode(j.c.Payload)
+	payload, err := j.payload()
 	if err != nil {
 		return refusal("malformed", err), nil
 	}
@@ -141,6 +141,15 @@ func (j *job) prepare() (*outcome, error) {
 		return refusal("schema", err), nil
 	}
 	return j.evaluate(), nil
+}
+
+// payload is the command's: as it is written, where that is all that is needed of it and
+// a saga of this process wrote it.
+func (j *job) payload() (any, error) {
+	if p := j.c.Payload; j.c.Offered && !j.e.reads && len(p) > 0 && p[0] == '{' {
+		return p, edda.Check(p)
+	}
+	return edda.Decode(j.c.Payload)
 }
 
 // before makes what expressions see before a call.

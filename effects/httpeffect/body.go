@@ -3,6 +3,7 @@ package httpeffect
 import (
 	"bytes"
 	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
@@ -46,6 +47,9 @@ func encode(v any, h http.Header) (io.Reader, error) {
 		return strings.NewReader(text), nil
 	}
 	ours(h, "Content-Type", "application/json")
+	if written, is := v.(json.RawMessage); is {
+		return bytes.NewReader(written), nil
+	}
 	encoded, err := edda.Encode(v)
 	return bytes.NewReader(encoded), err
 }
