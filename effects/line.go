@@ -38,6 +38,7 @@ func nameOf(c *Command) taskName { return taskName{c.Tenant, c.ID} }
 // task is one command and every message that carries it.
 type task struct {
 	cmd    *Command
+	first  [1]Delivery // the room of copies: most have no more
 	copies []Delivery
 	spell
 	stop context.CancelCauseFunc // ends spell.waiting
@@ -251,7 +252,9 @@ func (l *line) accept(ctx, calls context.Context, d Delivery) {
 	switch {
 	case held == nil:
 		l.hold(d, 1)
-		l.begin(ctx, calls, &task{cmd: cmd, copies: []Delivery{d}})
+		t := &task{cmd: cmd}
+		t.copies = append(t.first[:0], d)
+		l.begin(ctx, calls, t)
 	case len(held.copies) >= maxCopies, cmd.Malformed != held.cmd.Malformed, held.cmd.Revoke && !cmd.Revoke:
 		_ = d.Nak(calls, againAfter) // it is looked at when the held one is done
 	default:

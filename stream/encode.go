@@ -263,15 +263,36 @@ func inputKinds(k edda.Kind) (inputKind, bool) {
 
 // Result writes the outcome of an effect command.
 func (c Codec) Result(r effects.Result) (*nats.Msg, error) {
-	s, body := resultOf(r)
-	m, err := c.message(s, ResultID(r.CommandID), r.Trace, body)
+	body, err := resultBody(r)
+	if err != nil {
+		return nil, err
+	}
+	m, err := c.message(resultSubject(r), ResultID(r.CommandID), r.Trace, body)
 	return takenAt(m, err, r.Taken)
 }
 
-func resultOf(r effects.Result) (Subject, *result) {
-	return Subject{Tenant: r.Tenant, Family: FamilyResult, Name: r.Effect, ID: r.CommandID}, &result{
+func resultSubject(r effects.Result) Subject {
+	return Subject{Tenant: r.Tenant, Family: FamilyResult, Name: r.Effect, ID: r.CommandID}
+}
+
+// outcomes are results to write from.
+var outcomes = sync.Pool{New: func() any { return new(result) }}
+
+// resultBody is the body of a result's message.
+func resultBody(r effects.Result) (json.RawMessage, error) {
+	body := outcomes.Get().(*result)
+	defer func() {
+		*body = result{}
+		outcomes.Put(body)
+	}()
+	*body = result{
 		TenantID: text(r.Tenant), CommandID: text(r.CommandID), EffectName: text(r.Effect),
 		ResultType: text(r.Outcome), Payload: r.Payload, Timestamp: moment{r.Time},
 		Attempts: r.Attempts, Metadata: r.Metadata,
 	}
+	data, err := encode(body)
+	if err != nil {
+		return nil, reject("payload", err)
+	}
+	return data, nil
 }

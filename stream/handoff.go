@@ -341,7 +341,10 @@ func (c Codec) offered(w *edda.Work) (cmd effects.Command, fits bool) {
 // the engine says in both when it came. The work is its command's; nil where that is not
 // known.
 func (c Codec) applied(r effects.Result, w *edda.Work) (edda.Event, edda.Work, error) {
-	_, body, err := c.written(resultOf(r))
+	body, err := resultBody(r)
+	if err == nil {
+		_, _, err = c.written(resultSubject(r), body) // what all others hear can be a message
+	}
 	if err != nil {
 		return edda.Event{}, edda.Work{}, err
 	}
