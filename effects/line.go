@@ -75,7 +75,7 @@ func newLine(w *Worker, name string, in entrance) *line {
 	return &line{
 		w: w, name: name, entrance: in, tasks: map[taskName]*task{},
 		offers: newOffers(), want: make(chan int, 1), fetched: make(chan catch), finished: make(chan *task),
-		next: make(chan *task, w.o.Concurrency),
+		next: make(chan *task, heldForEach*w.o.Concurrency),
 	}
 }
 
@@ -195,7 +195,7 @@ func (l *line) room() int {
 func (l *line) places() int {
 	if !l.entrance.admission.limited() {
 		busy := len(l.tasks) - int(l.entrance.resting.Load())
-		return min(2*l.w.o.Concurrency-busy, maxHeld-len(l.tasks))
+		return min(heldForEach*l.w.o.Concurrency-busy, maxHeld-len(l.tasks))
 	}
 	return max(min(maxHeld-len(l.tasks), l.w.o.Concurrency), shedRoom)
 }
@@ -298,7 +298,8 @@ func (l *line) work(t *task) {
 	}
 }
 
-// rest notes that a goroutine has nothing to do. As many as may call at once are kept.
+// rest notes that a goroutine has nothing to do. As many as there are commands as a rule are
+// kept: the results of one commit end half of them at once, and as many begin with the next.
 func (l *line) rest() {
 	if l.idle == cap(l.next) {
 		l.next <- nil
