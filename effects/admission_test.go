@@ -717,7 +717,7 @@ func TestALateCallHasNoTurn(t *testing.T) {
 func TestNoCallBeginsAfterAStop(t *testing.T) {
 	working, stop := context.WithCancel(t.Context())
 	stop()
-	j := &job{spell: spell{working: working}, hold: &hold{ctx: t.Context()}}
+	j := &job{command: command{spell: spell{working: working}, hold: &hold{ctx: t.Context()}}}
 	between, end := j.between()
 	defer end()
 	if between.Err() == nil {

@@ -55,7 +55,8 @@ const Heartbeat = 10 * time.Second
 // Delivery is one message that carries a command. Its methods may be called
 // concurrently and more than once; their errors cost a duplicate at most.
 type Delivery interface {
-	Command() Command
+	// Command is always the same one; nobody changes it.
+	Command() *Command
 	// InProgress keeps the message from being delivered again for another ack
 	// wait, which must be at least three times Heartbeat.
 	InProgress(ctx context.Context) error

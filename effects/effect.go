@@ -38,6 +38,7 @@ type Effect struct {
 	limit    *limit       // nil: none
 	check    *check       // nil: none
 	headers  bool         // some expression reads the answer's
+	reads    bool         // something looks into the payload
 	once     bool         // the provider sees to it that a call repeated has no second effect
 	secrets  []string
 }
@@ -97,7 +98,7 @@ func Compile(m *manifests.Effect, kinds map[string]Kind) (*Effect, manifests.Pro
 		c.problems = append(c.problems, kind.Check(m)...)
 	}
 	c.problems.Sort()
-	e.headers = c.headers
+	e.headers, e.reads = c.headers, c.looks > 0 || e.schema != nil || len(e.upcasts) > 0
 	if e.secrets = slices.Sorted(maps.Keys(c.secrets)); c.problems.Failed() {
 		return nil, c.problems
 	}
@@ -116,6 +117,10 @@ func (c *compiler) config(config *manifests.Value, k Kind) *value {
 	v := c.value(config, namesBefore())
 	for i, name := range v.names {
 		v.items[i].escape = k.Escape[name]
+		if slices.Contains(k.Written, name) && v.items[i].isPayload() {
+			v.items[i].written = true
+			c.looks--
+		}
 	}
 	return v
 }

@@ -40,7 +40,7 @@ type message struct {
 	cmd Command
 }
 
-func (m *message) Command() Command { return m.cmd }
+func (m *message) Command() *Command { return &m.cmd }
 
 func (m *message) InProgress(context.Context) error {
 	m.w.mu.Lock()

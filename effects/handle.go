@@ -16,24 +16,25 @@ import (
 
 // handle brings one command to its result: what the ledger knows, the gate, the
 // turn, the claim, the call, the result, its publication.
-func (w *Worker) handle(s spell, a *admission, c *Command) fate {
-	entry, err := w.find(s.calls, c)
-	if err == nil && entry.Held && !c.Revoke && c.Malformed == "" {
-		entry, err = w.o.Ledger.Await(s.waiting, entry)
+func (j *job) handle(s spell, c *Command) fate {
+	j.c, j.spell = c, s
+	var err error
+	if j.entry, err = j.w.find(s.calls, c); err == nil && j.entry.Held && !c.Revoke && c.Malformed == "" {
+		j.entry, err = j.w.o.Ledger.Await(s.waiting, j.entry)
 	}
 	revoked := errors.Is(context.Cause(s.waiting), errRevoked)
 	switch {
 	case err == nil:
-	case revoked && entry.Held:
+		j.e, j.began = j.w.effect(c.Effect), time.Now()
+		return j.decide()
+	case revoked && j.entry.Held:
 		return begun()
 	case s.waiting.Err() != nil && !revoked:
 		return comeBack(0)
 	default:
-		w.o.Log.Error("the effect ledger cannot be read", fields(c, err)...)
+		j.w.o.Log.Error("the effect ledger cannot be read", fields(c, err)...)
 		return comeBack(againAfter)
 	}
-	j := &job{w: w, e: w.effect(c.Effect), c: c, admission: a, spell: s, entry: entry, began: time.Now()}
-	return j.decide()
 }
 
 // decide says what the ledger leaves to do.

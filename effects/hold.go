@@ -49,13 +49,6 @@ func claimed(ctx context.Context, ledger Ledger, e Entry) (*hold, error) {
 	return h, nil
 }
 
-// unwritten holds a claim that is not in the ledger, which is the store's: see
-// [Worker.spared].
-func unwritten(ctx context.Context, ledger Ledger, e Entry) *hold {
-	e.Found = true
-	return &hold{ledger: ledger, ctx: ctx, entry: e}
-}
-
 func (h *hold) extend(e Entry, sent time.Time) {
 	h.entry, h.until = e, sent.Add(h.ledger.Lease()-h.ledger.Lease()/leaseEdge)
 }

@@ -264,10 +264,10 @@ func TestWhoClaimsSecondWaitsForTheFirst(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := w.handle(noEnd(t), w.entrance("charge").admission, new(cmd("c1"))); got != comeBack(0) || h.bank.count() != 0 {
+		if got := newJob(w, w.entrance("charge").admission).handle(noEnd(t), new(cmd("c1"))); got != comeBack(0) || h.bank.count() != 0 {
 			t.Errorf("fate %+v after %d calls", got, h.bank.count())
 		}
-		if got := w.handle(noEnd(t), w.entrance("charge").admission, new(cmd("c1"))); got != acked() || h.bank.count() != 1 {
+		if got := newJob(w, w.entrance("charge").admission).handle(noEnd(t), new(cmd("c1"))); got != acked() || h.bank.count() != 1 {
 			t.Errorf("once the lease is over: fate %+v after %d calls", got, h.bank.count())
 		}
 	})

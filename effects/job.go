@@ -17,17 +17,24 @@ type spell struct {
 	calls   context.Context // a call may go on
 }
 
-// job is one command on its way to its result. One goroutine owns it.
+// job is one command on its way to its result. One goroutine owns it, which takes one
+// command after another: what it has of one is gone with the next.
 type job struct {
 	w         *Worker
-	e         *Effect
-	c         *Command // its task's, which nobody changes
 	admission *admission
-	spell
-	entry Entry
-	hold  *hold // once it is claimed
+	command
+}
 
-	vars   map[string]any // what expressions see before a call
+// command is what a job has of the command that it is at.
+type command struct {
+	e *Effect
+	c *Command // its task's, which nobody changes
+	spell
+	entry     Entry
+	hold      *hold // once it is claimed
+	unwritten hold  // that one, where the claim is not in the ledger: see [Worker.spared]
+
+	vars   map[string]any // what expressions see before a call; the map of the one before
 	call   Call
 	check  Call // where the effect has a check
 	key    string
@@ -43,6 +50,14 @@ type job struct {
 	began   time.Time     // when its command was taken up
 	waited  time.Duration // for its turns
 	rests   bool          // until the time of its next call
+}
+
+func newJob(w *Worker, a *admission) *job { return &job{w: w, admission: a} }
+
+// forget ends with a command: who waits for the next keeps nothing of it in memory.
+func (j *job) forget() {
+	clear(j.vars)
+	j.command = command{vars: j.vars}
 }
 
 // run brings the command to its result and publishes it.
@@ -114,18 +129,35 @@ func (j *job) prepare() (*outcome, error) {
 		return nil, err
 	}
 	j.secret = newRedactor(secrets)
-	payload, err := edda.Decode(j.c.Payload)
+	payload, err := j.payload()
 	if err != nil {
 		return refusal("malformed", err), nil
 	}
 	if payload, err = j.e.upcast(*j.c, payload); err != nil {
 		return refusal("upcast", err), nil
 	}
-	j.vars = map[string]any{"payload": payload, "id": j.c.ID, "tenant": j.c.Tenant, "secret": secrets}
+	j.before(payload, secrets)
 	if err := j.e.schema.check(payload); err != nil {
 		return refusal("schema", err), nil
 	}
 	return j.evaluate(), nil
+}
+
+// payload is the command's: as it is written, where that is all that is needed of it and
+// a saga of this process wrote it.
+func (j *job) payload() (any, error) {
+	if p := j.c.Payload; j.c.Offered && !j.e.reads && len(p) > 0 && p[0] == '{' {
+		return p, edda.Check(p)
+	}
+	return edda.Decode(j.c.Payload)
+}
+
+// before makes what expressions see before a call.
+func (j *job) before(payload any, secrets map[string]any) {
+	if j.vars == nil {
+		j.vars = make(map[string]any, len(namesAfter()))
+	}
+	j.vars["payload"], j.vars["id"], j.vars["tenant"], j.vars["secret"] = payload, j.c.ID, j.c.Tenant, secrets
 }
 
 // evaluate fills what the manifest says of a call.
@@ -179,8 +211,9 @@ func (j *job) notBegun(err error) fate {
 func (j *job) claim() (fate, bool) {
 	j.entry.Claim.Owner, j.entry.Claim.Paused = j.w.o.Owner, false
 	if j.w.spared(j) {
-		j.hold = unwritten(j.calls, j.w.o.Ledger, j.entry)
-		j.entry = j.hold.entry
+		j.entry.Found = true
+		j.unwritten = hold{ledger: j.w.o.Ledger, ctx: j.calls, entry: j.entry}
+		j.hold = &j.unwritten
 		return fate{}, true
 	}
 	var err error

@@ -96,8 +96,8 @@ func (m mortal) Apply(ctx context.Context, r Result, c edda.Claim) error {
 	return err
 }
 
-func (m mortal) Command() Command {
-	return Command{Tenant: "acme", ID: "c1", Effect: "charge", Payload: json.RawMessage(`{}`), Metadata: json.RawMessage(`{}`), Offered: os.Getenv(killOffered) != ""}
+func (m mortal) Command() *Command {
+	return &Command{Tenant: "acme", ID: "c1", Effect: "charge", Payload: json.RawMessage(`{}`), Metadata: json.RawMessage(`{}`), Offered: os.Getenv(killOffered) != ""}
 }
 
 // emit puts the command into the outbox, as a saga does, unless it is there.

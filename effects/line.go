@@ -37,7 +37,8 @@ func nameOf(c *Command) taskName { return taskName{c.Tenant, c.ID} }
 
 // task is one command and every message that carries it.
 type task struct {
-	cmd    Command
+	cmd    *Command
+	first  [1]Delivery // the room of copies: most have no more
 	copies []Delivery
 	spell
 	stop context.CancelCauseFunc // ends spell.waiting
@@ -74,7 +75,7 @@ func newLine(w *Worker, name string, in entrance) *line {
 	return &line{
 		w: w, name: name, entrance: in, tasks: map[taskName]*task{},
 		offers: newOffers(), want: make(chan int, 1), fetched: make(chan catch), finished: make(chan *task),
-		next: make(chan *task, w.o.Concurrency),
+		next: make(chan *task, heldForEach*w.o.Concurrency),
 	}
 }
 
@@ -194,7 +195,7 @@ func (l *line) room() int {
 func (l *line) places() int {
 	if !l.entrance.admission.limited() {
 		busy := len(l.tasks) - int(l.entrance.resting.Load())
-		return min(2*l.w.o.Concurrency-busy, maxHeld-len(l.tasks))
+		return min(heldForEach*l.w.o.Concurrency-busy, maxHeld-len(l.tasks))
 	}
 	return max(min(maxHeld-len(l.tasks), l.w.o.Concurrency), shedRoom)
 }
@@ -239,7 +240,7 @@ func (l *line) hold(d Delivery, sign int) {
 }
 
 // size is about what a command takes in memory: the message, and what was read of it.
-func size(c Command) int {
+func size(c *Command) int {
 	const fixed = 1 << 10
 	return fixed + 2*(len(c.Payload)+len(c.Metadata)) + len(c.Raw)
 }
@@ -247,11 +248,13 @@ func size(c Command) int {
 // accept begins a command, or joins it to what is held of the same id.
 func (l *line) accept(ctx, calls context.Context, d Delivery) {
 	cmd := d.Command()
-	held := l.tasks[nameOf(&cmd)]
+	held := l.tasks[nameOf(cmd)]
 	switch {
 	case held == nil:
 		l.hold(d, 1)
-		l.begin(ctx, calls, &task{cmd: cmd, copies: []Delivery{d}})
+		t := &task{cmd: cmd}
+		t.copies = append(t.first[:0], d)
+		l.begin(ctx, calls, t)
 	case len(held.copies) >= maxCopies, cmd.Malformed != held.cmd.Malformed, held.cmd.Revoke && !cmd.Revoke:
 		_ = d.Nak(calls, againAfter) // it is looked at when the held one is done
 	default:
@@ -268,7 +271,7 @@ func (l *line) accept(ctx, calls context.Context, d Delivery) {
 func (l *line) begin(ctx, calls context.Context, t *task) {
 	t.spell = spell{working: ctx, calls: calls}
 	t.waiting, t.stop = context.WithCancelCause(ctx)
-	l.tasks[nameOf(&t.cmd)] = t
+	l.tasks[nameOf(t.cmd)] = t
 	l.w.metrics.holding(l.name, 1)
 	l.hand(t)
 }
@@ -286,14 +289,17 @@ func (l *line) hand(t *task) {
 
 // work does one command after another, until there is to be one idle goroutine less.
 func (l *line) work(t *task) {
+	j := newJob(l.w, l.entrance.admission)
 	for t != nil {
-		t.fate = l.w.handle(t.spell, l.entrance.admission, &t.cmd)
+		t.fate = j.handle(t.spell, t.cmd)
+		j.forget()
 		l.finished <- t
 		t = <-l.next
 	}
 }
 
-// rest notes that a goroutine has nothing to do. As many as may call at once are kept.
+// rest notes that a goroutine has nothing to do. As many as there are commands as a rule are
+// kept: the results of one commit end half of them at once, and as many begin with the next.
 func (l *line) rest() {
 	if l.idle == cap(l.next) {
 		l.next <- nil
@@ -306,7 +312,7 @@ func (l *line) rest() {
 func (l *line) done(ctx context.Context, t *task) {
 	l.rest()
 	t.stop(nil)
-	delete(l.tasks, nameOf(&t.cmd))
+	delete(l.tasks, nameOf(t.cmd))
 	l.w.metrics.holding(l.name, -1)
 	for _, d := range t.copies {
 		l.hold(d, -1)

@@ -61,7 +61,7 @@ func given(id string) *gift {
 	return &gift{cmd: c}
 }
 
-func (g *gift) Command() Command                 { return g.cmd }
+func (g *gift) Command() *Command                { return &g.cmd }
 func (g *gift) InProgress(context.Context) error { return nil }
 func (g *gift) Ack(context.Context) error {
 	g.mu.Lock()

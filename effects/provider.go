@@ -33,7 +33,8 @@ type Call struct {
 	Bare bool
 	// Folder is where the manifest's file is: what the paths in it are relative to.
 	Folder string
-	// Config is the manifest's provider map, evaluated: canonical values.
+	// Config is the manifest's provider map, evaluated: canonical values, and what the
+	// kind takes as it is written. Nobody may change them.
 	Config map[string]any
 }
 
@@ -63,6 +64,9 @@ type Kind struct {
 	// Escape says, for a field of the provider's map, how a value is written
 	// into its template, given the text before it.
 	Escape map[string]func(before, value string) string
+	// Written are fields of the provider's map that may come as JSON that is written
+	// already, a json.RawMessage of a map: where such a field is nothing but the payload.
+	Written []string
 	// OK is the expression of an effect that has no ok: "true" when empty.
 	OK string
 	// Timeout of an effect that has none; the general one when zero.

@@ -48,7 +48,7 @@ func TestSecretsStayInside(t *testing.T) {
 					t.Fatal(err)
 				}
 				h.bank.answers(func(context.Context, int, Call) (Response, error) { return answer() })
-				w.handle(noEnd(t), w.entrance("charge").admission, new(cmd("c1")))
+				newJob(w, w.entrance("charge").admission).handle(noEnd(t), new(cmd("c1")))
 				claim, _, err := h.db.Claim("acme", "c1")
 				text := fmt.Sprintf("%s %s %v", h.one(t).Payload, claim.Result, logs.All())
 				for _, form := range append(spellings(value), "hunter2") {
@@ -90,7 +90,7 @@ func TestASecretIsReadAgain(t *testing.T) {
 		}
 		for i, v := range []string{"first", "second"} {
 			value = v
-			w.handle(noEnd(t), w.entrance("charge").admission, new(cmd(fmt.Sprint("c", i))))
+			newJob(w, w.entrance("charge").admission).handle(noEnd(t), new(cmd(fmt.Sprint("c", i))))
 			if got := h.bank.all()[i].Config["headers"].(map[string]any)["Authorization"]; got != v {
 				t.Errorf("called with %v, want %s", got, v)
 			}

@@ -6,11 +6,12 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"weak"
 
 	"edda"
 )
 
-// TestGoroutinesAreUsedAgain by commands that follow, as many as are called at once;
+// TestGoroutinesAreUsedAgain by commands that follow, as many as are held as a rule;
 // those of a crowd that waited are not kept, and none outlives its worker.
 func TestGoroutinesAreUsedAgain(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -27,7 +28,7 @@ func TestGoroutinesAreUsedAgain(t *testing.T) {
 			if got := len(d.results()); got != done {
 				t.Fatalf("%d results of %d", got, done)
 			}
-			if kept := hands(); kept < 1 || kept > 4 || done == 2 && kept != 1 {
+			if kept := hands(); kept < 1 || kept > 8 || done == 2 && kept != 1 {
 				t.Errorf("%d goroutines are kept after a crowd of %d", kept, crowd)
 			}
 		}
@@ -37,6 +38,33 @@ func TestGoroutinesAreUsedAgain(t *testing.T) {
 			t.Errorf("%d goroutines are left", left)
 		}
 	})
+}
+
+// TestAGoroutineThatWaitsKeepsNoCommand in memory.
+func TestAGoroutineThatWaitsKeepsNoCommand(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h, d := combined(t, plain)
+		kept := weak.Make(offered(t, h.w))
+		synctest.Wait()
+		if got := len(d.results()); got != 1 || hands() != 1 {
+			t.Fatalf("%d results, %d goroutines", got, hands())
+		}
+		for range 3 { // what a pool has goes with the second
+			runtime.GC()
+		}
+		if kept.Value() != nil {
+			t.Error("the command is still there")
+		}
+		h.stop()
+	})
+}
+
+func offered(t *testing.T, w *Worker) *gift {
+	g := given("c1")
+	if !w.Offer(g) {
+		t.Fatal("not taken")
+	}
+	return g
 }
 
 // hands are the goroutines of lines that work on commands, or wait for one.

@@ -68,8 +68,11 @@ func secretName(name string) bool {
 	return strings.Trim(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_") == ""
 }
 
-// all finds the named secrets.
+// all finds the named secrets; nil where there are none.
 func (s Secrets) all(names []string) (map[string]any, error) {
+	if len(names) == 0 {
+		return nil, nil
+	}
 	out := make(map[string]any, len(names))
 	for _, name := range names {
 		v, err := s.Get(name)

@@ -17,7 +17,11 @@ type value struct {
 	items   []*value
 	names   []string // of a map's fields
 	escape  func(before, value string) string
+	written bool // it is the payload, which may be given as it is written
 }
+
+// isPayload tells whether a value is the payload, as it is.
+func (v *value) isPayload() bool { return v.program != nil && v.program.Source() == "payload" }
 
 // part is a piece of a template.
 type part struct {
@@ -31,6 +35,7 @@ type compiler struct {
 	problems manifests.Problems
 	secrets  map[string]bool
 	headers  bool // some expression reads the answer's
+	looks    int  // expressions that look into the payload
 }
 
 func (c *compiler) errorf(pos manifests.Pos, message string) {
@@ -48,6 +53,9 @@ func (c *compiler) program(e *manifests.Expr, names []string) *expression.Progra
 	}
 	c.collectSecrets(e, p)
 	c.headers = c.headers || slices.Contains(p.Names(), "headers")
+	if slices.Contains(p.Names(), "payload") {
+		c.looks++
+	}
 	return p
 }
 
@@ -91,11 +99,14 @@ func (c *compiler) value(v *manifests.Value, names []string) *value {
 	return out
 }
 
-// eval gives a canonical value that the caller owns.
+// eval gives a canonical value, which shares with vars: nobody may change it.
 func (v *value) eval(vars map[string]any) (any, error) {
+	if v.written {
+		return vars["payload"], nil
+	}
 	switch v.kind {
 	case manifests.Expression:
-		return v.program.Eval(expression.Env{Vars: vars})
+		return v.program.Share(expression.Env{Vars: vars})
 	case manifests.Template:
 		return v.text(vars)
 	case manifests.List:

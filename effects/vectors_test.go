@@ -198,12 +198,12 @@ func TestBreakersAreShown(t *testing.T) {
 		state(0)
 		h.bank.answers(always(503))
 		for _, c := range tenants("acme", 5) {
-			w.handle(noEnd(t), in.admission, &c)
+			newJob(w, in.admission).handle(noEnd(t), &c)
 		}
 		state(2)
 		time.Sleep(30 * time.Second)
 		h.bank.answers(func(context.Context, int, Call) (Response, error) { state(1); return ok200(), nil })
-		w.handle(noEnd(t), in.admission, new(cmd("probe")))
+		newJob(w, in.admission).handle(noEnd(t), new(cmd("probe")))
 		state(0)
 		opened, closed := logs.FilterMessageSnippet("a breaker opened").Len(), logs.FilterMessageSnippet("a breaker closed").Len()
 		if opened != 1 || closed != 1 {

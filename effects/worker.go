@@ -47,6 +47,9 @@ const (
 	largeCommand = 1 << 20
 	// DefaultRetention is how long claims are kept: as long as commands are.
 	DefaultRetention = 7 * 24 * time.Hour
+	// heldForEach are how many commands of one effect are held for each that may be called
+	// at once, as a rule; so many goroutines are kept for them, too.
+	heldForEach = 2
 	// maxCopies of one command are remembered, to be acked together.
 	maxCopies = 8
 )

@@ -665,11 +665,11 @@ func TestCommandsMayWaitForASecret(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := w.handle(noEnd(t), w.entrance("charge").admission, new(cmd("c1"))); got != comeBack(againAfter) || h.bank.count() != 0 {
+		if got := newJob(w, w.entrance("charge").admission).handle(noEnd(t), new(cmd("c1"))); got != comeBack(againAfter) || h.bank.count() != 0 {
 			t.Errorf("without the secret: fate %+v after %d calls", got, h.bank.count())
 		}
 		found = true
-		if got := w.handle(noEnd(t), w.entrance("charge").admission, new(cmd("c1"))); got != acked() || h.bank.count() != 1 {
+		if got := newJob(w, w.entrance("charge").admission).handle(noEnd(t), new(cmd("c1"))); got != acked() || h.bank.count() != 1 {
 			t.Errorf("with it: fate %+v after %d calls", got, h.bank.count())
 		}
 	})
@@ -698,7 +698,7 @@ func TestWorkerLogsOneLineWithoutPayloadOrSecret(t *testing.T) {
 		}
 		c := cmd("c1")
 		c.Payload = json.RawMessage(`{"card":"4111"}`)
-		if got := w.handle(noEnd(t), w.entrance("charge").admission, &c); got != acked() {
+		if got := newJob(w, w.entrance("charge").admission).handle(noEnd(t), &c); got != acked() {
 			t.Fatalf("fate %+v", got)
 		}
 		text := fmt.Sprint(logs.All())
@@ -723,7 +723,7 @@ func TestWorkerMetrics(t *testing.T) {
 			t.Fatal(err)
 		}
 		h.bank.answers(first(errors.New("reset"), 402))
-		w.handle(noEnd(t), w.entrance("charge").admission, new(cmd("c1")))
+		newJob(w, w.entrance("charge").admission).handle(noEnd(t), new(cmd("c1")))
 		want := `
 # HELP edda_effect_calls_total Calls of providers, by what they brought: ok, failed, retry or unknown.
 # TYPE edda_effect_calls_total counter

@@ -41,7 +41,8 @@ type Destination interface {
 // a batch nor for one that is under way.
 type Taker interface {
 	// Take is true where it has accepted the item, as by [ErrElsewhere]; else the item is
-	// given to Deliver. It returns at once and is never called concurrently.
+	// given to Deliver. It returns at once and is never called concurrently. What it
+	// took may be kept: nobody changes it.
 	Take(w *edda.Work) bool
 }
 

@@ -163,9 +163,7 @@ func (d *DB) write(group []*job) (*staged, error) {
 	if err := d.fill(tx, next, staged, group); err != nil {
 		return nil, err
 	}
-	for _, hour := range staged.hours {
-		d.hours.add(hour)
-	}
+	d.hours.add(staged)
 	// gofail: var storeFilled struct{}
 	if err := tx.Commit(); err != nil {
 		return nil, d.doubt(next, err)

@@ -64,6 +64,7 @@ type encodedWork struct {
 
 type encodedClaim struct {
 	hour       uint32
+	command    uint64 // the time that its id says
 	key, value []byte
 }
 
@@ -350,7 +351,7 @@ func (e *encoder) claims(c Change) error {
 		if err != nil {
 			return fmt.Errorf("claim %s: %w", cl.CommandID, err)
 		}
-		e.out.claims = append(e.out.claims, encodedClaim{hour: claimHour(*cl), key: key, value: value})
+		e.out.claims = append(e.out.claims, encodedClaim{hour: claimHour(*cl), command: commandMillis(cl.CommandID), key: key, value: value})
 	}
 	return nil
 }
@@ -395,14 +396,19 @@ func claimHour(c edda.Claim) uint32 {
 }
 
 // commandHour is the hour that an id shaped as a UUIDv7 carries, else 0.
-func commandHour(id string) uint32 {
+func commandHour(id string) uint32 { return uint32(commandMillis(id) / hourMillis) }
+
+// hourMillis is an hour in milliseconds.
+const hourMillis = 60 * 60 * 1000
+
+// commandMillis is the time that such an id carries, in milliseconds, else 0.
+func commandMillis(id string) (ms uint64) {
 	u, err := uuid.Parse(id)
 	if err != nil || u.Version() != 7 {
 		return 0
 	}
-	var ms uint64
 	for _, b := range u[:6] {
 		ms = ms<<8 | uint64(b)
 	}
-	return uint32(ms / 1000 / (60 * 60))
+	return ms
 }

@@ -18,6 +18,10 @@ import (
 // snapshot first and asks then knows all hours that it has.
 type hours struct {
 	now atomic.Pointer[ledger]
+	// latest is the time of the latest command of which there may be a claim, in
+	// milliseconds: as its id says it, whenever the claim was made. Most commands are
+	// looked up when they are later than all that have a claim, and need not be.
+	latest atomic.Uint64
 }
 
 // ledger is what lies in the keyspace of the claims. It is never changed.
@@ -40,13 +44,33 @@ func (l *ledger) readable(first uint32) error {
 	return fmt.Errorf("%s: %x is no bucket of a day or an hour: %w", bucketClaim, l.strange, errKey)
 }
 
-// add is for the committer alone.
-func (h *hours) add(hour uint32) {
-	l := *h.now.Load()
-	if at, there := slices.BinarySearch(l.hours, hour); !there {
-		l.hours = slices.Insert(slices.Clone(l.hours), at, hour)
-		h.now.Store(&l)
+// none tells that there is no claim of a command.
+func (h *hours) none(commandID string) bool { return commandMillis(commandID) > h.latest.Load() }
+
+// add is for the committer alone, before what is staged can be seen.
+func (h *hours) add(s *staged) {
+	for _, hour := range s.hours {
+		l := *h.now.Load()
+		if at, there := slices.BinarySearch(l.hours, hour); !there {
+			l.hours = slices.Insert(slices.Clone(l.hours), at, hour)
+			h.now.Store(&l)
+		}
 	}
+	h.latest.Store(max(h.latest.Load(), s.latest))
+}
+
+// begin reads which there are when the store is opened. Their last command is not looked
+// for: it is as late as the last hour allows, since no claim lies in an hour before its
+// command's.
+func (h *hours) begin(tx *changelog.Tx) error {
+	err := h.load(tx)
+	if err != nil {
+		return err
+	}
+	if all := h.now.Load().hours; len(all) > 0 {
+		h.latest.Store((uint64(all[len(all)-1])+1)*hourMillis - 1)
+	}
+	return nil
 }
 
 // load reads which there are. While the store is open it is for the committer alone.

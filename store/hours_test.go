@@ -1,8 +1,12 @@
 package store
 
 import (
+	"slices"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/uuid"
 
 	"edda"
 )
@@ -40,4 +44,60 @@ func TestHoursGoWithTheirClaims(t *testing.T) {
 			t.Errorf("claim %d: found %v, %v", hour, found, err)
 		}
 	}
+}
+
+// commandAt is an id as the sagas derive one.
+func commandAt(at time.Time, n byte) string {
+	id := uuid.UUID{6: 0x70, 8: 0x80, 15: n}
+	for i, ms := 5, at.UnixMilli(); i >= 0; i, ms = i-1, ms>>8 {
+		id[i] = byte(ms)
+	}
+	return id.String()
+}
+
+// TestACommandLaterThanAllThatHaveAClaimIsNotLookedUp, and every other is: in whatever
+// order they are claimed, also of another time than the claim's, at the next start, and
+// once the claims of their hour have gone.
+func TestACommandLaterThanAllThatHaveAClaimIsNotLookedUp(t *testing.T) {
+	dir := t.TempDir()
+	db := open(t, dir, Options{})
+	claim := func(id string, at time.Time) edda.Claim {
+		return edda.Claim{Tenant: "acme", CommandID: id, Claimed: at}
+	}
+	first, second, early := commandAt(noon, 1), commandAt(noon.Add(time.Millisecond), 2), commandAt(noon.Add(-time.Hour), 3)
+	later := commandAt(noon.Add(2*time.Millisecond), 4)
+	check := func(when string, unasked []string, found ...string) {
+		t.Helper()
+		for _, id := range []string{first, second, early, later, "c", strings.ToUpper(second)} {
+			_, got, err := db.Claim("acme", id)
+			if err != nil || got != slices.Contains(found, id) {
+				t.Errorf("%s: %s is found: %v, %v", when, id, got, err)
+			}
+			if got := db.hours.none(id); got != slices.Contains(unasked, id) {
+				t.Errorf("%s: %s needs no look: %v", when, id, got)
+			}
+		}
+	}
+	check("in a new store", []string{first, second, early, later, strings.ToUpper(second)})
+	db.commit(t, Change{Claims: []edda.Claim{claim(first, noon)}})
+	check("with the first", []string{second, later, strings.ToUpper(second)}, first)
+	db.commit(t, Change{Claims: []edda.Claim{claim(early, noon), claim("c", noon)}})
+	check("with one that is older, and one without a time", []string{second, later, strings.ToUpper(second)}, first, early, "c")
+	db.commit(t, Change{Claims: []edda.Claim{claim(second, noon.Add(-3 * time.Hour))}}) // by a clock that was set back
+	check("with the second", []string{later}, first, early, "c", second)
+	db.commit(t, Change{Remove: Removal{Claims: ClaimPlace{Hour: noon.Add(time.Hour)}}})
+	db.commit(t, Change{}) // the hours are looked at behind the answer
+	check("with none any more", []string{later})
+	db.commit(t, Change{Claims: []edda.Claim{claim(first, noon), claim(second, noon)}})
+	db.stop()
+	db = open(t, dir, Options{})
+	check("at the next start", nil, first, second)
+	if _, found, err := db.Claim("acme", commandAt(noon.Add(time.Hour), 5)); found || err != nil || !db.hours.none(commandAt(noon.Add(time.Hour), 5)) {
+		t.Errorf("a command of the next hour: found %v, %v", found, err)
+	}
+	db.commit(t, Change{Claims: []edda.Claim{claim(later, noon.Add(24 * time.Hour))}}) // long after it was sent
+	check("with a claim of another day", nil, first, second, later)
+	db.stop()
+	db = open(t, dir, Options{})
+	check("at the start after that", nil, first, second, later)
 }

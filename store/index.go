@@ -154,6 +154,7 @@ type staged struct {
 	counts   map[countKey]int // new values
 	queues   Queues           // what is added, or taken away
 	hours    []uint32         // in which claims were added
+	latest   uint64           // the time of the latest command of these, in milliseconds
 	cleared  bool             // claims were removed, and perhaps an hour with them
 	added    []added          // outbox rows
 	armed    bool             // due rows were added

@@ -204,7 +204,7 @@ func load(path string, raw *bolt.DB, o Options) (*DB, error) {
 			return err
 		}
 		d.fresh = newFresh(d.stamp, d.index.size == 0)
-		return d.hours.load(tx)
+		return d.hours.begin(tx)
 	})
 }
 

@@ -207,7 +207,11 @@ func loadCounts(tx *changelog.Tx) (map[countKey]int, error) {
 
 // Claim finds an entry of the effect ledger.
 func (d *DB) Claim(tenant, commandID string) (claim edda.Claim, found bool, err error) {
-	key, first := texts(tenant, commandID), commandHour(commandID)
+	first := commandHour(commandID)
+	if d.hours.none(commandID) {
+		return claim, false, d.hours.now.Load().readable(first)
+	}
+	key := texts(tenant, commandID)
 	err = d.read(bucketClaim, func(b *changelog.Bucket) error {
 		ledger := d.hours.now.Load()
 		for _, hour := range ledger.from(first) {

@@ -315,6 +315,7 @@ func (w *writer) puts(e *encoded) error {
 
 func (w *writer) claims(e *encoded) error {
 	for _, c := range e.claims {
+		w.staged.latest = max(w.staged.latest, c.command)
 		if !slices.Contains(w.staged.hours, c.hour) {
 			w.staged.hours = append(w.staged.hours, c.hour)
 		}

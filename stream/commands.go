@@ -213,7 +213,7 @@ type delivery struct {
 	command effects.Command
 }
 
-func (d *delivery) Command() effects.Command { return d.command }
+func (d *delivery) Command() *effects.Command { return &d.command }
 
 func (d *delivery) InProgress(context.Context) error { return settled(d.msg.InProgress()) }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/nats-io/nats.go"
 
@@ -104,7 +105,7 @@ func encode(v any) ([]byte, error) {
 }
 
 // carried is the metadata that every piece of work has.
-func carried(w edda.Work) metadata {
+func carried(w *edda.Work) metadata {
 	return metadata{Correlation: text(w.Correlation), Trace: text(w.Trace), Causation: text(w.Causation)}
 }
 
@@ -113,7 +114,7 @@ func (c Codec) workEffect(w edda.Work) (*nats.Msg, error) {
 	if revoke {
 		id = w.CommandID
 	}
-	md, err := effectMetadata(w)
+	md, err := effectMetadata(&w)
 	if err != nil {
 		return nil, reject("metadata", err)
 	}
@@ -124,8 +125,16 @@ func (c Codec) workEffect(w edda.Work) (*nats.Msg, error) {
 	})
 }
 
-func effectMetadata(w edda.Work) (json.RawMessage, error) {
-	md := carried(w)
+// spares are metadata to write from: of each command there is one.
+var spares = sync.Pool{New: func() any { return new(metadata) }}
+
+func effectMetadata(w *edda.Work) (json.RawMessage, error) {
+	md := spares.Get().(*metadata)
+	defer func() {
+		*md = metadata{}
+		spares.Put(md)
+	}()
+	*md = carried(w)
 	md.Saga, md.Key = text(w.From.Saga), text(w.From.Correlation)
 	md.Step, md.Attempt, md.NotAfter = text(w.Step), w.Attempt, w.NotAfter
 	md.IdempotencyKey = text(w.IdempotencyKey)
@@ -135,7 +144,7 @@ func effectMetadata(w edda.Work) (json.RawMessage, error) {
 	if w.High {
 		md.Priority = priorityHigh
 	}
-	return encode(&md)
+	return encode(md)
 }
 
 // aggregateCommand is what the gateway takes too; payload_json is JSON in a string.
@@ -160,7 +169,7 @@ func (c Codec) workCommand(w edda.Work) (*nats.Msg, error) {
 	s := Subject{Tenant: w.From.Tenant, Family: FamilyCommand, Name: aggregate, ID: w.To}
 	return c.message(s, w.ID, w.Trace, &aggregateCommand{
 		TenantID: w.From.Tenant, CommandID: w.ID, AggregateID: w.To, AggregateType: aggregate,
-		PayloadJSON: string(inner), Metadata: carried(w),
+		PayloadJSON: string(inner), Metadata: carried(&w),
 	})
 }
 
@@ -192,12 +201,12 @@ func (c Codec) workFact(w edda.Work) (*nats.Msg, error) {
 		EventID: text(w.ID), TenantID: text(w.From.Tenant),
 		AggregateType: text(w.From.Saga), AggregateID: text(w.From.Correlation),
 		EventType: text(w.Name), Version: factVersion, Timestamp: moment{w.Time},
-		Payload: w.Payload, Metadata: carried(w),
+		Payload: w.Payload, Metadata: carried(&w),
 	})
 }
 
 func (c Codec) workInput(w edda.Work) (*nats.Msg, error) {
-	md := carried(w)
+	md := carried(&w)
 	md.Key, md.Step = text(w.Target.Correlation), text(w.Step)
 	in := input{
 		SignalID: text(w.ID), TenantID: text(w.Target.Tenant), Payload: w.Payload, Timestamp: moment{w.Time},
@@ -254,15 +263,36 @@ func inputKinds(k edda.Kind) (inputKind, bool) {
 
 // Result writes the outcome of an effect command.
 func (c Codec) Result(r effects.Result) (*nats.Msg, error) {
-	s, body := resultOf(r)
-	m, err := c.message(s, ResultID(r.CommandID), r.Trace, body)
+	body, err := resultBody(r)
+	if err != nil {
+		return nil, err
+	}
+	m, err := c.message(resultSubject(r), ResultID(r.CommandID), r.Trace, body)
 	return takenAt(m, err, r.Taken)
 }
 
-func resultOf(r effects.Result) (Subject, *result) {
-	return Subject{Tenant: r.Tenant, Family: FamilyResult, Name: r.Effect, ID: r.CommandID}, &result{
+func resultSubject(r effects.Result) Subject {
+	return Subject{Tenant: r.Tenant, Family: FamilyResult, Name: r.Effect, ID: r.CommandID}
+}
+
+// outcomes are results to write from.
+var outcomes = sync.Pool{New: func() any { return new(result) }}
+
+// resultBody is the body of a result's message.
+func resultBody(r effects.Result) (json.RawMessage, error) {
+	body := outcomes.Get().(*result)
+	defer func() {
+		*body = result{}
+		outcomes.Put(body)
+	}()
+	*body = result{
 		TenantID: text(r.Tenant), CommandID: text(r.CommandID), EffectName: text(r.Effect),
 		ResultType: text(r.Outcome), Payload: r.Payload, Timestamp: moment{r.Time},
 		Attempts: r.Attempts, Metadata: r.Metadata,
 	}
+	data, err := encode(body)
+	if err != nil {
+		return nil, reject("payload", err)
+	}
+	return data, nil
 }

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"unicode/utf8"
 
 	"go.uber.org/zap"
 
@@ -58,7 +59,7 @@ type Handoff struct {
 	engine   Applies
 	caughtUp <-chan struct{}    // closed once the sagas have what lay in the streams
 	held     map[string]*burden // by effect
-	inHand   map[handedName]bool
+	inHand   map[handedName]*edda.Work
 	resting  []*handed // by time
 }
 
@@ -81,7 +82,7 @@ func NewHandoff(p *Publisher, tenants Tenants, log *zap.Logger) *Handoff {
 	if log == nil {
 		log = zap.NewNop()
 	}
-	h := &Handoff{publisher: p, log: log, wake: make(chan struct{}, 1), held: map[string]*burden{}, inHand: map[handedName]bool{}}
+	h := &Handoff{publisher: p, log: log, wake: make(chan struct{}, 1), held: map[string]*burden{}, inHand: map[handedName]*edda.Work{}}
 	h.tenants.Store(&tenants)
 	return h
 }
@@ -109,14 +110,14 @@ func (h *Handoff) Take(w *edda.Work) bool {
 	if w.Kind != edda.WorkEffect || !codec.NoTenancy && !h.tenants.Load().Match(w.From.Tenant) {
 		return false
 	}
-	cmd, fits := codec.offered(*w)
+	cmd, fits := codec.offered(w)
 	if !fits {
 		return false
 	}
 	if is, room := h.take(w); is || !room {
 		return is
 	}
-	if !h.offer(&handed{h: h, work: *w, command: cmd}) {
+	if !h.offer(&handed{h: h, work: w, command: cmd}) {
 		h.letGo(w)
 		return false
 	}
@@ -143,7 +144,7 @@ func (h *Handoff) offer(d *handed) bool {
 func (h *Handoff) take(w *edda.Work) (is, room bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.inHand[nameOf(w)] {
+	if h.inHand[nameOf(w)] != nil {
 		return true, true
 	}
 	b := h.held[w.Name]
@@ -156,7 +157,7 @@ func (h *Handoff) take(w *edda.Work) (is, room bool) {
 	}
 	b.n++
 	b.bytes += len(w.Payload)
-	h.inHand[nameOf(w)] = true
+	h.inHand[nameOf(w)] = w
 	return false, true
 }
 
@@ -179,14 +180,14 @@ var errBehind = edda.Classify(edda.Temporary, "the sagas have not caught up with
 // through the stream it comes behind them.
 func (h *Handoff) Apply(ctx context.Context, r effects.Result, c edda.Claim) error {
 	h.mu.Lock()
-	to, caughtUp := h.engine, h.caughtUp
+	to, caughtUp, w := h.engine, h.caughtUp, h.inHand[handedName{r.Tenant, r.CommandID}]
 	h.mu.Unlock()
 	select {
 	case <-caughtUp:
 	default:
 		return errBehind
 	}
-	ev, copied, err := h.publisher.codec.applied(r)
+	ev, copied, err := h.publisher.codec.applied(r, w)
 	if err != nil {
 		return err
 	}
@@ -226,7 +227,7 @@ func (h *Handoff) publish(ctx context.Context, strays []*handed) {
 	}
 	work := make([]edda.Work, len(strays))
 	for i, d := range strays {
-		work[i] = d.work
+		work[i] = *d.work
 	}
 	errs := h.publisher.Deliver(ctx, work)
 	for i, d := range strays {
@@ -235,7 +236,7 @@ func (h *Handoff) publish(ctx context.Context, strays []*handed) {
 			h.rest(d, handedAgain)
 			continue
 		}
-		h.letGo(&d.work)
+		h.letGo(d.work)
 	}
 }
 
@@ -292,20 +293,20 @@ func (h *Handoff) pause(now time.Time) time.Duration {
 // handed is one command in the hands of this process.
 type handed struct {
 	h       *Handoff
-	work    edda.Work
+	work    *edda.Work // the relay's, which nobody changes
 	command effects.Command
 	settled atomic.Bool
 	until   time.Time // while it rests
 }
 
-func (d *handed) Command() effects.Command { return d.command }
+func (d *handed) Command() *effects.Command { return &d.command }
 
 // InProgress has nothing to say: nobody else waits for it.
 func (d *handed) InProgress(context.Context) error { return nil }
 
 func (d *handed) Ack(context.Context) error {
 	if !d.settled.Swap(true) {
-		d.h.letGo(&d.work)
+		d.h.letGo(d.work)
 	}
 	return nil
 }
@@ -323,7 +324,7 @@ const envelopeRoom = 4 << 10
 
 // offered is a command as the stream would give it. It does not fit where the
 // message might be one that the stream cannot carry: that is found out there.
-func (c Codec) offered(w edda.Work) (cmd effects.Command, fits bool) {
+func (c Codec) offered(w *edda.Work) (cmd effects.Command, fits bool) {
 	md, err := effectMetadata(w)
 	if err != nil || 2*(len(w.Payload)+len(md))+envelopeRoom > c.maxPayload() {
 		return cmd, false
@@ -337,18 +338,25 @@ func (c Codec) offered(w edda.Work) (cmd effects.Command, fits bool) {
 }
 
 // applied is a result as the stream would give it, and the body of its message as work;
-// the engine says in both when it came.
-func (c Codec) applied(r effects.Result) (edda.Event, edda.Work, error) {
-	_, body, err := c.written(resultOf(r))
+// the engine says in both when it came. The work is its command's; nil where that is not
+// known.
+func (c Codec) applied(r effects.Result, w *edda.Work) (edda.Event, edda.Work, error) {
+	body, err := resultBody(r)
+	if err == nil {
+		_, _, err = c.written(resultSubject(r), body) // what all others hear can be a message
+	}
 	if err != nil {
 		return edda.Event{}, edda.Work{}, err
 	}
-	md, err := readMetadata(r.Metadata)
-	if err != nil {
-		return edda.Event{}, edda.Work{}, err
+	md, known := echoed(w)
+	if !known {
+		if md, err = readMetadata(r.Metadata); err != nil {
+			return edda.Event{}, edda.Work{}, err
+		}
 	}
+	id := ResultID(r.CommandID)
 	ev := edda.Event{
-		Kind: edda.KindResult, ID: headerText(ResultID(r.CommandID)), Tenant: r.Tenant, Type: r.Effect, CommandID: r.CommandID, Step: string(md.Step),
+		Kind: edda.KindResult, ID: headerText(id), Tenant: r.Tenant, Type: r.Effect, CommandID: r.CommandID, Step: string(md.Step),
 		Key: edda.Key{Tenant: r.Tenant}, Outcome: r.Outcome, Attempts: r.Attempts, Timestamp: r.Time.UTC().Round(0), Payload: payload(r.Payload),
 		Correlation: string(md.Correlation), Causation: string(md.Causation), Trace: string(md.Trace),
 	}
@@ -359,6 +367,22 @@ func (c Codec) applied(r effects.Result) (edda.Event, edda.Work, error) {
 		ev.Key.Saga, ev.Key.Correlation = string(md.Saga), string(md.Key)
 	}
 	return ev, edda.Work{
-		ID: ResultID(r.CommandID), Kind: edda.WorkResult, From: ev.Key, Name: r.Effect, CommandID: r.CommandID, Payload: body, Trace: r.Trace,
+		ID: id, Kind: edda.WorkResult, From: ev.Key, Name: r.Effect, CommandID: r.CommandID, Payload: body, Trace: r.Trace,
 	}, nil
+}
+
+// echoed is what is read of the metadata of a command's result. It is not known of texts
+// that would be others once they were written.
+func echoed(w *edda.Work) (md metadata, known bool) {
+	if w == nil {
+		return md, false
+	}
+	for _, s := range []string{w.From.Saga, w.From.Correlation, w.Step, w.Correlation, w.Causation, w.Trace} {
+		if !utf8.ValidString(s) {
+			return md, false
+		}
+	}
+	md = carried(w)
+	md.Saga, md.Key, md.Step = text(w.From.Saga), text(w.From.Correlation), text(w.Step)
+	return md, true
 }

@@ -38,6 +38,7 @@ func offeredWork() []edda.Work {
 		func(w *edda.Work) { w.ID = strings.Repeat("long", 100) },
 		func(w *edda.Work) { w.From.Tenant = "" },
 		func(w *edda.Work) { w.Correlation, w.Causation, w.Step, w.Attempt = "", "", "", 0 },
+		func(w *edda.Work) { w.From.Correlation, w.Causation = "no text \xff\xfe", "\xff" },
 	} {
 		w := plain
 		change(&w)
@@ -71,7 +72,7 @@ func TestAnOfferedCommandIsAsTheStreamGivesIt(t *testing.T) {
 		}
 		want := c.Command(Message{Subject: m.Subject, Header: m.Header, Data: m.Data, Time: noon})
 		want.Offered = true
-		got, fits := c.offered(w)
+		got, fits := c.offered(&w)
 		if !fits || want.Malformed != "" || !reflect.DeepEqual(got, want) {
 			t.Errorf("%d:\n got %+v\nwant %+v", i, got, want)
 		}
@@ -85,7 +86,8 @@ func TestAnAppliedResultIsAsTheStreamGivesIt(t *testing.T) {
 		for _, payload := range []string{`{"id":"P1","<":[1.5,2]}`, "null", `{"code":"network","message":"no\u0000 \u2028","attempts":2,"duration":"1s"}`} {
 			c := Codec{}
 			c.NoTenancy = w.From.Tenant == ""
-			cmd, _ := c.offered(through(t, w))
+			stored := through(t, w)
+			cmd, _ := c.offered(&stored)
 			r := effects.Result{Tenant: cmd.Tenant, CommandID: cmd.ID, Effect: cmd.Effect, Outcome: edda.Failed, Payload: json.RawMessage(payload),
 				Metadata: cmd.Metadata, Attempts: 2, Time: time.Now().UTC(), Trace: cmd.Trace}
 			m, err := c.Result(r)
@@ -93,9 +95,14 @@ func TestAnAppliedResultIsAsTheStreamGivesIt(t *testing.T) {
 				t.Fatal(err)
 			}
 			want := c.Event(Message{Subject: m.Subject, Header: m.Header, Data: m.Data})
-			got, copied, err := c.applied(r)
+			got, copied, err := c.applied(r, nil)
 			if err != nil || want.Malformed != "" || !reflect.DeepEqual(got, want) {
 				t.Errorf("%d %s: %v\n got %+v\nwant %+v", i, payload, err, got, want)
+			}
+			for _, fresh := range []*edda.Work{&stored, &w} {
+				if known, same, err := c.applied(r, fresh); err != nil || !reflect.DeepEqual(known, got) || !reflect.DeepEqual(same, copied) {
+					t.Errorf("%d %s: %v\nwhere the work is known %+v\nwhere it is not %+v", i, payload, err, known, got)
+				}
 			}
 			sent, err := c.Work(through(t, copied))
 			if err != nil || !reflect.DeepEqual(sent, m) {
@@ -124,9 +131,10 @@ func relayed(ctx context.Context, h *Handoff, batch []edda.Work) []error {
 // handedIn is a result as the engine stamps it: the event, the claim and the copy.
 func handedIn(t *testing.T, c Codec, w edda.Work, at time.Time) (edda.Event, edda.Claim, edda.Work) {
 	t.Helper()
-	cmd, _ := c.offered(through(t, w))
+	stored := through(t, w)
+	cmd, _ := c.offered(&stored)
 	ev, copied, err := c.applied(effects.Result{Tenant: cmd.Tenant, CommandID: cmd.ID, Effect: cmd.Effect, Outcome: edda.Succeeded,
-		Payload: json.RawMessage(`{"id":1}`), Metadata: cmd.Metadata, Attempts: 2, Time: noon.Add(-time.Minute), Trace: cmd.Trace})
+		Payload: json.RawMessage(`{"id":1}`), Metadata: cmd.Metadata, Attempts: 2, Time: noon.Add(-time.Minute), Trace: cmd.Trace}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,7 +161,8 @@ func TestACopyGivesTheResultAsItWasHandedIn(t *testing.T) {
 				t.Errorf("%d, %v later:\n got %+v\nwant %+v", i, late, got, ev)
 			}
 			claim = through(t, claim)
-			cmd, _ := c.offered(through(t, w))
+			stored := through(t, w)
+			cmd, _ := c.offered(&stored)
 			again, err := c.Result(effects.Result{Tenant: claim.Tenant, CommandID: claim.CommandID, Effect: claim.Effect, Outcome: claim.Outcome,
 				Payload: claim.Result, Metadata: cmd.Metadata, Attempts: claim.Attempts, Time: claim.Finished, Taken: claim.Taken, Trace: cmd.Trace})
 			if err != nil || !reflect.DeepEqual(again, sent) {
@@ -253,7 +262,7 @@ func TestResultsComeBehindWhatTheStreamsHold(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		h, d, caughtUp := NewHandoff(NewPublisher(w.js, Codec{}), nil, nil), &desk{}, make(chan struct{})
 		h.Connect(d, d, caughtUp)
-		cmd, _ := Codec{}.offered(handable("c1", "acme"))
+		cmd, _ := Codec{}.offered(new(handable("c1", "acme")))
 		r := effects.Result{Tenant: cmd.Tenant, CommandID: cmd.ID, Effect: cmd.Effect, Outcome: edda.Succeeded, Metadata: cmd.Metadata, Time: noon}
 		if err := h.Apply(ctx, r, edda.Claim{}); !errors.Is(err, errBehind) || len(d.results) != 0 {
 			t.Errorf("before: %v, %d results", err, len(d.results))
@@ -268,11 +277,11 @@ func TestResultsComeBehindWhatTheStreamsHold(t *testing.T) {
 // TestWhatMayNotFitAMessageIsNotHandedOver: the stream's way says so.
 func TestWhatMayNotFitAMessageIsNotHandedOver(t *testing.T) {
 	w := offeredWork()[0]
-	if _, fits := (Codec{MaxPayload: envelopeRoom + 100}).offered(w); fits {
+	if _, fits := (Codec{MaxPayload: envelopeRoom + 100}).offered(&w); fits {
 		t.Error("a command that fills half a message was handed over")
 	}
 	w.From.Tenant = strings.Repeat("x", MaxSubject)
-	if _, fits := (Codec{}).offered(w); fits {
+	if _, fits := (Codec{}).offered(&w); fits {
 		t.Error("a command that has no subject was handed over")
 	}
 }
@@ -621,7 +630,7 @@ func TestCopiesOfOwnResultsAreLeftOut(t *testing.T) {
 func copyOf(t *testing.T, id string) edda.Work {
 	t.Helper()
 	_, c, err := Codec{}.applied(effects.Result{Tenant: "acme", CommandID: id, Effect: "charge", Outcome: edda.Succeeded, Payload: json.RawMessage(`{}`),
-		Metadata: json.RawMessage(`{"saga":"order","key":"O1"}`), Time: noon})
+		Metadata: json.RawMessage(`{"saga":"order","key":"O1"}`), Time: noon}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -677,7 +686,7 @@ func TestAResultThatDiedIsSentAgainFromItsCopy(t *testing.T) {
 		defer stop()
 		p := NewPublisher(w.js, Codec{})
 		ev, copied, err := Codec{}.applied(effects.Result{Tenant: "acme", CommandID: "c1", Effect: "charge", Outcome: edda.Succeeded, Payload: json.RawMessage(`{"id":1}`),
-			Metadata: json.RawMessage(`{"saga":"order","key":"O1"}`), Time: noon})
+			Metadata: json.RawMessage(`{"saga":"order","key":"O1"}`), Time: noon}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

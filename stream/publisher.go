@@ -121,7 +121,7 @@ func (p *Publisher) Reject(ctx context.Context, w edda.Work, r outbox.Rejection)
 	if err != nil {
 		return err
 	}
-	md, err := effectMetadata(w)
+	md, err := effectMetadata(&w)
 	if err != nil {
 		return err
 	}

@@ -69,7 +69,7 @@ func (d *Desk) Fetch(ctx context.Context, _ string, _ int, _ time.Duration) ([]e
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	case c := <-d.in:
-		return []effects.Delivery{Letter{c}}, nil
+		return []effects.Delivery{&Letter{c}}, nil
 	}
 }
 
@@ -83,7 +83,7 @@ func (d *Desk) PublishResult(_ context.Context, r effects.Result) error {
 type Letter struct{ Is effects.Command }
 
 // Command, and the rest, are as of effects.Delivery.
-func (l Letter) Command() effects.Command               { return l.Is }
-func (Letter) InProgress(context.Context) error         { return nil }
-func (Letter) Ack(context.Context) error                { return nil }
-func (Letter) Nak(context.Context, time.Duration) error { return nil }
+func (l *Letter) Command() *effects.Command              { return &l.Is }
+func (*Letter) InProgress(context.Context) error         { return nil }
+func (*Letter) Ack(context.Context) error                { return nil }
+func (*Letter) Nak(context.Context, time.Duration) error { return nil }

@@ -15,7 +15,10 @@ import (
 
 // Kind is what effects.Compile needs to know of http.
 func Kind() effects.Kind {
-	return effects.Kind{Check: check, Escape: map[string]func(before, value string) string{"url": escape}, OK: "status >= 200 and status < 300"}
+	return effects.Kind{
+		Check: check, Escape: map[string]func(before, value string) string{"url": escape}, Written: []string{"body"},
+		OK: "status >= 200 and status < 300",
+	}
 }
 
 // escape writes a value into a url's template, so that a payload cannot leave

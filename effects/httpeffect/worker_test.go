@@ -26,7 +26,7 @@ func (p post) Fetch(ctx context.Context, effect string, _ int, _ time.Duration) 
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	case c := <-p.in[effect]:
-		return []effects.Delivery{effecttest.Letter{Is: c}}, nil
+		return []effects.Delivery{&effecttest.Letter{Is: c}}, nil
 	}
 }
 
@@ -128,5 +128,44 @@ func TestRetryAfterIsWaitedFor(t *testing.T) {
 	p.in["charge"] <- effects.Command{Tenant: "acme", ID: "c1", Effect: "charge", Payload: json.RawMessage(`{}`)}
 	if r := <-p.out; r.Outcome != edda.Succeeded || r.Attempts != 2 || time.Since(first) < time.Second {
 		t.Errorf("%s after %d calls and %s", r.Outcome, r.Attempts, time.Since(first))
+	}
+}
+
+// TestABodyIsTheSameOfACommandThatIsHandedOver: its payload goes as it is written, where
+// nothing looks into it, and else as it is read.
+func TestABodyIsTheSameOfACommandThatIsHandedOver(t *testing.T) {
+	s := open(t)
+	s.answer = func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{"n":1}`) }
+	const old = "version: 2\nupcast:\n  1: {set: {more: =payload.a}}\n"
+	for i, more := range []string{
+		"body: =payload}\n", "body: =  payload }\n", "body: =payload, headers: {Content-Type: text/plain}}\n", "raw: =payload}\n", "form: =payload}\n",
+		"body: {all: =payload}}\n", "body: =payload, query: {a: =payload.a}}\n", "body: =payload}\nresult: =payload.a\n", "body: =payload}\nok: payload.a == 1\n",
+		"body: =payload}\nlimit: {key: =payload.a, rate: 1000/s}\n", "body: =payload}\nschema: {required: [a]}\n", "body: =payload}\n" + old,
+	} {
+		p := work(t, "effect: charge\nhttp: {url: '"+s.URL+"', "+more)
+		for _, payload := range []string{
+			`{"a":1,"b":[true,null,{"<é\u0001":1.5e+300}],"c":12345678901234567}`, "{}", "[1,2]", `"text"`, "null", "7", "",
+			strings.Repeat(`{"a":`, edda.MaxDepth) + "1" + strings.Repeat("}", edda.MaxDepth), strings.Repeat(`{"a":`, edda.MaxDepth+1) + "1" + strings.Repeat("}", edda.MaxDepth+1),
+		} {
+			seen := func(id string, handed bool) string {
+				s.body, s.last = "", nil
+				p.in["charge"] <- effects.Command{Tenant: "acme", ID: id, Effect: "charge", Version: 1, Payload: json.RawMessage(payload), Offered: handed}
+				r := <-p.out
+				kind := ""
+				if s.last != nil {
+					kind = s.last.Header.Get("Content-Type") + " " + s.last.URL.RawQuery
+				}
+				var failure struct{ Code, Message string }
+				_ = json.Unmarshal(r.Payload, &failure)
+				if r.Outcome == edda.Succeeded {
+					failure.Message = string(r.Payload)
+				}
+				return fmt.Sprint(r.Outcome, " ", failure, " ", kind, " ", s.body)
+			}
+			id := fmt.Sprint(i, len(payload), payload)
+			if got, want := seen(id+"handed", true), seen(id+"read", false); got != want {
+				t.Errorf("%s%.50s:\n got %s\nwant %s", more, payload, got, want)
+			}
+		}
 	}
 }

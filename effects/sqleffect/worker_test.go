@@ -26,7 +26,7 @@ func (p post) Fetch(ctx context.Context, effect string, _ int, _ time.Duration) 
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	case c := <-p.in[effect]:
-		return []effects.Delivery{effecttest.Letter{Is: c}}, nil
+		return []effects.Delivery{&effecttest.Letter{Is: c}}, nil
 	}
 }
 
