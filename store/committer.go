@@ -180,6 +180,7 @@ func (d *DB) fill(tx *changelog.Tx, s stamp, st *staged, group []*job) error {
 	if err != nil {
 		return err
 	}
+	w.absent = &d.absent
 	looked := 0
 	for _, j := range group {
 		if err := w.change(j.change); err != nil {

@@ -49,6 +49,7 @@ type DB struct {
 	queue   *queue
 	index   *index
 	fresh   *fresh
+	absent  absent
 	hours   hours
 	health  health
 	running atomic.Bool

@@ -86,6 +86,7 @@ type writer struct {
 	history *changelog.Bucket // of the day
 	stamp   stamp
 	staged  *staged
+	absent  *absent
 	// Ordinals of outbox rows, history rows and audits in this commit.
 	works, records, audits uint32
 }
@@ -183,7 +184,7 @@ func (w *writer) cell(t *encodedTransition) error {
 	if t.record == nil && t.instance == nil {
 		return nil
 	}
-	row := w.buckets[bucketSaga].Get(t.key)
+	row := w.row(t)
 	old, body, err := cutHead(row)
 	if err != nil {
 		return err
@@ -205,6 +206,14 @@ func (w *writer) cell(t *encodedTransition) error {
 	t.head.append(t.instance[:0])
 	w.staged.count(t.who, old, t.head)
 	return w.put(w.buckets[bucketSaga], bucketSaga, t.key, t.key, t.instance, t.head.size())
+}
+
+// row is the one that the key has.
+func (w *writer) row(t *encodedTransition) []byte {
+	if w.absent.take(t.who, w.tx) {
+		return w.buckets[bucketSaga].Recent(t.key)
+	}
+	return w.buckets[bucketSaga].Get(t.key)
 }
 
 func (w *writer) record(row []byte, previous pointer) (pointer, error) {

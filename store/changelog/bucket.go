@@ -70,6 +70,15 @@ func (b *Bucket) Get(key []byte) []byte {
 	return nil
 }
 
+// Recent is the value of a key as the tables have it; nil where they have none, also
+// where the bucket of the file has: that is for those who know that it has not.
+func (b *Bucket) Recent(key []byte) []byte {
+	if r, _ := b.overlaid(key); r != nil {
+		return r.value()
+	}
+	return nil
+}
+
 // Put sets a value. It copies both: the caller may change them afterwards.
 func (b *Bucket) Put(key, value []byte) error {
 	if err := b.settable(key); err != nil {
