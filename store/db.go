@@ -64,6 +64,7 @@ type DB struct {
 
 	// The committer's alone.
 	stamp  stamp // of the last commit
+	staged *staged
 	broken error // nothing can be committed before a restart
 }
 

@@ -139,9 +139,24 @@ func (tx *Tx) Rollback() error {
 	tx.closed = true
 	err := tx.raw.Rollback()
 	if tx.writable {
-		tx.db.writer.Unlock()
+		tx.end()
 	}
 	return err
+}
+
+// keptWrotes is how many rows there may be room for in what is kept for the next
+// transaction.
+const keptWrotes = 16 << 10
+
+// end lets the next one write, into the same list.
+func (tx *Tx) end() {
+	tx.db.wrotes = nil
+	if cap(tx.wrotes) <= keptWrotes {
+		clear(tx.wrotes)
+		tx.db.wrotes = tx.wrotes[:0]
+	}
+	tx.wrotes = nil
+	tx.db.writer.Unlock()
 }
 
 // Commit appends what was changed to the log, as one record, and syncs it. When it
@@ -154,7 +169,7 @@ func (tx *Tx) Commit() error {
 	case !tx.writable:
 		return errors.ErrTxNotWritable
 	}
-	defer tx.db.writer.Unlock()
+	defer tx.end()
 	tx.closed = true
 	if err := tx.raw.Rollback(); err != nil { // it only read
 		return err
