@@ -89,6 +89,8 @@ type writer struct {
 	stamp   stamp
 	staged  *staged
 	absent  *absent
+	// The key that was asked for last: what is put or deleted there has a copy.
+	id [pointerSize]byte
 	// Ordinals of outbox rows, history rows and audits in this commit.
 	works, records, audits uint32
 }
@@ -236,7 +238,8 @@ func (w *writer) record(row []byte, previous pointer) (pointer, error) {
 		w.history = day
 	}
 	previous.append(row[:0])
-	return at, w.put(w.history, bucketHistory, at.key(), at.append(nil), row, pointerSize)
+	place := at.append(w.id[:0])
+	return at, w.put(w.history, bucketHistory, place[partSize:], place, row, pointerSize)
 }
 
 // ulid names the next outbox row: the commit's time, its number, the row's
@@ -280,7 +283,8 @@ func (w *writer) send(list []encodedWork) error {
 			}
 		}
 		id := w.ulid()
-		if err := w.put(w.bucket(bucketOutbox), bucketOutbox, id[:], id[:], work.value, 0); err != nil {
+		w.id = id
+		if err := w.put(w.bucket(bucketOutbox), bucketOutbox, w.id[:], w.id[:], work.value, 0); err != nil {
 			return err
 		}
 		w.staged.add(id, work)
@@ -296,21 +300,23 @@ func (w *writer) settle(command string, who edda.Key) error {
 		return nil
 	}
 	w.staged.removed(row.ID, edda.WorkEffect)
-	return w.bucket(bucketOutbox).Delete(row.ID[:])
+	w.id = row.ID
+	return w.bucket(bucketOutbox).Delete(w.id[:])
 }
 
 func (w *writer) remove(id ulid.ULID) error {
 	bucket := w.bucket(bucketOutbox)
-	value := bucket.Get(id[:])
+	w.id = id
+	value := bucket.Get(w.id[:])
 	if value == nil {
 		return nil // delivered before
 	}
-	value, err := w.seal.open(bucketOutbox, id[:], value, 0)
+	value, err := w.seal.open(bucketOutbox, w.id[:], value, 0)
 	if err != nil {
 		return err
 	}
 	w.staged.removed(id, kindOf(value))
-	return bucket.Delete(id[:])
+	return bucket.Delete(w.id[:])
 }
 
 func (w *writer) delivered(e *encoded) error {
