@@ -1,6 +1,9 @@
 package store
 
-import "sync"
+import (
+	"math/bits"
+	"sync"
+)
 
 const (
 	// leastRoom is what an encoder has free at least before it writes: as much as a
@@ -8,13 +11,37 @@ const (
 	leastRoom = 256
 	// estimate is by how much sizes are too small at most: a 16th.
 	estimate = 16
-	// keptPiece is how large a piece of memory may be to be kept for the next change:
-	// as large as one with many transitions takes, and what its estimate misses.
-	keptPiece = MaxChange + MaxChange/8
+	// keptSize is the size of the largest pieces of memory that are kept for the next
+	// change, as a power of two: as large as one with many transitions takes, and what
+	// its estimate misses.
+	keptSize = 20
 )
 
-// pieces are pieces of memory that no change needs any more.
-var pieces = sync.Pool{New: func() any { return new([]byte) }}
+// pieces are pieces of memory that no change needs any more, by their size, each at least
+// as long as that power of two: a claim takes a thousandth of what a batch of orders does,
+// and neither is to be given what the other left.
+var pieces [keptSize + 1]sync.Pool
+
+// newPiece is one of n bytes at least.
+func newPiece(n int) *[]byte {
+	size := bits.Len(uint(n - 1))
+	if size > keptSize {
+		piece := make([]byte, 0, n)
+		return &piece
+	}
+	if piece, ok := pieces[size].Get().(*[]byte); ok {
+		return piece
+	}
+	piece := make([]byte, 0, 1<<size)
+	return &piece
+}
+
+// keepPiece keeps one for the next change.
+func keepPiece(piece *[]byte) {
+	if n := cap(*piece); n > 0 && n <= 1<<keptSize {
+		pieces[bits.Len(uint(n))-1].Put(piece)
+	}
+}
 
 // arena is the memory that a change is encoded into, in pieces: one for most
 // changes. The tables copy what they keep, so that it goes back once the change is
@@ -32,10 +59,7 @@ func (a *arena) begin(n int) []byte {
 	}
 	need := max(a.size+a.size/estimate, n)
 	a.size = 0
-	piece := pieces.Get().(*[]byte)
-	if cap(*piece) < need {
-		*piece = make([]byte, 0, need)
-	}
+	piece := newPiece(need)
 	a.pieces = append(a.pieces, piece)
 	a.free = (*piece)[:0]
 	return a.free
@@ -58,9 +82,7 @@ func (a *arena) release() {
 		if spoil != nil {
 			spoil((*piece)[:cap(*piece)])
 		}
-		if cap(*piece) <= keptPiece {
-			pieces.Put(piece)
-		}
+		keepPiece(piece)
 		a.pieces[i] = nil
 	}
 	*a = arena{pieces: a.pieces[:0]}

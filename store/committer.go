@@ -154,7 +154,8 @@ func (d *DB) write(group []*job) (*staged, error) {
 	if d.broken != nil {
 		return nil, d.broken
 	}
-	next, staged := d.stamp.next(d.options.Now()), newStaged(d.index)
+	next, staged := d.stamp.next(d.options.Now()), d.staged.anew(d.index)
+	d.staged = staged
 	tx, err := d.begin(true)
 	if err != nil {
 		return nil, d.doubt(next, err)
@@ -178,6 +179,7 @@ func (d *DB) fill(tx *changelog.Tx, s stamp, st *staged, group []*job) error {
 	if err != nil {
 		return err
 	}
+	w.absent = &d.absent
 	looked := 0
 	for _, j := range group {
 		if err := w.change(j.change); err != nil {

@@ -49,6 +49,7 @@ type DB struct {
 	queue   *queue
 	index   *index
 	fresh   *fresh
+	absent  absent
 	hours   hours
 	health  health
 	running atomic.Bool
@@ -63,6 +64,7 @@ type DB struct {
 
 	// The committer's alone.
 	stamp  stamp // of the last commit
+	staged *staged
 	broken error // nothing can be committed before a restart
 }
 

@@ -105,12 +105,13 @@ const keptTransitions = 1024
 // part of it any more.
 func (e *encoded) release() {
 	e.arena.release()
-	if cap(e.transitions) > keptTransitions || cap(e.list) > keptTransitions {
+	if max(cap(e.transitions), cap(e.list), cap(e.claims)) > keptTransitions {
 		return
 	}
 	clear(e.transitions)
 	clear(e.list)
-	*e = encoded{arena: e.arena, transitions: e.transitions[:0], list: e.list[:0]}
+	clear(e.claims)
+	*e = encoded{arena: e.arena, transitions: e.transitions[:0], list: e.list[:0], claims: e.claims[:0]}
 	encodeds.Put(e)
 }
 

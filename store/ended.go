@@ -85,12 +85,12 @@ func (w *writer) moveEnd(k edda.Key, old, now head) error {
 		return nil
 	}
 	if old.Ended != 0 {
-		if err := w.buckets[bucketEnded].Delete(endedKey(old.Status, old.Ended, k)); err != nil {
+		if err := w.bucket(bucketEnded).Delete(endedKey(old.Status, old.Ended, k)); err != nil {
 			return err
 		}
 	}
 	if now.Ended == 0 {
 		return nil
 	}
-	return w.buckets[bucketEnded].Put(endedKey(now.Status, now.Ended, k), []byte{})
+	return w.bucket(bucketEnded).Put(endedKey(now.Status, now.Ended, k), []byte{})
 }

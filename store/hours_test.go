@@ -101,3 +101,26 @@ func TestACommandLaterThanAllThatHaveAClaimIsNotLookedUp(t *testing.T) {
 	db = open(t, dir, Options{})
 	check("at the start after that", nil, first, second, later)
 }
+
+// TestClaimsOfAnHourThatWentInTheSameTransaction: the hour is there again.
+func TestClaimsOfAnHourThatWentInTheSameTransaction(t *testing.T) {
+	db := open(t, t.TempDir(), Options{})
+	claims := func(id string) Change {
+		return Change{Claims: []edda.Claim{{Tenant: "acme", CommandID: id, Effect: "e", Claimed: noon}}}
+	}
+	var group []*job
+	for _, c := range []Change{claims("before"), {Remove: Removal{Claims: ClaimPlace{Hour: noon.Add(time.Hour)}}}, claims("after")} {
+		group = append(group, &job{change: must(encodeChange(c, c.Size()))})
+	}
+	tx := must(db.begin(true))
+	defer func() { _ = tx.Rollback() }()
+	if err := db.fill(tx, db.stamp.next(noon), newStaged(db.index), group); err != nil {
+		t.Fatal(err)
+	}
+	hour := tx.Bucket([]byte(bucketClaim)).Bucket(hourKey(hourOf(noon)))
+	for id, there := range map[string]bool{"before": false, "after": true} {
+		if got := hour.Get(texts("acme", id)) != nil; got != there {
+			t.Errorf("the claim %s is there: %v", id, got)
+		}
+	}
+}

@@ -160,6 +160,29 @@ type staged struct {
 	armed    bool             // due rows were added
 }
 
+// keptStaged is how many rows there may be room for in what is kept for the next
+// transaction: more than come in one as a rule.
+const keptStaged = 4096
+
+// anew is what the next transaction begins with, in the memory of this one; nil has none.
+func (s *staged) anew(x *index) *staged {
+	if s == nil || cap(s.added) > keptStaged || len(s.gone) > keptStaged {
+		return newStaged(x)
+	}
+	clear(s.commands)
+	clear(s.effects)
+	clear(s.gone)
+	clear(s.counts)
+	clear(s.kinds)
+	clear(s.parked)
+	clear(s.added)
+	*s = staged{
+		index: x, commands: s.commands, effects: s.effects, gone: s.gone, counts: s.counts,
+		kinds: s.kinds, parked: s.parked, hours: s.hours[:0], added: s.added[:0],
+	}
+	return s
+}
+
 func newStaged(x *index) *staged {
 	return &staged{
 		index:    x,

@@ -175,7 +175,7 @@ func (p pointer) before(other pointer) bool {
 }
 
 // key is the row's key within the bucket of its day.
-func (p pointer) key() []byte { return p.append(nil)[4:] }
+func (p pointer) key() []byte { return p.append(nil)[partSize:] }
 
 func cutPointer(b []byte) pointer {
 	return pointer{

@@ -176,7 +176,7 @@ func (w *writer) markTexts(r *Removal) error {
 		if err != nil {
 			return fmt.Errorf("manifest: %w", err)
 		}
-		if err := w.buckets[bucketManifest].Put(t.key(), value); err != nil {
+		if err := w.bucket(bucketManifest).Put(t.key(), value); err != nil {
 			return err
 		}
 	}
@@ -192,7 +192,7 @@ func (w *writer) removeTexts(r *Removal) error {
 		if !ok || w.stands(t) {
 			continue
 		}
-		if err := w.buckets[bucketManifest].Delete(t.key()); err != nil {
+		if err := w.bucket(bucketManifest).Delete(t.key()); err != nil {
 			return err
 		}
 	}
@@ -201,7 +201,7 @@ func (w *writer) removeTexts(r *Removal) error {
 
 // text is a text that still is as it was looked at.
 func (w *writer) text(t OldText) (m edda.Manifest, ok bool, err error) {
-	value := w.buckets[bucketManifest].Get(t.key())
+	value := w.bucket(bucketManifest).Get(t.key())
 	if value == nil {
 		return m, false, nil
 	}

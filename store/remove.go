@@ -91,7 +91,7 @@ func (w *writer) removeInstances(r *Removal) error {
 // retention: the head alone stays until then.
 func (w *writer) removeInstance(gone Ended) error {
 	key := instanceKey(gone.Key)
-	row := w.buckets[bucketSaga].Get(key)
+	row := w.bucket(bucketSaga).Get(key)
 	h, _, err := cutHead(row)
 	if err != nil || h.Ended == 0 || h.Ended != uint64(gone.Time.UnixMilli()) {
 		return err // changed since it was looked at
@@ -127,9 +127,9 @@ func (w *writer) dueRows(key []byte, in *edda.Instance) (rows [][]byte) {
 // putHead keeps a head while it leads to history that is kept.
 func (w *writer) putHead(key []byte, h head) error {
 	if !h.Last.before(droppedHistory(w.tx)) {
-		return w.buckets[bucketSaga].Put(key, h.append(nil))
+		return w.bucket(bucketSaga).Put(key, h.append(nil))
 	}
-	return w.buckets[bucketSaga].Delete(key)
+	return w.bucket(bucketSaga).Delete(key)
 }
 
 // removable tells whether nothing is outstanding for a finished instance: no
@@ -158,13 +158,13 @@ func (w *writer) removeHistory(r *Removal) error {
 	if err := w.removeBuckets(bucketHistory, dayKey(until.Day), until.key()); err != nil {
 		return err
 	}
-	return w.buckets[bucketMeta].Put(metaDropped, until.append(nil))
+	return w.bucket(bucketMeta).Put(metaDropped, until.append(nil))
 }
 
 // removeBuckets removes, in a keyspace of buckets, all rows before a place, and
 // the buckets that have become empty. Whoever calls has bounded them.
 func (w *writer) removeBuckets(name keyspace, last, until []byte) error {
-	space := w.buckets[name]
+	space := w.bucket(name)
 	var names [][]byte
 	c := space.Cursor()
 	for k, _ := c.First(); k != nil && bytes.Compare(k, last) <= 0; k, _ = c.Next() {
@@ -186,9 +186,7 @@ func (w *writer) removeBuckets(name keyspace, last, until []byte) error {
 		if !empty {
 			continue
 		}
-		if name == bucketHistory {
-			w.history = nil // its bucket may be the one that goes
-		}
+		w.history, w.hour = nil, nil // a bucket of theirs may be the one that goes
 		if err := space.DeleteBucket(k); err != nil {
 			return err
 		}
@@ -225,7 +223,7 @@ func removeRows(b *changelog.Bucket, until []byte, all bool) (empty bool, err er
 func (w *writer) forget(r *Removal) error {
 	for _, k := range r.Forgotten {
 		key := instanceKey(k)
-		row := w.buckets[bucketSaga].Get(key)
+		row := w.bucket(bucketSaga).Get(key)
 		h, _, err := cutHead(row)
 		if err != nil {
 			return fmt.Errorf("instance %s: %w", k, err)
@@ -233,7 +231,7 @@ func (w *writer) forget(r *Removal) error {
 		if row == nil || h.Status != "" || !h.Last.before(droppedHistory(w.tx)) || waitsFor(w.tx, key) {
 			continue
 		}
-		if err := w.buckets[bucketSaga].Delete(key); err != nil {
+		if err := w.bucket(bucketSaga).Delete(key); err != nil {
 			return err
 		}
 	}
@@ -261,7 +259,7 @@ func (w *writer) removeLetters(r *Removal) error {
 }
 
 func (w *writer) removeAudits(r *Removal) error {
-	_, err := removeRows(w.buckets[bucketAudit], pointer(r.Audits).key(), false)
+	_, err := removeRows(w.bucket(bucketAudit), pointer(r.Audits).key(), false)
 	return err
 }
 
@@ -271,7 +269,7 @@ func (w *writer) retentionClock(r *Removal) error {
 		return nil
 	}
 	clock := binary.BigEndian.AppendUint64(nil, uint64(max(0, r.Clock.UnixMilli())))
-	return w.buckets[bucketMeta].Put(metaRetention, clock)
+	return w.bucket(bucketMeta).Put(metaRetention, clock)
 }
 
 // droppedHistory is the place before which history was removed.

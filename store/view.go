@@ -14,6 +14,8 @@ type View struct {
 	tx    *changelog.Tx
 	cells int
 	seal  seal
+	// Of what is parked and held: most keys have neither, and each is looked for.
+	parked, held *changelog.Cursor
 }
 
 // View opens a snapshot of what is committed.
@@ -35,7 +37,11 @@ func (v *View) Cell(k edda.Key) (edda.Cell, error) {
 	}
 	cell := edda.Cell{Key: k}
 	key := instanceKey(k)
-	row, err := v.seal.instance(key, v.bucket(bucketSaga).Get(key))
+	row := v.bucket(bucketSaga).Get(key)
+	if row == nil {
+		v.db.absent.note(k, v.tx)
+	}
+	row, err := v.seal.instance(key, row)
 	if err != nil {
 		return cell, fmt.Errorf("instance %s: %w", k, err)
 	}
@@ -43,20 +49,24 @@ func (v *View) Cell(k edda.Key) (edda.Cell, error) {
 		return cell, err
 	}
 	if cell.Instance == nil {
-		if cell.Parked, err = v.entries(bucketParked, key); err != nil {
+		if cell.Parked, err = v.entries(bucketParked, &v.parked, key); err != nil {
 			return cell, err
 		}
 	}
 	if cell.Instance == nil || cell.Instance.Held != "" {
-		cell.Held, err = v.entries(bucketHeld, key)
+		cell.Held, err = v.entries(bucketHeld, &v.held, key)
 	}
 	return cell, err
 }
 
 func (v *View) bucket(name keyspace) *changelog.Bucket { return v.tx.Bucket([]byte(name)) }
 
-func (v *View) entries(name keyspace, key []byte) (out []edda.Entry, err error) {
-	c := v.bucket(name).Cursor()
+// entries are those of one key, by the cursor of all that are asked for.
+func (v *View) entries(name keyspace, of **changelog.Cursor, key []byte) (out []edda.Entry, err error) {
+	if *of == nil {
+		*of = v.bucket(name).Cursor()
+	}
+	c := *of
 	for k, row := c.Seek(key); bytes.HasPrefix(k, key); k, row = c.Next() {
 		if row, err = v.seal.open(name, k, row, 0); err != nil {
 			return nil, err

@@ -82,7 +82,7 @@ func (w *writer) countEntry(r row) error {
 	if r.bucket != bucketParked && r.bucket != bucketHeld {
 		return nil
 	}
-	was, err := w.seal.open(r.bucket, r.key, w.buckets[r.bucket].Get(r.key), 0)
+	was, err := w.seal.open(r.bucket, r.key, w.bucket(r.bucket).Get(r.key), 0)
 	if err != nil {
 		return err
 	}

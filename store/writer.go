@@ -84,18 +84,30 @@ type writer struct {
 	tx      *changelog.Tx
 	buckets map[keyspace]*changelog.Bucket
 	history *changelog.Bucket // of the day
+	hour    *changelog.Bucket // of the claim that was written last; nil: ask
+	ofHour  uint32
 	stamp   stamp
 	staged  *staged
+	absent  *absent
+	// The key that was asked for last: what is put or deleted there has a copy.
+	id [pointerSize]byte
 	// Ordinals of outbox rows, history rows and audits in this commit.
 	works, records, audits uint32
 }
 
 func newWriter(tx *changelog.Tx, secret seal, s stamp, st *staged) (*writer, error) {
 	w := &writer{tx: tx, seal: secret, buckets: make(map[keyspace]*changelog.Bucket, len(keyspaces)), stamp: s, staged: st}
-	for _, name := range keyspaces {
-		w.buckets[name] = tx.Bucket([]byte(name))
+	return w, w.bucket(bucketMeta).Put(metaCommit, s.row())
+}
+
+// bucket is that of a keyspace: most commits need few.
+func (w *writer) bucket(name keyspace) *changelog.Bucket {
+	b := w.buckets[name]
+	if b == nil {
+		b = w.tx.Bucket([]byte(name))
+		w.buckets[name] = b
 	}
-	return w, w.buckets[bucketMeta].Put(metaCommit, s.row())
+	return b
 }
 
 func (w *writer) change(e *encoded) error {
@@ -149,7 +161,7 @@ func (w *writer) transition(t *encodedTransition) error {
 
 // park counts a parked event that comes or goes.
 func (w *writer) park(tenant string, r row) {
-	was, is := w.buckets[bucketParked].Get(r.key) != nil, r.value != nil
+	was, is := w.bucket(bucketParked).Get(r.key) != nil, r.value != nil
 	switch {
 	case is && !was:
 		w.staged.parked[tenant]++
@@ -163,9 +175,9 @@ func (w *writer) write(r row) error {
 		return err
 	}
 	if r.value == nil {
-		return w.buckets[r.bucket].Delete(r.key)
+		return w.bucket(r.bucket).Delete(r.key)
 	}
-	return w.put(w.buckets[r.bucket], r.bucket, r.key, r.key, r.value, 0)
+	return w.put(w.bucket(r.bucket), r.bucket, r.key, r.key, r.value, 0)
 }
 
 // put writes a row, sealed behind its head where the keyspace is one of those.
@@ -183,7 +195,7 @@ func (w *writer) cell(t *encodedTransition) error {
 	if t.record == nil && t.instance == nil {
 		return nil
 	}
-	row := w.buckets[bucketSaga].Get(t.key)
+	row := w.row(t)
 	old, body, err := cutHead(row)
 	if err != nil {
 		return err
@@ -196,7 +208,7 @@ func (w *writer) cell(t *encodedTransition) error {
 	}
 	if t.instance == nil {
 		old.Last = last
-		return w.buckets[bucketSaga].Put(t.key, append(old.append(nil), body...))
+		return w.bucket(bucketSaga).Put(t.key, append(old.append(nil), body...))
 	}
 	t.head.Last = last
 	if err := w.end(t, old, row); err != nil {
@@ -204,21 +216,30 @@ func (w *writer) cell(t *encodedTransition) error {
 	}
 	t.head.append(t.instance[:0])
 	w.staged.count(t.who, old, t.head)
-	return w.put(w.buckets[bucketSaga], bucketSaga, t.key, t.key, t.instance, t.head.size())
+	return w.put(w.bucket(bucketSaga), bucketSaga, t.key, t.key, t.instance, t.head.size())
+}
+
+// row is the one that the key has.
+func (w *writer) row(t *encodedTransition) []byte {
+	if w.absent.take(t.who, w.tx) {
+		return w.bucket(bucketSaga).Recent(t.key)
+	}
+	return w.bucket(bucketSaga).Get(t.key)
 }
 
 func (w *writer) record(row []byte, previous pointer) (pointer, error) {
 	at := pointer{Day: dayOf(w.stamp.time()), Commit: w.stamp.Commit, N: w.records}
 	w.records++
 	if w.history == nil {
-		day, err := w.buckets[bucketHistory].CreateBucketIfNotExists(dayKey(at.Day))
+		day, err := w.bucket(bucketHistory).CreateBucketIfNotExists(dayKey(at.Day))
 		if err != nil {
 			return at, fmt.Errorf("history of a day: %w", err)
 		}
 		w.history = day
 	}
 	previous.append(row[:0])
-	return at, w.put(w.history, bucketHistory, at.key(), at.append(nil), row, pointerSize)
+	place := at.append(w.id[:0])
+	return at, w.put(w.history, bucketHistory, place[partSize:], place, row, pointerSize)
 }
 
 // ulid names the next outbox row: the commit's time, its number, the row's
@@ -262,7 +283,8 @@ func (w *writer) send(list []encodedWork) error {
 			}
 		}
 		id := w.ulid()
-		if err := w.put(w.buckets[bucketOutbox], bucketOutbox, id[:], id[:], work.value, 0); err != nil {
+		w.id = id
+		if err := w.put(w.bucket(bucketOutbox), bucketOutbox, w.id[:], w.id[:], work.value, 0); err != nil {
 			return err
 		}
 		w.staged.add(id, work)
@@ -278,21 +300,23 @@ func (w *writer) settle(command string, who edda.Key) error {
 		return nil
 	}
 	w.staged.removed(row.ID, edda.WorkEffect)
-	return w.buckets[bucketOutbox].Delete(row.ID[:])
+	w.id = row.ID
+	return w.bucket(bucketOutbox).Delete(w.id[:])
 }
 
 func (w *writer) remove(id ulid.ULID) error {
-	bucket := w.buckets[bucketOutbox]
-	value := bucket.Get(id[:])
+	bucket := w.bucket(bucketOutbox)
+	w.id = id
+	value := bucket.Get(w.id[:])
 	if value == nil {
 		return nil // delivered before
 	}
-	value, err := w.seal.open(bucketOutbox, id[:], value, 0)
+	value, err := w.seal.open(bucketOutbox, w.id[:], value, 0)
 	if err != nil {
 		return err
 	}
 	w.staged.removed(id, kindOf(value))
-	return bucket.Delete(id[:])
+	return bucket.Delete(w.id[:])
 }
 
 func (w *writer) delivered(e *encoded) error {
@@ -316,18 +340,27 @@ func (w *writer) puts(e *encoded) error {
 func (w *writer) claims(e *encoded) error {
 	for _, c := range e.claims {
 		w.staged.latest = max(w.staged.latest, c.command)
-		if !slices.Contains(w.staged.hours, c.hour) {
-			w.staged.hours = append(w.staged.hours, c.hour)
-		}
-		hour, err := w.buckets[bucketClaim].CreateBucketIfNotExists(hourKey(c.hour))
-		if err != nil {
+		if err := w.turn(c.hour); err != nil {
 			return fmt.Errorf("claims of an hour: %w", err)
 		}
-		if err := w.put(hour, bucketClaim, c.key, c.key, c.value, 0); err != nil {
+		if err := w.put(w.hour, bucketClaim, c.key, c.key, c.value, 0); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// turn goes on with the claims of an hour, which most that come together share.
+func (w *writer) turn(hour uint32) (err error) {
+	if w.hour != nil && w.ofHour == hour {
+		return nil
+	}
+	if !slices.Contains(w.staged.hours, hour) {
+		w.staged.hours = append(w.staged.hours, hour)
+	}
+	w.ofHour = hour
+	w.hour, err = w.bucket(bucketClaim).CreateBucketIfNotExists(hourKey(hour))
+	return err
 }
 
 func (w *writer) letters(e *encoded) error {
@@ -339,7 +372,7 @@ func (w *writer) letters(e *encoded) error {
 	for _, a := range e.audits {
 		key := pointer{Commit: w.stamp.Commit, N: w.audits}.key()
 		w.audits++
-		if err := w.put(w.buckets[bucketAudit], bucketAudit, key, key, a, 0); err != nil {
+		if err := w.put(w.bucket(bucketAudit), bucketAudit, key, key, a, 0); err != nil {
 			return err
 		}
 	}
@@ -352,30 +385,30 @@ func (w *writer) deadLetter(d *encodedDead) error {
 		return err
 	}
 	at := binary.BigEndian.AppendUint64(appendTime(nil, d.time), w.stamp.Clock)
-	if err := w.buckets[bucketDeadID].Put(texts(d.id), at); err != nil {
+	if err := w.bucket(bucketDeadID).Put(texts(d.id), at); err != nil {
 		return err
 	}
 	if err := w.staged.queues.letter(d.value, 1); err != nil {
 		return err
 	}
 	key := deadKey(d.time, d.id)
-	return w.put(w.buckets[bucketDead], bucketDead, key, key, d.value, 0)
+	return w.put(w.bucket(bucketDead), bucketDead, key, key, d.value, 0)
 }
 
 func (w *writer) resolve(id string) error {
-	ids := w.buckets[bucketDeadID]
+	ids := w.bucket(bucketDeadID)
 	key, ok := findDead(w.tx, id)
 	if !ok {
 		return nil
 	}
-	was, err := w.seal.open(bucketDead, key, w.buckets[bucketDead].Get(key), 0)
+	was, err := w.seal.open(bucketDead, key, w.bucket(bucketDead).Get(key), 0)
 	if err != nil {
 		return err
 	}
 	if err := w.staged.queues.letter(was, -1); err != nil {
 		return err
 	}
-	if err := w.buckets[bucketDead].Delete(key); err != nil {
+	if err := w.bucket(bucketDead).Delete(key); err != nil {
 		return err
 	}
 	return ids.Delete(texts(id))
@@ -388,7 +421,7 @@ func (w *writer) stale(e *encoded) error { return w.dues(e.disarm, nil) }
 func (w *writer) armed(e *encoded) error { return w.dues(nil, e.arm) }
 
 func (w *writer) dues(disarm, arm [][]byte) error {
-	bucket := w.buckets[bucketDue]
+	bucket := w.bucket(bucketDue)
 	for _, key := range disarm {
 		if err := bucket.Delete(key); err != nil {
 			return err
@@ -407,12 +440,12 @@ func (w *writer) dues(disarm, arm [][]byte) error {
 func (w *writer) counts() error {
 	for key, n := range w.staged.counts {
 		if n == 0 {
-			if err := w.buckets[bucketCount].Delete(key.row()); err != nil {
+			if err := w.bucket(bucketCount).Delete(key.row()); err != nil {
 				return err
 			}
 			continue
 		}
-		if err := w.buckets[bucketCount].Put(key.row(), binary.BigEndian.AppendUint64(nil, uint64(n))); err != nil {
+		if err := w.bucket(bucketCount).Put(key.row(), binary.BigEndian.AppendUint64(nil, uint64(n))); err != nil {
 			return err
 		}
 	}
@@ -422,7 +455,7 @@ func (w *writer) counts() error {
 // oldest notes the first outbox row. None comes before those there were, so that the
 // many that were deleted lately are not passed again.
 func (w *writer) oldest() {
-	k, _ := w.buckets[bucketOutbox].Cursor().Seek(w.staged.index.front[:])
+	k, _ := w.bucket(bucketOutbox).Cursor().Seek(w.staged.index.front[:])
 	w.staged.oldest = ulid.ULID{}
 	copy(w.staged.oldest[:], k)
 	w.staged.front = w.staged.oldest

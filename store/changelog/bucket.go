@@ -18,6 +18,8 @@ type Bucket struct {
 	deleted        bool   // by this transaction
 	looked         bool   // for the bucket of the file
 	found          *bolt.Bucket
+	measured       bool
+	last           []byte // key of the bucket of the file; nil: it is empty
 	pivot          row
 }
 
@@ -66,6 +68,15 @@ func (b *Bucket) Get(key []byte) []byte {
 	}
 	if raw := b.raw(); raw != nil {
 		return unpack(raw.Get(key))
+	}
+	return nil
+}
+
+// Recent is the value of a key as the tables have it; nil where they have none, also
+// where the bucket of the file has: that is for those who know that it has not.
+func (b *Bucket) Recent(key []byte) []byte {
+	if r, _ := b.overlaid(key); r != nil {
+		return r.value()
 	}
 	return nil
 }
@@ -183,7 +194,17 @@ func (b *Bucket) below(key []byte) bool {
 	if r, decided := b.in(b.frozen, key); decided {
 		return r != nil && (r.kind == put || r.kind == made)
 	}
-	return b.raw() != nil && b.raw().Get(key) != nil
+	return b.raw() != nil && !b.behind(key) && b.raw().Get(key) != nil
+}
+
+// behind tells whether a key is behind all that the bucket of the file holds, which there
+// is, as that of a queue is: then it need not be looked for.
+func (b *Bucket) behind(key []byte) bool {
+	if !b.measured {
+		b.measured = true
+		b.last, _ = b.raw().Cursor().Last()
+	}
+	return bytes.Compare(key, b.last) > 0
 }
 
 // hides tells whether a key was a bucket that may still be beneath.

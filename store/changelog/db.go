@@ -92,7 +92,8 @@ type DB struct {
 	path    string     // that the names of the log's files begin with
 	log     *logFiles  // nil: none yet
 	scratch encoder
-	retired bool // another file took the place of this one
+	wrotes  []written // room for those of the next transaction
+	retired bool      // another file took the place of this one
 
 	switching sync.Mutex // held while the state is changed
 
@@ -255,7 +256,7 @@ func (db *DB) beginHeld() (*Tx, error) {
 	if err != nil {
 		return nil, err
 	}
-	tx.writable, tx.seq = true, tx.active.last+1
+	tx.writable, tx.seq, tx.wrotes = true, tx.active.last+1, db.wrotes
 	return tx, nil
 }
 

@@ -187,6 +187,7 @@ func (db *DB) thaw() {
 // has anew. With the last of them it says so.
 func (db *DB) chunk(raw *bolt.Tx, f *folding, s *state) error {
 	room := db.options.pace
+	db.packer.Reset() // the transaction before has ended
 	for len(f.layers) > 0 {
 		l := f.layers[0]
 		b, err := db.target(raw, l)

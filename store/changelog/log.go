@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"slices"
 
 	"github.com/klauspost/compress/s2"
 )
@@ -53,8 +54,9 @@ const leastGain = 8
 // to take the memory.
 const maxRows = 1 << 30
 
-// maxScratch is how much memory is kept for the next entry.
-const maxScratch = 4 << 20
+// maxScratch is how much memory is kept for the next entry: as much as one takes in which
+// a thousand instances change.
+const maxScratch = 8 << 20
 
 // encoder encodes entries, one at a time. What it returns is valid until the next.
 type encoder struct {
@@ -66,7 +68,7 @@ func (e *encoder) encode(seq uint64, rows []written) (framed []byte, err error) 
 	if cap(e.rows)+cap(e.framed) > maxScratch {
 		*e = encoder{}
 	}
-	e.rows = appendRows(e.rows[:0], rows)
+	e.rows = appendRows(slices.Grow(e.rows[:0], sizeOf(rows)), rows)
 	if len(e.rows) > maxRows {
 		return nil, fmt.Errorf("a transaction of %d bytes: at most %d go into the log", len(e.rows), maxRows)
 	}
@@ -108,6 +110,15 @@ func appendRows(b []byte, rows []written) []byte {
 		}
 	}
 	return b
+}
+
+// sizeOf is how long these rows are at most, but for the names of buckets.
+func sizeOf(rows []written) (n int) {
+	const head = 1 + 2*binary.MaxVarintLen32
+	for _, w := range rows {
+		n += head + len(w.row.buf)
+	}
+	return n
 }
 
 func appendBytes(b, part []byte) []byte {

@@ -2,7 +2,6 @@ package changelog
 
 import (
 	_ "embed"
-	"slices"
 
 	"github.com/klauspost/compress/s2"
 )
@@ -37,33 +36,53 @@ var dictionaryText []byte
 
 var dictionary = s2.MakeDictManual(dictionaryText, 0)
 
+// packBlock is how much memory a Packer takes at once: as much as the values of a chunk
+// take when they are packed, or most of them.
+const packBlock = 256 << 10
+
 // Packer makes of values what their buckets hold, for whoever writes them past a DB.
 // The zero value works. It is for one goroutine.
 type Packer struct {
 	// Plain leaves values as they are: they are read all the same.
 	Plain bool
 
-	room []byte
+	block []byte // what was packed, and room for more
 }
 
 // Pack returns the value where nothing is gained by compressing it.
 func (p *Packer) Pack(value []byte) []byte {
 	if !p.Plain && len(value) >= leastPacked && len(value) <= mostPacked {
-		if block := p.encode(value); packedHead+len(block) <= len(value)-len(value)/leastGain {
-			return slices.Concat([]byte{packedMark, packedS2}, block)
+		room := p.room(packedHead + s2.MaxEncodedLen(len(value)))
+		if block := dictionary.Encode(room[packedHead:], value); packedHead+len(block) <= len(value)-len(value)/leastGain {
+			room[0], room[1] = packedMark, packedS2
+			return p.keep(packedHead + len(block))
 		}
 	}
 	if len(value) > 0 && value[0] == packedMark {
-		return slices.Concat([]byte{packedMark, packedPlain}, value)
+		room := p.room(packedHead + len(value))
+		room[0], room[1] = packedMark, packedPlain
+		return p.keep(packedHead + copy(room[packedHead:], value))
 	}
 	return value
 }
 
-func (p *Packer) encode(value []byte) []byte {
-	if most := s2.MaxEncodedLen(len(value)); cap(p.room) < most {
-		p.room = make([]byte, most)
+// Reset lets the memory of what was packed be used again. Who does not call it leaves
+// that to the collector.
+func (p *Packer) Reset() { p.block = p.block[:0] }
+
+// room is where n bytes may be written.
+func (p *Packer) room(n int) []byte {
+	if cap(p.block)-len(p.block) < n {
+		p.block = make([]byte, 0, max(n, packBlock))
 	}
-	return dictionary.Encode(p.room[:cap(p.room)], value)
+	return p.block[len(p.block) : len(p.block)+n]
+}
+
+// keep takes the first bytes of it.
+func (p *Packer) keep(n int) []byte {
+	from := len(p.block)
+	p.block = p.block[:from+n]
+	return p.block[from : from+n : from+n]
 }
 
 // unpack is what was put. A value that is damaged comes as it is: whoever decodes it

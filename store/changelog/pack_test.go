@@ -136,3 +136,24 @@ func FuzzAValue(f *testing.F) {
 		packed(t, &Packer{}, value)
 	})
 }
+
+// TestWhatWasPackedStaysUntilAReset: a transaction holds what it was given to its end.
+func TestWhatWasPackedStaysUntilAReset(t *testing.T) {
+	value := func(i int) []byte {
+		return []byte(fmt.Sprintf(`{"tenant":"a","command_id":"c%d","effect":"e","owner":"w","claimed":"2026-03-01T12:00:00Z"}`, i))
+	}
+	p := &Packer{}
+	var all [][]byte
+	for i := range 2 * packBlock / len(value(0)) {
+		all = append(all, p.Pack(value(i)))
+	}
+	for i, in := range all {
+		if got := unpack(in); !bytes.Equal(got, value(i)) {
+			t.Fatalf("value %d became %s", i, got)
+		}
+	}
+	p.Reset()
+	if n := testing.AllocsPerRun(10, func() { p.Pack(value(0)); p.Reset() }); n > 2 { // its argument
+		t.Errorf("%v allocations after a reset", n)
+	}
+}

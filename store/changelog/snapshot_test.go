@@ -319,3 +319,59 @@ func TestWhatWasWrittenAgainReachesNoPage(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// TestWhatWasAbsentIsInTheTablesOrNowhere: as long as all that was written since is in the
+// tables, a key that a snapshot did not find is there as they have it.
+func TestWhatWasAbsentIsInTheTablesOrNowhere(t *testing.T) {
+	byHand := small
+	byHand.byHand = true
+	db, err := openFile(filepath.Join(t.TempDir(), "x.db"), byHand, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	type look struct {
+		epoch  uint64
+		absent []string
+	}
+	var looks []look
+	written, held, folded, found := newBook(), 0, 0, 0
+	for range 400 {
+		written.write(t, db, 1)
+		if _, err := db.foldChunk(); err != nil {
+			t.Fatal(err)
+		}
+		if err := db.View(func(tx *Tx) error {
+			b := tx.Bucket([]byte(flat))
+			for _, l := range looks {
+				if !tx.Unfolded(l.epoch) {
+					folded++
+					continue
+				}
+				held++
+				for _, k := range l.absent {
+					recent, all := b.Recent([]byte(k)), b.Get([]byte(k))
+					if string(recent) != string(all) {
+						t.Fatalf("%s, not there at epoch %d, is %q at %d, and the tables have %q", k, l.epoch, all, tx.Epoch(), recent)
+					}
+					if all != nil {
+						found++
+					}
+				}
+			}
+			now := look{epoch: tx.Epoch()}
+			for i := range 60 {
+				if k := fmt.Sprintf("k%02d", i); b.Get([]byte(k)) == nil {
+					now.absent = append(now.absent, k)
+				}
+			}
+			looks = append(looks[max(0, len(looks)-40):], now)
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if held < 100 || folded < 100 || found < 100 {
+		t.Errorf("%d looks held, %d did not, %d keys came meanwhile", held, folded, found)
+	}
+}

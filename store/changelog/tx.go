@@ -92,6 +92,17 @@ func (tx *Tx) ForEach(fn func(name []byte, b *Bucket) error) error {
 // Size is how far the file's pages come, in bytes.
 func (tx *Tx) Size() int64 { return tx.raw.Size() }
 
+// Epoch is how many tables had been frozen when it began.
+func (tx *Tx) Epoch() uint64 { return tx.state.froze }
+
+// Unfolded tells whether all that was written since a transaction of that epoch began
+// lies in the tables still: in the active one, or in the one that was frozen since. What
+// is in neither is in the bucket of the file only if that transaction found it there.
+func (tx *Tx) Unfolded(epoch uint64) bool {
+	s := tx.state
+	return s.froze == epoch || s.froze == epoch+1 && s.frozen != nil
+}
+
 // DB is what it is a transaction of.
 func (tx *Tx) DB() *DB { return tx.db }
 
@@ -128,9 +139,24 @@ func (tx *Tx) Rollback() error {
 	tx.closed = true
 	err := tx.raw.Rollback()
 	if tx.writable {
-		tx.db.writer.Unlock()
+		tx.end()
 	}
 	return err
+}
+
+// keptWrotes is how many rows there may be room for in what is kept for the next
+// transaction.
+const keptWrotes = 16 << 10
+
+// end lets the next one write, into the same list.
+func (tx *Tx) end() {
+	tx.db.wrotes = nil
+	if cap(tx.wrotes) <= keptWrotes {
+		clear(tx.wrotes)
+		tx.db.wrotes = tx.wrotes[:0]
+	}
+	tx.wrotes = nil
+	tx.db.writer.Unlock()
 }
 
 // Commit appends what was changed to the log, as one record, and syncs it. When it
@@ -143,7 +169,7 @@ func (tx *Tx) Commit() error {
 	case !tx.writable:
 		return errors.ErrTxNotWritable
 	}
-	defer tx.db.writer.Unlock()
+	defer tx.end()
 	tx.closed = true
 	if err := tx.raw.Rollback(); err != nil { // it only read
 		return err
