@@ -83,7 +83,7 @@ func TestACommandLaterThanAllThatHaveAClaimIsNotLookedUp(t *testing.T) {
 	check("with the first", []string{second, later, strings.ToUpper(second)}, first)
 	db.commit(t, Change{Claims: []edda.Claim{claim(early, noon), claim("c", noon)}})
 	check("with one that is older, and one without a time", []string{second, later, strings.ToUpper(second)}, first, early, "c")
-	db.commit(t, Change{Claims: []edda.Claim{claim(second, noon.Add(-3 * time.Hour))}}) // by a clock that was set back
+	db.commit(t, Change{Claims: []edda.Claim{claim(second, noon.Add(-3*time.Hour))}}) // by a clock that was set back
 	check("with the second", []string{later}, first, early, "c", second)
 	db.commit(t, Change{Remove: Removal{Claims: ClaimPlace{Hour: noon.Add(time.Hour)}}})
 	db.commit(t, Change{}) // the hours are looked at behind the answer
@@ -95,7 +95,7 @@ func TestACommandLaterThanAllThatHaveAClaimIsNotLookedUp(t *testing.T) {
 	if _, found, err := db.Claim("acme", commandAt(noon.Add(time.Hour), 5)); found || err != nil || !db.hours.none(commandAt(noon.Add(time.Hour), 5)) {
 		t.Errorf("a command of the next hour: found %v, %v", found, err)
 	}
-	db.commit(t, Change{Claims: []edda.Claim{claim(later, noon.Add(24 * time.Hour))}}) // long after it was sent
+	db.commit(t, Change{Claims: []edda.Claim{claim(later, noon.Add(24*time.Hour))}}) // long after it was sent
 	check("with a claim of another day", nil, first, second, later)
 	db.stop()
 	db = open(t, dir, Options{})
