@@ -21,6 +21,7 @@ type records interface {
 // line takes changes of which each builds on those before; once one has failed,
 // all later ones fail.
 type line interface {
+	// Submit has no part of the lists of the change any more when done is called.
 	Submit(ctx context.Context, c store.Change, done func(error)) error
 }
 

@@ -101,3 +101,27 @@ func TestAnotherEventsPayloadIsItsOwn(t *testing.T) {
 		}
 	}
 }
+
+// The caller's room is for what changed and nothing else: the same comes of an event with
+// room, without any, and with more to say than there is room for.
+func TestWhatChangedIsPutIntoTheCallersRoom(t *testing.T) {
+	set, ev := setOf(t, "saga: one\nversion: 1"+rewriting), placedWith(rewritten)
+	target := set.Route(ev)[0]
+	cell, want := set.Apply(edda.Cell{}, target, ev)
+	room := make([]edda.Transition, 1)
+	target.Room = room[:0]
+	with, got := set.Apply(edda.Cell{}, target, ev)
+	if !reflect.DeepEqual(got, want) || !reflect.DeepEqual(with, cell) {
+		t.Errorf("%+v, not %+v", got, want)
+	}
+	if len(got) != 1 || &got[0] != &room[0] {
+		t.Error("it is not in the room")
+	}
+	parked := edda.Cell{Parked: []edda.Entry{{N: 1, Event: edda.Event{Kind: edda.KindSignal, ID: "s1", Type: "Later", Time: testStart}}}}
+	target.Room = nil
+	_, want = set.Apply(parked, target, ev)
+	target.Room = room[:0]
+	if _, got = set.Apply(parked, target, ev); len(got) != 2 || !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v, not %+v", got, want)
+	}
+}
