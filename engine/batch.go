@@ -164,7 +164,7 @@ func (b *batch) spread(lanes int) {
 	for _, l := range b.lanes {
 		*l = lane{
 			sagas: b.sagas, over: b.over, kept: b.kept, open: b.db.View, horizon: b.horizon, lived: b.lived, now: b.now, patient: b.patient,
-			cells: l.cells, jobs: l.jobs, room: l.room,
+			cells: l.cells, grown: l.grown, jobs: l.jobs, room: l.room,
 		}
 	}
 	for _, it := range b.items {

@@ -32,6 +32,7 @@ type lane struct {
 	room    []edda.Transition // one for each job, until the batch is cut
 	// cells are as this batch leaves them; only those that changed.
 	cells map[edda.Key]edda.Cell
+	grown int // the most jobs since the map was made
 	view  *store.View
 }
 
@@ -57,13 +58,20 @@ func (l *lane) close() {
 // rest lets go of the batch. What it took is for the next one, unless that was more than
 // one batch should need.
 func (l *lane) rest() {
+	n := len(l.jobs)
 	clear(l.jobs)
-	clear(l.room)
+	clear(l.room[:min(n, len(l.room))])
+	if l.grown = max(l.grown, n); l.grown > muchRoom*n {
+		l.cells, l.grown = map[edda.Key]edda.Cell{}, n // to clear it takes as long as it is large
+	}
 	clear(l.cells)
-	if *l = (lane{cells: l.cells, jobs: l.jobs[:0], room: l.room}); cap(l.jobs) > maxBatch {
+	if *l = (lane{cells: l.cells, grown: l.grown, jobs: l.jobs[:0], room: l.room}); cap(l.jobs) > maxBatch {
 		*l = lane{cells: map[edda.Key]edda.Cell{}}
 	}
 }
+
+// muchRoom is how many times as many cells as a batch has its map may have had.
+const muchRoom = 16
 
 func (l *lane) do(j job, room []edda.Transition) error {
 	target := j.it.targets[j.target]
