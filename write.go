@@ -1,6 +1,8 @@
 package edda
 
 import (
+	"bytes"
+	"encoding/binary"
 	"encoding/json"
 	"slices"
 	"strconv"
@@ -74,10 +76,12 @@ func appendFloat(b []byte, f float64) ([]byte, bool) {
 // AppendText writes a text as Encode does, behind b: as it is where nothing of it
 // needs an escape.
 func AppendText(b []byte, s string) ([]byte, error) {
-	if !plain(s) {
-		return appendEscaped(b, s)
+	begin := len(b)
+	b = append(append(b, '"'), s...)
+	if !plain(b[begin+1:]) {
+		return appendEscaped(b[:begin], s)
 	}
-	return append(append(append(b, '"'), s...), '"'), nil
+	return append(b, '"'), nil
 }
 
 // appendEscaped leaves what needs more than escapes of ASCII to encoding/json.
@@ -105,17 +109,48 @@ func appendEscape(b []byte, c byte) []byte {
 	return append(b, '\\', 'u', '0', '0', hex[c>>4], hex[c&0xf])
 }
 
-func plain(s string) bool {
+// Eight bytes of a text are looked at together, as the bytes of one word.
+const (
+	wordBytes = 8
+	eachByte  = 0x0101010101010101
+	highBits  = 0x80 * eachByte
+)
+
+func plain(s []byte) bool {
+	if len(s) < wordBytes {
+		return plainBytes(s)
+	}
+	var high uint64
+	for i := 0; i < len(s); i += wordBytes {
+		w := binary.LittleEndian.Uint64(s[min(i, len(s)-wordBytes):])
+		if escapes(w) {
+			return false
+		}
+		high |= w
+	}
+	return high&highBits == 0 || plainRunes(s)
+}
+
+func plainBytes(s []byte) bool {
 	ascii := true
-	for i := range len(s) {
-		switch c := s[i]; {
+	for _, c := range s {
+		switch {
 		case c < ' ' || c == '"' || c == '\\':
 			return false
 		case c >= utf8.RuneSelf:
 			ascii = false
 		}
 	}
-	return ascii || utf8.ValidString(s) && !strings.ContainsAny(s, "\u2028\u2029")
+	return ascii || plainRunes(s)
+}
+
+func plainRunes(s []byte) bool { return utf8.Valid(s) && !bytes.ContainsAny(s, "\u2028\u2029") }
+
+// escapes tells whether one of eight bytes is a control character, a quote or a
+// backslash: taking 1, or the space, from such a byte sets its highest bit.
+func escapes(w uint64) bool {
+	quote, backslash := w^'"'*eachByte, w^'\\'*eachByte
+	return ((w-' '*eachByte)&^w|(quote-eachByte)&^quote|(backslash-eachByte)&^backslash)&highBits != 0
 }
 
 func appendList(b []byte, v []any, depth int) (_ []byte, ok bool) {

@@ -157,11 +157,15 @@ func carrying(ev edda.Event, r edda.Redrive) edda.Event {
 
 // spread gives each key to one lane, so that its items stay in order.
 func (b *batch) spread(lanes int) {
-	for range lanes {
-		b.lanes = append(b.lanes, &lane{
+	for len(b.lanes) < lanes {
+		b.lanes = append(b.lanes, &lane{cells: map[edda.Key]edda.Cell{}})
+	}
+	b.lanes = b.lanes[:lanes]
+	for _, l := range b.lanes {
+		*l = lane{
 			sagas: b.sagas, over: b.over, kept: b.kept, open: b.db.View, horizon: b.horizon, lived: b.lived, now: b.now, patient: b.patient,
-			cells: make(map[edda.Key]edda.Cell, len(b.items)/lanes), jobs: make([]job, 0, len(b.items)/lanes+lanes),
-		})
+			cells: l.cells, grown: l.grown, jobs: l.jobs, room: l.room,
+		}
 	}
 	for _, it := range b.items {
 		for i, target := range it.targets {

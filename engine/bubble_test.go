@@ -100,7 +100,7 @@ func (w *world) stop() {
 func (w *world) observe(ts []edda.Transition) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.seen = append(w.seen, ts)
+	w.seen = append(w.seen, slices.Clone(ts))
 }
 
 // sets is what was observed.

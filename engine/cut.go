@@ -44,13 +44,12 @@ type set struct {
 
 // cut turns evaluated items into change sets. What is due comes first, its
 // transitions in due order across keys; then the events in their order.
-func cut(items []*item, created map[string]time.Time, n uint64) []*set {
+func (c *cutter) cut(items []*item) []*set {
 	all := units(items)
 	var scratch store.Change
 	for i := range all {
 		all[i].measure(&scratch)
 	}
-	c := cutter{created: created, n: n}
 	for i := range all {
 		c.add(all[i:])
 	}
@@ -177,6 +176,7 @@ func inOrder(u unit, times map[edda.Key]time.Time) unit {
 // cutter fills one change set after the other.
 type cutter struct {
 	created map[string]time.Time
+	spare   *spare
 	n       uint64
 	size    int
 	open    *set
@@ -201,8 +201,7 @@ func (c *cutter) add(left []unit) {
 	}
 }
 
-// begin opens a set with room for what will go into it of what is left. Of a lone unit
-// the transitions are taken as they are.
+// begin opens a set with room for what will go into it of what is left.
 func (c *cutter) begin(left []unit) {
 	c.n++
 	c.open, c.size = &set{n: c.n}, 0
@@ -217,11 +216,9 @@ func (c *cutter) begin(left []unit) {
 			handed++
 		}
 	}
-	if units > 1 {
-		c.open.change.Transitions = make([]edda.Transition, 0, transitions)
-	}
+	c.open.change.Transitions, c.open.change.Claims = c.spare.take(transitions, handed)
 	if handed > 0 {
-		c.open.change.Claims, c.open.change.Work = make([]edda.Claim, 0, handed), make([]edda.Work, 0, handed)
+		c.open.change.Work = make([]edda.Work, 0, handed)
 	}
 	c.open.parts, c.open.items = make([]*item, 0, units), make([]*item, 0, units)
 }
@@ -239,10 +236,9 @@ func (c *cutter) close() []*set {
 }
 
 func (s *set) take(u *unit) {
-	if s.change.Transitions == nil {
-		s.change.Transitions = slices.Clip(u.transitions)
-	} else {
-		s.change.Transitions = append(s.change.Transitions, u.transitions...)
+	s.change.Transitions = append(s.change.Transitions, u.transitions...)
+	if n := len(s.change.Transitions); u.whole {
+		u.it.moved(s.change.Transitions[n-len(u.transitions) : n : n])
 	}
 	u.rest(&s.change)
 	s.parts = append(s.parts, u.it)

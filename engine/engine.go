@@ -42,7 +42,8 @@ type Options struct {
 	// Registry takes the engine's metrics; nil keeps them to itself.
 	Registry prometheus.Registerer
 	// Observe is told of the transitions of each change set once it is
-	// durable, in commit order, from one goroutine. It must not block.
+	// durable, in commit order, from one goroutine. It must not block, and the list is
+	// not its own to keep.
 	Observe func([]edda.Transition)
 	// Full says what has no room for more work: its names, few and fixed, are
 	// labels of a metric. While there are any, Hold(true) has told the source to

@@ -38,9 +38,11 @@ type evaluator struct {
 	seed   maphash.Seed
 
 	overlay overlay
-	kept    *kept  // what is durable and need not be read again
-	flying  []*set // submitted and not yet reported, in order
-	batches int    // whose last set is not yet reported
+	kept    *kept // what is durable and need not be read again
+	spare   spare
+	lanes   []*lane // of the last batch, for their memory
+	flying  []*set  // submitted and not yet reported, in order
+	batches int     // whose last set is not yet reported
 	sets    uint64
 
 	applied map[string]edda.Checkpoint // evaluated
@@ -187,7 +189,8 @@ func (v *evaluator) step() {
 	v.company.took(len(items), now)
 	v.parking.look(items)
 	b := &batch{items: items, sagas: v.sagas, over: v.overlay, kept: v.kept, db: v.db, horizon: v.horizon.reached, lived: v.lived,
-		now: now, patient: v.patient(now), seed: v.seed, room: v.parking.room}
+		now: now, patient: v.patient(now), seed: v.seed, room: v.parking.room, lanes: v.lanes}
+	defer v.rested(b)
 	if err := b.evaluate(v.opts.Lanes); err != nil {
 		v.putBack(items)
 		v.fail(fmt.Errorf("evaluate: %w", err))
@@ -201,11 +204,20 @@ func (v *evaluator) step() {
 	}
 	// gofail: var engineEvaluated struct{}
 	v.metrics.batch.Observe(float64(len(items)))
-	sets := cut(items, v.created, v.sets)
+	c := cutter{created: v.created, spare: &v.spare, n: v.sets}
+	sets := c.cut(items)
 	v.pace(len(items), sets)
 	v.ride(sets)
 	v.submit(sets, b)
 	v.reach()
+}
+
+// rested keeps the lanes of a batch that is cut, or was in vain.
+func (v *evaluator) rested(b *batch) {
+	for _, l := range b.lanes {
+		l.rest()
+	}
+	v.lanes = b.lanes
 }
 
 // form takes the items of the next batch.
@@ -334,6 +346,7 @@ func (v *evaluator) landed(s *set) {
 	// gofail: var engineCommitted struct{}
 	v.acker.put(s.change.Checkpoints...)
 	v.announce(s)
+	v.spare.put(s)
 	v.recovered()
 }
 

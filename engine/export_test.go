@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"time"
+
 	"edda"
 	"edda/saga"
 )
@@ -10,4 +12,9 @@ import (
 func ApplyPast(s Sagas, cell edda.Cell, t saga.Target, ev edda.Event) (edda.Cell, []edda.Transition) {
 	l := lane{sagas: s}
 	return l.decide(cell, t, newArrival(ev, Fetched{Past: true}))
+}
+
+func cut(items []*item, created map[string]time.Time, n uint64) []*set {
+	c := cutter{created: created, spare: &spare{}, n: n}
+	return c.cut(items)
 }

@@ -64,7 +64,7 @@ func (c counter) Apply(cell edda.Cell, target saga.Target, ev edda.Event) (edda.
 	if ev.Type == "panic" {
 		panic("apply fails")
 	}
-	return c.write(cell, ev, func(in *edda.Instance, t *edda.Transition) {
+	cell, changed := c.write(cell, ev, func(in *edda.Instance, t *edda.Transition) {
 		switch ev.Type {
 		case "crowded":
 			in.Reason = "room"
@@ -91,6 +91,7 @@ func (c counter) Apply(cell edda.Cell, target saga.Target, ev edda.Event) (edda.
 			in.State, _ = json.Marshal(s)
 		}
 	})
+	return cell, append(target.Room, changed...)
 }
 
 func text(raw json.RawMessage) (s string) {
@@ -399,7 +400,9 @@ type gateLine struct {
 func (l *gateLine) SubmitWithin(ctx context.Context, c store.Change, within time.Duration, done func(error)) error {
 	g := l.gate
 	g.mu.Lock()
-	g.submitted = append(g.submitted, c)
+	kept := c // the lists are the submitter's again once it is durable
+	kept.Transitions, kept.Claims = slices.Clone(c.Transitions), slices.Clone(c.Claims)
+	g.submitted = append(g.submitted, kept)
 	direct := l.broken == nil && !g.shut && g.failing == nil && g.delay == 0 && g.queued == 0
 	if !direct {
 		g.queued++

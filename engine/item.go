@@ -83,6 +83,15 @@ func (it *item) isRow() bool { return it.due != nil && it.due.row != nil }
 
 func (it *item) isExchange() bool { return it.due != nil && it.due.exchange != nil }
 
+// moved says where the results are now, of all targets: what the lanes work in is for the
+// next batch.
+func (it *item) moved(to []edda.Transition) {
+	for i := range it.results {
+		n := len(it.results[i])
+		it.results[i], to = to[:n:n], to[n:]
+	}
+}
+
 // forget clears what an evaluation found, before the next one.
 func (it *item) forget() {
 	it.results, it.one = nil, [1][]edda.Transition{}

@@ -29,15 +29,20 @@ type lane struct {
 	patient bool      // an event may wait for what is due before it
 	first   time.Time // what one waits for; the batch is evaluated again
 	jobs    []job
+	room    []edda.Transition // one for each job, until the batch is cut
 	// cells are as this batch leaves them; only those that changed.
 	cells map[edda.Key]edda.Cell
+	grown int // the most jobs since the map was made
 	view  *store.View
 }
 
 func (l *lane) run() error {
 	defer l.close()
-	for _, j := range l.jobs {
-		if err := l.do(j); err != nil || !l.first.IsZero() {
+	if len(l.room) < len(l.jobs) {
+		l.room = make([]edda.Transition, len(l.jobs))
+	}
+	for i, j := range l.jobs {
+		if err := l.do(j, l.room[i:i:i+1]); err != nil || !l.first.IsZero() {
 			return err
 		}
 	}
@@ -50,11 +55,30 @@ func (l *lane) close() {
 	}
 }
 
-func (l *lane) do(j job) error {
+// rest lets go of the batch. What it took is for the next one, unless that was more than
+// one batch should need.
+func (l *lane) rest() {
+	n := len(l.jobs)
+	clear(l.jobs)
+	clear(l.room[:min(n, len(l.room))])
+	if l.grown = max(l.grown, n); l.grown > muchRoom*n {
+		l.cells, l.grown = map[edda.Key]edda.Cell{}, n // to clear it takes as long as it is large
+	}
+	clear(l.cells)
+	if *l = (lane{cells: l.cells, grown: l.grown, jobs: l.jobs[:0], room: l.room}); cap(l.jobs) > maxBatch {
+		*l = lane{cells: map[edda.Key]edda.Cell{}}
+	}
+}
+
+// muchRoom is how many times as many cells as a batch has its map may have had.
+const muchRoom = 16
+
+func (l *lane) do(j job, room []edda.Transition) error {
 	target := j.it.targets[j.target]
 	if target.Dead != nil {
 		return nil // goes nowhere: no cell to load
 	}
+	target.Room = room
 	cell, err := l.cell(target.Key)
 	if err != nil {
 		return fmt.Errorf("load %s: %w", target.Key, err)

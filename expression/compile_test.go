@@ -205,3 +205,23 @@ func TestAMachineThatEnteredManyLoopsIsNotKept(t *testing.T) {
 		}
 	}
 }
+
+// What only reads a member is known as such, and reads what load reads.
+func TestAPathIsKnownAsOne(t *testing.T) {
+	for source, want := range map[string]string{
+		"event": "event", "event.a": "event a", `event["a"].b`: "event a b", "event?.a": "event a",
+		"event.a[0]": "-", "event.a + 1": "-", "len(event)": "-", "1": "-", "event.a ?? 1": "-", "let x = event; x.a": "-", "map(event, .a)": "-",
+	} {
+		p, errs := Compile(source, Options{Names: []string{"event"}})
+		if errs != nil {
+			t.Fatal(errs[0])
+		}
+		got := "-"
+		if name, path, ok := p.Path(); ok {
+			got = strings.Join(append([]string{name}, path...), " ")
+		}
+		if got != want {
+			t.Errorf("%s is %q, not %q", source, got, want)
+		}
+	}
+}

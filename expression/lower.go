@@ -201,6 +201,19 @@ func (l *lowering) variable(at ast.Node, id *ast.IdentifierNode, path []string) 
 	return primitive(at, "load", constant(&reference{name: id.Value, path: path}))
 }
 
+// reading is the variable that a lowered tree reads, where that is all it does.
+func reading(n ast.Node) *reference {
+	call, ok := n.(*ast.CallNode)
+	if !ok {
+		return nil
+	}
+	if callee, ok := call.Callee.(*ast.IdentifierNode); !ok || callee.Value != "load" {
+		return nil
+	}
+	ref, _ := call.Arguments[0].(*ast.ConstantNode).Value.(*reference)
+	return ref
+}
+
 func (l *lowering) pointer(n *ast.PointerNode) ast.Node {
 	if len(l.loops) == 0 {
 		return l.fail(n, "# and .member stand for the item inside filter, map and the like only")

@@ -50,6 +50,30 @@ type reference struct {
 	path []string
 }
 
+// in is what load gives; where ok is false it is for load to say what is wrong.
+func (r *reference) in(env Env) (v any, ok bool) {
+	v, known := env.Vars[r.name]
+	if !known && env.Source != nil {
+		if len(r.path) > 0 {
+			if v, ok := env.Source.Member(r.name, r.path); ok {
+				return v, true
+			}
+		}
+		var err error
+		if v, err = env.Source.Lazy(r.name); err != nil {
+			return nil, false
+		}
+	}
+	for _, name := range r.path {
+		object, is := v.(map[string]any)
+		if !is && v != nil {
+			return nil, false
+		}
+		v = object[name]
+	}
+	return v, true
+}
+
 // machine evaluates one program at a time: a VM and the primitives that its
 // code calls, with the budget of the evaluation.
 type machine struct {

@@ -37,7 +37,8 @@ type Program struct {
 	code     *vm.Program
 	names    []string
 	refs     [][]string
-	machines sync.Pool // of *machine: a VM's stacks are worth keeping
+	plain    *reference // set where it is a name or a member and nothing more
+	machines sync.Pool  // of *machine: a VM's stacks are worth keeping
 }
 
 // Compile checks and compiles a source. Errors are *Error; all of them that can be told at once.
@@ -52,11 +53,12 @@ func Compile(source string, o Options) (*Program, []*Error) {
 		return nil, l.errs
 	}
 	tree.Node = root
+	plain := reading(root)
 	code, err := assemble(source, tree)
 	if err != nil {
 		return nil, []*Error{err}
 	}
-	return &Program{source: source, code: code, names: l.usedNames(), refs: l.usedRefs()}, nil
+	return &Program{source: source, code: code, names: l.usedNames(), refs: l.usedRefs(), plain: plain}, nil
 }
 
 // Source of the program.
@@ -74,6 +76,15 @@ func (p *Program) Refs() [][]string {
 		out[i] = slices.Clone(ref)
 	}
 	return out
+}
+
+// Path is the member that the program gives, of what variable, where it does nothing else;
+// the caller leaves the path as it is.
+func (p *Program) Path() (name string, path []string, ok bool) {
+	if p.plain == nil {
+		return "", nil, false
+	}
+	return p.plain.name, p.plain.path, true
 }
 
 // Env is what one evaluation sees.
@@ -144,6 +155,11 @@ func (p *Program) True(env Env) (bool, error) {
 // run evaluates on a pooled machine. The value may share lists and maps with
 // env.Vars and with the program.
 func (p *Program) run(env Env) (any, error) {
+	if p.plain != nil {
+		if v, ok := p.plain.in(env); ok {
+			return v, nil
+		}
+	}
 	m, ok := p.machines.Get().(*machine)
 	if !ok {
 		m = newMachine()

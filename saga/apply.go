@@ -14,7 +14,7 @@ import (
 // released follow as transitions of their own. The cell given is not changed.
 func (s *Set) Apply(cell edda.Cell, t Target, ev edda.Event) (edda.Cell, []edda.Transition) {
 	cell.Key = t.Key
-	a := &application{set: s, cell: cell, versions: t.Versions, crowded: t.Crowded, payload: t.payload}
+	a := &application{set: s, cell: cell, versions: t.Versions, crowded: t.Crowded, payload: t.payload, out: t.Room}
 	if t.Dead != nil {
 		a.add(edda.Transition{Event: ev, Fate: edda.FateDead, Dead: t.Dead,
 			Outputs: []edda.Output{{Word: "dead", Name: nameOf(ev), Reason: t.Dead.Reason}}})

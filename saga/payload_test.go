@@ -101,3 +101,67 @@ func TestAnotherEventsPayloadIsItsOwn(t *testing.T) {
 		}
 	}
 }
+
+// The caller's room is for what changed and nothing else: the same comes of an event with
+// room, without any, and with more to say than there is room for.
+func TestWhatChangedIsPutIntoTheCallersRoom(t *testing.T) {
+	set, ev := setOf(t, "saga: one\nversion: 1"+rewriting), placedWith(rewritten)
+	target := set.Route(ev)[0]
+	cell, want := set.Apply(edda.Cell{}, target, ev)
+	room := make([]edda.Transition, 1)
+	target.Room = room[:0]
+	with, got := set.Apply(edda.Cell{}, target, ev)
+	if !reflect.DeepEqual(got, want) || !reflect.DeepEqual(with, cell) {
+		t.Errorf("%+v, not %+v", got, want)
+	}
+	if len(got) != 1 || &got[0] != &room[0] {
+		t.Error("it is not in the room")
+	}
+	parked := edda.Cell{Parked: []edda.Entry{{N: 1, Event: edda.Event{Kind: edda.KindSignal, ID: "s1", Type: "Later", Time: testStart}}}}
+	target.Room = nil
+	_, want = set.Apply(parked, target, ev)
+	target.Room = room[:0]
+	if _, got = set.Apply(parked, target, ev); len(got) != 2 || !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v, not %+v", got, want)
+	}
+}
+
+// What an event changes is the same to the byte whether its payload was decoded before, as
+// by what asks for all of it, or is copied from where it lies.
+func TestWhatIsCopiedIsWhatWouldBeMade(t *testing.T) {
+	const rest = `
+key: event.id
+on:
+  Placed:
+    start: true
+    %s
+    set: {z: =event, a: =event.lines, none: =event.nothing, sum: "=1 + 1", note: =event.note}
+    do:
+      - {effect: reserve, with: {order: =event, lines: =event.lines, none: =event.nothing, text: "${event.id}"}}
+      - set: {sum: =state.sum, b: =state.z, a: code}
+      - {effect: charge, with: {all: =state}}
+`
+	for _, data := range []string{
+		rewritten, `{"id":"O1"}`, ` {"note" : null, "lines":[1.0,-0,1e3,"\u00e9\n"], "id" : "O1"} `, `{"id":"O1","lines":{"b":1,"a":2},"note":{"d":{"f":1,"e":2}}}`,
+		`{"id":"O1","lines":{"b":1,"b":2},"note":3,"note":4}`,
+	} {
+		ev := placedWith(data)
+		var made [2]edda.Transition
+		for i, let := range []string{"", `when: "len(keys(event)) > 0"`} {
+			set := setOf(t, "saga: one\nversion: 1"+strings.Replace(rest, "%s", let, 1))
+			_, out := set.Apply(edda.Cell{}, set.Route(ev)[0], ev)
+			if len(out) != 1 || out[0].Fate != edda.FateHandled {
+				t.Fatalf("%s: %+v", data, out)
+			}
+			made[i] = out[0]
+		}
+		if got, want := made[0].Instance.State, made[1].Instance.State; string(got) != string(want) {
+			t.Errorf("%s: the state is %s, not %s", data, got, want)
+		}
+		for i := range made[0].Work {
+			if got, want := made[0].Work[i].Payload, made[1].Work[i].Payload; string(got) != string(want) {
+				t.Errorf("%s: the payload is %s, not %s", data, got, want)
+			}
+		}
+	}
+}

@@ -19,6 +19,8 @@ type Target struct {
 	// Crowded says that the tenant may park no more: what would be parked
 	// becomes a dead letter.
 	Crowded bool
+	// Room is where what changed is put, if it is enough: an empty list of the caller's.
+	Room []edda.Transition
 	// payload is the event's, decoded if the key was found in it. The first target
 	// alone has it: others may be applied at the same time.
 	payload *decoded

@@ -38,6 +38,7 @@ type run struct {
 	settled   []string
 	emitted   map[string]bool // step ids of this transition
 	runs      map[string]int  // how often each path ran
+	room      room
 	actions   int
 	isLate    bool // the trigger came too late
 	unbounded bool // must not fail for a limit: it is the way to an end
@@ -69,8 +70,12 @@ func bounded(s string) string {
 // runs are those that are over: nothing that they gave refers to them.
 var runs = sync.Pool{New: func() any { return &run{runs: map[string]int{}, emitted: map[string]bool{}} }}
 
-// maxNoted is how much a run may have noted to be worth keeping.
-const maxNoted = 64
+const (
+	// maxNoted is how much a run may have noted to be worth keeping.
+	maxNoted = 64
+	// maxWritten is how large the room for values may be, likewise: that of most payloads.
+	maxWritten = 16 << 10
+)
 
 // newRun begins a transition on an instance that is its own to change.
 func newRun(p *Program, in *edda.Instance, ev edda.Event) *run {
@@ -100,12 +105,12 @@ func (r *run) whole(do func(*run) error) (edda.Transition, error) {
 
 // over gives the run back. One that panicked is not.
 func (r *run) over() {
-	if len(r.runs)+len(r.emitted) > maxNoted {
+	if len(r.runs)+len(r.emitted)+cap(r.room.ends) > maxNoted || cap(r.room.b) > maxWritten {
 		return
 	}
 	clear(r.runs)
 	clear(r.emitted)
-	*r = run{runs: r.runs, emitted: r.emitted}
+	*r = run{runs: r.runs, emitted: r.emitted, room: r.room}
 	runs.Put(r)
 }
 
@@ -305,22 +310,29 @@ func (r *run) saveState() error {
 	if !r.stateSet {
 		return nil
 	}
-	state, err := r.state.object()
-	if err != nil {
-		return r.poison("state: %v", err)
-	}
-	raw, err := edda.Encode(state)
+	raw, err := r.state.bytes()
 	if err != nil {
 		return r.poison("state: %v", err)
 	}
 	if len(raw) > r.p.o.MaxState && !r.unbounded {
 		return r.poison("state is %d bytes, more than the limit of %d: keep what is large outside and refer to it", len(raw), r.p.o.MaxState)
 	}
-	if err := validate(r.p.schema, state); err != nil && !r.unbounded {
+	if err := r.checkState(); err != nil && !r.unbounded {
 		return r.poison("state violates its schema: %v", err)
 	}
 	r.in.State = raw
 	return nil
+}
+
+func (r *run) checkState() error {
+	if r.p.schema == nil {
+		return nil
+	}
+	state, err := r.state.object()
+	if err != nil {
+		return err
+	}
+	return validate(r.p.schema, state)
 }
 
 // remember marks the event as taken, so that it is a duplicate from now on. A result

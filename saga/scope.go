@@ -72,13 +72,21 @@ func (d *decoded) value() (any, error) {
 
 // member is one of a value that is not decoded yet, where it can be had without.
 func (d *decoded) member(path []string) (v any, ok bool) {
-	if d == nil || d.done || len(d.raw) == 0 || d.finds == maxFinds {
+	if !d.toBeFound() {
 		return nil, false
+	}
+	return edda.Find(d.text, path)
+}
+
+// toBeFound tells whether to look for another member in the text.
+func (d *decoded) toBeFound() bool {
+	if d == nil || d.done || len(d.raw) == 0 || d.finds == maxFinds {
+		return false
 	}
 	if d.finds++; d.finds == 1 {
 		d.text = string(d.raw)
 	}
-	return edda.Find(d.text, path)
+	return true
 }
 
 // document is a state, decoded when first asked for. It never changes: what sets
@@ -96,6 +104,18 @@ func (d *document) object() (map[string]any, error) {
 		return object, err
 	}
 	return map[string]any{}, nil
+}
+
+// bytes is the JSON of a state that was set.
+func (d *document) bytes() (json.RawMessage, error) {
+	if len(d.raw) > 0 {
+		return d.raw, nil
+	}
+	state, err := d.object()
+	if err != nil {
+		return nil, err
+	}
+	return edda.Encode(state)
 }
 
 func (d *decoded) get() any {
@@ -216,21 +236,40 @@ func (k *knownValues) of(name string, raw json.RawMessage) *decoded {
 
 // Member is one of a name that is not decoded yet, where it can be had without.
 func (sc *scope) Member(name string, path []string) (v any, ok bool) {
+	return sc.written(name).member(path)
+}
+
+// written is what a name stands for, where that is JSON; else nil.
+func (sc *scope) written(name string) *decoded {
 	if _, isVar := sc.vars[name]; isVar || sc.isLet(name) && !sc.isKept(name) {
-		return nil, false
+		return nil
 	}
 	raw, kept, err := sc.keptBytes(name)
 	switch {
 	case err != nil:
-		return nil, false
+		return nil
 	case kept:
-		return sc.known.of(name, raw).member(path)
+		return sc.known.of(name, raw)
 	case name == "event":
-		return sc.event.member(path)
+		return sc.event
 	case name == "state":
-		return sc.view().state.member(path)
+		return &sc.view().state.decoded
 	}
-	return nil, false
+	return nil
+}
+
+// copied puts the JSON of a member behind b, where it can be had without its value. What is too large for an
+// expression is no part of it.
+func (sc *scope) copied(b []byte, p *expression.Program) (_ []byte, ok bool) {
+	name, path, ok := p.Path()
+	if !ok {
+		return b, false
+	}
+	d := sc.written(name)
+	if !d.toBeFound() || len(d.raw) > expression.MaxResult/2 {
+		return b, false
+	}
+	return edda.AppendMember(b, d.text, path)
 }
 
 // keptBytes finds the same as it was written.

@@ -3,7 +3,6 @@ package saga
 import (
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -108,30 +107,77 @@ func (v *value) json(sc *scope) (json.RawMessage, error) {
 	return encode(x)
 }
 
-// written is the JSON of an object, of which no map is made.
+// append evaluates and writes behind b; what is only read is copied.
+func (v *value) append(b []byte, sc *scope) ([]byte, error) {
+	if v != nil && v.expr != nil {
+		if out, ok := sc.copied(b, v.expr); ok {
+			return out, nil
+		}
+	}
+	x, err := v.eval(sc)
+	if err != nil {
+		return b, err
+	}
+	return edda.Append(b, x)
+}
+
+// written is the JSON of an object, of which no map is made. The fields are evaluated as
+// they stand in the manifest, and then put into the order of their names.
 func (v *value) written(sc *scope) (json.RawMessage, error) {
-	var few [8]any // most objects have no more
-	values := few[:0]
+	w := sc.r.lend()
+	defer sc.r.giveBack(&w)
 	for i := range v.fields {
-		x, err := v.fields[i].value.eval(sc)
-		if err != nil {
+		if err := w.add(v.fields[i].value, sc); err != nil {
 			return nil, err
 		}
-		values = append(values, x)
 	}
-	var room [512]byte
-	out := append(room[:0], '{')
+	return v.inOrder(&w), nil
+}
+
+// inOrder is the object of fields that were written.
+func (v *value) inOrder(w *room) json.RawMessage {
+	n := len("{}")
+	for _, i := range v.sorted {
+		n += len(v.fields[i].label) + len(w.part(i)) + len(",")
+	}
+	out := append(make(json.RawMessage, 0, n), '{')
 	for n, i := range v.sorted {
 		if n > 0 {
 			out = append(out, ',')
 		}
-		var err error
-		if out, err = edda.Append(append(out, v.fields[i].label...), values[i]); err != nil {
-			return nil, err
-		}
+		out = append(append(out, v.fields[i].label...), w.part(i)...)
 	}
-	return slices.Clone(append(out, '}')), nil
+	return append(out, '}')
 }
+
+// room is where values are written, one behind the other.
+type room struct {
+	b    []byte
+	ends []int
+}
+
+// add evaluates a value and writes it.
+func (w *room) add(v *value, sc *scope) (err error) {
+	w.b, err = v.append(w.b, sc)
+	w.ends = append(w.ends, len(w.b))
+	return err
+}
+
+// part is the value that was the i-th to be added.
+func (w *room) part(i int) json.RawMessage {
+	if i == 0 {
+		return w.b[:w.ends[0]]
+	}
+	return w.b[w.ends[i-1]:w.ends[i]]
+}
+
+// lend gives the room of the run to who writes: whoever writes meanwhile has one of his own.
+func (r *run) lend() (w room) {
+	w, r.room = r.room, room{}
+	return w
+}
+
+func (r *run) giveBack(w *room) { r.room = room{w.b[:0], w.ends[:0]} }
 
 // label makes the fields ready to be written: of two with one name the last counts.
 func (v *value) label() {

@@ -13,6 +13,7 @@ import (
 	"encoding/json"
 	"strings"
 	"sync"
+	"time"
 )
 
 // Object is a struct of another package that names its fields to a coder, in
@@ -33,6 +34,7 @@ func Marshal(v any) ([]byte, error) {
 	c := coders.Get().(*Coder)
 	defer coders.Put(c)
 	b, err := c.Append(c.room, v)
+	c.checked = checked{}
 	if cap(b) <= keptRoom {
 		c.room = b[:0]
 	}
@@ -42,7 +44,8 @@ func Marshal(v any) ([]byte, error) {
 	return bytes.Clone(b), nil
 }
 
-// Append writes what v points to behind b. On an error b is as it was.
+// Append writes what v points to behind b. On an error b is as it was. The JSON values of
+// what one coder appends do not change as long as it appends more.
 func (c *Coder) Append(b []byte, v any) ([]byte, error) {
 	c.writing, c.odd, c.out = true, false, b
 	c.whole(v)
@@ -99,8 +102,40 @@ type Coder struct {
 	odd     bool // not for us: encoding/json does it
 	out     []byte
 	room    []byte // of Marshal
+	checked checked
+	stamp   stamp
 	reader
 	object
+}
+
+// stamp is the time that was written last, as text: most of what one event changed has
+// its time.
+type stamp struct {
+	time time.Time
+	room [len(time.RFC3339Nano)]byte
+	n    int
+}
+
+// checked are the JSON values that were found right last: a step's input is its
+// command's payload, too, and what its frame keeps. A value is told by where it lies, so
+// values must not change while a coder writes one object after the other.
+type checked struct {
+	values [8]json.RawMessage
+	next   int
+}
+
+func (k *checked) has(raw json.RawMessage) bool {
+	for i := range k.values {
+		if v := k.values[i]; len(v) == len(raw) && len(raw) > 0 && &v[0] == &raw[0] {
+			return true
+		}
+	}
+	return false
+}
+
+func (k *checked) add(raw json.RawMessage) {
+	k.values[k.next] = raw
+	k.next = (k.next + 1) % len(k.values)
 }
 
 // object is the one being read.
@@ -113,10 +148,11 @@ type object struct {
 
 // name writes the name of a field, and the comma before it.
 func (c *Coder) name(name string) {
-	if c.out[len(c.out)-1] != '{' {
-		c.out = append(c.out, ',')
+	if c.out[len(c.out)-1] == '{' {
+		c.out = append(c.out, '"')
+	} else {
+		c.out = append(c.out, ',', '"')
 	}
-	c.out = append(c.out, '"')
 	c.out = append(c.out, name...)
 	c.out = append(c.out, '"', ':')
 }

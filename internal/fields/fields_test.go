@@ -1,11 +1,13 @@
 package fields_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"reflect"
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"edda"
 	"edda/internal/fields"
@@ -105,6 +107,82 @@ func TestWhatIsNestedTooDeepIsRefusedAsByEncodingJSON(t *testing.T) {
 		_, err = fields.Marshal(&edda.Work{Payload: json.RawMessage(deep)})
 		if _, wantErr := json.Marshal(&edda.Work{Payload: json.RawMessage(deep)}); (err == nil) != (wantErr == nil) {
 			t.Errorf("%d deep is written: %v, not %v", depth, err, wantErr)
+		}
+	}
+}
+
+// Texts are looked at in words: what needs an escape is found wherever in one it stands.
+func TestEscapesAreFoundInEveryPlace(t *testing.T) {
+	odd := []string{"\"", "\\", "\x00", "\x1f", "\n", "\x7f", "é", "\u2028", "\u2029", "\xff", "\u0080", "<", "\"\x01", "\\\"", "!\"", " \x1f"}
+	for length := range 3 * 8 {
+		for at := range length + 1 {
+			for _, part := range odd {
+				text := strings.Repeat("x", at) + part + strings.Repeat("y", length-at)
+				sameAsJSON(t, &edda.Work{ID: text, Trace: "t"})
+				sameAsJSON(t, &edda.Work{Payload: json.RawMessage(`{"a":"` + text + `"}`)})
+				sameAsJSON(t, &edda.Work{Payload: json.RawMessage(`["` + text)})
+			}
+		}
+	}
+}
+
+func sameAsJSON(t *testing.T, w *edda.Work) {
+	t.Helper()
+	var want bytes.Buffer
+	enc := json.NewEncoder(&want)
+	enc.SetEscapeHTML(false)
+	wantErr := enc.Encode(w)
+	got, err := fields.Marshal(w)
+	if (err == nil) != (wantErr == nil) || err == nil && string(got) != strings.TrimSuffix(want.String(), "\n") {
+		t.Fatalf("%q, %q: %s, %v, not %s, %v", w.ID, w.Payload, got, err, &want, wantErr)
+	}
+}
+
+// A time is written as it is, whatever was written before it.
+func TestTimesAreWrittenAsTheyAre(t *testing.T) {
+	at := time.Date(2026, 1, 2, 3, 4, 5, 6_000_000, time.UTC)
+	far := time.Date(12026, 1, 2, 3, 4, 5, 6_000_000, time.UTC)
+	for _, times := range [][2]time.Time{
+		{at, at}, {at, at.In(time.FixedZone("", 5400))}, {at, at.Add(1)}, {at, {}}, {{}, at}, {at, far}, {at, at}, {{}, {}},
+	} {
+		sameAsJSON(t, &edda.Work{Time: times[0], NotAfter: times[1]})
+	}
+	var c fields.Coder
+	first, err := c.Append(nil, &edda.Work{Time: at})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Append(nil, &edda.Work{Time: far}); err == nil {
+		t.Error("a year of five digits was written")
+	}
+	if again, err := c.Append(nil, &edda.Work{Time: at}); err != nil || string(again) != string(first) {
+		t.Errorf("%s, %v, not %s", again, err, first)
+	}
+}
+
+// What lies where something right lay is looked at again, once it may have changed; what
+// is wrong is wrong however often it is written.
+func TestValuesAreCheckedWhereverTheyLie(t *testing.T) {
+	payload := json.RawMessage(`{"a":1}`)
+	for _, text := range []string{`{"a":1}`, `{"a":x}`, `{"a":2}`, `{"a": }`} {
+		copy(payload, text)
+		sameAsJSON(t, &edda.Work{Payload: payload})
+		s := edda.Step{Input: payload, Result: payload, Error: payload[1:]}
+		if _, err := fields.Marshal(&s); err == nil {
+			t.Errorf("%s was written: a part of a value is none", payload[1:])
+		}
+	}
+	more := make([]json.RawMessage, 20)
+	for i := range more {
+		more[i] = json.RawMessage(`{"n":1}`)
+	}
+	more[15] = json.RawMessage(`{"n":}`)
+	var c fields.Coder
+	for round := range 3 {
+		for i := range more {
+			if _, err := c.Append(nil, &edda.Work{Payload: more[i]}); (err == nil) != (i != 15) {
+				t.Errorf("round %d, value %d: %v", round, i, err)
+			}
 		}
 	}
 }

@@ -118,13 +118,17 @@ func (c *Coder) UTCIf(name string, v *time.Time) {
 }
 
 func (c *Coder) writeTime(t time.Time) {
-	c.out = append(c.out, '"')
-	out, err := t.AppendText(c.out)
-	if err != nil {
-		c.odd = true
-		return
+	if c.stamp.n == 0 || c.stamp.time != t { // compared as it is: the same instant elsewhere is another text
+		text, err := t.AppendText(c.stamp.room[:0])
+		if err != nil {
+			c.odd, c.stamp.n = true, 0
+			return
+		}
+		c.stamp.time, c.stamp.n = t, len(text)
 	}
-	c.out = append(out, '"')
+	c.out = append(c.out, '"')
+	c.out = append(c.out, c.stamp.room[:c.stamp.n]...)
+	c.out = append(c.out, '"')
 }
 
 func (c *Coder) readTime(v *time.Time) {
@@ -156,9 +160,13 @@ func (c *Coder) writeJSON(raw json.RawMessage) {
 		c.out = append(c.out, "null"...)
 		return
 	}
-	s := scan{text: raw}
-	if s.value(0); s.wrong || s.spaced || s.at < len(raw) {
-		c.odd = true
+	if !c.checked.has(raw) {
+		s := scan{text: raw}
+		if s.value(0); s.wrong || s.spaced || s.at < len(raw) {
+			c.odd = true
+		} else {
+			c.checked.add(raw)
+		}
 	}
 	c.out = append(c.out, raw...)
 }

@@ -1,6 +1,11 @@
 package fields
 
-import "edda"
+import (
+	"encoding/binary"
+	"math/bits"
+
+	"edda"
+)
 
 // scan goes through JSON and tells whether it is right, as encoding/json has it.
 type scan struct {
@@ -115,19 +120,43 @@ func (s *scan) word(w string) {
 }
 
 func (s *scan) quoted() {
-	for s.at++; s.at < len(s.text) && !s.wrong; s.at++ {
-		switch c := s.text[s.at]; {
-		case c == '"':
-			s.at++
-			return
-		case c < ' ':
+	for s.at++; !s.wrong; s.at++ {
+		s.at += ordinary(s.text[s.at:])
+		switch {
+		case s.at == len(s.text) || s.text[s.at] < ' ':
 			s.wrong = true
 			return
-		case c == '\\':
+		case s.text[s.at] == '"':
+			s.at++
+			return
+		default:
 			s.escape()
 		}
 	}
-	s.wrong = true
+}
+
+// Eight bytes of a text are looked at together, as the bytes of one word.
+const (
+	wordBytes = 8
+	eachByte  = 0x0101010101010101
+	highBits  = 0x80 * eachByte
+)
+
+// ordinary is how many bytes come before the next control character, quote or backslash:
+// taking 1, or the space, from such a byte sets its highest bit. Where it sets that of a
+// byte behind it too, the lowest one is right.
+func ordinary(text []byte) (n int) {
+	for ; n+wordBytes <= len(text); n += wordBytes {
+		w := binary.LittleEndian.Uint64(text[n:])
+		quote, backslash := w^'"'*eachByte, w^'\\'*eachByte
+		if found := ((w-' '*eachByte)&^w | (quote-eachByte)&^quote | (backslash-eachByte)&^backslash) & highBits; found != 0 {
+			return n + bits.TrailingZeros64(found)/8
+		}
+	}
+	for n < len(text) && text[n] >= ' ' && text[n] != '"' && text[n] != '\\' {
+		n++
+	}
+	return n
 }
 
 // escape ends on the last byte of an escape.
