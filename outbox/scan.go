@@ -98,7 +98,9 @@ func (r *Relay) take(row store.Row) {
 func (r *Relay) hold(row store.Row, l *lane) {
 	l.hold(row)
 	key := row.Work.From
-	r.chains[key] = r.chains[key].add(&item{row: row, lane: l})
+	it := r.item()
+	it.row, it.lane = row, l
+	r.chains[key] = r.chains[key].add(it)
 	r.release(key)
 }
 
