@@ -294,9 +294,11 @@ func later(a, b time.Time) time.Time {
 // accept takes a row out of its instance's chain; an effect's row stays in the
 // store until its result is committed.
 func (r *Relay) accept(it *item) {
-	r.metrics.delivered(it.lane)
+	it.lane.accepted.Inc()
 	key := it.row.Work.From
-	if r.chains[key] = r.chains[key].drop(it.row.ID); len(r.chains[key]) == 0 {
+	if left := r.chains[key].drop(it.row.ID); len(left) > 0 {
+		r.chains[key] = left
+	} else {
 		delete(r.chains, key)
 	}
 	if it.row.Work.Kind == edda.WorkEffect {

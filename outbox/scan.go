@@ -100,8 +100,9 @@ func (r *Relay) hold(row store.Row, l *lane) {
 	key := row.Work.From
 	it := r.item()
 	it.row, it.lane = row, l
-	r.chains[key] = r.chains[key].add(it)
-	r.release(key)
+	c := r.chains[key].add(it)
+	r.chains[key] = c
+	c.release()
 }
 
 // strange complains, once, about work that has no destination; it stays.
