@@ -214,7 +214,7 @@ func (r *reader) create(ctx context.Context) (jetstream.Consumer, error) {
 	cfg := jetstream.ConsumerConfig{
 		Durable: r.consumer, Description: "edda: inputs of sagas",
 		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: r.position() + 1,
-		AckPolicy:         jetstream.AckNonePolicy, // the checkpoint is the position
+		AckPolicy: jetstream.AckNonePolicy, MemoryStorage: true, // the checkpoint is the position
 		InactiveThreshold: abandonedAfter, FilterSubjects: r.filters(),
 	}
 	cons, err := r.js.CreateConsumer(ctx, r.name, cfg)

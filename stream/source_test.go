@@ -3,6 +3,7 @@ package stream
 import (
 	"context"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -202,6 +203,26 @@ func TestNothingComesTwice(t *testing.T) {
 		}
 		fetch(ctx, t, src, 10)
 		none(ctx, t, src, 5*lostAfter)
+	})
+}
+
+// TestTheServerWritesNoPosition of a consumer that is made anew behind the checkpoint.
+func TestTheServerWritesNoPosition(t *testing.T) {
+	bubble(t, func(ctx context.Context, w *world) {
+		src, stop := w.open(ctx, nil, SourceOptions{Name: "s"})
+		defer stop()
+		w.send("acme", "O1", 1)
+		fetch(ctx, t, src, 1)
+		time.Sleep(time.Second)
+		err := filepath.WalkDir(w.dir, func(path string, d os.DirEntry, err error) error {
+			if strings.Contains(path, consumerName("saga", "", "s")) && !d.IsDir() {
+				t.Errorf("there is %s", path)
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
 	})
 }
 
