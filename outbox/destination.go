@@ -31,7 +31,7 @@ type Destination interface {
 	// duplicates (by Work.ID); a *Rejection is final. No two items of a batch,
 	// nor of two calls at once, come from the same instance, so the items may
 	// go out in any order or all at once. Deliver is called concurrently up to
-	// Lane.Parallel times. It ends soon after ctx does.
+	// Lane.Parallel times. It ends soon after ctx does, and keeps nothing of the slice.
 	//
 	// An *edda.Classified error with After says when to offer again, at the earliest.
 	Deliver(ctx context.Context, batch []edda.Work) (errs []error)

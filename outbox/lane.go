@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/oklog/ulid/v2"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"edda/store"
 )
@@ -44,10 +45,11 @@ type lane struct {
 	retry   retries
 	active  int // Delivers under way
 
-	failures int       // in a row
-	down     bool      // nothing but a probe now and then
-	rounds   int       // probes that failed
-	until    time.Time // no Deliver before
+	accepted prometheus.Counter // of rows
+	failures int                // in a row
+	down     bool               // nothing but a probe now and then
+	rounds   int                // probes that failed
+	until    time.Time          // no Deliver before
 }
 
 func newLane(l Lane) *lane {

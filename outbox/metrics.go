@@ -25,7 +25,7 @@ func newMetrics(reg prometheus.Registerer, db box, lanes []*lane, max int) (*met
 			Name: "edda_outbox_destination_down", Help: "1 while a destination accepts nothing."}, label),
 	}
 	for _, l := range lanes { // so that every destination shows from the start
-		m.accepted.WithLabelValues(l.Name)
+		l.accepted = m.accepted.WithLabelValues(l.Name)
 		m.failures.WithLabelValues(l.Name)
 		m.downNow.WithLabelValues(l.Name)
 	}
@@ -57,8 +57,7 @@ func gauges(db box) []prometheus.Collector {
 	return []prometheus.Collector{items, oldest}
 }
 
-func (m *metrics) delivered(l *lane) { m.accepted.WithLabelValues(l.Name).Inc() }
-func (m *metrics) failed(l *lane)    { m.failures.WithLabelValues(l.Name).Inc() }
+func (m *metrics) failed(l *lane) { m.failures.WithLabelValues(l.Name).Inc() }
 
 func (m *metrics) down(l *lane) {
 	v := 0.0

@@ -17,6 +17,8 @@ const (
 	// maxHeld rows of one lane are in memory at most: enough to fill several
 	// batches, few enough that a dead destination costs a few megabytes.
 	maxHeld = 4096
+	// maxSpare items are kept when their rows are gone: two batches.
+	maxSpare = 1024
 	// maxHeldBytes of payload of one lane are in memory at most; one row always fits.
 	maxHeldBytes = 16 << 20
 	// defaultBatch is where bbolt's and JetStream's cost per row stops falling.

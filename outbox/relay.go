@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/oklog/ulid/v2"
@@ -37,6 +39,8 @@ type Relay struct {
 	copyLeft  bool // the copy of a result was left in the store by its lane, which is full
 	sweep     sweep
 	accepted  []*item // to be removed from the store
+	ended     []*item // which nothing holds any more, once this round is over
+	spare     []*item // empty, for rows to come
 	removing  bool
 	rest      time.Time // no clean-up commit before, after one failed
 	stopping  bool
@@ -135,6 +139,7 @@ func (r *Relay) mayBegin(ctx context.Context) bool {
 // runOnce does what can be done now, and tells whether there is more of it.
 func (r *Relay) runOnce(ctx context.Context) bool {
 	now := time.Now()
+	r.reuse()
 	busy := r.scan()
 	busy = r.sweepOnce(now) || busy
 	for _, l := range r.lanes {
@@ -210,18 +215,27 @@ func (r *Relay) pause(busy bool) time.Duration {
 	return wait
 }
 
+// batches are used again: no Deliver keeps one.
+var batches = sync.Pool{New: func() any { return new([]edda.Work) }}
+
 // deliver hands a batch to the lane's destination, beside the loop.
 func (r *Relay) deliver(ctx context.Context, l *lane, items []*item) {
 	l.active++
-	work := make([]edda.Work, len(items))
-	for i, it := range items {
-		work[i] = it.row.Work
+	batch := batches.Get().(*[]edda.Work)
+	*batch = slices.Grow(*batch, len(items))
+	for _, it := range items {
+		*batch = append(*batch, it.row.Work)
 	}
 	go func() {
+		work := *batch
 		// gofail: var outboxRead struct{}
 		errs := l.Destination.Deliver(ctx, work)
 		// gofail: var outboxPublished struct{}
-		r.delivered <- delivery{l, items, r.rejected(ctx, work, errs)}
+		errs = r.rejected(ctx, work, errs)
+		clear(work)
+		*batch = work[:0]
+		batches.Put(batch)
+		r.delivered <- delivery{l, items, errs}
 	}()
 }
 
@@ -280,13 +294,15 @@ func later(a, b time.Time) time.Time {
 // accept takes a row out of its instance's chain; an effect's row stays in the
 // store until its result is committed.
 func (r *Relay) accept(it *item) {
-	r.metrics.delivered(it.lane)
+	it.lane.accepted.Inc()
 	key := it.row.Work.From
-	if r.chains[key] = r.chains[key].drop(it.row.ID); len(r.chains[key]) == 0 {
+	if left := r.chains[key].drop(it.row.ID); len(left) > 0 {
+		r.chains[key] = left
+	} else {
 		delete(r.chains, key)
 	}
 	if it.row.Work.Kind == edda.WorkEffect {
-		it.lane.letGo(it.row)
+		r.end(it)
 		return
 	}
 	r.accepted = append(r.accepted, it)
@@ -393,8 +409,37 @@ func (r *Relay) cleaned(d removal) {
 		return
 	}
 	for _, it := range d.items {
-		it.lane.letGo(it.row)
+		r.end(it)
 	}
+}
+
+// end lets go of an item that is done, whose row its caller may still look at.
+func (r *Relay) end(it *item) {
+	it.lane.letGo(it.row)
+	r.ended = append(r.ended, it)
+}
+
+// reuse empties the items that have ended, and keeps some of them.
+func (r *Relay) reuse() {
+	for _, it := range r.ended {
+		*it = item{}
+		if len(r.spare) < maxSpare {
+			r.spare = append(r.spare, it)
+		}
+	}
+	clear(r.ended)
+	r.ended = r.ended[:0]
+}
+
+// item is an empty one.
+func (r *Relay) item() *item {
+	n := len(r.spare)
+	if n == 0 {
+		return new(item)
+	}
+	it := r.spare[n-1]
+	r.spare = r.spare[:n-1]
+	return it
 }
 
 // complain logs an error of the store once, until it is another one.

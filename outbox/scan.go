@@ -98,8 +98,11 @@ func (r *Relay) take(row store.Row) {
 func (r *Relay) hold(row store.Row, l *lane) {
 	l.hold(row)
 	key := row.Work.From
-	r.chains[key] = r.chains[key].add(&item{row: row, lane: l})
-	r.release(key)
+	it := r.item()
+	it.row, it.lane = row, l
+	c := r.chains[key].add(it)
+	r.chains[key] = c
+	c.release()
 }
 
 // strange complains, once, about work that has no destination; it stays.

@@ -67,6 +67,13 @@ func (r *reader) through() bool {
 	return r.past.opened && max(r.read, r.quiet) >= r.past.end
 }
 
+// settled tells whether what was read of the backlog is handled.
+func (r *reader) settled() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.done >= r.past.kept
+}
+
 // Behind is how many messages of the streams, ours or not, lie between what was read
 // and what was there when Run began.
 func (s *Source) Behind() (n uint64) {
@@ -85,7 +92,7 @@ func (s *Source) CaughtUp() <-chan struct{} { return s.caughtUp }
 // catchUp closes it, once.
 func (s *Source) catchUp() {
 	for _, r := range s.readers {
-		if !r.through() || r.acks.handledTo() < r.backlog().kept {
+		if !r.through() || !r.settled() {
 			return
 		}
 	}

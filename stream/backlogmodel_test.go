@@ -139,9 +139,10 @@ func (v *river) flow(ctx context.Context, r *reader) error {
 
 func (v *river) deliver(ctx context.Context, r *reader, m drop) error {
 	if m.kind == foreign {
-		return r.pass(m.event.Seq, m.event.Time, "")
+		r.moveTo(m.event.Seq, m.event.Time, false)
+		return nil
 	}
-	return r.keep(ctx, m.event, "")
+	return r.keep(ctx, m.event)
 }
 
 // sourceOf is a source whose readers are to be fed.
@@ -150,7 +151,7 @@ func sourceOf(n int) *Source {
 	for i := range n {
 		s.readers = append(s.readers, &reader{
 			name: fmt.Sprint(i), codec: Codec{Grammar: Grammar{NoTenancy: true}}, tenants: &s.tenants, buffer: newBuffer(),
-			acks: &acks{}, wake: s.wake, log: zap.NewNop(),
+			wake: s.wake, log: zap.NewNop(),
 		})
 	}
 	return s

@@ -58,7 +58,7 @@ func BenchmarkDeliver(b *testing.B) {
 	}
 }
 
-// BenchmarkFetch reads facts that lie in their stream, and acknowledges them.
+// BenchmarkFetch reads facts that lie in their stream.
 func BenchmarkFetch(b *testing.B) {
 	js := carrier(b)
 	if errs := NewPublisher(js, Codec{}).Deliver(b.Context(), told(0, b.N)); errs != nil {

@@ -1,6 +1,7 @@
 package stream
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -23,22 +24,28 @@ const traceparentLen = len("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331
 // Work writes one piece of work as the message that carries it out. An error is
 // an *outbox.Rejection: the same work can never be written.
 func (c Codec) Work(w edda.Work) (*nats.Msg, error) {
+	return fairCopy(func(d *draft) error { return c.work(d, &w) })
+}
+
+// work writes the same into a draft.
+func (c Codec) work(d *draft, w *edda.Work) error {
 	switch w.Kind {
 	case edda.WorkEffect, edda.WorkRevoke:
-		return c.workEffect(w)
+		return c.workEffect(d, w)
 	case edda.WorkCommand:
-		return c.workCommand(w)
+		return c.workCommand(d, w)
 	case edda.WorkFact:
-		return c.workFact(w)
+		return c.workFact(d, w)
 	case edda.WorkStart, edda.WorkCancel, edda.WorkEnd:
-		return c.workInput(w)
+		return c.workInput(d, w)
 	case edda.WorkResult:
 		// gofail: var copyRead struct{}
 		s := Subject{Tenant: w.From.Tenant, Family: FamilyResult, Name: w.Name, ID: w.CommandID}
-		m, err := c.message(s, w.ID, w.Trace, w.Payload)
-		return takenAt(m, err, w.Time)
+		err := c.message(d, s, w.ID, w.Trace, w.Payload)
+		d.takenAt(w.Time)
+		return err
 	}
-	return nil, reject("kind", fmt.Errorf("work of kind %q does not go to JetStream", w.Kind))
+	return reject("kind", fmt.Errorf("work of kind %q does not go to JetStream", w.Kind))
 }
 
 func reject(code string, err error) error {
@@ -46,32 +53,34 @@ func reject(code string, err error) error {
 }
 
 // message writes a piece of work. A body that is JSON already goes as it is.
-func (c Codec) message(s Subject, id, trace string, body any) (*nats.Msg, error) {
-	subject, data, err := c.written(s, body)
-	if err != nil {
-		return nil, err
+func (c Codec) message(d *draft, s Subject, id, trace string, body any) (err error) {
+	if d.Subject, d.Data, err = c.writtenTo(d, s, body); err != nil {
+		return err
 	}
-	m := nats.NewMsg(subject)
-	m.Data = data
+	clear(d.Header)
 	if id != "" {
-		m.Header[headerMsgID] = []string{headerText(id)}
+		d.set(headerMsgID, &d.id, id)
 	}
 	if isTraceparent(trace) {
-		m.Header[headerTraceparent] = []string{headerText(trace)}
+		d.set(headerTraceparent, &d.trace, trace)
 	}
-	return m, nil
+	return nil
 }
 
-// written builds the subject and the body, and holds the body to the limit.
+// written is the subject, and the body in memory of its own.
 func (c Codec) written(s Subject, body any) (subject string, data []byte, err error) {
+	d := newDraft()
+	defer d.free()
+	subject, data, err = c.writtenTo(d, s, body)
+	return subject, bytes.Clone(data), err
+}
+
+// writtenTo builds the subject and the body, and holds the body to the limit.
+func (c Codec) writtenTo(d *draft, s Subject, body any) (subject string, data []byte, err error) {
 	if subject, err = c.Build(s); err != nil {
 		return "", nil, reject("subject", err)
 	}
-	data, is := body.(json.RawMessage)
-	if !is {
-		data, err = encode(body)
-	}
-	if err != nil {
+	if data, err = d.body(body); err != nil {
 		return "", nil, reject("payload", err)
 	}
 	if len(data) > c.maxPayload() {
@@ -109,17 +118,17 @@ func carried(w *edda.Work) metadata {
 	return metadata{Correlation: text(w.Correlation), Trace: text(w.Trace), Causation: text(w.Causation)}
 }
 
-func (c Codec) workEffect(w edda.Work) (*nats.Msg, error) {
+func (c Codec) workEffect(d *draft, w *edda.Work) error {
 	id, revoke := w.ID, w.Kind == edda.WorkRevoke
 	if revoke {
 		id = w.CommandID
 	}
-	md, err := effectMetadata(&w)
+	md, err := effectMetadata(w)
 	if err != nil {
-		return nil, reject("metadata", err)
+		return reject("metadata", err)
 	}
 	s := Subject{Tenant: w.From.Tenant, Family: FamilyEffect, Name: w.Name, ID: id}
-	return c.message(s, w.ID, w.Trace, &command{
+	return c.message(d, s, w.ID, w.Trace, &command{
 		TenantID: text(w.From.Tenant), CommandID: text(id), EffectName: text(w.Name), Revoke: revoke,
 		Payload: w.Payload, Timestamp: w.Time, Metadata: md,
 	})
@@ -157,20 +166,21 @@ type aggregateCommand struct {
 	Metadata      metadata `json:"metadata"`
 }
 
-func (c Codec) workCommand(w edda.Work) (*nats.Msg, error) {
+func (c Codec) workCommand(d *draft, w *edda.Work) error {
 	aggregate, name, found := strings.Cut(w.Name, ".")
 	if !found {
-		return nil, reject("name", fmt.Errorf("command %.80q is not of the form Type.Name", w.Name))
+		return reject("name", fmt.Errorf("command %.80q is not of the form Type.Name", w.Name))
 	}
 	inner, err := commandPayload(name, w.Payload)
 	if err != nil {
-		return nil, reject("payload", err)
+		return reject("payload", err)
 	}
 	s := Subject{Tenant: w.From.Tenant, Family: FamilyCommand, Name: aggregate, ID: w.To}
-	return c.message(s, w.ID, w.Trace, &aggregateCommand{
+	d.command = aggregateCommand{
 		TenantID: w.From.Tenant, CommandID: w.ID, AggregateID: w.To, AggregateType: aggregate,
-		PayloadJSON: string(inner), Metadata: carried(&w),
-	})
+		PayloadJSON: string(inner), Metadata: carried(w),
+	}
+	return c.message(d, s, w.ID, w.Trace, &d.command)
 }
 
 // commandPayload is {command: name, …with}, its keys sorted.
@@ -195,18 +205,19 @@ func commandPayload(name string, with json.RawMessage) ([]byte, error) {
 // factVersion is the version of every fact: manifests do not number them.
 const factVersion = 1
 
-func (c Codec) workFact(w edda.Work) (*nats.Msg, error) {
+func (c Codec) workFact(d *draft, w *edda.Work) error {
 	s := Subject{Tenant: w.From.Tenant, Family: FamilyFact, Name: w.From.Saga, ID: w.From.Correlation}
-	return c.message(s, w.ID, w.Trace, &envelope{
+	d.event = envelope{
 		EventID: text(w.ID), TenantID: text(w.From.Tenant),
 		AggregateType: text(w.From.Saga), AggregateID: text(w.From.Correlation),
 		EventType: text(w.Name), Version: factVersion, Timestamp: moment{w.Time},
-		Payload: w.Payload, Metadata: carried(&w),
-	})
+		Payload: w.Payload, Metadata: carried(w),
+	}
+	return c.message(d, s, w.ID, w.Trace, &d.event)
 }
 
-func (c Codec) workInput(w edda.Work) (*nats.Msg, error) {
-	md := carried(&w)
+func (c Codec) workInput(d *draft, w *edda.Work) error {
+	md := carried(w)
 	md.Key, md.Step = text(w.Target.Correlation), text(w.Step)
 	in := input{
 		SignalID: text(w.ID), TenantID: text(w.Target.Tenant), Payload: w.Payload, Timestamp: moment{w.Time},
@@ -222,28 +233,33 @@ func (c Codec) workInput(w edda.Work) (*nats.Msg, error) {
 	}
 	in.Metadata = md
 	s := Subject{Tenant: w.Target.Tenant, Family: FamilyWorkflow, Name: w.Target.Saga, ID: w.Target.Correlation}
-	return c.message(s, w.ID, w.Trace, &in)
+	return c.message(d, s, w.ID, w.Trace, &in)
 }
 
 // Input writes an event that people or programs send in: an aggregate's event,
 // a signal, an answer or an operator's verb.
 func (c Codec) Input(ev edda.Event) (*nats.Msg, error) {
+	return fairCopy(func(d *draft) error { return c.sent(d, &ev) })
+}
+
+func (c Codec) sent(d *draft, ev *edda.Event) error {
 	md := metadata{Correlation: text(ev.Correlation), Trace: text(ev.Trace), Causation: text(ev.Causation)}
 	if ev.Kind == edda.KindEvent {
 		s := Subject{Tenant: ev.Tenant, Family: FamilyAggregate, Name: ev.AggregateType, ID: ev.AggregateID}
-		return c.message(s, ev.ID, ev.Trace, &envelope{
+		d.event = envelope{
 			EventID: text(ev.ID), TenantID: text(ev.Tenant), AggregateType: text(ev.AggregateType),
 			AggregateID: text(ev.AggregateID), EventType: text(ev.Type), Version: ev.Version,
 			Timestamp: moment{ev.Timestamp}, Payload: ev.Payload, Metadata: md,
-		})
+		}
+		return c.message(d, s, ev.ID, ev.Trace, &d.event)
 	}
 	kind, ok := inputKinds(ev.Kind)
 	if !ok {
-		return nil, errors.New("an event of kind " + string(ev.Kind) + " cannot be sent in")
+		return errors.New("an event of kind " + string(ev.Kind) + " cannot be sent in")
 	}
 	md.Key, md.Step, md.By, md.Why = text(ev.Key.Correlation), text(ev.Step), text(ev.By), text(ev.Why)
 	s := Subject{Tenant: ev.Key.Tenant, Family: FamilyWorkflow, Name: ev.Key.Saga, ID: ev.Key.Correlation}
-	return c.message(s, ev.ID, ev.Trace, &input{
+	return c.message(d, s, ev.ID, ev.Trace, &input{
 		SignalID: text(ev.ID), TenantID: text(ev.Key.Tenant), Kind: kind, Name: text(ev.Type),
 		Payload: ev.Payload, Timestamp: moment{ev.Timestamp}, Metadata: md,
 	})
@@ -263,12 +279,15 @@ func inputKinds(k edda.Kind) (inputKind, bool) {
 
 // Result writes the outcome of an effect command.
 func (c Codec) Result(r effects.Result) (*nats.Msg, error) {
-	body, err := resultBody(r)
-	if err != nil {
-		return nil, err
-	}
-	m, err := c.message(resultSubject(r), ResultID(r.CommandID), r.Trace, body)
-	return takenAt(m, err, r.Taken)
+	return fairCopy(func(d *draft) error {
+		body, err := resultBody(r)
+		if err != nil {
+			return err
+		}
+		err = c.message(d, resultSubject(r), ResultID(r.CommandID), r.Trace, body)
+		d.takenAt(r.Taken)
+		return err
+	})
 }
 
 func resultSubject(r effects.Result) Subject {

@@ -63,30 +63,31 @@ func (p *Publisher) window(ctx context.Context, batch []edda.Work, errs []error)
 	w, err := p.unacked.open(len(batch))
 	if err != nil {
 		for i := range errs {
-			errs[i] = temporary(batch[i], err)
+			errs[i] = temporary(&batch[i], err)
 		}
 		return
 	}
 	defer w.close()
+	d := newDraft()
+	defer d.free()
 	for i := range batch {
-		errs[i] = p.start(ctx, w, i, batch[i])
+		errs[i] = p.start(ctx, w, i, d, &batch[i])
 	}
 	for i, fate := range w.wait(ctx) {
 		if errs[i] == nil && fate != nil {
-			errs[i] = temporary(batch[i], fate)
+			errs[i] = temporary(&batch[i], fate)
 		}
 	}
 }
 
-func (p *Publisher) start(ctx context.Context, in *window, place int, w edda.Work) error {
+func (p *Publisher) start(ctx context.Context, in *window, place int, d *draft, w *edda.Work) error {
 	if err := ctx.Err(); err != nil {
 		return temporary(w, err)
 	}
-	m, err := p.codec.Work(w)
-	if err != nil {
+	if err := p.codec.work(d, w); err != nil {
 		return err
 	}
-	err = in.publish(place, m)
+	err := in.publish(place, &d.Msg)
 	if errors.Is(err, nats.ErrMaxPayload) {
 		return reject("too-large", err)
 	}
@@ -96,7 +97,7 @@ func (p *Publisher) start(ctx context.Context, in *window, place int, w edda.Wor
 	return nil
 }
 
-func temporary(w edda.Work, err error) error {
+func temporary(w *edda.Work, err error) error {
 	return edda.Classify(edda.Temporary, "publish %s %s: %w", w.Kind, w.ID, err)
 }
 

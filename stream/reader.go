@@ -19,12 +19,9 @@ const (
 	// besides the buffer.
 	pullMessages = 1024
 	pullBytes    = 8 << 20
-	// maxUnhandled bounds what was read and is not yet acknowledged: the
-	// buffers, what is on its way, and the engine's own batches, twice over.
-	maxUnhandled = 16384
-	// sourceAckWait is after how long the server sends an unacknowledged message
-	// again. It is dropped then, so this only costs traffic while a disk is full.
-	sourceAckWait = 2 * time.Minute
+	// lostAfter is how long a message may be on its way, of which nothing that comes
+	// behind it shows that it was lost.
+	lostAfter = 2 * time.Minute
 	// pullHeartbeat finds out about a server that forgot the consumer.
 	pullHeartbeat = 5 * time.Second
 	// abandonedAfter is when the server removes the consumer of a process that
@@ -56,7 +53,6 @@ type reader struct {
 	codec    Codec
 	tenants  *atomic.Pointer[Tenants]
 	buffer   *buffer
-	acks     *acks
 	copies   *copies         // of results that were applied within this process
 	restored bool            // the store is a backup that has still to catch up
 	wake     chan<- struct{} // something was put into the buffer
@@ -68,6 +64,7 @@ type reader struct {
 	read  uint64     // last sequence that was read
 	at    time.Time  // when that message was stored; zero: not known
 	kept  uint64     // last of them that went into the buffer
+	done  uint64     // everything up to here is handled
 	quiet uint64     // nothing of ours is between read and this
 	past  backlog
 }
@@ -122,10 +119,16 @@ func (r *reader) consume(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("pull from %s: %w", r.name, err)
 	}
-	select {
-	case <-ctx.Done():
-	case <-reading.Closed(): // the client gave up, whatever for
-		cancel(fmt.Errorf("read %s: %w", r.name, errEnded))
+	looks := time.NewTicker(lostAfter)
+	defer looks.Stop()
+	for ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case <-reading.Closed(): // the client gave up, whatever for
+			cancel(fmt.Errorf("read %s: %w", r.name, errEnded))
+		case <-looks.C:
+			f.look(ctx, cons)
+		}
 	}
 	reading.Stop()
 	f.over()
@@ -138,7 +141,8 @@ type feed struct {
 	reader *reader
 	end    context.CancelCauseFunc
 	busy   chan struct{} // capacity 1: a message is being taken in
-	number uint64        // of the last message, as the consumer counts them; owned by who is busy
+	number atomic.Uint64 // of the last message, as the consumer counts them
+	sent   uint64        // of the last one that the server had sent at the last look; look's
 }
 
 func (f *feed) message(ctx context.Context, m jetstream.Msg) {
@@ -147,9 +151,20 @@ func (f *feed) message(ctx context.Context, m jetstream.Msg) {
 	if ctx.Err() != nil {
 		return
 	}
-	f.number++
-	if err := f.reader.accept(ctx, m, f.number); err != nil {
+	if err := f.reader.accept(ctx, m, f.number.Add(1)); err != nil {
 		f.end(err)
+	}
+}
+
+// look ends the reading where a message that was sent before the last look has not come:
+// as nothing has come behind it, accept has not missed it. What waits for room has.
+func (f *feed) look(ctx context.Context, cons jetstream.Consumer) {
+	if f.number.Load() < f.sent && len(f.busy) == 0 {
+		f.end(errGap)
+		return
+	}
+	if info, err := cons.Info(ctx); err == nil { // else the heartbeats tell of what lasts
+		f.sent = info.Delivered.Consumer
 	}
 }
 
@@ -199,8 +214,8 @@ func (r *reader) create(ctx context.Context) (jetstream.Consumer, error) {
 	cfg := jetstream.ConsumerConfig{
 		Durable: r.consumer, Description: "edda: inputs of sagas",
 		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: r.position() + 1,
-		AckPolicy: jetstream.AckAllPolicy, AckWait: sourceAckWait, MaxAckPending: maxUnhandled,
-		MaxDeliver: -1, InactiveThreshold: abandonedAfter, FilterSubjects: r.filters(),
+		AckPolicy: jetstream.AckNonePolicy, MemoryStorage: true, // the checkpoint is the position
+		InactiveThreshold: abandonedAfter, FilterSubjects: r.filters(),
 	}
 	cons, err := r.js.CreateConsumer(ctx, r.name, cfg)
 	if err != nil {
@@ -239,7 +254,6 @@ func (r *reader) reached() edda.Checkpoint {
 
 // forget drops what was true of the old consumer and its filters.
 func (r *reader) forget() {
-	r.acks.forget()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.quiet = 0
@@ -266,49 +280,28 @@ func (r *reader) accept(ctx context.Context, m jetstream.Msg, expected uint64) e
 	}
 	seq := md.Sequence.Stream
 	if seq <= r.position() {
-		return r.ack(r.acks.again(receipt{seq: seq, reply: m.Reply()}))
+		return nil
 	}
 	if r.copies.back(m.Subject()) {
-		return r.pass(seq, md.Timestamp.UTC(), m.Reply())
+		r.moveTo(seq, md.Timestamp.UTC(), false)
+		return nil
 	}
 	ev := r.codec.Event(Message{
 		Subject: m.Subject(), Header: m.Headers(), Data: m.Data(),
 		Stream: r.name, Seq: seq, Time: md.Timestamp,
 	})
-	return r.keep(ctx, ev, m.Reply())
+	return r.keep(ctx, ev)
 }
 
-// pass leaves out a message that is not meant for us.
-func (r *reader) pass(seq uint64, at time.Time, reply string) error {
-	reply = r.acks.add(receipt{seq: seq, reply: reply})
-	r.moveTo(seq, at, false)
-	signal(r.wake)
-	return r.ack(reply)
-}
-
-// keep notes the receipt first: the engine may be done with an event as soon as
-// it is in the buffer.
-func (r *reader) keep(ctx context.Context, ev edda.Event, reply string) error {
-	kept := r.codec.NoTenancy || r.tenants.Load().Match(ev.Tenant)
-	at := r.acks.add(receipt{seq: ev.Seq, reply: reply, kept: kept})
-	if kept {
+// keep gives it to the engine, if it is ours.
+func (r *reader) keep(ctx context.Context, ev edda.Event) error {
+	ours := r.codec.NoTenancy || r.tenants.Load().Match(ev.Tenant)
+	if ours {
 		if err := r.buffer.put(ctx, ev); err != nil {
 			return context.Cause(ctx)
 		}
 	}
-	r.moveTo(ev.Seq, ev.StoredAt(), kept)
-	signal(r.wake)
-	return r.ack(at)
-}
-
-// ack acknowledges everything up to the message that the reply is of.
-func (r *reader) ack(reply string) error {
-	if reply == "" {
-		return nil
-	}
-	if err := r.js.Conn().Publish(reply, []byte("+ACK")); err != nil {
-		return fmt.Errorf("ack %s: %w", r.name, err)
-	}
+	r.moveTo(ev.Seq, ev.StoredAt(), ours)
 	return nil
 }
 
@@ -325,11 +318,20 @@ func (r *reader) position() uint64 {
 	return r.read
 }
 
+// moveTo notes what was read, and wakes who fetches.
 func (r *reader) moveTo(seq uint64, at time.Time, kept bool) {
 	r.mu.Lock()
-	defer r.mu.Unlock()
 	r.read, r.at = seq, at
 	if kept {
 		r.noteKept(seq)
 	}
+	r.mu.Unlock()
+	signal(r.wake)
+}
+
+// handled notes that everything up to seq is handled.
+func (r *reader) handled(seq uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.done = max(r.done, seq)
 }

@@ -30,7 +30,7 @@ func (a arrived) Metadata() (*jetstream.MsgMetadata, error) {
 // well; and no message comes in once it has ended.
 func TestAReadingEndsBehindTheMessageThatIsTakenIn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := &reader{buffer: newBuffer(), acks: &acks{}, wake: make(chan struct{}, 1), tenants: &atomic.Pointer[Tenants]{}}
+		r := &reader{buffer: newBuffer(), wake: make(chan struct{}, 1), tenants: &atomic.Pointer[Tenants]{}}
 		r.tenants.Store(&Tenants{})
 		for range bufferEvents {
 			if !r.buffer.tryPut(edda.Event{}) {

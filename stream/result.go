@@ -4,8 +4,6 @@ import (
 	"encoding/json"
 	"time"
 
-	"github.com/nats-io/nats.go"
-
 	"edda"
 	"edda/engine"
 	"edda/internal/fields"
@@ -64,14 +62,13 @@ func (c Codec) result(ev edda.Event, s Subject, m Message) (edda.Event, error) {
 
 // takenAt writes into a result when the sagas took it that was handed to them within
 // their process. Most results are not.
-func takenAt(m *nats.Msg, err error, at time.Time) (*nats.Msg, error) {
-	if err == nil && !at.IsZero() {
-		m.Header[headerTaken] = []string{at.UTC().Format(time.RFC3339Nano)}
+func (d *draft) takenAt(at time.Time) {
+	if !at.IsZero() {
+		d.set(headerTaken, &d.taken, at.UTC().Format(time.RFC3339Nano))
 	}
-	return m, err
 }
 
-// taken is what [takenAt] wrote, to the nanosecond: the ids of what the result sets off
+// taken is what [draft.takenAt] wrote, to the nanosecond: the ids of what the result sets off
 // come of it, and what is called, under which key.
 //
 // It is believed where it can be so: from 1970, as ids can say no earlier time, to when

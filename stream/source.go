@@ -109,7 +109,7 @@ func (s *Source) reader(js jetstream.JetStream, str jetstream.Stream, p plan, fr
 	return &reader{
 		js: js, stream: str, name: p.name, consumer: consumerName("saga", "", o.Name),
 		families: p.families, whole: whole, codec: o.Codec, tenants: &s.tenants,
-		buffer: newBuffer(), acks: &acks{}, copies: back, wake: s.wake, log: o.Log,
+		buffer: newBuffer(), copies: back, wake: s.wake, log: o.Log,
 		again: make(chan struct{}, 1), restored: s.strict, created: from.Created, at: from.Time, read: from.Seq, kept: from.Seq,
 	}
 }
@@ -288,19 +288,17 @@ func shares(lengths []int, limit int) []int {
 	return out
 }
 
-// Ack acknowledges everything up to the positions.
+// Ack notes that everything up to the positions is handled. The server is not told:
+// where to go on is for the checkpoint to say.
 func (s *Source) Ack(_ context.Context, done []edda.Checkpoint) error {
-	defer s.catchUp()
 	for _, cp := range done {
 		for _, r := range s.readers {
-			if r.name != cp.Stream {
-				continue
-			}
-			if err := r.ack(r.acks.done(cp.Seq)); err != nil {
-				return err
+			if r.name == cp.Stream {
+				r.handled(cp.Seq)
 			}
 		}
 	}
+	s.catchUp()
 	return nil
 }
 

@@ -3,6 +3,7 @@ package stream
 import (
 	"context"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -193,7 +194,7 @@ func TestSourceSurvivesTheLossOfItsConsumer(t *testing.T) {
 	})
 }
 
-func TestWhatIsNotAcknowledgedDoesNotComeTwice(t *testing.T) {
+func TestNothingComesTwice(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		src, stop := w.open(ctx, nil, SourceOptions{Name: "s"})
 		defer stop()
@@ -201,53 +202,71 @@ func TestWhatIsNotAcknowledgedDoesNotComeTwice(t *testing.T) {
 			w.send("acme", "O1", i)
 		}
 		fetch(ctx, t, src, 10)
-		none(ctx, t, src, 5*sourceAckWait)
-		if n := pending(ctx, w); n != 10 {
-			t.Errorf("%d messages are unacknowledged, not 10", n)
-		}
-		acknowledge(ctx, t, src, 7)
-		time.Sleep(time.Second)
-		if n := pending(ctx, w); n != 3 {
-			t.Errorf("%d messages are unacknowledged, not 3", n)
-		}
-		// The checkpoint may go past what was read.
-		acknowledge(ctx, t, src, 100)
-		time.Sleep(time.Second)
-		if n := pending(ctx, w); n != 0 {
-			t.Errorf("%d messages are unacknowledged", n)
-		}
+		none(ctx, t, src, 5*lostAfter)
 	})
 }
 
-func TestALostAckIsSentAgain(t *testing.T) {
+// TestTheServerWritesNoPosition of a consumer that is made anew behind the checkpoint.
+func TestTheServerWritesNoPosition(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		src, stop := w.open(ctx, nil, SourceOptions{Name: "s"})
 		defer stop()
 		w.send("acme", "O1", 1)
 		fetch(ctx, t, src, 1)
-		src.readers[0].acks.done(1) // noted, and never sent
-		time.Sleep(2 * sourceAckWait)
-		if n := pending(ctx, w); n != 0 {
-			t.Errorf("%d messages are unacknowledged", n)
+		time.Sleep(time.Second)
+		err := filepath.WalkDir(w.dir, func(path string, d os.DirEntry, err error) error {
+			if strings.Contains(path, consumerName("saga", "", "s")) && !d.IsDir() {
+				t.Errorf("there is %s", path)
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
 		}
 	})
 }
 
-func acknowledge(ctx context.Context, t *testing.T, src *Source, seq uint64) {
-	t.Helper()
-	if err := src.Ack(ctx, []edda.Checkpoint{{Stream: AggregateEvents, Seq: seq}}); err != nil {
-		t.Fatal(err)
+// TestWhatWasLostOnItsWayIsReadAgain also where nothing comes behind it: here another
+// client of the same consumer takes some of its messages away.
+func TestWhatWasLostOnItsWayIsReadAgain(t *testing.T) {
+	for name, more := range map[string]bool{"and more comes": true, "and nothing more comes": false} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(ctx context.Context, w *world) {
+				src, stop := w.open(ctx, nil, SourceOptions{Name: "s"})
+				defer stop()
+				w.send("acme", "O1", 1)
+				fetch(ctx, t, src, 1)
+				cons, err := w.js.Consumer(ctx, AggregateEvents, consumerName("saga", "", "s"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				stolen, err := cons.Fetch(1, jetstream.FetchMaxWait(time.Second))
+				if err != nil {
+					t.Fatal(err)
+				}
+				last := uint64(1)
+				for len(stolen.Messages()) == 0 { // the two pulls take turns
+					last = w.send("acme", "O1", int(last)+1)
+					synctest.Wait()
+				}
+				if more {
+					last = w.send("acme", "O1", int(last)+1)
+				}
+				for seq := uint64(2); seq <= last; {
+					got, err := src.Fetch(ctx, 1024, 2*lostAfter+retryMost)
+					if err != nil || len(got.Events) == 0 {
+						t.Fatalf("message %d of %d does not come: %v", seq, last, err)
+					}
+					for _, ev := range got.Events {
+						if ev.Seq != seq {
+							t.Fatalf("message %d comes where %d is to come", ev.Seq, seq)
+						}
+						seq++
+					}
+				}
+			})
+		})
 	}
-}
-
-// pending is how many messages the source named "s" has not acknowledged.
-func pending(ctx context.Context, w *world) int {
-	w.t.Helper()
-	cons, err := w.js.Consumer(ctx, AggregateEvents, consumerName("saga", "", "s"))
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	return cons.CachedInfo().NumAckPending
 }
 
 func TestSourceTakesInOnlyItsTenants(t *testing.T) {
@@ -265,30 +284,21 @@ func TestSourceTakesInOnlyItsTenants(t *testing.T) {
 					}
 				}
 				none(ctx, t, src, time.Minute)
-				acknowledge(ctx, t, src, 30)
-				time.Sleep(time.Second)
-				if n := pending(ctx, w); n != 0 {
-					t.Errorf("%d messages are unacknowledged", n)
-				}
 			})
 		})
 	}
 }
 
-// Otherwise a flood of other tenants' messages would stop the consumer.
-func TestOthersMessagesAreAcknowledgedAtOnce(t *testing.T) {
+// Others' messages are read and left out, as many as there are.
+func TestAFloodOfOthersMessagesStopsNobody(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		src, stop := w.open(ctx, nil, SourceOptions{Name: "s", Tenants: Tenants{"eu-*"}})
 		defer stop()
-		for i := range 100 {
+		for i := range 2*pullMessages + bufferEvents {
 			w.send("beta", "O1", i)
 		}
 		w.send("eu-1", "O1", 1)
 		fetch(ctx, t, src, 1)
-		time.Sleep(time.Second)
-		if n := pending(ctx, w); n != 1 {
-			t.Errorf("%d messages are unacknowledged, not 1", n)
-		}
 	})
 }
 

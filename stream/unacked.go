@@ -30,6 +30,7 @@ type unacked struct {
 type window struct {
 	of     *unacked
 	number uint64
+	reply  []byte           // where its acks come, up to the place of the message
 	gone   chan nats.Status // says that the connection was lost
 	done   chan struct{}    // closed when nothing is waited for
 
@@ -57,7 +58,7 @@ func (u *unacked) open(n int) (*window, error) {
 	}
 	u.last++
 	w := &window{
-		of: u, number: u.last, done: make(chan struct{}), waiting: 1, fates: make([]error, n),
+		of: u, number: u.last, reply: append(strconv.AppendUint([]byte(u.inbox), u.last, 36), '-'), done: make(chan struct{}), waiting: 1, fates: make([]error, n),
 		gone: u.nc.StatusChanged(nats.RECONNECTING, nats.CLOSED),
 	}
 	u.windows[w.number] = w
@@ -72,9 +73,10 @@ func (w *window) close() {
 	w.of.nc.RemoveStatusListener(w.gone)
 }
 
-// publish sends the window's message of a place; wait tells what became of it.
+// publish sends the window's message of a place, and keeps nothing of it; wait tells what
+// became of it. It is not called concurrently.
 func (w *window) publish(place int, m *nats.Msg) error {
-	m.Reply = w.of.inbox + strconv.FormatUint(w.number, 36) + "-" + strconv.Itoa(place)
+	m.Reply = string(strconv.AppendInt(w.reply, int64(place), 10))
 	w.of.mu.Lock()
 	w.fates[place] = errUnacked
 	w.waiting++

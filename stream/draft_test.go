@@ -1,0 +1,67 @@
+package stream
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+
+	"edda"
+)
+
+// TestAMessageHasNothingOfTheOneBefore although all of a delivery are written into the
+// same memory: neither headers that only one has, nor the end of a longer body.
+func TestAMessageHasNothingOfTheOneBefore(t *testing.T) {
+	bubble(t, func(ctx context.Context, w *world) {
+		long := `{"note":"` + strings.Repeat("x", 2*draftRoom) + `"}`
+		batch := facts(4)
+		batch[0].Kind, batch[0].Name, batch[0].CommandID = edda.WorkResult, "charge", "c-9"
+		batch[0].Payload, batch[0].Trace = json.RawMessage(`{"result_type":"Succeeded"}`), traceparent
+		batch[1].Payload, batch[1].Time = json.RawMessage(long), noon
+		batch[2].Payload = json.RawMessage(`{"a":1}`)
+		batch[3].ID = ""
+		p := NewPublisher(w.js, Codec{})
+		if errs := p.Deliver(ctx, batch); errs != nil {
+			t.Fatal(errs)
+		}
+		s, err := w.js.Stream(ctx, WorkflowEvents)
+		if err != nil {
+			t.Fatal(err)
+		}
+		headers := []nats.Header{
+			{headerMsgID: {"w-0"}, headerTraceparent: {traceparent}, headerTaken: {"2026-01-02T12:00:00.123456789Z"}},
+			{headerMsgID: {"w-1"}},
+			{headerMsgID: {"w-2"}},
+			nil,
+		}
+		bodies := []string{`{"result_type":"Succeeded"}`, `"payload":` + long, `"payload":{"a":1}`, `"payload":null`}
+		for i := range batch {
+			m, err := s.GetMsg(ctx, uint64(i+1))
+			if err != nil {
+				t.Fatal(err)
+			}
+			diff(t, m.Header, headers[i])
+			if !json.Valid(m.Data) || !strings.Contains(string(m.Data), bodies[i]) {
+				t.Errorf("message %d is %.200s", i, m.Data)
+			}
+		}
+	})
+}
+
+// TestAFairCopyStays what it was while others are written.
+func TestAFairCopyStays(t *testing.T) {
+	work := facts(2)
+	first, err := Codec{}.Work(work[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, id := string(first.Data), first.Header.Get(headerMsgID)
+	if _, err := (Codec{}).Work(work[1]); err != nil {
+		t.Fatal(err)
+	}
+	if string(first.Data) != data || first.Header.Get(headerMsgID) != id || id != "w-0" {
+		t.Errorf("it has become %s, %s", first.Header, first.Data)
+	}
+}
