@@ -24,6 +24,7 @@ const (
 type item struct {
 	row   store.Row
 	lane  *lane
+	kept  bool // by its destination, which took it
 	state state
 	fails int
 	until time.Time // when retrying
@@ -144,7 +145,7 @@ func (l *lane) batch(now time.Time) []*item {
 // also while it does not answer, and queues the others.
 func (l *lane) taken() (all []*item) {
 	for _, it := range l.untried {
-		if l.taker.Take(&it.row.Work) {
+		if it.kept = l.taker.Take(&it.row.Work); it.kept {
 			all = append(all, it)
 			continue
 		}

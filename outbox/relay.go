@@ -413,10 +413,13 @@ func (r *Relay) cleaned(d removal) {
 	}
 }
 
-// end lets go of an item that is done, whose row its caller may still look at.
+// end lets go of an item that is done, whose row its caller may still look at. What a
+// destination took is its own.
 func (r *Relay) end(it *item) {
 	it.lane.letGo(it.row)
-	r.ended = append(r.ended, it)
+	if !it.kept {
+		r.ended = append(r.ended, it)
+	}
 }
 
 // reuse empties the items that have ended, and keeps some of them.

@@ -697,6 +697,7 @@ type porter struct {
 	sync.Mutex // guards what follows
 	busy       bool
 	took       []string
+	kept       []*edda.Work // the same, as they were given
 	asked      map[string]int
 }
 
@@ -707,7 +708,7 @@ func (p *porter) Take(w *edda.Work) bool {
 	if w.Kind != edda.WorkEffect || p.busy {
 		return false
 	}
-	p.took = append(p.took, w.ID)
+	p.took, p.kept = append(p.took, w.ID), append(p.kept, w)
 	return true
 }
 
@@ -754,5 +755,10 @@ func TestATakerWaitsForNoBatch(t *testing.T) {
 		time.Sleep(time.Minute)
 		db.put(effect("e6", "6"))
 		took("e1", "e4", "e3", "e6")
+		for i, w := range p.kept {
+			if w.ID != p.took[i] {
+				t.Errorf("the work of %s has become %q", p.took[i], w.ID)
+			}
+		}
 	})
 }
