@@ -23,6 +23,7 @@ type draft struct {
 	id, trace, taken [1]string // the headers' values
 	event            envelope
 	command          aggregateCommand
+	result           result
 	coder            fields.Coder
 }
 

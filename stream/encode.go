@@ -280,11 +280,8 @@ func inputKinds(k edda.Kind) (inputKind, bool) {
 // Result writes the outcome of an effect command.
 func (c Codec) Result(r effects.Result) (*nats.Msg, error) {
 	return fairCopy(func(d *draft) error {
-		body, err := resultBody(r)
-		if err != nil {
-			return err
-		}
-		err = c.message(d, resultSubject(r), ResultID(r.CommandID), r.Trace, body)
+		d.result = resultOf(r)
+		err := c.message(d, resultSubject(r), ResultID(r.CommandID), r.Trace, &d.result)
 		d.takenAt(r.Taken)
 		return err
 	})
@@ -292,6 +289,14 @@ func (c Codec) Result(r effects.Result) (*nats.Msg, error) {
 
 func resultSubject(r effects.Result) Subject {
 	return Subject{Tenant: r.Tenant, Family: FamilyResult, Name: r.Effect, ID: r.CommandID}
+}
+
+func resultOf(r effects.Result) result {
+	return result{
+		TenantID: text(r.Tenant), CommandID: text(r.CommandID), EffectName: text(r.Effect),
+		ResultType: text(r.Outcome), Payload: r.Payload, Timestamp: moment{r.Time},
+		Attempts: r.Attempts, Metadata: r.Metadata,
+	}
 }
 
 // outcomes are results to write from.
@@ -304,11 +309,7 @@ func resultBody(r effects.Result) (json.RawMessage, error) {
 		*body = result{}
 		outcomes.Put(body)
 	}()
-	*body = result{
-		TenantID: text(r.Tenant), CommandID: text(r.CommandID), EffectName: text(r.Effect),
-		ResultType: text(r.Outcome), Payload: r.Payload, Timestamp: moment{r.Time},
-		Attempts: r.Attempts, Metadata: r.Metadata,
-	}
+	*body = resultOf(r)
 	data, err := encode(body)
 	if err != nil {
 		return nil, reject("payload", err)
