@@ -59,9 +59,13 @@ type wrote struct {
 }
 
 // counted takes orders through the store, and complains unless the log's bytes are those
-// of the records that were read in it.
+// of the records that were read in it. It does so twice, for what else the process
+// writes meanwhile is counted, too: the lesser is what the orders cost.
 func (l load) counted(t *testing.T) map[string]float64 {
 	w := l.through(t)
+	if again := l.through(t); again.total < w.total {
+		w = again
+	}
 	w.print(t)
 	n := w.orders
 	return map[string]float64{"written-B/op": rounded(float64(w.total) / n), "log-B/op": rounded(float64(w.did.Logged) / n), "fsyncs/op": rounded(float64(w.did.Syncs) / n)}
