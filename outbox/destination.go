@@ -17,7 +17,6 @@ package outbox
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"edda"
@@ -26,7 +25,7 @@ import (
 // Destination takes work somewhere. One implementation serves one [Lane].
 type Destination interface {
 	// Deliver offers a batch and returns when the fate of every item is known:
-	// errs[i] is nil, or [ErrElsewhere], when item i was accepted durably; a nil slice
+	// errs[i] is nil when item i was accepted durably; a nil slice
 	// means all were. Anything else is offered again later, so receivers must tolerate
 	// duplicates (by Work.ID); a *Rejection is final. No two items of a batch,
 	// nor of two calls at once, come from the same instance, so the items may
@@ -40,15 +39,11 @@ type Destination interface {
 // Taker is a destination that may take some work at once, so that it waits neither for
 // a batch nor for one that is under way.
 type Taker interface {
-	// Take is true where it has accepted the item, as by [ErrElsewhere]; else the item is
-	// given to Deliver. It returns at once and is never called concurrently. What it
+	// Take is true where it has accepted the item, durably, which tells nothing of how the
+	// destination is; else the item is given to Deliver. It returns at once and is never called concurrently. What it
 	// took may be kept: nobody changes it.
 	Take(w *edda.Work) bool
 }
-
-// ErrElsewhere says that an item was accepted, by another than the destination: it
-// tells nothing of how the destination is.
-var ErrElsewhere = errors.New("accepted elsewhere")
 
 // Rejecter tells a saga that a piece of its work was refused for good.
 type Rejecter interface {

@@ -247,11 +247,9 @@ func (r *Relay) settle(d delivery) {
 	var last error
 	for i, it := range d.items {
 		err := errorOf(d.errs, i)
-		if err == nil || errors.Is(err, ErrElsewhere) {
+		if err == nil {
 			r.accept(it)
-			if err == nil {
-				accepted++
-			}
+			accepted++
 			continue
 		}
 		failed, last = failed+1, err

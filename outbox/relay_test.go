@@ -143,19 +143,16 @@ func TestRelayDeadDestinationDoesNotStopTheOthers(t *testing.T) {
 	})
 }
 
-// TestWhatIsTakenElsewhereSaysNothingOfTheDestination: effects are handed over within
+// TestWhatIsTakenAtOnceSaysNothingOfTheDestination: effects are handed over within
 // the process while the server is away.
-func TestWhatIsTakenElsewhereSaysNothingOfTheDestination(t *testing.T) {
+func TestWhatIsTakenAtOnceSaysNothingOfTheDestination(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		db, h := newShelf(), newHarbour(t)
-		h.refuse = func(w edda.Work) error {
-			if w.Kind == edda.WorkEffect {
-				return ErrElsewhere
-			}
-			return errDown
-		}
+		h.refuse = func(edda.Work) error { return errDown }
+		l := h.lane("nats", facts...)
+		l.Destination = &porter{harbour: h, asked: map[string]int{}}
 		core, logs := observer.New(zap.InfoLevel)
-		start(t, db, Options{Lanes: []Lane{h.lane("nats", facts...)}, Log: zap.New(core)})
+		start(t, db, Options{Lanes: []Lane{l}, Log: zap.New(core)})
 		for i := range 300 {
 			db.put(fact(fmt.Sprint("f", i), fmt.Sprint("f", i)), effect(fmt.Sprint("e", i), fmt.Sprint("e", i)))
 			time.Sleep(100 * time.Millisecond)

@@ -18,7 +18,6 @@ import (
 	"edda"
 	"edda/effects"
 	"edda/engine"
-	"edda/outbox"
 )
 
 // offered are commands as sagas emit them, plain and strange.
@@ -112,12 +111,15 @@ func TestAnAppliedResultIsAsTheStreamGivesIt(t *testing.T) {
 	}
 }
 
+// errTaken stands for what was taken, and not published.
+var errTaken = errors.New("taken")
+
 // relayed gives work to a handoff as the relay does.
 func relayed(ctx context.Context, h *Handoff, batch []edda.Work) []error {
 	errs, rest, places := make([]error, len(batch)), []edda.Work(nil), []int(nil)
 	for i := range batch {
 		if h.Take(&batch[i]) {
-			errs[i] = outbox.ErrElsewhere
+			errs[i] = errTaken
 			continue
 		}
 		rest, places = append(rest, batch[i]), append(places, i)
@@ -399,7 +401,7 @@ func TestWhatFindsNoTakerIsPublished(t *testing.T) {
 		other.Name = "refund"
 		revoke.Kind, revoke.CommandID = edda.WorkRevoke, "c1"
 		errs := relayed(ctx, h, append(facts(1), handable("c1", "acme"), other, handable("others", "beta"), revoke, handable("c2", "acme")))
-		if want := []error{nil, outbox.ErrElsewhere, nil, nil, nil, outbox.ErrElsewhere}; !slices.Equal(errs, want) {
+		if want := []error{nil, errTaken, nil, nil, nil, errTaken}; !slices.Equal(errs, want) {
 			t.Fatalf("%v, want %v", errs, want)
 		}
 		var got []string
@@ -422,7 +424,7 @@ func TestErrorsOfThePublishedStandInTheirPlaces(t *testing.T) {
 		bad := facts(1)[0]
 		bad.Kind, bad.Name = edda.WorkCommand, "NoDot"
 		errs := relayed(ctx, h, []edda.Work{handable("c1", "acme"), bad, handable("c2", "acme"), facts(1)[0]})
-		if len(errs) != 4 || errs[0] != outbox.ErrElsewhere || errs[2] != outbox.ErrElsewhere || errs[3] != nil {
+		if len(errs) != 4 || errs[0] != errTaken || errs[2] != errTaken || errs[3] != nil {
 			t.Fatalf("%v", errs)
 		}
 		wantRejection(t, errs[1], "name")
