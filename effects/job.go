@@ -2,6 +2,7 @@ package effects
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"time"
 
@@ -144,10 +145,14 @@ func (j *job) prepare() (*outcome, error) {
 }
 
 // payload is the command's: as it is written, where that is all that is needed of it and
-// a saga of this process wrote it.
+// a saga of this process wrote it. What an operator gave a step instead of its input is
+// written as people write; it is called with what a payload that is read would give, the
+// same for every call of a command.
 func (j *job) payload() (any, error) {
 	if p := j.c.Payload; j.c.Offered && !j.e.reads && len(p) > 0 && p[0] == '{' {
-		return p, edda.Check(p)
+		if written, ok := edda.AppendMember(make([]byte, 0, len(p)), string(p), nil); ok {
+			return json.RawMessage(written), nil
+		}
 	}
 	return edda.Decode(j.c.Payload)
 }
