@@ -296,7 +296,7 @@ func (v *evaluator) submit(sets []*set, b *batch) {
 		v.writer.write(sets)
 		return
 	}
-	v.writer.queue <- sets
+	v.writer.put(sets)
 }
 
 // mayWait tells whether the sets are one that only moves positions, and no other such waits.
@@ -306,8 +306,9 @@ func (v *evaluator) mayWait(sets []*set) bool {
 
 // lone tells whether the writer has nothing to do and the evaluator will have nothing to
 // do meanwhile: then it takes less time to write a few items than to wake somebody who does.
+// Positions that wait for company may be with the store, but not on their way there.
 func (v *evaluator) lone(sets []*set) bool {
-	return v.batches == 0 && len(sets) == 1 && len(sets[0].items) <= maxLone && v.goingOn() == 0 && v.dueNow() == 0
+	return v.batches == 0 && v.writer.queued.Load() == 0 && len(sets) == 1 && len(sets[0].items) <= maxLone && v.goingOn() == 0 && v.dueNow() == 0
 }
 
 func (v *evaluator) count() {

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -17,6 +18,9 @@ const pipelineDepth = 2
 type writer struct {
 	*Engine
 	queue chan []*set // has room for every batch of the pipeline, and for positions that wait
+	// queued is how many were put there and are not yet submitted: whoever writes beside
+	// run would overtake them.
+	queued atomic.Int64
 
 	// Held by whoever writes: run, or the evaluator where nothing is under way.
 	writing sync.Mutex
@@ -45,11 +49,18 @@ func newWriter(e *Engine) *writer {
 func (w *writer) run() error {
 	for sets := range w.queue {
 		w.write(sets)
+		w.queued.Add(-1)
 	}
 	return nil
 }
 
-// write submits the sets, behind all that was queued before.
+// put queues the sets for run.
+func (w *writer) put(sets []*set) {
+	w.queued.Add(1)
+	w.queue <- sets
+}
+
+// write submits the sets. Nothing that was queued before may wait still.
 func (w *writer) write(sets []*set) {
 	w.writing.Lock()
 	defer w.writing.Unlock()

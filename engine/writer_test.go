@@ -79,3 +79,34 @@ func TestWhatStandsAloneIsWrittenAtOnce(t *testing.T) {
 		}
 	})
 }
+
+// Positions that wait for a commit are no batch under way; but what comes behind them does
+// not overtake them on their way to the store, or they would move back there.
+func TestNothingOvertakesPositionsThatWait(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, dir)
+		v := newEvaluator(newEngine(w.streams, w.gate, counter{}, Options{}), nil) // whose writer runs late
+		v.tidied = time.Now()
+		seq := uint64(0)
+		give := func(typ string, n int) {
+			for range n {
+				seq++
+				ev := event("e", typ, "1")
+				ev.Stream, ev.Seq, ev.Time = "A", seq, time.Now().UTC()
+				v.enqueue(newArrival(ev, Fetched{}))
+			}
+			v.step()
+		}
+		give("drop", maxLone+1)
+		give("add", 1)
+		go func() { _ = v.writer.run() }()
+		if err := v.finish(); err != nil {
+			t.Fatal(err)
+		}
+		positions, err := w.db.Checkpoints()
+		if err != nil || len(positions) != 1 || positions[0].Seq != seq || v.durable["A"].Seq != seq {
+			t.Errorf("stored %v, %v; durable %d; want %d", positions, err, v.durable["A"].Seq, seq)
+		}
+	})
+}
