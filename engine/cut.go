@@ -248,8 +248,12 @@ func (s *set) take(u *unit) {
 }
 
 // onlyMoves tells whether the set only moves positions: past copies, and events that no
-// saga is for. If that were lost, nothing but these would be read again.
+// saga is for. If that were lost, nothing but these would be read again. Nobody waits for it,
+// as who handed in what is due would.
 func (s *set) onlyMoves() bool {
+	if slices.ContainsFunc(s.items, func(it *item) bool { return it.due != nil }) {
+		return false
+	}
 	c := &s.change
 	return len(c.Transitions)+len(c.Claims)+len(c.Work)+len(c.Dead)+len(c.Audits)+len(c.Schedules)+len(c.Disarm) == 0
 }

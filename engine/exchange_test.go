@@ -6,6 +6,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"edda"
 	"edda/saga"
@@ -92,9 +93,10 @@ func TestAnExchangeThatCannotBeChangesNothing(t *testing.T) {
 		if !errors.Is(err, edda.Permanent) || !strings.Contains(err.Error(), "broken") {
 			t.Errorf("%v", err)
 		}
+		at := time.Now()
 		err = w.engine.Exchange(context.Background(), key("k"), func(c edda.Cell) (edda.Cell, []edda.Transition) { return c, nil })
-		if err != nil {
-			t.Errorf("nothing to change: %v", err)
+		if waited := time.Since(at); err != nil || waited > 0 {
+			t.Errorf("nothing to change: %v, after %v", err, waited)
 		}
 		_, err = exchanged(t, w, strings.Repeat("k", 40_000), "other")
 		if !errors.Is(err, edda.Poison) {
