@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"hash/maphash"
+	"runtime"
 	"slices"
 	"time"
 
@@ -36,6 +37,18 @@ type batch struct {
 	seed    maphash.Seed
 	lanes   []*lane
 	room    map[string]bool // tenants that may park; read only
+}
+
+// worthLane is how many inputs a lane is worth, unless somebody says how many lanes there
+// are: for fewer, to wake a goroutine and another processor takes longer than they do.
+const worthLane = 16
+
+// lanesFor says how many lanes n inputs have.
+func (o *Options) lanesFor(n int) int {
+	if o.Lanes > 0 {
+		return o.Lanes
+	}
+	return min(runtime.GOMAXPROCS(0), max(n/worthLane, 1))
 }
 
 // evaluate fills in the targets and results of all items.

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -70,12 +71,16 @@ func newWorld(t *testing.T, dir string) *world {
 	return w
 }
 
+// lanes of a world, however few inputs it has: what they share is to show.
+const lanes = 2
+
 // start runs an engine until stop or the next start.
 func (w *world) start(o Options) {
 	w.stop()
 	w.registry = prometheus.NewRegistry()
 	core, logs := observer.New(zapcore.InfoLevel)
 	w.logs = logs
+	o.Lanes = cmp.Or(o.Lanes, lanes)
 	o.Registry, o.Observe, o.Log = w.registry, w.observe, zap.New(core)
 	w.engine = newEngine(w.streams, w.gate, counter{}, o)
 	ctx, cancel := context.WithCancel(context.Background())

@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"fmt"
-	"runtime"
 	"sync"
 	"time"
 
@@ -58,7 +57,8 @@ type Options struct {
 	// MaxParked is how many events of one tenant may wait for their instance
 	// before another becomes a dead letter; [DefaultMaxParked] when zero.
 	MaxParked int
-	// Lanes is how many keys are evaluated at once; GOMAXPROCS when zero.
+	// Lanes is how many keys are evaluated at once. When zero they are GOMAXPROCS, and
+	// fewer where there are few inputs.
 	Lanes int
 }
 
@@ -83,9 +83,6 @@ func (o *Options) validate() {
 	}
 	if o.MaxParked <= 0 {
 		o.MaxParked = DefaultMaxParked
-	}
-	if o.Lanes <= 0 {
-		o.Lanes = runtime.GOMAXPROCS(0)
 	}
 }
 

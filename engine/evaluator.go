@@ -191,7 +191,7 @@ func (v *evaluator) step() {
 	b := &batch{items: items, sagas: v.sagas, over: v.overlay, kept: v.kept, db: v.db, horizon: v.horizon.reached, lived: v.lived,
 		now: now, patient: v.patient(now), seed: v.seed, room: v.parking.room, lanes: v.lanes}
 	defer v.rested(b)
-	if err := b.evaluate(v.opts.Lanes); err != nil {
+	if err := b.evaluate(v.opts.lanesFor(len(items))); err != nil {
 		v.putBack(items)
 		v.fail(fmt.Errorf("evaluate: %w", err))
 		v.beginAnew()

@@ -17,6 +17,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	bolt "go.etcd.io/bbolt"
 
+	"edda/internal/datasync"
 	"edda/stream"
 )
 
@@ -43,11 +44,11 @@ func (res *Result) floor(name string, rate float64, costs *Costs) {
 	res.Floors = append(res.Floors, f)
 }
 
-// floorLatency adds the median of the same work without an engine.
-func (res *Result) floorLatency(name string, p50 float64) {
-	f := Floor{Name: name, P50: p50}
+// floorLatency adds how long the same work takes without an engine.
+func (res *Result) floorLatency(name string, l *Latency) {
+	f := Floor{Name: name, P50: l.P50, P99: l.P99}
 	if res.Latency != nil && res.Latency.P50 > 0 {
-		f.Fraction = p50 / res.Latency.P50
+		f.Fraction = l.P50 / res.Latency.P50
 	}
 	res.Floors = append(res.Floors, f)
 }
@@ -161,6 +162,63 @@ func bareStore(file string, n, commits, size int) (rate float64, err error) {
 		return nil
 	})
 	return float64(n) * float64(done) / float64(commits) / took.Seconds(), err
+}
+
+// syncing adds the floor of what an operation waits for on disk: its commits, each
+// appended to a bare file and synced.
+func (r *run) syncing(res *Result) error {
+	dir, err := r.folder(res.Workload + "-floor")
+	if err != nil {
+		return err
+	}
+	l, err := bareSyncs(filepath.Join(dir, res.Phase+".log"), res.Count, res.Costs.commits, res.Costs.bytes)
+	if err == nil && l != nil {
+		res.floorLatency("the syncs alone", l)
+	}
+	return err
+}
+
+// bareSyncs appends the bytes of n operations to a file that has room for them, each in
+// as many writes as it had commits, each synced. It tells how long an operation takes.
+func bareSyncs(name string, n, commits, size int) (*Latency, error) {
+	if n == 0 || commits < n {
+		return nil, nil
+	}
+	f, err := os.Create(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	value := bytes.Repeat([]byte("v"), max(size/commits, 1))
+	done, each := min(n, maxFloor), commits/n
+	for range done * each { // blocks that were written before are synced faster
+		if _, err := f.Write(value); err != nil {
+			return nil, err
+		}
+	}
+	if err := f.Sync(); err != nil {
+		return nil, err
+	}
+	times := make([]time.Duration, done)
+	for i := range times {
+		if times[i], err = timed(func() error { return appendSynced(f, value, int64(i*each), each) }); err != nil {
+			return nil, err
+		}
+	}
+	return summarize(times), nil
+}
+
+// appendSynced writes a value so often behind the first at, and syncs each.
+func appendSynced(f *os.File, value []byte, at int64, times int) error {
+	for i := range int64(times) {
+		if _, err := f.WriteAt(value, (at+i)*int64(len(value))); err != nil {
+			return err
+		}
+		if err := datasync.Sync(f); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // put adds so many values, with keys that go on from the last.

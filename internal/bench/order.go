@@ -269,8 +269,8 @@ func (b *bout) floors(full, alone *Result) error {
 		if err != nil {
 			return err
 		}
-		alone.floorLatency("the HTTP calls alone", one.Latency.P50)
-		if err := b.storing(alone); err != nil {
+		alone.floorLatency("the HTTP calls alone", one.Latency)
+		if err := errors.Join(b.storing(alone), b.syncing(alone)); err != nil {
 			return err
 		}
 	}

@@ -58,6 +58,7 @@ type Floor struct {
 	Name     string  `json:"name"`
 	Rate     float64 `json:"rate,omitempty"`
 	P50      float64 `json:"p50_ms,omitempty"`
+	P99      float64 `json:"p99_ms,omitempty"`
 	CPU      float64 `json:"cpu_per_1000,omitempty"` // seconds
 	Fraction float64 `json:"fraction"`               // how much of the floor's speed is reached
 }
@@ -138,10 +139,10 @@ func (r *Report) costs(t table.Writer) {
 }
 
 func (r *Report) floors(t table.Writer) {
-	t.AppendHeader(table.Row{"", "phase", "floor", "rate /s", "p50 ms", "CPU s/1,000", "reached"})
+	t.AppendHeader(table.Row{"", "phase", "floor", "rate /s", "p50 ms", "p99 ms", "CPU s/1,000", "reached"})
 	for _, res := range r.Results {
 		for _, f := range res.Floors {
-			t.AppendRow(table.Row{res.Workload, res.Phase, f.Name, some(f.Rate, "%.0f"), some(f.P50, "%.2f"), some(f.CPU, "%.2f"), fmt.Sprintf("%.1f%%", 100*f.Fraction)})
+			t.AppendRow(table.Row{res.Workload, res.Phase, f.Name, some(f.Rate, "%.0f"), some(f.P50, "%.2f"), some(f.P99, "%.2f"), some(f.CPU, "%.2f"), fmt.Sprintf("%.1f%%", 100*f.Fraction)})
 		}
 	}
 }

@@ -155,7 +155,7 @@ func (r *run) bareStart(res *Result, file string) error {
 		times = append(times, took)
 	}
 	slices.Sort(times)
-	res.floorLatency("the binary started, the file opened by bare bbolt", ms(quantile(times, 0.5)))
+	res.floorLatency("the binary started, the file opened by bare bbolt", summarize(times))
 	if size, err := os.Stat(file); err == nil {
 		res.Notes = append(res.Notes, fmt.Sprintf("the file is %d MiB", size.Size()>>20))
 	}

@@ -41,9 +41,9 @@ func TestRates(t *testing.T) {
 func TestFloorsAreFractionsOfTheFloor(t *testing.T) {
 	res := &Result{Rate: 250, Latency: &Latency{P50: 4}}
 	res.floor("a rate", 1000, &Costs{Effects: 0.1, Client: 0.2})
-	res.floorLatency("a median", 1)
+	res.floorLatency("a median", &Latency{P50: 1, P99: 3})
 	res.floor("nothing", 0, nil)
-	if f := res.Floors; f[0].Fraction != 0.25 || f[0].CPU < 0.299 || f[0].CPU > 0.301 || f[1].Fraction != 0.25 || f[2].Fraction != 0 {
+	if f := res.Floors; f[0].Fraction != 0.25 || f[0].CPU < 0.299 || f[0].CPU > 0.301 || f[1].Fraction != 0.25 || f[1].P99 != 3 || f[2].Fraction != 0 {
 		t.Errorf("%+v", f)
 	}
 }

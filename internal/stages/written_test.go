@@ -47,6 +47,9 @@ func loads() []load {
 
 var orders = flag.Int("orders", 1, "how many times as many orders are counted")
 
+// tries bounds how often a load is counted.
+const tries = 5
+
 // wrote is what orders cost the store.
 type wrote struct {
 	load
@@ -59,12 +62,19 @@ type wrote struct {
 }
 
 // counted takes orders through the store, and complains unless the log's bytes are those
-// of the records that were read in it. It does so twice, for what else the process
-// writes meanwhile is counted, too: the lesser is what the orders cost.
+// of the records that were read in it. What else the process writes meanwhile is counted,
+// too: so it does so until the least came twice, but for a hundredth.
 func (l load) counted(t *testing.T) map[string]float64 {
 	w := l.through(t)
-	if again := l.through(t); again.total < w.total {
-		w = again
+	for range tries - 1 {
+		again := l.through(t)
+		same := max(again.total, w.total)-min(again.total, w.total) < w.total/100
+		if again.total < w.total {
+			w = again
+		}
+		if same {
+			break
+		}
 	}
 	w.print(t)
 	n := w.orders

@@ -101,6 +101,7 @@ type DB struct {
 	folding folding
 	packer  Packer
 
+	pauses  *pauses
 	folder  atomic.Bool    // one folds
 	folders sync.WaitGroup // for that one
 	quit    chan struct{}  // closed to end it
@@ -140,7 +141,7 @@ type state struct {
 // transaction that writes. Closing closes the file; what fails leaves it open.
 func Load(raw *bolt.DB, o Options) (*DB, error) {
 	o.validate()
-	db := &DB{raw: raw, path: raw.Path(), options: o, packer: Packer{Plain: o.Plain}, quit: make(chan struct{})}
+	db := &DB{raw: raw, path: raw.Path(), options: o, packer: Packer{Plain: o.Plain}, quit: make(chan struct{}), pauses: newPauses()}
 	if err := db.load(); err != nil {
 		return nil, err
 	}
@@ -291,6 +292,7 @@ func (db *DB) publish(active *table) {
 	}) {
 		db.startFolding()
 	}
+	db.pauses.end(db.fill(db.state.Load().active))
 }
 
 // change exchanges the state, of which the fold takes a table away by itself.
@@ -305,6 +307,11 @@ func (db *DB) change(fn func(s *state) (frozen bool)) (frozen bool) {
 
 // full tells whether a table is to be frozen.
 func (db *DB) full(t *table) bool { return db.overdue(t) || t.tombstones >= tombstoneBound }
+
+// fill is how full a table is, in thousandths.
+func (db *DB) fill(t *table) int {
+	return max(t.weight*1000/db.options.Bound, t.logged*1000/max(db.options.Bound, loggedBound), t.tombstones*1000/tombstoneBound)
+}
 
 // overdue tells whether it takes as much room as it may.
 func (db *DB) overdue(t *table) bool {

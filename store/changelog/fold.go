@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
+	"sync/atomic"
 	"time"
 
 	bolt "go.etcd.io/bbolt"
@@ -24,6 +26,10 @@ const (
 	// refold is when a chunk that failed is tried again: as often as a disk is asked
 	// whether it has room.
 	refold = time.Second
+	// rest is the longest pause between two chunks, and restUntil the share of the next
+	// table, in thousandths, that may fill meanwhile: see [DB.rest].
+	rest      = 40 * time.Millisecond
+	restUntil = 750
 )
 
 // pace is how much is folded at once: the bounds above.
@@ -34,7 +40,11 @@ type folding struct {
 	froze  uint64   // which table
 	layers []*layer // those not folded yet; of the first, the rows behind after
 	after  []byte
+	weight int // of the rows that were folded
 }
+
+// done is how much of a table was folded, in thousandths.
+func (f *folding) done(t *table) int { return f.weight * 1000 / max(t.weight, 1) }
 
 // startFolding folds the frozen table beside those who write, who hold the lock. Where a
 // goroutine does already, also one that waits for the disk, that goes on.
@@ -61,12 +71,69 @@ func (db *DB) foldAll() {
 			return
 		}
 		if err == nil {
+			db.rest()
 			continue
 		}
 		db.options.Failed(fmt.Errorf("fold the log: %w", err))
 		if db.broken() != nil || !db.goOn(true) {
 			return
 		}
+	}
+}
+
+// rest leaves the processors and the disk to those who write. What is to be folded could
+// be all at once, many milliseconds of work that commits would wait for; but there is
+// as much time for it as the next table takes to fill. So a chunk begins once that is as
+// full as this one is folded; and soon, where little is written.
+func (db *DB) rest() {
+	db.folds.Lock()
+	s, until := db.state.Load(), 0
+	if s.frozen != nil && db.folding.froze == s.froze {
+		until = db.folding.done(s.frozen) * restUntil / 1000
+	}
+	db.folds.Unlock()
+	db.pauses.begin(until)
+	defer db.pauses.until.Store(math.MaxInt64)
+	if db.fill(db.state.Load().active) >= until {
+		return
+	}
+	timer := time.NewTimer(rest)
+	defer timer.Stop()
+	select {
+	case <-db.pauses.over:
+	case <-timer.C:
+	case <-db.quit:
+	}
+}
+
+// pauses are those of who folds.
+type pauses struct {
+	until atomic.Int64  // how full the active table is to be, in thousandths
+	over  chan struct{} // capacity 1: it is
+}
+
+func newPauses() *pauses {
+	p := &pauses{over: make(chan struct{}, 1)}
+	p.until.Store(math.MaxInt64)
+	return p
+}
+
+func (p *pauses) begin(until int) {
+	select {
+	case <-p.over: // what ended one before
+	default:
+	}
+	p.until.Store(int64(until))
+}
+
+// end ends a pause, where there is one, once the table is as full as it says.
+func (p *pauses) end(full int) {
+	if int64(full) < p.until.Load() {
+		return
+	}
+	select {
+	case p.over <- struct{}{}:
+	default:
 	}
 }
 
@@ -208,7 +275,7 @@ func (db *DB) chunk(raw *bolt.Tx, f *folding, s *state) error {
 				return nil
 			}
 			r := it.Item()
-			f.after, room.bytes = r.key(), room.bytes-r.weight()
+			f.after, f.weight, room.bytes = r.key(), f.weight+r.weight(), room.bytes-r.weight()
 			if superseded(newer, r) {
 				continue
 			}

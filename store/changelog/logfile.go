@@ -12,6 +12,8 @@ import (
 	"os"
 	"path/filepath"
 	"sync/atomic"
+
+	"edda/internal/datasync"
 )
 
 // The log lies in two files beside the bbolt file: one has the transactions of the
@@ -254,7 +256,7 @@ func (l *logFiles) synced(slot int) error {
 		return nil
 	}
 	l.did.syncs.Add(1)
-	return fdatasync(l.files[slot])
+	return datasync.Sync(l.files[slot])
 }
 
 // append writes a record behind the last, and syncs it. Unsure says that nobody knows

@@ -1,0 +1,19 @@
+package engine
+
+import (
+	"runtime"
+	"testing"
+)
+
+func TestFewInputsAreNotWorthALaneMore(t *testing.T) {
+	most := runtime.GOMAXPROCS(0)
+	for _, c := range []struct{ lanes, inputs, want int }{
+		{0, 1, 1}, {0, 2*worthLane - 1, 1}, {0, 2 * worthLane, min(most, 2)}, {0, maxBatch, min(most, maxBatch/worthLane)},
+		{3, 1, 3},
+	} {
+		o := Options{Lanes: c.lanes}
+		if got := o.lanesFor(c.inputs); got != c.want {
+			t.Errorf("%d inputs, where %d lanes are asked for, have %d lanes, want %d", c.inputs, c.lanes, got, c.want)
+		}
+	}
+}

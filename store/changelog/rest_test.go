@@ -1,0 +1,87 @@
+package changelog
+
+import (
+	"fmt"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// rows of a thousand bytes fill a table of resting after rowsOfTable.
+const rowsOfTable = 64
+
+var resting = Options{Bound: rowsOfTable * (1000 + rowWeight), pace: pace{bytes: 4 * (1000 + rowWeight), rows: 1000}}
+
+// thousandBytes puts rows, each of a transaction of its own.
+func thousandBytes(t *testing.T, db *DB, from, to int) {
+	t.Helper()
+	for i := from; i < to; i++ {
+		key := fmt.Sprintf("%04d", i)
+		if err := db.Update(func(tx *Tx) error {
+			return tx.Bucket([]byte(flat)).Put([]byte(key), make([]byte, 1000-len(key)))
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func folds(t *testing.T, db *DB, want uint64) {
+	t.Helper()
+	synctest.Wait()
+	if got := db.Work().Folds; got != want {
+		t.Errorf("%d transactions folded something, want %d", got, want)
+	}
+}
+
+// A table may be folded for as long as the next one takes to fill.
+func TestWhoFoldsLeavesTimeToThoseWhoWrite(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db, err := openFile(filepath.Join(t.TempDir(), "x.db"), resting, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer db.Close()
+		thousandBytes(t, db, 0, 1)
+		before := db.Work().Folds // with what begins a log
+		thousandBytes(t, db, 1, rowsOfTable)
+
+		folds(t, db, before+1)
+		time.Sleep(rest)
+		folds(t, db, before+2) // nobody writes: a chunk for each rest
+		time.Sleep(rest - 1)
+		folds(t, db, before+2)
+		time.Sleep(1)
+		folds(t, db, before+3)
+
+		// Once the table that is written is as full as restUntil, all of the other is folded,
+		// and no time passed.
+		thousandBytes(t, db, rowsOfTable, rowsOfTable+rowsOfTable*restUntil/1000+1)
+		folds(t, db, before+rowsOfTable/4)
+		if got := db.Tables().Frozen; got != 0 {
+			t.Errorf("%d bytes are to be folded still", got)
+		}
+	})
+}
+
+// Who waits for all of a table to be folded waits for no rest.
+func TestWhoWaitsForAFoldWaitsForNoRest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db, err := openFile(filepath.Join(t.TempDir(), "x.db"), resting, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		thousandBytes(t, db, 0, rowsOfTable+1)
+		if err := db.Fold(); err != nil {
+			t.Fatal(err)
+		}
+		thousandBytes(t, db, 0, 3*rowsOfTable)
+		if err := db.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(began); took != 0 {
+			t.Errorf("it took %v", took)
+		}
+	})
+}
