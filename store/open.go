@@ -188,6 +188,7 @@ func load(path string, raw *bolt.DB, o Options) (*DB, error) {
 		return nil, fmt.Errorf("%s: %w", o.called, err)
 	}
 	d.file = file
+	d.absent.begin(file)
 	if err := file.View(func(tx *changelog.Tx) error {
 		meta := tx.Bucket([]byte(bucketMeta))
 		d.id, d.tenant, d.stamp = string(meta.Get(metaID)), string(meta.Get(metaTenant)), stampOf(tx)
