@@ -61,7 +61,7 @@ func cutHeader(b []byte) (id logID, err error) {
 	case len(b) < headerSize || !bytes.HasPrefix(b, []byte(logMagic)) || binary.BigEndian.Uint32(b[headerUsed:]) != crc32.Checksum(b[:headerUsed], castagnoli):
 		return id, errNoHeader
 	case binary.BigEndian.Uint32(b[len(logMagic):]) != logVersion:
-		return id, fmt.Errorf("its version is %d, this edda reads %d", binary.BigEndian.Uint32(b[len(logMagic):]), logVersion)
+		return id, &newerError{"log", binary.BigEndian.Uint32(b[len(logMagic):]), logVersion}
 	}
 	copy(id[:], b[len(logMagic)+4:])
 	return id, nil
