@@ -232,6 +232,8 @@ func (db *DB) readFiles(id logID) (files [2]logText, err error) {
 			return files, unread(path, err)
 		case t.id != id:
 			return files, fmt.Errorf("%s is the log of another file: put the one back that was beside this one, or restore a backup", path)
+		case t.slot != slot:
+			return files, fmt.Errorf("%s is what %s was: give each of the two its name again, or restore a backup", path, logPath(db.path, t.slot))
 		}
 		files[slot] = t
 	}

@@ -195,7 +195,8 @@ func readID(path string) (id logID, err error) {
 	default:
 		return id, err
 	}
-	return cutHeader(b)
+	id, _, err = cutHeader(b)
+	return id, err
 }
 
 // clear removes what lies beside a settled file where it is known to be folded, or
