@@ -17,6 +17,7 @@ import (
 	berrors "go.etcd.io/bbolt/errors"
 	"go.uber.org/zap"
 
+	"edda"
 	"edda/store/changelog"
 )
 
@@ -63,10 +64,23 @@ func Open(dir string, o Options) (*DB, error) {
 	return d, nil
 }
 
+// noLog refuses the log of a file that is gone: it has transactions that are nowhere else,
+// and no new store is to be begun beside it.
+func noLog(path string) error {
+	return changelog.EachLog(path, path, func(log, _ string) error {
+		return edda.Classify(edda.Permanent, "%s is the log of a store that is not beside it: move it to where that is, or put that back", log)
+	})
+}
+
 // openFile opens or creates the store in a file.
 func openFile(path string, o Options) (*DB, error) {
 	o.validate()
 	o.called = cmp.Or(o.called, path)
+	if info, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) || err == nil && info.Size() == 0 {
+		if err := noLog(path); err != nil {
+			return nil, err
+		}
+	}
 	var d *DB
 	err := guarded(o.called, func() error {
 		file, err := openBolt(path, o)
