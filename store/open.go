@@ -18,6 +18,7 @@ import (
 	"go.uber.org/zap"
 
 	"edda"
+	"edda/internal/complaint"
 	"edda/store/changelog"
 )
 
@@ -223,9 +224,10 @@ func load(path string, raw *bolt.DB, o Options) (*DB, error) {
 	})
 }
 
-// withLog reads the log of a file.
+// withLog reads the log of a file. That it cannot be folded is said at times, for it is
+// tried again, and commits know of it once the log is full.
 func withLog(raw *bolt.DB, o Options) (*changelog.DB, error) {
-	return changelog.Load(raw, changelog.Options{Bound: o.foldAt, Plain: o.plain, Unlogged: o.unlogged, OpenFile: o.openFile, Failed: o.foldFailed, Spaces: map[string]changelog.Space{
+	return changelog.Load(raw, changelog.Options{Bound: o.foldAt, Plain: o.plain, Unlogged: o.unlogged, OpenFile: o.openFile, Folds: complaint.New(o.Log, "fold the store's log").Note, Spaces: map[string]changelog.Space{
 		string(bucketOutbox):  {Fill: appendFill},
 		string(bucketAudit):   {Fill: appendFill},
 		string(bucketHistory): {Fill: appendFill, Nested: true},
@@ -233,11 +235,6 @@ func withLog(raw *bolt.DB, o Options) (*changelog.DB, error) {
 		string(bucketSaga):    {Fill: instanceFill},
 		string(bucketClaim):   {Fill: appendFill, Nested: true},
 	}})
-}
-
-// foldFailed tells of what is tried again, and of which commits know once their log is full.
-func (o *Options) foldFailed(err error) {
-	o.Log.Warn("the store's log cannot be folded", zap.Error(err))
 }
 
 // prepare checks the format and makes what is missing: in the buckets themselves,
