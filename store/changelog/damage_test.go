@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	bolt "go.etcd.io/bbolt"
+	berrors "go.etcd.io/bbolt/errors"
 )
 
 // TestADamagedLogIsSaid and what to do about it, never passed over.
@@ -185,6 +186,45 @@ func TestWhatTheFileWouldRefuseIsRefusedAtOnce(t *testing.T) {
 	}
 	if err := db.View(func(tx *Tx) error { return tx.Bucket([]byte(flat)).Put([]byte("k"), nil) }); err == nil {
 		t.Error("a reader writes")
+	}
+}
+
+// TestWhatCannotBeChangedSaysWhy, whatever is asked of it, as bbolt does.
+func TestWhatCannotBeChangedSaysWhy(t *testing.T) {
+	db, err := openFile(filepath.Join(t.TempDir(), "x.db"), small, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	refuse := func(b *Bucket, want error) {
+		t.Helper()
+		_, made := b.CreateBucket([]byte("b"))
+		for what, err := range map[string]error{
+			"put": b.Put([]byte("k"), nil), "delete": b.Delete([]byte("k")), "create a bucket": made, "delete a bucket": b.DeleteBucket([]byte("b")),
+		} {
+			if !errors.Is(err, want) {
+				t.Errorf("%s: %v, want %v", what, err, want)
+			}
+		}
+	}
+	var closed *Bucket
+	if err := db.Update(func(tx *Tx) error {
+		closed = tx.Bucket([]byte(nested))
+		inner, err := closed.CreateBucket([]byte("i"))
+		if err := errors.Join(err, closed.DeleteBucket([]byte("i"))); err != nil {
+			return err
+		}
+		refuse(inner, berrors.ErrBucketNotFound)
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	refuse(closed, berrors.ErrTxClosed)
+	if err := db.View(func(tx *Tx) error {
+		refuse(tx.Bucket([]byte(nested)), berrors.ErrTxNotWritable)
+		return nil
+	}); err != nil {
+		t.Fatal(err)
 	}
 }
 
