@@ -27,7 +27,8 @@ type Member struct {
 
 // WithMembers is the object in text with these members instead of its own of the same
 // name, as [Encode] would write it; of two of them with one name the last counts. No text
-// is an empty object. Where ok is false nothing is said: the text is no plain object.
+// is an empty object. Where ok is false nothing is said: the text is no plain object, or
+// the new one would be nested too deep.
 func WithMembers(text string, with []Member) (object json.RawMessage, ok bool) {
 	if text == "" {
 		text = "{}"
@@ -49,6 +50,9 @@ func WithMembers(text string, with []Member) (object json.RawMessage, ok bool) {
 		return nil, false
 	}
 	for i, m := range with {
+		if !Fits(m.Value, 1) {
+			return nil, false
+		}
 		if slices.ContainsFunc(with[i+1:], func(later Member) bool { return later.Name == m.Name }) {
 			continue
 		}

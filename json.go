@@ -14,6 +14,9 @@ import (
 // MaxDepth bounds the nesting of a JSON value that enters a saga.
 const MaxDepth = 128
 
+// ErrTooDeep is why a value is neither read nor written.
+var ErrTooDeep = fmt.Errorf("value is nested deeper than %d", MaxDepth)
+
 // maxExactFloat is 2^53: below it a float holds every integer exactly.
 const maxExactFloat = 1 << 53
 
@@ -46,7 +49,8 @@ func decodeAny(data []byte) (any, error) {
 }
 
 // Encode writes a canonical value as JSON: keys sorted, no HTML escapes, equal
-// values to equal bytes. Decode gives the same value again.
+// values to equal bytes. Decode gives the same value again: what is nested deeper than
+// it reads is [ErrTooDeep].
 func Encode(v any) (json.RawMessage, error) {
 	if out, ok := write(v); ok {
 		return out, nil
@@ -64,6 +68,9 @@ func encodeAny(v any) (json.RawMessage, error) {
 	enc.SetEscapeHTML(false)
 	if err := enc.Encode(v); err != nil {
 		return nil, fmt.Errorf("encode json: %w", err)
+	}
+	if !Fits(buf.Bytes(), 0) {
+		return nil, ErrTooDeep // nobody could read it again
 	}
 	return bytes.TrimRight(buf.Bytes(), "\n"), nil
 }
@@ -118,7 +125,7 @@ func Canonical(v any) (any, error) { return canonical(v, 0) }
 
 func canonical(v any, depth int) (any, error) {
 	if depth > MaxDepth {
-		return nil, fmt.Errorf("value is nested deeper than %d", MaxDepth)
+		return nil, ErrTooDeep
 	}
 	switch v := v.(type) {
 	case nil, bool, string, int:

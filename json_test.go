@@ -2,8 +2,10 @@ package edda
 
 import (
 	"encoding/json"
+	"errors"
 	"math"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -243,4 +245,34 @@ func FuzzFind(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestWhatIsWrittenCanBeReadAgain: what is nested deeper is an error, by whatever way it is written.
+func TestWhatIsWrittenCanBeReadAgain(t *testing.T) {
+	for _, wrap := range []func(any) any{
+		func(v any) any { return []any{1, v} },
+		func(v any) any { return map[string]any{"a": nil, `[{"`: v} },
+	} {
+		for _, inner := range []any{1, "\xff[[", []any{}, map[string]any{}, 0.5} {
+			v := inner
+			for level := range MaxDepth + 3 {
+				raw, err := json.Marshal(v)
+				if err != nil {
+					t.Fatal(err)
+				}
+				_, readable := read(raw)
+				if _, err := Encode(v); (err == nil) != readable || err != nil && !errors.Is(err, ErrTooDeep) {
+					t.Errorf("%.20q in %d levels: %v, and is read: %v", inner, level, err, readable)
+				}
+				_, readable = read(slices.Concat([]byte(`{"a":`), raw, []byte("}")))
+				if fits := Fits(raw, 1); fits != readable {
+					t.Errorf("%.20q in %d levels fits: %v, and is read: %v", inner, level, fits, readable)
+				}
+				if _, ok := WithMembers("{}", []Member{{"a", raw}}); ok != readable {
+					t.Errorf("%.20q in %d levels is a member: %v, and is read: %v", inner, level, ok, readable)
+				}
+				v = wrap(v)
+			}
+		}
+	}
 }

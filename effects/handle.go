@@ -161,6 +161,9 @@ func complete(claim edda.Claim, o outcome) (edda.Claim, error) {
 		payload = o.failure.filled(o)
 	}
 	encoded, err := edda.Encode(payload)
+	if errors.Is(err, edda.ErrTooDeep) {
+		return complete(claim, o.shallow())
+	}
 	if err != nil {
 		return claim, err
 	}

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"edda"
@@ -44,5 +45,23 @@ func TestARestingLaneHoldsNothingOfItsBatch(t *testing.T) {
 	work(3)
 	if work(maxBatch + 1); cap(l.jobs) > 0 || cap(l.room) > 0 {
 		t.Errorf("room for %d jobs and %d transitions is kept", cap(l.jobs), cap(l.room))
+	}
+}
+
+// TestLanesOutliveASmallerBatch: most batches are of one input, or of many.
+func TestLanesOutliveASmallerBatch(t *testing.T) {
+	b := batch{db: stored{}}
+	b.spread(4)
+	was := slices.Clone(b.lanes)
+	for _, lanes := range []int{1, 3, 4, 2, 6, 1, 6} {
+		b.spread(lanes)
+		for i, l := range b.lanes {
+			if l == nil || l.cells == nil || i < len(was) && l != was[i] {
+				t.Errorf("%d lanes: the %d. is another", lanes, i)
+			}
+		}
+		if len(b.lanes) > len(was) {
+			was = slices.Clone(b.lanes)
+		}
 	}
 }

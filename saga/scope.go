@@ -182,14 +182,28 @@ func (sc *scope) failed(p *expression.Program, err error) error {
 	if poison := (*poisonError)(nil); errors.As(err, &poison) {
 		return poison
 	}
-	inputs := map[string]any{}
+	return &poisonError{path: sc.r.path, source: p.Source(), inputs: bounded(sc.inputs(p)), message: err.Error()}
+}
+
+// inputs are the names that an expression refers to, as an object for people: what each
+// stands for may be nested as deep as a value may be, and lies a level further in.
+func (sc *scope) inputs(p *expression.Program) string {
+	out := []byte{'{'}
 	for _, name := range p.Names() {
-		if v, err := sc.lookup(p, name); err == nil {
-			inputs[name] = v
+		v, err := sc.lookup(p, name)
+		if err != nil {
+			continue
 		}
+		raw, err := edda.Encode(v)
+		if err != nil {
+			continue
+		}
+		if len(out) > 1 {
+			out = append(out, ',')
+		}
+		out = append(append(append(append(out, '"'), name...), `":`...), raw...)
 	}
-	shown, _ := edda.Encode(inputs)
-	return &poisonError{path: sc.r.path, source: p.Source(), inputs: bounded(string(shown)), message: err.Error()}
+	return string(append(out, '}'))
 }
 
 func (sc *scope) lookup(p *expression.Program, name string) (any, error) {

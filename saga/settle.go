@@ -90,7 +90,9 @@ func (r *run) stepResult(s *edda.Step, o outcome) error {
 // lateResult is the result of a step that was pending when the saga ended: only
 // a late handler hears of it.
 func (r *run) lateResult(s *edda.Step, o outcome) error {
-	r.record(s, o)
+	if err := r.record(s, o); err != nil {
+		return err
+	}
 	settled := *s
 	if h := r.p.plain[s.ID+"."+o.word]; h != nil && h.src.Late {
 		return r.raiseOutcome(settled, o)
@@ -125,7 +127,9 @@ func (r *run) mustFailed(s *edda.Step, o outcome) error {
 // settleStep records the outcome, pushes the frame, and runs what follows:
 // the step's handler, the group's, then the seqs that waited.
 func (r *run) settleStep(s *edda.Step, o outcome) error {
-	r.record(s, o)
+	if err := r.record(s, o); err != nil {
+		return err
+	}
 	r.dropIncident(s.ID)
 	if !s.Late && o.word != "failed" {
 		r.pushStepFrame(*s)
@@ -143,7 +147,7 @@ func (r *run) settleStep(s *edda.Step, o outcome) error {
 	return r.afterSettled()
 }
 
-func (r *run) record(s *edda.Step, o outcome) {
+func (r *run) record(s *edda.Step, o outcome) (err error) {
 	switch {
 	case o.word == "failed" && !o.ok():
 		s.Status, s.Error = edda.StepFailed, o.data
@@ -152,14 +156,18 @@ func (r *run) record(s *edda.Step, o outcome) {
 	default:
 		s.Status, s.Result = edda.StepOK, o.data
 		if s.Kind == edda.StepAsk {
-			s.Result = answerResult(o)
+			s.Result, err = r.answerResult(o)
 		}
 	}
+	return err
 }
 
 // answerResult is step.<ask>.result: the answer's data and the choice.
-func answerResult(o outcome) json.RawMessage {
-	v, _ := edda.Decode(o.data)
+func (r *run) answerResult(o outcome) (json.RawMessage, error) {
+	v, err := edda.Decode(o.data)
+	if err != nil {
+		return nil, r.poison("answer: %v", err)
+	}
 	fields, ok := v.(map[string]any)
 	if !ok {
 		fields = map[string]any{}
@@ -170,8 +178,11 @@ func answerResult(o outcome) json.RawMessage {
 	if _, taken := fields["choice"]; !taken {
 		fields["choice"] = o.word
 	}
-	raw, _ := edda.Encode(fields)
-	return raw
+	raw, err := edda.Encode(fields)
+	if err != nil {
+		return nil, r.poison("answer: %v", err) // data stands a level further in
+	}
+	return raw, nil
 }
 
 // raiseOutcome runs the step's handler; where nobody takes responsibility for a
@@ -271,7 +282,9 @@ func (r *run) olderResult(s edda.Step, o outcome) error {
 		return nil
 	}
 	if o.word != "failed" {
-		r.record(&s, o)
+		if err := r.record(&s, o); err != nil {
+			return err
+		}
 		r.pushStepFrame(s)
 	}
 	return r.afterSettled()

@@ -104,7 +104,11 @@ func (v *value) json(sc *scope) (json.RawMessage, error) {
 	if err != nil {
 		return nil, err
 	}
-	return encode(x)
+	raw, err := encode(x)
+	if err != nil {
+		return nil, sc.r.poison("%v", err)
+	}
+	return raw, nil
 }
 
 // append evaluates and writes behind b; what is only read is copied.
@@ -118,7 +122,11 @@ func (v *value) append(b []byte, sc *scope) ([]byte, error) {
 	if err != nil {
 		return b, err
 	}
-	return edda.Append(b, x)
+	out, err := edda.Append(b, x)
+	if err != nil {
+		return b, sc.r.poison("%v", err)
+	}
+	return out, nil
 }
 
 // written is the JSON of an object, of which no map is made. The fields are evaluated as
@@ -129,6 +137,9 @@ func (v *value) written(sc *scope) (json.RawMessage, error) {
 	for i := range v.fields {
 		if err := w.add(v.fields[i].value, sc); err != nil {
 			return nil, err
+		}
+		if !edda.Fits(w.part(i), 1) {
+			return nil, sc.r.poison("%s: value is nested deeper than %d, for %q lies a level further in", v.fields[i].name, edda.MaxDepth, v.fields[i].name)
 		}
 	}
 	return v.inOrder(&w), nil

@@ -21,27 +21,32 @@ const absentKeys = 2048
 // It forgets by halves.
 type absent struct {
 	mu           sync.Mutex // guards all below
-	newer, older map[edda.Key]lookedAt
+	file         *changelog.DB
+	newer, older map[edda.Key]uint64 // the epoch of the snapshot that found no row
 }
 
-// lookedAt is the snapshot that found no row.
-type lookedAt struct {
-	file  *changelog.DB
-	epoch uint64
+// begin has nothing remembered, and then what snapshots of this file find.
+func (a *absent) begin(file *changelog.DB) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.file, a.newer, a.older = file, nil, nil
 }
 
 // note remembers a key of which the snapshot has no row.
 func (a *absent) note(k edda.Key, tx *changelog.Tx) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if tx.DB() != a.file {
+		return // it was replaced meanwhile
+	}
 	if a.newer == nil || len(a.newer) >= absentKeys {
 		a.newer, a.older = a.older, a.newer
 		clear(a.newer)
 		if a.newer == nil {
-			a.newer = map[edda.Key]lookedAt{}
+			a.newer = map[edda.Key]uint64{}
 		}
 	}
-	a.newer[k] = lookedAt{tx.DB(), tx.Epoch()}
+	a.newer[k] = tx.Epoch()
 }
 
 // take tells whether the file of a transaction is known to have no row, and forgets
@@ -49,11 +54,11 @@ func (a *absent) note(k edda.Key, tx *changelog.Tx) {
 func (a *absent) take(k edda.Key, tx *changelog.Tx) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	at, ok := a.newer[k]
+	epoch, ok := a.newer[k]
 	if !ok {
-		at, ok = a.older[k]
+		epoch, ok = a.older[k]
 	}
 	delete(a.newer, k)
 	delete(a.older, k)
-	return ok && at.file == tx.DB() && tx.Unfolded(at.epoch)
+	return ok && a.file == tx.DB() && tx.Unfolded(epoch)
 }

@@ -2,7 +2,9 @@ package store
 
 import (
 	"fmt"
+	"runtime"
 	"testing"
+	"weak"
 
 	"edda"
 	"edda/store/changelog"
@@ -65,6 +67,21 @@ func TestAnAbsentKeyThatCameMeanwhileIsFound(t *testing.T) {
 			db.check(t)
 		})
 	}
+}
+
+// TestNothingRemembersTheFileBeforeACompaction: its pages and tables would stay in memory
+// until thousands of keys were new.
+func TestNothingRemembersTheFileBeforeACompaction(t *testing.T) {
+	db := open(t, t.TempDir(), Options{})
+	before := weak.Make(db.file)
+	noted(t, db, key("1"), func() { must(db.Compact(t.Context(), nil)) })
+	db.cell(t, key("2"))
+	for range 10 {
+		if runtime.GC(); before.Value() == nil {
+			return
+		}
+	}
+	t.Error("the old file is in memory still")
 }
 
 func TestAbsentKeysAreBounded(t *testing.T) {

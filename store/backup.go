@@ -200,9 +200,7 @@ func restore(ctx context.Context, backup, dir string, replace bool, secret AEAD,
 		return r, edda.Classify(edda.Permanent, "%s is a store already: name another --data, or move it aside with --force", r.Path)
 	}
 	if !there {
-		if err := changelog.EachLog(r.Path, r.Path, func(log, _ string) error {
-			return edda.Classify(edda.Permanent, "%s is the log of a store that is not beside it: move it to where that is, or put that back", log)
-		}); err != nil {
+		if err := noLog(r.Path); err != nil {
 			return r, err
 		}
 	}

@@ -4,15 +4,20 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
 	"golang.org/x/sys/unix"
 
 	"edda"
@@ -104,6 +109,40 @@ func TestFailedDiskChangesNothingAndHeals(t *testing.T) {
 	db.stop()
 	db = open(t, dir, Options{})
 	same(t, "after reopening", dump(t, db.DB), after)
+	db.check(t)
+}
+
+// TestAFoldThatFailsIsSaidOnce, though it is tried each second, and when it works again.
+func TestAFoldThatFailsIsSaidOnce(t *testing.T) {
+	core, logs := observer.New(zapcore.InfoLevel)
+	d := &disk{t: t}
+	db := open(t, t.TempDir(), Options{openFile: d.open, foldAt: 4 << 10, Log: zap.New(core)})
+	db.begun(t, key("1"), 1)
+	all := d.files
+	d.files = all[:1] // the log goes on
+	d.become("/dev/full")
+	said := func(want ...string) {
+		t.Helper()
+		var got []string
+		for until := time.Now().Add(10 * time.Second); time.Now().Before(until) && !slices.Equal(got, want); time.Sleep(time.Millisecond) {
+			got = nil
+			for _, e := range logs.All() {
+				if strings.HasPrefix(e.Message, "fold") {
+					got = append(got, e.Level.String()+" "+e.Message)
+				}
+			}
+		}
+		same(t, "what is said", got, want)
+	}
+	for i := range 200 {
+		if db.Commit(t.Context(), Change{Transitions: []edda.Transition{step(key(fmt.Sprint("k", i)), 1)}}) != nil {
+			break
+		}
+	}
+	said("warn fold the store's log")
+	d.heal()
+	d.files = all
+	said("warn fold the store's log", "info fold the store's log: works again")
 	db.check(t)
 }
 

@@ -17,6 +17,8 @@ import (
 	berrors "go.etcd.io/bbolt/errors"
 	"go.uber.org/zap"
 
+	"edda"
+	"edda/internal/complaint"
 	"edda/store/changelog"
 )
 
@@ -63,10 +65,23 @@ func Open(dir string, o Options) (*DB, error) {
 	return d, nil
 }
 
+// noLog refuses the log of a file that is gone: it has transactions that are nowhere else,
+// and no new store is to be begun beside it.
+func noLog(path string) error {
+	return changelog.EachLog(path, path, func(log, _ string) error {
+		return edda.Classify(edda.Permanent, "%s is the log of a store that is not beside it: move it to where that is, or put that back", log)
+	})
+}
+
 // openFile opens or creates the store in a file.
 func openFile(path string, o Options) (*DB, error) {
 	o.validate()
 	o.called = cmp.Or(o.called, path)
+	if info, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) || err == nil && info.Size() == 0 {
+		if err := noLog(path); err != nil {
+			return nil, err
+		}
+	}
 	var d *DB
 	err := guarded(o.called, func() error {
 		file, err := openBolt(path, o)
@@ -188,6 +203,7 @@ func load(path string, raw *bolt.DB, o Options) (*DB, error) {
 		return nil, fmt.Errorf("%s: %w", o.called, err)
 	}
 	d.file = file
+	d.absent.begin(file)
 	if err := file.View(func(tx *changelog.Tx) error {
 		meta := tx.Bucket([]byte(bucketMeta))
 		d.id, d.tenant, d.stamp = string(meta.Get(metaID)), string(meta.Get(metaTenant)), stampOf(tx)
@@ -208,9 +224,10 @@ func load(path string, raw *bolt.DB, o Options) (*DB, error) {
 	})
 }
 
-// withLog reads the log of a file.
+// withLog reads the log of a file. That it cannot be folded is said at times, for it is
+// tried again, and commits know of it once the log is full.
 func withLog(raw *bolt.DB, o Options) (*changelog.DB, error) {
-	return changelog.Load(raw, changelog.Options{Bound: o.foldAt, Plain: o.plain, Unlogged: o.unlogged, OpenFile: o.openFile, Failed: o.foldFailed, Spaces: map[string]changelog.Space{
+	return changelog.Load(raw, changelog.Options{Bound: o.foldAt, Plain: o.plain, Unlogged: o.unlogged, OpenFile: o.openFile, Folds: complaint.New(o.Log, "fold the store's log").Note, Spaces: map[string]changelog.Space{
 		string(bucketOutbox):  {Fill: appendFill},
 		string(bucketAudit):   {Fill: appendFill},
 		string(bucketHistory): {Fill: appendFill, Nested: true},
@@ -218,11 +235,6 @@ func withLog(raw *bolt.DB, o Options) (*changelog.DB, error) {
 		string(bucketSaga):    {Fill: instanceFill},
 		string(bucketClaim):   {Fill: appendFill, Nested: true},
 	}})
-}
-
-// foldFailed tells of what is tried again, and of which commits know once their log is full.
-func (o *Options) foldFailed(err error) {
-	o.Log.Warn("the store's log cannot be folded", zap.Error(err))
 }
 
 // prepare checks the format and makes what is missing: in the buckets themselves,

@@ -1,12 +1,15 @@
 package store
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	bolt "go.etcd.io/bbolt"
+
+	"edda/store/changelog"
 )
 
 func TestOpenRefuses(t *testing.T) {
@@ -70,6 +73,34 @@ func TestOpenRefusesAFileAsFolder(t *testing.T) {
 	_, err := Open(path, Options{})
 	if want := "open the store " + path + ": not a directory"; err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
+	}
+}
+
+// TestNoStoreIsBegunBesideTheLogOfAnother: what its file had would be missed only when
+// somebody looked for it.
+func TestNoStoreIsBegunBesideTheLogOfAnother(t *testing.T) {
+	for what, lose := range map[string]func(path string) error{
+		"gone":  os.Remove,
+		"empty": func(path string) error { return os.Truncate(path, 0) },
+	} {
+		dir := t.TempDir()
+		path := filepath.Join(dir, FileName)
+		db := open(t, dir, Options{})
+		db.begun(t, key("1"), 1)
+		if err := changelog.EachLog(path, path+".kept", os.Link); err != nil {
+			t.Fatal(err)
+		}
+		db.stop()
+		if err := errors.Join(lose(path), changelog.EachLog(path+".kept", path, os.Rename)); err != nil {
+			t.Fatal(err)
+		}
+		_, err := Open(dir, Options{})
+		if want := path + "-log-0 is the log of a store that is not beside it: move it to where that is, or put that back"; err == nil || err.Error() != want {
+			t.Errorf("%s: %v, want %s", what, err, want)
+		}
+		if fileSize(path) != 0 {
+			t.Errorf("%s: there is a new store", what)
+		}
 	}
 }
 

@@ -67,6 +67,10 @@ func (r *reader) through() bool {
 	return r.past.opened && max(r.read, r.quiet) >= r.past.end
 }
 
+// within tells whether some of the backlog is not read yet: then who fetches may wait for
+// what was read though none of it is for the sagas. Its caller holds r.mu.
+func (r *reader) within() bool { return max(r.read, r.quiet) < r.past.end }
+
 // settled tells whether what was read of the backlog is handled.
 func (r *reader) settled() bool {
 	r.mu.Lock()
@@ -91,6 +95,11 @@ func (s *Source) CaughtUp() <-chan struct{} { return s.caughtUp }
 
 // catchUp closes it, once.
 func (s *Source) catchUp() {
+	select {
+	case <-s.caughtUp:
+		return
+	default:
+	}
 	for _, r := range s.readers {
 		if !r.through() || !r.settled() {
 			return

@@ -143,3 +143,41 @@ func closed(c <-chan struct{}) bool {
 		return false
 	}
 }
+
+// TestWhatIsNotForTheSagasWakesNobodyOnceThePastIsRead: copies of results that were taken
+// at once are most of what comes.
+func TestWhatIsNotForTheSagasWakesNobodyOnceThePastIsRead(t *testing.T) {
+	wake := make(chan struct{}, 1)
+	r := &reader{wake: wake, past: backlog{opened: true, end: 2}}
+	for i, step := range []struct {
+		do    func()
+		wakes bool
+	}{
+		{func() { r.moveTo(1, time.Time{}, false) }, true},
+		{func() { r.moveTo(2, time.Time{}, false) }, true}, // the end of it
+		{func() { r.moveTo(3, time.Time{}, false) }, false},
+		{func() { r.moveTo(4, time.Time{}, true) }, true},
+		{func() { r.quietTo(9) }, false},
+		{func() { r.past.end = 12; r.quietTo(12) }, true},
+		{func() { r.quietTo(13) }, false},
+	} {
+		step.do()
+		if got := len(wake) == 1; got != step.wakes {
+			t.Errorf("step %d wakes: %v", i, got)
+		}
+		select {
+		case <-wake:
+		default:
+		}
+	}
+}
+
+// TestNoReaderIsAskedOnceTheSourceHasCaughtUp: it is looked at with every batch.
+func TestNoReaderIsAskedOnceTheSourceHasCaughtUp(t *testing.T) {
+	s := &Source{readers: []*reader{nil}, caughtUp: make(chan struct{})}
+	close(s.caughtUp)
+	s.catchUp()
+	if err := s.Ack(t.Context(), nil); err != nil {
+		t.Error(err)
+	}
+}

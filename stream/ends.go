@@ -77,8 +77,10 @@ func (r *reader) progress() (read, kept, quiet uint64) {
 func (r *reader) quietTo(last uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.within() {
+		defer signal(r.wake)
+	}
 	r.quiet = max(r.quiet, last)
-	signal(r.wake)
 }
 
 // ahead tells whether a message that the filters let through is at seq or after it.

@@ -318,15 +318,18 @@ func (r *reader) position() uint64 {
 	return r.read
 }
 
-// moveTo notes what was read, and wakes who fetches.
+// moveTo notes what was read, and wakes who fetches where there is something for it.
 func (r *reader) moveTo(seq uint64, at time.Time, kept bool) {
 	r.mu.Lock()
+	wakes := kept || r.within()
 	r.read, r.at = seq, at
 	if kept {
 		r.noteKept(seq)
 	}
 	r.mu.Unlock()
-	signal(r.wake)
+	if wakes {
+		signal(r.wake)
+	}
 }
 
 // handled notes that everything up to seq is handled.

@@ -417,7 +417,7 @@ func (w *torture) js() jetstream.JetStream {
 // open lists the orders that have not ended, and which keys are held.
 func (w *torture) open(orders int) (open, held []string) {
 	ended := map[string]bool{}
-	for _, saga := range []string{"order", "nudge", "basket", "packing", replayed} {
+	for _, saga := range []string{"order", "nudge", "basket", "packing", "gift", replayed} {
 		for _, in := range w.child.instances(saga) {
 			ended[in.Key] = in.Status.Finished()
 		}

@@ -41,7 +41,7 @@ func TestShellsAreOfferedWhatTheServerHas(t *testing.T) {
 			t.Errorf("%s x: %q", args, got)
 		}
 	}
-	if got := completed(t, nil, "replay", "--addr", d.addr, ""); got != "sums\n" {
+	if got := completed(t, nil, "replay", "--addr", d.addr, ""); got != "list\tList the replays that are remembered, newest first\nsums\n" {
 		t.Errorf("--addr: %q", got)
 	}
 	for _, args := range []string{"replay sums", "replay sums --key", "replay --from-seq", "instance held", "instance list --after", "deadletter list --after"} {

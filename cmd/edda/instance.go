@@ -95,10 +95,10 @@ func (c *client) printList(raw []byte, list server.InstanceList) error {
 			fmt.Fprintln(c.term.out, printable(i.Saga+" "+i.Key))
 			continue
 		}
-		lines = append(lines, []string{i.Saga, i.Key, string(i.Status), remark(i), i.VersionName, ago(i.Updated)})
+		lines = append(lines, []string{i.Saga, i.Key, string(i.Status), i.VersionName, ago(i.Updated), brief(remark(i))})
 	}
 	if c.output == outputTable {
-		rows(c.term.out, []string{"saga", "key", "status", "remark", "version", "updated"}, lines)
+		rows(c.term.out, []string{"saga", "key", "status", "version", "updated", "remark"}, lines)
 	}
 	if list.Next != "" {
 		fmt.Fprintf(c.term.err, "more: add --after %s\n", list.Next)
@@ -124,13 +124,18 @@ func remark(i server.InstanceSummary) string {
 	return strings.Join(out, ", ")
 }
 
-// ago writes a time as people speak of it.
+// ago writes a time as people speak of it. The clock that it was read from may be ahead of
+// ours: by a little, as clocks are, or by so much that it had better be seen.
 func ago(t time.Time) string {
 	if t.IsZero() {
 		return ""
 	}
 	d := time.Since(t)
 	switch {
+	case d < -time.Minute:
+		return clock(t)
+	case d < 0:
+		return "0s ago"
 	case d < time.Minute:
 		return fmt.Sprintf("%ds ago", int(d.Seconds()))
 	case d < time.Hour:

@@ -49,7 +49,10 @@ records, all sends everything again under the ids that it had.
 
 Every generation is built with the version of the manifest that it ran on, and so
 comes out as it was. After a mistake in a manifest was corrected, --newest builds
-with the version that starts now; try it with --dry-run first.`,
+with the version that starts now; try it with --dry-run first.
+
+edda replay list says what became of those before. A saga of that name is replayed
+by: edda replay -- list`,
 		Example: `  edda replay order --dry-run --newest
   edda replay order --newest --from-time 2026-03-01T00:00:00Z --why "total was wrong"
   edda replay order --instance O1 --emit new --why "a fact was missing"`,
@@ -68,7 +71,56 @@ with the version that starts now; try it with --dry-run first.`,
 	c.register(cmd)
 	c.output.register(cmd)
 	o.flags(cmd, c)
+	cmd.AddCommand(c.replayList())
 	return cmd
+}
+
+func (c *client) replayList() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "list", Aliases: []string{"ls"}, Short: "List the replays that are remembered, newest first", Args: args(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var list server.ReplayList
+			raw, err := c.get(cmd.Context(), "/admin/replay", &list)
+			if err != nil {
+				return err
+			}
+			return c.printReplays(raw, list.Replays)
+		},
+	}
+	c.output.register(cmd)
+	return cmd
+}
+
+func (c *client) printReplays(raw []byte, list []replay.Report) error {
+	if c.output == outputJSON {
+		return indented(c.term.out, raw)
+	}
+	var lines [][]string
+	for _, r := range list {
+		if c.output == outputIDs {
+			fmt.Fprintln(c.term.out, printable(r.ID))
+			continue
+		}
+		lines = append(lines, []string{r.ID, r.Saga, r.Correlation, r.State, ago(r.Begun), brief(replayRemark(r))})
+	}
+	if c.output == outputTable {
+		rows(c.term.out, []string{"id", "saga", "key", "state", "begun", "what came of it"}, lines)
+	}
+	return nil
+}
+
+// replayRemark is what a person should notice of one among others.
+func replayRemark(r replay.Report) string {
+	p := r.Progress
+	switch {
+	case r.Error != "":
+		return r.Error
+	case r.State == replay.StateRunning:
+		return fmt.Sprintf("%s, %d of %d events", p.Phase, p.EventsDone, p.EventsTotal)
+	case r.DryRun:
+		return fmt.Sprintf("dry run: %d the same, %d differ", p.Same, p.Changed)
+	}
+	return fmt.Sprintf("%d the same, %d exchanged, %d sent", p.Same, p.Exchanged, p.Sent)
 }
 
 func (o *replayOrder) flags(cmd *cobra.Command, c *client) {

@@ -72,6 +72,12 @@ func TestReplayFromTheCommandLine(t *testing.T) {
 	run(2, "no-such-key.pem")("order", "--instance", "O1", "--cert", filepath.Join(dir, "order.yaml"), "--key", "no-such-key.pem", "--why", "again")
 	run(1, `no instance "O2" of saga order was built again: edda instance list --saga order`)("order", "--instance", "O2", "--why", "of nobody")
 	run(0, `"progress"`, `"same": 1`)("order", "-o", "json", "--why", "again")
+	run(0, "ID ", "STATE  BEGUN", "dry run: 0 the same, 1 differ", "0 the same, 1 exchanged, 1 sent", "1 the same, 0 exchanged, 0 sent")("list")
+	run(0, `"replays"`, `"same": 1`)("list", "-o", "json")
+	run(1, "no saga list was ever loaded here")("--dry-run", "--", "list")
+	if _, ids := d.edda(t, "replay", "list", "-o", "ids"); len(strings.Fields(ids)) < 5 {
+		t.Errorf("the ids are %q", ids)
+	}
 	d.until(t, `"n":3`, "instance", "describe", "order", "O1")
 	if code := d.stop(); code != 0 {
 		t.Errorf("it ended with %d", code)

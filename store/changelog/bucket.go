@@ -96,6 +96,22 @@ func (b *Bucket) Put(key, value []byte) error {
 // settable refuses what the bucket of the file would refuse: once it is in the log
 // it must find its place.
 func (b *Bucket) settable(key []byte) error {
+	if err := b.changeable(); err != nil {
+		return err
+	}
+	switch {
+	case len(key) == 0:
+		return errors.ErrKeyRequired
+	case len(key) > bolt.MaxKeySize:
+		return errors.ErrKeyTooLarge
+	case b.nests() && b.holds(key):
+		return errors.ErrIncompatibleValue
+	}
+	return nil
+}
+
+// changeable tells why nothing in the bucket can be changed, if so.
+func (b *Bucket) changeable() error {
 	switch {
 	case b.tx.closed:
 		return errors.ErrTxClosed
@@ -103,12 +119,6 @@ func (b *Bucket) settable(key []byte) error {
 		return errors.ErrTxNotWritable
 	case b.deleted:
 		return errors.ErrBucketNotFound
-	case len(key) == 0:
-		return errors.ErrKeyRequired
-	case len(key) > bolt.MaxKeySize:
-		return errors.ErrKeyTooLarge
-	case b.nests() && b.holds(key):
-		return errors.ErrIncompatibleValue
 	}
 	return nil
 }
@@ -157,14 +167,10 @@ func (b *Bucket) change() *layer {
 // Delete removes a key, if it is there. A row that has not come below the active
 // table yet leaves nothing there.
 func (b *Bucket) Delete(key []byte) error {
-	switch {
-	case b.tx.closed:
-		return errors.ErrTxClosed
-	case !b.tx.writable:
-		return errors.ErrTxNotWritable
-	case b.deleted:
-		return errors.ErrBucketNotFound
-	case b.nests() && b.holds(key):
+	if err := b.changeable(); err != nil {
+		return err
+	}
+	if b.nests() && b.holds(key) {
 		return errors.ErrIncompatibleValue
 	}
 	b.erase(key)
@@ -248,11 +254,10 @@ func (b *Bucket) CreateBucketIfNotExists(name []byte) (*Bucket, error) {
 
 // DeleteBucket drops a bucket within, and all that is in it.
 func (b *Bucket) DeleteBucket(name []byte) error {
+	if err := b.changeable(); err != nil {
+		return err
+	}
 	switch {
-	case b.tx.closed:
-		return errors.ErrTxClosed
-	case !b.tx.writable:
-		return errors.ErrTxNotWritable
 	case b.holds(name):
 		b.drop(name)
 		return nil

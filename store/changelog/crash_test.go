@@ -434,6 +434,9 @@ func TestALogIsThatOfItsFile(t *testing.T) {
 		"half another's":    {with(i, logPath("", newest), other[logPath("", newest)]), "is the log of another file"},
 		"no header":         {with(i, "-log-1", make([]byte, 4096)), "-log-1: its header is not that of a log: restore a backup"},
 		"nothing in a file": {with(i, "-log-0", nil), "-log-0: its header is not that of a log: restore a backup"},
+		"exchanged":         {image{"": i[""], "-log-0": i["-log-1"], "-log-1": i["-log-0"]}, "-log-1 was: give each of the two its name again, or restore a backup"},
+		"one twice":         {with(i, "-log-1", i["-log-0"]), "-log-0 was: give each of the two its name again, or restore a backup"},
+		"the other twice":   {with(i, "-log-0", i["-log-1"]), "-log-1 was: give each of the two its name again, or restore a backup"},
 		"an older file":     {older(), "an older copy of the file lies in its place; put the newest one back, or restore a backup"},
 	} {
 		if last, err := l.opened(test.i); err == nil || !strings.Contains(err.Error(), test.want) {

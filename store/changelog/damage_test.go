@@ -4,11 +4,15 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"hash/crc32"
+	"io/fs"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	bolt "go.etcd.io/bbolt"
+	berrors "go.etcd.io/bbolt/errors"
 )
 
 // TestADamagedLogIsSaid and what to do about it, never passed over.
@@ -31,7 +35,7 @@ func TestADamagedLogIsSaid(t *testing.T) {
 		want   string
 	}{
 		"a byte of an entry": {change(2, func(e []byte) { e[len(e)-1] ^= 1 }), "transaction 2: its checksum is not that of its content"},
-		"another version":    {change(2, func(e []byte) { e[0] = 9 }), "transaction 2: its version is 9, this edda reads 1"},
+		"another version":    {change(2, func(e []byte) { e[0] = 9 }), "transaction 2 of the log was written by a newer edda (entry version 9, this one reads 1): use that version, or restore a backup"},
 		"another's entry": {func(raw *bolt.Tx) error {
 			b, _ := first(raw)
 			return b.Put(partKey(2, 0), bytes.Clone(b.Get(partKey(1, 0))))
@@ -75,10 +79,55 @@ func TestADamagedLogIsSaid(t *testing.T) {
 			}
 			defer raw.Close()
 			_, err := Load(raw, Options{})
-			if err == nil || !strings.Contains(err.Error(), test.want) || !strings.HasSuffix(err.Error(), ": restore a backup") {
+			if err == nil || !strings.Contains(err.Error(), test.want) || !strings.HasSuffix(err.Error(), "restore a backup") {
 				t.Errorf("%v, want %s: restore a backup", err, test.want)
 			}
 		})
+	}
+}
+
+// TestALogThatIsNotDamagedIsNotCalledSo where it cannot be read all the same.
+func TestALogThatIsNotDamagedIsNotCalledSo(t *testing.T) {
+	newer := func(path string) error {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		binary.BigEndian.PutUint32(b[len(logMagic):], logVersion+1)
+		binary.BigEndian.PutUint32(b[headerUsed:], crc32.Checksum(b[:headerUsed], castagnoli))
+		return os.WriteFile(path, b, 0o600)
+	}
+	folder := func(path string) error { return errors.Join(os.Remove(path), os.Mkdir(path, 0o700)) }
+	for what, test := range map[string]struct {
+		do   func(path string) error
+		want string
+	}{
+		"of a newer version": {newer, "-log-1 was written by a newer edda (log version 2, this one reads 1): use that version, or restore a backup"},
+		"that fails":         {folder, "-log-1: is a directory: nothing says that it is damaged; look after the disk, and start again"},
+	} {
+		l, i := twoTables(t)
+		path := filepath.Join(t.TempDir(), "x.db")
+		for end, b := range i {
+			if err := os.WriteFile(path+end, b, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := test.do(path + "-log-1"); err != nil {
+			t.Fatal(err)
+		}
+		says := func(way string, err error) {
+			t.Helper()
+			if err == nil || !strings.HasSuffix(err.Error(), test.want) || strings.Contains(err.Error(), "is damaged:") {
+				t.Errorf("%s, %s: %v, want %s", what, way, err, test.want)
+			}
+		}
+		_, err := openFile(path, byHand, nil)
+		says("it is opened", err)
+		says("its file is replaced", l.db.Replaces(path))
+	}
+	denied := unread("x", &fs.PathError{Op: "open", Path: "x", Err: fs.ErrPermission}).Error()
+	if want := "the log cannot be read: open x: permission denied: change its owner to that of the store's file, who is to run edda"; denied != want {
+		t.Errorf("%s, want %s", denied, want)
 	}
 }
 
@@ -137,6 +186,45 @@ func TestWhatTheFileWouldRefuseIsRefusedAtOnce(t *testing.T) {
 	}
 	if err := db.View(func(tx *Tx) error { return tx.Bucket([]byte(flat)).Put([]byte("k"), nil) }); err == nil {
 		t.Error("a reader writes")
+	}
+}
+
+// TestWhatCannotBeChangedSaysWhy, whatever is asked of it, as bbolt does.
+func TestWhatCannotBeChangedSaysWhy(t *testing.T) {
+	db, err := openFile(filepath.Join(t.TempDir(), "x.db"), small, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	refuse := func(b *Bucket, want error) {
+		t.Helper()
+		_, made := b.CreateBucket([]byte("b"))
+		for what, err := range map[string]error{
+			"put": b.Put([]byte("k"), nil), "delete": b.Delete([]byte("k")), "create a bucket": made, "delete a bucket": b.DeleteBucket([]byte("b")),
+		} {
+			if !errors.Is(err, want) {
+				t.Errorf("%s: %v, want %v", what, err, want)
+			}
+		}
+	}
+	var closed *Bucket
+	if err := db.Update(func(tx *Tx) error {
+		closed = tx.Bucket([]byte(nested))
+		inner, err := closed.CreateBucket([]byte("i"))
+		if err := errors.Join(err, closed.DeleteBucket([]byte("i"))); err != nil {
+			return err
+		}
+		refuse(inner, berrors.ErrBucketNotFound)
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	refuse(closed, berrors.ErrTxClosed)
+	if err := db.View(func(tx *Tx) error {
+		refuse(tx.Bucket([]byte(nested)), berrors.ErrTxNotWritable)
+		return nil
+	}); err != nil {
+		t.Fatal(err)
 	}
 }
 

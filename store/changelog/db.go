@@ -36,8 +36,9 @@ type Options struct {
 	Unlogged bool
 	// OpenFile opens the files of the log; nil: os.OpenFile.
 	OpenFile func(name string, flag int, mode os.FileMode) (*os.File, error)
-	// Failed is told when folding fails, which is tried again; nil: nobody is.
-	Failed func(error)
+	// Folds is told each time that folding fails, which is tried again once a second, and
+	// of no error once it works again; nil: nobody is.
+	Folds func(error)
 
 	// For tests.
 	pace   pace
@@ -57,8 +58,8 @@ func (o *Options) validate() {
 	if o.OpenFile == nil {
 		o.OpenFile = os.OpenFile
 	}
-	if o.Failed == nil {
-		o.Failed = func(error) {}
+	if o.Folds == nil {
+		o.Folds = func(error) {}
 	}
 	if o.passed == nil {
 		o.passed = func(string) {}
@@ -174,7 +175,7 @@ func (db *DB) Close() error {
 			db.log = nil
 		}
 		if err != nil {
-			db.options.Failed(fmt.Errorf("fold the log: %w", err))
+			db.options.Folds(fmt.Errorf("fold the log: %w", err))
 		}
 	}
 	db.breaks(errors.ErrDatabaseNotOpen)

@@ -75,6 +75,36 @@ func TestWhatCannotBeFoldedStopsCommitsOnceTheLogIsFull(t *testing.T) {
 	}
 }
 
+// TestWhoWaitsForAFoldHearsThatItWorksAgain, not only each time that it does not.
+func TestWhoWaitsForAFoldHearsThatItWorksAgain(t *testing.T) {
+	told := make(chan error, 100)
+	l, d, _ := onDisk(t, Options{Spaces: byHand.Spaces, Bound: byHand.Bound, Folds: func(err error) { told <- err }})
+	log := d.files[1:]
+	d.files = d.files[:1] // the bbolt file alone fails
+	if err := d.become(device(t, "/dev/full")); err != nil {
+		t.Fatal(err)
+	}
+	for l.write() == nil {
+	}
+	for range 2 {
+		if err := <-told; err == nil {
+			t.Fatal("it is told that folding works")
+		}
+	}
+	if err := d.become(nil); err != nil {
+		t.Fatal(err)
+	}
+	d.files = append(d.files, log...)
+	for err := range told {
+		if err == nil {
+			break
+		}
+	}
+	if err := l.db.Fold(); err != nil || len(told) > 0 {
+		t.Errorf("%v, and it was told %d times more", err, len(told))
+	}
+}
+
 // TestAFullDiskIsFoundOutBeforeTheRecordIsWritten, also where the file must grow for it.
 func TestAFullDiskIsFoundOutBeforeTheRecordIsWritten(t *testing.T) {
 	var l *ledger

@@ -65,8 +65,12 @@ func (db *DB) startFolding() {
 // foldAll folds what is frozen, as often as it takes, unless nothing can be written any
 // more: then it says so once.
 func (db *DB) foldAll() {
-	for {
+	for failed := false; ; {
 		more, err := db.foldChunk()
+		if failed && err == nil {
+			failed = false
+			db.options.Folds(nil)
+		}
 		if err == nil && !more || !db.goOn(false) {
 			return
 		}
@@ -74,7 +78,8 @@ func (db *DB) foldAll() {
 			db.rest()
 			continue
 		}
-		db.options.Failed(fmt.Errorf("fold the log: %w", err))
+		failed = true
+		db.options.Folds(fmt.Errorf("fold the log: %w", err))
 		if db.broken() != nil || !db.goOn(true) {
 			return
 		}

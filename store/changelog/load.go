@@ -97,6 +97,34 @@ func damaged(format string, args ...any) error {
 	return fmt.Errorf("the log is damaged: %w: restore a backup", fmt.Errorf(format, args...))
 }
 
+// newerError is of what is whole, and written in a way that is not known here.
+type newerError struct {
+	what     string
+	is, want uint32
+}
+
+func (e *newerError) Error() string {
+	return fmt.Sprintf("was written by a newer edda (%s version %d, this one reads %d): use that version, or restore a backup", e.what, e.is, e.want)
+}
+
+func isNewer(err error) bool {
+	_, is := errors.AsType[*newerError](err)
+	return is
+}
+
+// unread says what to do about a file of the log that cannot be read.
+func unread(path string, err error) error {
+	switch {
+	case isNewer(err):
+		return fmt.Errorf("%s %w", path, err)
+	case errors.Is(err, errNoHeader):
+		return damaged("%s: %w", path, err)
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("the log cannot be read: %w: change its owner to that of the store's file, who is to run edda", err)
+	}
+	return fmt.Errorf("the log cannot be read: %w: nothing says that it is damaged; look after the disk, and start again", err)
+}
+
 // replayed is called with what a transaction did.
 type replayed func(seq uint64, size int, rows []byte) error
 
@@ -105,7 +133,10 @@ func (fn replayed) pass(seq uint64, entry []byte) error {
 	if err == nil {
 		err = fn(seq, len(entry), rows)
 	}
-	if err != nil {
+	switch {
+	case isNewer(err):
+		return fmt.Errorf("transaction %d of the log %w", seq, err)
+	case err != nil:
 		return damaged("transaction %d: %w", seq, err)
 	}
 	return nil
@@ -198,9 +229,11 @@ func (db *DB) readFiles(id logID) (files [2]logText, err error) {
 		case errors.Is(err, fs.ErrNotExist):
 			return files, fmt.Errorf("%s is missing, which has the last transactions: put it where it was, beside the file, or restore a backup", path)
 		case err != nil:
-			return files, damaged("%s: %w", path, err)
+			return files, unread(path, err)
 		case t.id != id:
 			return files, fmt.Errorf("%s is the log of another file: put the one back that was beside this one, or restore a backup", path)
+		case t.slot != slot:
+			return files, fmt.Errorf("%s is what %s was: give each of the two its name again, or restore a backup", path, logPath(db.path, t.slot))
 		}
 		files[slot] = t
 	}
@@ -214,8 +247,9 @@ func (db *DB) syncFiles(head *bolt.Bucket) error {
 		return nil
 	}
 	for slot := range 2 {
-		if err := syncFile(logPath(db.path, slot)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
+		path := logPath(db.path, slot)
+		if err := syncFile(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return unread(path, err)
 		}
 	}
 	return nil

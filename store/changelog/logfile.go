@@ -57,16 +57,16 @@ func header(id logID, slot int) []byte {
 	return append(b, make([]byte, headerSize-len(b))...)
 }
 
-// cutHeader is the id in a header.
-func cutHeader(b []byte) (id logID, err error) {
+// cutHeader is the id in a header, and which of the two files it is of.
+func cutHeader(b []byte) (id logID, slot int, err error) {
 	switch {
 	case len(b) < headerSize || !bytes.HasPrefix(b, []byte(logMagic)) || binary.BigEndian.Uint32(b[headerUsed:]) != crc32.Checksum(b[:headerUsed], castagnoli):
-		return id, errNoHeader
+		return id, 0, errNoHeader
 	case binary.BigEndian.Uint32(b[len(logMagic):]) != logVersion:
-		return id, fmt.Errorf("its version is %d, this edda reads %d", binary.BigEndian.Uint32(b[len(logMagic):]), logVersion)
+		return id, 0, &newerError{"log", binary.BigEndian.Uint32(b[len(logMagic):]), logVersion}
 	}
 	copy(id[:], b[len(logMagic)+4:])
-	return id, nil
+	return id, int(binary.BigEndian.Uint32(b[len(logMagic)+4+idSize:])), nil
 }
 
 // A record is the length of its entry as u32, the number of its transaction as u64,
@@ -125,6 +125,7 @@ func cutRecord(b []byte, id logID) (r record, ok bool) {
 type logText struct {
 	path    string
 	id      logID
+	slot    int // which of the two it says that it is
 	records []record
 	rest    []byte
 }
@@ -135,7 +136,7 @@ func readLog(path string) (t logText, err error) {
 	if err != nil {
 		return t, err
 	}
-	if t.id, err = cutHeader(b); err != nil {
+	if t.id, t.slot, err = cutHeader(b); err != nil {
 		return t, err
 	}
 	t.rest = b[headerSize:]

@@ -3,6 +3,7 @@ package changelog
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -170,7 +171,7 @@ func (db *DB) Replaces(path string) error {
 		case err == nil:
 			ids = append(ids, id[:]...)
 		case !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, errNoHeader):
-			return err
+			return unread(logPath(path, slot), err)
 		}
 	}
 	if len(ids) == 0 {
@@ -187,10 +188,15 @@ func readID(path string) (id logID, err error) {
 	defer f.Close()
 	b := make([]byte, headerSize)
 	n, err := f.ReadAt(b, 0)
-	if n < headerSize && err != nil {
+	switch {
+	case n == headerSize:
+	case errors.Is(err, io.EOF):
 		return id, errNoHeader
+	default:
+		return id, err
 	}
-	return cutHeader(b)
+	id, _, err = cutHeader(b)
+	return id, err
 }
 
 // clear removes what lies beside a settled file where it is known to be folded, or
@@ -229,7 +235,7 @@ func (db *DB) leftovers() (paths []string, err error) {
 			case errors.Is(err, fs.ErrNotExist):
 				continue
 			case err != nil && !errors.Is(err, errNoHeader):
-				return fmt.Errorf("%s: %w", path, err)
+				return unread(path, err)
 			case err == nil && len(t.records) > 0 && !hasID(head.Get(rowDone), t.id):
 				return fmt.Errorf("%s is the log of another file, and has transactions that are nowhere else: move it away with the file that it belongs to, or put that back", path)
 			}
