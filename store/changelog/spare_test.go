@@ -96,6 +96,36 @@ func TestARowStaysWhileAReaderMaySeeIt(t *testing.T) {
 	}
 }
 
+// TestARowStaysWhileAFoldMaySeeIt, which asks the table that was written when it began
+// whether a value was written again.
+func TestARowStaysWhileAFoldMaySeeIt(t *testing.T) {
+	var during func()
+	db, set := spareDB(t, Options{passed: func(point string) {
+		if point == "foldDropping" && during != nil {
+			during()
+		}
+	}})
+	set(1, "first")
+	db.writer.Lock()
+	db.freezeNow()
+	db.writer.Unlock()
+	set(1, "again")
+	value := db.state.Load().active.rows()[0].value()
+	asked := false
+	during = func() {
+		during, asked = nil, true
+		for range 5 {
+			set(1, "later")
+		}
+		if string(value) != "again" {
+			t.Errorf("its value became %q", value)
+		}
+	}
+	if _, err := db.foldChunk(); err != nil || !asked {
+		t.Fatal(asked, err)
+	}
+}
+
 // TestWhatATransactionThatFailedWroteAgainStays.
 func TestWhatATransactionThatFailedWroteAgainStays(t *testing.T) {
 	db, set := spareDB(t, Options{})
