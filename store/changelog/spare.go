@@ -82,6 +82,9 @@ func (s *spareRows) give(rows []*row) {
 			continue
 		}
 		if spoil != nil {
+			if r.kind == 0 {
+				panic("a row became spare twice")
+			}
 			spoil(r.buf[:size])
 		}
 		*r = row{buf: r.buf[:0]}

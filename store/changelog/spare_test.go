@@ -210,11 +210,11 @@ func TestSpareRowsThatNobodyNeedsGo(t *testing.T) {
 	s := spareRows{bound: 1 << 20}
 	var rows []*row
 	for range 10 {
-		rows = append(rows, s.take(100))
+		rows = append(rows, taken(&s))
 	}
 	s.give(rows)
 	s.trim()
-	s.give([]*row{s.take(100), s.take(100)})
+	s.give([]*row{taken(&s), taken(&s)})
 	s.trim()
 	which, size := sizeOfRow(100)
 	if n := len(s.of[which].rows); n != 2 {
@@ -223,6 +223,12 @@ func TestSpareRowsThatNobodyNeedsGo(t *testing.T) {
 	if want := len(s.of[which].rows) * size; s.bytes != want {
 		t.Errorf("it says that it has %d bytes, and has %d", s.bytes, want)
 	}
+}
+
+func taken(s *spareRows) *row {
+	r := s.take(100)
+	r.kind = put
+	return r
 }
 
 // newRow is one that no transaction wrote.
