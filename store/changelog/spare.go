@@ -190,7 +190,8 @@ func (db *DB) unseen() []*row {
 		return nil
 	}
 	d := db.departed[0]
-	db.departed = slices.Delete(db.departed, 0, 1)
+	db.departed[0] = departed{}
+	db.departed = db.departed[1:] // after a reader that took long there are many
 	db.departedWeight -= d.weight
 	return d.rows
 }

@@ -17,7 +17,7 @@ const (
 	dropped kind = 4 // it was a bucket, which went with all that was in it
 )
 
-// row is never changed once its transaction was published, as long as anybody sees it.
+// row is never changed once its transaction was published, while anybody may see it.
 type row struct {
 	buf  []byte // the key, then the value
 	cut  int    // where the value begins
