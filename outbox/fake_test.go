@@ -50,7 +50,7 @@ func (s *shelf) put(work ...edda.Work) {
 	}
 }
 
-func (s *shelf) Outbox(after ulid.ULID, limit int) ([]store.Row, error) {
+func (s *shelf) AppendOutbox(rows []store.Row, after ulid.ULID, limit int) ([]store.Row, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.reads++
@@ -58,7 +58,7 @@ func (s *shelf) Outbox(after ulid.ULID, limit int) ([]store.Row, error) {
 	if found {
 		i++
 	}
-	return slices.Clone(s.rows[i:min(i+limit, len(s.rows))]), nil
+	return append(rows, s.rows[i:min(i+limit, len(s.rows))]...), nil
 }
 
 func (s *shelf) OutboxSize() (int, time.Time) {

@@ -17,7 +17,7 @@ import (
 
 // box is what the relay needs of the store; *store.DB is it.
 type box interface {
-	Outbox(after ulid.ULID, limit int) ([]store.Row, error)
+	AppendOutbox(rows []store.Row, after ulid.ULID, limit int) ([]store.Row, error)
 	OutboxSize() (int, time.Time)
 	Outboxed(kinds ...edda.WorkKind) int
 	Committed() <-chan struct{}
@@ -38,9 +38,10 @@ type Relay struct {
 	fresh     bool // the store may hold rows that were not looked at
 	copyLeft  bool // the copy of a result was left in the store by its lane, which is full
 	sweep     sweep
-	accepted  []*item // to be removed from the store
-	ended     []*item // which nothing holds any more, once this round is over
-	spare     []*item // empty, for rows to come
+	accepted  []*item     // to be removed from the store
+	ended     []*item     // which nothing holds any more, once this round is over
+	spare     []*item     // empty, for rows to come
+	rows      []store.Row // room for a page, of scanRows at most
 	removing  bool
 	rest      time.Time // no clean-up commit before, after one failed
 	stopping  bool

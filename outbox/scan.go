@@ -23,7 +23,8 @@ func (r *Relay) scan() bool {
 		r.fresh = false
 		return false
 	}
-	rows, err := r.db.Outbox(from, scanRows)
+	rows, err := r.page(from)
+	defer clear(rows)
 	if err != nil {
 		r.fresh = false // the slow tick looks again
 		r.complain("read the outbox", err)
@@ -32,6 +33,14 @@ func (r *Relay) scan() bool {
 	r.takeAll(rows)
 	r.fresh = len(rows) > 0 // a page ends by its bytes, too
 	return r.fresh
+}
+
+// page reads the next rows after one. Who has looked at them clears them: the next page
+// takes their place.
+func (r *Relay) page(after ulid.ULID) (rows []store.Row, err error) {
+	rows, err = r.db.AppendOutbox(r.rows[:0], after, scanRows)
+	r.rows = rows[:0]
+	return rows, err
 }
 
 func (r *Relay) anyHungry() bool {
@@ -155,7 +164,8 @@ func (r *Relay) sweepOnce(now time.Time) bool {
 	if !s.active {
 		*s = sweep{active: true, last: s.last, began: now}
 	}
-	rows, err := r.db.Outbox(s.cursor, scanRows)
+	rows, err := r.page(s.cursor)
+	defer clear(rows)
 	if err != nil {
 		r.complain("sweep the outbox", err)
 		rows = nil

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"slices"
 	"sort"
 	"sync"
 
@@ -104,12 +105,12 @@ func (f *fresh) remove(id ulid.ULID) {
 	*f.at(i) = freshRow{id: id}
 }
 
-// list is [DB.Outbox]; all is false where the file must be asked.
-func (f *fresh) list(after ulid.ULID, limit int) (rows []Row, all bool) {
+// list is [DB.AppendOutbox]; all is false where the file must be asked.
+func (f *fresh) list(rows []Row, after ulid.ULID, limit int) (_ []Row, all bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if after.Compare(f.floor) < 0 {
-		return nil, false
+		return rows, false
 	}
 	from, n, size := f.behind(after), 0, 0
 	if from < f.n && f.at(from).id == after {
@@ -121,10 +122,7 @@ func (f *fresh) list(after ulid.ULID, limit int) (rows []Row, all bool) {
 			n, size = n+1, size+r.size
 		}
 	}
-	if n == 0 {
-		return nil, true
-	}
-	rows = make([]Row, 0, n)
+	rows = slices.Grow(rows, n)
 	for i := from; i < end; i++ {
 		if r := f.at(i); r.size > 0 {
 			rows = append(rows, Row{ID: r.id, Work: r.work})

@@ -27,7 +27,7 @@ func TestNewOutboxRowsAreNotReadFromTheFile(t *testing.T) {
 	rows := must(db.Outbox(ulid.ULID{}, 10))
 	same(t, "rows", rows, must(db.readOutbox(ulid.ULID{}, 10)))
 	db.commit(t, Change{Delivered: []ulid.ULID{rows[0].ID, rows[1].ID}})
-	left, all := db.fresh.list(ulid.ULID{}, 10)
+	left, all := db.fresh.list(nil, ulid.ULID{}, 10)
 	same(t, "known", all, true)
 	same(t, "rows that are left", left, rows[2:])
 	same(t, "kept in memory", db.fresh.n, 1)
@@ -36,11 +36,11 @@ func TestNewOutboxRowsAreNotReadFromTheFile(t *testing.T) {
 	db = open(t, dir, Options{})
 	same(t, "rows of the process before", must(db.Outbox(ulid.ULID{}, 10)), rows[2:])
 	db.commit(t, outgoing(2, 10))
-	if _, all := db.fresh.list(rows[2].ID, 10); all {
+	if _, all := db.fresh.list(nil, rows[2].ID, 10); all {
 		t.Error("whoever has not read all rows of the process before is answered from memory")
 	}
 	next := must(db.Outbox(rows[2].ID, 1))
-	again, all := db.fresh.list(next[0].ID, 10)
+	again, all := db.fresh.list(nil, next[0].ID, 10)
 	same(t, "known", all, true)
 	same(t, "the last row", again, must(db.readOutbox(next[0].ID, 10)))
 }
@@ -71,5 +71,23 @@ func TestOutboxRowsInMemoryAreBounded(t *testing.T) {
 			}
 			same(t, "rows", got, want)
 		})
+	}
+}
+
+// TestAPageIsAppended to the rows that there are, from memory and from the file.
+func TestAPageIsAppended(t *testing.T) {
+	db := open(t, t.TempDir(), Options{})
+	db.commit(t, outgoing(3, 10))
+	all := must(db.Outbox(ulid.ULID{}, 10))
+	for _, from := range []string{"memory", "file"} {
+		if from == "file" {
+			db.fresh = newFresh(db.stamp, false)
+		}
+		room := make([]Row, 0, 8)
+		rows := must(db.AppendOutbox(append(room, Row{}), all[0].ID, 10))
+		same(t, "rows of "+from, rows[1:], all[1:])
+		if &rows[0] != &room[:1][0] {
+			t.Errorf("the rows of %s have another place", from)
+		}
 	}
 }

@@ -42,11 +42,21 @@ const maxRead = 4 << 20
 
 // Outbox lists rows after a position, in commit order: up to limit, and fewer
 // where they are large. There are no more when it lists none.
-func (d *DB) Outbox(after ulid.ULID, limit int) (rows []Row, err error) {
-	if rows, all := d.fresh.list(after, limit); all {
+func (d *DB) Outbox(after ulid.ULID, limit int) ([]Row, error) {
+	return d.AppendOutbox(nil, after, limit)
+}
+
+// AppendOutbox is [DB.Outbox] for who looks often: it appends to rows, which it
+// returns as they were when it fails.
+func (d *DB) AppendOutbox(rows []Row, after ulid.ULID, limit int) ([]Row, error) {
+	if rows, all := d.fresh.list(rows, after, limit); all {
 		return rows, nil
 	}
-	return d.readOutbox(after, limit)
+	read, err := d.readOutbox(after, limit)
+	if err != nil {
+		return rows, err
+	}
+	return append(rows, read...), nil
 }
 
 func (d *DB) readOutbox(after ulid.ULID, limit int) (rows []Row, err error) {

@@ -141,7 +141,7 @@ func (b *Bucket) holds(name []byte) bool {
 
 // set writes a row of any kind.
 func (b *Bucket) set(k kind, key, value []byte) {
-	r := newRow(k, key, value, b.tx.seq)
+	r := b.tx.newRow(k, key, value)
 	if was, replaced := b.change().rows.Set(r); replaced {
 		b.tx.replaced(was)
 	}
@@ -187,7 +187,9 @@ func (b *Bucket) erase(key []byte) {
 	case r != nil:
 		b.change().rows.Delete(r)
 		b.tx.replaced(r)
-		b.tx.wrote(b, newRow(gone, key, nil, b.tx.seq)) // those who read the log must know
+		mark := b.tx.newRow(gone, key, nil) // those who read the log must know
+		b.tx.wrote(b, mark)
+		b.tx.went = append(b.tx.went, mark)
 	}
 }
 

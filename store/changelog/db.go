@@ -69,7 +69,7 @@ func (o *Options) validate() {
 const (
 	// bound is what a table weighs at most: the more, the more often a row is written
 	// before it is folded, and the more of them share a page. Two tables of this
-	// weight and what the collector leaves behind of them stay below 50 MiB.
+	// weight and the rows of those before that are kept (see spareTables) stay below 50 MiB.
 	bound = 8 << 20
 	// loggedBound is how much of the log one table may take: it is what opening reads,
 	// also where the same few rows were written again and again.
@@ -95,8 +95,12 @@ type DB struct {
 	scratch encoder
 	wrotes  []written // room for those of the next transaction
 	retired bool      // another file took the place of this one
+	spare   spareRows // for the next transactions
 
-	switching sync.Mutex // held while the state is changed
+	switching      sync.Mutex // held while the state is changed; guards all below
+	readers        readers    // that have not ended
+	departed       []departed // rows that are spare once those who may see them have ended
+	departedWeight int
 
 	folds   sync.Mutex // held while the bbolt file is written; guards all below
 	folding folding
@@ -136,6 +140,8 @@ type state struct {
 	frozen *table // nil: there is none
 	// froze is how many tables were frozen since the file was opened.
 	froze uint64
+	// number is how many states there were before this one.
+	number uint64
 }
 
 // Load takes over a bbolt file and reads its log. Nothing is written before the first
@@ -143,6 +149,7 @@ type state struct {
 func Load(raw *bolt.DB, o Options) (*DB, error) {
 	o.validate()
 	db := &DB{raw: raw, path: raw.Path(), options: o, packer: Packer{Plain: o.Plain}, quit: make(chan struct{}), pauses: newPauses()}
+	db.spare.bound = spareTables * o.Bound
 	if err := db.load(); err != nil {
 		return nil, err
 	}
@@ -226,14 +233,16 @@ func (db *DB) Begin(writable bool) (*Tx, error) {
 		return db.beginWrite()
 	}
 	for {
-		s := db.state.Load()
+		s := db.enter()
 		raw, err := db.raw.Begin(false)
 		if err != nil {
+			db.leave(s)
 			return nil, err
 		}
 		if db.state.Load().froze == s.froze {
 			return newTx(db, raw, s), nil
 		}
+		db.leave(s)
 		if err := raw.Rollback(); err != nil {
 			return nil, err
 		}
@@ -254,6 +263,7 @@ func (db *DB) beginHeld() (*Tx, error) {
 	if err := db.ready(); err != nil {
 		return nil, err
 	}
+	db.reclaim()
 	tx, err := db.Begin(false)
 	if err != nil {
 		return nil, err
@@ -285,9 +295,10 @@ func (db *DB) Update(fn func(*Tx) error) error {
 	return tx.Commit()
 }
 
-// publish lets readers see what was committed, and freezes a table that is full.
-func (db *DB) publish(active *table) {
-	if db.change(func(s *state) bool {
+// publish lets readers see what was committed, which has some rows no more, and freezes
+// a table that is full.
+func (db *DB) publish(active *table, went []*row) {
+	if db.change(went, func(s *state) bool {
 		s.active = active
 		return s.frozen == nil && db.full(active) && db.freeze(s)
 	}) {
@@ -296,13 +307,17 @@ func (db *DB) publish(active *table) {
 	db.pauses.end(db.fill(db.state.Load().active))
 }
 
-// change exchanges the state, of which the fold takes a table away by itself.
-func (db *DB) change(fn func(s *state) (frozen bool)) (frozen bool) {
+// change exchanges the state, of which the fold takes a table away by itself. The new
+// one has some rows no more.
+func (db *DB) change(went []*row, fn func(s *state) (frozen bool)) (frozen bool) {
+	lists := departing(went)
 	db.switching.Lock()
 	defer db.switching.Unlock()
 	s := *db.state.Load()
 	frozen = fn(&s)
+	s.number++
 	db.state.Store(&s)
+	db.depart(s.number, lists)
 	return frozen
 }
 
@@ -326,6 +341,7 @@ func (db *DB) freeze(s *state) bool {
 	s.frozen, s.active = s.active, newTable()
 	s.active.last = s.frozen.last
 	s.froze++
+	db.spare.trim()
 	if db.log != nil {
 		db.log.turn()
 	}
@@ -366,7 +382,7 @@ func (db *DB) foldNow() error {
 
 // freezeNow freezes the active table, full or not, unless there is a frozen one.
 func (db *DB) freezeNow() bool {
-	return db.change(func(s *state) bool { return s.frozen == nil && len(s.active.layers) > 0 && db.freeze(s) })
+	return db.change(nil, func(s *state) bool { return s.frozen == nil && len(s.active.layers) > 0 && db.freeze(s) })
 }
 
 // Work is what was done to disk since the file was opened.

@@ -167,7 +167,8 @@ func (db *DB) goOn(pause bool) bool {
 func (db *DB) foldChunk() (more bool, err error) {
 	db.folds.Lock()
 	defer db.folds.Unlock()
-	s := db.state.Load()
+	s := db.enter()
+	defer db.leave(s)
 	if s.frozen == nil {
 		return false, nil
 	}
@@ -195,7 +196,7 @@ func (db *DB) foldChunk() (more bool, err error) {
 	// gofail: var foldFinished struct{}
 	db.pass("foldFinished")
 	db.did.tables.Add(1)
-	db.thaw()
+	db.thaw(s.frozen)
 	return false, nil
 }
 
@@ -247,12 +248,11 @@ func (db *DB) doubt(id int, cause error) error {
 }
 
 // thaw takes the frozen table away, of which all is in its buckets.
-func (db *DB) thaw() {
-	db.switching.Lock()
-	defer db.switching.Unlock()
-	s := *db.state.Load()
-	s.frozen = nil
-	db.state.Store(&s)
+func (db *DB) thaw(frozen *table) {
+	db.change(frozen.rows(), func(s *state) bool {
+		s.frozen = nil
+		return false
+	})
 }
 
 // chunk puts the next rows into their buckets, but for those that the active table

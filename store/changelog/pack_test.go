@@ -153,7 +153,9 @@ func TestWhatWasPackedStaysUntilAReset(t *testing.T) {
 		}
 	}
 	p.Reset()
-	if n := testing.AllocsPerRun(10, func() { p.Pack(value(0)); p.Reset() }); n > 2 { // its argument
+	v := value(0)
+	// With the race detector the pools of s2 forget at random what they have.
+	if n := testing.AllocsPerRun(10, func() { p.Pack(v); p.Reset() }); n > 1 {
 		t.Errorf("%v allocations after a reset", n)
 	}
 }

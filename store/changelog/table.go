@@ -17,7 +17,7 @@ const (
 	dropped kind = 4 // it was a bucket, which went with all that was in it
 )
 
-// row is never changed once its transaction was published.
+// row is never changed once its transaction was published, while anybody may see it.
 type row struct {
 	buf  []byte // the key, then the value
 	cut  int    // where the value begins
@@ -26,12 +26,6 @@ type row struct {
 	// key again.
 	seq   uint64
 	stale bool
-}
-
-func newRow(k kind, key, value []byte, seq uint64) *row {
-	buf := make([]byte, len(key)+len(value))
-	copy(buf[copy(buf, key):], value)
-	return &row{buf: buf, cut: len(key), kind: k, seq: seq}
 }
 
 func (r *row) key() []byte { return r.buf[:r.cut:r.cut] }
@@ -93,6 +87,22 @@ type table struct {
 	weight     int
 	tombstones int
 	logged     int
+}
+
+// rows are all that it has.
+func (t *table) rows() (all []*row) {
+	n := 0
+	for _, l := range t.layers {
+		n += l.rows.Len()
+	}
+	all = make([]*row, 0, n)
+	for _, l := range t.layers {
+		l.rows.Scan(func(r *row) bool {
+			all = append(all, r)
+			return true
+		})
+	}
+	return all
 }
 
 func newTable() *table { return &table{layers: map[string]*layer{}} }

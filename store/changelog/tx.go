@@ -26,6 +26,7 @@ type Tx struct {
 	active *table
 	owned  bool // active is a copy
 	wrotes []written
+	went   []*row // that will be in no table once it is published
 }
 
 // written is a row and the bucket that it is in.
@@ -128,6 +129,15 @@ func (tx *Tx) replaced(r *row) {
 		r.stale = true
 	}
 	tx.table().count(r, -1)
+	tx.went = append(tx.went, r)
+}
+
+// newRow is one that the transaction writes: it copies both.
+func (tx *Tx) newRow(k kind, key, value []byte) *row {
+	r := tx.db.spare.take(len(key) + len(value))
+	r.buf = append(append(r.buf, key...), value...)
+	r.cut, r.kind, r.seq = len(key), k, tx.seq
+	return r
 }
 
 // Rollback ends the transaction and changes nothing. After a commit, or a second
@@ -138,6 +148,7 @@ func (tx *Tx) Rollback() error {
 	}
 	tx.closed = true
 	err := tx.raw.Rollback()
+	tx.db.leave(tx.state)
 	if tx.writable {
 		tx.end()
 	}
@@ -155,7 +166,7 @@ func (tx *Tx) end() {
 		clear(tx.wrotes)
 		tx.db.wrotes = tx.wrotes[:0]
 	}
-	tx.wrotes = nil
+	tx.wrotes, tx.went = nil, nil
 	tx.db.writer.Unlock()
 }
 
@@ -170,6 +181,7 @@ func (tx *Tx) Commit() error {
 		return errors.ErrTxNotWritable
 	}
 	defer tx.end()
+	defer tx.db.leave(tx.state)
 	tx.closed = true
 	if err := tx.raw.Rollback(); err != nil { // it only read
 		return err
@@ -184,7 +196,7 @@ func (db *DB) commit(tx *Tx) error {
 	t := tx.table()
 	t.last = tx.seq
 	if db.options.Unlogged {
-		db.publish(t)
+		db.publish(t, tx.went)
 		return db.foldHeld(time.Time{})
 	}
 	framed, err := db.scratch.encode(tx.seq, tx.wrotes)
@@ -201,7 +213,7 @@ func (db *DB) commit(tx *Tx) error {
 	db.did.records.Add(1)
 	db.did.recordBytes.Add(uint64(len(framed)))
 	t.logged += len(framed)
-	db.publish(t)
+	db.publish(t, tx.went)
 	return nil
 }
 
