@@ -347,6 +347,9 @@ func (v *evaluator) landed(s *set) {
 	// gofail: var engineCommitted struct{}
 	v.acker.put(s.change.Checkpoints...)
 	v.announce(s)
+	for _, it := range s.items {
+		it.free()
+	}
 	v.spare.put(s)
 	v.recovered()
 }
