@@ -212,12 +212,15 @@ func (v *evaluator) step() {
 	v.reach()
 }
 
-// rested keeps the lanes of a batch that is cut, or was in vain.
+// rested keeps the lanes of a batch that is cut, or was in vain; those that it had no need
+// of stay as they are.
 func (v *evaluator) rested(b *batch) {
 	for _, l := range b.lanes {
 		l.rest()
 	}
-	v.lanes = b.lanes
+	if len(b.lanes) > len(v.lanes) {
+		v.lanes = b.lanes
+	}
 }
 
 // form takes the items of the next batch.

@@ -401,7 +401,7 @@ func (l *gateLine) SubmitWithin(ctx context.Context, c store.Change, within time
 	g := l.gate
 	g.mu.Lock()
 	kept := c // the lists are the submitter's again once it is durable
-	kept.Transitions, kept.Claims = slices.Clone(c.Transitions), slices.Clone(c.Claims)
+	kept.Transitions, kept.Claims, kept.Work = slices.Clone(c.Transitions), slices.Clone(c.Claims), slices.Clone(c.Work)
 	g.submitted = append(g.submitted, kept)
 	direct := l.broken == nil && !g.shut && g.failing == nil && g.delay == 0 && g.queued == 0
 	if !direct {
