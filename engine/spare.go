@@ -6,11 +6,14 @@ import (
 	"edda"
 )
 
+// maxSpare sets are under way at once, as a rule: a few for each batch of small instances.
+const maxSpare = 4 * pipelineDepth
+
 // spare is the memory of change sets that are durable, for the next ones. The store has
 // no part of it any more, and whoever was told of the transitions keeps none of the
 // list. The evaluator owns it, and keeps that of as many sets as may be under way.
 type spare struct {
-	lists [pipelineDepth]lists
+	lists [maxSpare]lists
 	n     int
 }
 

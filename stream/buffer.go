@@ -107,11 +107,19 @@ func (b *buffer) fitting(n, bytes int) int {
 // as one Fetch takes.
 const keptList = 1024
 
-// lists are those whose events are used up.
-var lists = sync.Pool{New: func() any { return new([]edda.Event) }}
+// lists are those whose events are used up, a few: as many as are on their way to the engine.
+// They are not what a collection drops, as they are large and few.
+var lists = make(chan []edda.Event, 4)
 
 // newList is an empty list with room for n events.
-func newList(n int) []edda.Event { return slices.Grow((*lists.Get().(*[]edda.Event))[:0], n) }
+func newList(n int) []edda.Event {
+	select {
+	case list := <-lists:
+		return slices.Grow(list, n)
+	default:
+		return make([]edda.Event, 0, n)
+	}
+}
 
 // freeList takes a list that nobody has any more.
 func freeList(events []edda.Event) {
@@ -119,5 +127,8 @@ func freeList(events []edda.Event) {
 		return
 	}
 	clear(events)
-	lists.Put(&events)
+	select {
+	case lists <- events[:0]:
+	default:
+	}
 }
