@@ -107,9 +107,13 @@ func (b *buffer) fitting(n, bytes int) int {
 // as one Fetch takes.
 const keptList = 1024
 
+// listRoom is how many events a new list has room for: as many as one Fetch mostly takes, so
+// that small ones do not take the places of those.
+const listRoom = 512
+
 // lists are those whose events are used up, a few: as many as are on their way to the engine.
 // They are not what a collection drops, as they are large and few.
-var lists = make(chan []edda.Event, 4)
+var lists = make(chan []edda.Event, 8)
 
 // newList is an empty list with room for n events.
 func newList(n int) []edda.Event {
@@ -117,7 +121,7 @@ func newList(n int) []edda.Event {
 	case list := <-lists:
 		return slices.Grow(list, n)
 	default:
-		return make([]edda.Event, 0, n)
+		return make([]edda.Event, 0, max(n, listRoom))
 	}
 }
 
