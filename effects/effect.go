@@ -166,8 +166,8 @@ func (c *compiler) retry() retry {
 	return out
 }
 
-// request evaluates a provider's map for one command.
-func (e *Effect) request(c Command, config *value, vars map[string]any) (Call, error) {
-	evaluated, err := config.object(vars)
+// request evaluates a provider's map for one command, into an empty one.
+func (e *Effect) request(c *Command, config *value, into, vars map[string]any) (Call, error) {
+	evaluated, err := config.objectIn(into, vars)
 	return Call{Effect: e.Name(), ID: c.ID, Key: cmp.Or(c.IdempotencyKey, c.ID), Tenant: c.Tenant, Trace: c.Trace, Bare: !e.headers, Folder: filepath.Dir(e.manifest.File.Name), Config: evaluated}, err
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -184,6 +185,7 @@ func status(code int) Response {
 }
 
 func (b *bank) Call(ctx context.Context, c Call) (Response, error) {
+	c.Config = maps.Clone(c.Config) // the map is the worker's again once the call is over
 	b.mu.Lock()
 	b.calls, b.at = append(b.calls, c), append(b.at, time.Now())
 	b.now++

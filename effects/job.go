@@ -36,6 +36,7 @@ type command struct {
 	unwritten hold  // that one, where the claim is not in the ledger: see [Worker.spared]
 
 	vars   map[string]any // what expressions see before a call; the map of the one before
+	config map[string]any // of call, likewise
 	call   Call
 	check  Call // where the effect has a check
 	key    string
@@ -58,7 +59,8 @@ func newJob(w *Worker, a *admission) *job { return &job{w: w, admission: a} }
 // forget ends with a command: who waits for the next keeps nothing of it in memory.
 func (j *job) forget() {
 	clear(j.vars)
-	j.command = command{vars: j.vars}
+	clear(j.config)
+	j.command = command{vars: j.vars, config: j.config}
 }
 
 // run brings the command to its result and publishes it.
@@ -168,11 +170,14 @@ func (j *job) before(payload any, secrets map[string]any) {
 // evaluate fills what the manifest says of a call.
 func (j *job) evaluate() *outcome {
 	var err error
-	if j.call, err = j.e.request(*j.c, j.e.config, j.vars); err != nil {
+	if j.config == nil {
+		j.config = map[string]any{}
+	}
+	if j.call, err = j.e.request(j.c, j.e.config, j.config, j.vars); err != nil {
 		return refusal("expression", err)
 	}
 	if j.e.check != nil {
-		if j.check, err = j.e.request(*j.c, j.e.check.config, j.vars); err != nil {
+		if j.check, err = j.e.request(j.c, j.e.check.config, map[string]any{}, j.vars); err != nil {
 			return refusal("expression", err)
 		}
 		j.check.Asks = true

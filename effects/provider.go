@@ -34,7 +34,8 @@ type Call struct {
 	// Folder is where the manifest's file is: what the paths in it are relative to.
 	Folder string
 	// Config is the manifest's provider map, evaluated: canonical values, and what the
-	// kind takes as it is written. Nobody may change them.
+	// kind takes as it is written. Nobody may change them, and the map is the call's no
+	// more once it has returned: the next command's is put there.
 	Config map[string]any
 }
 

@@ -741,3 +741,21 @@ edda_effect_results_total{effect="charge",outcome="Failed"} 1
 		}
 	})
 }
+
+// A call is made of its own manifest alone: the one before, in whose place it is put, may
+// have said more.
+func TestACallHasNothingOfTheOneBefore(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h := build(t, "effect: charge\nhttp: {url: x, method: PUT, body: =payload}\n")
+		h.send(cmd("c1"))
+		synctest.Wait()
+		if err := h.w.Replace(compile(t, plain)); err != nil {
+			t.Fatal(err)
+		}
+		h.send(cmd("c2"))
+		synctest.Wait()
+		if got := fmt.Sprint(h.bank.all()[1].Config); got != "map[url:x]" {
+			t.Errorf("config %s", got)
+		}
+	})
+}

@@ -170,12 +170,11 @@ func carrying(ev edda.Event, r edda.Redrive) edda.Event {
 
 // spread gives each key to one lane, so that its items stay in order.
 func (b *batch) spread(lanes int) {
-	b.lanes = slices.Grow(b.lanes, max(lanes-len(b.lanes), 0))[:lanes] // those behind are of a larger batch
-	for i, l := range b.lanes {
-		if l == nil {
-			l = &lane{cells: map[edda.Key]edda.Cell{}}
-			b.lanes[i] = l
-		}
+	for len(b.lanes) < lanes {
+		b.lanes = append(b.lanes, &lane{cells: map[edda.Key]edda.Cell{}})
+	}
+	b.lanes = b.lanes[:lanes]
+	for _, l := range b.lanes {
 		*l = lane{
 			sagas: b.sagas, over: b.over, kept: b.kept, open: b.db.View, horizon: b.horizon, lived: b.lived, now: b.now, patient: b.patient,
 			cells: l.cells, grown: l.grown, jobs: l.jobs, room: l.room,

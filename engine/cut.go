@@ -216,10 +216,8 @@ func (c *cutter) begin(left []unit) {
 			handed++
 		}
 	}
-	c.open.change.Transitions, c.open.change.Claims = c.spare.take(transitions, handed)
-	if handed > 0 {
-		c.open.change.Work = make([]edda.Work, 0, handed)
-	}
+	l := c.spare.take(transitions, handed)
+	c.open.change.Transitions, c.open.change.Claims, c.open.change.Work = l.transitions, l.claims, l.work
 	c.open.parts, c.open.items = make([]*item, 0, units), make([]*item, 0, units)
 }
 

@@ -159,6 +159,9 @@ func (v *evaluator) arrived(got Fetched, open bool) {
 	if n := len(got.Events); got.Lived && n > 0 && got.Events[n-1].Time.After(v.lived) {
 		v.lived = got.Events[n-1].Time
 	}
+	if got.Free != nil {
+		got.Free() // each item has its event
+	}
 }
 
 // finish waits for what is being committed.
@@ -212,12 +215,15 @@ func (v *evaluator) step() {
 	v.reach()
 }
 
-// rested keeps the lanes of a batch that is cut, or was in vain.
+// rested keeps the lanes of a batch that is cut, or was in vain; those that it had no need
+// of stay as they are.
 func (v *evaluator) rested(b *batch) {
 	for _, l := range b.lanes {
 		l.rest()
 	}
-	v.lanes = b.lanes
+	if len(b.lanes) > len(v.lanes) {
+		v.lanes = b.lanes
+	}
 }
 
 // form takes the items of the next batch.
@@ -347,6 +353,9 @@ func (v *evaluator) landed(s *set) {
 	// gofail: var engineCommitted struct{}
 	v.acker.put(s.change.Checkpoints...)
 	v.announce(s)
+	for _, it := range s.items {
+		it.free()
+	}
 	v.spare.put(s)
 	v.recovered()
 }

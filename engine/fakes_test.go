@@ -225,7 +225,7 @@ func (s *streams) Fetch(ctx context.Context, most int, wait time.Duration) (Fetc
 	for {
 		got, err := s.take(most)
 		if len(got) > 0 || err != nil {
-			return Fetched{Events: got, Past: s.past}, err
+			return Fetched{Events: got, Past: s.past, Free: func() { scribble(got) }}, err
 		}
 		select {
 		case <-s.wake:
@@ -234,6 +234,13 @@ func (s *streams) Fetch(ctx context.Context, most int, wait time.Duration) (Fetc
 		case <-ctx.Done():
 			return Fetched{}, ctx.Err()
 		}
+	}
+}
+
+// scribble makes a list of events that was given back useless.
+func scribble(events []edda.Event) {
+	for i := range events {
+		events[i] = edda.Event{Kind: edda.KindEvent, ID: "freed", Malformed: edda.DeadUndecodable, Error: "it was given back"}
 	}
 }
 
@@ -401,7 +408,7 @@ func (l *gateLine) SubmitWithin(ctx context.Context, c store.Change, within time
 	g := l.gate
 	g.mu.Lock()
 	kept := c // the lists are the submitter's again once it is durable
-	kept.Transitions, kept.Claims = slices.Clone(c.Transitions), slices.Clone(c.Claims)
+	kept.Transitions, kept.Claims, kept.Work = slices.Clone(c.Transitions), slices.Clone(c.Claims), slices.Clone(c.Work)
 	g.submitted = append(g.submitted, kept)
 	direct := l.broken == nil && !g.shut && g.failing == nil && g.delay == 0 && g.queued == 0
 	if !direct {

@@ -78,12 +78,7 @@ func (q *results) add(r Handed, done report) error {
 	}
 	r.Event.Time = time.Now().UTC().Round(0)
 	r.Claim.Taken, r.Copy.Time = r.Event.Time, r.Event.Time
-	in := &struct { // in one piece
-		item   item
-		handed handed
-	}{item{event: r.Event}, handed{claim: r.Claim, copied: r.Copy, done: done}}
-	in.item.handed = &in.handed
-	q.waiting = append(q.waiting, &in.item)
+	q.waiting = append(q.waiting, newHanded(r, done))
 	q.n++
 	q.bytes += len(r.Event.Payload)
 	signal(q.ready)
@@ -120,8 +115,9 @@ func signal(c chan struct{}) {
 	}
 }
 
-// handed is what goes with a result that no stream gave.
+// handed is what goes with a result that no stream gave, and its item.
 type handed struct {
+	item   item
 	claim  edda.Claim
 	copied edda.Work
 	done   report

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"sync"
 	"time"
 
 	"edda"
@@ -50,13 +51,41 @@ func (h *handover) settle() {
 	}
 }
 
+// arrivals and handovers are items that are over, for the next ones: see [item.free].
+var (
+	arrivals  = sync.Pool{New: func() any { return new(item) }}
+	handovers = sync.Pool{New: func() any { return new(handed) }}
+)
+
 // newArrival is an event of a stream.
 func newArrival(ev edda.Event, from Fetched) *item {
-	it := &item{event: ev.Taken(), past: from.Past, lived: from.Lived}
+	it := arrivals.Get().(*item)
+	it.event, it.past, it.lived = ev.Taken(), from.Past, from.Lived
 	if !ev.Stored.IsZero() {
 		it.copied = &edda.Checkpoint{Stream: ev.Stream, Seq: ev.Seq, Time: ev.Stored}
 	}
 	return it
+}
+
+// newHanded is a result that was handed in.
+func newHanded(r Handed, done report) *item {
+	h := handovers.Get().(*handed)
+	h.claim, h.copied, h.done = r.Claim, r.Copy, done
+	h.item.event, h.item.handed = r.Event, h
+	return &h.item
+}
+
+// free gives back an item that is durable and of which everyone was told: only the set that
+// it ended in has it still, and is over. What is due is its caller's.
+func (it *item) free() {
+	switch h := it.handed; {
+	case h != nil:
+		*h = handed{}
+		handovers.Put(h)
+	case it.due == nil:
+		*it = item{}
+		arrivals.Put(it)
+	}
 }
 
 // position is where an event of a stream lies in it.

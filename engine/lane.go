@@ -39,7 +39,7 @@ type lane struct {
 func (l *lane) run() error {
 	defer l.close()
 	if len(l.room) < len(l.jobs) {
-		l.room = make([]edda.Transition, len(l.jobs))
+		l.room = make([]edda.Transition, ample(len(l.jobs)))
 	}
 	for i, j := range l.jobs {
 		if err := l.do(j, l.room[i:i:i+1]); err != nil || !l.first.IsZero() {

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"edda"
+	"edda/store"
 )
 
 // What a lane keeps for the next batch holds nothing of the one before, and what is large
@@ -48,20 +49,36 @@ func TestARestingLaneHoldsNothingOfItsBatch(t *testing.T) {
 	}
 }
 
-// TestLanesOutliveASmallerBatch: most batches are of one input, or of many.
-func TestLanesOutliveASmallerBatch(t *testing.T) {
-	b := batch{db: stored{}}
-	b.spread(4)
-	was := slices.Clone(b.lanes)
-	for _, lanes := range []int{1, 3, 4, 2, 6, 1, 6} {
+// A small batch takes nothing away from the next large one: neither lanes nor their room,
+// and room for some more than there was is mostly there.
+func TestWhatBatchesTookStaysForTheNext(t *testing.T) {
+	v := &evaluator{}
+	batchOf := func(lanes int) {
+		b := &batch{lanes: v.lanes, db: stored{}}
 		b.spread(lanes)
-		for i, l := range b.lanes {
-			if l == nil || l.cells == nil || i < len(was) && l != was[i] {
-				t.Errorf("%d lanes: the %d. is another", lanes, i)
-			}
-		}
-		if len(b.lanes) > len(was) {
-			was = slices.Clone(b.lanes)
+		v.rested(b)
+	}
+	batchOf(3)
+	first := slices.Clone(v.lanes)
+	if batchOf(1); !slices.Equal(v.lanes, first) {
+		t.Errorf("of %d lanes %d are left", len(first), len(v.lanes))
+	}
+	var m spare
+	was := m.take(100, 70)
+	was.transitions, was.claims, was.work = was.transitions[:1], was.claims[:1], was.work[:1]
+	was.work[0].ID, was.claims[0].Owner, was.transitions[0].Fate = "w1", "w", edda.FateHandled
+	m.put(&set{change: store.Change{Transitions: was.transitions, Claims: was.claims, Work: was.work}})
+	next := m.take(101, 71)
+	next.transitions, next.claims, next.work = next.transitions[:1], next.claims[:1], next.work[:1]
+	if &next.transitions[0] != &was.transitions[0] || &next.claims[0] != &was.claims[0] || &next.work[0] != &was.work[0] {
+		t.Error("lists were made anew for one more")
+	}
+	if next.transitions[0].Fate != "" || next.claims[0].Owner != "" || next.work[0].ID != "" {
+		t.Error("something is left in a list that is used again")
+	}
+	for n, want := range map[int]int{0: 0, 1: 1, 2: 2, 3: 4, 100: 128, maxBatch: maxBatch} {
+		if got := ample(n); got != want {
+			t.Errorf("room for %d is %d, not %d", n, got, want)
 		}
 	}
 }

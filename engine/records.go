@@ -22,7 +22,7 @@ type records interface {
 // line takes changes of which each builds on those before; once one has failed,
 // all later ones fail.
 type line interface {
-	// SubmitWithin has no part of the lists of transitions and claims any more when done is called.
+	// SubmitWithin has no part of the lists of transitions, claims and work any more when done is called.
 	SubmitWithin(ctx context.Context, c store.Change, within time.Duration, done func(error)) error
 }
 

@@ -286,6 +286,15 @@ func (sc *scope) copied(b []byte, p *expression.Program) (_ []byte, ok bool) {
 	return edda.AppendMember(b, d.text, path)
 }
 
+// copy is the JSON of what a name stands for, where that is not decoded yet and need not be.
+func (sc *scope) copy(name string) (json.RawMessage, bool) {
+	d := sc.written(name)
+	if !d.toBeFound() {
+		return nil, false
+	}
+	return edda.AppendMember(make([]byte, 0, len(d.raw)), d.text, nil)
+}
+
 // keptBytes finds the same as it was written.
 func (sc *scope) keptBytes(name string) (json.RawMessage, bool, error) {
 	if sc.kept == nil {
@@ -377,6 +386,10 @@ func (sc *scope) keepName(out *edda.Scope, name string) error {
 	}
 	if raw, ok, err := sc.keptBytes(name); ok && err == nil && len(raw) > 0 && !isVar {
 		keepBytes(out, name, raw) // as it was written: a seq that waits again keeps the same
+		return nil
+	}
+	if raw, ok := sc.copy(name); ok {
+		keepBytes(out, name, raw)
 		return nil
 	}
 	v, err := sc.lookup(nil, name)

@@ -59,7 +59,7 @@ type encodedWork struct {
 	from  edda.Key
 	kind  edda.WorkKind
 	value []byte
-	work  *edda.Work // the same as a value
+	work  *edda.Work // the same as a value, until the change is answered
 }
 
 type encodedClaim struct {

@@ -1,7 +1,6 @@
 package stream
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -67,12 +66,20 @@ func (c Codec) message(d *draft, s Subject, id, trace string, body any) (err err
 	return nil
 }
 
-// written is the subject, and the body in memory of its own.
-func (c Codec) written(s Subject, body any) (subject string, data []byte, err error) {
-	d := newDraft()
-	defer d.free()
-	subject, data, err = c.writtenTo(d, s, body)
-	return subject, bytes.Clone(data), err
+// carries is an error where there can be no message of the body.
+func (c Codec) carries(s Subject, body []byte) error {
+	if _, err := c.Build(s); err != nil {
+		return reject("subject", err)
+	}
+	return c.fits(body)
+}
+
+// fits holds a body to the limit.
+func (c Codec) fits(body []byte) error {
+	if len(body) > c.maxPayload() {
+		return reject("too-large", fmt.Errorf("the message has %d bytes, allowed are %d", len(body), c.maxPayload()))
+	}
+	return nil
 }
 
 // writtenTo builds the subject and the body, and holds the body to the limit.
@@ -83,8 +90,8 @@ func (c Codec) writtenTo(d *draft, s Subject, body any) (subject string, data []
 	if data, err = d.body(body); err != nil {
 		return "", nil, reject("payload", err)
 	}
-	if len(data) > c.maxPayload() {
-		return "", nil, reject("too-large", fmt.Errorf("the message has %d bytes, allowed are %d", len(data), c.maxPayload()))
+	if err = c.fits(data); err != nil {
+		return "", nil, err
 	}
 	return subject, data, nil
 }

@@ -343,7 +343,7 @@ func (c Codec) offered(w *edda.Work) (cmd effects.Command, fits bool) {
 func (c Codec) applied(r effects.Result, w *edda.Work) (edda.Event, edda.Work, error) {
 	body, err := resultBody(r)
 	if err == nil {
-		_, _, err = c.written(resultSubject(r), body) // what all others hear can be a message
+		err = c.carries(resultSubject(r), body) // what all others hear can be a message
 	}
 	if err != nil {
 		return edda.Event{}, edda.Work{}, err

@@ -18,7 +18,8 @@ import (
 // for this, of which each takes a timer, two channels and a place in a map, and reads
 // its ack by reflection; a window has one timer and one channel for all its messages.
 type unacked struct {
-	nc *nats.Conn
+	nc    *nats.Conn
+	heard ack // the one that take reads; the client calls it for one after the other
 
 	mu      sync.Mutex // guards what follows
 	inbox   string     // where acks come, up to the number of the window; empty before the first
@@ -139,7 +140,7 @@ func (u *unacked) take(m *nats.Msg) {
 	if err != nil {
 		return
 	}
-	u.settle(number, i, said(m))
+	u.settle(number, i, said(m, &u.heard))
 }
 
 // settle notes the fate of a message; the first that is heard counts.
@@ -175,13 +176,13 @@ func (a *ack) Fields(c *fields.Coder) {
 // noResponders is the status of a message for which there is no stream.
 const noResponders = "503"
 
-// said is nil where the message is stored, or was before.
-func said(m *nats.Msg) error {
+// said is nil where the message is stored, or was before. It reads into a.
+func said(m *nats.Msg, a *ack) error {
 	if len(m.Data) == 0 && m.Header.Get("Status") == noResponders {
 		return jetstream.ErrNoStreamResponse
 	}
-	var a ack
-	if err := fields.Decode(m.Data, &a); err != nil {
+	*a = ack{}
+	if err := fields.Decode(m.Data, a); err != nil {
 		return jetstream.ErrInvalidJSAck
 	}
 	if len(a.Error) > 0 && string(a.Error) != "null" {

@@ -16,6 +16,7 @@ import (
 const wellStored = `{"stream":"S", "seq":7}`
 
 func TestWhatAnAckSays(t *testing.T) {
+	var a ack // of one nothing is left in the next
 	full := &jetstream.APIError{}
 	for data, want := range map[string]error{
 		wellStored: nil,
@@ -29,7 +30,7 @@ func TestWhatAnAckSays(t *testing.T) {
 		`{"error":"full"}`: jetstream.ErrInvalidJSAck,
 		`thanks`:           jetstream.ErrInvalidJSAck,
 	} {
-		err := said(&nats.Msg{Data: []byte(data)})
+		err := said(&nats.Msg{Data: []byte(data)}, &a)
 		if want == error(full) {
 			if !errors.As(err, &full) || full.ErrorCode != 10077 {
 				t.Errorf("%s: %v", data, err)
@@ -39,7 +40,7 @@ func TestWhatAnAckSays(t *testing.T) {
 		}
 	}
 	none := &nats.Msg{Header: nats.Header{"Status": {"503"}}}
-	if err := said(none); err != jetstream.ErrNoStreamResponse {
+	if err := said(none, &a); err != jetstream.ErrNoStreamResponse {
 		t.Error(err)
 	}
 }
