@@ -159,9 +159,6 @@ func (v *evaluator) arrived(got Fetched, open bool) {
 	if n := len(got.Events); got.Lived && n > 0 && got.Events[n-1].Time.After(v.lived) {
 		v.lived = got.Events[n-1].Time
 	}
-	if got.Free != nil {
-		got.Free() // each item has its event
-	}
 }
 
 // finish waits for what is being committed.

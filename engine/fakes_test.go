@@ -225,7 +225,7 @@ func (s *streams) Fetch(ctx context.Context, most int, wait time.Duration) (Fetc
 	for {
 		got, err := s.take(most)
 		if len(got) > 0 || err != nil {
-			return Fetched{Events: got, Past: s.past, Free: func() { scribble(got) }}, err
+			return Fetched{Events: got, Past: s.past}, err
 		}
 		select {
 		case <-s.wake:
@@ -234,13 +234,6 @@ func (s *streams) Fetch(ctx context.Context, most int, wait time.Duration) (Fetc
 		case <-ctx.Done():
 			return Fetched{}, ctx.Err()
 		}
-	}
-}
-
-// scribble makes a list of events that was given back useless.
-func scribble(events []edda.Event) {
-	for i := range events {
-		events[i] = edda.Event{Kind: edda.KindEvent, ID: "freed", Malformed: edda.DeadUndecodable, Error: "it was given back"}
 	}
 }
 

@@ -34,9 +34,6 @@ type Fetched struct {
 	// Lived says of events of the past that the process worked when they were stored,
 	// as that of a restored store did: what was due between them was not missed.
 	Lived bool
-	// Free gives the list of events back to the source, which uses it again; nil where it
-	// does not. It is called once at most, when nobody has the list any more.
-	Free func()
 }
 
 // End is the end of one stream at one moment.

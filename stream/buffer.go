@@ -2,7 +2,6 @@ package stream
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"time"
 
@@ -79,7 +78,7 @@ func (b *buffer) take(n, bytes int) []edda.Event {
 	}
 	b.mu.Lock()
 	n = b.fitting(min(n, len(b.events)), bytes)
-	out := append(newList(n), b.events[:n]...)
+	out := append([]edda.Event(nil), b.events[:n]...)
 	rest := copy(b.events, b.events[n:])
 	clear(b.events[rest:]) // let go of the payloads
 	b.events = b.events[:rest]
@@ -101,38 +100,4 @@ func (b *buffer) fitting(n, bytes int) int {
 		}
 	}
 	return n
-}
-
-// keptList is how many events a list may have room for to be used again: twice as many
-// as one Fetch takes.
-const keptList = 1024
-
-// listRoom is how many events a new list has room for: as many as one Fetch mostly takes, so
-// that small ones do not take the places of those.
-const listRoom = 512
-
-// lists are those whose events are used up, a few: as many as are on their way to the engine.
-// They are not what a collection drops, as they are large and few.
-var lists = make(chan []edda.Event, 8)
-
-// newList is an empty list with room for n events.
-func newList(n int) []edda.Event {
-	select {
-	case list := <-lists:
-		return slices.Grow(list, n)
-	default:
-		return make([]edda.Event, 0, max(n, listRoom))
-	}
-}
-
-// freeList takes a list that nobody has any more.
-func freeList(events []edda.Event) {
-	if cap(events) > keptList {
-		return
-	}
-	clear(events)
-	select {
-	case lists <- events[:0]:
-	default:
-	}
 }

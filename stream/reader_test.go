@@ -84,26 +84,3 @@ func TestAStreamWasNotReadAnyMoreOnceTheClientGaveUp(t *testing.T) {
 		fetch(ctx, t, src, 1)
 	})
 }
-
-// A list of events that comes back holds none of them, and is not kept if it is large.
-func TestAListOfEventsComesBackEmpty(t *testing.T) {
-	for _, n := range []int{1, 5, keptList + 1} {
-		b := newBuffer()
-		for i := range n {
-			if err := b.put(t.Context(), edda.Event{ID: "e", Seq: uint64(i + 1)}); err != nil {
-				t.Fatal(err)
-			}
-		}
-		got := lent(merge([][]edda.Event{b.take(n, fetchBytes), {{ID: "other", Seq: 1}}}))
-		if len(got.Events) != n+1 {
-			t.Fatalf("%d events", len(got.Events))
-		}
-		got.Free()
-		if left := got.Events[n].ID != ""; left != (n > keptList) {
-			t.Errorf("of a list of %d events: %v", n+1, got.Events[n])
-		}
-	}
-	if lent(nil).Free != nil {
-		t.Error("a list that is none comes back")
-	}
-}

@@ -203,7 +203,7 @@ func (s *Source) next(limit int) engine.Fetched {
 			return got
 		}
 	}
-	return lent(s.waiting(limit))
+	return engine.Fetched{Events: s.waiting(limit)}
 }
 
 // Hold leaves the events of aggregates in their stream, beyond what is in the
@@ -226,16 +226,8 @@ func (s *Source) waiting(limit int) []edda.Event {
 	return merge(queues)
 }
 
-// lent are events in a list that comes back.
-func lent(events []edda.Event) engine.Fetched {
-	if len(events) == 0 {
-		return engine.Fetched{}
-	}
-	return engine.Fetched{Events: events, Free: func() { freeList(events) }}
-}
-
 // merge joins queues by stored time and keeps the order of each, also where the
-// server's clock went back. The queues are its own.
+// server's clock went back.
 func merge(queues [][]edda.Event) []edda.Event {
 	queues = slices.DeleteFunc(queues, func(q []edda.Event) bool { return len(q) == 0 })
 	if len(queues) == 1 { // as mostly
@@ -243,10 +235,9 @@ func merge(queues [][]edda.Event) []edda.Event {
 	}
 	n := 0
 	for _, q := range queues {
-		defer freeList(q)
 		n += len(q)
 	}
-	out := newList(n)
+	out := slices.Grow([]edda.Event(nil), n)
 	for {
 		first := -1
 		for i, q := range queues {
