@@ -76,22 +76,42 @@ func TestFaultsOnAKeptConnection(t *testing.T) {
 		"reset on answers": {(*effecttest.Faults).ResetAnswers, unknown},
 		"cut":              {func(f *effecttest.Faults) { f.CutAnswers(10) }, unknown},
 	} {
-		s := openTLS(t, nil)
-		f := effecttest.NewFaults(t, s.Listener.Addr().String())
-		p := provider(t, dial.Options{AllowLoopback: true})
-		config := map[string]any{"url": "https://" + f.Address(), "tls": map[string]any{"ca": s.ca()}}
-		if _, err := call(t, p, config); err != nil {
-			t.Fatal(err)
+		plain, secure := open(t), openTLS(t, nil)
+		for _, s := range []*shop{plain, secure} {
+			f := effecttest.NewFaults(t, s.Listener.Addr().String())
+			p := provider(t, dial.Options{AllowLoopback: true})
+			config := map[string]any{"url": "http://" + f.Address()}
+			if s == secure {
+				config = map[string]any{"url": "https://" + f.Address(), "tls": map[string]any{"ca": s.ca()}}
+			}
+			if _, err := call(t, p, config); err != nil {
+				t.Fatal(err)
+			}
+			tt.fault(f)
+			ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+			defer cancel()
+			if _, err := p.Call(ctx, effects.Call{Key: "second", Config: config}); class(err) != tt.want {
+				t.Errorf("%s to %s: %s, %v", name, s.URL, class(err), err)
+			}
+			if n := s.count("second"); n > 1 {
+				t.Errorf("%s to %s: sent %d times", name, s.URL, n)
+			}
 		}
-		tt.fault(f)
-		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
-		defer cancel()
-		if _, err := p.Call(ctx, effects.Call{Key: "second", Config: config}); class(err) != tt.want {
-			t.Errorf("%s: %s, %v", name, class(err), err)
-		}
-		if n := s.count("second"); n > 1 {
-			t.Errorf("%s: sent %d times", name, n)
-		}
+	}
+}
+
+// TestAServerThatIsGoneWasNotCalled, although there was a connection to it.
+func TestAServerThatIsGoneWasNotCalled(t *testing.T) {
+	s := open(t)
+	f := effecttest.NewFaults(t, s.Listener.Addr().String())
+	p := provider(t, dial.Options{AllowLoopback: true})
+	config := map[string]any{"url": "http://" + f.Address()}
+	if _, err := call(t, p, config); err != nil {
+		t.Fatal(err)
+	}
+	f.Down()
+	if _, err := call(t, p, config); class(err) != notSent {
+		t.Errorf("%s, %v", class(err), err)
 	}
 }
 

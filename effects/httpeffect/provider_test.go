@@ -115,6 +115,27 @@ func TestResponse(t *testing.T) {
 	}
 }
 
+// TestPackedAnswersAreUnpacked: nothing shows that they were.
+func TestPackedAnswersAreUnpacked(t *testing.T) {
+	plain, secure := open(t), openTLS(t, nil)
+	for _, s := range []*shop{plain, secure} {
+		s.answer = func(w http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("Accept-Encoding") == "gzip" {
+				speak(w, "gzip with a length")
+			}
+		}
+		config := map[string]any{"url": s.URL}
+		if s == secure {
+			config["tls"] = map[string]any{"ca": s.ca()}
+		}
+		r, err := call(t, provider(t, dial.Options{AllowLoopback: true}), config)
+		_, shows := r.Headers["content-encoding"]
+		if err != nil || text(r.Body) != text(map[string]any{"id": "P1", "paid": true}) || shows {
+			t.Errorf("%s: %v %v, %v", s.URL, r.Body, r.Headers, err)
+		}
+	}
+}
+
 func text(v any) string {
 	b, _ := json.Marshal(v)
 	return fmt.Sprintf("%T %s", v, b)

@@ -11,6 +11,8 @@ import (
 	"go.opentelemetry.io/otel/metric/noop"
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
+
+	"edda/effects/httpeffect/http1"
 )
 
 // traced gives each request a span, and nothing of otel's globals. Without a
@@ -61,7 +63,7 @@ type veiled struct{ inner http.RoundTripper }
 
 func (v veiled) RoundTrip(req *http.Request) (*http.Response, error) {
 	resp, err := v.inner.RoundTrip(req)
-	if err != nil && strings.Contains(err.Error(), "malformed") {
+	if err != nil && !errors.Is(err, http1.ErrUnsent) && strings.Contains(err.Error(), "malformed") {
 		return nil, errors.New("the answer is no HTTP")
 	}
 	return resp, err

@@ -2,7 +2,9 @@ package httpeffect
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"regexp"
 	"slices"
@@ -18,6 +20,7 @@ import (
 
 	"edda/effects"
 	"edda/effects/dial"
+	"edda/effects/httpeffect/http1"
 )
 
 const (
@@ -172,6 +175,20 @@ func TestSpansThroughAProxy(t *testing.T) {
 	}
 	if got := fmt.Sprint(spans.Ended()[0].Attributes()); !strings.Contains(got, "inside.test") || strings.Contains(got, "s3cret") || s.last.URL.Path != "/s3cret" {
 		t.Errorf("attributes %s, path %s", got, s.last.URL.Path)
+	}
+}
+
+// TestAVeilHidesNotThatNothingWasSent: a dialler may use the same words as the other side.
+func TestAVeilHidesNotThatNothingWasSent(t *testing.T) {
+	over := http1.New(http1.Options{Dial: func(context.Context, string, string) (net.Conn, error) {
+		return nil, errors.New("malformed reply of a name server")
+	}})
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://pay.test", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := (veiled{over}).RoundTrip(req); !errors.Is(err, http1.ErrUnsent) {
+		t.Error(err)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/net/http2"
 
 	"edda/effects/dial"
+	"edda/effects/httpeffect/http1"
 )
 
 // The bounds of connections.
@@ -21,7 +22,7 @@ const (
 	// maxTransports are kept, one for each tls: map and proxy in use. The one
 	// used longest ago is closed for a new one: secrets in tls: may rotate.
 	maxTransports = 32
-	// idleAtAll connections of one transport are kept, be they to one host: several
+	// idleAtAll connections of one transport, that of plain http among them, are kept, be they to one host: several
 	// effects call the same one, each so many times at once, and a connection that is
 	// not kept is made anew for a later call. Hosts may come from payloads.
 	idleAtAll = 512
@@ -46,6 +47,9 @@ type transports struct {
 	o     Options
 	fixed http.RoundTripper // Options.Transport
 	proxy func(*url.URL) (*url.URL, error)
+	plain http.RoundTripper // calls over direct
+	// direct has the connections of plain http that go through no proxy.
+	direct *http1.Transport
 	// resets counts the streams of HTTP/2 that were reset although they may have been taken.
 	resets atomic.Int64
 
@@ -65,8 +69,21 @@ func newTransports(o Options) *transports {
 	t := &transports{o: o, proxy: httpproxy.FromEnvironment().ProxyFunc(), kept: map[string]*list.Element{}}
 	if o.Transport != nil {
 		t.fixed = traced(o.Transport, o.Tracer)
+		return t
 	}
+	t.direct = http1.New(http1.Options{Dial: o.Guard.DialContext, MaxIdle: idleAtAll, MaxIdleTime: idleFor, MaxHeader: maxHeaders})
+	t.plain = traced(t.direct, o.Tracer)
 	return t
+}
+
+// isPlain tells of calls that need nothing of net/http's transport. Whether a tls:
+// map is wrong shows there, be it needed or not.
+func (t *transports) isPlain(to *url.URL, tls any) bool {
+	if t.fixed != nil || to.Scheme != "http" || tls != nil {
+		return false
+	}
+	proxy, err := t.proxy(to)
+	return proxy == nil && err == nil
 }
 
 // roundTrip sends a request over connections with that tls: map, directly or
@@ -160,6 +177,9 @@ func (t *transports) countReset(kind string) {
 
 // close closes idle connections.
 func (t *transports) close() {
+	if t.direct != nil {
+		t.direct.CloseIdleConnections()
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for t.order.Len() > 0 {

@@ -13,6 +13,7 @@ import (
 	"edda"
 	"edda/effects"
 	"edda/effects/dial"
+	"edda/effects/httpeffect/http1"
 )
 
 // maxDrained bytes of a redirect's own body are read, so that its connection can
@@ -24,12 +25,18 @@ type trip struct {
 	ctx  context.Context // the call's
 	over *transports
 	tls  any
-	leg  *leg // the request under way
+	leg  *leg // the request under way; nil where it is one of plain http
+	sent bool // that of plain http may have been seen by the other side
 	hops int  // redirects that were followed
 }
 
-// watched is the context of the next request, to that address: what becomes of it shows in leg.
+// watched is the context of the next request, to that address: what becomes of it shows
+// in leg, or for plain http in its error.
 func (t *trip) watched(to *url.URL) context.Context {
+	if t.over.isPlain(to, t.tls) {
+		t.leg = nil
+		return t.ctx
+	}
 	t.leg = &leg{resets: &t.over.resets, before: t.over.resets.Load()}
 	ctx := t.ctx
 	if to.Scheme == "https" { // HTTP/2 alone has to be cancelled: other requests share the connection
@@ -65,6 +72,11 @@ func (t *trip) follow(req *http.Request, most int) (*http.Response, error) {
 }
 
 func (t *trip) send(req *http.Request) (*http.Response, error) {
+	if t.leg == nil {
+		resp, err := t.over.plain.RoundTrip(req)
+		t.sent = !errors.Is(err, http1.ErrUnsent)
+		return resp, err
+	}
 	resp, err := t.over.roundTrip(req, t.tls)
 	switch {
 	case err != nil && t.leg.stopped.Load():
@@ -85,11 +97,18 @@ func (t *trip) lost(err error) error {
 	switch {
 	case t.hops > 0:
 		return edda.Classify(class, "redirected: %w", err)
-	case t.leg.connected.Load():
+	case t.mayHaveBeenSent():
 		return edda.Classify(class, "no answer: %w", err)
 	default:
 		return edda.Classify(class, "%w: %w", effects.ErrNotSent, err)
 	}
+}
+
+func (t *trip) mayHaveBeenSent() bool {
+	if t.leg == nil {
+		return t.sent
+	}
+	return t.leg.connected.Load()
 }
 
 // maxResends is how often a request goes out again that the other side's HTTP/2
