@@ -200,8 +200,8 @@ func TestWhatWaitsForReadersIsBounded(t *testing.T) {
 	for range 1000 {
 		set(1, "x")
 	}
-	if len(db.departed) > 1 || db.departedWeight > 1000 || db.spare.bytes > db.spare.bound || db.spare.bytes == 0 {
-		t.Errorf("%d lists with %d bytes wait, %d bytes are spare", len(db.departed), db.departedWeight, db.spare.bytes)
+	if len(db.departed) > 1 || db.departedWeight > 1000 || db.spare.weight > db.spare.bound || db.spare.weight == 0 {
+		t.Errorf("%d lists with %d bytes wait, %d bytes are spare", len(db.departed), db.departedWeight, db.spare.weight)
 	}
 }
 
@@ -220,8 +220,21 @@ func TestSpareRowsThatNobodyNeedsGo(t *testing.T) {
 	if n := len(s.of[which].rows); n != 2 {
 		t.Errorf("%d rows are kept", n)
 	}
-	if want := len(s.of[which].rows) * size; s.bytes != want {
-		t.Errorf("it says that it has %d bytes, and has %d", s.bytes, want)
+	if want := len(s.of[which].rows) * (rowWeight + size); s.weight != want {
+		t.Errorf("it says that it has %d bytes, and has %d", s.weight, want)
+	}
+}
+
+// TestSpareRowsWeighAsInATable: of small ones most is what a row takes beside its text.
+func TestSpareRowsWeighAsInATable(t *testing.T) {
+	s := spareRows{bound: spareTables * 1 << 10}
+	small := &row{buf: make([]byte, 0, 1<<leastSize), kind: put}
+	for range 1000 {
+		again := *small
+		s.give([]*row{&again})
+	}
+	if n, most := len(s.of[0].rows), s.bound/small.weight(); n == 0 || n > most {
+		t.Errorf("%d rows are kept, of which %d fill %d tables", n, most, spareTables)
 	}
 }
 
