@@ -2,6 +2,7 @@ package changelog
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -150,6 +151,40 @@ func TestWhatATransactionThatFailedWroteAgainStays(t *testing.T) {
 		return nil
 	}); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestATransactionThatEndsIsNoReader, however it ends: one that stayed would keep all rows
+// that come from being used again.
+func TestATransactionThatEndsIsNoReader(t *testing.T) {
+	failed := errors.New("failed")
+	fails := func(*Tx) error { return failed }
+	panics := func(*Tx) error { panic(failed) }
+	put := func(tx *Tx) error { return tx.Bucket([]byte(flat)).Put([]byte("k"), []byte("v")) }
+	for what, use := range map[string]func(db *DB) error{
+		"a reader that fails":   func(db *DB) error { return db.View(fails) },
+		"a reader that panics":  func(db *DB) error { return db.View(panics) },
+		"a writer that fails":   func(db *DB) error { return db.Update(fails) },
+		"a writer that panics":  func(db *DB) error { return db.Update(panics) },
+		"a commit":              func(db *DB) error { return db.Update(put) },
+		"a commit of nothing":   func(db *DB) error { return db.Update(func(*Tx) error { return nil }) },
+		"a commit that fails":   func(db *DB) error { db.log.close(); return db.Update(put) },
+		"a fold":                func(db *DB) error { return db.Fold() },
+		"a fold that panics":    func(db *DB) error { db.options.passed = func(string) { panic(failed) }; return db.Fold() },
+		"a second end":          func(db *DB) error { return db.View((*Tx).Rollback) },
+		"a reader that commits": func(db *DB) error { return db.View((*Tx).Commit) },
+		"one of a closed file":  func(db *DB) error { return errors.Join(db.raw.Close(), db.View(put)) },
+	} {
+		db, set := spareDB(t, Options{})
+		set(1, "first")
+		func() {
+			defer func() { _ = recover() }()
+			t.Log(what, use(db))
+		}()
+		if len(db.readers) > 0 {
+			t.Errorf("after %s there are readers: %v", what, db.readers)
+		}
+		db.options.passed = func(string) {}
 	}
 }
 
