@@ -217,7 +217,11 @@ func restore(ctx context.Context, backup, dir string, replace bool, secret AEAD,
 	if err := whole(backup, temp); err != nil {
 		return r, err
 	}
-	// A copy of a store that was not stopped has a log beside it.
+	// A copy of a store that was not stopped has a log beside it; and one that a killed
+	// restore left is of another.
+	if err := changelog.RemoveLog(temp); err != nil {
+		return r, err
+	}
 	defer func() { _ = changelog.RemoveLog(temp) }() // gone already where all went well
 	if err := changelog.EachLog(backup, temp, func(from, to string) error { return copyPages(ctx, from, to, math.MaxInt64) }); err != nil {
 		return r, fmt.Errorf("copy the log of %s: %w", backup, err)

@@ -230,6 +230,22 @@ func TestRestoreTakesACopyWithItsLog(t *testing.T) {
 	}
 }
 
+// TestARestoreAfterOneThatWasKilled finds a copy beside which the log of another lies.
+func TestARestoreAfterOneThatWasKilled(t *testing.T) {
+	db := open(t, t.TempDir(), Options{})
+	db.commit(t, formatChanges()[0])
+	file, dir := save(t, backup(t, db)), t.TempDir()
+	db.commit(t, Change{Transitions: []edda.Transition{step(key("later"), 1)}})
+	killed := crashed(t, db)
+	for _, end := range []string{"", "-log-0", "-log-1"} {
+		copyFile(t, killed+end, filepath.Join(dir, restoring+end))
+	}
+	if _, err := Restore(context.Background(), file, dir, false, nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	same(t, "in place", must(open(t, dir, Options{}).Meta()).Commit, uint64(1))
+}
+
 // TestNobodyOpensWhatIsRestoredBeforeTheOldLogIsGone: it would begin one of the same name.
 func TestNobodyOpensWhatIsRestoredBeforeTheOldLogIsGone(t *testing.T) {
 	db := open(t, t.TempDir(), Options{})

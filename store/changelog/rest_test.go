@@ -1,6 +1,8 @@
 package changelog
 
 import (
+	"crypto/rand"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"testing"
@@ -62,6 +64,60 @@ func TestWhoFoldsLeavesTimeToThoseWhoWrite(t *testing.T) {
 			t.Errorf("%d bytes are to be folded still", got)
 		}
 	})
+}
+
+// A table is as full as what there is most of: a reader passes deleted rows, and who opens
+// the file reads the log.
+func TestWhoFoldsHurriesForAllThatFillsATable(t *testing.T) {
+	const bound, few = 1 << 20, 3 * tombstoneBound / 4
+	set := func(db *DB, key string, value []byte) {
+		if err := db.Update(func(tx *Tx) error { return tx.Bucket([]byte(flat)).Put([]byte(key), value) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for what, fill := range map[string]func(db *DB){
+		"deleted rows": func(db *DB) {
+			if err := db.Update(func(tx *Tx) (err error) {
+				for i := range few + 1 {
+					err = errors.Join(err, tx.Bucket([]byte(flat)).Delete(fmt.Appendf(nil, "d%d", i)))
+				}
+				return err
+			}); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"one row, again and again": func(db *DB) {
+			value := make([]byte, bound/16)
+			for logged := 0; logged <= 3*loggedBound/4; logged += len(value) {
+				_, _ = rand.Read(value) // never fails
+				set(db, "one", value)
+			}
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			db, err := openFile(filepath.Join(t.TempDir(), "x.db"), Options{Bound: bound, pace: pace{bytes: bound / 16, rows: chunkRows}}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer db.Close()
+			for i := range few + 1 {
+				set(db, fmt.Sprint("d", i), nil)
+			}
+			if err := db.Fold(); err != nil {
+				t.Fatal(err)
+			}
+			thousandBytes(t, db, 0, bound/(1000+rowWeight)+1)
+			synctest.Wait()
+			if db.Tables().Frozen == 0 {
+				t.Fatal("nothing is to be folded")
+			}
+			fill(db)
+			synctest.Wait()
+			if got := db.Tables(); got.Frozen != 0 || got.Active > bound/2 {
+				t.Errorf("after %s: %+v", what, got)
+			}
+		})
+	}
 }
 
 // Who waits for all of a table to be folded waits for no rest.

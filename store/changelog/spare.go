@@ -47,8 +47,8 @@ func sizeOfRow(n int) (which, size int) {
 
 // spareRows are rows that nobody sees. They are the writer's.
 type spareRows struct {
-	bound, bytes int
-	of           [sizes]struct {
+	bound, weight int
+	of            [sizes]struct {
 		rows []*row
 		// unused is how many were there all the time since the last trim.
 		unused int
@@ -70,7 +70,7 @@ func (s *spareRows) take(n int) *row {
 	of.rows[last] = nil
 	of.rows = of.rows[:last]
 	of.unused = min(of.unused, last)
-	s.bytes -= size
+	s.weight -= rowWeight + size
 	return r
 }
 
@@ -78,7 +78,7 @@ func (s *spareRows) take(n int) *row {
 func (s *spareRows) give(rows []*row) {
 	for _, r := range rows {
 		which, size := sizeOfRow(cap(r.buf))
-		if which >= sizes || s.bytes+size > s.bound {
+		if which >= sizes || s.weight+rowWeight+size > s.bound {
 			continue
 		}
 		if spoil != nil {
@@ -89,7 +89,7 @@ func (s *spareRows) give(rows []*row) {
 		}
 		*r = row{buf: r.buf[:0]}
 		s.of[which].rows = append(s.of[which].rows, r)
-		s.bytes += size
+		s.weight += rowWeight + size
 	}
 }
 
@@ -99,7 +99,7 @@ func (s *spareRows) trim() {
 		of := &s.of[i]
 		kept := len(of.rows) - of.unused
 		for _, r := range of.rows[kept:] {
-			s.bytes -= cap(r.buf)
+			s.weight -= rowWeight + cap(r.buf)
 		}
 		clear(of.rows[kept:])
 		of.rows, of.unused = of.rows[:kept], kept

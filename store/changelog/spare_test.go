@@ -2,6 +2,7 @@ package changelog
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -153,6 +154,40 @@ func TestWhatATransactionThatFailedWroteAgainStays(t *testing.T) {
 	}
 }
 
+// TestATransactionThatEndsIsNoReader, however it ends: one that stayed would keep all rows
+// that come from being used again.
+func TestATransactionThatEndsIsNoReader(t *testing.T) {
+	failed := errors.New("failed")
+	fails := func(*Tx) error { return failed }
+	panics := func(*Tx) error { panic(failed) }
+	put := func(tx *Tx) error { return tx.Bucket([]byte(flat)).Put([]byte("k"), []byte("v")) }
+	for what, use := range map[string]func(db *DB) error{
+		"a reader that fails":   func(db *DB) error { return db.View(fails) },
+		"a reader that panics":  func(db *DB) error { return db.View(panics) },
+		"a writer that fails":   func(db *DB) error { return db.Update(fails) },
+		"a writer that panics":  func(db *DB) error { return db.Update(panics) },
+		"a commit":              func(db *DB) error { return db.Update(put) },
+		"a commit of nothing":   func(db *DB) error { return db.Update(func(*Tx) error { return nil }) },
+		"a commit that fails":   func(db *DB) error { db.log.close(); return db.Update(put) },
+		"a fold":                func(db *DB) error { return db.Fold() },
+		"a fold that panics":    func(db *DB) error { db.options.passed = func(string) { panic(failed) }; return db.Fold() },
+		"a second end":          func(db *DB) error { return db.View((*Tx).Rollback) },
+		"a reader that commits": func(db *DB) error { return db.View((*Tx).Commit) },
+		"one of a closed file":  func(db *DB) error { return errors.Join(db.raw.Close(), db.View(put)) },
+	} {
+		db, set := spareDB(t, Options{})
+		set(1, "first")
+		func() {
+			defer func() { _ = recover() }()
+			t.Log(what, use(db))
+		}()
+		if len(db.readers) > 0 {
+			t.Errorf("after %s there are readers: %v", what, db.readers)
+		}
+		db.options.passed = func(string) {}
+	}
+}
+
 // TestRowsAreUsedAgain of those that were written again and of tables that were folded:
 // writing as much as before takes no new ones.
 func TestRowsAreUsedAgain(t *testing.T) {
@@ -200,8 +235,8 @@ func TestWhatWaitsForReadersIsBounded(t *testing.T) {
 	for range 1000 {
 		set(1, "x")
 	}
-	if len(db.departed) > 1 || db.departedWeight > 1000 || db.spare.bytes > db.spare.bound || db.spare.bytes == 0 {
-		t.Errorf("%d lists with %d bytes wait, %d bytes are spare", len(db.departed), db.departedWeight, db.spare.bytes)
+	if len(db.departed) > 1 || db.departedWeight > 1000 || db.spare.weight > db.spare.bound || db.spare.weight == 0 {
+		t.Errorf("%d lists with %d bytes wait, %d bytes are spare", len(db.departed), db.departedWeight, db.spare.weight)
 	}
 }
 
@@ -220,8 +255,21 @@ func TestSpareRowsThatNobodyNeedsGo(t *testing.T) {
 	if n := len(s.of[which].rows); n != 2 {
 		t.Errorf("%d rows are kept", n)
 	}
-	if want := len(s.of[which].rows) * size; s.bytes != want {
-		t.Errorf("it says that it has %d bytes, and has %d", s.bytes, want)
+	if want := len(s.of[which].rows) * (rowWeight + size); s.weight != want {
+		t.Errorf("it says that it has %d bytes, and has %d", s.weight, want)
+	}
+}
+
+// TestSpareRowsWeighAsInATable: of small ones most is what a row takes beside its text.
+func TestSpareRowsWeighAsInATable(t *testing.T) {
+	s := spareRows{bound: spareTables * 1 << 10}
+	small := &row{buf: make([]byte, 0, 1<<leastSize), kind: put}
+	for range 1000 {
+		again := *small
+		s.give([]*row{&again})
+	}
+	if n, most := len(s.of[0].rows), s.bound/small.weight(); n == 0 || n > most {
+		t.Errorf("%d rows are kept, of which %d fill %d tables", n, most, spareTables)
 	}
 }
 
