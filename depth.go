@@ -3,7 +3,8 @@ package edda
 import "bytes"
 
 // Fits tells whether a value, as JSON that [Encode] or [Check] has seen, may stand so many
-// levels further in: whether [Decode] reads a value around it.
+// levels further in: then [Decode] reads a value around it. It also reads a text, true, false
+// or null that is in an object one level further in; nothing is put there.
 func Fits(raw []byte, levels int) bool {
 	begins := bytes.Count(raw, []byte{'{'}) + bytes.Count(raw, []byte{'['})
 	return begins+levels <= MaxDepth || deepest(raw)+levels <= MaxDepth

@@ -69,8 +69,8 @@ func encodeAny(v any) (json.RawMessage, error) {
 	if err := enc.Encode(v); err != nil {
 		return nil, fmt.Errorf("encode json: %w", err)
 	}
-	if !Fits(buf.Bytes(), 0) {
-		return nil, ErrTooDeep // nobody could read it again
+	if !Fits(buf.Bytes(), 0) && Check(buf.Bytes()) != nil {
+		return nil, ErrTooDeep // nobody could read it again; what was read can be written
 	}
 	return bytes.TrimRight(buf.Bytes(), "\n"), nil
 }

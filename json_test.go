@@ -260,11 +260,15 @@ func TestWhatIsWrittenCanBeReadAgain(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				_, readable := read(raw)
+				_, err = Decode(raw)
+				readable := err == nil
 				if _, err := Encode(v); (err == nil) != readable || err != nil && !errors.Is(err, ErrTooDeep) {
 					t.Errorf("%.20q in %d levels: %v, and is read: %v", inner, level, err, readable)
 				}
-				_, readable = read(slices.Concat([]byte(`{"a":`), raw, []byte("}")))
+				further := slices.Concat([]byte(`{"a":`), raw, []byte("}"))
+				if _, readable = read(further); readable && Check(further) != nil {
+					t.Errorf("%.20q in %d levels is read, and not by Decode", inner, level+1)
+				}
 				if fits := Fits(raw, 1); fits != readable {
 					t.Errorf("%.20q in %d levels fits: %v, and is read: %v", inner, level, fits, readable)
 				}

@@ -428,11 +428,21 @@ func (l *gateLine) pass(ctx context.Context, c store.Change, within time.Duratio
 	err := l.broken
 	g.mu.Unlock()
 	if err == nil {
-		err = l.real.SubmitWithin(ctx, c, within, done)
+		if err = l.real.SubmitWithin(ctx, c, within, done); err != nil {
+			l.broke(err)
+		}
 	}
 	if err != nil {
 		done(err)
 	}
+}
+
+// broke fails what is behind a change that the store refused: its submitter was not told
+// when it submitted it, and built on it.
+func (l *gateLine) broke(err error) {
+	l.gate.mu.Lock()
+	defer l.gate.mu.Unlock()
+	l.broken = edda.Classify(edda.Temporary, "a change before it failed: %w", err)
 }
 
 // passed makes way for the next change: one that found nothing queued before

@@ -73,13 +73,20 @@ func (b *books) effectCommands() map[string]bool {
 }
 
 // evident tells whether a piece of work went where it was to go: it was published,
-// or, where it is an effect's command, somebody was called for it, its claim is
-// completed, and its result is in the stream.
+// or, where it is an effect's command, somebody was called for it or never will be, its
+// claim is completed, and its result is in the stream.
 func (b *books) evident(id string, effects map[string]bool) bool {
 	if len(b.published[id]) > 0 {
 		return true
 	}
-	return effects[id] && (b.claims[id].Done || b.relived) && len(b.shop.began[id]) > 0 && len(b.published[id+".result"]) > 0
+	return effects[id] && (b.claims[id].Done || b.relived) && (len(b.shop.began[id]) > 0 || b.uncalled(id)) && len(b.published[id+".result"]) > 0
+}
+
+// uncalled tells whether a command ended without a call, for all that is known: it may be
+// called once, and the process was killed between its claim and its call.
+func (b *books) uncalled(id string) bool {
+	c := b.claims[id]
+	return c.Effect == atMostOnce && c.Outcome == edda.TimedOut
 }
 
 // judgeCopies: every result of a command was published, whichever way it took.

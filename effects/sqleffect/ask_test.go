@@ -38,20 +38,22 @@ func TestACheckLeavesNoRow(t *testing.T) {
 func TestWhatIsNestedTooDeepIsNotCommitted(t *testing.T) {
 	s := on(t, "sqlite")
 	s.exec(t, "create table notes (note JSON)")
-	deep := strings.Repeat("[", edda.MaxDepth) + strings.Repeat("]", edda.MaxDepth)
-	for _, readonly := range []bool{false, true} {
-		query := "insert into notes values (?) returning note"
-		if readonly {
-			s.exec(t, "insert into notes values (?)", deep)
-			query = "select note from notes where note = ?"
-		}
-		body := s.must(t, local(t), statusTooLarge, "k", map[string]any{"query": query, "args": []any{deep}, "readonly": readonly})
-		if body["code"] != "too_large" {
-			t.Errorf("%v", body)
+	nested := func(levels int) string { return strings.Repeat("[", levels) + strings.Repeat("]", levels) }
+	for _, deep := range []string{nested(edda.MaxDepth), nested(edda.MaxDepth + 1)} { // the row alone is too deep, too
+		for _, readonly := range []bool{false, true} {
+			query := "insert into notes values (?) returning note"
+			if readonly {
+				s.exec(t, "insert into notes values (?)", deep)
+				query = "select note from notes where note = ?"
+			}
+			body := s.must(t, local(t), statusTooLarge, "k", map[string]any{"query": query, "args": []any{deep}, "readonly": readonly})
+			if body["code"] != "too_large" {
+				t.Errorf("%v", body)
+			}
 		}
 	}
-	if n := s.number(t, "select count(*) from notes"); n != 1 {
-		t.Errorf("%d notes, and only the one of the test is wanted", n)
+	if n := s.number(t, "select count(*) from notes"); n != 2 {
+		t.Errorf("%d notes, and only the two of the test are wanted", n)
 	}
 }
 

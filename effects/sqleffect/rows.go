@@ -3,6 +3,7 @@ package sqleffect
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -30,7 +31,7 @@ func (r *request) query(ctx context.Context, t *transaction) (map[string]any, er
 	}
 	body := map[string]any{"rows": list}
 	if _, err := edda.Canonical(body); err != nil { // nobody could read it again
-		return nil, tooLarge("a column of JSON is nested too deep, and nothing was changed")
+		return nil, tooDeep()
 	}
 	return body, nil
 }
@@ -95,5 +96,12 @@ func (r *request) row(rows *sql.Rows, columns []column) (map[string]any, int, er
 		out[c.name] = v
 	}
 	encoded, err := edda.Encode(out)
+	if errors.Is(err, edda.ErrTooDeep) {
+		err = tooDeep()
+	}
 	return out, len(encoded), err
+}
+
+func tooDeep() error {
+	return tooLarge("a column of JSON is nested too deep, and nothing was changed")
 }
