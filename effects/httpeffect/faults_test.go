@@ -100,18 +100,22 @@ func TestFaultsOnAKeptConnection(t *testing.T) {
 	}
 }
 
-// TestAServerThatIsGoneWasNotCalled, although there was a connection to it.
+// TestAServerThatIsGoneWasNotCalled, although there was a connection to it. A span hides
+// that no more than it hides an answer.
 func TestAServerThatIsGoneWasNotCalled(t *testing.T) {
-	s := open(t)
-	f := effecttest.NewFaults(t, s.Listener.Addr().String())
-	p := provider(t, dial.Options{AllowLoopback: true})
-	config := map[string]any{"url": "http://" + f.Address()}
-	if _, err := call(t, p, config); err != nil {
-		t.Fatal(err)
-	}
-	f.Down()
-	if _, err := call(t, p, config); class(err) != notSent {
-		t.Errorf("%s, %v", class(err), err)
+	o := dial.Options{AllowLoopback: true}
+	traced, _ := tracing(t, o)
+	for name, p := range map[string]*Provider{"plain": provider(t, o), "traced": traced} {
+		s := open(t)
+		f := effecttest.NewFaults(t, s.Listener.Addr().String())
+		config := map[string]any{"url": "http://" + f.Address()}
+		if _, err := call(t, p, config); err != nil {
+			t.Fatal(err)
+		}
+		f.Down()
+		if _, err := call(t, p, config); class(err) != notSent {
+			t.Errorf("%s: %s, %v", name, class(err), err)
+		}
 	}
 }
 
