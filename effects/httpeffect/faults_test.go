@@ -1,9 +1,11 @@
 package httpeffect
 
 import (
+	"bufio"
 	"compress/gzip"
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -100,18 +102,51 @@ func TestFaultsOnAKeptConnection(t *testing.T) {
 	}
 }
 
-// TestAServerThatIsGoneWasNotCalled, although there was a connection to it.
+// TestAServerThatIsGoneWasNotCalled, although there was a connection to it. A span hides
+// that no more than it hides an answer.
 func TestAServerThatIsGoneWasNotCalled(t *testing.T) {
-	s := open(t)
-	f := effecttest.NewFaults(t, s.Listener.Addr().String())
-	p := provider(t, dial.Options{AllowLoopback: true})
-	config := map[string]any{"url": "http://" + f.Address()}
-	if _, err := call(t, p, config); err != nil {
+	o := dial.Options{AllowLoopback: true}
+	traced, _ := tracing(t, o)
+	for name, p := range map[string]*Provider{"plain": provider(t, o), "traced": traced} {
+		address, leave := leaving(t)
+		config := map[string]any{"url": "http://" + address}
+		if _, err := call(t, p, config); err != nil {
+			t.Fatal(err)
+		}
+		leave()
+		if _, err := call(t, p, config); class(err) != notSent {
+			t.Errorf("%s: %s, %v", name, class(err), err)
+		}
+	}
+}
+
+// leaving answers one request and keeps the connection. It leaves once its end is with
+// the other side, which that of a proxy's connections need not be.
+func leaving(t *testing.T) (address string, leave func()) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
 		t.Fatal(err)
 	}
-	f.Down()
-	if _, err := call(t, p, config); class(err) != notSent {
-		t.Errorf("%s, %v", class(err), err)
+	taken := make(chan net.Conn, 1)
+	go func() {
+		conn, err := l.Accept()
+		if err == nil {
+			_, err = http.ReadRequest(bufio.NewReader(conn))
+		}
+		if err == nil {
+			_, err = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+		}
+		if err != nil {
+			t.Error(err)
+		}
+		taken <- conn
+	}()
+	return l.Addr().String(), func() {
+		_ = l.Close()
+		conn := (<-taken).(*net.TCPConn)
+		_ = conn.SetLinger(10) // seconds at most, for the other side to say that it has the end
+		_ = conn.Close()
 	}
 }
 

@@ -22,9 +22,10 @@ const (
 	// maxTransports are kept, one for each tls: map and proxy in use. The one
 	// used longest ago is closed for a new one: secrets in tls: may rotate.
 	maxTransports = 32
-	// idleAtAll connections of one transport, that of plain http among them, are kept, be they to one host: several
-	// effects call the same one, each so many times at once, and a connection that is
-	// not kept is made anew for a later call. Hosts may come from payloads.
+	// idleAtAll connections of one transport, that of plain http among them, are kept,
+	// be they to one host: several effects call the same one, each so many times at
+	// once, and a connection that is not kept is made anew for a later call. Hosts may
+	// come from payloads.
 	idleAtAll = 512
 	idleFor   = 90 * time.Second
 	// maxHeaders bytes of an answer are headers, at most: more is no answer.

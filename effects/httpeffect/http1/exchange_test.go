@@ -2,12 +2,14 @@ package http1
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -317,6 +319,25 @@ func TestAContextThatHasEndedSendsNothing(t *testing.T) {
 	}
 }
 
+// TestAContextThatHasEndedSendsNothingOverAKeptConnection, which stays for others.
+func TestAContextThatHasEndedSendsNothingOverAKeptConnection(t *testing.T) {
+	s, requests := counting(t)
+	over := open(t)
+	together(t, 1, over, s.address)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 100 {
+		err := call(over, request(t, http.MethodPost, s.address, "text").WithContext(ctx))
+		if !errors.Is(err, ErrUnsent) || !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+	}
+	together(t, 1, over, s.address)
+	if n, conns := requests.Load(), s.connections(); n != 2 || conns != 1 {
+		t.Errorf("%d requests over %d connections", n, conns)
+	}
+}
+
 // TestADeadlineEndsTheCall, and reads as such.
 func TestADeadlineEndsTheCall(t *testing.T) {
 	s := serveRaw(t, func(conn net.Conn) { _, _ = io.Copy(io.Discard, conn) })
@@ -395,6 +416,57 @@ func TestAnAnswerMayComeBeforeTheRequestIsWritten(t *testing.T) {
 				t.Error("the connection is kept in the middle of a request")
 			}
 		}
+	}
+}
+
+// TestWhatIsStillWrittenIsNotOverwritten by the calls that come meanwhile.
+func TestWhatIsStillWrittenIsNotOverwritten(t *testing.T) {
+	const length = 16 << 20                          // more than the kernel takes
+	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // a collection empties pools
+	goOn, others := make(chan struct{}), make(chan int, 1)
+	s := serveRaw(t, func(conn net.Conn) {
+		in := bufio.NewReader(conn)
+		req, err := http.ReadRequest(in)
+		if err != nil {
+			return
+		}
+		_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nh")
+		<-goOn
+		got, _ := io.ReadAll(req.Body)
+		others <- length - bytes.Count(got, []byte("x"))
+		_, _ = io.WriteString(conn, "ello")
+	})
+	other, _ := counting(t)
+	over := open(t)
+	resp, err := over.RoundTrip(request(t, http.MethodPost, s.address, strings.Repeat("x", length)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 4 { // as long: the beginning is with the kernel already
+		if err := call(over, request(t, http.MethodPost, other.address, strings.Repeat("y", length))); err != nil {
+			t.Error(err)
+		}
+	}
+	close(goOn)
+	if got, err := io.ReadAll(resp.Body); err != nil || string(got) != "hello" {
+		t.Errorf("%q %v", got, err)
+	}
+	if n := <-others; n != 0 {
+		t.Errorf("%d bytes are not those of the request", n)
+	}
+}
+
+// TestARequestThatSaysItIsTheLastIsTheLast of its connection, be it that the other side forgets.
+func TestARequestThatSaysItIsTheLastIsTheLast(t *testing.T) {
+	s, _ := counting(t)
+	over := open(t)
+	req := request(t, http.MethodPost, s.address, "text")
+	req.Close = true
+	if err := call(over, req); err != nil {
+		t.Error(err)
+	}
+	if n := len(over.idle.connections()); n != 0 {
+		t.Errorf("%d connections are kept", n)
 	}
 }
 

@@ -8,9 +8,9 @@ import (
 )
 
 // unpack has the body of an answer that came packed, because this package asked for
-// that, read as if it had not.
+// that, read as if it had not. One without a body is as it was.
 func unpack(resp *http.Response) {
-	if resp.ContentLength == 0 || !strings.EqualFold(resp.Header.Get("Content-Encoding"), "gzip") {
+	if !strings.EqualFold(resp.Header.Get("Content-Encoding"), "gzip") {
 		return
 	}
 	resp.Header.Del("Content-Encoding")

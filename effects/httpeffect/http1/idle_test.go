@@ -1,6 +1,7 @@
 package http1
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -89,6 +90,25 @@ func TestIdleConnectionsAreBounded(t *testing.T) {
 		}
 	}
 	i.close()
+}
+
+// TestAConnectionIsOfOneHostAndPort: whether another may be reached, and where it is, is
+// asked anew, be it the same server.
+func TestAConnectionIsOfOneHostAndPort(t *testing.T) {
+	s, _ := counting(t)
+	var dialled []string
+	over := dialling(t, func(ctx context.Context, network, address string) (net.Conn, error) {
+		dialled = append(dialled, address)
+		return new(net.Dialer).DialContext(ctx, network, s.address)
+	})
+	for range 2 {
+		for _, host := range []string{"pay.test", "pay.test:80", "pay.test:81", "pay.test.", "127.0.0.1", "[::1]"} {
+			together(t, 1, over, host)
+		}
+	}
+	if got := strings.Join(dialled, " "); got != "pay.test:80 pay.test:81 pay.test.:80 127.0.0.1:80 [::1]:80" {
+		t.Error(got)
+	}
 }
 
 // TestTheLastUsedIsTakenFirst: it is the least likely to have been closed.

@@ -60,7 +60,9 @@ func request(t *testing.T, method, address, body string) *http.Request {
 // raw is a server of connections.
 type raw struct {
 	address string
-	mu      sync.Mutex // guards below
+	listen  net.Listener
+	serving sync.WaitGroup // of listen and of each connection
+	mu      sync.Mutex     // guards below
 	taken   []net.Conn
 }
 
@@ -71,9 +73,8 @@ func serveRaw(t *testing.T, serve func(net.Conn)) *raw {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &raw{address: l.Addr().String()}
-	var all sync.WaitGroup
-	all.Go(func() {
+	s := &raw{address: l.Addr().String(), listen: l}
+	s.serving.Go(func() {
 		for {
 			conn, err := l.Accept()
 			if err != nil {
@@ -82,7 +83,7 @@ func serveRaw(t *testing.T, serve func(net.Conn)) *raw {
 			s.mu.Lock()
 			s.taken = append(s.taken, conn)
 			s.mu.Unlock()
-			all.Go(func() {
+			s.serving.Go(func() {
 				defer conn.Close()
 				serve(conn)
 			})
@@ -93,9 +94,15 @@ func serveRaw(t *testing.T, serve func(net.Conn)) *raw {
 		for _, conn := range s.all() {
 			_ = conn.Close()
 		}
-		all.Wait()
+		s.serving.Wait()
 	})
 	return s
+}
+
+// finish waits until the other sides of all connections have closed them.
+func (s *raw) finish() {
+	_ = s.listen.Close()
+	s.serving.Wait()
 }
 
 func (s *raw) connections() int {
