@@ -51,9 +51,9 @@ func TestWhoFoldsLeavesTimeToThoseWhoWrite(t *testing.T) {
 		folds(t, db, before+1)
 		time.Sleep(rest)
 		folds(t, db, before+2) // nobody writes: a chunk for each rest
-		time.Sleep(rest - 1)
+		time.Sleep(rest - time.Nanosecond)
 		folds(t, db, before+2)
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		folds(t, db, before+3)
 
 		// Once the table that is written is as full as restUntil, all of the other is folded,
