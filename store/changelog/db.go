@@ -3,6 +3,7 @@ package changelog
 import (
 	"fmt"
 	"iter"
+	"math"
 	"os"
 	"slices"
 	"sync"
@@ -303,6 +304,7 @@ func (db *DB) publish(active *table, went []*row) {
 		return s.frozen == nil && db.full(active) && db.freeze(s)
 	}) {
 		db.startFolding()
+		db.pauses.end(math.MaxInt) // of the table before, which somebody else has folded
 	}
 	db.pauses.end(db.fill(db.state.Load().active))
 }

@@ -89,11 +89,12 @@ func (db *DB) foldAll() {
 // rest leaves the processors and the disk to those who write. What is to be folded could
 // be all at once, many milliseconds of work that commits would wait for; but there is
 // as much time for it as the next table takes to fill. So a chunk begins once that is as
-// full as this one is folded; and soon, where little is written.
+// full as this one is folded; and soon, where little is written. One that is full of
+// deleted rows is folded at once: whoever reads what is due passes them all.
 func (db *DB) rest() {
 	db.folds.Lock()
 	s, until := db.state.Load(), 0
-	if s.frozen != nil && db.folding.froze == s.froze {
+	if s.frozen != nil && db.folding.froze == s.froze && s.frozen.tombstones < tombstoneBound {
 		until = db.folding.done(s.frozen) * restUntil / 1000
 	}
 	db.folds.Unlock()

@@ -141,3 +141,39 @@ func TestWhoWaitsForAFoldWaitsForNoRest(t *testing.T) {
 		}
 	})
 }
+
+// Whoever reads from the beginning passes every row that was deleted.
+func TestATableOfDeletedRowsIsFoldedAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := resting
+		o.Bound = 8 << 20
+		o.pace = pace{bytes: 8 << 20, rows: tombstoneBound / 16}
+		db, err := openFile(filepath.Join(t.TempDir(), "x.db"), o, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer db.Close()
+		each := func(fn func(b *Bucket, key []byte) error) {
+			if err := db.Update(func(tx *Tx) error {
+				for i := range tombstoneBound {
+					if err := fn(tx.Bucket([]byte(flat)), fmt.Appendf(nil, "%04d", i)); err != nil {
+						return err
+					}
+				}
+				return nil
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		each(func(b *Bucket, key []byte) error { return b.Put(key, key) })
+		if err := db.Fold(); err != nil {
+			t.Fatal(err)
+		}
+		before := db.Work().Tables
+		each(func(b *Bucket, key []byte) error { return b.Delete(key) })
+		synctest.Wait() // no time passes
+		if got := db.Work().Tables - before; got != 1 {
+			t.Errorf("%d tables were folded", got)
+		}
+	})
+}
