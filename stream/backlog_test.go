@@ -7,15 +7,17 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"edda"
 )
 
 // result stores the outcome of a command.
-func (w *world) result(tenant, id string) {
+func (w *world) result(tenant, id string, opts ...jetstream.PublishOpt) {
 	w.t.Helper()
 	subject := fmt.Sprintf("tenant.%s.effect_result.charge.%s", tenant, id)
 	body := fmt.Sprintf(`{"tenant_id":%q,"command_id":%q,"effect_name":"charge","result_type":"Succeeded"}`, tenant, id)
-	if _, err := w.js.Publish(w.t.Context(), subject, []byte(body)); err != nil {
+	if _, err := w.js.Publish(w.t.Context(), subject, []byte(body), opts...); err != nil {
 		w.t.Fatal(err)
 	}
 }

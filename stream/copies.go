@@ -32,6 +32,14 @@ func (c *copies) expect(subject string) {
 	c.order = append(c.order, subject)
 }
 
+// forget expects none of them any more.
+func (c *copies) forget() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	clear(c.expected)
+	c.order = nil
+}
+
 // any tells whether copies come at all: one that came back is not read yet for a
 // moment.
 func (c *copies) any() bool {
@@ -59,6 +67,9 @@ func (c *copies) back(subject string) bool {
 // left out of what Fetch gives. It is told before the copy can come back as a rule;
 // where not, that comes in as any result does, and the instance knows it.
 func (s *Source) Expect(w edda.Work) {
+	if s.rests() { // nothing comes back
+		return
+	}
 	subject, err := s.codec.Build(Subject{Tenant: w.From.Tenant, Family: FamilyResult, Name: w.Name, ID: w.CommandID})
 	if err == nil { // else it is never published
 		s.copies.expect(subject)

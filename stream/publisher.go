@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -29,6 +30,7 @@ type Publisher struct {
 	js      jetstream.JetStream
 	codec   Codec
 	unacked *unacked
+	hearer  atomic.Pointer[func(stream string, seq uint64, w *edda.Work)]
 }
 
 var (
@@ -40,6 +42,21 @@ var (
 // NewPublisher makes a publisher.
 func NewPublisher(js jetstream.JetStream, c Codec) *Publisher {
 	return &Publisher{js: js, codec: c, unacked: newUnacked(js.Conn())}
+}
+
+// Tell says who hears where the work lies that Deliver has published, in the order of the
+// server's acks; what lay there before is left out. It must not block.
+func (p *Publisher) Tell(published func(stream string, seq uint64, w *edda.Work)) {
+	p.hearer.Store(&published)
+}
+
+// told tells of the work of one window.
+func (p *Publisher) told(batch []edda.Work) func(int, *ack) {
+	hearer := p.hearer.Load()
+	if hearer == nil {
+		return func(int, *ack) {}
+	}
+	return func(place int, at *ack) { (*hearer)(at.Stream, at.Seq, &batch[place]) }
 }
 
 // Deliver is the relay's destination for all work but messages, and for
@@ -60,7 +77,7 @@ func (p *Publisher) Deliver(ctx context.Context, batch []edda.Work) []error {
 // window publishes, then waits for every ack. Nothing is published again by itself:
 // that would let later messages pass.
 func (p *Publisher) window(ctx context.Context, batch []edda.Work, errs []error) {
-	w, err := p.unacked.open(len(batch))
+	w, err := p.unacked.open(len(batch), p.told(batch))
 	if err != nil {
 		for i := range errs {
 			errs[i] = temporary(&batch[i], err)

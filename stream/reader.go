@@ -58,15 +58,18 @@ type reader struct {
 	wake     chan<- struct{} // something was put into the buffer
 	log      *zap.Logger
 	again    chan struct{} // capacity 1: make the consumer anew
+	stir     chan struct{} // capacity 1: look whether reading may rest, or has to go on
 	created  time.Time     // when the stream was
 
 	mu    sync.Mutex // guards what follows
 	read  uint64     // last sequence that was read
 	at    time.Time  // when that message was stored; zero: not known
+	id    string     // of that message, where it is one of our own that was not read
 	kept  uint64     // last of them that went into the buffer
 	done  uint64     // everything up to here is handled
 	quiet uint64     // nothing of ours is between read and this
 	past  backlog
+	own   own
 }
 
 // run reads until ctx ends.
@@ -79,6 +82,10 @@ func (r *reader) run(ctx context.Context) error {
 			break
 		}
 		if errors.Is(err, errAgain) {
+			continue
+		}
+		if errors.Is(err, errOwn) {
+			r.rest(ctx)
 			continue
 		}
 		if errors.Is(err, edda.Permanent) {
@@ -126,6 +133,10 @@ func (r *reader) consume(ctx context.Context) error {
 		case <-ctx.Done():
 		case <-reading.Closed(): // the client gave up, whatever for
 			cancel(fmt.Errorf("read %s: %w", r.name, errEnded))
+		case <-r.stir:
+			if r.tired() {
+				cancel(errOwn)
+			}
 		case <-looks.C:
 			f.look(ctx, cons)
 		}
@@ -234,7 +245,7 @@ func (r *reader) same(ctx context.Context) error {
 	}
 	loss := shrunk(s.CachedInfo(), was)
 	if loss == nil {
-		if loss, err = sameMessage(ctx, s, s.CachedInfo(), was); err != nil {
+		if loss, err = r.sameLast(ctx, s, was); err != nil {
 			return err
 		}
 	}
@@ -243,6 +254,14 @@ func (r *reader) same(ctx context.Context) error {
 	}
 	loss.Checkpoint = was
 	return lossError([]Loss{*loss})
+}
+
+// sameLast recognises the last message that was read, or counts as such.
+func (r *reader) sameLast(ctx context.Context, s jetstream.Stream, was edda.Checkpoint) (*Loss, error) {
+	if loss, err := r.sameOwn(ctx, s); loss != nil || err != nil {
+		return loss, err
+	}
+	return sameMessage(ctx, s, s.CachedInfo(), was)
 }
 
 // reached is what was read, as a position.
@@ -322,7 +341,7 @@ func (r *reader) position() uint64 {
 func (r *reader) moveTo(seq uint64, at time.Time, kept bool) {
 	r.mu.Lock()
 	wakes := kept || r.within()
-	r.read, r.at = seq, at
+	r.read, r.at, r.id = seq, at, ""
 	if kept {
 		r.noteKept(seq)
 	}

@@ -32,7 +32,10 @@ type SourceOptions struct {
 	// Restored says that the streams may have what came of work that the store has
 	// still to begin: not even a hold lets answers pass what was stored before them.
 	Restored bool
-	Log      *zap.Logger
+	// Hears tells whether a saga takes in the fact of another; nil: any may. It may be
+	// called concurrently.
+	Hears func(saga, fact string) bool
+	Log   *zap.Logger
 }
 
 // Source reads the saga worker's input streams. It is an engine.Source.
@@ -43,6 +46,7 @@ type Source struct {
 	held    atomic.Bool // new events stay where they are
 	codec   Codec
 	copies  *copies
+	hears   func(*edda.Work) bool
 	start   []edda.Checkpoint
 	losses  []Loss
 	past    bool         // the backlog is not over; owned by who fetches
@@ -75,6 +79,7 @@ func OpenSource(ctx context.Context, js jetstream.JetStream, held []edda.Checkpo
 		o.Log = zap.NewNop()
 	}
 	s := &Source{wake: make(chan struct{}, 1), codec: o.Codec, copies: newCopies(), past: true, strict: o.Restored, caughtUp: make(chan struct{})}
+	s.hears = func(w *edda.Work) bool { return o.Hears == nil || o.Hears(w.From.Saga, w.Name) }
 	s.tenants.Store(&o.Tenants)
 	for _, p := range inputs() {
 		str, err := js.Stream(ctx, p.name)
@@ -110,7 +115,7 @@ func (s *Source) reader(js jetstream.JetStream, str jetstream.Stream, p plan, fr
 		js: js, stream: str, name: p.name, consumer: consumerName("saga", "", o.Name),
 		families: p.families, whole: whole, codec: o.Codec, tenants: &s.tenants,
 		buffer: newBuffer(), copies: back, wake: s.wake, log: o.Log,
-		again: make(chan struct{}, 1), restored: s.strict, created: from.Created, at: from.Time, read: from.Seq, kept: from.Seq,
+		again: make(chan struct{}, 1), stir: make(chan struct{}, 1), restored: s.strict, created: from.Created, at: from.Time, read: from.Seq, kept: from.Seq,
 	}
 }
 

@@ -31,6 +31,7 @@ type unacked struct {
 type window struct {
 	of     *unacked
 	number uint64
+	stored func(int, *ack)  // is told of each message that is new in its stream
 	reply  []byte           // where its acks come, up to the place of the message
 	gone   chan nats.Status // says that the connection was lost
 	done   chan struct{}    // closed when nothing is waited for
@@ -46,8 +47,9 @@ func newUnacked(nc *nats.Conn) *unacked {
 	return &unacked{nc: nc, windows: map[uint64]*window{}}
 }
 
-// open begins a window of n messages; close ends it.
-func (u *unacked) open(n int) (*window, error) {
+// open begins a window of n messages; close ends it. It tells of what is stored by the
+// place of the message, in the order of the acks and with a lock held.
+func (u *unacked) open(n int, stored func(place int, at *ack)) (*window, error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.inbox == "" {
@@ -59,7 +61,7 @@ func (u *unacked) open(n int) (*window, error) {
 	}
 	u.last++
 	w := &window{
-		of: u, number: u.last, reply: append(strconv.AppendUint([]byte(u.inbox), u.last, 36), '-'), done: make(chan struct{}), waiting: 1, fates: make([]error, n),
+		of: u, number: u.last, stored: stored, reply: append(strconv.AppendUint([]byte(u.inbox), u.last, 36), '-'), done: make(chan struct{}), waiting: 1, fates: make([]error, n),
 		gone: u.nc.StatusChanged(nats.RECONNECTING, nats.CLOSED),
 	}
 	u.windows[w.number] = w
@@ -84,7 +86,7 @@ func (w *window) publish(place int, m *nats.Msg) error {
 	w.of.mu.Unlock()
 	err := w.of.nc.PublishMsg(m)
 	if err != nil {
-		w.of.settle(w.number, place, err)
+		w.of.settle(w.number, place, err, nil)
 	}
 	return err
 }
@@ -140,16 +142,20 @@ func (u *unacked) take(m *nats.Msg) {
 	if err != nil {
 		return
 	}
-	u.settle(number, i, said(m, &u.heard))
+	u.settle(number, i, said(m, &u.heard), &u.heard)
 }
 
-// settle notes the fate of a message; the first that is heard counts.
-func (u *unacked) settle(number uint64, place int, fate error) {
+// settle notes the fate of a message; the first that is heard counts. Without an error at
+// is where it lies.
+func (u *unacked) settle(number uint64, place int, fate error, at *ack) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	w := u.windows[number]
 	if w == nil || place < 0 || place >= len(w.fates) || w.fates[place] != errUnacked {
 		return
+	}
+	if fate == nil && !at.Duplicate {
+		w.stored(place, at)
 	}
 	w.fates[place] = fate
 	w.less()

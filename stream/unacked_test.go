@@ -58,7 +58,7 @@ func silent(t *testing.T, w *world) <-chan *nats.Msg {
 // one publishes a message in a window of its own.
 func (u *unacked) one(t *testing.T, ctx context.Context) error {
 	t.Helper()
-	w, err := u.open(1)
+	w, err := u.open(1, nobody)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,3 +140,6 @@ func TestAStreamThatIsFull(t *testing.T) {
 		wantError(t, errs[2], edda.Temporary, "w-2", "maximum messages")
 	})
 }
+
+// nobody hears where a message is stored.
+func nobody(int, *ack) {}

@@ -248,10 +248,12 @@ func (p *process) openSource(ctx context.Context, l *line) error {
 	l.source, err = stream.OpenSource(ctx, l.js, held, stream.SourceOptions{
 		Codec: l.codec, Name: p.db.ID(), Tenants: p.settings.Tenants, From: p.from(),
 		AcceptLoss: p.settings.AcceptStreamLoss, Restored: p.restored, Log: p.log.Named("source"),
+		Hears: func(saga, fact string) bool { return p.hearing.Load().Hears(saga, fact) },
 	})
 	if err != nil {
 		return err
 	}
+	l.publisher.Tell(l.source.Published)
 	change := store.Change{Checkpoints: l.source.Start()}
 	for _, loss := range l.source.Losses() {
 		p.log.Warn("accepted the loss of stream messages", zap.String("what", loss.Accepted()), zap.Uint64("next", loss.Resume.Seq+1))

@@ -82,6 +82,7 @@ type process struct {
 	// announce, where set, is told once the line works.
 	announce func()
 
+	hearing  atomic.Pointer[saga.Set]        // says which facts are heard
 	versions atomic.Pointer[map[text]string] // the names of texts that have one of their own
 
 	reloading sync.Mutex // one reload at a time; guards what follows

@@ -127,6 +127,7 @@ func (p *process) swap(ctx context.Context, line *line, c config, l loaded) (man
 // swapSagas does not end with the call that asked for it: it would not know
 // whether the engine has the new set. It fails only where the process stops.
 func (p *process) swapSagas(ctx context.Context, line *line, set *saga.Set, tenants stream.Tenants) error {
+	p.hearing.Store(set) // first: a fact that the new set hears is left out no more
 	if err := line.engine.Swap(context.WithoutCancel(ctx), p.deciders(set)); err != nil {
 		return fmt.Errorf("swap sagas: %w", err)
 	}

@@ -1,0 +1,239 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"go.uber.org/zap"
+
+	"edda"
+)
+
+const (
+	// restAfter messages of our own, one behind the other and within restWithin, are a
+	// stream that need not be read for now.
+	restAfter  = 1024
+	restWithin = 2 * time.Second
+	// restLook is how long a message of others may lie behind the last of our own until it
+	// is read; in front of the next of our own it is read as soon as that is acknowledged.
+	restLook = 100 * time.Millisecond
+	// restPause is how long the stream is read at least where others write to it, too.
+	restPause = 5 * time.Second
+)
+
+// errOwn says that nothing is in the stream but what this process put there.
+var errOwn = errors.New("all that comes is our own")
+
+// own is the end of a stream as far as this process has published it itself, and need not
+// read it: the copies of results that it has applied, and facts that no saga hears. The
+// server says with each ack where in the stream the message is.
+type own struct {
+	from, to uint64 // no message of others is between them; zero: there is none
+	id       string // of the message at to
+
+	counted uint64    // where the count of restAfter began
+	since   time.Time // when it did; after now: reading does not rest before
+	resting bool      // nothing is read: what is acknowledged counts as read
+}
+
+// Published says where a message lies that this process has published: the publisher
+// tells of each new one, in the order of their acks.
+func (s *Source) Published(stream string, seq uint64, w *edda.Work) {
+	if w.Kind != edda.WorkResult && (w.Kind != edda.WorkFact || s.hears(w)) {
+		return
+	}
+	for _, r := range s.readers {
+		if r.name == stream && r.copies != nil {
+			r.published(seq, w.ID, time.Now())
+		}
+	}
+}
+
+// published notes one of our own. One that is missed before it is of others, or an ack
+// that was lost: then the stream has to be read.
+func (r *reader) published(seq uint64, id string, now time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	o := &r.own
+	switch {
+	case seq <= o.to: // of a time that is over
+		return
+	case o.from == 0 || seq > o.to+1:
+		o.from, o.counted, o.since = seq, seq, later(o.since, now)
+		if o.resting {
+			o.resting, o.since = false, now.Add(restPause)
+			signal(r.stir)
+		}
+	}
+	o.to, o.id = seq, id
+	if o.resting {
+		r.read, r.at, r.id = seq, time.Time{}, id
+		return
+	}
+	if o.enough(now) {
+		signal(r.stir)
+	}
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
+
+// enough tells whether so many came at once that it is worth it not to read them. They
+// are counted anew each time that it says so, or that they took too long.
+func (o *own) enough(now time.Time) bool {
+	least := uint64(restAfter)
+	// gofail: var restSoon int
+	// least = uint64(restSoon)
+	if o.to-o.counted < least || now.Before(o.since) {
+		return false
+	}
+	fast := now.Sub(o.since) <= restWithin
+	o.counted, o.since = o.to, now
+	return fast
+}
+
+// rest leaves the stream unread for as long as all that comes is our own. It is called
+// while nothing is being read, and returns when reading is to begin again.
+func (r *reader) rest(ctx context.Context) {
+	if !r.beginRest() {
+		return
+	}
+	defer r.endRest()
+	r.log.Debug("a stream is not read while all that comes is our own", zap.String("stream", r.name))
+	// One that stays would look as if its reader had died, and is removed in any case
+	// before there is another.
+	_ = r.js.DeleteConsumer(ctx, r.name, r.consumer)
+	look := time.NewTicker(restLook)
+	defer look.Stop()
+	for last := r.position(); ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-r.again: // the consumer that is made next is the new one
+			return
+		case <-r.stir:
+			if !r.rests() {
+				return
+			}
+		case <-look.C:
+			read := r.position()
+			if read == last {
+				return
+			}
+			last = read
+		}
+	}
+}
+
+// beginRest is false where something of others is behind what was read.
+func (r *reader) beginRest() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.mayRest() {
+		return false
+	}
+	if o := &r.own; o.to > r.read {
+		r.read, r.at, r.id = o.to, time.Time{}, o.id
+	}
+	r.own.resting = true
+	r.copies.forget()
+	return true
+}
+
+// mayRest tells whether nothing but our own is behind what was read, as far as we know.
+// Its caller holds r.mu.
+func (r *reader) mayRest() bool {
+	return !r.within() && r.own.from > 0 && r.own.from <= r.read+1
+}
+
+// tired tells whether reading is to end because it may rest.
+func (r *reader) tired() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.mayRest()
+}
+
+func (r *reader) endRest() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.own.resting = false
+	r.own.counted, r.own.since = r.own.to, later(r.own.since, time.Now())
+	select {
+	case <-r.stir: // of a rest that is over
+	default:
+	}
+}
+
+// rests tells whether the stream is not read at the moment.
+func (r *reader) rests() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.own.resting
+}
+
+// still waits until what is stored up to last was acknowledged to us, and tells whether
+// it was: else there is something to read.
+func (r *reader) still(ctx context.Context, last uint64) bool {
+	if !r.rests() {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, restLook)
+	defer cancel()
+	for r.rests() {
+		if r.position() >= last {
+			return true
+		}
+		if ctx.Err() != nil {
+			return false
+		}
+		sleep(ctx, restPoll)
+	}
+	return false
+}
+
+// restPoll is how often it looks.
+const restPoll = time.Millisecond
+
+// sameOwn recognises the last message that counts as read because it was our own: by its
+// id, as an ack does not say when a message was stored. From then on that is known, too.
+func (r *reader) sameOwn(ctx context.Context, s jetstream.Stream) (*Loss, error) {
+	r.mu.Lock()
+	seq, id := r.read, r.id
+	r.mu.Unlock()
+	if id == "" {
+		return nil, nil
+	}
+	m, err := s.GetMsg(ctx, seq)
+	if errors.Is(err, jetstream.ErrMsgNotFound) { // it has expired, which proves nothing
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look at message %d: %w", seq, err)
+	}
+	if is := m.Header.Get(headerMsgID); is != headerText(id) {
+		return &Loss{What: fmt.Sprintf("has at %d the message %q; the one that was published there is %q: the server lost messages and wrote others in their place", seq, is, id)}, nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.read == seq {
+		r.at, r.id = m.Time.UTC(), ""
+	}
+	return nil, nil
+}
+
+// rests tells whether results are not read at the moment.
+func (s *Source) rests() bool {
+	for _, r := range s.readers {
+		if r.copies != nil && r.rests() {
+			return true
+		}
+	}
+	return false
+}
