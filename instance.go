@@ -36,7 +36,8 @@ type Instance struct {
 	Result json.RawMessage `json:"result,omitempty"`
 	State  json.RawMessage `json:"state,omitempty"` // an object
 	// Started, Updated and Ended are triggers' times, never a clock's. Updated
-	// is the instance's now: it never goes back.
+	// is the instance's now: it never goes back, and what only holds the key, or waits
+	// behind that, leaves it, since those events are applied as of their own times.
 	Started time.Time `json:"started"`
 	Updated time.Time `json:"updated"`
 	Ended   time.Time `json:"ended,omitzero"`
