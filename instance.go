@@ -163,7 +163,7 @@ type Undo struct {
 	Frame   Frame           `json:"frame"`
 	Step    string          `json:"step"` // "charge.undo"
 	Effect  string          `json:"effect"`
-	Command string          `json:"command"` // its own command id
+	Command string          `json:"command"` // its own command id; empty where it failed before it was sent
 	Input   json.RawMessage `json:"input,omitempty"`
 	// EffectVersion is the version of the effect that Input is written for.
 	EffectVersion int           `json:"effect_version,omitempty"`

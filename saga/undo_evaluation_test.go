@@ -3,6 +3,7 @@ package saga
 import (
 	"encoding/json"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -166,4 +167,41 @@ func TestAnExplicitUndoThatCannotBeEvaluated(t *testing.T) {
 		t.Errorf("%d frames, incidents %+v", len(in.Frames), in.Incidents)
 	}
 	l.want(l.result("c.undo", edda.Succeeded, `{}`), "incident b.undo failed")
+}
+
+// TestAReplayBuildsWhatARetryMade: history says of which version the instance was then.
+func TestAReplayBuildsWhatARetryMade(t *testing.T) {
+	old := refunds(dividing)
+	mended := strings.Replace(strings.Replace(old, "10 % result.n", "result.n", 1), "version: 1", "version: 2", 1)
+	before := setWith(t, []*Program{compiled(t, old, Options{})}, nil)
+	after := setWith(t, []*Program{compiled(t, mended, Options{})}, []*Program{compiled(t, old, Options{})})
+	l := newLine(t, before, "refunds")
+	trs := l.event("Go", `{"id":"K"}`)
+	trs = append(trs, l.result("a", edda.Succeeded, `{}`)...)
+	trs = append(trs, l.result("b", edda.Succeeded, `{"n":0}`)...)
+	trs = append(trs, l.event("Stop", `{"id":"K"}`)...)
+	trs = append(trs, l.result("c", edda.Failed, `{}`)...)
+	trs = append(trs, l.verb(edda.VerbRetry, "")...)
+	l.set = after
+	trs = append(trs, l.verb(edda.VerbRetry, "")...)
+	trs = append(trs, l.result("b.undo", edda.Succeeded, `{}`)...)
+	trs = append(trs, l.result("a.undo", edda.Succeeded, `{}`)...)
+	if in := l.cell.Instance; in.Status != edda.StatusUndone || in.Version != 2 {
+		t.Fatalf("%s, version %d: %s", in.Status, in.Version, said(trs))
+	}
+	b := Rebuilder{Newest: Pin{Version: 2}, Decide: func(pins ...Pin) (Decider, error) {
+		if slices.ContainsFunc(pins, func(p Pin) bool { return p.Version == 2 }) {
+			return after, nil
+		}
+		return before, nil
+	}}
+	built, err := b.Rebuild(l.cell.Key, past(trs))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := json.Marshal(Adopt(built.Cell, l.cell, false))
+	want, err2 := json.Marshal(l.cell)
+	if err != nil || err2 != nil || string(got) != string(want) {
+		t.Errorf("built again it is\n%s\nand was\n%s", got, want)
+	}
 }
