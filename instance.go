@@ -36,7 +36,8 @@ type Instance struct {
 	Result json.RawMessage `json:"result,omitempty"`
 	State  json.RawMessage `json:"state,omitempty"` // an object
 	// Started, Updated and Ended are triggers' times, never a clock's. Updated
-	// is the instance's now: it never goes back.
+	// is the instance's now: it never goes back, and what only holds the key, or waits
+	// behind that, leaves it, since those events are applied as of their own times.
 	Started time.Time `json:"started"`
 	Updated time.Time `json:"updated"`
 	Ended   time.Time `json:"ended,omitzero"`
@@ -162,7 +163,7 @@ type Undo struct {
 	Frame   Frame           `json:"frame"`
 	Step    string          `json:"step"` // "charge.undo"
 	Effect  string          `json:"effect"`
-	Command string          `json:"command"` // its own command id
+	Command string          `json:"command"` // its own command id; empty where it failed before it was sent
 	Input   json.RawMessage `json:"input,omitempty"`
 	// EffectVersion is the version of the effect that Input is written for.
 	EffectVersion int           `json:"effect_version,omitempty"`

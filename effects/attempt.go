@@ -123,6 +123,9 @@ func (j *job) once() answer {
 	j.made++
 	a := j.w.call(j.hold.ctx, j)
 	// gofail: var effectCalled struct{}
+	if a.again && !a.refused && !j.e.repeatable() {
+		a.unknown = true // it is not called again since it may have been done
+	}
 	switch {
 	case a.unknown:
 		j.unknown = true

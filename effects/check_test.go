@@ -120,6 +120,10 @@ func TestCheckWithinARun(t *testing.T) {
 		{"it never does", "", lost, answering(status(404)), "charge find charge find charge find charge find charge find", edda.Failed, "network", 5},
 		{"the answer was too strange", "", func(int) (Response, error) { return Response{}, edda.Classify(edda.Permanent, "larger than 1 MiB") },
 			answering(ok200()), "charge find", edda.Succeeded, "", 1},
+		{"an answer in doubt, at most once", "delivery: at_most_once\n", answering(status(503)), answering(ok200()), "charge find", edda.Succeeded, "", 1},
+		{"an answer in doubt that did nothing, at most once", "delivery: at_most_once\n", answering(status(503)), answering(status(404)),
+			"charge find charge find charge find charge find charge find", edda.Failed, "oops", 5},
+		{"an answer that is believed", "", answering(status(503)), nil, "charge charge charge charge charge", edda.Failed, "oops", 5},
 		{"refused, so there is nothing to ask", "", answering(status(429)), nil, "charge charge charge charge charge", edda.Failed, "oops", 5},
 	}
 	for _, tt := range tests {

@@ -131,10 +131,25 @@ func (a *application) operator(ev edda.Event) {
 		a.noInstance(ev)
 	case in.Status.Finished() && !orphanVerb(in, ev), strangeParent(in, ev):
 		a.add(edda.Transition{Event: ev, Fate: edda.FateLate, Outputs: []edda.Output{{Word: "late", Name: nameOf(ev)}}})
+	case ev.Type == edda.VerbRetry && notSentOf(in, ev.Step) != "":
+		a.retryUndo(ev, notSentOf(in, ev.Step))
 	default:
 		a.advance(ev)
 		a.releaseEnded(ev)
 	}
+}
+
+// notSentOf is the command whose undo was not sent that a retry of the step is about.
+func notSentOf(in *edda.Instance, step string) string {
+	for _, u := range in.Undos {
+		if u.Step == step && u.Failed { // as failedUndo takes them
+			if notSent(u) {
+				return u.Frame.Command
+			}
+			break
+		}
+	}
+	return ""
 }
 
 // orphanVerb is a retry or skip of what a late handler emitted.

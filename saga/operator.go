@@ -79,12 +79,20 @@ func (r *run) stalled(step string) *edda.Step {
 	return nil
 }
 
-// retryUndo emits the undo again; a payload replaces its input.
+// retryUndo emits the undo again; a payload replaces its input. What was never sent is
+// evaluated anew.
 func (r *run) retryUndo(i int) error {
 	u := r.in.Undos[i]
 	r.in.Undos = append(r.in.Undos[:i:i], r.in.Undos[i+1:]...)
 	r.dropIncident(u.Step)
 	r.unstick()
+	if notSent(u) {
+		template := edda.Undo{Explicit: u.Explicit, Raise: u.Raise, Rest: u.Rest, Input: r.ev.Payload}
+		if err := r.undoFrame(u.Frame, template); err != nil {
+			return err
+		}
+		return r.afterSettled()
+	}
 	if len(r.ev.Payload) > 0 {
 		u.Input = r.ev.Payload
 	}

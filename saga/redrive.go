@@ -97,10 +97,28 @@ func (a *application) taken(ev edda.Event, letter edda.Redrive) bool {
 // applyAgain applies an event that died before. Where it dies again and there is
 // a newer text of the saga that the instance can go on with, it is tried with that.
 func (a *application) applyAgain(ev edda.Event) {
+	n := len(a.out)
+	a.orMended(func(a *application) bool {
+		a.apply(ev)
+		return n == len(a.out) || a.out[n].Dead == nil
+	})
+}
+
+// retryUndo tries an undo again that could not be evaluated, with a newer text of the
+// saga likewise.
+func (a *application) retryUndo(ev edda.Event, of string) {
+	a.orMended(func(a *application) bool {
+		a.advance(ev)
+		return !slices.ContainsFunc(a.cell.Instance.Undos, func(u edda.Undo) bool { return notSent(u) && u.Frame.Command == of })
+	})
+}
+
+// orMended does something, and where that does not go well, does it with the text
+// that is mended, if it goes well with that.
+func (a *application) orMended(do func(*application) bool) {
 	before, n := *a, len(a.out)
 	before.out = slices.Clip(a.out)
-	a.apply(ev)
-	if n == len(a.out) || a.out[n].Dead == nil {
+	if do(a) {
 		return
 	}
 	next := before.mended()
@@ -110,8 +128,7 @@ func (a *application) applyAgain(ev edda.Event) {
 	before.cell.Instance = clone(before.cell.Instance)
 	before.cell.Instance.Version, before.cell.Instance.Hash = next.Version(), next.Hash()
 	before.versions = a.set.allVersions(a.cell.Key.Saga)
-	before.apply(ev)
-	if n == len(before.out) || before.out[n].Dead != nil {
+	if !do(&before) || n == len(before.out) {
 		return
 	}
 	*a = before

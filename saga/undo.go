@@ -3,6 +3,7 @@ package saga
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"slices"
 	"sort"
 	"strconv"
@@ -189,38 +190,88 @@ func (r *run) undoNewest() error {
 }
 
 // undoFrame runs one frame; template says who asked for it. A command is undone
-// when it is committed, an effect when its result says so.
-func (r *run) undoFrame(f edda.Frame, u edda.Undo) error {
+// when it is committed, an effect when its result says so. One that cannot be
+// evaluated has failed, as one whose call failed: the way to an end is no poison.
+func (r *run) undoFrame(f edda.Frame, template edda.Undo) error {
 	a := r.p.actions[f.Action]
 	if a == nil || a.undo == nil {
 		return r.poison("frame of %s: the manifest has no undo at %s", f.Step, f.Action)
 	}
 	defer r.within(r.again(a.undo.path))()
-	sc, err := r.undoScope(f)
-	if err != nil {
-		return err
-	}
-	ok, err := sc.isTrue(a.undo.iff)
-	if err != nil {
-		return err
-	}
-	if !ok {
+	u, to, wanted, err := r.evaluateUndo(a.undo, f, template)
+	switch {
+	case err != nil:
+		return r.undoNotSent(a.undo, f, template, err)
+	case !wanted:
+		return r.undone(f, template)
+	case a.undo.src.Kind == kindCommand:
+		r.sendCommand(edda.Step{ID: u.Step, Name: a.undo.src.Name.Text, Command: r.undoID(u), To: to, Input: u.Input}, a.undo.src.High, f.Step)
 		return r.undone(f, u)
-	}
-	u.Frame, u.Step, u.Attempt = f, f.Step+".undo", f.Attempt+1
-	u.Key, u.Unknown = f.Key, f.Key != ""
-	u.EffectVersion = a.undo.src.Version
-	if u.Input, err = r.undoInput(a.undo, f, sc); err != nil {
-		return err
-	}
-	if u.Wait, err = r.dueIn(a.undo, sc); err != nil {
-		return err
-	}
-	if a.undo.src.Kind == kindCommand {
-		return r.undoByCommand(a.undo, u, sc)
 	}
 	r.emitUndoEffect(a.undo, u)
 	return nil
+}
+
+// evaluateUndo is all that an undo asks its expressions for; to is that of a command.
+func (r *run) evaluateUndo(a *action, f edda.Frame, u edda.Undo) (_ edda.Undo, to string, wanted bool, err error) {
+	sc, err := r.undoScope(f)
+	if err != nil {
+		return u, "", false, err
+	}
+	if wanted, err = sc.isTrue(a.iff); err != nil || !wanted {
+		return u, "", false, err
+	}
+	u = undoOf(a, f, u)
+	u.Attempt++
+	if len(u.Input) == 0 {
+		if u.Input, err = r.undoInput(a, f, sc); err != nil {
+			return u, "", false, err
+		}
+	}
+	if u.Wait, err = r.dueIn(a, sc); err != nil || a.src.Kind != kindCommand {
+		return u, "", true, err
+	}
+	to, err = r.undoTarget(a, sc)
+	return u, to, true, err
+}
+
+// undoOf is the undo of a frame, which has been tried as often as the frame was.
+func undoOf(a *action, f edda.Frame, u edda.Undo) edda.Undo {
+	u.Frame, u.Step, u.Attempt = f, f.Step+".undo", f.Attempt
+	u.Key, u.Unknown = f.Key, f.Key != ""
+	u.EffectVersion = a.src.Version
+	return u
+}
+
+// undoNotSent is a failed undo that has no command: nobody was called for it, and a
+// retry evaluates it again.
+func (r *run) undoNotSent(a *action, f edda.Frame, u edda.Undo, why error) error {
+	data, err := edda.Encode(evaluationError(why))
+	if err != nil {
+		return err
+	}
+	u = undoOf(a, f, u)
+	u.Effect, u.Input, u.Order = a.src.Name.Text, nil, r.ordinal()
+	unknown := u.Unknown
+	r.in.Undos = append(r.in.Undos, u)
+	r.undoFailed(len(r.in.Undos)-1, outcome{word: "failed", data: data})
+	r.in.Undos[len(r.in.Undos)-1].Unknown = unknown // that of the last call
+	return nil
+}
+
+// notSent tells whether an undo failed before there was a command.
+func notSent(u edda.Undo) bool { return u.Failed && u.Command == "" }
+
+// evaluationError is the error of an undo that cannot be evaluated, as a step has one.
+func evaluationError(err error) map[string]any {
+	out := map[string]any{"code": "evaluation", "message": err.Error()}
+	if e := (*poisonError)(nil); errors.As(err, &e) {
+		out["message"], out["path"] = e.message, e.path
+		if e.source != "" {
+			out["source"], out["inputs"] = e.source, e.inputs
+		}
+	}
+	return out
 }
 
 func (r *run) undoScope(f edda.Frame) (*scope, error) {
@@ -239,18 +290,16 @@ func (r *run) undoInput(a *action, f edda.Frame, sc *scope) (json.RawMessage, er
 	return a.with.json(sc)
 }
 
-func (r *run) undoByCommand(a *action, u edda.Undo, sc *scope) error {
+func (r *run) undoTarget(a *action, sc *scope) (string, error) {
 	to, err := a.to.eval(sc)
 	if err != nil {
-		return err
+		return "", err
 	}
 	id, err := identifier(to)
 	if err != nil {
-		return r.poison("undo: to %v", err)
+		return "", r.poison("undo: to %v", err)
 	}
-	s := edda.Step{ID: u.Step, Name: a.src.Name.Text, Command: r.undoID(u), To: id, Input: u.Input}
-	r.sendCommand(s, a.src.High, u.Frame.Step)
-	return r.undone(u.Frame, u)
+	return id, nil
 }
 
 // undoID names the undo after the command that it undoes, and after nothing else: a
@@ -291,7 +340,8 @@ func (r *run) undoResult(i int, o outcome) error {
 		return nil
 	}
 	if !o.ok() {
-		return r.undoFailed(i, o)
+		r.undoFailed(i, o)
+		return nil
 	}
 	r.in.Undos = slices.Delete(r.in.Undos, i, i+1)
 	if err := r.undone(u.Frame, u); err != nil {
@@ -300,14 +350,13 @@ func (r *run) undoResult(i int, o outcome) error {
 	return r.afterSettled()
 }
 
-func (r *run) undoFailed(i int, o outcome) error {
+func (r *run) undoFailed(i int, o outcome) {
 	u := &r.in.Undos[i]
 	u.Failed, u.Unknown, u.Error = true, o.word == "timeout", o.data
 	if r.in.Status == edda.StatusUndoing {
 		r.in.Status = edda.StatusStuck
 	}
 	r.incident(edda.Incident{Step: u.Step, Reason: o.word, Error: o.data})
-	return nil
 }
 
 // undone marks the step and, for an explicit undo, goes on with the frames that

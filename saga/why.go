@@ -10,7 +10,8 @@ import (
 func Why(cell edda.Cell) []string {
 	var out []string
 	if len(cell.Held) > 0 {
-		out = append(out, fmt.Sprintf("an operator: dead letter %s holds it, %d events behind it", cell.Held[0].DeadLetter, len(cell.Held)-1))
+		out = append(out, fmt.Sprintf("an operator: dead letter %s holds it since %s, %d events behind it",
+			cell.Held[0].DeadLetter, edda.FormatTime(cell.Held[0].Event.Time), len(cell.Held)-1))
 	}
 	in := cell.Instance
 	if in == nil {

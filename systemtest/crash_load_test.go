@@ -17,10 +17,12 @@ import (
 )
 
 // tortureSagas use everything that can be lost or doubled: effects in a row and
-// at once, undo, timers, parked, held and late events, commands, facts, a child.
+// at once, undo, timers, also such as repeat, asks that nobody answers and that somebody
+// does, parked, held and late events, commands, facts, a child.
 // What becomes of an order depends on its events alone, never on how fast their
 // effects are answered: so that every run of the same events ends the same. A gift is
 // called once at most: nobody may ever know whether it was, and it ends the same all the same.
+// The beat that was missed comes all the same, so that what it sets off has the same ids.
 // A visit is kept for 2 s: longer than a producer takes to send again. The two
 // versions of the tally differ in what they count, and in nothing that goes out.
 var tortureSagas = `saga: order
@@ -66,6 +68,28 @@ on:
       - {command: Order.Nudge, to: =key, with: {n: =state.n}}
       - {timer: nudge, after: 300ms, if: state.n < 3}
       - {done: =state.n, if: state.n >= 3}
+---
+saga: beat
+version: 1
+key: event.order_id
+from: all
+state: {n: 0}
+on:
+  BeatAsked: {start: true, do: [{timer: beat, every: 200ms, catchup: all}]}
+  timer.beat:
+    set: {n: "=state.n + 1"}
+    do:
+      - {command: Order.Beat, to: =key, with: {n: =state.n}}
+      - {done: =state.n, if: state.n >= 3}
+---
+saga: approval
+version: 1
+key: event.order_id
+from: all
+on:
+  ApprovalAsked: {start: true, do: [{ask: clerk, to: =key, due: 300ms, with: {choices: [yes, no]}}]}
+  clerk.timeout: {do: [{command: Order.Escalate, to: =key}, {ask: boss, to: =key, with: {choices: [yes, no]}}]}
+  boss.yes: {do: [{command: Order.Approve, to: =key}, {done: =step.boss.result.choice}]}
 ---
 saga: basket
 version: 1
@@ -223,6 +247,8 @@ var lots = []lot{
 	{name: "admired", saga: "order", says: []said{placed, {"OrderAdmired", `"by":"me"`, edda.FateIgnored}, paid}, ends: edda.StatusDone, effects: delivered, commands: completed},
 	{name: "heavy", saga: "order", says: []said{placed, weighed, noted, paid}, ends: edda.StatusDone, effects: delivered, commands: completed},
 	{name: "nudged", saga: "nudge", says: []said{{"NudgeAsked", `"n":0`, edda.FateHandled}}, ends: edda.StatusDone, commands: []string{"Nudge", "Nudge", "Nudge"}},
+	{name: "beaten", saga: "beat", says: []said{{"BeatAsked", `"n":0`, edda.FateHandled}}, ends: edda.StatusDone, commands: []string{"Beat", "Beat", "Beat"}},
+	{name: "asked", saga: "approval", says: []said{{"ApprovalAsked", `"n":0`, edda.FateHandled}}, ends: edda.StatusDone, commands: []string{"Escalate", "Approve"}},
 	{name: "filled", saga: "basket", says: []said{{"BasketFilled", `"items":[1,2,3]`, edda.FateHandled}}, ends: edda.StatusDone,
 		effects: []string{"pack", "pick", "pick", "pick"}, mixed: true, commands: []string{"Complete"}},
 	{name: "mended", saga: "order", says: []said{placed, mended, noted, paid}, ends: edda.StatusDone, effects: delivered, commands: completed},

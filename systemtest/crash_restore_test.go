@@ -41,7 +41,7 @@ func (w *torture) atRest() {
 		}
 	}
 	w.replayed(server.ReplayOrder{Saga: replayed, Newest: true})
-	for _, name := range []string{"order", "nudge", "basket", "parcel", "packing", replayed} {
+	for _, name := range []string{"order", "nudge", "beat", "approval", "basket", "parcel", "packing", replayed} {
 		r := w.replayed(server.ReplayOrder{Saga: name, DryRun: true})
 		if p := r.Progress; p.Same == 0 || p.Changed+p.Unbuilt+p.NewWork+p.Extra > 0 {
 			w.t.Errorf("the history of saga %s does not give what is stored: %s", name, encoded(p))

@@ -31,7 +31,7 @@ import (
 // where EDDA_CRASH_KILLS says so (make crash).
 const (
 	shortKills    = 60
-	ordersPerKill = 18
+	ordersPerKill = 20 // one of each lot
 	// tortureLife bounds a life whose failpoint is not reached: it is then killed
 	// where it happens to be.
 	tortureLife = 4 * time.Second
@@ -385,7 +385,7 @@ func (w *torture) settleAndJudge(load *producer) {
 }
 
 // settle waits until every order has ended and nothing is left to do. It drops
-// what holds a key, as an operator would.
+// what holds a key, as an operator would, and answers what a person is asked.
 func (w *torture) settle(orders int) {
 	w.t.Helper()
 	js := w.js()
@@ -393,13 +393,16 @@ func (w *torture) settle(orders int) {
 	defer look.Stop()
 	deadline := time.Now().Add(tortureWithin)
 	for round := 0; ; round++ {
-		open, held := w.open(orders)
+		open, held, asked := w.open(orders)
 		left := w.operators.ahead(w.t.Context(), w.operated)
 		if len(open) == 0 && left == nil && w.caughtUp(js) && w.child.metric("edda_outbox_items") == 0 {
 			return
 		}
 		for _, key := range held {
-			w.drop(js, key, round)
+			w.act(js, edda.Event{Kind: edda.KindOperator, Type: edda.VerbDrop}, key, round)
+		}
+		for _, key := range asked {
+			w.act(js, edda.Event{Kind: edda.KindAnswer, Type: "yes", Step: "boss"}, key, round)
 		}
 		if time.Now().After(deadline) {
 			w.t.Fatalf("%d orders have not ended or left no letter, %v outbox rows are left, %v: %s\n%s", len(open), w.child.metric("edda_outbox_items"), left, w.why(open), w.child.err)
@@ -414,10 +417,11 @@ func (w *torture) js() jetstream.JetStream {
 	return js
 }
 
-// open lists the orders that have not ended, and which keys are held.
-func (w *torture) open(orders int) (open, held []string) {
+// open lists the orders that have not ended, which keys are held, and of which the boss
+// is asked.
+func (w *torture) open(orders int) (open, held, asked []string) {
 	ended := map[string]bool{}
-	for _, saga := range []string{"order", "nudge", "basket", "packing", "gift", replayed} {
+	for _, saga := range []string{"order", "nudge", "beat", "approval", "basket", "packing", "gift", replayed} {
 		for _, in := range w.child.instances(saga) {
 			ended[in.Key] = in.Status.Finished()
 		}
@@ -428,8 +432,12 @@ func (w *torture) open(orders int) (open, held []string) {
 			continue
 		}
 		_, known := ended[id]
-		if open = append(open, id); known && l.name == "heavy" && w.child.describe("order", id).Instance.Held != "" {
+		open = append(open, id)
+		switch {
+		case known && l.name == "heavy" && w.child.describe("order", id).Instance.Held != "":
 			held = append(held, id)
+		case known && l.name == "asked" && len(w.child.describe("approval", id).Instance.Steps) == 2:
+			asked = append(asked, id)
 		}
 	}
 	var letters server.DeadLetterList
@@ -437,7 +445,7 @@ func (w *torture) open(orders int) (open, held []string) {
 	if n := wantLetters(orders); len(letters.DeadLetters) < min(n, 1000) {
 		open = append(open, fmt.Sprintf("%d dead letters are missing", n-len(letters.DeadLetters)))
 	}
-	return open, held
+	return open, held, asked
 }
 
 // wantLetters counts the orders that leave a dead letter: what held a key is
@@ -471,11 +479,16 @@ func (w *torture) caughtUp(js jetstream.JetStream) bool {
 	return true
 }
 
-// drop gives up the poison event that holds a key.
-func (w *torture) drop(js jetstream.JetStream, key string, round int) {
+// act is what an operator or a person sends for an order: each round under another id.
+func (w *torture) act(js jetstream.JetStream, ev edda.Event, order string, round int) {
 	w.t.Helper()
-	m, err := stream.Codec{}.Input(edda.Event{Kind: edda.KindOperator, Type: edda.VerbDrop, ID: fmt.Sprintf("drop-%s-%d", key, round),
-		Tenant: "default", Key: edda.Key{Tenant: "default", Saga: "order", Correlation: key}, By: "the torture"})
+	verb := ev.Type
+	if ev.Kind == edda.KindAnswer {
+		verb = "answer"
+	}
+	ev.ID, ev.Tenant, ev.By = fmt.Sprintf("%s-%s-%d", verb, order, round), "default", "the torture"
+	ev.Key = edda.Key{Tenant: ev.Tenant, Saga: lotNamed(order).saga, Correlation: order}
+	m, err := stream.Codec{}.Input(ev)
 	if err != nil {
 		w.t.Fatal(err)
 	}

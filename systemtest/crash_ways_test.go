@@ -1,6 +1,7 @@
 package systemtest
 
 import (
+	"encoding/json"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -83,10 +84,22 @@ func (b *books) evident(id string, effects map[string]bool) bool {
 }
 
 // uncalled tells whether a command ended without a call, for all that is known: it may be
-// called once, and the process was killed between its claim and its call.
+// called once, and the process was killed between its claim and its call. Its result says
+// so, which the stream has also where a store was put back and knows nothing of the claim.
 func (b *books) uncalled(id string) bool {
-	c := b.claims[id]
-	return c.Effect == atMostOnce && c.Outcome == edda.TimedOut
+	for _, p := range b.published[id+".result"] {
+		var r struct {
+			Effect  string       `json:"effect_name"`
+			Outcome edda.Outcome `json:"result_type"`
+			Payload struct {
+				Code string `json:"code"`
+			} `json:"payload"`
+		}
+		if json.Unmarshal(p.body, &r) != nil || r.Effect != atMostOnce || r.Outcome != edda.TimedOut || r.Payload.Code != "unknown" {
+			return false
+		}
+	}
+	return len(b.published[id+".result"]) > 0
 }
 
 // judgeCopies: every result of a command was published, whichever way it took.

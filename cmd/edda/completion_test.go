@@ -1,9 +1,13 @@
 package main
 
 import (
+	"io"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/spf13/cobra"
 )
 
 // completed is what a shell is offered, without cobra's line of the directive,
@@ -48,6 +52,38 @@ func TestShellsAreOfferedWhatTheServerHas(t *testing.T) {
 		if got := completed(t, env, append(strings.Fields(args), "")...); got != "" {
 			t.Errorf("%s: %q", args, got)
 		}
+	}
+}
+
+// TestEveryListIsCalledLsToo, whatever it lists, and a shell completes after either.
+func TestEveryListIsCalledLsToo(t *testing.T) {
+	term := &terminal{out: io.Discard, err: io.Discard}
+	found := 0
+	var look func(cmd *cobra.Command)
+	look = func(cmd *cobra.Command) {
+		for _, c := range cmd.Commands() {
+			look(c)
+			if c.Name() != "list" {
+				continue
+			}
+			found++
+			if !c.HasAlias("ls") {
+				t.Errorf("%s has no alias ls", c.CommandPath())
+			}
+			nouns := strings.Fields(cmd.CommandPath())[1:]
+			for _, name := range []string{"list", "ls"} {
+				if got := completed(t, nil, append(slices.Clone(nouns), name, "--out")...); got != "--output\ttable, json or ids\n" {
+					t.Errorf("%v %s: %q", nouns, name, got)
+				}
+			}
+			if got := completed(t, nil, append(slices.Clone(nouns), "l")...); !strings.HasPrefix(got, "list\t") {
+				t.Errorf("%v: %q", nouns, got)
+			}
+		}
+	}
+	look(term.root())
+	if found < 6 {
+		t.Errorf("%d lists", found)
 	}
 }
 

@@ -107,7 +107,7 @@ func printSteps(w io.Writer, steps []edda.Step) {
 
 func printEntries(w io.Writer, entries []edda.Entry) {
 	for _, e := range entries {
-		line := fmt.Sprintf("  %s %s", e.Event.Type, e.Event.ID)
+		line := fmt.Sprintf("  %s  %s %s", clock(e.Event.Time), e.Event.Type, e.Event.ID)
 		if !e.Expires.IsZero() {
 			line += ", expires " + clock(e.Expires)
 		}

@@ -51,8 +51,8 @@ Every generation is built with the version of the manifest that it ran on, and s
 comes out as it was. After a mistake in a manifest was corrected, --newest builds
 with the version that starts now; try it with --dry-run first.
 
-edda replay list says what became of those before. A saga of that name is replayed
-by: edda replay -- list`,
+edda replay list says what became of those before. A saga called list, or ls, is
+replayed by: edda replay -- list`,
 		Example: `  edda replay order --dry-run --newest
   edda replay order --newest --from-time 2026-03-01T00:00:00Z --why "total was wrong"
   edda replay order --instance O1 --emit new --why "a fact was missing"`,

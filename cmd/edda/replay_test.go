@@ -74,7 +74,9 @@ func TestReplayFromTheCommandLine(t *testing.T) {
 	run(0, `"progress"`, `"same": 1`)("order", "-o", "json", "--why", "again")
 	run(0, "ID ", "STATE  BEGUN", "dry run: 0 the same, 1 differ", "0 the same, 1 exchanged, 1 sent", "1 the same, 0 exchanged, 0 sent")("list")
 	run(0, `"replays"`, `"same": 1`)("list", "-o", "json")
+	run(0, "ID ", "STATE  BEGUN")("ls")
 	run(1, "no saga list was ever loaded here")("--dry-run", "--", "list")
+	run(1, "no saga ls was ever loaded here")("--dry-run", "--", "ls")
 	if _, ids := d.edda(t, "replay", "list", "-o", "ids"); len(strings.Fields(ids)) < 5 {
 		t.Errorf("the ids are %q", ids)
 	}

@@ -159,7 +159,7 @@ func TestACrashAtAnyStep(t *testing.T) {
 			slot := logPath("", l.db.log.slot)
 			torn[slot] = now[slot][:int(l.db.log.end)+l.rnd.IntN(40)]
 			images["without what was not synced"], images["torn"] = synced, torn
-		case "logSynced", "logTurned": // before readers see it
+		case "logSynced": // before readers see it
 			most++
 			synced = now
 		default:

@@ -35,7 +35,7 @@ func TestADamagedLogIsSaid(t *testing.T) {
 		want   string
 	}{
 		"a byte of an entry": {change(2, func(e []byte) { e[len(e)-1] ^= 1 }), "transaction 2: its checksum is not that of its content"},
-		"another version":    {change(2, func(e []byte) { e[0] = 9 }), "transaction 2 of the log was written by a newer edda (entry version 9, this one reads 1): use that version, or restore a backup"},
+		"another version":    {change(2, func(e []byte) { e[0] = 9 }), "transaction 2: its version is 9, and a log in the file itself has no other than 1"},
 		"another's entry": {func(raw *bolt.Tx) error {
 			b, _ := first(raw)
 			return b.Put(partKey(2, 0), bytes.Clone(b.Get(partKey(1, 0))))
@@ -88,15 +88,7 @@ func TestADamagedLogIsSaid(t *testing.T) {
 
 // TestALogThatIsNotDamagedIsNotCalledSo where it cannot be read all the same.
 func TestALogThatIsNotDamagedIsNotCalledSo(t *testing.T) {
-	newer := func(path string) error {
-		b, err := os.ReadFile(path)
-		if err != nil {
-			return err
-		}
-		binary.BigEndian.PutUint32(b[len(logMagic):], logVersion+1)
-		binary.BigEndian.PutUint32(b[headerUsed:], crc32.Checksum(b[:headerUsed], castagnoli))
-		return os.WriteFile(path, b, 0o600)
-	}
+	newer := func(path string) error { return versioned(path, logVersion+1) }
 	folder := func(path string) error { return errors.Join(os.Remove(path), os.Mkdir(path, 0o700)) }
 	for what, test := range map[string]struct {
 		do   func(path string) error
@@ -128,6 +120,55 @@ func TestALogThatIsNotDamagedIsNotCalledSo(t *testing.T) {
 	denied := unread("x", &fs.PathError{Op: "open", Path: "x", Err: fs.ErrPermission}).Error()
 	if want := "the log cannot be read: open x: permission denied: change its owner to that of the store's file, who is to run edda"; denied != want {
 		t.Errorf("%s, want %s", denied, want)
+	}
+}
+
+// versioned gives a file of a log another version, as one has that was written whole.
+func versioned(path string, version uint32) error {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	binary.BigEndian.PutUint32(b[len(logMagic):], version)
+	binary.BigEndian.PutUint32(b[headerUsed:], crc32.Checksum(b[:headerUsed], castagnoli))
+	return os.WriteFile(path, b, 0o600)
+}
+
+// TestAVersionThatIsNotReadSaysWhose it is, and what to do: one that is none is damage.
+func TestAVersionThatIsNotReadSaysWhose(t *testing.T) {
+	for is, want := range map[uint32]string{
+		9: "x-log-0 was written by a newer edda (log version 9, this one reads 5): use that version, or restore a backup",
+		3: "x-log-0 was written by an older edda (log version 3, this one reads 5): open the store with that version and stop it in good order, so that nothing is left in the log, or restore a backup",
+		0: "the log is damaged: x-log-0: its version is 0, which no edda has written: restore a backup",
+	} {
+		if got := unread("x-log-0", otherVersion("log", is, 5)).Error(); got != want {
+			t.Errorf("version %d: %s\nwant %s", is, got, want)
+		}
+	}
+	for is, want := range map[byte]string{
+		9: "transaction 2 of the log was written by a newer edda (entry version 9, this one reads 1): use that version, or restore a backup",
+		0: "the log is damaged: transaction 2: its version is 0, which no edda has written: restore a backup",
+	} {
+		entry := append([]byte{is}, make([]byte, entryHeader)...)
+		if err := replayed(nil).pass(2, entry); err == nil || err.Error() != want {
+			t.Errorf("an entry of version %d: %v\nwant %s", is, err, want)
+		}
+	}
+	l, i := twoTables(t)
+	path := filepath.Join(t.TempDir(), "x.db")
+	for end, b := range i {
+		if err := os.WriteFile(path+end, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := versioned(path+"-log-1", 0); err != nil {
+		t.Fatal(err)
+	}
+	_, err := openFile(path, byHand, nil)
+	for way, err := range map[string]error{"it is opened": err, "its file is replaced": l.db.Replaces(path)} {
+		if err == nil || !strings.HasPrefix(err.Error(), "the log is damaged") || !strings.HasSuffix(err.Error(), "which no edda has written: restore a backup") {
+			t.Errorf("%s: %v", way, err)
+		}
 	}
 }
 

@@ -303,6 +303,7 @@ func (db *DB) publish(active *table, went []*row) {
 		s.active = active
 		return s.frozen == nil && db.full(active) && db.freeze(s)
 	}) {
+		db.turn()
 		db.startFolding()
 		db.pauses.end(math.MaxInt) // of the table before, which somebody else has folded
 	}
@@ -336,18 +337,23 @@ func (db *DB) overdue(t *table) bool {
 	return t.weight >= db.options.Bound || t.logged >= max(db.options.Bound, loggedBound)
 }
 
-// freeze begins a new table, in the other file of the log: what that had was folded
-// before the table before was taken away. What was frozen is folded once this state
-// is published.
+// freeze begins a new table. What was frozen is folded once this state is published,
+// after which the log turns.
 func (db *DB) freeze(s *state) bool {
 	s.frozen, s.active = s.active, newTable()
 	s.active.last = s.frozen.last
 	s.froze++
 	db.spare.trim()
+	return true
+}
+
+// turn goes on in the other file of the log, for the table that was begun: what that had
+// was folded before the table before was taken away. Those who begin and end reading do
+// not wait for it, since it may take tens of milliseconds to make a large file short.
+func (db *DB) turn() {
 	if db.log != nil {
 		db.log.turn()
 	}
-	return true
 }
 
 // Fold folds all there is, for those who read the buckets themselves. Commits go on
@@ -383,8 +389,11 @@ func (db *DB) foldNow() error {
 }
 
 // freezeNow freezes the active table, full or not, unless there is a frozen one.
-func (db *DB) freezeNow() bool {
-	return db.change(nil, func(s *state) bool { return s.frozen == nil && len(s.active.layers) > 0 && db.freeze(s) })
+func (db *DB) freezeNow() (frozen bool) {
+	if frozen = db.change(nil, func(s *state) bool { return s.frozen == nil && len(s.active.layers) > 0 && db.freeze(s) }); frozen {
+		db.turn()
+	}
+	return frozen
 }
 
 // Work is what was done to disk since the file was opened.

@@ -99,27 +99,41 @@ func damaged(format string, args ...any) error {
 	return fmt.Errorf("the log is damaged: %w: restore a backup", fmt.Errorf(format, args...))
 }
 
-// newerError is of what is whole, and written in a way that is not known here.
-type newerError struct {
+// versionError is of what is whole, and written in a way that is not known here.
+type versionError struct {
 	what     string
 	is, want uint32
 }
 
-func (e *newerError) Error() string {
-	return fmt.Sprintf("was written by a newer edda (%s version %d, this one reads %d): use that version, or restore a backup", e.what, e.is, e.want)
+// otherVersion says whose version that is which is not read here.
+func otherVersion(what string, is, want uint32) error {
+	if is == 0 {
+		return errNoVersion
+	}
+	return &versionError{what, is, want}
 }
 
-func isNewer(err error) bool {
-	_, is := errors.AsType[*newerError](err)
+// errNoVersion is of what is no version: they begin with 1.
+var errNoVersion = errors.New("its version is 0, which no edda has written")
+
+func (e *versionError) Error() string {
+	if e.is > e.want {
+		return fmt.Sprintf("was written by a newer edda (%s version %d, this one reads %d): use that version, or restore a backup", e.what, e.is, e.want)
+	}
+	return fmt.Sprintf("was written by an older edda (%s version %d, this one reads %d): open the store with that version and stop it in good order, so that nothing is left in the log, or restore a backup", e.what, e.is, e.want)
+}
+
+func isOtherVersion(err error) bool {
+	_, is := errors.AsType[*versionError](err)
 	return is
 }
 
 // unread says what to do about a file of the log that cannot be read.
 func unread(path string, err error) error {
 	switch {
-	case isNewer(err):
+	case isOtherVersion(err):
 		return fmt.Errorf("%s %w", path, err)
-	case errors.Is(err, errNoHeader):
+	case errors.Is(err, errNoHeader), errors.Is(err, errNoVersion):
 		return damaged("%s: %w", path, err)
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("the log cannot be read: %w: change its owner to that of the store's file, who is to run edda", err)
@@ -136,7 +150,7 @@ func (fn replayed) pass(seq uint64, entry []byte) error {
 		err = fn(seq, len(entry), rows)
 	}
 	switch {
-	case isNewer(err):
+	case isOtherVersion(err):
 		return fmt.Errorf("transaction %d of the log %w", seq, err)
 	case err != nil:
 		return damaged("transaction %d: %w", seq, err)

@@ -141,7 +141,7 @@ func content(seq uint64, entry []byte) ([]byte, error) {
 		return nil, errEntry
 	}
 	if entry[0] != entryVersion {
-		return nil, &newerError{"entry", uint32(entry[0]), entryVersion}
+		return nil, otherVersion("entry", uint32(entry[0]), entryVersion)
 	}
 	rest := entry[entryHeader:]
 	if binary.BigEndian.Uint32(entry[2:]) != checksum(seq, rest) {

@@ -63,7 +63,7 @@ func cutHeader(b []byte) (id logID, slot int, err error) {
 	case len(b) < headerSize || !bytes.HasPrefix(b, []byte(logMagic)) || binary.BigEndian.Uint32(b[headerUsed:]) != crc32.Checksum(b[:headerUsed], castagnoli):
 		return id, 0, errNoHeader
 	case binary.BigEndian.Uint32(b[len(logMagic):]) != logVersion:
-		return id, 0, &newerError{"log", binary.BigEndian.Uint32(b[len(logMagic):]), logVersion}
+		return id, 0, otherVersion("log", binary.BigEndian.Uint32(b[len(logMagic):]), logVersion)
 	}
 	copy(id[:], b[len(logMagic)+4:])
 	return id, int(binary.BigEndian.Uint32(b[len(logMagic)+4+idSize:])), nil

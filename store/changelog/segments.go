@@ -20,6 +20,10 @@ const segmentPrefix = "log-"
 
 const partKeySize = 12
 
+// segmentVersion is the version of all entries in such a log: no newer edda writes it,
+// and nothing but the entry itself says that its version is what was written.
+const segmentVersion = 1
+
 func partKey(seq uint64, part uint32) []byte {
 	return binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint64(make([]byte, 0, partKeySize), seq), part)
 }
@@ -84,6 +88,9 @@ func (r *segments) segment(name []byte, b *bolt.Bucket) error {
 		}
 		if part == 0 {
 			return damaged("transaction %d is missing, or what follows is none: %x", seq, k)
+		}
+		if len(r.entry) > 0 && r.entry[0] != segmentVersion {
+			return damaged("transaction %d: its version is %d, and a log in the file itself has no other than %d", seq, r.entry[0], segmentVersion)
 		}
 		if err := r.fn.pass(seq, r.entry); err != nil {
 			return err
