@@ -64,7 +64,7 @@ type encodedWork struct {
 
 type encodedClaim struct {
 	hour       uint32
-	command    uint64 // the time that its id says
+	command    recentCommand
 	key, value []byte
 }
 
@@ -352,7 +352,7 @@ func (e *encoder) claims(c Change) error {
 		if err != nil {
 			return fmt.Errorf("claim %s: %w", cl.CommandID, err)
 		}
-		e.out.claims = append(e.out.claims, encodedClaim{hour: claimHour(*cl), command: commandMillis(cl.CommandID), key: key, value: value})
+		e.out.claims = append(e.out.claims, encodedClaim{hour: claimHour(*cl), command: recentOf(cl.CommandID), key: key, value: value})
 	}
 	return nil
 }
