@@ -46,8 +46,8 @@ func (l *ledger) readable(first uint32) error {
 	return fmt.Errorf("%s: %x is no bucket of a day or an hour: %w", bucketClaim, l.strange, errKey)
 }
 
-// none tells that there is no claim of a command, nor of any as late.
-func (h *hours) none(commandID string) bool { return commandMillis(commandID) > h.latest.Load() }
+// none tells that there is no claim of a command of that time, nor of any later one.
+func (h *hours) none(millis uint64) bool { return millis > h.latest.Load() }
 
 // add is for the committer alone, before what is staged can be seen.
 func (h *hours) add(s *staged) {

@@ -30,6 +30,8 @@ type recentHalf struct {
 // recentCommand is the command of a claim: the hash of its id, and the time that it says.
 type recentCommand struct{ id, millis uint64 }
 
+func (c recentCommand) hour() uint32 { return uint32(c.millis / hourMillis) }
+
 // recentSeed is of this process, as all that is known of its claims is.
 var recentSeed = maphash.MakeSeed()
 
@@ -67,8 +69,7 @@ func (c *recent) forget() {
 }
 
 // lacks tells that a command has no claim.
-func (c *recent) lacks(commandID string) bool {
-	command := recentOf(commandID)
+func (c *recent) lacks(command recentCommand) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if command.millis <= c.floor {

@@ -17,7 +17,7 @@ func TestACommandBetweenThoseThatHaveAClaimIsNotLookedUp(t *testing.T) {
 	check := func(when string, want map[string]bool) {
 		t.Helper()
 		for _, id := range []string{early, claimed, same, later, "c"} {
-			if got := db.hours.recent.lacks(id); got != want[id] {
+			if got := db.hours.recent.lacks(recentOf(id)); got != want[id] {
 				t.Errorf("%s: %s surely has no claim: %v", when, id, got)
 			}
 			if _, found, err := db.Claim("acme", id); err != nil || found && want[id] {
@@ -36,7 +36,7 @@ func TestACommandBetweenThoseThatHaveAClaimIsNotLookedUp(t *testing.T) {
 	db.stop()
 	db = open(t, dir, Options{})
 	check("at the next start", nil)
-	if next := commandAt(noon.Add(time.Hour), 5); !db.hours.recent.lacks(next) {
+	if next := commandAt(noon.Add(time.Hour), 5); !db.hours.recent.lacks(recentOf(next)) {
 		t.Error("a command of the next hour is looked up")
 	}
 }
@@ -56,7 +56,7 @@ func TestNoClaimIsForgotten(t *testing.T) {
 		c.add(some)
 	}
 	for _, id := range all {
-		if c.lacks(id) {
+		if c.lacks(recentOf(id)) {
 			t.Fatalf("%s has a claim", id)
 		}
 	}
@@ -64,10 +64,10 @@ func TestNoClaimIsForgotten(t *testing.T) {
 		t.Errorf("%d are kept in a half", n)
 	}
 	last := all[len(all)-1]
-	if other := last[:len(last)-2] + "ff"; !c.lacks(other) {
+	if other := last[:len(last)-2] + "ff"; !c.lacks(recentOf(other)) {
 		t.Errorf("%s, of the time of the latest, is looked up", other)
 	}
-	if first := all[0][:len(last)-2] + "ff"; c.lacks(first) {
+	if first := all[0][:len(last)-2] + "ff"; c.lacks(recentOf(first)) {
 		t.Errorf("%s, of a time that is forgotten, is not looked up", first)
 	}
 }
