@@ -24,7 +24,8 @@ const (
 type item struct {
 	row   store.Row
 	lane  *lane
-	kept  bool // by its destination, which took it
+	chain *chain // of its instance
+	kept  bool   // by its destination, which took it
 	state state
 	fails int
 	until time.Time // when retrying

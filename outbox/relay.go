@@ -33,7 +33,8 @@ type Relay struct {
 	metrics *metrics
 	lanes   []*lane
 	routes  map[edda.WorkKind]*lane
-	chains  map[edda.Key]chain
+	chains  map[edda.Key]*chain
+	empty   []*chain // for instances to come
 
 	fresh     bool // the store may hold rows that were not looked at
 	copyLeft  bool // the copy of a result was left in the store by its lane, which is full
@@ -79,7 +80,7 @@ func newRelay(db box, o Options) (*Relay, error) {
 	r := &Relay{
 		db: db, o: o,
 		routes:    map[edda.WorkKind]*lane{},
-		chains:    map[edda.Key]chain{},
+		chains:    map[edda.Key]*chain{},
 		unrouted:  map[edda.WorkKind]bool{},
 		delivered: make(chan delivery),
 		removed:   make(chan removal),
@@ -162,7 +163,7 @@ func (r *Relay) runOnce(ctx context.Context) bool {
 func (r *Relay) retry(l *lane, now time.Time) {
 	for it := l.due(now); it != nil; it = l.due(now) {
 		it.state = waiting
-		r.release(it.row.Work.From)
+		it.chain.release()
 	}
 }
 
@@ -173,7 +174,7 @@ func (r *Relay) takenOnce() bool {
 	for _, l := range r.lanes {
 		for _, it := range l.taken() {
 			r.accept(it)
-			r.release(it.row.Work.From)
+			it.chain.release()
 			any = true
 		}
 	}
@@ -264,7 +265,7 @@ func (r *Relay) settle(d delivery) {
 		d.lane.until = later(d.lane.until, now.Add(after))
 	}
 	for _, it := range d.items {
-		r.release(it.row.Work.From)
+		it.chain.release()
 	}
 }
 
@@ -294,12 +295,7 @@ func later(a, b time.Time) time.Time {
 // store until its result is committed.
 func (r *Relay) accept(it *item) {
 	it.lane.accepted.Inc()
-	key := it.row.Work.From
-	if left := r.chains[key].drop(it.row.ID); len(left) > 0 {
-		r.chains[key] = left
-	} else {
-		delete(r.chains, key)
-	}
+	r.unchain(it)
 	if it.row.Work.Kind == edda.WorkEffect {
 		r.end(it)
 		return
@@ -359,8 +355,6 @@ func (r *Relay) setDown(l *lane, down bool) {
 	l.down = down
 	r.metrics.down(l)
 }
-
-func (r *Relay) release(k edda.Key) { r.chains[k].release() }
 
 func (r *Relay) releaseAll() {
 	for _, c := range r.chains {

@@ -106,12 +106,10 @@ func (r *Relay) take(row store.Row) {
 
 func (r *Relay) hold(row store.Row, l *lane) {
 	l.hold(row)
-	key := row.Work.From
 	it := r.item()
-	it.row, it.lane = row, l
-	c := r.chains[key].add(it)
-	r.chains[key] = c
-	c.release()
+	it.row, it.lane, it.chain = row, l, r.chain(row.Work.From)
+	it.chain.add(it)
+	it.chain.release()
 }
 
 // strange complains, once, about work that has no destination; it stays.

@@ -156,7 +156,7 @@ func (c *checker) claims() error {
 			switch {
 			case err != nil:
 				return err
-			case claimHour(claim) != binary.BigEndian.Uint32(hour):
+			case claimHour(claim.Claimed, recentOf(claim.CommandID)) != binary.BigEndian.Uint32(hour):
 				c.wrong("claim %s is in the wrong hour", claim.CommandID)
 			case !bytes.Equal(k, texts(claim.Tenant, claim.CommandID)):
 				return errOther

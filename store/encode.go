@@ -64,7 +64,7 @@ type encodedWork struct {
 
 type encodedClaim struct {
 	hour       uint32
-	command    uint64 // the time that its id says
+	command    recentCommand
 	key, value []byte
 }
 
@@ -352,7 +352,8 @@ func (e *encoder) claims(c Change) error {
 		if err != nil {
 			return fmt.Errorf("claim %s: %w", cl.CommandID, err)
 		}
-		e.out.claims = append(e.out.claims, encodedClaim{hour: claimHour(*cl), command: commandMillis(cl.CommandID), key: key, value: value})
+		command := recentOf(cl.CommandID)
+		e.out.claims = append(e.out.claims, encodedClaim{hour: claimHour(cl.Claimed, command), command: command, key: key, value: value})
 	}
 	return nil
 }
@@ -392,17 +393,14 @@ func (e *encoder) due(c Change) error {
 // claimHour chooses the bucket of a claim: the hour it was made in, but never
 // one before the command's own time, so that a reader who knows only the
 // command id has few hours to look through.
-func claimHour(c edda.Claim) uint32 {
-	return max(hourOf(c.Claimed), commandHour(c.CommandID))
+func claimHour(claimed time.Time, command recentCommand) uint32 {
+	return max(hourOf(claimed), command.hour())
 }
-
-// commandHour is the hour that an id shaped as a UUIDv7 carries, else 0.
-func commandHour(id string) uint32 { return uint32(commandMillis(id) / hourMillis) }
 
 // hourMillis is an hour in milliseconds.
 const hourMillis = 60 * 60 * 1000
 
-// commandMillis is the time that such an id carries, in milliseconds, else 0.
+// commandMillis is the time that an id shaped as a UUIDv7 carries, in milliseconds, else 0.
 func commandMillis(id string) (ms uint64) {
 	u, err := uuid.Parse(id)
 	if err != nil || u.Version() != 7 {

@@ -22,6 +22,8 @@ type hours struct {
 	// milliseconds: as its id says it, whenever the claim was made. Most commands are
 	// looked up when they are later than all that have a claim, and need not be.
 	latest atomic.Uint64
+	// recent knows which of the commands that are not later than that have a claim.
+	recent recent
 }
 
 // ledger is what lies in the keyspace of the claims. It is never changed.
@@ -44,8 +46,8 @@ func (l *ledger) readable(first uint32) error {
 	return fmt.Errorf("%s: %x is no bucket of a day or an hour: %w", bucketClaim, l.strange, errKey)
 }
 
-// none tells that there is no claim of a command.
-func (h *hours) none(commandID string) bool { return commandMillis(commandID) > h.latest.Load() }
+// none tells that there is no claim of a command of that time, nor of any later one.
+func (h *hours) none(millis uint64) bool { return millis > h.latest.Load() }
 
 // add is for the committer alone, before what is staged can be seen.
 func (h *hours) add(s *staged) {
@@ -56,7 +58,12 @@ func (h *hours) add(s *staged) {
 			h.now.Store(&l)
 		}
 	}
-	h.latest.Store(max(h.latest.Load(), s.latest))
+	latest := h.latest.Load()
+	for _, c := range s.claimed {
+		latest = max(latest, c.millis)
+	}
+	h.recent.add(s.claimed)
+	h.latest.Store(latest)
 }
 
 // begin reads which there are when the store is opened. Their last command is not looked
@@ -68,7 +75,8 @@ func (h *hours) begin(tx *changelog.Tx) error {
 		return err
 	}
 	if all := h.now.Load().hours; len(all) > 0 {
-		h.latest.Store((uint64(all[len(all)-1])+1)*hourMillis - 1)
+		h.recent.floor = (uint64(all[len(all)-1])+1)*hourMillis - 1
+		h.latest.Store(h.recent.floor)
 	}
 	return nil
 }

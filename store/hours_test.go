@@ -73,7 +73,7 @@ func TestACommandLaterThanAllThatHaveAClaimIsNotLookedUp(t *testing.T) {
 			if err != nil || got != slices.Contains(found, id) {
 				t.Errorf("%s: %s is found: %v, %v", when, id, got, err)
 			}
-			if got := db.hours.none(id); got != slices.Contains(unasked, id) {
+			if got := db.hours.none(commandMillis(id)); got != slices.Contains(unasked, id) {
 				t.Errorf("%s: %s needs no look: %v", when, id, got)
 			}
 		}
@@ -92,7 +92,7 @@ func TestACommandLaterThanAllThatHaveAClaimIsNotLookedUp(t *testing.T) {
 	db.stop()
 	db = open(t, dir, Options{})
 	check("at the next start", nil, first, second)
-	if _, found, err := db.Claim("acme", commandAt(noon.Add(time.Hour), 5)); found || err != nil || !db.hours.none(commandAt(noon.Add(time.Hour), 5)) {
+	if _, found, err := db.Claim("acme", commandAt(noon.Add(time.Hour), 5)); found || err != nil || !db.hours.none(commandMillis(commandAt(noon.Add(time.Hour), 5))) {
 		t.Errorf("a command of the next hour: found %v, %v", found, err)
 	}
 	db.commit(t, Change{Claims: []edda.Claim{claim(later, noon.Add(24*time.Hour))}}) // long after it was sent

@@ -154,7 +154,7 @@ type staged struct {
 	counts   map[countKey]int // new values
 	queues   Queues           // what is added, or taken away
 	hours    []uint32         // in which claims were added
-	latest   uint64           // the time of the latest command of these, in milliseconds
+	claimed  []recentCommand  // of these
 	cleared  bool             // claims were removed, and perhaps an hour with them
 	added    []added          // outbox rows
 	armed    bool             // due rows were added
@@ -166,7 +166,7 @@ const keptStaged = 4096
 
 // anew is what the next transaction begins with, in the memory of this one; nil has none.
 func (s *staged) anew(x *index) *staged {
-	if s == nil || cap(s.added) > keptStaged || len(s.gone) > keptStaged {
+	if s == nil || max(cap(s.added), cap(s.claimed)) > keptStaged || len(s.gone) > keptStaged {
 		return newStaged(x)
 	}
 	clear(s.commands)
@@ -178,7 +178,7 @@ func (s *staged) anew(x *index) *staged {
 	clear(s.added)
 	*s = staged{
 		index: x, commands: s.commands, effects: s.effects, gone: s.gone, counts: s.counts,
-		kinds: s.kinds, parked: s.parked, hours: s.hours[:0], added: s.added[:0],
+		kinds: s.kinds, parked: s.parked, hours: s.hours[:0], claimed: s.claimed[:0], added: s.added[:0],
 	}
 	return s
 }

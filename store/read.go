@@ -217,8 +217,9 @@ func loadCounts(tx *changelog.Tx) (map[countKey]int, error) {
 
 // Claim finds an entry of the effect ledger.
 func (d *DB) Claim(tenant, commandID string) (claim edda.Claim, found bool, err error) {
-	first := commandHour(commandID)
-	if d.hours.none(commandID) {
+	command := recentOf(commandID)
+	first := command.hour()
+	if d.hours.none(command.millis) || d.hours.recent.lacks(command) {
 		return claim, false, d.hours.now.Load().readable(first)
 	}
 	key := texts(tenant, commandID)

@@ -339,7 +339,7 @@ func (w *writer) puts(e *encoded) error {
 
 func (w *writer) claims(e *encoded) error {
 	for _, c := range e.claims {
-		w.staged.latest = max(w.staged.latest, c.command)
+		w.staged.claimed = append(w.staged.claimed, c.command)
 		if err := w.turn(c.hour); err != nil {
 			return fmt.Errorf("claims of an hour: %w", err)
 		}
