@@ -210,6 +210,39 @@ func TestTimersFireInDueOrderAfterDowntime(t *testing.T) {
 	})
 }
 
+// Many come due in one instant: the next of them are evaluated while the first are
+// committed, and whoever handed them in is answered when all are durable.
+func TestMoreTimersThanABatchAreUnderWay(t *testing.T) {
+	inWorld(t, func(w *world) {
+		const n = 3 * maxDue
+		for i := range n {
+			w.arm(fmt.Sprintf("a%04d", i), fmt.Sprint(i), time.Hour)
+		}
+		settle()
+		time.Sleep(time.Hour)
+		rows := w.due(time.Now())
+		w.gate.set(true, nil)
+		before := w.gate.count()
+		woken := make(chan error, 1)
+		go func() { woken <- w.engine.Wake(context.Background(), rows) }()
+		settle()
+		fired := 0
+		for _, c := range w.gate.sent(before) {
+			fired += len(c.Disarm) + len(c.Transitions)
+		}
+		if len(rows) != n || fired != pipelineDepth*maxDue || len(woken) > 0 {
+			t.Errorf("of %d rows %d are under way; answers: %d", len(rows), fired, len(woken))
+		}
+		w.gate.set(false, nil)
+		if err := <-woken; err != nil {
+			t.Fatal(err)
+		}
+		if left := w.due(time.Now()); len(left) > 0 {
+			t.Errorf("%d rows are left", len(left))
+		}
+	})
+}
+
 func TestARowThatIsStaleGoes(t *testing.T) {
 	inWorld(t, func(w *world) {
 		stale := row("nobody", time.Now())

@@ -15,6 +15,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"edda"
+	"edda/engine"
 	"edda/saga"
 	"edda/store"
 )
@@ -246,6 +247,13 @@ func TestRowsComeInDueOrderAfterDowntime(t *testing.T) {
 			t.Errorf("%d pages", w.engine.pages)
 		}
 	})
+}
+
+// What the engine refuses it refuses for good, and no timer would fire any more.
+func TestTheEngineTakesAPage(t *testing.T) {
+	if page > engine.MaxRows {
+		t.Errorf("a page has %d rows, the engine takes %d", page, engine.MaxRows)
+	}
 }
 
 func TestARowThatWaitsIsNotHandedOverAgain(t *testing.T) {

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// page is how many rows are handed over at once: what the engine takes into one
-// batch beside events.
-const page = 512
+// page is how many rows are handed over at once: as many as the engine takes. It makes
+// several batches of them, of which one is evaluated while the last one is committed.
+const page = 4096
 
 // timers hands over the rows of the due index.
 type timers struct{ *Scheduler }
