@@ -186,6 +186,42 @@ func TestAClockThatWasSteppedBackKeptTheSurveyorBusy(t *testing.T) {
 	})
 }
 
+// Whatever comes while the ends of the streams are looked at, one look is enough for what
+// waits for it; another one would keep what comes next waiting.
+func TestATimerHasOneSurveyWhileEventsCome(t *testing.T) {
+	inWorld(t, func(w *world) {
+		const n = 20
+		w.stop()
+		w.streams.answers = 5 * time.Millisecond
+		w.start(Options{})
+		for i := range n {
+			w.arm(fmt.Sprintf("a%02d", i), fmt.Sprint(i), time.Minute+time.Duration(i)*100*time.Millisecond)
+		}
+		settle()
+		time.Sleep(time.Minute - time.Second)
+		before, began := w.streams.surveyed(), time.Now()
+		for i := range n {
+			for len(w.due(time.Now())) == 0 {
+				time.Sleep(time.Millisecond)
+			}
+			woken := make(chan error, 1)
+			rows := w.due(time.Now())
+			go func() { woken <- w.engine.Wake(context.Background(), rows) }()
+			for j := range 10 {
+				w.streams.publish("B", event(fmt.Sprintf("e%d-%d", i, j), "add", "other"))
+				time.Sleep(time.Millisecond)
+			}
+			if err := <-woken; err != nil {
+				t.Fatal(err)
+			}
+		}
+		ticks := int(time.Since(began)/surveyEvery) + 1
+		if got := w.streams.surveyed() - before; got > n+ticks {
+			t.Errorf("%d surveys for %d timers, and %d ticks", got, n, ticks)
+		}
+	})
+}
+
 func TestTimersFireInDueOrderAfterDowntime(t *testing.T) {
 	inWorld(t, func(w *world) {
 		for i := range 40 { // two timers a key, interleaved
