@@ -242,6 +242,7 @@ func TestRowsThatComeDueAllTheTimeAreHandedOverTogether(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 		time.Sleep(time.Second)
+		synctest.Wait()
 		if got := len(w.engine.woken); got != n {
 			t.Fatalf("%d rows were handed over", got)
 		}
