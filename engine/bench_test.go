@@ -2,11 +2,13 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
 
 	"edda"
+	"edda/manifests"
 	"edda/saga"
 	"edda/store"
 )
@@ -91,4 +93,78 @@ func (bencher) Apply(cell edda.Cell, _ saga.Target, ev edda.Event) (edda.Cell, [
 		Key: cell.Key, Event: ev, Fate: edda.FateHandled, Handlers: []string{"Order.Placed"}, Instance: &in,
 		Outputs: []edda.Output{{Word: "command", Name: work.Name, ID: work.ID, With: work.Payload}}, Work: []edda.Work{work},
 	}}
+}
+
+// BenchmarkTimers fires timers that are due in one instant, from the due index to the
+// durable commit. Run it with -benchtime=20000x.
+func BenchmarkTimers(b *testing.B) {
+	db, err := store.Open(b.TempDir(), store.Options{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	stored := make(chan error, 1)
+	go func() { stored <- db.Run(ctx) }()
+	at := time.Now().UTC()
+	source := newStreams("A")
+	for i := range b.N {
+		source.waiting = append(source.waiting, edda.Event{
+			Kind: edda.KindEvent, ID: fmt.Sprintf("e%d", i), Tenant: "acme", Type: "Set", AggregateType: "Order", Stream: "A", Seq: uint64(i + 1), Time: at,
+			Payload: fmt.Appendf(nil, `{"order_id":"order-%07d","at":%q}`, i, at.Format(time.RFC3339Nano)),
+		})
+	}
+	left, armed := b.N, make(chan struct{})
+	e := New(source, db, ringing(b), Options{Observe: func(ts []edda.Transition) {
+		if left -= len(ts); left == 0 {
+			close(armed)
+		}
+	}})
+	running, stop := context.WithCancel(ctx)
+	ran := make(chan error, 1)
+	go func() { ran <- e.Run(running) }()
+	<-armed
+	b.ReportAllocs()
+	b.ResetTimer()
+	for {
+		rows, _, err := db.Due(time.Now(), MaxRows)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if len(rows) == 0 {
+			break
+		}
+		if err := e.Wake(ctx, rows); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.StopTimer()
+	stop()
+	cancel()
+	if err := errors.Join(<-ran, <-stored, db.Close()); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// ringing is a saga whose timer tells a fact and ends it.
+func ringing(b *testing.B) *saga.Set {
+	f, problems := manifests.Parse("ring.yaml", []byte(`
+saga: wake
+version: 1
+key: event.order_id
+on:
+  Set: {start: true, do: [{timer: ring, at: =event.at}]}
+  timer.ring: {do: [{event: Ended, with: {due: =now}}, {done: rung}]}
+`))
+	if problems.Failed() {
+		b.Fatal(problems)
+	}
+	p, problems := saga.Compile(f.Sagas[0], saga.Options{})
+	if problems.Failed() {
+		b.Fatal(problems)
+	}
+	set, err := saga.NewSet(p)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return set
 }

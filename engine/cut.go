@@ -58,12 +58,12 @@ func (c *cutter) cut(items []*item) []*set {
 
 func units(items []*item) []unit {
 	all := make([]unit, 0, len(items))
-	times := map[edda.Key]time.Time{}
+	times := make(map[edda.Key]time.Time, dues(items))
 	for _, it := range items {
 		switch {
 		case it.due == nil:
 		case it.isRow() && it.spoiled == nil:
-			all = append(all, split(it, times)...)
+			all = split(all, it, times)
 		default:
 			all = append(all, inOrder(whole(it), times))
 		}
@@ -75,6 +75,15 @@ func units(items []*item) []unit {
 		}
 	}
 	return all
+}
+
+// dues is how many of a batch's items are due: they are its first.
+func dues(items []*item) int {
+	n := slices.IndexFunc(items, func(it *item) bool { return it.due == nil })
+	if n < 0 {
+		return len(items)
+	}
+	return n
 }
 
 // whole is everything one item changed.
@@ -134,19 +143,18 @@ func behind(all, more []edda.Transition) []edda.Transition {
 
 // split makes a unit of each transition of a due row. A row that changed
 // nothing is a unit all the same: it must go, and whoever handed it over waits.
-func split(it *item, times map[edda.Key]time.Time) []unit {
+func split(all []unit, it *item, times map[edda.Key]time.Time) []unit {
 	ts := it.results[0]
 	if len(ts) == 0 {
-		return []unit{whole(it)}
+		return append(all, whole(it))
 	}
-	us := make([]unit, len(ts))
 	for i := range ts {
-		us[i] = inOrder(unit{
+		all = append(all, inOrder(unit{
 			it: it, transitions: ts[i : i+1 : i+1],
 			last: i == len(ts)-1, time: firedAt(&ts[i], it.due.time),
-		}, times)
+		}, times))
 	}
-	return us
+	return all
 }
 
 // firedAt is when a transition was due; one that only settles a row has no time

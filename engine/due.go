@@ -9,8 +9,10 @@ import (
 	"edda/store"
 )
 
-// MaxRows bounds the rows of one Wake.
-const MaxRows = maxDue
+// MaxRows bounds the rows of one Wake: of several batches, so that one is evaluated while
+// those before it are committed. Whoever hands in has nothing of his own under way when
+// the last of them is.
+const MaxRows = 8 * maxDue
 
 // Wake looks at keys whose due rows have come, and returns when what was due in
 // them has fired and is durable. It may take as long as the streams are behind.

@@ -186,6 +186,42 @@ func TestAClockThatWasSteppedBackKeptTheSurveyorBusy(t *testing.T) {
 	})
 }
 
+// Whatever comes while the ends of the streams are looked at, one look is enough for what
+// waits for it; another one would keep what comes next waiting.
+func TestATimerHasOneSurveyWhileEventsCome(t *testing.T) {
+	inWorld(t, func(w *world) {
+		const n = 20
+		w.stop()
+		w.streams.answers = 5 * time.Millisecond
+		w.start(Options{})
+		for i := range n {
+			w.arm(fmt.Sprintf("a%02d", i), fmt.Sprint(i), time.Minute+time.Duration(i)*100*time.Millisecond)
+		}
+		settle()
+		time.Sleep(time.Minute - time.Second)
+		before, began := w.streams.surveyed(), time.Now()
+		for i := range n {
+			for len(w.due(time.Now())) == 0 {
+				time.Sleep(time.Millisecond)
+			}
+			woken := make(chan error, 1)
+			rows := w.due(time.Now())
+			go func() { woken <- w.engine.Wake(context.Background(), rows) }()
+			for j := range 10 {
+				w.streams.publish("B", event(fmt.Sprintf("e%d-%d", i, j), "add", "other"))
+				time.Sleep(time.Millisecond)
+			}
+			if err := <-woken; err != nil {
+				t.Fatal(err)
+			}
+		}
+		ticks := int(time.Since(began)/surveyEvery) + 1
+		if got := w.streams.surveyed() - before; got > n+ticks {
+			t.Errorf("%d surveys for %d timers, and %d ticks", got, n, ticks)
+		}
+	})
+}
+
 func TestTimersFireInDueOrderAfterDowntime(t *testing.T) {
 	inWorld(t, func(w *world) {
 		for i := range 40 { // two timers a key, interleaved
@@ -206,6 +242,39 @@ func TestTimersFireInDueOrderAfterDowntime(t *testing.T) {
 			many(40, func(i int) string { return fmt.Sprintf("timer-last%02d", 39-i) }))
 		if !slices.Equal(fired, want) {
 			t.Errorf("fired\n %v, want\n %v", joined(fired), joined(want))
+		}
+	})
+}
+
+// Many come due in one instant: the next of them are evaluated while the first are
+// committed, and whoever handed them in is answered when all are durable.
+func TestMoreTimersThanABatchAreUnderWay(t *testing.T) {
+	inWorld(t, func(w *world) {
+		const n = 3 * maxDue
+		for i := range n {
+			w.arm(fmt.Sprintf("a%04d", i), fmt.Sprint(i), time.Hour)
+		}
+		settle()
+		time.Sleep(time.Hour)
+		rows := w.due(time.Now())
+		w.gate.set(true, nil)
+		before := w.gate.count()
+		woken := make(chan error, 1)
+		go func() { woken <- w.engine.Wake(context.Background(), rows) }()
+		settle()
+		fired := 0
+		for _, c := range w.gate.sent(before) {
+			fired += len(c.Disarm) + len(c.Transitions)
+		}
+		if len(rows) != n || fired != pipelineDepth*maxDue || len(woken) > 0 {
+			t.Errorf("of %d rows %d are under way; answers: %d", len(rows), fired, len(woken))
+		}
+		w.gate.set(false, nil)
+		if err := <-woken; err != nil {
+			t.Fatal(err)
+		}
+		if left := w.due(time.Now()); len(left) > 0 {
+			t.Errorf("%d rows are left", len(left))
 		}
 	})
 }

@@ -49,6 +49,7 @@ type evaluator struct {
 	durable map[string]edda.Checkpoint // committed
 	created map[string]time.Time       // of each stream; known after the first survey
 	horizon horizon
+	asked   bool // for a survey that the next goal is to be of, and that has not come
 	turn    turn
 	company company   // what a batch waits for
 	lived   time.Time // until when this store's process worked, before it was restored
@@ -361,6 +362,7 @@ func (v *evaluator) landed(s *set) {
 // were looked at.
 func (v *evaluator) surveyed(s survey) {
 	v.takeResults()
+	v.asked = false
 	v.ends = s.ends
 	for _, end := range s.ends {
 		v.created[end.Stream] = end.Last.Created
@@ -386,7 +388,8 @@ func (v *evaluator) reach() {
 	if g := v.horizon.goal; g != nil && !v.handedBefore(g.at) {
 		v.horizon.advance(v.applied)
 	}
-	if v.horizon.goal == nil && v.dueBeyond() {
+	if v.horizon.goal == nil && v.dueBeyond() && !v.asked {
+		v.asked = true // one that is under way would be followed by another, in vain
 		v.surveyor.ask()
 	}
 }

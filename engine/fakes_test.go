@@ -387,6 +387,13 @@ func (g *gate) count() int {
 	return len(g.submitted)
 }
 
+// sent is what was submitted after the first n changes.
+func (g *gate) sent(n int) []store.Change {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return slices.Clone(g.submitted[n:])
+}
+
 func (g *gate) line() line { return &gateLine{gate: g, real: g.records.line()} }
 
 type gateLine struct {

@@ -37,6 +37,15 @@ type due struct {
 	schedule *edda.Schedule // set for a start
 	exchange *exchange      // set for a cell that is changed beside the streams
 	handed   *handover
+	woken    *woken // set for a row: where it lies
+}
+
+// woken is the item of a due row, with all that it refers to.
+type woken struct {
+	item   item
+	due    due
+	row    store.Due
+	target [1]saga.Target
 }
 
 // handover is what one caller of Wake or Start waits for.
@@ -51,8 +60,9 @@ func (h *handover) settle() {
 	}
 }
 
-// arrivals and handovers are items that are over, for the next ones: see [item.free].
+// arrivals, handovers and wakings are items that are over, for the next ones: see [item.free].
 var (
+	wakings   = sync.Pool{New: func() any { return new(woken) }}
 	arrivals  = sync.Pool{New: func() any { return new(item) }}
 	handovers = sync.Pool{New: func() any { return new(handed) }}
 )
@@ -76,7 +86,7 @@ func newHanded(r Handed, done report) *item {
 }
 
 // free gives back an item that is durable and of which everyone was told: only the set that
-// it ended in has it still, and is over. What is due is its caller's.
+// it ended in has it still, and is over. What else is due is its caller's.
 func (it *item) free() {
 	switch h := it.handed; {
 	case h != nil:
@@ -85,6 +95,10 @@ func (it *item) free() {
 	case it.due == nil:
 		*it = item{}
 		arrivals.Put(it)
+	case it.due.woken != nil:
+		w := it.due.woken
+		*w = woken{}
+		wakings.Put(w)
 	}
 }
 
@@ -97,10 +111,11 @@ func (it *item) position() edda.Checkpoint {
 }
 
 func newRow(row store.Due, h *handover) *item {
-	return &item{
-		due:     &due{time: row.Time, row: &row, handed: h},
-		targets: []saga.Target{{Key: row.Key}},
-	}
+	w := wakings.Get().(*woken)
+	w.row, w.target[0].Key = row, row.Key
+	w.due = due{time: row.Time, row: &w.row, handed: h, woken: w}
+	w.item.due, w.item.targets = &w.due, w.target[:]
+	return &w.item
 }
 
 func newStart(ev edda.Event, s edda.Schedule, h *handover) *item {

@@ -8,6 +8,7 @@ import (
 
 	"edda"
 	"edda/saga"
+	"edda/store"
 )
 
 // What an item had, the next one that takes its place has not.
@@ -26,6 +27,10 @@ func TestNothingIsLeftInAnItemThatIsOver(t *testing.T) {
 	h := used(newHanded(Handed{Event: edda.Event{ID: "r1"}, Claim: edda.Claim{Owner: "w"}, Copy: edda.Work{ID: "r1"}}, make(report, 1))).handed
 	if h.item.free(); !reflect.DeepEqual(*h, handed{}) {
 		t.Errorf("a result that was handed in keeps %+v", *h)
+	}
+	row := used(newRow(store.Due{Time: now, Key: edda.Key{Correlation: "k"}}, &handover{left: 1})).due.woken
+	if row.item.free(); !reflect.DeepEqual(*row, woken{}) {
+		t.Errorf("a due row keeps %+v", *row)
 	}
 	due := used(newStart(edda.Event{ID: "s1"}, edda.Schedule{}, nil))
 	if due.free(); due.event.ID != "s1" || due.due == nil {

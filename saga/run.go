@@ -105,12 +105,13 @@ func (r *run) whole(do func(*run) error) (edda.Transition, error) {
 
 // over gives the run back. One that panicked is not.
 func (r *run) over() {
-	if len(r.runs)+len(r.emitted)+cap(r.room.ends) > maxNoted || cap(r.room.b) > maxWritten {
+	if len(r.runs)+len(r.emitted)+cap(r.out)+cap(r.room.ends) > maxNoted || cap(r.room.b) > maxWritten {
 		return
 	}
 	clear(r.runs)
 	clear(r.emitted)
-	*r = run{runs: r.runs, emitted: r.emitted, room: r.room}
+	clear(r.out)
+	*r = run{runs: r.runs, emitted: r.emitted, room: r.room, out: r.out[:0]}
 	runs.Put(r)
 }
 
@@ -291,7 +292,8 @@ func (r *run) finish() (edda.Transition, error) {
 		return edda.Transition{}, err
 	}
 	return edda.Transition{
-		Key: r.key, Event: r.ev, Fate: r.fate(), Handlers: r.handled, Outputs: r.out,
+		Key: r.key, Event: r.ev, Fate: r.fate(), Handlers: r.handled,
+		Outputs:  append([]edda.Output(nil), r.out...), // the list is the next run's
 		Instance: r.in, Work: r.work, Settled: r.settled,
 	}, nil
 }

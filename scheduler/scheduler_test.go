@@ -15,6 +15,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"edda"
+	"edda/engine"
 	"edda/saga"
 	"edda/store"
 )
@@ -226,6 +227,36 @@ func TestARowIsHandedOverAtItsTime(t *testing.T) {
 	})
 }
 
+func TestRowsThatComeDueAllTheTimeAreHandedOverTogether(t *testing.T) {
+	inWorld(t, func(w *world) {
+		const n = 1000
+		begin := time.Now().Add(time.Second)
+		var rows []store.Due
+		for i := range n { // and others are armed meanwhile
+			rows = append(rows, due(fmt.Sprint(i), begin.Add(time.Duration(i)*time.Millisecond)))
+		}
+		w.arm(rows...)
+		time.Sleep(time.Second)
+		for i := range n {
+			w.arm(due(fmt.Sprint("later", i), begin.Add(time.Hour)))
+			time.Sleep(time.Millisecond)
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if got := len(w.engine.woken); got != n {
+			t.Fatalf("%d rows were handed over", got)
+		}
+		if most := n/int(lookPause/time.Millisecond) + 2; w.engine.pages > most || w.engine.pages < most/2 {
+			t.Errorf("%d times, want about %d", w.engine.pages, most)
+		}
+		for i, row := range w.engine.woken {
+			if late := w.engine.at[i].Sub(row.Time); late < 0 || late > 2*lookPause {
+				t.Errorf("%s is %v late", row.Key.Correlation, late)
+			}
+		}
+	})
+}
+
 func TestRowsComeInDueOrderAfterDowntime(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.stop()
@@ -246,6 +277,13 @@ func TestRowsComeInDueOrderAfterDowntime(t *testing.T) {
 			t.Errorf("%d pages", w.engine.pages)
 		}
 	})
+}
+
+// What the engine refuses it refuses for good, and no timer would fire any more.
+func TestTheEngineTakesAPage(t *testing.T) {
+	if page > engine.MaxRows {
+		t.Errorf("a page has %d rows, the engine takes %d", page, engine.MaxRows)
+	}
 }
 
 func TestARowThatWaitsIsNotHandedOverAgain(t *testing.T) {

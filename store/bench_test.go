@@ -58,6 +58,29 @@ func batch(i, n int) (c Change) {
 	return c
 }
 
+// BenchmarkDueBehindFired looks at the due index while rows that have fired lie in front,
+// which came into the file before: the log is not folded meanwhile.
+func BenchmarkDueBehindFired(b *testing.B) {
+	for _, n := range []int{0, 1000, 20_000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			rows := make([]Due, n+100)
+			for i := range rows {
+				rows[i] = Due{Time: noon.Add(time.Duration(i)), Key: key(fmt.Sprint(i))}
+			}
+			db := open(b, b.TempDir(), Options{})
+			db.commit(b, Change{Arm: rows, Whole: true})
+			db.fold(b)
+			db.commit(b, Change{Disarm: rows[:n], Whole: true})
+			b.ReportAllocs()
+			for b.Loop() {
+				if got, _, err := db.Due(noon.Add(time.Hour), 10); err != nil || len(got) != 10 {
+					b.Fatal(len(got), err)
+				}
+			}
+		})
+	}
+}
+
 // BenchmarkForget removes an hour with 200000 claims: in one transaction, as one
 // bucket, and in portions. The longest transaction is what a commit may wait for.
 func BenchmarkForget(b *testing.B) {

@@ -89,6 +89,9 @@ func (d *DB) commitGroup(group []*job) {
 	kept := d.delta.add(d.stamp, group)
 	d.index.apply(staged)
 	d.fresh.learn(staged)
+	if staged.armed {
+		d.dues.armed(staged.first)
+	}
 	d.recovered()
 	if d.options.Observe != nil && len(group) > 0 {
 		d.options.Observe(len(group), sizeOf(group), time.Since(started))

@@ -51,6 +51,7 @@ type DB struct {
 	fresh   *fresh
 	absent  absent
 	hours   hours
+	dues    dueFront
 	health  health
 	running atomic.Bool
 

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"fmt"
 	"sync"
 	"time"
@@ -158,6 +159,7 @@ type staged struct {
 	cleared  bool             // claims were removed, and perhaps an hour with them
 	added    []added          // outbox rows
 	armed    bool             // due rows were added
+	first    []byte           // of these
 }
 
 // keptStaged is how many rows there may be room for in what is kept for the next
@@ -178,7 +180,7 @@ func (s *staged) anew(x *index) *staged {
 	clear(s.added)
 	*s = staged{
 		index: x, commands: s.commands, effects: s.effects, gone: s.gone, counts: s.counts,
-		kinds: s.kinds, parked: s.parked, hours: s.hours[:0], claimed: s.claimed[:0], added: s.added[:0],
+		kinds: s.kinds, parked: s.parked, hours: s.hours[:0], claimed: s.claimed[:0], added: s.added[:0], first: s.first[:0],
 	}
 	return s
 }
@@ -220,6 +222,14 @@ func (s *staged) removed(id ulid.ULID, kind edda.WorkKind) {
 		delete(s.effects, id)
 		delete(s.commands, command)
 	}
+}
+
+// arm notes a due row that was added; its key is the change's.
+func (s *staged) arm(key []byte) {
+	if !s.armed || bytes.Compare(key, s.first) < 0 {
+		s.first = append(s.first[:0], key...)
+	}
+	s.armed = true
 }
 
 // count moves one instance from where it stood to where it stands; it may be

@@ -18,9 +18,14 @@ import (
 // Due lists up to limit rows due at or before until, earliest first, and the
 // time of the first row after those (zero when there is none).
 func (d *DB) Due(until time.Time, limit int) (rows []Due, next time.Time, err error) {
+	from, arms := d.dues.look()
 	err = d.read(bucketDue, func(b *changelog.Bucket) error {
 		c := b.Cursor()
-		for k, _ := c.First(); k != nil; k, _ = c.Next() {
+		k, _ := c.Seek(from)
+		if k != nil {
+			d.dues.found(k, arms)
+		}
+		for ; k != nil; k, _ = c.Next() {
 			due, err := cutDue(k)
 			if err != nil {
 				return fmt.Errorf("due row %x: %w", k, err)

@@ -431,7 +431,7 @@ func (w *writer) dues(disarm, arm [][]byte) error {
 		if err := bucket.Put(key, []byte{}); err != nil {
 			return err
 		}
-		w.staged.armed = true
+		w.staged.arm(key)
 	}
 	return nil
 }
