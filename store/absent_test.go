@@ -95,3 +95,45 @@ func TestAbsentKeysAreBounded(t *testing.T) {
 		t.Errorf("%d keys are remembered", n)
 	}
 }
+
+// TestInstancesOfALargeFileAreThoseOfTheFileThatThereIs: what is read past the map is of
+// the same file, while a snapshot is open over folds, and after a compaction.
+func TestInstancesOfALargeFileAreThoseOfTheFileThatThereIs(t *testing.T) {
+	const keys = 200
+	db := open(t, t.TempDir(), Options{maxMapped: 1, noSync: true})
+	are := func(v *View, revision uint64) {
+		t.Helper()
+		for i := range keys {
+			cell := must(v.Cell(key(fmt.Sprint(i))))
+			if cell.Instance == nil || cell.Instance.Revision != revision {
+				t.Fatalf("%d is %+v, want revision %d", i, cell.Instance, revision)
+			}
+			if cell := must(v.Cell(key(fmt.Sprint(i, "x")))); cell.Instance != nil {
+				t.Fatalf("%dx is there", i)
+			}
+		}
+	}
+	write := func(revision uint64) {
+		t.Helper()
+		change := Change{}
+		for i := range keys {
+			change.Transitions = append(change.Transitions, step(key(fmt.Sprint(i)), revision))
+		}
+		db.commit(t, change)
+		db.fold(t)
+	}
+	write(1)
+	old := must(db.View())
+	defer old.Close()
+	are(old, 1)
+	write(2)
+	are(old, 1)
+	write(3) // over pages that were free, if any is
+	are(old, 1)
+	old.Close()
+	must(db.Compact(t.Context(), nil))
+	write(4)
+	now := must(db.View())
+	defer now.Close()
+	are(now, 4)
+}

@@ -87,7 +87,7 @@ type compactor struct {
 	ctx   context.Context
 	tell  func(rows int)
 	temp  string
-	raw   *bolt.DB      // the new one
+	raw   *boltFile     // the new one
 	file  *changelog.DB // the same, once it was copied
 	old   *changelog.DB // set once it is replaced
 	index *index        // of the new one

@@ -101,7 +101,7 @@ func openFile(path string, o Options) (*DB, error) {
 
 // openBolt opens the file and locks it. It is the one that lies at path: while
 // it was waited for, another process may have put a compacted one there.
-func openBolt(path string, o Options) (*bolt.DB, error) {
+func openBolt(path string, o Options) (*boltFile, error) {
 	opened := &openedFile{open: o.openFile}
 	file, err := bolt.Open(path, 0o600, &bolt.Options{
 		Timeout:         lockWait,
@@ -116,13 +116,20 @@ func openBolt(path string, o Options) (*bolt.DB, error) {
 	if !opened.isAt(path) {
 		return nil, errors.Join(fmt.Errorf("%s was replaced while it was opened: start again", path), file.Close())
 	}
-	return file, nil
+	return &boltFile{DB: file, pages: opened.first}, nil
+}
+
+// boltFile is a bbolt file, and the one that it is in.
+type boltFile struct {
+	*bolt.DB
+	pages *os.File // closed with it
 }
 
 // openedFile remembers the file that was opened first, which is the one locked.
 type openedFile struct {
 	open  func(string, int, os.FileMode) (*os.File, error)
-	first os.FileInfo
+	first *os.File
+	info  os.FileInfo
 }
 
 func (o *openedFile) file(name string, flag int, mode os.FileMode) (*os.File, error) {
@@ -132,14 +139,15 @@ func (o *openedFile) file(name string, flag int, mode os.FileMode) (*os.File, er
 	}
 	f, err := open(name, flag, mode)
 	if err == nil && o.first == nil {
-		o.first, err = f.Stat()
+		o.first = f
+		o.info, err = f.Stat()
 	}
 	return f, err
 }
 
 func (o *openedFile) isAt(path string) bool {
 	there, err := os.Stat(path)
-	return err == nil && o.first != nil && os.SameFile(there, o.first)
+	return err == nil && o.info != nil && os.SameFile(there, o.info)
 }
 
 // Held tells whether opening failed because another process holds the store.
@@ -189,13 +197,13 @@ func cause(err error) error {
 	return err
 }
 
-func load(path string, raw *bolt.DB, o Options) (*DB, error) {
+func load(path string, raw *boltFile, o Options) (*DB, error) {
 	d := &DB{
 		path: path, options: o, queue: newQueue(),
 		committed: make(chan struct{}, 1), armed: make(chan struct{}, 1),
 		safe: make(chan func()),
 	}
-	if err := d.prepare(raw); err != nil {
+	if err := d.prepare(raw.DB); err != nil {
 		return nil, err
 	}
 	file, err := withLog(raw, o)
@@ -226,8 +234,8 @@ func load(path string, raw *bolt.DB, o Options) (*DB, error) {
 
 // withLog reads the log of a file. That it cannot be folded is said at times, for it is
 // tried again, and commits know of it once the log is full.
-func withLog(raw *bolt.DB, o Options) (*changelog.DB, error) {
-	return changelog.Load(raw, changelog.Options{Bound: o.foldAt, Plain: o.plain, Unlogged: o.unlogged, OpenFile: o.openFile, Folds: complaint.New(o.Log, "fold the store's log").Note, Spaces: map[string]changelog.Space{
+func withLog(raw *boltFile, o Options) (*changelog.DB, error) {
+	return changelog.Load(raw.DB, changelog.Options{Pages: raw.pages, Mapped: int64(o.maxMapped), Bound: o.foldAt, Plain: o.plain, Unlogged: o.unlogged, OpenFile: o.openFile, Folds: complaint.New(o.Log, "fold the store's log").Note, Spaces: map[string]changelog.Space{
 		string(bucketOutbox):  {Fill: appendFill},
 		string(bucketAudit):   {Fill: appendFill},
 		string(bucketHistory): {Fill: appendFill, Nested: true},

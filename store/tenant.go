@@ -63,7 +63,7 @@ type extract struct {
 	seals  seal // those of the copy
 
 	from   *changelog.Tx
-	file   *bolt.DB
+	file   *boltFile
 	tx     *bolt.Tx // of the file; nil between two
 	size   int
 	packer changelog.Packer

@@ -37,7 +37,7 @@ func (v *View) Cell(k edda.Key) (edda.Cell, error) {
 	}
 	cell := edda.Cell{Key: k}
 	key := instanceKey(k)
-	row := v.bucket(bucketSaga).Get(key)
+	row := v.bucket(bucketSaga).Find(key)
 	if row == nil {
 		v.db.absent.note(k, v.tx)
 	}

@@ -224,7 +224,7 @@ func (w *writer) row(t *encodedTransition) []byte {
 	if w.absent.take(t.who, w.tx) {
 		return w.bucket(bucketSaga).Recent(t.key)
 	}
-	return w.bucket(bucketSaga).Get(t.key)
+	return w.bucket(bucketSaga).Find(t.key)
 }
 
 func (w *writer) record(row []byte, previous pointer) (pointer, error) {

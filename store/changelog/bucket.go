@@ -66,10 +66,33 @@ func (b *Bucket) Get(key []byte) []byte {
 		}
 		return r.value()
 	}
-	if raw := b.raw(); raw != nil {
-		return unpack(raw.Get(key))
+	return b.beneath(key, false)
+}
+
+// Find is Get for one of many keys that lie all over the file. Where that is large the
+// pages are read, and not mapped.
+func (b *Bucket) Find(key []byte) []byte {
+	if r, decided := b.overlaid(key); decided {
+		if r == nil {
+			return nil
+		}
+		return r.value()
 	}
-	return nil
+	return b.beneath(key, b.tx.scattered())
+}
+
+// beneath is the value that the bucket of the file has.
+func (b *Bucket) beneath(key []byte, scattered bool) []byte {
+	raw := b.raw()
+	if raw == nil {
+		return nil
+	}
+	if root := raw.Root(); scattered && root != 0 { // zero: it lies within the page of its name
+		if v, ok := b.tx.db.pages.get(uint64(root), key); ok {
+			return unpack(v)
+		}
+	}
+	return unpack(raw.Get(key))
 }
 
 // Recent is the value of a key as the tables have it; nil where they have none, also

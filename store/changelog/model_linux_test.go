@@ -56,7 +56,15 @@ type machine struct {
 }
 
 func openFile(path string, o Options, file func(string, int, os.FileMode) (*os.File, error)) (*DB, error) {
-	raw, err := bolt.Open(path, 0o600, &bolt.Options{NoSync: true, NoGrowSync: true, InitialMmapSize: 1 << 22, OpenFile: file})
+	var pages *os.File // every file counts as a large one
+	raw, err := bolt.Open(path, 0o600, &bolt.Options{NoSync: true, NoGrowSync: true, InitialMmapSize: 1 << 22, OpenFile: func(name string, flag int, mode os.FileMode) (f *os.File, err error) {
+		if file == nil {
+			pages, err = os.OpenFile(name, flag, mode)
+		} else {
+			pages, err = file(name, flag, mode)
+		}
+		return pages, err
+	}})
 	if err != nil {
 		return nil, err
 	}
@@ -70,7 +78,7 @@ func openFile(path string, o Options, file func(string, int, os.FileMode) (*os.F
 	}); err != nil {
 		return nil, err
 	}
-	o.OpenFile = file
+	o.OpenFile, o.Pages = file, pages
 	db, err := Load(raw, o)
 	if err != nil {
 		return nil, errors.Join(err, raw.Close())
@@ -343,6 +351,8 @@ func (m *machine) compareBucket(b *Bucket, at string, want contents) {
 	for _, k := range append(append([]string{}, modelKeys...), modelInner...) {
 		_, isRow := want[at+k]
 		m.same("get "+at+k, b.Get([]byte(k)) != nil, isRow)
+		m.same("find "+at+k, string(b.Find([]byte(k))), want[at+k])
+		m.same("find "+at+k+" at all", b.Find([]byte(k)) != nil, isRow)
 		_, isBucket := want[at+k+"/"]
 		inner := b.Bucket([]byte(k))
 		m.same("bucket "+at+k, inner != nil, isBucket)

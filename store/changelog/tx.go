@@ -93,6 +93,9 @@ func (tx *Tx) ForEach(fn func(name []byte, b *Bucket) error) error {
 // Size is how far the file's pages come, in bytes.
 func (tx *Tx) Size() int64 { return tx.raw.Size() }
 
+// scattered tells whether pages that are all over the file are to be read, and not mapped.
+func (tx *Tx) scattered() bool { return tx.db.pages != nil && tx.Size() > tx.db.options.Mapped }
+
 // Epoch is how many tables had been frozen when it began.
 func (tx *Tx) Epoch() uint64 { return tx.state.froze }
 
