@@ -50,7 +50,11 @@ func (r *reader) end(ctx context.Context) (engine.End, error) {
 // the subjects that match, so it is done only when something is waiting ahead.
 func (r *reader) need(ctx context.Context, last uint64) (uint64, error) {
 	read, kept, quiet := r.progress()
-	if read >= last || quiet >= last || r.still(ctx, last) {
+	if read >= last || quiet >= last {
+		return kept, nil
+	}
+	if r.still(ctx, last) {
+		_, kept, _ = r.progress() // meanwhile something of others may have been read
 		return kept, nil
 	}
 	ahead, err := r.ahead(ctx, read+1)

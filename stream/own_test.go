@@ -401,3 +401,17 @@ func theirs(events []edda.Event) (out []string) {
 	}
 	return out
 }
+
+// TestAnEndLeftOutWhatWasReadMeanwhile: what counted as read when the end was asked for may be of
+// a reading and another rest since, in which something of others went into the buffer.
+func TestAnEndLeftOutWhatWasReadMeanwhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const foreign = 18
+		r := &reader{read: 10, kept: 5, own: own{from: 6, to: 10, resting: true}, copies: newCopies(), wake: make(chan struct{}, 1)}
+		time.AfterFunc(restLook/2, func() { r.moveTo(foreign, noon, true) })
+		time.AfterFunc(restLook/2+restPoll, func() { r.moveTo(20, noon, false) })
+		if need, err := r.need(t.Context(), 20); need != foreign || err != nil {
+			t.Errorf("need is %d, %v", need, err)
+		}
+	})
+}
