@@ -53,15 +53,14 @@ func (s *Source) Published(stream string, seq uint64, w *edda.Work) {
 }
 
 // published notes one of our own. One that is missed before it is of others, or an ack
-// that was lost: then the stream has to be read.
+// that was lost: then the stream has to be read. So it has where a new message lies no
+// further than one that was acknowledged: the server has lost that, and others may have
+// written in its place, which is found out before reading goes on.
 func (r *reader) published(seq uint64, id string, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	o := &r.own
-	switch {
-	case seq <= o.to: // of a time that is over
-		return
-	case o.from == 0 || seq > o.to+1:
+	if o.from == 0 || seq != o.to+1 {
 		o.from, o.counted, o.since = seq, seq, later(o.since, now)
 		if o.resting {
 			o.resting, o.since = false, now.Add(restPause)

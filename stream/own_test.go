@@ -415,3 +415,24 @@ func TestAnEndLeftOutWhatWasReadMeanwhile(t *testing.T) {
 		}
 	})
 }
+
+// TestWhatTheServerLostCountedAsOurOwn: acks that begin again further in front are of other
+// messages than those that were acknowledged, and there may be more of others among them.
+func TestWhatTheServerLostCountedAsOurOwn(t *testing.T) {
+	for _, resting := range []bool{true, false} {
+		r := &reader{read: 5, own: own{from: 6, to: 9, id: "w9"}, copies: newCopies(), stir: make(chan struct{}, 1)}
+		if resting && !r.beginRest() {
+			t.Fatal("reading does not rest")
+		}
+		was := r.read
+		for seq := uint64(8); seq < 12; seq++ { // 7 is of somebody else now
+			r.published(seq, fmt.Sprint("new", seq), noon)
+		}
+		if r.rests() || r.read != was || resting && r.id != "w9" {
+			t.Errorf("resting %v: it rests %v, and read %d, %q", resting, r.rests(), r.read, r.id)
+		}
+		if !resting && r.beginRest() {
+			t.Errorf("reading rests at %d, behind what nobody read", r.read)
+		}
+	}
+}
