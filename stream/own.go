@@ -68,11 +68,10 @@ func (r *reader) published(seq uint64, id string, now time.Time) {
 		}
 	}
 	o.to, o.id = seq, id
-	if o.resting {
+	switch {
+	case o.resting && seq > r.read: // else it came back before its ack
 		r.read, r.at, r.id = seq, time.Time{}, id
-		return
-	}
-	if o.enough(now) {
+	case !o.resting && o.enough(now):
 		signal(r.stir)
 	}
 }

@@ -436,3 +436,17 @@ func TestWhatTheServerLostCountedAsOurOwn(t *testing.T) {
 		}
 	}
 }
+
+// TestAPositionWentBack where messages were read before their acks were.
+func TestAPositionWentBack(t *testing.T) {
+	r := &reader{read: 8, at: noon, kept: 7, own: own{from: 2, to: 5, id: "w5"}, copies: newCopies(), stir: make(chan struct{}, 1)}
+	if !r.beginRest() {
+		t.Fatal("reading does not rest")
+	}
+	for seq := uint64(6); seq <= 9; seq++ {
+		r.published(seq, fmt.Sprint("w", seq), noon)
+		if want := max(seq, 8); r.read != want || (r.id == "") != (want == 8) {
+			t.Errorf("behind %d it is at %d, %q", seq, r.read, r.id)
+		}
+	}
+}
