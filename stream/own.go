@@ -60,6 +60,9 @@ func (r *reader) published(seq uint64, id string, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	o := &r.own
+	if seq <= o.to {
+		signal(r.again)
+	}
 	if o.from == 0 || seq != o.to+1 {
 		o.from, o.counted, o.since = seq, seq, later(o.since, now)
 		if o.resting {

@@ -318,7 +318,24 @@ func TestReadingGoesOnWhereTheServerWasAway(t *testing.T) {
 		if h.rests(ctx) {
 			t.Error("reading rests")
 		}
+		if o := h.src.readers[2].own; o.from > 0 {
+			t.Errorf("what the server had when it was there still counts: %+v", o)
+		}
 	})
+}
+
+// TestThatTheServerWasAwayWasForgotten where it came as reading was about to rest.
+func TestThatTheServerWasAwayWasForgotten(t *testing.T) {
+	for range 50 {
+		r := &reader{again: make(chan struct{}, 1)}
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cancel(errOwn)
+		signal(r.again)
+		r.watch(ctx, cancel)()
+		if len(r.again) == 0 {
+			t.Fatal("nobody is told that the server was away")
+		}
+	}
 }
 
 // TestNothingOfOthersIsMissed, whatever comes in between: each is given once, in order, and
@@ -420,7 +437,7 @@ func TestAnEndLeftOutWhatWasReadMeanwhile(t *testing.T) {
 // messages than those that were acknowledged, and there may be more of others among them.
 func TestWhatTheServerLostCountedAsOurOwn(t *testing.T) {
 	for _, resting := range []bool{true, false} {
-		r := &reader{read: 5, own: own{from: 6, to: 9, id: "w9"}, copies: newCopies(), stir: make(chan struct{}, 1)}
+		r := &reader{read: 5, own: own{from: 6, to: 9, id: "w9"}, copies: newCopies(), stir: make(chan struct{}, 1), again: make(chan struct{}, 1)}
 		if resting && !r.beginRest() {
 			t.Fatal("reading does not rest")
 		}
@@ -433,6 +450,9 @@ func TestWhatTheServerLostCountedAsOurOwn(t *testing.T) {
 		}
 		if !resting && r.beginRest() {
 			t.Errorf("reading rests at %d, behind what nobody read", r.read)
+		}
+		if len(r.again) == 0 {
+			t.Error("nobody looks what the server has")
 		}
 	}
 }
