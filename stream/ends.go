@@ -158,9 +158,9 @@ func (r *reader) settle(ctx context.Context, far uint64) uint64 {
 }
 
 // unsure tells whether the filters may let through what is not ours: of other
-// tenants, or a copy that is left out. Nobody applies that, and a timer that
-// waited for it would wait until a look finds nothing on its way.
+// tenants, or a copy that is left out, or what is our own and may be left unread. Nobody
+// applies that, and a timer that waited for it would wait until a look finds nothing on its way.
 func (r *reader) unsure() bool {
 	tenants := *r.tenants.Load()
-	return len(tenants) > 0 && !tenants.exact() || r.copies.any()
+	return len(tenants) > 0 && !tenants.exact() || r.copies.any() || r.publishes()
 }

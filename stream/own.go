@@ -179,6 +179,13 @@ func (r *reader) rests() bool {
 	return r.own.resting
 }
 
+// publishes tells whether something of our own was acknowledged since reading began.
+func (r *reader) publishes() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.own.from > 0
+}
+
 // still waits until what is stored up to last was acknowledged to us, and tells whether
 // it was: else there is something to read.
 func (r *reader) still(ctx context.Context, last uint64) bool {

@@ -470,3 +470,30 @@ func TestAPositionWentBack(t *testing.T) {
 		}
 	}
 }
+
+// TestAnEndWasOfFactsThatAreLeftUnread where it was asked for just before reading began to rest:
+// nobody would have applied the last of them.
+func TestAnEndWasOfFactsThatAreLeftUnread(t *testing.T) {
+	inHome(t, func(ctx context.Context, h *home) {
+		h.facts = true
+		r := h.src.readers[2]
+		h.settle(ctx)
+		h.src.Recheck()
+		synctest.Wait()
+		r.mu.Lock()
+		r.own.since = time.Now().Add(endWait / 4)
+		r.mu.Unlock()
+		const more = bufferEvents + 500 // than there is room for
+		h.deliver(ctx, h.own(more, "silent"))
+		if read := r.position(); read >= 2*restAfter+more || h.src.rests() {
+			t.Fatalf("read up to %d", read)
+		}
+		time.AfterFunc(endWait/2, func() {
+			h.deliver(ctx, h.own(2*restAfter, "silent"))
+		})
+		end := ends(ctx, t, h.src, WorkflowEvents)
+		if _, kept, _ := r.progress(); end.Need > kept {
+			t.Errorf("the end is %+v, and the last that is for the sagas is %d", end, kept)
+		}
+	})
+}
