@@ -103,7 +103,7 @@ func (o *own) enough(now time.Time) bool {
 // rest leaves the stream unread for as long as all that comes is our own. It is called
 // while nothing is being read, and returns when reading is to begin again.
 func (r *reader) rest(ctx context.Context) {
-	if !r.beginRest() {
+	if !r.recognises(ctx) || !r.beginRest() {
 		return
 	}
 	defer r.endRest()
@@ -131,6 +131,23 @@ func (r *reader) rest(ctx context.Context) {
 			last = read
 		}
 	}
+}
+
+// recognises tells whether the last of our own lies where its ack said: an ack may be of
+// another stream of that name, as where a leaf node has one, too. Where it does not, the
+// stream is read for a while.
+func (r *reader) recognises(ctx context.Context) bool {
+	r.mu.Lock()
+	seq, id := r.own.to, r.own.id
+	r.mu.Unlock()
+	m, err := r.stream.GetMsg(ctx, seq)
+	if err == nil && m.Header.Get(headerMsgID) == headerText(id) {
+		return true
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.own.since = time.Now().Add(restPause)
+	return false
 }
 
 // beginRest is false where something of others is behind what was read.

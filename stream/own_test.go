@@ -497,3 +497,19 @@ func TestAnEndWasOfFactsThatAreLeftUnread(t *testing.T) {
 		}
 	})
 }
+
+// TestAcksOfAnotherStreamCounted as those of the one that is read: a leaf node may have one of
+// the same name and subjects, and other numbers.
+func TestAcksOfAnotherStreamCounted(t *testing.T) {
+	inHome(t, func(ctx context.Context, h *home) {
+		const apart = 10
+		for i := range apart {
+			h.result("acme", fmt.Sprint("foreign", i))
+		}
+		h.publisher.Tell(func(stream string, seq uint64, w *edda.Work) { h.src.Published(stream, seq-apart, w) })
+		h.deliver(ctx, h.own(2*restAfter, "silent"))
+		if len(theirs(h.waiting(ctx))) != apart || h.src.rests() {
+			t.Error("the stream is not read")
+		}
+	})
+}
