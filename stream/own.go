@@ -53,15 +53,17 @@ func (s *Source) Published(stream string, seq uint64, w *edda.Work) {
 }
 
 // published notes one of our own. One that is missed before it is of others, or an ack
-// that was lost: then the stream has to be read.
+// that was lost: then the stream has to be read. So it has where a new message lies no
+// further than one that was acknowledged: the server has lost that, and others may have
+// written in its place, which is found out before reading goes on.
 func (r *reader) published(seq uint64, id string, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	o := &r.own
-	switch {
-	case seq <= o.to: // of a time that is over
-		return
-	case o.from == 0 || seq > o.to+1:
+	if seq <= o.to {
+		signal(r.again)
+	}
+	if o.from == 0 || seq != o.to+1 {
 		o.from, o.counted, o.since = seq, seq, later(o.since, now)
 		if o.resting {
 			o.resting, o.since = false, now.Add(restPause)
@@ -69,11 +71,10 @@ func (r *reader) published(seq uint64, id string, now time.Time) {
 		}
 	}
 	o.to, o.id = seq, id
-	if o.resting {
+	switch {
+	case o.resting && seq > r.read: // else it came back before its ack
 		r.read, r.at, r.id = seq, time.Time{}, id
-		return
-	}
-	if o.enough(now) {
+	case !o.resting && o.enough(now):
 		signal(r.stir)
 	}
 }
@@ -102,7 +103,7 @@ func (o *own) enough(now time.Time) bool {
 // rest leaves the stream unread for as long as all that comes is our own. It is called
 // while nothing is being read, and returns when reading is to begin again.
 func (r *reader) rest(ctx context.Context) {
-	if !r.beginRest() {
+	if !r.recognises(ctx) || !r.beginRest() {
 		return
 	}
 	defer r.endRest()
@@ -130,6 +131,23 @@ func (r *reader) rest(ctx context.Context) {
 			last = read
 		}
 	}
+}
+
+// recognises tells whether the last of our own lies where its ack said: an ack may be of
+// another stream of that name, as where a leaf node has one, too. Where it does not, the
+// stream is read for a while.
+func (r *reader) recognises(ctx context.Context) bool {
+	r.mu.Lock()
+	seq, id := r.own.to, r.own.id
+	r.mu.Unlock()
+	m, err := r.stream.GetMsg(ctx, seq)
+	if err == nil && m.Header.Get(headerMsgID) == headerText(id) {
+		return true
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.own.since = time.Now().Add(restPause)
+	return false
 }
 
 // beginRest is false where something of others is behind what was read.
@@ -176,6 +194,13 @@ func (r *reader) rests() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.own.resting
+}
+
+// publishes tells whether something of our own was acknowledged since reading began.
+func (r *reader) publishes() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.own.from > 0
 }
 
 // still waits until what is stored up to last was acknowledged to us, and tells whether

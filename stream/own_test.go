@@ -318,7 +318,24 @@ func TestReadingGoesOnWhereTheServerWasAway(t *testing.T) {
 		if h.rests(ctx) {
 			t.Error("reading rests")
 		}
+		if o := h.src.readers[2].own; o.from > 0 {
+			t.Errorf("what the server had when it was there still counts: %+v", o)
+		}
 	})
+}
+
+// TestThatTheServerWasAwayWasForgotten where it came as reading was about to rest.
+func TestThatTheServerWasAwayWasForgotten(t *testing.T) {
+	for range 50 {
+		r := &reader{again: make(chan struct{}, 1)}
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cancel(errOwn)
+		signal(r.again)
+		r.watch(ctx, cancel)()
+		if len(r.again) == 0 {
+			t.Fatal("nobody is told that the server was away")
+		}
+	}
 }
 
 // TestNothingOfOthersIsMissed, whatever comes in between: each is given once, in order, and
@@ -400,4 +417,99 @@ func theirs(events []edda.Event) (out []string) {
 		}
 	}
 	return out
+}
+
+// TestAnEndLeftOutWhatWasReadMeanwhile: what counted as read when the end was asked for may be of
+// a reading and another rest since, in which something of others went into the buffer.
+func TestAnEndLeftOutWhatWasReadMeanwhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const foreign = 18
+		r := &reader{read: 10, kept: 5, own: own{from: 6, to: 10, resting: true}, copies: newCopies(), wake: make(chan struct{}, 1)}
+		time.AfterFunc(restLook/2, func() { r.moveTo(foreign, noon, true) })
+		time.AfterFunc(restLook/2+restPoll, func() { r.moveTo(20, noon, false) })
+		if need, err := r.need(t.Context(), 20); need != foreign || err != nil {
+			t.Errorf("need is %d, %v", need, err)
+		}
+	})
+}
+
+// TestWhatTheServerLostCountedAsOurOwn: acks that begin again further in front are of other
+// messages than those that were acknowledged, and there may be more of others among them.
+func TestWhatTheServerLostCountedAsOurOwn(t *testing.T) {
+	for _, resting := range []bool{true, false} {
+		r := &reader{read: 5, own: own{from: 6, to: 9, id: "w9"}, copies: newCopies(), stir: make(chan struct{}, 1), again: make(chan struct{}, 1)}
+		if resting && !r.beginRest() {
+			t.Fatal("reading does not rest")
+		}
+		was := r.read
+		for seq := uint64(8); seq < 12; seq++ { // 7 is of somebody else now
+			r.published(seq, fmt.Sprint("new", seq), noon)
+		}
+		if r.rests() || r.read != was || resting && r.id != "w9" {
+			t.Errorf("resting %v: it rests %v, and read %d, %q", resting, r.rests(), r.read, r.id)
+		}
+		if !resting && r.beginRest() {
+			t.Errorf("reading rests at %d, behind what nobody read", r.read)
+		}
+		if len(r.again) == 0 {
+			t.Error("nobody looks what the server has")
+		}
+	}
+}
+
+// TestAPositionWentBack where messages were read before their acks were.
+func TestAPositionWentBack(t *testing.T) {
+	r := &reader{read: 8, at: noon, kept: 7, own: own{from: 2, to: 5, id: "w5"}, copies: newCopies(), stir: make(chan struct{}, 1)}
+	if !r.beginRest() {
+		t.Fatal("reading does not rest")
+	}
+	for seq := uint64(6); seq <= 9; seq++ {
+		r.published(seq, fmt.Sprint("w", seq), noon)
+		if want := max(seq, 8); r.read != want || (r.id == "") != (want == 8) {
+			t.Errorf("behind %d it is at %d, %q", seq, r.read, r.id)
+		}
+	}
+}
+
+// TestAnEndWasOfFactsThatAreLeftUnread where it was asked for just before reading began to rest:
+// nobody would have applied the last of them.
+func TestAnEndWasOfFactsThatAreLeftUnread(t *testing.T) {
+	inHome(t, func(ctx context.Context, h *home) {
+		h.facts = true
+		r := h.src.readers[2]
+		h.settle(ctx)
+		h.src.Recheck()
+		synctest.Wait()
+		r.mu.Lock()
+		r.own.since = time.Now().Add(endWait / 4)
+		r.mu.Unlock()
+		const more = bufferEvents + 500 // than there is room for
+		h.deliver(ctx, h.own(more, "silent"))
+		if read := r.position(); read >= 2*restAfter+more || h.src.rests() {
+			t.Fatalf("read up to %d", read)
+		}
+		time.AfterFunc(endWait/2, func() {
+			h.deliver(ctx, h.own(2*restAfter, "silent"))
+		})
+		end := ends(ctx, t, h.src, WorkflowEvents)
+		if _, kept, _ := r.progress(); end.Need > kept {
+			t.Errorf("the end is %+v, and the last that is for the sagas is %d", end, kept)
+		}
+	})
+}
+
+// TestAcksOfAnotherStreamCounted as those of the one that is read: a leaf node may have one of
+// the same name and subjects, and other numbers.
+func TestAcksOfAnotherStreamCounted(t *testing.T) {
+	inHome(t, func(ctx context.Context, h *home) {
+		const apart = 10
+		for i := range apart {
+			h.result("acme", fmt.Sprint("foreign", i))
+		}
+		h.publisher.Tell(func(stream string, seq uint64, w *edda.Work) { h.src.Published(stream, seq-apart, w) })
+		h.deliver(ctx, h.own(2*restAfter, "silent"))
+		if len(theirs(h.waiting(ctx))) != apart || h.src.rests() {
+			t.Error("the stream is not read")
+		}
+	})
 }

@@ -204,6 +204,9 @@ func (r *reader) watch(ctx context.Context, cancel context.CancelCauseFunc) (sto
 		select {
 		case <-r.again:
 			cancel(errAgain)
+			if errors.Is(context.Cause(ctx), errOwn) { // it was to rest at that moment
+				signal(r.again)
+			}
 		case <-ctx.Done():
 		}
 	}()
@@ -271,11 +274,13 @@ func (r *reader) reached() edda.Checkpoint {
 	return edda.Checkpoint{Stream: r.name, Seq: r.read, Time: r.at, Created: r.created}
 }
 
-// forget drops what was true of the old consumer and its filters.
+// forget drops what was true of the old consumer and its filters, and of a server that
+// may have been away: what is our own is counted anew.
 func (r *reader) forget() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.quiet = 0
+	r.own = own{since: r.own.since}
 }
 
 // filters are empty where the whole stream is wanted: the server is faster then.
