@@ -238,12 +238,19 @@ func (w *tester) resultStep(ev *edda.Event, s *manifests.TestStep) error {
 // commandOf finds the command id that a result of the step is for: its pending
 // round, else an older one that is still tracked, else the last.
 func commandOf(in *edda.Instance, name string) string {
+	last := ""
 	for _, u := range in.Undos {
-		if u.Step == name {
+		switch {
+		case u.Step != name || u.Command == "": // nobody was called for it
+		case !u.Failed:
 			return u.Command
+		default:
+			last = u.Command
 		}
 	}
-	last := ""
+	if last != "" {
+		return last
+	}
 	for _, s := range in.Steps {
 		if s.ID == name {
 			last = s.Command

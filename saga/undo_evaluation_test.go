@@ -83,6 +83,26 @@ func TestTheOthersAreUndoneBesideOneThatCannotBeEvaluated(t *testing.T) {
 	l.want(l.verb(edda.VerbResolve, ""), "end undone stopped")
 }
 
+// TestAResultIsForTheUndoThatWasSent where that of another round of the step was not.
+func TestAResultIsForTheUndoThatWasSent(t *testing.T) {
+	l := newLine(t, setWith(t, []*Program{compiled(t, `saga: rounds
+version: 1
+key: event.id
+undo_order: parallel
+on:
+  Go: {start: true, do: [{effect: b, with: =event, undo: {effect: un_b, with: {n: =10 % input.n}}}]}
+  Again: {do: [{effect: b, with: =event, undo: {effect: un_b, with: {n: =10 % input.n}}}]}
+  Stop: {do: [{fail: stopped}]}
+`, Options{})}, nil), "rounds")
+	l.event("Go", `{"id":"K","n":3}`)
+	l.result("b", edda.Succeeded, `{}`)
+	l.event("Again", `{"id":"K","n":0}`)
+	l.result("b", edda.Succeeded, `{}`)
+	l.want(l.event("Stop", `{"id":"K"}`), "incident b.undo failed, effect un_b")
+	l.want(l.result("b.undo", edda.Succeeded, `{}`), "")
+	l.want(l.verb(edda.VerbResolve, ""), "end undone stopped")
+}
+
 // TestACancelIsNotRefusedForAnUndoThatCannotBeEvaluated as it was when that was poison.
 func TestACancelIsNotRefusedForAnUndoThatCannotBeEvaluated(t *testing.T) {
 	l := refundsLine(t, strings.Replace(refunds("un_b"), "undo: un_c", "undo: {effect: un_c, with: {n: =result.n + 1}}", 1), `{}`)
