@@ -133,6 +133,7 @@ func (a *application) operator(ev edda.Event) {
 		a.add(edda.Transition{Event: ev, Fate: edda.FateLate, Outputs: []edda.Output{{Word: "late", Name: nameOf(ev)}}})
 	case ev.Type == edda.VerbRetry && notSentOf(in, ev.Step) != "":
 		a.retryUndo(ev, notSentOf(in, ev.Step))
+		a.releaseEnded(ev)
 	default:
 		a.advance(ev)
 		a.releaseEnded(ev)
