@@ -96,29 +96,38 @@ func (a *application) taken(ev edda.Event, letter edda.Redrive) bool {
 
 // applyAgain applies an event that died before. Where it dies again and there is
 // a newer text of the saga that the instance can go on with, it is tried with that.
-func (a *application) applyAgain(ev edda.Event) {
-	n := len(a.out)
-	a.orMended(func(a *application) bool {
-		a.apply(ev)
-		return n == len(a.out) || a.out[n].Dead == nil
-	})
-}
+func (a *application) applyAgain(ev edda.Event) { a.orMended(repeated{event: ev}) }
 
 // retryUndo tries an undo again that could not be evaluated, with a newer text of the
 // saga likewise.
 func (a *application) retryUndo(ev edda.Event, of string) {
-	a.orMended(func(a *application) bool {
-		a.advance(ev)
-		return !slices.ContainsFunc(a.cell.Instance.Undos, func(u edda.Undo) bool { return notSent(u) && u.Frame.Command == of })
-	})
+	a.orMended(repeated{event: ev, undoOf: of})
 }
 
-// orMended does something, and where that does not go well, does it with the text
+// repeated is what is done once more: an event that died, or the undo of a command that
+// could not be evaluated. It is no function, which would have every application on the heap.
+type repeated struct {
+	event  edda.Event
+	undoOf string
+}
+
+// goesWell does it, and tells whether it went well this time.
+func (a *application) goesWell(w repeated) bool {
+	n := len(a.out)
+	if w.undoOf == "" {
+		a.apply(w.event)
+		return n == len(a.out) || a.out[n].Dead == nil
+	}
+	a.advance(w.event)
+	return !slices.ContainsFunc(a.cell.Instance.Undos, func(u edda.Undo) bool { return notSent(u) && u.Frame.Command == w.undoOf })
+}
+
+// orMended does something again, and where that does not go well, does it with the text
 // that is mended, if it goes well with that.
-func (a *application) orMended(do func(*application) bool) {
+func (a *application) orMended(w repeated) {
 	before, n := *a, len(a.out)
 	before.out = slices.Clip(a.out)
-	if do(a) {
+	if a.goesWell(w) {
 		return
 	}
 	next := before.mended()
@@ -128,7 +137,7 @@ func (a *application) orMended(do func(*application) bool) {
 	before.cell.Instance = clone(before.cell.Instance)
 	before.cell.Instance.Version, before.cell.Instance.Hash = next.Version(), next.Hash()
 	before.versions = a.set.allVersions(a.cell.Key.Saga)
-	if !do(&before) || n == len(before.out) {
+	if !before.goesWell(w) || n == len(before.out) {
 		return
 	}
 	*a = before
