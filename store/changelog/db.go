@@ -313,8 +313,8 @@ func (db *DB) publish(active *table, went []*row) {
 		return s.frozen == nil && db.full(active) && db.freeze(s)
 	}) {
 		db.turn()
-		db.startFolding()
 		db.pauses.end(math.MaxInt) // of the table before, which somebody else has folded
+		db.startFolding()          // then: this one's pauses are its own
 	}
 	db.pauses.end(db.fill(db.state.Load().active))
 }
