@@ -265,6 +265,14 @@ func (w *world) build(s *system, js jetstream.JetStream) {
 	s.engine = engine.New(s.source, s.db, s.set, engine.Options{
 		Log: log, Registry: s.registry, Observe: w.observe, MaxParked: w.bounds.parked,
 		Full: func() []string { return s.relay.Full() }, Hold: s.source.Hold, Copied: s.source.Expect,
+		CatchUp: engine.CatchUp{Streams: stream.EventStreams(), After: s.afterRestore(),
+			Open: func(ctx context.Context, p engine.Pair, from []edda.Checkpoint) (engine.Past, error) {
+				past, err := stream.OpenCatchUp(ctx, js, p, from, stream.SourceOptions{Name: s.db.ID()})
+				if err != nil {
+					return nil, err
+				}
+				return past, nil
+			}},
 	})
 	s.handoff = stream.NewHandoff(s.publisher, nil, log)
 	s.scheduler = scheduler.New(s.db, s.engine, s.set, scheduler.Options{Log: log})
