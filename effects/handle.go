@@ -58,10 +58,7 @@ func (j *job) decide() fate {
 		j.fresh()
 		return j.run()
 	}
-	j.unknown = !j.entry.Claim.Paused
-	if !j.unknown {
-		j.made = j.entry.Claim.Attempts
-	}
+	j.unknown, j.made = !j.entry.Claim.Paused, j.entry.Claim.Attempts
 	return j.run()
 }
 

@@ -44,8 +44,8 @@ type Response struct {
 	Status  int
 	Headers map[string]string // names in lower case
 	Body    any               // a canonical value; text where it is not JSON
-	// Retry says that the same call may be answered otherwise later; it is
-	// looked at only where neither ok nor fail is true.
+	// Retry says that the same call may be answered otherwise later. It and the
+	// next three are looked at only where neither ok nor fail is true.
 	Retry bool
 	// Refused says that the other side surely did nothing, so that also an
 	// at_most_once effect may call again; Unknown that it may have done it.
