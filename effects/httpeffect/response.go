@@ -114,9 +114,12 @@ func flat(h http.Header) map[string]string {
 	return out
 }
 
+// byteOrder is what some write before a text, and no part of the JSON behind it.
+var byteOrder = []byte("\ufeff")
+
 // decode reads JSON; what is none is a text, and nothing is null.
 func decode(raw []byte) any {
-	if v, err := edda.Decode(raw); err == nil {
+	if v, err := edda.Decode(bytes.TrimPrefix(raw, byteOrder)); err == nil {
 		return v
 	}
 	return strings.ToValidUTF8(string(raw), "\uFFFD")

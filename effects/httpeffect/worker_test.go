@@ -162,6 +162,28 @@ func TestADoneCallIsNotCalledFailedForItsLastAnswer(t *testing.T) {
 	}
 }
 
+// TestOneLargeNumberMakesNoTextOfAnAnswer, and no unknown outcome of a call that was done.
+func TestOneLargeNumberMakesNoTextOfAnAnswer(t *testing.T) {
+	s := open(t)
+	s.answer = func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, s.body) }
+	const manifest = "effect: charge\nhttp: {url: '%s', raw: =payload.answer}\nok: status == 200 and body.trace > 7\nresult: {id: =body.id, trace: =body.trace, shown: '<${body.trace}>'}\n"
+	p := work(t, fmt.Sprintf(manifest, s.URL))
+	for _, n := range []string{"18446744073709551615", "123456789012345678901234567890", "1e999", "9223372036854775808"} {
+		for _, begin := range []string{"", "\ufeff"} {
+			payload, _ := json.Marshal(map[string]string{"answer": begin + `{"id": 7, "other": -1e4000, "trace": ` + n + `}`})
+			p.in["charge"] <- effects.Command{Tenant: "acme", ID: begin + n, Effect: "charge", Payload: payload}
+			if r := <-p.out; r.Outcome != edda.Succeeded || string(r.Payload) != `{"id":7,"shown":"\u003c`+n+`\u003e","trace":`+n+`}` && string(r.Payload) != `{"id":7,"shown":"<`+n+`>","trace":`+n+`}` {
+				t.Errorf("%s: %s %s", n, r.Outcome, r.Payload)
+			}
+		}
+	}
+	computes := work(t, "effect: charge\nhttp: {url: '"+s.URL+"', raw: =payload.answer}\nresult: {n: =body.trace + 1}\n")
+	computes.in["charge"] <- effects.Command{Tenant: "acme", ID: "c1", Effect: "charge", Payload: json.RawMessage(`{"answer":"{\"trace\":18446744073709551615}"}`)}
+	if r := <-computes.out; !strings.Contains(string(r.Payload), "+: the number does not fit 64 bits") {
+		t.Errorf("%s %s", r.Outcome, r.Payload)
+	}
+}
+
 // TestRetryAfterIsWaitedFor: no attempt is made before the time that was asked for.
 func TestRetryAfterIsWaitedFor(t *testing.T) {
 	s := open(t)
