@@ -16,6 +16,10 @@ const (
 	// maxCaught bounds the events of the past in one batch: few enough that live events,
 	// which share the batch and its commit, are a millisecond or two later.
 	maxCaught = 128
+	// maxPaused bounds the pairs that are behind at once, those that are caught up included:
+	// each has rows in the store and a look at every event. Beyond it a destination fills
+	// up, and pauses everything.
+	maxPaused = 256
 	// farBehind is how many messages a reader that has come to the end of what lay in the
 	// streams may still be behind: beyond that it begins anew, in the order in which the
 	// streams stored what has come meanwhile.
@@ -174,6 +178,9 @@ func (b *batch) leave(it *item) {
 // passed, of each pair its share, and not of one that is paused. One that is to be alone
 // comes with no other.
 func (v *evaluator) caughtUpTo(most int) (items []*item) {
+	if v.held {
+		return nil
+	}
 	all := v.lagging.sorted()
 	slices.SortStableFunc(all, func(a, b *laggard) int { return cmp.Compare(len(a.queue), len(b.queue)) })
 	for i, l := range all {
@@ -198,6 +205,9 @@ func (v *evaluator) caughtUpTo(most int) (items []*item) {
 
 // catchable tells whether an event of the past can be applied now.
 func (v *evaluator) catchable() bool {
+	if v.held {
+		return false
+	}
 	for _, l := range v.lagging {
 		if l.paused == "" && !l.live && slices.ContainsFunc(l.queue, v.passed) {
 			return true
@@ -371,6 +381,9 @@ func (v *evaluator) landedBehind(s *set) {
 		delete(v.lagging, l.Pair)
 		l.dismiss()
 		v.log.Info("a saga has caught up with the streams", zap.String("saga", l.Saga), zap.String("tenant", l.Tenant))
+		if v.crowded[l.Pair] != "" {
+			v.pause(v.crowded) // it was crowded while it rejoined
+		}
 	}
 	v.tellBehind()
 }
@@ -384,6 +397,9 @@ func (v *evaluator) fallBack() {
 			l.given = map[string]uint64{}
 		}
 		from := l.durable
+		if all := v.lagging[Pair{AllTenants, l.Saga}]; from == nil && all != nil {
+			from = all.durable // it was one of them
+		}
 		if from == nil { // it has fallen behind in what was lost: all that is durable went to it
 			from = map[string]edda.Checkpoint{}
 			for stream := range l.done {
@@ -419,6 +435,50 @@ func (v *evaluator) lag(rows []store.Position) (added []*laggard) {
 		l.withheld[p.Stream] = v.applied[p.Stream].Seq
 	}
 	return added
+}
+
+// pause has the pairs that have no room fall behind the streams, with the reason, and those
+// that have some again go on. A pair that has rejoined in what is not durable yet is paused
+// once it is.
+func (v *evaluator) pause(crowded map[Pair]string) {
+	v.crowded = crowded
+	for _, l := range v.lagging {
+		if l.live {
+			continue
+		}
+		if l.paused = crowded[l.Pair]; l.paused != "" {
+			l.dismiss()
+		}
+	}
+	for pair, reason := range crowded {
+		if v.lagging[pair] == nil && len(v.lagging) < maxPaused {
+			v.fallBehind(pair, reason)
+		}
+	}
+	v.tellBehind()
+	v.employ()
+}
+
+// fallBehind has a pair be behind from what the main line has evaluated on, or where it is
+// as one of all tenants.
+func (v *evaluator) fallBehind(pair Pair, reason string) {
+	l := newLaggard(pair)
+	if all := v.lagging.behind(AllTenants, pair.Saga); all != nil {
+		for _, at := range all.done {
+			l.at(at)
+		}
+		l.withheld, l.bound, l.bounded = maps.Clone(all.withheld), all.bound, all.bounded
+	} else {
+		for _, stream := range v.opts.CatchUp.Streams {
+			if at, ok := v.applied[stream]; ok {
+				l.at(at)
+			}
+		}
+	}
+	l.paused, l.dirty = reason, true
+	v.lagging[pair] = l
+	v.log.Warn("a saga is paused: its destination has no room for more of its work",
+		zap.String("saga", pair.Saga), zap.String("tenant", pair.Tenant), zap.String("destination", reason))
 }
 
 // tellBehind tells those outside the evaluator how the pairs are.

@@ -235,14 +235,24 @@ func (v *evaluator) caught(e *errand, got Fetched, done report) {
 		}
 	}
 	switch {
-	case time.Since(e.begun) > readerTurn && v.unread() != nil:
-		l.again = time.Now()
+	case v.turnOver(e):
 		done <- errTurn
 	case len(l.queue) <= maxCaught:
 		done <- nil
 	default:
 		l.asking = done
 	}
+}
+
+// turnOver tells whether a reader goes on with another pair: one that waits long enough, or
+// any where its own has all there is.
+func (v *evaluator) turnOver(e *errand) bool {
+	l := e.laggard
+	if time.Since(e.begun) <= readerTurn && !l.caughtUp() || v.unread() == nil {
+		return false
+	}
+	l.again = time.Now()
+	return true
 }
 
 // far is how many messages, ours or not, are still to be read.
@@ -269,6 +279,9 @@ func (v *evaluator) covered(e *errand, ends []End) error {
 		}
 		end.Last.Stream = end.Stream
 		l.cover(end.Last)
+	}
+	if v.turnOver(e) {
+		return errTurn
 	}
 	return nil
 }

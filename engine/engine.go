@@ -52,6 +52,10 @@ type Options struct {
 	// changes. Both are called by one goroutine and must answer at once.
 	Full func() []string
 	Hold func(held bool)
+	// Crowded says which sagas have so much work for a destination that no more of it is to
+	// be made, for one tenant each, and what the destination is called. They fall behind
+	// the streams until they have room again; all others go on. It is called likewise.
+	Crowded func() map[Pair]string
 	// Copied is told of each copy of a handed result as soon as it is durable, and
 	// before it goes out as a rule. It must not block.
 	Copied func(edda.Work)
@@ -79,6 +83,9 @@ func (o *Options) validate() {
 	}
 	if o.Hold == nil {
 		o.Hold = func(bool) {}
+	}
+	if o.Crowded == nil {
+		o.Crowded = func() map[Pair]string { return nil }
 	}
 	if o.Copied == nil {
 		o.Copied = func(edda.Work) {}

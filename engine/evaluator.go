@@ -67,8 +67,10 @@ type evaluator struct {
 
 	ctx     context.Context // of run
 	lagging lagging
-	idle    []chan *errand // readers that wait for a pair
-	notes   []store.Audit  // to be written
+	idle    []chan *errand  // readers that wait for a pair
+	notes   []store.Audit   // to be written
+	crowded map[Pair]string // pairs that have no room, and why
+	held    bool            // nothing new is taken in, and nothing is caught up
 
 	draining bool
 	drained  []report

@@ -74,7 +74,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 			Name: "edda_parked_full_tenants", Help: "Tenants that may park no more events.",
 		}),
 		paused: f.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "edda_intake_paused", Help: "1 while new events stay in their streams, by reason.",
+			Name: "edda_intake_paused", Help: "1 while new events stay in their streams, those of some sagas and tenants or all, by reason.",
 		}, []string{"reason"}),
 		pauses: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "edda_intake_pauses_total", Help: "Times that new events began to stay in their streams, by reason.",

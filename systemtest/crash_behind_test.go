@@ -124,3 +124,50 @@ func (r *tabRun) behind() int {
 	}
 	return len(rows)
 }
+
+// pausedKills are the points at which sagas that fall behind and rejoin are killed.
+var pausedKills = []kill{
+	{point: "engineReadPast"}, {point: "engineRejoined"}, {point: "engineSubmitted", after: 9}, {point: "engineReadPast", after: 2}, {point: "storeFilled", after: 7},
+	{point: "engineRejoined"}, {point: "engineEvaluated", after: 8}, {point: "engineCommitted", after: 12}, {point: "engineRejoined"}, {point: "engineReadPast", after: 1},
+}
+
+// TestASagaThatIsPausedAndKilledLosesNothing: there is room for so little work that a saga
+// falls behind and rejoins over and over, and is killed while it does.
+func TestASagaThatIsPausedAndKilledLosesNothing(t *testing.T) {
+	beside(t)
+	r := &tabRun{torture: newTorture(t, crashSeed(t), &tortured, tabManifest(1))}
+	_, r.js = client(t, r.nats.url())
+	r.config = write(t, r.dir, "small.yaml", "effects: {allow: [127.0.0.1], ack_wait: 1s}\nlog: {level: error}\noutbox: {max: 12}\n")
+	r.life = tabLife / 3
+	r.start()
+	r.child.kill()
+	between := 0
+	for _, k := range pausedKills {
+		r.open(4 * tabs / 10)
+		r.dieAt(k)
+		between += b2i(r.behind() > 0)
+	}
+	t.Logf("killed %v, %d times while it was behind", r.killed, between)
+	if r.killed["engineRejoined"] == 0 || r.killed["engineReadPast"] == 0 || between == 0 {
+		t.Errorf("killed %v, %d times while it was behind: the test tests less than it says", r.killed, between)
+	}
+	r.start()
+	untilIn(t, tortureWithin, "all is caught up", func() bool {
+		return r.child.metric("edda_sagas_behind") == 0 && len(r.child.instances("tab")) == r.sent
+	})
+	books := r.books(r.sent)
+	if rows := r.behind(); rows != 0 {
+		t.Errorf("%d positions are left", rows)
+	}
+	r.counted(books, r.sent, 2)
+	books.emittedOnce(t)
+	for i := range r.sent {
+		keys := map[string]bool{}
+		for _, c := range books.calls[tabName(i)] {
+			keys[strings.TrimSuffix(c, "200")] = true
+		}
+		if want := 1 + b2i(i%3 == 0); len(keys) < want {
+			t.Errorf("%s has the calls %v", tabName(i), books.calls[tabName(i)])
+		}
+	}
+}

@@ -12,6 +12,7 @@ import (
 	"edda"
 	"edda/engine"
 	"edda/manifests"
+	"edda/outbox"
 	"edda/saga"
 	"edda/server"
 	"edda/store"
@@ -139,6 +140,25 @@ func (p *process) catchingUp(l *line) engine.CatchUp {
 			}
 			return past, nil
 		},
+	}
+}
+
+// crowded are the sagas that have their share of a destination, as the engine asks for them;
+// where one has that of several, the first by name is said.
+func crowded(r *outbox.Relay) func() map[engine.Pair]string {
+	return func() map[engine.Pair]string {
+		shares := r.Shares()
+		if len(shares) == 0 {
+			return nil
+		}
+		out := make(map[engine.Pair]string, len(shares))
+		for s := range shares {
+			pair := engine.Pair{Tenant: s.Tenant, Saga: s.Saga}
+			if was := out[pair]; s.Tenant != engine.AllTenants && (was == "" || s.Destination < was) {
+				out[pair] = s.Destination
+			}
+		}
+		return out
 	}
 }
 

@@ -195,7 +195,7 @@ func (p *process) buildSagas(ctx context.Context, l *line) error {
 		return edda.Classify(edda.Permanent, "outbox: %w", err)
 	}
 	l.engine = engine.New(l.source, p.db, p.deciders(p.set), engine.Options{
-		Full: l.relay.Full, Hold: l.source.Hold, MaxParked: p.settings.Parked.Max, Log: p.log.Named("engine"), Registry: p.metrics,
+		Full: l.relay.Full, Crowded: crowded(l.relay), Hold: l.source.Hold, MaxParked: p.settings.Parked.Max, Log: p.log.Named("engine"), Registry: p.metrics,
 		Observe: p.quarantine.observe, Copied: l.source.Expect, CatchUp: p.catchingUp(l),
 	})
 	l.replayer = p.replays(l)
