@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"reflect"
@@ -163,7 +164,7 @@ func masked() []string {
 
 // others are variables with our prefix that are no setting.
 func others() []string {
-	return []string{"EDDA_CONFIG", "EDDA_TENANT", "EDDA_REDIS", "EDDA_HERO_LOGS", envToken, envTokenFile, envCA, envCert, envKey}
+	return []string{"EDDA_CONFIG", envURL, "EDDA_TENANT", "EDDA_REDIS", "EDDA_HERO_LOGS", envToken, envTokenFile, envCA, envCert, envKey}
 }
 
 const (
@@ -234,9 +235,12 @@ func (t *terminal) loadEnv(k *koanf.Koanf) error {
 	err := k.Load(env.Provider(".", env.Opt{
 		Prefix: envPrefix, EnvironFunc: func() []string { return t.env },
 		TransformFunc: func(name, value string) (string, any) {
+			if serviceLink(name, value) {
+				return "", nil
+			}
 			key, ok := names[name]
 			if !ok && !slices.Contains(others(), name) && !strings.HasPrefix(name, secretPrefix) {
-				problems = append(problems, fmt.Errorf("unknown variable %s%s", name, hint(name, append(sortedKeys(names), others()...))))
+				problems = append(problems, fmt.Errorf("unknown variable %s%s", name, cmp.Or(listeningHint(name), hint(name, append(sortedKeys(names), others()...)))))
 			}
 			return key, value // an empty key is left out
 		},

@@ -40,8 +40,8 @@ between processes.`,
 		Args:    manifestsUnless(&hero),
 		RunE: func(cmd *cobra.Command, paths []string) error {
 			s.Manifests = paths
-			if addr := t.getenv("EDDA_ADDR"); addr != "" && !cmd.Flags().Changed("addr") {
-				s.Addr = devAddr(addr)
+			if addr := t.getenv(envAddr); addr != "" && !cmd.Flags().Changed("addr") {
+				s.Addr = addr
 			}
 			if err := s.devHandoff(); err != nil {
 				return err
@@ -84,9 +84,6 @@ func (s *settings) devHandoff() (err error) {
 	}
 	return nil
 }
-
-// devAddr is an address as commands are told it, too: there it may have a scheme.
-func devAddr(addr string) string { return strings.TrimPrefix(addr, "http://") }
 
 func (t *terminal) dev(ctx context.Context, s settings) error {
 	watching, stop := context.WithCancel(ctx)

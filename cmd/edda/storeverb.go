@@ -68,7 +68,7 @@ func (v *storeVerb) folder() (string, error) {
 		}
 		return "", usagef("there is no store in %s: name its folder with --data, or its process with --addr", data)
 	}
-	if v.addr != "" || v.term.getenv("EDDA_ADDR") != "" {
+	if v.addr != "" || v.term.getenv(envURL) != "" {
 		return "", nil
 	}
 	for _, data := range []string{defaults().Data, ".edda"} {
