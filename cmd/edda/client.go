@@ -47,6 +47,12 @@ func (c *client) registerActor(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&c.by, "by", "", "who acts, for the audit (the user who calls)")
 }
 
+// registerReason adds the flags of an act that is audited and needs no reason.
+func (c *client) registerReason(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&c.why, "why", "", "the reason, for the audit")
+	cmd.Flags().StringVar(&c.by, "by", "", "who acts, for the audit (the user who calls)")
+}
+
 // reasoned refuses an act without a reason before anything is sent.
 func (c *client) reasoned(what string) error {
 	if strings.TrimSpace(c.why) == "" {

@@ -15,6 +15,7 @@ import (
 
 	"edda"
 	"edda/manifests"
+	"edda/server"
 )
 
 // defaultNATS is where the embedded NATS listens, as any NATS does.
@@ -109,7 +110,7 @@ func (t *terminal) dev(ctx context.Context, s settings) error {
 
 // reloadFiles takes changed files in, or shows why not.
 func (t *terminal) reloadFiles(ctx context.Context, p *process) {
-	problems, kept, err := p.reload(ctx)
+	problems, kept, err := p.reload(ctx, server.Actor{By: "edda dev", Why: "a file changed"}, testsWarn)
 	if kept != nil {
 		fmt.Fprintf(t.err, "edda: %v\n", kept)
 	}

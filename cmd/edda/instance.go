@@ -215,6 +215,7 @@ func (c *client) signalCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&data, "data", "", "payload, JSON")
+	c.registerReason(cmd)
 	c.output.register(cmd)
 	return cmd
 }
@@ -240,6 +241,7 @@ func (c *client) answerCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&data, "data", "", "payload, JSON")
+	c.registerReason(cmd)
 	c.output.register(cmd)
 	return cmd
 }

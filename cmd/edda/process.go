@@ -83,6 +83,8 @@ type process struct {
 	// announce, where set, is told once the line works.
 	announce func()
 
+	draining atomic.Bool // a caller asked for the stop; the audit has it once
+
 	hearing  atomic.Pointer[saga.Set]        // says which facts are heard
 	versions atomic.Pointer[map[text]string] // the names of texts that have one of their own
 
