@@ -1,6 +1,7 @@
 package expression
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"sort"
@@ -37,6 +38,8 @@ func (c *copier) value(v any, depth int) (any, error) {
 	case nil, bool, int:
 		return v, nil
 	case string:
+		return v, c.take(len(v))
+	case json.Number:
 		return v, c.take(len(v))
 	case time.Duration:
 		return v.String(), nil
@@ -93,6 +96,8 @@ func (c *inspector) canonical(v any, depth int) bool {
 	case nil, bool, int:
 		return true
 	case string:
+		return c.take(len(v))
+	case json.Number:
 		return c.take(len(v))
 	case []any:
 		return v != nil && c.list(v, depth)

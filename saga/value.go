@@ -246,6 +246,10 @@ func identifier(v any) (string, error) {
 		return v, nil
 	case int:
 		return strconv.Itoa(v), nil
+	case json.Number:
+		if text, ok := edda.Integer(v); ok {
+			return text, nil
+		}
 	case nil:
 		return "", nil
 	}

@@ -464,7 +464,7 @@ func TestBadPayloadsAreRefused(t *testing.T) {
 	h := start(t, f)
 	deep := strings.Repeat("[", edda.MaxDepth+2) + strings.Repeat("]", edda.MaxDepth+2)
 	for path, bodies := range map[string][]string{
-		"/v1/instances/order/O1/signal/x": {`{"a":`, deep, `99999999999999999999`},
+		"/v1/instances/order/O1/signal/x": {`{"a":`, deep, `99999999999999999999x`},
 		"/v1/instances/order/O1/answer/x": {``, `{}`, `{"choice":""}`, `{"choice":"yes","other":1}`},
 		"/v1/events":                      {``, `{}`, `{"aggregate_type":"Order","aggregate_id":"O1"}`, `{"aggregate_type":"Order","aggregate_id":"O1","event_type":"x","surprise":1}`},
 	} {
