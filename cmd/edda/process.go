@@ -33,6 +33,7 @@ type settings struct {
 	// dev: one folder, an embedded NATS, a default tenant, manifests that may
 	// change their text under one version, effects that may call loopback.
 	dev      bool
+	here     bool   // nobody named manifests: those of the folder that edda dev was started in
 	natsAddr string // where the embedded NATS listens
 	// syncStreams makes the embedded NATS sync each message by itself, which
 	// costs a disk's write each; without it, it syncs every two minutes.
