@@ -126,7 +126,8 @@ func (p *process) listen() error {
 		return &usageError{err}
 	}
 	p.server, err = server.New(server.Options{
-		Tokens: p.guards.tokens, Certificates: p.guards.certificates, TLSEnds: p.settings.TLS.Elsewhere,
+		Register: p.metrics,
+		Tokens:   p.guards.tokens, Certificates: p.guards.certificates, TLSEnds: p.settings.TLS.Elsewhere,
 		Addr: p.settings.Addr, ProbeAddr: p.settings.ProbeAddr, Build: build(), Log: p.log, Metrics: p.metrics,
 		Tenant: p.settings.tenant(), NoTenancy: !p.settings.Tenancy.Enabled,
 		Process: p, Instances: p, DeadLetters: p, Inbox: p, Records: p, Upkeep: p, Replays: p.replaysServed(),
