@@ -128,12 +128,13 @@ func (l *line) patience(ctx context.Context, m hero.Message, job hero.Job) *pati
 	return k
 }
 
-// resultWithin is how long a result may take.
+// resultWithin is how long a result may take: as the message says, else as long as
+// the job may wait and then run.
 func resultWithin(m hero.Message, job hero.Job) time.Duration {
-	if m.TimeoutResult == 0 && job.Timeout > 0 {
-		return time.Duration(job.Timeout)*time.Second + grace
+	if m.TimeoutResult > 0 {
+		return time.Duration(m.TimeoutResult) * time.Second
 	}
-	return seconds(m.TimeoutResult, defaultResult)
+	return job.WaitsAtMost() + seconds(job.Timeout, defaultResult) + grace
 }
 
 // seen takes what the transport tells; it never blocks it.

@@ -85,9 +85,9 @@ func (l *line) ended(ctx context.Context, m hero.Message, id uint32) (bool, erro
 
 // expect has the message watched until its result is in.
 func (l *line) expect(ctx context.Context, m hero.Message, job hero.Job) error {
-	within := waitsAtMost
-	if m.TimeoutResult > 0 {
-		within = time.Duration(m.TimeoutResult) * time.Second
+	within := resultWithin(m, job)
+	for _, other := range m.Job { // they are watched together
+		within = max(within, resultWithin(m, other))
 	}
 	c, err := l.r.db.Client(l.context)
 	if err != nil {

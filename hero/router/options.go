@@ -29,13 +29,10 @@ const (
 	defaultTimeout = 2 * time.Minute
 	// defaultAck is how long a receiver may take to read a message.
 	defaultAck = 2 * time.Minute
-	// defaultResult is how long a job without a timeout may take.
+	// defaultResult is how long a job without a timeout may run.
 	defaultResult = time.Hour
 	// grace goes on top of a job's timeout: its runner ends it and says so.
 	grace = 45 * time.Second
-	// waitsAtMost bounds the wait for a local runner when nothing else does: a job
-	// may lie in its queue for long.
-	waitsAtMost = 24 * time.Hour
 	// deadFor is how long a runner that was not reached is passed over.
 	deadFor = 30 * time.Second
 	// perMessage bounds the jobs of one message that are on their way at once.

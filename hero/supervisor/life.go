@@ -19,10 +19,8 @@ const (
 )
 
 // await waits for the job's end. A caller who goes away ends the waiting, not the
-// job; one who asks again joins it. When the job's time has passed it ends here: it
-// has that time to be begun, and from then once more to run.
+// job; one who asks again joins it. When the job's time has passed it ends here.
 func (s *Server) await(ctx context.Context, j hero.Job) (Answer, error) {
-	until := time.Now().Add(s.bound(j))
 	for look := firstLook; ; look = min(2*look, lastLook) {
 		now, err := s.load(ctx, address{j.ContextID, j.CallerID, j.ID})
 		if err != nil {
@@ -31,10 +29,8 @@ func (s *Server) await(ctx context.Context, j hero.Job) (Answer, error) {
 		if now.Status.Ended() {
 			return answerOf(now), nil
 		}
-		if time.Now().After(until) {
-			if until = s.begunUntil(now); time.Now().After(until) {
-				return s.expire(ctx, now)
-			}
+		if until, why := s.until(now); time.Now().After(until) {
+			return s.expire(ctx, now, why)
 		}
 		select {
 		case <-ctx.Done():
@@ -45,8 +41,8 @@ func (s *Server) await(ctx context.Context, j hero.Job) (Answer, error) {
 }
 
 // expire records that no end came in time, unless one just did.
-func (s *Server) expire(ctx context.Context, j hero.Job) (Answer, error) {
-	ended, err := s.end(ctx, j, fmt.Sprintf("timeout: no end within %s", s.bound(j)))
+func (s *Server) expire(ctx context.Context, j hero.Job, why string) (Answer, error) {
+	ended, err := s.end(ctx, j, why)
 	if err != nil {
 		return Answer{}, err
 	}
