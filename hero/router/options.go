@@ -41,8 +41,11 @@ const (
 	takeWait = time.Second
 	// The pauses between tries.
 	firstPause, lastPause = 100 * time.Millisecond, 5 * time.Second
-	// askEvery is how often a supervisor is asked about a job that it has.
-	firstAsk, lastAsk = 100 * time.Millisecond, 2 * time.Second
+	// A supervisor is asked about a job that it has less and less often: who asks every
+	// job all the time asks much, and a long job is not late for half a minute.
+	firstAsk, lastAsk = 100 * time.Millisecond, 30 * time.Second
+	// askWithin bounds one such question beside a reply that is waited for.
+	askWithin = 5 * time.Second
 	// reportWait bounds telling a flow that its message was acknowledged, which
 	// it can do without.
 	reportWait = 5 * time.Second

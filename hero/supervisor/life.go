@@ -1,6 +1,7 @@
 package supervisor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -93,6 +94,9 @@ func (s *Server) status(ctx context.Context, p idParams) (State, error) {
 	if err != nil {
 		return State{}, err
 	}
+	if given, err := s.given(ctx, j); err != nil || !given {
+		return State{}, cmp.Or(err, error(notFound("job %d was not given to this supervisor", j.ID)))
+	}
 	out := State{JobID: toID(j.ID), Status: string(j.Status), CreatedAt: rfc3339(j.CreatedAt)}
 	if j.Status == hero.JobStarted {
 		out.StartedAt = rfc3339(j.UpdatedAt)
@@ -101,6 +105,23 @@ func (s *Server) status(ctx context.Context, p idParams) (State, error) {
 		out.CompletedAt = rfc3339(j.UpdatedAt)
 	}
 	return out, nil
+}
+
+// given tells whether a job that waits came here: its hash may be the coordinator's,
+// on the same Redis, and the call that was to bring the job was lost.
+func (s *Server) given(ctx context.Context, j hero.Job) (bool, error) {
+	if j.Status != hero.JobDispatched && j.Status != hero.JobWaiting {
+		return true, nil
+	}
+	c, err := s.db.Client(j.ContextID)
+	if err != nil {
+		return false, storage(err)
+	}
+	is, err := c.HExists(ctx, j.Key(), fieldContent).Result()
+	if err != nil {
+		return false, storage(s.db.Explain("read "+j.Key(), j.ContextID, err))
+	}
+	return is, nil
 }
 
 // result is the recorded end; a job without one is an error that says where it stands.
