@@ -73,15 +73,13 @@ type params struct {
 // is only what went wrong with the call. seen, which may be nil, is told how far
 // the call got.
 func (c *Client) Run(ctx context.Context, j hero.Job, seen func(Progress)) (hero.JobStatus, map[string]string, error) {
-	wire := FromHero(j)
-	wire.Status = ""
+	wire := ToRun(j)
 	return c.ended(ctx, "job.run", params{Secret: c.secret, Job: &wire}, seen)
 }
 
 // Create stores the job there without starting it.
 func (c *Client) Create(ctx context.Context, j hero.Job) (ID, error) {
-	wire := FromHero(j)
-	wire.Status = ""
+	wire := ToRun(j)
 	var id ID
 	return id, c.call(ctx, "jobs.create", params{Secret: c.secret, Job: &wire}, &id, nil)
 }
