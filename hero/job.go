@@ -85,6 +85,27 @@ type Job struct {
 	// OwnEnv is the job's own variables once a flow has added its own to EnvVars;
 	// nil before.
 	OwnEnv map[string]string `json:"own_env_vars,omitempty"`
+	// Met are the prerequisites that hold, of a job outside of a flow.
+	Met []string `json:"met,omitempty"`
+}
+
+// Waits tells whether the job has to wait for other jobs or for prerequisites by
+// itself: a job of a flow waits in its flow.
+func (j Job) Waits() bool {
+	return j.FlowID == 0 && (len(j.Dependends) > 0 || len(j.Prerequisites) > 0)
+}
+
+// Told is the message that tells whom it concerns what became of a job that ended, in
+// the context where it lies.
+func Told(j Job, in uint32) Message {
+	m := Message{
+		CallerID: j.CallerID, ContextID: in, To: j.CallerID, MessageType: MessageResult, MessageFormat: FormatText,
+		Message: j.Result[ResultOutput], Job: []Job{j}, FlowID: j.FlowID, Attempt: j.Attempt, ReplyTo: cmp.Or(j.MessageKey, j.Key()),
+	}
+	if j.Status == JobError {
+		m.Message = j.Result[ResultError]
+	}
+	return m
 }
 
 // Key is the job's hash in its context's database.
@@ -127,6 +148,7 @@ func (j Job) hash() *hash {
 	h.optionalNumber("attempt", j.Attempt)
 	h.optional("message_key", j.MessageKey)
 	h.optionalPairs("own_env_vars", j.OwnEnv)
+	optionalList(h, "met", j.Met)
 	return h
 }
 
@@ -162,6 +184,7 @@ func (r *reader) job() Job {
 		Attempt:       r.number("attempt"),
 		MessageKey:    r.text("message_key"),
 		OwnEnv:        r.optionalPairs("own_env_vars"),
+		Met:           r.optionalTexts("met"),
 	}
 }
 
