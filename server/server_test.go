@@ -31,6 +31,7 @@ type fakes struct {
 	drain   Drain
 	reload  Reload
 	cells   map[edda.Key]edda.Cell
+	behind  []SagaBehind
 	query   store.Query
 	dead    []edda.DeadLetter
 	sent    []edda.Event
@@ -82,6 +83,13 @@ func (f *fakes) History(k edda.Key, place string, _ int) ([]store.Record, string
 	}
 	return []store.Record{{Key: k, Commit: 9, Fate: edda.FateHandled, Event: edda.Event{ID: "e1", Type: "OrderPlaced"}}}, next, f.err
 }
+func (f *fakes) SagasBehind(tenant string) []SagaBehind {
+	if tenant != "acme" {
+		return nil
+	}
+	return f.behind
+}
+
 func (f *fakes) VersionName(_ string, version int, _ string) string {
 	return fmt.Sprintf("%d+dev.x", version)
 }
@@ -344,6 +352,22 @@ func TestList(t *testing.T) {
 		if code, body := call(t, h, "GET", "/v1/instances?"+bad, ""); code != 422 {
 			t.Errorf("%s: %d %s", bad, code, body)
 		}
+	}
+}
+
+func TestAListSaysWhichSagasAreBehind(t *testing.T) {
+	f := newFakes(order("O1"))
+	f.behind = []SagaBehind{{Tenant: "*", Saga: "order", Done: 3, Left: 4}, {Tenant: "acme", Saga: "other", Left: 1, Paused: "gateway"}}
+	h := start(t, f)
+	for path, want := range map[string]int{"/v1/instances": 2, "/v1/instances?saga=order": 1, "/v1/instances?saga=third": 0} {
+		var list InstanceList
+		code, body := call(t, h, "GET", path, "", "x-tenant-id: acme")
+		if err := json.Unmarshal([]byte(body), &list); code != 200 || err != nil || len(list.Behind) != want {
+			t.Errorf("%s: %d %s", path, code, body)
+		}
+	}
+	if _, body := call(t, h, "GET", "/v1/instances", ""); strings.Contains(body, "behind") {
+		t.Errorf("another tenant's are shown: %s", body)
 	}
 }
 

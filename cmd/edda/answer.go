@@ -195,6 +195,7 @@ func (p *process) Info(ctx context.Context) (server.Info, error) {
 	if l := p.line.Load(); l != nil {
 		l.describe(ctx, &i)
 	}
+	i.Behind = p.SagasBehind(engine.AllTenants)
 	return i, nil
 }
 

@@ -197,8 +197,8 @@ func (p *process) buildSagas(ctx context.Context, l *line) error {
 		return edda.Classify(edda.Permanent, "outbox: %w", err)
 	}
 	l.engine = engine.New(l.source, p.db, p.deciders(p.set), engine.Options{
-		Full: l.relay.Full, Hold: l.source.Hold, MaxParked: p.settings.Parked.Max, Log: p.log.Named("engine"), Registry: p.metrics,
-		Observe: p.quarantine.observe, Copied: l.source.Expect,
+		Full: l.relay.Full, Crowded: crowded(l.relay), Hold: l.source.Hold, MaxParked: p.settings.Parked.Max, Log: p.log.Named("engine"), Registry: p.metrics,
+		Observe: p.quarantine.observe, Copied: l.source.Expect, CatchUp: p.catchingUp(l),
 	})
 	l.replayer = p.replays(l)
 	l.scheduler = scheduler.New(p.db, l.engine, scheduled{p.set, p.settings.Tenants, p.settings.tenant()}, scheduler.Options{Log: p.log.Named("scheduler")})
@@ -256,7 +256,14 @@ func (p *process) openSource(ctx context.Context, l *line) error {
 		return err
 	}
 	l.publisher.Tell(l.source.Published)
-	change := store.Change{Checkpoints: l.source.Start()}
+	begin, err := p.begin(ctx, l, p.set, held)
+	if err != nil {
+		return err
+	}
+	begin.tell(p.log)
+	p.said = begin.said
+	change := begin.change()
+	change.Checkpoints = l.source.Start()
 	for _, loss := range l.source.Losses() {
 		p.log.Warn("accepted the loss of stream messages", zap.String("what", loss.Accepted()), zap.Uint64("next", loss.Resume.Seq+1))
 		change.Audits = append(change.Audits, store.Audit{Time: time.Now(), By: "accept-stream-loss", Verb: "accept", Detail: loss.Accepted()})

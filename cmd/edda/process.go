@@ -25,6 +25,7 @@ import (
 	"edda/saga"
 	"edda/server"
 	"edda/store"
+	"edda/stream"
 )
 
 // settings are everything a process is told.
@@ -89,6 +90,11 @@ type process struct {
 	hearing  atomic.Pointer[saga.Set]        // says which facts are heard
 	versions atomic.Pointer[map[text]string] // the names of texts that have one of their own
 
+	said []string // which sagas are caught up since the start; set before the line works
+
+	serving sync.RWMutex // guards tenants
+	tenants stream.Tenants
+
 	reloading sync.Mutex // one reload at a time; guards what follows
 	set       *saga.Set
 	effects   []*effects.Effect
@@ -100,6 +106,7 @@ func newProcess(s settings, l loaded, log *zap.Logger) (*process, error) {
 	p := &process{settings: s, log: log, metrics: prometheus.NewRegistry(), started: time.Now(), run: ulid.Make().String(), effects: l.effects, joined: make(chan struct{})}
 	p.metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	p.quarantine = newQuarantine(p.metrics, log)
+	p.serve(s.Tenants)
 	var err error
 	if p.tracing, err = newTracing(context.Background(), s.env, log); err != nil {
 		return nil, err
