@@ -35,7 +35,9 @@ type SourceOptions struct {
 	// Hears tells whether a saga takes in the fact of another; nil: any may. It may be
 	// called concurrently.
 	Hears func(saga, fact string) bool
-	Log   *zap.Logger
+	// Strays counts what is left out; nil: nobody wants to know.
+	Strays *Strays
+	Log    *zap.Logger
 }
 
 // Source reads the saga worker's input streams. It is an engine.Source.
@@ -78,6 +80,9 @@ func OpenSource(ctx context.Context, js jetstream.JetStream, held []edda.Checkpo
 	if o.Log == nil {
 		o.Log = zap.NewNop()
 	}
+	if o.Strays == nil {
+		o.Strays = &Strays{Log: o.Log}
+	}
 	s := &Source{wake: make(chan struct{}, 1), codec: o.Codec, copies: newCopies(), past: true, strict: o.Restored, caughtUp: make(chan struct{})}
 	s.hears = func(w *edda.Work) bool { return o.Hears == nil || o.Hears(w.From.Saga, w.Name) }
 	s.tenants.Store(&o.Tenants)
@@ -114,7 +119,7 @@ func (s *Source) reader(js jetstream.JetStream, str jetstream.Stream, p plan, fr
 	return &reader{
 		js: js, stream: str, name: p.name, consumer: consumerName("saga", "", o.Name),
 		families: p.families, whole: whole, codec: o.Codec, tenants: &s.tenants,
-		buffer: newBuffer(), copies: back, wake: s.wake, log: o.Log,
+		buffer: newBuffer(), copies: back, strays: o.Strays, wake: s.wake, log: o.Log,
 		again: make(chan struct{}, 1), stir: make(chan struct{}, 1), restored: s.strict, created: from.Created, at: from.Time, read: from.Seq, kept: from.Seq,
 	}
 }

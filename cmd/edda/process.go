@@ -24,6 +24,7 @@ import (
 	"edda/saga"
 	"edda/server"
 	"edda/store"
+	"edda/stream"
 )
 
 // settings are everything a process is told.
@@ -71,6 +72,7 @@ type process struct {
 	// letters keeps two acts on one dead letter from both looking first.
 	letters    sync.Mutex
 	quarantine *quarantine
+	strays     *stream.Strays
 	// redis is nil where nothing talks to it; embeddedRedis is edda dev's own.
 	redis         *redisdb.DB
 	embeddedRedis *miniredis.Miniredis
@@ -96,6 +98,8 @@ func newProcess(s settings, l loaded, log *zap.Logger) (*process, error) {
 	p := &process{settings: s, log: log, metrics: prometheus.NewRegistry(), started: time.Now(), run: ulid.Make().String(), effects: l.effects, joined: make(chan struct{})}
 	p.metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	p.quarantine = newQuarantine(p.metrics, log)
+	p.strays = &stream.Strays{Log: log.Named("stream")}
+	p.metrics.MustRegister(strayCounter(p.strays))
 	var err error
 	if p.tracing, err = newTracing(context.Background(), s.env, log); err != nil {
 		return nil, err
