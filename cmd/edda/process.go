@@ -74,6 +74,7 @@ type process struct {
 	// letters keeps two acts on one dead letter from both looking first.
 	letters    sync.Mutex
 	quarantine *quarantine
+	strays     *stream.Strays
 	// redis is nil where nothing talks to it; embeddedRedis is edda dev's own.
 	redis         *redisdb.DB
 	embeddedRedis *miniredis.Miniredis
@@ -107,6 +108,8 @@ func newProcess(s settings, l loaded, log *zap.Logger) (*process, error) {
 	p.metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	p.quarantine = newQuarantine(p.metrics, log)
 	p.serve(s.Tenants)
+	p.strays = &stream.Strays{Log: log.Named("stream")}
+	p.metrics.MustRegister(strayCounter(p.strays))
 	var err error
 	if p.tracing, err = newTracing(context.Background(), s.env, log); err != nil {
 		return nil, err
