@@ -114,6 +114,9 @@ func New(o Options) (*Server, error) {
 	s.events()
 	s.replays()
 	s.upkeep()
+	if err := s.docs(); err != nil {
+		return nil, err
+	}
 	s.routes.HandleFunc("/", notFound)
 	s.main, s.probing = s.door(o.Addr, s.guard(s.routes)), s.door(o.ProbeAddr, s.probesAlone())
 	if o.Certificates != nil {
@@ -172,6 +175,7 @@ func describe(b Build) huma.Config {
 	c := huma.DefaultConfig("Edda", b.Version)
 	c.Info.Description = "Durable sagas: instances, signals, answers and the operator's verbs."
 	c.CreateHooks = nil // no $schema in every answer
+	c.DocsPath = ""     // its pages load their script from elsewhere; see docs
 	return c
 }
 
