@@ -570,6 +570,33 @@ func TestOtherSitesAreRefused(t *testing.T) {
 	}
 }
 
+// TestAnyWebPageTakesABackup: a picture in a page was enough, and the same GET costs
+// what a list costs.
+func TestAnyWebPageTakesABackup(t *testing.T) {
+	h := start(t, newFakes(order("O1")))
+	for _, route := range Routes() {
+		method, path, ok := strings.Cut(route, " ")
+		if !ok {
+			continue
+		}
+		path = strings.NewReplacer("{saga}", "order", "{key}", "O1", "{id}", "d1", "{schema}", "Info.json").Replace(path)
+		if code, body := call(t, h, method, path, "", "Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: no-cors", "Sec-Fetch-Dest: image"); code != 403 || !strings.Contains(body, "other web sites") {
+			t.Errorf("%s of another site: %d %.100s", route, code, body)
+		}
+	}
+	for _, path := range []string{"/admin/backup", "/v1/backup"} {
+		if code, body := call(t, h, "GET", path, ""); code != 405 || !strings.Contains(body, "taken with POST") {
+			t.Errorf("GET %s, as a link does: %d %s", path, code, body)
+		}
+		if code, _ := call(t, h, "POST", path, ""); code != 200 {
+			t.Errorf("POST %s: %d", path, code)
+		}
+	}
+	if code, _ := call(t, h, "GET", "/docs", "", "Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: navigate", "Sec-Fetch-Dest: document"); code != 200 {
+		t.Errorf("a link to the documentation: %d", code)
+	}
+}
+
 func TestOnlyLoopback(t *testing.T) {
 	f := newFakes()
 	for addr, ok := range map[string]bool{

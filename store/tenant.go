@@ -43,7 +43,11 @@ func (d *DB) SnapshotOf(ctx context.Context, tenant string, tell func(rows int))
 		return nil, edda.Classify(edda.Temporary, "a backup of one tenant is under way: one at a time")
 	}
 	x := &extract{ctx: ctx, tell: tell, tenant: tenant, path: filepath.Join(filepath.Dir(d.path), extracting), opens: d.seal, packer: changelog.Packer{Plain: d.options.plain}}
-	s, err := x.snapshot(d)
+	var s *Snapshot
+	err := d.sound(func() (err error) {
+		s, err = x.snapshot(d)
+		return err
+	})
 	if err != nil {
 		x.end()
 		d.extraction.Unlock()

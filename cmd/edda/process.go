@@ -256,6 +256,9 @@ func (p *process) sagaParts() []lifecycle.Part {
 
 // announced says that everything was started.
 func (p *process) announced(ctx context.Context) error {
+	if cut := p.db.CutLog(); cut != "" {
+		p.audited(ctx, server.Actor{By: "edda"}, "open", cut)
+	}
 	if p.announce != nil {
 		p.announce()
 	}
