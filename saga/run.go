@@ -267,7 +267,7 @@ func metaOf(ev edda.Event) map[string]any {
 		"id": ev.ID, "type": ev.Type, "version": ev.Version, "time": edda.FormatTime(at), "seq": int(ev.Seq),
 		"aggregate":      map[string]any{"type": ev.AggregateType, "id": ev.AggregateID},
 		"correlation_id": orNil(ev.Correlation), "causation_id": orNil(ev.Causation), "trace": orNil(ev.Trace),
-		"tenant": ev.Tenant,
+		"tenant": ev.Tenant, "by": orNil(ev.By),
 	}
 }
 
