@@ -1,6 +1,7 @@
 package store
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"sync"
@@ -54,6 +55,7 @@ type DB struct {
 	dues    dueFront
 	health  health
 	running atomic.Bool
+	fence   atomic.Pointer[func(context.Context) error] // nil: nothing is asked before a commit
 
 	committed chan struct{}
 	armed     chan struct{}

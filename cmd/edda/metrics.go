@@ -6,6 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"edda/store"
+	"edda/stream"
 )
 
 // instanceCollector counts instances by saga and status, from the counts that
@@ -66,6 +67,14 @@ func (c *parkedCollector) Collect(ch chan<- prometheus.Metric) {
 	parked, limit := parkedDescs()
 	ch <- prometheus.MustNewConstMetric(parked, prometheus.GaugeValue, float64(c.db.ParkedInAll()))
 	ch <- prometheus.MustNewConstMetric(limit, prometheus.GaugeValue, float64(c.max))
+}
+
+// leaseGauge shows how long a lease is still surely ours.
+func leaseGauge(of string, lease *stream.Lease) prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "edda_lease_left_seconds", ConstLabels: prometheus.Labels{"lease": of},
+		Help: "How long the process may act without asking NATS; at 0 nothing is called, sent or committed.",
+	}, func() float64 { return max(0, lease.Fence().Left().Seconds()) })
 }
 
 // mappedGauge shows how much of files counts as the process's memory.
