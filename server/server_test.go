@@ -46,7 +46,7 @@ func (f *fakes) Status(context.Context) Status { f.mu.Lock(); defer f.mu.Unlock(
 func (f *fakes) Info(context.Context) (Info, error) {
 	return Info{Roles: []string{"saga"}, Sagas: []SagaInfo{{Saga: "order", Version: 3, Newest: true}}}, f.err
 }
-func (f *fakes) Drain() Drain {
+func (f *fakes) Drain(context.Context, Actor) Drain {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	was := f.drain
@@ -56,7 +56,7 @@ func (f *fakes) Drain() Drain {
 	}
 	return f.drain
 }
-func (f *fakes) Reload(context.Context) (Reload, error) { return f.reload, f.err }
+func (f *fakes) Reload(context.Context, ReloadOrder) (Reload, error) { return f.reload, f.err }
 
 func (f *fakes) Cell(k edda.Key) (edda.Cell, error) { return f.cells[k], f.err }
 func (f *fakes) Instances(q store.Query) ([]edda.Instance, error) {
@@ -388,10 +388,7 @@ func TestActsBecomeMessages(t *testing.T) {
 			if code != 200 || !strings.Contains(body, `"fate":"handled"`) || !strings.Contains(body, `"status":"done"`) {
 				t.Fatalf("%d %s", code, body)
 			}
-			tt.want.ID, tt.want.Key, tt.want.Tenant, tt.want.By = "m1", order("O1"), "default", "ann"
-			if tt.want.Kind == edda.KindOperator {
-				tt.want.Why = "a ticket"
-			}
+			tt.want.ID, tt.want.Key, tt.want.Tenant, tt.want.By, tt.want.Why = "m1", order("O1"), "default", "ann", "a ticket"
 			if got := fmt.Sprintf("%+v", f.sent[0]); got != fmt.Sprintf("%+v", tt.want) {
 				t.Errorf("sent %s\nwant %+v", got, tt.want)
 			}
@@ -467,7 +464,7 @@ func TestBadPayloadsAreRefused(t *testing.T) {
 	h := start(t, f)
 	deep := strings.Repeat("[", edda.MaxDepth+2) + strings.Repeat("]", edda.MaxDepth+2)
 	for path, bodies := range map[string][]string{
-		"/v1/instances/order/O1/signal/x": {`{"a":`, deep, `99999999999999999999`},
+		"/v1/instances/order/O1/signal/x": {`{"a":`, deep, `99999999999999999999x`},
 		"/v1/instances/order/O1/answer/x": {``, `{}`, `{"choice":""}`, `{"choice":"yes","other":1}`},
 		"/v1/events":                      {``, `{}`, `{"aggregate_type":"Order","aggregate_id":"O1"}`, `{"aggregate_type":"Order","aggregate_id":"O1","event_type":"x","surprise":1}`},
 	} {

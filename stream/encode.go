@@ -250,7 +250,7 @@ func (c Codec) Input(ev edda.Event) (*nats.Msg, error) {
 }
 
 func (c Codec) sent(d *draft, ev *edda.Event) error {
-	md := metadata{Correlation: text(ev.Correlation), Trace: text(ev.Trace), Causation: text(ev.Causation)}
+	md := metadata{Correlation: text(ev.Correlation), Trace: text(ev.Trace), Causation: text(ev.Causation), By: text(ev.By), Why: text(ev.Why)}
 	if ev.Kind == edda.KindEvent {
 		s := Subject{Tenant: ev.Tenant, Family: FamilyAggregate, Name: ev.AggregateType, ID: ev.AggregateID}
 		d.event = envelope{
@@ -264,7 +264,7 @@ func (c Codec) sent(d *draft, ev *edda.Event) error {
 	if !ok {
 		return errors.New("an event of kind " + string(ev.Kind) + " cannot be sent in")
 	}
-	md.Key, md.Step, md.By, md.Why = text(ev.Key.Correlation), text(ev.Step), text(ev.By), text(ev.Why)
+	md.Key, md.Step = text(ev.Key.Correlation), text(ev.Step)
 	s := Subject{Tenant: ev.Key.Tenant, Family: FamilyWorkflow, Name: ev.Key.Saga, ID: ev.Key.Correlation}
 	return c.message(d, s, ev.ID, ev.Trace, &input{
 		SignalID: text(ev.ID), TenantID: text(ev.Key.Tenant), Kind: kind, Name: text(ev.Type),

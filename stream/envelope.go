@@ -105,6 +105,7 @@ func (c Codec) native(ev edda.Event, s Subject, m Message) (edda.Event, error) {
 	ev.AggregateType, ev.AggregateID = or(e.AggregateType, s.Name), or(e.AggregateID, aggregate)
 	ev.ID, ev.Type, ev.Version = or(e.EventID, ev.ID), string(e.EventType), e.Version
 	ev.Timestamp, ev.Payload = e.Timestamp.Time, payload(e.Payload)
+	ev.By, ev.Why = string(e.Metadata.By), string(e.Metadata.Why)
 	return m.carry(ev, e.Metadata), nil
 }
 

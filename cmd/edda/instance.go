@@ -21,7 +21,7 @@ import (
 func (t *terminal) instanceCommand() *cobra.Command {
 	c := &client{term: t}
 	noun := &cobra.Command{
-		Use: "instance", Aliases: []string{"i"}, Short: "Look at instances and act on them",
+		Use: "instance", SuggestFor: []string{"ls", "list", "ps"}, Aliases: []string{"i"}, Short: "Look at instances and act on them",
 		Args: noun, RunE: help,
 	}
 	c.register(noun)
@@ -215,6 +215,7 @@ func (c *client) signalCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&data, "data", "", "payload, JSON")
+	c.registerReason(cmd)
 	c.output.register(cmd)
 	return cmd
 }
@@ -240,6 +241,7 @@ func (c *client) answerCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&data, "data", "", "payload, JSON")
+	c.registerReason(cmd)
 	c.output.register(cmd)
 	return cmd
 }

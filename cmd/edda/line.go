@@ -35,7 +35,8 @@ const releaseWithin = time.Second
 
 // line is everything that works on the streams.
 type line struct {
-	embedded *stream.Embedded // edda dev
+	embedded *stream.Embedded  // edda dev
+	nats     stream.Connection // how conn was made
 	conn     *nats.Conn
 	js       jetstream.JetStream
 	durable  []stream.Durability
@@ -111,6 +112,7 @@ func (p *process) connect(ctx context.Context, l *line) error {
 		l.embedded, c = e, stream.Connection{Server: e.Server(), Log: c.Log}
 	}
 	var err error
+	l.nats = c
 	l.conn, l.js, err = stream.Connect(c)
 	return err
 }
@@ -202,7 +204,7 @@ func (p *process) buildSagas(ctx context.Context, l *line) error {
 	l.replayer = p.replays(l)
 	l.scheduler = scheduler.New(p.db, l.engine, scheduled{p.set, p.settings.Tenants, p.settings.tenant()}, scheduler.Options{Log: p.log.Named("scheduler")})
 	l.conn.SetReconnectHandler(func(c *nats.Conn) {
-		p.log.Info("nats is connected again", zap.String("url", c.ConnectedUrlRedacted()))
+		p.log.Info("nats is connected again", zap.String("url", l.nats.ConnectedTo(c)))
 		l.source.Recheck()
 		l.relay.Republish()
 	})

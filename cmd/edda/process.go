@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -32,6 +33,7 @@ type settings struct {
 	// dev: one folder, an embedded NATS, a default tenant, manifests that may
 	// change their text under one version, effects that may call loopback.
 	dev      bool
+	here     bool   // nobody named manifests: those of the folder that edda dev was started in
 	natsAddr string // where the embedded NATS listens
 	// syncStreams makes the embedded NATS sync each message by itself, which
 	// costs a disk's write each; without it, it syncs every two minutes.
@@ -82,6 +84,8 @@ type process struct {
 	// announce, where set, is told once the line works.
 	announce func()
 
+	draining atomic.Bool // a caller asked for the stop; the audit has it once
+
 	hearing  atomic.Pointer[saga.Set]        // says which facts are heard
 	versions atomic.Pointer[map[text]string] // the names of texts that have one of their own
 
@@ -128,7 +132,7 @@ func (p *process) listen() error {
 		Process: p, Instances: p, DeadLetters: p, Inbox: p, Records: p, Upkeep: p, Replays: p.replaysServed(),
 	})
 	if err != nil {
-		return &usageError{err}
+		return &usageError{p.settings.callersVariable(err)}
 	}
 	if err := p.server.Listen(); err != nil {
 		flags := "--addr"
@@ -140,11 +144,20 @@ func (p *process) listen() error {
 	return nil
 }
 
+// callersVariable says, where the address to listen on is a URL that came from
+// EDDA_ADDR, that the variable names no server to call.
+func (s settings) callersVariable(err error) error {
+	if addr := s.env(envAddr); addr != s.Addr || !strings.Contains(addr, "://") {
+		return err
+	}
+	return fmt.Errorf("%s=%s: it says where edda run and edda dev listen, as host:port; the server that commands call is named by %s", envAddr, s.Addr, envURL)
+}
+
 // addrVariables names the variables that the addresses come from, which whoever
 // gave no flag would look for in vain. edda dev reads the first alone.
 func (s settings) addrVariables() (out string) {
 	for _, v := range []struct{ key, addr string }{{"addr", s.Addr}, {"probe_addr", s.ProbeAddr}} {
-		if name := envName(v.key); (!s.dev || v.key == "addr") && v.addr != "" && devAddr(s.env(name)) == devAddr(v.addr) {
+		if name := envName(v.key); (!s.dev || v.key == "addr") && v.addr != "" && s.env(name) == v.addr {
 			out += "; " + name + " names " + v.addr
 		}
 	}
