@@ -1,6 +1,7 @@
 package store
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"sync"
@@ -58,6 +59,7 @@ type DB struct {
 	health  health
 	running atomic.Bool
 	damage  atomic.Pointer[error]
+	fence   atomic.Pointer[func(context.Context) error] // nil: nothing is asked before a commit
 
 	committed chan struct{}
 	armed     chan struct{}
