@@ -59,11 +59,11 @@ func rights() map[string]right {
 		"POST /admin/replay":  {role: access.Admin},
 		"GET /admin/replay":   reads,
 		"POST /admin/gc":      governs,
-		"GET /admin/backup":   governs,
+		"POST /admin/backup":  governs,
 		"POST /admin/doctor":  governs,
 		"POST /admin/compact": governs,
 
-		"GET /v1/backup":                      {role: access.Admin},
+		"POST /v1/backup":                     {role: access.Admin},
 		"GET /v1/instances":                   reads,
 		"GET " + instance:                     reads,
 		"GET " + instance + "/history":        reads,

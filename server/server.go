@@ -116,6 +116,9 @@ func New(o Options) (*Server, error) {
 	s.events()
 	s.replays()
 	s.upkeep()
+	if err := s.docs(); err != nil {
+		return nil, err
+	}
 	s.routes.HandleFunc("/", notFound)
 	s.main, s.probing = s.door("api", o.Addr, s.guard(s.routes)), s.door("probes", o.ProbeAddr, s.probesAlone())
 	if o.Certificates != nil {
@@ -174,6 +177,7 @@ func describe(b Build) huma.Config {
 	c := huma.DefaultConfig("Edda", b.Version)
 	c.Info.Description = "Durable sagas: instances, signals, answers and the operator's verbs."
 	c.CreateHooks = nil // no $schema in every answer
+	c.DocsPath = ""     // its pages load their script from elsewhere; see docs
 	return c
 }
 

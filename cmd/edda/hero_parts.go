@@ -156,7 +156,11 @@ func (p *process) newMesh() *mesh {
 	if c.Protocol == protocolREST {
 		m.api = mycelium.NewREST(c.address())
 	}
-	m.hub = mycelium.NewHub(m.api, mycelium.Options{Log: p.log.Named("mycelium"), Count: p.countMessages()})
+	o := mycelium.Options{Log: p.log.Named("mycelium"), Count: p.countMessages()}
+	if p.settings.coordinator() {
+		o.Listen = []string{hero.SupervisorTopic, router.MessageTopic} // some supervisors answer there
+	}
+	m.hub = mycelium.NewHub(m.api, o)
 	return m
 }
 

@@ -143,7 +143,7 @@ func (c *Coordinator) typeNames() string {
 
 // sameJob tells whether the definitions are the same.
 func sameJob(a, b hero.Job) bool {
-	return a.Script == b.Script && a.ScriptType == b.ScriptType && a.Executor == b.Executor && a.Timeout == b.Timeout && a.Retries == b.Retries &&
+	return a.Script == b.Script && a.ScriptType == b.ScriptType && a.Executor == b.Executor && a.Timeout == b.Timeout && a.QueueTimeout == b.QueueTimeout && a.Retries == b.Retries &&
 		maps.Equal(ownEnv(a), ownEnv(b)) && slices.Equal(a.Prerequisites, b.Prerequisites) && slices.Equal(a.Dependends, b.Dependends) &&
 		bytes.Equal(a.Signatures, b.Signatures)
 }
