@@ -88,7 +88,7 @@ func (p *process) buildCoordinator() error {
 	h.flows = flowsaga.NewClient(p.settings.tenantOfFlows(), p, p, func(err error) bool { return errors.Is(err, server.ErrDuplicate) })
 	h.coordinator, err = coordinator.New(p.redis, h.flows, coordinator.Options{
 		HTTPAddr: p.settings.Hero.API.httpAddr(), WSAddr: p.settings.Hero.API.wsAddr(), Tokens: tokens.plain, Hashes: tokens.hashes,
-		ScriptTypes: p.scriptTypes(), Mycelium: h.mesh.check, Version: build().Version,
+		Secrets: p.settings.Hero.Runner.Secrets, ScriptTypes: p.scriptTypes(), Mycelium: h.mesh.check, Version: build().Version,
 		Log: p.log.Named("coordinator"), Metrics: p.metrics,
 	})
 	if err != nil {

@@ -51,6 +51,9 @@ type Options struct {
 	Hashes map[[sha256.Size]byte]uint32
 	// ScriptTypes are accepted besides the documented ones.
 	ScriptTypes []hero.ScriptType
+	// Secrets are patterns of the names of variables whose values callers who may
+	// only read do not see; hero.SecretNames unless said.
+	Secrets []string
 	// Mycelium tells whether Mycelium is reachable, for Check; not asked when nil.
 	Mycelium func(ctx context.Context) error
 	// Version is shown in the OpenRPC document; "dev" when empty.
