@@ -77,9 +77,10 @@ type Event struct {
 	Attempts  int     `json:"attempts,omitempty"` // calls the effect worker made
 	// Parent is the instance that started this one (KindStart).
 	Parent Key `json:"parent,omitzero"`
-	// By is who acted (KindOperator, KindAnswer): for the audit, never for a decision.
+	// By is who acted, where a person or a program did: who answered, signalled,
+	// sent the event in or gave the operator's verb. Expressions see it as meta.by.
 	By string `json:"by,omitempty"`
-	// Why is the reason they gave, for the audit likewise.
+	// Why is the reason they gave, for the audit alone.
 	Why string `json:"why,omitempty"`
 	// Timer names what came due (KindTimer).
 	Timer TimerKind `json:"timer,omitempty"`
@@ -143,6 +144,15 @@ const (
 	VerbRedrive   Verb = "redrive"   // apply the poison event and those held behind it again
 	VerbDrop      Verb = "drop"      // give the poison event up and apply those held behind it
 	VerbReplay    Verb = "replay"    // built again from what is recorded; only in the history, never an input
+)
+
+// What the audit calls the acts that are no verbs.
+const (
+	ActSignal = "signal"
+	ActAnswer = "answer"
+	ActSend   = "send"
+	ActReload = "reload"
+	ActDrain  = "drain"
 )
 
 // TimerKind tells apart what can come due.

@@ -122,6 +122,9 @@ func (j *job) step(t *turn, before answer) answer {
 func (j *job) once() answer {
 	j.made++
 	a := j.w.call(j.hold.ctx, j)
+	if a.cut {
+		j.made-- // a call that the worker itself ended is not one that retry.max counts
+	}
 	// gofail: var effectCalled struct{}
 	if a.again && !a.refused && !j.e.repeatable() {
 		a.unknown = true // it is not called again since it may have been done
@@ -250,7 +253,7 @@ func (e *Effect) judge(r Response, vars map[string]any) answer {
 	if err != nil {
 		return answer{unknown: true, outcome: timedOut("expression", err.Error())}
 	}
-	out := outcome{kind: edda.Failed, failure: describe(r), definite: !r.Apart && (fail || !r.Retry && !r.Unknown)}
+	out := outcome{kind: edda.Failed, failure: describe(r), definite: fail || !r.Apart && !r.Retry && !r.Unknown}
 	if fail {
 		return answer{outcome: out}
 	}

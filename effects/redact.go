@@ -98,6 +98,11 @@ func (r redactor) value(v any) any {
 	switch v := v.(type) {
 	case string:
 		return r.text(v)
+	case json.Number:
+		if digits := r.text(string(v)); digits != string(v) {
+			return digits
+		}
+		return v
 	case []any:
 		out := make([]any, len(v))
 		for i, item := range v {

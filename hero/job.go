@@ -89,6 +89,27 @@ type Job struct {
 	// OwnEnv is the job's own variables once a flow has added its own to EnvVars;
 	// nil before.
 	OwnEnv map[string]string `json:"own_env_vars,omitempty"`
+	// Met are the prerequisites that hold, of a job outside of a flow.
+	Met []string `json:"met,omitempty"`
+}
+
+// Waits tells whether the job has to wait for other jobs or for prerequisites by
+// itself: a job of a flow waits in its flow.
+func (j Job) Waits() bool {
+	return j.FlowID == 0 && (len(j.Dependends) > 0 || len(j.Prerequisites) > 0)
+}
+
+// Told is the message that tells whom it concerns what became of a job that ended, in
+// the context where it lies.
+func Told(j Job, in uint32) Message {
+	m := Message{
+		CallerID: j.CallerID, ContextID: in, To: j.CallerID, MessageType: MessageResult, MessageFormat: FormatText,
+		Message: j.Result[ResultOutput], Job: []Job{j}, FlowID: j.FlowID, Attempt: j.Attempt, ReplyTo: cmp.Or(j.MessageKey, j.Key()),
+	}
+	if j.Status == JobError {
+		m.Message = j.Result[ResultError]
+	}
+	return m
 }
 
 // DefaultQueueTimeout is how long a job may wait before it is begun, where it does
@@ -147,6 +168,7 @@ func (j Job) hash() *hash {
 	h.optional("message_key", j.MessageKey)
 	h.optionalNumber("queue_timeout", j.QueueTimeout)
 	h.optionalPairs("own_env_vars", j.OwnEnv)
+	optionalList(h, "met", j.Met)
 	return h
 }
 
@@ -183,6 +205,7 @@ func (r *reader) job() Job {
 		MessageKey:    r.text("message_key"),
 		QueueTimeout:  r.number("queue_timeout"),
 		OwnEnv:        r.optionalPairs("own_env_vars"),
+		Met:           r.optionalTexts("met"),
 	}
 }
 

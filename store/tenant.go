@@ -125,11 +125,11 @@ func (x *extract) copy(from *changelog.Tx, o Options) error {
 			return fmt.Errorf("%s: %w", space, err)
 		}
 	}
-	if err := x.space(bucketManifest); err != nil {
-		return fmt.Errorf("%s: %w", bucketManifest, err)
-	}
 	if x.kept == 0 { // a name that was mistyped would make an empty backup
 		return edda.Classify(edda.Permanent, "this store has nothing of a tenant of that name")
+	}
+	if err := x.space(bucketManifest); err != nil {
+		return fmt.Errorf("%s: %w", bucketManifest, err)
 	}
 	return x.commit()
 }
@@ -147,7 +147,7 @@ func (x *extract) meta(o Options) error {
 		}
 	}
 	was, is := x.from.Bucket([]byte(bucketMeta)), x.tx.Bucket([]byte(bucketMeta))
-	for _, name := range [][]byte{metaFormat, metaCreated, metaCommit, metaDropped, metaRetention, metaUnclaimed} {
+	for _, name := range [][]byte{metaFormat, metaCreated, metaCommit, metaDropped, metaRetention, metaUnclaimed, metaBegun} {
 		if v := was.Get(name); v != nil {
 			if err := is.Put(name, v); err != nil {
 				return err
@@ -180,7 +180,7 @@ func (x *extract) row(space keyspace, part, k, v []byte) error {
 	if err := x.looked(); err != nil {
 		return err
 	}
-	if whose, known := tenantOfKey(space, k); known && whose != x.tenant {
+	if whose, known := tenantOfKey(space, k); known && whose != x.tenant && (space != bucketPosition || whose != AllTenants) {
 		return nil // not even decrypted
 	}
 	place, head := k, 0
@@ -296,7 +296,7 @@ func (x *extract) put(space keyspace, part, k, v []byte) error {
 			return err
 		}
 	}
-	if space != bucketCheckpoint && space != bucketAudit {
+	if space != bucketCheckpoint && space != bucketAudit && space != bucketPosition {
 		x.kept++
 	}
 	b.FillPercent = appendFill

@@ -226,7 +226,7 @@ func (c *child) cli(args ...string) (string, int) {
 	ctx, cancel := context.WithTimeout(context.Background(), soon)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, theBinary.get(c.t), args...)
-	cmd.Env = append(clean(os.Environ()), "EDDA_ADDR="+c.addr, "NATS_URL="+c.nats)
+	cmd.Env = append(clean(os.Environ()), "EDDA_URL="+c.addr, "NATS_URL="+c.nats)
 	out, err := cmd.CombinedOutput()
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {

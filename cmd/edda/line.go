@@ -35,7 +35,8 @@ const releaseWithin = time.Second
 
 // line is everything that works on the streams.
 type line struct {
-	embedded *stream.Embedded // edda dev
+	embedded *stream.Embedded  // edda dev
+	nats     stream.Connection // how conn was made
 	conn     *nats.Conn
 	js       jetstream.JetStream
 	durable  []stream.Durability
@@ -110,6 +111,7 @@ func (p *process) connect(ctx context.Context, l *line) error {
 		l.embedded, c = e, stream.Connection{Server: e.Server(), Log: c.Log}
 	}
 	var err error
+	l.nats = c
 	l.conn, l.js, err = stream.Connect(c)
 	return err
 }
@@ -195,13 +197,13 @@ func (p *process) buildSagas(ctx context.Context, l *line) error {
 		return edda.Classify(edda.Permanent, "outbox: %w", err)
 	}
 	l.engine = engine.New(l.source, p.db, p.deciders(p.set), engine.Options{
-		Full: l.relay.Full, Hold: l.source.Hold, MaxParked: p.settings.Parked.Max, Log: p.log.Named("engine"), Registry: p.metrics,
-		Observe: p.quarantine.observe, Copied: l.source.Expect,
+		Full: l.relay.Full, Crowded: crowded(l.relay), Hold: l.source.Hold, MaxParked: p.settings.Parked.Max, Log: p.log.Named("engine"), Registry: p.metrics,
+		Observe: p.quarantine.observe, Copied: l.source.Expect, CatchUp: p.catchingUp(l),
 	})
 	l.replayer = p.replays(l)
 	l.scheduler = scheduler.New(p.db, l.engine, scheduled{p.set, p.settings.Tenants, p.settings.tenant()}, scheduler.Options{Log: p.log.Named("scheduler")})
 	l.conn.SetReconnectHandler(func(c *nats.Conn) {
-		p.log.Info("nats is connected again", zap.String("url", c.ConnectedUrlRedacted()))
+		p.log.Info("nats is connected again", zap.String("url", l.nats.ConnectedTo(c)))
 		l.source.Recheck()
 		l.relay.Republish()
 	})
@@ -248,13 +250,20 @@ func (p *process) openSource(ctx context.Context, l *line) error {
 	l.source, err = stream.OpenSource(ctx, l.js, held, stream.SourceOptions{
 		Codec: l.codec, Name: p.db.ID(), Tenants: p.settings.Tenants, From: p.from(),
 		AcceptLoss: p.settings.AcceptStreamLoss, Restored: p.restored, Log: p.log.Named("source"),
-		Hears: func(saga, fact string) bool { return p.hearing.Load().Hears(saga, fact) },
+		Hears: func(saga, fact string) bool { return p.hearing.Load().Hears(saga, fact) }, Strays: p.strays,
 	})
 	if err != nil {
 		return err
 	}
 	l.publisher.Tell(l.source.Published)
-	change := store.Change{Checkpoints: l.source.Start()}
+	begin, err := p.begin(ctx, l, p.set, held)
+	if err != nil {
+		return err
+	}
+	begin.tell(p.log)
+	p.said = begin.said
+	change := begin.change()
+	change.Checkpoints = l.source.Start()
 	for _, loss := range l.source.Losses() {
 		p.log.Warn("accepted the loss of stream messages", zap.String("what", loss.Accepted()), zap.Uint64("next", loss.Resume.Seq+1))
 		change.Audits = append(change.Audits, store.Audit{Time: time.Now(), By: "accept-stream-loss", Verb: "accept", Detail: loss.Accepted()})

@@ -6,6 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"edda/store"
+	"edda/stream"
 )
 
 // instanceCollector counts instances by saga and status, from the counts that
@@ -73,6 +74,14 @@ func mappedGauge() prometheus.Collector {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "edda_store_mapped_bytes", Help: "Bytes of files that are mapped and in memory, most of them the store's.",
 	}, func() float64 { return float64(store.Mapped()) })
+}
+
+// strayCounter shows what the streams have that is nobody's message.
+func strayCounter(s *stream.Strays) prometheus.Collector {
+	return prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Name: "edda_stream_stray_acks_total",
+		Help: "Acks of the NATS server that came in the place of messages: somebody names subjects of Edda's as where to reply.",
+	}, func() float64 { return float64(s.Count()) })
 }
 
 // writtenCounters show what the store did to its disk.

@@ -73,6 +73,9 @@ func (t *terminal) serve(ctx context.Context, s settings, ready func(*process, l
 	if t.printProblems(l.problems, t.err) {
 		return errNothingStarted
 	}
+	hungUp, release := hangups() // from here on: one that comes during the start must not end it
+	defer release()
+	attached := isTerminal(t.in)
 	log, err := t.logger(s.Log.Level, s.dev && isTerminal(t.err))
 	if err != nil {
 		return err
@@ -90,7 +93,15 @@ func (t *terminal) serve(ctx context.Context, s settings, ready func(*process, l
 			ready(p, l)
 		}
 	}
+	hearing, stop := context.WithCancel(ctx)
+	deaf := make(chan struct{})
+	go func() {
+		defer close(deaf)
+		p.reloadOnHangup(hearing, hungUp, func() bool { return attached && !isTerminal(t.in) })
+	}()
 	err = p.Run(ctx)
+	stop()
+	<-deaf
 	notify(log, daemon.SdNotifyStopping)
 	return clear(err)
 }

@@ -39,11 +39,6 @@ func (v *storeVerb) register(cmd *cobra.Command) {
 	flags.StringVar(&v.config, "config", "", "configuration file of that store's process (EDDA_CONFIG)")
 }
 
-func (v *storeVerb) registerReason(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&v.why, "why", "", "the reason, for the audit")
-	cmd.Flags().StringVar(&v.by, "by", "", "who acts, for the audit (the user who calls)")
-}
-
 // storeAt finds the folder of the store within a data folder.
 func storeAt(data string) (string, bool) {
 	for _, folder := range []string{"store", "", "runner"} {
@@ -68,7 +63,7 @@ func (v *storeVerb) folder() (string, error) {
 		}
 		return "", usagef("there is no store in %s: name its folder with --data, or its process with --addr", data)
 	}
-	if v.addr != "" || v.term.getenv("EDDA_ADDR") != "" {
+	if v.addr != "" || v.term.getenv(envURL) != "" {
 		return "", nil
 	}
 	for _, data := range []string{defaults().Data, ".edda"} {

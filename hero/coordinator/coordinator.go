@@ -96,6 +96,8 @@ func (c *Coordinator) serve() error {
 	server := jsonrpc.ServerOptions{Log: c.options.Log, Observe: c.meter.observe}
 	if len(c.tokens) > 0 {
 		server.Auth = c.tokens.auth
+	} else {
+		server.Received = door.Authenticated // whoever gets this far is believed
 	}
 	if c.rpc, err = jsonrpc.NewServer(info, methods, server); err != nil {
 		return err
@@ -104,8 +106,8 @@ func (c *Coordinator) serve() error {
 	if len(c.tokens) == 0 { // a token is what pages of others do not have
 		guard = sameHost
 	}
-	c.http = newDoor(c.options.HTTPAddr, guard(bounded(c.rpc)), c.options.Log)
-	c.ws = newDoor(c.options.WSAddr, guard(c.rpc.WebSocket()), c.options.Log)
+	c.http = c.newDoor("coordinator", c.options.HTTPAddr, guard(bounded(c.rpc)))
+	c.ws = c.newDoor("coordinator_websocket", c.options.WSAddr, guard(c.rpc.WebSocket()))
 	return nil
 }
 

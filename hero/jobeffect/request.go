@@ -3,15 +3,14 @@ package jobeffect
 import (
 	"errors"
 	"fmt"
-	"io"
 	"math"
-	"os"
 	"path/filepath"
 	"time"
 
 	"edda/effects"
 	"edda/expression"
 	"edda/hero"
+	"edda/internal/files"
 )
 
 const (
@@ -105,16 +104,14 @@ func (r *request) code(c effects.Call) error {
 func tooLong() error { return fmt.Errorf("the script has more than %d bytes", maxScript) }
 
 func read(name string) (string, error) {
-	f, err := os.Open(name)
+	text, _, err := files.Regular(name, maxScript)
 	if err != nil {
 		return "", fmt.Errorf("script: %w", err)
 	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, maxScript+1))
-	if err == nil && len(text) > maxScript {
-		err = tooLong()
+	if len(text) > maxScript {
+		return "", tooLong()
 	}
-	return string(text), err
+	return string(text), nil
 }
 
 func scriptType(v any) (hero.ScriptType, error) {

@@ -104,8 +104,7 @@ func (c *Client) NewID() string { return c.prefix + "." + strconv.FormatUint(c.s
 // is only what went wrong with the call. Whoever keeps the call's id can Resume it.
 // seen, which may be nil, is told how far the call got.
 func (c *Client) Run(ctx context.Context, id string, j hero.Job, seen func(Progress)) (hero.JobStatus, map[string]string, error) {
-	wire := FromHero(j)
-	wire.Status = ""
+	wire := ToRun(j)
 	return c.ended(ctx, "job.run", id, params{Secret: c.secret, Job: &wire}, seen)
 }
 
@@ -134,8 +133,7 @@ func (c *Client) Resume(ctx context.Context, id, messageID string, only bool) (h
 
 // Create stores the job there without starting it.
 func (c *Client) Create(ctx context.Context, j hero.Job) (ID, error) {
-	wire := FromHero(j)
-	wire.Status = ""
+	wire := ToRun(j)
 	var id ID
 	return id, c.call(ctx, "jobs.create", params{Secret: c.secret, Job: &wire}, &id, nil)
 }

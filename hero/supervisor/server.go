@@ -31,7 +31,7 @@ func New(db *redisdb.DB, o Options) (*Server, error) {
 	var err error
 	s.rpc, err = jsonrpc.NewServer(
 		jsonrpc.Info{Title: "Supervisor", Version: "1", Description: "Has jobs run by registered runners."},
-		s.methods(), jsonrpc.ServerOptions{Log: o.Log, Auth: withBearer, MaxConcurrent: maxCalls})
+		s.methods(), jsonrpc.ServerOptions{Log: o.Log, Auth: s.withBearer, MaxConcurrent: maxCalls})
 	if err != nil {
 		return nil, fmt.Errorf("supervisor: %w", err)
 	}

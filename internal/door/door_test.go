@@ -16,7 +16,8 @@ import (
 func open(t *testing.T, o Options) (d *Door, let chan struct{}, answer chan string, stop func() error) {
 	t.Helper()
 	let, begun, answer := make(chan struct{}), make(chan struct{}), make(chan string, 1)
-	d = New("127.0.0.1:0", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	d = New("127.0.0.1:0", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		Authenticated(r.Context())
 		close(begun)
 		<-let
 		_, _ = io.WriteString(w, "late")
