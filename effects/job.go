@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"time"
 
 	"go.uber.org/zap"
@@ -23,6 +24,8 @@ type spell struct {
 type job struct {
 	w         *Worker
 	admission *admission
+	masked    map[string]any // the secrets that mask hides, kept for the next command
+	mask      redactor
 	command
 }
 
@@ -131,7 +134,10 @@ func (j *job) prepare() (*outcome, error) {
 	if err != nil {
 		return nil, err
 	}
-	j.secret = newRedactor(secrets)
+	if !maps.Equal(secrets, j.masked) { // most commands of an effect have the same
+		j.masked, j.mask = secrets, newRedactor(secrets)
+	}
+	j.secret = j.mask
 	payload, err := j.payload()
 	if err != nil {
 		return refusal("malformed", err), nil

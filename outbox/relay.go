@@ -20,6 +20,7 @@ type box interface {
 	AppendOutbox(rows []store.Row, after ulid.ULID, limit int) ([]store.Row, error)
 	OutboxSize() (int, time.Time)
 	Outboxed(kinds ...edda.WorkKind) int
+	Owners(least int, kinds ...edda.WorkKind) []store.Owner
 	Committed() <-chan struct{}
 	Commit(ctx context.Context, c store.Change) error
 	CommitWithin(ctx context.Context, c store.Change, within time.Duration) error

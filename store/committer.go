@@ -180,7 +180,7 @@ func (d *DB) write(group []*job) (*staged, error) {
 		return nil, d.doubt(next, err)
 	}
 	defer func() { _ = tx.Rollback() }() // after a commit it does nothing
-	if err := d.fill(tx, next, staged, group); err != nil {
+	if err := d.sound(func() error { return d.fill(tx, next, staged, group) }); err != nil {
 		return nil, err
 	}
 	d.hours.add(staged)

@@ -198,8 +198,8 @@ func (p *process) buildSagas(ctx context.Context, l *line) error {
 		return edda.Classify(edda.Permanent, "outbox: %w", err)
 	}
 	l.engine = engine.New(l.source, p.db, p.deciders(p.set), engine.Options{
-		Full: l.relay.Full, Hold: l.source.Hold, MaxParked: p.settings.Parked.Max, Log: p.log.Named("engine"), Registry: p.metrics,
-		Observe: p.quarantine.observe, Copied: l.source.Expect,
+		Full: l.relay.Full, Crowded: crowded(l.relay), Hold: l.source.Hold, MaxParked: p.settings.Parked.Max, Log: p.log.Named("engine"), Registry: p.metrics,
+		Observe: p.quarantine.observe, Copied: l.source.Expect, CatchUp: p.catchingUp(l),
 	})
 	l.replayer = p.replays(l)
 	l.scheduler = scheduler.New(p.db, l.engine, scheduled{p.set, p.settings.Tenants, p.settings.tenant()}, scheduler.Options{Log: p.log.Named("scheduler")})
@@ -276,13 +276,20 @@ func (p *process) openSource(ctx context.Context, l *line) error {
 	l.source, err = stream.OpenSource(ctx, l.js, held, stream.SourceOptions{
 		Codec: l.codec, Name: p.db.ID(), Tenants: p.settings.Tenants, From: p.from(),
 		AcceptLoss: p.settings.AcceptStreamLoss, Restored: p.restored, Log: p.log.Named("source"),
-		Hears: func(saga, fact string) bool { return p.hearing.Load().Hears(saga, fact) },
+		Hears: func(saga, fact string) bool { return p.hearing.Load().Hears(saga, fact) }, Strays: p.strays,
 	})
 	if err != nil {
 		return err
 	}
 	l.publisher.Tell(l.source.Published)
-	change := store.Change{Checkpoints: l.source.Start()}
+	begin, err := p.begin(ctx, l, p.set, held)
+	if err != nil {
+		return err
+	}
+	begin.tell(p.log)
+	p.said = begin.said
+	change := begin.change()
+	change.Checkpoints = l.source.Start()
 	for _, what := range l.lease.Adopted() {
 		p.log.Warn("tenants were taken over without their instances", zap.String("from", what))
 		change.Audits = append(change.Audits, store.Audit{Time: time.Now(), By: "adopt-empty", Verb: "adopt", Detail: what})

@@ -84,6 +84,14 @@ func mappedGauge() prometheus.Collector {
 	}, func() float64 { return float64(store.Mapped()) })
 }
 
+// strayCounter shows what the streams have that is nobody's message.
+func strayCounter(s *stream.Strays) prometheus.Collector {
+	return prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Name: "edda_stream_stray_acks_total",
+		Help: "Acks of the NATS server that came in the place of messages: somebody names subjects of Edda's as where to reply.",
+	}, func() float64 { return float64(s.Count()) })
+}
+
 // writtenCounters show what the store did to its disk.
 func writtenCounters(db *store.DB) (out []prometheus.Collector) {
 	for _, c := range []struct {
