@@ -268,3 +268,25 @@ func TestABackupOfATenantIsCompressed(t *testing.T) {
 		}
 	}
 }
+
+// TestAStoreKnowsWhatItWasMadeOf, over a backup of a backup.
+func TestAStoreKnowsWhatItWasMadeOf(t *testing.T) {
+	db := ofTwo(t, Options{})
+	restored := func(raw []byte) *opened {
+		dir := t.TempDir()
+		if _, err := Restore(t.Context(), save(t, raw), dir, false, nil, nil); err != nil {
+			t.Fatal(err)
+		}
+		return open(t, dir, Options{})
+	}
+	first := restored(tenantBackup(t, db, "acme"))
+	second := restored(tenantBackup(t, first, "acme"))
+	for name, got := range map[string]bool{
+		"a backup of its store": first.MadeOf(db.ID()), "a backup of a backup": second.MadeOf(first.ID()), "and of that one's store": second.MadeOf(db.ID()),
+		"not the other way": !db.MadeOf(first.ID()), "not of itself": !first.MadeOf(first.ID()),
+	} {
+		if !got {
+			t.Error(name)
+		}
+	}
+}
