@@ -1,6 +1,7 @@
 package store
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"sync"
@@ -23,6 +24,9 @@ type Options struct {
 
 	// Seal encrypts payloads; nil writes them as they are.
 	Seal AEAD
+
+	// ReadOnly opens a store that is there and changes nothing of it; see [OpenToCheck].
+	ReadOnly bool
 
 	called string // the file in errors, where not by its path
 
@@ -54,6 +58,8 @@ type DB struct {
 	dues    dueFront
 	health  health
 	running atomic.Bool
+	damage  atomic.Pointer[error]
+	fence   atomic.Pointer[func(context.Context) error] // nil: nothing is asked before a commit
 
 	committed chan struct{}
 	armed     chan struct{}
@@ -86,7 +92,7 @@ func (d *DB) view(fn func(*changelog.Tx) error) error {
 		return fmt.Errorf("open a snapshot: %w", err)
 	}
 	defer func() { _ = tx.Rollback() }() // nothing was written
-	return fn(tx)
+	return d.sound(func() error { return fn(tx) })
 }
 
 // ID is the store's own id, made when it was created.

@@ -291,7 +291,7 @@ func (e *encoder) dues(key []byte, times []time.Time) (rows [][]byte) {
 
 // rest encodes everything of a change but its transitions.
 func (e *encoder) rest(c Change) error {
-	for _, encode := range []func(Change) error{e.positions, e.programs, e.claims, e.unclaimed, e.outgoing, e.letters, e.due, e.replays} {
+	for _, encode := range []func(Change) error{e.positions, e.begun, e.programs, e.claims, e.unclaimed, e.outgoing, e.letters, e.due, e.replays} {
 		if err := encode(c); err != nil {
 			return err
 		}
@@ -323,6 +323,10 @@ func (e *encoder) positions(c Change) error {
 		if err := e.put(bucketPosition, texts(p.Tenant, p.Saga, p.Stream), &p.Checkpoint); err != nil {
 			return err
 		}
+	}
+	for i := range c.DropPositions {
+		p := &c.DropPositions[i]
+		e.out.puts = append(e.out.puts, row{bucket: bucketPosition, key: texts(p.Tenant, p.Saga, p.Stream)})
 	}
 	return nil
 }

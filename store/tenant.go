@@ -43,7 +43,11 @@ func (d *DB) SnapshotOf(ctx context.Context, tenant string, tell func(rows int))
 		return nil, edda.Classify(edda.Temporary, "a backup of one tenant is under way: one at a time")
 	}
 	x := &extract{ctx: ctx, tell: tell, tenant: tenant, path: filepath.Join(filepath.Dir(d.path), extracting), opens: d.seal, packer: changelog.Packer{Plain: d.options.plain}}
-	s, err := x.snapshot(d)
+	var s *Snapshot
+	err := d.sound(func() (err error) {
+		s, err = x.snapshot(d)
+		return err
+	})
 	if err != nil {
 		x.end()
 		d.extraction.Unlock()
@@ -125,11 +129,11 @@ func (x *extract) copy(from *changelog.Tx, o Options) error {
 			return fmt.Errorf("%s: %w", space, err)
 		}
 	}
-	if err := x.space(bucketManifest); err != nil {
-		return fmt.Errorf("%s: %w", bucketManifest, err)
-	}
 	if x.kept == 0 { // a name that was mistyped would make an empty backup
 		return edda.Classify(edda.Permanent, "this store has nothing of a tenant of that name")
+	}
+	if err := x.space(bucketManifest); err != nil {
+		return fmt.Errorf("%s: %w", bucketManifest, err)
 	}
 	return x.commit()
 }
@@ -147,7 +151,7 @@ func (x *extract) meta(o Options) error {
 		}
 	}
 	was, is := x.from.Bucket([]byte(bucketMeta)), x.tx.Bucket([]byte(bucketMeta))
-	for _, name := range [][]byte{metaFormat, metaCreated, metaCommit, metaDropped, metaRetention, metaUnclaimed} {
+	for _, name := range [][]byte{metaFormat, metaCreated, metaCommit, metaDropped, metaRetention, metaUnclaimed, metaBegun} {
 		if v := was.Get(name); v != nil {
 			if err := is.Put(name, v); err != nil {
 				return err
@@ -180,7 +184,7 @@ func (x *extract) row(space keyspace, part, k, v []byte) error {
 	if err := x.looked(); err != nil {
 		return err
 	}
-	if whose, known := tenantOfKey(space, k); known && whose != x.tenant {
+	if whose, known := tenantOfKey(space, k); known && whose != x.tenant && (space != bucketPosition || whose != AllTenants) {
 		return nil // not even decrypted
 	}
 	place, head := k, 0
@@ -296,7 +300,7 @@ func (x *extract) put(space keyspace, part, k, v []byte) error {
 			return err
 		}
 	}
-	if space != bucketCheckpoint && space != bucketAudit {
+	if space != bucketCheckpoint && space != bucketAudit && space != bucketPosition {
 		x.kept++
 	}
 	b.FillPercent = appendFill

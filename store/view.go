@@ -31,7 +31,15 @@ func (d *DB) View() (*View, error) {
 func (v *View) Close() { _ = v.tx.Rollback() }
 
 // Cell loads the record of one key; one that does not exist has no instance and no entries.
-func (v *View) Cell(k edda.Key) (edda.Cell, error) {
+func (v *View) Cell(k edda.Key) (cell edda.Cell, err error) {
+	err = v.db.sound(func() error {
+		cell, err = v.cell(k)
+		return err
+	})
+	return cell, err
+}
+
+func (v *View) cell(k edda.Key) (edda.Cell, error) {
 	if v.cells++; v.cells%trimCells == 0 {
 		v.db.trimIn(v.tx)
 	}

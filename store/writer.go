@@ -299,7 +299,7 @@ func (w *writer) settle(command string, who edda.Key) error {
 	if !ok || row.From != who {
 		return nil
 	}
-	w.staged.removed(row.ID, edda.WorkEffect)
+	w.staged.removed(row.ID, edda.WorkEffect, w.staged.index.owner(who.Tenant, who.Saga))
 	w.id = row.ID
 	return w.bucket(bucketOutbox).Delete(w.id[:])
 }
@@ -315,7 +315,11 @@ func (w *writer) remove(id ulid.ULID) error {
 	if err != nil {
 		return err
 	}
-	w.staged.removed(id, kindOf(value))
+	by, err := w.staged.index.ownerOf(value)
+	if err != nil {
+		return err
+	}
+	w.staged.removed(id, kindOf(value), by)
 	return bucket.Delete(w.id[:])
 }
 

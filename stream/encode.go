@@ -58,7 +58,8 @@ func (c Codec) message(d *draft, s Subject, id, trace string, body any) (err err
 	}
 	clear(d.Header)
 	if id != "" {
-		d.set(headerMsgID, &d.id, id)
+		d.id[0] = derivedID(s.Tenant, id)
+		d.Header[headerMsgID] = d.id[:]
 	}
 	if isTraceparent(trace) {
 		d.set(headerTraceparent, &d.trace, trace)
@@ -250,6 +251,16 @@ func (c Codec) Input(ev edda.Event) (*nats.Msg, error) {
 }
 
 func (c Codec) sent(d *draft, ev *edda.Event) error {
+	if err := c.sentIn(d, ev); err != nil {
+		return err
+	}
+	if ev.ID != "" {
+		d.id[0] = chosenID(d.Subject, ev.ID)
+	}
+	return nil
+}
+
+func (c Codec) sentIn(d *draft, ev *edda.Event) error {
 	md := metadata{Correlation: text(ev.Correlation), Trace: text(ev.Trace), Causation: text(ev.Causation), By: text(ev.By), Why: text(ev.Why)}
 	if ev.Kind == edda.KindEvent {
 		s := Subject{Tenant: ev.Tenant, Family: FamilyAggregate, Name: ev.AggregateType, ID: ev.AggregateID}

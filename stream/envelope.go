@@ -28,7 +28,7 @@ type envelope struct {
 // the beginning of its body as a JSON string for payload.
 func (c Codec) Event(m Message) edda.Event {
 	base := edda.Event{
-		Kind: edda.KindEvent, ID: m.id(), Time: m.Time.UTC(), Stream: m.Stream, Seq: m.Seq,
+		Kind: edda.KindEvent, ID: c.ID(m), Time: m.Time.UTC(), Stream: m.Stream, Seq: m.Seq,
 	}
 	s, err := c.Parse(m.Subject)
 	if err != nil {

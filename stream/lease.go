@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/zap"
 
@@ -29,7 +30,7 @@ const (
 	leaseStop = time.Second
 )
 
-// ErrLeaseLost says that another process has taken the lease over.
+// ErrLeaseLost says that another process has taken the lease over, for good.
 var ErrLeaseLost = errors.New("the lease was taken over")
 
 // LeaseOptions say who asks for a lease.
@@ -38,6 +39,11 @@ type LeaseOptions struct {
 	Host    string  // this machine
 	Process string  // different for each start
 	Tenants Tenants // what the process takes in; none is all
+	// File names the store's file on this machine, of which the process has the lock: who
+	// has the lock of the same file knows that the former holder is gone.
+	File string
+	// Clock counts also while the process or the machine is paused; the system's when nil.
+	Clock func() time.Duration
 	// Worker is set for the lease of an effect worker; else it is a saga process's.
 	Worker *WorkerLease
 	// Replicas of the bucket where it is made; 1 when zero.
@@ -65,6 +71,18 @@ type holder struct {
 	// Held is false while the process still looks whether another has the tenants.
 	Held  bool      `json:"held"`
 	Since time.Time `json:"since"`
+	// Where and File tell a holder on this host that has ended from one that lives.
+	Where processID `json:"where,omitzero"`
+	File  string    `json:"file,omitempty"`
+}
+
+// processID tells a process from all others that this machine ever ran, as far as the
+// system says. Its number is one of a namespace: containers count from one each.
+type processID struct {
+	Boot    string `json:"boot"`
+	Space   string `json:"space"`
+	PID     int    `json:"pid"`
+	Started uint64 `json:"started"` // ticks since the boot
 }
 
 // key is where the lease of this holder is.
@@ -105,26 +123,33 @@ func (w WorkerLease) mode() string {
 }
 
 // Lease keeps a second saga process from the same tenants, and a second effect
-// worker from the same commands unless both share their ledger. The holder of a
-// store's file lock takes its own lease over at once when it is on the same
-// machine; any other process is refused until the lease has run out. Release
+// worker from the same commands unless both share their ledger. A process on the same
+// machine takes its store's lease over at once where the former holder has ended; any
+// other process is refused until the lease has run out. Release
 // comes after Run has returned; Move may be called at any time between.
 type Lease struct {
 	js     jetstream.JetStream
 	bucket jetstream.KeyValueConfig
 	log    *zap.Logger
+	fence  *Fence
+	gone   chan struct{} // closed when the lease is lost
 
 	mu       sync.Mutex // guards all below, once the lease is acquired
 	kv       jetstream.KeyValue
 	own      holder
 	revision uint64 // of our last write
+	lost     error  // why it is lost; nil while it is not
+	tried    time.Time
+	failed   error // what the renewal that ended at tried came to
 }
 
 // AcquireLease takes the lease or says, with an edda.Permanent error, who has it.
 func AcquireLease(ctx context.Context, js jetstream.JetStream, o LeaseOptions) (*Lease, error) {
 	l := &Lease{js: js, bucket: o.bucket(), log: o.Log, own: holder{
 		Store: o.Store, Host: o.Host, Process: o.Process, Tenants: o.Tenants, Worker: o.Worker, Since: time.Now().UTC(),
-	}}
+		Where: thisProcess(), File: o.File,
+	}, gone: make(chan struct{})}
+	l.fence = newFence(o.Clock, l.ask)
 	if l.log == nil {
 		l.log = zap.NewNop()
 	}
@@ -185,15 +210,54 @@ func (l *Lease) apply(ctx context.Context) error {
 	return err
 }
 
-// mayReplace tells whether the store's lease is one that we left behind.
+// Fence of the lease: what the process does for others passes it first.
+func (l *Lease) Fence() *Fence { return l.fence }
+
+// mayReplace tells whether the store's lease is one whose holder has ended.
 func (l *Lease) mayReplace(e jetstream.KeyValueEntry) error {
 	other, err := readHolder(e)
-	if err != nil || other.Host == l.own.Host {
+	if err != nil {
 		return nil // unreadable leases are nobody's
+	}
+	switch l.own.fate(other) {
+	case hasEnded:
+		return nil
+	case isAlive:
+		return edda.Classify(edda.Permanent,
+			"store %s is in use by process %d of this host since %s: stop that one first; a copied store must not run twice",
+			other.Store, other.Where.PID, stamp(other.Since))
 	}
 	return edda.Classify(edda.Permanent,
 		"store %s is in use on host %s since %s: stop the %s there, or wait %s after it has gone; a copied store must not run twice",
 		other.Store, other.Host, stamp(other.Since), l.own.kind(), leaseTTL)
+}
+
+// What this process knows of the former holder of its store's lease.
+const (
+	mayLive  = iota // it cannot be looked at from here
+	isAlive         // it runs on this machine
+	hasEnded        // it ran on this machine
+)
+
+// fate of the other holder of our store's lease. The lock of the store's file says that
+// it has ended; of another file, which a copied store has, it says nothing.
+func (h holder) fate(other holder) int {
+	mine, its := h.Where, other.Where
+	switch {
+	case other.Host != h.Host:
+		return mayLive
+	case mine == processID{} || its == processID{}:
+		return hasEnded // the system does not tell, or an older edda wrote the lease
+	case its.Boot != mine.Boot:
+		return mayLive // another machine of that name, or this one before a start
+	case its == mine || other.File != "" && other.File == h.File:
+		return hasEnded
+	case its.Space != mine.Space:
+		return mayLive
+	case its.lives():
+		return isAlive
+	}
+	return hasEnded
 }
 
 // contend looks for other stores' leases on what is ours. Of two that wish at
@@ -326,6 +390,7 @@ func (l *Lease) write(ctx context.Context, over uint64) error {
 	if err != nil {
 		return fmt.Errorf("write lease: %w", err)
 	}
+	sent := l.fence.now()
 	var revision uint64
 	if over == 0 {
 		revision, err = l.kv.Create(ctx, l.own.key(), value)
@@ -336,6 +401,9 @@ func (l *Lease) write(ctx context.Context, over uint64) error {
 		return fmt.Errorf("write lease: %w", err)
 	}
 	l.revision = revision
+	if l.own.Held {
+		l.fence.extend(sent)
+	}
 	return nil
 }
 
@@ -355,7 +423,7 @@ func readHolder(e jetstream.KeyValueEntry) (holder, error) {
 }
 
 // Run renews the lease until ctx ends. It returns ErrLeaseLost when another
-// process has it: everything that writes must stop then. Without a connection
+// process has it: the fence is shut then, and everything must stop. Without a connection
 // it keeps trying; nothing can be read from a stream meanwhile either.
 func (l *Lease) Run(ctx context.Context) error {
 	tick := time.NewTicker(leaseRenew)
@@ -364,6 +432,7 @@ func (l *Lease) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-l.gone:
 		case <-tick.C:
 		}
 		err := l.renew(ctx)
@@ -390,12 +459,60 @@ func (l *Lease) Renew(ctx context.Context) error {
 // unknown fate would leave us without our revision. But a stop does not wait for
 // a server that says nothing; the lease then runs out by itself.
 func (l *Lease) renew(ctx context.Context) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.renewed(ctx)
+}
+
+// ask renews a lease whose fence is not open. All who come while one renewal is under way
+// share what came of it.
+func (l *Lease) ask(ctx context.Context) error {
+	came := time.Now()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.fence.Open() {
+		return nil
+	}
+	if l.lost == nil && !l.tried.After(came) {
+		_ = l.renewed(ctx) // failed says what came of it
+	}
+	switch {
+	case l.lost != nil:
+		return l.lost
+	case l.failed != nil:
+		return edda.Classify(edda.Temporary, "the lease on store %s ran out and cannot be renewed: nothing is called, sent or committed until NATS answers: %w", l.own.Store, l.failed)
+	}
+	return nil
+}
+
+// renewed renews it, and notes what came of that. Its caller holds l.mu.
+func (l *Lease) renewed(ctx context.Context) error {
+	if l.lost != nil {
+		return l.lost
+	}
+	err := l.attempt(ctx)
+	l.tried, l.failed = time.Now(), err
+	if errors.Is(err, ErrLeaseLost) {
+		l.lose(err)
+	}
+	return err
+}
+
+// lose shuts the fence for good. Its caller holds l.mu.
+func (l *Lease) lose(why error) {
+	l.fence.shut()
+	l.lost = why
+	close(l.gone)
+}
+
+func (l *Lease) attempt(ctx context.Context) error {
+	if !l.fence.Open() && l.js.Conn().Status() != nats.CONNECTED {
+		return nats.ErrDisconnected // who asks need not wait to hear that
+	}
 	ended := ctx
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaseRenew)
 	defer cancel()
 	defer context.AfterFunc(ended, func() { time.AfterFunc(leaseStop, cancel) })()
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	err := l.write(ctx, l.revision)
 	if err == nil {
 		return nil
@@ -445,8 +562,14 @@ func (l *Lease) anew(ctx context.Context) error {
 func (l *Lease) Release(ctx context.Context) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.lost == nil {
+		l.lose(errReleased)
+	}
 	return l.release(ctx)
 }
+
+// errReleased is what is told once the lease was given back.
+var errReleased = errors.New("the lease was given back")
 
 func (l *Lease) release(ctx context.Context) error {
 	err := l.kv.Delete(ctx, l.own.key(), jetstream.LastRevision(l.revision))

@@ -111,7 +111,7 @@ type gatewayConfig struct {
 
 // outboxConfig bounds the work that waits.
 type outboxConfig struct {
-	// Max is how many rows of one destination stop the intake of new events.
+	// Max is how many rows of one destination there may be; sagas and tenants share them.
 	Max int `koanf:"max"`
 }
 

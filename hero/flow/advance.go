@@ -129,9 +129,9 @@ func (s *step) due(i int) {
 	n := s.Definition.Nodes[i]
 	switch s.Nodes[i].Status {
 	case hero.NodePending:
-		s.fail(i, map[string]string{hero.ResultError: fmt.Sprintf("not met within %s: %s", n.patience(), strings.Join(s.unmet(n), ", "))})
+		s.fail(i, map[string]string{hero.ResultError: fmt.Sprintf("queue_timeout: not met within %s: %s", n.patience(), strings.Join(s.unmet(n), ", "))})
 	case hero.NodeDispatched:
-		s.giveUp(i, fmt.Sprintf("timeout: no answer within %s", n.timeout()))
+		s.giveUp(i, fmt.Sprintf("queue_timeout: not begun within %s", n.patience()))
 	case hero.NodeRunning:
 		s.giveUp(i, fmt.Sprintf("timeout: no result within %s of its start", n.timeout()))
 	}
@@ -199,7 +199,7 @@ func (s *step) dispatch(i int) {
 	n, st := s.Definition.Nodes[i], &s.Nodes[i]
 	st.Status = hero.NodeDispatched
 	st.Attempt = max(st.Attempt, s.Base) + 1
-	st.Due = s.now.Add(n.timeout() + AnswerGrace)
+	st.Due = s.now.Add(n.patience() + AnswerGrace)
 	s.act(ActDispatch, i)
 }
 
@@ -278,7 +278,8 @@ func (s *step) act(kind ActKind, i int) *Act {
 	case ActNode:
 		a.Status = s.Nodes[i].Status
 	case ActDispatch:
-		a.SupervisorURL, a.Timeout = n.SupervisorURL, uint32(n.timeout()/time.Second)
+		a.SupervisorURL = n.SupervisorURL
+		a.Timeout, a.QueueTimeout = uint32(n.timeout()/time.Second), uint32(n.patience()/time.Second)
 	}
 	return a
 }

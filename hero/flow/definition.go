@@ -31,7 +31,8 @@ type Node struct {
 	Prerequisites []string        `json:"prerequisites,omitempty"`
 	SupervisorURL string          `json:"supervisor_url,omitempty"`
 	ScriptType    hero.ScriptType `json:"script_type"`
-	Timeout       uint32          `json:"timeout,omitempty"` // seconds; 0 means DefaultTimeout
+	Timeout       uint32          `json:"timeout,omitempty"`       // of its execution, in seconds; 0 means DefaultTimeout
+	QueueTimeout  uint32          `json:"queue_timeout,omitempty"` // of its waiting, in seconds; 0 means hero.DefaultQueueTimeout
 	Retries       uint8           `json:"retries,omitempty"`
 }
 
@@ -74,7 +75,7 @@ func ids(f hero.Flow) []uint32 {
 func node(j hero.Job, said []hero.FlowNode) Node {
 	n := Node{
 		ID: j.ID, CallerID: j.CallerID, Depends: j.Dependends, Prerequisites: j.Prerequisites,
-		ScriptType: j.ScriptType, Timeout: j.Timeout, Retries: j.Retries,
+		ScriptType: j.ScriptType, Timeout: j.Timeout, QueueTimeout: j.QueueTimeout, Retries: j.Retries,
 	}
 	for _, s := range said {
 		if s.ID != j.ID {

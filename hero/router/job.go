@@ -218,15 +218,17 @@ func (l *line) to(ctx context.Context, m hero.Message, job hero.Job, t target, a
 		out, err = l.queue(ctx, m, job)
 		return out, nil, err
 	}
+	client, id := l.r.client(t), ""
 	if !again {
-		if err := l.route(ctx, m, job.ID, t.name, t.topic); err != nil {
+		id = client.NewID()
+		if err := l.route(ctx, m, job.ID, t, id); err != nil {
 			return end{}, nil, err
 		}
 	}
 	if err := l.r.o.at("routed", m.Key()); err != nil {
 		return end{}, nil, err
 	}
-	out, unsent, err = l.call(ctx, m, job, t, again)
+	out, unsent, err = l.call(ctx, m, job, t, client, id)
 	if unsent == nil {
 		return out, nil, err
 	}

@@ -105,6 +105,22 @@ func (l *line) superseded(ctx context.Context, m hero.Message, job hero.Job) (en
 	return out, nil
 }
 
+// neverBegun is the end of a job whose queue timeout has passed. A flow says so
+// itself, and a message's own timeout_result goes before the default.
+func (l *line) neverBegun(ctx context.Context, m hero.Message, job hero.Job) (end, error) {
+	if m.FlowID != 0 || m.TimeoutResult > 0 && job.QueueTimeout == 0 || job.ContextID != l.context {
+		return end{}, nil
+	}
+	now, err := l.r.db.Job(ctx, l.context, job.CallerID, job.ID)
+	if err != nil || now.Status != hero.JobDispatched || now.UpdatedAt == 0 {
+		return end{}, absent(err)
+	}
+	if time.Since(time.Unix(int64(now.UpdatedAt), 0)) < job.WaitsAtMost()+time.Second { // the time is in whole seconds
+		return end{}, nil
+	}
+	return broke("queue_timeout: not begun within %s", job.WaitsAtMost()), nil
+}
+
 // lookAtJob settles one job that ended, or that was waited for too long.
 func (l *line) lookAtJob(ctx context.Context, m hero.Message, e errand, late bool) error {
 	job := e.complete(m, l.context)
@@ -114,6 +130,11 @@ func (l *line) lookAtJob(ctx context.Context, m hero.Message, e errand, late boo
 	}
 	if out.waits() {
 		if out, err = l.superseded(ctx, m, job); err != nil {
+			return err
+		}
+	}
+	if out.waits() {
+		if out, err = l.neverBegun(ctx, m, job); err != nil {
 			return err
 		}
 	}
