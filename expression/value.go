@@ -86,9 +86,10 @@ func (c *copier) object(v map[string]any, depth int) (any, error) {
 }
 
 // inspector tells whether a value is what own would make of it, by the same bounds.
-type inspector struct{ left int }
+type inspector struct{ left, values int }
 
 func (c *inspector) canonical(v any, depth int) bool {
+	c.values++
 	if depth > edda.MaxDepth || !c.take(2) {
 		return false
 	}

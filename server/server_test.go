@@ -47,7 +47,7 @@ func (f *fakes) Status(context.Context) Status { f.mu.Lock(); defer f.mu.Unlock(
 func (f *fakes) Info(context.Context) (Info, error) {
 	return Info{Roles: []string{"saga"}, Sagas: []SagaInfo{{Saga: "order", Version: 3, Newest: true}}}, f.err
 }
-func (f *fakes) Drain() Drain {
+func (f *fakes) Drain(context.Context, Actor) Drain {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	was := f.drain
@@ -57,7 +57,7 @@ func (f *fakes) Drain() Drain {
 	}
 	return f.drain
 }
-func (f *fakes) Reload(context.Context) (Reload, error) { return f.reload, f.err }
+func (f *fakes) Reload(context.Context, ReloadOrder) (Reload, error) { return f.reload, f.err }
 
 func (f *fakes) Cell(k edda.Key) (edda.Cell, error) { return f.cells[k], f.err }
 func (f *fakes) Instances(q store.Query) ([]edda.Instance, error) {
@@ -412,10 +412,7 @@ func TestActsBecomeMessages(t *testing.T) {
 			if code != 200 || !strings.Contains(body, `"fate":"handled"`) || !strings.Contains(body, `"status":"done"`) {
 				t.Fatalf("%d %s", code, body)
 			}
-			tt.want.ID, tt.want.Key, tt.want.Tenant, tt.want.By = "m1", order("O1"), "default", "ann"
-			if tt.want.Kind == edda.KindOperator {
-				tt.want.Why = "a ticket"
-			}
+			tt.want.ID, tt.want.Key, tt.want.Tenant, tt.want.By, tt.want.Why = "m1", order("O1"), "default", "ann", "a ticket"
 			if got := fmt.Sprintf("%+v", f.sent[0]); got != fmt.Sprintf("%+v", tt.want) {
 				t.Errorf("sent %s\nwant %+v", got, tt.want)
 			}
@@ -570,6 +567,33 @@ func TestOtherSitesAreRefused(t *testing.T) {
 	}
 	if code, _ := call(t, h, "GET", "/v1/instances", "", "Host: localhost:8700"); code != 200 {
 		t.Errorf("localhost: %d", code)
+	}
+}
+
+// TestAnyWebPageTakesABackup: a picture in a page was enough, and the same GET costs
+// what a list costs.
+func TestAnyWebPageTakesABackup(t *testing.T) {
+	h := start(t, newFakes(order("O1")))
+	for _, route := range Routes() {
+		method, path, ok := strings.Cut(route, " ")
+		if !ok {
+			continue
+		}
+		path = strings.NewReplacer("{saga}", "order", "{key}", "O1", "{id}", "d1", "{schema}", "Info.json").Replace(path)
+		if code, body := call(t, h, method, path, "", "Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: no-cors", "Sec-Fetch-Dest: image"); code != 403 || !strings.Contains(body, "other web sites") {
+			t.Errorf("%s of another site: %d %.100s", route, code, body)
+		}
+	}
+	for _, path := range []string{"/admin/backup", "/v1/backup"} {
+		if code, body := call(t, h, "GET", path, ""); code != 405 || !strings.Contains(body, "taken with POST") {
+			t.Errorf("GET %s, as a link does: %d %s", path, code, body)
+		}
+		if code, _ := call(t, h, "POST", path, ""); code != 200 {
+			t.Errorf("POST %s: %d", path, code)
+		}
+	}
+	if code, _ := call(t, h, "GET", "/docs", "", "Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: navigate", "Sec-Fetch-Dest: document"); code != 200 {
+		t.Errorf("a link to the documentation: %d", code)
 	}
 }
 

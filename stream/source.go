@@ -38,7 +38,9 @@ type SourceOptions struct {
 	// CatchUp names a reader that reads aggregate events and facts again, beside the one
 	// that reads everything; empty: this is that one.
 	CatchUp string
-	Log     *zap.Logger
+	// Strays counts what is left out; nil: nobody wants to know.
+	Strays *Strays
+	Log    *zap.Logger
 }
 
 // Source reads the saga worker's input streams. It is an engine.Source.
@@ -95,6 +97,9 @@ func OpenSource(ctx context.Context, js jetstream.JetStream, held []edda.Checkpo
 	if o.Log == nil {
 		o.Log = zap.NewNop()
 	}
+	if o.Strays == nil {
+		o.Strays = &Strays{Log: o.Log}
+	}
 	s := &Source{wake: make(chan struct{}, 1), codec: o.Codec, copies: newCopies(), past: true, strict: o.Restored, caughtUp: make(chan struct{})}
 	s.hears = func(w *edda.Work) bool { return o.Hears == nil || o.Hears(w.From.Saga, w.Name) }
 	s.tenants.Store(&o.Tenants)
@@ -131,7 +136,7 @@ func (s *Source) reader(js jetstream.JetStream, str jetstream.Stream, p plan, fr
 	return &reader{
 		js: js, stream: str, name: p.name, consumer: o.consumer(),
 		families: p.families, whole: whole, codec: o.Codec, tenants: &s.tenants,
-		buffer: newBuffer(), copies: back, wake: s.wake, log: o.Log,
+		buffer: newBuffer(), copies: back, strays: o.Strays, wake: s.wake, log: o.Log,
 		again: make(chan struct{}, 1), stir: make(chan struct{}, 1), restored: s.strict, created: from.Created, at: from.Time, read: from.Seq, kept: from.Seq,
 	}
 }

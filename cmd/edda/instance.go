@@ -22,7 +22,7 @@ import (
 func (t *terminal) instanceCommand() *cobra.Command {
 	c := &client{term: t}
 	noun := &cobra.Command{
-		Use: "instance", Aliases: []string{"i"}, Short: "Look at instances and act on them",
+		Use: "instance", SuggestFor: []string{"ls", "list", "ps"}, Aliases: []string{"i"}, Short: "Look at instances and act on them",
 		Args: noun, RunE: help,
 	}
 	c.register(noun)
@@ -253,6 +253,7 @@ func (c *client) signalCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&data, "data", "", "payload, JSON")
+	c.registerReason(cmd)
 	c.output.register(cmd)
 	return cmd
 }
@@ -278,6 +279,7 @@ func (c *client) answerCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&data, "data", "", "payload, JSON")
+	c.registerReason(cmd)
 	c.output.register(cmd)
 	return cmd
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"go.uber.org/zap"
 
@@ -15,8 +16,12 @@ import (
 )
 
 // Reload reads the manifests again and swaps them in between two batches.
-func (p *process) Reload(ctx context.Context) (server.Reload, error) {
-	problems, kept, err := p.reload(ctx)
+func (p *process) Reload(ctx context.Context, q server.ReloadOrder) (server.Reload, error) {
+	check := testsMustPass
+	if q.SkipTests {
+		check = testsSkipped
+	}
+	problems, kept, err := p.reload(ctx, q.Actor, check)
 	out := server.Reload{Problems: problemsOf(problems)}
 	if kept != nil {
 		out.Kept = kept.Error()
@@ -33,22 +38,28 @@ func (p *process) Reload(ctx context.Context) (server.Reload, error) {
 // reload reads the files of those who may call, and the manifests. Each goes its
 // own way: a token that was revoked must not live on because a manifest has an
 // error. Kept says which of the former stays what it was, and why.
-func (p *process) reload(ctx context.Context) (problems manifests.Problems, kept, err error) {
+func (p *process) reload(ctx context.Context, who server.Actor, check testCheck) (problems manifests.Problems, kept, err error) {
 	p.reloading.Lock()
 	defer p.reloading.Unlock()
+	before := p.running()
 	kept = p.guards.reload()
-	problems, err = p.reloadManifests(ctx)
+	problems, err = p.reloadManifests(ctx, check)
+	p.audited(ctx, who, edda.ActReload, p.becameOf(before, check, problems, errors.Join(err, kept)))
 	return problems, kept, err
 }
 
 // reloadManifests changes everything or, where there are errors, nothing.
-func (p *process) reloadManifests(ctx context.Context) (manifests.Problems, error) {
+func (p *process) reloadManifests(ctx context.Context, check testCheck) (manifests.Problems, error) {
 	line := p.line.Load()
 	if line == nil {
 		return nil, errNoLine
 	}
 	c, l, err := p.read()
 	if err != nil || l.problems.Failed() {
+		return l.problems, err
+	}
+	tests, err := l.runTests(ctx, check)
+	if l.problems = append(tests, l.problems...); err != nil || l.problems.Failed() {
 		return l.problems, err
 	}
 	if err := p.reserve(ctx, line, c.Tenants, l.effects); err != nil {
@@ -157,4 +168,60 @@ func (p *process) swapSagas(ctx context.Context, line *line, set *saga.Set, begi
 	}
 	line.scheduler.Swap(scheduled{set, tenants, p.settings.tenant()})
 	return p.use(set)
+}
+
+// running are the texts that begin instances and the effects that are served, for
+// the audit to say what a reload changed. The caller holds reloading.
+func (p *process) running() map[string]string {
+	out := map[string]string{}
+	for t := range p.starting() {
+		out["saga "+t.saga] = fmt.Sprintf("%d+%.8s", t.version, t.hash)
+	}
+	for _, e := range p.effects {
+		out["effect "+e.Name()] = fmt.Sprintf("%d+%.8s", e.Version(), e.Hash())
+	}
+	return out
+}
+
+// maxChanges bounds how many changed texts one entry of the audit names.
+const maxChanges = 50
+
+// becameOf is what came of a reload, for the audit.
+func (p *process) becameOf(before map[string]string, check testCheck, problems manifests.Problems, err error) string {
+	var parts []string
+	switch n := len(onlyErrors(problems)); {
+	case problems.Failed():
+		parts = append(parts, fmt.Sprintf("refused: %d errors in the manifests, the first: %s", n, onlyErrors(problems)[0].Message))
+	case err == nil:
+		parts = append(parts, "taken in: "+changes(before, p.running()))
+	}
+	if err != nil {
+		parts = append(parts, "failed: "+err.Error())
+	}
+	if check == testsSkipped {
+		parts = append(parts, "tests skipped")
+	}
+	return strings.Join(parts, "; ")
+}
+
+// changes names what is new, other, or gone.
+func changes(before, after map[string]string) string {
+	var out []string
+	for _, name := range sortedKeys(after) {
+		if before[name] != after[name] {
+			out = append(out, name+" version "+after[name])
+		}
+	}
+	for _, name := range sortedKeys(before) {
+		if after[name] == "" {
+			out = append(out, name+" gone")
+		}
+	}
+	if len(out) == 0 {
+		return "nothing changed"
+	}
+	if len(out) > maxChanges {
+		out = append(out[:maxChanges], fmt.Sprintf("and %d more", len(out)-maxChanges))
+	}
+	return strings.Join(out, ", ")
 }

@@ -27,7 +27,7 @@ func (c *commandSource) Fetch(ctx context.Context, effect string, max int, wait 
 }
 
 func (p *process) commands(l *line, tenants stream.Tenants) *stream.Commands {
-	return stream.NewCommands(l.js, stream.CommandsOptions{Codec: l.codec, Tenants: tenants, AckWait: p.settings.Effects.AckWait, Sole: p.settings.dev})
+	return stream.NewCommands(l.js, stream.CommandsOptions{Codec: l.codec, Tenants: tenants, AckWait: p.settings.Effects.AckWait, Sole: p.settings.dev, Strays: p.strays})
 }
 
 // scheduled is a set whose schedules start for the tenants of this process
