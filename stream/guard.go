@@ -27,6 +27,9 @@ type Loss struct {
 	Checkpoint edda.Checkpoint
 	// What says what is wrong, in words.
 	What string
+	// Handled is set where nothing is known to be missing but what was handled: the server
+	// lost the end of the stream, as after a power cut.
+	Handled bool
 	// Resume is where reading goes on once the loss is accepted, and Next says in
 	// words at which message.
 	Resume edda.Checkpoint
@@ -37,6 +40,10 @@ type Loss struct {
 func (l Loss) Accepted() string {
 	return fmt.Sprintf("stream %s %s; reading goes on at %s", l.Checkpoint.Stream, l.What, l.Next)
 }
+
+// ErrShorter says that a server came back without the end of a stream, all of which is
+// handled: a source that is opened anew goes on.
+var ErrShorter = errors.New("the server lost the end of a stream")
 
 // lossError is edda.Permanent: only a person can accept a loss.
 func lossError(losses []Loss) error {
@@ -56,7 +63,7 @@ type guarded struct {
 
 // guard holds a checkpoint against its stream. Reading on from a position in
 // another stream would drop messages as already seen, or apply others twice.
-func guard(ctx context.Context, s jetstream.Stream, held []edda.Checkpoint, from From) (guarded, error) {
+func guard(ctx context.Context, js jetstream.JetStream, s jetstream.Stream, held []edda.Checkpoint, from From) (guarded, error) {
 	info, err := s.Info(ctx)
 	if err != nil {
 		return guarded{}, fmt.Errorf("look at stream: %w", err)
@@ -73,6 +80,9 @@ func guard(ctx context.Context, s jetstream.Stream, held []edda.Checkpoint, from
 	}
 	loss.Checkpoint = cp
 	loss.Resume, loss.Next, err = resume(ctx, s, info, cp)
+	if err == nil && loss.Handled {
+		loss.Handled, err = tellsApart(ctx, js, s, info, cp, loss.Resume.Seq)
+	}
 	return guarded{start: loss.Resume, loss: loss}, err
 }
 
@@ -116,7 +126,8 @@ func shrunk(info *jetstream.StreamInfo, cp edda.Checkpoint) *Loss {
 		}
 	case st.LastSeq < cp.Seq:
 		return &Loss{
-			What: fmt.Sprintf("ends at %d, but everything up to %d was already handled: the server lost messages", st.LastSeq, cp.Seq),
+			What:    fmt.Sprintf("ends at %d, but everything up to %d was already handled: the server lost messages", st.LastSeq, cp.Seq),
+			Handled: true,
 		}
 	}
 	return nil
@@ -146,6 +157,7 @@ func sameMessage(ctx context.Context, s jetstream.Stream, info *jetstream.Stream
 	return &Loss{
 		What: fmt.Sprintf("has at %d a message stored at %s; the one handled there was stored at %s: the server lost messages and wrote others in their place",
 			cp.Seq, stamp(m.Time), stamp(cp.Time)),
+		Handled: true,
 	}, nil
 }
 

@@ -248,7 +248,7 @@ func (r *reader) sameOwn(ctx context.Context, s jetstream.Stream) (*Loss, error)
 		return nil, fmt.Errorf("look at message %d: %w", seq, err)
 	}
 	if is := r.idOf(m); is != id {
-		return &Loss{What: fmt.Sprintf("has at %d the message %q; the one that was published there is %q: the server lost messages and wrote others in their place", seq, is, id)}, nil
+		return &Loss{What: fmt.Sprintf("has at %d the message %q; the one that was published there is %q: the server lost messages and wrote others in their place", seq, is, id), Handled: true}, nil
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

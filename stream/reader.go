@@ -257,7 +257,29 @@ func (r *reader) same(ctx context.Context) error {
 		return nil
 	}
 	loss.Checkpoint = was
+	if loss.Handled && r.allHandled(ctx) {
+		return edda.Classify(edda.Permanent, "stream %s %s: %w", r.name, loss.What, ErrShorter)
+	}
 	return lossError([]Loss{*loss})
+}
+
+// allHandledWithin bounds the wait for what was read of a stream that has lost it.
+const allHandledWithin = time.Minute
+
+// allHandled waits until all that was read is handled: nobody else has it any more.
+func (r *reader) allHandled(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, allHandledWithin)
+	defer cancel()
+	for ctx.Err() == nil {
+		r.mu.Lock()
+		all := r.done >= r.kept
+		r.mu.Unlock()
+		if all {
+			return true
+		}
+		sleep(ctx, endPoll)
+	}
+	return false
 }
 
 // sameLast recognises the last message that was read, or counts as such.

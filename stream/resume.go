@@ -56,3 +56,38 @@ func lastUntil(ctx context.Context, s jetstream.Stream, first, last uint64, t ti
 	}
 	return found, nil
 }
+
+// toldBack is how far back times are looked at: what a server can have written since it
+// lost something, in some seconds.
+const toldBack = 4096
+
+// tellsApart tells whether what was handled can be told from what the server wrote in the place
+// of lost messages, by when each was stored: the server's clock must not have gone back.
+// The last that counts as handled is at upto.
+func tellsApart(ctx context.Context, js jetstream.JetStream, s jetstream.Stream, info *jetstream.StreamInfo, cp edda.Checkpoint, upto uint64) (bool, error) {
+	if cp.Time.IsZero() || !info.TimeStamp.IsZero() && info.TimeStamp.Before(cp.Time) {
+		return false, nil
+	}
+	next, err := s.GetMsg(ctx, upto+1, jetstream.WithGetMsgSubject(">"))
+	if err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) {
+		return false, fmt.Errorf("look at the message behind %d: %w", upto, err)
+	}
+	if err == nil && !next.Time.After(cp.Time) {
+		return false, nil
+	}
+	first := max(info.State.FirstSeq, 1)
+	if upto < first || info.State.Msgs == 0 {
+		return true, nil
+	}
+	if upto > toldBack {
+		first = max(first, upto-toldBack)
+	}
+	was, forth := cp.Created, true
+	cfg := jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: first, HeadersOnly: true}
+	err = readAgain(ctx, js, info.Config.Name, cfg, upto, func(_ jetstream.Msg, md *jetstream.MsgMetadata) error {
+		forth = forth && !md.Timestamp.Before(was)
+		was = md.Timestamp
+		return nil
+	})
+	return forth, err
+}

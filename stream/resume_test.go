@@ -83,77 +83,78 @@ func TestMessagesInThePlaceOfLostOnesWereSkipped(t *testing.T) {
 		lose func(ctx context.Context, w *world) (edda.Checkpoint, []string)
 		what string
 		next string
+		asks bool // whether a person has to accept it
 	}{
 		"the sequence is lower": {func(ctx context.Context, w *world) (edda.Checkpoint, []string) {
 			cp := w.lost(ctx, 5)
 			return cp, w.sendMany("other", 3)
-		}, "ends at 8, but everything up to 10", "at message 6, the first stored after"},
+		}, "ends at 8, but everything up to 10", "at message 6, the first stored after", false},
 		"the sequence is lower and nothing is new": {func(ctx context.Context, w *world) (edda.Checkpoint, []string) {
 			return w.lost(ctx, 5), nil
-		}, "ends at 5, but everything up to 10", "at message 6, "},
+		}, "ends at 5, but everything up to 10", "at message 6, ", false},
 		"the sequence is the same": {func(ctx context.Context, w *world) (edda.Checkpoint, []string) {
 			cp := w.lost(ctx, 5)
 			return cp, w.sendMany("other", 5)
-		}, "wrote others in their place", "at message 6, "},
+		}, "wrote others in their place", "at message 6, ", false},
 		"the sequence is higher": {func(ctx context.Context, w *world) (edda.Checkpoint, []string) {
 			cp := w.lost(ctx, 5)
 			return cp, w.sendMany("other", 9)
-		}, "wrote others in their place", "at message 6, "},
+		}, "wrote others in their place", "at message 6, ", false},
 		"the clock went back": {func(ctx context.Context, w *world) (edda.Checkpoint, []string) {
 			w.sendMany("first", 5)
 			cp := w.checkpointAt(ctx, 5)
 			cp.Seq, cp.Time = 6, cp.Time.Add(time.Hour)
 			return cp, w.sendMany("other", 3)
-		}, "wrote others in their place", "at message 6, "},
+		}, "wrote others in their place", "at message 6, ", true},
 		"the clock went back and one was deleted": {func(ctx context.Context, w *world) (edda.Checkpoint, []string) {
 			w.sendMany("first", 5)
 			cp := w.checkpointAt(ctx, 5)
 			cp.Seq, cp.Time = 6, cp.Time.Add(time.Hour)
 			w.remove(ctx, 5)
 			return cp, w.sendMany("other", 3)
-		}, "wrote others in their place", "at message 5, "},
+		}, "wrote others in their place", "at message 5, ", true},
 		"some were deleted": {func(ctx context.Context, w *world) (edda.Checkpoint, []string) {
 			cp := w.lost(ctx, 5)
 			ids := w.sendMany("other", 6)
 			w.remove(ctx, 1, 4, 5, 6, 7, 11)
 			return cp, ids[2:5]
-		}, "wrote others in their place", "at message 4, "},
+		}, "wrote others in their place", "at message 4, ", false},
 		"created anew": {func(ctx context.Context, w *world) (edda.Checkpoint, []string) {
 			w.sendMany("first", 10)
 			cp := w.checkpointAt(ctx, 10)
 			time.Sleep(time.Second)
 			edit(ctx, w, AggregateEvents, func(*jetstream.StreamConfig) {})
 			return cp, w.sendMany("other", 12)
-		}, "was created anew", "at message 1, where the stream begins"},
+		}, "was created anew", "at message 1, where the stream begins", true},
 		"created anew and older": {func(ctx context.Context, w *world) (edda.Checkpoint, []string) {
 			ids := w.sendMany("other", 3)
 			cp := w.checkpointAt(ctx, 3)
 			cp.Created, cp.Time = cp.Created.Add(-time.Hour), cp.Time.Add(time.Hour)
 			return cp, ids
-		}, "was created anew", "at message 1, "},
+		}, "was created anew", "at message 1, ", true},
 		"messages after the checkpoint are gone": {func(ctx context.Context, w *world) (edda.Checkpoint, []string) {
 			ids := w.sendMany("first", 10)
 			cp := w.checkpointAt(ctx, 5)
 			w.purge(ctx, jetstream.WithPurgeSequence(8))
 			return cp, ids[7:]
-		}, "begins at 8, but only messages up to 5", "at message 8, where the stream begins"},
+		}, "begins at 8, but only messages up to 5", "at message 8, where the stream begins", true},
 		"all are gone": {func(ctx context.Context, w *world) (edda.Checkpoint, []string) {
 			w.sendMany("first", 10)
 			cp := w.checkpointAt(ctx, 5)
 			w.purge(ctx)
 			return cp, nil
-		}, "begins at 11, but only messages up to 5", "at message 11, "},
+		}, "begins at 11, but only messages up to 5", "at message 11, ", true},
 		"the stream is empty": {func(ctx context.Context, w *world) (edda.Checkpoint, []string) {
 			return w.lost(ctx, 0), nil
-		}, "ends at 0, but everything up to 10", "at message 1, "},
+		}, "ends at 0, but everything up to 10", "at message 1, ", false},
 		"the stream was empty": {func(ctx context.Context, w *world) (edda.Checkpoint, []string) {
 			cp := w.lost(ctx, 0)
 			return cp, w.sendMany("other", 2)
-		}, "ends at 2, but everything up to 10", "at message 1, "},
+		}, "ends at 2, but everything up to 10", "at message 1, ", false},
 		"no time is known": {func(ctx context.Context, w *world) (edda.Checkpoint, []string) {
 			w.sendMany("first", 3)
 			return edda.Checkpoint{Stream: AggregateEvents, Seq: 7}, nil
-		}, "ends at 3, but everything up to 7", "at message 4, the next to come"},
+		}, "ends at 3, but everything up to 7", "at message 4, the next to come", true},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -162,6 +163,9 @@ func TestMessagesInThePlaceOfLostOnesWereSkipped(t *testing.T) {
 				src, stop := w.open(ctx, []edda.Checkpoint{cp}, SourceOptions{AcceptLoss: true})
 				defer stop()
 				w.wantLoss(src, cp, test.what, test.next)
+				if _, err := OpenSource(ctx, w.js, []edda.Checkpoint{cp}, SourceOptions{}); (err != nil) != test.asks || src.Losses()[0].Handled == test.asks {
+					t.Errorf("not accepted: %v", err)
+				}
 				want = append(want, w.sendMany("later", 2)...)
 				var got []string
 				for _, ev := range fetch(ctx, t, src, len(want)) {
@@ -188,4 +192,35 @@ func (w *world) wantLoss(src *Source, cp edda.Checkpoint, what, next string) {
 	if !strings.HasPrefix(said, "stream "+AggregateEvents+" ") || !strings.Contains(said, what) || !strings.Contains(said, next) {
 		w.t.Errorf("%q does not say %q and %q", said, what, next)
 	}
+}
+
+// Whoever goes on by stored times in a stream whose server's clock went back passes new
+// messages by.
+func TestNewMessagesWouldBePassedByWhereTheClockWentBack(t *testing.T) {
+	bubble(t, func(ctx context.Context, w *world) {
+		w.sendMany("first", 5)
+		cp := w.checkpointAt(ctx, 5)
+		cp.Seq = 9
+		s, err := w.js.Stream(ctx, AggregateEvents)
+		w.must(err)
+		tests := map[string]struct {
+			change func(cp *edda.Checkpoint)
+			upto   uint64
+			want   bool
+		}{
+			"the clock went forth":                         {func(*edda.Checkpoint) {}, 5, true},
+			"nothing is left":                              {func(*edda.Checkpoint) {}, 0, false}, // the five are older than what was handled, and follow
+			"it is not known when the last was stored":     {func(cp *edda.Checkpoint) { cp.Time = time.Time{} }, 5, false},
+			"the server is behind the checkpoint":          {func(cp *edda.Checkpoint) { cp.Time = time.Now().Add(time.Second) }, 5, false},
+			"the next is older than what was handled":      {func(*edda.Checkpoint) {}, 3, false},
+			"one of those before is older than its stream": {func(cp *edda.Checkpoint) { cp.Created = cp.Time }, 5, false},
+		}
+		for name, test := range tests {
+			cp := cp
+			test.change(&cp)
+			if got, err := tellsApart(ctx, w.js, s, s.CachedInfo(), cp, test.upto); err != nil || got != test.want {
+				t.Errorf("%s: %v, %v", name, got, err)
+			}
+		}
+	})
 }

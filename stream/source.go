@@ -89,7 +89,8 @@ func (o *SourceOptions) plans() []plan {
 
 // OpenSource holds the checkpoints against the streams, which must exist. When
 // one no longer fits, the error is edda.Permanent and says what happened and
-// what to do, unless the loss is accepted. Nothing is read before Run.
+// what to do, unless the loss is accepted, or all that is known to be missing was
+// handled. Nothing is read before Run.
 //
 // Start says where reading begins: the caller makes it durable, with the losses
 // in the audit, before the engine takes the first event.
@@ -108,7 +109,7 @@ func OpenSource(ctx context.Context, js jetstream.JetStream, held []edda.Checkpo
 		if err != nil {
 			return nil, fmt.Errorf("open stream %s: %w", p.name, err)
 		}
-		g, err := guard(ctx, str, held, o.From)
+		g, err := guard(ctx, js, str, held, o.From)
 		if err != nil {
 			return nil, fmt.Errorf("check stream %s: %w", p.name, err)
 		}
@@ -118,8 +119,9 @@ func OpenSource(ctx context.Context, js jetstream.JetStream, held []edda.Checkpo
 		s.start = append(s.start, g.start)
 		s.readers = append(s.readers, s.reader(js, str, p, g.start, o))
 	}
-	if len(s.losses) > 0 && !o.AcceptLoss {
-		return nil, lossError(s.losses)
+	missing := slices.DeleteFunc(slices.Clone(s.losses), func(l Loss) bool { return l.Handled })
+	if len(missing) > 0 && !o.AcceptLoss {
+		return nil, lossError(missing)
 	}
 	return s, nil
 }
@@ -137,7 +139,7 @@ func (s *Source) reader(js jetstream.JetStream, str jetstream.Stream, p plan, fr
 		js: js, stream: str, name: p.name, consumer: o.consumer(),
 		families: p.families, whole: whole, codec: o.Codec, tenants: &s.tenants,
 		buffer: newBuffer(), copies: back, strays: o.Strays, wake: s.wake, log: o.Log,
-		again: make(chan struct{}, 1), stir: make(chan struct{}, 1), restored: s.strict, created: from.Created, at: from.Time, read: from.Seq, kept: from.Seq,
+		again: make(chan struct{}, 1), stir: make(chan struct{}, 1), restored: s.strict, created: from.Created, at: from.Time, read: from.Seq, kept: from.Seq, done: from.Seq,
 	}
 }
 
@@ -182,7 +184,7 @@ func consumerName(role, part string, distinct ...string) string {
 // where there was none, or where a loss was accepted.
 func (s *Source) Start() []edda.Checkpoint { return slices.Clone(s.start) }
 
-// Losses are the checkpoints that no longer fitted and were accepted.
+// Losses are the checkpoints that no longer fitted, and were accepted or need not be.
 func (s *Source) Losses() []Loss { return slices.Clone(s.losses) }
 
 // Recheck makes sure that the streams are still those that were read so far. It
@@ -196,7 +198,8 @@ func (s *Source) Recheck() {
 
 // Run reads until ctx ends; the server may come and go meanwhile. When it comes
 // back with other messages than were read, the error is edda.Permanent: to go
-// on from the position would skip what is new.
+// on from the position would skip what is new. It is ErrShorter, too, where a source
+// that is opened anew may go on; what was read is handled then.
 func (s *Source) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for _, r := range s.readers {

@@ -2,6 +2,7 @@ package stream
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -122,12 +123,15 @@ func TestNewMessagesWereSkippedAfterTheServerLostOthers(t *testing.T) {
 	tests := map[string]struct {
 		published int // after the loss, before the source looks
 		anew      bool
+		acked     bool // what was read is handled
 		says      string
+		goes      bool // on, once it is opened anew
 	}{
-		"noticed at once":      {0, false, "the server lost messages"},
-		"noticed by its time":  {20, false, "wrote others in their place"},
-		"created anew":         {3, true, "was created anew"},
-		"created anew, longer": {20, true, "was created anew"},
+		"noticed at once":              {0, false, true, "the server lost messages", true},
+		"noticed by its time":          {20, false, true, "wrote others in their place", true},
+		"what was read is not handled": {20, false, false, "wrote others in their place", false},
+		"created anew":                 {3, true, true, "was created anew", false},
+		"created anew, longer":         {20, true, true, "was created anew", false},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -144,7 +148,10 @@ func TestNewMessagesWereSkippedAfterTheServerLostOthers(t *testing.T) {
 				for i := range 9 {
 					w.send("acme", "O1", 1+i)
 				}
-				fetch(ctx, t, src, 10)
+				read := fetch(ctx, t, src, 10)
+				if test.acked {
+					w.must(src.Ack(ctx, []edda.Checkpoint{{Stream: AggregateEvents, Seq: read[9].Seq}}))
+				}
 				if test.anew {
 					time.Sleep(time.Second)
 					edit(ctx, w, AggregateEvents, func(*jetstream.StreamConfig) {})
@@ -161,7 +168,11 @@ func TestNewMessagesWereSkippedAfterTheServerLostOthers(t *testing.T) {
 				} else {
 					src.Recheck()
 				}
-				wantError(t, <-ended, edda.Permanent, AggregateEvents, test.says)
+				err = <-ended
+				wantError(t, err, edda.Permanent, AggregateEvents, test.says)
+				if errors.Is(err, ErrShorter) != test.goes || test.goes == strings.Contains(err.Error(), "--accept-stream-loss") {
+					t.Errorf("it says %v", err)
+				}
 			})
 		})
 	}

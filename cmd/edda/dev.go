@@ -67,7 +67,7 @@ between processes.`,
 	f.StringVar(&s.Addr, "addr", defaultAddr, "address of the HTTP server (EDDA_ADDR)")
 	f.StringVar(&s.natsAddr, "nats-addr", defaultNATS, "address of the embedded NATS")
 	f.BoolVar(&s.syncStreams, "sync-streams", false, "sync every message to disk before it is acknowledged: for power cuts; kill -9 loses nothing either way")
-	f.BoolVar(&s.AcceptStreamLoss, "accept-stream-loss", false, "go on although a stream lost what was read of it, as after a power cut; audited")
+	f.BoolVar(&s.AcceptStreamLoss, "accept-stream-loss", false, "go on although a stream begins behind what was handled, or was made anew; audited")
 	f.StringVar(&s.Gateway.URL, "gateway", "", "URL that takes aggregate commands")
 	f.StringVar(&s.Log.Level, "log", "warn", "debug, info, warn or error")
 	offer(c, "log", []string{"debug", "info", "warn", "error"})

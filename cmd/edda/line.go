@@ -294,12 +294,22 @@ func (p *process) openSource(ctx context.Context, l *line) error {
 		p.log.Warn("tenants were taken over without their instances", zap.String("from", what))
 		change.Audits = append(change.Audits, store.Audit{Time: time.Now(), By: "adopt-empty", Verb: "adopt", Detail: what})
 	}
-	for _, loss := range l.source.Losses() {
-		p.log.Warn("accepted the loss of stream messages", zap.String("what", loss.Accepted()), zap.Uint64("next", loss.Resume.Seq+1))
-		change.Audits = append(change.Audits, store.Audit{Time: time.Now(), By: "accept-stream-loss", Verb: "accept", Detail: loss.Accepted()})
+	losses := l.source.Losses()
+	for _, loss := range losses {
+		said, act := "accepted the loss of stream messages", store.Audit{Time: time.Now(), By: "accept-stream-loss", Verb: "accept", Detail: loss.Accepted()}
+		if loss.Handled {
+			said, act.By, act.Verb = "the NATS server lost the end of a stream, all of which was handled; reading goes on", "edda", "resume"
+		}
+		p.log.Warn(said, zap.String("what", loss.Accepted()), zap.Uint64("next", loss.Resume.Seq+1))
+		change.Audits = append(change.Audits, act)
 	}
 	if err := p.db.Commit(ctx, change); err != nil {
 		return fmt.Errorf("write the positions: %w", err)
+	}
+	for _, loss := range losses {
+		if loss.Handled {
+			p.resumed.WithLabelValues(loss.Checkpoint.Stream).Inc()
+		}
 	}
 	return nil
 }

@@ -92,6 +92,14 @@ func strayCounter(s *stream.Strays) prometheus.Collector {
 	}, func() float64 { return float64(s.Count()) })
 }
 
+// resumedCounter shows how often a stream was shorter than what was handled of it.
+func resumedCounter() *prometheus.CounterVec {
+	return prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "edda_stream_resumed_total",
+		Help: "Times that reading went on by itself since the NATS server had lost the end of a stream, all of which was handled.",
+	}, []string{"stream"})
+}
+
 // writtenCounters show what the store did to its disk.
 func writtenCounters(db *store.DB) (out []prometheus.Collector) {
 	for _, c := range []struct {

@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"edda"
+	"edda/stream"
 )
 
 func (t *terminal) runCommand() *cobra.Command {
@@ -58,12 +59,24 @@ NATS_CREDS, NATS_CONTEXT, ...). See what is used with: edda config view`,
 	unused.config = defaults()
 	unused.registerHero(f)
 	f.Bool("adopt-empty", false, "take tenants over that another store served, without their instances; audited")
-	f.Bool("accept-stream-loss", false, "go on although a stream lost what was read of it; audited")
+	f.Bool("accept-stream-loss", false, "go on although a stream begins behind what was handled, or was made anew; audited")
 	return c
 }
 
-// serve runs a process until it is told to stop. ready is called once it works.
+// serve runs a process until it is told to stop. ready is called once it works. Where the
+// NATS server lost the end of a stream under it, all of which is handled, the process is
+// stopped in order and another one begins: positions only go back at a start.
 func (t *terminal) serve(ctx context.Context, s settings, ready func(*process, loaded)) error {
+	for {
+		err := t.serveOnce(ctx, s, ready)
+		if !errors.Is(err, stream.ErrShorter) || ctx.Err() != nil {
+			return err
+		}
+	}
+}
+
+// serveOnce is the life of one process.
+func (t *terminal) serveOnce(ctx context.Context, s settings, ready func(*process, loaded)) error {
 	if len(s.Manifests) == 0 && s.manifested() {
 		return usagef("no manifests: name files or folders as arguments, or with manifests: in the configuration")
 	}
@@ -103,6 +116,11 @@ func (t *terminal) serve(ctx context.Context, s settings, ready func(*process, l
 	err = p.Run(ctx)
 	stop()
 	<-deaf
+	if errors.Is(err, stream.ErrShorter) && ctx.Err() == nil {
+		log.Warn("stopped in order, and starting anew", zap.Error(err))
+		notify(log, daemon.SdNotifyReloading)
+		return err
+	}
 	notify(log, daemon.SdNotifyStopping)
 	return clear(err)
 }
