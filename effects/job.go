@@ -248,6 +248,26 @@ func (j *job) claim() (fate, bool) {
 	}
 }
 
+// mayCall passes the fence, just before a call. Where this process may not act now it
+// waits, for the claim is its own still, until it may, or the worker stops.
+func (j *job) mayCall() bool {
+	if j.w.o.Fence == nil {
+		return true
+	}
+	err := j.w.o.Fence(j.hold.ctx)
+	if err == nil {
+		return true
+	}
+	j.w.o.Log.Debug("a command is not called yet", fields(j.c, err)...)
+	ctx, stop := j.between()
+	defer stop()
+	for err != nil && ctx.Err() == nil {
+		pause(ctx, fenceAgain)
+		err = j.w.o.Fence(ctx)
+	}
+	return err == nil && ctx.Err() == nil
+}
+
 // finish ends the hold with the result, where there is one. Where there is none
 // the worker stops: between two calls the next worker goes on, and what was cut
 // off in the midst of one is unknown.

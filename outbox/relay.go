@@ -232,7 +232,7 @@ func (r *Relay) deliver(ctx context.Context, l *lane, items []*item) {
 	go func() {
 		work := *batch
 		// gofail: var outboxRead struct{}
-		errs := l.Destination.Deliver(ctx, work)
+		errs := r.send(ctx, l, work)
 		// gofail: var outboxPublished struct{}
 		errs = r.rejected(ctx, work, errs)
 		clear(work)
@@ -240,6 +240,16 @@ func (r *Relay) deliver(ctx context.Context, l *lane, items []*item) {
 		batches.Put(batch)
 		r.delivered <- delivery{l, items, errs}
 	}()
+}
+
+// send delivers where the process may.
+func (r *Relay) send(ctx context.Context, l *lane, work []edda.Work) []error {
+	if r.o.Fence != nil {
+		if err := r.o.Fence(ctx); err != nil {
+			return slices.Repeat([]error{err}, len(work))
+		}
+	}
+	return l.Destination.Deliver(ctx, work)
 }
 
 // settle takes the outcome of a Deliver.

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"sync"
@@ -44,6 +45,7 @@ type DB struct {
 	path    string
 	id      string
 	tenant  string       // whose rows it has alone; empty: everyone's
+	origins string       // the stores that its rows came from
 	swap    sync.RWMutex // guards file and before: a compaction replaces it
 	file    *changelog.DB
 	before  Written // by the files before
@@ -58,6 +60,7 @@ type DB struct {
 	health  health
 	running atomic.Bool
 	damage  atomic.Pointer[error]
+	fence   atomic.Pointer[func(context.Context) error] // nil: nothing is asked before a commit
 
 	committed chan struct{}
 	armed     chan struct{}

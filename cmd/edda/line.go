@@ -43,7 +43,8 @@ type line struct {
 	lease    *stream.Lease // of the saga process on its tenants
 	// workerLease is the effect worker's, on its commands.
 	workerLease *stream.Lease
-	warned      bool // that commands outlive their claims
+	fences      fences // of both
+	warned      bool   // that commands outlive their claims
 	codec       stream.Codec
 	publisher   *stream.Publisher
 	source      *stream.Source
@@ -190,7 +191,7 @@ func (p *process) buildSagas(ctx context.Context, l *line) error {
 		return err
 	}
 	l.relay, err = outbox.New(p.db, outbox.Options{
-		Lanes: lanes, Rejecter: l.publisher, Max: p.settings.Outbox.Max, Log: p.log.Named("outbox"), Metrics: p.metrics,
+		Lanes: lanes, Fence: l.fences.pass, Rejecter: l.publisher, Max: p.settings.Outbox.Max, Log: p.log.Named("outbox"), Metrics: p.metrics,
 		After: p.afterRestore(l),
 	})
 	if err != nil {
@@ -221,10 +222,35 @@ func (p *process) acquire(ctx context.Context, l *line) error {
 		return fmt.Errorf("name of this host: %w", err)
 	}
 	l.lease, err = stream.AcquireLease(ctx, l.js, stream.LeaseOptions{
-		Store: p.db.ID(), Host: host, Process: ulid.Make().String(), Tenants: p.settings.Tenants,
+		Store: p.db.ID(), Host: host, Process: ulid.Make().String(), File: p.lockedFile(), Tenants: p.settings.Tenants,
+		MadeOf: p.db.MadeOf, AdoptEmpty: p.settings.AdoptEmpty,
 		Replicas: p.settings.Streams.Replicas, Memory: p.settings.dev, Log: p.log.Named("lease"),
 	})
-	return err
+	return p.fenced(l, "saga", l.lease, err)
+}
+
+// fenced has everything that is written from now on pass the fence of a new lease.
+func (p *process) fenced(l *line, of string, lease *stream.Lease, err error) error {
+	if err != nil {
+		return err
+	}
+	p.metrics.MustRegister(leaseGauge(of, lease))
+	l.fences = append(slices.Clip(l.fences), lease.Fence())
+	p.db.Fence(l.fences.pass)
+	return nil
+}
+
+// fences are those of the leases that a process has.
+type fences []*stream.Fence
+
+// pass is nil where the process may act, by all of its leases.
+func (f fences) pass(ctx context.Context) error {
+	for _, fence := range f {
+		if err := fence.Pass(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // keepLease renews the lease while the process works, and gives it back.
@@ -264,6 +290,10 @@ func (p *process) openSource(ctx context.Context, l *line) error {
 	p.said = begin.said
 	change := begin.change()
 	change.Checkpoints = l.source.Start()
+	for _, what := range l.lease.Adopted() {
+		p.log.Warn("tenants were taken over without their instances", zap.String("from", what))
+		change.Audits = append(change.Audits, store.Audit{Time: time.Now(), By: "adopt-empty", Verb: "adopt", Detail: what})
+	}
 	for _, loss := range l.source.Losses() {
 		p.log.Warn("accepted the loss of stream messages", zap.String("what", loss.Accepted()), zap.Uint64("next", loss.Resume.Seq+1))
 		change.Audits = append(change.Audits, store.Audit{Time: time.Now(), By: "accept-stream-loss", Verb: "accept", Detail: loss.Accepted()})
