@@ -35,6 +35,7 @@ func (c *Coordinator) jobMethods() []jsonrpc.Method {
 		define(c, "job.list", "The context's jobs, of one status if given. Readers, executors and admins may.", "", []int{jsonrpc.NotFound}, c.listJobs),
 		define(c, "job.update", "Say what became of a job: legal steps only. Executors and admins may. A flow that the job belongs to hears of it.", "",
 			[]int{jsonrpc.NotFound}, c.updateJob),
+		define(c, "job.prerequisite_met", "Say that a prerequisite of a job outside of a flow holds. Executors and admins may.", "", []int{jsonrpc.NotFound}, c.metJob),
 		define(c, "job.delete", "Remove a job that no started flow has. Admins may.", "", []int{jsonrpc.NotFound, jsonrpc.AlreadyExists}, c.deleteJob),
 	}
 }
@@ -67,7 +68,7 @@ func (c *Coordinator) createJob(ctx context.Context, p jobGiven) (hero.Job, erro
 			return hero.Job{}, err
 		}
 		p.Job.Status, p.Job.Result, p.Job.CreatedAt = stored.Status, stored.Result, stored.CreatedAt
-		p.Job.FlowID, p.Job.Attempt, p.Job.MessageKey = stored.FlowID, stored.Attempt, stored.MessageKey
+		p.Job.FlowID, p.Job.Attempt, p.Job.MessageKey, p.Job.Met = stored.FlowID, stored.Attempt, stored.MessageKey, stored.Met
 	}
 	if err := c.db.PutJob(ctx, p.Job); err != nil {
 		return hero.Job{}, err
@@ -97,7 +98,7 @@ func (c *Coordinator) checkJob(field string, j hero.Job, context uint32) (hero.J
 	}
 	j.EnvVars, j.Prerequisites, j.Dependends = dict(j.EnvVars), list(j.Prerequisites), list(j.Dependends)
 	j.Result, j.Status, j.CreatedAt, j.UpdatedAt = map[string]string{}, "", 0, 0
-	j.FlowID, j.Attempt, j.MessageKey, j.OwnEnv = 0, 0, "", nil
+	j.FlowID, j.Attempt, j.MessageKey, j.OwnEnv, j.Met = 0, 0, "", nil, nil
 	return j, nil
 }
 

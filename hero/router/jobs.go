@@ -2,6 +2,7 @@ package router
 
 import (
 	"fmt"
+	"slices"
 
 	"edda/hero"
 )
@@ -10,6 +11,8 @@ import (
 type errand struct {
 	job hero.Job
 	url string // the node's supervisor_url
+	// node is what the message says of the job's place in a graph, nil where nothing.
+	node *hero.FlowNode
 }
 
 // wanted lists the jobs of a message, with the ids of those that are not in it
@@ -34,17 +37,49 @@ func wanted(m hero.Message) ([]errand, error) {
 		if !ok {
 			j = hero.Job{ID: n.ID}
 		}
-		out = append(out, errand{job: j, url: n.SupervisorURL})
+		out = append(out, errand{job: j, url: n.SupervisorURL, node: &n})
 	}
 	for _, j := range m.Job {
 		if !seen[j.ID] {
 			out = append(out, errand{job: j})
 		}
 	}
+	if id, ok := inCycle(out); ok && m.FlowID == 0 {
+		return nil, fmt.Errorf("job %d waits for itself, through jobs of the message that depend on each other", id)
+	}
 	if len(out) == 0 {
 		return nil, fmt.Errorf("the message carries no job: fill job or nodes")
 	}
 	return out, nil
+}
+
+// inCycle finds a job of the message that can never run, because jobs wait for each other.
+func inCycle(list []errand) (uint32, bool) {
+	open := map[uint32][]uint32{}
+	for _, e := range list {
+		open[e.job.ID] = e.needs()
+	}
+	for n := -1; n != len(open); {
+		n = len(open)
+		for id, needs := range open {
+			if !slices.ContainsFunc(needs, func(need uint32) bool { _, is := open[need]; return is }) {
+				delete(open, id)
+			}
+		}
+	}
+	for id := range open {
+		return id, true
+	}
+	return 0, false
+}
+
+// needs are the jobs that it depends on; what the node says goes before what the job
+// says, as in a flow.
+func (e errand) needs() []uint32 {
+	if e.node != nil && len(e.node.Depends) > 0 {
+		return e.node.Depends
+	}
+	return e.job.Dependends
 }
 
 // loaded tells whether the job came with its script, or is only an id so far.
@@ -64,6 +99,12 @@ func (e errand) complete(m hero.Message, context uint32) hero.Job {
 	}
 	if j.ScriptType == "" {
 		j.ScriptType = hero.ScriptType(j.Executor)
+	}
+	if e.node != nil && m.FlowID == 0 { // the node goes before the job, as in a flow
+		j.Dependends = e.needs()
+		if len(e.node.Prerequisites) > 0 {
+			j.Prerequisites = e.node.Prerequisites
+		}
 	}
 	j.FlowID, j.Attempt, j.MessageKey = m.FlowID, m.Attempt, m.Key()
 	j.Result, j.Status = nil, hero.JobDispatched

@@ -29,8 +29,11 @@ func (l *line) watch(ctx context.Context) {
 	}
 }
 
-// watchOnce looks at every waiting message.
+// watchOnce looks at every waiting job and message.
 func (l *line) watchOnce(ctx context.Context) error {
+	if _, err := l.r.db.Release(ctx, l.context); err != nil {
+		return err
+	}
 	c, err := l.r.db.Client(l.context)
 	if err != nil {
 		return err
