@@ -87,6 +87,8 @@ type Job struct {
 	OwnEnv map[string]string `json:"own_env_vars,omitempty"`
 	// Met are the prerequisites that hold, of a job outside of a flow.
 	Met []string `json:"met,omitempty"`
+	// Unreadable says, in a list, why the hash cannot be read; all else is left out then.
+	Unreadable string `json:"unreadable,omitempty"`
 }
 
 // Waits tells whether the job has to wait for other jobs or for prerequisites by

@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -225,6 +226,10 @@ func (c *Coordinator) listFlows(ctx context.Context, p listing) ([]hero.Flow, er
 		return nil, err
 	}
 	all, err := c.db.Flows(ctx, p.ContextID)
+	all, err = withUnreadable(c, all, err, func(e *hero.FieldError) hero.Flow {
+		id, _ := idsOf(e.Key)
+		return hero.Flow{ID: id, ContextID: p.ContextID, Status: hero.FlowError, Unreadable: e.Error()}
+	}, func(a, b hero.Flow) int { return cmp.Compare(a.ID, b.ID) })
 	if err != nil {
 		return nil, err
 	}

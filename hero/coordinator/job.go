@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -205,6 +206,10 @@ func (c *Coordinator) listJobs(ctx context.Context, p jobListing) ([]hero.Job, e
 		return nil, err
 	}
 	all, err := c.db.Jobs(ctx, p.ContextID)
+	all, err = withUnreadable(c, all, err, func(e *hero.FieldError) hero.Job {
+		caller, id := idsOf(e.Key)
+		return hero.Job{ID: id, CallerID: caller, ContextID: p.ContextID, Status: hero.JobError, Unreadable: e.Error()}
+	}, func(a, b hero.Job) int { return cmp.Or(cmp.Compare(a.CallerID, b.CallerID), cmp.Compare(a.ID, b.ID)) })
 	if p.Status != "" {
 		all = slices.DeleteFunc(all, func(j hero.Job) bool { return j.Status != p.Status })
 	}

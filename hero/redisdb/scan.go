@@ -3,7 +3,6 @@ package redisdb
 import (
 	"cmp"
 	"context"
-	"errors"
 	"slices"
 
 	"github.com/redis/go-redis/v9"
@@ -48,7 +47,10 @@ func scan[T hero.Object](ctx context.Context, d *DB, in uint32, kind string, min
 		}
 	}
 	slices.SortFunc(objects, compare)
-	return objects, errors.Join(broken...)
+	if len(broken) == 0 {
+		return objects, nil
+	}
+	return objects, unreadable(broken)
 }
 
 // keys lists the keys of the hashes of a kind, each once.

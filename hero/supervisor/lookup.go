@@ -132,8 +132,15 @@ func (s *Server) list(ctx context.Context, p idParams) ([]Job, error) {
 	out := []Job{}
 	for _, c := range contexts {
 		jobs, err := s.db.Jobs(ctx, c)
+		broken, err := redisdb.Unreadable(err)
 		if err != nil {
 			return nil, failed(err, "context %d", c)
+		}
+		for _, e := range broken {
+			caller, id, err := hero.ParseJobKey(e.Key)
+			if err == nil {
+				jobs = append(jobs, hero.Job{ID: id, CallerID: caller, ContextID: c, Status: hero.JobError, Unreadable: e.Error()})
+			}
 		}
 		for _, j := range jobs {
 			out = append(out, FromHero(j))

@@ -42,8 +42,9 @@ type Job struct {
 	Retries       uint8    `json:"retries,omitempty"`
 	Prerequisites []string `json:"prerequisites,omitempty"`
 	Dependends    []uint32 `json:"dependends,omitempty"`
-	// Status is in answers only.
-	Status string `json:"status,omitempty"`
+	// Status is in answers only, and Unreadable in lists: why the hash cannot be read.
+	Status     string `json:"status,omitempty"`
+	Unreadable string `json:"unreadable,omitempty"`
 }
 
 // FromHero is the job as a supervisor shows it.
@@ -61,7 +62,7 @@ func FromHero(j hero.Job) Job {
 		Payload: j.Script, Runner: executor, Executor: executor, Timeout: j.Timeout, EnvVars: env,
 		CreatedAt: rfc3339(j.CreatedAt), UpdatedAt: rfc3339(j.UpdatedAt),
 		Signatures: j.Signatures, Attempt: j.Attempt, Status: string(j.Status),
-		Retries: j.Retries, Prerequisites: j.Prerequisites, Dependends: j.Dependends,
+		Retries: j.Retries, Prerequisites: j.Prerequisites, Dependends: j.Dependends, Unreadable: j.Unreadable,
 	}
 }
 
