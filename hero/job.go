@@ -87,6 +87,8 @@ type Job struct {
 	OwnEnv map[string]string `json:"own_env_vars,omitempty"`
 	// Met are the prerequisites that hold, of a job outside of a flow.
 	Met []string `json:"met,omitempty"`
+	// Name is the id that a supervisor's client gave, where that is no number.
+	Name string `json:"name,omitempty"`
 	// Unreadable says, in a list, why the hash cannot be read; all else is left out then.
 	Unreadable string `json:"unreadable,omitempty"`
 }
@@ -151,6 +153,7 @@ func (j Job) hash() *hash {
 	h.optional("message_key", j.MessageKey)
 	h.optionalPairs("own_env_vars", j.OwnEnv)
 	optionalList(h, "met", j.Met)
+	h.optional("name", j.Name)
 	return h
 }
 
@@ -187,6 +190,7 @@ func (r *reader) job() Job {
 		MessageKey:    r.text("message_key"),
 		OwnEnv:        r.optionalPairs("own_env_vars"),
 		Met:           r.optionalTexts("met"),
+		Name:          r.text("name"),
 	}
 }
 

@@ -213,9 +213,17 @@ func (l *line) gate(ctx context.Context, m hero.Message, job hero.Job) (out end,
 	}
 	g, why, err := l.r.db.Gate(ctx, l.context, job)
 	switch {
-	case err != nil || g == redisdb.GateOpen:
+	case err != nil || !job.Waits():
 		return end{}, false, err
-	case g == redisdb.GateFailed:
+	case g != redisdb.GateClosed:
+		if err := l.r.db.Unhold(ctx, l.context, job.Key()); err != nil {
+			return end{}, false, err
+		}
+	}
+	switch g {
+	case redisdb.GateOpen:
+		return end{}, false, nil
+	case redisdb.GateFailed:
 		return end{status: hero.JobError, result: map[string]string{hero.ResultError: why}}, true, nil
 	}
 	if err := l.expect(ctx, m, job); err != nil {

@@ -21,6 +21,7 @@ type wireJob struct {
 	Timeout   uint32            `json:"timeout"` // seconds
 	EnvVars   map[string]string `json:"env_vars"`
 	Attempt   uint32            `json:"attempt,omitempty"` // Edda's own
+	Retries   uint8             `json:"retries,omitempty"` // Edda's own, too
 }
 
 // filled says what runs the payload where only one of the two fields does.

@@ -69,12 +69,20 @@ type params struct {
 	Queue     string `json:"queue,omitempty"`
 }
 
-// Run has the job run and waits for its end, which may be a failed job: an error
-// is only what went wrong with the call. seen, which may be nil, is told how far
+// Run has the job run and waits for its end, which may be a failed job: its retries are
+// made by the supervisor, or from here where that does not say that it does. An error is
+// only what went wrong with the call. seen, which may be nil, is told how far
 // the call got.
 func (c *Client) Run(ctx context.Context, j hero.Job, seen func(Progress)) (hero.JobStatus, map[string]string, error) {
 	wire := ToRun(j)
-	return c.ended(ctx, "job.run", params{Secret: c.secret, Job: &wire}, seen)
+	for tries := wire.Retries; ; tries-- {
+		var a Answer
+		status, result, err := c.ended(ctx, "job.run", params{Secret: c.secret, Job: &wire}, seen, &a)
+		if err != nil || status == hero.JobFinished || tries == 0 || a.Runs > 0 || ctx.Err() != nil {
+			return status, result, err
+		}
+		wire.Attempt = max(wire.Attempt, 1) + 1 // it knows of no retries: they are made from here
+	}
 }
 
 // Create stores the job there without starting it.
@@ -104,7 +112,7 @@ func (c *Client) Status(ctx context.Context, j hero.Job) (hero.JobStatus, error)
 
 // Result asks for the end of a job that ended.
 func (c *Client) Result(ctx context.Context, j hero.Job) (hero.JobStatus, map[string]string, error) {
-	return c.ended(ctx, "job.result", c.of(j), nil)
+	return c.ended(ctx, "job.result", c.of(j), nil, new(Answer))
 }
 
 // Stop ends a job that waits or runs.
@@ -132,9 +140,8 @@ func (c *Client) of(j hero.Job) params {
 	return params{Secret: c.secret, JobID: toID(j.ID), CallerID: toID(j.CallerID), ContextID: toID(j.ContextID)}
 }
 
-func (c *Client) ended(ctx context.Context, method string, p params, seen func(Progress)) (hero.JobStatus, map[string]string, error) {
-	var a Answer
-	if err := c.call(ctx, method, p, &a, seen); err != nil {
+func (c *Client) ended(ctx context.Context, method string, p params, seen func(Progress), a *Answer) (hero.JobStatus, map[string]string, error) {
+	if err := c.call(ctx, method, p, a, seen); err != nil {
 		return "", nil, err
 	}
 	status, result, ok := a.Ended()

@@ -68,7 +68,7 @@ func (s *Server) end(ctx context.Context, j hero.Job, why string) (hero.Job, err
 
 // start queues a job that was stored.
 func (s *Server) start(ctx context.Context, p idParams) (bool, error) {
-	j, err := s.named(ctx, p)
+	j, err := s.meant(ctx, p)
 	if err != nil {
 		return false, err
 	}
@@ -85,7 +85,7 @@ func (s *Server) start(ctx context.Context, p idParams) (bool, error) {
 
 // get gives the whole job.
 func (s *Server) get(ctx context.Context, p idParams) (Job, error) {
-	j, err := s.named(ctx, p)
+	j, err := s.meant(ctx, p)
 	if err != nil {
 		return Job{}, err
 	}
@@ -93,11 +93,11 @@ func (s *Server) get(ctx context.Context, p idParams) (Job, error) {
 }
 
 func (s *Server) status(ctx context.Context, p idParams) (State, error) {
-	j, err := s.named(ctx, p)
+	j, err := s.meant(ctx, p)
 	if err != nil {
 		return State{}, err
 	}
-	out := State{JobID: toID(j.ID), Status: string(j.Status), CreatedAt: rfc3339(j.CreatedAt)}
+	out := State{JobID: idOf(j), Status: string(j.Status), CreatedAt: rfc3339(j.CreatedAt)}
 	if j.Status == hero.JobStarted {
 		out.StartedAt = rfc3339(j.UpdatedAt)
 	}
@@ -109,7 +109,7 @@ func (s *Server) status(ctx context.Context, p idParams) (State, error) {
 
 // result is the recorded end; a job without one is an error that says where it stands.
 func (s *Server) result(ctx context.Context, p idParams) (Answer, error) {
-	j, err := s.named(ctx, p)
+	j, err := s.meant(ctx, p)
 	if err != nil {
 		return Answer{}, err
 	}
@@ -122,7 +122,7 @@ func (s *Server) result(ctx context.Context, p idParams) (Answer, error) {
 // stop ends a job; its runner ends the script when it sees that. False means that
 // it had ended before.
 func (s *Server) stop(ctx context.Context, p idParams) (bool, error) {
-	j, err := s.named(ctx, p)
+	j, err := s.meant(ctx, p)
 	if err != nil || j.Status.Ended() {
 		return false, err
 	}
@@ -135,7 +135,7 @@ const stopped = "stopped"
 
 // delete forgets a job. One that runs is stopped first by who wants that.
 func (s *Server) delete(ctx context.Context, p idParams) (bool, error) {
-	j, err := s.named(ctx, p)
+	j, err := s.meant(ctx, p)
 	if err != nil {
 		return false, err
 	}
@@ -164,7 +164,7 @@ const logPrefix = "edda:log:"
 // logs are the lines that the job wrote, as far as its runner keeps them; of a
 // runner that keeps none it is what the result tells.
 func (s *Server) logs(ctx context.Context, p idParams) ([]string, error) {
-	j, err := s.named(ctx, p)
+	j, err := s.meant(ctx, p)
 	if err != nil {
 		return nil, err
 	}
