@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -89,6 +90,8 @@ type Job struct {
 	Met []string `json:"met,omitempty"`
 	// Name is the id that a supervisor's client gave, where that is no number.
 	Name string `json:"name,omitempty"`
+	// Unknown are fields that came with the job and that nobody here understands.
+	Unknown []string `json:"-"`
 	// Unreadable says, in a list, why the hash cannot be read; all else is left out then.
 	Unreadable string `json:"unreadable,omitempty"`
 }
@@ -168,11 +171,11 @@ func ReadJob(key string, h map[string]string) (Job, error) {
 
 // job reads a job, from a hash of its own or embedded in a message.
 func (r *reader) job() Job {
-	return Job{
+	j := Job{
 		ID:            r.owner("id"),
 		CallerID:      r.owner("caller_id"),
 		ContextID:     r.number("context_id"),
-		Script:        r.text("script"),
+		Script:        r.text(r.called(scriptNames)),
 		ScriptType:    one(r, "script_type", "", ParseScriptType),
 		Executor:      r.text("executor"),
 		Timeout:       r.number("timeout"),
@@ -180,7 +183,7 @@ func (r *reader) job() Job {
 		EnvVars:       r.pairs("env_vars"),
 		Result:        r.pairs("result"),
 		Prerequisites: r.texts("prerequisites"),
-		Dependends:    r.numbers("dependends"),
+		Dependends:    r.numbers(r.called(dependendsNames)),
 		Signatures:    r.raw("signatures"),
 		CreatedAt:     r.number("created_at"),
 		UpdatedAt:     r.number("updated_at"),
@@ -192,6 +195,13 @@ func (r *reader) job() Job {
 		Met:           r.optionalTexts("met"),
 		Name:          r.text("name"),
 	}
+	if _, said := r.h["script_type"]; !said && j.Executor != "" { // as the newer documents have it
+		j.ScriptType = one(r, "executor", "", ParseScriptType)
+	}
+	if r.json != nil {
+		j.Unknown = notUnderstood(r.json, jobFields(), slices.Concat(dependendsNames, scriptNames)...)
+	}
+	return j
 }
 
 // jobs reads the jobs that a message embeds.

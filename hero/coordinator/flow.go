@@ -108,6 +108,9 @@ func checkNodes(field string, nodes []hero.FlowNode) error {
 	var ids []uint32
 	for i, n := range nodes {
 		at := fmt.Sprintf("%s[%d]", field, i)
+		if len(n.Unknown) > 0 {
+			return invalid(at+"."+n.Unknown[0], "is not understood: a node has id, depends, prerequisites and supervisor_url")
+		}
 		if err := checkIDs(at+".depends", n.Depends); err != nil {
 			return err
 		}

@@ -107,6 +107,12 @@ func (c *Coordinator) checkDefinition(field string, j hero.Job) error {
 	if err := checkID(field+".id", j.ID); err != nil {
 		return err
 	}
+	if len(j.Unknown) > 0 {
+		return invalid(field+"."+j.Unknown[0], "is not understood: leave it out, or say it by a field that jobs have")
+	}
+	if strings.TrimSpace(j.Script) == "" {
+		return invalid(field+".script", "is missing: it is what the job runs")
+	}
 	if j.ScriptType == "" {
 		return invalid(field+".script_type", "is missing: want one of %s", c.typeNames())
 	}

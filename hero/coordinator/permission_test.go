@@ -47,7 +47,7 @@ func permissions() []permission {
 	}
 	aFlow := func(w *world, id uint32) { w.job(id); w.flow(id, id) }
 	started := func(w *world, id uint32) {
-		w.call("job.create", dict2{"context_id": 7, "job": dict2{"id": id, "caller_id": admin, "script": "", "script_type": "v", "prerequisites": []string{"paid"}}}, nil)
+		w.call("job.create", dict2{"context_id": 7, "job": dict2{"id": id, "caller_id": admin, "script": "x", "script_type": "v", "prerequisites": []string{"paid"}}}, nil)
 		w.flow(id, id)
 		w.call("flow.start", dict2{"context_id": 7, "id": id}, nil)
 	}

@@ -24,6 +24,9 @@ func wanted(m hero.Message) ([]errand, error) {
 		if _, twice := byID[j.ID]; twice {
 			return nil, fmt.Errorf("job %d is in the message twice", j.ID)
 		}
+		if len(j.Unknown) > 0 {
+			return nil, fmt.Errorf("job %d has a field %q, which is not understood here: leave it out", j.ID, j.Unknown[0])
+		}
 		byID[j.ID] = j
 	}
 	var out []errand
@@ -31,6 +34,9 @@ func wanted(m hero.Message) ([]errand, error) {
 	for _, n := range m.Nodes {
 		if seen[n.ID] {
 			return nil, fmt.Errorf("node %d is in the message twice", n.ID)
+		}
+		if len(n.Unknown) > 0 {
+			return nil, fmt.Errorf("node %d has a field %q, which is not understood here: leave it out", n.ID, n.Unknown[0])
 		}
 		seen[n.ID] = true
 		j, ok := byID[n.ID]
@@ -83,7 +89,7 @@ func (e errand) needs() []uint32 {
 }
 
 // loaded tells whether the job came with its script, or is only an id so far.
-func (e errand) loaded() bool { return e.job.ScriptType != "" || e.job.Script != "" }
+func (e errand) loaded() bool { return e.job.Script != "" }
 
 // complete fills in what a job gets from its message.
 func (e errand) complete(m hero.Message, context uint32) hero.Job {
