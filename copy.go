@@ -188,6 +188,9 @@ func (c *copier) string(b []byte) ([]byte, bool) {
 	return b, err == nil
 }
 
+// sureDigits is how many digits, with a sign, always fit an integer.
+const sureDigits = 18
+
 func (c *copier) number(b []byte) ([]byte, bool) {
 	text, ok := c.numeral()
 	if ok && len(text) <= sureDigits && isIntegerText(text) && text != "-0" {

@@ -77,9 +77,10 @@ type Event struct {
 	Attempts  int     `json:"attempts,omitempty"` // calls the effect worker made
 	// Parent is the instance that started this one (KindStart).
 	Parent Key `json:"parent,omitzero"`
-	// By is who acted (KindOperator, KindAnswer): for the audit, never for a decision.
+	// By is who acted, where a person or a program did: who answered, signalled,
+	// sent the event in or gave the operator's verb. Expressions see it as meta.by.
 	By string `json:"by,omitempty"`
-	// Why is the reason they gave, for the audit likewise.
+	// Why is the reason they gave, for the audit alone.
 	Why string `json:"why,omitempty"`
 	// Timer names what came due (KindTimer).
 	Timer TimerKind `json:"timer,omitempty"`
@@ -145,6 +146,15 @@ const (
 	VerbReplay    Verb = "replay"    // built again from what is recorded; only in the history, never an input
 )
 
+// What the audit calls the acts that are no verbs.
+const (
+	ActSignal = "signal"
+	ActAnswer = "answer"
+	ActSend   = "send"
+	ActReload = "reload"
+	ActDrain  = "drain"
+)
+
 // TimerKind tells apart what can come due.
 type TimerKind string
 
@@ -156,8 +166,12 @@ const (
 	TimerPark     TimerKind = "park"     // a parked event expired
 )
 
-// Key names one instance of a saga. Every part may be any UTF-8 text; Tenant is
-// empty where tenancy is off.
+// MaxKey is how many bytes the correlation of a new instance may have: as many as fit an
+// address, each of them escaped, and a cursor, beside all else that a request's headers hold.
+const MaxKey = 2048
+
+// Key names one instance of a saga. Every part may be any UTF-8 text, and Correlation has at
+// most [MaxKey] bytes; Tenant is empty where tenancy is off.
 type Key struct {
 	Tenant      string `json:"tenant,omitempty"`
 	Saga        string `json:"saga,omitempty"`

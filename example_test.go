@@ -11,11 +11,11 @@ import (
 func ExampleDecode() {
 	v, err := edda.Decode([]byte(`{"amount": 9007199254740993, "rate": 2.0}`))
 	fmt.Println(v, err)
-	_, err = edda.Decode([]byte(`99999999999999999999`))
-	fmt.Println(err)
+	v, err = edda.Decode([]byte(`99999999999999999999`))
+	fmt.Println(v, err)
 	// Output:
 	// map[amount:9007199254740993 rate:2] <nil>
-	// integer 99999999999999999999 does not fit 64 bits
+	// 99999999999999999999 <nil>
 }
 
 // An error says what to do about it, and still what happened.

@@ -126,14 +126,7 @@ func (r *reader) skipList(depth int) bool {
 	}
 }
 
-// sureDigits is how many digits, with a sign, always fit an integer.
-const sureDigits = 18
-
 func (r *reader) skipNumber() bool {
-	text, ok := r.numeral()
-	if !ok || len(text) <= sureDigits && isIntegerText(text) {
-		return ok
-	}
-	_, err := parseNumber(text)
-	return err == nil
+	_, ok := r.numeral()
+	return ok
 }

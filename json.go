@@ -22,8 +22,8 @@ const maxExactFloat = 1 << 53
 
 // Decode reads one JSON value into nil, bool, int, float64, string, []any and
 // map[string]any. Integers stay integers; an integral float below 2^53 becomes
-// one. A number that fits neither int64 nor a finite float is an error: money
-// is never rounded silently. Empty input is null.
+// one. A number that fits neither int64 nor a finite float is a [json.Number], with all
+// its digits: money is never rounded silently. Empty input is null.
 func Decode(data []byte) (any, error) {
 	if v, ok := read(data); ok {
 		return v, nil
@@ -177,27 +177,4 @@ func number(f float64) (any, error) {
 		return int(f), nil
 	}
 	return f, nil
-}
-
-func parseNumber(s string) (any, error) {
-	if i, err := strconv.ParseInt(s, 10, 64); err == nil {
-		return int(i), nil
-	}
-	f, err := strconv.ParseFloat(s, 64)
-	if err != nil {
-		return nil, fmt.Errorf("number %.40s is out of range", s)
-	}
-	if f == math.Trunc(f) && math.Abs(f) >= maxExactFloat && isIntegerText(s) {
-		return nil, fmt.Errorf("integer %.40s does not fit 64 bits", s)
-	}
-	return number(f)
-}
-
-func isIntegerText(s string) bool {
-	for _, c := range s {
-		if (c < '0' || c > '9') && c != '-' {
-			return false
-		}
-	}
-	return true
 }

@@ -24,7 +24,7 @@ func TestDecodeKeepsNumbersExact(t *testing.T) {
 
 func TestDecodeRefuses(t *testing.T) {
 	for _, text := range []string{
-		"9223372036854775808", "1e999", "{} {}", "{", "nul", strings.Repeat("[", MaxDepth+2) + strings.Repeat("]", MaxDepth+2),
+		"{} {}", "{", "nul", strings.Repeat("[", MaxDepth+2) + strings.Repeat("]", MaxDepth+2),
 	} {
 		if v, err := Decode([]byte(text)); err == nil {
 			t.Errorf("Decode(%.20q) = %v, want an error", text, v)
@@ -33,7 +33,7 @@ func TestDecodeRefuses(t *testing.T) {
 }
 
 func TestCanonicalRefusesWhatJSONCannotHold(t *testing.T) {
-	for _, v := range []any{math.NaN(), math.Inf(1), make(chan int), map[any]any{1: 2}, uint64(math.MaxUint64), []any{math.NaN()}} {
+	for _, v := range []any{math.NaN(), math.Inf(1), make(chan int), map[any]any{1: 2}, json.Number("0x1p9999"), json.Number("Inf"), json.Number(""), []any{math.NaN()}} {
 		if c, err := Canonical(v); err == nil {
 			t.Errorf("Canonical(%v) = %v, want an error", v, c)
 		}
@@ -201,13 +201,13 @@ func TestEncodedBytesAreTheCallers(t *testing.T) {
 func TestFindIsWhatDecodingAndWalkingGives(t *testing.T) {
 	for text, want := range map[string]any{
 		`{"a":{"b":7}}`: 7, ` { "x" : [1,{"a":2}] , "a" : {"c":null,"b":"t"} } `: "t", `{"a":null}`: nil, `null`: nil, `{}`: nil,
-		`{"a":{"b":1,"b":2}}`: 2, `{"a":{"b":1},"a":null}`: nil, `{"a":{"b":1}}`: 1, `{"a":{"b":[true,1.5]}}`: []any{true, 1.5},
+		`{"a":{"b":1,"b":2}}`: 2, `{"a":{"b":1},"a":null}`: nil, `{"a":{"b":1}}`: 1, `{"z":9223372036854775808,"a":{"b":1}}`: 1, `{"a":{"b":1e999}}`: json.Number("1e999"), `{"a":{"b":[true,1.5]}}`: []any{true, 1.5},
 	} {
 		if got, ok := Find(text, []string{"a", "b"}); !ok || !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: %v, %v; want %v", text, got, ok, want)
 		}
 	}
-	for _, text := range []string{``, `{"a":1}`, `[]`, `{"a":{"b":1}} x`, `{"a":{"b":1},"z":9223372036854775808}`, `{"a":{"b":1},"z":1e999}`, `{"a":{"b":1},}`} {
+	for _, text := range []string{``, `{"a":1}`, `[]`, `{"a":{"b":1}} x`, `{"a":{"b":1},}`} {
 		if got, ok := Find(text, []string{"a", "b"}); ok {
 			t.Errorf("%s: %v", text, got)
 		}

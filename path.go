@@ -1,6 +1,7 @@
 package edda
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"strings"
@@ -58,6 +59,8 @@ func TypeName(v any) string {
 		return "whole number"
 	case float64:
 		return "number with a fraction"
+	case json.Number:
+		return "number beyond 64 bits"
 	case string:
 		return "string"
 	case []any:

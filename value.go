@@ -1,8 +1,10 @@
 package edda
 
 import (
+	"encoding/json"
 	"fmt"
 	"reflect"
+	"strconv"
 	"time"
 )
 
@@ -27,7 +29,7 @@ func canonicalOther(v any, depth int) (any, error) {
 		return int(rv.Int()), nil
 	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
 		if rv.Uint() > 1<<63-1 {
-			return nil, fmt.Errorf("integer %d does not fit 64 bits", rv.Uint())
+			return json.Number(strconv.FormatUint(rv.Uint(), 10)), nil
 		}
 		return int(rv.Uint()), nil
 	case reflect.Float32, reflect.Float64:

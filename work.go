@@ -28,7 +28,7 @@ const (
 // delivers it at least once under the same ID.
 type Work struct {
 	// ID is derived from what caused the work, so that the same history gives
-	// the same id on every machine; it is the Nats-Msg-Id.
+	// the same id on every machine. The Nats-Msg-Id has it behind the tenant.
 	ID   string   `json:"id"`
 	Kind WorkKind `json:"kind"`
 	From Key      `json:"from"` // the instance that emitted it

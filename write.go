@@ -57,6 +57,8 @@ func appendValue(b []byte, v any, depth int) ([]byte, bool) {
 	case string:
 		b, err := AppendText(b, v)
 		return b, err == nil
+	case json.Number:
+		return append(b, v...), isNumeral(string(v))
 	case []any:
 		return appendList(b, v, depth)
 	case map[string]any:

@@ -95,6 +95,9 @@ func (j *job) step(t *turn, before answer) answer {
 	done := unused
 	defer func() { t.end(done) }()
 	if j.asks() {
+		if !j.mayCall() {
+			return answer{cut: true}
+		}
 		a, call := j.ask()
 		done = a.health()
 		if !call {
@@ -104,7 +107,7 @@ func (j *job) step(t *turn, before answer) answer {
 	}
 	before.again = false
 	switch {
-	case !j.hold.live():
+	case !j.mayCall(), !j.hold.live():
 		return answer{cut: true}
 	case (j.made == 0 || before.kind == "") && j.c.late(time.Now()):
 		return answer{outcome: j.expired()}
@@ -122,6 +125,9 @@ func (j *job) step(t *turn, before answer) answer {
 func (j *job) once() answer {
 	j.made++
 	a := j.w.call(j.hold.ctx, j)
+	if a.cut {
+		j.made-- // a call that the worker itself ended is not one that retry.max counts
+	}
 	// gofail: var effectCalled struct{}
 	if a.again && !a.refused && !j.e.repeatable() {
 		a.unknown = true // it is not called again since it may have been done
@@ -250,7 +256,7 @@ func (e *Effect) judge(r Response, vars map[string]any) answer {
 	if err != nil {
 		return answer{unknown: true, outcome: timedOut("expression", err.Error())}
 	}
-	out := outcome{kind: edda.Failed, failure: describe(r), definite: !r.Apart && (fail || !r.Retry && !r.Unknown)}
+	out := outcome{kind: edda.Failed, failure: describe(r), definite: fail || !r.Apart && !r.Retry && !r.Unknown}
 	if fail {
 		return answer{outcome: out}
 	}

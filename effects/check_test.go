@@ -123,7 +123,9 @@ func TestCheckWithinARun(t *testing.T) {
 		{"an answer in doubt, at most once", "delivery: at_most_once\n", answering(status(503)), answering(ok200()), "charge find", edda.Succeeded, "", 1},
 		{"an answer in doubt that did nothing, at most once", "delivery: at_most_once\n", answering(status(503)), answering(status(404)),
 			"charge find charge find charge find charge find charge find", edda.Failed, "oops", 5},
-		{"an answer that is believed", "", answering(status(503)), nil, "charge charge charge charge charge", edda.Failed, "oops", 5},
+		{"an answer in doubt", "", answering(status(503)), answering(ok200()), "charge find", edda.Succeeded, "", 1},
+		{"an answer in doubt that did nothing", "", answering(status(503)), answering(status(404)),
+			"charge find charge find charge find charge find charge find", edda.Failed, "oops", 5},
 		{"refused, so there is nothing to ask", "", answering(status(429)), nil, "charge charge charge charge charge", edda.Failed, "oops", 5},
 	}
 	for _, tt := range tests {

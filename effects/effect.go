@@ -114,9 +114,14 @@ func (c *compiler) config(config *manifests.Value, k Kind) *value {
 	if config == nil {
 		return &value{kind: manifests.Map}
 	}
-	v := c.value(config, namesBefore())
+	v := &value{kind: manifests.Map}
+	for _, f := range config.Fields {
+		c.raw = k.Raw[f.Name] != nil
+		v.names, v.items = append(v.names, f.Name), append(v.items, c.value(f.Value, namesBefore()))
+	}
+	c.raw = false
 	for i, name := range v.names {
-		v.items[i].escape = k.Escape[name]
+		v.items[i].escape, v.items[i].raw, v.items[i].fits = k.Escape[name], k.Raw[name], k.Fits[name]
 		if slices.Contains(k.Written, name) && v.items[i].isPayload() {
 			v.items[i].written = true
 			c.looks--

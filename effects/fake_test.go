@@ -181,7 +181,7 @@ func newBank() *bank {
 func ok200() Response { return Response{Status: 200, Body: map[string]any{"id": "P1"}} }
 
 func status(code int) Response {
-	return Response{Status: code, Retry: code >= 500 || code == 429, Refused: code == 429, Unknown: code == 504, Body: map[string]any{"code": "oops"}}
+	return Response{Status: code, Retry: code >= 500 || code == 429, Refused: code == 429, Unknown: code >= 500, Apart: code == 401, Body: map[string]any{"code": "oops"}}
 }
 
 func (b *bank) Call(ctx context.Context, c Call) (Response, error) {

@@ -58,10 +58,7 @@ func (j *job) decide() fate {
 		j.fresh()
 		return j.run()
 	}
-	j.unknown = !j.entry.Claim.Paused
-	if !j.unknown {
-		j.made = j.entry.Claim.Attempts
-	}
+	j.unknown, j.made = !j.entry.Claim.Paused, j.entry.Claim.Attempts
 	return j.run()
 }
 
@@ -192,7 +189,7 @@ func readable(o outcome, encoded json.RawMessage) bool {
 // canonical tells whether a value is made of what JSON is read into, and of no more levels.
 func canonical(v any, levels int) bool {
 	switch v := v.(type) {
-	case nil, bool, int, string, float64:
+	case nil, bool, int, string, float64, json.Number:
 		return true
 	case []any:
 		return levels > 0 && !slices.ContainsFunc(v, func(item any) bool { return !canonical(item, levels-1) })

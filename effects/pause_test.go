@@ -62,6 +62,29 @@ func TestAStopDoesNotCutRetryAfterShort(t *testing.T) {
 	})
 }
 
+// TestAStopInDoubtDoesNotBeginTheCallsAnew: those that the run before had an answer to
+// count, and one that the stop itself cut does not.
+func TestAStopInDoubtDoesNotBeginTheCallsAnew(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h := build(t, charge) // five calls, at 0, 1, 3, 7 and 15 s
+		h.bank.answers(always(503))
+		h.send(cmd("c1"))
+		time.Sleep(2 * time.Second)
+		h.bank.answers(hang)
+		time.Sleep(2 * time.Second)
+		h.stop()
+		if h.bank.count() != 3 {
+			t.Fatalf("%d calls before the stop", h.bank.count())
+		}
+		h.bank.answers(always(503))
+		h.restart(t, nil, charge)
+		time.Sleep(time.Hour)
+		if r := h.one(t); r.Outcome != edda.TimedOut || r.Attempts != 5 || h.bank.count() != 6 {
+			t.Errorf("%s %s after %d calls in all", r.Outcome, r.Payload, h.bank.count())
+		}
+	})
+}
+
 // TestAStopLeavesDoubtWhereThereIsSome: after an answer that says nothing.
 func TestAStopLeavesDoubtWhereThereIsSome(t *testing.T) {
 	bubble(t, func(t *testing.T) {

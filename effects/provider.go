@@ -44,8 +44,8 @@ type Response struct {
 	Status  int
 	Headers map[string]string // names in lower case
 	Body    any               // a canonical value; text where it is not JSON
-	// Retry says that the same call may be answered otherwise later; it is
-	// looked at only where neither ok nor fail is true.
+	// Retry says that the same call may be answered otherwise later. It and the
+	// next three are looked at only where neither ok nor fail is true.
 	Retry bool
 	// Refused says that the other side surely did nothing, so that also an
 	// at_most_once effect may call again; Unknown that it may have done it.
@@ -65,6 +65,11 @@ type Kind struct {
 	// Escape says, for a field of the provider's map, how a value is written
 	// into its template, given the text before it.
 	Escape map[string]func(before, value string) string
+	// Raw says the same of a value that the manifest puts into raw(…), for the fields
+	// where it may; Fits says, for a field that is filled in, what is wrong with it. A
+	// value in raw(…) is an x there: the manifest answers for it.
+	Raw  map[string]func(before, value string) string
+	Fits map[string]func(text string) error
 	// Written are fields of the provider's map that may come as JSON that is written
 	// already, a json.RawMessage of a map: where such a field is nothing but the payload.
 	Written []string

@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"edda"
 )
 
 // schema is the JSON Schema of an effect's payload; nil accepts everything.
@@ -50,6 +52,9 @@ func (noLoader) Load(url string) (any, error) {
 func (s *schema) check(payload any) error {
 	if s == nil {
 		return nil
+	}
+	if err := edda.ForSchema(payload); err != nil {
+		return err
 	}
 	err := s.s.Validate(payload)
 	var invalid *jsonschema.ValidationError

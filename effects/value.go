@@ -17,7 +17,10 @@ type value struct {
 	items   []*value
 	names   []string // of a map's fields
 	escape  func(before, value string) string
-	written bool // it is the payload, which may be given as it is written
+	raw     func(before, value string) string // escape of what is in raw(…)
+	fits    func(text string) error           // may be nil
+	inRaw   bool                              // its expression is
+	written bool                              // it is the payload, which may be given as it is written
 }
 
 // isPayload tells whether a value is the payload, as it is.
@@ -27,6 +30,7 @@ func (v *value) isPayload() bool { return v.program != nil && v.program.Source()
 type part struct {
 	text    string
 	program *expression.Program
+	inRaw   bool
 }
 
 // compiler collects the problems of one effect.
@@ -36,6 +40,7 @@ type compiler struct {
 	secrets  map[string]bool
 	headers  bool // some expression reads the answer's
 	looks    int  // expressions that look into the payload
+	raw      bool // raw(…) may stand where the compiler is
 }
 
 func (c *compiler) errorf(pos manifests.Pos, message string) {
@@ -57,6 +62,17 @@ func (c *compiler) program(e *manifests.Expr, names []string) *expression.Progra
 		c.looks++
 	}
 	return p
+}
+
+// expression compiles that of a value, which may be in raw(…).
+func (c *compiler) expression(e *manifests.Expr, names []string) (p *expression.Program, inRaw bool) {
+	argument, inRaw := expression.Inside(e.Source, "raw")
+	if inRaw = inRaw && c.raw; inRaw {
+		e = &manifests.Expr{Pos: e.Pos, Source: argument}
+		c.problems = append(c.problems, manifests.Problem{File: c.m.File, Pos: e.Pos, Warning: true,
+			Message: "raw writes " + strings.TrimSpace(argument) + " as it is: who gives the value chooses what is called, so let it come from somebody you trust"})
+	}
+	return c.program(e, names), inRaw
 }
 
 // collectSecrets notes which secrets are used, so that only those are read.
@@ -81,12 +97,12 @@ func (c *compiler) value(v *manifests.Value, names []string) *value {
 	}
 	out := &value{kind: v.Kind, literal: v.Scalar}
 	if v.Expr != nil {
-		out.program = c.program(v.Expr, names)
+		out.program, out.inRaw = c.expression(v.Expr, names)
 	}
 	for _, p := range v.Parts {
 		piece := part{text: p.Text}
 		if p.Expr != nil {
-			piece.program = c.program(p.Expr, names)
+			piece.program, piece.inRaw = c.expression(p.Expr, names)
 		}
 		out.parts = append(out.parts, piece)
 	}
@@ -106,7 +122,11 @@ func (v *value) eval(vars map[string]any) (any, error) {
 	}
 	switch v.kind {
 	case manifests.Expression:
-		return v.program.Share(expression.Env{Vars: vars})
+		got, err := v.program.Share(expression.Env{Vars: vars})
+		if err == nil && v.fits != nil && !v.inRaw {
+			err = v.fits(expression.Text(got))
+		}
+		return got, err
 	case manifests.Template:
 		return v.text(vars)
 	case manifests.List:
@@ -118,24 +138,35 @@ func (v *value) eval(vars map[string]any) (any, error) {
 	}
 }
 
+// text fills a template in. Beside it another is filled in where one is looked at that
+// has an x for each raw value.
 func (v *value) text(vars map[string]any) (string, error) {
-	var b strings.Builder
+	var b, judged strings.Builder
 	for _, p := range v.parts {
-		if p.program == nil {
-			b.WriteString(p.text)
-			continue
-		}
-		got, err := p.program.Eval(expression.Env{Vars: vars})
-		if err != nil {
-			return "", err
-		}
-		text := expression.Text(got)
-		if v.escape != nil {
-			text = v.escape(b.String(), text)
+		text, harmless := p.text, p.text
+		if p.program != nil {
+			got, err := p.program.Eval(expression.Env{Vars: vars})
+			if err != nil {
+				return "", err
+			}
+			text = expression.Text(got)
+			switch {
+			case p.inRaw:
+				text, harmless = v.raw(b.String(), text), "x"
+			case v.escape != nil:
+				text = v.escape(b.String(), text)
+				harmless = text
+			}
 		}
 		b.WriteString(text)
+		if v.fits != nil {
+			judged.WriteString(harmless)
+		}
 	}
-	return b.String(), nil
+	if v.fits == nil {
+		return b.String(), nil
+	}
+	return b.String(), v.fits(judged.String())
 }
 
 func (v *value) list(vars map[string]any) ([]any, error) {

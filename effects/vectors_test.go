@@ -115,7 +115,7 @@ func TestRetriesAreCountedExactly(t *testing.T) {
 		healthyAt int
 		kind      edda.Outcome
 		code      string
-	}{{10, edda.Succeeded, ""}, {11, edda.Failed, "oops"}} {
+	}{{10, edda.Succeeded, ""}, {11, edda.TimedOut, "oops"}} {
 		bubble(t, func(t *testing.T) {
 			h := build(t, plain+"retry: {max: 10, backoff: 10ms..1s, jitter: true}\n")
 			h.bank.answers(func(_ context.Context, n int, _ Call) (Response, error) {

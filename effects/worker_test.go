@@ -128,7 +128,7 @@ func TestWorkerRetriesUpToMaxCalls(t *testing.T) {
 		h.bank.answers(always(503))
 		h.send(cmd("c1"))
 		time.Sleep(time.Hour)
-		wantResult(t, h.one(t), edda.Failed, "oops", 5)
+		wantResult(t, h.one(t), edda.TimedOut, "oops", 5)
 		if h.bank.count() != 5 {
 			t.Errorf("%d calls, want 5", h.bank.count())
 		}
@@ -186,7 +186,13 @@ func TestWorkerAnswers(t *testing.T) {
 		{"a business failure after an unknown call is definite", charge, first(broken, 402), edda.Failed, "oops", 2},
 		{"at most once: an unknown call is not repeated", once, erring(broken), edda.TimedOut, "network", 1},
 		{"at most once: an answer is not asked for again, and what it did is unknown", once, always(503), edda.TimedOut, "oops", 1},
-		{"at least once: an answer to the last call failed", charge, always(503), edda.Failed, "oops", 5},
+		{"at least once: an answer to the last call does not say that nothing was done", charge, always(503), edda.TimedOut, "oops", 5},
+		{"503, then nothing was sent", charge, firstly(503, refused), edda.TimedOut, "network", 5},
+		{"503, then surely nothing was done", charge, then(503, 429), edda.TimedOut, "oops", 5},
+		{"503, then nobody let the call in", charge, then(503, 401), edda.TimedOut, "oops", 2},
+		{"503, then a business failure", charge, then(503, 402), edda.Failed, "oops", 2},
+		{"503 that fail names", strings.Replace(charge, "[402, 409]", "[402, 503]", 1), always(503), edda.Failed, "oops", 1},
+		{"an unknown call, then what fail names of those that nobody let in", strings.Replace(charge, "[402, 409]", "[401, 402]", 1), first(broken, 401), edda.Failed, "oops", 2},
 		{"at most once: an answer where calling again cannot help is final", once, always(400), edda.Failed, "oops", 1},
 		{"at most once: what was never sent is sent again", once, erring(refused), edda.Failed, "network", 5},
 		{"at most once: what was refused is sent again", once, always(429), edda.Failed, "oops", 5},
@@ -222,6 +228,26 @@ func first(err error, code int) func(context.Context, int, Call) (Response, erro
 			return Response{}, err
 		}
 		return status(code), nil
+	}
+}
+
+// then answers with one status first, and with another from then on.
+func then(before, after int) func(context.Context, int, Call) (Response, error) {
+	return func(_ context.Context, n int, _ Call) (Response, error) {
+		if n == 1 {
+			return status(before), nil
+		}
+		return status(after), nil
+	}
+}
+
+// firstly answers once, then fails without an answer.
+func firstly(code int, err error) func(context.Context, int, Call) (Response, error) {
+	return func(_ context.Context, n int, _ Call) (Response, error) {
+		if n == 1 {
+			return status(code), nil
+		}
+		return Response{}, err
 	}
 }
 
@@ -301,7 +327,7 @@ func TestWorkerNotAfter(t *testing.T) {
 		h.send(soon)
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		wantResult(t, h.got()[1], edda.Failed, "oops", 3) // at 0, 1 and 3 s
+		wantResult(t, h.got()[1], edda.TimedOut, "oops", 3) // at 0, 1 and 3 s
 	})
 }
 

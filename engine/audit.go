@@ -10,18 +10,55 @@ import (
 	"edda/store"
 )
 
-// audits is the record of an operator's verb, written with what it changed. A
-// parent saga that cancels its child is no operator.
+// audits is the record of what a person did to instances, written with what it
+// changed: an operator's verb, an answer, and a signal or an event that says who
+// sent it. Those of services say nothing of that, and are very many. A parent saga
+// that cancels its child is no operator.
 func audits(it *item) []store.Audit {
 	ev := it.event
-	if ev.Kind != edda.KindOperator || ev.Malformed != "" || ev.CommandID != "" {
+	verb := actOf(ev)
+	if verb == "" || ev.Malformed != "" || ev.CommandID != "" {
 		return nil
 	}
-	return []store.Audit{{Time: ev.Time, By: cmp.Or(ev.By, "unknown"), Verb: ev.Type, Key: ev.Key, Reason: ev.Why, Detail: detail(it)}}
+	key := ev.Key
+	if ev.Kind == edda.KindEvent {
+		key = edda.Key{Tenant: ev.Tenant}
+		if len(it.targets) > 0 {
+			key = it.targets[0].Key
+		}
+	}
+	return []store.Audit{{Time: ev.Time, By: cmp.Or(ev.By, "unknown"), Verb: verb, Key: key, Reason: ev.Why, Detail: detail(it)}}
 }
 
-// detail is what the verb was about and what came of it, never a payload.
+// actOf is the audit's word for what came in; empty where it is nobody's act.
+func actOf(ev edda.Event) string {
+	switch ev.Kind {
+	case edda.KindOperator:
+		return ev.Type
+	case edda.KindAnswer:
+		return edda.ActAnswer
+	case edda.KindSignal:
+		if ev.By != "" {
+			return edda.ActSignal
+		}
+	case edda.KindEvent:
+		if ev.By != "" {
+			return edda.ActSend
+		}
+	}
+	return ""
+}
+
+// detail is what the act was about and what came of it, never a payload.
 func detail(it *item) string {
+	switch ev := it.event; ev.Kind {
+	case edda.KindAnswer:
+		return "ask " + clip(ev.Step, idMost) + ", choice " + clip(ev.Type, idMost) + "; " + came(it)
+	case edda.KindSignal:
+		return "signal " + clip(ev.Type, idMost) + "; " + came(it)
+	case edda.KindEvent:
+		return Cite(ev) + "; " + came(it)
+	}
 	out := []string{}
 	if it.event.Step != "" {
 		out = append(out, "step "+it.event.Step)
@@ -55,7 +92,7 @@ func Cite(ev edda.Event) string {
 	return out + fmt.Sprintf(" (%s#%d)", ev.Stream, ev.Seq)
 }
 
-// came is what came of the verb for the first key that took it.
+// came is what came of the act for the first key that took it.
 func came(it *item) string {
 	for i, target := range it.targets {
 		if target.Dead != nil {

@@ -2,6 +2,7 @@ package expression
 
 import (
 	"cmp"
+	"encoding/json"
 	"math"
 	"strings"
 	"time"
@@ -20,6 +21,8 @@ func kind(v any) string {
 		return "an integer"
 	case float64:
 		return "a fraction"
+	case json.Number:
+		return "a number beyond 64 bits"
 	case string:
 		return "a text"
 	case []any:
@@ -53,7 +56,10 @@ func compareIntFloat(i int, f float64) int {
 }
 
 // compareNumbers orders two numbers; ok is false if one is none.
-func compareNumbers(a, b any) (c int, ok bool) {
+func (m *machine) compareNumbers(a, b any) (c int, ok bool) {
+	if m.chargeBeyond(a) || m.chargeBeyond(b) {
+		return edda.CompareNumbers(a, b)
+	}
 	switch a := a.(type) {
 	case int:
 		switch b := b.(type) {
@@ -73,9 +79,17 @@ func compareNumbers(a, b any) (c int, ok bool) {
 	return 0, false
 }
 
+// chargeBeyond pays for reading a number beyond 64 bits, a step for each digit since its
+// exponent may have as many, and tells whether v is one.
+func (m *machine) chargeBeyond(v any) bool {
+	n, is := v.(json.Number)
+	m.charge(len(n))
+	return is
+}
+
 // order compares two numbers, two texts or two durations.
 func (m *machine) order(a, b any, operation string) int {
-	if c, ok := compareNumbers(a, b); ok {
+	if c, ok := m.compareNumbers(a, b); ok {
 		return c
 	}
 	switch x := a.(type) {
@@ -110,8 +124,8 @@ func (m *machine) same(a, b any, depth int) bool {
 		fail("the value is nested deeper than %d", edda.MaxDepth)
 	}
 	switch x := a.(type) {
-	case int, float64:
-		c, ok := compareNumbers(a, b)
+	case int, float64, json.Number:
+		c, ok := m.compareNumbers(a, b)
 		return ok && c == 0
 	case string:
 		y, ok := b.(string)

@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"strings"
 
+	"github.com/expr-lang/expr/ast"
 	"github.com/expr-lang/expr/builtin"
 	"github.com/expr-lang/expr/checker"
 	"github.com/expr-lang/expr/compiler"
@@ -51,6 +52,33 @@ func parse(source string) (tree *parser.Tree, err *Error) {
 		return nil, syntaxError(source, cause)
 	}
 	return tree, nil
+}
+
+// Inside is the source of the argument, where the whole of a source is one call of the
+// function. What stands around the argument is blank in it, so that errors keep their columns.
+func Inside(source, function string) (argument string, ok bool) {
+	open, end := strings.IndexByte(source, '('), strings.LastIndexByte(source, ')')
+	if open < 0 || strings.TrimSpace(source[:open]) != function || strings.TrimSpace(source[max(end, 0):]) != ")" {
+		return "", false
+	}
+	tree, err := parse(source)
+	if err != nil {
+		return "", false
+	}
+	call, ok := tree.Node.(*ast.CallNode)
+	if !ok || len(call.Arguments) != 1 {
+		return "", false
+	}
+	if name, ok := call.Callee.(*ast.IdentifierNode); !ok || name.Value != function {
+		return "", false
+	}
+	blank := strings.Map(func(r rune) rune {
+		if r == '\n' {
+			return r
+		}
+		return ' '
+	}, source[:open+1])
+	return blank + source[open+1:end], true
 }
 
 func syntaxError(source string, cause error) *Error {

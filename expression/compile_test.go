@@ -225,3 +225,15 @@ func TestAPathIsKnownAsOne(t *testing.T) {
 		}
 	}
 }
+
+// TestInside keeps the columns of what it takes out.
+func TestInside(t *testing.T) {
+	for source, want := range map[string]string{
+		"raw(a)": "    a", " raw ( a.b ) ": "       a.b ", "raw(\n f(\")\") )": "    \n f(\")\") ", "raw(raw(a))": "    raw(a)",
+		"raw(a).b": "", "raw(a) ?? raw(b)": "", "raw(a, b)": "", "raw()": "", "a": "", "raw": "", "raw(a": "", "(raw(a))": "", "raw)a(": "", ")": "", "": "",
+	} {
+		if got, ok := Inside(source, "raw"); got != want || ok != (want != "") {
+			t.Errorf("%q: %q %v, want %q", source, got, ok, want)
+		}
+	}
+}

@@ -187,7 +187,32 @@ func TestDefaultDecodingLosesIntegers(t *testing.T) {
 	wants(t, `event.id == 9007199254740992.0`, `{"id":9007199254740993}`, `false`)
 	wants(t, `event.id > 9007199254740992.0`, `{"id":9007199254740993}`, `true`)
 	refuses(t, `event.id * 1.5`, `{"id":9007199254740993}`, "too large to be computed with fractions")
-	refuses(t, `fromJSON("9223372036854775808")`, `{}`, "not JSON")
+}
+
+// TestANumberBeyond64BitsIsPassedOnAndCompared, and never computed with by mistake.
+func TestANumberBeyond64BitsIsPassedOnAndCompared(t *testing.T) {
+	const big = `{"n":18446744073709551615,"m":18446744073709551616,"e":1e999,"same":10E998,"list":[3,1e999,18446744073709551615,10e998,-1e400,"1e999"],"min":-9223372036854775809}`
+	for source, want := range map[string]string{
+		`event.n`: `18446744073709551615`, `{"a": [event.e]}`: `{"a":[1e999]}`, `string(event.n)`: `"18446744073709551615"`, `toJSON(event.list)`: `"[3,1e999,18446744073709551615,10e998,-1e400,\"1e999\"]"`,
+		`fromJSON("18446744073709551615") == event.n`: `true`, `type(event.n)`: `"number"`, `event.n == event.m`: `false`, `event.n < event.m`: `true`, `event.n > 0`: `true`, `event.min < -9223372036854775807`: `true`,
+		`event.n > 9223372036854775807`: `true`, `event.e == event.same`: `true`, `event.e != event.n`: `true`, `event.e > 1e308`: `true`, `event.n == "18446744073709551615"`: `false`, `event.e in event.list`: `true`,
+		`event.m == 18446744073709551616.0`: `true`, `event.n == 18446744073709551616.0`: `false`, `max(event.list[0:4])`: `1e999`, `sort(event.list[0:3])`: `[3,18446744073709551615,1e999]`,
+		`len(uniq(event.list))`: `5`, `uniq([event.m, 18446744073709551616.0])`: `[18446744073709551616]`, `float(event.n)`: `1.8446744073709552e+19`, `event.n ?? 1`: `18446744073709551615`, `keys(groupBy([event.n], #))`: `["18446744073709551615"]`,
+	} {
+		wants(t, source, big, want)
+	}
+	for source, part := range map[string]string{
+		`event.n + 1`: "does not fit 64 bits", `1 - event.n`: "does not fit 64 bits", `event.n * 2.5`: "does not fit 64 bits", `-event.min`: "does not fit 64 bits", `sum([1, event.n])`: "does not fit 64 bits",
+		`abs(event.min)`: "does not fit 64 bits", `round(event.e)`: "does not fit 64 bits", `int(event.n)`: "does not fit 64 bits", `event.n % 2`: "a number beyond 64 bits", `1..event.n`: "a number beyond 64 bits",
+		`float(event.e)`: "larger than any fraction", `event.n.a`: "a number beyond 64 bits has no member a", `event.n > "1"`: "cannot be compared", `[1][event.n]`: "a number beyond 64 bits", `event.n + "a"`: "do not mix", `"a" + event.n`: "do not mix",
+		`upper(event.n)`: "a number beyond 64 bits", `event.n ? 1 : 2`: "a number beyond 64 bits",
+	} {
+		refuses(t, source, big, part)
+	}
+	digits := `{"n":[` + strings.Repeat("9", 300_000) + "," + strings.Repeat("9", 300_000) + `]}`
+	started := time.Now()
+	refuses(t, `map(1..100, event.n[0] == event.n[1])`, digits, "budget")
+	quickly(t, started)
 }
 
 func TestIntegersWrap(t *testing.T) {

@@ -118,6 +118,7 @@ var refused = map[string]string{
 	"get_env":  "there is no environment: only the names in scope",
 	"random":   "random() would differ in every replay: derive it, as with uuid(\"name\")",
 	"rand":     "rand() would differ in every replay: derive it, as with uuid(\"name\")",
+	"raw":      "raw is not a function: it stands around the whole of an expression in the url of an http effect",
 	"size":     "size is not a function: write len(x)",
 	"length":   "length is not a function: write len(x)",
 	"avg":      "avg is not a function: write mean(list)",

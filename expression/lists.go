@@ -1,6 +1,7 @@
 package expression
 
 import (
+	"encoding/json"
 	"math"
 	"math/bits"
 	"slices"
@@ -158,6 +159,12 @@ func (m *machine) identity(v any) any {
 		if v == math.Trunc(v) && math.Abs(v) < math.MaxInt64 {
 			return int(v)
 		}
+		if math.Abs(v) >= math.MaxInt64 {
+			return json.Number(edda.NumberKey(v))
+		}
+	case json.Number:
+		m.chargeBeyond(v)
+		return json.Number(edda.NumberKey(v))
 	}
 	return v
 }
@@ -228,7 +235,7 @@ func groupBy(m *machine, args []any) any {
 // textKey writes what may be a key as Text does.
 func (m *machine) textKey(name string, v any) string {
 	switch v.(type) {
-	case string, int, float64, bool:
+	case string, int, float64, json.Number, bool:
 		s := Text(v)
 		m.charge(keySteps)
 		m.chargeText(len(s))
@@ -305,6 +312,8 @@ func typeOf(_ *machine, args []any) any {
 		return "int"
 	case float64:
 		return "float"
+	case json.Number:
+		return "number"
 	case string:
 		return "string"
 	case []any:

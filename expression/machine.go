@@ -82,6 +82,7 @@ type machine struct {
 	env        Env
 	lazy       map[string]any
 	steps      int
+	most       int // steps
 	loops      int
 	text       string   // of the pattern compiled last
 	pattern    *pattern // compiled last
@@ -102,7 +103,10 @@ func newMachine() *machine {
 }
 
 func (m *machine) begin(env Env) {
-	m.env, m.steps, m.loops = env, 0, 0
+	m.env, m.steps, m.loops, m.most = env, 0, 0, MaxSteps
+	if env.Budget != nil {
+		m.most = min(MaxSteps, max(env.Budget.left, 0))
+	}
 }
 
 // end lets go of the evaluation and tells whether the machine is worth keeping.
@@ -115,9 +119,17 @@ func (m *machine) end() bool {
 // charge pays for n steps, or stops the evaluation.
 func (m *machine) charge(n int) {
 	m.steps += n
-	if m.steps > MaxSteps || n < 0 || m.steps < 0 {
-		fail("the expression does too much: it passed its budget of %d steps", MaxSteps)
+	if m.steps <= m.most && n >= 0 && m.steps >= 0 {
+		return
 	}
+	if m.most < MaxSteps {
+		fail("%s", overBudget(m.env.Budget))
+	}
+	fail("the expression does too much: it passed its budget of %d steps", MaxSteps)
+}
+
+func overBudget(b *Budget) string {
+	return fmt.Sprintf("this is too much for one event: its expressions and what they give passed their budget of %d steps together", b.of)
 }
 
 // chargeText pays for reading or copying n bytes.

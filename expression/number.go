@@ -1,6 +1,7 @@
 package expression
 
 import (
+	"encoding/json"
 	"math"
 	"math/bits"
 	"time"
@@ -36,6 +37,8 @@ func float(v any, operation string) float64 {
 			fail("%s: the integer is too large to be computed with fractions", operation)
 		}
 		return float64(v)
+	case json.Number:
+		fail("%s: the number does not fit 64 bits, and is kept only to be compared and passed on: take string(x), or float(x) where it may be rounded", operation)
 	case nil:
 		fail("%s: a number is needed, got null: write x ?? 0 where it may be missing", operation)
 	}

@@ -1,6 +1,8 @@
 package expression
 
 import (
+	"encoding/json"
+	"errors"
 	"math"
 	"slices"
 	"strconv"
@@ -45,6 +47,8 @@ func toInt(m *machine, args []any) any {
 			return int(f)
 		}
 		overflow("int")
+	case json.Number:
+		overflow("int")
 	case string:
 		return intOfText(m, v)
 	}
@@ -63,6 +67,9 @@ func intOfText(m *machine, s string) any {
 
 func toFloat(m *machine, args []any) any {
 	s, ok := args[0].(string)
+	if n, beyond := args[0].(json.Number); beyond {
+		s, ok = string(n), true
+	}
 	if !ok {
 		if _, ok := args[0].(int); ok {
 			return args[0]
@@ -71,6 +78,9 @@ func toFloat(m *machine, args []any) any {
 	}
 	m.chargeText(len(s))
 	f, err := strconv.ParseFloat(strings.TrimSpace(s), 64)
+	if errors.Is(err, strconv.ErrRange) {
+		fail("float: the number is larger than any fraction of 64 bits")
+	}
 	if err != nil {
 		fail("float: the text is not a number")
 	}

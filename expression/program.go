@@ -93,6 +93,8 @@ type Env struct {
 	Vars map[string]any
 	// Source is asked for what is not in Vars; without it such a name is null.
 	Source Source
+	// Budget bounds this evaluation and others together; nil where only MaxSteps does.
+	Budget *Budget
 }
 
 // Source gives what an evaluation needs, when it needs it.
@@ -113,7 +115,19 @@ func (p *Program) Eval(env Env) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return p.owned(v)
+	owned, err := p.owned(v)
+	if err == nil && env.Budget != nil {
+		err = p.pay(env.Budget, Read(owned))
+	}
+	return owned, err
+}
+
+// pay spends a budget outside of a machine.
+func (p *Program) pay(b *Budget, steps int) error {
+	if b.Spend(steps) {
+		return nil
+	}
+	return &Error{Source: p.source, Message: overBudget(b)}
 }
 
 func (p *Program) owned(v any) (any, error) {
@@ -131,10 +145,16 @@ func (p *Program) Share(env Env) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if c := (inspector{left: MaxResult}); c.canonical(v, 0) {
-		return v, nil
+	c := inspector{left: MaxResult}
+	if !c.canonical(v, 0) {
+		if v, err = p.owned(v); err != nil {
+			return nil, err
+		}
+		c.values = 0
+		c.left = MaxResult
+		c.canonical(v, 0)
 	}
-	return p.owned(v)
+	return v, p.pay(env.Budget, c.values/walkedValues)
 }
 
 // True evaluates a condition: anything but true or false is an error; null is false.
@@ -166,11 +186,16 @@ func (p *Program) run(env Env) (any, error) {
 	}
 	m.begin(env)
 	v, err := m.vm.Run(p.code, m.primitives)
+	steps := m.steps
 	if m.end() {
 		p.machines.Put(m)
 	}
+	within := env.Budget.Spend(steps) // what failed was work, too: a let that fails is not always poison
 	if err != nil {
 		return nil, p.failure(err)
+	}
+	if !within {
+		return nil, &Error{Source: p.source, Message: overBudget(env.Budget)}
 	}
 	return v, nil
 }

@@ -1,6 +1,7 @@
 package expression
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"sort"
@@ -37,6 +38,8 @@ func (c *copier) value(v any, depth int) (any, error) {
 	case nil, bool, int:
 		return v, nil
 	case string:
+		return v, c.take(len(v))
+	case json.Number:
 		return v, c.take(len(v))
 	case time.Duration:
 		return v.String(), nil
@@ -83,9 +86,10 @@ func (c *copier) object(v map[string]any, depth int) (any, error) {
 }
 
 // inspector tells whether a value is what own would make of it, by the same bounds.
-type inspector struct{ left int }
+type inspector struct{ left, values int }
 
 func (c *inspector) canonical(v any, depth int) bool {
+	c.values++
 	if depth > edda.MaxDepth || !c.take(2) {
 		return false
 	}
@@ -93,6 +97,8 @@ func (c *inspector) canonical(v any, depth int) bool {
 	case nil, bool, int:
 		return true
 	case string:
+		return c.take(len(v))
+	case json.Number:
 		return c.take(len(v))
 	case []any:
 		return v != nil && c.list(v, depth)

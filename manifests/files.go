@@ -2,20 +2,22 @@ package manifests
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"edda/internal/files"
 )
 
 // ParseFiles reads files, and folders' *.yaml and *.yml with the folders in
 // them, hidden ones left out, in the order of their names. The error is about
-// reading them; what is wrong in them are the problems.
+// reading them; what is wrong in them are the problems, and that one is no file.
 func ParseFiles(paths ...string) ([]*File, Problems, error) {
-	var files []*File
+	var read []*File
 	var ps Problems
 	names, err := manifestNames(paths)
 	if err != nil {
@@ -23,14 +25,19 @@ func ParseFiles(paths ...string) ([]*File, Problems, error) {
 	}
 	for _, name := range names {
 		source, err := readBounded(name)
+		if errors.Is(err, files.ErrNotRegular) {
+			f := &File{Name: name}
+			read, ps = append(read, f), append(ps, Problem{File: f, Pos: Pos{1, 1}, Message: err.Error() + ": take it away, or write the manifest into a file"})
+			continue
+		}
 		if err != nil {
 			return nil, nil, err
 		}
 		f, found := parse(name, source)
-		files = append(files, f)
+		read = append(read, f)
 		ps = append(ps, found...)
 	}
-	return files, append(ps, twice(files)...), nil
+	return read, append(ps, twice(read)...), nil
 }
 
 // manifestNames lists the files that paths stand for, each once.
@@ -97,14 +104,13 @@ func isYAML(path string) bool {
 	return ext == ".yaml" || ext == ".yml"
 }
 
-// readBounded reads no more of a file than it takes to refuse it.
+// readBounded reads no more of a file than it takes to refuse it, and waits for nobody: a
+// pipe among the manifests would hold up a reload, and then the stop.
 func readBounded(name string) ([]byte, error) {
-	f, err := os.Open(name)
-	if err != nil {
-		return nil, fmt.Errorf("read manifests: %w", err)
+	source, _, err := files.Regular(name, maxSource)
+	if errors.Is(err, files.ErrNotRegular) {
+		return nil, err
 	}
-	defer f.Close()
-	source, err := io.ReadAll(io.LimitReader(f, maxSource+1))
 	if err != nil {
 		return nil, fmt.Errorf("read manifests: %w", err)
 	}

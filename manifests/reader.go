@@ -1,6 +1,7 @@
 package manifests
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"regexp"
@@ -313,6 +314,9 @@ func number(text string) (any, error) {
 	v, err := edda.Canonical(jsonNumber(text))
 	if err != nil {
 		return nil, fmt.Errorf("%w: write it in quotes", err)
+	}
+	if _, beyond := v.(json.Number); beyond {
+		return nil, fmt.Errorf("integer %s does not fit 64 bits: write it in quotes", shorten(text))
 	}
 	return v, nil
 }

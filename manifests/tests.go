@@ -66,6 +66,9 @@ func (r *reader) step(n *yaml.Node) *TestStep {
 		s.Version = 1
 		r.envelopeKeys(s, known)
 	}
+	if slices.Contains([]string{"event", "signal", "answer", "operator"}, s.Input) {
+		known["by"] = func(n *yaml.Node) { s.By = r.text(n, "by") }
+	}
 	if s.Input == "answer" {
 		known["with"] = func(n *yaml.Node) { s.With = r.text(n, "with") }
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"edda"
+	"edda/expression"
 )
 
 // dispatch gives the trigger to what it is for.
@@ -187,6 +188,7 @@ func (p *Program) decl(ev edda.Event) *eventDecl {
 // upcastTo applies one step after another until none is left. An event that
 // names no version is the first.
 func (d *eventDecl) upcastTo(p *Program, ev edda.Event, v any) (any, error) {
+	budget := expression.NewBudget(p.o.MaxEvaluation)
 	for version := max(ev.Version, 1); ; version++ {
 		u, ok := d.upcast[version]
 		if !ok {
@@ -196,7 +198,7 @@ func (d *eventDecl) upcastTo(p *Program, ev edda.Event, v any) (any, error) {
 		if v != nil && !isMap {
 			return nil, &poisonError{path: "events/" + d.src.Name.Text, message: "the payload of an older version is no map"}
 		}
-		next, err := u.apply(p, ev, object)
+		next, err := u.apply(p, ev, object, &budget)
 		if err != nil {
 			return nil, err
 		}
@@ -204,8 +206,9 @@ func (d *eventDecl) upcastTo(p *Program, ev edda.Event, v any) (any, error) {
 	}
 }
 
-func (u upcast) apply(p *Program, ev edda.Event, object map[string]any) (map[string]any, error) {
-	r := &run{p: p, ev: ev, in: &edda.Instance{}, path: "events/" + ev.Type, key: edda.Key{Tenant: ev.Tenant}, now: ev.Time}
+func (u upcast) apply(p *Program, ev edda.Event, object map[string]any, budget *expression.Budget) (map[string]any, error) {
+	r := &run{p: p, ev: ev, in: &edda.Instance{}, path: "events/" + ev.Type, key: edda.Key{Tenant: ev.Tenant}, now: ev.Time, budget: *budget}
+	defer func() { *budget = r.budget }()
 	sc := &scope{r: r, vars: map[string]any{"event": object}}
 	r.state = documentOf(object)
 	if err := r.assign(sc, u.set, u.unset); err != nil {

@@ -173,14 +173,36 @@ func TestBigIntegersAreKeptToTheUndo(t *testing.T) {
 	}
 }
 
-func TestAResultOutOfRangeIsPoisonAtOnce(t *testing.T) {
-	for _, payload := range []string{`{"n":99999999999999999999}`, `{"n":1e999}`, strings.Repeat("[", 200) + strings.Repeat("]", 200)} {
-		l := limited(t, bulky, Options{})
-		l.event("Go", `{"id":"K"}`)
-		l.want(l.result("a", edda.Succeeded, payload), "dead a.ok poison")
-		l.want(l.operator(edda.VerbDrop), "")
-		l.want(l.operator(edda.VerbCancel), "revoke a")
+// TestANumberBeyond64BitsIsKeptToTheUndo, in events, states and results, and as a key; what
+// computes with it is poison that names the expression.
+func TestANumberBeyond64BitsIsKeptToTheUndo(t *testing.T) {
+	for _, big := range []string{"18446744073709551615", "-99999999999999999999", "1e999"} {
+		l := limited(t, "saga: s\nkey: event.id\nschema: {properties: {n: {type: number}}}\non:\n  Go: {start: true, set: {n: =event.n}, do: [{effect: a, with: {n: =state.n}, undo: {effect: u, with: {i: =input.n, r: =result.n}}}]}\n"+
+			"  More: {set: {sum: =state.n + 1}}\n  a.ok: {do: [{fail: x}]}\n", Options{})
+		trs := l.event("Go", `{"id":18446744073709551615,"n":`+big+`}`)
+		if got := string(trs[0].Work[0].Payload); trs[0].Key.Correlation != "18446744073709551615" || got != `{"n":`+big+`}` {
+			t.Errorf("%s: %s with %s", big, trs[0].Key, got)
+		}
+		if dead := l.event("More", `{"id":18446744073709551615}`)[0].Dead; dead == nil || dead.Reason != edda.DeadPoison || !strings.Contains(dead.Error, "does not fit 64 bits") || dead.Source != "state.n + 1" {
+			t.Errorf("%s: %+v", big, dead)
+		}
+		l.operator(edda.VerbDrop)
+		trs = l.result("a", edda.Succeeded, `{"n":`+big+`}`)
+		if got := string(trs[0].Work[0].Payload); got != `{"i":`+big+`,"r":`+big+`}` {
+			t.Errorf("%s: undo with %s", big, got)
+		}
 	}
+	l := limited(t, "saga: s\nkey: event.id\nschema: {properties: {n: {type: number}}}\non: {Go: {start: true, set: {n: =event.n}}}\n", Options{})
+	l.want(l.event("Go", `{"id":"K","n":1e1000000}`), "dead Go poison")
+	l.want(l.event("Go", `{"id":1e999}`), "dead Go no-key")
+}
+
+func TestAResultOutOfRangeIsPoisonAtOnce(t *testing.T) {
+	l := limited(t, bulky, Options{})
+	l.event("Go", `{"id":"K"}`)
+	l.want(l.result("a", edda.Succeeded, strings.Repeat("[", 200)+strings.Repeat("]", 200)), "dead a.ok poison")
+	l.want(l.operator(edda.VerbDrop), "")
+	l.want(l.operator(edda.VerbCancel), "revoke a")
 }
 
 func TestNaNIsPoison(t *testing.T) {

@@ -15,6 +15,9 @@ import (
 const (
 	defaultMaxState   = 256 << 10
 	defaultMaxActions = 1000
+	// What an event may cost the others that wait behind it: a fifth of a second, or 64 MiB
+	// of payloads. It is as much as four expressions may do that go to their own bound.
+	defaultMaxEvaluation = 4 * expression.MaxSteps
 	// A transition writes its instance whole: a larger one makes each of its
 	// steps as dear as thousands of others.
 	defaultMaxInstance = 4 << 20
@@ -30,6 +33,10 @@ const (
 type Options struct {
 	MaxState   int // bytes of state as JSON, 256 KiB
 	MaxActions int // actions in one transition, 1,000
+	// MaxEvaluation is how many steps the expressions of one transition may do together,
+	// with what it costs to read and write their values, 4,000,000. Steps are counted, so
+	// that a replay ends at the same place; an event that passes it is poison.
+	MaxEvaluation int
 	// MaxInstance is about how many bytes an instance that runs may have as JSON
 	// with its steps, frames and timers, 4 MiB.
 	MaxInstance int
@@ -45,6 +52,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.MaxActions <= 0 {
 		o.MaxActions = defaultMaxActions
+	}
+	if o.MaxEvaluation <= 0 {
+		o.MaxEvaluation = defaultMaxEvaluation
 	}
 	if o.MaxInstance <= 0 {
 		o.MaxInstance = defaultMaxInstance

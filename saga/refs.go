@@ -10,7 +10,7 @@ import (
 
 // Members of what is in scope with a fixed shape.
 var (
-	metaMembers  = []string{"aggregate", "causation_id", "correlation_id", "id", "seq", "tenant", "time", "trace", "type", "version"}
+	metaMembers  = []string{"aggregate", "by", "causation_id", "correlation_id", "id", "seq", "tenant", "time", "trace", "type", "version"}
 	sagaMembers  = []string{"gen", "name", "reason", "status", "version"}
 	stepMembers  = []string{"attempt", "error", "input", "result", "status"}
 	groupMembers = []string{"errors", "failed", "ok", "pending", "results", "total"}

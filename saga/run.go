@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"edda"
+	"edda/expression"
 )
 
 // maxShown bounds the inputs kept with a poison event.
@@ -40,6 +41,7 @@ type run struct {
 	runs      map[string]int  // how often each path ran
 	room      room
 	actions   int
+	budget    expression.Budget
 	isLate    bool // the trigger came too late
 	unbounded bool // must not fail for a limit: it is the way to an end
 }
@@ -83,6 +85,7 @@ func newRun(p *Program, in *edda.Instance, ev edda.Event) *run {
 	r.p, r.key, r.ev, r.in = p, in.Key, ev, in
 	r.given, r.before = decoded{raw: ev.Payload}, document{decoded{raw: in.State}}
 	r.event, r.state = &r.given, &r.before
+	r.budget = expression.NewBudget(p.o.MaxEvaluation)
 	r.now = clockMillis(ev.Time)
 	if r.now.Before(in.Updated) {
 		r.now = in.Updated
@@ -115,6 +118,22 @@ func (r *run) over() {
 	runs.Put(r)
 }
 
+// evaluation is what expressions and their values may still cost; nil on the way to an end.
+func (r *run) evaluation() *expression.Budget {
+	if r.unbounded {
+		return nil
+	}
+	return &r.budget
+}
+
+// spend pays for what is read or written for an expression.
+func (r *run) spend(steps int) error {
+	if b := r.evaluation(); !b.Spend(steps) {
+		return r.poison("what this event sets off is too much: what its expressions do and give passed the budget of %d steps: let several events or a child do it, or keep what is large outside", b.Of())
+	}
+	return nil
+}
+
 // know takes the payload of the event from who has decoded it.
 func (r *run) know(payload *decoded) {
 	if payload != nil && payload.is(r.ev.Payload) {
@@ -123,7 +142,7 @@ func (r *run) know(payload *decoded) {
 }
 
 // checkPayload refuses at once what would be kept as it came and could never be
-// read: a number beyond 64 bits in a result would make its undo impossible.
+// read: what is nested too deep in a result would make its undo impossible.
 func (r *run) checkPayload() error {
 	if r.ev.Kind == edda.KindEvent || r.ev.Kind == edda.KindSignal {
 		return nil // its expressions read it now
@@ -248,7 +267,7 @@ func metaOf(ev edda.Event) map[string]any {
 		"id": ev.ID, "type": ev.Type, "version": ev.Version, "time": edda.FormatTime(at), "seq": int(ev.Seq),
 		"aggregate":      map[string]any{"type": ev.AggregateType, "id": ev.AggregateID},
 		"correlation_id": orNil(ev.Correlation), "causation_id": orNil(ev.Causation), "trace": orNil(ev.Trace),
-		"tenant": ev.Tenant,
+		"tenant": ev.Tenant, "by": orNil(ev.By),
 	}
 }
 
@@ -271,6 +290,9 @@ func (r *run) seen() (any, error) {
 	out := map[string]any{}
 	for _, name := range sortedKeys(r.in.Seen) {
 		v, err := edda.Decode(r.in.Seen[name])
+		if err == nil {
+			err = r.spend(expression.Read(v))
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -284,6 +306,9 @@ func (r *run) seen() (any, error) {
 
 // finish checks the limits and gives the transition.
 func (r *run) finish() (edda.Transition, error) {
+	if err := r.spend(0); err != nil { // it was passed where a failure is no poison
+		return edda.Transition{}, err
+	}
 	if err := r.saveState(); err != nil {
 		return edda.Transition{}, err
 	}

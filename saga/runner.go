@@ -2,6 +2,7 @@ package saga
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -161,7 +162,7 @@ func (w *tester) event(s *manifests.TestStep) (edda.Event, error) {
 	w.seq++
 	ev := edda.Event{
 		ID: s.ID, Tenant: testTenant, Time: w.now, Stream: "TEST", Seq: w.seq,
-		AggregateType: s.AggregateType, AggregateID: s.AggregateID, Version: s.Version, Correlation: s.Correlation,
+		AggregateType: s.AggregateType, AggregateID: s.AggregateID, Version: s.Version, Correlation: s.Correlation, By: s.By,
 	}
 	if s.Tenant != "" {
 		ev.Tenant = s.Tenant
@@ -211,7 +212,7 @@ func (w *tester) addressed(ev edda.Event, s *manifests.TestStep) (edda.Event, er
 	case "answer":
 		ev.Kind, ev.Step, ev.Type = edda.KindAnswer, s.Name, s.With
 	case "operator":
-		ev.Kind, ev.Type, ev.Step, ev.By = edda.KindOperator, s.Name, s.Step, "test"
+		ev.Kind, ev.Type, ev.Step, ev.By = edda.KindOperator, s.Name, s.Step, cmp.Or(s.By, "test")
 	default:
 		return ev, w.resultStep(&ev, s)
 	}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
+	"edda"
 	"edda/manifests"
 )
 
@@ -33,6 +34,9 @@ func (c *compiler) schema(v *manifests.Value, what string) *jsonschema.Schema {
 func validate(s *jsonschema.Schema, v any) error {
 	if s == nil {
 		return nil
+	}
+	if err := edda.ForSchema(v); err != nil {
+		return schemaError{err.Error()}
 	}
 	if err := s.Validate(v); err != nil {
 		return schemaError{oneLine(err)}

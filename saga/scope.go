@@ -154,11 +154,17 @@ func (a *asking) Lazy(name string) (any, error) { return a.lookup(a.p, name) }
 func (a *asking) UUID(name string) (string, bool) { return a.r.uuid(name), true }
 
 func (sc *scope) env(p *expression.Program) expression.Env {
-	return expression.Env{Source: &asking{sc, p}}
+	return expression.Env{Source: &asking{sc, p}, Budget: sc.r.evaluation()}
 }
 
 func (sc *scope) eval(p *expression.Program) (any, error) {
-	v, err := p.Share(sc.env(p))
+	return sc.evalWithin(p, sc.r.evaluation())
+}
+
+func (sc *scope) evalWithin(p *expression.Program, b *expression.Budget) (any, error) {
+	env := sc.env(p)
+	env.Budget = b
+	v, err := p.Share(env)
 	if err != nil {
 		return nil, sc.failed(p, err)
 	}
@@ -342,7 +348,11 @@ func (sc *scope) base(p *expression.Program, name string) (any, error) {
 	case "state":
 		return sc.view().state.object()
 	case "step":
-		return sc.view().stepValues(p)
+		v, err := sc.view().stepValues(p)
+		if err == nil {
+			err = sc.r.spend(expression.Read(v))
+		}
+		return v, err
 	case "key":
 		return sc.r.key.Correlation, nil
 	case "seen":
@@ -390,7 +400,7 @@ func (sc *scope) keepName(out *edda.Scope, name string) error {
 	}
 	if raw, ok := sc.copy(name); ok {
 		keepBytes(out, name, raw)
-		return nil
+		return sc.r.spend(expression.Written(len(raw)))
 	}
 	v, err := sc.lookup(nil, name)
 	if err != nil {
@@ -401,10 +411,11 @@ func (sc *scope) keepName(out *edda.Scope, name string) error {
 		return nil
 	}
 	raw, err := edda.Encode(v)
-	if err == nil {
-		keepBytes(out, name, raw)
+	if err != nil {
+		return err
 	}
-	return err
+	keepBytes(out, name, raw)
+	return sc.r.spend(expression.Written(len(raw)))
 }
 
 func keepBytes(out *edda.Scope, name string, raw json.RawMessage) {

@@ -65,7 +65,7 @@ func (v *value) text(sc *scope) (any, error) {
 		}
 		b.WriteString(expression.Text(x))
 	}
-	return b.String(), nil
+	return b.String(), sc.r.spend(expression.Written(b.Len()))
 }
 
 func (v *value) list(sc *scope) (any, error) {
@@ -108,17 +108,19 @@ func (v *value) json(sc *scope) (json.RawMessage, error) {
 	if err != nil {
 		return nil, sc.r.poison("%v", err)
 	}
-	return raw, nil
+	return raw, sc.r.spend(expression.Written(len(raw)))
 }
 
-// append evaluates and writes behind b; what is only read is copied.
+// append evaluates and writes behind b; what is only read is copied. It costs what is
+// written, whichever way that comes to be.
 func (v *value) append(b []byte, sc *scope) ([]byte, error) {
+	from := len(b)
 	if v != nil && v.expr != nil {
 		if out, ok := sc.copied(b, v.expr); ok {
-			return out, nil
+			return out, sc.r.spend(expression.Written(len(out) - from))
 		}
 	}
-	x, err := v.eval(sc)
+	x, err := v.read(sc)
 	if err != nil {
 		return b, err
 	}
@@ -126,7 +128,17 @@ func (v *value) append(b []byte, sc *scope) ([]byte, error) {
 	if err != nil {
 		return b, sc.r.poison("%v", err)
 	}
-	return out, nil
+	return out, sc.r.spend(expression.Written(len(out) - from))
+}
+
+// read is eval, at no cost where it only takes a member, as a copy does.
+func (v *value) read(sc *scope) (any, error) {
+	if v != nil && v.expr != nil {
+		if _, _, plain := v.expr.Path(); plain {
+			return sc.evalWithin(v.expr, nil)
+		}
+	}
+	return v.eval(sc)
 }
 
 // written is the JSON of an object, of which no map is made. The fields are evaluated as
@@ -246,6 +258,10 @@ func identifier(v any) (string, error) {
 		return v, nil
 	case int:
 		return strconv.Itoa(v), nil
+	case json.Number:
+		if text, ok := edda.Integer(v); ok {
+			return text, nil
+		}
 	case nil:
 		return "", nil
 	}

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -143,10 +144,8 @@ func (s *Server) act(ctx context.Context, in *ActInput, ev edda.Event) (*body[Ac
 	if _, err := edda.Decode(ev.Payload); err != nil {
 		return nil, huma.Error422UnprocessableEntity("the payload cannot be taken: " + err.Error())
 	}
-	ev.ID, ev.Key, ev.Tenant, ev.By, ev.Trace = in.ID, cell.Key, cell.Key.Tenant, in.By, in.Trace
-	if ev.Kind == edda.KindOperator {
-		ev.Why = in.Why
-	}
+	ev.ID, ev.Key, ev.Tenant, ev.Trace = in.ID, cell.Key, cell.Key.Tenant, in.Trace
+	ev.By, ev.Why = cmp.Or(in.By, "unknown"), in.Why
 	if ev.ID == "" {
 		ev.ID = ulid.Make().String()
 	}

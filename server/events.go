@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"time"
@@ -38,6 +39,7 @@ type PublishedView struct {
 
 type eventInput struct {
 	TenantInput
+	Actor
 	Trace string `header:"traceparent" maxLength:"200"`
 	Body  EventBody
 }
@@ -73,6 +75,9 @@ func (in *eventInput) event(tenant string) edda.Event {
 	}
 	if ev.ID == "" {
 		ev.ID = ulid.Make().String()
+	}
+	if in.Why != "" { // somebody's act; services give no reasons, and publish very many
+		ev.By, ev.Why = cmp.Or(in.By, "unknown"), in.Why
 	}
 	if ev.Trace == "" {
 		ev.Trace = in.Trace

@@ -22,11 +22,18 @@ type Process interface {
 	// Info is what the process runs.
 	Info(ctx context.Context) (Info, error)
 	// Drain begins the staged stop, and reports how far it has come; once it
-	// has begun, calling again only reports.
-	Drain() Drain
-	// Reload compiles every manifest again and swaps them in; where any of
-	// them has an error, nothing changes and all complaints are returned.
-	Reload(ctx context.Context) (Reload, error)
+	// has begun, calling again only reports. The audit says who began it.
+	Drain(ctx context.Context, who Actor) Drain
+	// Reload compiles every manifest again and swaps them in; where any of them
+	// has an error, or a test that fails, nothing changes and all complaints are
+	// returned. The audit says who asked for it, and what came of it.
+	Reload(ctx context.Context, q ReloadOrder) (Reload, error)
+}
+
+// ReloadOrder is what a reload is asked for.
+type ReloadOrder struct {
+	Actor
+	SkipTests bool `query:"skip_tests" doc:"take the manifests in although tests of theirs fail; needs a reason"`
 }
 
 // Status is how a process is. An empty problem is none.
@@ -54,6 +61,18 @@ type Info struct {
 	Consumers []string         `json:"consumers"`
 	Positions []StreamPosition `json:"positions"`
 	Durable   []string         `json:"durability,omitempty"` // what the streams may lose, in words
+	Behind    []SagaBehind     `json:"behind,omitempty"`
+}
+
+// SagaBehind is a saga that is behind the streams: it is caught up, or waits.
+type SagaBehind struct {
+	Tenant string `json:"tenant" doc:"* where it is behind for every tenant without an entry of its own"`
+	Saga   string `json:"saga"`
+	Done   uint64 `json:"done" doc:"messages that it has passed"`
+	Left   uint64 `json:"left" doc:"messages, others' included, up to the last that it may have to take in"`
+	Paused string `json:"paused,omitempty" doc:"the destination that has no room for more of its work"`
+	// Problem says why it cannot go on now.
+	Problem string `json:"problem,omitempty"`
 }
 
 // SagaInfo is one version of a saga that runs.
@@ -120,7 +139,8 @@ type Problem struct {
 	Message string `json:"message"`
 }
 
-func (r Reload) failed() bool {
+// Failed tells whether nothing was taken in.
+func (r Reload) Failed() bool {
 	for _, p := range r.Problems {
 		if !p.Warning {
 			return true
@@ -197,14 +217,19 @@ func (s *Server) process() {
 		}
 		return &body[Info]{info}, nil
 	}, summary("What this process runs", "process"))
-	huma.Post(s.api, "/admin/drain", func(context.Context, *struct{}) (*body[Drain], error) {
-		return &body[Drain]{s.options.Process.Drain()}, nil
+	huma.Post(s.api, "/admin/drain", func(ctx context.Context, who *Actor) (*body[Drain], error) {
+		return &body[Drain]{s.options.Process.Drain(ctx, *who)}, nil
 	}, summary("Stop in stages; call again for the progress", "process"))
 	huma.Post(s.api, "/admin/reload", s.reload, summary("Read the manifests again", "process"))
 }
 
-func (s *Server) reload(ctx context.Context, _ *struct{}) (*body[Reload], error) {
-	r, err := s.options.Process.Reload(ctx)
+func (s *Server) reload(ctx context.Context, q *ReloadOrder) (*body[Reload], error) {
+	if q.SkipTests {
+		if err := q.reasoned("a reload without tests"); err != nil {
+			return nil, err
+		}
+	}
+	r, err := s.options.Process.Reload(ctx, *q)
 	if err != nil {
 		return nil, s.internal("reload", err)
 	}
@@ -213,9 +238,9 @@ func (s *Server) reload(ctx context.Context, _ *struct{}) (*body[Reload], error)
 		details = append(details, &huma.ErrorDetail{Location: p.place(), Message: p.Message})
 	}
 	switch {
-	case !r.failed() && r.Kept == "":
+	case !r.Failed() && r.Kept == "":
 		return &body[Reload]{r}, nil
-	case !r.failed():
+	case !r.Failed():
 		return nil, huma.Error422UnprocessableEntity(r.Kept+"; the manifests are reloaded", details...)
 	case r.Kept != "":
 		details = append(details, &huma.ErrorDetail{Message: r.Kept})

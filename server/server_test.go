@@ -31,6 +31,7 @@ type fakes struct {
 	drain   Drain
 	reload  Reload
 	cells   map[edda.Key]edda.Cell
+	behind  []SagaBehind
 	query   store.Query
 	dead    []edda.DeadLetter
 	sent    []edda.Event
@@ -46,7 +47,7 @@ func (f *fakes) Status(context.Context) Status { f.mu.Lock(); defer f.mu.Unlock(
 func (f *fakes) Info(context.Context) (Info, error) {
 	return Info{Roles: []string{"saga"}, Sagas: []SagaInfo{{Saga: "order", Version: 3, Newest: true}}}, f.err
 }
-func (f *fakes) Drain() Drain {
+func (f *fakes) Drain(context.Context, Actor) Drain {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	was := f.drain
@@ -56,7 +57,7 @@ func (f *fakes) Drain() Drain {
 	}
 	return f.drain
 }
-func (f *fakes) Reload(context.Context) (Reload, error) { return f.reload, f.err }
+func (f *fakes) Reload(context.Context, ReloadOrder) (Reload, error) { return f.reload, f.err }
 
 func (f *fakes) Cell(k edda.Key) (edda.Cell, error) { return f.cells[k], f.err }
 func (f *fakes) Instances(q store.Query) ([]edda.Instance, error) {
@@ -82,6 +83,13 @@ func (f *fakes) History(k edda.Key, place string, _ int) ([]store.Record, string
 	}
 	return []store.Record{{Key: k, Commit: 9, Fate: edda.FateHandled, Event: edda.Event{ID: "e1", Type: "OrderPlaced"}}}, next, f.err
 }
+func (f *fakes) SagasBehind(tenant string) []SagaBehind {
+	if tenant != "acme" {
+		return nil
+	}
+	return f.behind
+}
+
 func (f *fakes) VersionName(_ string, version int, _ string) string {
 	return fmt.Sprintf("%d+dev.x", version)
 }
@@ -347,6 +355,22 @@ func TestList(t *testing.T) {
 	}
 }
 
+func TestAListSaysWhichSagasAreBehind(t *testing.T) {
+	f := newFakes(order("O1"))
+	f.behind = []SagaBehind{{Tenant: "*", Saga: "order", Done: 3, Left: 4}, {Tenant: "acme", Saga: "other", Left: 1, Paused: "gateway"}}
+	h := start(t, f)
+	for path, want := range map[string]int{"/v1/instances": 2, "/v1/instances?saga=order": 1, "/v1/instances?saga=third": 0} {
+		var list InstanceList
+		code, body := call(t, h, "GET", path, "", "x-tenant-id: acme")
+		if err := json.Unmarshal([]byte(body), &list); code != 200 || err != nil || len(list.Behind) != want {
+			t.Errorf("%s: %d %s", path, code, body)
+		}
+	}
+	if _, body := call(t, h, "GET", "/v1/instances", ""); strings.Contains(body, "behind") {
+		t.Errorf("another tenant's are shown: %s", body)
+	}
+}
+
 func TestTenants(t *testing.T) {
 	f := newFakes(order("O1"))
 	h := start(t, f)
@@ -388,10 +412,7 @@ func TestActsBecomeMessages(t *testing.T) {
 			if code != 200 || !strings.Contains(body, `"fate":"handled"`) || !strings.Contains(body, `"status":"done"`) {
 				t.Fatalf("%d %s", code, body)
 			}
-			tt.want.ID, tt.want.Key, tt.want.Tenant, tt.want.By = "m1", order("O1"), "default", "ann"
-			if tt.want.Kind == edda.KindOperator {
-				tt.want.Why = "a ticket"
-			}
+			tt.want.ID, tt.want.Key, tt.want.Tenant, tt.want.By, tt.want.Why = "m1", order("O1"), "default", "ann", "a ticket"
 			if got := fmt.Sprintf("%+v", f.sent[0]); got != fmt.Sprintf("%+v", tt.want) {
 				t.Errorf("sent %s\nwant %+v", got, tt.want)
 			}
@@ -467,7 +488,7 @@ func TestBadPayloadsAreRefused(t *testing.T) {
 	h := start(t, f)
 	deep := strings.Repeat("[", edda.MaxDepth+2) + strings.Repeat("]", edda.MaxDepth+2)
 	for path, bodies := range map[string][]string{
-		"/v1/instances/order/O1/signal/x": {`{"a":`, deep, `99999999999999999999`},
+		"/v1/instances/order/O1/signal/x": {`{"a":`, deep, `99999999999999999999x`},
 		"/v1/instances/order/O1/answer/x": {``, `{}`, `{"choice":""}`, `{"choice":"yes","other":1}`},
 		"/v1/events":                      {``, `{}`, `{"aggregate_type":"Order","aggregate_id":"O1"}`, `{"aggregate_type":"Order","aggregate_id":"O1","event_type":"x","surprise":1}`},
 	} {
@@ -546,6 +567,33 @@ func TestOtherSitesAreRefused(t *testing.T) {
 	}
 	if code, _ := call(t, h, "GET", "/v1/instances", "", "Host: localhost:8700"); code != 200 {
 		t.Errorf("localhost: %d", code)
+	}
+}
+
+// TestAnyWebPageTakesABackup: a picture in a page was enough, and the same GET costs
+// what a list costs.
+func TestAnyWebPageTakesABackup(t *testing.T) {
+	h := start(t, newFakes(order("O1")))
+	for _, route := range Routes() {
+		method, path, ok := strings.Cut(route, " ")
+		if !ok {
+			continue
+		}
+		path = strings.NewReplacer("{saga}", "order", "{key}", "O1", "{id}", "d1", "{schema}", "Info.json").Replace(path)
+		if code, body := call(t, h, method, path, "", "Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: no-cors", "Sec-Fetch-Dest: image"); code != 403 || !strings.Contains(body, "other web sites") {
+			t.Errorf("%s of another site: %d %.100s", route, code, body)
+		}
+	}
+	for _, path := range []string{"/admin/backup", "/v1/backup"} {
+		if code, body := call(t, h, "GET", path, ""); code != 405 || !strings.Contains(body, "taken with POST") {
+			t.Errorf("GET %s, as a link does: %d %s", path, code, body)
+		}
+		if code, _ := call(t, h, "POST", path, ""); code != 200 {
+			t.Errorf("POST %s: %d", path, code)
+		}
+	}
+	if code, _ := call(t, h, "GET", "/docs", "", "Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: navigate", "Sec-Fetch-Dest: document"); code != 200 {
+		t.Errorf("a link to the documentation: %d", code)
 	}
 }
 

@@ -81,10 +81,13 @@ func readCloudEvent(m Message) (event.Event, error) {
 		return ce, refuse(edda.DeadUndecodable, "CloudEvents version %q is not 1.0", ce.SpecVersion())
 	}
 	if err := ce.Validate(); err != nil {
-		return ce, refuse(edda.DeadUndecodable, "the CloudEvent is not valid: %s", strings.TrimSpace(err.Error()))
+		return ce, refuse(edda.DeadUndecodable, "the CloudEvent is not valid: %s", strings.Join(strings.FieldsFunc(err.Error(), lineEnd), "; "))
 	}
 	return ce, nil
 }
+
+// lineEnd tells what separates the complaints about one CloudEvent.
+func lineEnd(r rune) bool { return r == '\n' || r == '\r' }
 
 // binaryMode reads attributes from the headers; the body is the data.
 func binaryMode(ce *event.Event, m Message) error {

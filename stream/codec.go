@@ -69,13 +69,8 @@ func (m Message) header(name string) string {
 	return ""
 }
 
-// id is the id of a message whose body has none.
-func (m Message) id() string {
-	if id := m.header(headerMsgID); id != "" {
-		return id
-	}
-	return m.Stream + ":" + strconv.FormatUint(m.Seq, 10)
-}
+// place is the id of a message that has no other.
+func (m Message) place() string { return m.Stream + ":" + strconv.FormatUint(m.Seq, 10) }
 
 // refusal is why a message cannot be an input.
 type refusal struct {

@@ -36,6 +36,8 @@ type CommandsOptions struct {
 	// Sole says that no other process reads these commands: what an earlier run
 	// took and did not settle then comes at once, not after the ack wait.
 	Sole bool
+	// Strays counts what is left out; nil: nobody wants to know.
+	Strays *Strays
 }
 
 // Commands reads effect commands, for each effect through a durable consumer
@@ -53,6 +55,9 @@ var _ effects.Source = (*Commands)(nil)
 
 // NewCommands makes a source of commands; the stream must exist.
 func NewCommands(js jetstream.JetStream, o CommandsOptions) *Commands {
+	if o.Strays == nil {
+		o.Strays = &Strays{}
+	}
 	return &Commands{js: js, o: o, consumers: map[string]jetstream.Consumer{}, reclaimed: map[string]bool{}}
 }
 
@@ -125,17 +130,21 @@ func ended(err error) error {
 	return err
 }
 
-// delivery is nil for a command of a tenant that is not served here: this
-// consumer is for these tenants alone, and others have their own.
+// delivery is nil for what is no command, and for a command of a tenant that is not served
+// here: this consumer is for these tenants alone, and others have their own.
 func (c *Commands) delivery(m jetstream.Msg) (effects.Delivery, error) {
 	md, err := m.Metadata()
 	if err != nil {
 		return nil, fmt.Errorf("read metadata: %w", err)
 	}
-	cmd := c.o.Command(Message{
+	msg := Message{
 		Subject: m.Subject(), Header: m.Headers(), Data: m.Data(),
 		Stream: md.Stream, Seq: md.Sequence.Stream, Time: md.Timestamp,
-	})
+	}
+	if c.o.Strays.leftOut(msg) {
+		return nil, m.Ack()
+	}
+	cmd := c.o.Command(msg)
 	if !c.o.NoTenancy && !c.o.Tenants.Match(cmd.Tenant) {
 		return nil, m.Ack()
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/synadia-io/orbit.go/natscontext"
@@ -171,6 +172,19 @@ func servers(urls string) nats.Option {
 	}
 }
 
+// ConnectedTo is where a connection goes, without passwords. Within the process
+// there is no address on the way, and the client's would be the default one: it is
+// where the server listens for others, if it does.
+func (c Connection) ConnectedTo(nc *nats.Conn) string {
+	if c.Server == nil {
+		return nc.ConnectedUrlRedacted()
+	}
+	if s, ok := c.Server.(*server.Server); ok && s.Addr() != nil {
+		return s.ClientURL()
+	}
+	return "within the process"
+}
+
 // reports log the connection's comings and goings, each once.
 func (c Connection) reports() []nats.Option {
 	log := c.Log
@@ -182,10 +196,10 @@ func (c Connection) reports() []nats.Option {
 			log.Warn("nats is disconnected", zap.Error(err))
 		}),
 		nats.ReconnectHandler(func(nc *nats.Conn) {
-			log.Info("nats is connected again", zap.String("url", nc.ConnectedUrlRedacted()))
+			log.Info("nats is connected again", zap.String("url", c.ConnectedTo(nc)))
 		}),
 		nats.ConnectHandler(func(nc *nats.Conn) {
-			log.Info("nats is connected", zap.String("url", nc.ConnectedUrlRedacted()))
+			log.Info("nats is connected", zap.String("url", c.ConnectedTo(nc)))
 		}),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 			log.Error("nats reports an error", zap.Error(err))

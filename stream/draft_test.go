@@ -31,9 +31,9 @@ func TestAMessageHasNothingOfTheOneBefore(t *testing.T) {
 			t.Fatal(err)
 		}
 		headers := []nats.Header{
-			{headerMsgID: {"w-0"}, headerTraceparent: {traceparent}, headerTaken: {"2026-01-02T12:00:00.123456789Z"}},
-			{headerMsgID: {"w-1"}},
-			{headerMsgID: {"w-2"}},
+			{headerMsgID: {"acme w-0"}, headerTraceparent: {traceparent}, headerTaken: {"2026-01-02T12:00:00.123456789Z"}},
+			{headerMsgID: {"acme w-1"}},
+			{headerMsgID: {"acme w-2"}},
 			nil,
 		}
 		bodies := []string{`{"result_type":"Succeeded"}`, `"payload":` + long, `"payload":{"a":1}`, `"payload":null`}
@@ -61,7 +61,7 @@ func TestAFairCopyStays(t *testing.T) {
 	if _, err := (Codec{}).Work(work[1]); err != nil {
 		t.Fatal(err)
 	}
-	if string(first.Data) != data || first.Header.Get(headerMsgID) != id || id != "w-0" {
+	if string(first.Data) != data || first.Header.Get(headerMsgID) != id || id != "acme w-0" {
 		t.Errorf("it has become %s, %s", first.Header, first.Data)
 	}
 }

@@ -58,7 +58,8 @@ func (c Codec) message(d *draft, s Subject, id, trace string, body any) (err err
 	}
 	clear(d.Header)
 	if id != "" {
-		d.set(headerMsgID, &d.id, id)
+		d.id[0] = derivedID(s.Tenant, id)
+		d.Header[headerMsgID] = d.id[:]
 	}
 	if isTraceparent(trace) {
 		d.set(headerTraceparent, &d.trace, trace)
@@ -250,7 +251,17 @@ func (c Codec) Input(ev edda.Event) (*nats.Msg, error) {
 }
 
 func (c Codec) sent(d *draft, ev *edda.Event) error {
-	md := metadata{Correlation: text(ev.Correlation), Trace: text(ev.Trace), Causation: text(ev.Causation)}
+	if err := c.sentIn(d, ev); err != nil {
+		return err
+	}
+	if ev.ID != "" {
+		d.id[0] = chosenID(d.Subject, ev.ID)
+	}
+	return nil
+}
+
+func (c Codec) sentIn(d *draft, ev *edda.Event) error {
+	md := metadata{Correlation: text(ev.Correlation), Trace: text(ev.Trace), Causation: text(ev.Causation), By: text(ev.By), Why: text(ev.Why)}
 	if ev.Kind == edda.KindEvent {
 		s := Subject{Tenant: ev.Tenant, Family: FamilyAggregate, Name: ev.AggregateType, ID: ev.AggregateID}
 		d.event = envelope{
@@ -264,7 +275,7 @@ func (c Codec) sent(d *draft, ev *edda.Event) error {
 	if !ok {
 		return errors.New("an event of kind " + string(ev.Kind) + " cannot be sent in")
 	}
-	md.Key, md.Step, md.By, md.Why = text(ev.Key.Correlation), text(ev.Step), text(ev.By), text(ev.Why)
+	md.Key, md.Step = text(ev.Key.Correlation), text(ev.Step)
 	s := Subject{Tenant: ev.Key.Tenant, Family: FamilyWorkflow, Name: ev.Key.Saga, ID: ev.Key.Correlation}
 	return c.message(d, s, ev.ID, ev.Trace, &input{
 		SignalID: text(ev.ID), TenantID: text(ev.Key.Tenant), Kind: kind, Name: text(ev.Type),

@@ -28,7 +28,7 @@ type envelope struct {
 // the beginning of its body as a JSON string for payload.
 func (c Codec) Event(m Message) edda.Event {
 	base := edda.Event{
-		Kind: edda.KindEvent, ID: m.id(), Time: m.Time.UTC(), Stream: m.Stream, Seq: m.Seq,
+		Kind: edda.KindEvent, ID: c.ID(m), Time: m.Time.UTC(), Stream: m.Stream, Seq: m.Seq,
 	}
 	s, err := c.Parse(m.Subject)
 	if err != nil {
@@ -105,6 +105,7 @@ func (c Codec) native(ev edda.Event, s Subject, m Message) (edda.Event, error) {
 	ev.AggregateType, ev.AggregateID = or(e.AggregateType, s.Name), or(e.AggregateID, aggregate)
 	ev.ID, ev.Type, ev.Version = or(e.EventID, ev.ID), string(e.EventType), e.Version
 	ev.Timestamp, ev.Payload = e.Timestamp.Time, payload(e.Payload)
+	ev.By, ev.Why = string(e.Metadata.By), string(e.Metadata.Why)
 	return m.carry(ev, e.Metadata), nil
 }
 

@@ -184,6 +184,14 @@ func TestStructuredCloudEvents(t *testing.T) {
 	diff(t, Codec{}.Event(message(orders, body, "Content-Type", "application/cloudevents+json")), want)
 }
 
+func TestTheErrorOfACloudEventHasALineEnd(t *testing.T) {
+	ev := Codec{}.Event(message(orders, `{"specversion":"1.0","type":"OrderPlaced","data":{}}`))
+	if ev.Malformed == "" || strings.ContainsAny(ev.Error, "\r\n") || strings.Count(ev.Error, "; ") != 1 ||
+		!strings.Contains(ev.Error, "id: ") || !strings.Contains(ev.Error, "source: ") {
+		t.Errorf("%q %q", ev.Malformed, ev.Error)
+	}
+}
+
 func TestBase64DataOfCloudEvents(t *testing.T) {
 	ev := Codec{}.Event(message(orders, `{"specversion":"1.0","id":"1","source":"s","type":"T","data_base64":"eyJuIjoxfQ=="}`))
 	if string(ev.Payload) != `{"n":1}` {

@@ -356,7 +356,7 @@ func (c Codec) applied(r effects.Result, w *edda.Work) (edda.Event, edda.Work, e
 	}
 	id := ResultID(r.CommandID)
 	ev := edda.Event{
-		Kind: edda.KindResult, ID: headerText(id), Tenant: r.Tenant, Type: r.Effect, CommandID: r.CommandID, Step: string(md.Step),
+		Kind: edda.KindResult, ID: id, Tenant: r.Tenant, Type: r.Effect, CommandID: r.CommandID, Step: string(md.Step),
 		Key: edda.Key{Tenant: r.Tenant}, Outcome: r.Outcome, Attempts: r.Attempts, Timestamp: r.Time.UTC().Round(0), Payload: payload(r.Payload),
 		Correlation: string(md.Correlation), Causation: string(md.Causation), Trace: string(md.Trace),
 	}

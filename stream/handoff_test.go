@@ -356,7 +356,7 @@ func (w *world) commands(ctx context.Context, t *testing.T) (ids []string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ids = append(ids, m.Header.Get(headerMsgID))
+		ids = append(ids, w.codec.ID(Message{Subject: m.Subject, Header: m.Header}))
 	}
 	return ids
 }

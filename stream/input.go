@@ -56,6 +56,7 @@ func (in input) fill(ev edda.Event) (edda.Event, error) {
 	switch in.Kind {
 	case "", inputSignal:
 		ev.Kind = edda.KindSignal
+		ev.By, ev.Why = string(in.Metadata.By), string(in.Metadata.Why)
 		return ev, in.named()
 	case inputAnswer:
 		ev.Kind = edda.KindAnswer

@@ -141,13 +141,18 @@ func (r *reader) recognises(ctx context.Context) bool {
 	seq, id := r.own.to, r.own.id
 	r.mu.Unlock()
 	m, err := r.stream.GetMsg(ctx, seq)
-	if err == nil && m.Header.Get(headerMsgID) == headerText(id) {
+	if err == nil && r.idOf(m) == id {
 		return true
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.own.since = time.Now().Add(restPause)
 	return false
+}
+
+// idOf is the id under which a message was published.
+func (r *reader) idOf(m *jetstream.RawStreamMsg) string {
+	return r.codec.ID(Message{Subject: m.Subject, Header: m.Header, Stream: r.name, Seq: m.Sequence})
 }
 
 // beginRest is false where something of others is behind what was read.
@@ -242,7 +247,7 @@ func (r *reader) sameOwn(ctx context.Context, s jetstream.Stream) (*Loss, error)
 	if err != nil {
 		return nil, fmt.Errorf("look at message %d: %w", seq, err)
 	}
-	if is := m.Header.Get(headerMsgID); is != headerText(id) {
+	if is := r.idOf(m); is != id {
 		return &Loss{What: fmt.Sprintf("has at %d the message %q; the one that was published there is %q: the server lost messages and wrote others in their place", seq, is, id)}, nil
 	}
 	r.mu.Lock()

@@ -52,9 +52,11 @@ func (p *Past) stream(ctx context.Context, in plan, tenant string, last uint64, 
 	first := s.CachedInfo().State.FirstSeq
 	cfg := jetstream.OrderedConsumerConfig{FilterSubjects: p.codec.filters(Tenants{tenant}, "*", in.families...), DeliverPolicy: jetstream.DeliverAllPolicy}
 	return first, readAgain(ctx, p.js, in.name, cfg, last, func(m jetstream.Msg, md *jetstream.MsgMetadata) error {
-		return visit(p.codec.Event(Message{
-			Subject: m.Subject(), Header: m.Headers(), Data: m.Data(), Stream: in.name, Seq: md.Sequence.Stream, Time: md.Timestamp,
-		}))
+		msg := Message{Subject: m.Subject(), Header: m.Headers(), Data: m.Data(), Stream: in.name, Seq: md.Sequence.Stream, Time: md.Timestamp}
+		if msg.stray() {
+			return nil
+		}
+		return visit(p.codec.Event(msg))
 	})
 }
 

@@ -95,6 +95,37 @@ func (p *Publisher) window(ctx context.Context, batch []edda.Work, errs []error)
 			errs[i] = temporary(&batch[i], fate)
 		}
 	}
+	p.confirm(ctx, d, w.duplicates(), batch, errs)
+}
+
+// confirm looks at what the server took for messages that it has already. Where one is
+// somebody else's, the work is published under another Nats-Msg-Id: no other work of the
+// batch is of its instance, so it passes nothing by. It stops at the first that fails.
+func (p *Publisher) confirm(ctx context.Context, d *draft, twins []twin, batch []edda.Work, errs []error) {
+	var failed error
+	for _, t := range twins {
+		w := &batch[t.place]
+		if failed == nil {
+			failed = p.confirmOne(ctx, d, t, w)
+		}
+		if failed != nil {
+			errs[t.place] = temporary(w, failed)
+		}
+	}
+}
+
+func (p *Publisher) confirmOne(ctx context.Context, d *draft, t twin, w *edda.Work) error {
+	if err := p.codec.work(d, w); err != nil {
+		return err
+	}
+	d.Reply = "" // the client gives it one of its own
+	is, err := p.stored(ctx, t.stream, t.seq, &d.Msg)
+	if err != nil || is {
+		return err
+	}
+	p.codec.rename(&d.Msg)
+	_, err = p.put(ctx, &d.Msg)
+	return err
 }
 
 func (p *Publisher) start(ctx context.Context, in *window, place int, d *draft, w *edda.Work) error {
@@ -186,9 +217,19 @@ func (p *Publisher) Send(ctx context.Context, ev edda.Event) (Sent, error) {
 	if err != nil {
 		return Sent{}, edda.Classify(edda.Permanent, "write %s: %w", ev.Kind, err)
 	}
-	ack, err := p.publish(ctx, m)
+	return p.publish(ctx, m)
+}
+
+// publish stores a message, under another Nats-Msg-Id where somebody else's message has
+// the one that it should have.
+func (p *Publisher) publish(ctx context.Context, m *nats.Msg) (Sent, error) {
+	ack, err := p.put(ctx, m)
 	if err == nil && ack.Duplicate {
-		ack, err = p.again(ctx, m, ack)
+		var is bool
+		if is, err = p.stored(ctx, ack.Stream, ack.Sequence, m); err == nil && !is {
+			p.codec.rename(m)
+			ack, err = p.put(ctx, m)
+		}
 	}
 	if err != nil {
 		return Sent{}, err
@@ -196,26 +237,24 @@ func (p *Publisher) Send(ctx context.Context, ev edda.Event) (Sent, error) {
 	return Sent{Stream: ack.Stream, Subject: m.Subject, Seq: ack.Sequence, Duplicate: ack.Duplicate}, nil
 }
 
-// again looks at what the server takes for the same message. People choose ids
-// like "1": one that was used on another subject, be it another tenant's, is
-// another message, and is published under an id of its own.
-func (p *Publisher) again(ctx context.Context, m *nats.Msg, ack *jetstream.PubAck) (*jetstream.PubAck, error) {
-	s, err := p.js.Stream(ctx, ack.Stream)
+// stored tells whether what lies where a duplicate's ack says is the message itself:
+// another one may have taken its Nats-Msg-Id, or it was deleted meanwhile.
+func (p *Publisher) stored(ctx context.Context, stream string, seq uint64, m *nats.Msg) (bool, error) {
+	s, err := p.js.Stream(ctx, stream)
 	if err != nil {
-		return nil, edda.Classify(edda.Temporary, "look at stream %s: %w", ack.Stream, err)
+		return false, edda.Classify(edda.Temporary, "look at stream %s: %w", stream, err)
 	}
-	first, err := s.GetMsg(ctx, ack.Sequence)
-	if err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) {
-		return nil, edda.Classify(edda.Temporary, "look at message %d: %w", ack.Sequence, err)
+	first, err := s.GetMsg(ctx, seq)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return false, nil
 	}
-	if err == nil && first.Subject == m.Subject {
-		return ack, nil
+	if err != nil {
+		return false, edda.Classify(edda.Temporary, "look at message %d of %s, said to be the one for %s: %w", seq, stream, m.Subject, err)
 	}
-	m.Header[headerMsgID] = []string{m.Subject + " " + m.Header[headerMsgID][0]}
-	return p.publish(ctx, m)
+	return first.Subject == m.Subject && first.Header.Get(headerMsgID) == m.Header.Get(headerMsgID), nil
 }
 
-func (p *Publisher) publish(ctx context.Context, m *nats.Msg) (*jetstream.PubAck, error) {
+func (p *Publisher) put(ctx context.Context, m *nats.Msg) (*jetstream.PubAck, error) {
 	ctx, cancel := context.WithTimeout(ctx, publishWait)
 	defer cancel()
 	ack, err := p.js.PublishMsg(ctx, m)

@@ -53,7 +53,8 @@ type reader struct {
 	codec    Codec
 	tenants  *atomic.Pointer[Tenants]
 	buffer   *buffer
-	copies   *copies         // of results that were applied within this process
+	copies   *copies // of results that were applied within this process
+	strays   *Strays
 	restored bool            // the store is a backup that has still to catch up
 	wake     chan<- struct{} // something was put into the buffer
 	log      *zap.Logger
@@ -310,11 +311,15 @@ func (r *reader) accept(ctx context.Context, m jetstream.Msg, expected uint64) e
 		r.moveTo(seq, md.Timestamp.UTC(), false)
 		return nil
 	}
-	ev := r.codec.Event(Message{
+	msg := Message{
 		Subject: m.Subject(), Header: m.Headers(), Data: m.Data(),
 		Stream: r.name, Seq: seq, Time: md.Timestamp,
-	})
-	return r.keep(ctx, ev)
+	}
+	if r.strays.leftOut(msg) {
+		r.moveTo(seq, md.Timestamp.UTC(), false)
+		return nil
+	}
+	return r.keep(ctx, r.codec.Event(msg))
 }
 
 // keep gives it to the engine, if it is ours.

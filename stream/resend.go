@@ -31,11 +31,7 @@ func (p *Publisher) Resend(ctx context.Context, d edda.DeadLetter, data json.Raw
 	if m, err = p.codec.fresh(m, id); err != nil {
 		return Sent{}, err
 	}
-	ack, err := p.publish(ctx, m)
-	if err != nil {
-		return Sent{}, err
-	}
-	return Sent{Stream: ack.Stream, Subject: m.Subject, Seq: ack.Sequence, Duplicate: ack.Duplicate}, nil
+	return p.publish(ctx, m)
 }
 
 // original is the message as it was: from the stream where that still has it,
@@ -106,10 +102,14 @@ func (c Codec) fresh(m *nats.Msg, id string) (*nats.Msg, error) {
 	if m.Header == nil {
 		m.Header = nats.Header{}
 	}
-	m.Header[headerMsgID] = []string{headerText(id)}
 	s, err := c.Parse(m.Subject)
-	if err != nil || s.Family != FamilyEffect {
-		return m, nil //nolint:nilerr // a subject that is none of ours goes back there
+	if err != nil { // a subject that is none of ours goes back there
+		m.Header[headerMsgID] = []string{chosenID(m.Subject, id)}
+		return m, nil
+	}
+	m.Header[headerMsgID] = []string{derivedID(s.Tenant, id)}
+	if s.Family != FamilyEffect {
+		return m, nil
 	}
 	s.ID, s.Short = id, false
 	if m.Subject, err = c.Build(s); err != nil {

@@ -38,6 +38,7 @@ type window struct {
 
 	waiting int     // guarded by of.mu: messages without an ack, and one more until all are published
 	fates   []error // likewise: errUnacked until the ack comes
+	twins   []twin  // likewise: those of which the server says that it has them already
 }
 
 // errUnacked is the fate of what was published and is not acknowledged.
@@ -124,6 +125,14 @@ func (w *window) end(why error) []error {
 	return w.fates
 }
 
+// duplicates are the messages that the server says it has already, in the order of its
+// acks. It is called after wait.
+func (w *window) duplicates() []twin {
+	w.of.mu.Lock()
+	defer w.of.mu.Unlock()
+	return w.twins
+}
+
 // less counts one that is not waited for any more. Its caller holds of.mu.
 func (w *window) less() {
 	if w.waiting--; w.waiting == 0 {
@@ -154,7 +163,11 @@ func (u *unacked) settle(number uint64, place int, fate error, at *ack) {
 	if w == nil || place < 0 || place >= len(w.fates) || w.fates[place] != errUnacked {
 		return
 	}
-	if fate == nil && !at.Duplicate {
+	switch {
+	case fate != nil:
+	case at.Duplicate:
+		w.twins = append(w.twins, twin{place, at.Stream, at.Seq})
+	default:
 		w.stored(place, at)
 	}
 	w.fates[place] = fate

@@ -193,7 +193,7 @@ func TestRevokesNameTheirCommand(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := Codec{}.Command(stored(m))
-	if !got.Revoke || got.ID != "c-9" || got.Malformed != "" || m.Header.Get("Nats-Msg-Id") != "w-1" {
+	if !got.Revoke || got.ID != "c-9" || got.Malformed != "" || m.Header.Get("Nats-Msg-Id") != "acme w-1" {
 		t.Errorf("got %+v", got)
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"edda/stream"
 )
 
 func decode(t testing.TB, data []byte, into any) {
@@ -43,4 +45,9 @@ func readAll(t testing.TB, js jetstream.JetStream, name, subject string) (out []
 		out = append(out, m)
 	}
 	return out
+}
+
+// idOf is the id under which a message was published.
+func idOf(m jetstream.Msg) string {
+	return stream.Codec{}.ID(stream.Message{Subject: m.Subject(), Header: m.Headers()})
 }

@@ -86,7 +86,7 @@ func (b *books) readStreams(t testing.TB, js jetstream.JetStream) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			id := m.Headers().Get("Nats-Msg-Id")
+			id := idOf(m)
 			b.published[id] = append(b.published[id], published{m.Subject(), m.Data(), md.Timestamp})
 		}
 	}

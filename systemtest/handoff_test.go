@@ -29,7 +29,7 @@ func (w *world) results() (out []toldResult) {
 	for _, m := range readAll(w.t, w.js, stream.WorkflowEvents, "tenant.acme.effect_result.>") {
 		var r toldResult
 		decode(w.t, m.Data(), &r)
-		if id := m.Headers().Get("Nats-Msg-Id"); id != stream.ResultID(r.ID) {
+		if id := idOf(m); id != stream.ResultID(r.ID) {
 			w.t.Errorf("the result of %s has the id %s", r.ID, id)
 		}
 		out = append(out, r)

@@ -483,7 +483,7 @@ func command(t *testing.T, args ...string) (string, int) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*hostileWait)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, theBinary.get(t), args...)
-	cmd.Env = append(clean(os.Environ()), "NATS_URL=nats://127.0.0.1:1", "EDDA_ADDR=127.0.0.1:1")
+	cmd.Env = append(clean(os.Environ()), "NATS_URL=nats://127.0.0.1:1", "EDDA_URL=127.0.0.1:1")
 	cmd.Dir = t.TempDir()
 	out, _ := cmd.CombinedOutput() // the state says how it ended
 	said, short := string(out), fmt.Sprintf("edda %.150q", args)

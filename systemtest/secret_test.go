@@ -58,7 +58,7 @@ on:
       - {effect: broken, with: {k: =key}}
   fine.ok: {set: {fine: =event}}
   declined.failed: {set: {declined: =event}}
-  down.failed: {set: {down: =event}}
+  down.timeout: {set: {down: =event}}
   broken.timeout: {set: {broken: =event}}
 `
 

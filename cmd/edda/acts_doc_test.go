@@ -27,7 +27,7 @@ func TestTheManualShowsWhatActsNeed(t *testing.T) {
 			t.Errorf("%s, which asks: %t, stands there as %q", cmd.Name(), asks, line)
 		}
 	}
-	if acts != 4 {
+	if acts != 6 {
 		t.Errorf("%d acts", acts)
 	}
 }

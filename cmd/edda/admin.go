@@ -32,16 +32,29 @@ func (t *terminal) drainCommand() *cobra.Command {
 		},
 	}
 	c.register(cmd)
+	c.registerReason(cmd)
 	c.output.register(cmd)
 	return cmd
 }
 
 func (t *terminal) reloadCommand() *cobra.Command {
 	c := &client{term: t}
+	skipTests := false
 	cmd := &cobra.Command{
 		Use: "reload", Short: "Make a running Edda read its manifests again", Args: args(cobra.NoArgs),
+		Long: `Make a running Edda read its manifests and its file of tokens again. Manifests
+with an error, or with a test of their own that fails, are refused as a whole, and
+what ran before runs on. SIGHUP does the same; its log says what came of it.`,
+		Example: "  edda reload --why \"the new discount\"\n  edda reload --skip-tests --why \"the test is wrong, the saga is needed now\"",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			raw, err := c.call(cmd.Context(), http.MethodPost, "/admin/reload", nil)
+			path := "/admin/reload"
+			if skipTests {
+				if err := c.reasoned("--skip-tests"); err != nil {
+					return err
+				}
+				path += "?skip_tests=true"
+			}
+			raw, err := c.call(cmd.Context(), http.MethodPost, path, nil)
 			if err != nil {
 				return err
 			}
@@ -62,6 +75,8 @@ func (t *terminal) reloadCommand() *cobra.Command {
 		},
 	}
 	c.register(cmd)
+	c.registerReason(cmd)
+	cmd.Flags().BoolVar(&skipTests, "skip-tests", false, "take the manifests in although tests of theirs fail; wants --why")
 	c.output.register(cmd)
 	return cmd
 }

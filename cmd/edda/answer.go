@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
+
+	"go.uber.org/zap"
 
 	"github.com/nats-io/nats.go"
 
@@ -49,7 +52,7 @@ func component(err error) server.ComponentStatus {
 // storage is down while commits fail: a full disk, a broken one. The effect
 // ledger's count as well as the engine's.
 func (p *process) storage(l *line) error {
-	if err := p.db.Healthy(); err != nil {
+	if err := errors.Join(p.db.Healthy(), p.db.Damaged()); err != nil {
 		return err
 	}
 	if l != nil && l.engine != nil {
@@ -71,12 +74,30 @@ func jetstreamState(l *line) error {
 	return nil
 }
 
-// Drain begins the staged stop.
-func (p *process) Drain() server.Drain {
+// Drain begins the staged stop. An audit that cannot be written holds up no stop.
+func (p *process) Drain(ctx context.Context, who server.Actor) server.Drain {
+	if p.draining.CompareAndSwap(false, true) {
+		p.audited(ctx, who, edda.ActDrain, "a staged stop begins")
+	}
 	p.group.Stop()
 	progress := p.group.Progress()
 	n, _ := p.db.OutboxSize()
 	return server.Drain{Draining: true, Stage: progress.Stage, Stopped: progress.Stopped, Waiting: progress.Waiting, Outbox: n}
+}
+
+// auditWithin bounds how long an act waits for its audit: a drain must not hang on
+// a disk that does not answer.
+const auditWithin = 5 * time.Second
+
+// audited writes down an act on the process. An audit that cannot be written is
+// said in the log, which then has the act.
+func (p *process) audited(ctx context.Context, who server.Actor, verb, detail string) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), auditWithin)
+	defer cancel()
+	if err := p.upkeep.audit(ctx, who, verb, detail); err != nil {
+		p.log.Error("the audit of an act cannot be written", zap.String("act", verb), zap.String("detail", detail),
+			zap.String("by", who.By), zap.String("why", who.Why), zap.Error(err))
+	}
 }
 
 // Cell loads the record of one key.
@@ -174,6 +195,7 @@ func (p *process) Info(ctx context.Context) (server.Info, error) {
 	if l := p.line.Load(); l != nil {
 		l.describe(ctx, &i)
 	}
+	i.Behind = p.SagasBehind(engine.AllTenants)
 	return i, nil
 }
 

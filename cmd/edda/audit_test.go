@@ -36,7 +36,7 @@ func TestAuditListGoesOnUntilItHasWhatWasAskedFor(t *testing.T) {
 	} {
 		asked = nil
 		out := newScreen()
-		term := &terminal{in: strings.NewReader(""), out: out, err: out, env: []string{"EDDA_ADDR=" + s.URL}}
+		term := &terminal{in: strings.NewReader(""), out: out, err: out, env: []string{"EDDA_URL=" + s.URL}}
 		code := term.run(t.Context(), append([]string{"audit", "list"}, strings.Fields(tt.line)...))
 		if got := strings.Join(asked, " "); code != 0 || got != tt.asked || strings.Contains(out.String(), tt.not) {
 			t.Errorf("%q: %d, asked %s, want %s\n%s", tt.line, code, got, tt.asked, out)

@@ -8,7 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"os/user"
 	"strings"
@@ -19,7 +21,8 @@ import (
 
 const (
 	// defaultAddr is where edda dev and edda run listen unless told otherwise.
-	defaultAddr = "127.0.0.1:8700"
+	defaultAddr = "127.0.0.1:" + defaultPort
+	defaultPort = "8700"
 	// callTimeout is above the server's own wait for a commit.
 	callTimeout = 30 * time.Second
 	// maxAnswer bounds what is read of an answer.
@@ -44,6 +47,12 @@ func (c *client) registerActor(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&c.by, "by", "", "who acts, for the audit (the user who calls)")
 }
 
+// registerReason adds the flags of an act that is audited and needs no reason.
+func (c *client) registerReason(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&c.why, "why", "", "the reason, for the audit")
+	cmd.Flags().StringVar(&c.by, "by", "", "who acts, for the audit (the user who calls)")
+}
+
 // reasoned refuses an act without a reason before anything is sent.
 func (c *client) reasoned(what string) error {
 	if strings.TrimSpace(c.why) == "" {
@@ -55,23 +64,54 @@ func (c *client) reasoned(what string) error {
 // register adds the flags that every command with a server takes.
 func (c *client) register(cmd *cobra.Command) {
 	flags := cmd.PersistentFlags()
-	flags.StringVar(&c.addr, "addr", "", "address of the server (EDDA_ADDR; "+defaultAddr+")")
+	flags.StringVar(&c.addr, "addr", "", "address or URL of the server to call ("+envURL+"; "+defaultAddr+")")
 	flags.StringVar(&c.tenant, "tenant", "", "tenant (EDDA_TENANT; in edda dev: default)")
 	c.who.register(flags)
 }
 
+const (
+	// envURL names the server that commands call.
+	envURL = "EDDA_URL"
+	// envAddr names where edda run and edda dev listen.
+	envAddr = "EDDA_ADDR"
+)
+
+// base is the URL of the server.
 func (c *client) base() string {
-	addr := c.addr
-	if addr == "" {
-		addr = c.term.getenv("EDDA_ADDR")
-	}
-	if addr == "" {
-		addr = defaultAddr
-	}
+	addr := cmp.Or(c.addr, c.term.getenv(envURL), defaultAddr)
 	if !strings.Contains(addr, "://") {
 		addr = c.who.scheme(c.term.getenv) + "://" + addr
 	}
 	return strings.TrimSuffix(addr, "/")
+}
+
+// misaddressed refuses to call the default address where EDDA_ADDR names another
+// one and nothing names the server: EDDA_ADDR is where a process listens, and
+// whoever set it for this call would reach the wrong process.
+func (c *client) misaddressed() error {
+	listens := c.term.getenv(envAddr)
+	if c.addr != "" || c.term.getenv(envURL) != "" || listens == "" || reachedByDefault(listens) {
+		return nil
+	}
+	where := listens
+	if !strings.Contains(where, "://") {
+		where = c.who.scheme(c.term.getenv) + "://" + where
+	}
+	return usagef("%s=%s says where edda run listens, and no more whom commands call: set %s=%s, or name the server with --addr", envAddr, listens, envURL, where)
+}
+
+// reachedByDefault tells whether what listens at an address answers at the
+// default one, as in the container of an edda run.
+func reachedByDefault(listens string) bool {
+	host, port, err := net.SplitHostPort(listens)
+	if err != nil || port != defaultPort {
+		return false
+	}
+	if host == "" || host == "localhost" {
+		return true
+	}
+	ip, err := netip.ParseAddr(host)
+	return err == nil && (ip.IsLoopback() || ip.IsUnspecified())
 }
 
 // problemBody is an RFC 9457 problem.
@@ -109,6 +149,9 @@ func (c *client) call(ctx context.Context, method, path string, body []byte) ([]
 
 // send makes a request with all that a caller shows of itself.
 func (c *client) send(req *http.Request, body []byte) (*http.Response, error) {
+	if err := c.misaddressed(); err != nil {
+		return nil, err
+	}
 	c.head(req, body)
 	if err := c.who.show(c.term, req); err != nil {
 		return nil, err
@@ -162,7 +205,7 @@ func (c *client) unreachable(ctx context.Context, err error) error {
 	if errors.As(err, &u) {
 		err = u.Err
 	}
-	return fmt.Errorf("no Edda answers at %s (%w): start one with edda dev PATH, or name its address with --addr or EDDA_ADDR", c.base(), err)
+	return fmt.Errorf("no Edda answers at %s (%w): start one with edda dev PATH, or name its address with --addr or %s", c.base(), err, envURL)
 }
 
 func refusal(resp *http.Response, text []byte) error {

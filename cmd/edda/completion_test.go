@@ -25,7 +25,7 @@ func completed(t *testing.T, env []string, args ...string) string {
 func TestShellsAreOfferedWhatTheServerHas(t *testing.T) {
 	d := startDev(t, folder(t, map[string]string{"sums.yaml": sums}), "--data", t.TempDir())
 	id := d.poisoned(t, "A")
-	env := []string{"EDDA_ADDR=" + d.addr}
+	env := []string{"EDDA_URL=" + d.addr}
 	for _, verb := range []string{"show", "redrive", "drop", "skip"} {
 		if got := completed(t, env, "deadletter", verb, ""); got != id+"\tpoison Sum.Add\n" {
 			t.Errorf("%s: %q", verb, got)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"reflect"
@@ -49,6 +50,8 @@ type config struct {
 	Log        logConfig        `koanf:"log"`
 	// AcceptStreamLoss goes on where a stream lost what the checkpoint speaks of.
 	AcceptStreamLoss bool `koanf:"accept_stream_loss"`
+	// AdoptEmpty takes tenants over that another store served, without their instances.
+	AdoptEmpty bool `koanf:"adopt_empty"`
 }
 
 type tenancyConfig struct {
@@ -110,7 +113,7 @@ type gatewayConfig struct {
 
 // outboxConfig bounds the work that waits.
 type outboxConfig struct {
-	// Max is how many rows of one destination stop the intake of new events.
+	// Max is how many rows of one destination there may be; sagas and tenants share them.
 	Max int `koanf:"max"`
 }
 
@@ -163,7 +166,7 @@ func masked() []string {
 
 // others are variables with our prefix that are no setting.
 func others() []string {
-	return []string{"EDDA_CONFIG", "EDDA_TENANT", "EDDA_REDIS", "EDDA_HERO_LOGS", envToken, envTokenFile, envCA, envCert, envKey}
+	return []string{"EDDA_CONFIG", envURL, "EDDA_TENANT", "EDDA_REDIS", "EDDA_HERO_LOGS", envToken, envTokenFile, envCA, envCert, envKey}
 }
 
 const (
@@ -205,6 +208,10 @@ func loadFile(k *koanf.Koanf, file string) error {
 	var problems []error
 	for _, key := range read.Keys() {
 		if !known(key) {
+			if inside := membersOf(key); len(inside) > 0 {
+				problems = append(problems, fmt.Errorf("%s: %s is a group of settings and has no value of its own; it holds %s", file, key, strings.Join(inside, ", ")))
+				continue
+			}
 			problems = append(problems, fmt.Errorf("%s: unknown key %s%s", file, key, hint(key, append(keys(), groups()...))))
 		}
 	}
@@ -234,9 +241,12 @@ func (t *terminal) loadEnv(k *koanf.Koanf) error {
 	err := k.Load(env.Provider(".", env.Opt{
 		Prefix: envPrefix, EnvironFunc: func() []string { return t.env },
 		TransformFunc: func(name, value string) (string, any) {
+			if serviceLink(name, value) {
+				return "", nil
+			}
 			key, ok := names[name]
 			if !ok && !slices.Contains(others(), name) && !strings.HasPrefix(name, secretPrefix) {
-				problems = append(problems, fmt.Errorf("unknown variable %s%s", name, hint(name, append(sortedKeys(names), others()...))))
+				problems = append(problems, fmt.Errorf("unknown variable %s%s", name, cmp.Or(listeningHint(name), groupHint(name), hint(name, append(sortedKeys(names), others()...)))))
 			}
 			return key, value // an empty key is left out
 		},
@@ -345,15 +355,38 @@ func keysOf(t reflect.Type, prefix string) []string {
 	return out
 }
 
-// groups are the keys that hold others.
+// groups are the keys that hold others, those within groups too.
 func groups() []string {
 	var out []string
 	for _, key := range keys() {
-		if group, _, ok := strings.Cut(key, "."); ok {
-			out = append(out, group)
+		for i, r := range key {
+			if r == '.' {
+				out = append(out, key[:i])
+			}
 		}
 	}
+	slices.Sort(out)
 	return slices.Compact(out)
+}
+
+// groupHint tells who set a group, as EDDA_TOKENS, which variables it has.
+func groupHint(name string) string {
+	for _, group := range groups() {
+		if envName(group) != name {
+			continue
+		}
+		var names []string
+		for _, key := range membersOf(group) {
+			names = append(names, envName(key))
+		}
+		return "; the settings of " + group + " are " + strings.Join(names, ", ")
+	}
+	return ""
+}
+
+// membersOf are the settings within a group; none where the key is no group.
+func membersOf(group string) []string {
+	return slices.DeleteFunc(keys(), func(key string) bool { return !strings.HasPrefix(key, group+".") })
 }
 
 // known tells a setting, or an entry of one that is a map.

@@ -125,9 +125,17 @@ func printHistory(w io.Writer, records []store.Record) {
 		for _, o := range r.Outputs {
 			did = append(did, outputLine(o))
 		}
-		lines = append(lines, []string{"  " + clock(r.Event.Time), inputName(r.Event), string(r.Fate), string(r.Status), strings.Join(did, "; ")})
+		lines = append(lines, []string{"  " + clock(r.Event.Time), inputName(r.Event) + byWhom(r.Event), string(r.Fate), string(r.Status), strings.Join(did, "; ")})
 	}
 	rows(w, []string{"  time", "event", "fate", "status", "what it did"}, lines)
+}
+
+// byWhom says who acted, where somebody did.
+func byWhom(ev edda.Event) string {
+	if ev.By == "" {
+		return ""
+	}
+	return " by " + ev.By
 }
 
 // inputName is what came in, as a manifest would call it.

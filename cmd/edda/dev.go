@@ -15,6 +15,7 @@ import (
 
 	"edda"
 	"edda/manifests"
+	"edda/server"
 )
 
 // defaultNATS is where the embedded NATS listens, as any NATS does.
@@ -26,8 +27,8 @@ func (t *terminal) devCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "dev [PATH...]", Short: "Run everything in one process, NATS included; reloads when files change",
 		Long: `Run everything in one process: an embedded NATS with JetStream on a real port,
-the store, the sagas and the effects of the files or folders named. Data is kept
-in --data across restarts. A changed file is taken in as it is saved; one with
+the store, the sagas and the effects of the files or folders named, or else of
+the folder it is started in. Data is kept in --data across restarts. A changed file is taken in as it is saved; one with
 errors is shown, and what ran before runs on.
 
 With --hero it coordinates and runs flows of jobs too: over the Redis of --redis,
@@ -36,12 +37,16 @@ unless --mycelium-port names a real one.
 
 EDDA_EFFECTS_HANDOFF=false has effects go to their worker through the stream, as
 between processes.`,
-		Example: "  edda dev order.yaml\n  edda dev --hero\n  edda dev sagas/ effects/ --addr 127.0.0.1:8701 --nats-addr 127.0.0.1:4223",
-		Args:    manifestsUnless(&hero),
+		Example: "  edda dev\n  edda dev order.yaml\n  edda dev --hero\n  edda dev sagas/ effects/ --addr 127.0.0.1:8701 --nats-addr 127.0.0.1:4223",
 		RunE: func(cmd *cobra.Command, paths []string) error {
 			s.Manifests = paths
-			if addr := t.getenv("EDDA_ADDR"); addr != "" && !cmd.Flags().Changed("addr") {
-				s.Addr = devAddr(addr)
+			if len(paths) == 0 && !hero {
+				if err := s.devHere(t); err != nil {
+					return err
+				}
+			}
+			if addr := t.getenv(envAddr); addr != "" && !cmd.Flags().Changed("addr") {
+				s.Addr = addr
 			}
 			if err := s.devHandoff(); err != nil {
 				return err
@@ -71,6 +76,26 @@ between processes.`,
 	return c
 }
 
+// here is the folder that edda dev is started in.
+const here = "."
+
+// devHere takes the manifests of the folder that this was started in, where there
+// are any.
+func (s *settings) devHere(t *terminal) error {
+	found, foreign, err := manifestsHere(here)
+	if err != nil {
+		return usagef("look for manifests: %w", err)
+	}
+	if len(found) == 0 {
+		return usagef("there is no saga and no effect in this folder or those in it: name files or folders, as in edda dev sagas/, or write a saga (README.md begins with one)")
+	}
+	if len(foreign) > 0 {
+		fmt.Fprintf(t.err, "edda: no manifests, and passed over: %s\n", passedOver(foreign))
+	}
+	s.Manifests, s.here = []string{here}, true
+	return nil
+}
+
 // devHandoff takes the setting of `edda run` that says which way effects go: whoever
 // develops for processes apart wants to see their commands in the stream.
 func (s *settings) devHandoff() (err error) {
@@ -84,9 +109,6 @@ func (s *settings) devHandoff() (err error) {
 	}
 	return nil
 }
-
-// devAddr is an address as commands are told it, too: there it may have a scheme.
-func devAddr(addr string) string { return strings.TrimPrefix(addr, "http://") }
 
 func (t *terminal) dev(ctx context.Context, s settings) error {
 	watching, stop := context.WithCancel(ctx)
@@ -112,10 +134,17 @@ func (t *terminal) dev(ctx context.Context, s settings) error {
 
 // reloadFiles takes changed files in, or shows why not.
 func (t *terminal) reloadFiles(ctx context.Context, p *process) {
-	problems, kept, err := p.reload(ctx)
+	problems, kept, err := p.reload(ctx, server.Actor{By: "edda dev", Why: "a file changed"}, testsWarn)
 	if kept != nil {
 		fmt.Fprintf(t.err, "edda: %v\n", kept)
 	}
+	var said []string // of the process, and of no manifest
+	problems = slices.DeleteFunc(problems, func(p manifests.Problem) bool {
+		if p.Warning && p.File == nil {
+			said = append(said, p.Message)
+		}
+		return p.Warning && p.File == nil
+	})
 	failed := t.printProblems(problems, t.err)
 	switch {
 	case err != nil:
@@ -123,6 +152,9 @@ func (t *terminal) reloadFiles(ctx context.Context, p *process) {
 	case failed:
 		fmt.Fprintln(t.err, "edda: not reloaded; what ran before runs on")
 	default:
+		for _, text := range said {
+			fmt.Fprintln(t.out, text)
+		}
 		sagas, effects := p.names()
 		fmt.Fprintf(t.out, "Reloaded: sagas %s; effects %s\n", list(sagas), list(effects))
 	}
@@ -166,6 +198,9 @@ func (t *terminal) welcome(p *process, l loaded) {
 	fmt.Fprintf(t.out, "  api      http://%s (documentation at /docs)\n", p.server.Addr())
 	fmt.Fprintf(t.out, "  nats     %s\n", url)
 	fmt.Fprintf(t.out, "  data     %s (kept; remove it to begin anew)\n", data)
+	for _, text := range p.said {
+		fmt.Fprintf(t.out, "  %s\n", text)
+	}
 	t.welcomeHero(p)
 	fmt.Fprintf(t.out, "\nTry:\n")
 	for _, line := range p.suggestions(l, url) {

@@ -111,7 +111,7 @@ func startDevIn(t *testing.T, env []string, args ...string) *running {
 func (r *running) edda(t *testing.T, args ...string) (int, string) {
 	t.Helper()
 	out := newScreen()
-	term := &terminal{in: strings.NewReader(""), out: out, err: out, env: []string{"EDDA_ADDR=" + r.addr, "NATS_URL=" + r.nats}}
+	term := &terminal{in: strings.NewReader(""), out: out, err: out, env: []string{"EDDA_URL=" + r.addr, "NATS_URL=" + r.nats}}
 	code := term.run(t.Context(), args)
 	return code, out.String()
 }

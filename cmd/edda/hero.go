@@ -34,7 +34,7 @@ const defaultLogDir = "edda-hero-logs"
 
 func (h *heroRedis) register(cmd *cobra.Command) {
 	f := cmd.PersistentFlags()
-	f.StringVar(&h.redis.URL, "redis", "", "where Redis is: redis://user:password@host:port, rediss:// for TLS (EDDA_REDIS, REDIS_URL; redis://127.0.0.1:6379)")
+	f.StringVar(&h.redis.URL, "redis", "", "where Redis is: redis://user:password@host:port, rediss:// for TLS, redis-sentinel://host:port,host:port/master (EDDA_REDIS, REDIS_URL; redis://127.0.0.1:6379)")
 	f.StringVar(&h.redis.URL, "redis-url", "", "the same as --redis")
 	f.StringVar(&h.redis.Addr, "redis-addr", "", "where Redis is: host:port")
 	f.StringVar(&h.redis.CA, "redis-ca", "", "file of the CA that signed Redis's certificate")
@@ -69,7 +69,7 @@ func (h *heroRedis) open(ctx context.Context, t *terminal) (*redisdb.DB, *redis.
 	defer cancel()
 	if err := client.Ping(ctx).Err(); err != nil {
 		_ = db.Close()
-		return nil, nil, fmt.Errorf("no Redis answers at %s (%w): start one, or name it with --redis, EDDA_REDIS or REDIS_URL", client.Options().Addr, err)
+		return nil, nil, fmt.Errorf("no Redis answers at %s (%w): start one, or name it with --redis, EDDA_REDIS or REDIS_URL", db.Where(), err)
 	}
 	return db, client, nil
 }

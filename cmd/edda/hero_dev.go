@@ -3,23 +3,11 @@ package main
 import (
 	"fmt"
 
-	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
 
 // devSecret is what callers of edda dev's supervisor say.
 const devSecret = "dev-secret"
-
-// manifestsUnless wants manifests unless something else is to be run.
-func manifestsUnless(other *bool) cobra.PositionalArgs {
-	want := paths()
-	return func(c *cobra.Command, words []string) error {
-		if *other && len(words) == 0 {
-			return nil
-		}
-		return want(c, words)
-	}
-}
 
 // registerHero offers the settings of the Hero systems under the names that the
 // original has.

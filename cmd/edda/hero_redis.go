@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"net/url"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
@@ -95,8 +94,5 @@ func (p *process) redisAt() string {
 	if p.embeddedRedis != nil {
 		return p.embeddedRedis.Addr() + " (embedded, in memory, for development only: --redis names a real one)"
 	}
-	if u, err := url.Parse(p.settings.Redis.URL); err == nil && u.Host != "" {
-		return u.Host
-	}
-	return cmp.Or(p.settings.Redis.Addr, "127.0.0.1:6379")
+	return p.redis.Where()
 }

@@ -98,7 +98,7 @@ func TestRedriveAfterAMendedManifestAppliesTheHeldEventsInOrder(t *testing.T) {
 	if code != 0 || !strings.Contains(out, "ann") || !strings.Contains(out, "mended") || !strings.Contains(out, "too early") || !strings.Contains(out, "dead letter "+id) {
 		t.Errorf("audit: %d\n%s", code, out)
 	}
-	if !strings.Contains(out, "died again: poison, dead letter "+id) || strings.Count(out, "; handled") != 1 {
+	if !strings.Contains(out, "died again: poison, dead letter "+id) || strings.Count(out, "#3); handled") != 1 {
 		t.Errorf("the audit takes the verb's fate for the event's:\n%s", out)
 	}
 	if code, out := d.edda(t, "deadletter", "redrive", id, "--why", "again"); code != 1 || !strings.Contains(out, "no dead letter "+id) {
@@ -151,7 +151,7 @@ func TestRedriveWithAnotherPayloadDropAndSkip(t *testing.T) {
 	if strings.Contains(out, "1000") {
 		t.Errorf("a payload is in the audit\n%s", out)
 	}
-	if strings.Count(out, "; dropped") != 2 || strings.Count(out, "; handled") != 1 {
+	if strings.Count(out, "; dropped") != 2 || strings.Count(out, "payload; handled") != 1 {
 		t.Errorf("what became of the events is not in the audit\n%s", out)
 	}
 	metrics := d.metrics(t)

@@ -35,14 +35,16 @@ const releaseWithin = time.Second
 
 // line is everything that works on the streams.
 type line struct {
-	embedded *stream.Embedded // edda dev
+	embedded *stream.Embedded  // edda dev
+	nats     stream.Connection // how conn was made
 	conn     *nats.Conn
 	js       jetstream.JetStream
 	durable  []stream.Durability
 	lease    *stream.Lease // of the saga process on its tenants
 	// workerLease is the effect worker's, on its commands.
 	workerLease *stream.Lease
-	warned      bool // that commands outlive their claims
+	fences      fences // of both
+	warned      bool   // that commands outlive their claims
 	codec       stream.Codec
 	publisher   *stream.Publisher
 	source      *stream.Source
@@ -110,6 +112,7 @@ func (p *process) connect(ctx context.Context, l *line) error {
 		l.embedded, c = e, stream.Connection{Server: e.Server(), Log: c.Log}
 	}
 	var err error
+	l.nats = c
 	l.conn, l.js, err = stream.Connect(c)
 	return err
 }
@@ -188,20 +191,20 @@ func (p *process) buildSagas(ctx context.Context, l *line) error {
 		return err
 	}
 	l.relay, err = outbox.New(p.db, outbox.Options{
-		Lanes: lanes, Rejecter: l.publisher, Max: p.settings.Outbox.Max, Log: p.log.Named("outbox"), Metrics: p.metrics,
+		Lanes: lanes, Fence: l.fences.pass, Rejecter: l.publisher, Max: p.settings.Outbox.Max, Log: p.log.Named("outbox"), Metrics: p.metrics,
 		After: p.afterRestore(l),
 	})
 	if err != nil {
 		return edda.Classify(edda.Permanent, "outbox: %w", err)
 	}
 	l.engine = engine.New(l.source, p.db, p.deciders(p.set), engine.Options{
-		Full: l.relay.Full, Hold: l.source.Hold, MaxParked: p.settings.Parked.Max, Log: p.log.Named("engine"), Registry: p.metrics,
-		Observe: p.quarantine.observe, Copied: l.source.Expect,
+		Full: l.relay.Full, Crowded: crowded(l.relay), Hold: l.source.Hold, MaxParked: p.settings.Parked.Max, Log: p.log.Named("engine"), Registry: p.metrics,
+		Observe: p.quarantine.observe, Copied: l.source.Expect, CatchUp: p.catchingUp(l),
 	})
 	l.replayer = p.replays(l)
 	l.scheduler = scheduler.New(p.db, l.engine, scheduled{p.set, p.settings.Tenants, p.settings.tenant()}, scheduler.Options{Log: p.log.Named("scheduler")})
 	l.conn.SetReconnectHandler(func(c *nats.Conn) {
-		p.log.Info("nats is connected again", zap.String("url", c.ConnectedUrlRedacted()))
+		p.log.Info("nats is connected again", zap.String("url", l.nats.ConnectedTo(c)))
 		l.source.Recheck()
 		l.relay.Republish()
 	})
@@ -219,10 +222,35 @@ func (p *process) acquire(ctx context.Context, l *line) error {
 		return fmt.Errorf("name of this host: %w", err)
 	}
 	l.lease, err = stream.AcquireLease(ctx, l.js, stream.LeaseOptions{
-		Store: p.db.ID(), Host: host, Process: ulid.Make().String(), Tenants: p.settings.Tenants,
+		Store: p.db.ID(), Host: host, Process: ulid.Make().String(), File: p.lockedFile(), Tenants: p.settings.Tenants,
+		MadeOf: p.db.MadeOf, AdoptEmpty: p.settings.AdoptEmpty,
 		Replicas: p.settings.Streams.Replicas, Memory: p.settings.dev, Log: p.log.Named("lease"),
 	})
-	return err
+	return p.fenced(l, "saga", l.lease, err)
+}
+
+// fenced has everything that is written from now on pass the fence of a new lease.
+func (p *process) fenced(l *line, of string, lease *stream.Lease, err error) error {
+	if err != nil {
+		return err
+	}
+	p.metrics.MustRegister(leaseGauge(of, lease))
+	l.fences = append(slices.Clip(l.fences), lease.Fence())
+	p.db.Fence(l.fences.pass)
+	return nil
+}
+
+// fences are those of the leases that a process has.
+type fences []*stream.Fence
+
+// pass is nil where the process may act, by all of its leases.
+func (f fences) pass(ctx context.Context) error {
+	for _, fence := range f {
+		if err := fence.Pass(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // keepLease renews the lease while the process works, and gives it back.
@@ -248,13 +276,24 @@ func (p *process) openSource(ctx context.Context, l *line) error {
 	l.source, err = stream.OpenSource(ctx, l.js, held, stream.SourceOptions{
 		Codec: l.codec, Name: p.db.ID(), Tenants: p.settings.Tenants, From: p.from(),
 		AcceptLoss: p.settings.AcceptStreamLoss, Restored: p.restored, Log: p.log.Named("source"),
-		Hears: func(saga, fact string) bool { return p.hearing.Load().Hears(saga, fact) },
+		Hears: func(saga, fact string) bool { return p.hearing.Load().Hears(saga, fact) }, Strays: p.strays,
 	})
 	if err != nil {
 		return err
 	}
 	l.publisher.Tell(l.source.Published)
-	change := store.Change{Checkpoints: l.source.Start()}
+	begin, err := p.begin(ctx, l, p.set, held)
+	if err != nil {
+		return err
+	}
+	begin.tell(p.log)
+	p.said = begin.said
+	change := begin.change()
+	change.Checkpoints = l.source.Start()
+	for _, what := range l.lease.Adopted() {
+		p.log.Warn("tenants were taken over without their instances", zap.String("from", what))
+		change.Audits = append(change.Audits, store.Audit{Time: time.Now(), By: "adopt-empty", Verb: "adopt", Detail: what})
+	}
 	for _, loss := range l.source.Losses() {
 		p.log.Warn("accepted the loss of stream messages", zap.String("what", loss.Accepted()), zap.Uint64("next", loss.Resume.Seq+1))
 		change.Audits = append(change.Audits, store.Audit{Time: time.Now(), By: "accept-stream-loss", Verb: "accept", Detail: loss.Accepted()})

@@ -31,15 +31,23 @@ func (t *terminal) logger(level string, human bool) (*zap.Logger, error) {
 	return zap.New(zapcore.NewCore(zapcore.NewConsoleEncoder(c), out, l)), nil
 }
 
-// printProblems shows errors in full and counts warnings, which edda lint
-// shows; it tells whether there are errors.
+// fewWarnings are shown where a process starts or reloads; of more the first ones
+// are, and the rest is counted.
+const fewWarnings = 3
+
+// printProblems shows all errors or, where there are none, the first warnings; it
+// tells whether there are errors.
 func (t *terminal) printProblems(ps manifests.Problems, w io.Writer) bool {
 	if ps.Failed() {
 		onlyErrors(ps).Print(w, t.color(w))
 		return true
 	}
-	if len(ps) > 0 {
-		fmt.Fprintf(w, "edda: %s in the manifests; edda lint shows them\n", ps.Count())
+	if len(ps) == 0 {
+		return false
+	}
+	ps[:min(len(ps), fewWarnings)].Print(w, t.color(w))
+	if len(ps) > fewWarnings {
+		fmt.Fprintf(w, "edda: %d more warnings in the manifests; edda lint shows them\n", len(ps)-fewWarnings)
 	}
 	return false
 }

@@ -20,6 +20,8 @@ const (
 	exitDone   = 0
 	exitFailed = 1
 	exitUsage  = 2
+	// exitDiffers: a dry run of a replay found instances that come out otherwise.
+	exitDiffers = 3
 )
 
 func main() {
@@ -55,9 +57,12 @@ func (t *terminal) run(ctx context.Context, args []string) int {
 	err := root.ExecuteContext(ctx)
 	var usage *usageError
 	var silent *silentError
+	var differs *differsError
 	switch {
 	case err == nil:
 		return exitDone
+	case errors.As(err, &differs):
+		return exitDiffers
 	case errors.As(err, &silent):
 		return exitFailed
 	case errors.As(err, &usage):
@@ -81,6 +86,12 @@ func (e *usageError) Unwrap() error { return e.err }
 func usagef(format string, args ...any) error {
 	return &usageError{fmt.Errorf(format, args...)}
 }
+
+// differsError is a dry run whose instances come out otherwise, all of them shown:
+// exit code 3.
+type differsError struct{}
+
+func (*differsError) Error() string { return "instances differ" }
 
 // silentError is a failure that was shown in full already: exit code 1.
 type silentError struct{}

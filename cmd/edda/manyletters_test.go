@@ -43,7 +43,7 @@ func TestAnActOnAllLettersSaysWhereItBrokeOff(t *testing.T) {
 	} {
 		asked = nil
 		out := newScreen()
-		term := &terminal{in: strings.NewReader(""), out: out, err: out, env: []string{"EDDA_ADDR=" + s.URL}}
+		term := &terminal{in: strings.NewReader(""), out: out, err: out, env: []string{"EDDA_URL=" + s.URL}}
 		code := term.run(t.Context(), append([]string{"deadletter"}, append(strings.Fields(tt.line), "--why", "a test")...))
 		if code != tt.code || len(asked) != tt.asked {
 			t.Errorf("%s: exit %d, want %d; asked %q\n%s", tt.line, code, tt.code, asked, out)

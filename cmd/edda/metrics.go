@@ -6,6 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"edda/store"
+	"edda/stream"
 )
 
 // instanceCollector counts instances by saga and status, from the counts that
@@ -68,11 +69,27 @@ func (c *parkedCollector) Collect(ch chan<- prometheus.Metric) {
 	ch <- prometheus.MustNewConstMetric(limit, prometheus.GaugeValue, float64(c.max))
 }
 
+// leaseGauge shows how long a lease is still surely ours.
+func leaseGauge(of string, lease *stream.Lease) prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "edda_lease_left_seconds", ConstLabels: prometheus.Labels{"lease": of},
+		Help: "How long the process may act without asking NATS; at 0 nothing is called, sent or committed.",
+	}, func() float64 { return max(0, lease.Fence().Left().Seconds()) })
+}
+
 // mappedGauge shows how much of files counts as the process's memory.
 func mappedGauge() prometheus.Collector {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "edda_store_mapped_bytes", Help: "Bytes of files that are mapped and in memory, most of them the store's.",
 	}, func() float64 { return float64(store.Mapped()) })
+}
+
+// strayCounter shows what the streams have that is nobody's message.
+func strayCounter(s *stream.Strays) prometheus.Collector {
+	return prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Name: "edda_stream_stray_acks_total",
+		Help: "Acks of the NATS server that came in the place of messages: somebody names subjects of Edda's as where to reply.",
+	}, func() float64 { return float64(s.Count()) })
 }
 
 // writtenCounters show what the store did to its disk.

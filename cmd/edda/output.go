@@ -73,9 +73,12 @@ func row(cells []string) table.Row {
 	return out
 }
 
-// printable keeps what others wrote from steering the terminal.
+// printable keeps what others wrote from steering the terminal, and on one line.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
+		if r == '\n' || r == '\r' || r == '\t' {
+			return ' '
+		}
 		if r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 {
 			return '�'
 		}

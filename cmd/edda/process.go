@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -24,6 +25,7 @@ import (
 	"edda/saga"
 	"edda/server"
 	"edda/store"
+	"edda/stream"
 )
 
 // settings are everything a process is told.
@@ -32,6 +34,7 @@ type settings struct {
 	// dev: one folder, an embedded NATS, a default tenant, manifests that may
 	// change their text under one version, effects that may call loopback.
 	dev      bool
+	here     bool   // nobody named manifests: those of the folder that edda dev was started in
 	natsAddr string // where the embedded NATS listens
 	// syncStreams makes the embedded NATS sync each message by itself, which
 	// costs a disk's write each; without it, it syncs every two minutes.
@@ -71,6 +74,7 @@ type process struct {
 	// letters keeps two acts on one dead letter from both looking first.
 	letters    sync.Mutex
 	quarantine *quarantine
+	strays     *stream.Strays
 	// redis is nil where nothing talks to it; embeddedRedis is edda dev's own.
 	redis         *redisdb.DB
 	embeddedRedis *miniredis.Miniredis
@@ -82,8 +86,15 @@ type process struct {
 	// announce, where set, is told once the line works.
 	announce func()
 
+	draining atomic.Bool // a caller asked for the stop; the audit has it once
+
 	hearing  atomic.Pointer[saga.Set]        // says which facts are heard
 	versions atomic.Pointer[map[text]string] // the names of texts that have one of their own
+
+	said []string // which sagas are caught up since the start; set before the line works
+
+	serving sync.RWMutex // guards tenants
+	tenants stream.Tenants
 
 	reloading sync.Mutex // one reload at a time; guards what follows
 	set       *saga.Set
@@ -96,6 +107,9 @@ func newProcess(s settings, l loaded, log *zap.Logger) (*process, error) {
 	p := &process{settings: s, log: log, metrics: prometheus.NewRegistry(), started: time.Now(), run: ulid.Make().String(), effects: l.effects, joined: make(chan struct{})}
 	p.metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	p.quarantine = newQuarantine(p.metrics, log)
+	p.serve(s.Tenants)
+	p.strays = &stream.Strays{Log: log.Named("stream")}
+	p.metrics.MustRegister(strayCounter(p.strays))
 	var err error
 	if p.tracing, err = newTracing(context.Background(), s.env, log); err != nil {
 		return nil, err
@@ -122,13 +136,14 @@ func (p *process) listen() error {
 		return &usageError{err}
 	}
 	p.server, err = server.New(server.Options{
-		Tokens: p.guards.tokens, Certificates: p.guards.certificates, TLSEnds: p.settings.TLS.Elsewhere,
+		Register: p.metrics,
+		Tokens:   p.guards.tokens, Certificates: p.guards.certificates, TLSEnds: p.settings.TLS.Elsewhere,
 		Addr: p.settings.Addr, ProbeAddr: p.settings.ProbeAddr, Build: build(), Log: p.log, Metrics: p.metrics,
 		Tenant: p.settings.tenant(), NoTenancy: !p.settings.Tenancy.Enabled,
 		Process: p, Instances: p, DeadLetters: p, Inbox: p, Records: p, Upkeep: p, Replays: p.replaysServed(),
 	})
 	if err != nil {
-		return &usageError{err}
+		return &usageError{p.settings.callersVariable(err)}
 	}
 	if err := p.server.Listen(); err != nil {
 		flags := "--addr"
@@ -140,11 +155,20 @@ func (p *process) listen() error {
 	return nil
 }
 
+// callersVariable says, where the address to listen on is a URL that came from
+// EDDA_ADDR, that the variable names no server to call.
+func (s settings) callersVariable(err error) error {
+	if addr := s.env(envAddr); addr != s.Addr || !strings.Contains(addr, "://") {
+		return err
+	}
+	return fmt.Errorf("%s=%s: it says where edda run and edda dev listen, as host:port; the server that commands call is named by %s", envAddr, s.Addr, envURL)
+}
+
 // addrVariables names the variables that the addresses come from, which whoever
 // gave no flag would look for in vain. edda dev reads the first alone.
 func (s settings) addrVariables() (out string) {
 	for _, v := range []struct{ key, addr string }{{"addr", s.Addr}, {"probe_addr", s.ProbeAddr}} {
-		if name := envName(v.key); (!s.dev || v.key == "addr") && v.addr != "" && devAddr(s.env(name)) == devAddr(v.addr) {
+		if name := envName(v.key); (!s.dev || v.key == "addr") && v.addr != "" && s.env(name) == v.addr {
 			out += "; " + name + " names " + v.addr
 		}
 	}
@@ -232,6 +256,9 @@ func (p *process) sagaParts() []lifecycle.Part {
 
 // announced says that everything was started.
 func (p *process) announced(ctx context.Context) error {
+	if cut := p.db.CutLog(); cut != "" {
+		p.audited(ctx, server.Actor{By: "edda"}, "open", cut)
+	}
 	if p.announce != nil {
 		p.announce()
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"go.uber.org/zap"
 
@@ -15,8 +16,12 @@ import (
 )
 
 // Reload reads the manifests again and swaps them in between two batches.
-func (p *process) Reload(ctx context.Context) (server.Reload, error) {
-	problems, kept, err := p.reload(ctx)
+func (p *process) Reload(ctx context.Context, q server.ReloadOrder) (server.Reload, error) {
+	check := testsMustPass
+	if q.SkipTests {
+		check = testsSkipped
+	}
+	problems, kept, err := p.reload(ctx, q.Actor, check)
 	out := server.Reload{Problems: problemsOf(problems)}
 	if kept != nil {
 		out.Kept = kept.Error()
@@ -33,22 +38,28 @@ func (p *process) Reload(ctx context.Context) (server.Reload, error) {
 // reload reads the files of those who may call, and the manifests. Each goes its
 // own way: a token that was revoked must not live on because a manifest has an
 // error. Kept says which of the former stays what it was, and why.
-func (p *process) reload(ctx context.Context) (problems manifests.Problems, kept, err error) {
+func (p *process) reload(ctx context.Context, who server.Actor, check testCheck) (problems manifests.Problems, kept, err error) {
 	p.reloading.Lock()
 	defer p.reloading.Unlock()
+	before := p.running()
 	kept = p.guards.reload()
-	problems, err = p.reloadManifests(ctx)
+	problems, err = p.reloadManifests(ctx, check)
+	p.audited(ctx, who, edda.ActReload, p.becameOf(before, check, problems, errors.Join(err, kept)))
 	return problems, kept, err
 }
 
 // reloadManifests changes everything or, where there are errors, nothing.
-func (p *process) reloadManifests(ctx context.Context) (manifests.Problems, error) {
+func (p *process) reloadManifests(ctx context.Context, check testCheck) (manifests.Problems, error) {
 	line := p.line.Load()
 	if line == nil {
 		return nil, errNoLine
 	}
 	c, l, err := p.read()
 	if err != nil || l.problems.Failed() {
+		return l.problems, err
+	}
+	tests, err := l.runTests(ctx, check)
+	if l.problems = append(tests, l.problems...); err != nil || l.problems.Failed() {
 		return l.problems, err
 	}
 	if err := p.reserve(ctx, line, c.Tenants, l.effects); err != nil {
@@ -114,6 +125,10 @@ func (p *process) swap(ctx context.Context, line *line, c config, l loaded) (man
 		}
 		set = next
 	}
+	begin, err := p.beginNow(ctx, line, set)
+	if err != nil {
+		return l.problems, err
+	}
 	if err := p.swapEffects(line, l.effects); err != nil {
 		return l.problems, err
 	}
@@ -121,16 +136,92 @@ func (p *process) swap(ctx context.Context, line *line, c config, l loaded) (man
 	if set == nil {
 		return l.problems, nil
 	}
-	return l.problems, p.swapSagas(ctx, line, set, c.Tenants)
+	return append(l.problems, begin.problems()...), p.swapSagas(ctx, line, set, begin, c.Tenants)
+}
+
+// beginNow finds where the sagas of a set begin, beside those that run.
+func (p *process) beginNow(ctx context.Context, line *line, set *saga.Set) (beginning, error) {
+	if set == nil {
+		return beginning{}, nil
+	}
+	held, err := p.db.Checkpoints()
+	if err != nil {
+		return beginning{}, fmt.Errorf("read the positions: %w", err)
+	}
+	return p.begin(ctx, line, set, held)
 }
 
 // swapSagas does not end with the call that asked for it: it would not know
 // whether the engine has the new set. It fails only where the process stops.
-func (p *process) swapSagas(ctx context.Context, line *line, set *saga.Set, tenants stream.Tenants) error {
+func (p *process) swapSagas(ctx context.Context, line *line, set *saga.Set, begin beginning, tenants stream.Tenants) error {
+	ctx = context.WithoutCancel(ctx)
 	p.hearing.Store(set) // first: a fact that the new set hears is left out no more
-	if err := line.engine.Swap(context.WithoutCancel(ctx), p.deciders(set)); err != nil {
+	if begin.begun != nil {
+		if err := p.db.Commit(ctx, begin.change()); err != nil {
+			return fmt.Errorf("write where sagas begin: %w", err)
+		}
+		// gofail: var sagaBegun struct{}
+		begin.tell(p.log)
+	}
+	if err := line.engine.Swap(ctx, p.deciders(set), begin.positions...); err != nil {
 		return fmt.Errorf("swap sagas: %w", err)
 	}
 	line.scheduler.Swap(scheduled{set, tenants, p.settings.tenant()})
 	return p.use(set)
+}
+
+// running are the texts that begin instances and the effects that are served, for
+// the audit to say what a reload changed. The caller holds reloading.
+func (p *process) running() map[string]string {
+	out := map[string]string{}
+	for t := range p.starting() {
+		out["saga "+t.saga] = fmt.Sprintf("%d+%.8s", t.version, t.hash)
+	}
+	for _, e := range p.effects {
+		out["effect "+e.Name()] = fmt.Sprintf("%d+%.8s", e.Version(), e.Hash())
+	}
+	return out
+}
+
+// maxChanges bounds how many changed texts one entry of the audit names.
+const maxChanges = 50
+
+// becameOf is what came of a reload, for the audit.
+func (p *process) becameOf(before map[string]string, check testCheck, problems manifests.Problems, err error) string {
+	var parts []string
+	switch n := len(onlyErrors(problems)); {
+	case problems.Failed():
+		parts = append(parts, fmt.Sprintf("refused: %d errors in the manifests, the first: %s", n, onlyErrors(problems)[0].Message))
+	case err == nil:
+		parts = append(parts, "taken in: "+changes(before, p.running()))
+	}
+	if err != nil {
+		parts = append(parts, "failed: "+err.Error())
+	}
+	if check == testsSkipped {
+		parts = append(parts, "tests skipped")
+	}
+	return strings.Join(parts, "; ")
+}
+
+// changes names what is new, other, or gone.
+func changes(before, after map[string]string) string {
+	var out []string
+	for _, name := range sortedKeys(after) {
+		if before[name] != after[name] {
+			out = append(out, name+" version "+after[name])
+		}
+	}
+	for _, name := range sortedKeys(before) {
+		if after[name] == "" {
+			out = append(out, name+" gone")
+		}
+	}
+	if len(out) == 0 {
+		return "nothing changed"
+	}
+	if len(out) > maxChanges {
+		out = append(out[:maxChanges], fmt.Sprintf("and %d more", len(out)-maxChanges))
+	}
+	return strings.Join(out, ", ")
 }

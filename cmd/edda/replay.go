@@ -52,7 +52,10 @@ comes out as it was. After a mistake in a manifest was corrected, --newest build
 with the version that starts now; try it with --dry-run first.
 
 edda replay list says what became of those before. A saga called list, or ls, is
-replayed by: edda replay -- list`,
+replayed by: edda replay -- list
+
+Exit code: 0 done, and in a dry run nothing differs; 1 it failed; 2 a mistake in
+the command; 3 a dry run found instances that differ.`,
 		Example: `  edda replay order --dry-run --newest
   edda replay order --newest --from-time 2026-03-01T00:00:00Z --why "total was wrong"
   edda replay order --instance O1 --emit new --why "a fact was missing"`,
@@ -300,6 +303,9 @@ func (c *client) printReplay(r replay.Report, raw []byte) error {
 	}
 	if r.Correlation != "" && r.Progress.KeysDone == 0 {
 		return fmt.Errorf("no instance %q of saga %s was built again: edda instance list --saga %s lists those there are", r.Correlation, r.Saga, r.Saga)
+	}
+	if r.DryRun && r.Progress.Changed > 0 {
+		return &differsError{}
 	}
 	return nil
 }

@@ -57,7 +57,7 @@ func TestReplayFromTheCommandLine(t *testing.T) {
 	if code, out := d.edda(t, "reload"); code != 0 {
 		t.Fatalf("%d %s", code, out)
 	}
-	run(0, "order O1\n", "  state.n\n    was 6\n    is  3\n", "new work of O1: fact Welcomed\n", "nothing was changed")("order", "--newest", "--dry-run")
+	run(3, "order O1\n", "  state.n\n    was 6\n    is  3\n", "new work of O1: fact Welcomed\n", "nothing was changed")("order", "--newest", "--dry-run")
 	run(2, "--yes")("order", "--newest", "--emit", "new", "--why", "x")
 	run(2, "--yes")("order", "--emit", "all", "--why", "x")
 	run(2, "give one of them")("order", "--from-seq", "1", "--from-time", "2026-03-01T10:00:00Z")

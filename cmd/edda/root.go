@@ -22,6 +22,8 @@ Begin with:  edda dev PATH`,
 		SilenceErrors: true, SilenceUsage: true,
 		Args: noun, RunE: help,
 	}
+	root.Version = version // makes --version
+	root.SetVersionTemplate(versionLine(build()))
 	root.SetIn(t.in)
 	root.SetOut(t.out)
 	root.SetErr(t.err)
@@ -50,7 +52,7 @@ func noun(c *cobra.Command, args []string) error {
 		return nil
 	}
 	text := fmt.Sprintf("unknown command %q for %s", args[0], c.CommandPath())
-	c.SuggestionsMinimumDistance = 2
+	c.SuggestionsMinimumDistance = min(2, len(args[0])-1) // of two letters everything is near
 	if near := c.SuggestionsFor(args[0]); len(near) > 0 {
 		text += fmt.Sprintf("; did you mean %s?", strings.Join(near, " or "))
 	}

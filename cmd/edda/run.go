@@ -57,6 +57,7 @@ NATS_CREDS, NATS_CONTEXT, ...). See what is used with: edda config view`,
 	var unused settings // loadConfig reads the flags that were given by their names
 	unused.config = defaults()
 	unused.registerHero(f)
+	f.Bool("adopt-empty", false, "take tenants over that another store served, without their instances; audited")
 	f.Bool("accept-stream-loss", false, "go on although a stream lost what was read of it; audited")
 	return c
 }
@@ -73,6 +74,9 @@ func (t *terminal) serve(ctx context.Context, s settings, ready func(*process, l
 	if t.printProblems(l.problems, t.err) {
 		return errNothingStarted
 	}
+	hungUp, release := hangups() // from here on: one that comes during the start must not end it
+	defer release()
+	attached := isTerminal(t.in)
 	log, err := t.logger(s.Log.Level, s.dev && isTerminal(t.err))
 	if err != nil {
 		return err
@@ -90,7 +94,15 @@ func (t *terminal) serve(ctx context.Context, s settings, ready func(*process, l
 			ready(p, l)
 		}
 	}
+	hearing, stop := context.WithCancel(ctx)
+	deaf := make(chan struct{})
+	go func() {
+		defer close(deaf)
+		p.reloadOnHangup(hearing, hungUp, func() bool { return attached && !isTerminal(t.in) })
+	}()
 	err = p.Run(ctx)
+	stop()
+	<-deaf
 	notify(log, daemon.SdNotifyStopping)
 	return clear(err)
 }

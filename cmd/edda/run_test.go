@@ -139,7 +139,7 @@ func TestASecondSagaProcessIsRefused(t *testing.T) {
 	if code := first.stop(); code != 0 {
 		t.Fatalf("%d %s", code, first.err)
 	}
-	third := startRun(t, nats.URL(), dir, "--data", t.TempDir())
+	third := startRun(t, nats.URL(), dir, "--data", t.TempDir(), "--adopt-empty")
 	third.err.wait(t, started)
 }
 
@@ -256,7 +256,7 @@ func TestAnAddressInUseNamesTheVariableItCameFrom(t *testing.T) {
 		{"variable", choose + "; EDDA_ADDR names " + taken + "\n", []string{"EDDA_ADDR=" + taken}, run},
 		{"probes", choose + " or --probe-addr; EDDA_PROBE_ADDR names " + taken + "\n", []string{"EDDA_PROBE_ADDR=" + taken}, append(slices.Clone(run), "--addr", "127.0.0.1:0")},
 		{"flag", choose + "\n", []string{"EDDA_ADDR=127.0.0.1:1"}, append(slices.Clone(run), "--addr", taken)},
-		{"dev", choose + "; EDDA_ADDR names " + taken + "\n", []string{"EDDA_ADDR=http://" + taken}, []string{"dev", dir, "--data", t.TempDir(), "--nats-addr", "127.0.0.1:0"}},
+		{"dev", choose + "; EDDA_ADDR names " + taken + "\n", []string{"EDDA_ADDR=" + taken}, []string{"dev", dir, "--data", t.TempDir(), "--nats-addr", "127.0.0.1:0"}},
 		{"dev with a flag", choose + "\n", []string{"EDDA_ADDR=127.0.0.1:1"}, []string{"dev", dir, "--data", t.TempDir(), "--nats-addr", "127.0.0.1:0", "--addr", taken}},
 	} {
 		if code, _, said := shell(t, c.env, c.args...); code != 1 || !strings.HasSuffix(said, "address already in use"+c.want) {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -56,6 +57,8 @@ func (t *terminal) sendCommand() *cobra.Command {
 	f.StringVar(&s.event.Correlation, "correlation", "", "correlation id")
 	f.StringVar(&s.url, "nats", "", "where NATS is (NATS_URL; "+nats.DefaultURL+")")
 	f.StringVar(&s.natsContext, "nats-context", "", "context of the nats CLI (NATS_CONTEXT)")
+	f.StringVar(&s.event.Why, "why", "", "the reason, for the audit")
+	f.StringVar(&s.event.By, "by", "", "who acts, for the audit (the user who calls)")
 	s.output.register(c)
 	return c
 }
@@ -77,6 +80,7 @@ func (s *sender) read(t *terminal, name string) error {
 	if s.event.Payload, err = jsonFlag(text); err != nil {
 		return err
 	}
+	s.event.By, s.event.Why = cmp.Or(oneLine(s.event.By), t.getenv("USER"), osUser(), "unknown"), oneLine(s.event.Why)
 	if s.event.ID == "" {
 		s.event.ID = ulid.Make().String()
 	}

@@ -58,6 +58,13 @@ func startable(s settings, paths []string) (loaded, error) {
 	if len(paths) == 0 && !s.manifested() {
 		return loaded{}, nil // flows and jobs need no manifests
 	}
+	if s.here {
+		found, _, err := manifestsHere(here)
+		if err != nil {
+			return loaded{}, err
+		}
+		paths = found
+	}
 	l, err := load(paths)
 	if err != nil {
 		return l, err

@@ -39,11 +39,6 @@ func (v *storeVerb) register(cmd *cobra.Command) {
 	flags.StringVar(&v.config, "config", "", "configuration file of that store's process (EDDA_CONFIG)")
 }
 
-func (v *storeVerb) registerReason(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&v.why, "why", "", "the reason, for the audit")
-	cmd.Flags().StringVar(&v.by, "by", "", "who acts, for the audit (the user who calls)")
-}
-
 // storeAt finds the folder of the store within a data folder.
 func storeAt(data string) (string, bool) {
 	for _, folder := range []string{"store", "", "runner"} {
@@ -68,7 +63,7 @@ func (v *storeVerb) folder() (string, error) {
 		}
 		return "", usagef("there is no store in %s: name its folder with --data, or its process with --addr", data)
 	}
-	if v.addr != "" || v.term.getenv("EDDA_ADDR") != "" {
+	if v.addr != "" || v.term.getenv(envURL) != "" {
 		return "", nil
 	}
 	for _, data := range []string{defaults().Data, ".edda"} {
@@ -101,7 +96,7 @@ func (v *storeVerb) open(ctx context.Context, work bool) (*openedStore, error) {
 	if err != nil {
 		return nil, err
 	}
-	db, err := store.Open(dir, store.Options{Seal: sealing})
+	db, err := v.openHere(dir, store.Options{Seal: sealing}, work)
 	if store.Held(err) {
 		return nil, v.holder(ctx, dir)
 	}
@@ -109,6 +104,18 @@ func (v *storeVerb) open(ctx context.Context, work bool) (*openedStore, error) {
 		return nil, err
 	}
 	return v.hold(db, c, work)
+}
+
+// openHere opens a store. One that is only looked at may lie where nothing can be written.
+func (v *storeVerb) openHere(dir string, o store.Options, work bool) (*store.DB, error) {
+	if work {
+		return store.Open(dir, o)
+	}
+	db, readOnly, err := store.OpenToCheck(dir, o)
+	if readOnly && err == nil {
+		fmt.Fprintf(v.term.err, "edda: %s cannot be written: it is only read\n", dir)
+	}
+	return db, err
 }
 
 func (v *storeVerb) hold(db *store.DB, c config, work bool) (*openedStore, error) {

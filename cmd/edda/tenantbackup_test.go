@@ -48,7 +48,7 @@ func TestATenantMovesByItsBackup(t *testing.T) {
 	r.err.wait(t, started)
 	as := func(r *running, who string, args ...string) (int, string) {
 		t.Helper()
-		code, out, said := shell(t, []string{"EDDA_ADDR=" + r.addr, "EDDA_TOKEN=" + tokens[who], "NATS_URL=" + r.nats}, args...)
+		code, out, said := shell(t, []string{"EDDA_URL=" + r.addr, "EDDA_TOKEN=" + tokens[who], "NATS_URL=" + r.nats}, args...)
 		return code, out + said
 	}
 	for tenant, data := range map[string]string{"acme": `{"order_id":"A1-key","note":"of acme alone"}`, "beta": `{"order_id":"B1-key","note":"of the other"}`} {

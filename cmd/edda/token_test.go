@@ -159,7 +159,7 @@ func TestTheCLIIsHeldToItsToken(t *testing.T) {
 	if code, out := r.edda(t, "send", "Order.OrderPlaced", "--id", "O1", "--tenant", "acme", "--data", `{"order_id":"O1"}`); code != 0 {
 		t.Fatal(out)
 	}
-	base := []string{"EDDA_ADDR=" + r.addr, "EDDA_CA=" + ca.File, "EDDA_CERT=" + mine.Cert, "EDDA_KEY=" + mine.Key, "USER=mallory"}
+	base := []string{"EDDA_URL=" + r.addr, "EDDA_CA=" + ca.File, "EDDA_CERT=" + mine.Cert, "EDDA_KEY=" + mine.Key, "USER=mallory"}
 	as := func(who []string, args ...string) (int, string) {
 		t.Helper()
 		code, out, said := shell(t, append(base, who...), args...)
@@ -232,7 +232,7 @@ func TestATokenIsRevokedWithoutNATS(t *testing.T) {
 	r := startRun(t, "nats://"+freeAddr(t), folder(t, map[string]string{"order.yaml": orderSaga}), "--data", t.TempDir(), "--tokens", book)
 	probe(t, r, "/live", http.StatusOK)
 	list := func(token string) (int, string) {
-		code, out, said := shell(t, []string{"EDDA_ADDR=" + r.addr}, "instance", "list", "--tenant", "acme", "--token", token)
+		code, out, said := shell(t, []string{"EDDA_URL=" + r.addr}, "instance", "list", "--tenant", "acme", "--token", token)
 		return code, out + said
 	}
 	if code, out := list(gone); code != 0 {
@@ -241,7 +241,7 @@ func TestATokenIsRevokedWithoutNATS(t *testing.T) {
 	if code, _, said := shell(t, nil, "token", "revoke", "--tokens", book, "gone"); code != 0 {
 		t.Fatal(said)
 	}
-	shell(t, []string{"EDDA_ADDR=" + r.addr, "EDDA_TOKEN=" + admin}, "reload") // fails: there is no NATS
+	shell(t, []string{"EDDA_URL=" + r.addr, "EDDA_TOKEN=" + admin}, "reload") // fails: there is no NATS
 	if code, out := list(gone); code != 1 || !strings.Contains(out, "not known") {
 		t.Errorf("%d %s", code, out)
 	}

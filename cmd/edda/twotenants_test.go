@@ -80,7 +80,7 @@ func TestEveryCommandThatCallsIsAskedAsAnotherTenant(t *testing.T) {
 	r.err.wait(t, started)
 	as := func(token string, args ...string) (int, string) {
 		t.Helper()
-		code, out, said := shell(t, []string{"EDDA_ADDR=" + r.addr, "EDDA_TOKEN=" + token, "NATS_URL=" + r.nats}, args...)
+		code, out, said := shell(t, []string{"EDDA_URL=" + r.addr, "EDDA_TOKEN=" + token, "NATS_URL=" + r.nats}, args...)
 		return code, out + said
 	}
 	if code, out := as(owner, "send", "Order.OrderPlaced", "--id", "A1", "--tenant", "acme", "--data", `{"order_id":"A1-key","note":"of acme alone"}`); code != 0 {

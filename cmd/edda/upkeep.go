@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -132,7 +133,7 @@ func during[T any](ctx context.Context, u *upkeep, do func(context.Context) (T, 
 
 // act is an entry of the audit.
 func act(who server.Actor, verb, detail string) store.Audit {
-	return store.Audit{Time: time.Now(), By: who.By, Verb: verb, Reason: who.Why, Detail: detail}
+	return store.Audit{Time: time.Now(), By: cmp.Or(who.By, "unknown"), Verb: verb, Reason: who.Why, Detail: detail}
 }
 
 func (u *upkeep) audit(ctx context.Context, who server.Actor, verb, detail string) error {

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"runtime"
 	"runtime/debug"
 
@@ -28,6 +29,8 @@ func build() server.Build {
 	return b
 }
 
+func versionLine(b server.Build) string { return fmt.Sprintf("edda %s (%s)\n", b.Version, b.Go) }
+
 func (t *terminal) versionCommand() *cobra.Command {
 	var output outputFlag
 	c := &cobra.Command{
@@ -37,7 +40,7 @@ func (t *terminal) versionCommand() *cobra.Command {
 			if output == outputJSON {
 				return json.NewEncoder(t.out).Encode(b)
 			}
-			_, err := fmt.Fprintf(t.out, "edda %s (%s)\n", b.Version, b.Go)
+			_, err := io.WriteString(t.out, versionLine(b))
 			return err
 		},
 	}

@@ -16,8 +16,11 @@ import (
 // Kind is what effects.Compile needs to know of http.
 func Kind() effects.Kind {
 	return effects.Kind{
-		Check: check, Escape: map[string]func(before, value string) string{"url": escape}, Written: []string{"body"},
-		OK: "status >= 200 and status < 300",
+		Check: check, Written: []string{"body"},
+		Escape: map[string]func(before, value string) string{"url": escape},
+		Raw:    map[string]func(before, value string) string{"url": asIs},
+		Fits:   map[string]func(text string) error{"url": stays},
+		OK:     "status >= 200 and status < 300",
 	}
 }
 
@@ -33,11 +36,18 @@ func escape(before, value string) string {
 		return url.QueryEscape(value)
 	case !strings.Contains(rest, "/"): // before an @ a host would become a user
 		return strings.ReplaceAll(url.PathEscape(value), "@", "%40")
-	case value == "." || value == "..":
-		return strings.ReplaceAll(value, ".", "%2E")
 	default:
 		return url.PathEscape(value)
 	}
+}
+
+// asIs writes a value that the manifest puts into raw(…) as it is, but for a host: no
+// value becomes another one, or a user.
+func asIs(before, value string) string {
+	if _, rest, found := strings.Cut(before, "://"); found && !strings.ContainsAny(rest, "/?") {
+		return escape(before, value)
+	}
+	return value
 }
 
 func fieldNames() []string {
@@ -195,7 +205,21 @@ func (c *checker) url(v *manifests.Value) {
 			err = errors.New("another scheme")
 		}
 	}
-	if err != nil {
+	switch {
+	case err != nil:
 		c.errorf(v.Pos, "url is an http or https address such as https://pay.example/charges")
+	case stays(written(v)) != nil:
+		c.errorf(v.Pos, "url has a segment . or .. in its path: write the path that it leads to")
 	}
+}
+
+// written is what a manifest itself says of a url, with an x in the place of each value.
+func written(v *manifests.Value) string {
+	text, _ := v.Scalar.(string)
+	for _, p := range v.Parts {
+		if text += p.Text; p.Expr != nil {
+			text += "x"
+		}
+	}
+	return text
 }

@@ -7,7 +7,7 @@
 // the manifest says so, and nothing of the manifest goes to another host with
 // them. Addresses that are not public are refused when dialled, so that a name
 // which resolves to one does not help, unless the options allow them. 408, 429
-// and 5xx may be answered otherwise later; after 502 and 504 the call may have
+// and 5xx may be answered otherwise later; after 408 and 5xx the call may have
 // had its effect; after 429 it surely had none.
 package httpeffect
 

@@ -84,16 +84,18 @@ func TestResponse(t *testing.T) {
 		{200, `{"n":9007199254740993,"f":2.0}`, "", map[string]any{"n": 9007199254740993, "f": 2}, false, false, false, 0},
 		{200, "", "", nil, false, false, false, 0},
 		{200, "plain \xff", "", "plain \uFFFD", false, false, false, 0},
-		{200, `{"n":99999999999999999999}`, "", `{"n":99999999999999999999}`, false, false, false, 0},
+		{200, `{"n":99999999999999999999}`, "", map[string]any{"n": json.Number("99999999999999999999")}, false, false, false, 0},
+		{200, "\ufeff{\"n\":1}", "", map[string]any{"n": 1}, false, false, false, 0},
+		{200, "\ufeffplain", "", "\ufeffplain", false, false, false, 0},
 		{302, "", "", nil, false, false, false, 0},
 		{402, `"no"`, "", "no", false, false, false, 0},
-		{408, "", "", nil, true, false, false, 0},
+		{408, "", "", nil, true, false, true, 0},
 		{429, "", "7", nil, true, true, false, 7 * time.Second},
-		{500, "", "", nil, true, false, false, 0},
+		{500, "", "", nil, true, false, true, 0},
 		{502, "", "", nil, true, false, true, 0},
-		{503, "", "-3", nil, true, false, false, 0},
+		{503, "", "-3", nil, true, false, true, 0},
 		{504, "", "nonsense", nil, true, false, true, 0},
-		{500, strings.Repeat("x", maxAnswer+1), "", nil, true, false, false, 0},
+		{500, strings.Repeat("x", maxAnswer+1), "", nil, true, false, true, 0},
 	}
 	for _, tt := range tests {
 		s.answer = func(w http.ResponseWriter, _ *http.Request) {

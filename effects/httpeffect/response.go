@@ -49,13 +49,23 @@ func response(resp *http.Response, bare bool, now time.Time) (effects.Response, 
 	if !bare {
 		headers = flat(resp.Header)
 	}
+	// A handler may have done its work before it crashed, was cut off or ran out of
+	// time, and a proxy answers for a server that it lost: nobody says nothing was done.
+	unknown := s == http.StatusRequestTimeout || s >= http.StatusInternalServerError
 	return effects.Response{
 		Status: s, Headers: headers, Body: decode(read),
-		Retry:   s == http.StatusRequestTimeout || s == http.StatusTooManyRequests || s >= http.StatusInternalServerError,
+		Retry:   unknown || s == http.StatusTooManyRequests,
 		Refused: s == http.StatusTooManyRequests,
-		Unknown: s == http.StatusBadGateway || s == http.StatusGatewayTimeout,
+		Unknown: unknown,
+		Apart:   slices.Contains(apart(), s),
 		After:   retryAfter(resp.Header, now),
 	}, nil
+}
+
+// apart are answers about one call alone: it was not let in, or it met what an
+// earlier call may have made. They say nothing of what the earlier one did.
+func apart() []int {
+	return []int{http.StatusUnauthorized, http.StatusForbidden, http.StatusProxyAuthRequired, http.StatusConflict}
 }
 
 // readAnswer reads up to the end, which lets the connection be used again, or to one
@@ -104,9 +114,12 @@ func flat(h http.Header) map[string]string {
 	return out
 }
 
+// byteOrder is what some write before a text, and no part of the JSON behind it.
+var byteOrder = []byte("\ufeff")
+
 // decode reads JSON; what is none is a text, and nothing is null.
 func decode(raw []byte) any {
-	if v, err := edda.Decode(raw); err == nil {
+	if v, err := edda.Decode(bytes.TrimPrefix(raw, byteOrder)); err == nil {
 		return v
 	}
 	return strings.ToValidUTF8(string(raw), "\uFFFD")

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -79,12 +80,12 @@ ok: status == 200 and headers["content-type"] != ""
 result: {id: =body.id, amount: =body.amount}
 retry: {max: 4, backoff: 1ms..5ms}
 `, s.URL))
-	p.in["charge"] <- effects.Command{Tenant: "a&b", ID: "c1", Effect: "charge", Payload: json.RawMessage(`{"customer":"../x?y","amount":7}`)}
+	p.in["charge"] <- effects.Command{Tenant: "a&b", ID: "c1", Effect: "charge", Payload: json.RawMessage(`{"customer":"a/x?y","amount":7}`)}
 	r := <-p.out
 	if r.Outcome != edda.Succeeded || string(r.Payload) != `{"amount":9007199254740993,"id":"P1"}` || r.Attempts != 3 {
 		t.Errorf("result %s %s after %d calls", r.Outcome, r.Payload, r.Attempts)
 	}
-	if got := s.last.URL.String(); got != "/customers/..%2Fx%3Fy/charges?by=a%26b" {
+	if got := s.last.URL.String(); got != "/customers/a%2Fx%3Fy/charges?by=a%26b" {
 		t.Errorf("url %s", got)
 	}
 	if got := s.last.Header.Get("Authorization"); got != "Bearer s3cret" || s.body != `{"amount":7,"key":"c1"}` {
@@ -110,6 +111,76 @@ func TestWhatNobodyKnowsIsTimedOut(t *testing.T) {
 		if r := <-p.out; r.Outcome != edda.TimedOut || r.Attempts != 1 {
 			t.Errorf("%s: %s %s after %d calls", path, r.Outcome, r.Payload, r.Attempts)
 		}
+	}
+}
+
+// TestADoneCallIsNotCalledFailedForItsLastAnswer: a handler that did its work may still
+// answer 500, and the proxy before it 408, 502, 503 or 504. Only the manifest knows better.
+func TestADoneCallIsNotCalledFailedForItsLastAnswer(t *testing.T) {
+	s := open(t)
+	var before string // what the first call met
+	s.answer = func(w http.ResponseWriter, r *http.Request) {
+		if s.total()%2 == 1 && before == "cut" {
+			panic(http.ErrAbortHandler) // the connection dies, and the request was there
+		} else if s.total()%2 == 1 && before != "" {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		status, _ := strconv.Atoi(r.URL.Path[1:])
+		w.WriteHeader(status)
+	}
+	for _, tt := range []struct {
+		before string
+		status int
+		more   string
+		want   edda.Outcome
+		calls  int
+	}{
+		{"", 408, "", edda.TimedOut, 2}, {"", 500, "", edda.TimedOut, 2}, {"", 501, "", edda.TimedOut, 2}, {"", 502, "", edda.TimedOut, 2},
+		{"", 503, "", edda.TimedOut, 2}, {"", 504, "", edda.TimedOut, 2}, {"", 599, "", edda.TimedOut, 2},
+		{"", 429, "", edda.Failed, 2}, {"", 402, "", edda.Failed, 1}, {"", 401, "", edda.Failed, 1}, {"", 409, "", edda.Failed, 1},
+		{"", 503, "fail: status == 503", edda.Failed, 1}, {"", 500, "fail: status >= 500", edda.Failed, 1}, {"", 503, "ok: status == 503", edda.Succeeded, 1},
+		{"cut", 429, "", edda.TimedOut, 2}, {"cut", 503, "", edda.TimedOut, 2}, {"cut", 401, "", edda.TimedOut, 2}, {"cut", 403, "", edda.TimedOut, 2},
+		{"cut", 407, "", edda.TimedOut, 2}, {"cut", 409, "", edda.TimedOut, 2}, {"cut", 422, "", edda.Failed, 2}, {"cut", 409, "fail: status == 409", edda.Failed, 2},
+		{"503", 429, "", edda.TimedOut, 2}, {"503", 401, "", edda.TimedOut, 2}, {"503", 422, "", edda.Failed, 2}, {"503", 200, "", edda.Succeeded, 2},
+	} {
+		for _, delivery := range []string{"at_least_once", "at_most_once"} {
+			if delivery == "at_most_once" && tt.before != "" {
+				continue // nothing is called behind what is in doubt
+			}
+			s.calls, before = 0, tt.before
+			p := work(t, fmt.Sprintf("effect: charge\nhttp: {url: '%s/%d'}\nretry: {max: 2, backoff: 1ms..5ms}\ndelivery: %s\n%s\n", s.URL, tt.status, delivery, tt.more))
+			p.in["charge"] <- effects.Command{Tenant: "acme", ID: "c1", Effect: "charge", Payload: json.RawMessage(`{}`)}
+			calls := tt.calls
+			if delivery == "at_most_once" && tt.want == edda.TimedOut {
+				calls = 1
+			}
+			if r := <-p.out; r.Outcome != tt.want || r.Attempts != calls {
+				t.Errorf("%s %s %d %s: %s %s after %d calls, want %s after %d", delivery, tt.before, tt.status, tt.more, r.Outcome, r.Payload, r.Attempts, tt.want, calls)
+			}
+		}
+	}
+}
+
+// TestOneLargeNumberMakesNoTextOfAnAnswer, and no unknown outcome of a call that was done.
+func TestOneLargeNumberMakesNoTextOfAnAnswer(t *testing.T) {
+	s := open(t)
+	s.answer = func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, s.body) }
+	const manifest = "effect: charge\nhttp: {url: '%s', raw: =payload.answer}\nok: status == 200 and body.trace > 7\nresult: {id: =body.id, trace: =body.trace, shown: '<${body.trace}>'}\n"
+	p := work(t, fmt.Sprintf(manifest, s.URL))
+	for _, n := range []string{"18446744073709551615", "123456789012345678901234567890", "1e999", "9223372036854775808"} {
+		for _, begin := range []string{"", "\ufeff"} {
+			payload, _ := json.Marshal(map[string]string{"answer": begin + `{"id": 7, "other": -1e4000, "trace": ` + n + `}`})
+			p.in["charge"] <- effects.Command{Tenant: "acme", ID: begin + n, Effect: "charge", Payload: payload}
+			if r := <-p.out; r.Outcome != edda.Succeeded || string(r.Payload) != `{"id":7,"shown":"\u003c`+n+`\u003e","trace":`+n+`}` && string(r.Payload) != `{"id":7,"shown":"<`+n+`>","trace":`+n+`}` {
+				t.Errorf("%s: %s %s", n, r.Outcome, r.Payload)
+			}
+		}
+	}
+	computes := work(t, "effect: charge\nhttp: {url: '"+s.URL+"', raw: =payload.answer}\nresult: {n: =body.trace + 1}\n")
+	computes.in["charge"] <- effects.Command{Tenant: "acme", ID: "c1", Effect: "charge", Payload: json.RawMessage(`{"answer":"{\"trace\":18446744073709551615}"}`)}
+	if r := <-computes.out; !strings.Contains(string(r.Payload), "+: the number does not fit 64 bits") {
+		t.Errorf("%s %s", r.Outcome, r.Payload)
 	}
 }
 

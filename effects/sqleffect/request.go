@@ -3,6 +3,7 @@ package sqleffect
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -89,6 +90,8 @@ func argument(d database, v any) (any, error) {
 	case []any, map[string]any:
 		encoded, err := edda.Encode(v)
 		return string(encoded), err
+	case json.Number: // with all its digits, as the database reads it
+		return string(v), nil
 	case string:
 		if !utf8.ValidString(v) {
 			return nil, errors.New("is no text in UTF-8")

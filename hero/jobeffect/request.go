@@ -3,15 +3,14 @@ package jobeffect
 import (
 	"errors"
 	"fmt"
-	"io"
 	"math"
-	"os"
 	"path/filepath"
 	"time"
 
 	"edda/effects"
 	"edda/expression"
 	"edda/hero"
+	"edda/internal/files"
 )
 
 const (
@@ -55,7 +54,12 @@ func (r *request) owners(config map[string]any) (err error) {
 func (r *request) bounds(config map[string]any) (err error) {
 	r.job.Timeout = defaultSeconds
 	if t, ok := config["timeout"]; ok {
-		if r.job.Timeout, err = seconds(t); err != nil {
+		if r.job.Timeout, err = seconds("timeout", t); err != nil {
+			return err
+		}
+	}
+	if t, ok := config["queue_timeout"]; ok {
+		if r.job.QueueTimeout, err = seconds("queue_timeout", t); err != nil {
 			return err
 		}
 	}
@@ -100,16 +104,14 @@ func (r *request) code(c effects.Call) error {
 func tooLong() error { return fmt.Errorf("the script has more than %d bytes", maxScript) }
 
 func read(name string) (string, error) {
-	f, err := os.Open(name)
+	text, _, err := files.Regular(name, maxScript)
 	if err != nil {
 		return "", fmt.Errorf("script: %w", err)
 	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, maxScript+1))
-	if err == nil && len(text) > maxScript {
-		err = tooLong()
+	if len(text) > maxScript {
+		return "", tooLong()
 	}
-	return string(text), err
+	return string(text), nil
 }
 
 func scriptType(v any) (hero.ScriptType, error) {
@@ -137,7 +139,7 @@ func retries(v any) (uint8, error) {
 }
 
 // seconds reads a duration, or a number of seconds.
-func seconds(v any) (uint32, error) {
+func seconds(name string, v any) (uint32, error) {
 	var d time.Duration
 	switch v := v.(type) {
 	case int:
@@ -150,5 +152,5 @@ func seconds(v any) (uint32, error) {
 			return uint32((d + time.Second - 1) / time.Second), nil
 		}
 	}
-	return 0, errors.New("timeout is a duration above zero such as 90s, or a number of seconds")
+	return 0, fmt.Errorf("%s is a duration above zero such as 90s, or a number of seconds", name)
 }

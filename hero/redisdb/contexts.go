@@ -70,9 +70,7 @@ func (d *DB) holding(ctx context.Context, databases []uint32) ([]uint32, error) 
 	if len(databases) == 0 {
 		return nil, nil
 	}
-	o := d.options
-	o.PoolSize = 1
-	c := redis.NewClient(&o)
+	c := d.connect(0, 1)
 	defer c.Close()
 	type look struct {
 		selected *redis.StatusCmd

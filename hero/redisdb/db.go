@@ -19,14 +19,15 @@ const maxContexts = 4096
 
 // DB is Redis with the Hero objects in it. Any number of goroutines may use it.
 type DB struct {
-	options  redis.Options // of database 0
-	remember time.Duration
-	log      *zap.Logger
-	now      func() time.Time
-	where    string
-	intakes  intakes
-	short    shortage
-	rights   rights
+	options   redis.Options // of database 0
+	sentinels sentinels
+	remember  time.Duration
+	log       *zap.Logger
+	now       func() time.Time
+	where     string
+	intakes   intakes
+	short     shortage
+	rights    rights
 
 	mu     sync.Mutex // guards lanes and closed
 	lanes  map[uint32]*lane
@@ -42,10 +43,13 @@ func Open(o Options) (*DB, error) {
 	}
 	logging.Disable() // the client's own log, of one line for each failed call: we return the error
 	return &DB{
-		options: *r, remember: o.Remember, log: o.Log, now: o.Now, where: r.Addr,
+		options: *r, sentinels: o.sentinels, remember: o.Remember, log: o.Log, now: o.Now, where: r.Addr,
 		intakes: intakes{places: map[place]*intake{}}, lanes: map[uint32]*lane{}, rights: rights{seen: map[uint32]seenContext{}},
 	}, nil
 }
+
+// Where says which Redis it is, for people: its address, or its name and its sentinels.
+func (d *DB) Where() string { return d.where }
 
 // Close closes every connection.
 func (d *DB) Close() error {
@@ -85,9 +89,7 @@ func (d *DB) lane(context uint32) (*lane, error) {
 	case len(d.lanes) >= maxContexts:
 		return nil, &StorageError{Op: "connect", Context: context, Class: edda.Temporary, Advice: "this process serves too many contexts: run another one for some of them"}
 	}
-	o := d.options
-	o.DB = int(context)
-	l := newLane(redis.NewClient(&o))
+	l := newLane(d.connect(int(context), connections))
 	d.lanes[context] = l
 	return l, nil
 }

@@ -84,6 +84,10 @@ const outOfRange = "ERR DB index is out of range"
 
 const lacksRight = "the Redis user lacks a right: see Redis permissions in docs/HERO.md"
 
+// noCluster: a context is a database, of which a cluster has one, and one step of a job
+// touches keys of several slots.
+const noCluster = "this is a Redis Cluster, which does not serve: name a Redis that is none; for high availability let Sentinels watch it, redis-sentinel://host:port,…/master"
+
 // refusals lists what Redis says and what to do, by how the answer begins.
 func refusals() []struct{ says, advice string } {
 	return []struct{ says, advice string }{
@@ -94,11 +98,12 @@ func refusals() []struct{ says, advice string } {
 		{"NOPERM", lacksRight},
 		{"ERR The user executing the script", lacksRight},
 		{"LOADING", "Redis reads its data from disk and answers when it has done so"},
-		{"READONLY", "this Redis is a replica, which nothing can be written to: give the address of the primary"},
+		{"READONLY", "this Redis is a replica, which nothing can be written to: give the address of the primary, or the URL of its Sentinels"},
 		{"OOM", "Redis has no memory left: raise its maxmemory, or delete what is not needed"},
 		{"MISCONF", "Redis cannot save to its disk: see its log"},
 		{"MASTERDOWN", "the replica has lost its primary: give the address of the primary"},
 		{"NOREPLICAS", "Redis has too few replicas to take writes: see min-replicas-to-write"},
+		{"MOVED", noCluster}, {"CROSSSLOT", noCluster}, {"CLUSTERDOWN", noCluster}, {"ERR SELECT is not allowed in cluster mode", noCluster},
 		{"BUSY", "another program's script keeps Redis busy"},
 		{"ERR max number of clients", "Redis has too many clients: raise its maxclients"},
 		{"ERR unknown command", "Redis 6.2 or newer is needed"},
@@ -141,6 +146,8 @@ func (d *DB) advice(err error) string {
 	switch {
 	case errors.Is(err, context.Canceled):
 		return "the caller did not wait for it"
+	case strings.Contains(text, "all sentinels specified in configuration are unreachable"):
+		return "check that the Sentinels run, and know a master of that name that is up: " + d.where
 	case errors.As(err, &said):
 		return "see Redis's documentation"
 	case strings.Contains(text, "x509") || strings.Contains(text, "tls:"):

@@ -22,7 +22,8 @@ import (
 // means the Redis of this machine.
 type Options struct {
 	// URL is redis://[[user]:password@]host[:port], rediss:// for TLS, or
-	// unix:///path/of/the/socket. It names no database: contexts do.
+	// unix:///path/of/the/socket; or redis-sentinel://[[user]:password@]host[:port],…/master,
+	// rediss-sentinel:// for TLS, for the master that sentinels name. It names no database: contexts do.
 	URL string
 	// Addr is host:port, without TLS and password.
 	Addr string
@@ -35,6 +36,8 @@ type Options struct {
 	Log      *zap.Logger
 	// Now is the clock; the machine's unless given.
 	Now func() time.Time
+
+	sentinels sentinels // of URL
 }
 
 const (
@@ -83,7 +86,7 @@ func (o *Options) validate() (*redis.Options, error) {
 			return nil, err
 		}
 	}
-	if r.Network == "tcp" {
+	if r.Network == "tcp" && len(o.sentinels.addrs) == 0 {
 		if err := address(r); err != nil {
 			return nil, err
 		}
@@ -92,9 +95,14 @@ func (o *Options) validate() (*redis.Options, error) {
 }
 
 // badURL shows nothing of the URL, which may hold a password.
-var badURL = errors.New("the Redis URL cannot be read: want redis://user:password@host:port, or rediss:// for TLS; special characters in the password are written as %XX")
+var badURL = errors.New("the Redis URL cannot be read: want redis://user:password@host:port, rediss:// for TLS, or redis-sentinel://host:port,host:port/master; " +
+	"special characters in the password are written as %XX")
 
-func (o *Options) readURL(r *redis.Options) error {
+func (o *Options) readURL(r *redis.Options) (err error) {
+	if ofSentinels(o.URL) {
+		o.sentinels, err = readSentinels(o.URL, r)
+		return err
+	}
 	u, err := url.Parse(o.URL)
 	if err != nil {
 		return badURL
@@ -128,18 +136,27 @@ func address(r *redis.Options) error {
 	if r.Addr == "" {
 		r.Addr = defaultAddr
 	}
-	host, port, err := net.SplitHostPort(r.Addr)
+	addr, err := hostPort(r.Addr, "6379")
 	if err != nil {
-		host, port = strings.Trim(r.Addr, "[]"), "6379"
+		return err
+	}
+	r.Addr = addr
+	return nil
+}
+
+// hostPort fills in the port, and this machine where no host is said.
+func hostPort(addr, otherwise string) (string, error) {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		host, port = strings.Trim(addr, "[]"), otherwise
 	}
 	if host == "" {
 		host = "127.0.0.1"
 	}
 	if _, err := strconv.ParseUint(port, 10, 16); err != nil || strings.ContainsAny(host, " /@") {
-		return errors.New("the Redis address cannot be read: want host:port")
+		return "", errors.New("the Redis address cannot be read: want host:port")
 	}
-	r.Addr = net.JoinHostPort(host, port)
-	return nil
+	return net.JoinHostPort(host, port), nil
 }
 
 func (o *Options) certificates(r *redis.Options) error {

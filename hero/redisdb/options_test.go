@@ -29,6 +29,9 @@ func TestWhereRedisIs(t *testing.T) {
 		{Options{URL: "redis://:p%40ss@redis.example/"}, "redis.example:6379", "", "p@ss"},
 		{Options{URL: "rediss://router:pw@[::1]:7000"}, "[::1]:7000", "router", "pw"},
 		{Options{URL: "unix:///run/redis.sock"}, "/run/redis.sock", "", ""},
+		{Options{URL: "redis-sentinel://s1.example,s2.example:7001,[::1]/mymaster"}, "mymaster of s1.example:26379,s2.example:7001,[::1]:26379", "", ""},
+		{Options{URL: "redis-sentinel://router:p%40ss@10.0.0.1/mymaster?sentinel_user=watch&sentinel_password=sp"}, "mymaster of 10.0.0.1:26379", "router", "p@ss"},
+		{Options{URL: "rediss-sentinel://:pw@10.0.0.1:7000/mymaster/"}, "mymaster of 10.0.0.1:7000", "", "pw"},
 	} {
 		d, err := Open(tt.options)
 		if err != nil {
@@ -62,6 +65,16 @@ func TestBadOptions(t *testing.T) {
 		{Options{URL: "redis://:hunter2@host?db=3"}, "redis://"},
 		{Options{URL: "unix://"}, "redis://"},
 		{Options{URL: "redis://:hunter2@host/3"}, "names a database"},
+		{Options{URL: "redis-sentinel://:hunter2@host:1"}, "names no master"},
+		{Options{URL: "redis-sentinel://:hunter2@host:1/a/b"}, "names no master"},
+		{Options{URL: "redis-sentinel://:hunter2@/mymaster"}, "redis-sentinel://"},
+		{Options{URL: "redis-sentinel://:hunter2@a,,b/mymaster"}, "redis-sentinel://"},
+		{Options{URL: "redis-sentinel://:hunter2@a:port/mymaster"}, "redis-sentinel://"},
+		{Options{URL: "redis-sentinel://hunter2%zz@a/mymaster"}, "redis-sentinel://"},
+		{Options{URL: "redis-sentinel://a/mymaster?password=hunter2"}, "redis-sentinel://"},
+		{Options{URL: "redis-sentinel://a/mymaster?sentinel_password=hunter2&sentinel_password=x"}, "redis-sentinel://"},
+		{Options{URL: "redis-sentinel://" + strings.Repeat("a,", maxSentinels) + "a/mymaster"}, "redis-sentinel://"},
+		{Options{URL: "redis-sentinel://a/mymaster", CA: text}, "rediss://"},
 		{Options{URL: "redis://:hunter2@host", Addr: "host:1"}, "not both"},
 		{Options{Addr: "redis://hunter2@host:1"}, "host:port"},
 		{Options{Addr: "user:hunter2@host"}, "host:port"},

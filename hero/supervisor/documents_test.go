@@ -137,7 +137,7 @@ func TestRetriesOfAJobInNoFlowAreLostThroughASupervisor(t *testing.T) {
 	})
 	j := hero.Job{ID: 5, CallerID: 12, ContextID: 1, Script: "x", ScriptType: "python", Timeout: 5, Retries: 2}
 	c := NewClient(HTTP(h.URL, "", h.Client()), "admin-secret", "test")
-	status, result, err := c.Run(t.Context(), j, nil)
+	status, result, err := c.Run(t.Context(), c.NewID(), j, nil)
 	if err != nil || status != hero.JobError || !reflect.DeepEqual(result, map[string]string{"error": "exit 3"}) || runs.Load() != 1 {
 		t.Errorf("ours: %s %v %v, %d runs, which are its runner's to make", status, result, err, runs.Load())
 	}
@@ -157,7 +157,7 @@ func TestRetriesOfAJobInNoFlowAreLostThroughASupervisor(t *testing.T) {
 		}))
 		j := j
 		j.FlowID = tt.flow
-		_, _, err := NewClient(HTTP(foreign.URL, "", foreign.Client()), "s", "test").Run(t.Context(), j, nil)
+		_, _, err := NewClient(HTTP(foreign.URL, "", foreign.Client()), "s", "test").Run(t.Context(), "again", j, nil)
 		foreign.Close()
 		if err != nil || sent.Load() != tt.want {
 			t.Errorf("%d: %d runs, want %d, %v", n, sent.Load(), tt.want, err)

@@ -30,7 +30,10 @@ const (
 
 // A field of our own in a job's hash, beside queued (the attempt that was last put
 // into a queue) and content (what the job is, as a digest).
-const fieldRunner = "runner" // the registered runner that it names
+const (
+	fieldRunner  = "runner"  // the registered runner that it names
+	fieldContent = "content" // of every job that came here, for its current attempt
+)
 
 // supervisedKey is of our own in a context's database; sorted: job keys by when
 // they are given up.

@@ -61,6 +61,8 @@ type Floor struct {
 	P99      float64 `json:"p99_ms,omitempty"`
 	CPU      float64 `json:"cpu_per_1000,omitempty"` // seconds
 	Fraction float64 `json:"fraction"`               // how much of the floor's speed is reached
+	// Problem is why there is no figure.
+	Problem string `json:"problem,omitempty"`
 }
 
 func (res *Result) line() string {
@@ -80,6 +82,10 @@ func (res *Result) line() string {
 func floorsLine(floors []Floor) string {
 	var parts []string
 	for _, f := range floors {
+		if f.Problem != "" {
+			parts = append(parts, f.Name+" could not be measured: "+f.Problem)
+			continue
+		}
 		parts = append(parts, fmt.Sprintf("%.0f%% of %s", 100*f.Fraction, f.Name))
 	}
 	return strings.Join(parts, ", ")
@@ -142,9 +148,17 @@ func (r *Report) floors(t table.Writer) {
 	t.AppendHeader(table.Row{"", "phase", "floor", "rate /s", "p50 ms", "p99 ms", "CPU s/1,000", "reached"})
 	for _, res := range r.Results {
 		for _, f := range res.Floors {
-			t.AppendRow(table.Row{res.Workload, res.Phase, f.Name, some(f.Rate, "%.0f"), some(f.P50, "%.2f"), some(f.P99, "%.2f"), some(f.CPU, "%.2f"), fmt.Sprintf("%.1f%%", 100*f.Fraction)})
+			t.AppendRow(table.Row{res.Workload, res.Phase, f.Name, some(f.Rate, "%.0f"), some(f.P50, "%.2f"), some(f.P99, "%.2f"), some(f.CPU, "%.2f"), f.reached()})
 		}
 	}
+}
+
+// reached is how much of the floor's speed is reached, where that is known.
+func (f Floor) reached() string {
+	if f.Problem != "" {
+		return "not measured"
+	}
+	return fmt.Sprintf("%.1f%%", 100*f.Fraction)
 }
 
 // leastShare is the share of a stage that is shown; stageWidth is in letters.

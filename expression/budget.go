@@ -1,0 +1,63 @@
+package expression
+
+import "encoding/json"
+
+// Budget bounds the work of several evaluations together. It counts steps and sizes, never
+// time, so that every machine and every replay stops at the same place. One goroutine uses it.
+type Budget struct{ of, left int }
+
+// NewBudget is a budget of so many steps; see [MaxSteps] for what a step is.
+func NewBudget(steps int) Budget { return Budget{steps, steps} }
+
+// Spend pays for n steps; it is false once the budget is passed.
+func (b *Budget) Spend(n int) bool {
+	if b == nil {
+		return true
+	}
+	if n < 0 || b.left < n {
+		b.left = -1
+		return false
+	}
+	b.left -= n
+	return b.left >= 0
+}
+
+// Of is how many steps the budget had when it was new.
+func (b *Budget) Of() int { return b.of }
+
+const (
+	// writtenBytes is how many bytes of JSON are written, or read and copied, for one step.
+	writtenBytes = 16
+	// walkedValues is how many values are looked at for one step.
+	walkedValues = 4
+)
+
+// Written is what so many bytes of JSON cost that are written.
+func Written(bytes int) int { return bytes / writtenBytes }
+
+// Read is what a value cost that was read from JSON. It does not depend on how that was
+// spaced, so that a value costs the same from wherever it comes.
+func Read(v any) int {
+	values, bytes := weigh(v)
+	return values/walkedValues + bytes/writtenBytes
+}
+
+func weigh(v any) (values, bytes int) {
+	switch v := v.(type) {
+	case string:
+		return 1, len(v)
+	case json.Number:
+		return 1, len(v)
+	case []any:
+		for _, item := range v {
+			n, b := weigh(item)
+			values, bytes = values+n, bytes+b
+		}
+	case map[string]any:
+		for key, item := range v {
+			n, b := weigh(item)
+			values, bytes = values+n, bytes+b+len(key)
+		}
+	}
+	return values + 1, bytes
+}

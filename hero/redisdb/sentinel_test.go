@@ -1,0 +1,131 @@
+package redisdb
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"edda"
+	"edda/internal/realservers"
+)
+
+// failsOverWithin is generous: sentinels take the master for down after a second, agree,
+// and tell the replica.
+const failsOverWithin = 60 * time.Second
+
+// TestALostMasterOfSentinelsIsReplaced: the address that the process was given is gone,
+// and what was written before is there, and more can be written, without a restart.
+func TestALostMasterOfSentinelsIsReplaced(t *testing.T) {
+	t.Parallel()
+	master := real(t, realservers.RedisOptions{Password: "pw"})
+	replica := real(t, realservers.RedisOptions{Password: "pw", More: []string{
+		"--replicaof", master.Host, master.Port, "--masterauth", "pw", "--repl-diskless-sync-delay", "0",
+	}})
+	var watching []string
+	for range 3 {
+		s, err := realservers.Sentinel(master, "mymaster", 2)
+		must(t, err)
+		t.Cleanup(func() { _ = s.Stop() })
+		watching = append(watching, s.Address())
+	}
+	// Hosts that do not answer, such as the first, are passed over.
+	d := open(t, Options{URL: "redis-sentinel://:pw@" + closedPort(t) + "," + strings.Join(watching, ",") + "/mymaster"})
+	must(t, d.Ping(t.Context()))
+	must(t, d.Push(t.Context(), 3, queue, "job:1:1"))
+	within(t, "the sentinels know each other and the replica, which has what was written", func() error {
+		return errors.Join(knows(t, watching), has(t, replica, 1))
+	})
+
+	must(t, master.Kill())
+	within(t, "a write reaches the new master", func() error { return d.Push(t.Context(), 3, queue, "job:1:2") })
+	if err := has(t, replica, 2); err != nil {
+		t.Error(err)
+	}
+	// A context that is used for the first time finds the new master, too.
+	within(t, "a write of a new context", func() error { return d.Push(t.Context(), 4, queue, "job:1:3") })
+}
+
+// TestSentinelsThatDoNotKnowTheMasterSaySo, and which they are.
+func TestSentinelsThatDoNotKnowTheMasterSaySo(t *testing.T) {
+	t.Parallel()
+	master := real(t, realservers.RedisOptions{})
+	s, err := realservers.Sentinel(master, "mymaster", 1)
+	must(t, err)
+	t.Cleanup(func() { _ = s.Stop() })
+	for _, url := range []string{"redis-sentinel://" + s.Address() + "/another", "redis-sentinel://" + closedPort(t) + "/mymaster"} {
+		err := open(t, Options{URL: url}).Ping(t.Context())
+		if !errors.Is(err, edda.Temporary) || !strings.Contains(err.Error(), strings.TrimPrefix(url[strings.LastIndex(url, "/"):], "/")+" of 127.0.0.1:") {
+			t.Errorf("%s: %v", url, err)
+		}
+	}
+}
+
+// TestARedisClusterIsRefusedByName: one step needs keys of several slots.
+func TestARedisClusterIsRefusedByName(t *testing.T) {
+	t.Parallel()
+	s := real(t, realservers.RedisOptions{More: []string{"--cluster-enabled", "yes"}})
+	d := open(t, Options{Addr: s.Address()})
+	for _, context := range []uint32{0, 3} {
+		if err := d.Push(t.Context(), context, queue, "job:1:1"); err == nil || !strings.Contains(err.Error(), "this is a Redis Cluster, which does not serve") {
+			t.Errorf("context %d: %v", context, err)
+		}
+	}
+}
+
+// knows is nil when the sentinels know one another and one replica: before that they can
+// replace nothing.
+func knows(t *testing.T, sentinels []string) error {
+	for _, addr := range sentinels {
+		c := redis.NewSentinelClient(&redis.Options{Addr: addr})
+		others, err := c.Sentinels(t.Context(), "mymaster").Result()
+		replicas, err2 := c.Replicas(t.Context(), "mymaster").Result()
+		must(t, c.Close())
+		if err := errors.Join(err, err2); err != nil {
+			return err
+		}
+		if len(others) != len(sentinels)-1 || len(replicas) != 1 || replicas[0]["master-link-status"] != "ok" {
+			return fmt.Errorf("%s knows %d sentinels and the replicas %v", addr, len(others), replicas)
+		}
+	}
+	return nil
+}
+
+// has is nil when the queue of context 3 has so many entries in that Redis.
+func has(t *testing.T, s *realservers.Server, want int64) error {
+	c := redis.NewClient(&redis.Options{Addr: s.Address(), Password: s.Password, DB: 3})
+	defer c.Close()
+	if n, err := c.LLen(t.Context(), queue).Result(); err != nil || n != want {
+		return fmt.Errorf("the queue has %d entries, want %d: %w", n, want, err)
+	}
+	return nil
+}
+
+// within tries until it succeeds.
+func within(t *testing.T, what string, try func() error) {
+	t.Helper()
+	for deadline := time.Now().Add(failsOverWithin); ; {
+		err := try()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: not within %s: %v", what, failsOverWithin, err)
+		}
+		if pause(t.Context(), 20*time.Millisecond) != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// closedPort is an address where nobody listens.
+func closedPort(t *testing.T) string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	must(t, l.Close())
+	return l.Addr().String()
+}

@@ -1,0 +1,226 @@
+package stream
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+
+	"edda"
+	"edda/effects"
+)
+
+// takes publishes under a Nats-Msg-Id as a program does that chooses its headers.
+func (w *world) takes(ctx context.Context, subject, id string) (duplicate bool) {
+	w.t.Helper()
+	ack, err := w.js.PublishMsg(ctx, &nats.Msg{Subject: subject, Header: nats.Header{headerMsgID: {id}}, Data: []byte(`{"event_type":"X"}`)})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return ack.Duplicate
+}
+
+// ids are those under which Edda knows the messages of a subject.
+func (w *world) ids(ctx context.Context, stream, subject string) (ids []string) {
+	w.t.Helper()
+	s, err := w.js.Stream(ctx, stream)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for seq := uint64(1); seq <= s.CachedInfo().State.LastSeq; seq++ {
+		m, err := s.GetMsg(ctx, seq)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		if m.Subject == subject {
+			ids = append(ids, w.codec.ID(Message{Subject: m.Subject, Header: m.Header}))
+		}
+	}
+	return ids
+}
+
+// Bob has a token for bob alone, and posts an event with the id that acme's producer is
+// about to use. The producer's event is stored.
+func TestAnEventIDThatACallerOfAnotherTenantUsedIsNoDuplicate(t *testing.T) {
+	bubble(t, func(ctx context.Context, w *world) {
+		p := NewPublisher(w.js, Codec{})
+		for _, id := range []string{"order-1002", "acme order-1002", orders + " order-1002"} {
+			for _, ev := range []edda.Event{
+				{Kind: edda.KindEvent, ID: id, Tenant: "bob", Type: "X", AggregateType: "Order", AggregateID: "O1"},
+				{Kind: edda.KindSignal, ID: id, Tenant: "bob", Type: "X", Key: edda.Key{Tenant: "bob", Saga: "s", Correlation: "K"}},
+			} {
+				if _, err := p.Send(ctx, ev); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if w.takes(ctx, orders, id) {
+				t.Errorf("acme's event %q is taken for bob's", id)
+			}
+		}
+	})
+}
+
+// A caller of the same tenant may post an event under the id that Edda derives for a
+// child's start on the same subject.
+func TestAnIDThatACallerChoseIsNotOneThatEddaDerived(t *testing.T) {
+	bubble(t, func(ctx context.Context, w *world) {
+		p := NewPublisher(w.js, Codec{})
+		start := edda.Work{ID: "w-1", Kind: edda.WorkStart, From: parent, Target: edda.Key{Tenant: "acme", Saga: "child", Correlation: "C"}, Time: noon}
+		for _, id := range []string{"w-1", "acme w-1"} {
+			sent, err := p.Send(ctx, edda.Event{Kind: edda.KindSignal, ID: id, Tenant: "acme", Type: "X", Key: start.Target})
+			if err != nil || sent.Duplicate {
+				t.Fatalf("%+v, %v", sent, err)
+			}
+		}
+		if errs := p.Deliver(ctx, []edda.Work{start}); errs != nil {
+			t.Fatal(errs)
+		}
+		diff(t, w.ids(ctx, WorkflowCommands, "tenant.acme.workflow.child.C"), []string{"w-1", "acme w-1", "w-1"})
+	})
+}
+
+// Whoever may write on bob's subjects writes there under the very header that Edda is
+// going to use for acme. Everything of acme is stored all the same, once, under its id.
+func TestAHeaderThatWasTakenOnAnotherSubjectMakesNothingVanish(t *testing.T) {
+	all := works()
+	fact := facts(1)[0]
+	tests := map[string]struct {
+		taken, stream, subject, id string
+		publish                    func(ctx context.Context, p *Publisher) error
+	}{
+		"result": {"acme c-9.result", WorkflowEvents, "tenant.acme.effect_result.charge.c-9", "c-9.result", func(ctx context.Context, p *Publisher) error {
+			return p.PublishResult(ctx, effects.Result{Tenant: "acme", CommandID: "c-9", Effect: "charge", Outcome: edda.Succeeded})
+		}},
+		"fact": {"acme w-0", WorkflowEvents, "tenant.acme.workflow_event.order.0", "w-0", func(ctx context.Context, p *Publisher) error {
+			return firstOf(p.Deliver(ctx, []edda.Work{fact}))
+		}},
+		"command": {"acme w-1", WorkflowCommands, mustSubject(t, all["command"]), "w-1", func(ctx context.Context, p *Publisher) error {
+			return firstOf(p.Deliver(ctx, []edda.Work{all["command"]}))
+		}},
+		"event": {orders + " e-1", AggregateEvents, orders, "e-1", func(ctx context.Context, p *Publisher) error {
+			_, err := p.Send(ctx, edda.Event{Kind: edda.KindEvent, ID: "e-1", Tenant: "acme", Type: "X", AggregateType: "Order", AggregateID: "O1"})
+			return err
+		}},
+	}
+	families := map[string]string{WorkflowEvents: "effect_result.x", WorkflowCommands: "effect.x", AggregateEvents: "aggregate.x"}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(ctx context.Context, w *world) {
+				if w.takes(ctx, "tenant.bob."+families[test.stream]+".1", test.taken) {
+					t.Fatal("the theft is itself a duplicate")
+				}
+				p := NewPublisher(w.js, Codec{})
+				if err := test.publish(ctx, p); err != nil {
+					t.Fatal(err)
+				}
+				diff(t, w.ids(ctx, test.stream, test.subject), []string{test.id})
+			})
+		})
+	}
+}
+
+func firstOf(errs []error) error {
+	if len(errs) == 0 {
+		return nil
+	}
+	return errs[0]
+}
+
+func mustSubject(t *testing.T, w edda.Work) string {
+	t.Helper()
+	m, err := Codec{}.Work(w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m.Subject
+}
+
+// A duplicate whose first message was deleted meanwhile would be nowhere.
+func TestADuplicateOfADeletedMessageIsStoredAgain(t *testing.T) {
+	bubble(t, func(ctx context.Context, w *world) {
+		p, batch := NewPublisher(w.js, Codec{}), facts(3)
+		if errs := p.Deliver(ctx, batch); errs != nil {
+			t.Fatal(errs)
+		}
+		s, err := w.js.Stream(ctx, WorkflowEvents)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.DeleteMsg(ctx, 2); err != nil {
+			t.Fatal(err)
+		}
+		if errs := p.Deliver(ctx, batch); errs != nil {
+			t.Fatal(errs)
+		}
+		m, err := s.GetMsg(ctx, 4)
+		if err != nil || w.codec.ID(Message{Subject: m.Subject, Header: m.Header}) != "w-1" {
+			t.Errorf("%+v, %v", m, err)
+		}
+	})
+}
+
+// Two workers publish one result, and a caller posts one event twice: that is stored once.
+func TestTheSameMessageAgainIsStoredOnce(t *testing.T) {
+	bubble(t, func(ctx context.Context, w *world) {
+		for range 2 {
+			p := NewPublisher(w.js, Codec{})
+			if err := p.PublishResult(ctx, effects.Result{Tenant: "acme", CommandID: "c", Effect: "charge", Outcome: edda.Failed}); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := p.Send(ctx, edda.Event{Kind: edda.KindEvent, ID: "e\n%1 ", Tenant: "acme", Type: "X", AggregateType: "Order", AggregateID: "O1"}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		diff(t, w.ids(ctx, WorkflowEvents, "tenant.acme.effect_result.charge.c"), []string{"c.result"})
+		diff(t, w.ids(ctx, AggregateEvents, orders), []string{"e\n%1 "})
+	})
+}
+
+// What cannot be looked at is not taken for delivered.
+func TestADuplicateThatCannotBeLookedAtIsTriedAgain(t *testing.T) {
+	bubble(t, func(ctx context.Context, w *world) {
+		p, batch := NewPublisher(w.js, Codec{}), facts(2)
+		d := newDraft()
+		defer d.free()
+		errs := make([]error, 2)
+		p.confirm(ctx, d, []twin{{0, "NO_SUCH_STREAM", 1}, {1, WorkflowEvents, 1}}, batch, errs)
+		wantError(t, errs[0], edda.Temporary, "w-0", "NO_SUCH_STREAM")
+		wantError(t, errs[1], edda.Temporary, "w-1", "NO_SUCH_STREAM")
+	})
+}
+
+func TestIDsOnTheWireAreReadBack(t *testing.T) {
+	const subject = "tenant.acme.effect_result.charge.c"
+	for _, id := range []string{"c.result", "a b", " a", "a ", "", "100%", "%20", "a\r\nb\x00", "é", "~x y", strings.Repeat("x", 500)} {
+		for name, header := range map[string]string{"derived": derivedID("acme", id), "chosen": chosenID(subject, id), "fresh": freshID(id)} {
+			if strings.ContainsAny(header, "\r\n\x00") || strings.HasSuffix(header, " ") && id != "" {
+				t.Errorf("%s: %q is no header", name, header)
+			}
+			if got := (Grammar{}).ID(Message{Subject: subject, Header: nats.Header{headerMsgID: {header}}}); got != id {
+				t.Errorf("%s: %q came back as %q", name, id, got)
+			}
+		}
+	}
+	for header, want := range map[string]string{ // those of others, and of an older Edda
+		"c.result": "c.result", "bob c.result": "bob c.result", "a b c": "a b c", "~short x": "~short x", "100%25": "100%25",
+	} {
+		if got := (Grammar{}).ID(Message{Subject: subject, Header: nats.Header{headerMsgID: {header}}}); got != want {
+			t.Errorf("%q is read as %q", header, got)
+		}
+	}
+}
+
+func TestDifferentIDsAreDifferentHeaders(t *testing.T) {
+	seen := map[string]string{}
+	for _, tenant := range []string{"", "a", "a b", "a.b", "tenant", "%-"} {
+		for _, id := range []string{"", "x", " x", "x ", "x\n", "x_", "x%0A", "b x"} {
+			for _, header := range []string{derivedID(tenant, id), chosenID("tenant."+escape(tenant)+".workflow.s.k", id)} {
+				if was, is := seen[header]; is {
+					t.Errorf("%q is the header of %s and of %q %q", header, was, tenant, id)
+				}
+				seen[header] = tenant + " " + id
+			}
+		}
+	}
+}
