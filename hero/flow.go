@@ -44,6 +44,8 @@ type Flow struct {
 	CreatedAt uint32     `json:"created_at"`
 	UpdatedAt uint32     `json:"updated_at"`
 	Status    FlowStatus `json:"status"`
+	// Unreadable says, in a list, why the hash cannot be read; all else is left out then.
+	Unreadable string `json:"unreadable,omitempty"`
 }
 
 // Key is the flow's hash in its context's database.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -91,6 +92,12 @@ type Job struct {
 	OwnEnv map[string]string `json:"own_env_vars,omitempty"`
 	// Met are the prerequisites that hold, of a job outside of a flow.
 	Met []string `json:"met,omitempty"`
+	// Name is the id that a supervisor's client gave, where that is no number.
+	Name string `json:"name,omitempty"`
+	// Unknown are fields that came with the job and that nobody here understands.
+	Unknown []string `json:"-"`
+	// Unreadable says, in a list, why the hash cannot be read; all else is left out then.
+	Unreadable string `json:"unreadable,omitempty"`
 }
 
 // Waits tells whether the job has to wait for other jobs or for prerequisites by
@@ -169,6 +176,7 @@ func (j Job) hash() *hash {
 	h.optionalNumber("queue_timeout", j.QueueTimeout)
 	h.optionalPairs("own_env_vars", j.OwnEnv)
 	optionalList(h, "met", j.Met)
+	h.optional("name", j.Name)
 	return h
 }
 
@@ -183,11 +191,11 @@ func ReadJob(key string, h map[string]string) (Job, error) {
 
 // job reads a job, from a hash of its own or embedded in a message.
 func (r *reader) job() Job {
-	return Job{
+	j := Job{
 		ID:            r.owner("id"),
 		CallerID:      r.owner("caller_id"),
 		ContextID:     r.number("context_id"),
-		Script:        r.text("script"),
+		Script:        r.text(r.called(scriptNames)),
 		ScriptType:    one(r, "script_type", "", ParseScriptType),
 		Executor:      r.text("executor"),
 		Timeout:       r.number("timeout"),
@@ -195,7 +203,7 @@ func (r *reader) job() Job {
 		EnvVars:       r.pairs("env_vars"),
 		Result:        r.pairs("result"),
 		Prerequisites: r.texts("prerequisites"),
-		Dependends:    r.numbers("dependends"),
+		Dependends:    r.numbers(r.called(dependendsNames)),
 		Signatures:    r.raw("signatures"),
 		CreatedAt:     r.number("created_at"),
 		UpdatedAt:     r.number("updated_at"),
@@ -206,7 +214,15 @@ func (r *reader) job() Job {
 		QueueTimeout:  r.number("queue_timeout"),
 		OwnEnv:        r.optionalPairs("own_env_vars"),
 		Met:           r.optionalTexts("met"),
+		Name:          r.text("name"),
 	}
+	if _, said := r.h["script_type"]; !said && j.Executor != "" { // as the newer documents have it
+		j.ScriptType = one(r, "executor", "", ParseScriptType)
+	}
+	if r.json != nil {
+		j.Unknown = notUnderstood(r.json, jobFields(), slices.Concat(dependendsNames, scriptNames)...)
+	}
+	return j
 }
 
 // jobs reads the jobs that a message embeds.

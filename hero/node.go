@@ -44,6 +44,8 @@ type FlowNode struct {
 	Prerequisites []string   `json:"prerequisites,omitzero"`
 	SupervisorURL string     `json:"supervisor_url"`
 	NodeStatus    NodeStatus `json:"node_status,omitempty"`
+	// Unknown are fields that came with the node and that nobody here understands.
+	Unknown []string `json:"-"`
 }
 
 // wholeNodes writes the nodes' lists even where they are empty, as readers in
@@ -66,9 +68,11 @@ func (r *reader) nodes(name string) []FlowNode {
 			SupervisorURL: r.text("supervisor_url"),
 			NodeStatus:    one(r, "node_status", "", ParseNodeStatus),
 		}
-		if _, said := r.h["depends"]; said {
-			n.Depends = r.numbers("depends")
+		name := r.called(dependsNames)
+		if _, said := r.h[name]; said {
+			n.Depends = r.numbers(name)
 		}
+		n.Unknown = notUnderstood(r.json, nodeFields(), dependsNames...)
 		if _, said := r.h["prerequisites"]; said {
 			n.Prerequisites = r.texts("prerequisites")
 		}

@@ -26,6 +26,8 @@ type Runner struct {
 	Secret    string `json:"secret,omitempty"` // a supervisor's; never echoed to a client
 	CreatedAt uint32 `json:"created_at"`
 	UpdatedAt uint32 `json:"updated_at"`
+	// Unreadable says, in a list, why the hash cannot be read; all else is left out then.
+	Unreadable string `json:"unreadable,omitempty"`
 }
 
 // Key is the runner's hash in its context's database.

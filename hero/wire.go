@@ -43,6 +43,9 @@ func ToWireID(n uint32) WireID { return WireID(strconv.FormatUint(uint64(n), 10)
 type JobAnswer struct {
 	Success *string `json:"success,omitempty"`
 	Error   *string `json:"error,omitempty"`
+	// Runs is Edda's own, of a job that was sent with retries and failed: how often it
+	// was run. A supervisor that does not say it has not tried again.
+	Runs uint32 `json:"runs,omitempty"`
 }
 
 // Ended is the job's end that an answer speaks of. An answer with neither a

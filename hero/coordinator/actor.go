@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -42,6 +43,7 @@ func (c *Coordinator) createActor(ctx context.Context, p actorGiven) (hero.Actor
 		return hero.Actor{}, err
 	}
 	defer back()
+	p.Actor.CreatedAt = 0 // the server sets times
 	if err := c.db.PutActor(ctx, p.Actor); err != nil {
 		return hero.Actor{}, err
 	}
@@ -99,6 +101,10 @@ func (c *Coordinator) listActors(ctx context.Context, p actorListing) ([]hero.Ac
 		return nil, err
 	}
 	all, err := c.db.Actors(ctx)
+	all, err = withUnreadable(c, all, err, func(e *hero.FieldError) hero.Actor {
+		id, _ := idsOf(e.Key)
+		return hero.Actor{ID: id, Unreadable: e.Error()}
+	}, func(a, b hero.Actor) int { return cmp.Compare(a.ID, b.ID) })
 	return cut(p.page, all, showActor), err
 }
 

@@ -44,6 +44,7 @@ func (c *Coordinator) createContext(ctx context.Context, p contextGiven) (hero.C
 	if err := c.mayMake(ctx, p.Context, caller); err != nil {
 		return hero.Context{}, err
 	}
+	p.Context.CreatedAt = 0 // the server sets times
 	if err := c.db.PutContext(ctx, p.Context); err != nil {
 		return hero.Context{}, err
 	}
@@ -133,8 +134,11 @@ func (c *Coordinator) listContexts(ctx context.Context, p actorListing) ([]hero.
 		if errors.Is(err, redisdb.ErrNotFound) {
 			continue // deleted meanwhile
 		}
-		if err != nil {
-			return nil, err
+		if broken, other := redisdb.Unreadable(err); other != nil {
+			return nil, other
+		} else if len(broken) > 0 { // whom it lets read is not known
+			c.unreadable.Failed(broken[0])
+			s = hero.Context{ID: id, Unreadable: broken[0].Error()}
 		}
 		if caller == nobody || s.MayRead(caller) {
 			all = append(all, s)

@@ -14,6 +14,7 @@ import (
 	"edda/hero/flow"
 	"edda/hero/jsonrpc"
 	"edda/hero/redisdb"
+	"edda/internal/complaint"
 	"edda/internal/door"
 )
 
@@ -73,8 +74,10 @@ type Coordinator struct {
 	meter   *meter
 	tokens  tokens
 	rpc     *jsonrpc.Server
-	http    *door.Door
-	ws      *door.Door
+	// unreadable is what lists say in the log of hashes that they cannot read.
+	unreadable *complaint.Complaint
+	http       *door.Door
+	ws         *door.Door
 }
 
 // New makes a coordinator; nothing listens before Listen.
@@ -86,6 +89,7 @@ func New(db *redisdb.DB, flows Flows, o Options) (*Coordinator, error) {
 		return nil, err
 	}
 	c := &Coordinator{options: o, db: db, flows: flows, types: scriptTypes(o.ScriptTypes), turns: newTurns(), tokens: newTokens(o.Tokens, o.Hashes)}
+	c.unreadable = complaint.New(c.options.Log, "list objects: a hash cannot be read")
 	return c, c.serve()
 }
 

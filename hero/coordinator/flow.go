@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -107,6 +108,9 @@ func checkNodes(field string, nodes []hero.FlowNode) error {
 	var ids []uint32
 	for i, n := range nodes {
 		at := fmt.Sprintf("%s[%d]", field, i)
+		if len(n.Unknown) > 0 {
+			return invalid(at+"."+n.Unknown[0], "is not understood: a node has id, depends, prerequisites and supervisor_url")
+		}
 		if err := checkIDs(at+".depends", n.Depends); err != nil {
 			return err
 		}
@@ -237,6 +241,10 @@ func (c *Coordinator) listFlows(ctx context.Context, p listing) ([]hero.Flow, er
 		return nil, err
 	}
 	all, err := c.db.Flows(ctx, p.ContextID)
+	all, err = withUnreadable(c, all, err, func(e *hero.FieldError) hero.Flow {
+		id, _ := idsOf(e.Key)
+		return hero.Flow{ID: id, ContextID: p.ContextID, Status: hero.FlowError, Unreadable: e.Error()}
+	}, func(a, b hero.Flow) int { return cmp.Compare(a.ID, b.ID) })
 	if err != nil {
 		return nil, err
 	}

@@ -303,9 +303,7 @@ func TestABrokenHashIsNeverOverwritten(t *testing.T) {
 		{"job.load", dict2{"context_id": 7, "caller_id": 1, "id": 5}, "job:1:5"},
 		{"job.update", dict2{"context_id": 7, "caller_id": 1, "id": 5, "status": "started"}, "job:1:5"},
 		{"job.delete", dict2{"context_id": 7, "caller_id": 1, "id": 5}, "job:1:5"},
-		{"job.list", dict2{"context_id": 7}, "job:1:5"},
 		{"flow.create", dict2{"context_id": 7, "flow": dict2{"id": 5, "caller_id": 1}}, "flow:5"},
-		{"flow.list", dict2{"context_id": 7}, "flow:5"},
 		{"flow.start", dict2{"context_id": 7, "id": 5}, "flow:5"},
 		{"runner.create", dict2{"context_id": 7, "runner": dict2{"id": 5, "local": true}}, ""},
 	} {

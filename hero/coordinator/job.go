@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,6 +36,7 @@ func (c *Coordinator) jobMethods() []jsonrpc.Method {
 		define(c, "job.list", "The context's jobs, of one status if given. Readers, executors and admins may.", "", []int{jsonrpc.NotFound}, c.listJobs),
 		define(c, "job.update", "Say what became of a job: legal steps only. Executors and admins may. A flow that the job belongs to hears of it.", "",
 			[]int{jsonrpc.NotFound}, c.updateJob),
+		define(c, "job.prerequisite_met", "Say that a prerequisite of a job outside of a flow holds. Executors and admins may.", "", []int{jsonrpc.NotFound}, c.metJob),
 		define(c, "job.delete", "Remove a job that no started flow has. Admins may.", "", []int{jsonrpc.NotFound, jsonrpc.AlreadyExists}, c.deleteJob),
 	}
 }
@@ -67,7 +69,7 @@ func (c *Coordinator) createJob(ctx context.Context, p jobGiven) (hero.Job, erro
 			return hero.Job{}, err
 		}
 		p.Job.Status, p.Job.Result, p.Job.CreatedAt = stored.Status, stored.Result, stored.CreatedAt
-		p.Job.FlowID, p.Job.Attempt, p.Job.MessageKey = stored.FlowID, stored.Attempt, stored.MessageKey
+		p.Job.FlowID, p.Job.Attempt, p.Job.MessageKey, p.Job.Met = stored.FlowID, stored.Attempt, stored.MessageKey, stored.Met
 	}
 	if err := c.db.PutJob(ctx, p.Job); err != nil {
 		return hero.Job{}, err
@@ -97,13 +99,19 @@ func (c *Coordinator) checkJob(field string, j hero.Job, context uint32) (hero.J
 	}
 	j.EnvVars, j.Prerequisites, j.Dependends = dict(j.EnvVars), list(j.Prerequisites), list(j.Dependends)
 	j.Result, j.Status, j.CreatedAt, j.UpdatedAt = map[string]string{}, "", 0, 0
-	j.FlowID, j.Attempt, j.MessageKey, j.OwnEnv = 0, 0, "", nil
+	j.FlowID, j.Attempt, j.MessageKey, j.OwnEnv, j.Met = 0, 0, "", nil, nil
 	return j, nil
 }
 
 func (c *Coordinator) checkDefinition(field string, j hero.Job) error {
 	if err := checkID(field+".id", j.ID); err != nil {
 		return err
+	}
+	if len(j.Unknown) > 0 {
+		return invalid(field+"."+j.Unknown[0], "is not understood: leave it out, or say it by a field that jobs have")
+	}
+	if strings.TrimSpace(j.Script) == "" {
+		return invalid(field+".script", "is missing: it is what the job runs")
 	}
 	if j.ScriptType == "" {
 		return invalid(field+".script_type", "is missing: want one of %s", c.typeNames())
@@ -213,6 +221,10 @@ func (c *Coordinator) listJobs(ctx context.Context, p jobListing) ([]hero.Job, e
 		return nil, err
 	}
 	all, err := c.db.Jobs(ctx, p.ContextID)
+	all, err = withUnreadable(c, all, err, func(e *hero.FieldError) hero.Job {
+		caller, id := idsOf(e.Key)
+		return hero.Job{ID: id, CallerID: caller, ContextID: p.ContextID, Status: hero.JobError, Unreadable: e.Error()}
+	}, func(a, b hero.Job) int { return cmp.Or(cmp.Compare(a.CallerID, b.CallerID), cmp.Compare(a.ID, b.ID)) })
 	if p.Status != "" {
 		all = slices.DeleteFunc(all, func(j hero.Job) bool { return j.Status != p.Status })
 	}

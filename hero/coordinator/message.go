@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -241,6 +242,12 @@ func (c *Coordinator) listMessages(ctx context.Context, p listing) ([]hero.Messa
 		return nil, err
 	}
 	all, err := c.db.Messages(ctx, p.ContextID)
+	all, err = withUnreadable(c, all, err, func(e *hero.FieldError) hero.Message {
+		caller, id := idsOf(e.Key)
+		return hero.Message{ID: id, CallerID: caller, ContextID: p.ContextID, MessageType: hero.MessageJob, MessageFormat: hero.FormatText, Status: hero.MessageError, Unreadable: e.Error()}
+	}, func(a, b hero.Message) int {
+		return cmp.Or(cmp.Compare(a.CallerID, b.CallerID), cmp.Compare(a.ID, b.ID))
+	})
 	return cut(p.page, all, func(m hero.Message) hero.Message { return v.message(showMessage(m)) }), err
 }
 

@@ -12,7 +12,7 @@ import (
 func documented() []string {
 	return []string{
 		"actor.create", "actor.load", "actor.list", "actor.delete", "context.create", "context.load", "context.list", "context.delete",
-		"runner.create", "runner.load", "runner.list", "runner.delete", "job.create", "job.load", "job.list", "job.update", "job.delete",
+		"runner.create", "runner.load", "runner.list", "runner.delete", "job.create", "job.load", "job.list", "job.update", "job.prerequisite_met", "job.delete",
 		"flow.create", "flow.load", "flow.list", "flow.delete", "flow.dag", "flow.start", "flow.cancel", "flow.prerequisite_met",
 		"message.create", "message.load", "message.list", "message.delete",
 	}

@@ -1,5 +1,14 @@
 package coordinator
 
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"edda/hero"
+	"edda/hero/redisdb"
+)
+
 // The bounds of one page of a list: an answer that a client can take in at once.
 const (
 	pageDefault = 1000
@@ -32,6 +41,34 @@ func cut[T any](p page, all []T, show func(T) T) []T {
 		out = append(out, show(v))
 	}
 	return out
+}
+
+// withUnreadable adds to a list the objects whose hashes cannot be read, each with its
+// ids and why: one hash that another program broke hides no other, and is seen.
+func withUnreadable[T any](c *Coordinator, all []T, err error, name func(e *hero.FieldError) T, compare func(a, b T) int) ([]T, error) {
+	broken, err := redisdb.Unreadable(err)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range broken {
+		c.unreadable.Failed(e)
+		all = append(all, name(e))
+	}
+	if len(broken) > 0 {
+		slices.SortFunc(all, compare)
+	}
+	return all, nil
+}
+
+// idsOf are the ids that a key of two ids, or of one, names.
+func idsOf(key string) (first, second uint32) {
+	var ids [2]uint32
+	for i, word := range strings.Split(key, ":")[1:] {
+		if n, err := strconv.ParseUint(word, 10, 32); err == nil && i < len(ids) {
+			ids[i] = uint32(n)
+		}
+	}
+	return ids[0], ids[1]
 }
 
 // show makes lists and maps that JSON shows as such, not as null.

@@ -47,7 +47,7 @@ func permissions() []permission {
 	}
 	aFlow := func(w *world, id uint32) { w.job(id); w.flow(id, id) }
 	started := func(w *world, id uint32) {
-		w.call("job.create", dict2{"context_id": 7, "job": dict2{"id": id, "caller_id": admin, "script": "", "script_type": "v", "prerequisites": []string{"paid"}}}, nil)
+		w.call("job.create", dict2{"context_id": 7, "job": dict2{"id": id, "caller_id": admin, "script": "x", "script_type": "v", "prerequisites": []string{"paid"}}}, nil)
 		w.flow(id, id)
 		w.call("flow.start", dict2{"context_id": 7, "id": id}, nil)
 	}
@@ -79,6 +79,11 @@ func permissions() []permission {
 		{"job.list", readers, none, list},
 		{"job.update", executors, aJob, func(id, _ uint32) dict2 {
 			return dict2{"context_id": 7, "caller_id": admin, "id": id, "status": "started"}
+		}},
+		{"job.prerequisite_met", executors, func(w *world, id uint32) {
+			w.call("job.create", dict2{"context_id": 7, "job": dict2{"id": id, "caller_id": admin, "script": "x", "script_type": "v", "prerequisites": []string{"paid"}}}, nil)
+		}, func(id, _ uint32) dict2 {
+			return dict2{"context_id": 7, "caller_id": admin, "id": id, "name": "paid"}
 		}},
 		{"job.delete", admins, aJob, of},
 		{"flow.create", creator, none, func(id, caller uint32) dict2 {

@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"cmp"
 	"context"
 	"errors"
 
@@ -41,6 +42,7 @@ func (c *Coordinator) createRunner(ctx context.Context, p runnerGiven) (hero.Run
 		}
 		p.Runner.Secret = stored.Secret
 	}
+	p.Runner.CreatedAt = 0 // the server sets times
 	if err := c.db.PutRunner(ctx, p.ContextID, p.Runner); err != nil {
 		return hero.Runner{}, err
 	}
@@ -91,6 +93,10 @@ func (c *Coordinator) listRunners(ctx context.Context, p listing) ([]hero.Runner
 		return nil, err
 	}
 	all, err := c.db.Runners(ctx, p.ContextID)
+	all, err = withUnreadable(c, all, err, func(e *hero.FieldError) hero.Runner {
+		id, _ := idsOf(e.Key)
+		return hero.Runner{ID: id, Unreadable: e.Error()}
+	}, func(a, b hero.Runner) int { return cmp.Compare(a.ID, b.ID) })
 	return cut(p.page, all, showRunner), err
 }
 

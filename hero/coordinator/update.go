@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"edda/hero"
 	"edda/hero/redisdb"
@@ -52,6 +53,39 @@ func checkUpdate(of owned, p jobUpdate) error {
 		return invalid("status", "is missing: want started, finished or error")
 	}
 	return checkResult("result", p.Result)
+}
+
+type jobMet struct {
+	ContextID uint32 `json:"context_id"`
+	CallerID  uint32 `json:"caller_id"`
+	ID        uint32 `json:"id"`
+	Name      string `json:"name"`
+	ActorID   uint32 `json:"actor_id,omitempty"`
+}
+
+// metJob notes that a prerequisite holds. A job of a flow waits in its flow.
+func (c *Coordinator) metJob(ctx context.Context, p jobMet) (hero.Job, error) {
+	of := owned{ContextID: p.ContextID, CallerID: p.CallerID, ID: p.ID, ActorID: p.ActorID}
+	if err := of.check(); err != nil {
+		return hero.Job{}, err
+	}
+	if err := checkWords("name", []string{p.Name}, maxName); err != nil {
+		return hero.Job{}, err
+	}
+	if err := c.see(ctx, in{ContextID: p.ContextID, ID: p.ID, who: of.who()}, mayExecute()); err != nil {
+		return hero.Job{}, err
+	}
+	j, err := c.loadedJob(ctx, p.ContextID, p.CallerID, p.ID)
+	switch {
+	case err != nil:
+		return hero.Job{}, err
+	case j.FlowID != 0:
+		return hero.Job{}, invalid("id", "is a job of flow %d, which waits for it: use flow.prerequisite_met", j.FlowID)
+	case !slices.Contains(j.Prerequisites, p.Name):
+		return hero.Job{}, invalid("name", "is none of the job's prerequisites: %v", j.Prerequisites)
+	}
+	j, err = c.db.MeetJob(ctx, p.ContextID, p.CallerID, p.ID, p.Name)
+	return showJob(j), err
 }
 
 // tellFlow reports the job to the flow that dispatched it. It says the same of

@@ -27,6 +27,30 @@ var (
 	ErrEmpty = errors.New("queue is empty")
 )
 
+// unreadable are the hashes that a list could not read, each with a *hero.FieldError.
+type unreadable []error
+
+func (u unreadable) Error() string   { return errors.Join(u...).Error() }
+func (u unreadable) Unwrap() []error { return u }
+
+// Unreadable splits what a list, or the reading of one object, returned: the hashes that
+// cannot be read, and what else was in the way.
+func Unreadable(err error) ([]*hero.FieldError, error) {
+	all := unreadable{err}
+	errors.As(err, &all)
+	var out []*hero.FieldError
+	for _, e := range all {
+		var field *hero.FieldError
+		if e != nil && !errors.As(e, &field) {
+			return nil, err
+		}
+		if field != nil {
+			out = append(out, field)
+		}
+	}
+	return out, nil
+}
+
 // StorageError is what Redis refused, or that it could not be reached, and what
 // to do about it. Nearly all of them are edda.Temporary.
 type StorageError struct {

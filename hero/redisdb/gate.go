@@ -239,6 +239,15 @@ func (d *DB) tellWaited(ctx context.Context, in uint32, c *lane, j hero.Job) err
 	return d.unwait(ctx, in, c, j.Key())
 }
 
+// Unhold takes a job out of those that wait: somebody has looked at its gate.
+func (d *DB) Unhold(ctx context.Context, in uint32, key string) error {
+	c, err := d.tenant("forget that "+key+" waits", in)
+	if err != nil {
+		return err
+	}
+	return d.unwait(ctx, in, c, key)
+}
+
 func (d *DB) unwait(ctx context.Context, in uint32, c *lane, key string) error {
 	return d.try(ctx, "forget that "+key+" waits", in, func() error { return c.ZRem(ctx, waitingKey, key).Err() })
 }

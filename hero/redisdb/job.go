@@ -97,6 +97,30 @@ func (d *DB) PutJob(ctx context.Context, j hero.Job) error {
 	})
 }
 
+// ClaimJob writes the job where there is none; where there is one that may be carried,
+// it notes the message that carries it now. It returns the job as it is.
+func (d *DB) ClaimJob(ctx context.Context, j hero.Job, may func(was hero.Job) bool) (now hero.Job, err error) {
+	err = update(ctx, d, j.ContextID, j.Key(), jobOf(j.ContextID), func(was hero.Job, h map[string]string) (change, error) {
+		if len(h) == 0 {
+			now = j
+			d.stamp(&now.CreatedAt, &now.UpdatedAt, 0)
+			return change{guard: "id", set: now.Fields()}, nil
+		}
+		if now = was; !may(was) || was.MessageKey == j.MessageKey {
+			return change{}, nil
+		}
+		now.MessageKey = j.MessageKey
+		if len(was.Dependends) == 0 { // the message may say more of what it waits for
+			now.Dependends = j.Dependends
+		}
+		if len(was.Prerequisites) == 0 {
+			now.Prerequisites = j.Prerequisites
+		}
+		return change{guard: "message_key", set: pick(now.Fields(), "message_key", "dependends", "prerequisites")}, nil
+	})
+	return now, err
+}
+
 // Jobs lists all of a context, by caller and id; see Flows about an error.
 func (d *DB) Jobs(ctx context.Context, in uint32) ([]hero.Job, error) {
 	return scan(ctx, d, in, "job", hero.IsJobKey, jobOf(in), byID(func(j hero.Job) [2]uint32 { return [2]uint32{j.CallerID, j.ID} }))

@@ -3,7 +3,6 @@ package redisdb
 import (
 	"cmp"
 	"context"
-	"errors"
 	"slices"
 
 	"github.com/redis/go-redis/v9"
@@ -53,7 +52,10 @@ func readAll[T hero.Object](ctx context.Context, d *DB, c *lane, op string, in u
 		}
 	}
 	slices.SortFunc(objects, compare)
-	return objects, errors.Join(broken...)
+	if len(broken) == 0 {
+		return objects, nil
+	}
+	return objects, unreadable(broken)
 }
 
 // keys lists the keys of the hashes of a kind, each once. looked is how many keys of

@@ -201,3 +201,30 @@ func TestResultsDoNotGrowAMsgInThatNobodyPops(t *testing.T) {
 		t.Errorf("said %d times, want once for each context", n)
 	}
 }
+
+// A message of another node may not name an actor without a public key: not as its
+// sender, and not as the caller of a job that it carries.
+func TestAnActorWithoutAPublicKeyIsNamedByARemote(t *testing.T) {
+	b := newBed(t)
+	key := strings.Repeat("ab", 32)
+	for id, pk := range map[uint32]string{12: key, 13: "", 14: key} {
+		b.must(b.db.PutActor(t.Context(), hero.Actor{ID: id, PubKey: pk}))
+	}
+	r, err := New(b.db, quick(Options{}))
+	b.must(err)
+	receiver, err := r.Receiver()
+	b.must(err)
+	for n, tt := range []struct {
+		sender, caller int
+		want           string
+	}{{13, 13, "actor 13 has no public key here"}, {12, 13, "job 1 is of actor 13"}, {12, 77, "job 1 is of actor 77"}, {12, 14, `"result":true`}, {12, 12, `"result":true`}} {
+		request := fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"message.deliver","params":[{"origin":"9/message:%d:%d","message":{"id":%d,"caller_id":%d,"target_context":1,"created_at":5,
+			"message_type":"job","message":"","job":[{"id":1,"caller_id":%d,"script":"x","script_type":"v"}]}}]}`, tt.sender, 50+n, 50+n, tt.sender, tt.caller)
+		for _, from := range []string{key, ""} {
+			got := string(receiver.HandleMessage(t.Context(), mycelium.Message{SrcPK: from, Payload: []byte(request)}))
+			if want := tt.want; from != "" && !strings.Contains(got, want) || from == "" && !strings.Contains(got, "no public key") {
+				t.Errorf("%d from %q: %s, want %s", n, from, got, want)
+			}
+		}
+	}
+}

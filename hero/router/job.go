@@ -24,6 +24,13 @@ type end struct {
 	kept bool
 }
 
+// takenID is the end of a job whose id is another's, whose hash stays as it is.
+func takenID(job hero.Job) end {
+	out := broke("%s exists and is another job: choose a new id", job.Key())
+	out.kept = true
+	return out
+}
+
 func (e end) waits() bool { return e.status == "" }
 
 // broke is the end of a job whose message did not get through.
@@ -95,8 +102,9 @@ func (l *line) bring(ctx context.Context, j journey, m hero.Message, job hero.Jo
 			return out, err
 		}
 	}
-	if err := l.ensure(ctx, m, job); err != nil {
-		return end{}, err
+	job, out, elsewhere, err := l.ensure(ctx, m, job)
+	if err != nil || elsewhere {
+		return out, err
 	}
 	if j.inbound && url == "" {
 		return l.queue(ctx, m, job)
@@ -104,20 +112,59 @@ func (l *line) bring(ctx context.Context, j journey, m hero.Message, job hero.Jo
 	return l.hunt(ctx, m, job, url)
 }
 
-// ensure writes the hash of a job that was only in the message, so that its end
-// has a place. The jobs of a flow have theirs.
-func (l *line) ensure(ctx context.Context, m hero.Message, job hero.Job) error {
+// ensure writes the hash of a job that was only in the message, so that its end has a
+// place, and returns the job as it is there. The jobs of a flow have theirs. One job id
+// is one job: elsewhere tells that out is all that becomes of the job here, because
+// another job has the id, it has ended, or another message has it under way.
+func (l *line) ensure(ctx context.Context, m hero.Message, job hero.Job) (_ hero.Job, out end, elsewhere bool, err error) {
 	if m.FlowID != 0 || job.ContextID != l.context {
-		return nil
+		return job, end{}, false, nil
 	}
-	_, err := l.r.db.Job(ctx, l.context, job.CallerID, job.ID)
-	if errors.Is(err, redisdb.ErrNotFound) {
-		return l.r.db.PutJob(ctx, job)
+	now, err := l.claim(ctx, m, job)
+	switch {
+	case errors.Is(err, errOther):
+		return job, takenID(job), true, nil
+	case errors.Is(err, edda.Permanent):
+		return job, end{}, false, nil // it is broken: whoever is to run it says so
+	case err != nil:
+		return job, end{}, false, err
+	case now.Status.Ended() && (now.Status == hero.JobFinished || max(job.Attempt, 1) <= max(now.Attempt, 1)):
+		return job, end{status: now.Status, result: now.Result, kept: true}, true, nil
+	case now.MessageKey != m.Key():
+		return job, end{}, true, l.expect(ctx, m, job)
 	}
-	if errors.Is(err, edda.Permanent) {
-		return nil // it is broken: whoever is to run it says so
+	job.Retries, job.Dependends, job.Prerequisites, job.Met = now.Retries, now.Dependends, now.Prerequisites, now.Met
+	return job, end{}, false, nil
+}
+
+// errOther: another job has the id.
+var errOther = errors.New("another job has the id")
+
+// claim has the message carry the job, unless another message does that is still under
+// way, or a flow. It returns the job as it is.
+func (l *line) claim(ctx context.Context, m hero.Message, job hero.Job) (hero.Job, error) {
+	free := "" // the message that carried it before, and does no more
+	now, err := l.r.db.Job(ctx, l.context, job.CallerID, job.ID)
+	if err == nil && now.MessageKey != "" && now.MessageKey != m.Key() {
+		other, there, err := l.asked(ctx, l.context, now.MessageKey)
+		if err != nil {
+			return now, err
+		}
+		if !there || other.Status.Ended() {
+			free = now.MessageKey
+		}
 	}
-	return err
+	other := false
+	now, err = l.r.db.ClaimJob(ctx, job, func(was hero.Job) bool {
+		if other = was.FlowID == 0 && !supervisor.Same(was, job); other {
+			return false
+		}
+		return was.FlowID == 0 && !was.Status.Ended() && (was.MessageKey == "" || was.MessageKey == free)
+	})
+	if err == nil && other && (now.Status != hero.JobError || max(job.Attempt, 1) <= max(now.Attempt, 1)) {
+		err = errOther
+	}
+	return now, err
 }
 
 // hunt finds a target and calls it; while there is none, or none can be reached,
@@ -137,6 +184,11 @@ func (l *line) hunt(ctx context.Context, m hero.Message, job hero.Job, url strin
 		}
 		why := err
 		if err == nil {
+			if t.way != byQueue && !again {
+				if out, held, err := l.gate(ctx, m, job); err != nil || held {
+					return out, err
+				}
+			}
 			out, unsent, err := l.to(ctx, m, job, t, again)
 			if err != nil || unsent == nil {
 				return out, err
@@ -151,6 +203,33 @@ func (l *line) hunt(ctx context.Context, m hero.Message, job hero.Job, url strin
 			return end{}, ctx.Err()
 		}
 	}
+}
+
+// gate holds a job back that waits for others, before it goes to a supervisor: the
+// message comes again by msg_out when the job may go. Local queues do it themselves.
+func (l *line) gate(ctx context.Context, m hero.Message, job hero.Job) (out end, held bool, err error) {
+	if job.ContextID != l.context {
+		return end{}, false, nil
+	}
+	g, why, err := l.r.db.Gate(ctx, l.context, job)
+	switch {
+	case err != nil || !job.Waits():
+		return end{}, false, err
+	case g != redisdb.GateClosed:
+		if err := l.r.db.Unhold(ctx, l.context, job.Key()); err != nil {
+			return end{}, false, err
+		}
+	}
+	switch g {
+	case redisdb.GateOpen:
+		return end{}, false, nil
+	case redisdb.GateFailed:
+		return end{status: hero.JobError, result: map[string]string{hero.ResultError: why}}, true, nil
+	}
+	if err := l.expect(ctx, m, job); err != nil {
+		return end{}, false, err
+	}
+	return end{}, true, l.r.db.Hold(ctx, l.context, job, m.Key(), hero.MsgOut, "")
 }
 
 // over tells whether a flow's job needs nobody any more, before anybody has it: the
@@ -260,9 +339,9 @@ func (l *line) queue(ctx context.Context, m hero.Message, job hero.Job) (end, er
 		return end{}, err
 	}
 	if verdict == supervisor.Other {
-		return broke("%s exists and is another job: choose a new id", job.Key()), nil
+		return takenID(job), nil
 	}
-	if verdict == supervisor.Known {
+	if verdict == supervisor.Known || verdict == supervisor.Failed {
 		if out, err := l.recorded(ctx, job); err != nil || !out.waits() {
 			return out, err
 		}

@@ -2,6 +2,7 @@ package router
 
 import (
 	"fmt"
+	"slices"
 
 	"edda/hero"
 )
@@ -10,6 +11,8 @@ import (
 type errand struct {
 	job hero.Job
 	url string // the node's supervisor_url
+	// node is what the message says of the job's place in a graph, nil where nothing.
+	node *hero.FlowNode
 }
 
 // wanted lists the jobs of a message, with the ids of those that are not in it
@@ -21,6 +24,9 @@ func wanted(m hero.Message) ([]errand, error) {
 		if _, twice := byID[j.ID]; twice {
 			return nil, fmt.Errorf("job %d is in the message twice", j.ID)
 		}
+		if len(j.Unknown) > 0 {
+			return nil, fmt.Errorf("job %d has a field %q, which is not understood here: leave it out", j.ID, j.Unknown[0])
+		}
 		byID[j.ID] = j
 	}
 	var out []errand
@@ -29,17 +35,23 @@ func wanted(m hero.Message) ([]errand, error) {
 		if seen[n.ID] {
 			return nil, fmt.Errorf("node %d is in the message twice", n.ID)
 		}
+		if len(n.Unknown) > 0 {
+			return nil, fmt.Errorf("node %d has a field %q, which is not understood here: leave it out", n.ID, n.Unknown[0])
+		}
 		seen[n.ID] = true
 		j, ok := byID[n.ID]
 		if !ok {
 			j = hero.Job{ID: n.ID}
 		}
-		out = append(out, errand{job: j, url: n.SupervisorURL})
+		out = append(out, errand{job: j, url: n.SupervisorURL, node: &n})
 	}
 	for _, j := range m.Job {
 		if !seen[j.ID] {
 			out = append(out, errand{job: j})
 		}
+	}
+	if id, ok := inCycle(out); ok && m.FlowID == 0 {
+		return nil, fmt.Errorf("job %d waits for itself, through jobs of the message that depend on each other", id)
 	}
 	if len(out) == 0 {
 		return nil, fmt.Errorf("the message carries no job: fill job or nodes")
@@ -47,8 +59,37 @@ func wanted(m hero.Message) ([]errand, error) {
 	return out, nil
 }
 
+// inCycle finds a job of the message that can never run, because jobs wait for each other.
+func inCycle(list []errand) (uint32, bool) {
+	open := map[uint32][]uint32{}
+	for _, e := range list {
+		open[e.job.ID] = e.needs()
+	}
+	for n := -1; n != len(open); {
+		n = len(open)
+		for id, needs := range open {
+			if !slices.ContainsFunc(needs, func(need uint32) bool { _, is := open[need]; return is }) {
+				delete(open, id)
+			}
+		}
+	}
+	for id := range open {
+		return id, true
+	}
+	return 0, false
+}
+
+// needs are the jobs that it depends on; what the node says goes before what the job
+// says, as in a flow.
+func (e errand) needs() []uint32 {
+	if e.node != nil && len(e.node.Depends) > 0 {
+		return e.node.Depends
+	}
+	return e.job.Dependends
+}
+
 // loaded tells whether the job came with its script, or is only an id so far.
-func (e errand) loaded() bool { return e.job.ScriptType != "" || e.job.Script != "" }
+func (e errand) loaded() bool { return e.job.Script != "" }
 
 // complete fills in what a job gets from its message.
 func (e errand) complete(m hero.Message, context uint32) hero.Job {
@@ -64,6 +105,12 @@ func (e errand) complete(m hero.Message, context uint32) hero.Job {
 	}
 	if j.ScriptType == "" {
 		j.ScriptType = hero.ScriptType(j.Executor)
+	}
+	if e.node != nil && m.FlowID == 0 { // the node goes before the job, as in a flow
+		j.Dependends = e.needs()
+		if len(e.node.Prerequisites) > 0 {
+			j.Prerequisites = e.node.Prerequisites
+		}
 	}
 	j.FlowID, j.Attempt, j.MessageKey = m.FlowID, m.Attempt, m.Key()
 	j.Result, j.Status = nil, hero.JobDispatched

@@ -91,8 +91,11 @@ func (l *line) mailbox(ctx context.Context, m hero.Message) (mailbox, error) {
 	if to == 0 && m.MessageType == hero.MessageResult {
 		to = m.CallerID
 	}
-	if to == 0 {
-		return mailbox{}, edda.Classify(edda.Permanent, "it says neither which actor it is for (to) nor a context of this Redis (target_context)")
+	switch {
+	case to == 0 && m.TargetContext == 0:
+		return mailbox{context: l.context}, nil // as the documents' chat and mail, which name nobody
+	case to == 0:
+		return mailbox{}, edda.Classify(edda.Permanent, "context %d is not in this Redis, and it does not say which actor it is for (to)", m.TargetContext)
 	}
 	actor, err := l.r.db.Actor(ctx, to)
 	if err != nil && absent(err) != nil {

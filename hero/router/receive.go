@@ -119,8 +119,31 @@ func (v *Receiver) genuine(ctx context.Context, into uint32, p parcel, from myce
 		return jsonrpc.Errorf(jsonrpc.PermissionDenied, "actor %d is not known here", who)
 	case err != nil:
 		return jsonrpc.Errorf(jsonrpc.StorageError, "%v", err)
+	case actor.PubKey == "":
+		return jsonrpc.Errorf(jsonrpc.PermissionDenied, "actor %d has no public key here, so that no other node can speak for it: give it one with actor.create", who)
 	case subtle.ConstantTimeCompare([]byte(strings.ToLower(actor.PubKey)), []byte(strings.ToLower(from.SrcPK))) != 1:
 		return jsonrpc.Errorf(jsonrpc.PermissionDenied, "the sender's public key is not that of actor %d", who)
+	}
+	return v.known(ctx, m)
+}
+
+// known refuses jobs in the name of another actor that has no public key here: nobody
+// could tell who that is.
+func (v *Receiver) known(ctx context.Context, m hero.Message) error {
+	if m.MessageType != hero.MessageJob {
+		return nil
+	}
+	for _, j := range m.Job {
+		if j.CallerID == 0 || j.CallerID == m.CallerID {
+			continue
+		}
+		other, err := v.r.db.Actor(ctx, j.CallerID)
+		switch {
+		case errors.Is(err, redisdb.ErrNotFound), err == nil && other.PubKey == "":
+			return jsonrpc.Errorf(jsonrpc.PermissionDenied, "job %d is of actor %d, which has no public key here", j.ID, j.CallerID)
+		case err != nil:
+			return jsonrpc.Errorf(jsonrpc.StorageError, "%v", err)
+		}
 	}
 	return nil
 }

@@ -389,12 +389,24 @@ func TestMessagesThatMakeNoSense(t *testing.T) {
 		{hero.Message{Job: []hero.Job{job(1), job(1)}}, "twice"},
 		{hero.Message{Job: []hero.Job{job(1)}, Timeout: 1, Nodes: []hero.FlowNode{{ID: 1, SupervisorURL: "gopher://x"}}}, "supervisor_url"},
 		{hero.Message{Job: []hero.Job{job(2)}, Timeout: 1, Nodes: []hero.FlowNode{{ID: 2, SupervisorURL: "mycelium://::1"}}}, "not configured here"},
-		{hero.Message{MessageType: hero.MessageChat}, "neither which actor"},
+		{hero.Message{MessageType: hero.MessageChat, TargetContext: 9}, "which actor it is for"},
 		{hero.Message{MessageType: hero.MessageChat, TargetContext: 9, To: 12}, "context 9 is not in this Redis"},
 	} {
 		tt.m.ID = uint32(100 + i)
 		if got := b.ended(b.send(tt.m)); got.Status != hero.MessageError || !strings.Contains(said(got), tt.says) {
 			t.Errorf("%d: %s, %q, want %q", i, got.Status, said(got), tt.says)
+		}
+	}
+}
+
+// Chat and mail of the documents name nobody: they are for this context's msg_in.
+func TestChatWithoutAnAddresseeEndsInError(t *testing.T) {
+	b := newBed(t)
+	b.start(Options{})
+	for i, kind := range []hero.MessageType{hero.MessageChat, hero.MessageMail} {
+		m := b.end(b.send(hero.Message{ID: uint32(101 + i), MessageType: kind, Message: "hello"}), hero.MessageProcessed)
+		if got := b.pop(1); got.Key() != m.Key() || got.Message != "hello" {
+			t.Errorf("%s: %+v", kind, got)
 		}
 	}
 }

@@ -32,8 +32,12 @@ func (l *line) watch(ctx context.Context) {
 	}
 }
 
-// watchOnce looks at what is late, and at the next page of what waits.
+// watchOnce lets go what waits for nothing any more, and looks at what is late and at the
+// next page of what waits.
 func (l *line) watchOnce(ctx context.Context) error {
+	if _, err := l.r.db.Release(ctx, l.context); err != nil {
+		return err
+	}
 	c, err := l.r.db.Client(l.context)
 	if err != nil {
 		return err

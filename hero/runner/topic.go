@@ -49,6 +49,7 @@ type remote struct {
 	answer  hero.JobAnswer
 	stop    context.CancelCauseFunc
 	done    chan struct{} // closed at the end
+	runs    uint32        // of the script; of perform alone until the end
 }
 
 // listen serves the topic, where there is a node. It comes before the hub runs.
@@ -176,7 +177,15 @@ func (t *topic) perform(ctx context.Context, id remoteID, j *remote) {
 	j.status, j.started = hero.JobStarted, time.Now()
 	t.mu.Unlock()
 	t.r.metrics.started(j.job.Executor)
-	out, err := t.r.scripts.Run(ctx, j.job.script(t.r.id))
+	var out script.Outcome
+	var err error
+	for runs := uint32(1); ; runs++ {
+		out, err = t.r.scripts.Run(ctx, j.job.script(t.r.id))
+		j.runs = runs
+		if err != nil || out.OK || ctx.Err() != nil || out.Reason == script.Refused || runs > uint32(j.job.Retries) {
+			break
+		}
+	}
 	t.r.metrics.ran(j.job.Executor, time.Since(j.started))
 	if err == nil {
 		t.r.metrics.ended(j.job.Executor, statusOf(out), class(out))
@@ -203,6 +212,9 @@ func (t *topic) end(id remoteID, j *remote, out script.Outcome, err error) {
 		return
 	}
 	j.status, j.over, j.answer = statusOf(out), time.Now(), answerOf(out)
+	if j.answer.Error != nil && j.job.Retries > 0 {
+		j.answer.Runs = j.runs
+	}
 	t.ended = append(t.ended, id)
 	for len(t.ended) > remembered {
 		if old := t.jobs[t.ended[0]]; old != nil && old.status.Ended() {

@@ -21,6 +21,7 @@ type wireJob struct {
 	Timeout   uint32            `json:"timeout"` // of its execution, in seconds
 	EnvVars   map[string]string `json:"env_vars"`
 	Attempt   uint32            `json:"attempt,omitempty"` // Edda's own
+	Retries   uint8             `json:"retries,omitempty"` // Edda's own, too
 	// QueueTimeout is Edda's own: how long the job may wait for a place here, in seconds.
 	QueueTimeout uint32 `json:"queue_timeout,omitempty"`
 }

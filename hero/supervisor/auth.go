@@ -1,6 +1,7 @@
 package supervisor
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -10,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -37,6 +39,14 @@ type Key struct {
 	Name      string `json:"name"`
 	Scope     Scope  `json:"scope"`
 	CreatedAt string `json:"created_at,omitempty"`
+	// Contexts and Callers are those that the key's jobs may be of; none is any.
+	Contexts []uint32 `json:"contexts,omitempty"`
+	Callers  []uint32 `json:"callers,omitempty"`
+}
+
+// admits tells whether the key is for jobs of that caller in that context.
+func (k Key) admits(context, caller uint32) bool {
+	return (len(k.Contexts) == 0 || slices.Contains(k.Contexts, context)) && (len(k.Callers) == 0 || slices.Contains(k.Callers, caller))
 }
 
 // keysHash holds the keys that were made, by the digest of their secret, in
@@ -85,27 +95,27 @@ func (s *Server) withBearer(ctx context.Context, r *http.Request) (context.Conte
 
 // allow checks that the secret, or the request's token where there is none, may
 // do what the scope may.
-func (s *Server) allow(ctx context.Context, secret string, want ...Scope) error {
+func (s *Server) allow(ctx context.Context, secret string, want ...Scope) (Key, error) {
 	if secret == "" {
 		secret, _ = ctx.Value(bearer{}).(string)
 	}
 	if secret == "" {
-		return refuse("give the secret as the parameter secret, or as Authorization: Bearer")
+		return Key{}, refuse("give the secret as the parameter secret, or as Authorization: Bearer")
 	}
 	k, ok, err := s.key(ctx, secret)
 	switch {
 	case err != nil:
-		return storage(err)
+		return Key{}, storage(err)
 	case !ok:
-		return refuse("the secret is not known here")
+		return Key{}, refuse("the secret is not known here")
 	}
 	for _, scope := range want {
 		if k.Scope.covers(scope) {
 			door.Authenticated(ctx)
-			return nil
+			return k, nil
 		}
 	}
-	return refuse(fmt.Sprintf("the secret's scope is %s, this needs %v", k.Scope, want))
+	return Key{}, refuse(fmt.Sprintf("the secret's scope is %s, this needs %v", k.Scope, want))
 }
 
 // key finds whose secret it is.
@@ -163,6 +173,9 @@ type createKeyParams struct {
 	AdminKey string `json:"admin_key,omitempty"`
 	Name     string `json:"name"`
 	Scope    Scope  `json:"scope"`
+	// Contexts and Callers bind a key of the scope user; left out, it is for any.
+	Contexts []ID `json:"contexts,omitempty"`
+	Callers  []ID `json:"callers,omitempty"`
 }
 
 // newKey is a key as it is shown once.
@@ -174,7 +187,7 @@ type newKey struct {
 }
 
 func (s *Server) createKey(ctx context.Context, p createKeyParams) (newKey, error) {
-	if err := s.allow(ctx, p.AdminKey, Admin); err != nil {
+	if _, err := s.allow(ctx, p.AdminKey, Admin); err != nil {
 		return newKey{}, err
 	}
 	switch {
@@ -185,10 +198,94 @@ func (s *Server) createKey(ctx context.Context, p createKeyParams) (newKey, erro
 	}
 	secret := rand.Text()
 	k := Key{Name: p.Name, Scope: p.Scope, CreatedAt: time.Now().UTC().Format(time.RFC3339)}
+	var err error
+	if k.Contexts, err = allNumbered("contexts", p.Contexts, contextWords); err == nil {
+		k.Callers, err = allNumbered("callers", p.Callers, callerWords)
+	}
+	switch {
+	case err != nil:
+		return newKey{}, invalid("%v", err)
+	case p.Scope != User && len(k.Contexts)+len(k.Callers) > 0:
+		return newKey{}, invalid("contexts and callers bind a key of the scope user, not of %s", p.Scope)
+	}
 	if err := s.keep(ctx, secret, k); err != nil {
 		return newKey{}, storage(err)
 	}
 	return newKey{Key: secret, Name: k.Name, Scope: k.Scope, CreatedAt: k.CreatedAt}, nil
+}
+
+// listKeys shows the keys that were made, without their secrets.
+func (s *Server) listKeys(ctx context.Context, p adminParams) ([]Key, error) {
+	all, err := s.keys(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	out := []Key{}
+	for _, k := range all {
+		out = append(out, k)
+	}
+	slices.SortFunc(out, func(a, b Key) int { return strings.Compare(a.Name+a.CreatedAt, b.Name+b.CreatedAt) })
+	return out, nil
+}
+
+// removeKey makes every key of the name worthless; true where there was one.
+func (s *Server) removeKey(ctx context.Context, p adminParams) (bool, error) {
+	if p.Name == "" {
+		return false, invalid("name: it says which key")
+	}
+	all, err := s.keys(ctx, p)
+	if err != nil {
+		return false, err
+	}
+	c, err := s.db.Client(0)
+	if err != nil {
+		return false, storage(err)
+	}
+	removed := false
+	for digest, k := range all {
+		if k.Name != p.Name {
+			continue
+		}
+		if err := c.HDel(ctx, keysHash, digest).Err(); err != nil {
+			return false, storage(s.db.Explain("remove a key", 0, err))
+		}
+		removed = true
+	}
+	return removed, nil
+}
+
+type adminParams struct {
+	AdminKey string `json:"admin_key,omitempty"`
+	Secret   string `json:"secret,omitempty"`
+	Name     string `json:"name,omitempty"`
+}
+
+func (s *Server) keys(ctx context.Context, p adminParams) (map[string]Key, error) {
+	if _, err := s.allow(ctx, cmp.Or(p.AdminKey, p.Secret), Admin); err != nil {
+		return nil, err
+	}
+	c, err := s.db.Client(0)
+	if err != nil {
+		return nil, storage(err)
+	}
+	raw, err := c.HGetAll(ctx, keysHash).Result()
+	if err != nil {
+		return nil, storage(s.db.Explain("read the keys", 0, err))
+	}
+	out := map[string]Key{}
+	for digest, text := range raw {
+		var k Key
+		if err := json.Unmarshal([]byte(text), &k); err != nil {
+			return nil, storage(fmt.Errorf("%s: a key cannot be read: %w", keysHash, err))
+		}
+		out[digest] = k
+	}
+	return out, nil
+}
+
+// unsupported answers the methods of others that start and stop processes.
+func (s *Server) unsupported(_ context.Context, p runnerParams) (any, error) {
+	return nil, jsonrpc.Errorf(jsonrpc.MethodNotFound, "runners are processes of their own here, which this supervisor does not start, stop or read: start one with edda run --role runner; what a job wrote is in job.logs")
 }
 
 func (s *Server) keep(ctx context.Context, secret string, k Key) error {

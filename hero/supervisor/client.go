@@ -100,12 +100,21 @@ type params struct {
 // NewID is an id for a call of Run, which nothing else has.
 func (c *Client) NewID() string { return c.prefix + "." + strconv.FormatUint(c.seq.Add(1), 10) }
 
-// Run has the job run and waits for its end, which may be a failed job: an error
-// is only what went wrong with the call. Whoever keeps the call's id can Resume it.
+// Run has the job run and waits for its end, which may be a failed job: its retries are
+// made by the supervisor, or from here where that does not say that it does. An error is
+// only what went wrong with the call. Whoever keeps the call's id can Resume it.
 // seen, which may be nil, is told how far the call got.
 func (c *Client) Run(ctx context.Context, id string, j hero.Job, seen func(Progress)) (hero.JobStatus, map[string]string, error) {
 	wire := ToRun(j)
-	return c.ended(ctx, "job.run", id, params{Secret: c.secret, Job: &wire}, seen)
+	for tries := wire.Retries; ; tries-- {
+		var a Answer
+		status, result, err := c.ended(ctx, "job.run", id, params{Secret: c.secret, Job: &wire}, seen, &a)
+		if err != nil || status == hero.JobFinished || tries == 0 || a.Runs > 0 || ctx.Err() != nil {
+			return status, result, err
+		}
+		wire.Attempt = max(wire.Attempt, 1) + 1 // it knows of no retries: they are made from here
+		id = c.NewID()
+	}
 }
 
 // Resume waits for the end of a job that an earlier process had run, by the id of that
@@ -158,7 +167,7 @@ func (c *Client) Status(ctx context.Context, j hero.Job) (hero.JobStatus, error)
 
 // Result asks for the end of a job that ended.
 func (c *Client) Result(ctx context.Context, j hero.Job) (hero.JobStatus, map[string]string, error) {
-	status, result, err := c.ended(ctx, "job.result", c.NewID(), c.of(j), nil)
+	status, result, err := c.ended(ctx, "job.result", c.NewID(), c.of(j), nil, new(Answer))
 	return status, result, aboutJob(err)
 }
 
@@ -187,12 +196,11 @@ func (c *Client) of(j hero.Job) params {
 	return params{Secret: c.secret, JobID: toID(j.ID), CallerID: toID(j.CallerID), ContextID: toID(j.ContextID)}
 }
 
-func (c *Client) ended(ctx context.Context, method, id string, p params, seen func(Progress)) (hero.JobStatus, map[string]string, error) {
-	var a Answer
-	if err := c.callAs(ctx, method, id, p, &a, seen); err != nil {
+func (c *Client) ended(ctx context.Context, method, id string, p params, seen func(Progress), a *Answer) (hero.JobStatus, map[string]string, error) {
+	if err := c.callAs(ctx, method, id, p, a, seen); err != nil {
 		return "", nil, err
 	}
-	return end(method, a)
+	return end(method, *a)
 }
 
 // end is the end that an answer tells of.

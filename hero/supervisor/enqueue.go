@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -23,6 +24,8 @@ const (
 	Stored Verdict = "stored" // kept, not to be run yet
 	Known  Verdict = "known"  // it was queued before: its hash says how far it is
 	Other  Verdict = "other"  // another job has the id: nothing was changed
+	Held   Verdict = "held"   // it waits for other jobs or prerequisites, and is queued by itself then
+	Failed Verdict = "failed" // what it depends on failed: its hash says so
 )
 
 // A field of our own in a job's hash, beside queued (the attempt that was last put
@@ -84,6 +87,22 @@ func Enqueue(ctx context.Context, db *redisdb.DB, j hero.Job, queue string, give
 	if err != nil {
 		return "", err
 	}
+	gate, why := redisdb.GateOpen, ""
+	if queue != "" {
+		waits, err := known(ctx, db, j)
+		if errors.Is(err, errOther) {
+			return Other, nil
+		}
+		if err == nil {
+			gate, why, err = db.Gate(ctx, j.ContextID, waits)
+		}
+		if err != nil {
+			return "", err
+		}
+	}
+	if gate != redisdb.GateOpen {
+		return held(ctx, db, j, queue, gate, why, giveUp, extra)
+	}
 	run, until := "1", int64(0)
 	if queue == "" {
 		run, queue = "0", j.Key() // a key must have a name, and one that may be used; it is not touched as a queue
@@ -97,6 +116,60 @@ func Enqueue(ctx context.Context, db *redisdb.DB, j hero.Job, queue string, give
 	keys := []string{j.Key(), queue, supervisedKey, hero.JobCallersKey(j.ID)}
 	v, err := enqueue.Run(ctx, c, keys, args...).Text()
 	return Verdict(v), db.Explain(op, j.ContextID, err)
+}
+
+// errOther: another job has the id.
+var errOther = errors.New("another job has the id")
+
+// known is the job as it is there, which may say more of what it waits for; the job
+// itself where there is none. What a flow has is the flow's to look after.
+func known(ctx context.Context, db *redisdb.DB, j hero.Job) (hero.Job, error) {
+	was, err := db.Job(ctx, j.ContextID, j.CallerID, j.ID)
+	switch {
+	case errors.Is(err, redisdb.ErrNotFound):
+		return j, nil
+	case err != nil:
+		return j, err
+	case j.FlowID != 0 || was.FlowID != 0:
+		return hero.Job{}, nil
+	case !Same(was, j) && (was.Status != hero.JobError || max(j.Attempt, 1) <= max(was.Attempt, 1)):
+		return j, errOther
+	}
+	return was, nil
+}
+
+// Same tells whether two jobs are the same work. A timeout that one of them leaves out
+// is the other's.
+func Same(a, b hero.Job) bool {
+	if a.Timeout == 0 || b.Timeout == 0 {
+		a.Timeout, b.Timeout = 0, 0
+	}
+	return content(filled(a)) == content(filled(b))
+}
+
+// filled says what runs the job where its writer left that out.
+func filled(j hero.Job) hero.Job {
+	if j.Executor == "" {
+		j.Executor = string(j.ScriptType)
+	}
+	return j
+}
+
+// held keeps a job that waits for others, or ends it where one of those failed. Both
+// steps may be done again.
+func held(ctx context.Context, db *redisdb.DB, j hero.Job, queue string, gate redisdb.Gate, why string, giveUp time.Time, extra []string) (Verdict, error) {
+	verdict, err := Enqueue(ctx, db, j, "", giveUp, extra...)
+	if err != nil || verdict == Other {
+		return verdict, err
+	}
+	if gate == redisdb.GateClosed {
+		return Held, db.Hold(ctx, j.ContextID, j, j.Key(), queue, "")
+	}
+	_, _, err = db.MoveJob(ctx, j.ContextID, j.CallerID, j.ID, hero.JobError, map[string]string{hero.ResultError: why})
+	if errors.Is(err, redisdb.ErrIllegal) {
+		err = nil // it ended by itself
+	}
+	return Failed, err
 }
 
 // parts splits a job's fields: its state, which each attempt writes; its definition,

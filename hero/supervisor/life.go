@@ -65,7 +65,7 @@ func (s *Server) end(ctx context.Context, j hero.Job, why string) (hero.Job, err
 
 // start queues a job that was stored.
 func (s *Server) start(ctx context.Context, p idParams) (bool, error) {
-	j, err := s.named(ctx, p)
+	j, err := s.meant(ctx, p)
 	if err != nil {
 		return false, err
 	}
@@ -82,7 +82,7 @@ func (s *Server) start(ctx context.Context, p idParams) (bool, error) {
 
 // get gives the whole job.
 func (s *Server) get(ctx context.Context, p idParams) (Job, error) {
-	j, err := s.named(ctx, p)
+	j, err := s.meant(ctx, p)
 	if err != nil {
 		return Job{}, err
 	}
@@ -90,14 +90,14 @@ func (s *Server) get(ctx context.Context, p idParams) (Job, error) {
 }
 
 func (s *Server) status(ctx context.Context, p idParams) (State, error) {
-	j, err := s.named(ctx, p)
+	j, err := s.meant(ctx, p)
 	if err != nil {
 		return State{}, err
 	}
 	if given, err := s.given(ctx, j); err != nil || !given {
 		return State{}, cmp.Or(err, error(notFound("job %d was not given to this supervisor", j.ID)))
 	}
-	out := State{JobID: toID(j.ID), Status: string(j.Status), CreatedAt: rfc3339(j.CreatedAt)}
+	out := State{JobID: idOf(j), Status: string(j.Status), CreatedAt: rfc3339(j.CreatedAt)}
 	if j.Status == hero.JobStarted {
 		out.StartedAt = rfc3339(j.UpdatedAt)
 	}
@@ -126,7 +126,7 @@ func (s *Server) given(ctx context.Context, j hero.Job) (bool, error) {
 
 // result is the recorded end; a job without one is an error that says where it stands.
 func (s *Server) result(ctx context.Context, p idParams) (Answer, error) {
-	j, err := s.named(ctx, p)
+	j, err := s.meant(ctx, p)
 	if err != nil {
 		return Answer{}, err
 	}
@@ -139,7 +139,7 @@ func (s *Server) result(ctx context.Context, p idParams) (Answer, error) {
 // stop ends a job; its runner ends the script when it sees that. False means that
 // it had ended before.
 func (s *Server) stop(ctx context.Context, p idParams) (bool, error) {
-	j, err := s.named(ctx, p)
+	j, err := s.meant(ctx, p)
 	if err != nil || j.Status.Ended() {
 		return false, err
 	}
@@ -152,7 +152,7 @@ const stopped = "stopped"
 
 // delete forgets a job. One that runs is stopped first by who wants that.
 func (s *Server) delete(ctx context.Context, p idParams) (bool, error) {
-	j, err := s.named(ctx, p)
+	j, err := s.meant(ctx, p)
 	if err != nil {
 		return false, err
 	}
@@ -181,7 +181,7 @@ const logPrefix = "edda:log:"
 // logs are the lines that the job wrote, as far as its runner keeps them; of a
 // runner that keeps none it is what the result tells.
 func (s *Server) logs(ctx context.Context, p idParams) ([]string, error) {
-	j, err := s.named(ctx, p)
+	j, err := s.meant(ctx, p)
 	if err != nil {
 		return nil, err
 	}

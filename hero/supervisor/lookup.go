@@ -21,16 +21,21 @@ type idParams struct {
 	ContextID ID     `json:"context_id,omitempty"`
 }
 
-// named checks the caller and finds the job that is meant.
-func (s *Server) named(ctx context.Context, p idParams) (hero.Job, error) {
-	if err := s.allow(ctx, p.Secret, User); err != nil {
-		return hero.Job{}, err
-	}
-	at, err := s.find(ctx, p)
+// meant checks the caller and finds the job that is meant.
+func (s *Server) meant(ctx context.Context, p idParams) (hero.Job, error) {
+	k, err := s.allow(ctx, p.Secret, User)
 	if err != nil {
 		return hero.Job{}, err
 	}
-	return s.load(ctx, at)
+	at, err := s.find(ctx, p, k)
+	if err != nil {
+		return hero.Job{}, err
+	}
+	j, err := s.load(ctx, at)
+	if _, name, _ := p.jobID(); err == nil && j.Name != name && name != "" {
+		return hero.Job{}, notFound("no job %q", name)
+	}
+	return j, err
 }
 
 // address is where a job lies.
@@ -45,12 +50,15 @@ func (s *Server) load(ctx context.Context, at address) (hero.Job, error) {
 }
 
 // find tells where the job lies.
-func (s *Server) find(ctx context.Context, p idParams) (address, error) {
+func (s *Server) find(ctx context.Context, p idParams, k Key) (address, error) {
 	want, err := p.ids()
 	if err != nil {
 		return address{}, invalid("%v", err)
 	}
 	if want.context != 0 && want.caller != 0 {
+		if !k.admits(want.context, want.caller) {
+			return address{}, notFound("no job %d that the secret is for", want.id)
+		}
 		return want, nil
 	}
 	contexts := []uint32{want.context}
@@ -60,6 +68,7 @@ func (s *Server) find(ctx context.Context, p idParams) (address, error) {
 		}
 	}
 	found, err := s.candidates(ctx, contexts, want)
+	found = slices.DeleteFunc(found, func(a address) bool { return !k.admits(a.context, a.caller) })
 	switch {
 	case err != nil:
 		return address{}, storage(err)
@@ -71,26 +80,31 @@ func (s *Server) find(ctx context.Context, p idParams) (address, error) {
 	return found[0], nil
 }
 
-func (p idParams) ids() (address, error) {
+// jobID is the job's number, and its name where it has one.
+func (p idParams) jobID() (uint32, string, error) {
 	id := p.JobID
 	if id == "" {
 		id = p.ID
 	}
 	if id == "" {
-		return address{}, fmt.Errorf("job_id is missing")
+		return 0, "", fmt.Errorf("job_id is missing")
 	}
+	return jobNumber("job_id", id)
+}
+
+func (p idParams) ids() (address, error) {
 	var out address
 	var err error
-	if out.id, err = id.Uint32("job_id"); err != nil {
+	if out.id, _, err = p.jobID(); err != nil {
 		return address{}, err
 	}
 	if p.CallerID != "" {
-		if out.caller, err = p.CallerID.Uint32("caller_id"); err != nil {
+		if out.caller, err = numbered("caller_id", p.CallerID, callerWords); err != nil {
 			return address{}, err
 		}
 	}
 	if p.ContextID != "" {
-		if out.context, err = p.ContextID.Uint32("context_id"); err != nil {
+		if out.context, err = numbered("context_id", p.ContextID, contextWords); err != nil {
 			return address{}, err
 		}
 	}
@@ -122,7 +136,8 @@ func (s *Server) candidates(ctx context.Context, contexts []uint32, want address
 
 // list gives the jobs of every context, or of one.
 func (s *Server) list(ctx context.Context, p idParams) ([]Job, error) {
-	if err := s.allow(ctx, p.Secret, User); err != nil {
+	k, err := s.allow(ctx, p.Secret, User)
+	if err != nil {
 		return nil, err
 	}
 	contexts, err := s.listed(ctx, p)
@@ -132,11 +147,20 @@ func (s *Server) list(ctx context.Context, p idParams) ([]Job, error) {
 	out := []Job{}
 	for _, c := range contexts {
 		jobs, err := s.db.Jobs(ctx, c)
+		broken, err := redisdb.Unreadable(err)
 		if err != nil {
 			return nil, failed(err, "context %d", c)
 		}
+		for _, e := range broken {
+			caller, id, err := hero.ParseJobKey(e.Key)
+			if err == nil {
+				jobs = append(jobs, hero.Job{ID: id, CallerID: caller, ContextID: c, Status: hero.JobError, Unreadable: e.Error()})
+			}
+		}
 		for _, j := range jobs {
-			out = append(out, FromHero(j))
+			if k.admits(c, j.CallerID) {
+				out = append(out, FromHero(j))
+			}
 		}
 		if len(out) > maxListed {
 			return nil, invalid("more than %d jobs: give context_id", maxListed)
@@ -147,7 +171,7 @@ func (s *Server) list(ctx context.Context, p idParams) ([]Job, error) {
 
 func (s *Server) listed(ctx context.Context, p idParams) ([]uint32, error) {
 	if p.ContextID != "" {
-		n, err := p.ContextID.Uint32("context_id")
+		n, err := numbered("context_id", p.ContextID, contextWords)
 		if err != nil {
 			return nil, invalid("%v", err)
 		}
@@ -169,38 +193,5 @@ func gone(err error) error {
 	return err
 }
 
-// contextsSet holds the contexts that jobs came for, in database 0: a supervisor
-// may have a Redis of its own, in which nobody creates contexts.
-const contextsSet = "edda:supervisor:contexts"
-
-// visit takes note of a context that a job is for.
-func (s *Server) visit(ctx context.Context, id uint32) error {
-	c, err := s.db.Client(0)
-	if err != nil {
-		return err
-	}
-	return s.db.Explain("note a context", 0, c.SAdd(ctx, contextsSet, id).Err())
-}
-
-// contexts are those that jobs came for and those that there are.
-func (s *Server) contexts(ctx context.Context) ([]uint32, error) {
-	out, err := s.db.Contexts(ctx)
-	if err != nil {
-		return nil, err
-	}
-	c, err := s.db.Client(0)
-	if err != nil {
-		return nil, err
-	}
-	visited, err := c.SMembers(ctx, contextsSet).Result()
-	if err != nil {
-		return nil, s.db.Explain("look for contexts", 0, err)
-	}
-	for _, v := range visited {
-		if n, err := strconv.ParseUint(v, 10, 32); err == nil {
-			out = append(out, uint32(n))
-		}
-	}
-	slices.Sort(out)
-	return slices.Compact(out), nil
-}
+// contexts are those that there are in this Redis: jobs of others are refused.
+func (s *Server) contexts(ctx context.Context) ([]uint32, error) { return s.db.Contexts(ctx) }

@@ -164,3 +164,12 @@ func eventually(t *testing.T, what string, is func() bool) {
 }
 
 const wire = `{"id":"2001","caller_id":"12","context_id":"1","payload":"print(1)","runner":"python","executor":"python","timeout":5,"env_vars":{},"created_at":"2025-08-29T10:29:32Z","updated_at":"2025-08-29T10:29:32Z"}`
+
+// answering is a supervisor of others that answers every call with a result.
+func answering(result func() string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		var request struct{ ID json.RawMessage }
+		_ = json.NewDecoder(r.Body).Decode(&request)
+		fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":%s}`, request.ID, result())
+	}
+}

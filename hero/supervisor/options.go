@@ -3,6 +3,7 @@ package supervisor
 import (
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -77,13 +78,18 @@ func orElse(d, other time.Duration) time.Duration {
 // maxName bounds the names of runners, queues and keys.
 const maxName = 200
 
+// freeName is a list's name of a runner's own choice: no object's key, which has a colon.
+var freeName = regexp.MustCompile(`^[A-Za-z0-9_.-]+$`)
+
 // checkRunner: the queue is a list of ours to push to, not any key of the database.
 func checkRunner(name, queue string) error {
 	switch {
 	case name == "" || len(name) > maxName:
 		return fmt.Errorf("name: a runner needs a name of at most %d bytes", maxName)
-	case !strings.HasPrefix(queue, "queue:") || len(queue) > maxName:
-		return fmt.Errorf("queue: %.80q is no list of jobs: want queue:<name>, such as queue:python", queue)
+	case len(queue) > maxName || !strings.HasPrefix(queue, "queue:") && !freeName.MatchString(queue):
+		return fmt.Errorf("queue: %.80q is no list of jobs: want queue:<name>, such as queue:python, or a name of letters, digits, _, - and .", queue)
+	case strings.HasPrefix(queue, "msg_"):
+		return fmt.Errorf("queue: %.80q is a list of messages: choose another name", queue)
 	}
 	return nil
 }

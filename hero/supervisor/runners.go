@@ -21,7 +21,7 @@ type registerParams struct {
 
 // register keeps a runner's name and the list that it takes jobs from.
 func (s *Server) register(ctx context.Context, p registerParams) (any, error) {
-	if err := s.allow(ctx, p.Secret, Registrar); err != nil {
+	if _, err := s.allow(ctx, p.Secret, Registrar); err != nil {
 		return nil, err
 	}
 	if err := checkRunner(p.Name, p.Queue); err != nil {
@@ -97,7 +97,7 @@ type runnerStatus struct {
 }
 
 func (s *Server) runnerStatus(ctx context.Context, p runnerParams) (runnerStatus, error) {
-	if err := s.allow(ctx, p.Secret, Registrar, User); err != nil {
+	if _, err := s.allow(ctx, p.Secret, Registrar, User); err != nil {
 		return runnerStatus{}, err
 	}
 	all, err := s.runners(ctx)

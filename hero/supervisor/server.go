@@ -66,7 +66,10 @@ func (s *Server) methods() []jsonrpc.Method {
 	out = append(out, named(id, "The names of the registered runners.", s.listRunners, "list_runners")...)
 	out = append(out, named(id, "One runner and how many jobs wait for it.", s.runnerStatus, "get_runner_status")...)
 	out = append(out, named(id, "Whose key it is.", s.verify, "auth.verify")...)
-	out = append(out, named(id, "Make a key.", s.createKey, "auth.create_key")...)
+	out = append(out, named(id, "Make a key.", s.createKey, "auth.create_key", "auth.key.create")...)
+	out = append(out, named(id, "The keys that were made, without their secrets.", s.listKeys, "auth.key.list")...)
+	out = append(out, named(id, "Make the keys of a name worthless.", s.removeKey, "auth.key.remove")...)
+	out = append(out, named(id, "Not supported: says what to do instead.", s.unsupported, "start_runner", "stop_runner", "get_runner_logs")...)
 	return out
 }
 
@@ -92,7 +95,7 @@ func (s *Server) create(ctx context.Context, p jobParams) (ID, error) {
 	if _, err := s.enqueue(ctx, j, p.Job.Runner, ""); err != nil {
 		return "", err
 	}
-	return toID(j.ID), nil
+	return idOf(j), nil
 }
 
 // run stores and queues a job and waits for its end. One that was there with the
@@ -105,7 +108,15 @@ func (s *Server) run(ctx context.Context, p jobParams) (Answer, error) {
 	if err := s.queue(ctx, j, p.Job); err != nil {
 		return Answer{}, err
 	}
-	return s.await(ctx, j)
+	answer, err := s.await(ctx, j)
+	if err == nil && answer.Error != nil && j.Retries > 0 { // who sends retries knows the field
+		w, err := s.db.Work(ctx, j.ContextID, j.CallerID, j.ID)
+		if err != nil {
+			return Answer{}, failed(err, "job %d", j.ID)
+		}
+		answer.Runs = max(1, w.Run.Number)
+	}
+	return answer, err
 }
 
 // bound is how long a job that was begun may take to its end.
@@ -135,14 +146,49 @@ func (s *Server) giveUp(j hero.Job) time.Time {
 
 // admit checks the caller and the job.
 func (s *Server) admit(ctx context.Context, p jobParams) (hero.Job, error) {
-	if err := s.allow(ctx, p.Secret, User); err != nil {
+	k, err := s.allow(ctx, p.Secret, User)
+	if err != nil {
 		return hero.Job{}, err
 	}
 	j, err := p.Job.Hero()
 	if err != nil {
 		return hero.Job{}, invalid("%v", err)
 	}
-	return j, nil
+	if !k.admits(j.ContextID, j.CallerID) {
+		return hero.Job{}, refuse(fmt.Sprintf("the secret is for contexts %v and callers %v only", k.Contexts, k.Callers))
+	}
+	if err := s.db.MayRun(ctx, j.ContextID, j.CallerID); err != nil {
+		return hero.Job{}, unauthorised(err)
+	}
+	return j, s.named(ctx, j)
+}
+
+// unauthorised turns why a caller may not have jobs run into what it gets.
+func unauthorised(err error) error {
+	switch {
+	case errors.Is(err, redisdb.ErrDenied):
+		return refuse(err.Error())
+	case errors.Is(err, redisdb.ErrNotFound):
+		return notFound("%v", err)
+	}
+	return storage(err)
+}
+
+// named refuses a job whose name leads to the number of another job.
+func (s *Server) named(ctx context.Context, j hero.Job) error {
+	if j.Name == "" {
+		return nil
+	}
+	was, err := s.db.Job(ctx, j.ContextID, j.CallerID, j.ID)
+	switch {
+	case errors.Is(err, redisdb.ErrNotFound):
+		return nil
+	case err != nil:
+		return failed(err, "job %q", j.Name)
+	case was.Name != j.Name:
+		return jsonrpc.Errorf(jsonrpc.AlreadyExists, "job %q would be kept as %s, which is another job: choose another id", j.Name, was.Key())
+	}
+	return nil
 }
 
 // queue finds the job's list and puts it there.
@@ -162,9 +208,6 @@ func (s *Server) queue(ctx context.Context, j hero.Job, wire Job) error {
 func (s *Server) enqueue(ctx context.Context, j hero.Job, runner, queue string) (Verdict, error) {
 	verdict, err := Enqueue(ctx, s.db, j, queue, s.giveUp(j), fieldRunner, runner)
 	if err != nil {
-		return "", storage(err)
-	}
-	if err := s.visit(ctx, j.ContextID); err != nil {
 		return "", storage(err)
 	}
 	if verdict == Other {

@@ -23,7 +23,7 @@ func TestASupervisorOnTheCoordinatorsRedisKeepsTheHashOfAJobWhole(t *testing.T) 
 			}
 			j := hero.Job{
 				ID: 2001, CallerID: 12, ContextID: 1, Script: "print(1)", ScriptType: "python", Executor: "python", Timeout: 5, Retries: 2,
-				EnvVars: map[string]string{"WHO": "me"}, OwnEnv: map[string]string{}, Dependends: []uint32{21}, FlowID: flow, Attempt: min(flow, 1),
+				EnvVars: map[string]string{"WHO": "me"}, Dependends: []uint32{21}, FlowID: flow, Attempt: min(flow, 1),
 				Signatures: json.RawMessage(`[{"by":"a"}]`), Status: hero.JobDispatched,
 			}
 			if flow != 0 {
@@ -66,6 +66,9 @@ func TestASupervisorOnTheCoordinatorsRedisKeepsTheHashOfAJobWhole(t *testing.T) 
 // and keeps what the wire does not say.
 func TestAMendedJobTakesWhatTheWireSaysAndKeepsTheRest(t *testing.T) {
 	db := emptyDB(t)
+	if err := db.PutJob(t.Context(), hero.Job{ID: 4, CallerID: 12, ContextID: 1, Script: "x", ScriptType: "python", Status: hero.JobFinished}); err != nil {
+		t.Fatal(err)
+	}
 	j := hero.Job{ID: 5, CallerID: 12, ContextID: 1, Script: "bad", ScriptType: "python", Executor: "python", Attempt: 1, Retries: 2, Dependends: []uint32{4}}
 	enqueue := func(j hero.Job, want Verdict) {
 		t.Helper()

@@ -1,9 +1,13 @@
 package supervisor
 
 import (
+	"crypto/sha256"
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
+	"unicode"
 
 	"edda/hero"
 )
@@ -44,8 +48,9 @@ type Job struct {
 	Retries       uint8    `json:"retries,omitempty"`
 	Prerequisites []string `json:"prerequisites,omitempty"`
 	Dependends    []uint32 `json:"dependends,omitempty"`
-	// Status is in answers only.
-	Status string `json:"status,omitempty"`
+	// Status is in answers only, and Unreadable in lists: why the hash cannot be read.
+	Status     string `json:"status,omitempty"`
+	Unreadable string `json:"unreadable,omitempty"`
 }
 
 // FromHero is the job as a supervisor shows it.
@@ -59,11 +64,11 @@ func FromHero(j hero.Job) Job {
 		env = map[string]string{} // the field is required
 	}
 	return Job{
-		ID: toID(j.ID), CallerID: toID(j.CallerID), ContextID: toID(j.ContextID),
+		ID: idOf(j), CallerID: toID(j.CallerID), ContextID: toID(j.ContextID),
 		Payload: j.Script, Runner: executor, Executor: executor, Timeout: j.Timeout, EnvVars: env,
 		CreatedAt: rfc3339(j.CreatedAt), UpdatedAt: rfc3339(j.UpdatedAt),
 		Signatures: j.Signatures, QueueTimeout: j.QueueTimeout, Attempt: j.Attempt, Status: string(j.Status),
-		Retries: j.Retries, Prerequisites: j.Prerequisites, Dependends: j.Dependends,
+		Retries: j.Retries, Prerequisites: j.Prerequisites, Dependends: j.Dependends, Unreadable: j.Unreadable,
 	}
 }
 
@@ -81,14 +86,16 @@ func ToRun(j hero.Job) Job {
 // Hero is the job as it lies in Redis.
 func (j Job) Hero() (hero.Job, error) {
 	var ids [3]uint32
-	for i, f := range []struct {
-		name string
-		id   ID
-	}{{"job.id", j.ID}, {"job.caller_id", j.CallerID}, {"job.context_id", j.ContextID}} {
-		var err error
-		if ids[i], err = f.id.Uint32(f.name); err != nil {
-			return hero.Job{}, err
-		}
+	var name string
+	var err error
+	if ids[0], name, err = jobNumber("job.id", j.ID); err != nil {
+		return hero.Job{}, err
+	}
+	if ids[1], err = numbered("job.caller_id", j.CallerID, callerWords); err != nil {
+		return hero.Job{}, err
+	}
+	if ids[2], err = numbered("job.context_id", j.ContextID, contextWords); err != nil {
+		return hero.Job{}, err
 	}
 	executor := j.Executor
 	if executor == "" {
@@ -97,6 +104,8 @@ func (j Job) Hero() (hero.Job, error) {
 	switch {
 	case ids[2] == 0:
 		return hero.Job{}, fmt.Errorf("job.context_id: 0 is the actors' database, name the job's context")
+	case strings.TrimSpace(j.Payload) == "":
+		return hero.Job{}, fmt.Errorf("job.payload is missing: it is the script to run")
 	case executor == "":
 		return hero.Job{}, fmt.Errorf("job.executor is missing: say what runs the payload, such as python")
 	}
@@ -112,8 +121,69 @@ func (j Job) Hero() (hero.Job, error) {
 		ID: ids[0], CallerID: ids[1], ContextID: ids[2], Script: j.Payload,
 		ScriptType: hero.ScriptType(executor), Executor: executor, Timeout: j.Timeout, EnvVars: j.EnvVars,
 		CreatedAt: created, UpdatedAt: updated, Signatures: j.Signatures, QueueTimeout: j.QueueTimeout, Attempt: j.Attempt, Status: hero.JobDispatched,
-		Retries: j.Retries, Prerequisites: j.Prerequisites, Dependends: j.Dependends,
+		Retries: j.Retries, Prerequisites: j.Prerequisites, Dependends: j.Dependends, Name: name,
 	}, nil
+}
+
+// The words that a context's and a caller's number may stand behind in an id, as in
+// the documents: context-1, client-1.
+const (
+	contextWords = "context"
+	callerWords  = "client caller actor"
+)
+
+// numbered reads the id of a context or an actor: a decimal number, alone or behind one
+// of the words.
+func numbered(field string, id ID, words string) (uint32, error) {
+	for _, word := range strings.Fields(words) {
+		if number, ok := strings.CutPrefix(string(id), word+"-"); ok {
+			id = ID(number)
+			break
+		}
+	}
+	n, err := id.Uint32(field)
+	if err != nil {
+		err = fmt.Errorf("%w, alone or as %s-<number>", err, strings.Fields(words)[0])
+	}
+	return n, err
+}
+
+func allNumbered(field string, ids []ID, words string) ([]uint32, error) {
+	var out []uint32
+	for _, id := range ids {
+		n, err := numbered(field, id, words)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, n)
+	}
+	return out, nil
+}
+
+// jobNumber reads the id of a job. One that is no number is a name: its job is kept under
+// a number that follows from it.
+func jobNumber(field string, id ID) (uint32, string, error) {
+	if n, err := id.Uint32(field); err == nil {
+		return n, "", nil
+	}
+	name := string(id)
+	if strings.Trim(name, "0123456789") == "" {
+		_, err := id.Uint32(field)
+		return 0, "", err
+	}
+	if len(name) > maxName || strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return 0, "", fmt.Errorf("%s: %.40q is no id: want a number below 4294967296 or a name of at most %d characters", field, name, maxName)
+	}
+	sum := sha256.Sum256([]byte("job " + name))
+	return max(1, binary.BigEndian.Uint32(sum[:])), name, nil
+}
+
+// idOf is the job's id as its client gave it.
+func idOf(j hero.Job) ID {
+	if j.Name != "" {
+		return ID(j.Name)
+	}
+	return toID(j.ID)
 }
 
 func rfc3339(seconds uint32) string {

@@ -1,0 +1,69 @@
+package coordinator
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"edda/hero"
+	"edda/hero/jsonrpc"
+)
+
+// Fields of the newer documents are understood, by calls and in hashes, and what is not
+// understood is refused by its name: nothing is dropped.
+func TestFieldsOfTheNewerDocumentsAreDropped(t *testing.T) {
+	w := newWorld(t, Options{}).settle()
+	for i, job := range []dict2{
+		{"script": "x", "script_type": "v", "depends": []int{1}},
+		{"script": "x", "script_type": "v", "dependencies": []int{1}, "dependends": []int{}},
+		{"payload": "x", "script_type": "v", "dependends": []int{1}},
+		{"script": "x", "executor": "v", "depends": []int{1}},
+	} {
+		job["id"], job["caller_id"] = 20+i, admin
+		var got hero.Job
+		w.call("job.create", dict2{"context_id": 7, "job": job}, &got)
+		if got.Script != "x" || got.ScriptType != "v" || got.Executor != "v" || fmt.Sprint(got.Dependends) != "[1]" {
+			t.Errorf("%v: %+v", job, got)
+		}
+	}
+	for name, job := range map[string]dict2{
+		"job.priority":    {"script": "x", "script_type": "v", "priority": 5},
+		"job.script":      {"script_type": "v"},
+		"job.script_type": {"script": "x"},
+	} {
+		job["id"], job["caller_id"] = 30, admin
+		if d := w.refused(jsonrpc.InvalidParams, "job.create", dict2{"context_id": 7, "job": job}); d.Field != name {
+			t.Errorf("%s: %+v", name, d)
+		}
+	}
+	w.job(1)
+	w.job(2)
+	node := func(edges string) dict2 {
+		return dict2{"context_id": 7, "flow": dict2{"id": 9, "caller_id": admin, "nodes": []dict2{{"id": 1}, {"id": 2, edges: []int{1}}}}}
+	}
+	for _, edges := range []string{"depends", "dependends", "dependencies"} {
+		w.call("flow.create", node(edges), nil)
+		var g struct{ Edges [][2]uint32 }
+		w.call("flow.dag", dict2{"context_id": 7, "id": 9}, &g)
+		if fmt.Sprint(g.Edges) != "[[1 2]]" {
+			t.Errorf("%s: %v", edges, g.Edges)
+		}
+	}
+	if d := w.refused(jsonrpc.InvalidParams, "flow.create", node("after")); d.Field != "flow.nodes[1].after" {
+		t.Errorf("%+v", d)
+	}
+	c, err := w.db.Client(7)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.HSet(t.Context(), "job:1:40", "id", "40", "caller_id", "1", "payload", "x", "executor", "python", "depends", "[1]")
+	c.HSet(t.Context(), "job:1:41", "id", "41", "caller_id", "1", "script", "x", "payload", "y")
+	var got hero.Job
+	w.call("job.load", dict2{"context_id": 7, "caller_id": 1, "id": 40}, &got)
+	if got.Script != "x" || got.ScriptType != "python" || fmt.Sprint(got.Dependends) != "[1]" {
+		t.Errorf("%+v", got)
+	}
+	if d := w.refused(jsonrpc.StorageError, "job.load", dict2{"context_id": 7, "caller_id": 1, "id": 41}); !strings.Contains(d.Why, "payload") {
+		t.Errorf("%+v", d)
+	}
+}
