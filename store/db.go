@@ -45,6 +45,7 @@ type DB struct {
 	path    string
 	id      string
 	tenant  string       // whose rows it has alone; empty: everyone's
+	origins string       // the stores that its rows came from
 	swap    sync.RWMutex // guards file and before: a compaction replaces it
 	file    *changelog.DB
 	before  Written // by the files before

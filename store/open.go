@@ -231,7 +231,7 @@ func load(path string, raw *boltFile, o Options) (*DB, error) {
 	d.absent.begin(file)
 	if err := file.View(func(tx *changelog.Tx) error {
 		meta := tx.Bucket([]byte(bucketMeta))
-		d.id, d.tenant, d.stamp = string(meta.Get(metaID)), string(meta.Get(metaTenant)), stampOf(tx)
+		d.id, d.tenant, d.origins, d.stamp = string(meta.Get(metaID)), string(meta.Get(metaTenant)), string(meta.Get(metaOrigins)), stampOf(tx)
 		return nil
 	}); err != nil {
 		return nil, err

@@ -39,6 +39,11 @@ type LeaseOptions struct {
 	Host    string  // this machine
 	Process string  // different for each start
 	Tenants Tenants // what the process takes in; none is all
+	// MadeOf tells whether the store was made of another one's rows: the tenants that the
+	// other one served are its own. Nil: of none.
+	MadeOf func(store string) bool
+	// AdoptEmpty takes tenants over that another store served, without their instances.
+	AdoptEmpty bool
 	// File names the store's file on this machine, of which the process has the lock: who
 	// has the lock of the same file knows that the former holder is gone.
 	File string
@@ -134,18 +139,24 @@ type Lease struct {
 	fence  *Fence
 	gone   chan struct{} // closed when the lease is lost
 
+	madeOf func(store string) bool
+	adopts bool
+
 	mu       sync.Mutex // guards all below, once the lease is acquired
 	kv       jetstream.KeyValue
-	own      holder
+	held     holder
 	revision uint64 // of our last write
 	lost     error  // why it is lost; nil while it is not
 	tried    time.Time
 	failed   error // what the renewal that ended at tried came to
+	serving  bool  // our store is known as the one that has the tenants
+	recorded time.Time
+	adopted  []string
 }
 
 // AcquireLease takes the lease or says, with an edda.Permanent error, who has it.
 func AcquireLease(ctx context.Context, js jetstream.JetStream, o LeaseOptions) (*Lease, error) {
-	l := &Lease{js: js, bucket: o.bucket(), log: o.Log, own: holder{
+	l := &Lease{js: js, bucket: o.bucket(), log: o.Log, madeOf: o.MadeOf, adopts: o.AdoptEmpty, held: holder{
 		Store: o.Store, Host: o.Host, Process: o.Process, Tenants: o.Tenants, Worker: o.Worker, Since: time.Now().UTC(),
 		Where: thisProcess(), File: o.File,
 	}, gone: make(chan struct{})}
@@ -159,7 +170,11 @@ func AcquireLease(ctx context.Context, js jetstream.JetStream, o LeaseOptions) (
 	if err := l.apply(ctx); err != nil {
 		return nil, err
 	}
-	if err := l.contend(ctx); err != nil {
+	err := l.contend(ctx)
+	if err == nil {
+		err = l.own(ctx, l.held.Tenants)
+	}
+	if err != nil {
 		l.withdraw(ctx)
 		return nil, err
 	}
@@ -192,7 +207,7 @@ func (l *Lease) open(ctx context.Context) error {
 
 // apply writes our wish under our key.
 func (l *Lease) apply(ctx context.Context) error {
-	before, err := l.kv.Get(ctx, l.own.key())
+	before, err := l.kv.Get(ctx, l.held.key())
 	switch {
 	case errors.Is(err, jetstream.ErrKeyNotFound):
 		err = l.write(ctx, 0)
@@ -205,9 +220,15 @@ func (l *Lease) apply(ctx context.Context) error {
 		err = l.write(ctx, before.Revision())
 	}
 	if overtaken(err) {
-		return edda.Classify(edda.Permanent, "another %s is starting on store %s: only one may run", l.own.kind(), l.own.Store)
+		return edda.Classify(edda.Permanent, "another %s is starting on store %s: only one may run", l.held.kind(), l.held.Store)
 	}
 	return err
+}
+
+func (l *Lease) note(ctx context.Context, now bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.seen(ctx, now)
 }
 
 // Fence of the lease: what the process does for others passes it first.
@@ -219,7 +240,7 @@ func (l *Lease) mayReplace(e jetstream.KeyValueEntry) error {
 	if err != nil {
 		return nil // unreadable leases are nobody's
 	}
-	switch l.own.fate(other) {
+	switch l.held.fate(other) {
 	case hasEnded:
 		return nil
 	case isAlive:
@@ -229,7 +250,7 @@ func (l *Lease) mayReplace(e jetstream.KeyValueEntry) error {
 	}
 	return edda.Classify(edda.Permanent,
 		"store %s is in use on host %s since %s: stop the %s there, or wait %s after it has gone; a copied store must not run twice",
-		other.Store, other.Host, stamp(other.Since), l.own.kind(), leaseTTL)
+		other.Store, other.Host, stamp(other.Since), l.held.kind(), leaseTTL)
 }
 
 // What this process knows of the former holder of its store's lease.
@@ -266,7 +287,7 @@ func (l *Lease) contend(ctx context.Context) error {
 	if err := l.alone(ctx); err != nil {
 		return err
 	}
-	l.own.Held = true
+	l.held.Held = true
 	if err := l.write(ctx, l.revision); err != nil {
 		return fmt.Errorf("take the lease: %w", err)
 	}
@@ -281,8 +302,8 @@ func (l *Lease) alone(ctx context.Context) error {
 	}
 	for _, e := range others {
 		other, err := readHolder(e)
-		if err == nil && l.own.rivals(other) && (other.Held || e.Revision() < l.revision) {
-			return l.own.refusal(other)
+		if err == nil && l.held.rivals(other) && (other.Held || e.Revision() < l.revision) {
+			return l.held.refusal(other)
 		}
 	}
 	return nil
@@ -309,17 +330,20 @@ func (l *Lease) Move(ctx context.Context, t Tenants, effects ...string) error {
 	defer cancel()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	before := l.own
-	l.own.Tenants, l.own.Worker = union(before.Tenants, t), before.Worker.with(effects, true)
+	before := l.held
+	l.held.Tenants, l.held.Worker = union(before.Tenants, t), before.Worker.with(effects, true)
 	err := l.write(ctx, l.revision)
 	if err == nil {
 		err = l.alone(ctx)
 	}
+	if err == nil {
+		err = l.own(ctx, t)
+	}
 	if err != nil {
-		l.own = before
+		l.held = before
 		return errors.Join(err, l.write(ctx, l.revision))
 	}
-	l.own.Tenants, l.own.Worker = t, before.Worker.with(effects, false)
+	l.held.Tenants, l.held.Worker = t, before.Worker.with(effects, false)
 	return l.write(ctx, l.revision)
 }
 
@@ -343,13 +367,13 @@ func union(a, b Tenants) Tenants {
 }
 
 func (l *Lease) others(ctx context.Context) ([]jetstream.KeyValueEntry, error) {
-	keys, err := l.keys(ctx)
+	keys, err := l.keys(ctx, LeaseBucket)
 	if err != nil {
 		return nil, fmt.Errorf("list leases: %w", err)
 	}
 	var out []jetstream.KeyValueEntry
 	for _, key := range keys {
-		if key == l.own.key() {
+		if key == l.held.key() {
 			continue
 		}
 		e, err := l.kv.Get(ctx, key)
@@ -364,15 +388,15 @@ func (l *Lease) others(ctx context.Context) ([]jetstream.KeyValueEntry, error) {
 	return out, nil
 }
 
-// keys lists what leases there are, as the server has them at one moment. The
+// keys lists what a bucket has, as the server has it at one moment. The
 // bucket's own Keys reads message by message, and leaves out a lease that is
 // renewed meanwhile.
-func (l *Lease) keys(ctx context.Context) ([]string, error) {
-	s, err := l.js.Stream(ctx, "KV_"+LeaseBucket)
+func (l *Lease) keys(ctx context.Context, bucket string) ([]string, error) {
+	s, err := l.js.Stream(ctx, "KV_"+bucket)
 	if err != nil {
 		return nil, err
 	}
-	prefix := "$KV." + LeaseBucket + "."
+	prefix := "$KV." + bucket + "."
 	info, err := s.Info(ctx, jetstream.WithSubjectFilter(prefix+">"))
 	if err != nil {
 		return nil, err
@@ -386,22 +410,22 @@ func (l *Lease) keys(ctx context.Context) ([]string, error) {
 
 // write puts our lease in place of the revision; 0 is for none.
 func (l *Lease) write(ctx context.Context, over uint64) error {
-	value, err := json.Marshal(l.own)
+	value, err := json.Marshal(l.held)
 	if err != nil {
 		return fmt.Errorf("write lease: %w", err)
 	}
 	sent := l.fence.now()
 	var revision uint64
 	if over == 0 {
-		revision, err = l.kv.Create(ctx, l.own.key(), value)
+		revision, err = l.kv.Create(ctx, l.held.key(), value)
 	} else {
-		revision, err = l.kv.Update(ctx, l.own.key(), value, over)
+		revision, err = l.kv.Update(ctx, l.held.key(), value, over)
 	}
 	if err != nil {
 		return fmt.Errorf("write lease: %w", err)
 	}
 	l.revision = revision
-	if l.own.Held {
+	if l.held.Held {
 		l.fence.extend(sent)
 	}
 	return nil
@@ -438,6 +462,9 @@ func (l *Lease) Run(ctx context.Context) error {
 		err := l.renew(ctx)
 		if errors.Is(err, ErrLeaseLost) {
 			return err
+		}
+		if err == nil {
+			l.note(ctx, false)
 		}
 		if err != nil && ctx.Err() == nil {
 			l.log.Warn("renew the lease failed, trying again", zap.Error(err))
@@ -480,7 +507,7 @@ func (l *Lease) ask(ctx context.Context) error {
 	case l.lost != nil:
 		return l.lost
 	case l.failed != nil:
-		return edda.Classify(edda.Temporary, "the lease on store %s ran out and cannot be renewed: nothing is called, sent or committed until NATS answers: %w", l.own.Store, l.failed)
+		return edda.Classify(edda.Temporary, "the lease on store %s ran out and cannot be renewed: nothing is called, sent or committed until NATS answers: %w", l.held.Store, l.failed)
 	}
 	return nil
 }
@@ -528,7 +555,7 @@ func (l *Lease) attempt(ctx context.Context) error {
 // recover finds out why a renewal was refused: an ack that was lost, a lease
 // that ran out while the server was away, or another process.
 func (l *Lease) recover(ctx context.Context) error {
-	e, err := l.kv.Get(ctx, l.own.key())
+	e, err := l.kv.Get(ctx, l.held.key())
 	if errors.Is(err, jetstream.ErrKeyNotFound) {
 		return l.anew(ctx)
 	}
@@ -536,7 +563,7 @@ func (l *Lease) recover(ctx context.Context) error {
 		return fmt.Errorf("look at the lease: %w", err)
 	}
 	other, err := readHolder(e)
-	if err == nil && other.Process != l.own.Process {
+	if err == nil && other.Process != l.held.Process {
 		return fmt.Errorf("%w: by process %s on host %s", ErrLeaseLost, other.Process, other.Host)
 	}
 	return l.write(ctx, e.Revision())
@@ -544,12 +571,15 @@ func (l *Lease) recover(ctx context.Context) error {
 
 // anew takes the lease again after it ran out, as if for the first time.
 func (l *Lease) anew(ctx context.Context) error {
-	l.own.Held = false
+	l.held.Held = false
 	if err := l.write(ctx, 0); err != nil {
-		l.own.Held = true
+		l.held.Held = true
 		return err
 	}
 	err := l.contend(ctx)
+	if err == nil {
+		err = l.own(ctx, l.held.Tenants) // another may have come and gone meanwhile
+	}
 	if errors.Is(err, edda.Permanent) {
 		l.withdraw(ctx)
 		return fmt.Errorf("%w: %w", ErrLeaseLost, err)
@@ -563,6 +593,7 @@ func (l *Lease) Release(ctx context.Context) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.lost == nil {
+		l.seen(ctx, true)
 		l.lose(errReleased)
 	}
 	return l.release(ctx)
@@ -572,7 +603,7 @@ func (l *Lease) Release(ctx context.Context) error {
 var errReleased = errors.New("the lease was given back")
 
 func (l *Lease) release(ctx context.Context) error {
-	err := l.kv.Delete(ctx, l.own.key(), jetstream.LastRevision(l.revision))
+	err := l.kv.Delete(ctx, l.held.key(), jetstream.LastRevision(l.revision))
 	if err != nil {
 		return fmt.Errorf("release the lease: %w", err)
 	}

@@ -50,6 +50,8 @@ type config struct {
 	Log        logConfig        `koanf:"log"`
 	// AcceptStreamLoss goes on where a stream lost what the checkpoint speaks of.
 	AcceptStreamLoss bool `koanf:"accept_stream_loss"`
+	// AdoptEmpty takes tenants over that another store served, without their instances.
+	AdoptEmpty bool `koanf:"adopt_empty"`
 }
 
 type tenancyConfig struct {

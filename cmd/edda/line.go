@@ -223,6 +223,7 @@ func (p *process) acquire(ctx context.Context, l *line) error {
 	}
 	l.lease, err = stream.AcquireLease(ctx, l.js, stream.LeaseOptions{
 		Store: p.db.ID(), Host: host, Process: ulid.Make().String(), File: p.lockedFile(), Tenants: p.settings.Tenants,
+		MadeOf: p.db.MadeOf, AdoptEmpty: p.settings.AdoptEmpty,
 		Replicas: p.settings.Streams.Replicas, Memory: p.settings.dev, Log: p.log.Named("lease"),
 	})
 	return p.fenced(l, "saga", l.lease, err)
@@ -289,6 +290,10 @@ func (p *process) openSource(ctx context.Context, l *line) error {
 	p.said = begin.said
 	change := begin.change()
 	change.Checkpoints = l.source.Start()
+	for _, what := range l.lease.Adopted() {
+		p.log.Warn("tenants were taken over without their instances", zap.String("from", what))
+		change.Audits = append(change.Audits, store.Audit{Time: time.Now(), By: "adopt-empty", Verb: "adopt", Detail: what})
+	}
 	for _, loss := range l.source.Losses() {
 		p.log.Warn("accepted the loss of stream messages", zap.String("what", loss.Accepted()), zap.Uint64("next", loss.Resume.Seq+1))
 		change.Audits = append(change.Audits, store.Audit{Time: time.Now(), By: "accept-stream-loss", Verb: "accept", Detail: loss.Accepted()})
