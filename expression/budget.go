@@ -35,11 +35,11 @@ const (
 // Written is what so many bytes of JSON cost that are written.
 func Written(bytes int) int { return bytes / writtenBytes }
 
-// Read is what a value cost that was read from JSON. It does not depend on how that was
+// Read is what a value cost that was read from JSON, a step for each value in it. It does not depend on how that was
 // spaced, so that a value costs the same from wherever it comes.
 func Read(v any) int {
 	values, bytes := weigh(v)
-	return values/walkedValues + bytes/writtenBytes
+	return values + bytes/writtenBytes
 }
 
 func weigh(v any) (values, bytes int) {

@@ -6,7 +6,6 @@ import (
 	"reflect"
 	"strings"
 	"testing"
-	"time"
 
 	"edda"
 )
@@ -42,11 +41,7 @@ func TestAnEventOfManyDearExpressionsIsPoison(t *testing.T) {
 		if name == "steps" {
 			l.result("first", edda.Succeeded, `{"doc":`+many+`}`)
 		}
-		began := time.Now()
 		trs := l.event("Much", `{"id":"K","doc":`+tt.doc+`}`)
-		if took := time.Since(began); took > 20*time.Second {
-			t.Errorf("%s: %s", name, took)
-		}
 		dead := trs[0].Dead
 		if dead == nil || dead.Reason != edda.DeadPoison || !strings.Contains(dead.Error, "budget of 4000000 steps") || len(trs[0].Work) > 0 {
 			t.Fatalf("%s: %.400s", name, fmt.Sprint(trs[0].Fate, dead))
