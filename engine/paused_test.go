@@ -226,10 +226,77 @@ func TestReadersGoOnToThoseWhoWait(t *testing.T) {
 		look()
 		room.set()
 		l.refuse(nil)
+		began := time.Now()
+		w.liveAgain()
+		if got := w.logOf("late", "K"); len(got) != 300 {
+			t.Errorf("took in %d events", len(got))
+		}
+		if took := time.Since(began); took > readerTurn {
+			t.Errorf("it took %v", took)
+		}
+	})
+}
+
+// TestAPairThatIsPausedWhileItIsCaughtUpWithAllOthersGoesOnWhereTheyWere, also where the
+// commit that says so is lost.
+func TestAPairThatIsPausedWhileItIsCaughtUpWithAllOthersGoesOnWhereTheyWere(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, dir)
+		defer w.stop()
+		l, room := w.library(), &rooms{}
+		w.sagas = chorus{"old"}
+		w.start(Options{CatchUp: l.catchUp(), Crowded: room.crowded})
+		for i := range 300 {
+			w.streams.publish("A", event(fmt.Sprint("e", i), "add", "K"))
+		}
+		settle()
+		l.refuse(errors.New("not now"))
+		w.begins(chorus{"old", "late"}, "late")
+		w.gate.failNext(errDiskFull)
+		room.set(Pair{"acme", "late"})
+		look()
+		time.Sleep(time.Minute) // the store is tried again
+		room.set()
+		l.refuse(nil)
 		look()
 		w.liveAgain()
 		if got := w.logOf("late", "K"); len(got) != 300 {
 			t.Errorf("took in %d events", len(got))
+		}
+	})
+}
+
+// TestAPairThatHasNoRoomWhileItRejoinsIsPausedOnceItHas.
+func TestAPairThatHasNoRoomWhileItRejoinsIsPausedOnceItHas(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, dir)
+		defer w.stop()
+		l, room := w.library(), &rooms{}
+		w.sagas = chorus{"old"}
+		w.start(Options{CatchUp: l.catchUp(), Crowded: room.crowded})
+		w.streams.publish("A", event("e", "add", "K"))
+		look()
+		room.set(Pair{"acme", "old"})
+		look()
+		w.gate.set(true, nil)
+		room.set()
+		look() // it rejoins, and that is not durable
+		room.set(Pair{"acme", "old"})
+		look()
+		w.gate.set(false, nil)
+		look()
+		w.streams.publish("A", event("f", "add", "K"))
+		look()
+		if got := w.logOf("old", "K"); len(got) != 1 || len(w.engine.Info().Behind) != 1 {
+			t.Errorf("took in %v; %+v", got, w.engine.Info().Behind)
+		}
+		room.set()
+		look()
+		w.liveAgain()
+		if got := w.logOf("old", "K"); len(got) != 2 {
+			t.Errorf("took in %v", got)
 		}
 	})
 }

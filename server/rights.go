@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -165,11 +166,17 @@ func bound(c access.Caller) string {
 }
 
 // widened tells whether a call asks for the whole process. What cannot be read
-// counts as if it did: the door may refuse too much, never too little.
+// counts as if it did: the door may refuse too much, never too little. The handlers
+// read the query by a parser of their own, which has no bound of parameters.
 func widened(r *http.Request) bool {
-	q := r.URL.Query()
-	asked, err := strconv.ParseBool(q.Get("process"))
-	return q.Has("process") && (err != nil || asked)
+	q, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return true
+	}
+	return slices.ContainsFunc(q["process"], func(text string) bool {
+		asked, err := strconv.ParseBool(text)
+		return err != nil || asked
+	})
 }
 
 const (

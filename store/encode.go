@@ -1,6 +1,7 @@
 package store
 
 import (
+	"encoding/json"
 	"fmt"
 	"math"
 	"slices"
@@ -47,7 +48,7 @@ type encodedTransition struct {
 	record     []byte // with room for the pointer to the previous one; nil: none
 	work       []encodedWork
 	settled    []string
-	rows       []row // of the key's queues
+	rows       []row // of the key's queues, and the parts of its state
 	dead       *encodedDead
 	resolved   []string
 	arm        [][]byte
@@ -161,6 +162,9 @@ func (e *encoder) transition(t *edda.Transition) (err error) {
 	if err := e.queues(t, &out); err != nil {
 		return err
 	}
+	if err := e.parts(t, &out); err != nil {
+		return err
+	}
 	if t.Dead != nil {
 		if out.dead, err = e.deadLetter(t.Dead); err != nil {
 			return err
@@ -263,6 +267,18 @@ func (e *encoder) queues(t *edda.Transition, out *encodedTransition) error {
 	}
 	if err := add(bucketHeld, t.Hold); err != nil {
 		return fmt.Errorf("hold: %w", err)
+	}
+	return nil
+}
+
+// parts writes what changed of a state that lies in parts.
+func (e *encoder) parts(t *edda.Transition, out *encodedTransition) error {
+	for _, p := range t.Parts {
+		if p.Data != nil && !json.Valid(p.Data) {
+			return fmt.Errorf("part %d is no JSON", p.N)
+		}
+		e.out.size += len(p.Data) + len(out.key)
+		out.rows = append(out.rows, row{bucket: bucketPart, key: entryKey(out.key, p.N), value: p.Data})
 	}
 	return nil
 }

@@ -52,6 +52,9 @@ func TransitionSize(t *edda.Transition) int {
 	for i := range t.Work {
 		n += sizeWork + len(t.Work[i].Payload)
 	}
+	for i := range t.Parts {
+		n += sizeSmall + len(t.Parts[i].Data)
+	}
 	for _, entry := range []*edda.Entry{t.Park, t.Hold} {
 		if entry != nil {
 			n += sizeSmall + eventSize(&entry.Event)

@@ -237,7 +237,7 @@ func (x *extract) row(space keyspace, part, k, v []byte) error {
 func tenantOfKey(space keyspace, k []byte) (tenant string, known bool) {
 	var err error
 	switch space {
-	case bucketSaga, bucketCount, bucketPosition, bucketParked, bucketHeld, bucketSchedule, bucketClaim:
+	case bucketSaga, bucketCount, bucketPosition, bucketParked, bucketHeld, bucketSchedule, bucketClaim, bucketPart:
 		tenant, _, err = cutText(k)
 	case bucketDue:
 		var due Due
@@ -262,7 +262,7 @@ func (x *extract) mine(space keyspace, k, v []byte) (bool, error) {
 	switch space {
 	case bucketSaga, bucketCount, bucketPosition, bucketSchedule:
 		return true, x.saga(k)
-	case bucketParked, bucketHeld, bucketClaim, bucketDue, bucketEnded, bucketCheckpoint:
+	case bucketParked, bucketHeld, bucketPart, bucketClaim, bucketDue, bucketEnded, bucketCheckpoint:
 		return true, nil
 	case bucketOutbox:
 		row, err := cutRow(k, v)

@@ -35,11 +35,12 @@ const (
 	bucketSchedule   keyspace = "schedule"
 	bucketAudit      keyspace = "audit"
 	bucketReplay     keyspace = "replay"
+	bucketPart       keyspace = "part"
 )
 
 var keyspaces = []keyspace{
 	bucketMeta, bucketSaga, bucketCount, bucketCheckpoint, bucketPosition, bucketOutbox, bucketDue, bucketEnded,
-	bucketClaim, bucketHistory, bucketParked, bucketHeld, bucketDead, bucketDeadID, bucketManifest, bucketSchedule, bucketAudit, bucketReplay,
+	bucketClaim, bucketHistory, bucketParked, bucketHeld, bucketDead, bucketDeadID, bucketManifest, bucketSchedule, bucketAudit, bucketReplay, bucketPart,
 }
 
 // appendFill packs the pages of keyspaces that only grow at their end: a page

@@ -265,15 +265,9 @@ func (r underWay) Running(ctx context.Context, visit func(flow.State) error) err
 		if len(page) == 0 {
 			return nil
 		}
-		for _, in := range page {
-			q.After = in.Key
-			s, err := flowsaga.StateOf(in)
-			if err == nil {
-				err = visit(s)
-			}
-			if err != nil || ctx.Err() != nil {
-				return errors.Join(err, ctx.Err())
-			}
+		q.After = page[len(page)-1].Key
+		if err := r.p.hero.flows.Running(page, visit); err != nil || ctx.Err() != nil {
+			return errors.Join(err, ctx.Err())
 		}
 	}
 }

@@ -1,13 +1,15 @@
 package flow
 
 import (
+	"cmp"
 	"encoding/json"
 	"slices"
+	"sort"
 
 	"edda/hero"
 )
 
-// The bounds of one flow. Its state is written whole with every step, and one
+// The bounds of one flow. Its definition is written whole when it starts, and one
 // change set holds half a megabyte.
 const (
 	MaxNodes      = 1000
@@ -56,7 +58,7 @@ func Define(f hero.Flow, jobs []hero.Job) (Definition, error) {
 	if len(missing) > 0 {
 		return Definition{}, missingJobs(missing)
 	}
-	slices.SortFunc(d.Nodes, func(a, b Node) int { return int(int64(a.ID) - int64(b.ID)) })
+	slices.SortFunc(d.Nodes, func(a, b Node) int { return cmp.Compare(a.ID, b.ID) })
 	return d, d.check(f.Nodes)
 }
 
@@ -144,7 +146,13 @@ func (d Definition) repeated() []uint32 {
 	return slices.Compact(out)
 }
 
-// index finds a node by its id.
+// find is the place of a node, which is in the order of ids.
+func (d Definition) find(id uint32) (int, bool) {
+	i := sort.Search(len(d.Nodes), func(i int) bool { return d.Nodes[i].ID >= id }) // which copies no node
+	return i, i < len(d.Nodes) && d.Nodes[i].ID == id
+}
+
+// index finds nodes by their ids, also where one is there twice.
 func (d Definition) index() map[uint32]int {
 	at := make(map[uint32]int, len(d.Nodes))
 	for i, n := range d.Nodes {

@@ -107,8 +107,8 @@ func pause(attempt uint32) time.Duration {
 // Next is when something comes due; zero when nothing does.
 func (s State) Next() time.Time {
 	var at time.Time
-	for _, n := range s.Nodes {
-		if !n.Due.IsZero() && (at.IsZero() || n.Due.Before(at)) {
+	for i := range s.Nodes {
+		if n := &s.Nodes[i]; !n.Due.IsZero() && (at.IsZero() || n.Due.Before(at)) {
 			at = n.Due
 		}
 	}
@@ -120,7 +120,7 @@ func (s State) Ended() bool { return s.Status.Ended() }
 
 // Node finds a node by its job's id.
 func (s State) Node(id uint32) (NodeState, bool) {
-	if i, ok := s.Definition.index()[id]; ok {
+	if i, ok := s.Definition.find(id); ok {
 		return s.Nodes[i], true
 	}
 	return NodeState{}, false

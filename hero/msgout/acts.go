@@ -53,11 +53,11 @@ func beyondRepair(err error) error {
 // dispatch makes the job ready for that attempt and sends it. Each half is known
 // again by the attempt, so that doing it twice sends it once.
 func (d *Destination) dispatch(ctx context.Context, b flow.Batch, a flow.Act) error {
-	f, err := d.db.Flow(ctx, b.ContextID, b.FlowID)
+	env, err := d.db.FlowEnv(ctx, b.ContextID, b.FlowID)
 	if beyondRepair(err) != nil {
 		return err
 	}
-	j, err := d.db.DispatchJob(ctx, b.ContextID, a.Caller, a.Node, redisdb.Dispatch{FlowID: b.FlowID, Attempt: a.Attempt, Env: f.EnvVars})
+	j, err := d.db.DispatchJob(ctx, b.ContextID, a.Caller, a.Node, redisdb.Dispatch{FlowID: b.FlowID, Attempt: a.Attempt, Env: env})
 	switch {
 	case err != nil && beyondRepair(err) == nil:
 		return d.reportFailed(ctx, b, a, err)

@@ -180,7 +180,15 @@ func (l *line) over(ctx context.Context, m hero.Message, job hero.Job) (out end,
 // node's URL, else one of the context's runners. again tells that it was there
 // before. An error that is Permanent may still pass, when a runner registers.
 func (l *line) target(ctx context.Context, m hero.Message, job hero.Job, url string) (t target, again bool, err error) {
-	runners, err := l.r.db.Runners(ctx, l.context)
+	t, again, err = l.targetAmong(ctx, m, job, url, false)
+	if err == nil || !errors.Is(err, edda.Permanent) {
+		return t, again, err
+	}
+	return l.targetAmong(ctx, m, job, url, true) // a runner may be new
+}
+
+func (l *line) targetAmong(ctx context.Context, m hero.Message, job hero.Job, url string, anew bool) (t target, again bool, err error) {
+	runners, err := l.runners(ctx, anew)
 	if err != nil && (!errors.Is(err, edda.Permanent) || len(runners) == 0) {
 		return target{}, false, err
 	}

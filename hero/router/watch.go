@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strconv"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -13,8 +15,9 @@ import (
 	"edda/hero/redisdb"
 )
 
-// watchPage bounds the waiting messages that one read of the list gives.
-const watchPage = 500
+// watchPage bounds the waiting messages of one look, so that a wide flow costs no more
+// of them than a small one; the next look goes on behind it. What is late comes first.
+const watchPage = 50
 
 // watch looks at the jobs that wait for local runners, for those that write only
 // the job's hash, and gives up what was waited for too long.
@@ -29,30 +32,35 @@ func (l *line) watch(ctx context.Context) {
 	}
 }
 
-// watchOnce looks at every waiting message.
+// watchOnce looks at what is late, and at the next page of what waits.
 func (l *line) watchOnce(ctx context.Context) error {
 	c, err := l.r.db.Client(l.context)
 	if err != nil {
 		return err
 	}
-	for from := int64(0); ; {
-		page, err := c.ZRangeWithScores(ctx, awaiting, from, from+watchPage-1).Result()
+	now := strconv.FormatInt(time.Now().Unix(), 10)
+	late, err := c.ZRangeArgsWithScores(ctx, redis.ZRangeArgs{Key: awaiting, Start: "-inf", Stop: now, ByScore: true, Count: watchPage}).Result()
+	if err != nil {
+		return fmt.Errorf("read %s: %w", awaiting, err)
+	}
+	page, err := c.ZRangeWithScores(ctx, awaiting, l.watched, l.watched+watchPage-1).Result()
+	if err != nil {
+		return fmt.Errorf("read %s: %w", awaiting, err)
+	}
+	stay := int64(0)
+	for _, z := range slices.Concat(late, page) {
+		gone, err := l.lookAt(ctx, z)
 		if err != nil {
-			return fmt.Errorf("read %s: %w", awaiting, err)
+			return err
 		}
-		for _, z := range page {
-			gone, err := l.lookAt(ctx, z)
-			if err != nil {
-				return err
-			}
-			if !gone {
-				from++
-			}
-		}
-		if len(page) < watchPage {
-			return nil
+		if !gone {
+			stay++
 		}
 	}
+	if l.watched += stay; len(page) < watchPage {
+		l.watched = 0
+	}
+	return nil
 }
 
 // lookAt settles what ended of one waiting message; gone tells that it waits no more.
