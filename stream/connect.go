@@ -18,6 +18,10 @@ import (
 )
 
 const (
+	// pingEvery and pingsLost find a server that is frozen, whose connections stay up, within
+	// ten seconds: the third ping in a row without an answer ends the connection.
+	pingEvery = 3 * time.Second
+	pingsLost = 2
 	// reconnectWait spaces the attempts to come back to a server.
 	reconnectWait = 500 * time.Millisecond
 	// apiTimeout bounds requests to JetStream that have no deadline of their own.
@@ -104,7 +108,7 @@ func newJetStream(nc *nats.Conn, domain, prefix string) (jetstream.JetStream, er
 func (c Connection) options() ([]nats.Option, error) {
 	opts := []nats.Option{
 		nats.Name(cmp.Or(c.Name, "edda")),
-		nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1), nats.ReconnectWait(reconnectWait),
+		nats.PingInterval(pingEvery), nats.MaxPingsOutstanding(pingsLost), nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1), nats.ReconnectWait(reconnectWait),
 	}
 	if c.Server != nil {
 		return append(append(opts, nats.InProcessServer(c.Server)), c.reports()...), nil

@@ -30,6 +30,7 @@ type Publisher struct {
 	js      jetstream.JetStream
 	codec   Codec
 	unacked *unacked
+	trouble trouble
 	hearer  atomic.Pointer[func(stream string, seq uint64, w *edda.Work)]
 }
 
@@ -69,8 +70,10 @@ func (p *Publisher) Deliver(ctx context.Context, batch []edda.Work) []error {
 		p.window(ctx, batch[from:to], errs[from:to])
 	}
 	if !slices.ContainsFunc(errs, func(err error) bool { return err != nil }) {
+		p.trouble.noteAll(batch, nil)
 		return nil
 	}
+	p.trouble.noteAll(batch, errs)
 	return errs
 }
 
@@ -156,6 +159,7 @@ func (p *Publisher) PublishResult(ctx context.Context, r effects.Result) error {
 		return fmt.Errorf("write result of %s: %w", r.CommandID, err)
 	}
 	_, err = p.publish(ctx, m)
+	p.trouble.note(edda.WorkResult, err)
 	return err
 }
 

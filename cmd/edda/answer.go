@@ -69,9 +69,11 @@ func jetstreamState(l *line) error {
 		return fmt.Errorf("the connection is %s", status)
 	}
 	if l.embedded != nil {
-		return l.embedded.Healthy()
+		if err := l.embedded.Healthy(); err != nil {
+			return err
+		}
 	}
-	return nil
+	return errors.Join(l.watch.Problem(), l.publisher.Failing())
 }
 
 // Drain begins the staged stop. An audit that cannot be written holds up no stop.

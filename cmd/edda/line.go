@@ -44,7 +44,8 @@ type line struct {
 	// workerLease is the effect worker's, on its commands.
 	workerLease *stream.Lease
 	fences      fences // of both
-	warned      bool   // that commands outlive their claims
+	watch       *stream.Watch
+	warned      bool // that commands outlive their claims
 	codec       stream.Codec
 	publisher   *stream.Publisher
 	source      *stream.Source
@@ -132,6 +133,9 @@ func (p *process) build(ctx context.Context, l *line) error {
 	s := p.settings
 	codec := s.codec()
 	codec.MaxPayload = payloadLimit(s.Streams.MaxPayload, l.conn)
+	if err := p.present(ctx, l); err != nil {
+		return err
+	}
 	var err error
 	if l.durable, err = stream.EnsureStreams(ctx, l.js, stream.StreamOptions{
 		Grammar: codec.Grammar, Replicas: s.Streams.Replicas, Age: s.Streams.Age, Duplicates: s.Streams.Duplicates, SyncAlways: s.dev && s.syncStreams,
@@ -150,9 +154,29 @@ func (p *process) build(ctx context.Context, l *line) error {
 		}
 	}
 	if s.effects() {
-		return p.buildEffects(ctx, l)
+		if err := p.buildEffects(ctx, l); err != nil {
+			return err
+		}
 	}
+	var again func()
+	if l.source != nil {
+		again = l.source.Recheck
+	}
+	l.watch = stream.NewWatch(l.js, again, s.effects() && s.ledger() == ledgerShared, p.log.Named("streams"))
 	return nil
+}
+
+// present refuses a start where a stream is gone that the store has read: what is made in
+// its place would stand in the way of restoring it.
+func (p *process) present(ctx context.Context, l *line) error {
+	if !p.settings.sagas() || p.settings.AcceptStreamLoss {
+		return nil
+	}
+	held, err := p.db.Checkpoints()
+	if err != nil {
+		return edda.Classify(edda.Permanent, "read the positions: %w", err)
+	}
+	return stream.Present(ctx, l.js, held)
 }
 
 // devPayload is what the embedded NATS takes: more than Edda does, so that a

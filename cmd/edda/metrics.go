@@ -69,6 +69,25 @@ func (c *parkedCollector) Collect(ch chan<- prometheus.Metric) {
 	ch <- prometheus.MustNewConstMetric(limit, prometheus.GaugeValue, float64(c.max))
 }
 
+// streamCollector shows which streams can be used.
+type streamCollector struct{ watch *stream.Watch }
+
+func streamUpDesc() *prometheus.Desc {
+	return prometheus.NewDesc("edda_stream_up", "1 where the stream was there at the last look, 0 where it is gone or does not answer.", []string{"stream"}, nil)
+}
+
+func (c *streamCollector) Describe(ch chan<- *prometheus.Desc) { ch <- streamUpDesc() }
+
+func (c *streamCollector) Collect(ch chan<- prometheus.Metric) {
+	for name, up := range c.watch.Up() {
+		value := 0.0
+		if up {
+			value = 1
+		}
+		ch <- prometheus.MustNewConstMetric(streamUpDesc(), prometheus.GaugeValue, value, name)
+	}
+}
+
 // leaseGauge shows how long a lease is still surely ours.
 func leaseGauge(of string, lease *stream.Lease) prometheus.Collector {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{

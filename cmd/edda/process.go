@@ -219,7 +219,8 @@ func (p *process) parts(l loaded) []lifecycle.Part {
 		{Name: "upkeep", Stage: lifecycle.Connections, Run: p.upkeep.Run},
 	}
 	if p.settings.streams() {
-		parts = append(parts, lifecycle.Part{Name: "nats", Stage: lifecycle.Connections, Run: p.holdConnection, Ready: p.join})
+		parts = append(parts, lifecycle.Part{Name: "nats", Stage: lifecycle.Connections, Run: p.holdConnection, Ready: p.join},
+			lifecycle.Part{Name: "streams", Stage: lifecycle.Connections, Run: p.watchStreams})
 	}
 	parts = append(parts, p.heroParts()...)
 	if p.settings.sagas() {
@@ -239,6 +240,17 @@ func (p *process) parts(l loaded) []lifecycle.Part {
 			Finish: func(ctx context.Context) error { return p.line.Load().handoff.Flush(ctx) }})
 	}
 	return append(parts, lifecycle.Part{Name: "start", Stage: lifecycle.Intake, Run: p.announced})
+}
+
+// watchStreams looks at the streams once they are reached.
+func (p *process) watchStreams(ctx context.Context) error {
+	select {
+	case <-p.joined:
+		p.metrics.MustRegister(&streamCollector{p.line.Load().watch})
+		return p.line.Load().watch.Run(ctx)
+	case <-ctx.Done():
+		return nil
+	}
 }
 
 func (p *process) sagaParts() []lifecycle.Part {

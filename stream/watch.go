@@ -1,0 +1,249 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"go.uber.org/zap"
+
+	"edda"
+)
+
+const (
+	// watchEvery is how often the streams are looked at: one that is gone is known well
+	// within ten seconds.
+	watchEvery = 3 * time.Second
+	// watchMisses looks in a row without an answer count: a server may be busy for one.
+	watchMisses = 2
+)
+
+// Watch looks whether what a process reads and writes is still there. A stream that was
+// deleted leaves its consumers and its publishers waiting, and nothing else would say so.
+type Watch struct {
+	js    jetstream.JetStream
+	again func() // a stream is another one than at the last look
+	log   *zap.Logger
+
+	mu      sync.Mutex // guards what follows
+	streams map[string]*watched
+}
+
+// watched is what is known of one stream.
+type watched struct {
+	created time.Time
+	misses  int
+	problem error
+}
+
+// ledgerStream is what the bucket of the ledger is to the server.
+const ledgerStream = "KV_" + LedgerBucket
+
+// NewWatch watches all of Edda's streams, and the bucket of a shared ledger where there is
+// one; again is called where a stream was made anew, and may be nil. Nothing is asked before Run.
+func NewWatch(js jetstream.JetStream, again func(), shared bool, log *zap.Logger) *Watch {
+	if log == nil {
+		log = zap.NewNop()
+	}
+	w := &Watch{js: js, again: again, log: log, streams: map[string]*watched{}}
+	for _, p := range plans() {
+		w.streams[p.name] = &watched{}
+	}
+	if shared {
+		w.streams[ledgerStream] = &watched{}
+	}
+	return w
+}
+
+// Run looks until ctx ends.
+func (w *Watch) Run(ctx context.Context) error {
+	tick := time.NewTicker(watchEvery)
+	defer tick.Stop()
+	for {
+		var all sync.WaitGroup
+		for name := range w.streams {
+			all.Go(func() { w.look(ctx, name) })
+		}
+		all.Wait()
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+func (w *Watch) look(ctx context.Context, name string) {
+	asked, cancel := context.WithTimeout(ctx, watchEvery)
+	defer cancel()
+	s, err := w.js.Stream(asked, name)
+	if ctx.Err() != nil {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	is := w.streams[name]
+	before := is.problem
+	switch {
+	case errors.Is(err, jetstream.ErrStreamNotFound) && name == ledgerStream:
+		is.problem = fmt.Errorf("bucket %s is gone, and no effect is called: restore it, or start again, which makes an empty one", LedgerBucket)
+	case errors.Is(err, jetstream.ErrStreamNotFound):
+		is.problem = fmt.Errorf("stream %s is gone: restore it (nats stream restore), or start again with --accept-stream-loss", name)
+	case err != nil:
+		if is.misses++; is.misses >= watchMisses {
+			is.problem = fmt.Errorf("stream %s does not answer: %w", name, err)
+		}
+	default:
+		created := s.CachedInfo().Created
+		if !is.created.IsZero() && !is.created.Equal(created) && w.again != nil {
+			w.again()
+		}
+		is.created, is.misses, is.problem = created, 0, nil
+	}
+	switch {
+	case before == nil && is.problem != nil:
+		w.log.Error("a stream cannot be used", zap.String("stream", name), zap.Error(is.problem))
+	case before != nil && is.problem == nil:
+		w.log.Info("a stream can be used again", zap.String("stream", name))
+	}
+}
+
+// Problem says which streams cannot be used; nil where all can.
+func (w *Watch) Problem() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var out []string
+	for _, s := range w.streams {
+		if s.problem != nil {
+			out = append(out, s.problem.Error())
+		}
+	}
+	if len(out) == 0 {
+		return nil
+	}
+	slices.Sort(out)
+	return errors.New(strings.Join(out, "; "))
+}
+
+// Up tells for each stream whether it can be used.
+func (w *Watch) Up() map[string]bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	out := map[string]bool{}
+	for name, s := range w.streams {
+		out[name] = s.problem == nil
+	}
+	return out
+}
+
+// Present refuses a start where a stream is gone of which messages were handled, before
+// anything is made in its place. The error is edda.Permanent.
+func Present(ctx context.Context, js jetstream.JetStream, held []edda.Checkpoint) error {
+	var losses []Loss
+	for _, cp := range held {
+		_, err := js.Stream(ctx, cp.Stream)
+		if errors.Is(err, jetstream.ErrStreamNotFound) {
+			losses = append(losses, Loss{Checkpoint: cp, What: fmt.Sprintf("is gone, but everything up to %d was already handled", cp.Seq)})
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("look at stream %s: %w", cp.Stream, err)
+		}
+	}
+	if len(losses) == 0 {
+		return nil
+	}
+	return lossError(losses)
+}
+
+// trouble is what publishing came to lately, by kind of work.
+type trouble struct {
+	some  atomic.Bool // kinds has any: as a rule it has none
+	mu    sync.Mutex  // guards kinds
+	kinds map[edda.WorkKind]failing
+}
+
+type failing struct {
+	since, last time.Time
+	err         error
+}
+
+const (
+	// troubleAfter is how long publishing fails before it counts: an ack that was lost is none.
+	troubleAfter = 2 * time.Second
+	// troubleWithin is how long a failure counts after the last try: what fails is tried
+	// again at least that often.
+	troubleWithin = time.Minute
+)
+
+// note takes what became of one kind of work; what was refused for good says nothing.
+func (t *trouble) note(kind edda.WorkKind, err error) {
+	if err != nil && !errors.Is(err, edda.Temporary) || errors.Is(err, context.Canceled) {
+		return
+	}
+	if err == nil && !t.some.Load() {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err == nil {
+		delete(t.kinds, kind)
+		t.some.Store(len(t.kinds) > 0)
+		return
+	}
+	if t.kinds == nil {
+		t.kinds = map[edda.WorkKind]failing{}
+	}
+	now := time.Now()
+	f, ok := t.kinds[kind]
+	if !ok {
+		f.since = now
+	}
+	f.last, f.err = now, err
+	t.kinds[kind] = f
+	t.some.Store(true)
+}
+
+// Failing says what cannot be published; nil where all can, as far as it was tried.
+func (p *Publisher) Failing() error {
+	t := &p.trouble
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var out []string
+	for kind, f := range t.kinds {
+		if f.last.Sub(f.since) >= troubleAfter && time.Since(f.last) < troubleWithin {
+			out = append(out, fmt.Sprintf("%ss cannot be stored: %v", kind, f.err))
+		}
+	}
+	if len(out) == 0 {
+		return nil
+	}
+	slices.Sort(out)
+	return errors.New(strings.Join(out, "; "))
+}
+
+// noteAll takes what became of a batch: of each kind a success counts more than a failure.
+func (t *trouble) noteAll(batch []edda.Work, errs []error) {
+	if errs == nil && !t.some.Load() {
+		return
+	}
+	outcome := map[edda.WorkKind]error{}
+	for i := range batch {
+		var err error
+		if errs != nil {
+			err = errs[i]
+		}
+		if was, ok := outcome[batch[i].Kind]; !ok || was != nil {
+			outcome[batch[i].Kind] = err
+		}
+	}
+	for kind, err := range outcome {
+		t.note(kind, err)
+	}
+}
