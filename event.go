@@ -166,8 +166,12 @@ const (
 	TimerPark     TimerKind = "park"     // a parked event expired
 )
 
-// Key names one instance of a saga. Every part may be any UTF-8 text; Tenant is
-// empty where tenancy is off.
+// MaxKey is how many bytes the correlation of a new instance may have: as many as fit an
+// address, each of them escaped, and a cursor, beside all else that a request's headers hold.
+const MaxKey = 2048
+
+// Key names one instance of a saga. Every part may be any UTF-8 text, and Correlation has at
+// most [MaxKey] bytes; Tenant is empty where tenancy is off.
 type Key struct {
 	Tenant      string `json:"tenant,omitempty"`
 	Saga        string `json:"saga,omitempty"`

@@ -77,6 +77,23 @@ type Instance struct {
 	Ordinal int `json:"ordinal,omitempty"`
 	// Armed is the time of its row in the due index; zero when there is none.
 	Armed time.Time `json:"armed,omitzero"`
+	// Parts is how many parts its state has besides State. They lie in rows of their
+	// own, so that a step writes only those that it changes.
+	Parts int `json:"parts,omitempty"`
+	// Memo is the state decoded, where its program keeps that; it is not stored. An
+	// instance with a memo needs no parts. See [Cell].
+	Memo Memo `json:"-"`
+}
+
+// Memo is what a program keeps with an instance that it made. It never changes.
+type Memo interface {
+	Size() int // about how many bytes it takes in memory
+}
+
+// Part is a part of an instance's state.
+type Part struct {
+	N    uint64          `json:"n"`
+	Data json.RawMessage `json:"data"` // of a transition: nil removes it
 }
 
 // StepKind says what a step waits for.

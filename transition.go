@@ -68,6 +68,8 @@ type Transition struct {
 	Dead    *DeadLetter
 	// Resolved names dead letters that this transition settled (redrive, drop).
 	Resolved []string
+	// Parts are those of the instance's state that this transition wrote or removed.
+	Parts []Part
 	// Arm and Disarm are rows of the due index to add and to remove.
 	Arm    []time.Time
 	Disarm []time.Time
@@ -77,6 +79,7 @@ type Transition struct {
 type Cell struct {
 	Key      Key
 	Instance *Instance // nil: none yet
+	Parts    []Part    // of its state, by N, where it has parts and no memo
 	Parked   []Entry   // in order; only where there is no instance
 	Held     []Entry   // in order; the first is the poison event that holds the key
 }

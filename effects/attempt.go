@@ -95,6 +95,9 @@ func (j *job) step(t *turn, before answer) answer {
 	done := unused
 	defer func() { t.end(done) }()
 	if j.asks() {
+		if !j.mayCall() {
+			return answer{cut: true}
+		}
 		a, call := j.ask()
 		done = a.health()
 		if !call {
@@ -104,7 +107,7 @@ func (j *job) step(t *turn, before answer) answer {
 	}
 	before.again = false
 	switch {
-	case !j.hold.live():
+	case !j.mayCall(), !j.hold.live():
 		return answer{cut: true}
 	case (j.made == 0 || before.kind == "") && j.c.late(time.Now()):
 		return answer{outcome: j.expired()}

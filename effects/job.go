@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"time"
 
 	"go.uber.org/zap"
@@ -23,6 +24,8 @@ type spell struct {
 type job struct {
 	w         *Worker
 	admission *admission
+	masked    map[string]any // the secrets that mask hides, kept for the next command
+	mask      redactor
 	command
 }
 
@@ -131,7 +134,10 @@ func (j *job) prepare() (*outcome, error) {
 	if err != nil {
 		return nil, err
 	}
-	j.secret = newRedactor(secrets)
+	if !maps.Equal(secrets, j.masked) { // most commands of an effect have the same
+		j.masked, j.mask = secrets, newRedactor(secrets)
+	}
+	j.secret = j.mask
 	payload, err := j.payload()
 	if err != nil {
 		return refusal("malformed", err), nil
@@ -240,6 +246,26 @@ func (j *job) claim() (fate, bool) {
 		j.w.o.Log.Error("the effect ledger cannot be written", fields(j.c, err)...)
 		return comeBack(againAfter), false
 	}
+}
+
+// mayCall passes the fence, just before a call. Where this process may not act now it
+// waits, for the claim is its own still, until it may, or the worker stops.
+func (j *job) mayCall() bool {
+	if j.w.o.Fence == nil {
+		return true
+	}
+	err := j.w.o.Fence(j.hold.ctx)
+	if err == nil {
+		return true
+	}
+	j.w.o.Log.Debug("a command is not called yet", fields(j.c, err)...)
+	ctx, stop := j.between()
+	defer stop()
+	for err != nil && ctx.Err() == nil {
+		pause(ctx, fenceAgain)
+		err = j.w.o.Fence(ctx)
+	}
+	return err == nil && ctx.Err() == nil
 }
 
 // finish ends the hold with the result, where there is one. Where there is none

@@ -3,9 +3,13 @@ package effects
 import (
 	"cmp"
 	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
+	"html"
 	"net/url"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"edda"
@@ -17,13 +21,19 @@ const minSecret = 4
 
 // redactor keeps the values of a command's secrets out of what leaves the
 // worker, also where the other side says them again. Its zero value knows none.
-type redactor struct{ replacer *strings.Replacer }
+type redactor struct {
+	replacer *strings.Replacer
+	numeric  bool // a secret is an integer: so may be what the other side says
+}
 
 func newRedactor(secrets map[string]any) redactor {
 	type spelling struct{ text, name string }
 	var all []spelling
+	numeric := false
 	for name, v := range secrets {
 		s, _ := v.(string)
+		_, err := strconv.Atoi(s)
+		numeric = numeric || err == nil
 		for _, text := range spellings(s) {
 			all = append(all, spelling{text, name})
 		}
@@ -39,22 +49,44 @@ func newRedactor(secrets map[string]any) redactor {
 	for _, s := range all {
 		pairs = append(pairs, s.text, "[secret "+s.name+"]")
 	}
-	return redactor{strings.NewReplacer(pairs...)}
+	return redactor{strings.NewReplacer(pairs...), numeric}
 }
 
-// spellings are the forms in which a secret is seen: as it is, in a URL, in
-// base64, inside a JSON text, and its lines, since PEM is shown by lines.
+// spellings are the forms in which a secret is seen: as it is, in a URL, in base64, in
+// hex, inside a JSON text or one within another, in HTML, and its lines, since PEM is
+// shown by lines.
 func spellings(secret string) []string {
 	var out []string
 	for _, s := range append(strings.FieldsFunc(secret, lineEnd), secret) {
 		if len(s) < minSecret {
 			continue
 		}
-		out = append(out, s, url.QueryEscape(s), url.PathEscape(s), base64.StdEncoding.EncodeToString([]byte(s)), base64.URLEncoding.EncodeToString([]byte(s)), inJSON(s, true), inJSON(s, false))
+		out = append(out, s, base64.StdEncoding.EncodeToString([]byte(s)), base64.URLEncoding.EncodeToString([]byte(s)))
+		inHex := hex.EncodeToString([]byte(s))
+		out = append(out, inHex, strings.ToUpper(inHex))
+		for _, escaped := range []string{url.QueryEscape(s), url.PathEscape(s)} {
+			out = append(out, escaped, escapes.ReplaceAllStringFunc(escaped, strings.ToLower))
+		}
+		for _, asHTML := range []bool{true, false} {
+			once := inJSON(s, asHTML)
+			out = append(out, once, inJSON(once, true), inJSON(once, false))
+		}
+		for _, quotes := range htmlQuotes {
+			out = append(out, quotes.Replace(html.EscapeString(s)))
+		}
 		out = append(out, inBase64(s)...)
 	}
 	slices.Sort(out)
 	return slices.Compact(out)
+}
+
+// escapes are those of a URL, in whose hex digits the case is free.
+var escapes = regexp.MustCompile("%[0-9A-F]{2}")
+
+// htmlQuotes are how others than Go escape quotes in HTML.
+var htmlQuotes = []*strings.Replacer{
+	strings.NewReplacer(), strings.NewReplacer("&#34;", "&quot;", "&#39;", "&#x27;"), strings.NewReplacer("&#34;", "&quot;", "&#39;", "&#039;"),
+	strings.NewReplacer("&#34;", "&quot;", "&#39;", "&apos;"), strings.NewReplacer("&#34;", "&quot;"), strings.NewReplacer("&#34;", `"`, "&#39;", "'"),
 }
 
 // minBase64 is the length from which a part of a base64 text is looked for.
@@ -98,6 +130,14 @@ func (r redactor) value(v any) any {
 	switch v := v.(type) {
 	case string:
 		return r.text(v)
+	case int:
+		if !r.numeric {
+			return v
+		}
+		if digits := r.text(strconv.Itoa(v)); digits != strconv.Itoa(v) {
+			return digits
+		}
+		return v
 	case json.Number:
 		if digits := r.text(string(v)); digits != string(v) {
 			return digits

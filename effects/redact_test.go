@@ -3,9 +3,11 @@ package effects
 import (
 	"context"
 	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"html"
 	"net/url"
 	"strings"
 	"testing"
@@ -23,7 +25,8 @@ func TestSecretsStayInside(t *testing.T) {
 	secret := func(name string) (string, bool) { return value, name == "EDDA_SECRET_PAY" }
 	echoes := map[string]any{
 		"plain": value, "url": url.QueryEscape(value), "path": url.PathEscape(value), "base64": base64.StdEncoding.EncodeToString([]byte(value)),
-		"line": "said second-line", value: "a name", "deep": []any{map[string]any{"a": "x" + value + "y"}}, "n": json.Number("1"),
+		"line": "said second-line", "hex": hex.EncodeToString([]byte(value)), "HEX": fmt.Sprintf("%X", value), "html": html.EscapeString(value), "lower": strings.ToLower(url.QueryEscape(value)),
+		"twice": inJSON(inJSON(value, true), true), value: "a name", "deep": []any{map[string]any{"a": "x" + value + "y"}}, "n": json.Number("1"),
 	}
 	answers := map[string]func() (Response, error){
 		"a success": func() (Response, error) { return Response{Status: 200, Body: echoes}, nil },
@@ -76,6 +79,26 @@ func TestRedactorLeavesTheRestAlone(t *testing.T) {
 	}
 }
 
+// TestASecretIsKnownHoweverItIsWritten, within other text and alone.
+func TestASecretIsKnownHoweverItIsWritten(t *testing.T) {
+	const value = `Pä<s>'&"w/+\ 9`
+	r := newRedactor(map[string]any{"PW": value, "PIN": "20261123", "LONG": "18446744073709551615"})
+	for name, text := range map[string]string{
+		"hex": hex.EncodeToString([]byte(value)), "upper hex": fmt.Sprintf("%X", value), "hex within": hex.EncodeToString([]byte("user:" + value + "!")),
+		"html": html.EscapeString(value), "html of PHP": "Pä&lt;s&gt;&#039;&amp;&quot;w/+\\ 9", "html of Python": "Pä&lt;s&gt;&#x27;&amp;&quot;w/+\\ 9", "html of Java": "Pä&lt;s&gt;&#39;&amp;&quot;w/+\\ 9", "html of XML": "Pä&lt;s&gt;&apos;&amp;&quot;w/+\\ 9",
+		"html without quotes": "Pä&lt;s&gt;'&amp;\"w/+\\ 9", "query": url.QueryEscape(value), "lower query": "P%c3%a4%3cs%3e%27%26%22w%2f%2b%5c+9", "lower path": "P%c3%a4%3cs%3e%27&%22w%2f+%5c%209",
+		"JSON": inJSON(value, true), "JSON twice": inJSON(inJSON(value, true), true), "JSON twice, plain": inJSON(inJSON(value, false), false), "JSON twice, mixed": inJSON(inJSON(value, false), true),
+	} {
+		if got := r.text("a " + text + " b"); !strings.HasPrefix(got, "a ") || !strings.Contains(got, "[secret PW]") || strings.Contains(got, text) {
+			t.Errorf("%s: %q became %q", name, text, got)
+		}
+	}
+	given := map[string]any{"pin": 20261123, "long": json.Number("18446744073709551615"), "n": 2026, "m": json.Number("1e999")}
+	if got, _ := edda.Encode(r.value(given)); string(got) != `{"long":"[secret LONG]","m":1e999,"n":2026,"pin":"[secret PIN]"}` {
+		t.Errorf("%s", got)
+	}
+}
+
 // TestASecretIsReadAgain: a file that was rotated is seen without a restart.
 func TestASecretIsReadAgain(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -88,9 +111,17 @@ func TestASecretIsReadAgain(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for i, v := range []string{"first", "second"} {
+		h.bank.answers(func(_ context.Context, _ int, c Call) (Response, error) {
+			return Response{Status: 200, Body: map[string]any{"id": c.Config["headers"].(map[string]any)["Authorization"]}}, nil
+		})
+		j := newJob(w, w.entrance("charge").admission) // which takes one command after another
+		for i, v := range []string{"first", "second", "second"} {
 			value = v
-			newJob(w, w.entrance("charge").admission).handle(noEnd(t), new(cmd(fmt.Sprint("c", i))))
+			j.handle(noEnd(t), new(cmd(fmt.Sprint("c", i))))
+			j.forget()
+			if got := string(h.got()[i].Payload); got != `{"id":"[secret PAY]"}` {
+				t.Errorf("%s: the result is %s", v, got)
+			}
 			if got := h.bank.all()[i].Config["headers"].(map[string]any)["Authorization"]; got != v {
 				t.Errorf("called with %v, want %s", got, v)
 			}

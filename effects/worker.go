@@ -35,6 +35,8 @@ const (
 	againAfter = 5 * time.Second
 	// ledgerAgain is the wait between attempts to write a result that must not be lost.
 	ledgerAgain = time.Second
+	// fenceAgain is the wait between attempts to pass a fence that is shut.
+	fenceAgain = time.Second
 	// maxHeld commands of one effect are held at most, where keys wait for their
 	// own limits: enough to see the commands of many other keys.
 	maxHeld = 1024
@@ -68,6 +70,9 @@ type Options struct {
 	Ledger Ledger
 	// Applier takes the results of commands that were offered; nil where none are.
 	Applier Applier
+	// Fence, where set, is passed before each call: an error says that this process may not
+	// act now, or not any more. It must not wait for long.
+	Fence func(context.Context) error
 	// Retention is how long claims are kept: package retention drops older ones
 	// from the store's ledger, a shared one sees to it by itself.
 	Retention time.Duration

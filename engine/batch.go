@@ -6,6 +6,7 @@ import (
 	"hash/maphash"
 	"runtime"
 	"slices"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -37,6 +38,9 @@ type batch struct {
 	seed    maphash.Seed
 	lanes   []*lane
 	room    map[string]bool // tenants that may park; read only
+	lagging lagging         // read only; mostly there is none
+	leaving sync.Mutex      // guards left
+	left    []leaving       // events that are left to pairs that are behind
 }
 
 // worthLane is how many inputs a lane is worth, unless somebody says how many lanes there
@@ -91,6 +95,9 @@ func (b *batch) routeOne(it *item) {
 	case !it.isRow():
 		it.event, it.about = b.letter(b.match(it.event))
 		it.targets = b.targets(it.event)
+		if len(b.lagging) > 0 {
+			b.leave(it)
+		}
 		b.crowd(it)
 	}
 	it.results = it.one[:0]
@@ -176,7 +183,7 @@ func (b *batch) spread(lanes int) {
 	b.lanes = b.lanes[:lanes]
 	for _, l := range b.lanes {
 		*l = lane{
-			sagas: b.sagas, over: b.over, kept: b.kept, open: b.db.View, horizon: b.horizon, lived: b.lived, now: b.now, patient: b.patient,
+			sagas: b.sagas, over: b.over, kept: b.kept, open: b.db.View, horizon: b.horizon, lived: b.lived, now: b.now, patient: b.patient, lagging: b.lagging,
 			cells: l.cells, grown: l.grown, jobs: l.jobs, room: l.room,
 		}
 	}

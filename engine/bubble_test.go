@@ -31,6 +31,7 @@ type world struct {
 	gate     *gate
 	engine   *Engine
 	registry *prometheus.Registry
+	sagas    Sagas // counter where there are none
 	logs     *observer.ObservedLogs
 
 	mu   sync.Mutex
@@ -82,7 +83,11 @@ func (w *world) start(o Options) {
 	w.logs = logs
 	o.Lanes = cmp.Or(o.Lanes, lanes)
 	o.Registry, o.Observe, o.Log = w.registry, w.observe, zap.New(core)
-	w.engine = newEngine(w.streams, w.gate, counter{}, o)
+	var sagas Sagas = counter{}
+	if w.sagas != nil {
+		sagas = w.sagas
+	}
+	w.engine = newEngine(w.streams, w.gate, sagas, o)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- w.engine.Run(ctx) }()

@@ -40,6 +40,7 @@ type set struct {
 	begun time.Time // when it was submitted
 	// patient is set on one that only moves positions, and is alone.
 	patient bool
+	notes   []store.Audit // of the audits, those that are written again where the set is lost
 }
 
 // cut turns evaluated items into change sets. What is due comes first, its
@@ -205,7 +206,11 @@ func (c *cutter) add(left []unit) {
 	c.open.take(u)
 	if at := u.it.position(); u.it.due == nil && at.Stream != "" {
 		at.Created = c.created[at.Stream]
-		c.open.move(at)
+		if l := u.it.lag; l != nil {
+			c.open.cover(l.Pair, at)
+		} else {
+			c.open.move(at)
+		}
 	}
 }
 

@@ -14,8 +14,11 @@
 //     what was stored at T, or to its end, and in due order.
 //   - An event comes behind what was due in its key before it was stored. Where
 //     that is late, the event waits for it, a tenth of a second at most.
-//   - While there is no room for more work, new events stay in their streams, and
-//     results, acts and what is due still come.
+//   - A saga that has no room for more of its work, for one tenant, falls behind the
+//     streams alone. Where there is no room at all, new events stay in their streams.
+//     Results and acts still come.
+//   - A saga that is behind takes in what it has missed in the order in which it was
+//     stored, beside all others, and is live again where the main line is.
 //   - When the store fails it stops, says so, and goes on from the last durable
 //     position once the store works again. Nothing that was acknowledged is lost.
 //   - A panic of a saga is a dead letter, never the end of the process.
@@ -26,7 +29,7 @@
 // The goroutines, each of which Run starts and waits for:
 //
 //	intake ── events ──> evaluator ── change sets ──> writer ──> store
-//	                      ^  ^  ^                       │
+//	readers (the past) ───┤  ^  ^                       │
 //	surveyor (ends) ──────┘  │  └────── durable ────────┘
 //	callers (Wake, Start) ───┘            │
 //	                                      └──> acker ──> source

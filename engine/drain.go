@@ -22,4 +22,8 @@ func (v *evaluator) drain(done report) {
 		it.due.handed.refuse()
 	}
 	v.dues = nil
+	for _, l := range v.lagging { // what was read for them is read again
+		l.dismiss()
+		l.queue = nil
+	}
 }

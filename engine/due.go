@@ -48,6 +48,10 @@ func (v *evaluator) hand(it *item) {
 		it.due.handed.refuse()
 		return
 	}
+	if it.isRow() && v.lagging.within(it.due.row.Key, it.due.time).Before(it.due.time) {
+		it.due.handed.settle() // it stays in the index
+		return
+	}
 	v.addDue(it)
 }
 

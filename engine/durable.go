@@ -69,10 +69,17 @@ func (e *Engine) settle(it *item) {
 		it.due.handed.settle()
 		return
 	}
-	e.metrics.events.Inc()
-	if len(it.targets) == 0 {
+	switch {
+	case it.lag != nil:
+		e.metrics.caught.Inc()
+	default:
+		e.metrics.events.Inc()
+	}
+	if len(it.targets) > 0 || it.lag == nil && !it.withheld {
+		e.waiters.signal(it)
+	}
+	if len(it.targets) == 0 && it.lag == nil && !it.withheld {
 		e.metrics.fate("", edda.FateIgnored)
 	}
-	e.waiters.signal(it)
 	e.answer(it, nil)
 }

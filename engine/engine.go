@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -51,12 +52,17 @@ type Options struct {
 	// changes. Both are called by one goroutine and must answer at once.
 	Full func() []string
 	Hold func(held bool)
+	// Crowded says which sagas have so much work for a destination that no more of it is to
+	// be made, for one tenant each, and what the destination is called. They fall behind
+	// the streams until they have room again; all others go on. It is called likewise.
+	Crowded func() map[Pair]string
 	// Copied is told of each copy of a handed result as soon as it is durable, and
 	// before it goes out as a rule. It must not block.
 	Copied func(edda.Work)
 	// MaxParked is how many events of one tenant may wait for their instance
 	// before another becomes a dead letter; [DefaultMaxParked] when zero.
 	MaxParked int
+	CatchUp   CatchUp
 	// Lanes is how many keys are evaluated at once. When zero they are GOMAXPROCS, and
 	// fewer where there are few inputs.
 	Lanes int
@@ -77,6 +83,9 @@ func (o *Options) validate() {
 	}
 	if o.Hold == nil {
 		o.Hold = func(bool) {}
+	}
+	if o.Crowded == nil {
+		o.Crowded = func() map[Pair]string { return nil }
 	}
 	if o.Copied == nil {
 		o.Copied = func(edda.Work) {}
@@ -102,6 +111,8 @@ type Engine struct {
 	halt    chan struct{} // closed once: stop the intake
 	halting sync.Once
 	stopped chan struct{} // closed when Run has returned
+	// waits are until when what is due may fire, of the pairs that are behind; nil: there are none.
+	waits atomic.Pointer[map[Pair]*time.Time]
 }
 
 // New makes an engine; nothing happens before Run. The store's Run must go on
@@ -133,14 +144,22 @@ func (e *Engine) Run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read the positions: %w", err)
 	}
+	behind, err := e.db.Positions()
+	if err != nil {
+		return fmt.Errorf("read the sagas' own positions: %w", err)
+	}
 	e.status.restore(positions)
 	g, ctx := errgroup.WithContext(ctx)
 	v := newEvaluator(e, positions)
+	v.found(behind)
 	in := newIntake(e, positions)
 	g.Go(func() error { return in.run(ctx) })
 	g.Go(func() error { return v.writer.run() })
 	g.Go(func() error { return v.acker.run(ctx) })
 	g.Go(func() error { return v.surveyor.run(ctx) })
+	for range maxReaders {
+		g.Go(func() error { return reader{e}.run(ctx) })
+	}
 	g.Go(func() error { return v.run(ctx, in.out) })
 	return g.Wait()
 }
@@ -187,10 +206,13 @@ func (r report) orStopped() error {
 	}
 }
 
-// Swap takes another set into use between two batches and returns once it is.
-func (e *Engine) Swap(ctx context.Context, sagas Sagas) error {
+// Swap takes another set into use between two batches and returns once it is. Behind are
+// the positions, in the store already, of sagas in it that begin behind the streams.
+func (e *Engine) Swap(ctx context.Context, sagas Sagas, behind ...store.Position) error {
 	return e.ask(ctx, func(v *evaluator, done report) {
 		v.sagas = sagas
+		v.found(behind)
+		v.rejudge()
 		done <- nil
 	})
 }

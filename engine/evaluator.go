@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"edda"
+	"edda/store"
 )
 
 const (
@@ -64,6 +65,13 @@ type evaluator struct {
 	backoff backoff
 	alarm   *time.Timer // ends the pause
 
+	ctx     context.Context // of run
+	lagging lagging
+	idle    []chan *errand  // readers that wait for a pair
+	notes   []store.Audit   // to be written
+	crowded map[Pair]string // pairs that have no room, and why
+	held    bool            // nothing new is taken in, and nothing is caught up
+
 	draining bool
 	drained  []report
 }
@@ -73,7 +81,7 @@ func newEvaluator(e *Engine, positions []edda.Checkpoint) *evaluator {
 		Engine: e, writer: newWriter(e), acker: newAcker(e), surveyor: newSurveyor(e), parking: newParking(e),
 		seed: maphash.MakeSeed(), overlay: overlay{}, kept: newKept(),
 		applied: map[string]edda.Checkpoint{}, durable: map[string]edda.Checkpoint{},
-		created: map[string]time.Time{},
+		created: map[string]time.Time{}, lagging: lagging{},
 		backoff: backoff{first: commitBackoff, most: commitBackoffMax},
 		alarm:   time.NewTimer(0),
 		most:    maxBatch,
@@ -89,7 +97,7 @@ func newEvaluator(e *Engine, positions []edda.Checkpoint) *evaluator {
 func (v *evaluator) run(ctx context.Context, arrive <-chan Fetched) error {
 	defer v.alarm.Stop()
 	defer v.company.timer.Stop()
-	v.arrive = arrive
+	v.ctx, v.arrive = ctx, arrive
 	for {
 		v.gather()
 		if v.ready() && !v.awaitsCompany() {
@@ -178,7 +186,7 @@ func (v *evaluator) ready() bool {
 	if v.tidied.IsZero() || v.halted() || v.batches >= pipelineDepth {
 		return false
 	}
-	return v.goingOn() > 0 || v.dueNow() > 0
+	return v.goingOn() > 0 || v.dueNow() > 0 || len(v.lagging) > 0 && (v.catchable() || v.settles()) || len(v.notes) > 0
 }
 
 // halted tells whether it waits for a failure to be over.
@@ -186,19 +194,27 @@ func (v *evaluator) halted() bool { return v.failing || v.pausing }
 
 // step evaluates one batch and hands it to the writer.
 func (v *evaluator) step() {
-	items, now := v.form(), time.Now()
-	v.company.took(len(items), now)
+	items, caught := v.form()
+	now := time.Now()
+	v.company.took(len(items)-caught, now)
 	v.parking.look(items)
+	joined := v.join()
 	b := &batch{items: items, sagas: v.sagas, over: v.overlay, kept: v.kept, db: v.db, horizon: v.horizon.reached, lived: v.lived,
-		now: now, patient: v.patient(now), seed: v.seed, room: v.parking.room, lanes: v.lanes}
+		now: now, patient: v.patient(now), seed: v.seed, room: v.parking.room, lanes: v.lanes, lagging: v.lagging}
 	defer v.rested(b)
+	if len(items) == 0 {
+		v.settleUp(joined)
+		return
+	}
 	if err := b.evaluate(v.opts.lanesFor(len(items))); err != nil {
+		v.part(joined)
 		v.putBack(items)
 		v.fail(fmt.Errorf("evaluate: %w", err))
 		v.beginAnew()
 		return
 	}
 	if due := b.first(); !due.IsZero() {
+		v.part(joined)
 		v.putBack(items)
 		v.takeTurn(due)
 		return
@@ -209,7 +225,9 @@ func (v *evaluator) step() {
 	sets := c.cut(items)
 	v.pace(len(items), sets)
 	v.ride(sets)
+	v.keepUp(sets, b, joined)
 	v.submit(sets, b)
+	v.goOn()
 	v.reach()
 }
 
@@ -224,8 +242,10 @@ func (v *evaluator) rested(b *batch) {
 	}
 }
 
-// form takes the items of the next batch.
-func (v *evaluator) form() []*item {
+// form takes the items of the next batch, and says how many of them are of the past of pairs
+// that are behind.
+func (v *evaluator) form() (items []*item, caught int) {
+	v.shelve()
 	due := taken(v.dues[:v.dueNow()], min(maxDue, max(v.most/2, 1)))
 	events := taken(v.events[:v.goingOn()], v.most-due)
 	if due > 0 && v.dues[0].alone {
@@ -234,7 +254,14 @@ func (v *evaluator) form() []*item {
 	if due > 0 && events > 0 && v.events[0].alone {
 		events = 0
 	}
-	items := slices.Concat(v.dues[:due], v.events[:events])
+	var past []*item
+	if len(v.lagging) > 0 && !(due > 0 && v.dues[0].alone) && !(events > 0 && v.events[0].alone) {
+		past = v.caughtUpTo(min(maxCaught, v.most))
+	}
+	if len(past) > 0 && past[0].alone {
+		due, events = 0, 0
+	}
+	items = slices.Concat(v.dues[:due], past, v.events[:events])
 	v.dues = slices.Delete(v.dues, 0, due)
 	for _, it := range v.events[:events] {
 		v.bytes -= len(it.event.Payload)
@@ -243,7 +270,7 @@ func (v *evaluator) form() []*item {
 	if v.turn.on() {
 		v.turn.free -= events
 	}
-	return items
+	return items, len(past)
 }
 
 // pace chooses the size of the next batch: as many inputs as would have made
@@ -287,6 +314,11 @@ func (v *evaluator) submit(sets []*set, b *batch) {
 		for _, c := range s.change.Checkpoints {
 			v.applied[c.Stream] = c
 		}
+		for _, p := range s.change.Positions {
+			if l := v.lagging[Pair{p.Tenant, p.Saga}]; l != nil {
+				l.done[p.Stream] = p.Checkpoint
+			}
+		}
 	}
 	lone := v.lone(sets)
 	v.flying = append(v.flying, sets...)
@@ -312,7 +344,7 @@ func (v *evaluator) mayWait(sets []*set) bool {
 // do meanwhile: then it takes less time to write a few items than to wake somebody who does.
 // Positions that wait for company may be with the store, but not on their way there.
 func (v *evaluator) lone(sets []*set) bool {
-	return v.batches == 0 && v.writer.queued.Load() == 0 && len(sets) == 1 && len(sets[0].items) <= maxLone && v.goingOn() == 0 && v.dueNow() == 0
+	return v.batches == 0 && v.writer.queued.Load() == 0 && len(sets) == 1 && len(sets[0].items) <= maxLone && v.goingOn() == 0 && v.dueNow() == 0 && len(v.lagging) == 0
 }
 
 func (v *evaluator) count() {
@@ -348,6 +380,9 @@ func (v *evaluator) landed(s *set) {
 	}
 	v.overlay.release(s, v.kept)
 	v.status.moved(s.change.Checkpoints)
+	if len(s.change.Positions)+len(s.change.DropPositions) > 0 {
+		v.landedBehind(s)
+	}
 	// gofail: var engineCommitted struct{}
 	v.acker.put(s.change.Checkpoints...)
 	v.announce(s)

@@ -22,6 +22,7 @@ const (
 // crashed takes a set that was not committed.
 func (v *evaluator) crashed(r verdict) {
 	v.lost = append(v.lost, r.set)
+	v.notes = append(v.notes, r.set.notes...)
 	v.failing = true
 	switch {
 	case r.behind: // its failure is that of the one before
@@ -54,6 +55,7 @@ func (v *evaluator) beginAnew() {
 	v.kept.clear()
 	v.applied = maps.Clone(v.durable)
 	v.horizon = horizon{} // what had been applied up to it may be lost
+	v.fallBack()
 	v.recall()
 	v.retry++
 	v.failing = false
@@ -89,6 +91,7 @@ func (s *set) suspect(err error) {
 // putBack puts items where they were taken from.
 func (v *evaluator) putBack(items []*item) {
 	var events []*item
+	past := map[*laggard][]*item{}
 	for _, it := range items {
 		if it.handed != nil && it.spoiled != nil {
 			v.answer(it, it.spoiled) // the stream's way makes a dead letter of it
@@ -99,8 +102,16 @@ func (v *evaluator) putBack(items []*item) {
 			v.addDue(it)
 			continue
 		}
+		if l := it.lag; l != nil {
+			l.given[it.event.Stream] = max(l.given[it.event.Stream], it.event.Seq)
+			past[l] = append(past[l], it)
+			continue
+		}
 		events = append(events, it)
 		v.bytes += len(it.event.Payload)
+	}
+	for l, items := range past {
+		l.queue = append(items, l.queue...)
 	}
 	v.events = append(events, v.events...)
 	v.turn.free += len(events) // they were evaluated before what waits came to it

@@ -168,11 +168,12 @@ type streams struct {
 	created time.Time
 	last    map[string]edda.Checkpoint
 	waiting []edda.Event
-	held    bool // Fetch gives nothing
-	paused  bool // Fetch gives nothing of stream A
-	past    bool // what Fetch gives is of the past
-	gone    bool // Ends says that nothing is needed
-	mute    bool // Ends fails
+	stored  []edda.Event // all that there ever was
+	held    bool         // Fetch gives nothing
+	paused  bool         // Fetch gives nothing of stream A
+	past    bool         // what Fetch gives is of the past
+	gone    bool         // Ends says that nothing is needed
+	mute    bool         // Ends fails
 	down    error
 	fetched int
 	surveys int
@@ -214,7 +215,7 @@ func (s *streams) publish(stream string, ev edda.Event) (seq uint64) {
 		if ev.Kind == "" {
 			ev.Kind = edda.KindEvent
 		}
-		s.waiting = append(s.waiting, ev)
+		s.waiting, s.stored = append(s.waiting, ev), append(s.stored, ev)
 	})
 	return seq
 }

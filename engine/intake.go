@@ -64,7 +64,7 @@ func (in *intake) run(ctx context.Context) error {
 }
 
 func (in *intake) runOnce(ctx context.Context) {
-	in.brake.look()
+	in.brake.look(ctx)
 	got, err := in.source.Fetch(ctx, fetchMost, fetchWait)
 	if got.Events = in.drop(ctx, got.Events); len(got.Events) > 0 {
 		// gofail: var engineFetched struct{}

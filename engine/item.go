@@ -12,13 +12,16 @@ import (
 // item is one input on its way through the engine: an event of a stream, or
 // something that came due.
 type item struct {
-	event   edda.Event
-	due     *due             // nil for an event of a stream
-	handed  *handed          // set for a result that came from within the process
-	copied  *edda.Checkpoint // where the copy of such a result lies; its event is as it was handed in
-	past    bool             // everything stored before the event came before it
-	lived   bool             // and the process worked when it was stored
-	targets []saga.Target
+	event  edda.Event
+	due    *due             // nil for an event of a stream
+	handed *handed          // set for a result that came from within the process
+	copied *edda.Checkpoint // where the copy of such a result lies; its event is as it was handed in
+	past   bool             // everything stored before the event came before it
+	lived  bool             // and the process worked when it was stored
+	// withheld says that a saga which is behind has still to come to the event.
+	withheld bool
+	lag      *laggard // set for an event that was read for a pair that is behind
+	targets  []saga.Target
 	// about is the event that died, of a verb about a dead letter; for the audit.
 	about *edda.Event
 	// results are what each target changed; each is written by one lane.
@@ -138,7 +141,7 @@ func (it *item) moved(to []edda.Transition) {
 
 // forget clears what an evaluation found, before the next one.
 func (it *item) forget() {
-	it.results, it.one = nil, [1][]edda.Transition{}
+	it.results, it.one, it.withheld = nil, [1][]edda.Transition{}, false
 	if !it.isRow() && !it.isExchange() {
 		it.targets = nil
 	}

@@ -9,6 +9,9 @@ const (
 	// keptMost is the most that one of them takes: a few large ones are not worth the
 	// many small ones that they would push out.
 	keptMost = 64 << 10
+	// maxMemos bounds the memos among them, which are kept apart: a flow of a thousand
+	// jobs has some 400 KiB, and is worth that with each of its thousands of events.
+	maxMemos = 16 << 20
 )
 
 // kept are instances that are durable, as their last transition left them: the next
@@ -27,11 +30,13 @@ type kept struct{ newer, older half }
 type half struct {
 	cells map[edda.Key]keptCell
 	size  int
+	memos int // bytes of the cells' memos
 }
 
 type keptCell struct {
 	instance *edda.Instance
 	size     int
+	memo     int
 }
 
 func newKept() *kept { return &kept{newer: newHalf(), older: newHalf()} }
@@ -53,16 +58,20 @@ func (k *kept) keep(key edda.Key, cell edda.Cell) {
 	if in == nil || in.Status.Finished() || in.Held != "" || len(cell.Held)+len(cell.Parked) > 0 {
 		return
 	}
-	size := in.Size()
-	if size > keptMost {
+	size, memo := in.Size(), 0
+	if in.Memo != nil {
+		memo = in.Memo.Size()
+	}
+	if size > keptMost || memo > maxMemos/2 || in.Parts > 0 && in.Memo == nil { // its parts would be missing
 		return
 	}
 	k.drop(key)
-	if k.newer.size+size > maxKept/2 {
+	if k.newer.size+size > maxKept/2 || k.newer.memos+memo > maxMemos/2 {
 		k.older, k.newer = k.newer, newHalf()
 	}
-	k.newer.cells[key] = keptCell{in, size}
+	k.newer.cells[key] = keptCell{in, size, memo}
 	k.newer.size += size
+	k.newer.memos += memo
 }
 
 // drop takes out a cell that is written anew.
@@ -74,6 +83,7 @@ func (k *kept) drop(key edda.Key) {
 func (h *half) drop(key edda.Key) {
 	if c, ok := h.cells[key]; ok {
 		h.size -= c.size
+		h.memos -= c.memo
 		delete(h.cells, key)
 	}
 }

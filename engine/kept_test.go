@@ -170,3 +170,31 @@ func TestWhatIsKeptIsBounded(t *testing.T) {
 		t.Error("one that is too large is there")
 	}
 }
+
+// heldMemo is a decoded state of so many bytes.
+type heldMemo int
+
+func (m heldMemo) Size() int { return int(m) }
+
+// A cell from here has no parts: without a memo its program would miss them.
+func TestAnInstanceWithPartsIsKeptWithItsMemoAlone(t *testing.T) {
+	k := newKept()
+	keep := func(id string, parts int, memo edda.Memo) bool {
+		key := edda.Key{Saga: "flow", Correlation: id}
+		k.keep(key, edda.Cell{Key: key, Instance: &edda.Instance{Key: key, Status: edda.StatusRunning, Parts: parts, Memo: memo}})
+		_, found := k.find(key)
+		return found
+	}
+	if keep("a", 3, nil) || !keep("b", 3, heldMemo(100)) || !keep("c", 0, nil) || keep("d", 3, heldMemo(maxMemos)) {
+		t.Error("kept is not what has its state with it")
+	}
+	for i := range 100 {
+		keep(fmt.Sprint(i), 3, heldMemo(maxMemos/10))
+		if n := k.newer.memos + k.older.memos; n > maxMemos {
+			t.Fatalf("%d bytes of memos are kept", n)
+		}
+	}
+	if _, found := k.find(edda.Key{Saga: "flow", Correlation: "0"}); found {
+		t.Error("nothing was forgotten")
+	}
+}

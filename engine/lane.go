@@ -27,6 +27,7 @@ type lane struct {
 	lived   time.Time // until then nothing that was due was missed
 	now     time.Time
 	patient bool      // an event may wait for what is due before it
+	lagging lagging   // what is due in the keys of these waits for their events
 	first   time.Time // what one waits for; the batch is evaluated again
 	jobs    []job
 	room    []edda.Transition // one for each job, until the batch is cut
@@ -135,7 +136,7 @@ func (l *lane) decide(cell edda.Cell, target saga.Target, it *item) (next edda.C
 	case it.isExchange():
 		return it.due.exchange.decide(cell)
 	case it.isRow():
-		return l.sagas.Wake(cell, it.due.time, l.horizonAt(it.due.time))
+		return l.sagas.Wake(cell, it.due.time, l.lagging.within(it.due.row.Key, l.horizonAt(it.due.time)))
 	case it.past:
 		return l.decidePast(cell, target, it)
 	case it.due == nil:

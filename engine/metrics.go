@@ -21,6 +21,9 @@ type metrics struct {
 	parkedFull  prometheus.Gauge
 	paused      *prometheus.GaugeVec
 	pauses      *prometheus.CounterVec
+	caught      prometheus.Counter
+	behind      *prometheus.GaugeVec
+	behindBy    prometheus.Gauge
 	// named are the sagas that have a label of their own; the evaluator's alone.
 	named map[string]bool
 }
@@ -71,12 +74,51 @@ func newMetrics(r prometheus.Registerer) *metrics {
 			Name: "edda_parked_full_tenants", Help: "Tenants that may park no more events.",
 		}),
 		paused: f.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "edda_intake_paused", Help: "1 while new events stay in their streams, by reason.",
+			Name: "edda_intake_paused", Help: "1 while new events stay in their streams, those of some sagas and tenants or all, by reason.",
 		}, []string{"reason"}),
 		pauses: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "edda_intake_pauses_total", Help: "Times that new events began to stay in their streams, by reason.",
 		}, []string{"reason"}),
+		caught: f.NewCounter(prometheus.CounterOpts{
+			Name: "edda_catch_up_events_total", Help: "Events of the streams that were read again for sagas that are behind, and are durably handled.",
+		}),
+		behind: f.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "edda_sagas_behind", Help: "Sagas that are behind the streams, each tenant that is so by itself apart, by state: catching_up, paused, or failing where they cannot be read for.",
+		}, []string{"state"}),
+		behindBy: f.NewGauge(prometheus.GaugeOpts{
+			Name: "edda_sagas_behind_messages", Help: "Messages, others' included, that the saga which is farthest behind has to pass.",
+		}),
 	}
+}
+
+// The states of a saga that is behind.
+const (
+	stateCatching = "catching_up"
+	statePaused   = "paused"
+	stateFailing  = "failing"
+)
+
+// lags shows the sagas that are behind.
+func (m *metrics) lags(all []Behind) {
+	n, most := map[string]int{stateCatching: 0, statePaused: 0, stateFailing: 0}, uint64(0)
+	for i := range all {
+		n[all[i].state()]++
+		most = max(most, all[i].Left)
+	}
+	for state, n := range n {
+		m.behind.WithLabelValues(state).Set(float64(n))
+	}
+	m.behindBy.Set(float64(most))
+}
+
+func (b *Behind) state() string {
+	switch {
+	case b.Paused != "":
+		return statePaused
+	case b.Problem != "":
+		return stateFailing
+	}
+	return stateCatching
 }
 
 func (m *metrics) pause(reason string, yes bool) {

@@ -16,7 +16,11 @@ const maxPastFired = 1024
 // done. So a store that is behind its streams, because it was restored or its process
 // was down, meets the answers to what a timer did after the timer.
 func (l *lane) decidePast(cell edda.Cell, target saga.Target, it *item) (edda.Cell, []edda.Transition) {
-	cell, fired := l.fire(cell, firedBefore(&it.event), it)
+	before := firedBefore(&it.event)
+	if it.lag == nil {
+		before = l.lagging.within(target.Key, before)
+	}
+	cell, fired := l.fire(cell, before, it)
 	cell, applied := l.sagas.Apply(cell, target, it.event)
 	return cell, behind(fired, applied)
 }

@@ -15,6 +15,7 @@ type records interface {
 	View() (*store.View, error)
 	Waiting(commandID string) (edda.Work, bool)
 	Checkpoints() ([]edda.Checkpoint, error)
+	Positions() ([]store.Position, error)
 	DeadLetter(id string) (edda.DeadLetter, bool, error)
 	Parked(tenant string) int
 }

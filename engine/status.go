@@ -13,8 +13,10 @@ import (
 type Info struct {
 	Positions []Position `json:"positions"`
 	// InFlight counts inputs that are evaluated and not yet durable.
-	InFlight int  `json:"in_flight"`
-	Draining bool `json:"draining,omitempty"`
+	InFlight int `json:"in_flight"`
+	// Behind are the sagas that are behind the streams.
+	Behind   []Behind `json:"behind,omitempty"`
+	Draining bool     `json:"draining,omitempty"`
 }
 
 // Position is how far one stream is durably handled.
@@ -31,6 +33,7 @@ type status struct {
 	mu       sync.Mutex // guards all below
 	streams  map[string]Position
 	inFlight int
+	behind   []Behind
 	draining bool
 	failure  error
 }
@@ -65,6 +68,12 @@ func (s *status) flying(n int) {
 	s.inFlight = n
 }
 
+func (s *status) lags(all []Behind) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.behind = all
+}
+
 func (s *status) drain() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -86,7 +95,7 @@ func (s *status) health() error {
 func (s *status) info() Info {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	i := Info{InFlight: s.inFlight, Draining: s.draining}
+	i := Info{InFlight: s.inFlight, Behind: s.behind, Draining: s.draining}
 	for _, p := range s.streams {
 		if p.End > p.Seq {
 			p.Lag = p.End - p.Seq

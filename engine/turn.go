@@ -131,7 +131,7 @@ func (v *evaluator) patient(now time.Time) bool { return !now.Before(v.turn.rest
 // that is within the horizon; else it tells what has to come there first. What is not
 // due by our own clock is due before nothing.
 func (l *lane) decideLive(cell edda.Cell, target saga.Target, it *item) (edda.Cell, []edda.Transition) {
-	before := firedBefore(&it.event)
+	before := l.lagging.within(target.Key, firedBefore(&it.event))
 	if l.hasToWait(cell, before) {
 		return cell, nil
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"time"
 )
 
 // JobStatus is where a job stands.
@@ -67,7 +68,7 @@ type Job struct {
 	Script        string            `json:"script"`
 	ScriptType    ScriptType        `json:"script_type"`
 	Executor      string            `json:"executor,omitempty"` // the script type unless said
-	Timeout       uint32            `json:"timeout"`            // seconds; 0 means the runner's default
+	Timeout       uint32            `json:"timeout"`            // of its execution, in seconds; 0 means the runner's default
 	Retries       uint8             `json:"retries"`            // calls after the first
 	EnvVars       map[string]string `json:"env_vars"`
 	Result        map[string]string `json:"result"`
@@ -82,9 +83,48 @@ type Job struct {
 	FlowID     uint32 `json:"flow_id,omitempty"`
 	Attempt    uint32 `json:"attempt,omitempty"`
 	MessageKey string `json:"message_key,omitempty"`
+	// QueueTimeout is how long the job may wait before it is begun, in seconds; 0
+	// means DefaultQueueTimeout.
+	QueueTimeout uint32 `json:"queue_timeout,omitempty"`
 	// OwnEnv is the job's own variables once a flow has added its own to EnvVars;
 	// nil before.
 	OwnEnv map[string]string `json:"own_env_vars,omitempty"`
+	// Met are the prerequisites that hold, of a job outside of a flow.
+	Met []string `json:"met,omitempty"`
+}
+
+// Waits tells whether the job has to wait for other jobs or for prerequisites by
+// itself: a job of a flow waits in its flow.
+func (j Job) Waits() bool {
+	return j.FlowID == 0 && (len(j.Dependends) > 0 || len(j.Prerequisites) > 0)
+}
+
+// Told is the message that tells whom it concerns what became of a job that ended, in
+// the context where it lies.
+func Told(j Job, in uint32) Message {
+	m := Message{
+		CallerID: j.CallerID, ContextID: in, To: j.CallerID, MessageType: MessageResult, MessageFormat: FormatText,
+		Message: j.Result[ResultOutput], Job: []Job{j}, FlowID: j.FlowID, Attempt: j.Attempt, ReplyTo: cmp.Or(j.MessageKey, j.Key()),
+	}
+	if j.Status == JobError {
+		m.Message = j.Result[ResultError]
+	}
+	return m
+}
+
+// DefaultQueueTimeout is how long a job may wait before it is begun, where it does
+// not say: a day, so that a long queue alone fails no job.
+const DefaultQueueTimeout = 24 * time.Hour
+
+// WaitsAtMost is how long the job may wait before it is begun.
+func (j Job) WaitsAtMost() time.Duration { return QueueTimeoutOf(j.QueueTimeout) }
+
+// QueueTimeoutOf is a queue_timeout in seconds as a duration, with its default.
+func QueueTimeoutOf(seconds uint32) time.Duration {
+	if seconds == 0 {
+		return DefaultQueueTimeout
+	}
+	return time.Duration(seconds) * time.Second
 }
 
 // Key is the job's hash in its context's database.
@@ -126,7 +166,9 @@ func (j Job) hash() *hash {
 	h.optionalNumber("flow_id", j.FlowID)
 	h.optionalNumber("attempt", j.Attempt)
 	h.optional("message_key", j.MessageKey)
+	h.optionalNumber("queue_timeout", j.QueueTimeout)
 	h.optionalPairs("own_env_vars", j.OwnEnv)
+	optionalList(h, "met", j.Met)
 	return h
 }
 
@@ -161,7 +203,9 @@ func (r *reader) job() Job {
 		FlowID:        r.number("flow_id"),
 		Attempt:       r.number("attempt"),
 		MessageKey:    r.text("message_key"),
+		QueueTimeout:  r.number("queue_timeout"),
 		OwnEnv:        r.optionalPairs("own_env_vars"),
+		Met:           r.optionalTexts("met"),
 	}
 }
 

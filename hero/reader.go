@@ -128,6 +128,14 @@ func (r *reader) texts(name string) []string {
 	return append(out, r.items(name)...)
 }
 
+// optionalTexts is nil for a list that is left out.
+func (r *reader) optionalTexts(name string) []string {
+	if _, ok := r.h[name]; !ok {
+		return nil
+	}
+	return r.texts(name)
+}
+
 // items reads a list of texts and numbers: JSON, CSV, or nothing.
 func (r *reader) items(name string) []string {
 	s := strings.TrimSpace(r.h[name])

@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"edda"
+	"edda/store"
 )
 
 func wantFull(t *testing.T, r *Relay, want ...string) {
@@ -137,6 +138,117 @@ edda_outbox_rows_limit 7
 `
 		if err := testutil.GatherAndCompare(reg, strings.NewReader(want), "edda_outbox_rows", "edda_outbox_rows_limit"); err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+// sharing is a relay whose shares are asked for anew each time.
+type sharing struct {
+	t  *testing.T
+	db *shelf
+	r  *Relay
+	n  int
+}
+
+func (s *sharing) want(what string, want ...string) {
+	s.t.Helper()
+	time.Sleep(sharesEvery)
+	var got []string
+	for share := range s.r.Shares() {
+		got = append(got, share.Tenant+"/"+share.Saga+" "+share.Destination)
+	}
+	slices.Sort(got)
+	if !slices.Equal(got, want) {
+		s.t.Errorf("%s: %v, want %v", what, got, want)
+	}
+}
+
+// make has a tenant's saga make work.
+func (s *sharing) make(tenant string, n int) {
+	for range n {
+		s.n++
+		w := command(fmt.Sprint("w", s.n), fmt.Sprint(s.n))
+		w.From.Tenant = tenant
+		s.db.put(w)
+	}
+}
+
+// take has the destination take some of a tenant's.
+func (s *sharing) take(tenant string, n int) {
+	s.db.mu.Lock()
+	defer s.db.mu.Unlock()
+	s.db.rows = slices.DeleteFunc(s.db.rows, func(r store.Row) bool {
+		n -= b2i(r.Work.From.Tenant == tenant)
+		return r.Work.From.Tenant == tenant && n >= 0
+	})
+}
+
+func b2i(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// TestOneDeadDestinationTakesHalfOfTheRoomAndTwoAThirdEach: whoever has as much as is free
+// has its share, and there is room for a newcomer.
+func TestOneDeadDestinationTakesHalfOfTheRoomAndTwoAThirdEach(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		db, h := newShelf(), newHarbour(t)
+		r, err := newRelay(db, Options{Max: 90, Lanes: []Lane{h.lane("nats", facts...), h.lane("gateway", edda.WorkCommand)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := &sharing{t: t, db: db, r: r}
+		saga := command("x", "x").From.Saga
+		one, two, new := "one/"+saga+" gateway", "two/"+saga+" gateway", "new/"+saga+" gateway"
+		s.make("one", 44)
+		s.want("one below half")
+		s.make("one", 1)
+		s.want("one with half of the room", one)
+		s.make("two", 22)
+		s.want("another with less than is free", one)
+		s.make("two", 1)
+		s.want("another with as much as is free", one, two)
+		s.take("one", 13)
+		s.want("one with 32 where 35 are free, which is more than four fifths", one)
+		s.take("one", 3)
+		s.want("one with less than four fifths of what is free")
+		s.make("new", 20)
+		s.want("three with more than a quarter each", new, one, two)
+		s.take("two", 23)
+		s.take("new", 20)
+		s.take("one", 28)
+		s.want("nobody has anything but one")
+		s.make("new", 88)
+		s.want("one that has nearly all of it", new, one)
+		s.make("new", 1)
+		if got := r.Full(); !slices.Equal(got, []string{"gateway"}) {
+			t.Errorf("full: %v", got)
+		}
+	})
+}
+
+// TestNoMoreSharesAreListedThanMayBe, those with the most first.
+func TestNoMoreSharesAreListedThanMayBe(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		db, h := newShelf(), newHarbour(t)
+		r, err := newRelay(db, Options{Max: 3 * maxShares, Lanes: []Lane{h.lane("gateway", edda.WorkCommand)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := &sharing{t: t, db: db, r: r}
+		for i := range maxShares + 10 {
+			s.make(fmt.Sprint("t", i), 2+b2i(i < maxShares))
+		}
+		if got := len(r.Shares()); got != maxShares {
+			t.Errorf("%d shares", got)
+		}
+		for share := range r.Shares() {
+			var i int
+			if _, err := fmt.Sscanf(share.Tenant, "t%d", &i); err != nil || i >= maxShares {
+				t.Errorf("%s has its share, one with more has not", share.Tenant)
+			}
 		}
 	})
 }

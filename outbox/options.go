@@ -1,6 +1,7 @@
 package outbox
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -64,6 +65,9 @@ type Options struct {
 	Max int
 	// Jitter gives a number in [0, 1) that spreads retries.
 	Jitter func() float64
+	// Fence, where set, is passed before each Deliver: an error says that this process may
+	// not act now, or not any more.
+	Fence func(context.Context) error
 	// After, where set, is closed when deliveries may begin: until then the store's
 	// work may turn out to be done already.
 	After <-chan struct{}

@@ -20,6 +20,7 @@ type box interface {
 	AppendOutbox(rows []store.Row, after ulid.ULID, limit int) ([]store.Row, error)
 	OutboxSize() (int, time.Time)
 	Outboxed(kinds ...edda.WorkKind) int
+	Owners(least int, kinds ...edda.WorkKind) []store.Owner
 	Committed() <-chan struct{}
 	Commit(ctx context.Context, c store.Change) error
 	CommitWithin(ctx context.Context, c store.Change, within time.Duration) error
@@ -231,7 +232,7 @@ func (r *Relay) deliver(ctx context.Context, l *lane, items []*item) {
 	go func() {
 		work := *batch
 		// gofail: var outboxRead struct{}
-		errs := l.Destination.Deliver(ctx, work)
+		errs := r.send(ctx, l, work)
 		// gofail: var outboxPublished struct{}
 		errs = r.rejected(ctx, work, errs)
 		clear(work)
@@ -239,6 +240,16 @@ func (r *Relay) deliver(ctx context.Context, l *lane, items []*item) {
 		batches.Put(batch)
 		r.delivered <- delivery{l, items, errs}
 	}()
+}
+
+// send delivers where the process may.
+func (r *Relay) send(ctx context.Context, l *lane, work []edda.Work) []error {
+	if r.o.Fence != nil {
+		if err := r.o.Fence(ctx); err != nil {
+			return slices.Repeat([]error{err}, len(work))
+		}
+	}
+	return l.Destination.Deliver(ctx, work)
 }
 
 // settle takes the outcome of a Deliver.

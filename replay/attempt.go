@@ -145,7 +145,7 @@ func (a *attempt) count(ctx context.Context) error {
 // collect reads what the streams hold and history does not, up to what live
 // processing has applied.
 func (a *attempt) collect(ctx context.Context) error {
-	upto, err := a.db.Checkpoints()
+	upto, err := a.db.PositionsOf(a.report.Tenant, a.report.Saga)
 	if err != nil {
 		return fmt.Errorf("read the positions: %w", err)
 	}

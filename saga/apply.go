@@ -2,6 +2,7 @@ package saga
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -108,6 +109,8 @@ func withoutEntry(list []edda.Entry, n uint64) []edda.Entry {
 // apply decides what becomes of one event.
 func (a *application) apply(ev edda.Event) {
 	switch {
+	case a.begins(ev) && len(a.cell.Key.Correlation) > edda.MaxKey:
+		a.refuseKey(ev)
 	case a.duplicate(ev):
 		a.repeated(ev)
 	case len(a.cell.Held) > 0 && !passesHold(ev):
@@ -123,6 +126,31 @@ func (a *application) apply(ev edda.Event) {
 	default:
 		a.advance(ev)
 	}
+}
+
+// begins tells whether the event would be the first of its key that anything is kept of.
+func (a *application) begins(ev edda.Event) bool {
+	if a.cell.Instance != nil || len(a.cell.Parked) > 0 || len(a.cell.Held) > 0 {
+		return false
+	}
+	switch ev.Kind {
+	case edda.KindEvent, edda.KindSchedule, edda.KindStart:
+		return true
+	}
+	return ev.Kind == edda.KindSignal && a.starts(ev)
+}
+
+// refuseKey keeps an instance from beginning that no address and no cursor could name. Those
+// that an older edda began go on.
+func (a *application) refuseKey(ev edda.Event) {
+	why := fmt.Sprintf("the key has %d bytes, more than %d: a hash of it, such as a uuid, names an instance as well", len(a.cell.Key.Correlation), edda.MaxKey)
+	if ev.Kind == edda.KindStart {
+		a.refuseStart(ev, edda.DeadNoKey, why)
+		return
+	}
+	k := edda.Key{Tenant: a.cell.Key.Tenant, Saga: a.cell.Key.Saga}
+	a.add(edda.Transition{Event: ev, Fate: edda.FateDead, Dead: deadLetter(ev, k, edda.DeadNoKey, why),
+		Outputs: []edda.Output{{Word: "dead", Name: nameOf(ev), Reason: edda.DeadNoKey}}})
 }
 
 // duplicate tells whether the instance, or what waits for it, has seen the event.

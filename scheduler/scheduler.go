@@ -26,9 +26,10 @@ const (
 
 // Store is what the scheduler needs of a [store.DB], under the same promises.
 type Store interface {
-	// Due lists up to limit rows due at or before until, earliest first, and
-	// the time of the first row after those.
-	Due(until time.Time, limit int) ([]store.Due, time.Time, error)
+	// DueBut lists up to limit rows due at or before until, earliest first, without
+	// those that wait for something else, the time of the first row after those, and
+	// how many it passed over.
+	DueBut(until time.Time, limit int, waits func(store.Due) bool) ([]store.Due, time.Time, int, error)
 	// Armed is signalled when a commit added due rows.
 	Armed() <-chan struct{}
 	// Schedules lists how far every schedule has come.
@@ -41,6 +42,8 @@ type Store interface {
 // when everything is durable. A Permanent error says that it takes no more.
 type Engine interface {
 	Wake(ctx context.Context, rows []store.Due) error
+	// Waits tells whether a row waits for events that were stored before it.
+	Waits(row store.Due) bool
 	// Start applies the event and records the schedule in one change set.
 	Start(ctx context.Context, ev edda.Event, s edda.Schedule) error
 }

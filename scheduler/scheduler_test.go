@@ -95,11 +95,11 @@ type watched struct {
 	engine *recorder
 }
 
-func (s watched) Due(until time.Time, limit int) ([]store.Due, time.Time, error) {
+func (s watched) DueBut(until time.Time, limit int, waits func(store.Due) bool) ([]store.Due, time.Time, int, error) {
 	s.engine.mu.Lock()
 	s.engine.looks++
 	s.engine.mu.Unlock()
-	return s.DB.Due(until, limit)
+	return s.DB.DueBut(until, limit, waits)
 }
 
 // recorder is an engine that settles what it is handed.
@@ -113,6 +113,19 @@ type recorder struct {
 	at     []time.Time
 	pages  int
 	starts []string
+	behind map[edda.Key]bool // keys of sagas that are behind the streams
+}
+
+func (r *recorder) waitsFor(k edda.Key, yes bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.behind = map[edda.Key]bool{k: yes}
+}
+
+func (r *recorder) Waits(row store.Due) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.behind[row.Key]
 }
 
 func (r *recorder) enter() error {
@@ -300,6 +313,30 @@ func TestARowThatWaitsIsNotHandedOverAgain(t *testing.T) {
 		release()
 		time.Sleep(time.Second)
 		if got := w.engine.wokenNames(); !slices.Equal(got, []string{"a", "b"}) {
+			t.Errorf("woken: %v", got)
+		}
+	})
+}
+
+// TestTimersOfASagaThatIsBehindAreNoTimersOfOthers: they are passed over, and looked for
+// again, without looking all the time.
+func TestTimersOfASagaThatIsBehindAreNoTimersOfOthers(t *testing.T) {
+	inWorld(t, func(w *world) {
+		waits := due("waits", time.Now())
+		w.engine.waitsFor(waits.Key, true)
+		w.arm(waits, due("a", time.Now()))
+		time.Sleep(time.Second)
+		if got := w.engine.wokenNames(); !slices.Equal(got, []string{"a"}) {
+			t.Fatalf("woken: %v", got)
+		}
+		looks := w.engine.lookCount()
+		time.Sleep(time.Minute)
+		if got := w.engine.lookCount() - looks; got > 70 {
+			t.Errorf("%d looks in a minute", got)
+		}
+		w.engine.waitsFor(waits.Key, false)
+		time.Sleep(slowTick + lookPause + passedPause)
+		if got := w.engine.wokenNames(); !slices.Equal(got, []string{"a", "waits"}) {
 			t.Errorf("woken: %v", got)
 		}
 	})

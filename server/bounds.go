@@ -1,11 +1,19 @@
 package server
 
-import "net/http"
+import (
+	"net/http"
+	"time"
+)
 
 const (
-	// maxConnections bounds what one address holds open: clients that trickle
-	// are cut after headerTimeout, and until then take no more than these.
+	// maxConnections bounds what one address holds open. It is far above maxCalls,
+	// so that there is always one to close for the next client.
 	maxConnections = 2048
+	// maxAnonymous bounds those of them on which nobody showed a token: with probes
+	// and scrapes there are a few.
+	maxAnonymous = 1024
+	// anonymousWait is what a probe and a page of metrics take at most.
+	anonymousWait = 30 * time.Second
 	// maxCalls bounds the calls under way. Most of them wait for a commit, which
 	// costs memory alone; at maxBody each it stays below 1 GiB.
 	maxCalls = 384

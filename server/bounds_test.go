@@ -194,3 +194,85 @@ func TestSoManyCallsAtOnce(t *testing.T) {
 		t.Errorf("afterwards: %d %s", code, body)
 	}
 }
+
+// keepAlive makes a request and leaves the connection open, silent.
+func keepAlive(t *testing.T, p *pipes, request string) net.Conn {
+	t.Helper()
+	c := p.dial()
+	go func() { _, _ = io.WriteString(c, request) }()
+	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// answered asks on a connection of its own, which must be had at once.
+func answered(t *testing.T, p *pipes, path string) {
+	t.Helper()
+	began := time.Now()
+	c := p.dial()
+	defer c.Close()
+	go func() {
+		_, _ = io.WriteString(c, "GET "+path+" HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
+	}()
+	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil || resp.StatusCode != 200 || time.Since(began) > time.Second {
+		t.Errorf("%s: %v %v after %s", path, resp, err, time.Since(began))
+	}
+}
+
+func TestIdleConnectionsBlockNeitherAPINorProbes(t *testing.T) {
+	for name, request := range map[string]string{
+		"of probes":  "GET /live HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n",
+		"of callers": "GET /v1/instances HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			slow(t, newFakes(), func(t *testing.T, p *pipes) {
+				for range maxConnections + 10 {
+					defer keepAlive(t, p, request).Close()
+				}
+				answered(t, p, "/live")
+				answered(t, p, "/v1/instances")
+			})
+		})
+	}
+}
+
+func TestConnectionsThatSayNothingBlockNeitherAPINorProbes(t *testing.T) {
+	slow(t, newFakes(), func(t *testing.T, p *pipes) {
+		for range 3 * maxConnections {
+			defer p.dial().Close()
+		}
+		answered(t, p, "/live")
+		answered(t, p, "/v1/instances")
+	})
+}
+
+func TestAnAnonymousConnectionIsNotKeptForMinutes(t *testing.T) {
+	slow(t, newFakes(), func(t *testing.T, p *pipes) {
+		began := time.Now()
+		c := keepAlive(t, p, "GET /live HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+		_, _ = io.Copy(io.Discard, c)
+		if took := time.Since(began); took < anonymousWait-time.Second || took > anonymousWait+time.Second {
+			t.Errorf("kept for %s", took)
+		}
+	})
+}
+
+func TestACallersIdleConnectionOutlivesAnAnonymousOne(t *testing.T) {
+	slow(t, newFakes(), func(t *testing.T, p *pipes) {
+		began := time.Now()
+		c := keepAlive(t, p, "GET /v1/instances HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+		for range maxConnections {
+			defer keepAlive(t, p, "GET /live HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n").Close()
+		}
+		_, _ = io.Copy(io.Discard, c)
+		if took := time.Since(began); took < idleTimeout-time.Second {
+			t.Errorf("kept for %s", took)
+		}
+	})
+}

@@ -40,7 +40,12 @@ func (s *Server) recovered(next http.Handler) http.Handler {
 	})
 }
 
-func notFound(w http.ResponseWriter, _ *http.Request) {
+func notFound(w http.ResponseWriter, r *http.Request) {
+	if r.Method == http.MethodGet && (r.URL.Path == "/admin/backup" || r.URL.Path == "/v1/backup") {
+		w.Header().Set("Allow", http.MethodPost)
+		problem(w, http.StatusMethodNotAllowed, "a backup is taken with POST: a link or a picture in a page must not begin one")
+		return
+	}
 	problem(w, http.StatusNotFound, "there is nothing at this address; see /docs for what there is")
 }
 

@@ -28,6 +28,8 @@ type Instances interface {
 	History(k edda.Key, place string, limit int) (records []store.Record, next string, err error)
 	// VersionName is a version as people see it.
 	VersionName(saga string, version int, hash string) string
+	// SagasBehind lists the sagas that are behind the streams for a tenant.
+	SagasBehind(tenant string) []SagaBehind
 }
 
 // historyShown is how much of the history a description carries.
@@ -68,6 +70,8 @@ type InstanceList struct {
 	Instances []InstanceSummary `json:"instances"`
 	// Next is the after of the next page; empty on the last.
 	Next string `json:"next,omitempty"`
+	// Behind are the sagas that have still to take in what is stored, of those asked for.
+	Behind []SagaBehind `json:"behind,omitempty"`
 }
 
 // InstanceView is everything about one key.
@@ -130,6 +134,11 @@ func (s *Server) list(_ context.Context, in *listInput) (*body[InstanceList], er
 	}
 	if out.Next, err = s.next(q, found); err != nil {
 		return nil, s.internal("list instances", err)
+	}
+	for _, b := range s.options.Instances.SagasBehind(q.Tenant) {
+		if q.Saga == "" || q.Saga == b.Saga {
+			out.Behind = append(out.Behind, b)
+		}
 	}
 	return &body[InstanceList]{out}, nil
 }

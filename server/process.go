@@ -61,6 +61,18 @@ type Info struct {
 	Consumers []string         `json:"consumers"`
 	Positions []StreamPosition `json:"positions"`
 	Durable   []string         `json:"durability,omitempty"` // what the streams may lose, in words
+	Behind    []SagaBehind     `json:"behind,omitempty"`
+}
+
+// SagaBehind is a saga that is behind the streams: it is caught up, or waits.
+type SagaBehind struct {
+	Tenant string `json:"tenant" doc:"* where it is behind for every tenant without an entry of its own"`
+	Saga   string `json:"saga"`
+	Done   uint64 `json:"done" doc:"messages that it has passed"`
+	Left   uint64 `json:"left" doc:"messages, others' included, up to the last that it may have to take in"`
+	Paused string `json:"paused,omitempty" doc:"the destination that has no room for more of its work"`
+	// Problem says why it cannot go on now.
+	Problem string `json:"problem,omitempty"`
 }
 
 // SagaInfo is one version of a saga that runs.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,6 +16,7 @@ import (
 
 	"edda"
 	"edda/access"
+	"edda/internal/door"
 )
 
 // right is what a route takes of its caller.
@@ -58,11 +60,11 @@ func rights() map[string]right {
 		"POST /admin/replay":  {role: access.Admin},
 		"GET /admin/replay":   reads,
 		"POST /admin/gc":      governs,
-		"GET /admin/backup":   governs,
+		"POST /admin/backup":  governs,
 		"POST /admin/doctor":  governs,
 		"POST /admin/compact": governs,
 
-		"GET /v1/backup":                      {role: access.Admin},
+		"POST /v1/backup":                     {role: access.Admin},
 		"GET /v1/instances":                   reads,
 		"GET " + instance:                     reads,
 		"GET " + instance + "/history":        reads,
@@ -118,6 +120,9 @@ func (s *Server) allowed(pattern string, next http.Handler) http.Handler {
 	need, declared := rights()[pattern]
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if s.options.Tokens == nil || need.open {
+			if !need.open { // what anybody may ask is no reason to keep a connection
+				door.Authenticated(r.Context())
+			}
 			next.ServeHTTP(w, r)
 			return
 		}
@@ -126,6 +131,7 @@ func (s *Server) allowed(pattern string, next http.Handler) http.Handler {
 			unknown(w, r, why)
 			return
 		}
+		door.Authenticated(r.Context())
 		if !declared {
 			problem(w, http.StatusForbidden, "nobody has a right to this route")
 			return
@@ -160,11 +166,17 @@ func bound(c access.Caller) string {
 }
 
 // widened tells whether a call asks for the whole process. What cannot be read
-// counts as if it did: the door may refuse too much, never too little.
+// counts as if it did: the door may refuse too much, never too little. The handlers
+// read the query by a parser of their own, which has no bound of parameters.
 func widened(r *http.Request) bool {
-	q := r.URL.Query()
-	asked, err := strconv.ParseBool(q.Get("process"))
-	return q.Has("process") && (err != nil || asked)
+	q, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return true
+	}
+	return slices.ContainsFunc(q["process"], func(text string) bool {
+		asked, err := strconv.ParseBool(text)
+		return err != nil || asked
+	})
 }
 
 const (

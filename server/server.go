@@ -55,6 +55,8 @@ type Options struct {
 	Log       *zap.Logger
 	// Metrics is what /metrics shows; nothing when nil.
 	Metrics prometheus.Gatherer
+	// Register is where the server's own metrics go; nowhere when nil.
+	Register prometheus.Registerer
 	// Tenant is meant where a call names none; empty refuses such calls.
 	Tenant string
 	// NoTenancy switches tenants off: every key has the empty tenant.
@@ -114,17 +116,20 @@ func New(o Options) (*Server, error) {
 	s.events()
 	s.replays()
 	s.upkeep()
+	if err := s.docs(); err != nil {
+		return nil, err
+	}
 	s.routes.HandleFunc("/", notFound)
-	s.main, s.probing = s.door(o.Addr, s.guard(s.routes)), s.door(o.ProbeAddr, s.probesAlone())
+	s.main, s.probing = s.door("api", o.Addr, s.guard(s.routes)), s.door("probes", o.ProbeAddr, s.probesAlone())
 	if o.Certificates != nil {
 		s.main.Secure(o.Certificates.Config())
 	}
 	return s, nil
 }
 
-func (s *Server) door(addr string, h http.Handler) *door.Door {
+func (s *Server) door(name, addr string, h http.Handler) *door.Door {
 	return door.New(addr, h, door.Options{
-		Connections: maxConnections, Headers: maxHeader, ReadHeaders: headerTimeout, Read: readTimeout, Write: writeTimeout, Idle: idleTimeout,
+		Name: name, Connections: maxConnections, Anonymous: maxAnonymous, AnonymousWait: anonymousWait, Metrics: s.options.Register, Headers: maxHeader, ReadHeaders: headerTimeout, Read: readTimeout, Write: writeTimeout, Idle: idleTimeout,
 		Stop: shutdownWait, Log: zap.NewStdLog(s.options.Log.Named("http")),
 	})
 }
@@ -172,6 +177,7 @@ func describe(b Build) huma.Config {
 	c := huma.DefaultConfig("Edda", b.Version)
 	c.Info.Description = "Durable sagas: instances, signals, answers and the operator's verbs."
 	c.CreateHooks = nil // no $schema in every answer
+	c.DocsPath = ""     // its pages load their script from elsewhere; see docs
 	return c
 }
 

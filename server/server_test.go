@@ -31,6 +31,7 @@ type fakes struct {
 	drain   Drain
 	reload  Reload
 	cells   map[edda.Key]edda.Cell
+	behind  []SagaBehind
 	query   store.Query
 	dead    []edda.DeadLetter
 	sent    []edda.Event
@@ -82,6 +83,13 @@ func (f *fakes) History(k edda.Key, place string, _ int) ([]store.Record, string
 	}
 	return []store.Record{{Key: k, Commit: 9, Fate: edda.FateHandled, Event: edda.Event{ID: "e1", Type: "OrderPlaced"}}}, next, f.err
 }
+func (f *fakes) SagasBehind(tenant string) []SagaBehind {
+	if tenant != "acme" {
+		return nil
+	}
+	return f.behind
+}
+
 func (f *fakes) VersionName(_ string, version int, _ string) string {
 	return fmt.Sprintf("%d+dev.x", version)
 }
@@ -347,6 +355,22 @@ func TestList(t *testing.T) {
 	}
 }
 
+func TestAListSaysWhichSagasAreBehind(t *testing.T) {
+	f := newFakes(order("O1"))
+	f.behind = []SagaBehind{{Tenant: "*", Saga: "order", Done: 3, Left: 4}, {Tenant: "acme", Saga: "other", Left: 1, Paused: "gateway"}}
+	h := start(t, f)
+	for path, want := range map[string]int{"/v1/instances": 2, "/v1/instances?saga=order": 1, "/v1/instances?saga=third": 0} {
+		var list InstanceList
+		code, body := call(t, h, "GET", path, "", "x-tenant-id: acme")
+		if err := json.Unmarshal([]byte(body), &list); code != 200 || err != nil || len(list.Behind) != want {
+			t.Errorf("%s: %d %s", path, code, body)
+		}
+	}
+	if _, body := call(t, h, "GET", "/v1/instances", ""); strings.Contains(body, "behind") {
+		t.Errorf("another tenant's are shown: %s", body)
+	}
+}
+
 func TestTenants(t *testing.T) {
 	f := newFakes(order("O1"))
 	h := start(t, f)
@@ -543,6 +567,33 @@ func TestOtherSitesAreRefused(t *testing.T) {
 	}
 	if code, _ := call(t, h, "GET", "/v1/instances", "", "Host: localhost:8700"); code != 200 {
 		t.Errorf("localhost: %d", code)
+	}
+}
+
+// TestAnyWebPageTakesABackup: a picture in a page was enough, and the same GET costs
+// what a list costs.
+func TestAnyWebPageTakesABackup(t *testing.T) {
+	h := start(t, newFakes(order("O1")))
+	for _, route := range Routes() {
+		method, path, ok := strings.Cut(route, " ")
+		if !ok {
+			continue
+		}
+		path = strings.NewReplacer("{saga}", "order", "{key}", "O1", "{id}", "d1", "{schema}", "Info.json").Replace(path)
+		if code, body := call(t, h, method, path, "", "Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: no-cors", "Sec-Fetch-Dest: image"); code != 403 || !strings.Contains(body, "other web sites") {
+			t.Errorf("%s of another site: %d %.100s", route, code, body)
+		}
+	}
+	for _, path := range []string{"/admin/backup", "/v1/backup"} {
+		if code, body := call(t, h, "GET", path, ""); code != 405 || !strings.Contains(body, "taken with POST") {
+			t.Errorf("GET %s, as a link does: %d %s", path, code, body)
+		}
+		if code, _ := call(t, h, "POST", path, ""); code != 200 {
+			t.Errorf("POST %s: %d", path, code)
+		}
+	}
+	if code, _ := call(t, h, "GET", "/docs", "", "Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: navigate", "Sec-Fetch-Dest: document"); code != 200 {
+		t.Errorf("a link to the documentation: %d", code)
 	}
 }
 

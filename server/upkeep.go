@@ -104,10 +104,10 @@ func (s *Server) upkeep() {
 	huma.Post(s.api, "/admin/compact", func(_ context.Context, in *Actor) (*huma.StreamResponse, error) {
 		return s.lines("compact the store", func(ctx context.Context, tell func(any)) (any, error) { return u.Compact(ctx, *in, tell) }), nil
 	}, summary("Give the store's free space back; lines of JSON", "store"))
-	huma.Get(s.api, "/admin/backup", func(_ context.Context, in *Actor) (*huma.StreamResponse, error) {
+	huma.Post(s.api, "/admin/backup", func(_ context.Context, in *Actor) (*huma.StreamResponse, error) {
 		return &huma.StreamResponse{Body: func(hc huma.Context) { s.backup(hc, *in, "") }}, nil
 	}, summary("A consistent copy of the store, with its checksum in the last line", "store"))
-	huma.Get(s.api, "/v1/backup", s.tenantBackup, summary("A store with what is the tenant's alone, with its checksum in the last line", "store"))
+	huma.Post(s.api, "/v1/backup", s.tenantBackup, summary("A store with what is the tenant's alone, with its checksum in the last line", "store"))
 }
 
 type tenantBackupInput struct {
@@ -122,7 +122,7 @@ func (s *Server) tenantBackup(_ context.Context, in *tenantBackupInput) (*huma.S
 		return nil, err
 	}
 	if tenant == "" {
-		return nil, huma.Error422UnprocessableEntity("there are no tenants here: take a backup of the whole store, with edda backup or GET /admin/backup")
+		return nil, huma.Error422UnprocessableEntity("there are no tenants here: take a backup of the whole store, with edda backup or POST /admin/backup")
 	}
 	return &huma.StreamResponse{Body: func(hc huma.Context) { s.backup(hc, in.Actor, tenant) }}, nil
 }

@@ -18,8 +18,12 @@ type Change struct {
 	// and dead letters, due rows, history.
 	Transitions []edda.Transition
 	Checkpoints []edda.Checkpoint
-	// Positions are where a saga's own position differs from the shared one.
-	Positions []Position
+	// Positions are where a saga's own position differs from the shared one;
+	// DropPositions are those of sagas that have caught up with it.
+	Positions     []Position
+	DropPositions []Position
+	// Begun, where it is not nil, is what [DB.Begun] says from now on.
+	Begun *[]Beginning
 	// Delivered are outbox rows that need no further delivery.
 	Delivered []ulid.ULID
 	Claims    []edda.Claim
@@ -43,6 +47,10 @@ type Change struct {
 	Replays     []Replay
 	DropReplays []string
 }
+
+// AllTenants stands for the tenant of a position: it is that of every tenant that has none
+// of its own with that saga.
+const AllTenants = "*"
 
 // Position is one saga's own position in one stream.
 type Position struct {

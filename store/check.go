@@ -51,6 +51,7 @@ type checker struct {
 	// have work there.
 	commands map[string]edda.Key
 	working  map[edda.Key]bool
+	parts    map[edda.Key]int // of states, which no instance was found for yet
 	health   *Health
 	tell     func(rows int)
 }
@@ -73,7 +74,7 @@ func (d *DB) examine(ctx context.Context, tell func(rows int), pages bool) (h He
 		return h
 	}
 	steps := []func() error{
-		c.spaces, c.meta, c.outbox, c.instances, c.counters, c.ends, c.due, c.queues, c.letters,
+		c.spaces, c.meta, c.outbox, c.states, c.instances, c.orphans, c.counters, c.ends, c.due, c.queues, c.letters,
 		c.letterIDs, c.claims, c.history, c.small, c.audits,
 	}
 	for _, step := range steps {
@@ -93,7 +94,7 @@ func newChecker(ctx context.Context, tx *changelog.Tx, s seal, h *Health, tell f
 	h.Meta = metaOf(tx)
 	return &checker{
 		ctx: ctx, tx: tx, seal: s, health: h, tell: tell, last: stampOf(tx), dropped: droppedHistory(tx),
-		counts: map[countKey]int{}, commands: map[string]edda.Key{}, working: map[edda.Key]bool{},
+		counts: map[countKey]int{}, commands: map[string]edda.Key{}, working: map[edda.Key]bool{}, parts: map[edda.Key]int{},
 	}
 }
 
@@ -223,6 +224,10 @@ func (c *checker) instance(k []byte, key edda.Key, h head, in *edda.Instance) {
 	if queued(c.tx, bucketParked, k) {
 		c.wrong("instance %s: events are parked beside it", key)
 	}
+	if n := c.parts[key]; n != in.Parts {
+		c.wrong("instance %s: its state has %d parts, and there are %d", key, in.Parts, n)
+	}
+	delete(c.parts, key)
 	if len(in.Recent) > maxRecent {
 		c.wrong("instance %s: it remembers %d event ids, more than %d", key, len(in.Recent), maxRecent)
 	}

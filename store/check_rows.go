@@ -3,6 +3,7 @@ package store
 import (
 	"bytes"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -82,6 +83,26 @@ func commitOf(id ulid.ULID) uint64 {
 	var b [8]byte
 	copy(b[2:], id[6:12])
 	return binary.BigEndian.Uint64(b[:])
+}
+
+// states counts the parts of states.
+func (c *checker) states() error {
+	return c.space(bucketPart, func(k, v []byte) error {
+		key, _, err := cutPart(k)
+		if err == nil && !json.Valid(v) {
+			err = errRow
+		}
+		c.parts[key]++
+		return err
+	})
+}
+
+// orphans looks for parts of states that no instance has.
+func (c *checker) orphans() error {
+	for key, n := range c.parts {
+		c.wrong("there are %d parts of the state of %s, and no such instance", n, key)
+	}
+	return nil
 }
 
 func (c *checker) due() error {

@@ -80,6 +80,10 @@ func (d *DB) commitGroup(group []*job) {
 	if len(group) == 0 && d.Healthy() == nil {
 		return
 	}
+	if err := d.fenced(); err != nil {
+		d.failed(group, err)
+		return
+	}
 	started := time.Now()
 	staged, err := d.write(group)
 	if err != nil {
@@ -104,6 +108,18 @@ func (d *DB) commitGroup(group []*job) {
 	if !kept {
 		release(group)
 	}
+}
+
+// Fence has every commit pass it from now on: an error says that this process may not
+// write now, or not any more. It must not wait for long. It may be called while Run runs.
+func (d *DB) Fence(pass func(context.Context) error) { d.fence.Store(&pass) }
+
+func (d *DB) fenced() error {
+	pass := d.fence.Load()
+	if pass == nil {
+		return nil
+	}
+	return (*pass)(context.Background())
 }
 
 // release gives back the memory of changes that are committed: the file and its tables
@@ -164,7 +180,7 @@ func (d *DB) write(group []*job) (*staged, error) {
 		return nil, d.doubt(next, err)
 	}
 	defer func() { _ = tx.Rollback() }() // after a commit it does nothing
-	if err := d.fill(tx, next, staged, group); err != nil {
+	if err := d.sound(func() error { return d.fill(tx, next, staged, group) }); err != nil {
 		return nil, err
 	}
 	d.hours.add(staged)

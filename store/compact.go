@@ -65,7 +65,7 @@ func (d *DB) Compact(ctx context.Context, tell func(rows int)) (c Compaction, er
 	if err := x.open(); err != nil {
 		return c, fmt.Errorf("compact: %w", err)
 	}
-	if err := x.run(); err != nil {
+	if err := d.sound(x.run); err != nil {
 		return c, errors.Join(fmt.Errorf("compact: nothing has changed: %w", err), x.abandon())
 	}
 	c.Before, c.After, c.Pause = x.before, x.after, x.pause

@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime/debug"
 	"syscall"
 
+	"go.uber.org/zap"
+
 	"edda"
+	"edda/store/changelog"
 )
 
 // spareRoom is what stays free on the disk beside a second copy of the store:
@@ -19,16 +21,44 @@ const spareRoom = 64 << 20
 // checking is the copy that a check of a store in use reads.
 const checking = FileName + ".checking"
 
-// guarded turns what bbolt does on meeting a damaged page, a panic or a look
-// beyond the end of the file, into an error. What fn had open stays open.
-func guarded(path string, fn func() error) (err error) {
-	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	defer func() {
-		if v := recover(); v != nil {
-			err = fmt.Errorf("%s is damaged (%v): restore a backup", path, v)
-		}
-	}()
-	return fn()
+// guarded turns what bbolt does on meeting a damaged page into an error, which names the
+// file as people know it.
+func guarded(path string, fn func() error) error { return changelog.Guard(path, fn) }
+
+// sound is guarded for a process that goes on: reads of what is whole work, and the
+// others fail. The first damage stays in [DB.Damaged], and is logged with its place.
+func (d *DB) sound(fn func() error) error {
+	err := guarded(d.options.called, fn)
+	if err == nil {
+		return nil
+	}
+	if damage, is := errors.AsType[*changelog.DamageError](err); is && d.damage.CompareAndSwap(nil, &err) {
+		d.options.Log.Error("the store's file is damaged: what lies on sound pages goes on; stop, check it with edda doctor, and restore a backup",
+			zap.Error(err), zap.ByteString("stack", damage.Stack))
+	}
+	return err
+}
+
+// Damaged is the first damage that a read or a commit met since the store was opened.
+func (d *DB) Damaged() error {
+	if err := d.damage.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// CutLog says what it means that the log ended too early when the store was opened;
+// empty where it did not, as far as that can be told.
+func (d *DB) CutLog() string {
+	d.swap.RLock()
+	defer d.swap.RUnlock()
+	cut := d.file.Cut()
+	if cut == nil {
+		return ""
+	}
+	return fmt.Sprintf("%s ends in the middle of what was written: transactions after number %d of the log may be gone, which had been committed. "+
+		"The store goes on without them: events are read again, effects may be called again under the same idempotency keys, and at_most_once effects, too. "+
+		"If the power failed at the moment at which the log was growing, nothing is lost; else the disk or a copy lost its end: look after the disk, and restore a newer backup if there is one", cut.Path, cut.After)
 }
 
 // Doctor checks everything that FORMAT.md promises, and looks for instances that
@@ -38,7 +68,11 @@ func guarded(path string, fn func() error) (err error) {
 // pages are free cannot be compared while commits change it.
 func (d *DB) Doctor(ctx context.Context, tell func(rows int)) (Health, error) {
 	if !d.running.Load() {
-		return d.examine(ctx, tell, true), context.Cause(ctx)
+		h := d.examine(ctx, tell, true)
+		if cut := d.CutLog(); cut != "" {
+			h.Findings = append(h.Findings, errors.New(cut))
+		}
+		return h, context.Cause(ctx)
 	}
 	if !d.compaction.TryLock() {
 		return Health{}, edda.Classify(edda.Temporary, "the store is being compacted or checked already")
@@ -46,7 +80,10 @@ func (d *DB) Doctor(ctx context.Context, tell func(rows int)) (Health, error) {
 	defer d.compaction.Unlock()
 	path := filepath.Join(filepath.Dir(d.path), checking)
 	defer func() { _ = os.Remove(path) }() // the next start removes it, too
-	if err := d.copyTo(ctx, path); err != nil {
+	if err := d.sound(func() error { return d.copyTo(ctx, path) }); err != nil {
+		if _, is := errors.AsType[*changelog.DamageError](err); is {
+			return Health{Findings: []error{err}}, nil
+		}
 		return Health{}, fmt.Errorf("copy the store to check it: %w", err)
 	}
 	c, err := openFile(path, Options{Seal: d.seal.aead, noSync: true, initialMap: d.options.initialMap})
@@ -54,7 +91,7 @@ func (d *DB) Doctor(ctx context.Context, tell func(rows int)) (Health, error) {
 		return Health{Findings: []error{err}}, nil
 	}
 	h := c.examine(ctx, tell, true)
-	return h, errors.Join(c.Close(), context.Cause(ctx))
+	return h, errors.Join(guarded(d.options.called, c.Close), context.Cause(ctx))
 }
 
 func (d *DB) copyTo(ctx context.Context, path string) error {

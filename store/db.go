@@ -1,6 +1,7 @@
 package store
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"sync"
@@ -24,6 +25,9 @@ type Options struct {
 	// Seal encrypts payloads; nil writes them as they are.
 	Seal AEAD
 
+	// ReadOnly opens a store that is there and changes nothing of it; see [OpenToCheck].
+	ReadOnly bool
+
 	called string // the file in errors, where not by its path
 
 	// For tests.
@@ -41,6 +45,7 @@ type DB struct {
 	path    string
 	id      string
 	tenant  string       // whose rows it has alone; empty: everyone's
+	origins string       // the stores that its rows came from
 	swap    sync.RWMutex // guards file and before: a compaction replaces it
 	file    *changelog.DB
 	before  Written // by the files before
@@ -54,6 +59,8 @@ type DB struct {
 	dues    dueFront
 	health  health
 	running atomic.Bool
+	damage  atomic.Pointer[error]
+	fence   atomic.Pointer[func(context.Context) error] // nil: nothing is asked before a commit
 
 	committed chan struct{}
 	armed     chan struct{}
@@ -86,7 +93,7 @@ func (d *DB) view(fn func(*changelog.Tx) error) error {
 		return fmt.Errorf("open a snapshot: %w", err)
 	}
 	defer func() { _ = tx.Rollback() }() // nothing was written
-	return fn(tx)
+	return d.sound(func() error { return fn(tx) })
 }
 
 // ID is the store's own id, made when it was created.

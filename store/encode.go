@@ -1,6 +1,7 @@
 package store
 
 import (
+	"encoding/json"
 	"fmt"
 	"math"
 	"slices"
@@ -47,7 +48,7 @@ type encodedTransition struct {
 	record     []byte // with room for the pointer to the previous one; nil: none
 	work       []encodedWork
 	settled    []string
-	rows       []row // of the key's queues
+	rows       []row // of the key's queues, and the parts of its state
 	dead       *encodedDead
 	resolved   []string
 	arm        [][]byte
@@ -161,6 +162,9 @@ func (e *encoder) transition(t *edda.Transition) (err error) {
 	if err := e.queues(t, &out); err != nil {
 		return err
 	}
+	if err := e.parts(t, &out); err != nil {
+		return err
+	}
 	if t.Dead != nil {
 		if out.dead, err = e.deadLetter(t.Dead); err != nil {
 			return err
@@ -267,6 +271,18 @@ func (e *encoder) queues(t *edda.Transition, out *encodedTransition) error {
 	return nil
 }
 
+// parts writes what changed of a state that lies in parts.
+func (e *encoder) parts(t *edda.Transition, out *encodedTransition) error {
+	for _, p := range t.Parts {
+		if p.Data != nil && !json.Valid(p.Data) {
+			return fmt.Errorf("part %d is no JSON", p.N)
+		}
+		e.out.size += len(p.Data) + len(out.key)
+		out.rows = append(out.rows, row{bucket: bucketPart, key: entryKey(out.key, p.N), value: p.Data})
+	}
+	return nil
+}
+
 func (e *encoder) deadLetter(d *edda.DeadLetter) (*encodedDead, error) {
 	if d.ID == "" {
 		return nil, fmt.Errorf("a dead letter (%s) without an id", d.Reason)
@@ -291,7 +307,7 @@ func (e *encoder) dues(key []byte, times []time.Time) (rows [][]byte) {
 
 // rest encodes everything of a change but its transitions.
 func (e *encoder) rest(c Change) error {
-	for _, encode := range []func(Change) error{e.positions, e.programs, e.claims, e.unclaimed, e.outgoing, e.letters, e.due, e.replays} {
+	for _, encode := range []func(Change) error{e.positions, e.begun, e.programs, e.claims, e.unclaimed, e.outgoing, e.letters, e.due, e.replays} {
 		if err := encode(c); err != nil {
 			return err
 		}
@@ -323,6 +339,10 @@ func (e *encoder) positions(c Change) error {
 		if err := e.put(bucketPosition, texts(p.Tenant, p.Saga, p.Stream), &p.Checkpoint); err != nil {
 			return err
 		}
+	}
+	for i := range c.DropPositions {
+		p := &c.DropPositions[i]
+		e.out.puts = append(e.out.puts, row{bucket: bucketPosition, key: texts(p.Tenant, p.Saga, p.Stream)})
 	}
 	return nil
 }

@@ -130,7 +130,10 @@ func plant(t *testing.T, path string, space keyspace, nested bool, key, value []
 	}
 	defer file.Close()
 	if err := file.Update(func(tx *bolt.Tx) error {
-		b := tx.Bucket([]byte(space))
+		b, err := tx.CreateBucketIfNotExists([]byte(space)) // the file may be older than it
+		if err != nil {
+			return err
+		}
 		if nested {
 			_ = b.ForEachBucket(func(name []byte) error {
 				b = b.Bucket(name)

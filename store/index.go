@@ -20,6 +20,7 @@ type index struct {
 	effects map[ulid.ULID]string  // the other way round
 	size    int                   // outbox rows
 	kinds   map[edda.WorkKind]int // of them, how many of each kind
+	owners  map[ownerKey]*owner   // and of each saga of a tenant
 	parked  map[string]int        // parked events by tenant; none is zero
 	oldest  ulid.ULID             // the first of them; zero: none
 	front   ulid.ULID             // no row of the outbox is before this
@@ -40,6 +41,7 @@ func newIndex() *index {
 		effects: map[ulid.ULID]string{},
 		counts:  map[countKey]int{},
 		kinds:   map[edda.WorkKind]int{},
+		owners:  map[ownerKey]*owner{},
 		parked:  map[string]int{},
 	}
 }
@@ -63,6 +65,7 @@ func (d *DB) loadIndex(tx *changelog.Tx) (*index, error) {
 			d.trimIn(tx)
 		}
 		x.kinds[row.Work.Kind]++
+		x.owner(row.Work.From.Tenant, row.Work.From.Saga).rows[kindNumber(row.Work.Kind)]++
 		if row.Work.Kind == edda.WorkEffect {
 			x.waiting[row.Work.ID], x.effects[row.ID] = waiting{row.ID, row.Work.From}, row.Work.ID
 		}
@@ -125,6 +128,10 @@ func (x *index) apply(s *staged) {
 	for kind, n := range s.kinds {
 		x.kinds[kind] += n
 	}
+	for _, o := range s.owned {
+		o.by.rows[o.kind] += o.n
+	}
+	x.disown()
 	for tenant, n := range s.parked {
 		if x.parked[tenant] += n; x.parked[tenant] == 0 {
 			delete(x.parked, tenant)
@@ -149,6 +156,7 @@ type staged struct {
 	gone     map[ulid.ULID]bool // rows removed
 	grown    int
 	kinds    map[edda.WorkKind]int // rows added, less those removed
+	owned    []owned               // likewise, each
 	parked   map[string]int        // likewise, parked events by tenant
 	oldest   ulid.ULID
 	front    ulid.ULID
@@ -168,7 +176,7 @@ const keptStaged = 4096
 
 // anew is what the next transaction begins with, in the memory of this one; nil has none.
 func (s *staged) anew(x *index) *staged {
-	if s == nil || max(cap(s.added), cap(s.claimed)) > keptStaged || len(s.gone) > keptStaged {
+	if s == nil || max(cap(s.added), cap(s.claimed), cap(s.owned)) > keptStaged || len(s.gone) > keptStaged {
 		return newStaged(x)
 	}
 	clear(s.commands)
@@ -178,9 +186,10 @@ func (s *staged) anew(x *index) *staged {
 	clear(s.kinds)
 	clear(s.parked)
 	clear(s.added)
+	clear(s.owned)
 	*s = staged{
 		index: x, commands: s.commands, effects: s.effects, gone: s.gone, counts: s.counts,
-		kinds: s.kinds, parked: s.parked, hours: s.hours[:0], claimed: s.claimed[:0], added: s.added[:0], first: s.first[:0],
+		kinds: s.kinds, owned: s.owned[:0], parked: s.parked, hours: s.hours[:0], claimed: s.claimed[:0], added: s.added[:0], first: s.first[:0],
 	}
 	return s
 }
@@ -208,15 +217,17 @@ func (s *staged) waiting(command string) (waiting, bool) {
 func (s *staged) add(id ulid.ULID, w encodedWork) {
 	s.grown++
 	s.kinds[w.kind]++
+	s.owned = append(s.owned, owned{s.index.owner(w.from.Tenant, w.from.Saga), kindNumber(w.kind), 1})
 	s.added = append(s.added, added{id: id, work: w.work, size: len(w.value)})
 	if w.kind == edda.WorkEffect {
 		s.commands[w.id], s.effects[id] = waiting{id, w.from}, w.id
 	}
 }
 
-func (s *staged) removed(id ulid.ULID, kind edda.WorkKind) {
+func (s *staged) removed(id ulid.ULID, kind edda.WorkKind, by *owner) {
 	s.grown--
 	s.kinds[kind]--
+	s.owned = append(s.owned, owned{by, kindNumber(kind), -1})
 	s.gone[id] = true
 	if command, ok := s.effects[id]; ok {
 		delete(s.effects, id)

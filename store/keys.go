@@ -102,6 +102,18 @@ func entryKey(key []byte, n uint64) []byte {
 	return binary.BigEndian.AppendUint64(key[:len(key):len(key)], n)
 }
 
+// cutPart reads what entryKey wrote for a part of a state.
+func cutPart(k []byte) (of edda.Key, n uint64, err error) {
+	of, rest, err := cutKey(k)
+	if err == nil && len(rest) != 8 {
+		err = errKey
+	}
+	if err != nil {
+		return of, 0, fmt.Errorf("part %x: %w", k, err)
+	}
+	return of, binary.BigEndian.Uint64(rest), nil
+}
+
 func dueKey(t time.Time, key []byte) []byte {
 	return appendDue(make([]byte, 0, timeSize+len(key)), t, key)
 }

@@ -2,6 +2,7 @@ package store
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -54,6 +55,7 @@ func (m *model) transition(t edda.Transition) {
 	if t.Instance != nil {
 		cell.Instance = t.Instance
 	}
+	cell.Parts = withParts(cell.Parts, t.Parts)
 	cell.Parked = without(cell.Parked, t.Unpark)
 	cell.Held = without(cell.Held, t.Release)
 	if t.Park != nil {
@@ -98,6 +100,22 @@ func (m *model) record(t edda.Transition) {
 		r.Generation, r.Version, r.Revision, r.Status, r.State = in.Generation, in.Version, in.Revision, in.Status, in.State
 	}
 	m.history[t.Key] = append([]Record{r}, m.history[t.Key]...)
+}
+
+// withParts are the parts of a state after a transition.
+func withParts(parts, changed []edda.Part) []edda.Part {
+	parts = slices.Clone(parts)
+	for _, p := range changed {
+		parts = slices.DeleteFunc(parts, func(q edda.Part) bool { return q.N == p.N })
+		if p.Data != nil {
+			parts = append(parts, p)
+		}
+	}
+	slices.SortFunc(parts, func(a, b edda.Part) int { return cmp.Compare(a.N, b.N) })
+	if len(parts) == 0 {
+		return nil
+	}
+	return parts
 }
 
 func without(entries []edda.Entry, numbers []uint64) []edda.Entry {
@@ -313,6 +331,14 @@ func (g *generator) instance(t *edda.Transition, cell *edda.Cell) {
 			t.Arm = append(t.Arm, in.Armed)
 		}
 	}
+	for n := range uint64(rapid.IntRange(0, 3).Draw(g.t, "parts")) {
+		part := edda.Part{N: n * n * 300}
+		if g.bool("write a part") {
+			part.Data = json.RawMessage(fmt.Sprintf(`{"part":%d}`, g.n))
+		}
+		t.Parts = append(t.Parts, part)
+	}
+	in.Parts = len(withParts(cell.Parts, t.Parts))
 	t.Instance = &in
 }
 

@@ -65,6 +65,19 @@ func Open(dir string, o Options) (*DB, error) {
 	return d, nil
 }
 
+// OpenToCheck opens the store in a folder for those who only look. Where it cannot be
+// written, because its file system is read-only or its owner another user, it is
+// opened to be read.
+func OpenToCheck(dir string, o Options) (d *DB, readOnly bool, err error) {
+	d, err = Open(dir, o)
+	if !errors.Is(err, syscall.EROFS) && !errors.Is(err, fs.ErrPermission) {
+		return d, false, err
+	}
+	o.ReadOnly = true
+	d, err = openFile(filepath.Join(dir, FileName), o)
+	return d, true, err
+}
+
 // noLog refuses the log of a file that is gone: it has transactions that are nowhere else,
 // and no new store is to be begun beside it.
 func noLog(path string) error {
@@ -96,6 +109,9 @@ func openFile(path string, o Options) (*DB, error) {
 	if err != nil {
 		return nil, err
 	}
+	if cut := d.CutLog(); cut != "" {
+		o.Log.Warn(cut)
+	}
 	return d, nil
 }
 
@@ -109,6 +125,7 @@ func openBolt(path string, o Options) (*boltFile, error) {
 		InitialMmapSize: o.initialMap,
 		OpenFile:        opened.file,
 		NoSync:          o.noSync,
+		ReadOnly:        o.ReadOnly,
 	})
 	if err != nil {
 		return nil, explain(path, err)
@@ -214,7 +231,7 @@ func load(path string, raw *boltFile, o Options) (*DB, error) {
 	d.absent.begin(file)
 	if err := file.View(func(tx *changelog.Tx) error {
 		meta := tx.Bucket([]byte(bucketMeta))
-		d.id, d.tenant, d.stamp = string(meta.Get(metaID)), string(meta.Get(metaTenant)), stampOf(tx)
+		d.id, d.tenant, d.origins, d.stamp = string(meta.Get(metaID)), string(meta.Get(metaTenant)), string(meta.Get(metaOrigins)), stampOf(tx)
 		return nil
 	}); err != nil {
 		return nil, err
@@ -261,6 +278,9 @@ func (d *DB) prepare(raw *bolt.DB) error {
 	})
 	if err != nil || complete {
 		return err
+	}
+	if d.options.ReadOnly {
+		return fmt.Errorf("%s is of an older format, or was never begun, and cannot be written: check a copy of it, with the two files of its log, elsewhere", d.options.called)
 	}
 	if err := raw.Update(d.create); err != nil {
 		return explain(d.path, err)

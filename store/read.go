@@ -18,6 +18,13 @@ import (
 // Due lists up to limit rows due at or before until, earliest first, and the
 // time of the first row after those (zero when there is none).
 func (d *DB) Due(until time.Time, limit int) (rows []Due, next time.Time, err error) {
+	rows, next, _, err = d.DueBut(until, limit, nil)
+	return rows, next, err
+}
+
+// DueBut is [DB.Due] without the rows that wait for something else than their time, as
+// waits tells, and says how many of those it passed over. A nil waits passes over none.
+func (d *DB) DueBut(until time.Time, limit int, waits func(Due) bool) (rows []Due, next time.Time, passed int, err error) {
 	from, arms := d.dues.look()
 	err = d.read(bucketDue, func(b *changelog.Bucket) error {
 		c := b.Cursor()
@@ -34,11 +41,15 @@ func (d *DB) Due(until time.Time, limit int) (rows []Due, next time.Time, err er
 				next = due.Time
 				return nil
 			}
+			if waits != nil && waits(due) {
+				passed++
+				continue
+			}
 			rows = append(rows, due)
 		}
 		return nil
 	})
-	return rows, next, err
+	return rows, next, passed, err
 }
 
 // maxRead bounds one page of rows in memory, by their bytes as stored: it ends
@@ -144,6 +155,31 @@ func (d *DB) Positions() (out []Position, err error) {
 			return err
 		})
 	})
+	return out, err
+}
+
+// PositionsOf is how far one saga has come for one tenant: its own positions, where it has
+// any, and the shared ones of the other streams.
+func (d *DB) PositionsOf(tenant, saga string) (out []edda.Checkpoint, err error) {
+	if out, err = d.Checkpoints(); err != nil {
+		return nil, err
+	}
+	all, err := d.Positions()
+	own := func(whose string) (found bool) {
+		for _, p := range all {
+			if p.Tenant != whose || p.Saga != saga {
+				continue
+			}
+			found = true
+			if i := slices.IndexFunc(out, func(c edda.Checkpoint) bool { return c.Stream == p.Stream }); i >= 0 {
+				out[i] = p.Checkpoint
+			}
+		}
+		return found
+	}
+	if !own(tenant) {
+		own(AllTenants)
+	}
 	return out, err
 }
 

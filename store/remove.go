@@ -109,9 +109,28 @@ func (w *writer) removeInstance(gone Ended) error {
 		w.moveEnd(gone.Key, h, left),
 		w.dues(w.dueRows(key, in), nil),
 		w.putHead(key, left),
+		w.removeParts(key, in),
 	} {
 		if step != nil {
 			return step
+		}
+	}
+	return nil
+}
+
+// removeParts removes what an instance's state has besides its own row.
+func (w *writer) removeParts(key []byte, in *edda.Instance) error {
+	if in.Parts == 0 {
+		return nil
+	}
+	var gone [][]byte // a cursor does not bear that its rows are deleted
+	c := w.bucket(bucketPart).Cursor()
+	for k, _ := c.Seek(key); bytes.HasPrefix(k, key); k, _ = c.Next() {
+		gone = append(gone, bytes.Clone(k))
+	}
+	for _, k := range gone {
+		if err := w.bucket(bucketPart).Delete(k); err != nil {
+			return err
 		}
 	}
 	return nil

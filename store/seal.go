@@ -23,7 +23,7 @@ const sealedMark = 0x01
 // counters, positions and manifests stay readable.
 func (k keyspace) sealed() bool {
 	switch k {
-	case bucketSaga, bucketOutbox, bucketClaim, bucketHistory, bucketParked, bucketHeld, bucketDead, bucketAudit, bucketReplay:
+	case bucketSaga, bucketOutbox, bucketClaim, bucketHistory, bucketParked, bucketHeld, bucketDead, bucketAudit, bucketReplay, bucketPart:
 		return true
 	}
 	return false

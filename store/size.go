@@ -36,7 +36,7 @@ func (c Change) Size() int {
 	for i := range c.Replays {
 		n += sizeReplay + len(c.Replays[i].Reason) + len(c.Replays[i].Error) + len(c.Replays[i].Summary)
 	}
-	rows := len(c.DropReplays) + len(removed.Instances) + len(removed.Forgotten) + len(removed.DeadLetters) + len(c.Checkpoints) + len(c.Positions) + len(c.Schedules) + len(c.Delivered) + len(c.Arm) + len(c.Disarm)
+	rows := len(c.DropReplays) + len(removed.Instances) + len(removed.Forgotten) + len(removed.DeadLetters) + len(c.Checkpoints) + len(c.Positions) + len(c.DropPositions) + len(c.Schedules) + len(c.Delivered) + len(c.Arm) + len(c.Disarm)
 	return n + rows*sizeSmall
 }
 
@@ -51,6 +51,9 @@ func TransitionSize(t *edda.Transition) int {
 	}
 	for i := range t.Work {
 		n += sizeWork + len(t.Work[i].Payload)
+	}
+	for i := range t.Parts {
+		n += sizeSmall + len(t.Parts[i].Data)
 	}
 	for _, entry := range []*edda.Entry{t.Park, t.Hold} {
 		if entry != nil {

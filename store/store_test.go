@@ -197,6 +197,17 @@ func dumpBucket(out map[string]string, path string, b *changelog.Bucket) error {
 	})
 }
 
+// owners are those that have rows.
+func owners(x *index) map[string]string {
+	out := map[string]string{}
+	for k, o := range x.owners {
+		if !o.none() {
+			out[k.Tenant+" "+k.Saga] = fmt.Sprint(o.rows)
+		}
+	}
+	return out
+}
+
 // checkIndex compares what is kept in memory with what a restart would read.
 // The committer must be idle.
 func checkIndex(t testing.TB, db *DB) {
@@ -209,6 +220,7 @@ func checkIndex(t testing.TB, db *DB) {
 		same(t, "waiting in memory", db.index.waiting, x.waiting)
 		same(t, "effects in memory", db.index.effects, x.effects)
 		same(t, "counters in memory", db.index.counts, x.counts)
+		same(t, "owners in memory", owners(db.index), owners(x))
 		same(t, "queues in memory", db.index.queues, x.queues)
 		same(t, "outbox size in memory", db.index.size, x.size)
 		same(t, "oldest in memory", db.index.oldest, x.oldest)

@@ -182,6 +182,7 @@ func (l *look) ended(e ended) error {
 		return err
 	}
 	l.take(len(key) + len(row))
+	l.portion.Rows += in.Parts // which go with it
 	l.portion.Instances = append(l.portion.Instances, Ended{Key: e.Key, Time: e.Time})
 	return nil
 }

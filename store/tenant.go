@@ -4,10 +4,14 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/oklog/ulid/v2"
 	bolt "go.etcd.io/bbolt"
@@ -29,8 +33,23 @@ const extracting = FileName + ".tenant"
 // metaTenant is there in a store that was made of one tenant's rows: whose.
 var metaTenant = []byte("tenant")
 
+// metaOrigins is there, too: marks of the stores that the rows came from, newest first,
+// with a space between two.
+var metaOrigins = []byte("origins")
+
+// originMark stands for a store's id, which is none of a tenant's business.
+func originMark(id string) string {
+	sum := sha256.Sum256([]byte("origin\x00" + id))
+	return hex.EncodeToString(sum[:8])
+}
+
 // Tenant is whose rows this store has alone; empty where it is everyone's.
 func (d *DB) Tenant() string { return d.tenant }
+
+// MadeOf tells whether this store was made of rows of the store with that id.
+func (d *DB) MadeOf(id string) bool {
+	return slices.Contains(strings.Fields(d.origins), originMark(id))
+}
 
 // SnapshotOf makes a consistent copy of what is one tenant's, for one caller at a
 // time. The pages of the store are held while it is made, not while it is sent.
@@ -43,7 +62,11 @@ func (d *DB) SnapshotOf(ctx context.Context, tenant string, tell func(rows int))
 		return nil, edda.Classify(edda.Temporary, "a backup of one tenant is under way: one at a time")
 	}
 	x := &extract{ctx: ctx, tell: tell, tenant: tenant, path: filepath.Join(filepath.Dir(d.path), extracting), opens: d.seal, packer: changelog.Packer{Plain: d.options.plain}}
-	s, err := x.snapshot(d)
+	var s *Snapshot
+	err := d.sound(func() (err error) {
+		s, err = x.snapshot(d)
+		return err
+	})
 	if err != nil {
 		x.end()
 		d.extraction.Unlock()
@@ -125,11 +148,11 @@ func (x *extract) copy(from *changelog.Tx, o Options) error {
 			return fmt.Errorf("%s: %w", space, err)
 		}
 	}
-	if err := x.space(bucketManifest); err != nil {
-		return fmt.Errorf("%s: %w", bucketManifest, err)
-	}
 	if x.kept == 0 { // a name that was mistyped would make an empty backup
 		return edda.Classify(edda.Permanent, "this store has nothing of a tenant of that name")
+	}
+	if err := x.space(bucketManifest); err != nil {
+		return fmt.Errorf("%s: %w", bucketManifest, err)
 	}
 	return x.commit()
 }
@@ -147,14 +170,15 @@ func (x *extract) meta(o Options) error {
 		}
 	}
 	was, is := x.from.Bucket([]byte(bucketMeta)), x.tx.Bucket([]byte(bucketMeta))
-	for _, name := range [][]byte{metaFormat, metaCreated, metaCommit, metaDropped, metaRetention, metaUnclaimed} {
+	for _, name := range [][]byte{metaFormat, metaCreated, metaCommit, metaDropped, metaRetention, metaUnclaimed, metaBegun} {
 		if v := was.Get(name); v != nil {
 			if err := is.Put(name, v); err != nil {
 				return err
 			}
 		}
 	}
-	if err := errors.Join(is.Put(metaID, []byte(id.String())), is.Put(metaTenant, []byte(x.tenant))); err != nil || x.seals.aead == nil {
+	origins := bytes.TrimSpace(bytes.Join([][]byte{[]byte(originMark(string(was.Get(metaID)))), was.Get(metaOrigins)}, []byte(" ")))
+	if err := errors.Join(is.Put(metaID, []byte(id.String())), is.Put(metaTenant, []byte(x.tenant)), is.Put(metaOrigins, origins)); err != nil || x.seals.aead == nil {
 		return err
 	}
 	locked, err := x.seals.aead.Encrypt(nil, x.seals.place(bucketMeta, metaSealed))
@@ -180,7 +204,7 @@ func (x *extract) row(space keyspace, part, k, v []byte) error {
 	if err := x.looked(); err != nil {
 		return err
 	}
-	if whose, known := tenantOfKey(space, k); known && whose != x.tenant {
+	if whose, known := tenantOfKey(space, k); known && whose != x.tenant && (space != bucketPosition || whose != AllTenants) {
 		return nil // not even decrypted
 	}
 	place, head := k, 0
@@ -213,7 +237,7 @@ func (x *extract) row(space keyspace, part, k, v []byte) error {
 func tenantOfKey(space keyspace, k []byte) (tenant string, known bool) {
 	var err error
 	switch space {
-	case bucketSaga, bucketCount, bucketPosition, bucketParked, bucketHeld, bucketSchedule, bucketClaim:
+	case bucketSaga, bucketCount, bucketPosition, bucketParked, bucketHeld, bucketSchedule, bucketClaim, bucketPart:
 		tenant, _, err = cutText(k)
 	case bucketDue:
 		var due Due
@@ -238,7 +262,7 @@ func (x *extract) mine(space keyspace, k, v []byte) (bool, error) {
 	switch space {
 	case bucketSaga, bucketCount, bucketPosition, bucketSchedule:
 		return true, x.saga(k)
-	case bucketParked, bucketHeld, bucketClaim, bucketDue, bucketEnded, bucketCheckpoint:
+	case bucketParked, bucketHeld, bucketPart, bucketClaim, bucketDue, bucketEnded, bucketCheckpoint:
 		return true, nil
 	case bucketOutbox:
 		row, err := cutRow(k, v)
@@ -296,7 +320,7 @@ func (x *extract) put(space keyspace, part, k, v []byte) error {
 			return err
 		}
 	}
-	if space != bucketCheckpoint && space != bucketAudit {
+	if space != bucketCheckpoint && space != bucketAudit && space != bucketPosition {
 		x.kept++
 	}
 	b.FillPercent = appendFill

@@ -32,7 +32,7 @@ func ofTenant(tenant, mark string) []Change {
 	}
 	running, ended, parked, held := at("running"), at("ended"), at("parked"), at("held")
 	armed, done, waits := instance(running, edda.StatusRunning), instance(ended, edda.StatusDone), instance(held, edda.StatusStuck)
-	armed.Armed, done.Ended, waits.Held = noon.Add(time.Hour), noon, mark+"letter"
+	armed.Armed, done.Ended, waits.Held, done.Parts = noon.Add(time.Hour), noon, mark+"letter", 1
 	entry := edda.Entry{N: 1, Event: event("parked"), Expires: noon.Add(time.Hour)}
 	holds := edda.Entry{N: 1, Event: event("held"), DeadLetter: mark + "letter"}
 	dead := edda.DeadLetter{ID: mark + "letter", Reason: edda.DeadPoison, Key: held, Event: event("held"), Error: mark + "error", Time: noon}
@@ -43,7 +43,7 @@ func ofTenant(tenant, mark string) []Change {
 				{Key: running, Event: event("e1"), Fate: edda.FateHandled, Instance: armed, Arm: []time.Time{noon.Add(time.Hour)},
 					Work: []edda.Work{{ID: mark + "command", Kind: edda.WorkEffect, From: running, Name: "charge", Payload: payload, Time: noon},
 						{ID: mark + "fact", Kind: edda.WorkFact, From: running, Name: "Begun", Payload: payload, Time: noon}}},
-				{Key: ended, Event: event("e2"), Fate: edda.FateHandled, Instance: done},
+				{Key: ended, Event: event("e2"), Fate: edda.FateHandled, Instance: done, Parts: []edda.Part{{N: 3, Data: payload}}},
 				{Key: parked, Event: event("e3"), Fate: edda.FateParked, Park: &entry, Arm: []time.Time{noon.Add(time.Hour)}},
 				{Key: held, Event: event("e4"), Fate: edda.FateDead, Instance: waits, Hold: &holds, Dead: &dead},
 			},
@@ -265,6 +265,28 @@ func TestABackupOfATenantIsCompressed(t *testing.T) {
 		raw := tenantBackup(t, ofTwo(t, Options{plain: plain}), "acme")
 		if got := bytes.Contains(raw, names); got != plain {
 			t.Errorf("plain: %t, and the names of fields are in the file: %t", plain, got)
+		}
+	}
+}
+
+// TestAStoreKnowsWhatItWasMadeOf, over a backup of a backup.
+func TestAStoreKnowsWhatItWasMadeOf(t *testing.T) {
+	db := ofTwo(t, Options{})
+	restored := func(raw []byte) *opened {
+		dir := t.TempDir()
+		if _, err := Restore(t.Context(), save(t, raw), dir, false, nil, nil); err != nil {
+			t.Fatal(err)
+		}
+		return open(t, dir, Options{})
+	}
+	first := restored(tenantBackup(t, db, "acme"))
+	second := restored(tenantBackup(t, first, "acme"))
+	for name, got := range map[string]bool{
+		"a backup of its store": first.MadeOf(db.ID()), "a backup of a backup": second.MadeOf(first.ID()), "and of that one's store": second.MadeOf(db.ID()),
+		"not the other way": !db.MadeOf(first.ID()), "not of itself": !first.MadeOf(first.ID()),
+	} {
+		if !got {
+			t.Error(name)
 		}
 	}
 }

@@ -31,7 +31,15 @@ func (d *DB) View() (*View, error) {
 func (v *View) Close() { _ = v.tx.Rollback() }
 
 // Cell loads the record of one key; one that does not exist has no instance and no entries.
-func (v *View) Cell(k edda.Key) (edda.Cell, error) {
+func (v *View) Cell(k edda.Key) (cell edda.Cell, err error) {
+	err = v.db.sound(func() error {
+		cell, err = v.cell(k)
+		return err
+	})
+	return cell, err
+}
+
+func (v *View) cell(k edda.Key) (edda.Cell, error) {
 	if v.cells++; v.cells%trimCells == 0 {
 		v.db.trimIn(v.tx)
 	}
@@ -54,9 +62,30 @@ func (v *View) Cell(k edda.Key) (edda.Cell, error) {
 		}
 	}
 	if cell.Instance == nil || cell.Instance.Held != "" {
-		cell.Held, err = v.entries(bucketHeld, &v.held, key)
+		if cell.Held, err = v.entries(bucketHeld, &v.held, key); err != nil {
+			return cell, err
+		}
+	}
+	if cell.Instance != nil && cell.Instance.Parts > 0 {
+		cell.Parts, err = v.parts(key)
 	}
 	return cell, err
+}
+
+// parts are those of one instance's state.
+func (v *View) parts(key []byte) (out []edda.Part, err error) {
+	c := v.bucket(bucketPart).Cursor()
+	for k, row := c.Seek(key); bytes.HasPrefix(k, key); k, row = c.Next() {
+		_, n, err := cutPart(k)
+		if err != nil {
+			return nil, err
+		}
+		if row, err = v.seal.open(bucketPart, k, row, 0); err != nil {
+			return nil, err
+		}
+		out = append(out, edda.Part{N: n, Data: bytes.Clone(row)})
+	}
+	return out, nil
 }
 
 func (v *View) bucket(name keyspace) *changelog.Bucket { return v.tx.Bucket([]byte(name)) }

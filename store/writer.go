@@ -35,11 +35,12 @@ const (
 	bucketSchedule   keyspace = "schedule"
 	bucketAudit      keyspace = "audit"
 	bucketReplay     keyspace = "replay"
+	bucketPart       keyspace = "part"
 )
 
 var keyspaces = []keyspace{
 	bucketMeta, bucketSaga, bucketCount, bucketCheckpoint, bucketPosition, bucketOutbox, bucketDue, bucketEnded,
-	bucketClaim, bucketHistory, bucketParked, bucketHeld, bucketDead, bucketDeadID, bucketManifest, bucketSchedule, bucketAudit, bucketReplay,
+	bucketClaim, bucketHistory, bucketParked, bucketHeld, bucketDead, bucketDeadID, bucketManifest, bucketSchedule, bucketAudit, bucketReplay, bucketPart,
 }
 
 // appendFill packs the pages of keyspaces that only grow at their end: a page
@@ -299,7 +300,7 @@ func (w *writer) settle(command string, who edda.Key) error {
 	if !ok || row.From != who {
 		return nil
 	}
-	w.staged.removed(row.ID, edda.WorkEffect)
+	w.staged.removed(row.ID, edda.WorkEffect, w.staged.index.owner(who.Tenant, who.Saga))
 	w.id = row.ID
 	return w.bucket(bucketOutbox).Delete(w.id[:])
 }
@@ -315,7 +316,11 @@ func (w *writer) remove(id ulid.ULID) error {
 	if err != nil {
 		return err
 	}
-	w.staged.removed(id, kindOf(value))
+	by, err := w.staged.index.ownerOf(value)
+	if err != nil {
+		return err
+	}
+	w.staged.removed(id, kindOf(value), by)
 	return bucket.Delete(w.id[:])
 }
 

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/zap"
 
@@ -29,7 +30,7 @@ const (
 	leaseStop = time.Second
 )
 
-// ErrLeaseLost says that another process has taken the lease over.
+// ErrLeaseLost says that another process has taken the lease over, for good.
 var ErrLeaseLost = errors.New("the lease was taken over")
 
 // LeaseOptions say who asks for a lease.
@@ -38,6 +39,16 @@ type LeaseOptions struct {
 	Host    string  // this machine
 	Process string  // different for each start
 	Tenants Tenants // what the process takes in; none is all
+	// MadeOf tells whether the store was made of another one's rows: the tenants that the
+	// other one served are its own. Nil: of none.
+	MadeOf func(store string) bool
+	// AdoptEmpty takes tenants over that another store served, without their instances.
+	AdoptEmpty bool
+	// File names the store's file on this machine, of which the process has the lock: who
+	// has the lock of the same file knows that the former holder is gone.
+	File string
+	// Clock counts also while the process or the machine is paused; the system's when nil.
+	Clock func() time.Duration
 	// Worker is set for the lease of an effect worker; else it is a saga process's.
 	Worker *WorkerLease
 	// Replicas of the bucket where it is made; 1 when zero.
@@ -65,6 +76,18 @@ type holder struct {
 	// Held is false while the process still looks whether another has the tenants.
 	Held  bool      `json:"held"`
 	Since time.Time `json:"since"`
+	// Where and File tell a holder on this host that has ended from one that lives.
+	Where processID `json:"where,omitzero"`
+	File  string    `json:"file,omitempty"`
+}
+
+// processID tells a process from all others that this machine ever ran, as far as the
+// system says. Its number is one of a namespace: containers count from one each.
+type processID struct {
+	Boot    string `json:"boot"`
+	Space   string `json:"space"`
+	PID     int    `json:"pid"`
+	Started uint64 `json:"started"` // ticks since the boot
 }
 
 // key is where the lease of this holder is.
@@ -105,26 +128,39 @@ func (w WorkerLease) mode() string {
 }
 
 // Lease keeps a second saga process from the same tenants, and a second effect
-// worker from the same commands unless both share their ledger. The holder of a
-// store's file lock takes its own lease over at once when it is on the same
-// machine; any other process is refused until the lease has run out. Release
+// worker from the same commands unless both share their ledger. A process on the same
+// machine takes its store's lease over at once where the former holder has ended; any
+// other process is refused until the lease has run out. Release
 // comes after Run has returned; Move may be called at any time between.
 type Lease struct {
 	js     jetstream.JetStream
 	bucket jetstream.KeyValueConfig
 	log    *zap.Logger
+	fence  *Fence
+	gone   chan struct{} // closed when the lease is lost
+
+	madeOf func(store string) bool
+	adopts bool
 
 	mu       sync.Mutex // guards all below, once the lease is acquired
 	kv       jetstream.KeyValue
-	own      holder
+	held     holder
 	revision uint64 // of our last write
+	lost     error  // why it is lost; nil while it is not
+	tried    time.Time
+	failed   error // what the renewal that ended at tried came to
+	serving  bool  // our store is known as the one that has the tenants
+	recorded time.Time
+	adopted  []string
 }
 
 // AcquireLease takes the lease or says, with an edda.Permanent error, who has it.
 func AcquireLease(ctx context.Context, js jetstream.JetStream, o LeaseOptions) (*Lease, error) {
-	l := &Lease{js: js, bucket: o.bucket(), log: o.Log, own: holder{
+	l := &Lease{js: js, bucket: o.bucket(), log: o.Log, madeOf: o.MadeOf, adopts: o.AdoptEmpty, held: holder{
 		Store: o.Store, Host: o.Host, Process: o.Process, Tenants: o.Tenants, Worker: o.Worker, Since: time.Now().UTC(),
-	}}
+		Where: thisProcess(), File: o.File,
+	}, gone: make(chan struct{})}
+	l.fence = newFence(o.Clock, l.ask)
 	if l.log == nil {
 		l.log = zap.NewNop()
 	}
@@ -134,7 +170,11 @@ func AcquireLease(ctx context.Context, js jetstream.JetStream, o LeaseOptions) (
 	if err := l.apply(ctx); err != nil {
 		return nil, err
 	}
-	if err := l.contend(ctx); err != nil {
+	err := l.contend(ctx)
+	if err == nil {
+		err = l.own(ctx, l.held.Tenants)
+	}
+	if err != nil {
 		l.withdraw(ctx)
 		return nil, err
 	}
@@ -167,7 +207,7 @@ func (l *Lease) open(ctx context.Context) error {
 
 // apply writes our wish under our key.
 func (l *Lease) apply(ctx context.Context) error {
-	before, err := l.kv.Get(ctx, l.own.key())
+	before, err := l.kv.Get(ctx, l.held.key())
 	switch {
 	case errors.Is(err, jetstream.ErrKeyNotFound):
 		err = l.write(ctx, 0)
@@ -180,20 +220,65 @@ func (l *Lease) apply(ctx context.Context) error {
 		err = l.write(ctx, before.Revision())
 	}
 	if overtaken(err) {
-		return edda.Classify(edda.Permanent, "another %s is starting on store %s: only one may run", l.own.kind(), l.own.Store)
+		return edda.Classify(edda.Permanent, "another %s is starting on store %s: only one may run", l.held.kind(), l.held.Store)
 	}
 	return err
 }
 
-// mayReplace tells whether the store's lease is one that we left behind.
+func (l *Lease) note(ctx context.Context, now bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.seen(ctx, now)
+}
+
+// Fence of the lease: what the process does for others passes it first.
+func (l *Lease) Fence() *Fence { return l.fence }
+
+// mayReplace tells whether the store's lease is one whose holder has ended.
 func (l *Lease) mayReplace(e jetstream.KeyValueEntry) error {
 	other, err := readHolder(e)
-	if err != nil || other.Host == l.own.Host {
+	if err != nil {
 		return nil // unreadable leases are nobody's
+	}
+	switch l.held.fate(other) {
+	case hasEnded:
+		return nil
+	case isAlive:
+		return edda.Classify(edda.Permanent,
+			"store %s is in use by process %d of this host since %s: stop that one first; a copied store must not run twice",
+			other.Store, other.Where.PID, stamp(other.Since))
 	}
 	return edda.Classify(edda.Permanent,
 		"store %s is in use on host %s since %s: stop the %s there, or wait %s after it has gone; a copied store must not run twice",
-		other.Store, other.Host, stamp(other.Since), l.own.kind(), leaseTTL)
+		other.Store, other.Host, stamp(other.Since), l.held.kind(), leaseTTL)
+}
+
+// What this process knows of the former holder of its store's lease.
+const (
+	mayLive  = iota // it cannot be looked at from here
+	isAlive         // it runs on this machine
+	hasEnded        // it ran on this machine
+)
+
+// fate of the other holder of our store's lease. The lock of the store's file says that
+// it has ended; of another file, which a copied store has, it says nothing.
+func (h holder) fate(other holder) int {
+	mine, its := h.Where, other.Where
+	switch {
+	case other.Host != h.Host:
+		return mayLive
+	case mine == processID{} || its == processID{}:
+		return hasEnded // the system does not tell, or an older edda wrote the lease
+	case its.Boot != mine.Boot:
+		return mayLive // another machine of that name, or this one before a start
+	case its == mine || other.File != "" && other.File == h.File:
+		return hasEnded
+	case its.Space != mine.Space:
+		return mayLive
+	case its.lives():
+		return isAlive
+	}
+	return hasEnded
 }
 
 // contend looks for other stores' leases on what is ours. Of two that wish at
@@ -202,7 +287,7 @@ func (l *Lease) contend(ctx context.Context) error {
 	if err := l.alone(ctx); err != nil {
 		return err
 	}
-	l.own.Held = true
+	l.held.Held = true
 	if err := l.write(ctx, l.revision); err != nil {
 		return fmt.Errorf("take the lease: %w", err)
 	}
@@ -217,8 +302,8 @@ func (l *Lease) alone(ctx context.Context) error {
 	}
 	for _, e := range others {
 		other, err := readHolder(e)
-		if err == nil && l.own.rivals(other) && (other.Held || e.Revision() < l.revision) {
-			return l.own.refusal(other)
+		if err == nil && l.held.rivals(other) && (other.Held || e.Revision() < l.revision) {
+			return l.held.refusal(other)
 		}
 	}
 	return nil
@@ -245,17 +330,20 @@ func (l *Lease) Move(ctx context.Context, t Tenants, effects ...string) error {
 	defer cancel()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	before := l.own
-	l.own.Tenants, l.own.Worker = union(before.Tenants, t), before.Worker.with(effects, true)
+	before := l.held
+	l.held.Tenants, l.held.Worker = union(before.Tenants, t), before.Worker.with(effects, true)
 	err := l.write(ctx, l.revision)
 	if err == nil {
 		err = l.alone(ctx)
 	}
+	if err == nil {
+		err = l.own(ctx, t)
+	}
 	if err != nil {
-		l.own = before
+		l.held = before
 		return errors.Join(err, l.write(ctx, l.revision))
 	}
-	l.own.Tenants, l.own.Worker = t, before.Worker.with(effects, false)
+	l.held.Tenants, l.held.Worker = t, before.Worker.with(effects, false)
 	return l.write(ctx, l.revision)
 }
 
@@ -279,13 +367,13 @@ func union(a, b Tenants) Tenants {
 }
 
 func (l *Lease) others(ctx context.Context) ([]jetstream.KeyValueEntry, error) {
-	keys, err := l.keys(ctx)
+	keys, err := l.keys(ctx, LeaseBucket)
 	if err != nil {
 		return nil, fmt.Errorf("list leases: %w", err)
 	}
 	var out []jetstream.KeyValueEntry
 	for _, key := range keys {
-		if key == l.own.key() {
+		if key == l.held.key() {
 			continue
 		}
 		e, err := l.kv.Get(ctx, key)
@@ -300,15 +388,15 @@ func (l *Lease) others(ctx context.Context) ([]jetstream.KeyValueEntry, error) {
 	return out, nil
 }
 
-// keys lists what leases there are, as the server has them at one moment. The
+// keys lists what a bucket has, as the server has it at one moment. The
 // bucket's own Keys reads message by message, and leaves out a lease that is
 // renewed meanwhile.
-func (l *Lease) keys(ctx context.Context) ([]string, error) {
-	s, err := l.js.Stream(ctx, "KV_"+LeaseBucket)
+func (l *Lease) keys(ctx context.Context, bucket string) ([]string, error) {
+	s, err := l.js.Stream(ctx, "KV_"+bucket)
 	if err != nil {
 		return nil, err
 	}
-	prefix := "$KV." + LeaseBucket + "."
+	prefix := "$KV." + bucket + "."
 	info, err := s.Info(ctx, jetstream.WithSubjectFilter(prefix+">"))
 	if err != nil {
 		return nil, err
@@ -322,20 +410,24 @@ func (l *Lease) keys(ctx context.Context) ([]string, error) {
 
 // write puts our lease in place of the revision; 0 is for none.
 func (l *Lease) write(ctx context.Context, over uint64) error {
-	value, err := json.Marshal(l.own)
+	value, err := json.Marshal(l.held)
 	if err != nil {
 		return fmt.Errorf("write lease: %w", err)
 	}
+	sent := l.fence.now()
 	var revision uint64
 	if over == 0 {
-		revision, err = l.kv.Create(ctx, l.own.key(), value)
+		revision, err = l.kv.Create(ctx, l.held.key(), value)
 	} else {
-		revision, err = l.kv.Update(ctx, l.own.key(), value, over)
+		revision, err = l.kv.Update(ctx, l.held.key(), value, over)
 	}
 	if err != nil {
 		return fmt.Errorf("write lease: %w", err)
 	}
 	l.revision = revision
+	if l.held.Held {
+		l.fence.extend(sent)
+	}
 	return nil
 }
 
@@ -355,7 +447,7 @@ func readHolder(e jetstream.KeyValueEntry) (holder, error) {
 }
 
 // Run renews the lease until ctx ends. It returns ErrLeaseLost when another
-// process has it: everything that writes must stop then. Without a connection
+// process has it: the fence is shut then, and everything must stop. Without a connection
 // it keeps trying; nothing can be read from a stream meanwhile either.
 func (l *Lease) Run(ctx context.Context) error {
 	tick := time.NewTicker(leaseRenew)
@@ -364,11 +456,15 @@ func (l *Lease) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-l.gone:
 		case <-tick.C:
 		}
 		err := l.renew(ctx)
 		if errors.Is(err, ErrLeaseLost) {
 			return err
+		}
+		if err == nil {
+			l.note(ctx, false)
 		}
 		if err != nil && ctx.Err() == nil {
 			l.log.Warn("renew the lease failed, trying again", zap.Error(err))
@@ -390,12 +486,60 @@ func (l *Lease) Renew(ctx context.Context) error {
 // unknown fate would leave us without our revision. But a stop does not wait for
 // a server that says nothing; the lease then runs out by itself.
 func (l *Lease) renew(ctx context.Context) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.renewed(ctx)
+}
+
+// ask renews a lease whose fence is not open. All who come while one renewal is under way
+// share what came of it.
+func (l *Lease) ask(ctx context.Context) error {
+	came := time.Now()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.fence.Open() {
+		return nil
+	}
+	if l.lost == nil && !l.tried.After(came) {
+		_ = l.renewed(ctx) // failed says what came of it
+	}
+	switch {
+	case l.lost != nil:
+		return l.lost
+	case l.failed != nil:
+		return edda.Classify(edda.Temporary, "the lease on store %s ran out and cannot be renewed: nothing is called, sent or committed until NATS answers: %w", l.held.Store, l.failed)
+	}
+	return nil
+}
+
+// renewed renews it, and notes what came of that. Its caller holds l.mu.
+func (l *Lease) renewed(ctx context.Context) error {
+	if l.lost != nil {
+		return l.lost
+	}
+	err := l.attempt(ctx)
+	l.tried, l.failed = time.Now(), err
+	if errors.Is(err, ErrLeaseLost) {
+		l.lose(err)
+	}
+	return err
+}
+
+// lose shuts the fence for good. Its caller holds l.mu.
+func (l *Lease) lose(why error) {
+	l.fence.shut()
+	l.lost = why
+	close(l.gone)
+}
+
+func (l *Lease) attempt(ctx context.Context) error {
+	if !l.fence.Open() && l.js.Conn().Status() != nats.CONNECTED {
+		return nats.ErrDisconnected // who asks need not wait to hear that
+	}
 	ended := ctx
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaseRenew)
 	defer cancel()
 	defer context.AfterFunc(ended, func() { time.AfterFunc(leaseStop, cancel) })()
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	err := l.write(ctx, l.revision)
 	if err == nil {
 		return nil
@@ -411,7 +555,7 @@ func (l *Lease) renew(ctx context.Context) error {
 // recover finds out why a renewal was refused: an ack that was lost, a lease
 // that ran out while the server was away, or another process.
 func (l *Lease) recover(ctx context.Context) error {
-	e, err := l.kv.Get(ctx, l.own.key())
+	e, err := l.kv.Get(ctx, l.held.key())
 	if errors.Is(err, jetstream.ErrKeyNotFound) {
 		return l.anew(ctx)
 	}
@@ -419,7 +563,7 @@ func (l *Lease) recover(ctx context.Context) error {
 		return fmt.Errorf("look at the lease: %w", err)
 	}
 	other, err := readHolder(e)
-	if err == nil && other.Process != l.own.Process {
+	if err == nil && other.Process != l.held.Process {
 		return fmt.Errorf("%w: by process %s on host %s", ErrLeaseLost, other.Process, other.Host)
 	}
 	return l.write(ctx, e.Revision())
@@ -427,12 +571,15 @@ func (l *Lease) recover(ctx context.Context) error {
 
 // anew takes the lease again after it ran out, as if for the first time.
 func (l *Lease) anew(ctx context.Context) error {
-	l.own.Held = false
+	l.held.Held = false
 	if err := l.write(ctx, 0); err != nil {
-		l.own.Held = true
+		l.held.Held = true
 		return err
 	}
 	err := l.contend(ctx)
+	if err == nil {
+		err = l.own(ctx, l.held.Tenants) // another may have come and gone meanwhile
+	}
 	if errors.Is(err, edda.Permanent) {
 		l.withdraw(ctx)
 		return fmt.Errorf("%w: %w", ErrLeaseLost, err)
@@ -445,11 +592,18 @@ func (l *Lease) anew(ctx context.Context) error {
 func (l *Lease) Release(ctx context.Context) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.lost == nil {
+		l.seen(ctx, true)
+		l.lose(errReleased)
+	}
 	return l.release(ctx)
 }
 
+// errReleased is what is told once the lease was given back.
+var errReleased = errors.New("the lease was given back")
+
 func (l *Lease) release(ctx context.Context) error {
-	err := l.kv.Delete(ctx, l.own.key(), jetstream.LastRevision(l.revision))
+	err := l.kv.Delete(ctx, l.held.key(), jetstream.LastRevision(l.revision))
 	if err != nil {
 		return fmt.Errorf("release the lease: %w", err)
 	}

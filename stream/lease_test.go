@@ -15,7 +15,7 @@ import (
 // lease asks for one in memory: the server's file storage takes the age of
 // messages from a clock outside of the bubble.
 func lease(store, host, process string, tenants ...string) LeaseOptions {
-	return LeaseOptions{Store: store, Host: host, Process: process, Tenants: tenants, Memory: true}
+	return LeaseOptions{Store: store, Host: host, Process: process, Tenants: tenants, Memory: true, AdoptEmpty: true}
 }
 
 // hold acquires a lease and renews it; the function stops that and returns what

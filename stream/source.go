@@ -35,6 +35,9 @@ type SourceOptions struct {
 	// Hears tells whether a saga takes in the fact of another; nil: any may. It may be
 	// called concurrently.
 	Hears func(saga, fact string) bool
+	// CatchUp names a reader that reads aggregate events and facts again, beside the one
+	// that reads everything; empty: this is that one.
+	CatchUp string
 	// Strays counts what is left out; nil: nobody wants to know.
 	Strays *Strays
 	Log    *zap.Logger
@@ -70,6 +73,20 @@ func inputs() []plan {
 	}
 }
 
+// EventStreams are the streams of aggregate events and facts.
+func EventStreams() []string { return []string{AggregateEvents, WorkflowEvents} }
+
+// plans are the families of each stream that the source reads.
+func (o *SourceOptions) plans() []plan {
+	if o.CatchUp == "" {
+		return inputs()
+	}
+	return []plan{
+		{name: AggregateEvents, families: []Family{FamilyAggregate}},
+		{name: WorkflowEvents, families: []Family{FamilyFact}},
+	}
+}
+
 // OpenSource holds the checkpoints against the streams, which must exist. When
 // one no longer fits, the error is edda.Permanent and says what happened and
 // what to do, unless the loss is accepted, or all that is known to be missing was
@@ -87,7 +104,7 @@ func OpenSource(ctx context.Context, js jetstream.JetStream, held []edda.Checkpo
 	s := &Source{wake: make(chan struct{}, 1), codec: o.Codec, copies: newCopies(), past: true, strict: o.Restored, caughtUp: make(chan struct{})}
 	s.hears = func(w *edda.Work) bool { return o.Hears == nil || o.Hears(w.From.Saga, w.Name) }
 	s.tenants.Store(&o.Tenants)
-	for _, p := range inputs() {
+	for _, p := range o.plans() {
 		str, err := js.Stream(ctx, p.name)
 		if err != nil {
 			return nil, fmt.Errorf("open stream %s: %w", p.name, err)
@@ -119,10 +136,26 @@ func (s *Source) reader(js jetstream.JetStream, str jetstream.Stream, p plan, fr
 		back = s.copies
 	}
 	return &reader{
-		js: js, stream: str, name: p.name, consumer: consumerName("saga", "", o.Name),
+		js: js, stream: str, name: p.name, consumer: o.consumer(),
 		families: p.families, whole: whole, codec: o.Codec, tenants: &s.tenants,
 		buffer: newBuffer(), copies: back, strays: o.Strays, wake: s.wake, log: o.Log,
 		again: make(chan struct{}, 1), stir: make(chan struct{}, 1), restored: s.strict, created: from.Created, at: from.Time, read: from.Seq, kept: from.Seq, done: from.Seq,
+	}
+}
+
+// consumer is the name of the source's consumers.
+func (o *SourceOptions) consumer() string {
+	if o.CatchUp == "" {
+		return consumerName("saga", "", o.Name)
+	}
+	return consumerName("catchup", o.CatchUp, o.Name)
+}
+
+// Remove takes the source's consumers off the server, once Run has returned: that of a
+// reader which is done would look as if its process had died.
+func (s *Source) Remove(ctx context.Context) {
+	for _, r := range s.readers {
+		_ = r.js.DeleteConsumer(ctx, r.name, r.consumer) // the server removes it after a day in any case
 	}
 }
 

@@ -111,6 +111,14 @@ func launchWith(t testing.TB, env []string, args ...string) *child {
 func launchOf(t testing.TB, path string, env []string, args ...string) *child {
 	t.Helper()
 	c := &child{t: t, cmd: exec.Command(path, args...), out: &screen{}, err: &screen{}, ended: make(chan struct{})}
+	c.run(env)
+	return c
+}
+
+// run starts it; the test ends it.
+func (c *child) run(env []string) {
+	t := c.t
+	t.Helper()
 	c.cmd.Stdout, c.cmd.Stderr = c.out, c.err
 	c.cmd.Env = append(clean(os.Environ()), env...)
 	if err := c.cmd.Start(); err != nil {
@@ -123,10 +131,9 @@ func launchOf(t testing.TB, path string, env []string, args ...string) *child {
 	t.Cleanup(func() {
 		c.kill()
 		if t.Failed() {
-			t.Logf("%s %s: %v\n%s", filepath.Base(path), args[0], c.cmd.ProcessState, c.err.tail())
+			t.Logf("%q: %v\n%s", c.cmd.Args, c.cmd.ProcessState, c.err.tail())
 		}
 	})
-	return c
 }
 
 // clean leaves out what would tell the binary where to connect.

@@ -184,7 +184,7 @@ func (o *operators) allGone(ctx context.Context) error {
 }
 
 func (o *operators) backup(ctx context.Context) error {
-	_, err := o.call(ctx, http.MethodGet, "/admin/backup", nil)
+	_, err := o.call(ctx, http.MethodPost, "/admin/backup", nil)
 	if err == nil {
 		o.did("backup")
 	}

@@ -520,8 +520,9 @@ func (w *torture) undisturbed(orders int) *books {
 	calm := &torture{t: w.t, seed: w.seed, build: w.build, dir: w.dir, data: filepath.Join(w.dir, "calm"), config: w.config, manifest: w.manifest,
 		addr: freeAddr(w.t), points: freeAddr(w.t), mall: w.mall, shop: newTortureShop(w.seed), operated: w.operated, relived: w.relived}
 	if w.relived {
-		calm.env = w.env // it goes the same way
+		calm.env = slices.Clone(w.env) // it goes the same way
 	}
+	calm.env = append(calm.env, "EDDA_ADOPT_EMPTY=true") // with the streams it has what the tortured store owns
 	calm.operators = newOperators(calm.addr)
 	calm.operators.calm = true
 	w.mall.open(calm.shop)

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"edda/hero"
+	"edda/hero/flow"
 	"edda/internal/realservers"
 )
 
@@ -119,6 +120,22 @@ func theirSupervisorOnTheMesh(h *heroWorld, t *testing.T, nodes []meshNode) {
 func ourSupervisorOnTheMesh(h *heroWorld, t *testing.T, nodes []meshNode) {
 	h.place(inOurSupervisor, hero.Runner{ID: ourRunner, PubKey: nodes[1].key, Secret: heroSecret, Local: true})
 	h.diamondEnds(inOurSupervisor)
+	// The supervisor works on the coordinator's Redis: the jobs are as they were created.
+	h.define(inOurSupervisor, 33, diamond(2001)...)
+	h.flow(inOurSupervisor, 34, step{id: 2301, script: "print(1)"}, step{id: 2302, script: "import sys; sys.exit(3)", after: []uint32{2301}, retries: 1})
+	for _, attempt := range []uint32{2, flow.MaxAttempts + 2} { // started again, it has its edges and its retries
+		untilIn(t, heroEnds, "flow 34 has made its attempts", func() bool { return h.job(inOurSupervisor, 2302).Attempt == attempt })
+		if f := h.ended(inOurSupervisor, 34); f.Status != hero.FlowError {
+			t.Fatalf("%+v", f)
+		}
+		g, j := h.dag(inOurSupervisor, 34), h.job(inOurSupervisor, 2302)
+		if fmt.Sprint(g.Edges) != "[[2301 2302]]" || j.Retries != 1 || fmt.Sprint(j.Dependends) != "[2301]" {
+			t.Fatalf("edges %v, job %+v", g.Edges, j)
+		}
+		if attempt == 2 {
+			h.begin(inOurSupervisor, 34)
+		}
+	}
 	for script, want := range map[string]string{
 		`import os; print("hello", os.environ["WHO"])`: `{"id":"call-3001","jsonrpc":"2.0","result":{"success":"hello mesh\n"}}`,
 		`import sys; sys.exit("oh no")`:                `{"id":"call-3002","jsonrpc":"2.0","result":{"error":"exit 1: oh no"}}`,

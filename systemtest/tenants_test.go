@@ -215,13 +215,13 @@ var doors = map[string]door{
 	"POST /admin/drain":   {access.Admin, ofTheProcess, "/admin/drain", "", 0, false},
 	"POST /admin/reload":  {access.Admin, ofTheProcess, "/admin/reload", "", 0, false},
 	"POST /admin/gc":      {access.Admin, ofTheProcess, "/admin/gc?trust_clock=true", "", 0, false},
-	"GET /admin/backup":   {access.Admin, ofTheProcess, "/admin/backup", "", 0, false},
+	"POST /admin/backup":  {access.Admin, ofTheProcess, "/admin/backup", "", 0, false},
 	"POST /admin/doctor":  {access.Admin, ofTheProcess, "/admin/doctor", "", 0, false},
 	"POST /admin/compact": {access.Admin, ofTheProcess, "/admin/compact", "", 0, false},
 
 	"POST /admin/replay": {access.Admin, ofTheTenant, "/admin/replay", `{"saga":"order","key":"{key}"}`, 200, false},
 	"GET /admin/replay":  {access.Viewer, ofTheTenant, "/admin/replay?id={replay}", "", 404, true},
-	"GET /v1/backup":     {access.Admin, ofTheTenant, "/v1/backup", "", 200, true},
+	"POST /v1/backup":    {access.Admin, ofTheTenant, "/v1/backup", "", 200, true},
 
 	"GET /v1/instances":                 {access.Viewer, ofTheTenant, "/v1/instances?after={cursor}", "", 200, false},
 	"GET " + instanceOf:                 {access.Viewer, ofTheTenant, guessed, "", 404, true},

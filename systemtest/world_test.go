@@ -264,7 +264,15 @@ func (w *world) build(s *system, js jetstream.JetStream) {
 	s.publisher.Tell(s.source.Published)
 	s.engine = engine.New(s.source, s.db, s.set, engine.Options{
 		Log: log, Registry: s.registry, Observe: w.observe, MaxParked: w.bounds.parked,
-		Full: func() []string { return s.relay.Full() }, Hold: s.source.Hold, Copied: s.source.Expect,
+		Full: func() []string { return s.relay.Full() }, Crowded: s.crowded, Hold: s.source.Hold, Copied: s.source.Expect,
+		CatchUp: engine.CatchUp{Streams: stream.EventStreams(), After: s.afterRestore(),
+			Open: func(ctx context.Context, p engine.Pair, from []edda.Checkpoint) (engine.Past, error) {
+				past, err := stream.OpenCatchUp(ctx, js, p, from, stream.SourceOptions{Name: s.db.ID()})
+				if err != nil {
+					return nil, err
+				}
+				return past, nil
+			}},
 	})
 	s.handoff = stream.NewHandoff(s.publisher, nil, log)
 	s.scheduler = scheduler.New(s.db, s.engine, s.set, scheduler.Options{Log: log})
@@ -322,6 +330,15 @@ func (s slow) Deliver(ctx context.Context, batch []edda.Work) []error {
 		}
 	}
 	return errs
+}
+
+// crowded are the sagas that have their share of a destination.
+func (s *system) crowded() map[engine.Pair]string {
+	out := map[engine.Pair]string{}
+	for share := range s.relay.Shares() {
+		out[engine.Pair{Tenant: share.Tenant, Saga: share.Saga}] = share.Destination
+	}
+	return out
 }
 
 // afterRestore is what the relay of a restored store waits for.

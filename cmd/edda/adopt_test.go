@@ -142,7 +142,7 @@ func TestARefusedStartBoundAVersionToItsText(t *testing.T) {
 		t.Fatal(code, holder.err)
 	}
 	write(t, filepath.Join(dir, "order.yaml"), strings.Replace(text, "start: true", "start: true, set: {n: 1}", 1)+"state: {n: 0}\n")
-	mended := startRun(t, nats.URL(), dir, "--data", data)
+	mended := startRun(t, nats.URL(), dir, "--data", data, "--adopt-empty")
 	mended.err.wait(t, started)
 	if code := mended.stop(); code != 0 {
 		t.Fatal(code, mended.err)

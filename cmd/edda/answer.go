@@ -52,7 +52,7 @@ func component(err error) server.ComponentStatus {
 // storage is down while commits fail: a full disk, a broken one. The effect
 // ledger's count as well as the engine's.
 func (p *process) storage(l *line) error {
-	if err := p.db.Healthy(); err != nil {
+	if err := errors.Join(p.db.Healthy(), p.db.Damaged()); err != nil {
 		return err
 	}
 	if l != nil && l.engine != nil {
@@ -195,6 +195,7 @@ func (p *process) Info(ctx context.Context) (server.Info, error) {
 	if l := p.line.Load(); l != nil {
 		l.describe(ctx, &i)
 	}
+	i.Behind = p.SagasBehind(engine.AllTenants)
 	return i, nil
 }
 

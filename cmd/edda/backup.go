@@ -102,7 +102,7 @@ func (v *storeVerb) fetch(ctx context.Context, to io.Writer) error {
 	if v.tenant != "" {
 		path = "/v1/backup"
 	}
-	resp, err := v.begin(ctx, http.MethodGet, path)
+	resp, err := v.begin(ctx, http.MethodPost, path)
 	if err != nil {
 		return err
 	}

@@ -50,6 +50,8 @@ type config struct {
 	Log        logConfig        `koanf:"log"`
 	// AcceptStreamLoss goes on where a stream lost what the checkpoint speaks of.
 	AcceptStreamLoss bool `koanf:"accept_stream_loss"`
+	// AdoptEmpty takes tenants over that another store served, without their instances.
+	AdoptEmpty bool `koanf:"adopt_empty"`
 }
 
 type tenancyConfig struct {
@@ -111,7 +113,7 @@ type gatewayConfig struct {
 
 // outboxConfig bounds the work that waits.
 type outboxConfig struct {
-	// Max is how many rows of one destination stop the intake of new events.
+	// Max is how many rows of one destination there may be; sagas and tenants share them.
 	Max int `koanf:"max"`
 }
 

@@ -138,6 +138,13 @@ func (t *terminal) reloadFiles(ctx context.Context, p *process) {
 	if kept != nil {
 		fmt.Fprintf(t.err, "edda: %v\n", kept)
 	}
+	var said []string // of the process, and of no manifest
+	problems = slices.DeleteFunc(problems, func(p manifests.Problem) bool {
+		if p.Warning && p.File == nil {
+			said = append(said, p.Message)
+		}
+		return p.Warning && p.File == nil
+	})
 	failed := t.printProblems(problems, t.err)
 	switch {
 	case err != nil:
@@ -145,6 +152,9 @@ func (t *terminal) reloadFiles(ctx context.Context, p *process) {
 	case failed:
 		fmt.Fprintln(t.err, "edda: not reloaded; what ran before runs on")
 	default:
+		for _, text := range said {
+			fmt.Fprintln(t.out, text)
+		}
 		sagas, effects := p.names()
 		fmt.Fprintf(t.out, "Reloaded: sagas %s; effects %s\n", list(sagas), list(effects))
 	}
@@ -188,6 +198,9 @@ func (t *terminal) welcome(p *process, l loaded) {
 	fmt.Fprintf(t.out, "  api      http://%s (documentation at /docs)\n", p.server.Addr())
 	fmt.Fprintf(t.out, "  nats     %s\n", url)
 	fmt.Fprintf(t.out, "  data     %s (kept; remove it to begin anew)\n", data)
+	for _, text := range p.said {
+		fmt.Fprintf(t.out, "  %s\n", text)
+	}
 	t.welcomeHero(p)
 	fmt.Fprintf(t.out, "\nTry:\n")
 	for _, line := range p.suggestions(l, url) {

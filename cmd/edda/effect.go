@@ -81,7 +81,7 @@ func (p *process) buildEffects(ctx context.Context, l *line) error {
 		Source:    &l.commands,
 		Publisher: l.publisher, Providers: l.providers, Secrets: p.secrets(), AwaitSecrets: p.settings.dev,
 		Ledger: ledger, Retention: p.settings.Effects.Retention, Owner: p.run, HeldBytes: p.settings.Effects.HeldBytes,
-		Grace: callsMayEnd, Log: p.log.Named("effects"), Metrics: p.metrics, Tracer: p.tracing.Tracer("edda/effects"),
+		Grace: callsMayEnd, Fence: l.fences.pass, Log: p.log.Named("effects"), Metrics: p.metrics, Tracer: p.tracing.Tracer("edda/effects"),
 	}
 	if l.handoff != nil {
 		o.Applier = l.handoff

@@ -133,3 +133,39 @@ func TestAClosedTerminalLeavesAnEddaBehind(t *testing.T) {
 		t.Errorf("it says\n%s", a.err)
 	}
 }
+
+// TestALogThatWasCutOffIsInNoAudit: what a disk that lied took away is said at the
+// start, and stays said.
+func TestALogThatWasCutOffIsInNoAudit(t *testing.T) {
+	dir, data := folder(t, map[string]string{"loan.yaml": loanSaga}), t.TempDir()
+	a := startApart(t, nil, dir, "--data", data)
+	for i := range 5 {
+		a.edda(t, "send", "Loan.LoanAsked", "--id", fmt.Sprint("L", i), "--data", fmt.Sprintf(`{"id":"L%d"}`, i))
+	}
+	a.until(t, "L4", "instance", "list")
+	if err := a.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = a.lasting(t) // it was killed
+	log, err := filepath.Glob(filepath.Join(data, "*", "edda.db-log-0"))
+	if err != nil || len(log) != 1 {
+		t.Fatal(log, err)
+	}
+	text, err := os.ReadFile(log[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(log[0], int64(len(strings.TrimRight(string(text), "\x00"))-40)); err != nil {
+		t.Fatal(err)
+	}
+	code, out, _ := shell(t, nil, "doctor", "--data", data)
+	if code != exitFailed || !strings.Contains(out, "ends in the middle of what was written") {
+		t.Errorf("the doctor: %d %s", code, out)
+	}
+	again := startApart(t, nil, dir, "--data", data)
+	again.err.wait(t, "edda.db-log-0 ends in the middle of what was written")
+	again.until(t, "ends in the middle of what was written", "audit", "list", "--process")
+	if _, out := again.edda(t, "doctor", "--addr", again.addr); !strings.Contains(out, " 0 findings ") {
+		t.Errorf("the doctor afterwards: %s", out)
+	}
+}

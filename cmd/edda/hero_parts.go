@@ -88,7 +88,7 @@ func (p *process) buildCoordinator() error {
 	h.flows = flowsaga.NewClient(p.settings.tenantOfFlows(), p, p, func(err error) bool { return errors.Is(err, server.ErrDuplicate) })
 	h.coordinator, err = coordinator.New(p.redis, h.flows, coordinator.Options{
 		HTTPAddr: p.settings.Hero.API.httpAddr(), WSAddr: p.settings.Hero.API.wsAddr(), Tokens: tokens.plain, Hashes: tokens.hashes,
-		ScriptTypes: p.scriptTypes(), Mycelium: h.mesh.check, Version: build().Version,
+		Secrets: p.settings.Hero.Runner.Secrets, ScriptTypes: p.scriptTypes(), Mycelium: h.mesh.check, Version: build().Version,
 		Log: p.log.Named("coordinator"), Metrics: p.metrics,
 	})
 	if err != nil {
@@ -156,7 +156,11 @@ func (p *process) newMesh() *mesh {
 	if c.Protocol == protocolREST {
 		m.api = mycelium.NewREST(c.address())
 	}
-	m.hub = mycelium.NewHub(m.api, mycelium.Options{Log: p.log.Named("mycelium"), Count: p.countMessages()})
+	o := mycelium.Options{Log: p.log.Named("mycelium"), Count: p.countMessages()}
+	if p.settings.coordinator() {
+		o.Listen = []string{hero.SupervisorTopic, router.MessageTopic} // some supervisors answer there
+	}
+	m.hub = mycelium.NewHub(m.api, o)
 	return m
 }
 
@@ -261,15 +265,9 @@ func (r underWay) Running(ctx context.Context, visit func(flow.State) error) err
 		if len(page) == 0 {
 			return nil
 		}
-		for _, in := range page {
-			q.After = in.Key
-			s, err := flowsaga.StateOf(in)
-			if err == nil {
-				err = visit(s)
-			}
-			if err != nil || ctx.Err() != nil {
-				return errors.Join(err, ctx.Err())
-			}
+		q.After = page[len(page)-1].Key
+		if err := r.p.hero.flows.Running(page, visit); err != nil || ctx.Err() != nil {
+			return errors.Join(err, ctx.Err())
 		}
 	}
 }

@@ -70,9 +70,19 @@ func (s *standIn) carried(e standin.Envelope) standin.Fault {
 type standInNode struct{ name, rpc, rest string }
 
 func (s *standIn) serve(addr string, h http.Handler) error {
+	refuse := func(w http.ResponseWriter, status int, detail string) { http.Error(w, detail, status) }
+	h = door.SameHost(door.OwnPages(believing(h), refuse), refuse)
 	d := door.New(addr, h, door.Options{ReadHeaders: standInReads})
 	s.doors = append(s.doors, d)
 	return d.Listen()
+}
+
+// believing takes every caller for one who is known, so that a pop may wait.
+func believing(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		door.Authenticated(r.Context())
+		next.ServeHTTP(w, r)
+	})
 }
 
 // Run serves until ctx ends. Pops that wait are cut then.

@@ -96,6 +96,9 @@ func (w *heroWorker) run(ctx context.Context, t *terminal) error {
 	return worker.Run(ctx)
 }
 
+// metricsWrite bounds how long a client takes to read the page of metrics.
+const metricsWrite = 30 * time.Second
+
 // serveMetrics answers /metrics and /health on an address, where one is named.
 func serveMetrics(addr string, reg *prometheus.Registry, ping func(context.Context) error) (stop func(), err error) {
 	if addr == "" {
@@ -110,7 +113,7 @@ func serveMetrics(addr string, reg *prometheus.Registry, ping func(context.Conte
 		}
 		fmt.Fprintln(rw, "ok")
 	})
-	d := door.New(addr, mux, door.Options{ReadHeaders: 5 * time.Second})
+	d := door.New(addr, mux, door.Options{Name: "metrics", Metrics: reg, Write: metricsWrite})
 	if err := d.Listen(); err != nil {
 		return nil, fmt.Errorf("--metrics: %w", err)
 	}

@@ -29,6 +29,9 @@ const (
 	supervisorReads   = 10 * time.Second // until a request is there
 	supervisorIdle    = 2 * time.Minute
 	supervisorHeaders = 16 << 10
+	// supervisorConnections is above the calls that wait for their jobs, each on a
+	// connection of its own; few of them are of callers who are not known yet.
+	supervisorConnections, supervisorAnonymous = 6144, 512
 	// jobsMayEnd is how long running jobs may go on in a stop, within the stage's time.
 	jobsMayEnd = 5 * time.Second
 )
@@ -95,7 +98,10 @@ func (p *process) supervise(w *works, secret string) error {
 	}
 	// At a stop, calls that wait for a job are cut: the job goes on, and whoever
 	// called asks again.
-	w.door = door.New(addr, w.supervisor, door.Options{Headers: supervisorHeaders, ReadHeaders: supervisorReads, Idle: supervisorIdle})
+	w.door = door.New(addr, w.supervisor, door.Options{
+		Name: "supervisor", Metrics: p.metrics, Connections: supervisorConnections, Anonymous: supervisorAnonymous, Headers: supervisorHeaders, ReadHeaders: supervisorReads, Idle: supervisorIdle,
+		Log: zap.NewStdLog(p.log.Named("supervisor")),
+	})
 	if err := w.door.Listen(); err != nil {
 		return fmt.Errorf("supervisor: %w; choose another hero.supervisor.addr", err)
 	}

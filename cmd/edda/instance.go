@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"edda"
+	"edda/engine"
 	"edda/server"
 )
 
@@ -89,6 +90,9 @@ func (c *client) printList(raw []byte, list server.InstanceList) error {
 	if c.output == outputJSON {
 		return indented(c.term.out, raw)
 	}
+	for _, b := range list.Behind {
+		fmt.Fprintln(c.term.err, behindLine(b))
+	}
 	var lines [][]string
 	for _, i := range list.Instances {
 		if c.output == outputIDs {
@@ -104,6 +108,40 @@ func (c *client) printList(raw []byte, list server.InstanceList) error {
 		fmt.Fprintf(c.term.err, "more: add --after %s\n", list.Next)
 	}
 	return nil
+}
+
+// behindLine says how far a saga is behind the streams.
+func behindLine(b server.SagaBehind) string {
+	line := b.Saga
+	if b.Tenant != "" && b.Tenant != engine.AllTenants {
+		line += " of " + b.Tenant
+	}
+	switch {
+	case b.Paused != "":
+		line += fmt.Sprintf(": paused, %s has no room for more of its work; %s", b.Paused, many(b.Left, "message waits", "messages wait"))
+	case b.Problem != "":
+		line += fmt.Sprintf(": behind by %s: %s", many(b.Left, "message", "messages"), b.Problem)
+	default:
+		line += fmt.Sprintf(": catching up, %s of %s messages", thousands(b.Done), thousands(b.Done+b.Left))
+	}
+	return printable(line)
+}
+
+// thousands writes a number in groups of three.
+func thousands(n uint64) string {
+	text := strconv.FormatUint(n, 10)
+	for i := len(text) - 3; i > 0; i -= 3 {
+		text = text[:i] + "," + text[i:]
+	}
+	return text
+}
+
+// many is a number of things.
+func many(n uint64, one, more string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return thousands(n) + " " + more
 }
 
 // remark is what a person should notice first.

@@ -9,12 +9,14 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"syscall"
 	"time"
 
 	"github.com/oklog/ulid/v2"
 	"go.uber.org/zap"
 
 	"edda/effects"
+	"edda/store"
 	"edda/stream"
 )
 
@@ -107,6 +109,19 @@ func (p *process) home() (string, error) {
 	return p.db.ID() + "." + hex.EncodeToString(sum[:6]), nil
 }
 
+// lockedFile names the file of which this process has the lock, on this machine; empty
+// where it cannot be told.
+func (p *process) lockedFile() string {
+	info, err := os.Stat(filepath.Join(p.settings.Data, p.settings.storeFolder(), store.FileName))
+	if err != nil {
+		return ""
+	}
+	if at, ok := info.Sys().(*syscall.Stat_t); ok {
+		return fmt.Sprintf("%d:%d", at.Dev, at.Ino)
+	}
+	return ""
+}
+
 // checkRetention warns where a command may outlive its claim.
 func (p *process) checkRetention(l *line) {
 	for _, d := range l.durable {
@@ -129,11 +144,11 @@ func (p *process) acquireWorker(ctx context.Context, l *line) error {
 		return fmt.Errorf("name of this host: %w", err)
 	}
 	l.workerLease, err = stream.AcquireLease(ctx, l.js, stream.LeaseOptions{
-		Store: p.db.ID(), Host: host, Process: ulid.Make().String(), Tenants: p.settings.Tenants,
+		Store: p.db.ID(), Host: host, Process: ulid.Make().String(), File: p.lockedFile(), Tenants: p.settings.Tenants,
 		Worker:   &stream.WorkerLease{Effects: effectNames(p.effects), Shared: p.settings.ledger() == ledgerShared},
 		Replicas: p.settings.Streams.Replicas, Memory: p.settings.dev, Log: p.log.Named("lease"),
 	})
-	return err
+	return p.fenced(l, "effects", l.workerLease, err)
 }
 
 func effectNames(list []*effects.Effect) []string {

@@ -62,7 +62,7 @@ func TestWorkersThatDoNotShareTheirLedgerAreRefused(t *testing.T) {
 	nats := startNATS(t, "127.0.0.1:0")
 	dir := folder(t, map[string]string{"order.yaml": orderSaga, "effects.yaml": shop.effects()})
 	run := func(role, effects string) *running {
-		return startRun(t, nats.URL(), dir, "--role", role, "--config", workerConfig(t, effects), "--data", t.TempDir())
+		return startRun(t, nats.URL(), dir, "--role", role, "--config", workerConfig(t, effects), "--data", t.TempDir(), "--adopt-empty")
 	}
 	first := run("combined", "")
 	first.err.wait(t, started)

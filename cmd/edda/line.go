@@ -43,7 +43,8 @@ type line struct {
 	lease    *stream.Lease // of the saga process on its tenants
 	// workerLease is the effect worker's, on its commands.
 	workerLease *stream.Lease
-	warned      bool // that commands outlive their claims
+	fences      fences // of both
+	warned      bool   // that commands outlive their claims
 	codec       stream.Codec
 	publisher   *stream.Publisher
 	source      *stream.Source
@@ -190,15 +191,15 @@ func (p *process) buildSagas(ctx context.Context, l *line) error {
 		return err
 	}
 	l.relay, err = outbox.New(p.db, outbox.Options{
-		Lanes: lanes, Rejecter: l.publisher, Max: p.settings.Outbox.Max, Log: p.log.Named("outbox"), Metrics: p.metrics,
+		Lanes: lanes, Fence: l.fences.pass, Rejecter: l.publisher, Max: p.settings.Outbox.Max, Log: p.log.Named("outbox"), Metrics: p.metrics,
 		After: p.afterRestore(l),
 	})
 	if err != nil {
 		return edda.Classify(edda.Permanent, "outbox: %w", err)
 	}
 	l.engine = engine.New(l.source, p.db, p.deciders(p.set), engine.Options{
-		Full: l.relay.Full, Hold: l.source.Hold, MaxParked: p.settings.Parked.Max, Log: p.log.Named("engine"), Registry: p.metrics,
-		Observe: p.quarantine.observe, Copied: l.source.Expect,
+		Full: l.relay.Full, Crowded: crowded(l.relay), Hold: l.source.Hold, MaxParked: p.settings.Parked.Max, Log: p.log.Named("engine"), Registry: p.metrics,
+		Observe: p.quarantine.observe, Copied: l.source.Expect, CatchUp: p.catchingUp(l),
 	})
 	l.replayer = p.replays(l)
 	l.scheduler = scheduler.New(p.db, l.engine, scheduled{p.set, p.settings.Tenants, p.settings.tenant()}, scheduler.Options{Log: p.log.Named("scheduler")})
@@ -221,10 +222,35 @@ func (p *process) acquire(ctx context.Context, l *line) error {
 		return fmt.Errorf("name of this host: %w", err)
 	}
 	l.lease, err = stream.AcquireLease(ctx, l.js, stream.LeaseOptions{
-		Store: p.db.ID(), Host: host, Process: ulid.Make().String(), Tenants: p.settings.Tenants,
+		Store: p.db.ID(), Host: host, Process: ulid.Make().String(), File: p.lockedFile(), Tenants: p.settings.Tenants,
+		MadeOf: p.db.MadeOf, AdoptEmpty: p.settings.AdoptEmpty,
 		Replicas: p.settings.Streams.Replicas, Memory: p.settings.dev, Log: p.log.Named("lease"),
 	})
-	return err
+	return p.fenced(l, "saga", l.lease, err)
+}
+
+// fenced has everything that is written from now on pass the fence of a new lease.
+func (p *process) fenced(l *line, of string, lease *stream.Lease, err error) error {
+	if err != nil {
+		return err
+	}
+	p.metrics.MustRegister(leaseGauge(of, lease))
+	l.fences = append(slices.Clip(l.fences), lease.Fence())
+	p.db.Fence(l.fences.pass)
+	return nil
+}
+
+// fences are those of the leases that a process has.
+type fences []*stream.Fence
+
+// pass is nil where the process may act, by all of its leases.
+func (f fences) pass(ctx context.Context) error {
+	for _, fence := range f {
+		if err := fence.Pass(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // keepLease renews the lease while the process works, and gives it back.
@@ -256,7 +282,18 @@ func (p *process) openSource(ctx context.Context, l *line) error {
 		return err
 	}
 	l.publisher.Tell(l.source.Published)
-	change := store.Change{Checkpoints: l.source.Start()}
+	begin, err := p.begin(ctx, l, p.set, held)
+	if err != nil {
+		return err
+	}
+	begin.tell(p.log)
+	p.said = begin.said
+	change := begin.change()
+	change.Checkpoints = l.source.Start()
+	for _, what := range l.lease.Adopted() {
+		p.log.Warn("tenants were taken over without their instances", zap.String("from", what))
+		change.Audits = append(change.Audits, store.Audit{Time: time.Now(), By: "adopt-empty", Verb: "adopt", Detail: what})
+	}
 	losses := l.source.Losses()
 	for _, loss := range losses {
 		said, act := "accepted the loss of stream messages", store.Audit{Time: time.Now(), By: "accept-stream-loss", Verb: "accept", Detail: loss.Accepted()}

@@ -23,7 +23,7 @@ func (t *terminal) lintCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			l.problems = append(l.problems, l.needsRedis(true)...)
+			l.problems = append(l.problems, slices.Concat(l.needsRedis(true), l.catchesUp())...)
 			l.problems.Sort()
 			l.problems.Print(t.out, t.color(t.out))
 			if l.problems.Failed() {

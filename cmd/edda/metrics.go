@@ -69,6 +69,14 @@ func (c *parkedCollector) Collect(ch chan<- prometheus.Metric) {
 	ch <- prometheus.MustNewConstMetric(limit, prometheus.GaugeValue, float64(c.max))
 }
 
+// leaseGauge shows how long a lease is still surely ours.
+func leaseGauge(of string, lease *stream.Lease) prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "edda_lease_left_seconds", ConstLabels: prometheus.Labels{"lease": of},
+		Help: "How long the process may act without asking NATS; at 0 nothing is called, sent or committed.",
+	}, func() float64 { return max(0, lease.Fence().Left().Seconds()) })
+}
+
 // mappedGauge shows how much of files counts as the process's memory.
 func mappedGauge() prometheus.Collector {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{

@@ -92,6 +92,11 @@ type process struct {
 	hearing  atomic.Pointer[saga.Set]        // says which facts are heard
 	versions atomic.Pointer[map[text]string] // the names of texts that have one of their own
 
+	said []string // which sagas are caught up since the start; set before the line works
+
+	serving sync.RWMutex // guards tenants
+	tenants stream.Tenants
+
 	reloading sync.Mutex // one reload at a time; guards what follows
 	set       *saga.Set
 	effects   []*effects.Effect
@@ -103,6 +108,7 @@ func newProcess(s settings, l loaded, log *zap.Logger) (*process, error) {
 	p := &process{settings: s, log: log, metrics: prometheus.NewRegistry(), started: time.Now(), run: ulid.Make().String(), effects: l.effects, joined: make(chan struct{})}
 	p.metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	p.quarantine = newQuarantine(p.metrics, log)
+	p.serve(s.Tenants)
 	p.strays = &stream.Strays{Log: log.Named("stream")}
 	p.resumed = resumedCounter()
 	p.metrics.MustRegister(strayCounter(p.strays), p.resumed)
@@ -132,7 +138,8 @@ func (p *process) listen() error {
 		return &usageError{err}
 	}
 	p.server, err = server.New(server.Options{
-		Tokens: p.guards.tokens, Certificates: p.guards.certificates, TLSEnds: p.settings.TLS.Elsewhere,
+		Register: p.metrics,
+		Tokens:   p.guards.tokens, Certificates: p.guards.certificates, TLSEnds: p.settings.TLS.Elsewhere,
 		Addr: p.settings.Addr, ProbeAddr: p.settings.ProbeAddr, Build: build(), Log: p.log, Metrics: p.metrics,
 		Tenant: p.settings.tenant(), NoTenancy: !p.settings.Tenancy.Enabled,
 		Process: p, Instances: p, DeadLetters: p, Inbox: p, Records: p, Upkeep: p, Replays: p.replaysServed(),
@@ -251,6 +258,9 @@ func (p *process) sagaParts() []lifecycle.Part {
 
 // announced says that everything was started.
 func (p *process) announced(ctx context.Context) error {
+	if cut := p.db.CutLog(); cut != "" {
+		p.audited(ctx, server.Actor{By: "edda"}, "open", cut)
+	}
 	if p.announce != nil {
 		p.announce()
 	}

@@ -125,6 +125,10 @@ func (p *process) swap(ctx context.Context, line *line, c config, l loaded) (man
 		}
 		set = next
 	}
+	begin, err := p.beginNow(ctx, line, set)
+	if err != nil {
+		return l.problems, err
+	}
 	if err := p.swapEffects(line, l.effects); err != nil {
 		return l.problems, err
 	}
@@ -132,14 +136,34 @@ func (p *process) swap(ctx context.Context, line *line, c config, l loaded) (man
 	if set == nil {
 		return l.problems, nil
 	}
-	return l.problems, p.swapSagas(ctx, line, set, c.Tenants)
+	return append(l.problems, begin.problems()...), p.swapSagas(ctx, line, set, begin, c.Tenants)
+}
+
+// beginNow finds where the sagas of a set begin, beside those that run.
+func (p *process) beginNow(ctx context.Context, line *line, set *saga.Set) (beginning, error) {
+	if set == nil {
+		return beginning{}, nil
+	}
+	held, err := p.db.Checkpoints()
+	if err != nil {
+		return beginning{}, fmt.Errorf("read the positions: %w", err)
+	}
+	return p.begin(ctx, line, set, held)
 }
 
 // swapSagas does not end with the call that asked for it: it would not know
 // whether the engine has the new set. It fails only where the process stops.
-func (p *process) swapSagas(ctx context.Context, line *line, set *saga.Set, tenants stream.Tenants) error {
+func (p *process) swapSagas(ctx context.Context, line *line, set *saga.Set, begin beginning, tenants stream.Tenants) error {
+	ctx = context.WithoutCancel(ctx)
 	p.hearing.Store(set) // first: a fact that the new set hears is left out no more
-	if err := line.engine.Swap(context.WithoutCancel(ctx), p.deciders(set)); err != nil {
+	if begin.begun != nil {
+		if err := p.db.Commit(ctx, begin.change()); err != nil {
+			return fmt.Errorf("write where sagas begin: %w", err)
+		}
+		// gofail: var sagaBegun struct{}
+		begin.tell(p.log)
+	}
+	if err := line.engine.Swap(ctx, p.deciders(set), begin.positions...); err != nil {
 		return fmt.Errorf("swap sagas: %w", err)
 	}
 	line.scheduler.Swap(scheduled{set, tenants, p.settings.tenant()})

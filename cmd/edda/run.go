@@ -58,6 +58,7 @@ NATS_CREDS, NATS_CONTEXT, ...). See what is used with: edda config view`,
 	var unused settings // loadConfig reads the flags that were given by their names
 	unused.config = defaults()
 	unused.registerHero(f)
+	f.Bool("adopt-empty", false, "take tenants over that another store served, without their instances; audited")
 	f.Bool("accept-stream-loss", false, "go on although a stream begins behind what was handled, or was made anew; audited")
 	return c
 }

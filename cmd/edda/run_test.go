@@ -139,7 +139,7 @@ func TestASecondSagaProcessIsRefused(t *testing.T) {
 	if code := first.stop(); code != 0 {
 		t.Fatalf("%d %s", code, first.err)
 	}
-	third := startRun(t, nats.URL(), dir, "--data", t.TempDir())
+	third := startRun(t, nats.URL(), dir, "--data", t.TempDir(), "--adopt-empty")
 	third.err.wait(t, started)
 }
 

@@ -96,7 +96,7 @@ func (v *storeVerb) open(ctx context.Context, work bool) (*openedStore, error) {
 	if err != nil {
 		return nil, err
 	}
-	db, err := store.Open(dir, store.Options{Seal: sealing})
+	db, err := v.openHere(dir, store.Options{Seal: sealing}, work)
 	if store.Held(err) {
 		return nil, v.holder(ctx, dir)
 	}
@@ -104,6 +104,18 @@ func (v *storeVerb) open(ctx context.Context, work bool) (*openedStore, error) {
 		return nil, err
 	}
 	return v.hold(db, c, work)
+}
+
+// openHere opens a store. One that is only looked at may lie where nothing can be written.
+func (v *storeVerb) openHere(dir string, o store.Options, work bool) (*store.DB, error) {
+	if work {
+		return store.Open(dir, o)
+	}
+	db, readOnly, err := store.OpenToCheck(dir, o)
+	if readOnly && err == nil {
+		fmt.Fprintf(v.term.err, "edda: %s cannot be written: it is only read\n", dir)
+	}
+	return db, err
 }
 
 func (v *storeVerb) hold(db *store.DB, c config, work bool) (*openedStore, error) {

@@ -96,6 +96,13 @@ func (p *process) giveBack(ctx context.Context, l *line, tenants stream.Tenants,
 	return errors.Join(errs...)
 }
 
+// serve notes who is served, for those who look beside a reload.
+func (p *process) serve(tenants stream.Tenants) {
+	p.serving.Lock()
+	defer p.serving.Unlock()
+	p.tenants = tenants
+}
+
 // move takes other tenants in from now on. What is in flight for those that are
 // gone is finished: the outbox carries out what the store holds, and calls under
 // way end.
@@ -111,6 +118,12 @@ func (p *process) move(l *line, tenants stream.Tenants) {
 	}
 	if l.handoff != nil {
 		l.handoff.SetTenants(tenants)
+	}
+	p.serve(tenants)
+	if l.engine != nil { // what is read again is read for those who are served now
+		if err := l.engine.Rejudge(context.Background()); err != nil {
+			p.log.Warn("sagas that are behind are read for the former tenants", zap.Error(err))
+		}
 	}
 	p.log.Info("tenants changed", zap.Strings("from", p.settings.Tenants), zap.Strings("to", tenants))
 	p.settings.Tenants = tenants

@@ -11,6 +11,7 @@ import (
 	"edda/hero"
 	"edda/hero/jsonrpc"
 	"edda/hero/redisdb"
+	"edda/internal/door"
 )
 
 // minToken is too long to guess.
@@ -33,14 +34,15 @@ func newTokens(given map[string]uint32, hashes map[[sha256.Size]byte]uint32) tok
 type callerKey struct{}
 
 func (t tokens) auth(ctx context.Context, r *http.Request) (context.Context, error) {
-	token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-	if !ok {
+	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	if !strings.EqualFold(scheme, "bearer") { // its case does not matter (RFC 9110)
 		return nil, failed(jsonrpc.PermissionDenied, "Permission denied", Detail{Why: "no token was sent", Do: "send the header Authorization: Bearer <token>"})
 	}
 	actor, ok := t[sha256.Sum256([]byte(strings.TrimSpace(token)))]
 	if !ok {
 		return nil, failed(jsonrpc.PermissionDenied, "Permission denied", Detail{Why: "the token is not known here", Do: "ask the operator for the token of your actor"})
 	}
+	door.Authenticated(ctx)
 	return context.WithValue(ctx, callerKey{}, actor), nil
 }
 

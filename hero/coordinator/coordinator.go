@@ -51,6 +51,9 @@ type Options struct {
 	Hashes map[[sha256.Size]byte]uint32
 	// ScriptTypes are accepted besides the documented ones.
 	ScriptTypes []hero.ScriptType
+	// Secrets are patterns of the names of variables whose values callers who may
+	// only read do not see; hero.SecretNames unless said.
+	Secrets []string
 	// Mycelium tells whether Mycelium is reachable, for Check; not asked when nil.
 	Mycelium func(ctx context.Context) error
 	// Version is shown in the OpenRPC document; "dev" when empty.
@@ -96,6 +99,8 @@ func (c *Coordinator) serve() error {
 	server := jsonrpc.ServerOptions{Log: c.options.Log, Observe: c.meter.observe}
 	if len(c.tokens) > 0 {
 		server.Auth = c.tokens.auth
+	} else {
+		server.Received = door.Authenticated // whoever gets this far is believed
 	}
 	if c.rpc, err = jsonrpc.NewServer(info, methods, server); err != nil {
 		return err
@@ -104,8 +109,8 @@ func (c *Coordinator) serve() error {
 	if len(c.tokens) == 0 { // a token is what pages of others do not have
 		guard = sameHost
 	}
-	c.http = newDoor(c.options.HTTPAddr, guard(bounded(c.rpc)), c.options.Log)
-	c.ws = newDoor(c.options.WSAddr, guard(c.rpc.WebSocket()), c.options.Log)
+	c.http = c.newDoor("coordinator", c.options.HTTPAddr, guard(bounded(c.rpc)))
+	c.ws = c.newDoor("coordinator_websocket", c.options.WSAddr, guard(c.rpc.WebSocket()))
 	return nil
 }
 

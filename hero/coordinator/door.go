@@ -15,7 +15,12 @@ import (
 const (
 	// maxConnections at one address: WebSockets stay, HTTP clients keep a few.
 	maxConnections = 1024
-	maxHeader      = 32 << 10 // ample for tokens
+	// maxAnonymous bounds those of them on which nobody showed a token or, without
+	// tokens, has sent a request whole.
+	maxAnonymous = 512
+	// anonymousWait is how long one of those is listened to: as long as a body may take.
+	anonymousWait = 30 * time.Second
+	maxHeader     = 32 << 10 // ample for tokens
 	// headerTimeout ends clients that trickle; bodies have a bound of their own.
 	headerTimeout = 5 * time.Second
 	// requestTimeout bounds a whole batch: what is left of it then fails at once.
@@ -27,10 +32,10 @@ const (
 	shutdownWait = 5 * time.Second
 )
 
-func newDoor(addr string, handler http.Handler, log *zap.Logger) *door.Door {
+func (c *Coordinator) newDoor(name, addr string, handler http.Handler) *door.Door {
 	return door.New(addr, handler, door.Options{
-		Connections: maxConnections, Headers: maxHeader, ReadHeaders: headerTimeout, Write: writeTimeout, Idle: idleTimeout,
-		Stop: shutdownWait, Log: zap.NewStdLog(log),
+		Name: name, Metrics: c.options.Metrics, Connections: maxConnections, Anonymous: maxAnonymous, AnonymousWait: anonymousWait, Headers: maxHeader, ReadHeaders: headerTimeout, Write: writeTimeout, Idle: idleTimeout,
+		Stop: shutdownWait, Log: zap.NewStdLog(c.options.Log),
 	})
 }
 

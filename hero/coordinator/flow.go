@@ -178,7 +178,15 @@ func sameFlow(a, b hero.Flow) bool {
 }
 
 func (c *Coordinator) loadFlow(ctx context.Context, p in) (hero.Flow, error) {
-	return c.seenFlow(ctx, p, mayRead())
+	f, err := c.seenFlow(ctx, p, mayRead())
+	if err != nil {
+		return hero.Flow{}, err
+	}
+	if p.CallerID == 0 {
+		p.CallerID = f.CallerID // without a token, who names no caller is its creator
+	}
+	v, err := c.veil(ctx, p.ContextID, p.who)
+	return v.flow(f), err
 }
 
 // seenFlow loads a flow for a caller that has the right; who names no caller is
@@ -224,11 +232,15 @@ func (c *Coordinator) listFlows(ctx context.Context, p listing) ([]hero.Flow, er
 	if err := c.browse(ctx, p); err != nil {
 		return nil, err
 	}
+	v, err := c.veil(ctx, p.ContextID, p.who)
+	if err != nil {
+		return nil, err
+	}
 	all, err := c.db.Flows(ctx, p.ContextID)
 	if err != nil {
 		return nil, err
 	}
-	out := cut(p.page, all, func(f hero.Flow) hero.Flow { return f })
+	out := cut(p.page, all, v.flow)
 	for i := range out {
 		if out[i], err = c.showFlow(ctx, out[i]); err != nil {
 			return nil, err

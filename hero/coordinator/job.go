@@ -143,7 +143,7 @@ func (c *Coordinator) typeNames() string {
 
 // sameJob tells whether the definitions are the same.
 func sameJob(a, b hero.Job) bool {
-	return a.Script == b.Script && a.ScriptType == b.ScriptType && a.Executor == b.Executor && a.Timeout == b.Timeout && a.Retries == b.Retries &&
+	return a.Script == b.Script && a.ScriptType == b.ScriptType && a.Executor == b.Executor && a.Timeout == b.Timeout && a.QueueTimeout == b.QueueTimeout && a.Retries == b.Retries &&
 		maps.Equal(ownEnv(a), ownEnv(b)) && slices.Equal(a.Prerequisites, b.Prerequisites) && slices.Equal(a.Dependends, b.Dependends) &&
 		bytes.Equal(a.Signatures, b.Signatures)
 }
@@ -182,7 +182,12 @@ func (c *Coordinator) loadJob(ctx context.Context, p owned) (hero.Job, error) {
 	if err := c.seeOwned(ctx, p); err != nil {
 		return hero.Job{}, err
 	}
-	return c.loadedJob(ctx, p.ContextID, p.CallerID, p.ID)
+	v, err := c.veil(ctx, p.ContextID, p.who())
+	if err != nil {
+		return hero.Job{}, err
+	}
+	j, err := c.loadedJob(ctx, p.ContextID, p.CallerID, p.ID)
+	return v.job(j), err
 }
 
 func (c *Coordinator) loadedJob(ctx context.Context, context, caller, id uint32) (hero.Job, error) {
@@ -203,11 +208,15 @@ func (c *Coordinator) listJobs(ctx context.Context, p jobListing) ([]hero.Job, e
 	if err := c.browse(ctx, listing{ContextID: p.ContextID, page: p.page, who: p.who}); err != nil {
 		return nil, err
 	}
+	v, err := c.veil(ctx, p.ContextID, p.who)
+	if err != nil {
+		return nil, err
+	}
 	all, err := c.db.Jobs(ctx, p.ContextID)
 	if p.Status != "" {
 		all = slices.DeleteFunc(all, func(j hero.Job) bool { return j.Status != p.Status })
 	}
-	return cut(p.page, all, showJob), err
+	return cut(p.page, all, func(j hero.Job) hero.Job { return v.job(showJob(j)) }), err
 }
 
 func (c *Coordinator) deleteJob(ctx context.Context, p owned) (bool, error) {

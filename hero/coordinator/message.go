@@ -208,7 +208,12 @@ func (c *Coordinator) loadMessage(ctx context.Context, p owned) (hero.Message, e
 	if err := c.seeOwned(ctx, p); err != nil {
 		return hero.Message{}, err
 	}
-	return c.loadedMessage(ctx, p.ContextID, p.CallerID, p.ID)
+	v, err := c.veil(ctx, p.ContextID, p.who())
+	if err != nil {
+		return hero.Message{}, err
+	}
+	m, err := c.loadedMessage(ctx, p.ContextID, p.CallerID, p.ID)
+	return v.message(m), err
 }
 
 func (c *Coordinator) loadedMessage(ctx context.Context, context, caller, id uint32) (hero.Message, error) {
@@ -231,8 +236,12 @@ func (c *Coordinator) listMessages(ctx context.Context, p listing) ([]hero.Messa
 	if err := c.browse(ctx, p); err != nil {
 		return nil, err
 	}
+	v, err := c.veil(ctx, p.ContextID, p.who)
+	if err != nil {
+		return nil, err
+	}
 	all, err := c.db.Messages(ctx, p.ContextID)
-	return cut(p.page, all, showMessage), err
+	return cut(p.page, all, func(m hero.Message) hero.Message { return v.message(showMessage(m)) }), err
 }
 
 func (c *Coordinator) deleteMessage(ctx context.Context, p owned) (bool, error) {

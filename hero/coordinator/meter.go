@@ -46,7 +46,7 @@ func newMeter(reg prometheus.Registerer, methods []string, types map[hero.Script
 	for t := range types {
 		m.jobs.WithLabelValues(string(t))
 	}
-	for _, name := range methods { // so that every method shows from the start
+	for _, name := range append([]string{otherMethod}, methods...) { // so that every method shows from the start
 		m.calls.WithLabelValues(name, codeOK)
 		m.denied.WithLabelValues(name)
 	}

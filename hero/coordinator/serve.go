@@ -8,6 +8,8 @@ import (
 
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
+
+	"edda/hero"
 )
 
 // The addresses of the original.
@@ -25,6 +27,9 @@ func (o *Options) validate() error {
 	}
 	if o.Version == "" {
 		o.Version = "dev"
+	}
+	if o.Secrets == nil {
+		o.Secrets = hero.SecretNames()
 	}
 	if o.Log == nil {
 		o.Log = zap.NewNop()

@@ -19,8 +19,9 @@ const (
 	// lookEvery is how often the jobs of running flows are looked at. Results come
 	// by messages; this finds those of runners that write nothing but the hash.
 	lookEvery = time.Second
-	// maxLooked bounds the jobs of one look, which is a round trip each.
-	maxLooked = 2000
+	// maxLooked bounds the jobs of one look, so that a wide flow costs no more of them
+	// than a small one; the next look goes on behind it.
+	maxLooked = 256
 )
 
 // Running lists the flows that are under way. It stops at visit's error.
@@ -41,7 +42,7 @@ type Watch struct {
 	flows   Reports
 	log     *zap.Logger
 
-	looked int // jobs of this look
+	next int // where the next look begins among the jobs that are waited for
 }
 
 // NewWatch makes a watch; it looks at nothing before Run.
@@ -69,27 +70,58 @@ func (w *Watch) Run(ctx context.Context) error {
 	}
 }
 
-// errEnough ends a look that has seen enough.
-var errEnough = errors.New("enough for one look")
-
-func (w *Watch) runOnce(ctx context.Context) error {
-	w.looked = 0
-	err := w.running.Running(ctx, func(s flow.State) error { return w.flow(ctx, s) })
-	if errors.Is(err, errEnough) {
-		return nil
-	}
-	return err
+// waitedFor is a job that a flow waits for.
+type waitedFor struct {
+	d    flow.Definition
+	node flow.Node
+	at   flow.NodeState
 }
 
-func (w *Watch) flow(ctx context.Context, s flow.State) error {
-	for i, n := range s.Nodes {
-		if n.Status != hero.NodeDispatched && n.Status != hero.NodeRunning {
+func (w *Watch) runOnce(ctx context.Context) error {
+	var all []waitedFor
+	err := w.running.Running(ctx, func(s flow.State) error {
+		for i, n := range s.Nodes {
+			if n.Status == hero.NodeDispatched || n.Status == hero.NodeRunning {
+				all = append(all, waitedFor{s.Definition, s.Definition.Nodes[i], n})
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	byContext := map[uint32][]waitedFor{}
+	for i := range min(len(all), maxLooked) {
+		a := all[(w.next+i)%len(all)]
+		byContext[a.d.ContextID] = append(byContext[a.d.ContextID], a)
+	}
+	if w.next += maxLooked; w.next >= len(all) {
+		w.next = 0
+	}
+	for in, jobs := range byContext {
+		if err := w.look(ctx, in, jobs); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// look reads where the jobs of one context stand, and whole those of which that is news.
+func (w *Watch) look(ctx context.Context, in uint32, jobs []waitedFor) error {
+	keys := make([]string, len(jobs))
+	for i, a := range jobs {
+		keys[i] = hero.JobKey(a.node.CallerID, a.node.ID)
+	}
+	seen, err := w.db.PeekJobs(ctx, in, keys)
+	if err != nil {
+		return err
+	}
+	for i, a := range jobs {
+		p := seen[i]
+		if _, news := said(p.Status, a.at); !news || p.FlowID != a.d.FlowID || p.Attempt != a.at.Attempt {
 			continue
 		}
-		if w.looked++; w.looked > maxLooked {
-			return errEnough
-		}
-		if err := w.job(ctx, s.Definition, s.Definition.Nodes[i], n); err != nil {
+		if err := w.job(ctx, a.d, a.node, a.at); err != nil {
 			return err
 		}
 	}
@@ -106,7 +138,7 @@ func (w *Watch) job(ctx context.Context, d flow.Definition, n flow.Node, at flow
 	if err != nil {
 		return err
 	}
-	status, news := said(j, at)
+	status, news := said(j.Status, at)
 	if !news || j.FlowID != d.FlowID || j.Attempt != at.Attempt {
 		return nil
 	}
@@ -121,13 +153,13 @@ func (w *Watch) job(ctx context.Context, d flow.Definition, n flow.Node, at flow
 }
 
 // said is what a job's hash says that its flow does not know.
-func said(j hero.Job, at flow.NodeState) (hero.NodeStatus, bool) {
+func said(now hero.JobStatus, at flow.NodeState) (hero.NodeStatus, bool) {
 	switch {
-	case j.Status == hero.JobFinished:
+	case now == hero.JobFinished:
 		return hero.NodeCompleted, true
-	case j.Status == hero.JobError:
+	case now == hero.JobError:
 		return hero.NodeFailed, true
-	case j.Status == hero.JobStarted && at.Status == hero.NodeDispatched:
+	case now == hero.JobStarted && at.Status == hero.NodeDispatched:
 		return hero.NodeRunning, true
 	}
 	return "", false

@@ -15,13 +15,12 @@ type step struct {
 	State
 	now  time.Time
 	acts []Act
-	at   map[uint32]int
 }
 
 func (s State) begin(now time.Time) *step {
 	s.Nodes = slices.Clone(s.Nodes)
 	s.Met = slices.Clone(s.Met)
-	return &step{State: s, now: now, at: s.Definition.index()}
+	return &step{State: s, now: now}
 }
 
 func (s *step) done() (State, []Act) { return s.State, s.acts }
@@ -46,11 +45,11 @@ func (s State) Start(now time.Time) (State, []Act) {
 // Report takes what became of a node. One of an older attempt, or of a node that
 // has ended or was never dispatched, changes nothing: taken is false.
 func (s State) Report(now time.Time, report hero.Report) (next State, acts []Act, taken bool) {
-	r := s.begin(now)
-	i, ok := r.at[report.Node]
+	i, ok := s.Definition.find(report.Node)
 	if !ok || s.Ended() || !s.Nodes[i].inFlight() || report.Attempt != 0 && report.Attempt != s.Nodes[i].Attempt {
 		return s, nil, false
 	}
+	r := s.begin(now)
 	switch report.Status {
 	case hero.NodeRunning:
 		r.running(i)
@@ -126,12 +125,12 @@ func (s State) Tick(now time.Time) (State, []Act) {
 
 // due is what becomes of a node whose patience has ended.
 func (s *step) due(i int) {
-	n := s.Definition.Nodes[i]
+	n := &s.Definition.Nodes[i]
 	switch s.Nodes[i].Status {
 	case hero.NodePending:
-		s.fail(i, map[string]string{hero.ResultError: fmt.Sprintf("not met within %s: %s", n.patience(), strings.Join(s.unmet(n), ", "))})
+		s.fail(i, map[string]string{hero.ResultError: fmt.Sprintf("queue_timeout: not met within %s: %s", n.patience(), strings.Join(s.unmet(n), ", "))})
 	case hero.NodeDispatched:
-		s.giveUp(i, fmt.Sprintf("timeout: no answer within %s", n.timeout()))
+		s.giveUp(i, fmt.Sprintf("queue_timeout: not begun within %s", n.patience()))
 	case hero.NodeRunning:
 		s.giveUp(i, fmt.Sprintf("timeout: no result within %s of its start", n.timeout()))
 	}
@@ -167,7 +166,7 @@ func (s *step) advance() {
 
 // ready moves a node on that waits for nothing any more.
 func (s *step) ready(i int) {
-	n, st := s.Definition.Nodes[i], &s.Nodes[i]
+	n, st := &s.Definition.Nodes[i], &s.Nodes[i]
 	if s.FailedJob != 0 {
 		return
 	}
@@ -187,11 +186,17 @@ func (s *step) ready(i int) {
 	}
 }
 
-func (s *step) dependenciesDone(n Node) bool {
-	return !slices.ContainsFunc(n.Depends, func(id uint32) bool { return s.Nodes[s.at[id]].Status != hero.NodeCompleted })
+func (s *step) dependenciesDone(n *Node) bool {
+	return !slices.ContainsFunc(n.Depends, func(id uint32) bool {
+		at, _ := s.Definition.find(id)
+		return s.Nodes[at].Status != hero.NodeCompleted
+	})
 }
 
-func (s *step) unmet(n Node) []string {
+func (s *step) unmet(n *Node) []string {
+	if len(n.Prerequisites) == 0 {
+		return nil
+	}
 	return slices.DeleteFunc(slices.Clone(n.Prerequisites), func(name string) bool { return slices.Contains(s.Met, name) })
 }
 
@@ -199,7 +204,7 @@ func (s *step) dispatch(i int) {
 	n, st := s.Definition.Nodes[i], &s.Nodes[i]
 	st.Status = hero.NodeDispatched
 	st.Attempt = max(st.Attempt, s.Base) + 1
-	st.Due = s.now.Add(n.timeout() + AnswerGrace)
+	st.Due = s.now.Add(n.patience() + AnswerGrace)
 	s.act(ActDispatch, i)
 }
 
@@ -278,7 +283,8 @@ func (s *step) act(kind ActKind, i int) *Act {
 	case ActNode:
 		a.Status = s.Nodes[i].Status
 	case ActDispatch:
-		a.SupervisorURL, a.Timeout = n.SupervisorURL, uint32(n.timeout()/time.Second)
+		a.SupervisorURL = n.SupervisorURL
+		a.Timeout, a.QueueTimeout = uint32(n.timeout()/time.Second), uint32(n.patience()/time.Second)
 	}
 	return a
 }

@@ -1,13 +1,15 @@
 package flow
 
 import (
+	"cmp"
 	"encoding/json"
 	"slices"
+	"sort"
 
 	"edda/hero"
 )
 
-// The bounds of one flow. Its state is written whole with every step, and one
+// The bounds of one flow. Its definition is written whole when it starts, and one
 // change set holds half a megabyte.
 const (
 	MaxNodes      = 1000
@@ -31,7 +33,8 @@ type Node struct {
 	Prerequisites []string        `json:"prerequisites,omitempty"`
 	SupervisorURL string          `json:"supervisor_url,omitempty"`
 	ScriptType    hero.ScriptType `json:"script_type"`
-	Timeout       uint32          `json:"timeout,omitempty"` // seconds; 0 means DefaultTimeout
+	Timeout       uint32          `json:"timeout,omitempty"`       // of its execution, in seconds; 0 means DefaultTimeout
+	QueueTimeout  uint32          `json:"queue_timeout,omitempty"` // of its waiting, in seconds; 0 means hero.DefaultQueueTimeout
 	Retries       uint8           `json:"retries,omitempty"`
 }
 
@@ -55,7 +58,7 @@ func Define(f hero.Flow, jobs []hero.Job) (Definition, error) {
 	if len(missing) > 0 {
 		return Definition{}, missingJobs(missing)
 	}
-	slices.SortFunc(d.Nodes, func(a, b Node) int { return int(int64(a.ID) - int64(b.ID)) })
+	slices.SortFunc(d.Nodes, func(a, b Node) int { return cmp.Compare(a.ID, b.ID) })
 	return d, d.check(f.Nodes)
 }
 
@@ -74,7 +77,7 @@ func ids(f hero.Flow) []uint32 {
 func node(j hero.Job, said []hero.FlowNode) Node {
 	n := Node{
 		ID: j.ID, CallerID: j.CallerID, Depends: j.Dependends, Prerequisites: j.Prerequisites,
-		ScriptType: j.ScriptType, Timeout: j.Timeout, Retries: j.Retries,
+		ScriptType: j.ScriptType, Timeout: j.Timeout, QueueTimeout: j.QueueTimeout, Retries: j.Retries,
 	}
 	for _, s := range said {
 		if s.ID != j.ID {
@@ -143,7 +146,13 @@ func (d Definition) repeated() []uint32 {
 	return slices.Compact(out)
 }
 
-// index finds a node by its id.
+// find is the place of a node, which is in the order of ids.
+func (d Definition) find(id uint32) (int, bool) {
+	i := sort.Search(len(d.Nodes), func(i int) bool { return d.Nodes[i].ID >= id }) // which copies no node
+	return i, i < len(d.Nodes) && d.Nodes[i].ID == id
+}
+
+// index finds nodes by their ids, also where one is there twice.
 func (d Definition) index() map[uint32]int {
 	at := make(map[uint32]int, len(d.Nodes))
 	for i, n := range d.Nodes {

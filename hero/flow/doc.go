@@ -8,8 +8,8 @@
 //   - A node is ready when all it depends on is completed and all its
 //     prerequisites are met. Ready nodes are dispatched at once, in the order of
 //     their ids.
-//   - A node that was dispatched and not heard of within its timeout has failed;
-//     so has one that runs longer. A failure is tried again as often as the job's
+//   - A node that was dispatched and did not begin within its queue timeout has
+//     failed; so has one that runs longer than its timeout. A failure is tried again as often as the job's
 //     retries say, after a pause that doubles.
 //   - A node that failed for good aborts the flow: nothing new is dispatched,
 //     what waits is cancelled, what runs may finish, and then the flow is in error.

@@ -147,22 +147,31 @@ func TestAReportOfAnOlderAttemptIsDropped(t *testing.T) {
 	}
 }
 
-func TestNoAnswerWithinTheTimeoutIsAFailure(t *testing.T) {
-	s, _ := define(t, job(1)).State().Start(epoch)
-	if s.Next() != at(62*time.Second) {
-		t.Fatalf("waits until %v", s.Next())
-	}
-	_, acts := s.Tick(s.Next())
-	want(t, acts, "stop 1 #1", "1 failed", "flow error")
-	if !strings.Contains(acts[1].Result["error"], "no answer within 1m0s") {
-		t.Fatal(acts[1].Result)
+// A job's timeout is that of its execution: while it waits in a queue only the queue
+// timeout counts.
+func TestAJobThatIsNotBegunWithinItsQueueTimeoutFails(t *testing.T) {
+	for seconds, patience := range map[uint32]time.Duration{0: hero.DefaultQueueTimeout, 7: 7 * time.Second} {
+		j := job(1)
+		j.QueueTimeout = seconds
+		s, acts := define(t, j).State().Start(epoch)
+		if s.Next() != at(patience+2*time.Second) {
+			t.Fatalf("queue_timeout %d: waits until %v", seconds, s.Next())
+		}
+		if acts[1].Timeout != 60 || time.Duration(acts[1].QueueTimeout)*time.Second != patience {
+			t.Fatalf("dispatched with %+v", acts[1])
+		}
+		_, acts = s.Tick(s.Next())
+		want(t, acts, "stop 1 #1", "1 failed", "flow error")
+		if why := acts[1].Result["error"]; why != "queue_timeout: not begun within "+patience.String() {
+			t.Fatal(why)
+		}
 	}
 }
 
-func TestWhoBeginsLateStillHasItsTimeout(t *testing.T) {
+func TestAJobThatBeginsLateStillHasItsTimeout(t *testing.T) {
 	s, _ := define(t, job(1)).State().Start(epoch)
-	s, _, _ = s.Report(at(50*time.Second), hero.Report{Node: 1, Status: hero.NodeRunning})
-	if s.Next() != at(112*time.Second) {
+	s, _, _ = s.Report(at(time.Hour), hero.Report{Node: 1, Status: hero.NodeRunning})
+	if s.Next() != at(time.Hour+62*time.Second) {
 		t.Fatalf("waits until %v", s.Next())
 	}
 	_, acts := s.Tick(s.Next())
@@ -193,7 +202,7 @@ func TestAPrerequisiteIsWaitedFor(t *testing.T) {
 	}
 	s, acts, _ := s.Report(at(time.Second), completed(1))
 	want(t, acts, "1 completed")
-	if s.Next() != at(61*time.Second) {
+	if s.Next() != at(time.Second+hero.DefaultQueueTimeout) {
 		t.Fatalf("its patience ends at %v", s.Next())
 	}
 	if _, _, ready := s.Prerequisite(epoch, "weather"); len(ready) != 0 {
@@ -206,7 +215,7 @@ func TestAPrerequisiteIsWaitedFor(t *testing.T) {
 	}
 	s, acts = s.Tick(s.Next())
 	want(t, acts, "2 failed", "flow error")
-	if got := acts[0].Result["error"]; got != "not met within 1m0s: network" {
+	if got := acts[0].Result["error"]; got != "queue_timeout: not met within 24h0m0s: network" {
 		t.Fatal(got)
 	}
 	if _, _, ready := s.Prerequisite(s.Next(), "network"); len(ready) != 0 {
@@ -371,7 +380,7 @@ func TestAPrerequisiteIsMetOnce(t *testing.T) {
 	if !slices.Equal(s.Met, []string{"a"}) {
 		t.Fatalf("met: %v", s.Met)
 	}
-	if s.Next() != at(time.Minute) {
+	if s.Next() != at(hero.DefaultQueueTimeout) {
 		t.Fatalf("what happened meanwhile moved the end of its patience to %v", s.Next())
 	}
 }
@@ -415,7 +424,7 @@ func TestPausesHaveABound(t *testing.T) {
 
 func TestTheEarliestIsNext(t *testing.T) {
 	quick := job(2)
-	quick.Timeout = 5
+	quick.QueueTimeout = 5
 	s, _ := define(t, job(1), quick, job(3)).State().Start(epoch)
 	if s.Next() != at(7*time.Second) {
 		t.Fatalf("next is %v", s.Next())

@@ -7,12 +7,9 @@ import (
 )
 
 const (
-	// DefaultTimeout is how long a job without a timeout may take.
+	// DefaultTimeout is how long a job without a timeout may run.
 	DefaultTimeout = time.Hour
-	// DefaultPatience is how long a job without a timeout waits for its
-	// prerequisites.
-	DefaultPatience = 24 * time.Hour
-	// AnswerGrace is what an answer may take beyond the job's timeout: a runner
+	// AnswerGrace is what an answer may take beyond a job's timeouts: a runner
 	// that ends a script in time says so a little later.
 	AnswerGrace = 2 * time.Second
 	// retryFirst is the pause before the second attempt; it doubles up to retryMost.
@@ -46,7 +43,7 @@ type NodeState struct {
 	Status  hero.NodeStatus `json:"status"`
 	Attempt uint32          `json:"attempt,omitempty"` // the last dispatch, from Base+1
 	// Due is when its patience ends: pending, for the prerequisites; ready, the
-	// pause before it is tried again; dispatched and running, for an answer.
+	// pause before it is tried again; dispatched, for its beginning; running, for its end.
 	Due   time.Time `json:"due,omitzero"`
 	Error string    `json:"error,omitempty"` // of the last attempt that failed
 }
@@ -75,9 +72,10 @@ type Act struct {
 	// Status of the node, as it is now; of an ActNode.
 	Status hero.NodeStatus   `json:"status,omitempty"`
 	Result map[string]string `json:"result,omitempty"` // of a node that ended
-	// SupervisorURL and Timeout, in seconds, are of an ActDispatch.
+	// SupervisorURL and the timeouts, in seconds, are of an ActDispatch.
 	SupervisorURL string `json:"supervisor_url,omitempty"`
 	Timeout       uint32 `json:"timeout,omitempty"`
+	QueueTimeout  uint32 `json:"queue_timeout,omitempty"`
 	// Flow is the status of the flow, of an ActFlow.
 	Flow   hero.FlowStatus `json:"flow,omitempty"`
 	Reason string          `json:"reason,omitempty"`
@@ -91,13 +89,9 @@ func (n Node) timeout() time.Duration {
 	return time.Duration(n.Timeout) * time.Second
 }
 
-// patience is how long the node waits for its prerequisites.
-func (n Node) patience() time.Duration {
-	if n.Timeout == 0 {
-		return DefaultPatience
-	}
-	return n.timeout()
-}
+// patience is how long the node's job waits: first for its prerequisites, and once
+// it is dispatched for its beginning.
+func (n Node) patience() time.Duration { return hero.QueueTimeoutOf(n.QueueTimeout) }
 
 // pause is what lies between the attempt that failed, from 1, and the next.
 func pause(attempt uint32) time.Duration {
@@ -113,8 +107,8 @@ func pause(attempt uint32) time.Duration {
 // Next is when something comes due; zero when nothing does.
 func (s State) Next() time.Time {
 	var at time.Time
-	for _, n := range s.Nodes {
-		if !n.Due.IsZero() && (at.IsZero() || n.Due.Before(at)) {
+	for i := range s.Nodes {
+		if n := &s.Nodes[i]; !n.Due.IsZero() && (at.IsZero() || n.Due.Before(at)) {
 			at = n.Due
 		}
 	}
@@ -126,7 +120,7 @@ func (s State) Ended() bool { return s.Status.Ended() }
 
 // Node finds a node by its job's id.
 func (s State) Node(id uint32) (NodeState, bool) {
-	if i, ok := s.Definition.index()[id]; ok {
+	if i, ok := s.Definition.find(id); ok {
 		return s.Nodes[i], true
 	}
 	return NodeState{}, false

@@ -24,6 +24,9 @@ const (
 type application struct {
 	cell edda.Cell
 	out  []edda.Transition
+	// was is the state of the instance read, decoded once.
+	read *edda.Instance
+	was  flow.State
 }
 
 func (a *application) add(tr edda.Transition) {
@@ -90,7 +93,7 @@ func (a *application) start(ev edda.Event) {
 		a.settle(ev, edda.FateLate, "late", "it is finished, and has its results")
 		return
 	default:
-		before, err := stateOf(in)
+		before, err := a.state()
 		if err != nil {
 			a.dead(ev, edda.DeadPoison, err.Error())
 			return
@@ -132,7 +135,7 @@ func copyOf(in *edda.Instance, at time.Time) *edda.Instance {
 
 // advance gives an event to a flow that runs.
 func (a *application) advance(ev edda.Event) {
-	state, err := stateOf(a.cell.Instance)
+	state, err := a.state()
 	if err != nil {
 		a.dead(ev, edda.DeadPoison, err.Error())
 		return
@@ -176,27 +179,67 @@ type met struct {
 	Name string `json:"name"`
 }
 
-// StateOf reads a flow's state from its instance.
-func StateOf(in edda.Instance) (flow.State, error) { return stateOf(&in) }
+// memo is a flow's state with the instance that it made.
+type memo struct{ state *flow.State }
 
-func stateOf(in *edda.Instance) (flow.State, error) {
-	var s flow.State
-	if err := json.Unmarshal(in.State, &s); err != nil {
+// Size is that of the state.
+func (m memo) Size() int { return m.state.Size() }
+
+// stateOf reads a flow's state. It is not to be changed.
+func stateOf(cell edda.Cell) (s flow.State, err error) {
+	in := cell.Instance
+	switch m, ok := in.Memo.(memo); {
+	case ok:
+		return *m.state, nil
+	case in.Parts == 0: // an older edda wrote it whole
+		err = json.Unmarshal(in.State, &s)
+	default:
+		parts := make([]flow.Part, len(cell.Parts))
+		for i, p := range cell.Parts {
+			parts[i] = flow.Part(p)
+		}
+		s, err = flow.Unpack(in.State, parts)
+	}
+	if err != nil {
 		return s, fmt.Errorf("state of %s: %w", in.Key, err)
 	}
 	return s, nil
 }
 
+// state is that of the cell.
+func (a *application) state() (flow.State, error) {
+	if a.read == a.cell.Instance && a.read != nil {
+		return a.was, nil
+	}
+	s, err := stateOf(a.cell)
+	if err == nil {
+		a.read, a.was = a.cell.Instance, s
+	}
+	return s, err
+}
+
+// pack gives the next state's head, and the parts that are not stored as they are.
+func (a *application) pack(next flow.State) (head json.RawMessage, changed []flow.Part, parts int, err error) {
+	if in := a.cell.Instance; in == nil || in.Parts == 0 {
+		return next.Pack(nil)
+	}
+	was, err := a.state()
+	if err != nil {
+		return nil, nil, 0, err
+	}
+	return next.Pack(&was)
+}
+
 // step records what one event changed, in an instance that is ours.
 func (a *application) step(in *edda.Instance, ev edda.Event, next flow.State, acts []flow.Act) {
-	raw, err := json.Marshal(next)
+	head, changed, parts, err := a.pack(next)
 	if err != nil {
 		a.dead(ev, edda.DeadPoison, err.Error())
 		return
 	}
-	in.State = raw
+	in.State, in.Parts, in.Memo = head, parts, memo{&next}
 	in.Revision++
-	if ev.Kind != edda.KindTimer {
+	if ev.Kind != edda.KindTimer && !numbered(ev) {
 		in.Recent = append(slices.Clone(in.Recent), ev.ID)
 		in.Recent = in.Recent[max(0, len(in.Recent)-recentIDs):]
 	}
@@ -209,10 +252,24 @@ func (a *application) step(in *edda.Instance, ev edda.Event, next flow.State, ac
 		end(in, next)
 		tr.Outputs = append(tr.Outputs, edda.Output{Word: "end", Name: string(in.Status), Reason: in.Reason})
 	}
+	for _, p := range changed {
+		tr.Parts = append(tr.Parts, edda.Part(p))
+	}
+	a.cell.Parts = nil // the memo has them
 	if len(acts) > 0 {
 		tr.Work = []edda.Work{work(in, ev, next, acts)}
 	}
 	a.add(tr)
+}
+
+// numbered tells whether the event is a report that says of which attempt it is: the
+// same again changes nothing, so that it need not be remembered. There are several of
+// every job.
+func numbered(ev edda.Event) bool {
+	var r struct {
+		Attempt uint32 `json:"attempt"`
+	}
+	return ev.Kind == edda.KindSignal && ev.Type == signalReport && json.Unmarshal(ev.Payload, &r) == nil && r.Attempt > 0
 }
 
 // end makes the flow's end the instance's.

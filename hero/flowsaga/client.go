@@ -127,8 +127,29 @@ func (c *Client) State(_ context.Context, context, id uint32) (flow.State, bool,
 	if err != nil || cell.Instance == nil {
 		return flow.State{}, false, err
 	}
-	s, err := stateOf(cell.Instance)
+	s, err := stateOf(cell)
 	return s, err == nil, err
+}
+
+// Running visits the flows among some instances that are under way.
+func (c *Client) Running(instances []edda.Instance, visit func(flow.State) error) error {
+	for _, in := range instances {
+		cell, err := c.cells.Cell(in.Key)
+		if err != nil {
+			return err
+		}
+		if cell.Instance == nil || cell.Instance.Status.Finished() {
+			continue // it ended meanwhile
+		}
+		s, err := stateOf(cell)
+		if err == nil {
+			err = visit(s)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (c *Client) send(ctx context.Context, context, id uint32, signal, message string, payload any) (engine.Outcome, error) {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -25,8 +26,11 @@ type desk struct {
 	s    flowsaga.Sagas
 	cell edda.Cell
 	rows []time.Time
-	work []flow.Batch
-	ids  []string
+	// parts are as the store has them; after every second step the cell is read from there.
+	parts map[uint64]json.RawMessage
+	steps int
+	work  []flow.Batch
+	ids   []string
 }
 
 type failer interface {
@@ -38,7 +42,7 @@ func newDesk(t failer) *desk {
 	if err != nil {
 		t.Fatalf("%v", err)
 	}
-	return &desk{t: t, s: flowsaga.With(set), cell: edda.Cell{Key: flowsaga.Key("acme", 7, 33)}}
+	return &desk{t: t, s: flowsaga.With(set), cell: edda.Cell{Key: flowsaga.Key("acme", 7, 33)}, parts: map[uint64]json.RawMessage{}}
 }
 
 func (d *desk) signal(at time.Time, id, name string, payload any) []edda.Transition {
@@ -66,6 +70,11 @@ func (d *desk) apply(ev edda.Event) []edda.Transition {
 func (d *desk) take(cell edda.Cell, out []edda.Transition) {
 	d.cell = cell
 	for _, tr := range out {
+		for _, p := range tr.Parts {
+			if d.parts[p.N] = p.Data; p.Data == nil {
+				delete(d.parts, p.N)
+			}
+		}
 		for _, row := range tr.Arm {
 			if !slices.ContainsFunc(d.rows, row.Equal) {
 				d.rows = append(d.rows, row)
@@ -84,6 +93,25 @@ func (d *desk) take(cell edda.Cell, out []edda.Transition) {
 		}
 	}
 	d.check()
+	if d.steps++; d.steps%2 == 0 {
+		d.read()
+	}
+}
+
+// read is the cell as it comes from the store.
+func (d *desk) read() {
+	if d.cell.Instance == nil {
+		return
+	}
+	if d.cell.Instance.Parts != len(d.parts) {
+		d.t.Fatalf("the instance has %d parts, and %d are stored", d.cell.Instance.Parts, len(d.parts))
+	}
+	in := *d.cell.Instance
+	in.Memo = nil
+	d.cell.Instance, d.cell.Parts = &in, nil
+	for _, n := range slices.Sorted(maps.Keys(d.parts)) {
+		d.cell.Parts = append(d.cell.Parts, edda.Part{N: n, Data: d.parts[n]})
+	}
 }
 
 // check: whatever comes due next has a row that is early enough, and there is
@@ -103,8 +131,12 @@ func (d *desk) check() {
 }
 
 func (d *desk) state() flow.State {
-	var s flow.State
-	if err := json.Unmarshal(d.cell.Instance.State, &s); err != nil {
+	parts := []flow.Part{}
+	for _, n := range slices.Sorted(maps.Keys(d.parts)) {
+		parts = append(parts, flow.Part{N: n, Data: d.parts[n]})
+	}
+	s, err := flow.Unpack(d.cell.Instance.State, parts)
+	if err != nil {
 		d.t.Fatalf("%v", err)
 	}
 	return s
@@ -360,5 +392,55 @@ func TestNothingIsDoneBeforeItsTime(t *testing.T) {
 	}
 	if n, _ := d.state().Node(1); n.Status != hero.NodeDispatched {
 		t.Fatalf("%+v", n)
+	}
+}
+
+// An older edda kept the whole state in one row.
+func TestAFlowOfAnOlderEddaGoesOn(t *testing.T) {
+	d := newDesk(t)
+	whole, _ := definition(t, 0).State().Start(epoch)
+	raw, err := json.Marshal(whole)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.cell.Instance = &edda.Instance{Key: d.cell.Key, Version: 1, Generation: 1, Status: edda.StatusRunning, Started: epoch, Updated: epoch, Revision: 1, State: raw, Armed: whole.Next()}
+	d.rows = []time.Time{whole.Next()}
+	fate(t, d.signal(epoch.Add(time.Second), "r1", "report", report(1, hero.NodeCompleted)), edda.FateHandled)
+	if n := d.cell.Instance.Parts; n != 2 || len(d.parts) != n {
+		t.Fatalf("%d parts, %d stored", n, len(d.parts))
+	}
+	for _, node := range []uint32{2, 3} {
+		fate(t, d.signal(epoch.Add(2*time.Second), fmt.Sprint("r", node), "report", report(node, hero.NodeCompleted)), edda.FateHandled)
+	}
+	if done, _ := d.state().Node(3); done.Status != hero.NodeCompleted {
+		t.Fatalf("%+v", done)
+	}
+}
+
+// A flow that starts again with other jobs leaves no part of the earlier ones behind.
+func TestTheNextStartOfASmallerFlowRemovesTheParts(t *testing.T) {
+	d := newDesk(t)
+	var jobs []hero.Job
+	f := hero.Flow{ID: 33, CallerID: 12, ContextID: 7}
+	for id := uint32(1); id <= 40; id++ {
+		jobs = append(jobs, hero.Job{ID: id, CallerID: 12, ContextID: 7, ScriptType: hero.ScriptPython, Prerequisites: []string{fmt.Sprint("p", id)}})
+		f.Jobs = append(f.Jobs, id)
+	}
+	large, err := flow.Define(f, jobs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.signal(epoch, "s1", "start", large)
+	for id := 1; id <= 20; id++ {
+		d.signal(epoch, fmt.Sprint("m", id), "met", map[string]string{"name": fmt.Sprint("p", id)})
+	}
+	if len(d.state().Met) != 20 || len(d.parts) != 1+5+3 {
+		t.Fatalf("%d met, %d parts", len(d.state().Met), len(d.parts))
+	}
+	d.signal(epoch, "c", "cancel", nil)
+	d.read()
+	d.signal(epoch, "s2", "start", definition(t, 0))
+	if n := d.cell.Instance.Parts; n != 1+1+3 || len(d.parts) != n {
+		t.Fatalf("%d parts, %d stored", n, len(d.parts))
 	}
 }

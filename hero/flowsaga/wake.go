@@ -34,7 +34,7 @@ func (a *application) look(horizon time.Time) {
 		if in == nil || in.Status.Finished() {
 			return
 		}
-		state, err := stateOf(in)
+		state, err := a.state()
 		if err != nil {
 			return
 		}
@@ -64,7 +64,7 @@ func (a *application) rearm() {
 		return
 	}
 	last := &a.out[len(a.out)-1]
-	state, err := stateOf(in)
+	state, err := a.state()
 	if err != nil || last.Instance != in {
 		return
 	}

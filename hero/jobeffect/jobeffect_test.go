@@ -37,7 +37,7 @@ func TestCheck(t *testing.T) {
 	const owners = "context: 7, caller: 12"
 	for _, tt := range []struct{ fields, want string }{
 		{owners + ", script: print(1)", ""},
-		{owners + ", file: resize.py, type: lua, timeout: 90s, retries: 2, env: {A: =payload.a}, supervisor: 'http://127.0.0.1:1'", ""},
+		{owners + ", file: resize.py, type: lua, timeout: 90s, queue_timeout: 2h, retries: 2, env: {A: =payload.a}, supervisor: 'http://127.0.0.1:1'", ""},
 		{"context: =payload.c, caller: =payload.d, script: =payload.s, type: =payload.t, timeout: =payload.x", ""},
 		{"caller: 12, script: x", "job needs context: the number of the context it runs in"},
 		{"context: 7, script: x", "job needs caller: the number of the actor who asks for it"},
@@ -54,6 +54,7 @@ func TestCheck(t *testing.T) {
 		{owners + ", script: x, type: 7", "type is the name of a kind of script"},
 		{owners + ", script: x, timeout: 0", "timeout is a duration above zero"},
 		{owners + ", script: x, timeout: soon", "timeout is a duration above zero"},
+		{owners + ", script: x, queue_timeout: 0", "queue_timeout is a duration above zero"},
 		{owners + ", script: x, retries: 256", "retries is a number from 0 to 255"},
 		{owners + ", script: x, env: 7", "env is a map"},
 		{owners + ", scirpt: x", "job knows no scirpt; did you mean script?"},
@@ -210,7 +211,7 @@ func TestWhatAJobGivesBack(t *testing.T) {
 		must(t, err)
 		return r
 	}
-	r := call("one", map[string]any{"type": "Python", "timeout": "90s", "retries": 2})
+	r := call("one", map[string]any{"type": "Python", "timeout": "90s", "queue_timeout": "2h", "retries": 2})
 	body := r.Body.(map[string]any)
 	if r.Status != 0 || body["output"] != "Ann" || body["type"] != "python" || !strings.HasPrefix(r.Headers["job"], "job:12:") {
 		t.Fatalf("%+v", r)
@@ -221,7 +222,7 @@ func TestWhatAJobGivesBack(t *testing.T) {
 	jobs, err := s.db.Jobs(t.Context(), 7)
 	must(t, err)
 	for _, j := range jobs {
-		if j.Script == "print(1)" && (j.Timeout != 90 || j.Retries != 2 || j.EnvVars["AGE"] != "7") {
+		if j.Script == "print(1)" && (j.Timeout != 90 || j.QueueTimeout != 7200 || j.Retries != 2 || j.EnvVars["AGE"] != "7") {
 			t.Fatalf("%+v", j)
 		}
 	}

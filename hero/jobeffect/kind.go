@@ -21,7 +21,7 @@ func Kind() effects.Kind {
 }
 
 func fieldNames() []string {
-	return []string{"context", "caller", "type", "script", "file", "env", "timeout", "retries", "supervisor"}
+	return []string{"context", "caller", "type", "script", "file", "env", "timeout", "queue_timeout", "retries", "supervisor"}
 }
 
 // check tells what is wrong with a job: map before anything runs.
@@ -65,8 +65,8 @@ func (c *checker) field(f manifests.Field) {
 		if _, err := retries(literal); isLiteral && err != nil {
 			c.errorf(f.Value.Pos, "%v", err)
 		}
-	case "timeout":
-		if _, err := seconds(literal); isLiteral && err != nil {
+	case "timeout", "queue_timeout":
+		if _, err := seconds(f.Name, literal); isLiteral && err != nil {
 			c.errorf(f.Value.Pos, "%v", err)
 		}
 	case "type":

@@ -53,6 +53,10 @@ func (p *Provider) Call(ctx context.Context, c effects.Call) (effects.Response, 
 	return p.await(ctx, r.job)
 }
 
+// reachWithin is how long a supervisor is looked for at least, in seconds: one that
+// restarts is back by then.
+const reachWithin = 120
+
 // within is how long a result may take, in seconds: as long as the call, which has
 // time for a queue before the job's own.
 func within(ctx context.Context, timeout uint32) uint32 {
@@ -67,7 +71,7 @@ func within(ctx context.Context, timeout uint32) uint32 {
 func (r request) message(within uint32) hero.Message {
 	m := hero.Message{
 		CallerID: r.job.CallerID, ContextID: r.job.ContextID, MessageType: hero.MessageJob, MessageFormat: hero.FormatText,
-		Timeout: r.job.Timeout, TimeoutAck: r.job.Timeout, TimeoutResult: within, Job: []hero.Job{r.job},
+		Timeout: min(max(r.job.Timeout, reachWithin), within), TimeoutAck: within, TimeoutResult: within, Job: []hero.Job{r.job},
 	}
 	if r.supervisor != "" {
 		m.Nodes = []hero.FlowNode{{ID: r.job.ID, SupervisorURL: r.supervisor}}

@@ -54,7 +54,12 @@ func (r *request) owners(config map[string]any) (err error) {
 func (r *request) bounds(config map[string]any) (err error) {
 	r.job.Timeout = defaultSeconds
 	if t, ok := config["timeout"]; ok {
-		if r.job.Timeout, err = seconds(t); err != nil {
+		if r.job.Timeout, err = seconds("timeout", t); err != nil {
+			return err
+		}
+	}
+	if t, ok := config["queue_timeout"]; ok {
+		if r.job.QueueTimeout, err = seconds("queue_timeout", t); err != nil {
 			return err
 		}
 	}
@@ -134,7 +139,7 @@ func retries(v any) (uint8, error) {
 }
 
 // seconds reads a duration, or a number of seconds.
-func seconds(v any) (uint32, error) {
+func seconds(name string, v any) (uint32, error) {
 	var d time.Duration
 	switch v := v.(type) {
 	case int:
@@ -147,5 +152,5 @@ func seconds(v any) (uint32, error) {
 			return uint32((d + time.Second - 1) / time.Second), nil
 		}
 	}
-	return 0, errors.New("timeout is a duration above zero such as 90s, or a number of seconds")
+	return 0, fmt.Errorf("%s is a duration above zero such as 90s, or a number of seconds", name)
 }

@@ -3,7 +3,6 @@ package jsonrpc
 import (
 	"context"
 	"errors"
-	"io"
 	"mime"
 	"net/http"
 	"strconv"
@@ -12,11 +11,11 @@ import (
 )
 
 const (
-	// bodyWait bounds how long a client takes to send a request: 10 MiB over a slow
-	// line.
-	bodyWait = 30 * time.Second
 	// busyWait is how long a request waits for its turn before it is sent away.
 	busyWait = 5 * time.Second
+	// abandonWait is how long a client may go on sending a request that was refused:
+	// most read why only after they have sent everything.
+	abandonWait = time.Second
 )
 
 const contentType = "application/json; charset=utf-8"
@@ -33,19 +32,51 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "use the content type application/json", http.StatusUnsupportedMediaType)
 		return
 	}
-	release, ok := take(r.Context(), s.busy, busyWait)
-	if !ok {
-		w.Header().Set("Retry-After", "1")
-		http.Error(w, "too many requests at once, try again", http.StatusServiceUnavailable)
+	ctx, denied := s.authenticated(r)
+	if denied != nil {
+		s.deny(w, denied)
 		return
 	}
-	defer release()
-	raw, err := s.body(w, r)
+	room := s.roomFor(ctx)
+	defer room.release()
+	raw, err := s.body(ctx, room, w, r)
 	if err != nil {
 		s.unread(w, err)
 		return
 	}
-	s.reply(w, http.StatusOK, s.Handle(s.authenticated(r), raw))
+	s.options.Received(ctx)
+	release, ok := take(ctx, s.busy, busyWait) // only now: who trickles takes no place
+	if !ok {
+		sendAway(w, "too many requests at once, try again")
+		return
+	}
+	defer release()
+	s.reply(w, http.StatusOK, s.Handle(ctx, raw))
+}
+
+// sendAway answers a request that may be made again.
+func sendAway(w http.ResponseWriter, why string) {
+	w.Header().Set("Retry-After", "1")
+	http.Error(w, why, http.StatusServiceUnavailable)
+}
+
+// deny answers a request of which nothing was read but its headers. Its calls
+// have ids that were not read either, so one error without an id answers all.
+func (s *Server) deny(w http.ResponseWriter, err error) {
+	s.options.Observe("", 0, err)
+	abandon(w)
+	w.Header().Set("WWW-Authenticate", `Bearer realm="edda"`)
+	s.reply(w, http.StatusUnauthorized, s.write(failed(nil, asError(err))))
+	_ = http.NewResponseController(w).Flush()
+}
+
+// abandon is called before a request is answered whose body was not read to its
+// end: net/http would wait for that before the answer goes out.
+func abandon(w http.ResponseWriter) {
+	c := http.NewResponseController(w)
+	_ = c.EnableFullDuplex()
+	_ = c.SetReadDeadline(time.Now().Add(abandonWait))
+	w.Header().Set("Connection", "close")
 }
 
 // isJSON takes what jsonrpsee takes.
@@ -73,51 +104,27 @@ func take(ctx context.Context, places chan struct{}, wait time.Duration) (releas
 	}
 }
 
-// errTooBig says that a body has more bytes than are taken.
-var errTooBig = errors.New("the request is too big")
-
-// drained is how many times the bound is read of a body that is too big, so that
-// its sender gets to read why: most send everything before they read anything.
-const drained = 4
-
-func (s *Server) body(w http.ResponseWriter, r *http.Request) ([]byte, error) {
-	// Where a deadline cannot be set the HTTP server's own ones count.
-	c := http.NewResponseController(w)
-	_ = c.SetReadDeadline(time.Now().Add(bodyWait))
-	defer func() { _ = c.SetReadDeadline(time.Time{}) }()
-	var raw []byte
-	if r.ContentLength <= s.options.MaxBody {
-		var err error
-		if raw, err = io.ReadAll(io.LimitReader(r.Body, s.options.MaxBody+1)); err != nil {
-			return nil, err
-		}
-		if int64(len(raw)) <= s.options.MaxBody {
-			return raw, nil
-		}
-	}
-	_, _ = io.CopyN(io.Discard, r.Body, drained*s.options.MaxBody) // it is refused either way
-	return nil, errTooBig
-}
-
 // unread answers a request whose body could not be taken.
 func (s *Server) unread(w http.ResponseWriter, err error) {
+	abandon(w)
 	if errors.Is(err, errTooBig) {
 		s.reply(w, http.StatusRequestEntityTooLarge, s.write(failed(nil, Errorf(TooBig, "a request has at most %d bytes", s.options.MaxBody))))
+		return
+	}
+	if errors.Is(err, errNoRoom) {
+		sendAway(w, err.Error())
 		return
 	}
 	http.Error(w, "the request did not arrive whole", http.StatusBadRequest)
 }
 
-// authenticated is the context that the calls of a request are made in.
-func (s *Server) authenticated(r *http.Request) context.Context {
+// authenticated is the context that the calls of a request are made in, or why
+// there are to be none.
+func (s *Server) authenticated(r *http.Request) (context.Context, error) {
 	if s.options.Auth == nil {
-		return r.Context()
+		return r.Context(), nil
 	}
-	ctx, err := s.options.Auth(r.Context(), r)
-	if err != nil {
-		return context.WithValue(r.Context(), deniedKey{}, err)
-	}
-	return ctx
+	return s.options.Auth(r.Context(), r)
 }
 
 // reply writes an answer. Notifications have an empty one.

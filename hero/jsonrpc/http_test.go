@@ -229,11 +229,13 @@ func withTokens(t *testing.T) *Server {
 func TestEveryCallIsDeniedWithoutAToken(t *testing.T) {
 	url := listen(t, withTokens(t))
 	const who = `{"jsonrpc":"2.0","id":1,"method":"who"}`
-	_, got := send(t, "POST", url, "application/json", "["+who+`,{"jsonrpc":"2.0","id":2,"method":"rpc.discover"}]`)
-	if strings.Count(got, `"code":-32003`) != 2 || strings.Contains(got, "result") {
-		t.Errorf("got %s", got)
+	for _, body := range []string{who, "[" + who + `,{"jsonrpc":"2.0","id":2,"method":"rpc.discover"}]`, "{", ""} {
+		res, got := send(t, "POST", url, "application/json", body)
+		if res.StatusCode != 401 || !strings.HasPrefix(got, `{"jsonrpc":"2.0","id":null,"error":{"code":-32003`) || res.Header.Get("WWW-Authenticate") == "" {
+			t.Errorf("%s: %d %s", body, res.StatusCode, got)
+		}
 	}
-	if _, got = send(t, "POST", url, "application/json", who, "Authorization", "Bearer secret"); !strings.Contains(got, `"result":7`) {
+	if _, got := send(t, "POST", url, "application/json", who, "Authorization", "Bearer secret"); !strings.Contains(got, `"result":7`) {
 		t.Errorf("got %s", got)
 	}
 	var actor int

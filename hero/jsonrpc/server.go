@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"golang.org/x/sync/semaphore"
 )
 
 const (
@@ -20,8 +21,8 @@ const (
 	defaultMaxBody = 10 << 20
 	// defaultMaxBatch is many more calls than a client has reason to gather.
 	defaultMaxBatch = 1000
-	// defaultMaxConcurrent bounds the HTTP requests worked on at once: with bodies of
-	// the full size they take 2.5 GiB.
+	// defaultMaxConcurrent bounds the HTTP requests worked on at once; maxBodies
+	// bounds what they hold.
 	defaultMaxConcurrent = 256
 )
 
@@ -36,10 +37,15 @@ type ServerOptions struct {
 	// MaxConcurrent bounds the HTTP requests that are worked on at once, and the open
 	// WebSockets; 256 unless said. More wait for a moment and then get 503.
 	MaxConcurrent int
-	// Auth looks at a request before its calls, once for each HTTP request and
-	// each WebSocket. What it puts into the context the handlers find there. Its
-	// error is what every call is answered; a WebSocket is refused with 401.
+	// Auth looks at the headers of a request before its body is read, once for each
+	// HTTP request and each WebSocket. What it puts into the context the handlers
+	// find there; Anonymous says that they find out who calls. Its error refuses the
+	// request with 401.
 	Auth func(ctx context.Context, r *http.Request) (context.Context, error)
+	// Received is told of each HTTP request that arrived whole, before its calls,
+	// and of each WebSocket that was opened, with the context of their calls. It may
+	// be called concurrently.
+	Received func(ctx context.Context)
 	// Observe is told of every call that was answered, and of notifications. The
 	// method is "" where there is none of the name. It may be called concurrently.
 	Observe func(method string, took time.Duration, err error)
@@ -51,6 +57,9 @@ func (o *ServerOptions) validate() error {
 	}
 	if o.Observe == nil {
 		o.Observe = func(string, time.Duration, error) {}
+	}
+	if o.Received == nil {
+		o.Received = func(context.Context) {}
 	}
 	if o.MaxBody < 0 || o.MaxBatch < 0 || o.MaxConcurrent < 0 {
 		return errors.New("the bounds of a JSON-RPC server are not negative")
@@ -76,6 +85,8 @@ type Server struct {
 	openRPC  Document
 	busy     chan struct{} // one place for each HTTP request
 	sockets  chan struct{} // one place for each WebSocket
+	// What the bodies and messages that are not small may hold together.
+	bodies, anonymousBodies *semaphore.Weighted
 
 	mu      sync.Mutex     // guards the closing of stop
 	stop    chan struct{}  // closed by Close
@@ -92,6 +103,7 @@ func NewServer(info Info, methods []Method, o ServerOptions) (*Server, error) {
 	}
 	s := &Server{
 		options: o, methods: map[string]*Method{},
+		bodies: semaphore.NewWeighted(max(maxBodies, 2*o.MaxBody)), anonymousBodies: semaphore.NewWeighted(max(maxAnonymousBodies, 2*o.MaxBody)),
 		busy: make(chan struct{}, o.MaxConcurrent), sockets: make(chan struct{}, o.MaxConcurrent), stop: make(chan struct{}),
 	}
 	for _, m := range methods {
@@ -201,9 +213,6 @@ func (s *Server) call(ctx context.Context, r request) (result json.RawMessage, e
 			result, err = nil, &Error{Code: InternalError, Message: Words(InternalError), Data: "the method broke down; the server's log says where"}
 		}
 	}()
-	if denied, ok := ctx.Value(deniedKey{}).(error); ok {
-		return nil, denied
-	}
 	if r.method == discover {
 		return s.document, nil
 	}
@@ -221,9 +230,6 @@ func (s *Server) call(ctx context.Context, r request) (result json.RawMessage, e
 	}
 	return encode(v.Interface())
 }
-
-// deniedKey is where the context has the error of Auth.
-type deniedKey struct{}
 
 // write is the answer as JSON.
 func (s *Server) write(r *response) []byte {

@@ -49,9 +49,9 @@ func (s *Server) enter() bool {
 }
 
 func (s *Server) serveSocket(w http.ResponseWriter, r *http.Request) {
-	ctx := s.authenticated(r)
-	if denied, ok := ctx.Value(deniedKey{}).(error); ok {
-		http.Error(w, asError(denied).Error(), http.StatusUnauthorized)
+	ctx, denied := s.authenticated(r)
+	if denied != nil {
+		s.deny(w, denied)
 		return
 	}
 	release, ok := take(ctx, s.sockets, busyWait)
@@ -71,6 +71,7 @@ func (s *Server) serveSocket(w http.ResponseWriter, r *http.Request) {
 	}
 	defer func() { _ = c.CloseNow() }()
 	c.SetReadLimit(s.options.MaxBody)
+	s.options.Received(ctx)
 	s.serve(ctx, c)
 }
 
@@ -93,21 +94,37 @@ func (s *Server) serve(ctx context.Context, c *websocket.Conn) {
 	working.Go(func() { s.attend(ctx, c, cancel) })
 	places := make(chan struct{}, socketCalls)
 	for {
-		_, raw, err := c.Read(ctx)
+		room := s.roomFor(ctx)
+		raw, err := s.message(ctx, c, room)
 		if err != nil {
-			s.ended(err)
+			room.release()
+			s.ended(c, err)
 			return
 		}
 		select {
 		case places <- struct{}{}:
 		case <-ctx.Done():
+			room.release()
 			return
 		}
 		working.Go(func() {
 			defer func() { <-places }()
+			defer room.release()
 			s.answer(ctx, c, raw)
 		})
 	}
+}
+
+// message reads the next one into the room. Once it has begun to come it has as
+// long as a body.
+func (s *Server) message(ctx context.Context, c *websocket.Conn, room *held) ([]byte, error) {
+	_, r, err := c.Reader(ctx)
+	if err != nil {
+		return nil, err
+	}
+	late := time.AfterFunc(bodyWait, func() { _ = c.CloseNow() })
+	defer late.Stop()
+	return room.read(ctx, r, s.options.MaxBody+1) // the connection has a limit, and says so when it is passed
 }
 
 func (s *Server) answer(ctx context.Context, c *websocket.Conn, raw []byte) {
@@ -143,8 +160,11 @@ func (s *Server) attend(ctx context.Context, c *websocket.Conn, cancel func()) {
 	}
 }
 
-func (s *Server) ended(err error) {
-	if errors.Is(err, websocket.ErrMessageTooBig) {
+func (s *Server) ended(c *websocket.Conn, err error) {
+	switch {
+	case errors.Is(err, errNoRoom):
+		_ = c.Close(websocket.StatusTryAgainLater, err.Error())
+	case errors.Is(err, websocket.ErrMessageTooBig), errors.Is(err, errTooBig):
 		s.options.Log.Warn("a WebSocket was closed: its message is too big", zap.Int64("limit", s.options.MaxBody))
 	}
 }

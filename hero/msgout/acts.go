@@ -1,6 +1,7 @@
 package msgout
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -52,11 +53,11 @@ func beyondRepair(err error) error {
 // dispatch makes the job ready for that attempt and sends it. Each half is known
 // again by the attempt, so that doing it twice sends it once.
 func (d *Destination) dispatch(ctx context.Context, b flow.Batch, a flow.Act) error {
-	f, err := d.db.Flow(ctx, b.ContextID, b.FlowID)
+	env, err := d.db.FlowEnv(ctx, b.ContextID, b.FlowID)
 	if beyondRepair(err) != nil {
 		return err
 	}
-	j, err := d.db.DispatchJob(ctx, b.ContextID, a.Caller, a.Node, redisdb.Dispatch{FlowID: b.FlowID, Attempt: a.Attempt, Env: f.EnvVars})
+	j, err := d.db.DispatchJob(ctx, b.ContextID, a.Caller, a.Node, redisdb.Dispatch{FlowID: b.FlowID, Attempt: a.Attempt, Env: env})
 	switch {
 	case err != nil && beyondRepair(err) == nil:
 		return d.reportFailed(ctx, b, a, err)
@@ -79,19 +80,33 @@ func message(b flow.Batch, a flow.Act, j hero.Job) hero.Message {
 	j.OwnEnv = nil // it runs with all of them
 	return hero.Message{
 		CallerID: b.CallerID, ContextID: b.ContextID, MessageType: hero.MessageJob, MessageFormat: hero.FormatText,
-		Timeout: a.Timeout, TimeoutAck: a.Timeout, TimeoutResult: resultWithin(a.Timeout),
+		Timeout: deliverWithin(a), TimeoutAck: queueTimeout(a), TimeoutResult: resultWithin(a),
 		Job:    []hero.Job{j},
 		Nodes:  []hero.FlowNode{{ID: j.ID, Depends: j.Dependends, Prerequisites: j.Prerequisites, SupervisorURL: a.SupervisorURL, NodeStatus: hero.NodeDispatched}},
 		FlowID: b.FlowID, Attempt: a.Attempt,
 	}
 }
 
+// reachWithin is how long a supervisor is looked for at least, in seconds: one that
+// restarts is back by then.
+const reachWithin = 120
+
+// deliverWithin is how long a job of a flow is offered that no supervisor takes, in
+// seconds. Waiting in a queue is bounded apart: nobody has the job yet.
+func deliverWithin(a flow.Act) uint32 { return min(max(a.Timeout, reachWithin), queueTimeout(a)) }
+
+// queueTimeout is how long the job may wait to be begun, in seconds. An act of an
+// earlier version does not say.
+func queueTimeout(a flow.Act) uint32 {
+	return cmp.Or(a.QueueTimeout, uint32(hero.DefaultQueueTimeout/time.Second))
+}
+
 // resultWithin is how long the router waits for a result, in seconds: longer than the
-// flow does, which gives its job the timeout to be begun and once more to run. The
-// flow is who gives up, and then it has the attempt stopped.
-func resultWithin(timeout uint32) uint32 {
+// flow does, which gives its job the queue timeout to be begun and then the timeout to
+// run. The flow is who gives up, and then it has the attempt stopped.
+func resultWithin(a flow.Act) uint32 {
 	const slack = 4 * flow.AnswerGrace
-	return uint32(min(2*uint64(timeout)+uint64(slack/time.Second), math.MaxUint32))
+	return uint32(min(uint64(queueTimeout(a))+uint64(a.Timeout)+uint64(slack/time.Second), math.MaxUint32))
 }
 
 func (d *Destination) reportFailed(ctx context.Context, b flow.Batch, a flow.Act, why error) error {

@@ -110,7 +110,7 @@ func TestADispatchSendsItsJobOnce(t *testing.T) {
 	must(t, err)
 	m, err := b.db.Message(t.Context(), 7, caller, id)
 	must(t, err)
-	if m.MessageType != hero.MessageJob || m.FlowID != 33 || m.Attempt != 1 || m.TimeoutResult != 128 || m.Status != hero.MessageDispatched {
+	if m.MessageType != hero.MessageJob || m.FlowID != 33 || m.Attempt != 1 || m.TimeoutResult != 86400+60+8 || m.Status != hero.MessageDispatched {
 		t.Fatalf("%+v", m)
 	}
 	if diff := cmp.Diff(map[string]string{"A": "flow", "B": "job"}, m.Job[0].EnvVars); diff != "" || m.Job[0].Script != "print(1)" {

@@ -8,16 +8,30 @@ import (
 	"edda/hero/flow"
 )
 
-// The flow gives a job its timeout to be begun, and again to run, each with a
+// The flow gives a job its queue timeout to be begun and its timeout to run, each with a
 // grace: a router that gave up sooner would fail a job that only lay in a queue.
 func TestTheRouterWaitsLongerThanTheFlow(t *testing.T) {
-	for _, timeout := range []uint32{1, 60, 3600, math.MaxUint32 / 2} {
-		patience := 2 * (time.Duration(timeout)*time.Second + flow.AnswerGrace)
-		if got := time.Duration(resultWithin(timeout)) * time.Second; got <= patience && resultWithin(timeout) != math.MaxUint32 {
-			t.Errorf("a timeout of %d s is waited for %v, the flow waits %v", timeout, got, patience)
+	for _, timeout := range []uint32{1, 60, 3600, math.MaxUint32 / 4} {
+		for _, queue := range []uint32{1, 3600, math.MaxUint32 / 4} {
+			patience := time.Duration(timeout+queue)*time.Second + 2*flow.AnswerGrace
+			a := flow.Act{Timeout: timeout, QueueTimeout: queue}
+			if got := time.Duration(resultWithin(a)) * time.Second; got <= patience {
+				t.Errorf("timeouts of %d and %d s are waited for %v, the flow waits %v", queue, timeout, got, patience)
+			}
 		}
 	}
-	if resultWithin(math.MaxUint32) != math.MaxUint32 {
+	if resultWithin(flow.Act{Timeout: math.MaxUint32, QueueTimeout: 1}) != math.MaxUint32 {
 		t.Error("the longest timeout wraps around")
+	}
+}
+
+// A job of five seconds is not given up because its supervisor restarts for ten.
+func TestASupervisorIsLookedForLongerThanAShortJobMayRun(t *testing.T) {
+	for _, tt := range []struct{ timeout, queue, want uint32 }{
+		{5, 86400, 120}, {600, 86400, 600}, {600, 60, 60}, {5, 0, 120},
+	} {
+		if got := deliverWithin(flow.Act{Timeout: tt.timeout, QueueTimeout: tt.queue}); got != tt.want {
+			t.Errorf("timeout %d, queue_timeout %d: offered for %d s, want %d", tt.timeout, tt.queue, got, tt.want)
+		}
 	}
 }

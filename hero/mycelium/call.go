@@ -19,8 +19,8 @@ type CallOptions struct {
 
 // waiter is a call that waits for its reply.
 type waiter struct {
-	id     string // JSON-RPC's
-	pushed string // the message's; "" before it is pushed
+	ids    []string // JSON-RPC's
+	pushed string   // the message's; "" before it is pushed
 	dst    Destination
 	reply  chan []byte // holds one
 }
@@ -59,7 +59,7 @@ func (h *Hub) expect(id string, dst Destination) (*waiter, error) {
 	if h.byID[id] != nil {
 		return nil, fmt.Errorf("a call with the id %s waits already", id)
 	}
-	w := &waiter{id: id, dst: dst, reply: make(chan []byte, 1)}
+	w := &waiter{ids: []string{id}, dst: dst, reply: make(chan []byte, 1)}
 	h.byID[id] = w
 	h.pushing++
 	return w, nil
@@ -103,7 +103,11 @@ func (h *Hub) returned(w *waiter, messageID string) (taken []Message) {
 func (h *Hub) forget(w *waiter) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	delete(h.byID, w.id)
+	for _, id := range w.ids {
+		if h.byID[id] == w {
+			delete(h.byID, id)
+		}
+	}
 	if h.byPush[w.pushed] == w {
 		delete(h.byPush, w.pushed)
 	}

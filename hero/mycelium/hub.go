@@ -31,6 +31,10 @@ const (
 	remembered = 8192
 	// earlyReplies is how many replies are kept that came before their push returned.
 	earlyReplies = 256
+	// lateReplies and lateBytes bound the replies that are kept although nobody waits
+	// for them: those that lay in the node at the start, until their calls are resumed.
+	lateReplies = 4096
+	lateBytes   = 32 << 20
 )
 
 // What happened to a message that arrived, as Options.Count is told it.
@@ -50,6 +54,9 @@ type Options struct {
 	Look time.Duration
 	// Serving bounds the requests that are handled at once; 1024 unless said.
 	Serving int
+	// Listen are topics on which replies are heard besides the empty one: some who are
+	// called answer by a message of their own, and with a topic.
+	Listen []string
 	// Stray is given replies that nobody waits for: whoever gave up a call may still
 	// use a late one. It may be called concurrently.
 	Stray func(Message)
@@ -95,6 +102,10 @@ type Hub struct {
 	byPush   map[string]*waiter // by the id of the message
 	pushing  int                // pushes that have not returned
 	early    []Message          // replies that came meanwhile
+	late     []Message          // replies that nobody waited for, oldest first
+	lateSize int                // of their payloads
+	looking  int                // topics whose messages of before the start are not all seen
+	seen     chan struct{}      // closed once they are
 	requests *memory
 }
 
@@ -103,7 +114,7 @@ func NewHub(api API, o Options) *Hub {
 	o.validate()
 	return &Hub{
 		api: api, options: o, places: make(chan struct{}, o.Serving),
-		handlers: map[string]Handler{}, byID: map[string]*waiter{}, byPush: map[string]*waiter{}, requests: newMemory(remembered),
+		handlers: map[string]Handler{}, byID: map[string]*waiter{}, byPush: map[string]*waiter{}, seen: make(chan struct{}), requests: newMemory(remembered),
 	}
 }
 
@@ -140,7 +151,7 @@ func (h *Hub) Run(ctx context.Context) error {
 }
 
 // start lists the topics to pop with what wakes their loops: those that are
-// served and the empty one, where replies are.
+// served, and the empty one and those listened to, where replies are.
 func (h *Hub) start() (map[string]chan struct{}, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -152,6 +163,13 @@ func (h *Hub) start() (map[string]chan struct{}, error) {
 	for topic := range h.handlers {
 		topics[topic] = make(chan struct{}, 1)
 	}
+	for _, topic := range h.options.Listen {
+		if topics[topic] == nil {
+			topics[topic] = make(chan struct{}, 1)
+			h.handlers[topic] = h.refuse
+		}
+	}
+	h.looking = len(topics)
 	for _, wake := range topics {
 		h.loops = append(h.loops, wake)
 	}
@@ -160,7 +178,7 @@ func (h *Hub) start() (map[string]chan struct{}, error) {
 
 // pop takes the messages of one topic until the context ends.
 func (h *Hub) pop(ctx context.Context, topic string, wake <-chan struct{}) {
-	pause, down := popSoon, time.Duration(0)
+	pause, down, caughtUp := popSoon, time.Duration(0), false
 	for ctx.Err() == nil {
 		m, err := h.popOnce(ctx, topic)
 		switch {
@@ -177,11 +195,24 @@ func (h *Hub) pop(ctx context.Context, topic string, wake <-chan struct{}) {
 			pause = popSoon
 			continue
 		}
+		if !caughtUp {
+			caughtUp = true
+			h.caughtUp()
+		}
 		if rest(ctx, pause, wake) {
 			pause = popSoon
 		} else {
 			pause = min(2*pause, popLater)
 		}
+	}
+}
+
+// caughtUp notes that a topic was empty for the first time.
+func (h *Hub) caughtUp() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.looking--; h.looking == 0 {
+		close(h.seen)
 	}
 }
 

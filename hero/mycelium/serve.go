@@ -8,6 +8,8 @@ import (
 	"runtime/debug"
 
 	"go.uber.org/zap"
+
+	"edda/hero/jsonrpc"
 )
 
 // replyTries bounds how often a reply is offered to a node that does not answer:
@@ -24,7 +26,7 @@ func (h *Hub) arrived(ctx context.Context, m Message) {
 	case w != nil:
 		h.options.Count(CountStranger)
 		h.options.Log.Warn("a reply that is not from whom was asked is dropped",
-			zap.String("call", w.id), zap.Stringer("asked", w.dst), zap.String("from", m.SrcPK))
+			zap.Strings("call", w.ids), zap.Stringer("asked", w.dst), zap.String("from", m.SrcPK))
 	case known:
 		// kept until the pushes have returned
 	case response || h.handler(m) == nil:
@@ -70,7 +72,29 @@ func responseID(payload []byte) (id string, response bool) {
 	return string(bytes.TrimSpace(r.ID)), true
 }
 
+// refuse handles the requests of a topic that is only listened to, so that their
+// senders do not wait for nothing.
+func (h *Hub) refuse(_ context.Context, m Message) []byte {
+	h.options.Log.Warn("a request on a topic that nothing serves here is refused: is this node shared with another program?",
+		zap.ByteString("topic", m.Topic), zap.String("message", m.ID), zap.String("from", m.SrcPK))
+	var request struct {
+		ID json.RawMessage `json:"id"`
+	}
+	if json.Unmarshal(m.Payload, &request) != nil || request.ID == nil {
+		return nil
+	}
+	answer, _ := json.Marshal(struct { // of an id that was decoded, a number and a text
+		Version string          `json:"jsonrpc"`
+		ID      json.RawMessage `json:"id"`
+		Error   *jsonrpc.Error  `json:"error"`
+	}{"2.0", request.ID, jsonrpc.Errorf(jsonrpc.MethodNotFound, "nothing is served on this topic here")})
+	return answer
+}
+
+// stray is a reply that nobody waits for. It is kept for a while, since its call may
+// be one of an earlier process that is about to be resumed.
 func (h *Hub) stray(m Message) {
+	h.keep(m)
 	h.options.Count(CountStray)
 	h.options.Log.Debug("a message that nobody waits for", zap.String("message", m.ID), zap.String("from", m.SrcPK), zap.Int("bytes", len(m.Payload)))
 	h.options.Stray(m)

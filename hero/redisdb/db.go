@@ -27,6 +27,7 @@ type DB struct {
 	where     string
 	intakes   intakes
 	short     shortage
+	rights    rights
 
 	mu     sync.Mutex // guards lanes and closed
 	lanes  map[uint32]*lane
@@ -43,7 +44,7 @@ func Open(o Options) (*DB, error) {
 	logging.Disable() // the client's own log, of one line for each failed call: we return the error
 	return &DB{
 		options: *r, sentinels: o.sentinels, remember: o.Remember, log: o.Log, now: o.Now, where: r.Addr,
-		intakes: intakes{places: map[place]*intake{}}, lanes: map[uint32]*lane{},
+		intakes: intakes{places: map[place]*intake{}}, lanes: map[uint32]*lane{}, rights: rights{seen: map[uint32]seenContext{}},
 	}, nil
 }
 

@@ -37,6 +37,37 @@ func (d *DB) DispatchJob(ctx context.Context, in, caller, id uint32, to Dispatch
 	return now, err
 }
 
+// FlowEnv reads a flow's variables, and nothing else of it: a flow is as large as the
+// list of its jobs.
+func (d *DB) FlowEnv(ctx context.Context, in, id uint32) (map[string]string, error) {
+	key := hero.FlowKey(id)
+	op := "read the variables of " + key
+	c, err := d.at(op, in, key)
+	if err != nil {
+		return nil, err
+	}
+	names := []string{"id", "caller_id", "env_vars"}
+	var f hero.Flow
+	err = d.try(ctx, op, in, func() error {
+		values, err := c.HMGet(ctx, key, names...).Result()
+		if err != nil {
+			return err
+		}
+		h := map[string]string{}
+		for i, v := range values {
+			if text, ok := v.(string); ok {
+				h[names[i]] = text
+			}
+		}
+		if len(h) == 0 {
+			return missing(key)
+		}
+		f, err = hero.ReadFlow(key, h)
+		return err
+	})
+	return f.EnvVars, err
+}
+
 // forgets are the marks that routing left in the job's hash for an earlier
 // attempt: what it was then, and that it was to stop; and for another flow's, that
 // it was queued, since attempts are counted by each flow.

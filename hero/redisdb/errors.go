@@ -21,6 +21,8 @@ var (
 	ErrIllegal = errors.New("illegal step")
 	// ErrExists: the id is another object's already.
 	ErrExists = errors.New("exists already")
+	// ErrDenied: the actor has not the right.
+	ErrDenied = errors.New("permission denied")
 	// ErrEmpty: nothing came into the queue in time.
 	ErrEmpty = errors.New("queue is empty")
 )
@@ -96,7 +98,7 @@ func (d *DB) refused(op string, in uint32, err error) error {
 	var done *StorageError
 	var field *hero.FieldError
 	switch {
-	case err == nil, errors.As(err, &done), errors.Is(err, ErrNotFound), errors.Is(err, ErrIllegal), errors.Is(err, ErrExists), errors.Is(err, ErrEmpty):
+	case err == nil, errors.As(err, &done), errors.Is(err, ErrNotFound), errors.Is(err, ErrIllegal), errors.Is(err, ErrExists), errors.Is(err, ErrDenied), errors.Is(err, ErrEmpty):
 		return err
 	case errors.As(err, &field):
 		return edda.Classify(edda.Permanent, "%s: %w", op, err)

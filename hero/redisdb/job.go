@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"errors"
 	"maps"
+	"strconv"
 
 	"github.com/redis/go-redis/v9"
 
@@ -29,6 +31,58 @@ func jobOf(in uint32) read[hero.Job] {
 		j.ContextID = cmp.Or(j.ContextID, in)
 		return j, err
 	}
+}
+
+// Peeked is where a job stands, and for whom.
+type Peeked struct {
+	Status          hero.JobStatus
+	FlowID, Attempt uint32
+}
+
+// PeekJobs looks where some jobs stand, in one trip and without the rest of them. What
+// is not there or cannot be read has no status.
+func (d *DB) PeekJobs(ctx context.Context, in uint32, keys []string) ([]Peeked, error) {
+	const op = "look at jobs"
+	c, err := d.Client(in)
+	if err != nil {
+		return nil, err
+	}
+	looks := make([]*redis.SliceCmd, len(keys))
+	err = d.try(ctx, op, in, func() error {
+		_, err := c.Pipelined(ctx, func(p redis.Pipeliner) error {
+			for i, key := range keys {
+				looks[i] = p.HMGet(ctx, key, "status", "flow_id", "attempt")
+			}
+			return nil
+		})
+		var said redis.Error
+		if errors.As(err, &said) {
+			return nil // a key is no hash
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	out := make([]Peeked, len(keys))
+	for i := range keys {
+		out[i] = peeked(looks[i].Val())
+	}
+	return out, nil
+}
+
+func peeked(v []any) (p Peeked) {
+	if len(v) != 3 {
+		return p
+	}
+	status, _ := v[0].(string)
+	p.Status, _ = hero.ParseJobStatus(status) // none where it is no word of ours
+	for i, to := range []*uint32{&p.FlowID, &p.Attempt} {
+		text, _ := v[i+1].(string)
+		n, _ := strconv.ParseUint(text, 10, 32)
+		*to = uint32(n)
+	}
+	return p
 }
 
 // PutJob creates or replaces a job of context j.ContextID. The status of one

@@ -35,7 +35,7 @@ func coordinator(ctx context.Context, d *DB) error {
 	}
 	f.Nodes, j.Executor = nil, "" // the fields go
 	errs = append(errs, d.PutFlow(ctx, f), d.PutJob(ctx, j), d.MoveFlow(ctx, 7, 33, hero.FlowStarted, nil),
-		second(d.DispatchJob(ctx, 7, 12, 1, Dispatch{FlowID: 33, Attempt: 1})), third(d.Send(ctx, 7, "command", chat("x"))), third(d.Send(ctx, 7, "command", chat("x"))),
+		second(d.FlowEnv(ctx, 7, 33)), second(d.DispatchJob(ctx, 7, 12, 1, Dispatch{FlowID: 33, Attempt: 1})), third(d.Send(ctx, 7, "command", chat("x"))), third(d.Send(ctx, 7, "command", chat("x"))),
 		third(d.MoveJob(ctx, 7, 12, 1, hero.JobFinished, nil)), d.DeleteJob(ctx, 7, 12, 1), d.DeleteFlow(ctx, 7, 33), d.DeleteRunner(ctx, 7, 20), d.DeleteContext(ctx, 7), d.DeleteActor(ctx, 12))
 	return errors.Join(errs...)
 }

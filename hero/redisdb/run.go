@@ -95,8 +95,9 @@ func (d *DB) Work(ctx context.Context, in, caller, id uint32) (w Work, err error
 // Begin reads a job and starts it: this runner alone runs it from now on. It is for
 // who took the job's key out of the kind's queue. begun is false, and nothing is
 // written, where the job does not wait to be run, or is of another kind: what it is
-// says why. mark names this taking: again with the same one it is the same run.
-func (d *DB) Begin(ctx context.Context, in uint32, key string, kind hero.ScriptType, runner uint32, mark string) (w Work, begun bool, err error) {
+// says why. A job that waits for others begins only where ready says that its gate was
+// looked at. mark names this taking: again with the same one it is the same run.
+func (d *DB) Begin(ctx context.Context, in uint32, key string, kind hero.ScriptType, ready bool, runner uint32, mark string) (w Work, begun bool, err error) {
 	op := "start " + key
 	c, err := d.at(op, in, key)
 	if err != nil {
@@ -110,7 +111,7 @@ func (d *DB) Begin(ctx context.Context, in uint32, key string, kind hero.ScriptT
 			if w, err = workOf(in, key, now); err != nil {
 				return err
 			}
-			if begun = w.Run.token == mark && w.Status == hero.JobStarted; begun || !w.waits(kind) {
+			if begun = w.Run.token == mark && w.Status == hero.JobStarted; begun || !w.MayBegin(kind) || w.Waits() && !ready {
 				return nil
 			}
 			begun = true
@@ -137,8 +138,8 @@ func workOf(in uint32, key string, now *redis.MapStringStringCmd) (Work, error) 
 	return asWork(j, h), err
 }
 
-// waits tells whether the job is to be run by who runs that kind.
-func (w Work) waits(kind hero.ScriptType) bool {
+// MayBegin tells whether the job is to be run by who runs that kind.
+func (w Work) MayBegin(kind hero.ScriptType) bool {
 	return (w.Status == hero.JobDispatched || w.Status == hero.JobWaiting) && w.ScriptType == kind
 }
 

@@ -51,7 +51,7 @@ const mine = "queue:python:running:20"
 // begin starts a job of the tests.
 func begin(t *testing.T, d *DB, id, runner uint32) (Work, bool) {
 	t.Helper()
-	w, begun, err := d.Begin(t.Context(), 7, hero.JobKey(12, id), hero.ScriptPython, runner, rand.Text())
+	w, begun, err := d.Begin(t.Context(), 7, hero.JobKey(12, id), hero.ScriptPython, false, runner, rand.Text())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,14 +68,14 @@ func TestARunFromItsBeginningToItsEnd(t *testing.T) {
 	if seen.Run != (Run{}) || seen.Stop {
 		t.Errorf("%+v", seen)
 	}
-	if w, begun, err := d.Begin(t.Context(), 7, seen.Key(), "bash", 20, "mark"); begun || err != nil || w.Status != hero.JobDispatched {
+	if w, begun, err := d.Begin(t.Context(), 7, seen.Key(), "bash", false, 20, "mark"); begun || err != nil || w.Status != hero.JobDispatched {
 		t.Errorf("begun as another kind: %+v, %v", w, err)
 	}
-	w, begun, err := d.Begin(t.Context(), 7, seen.Key(), hero.ScriptPython, 20, "mark")
+	w, begun, err := d.Begin(t.Context(), 7, seen.Key(), hero.ScriptPython, false, 20, "mark")
 	if err != nil || !begun || w.Status != hero.JobStarted || w.Run.Number != 1 || w.Run.Runner != 20 || w.Script != "print(1)" {
 		t.Fatalf("%+v, %v", w, err)
 	}
-	if again, begun, err := d.Begin(t.Context(), 7, seen.Key(), hero.ScriptPython, 20, "mark"); !begun || err != nil || again.Run != w.Run {
+	if again, begun, err := d.Begin(t.Context(), 7, seen.Key(), hero.ScriptPython, false, 20, "mark"); !begun || err != nil || again.Run != w.Run {
 		t.Errorf("the same taking: %+v, %v", again, err)
 	}
 	if other, begun := begin(t, d, 1, 21); begun || other.Status != hero.JobStarted || other.Run != w.Run {
@@ -189,7 +189,7 @@ func TestOnlyOneOfManyBegins(t *testing.T) {
 	var begun, ended atomic.Int32
 	for id := range uint32(8) {
 		all.Go(func() {
-			w, ok, err := d.Begin(t.Context(), 7, "job:12:1", hero.ScriptPython, id+20, rand.Text())
+			w, ok, err := d.Begin(t.Context(), 7, "job:12:1", hero.ScriptPython, false, id+20, rand.Text())
 			if err != nil {
 				t.Error(err)
 			}

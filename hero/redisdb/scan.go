@@ -24,10 +24,15 @@ func scan[T hero.Object](ctx context.Context, d *DB, in uint32, kind string, min
 	if err != nil {
 		return nil, err
 	}
-	keys, err := d.keys(ctx, c, op, in, kind, mine)
+	keys, _, err := d.keys(ctx, c, op, in, kind, mine)
 	if err != nil {
 		return nil, err
 	}
+	return readAll(ctx, d, c, op, in, keys, read, compare)
+}
+
+// readAll reads the objects of some keys; see scan.
+func readAll[T hero.Object](ctx context.Context, d *DB, c *lane, op string, in uint32, keys []string, read read[T], compare func(a, b T) int) ([]T, error) {
 	objects := []T{}
 	var broken []error
 	for batch := range slices.Chunk(keys, scanBatch) {
@@ -51,9 +56,9 @@ func scan[T hero.Object](ctx context.Context, d *DB, in uint32, kind string, min
 	return objects, errors.Join(broken...)
 }
 
-// keys lists the keys of the hashes of a kind, each once.
-func (d *DB) keys(ctx context.Context, c *lane, op string, in uint32, kind string, mine func(string) bool) ([]string, error) {
-	var keys []string
+// keys lists the keys of the hashes of a kind, each once. looked is how many keys of
+// the database were passed for it, about.
+func (d *DB) keys(ctx context.Context, c *lane, op string, in uint32, kind string, mine func(string) bool) (keys []string, looked int, err error) {
 	for cursor := uint64(0); ; {
 		var page []string
 		err := d.try(ctx, op, in, func() (err error) {
@@ -61,8 +66,9 @@ func (d *DB) keys(ctx context.Context, c *lane, op string, in uint32, kind strin
 			return err
 		})
 		if err != nil {
-			return nil, err
+			return nil, looked, err
 		}
+		looked += scanBatch
 		for _, key := range page {
 			if mine(key) {
 				keys = append(keys, key)
@@ -70,7 +76,7 @@ func (d *DB) keys(ctx context.Context, c *lane, op string, in uint32, kind strin
 		}
 		if cursor == 0 {
 			slices.Sort(keys) // a scan may show a key twice
-			return slices.Compact(keys), nil
+			return slices.Compact(keys), looked, nil
 		}
 	}
 }

@@ -178,7 +178,7 @@ func TestABeginningAndAnEndWhoseAnswersAreLostAreNotDoubled(t *testing.T) {
 				must(t, c.LPush(ctx, into, j.Key()).Err())
 				second(plain.Left(ctx, in, into))
 				w.breaks(of, 1, before)
-				work, begun, err := d.Begin(ctx, in, j.Key(), j.ScriptType, 20, "mark")
+				work, begun, err := d.Begin(ctx, in, j.Key(), j.ScriptType, false, 20, "mark")
 				if err != nil || !begun || work.Run.Number != 1 || w.count() != 1 {
 					t.Fatalf("%+v, %v, broke %d times", work, err, w.count())
 				}

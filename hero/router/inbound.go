@@ -14,43 +14,78 @@ import (
 // What looking for job messages in msg_in takes.
 const (
 	// window bounds how many keys one look reads, so that Redis is not held up by
-	// a msg_in that nobody pops; the next look goes on behind it.
+	// many that came at once.
 	window = 256
 	// inboundEvery is how often msg_in is looked at: nothing else tells that
 	// another program pushed there.
-	// A msg_in where nothing is found is looked at half as often, to inboundAtMost.
+	// A msg_in where nothing is found is looked at less often, to inboundAtMost.
 	inboundEvery, inboundAtMost = 100 * time.Millisecond, time.Second
+	// againEvery is how often a window of what was looked at before is looked at once
+	// more: a key may be pushed before its hash is there, or a second time.
+	againEvery = 10 * time.Second
 )
 
-// takeJobScript moves the oldest job message of a window of a list into another
-// list, and leaves chat, mail and results for the actors who pop them. A window
-// begins so many keys before the list's end. It answers {length of the list, key}.
-var takeJobScript = redis.NewScript(`
-local behind, count = tonumber(ARGV[1]), tonumber(ARGV[2])
-local length = redis.call('LLEN', KEYS[1])
-if length <= behind then return {length} end
-local keys = redis.call('LRANGE', KEYS[1], -(behind + count), -(behind + 1))
-for i = #keys, 1, -1 do
-  local key = keys[i]
+// takeLua begins a script: it moves a key to another list where it is that of a job
+// message, and leaves chat, mail and results for the actors who pop them.
+const takeLua = `
+local function take(key)
   if string.match(key, '^message:%d+:%d+$') and redis.call('TYPE', key).ok == 'hash' then
     local kind = string.lower(redis.call('HGET', key, 'message_type') or 'job')
     if not (string.find(kind, 'chat') or string.find(kind, 'mail') or string.find(kind, 'result')) then
       redis.call('LREM', KEYS[1], -1, key)
       redis.call('LPUSH', KEYS[2], key)
-      return {length, key}
+      return true
     end
   end
+  return false
+end
+`
+
+// takeNewScript looks at the oldest of the keys that were pushed after another, the
+// mark. It answers {the key taken or ”, the next mark, how many keys are left to look at}.
+// Nobody but the pushes is at the list's head, so that a mark that is gone was popped,
+// and all before it.
+// KEYS the list, where to. ARGV: the mark or ”, how many keys at most.
+var takeNewScript = redis.NewScript(takeLua + `
+local new = redis.call('LLEN', KEYS[1])
+if new == 0 then return {'', '', 0} end
+if ARGV[1] ~= '' then new = redis.call('LPOS', KEYS[1], ARGV[1]) or new end
+if new == 0 then return {'', ARGV[1], 0} end
+local first = math.max(new - tonumber(ARGV[2]), 0)
+local keys = redis.call('LRANGE', KEYS[1], first, new - 1)
+for i = #keys, 1, -1 do
+  if take(keys[i]) then return {keys[i], keys[i + 1] or ARGV[1], first + i - 1} end
+end
+return {'', keys[1], first}`)
+
+// takeAgainScript looks at a window of a list that begins so many keys before its end.
+// It answers {length of the list, key}.
+var takeAgainScript = redis.NewScript(takeLua + `
+local behind, count = tonumber(ARGV[1]), tonumber(ARGV[2])
+local length = redis.call('LLEN', KEYS[1])
+if length <= behind then return {length} end
+local keys = redis.call('LRANGE', KEYS[1], -(behind + count), -(behind + 1))
+for i = #keys, 1, -1 do
+  if take(keys[i]) then return {length, keys[i]} end
 end
 return {length}`)
+
+// inbox is a list that job messages arrive in, and how far it was looked at.
+type inbox struct {
+	list   string
+	mark   string    // the newest key that was looked at
+	again  time.Time // when a window is looked at once more
+	behind int64     // where that begins, from the end
+}
 
 // inbound makes jobs of the job messages that arrive in this context.
 func (l *line) inbound(ctx context.Context) {
 	l.resume(ctx, msgInCoordinator, true)
-	lists := []string{hero.MsgIn, fmt.Sprintf("%s:%d", hero.MsgIn, l.context)}
+	boxes := []*inbox{{list: hero.MsgIn}, {list: fmt.Sprintf("%s:%d", hero.MsgIn, l.context)}}
 	var p pause
 	every := inboundEvery
 	for l.slot(ctx) {
-		key, err := l.takeJob(ctx, lists)
+		key, err := l.takeJob(ctx, boxes)
 		if err == nil && key != "" {
 			p, every = 0, inboundEvery
 			l.begin(ctx, journey{key, msgInCoordinator, true})
@@ -67,28 +102,61 @@ func (l *line) inbound(ctx context.Context) {
 	}
 }
 
-// takeJob looks through all of the lists for one job message.
-func (l *line) takeJob(ctx context.Context, lists []string) (string, error) {
+// takeJob looks through all that is new in the lists for one job message.
+func (l *line) takeJob(ctx context.Context, boxes []*inbox) (string, error) {
 	c, err := l.r.db.Client(l.context)
 	if err != nil {
 		return "", err
 	}
-	for _, list := range lists {
-		for behind, length := int64(0), int64(1); behind < length; behind += window {
-			answer, err := takeJobScript.Run(ctx, c, []string{list, msgInCoordinator}, behind, window).Slice()
-			if err != nil {
-				return "", fmt.Errorf("look through %s: %w", list, err)
-			}
-			n, ok := answer[0].(int64)
-			if !ok {
-				return "", errors.New("look through " + list + ": Redis answers no length")
-			}
-			length = n
-			if len(answer) > 1 {
-				key, _ := answer[1].(string)
-				return key, nil
-			}
+	for _, box := range boxes {
+		key, err := box.take(ctx, c)
+		if err != nil {
+			return "", fmt.Errorf("look through %s: %w", box.list, err)
 		}
+		if key != "" {
+			return key, nil
+		}
+	}
+	return "", nil
+}
+
+func (b *inbox) take(ctx context.Context, c *redis.Client) (string, error) {
+	for left := int64(1); left > 0; {
+		answer, err := takeNewScript.Run(ctx, c, []string{b.list, msgInCoordinator}, b.mark, window).Slice()
+		if err != nil {
+			return "", err
+		}
+		if len(answer) != 3 {
+			return "", errors.New("redis answers no key, mark and number")
+		}
+		key, _ := answer[0].(string)
+		b.mark, _ = answer[1].(string)
+		left, _ = answer[2].(int64)
+		if key != "" {
+			return key, nil
+		}
+	}
+	return b.takeAgain(ctx, c)
+}
+
+// takeAgain looks at the next window once more, now and then.
+func (b *inbox) takeAgain(ctx context.Context, c *redis.Client) (string, error) {
+	now := time.Now()
+	if b.mark == "" || now.Before(b.again) {
+		return "", nil
+	}
+	answer, err := takeAgainScript.Run(ctx, c, []string{b.list, msgInCoordinator}, b.behind, window).Slice()
+	if err != nil {
+		return "", err
+	}
+	b.again = now.Add(againEvery)
+	length, _ := answer[0].(int64)
+	if b.behind += window; b.behind >= length {
+		b.behind = 0
+	}
+	if len(answer) > 1 {
+		key, _ := answer[1].(string)
+		return key, nil
 	}
 	return "", nil
 }

@@ -180,7 +180,15 @@ func (l *line) over(ctx context.Context, m hero.Message, job hero.Job) (out end,
 // node's URL, else one of the context's runners. again tells that it was there
 // before. An error that is Permanent may still pass, when a runner registers.
 func (l *line) target(ctx context.Context, m hero.Message, job hero.Job, url string) (t target, again bool, err error) {
-	runners, err := l.r.db.Runners(ctx, l.context)
+	t, again, err = l.targetAmong(ctx, m, job, url, false)
+	if err == nil || !errors.Is(err, edda.Permanent) {
+		return t, again, err
+	}
+	return l.targetAmong(ctx, m, job, url, true) // a runner may be new
+}
+
+func (l *line) targetAmong(ctx context.Context, m hero.Message, job hero.Job, url string, anew bool) (t target, again bool, err error) {
+	runners, err := l.runners(ctx, anew)
 	if err != nil && (!errors.Is(err, edda.Permanent) || len(runners) == 0) {
 		return target{}, false, err
 	}
@@ -218,15 +226,17 @@ func (l *line) to(ctx context.Context, m hero.Message, job hero.Job, t target, a
 		out, err = l.queue(ctx, m, job)
 		return out, nil, err
 	}
+	client, id := l.r.client(t), ""
 	if !again {
-		if err := l.route(ctx, m, job.ID, t.name, t.topic); err != nil {
+		id = client.NewID()
+		if err := l.route(ctx, m, job.ID, t, id); err != nil {
 			return end{}, nil, err
 		}
 	}
 	if err := l.r.o.at("routed", m.Key()); err != nil {
 		return end{}, nil, err
 	}
-	out, unsent, err = l.call(ctx, m, job, t, again)
+	out, unsent, err = l.call(ctx, m, job, t, client, id)
 	if unsent == nil {
 		return out, nil, err
 	}

@@ -30,6 +30,7 @@ type line struct {
 	log     *zap.Logger
 	slots   chan struct{} // a place for each message that is on its way
 	wg      sync.WaitGroup
+	watched int64 // where the next look begins among the messages that wait; of watch alone
 
 	mu     sync.Mutex               // guards flying
 	flying map[string]chan struct{} // keys under way; closed when done
@@ -336,7 +337,7 @@ func (l *line) measure(ctx context.Context) {
 
 // alive counts the context's runners that are heard.
 func (l *line) alive(ctx context.Context) (int64, error) {
-	runners, err := l.r.db.Runners(ctx, l.context)
+	runners, err := l.runners(ctx, false)
 	if err != nil || len(runners) == 0 {
 		return 0, err
 	}

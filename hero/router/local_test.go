@@ -293,3 +293,23 @@ edda_hero_runners_alive{context="2"} 0
 	b.must(b.raw(1).Set(t.Context(), hero.RunnerAliveKey(21), "x", time.Minute).Err())
 	heard("1")
 }
+
+// A job of a local queue that may run for longer than it may wait.
+func TestALocalJobThatIsNotBegunWithinItsQueueTimeoutIsGivenUp(t *testing.T) {
+	b := newBed(t)
+	b.runner(hero.Runner{ID: 20, Local: true}, 1)
+	b.start(Options{})
+	brief, patient := job(2001), job(2002)
+	brief.QueueTimeout, brief.Timeout = 1, 3600
+	waits := b.send(hero.Message{ID: 102, Job: []hero.Job{patient}})
+	got := b.end(b.send(hero.Message{ID: 101, Job: []hero.Job{brief}}), hero.MessageError)
+	if !strings.Contains(said(got), "queue_timeout: not begun within 1s") {
+		t.Errorf("logs %q", said(got))
+	}
+	if j := b.job(1, 12, 2001); j.Status != hero.JobError || j.Result["error"] != "queue_timeout: not begun within 1s" {
+		t.Errorf("the job is %s: %v", j.Status, j.Result)
+	}
+	if m := b.message(waits); m.Status.Ended() {
+		t.Errorf("the other message is %s: %q", m.Status, said(m))
+	}
+}

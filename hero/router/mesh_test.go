@@ -29,15 +29,21 @@ func newNetwork(t *testing.T, fault func(standin.Envelope) standin.Fault) *netwo
 	return n
 }
 
-// hub makes a hub on the node of the name; serve sets it up before it runs.
-func (n *network) hub(b *bed, name string, serve func(h *mycelium.Hub)) (*mycelium.Hub, mycelium.API, *standin.Node) {
+// api reaches a node.
+func (n *network) api(b *bed, node *standin.Node) mycelium.API {
 	n.t.Helper()
-	node := n.bus.Node(name)
 	rpc, err := node.RPC()
 	b.must(err)
 	server := httptest.NewServer(rpc)
 	n.t.Cleanup(server.Close)
-	api := mycelium.NewRPC(server.URL)
+	return mycelium.NewRPC(server.URL)
+}
+
+// hub makes a hub on the node of the name; serve sets it up before it runs.
+func (n *network) hub(b *bed, name string, serve func(h *mycelium.Hub)) (*mycelium.Hub, mycelium.API, *standin.Node) {
+	n.t.Helper()
+	node := n.bus.Node(name)
+	api := n.api(b, node)
 	h := mycelium.NewHub(api, mycelium.Options{Look: 20 * time.Millisecond})
 	serve(h)
 	b.run(h)

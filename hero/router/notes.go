@@ -20,6 +20,7 @@ const (
 	routedTo = "edda_routed_to:" // the target that a job was, or is about to be, sent to
 	endedAs  = "edda_ended:"     // the job's end is settled
 	sentTo   = "edda_sent_to:"   // the other context that the job was, or is about to be, sent to
+	calledAs = "edda_request:"   // the id of the JSON-RPC request that has, or is about to have, it run
 )
 
 // place is a context as a message notes that its job went there: of this Redis, or
@@ -61,11 +62,20 @@ func (l *line) noted(ctx context.Context, key, field string) (string, error) {
 
 func numbered(field string, id uint32) string { return field + strconv.FormatUint(uint64(id), 10) }
 
-// route notes where a job goes before it is sent, so that after a crash that
-// target is asked, and no other one gets it.
-func (l *line) route(ctx context.Context, m hero.Message, id uint32, name, topic string) error {
-	return l.note(ctx, m.Key(), numbered(routedTo, id), name, "topic", topic,
+// route notes where a job goes before it is sent, and by which request, so that after a
+// crash that target is asked, no other one gets it, and its reply is known.
+func (l *line) route(ctx context.Context, m hero.Message, id uint32, t target, request string) error {
+	return l.note(ctx, m.Key(), numbered(routedTo, id), t.name, numbered(calledAs, id), request, "topic", t.topic,
 		"target_context", l.context, "transport_status", hero.TransportSent)
+}
+
+// request notes the id of a further request that is about to have the job run.
+func (l *line) request(ctx context.Context, m hero.Message, id uint32, request string) error {
+	return l.note(ctx, m.Key(), numbered(calledAs, id), request)
+}
+
+func (l *line) requested(ctx context.Context, m hero.Message, id uint32) (string, error) {
+	return l.noted(ctx, m.Key(), numbered(calledAs, id))
 }
 
 func (l *line) routed(ctx context.Context, m hero.Message, id uint32) (string, error) {
@@ -85,9 +95,9 @@ func (l *line) ended(ctx context.Context, m hero.Message, id uint32) (bool, erro
 
 // expect has the message watched until its result is in.
 func (l *line) expect(ctx context.Context, m hero.Message, job hero.Job) error {
-	within := waitsAtMost
-	if m.TimeoutResult > 0 {
-		within = time.Duration(m.TimeoutResult) * time.Second
+	within := resultWithin(m, job)
+	for _, other := range m.Job { // they are watched together
+		within = max(within, resultWithin(m, other))
 	}
 	c, err := l.r.db.Client(l.context)
 	if err != nil {

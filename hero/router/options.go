@@ -21,6 +21,11 @@ const (
 	defaultConcurrency = 512
 	// defaultLook is how often contexts are looked for.
 	defaultLook = 2 * time.Second
+	// noticeEvery is how often it is looked whether a context or runner was created.
+	noticeEvery = 200 * time.Millisecond
+	// scanPace is how many keys of a database may be passed each second to find runners
+	// that other programs wrote: a scan takes Redis about half a microsecond a key.
+	scanPace = 2000
 	// defaultWatch is how often the hashes of local jobs are looked at, for runners
 	// that write only those.
 	defaultWatch = time.Second
@@ -29,13 +34,10 @@ const (
 	defaultTimeout = 2 * time.Minute
 	// defaultAck is how long a receiver may take to read a message.
 	defaultAck = 2 * time.Minute
-	// defaultResult is how long a job without a timeout may take.
+	// defaultResult is how long a job without a timeout may run.
 	defaultResult = time.Hour
 	// grace goes on top of a job's timeout: its runner ends it and says so.
 	grace = 45 * time.Second
-	// waitsAtMost bounds the wait for a local runner when nothing else does: a job
-	// may lie in its queue for long.
-	waitsAtMost = 24 * time.Hour
 	// deadFor is how long a runner that was not reached is passed over.
 	deadFor = 30 * time.Second
 	// perMessage bounds the jobs of one message that are on their way at once.
@@ -44,8 +46,11 @@ const (
 	takeWait = time.Second
 	// The pauses between tries.
 	firstPause, lastPause = 100 * time.Millisecond, 5 * time.Second
-	// askEvery is how often a supervisor is asked about a job that it has.
-	firstAsk, lastAsk = 100 * time.Millisecond, 2 * time.Second
+	// A supervisor is asked about a job that it has less and less often: who asks every
+	// job all the time asks much, and a long job is not late for half a minute.
+	firstAsk, lastAsk = 100 * time.Millisecond, 30 * time.Second
+	// askWithin bounds one such question beside a reply that is waited for.
+	askWithin = 5 * time.Second
 	// reportWait bounds telling a flow that its message was acknowledged, which
 	// it can do without.
 	reportWait = 5 * time.Second

@@ -20,13 +20,13 @@ type Router struct {
 	metrics *metrics
 	prefix  string // of the ids of our requests, new in each process
 	seq     atomic.Uint64
-	found   chan uint32 // contexts that somebody says are there
 
 	mu      sync.Mutex // guards what follows
 	clients map[target]*supervisor.Client
 	dead    map[runnerAt]time.Time // until when
 	turns   map[turn]uint64
 	filled  map[uint32]bool // contexts whose msg_in takes no more results
+	runners map[uint32]known
 }
 
 // runnerAt is a runner of a context.
@@ -52,8 +52,8 @@ func New(db *redisdb.DB, o Options) (*Router, error) {
 		return nil, err
 	}
 	return &Router{
-		db: db, o: o, metrics: m, prefix: rand.Text()[:12], found: make(chan uint32),
-		clients: map[target]*supervisor.Client{}, dead: map[runnerAt]time.Time{}, turns: map[turn]uint64{}, filled: map[uint32]bool{},
+		db: db, o: o, metrics: m, prefix: rand.Text()[:12],
+		clients: map[target]*supervisor.Client{}, dead: map[runnerAt]time.Time{}, turns: map[turn]uint64{}, filled: map[uint32]bool{}, runners: map[uint32]known{},
 	}, nil
 }
 
@@ -76,26 +76,26 @@ func (r *Router) Run(ctx context.Context) error {
 		lines[c] = stop
 		running.Go(func() { newLine(r, c).Run(mine) })
 	}
-	tick := time.NewTicker(r.o.Look)
+	tick, soon := time.NewTicker(r.o.Look), time.NewTicker(min(r.o.Look, noticeEvery))
 	defer tick.Stop()
-	for complaint := ""; ; {
-		complaint = r.look(ctx, lines, start, complaint)
+	defer soon.Stop()
+	changes, complaint := "", ""
+	for look := true; ; {
+		if look {
+			complaint = r.look(ctx, lines, start, complaint)
+		}
+		look = false
 		select {
 		case <-ctx.Done():
 			return nil
-		case c := <-r.found:
-			start(c)
 		case <-tick.C:
+			look = true
+		case <-soon.C:
+			if now, err := r.db.Changes(ctx); err == nil && now != changes {
+				changes, look = now, true
+				r.forgetRunners()
+			}
 		}
-	}
-}
-
-// Added tells the router of a context that was just created, so that it need not
-// wait to be found.
-func (r *Router) Added(ctx context.Context, id uint32) {
-	select {
-	case r.found <- id:
-	case <-ctx.Done():
 	}
 }
 

@@ -399,14 +399,15 @@ func TestMessagesThatMakeNoSense(t *testing.T) {
 	}
 }
 
-func TestAContextThatIsMadeLaterIsFound(t *testing.T) {
+// The first flow of a new context waited for the next look at all contexts. This
+// router has none within the test.
+func TestTheFirstMessageOfANewContextDoesNotWaitForALook(t *testing.T) {
 	b, s := newBed(t), newBoss(t)
 	r, err := New(b.db, Options{Look: time.Hour})
 	b.must(err)
 	b.run(r)
 	b.must(b.db.PutContext(t.Context(), hero.Context{ID: 5, Admins: []uint32{12}}))
 	b.runner(hero.Runner{ID: 20, Address: s.URL}, 5)
-	r.Added(t.Context(), 5)
 	b.end(b.send(hero.Message{ContextID: 5, Job: []hero.Job{job(2001)}}), hero.MessageProcessed)
 }
 

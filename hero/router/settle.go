@@ -160,6 +160,9 @@ func (l *line) close(ctx context.Context, m hero.Message, job hero.Job, e end) e
 	if err := l.note(ctx, m.Key(), numbered(endedAs, job.ID), said); err != nil {
 		return err
 	}
+	if e.broken != "" {
+		l.log.Warn("router: a job did not get through", zap.String("message", m.Key()), zap.Uint32("job", job.ID), zap.String("why", e.broken))
+	}
 	if err := l.r.o.at("noted", m.Key()); err != nil {
 		return err
 	}

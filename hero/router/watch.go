@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strconv"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -13,8 +15,9 @@ import (
 	"edda/hero/redisdb"
 )
 
-// watchPage bounds the waiting messages that one read of the list gives.
-const watchPage = 500
+// watchPage bounds the waiting messages of one look, so that a wide flow costs no more
+// of them than a small one; the next look goes on behind it. What is late comes first.
+const watchPage = 50
 
 // watch looks at the jobs that wait for local runners, for those that write only
 // the job's hash, and gives up what was waited for too long.
@@ -29,30 +32,35 @@ func (l *line) watch(ctx context.Context) {
 	}
 }
 
-// watchOnce looks at every waiting message.
+// watchOnce looks at what is late, and at the next page of what waits.
 func (l *line) watchOnce(ctx context.Context) error {
 	c, err := l.r.db.Client(l.context)
 	if err != nil {
 		return err
 	}
-	for from := int64(0); ; {
-		page, err := c.ZRangeWithScores(ctx, awaiting, from, from+watchPage-1).Result()
+	now := strconv.FormatInt(time.Now().Unix(), 10)
+	late, err := c.ZRangeArgsWithScores(ctx, redis.ZRangeArgs{Key: awaiting, Start: "-inf", Stop: now, ByScore: true, Count: watchPage}).Result()
+	if err != nil {
+		return fmt.Errorf("read %s: %w", awaiting, err)
+	}
+	page, err := c.ZRangeWithScores(ctx, awaiting, l.watched, l.watched+watchPage-1).Result()
+	if err != nil {
+		return fmt.Errorf("read %s: %w", awaiting, err)
+	}
+	stay := int64(0)
+	for _, z := range slices.Concat(late, page) {
+		gone, err := l.lookAt(ctx, z)
 		if err != nil {
-			return fmt.Errorf("read %s: %w", awaiting, err)
+			return err
 		}
-		for _, z := range page {
-			gone, err := l.lookAt(ctx, z)
-			if err != nil {
-				return err
-			}
-			if !gone {
-				from++
-			}
-		}
-		if len(page) < watchPage {
-			return nil
+		if !gone {
+			stay++
 		}
 	}
+	if l.watched += stay; len(page) < watchPage {
+		l.watched = 0
+	}
+	return nil
 }
 
 // lookAt settles what ended of one waiting message; gone tells that it waits no more.
@@ -105,6 +113,22 @@ func (l *line) superseded(ctx context.Context, m hero.Message, job hero.Job) (en
 	return out, nil
 }
 
+// neverBegun is the end of a job whose queue timeout has passed. A flow says so
+// itself, and a message's own timeout_result goes before the default.
+func (l *line) neverBegun(ctx context.Context, m hero.Message, job hero.Job) (end, error) {
+	if m.FlowID != 0 || m.TimeoutResult > 0 && job.QueueTimeout == 0 || job.ContextID != l.context {
+		return end{}, nil
+	}
+	now, err := l.r.db.Job(ctx, l.context, job.CallerID, job.ID)
+	if err != nil || now.Status != hero.JobDispatched || now.UpdatedAt == 0 {
+		return end{}, absent(err)
+	}
+	if time.Since(time.Unix(int64(now.UpdatedAt), 0)) < job.WaitsAtMost()+time.Second { // the time is in whole seconds
+		return end{}, nil
+	}
+	return broke("queue_timeout: not begun within %s", job.WaitsAtMost()), nil
+}
+
 // lookAtJob settles one job that ended, or that was waited for too long.
 func (l *line) lookAtJob(ctx context.Context, m hero.Message, e errand, late bool) error {
 	job := e.complete(m, l.context)
@@ -114,6 +138,11 @@ func (l *line) lookAtJob(ctx context.Context, m hero.Message, e errand, late boo
 	}
 	if out.waits() {
 		if out, err = l.superseded(ctx, m, job); err != nil {
+			return err
+		}
+	}
+	if out.waits() {
+		if out, err = l.neverBegun(ctx, m, job); err != nil {
 			return err
 		}
 	}

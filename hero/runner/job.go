@@ -27,7 +27,15 @@ const endWithin = 3 * time.Second
 func (l *line) one(work context.Context, kind, key string) {
 	l.r.o.At("taken", key)
 	into := taken(kind, l.r.id)
-	w, begun, err := l.begin(work, kind, key)
+	w, begun, err := l.begin(work, kind, key, false)
+	var never error // why a job that is begun is not run
+	if err == nil && !begun && w.Waits() && w.MayBegin(hero.ScriptType(kind)) {
+		if never, err = l.gate(work, w, into); err == nil {
+			w, begun, err = l.begin(work, kind, key, true)
+		} else if errors.Is(err, errHeld) {
+			return
+		}
+	}
 	switch {
 	case errors.Is(err, redisdb.ErrNotFound):
 		l.log.Warn("job is gone", zap.String("job", key))
@@ -40,6 +48,13 @@ func (l *line) one(work context.Context, kind, key string) {
 		return // the runner ends; the key stays where it is
 	case begun:
 		l.r.o.At("begun", key)
+		if denied := l.denied(work, w); denied != nil {
+			never = denied
+		}
+		if never != nil {
+			l.refuse(work, w, into, never)
+			return
+		}
 		l.perform(work, w, into)
 		return
 	}
@@ -63,14 +78,14 @@ func (l *line) one(work context.Context, kind, key string) {
 }
 
 // begin starts a job that waits to be run, until Redis says what it is.
-func (l *line) begin(work context.Context, kind, key string) (w redisdb.Work, begun bool, err error) {
+func (l *line) begin(work context.Context, kind, key string, ready bool) (w redisdb.Work, begun bool, err error) {
 	if _, _, err := hero.ParseJobKey(key); err != nil {
 		return w, false, edda.Classify(edda.Permanent, "%w", err)
 	}
 	var p pause
 	mark := rand.Text()
 	for failed := false; ; failed = true {
-		w, begun, err = l.r.db.Begin(work, l.context, key, hero.ScriptType(kind), l.r.id, mark)
+		w, begun, err = l.r.db.Begin(work, l.context, key, hero.ScriptType(kind), ready, l.r.id, mark)
 		if err == nil && failed {
 			l.storing.Worked()
 		}
@@ -79,6 +94,57 @@ func (l *line) begin(work context.Context, kind, key string) (w redisdb.Work, be
 		}
 		l.storing.Failed(err, zap.String("what", "start "+key))
 	}
+}
+
+// errHeld: the job waits for others, and is in no queue meanwhile.
+var errHeld = errors.New("the job waits")
+
+// gate looks whether a job that waits for others may run. never says why it cannot;
+// errHeld that it waits on, and that its key is out of the runner's hands.
+func (l *line) gate(work context.Context, w redisdb.Work, into string) (never, err error) {
+	var g redisdb.Gate
+	var why string
+	looked := l.persist(work, "look at what "+w.Key()+" waits for", func(ctx context.Context) (err error) {
+		if g, why, err = l.r.db.Gate(ctx, l.context, w.Job); err == nil && g == redisdb.GateClosed {
+			err = l.r.db.Hold(ctx, l.context, w.Job, w.Key(), w.ScriptType.Queue(), into)
+		}
+		return err
+	})
+	switch {
+	case !looked:
+		return nil, errHeld // the runner ends; the key stays where it is
+	case g == redisdb.GateClosed:
+		l.log.Debug("job waits", zap.String("job", w.Key()), zap.String("why", why))
+		l.waiting.Store(true)
+		return nil, errHeld
+	case g == redisdb.GateFailed:
+		return errors.New(why), nil
+	}
+	return nil, nil
+}
+
+// denied is why a job's caller may not have it run here; nil where it may. Whoever
+// may write to Redis may put a key into a queue, and so nobody else has looked.
+func (l *line) denied(work context.Context, w redisdb.Work) (denied error) {
+	l.persist(work, "look for the rights of "+w.Key(), func(ctx context.Context) error {
+		denied = l.r.db.MayRun(ctx, l.context, w.CallerID)
+		if errors.Is(denied, redisdb.ErrDenied) || errors.Is(denied, redisdb.ErrNotFound) {
+			return nil
+		}
+		return denied
+	})
+	return denied
+}
+
+// refuse ends a job that was begun and whose script is not run.
+func (l *line) refuse(work context.Context, w redisdb.Work, into string, why error) {
+	if work.Err() != nil {
+		l.drop(work, w, into, true) // nothing is known of its rights
+		return
+	}
+	l.log.Warn("job refused", zap.String("job", w.Key()), zap.Error(why))
+	l.r.metrics.ended(string(w.ScriptType), hero.JobError, "denied")
+	l.end(work, w, hero.JobError, map[string]string{hero.ResultError: why.Error()}, into)
 }
 
 func (l *line) done(work context.Context, into, key string) {
@@ -197,31 +263,22 @@ func late(work context.Context) (context.Context, context.CancelFunc) {
 func (l *line) end(work context.Context, w redisdb.Work, to hero.JobStatus, result map[string]string, into string) {
 	work, cancel := late(work)
 	defer cancel()
+	ended := w.Job
+	ended.Status, ended.Result = to, result
 	l.persist(work, "record "+w.Key(), func(ctx context.Context) error {
-		err := l.r.db.EndRun(ctx, l.context, w, to, result, into, l.told(w, to, result))
+		err := l.r.db.EndRun(ctx, l.context, w, to, result, into, hero.Told(ended, l.context))
 		if errors.Is(err, redisdb.ErrIllegal) {
 			l.log.Warn("result dropped", zap.Error(err))
 			return l.r.db.Done(ctx, l.context, into, w.Key())
 		}
 		return err
 	})
-}
-
-// told is the message that tells whom it concerns what became of the job.
-func (l *line) told(w redisdb.Work, to hero.JobStatus, result map[string]string) hero.Message {
-	j := w.Job
-	j.Status, j.Result = to, result
-	m := hero.Message{
-		CallerID: j.CallerID, ContextID: l.context, To: j.CallerID, MessageType: hero.MessageResult, MessageFormat: hero.FormatText,
-		Message: result[hero.ResultOutput], Job: []hero.Job{j}, FlowID: j.FlowID, Attempt: j.Attempt, ReplyTo: j.MessageKey,
+	if l.waiting.Load() { // it may be what others wait for
+		select {
+		case l.released <- struct{}{}:
+		default:
+		}
 	}
-	if to == hero.JobError {
-		m.Message = result[hero.ResultError]
-	}
-	if m.ReplyTo == "" {
-		m.ReplyTo = j.Key()
-	}
-	return m
 }
 
 // drop queues a job again.

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 
 	"go.uber.org/zap"
 
@@ -26,6 +27,9 @@ type line struct {
 
 	mu      sync.Mutex           // guards running
 	running map[string]*underway // by key
+
+	waiting  atomic.Bool   // jobs of the context wait for others, as far as is known
+	released chan struct{} // one of them may have to wait no more
 }
 
 // underway is a job that runs.
@@ -37,7 +41,7 @@ type underway struct {
 func newLine(r *Runner, c uint32) *line {
 	log := r.o.Log.With(zap.Uint32("context", c))
 	return &line{
-		r: r, context: c, log: log, running: map[string]*underway{},
+		r: r, context: c, log: log, running: map[string]*underway{}, released: make(chan struct{}, 1),
 		storing: complaint.New(log, "do what a job needs"), logging: complaint.New(log, "write the logs of jobs"),
 	}
 }
@@ -79,6 +83,7 @@ func (l *line) take(ctx, work context.Context) {
 	}
 	loops.Go(func() { l.watch(ctx, work) })
 	loops.Go(func() { l.sweep(ctx) })
+	loops.Go(func() { l.release(ctx) })
 	loops.Wait()
 }
 

@@ -86,6 +86,7 @@ func (r *Runner) lines(ctx, work context.Context) {
 	running := map[uint32]context.CancelFunc{}
 	ended := make(chan uint32)
 	var p pause
+	changes := ""
 	looking := complaint.New(r.o.Log, "look for contexts")
 	for {
 		served, err := r.serving(ctx)
@@ -115,15 +116,37 @@ func (r *Runner) lines(ctx, work context.Context) {
 				}
 			}
 		}
-		select {
-		case <-ctx.Done():
+		if !r.rest(ctx, running, ended, &changes, r.wait(&p, err)) {
 			all.Wait()
 			return
-		case c := <-ended:
-			delete(running, c)
-		case <-time.After(r.wait(&p, err)):
 		}
 	}
+}
+
+// noticeEvery is how often it is looked whether a context or runner was created.
+const noticeEvery = 200 * time.Millisecond
+
+// rest waits until a line has ended, a context or runner was created or changed, or the
+// wait is over: other programs tell nobody of what they write. False: ctx ended.
+func (r *Runner) rest(ctx context.Context, running map[uint32]context.CancelFunc, ended <-chan uint32, changes *string, wait time.Duration) bool {
+	for until := time.Now().Add(wait); time.Now().Before(until); {
+		select {
+		case <-ctx.Done():
+			return false
+		case c := <-ended:
+			delete(running, c)
+			return true
+		case <-time.After(min(noticeEvery, time.Until(until))):
+		}
+		if len(r.o.Contexts) > 0 {
+			continue // it serves those that it was told to
+		}
+		if now, err := r.db.Changes(ctx); err == nil && now != *changes {
+			*changes = now
+			return true
+		}
+	}
+	return true
 }
 
 func (r *Runner) wait(p *pause, err error) time.Duration {

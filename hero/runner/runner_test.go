@@ -649,3 +649,29 @@ func TestBadOptions(t *testing.T) {
 type noTypes struct{ stubScripts }
 
 func (noTypes) Types() []string { return nil }
+
+// The first flow of a new context waited for the runner's next look at all contexts.
+// This one has none within the test.
+func TestTheFirstJobOfANewContextDoesNotWaitForALook(t *testing.T) {
+	w := newWorld(t)
+	r, err := New(20, w.db, newScripts(t, t.TempDir()), Options{Look: time.Minute, Drain: time.Second})
+	w.must(err)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- r.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		w.must(<-done)
+	})
+	for in := uint32(8); in < 10; in++ { // one after the other: the second is created while it serves
+		w.must(w.db.PutContext(t.Context(), hero.Context{ID: in, Admins: []uint32{actor}}))
+		w.must(w.db.PutRunner(t.Context(), in, hero.Runner{ID: 20, Local: true}))
+		j := hero.Job{ID: 1, CallerID: actor, ContextID: in, Script: "print(1)", ScriptType: hero.ScriptPython, Status: hero.JobDispatched}
+		w.must(w.db.PutJob(t.Context(), j))
+		w.must(w.db.Push(t.Context(), in, j.ScriptType.Queue(), j.Key()))
+		w.eventually(fmt.Sprintf("the job of context %d ran", in), func() bool {
+			got, err := w.db.Job(t.Context(), in, actor, 1)
+			return err == nil && got.Status == hero.JobFinished
+		})
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"go.uber.org/zap"
 
@@ -112,6 +113,29 @@ func (l *line) inherit(ctx context.Context, kind, list string, died uint32, key 
 	}
 	l.log.Info("job of a runner that died before it began is queued again", zap.String("job", key), zap.Uint32("died", died))
 	return l.r.db.Return(ctx, l.context, list, w.ScriptType.Queue(), key)
+}
+
+// releaseEvery is how many looks go by between two at the jobs that wait for others.
+const releaseEvery = 2
+
+// release lets the jobs go that wait for others, until ctx ends. A job that ends here is
+// a reason to look at once.
+func (l *line) release(ctx context.Context) {
+	releasing := complaint.New(l.log, "look at the jobs that wait")
+	for ctx.Err() == nil {
+		waiting, err := l.r.db.Release(ctx, l.context)
+		if ctx.Err() == nil {
+			releasing.Note(err)
+		}
+		if err == nil {
+			l.waiting.Store(waiting > 0)
+		}
+		select {
+		case <-ctx.Done():
+		case <-l.released:
+		case <-time.After(releaseEvery * l.r.o.Look):
+		}
+	}
 }
 
 // measure shows how many jobs wait, and says which of them wait for another runner.

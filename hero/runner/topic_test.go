@@ -257,3 +257,29 @@ func TestATopicDrains(t *testing.T) {
 		t.Errorf("one that may be sent again: %v", err)
 	}
 }
+
+// Two jobs for one place: the one that waits is not begun in time, and its own timeout
+// would have been long enough.
+func TestAJobOfTheTopicThatWaitsTooLongIsNotBegun(t *testing.T) {
+	a := newAir(t)
+	a.run(newScripts(t, t.TempDir()), Options{Concurrency: 1})
+	first := make(chan error, 1)
+	var got json.RawMessage
+	go func() {
+		first <- a.call("job.run", "["+jobJSON(1, "import time; time.sleep(4); print('first')", "")+"]", &got)
+	}()
+	until := time.Now().Add(15 * time.Second)
+	for state := (hero.JobState{}); state.Status != "started"; {
+		if time.Now().After(until) {
+			t.Fatal("the first job was not begun")
+		}
+		_ = a.call("job.status", `{"job_id": "1"}`, &state) // it may not be there yet
+	}
+	var second json.RawMessage
+	if err := a.call("job.run", "["+jobJSON(2, "print('second')", `, "queue_timeout": 1`)+"]", &second); err != nil || string(second) != `{"error":"queue_timeout: not begun within 1s"}` {
+		t.Errorf("%s, %v", second, err)
+	}
+	if err := <-first; err != nil || string(got) != `{"success":"first\n"}` {
+		t.Errorf("%s, %v", got, err)
+	}
+}

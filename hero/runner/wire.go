@@ -18,9 +18,11 @@ type wireJob struct {
 	Payload   string            `json:"payload"`
 	Runner    string            `json:"runner"`
 	Executor  string            `json:"executor"`
-	Timeout   uint32            `json:"timeout"` // seconds
+	Timeout   uint32            `json:"timeout"` // of its execution, in seconds
 	EnvVars   map[string]string `json:"env_vars"`
 	Attempt   uint32            `json:"attempt,omitempty"` // Edda's own
+	// QueueTimeout is Edda's own: how long the job may wait for a place here, in seconds.
+	QueueTimeout uint32 `json:"queue_timeout,omitempty"`
 }
 
 // filled says what runs the payload where only one of the two fields does.

@@ -157,6 +157,11 @@ func (h *Host) sweepOne(path string) (bool, error) {
 	if err := left.Mark.kill(0); err != nil {
 		return false, errors.Join(err, f.Close())
 	}
+	if h.cgroups != nil {
+		if err := h.cgroups.of(left.Mark).remove(); err != nil {
+			return false, errors.Join(err, f.Close())
+		}
+	}
 	return true, left.release()
 }
 

@@ -14,6 +14,7 @@ import (
 // many scripts run at once is the caller's to bound.
 type Host struct {
 	options Options
+	cgroups *cgroups // nil where there are none that we may write
 }
 
 // New makes a host. Options that this machine cannot serve are errors here: an
@@ -27,6 +28,12 @@ func New(o Options) (*Host, error) {
 		return nil, fmt.Errorf("scripts: %w", err)
 	}
 	h := &Host{options: o}
+	var err error
+	if h.cgroups, err = findCgroups(); err != nil {
+		o.Log.Info("scripts' memory is counted by process, and not by cgroups", zap.Error(err))
+	} else {
+		o.Log.Info("scripts' memory is counted by cgroups", zap.String("below", h.cgroups.dir))
+	}
 	if o.Sandbox != nil {
 		if err := h.trySandbox(); err != nil {
 			return nil, fmt.Errorf("scripts: %w", err)

@@ -33,6 +33,19 @@ func (l Limits) put(pid int) error {
 	return lower(pid, unix.RLIMIT_CORE, 0, 0)
 }
 
+// wall is what all of a run holds at most, in its cgroup: its memory, and its
+// files where they are in memory. It is reached by what grows faster than it is
+// looked at, and by what the kernel keeps for the run.
+func (l Limits) wall() int64 {
+	if l.Memory <= 0 || l.Disk <= 0 {
+		return noWall
+	}
+	return l.Memory + l.Disk
+}
+
+// noWall is more than any machine has.
+const noWall = 1 << 60
+
 // killSeconds is how much processor time a process may use after the signal that
 // says it has used too much; at the limit itself the kernel would only kill it.
 const killSeconds = 2

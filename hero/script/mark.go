@@ -162,7 +162,8 @@ type proc struct {
 	group       int
 	dead        bool // ended, not yet waited for
 	cpu         time.Duration
-	resident    int64 // bytes, without what it shares with files
+	resident    int64 // bytes of its own
+	mapped      int64 // bytes that it sees of files in memory
 }
 
 const clockTick = 10 * time.Millisecond // what /proc counts processor time in, on every platform of Go
@@ -197,7 +198,22 @@ func readProc(pid int) (proc, bool) {
 			p.resident = (number(f[1]) - number(f[2])) * int64(os.Getpagesize())
 		}
 	}
+	p.mapped = p.kibibytes("status", "RssShmem:") << 10
 	return p, true
+}
+
+// kibibytes is the value of a name in a file of /proc that has a line for each.
+func (p proc) kibibytes(file, name string) int64 {
+	raw, err := os.ReadFile("/proc/" + strconv.Itoa(p.pid) + "/" + file)
+	if err != nil {
+		return 0
+	}
+	for line := range bytes.Lines(raw) {
+		if f := bytes.Fields(line); len(f) > 1 && string(f[0]) == name {
+			return number(f[1])
+		}
+	}
+	return 0
 }
 
 func number(b []byte) int64 {
@@ -205,18 +221,24 @@ func number(b []byte) int64 {
 	return n
 }
 
+// What proportional is asked for: all, and what is in no file.
+const (
+	wholePss = "Pss:"
+	ownPss   = "Pss_Anon:"
+)
+
 // proportional is the memory of a process in which a page that several share
 // counts once among them. It is slow to ask for, and exact.
-func (p proc) proportional() int64 {
+func (p proc) proportional(which string) int64 {
 	rollup, err := os.ReadFile("/proc/" + strconv.Itoa(p.pid) + "/smaps_rollup")
 	switch {
 	case errors.Is(err, syscall.ESRCH), errors.Is(err, os.ErrNotExist):
 		return 0 // it has ended since it was seen, and its memory is gone
 	case err != nil:
-		return p.resident
+		return p.resident + p.mapped
 	}
 	for line := range bytes.Lines(rollup) {
-		if f := bytes.Fields(line); len(f) > 1 && string(f[0]) == "Pss:" {
+		if f := bytes.Fields(line); len(f) > 1 && string(f[0]) == which {
 			return number(f[1]) << 10
 		}
 	}

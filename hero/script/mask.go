@@ -5,18 +5,16 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/url"
-	"path"
 	"slices"
 	"strings"
 	"unicode/utf16"
+
+	"edda/hero"
 )
 
 // minSecret is the shortest value that is masked: replacing every "1" would leave
 // nothing to read.
 const minSecret = 4
-
-// masked stands where a secret was.
-const masked = "***"
 
 // mask replaces the values of secret variables, and what encodings make of them.
 type mask struct {
@@ -27,7 +25,7 @@ type mask struct {
 func newMask(s Script, patterns []string) mask {
 	var forms []string
 	for name, value := range s.Env {
-		if slices.Contains(s.Secret, name) || matches(patterns, name) {
+		if slices.Contains(s.Secret, name) || hero.IsSecret(patterns, name) {
 			forms = append(forms, spellings(value)...)
 		}
 	}
@@ -37,17 +35,10 @@ func newMask(s Script, patterns []string) mask {
 	var pairs []string
 	for _, f := range forms {
 		m.longest = max(m.longest, len(f))
-		pairs = append(pairs, f, masked)
+		pairs = append(pairs, f, hero.Masked)
 	}
 	m.replace = strings.NewReplacer(pairs...)
 	return m
-}
-
-func matches(patterns []string, name string) bool {
-	return slices.ContainsFunc(patterns, func(p string) bool {
-		ok, _ := path.Match(strings.ToUpper(p), strings.ToUpper(name))
-		return ok
-	})
 }
 
 // spellings of a value: itself, each line of one that has several, and how JSON,

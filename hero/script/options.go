@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+
+	"edda/hero"
 )
 
 // Options of a host. The zero value works.
@@ -24,7 +26,7 @@ type Options struct {
 	Dir    string
 	Limits Limits
 	// Secrets are patterns of the names of variables whose values are masked,
-	// where * stands for anything and case does not matter. nil means SecretNames.
+	// where * stands for anything and case does not matter. nil means hero.SecretNames.
 	Secrets []string
 	// Sandbox, where set, is how far every run is shut off.
 	Sandbox *Sandbox
@@ -56,11 +58,6 @@ const (
 	maxVariables   = 4096
 )
 
-// SecretNames are the names of variables that hold secrets unless told otherwise.
-func SecretNames() []string {
-	return []string{"*SECRET*", "*PASSWORD*", "*PASSWD*", "*TOKEN*", "*API_KEY*", "*APIKEY*", "*PRIVATE_KEY*", "*CREDENTIAL*"}
-}
-
 // Defaults are the interpreters of the documented script types.
 func Defaults() map[string][]string {
 	return map[string][]string{
@@ -79,7 +76,7 @@ func (o *Options) validate() error {
 		o.Log = zap.NewNop()
 	}
 	if o.Secrets == nil {
-		o.Secrets = SecretNames()
+		o.Secrets = hero.SecretNames()
 	}
 	for _, pattern := range o.Secrets {
 		if _, err := path.Match(strings.ToUpper(pattern), ""); err != nil {

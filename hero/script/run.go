@@ -24,7 +24,8 @@ type run struct {
 	mark        mark
 	folder      string
 	log         *logFile
-	room        *room // of a sandboxed run
+	room        *room   // of a sandboxed run
+	cgroup      *cgroup // nil where there is none
 	record      record
 
 	cmd    *exec.Cmd
@@ -51,8 +52,20 @@ func (h *Host) begin(s Script, interpreter []string) (*run, error) {
 	if err := h.audit(r.record); err != nil {
 		return nil, errors.Join(err, r.log.close(), c.release())
 	}
+	if h.cgroups != nil {
+		if r.cgroup, err = h.cgroups.open(r.mark, h.options.Limits.wall()); err != nil {
+			return nil, errors.Join(fmt.Errorf("make cgroup: %w", err), h.audit(r.unbegun()), r.log.close(), c.release())
+		}
+	}
 	r.outputs()
 	return r, nil
+}
+
+// unbegun is the audit's last word on a run whose process was not started.
+func (r *run) unbegun() record {
+	rec := r.record
+	rec.Time, rec.Event, rec.Reason = time.Now().UTC(), "end", "not begun"
+	return rec
 }
 
 func (r *run) openLog() error {
@@ -107,7 +120,11 @@ func (r *run) close(out Outcome, failed error) error {
 	if r.log != nil {
 		logged = r.log.close()
 	}
-	return errors.Join(r.host.audit(rec), logged, r.claim.release())
+	var left error
+	if r.cgroup != nil {
+		left = r.cgroup.remove()
+	}
+	return errors.Join(r.host.audit(rec), logged, left, r.claim.release())
 }
 
 // whole runs the process on a thread of its own: the kernel ends a child with the
@@ -166,15 +183,34 @@ func (r *run) start() (*readers, error) {
 	}
 	p.closeChild()
 	r.pid = r.cmd.Process.Pid
-	if err := r.limit(); err != nil {
+	if err := r.limited(); err != nil {
 		p.closeOurs()
 		return nil, errors.Join(err, r.cmd.Process.Kill(), ended(r.cmd.Wait()))
 	}
 	return p.serve(r), nil
 }
 
-// limit marks the process and sets its limits.
+// limited has the process limited on a thread that is not the sandbox's: the
+// sandbox's own may not set marks.
+func (r *run) limited() error {
+	if r.host.options.Sandbox == nil {
+		return r.limit()
+	}
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // it takes the script's user, and is thrown away
+		done <- r.limit()
+	}()
+	return <-done
+}
+
+// limit marks the process, puts it where it is counted, and sets its limits.
 func (r *run) limit() error {
+	if r.cgroup != nil {
+		if err := r.cgroup.add(r.pid); err != nil {
+			return err
+		}
+	}
 	if s := r.host.options.Sandbox; s != nil {
 		if err := s.own(); err != nil {
 			return err
@@ -324,7 +360,7 @@ func (r *run) judge(failed error) verdict {
 		return verdict{FileSizeLimit, fmt.Sprintf("a file of more than %d bytes", l.FileSize)}
 	case status.Signaled() && status.Signal() == syscall.SIGXCPU, over(exit.SystemTime()+exit.UserTime(), l.CPU):
 		return tooMuchCPU(l)
-	case over(peak(exit), l.Memory):
+	case over(peak(exit), l.Memory), r.cgroup != nil && r.cgroup.killed():
 		return tooMuchMemory(l) // the kernel gave it no more, sooner than it was looked at
 	case status.Signaled():
 		return verdict{"signal " + unix.SignalName(status.Signal()), r.stderr.last()}

@@ -66,11 +66,25 @@ func (s *Sandbox) own() error {
 type room struct {
 	first *exec.Cmd
 	stay  io.Closer // the first process ends when this is closed, or with us
+	tmp   *os.File  // its /tmp
+}
+
+// used is how many bytes of memory its /tmp takes.
+func (r *room) used() int64 {
+	var stat unix.Statfs_t
+	if r.tmp == nil || unix.Fstatfs(int(r.tmp.Fd()), &stat) != nil {
+		return 0
+	}
+	return int64(stat.Blocks-stat.Bfree) * stat.Bsize
 }
 
 // enter puts the calling thread into namespaces of its own, for good. What it
 // starts from then on is in there.
-func (s *Sandbox) enter(l Limits) (*room, error) {
+func (s *Sandbox) enter(l Limits, counted bool) (*room, error) {
+	f, err := sandboxFilter(counted)
+	if err != nil {
+		return nil, err
+	}
 	if err := unix.Unshare(namespaces); err != nil {
 		return nil, fmt.Errorf("make namespaces: %w", err)
 	}
@@ -80,7 +94,18 @@ func (s *Sandbox) enter(l Limits) (*room, error) {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return nil, fmt.Errorf("give up new rights: %w", err)
 	}
-	return open()
+	if err := f.put(); err != nil {
+		return nil, err
+	}
+	r, err := open()
+	if err != nil {
+		return nil, err
+	}
+	if r.tmp, err = os.Open(sandboxHome); err != nil { // this thread sees the room's
+		r.close()
+		return nil, fmt.Errorf("open %s: %w", sandboxHome, err)
+	}
+	return r, nil
 }
 
 func (s *Sandbox) mounts(l Limits) error {
@@ -91,7 +116,8 @@ func (s *Sandbox) mounts(l Limits) error {
 	if err := unix.MountSetattr(unix.AT_FDCWD, "/", unix.AT_RECURSIVE, &attr); err != nil {
 		return fmt.Errorf("make files read-only: %w", err)
 	}
-	data := fmt.Sprintf("mode=0700,uid=%d,gid=%d", s.UID, s.GID)
+	// An empty file takes memory, too.
+	data := fmt.Sprintf("mode=0700,uid=%d,gid=%d,nr_inodes=%d", s.UID, s.GID, maxEntries)
 	if l.Disk > 0 {
 		data += fmt.Sprintf(",size=%d", l.Disk)
 	}
@@ -144,11 +170,14 @@ func (r *room) end() {
 func (r *room) close() {
 	r.end()
 	_ = r.first.Wait() // how it ends does not matter
+	if r.tmp != nil {
+		_ = r.tmp.Close() // it was only looked at
+	}
 }
 
 // sandboxed runs the script in a room of its own. The thread is thrown away.
 func (r *run) sandboxed(ctx context.Context) (Outcome, error) {
-	room, err := r.host.options.Sandbox.enter(r.host.options.Limits)
+	room, err := r.host.options.Sandbox.enter(r.host.options.Limits, r.host.cgroups != nil)
 	if err != nil {
 		return Outcome{}, fmt.Errorf("sandbox: %w", err)
 	}
@@ -191,7 +220,7 @@ func (h *Host) tryRoom() error {
 		programs = append(programs, program)
 	}
 	s := h.options.Sandbox
-	room, err := s.enter(h.options.Limits)
+	room, err := s.enter(h.options.Limits, h.cgroups != nil)
 	if err != nil {
 		return err
 	}

@@ -3,8 +3,13 @@ package script
 import (
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // The kernel limits single processes; what they use together is looked at.
@@ -13,8 +18,8 @@ const (
 	// maxEntries bounds the look at a temporary folder; one with more files than
 	// that is over its limit.
 	maxEntries = 100_000
-	// diskEvery is how many looks go by between two at the folder.
-	diskEvery = 10
+	// slowEvery is how many looks go by between two at the folder, and at files.
+	slowEvery = 10
 )
 
 // verdict is why a run has to end.
@@ -25,26 +30,108 @@ func (r *run) excess(look int) (verdict, bool) {
 	live := r.mark.processes(r.pid)
 	l := r.host.options.Limits
 	var cpu time.Duration
-	var memory int64
+	var own, memory int64
 	for _, p := range live {
 		cpu += p.cpu
-		memory += p.resident
+		own += p.resident
+		memory += p.resident + p.mapped
 	}
 	if over(memory, l.Memory) {
-		memory = shared(live) // forks count what they share each
+		memory = shared(live, wholePss) // forks count what they share each
+	}
+	switch {
+	case r.cgroup != nil:
+		memory = max(memory, r.counted(l))
+	case look%slowEvery == 0:
+		files := inNoFileSystem(live)
+		if over(own+files, l.Memory) {
+			own = shared(live, ownPss)
+		}
+		memory = max(memory, own+files)
 	}
 	switch {
 	case over(len(live), l.Processes):
 		return verdict{ProcessLimit, fmt.Sprintf("more than %d processes", l.Processes)}, true
-	case over(memory, l.Memory):
+	case over(memory, l.Memory), r.cgroup != nil && r.cgroup.killed():
 		return tooMuchMemory(l), true
 	case over(cpu, l.CPU):
 		return tooMuchCPU(l), true
-	case l.Disk > 0 && look%diskEvery == 0 && over(diskUse(r.folder), l.Disk):
+	case l.Disk > 0 && look%slowEvery == 0 && over(diskUse(r.folder), l.Disk):
 		return verdict{DiskLimit, fmt.Sprintf("more than %d bytes, or %d files, in its temporary folder", l.Disk, maxEntries)}, true
 	}
 	return verdict{}, false
 }
+
+// counted is what the run holds by its cgroup, but for the files in its temporary
+// folder, which have a limit of their own.
+func (r *run) counted(l Limits) int64 {
+	own, files, err := r.cgroup.held()
+	if err != nil || !over(own+files, l.Memory) {
+		return own + files
+	}
+	if r.room != nil {
+		return own + max(0, files-r.room.used())
+	}
+	if inMemory(r.folder) {
+		return own + max(0, files-diskUse(r.folder))
+	}
+	return own + files
+}
+
+// inMemory tells whether the files of a folder are.
+func inMemory(folder string) bool {
+	var stat unix.Statfs_t
+	return unix.Statfs(folder, &stat) == nil && stat.Type == unix.TMPFS_MAGIC
+}
+
+// The kernel's names of files in memory that are in no file system: those of
+// memfd_create, and of mappings that processes share.
+const (
+	memfdName   = "/memfd:"
+	mappingName = "/dev/zero (deleted)"
+)
+
+// inNoFileSystem is what the processes hold in such files: those that they have
+// open, and those that they map, also where they see none of it. No other number
+// of theirs has it. It is for where no cgroup counts.
+func inNoFileSystem(live []proc) int64 {
+	files := memoryFiles{}
+	for _, p := range live {
+		dir := filepath.Join("/proc", strconv.Itoa(p.pid))
+		entries, _ := os.ReadDir(filepath.Join(dir, "fd")) // one that has ended holds nothing
+		for _, e := range entries {
+			path := filepath.Join(dir, "fd", e.Name())
+			if name, err := os.Readlink(path); err == nil && strings.HasPrefix(name, memfdName) {
+				files.add(path)
+			}
+		}
+		maps, _ := os.ReadFile(filepath.Join(dir, "maps"))
+		for line := range strings.Lines(string(maps)) {
+			if strings.Contains(line, memfdName) || strings.Contains(line, mappingName) {
+				at, _, _ := strings.Cut(line, " ")
+				files.add(filepath.Join(dir, "map_files", at)) // for root to see; mapped says what others see
+			}
+		}
+	}
+	var sum int64
+	for _, size := range files {
+		sum += size
+	}
+	return sum
+}
+
+// memoryFiles are files with the bytes that each takes.
+type memoryFiles map[[2]uint64]int64
+
+func (m memoryFiles) add(path string) {
+	var stat unix.Stat_t
+	if unix.Stat(path, &stat) == nil {
+		m[[2]uint64{stat.Dev, stat.Ino}] = stat.Blocks * blockSize
+	}
+}
+
+// blockSize is the unit of stat's blocks, whatever the file system's own is.
+const blockSize = 512
 
 func tooMuchMemory(l Limits) verdict {
 	return verdict{MemoryLimit, fmt.Sprintf("more than %d bytes", l.Memory)}
@@ -54,10 +141,10 @@ func tooMuchCPU(l Limits) verdict {
 	return verdict{CPULimit, fmt.Sprintf("more than %s of processor time", l.CPU)}
 }
 
-func shared(live []proc) int64 {
+func shared(live []proc, which string) int64 {
 	var sum int64
 	for _, p := range live {
-		sum += p.proportional()
+		sum += p.proportional(which)
 	}
 	return sum
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"edda/hero/jsonrpc"
+	"edda/internal/door"
 )
 
 // Scope is what a key may do.
@@ -66,13 +67,20 @@ func configure(o Options) []configured {
 type bearer struct{}
 
 // withBearer keeps the token of the request for the methods, which check it: what
-// they ask for differs.
-func withBearer(ctx context.Context, r *http.Request) (context.Context, error) {
+// they ask for differs. Without one that is known the secret may still be among
+// the parameters, and the caller is anonymous until they are read.
+func (s *Server) withBearer(ctx context.Context, r *http.Request) (context.Context, error) {
 	scheme, token, ok := strings.Cut(r.Header.Get("Authorization"), " ")
 	if !ok || !strings.EqualFold(scheme, "Bearer") {
-		return ctx, nil
+		return jsonrpc.Anonymous(ctx), nil
 	}
-	return context.WithValue(ctx, bearer{}, strings.TrimSpace(token)), nil
+	token = strings.TrimSpace(token)
+	if _, known, err := s.key(ctx, token); err != nil || !known {
+		ctx = jsonrpc.Anonymous(ctx)
+	} else {
+		door.Authenticated(ctx)
+	}
+	return context.WithValue(ctx, bearer{}, token), nil
 }
 
 // allow checks that the secret, or the request's token where there is none, may
@@ -93,6 +101,7 @@ func (s *Server) allow(ctx context.Context, secret string, want ...Scope) error 
 	}
 	for _, scope := range want {
 		if k.Scope.covers(scope) {
+			door.Authenticated(ctx)
 			return nil
 		}
 	}

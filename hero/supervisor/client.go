@@ -6,7 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
+	"strings"
 	"sync/atomic"
 
 	"edda"
@@ -27,7 +29,27 @@ var (
 	ErrUnknownJob = errors.New("the supervisor does not know the job")
 	// ErrNoMethod: it has no such method. Permanent.
 	ErrNoMethod = errors.New("the supervisor does not have the method")
+	// ErrUndeliverable: Mycelium does not take the message; the supervisor never saw it. Permanent.
+	ErrUndeliverable = errors.New("mycelium does not take it")
+	// ErrNoReply: no reply to a call of an earlier process is there. Temporary.
+	ErrNoReply = errors.New("no reply is there")
 )
+
+// Said is what a supervisor itself answered, where an error is such an answer.
+func Said(err error) (string, bool) {
+	var e *jsonrpc.Error
+	if !errors.As(err, &e) {
+		return "", false
+	}
+	return fmt.Sprintf("%s (%d)", strings.TrimSpace(e.Message), e.Code), true
+}
+
+// Missing tells whether an answer says that something is not there: a runner, a
+// queue, the job. Supervisors say so with several codes.
+func Missing(err error) bool {
+	var e *jsonrpc.Error
+	return errors.As(err, &e) && (e.Code == jsonrpc.NotFound || missing(e))
+}
 
 // Progress is how far a call got before it was answered.
 type Progress struct {
@@ -41,6 +63,12 @@ type Progress struct {
 // back. It tells ErrUnsent from ErrUnsure. It may be used from many goroutines.
 type Transport interface {
 	Carry(ctx context.Context, request []byte, id string, seen func(Progress)) ([]byte, error)
+}
+
+// Resumer is a transport on which replies wait for a caller that was away. Resume is
+// as that of a mycelium.Hub. It may be used from many goroutines.
+type Resumer interface {
+	Resume(ctx context.Context, ids []string, messageID string, only bool) ([]byte, error)
 }
 
 // Client calls one supervisor. Many goroutines may use it at once.
@@ -69,19 +97,43 @@ type params struct {
 	Queue     string `json:"queue,omitempty"`
 }
 
+// NewID is an id for a call of Run, which nothing else has.
+func (c *Client) NewID() string { return c.prefix + "." + strconv.FormatUint(c.seq.Add(1), 10) }
+
 // Run has the job run and waits for its end, which may be a failed job: an error
-// is only what went wrong with the call. seen, which may be nil, is told how far
-// the call got.
-func (c *Client) Run(ctx context.Context, j hero.Job, seen func(Progress)) (hero.JobStatus, map[string]string, error) {
-	wire := FromHero(j)
-	wire.Status = ""
-	return c.ended(ctx, "job.run", params{Secret: c.secret, Job: &wire}, seen)
+// is only what went wrong with the call. Whoever keeps the call's id can Resume it.
+// seen, which may be nil, is told how far the call got.
+func (c *Client) Run(ctx context.Context, id string, j hero.Job, seen func(Progress)) (hero.JobStatus, map[string]string, error) {
+	wire := ToRun(j)
+	return c.ended(ctx, "job.run", id, params{Secret: c.secret, Job: &wire}, seen)
+}
+
+// Resume waits for the end of a job that an earlier process had run, by the id of that
+// call or of the message that carried it. With only is what lay there when this process
+// began: ErrNoReply says that there was none, or can be none.
+func (c *Client) Resume(ctx context.Context, id, messageID string, only bool) (hero.JobStatus, map[string]string, error) {
+	over, ok := c.over.(Resumer)
+	if !ok || id == "" && messageID == "" {
+		return "", nil, edda.Classify(edda.Temporary, "%w", ErrNoReply)
+	}
+	var ids []string
+	if id != "" {
+		ids = []string{id, id + flatSuffix}
+	}
+	raw, err := over.Resume(ctx, ids, messageID, only)
+	if err != nil {
+		return "", nil, err
+	}
+	var a Answer
+	if err := decode(raw, "", &a); err != nil {
+		return "", nil, fmt.Errorf("job.run: %w", err)
+	}
+	return end("job.run", a)
 }
 
 // Create stores the job there without starting it.
 func (c *Client) Create(ctx context.Context, j hero.Job) (ID, error) {
-	wire := FromHero(j)
-	wire.Status = ""
+	wire := ToRun(j)
 	var id ID
 	return id, c.call(ctx, "jobs.create", params{Secret: c.secret, Job: &wire}, &id, nil)
 }
@@ -94,7 +146,7 @@ func (c *Client) Start(ctx context.Context, j hero.Job) error {
 // Status asks where a job stands. ErrUnknownJob means that it never got it.
 func (c *Client) Status(ctx context.Context, j hero.Job) (hero.JobStatus, error) {
 	var s State
-	if err := c.call(ctx, "job.status", c.of(j), &s, nil); err != nil {
+	if err := aboutJob(c.call(ctx, "job.status", c.of(j), &s, nil)); err != nil {
 		return "", err
 	}
 	status, ok := s.Job()
@@ -106,7 +158,8 @@ func (c *Client) Status(ctx context.Context, j hero.Job) (hero.JobStatus, error)
 
 // Result asks for the end of a job that ended.
 func (c *Client) Result(ctx context.Context, j hero.Job) (hero.JobStatus, map[string]string, error) {
-	return c.ended(ctx, "job.result", c.of(j), nil)
+	status, result, err := c.ended(ctx, "job.result", c.NewID(), c.of(j), nil)
+	return status, result, aboutJob(err)
 }
 
 // Stop ends a job that waits or runs.
@@ -134,11 +187,16 @@ func (c *Client) of(j hero.Job) params {
 	return params{Secret: c.secret, JobID: toID(j.ID), CallerID: toID(j.CallerID), ContextID: toID(j.ContextID)}
 }
 
-func (c *Client) ended(ctx context.Context, method string, p params, seen func(Progress)) (hero.JobStatus, map[string]string, error) {
+func (c *Client) ended(ctx context.Context, method, id string, p params, seen func(Progress)) (hero.JobStatus, map[string]string, error) {
 	var a Answer
-	if err := c.call(ctx, method, p, &a, seen); err != nil {
+	if err := c.callAs(ctx, method, id, p, &a, seen); err != nil {
 		return "", nil, err
 	}
+	return end(method, a)
+}
+
+// end is the end that an answer tells of.
+func end(method string, a Answer) (hero.JobStatus, map[string]string, error) {
 	status, result, ok := a.Ended()
 	if !ok {
 		return "", nil, edda.Classify(edda.Temporary, `%w: %s answers neither {"success": …} nor {"error": …}`, ErrUnsure, method)
@@ -146,26 +204,32 @@ func (c *Client) ended(ctx context.Context, method string, p params, seen func(P
 	return status, result, nil
 }
 
-// call sends the parameters as the documents show them, in a list, and once more
-// without the list where the supervisor does not want one.
 func (c *Client) call(ctx context.Context, method string, p params, into any, seen func(Progress)) error {
+	return c.callAs(ctx, method, c.NewID(), p, into, seen)
+}
+
+// flatSuffix ends the id of a call that is made again without the list.
+const flatSuffix = ".flat"
+
+// callAs sends the parameters as the documents show them, in a list, and once more
+// without the list where the supervisor does not want one.
+func (c *Client) callAs(ctx context.Context, method, id string, p params, into any, seen func(Progress)) error {
 	flat := c.flat.Load()
-	err := c.send(ctx, method, p, flat, into, seen)
+	err := c.send(ctx, method, id, p, flat, into, seen)
 	if flat || !hasCode(err, jsonrpc.InvalidParams) {
 		return err
 	}
-	if other := c.send(ctx, method, p, true, into, seen); !hasCode(other, jsonrpc.InvalidParams) {
+	if other := c.send(ctx, method, id+flatSuffix, p, true, into, seen); !hasCode(other, jsonrpc.InvalidParams) {
 		c.flat.Store(true)
 		return other
 	}
 	return err
 }
 
-func (c *Client) send(ctx context.Context, method string, p params, flat bool, into any, seen func(Progress)) error {
+func (c *Client) send(ctx context.Context, method, id string, p params, flat bool, into any, seen func(Progress)) error {
 	if seen == nil {
 		seen = func(Progress) {}
 	}
-	id := c.prefix + "." + strconv.FormatUint(c.seq.Add(1), 10)
 	request, err := encode(method, id, p, flat)
 	if err != nil {
 		return edda.Classify(edda.Permanent, "encode %s: %w", method, err)
@@ -193,7 +257,7 @@ func encode(method, id string, p params, flat bool) ([]byte, error) {
 	return json.Marshal(request)
 }
 
-// decode reads the answer to the request with that id.
+// decode reads the answer to the request with that id; "" is whatever id it has.
 func decode(reply []byte, id string, into any) error {
 	var r struct {
 		Version string          `json:"jsonrpc"`
@@ -210,7 +274,7 @@ func decode(reply []byte, id string, into any) error {
 	if r.Result == nil {
 		return garbage(reply, "has neither a result nor an error")
 	}
-	if want, _ := json.Marshal(id); !bytes.Equal(bytes.TrimSpace(r.ID), want) {
+	if want, _ := json.Marshal(id); id != "" && !bytes.Equal(bytes.TrimSpace(r.ID), want) {
 		return garbage(reply, "answers another request")
 	}
 	if into == nil {
@@ -231,7 +295,8 @@ func garbage(reply []byte, why string) error {
 
 // Codes of the servers of JSON-RPC, and of HERO's documents.
 const (
-	codeServer = -32000 // anything: an internal error of a foreign server
+	codeServer     = -32000 // anything: an internal error of a foreign server
+	codeServerLast = -32099 // of the range that JSON-RPC leaves to servers
 	// noisy bounds the text of a foreign error.
 	noisy = 300
 )
@@ -253,6 +318,37 @@ func refusal(e *jsonrpc.Error) error {
 		return edda.Classify(edda.Temporary, "%w: %w", ErrUnsure, e)
 	}
 	return edda.Classify(edda.Permanent, "%w: %w", ErrRefused, e)
+}
+
+// missing reads the text of an error whose code does not say that something is not
+// there: foreign servers use the codes of any error for it.
+func missing(e *jsonrpc.Error) bool {
+	switch e.Code {
+	case codeServer, jsonrpc.InternalError:
+	default:
+		if e.Code > codeServer || e.Code < codeServerLast {
+			return false
+		}
+	}
+	text := strings.ToLower(e.Message)
+	return slices.ContainsFunc([]string{"not found", "unknown job", "unknown runner", "unknown method", "no such", "not exist", "doesn't exist"},
+		func(words string) bool { return strings.Contains(text, words) })
+}
+
+// aboutJob reads the error of a call that asks about one job: a text that says that
+// something is missing says it of the job, or of the method.
+func aboutJob(err error) error {
+	var e *jsonrpc.Error
+	if !errors.As(err, &e) || !missing(e) {
+		return err
+	}
+	switch text := strings.ToLower(e.Message); {
+	case strings.Contains(text, "method"):
+		return edda.Classify(edda.Permanent, "%w: %w", ErrNoMethod, e)
+	case strings.Contains(text, "runner") && !strings.Contains(text, "job"):
+		return err // it says nothing of the job
+	}
+	return edda.Classify(edda.Permanent, "%w: %w", ErrUnknownJob, e)
 }
 
 func hasCode(err error, code int) bool {

@@ -72,7 +72,7 @@ func TestWhatAnAnswerMeans(t *testing.T) {
 	}
 	for _, tt := range tests {
 		c, _ := says(t, tt.status, tt.answer)
-		_, _, err := c.Run(t.Context(), hero.Job{ID: 1}, nil)
+		_, _, err := c.Run(t.Context(), c.NewID(), hero.Job{ID: 1}, nil)
 		if !errors.Is(err, tt.want) || !errors.Is(err, tt.class) {
 			t.Errorf("%s: %v", tt.name, err)
 		}
@@ -90,7 +90,7 @@ func TestASupervisorThatIsNotThereIsUnsent(t *testing.T) {
 	address := l.Addr().String()
 	l.Close()
 	c := NewClient(HTTP("http://"+address, "", http.DefaultClient), "", "t")
-	if _, _, err := c.Run(t.Context(), hero.Job{}, nil); !errors.Is(err, ErrUnsent) {
+	if _, _, err := c.Run(t.Context(), c.NewID(), hero.Job{}, nil); !errors.Is(err, ErrUnsent) {
 		t.Errorf("%v", err)
 	}
 }
@@ -99,7 +99,7 @@ func TestASupervisorThatDiesInTheMiddleIsUnsure(t *testing.T) {
 	h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { panic(http.ErrAbortHandler) }))
 	defer h.Close()
 	c := NewClient(HTTP(h.URL, "", h.Client()), "", "t")
-	if _, _, err := c.Run(t.Context(), hero.Job{}, nil); !errors.Is(err, ErrUnsure) {
+	if _, _, err := c.Run(t.Context(), c.NewID(), hero.Job{}, nil); !errors.Is(err, ErrUnsure) {
 		t.Errorf("%v", err)
 	}
 }
@@ -129,7 +129,7 @@ func TestTheShapeOfParametersIsRemembered(t *testing.T) {
 	for flat, want := range map[bool]int{false: 3, true: 4} {
 		c, calls := shaped(t, flat)
 		for range 3 {
-			if status, _, err := c.Run(t.Context(), hero.Job{}, nil); err != nil || status != hero.JobFinished {
+			if status, _, err := c.Run(t.Context(), c.NewID(), hero.Job{}, nil); err != nil || status != hero.JobFinished {
 				t.Errorf("flat %v: %s, %v", flat, status, err)
 			}
 		}
@@ -143,7 +143,7 @@ func TestAJobOnTheWire(t *testing.T) {
 	c, got := says(t, 200, `{"jsonrpc":"2.0","id":%ID,"result":{"success":"{\"sum\":3,\"text\":\"x\"}"}}`)
 	j := hero.Job{ID: 2001, CallerID: 12, ContextID: 7, Script: "print(1)", ScriptType: hero.ScriptPython, Timeout: 9,
 		CreatedAt: 1756463372, UpdatedAt: 1756463372, Signatures: json.RawMessage(`[{"public_key":"a"}]`)}
-	status, result, err := c.Run(t.Context(), j, nil)
+	status, result, err := c.Run(t.Context(), c.NewID(), j, nil)
 	if err != nil || status != hero.JobFinished || !reflect.DeepEqual(result, map[string]string{"sum": "3", "text": "x"}) {
 		t.Errorf("%s %v %v", status, result, err)
 	}
@@ -173,14 +173,18 @@ func TestStatesInManyWords(t *testing.T) {
 // mesh answers calls as it is told.
 type mesh func(o mycelium.CallOptions) ([]byte, error)
 
+func (m mesh) Resume(context.Context, mycelium.Call, bool) ([]byte, error) {
+	return nil, mycelium.ErrNoReply
+}
+
 func (m mesh) Call(_ context.Context, _ mycelium.Destination, _ string, _ []byte, _ string, o mycelium.CallOptions) ([]byte, error) {
 	return m(o)
 }
 
 func TestWhatMyceliumTellsMeans(t *testing.T) {
-	for said, want := range map[error]error{mycelium.ErrAborted: ErrUnsent, mycelium.ErrUnsent: ErrUnsent, mycelium.ErrRefused: ErrRefused, context.DeadlineExceeded: ErrUnsure} {
+	for said, want := range map[error]error{mycelium.ErrAborted: ErrUnsent, mycelium.ErrUnsent: ErrUnsent, mycelium.ErrRefused: ErrUndeliverable, context.DeadlineExceeded: ErrUnsure} {
 		c := NewClient(Mycelium(mesh(func(mycelium.CallOptions) ([]byte, error) { return nil, said }), mycelium.Destination{}, "t"), "", "t")
-		if _, _, err := c.Run(t.Context(), hero.Job{}, nil); !errors.Is(err, want) {
+		if _, _, err := c.Run(t.Context(), c.NewID(), hero.Job{}, nil); !errors.Is(err, want) {
 			t.Errorf("%v is %v", said, err)
 		}
 	}
@@ -190,7 +194,7 @@ func TestWhatMyceliumTellsMeans(t *testing.T) {
 		o.Observe(mycelium.StateRead, "m1")
 		return []byte(`{"jsonrpc":"2.0","id":"t.1","result":{"error":"bad"}}`), nil
 	}), mycelium.Destination{}, "t"), "", "t")
-	status, result, err := c.Run(t.Context(), hero.Job{}, func(p Progress) { seen = append(seen, p) })
+	status, result, err := c.Run(t.Context(), c.NewID(), hero.Job{}, func(p Progress) { seen = append(seen, p) })
 	if err != nil || status != hero.JobError || result["error"] != "bad" {
 		t.Errorf("%s %v %v", status, result, err)
 	}
@@ -207,7 +211,7 @@ func TestAStatusDoesNotGoBackWhereMyceliumForgetsTheMessage(t *testing.T) {
 		}
 		return nil, mycelium.ErrAborted
 	}), mycelium.Destination{}, "t"), "", "t")
-	_, _, _ = c.Run(t.Context(), hero.Job{}, func(p Progress) { seen = append(seen, p) })
+	_, _, _ = c.Run(t.Context(), c.NewID(), hero.Job{}, func(p Progress) { seen = append(seen, p) })
 	want := []Progress{{"m1", hero.TransportQueued, false}, {"m1", hero.TransportDelivered, false}, {"m1", hero.TransportRead, true}}
 	if !reflect.DeepEqual(seen, want) {
 		t.Errorf("seen %v", seen)

@@ -27,7 +27,10 @@ const (
 
 // A field of our own in a job's hash, beside queued (the attempt that was last put
 // into a queue) and content (what the job is, as a digest).
-const fieldRunner = "runner" // the registered runner that it names
+const (
+	fieldRunner  = "runner"  // the registered runner that it names
+	fieldContent = "content" // of every job that came here, for its current attempt
+)
 
 // supervisedKey is of our own in a context's database; sorted: job keys by when
 // they are given up.
@@ -39,8 +42,12 @@ const supervisedKey = "edda:supervised"
 // it started, is run again by a higher attempt only, which may be of a job that was
 // mended meanwhile. One that still lies in its queue is not put there a second time.
 //
+// A job that exists keeps its definition: it is the same work, and its hash may hold
+// more than the caller of this step knows. A job that was mended takes the new one.
+//
 // KEYS job, queue, supervised, index. ARGV: whether to queue, attempt, content,
-// script, give up at (0: never), caller, then the fields.
+// script, give up at (0: never), caller, how many words of the state and how many of
+// the definition follow, then the state, the definition, and what only a new job gets.
 var enqueue = redis.NewScript(`
 local h = redis.call('HMGET', KEYS[1], 'status', 'queued', 'content', 'script')
 local run, attempt = ARGV[1] == '1', tonumber(ARGV[2])
@@ -50,7 +57,9 @@ if not mended and h[4] and ((h[3] and h[3] ~= ARGV[3]) or (not h[3] and h[4] ~= 
 if status == 'finished' then return 'known' end
 if queued >= attempt or (h[3] and not run) then return 'known' end
 if status == 'error' and queued == 0 and run and attempt <= 1 then return 'known' end
-redis.call('HSET', KEYS[1], unpack(ARGV, 7))
+local last = 8 + tonumber(ARGV[7])
+if not h[4] then last = #ARGV elseif mended then last = last + tonumber(ARGV[8]) end
+redis.call('HSET', KEYS[1], unpack(ARGV, 9, last))
 redis.call('HSET', KEYS[1], 'content', ARGV[3], 'status', 'dispatched')
 redis.call('HDEL', KEYS[1], 'result')
 redis.call('SADD', KEYS[4], ARGV[6])
@@ -65,7 +74,8 @@ return 'queued'
 // queue, in one step that may be repeated: a job that exists with the same content
 // is Known and not queued again, unless the attempt is higher and it did not
 // finish. An empty queue only stores it. giveUp, where not zero, is when a
-// supervisor's sweep ends the job.
+// supervisor's sweep ends the job. The definition of a job that exists stays as its
+// creator wrote it.
 //
 // extra are fields and values of the caller's own.
 func Enqueue(ctx context.Context, db *redisdb.DB, j hero.Job, queue string, giveUp time.Time, extra ...string) (Verdict, error) {
@@ -81,16 +91,35 @@ func Enqueue(ctx context.Context, db *redisdb.DB, j hero.Job, queue string, give
 	if !giveUp.IsZero() {
 		until = giveUp.Unix()
 	}
-	args := []any{run, max(j.Attempt, 1), content(j), j.Script, until, j.CallerID}
-	for field, value := range stored(j).Fields() {
-		args = append(args, field, value)
-	}
-	for _, word := range extra {
-		args = append(args, word)
-	}
+	state, definition, fresh := parts(stored(j), extra)
+	args := []any{run, max(j.Attempt, 1), content(j), j.Script, until, j.CallerID, len(state), len(definition)}
+	args = append(append(append(args, state...), definition...), fresh...)
 	keys := []string{j.Key(), queue, supervisedKey, hero.JobCallersKey(j.ID)}
 	v, err := enqueue.Run(ctx, c, keys, args...).Text()
 	return Verdict(v), db.Explain(op, j.ContextID, err)
+}
+
+// parts splits a job's fields: its state, which each attempt writes; its definition,
+// which a new or a mended job writes; and what a job that exists keeps because the
+// caller says nothing of it: a job on the wire need not have these fields.
+func parts(j hero.Job, extra []string) (state, definition, fresh []any) {
+	for _, word := range extra {
+		state = append(state, word)
+	}
+	silent := map[string]bool{"retries": j.Retries == 0, "prerequisites": len(j.Prerequisites) == 0, "dependends": len(j.Dependends) == 0}
+	for field, value := range j.Fields() {
+		switch field {
+		case "status", "updated_at", "attempt", "message_key", "flow_id":
+			state = append(state, field, value)
+		default:
+			if silent[field] {
+				fresh = append(fresh, field, value)
+			} else {
+				definition = append(definition, field, value)
+			}
+		}
+	}
+	return state, definition, fresh
 }
 
 // stored is the job as it is written: the times are ours where it has none.

@@ -1,6 +1,7 @@
 package supervisor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,10 +20,8 @@ const (
 )
 
 // await waits for the job's end. A caller who goes away ends the waiting, not the
-// job; one who asks again joins it. When the job's time has passed it ends here: it
-// has that time to be begun, and from then once more to run.
+// job; one who asks again joins it. When the job's time has passed it ends here.
 func (s *Server) await(ctx context.Context, j hero.Job) (Answer, error) {
-	until := time.Now().Add(s.bound(j))
 	for look := firstLook; ; look = min(2*look, lastLook) {
 		now, err := s.load(ctx, address{j.ContextID, j.CallerID, j.ID})
 		if err != nil {
@@ -31,10 +30,8 @@ func (s *Server) await(ctx context.Context, j hero.Job) (Answer, error) {
 		if now.Status.Ended() {
 			return answerOf(now), nil
 		}
-		if time.Now().After(until) {
-			if until = s.begunUntil(now); time.Now().After(until) {
-				return s.expire(ctx, now)
-			}
+		if until, why := s.until(now); time.Now().After(until) {
+			return s.expire(ctx, now, why)
 		}
 		select {
 		case <-ctx.Done():
@@ -45,8 +42,8 @@ func (s *Server) await(ctx context.Context, j hero.Job) (Answer, error) {
 }
 
 // expire records that no end came in time, unless one just did.
-func (s *Server) expire(ctx context.Context, j hero.Job) (Answer, error) {
-	ended, err := s.end(ctx, j, fmt.Sprintf("timeout: no end within %s", s.bound(j)))
+func (s *Server) expire(ctx context.Context, j hero.Job, why string) (Answer, error) {
+	ended, err := s.end(ctx, j, why)
 	if err != nil {
 		return Answer{}, err
 	}
@@ -97,6 +94,9 @@ func (s *Server) status(ctx context.Context, p idParams) (State, error) {
 	if err != nil {
 		return State{}, err
 	}
+	if given, err := s.given(ctx, j); err != nil || !given {
+		return State{}, cmp.Or(err, error(notFound("job %d was not given to this supervisor", j.ID)))
+	}
 	out := State{JobID: toID(j.ID), Status: string(j.Status), CreatedAt: rfc3339(j.CreatedAt)}
 	if j.Status == hero.JobStarted {
 		out.StartedAt = rfc3339(j.UpdatedAt)
@@ -105,6 +105,23 @@ func (s *Server) status(ctx context.Context, p idParams) (State, error) {
 		out.CompletedAt = rfc3339(j.UpdatedAt)
 	}
 	return out, nil
+}
+
+// given tells whether a job that waits came here: its hash may be the coordinator's,
+// on the same Redis, and the call that was to bring the job was lost.
+func (s *Server) given(ctx context.Context, j hero.Job) (bool, error) {
+	if j.Status != hero.JobDispatched && j.Status != hero.JobWaiting {
+		return true, nil
+	}
+	c, err := s.db.Client(j.ContextID)
+	if err != nil {
+		return false, storage(err)
+	}
+	is, err := c.HExists(ctx, j.Key(), fieldContent).Result()
+	if err != nil {
+		return false, storage(s.db.Explain("read "+j.Key(), j.ContextID, err))
+	}
+	return is, nil
 }
 
 // result is the recorded end; a job without one is an error that says where it stands.

@@ -9,10 +9,11 @@ import (
 	"edda/hero/mycelium"
 )
 
-// Caller makes calls over Mycelium; *mycelium.Hub is one. Call is as its own, and
+// Caller makes calls over Mycelium; *mycelium.Hub is one. The methods are as its own, and
 // may be used from many goroutines.
 type Caller interface {
 	Call(ctx context.Context, dst mycelium.Destination, topic string, payload []byte, id string, o mycelium.CallOptions) ([]byte, error)
+	Resume(ctx context.Context, c mycelium.Call, only bool) ([]byte, error)
 }
 
 // Mycelium carries requests to the supervisor that listens there on the topic.
@@ -39,9 +40,18 @@ func (t *overMycelium) Carry(ctx context.Context, request []byte, id string, see
 	case errors.Is(err, mycelium.ErrUnsent), errors.Is(err, mycelium.ErrAborted):
 		return nil, edda.Classify(edda.Temporary, "%w: %w", ErrUnsent, err)
 	case errors.Is(err, mycelium.ErrRefused):
-		return nil, edda.Classify(edda.Permanent, "%w: %w", ErrRefused, err)
+		return nil, edda.Classify(edda.Permanent, "%w: %w", ErrUndeliverable, err)
 	}
 	return nil, edda.Classify(edda.Temporary, "%w: %w", ErrUnsure, err)
+}
+
+// Resume waits for the reply to a request that an earlier process sent.
+func (t *overMycelium) Resume(ctx context.Context, ids []string, messageID string, only bool) ([]byte, error) {
+	reply, err := t.over.Resume(ctx, mycelium.Call{Dst: t.to, Requests: ids, MessageID: messageID}, only)
+	if err != nil {
+		return nil, edda.Classify(edda.Temporary, "%w: %w", ErrNoReply, err)
+	}
+	return reply, nil
 }
 
 // progress says a state of Mycelium in the words of messages. From one that is not

@@ -31,7 +31,7 @@ func New(db *redisdb.DB, o Options) (*Server, error) {
 	var err error
 	s.rpc, err = jsonrpc.NewServer(
 		jsonrpc.Info{Title: "Supervisor", Version: "1", Description: "Has jobs run by registered runners."},
-		s.methods(), jsonrpc.ServerOptions{Log: o.Log, Auth: withBearer, MaxConcurrent: maxCalls})
+		s.methods(), jsonrpc.ServerOptions{Log: o.Log, Auth: s.withBearer, MaxConcurrent: maxCalls})
 	if err != nil {
 		return nil, fmt.Errorf("supervisor: %w", err)
 	}
@@ -108,25 +108,30 @@ func (s *Server) run(ctx context.Context, p jobParams) (Answer, error) {
 	return s.await(ctx, j)
 }
 
-// bound is how long a call waits for the job's end.
+// bound is how long a job that was begun may take to its end.
 func (s *Server) bound(j hero.Job) time.Duration {
-	timeout := time.Duration(j.Timeout) * time.Second
-	if timeout == 0 {
-		timeout = s.o.Timeout
-	}
-	return timeout + s.o.Grace
+	return orElse(time.Duration(j.Timeout)*time.Second, s.o.Timeout) + s.o.Grace
 }
 
-// begunUntil is when the time of a job that runs has passed; zero of one that does not.
-func (s *Server) begunUntil(j hero.Job) time.Time {
-	if j.Status != hero.JobStarted {
-		return time.Time{}
+// until is when a job's time has passed, and why it ends then: it may wait for its
+// queue timeout, and from its beginning it has its timeout.
+func (s *Server) until(j hero.Job) (time.Time, string) {
+	since := time.Now()
+	if j.UpdatedAt != 0 { // when it was queued, or begun; a foreign program may leave it out
+		since = time.Unix(int64(j.UpdatedAt), 0)
 	}
-	return time.Unix(int64(j.UpdatedAt), 0).Add(s.bound(j))
+	if j.Status == hero.JobStarted {
+		return since.Add(s.bound(j)), fmt.Sprintf("timeout: no end within %s of its start", s.bound(j))
+	}
+	waits := j.WaitsAtMost() + s.o.Grace
+	return since.Add(waits), fmt.Sprintf("queue_timeout: not begun within %s", waits)
 }
 
-// giveUp is when the sweep ends a job that still has no end.
-func (s *Server) giveUp(j hero.Job) time.Time { return time.Now().Add(s.bound(j)) }
+// giveUp is when the sweep looks at a job that has no end then. One that waits is
+// looked at as often as one that runs, since it may have begun.
+func (s *Server) giveUp(j hero.Job) time.Time {
+	return time.Now().Add(min(s.bound(j), j.WaitsAtMost()+s.o.Grace))
+}
 
 // admit checks the caller and the job.
 func (s *Server) admit(ctx context.Context, p jobParams) (hero.Job, error) {

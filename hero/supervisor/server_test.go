@@ -315,13 +315,13 @@ func TestARestartedSupervisorStillAnswers(t *testing.T) {
 	}
 }
 
-func TestJobRunEndsWithTheJobsTime(t *testing.T) {
+func TestJobRunEndsWithTheQueueTimeOfAJobThatNobodyBegins(t *testing.T) {
 	db := emptyDB(t)
 	h := serve(t, db, Options{Grace: 50 * time.Millisecond})
-	short := strings.Replace(wire, `"timeout":5`, `"timeout":1`, 1)
+	short := strings.Replace(wire, `"timeout":5`, `"timeout":5,"queue_timeout":1`, 1)
 	got, _ := call(t, h, "job.run", `[{"secret":"admin-secret","job":`+short+`}]`)
 	text, _ := got.(map[string]any)["error"].(string)
-	if !strings.HasPrefix(text, "timeout") {
+	if !strings.HasPrefix(text, "queue_timeout: not begun within") {
 		t.Errorf("%v", got)
 	}
 	if again, _ := call(t, h, "job.result", `[{"secret":"admin-secret","job_id":"2001"}]`); !reflect.DeepEqual(again, got) {
@@ -341,7 +341,9 @@ func TestTheSweepEndsWhatNobodyWaitsFor(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	begun(t, db, 3, time.Now()) // late, but a moment ago
+	since(t, db, 1, time.Now().Add(-hero.DefaultQueueTimeout-time.Minute))
+	since(t, db, 2, time.Now().Add(-2*time.Hour)) // its timeout has passed, and it only waits
+	begun(t, db, 3, time.Now())                   // late, but a moment ago
 	begun(t, db, 4, time.Now().Add(-2*time.Hour))
 	for range 2 {
 		if err := s.runOnce(t.Context()); err != nil {
@@ -439,6 +441,12 @@ func begun(t *testing.T, db *redisdb.DB, id uint32, at time.Time) {
 	if _, _, err := db.MoveJob(t.Context(), 1, 12, id, hero.JobStarted, nil); err != nil {
 		t.Fatal(err)
 	}
+	since(t, db, id, at)
+}
+
+// since makes a job one that was queued, or begun, then.
+func since(t *testing.T, db *redisdb.DB, id uint32, at time.Time) {
+	t.Helper()
 	c, err := db.Client(1)
 	if err != nil {
 		t.Fatal(err)
@@ -448,8 +456,7 @@ func begun(t *testing.T, db *redisdb.DB, id uint32, at time.Time) {
 	}
 }
 
-// A job may have lain in the queue for all of its time: from its beginning on it is
-// waited for once more.
+// A job may have lain in the queue for longer than its timeout: that counts from its beginning.
 func TestAJobThatBeganLateIsWaitedFor(t *testing.T) {
 	db := emptyDB(t)
 	s, err := New(db, Options{Admins: []string{"a"}, Timeout: time.Millisecond, Grace: time.Millisecond})
@@ -459,6 +466,12 @@ func TestAJobThatBeganLateIsWaitedFor(t *testing.T) {
 	j := hero.Job{ID: 1, CallerID: 12, ContextID: 1, ScriptType: "python", Executor: "python"}
 	if _, err := Enqueue(t.Context(), db, j, "queue:python", time.Time{}); err != nil {
 		t.Fatal(err)
+	}
+	since(t, db, 1, time.Now().Add(-time.Hour)) // it waits, for longer than it may run
+	waiting, enough := context.WithTimeout(t.Context(), lastLook/2)
+	defer enough()
+	if got, err := s.await(waiting, j); err == nil || !strings.Contains(err.Error(), "the job goes on") {
+		t.Errorf("%+v, %v", got, err)
 	}
 	begun(t, db, 1, time.Now().Add(time.Hour))
 	ctx, done := context.WithTimeout(t.Context(), lastLook/2)

@@ -74,8 +74,7 @@ func (s *Server) sweep(ctx context.Context, context uint32) error {
 	return nil
 }
 
-// giveUpOn ends a job whose time has passed; again is when to look at one that
-// began late.
+// giveUpOn ends a job whose time has passed; again is when to look at another one.
 func (s *Server) giveUpOn(ctx context.Context, context uint32, key string) (again time.Time, err error) {
 	caller, id, err := hero.ParseJobKey(key)
 	if err != nil {
@@ -85,9 +84,13 @@ func (s *Server) giveUpOn(ctx context.Context, context uint32, key string) (agai
 	if err != nil || j.Status.Ended() {
 		return time.Time{}, gone(err)
 	}
-	if again = s.begunUntil(j); time.Now().Before(again) {
-		return again, nil
+	until, why := s.until(j)
+	if time.Now().Before(until) {
+		if next := s.giveUp(j); next.Before(until) {
+			return next, nil
+		}
+		return until, nil
 	}
-	_, err = s.end(ctx, j, fmt.Sprintf("timeout: no end within %s", s.bound(j)))
+	_, err = s.end(ctx, j, why)
 	return time.Time{}, err
 }

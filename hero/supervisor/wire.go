@@ -29,19 +29,26 @@ type Job struct {
 	Payload   string            `json:"payload"`
 	Runner    string            `json:"runner"`   // the name of a registered runner
 	Executor  string            `json:"executor"` // what runs the payload: python, v, …
-	Timeout   uint32            `json:"timeout"`  // seconds
+	Timeout   uint32            `json:"timeout"`  // of its execution, in seconds
 	EnvVars   map[string]string `json:"env_vars"`
 	CreatedAt string            `json:"created_at"`
 	UpdatedAt string            `json:"updated_at"`
 	// Signatures are carried through, never verified.
 	Signatures json.RawMessage `json:"signatures,omitempty"`
+	// QueueTimeout is Edda's own: how long the job may wait before it is begun, in seconds.
+	QueueTimeout uint32 `json:"queue_timeout,omitempty"`
 	// Attempt is Edda's own: a higher one may run a job again that failed.
 	Attempt uint32 `json:"attempt,omitempty"`
+	// Retries, Prerequisites and Dependends are Edda's own too: a supervisor that
+	// knows them honours them.
+	Retries       uint8    `json:"retries,omitempty"`
+	Prerequisites []string `json:"prerequisites,omitempty"`
+	Dependends    []uint32 `json:"dependends,omitempty"`
 	// Status is in answers only.
 	Status string `json:"status,omitempty"`
 }
 
-// FromHero is the job as it goes to a supervisor.
+// FromHero is the job as a supervisor shows it.
 func FromHero(j hero.Job) Job {
 	executor := j.Executor
 	if executor == "" {
@@ -55,8 +62,20 @@ func FromHero(j hero.Job) Job {
 		ID: toID(j.ID), CallerID: toID(j.CallerID), ContextID: toID(j.ContextID),
 		Payload: j.Script, Runner: executor, Executor: executor, Timeout: j.Timeout, EnvVars: env,
 		CreatedAt: rfc3339(j.CreatedAt), UpdatedAt: rfc3339(j.UpdatedAt),
-		Signatures: j.Signatures, Attempt: j.Attempt, Status: string(j.Status),
+		Signatures: j.Signatures, QueueTimeout: j.QueueTimeout, Attempt: j.Attempt, Status: string(j.Status),
+		Retries: j.Retries, Prerequisites: j.Prerequisites, Dependends: j.Dependends,
 	}
+}
+
+// ToRun is the job as it goes to a supervisor. Who sends it has looked after what it
+// waits for, and a flow tries its jobs again itself.
+func ToRun(j hero.Job) Job {
+	wire := FromHero(j)
+	wire.Status, wire.Prerequisites, wire.Dependends = "", nil, nil
+	if j.FlowID != 0 {
+		wire.Retries = 0
+	}
+	return wire
 }
 
 // Hero is the job as it lies in Redis.
@@ -92,7 +111,8 @@ func (j Job) Hero() (hero.Job, error) {
 	return hero.Job{
 		ID: ids[0], CallerID: ids[1], ContextID: ids[2], Script: j.Payload,
 		ScriptType: hero.ScriptType(executor), Executor: executor, Timeout: j.Timeout, EnvVars: j.EnvVars,
-		CreatedAt: created, UpdatedAt: updated, Signatures: j.Signatures, Attempt: j.Attempt, Status: hero.JobDispatched,
+		CreatedAt: created, UpdatedAt: updated, Signatures: j.Signatures, QueueTimeout: j.QueueTimeout, Attempt: j.Attempt, Status: hero.JobDispatched,
+		Retries: j.Retries, Prerequisites: j.Prerequisites, Dependends: j.Dependends,
 	}, nil
 }
 

@@ -16,7 +16,8 @@ import (
 func open(t *testing.T, o Options) (d *Door, let chan struct{}, answer chan string, stop func() error) {
 	t.Helper()
 	let, begun, answer := make(chan struct{}), make(chan struct{}), make(chan string, 1)
-	d = New("127.0.0.1:0", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	d = New("127.0.0.1:0", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		Authenticated(r.Context())
 		close(begun)
 		<-let
 		_, _ = io.WriteString(w, "late")
@@ -166,6 +167,45 @@ func TestForeignNamesAndPagesAreRefused(t *testing.T) {
 		w := httptest.NewRecorder()
 		if h.ServeHTTP(w, r); w.Code != test.want {
 			t.Errorf("%s: %d %s", name, w.Code, w.Body)
+		}
+	}
+}
+
+// TestAnyWebPageReads: a page of another site could have the server do all that a GET
+// does, unseen.
+func TestAnyWebPageReads(t *testing.T) {
+	refuse := func(w http.ResponseWriter, status int, detail string) { http.Error(w, detail, status) }
+	h := SameSite(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), refuse)
+	const here = "127.0.0.1:8700"
+	for name, test := range map[string]struct {
+		headers map[string]string
+		want    int
+	}{
+		"a program":                 {nil, 200},
+		"a picture":                 {map[string]string{"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors", "Sec-Fetch-Dest": "image"}, 403},
+		"another port":              {map[string]string{"Sec-Fetch-Site": "same-site", "Sec-Fetch-Mode": "cors", "Sec-Fetch-Dest": "empty"}, 403},
+		"a frame":                   {map[string]string{"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "iframe"}, 403},
+		"a link":                    {map[string]string{"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}, 200},
+		"typed":                     {map[string]string{"Sec-Fetch-Site": "none", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}, 200},
+		"our own page":              {map[string]string{"Sec-Fetch-Site": "same-origin", "Origin": "http://" + here}, 200},
+		"an old browser":            {map[string]string{"Origin": "https://evil.example"}, 403},
+		"an old browser, a sandbox": {map[string]string{"Origin": "null"}, 403},
+		"an old browser, our page":  {map[string]string{"Origin": "http://" + here}, 200},
+	} {
+		for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodPost} {
+			r := httptest.NewRequest(method, "/v1/instances", nil)
+			r.Host = here
+			for k, v := range test.headers {
+				r.Header.Set(k, v)
+			}
+			want := test.want
+			if name == "a link" && method != http.MethodGet {
+				want = 403
+			}
+			w := httptest.NewRecorder()
+			if h.ServeHTTP(w, r); w.Code != want {
+				t.Errorf("%s, %s: %d %s", name, method, w.Code, w.Body)
+			}
 		}
 	}
 }

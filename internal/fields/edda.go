@@ -27,6 +27,8 @@ func (c *Coder) visit(v any) {
 		instance(c, v)
 	case *edda.Cell:
 		cell(c, v)
+	case *edda.Part:
+		part(c, v)
 	case Object:
 		v.Fields(c)
 	default:
@@ -63,7 +65,7 @@ func (c *Coder) partOfInstance(v any) {
 func known(v any) bool {
 	switch v.(type) {
 	case *map[string]json.RawMessage,
-		*edda.Key, *edda.Event, *edda.Checkpoint, *edda.Work, *edda.Claim, *edda.Output, *edda.Entry, *edda.Instance, *edda.Cell, Object,
+		*edda.Key, *edda.Event, *edda.Checkpoint, *edda.Work, *edda.Claim, *edda.Output, *edda.Entry, *edda.Instance, *edda.Cell, *edda.Part, Object,
 		*edda.Step, *edda.Group, *edda.Frame, *edda.Undo, *edda.Timer, *edda.Thread, *edda.Position, *edda.Scope, *edda.Incident:
 		return true
 	}
@@ -178,9 +180,15 @@ func entry(c *Coder, v *edda.Entry) {
 	c.TextIf("dead_letter", &v.DeadLetter)
 }
 
+func part(c *Coder, v *edda.Part) {
+	c.Uint("n", &v.N)
+	c.JSON("data", &v.Data)
+}
+
 func cell(c *Coder, v *edda.Cell) {
 	c.Struct("Key", &v.Key)
 	Pointer(c, "Instance", &v.Instance)
+	List(c, "Parts", &v.Parts)
 	List(c, "Parked", &v.Parked)
 	List(c, "Held", &v.Held)
 }

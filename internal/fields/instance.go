@@ -36,6 +36,7 @@ func instance(c *Coder, v *edda.Instance) {
 	c.TextIf("trace", &v.Trace)
 	c.IntIf("ordinal", &v.Ordinal)
 	c.TimeIf("armed", &v.Armed)
+	c.IntIf("parts", &v.Parts)
 }
 
 func step(c *Coder, v *edda.Step) {

@@ -2,21 +2,31 @@ package changelog
 
 import (
 	"fmt"
+	"os"
 
 	bolt "go.etcd.io/bbolt"
 )
 
-// CheckPages checks the pages of the file, as bbolt's Check does, and calls fn with what
-// is wrong. Nothing is folded meanwhile: which pages are free cannot be compared while
+// CheckPages checks the pages of the file, as bbolt's Check does but without its map, and
+// calls fn with what is wrong. Nothing is folded meanwhile: which pages are free cannot be compared while
 // that changes. Whoever calls it has no transaction open.
 func (db *DB) CheckPages(fn func(error)) error {
 	db.folds.Lock()
 	defer db.folds.Unlock()
-	return db.raw.View(func(raw *bolt.Tx) error {
-		for err := range raw.Check() {
-			fn(err)
+	return db.raw.View(func(*bolt.Tx) error {
+		f, shared := db.options.Pages.(*os.File)
+		if !shared {
+			var err error
+			if f, err = os.Open(db.raw.Path()); err != nil {
+				return err
+			}
+			defer f.Close()
 		}
-		return nil
+		info, err := f.Stat()
+		if err != nil {
+			return err
+		}
+		return checkPages(f, info.Size(), db.raw.Info().PageSize, fn)
 	})
 }
 

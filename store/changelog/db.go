@@ -94,6 +94,7 @@ type DB struct {
 	spaces  map[string][]byte // the top-level buckets that there were when it was opened
 	state   atomic.Pointer[state]
 	did     counters
+	cut     atomic.Pointer[Cut]
 	failure atomic.Pointer[error] // after which nothing can be written
 
 	writer  sync.Mutex // held by the transaction that writes; guards all below

@@ -211,6 +211,10 @@ func (db *DB) update(fn func(raw *bolt.Tx) error) error {
 // updateHeld is a bbolt transaction. One that failed and can be seen all the same leaves
 // nothing that may be relied on: nobody knows what is on disk.
 func (db *DB) updateHeld(fn func(raw *bolt.Tx) error) error {
+	return Guard(db.raw.Path(), func() error { return db.updateGuarded(fn) })
+}
+
+func (db *DB) updateGuarded(fn func(raw *bolt.Tx) error) error {
 	raw, err := db.raw.Begin(true)
 	if err != nil {
 		return err

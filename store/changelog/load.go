@@ -219,8 +219,26 @@ func (db *DB) eachInFiles(id logID, folded uint64, fn replayed) (last uint64, er
 			last = r.seq
 		}
 	}
-	return last, errors.Join(first.stopsAt(last+1), second.stopsAt(last+1))
+	if err := errors.Join(first.stopsAt(last+1), second.stopsAt(last+1)); err != nil {
+		return last, err
+	}
+	for _, t := range []*logText{first, second} {
+		if t.cutOff(last) {
+			db.cut.Store(&Cut{Path: t.path, After: last})
+		}
+	}
+	return last, nil
 }
+
+// Cut says that the end of the log was cut off.
+type Cut struct {
+	Path  string // of the file that ends too early
+	After uint64 // the last transaction of the log that is there
+}
+
+// Cut is set where the end of the log was cut off when the file was opened: what was
+// committed last may be gone.
+func (db *DB) Cut() *Cut { return db.cut.Load() }
 
 // follows tells whether the first record names the last one of another file.
 func (t *logText) follows(before *logText) bool {

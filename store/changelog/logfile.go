@@ -177,6 +177,22 @@ func headed(b []byte, id logID) bool {
 	return binary.BigEndian.Uint32(b[16:]) == recordSum(id, b, b[recordHeader:])
 }
 
+// tailRoom is how much room there always is behind the last record, which is synced with
+// it: where a file has less, its end was cut off.
+const tailRoom = recordHeader + entryHeader
+
+// cutOff tells whether a file ends where more was written: within the next record, or,
+// where it has the last one, too close behind that. A record that was being written when
+// the power failed lies in the room that was made for it before, unless the file had
+// just to grow for it: then nobody can tell.
+func (t *logText) cutOff(last uint64) bool {
+	if n := len(t.records); n > 0 && t.records[n-1].seq == last && len(t.rest) < tailRoom {
+		return true
+	}
+	r, whole := cutHead(t.rest, t.id)
+	return r.entry != nil && !whole && r.seq == last+1
+}
+
 // growBytes and maxGrow are how much room is made in a file at once, before a record is
 // written: as much as it has, within these bounds. So a disk that is full is found
 // out while nothing of the record is there.
@@ -263,7 +279,7 @@ func (l *logFiles) synced(slot int) error {
 // append writes a record behind the last, and syncs it. Unsure says that nobody knows
 // whether it is on disk; else a record that could not be written is not there.
 func (l *logFiles) append(seq uint64, framed []byte) (unsure bool, err error) {
-	if err := l.reserve(l.end + int64(len(framed))); err != nil {
+	if err := l.reserve(l.end + int64(len(framed)) + tailRoom); err != nil {
 		return false, fmt.Errorf("make room in the log: %w", err)
 	}
 	sum := frame(framed, l.id, seq, l.sum)

@@ -127,10 +127,16 @@ func (p rawPage) key(i int) []byte {
 // value copies that of a row; ok is false for a bucket, and where it would not be within
 // the page.
 func (p rawPage) value(i int) (value []byte, ok bool) {
+	value = p.held(i)
+	return bytes.Clone(value), value != nil && binary.NativeEndian.Uint32(p.element(i)) == 0
+}
+
+// held is what an element of a leaf holds, a value or a bucket; nil where it would not be
+// within the page.
+func (p rawPage) held(i int) []byte {
 	e := p.element(i)
 	at := uint64(binary.NativeEndian.Uint32(e[4:])) + uint64(binary.NativeEndian.Uint32(e[8:]))
-	value = cutPage(e, at, uint64(binary.NativeEndian.Uint32(e[12:])))
-	return bytes.Clone(value), value != nil && binary.NativeEndian.Uint32(e) == 0
+	return cutPage(e, at, uint64(binary.NativeEndian.Uint32(e[12:])))
 }
 
 // cutPage is nil where it would not be within the page, of which e is the rest.

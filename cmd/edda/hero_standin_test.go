@@ -1,0 +1,67 @@
+package main
+
+import (
+	"context"
+	"net/http"
+	"testing"
+)
+
+// standInAt runs a stand-in of one node until the test ends.
+func standInAt(t *testing.T) *standIn {
+	t.Helper()
+	s, err := newStandIn(standInNode{name: "edda", rpc: "127.0.0.1:0", rest: "127.0.0.1:0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+func TestThePagesOfOthersReachNoStandIn(t *testing.T) {
+	s := standInAt(t)
+	const pop = "/api/v1/messages"
+	for name, tt := range map[string]struct {
+		host, header, value string
+		want                int
+	}{
+		"a program":                     {"", "", "", 204},
+		"by the name of this machine":   {"localhost:8989", "", "", 204},
+		"a name that points here":       {"evil.example:8989", "", "", 421},
+		"a page that fetches":           {"", "Sec-Fetch-Site", "cross-site", 403},
+		"a page of a neighbour":         {"", "Sec-Fetch-Site", "same-site", 403},
+		"a page, in an old browser":     {"", "Origin", "http://evil.example", 403},
+		"a page that has no origin":     {"", "Origin", "null", 403},
+		"who typed it into his browser": {"", "Sec-Fetch-Site", "none", 204},
+	} {
+		for i, path := range []string{"/", pop} { // the JSON-RPC and the REST address
+			method, want := "GET", tt.want
+			if i == 0 && want == 204 {
+				want = 405 // it takes POSTs alone, from whom it answers
+			}
+			r, err := http.NewRequestWithContext(t.Context(), method, "http://"+s.doors[i].Addr()+path, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Host = tt.host
+			if tt.header != "" {
+				r.Header.Set(tt.header, tt.value)
+			}
+			resp, err := http.DefaultClient.Do(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = resp.Body.Close()
+			if resp.StatusCode != want {
+				t.Errorf("%s at %s: %d, want %d", name, path, resp.StatusCode, want)
+			}
+		}
+	}
+}

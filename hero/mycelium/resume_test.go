@@ -1,0 +1,91 @@
+package mycelium
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"edda/hero/mycelium/standin"
+)
+
+// An earlier process made the call, and the reply lies in the node: the one of whom was
+// asked counts, and that of a stranger does not.
+func TestAReplyThatLayInTheNodeAtTheStartIsFound(t *testing.T) {
+	inBoth(t, func(t *testing.T, w *world) {
+		near, far, third := w.dial(w.near), w.dial(w.far), w.dial(w.thirds)
+		pushed, err := near.Push(t.Context(), w.dst(), topic, request("1"), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := third.Push(t.Context(), Destination{PK: w.near.Key()}, "", []byte(`{"jsonrpc":"2.0","id":"1","result":"forged"}`), 0); err != nil {
+			t.Fatal(err)
+		}
+		if err := far.Reply(t.Context(), Message{ID: pushed.ID, SrcPK: w.near.Key()}, result("1")); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "both lie in the node", func() bool { return w.near.Unread() == 2 })
+		var c counts
+		h := w.caller(Options{Count: c.add})
+		eventually(t, "both were popped", func() bool { return c.of(CountStray) == 2 })
+		call := Call{Dst: w.dst(), MessageID: pushed.ID, Requests: []string{"1"}}
+		if reply, err := h.Resume(within(t, patience), call, true); err != nil || string(reply) != string(result("1")) {
+			t.Errorf("%s, %v", reply, err)
+		}
+		if reply, err := h.Resume(within(t, patience), call, true); !errors.Is(err, ErrNoReply) {
+			t.Errorf("the second time: %s, %v", reply, err)
+		}
+		if _, err := far.Push(t.Context(), Destination{PK: w.near.Key()}, "", result("2"), 0); err != nil {
+			t.Fatal(err)
+		}
+		if reply, err := h.Resume(within(t, patience), Call{Dst: w.dst(), Requests: []string{"2", "2.flat"}}, false); err != nil || string(reply) != string(result("2")) {
+			t.Errorf("by the id of its request: %s, %v", reply, err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, err := h.Resume(ctx, Call{Dst: w.dst(), Requests: []string{"3"}}, false); !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+		if _, err := h.Resume(ctx, Call{Dst: w.dst()}, false); err == nil || errors.Is(err, context.Canceled) {
+			t.Error("a call that nothing names was resumed:", err)
+		}
+	})
+}
+
+// Until the node has answered nobody knows that no reply is there.
+func TestWhileTheNodeIsDownItIsNotSaidThatNoReplyIsThere(t *testing.T) {
+	w := newWorld(t, func(t *testing.T, n *standin.Node) API { return NewRPC("http://127.0.0.1:1") })
+	h := w.caller(Options{})
+	ctx, cancel := context.WithTimeout(t.Context(), 3*popLater)
+	defer cancel()
+	if _, err := h.Resume(ctx, Call{Dst: w.dst(), MessageID: "x"}, true); !errors.Is(err, context.DeadlineExceeded) {
+		t.Error(err)
+	}
+}
+
+func TestRepliesThatNobodyWaitsForHaveABound(t *testing.T) {
+	h := NewHub(nil, Options{})
+	for i := range lateReplies + 10 {
+		h.keep(Message{ID: fmt.Sprint(i), Payload: []byte("x")})
+	}
+	if len(h.late) != lateReplies || h.late[0].ID != "10" || h.lateSize != lateReplies {
+		t.Errorf("%d replies of %d bytes, the first is %s", len(h.late), h.lateSize, h.late[0].ID)
+	}
+	h.keep(Message{ID: "large", Payload: []byte(strings.Repeat("x", lateBytes))})
+	if len(h.late) != 1 || h.late[0].ID != "large" {
+		t.Errorf("%d replies of %d bytes", len(h.late), h.lateSize)
+	}
+}
+
+// A topic is listened to for replies alone: a request there is refused, so that its
+// sender does not wait for nothing.
+func TestARequestOnATopicThatIsOnlyListenedToIsRefused(t *testing.T) {
+	inBoth(t, func(t *testing.T, w *world) {
+		w.run(NewHub(w.dial(w.far), Options{Listen: []string{topic}}))
+		reply, err := w.caller(Options{}).Call(within(t, patience), w.dst(), topic, request("1"), "1", CallOptions{})
+		if err != nil || !strings.Contains(string(reply), `"code":-32601`) || !strings.Contains(string(reply), `"id":"1"`) {
+			t.Errorf("%s, %v", reply, err)
+		}
+	})
+}

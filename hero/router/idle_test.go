@@ -1,0 +1,214 @@
+package router
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"edda/hero"
+)
+
+// fill puts results that nobody pops into the context's msg_in.
+func (b *bed) fill(context uint32, n int) {
+	b.t.Helper()
+	c := b.raw(context)
+	for from := 0; from < n; from += 5000 {
+		_, err := c.Pipelined(b.t.Context(), func(p redis.Pipeliner) error {
+			for i := from; i < min(from+5000, n); i++ {
+				key := hero.MessageKey(12, uint32(1_000_000+i))
+				p.HSet(b.t.Context(), key, "id", 1_000_000+i, "caller_id", 12, "context_id", context, "message_type", "result", "status", "dispatched")
+				p.LPush(b.t.Context(), hero.MsgIn, key)
+			}
+			return nil
+		})
+		b.must(err)
+	}
+}
+
+var calls = regexp.MustCompile(`cmdstat_([a-z|]+):calls=(\d+)`)
+
+// spent is how many commands of each kind Redis has done, in scripts too, and its
+// processor time in seconds.
+func (b *bed) spent() (commands map[string]int, cpu float64) {
+	b.t.Helper()
+	info, err := b.raw(0).Info(b.t.Context(), "commandstats").Result()
+	b.must(err)
+	commands = map[string]int{}
+	for _, m := range calls.FindAllStringSubmatch(info, -1) {
+		commands[m[1]], _ = strconv.Atoi(m[2])
+	}
+	info, err = b.raw(0).Info(b.t.Context(), "cpu").Result()
+	b.must(err)
+	for _, m := range regexp.MustCompile(`used_cpu_(?:sys|user):([\d.]+)`).FindAllStringSubmatch(info, -1) {
+		f, _ := strconv.ParseFloat(m[1], 64)
+		cpu += f
+	}
+	return commands, cpu
+}
+
+// Results that nobody pops, and the keys that flows leave, are not looked at again and
+// again: Redis has next to nothing to do, and what comes is still found at once.
+func TestAHundredThousandUnreadResultsCostNothingWhileIdle(t *testing.T) {
+	b := newBed(t)
+	b.runner(hero.Runner{ID: 20, Local: true}, 1)
+	b.fill(1, 100_000)
+	r, err := New(b.db, Options{}) // as it is by default
+	b.must(err)
+	b.run(r)
+	settled := func() bool { // the first look at all of it is over
+		before, _ := b.spent()
+		<-time.After(time.Second)
+		after, _ := b.spent()
+		return total(after)-total(before) < 1500
+	}
+	for until := time.Now().Add(time.Minute); !settled(); {
+		if time.Now().After(until) {
+			t.Fatal("it never comes to rest")
+		}
+	}
+	const rest = 12 * time.Second // a rare look is in it, too
+	before, cpu := b.spent()
+	<-time.After(rest)
+	after, now := b.spent()
+	seconds := rest.Seconds()
+	if n := float64(total(after)-total(before)) / seconds; n > 250 {
+		t.Errorf("%.0f commands a second: %v", n, difference(before, after))
+	}
+	if n := after["scan"] - before["scan"]; n > 100 { // the other context is empty, and one step each time
+		t.Errorf("%d steps of scans: a hundred thousand keys take five hundred each time", n)
+	}
+	if share := (now - cpu) / seconds; share > 0.01 {
+		t.Errorf("Redis takes %.1f %% of a core", 100*share)
+	} else {
+		t.Logf("Redis takes %.2f %% of a core and %.0f commands a second", 100*share, float64(total(after)-total(before))/seconds)
+	}
+
+	m := hero.Message{ID: 7, CallerID: 12, ContextID: 1, MessageType: hero.MessageJob, Job: []hero.Job{job(2001)}}
+	b.must(b.db.PutMessage(t.Context(), 1, m))
+	b.must(b.raw(1).LPush(t.Context(), hero.MsgIn, m.Key()).Err())
+	eventually(t, "a job behind all of that is queued", func() bool { return b.raw(1).LLen(t.Context(), "queue:python").Val() == 1 })
+}
+
+func total(commands map[string]int) (n int) {
+	for _, c := range commands {
+		n += c
+	}
+	return n
+}
+
+func difference(before, after map[string]int) map[string]int {
+	out := map[string]int{}
+	for name, n := range after {
+		if n != before[name] {
+			out[name] = n - before[name]
+		}
+	}
+	return out
+}
+
+// inboxOf is a msg_in with its script, without a router.
+func (b *bed) inboxOf() (box *inbox, take func() string) {
+	box = &inbox{list: hero.MsgIn}
+	return box, func() string {
+		b.t.Helper()
+		key, err := box.take(b.t.Context(), b.raw(1))
+		b.must(err)
+		return key
+	}
+}
+
+func (b *bed) arrives(kind hero.MessageType, ids ...uint32) {
+	b.t.Helper()
+	for _, id := range ids {
+		m := hero.Message{ID: id, CallerID: 12, ContextID: 1, MessageType: kind}
+		b.must(b.db.PutMessage(b.t.Context(), 1, m))
+		b.must(b.raw(1).LPush(b.t.Context(), hero.MsgIn, m.Key()).Err())
+	}
+}
+
+// Jobs among results, more than one look reads, are taken in the order in which they
+// came, also while actors pop what is theirs.
+func TestJobsAmongResultsAreTakenInTheirOrder(t *testing.T) {
+	b := newBed(t)
+	ctx := context.WithoutCancel(t.Context())
+	_, take := b.inboxOf()
+	b.fill(1, window+50)
+	b.arrives(hero.MessageJob, 1)
+	b.fill(1, 50)
+	b.arrives(hero.MessageJob, 2, 3)
+	for _, want := range []string{"message:12:1", "message:12:2", "message:12:3", ""} {
+		if got := take(); got != want {
+			t.Fatalf("took %q, want %q", got, want)
+		}
+		b.must(b.raw(1).RPop(ctx, hero.MsgIn).Err())
+	}
+	b.arrives(hero.MessageChat, 10)
+	b.arrives(hero.MessageJob, 4)
+	b.arrives(hero.MessageChat, 11)
+	if got := take(); got != "message:12:4" {
+		t.Fatalf("took %q", got)
+	}
+	b.must(b.raw(1).Del(ctx, hero.MsgIn).Err()) // all was popped, the mark too
+	b.arrives(hero.MessageChat, 12)
+	b.arrives(hero.MessageJob, 5)
+	if got := take(); got != "message:12:5" {
+		t.Fatalf("after all was popped: took %q", got)
+	}
+	if got := take(); got != "" {
+		t.Fatalf("took %q twice", got)
+	}
+	if n := b.raw(1).LLen(ctx, msgInCoordinator).Val(); n != 5 {
+		t.Errorf("%d keys are taken", n)
+	}
+}
+
+// A key may be pushed before its hash is there.
+func TestAJobWhoseHashComesAfterItsKeyIsFound(t *testing.T) {
+	b := newBed(t)
+	box, take := b.inboxOf()
+	b.must(b.raw(1).LPush(t.Context(), hero.MsgIn, "message:12:9").Err())
+	b.arrives(hero.MessageChat, 1)
+	if got := take(); got != "" {
+		t.Fatalf("took %q", got)
+	}
+	b.must(b.db.PutMessage(t.Context(), 1, hero.Message{ID: 9, CallerID: 12, ContextID: 1, MessageType: hero.MessageJob}))
+	box.again = time.Time{} // the time of the next look has come
+	if got := take(); got != "message:12:9" {
+		t.Fatalf("took %q", got)
+	}
+}
+
+// A runner that another program wrote is found where none fits, and one that was
+// created here at once.
+func TestARunnerThatIsNewIsFound(t *testing.T) {
+	b, s := newBed(t), newBoss(t)
+	r, err := New(b.db, Options{Look: 100 * time.Millisecond})
+	b.must(err)
+	b.run(r)
+	m := b.send(hero.Message{Timeout: 60, Job: []hero.Job{job(2001)}})
+	eventually(t, "it is known that there is none", func() bool {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return !r.runners[1].at.IsZero()
+	})
+	b.must(b.raw(1).HSet(t.Context(), hero.RunnerKey(20), "id", 20, "address", s.URL, "local", "false").Err())
+	b.end(m, hero.MessageProcessed)
+	r.mu.Lock()
+	r.runners[1] = known{keys: []string{}, at: time.Now(), until: time.Now().Add(time.Hour)}
+	r.mu.Unlock()
+	b.runner(hero.Runner{ID: 21, Address: s.URL}, 1)
+	eventually(t, "the cache is dropped", func() bool {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return len(r.runners[1].keys) != 0 || r.runners[1].at.IsZero()
+	})
+	b.end(b.send(hero.Message{ID: 102, Job: []hero.Job{job(2002)}}), hero.MessageProcessed)
+	if got := fmt.Sprint(s.ran("2001"), s.ran("2002")); got != "1 1" {
+		t.Errorf("runs %s", got)
+	}
+}

@@ -1,0 +1,46 @@
+package router
+
+import (
+	"context"
+	"time"
+
+	"edda/hero"
+)
+
+// known are the runners that a context is known to have. To find them Redis goes
+// through all keys of the context's database, so that this is done the less often the
+// more keys there are. What they say is read anew each time.
+type known struct {
+	keys  []string
+	at    time.Time // when they were found
+	until time.Time // when they are looked for again
+}
+
+// runners are the context's. With anew they are looked for again, unless that was
+// done a moment ago: nobody fits. The error is as of redisdb's Runners.
+func (l *line) runners(ctx context.Context, anew bool) ([]hero.Runner, error) {
+	r := l.r
+	r.mu.Lock()
+	k, ok := r.runners[l.context]
+	r.mu.Unlock()
+	if now := time.Now(); ok && now.Before(k.until) && !(anew && now.Sub(k.at) >= r.o.Look) {
+		return r.db.RunnersAt(ctx, l.context, k.keys)
+	}
+	keys, looked, err := r.db.RunnerKeys(ctx, l.context)
+	if err != nil {
+		return nil, err
+	}
+	now := time.Now()
+	pause := max(r.o.Look, time.Duration(looked)*time.Second/scanPace)
+	r.mu.Lock()
+	r.runners[l.context] = known{keys, now, now.Add(pause)}
+	r.mu.Unlock()
+	return r.db.RunnersAt(ctx, l.context, keys)
+}
+
+// forgetRunners has runners looked for again: some were created or deleted.
+func (r *Router) forgetRunners() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	clear(r.runners)
+}

@@ -1,0 +1,100 @@
+package stream
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"edda"
+	"edda/engine"
+)
+
+// removeWithin bounds removing the consumers of a reader that is done.
+const removeWithin = time.Second
+
+// CatchUp reads aggregate events and facts again for sagas that are behind, beside the
+// source that reads everything. It is an engine.Past.
+type CatchUp struct {
+	*Source
+	cancel context.CancelFunc
+	ended  chan struct{} // closed once Run has returned
+	err    error         // of Run; set before
+}
+
+var _ engine.Past = (*CatchUp)(nil)
+
+// OpenCatchUp begins to read for a pair behind the positions. What the streams do not hold
+// any more is passed over, and Losses tells of it. The options are those of the source that
+// reads everything.
+func OpenCatchUp(ctx context.Context, js jetstream.JetStream, p engine.Pair, from []edda.Checkpoint, o SourceOptions) (*CatchUp, error) {
+	o.CatchUp, o.AcceptLoss, o.From, o.Restored = p.Saga, true, FromAll, false
+	o.Name += "\x00" + p.Tenant
+	if p.Tenant != engine.AllTenants && !o.NoTenancy {
+		if !o.Tenants.Match(p.Tenant) {
+			return nil, edda.Classify(edda.Permanent, "the tenant %s is not served here: it goes on once it is", p.Tenant)
+		}
+		o.Tenants = Tenants{p.Tenant}
+	}
+	s, err := OpenSource(ctx, js, from, o)
+	if err != nil {
+		return nil, fmt.Errorf("read the streams for saga %s: %w", p.Saga, err)
+	}
+	c := &CatchUp{Source: s, ended: make(chan struct{})}
+	ctx, c.cancel = context.WithCancel(ctx)
+	go func() {
+		defer close(c.ended)
+		c.err = s.Run(ctx)
+	}()
+	return c, nil
+}
+
+// Fetch is that of the source, and fails once that reads no more.
+func (c *CatchUp) Fetch(ctx context.Context, max int, wait time.Duration) (engine.Fetched, error) {
+	got, err := c.Source.Fetch(ctx, max, wait)
+	select {
+	case <-c.ended:
+		if len(got.Events) == 0 && err == nil {
+			err = fmt.Errorf("read the streams again: %w", c.err)
+		}
+	default:
+	}
+	return got, err
+}
+
+// Losses says what the streams did not hold any more.
+func (c *CatchUp) Losses() (what []string) {
+	for _, l := range c.Source.Losses() {
+		what = append(what, l.Accepted())
+	}
+	return what
+}
+
+// Close ends the reading.
+func (c *CatchUp) Close() {
+	c.cancel()
+	<-c.ended
+	ctx, cancel := context.WithTimeout(context.Background(), removeWithin)
+	defer cancel()
+	c.Remove(ctx)
+}
+
+// Beginning is the position before the first message of a stream, and how many it has.
+type Beginning struct {
+	edda.Checkpoint
+	Messages uint64
+}
+
+// Beginnings are those of the streams of aggregate events and facts.
+func Beginnings(ctx context.Context, js jetstream.JetStream) (out []Beginning, err error) {
+	for _, name := range EventStreams() {
+		s, err := js.Stream(ctx, name)
+		if err != nil {
+			return nil, fmt.Errorf("look at stream %s: %w", name, err)
+		}
+		info := s.CachedInfo()
+		out = append(out, Beginning{beginning(info, FromAll), info.State.Msgs})
+	}
+	return out, nil
+}
