@@ -46,7 +46,7 @@ func relive(t *testing.T, r *rapid.T, plan []string) {
 			case "told": // not for everybody: it moves the main line alone
 				w.streams.publish("B", edda.Event{ID: id, Kind: edda.KindSignal, Type: "told", Key: edda.Key{Tenant: "acme", Saga: "mute", Correlation: "K"}, Tenant: "acme"})
 			case "both": // of one moment
-				for n := range 200 {
+				for n := range 60 {
 					w.streams.publish([]string{"A", "B"}[n%2], event(fmt.Sprint(id, "-", n), "add", k))
 				}
 			case "pass":

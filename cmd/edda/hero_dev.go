@@ -57,6 +57,8 @@ func (t *terminal) welcomeHero(p *process) {
 	switch {
 	case p.hero.standIn != nil:
 		fmt.Fprintf(t.out, "  mycelium %s (a stand-in of this process, not Mycelium: it reaches this machine only)\n", p.settings.Hero.Mycelium.address())
+		n := p.hero.standIn.node(standInName)
+		fmt.Fprintf(t.out, "           this node: key %s  ip %s\n", n.Key(), n.IP())
 	case p.hero.mesh != nil:
 		fmt.Fprintf(t.out, "  mycelium %s\n", p.settings.Hero.Mycelium.address())
 	}

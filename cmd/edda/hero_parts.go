@@ -172,7 +172,7 @@ func (p *process) openStandIn() error {
 	}
 	at := func(port int) string { return net.JoinHostPort(loopback, strconv.Itoa(port)) }
 	var err error
-	p.hero.standIn, err = newStandIn(standInNode{name: "edda", rpc: at(defaultMyceliumPort), rest: at(defaultRESTPort)})
+	p.hero.standIn, err = newStandIn(standInNode{name: standInName, rpc: at(defaultMyceliumPort), rest: at(defaultRESTPort)})
 	if err != nil {
 		return fmt.Errorf("%w; is Mycelium itself running? Then say --mycelium-port %d", err, defaultMyceliumPort)
 	}

@@ -66,6 +66,12 @@ func (s *standIn) carried(e standin.Envelope) standin.Fault {
 	return standin.Fault{}
 }
 
+// standInName is the node that edda dev is.
+const standInName = "edda"
+
+// node is the one of the name.
+func (s *standIn) node(name string) *standin.Node { return s.bus.Node(name) }
+
 // standInNode is a node and where it is served; an empty address is not.
 type standInNode struct{ name, rpc, rest string }
 

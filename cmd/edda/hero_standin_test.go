@@ -2,8 +2,14 @@ package main
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
+	"io"
 	"net/http"
+	"strings"
 	"testing"
+
+	"edda/hero/jsonrpc"
 )
 
 // standInAt runs a stand-in of one node until the test ends.
@@ -62,6 +68,44 @@ func TestThePagesOfOthersReachNoStandIn(t *testing.T) {
 			if resp.StatusCode != want {
 				t.Errorf("%s at %s: %d, want %d", name, path, resp.StatusCode, want)
 			}
+		}
+	}
+}
+
+func TestTheStandInTellsWhoItsNodesAre(t *testing.T) {
+	s := standInAt(t)
+	n := s.node("edda")
+	rpc, rest := jsonrpc.NewClient("http://"+s.doors[0].Addr(), jsonrpc.ClientOptions{}), "http://"+s.doors[1].Addr()+"/api/v1/"
+	var info map[string]string
+	if err := rpc.Call(t.Context(), "getInfo", nil, &info); err != nil || info["nodePubkey"] != n.Key() || !strings.HasSuffix(info["nodeSubnet"], "::/64") || len(info) != 2 {
+		t.Errorf("getInfo: %v %v", info, err)
+	}
+	for _, params := range []any{[]string{n.IP()}, map[string]string{"ip": n.IP()}} {
+		var key string
+		if err := rpc.Call(t.Context(), "getPublicKeyFromIp", params, &key); err != nil || key != n.Key() {
+			t.Errorf("getPublicKeyFromIp %v: %q %v", params, key, err)
+		}
+	}
+	for ip, code := range map[string]int{"nowhere": -32007, "": -32007, "400::1": -32008, "127.0.0.1": -32008} {
+		var e *jsonrpc.Error
+		if err := rpc.Call(t.Context(), "getPublicKeyFromIp", []string{ip}, nil); !errors.As(err, &e) || e.Code != code {
+			t.Errorf("%q: %v, want %d", ip, err, code)
+		}
+	}
+	for path, want := range map[string]struct {
+		status int
+		name   string
+	}{"admin": {200, "nodePubkey"}, "pubkey/" + n.IP(): {200, "publicKey"}, "pubkey/400::1": {404, ""}, "pubkey/nowhere": {400, ""}} {
+		r, err := http.Get(rest + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(r.Body)
+		_ = r.Body.Close()
+		var got map[string]string
+		_ = json.Unmarshal(text, &got)
+		if r.StatusCode != want.status || err != nil || want.name != "" && got[want.name] != n.Key() {
+			t.Errorf("%s: %d %s %v", path, r.StatusCode, text, err)
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/spf13/cobra"
 	"go.uber.org/zap"
@@ -22,6 +23,9 @@ type heroWorker struct {
 	heroRedis
 	id, interpreter, dir, metrics, level string
 	o                                    dispatcher.WorkerOptions
+	limits                               script.Limits
+	secrets                              []string
+	sandbox                              bool
 }
 
 func (t *terminal) heroWorkerCommand() *cobra.Command {
@@ -47,6 +51,13 @@ share its queue. It also looks for jobs whose workers are gone.`,
 	f.DurationVar(&w.o.Keep, "keep", 0, "remove ended jobs after it; 0: never")
 	f.DurationVar(&w.o.Sweep, "sweep", 10*time.Second, "time between looks for jobs whose workers are gone")
 	f.StringVar(&w.dir, "dir", "", "folder for scripts' temporary files and the audit record; one of this user when unsaid")
+	f.BoolVar(&w.sandbox, "sandbox", false, "run each script as another user, without network and the host's files; needs root")
+	f.Int64Var(&w.limits.Memory, "memory", 0, "bytes that a script and its processes hold together; 0: 1 GiB")
+	f.DurationVar(&w.limits.CPU, "cpu", 0, "processor time that they use together; 0: 1h")
+	f.Int64Var(&w.limits.Disk, "disk", 0, "bytes in a script's temporary folder; 0: 1 GiB")
+	f.IntVar(&w.limits.Processes, "processes", 0, "processes of a script at once; 0: 64")
+	f.IntVar(&w.limits.Output, "output", 0, "bytes of its output, and as many of its errors; 0: 1 MiB")
+	f.StringSliceVar(&w.secrets, "secrets", nil, "patterns of the names of variables whose values are masked, in place of *SECRET*, *TOKEN* and so on")
 	f.StringVar(&w.metrics, "metrics", "", "address that answers /metrics and /health, such as 127.0.0.1:9101")
 	f.StringVar(&w.level, "log-level", "info", "debug, info, warn or error")
 	return c
@@ -63,11 +74,18 @@ func (w *heroWorker) run(ctx context.Context, t *terminal) error {
 	if w.o.Timeout < 0 || w.o.Timeout%time.Second != 0 {
 		return usagef("--timeout %s: want whole seconds, such as 30s", w.o.Timeout)
 	}
+	if l := w.limits; l.Memory < 0 || l.CPU < 0 || l.Disk < 0 || l.Processes < 0 || l.Output < 0 {
+		return usagef("--memory, --cpu, --disk, --processes and --output: bounds are not negative; 0 means the default")
+	}
 	log, err := t.logger(w.level, isTerminal(t.err))
 	if err != nil {
 		return err
 	}
-	host, err := script.New(script.Options{Interpreters: map[string][]string{dispatcher.Interpreter: command}, Dir: w.dir, Log: log})
+	o := script.Options{Interpreters: map[string][]string{dispatcher.Interpreter: command}, Dir: w.dir, Limits: w.limits, Secrets: w.secrets, Log: log}
+	if w.sandbox {
+		o.Sandbox = &script.Sandbox{}
+	}
+	host, err := script.New(o)
 	if err != nil {
 		return usagef("%w", err)
 	}
@@ -80,6 +98,7 @@ func (w *heroWorker) run(ctx context.Context, t *terminal) error {
 	}
 	defer db.Close()
 	reg := prometheus.NewRegistry()
+	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	w.o.Scheme, w.o.Order, w.o.LogDir, w.o.Log, w.o.Metrics = dispatcher.Scheme(w.scheme), dispatcher.Order(w.order), w.logDir, log, reg
 	w.o.Began = func() {
 		log.Info("the worker takes jobs", zap.String("worker", w.id), zap.Strings("interpreter", command))

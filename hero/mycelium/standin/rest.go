@@ -23,6 +23,8 @@ func (n *Node) REST() http.Handler {
 	mux.HandleFunc("GET /api/v1/messages", n.restPop)
 	mux.HandleFunc("POST /api/v1/messages/reply/{id}", n.restReply)
 	mux.HandleFunc("GET /api/v1/messages/status/{id}", n.restStatus)
+	mux.HandleFunc("GET /api/v1/admin", n.restNode)
+	mux.HandleFunc("GET /api/v1/pubkey/{ip}", n.restKey)
 	return n.crashing(mux)
 }
 
@@ -113,6 +115,22 @@ func (n *Node) restStatus(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	answer(w, http.StatusOK, n.info(out, state))
+}
+
+func (n *Node) restNode(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, n.about()) }
+
+func (n *Node) restKey(w http.ResponseWriter, r *http.Request) {
+	ip, err := netip.ParseAddr(r.PathValue("ip"))
+	if err != nil {
+		http.Error(w, "Invalid URL: "+err.Error(), http.StatusBadRequest)
+		return
+	}
+	key := n.bus.keyAt(ip)
+	if key == "" {
+		w.WriteHeader(http.StatusNotFound)
+		return
+	}
+	answer(w, http.StatusOK, publicKey{key})
 }
 
 // body reads the message of a request, with the statuses of the original.

@@ -12,6 +12,8 @@ import (
 
 // Codes of the JSON-RPC API.
 const (
+	codeNoIP      = -32007
+	codeNoKey     = -32008
 	codePopTopic  = -32013
 	codePush      = -32015
 	codeReplyID   = -32018
@@ -34,6 +36,8 @@ func (n *Node) methods() []jsonrpc.Method {
 		jsonrpc.Define("pushMessage", "Send a message", jsonrpc.MethodOptions{Order: []string{"message", "reply_timeout"}, Errors: []int{codePush}}, n.rpcPush),
 		jsonrpc.Define("popMessage", "Take a message", jsonrpc.MethodOptions{Order: []string{"peek", "timeout", "topic"}, Errors: []int{codePopTopic}}, n.rpcPop),
 		jsonrpc.Define("pushMessageReply", "Reply to a message", jsonrpc.MethodOptions{Order: []string{"id", "message"}, Errors: []int{codeReplyID}}, n.rpcReply),
+		jsonrpc.Define("getInfo", "Tell the node's subnet and public key", jsonrpc.MethodOptions{}, n.rpcNode),
+		jsonrpc.Define("getPublicKeyFromIp", "Tell the public key of the node at an address", jsonrpc.MethodOptions{Order: []string{"ip"}, Errors: []int{codeNoIP, codeNoKey}}, n.rpcKey),
 		jsonrpc.Define("getMessageInfo", "Tell the state of a message", jsonrpc.MethodOptions{Order: []string{"id"}, Errors: []int{codeNoInfo, codeInfoID}}, n.rpcInfo),
 	}
 }
@@ -122,6 +126,24 @@ func (n *Node) rpcInfo(ctx context.Context, p infoParams) (info, error) {
 		err = &jsonrpc.Error{Code: codeNoInfo, Message: serverMessage}
 	}
 	return n.info(out, state), err
+}
+
+func (n *Node) rpcNode(context.Context, struct{}) (nodeInfo, error) { return n.about(), nil }
+
+type keyParams struct {
+	IP string `json:"ip"`
+}
+
+func (n *Node) rpcKey(_ context.Context, p keyParams) (string, error) {
+	ip, err := netip.ParseAddr(p.IP)
+	if err != nil {
+		return "", &jsonrpc.Error{Code: codeNoIP, Message: serverMessage}
+	}
+	key := n.bus.keyAt(ip)
+	if key == "" {
+		return "", &jsonrpc.Error{Code: codeNoKey, Message: serverMessage}
+	}
+	return key, nil
 }
 
 // duration is a number of seconds, of which nobody waits more than a year.

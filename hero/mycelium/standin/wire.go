@@ -100,6 +100,19 @@ type onlyID struct {
 	ID string `json:"id"`
 }
 
+// nodeInfo is what a node tells of itself.
+type nodeInfo struct {
+	Subnet string `json:"nodeSubnet"`
+	Key    string `json:"nodePubkey"`
+}
+
+func (n *Node) about() nodeInfo { return nodeInfo{Subnet: rangeOf(n.ip).String(), Key: n.key} }
+
+// publicKey is what the REST API answers of a node's key.
+type publicKey struct {
+	Key string `json:"publicKey"`
+}
+
 // info is what is told of a message that was pushed.
 type info struct {
 	Dst      string `json:"dst"`
