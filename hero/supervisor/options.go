@@ -87,7 +87,7 @@ func checkRunner(name, queue string) error {
 	case name == "" || len(name) > maxName:
 		return fmt.Errorf("name: a runner needs a name of at most %d bytes", maxName)
 	case len(queue) > maxName || !strings.HasPrefix(queue, "queue:") && !freeName.MatchString(queue):
-		return fmt.Errorf("queue: %.80q is no list of jobs: want queue:<name>, such as queue:python, or a name of letters, digits, _, - and .", queue)
+		return fmt.Errorf("queue: %.80q is no list of jobs: want queue:<name>, such as queue:python, or a name of letters, digits, dots, _ and -", queue)
 	case strings.HasPrefix(queue, "msg_"):
 		return fmt.Errorf("queue: %.80q is a list of messages: choose another name", queue)
 	}
