@@ -36,6 +36,9 @@ type Options struct {
 	// Runners are registered from the start: names with the lists they take
 	// jobs from, such as "python": "queue:python".
 	Runners map[string]string
+	// Contexts are served although this Redis has no hash of them, as on a Redis of the
+	// supervisor's own: their rights are kept where jobs come from, and the secret counts here.
+	Contexts []uint32
 	// Timeout is that of a job without one; Grace is added to every job's.
 	Timeout, Grace time.Duration
 	// Sweep is how often Run looks for jobs whose time has passed.
