@@ -32,7 +32,7 @@ the folder it is started in. Data is kept in --data across restarts. A changed f
 errors is shown, and what ran before runs on.
 
 With --hero it coordinates and runs flows of jobs too: over the Redis of --redis,
-else over one of its own that keeps nothing, and over a stand-in for Mycelium
+else over one of its own that is kept in --data too, and over a stand-in for Mycelium
 unless --mycelium-port names a real one.
 
 EDDA_EFFECTS_HANDOFF=false has effects go to their worker through the stream, as

@@ -4,19 +4,13 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"time"
 
-	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/zap"
 
 	"edda"
 	"edda/hero/redisdb"
 )
-
-// tickEvery moves the embedded Redis's clock, by which keys expire; it has none
-// of its own.
-const tickEvery = 100 * time.Millisecond
 
 // needsRedis tells whether anything of the process talks to Redis.
 func (s settings) usesRedis() bool { return s.Redis.configured() || s.coordinator() || s.runner() }
@@ -40,7 +34,7 @@ func (p *process) openRedis() error {
 	c := p.settings.Redis
 	if p.settings.dev && !c.configured() {
 		var err error
-		if p.embeddedRedis, err = miniredis.Run(); err != nil {
+		if p.embeddedRedis, err = openEmbeddedRedis(p.settings.Data, p.log.Named("redis")); err != nil {
 			return fmt.Errorf("embedded redis: %w", err)
 		}
 		c.Addr = p.embeddedRedis.Addr()
@@ -59,40 +53,25 @@ type silent struct{}
 // Printf drops it.
 func (silent) Printf(context.Context, string, ...any) {}
 
-// holdRedis keeps the client open, and the embedded Redis's clock going, until
-// everything that uses them has stopped.
+// holdRedis keeps the client open, and the embedded Redis going, until everything
+// that uses them has stopped.
 func (p *process) holdRedis(ctx context.Context) error {
-	defer p.closeRedis()
-	if p.embeddedRedis == nil {
+	var err error
+	if p.embeddedRedis != nil {
+		err = p.embeddedRedis.Run(ctx)
+	} else {
 		<-ctx.Done()
-		return nil
 	}
-	tick := time.NewTicker(tickEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-			p.embeddedRedis.SetTime(time.Now())
-			p.embeddedRedis.FastForward(tickEvery)
-		case <-ctx.Done():
-			return nil
-		}
-	}
-}
-
-func (p *process) closeRedis() {
 	if err := p.redis.Close(); err != nil {
 		p.log.Warn("close redis", zap.Error(err))
 	}
-	if p.embeddedRedis != nil {
-		p.embeddedRedis.Close()
-	}
+	return err
 }
 
 // redisAt says where Redis is, for people.
 func (p *process) redisAt() string {
 	if p.embeddedRedis != nil {
-		return p.embeddedRedis.Addr() + " (embedded, in memory, for development only: --redis names a real one)"
+		return p.embeddedRedis.Addr() + " (embedded, kept with the data, for development only: --redis names a real one)"
 	}
 	return p.redis.Where()
 }

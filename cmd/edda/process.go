@@ -12,7 +12,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
 	"github.com/oklog/ulid/v2"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -78,7 +77,7 @@ type process struct {
 	resumed    *prometheus.CounterVec // times that a stream had lost its handled end
 	// redis is nil where nothing talks to it; embeddedRedis is edda dev's own.
 	redis         *redisdb.DB
-	embeddedRedis *miniredis.Miniredis
+	embeddedRedis *embeddedRedis
 	hero          heroSide
 	upkeep        *upkeep
 	// line is what works on the streams; nil until JetStream was reached.
