@@ -160,3 +160,29 @@ func TestAnEncryptedStoreCountsItsDeadLettersToo(t *testing.T) {
 		t.Errorf("%d bytes, not %d; %d cut, before %d", got, n, db.Queues().Cut, cut)
 	}
 }
+
+func TestOneChangeWritesMoreDeadLettersThanThereIsRoomFor(t *testing.T) {
+	const most = 5 << 10
+	db := open(t, t.TempDir(), Options{MaxDeadBytes: most})
+	var all []edda.DeadLetter
+	for n := range 20 {
+		all = append(all, bigLetter("acme", n+1))
+	}
+	db.commit(t, Change{Dead: all})
+	if cut := db.Queues().Cut; cut < 15 || cut == 20 {
+		t.Errorf("%d of 20 letters are cut: there is room for four", cut)
+	}
+}
+
+// Whose an unreadable message is stands in its event alone.
+func TestUnreadableMessagesOfOneTenantTakeAnothersRoom(t *testing.T) {
+	db := open(t, t.TempDir(), Options{MaxDeadBytes: 1500})
+	for i, tenant := range []string{"acme", "zeta", "acme"} {
+		d := bigLetter(tenant, i+1)
+		d.Key, d.Reason, d.Event.Malformed = edda.Key{}, edda.DeadUndecodable, edda.DeadUndecodable
+		db.commit(t, Change{Dead: []edda.DeadLetter{d}})
+		if cut := db.letter(t, d.ID).Cut > 0; cut != (i == 2) {
+			t.Errorf("letter %d, of %s: cut is %v", i+1, tenant, cut)
+		}
+	}
+}
