@@ -123,11 +123,21 @@ type Redrive struct {
 	DeadLetter string `json:"dead_letter"`
 	// Data is applied instead of the event's payload.
 	Data json.RawMessage `json:"data,omitempty"`
-	// Event, Reason and Unseen are the dead letter's. The engine adds them, from its
+	// Event, Reason, Unseen and Cut are the dead letter's. The engine adds them, from its
 	// store alone, where the dead letter holds no key; nil when it is gone.
 	Event  *Event `json:"event,omitempty"`
 	Reason string `json:"reason,omitempty"`
 	Unseen bool   `json:"unseen,omitempty"`
+	Cut    int    `json:"cut,omitempty"`
+}
+
+// Lacks says why the event cannot be applied: its dead letter has no payload, and the
+// operator gives none. It is nil where it can.
+func (r Redrive) Lacks() error {
+	if r.Event == nil || len(r.Data) > 0 {
+		return nil
+	}
+	return DeadLetter{Event: *r.Event, Cut: r.Cut}.Whole()
 }
 
 // Verb is an operator's act on one instance; it stands in Event.Type.

@@ -116,6 +116,25 @@ type DeadLetter struct {
 	Raw []byte `json:"raw,omitempty"`
 	// Work is what a destination refused (DeadRejected).
 	Work *Work `json:"work,omitempty"`
+	// Cut is how many bytes of the event's payload, and of Raw, were left out,
+	// because its tenant had too many bytes of dead letters. The message lies in
+	// Event.Stream at Event.Seq.
+	Cut int `json:"cut,omitempty"`
+}
+
+// Whole says that it has everything that a redrive needs; else what is missing,
+// where it is, and what to do.
+func (d DeadLetter) Whole() error {
+	if d.Cut == 0 {
+		return nil
+	}
+	return Classify(Permanent, "its payload was left out, because its tenant had too many bytes of dead letters: it is in message %d of stream %s (nats stream get %s %d); redrive it with --data", d.Event.Seq, d.Event.Stream, d.Event.Stream, d.Event.Seq)
+}
+
+// InStream says that its event can be read again as it was. One that was redriven
+// may have another payload than its message.
+func (d DeadLetter) InStream() bool {
+	return d.Work == nil && d.Event.Stream != "" && d.Event.Seq > 0 && !d.Event.Redriven
 }
 
 // Tenant is whose it is: its key's, or where that is not known its subject's.

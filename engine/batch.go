@@ -151,9 +151,9 @@ func (b *batch) letter(ev edda.Event) (edda.Event, *edda.Event) {
 	if !slices.Contains(letterVerbs, ev.Type) || json.Unmarshal(ev.Payload, &r) != nil {
 		return ev, nil // it names none
 	}
-	r.Event, r.Reason, r.Unseen = nil, "", false
+	r.Event, r.Reason, r.Unseen, r.Cut = nil, "", false, 0
 	if d, found, err := b.db.DeadLetter(r.DeadLetter); err == nil && found && d.Key == ev.Key {
-		r.Event, r.Reason, r.Unseen = &d.Event, d.Reason, d.Unseen
+		r.Event, r.Reason, r.Unseen, r.Cut = &d.Event, d.Reason, d.Unseen, d.Cut
 	}
 	if ev.Type != edda.VerbRedrive {
 		return ev, r.Event

@@ -45,6 +45,8 @@ func (a *application) free(ev edda.Event) {
 		a.refuseVerb(ev, "dead letter "+want.DeadLetter+" holds nothing here")
 	case want.Event == nil:
 		a.refuseVerb(ev, "dead letter "+want.DeadLetter+" is gone")
+	case want.Lacks() != nil:
+		a.refuseVerb(ev, "dead letter "+want.DeadLetter+": "+want.Lacks().Error())
 	default:
 		a.redrive(ev, want)
 	}

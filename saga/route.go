@@ -87,7 +87,7 @@ func (s *Set) routeAddressed(ev edda.Event) []Target {
 // other sagas may have taken the event. Nowhere to go is no second dead letter.
 func (s *Set) routeRedriven(ev edda.Event) []Target {
 	want := redriveOf(ev)
-	if want.Event == nil || ev.Type != edda.VerbRedrive {
+	if want.Event == nil || ev.Type != edda.VerbRedrive || want.Lacks() != nil {
 		return nil
 	}
 	in := routingOf(again(*want.Event, want.Data))

@@ -128,6 +128,11 @@ func nextFor(d edda.DeadLetter, holds bool, behind int) []string {
 			redrive + " --data '{…}': apply it with another payload",
 			"edda deadletter skip " + d.ID + " --why TEXT: give it up, and apply those behind it (drop does the same here)",
 		}
+	case d.Cut > 0 && ofInstance(d):
+		return []string{
+			fmt.Sprintf("nats stream get %s %d: its payload, which was left out here", d.Event.Stream, d.Event.Seq),
+			redrive + " --data '{…}': applied with it", dropText(d),
+		}
 	case d.Reason == edda.DeadUnmatched:
 		return []string{redrive + ": applied where the instance has begun since, else parked again", dropText(d)}
 	case d.Reason == edda.DeadRejected:
@@ -181,11 +186,27 @@ func (s *Server) redrive(ctx context.Context, in *letterInput, d edda.DeadLetter
 	case d.Event.Kind == edda.KindOperator && (d.Event.Type == edda.VerbRedrive || d.Event.Type == edda.VerbDrop):
 		return nil, huma.Error409Conflict("a " + d.Event.Type + " is not redriven: redrive the dead letter that it spoke of, and drop this one")
 	}
+	if err := s.lacking(in, d); err != nil {
+		return nil, err
+	}
 	ev, o, err := s.verb(ctx, in, d, edda.VerbRedrive)
 	if err != nil {
 		return nil, err
 	}
 	return redriven(d, ev, o)
+}
+
+// lacking refuses to apply an event whose letter lacks its payload. One that holds
+// its key has it there.
+func (s *Server) lacking(in *letterInput, d edda.DeadLetter) error {
+	if d.Cut == 0 || len(in.data()) > 0 {
+		return nil
+	}
+	holds, _, err := s.holding(d)
+	if err != nil || holds {
+		return err
+	}
+	return huma.Error409Conflict("dead letter " + d.ID + ": " + d.Whole().Error())
 }
 
 func (s *Server) skip(ctx context.Context, in *letterInput, d edda.DeadLetter) (*body[LetterActView], error) {

@@ -13,6 +13,11 @@ import (
 	"edda/store/changelog"
 )
 
+// DefaultMaxDeadBytes is room for some ten thousand events of the usual size, and
+// yet so little that one tenant's mistake fills no disk in the months that dead
+// letters are kept.
+const DefaultMaxDeadBytes = 64 << 20
+
 // Options of a store. The zero value works.
 type Options struct {
 	Log *zap.Logger
@@ -24,6 +29,10 @@ type Options struct {
 
 	// Seal encrypts payloads; nil writes them as they are.
 	Seal AEAD
+
+	// MaxDeadBytes is how many bytes of dead letters a tenant may have before the
+	// next is written without its payload; [DefaultMaxDeadBytes] when zero.
+	MaxDeadBytes int
 
 	// ReadOnly opens a store that is there and changes nothing of it; see [OpenToCheck].
 	ReadOnly bool

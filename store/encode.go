@@ -73,6 +73,9 @@ type encodedDead struct {
 	id    string
 	time  time.Time
 	value []byte
+
+	tenant string
+	cut    []byte // the value without its payload; nil: it has none, or must keep it
 }
 
 // encodeChange refuses what can never be written, so that a transaction that
@@ -294,7 +297,23 @@ func (e *encoder) deadLetter(d *edda.DeadLetter) (*encodedDead, error) {
 	if err != nil {
 		return nil, fmt.Errorf("dead letter %s: %w", d.ID, err)
 	}
-	return &encodedDead{id: d.ID, time: d.Time, value: value}, nil
+	out := &encodedDead{id: d.ID, time: d.Time, value: value, tenant: d.Tenant()}
+	if short, ok := shortened(d); ok {
+		out.cut, err = e.value(0, short)
+	}
+	return out, err
+}
+
+// shortened is a dead letter without its payload, where that can be read again.
+func shortened(d *edda.DeadLetter) (*edda.DeadLetter, bool) {
+	n := len(d.Event.Payload) + len(d.Raw)
+	if n == 0 || !d.InStream() {
+		return nil, false
+	}
+	out := *d
+	out.Cut += n
+	out.Event.Payload, out.Raw = nil, nil
+	return &out, true
 }
 
 func (e *encoder) dues(key []byte, times []time.Time) (rows [][]byte) {

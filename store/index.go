@@ -25,7 +25,8 @@ type index struct {
 	oldest  ulid.ULID             // the first of them; zero: none
 	front   ulid.ULID             // no row of the outbox is before this
 	counts  map[countKey]int      // none is zero
-	queues  Queues
+	queues  aside
+	maxDead int // bytes of a tenant's dead letters
 }
 
 // waiting is an effect's outbox row and whose it is: a result speaks only for
@@ -49,6 +50,7 @@ func newIndex() *index {
 // loadIndex scans the outbox, the counters, and the keys of what is parked.
 func (d *DB) loadIndex(tx *changelog.Tx) (*index, error) {
 	x := newIndex()
+	x.maxDead = d.options.MaxDeadBytes
 	err := tx.Bucket([]byte(bucketOutbox)).ForEach(func(k, v []byte) error {
 		v, err := d.seal.open(bucketOutbox, k, v, 0)
 		if err != nil {
@@ -161,7 +163,7 @@ type staged struct {
 	oldest   ulid.ULID
 	front    ulid.ULID
 	counts   map[countKey]int // new values
-	queues   Queues           // what is added, or taken away
+	queues   aside            // what is added, or taken away
 	hours    []uint32         // in which claims were added
 	claimed  []recentCommand  // of these
 	cleared  bool             // claims were removed, and perhaps an hour with them
@@ -233,6 +235,11 @@ func (s *staged) removed(id ulid.ULID, kind edda.WorkKind, by *owner) {
 		delete(s.effects, id)
 		delete(s.commands, command)
 	}
+}
+
+// letters is how many bytes of dead letters a tenant has by now.
+func (s *staged) letters(tenant string) int {
+	return s.index.queues.Letters[tenant] + s.queues.Letters[tenant]
 }
 
 // arm notes a due row that was added; its key is the change's.

@@ -177,6 +177,9 @@ func (o *Options) validate() {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
+	if o.MaxDeadBytes <= 0 {
+		o.MaxDeadBytes = DefaultMaxDeadBytes
+	}
 	if o.maxMapped == 0 {
 		o.maxMapped = maxMapped
 	}

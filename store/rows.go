@@ -2,6 +2,7 @@ package store
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -59,7 +60,13 @@ type (
 		DeadLetter string `json:"dead_letter"`
 	}
 	letterPart struct {
-		Reason string `json:"reason"`
+		Reason string     `json:"reason"`
+		Key    tenantPart `json:"key"`
+		Event  tenantPart `json:"event"`
+		Cut    int        `json:"cut"`
+	}
+	tenantPart struct {
+		Tenant string `json:"tenant"`
 	}
 )
 
@@ -69,8 +76,19 @@ func (p *instancePart) Fields(c *fields.Coder) { c.Int("generation", &p.Generati
 // Fields names the one of a held event.
 func (p *entryPart) Fields(c *fields.Coder) { c.Text("dead_letter", &p.DeadLetter) }
 
-// Fields names the one of a dead letter.
-func (p *letterPart) Fields(c *fields.Coder) { c.Text("reason", &p.Reason) }
+// Fields names those of a dead letter.
+func (p *letterPart) Fields(c *fields.Coder) {
+	c.Text("reason", &p.Reason)
+	c.Struct("key", &p.Key)
+	c.Struct("event", &p.Event)
+	c.Int("cut", &p.Cut)
+}
+
+// tenant is as [edda.DeadLetter.Tenant].
+func (p *letterPart) tenant() string { return cmp.Or(p.Key.Tenant, p.Event.Tenant) }
+
+// Fields names the one of a key, or of an event.
+func (p *tenantPart) Fields(c *fields.Coder) { c.Text("tenant", &p.Tenant) }
 
 // head stands before an instance: the key's latest history row, and what the
 // counters and the index of ends need of it. A key that has history but no

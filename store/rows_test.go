@@ -8,7 +8,9 @@ import (
 	"edda/internal/fields/fieldstest"
 )
 
-func parts() []any { return []any{&storedRecord{}, &instancePart{}, &entryPart{}, &letterPart{}} }
+func parts() []any {
+	return []any{&storedRecord{}, &instancePart{}, &entryPart{}, &letterPart{}, &tenantPart{}}
+}
 
 func TestRowsAreWrittenAndReadAsByEncodingJSON(t *testing.T) { fieldstest.Suite(t, parts()...) }
 

@@ -15,22 +15,43 @@ type Queues struct {
 	Held     int // the poison events included
 	HeldKeys int
 	Dead     map[string]int // by reason
+	Cut      int            // of them, those without their payload
+}
+
+// aside is that, and how many bytes of dead letters each tenant has; none is zero.
+type aside struct {
+	Queues
+	Letters map[string]int
 }
 
 // Queues is kept up to date by every commit; it costs no scan.
 func (d *DB) Queues() Queues {
 	d.index.mu.RLock()
 	defer d.index.mu.RUnlock()
-	q := d.index.queues
+	q := d.index.queues.Queues
 	q.Dead = maps.Clone(q.Dead)
 	return q
 }
 
+// DeadBytes is how many bytes the dead letters of all tenants have.
+func (d *DB) DeadBytes() (n int) {
+	d.index.mu.RLock()
+	defer d.index.mu.RUnlock()
+	for _, of := range d.index.queues.Letters {
+		n += of
+	}
+	return n
+}
+
 // add is what a transaction changed, or the sum of all.
-func (q *Queues) add(other Queues) {
+func (q *aside) add(other aside) {
 	q.Parked += other.Parked
 	q.Held += other.Held
 	q.HeldKeys += other.HeldKeys
+	q.Cut += other.Cut
+	for tenant, n := range other.Letters {
+		q.grow(tenant, n)
+	}
 	for reason, n := range other.Dead {
 		q.dead(reason, n)
 	}
@@ -42,6 +63,16 @@ func (q *Queues) dead(reason string, n int) {
 	}
 	if q.Dead[reason] += n; q.Dead[reason] == 0 {
 		delete(q.Dead, reason)
+	}
+}
+
+// grow counts bytes of a tenant's dead letters.
+func (q *aside) grow(tenant string, bytes int) {
+	if q.Letters == nil {
+		q.Letters = map[string]int{}
+	}
+	if q.Letters[tenant] += bytes; q.Letters[tenant] == 0 {
+		delete(q.Letters, tenant)
 	}
 }
 
@@ -66,15 +97,20 @@ func (q *Queues) entry(name keyspace, value []byte, n int) error {
 	return nil
 }
 
-func (q *Queues) letter(value []byte, n int) error {
+func (q *aside) letter(value []byte, n int) error {
 	if value == nil {
 		return nil
 	}
 	d, err := decode[letterPart]("dead letter", value)
-	if err == nil {
-		q.dead(d.Reason, n)
+	if err != nil {
+		return err
 	}
-	return err
+	q.dead(d.Reason, n)
+	q.grow(d.tenant(), n*len(value))
+	if d.Cut > 0 {
+		q.Cut += n
+	}
+	return nil
 }
 
 // countEntry counts a row of a queue that is put, replaced or deleted.
@@ -93,7 +129,7 @@ func (w *writer) countEntry(r row) error {
 }
 
 // loadQueues counts what is there when the store opens.
-func loadQueues(tx *changelog.Tx, s seal) (q Queues, err error) {
+func loadQueues(tx *changelog.Tx, s seal) (q aside, err error) {
 	for _, name := range []keyspace{bucketParked, bucketHeld, bucketDead} {
 		if err := tx.Bucket([]byte(name)).ForEach(func(k, v []byte) error {
 			v, err := s.open(name, k, v, 0)

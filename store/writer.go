@@ -393,11 +393,15 @@ func (w *writer) deadLetter(d *encodedDead) error {
 	if err := w.bucket(bucketDeadID).Put(texts(d.id), at); err != nil {
 		return err
 	}
-	if err := w.staged.queues.letter(d.value, 1); err != nil {
+	value := d.value
+	if d.cut != nil && w.staged.letters(d.tenant)+len(value) > w.staged.index.maxDead {
+		value = d.cut
+	}
+	if err := w.staged.queues.letter(value, 1); err != nil {
 		return err
 	}
 	key := deadKey(d.time, d.id)
-	return w.put(w.bucket(bucketDead), bucketDead, key, key, d.value, 0)
+	return w.put(w.bucket(bucketDead), bucketDead, key, key, value, 0)
 }
 
 func (w *writer) resolve(id string) error {

@@ -23,6 +23,7 @@ import (
 	"edda/internal/files"
 	"edda/manifests"
 	"edda/outbox"
+	"edda/store"
 	"edda/stream"
 )
 
@@ -43,6 +44,7 @@ type config struct {
 	Gateway    gatewayConfig    `koanf:"gateway"`
 	Outbox     outboxConfig     `koanf:"outbox"`
 	Parked     parkedConfig     `koanf:"parked"`
+	Dead       deadConfig       `koanf:"dead_letters"`
 	Effects    effectsConfig    `koanf:"effects"`
 	Retention  retentionConfig  `koanf:"retention"`
 	Redis      redisConfig      `koanf:"redis"`
@@ -123,6 +125,13 @@ type parkedConfig struct {
 	Max int `koanf:"max"`
 }
 
+// deadConfig bounds dead letters.
+type deadConfig struct {
+	// MaxBytes is how many a tenant may have before the next is kept without its
+	// payload, which is in its stream.
+	MaxBytes int `koanf:"max_bytes"`
+}
+
 type effectsConfig struct {
 	// Allow names hosts and networks that effects may call although they are
 	// loopback, private or link-local.
@@ -151,7 +160,7 @@ type logConfig struct {
 func defaults() config {
 	return config{
 		Addr: defaultAddr, Data: "edda-data", Role: roleCombined, Tenancy: tenancyConfig{Enabled: true},
-		Outbox: outboxConfig{Max: outbox.DefaultMax}, Parked: parkedConfig{Max: engine.DefaultMaxParked},
+		Outbox: outboxConfig{Max: outbox.DefaultMax}, Parked: parkedConfig{Max: engine.DefaultMaxParked}, Dead: deadConfig{MaxBytes: store.DefaultMaxDeadBytes},
 		Streams: streamsConfig{Replicas: 1, MaxPayload: stream.DefaultMaxPayload}, Gateway: gatewayConfig{Timeout: outbox.DefaultGatewayTimeout},
 		Log: logConfig{Level: "info"}, Retention: retentionDefaults(),
 		Effects: effectsConfig{Handoff: true, Retention: effects.DefaultRetention, Lease: stream.DefaultLedgerLease, AckWait: stream.DefaultAckWait, HeldBytes: effects.DefaultHeldBytes},
@@ -318,8 +327,8 @@ func (c config) validate() error {
 	if c.Streams.From != "" && c.Streams.From != "now" && c.Streams.From != "all" {
 		return usagef("streams.from %q: want now or all", c.Streams.From)
 	}
-	if c.Outbox.Max < 1 || c.Parked.Max < 1 {
-		return usagef("outbox.max %d, parked.max %d: want 1 at least", c.Outbox.Max, c.Parked.Max)
+	if c.Outbox.Max < 1 || c.Parked.Max < 1 || c.Dead.MaxBytes < 1 {
+		return usagef("outbox.max %d, parked.max %d, dead_letters.max_bytes %d: want 1 at least", c.Outbox.Max, c.Parked.Max, c.Dead.MaxBytes)
 	}
 	if err := c.validateHero(); err != nil {
 		return err

@@ -117,7 +117,7 @@ func (c *client) printDead(raw []byte, list server.DeadLetterList) error {
 			fmt.Fprintln(c.term.out, printable(d.ID))
 			continue
 		}
-		lines = append(lines, []string{d.ID, d.Reason, d.Key.Saga, d.Key.Correlation, inputName(d.Event), ago(d.Time), d.Error})
+		lines = append(lines, []string{d.ID, d.Reason, d.Key.Saga, d.Key.Correlation, inputName(d.Event), ago(d.Time), shortError(d)})
 	}
 	if c.output == outputTable {
 		rows(c.term.out, []string{"id", "reason", "saga", "key", "event", "time", "error"}, lines)
@@ -153,7 +153,7 @@ func (c *client) showDead(d server.DeadLetterView) {
 	c.fields([][2]string{
 		{"id", d.ID}, {"reason", d.Reason}, {"time", clock(d.Time)}, {"saga", d.Key.Saga}, {"key", d.Key.Correlation},
 		{"subject", d.Subject}, {"event", inputName(d.Event)}, {"event id", d.Event.ID}, {"stream", inStream(d.Event)}, {"correlation", d.Event.Correlation}, {"trace", d.Event.Trace},
-		{"error", d.Error}, {"where", d.Path}, {"expression", d.Source}, {"inputs", d.Inputs}, {"payload", compact(d.Event.Payload)}, {"raw", string(d.Raw)},
+		{"error", d.Error}, {"where", d.Path}, {"expression", d.Source}, {"inputs", d.Inputs}, {"payload", compact(d.Event.Payload)}, {"raw", string(d.Raw)}, {"cut", cutText(d.DeadLetter)},
 	})
 	if d.Event.Redrives > 0 {
 		c.fields([][2]string{{"redriven", strconv.Itoa(d.Event.Redrives) + " times, and died again"}})
@@ -186,6 +186,22 @@ func (c *client) fields(lines [][2]string) {
 			fmt.Fprintf(c.term.out, "%-11s %s\n", line[0], printable(line[1]))
 		}
 	}
+}
+
+// cutText says that a letter lacks its payload.
+func cutText(d edda.DeadLetter) string {
+	if d.Cut == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d bytes of payload left out, which are in the stream", d.Cut)
+}
+
+// shortError is the error of a letter in a list, and whether it lacks its payload.
+func shortError(d edda.DeadLetter) string {
+	if d.Cut == 0 {
+		return d.Error
+	}
+	return fmt.Sprintf("(cut: %d bytes) %s", d.Cut, d.Error)
 }
 
 // inStream is where the event lies in its stream.

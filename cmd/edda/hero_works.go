@@ -83,7 +83,9 @@ func (p *process) supervise(w *works, secret string) error {
 		queues[t] = hero.ScriptType(t).Queue()
 	}
 	var err error
-	w.supervisor, err = supervisor.New(p.redis, supervisor.Options{Admins: []string{secret}, Runners: queues, Log: p.log.Named("supervisor")})
+	w.supervisor, err = supervisor.New(p.redis, supervisor.Options{
+		Admins: []string{secret}, Runners: queues, Contexts: p.settings.Hero.Runner.Contexts, Log: p.log.Named("supervisor"),
+	})
 	if err != nil {
 		return &usageError{err}
 	}

@@ -124,7 +124,7 @@ func newProcess(s settings, l loaded, log *zap.Logger) (*process, error) {
 	if err := errors.Join(p.openRedis(), p.buildHero(), p.buildUpkeep()); err != nil {
 		return nil, errors.Join(err, p.server.Close(), p.db.Close())
 	}
-	p.metrics.MustRegister(&instanceCollector{p.db}, &queueCollector{p.db}, &parkedCollector{p.db, s.Parked.Max}, mappedGauge())
+	p.metrics.MustRegister(&instanceCollector{p.db}, &queueCollector{p.db, s.Dead.MaxBytes}, &parkedCollector{p.db, s.Parked.Max}, mappedGauge())
 	p.metrics.MustRegister(writtenCounters(p.db)...)
 	p.pulse = newPulse(p.loops()...)
 	p.group = lifecycle.New(lifecycle.Options{Stopped: p.partStopped}, p.parts(l)...)
@@ -185,7 +185,7 @@ func (p *process) open() error {
 	if err != nil {
 		return err
 	}
-	db, err := store.Open(filepath.Join(p.settings.Data, p.settings.storeFolder()), store.Options{Seal: sealing, Log: p.log.Named("store"), Observe: observeCommits(p.metrics)})
+	db, err := store.Open(filepath.Join(p.settings.Data, p.settings.storeFolder()), store.Options{Seal: sealing, MaxDeadBytes: p.settings.Dead.MaxBytes, Log: p.log.Named("store"), Observe: observeCommits(p.metrics)})
 	if err != nil {
 		return fmt.Errorf("open the store: %w", err)
 	}

@@ -77,23 +77,31 @@ func (q *quarantine) acted(t *edda.Transition, became string) {
 
 // queueCollector shows how much lies in the quarantine and waits for instances,
 // from the counts that every commit keeps.
-type queueCollector struct{ db *store.DB }
+type queueCollector struct {
+	db      *store.DB
+	maxDead int // bytes of dead letters of a tenant
+}
 
 var (
 	deadDesc   = prometheus.NewDesc("edda_dead_letters", "Dead letters in the store, by reason.", []string{"reason"}, nil)
 	heldDesc   = prometheus.NewDesc("edda_held_keys", "Keys that a poison event holds.", nil, nil)
+	cutDesc    = prometheus.NewDesc("edda_dead_letters_cut", "Dead letters in the store that lack their payload, which is in its stream.", nil, nil)
+	bytesDesc  = prometheus.NewDesc("edda_dead_letters_bytes", "Bytes of dead letters in the store.", nil, nil)
+	mostDesc   = prometheus.NewDesc("edda_dead_letters_bytes_limit", "Bytes of dead letters that one tenant may have; the next is kept without its payload.", nil, nil)
 	behindDesc = prometheus.NewDesc("edda_held_events", "Events that are held, the poison ones included.", nil, nil)
 )
 
 func (c *queueCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{deadDesc, heldDesc, behindDesc} {
+	for _, d := range []*prometheus.Desc{deadDesc, heldDesc, behindDesc, cutDesc, bytesDesc, mostDesc} {
 		ch <- d
 	}
 }
 
 func (c *queueCollector) Collect(ch chan<- prometheus.Metric) {
 	n := c.db.Queues()
-	for d, value := range map[*prometheus.Desc]int{heldDesc: n.HeldKeys, behindDesc: n.Held} {
+	for d, value := range map[*prometheus.Desc]int{
+		heldDesc: n.HeldKeys, behindDesc: n.Held, cutDesc: n.Cut, bytesDesc: c.db.DeadBytes(), mostDesc: c.maxDead,
+	} {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(value))
 	}
 	sums := map[string]int{}

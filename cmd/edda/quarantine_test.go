@@ -210,7 +210,7 @@ edda_dead_letters{reason="rejected"} 2
 # TYPE edda_held_keys gauge
 edda_held_keys 0
 `
-	if err := testutil.CollectAndCompare(&queueCollector{p.db}, strings.NewReader(want), "edda_dead_letters", "edda_held_keys"); err != nil {
+	if err := testutil.CollectAndCompare(&queueCollector{p.db, 1000}, strings.NewReader(want), "edda_dead_letters", "edda_held_keys"); err != nil {
 		t.Error(err)
 	}
 }

@@ -71,6 +71,10 @@ func (a *application) redrive(ev edda.Event, want edda.Redrive) {
 		a.settle(ev, edda.FateLate, "refused", "dead letter "+want.DeadLetter+" holds nothing here, or is gone")
 		return
 	}
+	if err := want.Lacks(); err != nil {
+		a.settle(ev, edda.FateLate, "refused", "dead letter "+want.DeadLetter+": "+err.Error())
+		return
+	}
 	tr := edda.Transition{Event: ev, Fate: edda.FateHandled, Handlers: []string{ev.Type}, Resolved: []string{want.DeadLetter}}
 	if in := a.cell.Instance; in != nil {
 		tr.Instance = copyOf(in, ev.Time)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -369,6 +370,14 @@ func TestADeadLetterOfAFlowIsRedriven(t *testing.T) {
 	verb.ID, verb.Payload = "o2", json.RawMessage(`{"dead_letter":"D1"}`)
 	if out := d.apply(verb); out[0].Fate != edda.FateLate || len(out[0].Resolved) != 0 {
 		t.Fatalf("of what is gone: %+v", out)
+	}
+	dead.Payload, dead.Stream, dead.Seq = nil, "WORKFLOW_EVENTS", 7
+	if payload, err = json.Marshal(edda.Redrive{DeadLetter: "D1", Event: &dead, Cut: 900}); err != nil {
+		t.Fatal(err)
+	}
+	verb.ID, verb.Payload = "o3", payload
+	if out := d.apply(verb); len(out) != 1 || out[0].Fate != edda.FateLate || len(out[0].Resolved) != 0 || !strings.Contains(out[0].Outputs[0].Reason, "nats stream get WORKFLOW_EVENTS 7") {
+		t.Fatalf("without its payload: %+v", out)
 	}
 }
 

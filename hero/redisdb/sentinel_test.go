@@ -68,7 +68,9 @@ func TestSentinelsThatDoNotKnowTheMasterSaySo(t *testing.T) {
 // TestARedisClusterIsRefusedByName: one step needs keys of several slots.
 func TestARedisClusterIsRefusedByName(t *testing.T) {
 	t.Parallel()
-	s := real(t, realservers.RedisOptions{More: []string{"--cluster-enabled", "yes"}})
+	_, bus, err := net.SplitHostPort(closedPort(t)) // or it is 10,000 above the other one, which may be taken
+	must(t, err)
+	s := real(t, realservers.RedisOptions{More: []string{"--cluster-enabled", "yes", "--cluster-port", bus}})
 	d := open(t, Options{Addr: s.Address()})
 	for _, context := range []uint32{0, 3} {
 		if err := d.Push(t.Context(), context, queue, "job:1:1"); err == nil || !strings.Contains(err.Error(), "this is a Redis Cluster, which does not serve") {

@@ -260,6 +260,12 @@ func (l *line) over(ctx context.Context, m hero.Message, job hero.Job) (out end,
 // before. An error that is Permanent may still pass, when a runner registers.
 func (l *line) target(ctx context.Context, m hero.Message, job hero.Job, url string) (t target, again bool, err error) {
 	t, again, err = l.targetAmong(ctx, m, job, url, false)
+	if err == nil && t.way != byQueue && t.runner == 0 { // the runner that lends its secret may be new
+		if is, err := l.outdated(ctx); err != nil || !is {
+			return t, again, err
+		}
+		return l.targetAmong(ctx, m, job, url, false)
+	}
 	if err == nil || !errors.Is(err, edda.Permanent) {
 		return t, again, err
 	}

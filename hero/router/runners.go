@@ -11,9 +11,10 @@ import (
 // through all keys of the context's database, so that this is done the less often the
 // more keys there are. What they say is read anew each time.
 type known struct {
-	keys  []string
-	at    time.Time // when they were found
-	until time.Time // when they are looked for again
+	keys    []string
+	changes string    // what redisdb's Changes said before they were looked for
+	at      time.Time // when they were found
+	until   time.Time // when they are looked for again
 }
 
 // runners are the context's. With anew they are looked for again, unless that was
@@ -26,6 +27,10 @@ func (l *line) runners(ctx context.Context, anew bool) ([]hero.Runner, error) {
 	if now := time.Now(); ok && now.Before(k.until) && !(anew && now.Sub(k.at) >= r.o.Look) {
 		return r.db.RunnersAt(ctx, l.context, k.keys)
 	}
+	changes, err := r.db.Changes(ctx)
+	if err != nil {
+		return nil, err
+	}
 	keys, looked, err := r.db.RunnerKeys(ctx, l.context)
 	if err != nil {
 		return nil, err
@@ -33,7 +38,7 @@ func (l *line) runners(ctx context.Context, anew bool) ([]hero.Runner, error) {
 	now := time.Now()
 	pause := max(r.o.Look, time.Duration(looked)*time.Second/scanPace)
 	r.mu.Lock()
-	r.runners[l.context] = known{keys, now, now.Add(pause)}
+	r.runners[l.context] = known{keys, changes, now, now.Add(pause)}
 	r.mu.Unlock()
 	return r.db.RunnersAt(ctx, l.context, keys)
 }
@@ -43,4 +48,20 @@ func (r *Router) forgetRunners() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	clear(r.runners)
+}
+
+// outdated tells whether runners were created or deleted since those of the context were
+// looked for; then they are looked for again.
+func (l *line) outdated(ctx context.Context) (bool, error) {
+	now, err := l.r.db.Changes(ctx)
+	if err != nil {
+		return false, err
+	}
+	l.r.mu.Lock()
+	defer l.r.mu.Unlock()
+	if k, ok := l.r.runners[l.context]; ok && k.changes == now {
+		return false, nil
+	}
+	delete(l.r.runners, l.context)
+	return true, nil
 }

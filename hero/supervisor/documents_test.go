@@ -164,3 +164,19 @@ func TestRetriesOfAJobInNoFlowAreLostThroughASupervisor(t *testing.T) {
 		}
 	}
 }
+
+// TestASupervisorWithARedisOfItsOwnRefusesTheContextsItServes: nobody made them there,
+// and they were named in its settings. Others stay refused, and so do strangers in a
+// context whose rights it has.
+func TestASupervisorWithARedisOfItsOwnRefusesTheContextsItServes(t *testing.T) {
+	h := rightful(t, Options{Contexts: []uint32{1, 9}})
+	for _, c := range []struct {
+		context, caller string
+		want            int
+	}{{"9", "999", 0}, {"1", "12", 0}, {"1", "999", jsonrpc.PermissionDenied}, {"8", "12", jsonrpc.NotFound}} {
+		job := strings.NewReplacer(`"12"`, `"`+c.caller+`"`, `"context_id":"1"`, `"context_id":"`+c.context+`"`).Replace(wire)
+		if _, code := call(t, h, "jobs.create", `[{"secret":"admin-secret","job":`+job+`}]`); code != c.want {
+			t.Errorf("%+v: code %d", c, code)
+		}
+	}
+}

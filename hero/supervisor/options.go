@@ -36,6 +36,9 @@ type Options struct {
 	// Runners are registered from the start: names with the lists they take
 	// jobs from, such as "python": "queue:python".
 	Runners map[string]string
+	// Contexts are served although this Redis has no hash of them, as on a Redis of the
+	// supervisor's own: their rights are kept where jobs come from, and the secret counts here.
+	Contexts []uint32
 	// Timeout is that of a job without one; Grace is added to every job's.
 	Timeout, Grace time.Duration
 	// Sweep is how often Run looks for jobs whose time has passed.
@@ -87,7 +90,7 @@ func checkRunner(name, queue string) error {
 	case name == "" || len(name) > maxName:
 		return fmt.Errorf("name: a runner needs a name of at most %d bytes", maxName)
 	case len(queue) > maxName || !strings.HasPrefix(queue, "queue:") && !freeName.MatchString(queue):
-		return fmt.Errorf("queue: %.80q is no list of jobs: want queue:<name>, such as queue:python, or a name of letters, digits, _, - and .", queue)
+		return fmt.Errorf("queue: %.80q is no list of jobs: want queue:<name>, such as queue:python, or a name of letters, digits, dots, _ and -", queue)
 	case strings.HasPrefix(queue, "msg_"):
 		return fmt.Errorf("queue: %.80q is a list of messages: choose another name", queue)
 	}
