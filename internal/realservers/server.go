@@ -16,6 +16,7 @@ import (
 	"os/exec"
 	"os/user"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -124,6 +125,8 @@ func (s *Server) run(cmd *exec.Cmd, accounts ...string) error {
 	if err := s.asOther(cmd, accounts...); err != nil {
 		return err
 	}
+	runtime.LockOSThread() // as start does
+	defer runtime.UnlockOSThread()
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("%s: %w: %s", filepath.Base(cmd.Path), err, out)
 	}
@@ -141,11 +144,22 @@ func (s *Server) start(cmd *exec.Cmd, ready string, accounts ...string) error {
 		return err
 	}
 	cmd.Stdout = cmd.Stderr // some say it there
-	if err := cmd.Start(); err != nil {
+	started := make(chan error)
+	go func() {
+		// The server ends with the thread that started it, so that stays as long: it may
+		// be one that ends with a goroutine, as those do that take another user.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			s.said.read(stderr)
+		}
+	}()
+	if err := <-started; err != nil {
 		return err
 	}
 	s.cmd = cmd
-	go s.said.read(stderr)
 	select {
 	case <-s.said.seen:
 		return nil
