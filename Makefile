@@ -46,7 +46,7 @@ servers: ## what tests talk to: PostgreSQL, MariaDB and Redis; installs what is 
 # The tests of the whole system come first: they wait more than they compute, and the
 # others run meanwhile.
 test: servers $(BIN)/gotestsum ## every test, with the race detector; installs or finds what it needs
-	CGO_ENABLED=1 $(BIN)/gotestsum --format pkgname --format-hide-empty-pkg -- -race -vet=off -toolexec 'env $(THRIFT)' -timeout 12m ./systemtest ./...
+	CGO_ENABLED=1 $(BIN)/gotestsum --format pkgname --format-hide-empty-pkg -- -race -vet=off -toolexec 'env $(THRIFT)' -timeout 25m ./systemtest ./...
 
 KILLS ?= 240
 SEED  ?= $(shell date +%s)

@@ -61,7 +61,7 @@ func TestFaultsOfSupervisorsAndCancelledFlows(t *testing.T) {
 }
 
 // silentSupervisor takes calls and answers none: each attempt ends with the job's
-// timeout, and then the flow with the reason.
+// queue_timeout, since nobody said that it began, and then the flow with the reason.
 func silentSupervisor(h *heroWorld, t *testing.T) {
 	var calls sync.Map
 	gone := make(chan struct{})
@@ -77,7 +77,7 @@ func silentSupervisor(h *heroWorld, t *testing.T) {
 	defer site.Close()
 	defer close(gone)
 	h.place(inSilent, hero.Runner{ID: theirRunner, Address: site.URL, Secret: heroSecret})
-	h.flow(inSilent, 33, step{id: 2001, script: "print(1)", timeout: 1, retries: 1}, step{id: 2002, script: "print(2)", after: []uint32{2001}})
+	h.flow(inSilent, 33, step{id: 2001, script: "print(1)", timeout: 1, queued: 1, retries: 1}, step{id: 2002, script: "print(2)", after: []uint32{2001}})
 	f := h.ended(inSilent, 33)
 	if f.Status != hero.FlowError || !strings.Contains(f.Result["error"], "job 2001 failed") || !strings.Contains(f.Result["error"], "within 1s") {
 		t.Errorf("%s: %v", f.Status, f.Result)

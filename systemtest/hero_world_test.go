@@ -227,6 +227,7 @@ type step struct {
 	awaits  []string
 	retries int
 	timeout int
+	queued  int // its queue_timeout; a day unless said
 	env     map[string]string
 }
 
@@ -247,7 +248,7 @@ func (h *heroWorld) define(in, id uint32, steps ...step) {
 			s.timeout = 60
 		}
 		h.call("job.create", object{"context_id": in, "job": object{
-			"id": s.id, "caller_id": heroActor, "script": s.script, "script_type": "python", "timeout": s.timeout, "retries": s.retries,
+			"id": s.id, "caller_id": heroActor, "script": s.script, "script_type": "python", "timeout": s.timeout, "queue_timeout": s.queued, "retries": s.retries,
 			"env_vars": some(s.env), "prerequisites": append([]string{}, s.awaits...), "dependends": append([]uint32{}, s.after...),
 		}}, &ignored)
 	}
