@@ -182,6 +182,9 @@ func (m *mixture) judge() {
 	letters, err := m.db.DeadLetters("", 1000)
 	if err != nil || len(letters) != m.dead {
 		m.t.Errorf("%d dead letters, not %d: %v", len(letters), m.dead, err)
+		for _, l := range letters {
+			m.t.Log(l.Reason, l.Key, l.Error)
+		}
 	}
 	if err := m.engine.Healthy(); err != nil && !errors.Is(err, edda.Temporary) {
 		m.t.Error(err)
