@@ -57,6 +57,7 @@ type conn struct {
 	requests int  // that are being answered
 	known    int  // of them, those that were authenticated
 	familiar bool // the last request was authenticated
+	active   bool // since the first byte of a request, until its answer has gone out
 	list     *list.List
 	place    *list.Element
 	since    time.Time // of the last step
@@ -133,6 +134,8 @@ func (l *connections) settle(c *conn) {
 	switch {
 	case c.gone || c.known > 0:
 		return
+	case c.familiar && c.requests == 0 && c.active:
+		return // the handler has ended, and its answer has not gone out
 	case c.familiar && c.requests == 0:
 		c.list = l.idle
 	default:
@@ -227,10 +230,32 @@ type (
 
 // connContext leaves the connection where its requests find it.
 func connContext(ctx context.Context, c net.Conn) context.Context {
+	return context.WithValue(ctx, connKey{}, underTLS(c))
+}
+
+func underTLS(c net.Conn) net.Conn {
 	if over, ok := c.(*tls.Conn); ok {
-		c = over.NetConn()
+		return over.NetConn()
 	}
-	return context.WithValue(ctx, connKey{}, c)
+	return c
+}
+
+// connState hears from the HTTP server when an answer has gone out: a handler ends
+// before that.
+func connState(raw net.Conn, state http.ConnState) {
+	c, ok := underTLS(raw).(*conn)
+	if !ok {
+		return
+	}
+	c.owner.mu.Lock()
+	defer c.owner.mu.Unlock()
+	switch state {
+	case http.StateActive:
+		c.active = true
+	case http.StateIdle:
+		c.active = false
+		c.owner.settle(c)
+	}
 }
 
 // counted has each request counted for its connection.

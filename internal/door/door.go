@@ -195,7 +195,7 @@ func (d *Door) answer(h *http.Server) error {
 func (d *Door) server() *http.Server {
 	o := d.options
 	return &http.Server{
-		Handler: counted(d.handler), ConnContext: connContext, MaxHeaderBytes: o.Headers, ErrorLog: o.Log, TLSConfig: d.tls,
+		Handler: counted(d.handler), ConnContext: connContext, ConnState: connState, MaxHeaderBytes: o.Headers, ErrorLog: o.Log, TLSConfig: d.tls,
 		ReadHeaderTimeout: o.ReadHeaders, ReadTimeout: o.Read, WriteTimeout: o.Write, IdleTimeout: o.Idle,
 	}
 }
