@@ -450,7 +450,7 @@ func (l *gateLine) pass(ctx context.Context, c store.Change, within time.Duratio
 func (l *gateLine) broke(err error) {
 	l.gate.mu.Lock()
 	defer l.gate.mu.Unlock()
-	l.broken = edda.Classify(edda.Temporary, "a change before it failed: %w", err)
+	l.broken = edda.Classify(edda.Temporary, "a change before it failed: %v", err) // not its class
 }
 
 // passed makes way for the next change: one that found nothing queued before
