@@ -52,4 +52,6 @@ func TestTheDocumentedRightsAreEnough(t *testing.T) {
 	b.end(m, hero.MessageProcessed)
 	b.must(b.raw(1).LPush(t.Context(), hero.MsgOut, "message:12:999").Err()) // leads nowhere
 	b.idle(1)
+	b.must(b.raw(1).SAdd(t.Context(), redisdb.RunningLists, "queue:python:running:20").Err())
+	b.rounds(1) // a job that others let wait
 }
