@@ -40,6 +40,8 @@ func TestTheDocumentedRightsSuffice(t *testing.T) {
 	if b.client, err = New(b.db, Options{}); err != nil {
 		t.Fatal(err)
 	}
+	keeper := *b
+	keeper.keep()
 	worker := *b
 	worker.db = as("worker")
 	f := &failing{}

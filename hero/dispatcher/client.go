@@ -376,8 +376,10 @@ const (
 )
 
 // Wait waits until a job has ended, and returns it. A reply wakes it; what counts
-// is the hash, which some workers write without a reply. Redis may come and go.
+// is the hash, which some workers write without a reply. Redis may come and go. While
+// the job waits for others, Wait releases what may run: workers of others do not.
 func (c *Client) Wait(ctx context.Context, id string) (Job, error) {
+	page := uint64(0)
 	for look := firstLook; ; look = min(2*look, lastLook) {
 		err := c.db.Do(ctx, "BLPOP", c.scheme.ReplyQueue(id), look.Seconds()).Err()
 		if err != nil && !errors.Is(err, redis.Nil) && ctx.Err() == nil {
@@ -394,6 +396,9 @@ func (c *Client) Wait(ctx context.Context, id string) (Job, error) {
 			return j, nil
 		case err != nil && !errors.Is(err, edda.Temporary):
 			return j, err
+		case err == nil && j.Status == hero.JobDispatched && len(j.Waits()) > 0:
+			// What it says is no news for who waits, and the next look tries again.
+			page, _, _ = c.releasePage(ctx, page)
 		}
 	}
 }

@@ -41,6 +41,15 @@ local function put_back(worker, id)
   redis.call(FROM == 'LEFT' and 'LPUSH' or 'RPUSH', WORK .. worker, id)
 end
 
+-- queue_released queues a job that waited, where its own client or worker would: who
+-- releases it may name queues otherwise. One that its client queued meanwhile stays once.
+local function queue_released(id)
+  local h = redis.call('HMGET', job(id), 'edda_work_queue', 'worker_id')
+  local list = (h[1] or WORK) .. (h[2] or '')
+  redis.call('HDEL', job(id), 'edda_work_queue')
+  if not redis.call('LPOS', list, id) then redis.call('LPUSH', list, id) end
+end
+
 -- redispatch makes a started job one that waits in its queue.
 local function redispatch(id)
   redis.call('HSET', job(id), 'status', 'dispatched', 'updated_at', AT)
@@ -66,7 +75,7 @@ local function let_go(e, todo)
         todo[#todo + 1] = { w, 'error', nil, string.sub('dependency ' .. e[1] .. ' failed: ' .. e[4], 1, LONGEST_ERROR) }
       end
     elseif redis.call('SCARD', 'hero:waits:' .. w) == 0 and forget(w) and status(w) == 'dispatched' then
-      push(redis.call('HGET', job(w), 'worker_id') or '', w)
+      queue_released(w)
     end
   end
   redis.call('DEL', 'hero:waiters:' .. e[1])
@@ -127,6 +136,7 @@ local function gate(id, deps)
     redis.call('SADD', 'hero:waiters:' .. dep, id)
   end
   redis.call('SADD', 'hero:waiting', id)
+  if not redis.call('HGET', job(id), 'edda_work_queue') then redis.call('HSET', job(id), 'edda_work_queue', WORK) end
   anybody_waits = true
   return { 'waiting', '' }
 end
