@@ -71,6 +71,13 @@ func (c *Client) prepared(j Job) (Job, error) {
 	if j.Script == "" {
 		return j, edda.Classify(edda.Permanent, "the job has no script")
 	}
+	if j.Priority != hero.PriorityNormal {
+		p, err := hero.ParsePriority(string(j.Priority))
+		if err != nil {
+			return j, edda.Classify(edda.Permanent, "the job's %w", err)
+		}
+		j.Priority = p
+	}
 	for _, dep := range j.Waits() {
 		if err := checkID("a job that it depends on", dep); err != nil {
 			return j, err
@@ -125,7 +132,7 @@ func (c *Client) Dispatch(ctx context.Context, j Job) (Job, error) {
 	switch {
 	case err != nil:
 		return j, err
-	case !fresh:
+	case !fresh || j.Priority != hero.PriorityNormal:
 		return j, c.create(ctx, j, true)
 	}
 	n := &creation{queue: c.scheme.WorkQueue(j.WorkerID), id: j.ID, fields: j.fields(), turn: make(chan bool, 1)}

@@ -223,7 +223,7 @@ func network(_ []redis.Cmder, err error) error {
 // releaseScript ends a job's waiting and pushes what it said, once. A job that somebody
 // else queued or began meanwhile is not pushed a second time.
 // KEYS job, waiting, list. ARGV: push, now, attempt.
-var releaseScript = redis.NewScript(`
+var releaseScript = redis.NewScript(hero.QueueLua + `
 if redis.call('ZSCORE', KEYS[2], KEYS[1]) == false then return 0 end
 local status = string.gsub(string.lower(redis.call('HGET', KEYS[1], 'status') or ''), '[^a-z]', '')
 redis.call('HDEL', KEYS[1], '` + waitsField + `')
@@ -232,8 +232,12 @@ if status == 'started' or redis.call('LPOS', KEYS[3], ARGV[1]) then
   return 0
 end
 redis.call('HSET', KEYS[1], 'status', 'dispatched', 'updated_at', ARGV[2])
-if ARGV[1] == KEYS[1] then redis.call('HSET', KEYS[1], '` + queuedField + `', ARGV[3]) end
-redis.call('LPUSH', KEYS[3], ARGV[1])
+if ARGV[1] == KEYS[1] then
+  redis.call('HSET', KEYS[1], '` + queuedField + `', ARGV[3])
+  queue(KEYS[3], KEYS[1], '')
+else
+  redis.call('LPUSH', KEYS[3], ARGV[1])
+end
 redis.call('ZREM', KEYS[2], KEYS[1])
 return 1`)
 

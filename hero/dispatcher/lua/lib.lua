@@ -34,8 +34,12 @@ local function alive(worker, run)
   return till and tonumber(till) > NOW
 end
 
--- push queues as a client does; put_back puts where it is taken from next.
-local function push(worker, id) redis.call('LPUSH', WORK .. worker, id) end
+-- push_on queues as a client does, by the job's priority; where the newest is taken
+-- first, that is what a high priority means. put_back puts where it is taken from next.
+local function push_on(list, id)
+  if FROM == 'LEFT' then redis.call('LPUSH', list, id) else queue(list, id, 'hero:job:') end
+end
+local function push(worker, id) push_on(WORK .. worker, id) end
 local function put_back(worker, id)
   if redis.call('LPOS', WORK .. worker, id) then return end
   redis.call(FROM == 'LEFT' and 'LPUSH' or 'RPUSH', WORK .. worker, id)
@@ -47,7 +51,7 @@ local function queue_released(id)
   local h = redis.call('HMGET', job(id), 'edda_work_queue', 'worker_id')
   local list = (h[1] or WORK) .. (h[2] or '')
   redis.call('HDEL', job(id), 'edda_work_queue')
-  if not redis.call('LPOS', list, id) then redis.call('LPUSH', list, id) end
+  if not redis.call('LPOS', list, id) then push_on(list, id) end
 end
 
 -- redispatch makes a started job one that waits in its queue.
