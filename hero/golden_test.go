@@ -42,7 +42,7 @@ func aJob() Job {
 		ID: 2001, CallerID: 12, ContextID: 7, Script: "print('é')\n", ScriptType: ScriptPython, Executor: "python", Timeout: 60, Retries: 2,
 		EnvVars: map[string]string{"A": "1"}, Result: map[string]string{}, Prerequisites: []string{"paid"}, Dependends: []uint32{2000},
 		Signatures: json.RawMessage(`[{"key":"02ab","signature":"30"}]`), CreatedAt: 1755600000, UpdatedAt: 1755600001, Status: JobWaiting,
-		FlowID: 33, Attempt: 2, MessageKey: "message:12:101", QueueTimeout: 3600, OwnEnv: map[string]string{"B": "2"}, Met: []string{"paid"}, Name: "job-123",
+		FlowID: 33, Attempt: 2, MessageKey: "message:12:101", QueueTimeout: 3600, Priority: PriorityHigh, OwnEnv: map[string]string{"B": "2"}, Met: []string{"paid"}, Name: "job-123",
 	}
 }
 

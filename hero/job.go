@@ -87,6 +87,8 @@ type Job struct {
 	// QueueTimeout is how long the job may wait before it is begun, in seconds; 0
 	// means DefaultQueueTimeout.
 	QueueTimeout uint32 `json:"queue_timeout,omitempty"`
+	// Priority is which of the jobs in its queue goes first.
+	Priority Priority `json:"priority,omitempty"`
 	// OwnEnv is the job's own variables once a flow has added its own to EnvVars;
 	// nil before.
 	OwnEnv map[string]string `json:"own_env_vars,omitempty"`
@@ -174,6 +176,7 @@ func (j Job) hash() *hash {
 	h.optionalNumber("attempt", j.Attempt)
 	h.optional("message_key", j.MessageKey)
 	h.optionalNumber("queue_timeout", j.QueueTimeout)
+	h.optional("priority", string(j.Priority))
 	h.optionalPairs("own_env_vars", j.OwnEnv)
 	optionalList(h, "met", j.Met)
 	h.optional("name", j.Name)
@@ -219,8 +222,13 @@ func (r *reader) job() Job {
 	if _, said := r.h["script_type"]; !said && j.Executor != "" { // as the newer documents have it
 		j.ScriptType = one(r, "executor", "", ParseScriptType)
 	}
+	var understood bool
+	j.Priority, understood = r.priority()
 	if r.json != nil {
 		j.Unknown = notUnderstood(r.json, jobFields(), slices.Concat(dependendsNames, scriptNames)...)
+		if !understood {
+			j.Unknown = append(j.Unknown, "priority")
+		}
 	}
 	return j
 }

@@ -94,6 +94,9 @@ func (c *Coordinator) checkJob(field string, j hero.Job, context uint32) (hero.J
 		return j, err
 	}
 	j.Signatures = signatures
+	if j.Priority != hero.PriorityNormal { // however it is written
+		j.Priority, _ = hero.ParsePriority(string(j.Priority))
+	}
 	if j.Executor == "" {
 		j.Executor = string(j.ScriptType)
 	}
@@ -118,6 +121,9 @@ func (c *Coordinator) checkDefinition(field string, j hero.Job) error {
 	}
 	if !c.types[j.ScriptType] {
 		return invalid(field+".script_type", "is not known here: want one of %s", c.typeNames())
+	}
+	if _, err := hero.ParsePriority(string(j.Priority)); j.Priority != hero.PriorityNormal && err != nil {
+		return invalid(field+".priority", "want high or normal")
 	}
 	if err := checkText(field+".script", j.Script, maxScript); err != nil {
 		return err
@@ -151,7 +157,7 @@ func (c *Coordinator) typeNames() string {
 
 // sameJob tells whether the definitions are the same.
 func sameJob(a, b hero.Job) bool {
-	return a.Script == b.Script && a.ScriptType == b.ScriptType && a.Executor == b.Executor && a.Timeout == b.Timeout && a.QueueTimeout == b.QueueTimeout && a.Retries == b.Retries &&
+	return a.Script == b.Script && a.ScriptType == b.ScriptType && a.Executor == b.Executor && a.Timeout == b.Timeout && a.QueueTimeout == b.QueueTimeout && a.Priority == b.Priority && a.Retries == b.Retries &&
 		maps.Equal(ownEnv(a), ownEnv(b)) && slices.Equal(a.Prerequisites, b.Prerequisites) && slices.Equal(a.Dependends, b.Dependends) &&
 		bytes.Equal(a.Signatures, b.Signatures)
 }

@@ -35,9 +35,11 @@ func (l *line) watch(ctx context.Context) {
 // watchOnce lets go what waits for nothing any more, and looks at what is late and at the
 // next page of what waits.
 func (l *line) watchOnce(ctx context.Context) error {
-	if _, err := l.r.db.Release(ctx, l.context); err != nil {
+	next, _, err := l.r.db.Release(ctx, l.context, l.released)
+	if err != nil {
 		return err
 	}
+	l.released = next
 	c, err := l.r.db.Client(l.context)
 	if err != nil {
 		return err

@@ -73,6 +73,13 @@ func (a *air) run(scripts Scripts, o Options) (stop func()) {
 			a.t.Error(err)
 		}
 	})
+	isOpen := func() bool { r.topic.mu.Lock(); defer r.topic.mu.Unlock(); return r.topic.open }
+	for until := time.Now().Add(15 * time.Second); !isOpen(); time.Sleep(time.Millisecond) { // before it refuses as busy
+		if time.Now().After(until) {
+			a.t.Error("the runner never takes jobs from its topic")
+			break
+		}
+	}
 	a.t.Cleanup(func() {
 		cancel()
 		runner.Wait()
