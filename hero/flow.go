@@ -38,6 +38,8 @@ type Flow struct {
 	Jobs      []uint32          `json:"jobs"`
 	EnvVars   map[string]string `json:"env_vars"` // for every job; a job's own go before them
 	Result    map[string]string `json:"result"`   // gathered from the jobs
+	// Name is what people call it: a field of Edda's own, left out where empty.
+	Name string `json:"name,omitempty"`
 	// Nodes say more about jobs than their hashes do; they go before the jobs'
 	// own dependends. Kept in a field of Edda's own, nodes.
 	Nodes     []FlowNode `json:"nodes,omitempty"`
@@ -68,6 +70,7 @@ func (f Flow) hash() *hash {
 	h.number("created_at", f.CreatedAt)
 	h.number("updated_at", f.UpdatedAt)
 	h.text("status", string(cmp.Or(f.Status, FlowDispatched)))
+	h.optional("name", f.Name)
 	optionalList(h, "nodes", f.Nodes) // as they were given: what a node leaves out is its job's
 	return h
 }
@@ -82,6 +85,7 @@ func ReadFlow(key string, h map[string]string) (Flow, error) {
 		Jobs:      r.numbers("jobs"),
 		EnvVars:   r.pairs("env_vars"),
 		Result:    r.pairs("result"),
+		Name:      r.text("name"),
 		Nodes:     r.nodes("nodes"),
 		CreatedAt: r.number("created_at"),
 		UpdatedAt: r.number("updated_at"),

@@ -158,7 +158,9 @@ func checkResult(field string, result map[string]string) error {
 	return nil
 }
 
-// checkURL checks where a supervisor is: http(s):// or mycelium://.
+// CheckURL refuses what is no address of a supervisor, http(s):// or mycelium://.
+func CheckURL(field, s string) error { return checkURL(field, s) }
+
 func checkURL(field, s string) error {
 	if s == "" {
 		return nil

@@ -104,6 +104,18 @@ func (c *Coordinator) checkJob(field string, j hero.Job, context uint32) (hero.J
 }
 
 func (c *Coordinator) checkDefinition(field string, j hero.Job) error {
+	if err := CheckJob(field, j); err != nil {
+		return err
+	}
+	if !c.types[j.ScriptType] {
+		return invalid(field+".script_type", "is not known here: want one of %s", c.typeNames())
+	}
+	return nil
+}
+
+// CheckJob refuses what no coordinator takes as the definition of a job, which is the
+// field of what was sent. The script types depend on the coordinator's configuration.
+func CheckJob(field string, j hero.Job) error {
 	if err := checkID(field+".id", j.ID); err != nil {
 		return err
 	}
@@ -114,10 +126,7 @@ func (c *Coordinator) checkDefinition(field string, j hero.Job) error {
 		return invalid(field+".script", "is missing: it is what the job runs")
 	}
 	if j.ScriptType == "" {
-		return invalid(field+".script_type", "is missing: want one of %s", c.typeNames())
-	}
-	if !c.types[j.ScriptType] {
-		return invalid(field+".script_type", "is not known here: want one of %s", c.typeNames())
+		return invalid(field+".script_type", "is missing: want the language of the script, such as python")
 	}
 	if err := checkText(field+".script", j.Script, maxScript); err != nil {
 		return err
