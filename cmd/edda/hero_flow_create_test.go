@@ -88,6 +88,10 @@ func TestAWrongFlowFileIsRefusedWholeBeforeAnythingIsSent(t *testing.T) {
 	node := func(rest string) string {
 		return "context: 7\nactor: 12\nnodes:\n- {name: a, type: python, script: x" + rest + "}\n"
 	}
+	many := ""
+	for i := range 900 {
+		many += fmt.Sprintf("- {name: n%d, type: v, script: x, prerequisites: [%s]}\n", i, strings.Repeat("p", 250))
+	}
 	for name, test := range map[string]struct {
 		file string
 		want []string
@@ -114,6 +118,7 @@ func TestAWrongFlowFileIsRefusedWholeBeforeAnythingIsSent(t *testing.T) {
 		"a supervisor nowhere":    {node(", supervisor_url: nowhere"), []string{"node a: supervisor_url is no URL of a supervisor"}},
 		"two names of one field":  {node(", depends: [], dependends: []"), []string{"a node says depends and dependends, which are the same"}},
 		"an id twice":             {node(", id: 5") + "- {name: b, type: v, script: x, id: 5}\n", []string{"node b has the id 5, as node a has"}},
+		"too large a graph":       {"context: 7\nactor: 12\nnodes:\n" + many, []string{"4:3: error: the graph is larger than"}},
 		"no nodes":                {"context: 7\nactor: 12\n", []string{"1:1: error: a flow needs nodes"}},
 		"an empty list":           {"context: 7\nactor: 12\nnodes: []\n", []string{"nodes: want a list of jobs"}},
 		"nothing":                 {"# nothing\n", []string{"1:1: error: the file is empty"}},
