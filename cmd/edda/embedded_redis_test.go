@@ -342,3 +342,38 @@ func TestAnEmbeddedRedisTooLargeOrOfAnotherTypeSaysSo(t *testing.T) {
 		t.Errorf("of the size it says %v", logs.All())
 	}
 }
+
+// An actor packs a whole flow into a message; the coordinator is restarted in the middle.
+func TestAMessageThatCarriesAFlowIsProcessedOverARestart(t *testing.T) {
+	data := t.TempDir()
+	d, url := heroDev(t, data)
+	say := func(args ...string) string {
+		t.Helper()
+		out := heroSays(t, url, args...)
+		if !strings.HasPrefix(out, "exit 0") {
+			t.Fatalf("%s: %s", args, out)
+		}
+		return out
+	}
+	for _, args := range readmeSession(t)[:3] {
+		say(args...)
+	}
+	say("call", "message.create", `{"context_id": 7, "message": {"id": 101, "caller_id": 12, "message_type": "job", "flow_id": 33, "job": [
+		{"id": 2, "script": "print(2)", "script_type": "python", "dependends": [1]},
+		{"id": 1, "script": "print(1)", "script_type": "python", "prerequisites": ["payment"]}]}}`)
+	eventually(t, func() bool { return strings.Contains(heroSays(t, url, "flow", "show", "7", "33"), "started") })
+	if code := d.stop(); code != 0 {
+		t.Fatalf("exit code %d\n%s", code, d.err)
+	}
+	_, url = heroDev(t, data)
+	say("flow", "met", "7", "33", "payment")
+	if out := say("flow", "show", "7", "33", "--watch"); !strings.Contains(out, "finished, 2 of 2 jobs completed\n  0   ✔ 1\n  1   ✔ 2 ←1\n") {
+		t.Errorf("the flow: %s", out)
+	}
+	eventually(t, func() bool {
+		return strings.Contains(say("call", "message.load", `{"context_id": 7, "caller_id": 12, "id": 101}`), `"status": "processed"`)
+	})
+	if out := say("call", "message.list", `{"context_id": 7}`); !strings.Contains(out, `"reply_to": "message:12:101"`) || !strings.Contains(out, `\"1.output\":\"1\\n\"`) {
+		t.Errorf("no result message: %s", out)
+	}
+}

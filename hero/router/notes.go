@@ -99,11 +99,15 @@ func (l *line) expect(ctx context.Context, m hero.Message, job hero.Job) error {
 	for _, other := range m.Job { // they are watched together
 		within = max(within, resultWithin(m, other))
 	}
+	return l.expectWithin(ctx, m, within)
+}
+
+// expectWithin has the message watched for so long, from when it is said first.
+func (l *line) expectWithin(ctx context.Context, m hero.Message, within time.Duration) error {
 	c, err := l.r.db.Client(l.context)
 	if err != nil {
 		return err
 	}
-	// NX: the time began when it was queued first.
 	err = c.ZAddNX(ctx, awaiting, redis.Z{Score: float64(time.Now().Add(within).Unix()), Member: m.Key()}).Err()
 	if err != nil {
 		return l.r.db.Explain("watch "+m.Key(), l.context, err)
