@@ -18,6 +18,7 @@ var (
 	dependendsNames = []string{"dependends", "depends", "dependencies"}
 	scriptNames     = []string{"script", "payload"}
 	dependsNames    = []string{"depends", "dependends", "dependencies"}
+	runnerTypeNames = []string{"type", "runner_type"}
 )
 
 // called is the name, of those that a field has, under which the hash holds something.
@@ -49,16 +50,24 @@ func fieldNames[T any]() map[string]bool {
 }
 
 var (
-	jobFields  = sync.OnceValue(fieldNames[Job])
-	nodeFields = sync.OnceValue(fieldNames[FlowNode])
+	actorFields   = sync.OnceValue(fieldNames[Actor])
+	contextFields = sync.OnceValue(fieldNames[Context])
+	runnerFields  = sync.OnceValue(fieldNames[Runner])
+	flowFields    = sync.OnceValue(fieldNames[Flow])
+	messageFields = sync.OnceValue(fieldNames[Message])
+	jobFields     = sync.OnceValue(fieldNames[Job])
+	nodeFields    = sync.OnceValue(fieldNames[FlowNode])
 )
 
-// notUnderstood are the names that the type does not have, in order. actor_id says who
-// calls and may stand beside any object.
+// beside are the parameters of calls that stand among an object's fields where it is sent
+// without its wrapper.
+var beside = []string{"context_id", "caller_id", "actor_id"}
+
+// notUnderstood are the names that the type does not have, in order.
 func notUnderstood(object map[string]json.RawMessage, fields map[string]bool, aliases ...string) []string {
 	var out []string
 	for name, value := range object {
-		if !fields[name] && !slices.Contains(aliases, name) && name != "actor_id" && string(value) != "null" {
+		if !fields[name] && !slices.Contains(aliases, name) && !slices.Contains(beside, name) && string(value) != "null" {
 			out = append(out, name)
 		}
 	}
@@ -86,26 +95,33 @@ func rename(object map[string]json.RawMessage, names []string) error {
 	return nil
 }
 
-// UnmarshalJSON reads a job whose fields may have the names of the newer documents:
-// payload, depends, dependencies, and an executor alone.
-func (j *Job) UnmarshalJSON(raw []byte) error {
-	type plain Job
+// understand reads an object into to, whose fields may have other names, and says which
+// of its names nobody here understands. What is no object is an error of to's type.
+func understand(raw []byte, to any, fields map[string]bool, renames ...[]string) (unknown []string, err error) {
 	var object map[string]json.RawMessage
 	if json.Unmarshal(raw, &object) != nil || object == nil {
-		return json.Unmarshal(raw, (*plain)(j)) // which says what is wrong with it
+		return nil, json.Unmarshal(raw, to) // which says what is wrong with it
 	}
-	unknown := notUnderstood(object, jobFields(), slices.Concat(dependendsNames, scriptNames)...)
-	if err := rename(object, dependendsNames); err != nil {
-		return err
+	unknown = notUnderstood(object, fields, slices.Concat(renames...)...)
+	if len(renames) > 0 {
+		for _, names := range renames {
+			if err := rename(object, names); err != nil {
+				return nil, err
+			}
+		}
+		if raw, err = json.Marshal(object); err != nil {
+			return nil, err
+		}
 	}
-	if err := rename(object, scriptNames); err != nil {
-		return err
-	}
-	all, err := json.Marshal(object)
+	return unknown, json.Unmarshal(raw, to)
+}
+
+// UnmarshalJSON reads a job whose fields may have the names of the newer documents:
+// payload, depends, dependencies, and an executor alone.
+func (j *Job) UnmarshalJSON(raw []byte) (err error) {
+	type plain Job
+	unknown, err := understand(raw, (*plain)(j), jobFields(), dependendsNames, scriptNames)
 	if err != nil {
-		return err
-	}
-	if err := json.Unmarshal(all, (*plain)(j)); err != nil {
 		return err
 	}
 	if j.Unknown = unknown; j.ScriptType == "" && j.Executor != "" {
@@ -115,20 +131,49 @@ func (j *Job) UnmarshalJSON(raw []byte) error {
 }
 
 // UnmarshalJSON reads a node whose edges may be called dependends or dependencies.
-func (n *FlowNode) UnmarshalJSON(raw []byte) error {
+func (n *FlowNode) UnmarshalJSON(raw []byte) (err error) {
 	type plain FlowNode
-	var object map[string]json.RawMessage
-	if json.Unmarshal(raw, &object) != nil || object == nil {
-		return json.Unmarshal(raw, (*plain)(n))
-	}
-	unknown := notUnderstood(object, nodeFields(), dependsNames...)
-	if err := rename(object, dependsNames); err != nil {
-		return err
-	}
-	all, err := json.Marshal(object)
-	if err == nil {
-		err = json.Unmarshal(all, (*plain)(n))
-	}
+	unknown, err := understand(raw, (*plain)(n), nodeFields(), dependsNames)
 	n.Unknown = unknown
+	return err
+}
+
+// UnmarshalJSON reads an actor and notes what is not understood.
+func (a *Actor) UnmarshalJSON(raw []byte) (err error) {
+	type plain Actor
+	unknown, err := understand(raw, (*plain)(a), actorFields())
+	a.Unknown = unknown
+	return err
+}
+
+// UnmarshalJSON reads a context and notes what is not understood.
+func (c *Context) UnmarshalJSON(raw []byte) (err error) {
+	type plain Context
+	unknown, err := understand(raw, (*plain)(c), contextFields())
+	c.Unknown = unknown
+	return err
+}
+
+// UnmarshalJSON reads a runner and notes what is not understood.
+func (r *Runner) UnmarshalJSON(raw []byte) (err error) {
+	type plain Runner
+	unknown, err := understand(raw, (*plain)(r), runnerFields(), runnerTypeNames)
+	r.Unknown = unknown
+	return err
+}
+
+// UnmarshalJSON reads a flow and notes what is not understood.
+func (f *Flow) UnmarshalJSON(raw []byte) (err error) {
+	type plain Flow
+	unknown, err := understand(raw, (*plain)(f), flowFields())
+	f.Unknown = unknown
+	return err
+}
+
+// UnmarshalJSON reads a message and notes what is not understood.
+func (m *Message) UnmarshalJSON(raw []byte) (err error) {
+	type plain Message
+	unknown, err := understand(raw, (*plain)(m), messageFields())
+	m.Unknown = unknown
 	return err
 }

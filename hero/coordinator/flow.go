@@ -84,6 +84,9 @@ func checkFlow(p flowGiven) (hero.Flow, error) {
 	if err := checkID("flow.id", f.ID); err != nil {
 		return f, err
 	}
+	if err := checkKnown("flow", f.Unknown, "a flow has id, caller_id, context_id, name, jobs, env_vars and nodes"); err != nil {
+		return f, err
+	}
 	if err := sameContext("flow.context_id", &f.ContextID, p.ContextID); err != nil {
 		return f, err
 	}
@@ -118,8 +121,8 @@ func checkNodes(field string, nodes []hero.FlowNode) error {
 	var ids []uint32
 	for i, n := range nodes {
 		at := fmt.Sprintf("%s[%d]", field, i)
-		if len(n.Unknown) > 0 {
-			return invalid(at+"."+n.Unknown[0], "is not understood: a node has id, name, depends, prerequisites and supervisor_url")
+		if err := checkKnown(at, n.Unknown, "a node has id, name, depends, prerequisites and supervisor_url"); err != nil {
+			return err
 		}
 		if err := checkWord(at+".name", n.Name, maxName); err != nil {
 			return err

@@ -119,8 +119,8 @@ func CheckJob(field string, j hero.Job) error {
 	if err := checkID(field+".id", j.ID); err != nil {
 		return err
 	}
-	if len(j.Unknown) > 0 {
-		return invalid(field+"."+j.Unknown[0], "is not understood: leave it out, or say it by a field that jobs have")
+	if err := checkKnown(field, j.Unknown, "leave it out, or say it by a field that jobs have"); err != nil {
+		return err
 	}
 	if strings.TrimSpace(j.Script) == "" {
 		return invalid(field+".script", "is missing: it is what the job runs")

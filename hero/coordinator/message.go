@@ -115,6 +115,9 @@ func checkEnvelope(m hero.Message) error {
 	if err := checkID("message.id", m.ID); err != nil {
 		return err
 	}
+	if err := checkKnown("message", m.Unknown, "leave it out, or say it by a field that messages have"); err != nil {
+		return err
+	}
 	switch m.MessageType {
 	case hero.MessageJob, hero.MessageChat, hero.MessageMail:
 	case "":

@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 
@@ -66,4 +67,49 @@ func TestFieldsOfTheNewerDocumentsAreDropped(t *testing.T) {
 	if d := w.refused(jsonrpc.StorageError, "job.load", dict2{"context_id": 7, "caller_id": 1, "id": 41}); !strings.Contains(d.Why, "payload") {
 		t.Errorf("%+v", d)
 	}
+}
+
+// A field that nobody understands is named, in every object; it was dropped without a word. What stands
+// beside an object that is sent without its wrapper is the call's.
+func TestAFieldThatNobodyUnderstandsIsDroppedWithoutAWord(t *testing.T) {
+	w := newWorld(t, Options{}).settle()
+	w.job(1)
+	for method, object := range map[string]dict2{
+		"actor.create":   {"id": 55, "pubkey": "aa", "address": []string{}, "created_at": 5},
+		"context.create": {"id": 9, "admins": []int{admin}, "readers": []int{}, "executors": []int{}},
+		"runner.create":  {"id": 20, "local": true, "type": "python", "topic": "t"},
+		"flow.create":    {"id": 9, "caller_id": admin, "jobs": []int{1}, "name": "nightly", "status": "created"},
+		"message.create": {"id": 9, "caller_id": admin, "message_type": "chat", "message": "hello", "transport_id": "x", "logs": []any{}},
+	} {
+		kind, _, _ := strings.Cut(method, ".")
+		for _, unknown := range []string{"colour", "Id", kind + "_ids"} {
+			object[unknown] = 5
+			wrapped, bare := dict2{"context_id": 7, "actor_id": admin, kind: object}, dict2{"context_id": 7, "actor_id": admin}
+			maps.Copy(bare, object)
+			for shape, params := range map[string]dict2{"wrapped": wrapped, "bare": bare} {
+				if kind == "actor" {
+					params["actor_id"] = 55
+				}
+				if d := w.refused(jsonrpc.InvalidParams, method, params); d.Field != kind+"."+unknown || !strings.Contains(d.Why, "not understood") {
+					t.Errorf("%s %s: %s: %+v", method, shape, unknown, d)
+				}
+			}
+			delete(object, unknown)
+			object["colour"] = nil // says nothing
+			delete(bare, unknown)
+			w.call(method, wrapped, nil)
+			w.call(method, bare, nil)
+			delete(object, "colour")
+		}
+	}
+	var stored hero.Flow
+	w.call("flow.load", dict2{"context_id": 7, "id": 9}, &stored)
+	if stored.Name != "nightly" || stored.Status != hero.FlowDispatched {
+		t.Errorf("%+v", stored)
+	}
+	var runner map[string]any
+	if w.call("runner.load", dict2{"context_id": 7, "id": 20, "actor_id": admin}, &runner); runner["type"] != nil {
+		t.Errorf("the runner's type is shown, and not kept: %v", runner)
+	}
+	w.call("runner.create", dict2{"context_id": 7, "actor_id": admin, "runner": dict2{"id": 20, "local": true, "runner_type": "v"}}, nil)
 }
