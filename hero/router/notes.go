@@ -96,8 +96,10 @@ func (l *line) ended(ctx context.Context, m hero.Message, id uint32) (bool, erro
 // expect has the message watched until its result is in.
 func (l *line) expect(ctx context.Context, m hero.Message, job hero.Job) error {
 	within := resultWithin(m, job)
-	for _, other := range m.Job { // they are watched together
-		within = max(within, resultWithin(m, other))
+	if list, err := wanted(m); err == nil { // they are watched together
+		for _, other := range list {
+			within = max(within, resultWithin(m, other.complete(m, l.context)))
+		}
 	}
 	return l.expectWithin(ctx, m, within)
 }
