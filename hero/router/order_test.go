@@ -175,14 +175,14 @@ func TestAMessageIsGivenUpWhileItsJobMayStillWait(t *testing.T) {
 	if got, want := resultWithin(hero.Message{}, hero.Job{ID: 1, QueueTimeout: 100, Timeout: 10}), 100*time.Second+10*time.Second+grace; got != want {
 		t.Errorf("one that does not: %s, want %s", got, want)
 	}
-	// The nodes may say what waits.
+	// The nodes may say what waits, and all jobs of a message are watched together.
 	b := newBed(t)
-	b.runner(hero.Runner{ID: 20, Local: true}, 1)
-	b.start(Options{})
+	r, err := New(b.db, Options{})
+	b.must(err)
 	first, second := job(1), job(2)
 	first.QueueTimeout, second.QueueTimeout = 1000, 1000
-	m := b.send(hero.Message{Job: []hero.Job{first, second}, Nodes: []hero.FlowNode{{ID: 1}, {ID: 2, Depends: []uint32{1}}}})
-	eventually(t, "it is watched", func() bool { return b.raw(1).ZScore(t.Context(), awaiting, m.Key()).Err() == nil })
+	m := hero.Message{ID: 101, CallerID: 12, Job: []hero.Job{first, second}, Nodes: []hero.FlowNode{{ID: 1}, {ID: 2, Depends: []uint32{1}}}}
+	b.must(newLine(r, 1).expect(t.Context(), m, first))
 	until, err := b.raw(1).ZScore(t.Context(), awaiting, m.Key()).Result()
 	b.must(err)
 	if left := until - float64(time.Now().Unix()); left < 1900 {

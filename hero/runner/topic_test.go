@@ -300,7 +300,7 @@ func TestAJobOfTheTopicThatFailsIsRunAgainByItsRetries(t *testing.T) {
 		"none succeeds":        {2, 9, false, `{"error":"exit 1","runs":3}`, 3},
 		"without retries":      {0, 9, false, `{"error":"exit 1"}`, 1},
 		"the first succeeds":   {2, 0, false, `{"success":"x\n"}`, 1},
-		"timeouts count, too":  {1, 9, true, `{"error":"timeout","runs":2}`, 2},
+		"timeouts count, too":  {1, 9, true, `{"error":"timeout: ran longer than 1s","runs":2}`, 2},
 		"as many as there are": {255, 4, false, `{"success":"xxxxx\n"}`, 5},
 	} {
 		t.Run(name, func(t *testing.T) {
