@@ -29,6 +29,7 @@ const (
 type Watch struct {
 	js    jetstream.JetStream
 	again func() // a stream is another one than at the last look
+	tail  *Tail  // nil: nobody asks what became of what was published
 	log   *zap.Logger
 
 	mu      sync.Mutex // guards what follows
@@ -61,7 +62,11 @@ func NewWatch(js jetstream.JetStream, again func(), shared bool, log *zap.Logger
 	return w
 }
 
-// Run looks until ctx ends.
+// Follow has it look after what was published, too. It comes before Run.
+func (w *Watch) Follow(t *Tail) { w.tail = t }
+
+// Run looks until ctx ends, or until the server is seen to have lost what was published:
+// then it returns ErrShorter.
 func (w *Watch) Run(ctx context.Context) error {
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
@@ -71,6 +76,11 @@ func (w *Watch) Run(ctx context.Context) error {
 			all.Go(func() { w.look(ctx, name) })
 		}
 		all.Wait()
+		if w.tail != nil {
+			if err := w.tail.Look(ctx); errors.Is(err, ErrShorter) { // another error is one of those above
+				return edda.Classify(edda.Permanent, "%w", err)
+			}
+		}
 		select {
 		case <-ctx.Done():
 			return nil
