@@ -377,3 +377,28 @@ func TestAMessageThatCarriesAFlowIsProcessedOverARestart(t *testing.T) {
 		t.Errorf("no result message: %s", out)
 	}
 }
+
+// The greeting ended with edda instance list, which shows nothing of flows. Its commands are played
+// as they stand, up to a flow that runs.
+func TestTheGreetingOfDevHeroNamesCommandsOfSagas(t *testing.T) {
+	d, url := heroDev(t, t.TempDir())
+	_, try, _ := strings.Cut(d.out.String(), "Try:\n")
+	try, _, _ = strings.Cut(try, "\n\n")
+	words := regexp.MustCompile(`'[^']*'|\S+`)
+	lines := strings.Split(strings.TrimSpace(try), "\n")
+	if len(lines) != 4 {
+		t.Fatalf("it suggests %q", lines)
+	}
+	for _, line := range lines {
+		line, _, _ = strings.Cut(line, "#")
+		var args []string
+		for _, w := range words.FindAllString(strings.Replace(line, "FILE", exampleFlow, 1), -1) {
+			args = append(args, strings.Trim(w, "'"))
+		}
+		out := newScreen()
+		if code := (&terminal{in: strings.NewReader(""), out: out, err: out}).run(t.Context(), args[1:]); code != 0 {
+			t.Fatalf("%s: exit %d: %s", line, code, out)
+		}
+	}
+	eventually(t, func() bool { return strings.Contains(heroSays(t, url, "flow", "list", "7"), "finished") })
+}
