@@ -41,7 +41,7 @@ func ReadActor(key string, h map[string]string) (Actor, error) {
 		ID:        r.id("id", ids[0]),
 		PubKey:    r.text("pubkey"),
 		Address:   r.texts("address"),
-		CreatedAt: r.number("created_at"),
-		UpdatedAt: r.number("updated_at"),
+		CreatedAt: r.time("created_at"),
+		UpdatedAt: r.time("updated_at"),
 	}, r.err
 }

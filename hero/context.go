@@ -58,7 +58,7 @@ func ReadContext(key string, h map[string]string) (Context, error) {
 		Admins:    r.numbers("admins"),
 		Readers:   r.numbers("readers"),
 		Executors: r.numbers("executors"),
-		CreatedAt: r.number("created_at"),
-		UpdatedAt: r.number("updated_at"),
+		CreatedAt: r.time("created_at"),
+		UpdatedAt: r.time("updated_at"),
 	}, r.err
 }

@@ -89,8 +89,8 @@ func ReadFlow(key string, h map[string]string) (Flow, error) {
 		Result:    r.pairs("result"),
 		Name:      r.text("name"),
 		Nodes:     r.nodes("nodes"),
-		CreatedAt: r.number("created_at"),
-		UpdatedAt: r.number("updated_at"),
+		CreatedAt: r.time("created_at"),
+		UpdatedAt: r.time("updated_at"),
 		Status:    one(r, "status", FlowDispatched, ParseFlowStatus),
 	}, r.err
 }

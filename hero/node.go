@@ -64,6 +64,7 @@ func wholeNodes(nodes []FlowNode) []FlowNode {
 func (r *reader) nodes(name string) []FlowNode {
 	out := []FlowNode{}
 	r.objects(name, "id", func(r *reader) {
+		r.named(nodeFields(), dependsNames)
 		n := FlowNode{
 			ID:            r.owner("id"),
 			Name:          r.text("name"),

@@ -80,7 +80,7 @@ func ReadRunner(key string, h map[string]string) (Runner, error) {
 		Topic:     r.text("topic"),
 		Local:     r.truth("local"),
 		Secret:    r.text("secret"),
-		CreatedAt: r.number("created_at"),
-		UpdatedAt: r.number("updated_at"),
+		CreatedAt: r.time("created_at"),
+		UpdatedAt: r.time("updated_at"),
 	}, r.err
 }

@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"strings"
@@ -112,4 +113,46 @@ func TestAFieldThatNobodyUnderstandsIsDroppedWithoutAWord(t *testing.T) {
 		t.Errorf("the runner's type is shown, and not kept: %v", runner)
 	}
 	w.call("runner.create", dict2{"context_id": 7, "actor_id": admin, "runner": dict2{"id": 20, "local": true, "runner_type": "v"}}, nil)
+}
+
+// What clients of other libraries send and mean without a doubt was refused.
+func TestWhatOtherClientsSendIsRefused(t *testing.T) {
+	w := newWorld(t, Options{}).settle()
+	for name, call := range map[string]struct {
+		method string
+		params any
+		want   string
+	}{
+		"an address as a text":     {"actor.create", dict2{"actor": dict2{"id": 55, "pubkey": "", "address": "200::7"}}, `"address":["200::7"]`},
+		"no address":               {"actor.create", dict2{"actor": dict2{"id": 55, "pubkey": "", "address": ""}}, `"address":[]`},
+		"names in camelCase":       {"job.create", dict2{"contextId": 7, "job": dict2{"id": 1, "callerId": admin, "script": "x", "scriptType": "Python", "envVars": dict2{"aB": "c"}, "queueTimeout": 5}}, `"env_vars":{"aB":"c"}`},
+		"bare, in camelCase":       {"job.create", dict2{"contextId": 7, "id": 1, "callerId": admin, "script": "x", "scriptType": "python", "envVars": dict2{"aB": "c"}, "queueTimeout": 5}, `"queue_timeout":5`},
+		"a node in camelCase":      {"flow.create", dict2{"context_id": 7, "flow": dict2{"id": 9, "caller_id": admin, "nodes": []dict2{{"id": 1, "supervisorUrl": "http://s"}}}}, `"supervisor_url":"http://s"`},
+		"times in RFC 3339":        {"job.create", dict2{"context_id": 7, "job": dict2{"id": 2, "caller_id": admin, "script": "x", "script_type": "v", "created_at": "2026-01-01T12:00:00Z", "updated_at": "2026-01-01T12:00:00+01:00"}}, `"id":2`},
+		"parameters by position":   {"job.load", []any{7, admin, 1}, `"id":1`},
+		"an object by position":    {"runner.create", []any{7, dict2{"id": 20, "local": true, "callerId": admin, "pubKey": "ab"}}, `"pubkey":"ab"`},
+		"a list by position":       {"job.list", []any{7}, `"id":2`},
+		"an update by position":    {"job.update", []any{7, admin, 1, "Started"}, `"status":"started"`},
+		"a message in camelCase":   {"message.create", dict2{"context_id": 7, "message": dict2{"id": 9, "callerId": admin, "messageType": "Chat", "messageFormatType": "Md", "message": "hi"}}, `"message_format_type":"md"`},
+		"a context's in camelCase": {"context.load", dict2{"id": 7, "actorId": admin}, `"admins"`},
+	} {
+		if strings.HasSuffix(name, "position") || strings.HasPrefix(name, "a node") || name == "a list by position" {
+			w.job(1) // the same again changes nothing where it is there
+			w.job(2)
+		}
+		var got any
+		w.call(call.method, call.params, &got)
+		raw, err := json.Marshal(got)
+		if err != nil || !strings.Contains(string(raw), call.want) {
+			t.Errorf("%s: %s, want %s", name, raw, call.want)
+		}
+	}
+	for field, params := range map[string]dict2{
+		"callerId":   {"context_id": 7, "job": dict2{"id": 3, "callerId": admin, "caller_id": other, "script": "x", "script_type": "v"}},
+		"created_at": {"context_id": 7, "job": dict2{"id": 3, "caller_id": admin, "script": "x", "script_type": "v", "created_at": "yesterday"}},
+	} {
+		if d := w.refused(jsonrpc.InvalidParams, "job.create", params); !strings.Contains(d.Why, field) {
+			t.Errorf("%s: %+v", field, d)
+		}
+	}
 }
