@@ -1,6 +1,7 @@
 package hero
 
 import (
+	"encoding/json"
 	"errors"
 	"maps"
 	"strings"
@@ -377,5 +378,19 @@ func again[T Object](t *testing.T, key string, read func(string, map[string]stri
 	}
 	if diff := cmp.Diff(one, two, cmpopts.EquateEmpty()); diff != "" {
 		t.Fatalf("%s: %s", key, diff)
+	}
+}
+
+func TestTwoNamesOfOneFieldThatDifferAreRefused(t *testing.T) {
+	for text, want := range map[string]string{
+		`{"id": 1, "scriptType": "v", "script_type": "python"}`: "scriptType says something else than script_type",
+		`{"id": 1, "depends": [1], "dependends": [2]}`:          "depends says something else than dependends",
+		`{"id": 1, "scriptType": "v", "script_type": "v"}`:      "",
+	} {
+		var j Job
+		err := json.Unmarshal([]byte(text), &j)
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", text, err, want)
+		}
 	}
 }
