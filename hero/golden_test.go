@@ -23,12 +23,12 @@ func aContext() Context {
 }
 
 func aNode() FlowNode {
-	return FlowNode{ID: 2001, Depends: []uint32{}, Prerequisites: []string{"paid"}, SupervisorURL: "mycelium://9ab3?topic=jobs", NodeStatus: NodeReady}
+	return FlowNode{ID: 2001, Name: "pay", Depends: []uint32{}, Prerequisites: []string{"paid"}, SupervisorURL: "mycelium://9ab3?topic=jobs", NodeStatus: NodeReady}
 }
 
 func aFlow() Flow {
 	return Flow{
-		ID: 33, CallerID: 12, ContextID: 7, Jobs: []uint32{2001, 2002}, EnvVars: map[string]string{"B": "<2>", "A": "1"},
+		ID: 33, CallerID: 12, ContextID: 7, Name: "nightly", Jobs: []uint32{2001, 2002}, EnvVars: map[string]string{"B": "<2>", "A": "1"},
 		Result: map[string]string{"2001.output": "a\nb"}, Nodes: []FlowNode{aNode()}, CreatedAt: 1755600000, UpdatedAt: 1755600001, Status: FlowStarted,
 	}
 }

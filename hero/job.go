@@ -194,6 +194,7 @@ func ReadJob(key string, h map[string]string) (Job, error) {
 
 // job reads a job, from a hash of its own or embedded in a message.
 func (r *reader) job() Job {
+	r.named(jobFields(), dependendsNames, scriptNames)
 	j := Job{
 		ID:            r.owner("id"),
 		CallerID:      r.owner("caller_id"),
@@ -208,8 +209,8 @@ func (r *reader) job() Job {
 		Prerequisites: r.texts("prerequisites"),
 		Dependends:    r.numbers(r.called(dependendsNames)),
 		Signatures:    r.raw("signatures"),
-		CreatedAt:     r.number("created_at"),
-		UpdatedAt:     r.number("updated_at"),
+		CreatedAt:     r.time("created_at"),
+		UpdatedAt:     r.time("updated_at"),
 		Status:        one(r, "status", JobDispatched, ParseJobStatus),
 		FlowID:        r.number("flow_id"),
 		Attempt:       r.number("attempt"),

@@ -97,7 +97,7 @@ func (p *process) buildCoordinator() error {
 		return &usageError{err}
 	}
 	h.watch = coordinator.NewWatch(p.redis, underWay{p}, h.flows, p.log.Named("watch"))
-	o := router.Options{Flows: h.flows, Metrics: p.metrics, Log: p.log.Named("router")}
+	o := router.Options{Flows: h.flows, Runs: h.coordinator, Metrics: p.metrics, Log: p.log.Named("router")}
 	if h.mesh != nil {
 		o.Mesh, o.State = h.mesh.hub, h.mesh.api.Status
 	}

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -34,9 +33,6 @@ const (
 	// Fields of ours in a waiting job's hash: when it is given up, and what is pushed
 	// on which list once it may run.
 	waitsField, pushField, ontoField = "edda_waits_until", "edda_push", "edda_onto"
-	// waitsAtMost is how long a job waits: a condition may be met by a person, who
-	// comes back the next day.
-	waitsAtMost = 24 * time.Hour
 	// releasePage bounds the waiting jobs that are read at a time, and releaseMost those of
 	// one look: with ten thousand waiting a look still takes Redis some milliseconds.
 	releasePage, releaseMost = 500, 1000
@@ -68,7 +64,7 @@ func (d *DB) Gate(ctx context.Context, in uint32, j hero.Job) (g Gate, why strin
 		}
 		g, why = gateOf(j, needs)
 		if at, err := until.Int64(); g == GateClosed && err == nil && d.now().Unix() >= at {
-			g, why = GateFailed, "timeout: it waited in vain: "+why
+			g, why = GateFailed, fmt.Sprintf("queue_timeout: not met within %s: %s", j.WaitsAtMost(), why)
 		}
 		return nil
 	})
@@ -124,7 +120,7 @@ end
 if KEYS[3] then redis.call('LREM', KEYS[3], -1, KEYS[1]) end
 return there and 1 or 0`)
 
-// Hold has a job wait: once its gate is not closed, push goes onto that list. into,
+// Hold has a job wait, for its queue timeout at most: once its gate is not closed, push goes onto that list. into,
 // where not empty, is the list that the job's key was taken into, and leaves.
 func (d *DB) Hold(ctx context.Context, in uint32, j hero.Job, push, onto, into string) error {
 	op := "have " + j.Key() + " wait"
@@ -136,7 +132,7 @@ func (d *DB) Hold(ctx context.Context, in uint32, j hero.Job, push, onto, into s
 	if into != "" {
 		keys = append(keys, into)
 	}
-	until := d.now().Add(waitsAtMost).Unix()
+	until := d.now().Add(j.WaitsAtMost()).Unix()
 	hold := func() (bool, error) {
 		return true, holdScript.Run(ctx, c, keys, until, push, onto, d.seconds()).Err()
 	}

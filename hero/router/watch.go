@@ -87,6 +87,12 @@ func (l *line) lookAt(ctx context.Context, z redis.Z) (gone bool, err error) {
 		return false, err
 	}
 	late := time.Now().Unix() >= int64(z.Score)
+	if run, err := l.runOf(ctx, m); err != nil || run != "" {
+		if err != nil || l.r.o.Runs == nil {
+			return false, err
+		}
+		return l.lookAtFlow(ctx, m, late)
+	}
 	list, err := l.errands(ctx, m)
 	if err != nil {
 		if errors.Is(err, edda.Permanent) {
