@@ -182,8 +182,9 @@ const (
 	troubleWithin = time.Minute
 )
 
-// note takes what became of one kind of work; what was refused for good says nothing.
-func (t *trouble) note(kind edda.WorkKind, err error) {
+// note takes what became of one kind of work that was published from a time on; what was
+// refused for good says nothing. A server whose disk is full does not answer: the wait counts.
+func (t *trouble) note(kind edda.WorkKind, began time.Time, err error) {
 	if err != nil && !errors.Is(err, edda.Temporary) || errors.Is(err, context.Canceled) {
 		return
 	}
@@ -200,12 +201,11 @@ func (t *trouble) note(kind edda.WorkKind, err error) {
 	if t.kinds == nil {
 		t.kinds = map[edda.WorkKind]failing{}
 	}
-	now := time.Now()
 	f, ok := t.kinds[kind]
 	if !ok {
-		f.since = now
+		f.since = began
 	}
-	f.last, f.err = now, err
+	f.last, f.err = time.Now(), err
 	t.kinds[kind] = f
 	t.some.Store(true)
 }
@@ -229,7 +229,7 @@ func (p *Publisher) Failing() error {
 }
 
 // noteAll takes what became of a batch: of each kind a success counts more than a failure.
-func (t *trouble) noteAll(batch []edda.Work, errs []error) {
+func (t *trouble) noteAll(batch []edda.Work, began time.Time, errs []error) {
 	if errs == nil && !t.some.Load() {
 		return
 	}
@@ -244,6 +244,6 @@ func (t *trouble) noteAll(batch []edda.Work, errs []error) {
 		}
 	}
 	for kind, err := range outcome {
-		t.note(kind, err)
+		t.note(kind, began, err)
 	}
 }

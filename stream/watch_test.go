@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"edda"
+	"edda/effects"
 )
 
 // TestWorkThatNoStreamTakesIsTold: the stream takes none, and takes some again later.
@@ -45,6 +46,38 @@ func TestWorkThatNoStreamTakesIsTold(t *testing.T) {
 		}
 		if err := p.Failing(); err != nil {
 			t.Errorf("all is well, and it says %v", err)
+		}
+	})
+}
+
+// TestAPublishWithoutAnswerWasToldAtTheSecondTryOnly: a server whose disk is full takes
+// messages and says nothing, and each try waits for its answer.
+func TestAPublishWithoutAnswerWasToldAtTheSecondTryOnly(t *testing.T) {
+	bubble(t, func(ctx context.Context, w *world) {
+		if err := w.js.DeleteStream(ctx, WorkflowEvents); err != nil {
+			t.Fatal(err)
+		}
+		mute, err := w.nc.SubscribeSync("tenant.>")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = mute.Unsubscribe() }()
+		p := NewPublisher(w.js, w.codec)
+		from := time.Now()
+		fact := edda.Work{ID: "f1", Kind: edda.WorkFact, Name: "done", From: edda.Key{Tenant: "acme", Saga: "s", Correlation: "k"}}
+		if errs := p.Deliver(ctx, []edda.Work{fact}); errs == nil {
+			t.Fatal("nobody has it, and it is delivered")
+		}
+		if err := p.Failing(); err == nil || time.Since(from) > toldWithin {
+			t.Errorf("after %v it says %v", time.Since(from), err)
+		}
+		from = time.Now()
+		p = NewPublisher(w.js, w.codec)
+		if err := p.PublishResult(ctx, effects.Result{Tenant: "acme", CommandID: "c1", Effect: "pay", Outcome: edda.Succeeded}); err == nil {
+			t.Fatal("nobody has it, and it is published")
+		}
+		if err := p.Failing(); err == nil || time.Since(from) > toldWithin {
+			t.Errorf("after %v it says %v", time.Since(from), err)
 		}
 	})
 }
