@@ -71,7 +71,7 @@ func toldInTime(ctx context.Context, w *world, phase time.Duration) {
 		t.Fatal(err)
 	}
 	defer nc.Close()
-	watch := NewWatch(js, nil, false, nil)
+	watch := NewWatch(js, nil, nil, nil)
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan error, 1)
 	began := time.Now()
@@ -149,7 +149,7 @@ func TestAJetStreamThatDoesNotAnswerWasToldLaterThanTenSeconds(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		watch := NewWatch(js, nil, false, nil)
+		watch := NewWatch(js, nil, nil, nil)
 		ctx, cancel := context.WithCancel(ctx)
 		ended := make(chan error, 1)
 		go func() { ended <- watch.Run(ctx) }()

@@ -27,9 +27,10 @@ const (
 // Watch looks whether what a process reads and writes is still there. A stream that was
 // deleted leaves its consumers and its publishers waiting, and nothing else would say so.
 type Watch struct {
-	js    jetstream.JetStream
-	again func() // a stream is another one than at the last look
-	log   *zap.Logger
+	js     jetstream.JetStream
+	again  func()                      // a stream is another one than at the last look
+	remake func(context.Context) error // makes the bucket of the ledger again
+	log    *zap.Logger
 
 	mu      sync.Mutex // guards what follows
 	streams map[string]*watched
@@ -45,17 +46,18 @@ type watched struct {
 // ledgerStream is what the bucket of the ledger is to the server.
 const ledgerStream = "KV_" + LedgerBucket
 
-// NewWatch watches all of Edda's streams, and the bucket of a shared ledger where there is
-// one; again is called where a stream was made anew, and may be nil. Nothing is asked before Run.
-func NewWatch(js jetstream.JetStream, again func(), shared bool, log *zap.Logger) *Watch {
+// NewWatch watches all of Edda's streams; again is called where a stream was made anew, and
+// may be nil. The bucket of a shared ledger is watched where remake is set, which makes it
+// again where it is gone. Nothing is asked before Run.
+func NewWatch(js jetstream.JetStream, again func(), remake func(context.Context) error, log *zap.Logger) *Watch {
 	if log == nil {
 		log = zap.NewNop()
 	}
-	w := &Watch{js: js, again: again, log: log, streams: map[string]*watched{}}
+	w := &Watch{js: js, again: again, remake: remake, log: log, streams: map[string]*watched{}}
 	for _, p := range plans() {
 		w.streams[p.name] = &watched{}
 	}
-	if shared {
+	if remake != nil {
 		w.streams[ledgerStream] = &watched{}
 	}
 	return w
@@ -83,6 +85,13 @@ func (w *Watch) look(ctx context.Context, name string) {
 	asked, cancel := context.WithTimeout(ctx, watchEvery)
 	defer cancel()
 	s, err := w.js.Stream(asked, name)
+	gone := errors.Is(err, jetstream.ErrStreamNotFound)
+	if gone && name == ledgerStream {
+		if err = w.remake(asked); err == nil {
+			s, err = w.js.Stream(asked, name)
+		}
+		gone = err != nil
+	}
 	if ctx.Err() != nil {
 		return
 	}
@@ -91,9 +100,9 @@ func (w *Watch) look(ctx context.Context, name string) {
 	is := w.streams[name]
 	before := is.problem
 	switch {
-	case errors.Is(err, jetstream.ErrStreamNotFound) && name == ledgerStream:
-		is.problem = fmt.Errorf("bucket %s is gone, and no effect is called: restore it, or start again, which makes an empty one", LedgerBucket)
-	case errors.Is(err, jetstream.ErrStreamNotFound):
+	case gone && name == ledgerStream:
+		is.problem = fmt.Errorf("bucket %s is gone, no effect is called, and it cannot be made again: %w", LedgerBucket, err)
+	case gone:
 		is.problem = fmt.Errorf("stream %s is gone: restore it (nats stream restore), or start again with --accept-stream-loss", name)
 	case err != nil:
 		if is.misses++; is.misses >= watchMisses {

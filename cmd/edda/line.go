@@ -55,7 +55,8 @@ type line struct {
 	relay       *outbox.Relay
 	handoff     *stream.Handoff // nil: effect commands go through their stream
 	worker      *effects.Worker
-	commands    commandSource // of the worker
+	ledger      *stream.Ledger // nil: the store's
+	commands    commandSource  // of the worker
 	providers   map[string]effects.Provider
 }
 
@@ -162,7 +163,11 @@ func (p *process) build(ctx context.Context, l *line) error {
 	if l.source != nil {
 		again = l.source.Recheck
 	}
-	l.watch = stream.NewWatch(l.js, again, s.effects() && s.ledger() == ledgerShared, p.log.Named("streams"))
+	var remake func(context.Context) error
+	if l.ledger != nil {
+		remake = func(ctx context.Context) error { return p.remakeLedger(ctx, l.ledger) }
+	}
+	l.watch = stream.NewWatch(l.js, again, remake, p.log.Named("streams"))
 	return nil
 }
 

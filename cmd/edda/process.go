@@ -75,6 +75,7 @@ type process struct {
 	quarantine *quarantine
 	strays     *stream.Strays
 	resumed    *prometheus.CounterVec // times that a stream had lost its handled end
+	remade     prometheus.Counter     // times that the shared ledger was lost and made again
 	// redis is nil where nothing talks to it; embeddedRedis is edda dev's own.
 	redis         *redisdb.DB
 	embeddedRedis *embeddedRedis
@@ -109,8 +110,8 @@ func newProcess(s settings, l loaded, log *zap.Logger) (*process, error) {
 	p.quarantine = newQuarantine(p.metrics, log)
 	p.serve(s.Tenants)
 	p.strays = &stream.Strays{Log: log.Named("stream")}
-	p.resumed = resumedCounter()
-	p.metrics.MustRegister(strayCounter(p.strays), p.resumed)
+	p.resumed, p.remade = resumedCounter(), remadeCounter()
+	p.metrics.MustRegister(strayCounter(p.strays), p.resumed, p.remade)
 	var err error
 	if p.tracing, err = newTracing(context.Background(), s.env, log); err != nil {
 		return nil, err
