@@ -171,6 +171,35 @@ func Present(ctx context.Context, js jetstream.JetStream, held []edda.Checkpoint
 	return lossError(losses)
 }
 
+// ErrAwaited says that streams are gone which another process has read: they are waited for.
+var ErrAwaited = errors.New("waiting for streams that are gone")
+
+// Await is ErrAwaited where a stream is gone and saga processes have worked here: a process
+// without sagas leaves it to them, and to who restores it. Where none ever has, it is nil.
+func Await(ctx context.Context, js jetstream.JetStream) error {
+	var gone []string
+	for _, p := range plans() {
+		_, err := js.Stream(ctx, p.name)
+		if err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
+			return fmt.Errorf("look at stream %s: %w", p.name, err)
+		}
+		if err != nil {
+			gone = append(gone, p.name)
+		}
+	}
+	if len(gone) == 0 {
+		return nil
+	}
+	_, err := js.Stream(ctx, "KV_"+OwnersBucket)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("look at bucket %s: %w", OwnersBucket, err)
+	}
+	return fmt.Errorf("%w: %s: restore it (nats stream restore), or start the saga process with --accept-stream-loss, which makes it anew", ErrAwaited, strings.Join(gone, ", "))
+}
+
 // trouble is what publishing came to lately, by kind of work.
 type trouble struct {
 	some  atomic.Bool // kinds has any: as a rule it has none

@@ -68,7 +68,7 @@ func (p *process) join(ctx context.Context) error {
 		l.close()
 		return err
 	}
-	for told := false; ; {
+	for told := ""; ; {
 		err := p.build(ctx, l)
 		if err == nil {
 			p.line.Store(l)
@@ -79,9 +79,14 @@ func (p *process) join(ctx context.Context) error {
 			l.close()
 			return err
 		}
-		if !told {
-			p.log.Warn("waiting for NATS with JetStream: is it running? --nats-url, NATS_URL or NATS_CONTEXT say where", zap.Error(err))
-			told = true
+		p.apart.Store(&err)
+		say := "waiting for NATS with JetStream: is it running? --nats-url, NATS_URL or NATS_CONTEXT say where"
+		if errors.Is(err, stream.ErrAwaited) {
+			say = "the streams are not made by this process"
+		}
+		if told != say {
+			p.log.Warn(say, zap.Error(err))
+			told = say
 		}
 		if !wait(ctx, joinAgain) {
 			l.close()
@@ -136,6 +141,11 @@ func (p *process) build(ctx context.Context, l *line) error {
 	codec.MaxPayload = payloadLimit(s.Streams.MaxPayload, l.conn)
 	if err := p.present(ctx, l); err != nil {
 		return err
+	}
+	if !s.sagas() {
+		if err := stream.Await(ctx, l.js); err != nil {
+			return err
+		}
 	}
 	var err error
 	if l.durable, err = stream.EnsureStreams(ctx, l.js, stream.StreamOptions{

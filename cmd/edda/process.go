@@ -83,7 +83,8 @@ type process struct {
 	upkeep        *upkeep
 	// line is what works on the streams; nil until JetStream was reached.
 	line   atomic.Pointer[line]
-	joined chan struct{} // closed once there is a line
+	joined chan struct{}         // closed once there is a line
+	apart  atomic.Pointer[error] // why there is none yet; nil until it was tried
 	// announce, where set, is told once the line works.
 	announce func()
 
