@@ -75,7 +75,7 @@ func ensureBucket(ctx context.Context, js jetstream.JetStream, o LedgerOptions) 
 		if err == nil {
 			d := durability(s.CachedInfo().Config, o.SyncAlways, nil)
 			d.Created = true
-			return d, s.CachedInfo().Created, nil
+			return d, s.CachedInfo().Created, putSettings(ctx, js, s)
 		}
 		if !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
 			return Durability{}, time.Time{}, creation(ctx, js, want, err)
