@@ -39,7 +39,7 @@ const (
 )
 
 // waitFields are what of a job's hash says what it waits for, and for whom.
-var waitFields = []string{"id", "caller_id", "context_id", "flow_id", "message_key", "status", "script_type", "executor",
+var waitFields = []string{"id", "caller_id", "context_id", "flow_id", "message_key", "queue_timeout", "status", "script_type", "executor",
 	"prerequisites", "met", "dependends", "depends", "dependencies", waitsField}
 
 // Gate looks at what the job waits for. why says what is missing or what failed.

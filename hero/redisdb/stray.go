@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -114,7 +113,7 @@ func (d *DB) Adopt(ctx context.Context, in uint32, j hero.Job) (adopted bool, er
 		return false, err
 	}
 	queue := j.ScriptType.Queue()
-	until := d.now().Add(24 * time.Hour).Unix() // it waits for nothing any more
+	until := d.now().Add(j.WaitsAtMost()).Unix()
 	err = d.try(ctx, op, in, func() error {
 		n, err := adoptScript.Run(ctx, c, []string{j.Key(), waitingKey, queue}, until, queue).Int()
 		adopted = n == 1
