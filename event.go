@@ -191,6 +191,15 @@ type Key struct {
 // String is the key in display form, tenant/saga/correlation.
 func (k Key) String() string { return k.Tenant + "/" + k.Saga + "/" + k.Correlation }
 
+// Mark is the last message that was published to a stream: the server has said that it lies
+// there.
+type Mark struct {
+	Stream string    `json:"stream"`
+	Seq    uint64    `json:"seq"`
+	ID     string    `json:"id"`   // as its publisher named it
+	Time   time.Time `json:"time"` // when the server had said so
+}
+
 // Checkpoint is the position in one stream: every message up to Seq is durably
 // handled. Time and Created recognise the stream again after a restart.
 type Checkpoint struct {

@@ -26,6 +26,7 @@ type shelf struct {
 	dead      []edda.DeadLetter
 	n         uint64
 	commits   int
+	marks     []edda.Mark // of the last of them
 	broken    error
 	reads     int
 	committed chan struct{}
@@ -107,6 +108,7 @@ func (s *shelf) Commit(ctx context.Context, c store.Change) error {
 	if s.broken != nil {
 		return s.broken
 	}
+	s.marks = c.Marks
 	gone := map[ulid.ULID]bool{}
 	for _, id := range c.Delivered {
 		gone[id] = true

@@ -388,11 +388,14 @@ func (r *Relay) remove(ctx context.Context) {
 	items := r.accepted[:n:n]
 	// gofail: var outboxBeforeMark struct{}
 	r.accepted, r.removing = r.accepted[n:], true
-	go func() { r.removed <- removal{items, r.db.CommitWithin(ctx, removalOf(items), within)} }()
+	go func() { r.removed <- removal{items, r.db.CommitWithin(ctx, r.removalOf(items), within)} }()
 }
 
-func removalOf(items []*item) store.Change {
+func (r *Relay) removalOf(items []*item) store.Change {
 	c := store.Change{Delivered: make([]ulid.ULID, len(items))}
+	if r.o.Marks != nil {
+		c.Marks = r.o.Marks()
+	}
 	for i, it := range items {
 		c.Delivered[i] = it.row.ID
 	}
@@ -473,7 +476,7 @@ func (r *Relay) stop(ctx context.Context) error {
 	if len(r.accepted) == 0 {
 		return nil
 	}
-	if err := r.db.Commit(ctx, removalOf(r.accepted)); err != nil {
+	if err := r.db.Commit(ctx, r.removalOf(r.accepted)); err != nil {
 		return fmt.Errorf("remove delivered work: %w", err)
 	}
 	return nil

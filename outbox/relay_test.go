@@ -38,6 +38,25 @@ func TestRelayDeliversInOrderAndRemoves(t *testing.T) {
 	})
 }
 
+func TestWhatWasPublishedLastIsCommittedWithTheRowsThatGo(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		db, h := newShelf(), newHarbour(t)
+		marks := func() []edda.Mark {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			return []edda.Mark{{Stream: "S", ID: h.got[len(h.got)-1].ID}}
+		}
+		start(t, db, Options{Lanes: []Lane{h.lane("nats", facts...)}, Marks: marks})
+		for _, id := range []string{"a", "b"} {
+			db.put(fact(id, "1"))
+			tidied()
+			if db.size() != 0 || len(db.marks) != 1 || db.marks[0].ID != id {
+				t.Errorf("%d rows left, marks %v, want %s", db.size(), db.marks, id)
+			}
+		}
+	})
+}
+
 func TestRelayTakesABatchOfWhatWaits(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		db, h := newShelf(), newHarbour(t)

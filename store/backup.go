@@ -325,6 +325,10 @@ func replaceStore(dir, with string) (aside string, err error) {
 		return aside, explain(with, err)
 	}
 	defer func() { _ = mine.Close() }() // nothing was written
+	// What the old store has sent is none of the new one's.
+	if err := changelog.RemoveKept(path); err != nil {
+		return aside, err
+	}
 	// gofail: var restoreKept struct{}
 	if err := errors.Join(putInPlace(with, path), SyncDir(dir)); err != nil {
 		return aside, err

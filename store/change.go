@@ -26,7 +26,9 @@ type Change struct {
 	Begun *[]Beginning
 	// Delivered are outbox rows that need no further delivery.
 	Delivered []ulid.ULID
-	Claims    []edda.Claim
+	// Marks, where there are any, are what [DB.Marks] says from now on.
+	Marks  []edda.Mark
+	Claims []edda.Claim
 	// Unclaimed, where it is not nil, is what [DB.Unclaimed] says from now on.
 	Unclaimed *[]string
 	Schedules []edda.Schedule

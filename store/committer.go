@@ -198,7 +198,7 @@ func (d *DB) fill(tx *changelog.Tx, s stamp, st *staged, group []*job) error {
 	if err != nil {
 		return err
 	}
-	w.absent = &d.absent
+	w.absent, w.tells = &d.absent, d.options.KeepSent != nil
 	looked := 0
 	for _, j := range group {
 		if err := w.change(j.change); err != nil {

@@ -34,6 +34,11 @@ type Options struct {
 	// next is written without its payload; [DefaultMaxDeadBytes] when zero.
 	MaxDeadBytes int
 
+	// KeepSent says how long rows of the outbox are kept for [DB.Sent]: at least those that
+	// were sent since that time; all where it is zero. Where it lies ahead none are, as
+	// where KeepSent is nil.
+	KeepSent func() time.Time
+
 	// ReadOnly opens a store that is there and changes nothing of it; see [OpenToCheck].
 	ReadOnly bool
 

@@ -326,7 +326,7 @@ func (e *encoder) dues(key []byte, times []time.Time) (rows [][]byte) {
 
 // rest encodes everything of a change but its transitions.
 func (e *encoder) rest(c Change) error {
-	for _, encode := range []func(Change) error{e.positions, e.begun, e.programs, e.claims, e.unclaimed, e.outgoing, e.letters, e.due, e.replays} {
+	for _, encode := range []func(Change) error{e.positions, e.begun, e.marks, e.programs, e.claims, e.unclaimed, e.outgoing, e.letters, e.due, e.replays} {
 		if err := encode(c); err != nil {
 			return err
 		}

@@ -94,6 +94,9 @@ func openFile(path string, o Options) (*DB, error) {
 		if err := noLog(path); err != nil {
 			return nil, err
 		}
+		if err := changelog.RemoveKept(path); err != nil { // of one that was there
+			return nil, err
+		}
 	}
 	var d *DB
 	err := guarded(o.called, func() error {
@@ -255,7 +258,7 @@ func load(path string, raw *boltFile, o Options) (*DB, error) {
 // withLog reads the log of a file. That it cannot be folded is said at times, for it is
 // tried again, and commits know of it once the log is full.
 func withLog(raw *boltFile, o Options) (*changelog.DB, error) {
-	return changelog.Load(raw.DB, changelog.Options{Pages: raw.pages, Mapped: int64(o.maxMapped), Bound: o.foldAt, Plain: o.plain, Unlogged: o.unlogged, OpenFile: o.openFile, Folds: complaint.New(o.Log, "fold the store's log").Note, Spaces: map[string]changelog.Space{
+	return changelog.Load(raw.DB, changelog.Options{Pages: raw.pages, Mapped: int64(o.maxMapped), Bound: o.foldAt, Plain: o.plain, Unlogged: o.unlogged, OpenFile: o.openFile, Keep: o.KeepSent, Kept: complaint.New(o.Log, "keep what was sent").Note, Folds: complaint.New(o.Log, "fold the store's log").Note, Spaces: map[string]changelog.Space{
 		string(bucketOutbox):  {Fill: appendFill},
 		string(bucketAudit):   {Fill: appendFill},
 		string(bucketHistory): {Fill: appendFill, Nested: true},

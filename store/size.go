@@ -36,7 +36,7 @@ func (c Change) Size() int {
 	for i := range c.Replays {
 		n += sizeReplay + len(c.Replays[i].Reason) + len(c.Replays[i].Error) + len(c.Replays[i].Summary)
 	}
-	rows := len(c.DropReplays) + len(removed.Instances) + len(removed.Forgotten) + len(removed.DeadLetters) + len(c.Checkpoints) + len(c.Positions) + len(c.DropPositions) + len(c.Schedules) + len(c.Delivered) + len(c.Arm) + len(c.Disarm)
+	rows := len(c.DropReplays) + len(removed.Instances) + len(removed.Forgotten) + len(removed.DeadLetters) + len(c.Checkpoints) + len(c.Positions) + len(c.DropPositions) + len(c.Schedules) + len(c.Delivered) + len(c.Marks) + len(c.Arm) + len(c.Disarm)
 	return n + rows*sizeSmall
 }
 

@@ -90,6 +90,7 @@ type writer struct {
 	stamp   stamp
 	staged  *staged
 	absent  *absent
+	tells   bool // rows that were in the outbox for long
 	// The key that was asked for last: what is put or deleted there has a copy.
 	id [pointerSize]byte
 	// Ordinals of outbox rows, history rows and audits in this commit.
@@ -312,6 +313,7 @@ func (w *writer) remove(id ulid.ULID) error {
 	if value == nil {
 		return nil // delivered before
 	}
+	w.tell(id, bucket, value)
 	value, err := w.seal.open(bucketOutbox, w.id[:], value, 0)
 	if err != nil {
 		return err

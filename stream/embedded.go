@@ -1,6 +1,7 @@
 package stream
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,6 +28,9 @@ const (
 	readyStep = 100 * time.Millisecond
 	// embeddedMemory bounds JetStream's memory storage, which Edda does not use.
 	embeddedMemory = 64 << 20
+	// EmbeddedSync is how often it syncs its files. What is published is kept for as long, so
+	// that a power cut loses none of it.
+	EmbeddedSync = 5 * time.Second
 )
 
 // EmbeddedOptions of the embedded server.
@@ -36,6 +40,8 @@ type EmbeddedOptions struct {
 	// Addr is host:port to listen on, port 0 for any; where it is empty the
 	// server is reached from this process alone.
 	Addr string
+	// SyncInterval is how often it syncs what it has written; EmbeddedSync when zero.
+	SyncInterval time.Duration
 	// SyncAlways syncs every write to disk before it is acknowledged.
 	SyncAlways bool
 	MaxPayload int // bytes; NATS's own when zero
@@ -81,7 +87,7 @@ func StartEmbedded(ctx context.Context, o EmbeddedOptions) (*Embedded, error) {
 func (o EmbeddedOptions) server() (*server.Options, error) {
 	opts := &server.Options{
 		ServerName: "edda", JetStream: true, StoreDir: o.Dir, JetStreamMaxMemory: embeddedMemory,
-		SyncAlways: o.SyncAlways, NoSigs: true, DontListen: o.Addr == "",
+		SyncAlways: o.SyncAlways, SyncInterval: cmp.Or(o.SyncInterval, EmbeddedSync), NoSigs: true, DontListen: o.Addr == "",
 		NoSublistCache: true, // nearly every subject is that of one message: what is kept is never asked for
 	}
 	if o.MaxPayload > 0 {

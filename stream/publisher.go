@@ -32,6 +32,7 @@ type Publisher struct {
 	unacked *unacked
 	trouble trouble
 	hearer  atomic.Pointer[func(stream string, seq uint64, w *edda.Work)]
+	tail    atomic.Pointer[Tail] // nil: nobody asks what was published last
 }
 
 var (
@@ -51,13 +52,20 @@ func (p *Publisher) Tell(published func(stream string, seq uint64, w *edda.Work)
 	p.hearer.Store(&published)
 }
 
+// Follow says where it is noted what Deliver has published last.
+func (p *Publisher) Follow(t *Tail) { p.tail.Store(t) }
+
 // told tells of the work of one window.
 func (p *Publisher) told(batch []edda.Work) func(int, *ack) {
-	hearer := p.hearer.Load()
-	if hearer == nil {
-		return func(int, *ack) {}
+	hearer, tail := p.hearer.Load(), p.tail.Load()
+	return func(place int, at *ack) {
+		if tail != nil {
+			tail.published(at.Stream, at.Seq, &batch[place])
+		}
+		if hearer != nil {
+			(*hearer)(at.Stream, at.Seq, &batch[place])
+		}
 	}
-	return func(place int, at *ack) { (*hearer)(at.Stream, at.Seq, &batch[place]) }
 }
 
 // Deliver is the relay's destination for all work but messages, and for

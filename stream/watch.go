@@ -30,6 +30,7 @@ type Watch struct {
 	js     jetstream.JetStream
 	again  func()                      // a stream is another one than at the last look
 	remake func(context.Context) error // makes the bucket of the ledger again
+	tail   *Tail                       // nil: nobody asks what became of what was published
 	log    *zap.Logger
 
 	mu      sync.Mutex // guards what follows
@@ -63,7 +64,11 @@ func NewWatch(js jetstream.JetStream, again func(), remake func(context.Context)
 	return w
 }
 
-// Run looks until ctx ends.
+// Follow has it look after what was published, too. It comes before Run.
+func (w *Watch) Follow(t *Tail) { w.tail = t }
+
+// Run looks until ctx ends, or until the server is seen to have lost what was published:
+// then it returns ErrShorter.
 func (w *Watch) Run(ctx context.Context) error {
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
@@ -72,7 +77,18 @@ func (w *Watch) Run(ctx context.Context) error {
 		for name := range w.streams {
 			all.Go(func() { w.look(ctx, name) })
 		}
+		var lost error // what else is an error is one of those above, too
+		if w.tail != nil {
+			all.Go(func() {
+				asked, cancel := context.WithTimeout(ctx, watchEvery)
+				defer cancel()
+				lost = w.tail.Look(asked)
+			})
+		}
 		all.Wait()
+		if errors.Is(lost, ErrShorter) {
+			return edda.Classify(edda.Permanent, "%w", lost)
+		}
 		select {
 		case <-ctx.Done():
 			return nil

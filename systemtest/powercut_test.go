@@ -47,7 +47,20 @@ on:
 // again is applied once.
 func TestAPowerCutOfNATSThatLostOnlyWhatWasHandledNeededAPerson(t *testing.T) {
 	t.Parallel()
-	rounds := powerCuts
+	c, rounds := newCuts(t, adding)
+	for c.round = range rounds {
+		c.cut()
+	}
+	if c.resumed == 0 {
+		t.Error("the server never came back shorter than what was handled: nothing was tried")
+	}
+	t.Logf("%d rounds, went on by itself %d times", rounds, c.resumed)
+}
+
+// newCuts begins with an Edda that has its instances, and says how often to cut.
+func newCuts(t *testing.T, manifest string) (c *cuts, rounds int) {
+	t.Helper()
+	rounds = powerCuts
 	if text := os.Getenv("EDDA_POWER_CUTS"); text != "" {
 		n, err := strconv.Atoi(text)
 		if err != nil {
@@ -64,28 +77,22 @@ func TestAPowerCutOfNATSThatLostOnlyWhatWasHandledNeededAPerson(t *testing.T) {
 		seed = n
 	}
 	t.Logf("EDDA_CRASH_SEED=%d", seed)
-	c := &cuts{t: t, dir: t.TempDir(), rand: rand.New(rand.NewPCG(seed, 1))}
+	c = &cuts{t: t, dir: t.TempDir(), rand: rand.New(rand.NewPCG(seed, 1))}
 	c.nats = startNATS(t, freeAddr(t), filepath.Join(c.dir, "nats"))
 	conn, err := nats.Connect(c.nats.url(), nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close()
+	t.Cleanup(conn.Close)
 	if c.js, err = jetstream.New(conn, jetstream.WithDefaultTimeout(time.Second)); err != nil {
 		t.Fatal(err)
 	}
-	c.manifest = write(t, c.dir, "count.yaml", adding)
+	c.manifest = write(t, c.dir, "count.yaml", manifest)
 	c.start()
 	for k := range cutKeys {
 		c.send(event{k, "Begin", "b"})
 	}
-	for c.round = range rounds {
-		c.cut()
-	}
-	if c.resumed == 0 {
-		t.Error("the server never came back shorter than what was handled: nothing was tried")
-	}
-	t.Logf("%d rounds, went on by itself %d times", rounds, c.resumed)
+	return c, rounds
 }
 
 type event struct {
@@ -109,10 +116,16 @@ type cuts struct {
 
 func (c *cuts) start() {
 	c.t.Helper()
-	addr := freeAddr(c.t)
-	c.edda = launch(c.t, "run", c.manifest, "--role", "saga", "--nats-url", c.nats.url(), "--data", filepath.Join(c.dir, "store"), "--addr", addr)
-	c.edda.addr, c.edda.nats, c.edda.tenant = addr, c.nats.url(), "acme"
+	c.edda = c.launch()
 	c.edda.says(`"started"`)
+}
+
+func (c *cuts) launch() *child {
+	c.t.Helper()
+	addr := freeAddr(c.t)
+	e := launch(c.t, "run", c.manifest, "--role", "saga", "--nats-url", c.nats.url(), "--data", filepath.Join(c.dir, "store"), "--addr", addr)
+	e.addr, e.nats, e.tenant = addr, c.nats.url(), "acme"
+	return e
 }
 
 // send publishes until the server has it.

@@ -91,6 +91,8 @@ type natsConfig struct {
 	Cert     string `koanf:"cert"`
 	Key      string `koanf:"key"`
 	CA       string `koanf:"ca"`
+	// SyncInterval is the server's sync_interval; zero: it syncs before it acknowledges.
+	SyncInterval time.Duration `koanf:"sync_interval"`
 }
 
 type streamsConfig struct {
@@ -161,6 +163,7 @@ func defaults() config {
 	return config{
 		Addr: defaultAddr, Data: "edda-data", Role: roleCombined, Tenancy: tenancyConfig{Enabled: true},
 		Outbox: outboxConfig{Max: outbox.DefaultMax}, Parked: parkedConfig{Max: engine.DefaultMaxParked}, Dead: deadConfig{MaxBytes: store.DefaultMaxDeadBytes},
+		NATS:    natsConfig{SyncInterval: defaultSyncInterval},
 		Streams: streamsConfig{Replicas: 1, MaxPayload: stream.DefaultMaxPayload}, Gateway: gatewayConfig{Timeout: outbox.DefaultGatewayTimeout},
 		Log: logConfig{Level: "info"}, Retention: retentionDefaults(),
 		Effects: effectsConfig{Handoff: true, Retention: effects.DefaultRetention, Lease: stream.DefaultLedgerLease, AckWait: stream.DefaultAckWait, HeldBytes: effects.DefaultHeldBytes},
@@ -329,6 +332,9 @@ func (c config) validate() error {
 	}
 	if c.Outbox.Max < 1 || c.Parked.Max < 1 || c.Dead.MaxBytes < 1 {
 		return usagef("outbox.max %d, parked.max %d, dead_letters.max_bytes %d: want 1 at least", c.Outbox.Max, c.Parked.Max, c.Dead.MaxBytes)
+	}
+	if c.NATS.SyncInterval < 0 || c.NATS.SyncInterval > maxSyncInterval {
+		return usagef("nats.sync_interval %s: want between 0, where the server syncs before it acknowledges (sync_interval: always), and %s", c.NATS.SyncInterval, maxSyncInterval)
 	}
 	if err := c.validateHero(); err != nil {
 		return err

@@ -43,7 +43,8 @@ type line struct {
 	lease    *stream.Lease // of the saga process on its tenants
 	// workerLease is the effect worker's, on its commands.
 	workerLease *stream.Lease
-	fences      fences // of both
+	fences      fences       // of both
+	tail        *stream.Tail // nil: the server syncs before it acknowledges
 	watch       *stream.Watch
 	warned      bool // that commands outlive their claims
 	codec       stream.Codec
@@ -178,6 +179,9 @@ func (p *process) build(ctx context.Context, l *line) error {
 		remake = func(ctx context.Context) error { return p.remakeLedger(ctx, l.ledger) }
 	}
 	l.watch = stream.NewWatch(l.js, again, remake, p.log.Named("streams"))
+	if l.tail != nil {
+		l.watch.Follow(l.tail)
+	}
 	return nil
 }
 
@@ -225,12 +229,15 @@ func (p *process) buildSagas(ctx context.Context, l *line) error {
 	if err := p.openSource(ctx, l); err != nil {
 		return err
 	}
+	if err := p.followSent(ctx, l); err != nil {
+		return err
+	}
 	lanes, err := p.lanes(l)
 	if err != nil {
 		return err
 	}
 	l.relay, err = outbox.New(p.db, outbox.Options{
-		Lanes: lanes, Fence: l.fences.pass, Rejecter: l.publisher, Max: p.settings.Outbox.Max, Log: p.log.Named("outbox"), Metrics: p.metrics,
+		Lanes: lanes, Fence: l.mayPublish, Marks: l.marks, Rejecter: l.publisher, Max: p.settings.Outbox.Max, Log: p.log.Named("outbox"), Metrics: p.metrics,
 		After: p.afterRestore(l),
 	})
 	if err != nil {
@@ -369,19 +376,28 @@ func (p *process) from() stream.From {
 
 // lanes say where each kind of work goes.
 func (p *process) lanes(l *line) ([]outbox.Lane, error) {
-	kinds := []edda.WorkKind{edda.WorkEffect, edda.WorkRevoke, edda.WorkFact, edda.WorkStart, edda.WorkCancel, edda.WorkEnd, edda.WorkResult}
 	var lanes []outbox.Lane
 	if p.redis != nil {
 		lanes = append(lanes, p.messages().Lane())
 	}
+	lanes = append(lanes, outbox.Lane{Name: "jetstream", Kinds: p.published(), Destination: l.streams()})
 	if p.settings.Gateway.URL == "" {
-		return append(lanes, outbox.Lane{Name: "jetstream", Kinds: append(kinds, edda.WorkCommand), Destination: l.streams()}), nil
+		return lanes, nil
 	}
 	gateway, err := p.gateway()
 	if err != nil {
 		return nil, edda.Classify(edda.Permanent, "gateway: %w", err)
 	}
-	return append(lanes, outbox.Lane{Name: "jetstream", Kinds: kinds, Destination: l.streams()}, gateway.Lane()), nil
+	return append(lanes, gateway.Lane()), nil
+}
+
+// published are the kinds of work that go to the streams.
+func (p *process) published() []edda.WorkKind {
+	kinds := []edda.WorkKind{edda.WorkEffect, edda.WorkRevoke, edda.WorkFact, edda.WorkStart, edda.WorkCancel, edda.WorkEnd, edda.WorkResult}
+	if p.settings.Gateway.URL == "" {
+		kinds = append(kinds, edda.WorkCommand)
+	}
+	return kinds
 }
 
 // streams is where all work but messages goes: effect commands by way of the

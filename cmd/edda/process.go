@@ -71,11 +71,14 @@ type process struct {
 	tracing  tracing
 	pulse    *pulse
 	// letters keeps two acts on one dead letter from both looking first.
-	letters    sync.Mutex
-	quarantine *quarantine
-	strays     *stream.Strays
-	resumed    *prometheus.CounterVec // times that a stream had lost its handled end
-	remade     prometheus.Counter     // times that the shared ledger was lost and made again
+	letters     sync.Mutex
+	quarantine  *quarantine
+	strays      *stream.Strays
+	resumed     *prometheus.CounterVec      // times that a stream had lost its handled end
+	republished prometheus.Counter          // messages that the server had lost
+	synced      atomic.Bool                 // the server syncs before it acknowledges
+	tail        atomic.Pointer[stream.Tail] // nil: it is not known yet what was published last
+	remade      prometheus.Counter          // times that the shared ledger was lost and made again
 	// redis is nil where nothing talks to it; embeddedRedis is edda dev's own.
 	redis         *redisdb.DB
 	embeddedRedis *embeddedRedis
@@ -112,7 +115,8 @@ func newProcess(s settings, l loaded, log *zap.Logger) (*process, error) {
 	p.serve(s.Tenants)
 	p.strays = &stream.Strays{Log: log.Named("stream")}
 	p.resumed, p.remade = resumedCounter(), remadeCounter()
-	p.metrics.MustRegister(strayCounter(p.strays), p.resumed, p.remade)
+	p.republished = republishedCounter()
+	p.metrics.MustRegister(strayCounter(p.strays), p.resumed, p.remade, p.republished)
 	var err error
 	if p.tracing, err = newTracing(context.Background(), s.env, log); err != nil {
 		return nil, err
@@ -187,7 +191,7 @@ func (p *process) open() error {
 	if err != nil {
 		return err
 	}
-	db, err := store.Open(filepath.Join(p.settings.Data, p.settings.storeFolder()), store.Options{Seal: sealing, MaxDeadBytes: p.settings.Dead.MaxBytes, Log: p.log.Named("store"), Observe: observeCommits(p.metrics)})
+	db, err := store.Open(filepath.Join(p.settings.Data, p.settings.storeFolder()), store.Options{Seal: sealing, KeepSent: p.keepSent(), MaxDeadBytes: p.settings.Dead.MaxBytes, Log: p.log.Named("store"), Observe: observeCommits(p.metrics)})
 	if err != nil {
 		return fmt.Errorf("open the store: %w", err)
 	}

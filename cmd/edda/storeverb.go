@@ -96,7 +96,7 @@ func (v *storeVerb) open(ctx context.Context, work bool) (*openedStore, error) {
 	if err != nil {
 		return nil, err
 	}
-	db, err := v.openHere(dir, store.Options{Seal: sealing}, work)
+	db, err := v.openHere(dir, store.Options{Seal: sealing, KeepSent: keepAll}, work)
 	if store.Held(err) {
 		return nil, v.holder(ctx, dir)
 	}

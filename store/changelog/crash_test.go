@@ -131,7 +131,18 @@ func (i image) put(t *testing.T) (path string) {
 // TestACrashAtAnyStep of writing, folding, beginning a log, copying, closing and opening
 // again: the file is copied as it lies there, and also without what was not synced. Every
 // transaction that was answered is there, and of the one under way all or nothing.
+//
+// Where all is kept, every transaction is found there again.
 func TestACrashAtAnyStep(t *testing.T) {
+	t.Run("nothing is kept", func(t *testing.T) { crashAtAnyStep(t, byHand) })
+	t.Run("all is kept", func(t *testing.T) {
+		o := byHand
+		o.Keep = func() time.Time { return time.Time{} }
+		crashAtAnyStep(t, o)
+	})
+}
+
+func crashAtAnyStep(t *testing.T, o Options) {
 	path := filepath.Join(t.TempDir(), "x.db")
 	var l *ledger
 	seen := map[string]int{}
@@ -142,7 +153,7 @@ func TestACrashAtAnyStep(t *testing.T) {
 		return 0
 	}
 	var synced image
-	o := byHand
+	opening := o // without what is called at each step
 	checked := 0
 	o.passed = func(point string) {
 		if l.db == nil { // it is being opened
@@ -170,7 +181,7 @@ func TestACrashAtAnyStep(t *testing.T) {
 			if point == "logSynced" {
 				least++
 			}
-			l.survives(fmt.Sprintf("%s, the %d. time, %s", point, seen[point], what), i, least, most)
+			l.survives(fmt.Sprintf("%s, the %d. time, %s", point, seen[point], what), opening, i, least, most)
 			checked++
 		}
 	}
@@ -207,14 +218,16 @@ func TestACrashAtAnyStep(t *testing.T) {
 			t.Errorf("%s was passed %d times", point, seen[point])
 		}
 	}
+	if kept := seen["foldKept"]; o.Keep != nil && kept < 3 {
+		t.Errorf("a file was kept %d times", kept)
+	}
 	t.Logf("%d images, %v", checked, seen)
 }
 
 // survives opens what a crash left, twice, with a transaction and another crash between.
-func (l *ledger) survives(what string, i image, least, most uint64) {
+func (l *ledger) survives(what string, o Options, i image, least, most uint64) {
 	l.t.Helper()
 	path := i.put(l.t)
-	o := byHand
 	for range 2 {
 		db, err := openFile(path, o, nil)
 		if err != nil {
@@ -230,6 +243,7 @@ func (l *ledger) survives(what string, i image, least, most uint64) {
 		if err := db.CheckLog(); err != nil {
 			l.t.Fatalf("%s: %v", what, err)
 		}
+		l.kept(what, o, db, last)
 		other := &ledger{t: l.t, rnd: rand.New(rand.NewPCG(last, 5)), db: db, now: maps.Clone(l.past[last]), past: map[uint64]contents{}}
 		for range 3 {
 			if err := other.write(); err != nil {
@@ -244,12 +258,34 @@ func (l *ledger) survives(what string, i image, least, most uint64) {
 		if got := read(l.t, third); !maps.Equal(got, other.now) {
 			l.t.Fatalf("%s: after another crash it is\n%v, want\n%v", what, got, other.now)
 		}
+		l.kept(what+", after another crash", o, third, last+3)
 		if err := errors.Join(third.Close(), db.Close()); err != nil {
 			l.t.Fatal(err)
 		}
+		l.kept(what+", closed", o, third, last+3)
 		path = i.put(l.t) // as it was, and then with every row in its place
 		if o.Bound = 1; l.rnd.IntN(8) > 0 {
 			return
+		}
+	}
+}
+
+// kept wants every transaction to be found in the log, or in what is kept of it.
+func (l *ledger) kept(what string, o Options, db *DB, last uint64) {
+	l.t.Helper()
+	if o.Keep == nil {
+		return
+	}
+	found := map[uint64]int{}
+	if err := db.Past(func(n uint64, v Values) error {
+		found[n]++
+		return v(func(_, _, _ []byte) error { return nil })
+	}); err != nil {
+		l.t.Fatalf("%s: %v", what, err)
+	}
+	for n := uint64(1); n <= last; n++ {
+		if found[n] != 1 {
+			l.t.Fatalf("%s: transaction %d of %d is found %d times", what, n, last, found[n])
 		}
 	}
 }

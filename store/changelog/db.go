@@ -45,11 +45,19 @@ type Options struct {
 	// Folds is told each time that folding fails, which is tried again once a second, and
 	// of no error once it works again; nil: nobody is.
 	Folds func(error)
+	// Keep says how long files of the log are kept once they are folded: those go of which
+	// the last transaction was written before that time; none where it is zero. Where
+	// it lies ahead nothing is kept, as where Keep is nil.
+	Keep func() time.Time
+	// Kept is told each time that keeping a file fails, and of no error once it works again.
+	Kept func(error)
 
 	// For tests.
 	pace   pace
 	byHand bool               // nothing is folded but what is asked for, or must be
 	passed func(point string) // is called at each failpoint; nil: nothing is
+	// keptBytes takes the place of maxKept.
+	keptBytes int64
 }
 
 func (o *Options) validate() {
@@ -66,6 +74,9 @@ func (o *Options) validate() {
 	}
 	if o.Folds == nil {
 		o.Folds = func(error) {}
+	}
+	if o.Kept == nil {
+		o.Kept = func(error) {}
 	}
 	if o.passed == nil {
 		o.passed = func(string) {}
@@ -109,6 +120,9 @@ type DB struct {
 	readers        readers    // that have not ended
 	departed       []departed // rows that are spare once those who may see them have ended
 	departedWeight int
+
+	keeping sync.Mutex // held while kept files are made, removed or listed; guards all below
+	pinned  int        // who reads them: none is removed meanwhile
 
 	folds   sync.Mutex // held while the bbolt file is written; guards all below
 	folding folding
@@ -351,6 +365,9 @@ func (db *DB) overdue(t *table) bool {
 // after which the log turns.
 func (db *DB) freeze(s *state) bool {
 	s.frozen, s.active = s.active, newTable()
+	if db.log != nil {
+		s.frozen.slot, s.frozen.end = db.log.slot, db.log.end
+	}
 	s.active.last = s.frozen.last
 	s.froze++
 	db.spare.trim()

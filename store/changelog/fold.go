@@ -197,6 +197,7 @@ func (db *DB) foldChunk() (more bool, err error) {
 	// gofail: var foldFinished struct{}
 	db.pass("foldFinished")
 	db.did.tables.Add(1)
+	db.keepFrozen(s.frozen)
 	db.thaw(s.frozen)
 	return false, nil
 }

@@ -91,7 +91,7 @@ func (db *DB) settle(deadline time.Time) error {
 		db.log.close()
 		db.log = nil
 	}
-	_ = RemoveLog(db.path) // the next start does, too
+	_ = db.discardLog() // the next start does, too
 	return nil
 }
 
@@ -112,7 +112,7 @@ func markSettled(raw *bolt.Tx, last uint64) error {
 
 // beginLog makes the files of a log beside a settled file, which says so then.
 func (db *DB) beginLog() error {
-	l, err := createLog(db.path, db.options, !db.raw.NoSync, &db.did)
+	l, err := createLog(db.path, db.options, !db.raw.NoSync, &db.did, db.discard)
 	if err != nil {
 		return err
 	}
@@ -212,7 +212,7 @@ func (db *DB) clear() error {
 		return fmt.Errorf("make sure that the log is not needed: %w", err)
 	}
 	for _, path := range left {
-		if err := os.Remove(path); err != nil {
+		if err := db.discard(path); err != nil {
 			return err
 		}
 	}

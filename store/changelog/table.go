@@ -87,6 +87,10 @@ type table struct {
 	weight     int
 	tombstones int
 	logged     int
+	// slot and end say where its transactions lie, once it is frozen: in which file of the
+	// log, and how far. An end of zero: in none.
+	slot int
+	end  int64
 }
 
 // rows are all that it has.

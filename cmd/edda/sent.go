@@ -1,0 +1,159 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+
+	"edda"
+	"edda/store"
+	"edda/stream"
+)
+
+// A NATS server with one replica acknowledges before it syncs. What was published is kept
+// until it must have synced it, and published again where it lost it.
+
+// defaultSyncInterval is that of a NATS server.
+const defaultSyncInterval = 2 * time.Minute
+
+// maxSyncInterval bounds it: what is published meanwhile is kept.
+const maxSyncInterval = time.Hour
+
+// syncSlack is how long a server may take to sync, beside the time between two.
+const syncSlack = 5 * time.Second
+
+// syncInterval is how often the server syncs its files; zero: before it acknowledges.
+func (s settings) syncInterval() time.Duration {
+	switch {
+	case s.dev && s.syncStreams:
+		return 0
+	case s.dev:
+		return stream.EmbeddedSync
+	}
+	return s.NATS.SyncInterval
+}
+
+// keptFor is how long what was sent is kept: what was acknowledged that long ago is synced.
+func (s settings) keptFor() time.Duration {
+	interval := s.syncInterval()
+	return interval + interval/4 + syncSlack + store.TellAfter
+}
+
+// keepSent is for [store.Options]: nil where nothing need be kept.
+func (p *process) keepSent() func() time.Time {
+	if !p.settings.sagas() || p.settings.syncInterval() == 0 {
+		return nil
+	}
+	return func() time.Time {
+		if p.synced.Load() {
+			return time.Now().Add(time.Hour) // nothing is kept
+		}
+		tail := p.tail.Load()
+		if tail == nil || tail.Looked().IsZero() {
+			return time.Time{} // who knows what the server has
+		}
+		return tail.Looked().Add(-p.settings.keptFor())
+	}
+}
+
+// keepAll is for who works on a store that no process serves: the next start may need it.
+func keepAll() time.Time { return time.Time{} }
+
+// followSent looks whether the server has what was published before the start, publishes
+// again what it has not, and has what is published from now on looked after.
+func (p *process) followSent(ctx context.Context, l *line) error {
+	synced := p.settings.syncInterval() == 0
+	if !synced {
+		synced = true
+		for _, d := range l.durable {
+			synced = synced && (d.Synced || d.Stream == stream.AggregateEvents)
+		}
+	}
+	p.synced.Store(synced)
+	if synced {
+		return nil
+	}
+	marks, err := p.db.Marks()
+	if err != nil {
+		return edda.Classify(edda.Permanent, "read what was published last: %w", err)
+	}
+	tail := stream.NewTail(l.js, l.codec, marks)
+	if err := tail.Look(ctx); errors.Is(err, stream.ErrShorter) {
+		lost := tail.LostSince()
+		tail = stream.NewTail(l.js, l.codec, nil)
+		l.publisher.Follow(tail)
+		if err := p.republish(ctx, l, tail, lost, err); err != nil {
+			return err
+		}
+	} else if err != nil {
+		return err
+	}
+	l.publisher.Follow(tail)
+	l.tail = tail
+	p.tail.Store(tail)
+	return nil
+}
+
+// republish publishes what the server has lost. Where it fails it is begun again: what has
+// been published is found then.
+func (p *process) republish(ctx context.Context, l *line, tail *stream.Tail, lost time.Time, why error) error {
+	p.log.Warn("the NATS server lost what it had acknowledged; looking for what was published lately", zap.Error(why))
+	r, err := stream.NewRepublisher(ctx, l.publisher, lost.Add(-p.settings.keptFor()))
+	if err != nil {
+		return fmt.Errorf("look for what was published: %w", err)
+	}
+	toStreams := map[edda.WorkKind]bool{}
+	for _, k := range p.published() {
+		toStreams[k] = true
+	}
+	err = p.db.Sent(r.Since(), func(row store.Row) error {
+		if !toStreams[row.Work.Kind] {
+			return nil
+		}
+		return r.Add(ctx, row.Work)
+	})
+	if err == nil {
+		err = r.Flush(ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("publish again what the server lost: %w", err)
+	}
+	marks := tail.Marks()
+	if marks == nil {
+		marks = []edda.Mark{}
+	}
+	detail := fmt.Sprintf("%d messages that the NATS server had acknowledged and lost were published again: %v", r.Count(), why)
+	if err := p.db.Commit(ctx, store.Change{Marks: marks, Audits: []store.Audit{{Time: time.Now(), By: "edda", Verb: "republish", Detail: detail}}}); err != nil {
+		return fmt.Errorf("note what was published again: %w", err)
+	}
+	p.republished.Add(float64(r.Count()))
+	p.log.Warn("what the NATS server had lost was published again", zap.Int("messages", r.Count()))
+	return nil
+}
+
+// mayPublish is nil where the process may act and the server has what was published before.
+func (l *line) mayPublish(ctx context.Context) error {
+	if err := l.fences.pass(ctx); err != nil || l.tail == nil {
+		return err
+	}
+	return l.tail.Pass(ctx)
+}
+
+// marks are what was published last.
+func (l *line) marks() []edda.Mark {
+	if l.tail == nil {
+		return nil
+	}
+	return l.tail.Marks()
+}
+
+func republishedCounter() prometheus.Counter {
+	return prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "edda_outbox_republished_total",
+		Help: "Messages that the NATS server had acknowledged and lost, and that were published again.",
+	})
+}

@@ -1,0 +1,165 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"edda"
+)
+
+// Tail is the end of what a process has published, one message for each stream, and tells
+// whether the server still has it: one that acknowledges before it syncs loses its end with
+// the power. Its methods may be called concurrently.
+type Tail struct {
+	js    jetstream.JetStream
+	codec Codec
+
+	mu         sync.Mutex // guards what follows
+	marks      []edda.Mark
+	lost       error          // what the server is known to have lost
+	since      time.Time      // the oldest mark of a stream that lost messages
+	holes      map[string]int // messages that are missing within a stream, at the last look
+	connection uint64         // the number of the connection at the last look, from 1
+	looked     time.Time      // when the last look began that found all there
+}
+
+// NewTail begins with what was published last.
+func NewTail(js jetstream.JetStream, c Codec, marks []edda.Mark) *Tail {
+	return &Tail{js: js, codec: c, marks: slices.Clone(marks), holes: map[string]int{}}
+}
+
+// Marks are the last messages.
+func (t *Tail) Marks() []edda.Mark {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Clone(t.marks)
+}
+
+// published notes a new message, in the order of the server's acks. One that lies no
+// further than another before it is in a stream that lost its end.
+func (t *Tail) published(stream string, seq uint64, w *edda.Work) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	i := slices.IndexFunc(t.marks, func(m edda.Mark) bool { return m.Stream == stream })
+	if i < 0 {
+		i = len(t.marks)
+		t.marks = append(t.marks, edda.Mark{Stream: stream})
+	}
+	m := &t.marks[i]
+	switch {
+	case t.lost != nil: // the marks say what was there before
+	case seq <= m.Seq:
+		t.since, t.lost = m.Time, fmt.Errorf("stream %s has a new message at %d, after one at %d was acknowledged: %w", stream, seq, m.Seq, ErrShorter)
+	default:
+		m.Seq, m.ID, m.Time = seq, w.ID, time.Now().UTC()
+	}
+}
+
+// Pass is nil where something may be published: the server has all that was published
+// before, as far as could be seen since it was reached. An error that is not ErrShorter
+// passes.
+func (t *Tail) Pass(ctx context.Context) error {
+	now := connectionOf(t.js.Conn())
+	t.mu.Lock()
+	lost, looked := t.lost, t.connection == now
+	t.mu.Unlock()
+	if lost != nil || looked {
+		return lost
+	}
+	return t.Look(ctx)
+}
+
+// connectionOf counts how often the server was reached.
+func connectionOf(nc *nats.Conn) uint64 { return nc.Stats().Reconnects + 1 }
+
+// Look asks whether the server has all that was published, as far as the ends of the
+// streams tell. It is ErrShorter where the server has not, from then on.
+func (t *Tail) Look(ctx context.Context) error {
+	began, connection := time.Now(), connectionOf(t.js.Conn())
+	ctx, cancel := context.WithTimeout(ctx, publishWait)
+	defer cancel()
+	for _, m := range t.Marks() {
+		err := t.look(ctx, m, connection)
+		if errors.Is(err, ErrShorter) {
+			t.lose(m, err)
+		} else if err != nil {
+			return err
+		}
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.lost == nil {
+		t.looked, t.connection = began, connection
+	}
+	return t.lost
+}
+
+func (t *Tail) lose(m edda.Mark, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.lost == nil || m.Time.Before(t.since) {
+		t.lost, t.since = err, m.Time
+	}
+}
+
+// LostSince is when the last message was acknowledged that is known not to be lost behind
+// others: what the server lost was acknowledged shortly before, and no later.
+func (t *Tail) LostSince() time.Time {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.since
+}
+
+// Looked is when the server was last known to have everything.
+func (t *Tail) Looked() time.Time {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.looked
+}
+
+// look looks at one message.
+func (t *Tail) look(ctx context.Context, m edda.Mark, connection uint64) error {
+	s, err := t.js.Stream(ctx, m.Stream)
+	if err != nil {
+		return fmt.Errorf("look at stream %s: %w", m.Stream, err)
+	}
+	st := s.CachedInfo().State
+	switch {
+	case st.LastSeq < m.Seq:
+		return fmt.Errorf("stream %s ends at %d, and the message at %d was acknowledged: %w", m.Stream, st.LastSeq, m.Seq, ErrShorter)
+	case st.FirstSeq > m.Seq: // it has expired, or was purged
+		return nil
+	}
+	found, err := s.GetMsg(ctx, m.Seq)
+	switch {
+	case errors.Is(err, jetstream.ErrMsgNotFound):
+		return fmt.Errorf("stream %s has no message at %d, where one was acknowledged: %w", m.Stream, m.Seq, ErrShorter)
+	case err != nil:
+		return fmt.Errorf("look at message %d of %s: %w", m.Seq, m.Stream, err)
+	}
+	if id := t.codec.ID(Message{Subject: found.Subject, Header: found.Header, Stream: m.Stream, Seq: m.Seq}); id != m.ID {
+		return fmt.Errorf("stream %s has at %d the message %q, where %q was acknowledged: %w", m.Stream, m.Seq, id, m.ID, ErrShorter)
+	}
+	return t.holed(m.Stream, st.NumDeleted, connection)
+}
+
+// holed looks whether more is missing within a stream than when the server was reached the
+// time before: one that was cut off within a file goes on behind it. At the first look
+// anything that is missing counts.
+func (t *Tail) holed(stream string, holes int, connection uint64) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	before := t.holes[stream]
+	t.holes[stream] = holes
+	if connection != t.connection && holes > before {
+		return fmt.Errorf("stream %s lacks %d messages, and lacked %d before: %w", stream, holes, before, ErrShorter)
+	}
+	return nil
+}

@@ -1,0 +1,204 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"edda"
+)
+
+// facts are some that one instance tells.
+func factsOf(correlation string, from, to int) (out []edda.Work) {
+	for i := from; i <= to; i++ {
+		out = append(out, edda.Work{Kind: edda.WorkFact, ID: fmt.Sprint(correlation, "-", i), Name: "Told", Time: noon,
+			From: edda.Key{Tenant: "acme", Saga: "order", Correlation: correlation}})
+	}
+	return out
+}
+
+func (w *world) stream(ctx context.Context, name string) jetstream.Stream {
+	w.t.Helper()
+	s, err := w.js.Stream(ctx, name)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return s
+}
+
+func TestAServerThatLostWhatItAcknowledgedIsNotPublishedTo(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(ctx context.Context, w *world)
+		lost   bool
+	}{
+		"nothing":                {func(context.Context, *world) {}, false},
+		"others published since": {func(ctx context.Context, w *world) { deliver(ctx, w, NewPublisher(w.js, Codec{}), factsOf("O2", 1, 3)) }, false},
+		"all has expired": {func(ctx context.Context, w *world) {
+			if err := w.stream(ctx, WorkflowEvents).Purge(ctx); err != nil {
+				w.t.Fatal(err)
+			}
+		}, false},
+		"the last is gone": {func(ctx context.Context, w *world) {
+			if err := w.stream(ctx, WorkflowEvents).DeleteMsg(ctx, 5); err != nil {
+				w.t.Fatal(err)
+			}
+		}, true},
+		"the stream ends before": {func(ctx context.Context, w *world) {
+			madeAnew(ctx, w)
+			deliver(ctx, w, NewPublisher(w.js, Codec{}), factsOf("O1", 1, 3))
+		}, true},
+		"others are there": {func(ctx context.Context, w *world) {
+			madeAnew(ctx, w)
+			deliver(ctx, w, NewPublisher(w.js, Codec{}), factsOf("O2", 1, 9))
+		}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(ctx context.Context, w *world) {
+				tail, p := NewTail(w.js, Codec{}, nil), NewPublisher(w.js, Codec{})
+				p.Follow(tail)
+				deliver(ctx, w, p, factsOf("O1", 1, 5))
+				if err := tail.Look(ctx); err != nil || tail.Looked().IsZero() {
+					t.Fatal(err)
+				}
+				marks := tail.Marks()
+				if len(marks) != 1 || marks[0].Stream != WorkflowEvents || marks[0].Seq != 5 || marks[0].ID != "O1-5" {
+					t.Fatalf("marks %+v", marks)
+				}
+				test.change(ctx, w)
+				if err := tail.Pass(ctx); err != nil {
+					t.Errorf("on the connection that was looked at: %v", err)
+				}
+				for what, look := range map[string]func(context.Context) error{
+					"the same process": tail.Look, "the next one": NewTail(w.js, Codec{}, marks).Look, "the next one, before it publishes": NewTail(w.js, Codec{}, marks).Pass,
+				} {
+					if err := look(ctx); errors.Is(err, ErrShorter) != test.lost || !test.lost && err != nil {
+						t.Errorf("%s: %v", what, err)
+					}
+				}
+				if err := tail.Pass(ctx); errors.Is(err, ErrShorter) != test.lost {
+					t.Errorf("then: %v", err)
+				}
+			})
+		})
+	}
+}
+
+// madeAnew makes the stream of results and facts anew.
+func madeAnew(ctx context.Context, w *world) {
+	edit(ctx, w, WorkflowEvents, func(*jetstream.StreamConfig) {})
+}
+
+func deliver(ctx context.Context, w *world, p *Publisher, works []edda.Work) {
+	w.t.Helper()
+	for _, one := range works {
+		if errs := p.Deliver(ctx, []edda.Work{one}); errs != nil {
+			w.t.Fatal(errs)
+		}
+	}
+}
+
+// A server in a cluster may have lost the end of a stream without a connection being lost.
+func TestANewMessageThatLiesNoFurtherThanAnOldOneIsALoss(t *testing.T) {
+	bubble(t, func(ctx context.Context, w *world) {
+		tail, p := NewTail(w.js, Codec{}, nil), NewPublisher(w.js, Codec{})
+		p.Follow(tail)
+		deliver(ctx, w, p, factsOf("O1", 1, 5))
+		if err := tail.Look(ctx); err != nil {
+			t.Fatal(err)
+		}
+		madeAnew(ctx, w)
+		deliver(ctx, w, p, factsOf("O2", 1, 1))
+		if err := tail.Pass(ctx); !errors.Is(err, ErrShorter) {
+			t.Errorf("it passes: %v", err)
+		}
+		if m := tail.Marks(); m[0].Seq != 5 || !tail.LostSince().Equal(m[0].Time) {
+			t.Errorf("marks %+v", m)
+		}
+	})
+}
+
+// TestAServerThatComesBackIsLookedAtBeforeItIsPublishedTo.
+func TestAServerThatComesBackIsLookedAtBeforeItIsPublishedTo(t *testing.T) {
+	bubble(t, func(ctx context.Context, w *world) {
+		tail, p := NewTail(w.js, Codec{}, nil), NewPublisher(w.js, Codec{})
+		p.Follow(tail)
+		deliver(ctx, w, p, factsOf("O1", 1, 9))
+		if err := tail.Look(ctx); err != nil {
+			t.Fatal(err)
+		}
+		// One within is gone; that the server was away is what has it looked for.
+		if err := w.stream(ctx, WorkflowEvents).DeleteMsg(ctx, 4); err != nil {
+			t.Fatal(err)
+		}
+		if err := tail.Look(ctx); err != nil {
+			t.Errorf("somebody deleted a message: %v", err)
+		}
+		tail.mu.Lock()
+		tail.holes, tail.connection = map[string]int{}, 99
+		tail.mu.Unlock()
+		if err := tail.Pass(ctx); !errors.Is(err, ErrShorter) {
+			t.Errorf("it passes: %v", err)
+		}
+	})
+}
+
+func TestWhatTheServerLostIsPublishedAgainInOrderAndOnce(t *testing.T) {
+	bubble(t, func(ctx context.Context, w *world) {
+		p := NewPublisher(w.js, Codec{})
+		all := append(append(factsOf("O1", 1, 6), factsOf("O2", 1, 3)...), edda.Work{
+			Kind: edda.WorkCommand, ID: "c1", Name: "Stock.Count", To: "S1", From: edda.Key{Tenant: "acme", Saga: "order", Correlation: "O1"}, Time: noon,
+		}, edda.Work{Kind: edda.WorkCommand, ID: "c2", Name: "nameless", From: edda.Key{Tenant: "acme", Saga: "order", Correlation: "O3"}, Time: noon})
+		deliver(ctx, w, p, slices.Concat(all[:3], all[6:7]))
+		for round, want := range []int{len(all) - 4, 1} { // the rejected one is told of each time
+			r, err := NewRepublisher(ctx, p, time.Now().Add(-time.Minute))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, one := range all {
+				if err := r.Add(ctx, one); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := r.Flush(ctx); err != nil {
+				t.Fatal(err)
+			}
+			if r.Count() != want {
+				t.Errorf("round %d: %d were published, want %d", round, r.Count(), want)
+			}
+		}
+		if n := w.stream(ctx, WorkflowCommands).CachedInfo().State.Msgs; n != 1 {
+			t.Errorf("%d commands", n)
+		}
+		var ids []string
+		s := w.stream(ctx, WorkflowEvents)
+		for seq := uint64(1); seq <= s.CachedInfo().State.LastSeq; seq++ {
+			m, err := s.GetMsg(ctx, seq)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ids = append(ids, Codec{}.ID(Message{Subject: m.Subject, Header: m.Header}))
+		}
+		want := []string{"O1-1", "O1-2", "O1-3", "O2-1", "O1-4", "O1-5", "O1-6", "O2-2", "O2-3", "c2.result"}
+		if !slices.Equal(ids, want) {
+			t.Errorf("the stream has %v, want %v", ids, want)
+		}
+	})
+}
+
+// What has expired was not lost.
+func TestWhatHasExpiredIsNotPublishedAgain(t *testing.T) {
+	bubble(t, func(ctx context.Context, w *world) {
+		r, err := NewRepublisher(ctx, NewPublisher(w.js, Codec{}), time.Now().Add(-30*24*time.Hour))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if age := time.Since(r.Since()); age > defaultAge {
+			t.Errorf("what is %s old would be", age)
+		}
+	})
+}
