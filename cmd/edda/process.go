@@ -75,10 +75,10 @@ type process struct {
 	quarantine  *quarantine
 	strays      *stream.Strays
 	resumed     *prometheus.CounterVec      // times that a stream had lost its handled end
+	remade      prometheus.Counter          // times that the shared ledger was lost and made again
 	republished prometheus.Counter          // messages that the server had lost
 	synced      atomic.Bool                 // the server syncs before it acknowledges
 	tail        atomic.Pointer[stream.Tail] // nil: it is not known yet what was published last
-	remade      prometheus.Counter          // times that the shared ledger was lost and made again
 	// redis is nil where nothing talks to it; embeddedRedis is edda dev's own.
 	redis         *redisdb.DB
 	embeddedRedis *embeddedRedis
@@ -114,8 +114,7 @@ func newProcess(s settings, l loaded, log *zap.Logger) (*process, error) {
 	p.quarantine = newQuarantine(p.metrics, log)
 	p.serve(s.Tenants)
 	p.strays = &stream.Strays{Log: log.Named("stream")}
-	p.resumed, p.remade = resumedCounter(), remadeCounter()
-	p.republished = republishedCounter()
+	p.resumed, p.remade, p.republished = resumedCounter(), remadeCounter(), republishedCounter()
 	p.metrics.MustRegister(strayCounter(p.strays), p.resumed, p.remade, p.republished)
 	var err error
 	if p.tracing, err = newTracing(context.Background(), s.env, log); err != nil {
