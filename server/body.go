@@ -4,17 +4,19 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"sync"
 	"unicode/utf8"
 
 	"github.com/danielgtaylor/huma/v2"
 )
 
-// The names in a body are matched as they are written. The switch is the package's own,
-// so it is set once, before any server runs.
-func init() { huma.ValidateStrictCasing = true }
+// strictNames has names in bodies matched as they are written. The switch is the package's
+// own, so it is set once, before the first server runs.
+var strictNames = sync.OnceFunc(func() { huma.ValidateStrictCasing = true })
 
 // bodies reads what callers send: one JSON value that everybody reads alike.
 func bodies() map[string]huma.Format {
+	strictNames()
 	f := huma.DefaultJSONFormat
 	f.Unmarshal = readAlike
 	return map[string]huma.Format{"application/json": f, "json": f}

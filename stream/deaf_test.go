@@ -11,6 +11,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"edda"
 )
 
 // toldWithin is when a process must know that it hears nothing.
@@ -150,6 +152,7 @@ func TestAJetStreamThatDoesNotAnswerWasToldLaterThanTenSeconds(t *testing.T) {
 			t.Fatal(err)
 		}
 		watch := NewWatch(js, nil, nil, nil)
+		watch.Follow(NewTail(js, w.codec, []edda.Mark{{Stream: AggregateEvents, Seq: w.send("acme", "O1", 1), ID: "acme-O1-1"}}))
 		ctx, cancel := context.WithCancel(ctx)
 		ended := make(chan error, 1)
 		go func() { ended <- watch.Run(ctx) }()

@@ -77,11 +77,17 @@ func (w *Watch) Run(ctx context.Context) error {
 		for name := range w.streams {
 			all.Go(func() { w.look(ctx, name) })
 		}
-		all.Wait()
+		var lost error // what else is an error is one of those above, too
 		if w.tail != nil {
-			if err := w.tail.Look(ctx); errors.Is(err, ErrShorter) { // another error is one of those above
-				return edda.Classify(edda.Permanent, "%w", err)
-			}
+			all.Go(func() {
+				asked, cancel := context.WithTimeout(ctx, watchEvery)
+				defer cancel()
+				lost = w.tail.Look(asked)
+			})
+		}
+		all.Wait()
+		if errors.Is(lost, ErrShorter) {
+			return edda.Classify(edda.Permanent, "%w", lost)
 		}
 		select {
 		case <-ctx.Done():
