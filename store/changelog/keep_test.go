@@ -193,3 +193,44 @@ func TestWhatWasKeptOfAnotherFileIsRemoved(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestWhatIsKeptComesInTheOrderOfItsTransactions, also where the second file of the log
+// has what was written before the first.
+func TestWhatIsKeptComesInTheOrderOfItsTransactions(t *testing.T) {
+	for turns := range 4 {
+		t.Run(fmt.Sprint(turns, " turns"), func(t *testing.T) {
+			k := newKeeping(t, nil)
+			for i := range turns {
+				k.turn(i)
+			}
+			k.set(turns, "small")
+			k.want("while it runs", 0, turns)
+			if err := k.Settle(); err != nil {
+				t.Fatal(err)
+			}
+			k.want("once it is settled", 0, turns)
+			k.set(turns+1, "small")
+			k.want("with a new log", 0, turns+1)
+		})
+	}
+}
+
+// TestAFileWithAnotherNameThanOneThatIsKeptStopsNothing, such as a copy that somebody made.
+func TestAFileWithAnotherNameThanOneThatIsKeptStopsNothing(t *testing.T) {
+	k := newKeeping(t, nil)
+	k.turn(0)
+	for _, name := range []string{k.path + keptSuffix + "0000000000000001.old", k.path + keptSuffix + "mine"} {
+		if err := os.WriteFile(name, []byte("mine"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := k.Settle(); err != nil {
+		t.Fatal(err)
+	}
+	k.set(1, "small") // begins a log
+	k.turn(2)
+	k.want("all the same", 0, 2)
+	if len(k.said) > 0 {
+		t.Error(k.said)
+	}
+}
