@@ -84,7 +84,10 @@ func (p *process) followSent(ctx context.Context, l *line) error {
 	tail := stream.NewTail(l.js, l.codec, marks)
 	if err := tail.Look(ctx); errors.Is(err, stream.ErrShorter) {
 		lost := tail.LostSince()
-		tail = stream.NewTail(l.js, l.codec, nil)
+		tail = tail.Again()
+		if err := tail.Look(ctx); err != nil {
+			return err
+		}
 		l.publisher.Follow(tail)
 		if err := p.republish(ctx, l, tail, lost, err); err != nil {
 			return err
