@@ -75,22 +75,23 @@ func (r *Republisher) Since() time.Time { return r.since }
 // Count is how many messages were missing, and were published.
 func (r *Republisher) Count() int { return r.count }
 
-// Add publishes the work, in time, where the streams have no message of it.
-func (r *Republisher) Add(ctx context.Context, w edda.Work) error {
+// Add publishes the work, in time, where the streams have no message of it: then it is
+// missing.
+func (r *Republisher) Add(ctx context.Context, w edda.Work) (missing bool, err error) {
 	d := newDraft()
 	defer d.free()
 	if err := r.publisher.codec.work(d, &w); err == nil {
 		id := r.publisher.codec.messageID(d.Subject, d.Header)
 		if r.there[id] {
-			return nil
+			return false, nil
 		}
 		r.there[id] = true
 	}
 	r.missing = append(r.missing, w)
 	if r.bytes += len(w.Payload); r.bytes < maxMissing {
-		return nil
+		return true, nil
 	}
-	return r.Flush(ctx)
+	return true, r.Flush(ctx)
 }
 
 // Flush publishes what was added, in that order.

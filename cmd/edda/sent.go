@@ -113,11 +113,21 @@ func (p *process) republish(ctx context.Context, l *line, tail *stream.Tail, los
 	for _, k := range p.published() {
 		toStreams[k] = true
 	}
+	// What is published now may be lost again, by a power that fails twice, long after it was decided.
+	var sent store.Change
 	err = p.db.Sent(r.Since(), func(row store.Row) error {
 		if !toStreams[row.Work.Kind] {
 			return nil
 		}
-		return r.Add(ctx, row.Work)
+		if missing, err := r.Add(ctx, row.Work); err != nil || !missing {
+			return err
+		}
+		if sent.Sent = append(sent.Sent, row); sent.Size() < store.MaxChange {
+			return nil
+		}
+		err := p.db.Commit(ctx, sent)
+		sent.Sent = nil
+		return err
 	})
 	if err == nil {
 		err = r.Flush(ctx)
@@ -130,7 +140,8 @@ func (p *process) republish(ctx context.Context, l *line, tail *stream.Tail, los
 		marks = []edda.Mark{}
 	}
 	detail := fmt.Sprintf("%d messages that the NATS server had acknowledged and lost were published again: %v", r.Count(), why)
-	if err := p.db.Commit(ctx, store.Change{Marks: marks, Audits: []store.Audit{{Time: time.Now(), By: "edda", Verb: "republish", Detail: detail}}}); err != nil {
+	sent.Marks, sent.Audits = marks, []store.Audit{{Time: time.Now(), By: "edda", Verb: "republish", Detail: detail}}
+	if err := p.db.Commit(ctx, sent); err != nil {
 		return fmt.Errorf("note what was published again: %w", err)
 	}
 	p.republished.Add(float64(r.Count()))

@@ -234,3 +234,65 @@ func TestAFileWithAnotherNameThanOneThatIsKeptStopsNothing(t *testing.T) {
 		t.Error(k.said)
 	}
 }
+
+// TestWhatIsToldOfARowThatIsGoneDoesNotBringItBack, also where the log is read anew.
+func TestWhatIsToldOfARowThatIsGoneDoesNotBringItBack(t *testing.T) {
+	for _, folded := range []bool{false, true} {
+		k := newKeeping(t, nil)
+		k.set(0, "was")
+		if folded {
+			if err := k.Settle(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		key := []byte("000000")
+		for range 2 {
+			if err := k.Update(func(tx *Tx) error {
+				b := tx.Bucket([]byte(flat))
+				if err := b.Delete(key); err != nil {
+					return err
+				}
+				b.Tell(key, []byte("was"))
+				b.Tell(key, []byte("was"))
+				return nil
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		path := filepath.Join(t.TempDir(), "x.db")
+		if err := copyLogged(k.path, path); err != nil {
+			t.Fatal(err)
+		}
+		again, err := openFile(path, Options{byHand: true}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for what, db := range map[string]*DB{"the one that told": k.DB, "one that reads its log": again} {
+			if err := db.View(func(tx *Tx) error {
+				if got := tx.Bucket([]byte(flat)).Get(key); got != nil {
+					t.Errorf("folded %t: %s has %q", folded, what, got)
+				}
+				return nil
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := errors.Join(again.CheckLog(), again.Close()); err != nil {
+			t.Error(err)
+		}
+		if n := len(k.found()); n != 5 {
+			t.Errorf("folded %t: it was said %d times", folded, n)
+		}
+	}
+}
+
+func copyLogged(from, to string) error {
+	one := func(from, to string) error {
+		b, err := os.ReadFile(from)
+		if err != nil {
+			return err
+		}
+		return os.WriteFile(to, b, 0o600)
+	}
+	return errors.Join(one(from, to), EachLog(from, to, one))
+}
