@@ -88,7 +88,14 @@ func (p *Publisher) Deliver(ctx context.Context, batch []edda.Work) []error {
 // window publishes, then waits for every ack. Nothing is published again by itself:
 // that would let later messages pass.
 func (p *Publisher) window(ctx context.Context, batch []edda.Work, errs []error) {
-	w, err := p.unacked.open(len(batch), p.told(batch))
+	var w *window
+	var err error
+	if tail := p.tail.Load(); tail != nil {
+		err = tail.await(ctx)
+	}
+	if err == nil {
+		w, err = p.unacked.open(len(batch), p.told(batch))
+	}
 	if err != nil {
 		for i := range errs {
 			errs[i] = temporary(&batch[i], err)

@@ -78,6 +78,29 @@ func (t *Tail) open() error {
 	return nil
 }
 
+// await is open once there is a connection, which it waits for no longer than for an ack.
+func (t *Tail) await(ctx context.Context) error {
+	nc := t.js.Conn()
+	if nc.IsConnected() {
+		return t.open()
+	}
+	there := nc.StatusChanged(nats.CONNECTED, nats.CLOSED)
+	defer nc.RemoveStatusListener(there)
+	timer := time.NewTimer(publishWait)
+	defer timer.Stop()
+	if nc.IsConnected() { // since
+		return t.open()
+	}
+	select {
+	case <-there:
+		return t.open()
+	case <-timer.C:
+		return nats.ErrDisconnected
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
 // found notes a message that was there already: it may have been published by a process
 // that was killed before it could say so.
 func (t *Tail) found(stream string, seq uint64, w *edda.Work) {
