@@ -16,7 +16,7 @@ THRIFT := GOGC=400 GOMEMLIMIT=1500MiB
 export CGO_ENABLED = 0
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-hero servers test crash check build bench bench-stages bench-baseline bench-hero memory fuzz clean
+.PHONY: help demo demo-hero servers test test-user crash check build bench bench-stages bench-baseline bench-hero memory fuzz clean
 
 help: ## what this file can do
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -50,6 +50,19 @@ test: servers $(BIN)/gotestsum ## every test, with the race detector; installs o
 
 KILLS ?= 240
 SEED  ?= $(shell date +%s)
+
+# What runs scripts meets other rights as a user than as root: namespaces, cgroups, limits.
+USER_TESTS := jsonrpc script runner
+
+test-user: ## the tests of what runs scripts, as the user nobody; needs root and setpriv
+	@test "$$(id -u)" = 0 || { echo "this is a user: go test $(addprefix ./hero/,$(USER_TESTS))"; exit 1; }
+	@dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && chmod 755 "$$dir" && mkdir -m 1777 "$$dir/tmp" && \
+	mkdir "$$dir/hero" "$$dir/docs" && cp go.mod "$$dir" && cp docs/HERO.md "$$dir/docs" && \
+	for p in $(USER_TESTS); do \
+		$(THRIFT) $(GO) test -vet=off -c -o "$$dir/hero/$$p.test" ./hero/$$p && \
+		cp -r hero/$$p/. "$$dir/hero/$$p" && chown -R nobody "$$dir/hero/$$p" && ( cd "$$dir/hero/$$p" && echo "hero/$$p" && \
+		setpriv --reuid nobody --regid 65534 --clear-groups env -i HOME="$$dir/tmp" TMPDIR="$$dir/tmp" PATH="$$PATH" "../$$p.test" -test.timeout 10m ) || exit 1; \
+	done
 
 crash: ## the torture: KILLS=240 kills at named points, faults, restarts under load, replays and restores that are killed, restores under load; SEED=… repeats a run
 	EDDA_CRASH_SEED=$(SEED) EDDA_CRASH_KILLS=$(KILLS) $(GO) test ./systemtest -run '^(TestTortured|TestReplaysThat|TestRefusedWork|TestACleanUp|TestRestarts|TestRestores|TestADrain)' -count 1 -v -timeout 45m

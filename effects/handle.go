@@ -50,7 +50,7 @@ func (j *job) decide() fate {
 		return acked() // begun, perhaps by another, or done: its result settles the step
 	case !found && revoked:
 		j.fresh()
-		return j.conclude(failed("revoked", "revoked before it began"))
+		return j.revoked()
 	case j.e == nil:
 		return comeBack(againAfter) // gone since it was fetched: it waits for somebody who serves it
 	}

@@ -23,6 +23,8 @@ type shared struct {
 	written map[string]time.Time
 	deaf    bool // nothing can be written
 	renewed int
+	since   time.Time // what was before is forgotten
+	mute    bool      // it cannot be asked since when it knows
 }
 
 var errDeaf = errors.New("no answer")
@@ -76,6 +78,15 @@ func (v view) Claim(_ context.Context, e Entry) (Entry, error) { return v.write(
 func (v view) Finish(_ context.Context, e Entry) error         { _, err := v.write(e); return err }
 func (v view) Lease() time.Duration                            { return testLease }
 
+func (v view) Since(context.Context) (time.Time, error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.mute {
+		return time.Time{}, errDeaf
+	}
+	return v.since, nil
+}
+
 func (v view) Renew(_ context.Context, e Entry) (Entry, error) {
 	v.mu.Lock()
 	v.renewed++
@@ -86,7 +97,9 @@ func (v view) Renew(_ context.Context, e Entry) (Entry, error) {
 func (v view) Release(_ context.Context, e Entry) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.written[e.Claim.Tenant+"/"+e.Claim.CommandID] = time.Time{}
+	key := e.Claim.Tenant + "/" + e.Claim.CommandID
+	e.Revision++
+	v.entries[key], v.written[key] = e, time.Time{}
 	return nil
 }
 

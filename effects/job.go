@@ -88,7 +88,12 @@ func (j *job) run() fate {
 		t.end(unused)
 		return j.conclude(out)
 	}
+	fresh := !j.entry.Found || j.entry.Claim.Paused && j.made == 0
 	if f, ok := j.claim(); !ok {
+		t.end(unused)
+		return f
+	}
+	if f, ok := j.remembered(fresh); !ok {
 		t.end(unused)
 		return f
 	}
@@ -213,7 +218,7 @@ func (j *job) notBegun(err error) fate {
 	case errors.As(err, &later):
 		return comeBack(later.after)
 	case errors.Is(err, errRevoked) && !j.entry.Found:
-		return j.conclude(failed("revoked", "revoked before it began"))
+		return j.revoked()
 	case errors.Is(err, errRevoked):
 		return begun()
 	case errors.Is(err, context.DeadlineExceeded) && j.waiting.Err() == nil:
@@ -246,6 +251,55 @@ func (j *job) claim() (fate, bool) {
 		j.w.o.Log.Error("the effect ledger cannot be written", fields(j.c, err)...)
 		return comeBack(againAfter), false
 	}
+}
+
+// remembered tells whether a command that nobody was known to have claimed may go on, now
+// that it is claimed. It is asked behind the claim: a ledger that was made anew before the
+// claim says so, and in one that is made anew later nobody else finds the command fresh.
+func (j *job) remembered(fresh bool) (fate, bool) {
+	if !fresh {
+		return fate{}, true
+	}
+	forgotten, err := j.forgotten(j.hold.ctx)
+	if err != nil {
+		j.w.o.Log.Error("a command waits until it is known whether the effect ledger is whole", fields(j.c, err)...)
+		j.hold.release(true, 0) // where it cannot be written, its lease runs out
+		return comeBack(againAfter), false
+	}
+	if j.unknown = j.unknown || forgotten; !j.unknown {
+		return fate{}, true
+	}
+	if out, shut := j.gate(time.Now()); shut {
+		defer j.hold.letGo()
+		return j.conclude(out), false
+	}
+	return fate{}, true
+}
+
+// forgotten tells whether the ledger may have known of the command once. A revoke does not
+// say when its command was sent: it is as old as commands get.
+func (j *job) forgotten(ctx context.Context) (bool, error) {
+	since, err := j.w.o.Ledger.Since(ctx)
+	if err != nil || since.IsZero() {
+		return false, err
+	}
+	if j.c.Revoke {
+		since = since.Add(j.w.o.Retention)
+	}
+	return !j.c.Sent.IsZero() && j.c.Sent.Before(since), nil
+}
+
+// revoked answers a command of which the ledger knows nothing, and which is not to begin.
+func (j *job) revoked() fate {
+	forgotten, err := j.forgotten(j.calls)
+	switch {
+	case err != nil:
+		j.w.o.Log.Error("a revoke waits until it is known whether the effect ledger is whole", fields(j.c, err)...)
+		return comeBack(againAfter)
+	case j.unknown || forgotten:
+		return j.conclude(timedOut("unknown", "revoked, and whether it had begun is not known"))
+	}
+	return j.conclude(failed("revoked", "revoked before it began"))
 }
 
 // mayCall passes the fence, just before a call. Where this process may not act now it

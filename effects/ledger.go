@@ -34,6 +34,9 @@ type Ledger interface {
 	Release(ctx context.Context, e Entry) error
 	// Lease is how long a claim is live without being renewed; 0 is for ever.
 	Lease() time.Duration
+	// Since is from when on the ledger knows of every call, as it is once Since is called:
+	// what was sent before may have been called and forgotten. Zero: it has lost nothing.
+	Since(ctx context.Context) (time.Time, error)
 }
 
 // ErrTaken says that an entry of the ledger is no longer what it was.
@@ -83,3 +86,5 @@ func (l local) Release(ctx context.Context, e Entry) error {
 }
 
 func (l local) Lease() time.Duration { return 0 }
+
+func (l local) Since(context.Context) (time.Time, error) { return time.Time{}, nil }

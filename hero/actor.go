@@ -9,6 +9,8 @@ type Actor struct {
 	Address   []string `json:"address"`
 	CreatedAt uint32   `json:"created_at"` // Unix seconds
 	UpdatedAt uint32   `json:"updated_at"`
+	// Unknown are fields that came with it and that nobody here understands.
+	Unknown []string `json:"-"`
 	// Unreadable says, in a list, why the hash cannot be read; all else is left out then.
 	Unreadable string `json:"unreadable,omitempty"`
 }
@@ -39,7 +41,7 @@ func ReadActor(key string, h map[string]string) (Actor, error) {
 		ID:        r.id("id", ids[0]),
 		PubKey:    r.text("pubkey"),
 		Address:   r.texts("address"),
-		CreatedAt: r.number("created_at"),
-		UpdatedAt: r.number("updated_at"),
+		CreatedAt: r.time("created_at"),
+		UpdatedAt: r.time("updated_at"),
 	}, r.err
 }

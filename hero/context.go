@@ -11,6 +11,8 @@ type Context struct {
 	Executors []uint32 `json:"executors"` // may run jobs: status and result
 	CreatedAt uint32   `json:"created_at"`
 	UpdatedAt uint32   `json:"updated_at"`
+	// Unknown are fields that came with it and that nobody here understands.
+	Unknown []string `json:"-"`
 	// Unreadable says, in a list, why the hash cannot be read; all else is left out then.
 	Unreadable string `json:"unreadable,omitempty"`
 }
@@ -56,7 +58,7 @@ func ReadContext(key string, h map[string]string) (Context, error) {
 		Admins:    r.numbers("admins"),
 		Readers:   r.numbers("readers"),
 		Executors: r.numbers("executors"),
-		CreatedAt: r.number("created_at"),
-		UpdatedAt: r.number("updated_at"),
+		CreatedAt: r.time("created_at"),
+		UpdatedAt: r.time("updated_at"),
 	}, r.err
 }

@@ -38,12 +38,16 @@ type Flow struct {
 	Jobs      []uint32          `json:"jobs"`
 	EnvVars   map[string]string `json:"env_vars"` // for every job; a job's own go before them
 	Result    map[string]string `json:"result"`   // gathered from the jobs
+	// Name is what people call it: a field of Edda's own, left out where empty.
+	Name string `json:"name,omitempty"`
 	// Nodes say more about jobs than their hashes do; they go before the jobs'
 	// own dependends. Kept in a field of Edda's own, nodes.
 	Nodes     []FlowNode `json:"nodes,omitempty"`
 	CreatedAt uint32     `json:"created_at"`
 	UpdatedAt uint32     `json:"updated_at"`
 	Status    FlowStatus `json:"status"`
+	// Unknown are fields that came with it and that nobody here understands.
+	Unknown []string `json:"-"`
 	// Unreadable says, in a list, why the hash cannot be read; all else is left out then.
 	Unreadable string `json:"unreadable,omitempty"`
 }
@@ -68,6 +72,7 @@ func (f Flow) hash() *hash {
 	h.number("created_at", f.CreatedAt)
 	h.number("updated_at", f.UpdatedAt)
 	h.text("status", string(cmp.Or(f.Status, FlowDispatched)))
+	h.optional("name", f.Name)
 	optionalList(h, "nodes", f.Nodes) // as they were given: what a node leaves out is its job's
 	return h
 }
@@ -82,9 +87,10 @@ func ReadFlow(key string, h map[string]string) (Flow, error) {
 		Jobs:      r.numbers("jobs"),
 		EnvVars:   r.pairs("env_vars"),
 		Result:    r.pairs("result"),
+		Name:      r.text("name"),
 		Nodes:     r.nodes("nodes"),
-		CreatedAt: r.number("created_at"),
-		UpdatedAt: r.number("updated_at"),
+		CreatedAt: r.time("created_at"),
+		UpdatedAt: r.time("updated_at"),
 		Status:    one(r, "status", FlowDispatched, ParseFlowStatus),
 	}, r.err
 }

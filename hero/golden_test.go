@@ -23,12 +23,12 @@ func aContext() Context {
 }
 
 func aNode() FlowNode {
-	return FlowNode{ID: 2001, Depends: []uint32{}, Prerequisites: []string{"paid"}, SupervisorURL: "mycelium://9ab3?topic=jobs", NodeStatus: NodeReady}
+	return FlowNode{ID: 2001, Name: "pay", Depends: []uint32{}, Prerequisites: []string{"paid"}, SupervisorURL: "mycelium://9ab3?topic=jobs", NodeStatus: NodeReady}
 }
 
 func aFlow() Flow {
 	return Flow{
-		ID: 33, CallerID: 12, ContextID: 7, Jobs: []uint32{2001, 2002}, EnvVars: map[string]string{"B": "<2>", "A": "1"},
+		ID: 33, CallerID: 12, ContextID: 7, Name: "nightly", Jobs: []uint32{2001, 2002}, EnvVars: map[string]string{"B": "<2>", "A": "1"},
 		Result: map[string]string{"2001.output": "a\nb"}, Nodes: []FlowNode{aNode()}, CreatedAt: 1755600000, UpdatedAt: 1755600001, Status: FlowStarted,
 	}
 }
@@ -42,7 +42,7 @@ func aJob() Job {
 		ID: 2001, CallerID: 12, ContextID: 7, Script: "print('é')\n", ScriptType: ScriptPython, Executor: "python", Timeout: 60, Retries: 2,
 		EnvVars: map[string]string{"A": "1"}, Result: map[string]string{}, Prerequisites: []string{"paid"}, Dependends: []uint32{2000},
 		Signatures: json.RawMessage(`[{"key":"02ab","signature":"30"}]`), CreatedAt: 1755600000, UpdatedAt: 1755600001, Status: JobWaiting,
-		FlowID: 33, Attempt: 2, MessageKey: "message:12:101", QueueTimeout: 3600, OwnEnv: map[string]string{"B": "2"}, Met: []string{"paid"}, Name: "job-123",
+		FlowID: 33, Attempt: 2, MessageKey: "message:12:101", QueueTimeout: 3600, Priority: PriorityHigh, OwnEnv: map[string]string{"B": "2"}, Met: []string{"paid"}, Name: "job-123",
 	}
 }
 

@@ -87,6 +87,8 @@ type Job struct {
 	// QueueTimeout is how long the job may wait before it is begun, in seconds; 0
 	// means DefaultQueueTimeout.
 	QueueTimeout uint32 `json:"queue_timeout,omitempty"`
+	// Priority is which of the jobs in its queue goes first.
+	Priority Priority `json:"priority,omitempty"`
 	// OwnEnv is the job's own variables once a flow has added its own to EnvVars;
 	// nil before.
 	OwnEnv map[string]string `json:"own_env_vars,omitempty"`
@@ -174,6 +176,7 @@ func (j Job) hash() *hash {
 	h.optionalNumber("attempt", j.Attempt)
 	h.optional("message_key", j.MessageKey)
 	h.optionalNumber("queue_timeout", j.QueueTimeout)
+	h.optional("priority", string(j.Priority))
 	h.optionalPairs("own_env_vars", j.OwnEnv)
 	optionalList(h, "met", j.Met)
 	h.optional("name", j.Name)
@@ -191,6 +194,7 @@ func ReadJob(key string, h map[string]string) (Job, error) {
 
 // job reads a job, from a hash of its own or embedded in a message.
 func (r *reader) job() Job {
+	r.named(jobFields(), dependendsNames, scriptNames)
 	j := Job{
 		ID:            r.owner("id"),
 		CallerID:      r.owner("caller_id"),
@@ -205,8 +209,8 @@ func (r *reader) job() Job {
 		Prerequisites: r.texts("prerequisites"),
 		Dependends:    r.numbers(r.called(dependendsNames)),
 		Signatures:    r.raw("signatures"),
-		CreatedAt:     r.number("created_at"),
-		UpdatedAt:     r.number("updated_at"),
+		CreatedAt:     r.time("created_at"),
+		UpdatedAt:     r.time("updated_at"),
 		Status:        one(r, "status", JobDispatched, ParseJobStatus),
 		FlowID:        r.number("flow_id"),
 		Attempt:       r.number("attempt"),
@@ -219,8 +223,13 @@ func (r *reader) job() Job {
 	if _, said := r.h["script_type"]; !said && j.Executor != "" { // as the newer documents have it
 		j.ScriptType = one(r, "executor", "", ParseScriptType)
 	}
+	var understood bool
+	j.Priority, understood = r.priority()
 	if r.json != nil {
 		j.Unknown = notUnderstood(r.json, jobFields(), slices.Concat(dependendsNames, scriptNames)...)
+		if !understood {
+			j.Unknown = append(j.Unknown, "priority")
+		}
 	}
 	return j
 }

@@ -106,6 +106,8 @@ type Message struct {
 	// Via is the address of Mycelium that a message came from, and that its result
 	// goes to; empty within one Redis.
 	Via string `json:"via,omitempty"`
+	// Unknown are fields that came with it and that nobody here understands.
+	Unknown []string `json:"-"`
 	// Unreadable says, in a list, why the hash cannot be read; all else is left out then.
 	Unreadable string `json:"unreadable,omitempty"`
 }
@@ -168,8 +170,8 @@ func ReadMessage(key string, h map[string]string) (Message, error) {
 		Logs:            r.logs("logs"),
 		TransportID:     r.text("transport_id"),
 		TransportStatus: r.text("transport_status"),
-		CreatedAt:       r.number("created_at"),
-		UpdatedAt:       r.number("updated_at"),
+		CreatedAt:       r.time("created_at"),
+		UpdatedAt:       r.time("updated_at"),
 		Status:          one(r, "status", MessageDispatched, ParseMessageStatus),
 		TargetContext:   r.number("target_context"),
 		Topic:           r.text("topic"),

@@ -37,7 +37,8 @@ func (s NodeStatus) JobStatus() JobStatus {
 
 // FlowNode is one job of a flow and how it is to be run.
 type FlowNode struct {
-	ID uint32 `json:"id"` // of the job
+	ID   uint32 `json:"id"`             // of the job
+	Name string `json:"name,omitempty"` // what people call it: Edda's own
 	// Depends and Prerequisites, names of external conditions, are the job's own
 	// where they are nil; an empty list is none.
 	Depends       []uint32   `json:"depends,omitzero"`
@@ -63,8 +64,10 @@ func wholeNodes(nodes []FlowNode) []FlowNode {
 func (r *reader) nodes(name string) []FlowNode {
 	out := []FlowNode{}
 	r.objects(name, "id", func(r *reader) {
+		r.named(nodeFields(), dependsNames)
 		n := FlowNode{
 			ID:            r.owner("id"),
+			Name:          r.text("name"),
 			SupervisorURL: r.text("supervisor_url"),
 			NodeStatus:    one(r, "node_status", "", ParseNodeStatus),
 		}

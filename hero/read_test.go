@@ -1,6 +1,7 @@
 package hero
 
 import (
+	"encoding/json"
 	"errors"
 	"maps"
 	"strings"
@@ -86,6 +87,7 @@ func TestReadingIsLiberal(t *testing.T) {
 		"script type in capitals":   readJob(func(j *Job) { j.ScriptType = ScriptOSIS }, "script_type", "OSIS"),
 		"another script type":       readJob(func(j *Job) { j.ScriptType = "rhai" }, "script_type", "Rhai"),
 		"numbers in quotes":         readJob(func(*Job) {}, "timeout", `"60"`, "retries", ` 2 `, "id", `"2001"`),
+		"a time in RFC 3339":        readJob(func(j *Job) { j.CreatedAt, j.UpdatedAt = 1767268800, 1767272400 }, "created_at", "2026-01-01T12:00:00Z", "updated_at", `"2026-01-01T12:00:00.9-01:00"`),
 		"an empty number":           readJob(func(j *Job) { j.Timeout = 0 }, "timeout", ""),
 		"no number":                 readJob(func(j *Job) { j.Timeout, j.Retries = 0, 0 }, "timeout", "-", "retries", "-"),
 		"ids as CSV":                readJob(func(j *Job) { j.Dependends = []uint32{1, 2} }, "dependends", "1, 2,"),
@@ -109,6 +111,9 @@ func TestReadingIsLiberal(t *testing.T) {
 		"one job alone": readMessage(func(m *Message) {
 			m.Job = []Job{{ID: 1, CallerID: 2, Script: "42", ScriptType: "v", Status: JobStarted, Retries: 3}}
 		}, "job", `{"id":"1","caller_id":2,"script":42,"script_type":"V","status":"Started","retries":"3","timeout":null}`),
+		"one job in camelCase": readMessage(func(m *Message) {
+			m.Job = []Job{{ID: 1, CallerID: 2, Script: "x", ScriptType: "v", Status: JobDispatched, CreatedAt: 1767268800}}
+		}, "job", `{"id":1,"callerId":2,"script":"x","scriptType":"V","createdAt":"2026-01-01T12:00:00Z"}`),
 		"no jobs":              readMessage(func(m *Message) { m.Job, m.Nodes, m.Logs = nil, nil, nil }, "job", "", "nodes", "-", "logs", "[]"),
 		"logs that are texts":  readMessage(func(m *Message) { m.Logs = []Log{{Text: "sent"}, {Time: 5, Text: "x"}} }, "logs", `["sent",{"time":"5","text":"x"}]`),
 		"nodes in later words": readMessage(func(m *Message) { m.Nodes = []FlowNode{{ID: 1, Depends: []uint32{2}, NodeStatus: NodePending}} }, "nodes", `[{"id":1,"depends":[2],"prerequisites":[],"supervisor_url":"","node_status":"Pending"}]`),
@@ -166,6 +171,8 @@ func TestBrokenHashesNameKeyAndField(t *testing.T) {
 		"another id":                {job("id", "2002"), "job:12:2001", "id"},
 		"another caller":            {job("caller_id", "13"), "job:12:2001", "caller_id"},
 		"an empty id":               {job("id", ""), "job:12:2001", "id"},
+		"a time":                    {job("created_at", "2026-13-01T12:00:00Z"), "job:12:2001", "created_at"},
+		"a time before 1970":        {job("created_at", "1969-01-01T12:00:00Z"), "job:12:2001", "created_at"},
 		"a flow of nobody":          {flow("caller_id", "-"), "flow:33", "caller_id"},
 		"a word for a number":       {job("timeout", "soon"), "job:12:2001", "timeout"},
 		"a negative number":         {job("timeout", "-1"), "job:12:2001", "timeout"},
@@ -371,5 +378,19 @@ func again[T Object](t *testing.T, key string, read func(string, map[string]stri
 	}
 	if diff := cmp.Diff(one, two, cmpopts.EquateEmpty()); diff != "" {
 		t.Fatalf("%s: %s", key, diff)
+	}
+}
+
+func TestTwoNamesOfOneFieldThatDifferAreRefused(t *testing.T) {
+	for text, want := range map[string]string{
+		`{"id": 1, "scriptType": "v", "script_type": "python"}`: "scriptType says something else than script_type",
+		`{"id": 1, "depends": [1], "dependends": [2]}`:          "depends says something else than dependends",
+		`{"id": 1, "scriptType": "v", "script_type": "v"}`:      "",
+	} {
+		var j Job
+		err := json.Unmarshal([]byte(text), &j)
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", text, err, want)
+		}
 	}
 }

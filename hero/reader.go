@@ -2,6 +2,7 @@ package hero
 
 import (
 	"encoding/json"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -67,6 +68,18 @@ func (r *reader) raw(name string) json.RawMessage {
 
 // number reads a u32; a field that is empty or left out is 0.
 func (r *reader) number(name string) uint32 { return uint32(r.bits(name, 32)) }
+
+// time reads Unix seconds, or a time of RFC 3339 as other systems write it.
+func (r *reader) time(name string) uint32 {
+	if s := unquote(r.h[name]); strings.Contains(s, "T") || strings.Contains(s, "t") {
+		at, err := unixSeconds(s)
+		if err != nil {
+			r.fail(name, "", err.Error())
+		}
+		return at
+	}
+	return r.number(name)
+}
 
 func (r *reader) bits(name string, bits int) uint64 {
 	s := unquote(r.h[name])
@@ -211,13 +224,29 @@ func (r *reader) object(raw json.RawMessage, alone string) bool {
 	if json.Unmarshal(raw, &r.json) != nil || r.json == nil {
 		return false
 	}
+	r.fill()
+	return true
+}
+
+// fill makes the hash of the object.
+func (r *reader) fill() {
 	r.h = make(map[string]string, len(r.json))
 	for name, v := range r.json {
 		if string(v) != "null" {
 			r.h[name], _ = plain(v)
 		}
 	}
-	return true
+}
+
+// named reads the names of an embedded object that are written as in contextId.
+func (r *reader) named(fields map[string]bool, others ...[]string) {
+	if r.json == nil {
+		return
+	}
+	if err := camels(r.json, fields, slices.Concat(others...)); err != nil {
+		r.fail("", "", err.Error())
+	}
+	r.fill()
 }
 
 // pairs reads a map of texts. Values that are no texts are taken as JSON writes

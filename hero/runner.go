@@ -18,14 +18,18 @@ const (
 
 // Runner is a worker of a context, or a supervisor of workers.
 type Runner struct {
-	ID        uint32 `json:"id"`
-	PubKey    string `json:"pubkey"`  // routed by, before the address
-	Address   string `json:"address"` // of Mycelium (ip, or mycelium://…), or http(s)://
-	Topic     string `json:"topic"`
-	Local     bool   `json:"local"`            // takes queue:<type> of its context
-	Secret    string `json:"secret,omitempty"` // a supervisor's; never echoed to a client
-	CreatedAt uint32 `json:"created_at"`
-	UpdatedAt uint32 `json:"updated_at"`
+	ID      uint32 `json:"id"`
+	PubKey  string `json:"pubkey"`  // routed by, before the address
+	Address string `json:"address"` // of Mycelium (ip, or mycelium://…), or http(s)://
+	Topic   string `json:"topic"`
+	Local   bool   `json:"local"`            // takes queue:<type> of its context
+	Secret  string `json:"secret,omitempty"` // a supervisor's; never echoed to a client
+	// Type is read, and never stored or shown: no document keeps it.
+	Type      RunnerType `json:"type,omitempty"`
+	CreatedAt uint32     `json:"created_at"`
+	UpdatedAt uint32     `json:"updated_at"`
+	// Unknown are fields that came with it and that nobody here understands.
+	Unknown []string `json:"-"`
 	// Unreadable says, in a list, why the hash cannot be read; all else is left out then.
 	Unreadable string `json:"unreadable,omitempty"`
 }
@@ -76,7 +80,7 @@ func ReadRunner(key string, h map[string]string) (Runner, error) {
 		Topic:     r.text("topic"),
 		Local:     r.truth("local"),
 		Secret:    r.text("secret"),
-		CreatedAt: r.number("created_at"),
-		UpdatedAt: r.number("updated_at"),
+		CreatedAt: r.time("created_at"),
+		UpdatedAt: r.time("updated_at"),
 	}, r.err
 }

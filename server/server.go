@@ -177,7 +177,8 @@ func describe(b Build) huma.Config {
 	c := huma.DefaultConfig("Edda", b.Version)
 	c.Info.Description = "Durable sagas: instances, signals, answers and the operator's verbs."
 	c.CreateHooks = nil // no $schema in every answer
-	c.DocsPath = ""     // its pages load their script from elsewhere; see docs
+	c.Formats = bodies()
+	c.DocsPath = "" // its pages load their script from elsewhere; see docs
 	return c
 }
 

@@ -67,8 +67,8 @@ func (c Codec) command(out effects.Command, s Subject, m Message) (effects.Comma
 	out.Payload, out.Metadata = payload(body.Payload), payload(body.Metadata)
 	out.IdempotencyKey, out.NotAfter = string(md.IdempotencyKey), md.NotAfter
 	out.Sent = body.Timestamp
-	if out.Sent.IsZero() {
-		out.Sent = m.Time // it is no younger
+	if out.Sent.IsZero() || !m.Time.IsZero() && m.Time.Before(out.Sent) {
+		out.Sent = m.Time // it is no younger, whatever the sender's clock says
 	}
 	out.Trace, out.High = m.trace(md), md.Priority == priorityHigh
 	return out, nil

@@ -248,6 +248,10 @@ func TestCommandsOfOtherProducers(t *testing.T) {
 	if want := time.Date(2001, 2, 3, 4, 5, 6, 0, time.UTC); !got.Sent.Equal(want) {
 		t.Errorf("sent %v", got.Sent)
 	}
+	got = Codec{}.Command(message("tenant.acme.effect.charge.c-9", `{"timestamp":"2901-02-03T04:05:06Z"}`))
+	if !got.Sent.Equal(noon) {
+		t.Errorf("a clock that goes ahead makes it sent %v", got.Sent)
+	}
 }
 
 func TestCommandsSayTheVersionOfTheirEffect(t *testing.T) {

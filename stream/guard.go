@@ -76,6 +76,9 @@ func guard(ctx context.Context, js jetstream.JetStream, s jetstream.Stream, held
 	cp := held[i]
 	loss, err := inspect(ctx, s, info, cp)
 	if err != nil || loss == nil {
+		if restored(info) {
+			cp.Created = info.Created.UTC()
+		}
 		return guarded{start: cp}, err
 	}
 	loss.Checkpoint = cp
@@ -135,7 +138,14 @@ func shrunk(info *jetstream.StreamInfo, cp edda.Checkpoint) *Loss {
 
 // anew tells whether the stream is another one of the same name.
 func anew(info *jetstream.StreamInfo, cp edda.Checkpoint) bool {
-	return !cp.Created.IsZero() && !cp.Created.Equal(info.Created)
+	return !cp.Created.IsZero() && !cp.Created.Equal(info.Created) && !restored(info)
+}
+
+// restored tells whether the stream was made of a backup: the server says that it was created
+// then, but it has messages that were stored before. What else it has is looked at as after
+// any other loss.
+func restored(info *jetstream.StreamInfo) bool {
+	return info.State.Msgs > 0 && info.State.FirstTime.Before(info.Created)
 }
 
 // sameMessage recognises the checkpoint's message by its stored time. A message

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -84,9 +85,15 @@ func (o *LedgerOptions) validate() error {
 // before it wrote; who waits counts a lease from when it first saw that write,
 // and takes over only what has not been written since.
 type Ledger struct {
+	js         jetstream.JetStream
 	kv         jetstream.KeyValue
 	o          LedgerOptions
 	durability Durability
+	created    time.Time // the bucket that was opened
+
+	looking chan struct{} // capacity 1: full while a look at the bucket is under way
+	mu      sync.Mutex    // guards next
+	next    *ledgerLook
 }
 
 var _ effects.Ledger = (*Ledger)(nil)

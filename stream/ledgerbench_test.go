@@ -70,5 +70,8 @@ func one(ctx context.Context, l *Ledger, id string) error {
 	if e, err = l.Claim(ctx, e); err != nil {
 		return err
 	}
+	if _, err := l.Since(ctx); err != nil {
+		return err
+	}
 	return l.Finish(ctx, finished(e, `{"id":"P-123456","status":"paid","amount":1234}`))
 }

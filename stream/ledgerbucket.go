@@ -23,6 +23,8 @@ const (
 	retentionSlack = time.Hour
 	// maxRecord is what a record may take: a result of 256 KiB, and its claim.
 	maxRecord = 320 << 10
+	// ledgerLookShare of a lease is what a look at the bucket may take: a claim waits for it.
+	ledgerLookShare = 3
 )
 
 // OpenLedger finds the bucket or makes it. An error that is edda.Permanent says
@@ -34,7 +36,7 @@ func OpenLedger(ctx context.Context, js jetstream.JetStream, o LedgerOptions) (*
 	if limit := js.Conn().MaxPayload(); limit > 0 && limit < maxRecord {
 		return nil, edda.Classify(edda.Permanent, "open the ledger: the server's max_payload is %d bytes, a result may take %d", limit, maxRecord)
 	}
-	d, err := ensureBucket(ctx, js, o)
+	d, created, err := ensureBucket(ctx, js, o)
 	if err != nil {
 		return nil, err
 	}
@@ -42,7 +44,7 @@ func OpenLedger(ctx context.Context, js jetstream.JetStream, o LedgerOptions) (*
 	if err != nil {
 		return nil, fmt.Errorf("open bucket %s: %w", LedgerBucket, err)
 	}
-	return &Ledger{kv: kv, o: o, durability: d}, nil
+	return &Ledger{js: js, kv: kv, o: o, durability: d, created: created, looking: make(chan struct{}, 1)}, nil
 }
 
 // bucket is the stream behind the bucket, as a KV client makes it, but for
@@ -61,29 +63,115 @@ func (o LedgerOptions) bucket() jetstream.StreamConfig {
 	return cfg
 }
 
-func ensureBucket(ctx context.Context, js jetstream.JetStream, o LedgerOptions) (Durability, error) {
+// ensureBucket also says when the bucket was made.
+func ensureBucket(ctx context.Context, js jetstream.JetStream, o LedgerOptions) (Durability, time.Time, error) {
 	want := o.bucket()
 	s, err := js.Stream(ctx, want.Name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		if want.Metadata, err = forgets(ctx, js); err != nil {
+			return Durability{}, time.Time{}, err
+		}
 		s, err = js.CreateStream(ctx, want)
 		if err == nil {
 			d := durability(s.CachedInfo().Config, o.SyncAlways, nil)
 			d.Created = true
-			return d, nil
+			return d, s.CachedInfo().Created, putSettings(ctx, js, s)
 		}
 		if !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
-			return Durability{}, creation(ctx, js, want, err)
+			return Durability{}, time.Time{}, creation(ctx, js, want, err)
 		}
 		s, err = js.Stream(ctx, want.Name) // another process was faster
 	}
 	if err != nil {
-		return Durability{}, fmt.Errorf("look at bucket %s: %w", LedgerBucket, err)
+		return Durability{}, time.Time{}, fmt.Errorf("look at bucket %s: %w", LedgerBucket, err)
 	}
 	found := s.CachedInfo().Config
 	if problems := o.compare(want, found); len(problems) > 0 {
-		return Durability{}, edda.Classify(edda.Permanent, "bucket %s cannot be the effect ledger: %s", LedgerBucket, strings.Join(problems, "; "))
+		return Durability{}, time.Time{}, edda.Classify(edda.Permanent, "bucket %s cannot be the effect ledger: %s", LedgerBucket, strings.Join(problems, "; "))
 	}
-	return durability(found, o.SyncAlways, notes(want, found)), nil
+	return durability(found, o.SyncAlways, notes(want, found)), s.CachedInfo().Created, nil
+}
+
+// forgotKey marks a bucket that was made when commands had been taken before: of what was
+// sent before it was made, it may have forgotten claims.
+const forgotKey = "edda-forgot"
+
+// forgets is the mark of a bucket that is made now; nil where no worker ever took a command.
+// The consumers of effects are durable and outlive every worker, so they tell.
+func forgets(ctx context.Context, js jetstream.JetStream) (map[string]string, error) {
+	s, err := js.Stream(ctx, WorkflowCommands)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look at stream %s: %w", WorkflowCommands, err)
+	}
+	list := s.ListConsumers(ctx)
+	forgot := false
+	for c := range list.Info() {
+		forgot = forgot || strings.HasPrefix(c.Name, consumerPrefix("effect")) && c.Delivered.Stream > 0
+	}
+	if err := list.Err(); err != nil {
+		return nil, fmt.Errorf("list the consumers of %s: %w", WorkflowCommands, err)
+	}
+	if !forgot {
+		return nil, nil
+	}
+	return map[string]string{forgotKey: "commands sent before this bucket was made"}, nil
+}
+
+// Remake makes the bucket again where it is gone. What it held is forgotten, and Since says so.
+func (l *Ledger) Remake(ctx context.Context) error {
+	_, _, err := ensureBucket(ctx, l.js, l.o)
+	return err
+}
+
+// ledgerLook is one look at the bucket, for all who asked before it began.
+type ledgerLook struct {
+	done  chan struct{} // closed when there is an answer
+	since time.Time
+	err   error
+}
+
+// Since is when the bucket was made, where it is in the place of another one. Callers that
+// come while a look is under way share the next one: a look must begin after they asked.
+func (l *Ledger) Since(ctx context.Context) (time.Time, error) {
+	l.mu.Lock()
+	look, mine := l.next, l.next == nil
+	if mine {
+		look = &ledgerLook{done: make(chan struct{})}
+		l.next = look
+	}
+	l.mu.Unlock()
+	if mine {
+		l.looking <- struct{}{}
+		l.mu.Lock()
+		l.next = nil
+		l.mu.Unlock()
+		look.since, look.err = l.look(context.WithoutCancel(ctx))
+		<-l.looking
+		close(look.done)
+	}
+	select {
+	case <-look.done:
+		return look.since, look.err
+	case <-ctx.Done():
+		return time.Time{}, ctx.Err()
+	}
+}
+
+func (l *Ledger) look(ctx context.Context) (time.Time, error) {
+	ctx, cancel := context.WithTimeout(ctx, l.o.Lease/ledgerLookShare)
+	defer cancel()
+	s, err := l.js.Stream(ctx, ledgerStream)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("look at bucket %s: %w", LedgerBucket, err)
+	}
+	info := s.CachedInfo()
+	if _, forgot := info.Config.Metadata[forgotKey]; forgot || !info.Created.Equal(l.created) {
+		return info.Created, nil
+	}
+	return time.Time{}, nil
 }
 
 // compare lists what makes a bucket unfit: where it forgets a claim, its

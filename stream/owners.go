@@ -163,10 +163,13 @@ func (l *Lease) seen(ctx context.Context, now bool) {
 func (l *Lease) owners(ctx context.Context) (jetstream.KeyValue, error) {
 	kv, err := l.js.KeyValue(ctx, OwnersBucket)
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
-		kv, err = l.js.CreateOrUpdateKeyValue(ctx, jetstream.KeyValueConfig{
+		cfg := jetstream.KeyValueConfig{
 			Bucket: OwnersBucket, Description: "edda: which store has the instances of which tenants",
 			Storage: l.bucket.Storage, Replicas: l.bucket.Replicas,
-		})
+		}
+		if _, err = l.js.CreateOrUpdateKeyValue(ctx, cfg); err == nil {
+			kv, err = l.js.CreateOrUpdateKeyValue(ctx, cfg) // see putSettings
+		}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open bucket %s: %w", OwnersBucket, err)

@@ -72,16 +72,16 @@ func (p *Publisher) told(batch []edda.Work) func(int, *ack) {
 // commands where there is no gateway. Everything goes out in the order of the
 // batch; what fails is edda.Temporary, but for an *outbox.Rejection.
 func (p *Publisher) Deliver(ctx context.Context, batch []edda.Work) []error {
-	errs := make([]error, len(batch))
+	errs, began := make([]error, len(batch)), time.Now()
 	for from := 0; from < len(batch); from += publishWindow {
 		to := min(from+publishWindow, len(batch))
 		p.window(ctx, batch[from:to], errs[from:to])
 	}
 	if !slices.ContainsFunc(errs, func(err error) bool { return err != nil }) {
-		p.trouble.noteAll(batch, nil)
+		p.trouble.noteAll(batch, began, nil)
 		return nil
 	}
-	p.trouble.noteAll(batch, errs)
+	p.trouble.noteAll(batch, began, errs)
 	return errs
 }
 
@@ -184,8 +184,9 @@ func (p *Publisher) PublishResult(ctx context.Context, r effects.Result) error {
 	if err != nil {
 		return fmt.Errorf("write result of %s: %w", r.CommandID, err)
 	}
+	began := time.Now()
 	_, err = p.publish(ctx, m)
-	p.trouble.note(edda.WorkResult, err)
+	p.trouble.note(edda.WorkResult, began, err)
 	return err
 }
 

@@ -254,6 +254,11 @@ func (r *reader) same(ctx context.Context) error {
 		}
 	}
 	if loss == nil {
+		if info := s.CachedInfo(); restored(info) {
+			r.mu.Lock()
+			r.created = info.Created.UTC()
+			r.mu.Unlock()
+		}
 		return nil
 	}
 	loss.Checkpoint = was

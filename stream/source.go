@@ -177,8 +177,11 @@ func consumerName(role, part string, distinct ...string) string {
 	if part != "" {
 		part = part[:min(len(part), maxNamePart)] + "_"
 	}
-	return "edda_" + role + "_" + part + hash
+	return consumerPrefix(role) + part + hash
 }
+
+// consumerPrefix is how the names of a role's consumers begin.
+func consumerPrefix(role string) string { return "edda_" + role + "_" }
 
 // Start is where reading begins, for each stream: the checkpoints given, but
 // where there was none, or where a loss was accepted.

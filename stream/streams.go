@@ -133,9 +133,23 @@ func create(ctx context.Context, js jetstream.JetStream, want jetstream.StreamCo
 	if err != nil {
 		return Durability{}, creation(ctx, js, want, err)
 	}
+	if err := putSettings(ctx, js, s); err != nil {
+		return Durability{}, err
+	}
 	d := durability(s.CachedInfo().Config, synced, nil)
 	d.Created = true
 	return d, nil
+}
+
+// putSettings has the server write the settings of a stream that was just made. It takes the folder
+// of one that it could not read for a new one, and leaves in it what it could not read: without
+// an update the stream would be gone at its next start.
+func putSettings(ctx context.Context, js jetstream.JetStream, s jetstream.Stream) error {
+	cfg := s.CachedInfo().Config
+	if _, err := js.UpdateStream(ctx, cfg); err != nil {
+		return fmt.Errorf("write the settings of stream %s: %w", cfg.Name, err)
+	}
+	return nil
 }
 
 // creation explains why a stream could not be made.

@@ -27,10 +27,11 @@ const (
 // Watch looks whether what a process reads and writes is still there. A stream that was
 // deleted leaves its consumers and its publishers waiting, and nothing else would say so.
 type Watch struct {
-	js    jetstream.JetStream
-	again func() // a stream is another one than at the last look
-	tail  *Tail  // nil: nobody asks what became of what was published
-	log   *zap.Logger
+	js     jetstream.JetStream
+	again  func()                      // a stream is another one than at the last look
+	remake func(context.Context) error // makes the bucket of the ledger again
+	tail   *Tail                       // nil: nobody asks what became of what was published
+	log    *zap.Logger
 
 	mu      sync.Mutex // guards what follows
 	streams map[string]*watched
@@ -46,17 +47,18 @@ type watched struct {
 // ledgerStream is what the bucket of the ledger is to the server.
 const ledgerStream = "KV_" + LedgerBucket
 
-// NewWatch watches all of Edda's streams, and the bucket of a shared ledger where there is
-// one; again is called where a stream was made anew, and may be nil. Nothing is asked before Run.
-func NewWatch(js jetstream.JetStream, again func(), shared bool, log *zap.Logger) *Watch {
+// NewWatch watches all of Edda's streams; again is called where a stream was made anew, and
+// may be nil. The bucket of a shared ledger is watched where remake is set, which makes it
+// again where it is gone. Nothing is asked before Run.
+func NewWatch(js jetstream.JetStream, again func(), remake func(context.Context) error, log *zap.Logger) *Watch {
 	if log == nil {
 		log = zap.NewNop()
 	}
-	w := &Watch{js: js, again: again, log: log, streams: map[string]*watched{}}
+	w := &Watch{js: js, again: again, remake: remake, log: log, streams: map[string]*watched{}}
 	for _, p := range plans() {
 		w.streams[p.name] = &watched{}
 	}
-	if shared {
+	if remake != nil {
 		w.streams[ledgerStream] = &watched{}
 	}
 	return w
@@ -93,6 +95,13 @@ func (w *Watch) look(ctx context.Context, name string) {
 	asked, cancel := context.WithTimeout(ctx, watchEvery)
 	defer cancel()
 	s, err := w.js.Stream(asked, name)
+	gone := errors.Is(err, jetstream.ErrStreamNotFound)
+	if gone && name == ledgerStream {
+		if err = w.remake(asked); err == nil {
+			s, err = w.js.Stream(asked, name)
+		}
+		gone = err != nil
+	}
 	if ctx.Err() != nil {
 		return
 	}
@@ -101,9 +110,9 @@ func (w *Watch) look(ctx context.Context, name string) {
 	is := w.streams[name]
 	before := is.problem
 	switch {
-	case errors.Is(err, jetstream.ErrStreamNotFound) && name == ledgerStream:
-		is.problem = fmt.Errorf("bucket %s is gone, and no effect is called: restore it, or start again, which makes an empty one", LedgerBucket)
-	case errors.Is(err, jetstream.ErrStreamNotFound):
+	case gone && name == ledgerStream:
+		is.problem = fmt.Errorf("bucket %s is gone, no effect is called, and it cannot be made again: %w", LedgerBucket, err)
+	case gone:
 		is.problem = fmt.Errorf("stream %s is gone: restore it (nats stream restore), or start again with --accept-stream-loss", name)
 	case err != nil:
 		if is.misses++; is.misses >= watchMisses {
@@ -172,6 +181,35 @@ func Present(ctx context.Context, js jetstream.JetStream, held []edda.Checkpoint
 	return lossError(losses)
 }
 
+// ErrAwaited says that streams are gone which another process has read: they are waited for.
+var ErrAwaited = errors.New("waiting for streams that are gone")
+
+// Await is ErrAwaited where a stream is gone and saga processes have worked here: a process
+// without sagas leaves it to them, and to who restores it. Where none ever has, it is nil.
+func Await(ctx context.Context, js jetstream.JetStream) error {
+	var gone []string
+	for _, p := range plans() {
+		_, err := js.Stream(ctx, p.name)
+		if err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
+			return fmt.Errorf("look at stream %s: %w", p.name, err)
+		}
+		if err != nil {
+			gone = append(gone, p.name)
+		}
+	}
+	if len(gone) == 0 {
+		return nil
+	}
+	_, err := js.Stream(ctx, "KV_"+OwnersBucket)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("look at bucket %s: %w", OwnersBucket, err)
+	}
+	return fmt.Errorf("%w: %s: restore it (nats stream restore), or start the saga process with --accept-stream-loss, which makes it anew", ErrAwaited, strings.Join(gone, ", "))
+}
+
 // trouble is what publishing came to lately, by kind of work.
 type trouble struct {
 	some  atomic.Bool // kinds has any: as a rule it has none
@@ -192,8 +230,9 @@ const (
 	troubleWithin = time.Minute
 )
 
-// note takes what became of one kind of work; what was refused for good says nothing.
-func (t *trouble) note(kind edda.WorkKind, err error) {
+// note takes what became of one kind of work that was published from a time on; what was
+// refused for good says nothing. A server whose disk is full does not answer: the wait counts.
+func (t *trouble) note(kind edda.WorkKind, began time.Time, err error) {
 	if err != nil && !errors.Is(err, edda.Temporary) || errors.Is(err, context.Canceled) {
 		return
 	}
@@ -210,12 +249,11 @@ func (t *trouble) note(kind edda.WorkKind, err error) {
 	if t.kinds == nil {
 		t.kinds = map[edda.WorkKind]failing{}
 	}
-	now := time.Now()
 	f, ok := t.kinds[kind]
 	if !ok {
-		f.since = now
+		f.since = began
 	}
-	f.last, f.err = now, err
+	f.last, f.err = time.Now(), err
 	t.kinds[kind] = f
 	t.some.Store(true)
 }
@@ -239,7 +277,7 @@ func (p *Publisher) Failing() error {
 }
 
 // noteAll takes what became of a batch: of each kind a success counts more than a failure.
-func (t *trouble) noteAll(batch []edda.Work, errs []error) {
+func (t *trouble) noteAll(batch []edda.Work, began time.Time, errs []error) {
 	if errs == nil && !t.some.Load() {
 		return
 	}
@@ -254,6 +292,6 @@ func (t *trouble) noteAll(batch []edda.Work, errs []error) {
 		}
 	}
 	for kind, err := range outcome {
-		t.note(kind, err)
+		t.note(kind, began, err)
 	}
 }

@@ -2,11 +2,14 @@ package stream
 
 import (
 	"context"
+	"errors"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"edda"
+	"edda/effects"
 )
 
 // TestWorkThatNoStreamTakesIsTold: the stream takes none, and takes some again later.
@@ -49,14 +52,47 @@ func TestWorkThatNoStreamTakesIsTold(t *testing.T) {
 	})
 }
 
-// TestAStreamThatIsGoneIsTold, also the bucket of the ledger, and one that came back.
+// TestAPublishWithoutAnswerWasToldAtTheSecondTryOnly: a server whose disk is full takes
+// messages and says nothing, and each try waits for its answer.
+func TestAPublishWithoutAnswerWasToldAtTheSecondTryOnly(t *testing.T) {
+	bubble(t, func(ctx context.Context, w *world) {
+		if err := w.js.DeleteStream(ctx, WorkflowEvents); err != nil {
+			t.Fatal(err)
+		}
+		mute, err := w.nc.SubscribeSync("tenant.>")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = mute.Unsubscribe() }()
+		p := NewPublisher(w.js, w.codec)
+		from := time.Now()
+		fact := edda.Work{ID: "f1", Kind: edda.WorkFact, Name: "done", From: edda.Key{Tenant: "acme", Saga: "s", Correlation: "k"}}
+		if errs := p.Deliver(ctx, []edda.Work{fact}); errs == nil {
+			t.Fatal("nobody has it, and it is delivered")
+		}
+		if err := p.Failing(); err == nil || time.Since(from) > toldWithin {
+			t.Errorf("after %v it says %v", time.Since(from), err)
+		}
+		from = time.Now()
+		p = NewPublisher(w.js, w.codec)
+		if err := p.PublishResult(ctx, effects.Result{Tenant: "acme", CommandID: "c1", Effect: "pay", Outcome: edda.Succeeded}); err == nil {
+			t.Fatal("nobody has it, and it is published")
+		}
+		if err := p.Failing(); err == nil || time.Since(from) > toldWithin {
+			t.Errorf("after %v it says %v", time.Since(from), err)
+		}
+	})
+}
+
+// TestAStreamThatIsGoneIsTold, also the bucket of the ledger that cannot be made again, and
+// one that came back.
 func TestAStreamThatIsGoneIsTold(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		if _, err := OpenLedger(ctx, w.js, LedgerOptions{Memory: true}); err != nil {
 			t.Fatal(err)
 		}
 		made := 0
-		watch := NewWatch(w.js, func() { made++ }, true, nil)
+		watch := NewWatch(w.js, func() { made++ }, func(context.Context) error { return errors.New("not allowed") }, nil)
 		ctx, cancel := context.WithCancel(ctx)
 		ended := make(chan error, 1)
 		go func() { ended <- watch.Run(ctx) }()
@@ -70,9 +106,7 @@ func TestAStreamThatIsGoneIsTold(t *testing.T) {
 			}
 		}
 		time.Sleep(2 * watchEvery)
-		if err := watch.Problem(); err == nil || !strings.Contains(err.Error(), "WORKFLOW_EVENTS is gone") || !strings.Contains(err.Error(), "EDDA_LEDGER is gone") {
-			t.Errorf("it says %v", err)
-		}
+		wantError(t, watch.Problem(), nil, "WORKFLOW_EVENTS is gone", "EDDA_LEDGER is gone", "not allowed")
 		if _, err := EnsureStreams(ctx, w.js, StreamOptions{}); err != nil {
 			t.Fatal(err)
 		}
@@ -85,4 +119,94 @@ func TestAStreamThatIsGoneIsTold(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// TestALedgerThatWasDeletedWasGoneUntilARestart: it is made again, and knows what it forgot.
+func TestALedgerThatWasDeletedWasGoneUntilARestart(t *testing.T) {
+	for _, taken := range []bool{true, false} {
+		bubble(t, func(ctx context.Context, w *world) {
+			l := w.ledgerOf("s1", "r1")
+			if since := must[time.Time](t)(l.Since(ctx)); !since.IsZero() {
+				t.Errorf("a first ledger knows of calls since %v", since)
+			}
+			if taken {
+				w.effect(ctx, "pay", "c1")
+				got, err := NewCommands(w.js, CommandsOptions{}).Fetch(ctx, "pay", 1, time.Second)
+				if err != nil || len(got) != 1 {
+					t.Fatal(got, err)
+				}
+			}
+			mine := must[effects.Entry](t)(l.Claim(ctx, command1()))
+			watch := NewWatch(w.js, nil, l.Remake, nil)
+			running, cancel := context.WithCancel(ctx)
+			ended := make(chan error, 1)
+			go func() { ended <- watch.Run(running) }()
+			time.Sleep(time.Second)
+			if err := w.js.DeleteStream(ctx, ledgerStream); err != nil {
+				t.Fatal(err)
+			}
+			if since, err := l.Since(ctx); err == nil {
+				t.Errorf("without a bucket it knows of calls since %v", since)
+			}
+			gone := time.Now()
+			time.Sleep(toldWithin)
+			if err := watch.Problem(); err != nil {
+				t.Errorf("after %v it says %v", toldWithin, err)
+			}
+			if since := must[time.Time](t)(l.Since(ctx)); since.Before(gone) {
+				t.Errorf("who had the ledger before knows of calls since %v, it was gone at %v", since, gone)
+			}
+			later := must[time.Time](t)(w.ledgerOf("s2", "r1").Since(ctx))
+			if later.IsZero() == taken {
+				t.Errorf("who comes later knows of calls since %v; commands were taken: %v", later, taken)
+			}
+			if e := find(t, l); e.Found {
+				t.Errorf("the claim is found: %+v", e)
+			}
+			if err := l.Finish(ctx, finished(mine, `1`)); err != nil { // whoever was calling has its result still
+				t.Error(err)
+			}
+			if e := find(t, l); !e.Claim.Done {
+				t.Errorf("it is %+v", e)
+			}
+			cancel()
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestALookAtTheLedgerBeginsAfterItIsAskedFor, and many who ask at once share one.
+func TestALookAtTheLedgerBeginsAfterItIsAskedFor(t *testing.T) {
+	bubble(t, func(ctx context.Context, w *world) {
+		l := w.ledgerOf("s1", "r1")
+		asked, err := w.nc.SubscribeSync("$JS.API.STREAM.INFO." + ledgerStream)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var all sync.WaitGroup
+		for range 64 {
+			all.Go(func() { _, _ = l.Since(ctx) })
+		}
+		all.Wait()
+		if n, _, err := asked.Pending(); err != nil || n == 0 || n > 32 {
+			t.Errorf("%d looks: %v", n, err)
+		}
+		if err := w.js.DeleteStream(ctx, ledgerStream); err != nil {
+			t.Fatal(err)
+		}
+		if since, err := l.Since(ctx); err == nil {
+			t.Errorf("an old look is believed: %v", since)
+		}
+	})
+}
+
+// effect publishes an effect command.
+func (w *world) effect(ctx context.Context, effect, id string) {
+	w.t.Helper()
+	work := edda.Work{ID: id, Kind: edda.WorkEffect, Name: effect, Payload: []byte(`{}`), Time: time.Now(), From: edda.Key{Tenant: "acme", Saga: "s", Correlation: "k"}}
+	if errs := NewPublisher(w.js, w.codec).Deliver(ctx, []edda.Work{work}); errs != nil {
+		w.t.Fatal(errs)
+	}
 }

@@ -48,7 +48,7 @@ const (
 var points = []string{
 	"engineFetched", "engineEvaluated", "engineSubmitted",
 	"storeFilled", "logFolded", "logSettled", "logMade", "logBegun", "logWritten", "logSynced", "logTurned",
-	"foldChunked", "foldDropping", "foldCommitted", "foldFinished", "beforeBucketPut", "beforeSyncDataPages", "beforeWriteMetaError", "beforeSyncMetaPage", "storeCommitted",
+	"foldChunked", "foldKept", "foldDropping", "foldCommitted", "foldFinished", "beforeBucketPut", "beforeSyncDataPages", "beforeWriteMetaError", "beforeSyncMetaPage", "storeCommitted",
 	"engineCommitted", "engineBeforeAck", "engineAcked",
 	"outboxRead", "outboxPublished", "outboxBeforeMark", "outboxMarked",
 	"schedulerDue", "schedulerFired",

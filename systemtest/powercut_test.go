@@ -116,10 +116,16 @@ type cuts struct {
 
 func (c *cuts) start() {
 	c.t.Helper()
-	addr := freeAddr(c.t)
-	c.edda = launch(c.t, "run", c.manifest, "--role", "saga", "--nats-url", c.nats.url(), "--data", filepath.Join(c.dir, "store"), "--addr", addr)
-	c.edda.addr, c.edda.nats, c.edda.tenant = addr, c.nats.url(), "acme"
+	c.edda = c.launch()
 	c.edda.says(`"started"`)
+}
+
+func (c *cuts) launch() *child {
+	c.t.Helper()
+	addr := freeAddr(c.t)
+	e := launch(c.t, "run", c.manifest, "--role", "saga", "--nats-url", c.nats.url(), "--data", filepath.Join(c.dir, "store"), "--addr", addr)
+	e.addr, e.nats, e.tenant = addr, c.nats.url(), "acme"
+	return e
 }
 
 // send publishes until the server has it.

@@ -64,6 +64,9 @@ func TestAPowerCutLosesFactsAndCommandsWhoseRowsAreGone(t *testing.T) {
 		c.forget(synced, before)
 		c.nats.start()
 		if both {
+			if c.rand.IntN(2) == 0 {
+				c.dieAtTheStart()
+			}
 			c.said = 0
 			c.start()
 		}
@@ -79,6 +82,19 @@ func TestAPowerCutLosesFactsAndCommandsWhoseRowsAreGone(t *testing.T) {
 		t.Error("nothing had to be published again: nothing was tried")
 	}
 	t.Logf("%d rounds, published again %d times", rounds, lost)
+}
+
+// dieAtTheStart kills a process at some moment of its start, which publishes what was lost.
+func (c *cuts) dieAtTheStart() {
+	c.t.Helper()
+	first := c.launch()
+	first.says(`"listening"`)
+	select {
+	case <-time.After(time.Duration(c.rand.IntN(400)) * time.Millisecond):
+	case <-first.ended:
+		c.t.Fatalf("round %d: it ended: %s", c.round, first.err.tail())
+	}
+	first.kill()
 }
 
 // told waits until both streams have what every instance has said, and wants each once and

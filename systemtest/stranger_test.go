@@ -450,6 +450,66 @@ func strangerRunner(r *strangerRedis, python, list string) error {
 	return err
 }
 
+// strangerQueues writes a job into its context's database and queues it, as whoever
+// materialises a job does.
+func strangerQueues(r *strangerRedis, caller, context, id int, script string, after []uint32) error {
+	needs, err := json.Marshal(after)
+	if err != nil {
+		return err
+	}
+	key, now := fmt.Sprintf("job:%d:%d", caller, id), strconv.FormatInt(time.Now().Unix(), 10)
+	_, err = r.do("HSET", key, "id", strconv.Itoa(id), "caller_id", strconv.Itoa(caller), "context_id", strconv.Itoa(context), "script", script, "script_type", "python",
+		"timeout", "60", "retries", "0", "env_vars", "{}", "result", "{}", "prerequisites", "[]", "dependends", string(needs), "created_at", now, "updated_at", now, "status", "dispatched")
+	if err == nil {
+		_, err = r.do("LPUSH", "queue:python", key)
+	}
+	return err
+}
+
+// strangerServes waits a second for a job of a local queue. One that depends on others
+// that have not finished becomes waiting_for_prerequisites, as its status is called then,
+// and is somebody else's to bring again; every other is run.
+func strangerServes(r *strangerRedis, python, list string) error {
+	key, err := r.pop("BRPOP", list, 1)
+	if err != nil || key == "" {
+		return err
+	}
+	job, err := r.hash(key)
+	if err != nil {
+		return err
+	}
+	var needs []int
+	if text := job["dependends"]; text != "" {
+		if err := json.Unmarshal([]byte(text), &needs); err != nil {
+			return fmt.Errorf("%s depends on %q: %w", key, text, err)
+		}
+	}
+	for _, id := range needs {
+		other, err := r.hash(fmt.Sprintf("job:%s:%d", job["caller_id"], id))
+		if err != nil {
+			return err
+		}
+		if other["status"] != "finished" {
+			_, err := r.do("HSET", key, "status", "waiting_for_prerequisites")
+			return err
+		}
+	}
+	if _, err := r.do("HSET", key, "status", "started"); err != nil {
+		return err
+	}
+	end := strangerExecutes(python, job["script"], nil)
+	status, result := "finished", map[string]string{"output": end["success"]}
+	if why, failed := end["error"]; failed {
+		status, result = "error", map[string]string{"error": why}
+	}
+	text, err := json.Marshal(result)
+	if err != nil {
+		return err
+	}
+	_, err = r.do("HSET", key, "result", string(text), "status", status)
+	return err
+}
+
 // strangerCreates writes a job of the dispatcher's protocol.
 func strangerCreates(r *strangerRedis, id, worker, script string, timeout int, more ...string) error {
 	now := time.Now().UTC().Format(time.RFC3339)

@@ -28,7 +28,7 @@ func (p *process) Status(ctx context.Context) server.Status {
 	s.Components["storage"] = component(p.storage(l))
 	p.heroHealth(ctx, s.Components)
 	if p.settings.streams() {
-		s.Components["jetstream"] = component(jetstreamState(l))
+		s.Components["jetstream"] = component(p.jetstreamState(l))
 	}
 	switch {
 	case p.group.Progress().Draining:
@@ -61,8 +61,11 @@ func (p *process) storage(l *line) error {
 	return nil
 }
 
-func jetstreamState(l *line) error {
+func (p *process) jetstreamState(l *line) error {
 	if l == nil {
+		if why := p.apart.Load(); why != nil {
+			return fmt.Errorf("not reached yet: %w", *why)
+		}
 		return errors.New("not reached yet")
 	}
 	if status := l.conn.Status(); status != nats.CONNECTED {

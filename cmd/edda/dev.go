@@ -228,6 +228,9 @@ func (p *process) suggestions(l loaded, nats string) []string {
 			}
 		}
 	}
+	if p.hero.coordinator != nil {
+		return p.heroSuggestions()
+	}
 	return []string{"edda instance list" + at}
 }
 

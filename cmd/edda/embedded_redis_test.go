@@ -342,3 +342,63 @@ func TestAnEmbeddedRedisTooLargeOrOfAnotherTypeSaysSo(t *testing.T) {
 		t.Errorf("of the size it says %v", logs.All())
 	}
 }
+
+// An actor packs a whole flow into a message; the coordinator is restarted in the middle.
+func TestAMessageThatCarriesAFlowIsProcessedOverARestart(t *testing.T) {
+	data := t.TempDir()
+	d, url := heroDev(t, data)
+	say := func(args ...string) string {
+		t.Helper()
+		out := heroSays(t, url, args...)
+		if !strings.HasPrefix(out, "exit 0") {
+			t.Fatalf("%s: %s", args, out)
+		}
+		return out
+	}
+	for _, args := range readmeSession(t)[:3] {
+		say(args...)
+	}
+	say("call", "message.create", `{"context_id": 7, "message": {"id": 101, "caller_id": 12, "message_type": "job", "flow_id": 33, "job": [
+		{"id": 2, "script": "print(2)", "script_type": "python", "dependends": [1]},
+		{"id": 1, "script": "print(1)", "script_type": "python", "prerequisites": ["payment"]}]}}`)
+	eventually(t, func() bool { return strings.Contains(heroSays(t, url, "flow", "show", "7", "33"), "started") })
+	if code := d.stop(); code != 0 {
+		t.Fatalf("exit code %d\n%s", code, d.err)
+	}
+	_, url = heroDev(t, data)
+	say("flow", "met", "7", "33", "payment")
+	if out := say("flow", "show", "7", "33", "--watch"); !strings.Contains(out, "finished, 2 of 2 jobs completed\n  0   ✔ 1\n  1   ✔ 2 ←1\n") {
+		t.Errorf("the flow: %s", out)
+	}
+	eventually(t, func() bool {
+		return strings.Contains(say("call", "message.load", `{"context_id": 7, "caller_id": 12, "id": 101}`), `"status": "processed"`)
+	})
+	if out := say("call", "message.list", `{"context_id": 7}`); !strings.Contains(out, `"reply_to": "message:12:101"`) || !strings.Contains(out, `\"1.output\":\"1\\n\"`) {
+		t.Errorf("no result message: %s", out)
+	}
+}
+
+// The greeting ended with edda instance list, which shows nothing of flows. Its commands are played
+// as they stand, up to a flow that runs.
+func TestTheGreetingOfDevHeroNamesCommandsOfSagas(t *testing.T) {
+	d, url := heroDev(t, t.TempDir())
+	_, try, _ := strings.Cut(d.out.String(), "Try:\n")
+	try, _, _ = strings.Cut(try, "\n\n")
+	words := regexp.MustCompile(`'[^']*'|\S+`)
+	lines := strings.Split(strings.TrimSpace(try), "\n")
+	if len(lines) != 4 {
+		t.Fatalf("it suggests %q", lines)
+	}
+	for _, line := range lines {
+		line, _, _ = strings.Cut(line, "#")
+		var args []string
+		for _, w := range words.FindAllString(strings.Replace(line, "FILE", exampleFlow, 1), -1) {
+			args = append(args, strings.Trim(w, "'"))
+		}
+		out := newScreen()
+		if code := (&terminal{in: strings.NewReader(""), out: out, err: out}).run(t.Context(), args[1:]); code != 0 {
+			t.Fatalf("%s: exit %d: %s", line, code, out)
+		}
+	}
+	eventually(t, func() bool { return strings.Contains(heroSays(t, url, "flow", "list", "7"), "finished") })
+}

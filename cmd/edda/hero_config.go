@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"edda/hero/script"
 )
 
 // redisConfig is where Redis is: for messages of sagas and for the Hero systems.
@@ -66,6 +68,12 @@ type runnerConfig struct {
 	Output       int64               `koanf:"output"`  // bytes
 	Memory       int64               `koanf:"memory"`  // bytes
 	CPU          time.Duration       `koanf:"cpu"`
+	// Of the logs of jobs: bytes before one is rotated, older parts beside each, files of
+	// a context, and how long ago one that is kept was written.
+	LogSize      int64         `koanf:"log_size"`
+	LogRotations int           `koanf:"log_rotations"`
+	LogFiles     int           `koanf:"log_files"`
+	LogAge       time.Duration `koanf:"log_age"`
 	// Sandbox runs scripts without network and without the host's files.
 	Sandbox bool `koanf:"sandbox"`
 	// Secrets name the variables whose values are masked in logs and results.
@@ -95,7 +103,7 @@ func heroDefaults() heroConfig {
 		Tenant:   defaultTenantHero,
 		API:      heroAPIConfig{HTTPIP: loopback, HTTPPort: defaultAPIPort, WSIP: loopback, WSPort: defaultWSPort},
 		Mycelium: myceliumConfig{Enabled: true, IP: loopback, Protocol: protocolRPC},
-		Runner:   runnerConfig{ID: 1},
+		Runner:   runnerConfig{ID: 1, LogRotations: script.DefaultLogRotations, LogFiles: script.DefaultLogFiles, LogAge: script.DefaultLogAge},
 	}
 }
 
@@ -125,6 +133,9 @@ func (c config) validateHero() error {
 		return usagef("hero.runner.id: want a number above 0, another for each runner of a context")
 	case h.Runner.Concurrency < 0 || h.Runner.Timeout < 0 || h.Runner.Output < 0 || h.Runner.Memory < 0 || h.Runner.CPU < 0:
 		return usagef("hero.runner: bounds are not negative; 0 means the default")
+	}
+	if err := (script.LogBounds{Rotations: h.Runner.LogRotations, Age: h.Runner.LogAge}).Check(); err != nil {
+		return usagef("hero.runner: %w", err)
 	}
 	for name, port := range map[string]int{"api.http_port": h.API.HTTPPort, "api.ws_port": h.API.WSPort, "mycelium.port": h.Mycelium.Port} {
 		if port < 0 || port > 65535 {

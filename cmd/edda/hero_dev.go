@@ -4,6 +4,8 @@ import (
 	"fmt"
 
 	"github.com/spf13/pflag"
+
+	"edda/hero/coordinator"
 )
 
 // devSecret is what callers of edda dev's supervisor say.
@@ -65,4 +67,20 @@ func (t *terminal) welcomeHero(p *process) {
 	if w := p.hero.works; w != nil {
 		fmt.Fprintf(t.out, "  runner   %d, for %s\n", p.settings.Hero.Runner.ID, list(w.scripts.Types()))
 	}
+}
+
+// heroSuggestions are commands that lead to a flow that runs: who, where, and by what.
+func (p *process) heroSuggestions() []string {
+	at := ""
+	if addr := p.hero.coordinator.HTTPAddr(); addr != coordinator.DefaultHTTPAddr {
+		at = " --coordinator http://" + addr
+	}
+	out := []string{
+		`edda hero call actor.create '{"actor": {"id": 12, "pubkey": "", "address": []}}'` + at,
+		`edda hero call context.create '{"context": {"id": 7, "admins": [12], "readers": [], "executors": []}}'` + at,
+	}
+	if p.hero.works != nil {
+		out = append(out, fmt.Sprintf(`edda hero call runner.create '{"context_id": 7, "caller_id": 12, "runner": {"id": %d, "local": true}}'%s`, p.settings.Hero.Runner.ID, at))
+	}
+	return append(out, "edda hero flow create FILE --start"+at+"    # edda hero flow create --help shows a FILE")
 }

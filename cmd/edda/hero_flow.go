@@ -17,12 +17,14 @@ import (
 
 func (t *terminal) heroFlowCommand() *cobra.Command {
 	var h heroClient
-	noun := &cobra.Command{Use: "flow", Short: "Start flows of jobs and look at them", Args: noun, RunE: help}
+	noun := &cobra.Command{Use: "flow", Short: "Create flows of jobs, start them and look at them", Args: noun, RunE: help}
 	h.register(noun)
+	onlyWords(noun, "token-file")
 	noun.AddCommand(
+		t.flowCreate(&h), t.flowList(&h),
 		t.flowVerb(&h, "start", "Start a flow, or one in error again where it failed", "flow.start", map[string]string{"true": "started", "false": "it runs already"}),
 		t.flowVerb(&h, "cancel", "End a flow now; what runs is asked to stop", "flow.cancel", map[string]string{"true": "cancelled", "false": "there was nothing to cancel"}),
-		t.flowMet(&h), t.flowShow(&h))
+		t.flowMet(&h), t.flowShow(&h), t.flowDelete(&h))
 	return noun
 }
 
@@ -48,7 +50,7 @@ func readFlowID(words []string) (flowID, error) {
 // flowVerb is a method that answers true or false.
 func (t *terminal) flowVerb(h *heroClient, verb, short, method string, says map[string]string) *cobra.Command {
 	return &cobra.Command{
-		Use: verb + " CONTEXT FLOW", Short: short, Args: args(cobra.ExactArgs(2)),
+		Use: verb + " CONTEXT FLOW", Short: short, Args: args(cobra.ExactArgs(2)), ValidArgsFunction: t.completeFlows(h),
 		RunE: func(cmd *cobra.Command, words []string) error {
 			var done bool
 			if err := t.callFlow(cmd.Context(), h, words, method, "", &done); err != nil {
@@ -62,7 +64,7 @@ func (t *terminal) flowVerb(h *heroClient, verb, short, method string, says map[
 
 func (t *terminal) flowMet(h *heroClient) *cobra.Command {
 	return &cobra.Command{
-		Use: "met CONTEXT FLOW PREREQUISITE", Short: "Say that a prerequisite holds", Args: args(cobra.ExactArgs(3)),
+		Use: "met CONTEXT FLOW PREREQUISITE", Short: "Say that a prerequisite holds", Args: args(cobra.ExactArgs(3)), ValidArgsFunction: t.completeFlows(h),
 		RunE: func(cmd *cobra.Command, words []string) error {
 			var ready []uint32
 			if err := t.callFlow(cmd.Context(), h, words, "flow.prerequisite_met", words[2], &ready); err != nil {
@@ -109,7 +111,7 @@ func (t *terminal) flowShow(h *heroClient) *cobra.Command {
 attempt. With --watch the exit code is 1 where the flow ends in error; a coordinator
 that answers no longer, as in a restart, is asked again for five minutes.`,
 		Example: "  edda hero flow show 7 33\n  edda hero flow show 7 33 --watch",
-		Args:    args(cobra.ExactArgs(2)),
+		Args:    args(cobra.ExactArgs(2)), ValidArgsFunction: t.completeFlows(h),
 		RunE: func(cmd *cobra.Command, words []string) error {
 			id, err := readFlowID(words)
 			if err != nil {
@@ -178,25 +180,51 @@ func marks() map[hero.NodeStatus]mark {
 	}
 }
 
+// nodeNames are what people call jobs.
+type nodeNames map[uint32]string
+
+// namesIn are those that a flow says.
+func namesIn(f hero.Flow) nodeNames {
+	out := nodeNames{}
+	for _, n := range f.Nodes {
+		out[n.ID] = printable(n.Name)
+	}
+	return out
+}
+
+// of is the name of a job, else its id.
+func (n nodeNames) of(id uint32) string {
+	return cmp.Or(n[id], strconv.FormatUint(uint64(id), 10))
+}
+
+// titled adds a flow's name to its id.
+func titled(id uint32, name string) string {
+	if name == "" {
+		return strconv.FormatUint(uint64(id), 10)
+	}
+	return fmt.Sprintf("%d (%s)", id, printable(name))
+}
+
 // drawFlow draws a graph by its levels: each job with what it waits for.
-func drawFlow(g flow.Graph, status hero.FlowStatus, color bool) string {
+func drawFlow(g flow.Graph, f hero.Flow, color bool) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "flow %d of context %d: %s, %d of %d jobs completed\n", g.FlowID, g.ContextID, status, len(g.Completed), len(g.Nodes))
+	names := namesIn(f)
+	fmt.Fprintf(&b, "flow %s of context %d: %s, %d of %d jobs completed\n", titled(g.FlowID, f.Name), g.ContextID, f.Status, len(g.Completed), len(g.Nodes))
 	for level, ids := range g.Levels {
 		fmt.Fprintf(&b, "%3d ", level)
 		for _, id := range ids {
 			fmt.Fprint(&b, "  ")
-			drawNode(&b, g.Nodes[strconv.FormatUint(uint64(id), 10)], color)
+			drawNode(&b, g.Nodes[strconv.FormatUint(uint64(id), 10)], names, color)
 		}
 		fmt.Fprintln(&b)
 	}
-	drawErrors(&b, g)
+	drawErrors(&b, g, names)
 	return b.String()
 }
 
-func drawNode(w io.Writer, n flow.GraphNode, color bool) {
+func drawNode(w io.Writer, n flow.GraphNode, names nodeNames, color bool) {
 	m := cmp.Or(marks()[n.NodeStatus], mark{"?", "0"})
-	text := fmt.Sprintf("%s %d", m.sign, n.ID)
+	text := m.sign + " " + names.of(n.ID)
 	if color {
 		text = "\x1b[" + m.color + "m" + text + "\x1b[0m"
 	}
@@ -205,7 +233,11 @@ func drawNode(w io.Writer, n flow.GraphNode, color bool) {
 		fmt.Fprintf(w, " #%d", n.Attempt)
 	}
 	if len(n.Depends) > 0 {
-		fmt.Fprintf(w, " ←%s", strings.ReplaceAll(orNone(n.Depends), " ", ""))
+		var words []string
+		for _, id := range n.Depends {
+			words = append(words, names.of(id))
+		}
+		fmt.Fprintf(w, " ←%s", strings.Join(words, ","))
 	}
 	if len(n.Prerequisites) > 0 && n.NodeStatus == hero.NodePending {
 		fmt.Fprintf(w, " ?%s", strings.Join(n.Prerequisites, ","))
@@ -213,7 +245,7 @@ func drawNode(w io.Writer, n flow.GraphNode, color bool) {
 }
 
 // drawErrors tells why jobs failed, below the graph.
-func drawErrors(w io.Writer, g flow.Graph) {
+func drawErrors(w io.Writer, g flow.Graph, names nodeNames) {
 	var failed []flow.GraphNode
 	for _, n := range g.Nodes {
 		if n.Error != "" {
@@ -222,7 +254,7 @@ func drawErrors(w io.Writer, g flow.Graph) {
 	}
 	slices.SortFunc(failed, func(a, b flow.GraphNode) int { return cmp.Compare(a.ID, b.ID) })
 	for _, n := range failed {
-		fmt.Fprintf(w, "    %d: attempt %d: %s\n", n.ID, failedAttempt(n), strings.ReplaceAll(n.Error, "\n", " "))
+		fmt.Fprintf(w, "    %s: attempt %d: %s\n", titled(n.ID, names[n.ID]), failedAttempt(n), strings.ReplaceAll(n.Error, "\n", " "))
 	}
 }
 

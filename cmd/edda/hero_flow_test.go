@@ -36,7 +36,7 @@ func TestAnErrorIsShownWithTheAttemptThatFailed(t *testing.T) {
 		{hero.NodeRunning, 3, "2: attempt 2: exit 1"},
 		{hero.NodeFailed, 3, "2: attempt 3: exit 1"},
 	} {
-		picture := drawFlow(graphOf(flow.GraphNode{NodeStatus: tt.status, Attempt: tt.attempt, Error: "exit 1"}), hero.FlowStarted, false)
+		picture := drawFlow(graphOf(flow.GraphNode{NodeStatus: tt.status, Attempt: tt.attempt, Error: "exit 1"}), hero.Flow{Status: hero.FlowStarted}, false)
 		if !strings.Contains(picture, tt.want) {
 			t.Errorf("%s: want %q in:\n%s", tt.status, tt.want, picture)
 		}

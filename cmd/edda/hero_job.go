@@ -58,10 +58,14 @@ func (f *jobFlags) register(cmd *cobra.Command, j *heroJobs) {
 	fl.StringVar(&f.job.ContextID, "context-id", "", "context it runs in")
 	fl.DurationVar(&f.timeout, "timeout", 0, "how long it may run, in whole seconds; 0: as its worker has it")
 	fl.Uint32Var(&f.job.Retries, "retries", 0, "runs after the first, when it fails or its worker dies")
+	fl.StringVar((*string)(&f.job.Priority), "priority", "", "high: before the other jobs of its worker; normal when unsaid")
 	fl.BoolVar(&f.job.Concurrent, "concurrent", false, "it may run beside others of its worker")
 	fl.StringVar(&f.job.LogPath, "log", "", "file within the worker's log folder for what it writes")
 	fl.StringArrayVar(&f.env, "env", nil, "a variable of the script, NAME=VALUE; repeatable")
 	fl.StringArrayVar(&f.job.Dependencies, "after", nil, "id of a job that must finish before; repeatable")
+	if err := cmd.RegisterFlagCompletionFunc("priority", cobra.FixedCompletions([]string{"normal", string(hero.PriorityHigh)}, cobra.ShellCompDirectiveNoFileComp)); err != nil {
+		panic(err) // the flag is not there: a mistake in this program
+	}
 	for _, flag := range []string{"worker", "after"} {
 		complete := j.completeJobs
 		if flag == "worker" {
@@ -84,6 +88,12 @@ func (f *jobFlags) read(t *terminal) (dispatcher.Job, error) {
 		return j, usagef("give the script with --script: text, @FILE, or - for standard input")
 	case f.timeout < 0 || f.timeout%time.Second != 0 || f.timeout/time.Second > 1<<32-1:
 		return j, usagef("--timeout %s: want whole seconds, such as 30s", f.timeout)
+	}
+	if j.Priority != hero.PriorityNormal {
+		var err error
+		if j.Priority, err = hero.ParsePriority(string(j.Priority)); err != nil {
+			return j, usagef("--priority: %w", err)
+		}
 	}
 	j.Timeout = uint32(f.timeout / time.Second)
 	if j.CallerID == "" {

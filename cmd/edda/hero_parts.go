@@ -16,6 +16,7 @@ import (
 	"edda/engine"
 	"edda/hero"
 	"edda/hero/coordinator"
+	"edda/hero/dispatcher"
 	"edda/hero/flow"
 	"edda/hero/flowsaga"
 	"edda/hero/mycelium"
@@ -32,6 +33,7 @@ type heroSide struct {
 	coordinator *coordinator.Coordinator
 	watch       *coordinator.Watch
 	router      *router.Router
+	keeper      *dispatcher.Keeper
 	mesh        *mesh
 	standIn     *standIn
 	works       *works
@@ -95,7 +97,7 @@ func (p *process) buildCoordinator() error {
 		return &usageError{err}
 	}
 	h.watch = coordinator.NewWatch(p.redis, underWay{p}, h.flows, p.log.Named("watch"))
-	o := router.Options{Flows: h.flows, Metrics: p.metrics, Log: p.log.Named("router")}
+	o := router.Options{Flows: h.flows, Runs: h.coordinator, Metrics: p.metrics, Log: p.log.Named("router")}
 	if h.mesh != nil {
 		o.Mesh, o.State = h.mesh.hub, h.mesh.api.Status
 	}
@@ -103,6 +105,13 @@ func (p *process) buildCoordinator() error {
 		return err
 	}
 	if err := p.receiveMessages(); err != nil {
+		return err
+	}
+	shared, err := p.redis.Client(0) // where the dispatcher's jobs are
+	if err != nil {
+		return err
+	}
+	if h.keeper, err = dispatcher.NewKeeper(shared, p.metrics, p.log.Named("dispatcher")); err != nil {
 		return err
 	}
 	if err := h.coordinator.Listen(); err != nil {
@@ -226,6 +235,7 @@ func (p *process) heroParts() []lifecycle.Part {
 			// a flow then hears what is missing.
 			lifecycle.Part{Name: "coordinator", Stage: lifecycle.Connections, Run: h.coordinator.Run},
 			lifecycle.Part{Name: "router", Stage: lifecycle.Intake, Run: h.router.Run},
+			lifecycle.Part{Name: "dispatcher", Stage: lifecycle.Intake, Run: h.keeper.Run},
 			lifecycle.Part{Name: "watch", Stage: lifecycle.Intake, Run: h.watch.Run})
 	}
 	if h.works != nil {

@@ -48,7 +48,7 @@ func (r refused) read() (why string, rest []string, do string) {
 		return why, nil, ""
 	}
 	if json.Unmarshal(raw, &d) == nil && d.Why != "" {
-		return d.Why, about(d), d.Do
+		return d.Why, about(d), inCommands(d.Do)
 	}
 	return "", members(raw), ""
 }
@@ -99,4 +99,28 @@ func whatToDo(code int) string {
 		return "correct what was called with, and call again"
 	}
 	return "look at the coordinator's log"
+}
+
+// commandsOf are the commands of methods that have one; other methods are called by their names.
+func commandsOf() map[string]string {
+	return map[string]string{
+		"flow.create": "edda hero flow create FILE", "flow.list": "edda hero flow list CONTEXT", "flow.start": "edda hero flow start",
+		"flow.cancel": "edda hero flow cancel", "flow.delete": "edda hero flow delete", "flow.prerequisite_met": "edda hero flow met",
+	}
+}
+
+// inCommands says what to do in commands, where the coordinator names methods.
+func inCommands(do string) string {
+	words := strings.Fields(do)
+	for i, word := range words {
+		method := strings.TrimRight(word, ",.:;")
+		command, ok := commandsOf()[method]
+		if !ok && slices.Contains(coordinator.Methods(), method) {
+			command, ok = "edda hero call "+method, true
+		}
+		if ok {
+			words[i] = command + word[len(method):]
+		}
+	}
+	return strings.Join(words, " ")
 }

@@ -61,8 +61,10 @@ func TestARefusedCallIsToldInLines(t *testing.T) {
 	}{
 		"with what to do": {coordinator.Detail{Key: "context:7", Why: "actor 13 is no admin", Do: "ask one"}, jsonrpc.PermissionDenied,
 			"Permission denied (-32003): actor 13 is no admin\n  object: context:7\n  what to do: ask one"},
-		"nothing twice": {coordinator.Detail{Key: "flow:33", Why: "flow:33 does not exist", Do: "look with flow.list"}, jsonrpc.NotFound,
-			"Not found (-32001): flow:33 does not exist\n  what to do: look with flow.list"},
+		"nothing twice": {coordinator.Detail{Key: "flow:33", Why: "flow:33 does not exist", Do: "look with flow.list, or create it with flow.create"}, jsonrpc.NotFound,
+			"Not found (-32001): flow:33 does not exist\n  what to do: look with edda hero flow list CONTEXT, or create it with edda hero flow create FILE"},
+		"a method without a command": {coordinator.Detail{Key: "job:12:1", Why: "job:12:1 does not exist", Do: "look with job.list, or create it with job.create"}, jsonrpc.NotFound,
+			"Not found (-32001): job:12:1 does not exist\n  what to do: look with edda hero call job.list, or create it with edda hero call job.create"},
 		"a way round": {coordinator.Detail{Why: "it goes round", IDs: []uint32{1, 2}, Cycle: []uint32{1, 2, 1}}, jsonrpc.DagError,
 			"DAG error (-32020): it goes round\n  ids: 1, 2\n  the way round: 1 → 2 → 1\n  what to do: correct what was called with, and call again"},
 		"a text": {"no such\n\x1b[2Jmethod", jsonrpc.MethodNotFound,

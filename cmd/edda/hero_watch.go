@@ -75,7 +75,7 @@ func (w *flowWatch) look(ctx context.Context, final bool) error {
 	}
 	w.status = f.Status
 	w.back()
-	w.canvas.draw(drawFlow(g, f.Status, w.term.color(w.term.out)), final || f.Status.Ended())
+	w.canvas.draw(drawFlow(g, f, w.term.color(w.term.out)), final || f.Status.Ended())
 	return nil
 }
 

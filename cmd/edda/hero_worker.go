@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -57,6 +58,10 @@ share its queue. It also looks for jobs whose workers are gone.`,
 	f.Int64Var(&w.limits.Disk, "disk", 0, "bytes in a script's temporary folder; 0: 1 GiB")
 	f.IntVar(&w.limits.Processes, "processes", 0, "processes of a script at once; 0: 64")
 	f.IntVar(&w.limits.Output, "output", 0, "bytes of its output, and as many of its errors; 0: 1 MiB")
+	f.Int64Var(&w.o.Logs.Size, "log-size", 0, "bytes of a job's log before it is rotated; 0: 16 MiB in --log-dir, 1 MiB in --dir")
+	f.IntVar(&w.o.Logs.Rotations, "log-rotations", script.DefaultLogRotations, "older parts that are kept beside each log; -1: none")
+	f.IntVar(&w.o.Logs.Files, "log-files", script.DefaultLogFiles, "files of jobs' logs that are kept, the oldest go first; -1: all")
+	f.DurationVar(&w.o.Logs.Age, "log-age", script.DefaultLogAge, "how long ago a log that is kept was written; -1s: any time")
 	f.StringSliceVar(&w.secrets, "secrets", nil, "patterns of the names of variables whose values are masked, in place of *SECRET*, *TOKEN* and so on")
 	f.StringVar(&w.metrics, "metrics", "", "address that answers /metrics and /health, such as 127.0.0.1:9101")
 	f.StringVar(&w.level, "log-level", "info", "debug, info, warn or error")
@@ -81,6 +86,10 @@ func (w *heroWorker) run(ctx context.Context, t *terminal) error {
 	if err != nil {
 		return err
 	}
+	if err := w.o.Logs.Check(); err != nil {
+		return usagef("%w", err)
+	}
+	w.limits.LogSize, w.limits.LogRotations, w.limits.LogFiles, w.limits.LogAge = w.o.Logs.Size, w.o.Logs.Rotations, w.o.Logs.Files, w.o.Logs.Age
 	o := script.Options{Interpreters: map[string][]string{dispatcher.Interpreter: command}, Dir: w.dir, Limits: w.limits, Secrets: w.secrets, Log: log}
 	if w.sandbox {
 		o.Sandbox = &script.Sandbox{}
@@ -112,6 +121,11 @@ func (w *heroWorker) run(ctx context.Context, t *terminal) error {
 		return err
 	}
 	defer stop()
+	logs, stopLogs := context.WithCancel(ctx)
+	var keeping sync.WaitGroup
+	keeping.Go(func() { _ = host.KeepLogs(logs) }) // it logs what fails, and returns nil
+	defer keeping.Wait()
+	defer stopLogs()
 	return worker.Run(ctx)
 }
 

@@ -3,10 +3,12 @@ package main
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -95,6 +97,35 @@ func TestTheDispatchersWorkerRefusesNegativeBounds(t *testing.T) {
 		term := &terminal{in: strings.NewReader(""), out: &out, err: &out, env: []string{"HOME=" + t.TempDir()}}
 		if code := term.run(t.Context(), []string{"hero", "worker", "--worker", "w", flag}); code == 0 || !strings.Contains(out.String(), "not negative") {
 			t.Errorf("%s: %d %s", flag, code, out.String())
+		}
+	}
+}
+
+// The logs of a worker's jobs are bounded as its flags say, in both of its folders.
+func TestTheLogsOfAWorkersJobsGrowForEver(t *testing.T) {
+	logs, dir := t.TempDir(), t.TempDir()
+	redis, _ := heroWorkerAt(t, "--log-dir", logs, "--dir", dir, "--log-files", "2", "--log-size", "100", "--log-rotations", "-1")
+	for i := range 8 {
+		if said := job(t, redis, "for i in range(20): print('line', i)", "--id", fmt.Sprint("job-", i), "--log", fmt.Sprint(i, ".log")); !strings.Contains(said, "line 19") {
+			t.Fatalf("job %d: %s", i, said)
+		}
+	}
+	for pattern, most := range map[string]int{filepath.Join(logs, "*.log*"): 3, filepath.Join(dir, "contexts", "none", "logs", "*"): 3} {
+		files, err := filepath.Glob(pattern)
+		if err != nil || len(files) == 0 || len(files) > most {
+			t.Errorf("%s: %q, %v", pattern, files, err)
+		}
+		for _, f := range files {
+			if info, err := os.Stat(f); err != nil || info.Size() > 200 || strings.HasSuffix(f, ".1") {
+				t.Errorf("%s: %v, %v", f, info, err)
+			}
+		}
+	}
+	for _, flags := range [][]string{{"--log-age", "1s"}, {"--log-rotations", "101"}} {
+		var out bytes.Buffer
+		term := &terminal{in: strings.NewReader(""), out: &out, err: &out, env: []string{"HOME=" + t.TempDir()}}
+		if code := term.run(t.Context(), append([]string{"hero", "worker", "--worker", "w", "--redis-addr", redis}, flags...)); code != 2 || !strings.Contains(out.String(), "log ") {
+			t.Errorf("%v: exit code %d: %s", flags, code, out.String())
 		}
 	}
 }

@@ -64,7 +64,8 @@ func (s settings) scripts(log *zap.Logger) script.Options {
 	r := s.Hero.Runner
 	o := script.Options{
 		Dir: filepath.Join(s.Data, "jobs"), Secrets: r.Secrets, Log: log,
-		Limits: script.Limits{Timeout: r.Timeout, Output: int(r.Output), Memory: r.Memory, CPU: r.CPU},
+		Limits: script.Limits{Timeout: r.Timeout, Output: int(r.Output), Memory: r.Memory, CPU: r.CPU,
+			LogSize: r.LogSize, LogRotations: r.LogRotations, LogFiles: r.LogFiles, LogAge: r.LogAge},
 	}
 	if len(r.Interpreters) > 0 {
 		o.Interpreters = r.Interpreters
@@ -111,7 +112,10 @@ func (p *process) supervise(w *works, secret string) error {
 }
 
 func (w *works) parts() []lifecycle.Part {
-	parts := []lifecycle.Part{{Name: "runner", Stage: lifecycle.Intake, Run: w.runner.Run}}
+	parts := []lifecycle.Part{
+		{Name: "logs of jobs", Stage: lifecycle.Intake, Run: w.scripts.KeepLogs},
+		{Name: "runner", Stage: lifecycle.Intake, Run: w.runner.Run},
+	}
 	if w.supervisor != nil {
 		parts = append(parts, lifecycle.Part{Name: "supervisor", Stage: lifecycle.Intake, Run: w.supervisor.Run})
 	}

@@ -16,6 +16,7 @@ import (
 	"go.uber.org/zap"
 
 	"edda/effects"
+	"edda/server"
 	"edda/store"
 	"edda/stream"
 )
@@ -91,7 +92,32 @@ func (p *process) openLedger(ctx context.Context, l *line) (effects.Ledger, erro
 	if d := shared.Durability(); d.Note != "" {
 		p.log.Info("effect ledger", zap.String("bucket", stream.LedgerBucket), zap.Bool("created", d.Created), zap.String("note", d.Note))
 	}
+	since, err := shared.Since(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if shared.Durability().Created && !since.IsZero() {
+		p.ledgerRemade(ctx)
+	}
+	l.ledger = shared
 	return shared, nil
+}
+
+// remakeLedger makes the bucket of the shared ledger again, which was deleted under the process.
+func (p *process) remakeLedger(ctx context.Context, ledger *stream.Ledger) error {
+	if err := ledger.Remake(ctx); err != nil {
+		return err
+	}
+	p.ledgerRemade(ctx)
+	return nil
+}
+
+// ledgerRemade tells that claims are forgotten, and what that means.
+func (p *process) ledgerRemade(ctx context.Context) {
+	const what = "bucket " + stream.LedgerBucket + " was gone and was made again: a command sent before counts as unknown, unless it is done; at_most_once is not called for it"
+	p.log.Error("the effect ledger was lost", zap.String("what", what))
+	p.remade.Inc()
+	p.audited(ctx, server.Actor{By: "edda"}, "remake", what)
 }
 
 // home names the store where it is. A copy elsewhere has another home: the lock

@@ -56,7 +56,8 @@ type line struct {
 	relay       *outbox.Relay
 	handoff     *stream.Handoff // nil: effect commands go through their stream
 	worker      *effects.Worker
-	commands    commandSource // of the worker
+	ledger      *stream.Ledger // nil: the store's
+	commands    commandSource  // of the worker
 	providers   map[string]effects.Provider
 }
 
@@ -68,7 +69,7 @@ func (p *process) join(ctx context.Context) error {
 		l.close()
 		return err
 	}
-	for told := false; ; {
+	for told := ""; ; {
 		err := p.build(ctx, l)
 		if err == nil {
 			p.line.Store(l)
@@ -79,9 +80,14 @@ func (p *process) join(ctx context.Context) error {
 			l.close()
 			return err
 		}
-		if !told {
-			p.log.Warn("waiting for NATS with JetStream: is it running? --nats-url, NATS_URL or NATS_CONTEXT say where", zap.Error(err))
-			told = true
+		p.apart.Store(&err)
+		say := "waiting for NATS with JetStream: is it running? --nats-url, NATS_URL or NATS_CONTEXT say where"
+		if errors.Is(err, stream.ErrAwaited) {
+			say = "the streams are not made by this process"
+		}
+		if told != say {
+			p.log.Warn(say, zap.Error(err))
+			told = say
 		}
 		if !wait(ctx, joinAgain) {
 			l.close()
@@ -137,6 +143,11 @@ func (p *process) build(ctx context.Context, l *line) error {
 	if err := p.present(ctx, l); err != nil {
 		return err
 	}
+	if !s.sagas() {
+		if err := stream.Await(ctx, l.js); err != nil {
+			return err
+		}
+	}
 	var err error
 	if l.durable, err = stream.EnsureStreams(ctx, l.js, stream.StreamOptions{
 		Grammar: codec.Grammar, Replicas: s.Streams.Replicas, Age: s.Streams.Age, Duplicates: s.Streams.Duplicates, SyncAlways: s.dev && s.syncStreams,
@@ -163,7 +174,11 @@ func (p *process) build(ctx context.Context, l *line) error {
 	if l.source != nil {
 		again = l.source.Recheck
 	}
-	l.watch = stream.NewWatch(l.js, again, s.effects() && s.ledger() == ledgerShared, p.log.Named("streams"))
+	var remake func(context.Context) error
+	if l.ledger != nil {
+		remake = func(ctx context.Context) error { return p.remakeLedger(ctx, l.ledger) }
+	}
+	l.watch = stream.NewWatch(l.js, again, remake, p.log.Named("streams"))
 	if l.tail != nil {
 		l.watch.Follow(l.tail)
 	}

@@ -119,6 +119,14 @@ func resumedCounter() *prometheus.CounterVec {
 	}, []string{"stream"})
 }
 
+// remadeCounter shows how often the shared ledger was gone.
+func remadeCounter() prometheus.Counter {
+	return prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "edda_ledger_remade_total",
+		Help: "Times that this process made the bucket of the shared effect ledger again, which was gone: commands sent before count as unknown.",
+	})
+}
+
 // writtenCounters show what the store did to its disk.
 func writtenCounters(db *store.DB) (out []prometheus.Collector) {
 	for _, c := range []struct {

@@ -75,6 +75,7 @@ type process struct {
 	quarantine  *quarantine
 	strays      *stream.Strays
 	resumed     *prometheus.CounterVec      // times that a stream had lost its handled end
+	remade      prometheus.Counter          // times that the shared ledger was lost and made again
 	republished prometheus.Counter          // messages that the server had lost
 	synced      atomic.Bool                 // the server syncs before it acknowledges
 	tail        atomic.Pointer[stream.Tail] // nil: it is not known yet what was published last
@@ -85,7 +86,8 @@ type process struct {
 	upkeep        *upkeep
 	// line is what works on the streams; nil until JetStream was reached.
 	line   atomic.Pointer[line]
-	joined chan struct{} // closed once there is a line
+	joined chan struct{}         // closed once there is a line
+	apart  atomic.Pointer[error] // why there is none yet; nil until it was tried
 	// announce, where set, is told once the line works.
 	announce func()
 
@@ -112,9 +114,8 @@ func newProcess(s settings, l loaded, log *zap.Logger) (*process, error) {
 	p.quarantine = newQuarantine(p.metrics, log)
 	p.serve(s.Tenants)
 	p.strays = &stream.Strays{Log: log.Named("stream")}
-	p.resumed = resumedCounter()
-	p.republished = republishedCounter()
-	p.metrics.MustRegister(strayCounter(p.strays), p.resumed, p.republished)
+	p.resumed, p.remade, p.republished = resumedCounter(), remadeCounter(), republishedCounter()
+	p.metrics.MustRegister(strayCounter(p.strays), p.resumed, p.remade, p.republished)
 	var err error
 	if p.tracing, err = newTracing(context.Background(), s.env, log); err != nil {
 		return nil, err

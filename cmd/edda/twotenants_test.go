@@ -25,7 +25,7 @@ func callers(cmd *cobra.Command) (names []string) {
 
 // otherDoors are commands of the Hero systems: their coordinator knows actors, not
 // tenants, and its room has a table of its own.
-var otherDoors = []string{"hero call", "hero flow cancel", "hero flow met", "hero flow show", "hero flow start"}
+var otherDoors = []string{"hero call", "hero flow cancel", "hero flow create", "hero flow delete", "hero flow list", "hero flow met", "hero flow show", "hero flow start"}
 
 // asAnother is how each command asks for what is acme's; LETTER is a dead letter of acme, FILE
 // a file that is not there.

@@ -54,6 +54,9 @@ func checkActor(a hero.Actor) error {
 	if err := checkID("actor.id", a.ID); err != nil {
 		return err
 	}
+	if err := checkKnown("actor", a.Unknown, "an actor has id, pubkey and address"); err != nil {
+		return err
+	}
 	if err := checkWord("actor.pubkey", a.PubKey, maxPubKey); err != nil {
 		return err
 	}

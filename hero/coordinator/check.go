@@ -30,6 +30,14 @@ const (
 	maxSignatures = 64 << 10
 )
 
+// checkKnown refuses what nobody here understands, by its name.
+func checkKnown(field string, unknown []string, do string) error {
+	if len(unknown) > 0 {
+		return invalid(field+"."+unknown[0], "is not understood: %s", do)
+	}
+	return nil
+}
+
 func checkContext(id uint32) error {
 	if id == 0 {
 		return invalid("context_id", "is missing or 0: database 0 holds the actors, contexts begin at 1")
@@ -158,7 +166,9 @@ func checkResult(field string, result map[string]string) error {
 	return nil
 }
 
-// checkURL checks where a supervisor is: http(s):// or mycelium://.
+// CheckURL refuses what is no address of a supervisor, http(s):// or mycelium://.
+func CheckURL(field, s string) error { return checkURL(field, s) }
+
 func checkURL(field, s string) error {
 	if s == "" {
 		return nil

@@ -55,6 +55,9 @@ func checkSpace(s hero.Context) error {
 	if s.ID == 0 {
 		return invalid("context.id", "is missing or 0: database 0 holds the actors, contexts begin at 1")
 	}
+	if err := checkKnown("context", s.Unknown, "a context has id, admins, readers and executors"); err != nil {
+		return err
+	}
 	if len(s.Admins) == 0 {
 		return invalid("context.admins", "is empty: nobody could ever change the context")
 	}

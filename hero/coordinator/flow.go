@@ -23,12 +23,19 @@ type flowGiven struct {
 	who
 }
 
+type flowListing struct {
+	ContextID uint32          `json:"context_id"`
+	Status    hero.FlowStatus `json:"status,omitempty"` // only these
+	page
+	who
+}
+
 func (c *Coordinator) flowMethods() []jsonrpc.Method {
 	return append([]jsonrpc.Method{
 		define(c, "flow.create", "Store a flow. Admins may, each in its own name; only its creator changes it. Its jobs may be created later.", "flow",
 			[]int{jsonrpc.NotFound, jsonrpc.AlreadyExists, jsonrpc.DagError}, c.createFlow),
 		define(c, "flow.load", "A flow, with its status and result. Readers, executors and admins may.", "", []int{jsonrpc.NotFound}, c.loadFlow),
-		define(c, "flow.list", "The context's flows, by id. Readers, executors and admins may.", "", []int{jsonrpc.NotFound}, c.listFlows),
+		define(c, "flow.list", "The context's flows, by id, of one status if given. Readers, executors and admins may.", "", []int{jsonrpc.NotFound}, c.listFlows),
 		define(c, "flow.delete", "Remove a flow that does not run. Admins may. Its jobs stay.", "", []int{jsonrpc.NotFound, jsonrpc.AlreadyExists}, c.deleteFlow),
 	}, c.runMethods()...)
 }
@@ -77,7 +84,13 @@ func checkFlow(p flowGiven) (hero.Flow, error) {
 	if err := checkID("flow.id", f.ID); err != nil {
 		return f, err
 	}
+	if err := checkKnown("flow", f.Unknown, "a flow has id, caller_id, context_id, name, jobs, env_vars and nodes"); err != nil {
+		return f, err
+	}
 	if err := sameContext("flow.context_id", &f.ContextID, p.ContextID); err != nil {
+		return f, err
+	}
+	if err := checkWord("flow.name", f.Name, maxName); err != nil {
 		return f, err
 	}
 	if err := checkEnv("flow.env_vars", f.EnvVars); err != nil {
@@ -108,8 +121,11 @@ func checkNodes(field string, nodes []hero.FlowNode) error {
 	var ids []uint32
 	for i, n := range nodes {
 		at := fmt.Sprintf("%s[%d]", field, i)
-		if len(n.Unknown) > 0 {
-			return invalid(at+"."+n.Unknown[0], "is not understood: a node has id, depends, prerequisites and supervisor_url")
+		if err := checkKnown(at, n.Unknown, "a node has id, name, depends, prerequisites and supervisor_url"); err != nil {
+			return err
+		}
+		if err := checkWord(at+".name", n.Name, maxName); err != nil {
+			return err
 		}
 		if err := checkIDs(at+".depends", n.Depends); err != nil {
 			return err
@@ -178,7 +194,7 @@ func (c *Coordinator) fixed(ctx context.Context, f hero.Flow) (string, error) {
 }
 
 func sameFlow(a, b hero.Flow) bool {
-	return slices.Equal(a.Jobs, b.Jobs) && maps.Equal(a.EnvVars, b.EnvVars) && (len(a.Nodes) == 0 && len(b.Nodes) == 0 || reflect.DeepEqual(a.Nodes, b.Nodes))
+	return a.Name == b.Name && slices.Equal(a.Jobs, b.Jobs) && maps.Equal(a.EnvVars, b.EnvVars) && (len(a.Nodes) == 0 && len(b.Nodes) == 0 || reflect.DeepEqual(a.Nodes, b.Nodes))
 }
 
 func (c *Coordinator) loadFlow(ctx context.Context, p in) (hero.Flow, error) {
@@ -232,8 +248,8 @@ func (c *Coordinator) showFlow(ctx context.Context, f hero.Flow) (hero.Flow, err
 	return f, err
 }
 
-func (c *Coordinator) listFlows(ctx context.Context, p listing) ([]hero.Flow, error) {
-	if err := c.browse(ctx, p); err != nil {
+func (c *Coordinator) listFlows(ctx context.Context, p flowListing) ([]hero.Flow, error) {
+	if err := c.browse(ctx, listing{ContextID: p.ContextID, page: p.page, who: p.who}); err != nil {
 		return nil, err
 	}
 	v, err := c.veil(ctx, p.ContextID, p.who)
@@ -247,6 +263,14 @@ func (c *Coordinator) listFlows(ctx context.Context, p listing) ([]hero.Flow, er
 	}, func(a, b hero.Flow) int { return cmp.Compare(a.ID, b.ID) })
 	if err != nil {
 		return nil, err
+	}
+	if p.Status != "" { // which is known once it is shown
+		for i := range all {
+			if all[i], err = c.showFlow(ctx, all[i]); err != nil {
+				return nil, err
+			}
+		}
+		all = slices.DeleteFunc(all, func(f hero.Flow) bool { return f.Status != p.Status })
 	}
 	out := cut(p.page, all, v.flow)
 	for i := range out {

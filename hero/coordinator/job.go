@@ -94,6 +94,9 @@ func (c *Coordinator) checkJob(field string, j hero.Job, context uint32) (hero.J
 		return j, err
 	}
 	j.Signatures = signatures
+	if j.Priority != hero.PriorityNormal { // however it is written
+		j.Priority, _ = hero.ParsePriority(string(j.Priority))
+	}
 	if j.Executor == "" {
 		j.Executor = string(j.ScriptType)
 	}
@@ -104,20 +107,32 @@ func (c *Coordinator) checkJob(field string, j hero.Job, context uint32) (hero.J
 }
 
 func (c *Coordinator) checkDefinition(field string, j hero.Job) error {
+	if err := CheckJob(field, j); err != nil {
+		return err
+	}
+	if !c.types[j.ScriptType] {
+		return invalid(field+".script_type", "is not known here: want one of %s", c.typeNames())
+	}
+	return nil
+}
+
+// CheckJob refuses what no coordinator takes as the definition of a job, which is the
+// field of what was sent. The script types depend on the coordinator's configuration.
+func CheckJob(field string, j hero.Job) error {
 	if err := checkID(field+".id", j.ID); err != nil {
 		return err
 	}
-	if len(j.Unknown) > 0 {
-		return invalid(field+"."+j.Unknown[0], "is not understood: leave it out, or say it by a field that jobs have")
+	if err := checkKnown(field, j.Unknown, "leave it out, or say it by a field that jobs have"); err != nil {
+		return err
 	}
 	if strings.TrimSpace(j.Script) == "" {
 		return invalid(field+".script", "is missing: it is what the job runs")
 	}
 	if j.ScriptType == "" {
-		return invalid(field+".script_type", "is missing: want one of %s", c.typeNames())
+		return invalid(field+".script_type", "is missing: want the language of the script, such as python")
 	}
-	if !c.types[j.ScriptType] {
-		return invalid(field+".script_type", "is not known here: want one of %s", c.typeNames())
+	if _, err := hero.ParsePriority(string(j.Priority)); j.Priority != hero.PriorityNormal && err != nil {
+		return invalid(field+".priority", "want high or normal")
 	}
 	if err := checkText(field+".script", j.Script, maxScript); err != nil {
 		return err
@@ -151,7 +166,7 @@ func (c *Coordinator) typeNames() string {
 
 // sameJob tells whether the definitions are the same.
 func sameJob(a, b hero.Job) bool {
-	return a.Script == b.Script && a.ScriptType == b.ScriptType && a.Executor == b.Executor && a.Timeout == b.Timeout && a.QueueTimeout == b.QueueTimeout && a.Retries == b.Retries &&
+	return a.Script == b.Script && a.ScriptType == b.ScriptType && a.Executor == b.Executor && a.Timeout == b.Timeout && a.QueueTimeout == b.QueueTimeout && a.Priority == b.Priority && a.Retries == b.Retries &&
 		maps.Equal(ownEnv(a), ownEnv(b)) && slices.Equal(a.Prerequisites, b.Prerequisites) && slices.Equal(a.Dependends, b.Dependends) &&
 		bytes.Equal(a.Signatures, b.Signatures)
 }

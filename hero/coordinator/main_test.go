@@ -194,6 +194,7 @@ type fakeFlows struct {
 	reports []hero.Report
 	fail    error         // what every call answers
 	quiet   bool          // Redis is not told
+	later   int           // Redis is told once the state was read so often, where quiet
 	left    time.Duration // that the last start had
 }
 
@@ -211,7 +212,11 @@ func (f *fakeFlows) Start(ctx context.Context, d flow.Definition) (bool, error) 
 	if s, ok := f.states[at]; f.fail != nil || ok && !s.Ended() {
 		return false, f.fail
 	}
-	s, _ := d.State().Start(time.Now())
+	s := d.State()
+	if before, ran := f.states[at]; ran {
+		s = d.Resume(before)
+	}
+	s, _ = s.Start(time.Now())
 	return true, f.put(ctx, at, s)
 }
 
@@ -245,12 +250,8 @@ func (f *fakeFlows) dispatched(ctx context.Context, s flow.State) error {
 		if s.Nodes[i].Status != hero.NodeDispatched {
 			continue
 		}
-		j, err := f.db.Job(ctx, s.Definition.ContextID, n.CallerID, n.ID)
-		if err != nil {
-			return err
-		}
-		j.FlowID, j.Attempt = s.Definition.FlowID, s.Nodes[i].Attempt
-		if err := f.db.PutJob(ctx, j); err != nil {
+		to := redisdb.Dispatch{FlowID: s.Definition.FlowID, Attempt: s.Nodes[i].Attempt}
+		if _, err := f.db.DispatchJob(ctx, s.Definition.ContextID, n.CallerID, n.ID, to); err != nil {
 			return err
 		}
 	}
@@ -295,10 +296,15 @@ func (f *fakeFlows) Report(ctx context.Context, r hero.Report) error {
 	return f.put(ctx, at, s)
 }
 
-func (f *fakeFlows) State(_ context.Context, context, id uint32) (flow.State, bool, error) {
+func (f *fakeFlows) State(ctx context.Context, context, id uint32) (flow.State, bool, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	s, ok := f.states[[2]uint32{context, id}]
+	if f.later > 0 && ok && !s.Ended() {
+		if f.later--; f.later == 0 {
+			return s, ok, f.dispatched(ctx, s)
+		}
+	}
 	return s, ok, nil
 }
 

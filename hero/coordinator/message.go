@@ -115,6 +115,9 @@ func checkEnvelope(m hero.Message) error {
 	if err := checkID("message.id", m.ID); err != nil {
 		return err
 	}
+	if err := checkKnown("message", m.Unknown, "leave it out, or say it by a field that messages have"); err != nil {
+		return err
+	}
 	switch m.MessageType {
 	case hero.MessageJob, hero.MessageChat, hero.MessageMail:
 	case "":
@@ -122,8 +125,8 @@ func checkEnvelope(m hero.Message) error {
 	default:
 		return invalid("message.message_type", "is %s: want job, chat or mail", m.MessageType)
 	}
-	if m.MessageType == hero.MessageJob && len(m.Job) == 0 {
-		return invalid("message.job", "is empty, but the message is of type job")
+	if m.MessageType == hero.MessageJob && len(m.Job) == 0 && m.FlowID == 0 {
+		return invalid("message.job", "is empty, but the message is of type job, and names no flow to run (flow_id)")
 	}
 	if err := checkText("message.message", m.Message, maxScript); err != nil {
 		return err
@@ -177,6 +180,9 @@ func (c *Coordinator) refers(ctx context.Context, m hero.Message) error {
 		return nil
 	}
 	f, err := c.loadedFlow(ctx, m.ContextID, m.FlowID)
+	if no := (*jsonrpc.Error)(nil); errors.As(err, &no) && no.Code == jsonrpc.NotFound && len(m.Job) > 0 {
+		return c.unused(ctx, hero.Flow{ID: m.FlowID, ContextID: m.ContextID}) // it carries the flow
+	}
 	if err == nil && f.CallerID != m.CallerID {
 		return denied(m.CallerID, f.Key(), "may not send for a flow of another actor", "leave flow_id out")
 	}

@@ -1,7 +1,9 @@
 package coordinator
 
 import (
+	"encoding/json"
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 
@@ -65,5 +67,92 @@ func TestFieldsOfTheNewerDocumentsAreDropped(t *testing.T) {
 	}
 	if d := w.refused(jsonrpc.StorageError, "job.load", dict2{"context_id": 7, "caller_id": 1, "id": 41}); !strings.Contains(d.Why, "payload") {
 		t.Errorf("%+v", d)
+	}
+}
+
+// A field that nobody understands is named, in every object; it was dropped without a word. What stands
+// beside an object that is sent without its wrapper is the call's.
+func TestAFieldThatNobodyUnderstandsIsDroppedWithoutAWord(t *testing.T) {
+	w := newWorld(t, Options{}).settle()
+	w.job(1)
+	for method, object := range map[string]dict2{
+		"actor.create":   {"id": 55, "pubkey": "aa", "address": []string{}, "created_at": 5},
+		"context.create": {"id": 9, "admins": []int{admin}, "readers": []int{}, "executors": []int{}},
+		"runner.create":  {"id": 20, "local": true, "type": "python", "topic": "t"},
+		"flow.create":    {"id": 9, "caller_id": admin, "jobs": []int{1}, "name": "nightly", "status": "created"},
+		"message.create": {"id": 9, "caller_id": admin, "message_type": "chat", "message": "hello", "transport_id": "x", "logs": []any{}},
+	} {
+		kind, _, _ := strings.Cut(method, ".")
+		for _, unknown := range []string{"colour", "Id", kind + "_ids"} {
+			object[unknown] = 5
+			wrapped, bare := dict2{"context_id": 7, "actor_id": admin, kind: object}, dict2{"context_id": 7, "actor_id": admin}
+			maps.Copy(bare, object)
+			for shape, params := range map[string]dict2{"wrapped": wrapped, "bare": bare} {
+				if kind == "actor" {
+					params["actor_id"] = 55
+				}
+				if d := w.refused(jsonrpc.InvalidParams, method, params); d.Field != kind+"."+unknown || !strings.Contains(d.Why, "not understood") {
+					t.Errorf("%s %s: %s: %+v", method, shape, unknown, d)
+				}
+			}
+			delete(object, unknown)
+			object["colour"] = nil // says nothing
+			delete(bare, unknown)
+			w.call(method, wrapped, nil)
+			w.call(method, bare, nil)
+			delete(object, "colour")
+		}
+	}
+	var stored hero.Flow
+	w.call("flow.load", dict2{"context_id": 7, "id": 9}, &stored)
+	if stored.Name != "nightly" || stored.Status != hero.FlowDispatched {
+		t.Errorf("%+v", stored)
+	}
+	var runner map[string]any
+	if w.call("runner.load", dict2{"context_id": 7, "id": 20, "actor_id": admin}, &runner); runner["type"] != nil {
+		t.Errorf("the runner's type is shown, and not kept: %v", runner)
+	}
+	w.call("runner.create", dict2{"context_id": 7, "actor_id": admin, "runner": dict2{"id": 20, "local": true, "runner_type": "v"}}, nil)
+}
+
+// What clients of other libraries send and mean without a doubt was refused.
+func TestWhatOtherClientsSendIsRefused(t *testing.T) {
+	w := newWorld(t, Options{}).settle()
+	for name, call := range map[string]struct {
+		method string
+		params any
+		want   string
+	}{
+		"an address as a text":     {"actor.create", dict2{"actor": dict2{"id": 55, "pubkey": "", "address": "200::7"}}, `"address":["200::7"]`},
+		"no address":               {"actor.create", dict2{"actor": dict2{"id": 55, "pubkey": "", "address": ""}}, `"address":[]`},
+		"names in camelCase":       {"job.create", dict2{"contextId": 7, "job": dict2{"id": 1, "callerId": admin, "script": "x", "scriptType": "Python", "envVars": dict2{"aB": "c"}, "queueTimeout": 5}}, `"env_vars":{"aB":"c"}`},
+		"bare, in camelCase":       {"job.create", dict2{"contextId": 7, "id": 1, "callerId": admin, "script": "x", "scriptType": "python", "envVars": dict2{"aB": "c"}, "queueTimeout": 5}, `"queue_timeout":5`},
+		"a node in camelCase":      {"flow.create", dict2{"context_id": 7, "flow": dict2{"id": 9, "caller_id": admin, "nodes": []dict2{{"id": 1, "supervisorUrl": "http://s"}}}}, `"supervisor_url":"http://s"`},
+		"times in RFC 3339":        {"job.create", dict2{"context_id": 7, "job": dict2{"id": 2, "caller_id": admin, "script": "x", "script_type": "v", "created_at": "2026-01-01T12:00:00Z", "updated_at": "2026-01-01T12:00:00+01:00"}}, `"id":2`},
+		"parameters by position":   {"job.load", []any{7, admin, 1}, `"id":1`},
+		"an object by position":    {"runner.create", []any{7, dict2{"id": 20, "local": true, "callerId": admin, "pubKey": "ab"}}, `"pubkey":"ab"`},
+		"a list by position":       {"job.list", []any{7}, `"id":2`},
+		"an update by position":    {"job.update", []any{7, admin, 1, "Started"}, `"status":"started"`},
+		"a message in camelCase":   {"message.create", dict2{"context_id": 7, "message": dict2{"id": 9, "callerId": admin, "messageType": "Chat", "messageFormatType": "Md", "message": "hi"}}, `"message_format_type":"md"`},
+		"a context's in camelCase": {"context.load", dict2{"id": 7, "actorId": admin}, `"admins"`},
+	} {
+		if strings.HasSuffix(name, "position") || strings.HasPrefix(name, "a node") || name == "a list by position" {
+			w.job(1) // the same again changes nothing where it is there
+			w.job(2)
+		}
+		var got any
+		w.call(call.method, call.params, &got)
+		raw, err := json.Marshal(got)
+		if err != nil || !strings.Contains(string(raw), call.want) {
+			t.Errorf("%s: %s, want %s", name, raw, call.want)
+		}
+	}
+	for field, params := range map[string]dict2{
+		"callerId":   {"context_id": 7, "job": dict2{"id": 3, "callerId": admin, "caller_id": other, "script": "x", "script_type": "v"}},
+		"created_at": {"context_id": 7, "job": dict2{"id": 3, "caller_id": admin, "script": "x", "script_type": "v", "created_at": "yesterday"}},
+	} {
+		if d := w.refused(jsonrpc.InvalidParams, "job.create", params); !strings.Contains(d.Why, field) {
+			t.Errorf("%s: %+v", field, d)
+		}
 	}
 }

@@ -100,3 +100,40 @@ func TestEveryMethodIsInTheDocument(t *testing.T) {
 		t.Errorf("job.create takes %+v", job)
 	}
 }
+
+// Generators of clients look for both.
+func TestTheDocumentHasNeitherServersNorComponents(t *testing.T) {
+	w := newWorld(t, Options{HTTPAddr: "127.0.0.1:0", WSAddr: "127.0.0.1:0"})
+	if err := w.Listen(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = w.Coordinator.http.Close()
+		_ = w.Coordinator.ws.Close()
+	})
+	var d struct {
+		Servers    []struct{ Name, URL string }
+		Components struct {
+			Schemas map[string]struct {
+				Type       string
+				Properties map[string]any
+			}
+			Errors map[string]struct {
+				Code    int
+				Message string
+			}
+		}
+	}
+	w.call("rpc.discover", nil, &d)
+	if len(d.Servers) != 2 || d.Servers[0].URL != "http://"+w.HTTPAddr() || d.Servers[1].URL != "ws://"+w.WSAddr() {
+		t.Errorf("servers are %v", d.Servers)
+	}
+	for name, field := range map[string]string{"Actor": "pubkey", "Context": "admins", "Runner": "topic", "Job": "script_type", "Flow": "jobs", "Message": "message_type"} {
+		if s := d.Components.Schemas[name]; s.Type != "object" || s.Properties[field] == nil {
+			t.Errorf("%s is %+v", name, s)
+		}
+	}
+	if d.Components.Errors["DAGError"].Code != jsonrpc.DagError || d.Components.Errors["NotFound"].Code != jsonrpc.NotFound {
+		t.Errorf("errors are %v", d.Components.Errors)
+	}
+}

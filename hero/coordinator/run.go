@@ -32,9 +32,19 @@ func (c *Coordinator) runMethods() []jsonrpc.Method {
 }
 
 func (c *Coordinator) startFlow(ctx context.Context, p in) (bool, error) {
-	if _, err := c.seenFlow(ctx, p, mayAdmin()); err != nil {
+	f, err := c.seenFlow(ctx, p, mayAdmin())
+	if err != nil {
 		return false, err
 	}
+	started, err := c.begin(ctx, p)
+	if err == nil && started {
+		c.startShown(ctx, f)
+	}
+	return started, err
+}
+
+// begin starts the flow in the turn of its context.
+func (c *Coordinator) begin(ctx context.Context, p in) (bool, error) {
 	back, err := c.turns.take(ctx, p.ContextID)
 	if err != nil {
 		return false, err

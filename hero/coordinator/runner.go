@@ -53,10 +53,13 @@ func checkRunner(r hero.Runner) error {
 	if err := checkID("runner.id", r.ID); err != nil {
 		return err
 	}
+	if err := checkKnown("runner", r.Unknown, "a runner has id, pubkey, address, topic, local, secret and type"); err != nil {
+		return err
+	}
 	for _, f := range []struct {
 		name, value string
 		most        int
-	}{{"runner.pubkey", r.PubKey, maxPubKey}, {"runner.address", r.Address, maxAddress}, {"runner.topic", r.Topic, maxName}, {"runner.secret", r.Secret, maxAddress}} {
+	}{{"runner.pubkey", r.PubKey, maxPubKey}, {"runner.address", r.Address, maxAddress}, {"runner.topic", r.Topic, maxName}, {"runner.secret", r.Secret, maxAddress}, {"runner.type", string(r.Type), maxName}} {
 		if err := checkWord(f.name, f.value, f.most); err != nil {
 			return err
 		}

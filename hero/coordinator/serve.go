@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"edda/hero"
+	"edda/hero/jsonrpc"
 )
 
 // The addresses of the original.
@@ -64,7 +65,7 @@ func (c *Coordinator) Listen() error {
 	if err := c.ws.Listen(); err != nil {
 		return errors.Join(err, c.http.Close())
 	}
-	return nil
+	return c.rpc.ServesAt(jsonrpc.Address{Name: "HTTP", URL: "http://" + c.HTTPAddr()}, jsonrpc.Address{Name: "WebSocket", URL: "ws://" + c.WSAddr()})
 }
 
 // HTTPAddr and WSAddr are where it listens, once it does.

@@ -35,6 +35,9 @@ func (c *Coordinator) updateJob(ctx context.Context, p jobUpdate) (hero.Job, err
 	if err != nil {
 		return hero.Job{}, err
 	}
+	if before, err = c.current(ctx, before); err != nil {
+		return hero.Job{}, err
+	}
 	after, _, err := c.db.MoveJob(ctx, p.ContextID, p.CallerID, p.ID, p.Status, p.Result)
 	if errors.Is(err, redisdb.ErrIllegal) {
 		return hero.Job{}, invalid("status", "is %s, which a job that is %s may not become", p.Status, before.Status)

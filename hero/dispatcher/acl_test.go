@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"edda"
+	"edda/hero"
 	"edda/internal/realservers"
 )
 
@@ -40,10 +41,14 @@ func TestTheDocumentedRightsSuffice(t *testing.T) {
 	if b.client, err = New(b.db, Options{}); err != nil {
 		t.Fatal(err)
 	}
+	keeper := *b
+	keeper.keep()
 	worker := *b
 	worker.db = as("worker")
 	f := &failing{}
 	stop := worker.work("w", f.Execute, WorkerOptions{Concurrency: 2, Keep: time.Hour})
+	b.dispatch(Job{WorkerID: "others", Script: "x"})
+	b.dispatch(Job{WorkerID: "others", Script: "x", Priority: hero.PriorityHigh})
 	b.dispatch(Job{ID: "a", Concurrent: true, Retries: 1})
 	b.create("b", "fail", Job{Dependencies: []string{"a"}, Retries: 1})
 	if _, err := b.client.Submit(b.ctx, "b"); err != nil {

@@ -71,6 +71,13 @@ func (c *Client) prepared(j Job) (Job, error) {
 	if j.Script == "" {
 		return j, edda.Classify(edda.Permanent, "the job has no script")
 	}
+	if j.Priority != hero.PriorityNormal {
+		p, err := hero.ParsePriority(string(j.Priority))
+		if err != nil {
+			return j, edda.Classify(edda.Permanent, "the job's %w", err)
+		}
+		j.Priority = p
+	}
 	for _, dep := range j.Waits() {
 		if err := checkID("a job that it depends on", dep); err != nil {
 			return j, err
@@ -125,7 +132,7 @@ func (c *Client) Dispatch(ctx context.Context, j Job) (Job, error) {
 	switch {
 	case err != nil:
 		return j, err
-	case !fresh:
+	case !fresh || j.Priority != hero.PriorityNormal:
 		return j, c.create(ctx, j, true)
 	}
 	n := &creation{queue: c.scheme.WorkQueue(j.WorkerID), id: j.ID, fields: j.fields(), turn: make(chan bool, 1)}
@@ -376,8 +383,10 @@ const (
 )
 
 // Wait waits until a job has ended, and returns it. A reply wakes it; what counts
-// is the hash, which some workers write without a reply. Redis may come and go.
+// is the hash, which some workers write without a reply. Redis may come and go. While
+// the job waits for others, Wait releases what may run: workers of others do not.
 func (c *Client) Wait(ctx context.Context, id string) (Job, error) {
+	page := uint64(0)
 	for look := firstLook; ; look = min(2*look, lastLook) {
 		err := c.db.Do(ctx, "BLPOP", c.scheme.ReplyQueue(id), look.Seconds()).Err()
 		if err != nil && !errors.Is(err, redis.Nil) && ctx.Err() == nil {
@@ -394,6 +403,9 @@ func (c *Client) Wait(ctx context.Context, id string) (Job, error) {
 			return j, nil
 		case err != nil && !errors.Is(err, edda.Temporary):
 			return j, err
+		case err == nil && j.Status == hero.JobDispatched && len(j.Waits()) > 0:
+			// What it says is no news for who waits, and the next look tries again.
+			page, _, _ = c.releasePage(ctx, page)
 		}
 	}
 }

@@ -57,7 +57,7 @@ type result struct {
 // execute runs one job to its end.
 func (w *Worker) execute(ctx context.Context, j Job, attempt string) result {
 	began := time.Now()
-	log, err := w.logs.open(j.LogPath)
+	log, err := w.keeper.open(j.LogPath)
 	if err != nil {
 		return result{id: j.ID, attempt: attempt, how: string(hero.JobError), text: "invalid: " + err.Error()}
 	}

@@ -21,6 +21,7 @@ type Job struct {
 	Timeout       uint32            `json:"timeout"`            // seconds; 0 means the worker's default
 	Retries       uint32            `json:"retries"`            // runs after the first
 	Concurrent    bool              `json:"concurrent"`         // may run beside others
+	Priority      hero.Priority     `json:"priority,omitempty"` // which of a queue goes first
 	LogPath       string            `json:"log_path,omitempty"` // within the worker's log folder
 	EnvVars       map[string]string `json:"env_vars,omitempty"`
 	Prerequisites []string          `json:"prerequisites,omitempty"` // jobs that must finish before, like Dependencies
@@ -61,6 +62,9 @@ func (j Job) fields() []any {
 		"id", j.ID, "caller_id", j.CallerID, "worker_id", j.WorkerID, "context_id", j.ContextID, "script", j.Script,
 		"timeout", number(j.Timeout), "retries", number(j.Retries), "concurrent", strconv.FormatBool(j.Concurrent),
 		"created_at", at, "updated_at", at, "status", string(hero.JobDispatched), "dependencies", jsonText(list(j.Dependencies)),
+	}
+	if j.Priority != hero.PriorityNormal {
+		out = append(out, "priority", string(j.Priority))
 	}
 	if j.LogPath != "" {
 		out = append(out, "log_path", j.LogPath)
@@ -111,6 +115,9 @@ func readJob(id string, h map[string]string) (Job, error) {
 		Timeout: r.number("timeout"), Retries: r.number("retries"), Attempts: r.number("attempts"), Concurrent: r.bool("concurrent"),
 		EnvVars: r.vars("env_vars"), Prerequisites: r.list("prerequisites"), Dependents: r.list("dependents"), Dependencies: r.list("dependencies"),
 		CreatedAt: r.time("created_at"), UpdatedAt: r.time("updated_at"), Status: r.status(),
+	}
+	if p, err := hero.ParsePriority(h["priority"]); err == nil { // else it is another program's word
+		j.Priority = p
 	}
 	if r.err != nil {
 		return j, edda.Classify(edda.Permanent, "%w", r.err)

@@ -12,11 +12,12 @@ import (
 	"syscall"
 
 	"edda"
+	"edda/hero/script"
 )
 
 const (
-	// maxLogFile is when a job's log is rotated: once, to <name>.1, so that a
-	// flood costs at most twice as much.
+	// maxLogFile is when a job's log is rotated unless said: with one older part a flood
+	// costs at most twice as much.
 	maxLogFile = 16 << 20
 	// maxLogRead bounds what Logs returns: the end is what one looks for.
 	maxLogRead = 4 << 20
@@ -45,6 +46,9 @@ func (f logFolder) within(path string) (string, error) {
 	}
 	if name = filepath.Clean(name); !filepath.IsLocal(name) || name == "." {
 		return "", outside(path, f)
+	}
+	if first, _, _ := strings.Cut(name, string(filepath.Separator)); first == logIndex {
+		return "", edda.Classify(edda.Permanent, "log_path %q lies in %s, where the worker notes which logs it wrote", bounded(path), logIndex)
 	}
 	return name, nil
 }
@@ -109,8 +113,9 @@ func regular(root *os.Root, name string, how int) (*os.File, error) {
 
 // jobLog is the open log of one running job. Its lines come from two streams.
 type jobLog struct {
-	root *os.Root
-	name string
+	root   *os.Root
+	name   string
+	bounds script.LogBounds
 
 	mu   sync.Mutex // guards what follows
 	file *os.File
@@ -133,7 +138,7 @@ func (f logFolder) open(path string) (*jobLog, error) {
 	if err != nil {
 		return nil, edda.Classify(edda.Permanent, "log folder: %w", err)
 	}
-	l := &jobLog{root: root, name: name}
+	l := &jobLog{root: root, name: name, bounds: logBounds(script.LogBounds{})}
 	if err := l.reopen(); err != nil {
 		return nil, errors.Join(err, root.Close())
 	}
@@ -146,9 +151,9 @@ func (l *jobLog) reopen() error {
 			return edda.Classify(edda.Permanent, "log %s: %w", l.name, err)
 		}
 	}
-	file, err := regular(l.root, l.name, os.O_WRONLY|os.O_CREATE|os.O_APPEND)
+	file, err := script.OpenLog(l.root, l.name)
 	if err != nil {
-		return err
+		return edda.Classify(edda.Permanent, "log %s: %w", l.name, err)
 	}
 	l.file, l.size = file, 0
 	if info, err := file.Stat(); err == nil {
@@ -165,7 +170,7 @@ func (l *jobLog) Line(text string) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.size > maxLogFile {
+	if l.bounds.Size > 0 && l.size > l.bounds.Size {
 		l.rotate()
 	}
 	if l.file == nil {
@@ -178,7 +183,7 @@ func (l *jobLog) Line(text string) {
 func (l *jobLog) rotate() {
 	_ = l.file.Close()
 	l.file = nil
-	if l.root.Rename(l.name, l.name+".1") == nil {
+	if l.bounds.Rotate(l.root, l.name) == nil {
 		_ = l.reopen()
 	}
 }

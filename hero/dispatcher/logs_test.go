@@ -2,11 +2,19 @@ package dispatcher
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
+	"edda/hero/script"
 )
 
 func TestLogPathsStayInTheFolder(t *testing.T) {
@@ -108,5 +116,87 @@ func TestAJobWritesItsLog(t *testing.T) {
 	none := b.dispatch(Job{})
 	if _, err := b.client.Logs(b.ctx, none.ID); err == nil || !strings.Contains(err.Error(), "no log_path") {
 		t.Error(err)
+	}
+}
+
+// The logs that a worker's jobs wrote go by number and by age; files of others in the same
+// folder stay.
+func TestLogsOfAWorkersJobsAreKeptForEver(t *testing.T) {
+	core, said := observer.New(zap.InfoLevel)
+	dir := t.TempDir()
+	k := newLogKeeper(dir, script.LogBounds{Size: 100, Rotations: 2, Files: 4, Age: time.Hour}, zap.New(core))
+	write := func(name string, ago time.Duration, lines int) {
+		t.Helper()
+		l, err := k.open(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range lines {
+			l.Line(strings.Repeat("x", 60))
+		}
+		l.Close()
+		for n := range 3 {
+			at := time.Now().Add(-ago)
+			_ = os.Chtimes(filepath.Join(dir, script.PartOf(name, n)), at, at.Add(-time.Duration(n)*time.Second)) // those that are there
+		}
+	}
+	there := func(want ...string) {
+		t.Helper()
+		var got []string
+		_ = filepath.WalkDir(dir, func(path string, e os.DirEntry, _ error) error {
+			if name, _ := filepath.Rel(dir, path); !e.IsDir() && !strings.HasPrefix(name, logIndex) {
+				got = append(got, name)
+			}
+			return nil
+		})
+		if slices.Sort(want); !slices.Equal(got, want) {
+			t.Errorf("there are %q, want %q", got, want)
+		}
+	}
+	theirs := filepath.Join(dir, "theirs.log")
+	if err := os.WriteFile(theirs, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chtimes(theirs, time.Unix(1, 0), time.Unix(1, 0)); err != nil {
+		t.Fatal(err)
+	}
+	write("old.log", 2*time.Hour, 1)
+	write("deep/flood.log", 30*time.Minute, 9)
+	write("young.log", time.Minute, 1)
+	there("theirs.log", "old.log", "deep/flood.log", "deep/flood.log.1", "deep/flood.log.2", "young.log")
+	k.keep()
+	there("theirs.log", "deep/flood.log", "deep/flood.log.1", "deep/flood.log.2", "young.log")
+	for i := range 5 { // the fifth name is more than four
+		write(fmt.Sprint(i), time.Duration(10-i)*time.Second, 1)
+	}
+	k.keep()
+	there("theirs.log", "1", "2", "3", "4")
+	k.now = func() time.Time { return time.Now().Add(2 * time.Hour) }
+	k.keep()
+	there("theirs.log")
+	if entries, err := os.ReadDir(filepath.Join(dir, logIndex)); err != nil || len(entries) > 0 {
+		t.Errorf("%v, %v", entries, err)
+	}
+	if n := said.FilterMessage("old logs of jobs removed").Len(); n < 3 {
+		t.Errorf("said %v", said.All())
+	}
+	if _, err := k.open(logIndex + "/x"); err == nil {
+		t.Error("a job writes where the logs are noted")
+	}
+}
+
+// More logs than may be kept are noticed when a job begins one, not only at times.
+func TestAFloodOfLogsWaitsForTheNextLook(t *testing.T) {
+	dir := t.TempDir()
+	k := newLogKeeper(dir, script.LogBounds{Files: 10}, zap.NewNop())
+	for i := range 50 {
+		l, err := k.open(fmt.Sprint(i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.Close()
+	}
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) > 12 {
+		t.Errorf("%d files, %v", len(entries), err)
 	}
 }

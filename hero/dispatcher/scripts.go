@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"edda"
+	"edda/hero"
 )
 
 //go:embed lua/lib.lua
@@ -57,9 +58,9 @@ type scripts struct {
 }
 
 func newScripts() scripts {
-	s := func(text string) *redis.Script { return redis.NewScript(library + text) }
+	s := func(text string) *redis.Script { return redis.NewScript(hero.QueueLua + library + text) }
 	return scripts{
-		create: redis.NewScript(createText), submit: s(submitText), stop: s(stopText), requeue: s(requeueText), turn: s(turnText), park: s(parkText),
+		create: redis.NewScript(hero.QueueLua + createText), submit: s(submitText), stop: s(stopText), requeue: s(requeueText), turn: s(turnText), park: s(parkText),
 		beat: s(beatText), astray: s(astrayText), recover: s(recoverText), stale: s(staleText), release: s(releaseText),
 	}
 }

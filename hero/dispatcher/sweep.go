@@ -86,6 +86,7 @@ func (s *sweeper) sweep(ctx context.Context, scan bool) (Swept, error) {
 	err = errors.Join(err, s.release(ctx, &out))
 	s.metrics.swept.WithLabelValues("requeued").Add(float64(len(out.Requeued)))
 	s.metrics.swept.WithLabelValues("failed").Add(float64(len(out.Failed)))
+	s.metrics.swept.WithLabelValues("released").Add(float64(out.Released))
 	return out, err
 }
 
@@ -179,26 +180,33 @@ func (s *sweeper) started(ctx context.Context, ids []string) ([]any, error) {
 	return out, nil
 }
 
-// release looks at the jobs that wait: a worker of others lets nobody go.
+// release looks at all jobs that wait: a worker of others lets nobody go.
 func (s *sweeper) release(ctx context.Context, out *Swept) error {
 	for cursor := uint64(0); ; {
-		ids, next, err := s.db.SScan(ctx, waitingKey, cursor, "", scanPage).Result()
-		if err != nil {
-			return trouble("look who waits", err)
-		}
-		if len(ids) > 0 {
-			args := make([]any, len(ids))
-			for i, id := range ids {
-				args[i] = id
-			}
-			n, err := s.line.run(ctx, s.scripts.release, args...).Int()
-			if err != nil {
-				return trouble("release jobs that wait", err)
-			}
-			out.Released += n
-		}
-		if cursor = next; cursor == 0 {
-			return nil
+		next, n, err := s.line.releasePage(ctx, cursor)
+		out.Released += n
+		if cursor = next; err != nil || cursor == 0 {
+			return err
 		}
 	}
+}
+
+// releasePage looks at a page of the jobs that wait; next is 0 behind the last one.
+func (l line) releasePage(ctx context.Context, cursor uint64) (next uint64, released int, err error) {
+	ids, next, err := l.db.SScan(ctx, waitingKey, cursor, "", scanPage).Result()
+	if err != nil {
+		return cursor, 0, trouble("look who waits", err)
+	}
+	if len(ids) == 0 {
+		return next, 0, nil
+	}
+	args := make([]any, len(ids))
+	for i, id := range ids {
+		args[i] = id
+	}
+	released, err = l.run(ctx, l.scripts.release, args...).Int()
+	if err != nil {
+		return cursor, 0, trouble("release jobs that wait", err)
+	}
+	return next, released, nil
 }

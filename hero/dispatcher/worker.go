@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap"
 
 	"edda"
+	"edda/hero/script"
 	"edda/internal/complaint"
 )
 
@@ -49,10 +50,12 @@ type WorkerOptions struct {
 	Grace       time.Duration // for running jobs when Run is to end; then they go back to the queue
 	Keep        time.Duration // ended jobs are removed after it; 0: never
 	LogDir      string        // where jobs may write logs
-	Beat        time.Duration // between two signs of life, three of which may be late; 0: five seconds
-	Sweep       time.Duration // between looks for stale jobs; 0: every ten seconds; negative: never
-	Log         *zap.Logger
-	Metrics     prometheus.Registerer
+	// Logs bound those that jobs write there: 16 MiB, one older part, 1000 files, 30 days.
+	Logs    script.LogBounds
+	Beat    time.Duration // between two signs of life, three of which may be late; 0: five seconds
+	Sweep   time.Duration // between looks for stale jobs; 0: every ten seconds; negative: never
+	Log     *zap.Logger
+	Metrics prometheus.Registerer
 	// Began, where set, is told once the worker has registered itself.
 	Began func()
 }
@@ -76,6 +79,9 @@ func (o *WorkerOptions) validate() error {
 	if o.Grace == 0 {
 		o.Grace = defaultGrace
 	}
+	if err := o.Logs.Check(); err != nil {
+		return edda.Classify(edda.Permanent, "%w", err)
+	}
 	if o.Log == nil {
 		o.Log = zap.NewNop()
 	}
@@ -88,7 +94,7 @@ type Worker struct {
 	line
 	id, run string // run tells this process from others of the id
 	exec    Executor
-	logs    logFolder
+	keeper  *logKeeper
 	o       WorkerOptions
 	metrics *metrics
 	sweeper *sweeper
@@ -143,7 +149,7 @@ func NewWorker(db *redis.Client, id string, exec Executor, o WorkerOptions) (*Wo
 	_, _ = rand.Read(name[:]) // never fails
 	run := hex.EncodeToString(name[:])
 	w := &Worker{
-		line: l, id: id, run: run, exec: exec, logs: logFolder(o.LogDir), o: o, metrics: m, taken: takenPrefix + id + ":" + run,
+		line: l, id: id, run: run, exec: exec, keeper: newLogKeeper(o.LogDir, o.Logs, o.Log), o: o, metrics: m, taken: takenPrefix + id + ":" + run,
 		sweeper: newSweeper(l, m, o.Log, o.Sweep), running: map[string]*runningJob{}, hungry: true, strays: map[string]bool{},
 		results: make(chan result, o.Concurrency), fetched: make(chan fetch, 1),
 	}
@@ -158,6 +164,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	sweeping, stopSweep := context.WithCancel(ctx)
 	var sweeps sync.WaitGroup
 	sweeps.Go(func() { w.sweeper.Run(sweeping) })
+	sweeps.Go(func() { w.keeper.run(sweeping) })
 	err := w.work(ctx, jobs)
 	if err == nil {
 		w.leave(cut)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"reflect"
+	"strings"
 
 	"github.com/invopop/jsonschema"
 )
@@ -25,9 +26,24 @@ type Info struct {
 // Document is an OpenRPC document: what a server's methods are called, take and
 // answer.
 type Document struct {
-	OpenRPC string              `json:"openrpc"`
-	Info    Info                `json:"info"`
-	Methods []MethodDescription `json:"methods"`
+	OpenRPC    string              `json:"openrpc"`
+	Info       Info                `json:"info"`
+	Servers    []Address           `json:"servers,omitempty"`
+	Methods    []MethodDescription `json:"methods"`
+	Components Components          `json:"components"`
+}
+
+// Address is where a server is reached.
+type Address struct {
+	Name string `json:"name"`
+	URL  string `json:"url"`
+}
+
+// Components are what the methods have in common: the objects that they are about, and the
+// errors that they answer. The methods have them written out.
+type Components struct {
+	Schemas map[string]*jsonschema.Schema `json:"schemas"`
+	Errors  map[string]ErrorDescription   `json:"errors"`
 }
 
 // MethodDescription is one method in a Document.
@@ -56,11 +72,40 @@ type ErrorDescription struct {
 
 // describe is the document of the methods, in their order.
 func describe(info Info, methods []Method) Document {
-	d := Document{OpenRPC: openRPC, Info: info, Methods: []MethodDescription{}}
+	d := Document{OpenRPC: openRPC, Info: info, Methods: []MethodDescription{}, Components: Components{
+		Schemas: map[string]*jsonschema.Schema{}, Errors: map[string]ErrorDescription{},
+	}}
 	for _, m := range methods {
-		d.Methods = append(d.Methods, m.describe())
+		described := m.describe()
+		d.Methods = append(d.Methods, described)
+		if f, ok := m.field(m.options.Wrapper); ok {
+			d.Components.Schemas[joined(f.name)] = schemaOf(f.typ)
+		}
+		for _, e := range described.Errors {
+			d.Components.Errors[joined(e.Message)] = e
+		}
 	}
 	return d
+}
+
+// joined makes one name of words: NotFound of "Not found".
+func joined(words string) string {
+	var out strings.Builder
+	for _, w := range strings.Fields(words) {
+		out.WriteString(strings.ToUpper(w[:1]) + w[1:])
+	}
+	return out.String()
+}
+
+// ServesAt says in the document where the server is reached. It is called before the server
+// answers anybody.
+func (s *Server) ServesAt(addresses ...Address) error {
+	s.openRPC.Servers = addresses
+	var err error
+	if s.document, err = encode(s.openRPC); err != nil {
+		return fmt.Errorf("describe where the server is: %w", err)
+	}
+	return nil
 }
 
 func (m *Method) describe() MethodDescription {

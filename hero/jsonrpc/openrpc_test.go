@@ -28,11 +28,17 @@ const openRPCShape = `{
 				"paramStructure": {"enum": ["by-name", "by-position", "either"]},
 				"params": {"type": "array", "items": {"$ref": "#/$defs/content"}},
 				"result": {"$ref": "#/$defs/content"},
-				"errors": {"type": "array", "items": {"type": "object", "required": ["code", "message"], "additionalProperties": false,
-					"properties": {"code": {"type": "integer"}, "message": {"type": "string"}, "data": true}}}
-			}}}
+				"errors": {"type": "array", "items": {"$ref": "#/$defs/error"}}
+			}}},
+		"servers": {"type": "array", "items": {"type": "object", "required": ["name", "url"], "additionalProperties": false,
+			"properties": {"name": {"type": "string"}, "url": {"type": "string"}}}},
+		"components": {"type": "object", "additionalProperties": false, "properties": {
+			"schemas": {"type": "object", "propertyNames": {"pattern": "^[a-zA-Z0-9._-]+$"}, "additionalProperties": {"type": ["object", "boolean"]}},
+			"errors": {"type": "object", "propertyNames": {"pattern": "^[a-zA-Z0-9._-]+$"}, "additionalProperties": {"$ref": "#/$defs/error"}}}}
 	},
-	"$defs": {"content": {"type": "object", "required": ["name", "schema"], "additionalProperties": false, "properties": {
+	"$defs": {"error": {"type": "object", "required": ["code", "message"], "additionalProperties": false,
+			"properties": {"code": {"type": "integer"}, "message": {"type": "string"}, "data": true}},
+		"content": {"type": "object", "required": ["name", "schema"], "additionalProperties": false, "properties": {
 		"name": {"type": "string", "minLength": 1}, "summary": {"type": "string"}, "description": {"type": "string"}, "required": {"type": "boolean"},
 		"schema": {"type": ["object", "boolean"]}}}}
 }`

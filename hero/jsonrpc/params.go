@@ -22,7 +22,12 @@ func (m *Method) decode(raw json.RawMessage, p any) error {
 	if err != nil {
 		return err
 	}
-	m.wrap(sent)
+	if err := m.camels(sent); err != nil {
+		return err
+	}
+	if err := m.wrap(sent); err != nil {
+		return err
+	}
 	known := members{}
 	for _, f := range m.fields {
 		value, ok := sent[f.name]
@@ -42,11 +47,52 @@ func (m *Method) decode(raw json.RawMessage, p any) error {
 	return nil
 }
 
+// camels gives the fields that are named as in contextId the names that they have.
+func (m *Method) camels(sent members) *Error {
+	for name, value := range sent {
+		f, ok := m.camel(name)
+		if !ok {
+			continue
+		}
+		if own, twice := sent[f]; twice && string(own) != string(value) {
+			return unfit(name, "%s says something else than %s: give one of them", name, f)
+		}
+		sent[f] = value
+		delete(sent, name)
+	}
+	return nil
+}
+
+// camel is the field that a name in camelCase means, where it is no field's own.
+func (m *Method) camel(name string) (string, bool) {
+	if _, own := m.field(name); own || name == "" || name[0] < 'a' || name[0] > 'z' || strings.ToLower(name) == name || strings.Contains(name, "_") {
+		return "", false
+	}
+	for _, f := range m.fields {
+		if strings.ReplaceAll(f.name, "_", "") == strings.ToLower(name) {
+			return f.name, true
+		}
+	}
+	return "", false
+}
+
+// positional are the fields that a list of values gives, one after another: those that must
+// be sent, and the object that the method is about.
+func (m *Method) positional() []string {
+	var out []string
+	for _, f := range m.fields {
+		if f.required || f.name == m.options.Wrapper {
+			out = append(out, f.name)
+		}
+	}
+	return out
+}
+
 // shape finds the object among the shapes {…}, [{…}], {params:{…}}, [{params:…}],
-// or makes one of a list in the method's order.
+// or makes one of a list of values, in the method's order.
 func (m *Method) shape(raw json.RawMessage) (members, *Error) {
 	if len(m.options.Order) > 0 && kindOf(raw) == "a list" {
-		return m.ordered(raw)
+		return ordered(raw, m.options.Order)
 	}
 	for range 4 { // a list around params around a list is as odd as it gets
 		switch kindOf(raw) {
@@ -59,6 +105,9 @@ func (m *Method) shape(raw json.RawMessage) (members, *Error) {
 			}
 			if len(list) == 0 {
 				return members{}, nil
+			}
+			if kind := kindOf(list[0]); kind != "an object" && kind != "a list" && kind != "null" && len(m.positional()) > 0 {
+				return ordered(raw, m.positional()) // [7, 33]: it can mean nothing else
 			}
 			if len(list) > 1 {
 				return nil, unfit("", "a list of %d parameters: want one object, %s", len(list), m.wanted())
@@ -81,17 +130,17 @@ func (m *Method) shape(raw json.RawMessage) (members, *Error) {
 	return nil, unfit("", "the parameters are wrapped too often: want an object, %s", m.wanted())
 }
 
-func (m *Method) ordered(raw json.RawMessage) (members, *Error) {
+func ordered(raw json.RawMessage, order []string) (members, *Error) {
 	var list []json.RawMessage
 	if err := json.Unmarshal(raw, &list); err != nil {
 		return nil, unfit("", "%v", err)
 	}
-	if len(list) > len(m.options.Order) {
-		return nil, unfit("", "a list of %d parameters: want at most %d, %s", len(list), len(m.options.Order), strings.Join(m.options.Order, ", "))
+	if len(list) > len(order) {
+		return nil, unfit("", "a list of %d parameters: want at most %d, %s", len(list), len(order), strings.Join(order, ", "))
 	}
 	object := members{}
 	for i, value := range list {
-		object[m.options.Order[i]] = value
+		object[order[i]] = value
 	}
 	return object, nil
 }
@@ -99,30 +148,34 @@ func (m *Method) ordered(raw json.RawMessage) (members, *Error) {
 // wrap puts the object that was sent without its wrapper into it, and takes
 // what is missing beside the wrapper from within. A message has a text of the
 // wrapper's name: only an object is the wrapper.
-func (m *Method) wrap(sent members) {
+func (m *Method) wrap(sent members) *Error {
 	w := m.options.Wrapper
 	if w == "" {
-		return
+		return nil
 	}
 	value, ok := sent[w]
 	f, _ := m.field(w)
 	if !ok || kindOf(value) != "an object" && hasField(f.typ, w) {
 		whole, err := json.Marshal(sent)
 		if err != nil {
-			return // it was read from JSON a moment ago
+			return nil // it was read from JSON a moment ago
 		}
 		sent[w] = whole
-		return
+		return nil
 	}
 	var inner members
 	if json.Unmarshal(value, &inner) != nil {
-		return // decoding says what is wrong with it
+		return nil // decoding says what is wrong with it
+	}
+	if err := m.camels(inner); err != nil {
+		return err
 	}
 	for _, f := range m.fields {
 		if _, ok := sent[f.name]; !ok && inner[f.name] != nil {
 			sent[f.name] = inner[f.name]
 		}
 	}
+	return nil
 }
 
 func hasField(t reflect.Type, name string) bool {

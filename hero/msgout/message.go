@@ -1,10 +1,10 @@
 package msgout
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 
 	"edda"
 	"edda/hero"
@@ -29,10 +29,11 @@ func (d *Destination) send(ctx context.Context, w edda.Work) error {
 // read decodes a message as a manifest gives it.
 func read(payload json.RawMessage) (hero.Message, error) {
 	var m hero.Message
-	dec := json.NewDecoder(bytes.NewReader(payload))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(&m); err != nil {
+	if err := json.Unmarshal(payload, &m); err != nil {
 		return m, err
+	}
+	if unknown := notUnderstood(m); len(unknown) > 0 {
+		return m, fmt.Errorf("the field %s is not understood: leave it out", unknown[0])
 	}
 	for name, id := range map[string]uint32{"context_id": m.ContextID, "caller_id": m.CallerID} {
 		if id == 0 {
@@ -51,7 +52,19 @@ func read(payload json.RawMessage) (hero.Message, error) {
 	return m, valid(m)
 }
 
-// valid checks the words of a message, and that a job has one.
+// notUnderstood are the fields of the message, its jobs and nodes that nobody knows.
+func notUnderstood(m hero.Message) []string {
+	out := m.Unknown
+	for _, j := range m.Job {
+		out = append(out, j.Unknown...)
+	}
+	for _, n := range m.Nodes {
+		out = append(out, n.Unknown...)
+	}
+	return out
+}
+
+// valid checks the words of a message, and that it carries a job, or names a flow to run, where it says so.
 func valid(m hero.Message) error {
 	if _, err := hero.ParseMessageType(string(m.MessageType)); err != nil {
 		return err
@@ -59,8 +72,8 @@ func valid(m hero.Message) error {
 	if _, err := hero.ParseMessageFormat(string(m.MessageFormat)); err != nil {
 		return err
 	}
-	if m.MessageType == hero.MessageJob && len(m.Job)+len(m.Nodes) == 0 {
-		return errors.New("message_type job needs a job")
+	if m.MessageType == hero.MessageJob && len(m.Job)+len(m.Nodes) == 0 && m.FlowID == 0 {
+		return errors.New("message_type job needs a job, or the flow_id of a flow to run")
 	}
 	return nil
 }

@@ -278,6 +278,8 @@ func TestWhatIsNoMessageIsRejected(t *testing.T) {
 		"strange form": `{"context_id": 7, "caller_id": 12, "message_format_type": "pdf"}`,
 		"no job":       `{"context_id": 7, "caller_id": 12, "message_type": "job"}`,
 		"a typo":       `{"context_id": 7, "caller_id": 12, "mesage": "x"}`,
+		"a job's":      `{"context_id": 7, "caller_id": 12, "job": [{"id": 1, "caller_id": 12, "scirpt": "x", "script_type": "v"}]}`,
+		"a node's":     `{"context_id": 7, "caller_id": 12, "message_type": "job", "nodes": [{"id": 1, "after": [2]}]}`,
 		"beyond u32":   `{"context_id": 4294967296, "caller_id": 12}`,
 	} {
 		t.Run(name, func(t *testing.T) {

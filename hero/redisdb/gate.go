@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -34,12 +33,14 @@ const (
 	// Fields of ours in a waiting job's hash: when it is given up, and what is pushed
 	// on which list once it may run.
 	waitsField, pushField, ontoField = "edda_waits_until", "edda_push", "edda_onto"
-	// waitsAtMost is how long a job waits: a condition may be met by a person, who
-	// comes back the next day.
-	waitsAtMost = 24 * time.Hour
-	// releasePage bounds the waiting jobs that one look reads at a time.
-	releasePage = 500
+	// releasePage bounds the waiting jobs that are read at a time, and releaseMost those of
+	// one look: with ten thousand waiting a look still takes Redis some milliseconds.
+	releasePage, releaseMost = 500, 1000
 )
+
+// waitFields are what of a job's hash says what it waits for, and for whom.
+var waitFields = []string{"id", "caller_id", "context_id", "flow_id", "message_key", "status", "script_type", "executor",
+	"prerequisites", "met", "dependends", "depends", "dependencies", waitsField}
 
 // Gate looks at what the job waits for. why says what is missing or what failed.
 func (d *DB) Gate(ctx context.Context, in uint32, j hero.Job) (g Gate, why string, err error) {
@@ -63,7 +64,7 @@ func (d *DB) Gate(ctx context.Context, in uint32, j hero.Job) (g Gate, why strin
 		}
 		g, why = gateOf(j, needs)
 		if at, err := until.Int64(); g == GateClosed && err == nil && d.now().Unix() >= at {
-			g, why = GateFailed, "timeout: it waited in vain: "+why
+			g, why = GateFailed, fmt.Sprintf("queue_timeout: not met within %s: %s", j.WaitsAtMost(), why)
 		}
 		return nil
 	})
@@ -119,7 +120,7 @@ end
 if KEYS[3] then redis.call('LREM', KEYS[3], -1, KEYS[1]) end
 return there and 1 or 0`)
 
-// Hold has a job wait: once its gate is not closed, push goes onto that list. into,
+// Hold has a job wait, for its queue timeout at most: once its gate is not closed, push goes onto that list. into,
 // where not empty, is the list that the job's key was taken into, and leaves.
 func (d *DB) Hold(ctx context.Context, in uint32, j hero.Job, push, onto, into string) error {
 	op := "have " + j.Key() + " wait"
@@ -131,7 +132,7 @@ func (d *DB) Hold(ctx context.Context, in uint32, j hero.Job, push, onto, into s
 	if into != "" {
 		keys = append(keys, into)
 	}
-	until := d.now().Add(waitsAtMost).Unix()
+	until := d.now().Add(j.WaitsAtMost()).Unix()
 	hold := func() (bool, error) {
 		return true, holdScript.Run(ctx, c, keys, until, push, onto, d.seconds()).Err()
 	}
@@ -144,50 +145,138 @@ func (d *DB) Hold(ctx context.Context, in uint32, j hero.Job, push, onto, into s
 	})
 }
 
-// releaseScript ends a job's waiting and pushes what it said, once.
+// waiter is a job that waits, as far as its gate is concerned.
+type waiter struct {
+	job    hero.Job
+	broken bool // its hash cannot be read
+	looks  bool // it still waits
+	gate   Gate
+}
+
+// waiters look at the gates of some jobs in two trips. The gate of one that is gone, or
+// that waits no more, is open.
+func (d *DB) waiters(ctx context.Context, in uint32, c *lane, keys []string) ([]waiter, error) {
+	out := make([]waiter, len(keys))
+	err := d.try(ctx, "look at the jobs that wait", in, func() error {
+		pipe := c.Pipeline()
+		hashes := make([]*redis.SliceCmd, len(keys))
+		for i, key := range keys {
+			hashes[i] = pipe.HMGet(ctx, key, waitFields...)
+		}
+		if err := network(pipe.Exec(ctx)); err != nil {
+			return err
+		}
+		until, needs := make([]int64, len(keys)), make([][]*redis.SliceCmd, len(keys))
+		pipe = c.Pipeline()
+		for i, key := range keys {
+			h := map[string]string{}
+			for n, v := range hashes[i].Val() {
+				if text, ok := v.(string); ok {
+					h[waitFields[n]] = text
+				}
+			}
+			if out[i] = (waiter{}); len(h) == 0 && hashes[i].Err() == nil {
+				continue
+			}
+			var err error
+			out[i].job, err = jobOf(in)(key, h)
+			j := out[i].job
+			out[i].broken = err != nil || hashes[i].Err() != nil
+			out[i].looks = !out[i].broken && j.Waits() && !j.Status.Ended() && j.Status != hero.JobStarted
+			if !out[i].looks {
+				continue
+			}
+			until[i], _ = strconv.ParseInt(h[waitsField], 10, 64)
+			for _, id := range j.Dependends {
+				needs[i] = append(needs[i], pipe.HMGet(ctx, hero.JobKey(j.CallerID, id), "id", "status", "result"))
+			}
+		}
+		if err := network(pipe.Exec(ctx)); err != nil {
+			return err
+		}
+		for i := range keys {
+			if j := out[i].job; out[i].looks {
+				if out[i].gate, _ = gateOf(j, needs[i]); out[i].gate == GateClosed && until[i] != 0 && d.now().Unix() >= until[i] {
+					out[i].gate = GateFailed
+				}
+			}
+		}
+		return nil
+	})
+	return out, err
+}
+
+// network is the error of a pipeline that did not get through; what Redis said of one
+// command is in the command.
+func network(_ []redis.Cmder, err error) error {
+	var said redis.Error
+	if errors.As(err, &said) && !redis.HasErrorPrefix(err, "LOADING") && !redis.HasErrorPrefix(err, "NOPERM") {
+		return nil
+	}
+	return err
+}
+
+// releaseScript ends a job's waiting and pushes what it said, once. A job that somebody
+// else queued or began meanwhile is not pushed a second time.
 // KEYS job, waiting, list. ARGV: push, now, attempt.
-var releaseScript = redis.NewScript(`
+var releaseScript = redis.NewScript(hero.QueueLua + `
 if redis.call('ZSCORE', KEYS[2], KEYS[1]) == false then return 0 end
-redis.call('LLEN', KEYS[3])
-redis.call('HSET', KEYS[1], 'status', 'dispatched', 'updated_at', ARGV[2])
+local status = string.gsub(string.lower(redis.call('HGET', KEYS[1], 'status') or ''), '[^a-z]', '')
 redis.call('HDEL', KEYS[1], '` + waitsField + `')
-if ARGV[1] == KEYS[1] then redis.call('HSET', KEYS[1], '` + queuedField + `', ARGV[3]) end
-redis.call('LPUSH', KEYS[3], ARGV[1])
+if status == 'started' or redis.call('LPOS', KEYS[3], ARGV[1]) then
+  redis.call('ZREM', KEYS[2], KEYS[1])
+  return 0
+end
+redis.call('HSET', KEYS[1], 'status', 'dispatched', 'updated_at', ARGV[2])
+if ARGV[1] == KEYS[1] then
+  redis.call('HSET', KEYS[1], '` + queuedField + `', ARGV[3])
+  queue(KEYS[3], KEYS[1], '')
+else
+  redis.call('LPUSH', KEYS[3], ARGV[1])
+end
 redis.call('ZREM', KEYS[2], KEYS[1])
 return 1`)
 
-// Release lets the waiting jobs of a context go whose gate opened, and ends those
-// that can never run. waiting is how many there were. Any number of processes may do
-// it at once.
-func (d *DB) Release(ctx context.Context, in uint32) (waiting int, err error) {
+// Release lets the waiting jobs of a context go whose gate opened, and ends those that
+// can never run. It looks at releaseMost of them from that place on; next is where the
+// next look begins, 0 once all were looked at. waiting tells whether there were any. Any
+// number of processes may do it at once.
+func (d *DB) Release(ctx context.Context, in uint32, from int64) (next int64, waiting bool, err error) {
 	const op = "look at the jobs that wait"
 	c, err := d.tenant(op, in)
 	if err != nil {
-		return 0, err
+		return from, false, err
 	}
-	for from := int64(0); ; {
+	for looked := 0; looked < releaseMost; looked += releasePage {
 		var page []string
 		err := d.try(ctx, op, in, func() (err error) {
 			page, err = c.ZRange(ctx, waitingKey, from, from+releasePage-1).Result()
 			return err
 		})
-		if err != nil {
-			return waiting, err
+		if err != nil || len(page) == 0 {
+			return 0, from > 0, err
 		}
-		waiting += len(page)
-		for _, key := range page {
-			gone, err := d.releaseOne(ctx, in, c, key)
-			if err != nil {
-				return waiting, err
+		waiting = true
+		list, err := d.waiters(ctx, in, c, page)
+		if err != nil {
+			return from, waiting, err
+		}
+		for i, w := range list {
+			gone := false
+			if !w.broken && w.gate != GateClosed { // a broken one stays until somebody mends or deletes it
+				if gone, err = d.releaseOne(ctx, in, c, page[i]); err != nil {
+					return from, waiting, err
+				}
 			}
 			if !gone {
 				from++
 			}
 		}
 		if len(page) < releasePage {
-			return waiting, nil
+			return 0, waiting, nil
 		}
 	}
+	return from, waiting, nil
 }
 
 // releaseOne looks at one waiting job; gone tells that it waits no more.
@@ -208,6 +297,8 @@ func (d *DB) releaseOne(ctx context.Context, in uint32, c *lane, key string) (go
 		return true, d.unwait(ctx, in, c, key)
 	case j.Status.Ended():
 		return true, d.tellWaited(ctx, in, c, j)
+	case j.Status == hero.JobStarted: // somebody else let it go
+		return true, d.unwait(ctx, in, c, key)
 	}
 	g, why, err := d.Gate(ctx, in, j)
 	switch {

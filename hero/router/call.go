@@ -196,7 +196,11 @@ func resultWithin(m hero.Message, job hero.Job) time.Duration {
 	if m.TimeoutResult > 0 {
 		return time.Duration(m.TimeoutResult) * time.Second
 	}
-	return job.WaitsAtMost() + seconds(job.Timeout, defaultResult) + grace
+	waits := job.WaitsAtMost()
+	if job.Waits() { // for others and for prerequisites first, and then in a queue
+		waits *= 2
+	}
+	return waits + seconds(job.Timeout, defaultResult) + grace
 }
 
 // resume looks for the reply to the call of an earlier process, among those that came

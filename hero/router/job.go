@@ -41,6 +41,15 @@ func broke(format string, args ...any) end {
 
 // jobs delivers the jobs of a message.
 func (l *line) jobs(ctx context.Context, j journey, m hero.Message) error {
+	run, err := l.beginRun(ctx, m)
+	switch {
+	case errors.Is(err, edda.Permanent):
+		return l.flowEnds(ctx, m, brokenEnd, err.Error())
+	case err != nil:
+		return err
+	case run != "":
+		return l.flow(ctx, m, run)
+	}
 	errands, err := l.errands(ctx, m)
 	if err != nil {
 		if errors.Is(err, edda.Permanent) {

@@ -54,7 +54,7 @@ func wanted(m hero.Message) ([]errand, error) {
 		return nil, fmt.Errorf("job %d waits for itself, through jobs of the message that depend on each other", id)
 	}
 	if len(out) == 0 {
-		return nil, fmt.Errorf("the message carries no job: fill job or nodes")
+		return nil, fmt.Errorf("the message carries no job: fill job or nodes, or name a flow to run with flow_id")
 	}
 	return out, nil
 }

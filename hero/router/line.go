@@ -30,7 +30,8 @@ type line struct {
 	log     *zap.Logger
 	slots   chan struct{} // a place for each message that is on its way
 	wg      sync.WaitGroup
-	watched int64 // where the next look begins among the messages that wait; of watch alone
+	// Of watch alone: where its next look begins among the messages and the jobs that wait.
+	watched, released int64
 
 	mu     sync.Mutex               // guards flying
 	flying map[string]chan struct{} // keys under way; closed when done
@@ -51,6 +52,7 @@ func (l *line) Run(ctx context.Context) {
 	l.wg.Go(func() { l.outbound(ctx) })
 	l.wg.Go(func() { l.inbound(ctx) })
 	l.wg.Go(func() { l.watch(ctx) })
+	l.wg.Go(func() { l.strays(ctx) })
 	l.wg.Go(func() { l.measure(ctx) })
 }
 

@@ -216,6 +216,7 @@ func TestWhoIsNotWhoItSaysIsRefused(t *testing.T) {
 		forged("chat", ``): jsonrpc.PermissionDenied,
 		forged("result", `,"reply_to":"message:50:1"`): jsonrpc.PermissionDenied,
 		forged("dance", ``):                            jsonrpc.InvalidParams,
+		forged("chat", `,"colour":5`):                  jsonrpc.InvalidParams,
 		strings.Replace(forged("chat", ``), `"caller_id":12`, `"caller_id":77`, 1):                jsonrpc.PermissionDenied,
 		strings.Replace(forged("chat", ``), `"target_context":9`, `"target_context":8`, 1):        jsonrpc.NotFound,
 		strings.Replace(forged("chat", ``), `"origin":"1/message:12:7"`, `"origin":"nowhere"`, 1): jsonrpc.InvalidParams,

@@ -27,6 +27,7 @@ type metrics struct {
 	depth    *prometheus.GaugeVec
 	alive    *prometheus.GaugeVec
 	flying   prometheus.Gauge
+	strays   *prometheus.CounterVec
 
 	mu    sync.Mutex // guards named
 	named int        // contexts with a label of their own
@@ -98,11 +99,13 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 			Name: "edda_hero_runners_alive", Help: "Registered runners whose heartbeat is heard."}, []string{"context"}),
 		flying: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "edda_hero_messages_underway", Help: "Messages that the router has taken and is not done with."}),
+		strays: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "edda_hero_strays_total", Help: "Jobs that other programs let wait for others and nobody released, by what became of them: released or denied."}, []string{"fate"}),
 	}
 	if reg == nil {
 		return m, nil
 	}
-	for _, c := range []prometheus.Collector{m.messages, m.jobs, m.took, m.depth, m.alive, m.flying} {
+	for _, c := range []prometheus.Collector{m.messages, m.jobs, m.took, m.depth, m.alive, m.flying, m.strays} {
 		if err := reg.Register(c); err != nil {
 			return nil, fmt.Errorf("router: register metrics: %w", err)
 		}

@@ -96,14 +96,20 @@ func (l *line) ended(ctx context.Context, m hero.Message, id uint32) (bool, erro
 // expect has the message watched until its result is in.
 func (l *line) expect(ctx context.Context, m hero.Message, job hero.Job) error {
 	within := resultWithin(m, job)
-	for _, other := range m.Job { // they are watched together
-		within = max(within, resultWithin(m, other))
+	if list, err := wanted(m); err == nil { // they are watched together
+		for _, other := range list {
+			within = max(within, resultWithin(m, other.complete(m, l.context)))
+		}
 	}
+	return l.expectWithin(ctx, m, within)
+}
+
+// expectWithin has the message watched for so long, from when it is said first.
+func (l *line) expectWithin(ctx context.Context, m hero.Message, within time.Duration) error {
 	c, err := l.r.db.Client(l.context)
 	if err != nil {
 		return err
 	}
-	// NX: the time began when it was queued first.
 	err = c.ZAddNX(ctx, awaiting, redis.Z{Score: float64(time.Now().Add(within).Unix()), Member: m.Key()}).Err()
 	if err != nil {
 		return l.r.db.Explain("watch "+m.Key(), l.context, err)

@@ -75,6 +75,8 @@ type Options struct {
 	State func(ctx context.Context, messageID string) (mycelium.State, error)
 	// Flows get the reports; without them messages of flows are answered only.
 	Flows Flows
+	// Runs has the flows run that messages carry; without it such messages are refused.
+	Runs Runs
 	// HTTP reaches supervisors with a URL. Redirects must not be followed: a
 	// secret goes with every request.
 	HTTP *http.Client

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"edda/hero"
 	"edda/hero/supervisor"
@@ -161,5 +162,30 @@ func TestASecondMessageSendsAJobIDAgainWithAnotherScript(t *testing.T) {
 	}
 	if told != 3 {
 		t.Errorf("%d results", told)
+	}
+}
+
+// A job that waits for another within its queue_timeout, and then in a queue, was given up
+// when both together took longer than one of them may.
+func TestAMessageIsGivenUpWhileItsJobMayStillWait(t *testing.T) {
+	after := hero.Job{ID: 2, Dependends: []uint32{1}, QueueTimeout: 100, Timeout: 10}
+	if got, want := resultWithin(hero.Message{}, after), 2*100*time.Second+10*time.Second+grace; got != want {
+		t.Errorf("a job that waits for another: %s, want %s", got, want)
+	}
+	if got, want := resultWithin(hero.Message{}, hero.Job{ID: 1, QueueTimeout: 100, Timeout: 10}), 100*time.Second+10*time.Second+grace; got != want {
+		t.Errorf("one that does not: %s, want %s", got, want)
+	}
+	// The nodes may say what waits, and all jobs of a message are watched together.
+	b := newBed(t)
+	r, err := New(b.db, Options{})
+	b.must(err)
+	first, second := job(1), job(2)
+	first.QueueTimeout, second.QueueTimeout = 1000, 1000
+	m := hero.Message{ID: 101, CallerID: 12, Job: []hero.Job{first, second}, Nodes: []hero.FlowNode{{ID: 1}, {ID: 2, Depends: []uint32{1}}}}
+	b.must(newLine(r, 1).expect(t.Context(), m, first))
+	until, err := b.raw(1).ZScore(t.Context(), awaiting, m.Key()).Result()
+	b.must(err)
+	if left := until - float64(time.Now().Unix()); left < 1900 {
+		t.Errorf("it is given up in %v s, and its jobs may wait 2000", left)
 	}
 }

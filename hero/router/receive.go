@@ -50,6 +50,9 @@ func (v *Receiver) deliver(ctx context.Context, p parcel) (bool, error) {
 	if _, _, ok := readOrigin(p.Origin); !ok || m.ID == 0 || len(p.Origin) > maxOrigin {
 		return false, jsonrpc.Errorf(jsonrpc.InvalidParams, "want a message with an id, and its origin as <context>/<key>")
 	}
+	if len(m.Unknown) > 0 {
+		return false, jsonrpc.Errorf(jsonrpc.InvalidParams, "message.%s is not understood here: leave it out", m.Unknown[0])
+	}
 	into, err := v.into(ctx, m)
 	if err != nil {
 		return false, err

@@ -52,4 +52,12 @@ func TestTheDocumentedRightsAreEnough(t *testing.T) {
 	b.end(m, hero.MessageProcessed)
 	b.must(b.raw(1).LPush(t.Context(), hero.MsgOut, "message:12:999").Err()) // leads nowhere
 	b.idle(1)
+	b.must(b.raw(1).SAdd(t.Context(), redisdb.RunningLists, "queue:python:running:20").Err())
+	b.rounds(1) // a job that others let wait
+	urgent := job(2009)
+	urgent.Priority = hero.PriorityHigh
+	b.send(hero.Message{ID: 109, ContextID: 2, Job: []hero.Job{job(2008)}})
+	eventually(t, "a job is queued", func() bool { return b.raw(2).LLen(t.Context(), "queue:python").Val() == 2 })
+	b.send(hero.Message{ID: 110, ContextID: 2, Job: []hero.Job{urgent}})
+	eventually(t, "the next one is first", func() bool { return b.raw(2).LIndex(t.Context(), "queue:python", -1).Val() == "job:12:2009" })
 }

@@ -338,7 +338,8 @@ func (l *line) asked(ctx context.Context, in uint32, replyTo string) (hero.Messa
 	if err != nil {
 		return hero.Message{}, false, absent(err)
 	}
-	return m, m.MessageType == hero.MessageJob, nil
+	run, err := l.runOf(ctx, m) // the end of a flow is the flow's to tell
+	return m, m.MessageType == hero.MessageJob && run == "", err
 }
 
 // absent: what is not there, or cannot be read, is nobody's question.

@@ -35,9 +35,11 @@ func (l *line) watch(ctx context.Context) {
 // watchOnce lets go what waits for nothing any more, and looks at what is late and at the
 // next page of what waits.
 func (l *line) watchOnce(ctx context.Context) error {
-	if _, err := l.r.db.Release(ctx, l.context); err != nil {
+	next, _, err := l.r.db.Release(ctx, l.context, l.released)
+	if err != nil {
 		return err
 	}
+	l.released = next
 	c, err := l.r.db.Client(l.context)
 	if err != nil {
 		return err
@@ -85,6 +87,12 @@ func (l *line) lookAt(ctx context.Context, z redis.Z) (gone bool, err error) {
 		return false, err
 	}
 	late := time.Now().Unix() >= int64(z.Score)
+	if run, err := l.runOf(ctx, m); err != nil || run != "" {
+		if err != nil || l.r.o.Runs == nil {
+			return false, err
+		}
+		return l.lookAtFlow(ctx, m, late)
+	}
 	list, err := l.errands(ctx, m)
 	if err != nil {
 		if errors.Is(err, edda.Permanent) {

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"edda/hero"
 )
@@ -121,7 +122,7 @@ func TestAJobWhoseDependencyFailedEndsWithTheReason(t *testing.T) {
 	c, err := w.db.Client(tenant)
 	w.must(err)
 	w.must(c.HSet(t.Context(), hero.JobKey(actor, 4), "edda_waits_until", 1).Err())
-	if j := w.ended(4); j.Result["error"] != "timeout: it waited in vain: job 77 is not there" {
+	if j := w.ended(4); j.Result["error"] != "queue_timeout: not met within 24h0m0s: job 77 is not there" {
 		t.Errorf("%v", j.Result)
 	}
 	w.idle(20)
@@ -156,5 +157,25 @@ func TestAJobThatItsFlowDispatchedDoesNotWait(t *testing.T) {
 	w.queue(hero.Job{ID: 2, ScriptType: "bash", Script: "true", Dependends: []uint32{1}, Prerequisites: []string{"x"}, FlowID: 33, Attempt: 1})
 	if j := w.ended(2); j.Status != hero.JobFinished {
 		t.Errorf("%s %v", j.Status, j.Result)
+	}
+}
+
+// It was given up after a day, whatever its queue_timeout said.
+func TestAJobThatWaitsForOthersIgnoresItsQueueTimeout(t *testing.T) {
+	w := newWorld(t)
+	w.start(20, newScripts(t, t.TempDir()), Options{})
+	const days = 3 * 24 * 3600
+	w.queue(hero.Job{ID: 1, ScriptType: "bash", Script: "true", Dependends: []uint32{77}, QueueTimeout: 1})
+	w.queue(hero.Job{ID: 2, ScriptType: "bash", Script: "true", Prerequisites: []string{"paid"}, QueueTimeout: days})
+	if j := w.ended(1); j.Status != hero.JobError || j.Result["error"] != "queue_timeout: not met within 1s: job 77 is not there" {
+		t.Errorf("%s %v", j.Status, j.Result)
+	}
+	w.eventually("the second waits", func() bool { return len(w.waiting()) == 1 })
+	c, err := w.db.Client(tenant)
+	w.must(err)
+	until, err := c.ZScore(t.Context(), "edda:waiting", hero.JobKey(actor, 2)).Result()
+	w.must(err)
+	if left := until - float64(time.Now().Unix()); left > days || left < days-600 {
+		t.Errorf("it waits for %v s more, want %d", left, days)
 	}
 }

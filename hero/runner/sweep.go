@@ -17,16 +17,13 @@ import (
 	"edda/internal/complaint"
 )
 
-// lists names the lists that runners of a context took jobs into.
-const lists = "edda:running"
-
 // announce makes the runner's list known to the others, before anything is in it.
 func (l *line) announce(ctx context.Context, kind string) error {
 	c, err := l.r.db.Client(l.context)
 	if err != nil {
 		return err
 	}
-	return c.SAdd(ctx, lists, taken(kind, l.r.id)).Err()
+	return c.SAdd(ctx, redisdb.RunningLists, taken(kind, l.r.id)).Err()
 }
 
 // sweep looks for the jobs of runners that died, and at queues that nobody here
@@ -55,7 +52,7 @@ func (l *line) sweepOnce(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	all, err := c.SMembers(ctx, lists).Result()
+	all, err := c.SMembers(ctx, redisdb.RunningLists).Result()
 	if err != nil {
 		return err
 	}
@@ -122,13 +119,14 @@ const releaseEvery = 2
 // a reason to look at once.
 func (l *line) release(ctx context.Context) {
 	releasing := complaint.New(l.log, "look at the jobs that wait")
-	for ctx.Err() == nil {
-		waiting, err := l.r.db.Release(ctx, l.context)
+	for from := int64(0); ctx.Err() == nil; {
+		next, waiting, err := l.r.db.Release(ctx, l.context, from)
 		if ctx.Err() == nil {
 			releasing.Note(err)
 		}
 		if err == nil {
-			l.waiting.Store(waiting > 0)
+			from = next
+			l.waiting.Store(waiting)
 		}
 		select {
 		case <-ctx.Done():

@@ -73,6 +73,13 @@ func (a *air) run(scripts Scripts, o Options) (stop func()) {
 			a.t.Error(err)
 		}
 	})
+	isOpen := func() bool { r.topic.mu.Lock(); defer r.topic.mu.Unlock(); return r.topic.open }
+	for until := time.Now().Add(15 * time.Second); !isOpen(); time.Sleep(time.Millisecond) { // before it refuses as busy
+		if time.Now().After(until) {
+			a.t.Error("the runner never takes jobs from its topic")
+			break
+		}
+	}
 	a.t.Cleanup(func() {
 		cancel()
 		runner.Wait()
@@ -281,5 +288,86 @@ func TestAJobOfTheTopicThatWaitsTooLongIsNotBegun(t *testing.T) {
 	}
 	if err := <-first; err != nil || string(got) != `{"success":"first\n"}` {
 		t.Errorf("%s, %v", got, err)
+	}
+}
+
+// Retries are runs after the first, made by the runner; who sends a job knows by "runs" that it
+// need not make them itself.
+func TestAJobOfTheTopicThatFailsIsRunAgainByItsRetries(t *testing.T) {
+	a := newAir(t)
+	a.run(newScripts(t, t.TempDir()), Options{})
+	for name, test := range map[string]struct {
+		retries, fails int
+		slow           bool // it fails by its timeout
+		want           string
+		runs           int
+	}{
+		"the second succeeds":  {2, 1, false, `{"success":"xx\n"}`, 2},
+		"the last succeeds":    {2, 2, false, `{"success":"xxx\n"}`, 3},
+		"none succeeds":        {2, 9, false, `{"error":"exit 1","runs":3}`, 3},
+		"without retries":      {0, 9, false, `{"error":"exit 1"}`, 1},
+		"the first succeeds":   {2, 0, false, `{"success":"x\n"}`, 1},
+		"timeouts count, too":  {1, 9, true, `{"error":"timeout: ran longer than 1s","runs":2}`, 2},
+		"as many as there are": {255, 4, false, `{"success":"xxxxx\n"}`, 5},
+	} {
+		t.Run(name, func(t *testing.T) {
+			file := t.TempDir() + "/runs"
+			script := "import sys, time\nopen('" + file + "', 'a').write('x')\nn = open('" + file + "').read()\nprint(n)\nsys.exit(len(n) <= " + fmt.Sprint(test.fails) + ")"
+			more := fmt.Sprintf(`, "retries": %d`, test.retries)
+			if test.slow {
+				script = strings.Replace(script, "print(n)", "time.sleep(60)", 1)
+			}
+			job := jobJSON(len(name)*1000+test.fails, script, more)
+			if test.slow {
+				job = strings.Replace(job, `"timeout": 10`, `"timeout": 1`, 1)
+			}
+			var got json.RawMessage
+			if err := a.call("job.run", job, &got); err != nil || string(got) != test.want {
+				t.Errorf("%s, %v, want %s", got, err, test.want)
+			}
+			if runs, _ := os.ReadFile(file); len(runs) != test.runs {
+				t.Errorf("%d runs, want %d", len(runs), test.runs)
+			}
+			got = nil // sent again, it is answered and not run
+			if err := a.call("job.run", job, &got); err != nil || string(got) != test.want {
+				t.Errorf("again: %s, %v, want %s", got, err, test.want)
+			}
+			if runs, _ := os.ReadFile(file); len(runs) != test.runs {
+				t.Errorf("again: %d runs, want %d", len(runs), test.runs)
+			}
+		})
+	}
+}
+
+// A stop ends the runs that are to come as well.
+func TestAJobOfTheTopicThatIsStoppedIsNotRunAgain(t *testing.T) {
+	a := newAir(t)
+	a.run(newScripts(t, t.TempDir()), Options{})
+	file := t.TempDir() + "/runs"
+	end := make(chan json.RawMessage, 1)
+	go func() {
+		var got json.RawMessage
+		if err := a.call("job.run", jobJSON(7, "import time\nopen('"+file+"', 'a').write('x')\ntime.sleep(60)", `, "retries": 5`), &got); err != nil {
+			t.Error(err)
+		}
+		end <- got
+	}()
+	for until := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		if text, _ := os.ReadFile(file); len(text) == 1 {
+			break
+		}
+		if time.Now().After(until) {
+			t.Fatal("it was not begun")
+		}
+	}
+	var stopped bool
+	if err := a.call("job.stop", `{"job_id": "7"}`, &stopped); err != nil || !stopped {
+		t.Errorf("%v, %v", stopped, err)
+	}
+	if got := <-end; string(got) != `{"error":"stopped","runs":1}` {
+		t.Errorf("%s", got)
+	}
+	if text, _ := os.ReadFile(file); len(text) != 1 {
+		t.Errorf("%d runs", len(text))
 	}
 }

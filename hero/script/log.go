@@ -1,32 +1,43 @@
 package script
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
+
+	"go.uber.org/zap"
 )
 
 // logFile is the log of one id: what each of its runs wrote, with the time and
-// the stream. When it is full it becomes <name>.1, in the place of an older one.
+// the stream. When it is full it becomes <name>.1, and that <name>.2.
 type logFile struct {
-	path string
-	most int64
-	f    *os.File
-	size int64
+	root   *os.Root
+	name   string
+	bounds LogBounds
+	f      *os.File
+	size   int64
 }
 
-func openLog(path string, most int64) (*logFile, error) {
-	l := &logFile{path: path, most: most}
-	return l, l.open()
+// openLog opens the log of that name in a folder.
+func openLog(folder, name string, bounds LogBounds) (*logFile, error) {
+	root, err := os.OpenRoot(folder)
+	if err != nil {
+		return nil, fmt.Errorf("open log: %w", err)
+	}
+	l := &logFile{root: root, name: name, bounds: bounds}
+	if err := l.open(); err != nil {
+		return nil, errors.Join(err, root.Close())
+	}
+	return l, nil
 }
 
 func (l *logFile) open() error {
-	f, err := os.OpenFile(l.path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	f, err := OpenLog(l.root, l.name)
 	if err != nil {
 		return fmt.Errorf("open log: %w", err)
 	}
@@ -45,20 +56,19 @@ func (l *logFile) line(stream, text string) error {
 	if err != nil {
 		return fmt.Errorf("write log: %w", err)
 	}
-	if !over(l.size, l.most) {
+	if !over(l.size, l.bounds.Size) {
 		return nil
 	}
-	if err := errors.Join(l.f.Close(), os.Rename(l.path, l.path+rotated)); err != nil {
+	if err := errors.Join(l.f.Close(), l.bounds.Rotate(l.root, l.name)); err != nil {
 		return fmt.Errorf("rotate log: %w", err)
 	}
 	return l.open()
 }
 
-func (l *logFile) close() error { return l.f.Close() }
+func (l *logFile) close() error { return errors.Join(l.f.Close(), l.root.Close()) }
 
 const (
 	logSuffix = ".log"
-	rotated   = ".1"
 	// maxName bounds the name of a log; ids are the callers'.
 	maxName = 120
 )
@@ -89,7 +99,7 @@ func (h *Host) Log(context, id string, most int64) (string, error) {
 		return "", fmt.Errorf("%.40q cannot be a context's folder", context)
 	}
 	path := h.logPath(context, id)
-	older, err := tail(path+rotated, most)
+	older, err := tail(PartOf(path, 1), most)
 	if err != nil {
 		return "", err
 	}
@@ -130,27 +140,63 @@ func tail(path string, most int64) (string, error) {
 	return string(b), nil
 }
 
-// prune removes a context's oldest logs, where there are too many.
-func prune(folder string, most int) error {
-	entries, err := os.ReadDir(folder)
-	if err != nil || most <= 0 || len(entries) <= most {
+// keepLogsEvery is how often the age of all logs is looked at.
+const keepLogsEvery = 10 * time.Minute
+
+// KeepLogs removes what is too old or too much of the logs, now and at times, until ctx
+// ends.
+func (h *Host) KeepLogs(ctx context.Context) error {
+	tick := time.NewTicker(keepLogsEvery)
+	defer tick.Stop()
+	for {
+		if err := h.pruneAll(time.Now()); err != nil {
+			h.options.Log.Warn("old logs of scripts were not removed", zap.Error(err))
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// pruneAll looks at the logs of every context.
+func (h *Host) pruneAll(now time.Time) error {
+	folders, err := filepath.Glob(filepath.Join(h.options.Dir, "contexts", "*", "logs"))
+	for _, folder := range folders {
+		err = errors.Join(err, h.prune(folder, now))
+	}
+	return err
+}
+
+// prune removes what is too old or too much of a folder of logs, and says so.
+func (h *Host) prune(folder string, now time.Time) error {
+	root, err := os.OpenRoot(folder)
+	if err != nil {
 		return err
 	}
-	type aged struct {
-		name string
-		at   time.Time
+	defer root.Close()
+	entries, err := os.ReadDir(folder)
+	if err != nil {
+		return err
 	}
-	var all []aged
-	for _, e := range entries {
-		if info, err := e.Info(); err == nil {
-			all = append(all, aged{e.Name(), info.ModTime()})
-		}
+	names := make([]string, len(entries))
+	for i, e := range entries {
+		names[i] = e.Name()
 	}
-	slices.SortFunc(all, func(a, b aged) int { return a.at.Compare(b.at) })
-	for _, old := range all[:max(0, len(all)-most)] {
-		if err := os.Remove(filepath.Join(folder, old.name)); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return err
-		}
+	removed, err := h.options.Limits.logs().Prune(root, names, now)
+	if len(removed) > 0 {
+		h.options.Log.Info("old logs of scripts removed", zap.String("folder", folder), zap.Int("files", len(removed)), zap.String("oldest", removed[0]))
 	}
-	return nil
+	return err
+}
+
+// crowded tells whether a folder has more logs than it may keep.
+func (h *Host) crowded(folder string) (bool, error) {
+	most := h.options.Limits.LogFiles
+	if most <= 0 {
+		return false, nil
+	}
+	entries, err := os.ReadDir(folder)
+	return len(entries) > most, err
 }

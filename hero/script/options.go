@@ -46,8 +46,18 @@ type Limits struct {
 	Disk      int64         // bytes in its temporary folder (1 GiB)
 	Processes int           // at once (64)
 	OpenFiles int           // of one process (1024)
-	LogSize   int64         // bytes of a log before it is rotated, once (1 MiB)
-	LogFiles  int           // logs that a context keeps; the oldest go first (1000)
+	// Of logs: bytes of one before it is rotated (1 MiB), older parts that are kept
+	// beside it (1), files that a context keeps, the oldest go first (1000), and how long
+	// ago a file that is kept was written (30 days).
+	LogSize      int64
+	LogRotations int
+	LogFiles     int
+	LogAge       time.Duration
+}
+
+// logs are the bounds of the logs.
+func (l Limits) logs() LogBounds {
+	return LogBounds{Size: l.LogSize, Rotations: l.LogRotations, Files: l.LogFiles, Age: l.LogAge}
 }
 
 // The bounds of an environment. The kernel refuses longer strings at exec, with
@@ -97,6 +107,9 @@ func (o *Options) validate() error {
 	}
 	o.Dir = dir
 	o.Limits = o.Limits.filled()
+	if err := o.Limits.logs().Check(); err != nil {
+		return err
+	}
 	return o.find()
 }
 
@@ -141,7 +154,10 @@ const (
 	defaultProcesses = 64
 	defaultOpenFiles = 1024
 	defaultLogSize   = 1 << 20
-	defaultLogFiles  = 1000
+	// The defaults of logs elsewhere, too.
+	DefaultLogRotations = 1
+	DefaultLogFiles     = 1000
+	DefaultLogAge       = 30 * 24 * time.Hour
 )
 
 func (l Limits) filled() Limits {
@@ -156,7 +172,9 @@ func (l Limits) filled() Limits {
 	fill(&l.Processes, defaultProcesses)
 	fill(&l.OpenFiles, defaultOpenFiles)
 	fill(&l.LogSize, defaultLogSize)
-	fill(&l.LogFiles, defaultLogFiles)
+	fill(&l.LogRotations, DefaultLogRotations)
+	fill(&l.LogFiles, DefaultLogFiles)
+	fill(&l.LogAge, DefaultLogAge)
 	return l
 }
 

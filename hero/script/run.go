@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"sync"
 	"syscall"
@@ -69,17 +70,19 @@ func (r *run) unbegun() record {
 }
 
 func (r *run) openLog() error {
-	l := r.host.options.Limits
 	path := r.host.logPath(r.script.Context, r.script.ID)
-	folder := path[:len(path)-len(logName(r.script.ID)+logSuffix)]
+	folder, name := filepath.Split(path)
 	if err := os.MkdirAll(folder, 0o700); err != nil {
 		return fmt.Errorf("folder of logs: %w", err)
 	}
-	if err := prune(folder, l.LogFiles); err != nil {
+	crowded, err := r.host.crowded(folder)
+	if crowded {
+		err = r.host.prune(folder, time.Now())
+	}
+	if err != nil {
 		return fmt.Errorf("folder of logs: %w", err)
 	}
-	var err error
-	r.log, err = openLog(path, l.LogSize)
+	r.log, err = openLog(folder, name, r.host.options.Limits.logs())
 	return err
 }
 

@@ -51,7 +51,7 @@ const supervisedKey = "edda:supervised"
 // KEYS job, queue, supervised, index. ARGV: whether to queue, attempt, content,
 // script, give up at (0: never), caller, how many words of the state and how many of
 // the definition follow, then the state, the definition, and what only a new job gets.
-var enqueue = redis.NewScript(`
+var enqueue = redis.NewScript(hero.QueueLua + `
 local h = redis.call('HMGET', KEYS[1], 'status', 'queued', 'content', 'script')
 local run, attempt = ARGV[1] == '1', tonumber(ARGV[2])
 local status, queued = string.lower(h[1] or ''):gsub('"', ''), tonumber(h[2] or '0') or 0
@@ -69,7 +69,7 @@ redis.call('SADD', KEYS[4], ARGV[6])
 if not run then return 'stored' end
 redis.call('HSET', KEYS[1], 'queued', ARGV[2])
 if ARGV[5] ~= '0' then redis.call('ZADD', KEYS[3], ARGV[5], KEYS[1]) end
-if queued == 0 or not redis.call('LPOS', KEYS[2], KEYS[1]) then redis.call('LPUSH', KEYS[2], KEYS[1]) end
+if queued == 0 or not redis.call('LPOS', KEYS[2], KEYS[1]) then queue(KEYS[2], KEYS[1], '') end
 return 'queued'
 `)
 

@@ -41,6 +41,8 @@ type Job struct {
 	Signatures json.RawMessage `json:"signatures,omitempty"`
 	// QueueTimeout is Edda's own: how long the job may wait before it is begun, in seconds.
 	QueueTimeout uint32 `json:"queue_timeout,omitempty"`
+	// Priority is Edda's own: high goes before the others in its queue.
+	Priority hero.Priority `json:"priority,omitempty"`
 	// Attempt is Edda's own: a higher one may run a job again that failed.
 	Attempt uint32 `json:"attempt,omitempty"`
 	// Retries, Prerequisites and Dependends are Edda's own too: a supervisor that
@@ -67,7 +69,7 @@ func FromHero(j hero.Job) Job {
 		ID: idOf(j), CallerID: toID(j.CallerID), ContextID: toID(j.ContextID),
 		Payload: j.Script, Runner: executor, Executor: executor, Timeout: j.Timeout, EnvVars: env,
 		CreatedAt: rfc3339(j.CreatedAt), UpdatedAt: rfc3339(j.UpdatedAt),
-		Signatures: j.Signatures, QueueTimeout: j.QueueTimeout, Attempt: j.Attempt, Status: string(j.Status),
+		Signatures: j.Signatures, QueueTimeout: j.QueueTimeout, Priority: j.Priority, Attempt: j.Attempt, Status: string(j.Status),
 		Retries: j.Retries, Prerequisites: j.Prerequisites, Dependends: j.Dependends, Unreadable: j.Unreadable,
 	}
 }
@@ -113,6 +115,10 @@ func (j Job) Hero() (hero.Job, error) {
 	if err != nil {
 		return hero.Job{}, err
 	}
+	priority, err := priorityOf(j.Priority)
+	if err != nil {
+		return hero.Job{}, err
+	}
 	updated, err := unix("job.updated_at", j.UpdatedAt)
 	if err != nil {
 		return hero.Job{}, err
@@ -120,9 +126,21 @@ func (j Job) Hero() (hero.Job, error) {
 	return hero.Job{
 		ID: ids[0], CallerID: ids[1], ContextID: ids[2], Script: j.Payload,
 		ScriptType: hero.ScriptType(executor), Executor: executor, Timeout: j.Timeout, EnvVars: j.EnvVars,
-		CreatedAt: created, UpdatedAt: updated, Signatures: j.Signatures, QueueTimeout: j.QueueTimeout, Attempt: j.Attempt, Status: hero.JobDispatched,
+		CreatedAt: created, UpdatedAt: updated, Signatures: j.Signatures, QueueTimeout: j.QueueTimeout, Priority: priority, Attempt: j.Attempt, Status: hero.JobDispatched,
 		Retries: j.Retries, Prerequisites: j.Prerequisites, Dependends: j.Dependends, Name: name,
 	}, nil
+}
+
+// priorityOf reads the priority; none is the usual one.
+func priorityOf(p hero.Priority) (hero.Priority, error) {
+	if p == hero.PriorityNormal {
+		return p, nil
+	}
+	p, err := hero.ParsePriority(string(p))
+	if err != nil {
+		return p, fmt.Errorf("job.priority: %w", err)
+	}
+	return p, nil
 }
 
 // The words that a context's and a caller's number may stand behind in an id, as in

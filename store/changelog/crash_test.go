@@ -218,6 +218,9 @@ func crashAtAnyStep(t *testing.T, o Options) {
 			t.Errorf("%s was passed %d times", point, seen[point])
 		}
 	}
+	if kept := seen["foldKept"]; o.Keep != nil && kept < 3 {
+		t.Errorf("a file was kept %d times", kept)
+	}
 	t.Logf("%d images, %v", checked, seen)
 }
 

@@ -126,6 +126,8 @@ func (db *DB) copyKept(path string, end int64) error {
 	if err = errors.Join(err, to.Close()); err != nil {
 		return errors.Join(err, os.Remove(name)) // half of it would be read as all
 	}
+	// gofail: var foldKept struct{}
+	db.pass("foldKept")
 	if db.raw.NoSync {
 		return nil
 	}

@@ -4,7 +4,8 @@
 local id, key = ARGV[5], 'hero:job:' .. ARGV[5]
 if redis.call('EXISTS', key) == 0 then
   redis.call('HSET', key, unpack(ARGV, 8))
-  if ARGV[6] == '1' then redis.call('LPUSH', ARGV[1] .. ARGV[7], id) end
+  if ARGV[6] == '1' and ARGV[4] == 'LEFT' then redis.call('LPUSH', ARGV[1] .. ARGV[7], id) end
+  if ARGV[6] == '1' and ARGV[4] ~= 'LEFT' then queue(ARGV[1] .. ARGV[7], id, 'hero:job:') end
   return 'created'
 end
 if redis.call('TYPE', key).ok ~= 'hash' then return 'exists' end

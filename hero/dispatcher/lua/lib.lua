@@ -34,11 +34,24 @@ local function alive(worker, run)
   return till and tonumber(till) > NOW
 end
 
--- push queues as a client does; put_back puts where it is taken from next.
-local function push(worker, id) redis.call('LPUSH', WORK .. worker, id) end
+-- push_on queues as a client does, by the job's priority; where the newest is taken
+-- first, that is what a high priority means. put_back puts where it is taken from next.
+local function push_on(list, id)
+  if FROM == 'LEFT' then redis.call('LPUSH', list, id) else queue(list, id, 'hero:job:') end
+end
+local function push(worker, id) push_on(WORK .. worker, id) end
 local function put_back(worker, id)
   if redis.call('LPOS', WORK .. worker, id) then return end
   redis.call(FROM == 'LEFT' and 'LPUSH' or 'RPUSH', WORK .. worker, id)
+end
+
+-- queue_released queues a job that waited, where its own client or worker would: who
+-- releases it may name queues otherwise. One that its client queued meanwhile stays once.
+local function queue_released(id)
+  local h = redis.call('HMGET', job(id), 'edda_work_queue', 'worker_id')
+  local list = (h[1] or WORK) .. (h[2] or '')
+  redis.call('HDEL', job(id), 'edda_work_queue')
+  if not redis.call('LPOS', list, id) then push_on(list, id) end
 end
 
 -- redispatch makes a started job one that waits in its queue.
@@ -66,7 +79,7 @@ local function let_go(e, todo)
         todo[#todo + 1] = { w, 'error', nil, string.sub('dependency ' .. e[1] .. ' failed: ' .. e[4], 1, LONGEST_ERROR) }
       end
     elseif redis.call('SCARD', 'hero:waits:' .. w) == 0 and forget(w) and status(w) == 'dispatched' then
-      push(redis.call('HGET', job(w), 'worker_id') or '', w)
+      queue_released(w)
     end
   end
   redis.call('DEL', 'hero:waiters:' .. e[1])
@@ -127,6 +140,7 @@ local function gate(id, deps)
     redis.call('SADD', 'hero:waiters:' .. dep, id)
   end
   redis.call('SADD', 'hero:waiting', id)
+  if not redis.call('HGET', job(id), 'edda_work_queue') then redis.call('HSET', job(id), 'edda_work_queue', WORK) end
   anybody_waits = true
   return { 'waiting', '' }
 end

@@ -1,0 +1,81 @@
+package dispatcher
+
+import (
+	"context"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/zap"
+
+	"edda/internal/complaint"
+)
+
+const (
+	// keepEvery is how often a keeper looks at the jobs that wait.
+	keepEvery = time.Second
+	// keepPages bounds one look: the next one goes on behind it, so that ten thousand
+	// jobs that wait cost no more than a thousand.
+	keepPages = 2
+)
+
+// Keeper releases the jobs that wait for others, where no worker of ours does that: the
+// document's worker records a result, and looks at nobody else. Any number may run.
+type Keeper struct {
+	line
+	log      *zap.Logger
+	released prometheus.Counter
+	every    time.Duration
+	cursor   uint64 // where the next look begins
+}
+
+// NewKeeper makes a keeper. The caller closes db.
+func NewKeeper(db *redis.Client, reg prometheus.Registerer, log *zap.Logger) (*Keeper, error) {
+	l, err := newLine(db, "", "")
+	if err != nil {
+		return nil, err
+	}
+	m, err := newMetrics(reg)
+	if err != nil {
+		return nil, err
+	}
+	return &Keeper{line: l, log: log, released: m.swept.WithLabelValues("released"), every: keepEvery}, nil
+}
+
+// Run keeps until ctx ends. Where the user of Redis has no rights to the dispatcher's
+// keys there is nothing to keep.
+func (k *Keeper) Run(ctx context.Context) error {
+	ticker := time.NewTicker(k.every)
+	defer ticker.Stop()
+	keeping := complaint.New(k.log, "release the dispatcher's jobs that wait")
+	for {
+		_, err := k.runOnce(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case redis.HasErrorPrefix(err, "NOPERM"):
+			k.log.Info("the Redis user has no rights to hero:*: jobs of the dispatcher that wait are released by its workers and clients alone", zap.Error(err))
+			<-ctx.Done()
+			return nil
+		}
+		keeping.Note(err)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+	}
+}
+
+// runOnce looks at some of the jobs that wait.
+func (k *Keeper) runOnce(ctx context.Context) (released int, err error) {
+	for range keepPages {
+		next, n, err := k.releasePage(ctx, k.cursor)
+		k.cursor = next
+		k.released.Add(float64(n))
+		if released += n; err != nil || next == 0 {
+			return released, err
+		}
+	}
+	return released, nil
+}
