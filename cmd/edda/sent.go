@@ -43,13 +43,15 @@ func (s settings) keptFor() time.Duration {
 	return interval + interval/4 + syncSlack + store.TellAfter
 }
 
-// keepSent is for [store.Options]: nil where nothing need be kept.
+// keepSent is for [store.Options]: nil where nothing is sent. What was kept before the
+// server synced by itself is removed.
 func (p *process) keepSent() func() time.Time {
-	if !p.settings.sagas() || p.settings.syncInterval() == 0 {
+	if !p.settings.sagas() {
 		return nil
 	}
+	always := p.settings.syncInterval() == 0
 	return func() time.Time {
-		if p.synced.Load() {
+		if always || p.synced.Load() {
 			return time.Now().Add(time.Hour) // nothing is kept
 		}
 		tail := p.tail.Load()
