@@ -114,7 +114,7 @@ func (w *writer) bucket(name keyspace) *changelog.Bucket {
 
 func (w *writer) change(e *encoded) error {
 	for _, step := range []func(*encoded) error{
-		w.expire, w.stale, w.outgoing, w.transitions, w.puts, w.claims, w.letters, w.delivered, w.armed,
+		w.expire, w.stale, w.outgoing, w.transitions, w.puts, w.claims, w.letters, w.delivered, w.told, w.armed,
 	} {
 		if err := step(e); err != nil {
 			return err
