@@ -216,7 +216,7 @@ func (t *Tail) look(ctx context.Context, m edda.Mark, connection uint64) error {
 		if err != nil {
 			return fmt.Errorf("look at stream %s: %w", m.Stream, err)
 		}
-		if info.State.FirstSeq > m.Seq { // a moment ago
+		if info.State.FirstSeq > m.Seq || t.lookedAt(connection) { // a moment ago, or somebody deleted it
 			return nil
 		}
 		return fmt.Errorf("stream %s has no message at %d, where one was acknowledged: %w", m.Stream, m.Seq, ErrShorter)
@@ -227,6 +227,14 @@ func (t *Tail) look(ctx context.Context, m edda.Mark, connection uint64) error {
 		return fmt.Errorf("stream %s has at %d the message %q, where %q was acknowledged: %w", m.Stream, m.Seq, id, m.ID, ErrShorter)
 	}
 	return t.holed(m.Stream, st.NumDeleted, connection)
+}
+
+// lookedAt tells whether all was there before on this connection: a server loses nothing
+// while it runs.
+func (t *Tail) lookedAt(connection uint64) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.connection == connection
 }
 
 // errHole says that messages are missing before a mark, which is there.
