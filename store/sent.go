@@ -41,11 +41,10 @@ func (e *encoder) marks(c Change) error {
 	return e.put(bucketMeta, metaMarks, c.Marks)
 }
 
-// tell writes the row into the log once more where it has been in the outbox for long.
-func (w *writer) tell(id ulid.ULID, in *changelog.Bucket, value []byte) {
-	if w.tells && w.stamp.Clock > id.Time()+uint64(TellAfter.Milliseconds()) {
-		in.Tell(id[:], value)
-	}
+// late tells whether the row is to be written into the log once more as it goes, since it
+// has been in the outbox for long.
+func (w *writer) late(id ulid.ULID) bool {
+	return w.tells && w.stamp.Clock > id.Time()+uint64(TellAfter.Milliseconds())
 }
 
 func (e *encoder) sent(c Change) error {

@@ -313,7 +313,9 @@ func (w *writer) remove(id ulid.ULID) error {
 	if value == nil {
 		return nil // delivered before
 	}
-	w.tell(id, bucket, value)
+	if w.late(id) {
+		bucket.Tell(w.id[:], value)
+	}
 	value, err := w.seal.open(bucketOutbox, w.id[:], value, 0)
 	if err != nil {
 		return err
