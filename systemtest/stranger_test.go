@@ -328,6 +328,7 @@ func (s *strangerSupervisor) run(j *strangerJob) map[string]string {
 	s.mu.Lock()
 	s.runs[*j.ID]++
 	first := s.runs[*j.ID] == 1
+	delete(s.ends, *j.ID) // that of an earlier attempt, which job.status must not tell while this one runs
 	s.mu.Unlock()
 	end := strangerExecutes(s.python, *j.Payload, *j.Env)
 	if first && *j.ID == s.flaky {

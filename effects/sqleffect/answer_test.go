@@ -292,14 +292,16 @@ func TestMoreRowsThanAskedForIsAFailure(t *testing.T) {
 	})
 }
 
-// TestALargeAnswerIsNotReadToItsEnd: closing it must not read the rest.
+// TestALargeAnswerIsNotReadToItsEnd: closing it must not read the rest, which would take
+// days. A call that ends at all did not, however long a busy machine takes.
 func TestALargeAnswerIsNotReadToItsEnd(t *testing.T) {
 	onServers(t, func(t *testing.T, s side) {
-		text := map[string]string{"postgres": "select generate_series(1, 2000000000) as g", "mysql": "select seq from seq_1_to_2000000000"}[s.name]
-		began := time.Now()
-		r, err := s.call(t, local(t), "c1", map[string]any{"query": text, "readonly": true})
-		if err != nil || r.Status != 413 || time.Since(began) > 10*time.Second {
-			t.Errorf("%+v %v after %s", r, err, time.Since(began))
+		text := map[string]string{"postgres": "select generate_series(1::bigint, 1000000000000) as g", "mysql": "select seq from seq_1_to_1000000000000"}[s.name]
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+		defer cancel()
+		r, err := local(t).Call(ctx, s.command("c1", map[string]any{"query": text, "readonly": true}))
+		if err != nil || r.Status != 413 || ctx.Err() != nil {
+			t.Errorf("%+v %v %v", r, err, ctx.Err())
 		}
 	})
 }

@@ -77,8 +77,15 @@ type Client struct {
 	secret string
 	prefix string // of the requests' ids
 	seq    atomic.Uint64
-	flat   atomic.Bool // it wants {…}, not [{…}]
+	shape  atomic.Int32 // of the parameters that it wants
 }
+
+// The shapes of parameters.
+const (
+	inList    = iota // [{…}], as the documents show them
+	maybeFlat        // {…}: it refused a list, and did not answer without one yet
+	flat             // {…}: it answered without a list
+)
 
 // NewClient makes a client; prefix must not repeat in the life of the network,
 // because a late answer is known by its request's id.
@@ -127,7 +134,7 @@ func (c *Client) Resume(ctx context.Context, id, messageID string, only bool) (h
 	}
 	var ids []string
 	if id != "" {
-		ids = []string{id, id + flatSuffix}
+		ids = []string{id, id + otherSuffix}
 	}
 	raw, err := over.Resume(ctx, ids, messageID, only)
 	if err != nil {
@@ -216,29 +223,52 @@ func (c *Client) call(ctx context.Context, method string, p params, into any, se
 	return c.callAs(ctx, method, c.NewID(), p, into, seen)
 }
 
-// flatSuffix ends the id of a call that is made again without the list.
-const flatSuffix = ".flat"
+// otherSuffix ends the id of a call that is made again in the other shape, which is
+// nearly always the one without the list.
+const otherSuffix = ".flat"
 
 // callAs sends the parameters as the documents show them, in a list, and once more
-// without the list where the supervisor does not want one.
+// without the list where the supervisor does not want one. Calls that are made while the
+// second one is under way have no list either, because job.run answers when the job ends;
+// a supervisor that refuses those gets the list.
 func (c *Client) callAs(ctx context.Context, method, id string, p params, into any, seen func(Progress)) error {
-	flat := c.flat.Load()
-	err := c.send(ctx, method, id, p, flat, into, seen)
-	if flat || !hasCode(err, jsonrpc.InvalidParams) {
+	shape := c.shape.Load()
+	err := c.send(ctx, method, id, p, shape != inList, into, seen)
+	refused := hasCode(err, jsonrpc.InvalidParams)
+	switch {
+	case shape == maybeFlat && !refused && answered(err):
+		c.shape.Store(flat)
+	case shape == inList && refused:
+		c.shape.CompareAndSwap(inList, maybeFlat)
+	}
+	if shape == flat || !refused {
 		return err
 	}
-	if other := c.send(ctx, method, id+flatSuffix, p, true, into, seen); !hasCode(other, jsonrpc.InvalidParams) {
-		c.flat.Store(true)
-		return other
+	other := c.send(ctx, method, id+otherSuffix, p, shape == inList, into, seen)
+	switch {
+	case hasCode(other, jsonrpc.InvalidParams): // it is not the shape
+		c.shape.CompareAndSwap(maybeFlat, inList)
+		return err
+	case !answered(other): // it says nothing about the shape
+	case shape == inList:
+		c.shape.Store(flat)
+	default:
+		c.shape.CompareAndSwap(maybeFlat, inList)
 	}
-	return err
+	return other
 }
 
-func (c *Client) send(ctx context.Context, method, id string, p params, flat bool, into any, seen func(Progress)) error {
+// answered tells whether the supervisor answered a call that ended so.
+func answered(err error) bool {
+	var e *jsonrpc.Error
+	return err == nil || errors.As(err, &e)
+}
+
+func (c *Client) send(ctx context.Context, method, id string, p params, bare bool, into any, seen func(Progress)) error {
 	if seen == nil {
 		seen = func(Progress) {}
 	}
-	request, err := encode(method, id, p, flat)
+	request, err := encode(method, id, p, bare)
 	if err != nil {
 		return edda.Classify(edda.Permanent, "encode %s: %w", method, err)
 	}
@@ -252,14 +282,14 @@ func (c *Client) send(ctx context.Context, method, id string, p params, flat boo
 	return nil
 }
 
-func encode(method, id string, p params, flat bool) ([]byte, error) {
+func encode(method, id string, p params, bare bool) ([]byte, error) {
 	request := struct {
 		Version string `json:"jsonrpc"`
 		ID      string `json:"id"`
 		Method  string `json:"method"`
 		Params  any    `json:"params"`
 	}{"2.0", id, method, []params{p}}
-	if flat {
+	if bare {
 		request.Params = p
 	}
 	return json.Marshal(request)

@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"reflect"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"edda"
@@ -136,6 +137,184 @@ func TestTheShapeOfParametersIsRemembered(t *testing.T) {
 		if *calls != want {
 			t.Errorf("flat %v: %d calls, want %d", flat, *calls, want)
 		}
+	}
+}
+
+// A choice is a call that a supervisor of choosy got.
+type choice struct {
+	Method string
+	ID     json.RawMessage
+	Params json.RawMessage
+}
+
+// list tells whether its parameters are one.
+func (c choice) list() bool { return c.Params[0] == '[' }
+
+// choosy is a supervisor that refuses the parameters of some calls, and holds others: for
+// as long as it likes, or by ending the connection.
+func choosy(t *testing.T, refuses func(choice) bool, holds func(choice)) *Client {
+	t.Helper()
+	h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var c choice
+		_ = json.NewDecoder(r.Body).Decode(&c)
+		holds(c)
+		switch {
+		case refuses(c):
+			fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"error":{"code":-32602,"message":"Invalid params"}}`, c.ID)
+		case c.Method == "job.status":
+			fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{"job_id":"1","status":"started"}}`, c.ID)
+		default:
+			fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{"success":"ok"}}`, c.ID)
+		}
+	}))
+	t.Cleanup(h.Close)
+	return NewClient(HTTP(h.URL, "", h.Client()), "", "t")
+}
+
+// TestAListIsTriedAgainWhileTheFirstJobRuns no more: job.run answers when the job ends,
+// and where it stands is asked meanwhile.
+func TestAListIsTriedAgainWhileTheFirstJobRuns(t *testing.T) {
+	var lists atomic.Int32
+	running, end := make(chan struct{}), make(chan struct{})
+	c := choosy(t, func(c choice) bool {
+		if c.list() {
+			lists.Add(1)
+		}
+		return c.list()
+	}, func(c choice) {
+		if c.Method == "job.run" && !c.list() {
+			close(running)
+			<-end
+		}
+	})
+	ended := make(chan error, 1)
+	go func() {
+		_, _, err := c.Run(t.Context(), c.NewID(), hero.Job{ID: 1}, nil)
+		ended <- err
+	}()
+	<-running
+	for range 3 {
+		if status, err := c.Status(t.Context(), hero.Job{ID: 1}); err != nil || status != hero.JobStarted {
+			t.Errorf("%s, %v", status, err)
+		}
+	}
+	close(end)
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if n := lists.Load(); n != 1 {
+		t.Errorf("%d calls had a list, want 1", n)
+	}
+}
+
+// TestOneRefusedJobTakesTheListFromTheOthers no more: a supervisor that wants lists refuses
+// a job in both shapes, and meanwhile and later the other calls come through.
+func TestOneRefusedJobTakesTheListFromTheOthers(t *testing.T) {
+	for what, breaks := range map[string]bool{"it refuses that without a list, too": false, "the connection ends": true} {
+		var flats atomic.Int32
+		tried, goOn := make(chan struct{}), make(chan struct{})
+		c := choosy(t, func(c choice) bool { return c.Method == "job.run" || !c.list() }, func(c choice) {
+			if c.list() {
+				return
+			}
+			flats.Add(1)
+			if c.Method != "job.run" {
+				return
+			}
+			close(tried)
+			<-goOn
+			if breaks {
+				panic(http.ErrAbortHandler)
+			}
+		})
+		ended := make(chan error, 1)
+		go func() {
+			_, _, err := c.Run(t.Context(), c.NewID(), hero.Job{ID: 1}, nil)
+			ended <- err
+		}()
+		<-tried
+		asks := func(when string) {
+			for range 3 {
+				if status, err := c.Status(t.Context(), hero.Job{ID: 2}); err != nil || status != hero.JobStarted {
+					t.Errorf("%s, %s: %s, %v", what, when, status, err)
+				}
+			}
+		}
+		asks("meanwhile")
+		close(goOn)
+		if err := <-ended; errors.Is(err, ErrUnsure) != breaks || errors.Is(err, ErrRefused) == breaks {
+			t.Errorf("%s: %v", what, err)
+		}
+		asks("later")
+		if n := flats.Load(); n > 2 {
+			t.Errorf("%s: %d calls had no list, want one of each method at most", what, n)
+		}
+	}
+}
+
+// TestASupervisorThatDiesAfterItRefusedAListGetsNoListAgain no more: what it wants is not
+// known while no call was answered.
+func TestASupervisorThatDiesAfterItRefusedAListGetsNoListAgain(t *testing.T) {
+	var died, fixed atomic.Bool
+	c := choosy(t, func(c choice) bool { return !c.list() || !fixed.Load() }, func(c choice) {
+		if !c.list() && died.CompareAndSwap(false, true) {
+			panic(http.ErrAbortHandler)
+		}
+	})
+	if _, err := c.Status(t.Context(), hero.Job{ID: 1}); !errors.Is(err, ErrUnsure) {
+		t.Errorf("%v", err)
+	}
+	fixed.Store(true)
+	for range 3 {
+		if status, err := c.Status(t.Context(), hero.Job{ID: 1}); err != nil || status != hero.JobStarted {
+			t.Errorf("%s, %v", status, err)
+		}
+	}
+}
+
+// TestARefusedJobCostsASecondCallWhereTheShapeIsKnown no more, and costs the calls after it
+// none.
+func TestARefusedJobCostsASecondCallWhereTheShapeIsKnown(t *testing.T) {
+	for what, tt := range map[string]struct {
+		list, dies     bool // what it wants; and whether it dies in the first call without a list
+		first, refused int  // calls that the first of job.status takes, and a job that is refused
+	}{
+		"it wants lists":                  {list: true, first: 1, refused: 2},
+		"it wants none":                   {first: 2, refused: 1},
+		"it wants none, and dies at once": {dies: true, first: 3, refused: 1},
+	} {
+		var calls atomic.Int32
+		var died atomic.Bool
+		c := choosy(t, func(c choice) bool { return c.Method == "job.run" || c.list() != tt.list }, func(c choice) {
+			calls.Add(1)
+			if tt.dies && !c.list() && died.CompareAndSwap(false, true) {
+				panic(http.ErrAbortHandler)
+			}
+		})
+		status := func() {
+			if _, err := c.Status(t.Context(), hero.Job{ID: 1}); err != nil {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		takes := func(step string, want int, call func()) {
+			before := calls.Load()
+			call()
+			if got := int(calls.Load() - before); got != want {
+				t.Errorf("%s: %s took %d calls, want %d", what, step, got, want)
+			}
+		}
+		takes("the first job.status", tt.first, func() {
+			if tt.dies {
+				_, _ = c.Status(t.Context(), hero.Job{ID: 1}) // it says nothing about the shape
+			}
+			status()
+		})
+		takes("the refused job", tt.refused, func() {
+			if _, _, err := c.Run(t.Context(), c.NewID(), hero.Job{ID: 1}, nil); !errors.Is(err, ErrRefused) {
+				t.Errorf("%s: %v", what, err)
+			}
+		})
+		takes("the next job.status", 1, status)
 	}
 }
 
