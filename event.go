@@ -209,6 +209,8 @@ type Mark struct {
 	Seq    uint64    `json:"seq"`
 	ID     string    `json:"id"`   // as its publisher named it
 	Time   time.Time `json:"time"` // when the server had said so
+	// Missing is how many messages were missing within the stream at the last look.
+	Missing int `json:"missing,omitempty"`
 }
 
 // Checkpoint is the position in one stream: every message up to Seq is durably

@@ -26,6 +26,9 @@ type Change struct {
 	Begun *[]Beginning
 	// Delivered are outbox rows that need no further delivery.
 	Delivered []ulid.ULID
+	// Sent are rows that were in the outbox and have been sent once more: [DB.Sent] passes
+	// them as those of this commit, too.
+	Sent []Row
 	// Marks, where there are any, are what [DB.Marks] says from now on.
 	Marks  []edda.Mark
 	Claims []edda.Claim

@@ -24,6 +24,7 @@ type encoded struct {
 	dead        []encodedDead
 	audits      [][]byte
 	delivered   []ulid.ULID
+	sent        []row
 	arm, disarm [][]byte
 	remove      Removal
 	size        int // of all keys and values
@@ -326,7 +327,7 @@ func (e *encoder) dues(key []byte, times []time.Time) (rows [][]byte) {
 
 // rest encodes everything of a change but its transitions.
 func (e *encoder) rest(c Change) error {
-	for _, encode := range []func(Change) error{e.positions, e.begun, e.marks, e.programs, e.claims, e.unclaimed, e.outgoing, e.letters, e.due, e.replays} {
+	for _, encode := range []func(Change) error{e.positions, e.begun, e.marks, e.sent, e.programs, e.claims, e.unclaimed, e.outgoing, e.letters, e.due, e.replays} {
 		if err := encode(c); err != nil {
 			return err
 		}

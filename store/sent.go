@@ -1,6 +1,7 @@
 package store
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/oklog/ulid/v2"
@@ -40,11 +41,38 @@ func (e *encoder) marks(c Change) error {
 	return e.put(bucketMeta, metaMarks, c.Marks)
 }
 
-// tell writes the row into the log once more where it has been in the outbox for long.
-func (w *writer) tell(id ulid.ULID, in *changelog.Bucket, value []byte) {
-	if w.tells && w.stamp.Clock > id.Time()+uint64(TellAfter.Milliseconds()) {
-		in.Tell(id[:], value)
+// late tells whether the row is to be written into the log once more as it goes, since it
+// has been in the outbox for long.
+func (w *writer) late(id ulid.ULID) bool {
+	return w.tells && w.stamp.Clock > id.Time()+uint64(TellAfter.Milliseconds())
+}
+
+func (e *encoder) sent(c Change) error {
+	e.out.sent = nil
+	for i := range c.Sent {
+		value, err := e.value(0, &c.Sent[i].Work)
+		if err != nil {
+			return fmt.Errorf("work %s: %w", c.Sent[i].Work.ID, err)
+		}
+		e.out.sent = append(e.out.sent, row{bucket: bucketOutbox, key: c.Sent[i].ID.Bytes(), value: value})
 	}
+	return nil
+}
+
+// told has the log say what rows were sent.
+func (w *writer) told(e *encoded) error {
+	for _, r := range e.sent {
+		b := w.bucket(bucketOutbox)
+		if b.Get(r.key) != nil {
+			continue // it goes out as it is
+		}
+		value, err := w.seal.close(bucketOutbox, r.key, r.value, 0)
+		if err != nil {
+			return err
+		}
+		b.Tell(r.key, value)
+	}
+	return nil
 }
 
 // Sent passes the rows that were sent since a moment, in the order of their commits: those
@@ -56,26 +84,28 @@ func (d *DB) Sent(since time.Time, fn func(Row) error) error {
 	file := d.file
 	d.swap.RUnlock()
 	return file.Past(func(_ uint64, values changelog.Values) error {
-		var rows []Row
 		var at stamp
-		err := values(func(space, key, value []byte) error {
-			switch {
-			case string(space) == string(bucketMeta) && string(key) == string(metaCommit):
+		if err := values(func(space, key, value []byte) error {
+			if string(space) == string(bucketMeta) && string(key) == string(metaCommit) {
 				at = cutStamp(value)
-			case string(space) == string(bucketOutbox):
-				plain, err := d.seal.open(bucketOutbox, key, value, 0)
-				if err != nil {
-					return err
-				}
-				row, err := cutRow(key, plain)
-				if err != nil {
-					return err
-				}
-				rows = append(rows, row)
 			}
 			return nil
-		})
-		if err != nil || at.time().Before(since) {
+		}); err != nil || at.time().Before(since) {
+			return err // older ones may be sealed with a key that is gone
+		}
+		var rows []Row
+		if err := values(func(space, key, value []byte) error {
+			if string(space) != string(bucketOutbox) {
+				return nil
+			}
+			plain, err := d.seal.open(bucketOutbox, key, value, 0)
+			if err != nil {
+				return err
+			}
+			row, err := cutRow(key, plain)
+			rows = append(rows, row)
+			return err
+		}); err != nil {
 			return err
 		}
 		for _, row := range rows {

@@ -157,3 +157,32 @@ func TestANewStoreForgetsWhatAnotherHasSent(t *testing.T) {
 	s.again()
 	s.want("by the new one", noon)
 }
+
+// TestWhatWasSentOnceMoreIsFoundAsOfThen: the power may go again before it is synced.
+func TestWhatWasSentOnceMoreIsFoundAsOfThen(t *testing.T) {
+	s := newSending(t)
+	first, second := s.put(edda.WorkFact), s.put(edda.WorkFact)
+	s.send()
+	waits := s.put(edda.WorkFact)
+	var rows []Row
+	if err := s.Sent(noon, func(r Row) error {
+		rows = append(rows, r)
+		return nil
+	}); err != nil || len(rows) != 2 {
+		t.Fatal(rows, err)
+	}
+	still, err := s.Outbox(ulid.ULID{}, 10)
+	if err != nil || len(still) != 1 {
+		t.Fatal(still, err)
+	}
+	s.now = noon.Add(time.Hour)
+	s.commit(t, Change{Sent: append(rows, still...)})
+	for _, when := range []string{"while it runs", "after a stop"} {
+		s.want(when, s.now, first, second)
+		if left, err := s.Outbox(ulid.ULID{}, 10); err != nil || len(left) != 1 || left[0].Work.ID != waits {
+			t.Errorf("%s: the outbox has %v, %v", when, left, err)
+		}
+		s.check(t)
+		s.again()
+	}
+}

@@ -26,6 +26,9 @@ func (c Change) Size() int {
 	for i := range c.Work {
 		n += sizeWork + len(c.Work[i].Payload)
 	}
+	for i := range c.Sent {
+		n += sizeWork + len(c.Sent[i].Work.Payload)
+	}
 	for _, m := range c.Manifests {
 		n += sizeSmall + len(m.Text)
 	}

@@ -114,7 +114,7 @@ func (w *writer) bucket(name keyspace) *changelog.Bucket {
 
 func (w *writer) change(e *encoded) error {
 	for _, step := range []func(*encoded) error{
-		w.expire, w.stale, w.outgoing, w.transitions, w.puts, w.claims, w.letters, w.delivered, w.armed,
+		w.expire, w.stale, w.outgoing, w.transitions, w.puts, w.claims, w.letters, w.delivered, w.told, w.armed,
 	} {
 		if err := step(e); err != nil {
 			return err
@@ -313,7 +313,9 @@ func (w *writer) remove(id ulid.ULID) error {
 	if value == nil {
 		return nil // delivered before
 	}
-	w.tell(id, bucket, value)
+	if w.late(id) {
+		bucket.Tell(w.id[:], value)
+	}
 	value, err := w.seal.open(bucketOutbox, w.id[:], value, 0)
 	if err != nil {
 		return err

@@ -88,7 +88,14 @@ func (p *Publisher) Deliver(ctx context.Context, batch []edda.Work) []error {
 // window publishes, then waits for every ack. Nothing is published again by itself:
 // that would let later messages pass.
 func (p *Publisher) window(ctx context.Context, batch []edda.Work, errs []error) {
-	w, err := p.unacked.open(len(batch), p.told(batch))
+	var w *window
+	var err error
+	if tail := p.tail.Load(); tail != nil {
+		err = tail.await(ctx)
+	}
+	if err == nil {
+		w, err = p.unacked.open(len(batch), p.told(batch))
+	}
 	if err != nil {
 		for i := range errs {
 			errs[i] = temporary(&batch[i], err)
@@ -131,11 +138,17 @@ func (p *Publisher) confirmOne(ctx context.Context, d *draft, t twin, w *edda.Wo
 	}
 	d.Reply = "" // the client gives it one of its own
 	is, err := p.stored(ctx, t.stream, t.seq, &d.Msg)
-	if err != nil || is {
-		return err
+	stream, seq := t.stream, t.seq
+	if err == nil && !is {
+		p.codec.rename(&d.Msg)
+		var ack *jetstream.PubAck
+		if ack, err = p.put(ctx, &d.Msg); err == nil {
+			stream, seq = ack.Stream, ack.Sequence
+		}
 	}
-	p.codec.rename(&d.Msg)
-	_, err = p.put(ctx, &d.Msg)
+	if tail := p.tail.Load(); err == nil && tail != nil {
+		tail.found(stream, seq, w)
+	}
 	return err
 }
 
@@ -145,6 +158,11 @@ func (p *Publisher) start(ctx context.Context, in *window, place int, d *draft, 
 	}
 	if err := p.codec.work(d, w); err != nil {
 		return err
+	}
+	if tail := p.tail.Load(); tail != nil {
+		if err := tail.open(); err != nil {
+			return temporary(w, err)
+		}
 	}
 	err := in.publish(place, &d.Msg)
 	if errors.Is(err, nats.ErrMaxPayload) {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"edda"
@@ -32,11 +33,12 @@ type Republisher struct {
 	count     int
 }
 
-// messageID is a Nats-Msg-Id, short.
+// messageID is a subject, and the id of a message there as its publisher knows it, short:
+// somebody else may have taken the Nats-Msg-Id on another subject.
 type messageID [16]byte
 
-func messageIDOf(id string) (short messageID) {
-	sum := sha256.Sum256([]byte(id))
+func (c Codec) messageID(subject string, header nats.Header) (short messageID) {
+	sum := sha256.Sum256([]byte(subject + " " + c.ID(Message{Subject: subject, Header: header})))
 	copy(short[:], sum[:])
 	return short
 }
@@ -57,7 +59,7 @@ func NewRepublisher(ctx context.Context, p *Publisher, since time.Time) (*Republ
 		from := r.since.Add(-skew)
 		cfg := jetstream.OrderedConsumerConfig{HeadersOnly: true, DeliverPolicy: jetstream.DeliverByStartTimePolicy, OptStartTime: &from}
 		err = readAgain(ctx, p.js, name, cfg, info.State.LastSeq, func(m jetstream.Msg, _ *jetstream.MsgMetadata) error {
-			r.there[messageIDOf(m.Headers().Get(headerMsgID))] = true
+			r.there[p.codec.messageID(m.Subject(), m.Headers())] = true
 			return nil
 		})
 		if err != nil {
@@ -73,22 +75,23 @@ func (r *Republisher) Since() time.Time { return r.since }
 // Count is how many messages were missing, and were published.
 func (r *Republisher) Count() int { return r.count }
 
-// Add publishes the work, in time, where the streams have no message of it.
-func (r *Republisher) Add(ctx context.Context, w edda.Work) error {
+// Add publishes the work, in time, where the streams have no message of it: then it is
+// missing.
+func (r *Republisher) Add(ctx context.Context, w edda.Work) (missing bool, err error) {
 	d := newDraft()
 	defer d.free()
 	if err := r.publisher.codec.work(d, &w); err == nil {
-		id := messageIDOf(d.Header.Get(headerMsgID))
+		id := r.publisher.codec.messageID(d.Subject, d.Header)
 		if r.there[id] {
-			return nil
+			return false, nil
 		}
 		r.there[id] = true
 	}
 	r.missing = append(r.missing, w)
 	if r.bytes += len(w.Payload); r.bytes < maxMissing {
-		return nil
+		return true, nil
 	}
-	return r.Flush(ctx)
+	return true, r.Flush(ctx)
 }
 
 // Flush publishes what was added, in that order.

@@ -43,13 +43,15 @@ func (s settings) keptFor() time.Duration {
 	return interval + interval/4 + syncSlack + store.TellAfter
 }
 
-// keepSent is for [store.Options]: nil where nothing need be kept.
+// keepSent is for [store.Options]: nil where nothing is sent. What was kept before the
+// server synced by itself is removed.
 func (p *process) keepSent() func() time.Time {
-	if !p.settings.sagas() || p.settings.syncInterval() == 0 {
+	if !p.settings.sagas() {
 		return nil
 	}
+	always := p.settings.syncInterval() == 0
 	return func() time.Time {
-		if p.synced.Load() {
+		if always || p.synced.Load() {
 			return time.Now().Add(time.Hour) // nothing is kept
 		}
 		tail := p.tail.Load()
@@ -84,7 +86,10 @@ func (p *process) followSent(ctx context.Context, l *line) error {
 	tail := stream.NewTail(l.js, l.codec, marks)
 	if err := tail.Look(ctx); errors.Is(err, stream.ErrShorter) {
 		lost := tail.LostSince()
-		tail = stream.NewTail(l.js, l.codec, nil)
+		tail = tail.Again()
+		if err := tail.Look(ctx); err != nil {
+			return err
+		}
 		l.publisher.Follow(tail)
 		if err := p.republish(ctx, l, tail, lost, err); err != nil {
 			return err
@@ -110,11 +115,21 @@ func (p *process) republish(ctx context.Context, l *line, tail *stream.Tail, los
 	for _, k := range p.published() {
 		toStreams[k] = true
 	}
+	// What is published now may be lost again, by a power that fails twice, long after it was decided.
+	var sent store.Change
 	err = p.db.Sent(r.Since(), func(row store.Row) error {
 		if !toStreams[row.Work.Kind] {
 			return nil
 		}
-		return r.Add(ctx, row.Work)
+		if missing, err := r.Add(ctx, row.Work); err != nil || !missing {
+			return err
+		}
+		if sent.Sent = append(sent.Sent, row); sent.Size() < store.MaxChange {
+			return nil
+		}
+		err := p.db.Commit(ctx, sent)
+		sent.Sent = nil
+		return err
 	})
 	if err == nil {
 		err = r.Flush(ctx)
@@ -127,7 +142,8 @@ func (p *process) republish(ctx context.Context, l *line, tail *stream.Tail, los
 		marks = []edda.Mark{}
 	}
 	detail := fmt.Sprintf("%d messages that the NATS server had acknowledged and lost were published again: %v", r.Count(), why)
-	if err := p.db.Commit(ctx, store.Change{Marks: marks, Audits: []store.Audit{{Time: time.Now(), By: "edda", Verb: "republish", Detail: detail}}}); err != nil {
+	sent.Marks, sent.Audits = marks, []store.Audit{{Time: time.Now(), By: "edda", Verb: "republish", Detail: detail}}
+	if err := p.db.Commit(ctx, sent); err != nil {
 		return fmt.Errorf("note what was published again: %w", err)
 	}
 	p.republished.Add(float64(r.Count()))

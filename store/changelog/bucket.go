@@ -200,12 +200,18 @@ func (b *Bucket) Delete(key []byte) error {
 	return nil
 }
 
-// Tell has the log say once more what the value of a key is, for those who read the log
-// alone: see [DB.Past]. Nothing changes.
+// Tell has the log say once more what the value of a key is, or was, for those who read
+// the log alone: see [DB.Past]. Nothing changes.
 func (b *Bucket) Tell(key, value []byte) {
-	r := b.tx.newRow(put, key, value)
-	b.tx.wrote(b, r)
-	b.tx.went = append(b.tx.went, r)
+	told := func(k kind, value []byte) {
+		r := b.tx.newRow(k, key, value)
+		b.tx.wrote(b, r)
+		b.tx.went = append(b.tx.went, r)
+	}
+	told(put, value)
+	if b.Get(key) == nil {
+		told(gone, nil) // or opening the file would bring it back
+	}
 }
 
 func (b *Bucket) erase(key []byte) {

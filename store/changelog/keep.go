@@ -27,7 +27,8 @@ const keptSuffix = "-kept-"
 // maxKept bounds what is kept, in bytes. Beyond it the oldest goes, however young it is.
 const maxKept = 1 << 30
 
-// Kept lists the files that are kept beside a bbolt file, the oldest first.
+// Kept lists the files that are kept beside a bbolt file, the oldest first. What ends with
+// no number is somebody else's.
 func Kept(path string) ([]string, error) {
 	all, err := os.ReadDir(filepath.Dir(path))
 	if err != nil {
@@ -35,11 +36,24 @@ func Kept(path string) ([]string, error) {
 	}
 	var out []string
 	for _, e := range all { // in the order of their names, which is that of their numbers
-		if strings.HasPrefix(e.Name(), filepath.Base(path)+keptSuffix) {
+		if _, is := keptNumber(path, e.Name()); is {
 			out = append(out, filepath.Join(filepath.Dir(path), e.Name()))
 		}
 	}
 	return out, nil
+}
+
+// keptDigits are those of the number, in hexadecimal.
+const keptDigits = 16
+
+// keptNumber is the number in the name of a kept file.
+func keptNumber(path, name string) (number uint64, is bool) {
+	text, is := strings.CutPrefix(filepath.Base(name), filepath.Base(path)+keptSuffix)
+	if !is || len(text) != keptDigits {
+		return 0, false
+	}
+	number, err := strconv.ParseUint(text, 16, 64)
+	return number, err == nil
 }
 
 // nextKept is the name of the next file that is kept.
@@ -50,11 +64,9 @@ func nextKept(path string) (string, error) {
 	}
 	number := uint64(0)
 	if n := len(all); n > 0 {
-		if number, err = strconv.ParseUint(strings.TrimPrefix(all[n-1], path+keptSuffix), 16, 64); err != nil {
-			return "", fmt.Errorf("%s: its name ends with no number: move it away", all[n-1])
-		}
+		number, _ = keptNumber(path, all[n-1])
 	}
-	return fmt.Sprintf("%s%s%016x", path, keptSuffix, number+1), nil
+	return fmt.Sprintf("%s%s%0*x", path, keptSuffix, keptDigits, number+1), nil
 }
 
 // origin tells two files of logs apart, of which one may be a copy of the other.
@@ -102,7 +114,8 @@ func (db *DB) copyKept(path string, end int64) error {
 	if err != nil {
 		return err
 	}
-	to, err := db.options.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
+	// A file whose place another one took may end its last fold just now.
+	to, err := db.options.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
@@ -141,6 +154,7 @@ func originOf(path string) (o origin, err error) {
 }
 
 // discard removes a file of a log that ended, or gives it the name of one that is kept.
+// What cannot be kept is removed: commits wait for its place.
 func (db *DB) discard(path string) error {
 	_, nothing := db.oldest()
 	if nothing {
@@ -154,21 +168,31 @@ func (db *DB) discard(path string) error {
 		return os.Remove(path)
 	}
 	name, err := nextKept(db.path)
-	if err != nil {
-		return err
+	if err == nil {
+		err = os.Rename(path, name)
 	}
-	if err := os.Rename(path, name); err != nil {
-		return err
+	if err != nil {
+		db.options.Kept(fmt.Errorf("keep a file of the log: %w", err))
+		return os.Remove(path)
 	}
 	db.dropKept()
 	return nil
 }
 
-// discardLog does so with both files of the log, where they are there.
+// discardLog does so with both files of the log, where they are there, in the order of what
+// is in them: that is the order of what is kept.
 func (db *DB) discardLog() error {
+	paths := []string{logPath(db.path, 0), logPath(db.path, 1)}
+	first := func(path string) uint64 {
+		o, _ := originOf(path) // one that cannot be read is removed
+		return o.first
+	}
+	if first(paths[0]) > first(paths[1]) {
+		slices.Reverse(paths)
+	}
 	var all error
-	for slot := range 2 {
-		if err := db.discard(logPath(db.path, slot)); !errors.Is(err, fs.ErrNotExist) {
+	for _, path := range paths {
+		if err := db.discard(path); !errors.Is(err, fs.ErrNotExist) {
 			all = errors.Join(all, err)
 		}
 	}

@@ -193,3 +193,106 @@ func TestWhatWasKeptOfAnotherFileIsRemoved(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestWhatIsKeptComesInTheOrderOfItsTransactions, also where the second file of the log
+// has what was written before the first.
+func TestWhatIsKeptComesInTheOrderOfItsTransactions(t *testing.T) {
+	for turns := range 4 {
+		t.Run(fmt.Sprint(turns, " turns"), func(t *testing.T) {
+			k := newKeeping(t, nil)
+			for i := range turns {
+				k.turn(i)
+			}
+			k.set(turns, "small")
+			k.want("while it runs", 0, turns)
+			if err := k.Settle(); err != nil {
+				t.Fatal(err)
+			}
+			k.want("once it is settled", 0, turns)
+			k.set(turns+1, "small")
+			k.want("with a new log", 0, turns+1)
+		})
+	}
+}
+
+// TestAFileWithAnotherNameThanOneThatIsKeptStopsNothing, such as a copy that somebody made.
+func TestAFileWithAnotherNameThanOneThatIsKeptStopsNothing(t *testing.T) {
+	k := newKeeping(t, nil)
+	k.turn(0)
+	for _, name := range []string{k.path + keptSuffix + "0000000000000001.old", k.path + keptSuffix + "mine"} {
+		if err := os.WriteFile(name, []byte("mine"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := k.Settle(); err != nil {
+		t.Fatal(err)
+	}
+	k.set(1, "small") // begins a log
+	k.turn(2)
+	k.want("all the same", 0, 2)
+	if len(k.said) > 0 {
+		t.Error(k.said)
+	}
+}
+
+// TestWhatIsToldOfARowThatIsGoneDoesNotBringItBack, also where the log is read anew.
+func TestWhatIsToldOfARowThatIsGoneDoesNotBringItBack(t *testing.T) {
+	for _, folded := range []bool{false, true} {
+		k := newKeeping(t, nil)
+		k.set(0, "was")
+		if folded {
+			if err := k.Settle(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		key := []byte("000000")
+		for range 2 {
+			if err := k.Update(func(tx *Tx) error {
+				b := tx.Bucket([]byte(flat))
+				if err := b.Delete(key); err != nil {
+					return err
+				}
+				b.Tell(key, []byte("was"))
+				b.Tell(key, []byte("was"))
+				return nil
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		path := filepath.Join(t.TempDir(), "x.db")
+		if err := copyLogged(k.path, path); err != nil {
+			t.Fatal(err)
+		}
+		again, err := openFile(path, Options{byHand: true}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for what, db := range map[string]*DB{"the one that told": k.DB, "one that reads its log": again} {
+			if err := db.View(func(tx *Tx) error {
+				if got := tx.Bucket([]byte(flat)).Get(key); got != nil {
+					t.Errorf("folded %t: %s has %q", folded, what, got)
+				}
+				return nil
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := errors.Join(again.CheckLog(), again.Close()); err != nil {
+			t.Error(err)
+		}
+		if n := len(k.found()); n != 5 {
+			t.Errorf("folded %t: it was said %d times", folded, n)
+		}
+	}
+}
+
+func copyLogged(from, to string) error {
+	one := func(from, to string) error {
+		b, err := os.ReadFile(from)
+		if err != nil {
+			return err
+		}
+		return os.WriteFile(to, b, 0o600)
+	}
+	return errors.Join(one(from, to), EachLog(from, to, one))
+}

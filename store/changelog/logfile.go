@@ -218,8 +218,8 @@ type logFiles struct {
 	pass  func(point string)
 }
 
-// createLog makes the files, in the place of those of another log.
-func createLog(path string, o Options, sync bool, did *counters, discard func(path string) error) (l *logFiles, err error) {
+// createLog makes the files, where there are none of another log.
+func createLog(path string, o Options, sync bool, did *counters) (l *logFiles, err error) {
 	l = &logFiles{id: newLogID(), end: headerSize, sync: sync, did: did, pass: o.passed}
 	l.sum = crc32.Checksum(l.id[:], castagnoli)
 	defer func() {
@@ -229,10 +229,6 @@ func createLog(path string, o Options, sync bool, did *counters, discard func(pa
 	}()
 	for slot := range l.files {
 		name := logPath(path, slot)
-		// A file of its own: another name may be that of the old one.
-		if err := discard(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return l, err
-		}
 		f, err := o.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 		if err != nil {
 			return l, err

@@ -112,7 +112,10 @@ func markSettled(raw *bolt.Tx, last uint64) error {
 
 // beginLog makes the files of a log beside a settled file, which says so then.
 func (db *DB) beginLog() error {
-	l, err := createLog(db.path, db.options, !db.raw.NoSync, &db.did, db.discard)
+	if err := db.discardLog(); err != nil {
+		return err
+	}
+	l, err := createLog(db.path, db.options, !db.raw.NoSync, &db.did)
 	if err != nil {
 		return err
 	}
@@ -211,12 +214,7 @@ func (db *DB) clear() error {
 	if err := errors.Join(db.raw.Update(func(*bolt.Tx) error { return nil }), syncDir(filepath.Dir(db.path))); err != nil {
 		return fmt.Errorf("make sure that the log is not needed: %w", err)
 	}
-	for _, path := range left {
-		if err := db.discard(path); err != nil {
-			return err
-		}
-	}
-	return nil
+	return db.discardLog()
 }
 
 // leftovers are the files to be removed.
