@@ -73,7 +73,7 @@ func TestAMessageThatItsStreamStillHasIsRefusedForALetterWithoutItsPayload(t *te
 	for id, want := range map[string]string{"loose": `{"dead_letter":"loose","data":{"n":7},"read_back":true}`, "held": `{"dead_letter":"held"}`} {
 		f.sent = nil
 		if code, text := call(t, h, "POST", "/v1/deadletters/"+id+"/redrive", "", "x-edda-why: x"); code != 200 || len(f.sent) != 1 || string(f.sent[0].Payload) != want {
-			t.Errorf("%s: %d %s, sent %s", id, code, text, f.sent)
+			t.Errorf("%s: %d %s, sent %+v", id, code, text, f.sent)
 		}
 	}
 }
