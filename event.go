@@ -123,6 +123,9 @@ type Redrive struct {
 	DeadLetter string `json:"dead_letter"`
 	// Data is applied instead of the event's payload.
 	Data json.RawMessage `json:"data,omitempty"`
+	// ReadBack says that Data is the payload of a letter that lacks it, as the event's
+	// stream has it, and no person's.
+	ReadBack bool `json:"read_back,omitempty"`
 	// Event, Reason, Unseen and Cut are the dead letter's. The engine adds them, from its
 	// store alone, where the dead letter holds no key; nil when it is gone.
 	Event  *Event `json:"event,omitempty"`
@@ -138,6 +141,14 @@ func (r Redrive) Lacks() error {
 		return nil
 	}
 	return DeadLetter{Event: *r.Event, Cut: r.Cut}.Whole()
+}
+
+// KeepCut leaves the payload out again where the event dies once more of what its stream
+// has: or redriving many letters would undo the bound on their bytes.
+func (r Redrive) KeepCut(d *DeadLetter) {
+	if d != nil && r.ReadBack && r.Event != nil && d.Event.ID == r.Event.ID {
+		d.Cut, d.Event.Payload = r.Cut, nil
+	}
 }
 
 // Verb is an operator's act on one instance; it stands in Event.Type.

@@ -70,7 +70,10 @@ func detail(it *item) string {
 	if it.about != nil {
 		out = append(out, Cite(*it.about))
 	}
-	if it.event.Type == edda.VerbRedrive && len(letter.Data) > 0 || it.event.Type == edda.VerbRetry && len(it.event.Payload) > 0 {
+	switch {
+	case it.event.Type == edda.VerbRedrive && letter.ReadBack && len(letter.Data) > 0:
+		out = append(out, FromStream)
+	case it.event.Type == edda.VerbRedrive && len(letter.Data) > 0 || it.event.Type == edda.VerbRetry && len(it.event.Payload) > 0:
 		out = append(out, Edited)
 	}
 	out = append(out, came(it))
@@ -80,6 +83,10 @@ func detail(it *item) string {
 // Edited stands in the audit where an event was applied, or a step called again,
 // with another payload.
 const Edited = "edited payload"
+
+// FromStream stands there where the payload of a letter that lacks it was read from
+// the event's stream.
+const FromStream = "payload from its stream"
 
 // Cite names an event for the audit: its type, or what else tells what it is,
 // its id, and where it lies; never its payload.

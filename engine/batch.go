@@ -155,6 +155,7 @@ func (b *batch) letter(ev edda.Event) (edda.Event, *edda.Event) {
 	if d, found, err := b.db.DeadLetter(r.DeadLetter); err == nil && found && d.Key == ev.Key {
 		r.Event, r.Reason, r.Unseen, r.Cut = &d.Event, d.Reason, d.Unseen, d.Cut
 	}
+	r.ReadBack = r.ReadBack && r.Cut > 0
 	if ev.Type != edda.VerbRedrive {
 		return ev, r.Event
 	}

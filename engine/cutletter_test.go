@@ -2,6 +2,7 @@ package engine
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 
 	"edda"
@@ -24,6 +25,30 @@ func TestARedriveTakesTheEventOfALetterWithoutItsPayloadForWhole(t *testing.T) {
 		var r edda.Redrive
 		if err := json.Unmarshal(ev.Payload, &r); err != nil || about == nil || r.Cut != 900 || (r.Lacks() != nil) != refused {
 			t.Errorf("%s: %s, %v", payload, ev.Payload, err)
+		}
+	}
+}
+
+// A person's payload stands in the audit as edited, and the stream's does not.
+func TestAPayloadOfTheStreamIsAuditedAsEdited(t *testing.T) {
+	k := edda.Key{Tenant: "acme", Saga: "order"}
+	for _, tt := range []struct {
+		cut      int
+		verb     edda.Verb
+		payload  string
+		has, not string
+	}{
+		{900, edda.VerbRedrive, `{"dead_letter":"D1","data":{"n":1},"read_back":true}`, FromStream, Edited},
+		{900, edda.VerbRedrive, `{"dead_letter":"D1","data":{"n":1}}`, Edited, FromStream},
+		{0, edda.VerbRedrive, `{"dead_letter":"D1","data":{"n":1},"read_back":true}`, Edited, FromStream}, // a letter that lacks nothing
+		{900, edda.VerbRedrive, `{"dead_letter":"D1","read_back":true}`, "D1", FromStream},
+		{900, edda.VerbRetry, `{"dead_letter":"D1","data":{"n":1},"read_back":true}`, Edited, FromStream},
+	} {
+		b := &batch{db: &lettered{dead: edda.DeadLetter{ID: "D1", Key: k, Cut: tt.cut, Event: edda.Event{ID: "e1"}}}}
+		ev, about := b.letter(edda.Event{Kind: edda.KindOperator, Type: tt.verb, Key: k, Payload: json.RawMessage(tt.payload)})
+		text := detail(&item{event: ev, about: about})
+		if !strings.Contains(text, tt.has) || strings.Contains(text, tt.not) {
+			t.Errorf("%+v: %s", tt, text)
 		}
 	}
 }

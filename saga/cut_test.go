@@ -52,3 +52,32 @@ func TestALetterWithoutAKeyIsReplacedByOneWithoutItsPayload(t *testing.T) {
 		t.Errorf("with data it goes to %+v", again)
 	}
 }
+
+func TestALetterThatDiesAgainHasThePayloadThatWasLeftOut(t *testing.T) {
+	text := "saga: counter\nversion: 1\nkey: event.k\nstate: {n: 0}\non: {Begin: {start: true, on_poison: skip, set: {n: \"=state.n + event.amount\"}}}\n"
+	l := newLine(t, setWith(t, []*Program{compiled(t, text, Options{})}, nil), "counter")
+	for what, payload := range map[string]string{"poison": `{"k":"K"}`, "no key": `{"k":null}`} {
+		for _, read := range []bool{true, false} {
+			r := edda.Redrive{DeadLetter: "D1", Event: &edda.Event{Kind: edda.KindEvent, Type: "Begin", ID: "e1" + what, Tenant: "t"}, Reason: edda.DeadNoKey, Cut: 900, Data: json.RawMessage(payload), ReadBack: read}
+			body, err := json.Marshal(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			verb := edda.Event{Kind: edda.KindOperator, Type: edda.VerbRedrive, Key: edda.Key{Tenant: "t", Saga: "counter"}, Payload: body}
+			var dead *edda.DeadLetter
+			if targets := l.set.Route(verb); len(targets) == 1 && targets[0].Dead != nil {
+				dead = targets[0].Dead
+			} else {
+				verb.Key = l.cell.Key
+				for _, tr := range l.give(verb) {
+					if tr.Dead != nil {
+						dead = tr.Dead
+					}
+				}
+			}
+			if dead == nil || (dead.Cut == 900 && dead.Event.Payload == nil) != read || !dead.Event.Redriven {
+				t.Errorf("%s, read back %v: %+v", what, read, dead)
+			}
+		}
+	}
+}

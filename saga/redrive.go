@@ -76,7 +76,11 @@ func (a *application) redrive(ev edda.Event, want edda.Redrive) {
 		a.add(edda.Transition{Event: inner, Fate: edda.FateDuplicate, Outputs: []edda.Output{{Word: "duplicate", Name: nameOf(inner)}}})
 		return
 	}
+	n := len(a.out)
 	a.applyAgain(inner)
+	for _, t := range a.out[n:] {
+		want.KeepCut(t.Dead)
+	}
 	if in := a.cell.Instance; began && in != nil {
 		in.Recent = remembered(in.Recent, ev.ID)
 	}

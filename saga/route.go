@@ -92,7 +92,11 @@ func (s *Set) routeRedriven(ev edda.Event) []Target {
 	}
 	in := routingOf(again(*want.Event, want.Data))
 	defer in.over()
-	return routeSaga(s.versions[ev.Key.Saga], in)
+	targets := routeSaga(s.versions[ev.Key.Saga], in)
+	for _, t := range targets {
+		want.KeepCut(t.Dead)
+	}
+	return targets
 }
 
 // allVersions is the set's own list.

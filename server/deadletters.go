@@ -24,6 +24,9 @@ type DeadLetters interface {
 	// to its subject, or refused work to its destination. It tells where that is.
 	// An error that is ErrGone says that there is no such letter (any more).
 	Redeliver(ctx context.Context, d edda.DeadLetter, data json.RawMessage, by store.Audit) (string, error)
+	// ReadBack fills in what a dead letter lacks (Cut) from its message in its
+	// stream. A Permanent error says that the stream no longer has that.
+	ReadBack(ctx context.Context, d edda.DeadLetter) (edda.DeadLetter, error)
 	// Drop removes a dead letter that holds nothing; ErrGone likewise.
 	Drop(ctx context.Context, d edda.DeadLetter, by store.Audit) error
 	// Note writes an act into the audit that is about many letters.
@@ -113,7 +116,7 @@ func elsewhere(seen int, last, d edda.DeadLetter) bool {
 	return seen > scanned && !d.Time.Equal(last.Time)
 }
 
-func (s *Server) describeDead(_ context.Context, in *LetterInput) (*body[DeadLetterView], error) {
+func (s *Server) describeDead(ctx context.Context, in *LetterInput) (*body[DeadLetterView], error) {
 	d, err := s.letter(in)
 	if err != nil {
 		return nil, err
@@ -122,7 +125,12 @@ func (s *Server) describeDead(_ context.Context, in *LetterInput) (*body[DeadLet
 	if err != nil {
 		return nil, err
 	}
-	return &body[DeadLetterView]{DeadLetterView{DeadLetter: d, Holds: holds, Behind: behind, Next: nextFor(d, holds, len(behind))}}, nil
+	v := DeadLetterView{DeadLetter: d, Holds: holds, Behind: behind}
+	if err := s.completed(ctx, &v); err != nil {
+		return nil, err
+	}
+	v.Next = nextFor(d, holds, len(behind), v.Unread)
+	return &body[DeadLetterView]{v}, nil
 }
 
 // letter loads the dead letter that a call speaks of.

@@ -22,6 +22,10 @@ type DeadLetterView struct {
 	Holds  bool         `json:"holds,omitempty"`
 	Behind []HeldBehind `json:"behind,omitempty"`
 	Next   []string     `json:"next"` // what can be done, in words
+	// ReadFrom says where the payload comes from that the letter lacks (cut); Unread
+	// says why it is not shown.
+	ReadFrom string `json:"read_from,omitempty"`
+	Unread   string `json:"unread,omitempty"`
 }
 
 // HeldBehind is an event that waits behind a poison one, without its payload.
@@ -119,7 +123,7 @@ func (s *Server) holding(d edda.DeadLetter) (bool, []HeldBehind, error) {
 }
 
 // nextFor says what can be done about a dead letter.
-func nextFor(d edda.DeadLetter, holds bool, behind int) []string {
+func nextFor(d edda.DeadLetter, holds bool, behind int, unread string) []string {
 	redrive := "edda deadletter redrive " + d.ID + " --why TEXT"
 	switch {
 	case holds:
@@ -128,11 +132,8 @@ func nextFor(d edda.DeadLetter, holds bool, behind int) []string {
 			redrive + " --data '{…}': apply it with another payload",
 			"edda deadletter skip " + d.ID + " --why TEXT: give it up, and apply those behind it (drop does the same here)",
 		}
-	case d.Cut > 0 && ofInstance(d):
-		return []string{
-			fmt.Sprintf("nats stream get %s %d: its payload, which was left out here", d.Event.Stream, d.Event.Seq),
-			redrive + " --data '{…}': applied with it", dropText(d),
-		}
+	case unread != "" && ofInstance(d):
+		return []string{redrive + " --data '{…}': applied with the payload that you give, because " + unread, dropText(d)}
 	case d.Reason == edda.DeadUnmatched:
 		return []string{redrive + ": applied where the instance has begun since, else parked again", dropText(d)}
 	case d.Reason == edda.DeadRejected:
@@ -186,27 +187,66 @@ func (s *Server) redrive(ctx context.Context, in *letterInput, d edda.DeadLetter
 	case d.Event.Kind == edda.KindOperator && (d.Event.Type == edda.VerbRedrive || d.Event.Type == edda.VerbDrop):
 		return nil, huma.Error409Conflict("a " + d.Event.Type + " is not redriven: redrive the dead letter that it spoke of, and drop this one")
 	}
-	if err := s.lacking(in, d); err != nil {
+	act := edda.Redrive{DeadLetter: d.ID, Data: in.data()}
+	if err := s.complete(ctx, &act, d); err != nil {
 		return nil, err
 	}
-	ev, o, err := s.verb(ctx, in, d, edda.VerbRedrive)
+	ev, o, err := s.verb(ctx, in, d, edda.VerbRedrive, act)
 	if err != nil {
 		return nil, err
 	}
 	return redriven(d, ev, o)
 }
 
-// lacking refuses to apply an event whose letter lacks its payload. One that holds
-// its key has it there.
-func (s *Server) lacking(in *letterInput, d edda.DeadLetter) error {
-	if d.Cut == 0 || len(in.data()) > 0 {
+// complete gives a redrive the payload that the letter lacks, from the event's stream.
+// A letter that holds its key needs none: the held event has its payload.
+func (s *Server) complete(ctx context.Context, act *edda.Redrive, d edda.DeadLetter) error {
+	if d.Cut == 0 || len(act.Data) > 0 {
 		return nil
 	}
 	holds, _, err := s.holding(d)
 	if err != nil || holds {
 		return err
 	}
-	return huma.Error409Conflict("dead letter " + d.ID + ": " + d.Whole().Error())
+	whole, err := s.options.DeadLetters.ReadBack(ctx, d)
+	switch {
+	case errors.Is(err, edda.Permanent):
+		return huma.Error409Conflict(fmt.Sprintf("dead letter %s cannot be redriven as it was: its payload was left out here, and %v; give its payload with --data, or drop it", d.ID, err))
+	case err != nil:
+		return s.letterFailed(d, err)
+	}
+	act.Data, act.ReadBack = whole.Event.Payload, true
+	return nil
+}
+
+// readBackWait bounds how long a look at a dead letter waits for a stream. A look shows
+// what the store has, whether NATS answers or not.
+const readBackWait = 5 * time.Second
+
+// completed shows the payload that a letter lacks, or says why it does not.
+func (s *Server) completed(ctx context.Context, v *DeadLetterView) error {
+	if v.Cut == 0 {
+		return nil
+	}
+	if v.Holds {
+		cell, err := s.options.Instances.Cell(v.Key)
+		if err != nil {
+			return s.internal("load instance", err)
+		}
+		if len(cell.Held) > 0 && cell.Held[0].DeadLetter == v.ID {
+			v.Event.Payload, v.ReadFrom = cell.Held[0].Event.Payload, "the held event"
+		}
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, readBackWait)
+	defer cancel()
+	whole, err := s.options.DeadLetters.ReadBack(ctx, v.DeadLetter)
+	if err != nil {
+		v.Unread = err.Error()
+		return nil
+	}
+	v.Event.Payload, v.ReadFrom = whole.Event.Payload, fmt.Sprintf("message %d of stream %s", v.Event.Seq, v.Event.Stream)
+	return nil
 }
 
 func (s *Server) skip(ctx context.Context, in *letterInput, d edda.DeadLetter) (*body[LetterActView], error) {
@@ -236,7 +276,7 @@ func (s *Server) drop(ctx context.Context, in *letterInput, d edda.DeadLetter) (
 
 // give gives the event up that holds a key.
 func (s *Server) give(ctx context.Context, in *letterInput, d edda.DeadLetter, verb string) (*body[LetterActView], error) {
-	ev, o, err := s.verb(ctx, in, d, verb)
+	ev, o, err := s.verb(ctx, in, d, verb, edda.Redrive{DeadLetter: d.ID})
 	if err != nil {
 		return nil, err
 	}
@@ -250,8 +290,8 @@ func (s *Server) give(ctx context.Context, in *letterInput, d edda.DeadLetter, v
 
 // verb sends an act on a dead letter through the stream. Its id is derived, so
 // that two calls at once send one message.
-func (s *Server) verb(ctx context.Context, in *letterInput, d edda.DeadLetter, verb string) (edda.Event, engine.Outcome, error) {
-	payload, err := json.Marshal(edda.Redrive{DeadLetter: d.ID, Data: in.data()})
+func (s *Server) verb(ctx context.Context, in *letterInput, d edda.DeadLetter, verb string, act edda.Redrive) (edda.Event, engine.Outcome, error) {
+	payload, err := json.Marshal(act)
 	if err != nil {
 		return edda.Event{}, engine.Outcome{}, s.internal("write the act", err)
 	}

@@ -41,6 +41,9 @@ type fakes struct {
 	notes   []string // of the audits of many letters
 	send    func(context.Context, edda.Event) (engine.Outcome, error)
 	err     error
+
+	inStream json.RawMessage // the payload that a stream has of a dead letter
+	unread   error           // why it has none
 }
 
 func (f *fakes) Status(context.Context) Status { f.mu.Lock(); defer f.mu.Unlock(); return f.status }
@@ -120,6 +123,10 @@ func (f *fakes) Redeliver(_ context.Context, d edda.DeadLetter, data json.RawMes
 	f.details = append(f.details, by.Detail)
 	f.acts = append(f.acts, fmt.Sprintf("redeliver %s %s by %s: %s", d.ID, data, by.By, by.Reason))
 	return "tenant.default.aggregate.Order.O1", f.err
+}
+func (f *fakes) ReadBack(_ context.Context, d edda.DeadLetter) (edda.DeadLetter, error) {
+	d.Event.Payload = f.inStream
+	return d, f.unread
 }
 func (f *fakes) Drop(_ context.Context, d edda.DeadLetter, by store.Audit) error {
 	f.details = append(f.details, by.Detail)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 
 	"github.com/nats-io/nats.go"
@@ -38,16 +39,12 @@ func (p *Publisher) Resend(ctx context.Context, d edda.DeadLetter, data json.Raw
 // else what the letter keeps of it.
 func (p *Publisher) original(ctx context.Context, d edda.DeadLetter) (*nats.Msg, error) {
 	if d.Event.Stream != "" && d.Event.Seq > 0 {
-		s, err := p.js.Stream(ctx, d.Event.Stream)
-		if err != nil {
-			return nil, edda.Classify(edda.Temporary, "look at stream %s: %w", d.Event.Stream, err)
-		}
-		first, err := s.GetMsg(ctx, d.Event.Seq)
-		if err == nil && (d.Subject == "" || d.Subject == first.Subject) {
+		first, err := p.message(ctx, d)
+		if err == nil {
 			return &nats.Msg{Subject: first.Subject, Header: kept(first.Header), Data: first.Data}, nil
 		}
-		if err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) {
-			return nil, edda.Classify(edda.Temporary, "look at message %d of %s: %w", d.Event.Seq, d.Event.Stream, err)
+		if !errors.Is(err, edda.Permanent) {
+			return nil, err
 		}
 	}
 	if d.Event.Kind == edda.KindResult && d.Event.Stream == "" {
@@ -61,6 +58,62 @@ func (p *Publisher) original(ctx context.Context, d edda.DeadLetter) (*nats.Msg,
 		m.Data = d.Raw
 	}
 	return m, nil
+}
+
+// ReadBack fills in what a dead letter lacks, from the message in its stream. An
+// error that is edda.Permanent says that the stream no longer has that message.
+func (p *Publisher) ReadBack(ctx context.Context, d edda.DeadLetter) (edda.DeadLetter, error) {
+	m, err := p.message(ctx, d)
+	if err != nil {
+		return d, err
+	}
+	if d.Event.Malformed != "" {
+		d.Event.Payload = excerpt(m.Data)
+		return d, nil
+	}
+	ev := p.codec.Event(m)
+	if ev.Malformed != "" {
+		return d, edda.Classify(edda.Permanent, "%s can no longer be read: %s", inStream(d), ev.Error)
+	}
+	d.Event.Payload = ev.Payload
+	return d, nil
+}
+
+func inStream(d edda.DeadLetter) string {
+	return fmt.Sprintf("message %d of stream %s", d.Event.Seq, d.Event.Stream)
+}
+
+// message is the message of a dead letter, as its stream has it. A stream that was
+// made anew may have another at the same sequence, which is never taken.
+func (p *Publisher) message(ctx context.Context, d edda.DeadLetter) (Message, error) {
+	s, err := p.js.Stream(ctx, d.Event.Stream)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return Message{}, edda.Classify(edda.Permanent, "there is no stream %s any more", d.Event.Stream)
+	}
+	if err != nil {
+		return Message{}, edda.Classify(edda.Temporary, "look at stream %s: %w", d.Event.Stream, err)
+	}
+	raw, err := s.GetMsg(ctx, d.Event.Seq)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return Message{}, edda.Classify(edda.Permanent, "%s is gone", inStream(d))
+	}
+	if err != nil {
+		return Message{}, edda.Classify(edda.Temporary, "look at %s: %w", inStream(d), err)
+	}
+	m := Message{Subject: raw.Subject, Header: raw.Header, Data: raw.Data, Stream: d.Event.Stream, Seq: raw.Sequence, Time: raw.Time}
+	if !p.isOf(m, d) {
+		return Message{}, edda.Classify(edda.Permanent, "%s is another message now, because the stream was made anew", inStream(d))
+	}
+	return m, nil
+}
+
+// isOf tells whether the message is the one of which the dead letter was made: it was
+// stored at the same time, under the same subject, with the same id. A message that could
+// not be read is known by the id of its header; a long id may be kept in part.
+func (p *Publisher) isOf(m Message, d edda.DeadLetter) bool {
+	ev := p.codec.Event(m)
+	return m.Time.Equal(d.Event.StoredAt()) && (d.Subject == "" || d.Subject == m.Subject) && ev.Tenant == d.Event.Tenant &&
+		(strings.HasPrefix(ev.ID, d.Event.ID) || strings.HasPrefix(p.codec.ID(m), d.Event.ID))
 }
 
 // copied is the copy of a result that was applied within the process.

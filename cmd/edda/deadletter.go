@@ -153,7 +153,7 @@ func (c *client) showDead(d server.DeadLetterView) {
 	c.fields([][2]string{
 		{"id", d.ID}, {"reason", d.Reason}, {"time", clock(d.Time)}, {"saga", d.Key.Saga}, {"key", d.Key.Correlation},
 		{"subject", d.Subject}, {"event", inputName(d.Event)}, {"event id", d.Event.ID}, {"stream", inStream(d.Event)}, {"correlation", d.Event.Correlation}, {"trace", d.Event.Trace},
-		{"error", d.Error}, {"where", d.Path}, {"expression", d.Source}, {"inputs", d.Inputs}, {"payload", compact(d.Event.Payload)}, {"raw", string(d.Raw)}, {"cut", cutText(d.DeadLetter)},
+		{"error", d.Error}, {"where", d.Path}, {"expression", d.Source}, {"inputs", d.Inputs}, {"payload", compact(d.Event.Payload)}, {"raw", string(d.Raw)}, {"cut", cutText(d)},
 	})
 	if d.Event.Redrives > 0 {
 		c.fields([][2]string{{"redriven", strconv.Itoa(d.Event.Redrives) + " times, and died again"}})
@@ -188,12 +188,15 @@ func (c *client) fields(lines [][2]string) {
 	}
 }
 
-// cutText says that a letter lacks its payload.
-func cutText(d edda.DeadLetter) string {
-	if d.Cut == 0 {
+// cutText says that a letter lacks its payload, and where what is shown comes from.
+func cutText(d server.DeadLetterView) string {
+	switch {
+	case d.Cut == 0:
 		return ""
+	case d.ReadFrom != "":
+		return fmt.Sprintf("%d bytes of payload left out here; shown from %s", d.Cut, d.ReadFrom)
 	}
-	return fmt.Sprintf("%d bytes of payload left out, which are in the stream", d.Cut)
+	return fmt.Sprintf("%d bytes of payload left out here; not shown: %s", d.Cut, d.Unread)
 }
 
 // shortError is the error of a letter in a list, and whether it lacks its payload.

@@ -75,6 +75,7 @@ func (s *screen) wait(t *testing.T, pattern string) []string {
 type running struct {
 	out, err   *screen
 	addr, nats string
+	tenant     string     // of its commands; none in edda dev
 	stop       func() int // and the exit code
 }
 
@@ -111,7 +112,7 @@ func startDevIn(t *testing.T, env []string, args ...string) *running {
 func (r *running) edda(t *testing.T, args ...string) (int, string) {
 	t.Helper()
 	out := newScreen()
-	term := &terminal{in: strings.NewReader(""), out: out, err: out, env: []string{"EDDA_URL=" + r.addr, "NATS_URL=" + r.nats}}
+	term := &terminal{in: strings.NewReader(""), out: out, err: out, env: []string{"EDDA_URL=" + r.addr, "NATS_URL=" + r.nats, "EDDA_TENANT=" + r.tenant}}
 	code := term.run(t.Context(), args)
 	return code, out.String()
 }

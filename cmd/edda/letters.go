@@ -42,6 +42,15 @@ func (p *process) Redeliver(ctx context.Context, d edda.DeadLetter, data json.Ra
 	return sent.Subject, p.resolve(ctx, edda.Transition{Resolved: []string{d.ID}}, d, by, "sent to "+sent.Subject)
 }
 
+// ReadBack fills in what a dead letter lacks, from its message in its stream.
+func (p *process) ReadBack(ctx context.Context, d edda.DeadLetter) (edda.DeadLetter, error) {
+	l := p.line.Load()
+	if l == nil {
+		return d, errNoLine
+	}
+	return l.publisher.ReadBack(ctx, d)
+}
+
 // workAgain puts refused work back into the outbox, in the change that removes
 // its letter. Its destination has never taken it: it keeps its id.
 func (p *process) workAgain(ctx context.Context, d edda.DeadLetter, data json.RawMessage, by store.Audit) (string, error) {
