@@ -419,6 +419,43 @@ func TestADrainLeavesACatchUpForTheNextStart(t *testing.T) {
 	})
 }
 
+// TestADrainSkipsWhatWasReadOfThePast and not applied: the reader had come to the end, so
+// the saga counted as caught up once its queue was empty.
+func TestADrainSkipsWhatWasReadOfThePast(t *testing.T) {
+	chorused(t, func(w *world, l *library) {
+		const many, keys = 3*maxCaught - 10, 10
+		for i := range many {
+			w.streams.publish("A", event(fmt.Sprint("e", i), "add", fmt.Sprint("K", i%keys)))
+		}
+		for w.position("A").Seq < many {
+			settle()
+		}
+		w.gate.set(true, nil)
+		w.begins(chorus{"old", "late"}, "late")
+		settle() // the batches that may be in flight are, and the rest is read
+		drained := make(chan error, 1)
+		go func() { drained <- w.engine.Drain(context.Background()) }()
+		settle()
+		w.gate.set(false, nil)
+		if err := <-drained; err != nil {
+			t.Fatal(err)
+		}
+		w.stop()
+		if n := len(w.logOf("late", "K0")); n >= many/keys {
+			t.Fatalf("all %d events were applied before the drain", n)
+		}
+		w.sagas = chorus{"old", "late"}
+		w.start(Options{CatchUp: l.catchUp()})
+		w.liveAgain()
+		for i := range keys {
+			k := fmt.Sprint("K", i)
+			if got, want := w.logOf("late", k), w.logOf("old", k); len(want) < many/keys || !slices.Equal(got, want) {
+				t.Errorf("%s has %v, want %v", k, got, want)
+			}
+		}
+	})
+}
+
 // TestAStreamThatHasLostItsBeginningIsSaid: the saga goes on with the first message that is
 // there, once and with an entry in the audit.
 func TestAStreamThatHasLostItsBeginningIsSaid(t *testing.T) {

@@ -22,8 +22,8 @@ func (v *evaluator) drain(done report) {
 		it.due.handed.refuse()
 	}
 	v.dues = nil
-	for _, l := range v.lagging { // what was read for them is read again
+	for _, l := range v.lagging { // what was read for them, and is not applied, is read again
 		l.dismiss()
-		l.queue = nil
+		l.queue, l.given = nil, map[string]uint64{}
 	}
 }
