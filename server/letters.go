@@ -276,7 +276,7 @@ func (s *Server) drop(ctx context.Context, in *letterInput, d edda.DeadLetter) (
 
 // give gives the event up that holds a key.
 func (s *Server) give(ctx context.Context, in *letterInput, d edda.DeadLetter, verb string) (*body[LetterActView], error) {
-	ev, o, err := s.verb(ctx, in, d, verb, edda.Redrive{DeadLetter: d.ID})
+	ev, o, err := s.verb(ctx, in, d, verb, edda.Redrive{DeadLetter: d.ID, Data: in.data()})
 	if err != nil {
 		return nil, err
 	}
