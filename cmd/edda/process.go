@@ -36,7 +36,7 @@ type settings struct {
 	here     bool   // nobody named manifests: those of the folder that edda dev was started in
 	natsAddr string // where the embedded NATS listens
 	// syncStreams makes the embedded NATS sync each message by itself, which
-	// costs a disk's write each; without it, it syncs every two minutes.
+	// costs a disk's write each; without it, it syncs every five seconds.
 	syncStreams bool
 	// standIn makes a stand-in for Mycelium within this process.
 	standIn bool

@@ -140,7 +140,7 @@ func (r *Report) costs(t table.Writer) {
 			some(c.Written/1024, "%.1f"), some(c.StoreBytes/1024, "%.1f"), some(c.Commits, "%.3f"), some(c.Fsyncs, "%.3f"), some(float64(c.Anonymous)/(1<<20), "%.0f"), some(c.Besides, "%.1f")})
 	}
 	t.SetCaption("engine to client: CPU-seconds for 1,000 (of W6: for 1,000 starts); the server process is divided by a CPU profile.\n" +
-		"KiB, commits and fsyncs: for one, of the server process; fsyncs are those of the store.\nNATS syncs its files every two minutes by default, which is not counted.\n" +
+		"KiB, commits and fsyncs: for one, of the server process; fsyncs are those of the store.\nThe embedded NATS syncs its files every five seconds, which is not counted.\n" +
 		"besides: how many cores everything else on the machine kept busy meanwhile; where that is much, measure again.")
 }
 
