@@ -253,9 +253,9 @@ func (j *job) claim() (fate, bool) {
 	}
 }
 
-// remembered tells whether a command that nobody was known to have claimed may go on, now
-// that it is claimed. It is asked behind the claim: a ledger that was made anew before the
-// claim says so, and in one that is made anew later nobody else finds the command fresh.
+// remembered tells whether a newly claimed command may be called. It asks the ledger after
+// the claim: a ledger that was made anew before the claim says so. In a ledger that is made
+// anew later, no other worker finds the command fresh.
 func (j *job) remembered(fresh bool) (fate, bool) {
 	if !fresh {
 		return fate{}, true
@@ -289,7 +289,7 @@ func (j *job) forgotten(ctx context.Context) (bool, error) {
 	return !j.c.Sent.IsZero() && j.c.Sent.Before(since), nil
 }
 
-// revoked answers a command of which the ledger knows nothing, and which is not to begin.
+// revoked answers a revoked command that has no entry in the ledger.
 func (j *job) revoked() fate {
 	forgotten, err := j.forgotten(j.calls)
 	switch {

@@ -36,8 +36,8 @@ func (r *reader) priority() (p Priority, understood bool) {
 // its job's hash. A job of high priority goes towards the right instead, behind those of
 // high priority that are there.
 //
-// So whoever pops from the right, as the documents say, has the priorities without knowing
-// of them. No job waits for ever: the first one of the usual priority is overtaken ten
+// A worker that pops from the right, as the documents say, follows the priorities without
+// knowing them. No job waits for ever: the first one of the usual priority is overtaken ten
 // times at most, which is counted in its hash, and behind it at most ten go before the next.
 // Where none of the 512 jobs that are next may be overtaken, the key goes to the end.
 const QueueLua = `

@@ -287,7 +287,8 @@ func missing(err error) string {
 	return d.Key
 }
 
-// takeBack deletes what was created. It says what is left where that cannot be deleted.
+// takeBack deletes the jobs and the flow that this run created. Where some cannot be
+// deleted, it returns a message with the commands that delete them later.
 func (c *flowCreation) takeBack(ctx context.Context) (left string) {
 	ctx, done := context.WithTimeout(context.WithoutCancel(ctx), takeBackWithin)
 	defer done()

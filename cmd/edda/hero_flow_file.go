@@ -65,8 +65,7 @@ var (
 	}
 )
 
-// readFlowFile reads a flow from YAML, of which JSON is a part. What could not be read
-// are the problems, all of them at once.
+// readFlowFile reads a flow from YAML or JSON. It returns all problems of the file at once.
 func readFlowFile(name, dir string, text []byte) (flowFile, manifests.Problems) {
 	r := &flowReader{file: &manifests.File{Name: name, Source: text}, dir: dir}
 	root := r.load(text)

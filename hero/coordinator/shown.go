@@ -102,8 +102,8 @@ func (c *Coordinator) flowOf(ctx context.Context, j hero.Job) (f hero.Flow, ok b
 	return f, false, nil
 }
 
-// current is a job of which an executor speaks, as its flow has it: what the flow dispatched a
-// moment ago is waited for, since a step before that would be refused, or lost.
+// current reads the job that an executor reports on, as its flow knows it. It waits until
+// Redis shows the attempt that the flow has dispatched: an earlier report would be lost.
 func (c *Coordinator) current(ctx context.Context, j hero.Job) (hero.Job, error) {
 	f, ok, err := c.flowOf(ctx, j)
 	if err != nil || !ok {

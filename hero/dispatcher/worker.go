@@ -52,7 +52,7 @@ type WorkerOptions struct {
 	LogDir      string        // where jobs may write logs
 	// Logs bound those that jobs write there: 16 MiB, one older part, 1000 files, 30 days.
 	Logs    script.LogBounds
-	Beat    time.Duration // between two signs of life, three of which may be late; 0: five seconds
+	Beat    time.Duration // between two heartbeats; a worker may miss three; 0: five seconds
 	Sweep   time.Duration // between looks for stale jobs; 0: every ten seconds; negative: never
 	Log     *zap.Logger
 	Metrics prometheus.Registerer

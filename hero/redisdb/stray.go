@@ -10,8 +10,8 @@ import (
 	"edda/hero"
 )
 
-// A stray is a job that says that it waits for others, and that nobody lets go: a client
-// and a worker of others agreed on it through its hash alone.
+// A stray is a job with the status waiting_for_prerequisites that no part of Edda queued or
+// holds. A foreign client wrote its hash and pushed it to no queue.
 
 // strayPage is how many keys one look at a context passes: about a millisecond of Redis.
 const strayPage = 1000

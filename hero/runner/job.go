@@ -125,9 +125,9 @@ func (l *line) gate(work context.Context, w redisdb.Work, into string) (never, e
 }
 
 // denied is why a job's caller may not have it run here; nil where it may. Whoever
-// may write to Redis may put a key into a queue, and so nobody else has looked. A context
-// that the runner is told to serve, and of which this Redis has no hash, keeps its rights
-// elsewhere: in the Redis of the coordinator that sends the jobs.
+// may write to Redis may put a key into a queue, and so nobody else has looked. The
+// runner may serve a context whose hash is not in this Redis. The rights of that context
+// are in the Redis of the coordinator that sends the jobs.
 func (l *line) denied(work context.Context, w redisdb.Work) (denied error) {
 	l.persist(work, "look for the rights of "+w.Key(), func(ctx context.Context) error {
 		denied = l.r.db.MayRun(ctx, l.context, w.CallerID)
