@@ -68,7 +68,8 @@ type Options struct {
 	// Fence, where set, is passed before each Deliver: an error says that this process may
 	// not act now, or not any more.
 	Fence func(context.Context) error
-	// Marks, where set, says what was published last: it is committed with the rows that go.
+	// Marks, where set, returns the last message that was published to each stream. Those
+	// that changed are committed with the rows that go.
 	Marks func() []edda.Mark
 	// After, where set, is closed when deliveries may begin: until then the store's
 	// work may turn out to be done already.

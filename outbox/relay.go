@@ -45,7 +45,8 @@ type Relay struct {
 	spare     []*item     // empty, for rows to come
 	rows      []store.Row // room for a page, of scanRows at most
 	removing  bool
-	rest      time.Time // no clean-up commit before, after one failed
+	marks     []edda.Mark // as of the last clean-up commit
+	rest      time.Time   // no clean-up commit before, after one failed
 	stopping  bool
 	unrouted  map[edda.WorkKind]bool // kinds already complained about
 	complaint string                 // the store's last error, logged once
@@ -68,6 +69,7 @@ type delivery struct {
 // removal is the outcome of one clean-up commit.
 type removal struct {
 	items []*item
+	marks []edda.Mark // all that were there, of which those that changed are in the change
 	err   error
 }
 
@@ -388,16 +390,32 @@ func (r *Relay) remove(ctx context.Context) {
 	items := r.accepted[:n:n]
 	// gofail: var outboxBeforeMark struct{}
 	r.accepted, r.removing = r.accepted[n:], true
-	go func() { r.removed <- removal{items, r.db.CommitWithin(ctx, r.removalOf(items), within)} }()
+	d := r.removalOf(items)
+	c := d.change(r.marks)
+	go func() {
+		d.err = r.db.CommitWithin(ctx, c, within)
+		r.removed <- d
+	}()
 }
 
-func (r *Relay) removalOf(items []*item) store.Change {
-	c := store.Change{Delivered: make([]ulid.ULID, len(items))}
+func (r *Relay) removalOf(items []*item) removal {
+	d := removal{items: items}
 	if r.o.Marks != nil {
-		c.Marks = r.o.Marks()
+		d.marks = r.o.Marks()
 	}
-	for i, it := range items {
+	return d
+}
+
+// change is what is committed, after a commit that had these marks.
+func (d removal) change(before []edda.Mark) store.Change {
+	c := store.Change{Delivered: make([]ulid.ULID, len(d.items))}
+	for i, it := range d.items {
 		c.Delivered[i] = it.row.ID
+	}
+	for _, m := range d.marks {
+		if !slices.Contains(before, m) {
+			c.Marks = append(c.Marks, m)
+		}
 	}
 	return c
 }
@@ -415,6 +433,7 @@ func (r *Relay) cleaned(d removal) {
 		r.accepted = append(d.items, r.accepted...)
 		return
 	}
+	r.marks = d.marks
 	for _, it := range d.items {
 		r.end(it)
 	}
@@ -476,7 +495,7 @@ func (r *Relay) stop(ctx context.Context) error {
 	if len(r.accepted) == 0 {
 		return nil
 	}
-	if err := r.db.Commit(ctx, r.removalOf(r.accepted)); err != nil {
+	if err := r.db.Commit(ctx, r.removalOf(r.accepted).change(r.marks)); err != nil {
 		return fmt.Errorf("remove delivered work: %w", err)
 	}
 	return nil

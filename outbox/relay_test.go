@@ -44,14 +44,24 @@ func TestWhatWasPublishedLastIsCommittedWithTheRowsThatGo(t *testing.T) {
 		marks := func() []edda.Mark {
 			h.mu.Lock()
 			defer h.mu.Unlock()
-			return []edda.Mark{{Stream: "S", ID: h.got[len(h.got)-1].ID}}
+			return []edda.Mark{{Stream: "other", Seq: 7, ID: "x"}, {Stream: "S", Seq: 1, ID: h.got[len(h.got)-1].ID}}
 		}
 		start(t, db, Options{Lanes: []Lane{h.lane("nats", facts...)}, Marks: marks})
-		for _, id := range []string{"a", "b"} {
-			db.put(fact(id, "1"))
+		for _, step := range []struct{ id, want string }{{"a", "other x, S a"}, {"b", "S b"}, {"c", "S c"}} {
+			if step.id == "c" { // what was refused is not forgotten
+				db.breakWith(errDown)
+			}
+			db.put(fact(step.id, "1"))
 			tidied()
-			if db.size() != 0 || len(db.marks) != 1 || db.marks[0].ID != id {
-				t.Errorf("%d rows left, marks %v, want %s", db.size(), db.marks, id)
+			db.breakWith(nil)
+			time.Sleep(lookEvery)
+			tidied()
+			var got []string
+			for _, m := range db.marks {
+				got = append(got, m.Stream+" "+m.ID)
+			}
+			if s := strings.Join(got, ", "); db.size() != 0 || s != step.want {
+				t.Errorf("%d rows left, marks %s, want %s", db.size(), s, step.want)
 			}
 		}
 	})

@@ -29,7 +29,7 @@ type Change struct {
 	// Sent are rows that were in the outbox and have been sent once more: [DB.Sent] passes
 	// them as those of this commit, too.
 	Sent []Row
-	// Marks, where there are any, are what [DB.Marks] says from now on.
+	// Marks take the places of those of their streams in [DB.Marks]. One at sequence 0 removes it.
 	Marks  []edda.Mark
 	Claims []edda.Claim
 	// Unclaimed, where it is not nil, is what [DB.Unclaimed] says from now on.

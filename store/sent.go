@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"fmt"
 	"time"
 
@@ -19,26 +20,36 @@ import (
 // as it goes: what was sent lately is in what was logged lately, and at most so much before.
 const TellAfter = 10 * time.Second
 
-// metaMarks says where the last messages lie that were published.
-var metaMarks = []byte("marks")
+// metaMark and the name of a stream say where the last message lies that was published to it.
+const metaMark = "mark/"
 
 // Marks are the last messages that were published, one for each stream, as of the last
 // commit that took rows from the outbox.
 func (d *DB) Marks() (marks []edda.Mark, err error) {
 	err = d.view(func(tx *changelog.Tx) error {
-		if row := tx.Bucket([]byte(bucketMeta)).Get(metaMarks); row != nil {
-			marks, err = decode[[]edda.Mark]("the last messages that were published", row)
+		c := tx.Bucket([]byte(bucketMeta)).Cursor()
+		for k, v := c.Seek([]byte(metaMark)); bytes.HasPrefix(k, []byte(metaMark)); k, v = c.Next() {
+			m, err := decode[edda.Mark]("the last message that was published", v)
+			if err != nil {
+				return err
+			}
+			marks = append(marks, m)
 		}
-		return err
+		return nil
 	})
 	return marks, err
 }
 
 func (e *encoder) marks(c Change) error {
-	if c.Marks == nil {
-		return nil
+	for i := range c.Marks {
+		key := []byte(metaMark + c.Marks[i].Stream)
+		if c.Marks[i].Seq == 0 {
+			e.out.puts = append(e.out.puts, row{bucket: bucketMeta, key: key})
+		} else if err := e.put(bucketMeta, key, &c.Marks[i]); err != nil {
+			return err
+		}
 	}
-	return e.put(bucketMeta, metaMarks, c.Marks)
+	return nil
 }
 
 // late tells whether the row is to be written into the log once more as it goes, since it

@@ -101,8 +101,10 @@ func TestWhatWasSentIsFoundThoughItsRowsAreGone(t *testing.T) {
 	s.want("after a compaction", noon, sent...)
 	s.send()
 	s.want("when all was sent", noon, append(sent, waits)...)
+	s.commit(s.t, Change{Marks: []edda.Mark{{Stream: "T", Seq: 2, ID: "t"}, {Stream: "U", Seq: 3, ID: "u"}}})
+	s.commit(s.t, Change{Marks: []edda.Mark{{Stream: "T"}}}) // is at no message any more
 	marks, err := s.Marks()
-	if err != nil || len(marks) != 1 || marks[0].ID != waits {
+	if err != nil || len(marks) != 2 || marks[0].ID != waits || marks[1].ID != "u" {
 		t.Errorf("marks %v, %v", marks, err)
 	}
 	s.check(t)

@@ -81,8 +81,8 @@ func (t *Tail) open() error {
 // await is open once there is a connection, which it waits for no longer than for an ack.
 func (t *Tail) await(ctx context.Context) error {
 	nc := t.js.Conn()
-	if nc.IsConnected() {
-		return t.open()
+	if err := t.open(); err == nil || nc.IsConnected() {
+		return err
 	}
 	there := nc.StatusChanged(nats.CONNECTED, nats.CLOSED)
 	defer nc.RemoveStatusListener(there)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -137,9 +138,9 @@ func (p *process) republish(ctx context.Context, l *line, tail *stream.Tail, los
 	if err != nil {
 		return fmt.Errorf("publish again what the server lost: %w", err)
 	}
-	marks := tail.Marks()
-	if marks == nil {
-		marks = []edda.Mark{}
+	marks, err := p.marksAnew(tail)
+	if err != nil {
+		return err
 	}
 	detail := fmt.Sprintf("%d messages that the NATS server had acknowledged and lost were published again: %v", r.Count(), why)
 	sent.Marks, sent.Audits = marks, []store.Audit{{Time: time.Now(), By: "edda", Verb: "republish", Detail: detail}}
@@ -149,6 +150,21 @@ func (p *process) republish(ctx context.Context, l *line, tail *stream.Tail, los
 	p.republished.Add(float64(r.Count()))
 	p.log.Warn("what the NATS server had lost was published again", zap.Int("messages", r.Count()))
 	return nil
+}
+
+// marksAnew are those of a tail, and the ends of the marks that it has no more.
+func (p *process) marksAnew(tail *stream.Tail) ([]edda.Mark, error) {
+	marks := tail.Marks()
+	before, err := p.db.Marks()
+	if err != nil {
+		return nil, edda.Classify(edda.Permanent, "read what was published last: %w", err)
+	}
+	for _, b := range before {
+		if !slices.ContainsFunc(marks, func(m edda.Mark) bool { return m.Stream == b.Stream }) {
+			marks = append(marks, edda.Mark{Stream: b.Stream})
+		}
+	}
+	return marks, nil
 }
 
 // mayPublish is nil where the process may act and the server has what was published before.

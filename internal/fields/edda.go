@@ -15,6 +15,8 @@ func (c *Coder) visit(v any) {
 		event(c, v)
 	case *edda.Checkpoint:
 		checkpoint(c, v)
+	case *edda.Mark:
+		mark(c, v)
 	case *edda.Work:
 		work(c, v)
 	case *edda.Claim:
@@ -65,7 +67,7 @@ func (c *Coder) partOfInstance(v any) {
 func known(v any) bool {
 	switch v.(type) {
 	case *map[string]json.RawMessage,
-		*edda.Key, *edda.Event, *edda.Checkpoint, *edda.Work, *edda.Claim, *edda.Output, *edda.Entry, *edda.Instance, *edda.Cell, *edda.Part, Object,
+		*edda.Key, *edda.Event, *edda.Checkpoint, *edda.Mark, *edda.Work, *edda.Claim, *edda.Output, *edda.Entry, *edda.Instance, *edda.Cell, *edda.Part, Object,
 		*edda.Step, *edda.Group, *edda.Frame, *edda.Undo, *edda.Timer, *edda.Thread, *edda.Position, *edda.Scope, *edda.Incident:
 		return true
 	}
@@ -109,6 +111,14 @@ func event(c *Coder, v *edda.Event) {
 	c.TextIf("malformed", &v.Malformed)
 	c.TextIf("error", &v.Error)
 	c.TextIf("subject", &v.Subject)
+}
+
+func mark(c *Coder, v *edda.Mark) {
+	c.Text("stream", &v.Stream)
+	c.Uint("seq", &v.Seq)
+	c.Text("id", &v.ID)
+	c.Time("time", &v.Time)
+	c.IntIf("missing", &v.Missing)
 }
 
 func checkpoint(c *Coder, v *edda.Checkpoint) {

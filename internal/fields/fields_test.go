@@ -16,7 +16,7 @@ import (
 
 func known() []any {
 	return []any{
-		&edda.Key{}, &edda.Event{}, &edda.Checkpoint{}, &edda.Work{}, &edda.Claim{}, &edda.Output{}, &edda.Entry{}, &edda.Instance{}, &edda.Cell{},
+		&edda.Key{}, &edda.Event{}, &edda.Checkpoint{}, &edda.Mark{}, &edda.Work{}, &edda.Claim{}, &edda.Output{}, &edda.Entry{}, &edda.Instance{}, &edda.Cell{},
 		&edda.Step{}, &edda.Group{}, &edda.Frame{}, &edda.Undo{}, &edda.Timer{}, &edda.Thread{}, &edda.Position{}, &edda.Scope{}, &edda.Incident{},
 		&map[string]json.RawMessage{},
 	}
