@@ -8,15 +8,15 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"go.uber.org/zap"
 
-	"edda/internal/door"
+	"edda/internal/httpserver"
 )
 
 // guard is what every request passes: a body limit, so many calls at once, no
 // pages of other sites, and a panic that costs one answer only.
 func (s *Server) guard(next http.Handler) http.Handler {
-	next = bounded(door.SameSite(limited(next), problem))
+	next = bounded(httpserver.SameSite(limited(next), problem))
 	if s.options.Tokens == nil {
-		next = door.SameHost(next, problem) // a page cannot send a token that it does not have
+		next = httpserver.SameHost(next, problem) // a page cannot send a token that it does not have
 	}
 	return s.recovered(next)
 }

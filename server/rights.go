@@ -16,7 +16,7 @@ import (
 
 	"edda"
 	"edda/access"
-	"edda/internal/door"
+	"edda/internal/httpserver"
 )
 
 // right is what a route takes of its caller.
@@ -121,7 +121,7 @@ func (s *Server) allowed(pattern string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if s.options.Tokens == nil || need.open {
 			if !need.open { // what anybody may ask is no reason to keep a connection
-				door.Authenticated(r.Context())
+				httpserver.Authenticated(r.Context())
 			}
 			next.ServeHTTP(w, r)
 			return
@@ -131,7 +131,7 @@ func (s *Server) allowed(pattern string, next http.Handler) http.Handler {
 			unknown(w, r, why)
 			return
 		}
-		door.Authenticated(r.Context())
+		httpserver.Authenticated(r.Context())
 		if !declared {
 			problem(w, http.StatusForbidden, "nobody has a right to this route")
 			return

@@ -22,7 +22,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"edda/access"
-	"edda/internal/door"
+	"edda/internal/httpserver"
 )
 
 const (
@@ -95,8 +95,8 @@ type Server struct {
 	options Options
 	routes  *routes
 	api     huma.API
-	main    *door.Door
-	probing *door.Door // has no address where none is wanted
+	main    *httpserver.Server
+	probing *httpserver.Server // has no address where none is wanted
 }
 
 // New makes a server; nothing listens before Listen.
@@ -120,15 +120,15 @@ func New(o Options) (*Server, error) {
 		return nil, err
 	}
 	s.routes.HandleFunc("/", notFound)
-	s.main, s.probing = s.door("api", o.Addr, s.guard(s.routes)), s.door("probes", o.ProbeAddr, s.probesAlone())
+	s.main, s.probing = s.newHTTP("api", o.Addr, s.guard(s.routes)), s.newHTTP("probes", o.ProbeAddr, s.probesAlone())
 	if o.Certificates != nil {
 		s.main.Secure(o.Certificates.Config())
 	}
 	return s, nil
 }
 
-func (s *Server) door(name, addr string, h http.Handler) *door.Door {
-	return door.New(addr, h, door.Options{
+func (s *Server) newHTTP(name, addr string, h http.Handler) *httpserver.Server {
+	return httpserver.New(addr, h, httpserver.Options{
 		Name: name, Connections: maxConnections, Anonymous: maxAnonymous, AnonymousWait: anonymousWait, Metrics: s.options.Register, Headers: maxHeader, ReadHeaders: headerTimeout, Read: readTimeout, Write: writeTimeout, Idle: idleTimeout,
 		Stop: shutdownWait, Log: zap.NewStdLog(s.options.Log.Named("http")),
 	})
@@ -166,7 +166,7 @@ func (o *Options) reachable() error {
 }
 
 func loopback(addr string) (bool, error) {
-	local, err := door.OnLoopback(addr)
+	local, err := httpserver.OnLoopback(addr)
 	if err != nil {
 		return false, fmt.Errorf("address %q: want host:port, as in 127.0.0.1:8700", addr)
 	}

@@ -15,7 +15,7 @@ import (
 	"edda/hero/jsonrpc"
 	"edda/hero/redisdb"
 	"edda/internal/complaint"
-	"edda/internal/door"
+	"edda/internal/httpserver"
 )
 
 // callTimeout bounds one call, so that a client hears of a Redis that hangs
@@ -76,8 +76,8 @@ type Coordinator struct {
 	rpc     *jsonrpc.Server
 	// unreadable is what lists say in the log of hashes that they cannot read.
 	unreadable *complaint.Complaint
-	http       *door.Door
-	ws         *door.Door
+	http       *httpserver.Server
+	ws         *httpserver.Server
 }
 
 // New makes a coordinator; nothing listens before Listen.
@@ -104,7 +104,7 @@ func (c *Coordinator) serve() error {
 	if len(c.tokens) > 0 {
 		server.Auth = c.tokens.auth
 	} else {
-		server.Received = door.Authenticated // whoever gets this far is believed
+		server.Received = httpserver.Authenticated // whoever gets this far is believed
 	}
 	if c.rpc, err = jsonrpc.NewServer(info, methods, server); err != nil {
 		return err
@@ -113,8 +113,8 @@ func (c *Coordinator) serve() error {
 	if len(c.tokens) == 0 { // a token is what pages of others do not have
 		guard = sameHost
 	}
-	c.http = c.newDoor("coordinator", c.options.HTTPAddr, guard(bounded(c.rpc)))
-	c.ws = c.newDoor("coordinator_websocket", c.options.WSAddr, guard(c.rpc.WebSocket()))
+	c.http = c.newHTTPServer("coordinator", c.options.HTTPAddr, guard(bounded(c.rpc)))
+	c.ws = c.newHTTPServer("coordinator_websocket", c.options.WSAddr, guard(c.rpc.WebSocket()))
 	return nil
 }
 

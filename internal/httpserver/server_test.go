@@ -1,4 +1,4 @@
-package door
+package httpserver
 
 import (
 	"context"
@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// open runs a door whose answer waits until the test lets it go, and returns with
+// open runs a server whose answer waits until the test lets it go, and returns with
 // the request under way.
-func open(t *testing.T, o Options) (d *Door, let chan struct{}, answer chan string, stop func() error) {
+func open(t *testing.T, o Options) (d *Server, let chan struct{}, answer chan string, stop func() error) {
 	t.Helper()
 	let, begun, answer := make(chan struct{}), make(chan struct{}), make(chan string, 1)
 	d = New("127.0.0.1:0", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -126,7 +126,7 @@ func TestAnAddressIsTakenOnceAndGivenBack(t *testing.T) {
 		t.Errorf("again: %s, %v", d.Addr(), err)
 	}
 	if err := New(addr, nil, Options{}).Listen(); err == nil || !strings.Contains(err.Error(), "listen on "+addr) {
-		t.Errorf("a second door: %v", err)
+		t.Errorf("a second server: %v", err)
 	}
 	if err := d.Close(); err != nil || d.Close() != nil || free(addr) != nil {
 		t.Errorf("closed: %v", err)

@@ -1,4 +1,4 @@
-package door
+package httpserver
 
 import (
 	"bufio"
@@ -19,9 +19,9 @@ import (
 
 const soon = 20 * time.Second // a busy machine may take that long for what takes no time
 
-// site is a door whose callers are known by their token, until the test ends.
+// site is a server whose callers are known by their token, until the test ends.
 type site struct {
-	*Door
+	*Server
 	inside chan struct{} // told when a request for /wait has begun
 	leave  chan struct{} // lets one of them end
 }
@@ -29,7 +29,7 @@ type site struct {
 func openSite(t *testing.T, o Options, secure *tls.Config) *site {
 	t.Helper()
 	s := &site{inside: make(chan struct{}, 100), leave: make(chan struct{})}
-	s.Door = New("127.0.0.1:0", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	s.Server = New("127.0.0.1:0", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") == "mine" {
 			Authenticated(r.Context())
 			Authenticated(r.Context()) // again is no harm
@@ -299,10 +299,10 @@ func TestConnectionsOverTLSAreCountedAsOthers(t *testing.T) {
 	}
 }
 
-func TestADoorShowsItsConnections(t *testing.T) {
+func TestAServerShowsItsConnections(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	s := openSite(t, Options{Name: "api", Metrics: reg}, nil)
-	s2 := openSite(t, Options{Name: "probes", Metrics: reg}, nil) // two doors of one process
+	s2 := openSite(t, Options{Name: "probes", Metrics: reg}, nil) // two servers of one process
 	ok(t, s.dial(t, "/", true))
 	ok(t, s2.dial(t, "/", false))
 	s.settled(t, 1, 0)

@@ -8,7 +8,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"edda/internal/door"
+	"edda/internal/httpserver"
 )
 
 // The bounds of the HTTP servers.
@@ -32,8 +32,8 @@ const (
 	shutdownWait = 5 * time.Second
 )
 
-func (c *Coordinator) newDoor(name, addr string, handler http.Handler) *door.Door {
-	return door.New(addr, handler, door.Options{
+func (c *Coordinator) newHTTPServer(name, addr string, handler http.Handler) *httpserver.Server {
+	return httpserver.New(addr, handler, httpserver.Options{
 		Name: name, Metrics: c.options.Metrics, Connections: maxConnections, Anonymous: maxAnonymous, AnonymousWait: anonymousWait, Headers: maxHeader, ReadHeaders: headerTimeout, Write: writeTimeout, Idle: idleTimeout,
 		Stop: shutdownWait, Log: zap.NewStdLog(c.options.Log),
 	})
@@ -51,13 +51,13 @@ func bounded(next http.Handler) http.Handler {
 // sameHost is for a server that believes its callers.
 func sameHost(next http.Handler) http.Handler {
 	refuse := func(w http.ResponseWriter, status int, detail string) { http.Error(w, detail, status) }
-	return door.SameHost(door.SameSite(next, refuse), refuse)
+	return httpserver.SameHost(httpserver.SameSite(next, refuse), refuse)
 }
 
 // loopback refuses an address that others can reach, where nobody has to say
 // who they are.
 func loopback(addr string) error {
-	mine, err := door.OnLoopback(addr)
+	mine, err := httpserver.OnLoopback(addr)
 	switch {
 	case err != nil:
 		return fmt.Errorf("address %q: want host:port, as in 127.0.0.1:9652", addr)
