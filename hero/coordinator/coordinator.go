@@ -14,8 +14,8 @@ import (
 	"edda/hero/flow"
 	"edda/hero/jsonrpc"
 	"edda/hero/redisdb"
-	"edda/internal/complaint"
 	"edda/internal/httpserver"
+	"edda/internal/logthrottle"
 )
 
 // callTimeout bounds one call, so that a client hears of a Redis that hangs
@@ -75,7 +75,7 @@ type Coordinator struct {
 	tokens  tokens
 	rpc     *jsonrpc.Server
 	// unreadable is what lists say in the log of hashes that they cannot read.
-	unreadable *complaint.Complaint
+	unreadable *logthrottle.Throttle
 	http       *httpserver.Server
 	ws         *httpserver.Server
 }
@@ -89,7 +89,7 @@ func New(db *redisdb.DB, flows Flows, o Options) (*Coordinator, error) {
 		return nil, err
 	}
 	c := &Coordinator{options: o, db: db, flows: flows, types: scriptTypes(o.ScriptTypes), turns: newTurns(), tokens: newTokens(o.Tokens, o.Hashes)}
-	c.unreadable = complaint.New(c.options.Log, "list objects: a hash cannot be read")
+	c.unreadable = logthrottle.New(c.options.Log, "list objects: a hash cannot be read")
 	return c, c.serve()
 }
 

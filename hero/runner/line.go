@@ -14,7 +14,7 @@ import (
 	"edda/hero"
 	"edda/hero/redisdb"
 	"edda/internal/backoff"
-	"edda/internal/complaint"
+	"edda/internal/logthrottle"
 )
 
 // line is the runner in one context.
@@ -23,8 +23,8 @@ type line struct {
 	context uint32
 	log     *zap.Logger
 	jobs    sync.WaitGroup
-	storing *complaint.Complaint // of all that must be done until it is
-	logging *complaint.Complaint // of the logs of jobs
+	storing *logthrottle.Throttle // of all that must be done until it is
+	logging *logthrottle.Throttle // of the logs of jobs
 
 	mu      sync.Mutex           // guards running
 	running map[string]*underway // by key
@@ -43,7 +43,7 @@ func newLine(r *Runner, c uint32) *line {
 	log := r.o.Log.With(zap.Uint32("context", c))
 	return &line{
 		r: r, context: c, log: log, running: map[string]*underway{}, released: make(chan struct{}, 1),
-		storing: complaint.New(log, "do what a job needs"), logging: complaint.New(log, "write the logs of jobs"),
+		storing: logthrottle.New(log, "do what a job needs"), logging: logthrottle.New(log, "write the logs of jobs"),
 	}
 }
 
@@ -114,7 +114,7 @@ func (l *line) leftovers(ctx, work context.Context) bool {
 // are many it takes as many at once as have room; else it waits for the next one.
 func (l *line) takeFrom(ctx, work context.Context, kind string) {
 	queue, into := hero.ScriptType(kind).Queue(), taken(kind, l.r.id)
-	taking := complaint.New(l.log, "take from "+queue)
+	taking := logthrottle.New(l.log, "take from "+queue)
 	p := newRetry()
 	for l.room(ctx) {
 		key, err := l.r.db.Take(ctx, l.context, queue, into, takeWait)
@@ -139,7 +139,7 @@ func (l *line) takeFrom(ctx, work context.Context, kind string) {
 }
 
 // more takes what has room and is there. It tells whether there may be even more.
-func (l *line) more(ctx, work context.Context, kind string, taking *complaint.Complaint) bool {
+func (l *line) more(ctx, work context.Context, kind string, taking *logthrottle.Throttle) bool {
 	if !l.slot(ctx) {
 		return false
 	}

@@ -14,7 +14,7 @@ import (
 	"edda/hero"
 	"edda/hero/redisdb"
 	"edda/internal/backoff"
-	"edda/internal/complaint"
+	"edda/internal/logthrottle"
 )
 
 // Runner runs jobs on this machine.
@@ -88,7 +88,7 @@ func (r *Runner) lines(ctx, work context.Context) {
 	ended := make(chan uint32)
 	p := newRetry()
 	changes := ""
-	looking := complaint.New(r.o.Log, "look for contexts")
+	looking := logthrottle.New(r.o.Log, "look for contexts")
 	for {
 		served, err := r.serving(ctx)
 		if ctx.Err() == nil {

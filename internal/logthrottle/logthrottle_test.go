@@ -1,4 +1,4 @@
-package complaint
+package logthrottle
 
 import (
 	"errors"
@@ -23,7 +23,7 @@ func TestALoopDoesNotFillTheLog(t *testing.T) {
 		}
 		w.Note(nil)
 		w.Worked()
-		w.Note(down) // at once again: it is told when it lasts
+		w.Note(down) // within the interval: no warning
 		w.Worked()
 		time.Sleep(Every)
 		w.Note(down)
