@@ -1,4 +1,4 @@
-package child
+package subprocess
 
 import (
 	"context"
@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// parentEnv makes the tests' binary a parent that starts a child and waits.
+// parentEnv makes the test binary a parent that starts a subprocess and waits.
 const parentEnv = "EDDA_CHILD_PARENT"
 
 func TestMain(m *testing.M) {
@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 	_, _ = io.Copy(io.Discard, os.Stdin) // until it is killed
 }
 
-// A demo that is killed leaves nothing behind.
+// A killed demo leaves no process behind.
 func TestAChildEndsWithTheParentThatIsKilled(t *testing.T) {
 	parent := exec.Command(os.Args[0])
 	parent.Env = append(os.Environ(), parentEnv+"=1")
@@ -62,8 +62,8 @@ func TestAChildEndsWithTheParentThatIsKilled(t *testing.T) {
 	}
 }
 
-// runs tells whether a process is there and has not ended: who is to notice its
-// end may take its time.
+// runs tells whether a process exists and is no zombie, because its parent may reap
+// it late.
 func runs(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

@@ -1,6 +1,6 @@
-// Package child is a process that a demo starts: its output goes to a log, it is
-// waited for until it is ready, and it is stopped or killed, and started again.
-package child
+// Package subprocess runs the processes of the demos and the benchmark. It appends
+// their output to a log, waits until they are ready, stops, kills and restarts them.
+package subprocess
 
 import (
 	"context"
@@ -14,32 +14,32 @@ import (
 )
 
 const (
-	// stopFor bounds how long a process may take to drain.
+	// stopFor is how long a process may take to drain.
 	stopFor = 15 * time.Second
 	// pollEvery is how often Poll tries.
 	pollEvery = 100 * time.Millisecond
-	// tailBytes is how much of a log an error tells.
+	// tailBytes bounds the part of a log that an error quotes.
 	tailBytes = 2000
 )
 
-// Process is a child. Its methods are called one after another.
+// Process is one subprocess. Its methods must not be called concurrently.
 type Process struct {
 	name string
 	log  string // file
 	make func() *exec.Cmd
 	cmd  *exec.Cmd
-	done chan error // its end, once
+	done chan error // receives the exit status once
 }
 
-// New prepares a process; errors call it by its name, as in "the runner". Its
-// output is appended to the file log.
+// New prepares a process. Errors use its name, as in "the runner"; the file log gets
+// its output. Every Start calls make for a new command.
 func New(name, log string, make func() *exec.Cmd) *Process {
 	return &Process{name: name, log: log, make: make}
 }
 
-// Start starts the process, for the first time or again. Its thread stays until it
-// has ended: the kernel ends a child that is to go with its parent with the thread
-// that started it.
+// Start starts or restarts the process. A goroutine keeps the thread that started it
+// until the process ends, because the kernel sends the parent-death signal when that
+// thread ends.
 func (p *Process) Start() error {
 	log, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -47,7 +47,7 @@ func (p *Process) Start() error {
 	}
 	cmd, started, done := p.make(), make(chan error, 1), make(chan error, 1)
 	cmd.Stdout, cmd.Stderr = log, log
-	goesAlong(cmd)
+	dieWithParent(cmd)
 	go func() {
 		defer log.Close()
 		runtime.LockOSThread()
@@ -65,18 +65,19 @@ func (p *Process) Start() error {
 	return nil
 }
 
-// goesAlong has the kernel end the process when the one that started it ends, however that is.
-func goesAlong(cmd *exec.Cmd) {
+// dieWithParent has the kernel kill the process when its parent ends, even by SIGKILL.
+func dieWithParent(cmd *exec.Cmd) {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
 	}
 	cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
 }
 
-// PID is the running process's.
+// PID returns the id of the running process.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
-// Until waits, for so long, until the process does what it was started for.
+// Until polls ready until it returns nil. It fails after the duration within, or when
+// the process ends.
 func (p *Process) Until(ctx context.Context, within time.Duration, ready func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
@@ -91,13 +92,13 @@ func (p *Process) Until(ctx context.Context, within time.Duration, ready func() 
 	})
 }
 
-// Tail is the end of the process's log.
+// Tail returns the last bytes of the log; empty if the log cannot be read.
 func (p *Process) Tail() string {
-	text, _ := os.ReadFile(p.log) // a log that cannot be read tells nothing
+	text, _ := os.ReadFile(p.log) // Tail only adds to another error
 	return string(text[max(0, len(text)-tailBytes):])
 }
 
-// Kill ends the process as a power cut does.
+// Kill kills the process with SIGKILL and waits for its end.
 func (p *Process) Kill() error {
 	if err := p.cmd.Process.Kill(); err != nil {
 		return fmt.Errorf("kill %s: %w", p.name, err)
@@ -107,7 +108,8 @@ func (p *Process) Kill() error {
 	return nil
 }
 
-// Stop asks the process to end, where it runs, and waits for it.
+// Stop sends SIGTERM and waits for the end. After 15 seconds it kills the process
+// and returns an error. It does nothing when no process runs.
 func (p *Process) Stop() error {
 	if p.cmd == nil {
 		return nil

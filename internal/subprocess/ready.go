@@ -1,4 +1,4 @@
-package child
+package subprocess
 
 import (
 	"fmt"
@@ -6,7 +6,8 @@ import (
 	"net/http"
 )
 
-// FreeAddrs finds addresses of this machine that nobody listens on.
+// FreeAddrs finds n loopback addresses with free ports. Another process may take one
+// before the caller listens on it.
 func FreeAddrs(n int) ([]string, error) {
 	var out []string
 	for range n {
@@ -14,13 +15,13 @@ func FreeAddrs(n int) ([]string, error) {
 		if err != nil {
 			return nil, fmt.Errorf("find a free port: %w", err)
 		}
-		defer l.Close() // when all are found, so that they differ
+		defer l.Close() // at the end, so that the addresses differ
 		out = append(out, l.Addr().String())
 	}
 	return out, nil
 }
 
-// Ready is nil where the URL answers 200.
+// Ready returns nil if a GET of the URL answers 200.
 func Ready(url string) error {
 	resp, err := http.Get(url)
 	if err != nil {

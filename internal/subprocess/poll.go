@@ -1,4 +1,4 @@
-package child
+package subprocess
 
 import (
 	"context"
@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// fatal ends a poll at once.
+// fatal marks an error that ends Poll.
 type fatal struct{ error }
 
 func (f fatal) Unwrap() error { return f.error }
 
-// Fatal makes the error one that ends a poll at once.
+// Fatal wraps an error so that Poll returns it without another try.
 func Fatal(err error) error { return fatal{err} }
 
-// Poll tries until it works, ctx ends, or the error is Fatal.
+// Poll calls try until it returns nil, ctx ends, or the error is Fatal.
 func Poll(ctx context.Context, what string, try func() error) error {
 	tick := time.NewTicker(pollEvery)
 	defer tick.Stop()
