@@ -1,6 +1,6 @@
 //go:build linux && !race
 
-package stages
+package costbudget
 
 import (
 	"context"

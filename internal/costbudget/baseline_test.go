@@ -1,4 +1,4 @@
-package stages
+package costbudget
 
 import (
 	"encoding/json"

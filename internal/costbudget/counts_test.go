@@ -3,7 +3,7 @@
 // The race detector allocates for itself, and only Linux tells what a process
 // has written: elsewhere there is nothing to compare with the baseline.
 
-package stages
+package costbudget
 
 import (
 	"flag"
@@ -38,7 +38,7 @@ func TestNoStageBecameDearer(t *testing.T) {
 	dearer := now.dearer(readBaseline(t))
 	if len(dearer) > 0 {
 		t.Errorf("stages of the straight line cost over %.0f %% more than %s says:\n  %s\n"+
-			"Find out why: go test ./internal/stages -run '^$' -bench 'Stages/<stage>' -memprofile mem.out\n"+
+			"Find out why: go test ./internal/costbudget -run '^$' -bench 'Stages/<stage>' -memprofile mem.out\n"+
 			"Where it is worth it, say so in the commit that brings the new numbers: make bench-baseline",
 			100*tolerance, baselineFile, strings.Join(dearer, "\n  "))
 	}
