@@ -14,8 +14,8 @@ import (
 	"strings"
 	"time"
 
-	"edda/internal/subprocess"
 	"edda/internal/scrape"
+	"edda/internal/subprocess"
 )
 
 //go:embed manifests/*.yaml
