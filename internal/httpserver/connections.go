@@ -10,35 +10,34 @@ import (
 	"time"
 )
 
-// Why a connection was closed before its client or the HTTP server closed it.
+// The reasons for which the listener closes a connection.
 const (
-	// closedFull: all connections were taken, and this one had waited longest.
+	// closedFull: the server was full, and this connection had been idle longest.
 	closedFull = "full"
-	// closedAnonymous: the anonymous connections were all taken.
+	// closedAnonymous: the bound of anonymous connections was reached.
 	closedAnonymous = "anonymous_full"
-	// closedWait: it was anonymous for too long.
+	// closedWait: the connection was anonymous for longer than AnonymousWait.
 	closedWait = "anonymous_wait"
 )
 
-// connections is a listener that always has room for the next client. A
-// connection is anonymous until a request on it is authenticated, and again when
-// that request has been answered and the next one begins. Anonymous connections
-// have a bound and a deadline of their own. Where a bound is reached, the
-// connection whose last step is oldest is closed, never one that works for a
-// caller who is known.
+// connections is a listener that makes room for new clients. A connection is anonymous
+// until the server authenticates a request on it. It is anonymous again when the next
+// request begins. Anonymous connections have a bound and a deadline of their own. At a
+// bound the listener closes the connection whose state has changed least recently, but
+// never one that works for an authenticated caller.
 type connections struct {
 	net.Listener
 	most, anonymous int
 	wait            time.Duration
 	closing         func(why string)
 
-	mu        sync.Mutex // guards what follows, and the fields of conn
+	mu        sync.Mutex // guards the fields below, and the fields of conn
 	open      int
-	strangers *list.List // the anonymous ones, the oldest step first
-	idle      *list.List // known callers between two requests, the oldest first
+	strangers *list.List // anonymous connections, the oldest change first
+	idle      *list.List // authenticated connections between two requests, the oldest first
 	sweep     *time.Timer
 	ended     bool
-	room      chan struct{} // told, without waiting, when a connection can be had
+	room      chan struct{} // signals that a connection can be closed or was closed
 	end       chan struct{} // closed by Close
 }
 
@@ -49,23 +48,23 @@ func bound(l net.Listener, o Options, closing func(why string)) *connections {
 	}
 }
 
-// conn is one connection. Its fields belong to the connections' lock.
+// conn is one connection. connections.mu guards its fields.
 type conn struct {
 	net.Conn
 	owner *connections
 
-	requests int  // that are being answered
-	known    int  // of them, those that were authenticated
+	requests int  // in flight
+	known    int  // authenticated requests in flight
 	familiar bool // the last request was authenticated
-	active   bool // since the first byte of a request, until its answer has gone out
+	active   bool // from the first byte of a request until the end of its answer
 	list     *list.List
 	place    *list.Element
-	since    time.Time // of the last step
+	since    time.Time // last change of state
 	gone     bool
 }
 
-// Accept returns the next connection, and closes another one for it where all
-// are taken.
+// Accept returns the next connection. If the server is full, it closes another
+// connection for it.
 func (l *connections) Accept() (net.Conn, error) {
 	raw, err := l.Listener.Accept()
 	if err != nil {
@@ -73,7 +72,7 @@ func (l *connections) Accept() (net.Conn, error) {
 	}
 	c := &conn{Conn: raw, owner: l}
 	for !l.admit(c) {
-		select { // every connection works for a caller who is known
+		select { // every connection works for an authenticated caller
 		case <-l.room:
 		case <-l.end:
 			_ = raw.Close()
@@ -83,7 +82,8 @@ func (l *connections) Accept() (net.Conn, error) {
 	return c, nil
 }
 
-// admit counts the connection in; false where there is none to close for it.
+// admit adds the connection. It returns false if the server is full and no connection can
+// be closed.
 func (l *connections) admit(c *conn) bool {
 	l.mu.Lock()
 	victim, why := l.victim()
@@ -102,8 +102,8 @@ func (l *connections) admit(c *conn) bool {
 	return fits
 }
 
-// victim is the connection to close before another one comes in, if any. It is
-// called with the lock held.
+// victim chooses the connection to close for a new one; nil if none is needed or none
+// can be closed. The caller holds mu.
 func (l *connections) victim() (*conn, string) {
 	switch {
 	case l.strangers.Len() >= l.anonymous:
@@ -118,14 +118,13 @@ func (l *connections) victim() (*conn, string) {
 	return nil, ""
 }
 
-// cut closes a connection from our side.
+// cut closes a connection and counts the reason.
 func (l *connections) cut(c *conn, why string) {
 	l.closing(why)
-	_ = c.Conn.Close() // whatever comes of it, nobody uses it any more
+	_ = c.Conn.Close() // the connection is already removed
 }
 
-// settle puts the connection at the end of the list that it belongs to. It is
-// called with the lock held.
+// settle appends the connection to the list of its state. The caller holds mu.
 func (l *connections) settle(c *conn) {
 	if c.list != nil {
 		c.list.Remove(c.place)
@@ -135,7 +134,7 @@ func (l *connections) settle(c *conn) {
 	case c.gone || c.known > 0:
 		return
 	case c.familiar && c.requests == 0 && c.active:
-		return // the handler has ended, and its answer has not gone out
+		return // the handler has returned, but the answer is not written yet
 	case c.familiar && c.requests == 0:
 		c.list = l.idle
 	default:
@@ -149,7 +148,7 @@ func (l *connections) settle(c *conn) {
 	l.tell()
 }
 
-// tell wakes an Accept that waits for room. It is called with the lock held.
+// tell wakes an Accept that waits for room. The caller holds mu.
 func (l *connections) tell() {
 	select {
 	case l.room <- struct{}{}:
@@ -157,7 +156,7 @@ func (l *connections) tell() {
 	}
 }
 
-// forget takes the connection off the books. It is called with the lock held.
+// forget removes the connection. The caller holds mu.
 func (l *connections) forget(c *conn) {
 	if c.gone {
 		return
@@ -168,7 +167,7 @@ func (l *connections) forget(c *conn) {
 	l.tell()
 }
 
-// expire closes the connections that were anonymous for too long.
+// expire closes the connections that were anonymous for longer than wait.
 func (l *connections) expire() {
 	l.mu.Lock()
 	var late []*conn
@@ -188,14 +187,14 @@ func (l *connections) expire() {
 	}
 }
 
-// count is how many are open, and how many of them are anonymous.
+// count returns the number of open connections and of anonymous ones.
 func (l *connections) count() (open, anonymous int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.open, l.strangers.Len()
 }
 
-// Close ends Accept, and the look at the anonymous connections.
+// Close ends Accept and the timer of the anonymous connections.
 func (l *connections) Close() error {
 	l.mu.Lock()
 	if !l.ended {
@@ -220,7 +219,7 @@ func (c *conn) Close() error {
 // visit is one request on a connection.
 type visit struct {
 	conn  *conn
-	known bool // guarded by the connections' lock
+	known bool // guarded by connections.mu
 }
 
 type (
@@ -228,7 +227,7 @@ type (
 	visitKey struct{}
 )
 
-// connContext leaves the connection where its requests find it.
+// connContext puts the connection into the context of its requests.
 func connContext(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, connKey{}, underTLS(c))
 }
@@ -240,7 +239,7 @@ func underTLS(c net.Conn) net.Conn {
 	return c
 }
 
-// connState hears from the HTTP server when an answer has gone out: a handler ends
+// connState learns from net/http when an answer is written, because the handler returns
 // before that.
 func connState(raw net.Conn, state http.ConnState) {
 	c, ok := underTLS(raw).(*conn)
@@ -258,11 +257,11 @@ func connState(raw net.Conn, state http.ConnState) {
 	}
 }
 
-// counted has each request counted for its connection.
+// counted counts each request for its connection.
 func counted(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c, ok := r.Context().Value(connKey{}).(*conn)
-		if !ok { // under test, without a connection
+		if !ok { // a test without a connection
 			next.ServeHTTP(w, r)
 			return
 		}
@@ -291,9 +290,9 @@ func (v *visit) end() {
 	v.conn.owner.settle(v.conn)
 }
 
-// Authenticated says that the server knows who makes the request of the context.
-// Until the request is answered its connection is not closed for another one. It
-// does nothing where the context is of no request, and may be called again.
+// Authenticated marks the request of the context as authenticated. Until its answer is
+// written, the server does not close its connection for another one. It does nothing
+// without a request in the context, and may be called repeatedly.
 func Authenticated(ctx context.Context) {
 	v, ok := ctx.Value(visitKey{}).(*visit)
 	if !ok {

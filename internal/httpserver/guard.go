@@ -8,16 +8,17 @@ import (
 	"strings"
 )
 
-// Refuse writes the answer to a request that is refused.
+// Refuse writes the answer to a refused request.
 type Refuse func(w http.ResponseWriter, status int, detail string)
 
-// SameSite refuses what pages of other sites ask for, reads too: a page cannot see the
-// answer, but what it costs is paid. A link that somebody follows is no such request.
+// SameSite refuses requests that a browser makes for pages of other sites. It refuses
+// reads too, because they cost the server work although the page cannot see the answer.
+// It allows the navigation to a page when a user follows a link.
 func SameSite(next http.Handler, refuse Refuse) http.Handler {
 	deny := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		refuse(w, http.StatusForbidden, "requests from other web sites are refused")
 	})
-	cross := http.NewCrossOriginProtection() // which passes every GET
+	cross := http.NewCrossOriginProtection() // allows every GET
 	cross.SetDenyHandler(deny)
 	checked := cross.Handler(next)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -29,8 +30,8 @@ func SameSite(next http.Handler, refuse Refuse) http.Handler {
 	})
 }
 
-// foreign tells whether a browser says that a page of another origin asks. Programs say
-// neither.
+// foreign tells whether a browser sends the request for a page of another origin.
+// Programs send neither header.
 func foreign(r *http.Request) bool {
 	switch r.Header.Get("Sec-Fetch-Site") {
 	case "cross-site", "same-site":
@@ -46,17 +47,17 @@ func foreign(r *http.Request) bool {
 	return err != nil || u.Host != r.Host
 }
 
-// followed tells whether somebody followed a link, so that the answer is a page of its own.
+// followed tells whether the request is the navigation of a browser to a page.
 func followed(r *http.Request) bool {
 	return r.Method == http.MethodGet && r.Header.Get("Sec-Fetch-Mode") == "navigate" && r.Header.Get("Sec-Fetch-Dest") == "document"
 }
 
-// OwnPages is SameSite for servers whose GETs change something, too.
+// OwnPages is SameSite for servers whose GET requests change state.
 func OwnPages(next http.Handler, refuse Refuse) http.Handler {
 	cross := http.NewCrossOriginProtection()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		as := r.WithContext(r.Context())
-		as.Method = http.MethodPost // the check lets GETs pass
+		as.Method = http.MethodPost // Check allows every GET
 		if cross.Check(as) != nil {
 			refuse(w, http.StatusForbidden, "requests from other web sites are refused")
 			return
@@ -65,8 +66,8 @@ func OwnPages(next http.Handler, refuse Refuse) http.Handler {
 	})
 }
 
-// SameHost refuses names that a foreign page could have pointed at loopback (DNS
-// rebinding): the server is called by its address.
+// SameHost refuses host names, because a foreign page could point its name at loopback
+// (DNS rebinding). It allows IP addresses and localhost.
 func SameHost(next http.Handler, refuse Refuse) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		host := r.Host
@@ -81,8 +82,7 @@ func SameHost(next http.Handler, refuse Refuse) http.Handler {
 	})
 }
 
-// OnLoopback tells whether an address, host:port, can be reached from this machine
-// only.
+// OnLoopback tells whether an address, host:port, is a loopback address.
 func OnLoopback(addr string) (bool, error) {
 	host, _, err := net.SplitHostPort(addr)
 	if err != nil {
