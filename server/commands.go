@@ -92,7 +92,7 @@ type stepInput struct {
 	Body *json.RawMessage `doc:"retry: an input instead of the one before"`
 }
 
-func (s *Server) acts() {
+func (s *Server) commands() {
 	const base = "/v1/instances/{saga}/{key}/"
 	huma.Post(s.api, base+"signal/{name}", s.signal, summary("Send a signal", "acts"))
 	huma.Post(s.api, base+"answer/{ask}", s.answer, summary("Answer an ask", "acts"))
@@ -101,7 +101,7 @@ func (s *Server) acts() {
 		edda.VerbTerminate: "End it now; nothing is undone",
 	} {
 		huma.Post(s.api, base+verb, func(ctx context.Context, in *ActInput) (*body[ActView], error) {
-			return s.act(ctx, in, edda.Event{Kind: edda.KindOperator, Type: verb})
+			return s.command(ctx, in, edda.Event{Kind: edda.KindOperator, Type: verb})
 		}, summary(text, "acts"))
 	}
 	for verb, text := range map[string]string{
@@ -109,13 +109,13 @@ func (s *Server) acts() {
 		edda.VerbSkip:  "Go on without a failed step or undo",
 	} {
 		huma.Post(s.api, base+verb+"/{step}", func(ctx context.Context, in *stepInput) (*body[ActView], error) {
-			return s.act(ctx, &in.ActInput, edda.Event{Kind: edda.KindOperator, Type: verb, Step: in.Step, Payload: optional(in.Body)})
+			return s.command(ctx, &in.ActInput, edda.Event{Kind: edda.KindOperator, Type: verb, Step: in.Step, Payload: optional(in.Body)})
 		}, summary(text, "acts"))
 	}
 }
 
 func (s *Server) signal(ctx context.Context, in *signalInput) (*body[ActView], error) {
-	return s.act(ctx, &in.ActInput, edda.Event{Kind: edda.KindSignal, Type: in.Name, Payload: optional(in.Body)})
+	return s.command(ctx, &in.ActInput, edda.Event{Kind: edda.KindSignal, Type: in.Name, Payload: optional(in.Body)})
 }
 
 // optional is a body that may be left out.
@@ -127,11 +127,11 @@ func optional(body *json.RawMessage) json.RawMessage {
 }
 
 func (s *Server) answer(ctx context.Context, in *answerInput) (*body[ActView], error) {
-	return s.act(ctx, &in.ActInput, edda.Event{Kind: edda.KindAnswer, Type: in.Body.Choice, Step: in.Ask, Payload: in.Body.Payload})
+	return s.command(ctx, &in.ActInput, edda.Event{Kind: edda.KindAnswer, Type: in.Body.Choice, Step: in.Ask, Payload: in.Body.Payload})
 }
 
 // act sends a message to an instance that exists and tells what became of it.
-func (s *Server) act(ctx context.Context, in *ActInput, ev edda.Event) (*body[ActView], error) {
+func (s *Server) command(ctx context.Context, in *ActInput, ev edda.Event) (*body[ActView], error) {
 	if ev.Kind == edda.KindOperator {
 		if err := in.reasoned(join(ev.Type, ev.Step)); err != nil {
 			return nil, err

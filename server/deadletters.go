@@ -67,8 +67,8 @@ type LetterInput struct {
 func (s *Server) deadLetters() {
 	huma.Get(s.api, "/v1/deadletters", s.listDead, summary("List dead letters, oldest first", "dead letters"))
 	huma.Get(s.api, "/v1/deadletters/{id}", s.describeDead, summary("One dead letter, and what waits behind it", "dead letters"))
-	s.letterActs()
-	s.letterPortions()
+	s.deadLetterCommands()
+	s.deadLetterPortions()
 }
 
 func (s *Server) listDead(_ context.Context, in *deadListInput) (*body[DeadLetterList], error) {
@@ -117,7 +117,7 @@ func elsewhere(seen int, last, d edda.DeadLetter) bool {
 }
 
 func (s *Server) describeDead(ctx context.Context, in *LetterInput) (*body[DeadLetterView], error) {
-	d, err := s.letter(in)
+	d, err := s.deadLetter(in)
 	if err != nil {
 		return nil, err
 	}
@@ -134,7 +134,7 @@ func (s *Server) describeDead(ctx context.Context, in *LetterInput) (*body[DeadL
 }
 
 // letter loads the dead letter that a call speaks of.
-func (s *Server) letter(in *LetterInput) (edda.DeadLetter, error) {
+func (s *Server) deadLetter(in *LetterInput) (edda.DeadLetter, error) {
 	tenant, err := s.tenant(in.Tenant)
 	if err != nil {
 		return edda.DeadLetter{}, err

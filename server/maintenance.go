@@ -21,7 +21,7 @@ import (
 // Upkeep keeps the store in shape. Its methods may be called concurrently; each
 // ends with its ctx, or when the process stops. What they tell is for people, and
 // may be dropped.
-type Upkeep interface {
+type Maintenance interface {
 	// Collect removes what has expired, or only looks.
 	Collect(ctx context.Context, q Collect, tell func(any)) (retention.Report, error)
 	// Backup copies the store to the writer, which start makes of what it is; where
@@ -90,8 +90,8 @@ const (
 	BackupBytes = "Edda-Backup-Bytes"
 )
 
-func (s *Server) upkeep() {
-	u := s.options.Upkeep
+func (s *Server) maintenance() {
+	u := s.options.Maintenance
 	if u == nil {
 		return
 	}
@@ -127,25 +127,25 @@ func (s *Server) tenantBackup(_ context.Context, in *tenantBackupInput) (*huma.S
 	return &huma.StreamResponse{Body: func(hc huma.Context) { s.backup(hc, in.Actor, tenant) }}, nil
 }
 
-// patient is an answer that may take as long as it moves.
-type patient struct {
+// slowWriter is an answer that may take as long as it moves.
+type slowWriter struct {
 	http.ResponseWriter
 	c *http.ResponseController
 }
 
-func newPatient(hc huma.Context) *patient {
+func newSlowWriter(hc huma.Context) *slowWriter {
 	_, w := humago.Unwrap(hc)
-	return &patient{w, http.NewResponseController(w)}
+	return &slowWriter{w, http.NewResponseController(w)}
 }
 
-func (p *patient) Write(b []byte) (int, error) {
+func (p *slowWriter) Write(b []byte) (int, error) {
 	if err := p.c.SetWriteDeadline(time.Now().Add(stallWait)); err != nil && !errors.Is(err, http.ErrNotSupported) {
 		return 0, err
 	}
 	return p.ResponseWriter.Write(b)
 }
 
-func (p *patient) line(l Line) {
+func (p *slowWriter) line(l Line) {
 	if json.NewEncoder(p).Encode(l) == nil {
 		_ = p.c.Flush() // a client that is gone ends the request's context
 	}
@@ -155,7 +155,7 @@ func (p *patient) line(l Line) {
 func (s *Server) lines(doing string, do func(context.Context, func(any)) (any, error)) *huma.StreamResponse {
 	return &huma.StreamResponse{Body: func(hc huma.Context) {
 		hc.SetHeader("Content-Type", "application/x-ndjson")
-		w, told := newPatient(hc), time.Now()
+		w, told := newSlowWriter(hc), time.Now()
 		w.line(Line{Progress: doing})
 		result, err := do(hc.Context(), func(progress any) {
 			if time.Since(told) >= tellEvery {
@@ -175,9 +175,9 @@ func (s *Server) lines(doing string, do func(context.Context, func(any)) (any, e
 // backup streams the copy. An error after it has begun can only cut it off: the
 // checksum at its end is missing then.
 func (s *Server) backup(hc huma.Context, who Actor, tenant string) {
-	w := newPatient(hc)
+	w := newSlowWriter(hc)
 	begun := false
-	err := s.options.Upkeep.Backup(hc.Context(), who, tenant, func(b store.Backup) io.Writer {
+	err := s.options.Maintenance.Backup(hc.Context(), who, tenant, func(b store.Backup) io.Writer {
 		begun = true
 		w.Header().Set("Content-Type", "application/octet-stream")
 		w.Header().Set(BackupBytes, strconv.FormatInt(b.Bytes, 10))

@@ -58,9 +58,9 @@ type portionInput struct {
 	}
 }
 
-type actOnLetter func(context.Context, *letterInput, edda.DeadLetter) (*body[LetterActView], error)
+type deadLetterFunc func(context.Context, *letterInput, edda.DeadLetter) (*body[LetterActView], error)
 
-func (s *Server) letterPortions() {
+func (s *Server) deadLetterPortions() {
 	const base = "/v1/deadletters/"
 	huma.Post(s.api, base+edda.VerbRedrive, s.portionOf(edda.VerbRedrive, s.redrive), summary("Apply the events of many again, a portion a call", "dead letters"))
 	huma.Post(s.api, base+edda.VerbDrop, s.portionOf(edda.VerbDrop, s.drop), summary("Give the events of many up, a portion a call", "dead letters"))
@@ -72,7 +72,7 @@ type portion struct {
 	*Server
 	in   *portionInput
 	verb string
-	do   actOnLetter
+	do   deadLetterFunc
 	from portionPlace
 	out  LetterPortion
 }
@@ -89,7 +89,7 @@ func (p portionPlace) text() string {
 	return base64.RawURLEncoding.EncodeToString(raw)
 }
 
-func cutPortionPlace(text string) (p portionPlace, err error) {
+func parsePortionPlace(text string) (p portionPlace, err error) {
 	if text == "" {
 		return portionPlace{Until: time.Now().UTC()}, nil
 	}
@@ -100,7 +100,7 @@ func cutPortionPlace(text string) (p portionPlace, err error) {
 	return p, nil
 }
 
-func (s *Server) portionOf(verb string, do actOnLetter) func(context.Context, *portionInput) (*body[LetterPortion], error) {
+func (s *Server) portionOf(verb string, do deadLetterFunc) func(context.Context, *portionInput) (*body[LetterPortion], error) {
 	return func(ctx context.Context, in *portionInput) (*body[LetterPortion], error) {
 		if in.Body != nil && in.Body.Why != "" {
 			in.Why = in.Body.Why
@@ -108,7 +108,7 @@ func (s *Server) portionOf(verb string, do actOnLetter) func(context.Context, *p
 		if err := in.reasoned(verb); err != nil {
 			return nil, err
 		}
-		from, err := cutPortionPlace(in.After)
+		from, err := parsePortionPlace(in.After)
 		if err != nil {
 			return nil, err
 		}

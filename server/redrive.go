@@ -68,15 +68,15 @@ func (in *letterInput) data() json.RawMessage {
 	return in.Body.Data
 }
 
-func (s *Server) letterActs() {
+func (s *Server) deadLetterCommands() {
 	const base = "/v1/deadletters/{id}/"
-	huma.Post(s.api, base+edda.VerbRedrive, s.letterAct(edda.VerbRedrive, s.redrive), summary("Apply its event again", "dead letters"))
-	huma.Post(s.api, base+edda.VerbDrop, s.letterAct(edda.VerbDrop, s.drop), summary("Give its event up", "dead letters"))
-	huma.Post(s.api, base+edda.VerbSkip, s.letterAct(edda.VerbSkip, s.skip), summary("Give the poison event up, and apply those behind it", "dead letters"))
+	huma.Post(s.api, base+edda.VerbRedrive, s.deadLetterCommand(edda.VerbRedrive, s.redrive), summary("Apply its event again", "dead letters"))
+	huma.Post(s.api, base+edda.VerbDrop, s.deadLetterCommand(edda.VerbDrop, s.drop), summary("Give its event up", "dead letters"))
+	huma.Post(s.api, base+edda.VerbSkip, s.deadLetterCommand(edda.VerbSkip, s.skip), summary("Give the poison event up, and apply those behind it", "dead letters"))
 }
 
 // letterAct checks what every act on a dead letter needs.
-func (s *Server) letterAct(verb string, do func(context.Context, *letterInput, edda.DeadLetter) (*body[LetterActView], error)) func(context.Context, *letterInput) (*body[LetterActView], error) {
+func (s *Server) deadLetterCommand(verb string, do func(context.Context, *letterInput, edda.DeadLetter) (*body[LetterActView], error)) func(context.Context, *letterInput) (*body[LetterActView], error) {
 	return func(ctx context.Context, in *letterInput) (*body[LetterActView], error) {
 		if in.Body != nil && in.Body.Why != "" {
 			in.Why = in.Body.Why
@@ -87,7 +87,7 @@ func (s *Server) letterAct(verb string, do func(context.Context, *letterInput, e
 		if _, err := edda.Decode(in.data()); err != nil {
 			return nil, huma.Error422UnprocessableEntity("the data cannot be taken: " + err.Error())
 		}
-		d, err := s.letter(&in.LetterInput)
+		d, err := s.deadLetter(&in.LetterInput)
 		if err != nil {
 			return nil, err
 		}
@@ -181,7 +181,7 @@ func (s *Server) redrive(ctx context.Context, in *letterInput, d edda.DeadLetter
 	case !ofInstance(d):
 		where, err := s.options.DeadLetters.Redeliver(ctx, d, in.data(), in.audit(edda.VerbRedrive, d))
 		if err != nil {
-			return nil, s.letterFailed(d, err)
+			return nil, s.deadLetterFailed(d, err)
 		}
 		return &body[LetterActView]{LetterActView{DeadLetter: d.ID, Fate: "sent", Where: where, Outputs: []edda.Output{}}}, nil
 	case d.Event.Kind == edda.KindOperator && (d.Event.Type == edda.VerbRedrive || d.Event.Type == edda.VerbDrop):
@@ -213,7 +213,7 @@ func (s *Server) complete(ctx context.Context, act *edda.Redrive, d edda.DeadLet
 	case errors.Is(err, edda.Permanent):
 		return huma.Error409Conflict(fmt.Sprintf("dead letter %s cannot be redriven as it was: its payload was left out here, and %v; give its payload with --data, or drop it", d.ID, err))
 	case err != nil:
-		return s.letterFailed(d, err)
+		return s.deadLetterFailed(d, err)
 	}
 	act.Data, act.ReadBack = whole.Event.Payload, true
 	return nil
@@ -269,7 +269,7 @@ func (s *Server) drop(ctx context.Context, in *letterInput, d edda.DeadLetter) (
 		return s.give(ctx, in, d, edda.VerbDrop)
 	}
 	if err := s.options.DeadLetters.Drop(ctx, d, in.audit(edda.VerbDrop, d)); err != nil {
-		return nil, s.letterFailed(d, err)
+		return nil, s.deadLetterFailed(d, err)
 	}
 	return &body[LetterActView]{LetterActView{DeadLetter: d.ID, Fate: "dropped", Outputs: []edda.Output{}}}, nil
 }
@@ -306,7 +306,7 @@ func (s *Server) verb(ctx context.Context, in *letterInput, d edda.DeadLetter, v
 		return ev, o, huma.Error409Conflict("somebody did the same a moment ago: see what became of dead letter " + d.ID + ", and try again in half a minute if it is still there")
 	}
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
-		return ev, o, s.letterFailed(d, err)
+		return ev, o, s.deadLetterFailed(d, err)
 	}
 	if err != nil {
 		return ev, o, s.unsent(ev, err)
@@ -367,8 +367,8 @@ func deadAgain(d *edda.DeadLetter) error {
 	return huma.Error422UnprocessableEntity(fmt.Sprintf("it cannot be applied this time either (%s): %s; see dead letter %s", d.Reason, d.Error, d.ID))
 }
 
-// letterFailed tells a letter that is gone from one that cannot be sent.
-func (s *Server) letterFailed(d edda.DeadLetter, err error) error {
+// deadLetterFailed tells a letter that is gone from one that cannot be sent.
+func (s *Server) deadLetterFailed(d edda.DeadLetter, err error) error {
 	switch {
 	case errors.Is(err, ErrGone):
 		return huma.Error409Conflict(err.Error())

@@ -78,7 +78,7 @@ type Options struct {
 	Inbox       Inbox
 	Records     Records
 	// Upkeep is nil where the store is none of the callers' business.
-	Upkeep Upkeep
+	Maintenance Maintenance
 	// Replays is nil where there are no sagas.
 	Replays Replays
 }
@@ -110,12 +110,12 @@ func New(o Options) (*Server, error) {
 	s.probes(s.routes)
 	s.process()
 	s.instances()
-	s.acts()
+	s.commands()
 	s.deadLetters()
 	s.records()
 	s.events()
 	s.replays()
-	s.upkeep()
+	s.maintenance()
 	if err := s.docs(); err != nil {
 		return nil, err
 	}

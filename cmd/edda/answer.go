@@ -23,8 +23,8 @@ import (
 
 // Status is how the process is.
 func (p *process) Status(ctx context.Context) server.Status {
-	s := server.Status{Stuck: p.pulse.stuck(), Components: map[string]server.ComponentStatus{}}
-	l := p.line.Load()
+	s := server.Status{Stuck: p.liveness.stuck(), Components: map[string]server.ComponentStatus{}}
+	l := p.pipeline.Load()
 	s.Components["storage"] = component(p.storage(l))
 	p.heroHealth(ctx, s.Components)
 	if p.settings.streams() {
@@ -51,7 +51,7 @@ func component(err error) server.ComponentStatus {
 
 // storage is down while commits fail: a full disk, a broken one. The effect
 // ledger's count as well as the engine's.
-func (p *process) storage(l *line) error {
+func (p *process) storage(l *pipeline) error {
 	if err := errors.Join(p.db.Healthy(), p.db.Damaged()); err != nil {
 		return err
 	}
@@ -61,7 +61,7 @@ func (p *process) storage(l *line) error {
 	return nil
 }
 
-func (p *process) jetstreamState(l *line) error {
+func (p *process) jetstreamState(l *pipeline) error {
 	if l == nil {
 		if why := p.apart.Load(); why != nil {
 			return fmt.Errorf("not reached yet: %w", *why)
@@ -99,7 +99,7 @@ const auditWithin = 5 * time.Second
 func (p *process) audited(ctx context.Context, who server.Actor, verb, detail string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), auditWithin)
 	defer cancel()
-	if err := p.upkeep.audit(ctx, who, verb, detail); err != nil {
+	if err := p.maintenance.audit(ctx, who, verb, detail); err != nil {
 		p.log.Error("the audit of an act cannot be written", zap.String("act", verb), zap.String("detail", detail),
 			zap.String("by", who.By), zap.String("why", who.Why), zap.Error(err))
 	}
@@ -146,18 +146,18 @@ func (p *process) AuditsOf(q store.AuditQuery) ([]store.Audit, string, error) {
 	return p.db.AuditsOf(q)
 }
 
-// errNoLine is what calls get that need the streams before they are reached.
-var errNoLine = edda.Classify(edda.Temporary, "jetstream is not reached yet: see whether NATS runs, and --nats-url")
+// errNoPipeline is what calls get that need the streams before they are reached.
+var errNoPipeline = edda.Classify(edda.Temporary, "jetstream is not reached yet: see whether NATS runs, and --nats-url")
 
 // errNoSagas is what calls get that need a saga worker where there is none.
 var errNoSagas = edda.Classify(edda.Permanent, "this process runs no sagas: ask one with the role saga or combined")
 
 // Send publishes a message and waits for what becomes of it.
 func (p *process) Send(ctx context.Context, message edda.Event) (engine.Outcome, error) {
-	l := p.line.Load()
+	l := p.pipeline.Load()
 	switch {
 	case l == nil:
-		return engine.Outcome{}, errNoLine
+		return engine.Outcome{}, errNoPipeline
 	case l.engine == nil:
 		return engine.Outcome{}, errNoSagas
 	}
@@ -172,9 +172,9 @@ func (p *process) Send(ctx context.Context, message edda.Event) (engine.Outcome,
 
 // Publish stores an event in its stream.
 func (p *process) Publish(ctx context.Context, event edda.Event) (server.Stored, error) {
-	l := p.line.Load()
+	l := p.pipeline.Load()
 	if l == nil {
-		return server.Stored{}, errNoLine
+		return server.Stored{}, errNoPipeline
 	}
 	return publish(ctx, l.publisher, event)
 }
@@ -197,7 +197,7 @@ func (p *process) Info(ctx context.Context) (server.Info, error) {
 	if err := p.positions(&i); err != nil {
 		return i, err
 	}
-	if l := p.line.Load(); l != nil {
+	if l := p.pipeline.Load(); l != nil {
 		l.describe(ctx, &i)
 	}
 	i.Behind = p.SagasBehind(engine.AllTenants)
@@ -245,7 +245,7 @@ func (p *process) positions(i *server.Info) error {
 }
 
 // describe adds the streams as far as they answer: /info also works when they do not.
-func (l *line) describe(ctx context.Context, i *server.Info) {
+func (l *pipeline) describe(ctx context.Context, i *server.Info) {
 	for _, d := range l.durable {
 		if d.Note != "" {
 			i.Durable = append(i.Durable, d.Stream+": "+d.Note)

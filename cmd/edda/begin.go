@@ -30,7 +30,7 @@ type beginning struct {
 // where reading does, and where a version before this one has written it, they have begun.
 // Else one with from: all begins behind the first message that the streams have, and is
 // caught up.
-func (p *process) begin(ctx context.Context, l *line, set *saga.Set, held []edda.Checkpoint) (b beginning, err error) {
+func (p *process) begin(ctx context.Context, l *pipeline, set *saga.Set, held []edda.Checkpoint) (b beginning, err error) {
 	list, known, err := p.db.Begun()
 	if err != nil {
 		return b, fmt.Errorf("read which sagas have begun: %w", err)
@@ -122,7 +122,7 @@ func (l loaded) catchesUp() (out manifests.Problems) {
 }
 
 // catchingUp is how sagas that are behind are caught up.
-func (p *process) catchingUp(l *line) engine.CatchUp {
+func (p *process) catchingUp(l *pipeline) engine.CatchUp {
 	return engine.CatchUp{
 		Streams: stream.EventStreams(), After: p.afterRestore(l),
 		Open: func(ctx context.Context, pair engine.Pair, from []edda.Checkpoint) (engine.Past, error) {
@@ -165,7 +165,7 @@ func crowded(r *outbox.Relay) func() map[engine.Pair]string {
 // SagasBehind lists the sagas that are behind the streams for a tenant; for all where it is
 // [engine.AllTenants].
 func (p *process) SagasBehind(tenant string) []server.SagaBehind {
-	l := p.line.Load()
+	l := p.pipeline.Load()
 	if l == nil || l.engine == nil {
 		return nil
 	}

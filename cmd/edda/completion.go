@@ -67,11 +67,11 @@ func (c *client) completeSagas(cmd *cobra.Command, _ []string, typed string) ([]
 	return out[:min(len(out), maxCompletions)], noFiles
 }
 
-// completeLetters completes the ids of the oldest dead letters.
-func (c *client) completeLetters(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
+// completeDeadLetters completes the ids of the oldest dead letters.
+func (c *client) completeDeadLetters(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
 	ctx, cancel := context.WithTimeout(cmd.Context(), completeWithin)
 	defer cancel()
-	_, list, err := c.letterPage(ctx, letterFilter{}, paging{limit: maxCompletions})
+	_, list, err := c.deadLetterPage(ctx, deadLetterFilter{}, paging{limit: maxCompletions})
 	if err != nil {
 		return nil, noFiles
 	}

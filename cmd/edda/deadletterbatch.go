@@ -11,15 +11,15 @@ import (
 )
 
 const (
-	// lettersAtOnce is how many letters one call acts on.
-	lettersAtOnce = 100
+	// batchSize is how many letters one call acts on.
+	batchSize = 100
 	// noHeadway is after how many calls in a row that the server ended early, and
 	// that did nothing, the command gives up.
 	noHeadway = 2
 )
 
-// actedOn are the words for what was done.
-var actedOn = map[string]string{edda.VerbRedrive: "redriven", edda.VerbDrop: "dropped", edda.VerbSkip: "skipped"}
+// pastTense are the words for what was done.
+var pastTense = map[string]string{edda.VerbRedrive: "redriven", edda.VerbDrop: "dropped", edda.VerbSkip: "skipped"}
 
 // tally sums up an act on many letters.
 type tally struct {
@@ -29,14 +29,14 @@ type tally struct {
 	next                 string // where to go on, where it did not come to the end
 }
 
-// actOnAll has the server act on those letters that there are now, a portion a
+// commandAll has the server act on those letters that there are now, a portion a
 // call: what fails is told, and the next one is tried. A portion that was done stays
 // done, whatever becomes of this command: it says where to go on.
-func (c *client) actOnAll(ctx context.Context, verb string, m manyLetters) error {
-	t := tally{word: actedOn[verb], next: m.after}
+func (c *client) commandAll(ctx context.Context, verb string, m deadLetterBatch) error {
+	t := tally{word: pastTense[verb], next: m.after}
 	idle := 0
 	for left := m.most; left > 0; {
-		p, err := c.letterPortion(ctx, verb, m, t.next, min(left, lettersAtOnce))
+		p, err := c.deadLetterPortion(ctx, verb, m, t.next, min(left, batchSize))
 		if err != nil {
 			return c.brokenOff(t, err)
 		}
@@ -61,7 +61,7 @@ func idleAfter(idle, n int, stopped string) int {
 	return idle + 1
 }
 
-func (c *client) letterPortion(ctx context.Context, verb string, m manyLetters, after string, limit int) (p server.LetterPortion, err error) {
+func (c *client) deadLetterPortion(ctx context.Context, verb string, m deadLetterBatch, after string, limit int) (p server.LetterPortion, err error) {
 	body, err := json.Marshal(map[string]string{"why": c.why})
 	if err != nil {
 		return p, fmt.Errorf("write the call: %w", err)

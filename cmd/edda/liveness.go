@@ -24,9 +24,9 @@ const (
 	stuckAfter = time.Minute
 )
 
-// pulse asks the loops that all progress depends on for a sign of life, and
+// liveness asks the loops that all progress depends on for a sign of life, and
 // knows who owes one. None of them waits for NATS.
-type pulse struct {
+type liveness struct {
 	loops []loop
 
 	mu    sync.Mutex           // guards asked
@@ -40,14 +40,16 @@ type loop struct {
 	ask  func(context.Context) error
 }
 
-func newPulse(loops ...loop) *pulse { return &pulse{loops: loops, asked: map[string]time.Time{}} }
+func newLiveness(loops ...loop) *liveness {
+	return &liveness{loops: loops, asked: map[string]time.Time{}}
+}
 
 // loops are the committer, and the evaluator once there is one.
 func (p *process) loops() []loop {
 	loops := []loop{{"the committer", func(ctx context.Context) error { return p.db.Commit(ctx, store.Change{}) }}}
 	if p.settings.sagas() {
 		loops = append(loops, loop{"the evaluator", func(ctx context.Context) error {
-			l := p.line.Load()
+			l := p.pipeline.Load()
 			if l == nil {
 				return nil // it has not begun
 			}
@@ -58,7 +60,7 @@ func (p *process) loops() []loop {
 }
 
 // Run asks until ctx ends.
-func (p *pulse) Run(ctx context.Context) error {
+func (p *liveness) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for _, l := range p.loops {
 		g.Go(func() error { p.beat(ctx, l); return nil })
@@ -66,7 +68,7 @@ func (p *pulse) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-func (p *pulse) beat(ctx context.Context, l loop) {
+func (p *liveness) beat(ctx context.Context, l loop) {
 	for backoff.Wait(ctx, beatEvery) == nil {
 		p.owes(l.name, true)
 		_ = l.ask(ctx) // that it answered is what counts; /health tells of failures
@@ -74,7 +76,7 @@ func (p *pulse) beat(ctx context.Context, l loop) {
 	}
 }
 
-func (p *pulse) owes(name string, yes bool) {
+func (p *liveness) owes(name string, yes bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if yes {
@@ -85,7 +87,7 @@ func (p *pulse) owes(name string, yes bool) {
 }
 
 // stuck says who has not answered for too long; empty when all turn.
-func (p *pulse) stuck() string {
+func (p *liveness) stuck() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var out []string

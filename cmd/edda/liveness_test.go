@@ -11,7 +11,7 @@ import (
 func TestALoopThatDoesNotTurnIsStuck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		free := make(chan struct{})
-		p := newPulse(
+		p := newLiveness(
 			loop{"the committer", func(context.Context) error { <-free; return nil }},
 			loop{"the evaluator", func(context.Context) error { return context.Canceled }}, // an error is an answer
 		)

@@ -36,7 +36,7 @@ type holderFile struct {
 
 // upkeep is what keeps the store of this process in shape. What it is asked for
 // ends when the process stops.
-type upkeep struct {
+type maintenance struct {
 	db     *store.DB
 	keeper *retention.Keeper
 	copies sync.Mutex // held by one backup of the whole at a time
@@ -50,17 +50,17 @@ type upkeep struct {
 	n      int
 }
 
-// newUpkeep asks for its settings at the beginning of each run.
-func newUpkeep(db *store.DB, settings func() (retention.Settings, error), log *zap.Logger, metrics prometheus.Registerer) (*upkeep, error) {
-	u := &upkeep{db: db, cancel: map[int]context.CancelFunc{}}
+// newMaintenance asks for its settings at the beginning of each run.
+func newMaintenance(db *store.DB, settings func() (retention.Settings, error), log *zap.Logger, metrics prometheus.Registerer) (*maintenance, error) {
+	m := &maintenance{db: db, cancel: map[int]context.CancelFunc{}}
 	var err error
-	u.keeper, err = retention.New(db, settings, retention.Options{Log: log, Metrics: metrics})
-	return u, err
+	m.keeper, err = retention.New(db, settings, retention.Options{Log: log, Metrics: metrics})
+	return m, err
 }
 
-func (p *process) buildUpkeep() (err error) {
+func (p *process) buildMaintenance() (err error) {
 	p.metrics.MustRegister(&sizeCollector{p.db})
-	if p.upkeep, err = newUpkeep(p.db, p.retentionSettings, p.log.Named("retention"), p.metrics); err != nil {
+	if p.maintenance, err = newMaintenance(p.db, p.retentionSettings, p.log.Named("retention"), p.metrics); err != nil {
 		return err
 	}
 	text, err := json.Marshal(holderFile{Addr: p.server.Addr(), Store: p.db.ID()})
@@ -86,44 +86,44 @@ func (p *process) closeStore() error {
 }
 
 // Run removes what expires until ctx ends, and then ends what is under way.
-func (u *upkeep) Run(ctx context.Context) error {
-	err := u.keeper.Run(ctx)
-	u.mu.Lock()
-	u.ended = true
-	for _, cancel := range u.cancel {
+func (m *maintenance) Run(ctx context.Context) error {
+	err := m.keeper.Run(ctx)
+	m.mu.Lock()
+	m.ended = true
+	for _, cancel := range m.cancel {
 		cancel()
 	}
-	u.mu.Unlock()
-	u.calls.Wait()
+	m.mu.Unlock()
+	m.calls.Wait()
 	return err
 }
 
 var errStopping = edda.Classify(edda.Temporary, "the process is stopping")
 
 // begin gives a call a context that also ends with the process; end must be called.
-func (u *upkeep) begin(ctx context.Context) (_ context.Context, end func(), err error) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.ended {
+func (m *maintenance) begin(ctx context.Context) (_ context.Context, end func(), err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.ended {
 		return nil, nil, errStopping
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	u.n++
-	n := u.n
-	u.cancel[n] = cancel
-	u.calls.Add(1)
+	m.n++
+	n := m.n
+	m.cancel[n] = cancel
+	m.calls.Add(1)
 	return ctx, func() {
-		u.mu.Lock()
-		delete(u.cancel, n)
-		u.mu.Unlock()
+		m.mu.Lock()
+		delete(m.cancel, n)
+		m.mu.Unlock()
 		cancel()
-		u.calls.Done()
+		m.calls.Done()
 	}, nil
 }
 
 // during runs one call.
-func during[T any](ctx context.Context, u *upkeep, do func(context.Context) (T, error)) (out T, err error) {
-	ctx, end, err := u.begin(ctx)
+func during[T any](ctx context.Context, m *maintenance, do func(context.Context) (T, error)) (out T, err error) {
+	ctx, end, err := m.begin(ctx)
 	if err != nil {
 		return out, err
 	}
@@ -132,61 +132,61 @@ func during[T any](ctx context.Context, u *upkeep, do func(context.Context) (T, 
 }
 
 // act is an entry of the audit.
-func act(who server.Actor, verb, detail string) store.Audit {
+func auditEntry(who server.Actor, verb, detail string) store.Audit {
 	return store.Audit{Time: time.Now(), By: cmp.Or(who.By, "unknown"), Verb: verb, Reason: who.Why, Detail: detail}
 }
 
-func (u *upkeep) audit(ctx context.Context, who server.Actor, verb, detail string) error {
-	return u.db.Commit(ctx, store.Change{Audits: []store.Audit{act(who, verb, detail)}})
+func (m *maintenance) audit(ctx context.Context, who server.Actor, verb, detail string) error {
+	return m.db.Commit(ctx, store.Change{Audits: []store.Audit{auditEntry(who, verb, detail)}})
 }
 
-func (u *upkeep) collect(ctx context.Context, q server.Collect, tell func(any)) (retention.Report, error) {
-	return during(ctx, u, func(ctx context.Context) (retention.Report, error) {
-		audit := act(q.Actor, "gc", "")
-		return u.keeper.Collect(ctx, retention.Request{
+func (m *maintenance) collect(ctx context.Context, q server.Collect, tell func(any)) (retention.Report, error) {
+	return during(ctx, m, func(ctx context.Context) (retention.Report, error) {
+		audit := auditEntry(q.Actor, "gc", "")
+		return m.keeper.Collect(ctx, retention.Request{
 			DryRun: q.DryRun, TrustClock: q.TrustClock, Audit: &audit, Tell: func(r retention.Report) { tell(r.String()) },
 		})
 	})
 }
 
-func (u *upkeep) doctor(ctx context.Context, tell func(any)) (server.Doctor, error) {
-	return during(ctx, u, func(ctx context.Context) (server.Doctor, error) {
-		size, err := u.db.Size()
+func (m *maintenance) doctor(ctx context.Context, tell func(any)) (server.Doctor, error) {
+	return during(ctx, m, func(ctx context.Context) (server.Doctor, error) {
+		size, err := m.db.Size()
 		if err != nil {
 			return server.Doctor{}, err
 		}
-		health, err := u.db.Doctor(ctx, func(rows int) { tell(fmt.Sprintf("%d rows read", rows)) })
+		health, err := m.db.Doctor(ctx, func(rows int) { tell(fmt.Sprintf("%d rows read", rows)) })
 		return server.DoctorOf(health, size), err
 	})
 }
 
-func (u *upkeep) compact(ctx context.Context, who server.Actor, tell func(any)) (store.Compaction, error) {
-	return during(ctx, u, func(ctx context.Context) (store.Compaction, error) {
-		c, err := u.db.Compact(ctx, func(rows int) { tell(fmt.Sprintf("%d rows copied and compared", rows)) })
+func (m *maintenance) compact(ctx context.Context, who server.Actor, tell func(any)) (store.Compaction, error) {
+	return during(ctx, m, func(ctx context.Context) (store.Compaction, error) {
+		c, err := m.db.Compact(ctx, func(rows int) { tell(fmt.Sprintf("%d rows copied and compared", rows)) })
 		if err != nil {
 			return c, err
 		}
-		return c, u.audit(ctx, who, "compact", fmt.Sprintf("%d bytes, %d before; commits waited %s", c.After, c.Before, c.Pause))
+		return c, m.audit(ctx, who, "compact", fmt.Sprintf("%d bytes, %d before; commits waited %s", c.After, c.Before, c.Pause))
 	})
 }
 
 // backup copies to what start gives: what is one tenant's, or of none the whole
 // store. The audit comes first, so that the copy has it.
-func (u *upkeep) backup(ctx context.Context, who server.Actor, tenant string, start func(store.Backup) io.Writer) (store.Backup, error) {
-	return during(ctx, u, func(ctx context.Context) (store.Backup, error) {
-		if !u.copying(tenant).TryLock() {
+func (m *maintenance) backup(ctx context.Context, who server.Actor, tenant string, start func(store.Backup) io.Writer) (store.Backup, error) {
+	return during(ctx, m, func(ctx context.Context) (store.Backup, error) {
+		if !m.copying(tenant).TryLock() {
 			return store.Backup{}, edda.Classify(edda.Temporary, "another backup is under way: one at a time, since each holds pages of the store")
 		}
-		defer u.copying(tenant).Unlock()
+		defer m.copying(tenant).Unlock()
 		ctx, cancel := context.WithTimeout(ctx, maxBackup)
 		defer cancel()
-		audit := act(who, "backup", "")
+		audit := auditEntry(who, "backup", "")
 		audit.Key.Tenant = tenant // empty: an act on the whole process
-		if err := u.db.Commit(ctx, store.Change{Audits: []store.Audit{audit}}); err != nil {
+		if err := m.db.Commit(ctx, store.Change{Audits: []store.Audit{audit}}); err != nil {
 			return store.Backup{}, err
 		}
 		// gofail: var backupAudited struct{}
-		s, err := u.snapshot(ctx, tenant)
+		s, err := m.snapshot(ctx, tenant)
 		if err != nil {
 			return store.Backup{}, err
 		}
@@ -198,28 +198,28 @@ func (u *upkeep) backup(ctx context.Context, who server.Actor, tenant string, st
 
 // copying keeps backups apart: a tenant that takes one slowly keeps nobody from
 // a backup of the whole.
-func (u *upkeep) copying(tenant string) *sync.Mutex {
+func (m *maintenance) copying(tenant string) *sync.Mutex {
 	if tenant == "" {
-		return &u.copies
+		return &m.copies
 	}
-	return &u.tenantCopies
+	return &m.tenantCopies
 }
 
-func (u *upkeep) snapshot(ctx context.Context, tenant string) (*store.Snapshot, error) {
+func (m *maintenance) snapshot(ctx context.Context, tenant string) (*store.Snapshot, error) {
 	if tenant == "" {
-		return u.db.Snapshot()
+		return m.db.Snapshot()
 	}
-	return u.db.SnapshotOf(ctx, tenant, nil)
+	return m.db.SnapshotOf(ctx, tenant, nil)
 }
 
 // Collect removes what has expired.
 func (p *process) Collect(ctx context.Context, q server.Collect, tell func(any)) (retention.Report, error) {
-	return p.upkeep.collect(ctx, q, tell)
+	return p.maintenance.collect(ctx, q, tell)
 }
 
 // Backup copies the store, or one tenant's part of it.
 func (p *process) Backup(ctx context.Context, who server.Actor, tenant string, start func(store.Backup) io.Writer) error {
-	b, err := p.upkeep.backup(ctx, who, tenant, start)
+	b, err := p.maintenance.backup(ctx, who, tenant, start)
 	if err == nil {
 		p.log.Info("backup", zap.String("tenant", tenant), zap.Uint64("commit", b.Commit), zap.Int64("bytes", b.Bytes), zap.String("sha256", b.Sum), zap.String("by", who.By))
 	}
@@ -228,16 +228,16 @@ func (p *process) Backup(ctx context.Context, who server.Actor, tenant string, s
 
 // Doctor checks the store.
 func (p *process) Doctor(ctx context.Context, who server.Actor, tell func(any)) (server.Doctor, error) {
-	d, err := p.upkeep.doctor(ctx, tell)
+	d, err := p.maintenance.doctor(ctx, tell)
 	if err != nil {
 		return d, err
 	}
-	return d, p.upkeep.audit(ctx, who, "doctor", fmt.Sprintf("%d findings, %d instances wait for nothing", len(d.Findings), d.IdleTotal))
+	return d, p.maintenance.audit(ctx, who, "doctor", fmt.Sprintf("%d findings, %d instances wait for nothing", len(d.Findings), d.IdleTotal))
 }
 
 // Compact gives the store's free space back.
 func (p *process) Compact(ctx context.Context, who server.Actor, tell func(any)) (store.Compaction, error) {
-	c, err := p.upkeep.compact(ctx, who, tell)
+	c, err := p.maintenance.compact(ctx, who, tell)
 	if err == nil {
 		p.log.Info("the store is compacted", zap.Int64("before", c.Before), zap.Int64("after", c.After), zap.Duration("commits_waited", c.Pause), zap.Duration("took", c.Took))
 	}

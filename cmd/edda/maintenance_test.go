@@ -180,9 +180,9 @@ func TestASagasOwnRetentionGoesFirst(t *testing.T) {
 	}
 }
 
-// TestUpkeepEndsWithTheProcess: one backup at a time, and none that holds the
+// TestMaintenanceEndsWithTheProcess: one backup at a time, and none that holds the
 // stop up.
-func TestUpkeepEndsWithTheProcess(t *testing.T) {
+func TestMaintenanceEndsWithTheProcess(t *testing.T) {
 	db, err := store.Open(t.TempDir(), store.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -190,7 +190,7 @@ func TestUpkeepEndsWithTheProcess(t *testing.T) {
 	stored, stopStore := context.WithCancel(context.Background())
 	ended := make(chan error, 2)
 	go func() { ended <- db.Run(stored) }()
-	u, err := newUpkeep(db, func() (retention.Settings, error) { return retention.Settings{}, nil }, nil, nil)
+	u, err := newMaintenance(db, func() (retention.Settings, error) { return retention.Settings{}, nil }, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -35,7 +35,7 @@ const joinAgain = time.Second
 const releaseWithin = time.Second
 
 // line is everything that works on the streams.
-type line struct {
+type pipeline struct {
 	embedded *stream.Embedded  // edda dev
 	nats     stream.Connection // how conn was made
 	conn     *nats.Conn
@@ -65,7 +65,7 @@ type line struct {
 // join reaches JetStream and builds the line. What will not change by waiting
 // is an error; for everything else it tries again, while /health tells.
 func (p *process) join(ctx context.Context) error {
-	l := &line{}
+	l := &pipeline{}
 	if err := p.connect(ctx, l); err != nil {
 		l.close()
 		return err
@@ -73,7 +73,7 @@ func (p *process) join(ctx context.Context) error {
 	for told := ""; ; {
 		err := p.build(ctx, l)
 		if err == nil {
-			p.line.Store(l)
+			p.pipeline.Store(l)
 			close(p.joined)
 			return nil
 		}
@@ -97,7 +97,7 @@ func (p *process) join(ctx context.Context) error {
 	}
 }
 
-func (p *process) connect(ctx context.Context, l *line) error {
+func (p *process) connect(ctx context.Context, l *pipeline) error {
 	c := p.settings.connection().FromEnv(p.settings.env)
 	c.Log = p.log.Named("nats")
 	if p.settings.dev {
@@ -126,7 +126,7 @@ func (c config) codec() stream.Codec {
 	return stream.Codec{Grammar: stream.Grammar{NoTenancy: !c.Tenancy.Enabled}}
 }
 
-func (p *process) build(ctx context.Context, l *line) error {
+func (p *process) build(ctx context.Context, l *pipeline) error {
 	s := p.settings
 	codec := s.codec()
 	codec.MaxPayload = payloadLimit(s.Streams.MaxPayload, l.conn)
@@ -177,7 +177,7 @@ func (p *process) build(ctx context.Context, l *line) error {
 
 // present refuses a start where a stream is gone that the store has read: what is made in
 // its place would stand in the way of restoring it.
-func (p *process) present(ctx context.Context, l *line) error {
+func (p *process) present(ctx context.Context, l *pipeline) error {
 	if !p.settings.sagas() || p.settings.AcceptStreamLoss {
 		return nil
 	}
@@ -201,7 +201,7 @@ func payloadLimit(configured int, conn *nats.Conn) int {
 	return limit
 }
 
-func (p *process) logDurability(l *line) {
+func (p *process) logDurability(l *pipeline) {
 	for _, d := range l.durable {
 		if d.Note != "" {
 			p.log.Info("stream", zap.String("stream", d.Stream), zap.Bool("created", d.Created), zap.String("note", d.Note))
@@ -209,7 +209,7 @@ func (p *process) logDurability(l *line) {
 	}
 }
 
-func (p *process) buildSagas(ctx context.Context, l *line) error {
+func (p *process) buildSagas(ctx context.Context, l *pipeline) error {
 	if err := p.acquire(ctx, l); err != nil {
 		return err
 	}
@@ -249,7 +249,7 @@ func (p *process) buildSagas(ctx context.Context, l *line) error {
 
 // acquire takes the lease that keeps a second saga process from the same
 // tenants: the store's file lock cannot see another machine.
-func (p *process) acquire(ctx context.Context, l *line) error {
+func (p *process) acquire(ctx context.Context, l *pipeline) error {
 	if l.lease != nil {
 		return l.lease.Renew(ctx) // taken by an attempt that failed later
 	}
@@ -266,7 +266,7 @@ func (p *process) acquire(ctx context.Context, l *line) error {
 }
 
 // fenced has everything that is written from now on pass the fence of a new lease.
-func (p *process) fenced(l *line, of string, lease *stream.Lease, err error) error {
+func (p *process) fenced(l *pipeline, of string, lease *stream.Lease, err error) error {
 	if err != nil {
 		return err
 	}
@@ -304,7 +304,7 @@ func (p *process) keepLease(ctx context.Context, lease *stream.Lease) error {
 
 // openSource holds the store's positions against the streams, and makes the
 // beginning durable before the first event is taken.
-func (p *process) openSource(ctx context.Context, l *line) error {
+func (p *process) openSource(ctx context.Context, l *pipeline) error {
 	held, err := p.db.Checkpoints()
 	if err != nil {
 		return edda.Classify(edda.Permanent, "read the positions: %w", err)
@@ -365,7 +365,7 @@ func (p *process) from() stream.From {
 }
 
 // lanes say where each kind of work goes.
-func (p *process) lanes(l *line) ([]outbox.Lane, error) {
+func (p *process) lanes(l *pipeline) ([]outbox.Lane, error) {
 	var lanes []outbox.Lane
 	if p.redis != nil {
 		lanes = append(lanes, p.messages().Lane())
@@ -392,7 +392,7 @@ func (p *process) published() []edda.WorkKind {
 
 // streams is where all work but messages goes: effect commands by way of the
 // worker of this process, where it has one.
-func (l *line) streams() outbox.Destination {
+func (l *pipeline) streams() outbox.Destination {
 	if l.handoff != nil {
 		return l.handoff
 	}
@@ -427,7 +427,7 @@ func (p *process) holdConnection(ctx context.Context) error {
 	case <-p.joined:
 	case <-ctx.Done():
 	}
-	l := p.line.Load()
+	l := p.pipeline.Load()
 	if l == nil {
 		return nil // join closes what it opened
 	}
@@ -436,11 +436,11 @@ func (p *process) holdConnection(ctx context.Context) error {
 }
 
 // leases are those of this process.
-func (l *line) leases() []*stream.Lease {
+func (l *pipeline) leases() []*stream.Lease {
 	return slices.DeleteFunc([]*stream.Lease{l.lease, l.workerLease}, func(lease *stream.Lease) bool { return lease == nil })
 }
 
-func (l *line) close() {
+func (l *pipeline) close() {
 	for _, p := range l.providers {
 		if p, keeps := p.(interface{ Close() }); keeps {
 			p.Close() // the connections it keeps

@@ -69,9 +69,9 @@ type process struct {
 	guards   guards
 	group    *lifecycle.Group
 	tracing  tracing
-	pulse    *pulse
+	liveness *liveness
 	// letters keeps two acts on one dead letter from both looking first.
-	letters     sync.Mutex
+	deadLetters sync.Mutex
 	quarantine  *quarantine
 	strays      *stream.Strays
 	resumed     *prometheus.CounterVec      // times that a stream had lost its handled end
@@ -83,11 +83,11 @@ type process struct {
 	redis         *redisdb.DB
 	embeddedRedis *embeddedRedis
 	hero          heroSide
-	upkeep        *upkeep
+	maintenance   *maintenance
 	// line is what works on the streams; nil until JetStream was reached.
-	line   atomic.Pointer[line]
-	joined chan struct{}         // closed once there is a line
-	apart  atomic.Pointer[error] // why there is none yet; nil until it was tried
+	pipeline atomic.Pointer[pipeline]
+	joined   chan struct{}         // closed once there is a line
+	apart    atomic.Pointer[error] // why there is none yet; nil until it was tried
 	// announce, where set, is told once the line works.
 	announce func()
 
@@ -126,12 +126,12 @@ func newProcess(s settings, l loaded, log *zap.Logger) (*process, error) {
 	if err := p.open(); err != nil {
 		return nil, errors.Join(err, p.server.Close())
 	}
-	if err := errors.Join(p.openRedis(), p.buildHero(), p.buildUpkeep()); err != nil {
+	if err := errors.Join(p.openRedis(), p.buildHero(), p.buildMaintenance()); err != nil {
 		return nil, errors.Join(err, p.server.Close(), p.db.Close())
 	}
 	p.metrics.MustRegister(&instanceCollector{p.db}, &queueCollector{p.db, s.Dead.MaxBytes}, &parkedCollector{p.db, s.Parked.Max}, mappedGauge())
 	p.metrics.MustRegister(writtenCounters(p.db)...)
-	p.pulse = newPulse(p.loops()...)
+	p.liveness = newLiveness(p.loops()...)
 	p.group = lifecycle.New(lifecycle.Options{Stopped: p.partStopped}, p.parts(l)...)
 	return p, nil
 }
@@ -146,7 +146,7 @@ func (p *process) listen() error {
 		Tokens:   p.guards.tokens, Certificates: p.guards.certificates, TLSEnds: p.settings.TLS.Elsewhere,
 		Addr: p.settings.Addr, ProbeAddr: p.settings.ProbeAddr, Build: build(), Log: p.log, Metrics: p.metrics,
 		Tenant: p.settings.tenant(), NoTenancy: !p.settings.Tenancy.Enabled,
-		Process: p, Instances: p, DeadLetters: p, Inbox: p, Records: p, Upkeep: p, Replays: p.replaysServed(),
+		Process: p, Instances: p, DeadLetters: p, Inbox: p, Records: p, Maintenance: p, Replays: p.replaysServed(),
 	})
 	if err != nil {
 		return &usageError{p.settings.callersVariable(err)}
@@ -219,8 +219,8 @@ func (p *process) parts(l loaded) []lifecycle.Part {
 		{Name: "store", Stage: lifecycle.Store, Run: p.db.Run, Close: p.closeStore,
 			Ready: func(context.Context) error { return p.adopt(l) }},
 		{Name: "mapped pages", Stage: lifecycle.Connections, Run: p.db.Trim},
-		{Name: "pulse", Stage: lifecycle.Connections, Run: p.pulse.Run},
-		{Name: "upkeep", Stage: lifecycle.Connections, Run: p.upkeep.Run},
+		{Name: "pulse", Stage: lifecycle.Connections, Run: p.liveness.Run},
+		{Name: "upkeep", Stage: lifecycle.Connections, Run: p.maintenance.Run},
 	}
 	if p.settings.streams() {
 		parts = append(parts, lifecycle.Part{Name: "nats", Stage: lifecycle.Connections, Run: p.holdConnection, Ready: p.join},
@@ -236,12 +236,12 @@ func (p *process) parts(l loaded) []lifecycle.Part {
 	if p.settings.effects() {
 		parts = append(parts, lifecycle.Part{Name: "effects", Stage: lifecycle.InFlight,
 			Ready: p.recoverEffects,
-			Run:   func(ctx context.Context) error { return p.line.Load().worker.Run(ctx) }})
+			Run:   func(ctx context.Context) error { return p.pipeline.Load().worker.Run(ctx) }})
 	}
 	if p.settings.handoff() {
 		parts = append(parts, lifecycle.Part{Name: "handoff", Stage: lifecycle.Flush,
-			Run:    func(ctx context.Context) error { return p.line.Load().handoff.Run(ctx) },
-			Finish: func(ctx context.Context) error { return p.line.Load().handoff.Flush(ctx) }})
+			Run:    func(ctx context.Context) error { return p.pipeline.Load().handoff.Run(ctx) },
+			Finish: func(ctx context.Context) error { return p.pipeline.Load().handoff.Flush(ctx) }})
 	}
 	return append(parts, lifecycle.Part{Name: "start", Stage: lifecycle.Intake, Run: p.announced})
 }
@@ -250,8 +250,8 @@ func (p *process) parts(l loaded) []lifecycle.Part {
 func (p *process) watchStreams(ctx context.Context) error {
 	select {
 	case <-p.joined:
-		p.metrics.MustRegister(&streamCollector{p.line.Load().watch})
-		return p.line.Load().watch.Run(ctx)
+		p.metrics.MustRegister(&streamCollector{p.pipeline.Load().watch})
+		return p.pipeline.Load().watch.Run(ctx)
 	case <-ctx.Done():
 		return nil
 	}
@@ -260,15 +260,15 @@ func (p *process) watchStreams(ctx context.Context) error {
 func (p *process) sagaParts() []lifecycle.Part {
 	return []lifecycle.Part{
 		{Name: "outbox", Stage: lifecycle.Flush,
-			Run:    func(ctx context.Context) error { return p.line.Load().relay.Run(ctx) },
+			Run:    func(ctx context.Context) error { return p.pipeline.Load().relay.Run(ctx) },
 			Finish: p.flush},
 		{Name: "source", Stage: lifecycle.InFlight,
-			Run: func(ctx context.Context) error { return p.line.Load().source.Run(ctx) }},
+			Run: func(ctx context.Context) error { return p.pipeline.Load().source.Run(ctx) }},
 		{Name: "engine", Stage: lifecycle.Intake,
-			Run:    func(ctx context.Context) error { return p.line.Load().engine.Run(ctx) },
-			Finish: func(ctx context.Context) error { return p.line.Load().engine.Drain(ctx) }},
+			Run:    func(ctx context.Context) error { return p.pipeline.Load().engine.Run(ctx) },
+			Finish: func(ctx context.Context) error { return p.pipeline.Load().engine.Drain(ctx) }},
 		{Name: "scheduler", Stage: lifecycle.Intake, Run: p.schedule},
-		{Name: "replay", Stage: lifecycle.Intake, Run: func(ctx context.Context) error { return p.line.Load().replayer.Run(ctx) }},
+		{Name: "replay", Stage: lifecycle.Intake, Run: func(ctx context.Context) error { return p.pipeline.Load().replayer.Run(ctx) }},
 	}
 }
 
@@ -287,7 +287,7 @@ func (p *process) announced(ctx context.Context) error {
 // schedule runs the scheduler. It ends by itself when the engine takes no
 // more, which is no failure of its own.
 func (p *process) schedule(ctx context.Context) error {
-	if err := p.line.Load().scheduler.Run(ctx); err != nil {
+	if err := p.pipeline.Load().scheduler.Run(ctx); err != nil {
 		return err
 	}
 	<-ctx.Done()
@@ -302,7 +302,7 @@ const outboxWithin = 4 * time.Second
 func (p *process) flush(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, outboxWithin)
 	defer cancel()
-	if err := p.line.Load().relay.Flush(ctx); err != nil {
+	if err := p.pipeline.Load().relay.Flush(ctx); err != nil {
 		rows, _ := p.db.OutboxSize()
 		p.log.Warn("work stays in the outbox until the next start", zap.Int("rows", rows), zap.Error(err))
 	}

@@ -22,17 +22,17 @@ var errNoWork = edda.Classify(edda.Permanent, "the dead letter does not hold the
 // that two at once send it once; after a crash in between the letter is still
 // there, and the message keeps its id.
 func (p *process) Redeliver(ctx context.Context, d edda.DeadLetter, data json.RawMessage, by store.Audit) (string, error) {
-	p.letters.Lock()
-	defer p.letters.Unlock()
+	p.deadLetters.Lock()
+	defer p.deadLetters.Unlock()
 	if err := p.there(d); err != nil {
 		return "", err
 	}
 	if d.Reason == edda.DeadRejected {
 		return p.workAgain(ctx, d, data, by)
 	}
-	l := p.line.Load()
+	l := p.pipeline.Load()
 	if l == nil {
-		return "", errNoLine
+		return "", errNoPipeline
 	}
 	sent, err := l.publisher.Resend(ctx, d, data, "redrive-"+d.ID+"-"+strconv.Itoa(d.Event.Redrives+1))
 	if err != nil {
@@ -44,9 +44,9 @@ func (p *process) Redeliver(ctx context.Context, d edda.DeadLetter, data json.Ra
 
 // ReadBack fills in what a dead letter lacks, from its message in its stream.
 func (p *process) ReadBack(ctx context.Context, d edda.DeadLetter) (edda.DeadLetter, error) {
-	l := p.line.Load()
+	l := p.pipeline.Load()
 	if l == nil {
-		return d, errNoLine
+		return d, errNoPipeline
 	}
 	return l.publisher.ReadBack(ctx, d)
 }
@@ -66,8 +66,8 @@ func (p *process) workAgain(ctx context.Context, d edda.DeadLetter, data json.Ra
 
 // Drop removes a dead letter that holds nothing.
 func (p *process) Drop(ctx context.Context, d edda.DeadLetter, by store.Audit) error {
-	p.letters.Lock()
-	defer p.letters.Unlock()
+	p.deadLetters.Lock()
+	defer p.deadLetters.Unlock()
 	if err := p.there(d); err != nil {
 		return err
 	}

@@ -11,7 +11,7 @@ import (
 )
 
 // replays builds what replays: the engine exchanges, the streams are read beside it.
-func (p *process) replays(l *line) *replay.Replayer {
+func (p *process) replays(l *pipeline) *replay.Replayer {
 	return replay.New(p.db, l.engine, stream.NewPast(l.js, l.codec), usedPrograms{p}, replay.Options{
 		Log: p.log.Named("replay"), Registry: p.metrics, Room: func() bool {
 			rows, _ := p.db.OutboxSize() // of all destinations: a replay is in no hurry
@@ -37,24 +37,24 @@ func (p *process) replaysServed() server.Replays {
 	if !p.settings.sagas() {
 		return nil
 	}
-	return replayDoor{p}
+	return replayEndpoint{p}
 }
 
-// replayDoor is open once there is a line.
-type replayDoor struct{ p *process }
+// replayEndpoint is open once there is a line.
+type replayEndpoint struct{ p *process }
 
-func (d replayDoor) Begin(ctx context.Context, q replay.Request) (replay.Report, error) {
-	l := d.p.line.Load()
+func (e replayEndpoint) Begin(ctx context.Context, q replay.Request) (replay.Report, error) {
+	l := e.p.pipeline.Load()
 	if l == nil || l.replayer == nil {
-		return replay.Report{}, errNoLine
+		return replay.Report{}, errNoPipeline
 	}
 	return l.replayer.Begin(ctx, q)
 }
 
-func (d replayDoor) Reports() ([]replay.Report, error) {
-	l := d.p.line.Load()
+func (e replayEndpoint) Reports() ([]replay.Report, error) {
+	l := e.p.pipeline.Load()
 	if l == nil || l.replayer == nil {
-		return nil, errNoLine
+		return nil, errNoPipeline
 	}
 	return l.replayer.Reports()
 }
