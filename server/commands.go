@@ -16,31 +16,30 @@ import (
 	"edda/engine"
 )
 
-// Inbox is how people reach instances: through the streams, as everything does.
-// Its methods may be called concurrently.
+// Inbox publishes messages for instances to the streams. Its methods are safe for
+// concurrent use.
 type Inbox interface {
-	// Send publishes a signal, an answer or an operator's verb, and returns
-	// what became of it once that is committed. When ctx ends first the
-	// message may still be applied; the error then is ctx's. Where the stream has
-	// a message with this id already it is ErrDuplicate, at once: nothing more
-	// would be heard of this one.
+	// Send publishes a signal, an answer or an operator command. It returns the outcome
+	// when that is committed. If ctx ends first, it returns ctx's error, and the
+	// message may still be applied. If the stream already has a message with this id,
+	// it returns ErrDuplicate at once, because no outcome would ever come.
 	Send(ctx context.Context, message edda.Event) (engine.Outcome, error)
-	// Publish returns when the event is stored in its stream.
+	// Publish stores an event in its stream.
 	Publish(ctx context.Context, event edda.Event) (Stored, error)
 }
 
 // ErrDuplicate says that a message with this id was sent before.
 var ErrDuplicate = edda.Classify(edda.Permanent, "a message with this id was sent before")
 
-// Stored is where an event lies.
+// Stored is the position of an event in its stream.
 type Stored struct {
 	Stream    string `json:"stream"`
 	Subject   string `json:"subject"`
 	Seq       uint64 `json:"seq"`
-	Duplicate bool   `json:"duplicate,omitempty"` // it was there already
+	Duplicate bool   `json:"duplicate,omitempty"` // the stream already had it
 }
 
-// ActView is what became of an act.
+// ActView is the outcome of a command.
 type ActView struct {
 	ID      string        `json:"id"` // of the message
 	Fate    edda.Fate     `json:"fate"`
@@ -48,14 +47,13 @@ type ActView struct {
 	Status  edda.Status   `json:"status,omitempty"` // of the instance, afterwards
 }
 
-// Actor is who acts, and why, for the audit.
+// Actor names the caller and the reason, for the audit.
 type Actor struct {
 	By  string `header:"x-edda-by" doc:"who acts, for the audit" maxLength:"200"`
 	Why string `header:"x-edda-why" doc:"why, for the audit; the operator's verbs and acts on dead letters need it" maxLength:"1000"`
 }
 
-// reasoned refuses an act without a reason: the audit is what those read who
-// come later.
+// reasoned refuses a command without a reason, because the audit must explain it later.
 func (a Actor) reasoned(what string) error {
 	if strings.TrimSpace(a.Why) == "" {
 		return huma.Error422UnprocessableEntity(what + " needs a reason, which goes to the audit: give it in the header x-edda-why, or with --why TEXT")
@@ -63,7 +61,7 @@ func (a Actor) reasoned(what string) error {
 	return nil
 }
 
-// ActInput is what every act says.
+// ActInput is the common input of commands on an instance.
 type ActInput struct {
 	KeyInput
 	ID string `header:"idempotency-key" doc:"id of the message: the same one is applied once" maxLength:"200"`
@@ -118,7 +116,7 @@ func (s *Server) signal(ctx context.Context, in *signalInput) (*body[ActView], e
 	return s.command(ctx, &in.ActInput, edda.Event{Kind: edda.KindSignal, Type: in.Name, Payload: optional(in.Body)})
 }
 
-// optional is a body that may be left out.
+// optional returns an optional body; nil without one.
 func optional(body *json.RawMessage) json.RawMessage {
 	if body == nil {
 		return nil
@@ -130,7 +128,7 @@ func (s *Server) answer(ctx context.Context, in *answerInput) (*body[ActView], e
 	return s.command(ctx, &in.ActInput, edda.Event{Kind: edda.KindAnswer, Type: in.Body.Choice, Step: in.Ask, Payload: in.Body.Payload})
 }
 
-// act sends a message to an instance that exists and tells what became of it.
+// command sends a message to an existing instance and answers with the outcome.
 func (s *Server) command(ctx context.Context, in *ActInput, ev edda.Event) (*body[ActView], error) {
 	if ev.Kind == edda.KindOperator {
 		if err := in.reasoned(join(ev.Type, ev.Step)); err != nil {
@@ -159,18 +157,18 @@ func (s *Server) command(ctx context.Context, in *ActInput, ev edda.Event) (*bod
 		return nil, s.unsent(ev, err)
 	}
 	if o.Status == "" && cell.Instance != nil {
-		o.Status = cell.Instance.Status // it did not change
+		o.Status = cell.Instance.Status // the status did not change
 	}
 	return view(ev, o)
 }
 
-// taken tells whether the instance has seen the message: JetStream may drop it
-// as a duplicate, and then nothing more would be heard of it.
+// taken tells whether the instance has applied the message. JetStream may drop it as a
+// duplicate, and then no outcome would ever come.
 func taken(cell edda.Cell, id string) bool {
 	return cell.Instance != nil && slices.Contains(cell.Instance.Recent, id)
 }
 
-// unsent tells a wait that was too long from a message that never left.
+// unsent distinguishes a commit that took too long from a message that was not published.
 func (s *Server) unsent(ev edda.Event, err error) error {
 	switch {
 	case errors.Is(err, ErrDuplicate):
@@ -183,7 +181,7 @@ func (s *Server) unsent(ev edda.Event, err error) error {
 	return huma.Error503ServiceUnavailable(fmt.Sprintf("message %s could not be sent: %v; send it again with the header idempotency-key: %s", ev.ID, err, ev.ID))
 }
 
-// view answers with the fate; one that is a no becomes a problem.
+// view answers with the fate. A refusal becomes an HTTP problem.
 func view(ev edda.Event, o engine.Outcome) (*body[ActView], error) {
 	switch {
 	case o.Fate == edda.FateDead && o.Dead != nil && o.Dead.Reason == edda.DeadNoInstance:
@@ -205,13 +203,12 @@ func view(ev edda.Event, o engine.Outcome) (*body[ActView], error) {
 	return &body[ActView]{ActView{ID: ev.ID, Fate: o.Fate, Outputs: orEmpty(o.Outputs), Status: o.Status}}, nil
 }
 
-// ignored tells whether no handler wanted it.
+// ignored tells whether no handler took the message.
 func ignored(o engine.Outcome) bool {
 	return o.Fate == edda.FateIgnored || len(o.Outputs) == 1 && o.Outputs[0].Word == "ignored"
 }
 
-// duplicate answers a message that was sent before, whether or not it has been
-// applied yet.
+// duplicate answers a message that was sent before, applied or not.
 func duplicate(ev edda.Event) error {
 	return huma.Error409Conflict(fmt.Sprintf("duplicate: message %s was sent before and is applied once; the history of the instance tells what became of it", ev.ID))
 }
@@ -223,7 +220,7 @@ func dead(d *edda.DeadLetter) error {
 	return huma.Error422UnprocessableEntity(fmt.Sprintf("it cannot be applied (%s): %s; see dead letter %s", d.Reason, d.Error, d.ID))
 }
 
-// what names a message for people.
+// what describes a message for people.
 func what(ev edda.Event) string {
 	switch ev.Kind {
 	case edda.KindAnswer:
@@ -241,7 +238,7 @@ func join(a, b string) string {
 	return a + " " + b
 }
 
-// because is what was refused, and why.
+// because joins what was refused and why.
 func because(what, why string) string {
 	if what == "" || why == "" {
 		return what + why

@@ -18,41 +18,41 @@ import (
 	"edda/store"
 )
 
-// Upkeep keeps the store in shape. Its methods may be called concurrently; each
-// ends with its ctx, or when the process stops. What they tell is for people, and
-// may be dropped.
+// Maintenance cleans up, checks, copies and compacts the store. Its methods are safe for
+// concurrent use. Each ends with its ctx or when the process stops. tell reports
+// progress for people; its values may be dropped.
 type Maintenance interface {
-	// Collect removes what has expired, or only looks.
+	// Collect removes expired rows. A dry run only counts them.
 	Collect(ctx context.Context, q Collect, tell func(any)) (retention.Report, error)
-	// Backup copies the store to the writer, which start makes of what it is; where
-	// a tenant is named, that tenant's rows alone.
+	// Backup writes a copy of the store to the writer that start returns. With a
+	// tenant it copies only that tenant's rows.
 	Backup(ctx context.Context, who Actor, tenant string, start func(store.Backup) io.Writer) error
 	// Doctor checks the whole store.
 	Doctor(ctx context.Context, who Actor, tell func(any)) (Doctor, error)
-	// Compact gives space back.
+	// Compact returns free space to the file system.
 	Compact(ctx context.Context, who Actor, tell func(any)) (store.Compaction, error)
 }
 
-// Collect is what a clean-up is asked for.
+// Collect is the request of a clean-up.
 type Collect struct {
 	Actor
 	DryRun     bool `query:"dry_run" doc:"only look"`
 	TrustClock bool `query:"trust_clock" doc:"the date is right, although it is far ahead of the last clean-up"`
 }
 
-// Doctor is what a check of the store found.
+// Doctor is the result of a check of the store.
 type Doctor struct {
 	store.Meta
 	Rows int `json:"rows"`
-	// Findings are what contradicts itself.
+	// Findings lists the inconsistencies.
 	Findings []string `json:"findings"`
-	// Idle are instances that wait for nothing, the first of IdleTotal.
+	// Idle lists the first of IdleTotal instances that wait for nothing.
 	Idle      []Idle     `json:"idle"`
 	IdleTotal int        `json:"idle_total"`
 	Size      store.Size `json:"size"`
 }
 
-// Idle is an instance that only an event or an operator can move.
+// Idle is an instance without a timer or work. Only an event or an operator can move it.
 type Idle struct {
 	edda.Key
 	Version int         `json:"version"`
@@ -60,7 +60,7 @@ type Idle struct {
 	Since   time.Time   `json:"since"`
 }
 
-// DoctorOf is a check's result for people and programs.
+// DoctorOf converts a check of the store into the API's result.
 func DoctorOf(h store.Health, size store.Size) Doctor {
 	d := Doctor{Meta: h.Meta, Rows: h.Rows, Findings: []string{}, Idle: []Idle{}, IdleTotal: h.IdleTotal, Size: size}
 	for _, f := range h.Findings {
@@ -72,8 +72,8 @@ func DoctorOf(h store.Health, size store.Size) Doctor {
 	return d
 }
 
-// Line is one line of a long answer: how far it has come, and at the end either
-// what came of it or why nothing did.
+// Line is one line of a streamed answer: progress, and in the last line either the result
+// or the problem.
 type Line struct {
 	Progress any    `json:"progress,omitempty"`
 	Result   any    `json:"result,omitempty"`
@@ -81,12 +81,12 @@ type Line struct {
 }
 
 const (
-	// stallWait is how long a client may take no byte of a long answer: a backup
-	// holds pages of the store meanwhile.
+	// stallWait is how long a client may read nothing of a streamed answer. It is
+	// bounded, because a backup pins pages of the store.
 	stallWait = 30 * time.Second
-	// tellEvery is how often a long answer says how far it has come.
+	// tellEvery is the least time between two progress lines.
 	tellEvery = 250 * time.Millisecond
-	// BackupBytes is the header that says how long a backup will be.
+	// BackupBytes is the header with the size of a backup.
 	BackupBytes = "Edda-Backup-Bytes"
 )
 
@@ -115,7 +115,7 @@ type tenantBackupInput struct {
 	Actor
 }
 
-// tenantBackup is of one tenant, also where there are several.
+// tenantBackup copies the rows of one tenant.
 func (s *Server) tenantBackup(_ context.Context, in *tenantBackupInput) (*huma.StreamResponse, error) {
 	tenant, err := s.tenant(in.Tenant)
 	if err != nil {
@@ -127,7 +127,8 @@ func (s *Server) tenantBackup(_ context.Context, in *tenantBackupInput) (*huma.S
 	return &huma.StreamResponse{Body: func(hc huma.Context) { s.backup(hc, in.Actor, tenant) }}, nil
 }
 
-// slowWriter is an answer that may take as long as it moves.
+// slowWriter moves the write deadline with every write. A long answer may take any time,
+// as long as the client keeps reading.
 type slowWriter struct {
 	http.ResponseWriter
 	c *http.ResponseController
@@ -147,11 +148,11 @@ func (p *slowWriter) Write(b []byte) (int, error) {
 
 func (p *slowWriter) line(l Line) {
 	if json.NewEncoder(p).Encode(l) == nil {
-		_ = p.c.Flush() // a client that is gone ends the request's context
+		_ = p.c.Flush() // a disconnected client ends the request's context
 	}
 }
 
-// lines answers a call that takes long.
+// lines streams the progress and the result of a long call as lines of JSON.
 func (s *Server) lines(doing string, do func(context.Context, func(any)) (any, error)) *huma.StreamResponse {
 	return &huma.StreamResponse{Body: func(hc huma.Context) {
 		hc.SetHeader("Content-Type", "application/x-ndjson")
@@ -172,8 +173,8 @@ func (s *Server) lines(doing string, do func(context.Context, func(any)) (any, e
 	}}
 }
 
-// backup streams the copy. An error after it has begun can only cut it off: the
-// checksum at its end is missing then.
+// backup streams the copy. After the first byte an error can only cut the answer short;
+// the checksum at the end is then missing.
 func (s *Server) backup(hc huma.Context, who Actor, tenant string) {
 	w := newSlowWriter(hc)
 	begun := false

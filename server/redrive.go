@@ -15,20 +15,20 @@ import (
 	"edda/store"
 )
 
-// DeadLetterView is everything about one dead letter.
+// DeadLetterView is one dead letter with all that is known about it.
 type DeadLetterView struct {
 	edda.DeadLetter
-	// Holds is set while its key waits for a decision about it.
+	// Holds is set while the dead letter holds its key.
 	Holds  bool         `json:"holds,omitempty"`
 	Behind []HeldBehind `json:"behind,omitempty"`
-	Next   []string     `json:"next"` // what can be done, in words
-	// ReadFrom says where the payload comes from that the letter lacks (cut); Unread
-	// says why it is not shown.
+	Next   []string     `json:"next"` // possible commands, in words
+	// ReadFrom says where the missing payload (cut) was read; Unread says why it could
+	// not be read.
 	ReadFrom string `json:"read_from,omitempty"`
 	Unread   string `json:"unread,omitempty"`
 }
 
-// HeldBehind is an event that waits behind a poison one, without its payload.
+// HeldBehind is an event that waits behind a poison event, without its payload.
 type HeldBehind struct {
 	N    uint64    `json:"n"`
 	ID   string    `json:"id"`
@@ -38,17 +38,17 @@ type HeldBehind struct {
 	Time time.Time `json:"time"`
 }
 
-// LetterActView is what became of a dead letter.
+// LetterActView is the outcome of a command on a dead letter.
 type LetterActView struct {
 	DeadLetter string `json:"dead_letter"`
-	// Fate is that of its event: handled, guarded, late, duplicate, parked or
-	// held; sent where it went back to Where; dropped where it was given up.
+	// Fate is the fate of its event: handled, guarded, late, duplicate, parked or held.
+	// It is sent if the event was sent to Where again, and dropped after a drop.
 	Fate    string        `json:"fate"`
 	Where   string        `json:"where,omitempty"`
-	Behind  int           `json:"behind,omitempty"` // events that came with it: held behind it, or parked
+	Behind  int           `json:"behind,omitempty"` // further events that were applied: held behind it, or parked
 	Outputs []edda.Output `json:"outputs"`
 	Status  edda.Status   `json:"status,omitempty"` // of the instance, afterwards
-	// Next is the dead letter that now holds the key: of an event behind it.
+	// Next is the dead letter of a later event that holds the key now.
 	Next string `json:"next,omitempty"`
 }
 
@@ -75,7 +75,7 @@ func (s *Server) deadLetterCommands() {
 	huma.Post(s.api, base+edda.VerbSkip, s.deadLetterCommand(edda.VerbSkip, s.skip), summary("Give the poison event up, and apply those behind it", "dead letters"))
 }
 
-// letterAct checks what every act on a dead letter needs.
+// deadLetterCommand checks the input of a command on a dead letter and loads it.
 func (s *Server) deadLetterCommand(verb string, do func(context.Context, *letterInput, edda.DeadLetter) (*body[LetterActView], error)) func(context.Context, *letterInput) (*body[LetterActView], error) {
 	return func(ctx context.Context, in *letterInput) (*body[LetterActView], error) {
 		if in.Body != nil && in.Body.Why != "" {
@@ -97,13 +97,13 @@ func (s *Server) deadLetterCommand(verb string, do func(context.Context, *letter
 	}
 }
 
-// ofInstance tells whether its event goes to an instance, or to a saga that
-// finds one; else it goes back to where it came from.
+// ofInstance tells whether a redrive applies the event to an instance. Otherwise a
+// redrive sends it to its origin again.
 func ofInstance(d edda.DeadLetter) bool {
 	return d.Event.Malformed == "" && d.Key.Saga != "" && d.Reason != edda.DeadRejected && d.Reason != edda.DeadMalformed
 }
 
-// holding tells whether the letter holds its key, and what waits behind it.
+// holding tells whether the dead letter holds its key, and lists the events behind it.
 func (s *Server) holding(d edda.DeadLetter) (bool, []HeldBehind, error) {
 	if !ofInstance(d) {
 		return false, nil, nil
@@ -122,7 +122,7 @@ func (s *Server) holding(d edda.DeadLetter) (bool, []HeldBehind, error) {
 	return true, out, nil
 }
 
-// nextFor says what can be done about a dead letter.
+// nextFor lists the possible commands on a dead letter.
 func nextFor(d edda.DeadLetter, holds bool, behind int, unread string) []string {
 	redrive := "edda deadletter redrive " + d.ID + " --why TEXT"
 	switch {
@@ -164,7 +164,7 @@ func (in *letterInput) audit(verb string, d edda.DeadLetter) store.Audit {
 	return store.Audit{By: by, Verb: verb, Key: key, Reason: in.Why, Detail: detail}
 }
 
-// cite names what a dead letter is of: work that was refused, or an event.
+// cite names the refused work or the event of a dead letter.
 func cite(d edda.DeadLetter) string {
 	if w := d.Work; w != nil {
 		return fmt.Sprintf("%s %s %s", w.Kind, w.Name, w.ID)
@@ -198,8 +198,8 @@ func (s *Server) redrive(ctx context.Context, in *letterInput, d edda.DeadLetter
 	return redriven(d, ev, o)
 }
 
-// complete gives a redrive the payload that the letter lacks, from the event's stream.
-// A letter that holds its key needs none: the held event has its payload.
+// complete reads a missing payload from the event's stream and adds it to the redrive. A
+// dead letter that holds its key needs none, because the held event has the payload.
 func (s *Server) complete(ctx context.Context, act *edda.Redrive, d edda.DeadLetter) error {
 	if d.Cut == 0 || len(act.Data) > 0 {
 		return nil
@@ -219,11 +219,11 @@ func (s *Server) complete(ctx context.Context, act *edda.Redrive, d edda.DeadLet
 	return nil
 }
 
-// readBackWait bounds how long a look at a dead letter waits for a stream. A look shows
-// what the store has, whether NATS answers or not.
+// readBackWait bounds how long a GET of a dead letter waits for a stream. The GET answers
+// from the store even if NATS does not respond.
 const readBackWait = 5 * time.Second
 
-// completed shows the payload that a letter lacks, or says why it does not.
+// completed adds the missing payload to the view, or the reason why it cannot.
 func (s *Server) completed(ctx context.Context, v *DeadLetterView) error {
 	if v.Cut == 0 {
 		return nil
@@ -274,7 +274,7 @@ func (s *Server) drop(ctx context.Context, in *letterInput, d edda.DeadLetter) (
 	return &body[LetterActView]{LetterActView{DeadLetter: d.ID, Fate: "dropped", Outputs: []edda.Output{}}}, nil
 }
 
-// give gives the event up that holds a key.
+// give drops the event that holds a key.
 func (s *Server) give(ctx context.Context, in *letterInput, d edda.DeadLetter, verb string) (*body[LetterActView], error) {
 	ev, o, err := s.verb(ctx, in, d, verb, edda.Redrive{DeadLetter: d.ID, Data: in.data()})
 	if err != nil {
@@ -288,8 +288,8 @@ func (s *Server) give(ctx context.Context, in *letterInput, d edda.DeadLetter, v
 	return &body[LetterActView]{out}, nil
 }
 
-// verb sends an act on a dead letter through the stream. Its id is derived, so
-// that two calls at once send one message.
+// verb sends a command on a dead letter through the stream. The message id is derived, so
+// that two concurrent calls send one message.
 func (s *Server) verb(ctx context.Context, in *letterInput, d edda.DeadLetter, verb string, act edda.Redrive) (edda.Event, engine.Outcome, error) {
 	payload, err := json.Marshal(act)
 	if err != nil {
@@ -314,7 +314,7 @@ func (s *Server) verb(ctx context.Context, in *letterInput, d edda.DeadLetter, v
 	return ev, o, refused(o)
 }
 
-// refused is the saga's no, with its reason.
+// refused returns the saga's refusal as an error; nil if it accepted.
 func refused(o engine.Outcome) error {
 	if o.Fate == edda.FateLate && len(o.Outputs) == 1 && o.Outputs[0].Word == "refused" {
 		return huma.Error409Conflict("refused: " + o.Outputs[0].Reason)
@@ -322,9 +322,9 @@ func refused(o engine.Outcome) error {
 	return nil
 }
 
-// redriven answers with what became of the event of a dead letter.
+// redriven answers with the outcome of the event of a dead letter.
 func redriven(d edda.DeadLetter, ev edda.Event, o engine.Outcome) (*body[LetterActView], error) {
-	if o.Fate == edda.FateDead && o.Dead != nil && o.Dead.ID == d.ID { // no key, again
+	if o.Fate == edda.FateDead && o.Dead != nil && o.Dead.ID == d.ID { // still no key
 		return nil, deadAgain(o.Dead)
 	}
 	if o.Fate == edda.FateIgnored {
@@ -350,7 +350,7 @@ func redriven(d edda.DeadLetter, ev edda.Event, o engine.Outcome) (*body[LetterA
 	return &body[LetterActView]{out}, nil
 }
 
-// heldBy is the dead letter of an event behind the one that was let go.
+// heldBy returns the new dead letter that holds the key after a release; empty if none.
 func heldBy(id string, released []engine.Released) string {
 	for _, r := range released {
 		if r.Dead != nil && r.Dead.ID != id && r.Dead.Reason == edda.DeadPoison {
@@ -367,7 +367,8 @@ func deadAgain(d *edda.DeadLetter) error {
 	return huma.Error422UnprocessableEntity(fmt.Sprintf("it cannot be applied this time either (%s): %s; see dead letter %s", d.Reason, d.Error, d.ID))
 }
 
-// deadLetterFailed tells a letter that is gone from one that cannot be sent.
+// deadLetterFailed distinguishes a dead letter that no longer exists from one that could
+// not be sent.
 func (s *Server) deadLetterFailed(d edda.DeadLetter, err error) error {
 	switch {
 	case errors.Is(err, ErrGone):

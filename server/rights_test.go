@@ -417,7 +417,7 @@ func TestTheAuditOfTheProcessIsForCallersOfAllTenants(t *testing.T) {
 			t.Errorf("%s: %d %s, asked for %+v", name, code, body, f.audits)
 		}
 	}
-	// The handler refuses by what it read itself, whatever the door made of the query.
+	// The handler refuses by what it read itself, whatever the check of rights made of the query.
 	for tenant, want := range map[string]bool{"acme": true, "*": false} {
 		c, ok := keeper(t).Book().Bearer(map[string]string{"acme": "admin", "*": "admin-all"}[tenant])
 		if err := everywhere(context.WithValue(t.Context(), callerKey{}, c)); !ok || (err != nil) != want {
