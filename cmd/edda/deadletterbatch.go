@@ -11,27 +11,27 @@ import (
 )
 
 const (
-	// batchSize is how many letters one call acts on.
+	// batchSize bounds the dead letters of one call.
 	batchSize = 100
-	// noHeadway is after how many calls in a row that the server ended early, and
-	// that did nothing, the command gives up.
+	// noHeadway is how many consecutive calls may end early without any progress
+	// before the command gives up.
 	noHeadway = 2
 )
 
-// pastTense are the words for what was done.
+// pastTense maps a verb to its past tense.
 var pastTense = map[string]string{edda.VerbRedrive: "redriven", edda.VerbDrop: "dropped", edda.VerbSkip: "skipped"}
 
-// tally sums up an act on many letters.
+// tally sums up a command on many dead letters.
 type tally struct {
 	word                 string
 	done, failed, passed int
 	failures             []server.LetterFailure
-	next                 string // where to go on, where it did not come to the end
+	next                 string // place to continue at; empty at the end
 }
 
-// commandAll has the server act on those letters that there are now, a portion a
-// call: what fails is told, and the next one is tried. A portion that was done stays
-// done, whatever becomes of this command: it says where to go on.
+// commandAll runs the command on the dead letters that exist now, one portion per call. It
+// reports failures and continues. Finished portions stay finished if the command stops
+// early; it then says where to continue.
 func (c *client) commandAll(ctx context.Context, verb string, m deadLetterBatch) error {
 	t := tally{word: pastTense[verb], next: m.after}
 	idle := 0
@@ -53,7 +53,7 @@ func (c *client) commandAll(ctx context.Context, verb string, m deadLetterBatch)
 	return c.printTally(t)
 }
 
-// idleAfter is how many portions in a row came to nothing.
+// idleAfter counts the consecutive portions without progress.
 func idleAfter(idle, n int, stopped string) int {
 	if n > 0 || stopped == "" {
 		return 0
@@ -73,7 +73,7 @@ func (c *client) deadLetterPortion(ctx context.Context, verb string, m deadLette
 	return p, err
 }
 
-// tell adds a portion, and says how far it is.
+// tell adds a portion to the tally and prints the progress.
 func (c *client) tell(t *tally, p server.LetterPortion) {
 	t.done, t.failed, t.passed, t.next = t.done+p.Done, t.failed+p.Failed, t.passed+p.Passed, p.Next
 	t.failures = append(t.failures, p.Failures...)
@@ -95,7 +95,7 @@ func (t *tally) String() string {
 	return text
 }
 
-// brokenOff says what was done before it could not go on, and how to.
+// brokenOff prints what was done before the error, and how to continue.
 func (c *client) brokenOff(t tally, err error) error {
 	fmt.Fprintf(c.term.err, "%s; what is done stays done: say it again to go on", &t)
 	if t.next != "" {

@@ -15,25 +15,25 @@ import (
 )
 
 const (
-	// beatEvery is how often a loop is asked whether it still turns: often enough
-	// for /live to be true, seldom enough that an idle disk stays idle.
+	// beatEvery is the interval between two checks of a loop: short enough for /live,
+	// long enough that an idle disk stays idle.
 	beatEvery = 10 * time.Second
-	// stuckAfter is how long a loop may be busy with one thing before /live says
-	// that it is stuck: far more than the largest batch or the slowest sync of a
-	// disk that still works, and no evaluation takes so long.
+	// stuckAfter is how long a loop may leave a check unanswered before /live reports
+	// it as stuck. The largest batch, the slowest sync of a working disk and every
+	// evaluation take much less.
 	stuckAfter = time.Minute
 )
 
-// liveness asks the loops that all progress depends on for a sign of life, and
-// knows who owes one. None of them waits for NATS.
+// liveness checks the loops that all progress depends on. It is safe for concurrent use.
+// None of the loops waits for NATS.
 type liveness struct {
 	loops []loop
 
 	mu    sync.Mutex           // guards asked
-	asked map[string]time.Time // since when a loop owes its answer
+	asked map[string]time.Time // start of the unanswered check of each loop
 }
 
-// loop is one that must turn: ask returns once it has taken notice. An error is
+// loop is one checked loop. ask returns when the loop has handled the check; an error is
 // an answer too.
 type loop struct {
 	name string
@@ -44,14 +44,14 @@ func newLiveness(loops ...loop) *liveness {
 	return &liveness{loops: loops, asked: map[string]time.Time{}}
 }
 
-// loops are the committer, and the evaluator once there is one.
+// loops lists the checked loops: the committer and, in a saga process, the evaluator.
 func (p *process) loops() []loop {
 	loops := []loop{{"the committer", func(ctx context.Context) error { return p.db.Commit(ctx, store.Change{}) }}}
 	if p.settings.sagas() {
 		loops = append(loops, loop{"the evaluator", func(ctx context.Context) error {
 			l := p.pipeline.Load()
 			if l == nil {
-				return nil // it has not begun
+				return nil // the engine has not started
 			}
 			return l.engine.Ping(ctx)
 		}})
@@ -59,7 +59,7 @@ func (p *process) loops() []loop {
 	return loops
 }
 
-// Run asks until ctx ends.
+// Run checks the loops until ctx ends.
 func (p *liveness) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for _, l := range p.loops {
@@ -71,7 +71,7 @@ func (p *liveness) Run(ctx context.Context) error {
 func (p *liveness) beat(ctx context.Context, l loop) {
 	for backoff.Wait(ctx, beatEvery) == nil {
 		p.owes(l.name, true)
-		_ = l.ask(ctx) // that it answered is what counts; /health tells of failures
+		_ = l.ask(ctx) // any answer counts; /health reports errors
 		p.owes(l.name, false)
 	}
 }
@@ -86,7 +86,7 @@ func (p *liveness) owes(name string, yes bool) {
 	delete(p.asked, name)
 }
 
-// stuck says who has not answered for too long; empty when all turn.
+// stuck lists the loops without an answer for stuckAfter; empty if there are none.
 func (p *liveness) stuck() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -22,35 +22,36 @@ import (
 )
 
 const (
-	// maxBackup bounds how long a backup holds pages of the store.
+	// maxBackup bounds how long a backup pins pages of the store.
 	maxBackup = time.Hour
-	// addrFile tells, beside a store, where the process that holds it listens.
+	// addrFile lies beside a store and names the address of the process that holds it.
 	addrFile = "edda.addr"
 )
 
-// holderFile is what addrFile says.
+// holderFile is the content of addrFile.
 type holderFile struct {
 	Addr  string `json:"addr"`
 	Store string `json:"store"`
 }
 
-// upkeep is what keeps the store of this process in shape. What it is asked for
-// ends when the process stops.
+// maintenance cleans up, checks, copies and compacts the store of this process. It is safe
+// for concurrent use. A stop of the process cancels its calls.
 type maintenance struct {
 	db     *store.DB
 	keeper *retention.Keeper
-	copies sync.Mutex // held by one backup of the whole at a time
-	// tenantCopies is held by one backup of one tenant at a time.
+	copies sync.Mutex // held by the backup of the whole store: one at a time
+	// tenantCopies is held by the backup of a tenant: one at a time.
 	tenantCopies sync.Mutex
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	ended  bool
 	cancel map[int]context.CancelFunc
 	calls  sync.WaitGroup
 	n      int
 }
 
-// newMaintenance asks for its settings at the beginning of each run.
+// newMaintenance makes the maintenance of a store. It calls settings at the start of each
+// clean-up.
 func newMaintenance(db *store.DB, settings func() (retention.Settings, error), log *zap.Logger, metrics prometheus.Registerer) (*maintenance, error) {
 	m := &maintenance{db: db, cancel: map[int]context.CancelFunc{}}
 	var err error
@@ -85,7 +86,8 @@ func (p *process) closeStore() error {
 	return errors.Join(err, p.db.Close())
 }
 
-// Run removes what expires until ctx ends, and then ends what is under way.
+// Run removes expired rows until ctx ends. Then it cancels the calls in flight and waits
+// for them.
 func (m *maintenance) Run(ctx context.Context) error {
 	err := m.keeper.Run(ctx)
 	m.mu.Lock()
@@ -100,7 +102,8 @@ func (m *maintenance) Run(ctx context.Context) error {
 
 var errStopping = edda.Classify(edda.Temporary, "the process is stopping")
 
-// begin gives a call a context that also ends with the process; end must be called.
+// begin returns a context for a call that also ends with the process. The caller must call
+// end.
 func (m *maintenance) begin(ctx context.Context) (_ context.Context, end func(), err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -121,7 +124,7 @@ func (m *maintenance) begin(ctx context.Context) (_ context.Context, end func(),
 	}, nil
 }
 
-// during runs one call.
+// during runs one call between begin and end.
 func during[T any](ctx context.Context, m *maintenance, do func(context.Context) (T, error)) (out T, err error) {
 	ctx, end, err := m.begin(ctx)
 	if err != nil {
@@ -131,7 +134,7 @@ func during[T any](ctx context.Context, m *maintenance, do func(context.Context)
 	return do(ctx)
 }
 
-// act is an entry of the audit.
+// auditEntry makes an entry of the audit.
 func auditEntry(who server.Actor, verb, detail string) store.Audit {
 	return store.Audit{Time: time.Now(), By: cmp.Or(who.By, "unknown"), Verb: verb, Reason: who.Why, Detail: detail}
 }
@@ -170,8 +173,8 @@ func (m *maintenance) compact(ctx context.Context, who server.Actor, tell func(a
 	})
 }
 
-// backup copies to what start gives: what is one tenant's, or of none the whole
-// store. The audit comes first, so that the copy has it.
+// backup copies one tenant's rows, or the whole store without a tenant, to the writer that
+// start returns. It commits the audit entry first, so that the copy includes it.
 func (m *maintenance) backup(ctx context.Context, who server.Actor, tenant string, start func(store.Backup) io.Writer) (store.Backup, error) {
 	return during(ctx, m, func(ctx context.Context) (store.Backup, error) {
 		if !m.copying(tenant).TryLock() {
@@ -181,7 +184,7 @@ func (m *maintenance) backup(ctx context.Context, who server.Actor, tenant strin
 		ctx, cancel := context.WithTimeout(ctx, maxBackup)
 		defer cancel()
 		audit := auditEntry(who, "backup", "")
-		audit.Key.Tenant = tenant // empty: an act on the whole process
+		audit.Key.Tenant = tenant // empty: the whole process
 		if err := m.db.Commit(ctx, store.Change{Audits: []store.Audit{audit}}); err != nil {
 			return store.Backup{}, err
 		}
@@ -196,8 +199,8 @@ func (m *maintenance) backup(ctx context.Context, who server.Actor, tenant strin
 	})
 }
 
-// copying keeps backups apart: a tenant that takes one slowly keeps nobody from
-// a backup of the whole.
+// copying returns the lock of a backup. There are two, so that a slow reader of a tenant's
+// backup does not block a backup of the whole store.
 func (m *maintenance) copying(tenant string) *sync.Mutex {
 	if tenant == "" {
 		return &m.copies
@@ -212,12 +215,12 @@ func (m *maintenance) snapshot(ctx context.Context, tenant string) (*store.Snaps
 	return m.db.SnapshotOf(ctx, tenant, nil)
 }
 
-// Collect removes what has expired.
+// Collect removes expired rows.
 func (p *process) Collect(ctx context.Context, q server.Collect, tell func(any)) (retention.Report, error) {
 	return p.maintenance.collect(ctx, q, tell)
 }
 
-// Backup copies the store, or one tenant's part of it.
+// Backup copies the store, or the rows of one tenant.
 func (p *process) Backup(ctx context.Context, who server.Actor, tenant string, start func(store.Backup) io.Writer) error {
 	b, err := p.maintenance.backup(ctx, who, tenant, start)
 	if err == nil {
@@ -235,7 +238,7 @@ func (p *process) Doctor(ctx context.Context, who server.Actor, tell func(any)) 
 	return d, p.maintenance.audit(ctx, who, "doctor", fmt.Sprintf("%d findings, %d instances wait for nothing", len(d.Findings), d.IdleTotal))
 }
 
-// Compact gives the store's free space back.
+// Compact returns the free space of the store to the file system.
 func (p *process) Compact(ctx context.Context, who server.Actor, tell func(any)) (store.Compaction, error) {
 	c, err := p.maintenance.compact(ctx, who, tell)
 	if err == nil {
@@ -244,7 +247,7 @@ func (p *process) Compact(ctx context.Context, who server.Actor, tell func(any))
 	return c, err
 }
 
-// sizeCollector shows how large the store's file is.
+// sizeCollector exports the size of the store's file.
 type sizeCollector struct{ db *store.DB }
 
 func sizeDesc() *prometheus.Desc {
@@ -256,7 +259,7 @@ func (c *sizeCollector) Describe(ch chan<- *prometheus.Desc) { ch <- sizeDesc() 
 func (c *sizeCollector) Collect(ch chan<- prometheus.Metric) {
 	s, err := c.db.Size()
 	if err != nil {
-		return // it is being closed
+		return // the store is closing
 	}
 	ch <- prometheus.MustNewConstMetric(sizeDesc(), prometheus.GaugeValue, float64(s.Bytes-s.Free), "used")
 	ch <- prometheus.MustNewConstMetric(sizeDesc(), prometheus.GaugeValue, float64(s.Free), "free")

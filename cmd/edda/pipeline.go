@@ -27,27 +27,28 @@ import (
 	"edda/stream"
 )
 
-// joinAgain is the wait between attempts to use a JetStream that is not there (yet).
+// joinAgain is the delay between attempts to reach JetStream.
 const joinAgain = time.Second
 
-// releaseWithin bounds giving the lease back: without it the next process on
-// another host waits some seconds.
+// releaseWithin bounds the release of the lease. Without a release a process on another
+// host waits some seconds.
 const releaseWithin = time.Second
 
-// line is everything that works on the streams.
+// pipeline holds the parts that work on the streams, from the source to the effect worker.
+// One goroutine builds it; then its fields do not change, except where reloads swap them.
 type pipeline struct {
-	embedded *stream.Embedded  // edda dev
-	nats     stream.Connection // how conn was made
+	embedded *stream.Embedded  // only in edda dev
+	nats     stream.Connection // options of conn
 	conn     *nats.Conn
 	js       jetstream.JetStream
 	durable  []stream.Durability
-	lease    *stream.Lease // of the saga process on its tenants
-	// workerLease is the effect worker's, on its commands.
+	lease    *stream.Lease // of the saga worker, on its tenants
+	// workerLease is the lease of the effect worker, on its commands.
 	workerLease *stream.Lease
-	fences      fences       // of both
+	fences      fences       // of both leases
 	tail        *stream.Tail // nil: the server syncs before it acknowledges
 	watch       *stream.Watch
-	warned      bool // that commands outlive their claims
+	warned      bool // checkRetention has logged its warning
 	codec       stream.Codec
 	publisher   *stream.Publisher
 	source      *stream.Source
@@ -58,12 +59,12 @@ type pipeline struct {
 	handoff     *stream.Handoff // nil: effect commands go through their stream
 	worker      *effects.Worker
 	ledger      *stream.Ledger // nil: the store's
-	commands    commandSource  // of the worker
+	commands    commandSource  // the source of the worker
 	providers   map[string]effects.Provider
 }
 
-// join reaches JetStream and builds the line. What will not change by waiting
-// is an error; for everything else it tries again, while /health tells.
+// join connects to JetStream and builds the pipeline. It returns an error that no retry
+// can fix. Otherwise it retries until ctx ends, and /health shows the problem.
 func (p *process) join(ctx context.Context) error {
 	l := &pipeline{}
 	if err := p.connect(ctx, l); err != nil {
@@ -115,7 +116,7 @@ func (p *process) connect(ctx context.Context, l *pipeline) error {
 	return err
 }
 
-// connection is where NATS is, as configured.
+// connection returns the configured NATS connection.
 func (c config) connection() stream.Connection {
 	n := c.NATS
 	return stream.Connection{URL: n.URL, Context: n.Context, Creds: n.Creds, NKey: n.NKey, User: n.User,
@@ -175,8 +176,8 @@ func (p *process) build(ctx context.Context, l *pipeline) error {
 	return nil
 }
 
-// present refuses a start where a stream is gone that the store has read: what is made in
-// its place would stand in the way of restoring it.
+// present refuses the start if a stream with a checkpoint is missing. A new stream in its
+// place would block its restore.
 func (p *process) present(ctx context.Context, l *pipeline) error {
 	if !p.settings.sagas() || p.settings.AcceptStreamLoss {
 		return nil
@@ -188,11 +189,11 @@ func (p *process) present(ctx context.Context, l *pipeline) error {
 	return stream.Present(ctx, l.js, held)
 }
 
-// devPayload is what the embedded NATS takes: more than Edda does, so that a
-// message that is too large is seen, and shown as a dead letter.
+// devPayload is the payload limit of the embedded NATS. It is larger than Edda's limit, so
+// that a message that is too large becomes a dead letter.
 const devPayload = 8 << 20
 
-// payloadLimit is what is configured, and no more than the server carries.
+// payloadLimit is the configured limit, but at most the limit of the server.
 func payloadLimit(configured int, conn *nats.Conn) int {
 	limit := cmp.Or(configured, stream.DefaultMaxPayload)
 	if max := int(conn.MaxPayload()); max > 0 {
@@ -247,11 +248,11 @@ func (p *process) buildSagas(ctx context.Context, l *pipeline) error {
 	return nil
 }
 
-// acquire takes the lease that keeps a second saga process from the same
-// tenants: the store's file lock cannot see another machine.
+// acquire takes the lease that keeps a second saga process off the same tenants, because
+// the file lock of the store does not reach other machines.
 func (p *process) acquire(ctx context.Context, l *pipeline) error {
 	if l.lease != nil {
-		return l.lease.Renew(ctx) // taken by an attempt that failed later
+		return l.lease.Renew(ctx) // an earlier attempt acquired it
 	}
 	host, err := os.Hostname()
 	if err != nil {
@@ -265,7 +266,7 @@ func (p *process) acquire(ctx context.Context, l *pipeline) error {
 	return p.fenced(l, "saga", l.lease, err)
 }
 
-// fenced has everything that is written from now on pass the fence of a new lease.
+// fenced adds the fence of a new lease. From now on every write must pass it.
 func (p *process) fenced(l *pipeline, of string, lease *stream.Lease, err error) error {
 	if err != nil {
 		return err
@@ -276,10 +277,10 @@ func (p *process) fenced(l *pipeline, of string, lease *stream.Lease, err error)
 	return nil
 }
 
-// fences are those of the leases that a process has.
+// fences are the fences of all leases of a process.
 type fences []*stream.Fence
 
-// pass is nil where the process may act, by all of its leases.
+// pass returns nil if all leases are held.
 func (f fences) pass(ctx context.Context) error {
 	for _, fence := range f {
 		if err := fence.Pass(ctx); err != nil {
@@ -289,7 +290,7 @@ func (f fences) pass(ctx context.Context) error {
 	return nil
 }
 
-// keepLease renews the lease while the process works, and gives it back.
+// keepLease renews the lease until ctx ends, then releases it.
 func (p *process) keepLease(ctx context.Context, lease *stream.Lease) error {
 	if err := lease.Run(ctx); err != nil {
 		return err
@@ -302,8 +303,8 @@ func (p *process) keepLease(ctx context.Context, lease *stream.Lease) error {
 	return nil
 }
 
-// openSource holds the store's positions against the streams, and makes the
-// beginning durable before the first event is taken.
+// openSource checks the checkpoints against the streams and opens the source. It commits
+// the start positions before the source takes the first event.
 func (p *process) openSource(ctx context.Context, l *pipeline) error {
 	held, err := p.db.Checkpoints()
 	if err != nil {
@@ -350,8 +351,8 @@ func (p *process) openSource(ctx context.Context, l *pipeline) error {
 	return nil
 }
 
-// from is where a stream without a position begins: at its beginning where the
-// configuration or a saga asks for it.
+// from is where reading begins in a stream without a checkpoint. It is the first message if
+// the configuration or a saga says from: all.
 func (p *process) from() stream.From {
 	if p.settings.Streams.From != "" {
 		return stream.From(p.settings.Streams.From)
@@ -364,7 +365,7 @@ func (p *process) from() stream.From {
 	return stream.FromNow
 }
 
-// lanes say where each kind of work goes.
+// lanes lists the destinations of the outbox and their kinds of work.
 func (p *process) lanes(l *pipeline) ([]outbox.Lane, error) {
 	var lanes []outbox.Lane
 	if p.redis != nil {
@@ -381,7 +382,7 @@ func (p *process) lanes(l *pipeline) ([]outbox.Lane, error) {
 	return append(lanes, gateway.Lane()), nil
 }
 
-// published are the kinds of work that go to the streams.
+// published lists the kinds of work that go to the streams.
 func (p *process) published() []edda.WorkKind {
 	kinds := []edda.WorkKind{edda.WorkEffect, edda.WorkRevoke, edda.WorkFact, edda.WorkStart, edda.WorkCancel, edda.WorkEnd, edda.WorkResult}
 	if p.settings.Gateway.URL == "" {
@@ -390,8 +391,8 @@ func (p *process) published() []edda.WorkKind {
 	return kinds
 }
 
-// streams is where all work but messages goes: effect commands by way of the
-// worker of this process, where it has one.
+// streams returns the destination of published work. With a hand-off, effect commands go
+// to the worker of this process.
 func (l *pipeline) streams() outbox.Destination {
 	if l.handoff != nil {
 		return l.handoff
@@ -399,7 +400,7 @@ func (l *pipeline) streams() outbox.Destination {
 	return l.publisher
 }
 
-// messages is where messages and flows go out.
+// messages returns the destination of Hero messages and of flows.
 func (p *process) messages() *msgout.Destination {
 	if p.hero.flows == nil {
 		return msgout.New(p.redis, nil)
@@ -420,8 +421,8 @@ func (p *process) gateway() (*outbox.Gateway, error) {
 	return outbox.NewGateway(o)
 }
 
-// holdConnection keeps the connection, and with it the lease, until everything
-// that uses them has stopped.
+// holdConnection keeps the connection and the leases until the parts that use them have
+// stopped.
 func (p *process) holdConnection(ctx context.Context) error {
 	select {
 	case <-p.joined:
@@ -429,13 +430,13 @@ func (p *process) holdConnection(ctx context.Context) error {
 	}
 	l := p.pipeline.Load()
 	if l == nil {
-		return nil // join closes what it opened
+		return nil // join has closed the connection
 	}
 	defer l.close()
 	return p.keepLeases(ctx, l.leases()...)
 }
 
-// leases are those of this process.
+// leases lists the held leases.
 func (l *pipeline) leases() []*stream.Lease {
 	return slices.DeleteFunc([]*stream.Lease{l.lease, l.workerLease}, func(lease *stream.Lease) bool { return lease == nil })
 }
@@ -443,11 +444,11 @@ func (l *pipeline) leases() []*stream.Lease {
 func (l *pipeline) close() {
 	for _, p := range l.providers {
 		if p, keeps := p.(interface{ Close() }); keeps {
-			p.Close() // the connections it keeps
+			p.Close() // close its connections
 		}
 	}
 	if l.conn != nil {
-		l.conn.SetDisconnectErrHandler(nil) // it is meant
+		l.conn.SetDisconnectErrHandler(nil) // this disconnect is intended
 		l.conn.Close()
 	}
 	if l.embedded != nil {

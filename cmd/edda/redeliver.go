@@ -14,13 +14,13 @@ import (
 	"edda/store"
 )
 
-// errNoWork is what a redrive gets of a letter that does not hold the work.
+// errNoWork refuses the redrive of refused work that the dead letter does not contain.
 var errNoWork = edda.Classify(edda.Permanent, "the dead letter does not hold the work that was refused: it can only be dropped")
 
-// Redeliver sends what a dead letter of no instance was made of once more, and
-// removes the letter. One call at a time looks at a letter and removes it, so
-// that two at once send it once; after a crash in between the letter is still
-// there, and the message keeps its id.
+// Redeliver sends the message or the work of a dead letter without an instance again, and
+// removes the dead letter. A mutex serializes the calls, so that two concurrent calls
+// send it once. After a crash in between, the dead letter still exists, and the message
+// id stays the same.
 func (p *process) Redeliver(ctx context.Context, d edda.DeadLetter, data json.RawMessage, by store.Audit) (string, error) {
 	p.deadLetters.Lock()
 	defer p.deadLetters.Unlock()
@@ -42,7 +42,7 @@ func (p *process) Redeliver(ctx context.Context, d edda.DeadLetter, data json.Ra
 	return sent.Subject, p.resolve(ctx, edda.Transition{Resolved: []string{d.ID}}, d, by, "sent to "+sent.Subject)
 }
 
-// ReadBack fills in what a dead letter lacks, from its message in its stream.
+// ReadBack reads the missing payload of a dead letter from its stream.
 func (p *process) ReadBack(ctx context.Context, d edda.DeadLetter) (edda.DeadLetter, error) {
 	l := p.pipeline.Load()
 	if l == nil {
@@ -51,8 +51,8 @@ func (p *process) ReadBack(ctx context.Context, d edda.DeadLetter) (edda.DeadLet
 	return l.publisher.ReadBack(ctx, d)
 }
 
-// workAgain puts refused work back into the outbox, in the change that removes
-// its letter. Its destination has never taken it: it keeps its id.
+// workAgain puts refused work back into the outbox. The same commit removes the dead
+// letter. The work keeps its id, because its destination never accepted it.
 func (p *process) workAgain(ctx context.Context, d edda.DeadLetter, data json.RawMessage, by store.Audit) (string, error) {
 	if d.Work == nil {
 		return "", errNoWork
@@ -64,7 +64,7 @@ func (p *process) workAgain(ctx context.Context, d edda.DeadLetter, data json.Ra
 	return "outbox", p.resolve(ctx, edda.Transition{Key: w.From, Work: []edda.Work{w}, Resolved: []string{d.ID}}, d, by, "back in the outbox")
 }
 
-// Drop removes a dead letter that holds nothing.
+// Drop removes a dead letter that holds no key.
 func (p *process) Drop(ctx context.Context, d edda.DeadLetter, by store.Audit) error {
 	p.deadLetters.Lock()
 	defer p.deadLetters.Unlock()
@@ -74,12 +74,12 @@ func (p *process) Drop(ctx context.Context, d edda.DeadLetter, by store.Audit) e
 	return p.resolve(ctx, edda.Transition{Resolved: []string{d.ID}}, d, by, "dropped")
 }
 
-// Note writes an act on many letters into the audit; each has its own entry, too.
+// Note writes the audit entry of a command on many dead letters. Each has its own entry too.
 func (p *process) Note(ctx context.Context, by store.Audit) error {
 	return p.db.Commit(ctx, store.Change{Audits: []store.Audit{by}})
 }
 
-// there tells whether the letter still is what the caller saw.
+// there checks that the dead letter is still the one that the caller saw.
 func (p *process) there(d edda.DeadLetter) error {
 	now, found, err := p.db.DeadLetter(d.ID)
 	switch {
@@ -91,9 +91,8 @@ func (p *process) there(d edda.DeadLetter) error {
 	return nil
 }
 
-// resolve commits the act: the letter goes, the audit stays, with what became of
-// its event. It does not end with
-// the call that asked for it: what was sent must not be sent again.
+// resolve removes the dead letter and writes the audit entry with its fate, in one commit.
+// It ignores the end of ctx, because a message that was sent must not be sent again.
 func (p *process) resolve(ctx context.Context, t edda.Transition, d edda.DeadLetter, by store.Audit, fate string) error {
 	by.Time = time.Now().UTC()
 	by.Detail += "; " + fate

@@ -10,17 +10,18 @@ import (
 	"edda/stream"
 )
 
-// replays builds what replays: the engine exchanges, the streams are read beside it.
+// replays makes the replayer. The engine exchanges instances; the replayer reads the
+// streams through a reader of its own.
 func (p *process) replays(l *pipeline) *replay.Replayer {
 	return replay.New(p.db, l.engine, stream.NewPast(l.js, l.codec), usedPrograms{p}, replay.Options{
 		Log: p.log.Named("replay"), Registry: p.metrics, Room: func() bool {
-			rows, _ := p.db.OutboxSize() // of all destinations: a replay is in no hurry
+			rows, _ := p.db.OutboxSize() // rows of all destinations, because a replay can wait
 			return rows < p.settings.Outbox.Max
 		},
 	})
 }
 
-// usedPrograms are the sagas that run and those that are kept.
+// usedPrograms gives the replayer the running sagas and the stored texts.
 type usedPrograms struct{ p *process }
 
 func (u usedPrograms) Set() *saga.Set {
@@ -32,7 +33,7 @@ func (u usedPrograms) Set() *saga.Set {
 func (u usedPrograms) Kept() ([]edda.Manifest, error)                 { return u.p.db.Manifests() }
 func (u usedPrograms) Compile(m edda.Manifest) (*saga.Program, error) { return recompile(m) }
 
-// replaysServed is what the server reaches replays by; nil where there are no sagas.
+// replaysServed returns the replays of the server; nil without sagas.
 func (p *process) replaysServed() server.Replays {
 	if !p.settings.sagas() {
 		return nil
@@ -40,7 +41,7 @@ func (p *process) replaysServed() server.Replays {
 	return replayEndpoint{p}
 }
 
-// replayEndpoint is open once there is a line.
+// replayEndpoint serves replays. It refuses calls until the pipeline is set.
 type replayEndpoint struct{ p *process }
 
 func (e replayEndpoint) Begin(ctx context.Context, q replay.Request) (replay.Report, error) {
