@@ -10,7 +10,7 @@ import (
 	"edda/saga"
 )
 
-// paths holds the arguments of commands that read manifests.
+// paths is the Args function of commands that read manifests.
 func paths() cobra.PositionalArgs { return args(cobra.MinimumNArgs(1)) }
 
 func (t *terminal) lintCommand() *cobra.Command {

@@ -8,8 +8,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// listing describes a list: the columns of its table, and the id that -o ids prints. The
-// function is nil for items without an id.
+// listing describes a list: the columns of its table, and the id that -o ids prints. id is
+// nil for items without ids.
 type listing[T any] struct {
 	id      func(T) string
 	columns []column[T]

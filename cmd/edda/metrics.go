@@ -103,7 +103,7 @@ func mappedGauge() prometheus.Collector {
 	}, func() float64 { return float64(store.Mapped()) })
 }
 
-// strayCounter exports the messages in the streams that have no recipient.
+// strayCounter exports the acks of the NATS server that arrived in place of messages.
 func strayCounter(s *stream.Strays) prometheus.Collector {
 	return prometheus.NewCounterFunc(prometheus.CounterOpts{
 		Name: "edda_stream_stray_acks_total",

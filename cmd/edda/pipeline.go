@@ -35,7 +35,7 @@ const joinAgain = time.Second
 const releaseWithin = time.Second
 
 // pipeline holds the parts that work on the streams, from the source to the effect worker.
-// One goroutine builds it; then its fields do not change, except where reloads swap them.
+// join builds it completely before it stores it in process.pipeline.
 type pipeline struct {
 	embedded *stream.Embedded  // only in edda dev
 	nats     stream.Connection // options of conn

@@ -15,22 +15,22 @@ import (
 
 // quarantine counts and logs what operators do with dead letters and instances.
 type quarantine struct {
-	log  *zap.Logger
-	acts *prometheus.CounterVec
-	left *prometheus.CounterVec
+	log      *zap.Logger
+	commands *prometheus.CounterVec
+	left     *prometheus.CounterVec
 }
 
 func newQuarantine(r prometheus.Registerer, log *zap.Logger) *quarantine {
 	q := &quarantine{
 		log: log,
-		acts: prometheus.NewCounterVec(prometheus.CounterOpts{
+		commands: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "edda_operator_acts_total", Help: "Operators' verbs that were committed, by verb.",
 		}, []string{"verb"}),
 		left: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "edda_dead_letters_settled_total", Help: "Dead letters that were redriven, dropped or skipped, by verb and by the reason they died of.",
 		}, []string{"verb", "reason"}),
 	}
-	r.MustRegister(q.acts, q.left)
+	r.MustRegister(q.commands, q.left)
 	return q
 }
 
@@ -38,7 +38,7 @@ func newQuarantine(r prometheus.Registerer, log *zap.Logger) *quarantine {
 var verbs = []string{edda.VerbCancel, edda.VerbTerminate, edda.VerbRetry, edda.VerbSkip, edda.VerbResolve, edda.VerbRedrive, edda.VerbDrop}
 
 func (q *quarantine) settled(verb, reason string) {
-	q.acts.WithLabelValues(oneOf(verbs, verb)).Inc()
+	q.commands.WithLabelValues(oneOf(verbs, verb)).Inc()
 	q.left.WithLabelValues(oneOf(verbs, verb), oneOf(edda.DeadReasons, reason)).Inc()
 }
 
@@ -62,7 +62,7 @@ func (q *quarantine) observe(ts []edda.Transition) {
 // payload.
 func (q *quarantine) acted(t *edda.Transition, became string) {
 	ev := &t.Event
-	q.acts.WithLabelValues(oneOf(verbs, ev.Type)).Inc()
+	q.commands.WithLabelValues(oneOf(verbs, ev.Type)).Inc()
 	var r edda.Redrive
 	if len(ev.Payload) > 0 {
 		_ = json.Unmarshal(ev.Payload, &r) // an unreadable payload names no dead letter

@@ -83,7 +83,7 @@ func loadedIn(set *saga.Set) func(edda.Manifest) bool {
 	return func(m edda.Manifest) bool { return loaded[text{m.Saga, m.Version, m.Hash}] }
 }
 
-// sagaRetention returns the retention: of one manifest; nil without one.
+// sagaRetention is the retention: of one manifest. A nil field is not set.
 type sagaRetention struct{ done, failed *manifests.Duration }
 
 func (s sagaRetention) of(status edda.Status) (time.Duration, bool) {
