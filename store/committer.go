@@ -198,15 +198,10 @@ func (d *DB) fill(tx *changelog.Tx, s stamp, st *staged, group []*job) error {
 	if err != nil {
 		return err
 	}
-	w.absent, w.tells = &d.absent, d.options.KeepSent != nil
-	looked := 0
+	w.tells = d.options.KeepSent != nil
 	for _, j := range group {
 		if err := w.change(j.change); err != nil {
 			return err
-		}
-		if looked += len(j.change.transitions) + len(j.change.delivered); looked >= trimCells {
-			looked = 0
-			d.trimIn(tx)
 		}
 	}
 	w.oldest()

@@ -373,7 +373,6 @@ func (d *DB) take(x *compactor) {
 	d.file.Retire() // before the new one makes a log in the place of its
 	x.old, d.file = d.file, x.file
 	d.swap.Unlock()
-	d.absent.begin(x.file)
 	if err := SyncDir(filepath.Dir(d.path)); err != nil {
 		// After a power cut the old file could be back, without what comes now.
 		d.broken = fmt.Errorf("nobody knows whether the compacted file is in its place on disk; restart to read what is: %w", err)

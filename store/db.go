@@ -47,7 +47,6 @@ type Options struct {
 	// For tests.
 	openFile   func(string, int, os.FileMode) (*os.File, error)
 	initialMap int
-	maxMapped  int
 	noSync     bool
 	unlogged   bool // a copy that counts only once it is done
 	foldAt     int  // bytes in memory; zero: as many as are good
@@ -68,7 +67,6 @@ type DB struct {
 	queue   *queue
 	index   *index
 	fresh   *fresh
-	absent  absent
 	hours   hours
 	dues    dueFront
 	health  health

@@ -63,9 +63,7 @@ func (d *DB) loadIndex(tx *changelog.Tx) (*index, error) {
 		if x.size == 0 {
 			x.oldest = row.ID
 		}
-		if x.size++; x.size%trimPages == 0 {
-			d.trimIn(tx)
-		}
+		x.size++
 		x.kinds[row.Work.Kind]++
 		x.owner(row.Work.From.Tenant, row.Work.From.Saga).rows[kindNumber(row.Work.Kind)]++
 		if row.Work.Kind == edda.WorkEffect {

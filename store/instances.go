@@ -68,7 +68,7 @@ func (q Query) skip(k edda.Key) (to []byte, done bool) {
 // status alone looks at every instance, without decoding those it leaves out.
 func (d *DB) Instances(q Query) (out []edda.Instance, err error) {
 	err = d.read(bucketSaga, func(b *changelog.Bucket) error {
-		c, size, seen := b.Cursor(), 0, 0
+		c, size := b.Cursor(), 0
 		for k, row := c.Seek(q.start()); k != nil && len(out) < q.limit() && size < maxRead; {
 			key, _, err := cutKey(k)
 			if err != nil {
@@ -87,10 +87,6 @@ func (d *DB) Instances(q Query) (out []edda.Instance, err error) {
 				return err
 			}
 			size += (len(out) - n) * len(row)
-			if seen += 1 + len(row)/pageSize; seen > trimPages {
-				seen = 0
-				d.trimIn(b.Tx())
-			}
 			k, row = c.Next()
 		}
 		return nil

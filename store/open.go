@@ -136,13 +136,13 @@ func openBolt(path string, o Options) (*boltFile, error) {
 	if !opened.isAt(path) {
 		return nil, errors.Join(fmt.Errorf("%s was replaced while it was opened: start again", path), file.Close())
 	}
-	return &boltFile{DB: file, pages: opened.first}, nil
+	return &boltFile{DB: file, file: opened.first}, nil
 }
 
 // boltFile is a bbolt file, and the one that it is in.
 type boltFile struct {
 	*bolt.DB
-	pages *os.File // closed with it
+	file *os.File // closed with it
 }
 
 // openedFile remembers the file that was opened first, which is the one locked.
@@ -182,9 +182,6 @@ func (o *Options) validate() {
 	}
 	if o.MaxDeadBytes <= 0 {
 		o.MaxDeadBytes = DefaultMaxDeadBytes
-	}
-	if o.maxMapped == 0 {
-		o.maxMapped = maxMapped
 	}
 	if o.initialMap == 0 {
 		o.initialMap = initialMap
@@ -234,7 +231,6 @@ func load(path string, raw *boltFile, o Options) (*DB, error) {
 		return nil, fmt.Errorf("%s: %w", o.called, err)
 	}
 	d.file = file
-	d.absent.begin(file)
 	if err := file.View(func(tx *changelog.Tx) error {
 		meta := tx.Bucket([]byte(bucketMeta))
 		d.id, d.tenant, d.origins, d.stamp = string(meta.Get(metaID)), string(meta.Get(metaTenant)), string(meta.Get(metaOrigins)), stampOf(tx)
@@ -258,7 +254,7 @@ func load(path string, raw *boltFile, o Options) (*DB, error) {
 // withLog reads the log of a file. That it cannot be folded is said at times, for it is
 // tried again, and commits know of it once the log is full.
 func withLog(raw *boltFile, o Options) (*changelog.DB, error) {
-	return changelog.Load(raw.DB, changelog.Options{Pages: raw.pages, Mapped: int64(o.maxMapped), Bound: o.foldAt, Plain: o.plain, Unlogged: o.unlogged, OpenFile: o.openFile, Keep: o.KeepSent, Kept: complaint.New(o.Log, "keep what was sent").Note, Folds: complaint.New(o.Log, "fold the store's log").Note, Spaces: map[string]changelog.Space{
+	return changelog.Load(raw.DB, changelog.Options{File: raw.file, Bound: o.foldAt, Plain: o.plain, Unlogged: o.unlogged, OpenFile: o.openFile, Keep: o.KeepSent, Kept: complaint.New(o.Log, "keep what was sent").Note, Folds: complaint.New(o.Log, "fold the store's log").Note, Spaces: map[string]changelog.Space{
 		string(bucketOutbox):  {Fill: appendFill},
 		string(bucketAudit):   {Fill: appendFill},
 		string(bucketHistory): {Fill: appendFill, Nested: true},

@@ -93,9 +93,6 @@ func (d *DB) readOutbox(after ulid.ULID, limit int) (rows []Row, err error) {
 			}
 			rows, size = append(rows, row), size+len(v)
 		}
-		if len(rows) >= trimPages {
-			d.trimIn(b.Tx())
-		}
 		return nil
 	})
 	return rows, err

@@ -65,6 +65,12 @@ func (o *opened) commit(t testing.TB, c Change) {
 	}
 }
 
+// begun commits the first or a later transition of a key.
+func (o *opened) begun(t *testing.T, k edda.Key, revision uint64) {
+	t.Helper()
+	o.commit(t, Change{Transitions: []edda.Transition{step(k, revision)}})
+}
+
 // fold brings all rows into their buckets, for a test that looks there.
 func (o *opened) fold(t testing.TB) {
 	t.Helper()

@@ -10,10 +10,9 @@ import (
 
 // View is a consistent snapshot; Close it soon. It is for one goroutine.
 type View struct {
-	db    *DB
-	tx    *changelog.Tx
-	cells int
-	seal  seal
+	db   *DB
+	tx   *changelog.Tx
+	seal seal
 	// Of what is parked and held: most keys have neither, and each is looked for.
 	parked, held *changelog.Cursor
 }
@@ -40,16 +39,9 @@ func (v *View) Cell(k edda.Key) (cell edda.Cell, err error) {
 }
 
 func (v *View) cell(k edda.Key) (edda.Cell, error) {
-	if v.cells++; v.cells%trimCells == 0 {
-		v.db.trimIn(v.tx)
-	}
 	cell := edda.Cell{Key: k}
 	key := instanceKey(k)
-	row := v.bucket(bucketSaga).Find(key)
-	if row == nil {
-		v.db.absent.note(k, v.tx)
-	}
-	row, err := v.seal.instance(key, row)
+	row, err := v.seal.instance(key, v.bucket(bucketSaga).Get(key))
 	if err != nil {
 		return cell, fmt.Errorf("instance %s: %w", k, err)
 	}

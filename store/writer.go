@@ -89,7 +89,6 @@ type writer struct {
 	ofHour  uint32
 	stamp   stamp
 	staged  *staged
-	absent  *absent
 	tells   bool // rows that were in the outbox for long
 	// The key that was asked for last: what is put or deleted there has a copy.
 	id [pointerSize]byte
@@ -197,7 +196,7 @@ func (w *writer) cell(t *encodedTransition) error {
 	if t.record == nil && t.instance == nil {
 		return nil
 	}
-	row := w.row(t)
+	row := w.bucket(bucketSaga).Get(t.key)
 	old, body, err := cutHead(row)
 	if err != nil {
 		return err
@@ -219,14 +218,6 @@ func (w *writer) cell(t *encodedTransition) error {
 	t.head.append(t.instance[:0])
 	w.staged.count(t.who, old, t.head)
 	return w.put(w.bucket(bucketSaga), bucketSaga, t.key, t.key, t.instance, t.head.size())
-}
-
-// row is the one that the key has.
-func (w *writer) row(t *encodedTransition) []byte {
-	if w.absent.take(t.who, w.tx) {
-		return w.bucket(bucketSaga).Recent(t.key)
-	}
-	return w.bucket(bucketSaga).Find(t.key)
 }
 
 func (w *writer) record(row []byte, previous pointer) (pointer, error) {

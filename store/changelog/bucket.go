@@ -23,9 +23,6 @@ type Bucket struct {
 	pivot          row
 }
 
-// Tx is the transaction that it is of.
-func (b *Bucket) Tx() *Tx { return b.tx }
-
 // raw is the bucket of the file; nil where it is not there yet. Many a transaction
 // never asks.
 func (b *Bucket) raw() *bolt.Bucket {
@@ -66,40 +63,8 @@ func (b *Bucket) Get(key []byte) []byte {
 		}
 		return r.value()
 	}
-	return b.beneath(key, false)
-}
-
-// Find is Get for one of many keys that lie all over the file. Where that is large the
-// pages are read, and not mapped.
-func (b *Bucket) Find(key []byte) []byte {
-	if r, decided := b.overlaid(key); decided {
-		if r == nil {
-			return nil
-		}
-		return r.value()
-	}
-	return b.beneath(key, b.tx.scattered())
-}
-
-// beneath is the value that the bucket of the file has.
-func (b *Bucket) beneath(key []byte, scattered bool) []byte {
-	raw := b.raw()
-	if raw == nil {
-		return nil
-	}
-	if root := raw.Root(); scattered && root != 0 { // zero: it lies within the page of its name
-		if v, ok := b.tx.db.pages.get(uint64(root), key); ok {
-			return unpack(v)
-		}
-	}
-	return unpack(raw.Get(key))
-}
-
-// Recent is the value of a key as the tables have it; nil where they have none, also
-// where the bucket of the file has: that is for those who know that it has not.
-func (b *Bucket) Recent(key []byte) []byte {
-	if r, _ := b.overlaid(key); r != nil {
-		return r.value()
+	if raw := b.raw(); raw != nil {
+		return unpack(raw.Get(key))
 	}
 	return nil
 }

@@ -14,8 +14,8 @@ func (db *DB) CheckPages(fn func(error)) error {
 	db.folds.Lock()
 	defer db.folds.Unlock()
 	return db.raw.View(func(*bolt.Tx) error {
-		f, shared := db.options.Pages.(*os.File)
-		if !shared {
+		f := db.options.File
+		if f == nil {
 			var err error
 			if f, err = os.Open(db.raw.Path()); err != nil {
 				return err

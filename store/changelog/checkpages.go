@@ -14,12 +14,22 @@ import (
 // map: a number that a flipped bit changed leads out of the map, which ends the process
 // in a goroutine of bbolt's own check, or round in circles. Here it is a finding.
 //
+//	page      its number uint64, flags uint16, count uint16, pages behind it uint32, elements, keys and values
+//	branch    element: place uint32, length of the key uint32, number of a page uint64
+//	leaf      element: flags uint32, place uint32, length of the key uint32, length of the value uint32
 //	meta      page header, then magic uint32, version uint32, page size uint32, flags uint32,
 //	          root uint64, sequence uint64, freelist uint64, pages uint64, transaction uint64,
 //	          FNV-1a of all that uint64
 //	freelist  page header, count of numbers; where that is 0xFFFF the first number is the count
 //	bucket    value of a leaf element: root uint64, sequence uint64; where root is 0 a page follows
+//
+// Numbers are as the machine has them. The place of a key counts from the first byte of
+// its element; the value follows.
 const (
+	pageHead     = 16
+	pageElement  = 16
+	branchPage   = 0x01
+	leafPage     = 0x02
 	metaFlag     = 0x04
 	freelistFlag = 0x10
 	bucketFlag   = 0x01
@@ -28,6 +38,8 @@ const (
 	bucketHead   = 16
 	noFreelist   = math.MaxUint64
 	manyFree     = math.MaxUint16
+	// deepest is how deep a tree may be: a damaged one could go round in circles.
+	deepest = 32
 	// maxPageFindings ends a check of a file that is wrong all over.
 	maxPageFindings = 100
 )
@@ -279,4 +291,41 @@ func (c *pageCheck) row(id uint64, p rawPage, i int) error {
 		}
 	}
 	return nil
+}
+
+// rawPage is a page as it lies in the file, with those behind it.
+type rawPage []byte
+
+func (p rawPage) flags() uint16  { return binary.NativeEndian.Uint16(p[8:]) }
+func (p rawPage) count() int     { return int(binary.NativeEndian.Uint16(p[10:])) }
+func (p rawPage) behind() uint32 { return binary.NativeEndian.Uint32(p[12:]) }
+
+func (p rawPage) element(i int) []byte { return p[pageHead+i*pageElement:] }
+
+func (p rawPage) child(i int) uint64 { return binary.NativeEndian.Uint64(p.element(i)[8:]) }
+
+// key is nil where it would not be within the page.
+func (p rawPage) key(i int) []byte {
+	e := p.element(i)
+	pos, size := binary.NativeEndian.Uint32(e), binary.NativeEndian.Uint32(e[4:])
+	if p.flags() == leafPage {
+		pos, size = size, binary.NativeEndian.Uint32(e[8:])
+	}
+	return cutPage(e, uint64(pos), uint64(size))
+}
+
+// held is what an element of a leaf holds, a value or a bucket; nil where it would not be
+// within the page.
+func (p rawPage) held(i int) []byte {
+	e := p.element(i)
+	at := uint64(binary.NativeEndian.Uint32(e[4:])) + uint64(binary.NativeEndian.Uint32(e[8:]))
+	return cutPage(e, at, uint64(binary.NativeEndian.Uint32(e[12:])))
+}
+
+// cutPage is nil where it would not be within the page, of which e is the rest.
+func cutPage(e []byte, at, size uint64) []byte {
+	if at+size > uint64(len(e)) {
+		return nil
+	}
+	return e[at : at+size]
 }

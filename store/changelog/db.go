@@ -2,7 +2,6 @@ package changelog
 
 import (
 	"fmt"
-	"io"
 	"iter"
 	"math"
 	"os"
@@ -36,10 +35,9 @@ type Options struct {
 	// Unlogged folds every transaction at once and makes no log, for a file that counts
 	// only once it is done; see [DB.TakeOver].
 	Unlogged bool
-	// Pages reads the file itself, where it is larger than Mapped, in bytes: see
-	// [Bucket.Find]. Nil: it is looked at through its map alone.
-	Pages  io.ReaderAt
-	Mapped int64
+	// File is the open file of the bbolt database, for [DB.CheckPages]. Nil: it is opened
+	// by its path.
+	File *os.File
 	// OpenFile opens the files of the log; nil: os.OpenFile.
 	OpenFile func(name string, flag int, mode os.FileMode) (*os.File, error)
 	// Folds is told each time that folding fails, which is tried again once a second, and
@@ -100,7 +98,6 @@ const (
 // DB is a bbolt file with a log. Its methods may be called concurrently.
 type DB struct {
 	raw     *bolt.DB
-	pages   *pageReader // nil: there is none
 	options Options
 	spaces  map[string][]byte // the top-level buckets that there were when it was opened
 	state   atomic.Pointer[state]
@@ -171,9 +168,6 @@ type state struct {
 func Load(raw *bolt.DB, o Options) (*DB, error) {
 	o.validate()
 	db := &DB{raw: raw, path: raw.Path(), options: o, packer: Packer{Plain: o.Plain}, quit: make(chan struct{}), pauses: newPauses()}
-	if o.Pages != nil {
-		db.pages = newPageReader(o.Pages, raw.Info().PageSize)
-	}
 	db.spare.bound = spareTables * o.Bound
 	if err := db.load(); err != nil {
 		return nil, err

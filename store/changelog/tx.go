@@ -93,20 +93,6 @@ func (tx *Tx) ForEach(fn func(name []byte, b *Bucket) error) error {
 // Size is how far the file's pages come, in bytes.
 func (tx *Tx) Size() int64 { return tx.raw.Size() }
 
-// scattered tells whether pages that are all over the file are to be read, and not mapped.
-func (tx *Tx) scattered() bool { return tx.db.pages != nil && tx.Size() > tx.db.options.Mapped }
-
-// Epoch is how many tables had been frozen when it began.
-func (tx *Tx) Epoch() uint64 { return tx.state.froze }
-
-// Unfolded tells whether all that was written since a transaction of that epoch began
-// lies in the tables still: in the active one, or in the one that was frozen since. What
-// is in neither is in the bucket of the file only if that transaction found it there.
-func (tx *Tx) Unfolded(epoch uint64) bool {
-	s := tx.state
-	return s.froze == epoch || s.froze == epoch+1 && s.frozen != nil
-}
-
 // DB is what it is a transaction of.
 func (tx *Tx) DB() *DB { return tx.db }
 
