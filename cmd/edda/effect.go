@@ -16,6 +16,7 @@ import (
 	"edda/effects/smtpeffect"
 	"edda/effects/sqleffect"
 	"edda/hero/jobeffect"
+	"edda/internal/backoff"
 	"edda/server"
 )
 
@@ -70,7 +71,7 @@ func (p *process) buildEffects(ctx context.Context, l *line) error {
 		return edda.Classify(edda.Permanent, "effects.allow: %w", err)
 	}
 	l.providers = map[string]effects.Provider{
-		"http": httpeffect.New(httpeffect.Options{Guard: guard, Tracer: p.tracing.provider()}),
+		"http": httpeffect.New(httpeffect.Options{Guard: guard, Tracer: p.tracing.provider(), Standard: p.settings.Effects.StandardHTTP}),
 		"grpc": grpceffect.New(grpceffect.Options{Guard: guard, TracerProvider: p.tracing.provider()}),
 		"smtp": smtpeffect.New(smtpeffect.Options{Guard: guard}),
 		"sql":  sqleffect.New(sqleffect.Options{Guard: guard}),
@@ -106,7 +107,7 @@ func (p *process) recoverEffects(ctx context.Context) error {
 		if !told {
 			p.log.Error("the effects of the run before wait for the store", zap.Error(err))
 		}
-		wait(ctx, joinAgain)
+		_ = backoff.Wait(ctx, joinAgain)
 	}
 }
 
