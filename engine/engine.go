@@ -155,7 +155,6 @@ func (e *Engine) Run(ctx context.Context) error {
 	in := newIntake(e, positions)
 	g.Go(func() error { return in.run(ctx) })
 	g.Go(func() error { return v.writer.run() })
-	g.Go(func() error { return v.acker.run(ctx) })
 	g.Go(func() error { return v.surveyor.run(ctx) })
 	for range maxReaders {
 		g.Go(func() error { return reader{e}.run(ctx) })

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -62,13 +63,15 @@ type reader struct {
 	again    chan struct{} // capacity 1: make the consumer anew
 	stir     chan struct{} // capacity 1: look whether reading may rest, or has to go on
 	created  time.Time     // when the stream was
+	from     uint64        // reading began behind it
+	// committed gives the positions that the store has; nil: nobody handles what is read.
+	committed func() ([]edda.Checkpoint, error)
 
 	mu    sync.Mutex // guards what follows
 	read  uint64     // last sequence that was read
 	at    time.Time  // when that message was stored; zero: not known
 	id    string     // of that message, where it is one of our own that was not read
 	kept  uint64     // last of them that went into the buffer
-	done  uint64     // everything up to here is handled
 	quiet uint64     // nothing of ours is between read and this
 	past  backlog
 	own   own
@@ -268,10 +271,7 @@ func (r *reader) allHandled(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, allHandledWithin)
 	defer cancel()
 	for ctx.Err() == nil {
-		r.mu.Lock()
-		all := r.done >= r.kept
-		r.mu.Unlock()
-		if all {
+		if _, kept, _ := r.progress(); r.handled(kept) {
 			return true
 		}
 		_ = backoff.Wait(ctx, endPoll)
@@ -380,9 +380,11 @@ func (r *reader) moveTo(seq uint64, at time.Time, kept bool) {
 	}
 }
 
-// handled notes that everything up to seq is handled.
-func (r *reader) handled(seq uint64) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.done = max(r.done, seq)
+// handled tells whether everything up to seq is handled: the store's position is there.
+func (r *reader) handled(seq uint64) bool {
+	if seq <= r.from || r.committed == nil {
+		return seq <= r.from
+	}
+	positions, err := r.committed()
+	return err == nil && slices.ContainsFunc(positions, func(at edda.Checkpoint) bool { return at.Stream == r.name && at.Seq >= seq })
 }

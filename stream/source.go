@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -29,6 +28,9 @@ type SourceOptions struct {
 	From From
 	// AcceptLoss goes on where a checkpoint no longer fits its stream.
 	AcceptLoss bool
+	// Committed gives the positions that the store has: what is up to them is handled.
+	// It may be called concurrently; nil: nobody handles what is read.
+	Committed func() ([]edda.Checkpoint, error)
 	// Restored says that the streams may have what came of work that the store has
 	// still to begin: not even a hold lets answers pass what was stored before them.
 	Restored bool
@@ -58,7 +60,6 @@ type Source struct {
 	strict  bool         // it goes on in its order also while new events are held
 	late    []edda.Event // results that come before their copies; likewise
 
-	once     sync.Once
 	caughtUp chan struct{}
 }
 
@@ -139,7 +140,7 @@ func (s *Source) reader(js jetstream.JetStream, str jetstream.Stream, p plan, fr
 		js: js, stream: str, name: p.name, consumer: o.consumer(),
 		families: p.families, whole: whole, codec: o.Codec, tenants: &s.tenants,
 		buffer: newBuffer(), copies: back, strays: o.Strays, wake: s.wake, log: o.Log,
-		again: make(chan struct{}, 1), stir: make(chan struct{}, 1), restored: s.strict, created: from.Created, at: from.Time, read: from.Seq, kept: from.Seq, done: from.Seq,
+		again: make(chan struct{}, 1), stir: make(chan struct{}, 1), restored: s.strict, created: from.Created, at: from.Time, read: from.Seq, kept: from.Seq, from: from.Seq, committed: o.Committed,
 	}
 }
 
@@ -335,20 +336,6 @@ func shares(lengths []int, limit int) []int {
 		}
 	}
 	return out
-}
-
-// Ack notes that everything up to the positions is handled. The server is not told:
-// where to go on is for the checkpoint to say.
-func (s *Source) Ack(_ context.Context, done []edda.Checkpoint) error {
-	for _, cp := range done {
-		for _, r := range s.readers {
-			if r.name == cp.Stream {
-				r.handled(cp.Seq)
-			}
-		}
-	}
-	s.catchUp()
-	return nil
 }
 
 // Ends reports how far each stream must be applied. Its requests go out at

@@ -49,7 +49,7 @@ var points = []string{
 	"engineFetched", "engineEvaluated", "engineSubmitted",
 	"storeFilled", "logFolded", "logSettled", "logMade", "logBegun", "logWritten", "logSynced", "logTurned",
 	"foldChunked", "foldKept", "foldDropping", "foldCommitted", "foldFinished", "beforeBucketPut", "beforeSyncDataPages", "beforeWriteMetaError", "beforeSyncMetaPage", "storeCommitted",
-	"engineCommitted", "engineBeforeAck", "engineAcked",
+	"engineCommitted",
 	"outboxRead", "outboxPublished", "outboxBeforeMark", "outboxMarked",
 	"schedulerDue", "schedulerFired",
 	"effectBeforeClaim", "effectClaimed", "effectCalled", "effectRecorded", "effectPublished", "effectAcked",

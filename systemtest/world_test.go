@@ -247,7 +247,7 @@ func (w *world) open(s *system, js jetstream.JetStream) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	s.source, err = stream.OpenSource(context.Background(), js, held, stream.SourceOptions{Name: s.db.ID(), From: stream.FromAll, Restored: restored,
+	s.source, err = stream.OpenSource(context.Background(), js, held, stream.SourceOptions{Name: s.db.ID(), From: stream.FromAll, Committed: s.db.Checkpoints, Restored: restored,
 		Hears: func(saga, fact string) bool { return s.set.Hears(saga, fact) }})
 	if err != nil {
 		w.t.Fatal(err)

@@ -311,7 +311,7 @@ func (p *process) openSource(ctx context.Context, l *line) error {
 	}
 	l.source, err = stream.OpenSource(ctx, l.js, held, stream.SourceOptions{
 		Codec: l.codec, Name: p.db.ID(), Tenants: p.settings.Tenants, From: p.from(),
-		AcceptLoss: p.settings.AcceptStreamLoss, Restored: p.restored, Log: p.log.Named("source"),
+		AcceptLoss: p.settings.AcceptStreamLoss, Committed: p.db.Checkpoints, Restored: p.restored, Log: p.log.Named("source"),
 		Hears: func(saga, fact string) bool { return p.hearing.Load().Hears(saga, fact) }, Strays: p.strays,
 	})
 	if err != nil {
