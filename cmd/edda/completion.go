@@ -71,7 +71,7 @@ func (c *client) completeSagas(cmd *cobra.Command, _ []string, typed string) ([]
 func (c *client) completeLetters(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
 	ctx, cancel := context.WithTimeout(cmd.Context(), completeWithin)
 	defer cancel()
-	_, list, err := c.letterPage(ctx, letterFilter{}, "", maxCompletions)
+	_, list, err := c.letterPage(ctx, letterFilter{}, paging{limit: maxCompletions})
 	if err != nil {
 		return nil, noFiles
 	}

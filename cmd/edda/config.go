@@ -153,6 +153,8 @@ type effectsConfig struct {
 	AckWait time.Duration `koanf:"ack_wait"`
 	// HeldBytes is how much memory the commands of one effect may take.
 	HeldBytes int `koanf:"held_bytes"`
+	// StandardHTTP has Go's own client make the calls of plain http, too.
+	StandardHTTP bool `koanf:"standard_http"`
 }
 
 type logConfig struct {

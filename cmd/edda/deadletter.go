@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -45,45 +44,43 @@ func (f *letterFilter) check() error {
 	return nil
 }
 
-// letterPage fetches dead letters after one.
-func (c *client) letterPage(ctx context.Context, f letterFilter, after string, limit int) ([]byte, server.DeadLetterList, error) {
-	q := url.Values{"limit": {strconv.Itoa(limit)}}
-	for name, value := range map[string]string{"after": after, "reason": f.reason, "saga": f.saga} {
-		if value != "" {
-			q.Set(name, value)
-		}
-	}
-	var list server.DeadLetterList
-	raw, err := c.get(ctx, "/v1/deadletters?"+q.Encode(), &list)
-	return raw, list, err
+// query returns a page of the letters that the filter chooses.
+func (f *letterFilter) query(p paging) string {
+	return p.query(map[string]string{"reason": f.reason, "saga": f.saga})
+}
+
+// letterPage fetches a page of dead letters.
+func (c *client) letterPage(ctx context.Context, f letterFilter, p paging) ([]byte, server.DeadLetterList, error) {
+	var found server.DeadLetterList
+	raw, err := c.get(ctx, "/v1/deadletters?"+f.query(p), &found)
+	return raw, found, err
 }
 
 func (c *client) deadLetterList() *cobra.Command {
 	var f letterFilter
-	var after string
-	var limit int
+	var p paging
 	var all bool
 	cmd := &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "List dead letters, oldest first", Args: args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := errors.Join(page(limit), f.check()); err != nil {
+			if err := errors.Join(page(p.limit), f.check()); err != nil {
 				return err
 			}
 			if all {
-				return c.listAllDead(cmd.Context(), f, after)
+				return c.listAllDead(cmd.Context(), f, p.after)
 			}
-			raw, list, err := c.letterPage(cmd.Context(), f, after, limit)
+			raw, found, err := c.letterPage(cmd.Context(), f, p)
 			if err != nil {
 				return err
 			}
-			return c.printDead(raw, list)
+			defer c.term.more("more", found.Next)
+			return deadLetters().print(c.term, c.output, raw, found.DeadLetters)
 		},
 	}
 	f.register(cmd, "reason")
 	offerBy(cmd, "saga", c.completeSagas)
 	cmd.Flags().BoolVar(&all, "all", false, "all pages")
-	cmd.Flags().StringVar(&after, "after", "", "next page: what --after said at the end of the page before")
-	cmd.Flags().IntVar(&limit, "limit", 100, "at most so many, up to 1000")
+	p.register(cmd, "next page")
 	c.output.register(cmd)
 	return cmd
 }
@@ -92,40 +89,30 @@ func (c *client) deadLetterList() *cobra.Command {
 // JSON there is one document a page.
 func (c *client) listAllDead(ctx context.Context, f letterFilter, after string) error {
 	for {
-		raw, list, err := c.letterPage(ctx, f, after, maxLetterPage)
+		raw, found, err := c.letterPage(ctx, f, paging{after: after, limit: maxPage})
 		if err != nil {
 			return err
 		}
-		after = list.Next
-		list.Next = ""
-		if err := c.printDead(raw, list); err != nil || after == "" {
+		if err := deadLetters().print(c.term, c.output, raw, found.DeadLetters); err != nil || found.Next == "" {
 			return err
 		}
+		after = found.Next
 	}
 }
 
-// maxLetterPage is the most that the server gives at once.
-const maxLetterPage = 1000
-
-func (c *client) printDead(raw []byte, list server.DeadLetterList) error {
-	if c.output == outputJSON {
-		return indented(c.term.out, raw)
+func deadLetters() listing[edda.DeadLetter] {
+	return listing[edda.DeadLetter]{
+		id: func(d edda.DeadLetter) string { return d.ID },
+		columns: []column[edda.DeadLetter]{
+			{"id", func(d edda.DeadLetter) string { return d.ID }},
+			{"reason", func(d edda.DeadLetter) string { return d.Reason }},
+			{"saga", func(d edda.DeadLetter) string { return d.Key.Saga }},
+			{"key", func(d edda.DeadLetter) string { return d.Key.Correlation }},
+			{"event", func(d edda.DeadLetter) string { return inputName(d.Event) }},
+			{"time", func(d edda.DeadLetter) string { return ago(d.Time) }},
+			{"error", shortError},
+		},
 	}
-	var lines [][]string
-	for _, d := range list.DeadLetters {
-		if c.output == outputIDs {
-			fmt.Fprintln(c.term.out, printable(d.ID))
-			continue
-		}
-		lines = append(lines, []string{d.ID, d.Reason, d.Key.Saga, d.Key.Correlation, inputName(d.Event), ago(d.Time), shortError(d)})
-	}
-	if c.output == outputTable {
-		rows(c.term.out, []string{"id", "reason", "saga", "key", "event", "time", "error"}, lines)
-	}
-	if list.Next != "" {
-		fmt.Fprintf(c.term.err, "more: add --after %s\n", list.Next)
-	}
-	return nil
 }
 
 func (c *client) deadLetterShow() *cobra.Command {

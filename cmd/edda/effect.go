@@ -70,7 +70,7 @@ func (p *process) buildEffects(ctx context.Context, l *line) error {
 		return edda.Classify(edda.Permanent, "effects.allow: %w", err)
 	}
 	l.providers = map[string]effects.Provider{
-		"http": httpeffect.New(httpeffect.Options{Guard: guard, Tracer: p.tracing.provider()}),
+		"http": httpeffect.New(httpeffect.Options{Guard: guard, Tracer: p.tracing.provider(), Standard: p.settings.Effects.StandardHTTP}),
 		"grpc": grpceffect.New(grpceffect.Options{Guard: guard, TracerProvider: p.tracing.provider()}),
 		"smtp": smtpeffect.New(smtpeffect.Options{Guard: guard}),
 		"sql":  sqleffect.New(sqleffect.Options{Guard: guard}),

@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"net/url"
-	"strconv"
 
 	"edda"
 	"edda/server"
@@ -64,17 +62,11 @@ func idleAfter(idle, n int, stopped string) int {
 }
 
 func (c *client) letterPortion(ctx context.Context, verb string, m manyLetters, after string, limit int) (p server.LetterPortion, err error) {
-	q := url.Values{"limit": {strconv.Itoa(limit)}}
-	for name, value := range map[string]string{"after": after, "reason": m.reason, "saga": m.saga} {
-		if value != "" {
-			q.Set(name, value)
-		}
-	}
 	body, err := json.Marshal(map[string]string{"why": c.why})
 	if err != nil {
 		return p, fmt.Errorf("write the call: %w", err)
 	}
-	raw, err := c.call(ctx, http.MethodPost, "/v1/deadletters/"+verb+"?"+q.Encode(), body)
+	raw, err := c.call(ctx, http.MethodPost, "/v1/deadletters/"+verb+"?"+m.query(paging{after: after, limit: limit}), body)
 	if err == nil {
 		err = json.Unmarshal(raw, &p)
 	}

@@ -149,13 +149,6 @@ func (c *client) letterAct(ctx context.Context, id, verb string, data json.RawMe
 }
 
 func (c *client) printLetterAct(v server.LetterActView, raw []byte) error {
-	switch c.output {
-	case outputJSON:
-		return indented(c.term.out, raw)
-	case outputIDs:
-		fmt.Fprintln(c.term.out, v.DeadLetter)
-		return nil
-	}
 	line := v.Fate
 	if v.Where != "" {
 		line += " to " + v.Where
@@ -166,11 +159,10 @@ func (c *client) printLetterAct(v server.LetterActView, raw []byte) error {
 	if v.Status != "" {
 		line += "; now " + string(v.Status)
 	}
-	fmt.Fprintln(c.term.out, printable(line))
-	for _, o := range v.Outputs {
-		fmt.Fprintln(c.term.out, "  "+printable(outputLine(o)))
+	if err := c.acted(raw, v.DeadLetter, line, v.Outputs); err != nil {
+		return err
 	}
-	if v.Next != "" {
+	if v.Next != "" && c.output == outputTable {
 		fmt.Fprintf(c.term.err, "the key is held again, by dead letter %s\n", printable(v.Next))
 	}
 	return nil
