@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"edda"
+	"edda/internal/backoff"
 	"edda/store"
 )
 
@@ -62,7 +63,7 @@ type evaluator struct {
 	failure error  // the last one; nil once a commit succeeded again
 	failing bool   // a failure waits until nothing is in flight
 	pausing bool   // after a failure, before trying again
-	backoff backoff
+	backoff backoff.Exponential
 	alarm   *time.Timer // ends the pause
 
 	ctx     context.Context // of run
@@ -82,7 +83,7 @@ func newEvaluator(e *Engine, positions []edda.Checkpoint) *evaluator {
 		seed: maphash.MakeSeed(), overlay: overlay{}, kept: newKept(),
 		applied: map[string]edda.Checkpoint{}, durable: map[string]edda.Checkpoint{},
 		created: map[string]time.Time{}, lagging: lagging{},
-		backoff: backoff{first: commitBackoff, most: commitBackoffMax},
+		backoff: backoff.Exponential{First: commitBackoff, Most: commitBackoffMax},
 		alarm:   time.NewTimer(0),
 		most:    maxBatch,
 		company: newCompany(),

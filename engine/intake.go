@@ -7,6 +7,7 @@ import (
 	"go.uber.org/zap"
 
 	"edda"
+	"edda/internal/backoff"
 )
 
 const (
@@ -33,14 +34,14 @@ type intake struct {
 	*Engine
 	read    map[string]uint64 // owned by run: the last sequence taken, by stream
 	out     chan Fetched      // closed when there will be no more
-	backoff backoff
+	backoff backoff.Exponential
 	brake   brake
 }
 
 func newIntake(e *Engine, positions []edda.Checkpoint) *intake {
 	in := &intake{
 		Engine: e, read: map[string]uint64{}, out: make(chan Fetched, intakeDepth),
-		backoff: backoff{first: fetchBackoff, most: fetchBackoffMax},
+		backoff: backoff.Exponential{First: fetchBackoff, Most: fetchBackoffMax},
 		brake:   brake{Engine: e},
 	}
 	for _, p := range positions {
@@ -74,7 +75,7 @@ func (in *intake) runOnce(ctx context.Context) {
 		in.pause(ctx, err)
 		return
 	}
-	in.backoff.reset()
+	in.backoff.Reset()
 }
 
 // hand waits until the evaluator has room.
@@ -87,10 +88,10 @@ func (in *intake) hand(ctx context.Context, got Fetched) {
 
 // pause logs the first failure of a row of them and waits.
 func (in *intake) pause(ctx context.Context, err error) {
-	if in.backoff.next == 0 {
+	if !in.backoff.Failing() {
 		in.log.Warn("fetch from the streams failed, trying again", zap.Error(err))
 	}
-	t := time.NewTimer(in.backoff.wait())
+	t := time.NewTimer(in.backoff.Next())
 	defer t.Stop()
 	select {
 	case <-t.C:

@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"edda"
+	"edda/internal/backoff"
 )
 
 // The bounds of the relay.
@@ -109,12 +110,9 @@ func validateLanes(lanes []Lane) error {
 	return nil
 }
 
-// backoff doubles from firstBackoff to lastBackoff with the failures so far;
+// retryPause doubles from firstBackoff to lastBackoff with the failures so far;
 // the upper half of it is random.
-func backoff(failures int, jitter float64) time.Duration {
-	d := lastBackoff
-	if shift := max(failures-1, 0); shift < 16 {
-		d = min(firstBackoff<<shift, lastBackoff)
-	}
+func retryPause(failures int, jitter float64) time.Duration {
+	d := backoff.Exponential{First: firstBackoff, Most: lastBackoff}.At(failures)
 	return d/2 + time.Duration(jitter*float64(d/2))
 }

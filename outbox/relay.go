@@ -324,7 +324,7 @@ func (r *Relay) fail(it *item, err error, now time.Time) {
 	if it.fails == 1 && !it.lane.down && !r.stopping {
 		r.o.Log.Warn("work was not accepted, trying again", workFields(it, err)...)
 	}
-	wait := max(backoff(it.fails, r.o.Jitter()), askedFor(err))
+	wait := max(retryPause(it.fails, r.o.Jitter()), askedFor(err))
 	it.lane.later(it, now.Add(wait))
 }
 
@@ -346,7 +346,7 @@ func (r *Relay) judge(l *lane, accepted, failed int, err error) {
 		return
 	}
 	l.rounds++
-	l.until = later(l.until, time.Now().Add(backoff(l.rounds, r.o.Jitter())))
+	l.until = later(l.until, time.Now().Add(retryPause(l.rounds, r.o.Jitter())))
 	if !l.down {
 		r.o.Log.Error("destination is down: its work waits in the store", zap.String("destination", l.Name), zap.Error(err))
 		r.setDown(l, true)

@@ -15,6 +15,7 @@ import (
 	"go.uber.org/zap"
 
 	"edda"
+	"edda/internal/backoff"
 	"edda/saga"
 	"edda/store"
 )
@@ -324,22 +325,13 @@ func (r *Replayer) replay(ctx context.Context, report *Report) {
 			break
 		}
 		r.log.Warn("replay failed, trying again", append(fields(report), zap.Error(err))...)
-		pause(ctx, failedAgain)
+		_ = backoff.Wait(ctx, failedAgain)
 	}
 	if ctx.Err() != nil || errors.Is(err, errStopping) {
 		<-ctx.Done() // the engine stops before this does
 		return
 	}
 	r.ended(ctx, report, err, time.Since(begun))
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	}
 }
 
 // ended records the end, and only then says so.

@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"edda"
+	"edda/internal/backoff"
 	"edda/store"
 )
 
@@ -221,14 +222,10 @@ func (k *Keeper) remove(ctx context.Context, p store.Portion) error {
 		return err
 	}
 	// gofail: var retentionRemoved struct{}
-	rest := time.NewTimer(min(max(restFactor*time.Since(began), minRest), maxRest))
-	defer rest.Stop()
-	select {
-	case <-rest.C:
-		return nil
-	case <-ctx.Done():
+	if backoff.Wait(ctx, min(max(restFactor*time.Since(began), minRest), maxRest)) != nil {
 		return context.Cause(ctx)
 	}
+	return nil
 }
 
 func cutoffs(s Settings, at time.Time) store.Cutoffs {

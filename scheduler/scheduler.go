@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"edda"
+	"edda/internal/backoff"
 	"edda/saga"
 	"edda/store"
 )
@@ -109,25 +110,25 @@ func (s *Scheduler) Run(ctx context.Context) error {
 // loop calls once, which says when it wants to be called next, until ctx ends.
 // It is called before that on a signal or the slow tick.
 func (s *Scheduler) loop(ctx context.Context, name string, signal <-chan struct{}, once func(context.Context) (time.Time, error)) {
-	var pause time.Duration // after a failure
+	pause := backoff.Exponential{First: retryFirst, Most: retryMost}
 	for ctx.Err() == nil {
 		next, err := once(ctx)
 		switch {
 		case err == nil:
-			pause = 0
+			pause.Reset()
 			sleep(ctx, time.Until(next), signal)
 		case ctx.Err() != nil || errors.Is(err, edda.Permanent):
 			return
 		default:
-			if pause == 0 {
+			if !pause.Failing() {
 				s.log.Warn("scheduler fails, trying again", zap.String("loop", name), zap.Error(err))
 			}
-			pause = min(max(retryFirst, 2*pause), retryMost)
-			sleep(ctx, pause, nil)
+			_ = backoff.Wait(ctx, pause.Next())
 		}
 	}
 }
 
+// sleep waits for d, or the slow tick, or a signal.
 func sleep(ctx context.Context, d time.Duration, signal <-chan struct{}) {
 	t := time.NewTimer(min(d, slowTick))
 	defer t.Stop()

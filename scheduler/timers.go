@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"edda/internal/backoff"
 )
 
 // page is how many rows are handed over at once: as many as the engine takes. It makes
@@ -31,9 +33,7 @@ const passedPause = 5 * time.Microsecond
 // rows that come due meanwhile could not fire earlier anyway, because the
 // engine fires in due order.
 func (t *timers) runOnce(ctx context.Context) (time.Time, error) {
-	if d := time.Until(t.rest); d > 0 {
-		sleep(ctx, d, nil)
-	}
+	_ = backoff.Wait(ctx, min(time.Until(t.rest), slowTick))
 	now := time.Now()
 	rows, next, passed, err := t.db.DueBut(now, page, t.engine.Waits)
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"edda"
+	"edda/internal/backoff"
 )
 
 // What a message of a stream is to the source.
@@ -116,7 +117,7 @@ func (v *river) store(stream, kind int, clock *time.Time, delay time.Duration) {
 
 // flow reads it as a reader does.
 func (v *river) flow(ctx context.Context, r *reader) error {
-	sleep(ctx, v.opens)
+	_ = backoff.Wait(ctx, v.opens)
 	r.mu.Lock()
 	r.past = backlog{opened: true, at: v.at, end: v.end()}
 	r.mu.Unlock()
@@ -125,13 +126,13 @@ func (v *river) flow(ctx context.Context, r *reader) error {
 		if m.kind == unseen || m.kind == gone {
 			continue
 		}
-		sleep(ctx, m.delay)
+		_ = backoff.Wait(ctx, m.delay)
 		if err := v.deliver(ctx, r, m); err != nil {
 			return err
 		}
 	}
 	if r.position() < v.end() { // a look at the ends finds that nothing more comes
-		sleep(ctx, time.Second)
+		_ = backoff.Wait(ctx, time.Second)
 		r.quietTo(uint64(len(v.messages)))
 	}
 	return nil
@@ -200,7 +201,7 @@ func drain(ctx context.Context, rivers []*river, most int, pause time.Duration) 
 		default:
 			later = append(later, got.Events...)
 		}
-		sleep(ctx, pause)
+		_ = backoff.Wait(ctx, pause)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"edda/engine"
+	"edda/internal/backoff"
 )
 
 // endWait bounds how long Ends waits for the reader to come as far as the last
@@ -153,7 +154,7 @@ func (r *reader) settle(ctx context.Context, far uint64) uint64 {
 		if ctx.Err() != nil || !r.unsure() {
 			return far
 		}
-		sleep(ctx, endPoll)
+		_ = backoff.Wait(ctx, endPoll)
 	}
 }
 

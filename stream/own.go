@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"edda"
+	"edda/internal/backoff"
 )
 
 const (
@@ -223,7 +224,7 @@ func (r *reader) still(ctx context.Context, last uint64) bool {
 		if ctx.Err() != nil {
 			return false
 		}
-		sleep(ctx, restPoll)
+		_ = backoff.Wait(ctx, restPoll)
 	}
 	return false
 }

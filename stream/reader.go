@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	"edda"
+	"edda/internal/backoff"
 )
 
 const (
@@ -75,7 +76,7 @@ type reader struct {
 
 // run reads until ctx ends.
 func (r *reader) run(ctx context.Context) error {
-	wait := retryFirst
+	retry := backoff.Exponential{First: retryFirst, Most: retryMost}
 	for ctx.Err() == nil {
 		before := r.position()
 		err := r.consume(ctx)
@@ -93,22 +94,13 @@ func (r *reader) run(ctx context.Context) error {
 			return err
 		}
 		if r.position() > before {
-			wait = retryFirst
+			retry.Reset()
 		}
+		wait := retry.Next()
 		r.log.Warn("reading a stream again", zap.String("stream", r.name), zap.Duration("wait", wait), zap.Error(err))
-		sleep(ctx, wait)
-		wait = min(2*wait, retryMost)
+		_ = backoff.Wait(ctx, wait)
 	}
 	return ctx.Err()
-}
-
-func sleep(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	}
 }
 
 // consume makes the consumer behind what was read, and reads until trouble.
@@ -282,7 +274,7 @@ func (r *reader) allHandled(ctx context.Context) bool {
 		if all {
 			return true
 		}
-		sleep(ctx, endPoll)
+		_ = backoff.Wait(ctx, endPoll)
 	}
 	return false
 }

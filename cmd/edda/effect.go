@@ -16,6 +16,7 @@ import (
 	"edda/effects/smtpeffect"
 	"edda/effects/sqleffect"
 	"edda/hero/jobeffect"
+	"edda/internal/backoff"
 	"edda/server"
 )
 
@@ -106,7 +107,7 @@ func (p *process) recoverEffects(ctx context.Context) error {
 		if !told {
 			p.log.Error("the effects of the run before wait for the store", zap.Error(err))
 		}
-		wait(ctx, joinAgain)
+		_ = backoff.Wait(ctx, joinAgain)
 	}
 }
 

@@ -19,6 +19,7 @@ import (
 	"edda/effects"
 	"edda/engine"
 	"edda/hero/msgout"
+	"edda/internal/backoff"
 	"edda/outbox"
 	"edda/replay"
 	"edda/scheduler"
@@ -89,21 +90,10 @@ func (p *process) join(ctx context.Context) error {
 			p.log.Warn(say, zap.Error(err))
 			told = say
 		}
-		if !wait(ctx, joinAgain) {
+		if backoff.Wait(ctx, joinAgain) != nil {
 			l.close()
 			return ctx.Err()
 		}
-	}
-}
-
-func wait(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"edda/internal/backoff"
 	"edda/store"
 )
 
@@ -66,7 +67,7 @@ func (p *pulse) Run(ctx context.Context) error {
 }
 
 func (p *pulse) beat(ctx context.Context, l loop) {
-	for wait(ctx, beatEvery) {
+	for backoff.Wait(ctx, beatEvery) == nil {
 		p.owes(l.name, true)
 		_ = l.ask(ctx) // that it answered is what counts; /health tells of failures
 		p.owes(l.name, false)

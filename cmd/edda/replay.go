@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"edda"
+	"edda/internal/backoff"
 	"edda/replay"
 	"edda/server"
 )
@@ -234,7 +235,7 @@ func (c *client) awaitReplay(ctx context.Context, id string) (replay.Report, []b
 		if shown.show(r); r.State != replay.StateRunning {
 			return r, list.Replays[0], nil
 		}
-		if !wait(ctx, replayPoll) {
+		if backoff.Wait(ctx, replayPoll) != nil {
 			return r, nil, leftAlone(ctx, id, nil)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 
 	"edda"
 	"edda/hero"
+	"edda/internal/backoff"
 )
 
 // The errors of a client.
@@ -387,7 +388,8 @@ const (
 // the job waits for others, Wait releases what may run: workers of others do not.
 func (c *Client) Wait(ctx context.Context, id string) (Job, error) {
 	page := uint64(0)
-	for look := firstLook; ; look = min(2*look, lastLook) {
+	for looks := (backoff.Exponential{First: firstLook, Most: lastLook}); ; {
+		look := looks.Next()
 		err := c.db.Do(ctx, "BLPOP", c.scheme.ReplyQueue(id), look.Seconds()).Err()
 		if err != nil && !errors.Is(err, redis.Nil) && ctx.Err() == nil {
 			err = c.sleep(ctx, trouble("wait for job "+id, err), look)
@@ -415,9 +417,6 @@ func (c *Client) sleep(ctx context.Context, err error, d time.Duration) error {
 	if !errors.Is(err, edda.Temporary) {
 		return err
 	}
-	select {
-	case <-ctx.Done():
-	case <-time.After(d):
-	}
+	_ = backoff.Wait(ctx, d)
 	return nil
 }

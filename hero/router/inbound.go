@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"edda/hero"
+	"edda/internal/backoff"
 )
 
 // What looking for job messages in msg_in takes.
@@ -82,12 +83,13 @@ type inbox struct {
 func (l *line) inbound(ctx context.Context) {
 	l.resume(ctx, msgInCoordinator, true)
 	boxes := []*inbox{{list: hero.MsgIn}, {list: fmt.Sprintf("%s:%d", hero.MsgIn, l.context)}}
-	var p pause
-	every := inboundEvery
+	p := newRetry()
+	looks := backoff.Exponential{First: inboundEvery, Most: inboundAtMost}
 	for l.slot(ctx) {
 		key, err := l.takeJob(ctx, boxes)
 		if err == nil && key != "" {
-			p, every = 0, inboundEvery
+			p.Reset()
+			looks.Reset()
 			l.begin(ctx, journey{key, msgInCoordinator, true})
 			continue
 		}
@@ -97,8 +99,7 @@ func (l *line) inbound(ctx context.Context) {
 			l.resume(ctx, msgInCoordinator, true) // a key may have been moved, and the answer lost
 			continue
 		}
-		sleep(ctx, every)
-		every = min(2*every, inboundAtMost)
+		_ = backoff.Wait(ctx, looks.Next())
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"edda"
 	"edda/hero"
 	"edda/hero/redisdb"
+	"edda/internal/backoff"
 )
 
 // msgInCoordinator keeps the job messages that were taken out of msg_in, as
@@ -66,17 +67,17 @@ type journey struct {
 // outbound takes keys out of msg_out, first those that an earlier run took.
 func (l *line) outbound(ctx context.Context) {
 	l.resume(ctx, hero.MsgOutCoordinator, false)
-	var pause pause
+	p := newRetry()
 	for l.slot(ctx) {
 		key, err := l.r.db.Take(ctx, l.context, hero.MsgOut, hero.MsgOutCoordinator, takeWait)
 		if err != nil {
 			<-l.slots
 			if !errors.Is(err, redisdb.ErrEmpty) {
-				l.rest(ctx, &pause, "take from msg_out", err)
+				l.rest(ctx, &p, "take from msg_out", err)
 			}
 			continue
 		}
-		pause = 0
+		p.Reset()
 		l.begin(ctx, journey{key, hero.MsgOutCoordinator, false})
 	}
 }
@@ -179,18 +180,13 @@ func (l *line) carry(ctx context.Context, j journey) {
 	})
 }
 
-// pause is the time between two tries; the zero pause is the first.
-type pause time.Duration
-
-func (p *pause) next() time.Duration {
-	d := max(time.Duration(*p), firstPause)
-	*p = pause(min(2*d, lastPause))
-	return d
+func newRetry() backoff.Exponential {
+	return backoff.Exponential{First: firstPause, Most: lastPause}
 }
 
 // until does it again until it succeeds or ctx ends, and says once what is wrong.
 func (l *line) until(ctx context.Context, what string, do func() error) {
-	var p pause
+	p := newRetry()
 	complaint := ""
 	for {
 		err := do()
@@ -201,30 +197,18 @@ func (l *line) until(ctx context.Context, what string, do func() error) {
 			complaint = said
 			l.log.Warn("router: "+what, zap.Error(err))
 		}
-		if !sleep(ctx, p.next()) {
+		if backoff.Wait(ctx, p.Next()) != nil {
 			return
 		}
 	}
 }
 
 // rest waits after a try of a loop that failed; the first time it says why.
-func (l *line) rest(ctx context.Context, p *pause, what string, err error) {
-	if *p == 0 && ctx.Err() == nil {
+func (l *line) rest(ctx context.Context, p *backoff.Exponential, what string, err error) {
+	if !p.Failing() && ctx.Err() == nil {
 		l.log.Warn("router: "+what, zap.Error(err))
 	}
-	sleep(ctx, p.next())
-}
-
-// sleep waits; false when ctx ended first.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
+	_ = backoff.Wait(ctx, p.Next())
 }
 
 // deliver gives one message its fate, or brings it so far that it waits for a
@@ -331,7 +315,7 @@ func (l *line) measure(ctx context.Context) {
 		if n, err := l.alive(ctx); err == nil {
 			gauges.living(float64(n))
 		}
-		if !sleep(ctx, l.r.o.Look) {
+		if backoff.Wait(ctx, l.r.o.Look) != nil {
 			return
 		}
 	}

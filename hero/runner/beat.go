@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	"edda/hero"
+	"edda/internal/backoff"
 	"edda/internal/complaint"
 )
 
@@ -59,7 +60,7 @@ func (l *line) claim(ctx context.Context) (*pulse, bool) {
 	host, _ := os.Hostname() // for people only
 	p := &pulse{l: l, self: fmt.Sprintf("%s/%d/%s", host, os.Getpid(), rand.Text())}
 	claiming := complaint.New(l.log, "not yet serving")
-	for wait := (pause(0)); ; {
+	for retry := newRetry(); ; {
 		err := p.beat(ctx)
 		if err == nil {
 			err = l.r.register(ctx, l.context)
@@ -72,7 +73,7 @@ func (l *line) claim(ctx context.Context) (*pulse, bool) {
 			return nil, false
 		}
 		claiming.Failed(err)
-		if !sleep(ctx, wait.next()) {
+		if backoff.Wait(ctx, retry.Next()) != nil {
 			return nil, false
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"edda"
 	"edda/hero"
 	"edda/hero/redisdb"
+	"edda/internal/backoff"
 	"edda/internal/complaint"
 )
 
@@ -114,19 +115,19 @@ func (l *line) leftovers(ctx, work context.Context) bool {
 func (l *line) takeFrom(ctx, work context.Context, kind string) {
 	queue, into := hero.ScriptType(kind).Queue(), taken(kind, l.r.id)
 	taking := complaint.New(l.log, "take from "+queue)
-	var p pause
+	p := newRetry()
 	for l.room(ctx) {
 		key, err := l.r.db.Take(ctx, l.context, queue, into, takeWait)
 		switch {
 		case errors.Is(err, redisdb.ErrEmpty):
-			p = 0
+			p.Reset()
 			taking.Worked()
 		case err != nil && ctx.Err() == nil:
 			taking.Failed(err)
-			sleep(ctx, p.next())
+			_ = backoff.Wait(ctx, p.Next())
 		case err != nil:
 		case ctx.Err() == nil && l.trySlot():
-			p = 0
+			p.Reset()
 			taking.Worked()
 			l.start(work, kind, key)
 			for l.more(ctx, work, kind, taking) {
@@ -217,7 +218,7 @@ func (l *line) start(work context.Context, kind, key string) {
 // persist does what must be done until it is, or until ctx ends. What Redis
 // refuses for good is logged, and is not done.
 func (l *line) persist(ctx context.Context, what string, do func(context.Context) error) bool {
-	var p pause
+	p := newRetry()
 	for failed := false; ; failed = true {
 		err := do(ctx)
 		if err == nil {
@@ -234,7 +235,7 @@ func (l *line) persist(ctx context.Context, what string, do func(context.Context
 			return false
 		}
 		l.storing.Failed(err, zap.String("what", what))
-		if !sleep(ctx, p.next()) {
+		if backoff.Wait(ctx, p.Next()) != nil {
 			return false
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"edda"
 	"edda/hero"
 	"edda/hero/redisdb"
+	"edda/internal/backoff"
 	"edda/internal/complaint"
 )
 
@@ -85,7 +86,7 @@ func (r *Runner) lines(ctx, work context.Context) {
 	var all sync.WaitGroup
 	running := map[uint32]context.CancelFunc{}
 	ended := make(chan uint32)
-	var p pause
+	p := newRetry()
 	changes := ""
 	looking := complaint.New(r.o.Log, "look for contexts")
 	for {
@@ -109,7 +110,7 @@ func (r *Runner) lines(ctx, work context.Context) {
 			})
 		}
 		if err == nil {
-			p = 0
+			p.Reset()
 			for c, cancel := range running {
 				if !slices.Contains(served, c) {
 					cancel()
@@ -149,9 +150,9 @@ func (r *Runner) rest(ctx context.Context, running map[uint32]context.CancelFunc
 	return true
 }
 
-func (r *Runner) wait(p *pause, err error) time.Duration {
+func (r *Runner) wait(p *backoff.Exponential, err error) time.Duration {
 	if err != nil {
-		return p.next()
+		return p.Next()
 	}
 	return slowly * r.o.Look
 }
@@ -196,22 +197,6 @@ func (r *Runner) register(ctx context.Context, in uint32) error {
 	return nil
 }
 
-// pause grows from one failure to the next.
-type pause time.Duration
-
-func (p *pause) next() time.Duration {
-	*p = min(max(2**p, pause(pauseFirst)), pause(pauseLast))
-	return time.Duration(*p)
-}
-
-// sleep waits; false when ctx ended first.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
+func newRetry() backoff.Exponential {
+	return backoff.Exponential{First: pauseFirst, Most: pauseLast}
 }

@@ -14,6 +14,7 @@ import (
 	"edda/hero"
 	"edda/hero/redisdb"
 	"edda/hero/script"
+	"edda/internal/backoff"
 	"edda/internal/complaint"
 )
 
@@ -29,7 +30,7 @@ func (l *line) announce(ctx context.Context, kind string) error {
 // sweep looks for the jobs of runners that died, and at queues that nobody here
 // serves, until ctx ends.
 func (l *line) sweep(ctx context.Context) {
-	var p pause
+	p := newRetry()
 	looking := complaint.New(l.log, "look for dead runners")
 	for ctx.Err() == nil {
 		err := l.sweepOnce(ctx)
@@ -41,9 +42,9 @@ func (l *line) sweep(ctx context.Context) {
 			looking.Note(err)
 		}
 		if err == nil {
-			p = 0
+			p.Reset()
 		}
-		sleep(ctx, wait)
+		_ = backoff.Wait(ctx, wait)
 	}
 }
 
@@ -169,11 +170,11 @@ func known(here []string) []string {
 // otherwise, until ctx ends and they have ended.
 func (l *line) watch(ctx, work context.Context) {
 	watching := complaint.New(l.log, "watch jobs")
-	for sleep(ctx, l.r.o.Look) {
+	for backoff.Wait(ctx, l.r.o.Look) == nil {
 		l.watchOnce(ctx, watching)
 	}
 	// Draining jobs may be stopped, too.
-	for sleep(work, l.r.o.Look) && l.watchOnce(work, watching) > 0 {
+	for backoff.Wait(work, l.r.o.Look) == nil && l.watchOnce(work, watching) > 0 {
 	}
 }
 
