@@ -19,12 +19,12 @@ const draftRoom = 64 << 10
 // What it says last is valid until it is written again.
 type draft struct {
 	nats.Msg
-	room             []byte    // for bodies
-	id, trace, taken [1]string // the headers' values
-	event            envelope
-	command          aggregateCommand
-	result           result
-	coder            fields.Coder
+	room                  []byte    // for bodies
+	id, trace, taken, run [1]string // the headers' values
+	event                 envelope
+	command               aggregateCommand
+	result                result
+	coder                 fields.Coder
 }
 
 var drafts = sync.Pool{New: func() any { return &draft{Msg: nats.Msg{Header: nats.Header{}}} }}

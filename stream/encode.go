@@ -42,6 +42,9 @@ func (c Codec) work(d *draft, w *edda.Work) error {
 		s := Subject{Tenant: w.From.Tenant, Family: FamilyResult, Name: w.Name, ID: w.CommandID}
 		err := c.message(d, s, w.ID, w.Trace, w.Payload)
 		d.takenAt(w.Time)
+		if c.Run != "" {
+			d.set(headerRun, &d.run, c.Run)
+		}
 		return err
 	}
 	return reject("kind", fmt.Errorf("work of kind %q does not go to JetStream", w.Kind))
