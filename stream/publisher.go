@@ -94,7 +94,6 @@ func (p *Publisher) window(ctx context.Context, batch []edda.Work, errs []error)
 	}
 	defer w.close()
 	d := newDraft()
-	defer d.free()
 	for i := range batch {
 		errs[i] = p.start(ctx, w, i, d, &batch[i])
 	}

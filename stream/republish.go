@@ -81,7 +81,6 @@ func (r *Republisher) Count() int { return r.count }
 // missing.
 func (r *Republisher) Add(ctx context.Context, w edda.Work) (missing bool, err error) {
 	d := newDraft()
-	defer d.free()
 	if err := r.publisher.codec.work(d, &w); err == nil {
 		id := r.publisher.codec.messageID(d.Subject, d.Header)
 		if r.there[id] {
