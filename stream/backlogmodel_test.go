@@ -148,7 +148,7 @@ func (v *river) deliver(ctx context.Context, r *reader, m drop) error {
 
 // sourceOf is a source whose readers are to be fed.
 func sourceOf(n int) *Source {
-	s := &Source{wake: make(chan struct{}, 1), copies: newCopies(), past: true, caughtUp: make(chan struct{})}
+	s := &Source{wake: make(chan struct{}, 1), past: true, caughtUp: make(chan struct{})}
 	for i := range n {
 		s.readers = append(s.readers, &reader{
 			name: fmt.Sprint(i), codec: Codec{Grammar: Grammar{NoTenancy: true}}, tenants: &s.tenants, buffer: newBuffer(),
