@@ -25,7 +25,8 @@ import (
 // FileName is the store's file within the data folder.
 const FileName = "edda.db"
 
-// formatVersion is the newest format that this code reads, and the one it writes.
+// formatVersion is the format that this code reads and writes. Formats 1 to 3 were in no
+// release.
 const formatVersion = 4
 
 // lockWait is how long Open waits for another process to let go of the file:
@@ -272,33 +273,18 @@ func (d *DB) prepare(raw *bolt.DB) error {
 		for _, name := range keyspaces {
 			complete = complete && tx.Bucket([]byte(name)) != nil
 		}
-		complete = complete && string(tx.Bucket([]byte(bucketMeta)).Get(metaFormat)) == strconv.Itoa(formatVersion)
-		if err := checkFormat(d.options.called, tx); err != nil {
-			return err
-		}
-		return d.mayUpgrade(tx)
+		return checkFormat(d.options.called, tx)
 	})
 	if err != nil || complete {
 		return err
 	}
 	if d.options.ReadOnly {
-		return fmt.Errorf("%s is of an older format, or was never begun, and cannot be written: check a copy of it, with the two files of its log, elsewhere", d.options.called)
+		return fmt.Errorf("%s was never begun, or lacks a keyspace, and cannot be written: check a copy of it, with the two files of its log, elsewhere", d.options.called)
 	}
 	if err := raw.Update(d.create); err != nil {
 		return explain(d.path, err)
 	}
 	return nil
-}
-
-// mayUpgrade refuses a store of an older format that could not be opened then, for
-// want of its keyset: it stays one that the older edda opens. The keyset of one of
-// this format is asked once its log was read.
-func (d *DB) mayUpgrade(tx *bolt.Tx) error {
-	meta := tx.Bucket([]byte(bucketMeta))
-	if meta == nil || string(meta.Get(metaFormat)) == strconv.Itoa(formatVersion) {
-		return nil
-	}
-	return seal{aead: d.options.Seal, id: string(meta.Get(metaID))}.opens(meta.Get(metaSealed), d.options.called)
 }
 
 func checkFormat(path string, tx *bolt.Tx) error {
@@ -315,12 +301,15 @@ func checkFormat(path string, tx *bolt.Tx) error {
 		return fmt.Errorf("%s is not a store of edda: its format is %q: choose another --data", path, text)
 	}
 	if version > formatVersion {
-		return fmt.Errorf("%s was written by a newer edda (format %d, this one reads up to %d): use that version or restore a backup", path, version, formatVersion)
+		return fmt.Errorf("%s was written by a newer edda (format %d, this one reads %d): use that version or restore a backup", path, version, formatVersion)
+	}
+	if version < formatVersion {
+		return fmt.Errorf("%s was written before the first release (format %d, this one reads %d), and no released version reads it: choose another --data, or restore a backup of format %d", path, version, formatVersion, formatVersion)
 	}
 	return nil
 }
 
-// create makes a new store, and of one of an older format one of this.
+// create makes what a store lacks: all of a new one.
 func (d *DB) create(tx *bolt.Tx) error {
 	for _, name := range keyspaces {
 		if _, err := tx.CreateBucketIfNotExists([]byte(name)); err != nil {
@@ -329,7 +318,7 @@ func (d *DB) create(tx *bolt.Tx) error {
 	}
 	meta := tx.Bucket([]byte(bucketMeta))
 	if meta.Get(metaID) != nil {
-		return meta.Put(metaFormat, []byte(strconv.Itoa(formatVersion)))
+		return nil
 	}
 	now := d.options.Now().UTC()
 	id, err := ulid.New(ulid.Timestamp(now), rand.Reader)

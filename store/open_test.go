@@ -19,7 +19,11 @@ func TestOpenRefuses(t *testing.T) {
 	}{
 		"a newer format": {
 			prepare: func(t *testing.T, path string) { edit(t, path, bucketMeta, "format", "7") },
-			want:    "was written by a newer edda (format 7, this one reads up to 4): use that version or restore a backup",
+			want:    "was written by a newer edda (format 7, this one reads 4): use that version or restore a backup",
+		},
+		"a format before the first release": {
+			prepare: func(t *testing.T, path string) { edit(t, path, bucketMeta, "format", "3") },
+			want:    "was written before the first release (format 3, this one reads 4), and no released version reads it: choose another --data, or restore a backup of format 4",
 		},
 		"no format": {
 			prepare: func(t *testing.T, path string) { edit(t, path, bucketMeta, "format", "seven") },

@@ -15,70 +15,29 @@ import (
 	berrors "go.etcd.io/bbolt/errors"
 )
 
-// TestADamagedLogIsSaid and what to do about it, never passed over.
-func TestADamagedLogIsSaid(t *testing.T) {
-	first := func(raw *bolt.Tx) (*bolt.Bucket, []byte) {
-		c := raw.Cursor()
-		name, _ := c.Seek([]byte(segmentPrefix))
-		return raw.Bucket(name), bytes.Clone(name)
-	}
-	change := func(seq uint64, fn func(entry []byte)) func(*bolt.Tx) error {
-		return func(raw *bolt.Tx) error {
-			b, _ := first(raw)
-			entry := bytes.Clone(b.Get(partKey(seq, 0)))
-			fn(entry)
-			return b.Put(partKey(seq, 0), entry)
-		}
-	}
-	tests := map[string]struct {
+// TestADamagedFileOfALogIsSaid and what to do about it: what lies in the log must find its
+// bucket, and its place in the order.
+func TestADamagedFileOfALogIsSaid(t *testing.T) {
+	for name, test := range map[string]struct {
 		damage func(*bolt.Tx) error
 		want   string
 	}{
-		"a byte of an entry": {change(2, func(e []byte) { e[len(e)-1] ^= 1 }), "transaction 2: its checksum is not that of its content"},
-		"another version":    {change(2, func(e []byte) { e[0] = 9 }), "transaction 2: its version is 9, and a log in the file itself has no other than 1"},
-		"another's entry": {func(raw *bolt.Tx) error {
-			b, _ := first(raw)
-			return b.Put(partKey(2, 0), bytes.Clone(b.Get(partKey(1, 0))))
-		}, "transaction 2: its checksum"},
-		"a lost entry": {func(raw *bolt.Tx) error {
-			b, _ := first(raw)
-			return b.Delete(partKey(2, 0))
-		}, "transaction 2 is missing"},
-		"a lost first entry": {func(raw *bolt.Tx) error {
-			b, _ := first(raw)
-			return b.Delete(partKey(1, 0))
-		}, "transaction 1 is missing"},
-		"a lost last entry": {func(raw *bolt.Tx) error {
-			b, _ := first(raw)
-			return b.Delete(partKey(3, 0))
-		}, "it ends with transaction 2 and not with 3"},
-		"a lost segment": {func(raw *bolt.Tx) error {
-			_, name := first(raw)
-			return raw.DeleteBucket(name)
-		}, "it ends with transaction 0 and not with 3"},
-		"a foreign segment": {func(raw *bolt.Tx) error {
-			_, err := raw.CreateBucket(segmentName(7))
-			return err
-		}, "there is log-0000000000000007 where log-0000000000000004 is to be"},
-		"half an entry": {func(raw *bolt.Tx) error {
-			b, _ := first(raw)
-			return b.Put(partKey(2, 0), b.Get(partKey(2, 0))[:3])
-		}, "transaction 2: malformed entry"},
-		"a mark": {func(raw *bolt.Tx) error { return raw.Bucket(logName).Put(rowFolded, []byte("x")) }, "the row folded has 1 bytes"},
-		"an entry too many": {func(raw *bolt.Tx) error {
-			return raw.Bucket(logName).Put(rowLast, binary.BigEndian.AppendUint64(nil, 2))
-		}, "it ends with transaction 3 and not with 2"},
-		"a lost bucket": {func(raw *bolt.Tx) error { return raw.DeleteBucket([]byte("more")) }, `there is no bucket "more"`},
-	}
-	for name, test := range tests {
+		"a mark":        {func(raw *bolt.Tx) error { return raw.Bucket(logName).Put(rowFolded, []byte("x")) }, "the row folded has 1 bytes"},
+		"an id":         {func(raw *bolt.Tx) error { return raw.Bucket(logName).Put(rowID, []byte("x")) }, "the row id has 1 bytes"},
+		"a lost bucket": {func(raw *bolt.Tx) error { return raw.DeleteBucket([]byte(flat)) }, `there is no bucket "` + flat + `"`},
+	} {
 		t.Run(name, func(t *testing.T) {
-			path := filepath.Join(t.TempDir(), "x.db")
-			raw := logged(t, path)
-			if err := raw.Update(test.damage); err != nil {
+			_, i := twoTables(t)
+			path := i.put(t)
+			raw, err := bolt.Open(path, 0o600, &bolt.Options{NoSync: true})
+			if err != nil {
 				t.Fatal(err)
 			}
 			defer raw.Close()
-			_, err := Load(raw, Options{})
+			if err := raw.Update(test.damage); err != nil {
+				t.Fatal(err)
+			}
+			_, err = Load(raw, byHand)
 			if err == nil || !strings.Contains(err.Error(), test.want) || !strings.HasSuffix(err.Error(), "restore a backup") {
 				t.Errorf("%v, want %s: restore a backup", err, test.want)
 			}
@@ -170,36 +129,6 @@ func TestAVersionThatIsNotReadSaysWhose(t *testing.T) {
 			t.Errorf("%s: %v", way, err)
 		}
 	}
-}
-
-// logged is a file with three transactions in a log as it was in the file itself.
-func logged(t *testing.T, path string) *bolt.DB {
-	t.Helper()
-	raw, err := bolt.Open(path, 0o600, &bolt.Options{NoSync: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := raw.Update(func(tx *bolt.Tx) error {
-		_, err := tx.CreateBucket([]byte("more"))
-		head, err2 := tx.CreateBucket(logName)
-		segment, err3 := tx.CreateBucket(segmentName(1))
-		if err := errors.Join(err, err2, err3); err != nil {
-			return err
-		}
-		space := &Bucket{space: []byte("more")}
-		for i, v := range []string{"a", "b", "c"} {
-			seq := uint64(i + 1)
-			var e encoder
-			framed, err := e.encode(seq, []written{{space, newRow(put, []byte("k"), []byte(v), seq)}})
-			if err := errors.Join(err, segment.Put(partKey(seq, 0), framed[recordHeader:])); err != nil {
-				return err
-			}
-		}
-		return head.Put(rowLast, binary.BigEndian.AppendUint64(nil, 3))
-	}); err != nil {
-		t.Fatal(err)
-	}
-	return raw
 }
 
 // TestWhatTheFileWouldRefuseIsRefusedAtOnce: once it is in the log it must find its place.

@@ -2,7 +2,6 @@ package changelog
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"math"
 	"sync/atomic"
@@ -302,10 +301,9 @@ func (db *DB) chunk(raw *bolt.Tx, f *folding, s *state) error {
 	return folded(raw, s.frozen.last)
 }
 
-// folded notes that all up to a transaction is in the buckets. A log that was in the
-// file itself is dropped with it: it was one table.
+// folded notes that all up to a transaction is in the buckets.
 func folded(raw *bolt.Tx, last uint64) error {
-	return errors.Join(raw.Bucket(logName).Put(rowFolded, binary.BigEndian.AppendUint64(nil, last)), dropSegments(raw))
+	return raw.Bucket(logName).Put(rowFolded, binary.BigEndian.AppendUint64(nil, last))
 }
 
 // superseded tells whether a value need not come to its page: the active table, which

@@ -167,8 +167,6 @@ func (db *DB) replay(raw *bolt.Tx, fn replayed) (last uint64, err error) {
 	switch id := head.Get(rowID); {
 	case err != nil:
 		return 0, err
-	case inSegments(head):
-		return eachInSegments(raw, folded, fn)
 	case id == nil:
 		return folded, nil
 	case len(id) != idSize:

@@ -24,11 +24,7 @@ var (
 )
 
 // isLog tells whether a top-level bucket is the log's.
-func isLog(name []byte) bool {
-	return bytes.Equal(name, logName) || bytes.HasPrefix(name, []byte(segmentPrefix))
-}
-
-func segmentName(first uint64) []byte { return fmt.Appendf(nil, "%s%016x", segmentPrefix, first) }
+func isLog(name []byte) bool { return bytes.Equal(name, logName) }
 
 // An entry is a byte for its version, one that says how the rest is compressed,
 // a CRC-32C of the rest behind the transaction's number, and the rest: its rows.

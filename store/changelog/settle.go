@@ -97,7 +97,7 @@ func (db *DB) settle(deadline time.Time) error {
 
 func isSettled(head *bolt.Bucket, last uint64) (bool, error) {
 	until, err := number(head, rowFolded)
-	return until == last && head.Get(rowID) == nil && !inSegments(head), err
+	return until == last && head.Get(rowID) == nil, err
 }
 
 func markSettled(raw *bolt.Tx, last uint64) error {
