@@ -19,7 +19,7 @@ import (
 
 	"edda"
 	"edda/internal/complaint"
-	"edda/store/changelog"
+	"edda/store/wal"
 )
 
 // FileName is the store's file within the data folder.
@@ -61,7 +61,7 @@ func Open(dir string, o Options) (*DB, error) {
 	}
 	for _, left := range []string{compacting, checking, restoring, extracting} {
 		// Of a process that was killed; mostly there is none.
-		_ = errors.Join(os.Remove(filepath.Join(dir, left)), changelog.RemoveLog(filepath.Join(dir, left)))
+		_ = errors.Join(os.Remove(filepath.Join(dir, left)), wal.RemoveLog(filepath.Join(dir, left)))
 	}
 	return d, nil
 }
@@ -82,7 +82,7 @@ func OpenToCheck(dir string, o Options) (d *DB, readOnly bool, err error) {
 // noLog refuses the log of a file that is gone: it has transactions that are nowhere else,
 // and no new store is to be begun beside it.
 func noLog(path string) error {
-	return changelog.EachLog(path, path, func(log, _ string) error {
+	return wal.EachLog(path, path, func(log, _ string) error {
 		return edda.Classify(edda.Permanent, "%s is the log of a store that is not beside it: move it to where that is, or put that back", log)
 	})
 }
@@ -95,7 +95,7 @@ func openFile(path string, o Options) (*DB, error) {
 		if err := noLog(path); err != nil {
 			return nil, err
 		}
-		if err := changelog.RemoveKept(path); err != nil { // of one that was there
+		if err := wal.RemoveKept(path); err != nil { // of one that was there
 			return nil, err
 		}
 	}
@@ -232,7 +232,7 @@ func load(path string, raw *boltFile, o Options) (*DB, error) {
 		return nil, fmt.Errorf("%s: %w", o.called, err)
 	}
 	d.file = file
-	if err := file.View(func(tx *changelog.Tx) error {
+	if err := file.View(func(tx *wal.Tx) error {
 		meta := tx.Bucket([]byte(bucketMeta))
 		d.id, d.tenant, d.origins, d.stamp = string(meta.Get(metaID)), string(meta.Get(metaTenant)), string(meta.Get(metaOrigins)), stampOf(tx)
 		return nil
@@ -243,7 +243,7 @@ func load(path string, raw *boltFile, o Options) (*DB, error) {
 	if err := d.unlock(); err != nil {
 		return nil, err
 	}
-	return d, file.View(func(tx *changelog.Tx) (err error) {
+	return d, file.View(func(tx *wal.Tx) (err error) {
 		if d.index, err = d.loadIndex(tx); err != nil {
 			return err
 		}
@@ -254,8 +254,8 @@ func load(path string, raw *boltFile, o Options) (*DB, error) {
 
 // withLog reads the log of a file. That it cannot be folded is said at times, for it is
 // tried again, and commits know of it once the log is full.
-func withLog(raw *boltFile, o Options) (*changelog.DB, error) {
-	return changelog.Load(raw.DB, changelog.Options{File: raw.file, Bound: o.foldAt, Plain: o.plain, Unlogged: o.unlogged, OpenFile: o.openFile, Keep: o.KeepSent, Kept: complaint.New(o.Log, "keep what was sent").Note, Folds: complaint.New(o.Log, "fold the store's log").Note, Spaces: map[string]changelog.Space{
+func withLog(raw *boltFile, o Options) (*wal.DB, error) {
+	return wal.Load(raw.DB, wal.Options{File: raw.file, Bound: o.foldAt, Plain: o.plain, Unlogged: o.unlogged, OpenFile: o.openFile, Keep: o.KeepSent, Kept: complaint.New(o.Log, "keep what was sent").Note, Folds: complaint.New(o.Log, "fold the store's log").Note, Spaces: map[string]wal.Space{
 		string(bucketOutbox):  {Fill: appendFill},
 		string(bucketAudit):   {Fill: appendFill},
 		string(bucketHistory): {Fill: appendFill, Nested: true},
@@ -333,12 +333,12 @@ func (d *DB) create(tx *bolt.Tx) error {
 	)
 }
 
-func readStamp(file *changelog.DB) (s stamp, err error) {
-	err = file.View(func(tx *changelog.Tx) error {
+func readStamp(file *wal.DB) (s stamp, err error) {
+	err = file.View(func(tx *wal.Tx) error {
 		s = stampOf(tx)
 		return nil
 	})
 	return s, err
 }
 
-func stampOf(tx *changelog.Tx) stamp { return cutStamp(tx.Bucket([]byte(bucketMeta)).Get(metaCommit)) }
+func stampOf(tx *wal.Tx) stamp { return cutStamp(tx.Bucket([]byte(bucketMeta)).Get(metaCommit)) }

@@ -9,7 +9,7 @@ import (
 
 	bolt "go.etcd.io/bbolt"
 
-	"edda/store/changelog"
+	"edda/store/wal"
 )
 
 func TestOpenRefuses(t *testing.T) {
@@ -91,11 +91,11 @@ func TestNoStoreIsBegunBesideTheLogOfAnother(t *testing.T) {
 		path := filepath.Join(dir, FileName)
 		db := open(t, dir, Options{})
 		db.begun(t, key("1"), 1)
-		if err := changelog.EachLog(path, path+".kept", os.Link); err != nil {
+		if err := wal.EachLog(path, path+".kept", os.Link); err != nil {
 			t.Fatal(err)
 		}
 		db.stop()
-		if err := errors.Join(lose(path), changelog.EachLog(path+".kept", path, os.Rename)); err != nil {
+		if err := errors.Join(lose(path), wal.EachLog(path+".kept", path, os.Rename)); err != nil {
 			t.Fatal(err)
 		}
 		_, err := Open(dir, Options{})

@@ -1,6 +1,6 @@
 //go:build race
 
-package changelog
+package wal
 
 var spoil = func(b []byte) {
 	for i := range b {

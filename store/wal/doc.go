@@ -1,4 +1,4 @@
-// Package changelog puts a log under the buckets of a bbolt file. It has the part
+// Package wal puts a log under the buckets of a bbolt file. It has the part
 // of bbolt's interface that a store needs, and promises what bbolt does: a
 // transaction is written whole or not at all, and a reader sees one state.
 //
@@ -24,4 +24,4 @@
 //	         Put ─> Tx ── Commit ──> log (two files of records, beside the file)
 //	                          └────> active table ── full ──> frozen table
 //	Get <── active, frozen, buckets <───────── chunk by chunk ─────┘
-package changelog
+package wal
