@@ -9,7 +9,7 @@ import (
 	"go.uber.org/zap"
 
 	"edda"
-	"edda/store/changelog"
+	"edda/store/wal"
 )
 
 // probeEvery is how often the committer tries the disk again by itself after a
@@ -193,7 +193,7 @@ func (d *DB) write(group []*job) (*staged, error) {
 	return staged, nil
 }
 
-func (d *DB) fill(tx *changelog.Tx, s stamp, st *staged, group []*job) error {
+func (d *DB) fill(tx *wal.Tx, s stamp, st *staged, group []*job) error {
 	w, err := newWriter(tx, d.seal, s, st)
 	if err != nil {
 		return err

@@ -10,7 +10,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"edda/store/changelog"
+	"edda/store/wal"
 )
 
 // DefaultMaxDeadBytes is room for some ten thousand events of the usual size, and
@@ -60,7 +60,7 @@ type DB struct {
 	tenant  string       // whose rows it has alone; empty: everyone's
 	origins string       // the stores that its rows came from
 	swap    sync.RWMutex // guards file and before: a compaction replaces it
-	file    *changelog.DB
+	file    *wal.DB
 	before  Written // by the files before
 	options Options
 	seal    seal
@@ -92,14 +92,14 @@ type DB struct {
 func (d *DB) Close() error { return d.file.Close() }
 
 // begin opens a transaction of the file there is now.
-func (d *DB) begin(writable bool) (*changelog.Tx, error) {
+func (d *DB) begin(writable bool) (*wal.Tx, error) {
 	d.swap.RLock()
 	defer d.swap.RUnlock()
 	return d.file.Begin(writable)
 }
 
 // view runs fn on a snapshot.
-func (d *DB) view(fn func(*changelog.Tx) error) error {
+func (d *DB) view(fn func(*wal.Tx) error) error {
 	tx, err := d.begin(false)
 	if err != nil {
 		return fmt.Errorf("open a snapshot: %w", err)

@@ -5,16 +5,16 @@ import (
 	"fmt"
 
 	"edda"
-	"edda/store/changelog"
+	"edda/store/wal"
 )
 
 // View is a consistent snapshot; Close it soon. It is for one goroutine.
 type View struct {
 	db   *DB
-	tx   *changelog.Tx
+	tx   *wal.Tx
 	seal seal
 	// Of what is parked and held: most keys have neither, and each is looked for.
-	parked, held *changelog.Cursor
+	parked, held *wal.Cursor
 }
 
 // View opens a snapshot of what is committed.
@@ -80,10 +80,10 @@ func (v *View) parts(key []byte) (out []edda.Part, err error) {
 	return out, nil
 }
 
-func (v *View) bucket(name keyspace) *changelog.Bucket { return v.tx.Bucket([]byte(name)) }
+func (v *View) bucket(name keyspace) *wal.Bucket { return v.tx.Bucket([]byte(name)) }
 
 // entries are those of one key, by the cursor of all that are asked for.
-func (v *View) entries(name keyspace, of **changelog.Cursor, key []byte) (out []edda.Entry, err error) {
+func (v *View) entries(name keyspace, of **wal.Cursor, key []byte) (out []edda.Entry, err error) {
 	if *of == nil {
 		*of = v.bucket(name).Cursor()
 	}
