@@ -11,7 +11,7 @@ type Fake struct{ h *harbour }
 
 // NewFake refuses the work of a name for good.
 func NewFake(t *testing.T, refused string) (Fake, Destination) {
-	h := newHarbour(t)
+	h := newFakeDestination(t)
 	h.refuse = func(w edda.Work) error {
 		if w.Name == refused {
 			return &Rejection{Code: "no"}
