@@ -154,7 +154,7 @@ func (p *process) beginNow(ctx context.Context, pipe *pipeline, set *saga.Set) (
 // would not know which set the engine has. It fails only if the process stops.
 func (p *process) swapSagas(ctx context.Context, pipe *pipeline, set *saga.Set, begin beginning, tenants stream.Tenants) error {
 	ctx = context.WithoutCancel(ctx)
-	p.hearing.Store(set) // first, so that facts for the new set are published
+	p.loaded.Store(set)
 	if begin.begun != nil {
 		if err := p.db.Commit(ctx, begin.change()); err != nil {
 			return fmt.Errorf("write where sagas begin: %w", err)
