@@ -12,7 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	"edda/hero/redisdb"
-	"edda/internal/complaint"
+	"edda/internal/logthrottle"
 )
 
 // Slots bounds how many keys are worked on at once. Several consumers may share them.
@@ -74,7 +74,7 @@ func (c *Consumer) Run(ctx, work context.Context) {
 	if !c.leftovers(ctx) {
 		return
 	}
-	taking := complaint.New(c.Log, "take from "+c.From)
+	taking := logthrottle.New(c.Log, "take from "+c.From)
 	pause := c.Retry.Pause
 	for c.room(ctx) {
 		key, err := c.take(ctx)
@@ -140,7 +140,7 @@ func (c *Consumer) claim(ctx context.Context) bool {
 
 // more takes what has slots and is there, in one trip. It reports whether there may be
 // even more.
-func (c *Consumer) more(ctx, work context.Context, taking *complaint.Complaint) bool {
+func (c *Consumer) more(ctx, work context.Context, taking *logthrottle.Throttle) bool {
 	if !c.Slots.Acquire(ctx) {
 		return false
 	}

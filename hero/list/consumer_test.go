@@ -12,7 +12,7 @@ import (
 
 	"edda/hero/redisdb"
 	"edda/internal/backoff"
-	"edda/internal/complaint"
+	"edda/internal/logthrottle"
 	"edda/internal/realservers"
 )
 
@@ -45,7 +45,7 @@ func newBed(t *testing.T, slots int) *bed {
 	return &bed{T: t, redis: client, begun: begun, Consumer: &Consumer{
 		DB: db, Context: in, From: from, Into: into, Wait: time.Second, Slots: make(Slots, slots), Log: zap.NewNop(),
 		Begin: func(key string) { begun <- key },
-		Retry: &Retry{Pause: backoff.Exponential{First: time.Millisecond, Most: time.Second}, Log: complaint.New(zap.NewNop(), "test")},
+		Retry: &Retry{Pause: backoff.Exponential{First: time.Millisecond, Most: time.Second}, Log: logthrottle.New(zap.NewNop(), "test")},
 	}}
 }
 

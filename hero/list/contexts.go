@@ -10,7 +10,7 @@ import (
 
 	"edda/hero/redisdb"
 	"edda/internal/backoff"
-	"edda/internal/complaint"
+	"edda/internal/logthrottle"
 )
 
 // noticeEvery is how often the mark of changes is read: other programs notify nobody of
@@ -36,7 +36,7 @@ func (s *Contexts) Serve(ctx context.Context) {
 	var loops sync.WaitGroup
 	defer loops.Wait()
 	running, ended := map[uint32]context.CancelFunc{}, make(chan uint32)
-	looking := complaint.New(s.Log, "look for contexts")
+	looking := logthrottle.New(s.Log, "look for contexts")
 	changes := ""
 	for pause := s.Pause; ctx.Err() == nil; {
 		served, err := s.Served(ctx)

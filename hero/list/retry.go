@@ -6,13 +6,13 @@ import (
 	"go.uber.org/zap"
 
 	"edda/internal/backoff"
-	"edda/internal/complaint"
+	"edda/internal/logthrottle"
 )
 
 // Retry does what must be done until it is done. It may be used concurrently.
 type Retry struct {
 	Pause backoff.Exponential
-	Log   *complaint.Complaint
+	Log   *logthrottle.Throttle
 	// Final reports whether an error ends the trying; nil means that none does.
 	Final func(error) bool
 }

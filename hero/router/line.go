@@ -14,7 +14,7 @@ import (
 	"edda/hero/list"
 	"edda/hero/redisdb"
 	"edda/internal/backoff"
-	"edda/internal/complaint"
+	"edda/internal/logthrottle"
 )
 
 // msgInCoordinator keeps the job messages that were taken out of msg_in, as
@@ -44,7 +44,7 @@ func newLine(r *Router, context uint32) *line {
 	log := r.o.Log.With(zap.Uint32("context", context))
 	return &line{
 		r: r, context: context, log: log,
-		slots: make(list.Slots, r.o.Concurrency), retry: list.Retry{Pause: newRetry(), Log: complaint.New(log, "router: do what a message needs")},
+		slots: make(list.Slots, r.o.Concurrency), retry: list.Retry{Pause: newRetry(), Log: logthrottle.New(log, "router: do what a message needs")},
 		flying: map[string]chan struct{}{},
 	}
 }

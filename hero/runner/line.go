@@ -13,7 +13,7 @@ import (
 	"edda/hero"
 	"edda/hero/list"
 	"edda/hero/redisdb"
-	"edda/internal/complaint"
+	"edda/internal/logthrottle"
 )
 
 // line is the runner in one context.
@@ -22,8 +22,8 @@ type line struct {
 	context uint32
 	log     *zap.Logger
 	jobs    sync.WaitGroup
-	retry   list.Retry           // of all that must be done until it is
-	logging *complaint.Complaint // of the logs of jobs
+	retry   list.Retry            // of all that must be done until it is
+	logging *logthrottle.Throttle // of the logs of jobs
 
 	mu      sync.Mutex           // guards running
 	running map[string]*underway // by key
@@ -42,8 +42,8 @@ func newLine(r *Runner, c uint32) *line {
 	log := r.o.Log.With(zap.Uint32("context", c))
 	return &line{
 		r: r, context: c, log: log, running: map[string]*underway{}, released: make(chan struct{}, 1),
-		retry:   list.Retry{Pause: newRetry(), Log: complaint.New(log, "do what a job needs"), Final: permanent},
-		logging: complaint.New(log, "write the logs of jobs"),
+		retry:   list.Retry{Pause: newRetry(), Log: logthrottle.New(log, "do what a job needs"), Final: permanent},
+		logging: logthrottle.New(log, "write the logs of jobs"),
 	}
 }
 
