@@ -68,7 +68,7 @@ func mutants() []mutant {
 		},
 		{
 			name: "an event of the rest is applied before those parked", file: "hold.go", test: any + "plain",
-			old: "	if a.unparked && !a.takeAllParked(e.N, rest) {\n		return false\n	}\n", new: "",
+			old: "	if a.unparked && !a.applyAllParked(e.N, rest) {\n		return false\n	}\n", new: "",
 		},
 	}
 }
