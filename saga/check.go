@@ -116,7 +116,7 @@ func (n names) all() []string {
 	return append(sortedKeys(n.steps), sortedKeys(n.groups)...)
 }
 
-// external tells whether a trigger comes from outside the instance.
+// external reports whether a trigger comes from outside the instance.
 func external(h *handler) bool {
 	if len(h.src.Trigger.Parts) > 1 {
 		return true

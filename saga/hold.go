@@ -49,7 +49,7 @@ func (a *application) poison(p *Program, ev edda.Event, err error) {
 	}
 }
 
-// skipsPoison tells whether every handler of the event says on_poison: skip.
+// skipsPoison reports whether every handler of the event says on_poison: skip.
 func (a *application) skipsPoison(p *Program, ev edda.Event) bool {
 	hs := p.candidates(ev)
 	if len(hs) == 0 && a.cell.Instance != nil {

@@ -190,7 +190,7 @@ func (w *world) checkFate(ev edda.Event, got edda.Fate, before edda.Cell) {
 	}
 }
 
-// queued tells whether an event waits in a cell.
+// queued reports whether an event waits in a cell.
 func queued(c edda.Cell, id string) bool {
 	same := func(e edda.Entry) bool { return e.Event.ID == id }
 	return slices.ContainsFunc(c.Parked, same) || slices.ContainsFunc(c.Held, same)

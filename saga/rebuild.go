@@ -248,7 +248,7 @@ func (r *rebuild) decider(version int) (Decider, []Pin, error) {
 	return d, pins, err
 }
 
-// target returns where an input of history goes. Only the row tells whether the tenant could park
+// target returns where an input of history goes. Only the row reports whether the tenant could park
 // no more.
 func target(k edda.Key, pins []Pin, row Past) Target {
 	t := Target{Key: k, Crowded: turnedAway(row)}
