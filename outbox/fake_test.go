@@ -156,6 +156,7 @@ type fakeDestination struct {
 	sizes    []int
 	refuse   func(w edda.Work) error
 	delay    time.Duration
+	silent   bool // it answers nothing
 	underway map[edda.Key]bool
 }
 
@@ -164,7 +165,10 @@ func newFakeDestination(t *testing.T) *fakeDestination {
 }
 
 func (h *fakeDestination) Deliver(ctx context.Context, batch []edda.Work) []error {
-	h.enter(batch)
+	if h.enter(batch) {
+		<-ctx.Done()
+		return h.fail(batch, edda.Classify(edda.Temporary, "no answer: %w", ctx.Err()))
+	}
 	if h.delay > 0 {
 		select {
 		case <-time.After(h.delay):
@@ -174,7 +178,8 @@ func (h *fakeDestination) Deliver(ctx context.Context, batch []edda.Work) []erro
 	return h.leave(batch)
 }
 
-func (h *fakeDestination) enter(batch []edda.Work) {
+// enter tells whether the batch gets no answer.
+func (h *fakeDestination) enter(batch []edda.Work) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.sizes = append(h.sizes, len(batch))
@@ -184,6 +189,16 @@ func (h *fakeDestination) enter(batch []edda.Work) {
 		}
 		h.underway[w.From] = true
 	}
+	return h.silent
+}
+
+func (h *fakeDestination) fail(batch []edda.Work, err error) []error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, w := range batch {
+		delete(h.underway, w.From)
+	}
+	return slices.Repeat([]error{err}, len(batch))
 }
 
 func (h *fakeDestination) leave(batch []edda.Work) []error {
@@ -194,6 +209,7 @@ func (h *fakeDestination) leave(batch []edda.Work) []error {
 		delete(h.underway, w.From)
 		h.offers++
 		if errs[i] = h.refuse(w); errs[i] == nil {
+			w.Payload = slices.Clone(w.Payload) // the batch is the relay's
 			h.got = append(h.got, w)
 		}
 	}

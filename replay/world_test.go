@@ -21,7 +21,7 @@ import (
 	"edda/manifests"
 	"edda/saga"
 	"edda/store"
-	"edda/store/changelog"
+	"edda/store/wal"
 )
 
 // orderSaga has a timer, steps with undo, a must step, restarts, and events that are parked or
@@ -357,11 +357,11 @@ func (w *world) forgetHistory() {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	file, err := changelog.Load(raw, changelog.Options{Spaces: map[string]changelog.Space{"history": {Nested: true}}})
+	file, err := wal.Load(raw, wal.Options{Spaces: map[string]wal.Space{"history": {Nested: true}}})
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	err = file.Update(func(tx *changelog.Tx) error {
+	err = file.Update(func(tx *wal.Tx) error {
 		history := tx.Bucket([]byte("history"))
 		var days [][]byte
 		if err := history.ForEach(func(day, _ []byte) error {

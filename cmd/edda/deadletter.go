@@ -28,16 +28,16 @@ func (t *terminal) deadLetterCommand() *cobra.Command {
 	return noun
 }
 
-// letterFilter chooses dead letters.
-type letterFilter struct{ reason, saga string }
+// deadLetterFilter chooses dead letters.
+type deadLetterFilter struct{ reason, saga string }
 
-func (f *letterFilter) register(cmd *cobra.Command, reason string) {
+func (f *deadLetterFilter) register(cmd *cobra.Command, reason string) {
 	cmd.Flags().StringVar(&f.reason, reason, "", "only those that died of this: "+strings.Join(edda.DeadReasons, ", "))
 	cmd.Flags().StringVar(&f.saga, "saga", "", "only those of this saga")
 	offer(cmd, reason, edda.DeadReasons)
 }
 
-func (f *letterFilter) check() error {
+func (f *deadLetterFilter) check() error {
 	if f.reason != "" && !slices.Contains(edda.DeadReasons, f.reason) {
 		return usagef("%q is no reason of a dead letter: want one of %s", f.reason, strings.Join(edda.DeadReasons, ", "))
 	}
@@ -45,19 +45,19 @@ func (f *letterFilter) check() error {
 }
 
 // query returns a page of the letters that the filter chooses.
-func (f *letterFilter) query(p paging) string {
+func (f *deadLetterFilter) query(p paging) string {
 	return p.query(map[string]string{"reason": f.reason, "saga": f.saga})
 }
 
-// letterPage fetches a page of dead letters.
-func (c *client) letterPage(ctx context.Context, f letterFilter, p paging) ([]byte, server.DeadLetterList, error) {
+// deadLetterPage fetches a page of dead letters.
+func (c *client) deadLetterPage(ctx context.Context, f deadLetterFilter, p paging) ([]byte, server.DeadLetterList, error) {
 	var found server.DeadLetterList
 	raw, err := c.get(ctx, "/v1/deadletters?"+f.query(p), &found)
 	return raw, found, err
 }
 
 func (c *client) deadLetterList() *cobra.Command {
-	var f letterFilter
+	var f deadLetterFilter
 	var p paging
 	var all bool
 	cmd := &cobra.Command{
@@ -69,7 +69,7 @@ func (c *client) deadLetterList() *cobra.Command {
 			if all {
 				return c.listAllDead(cmd.Context(), f, p.after)
 			}
-			raw, found, err := c.letterPage(cmd.Context(), f, p)
+			raw, found, err := c.deadLetterPage(cmd.Context(), f, p)
 			if err != nil {
 				return err
 			}
@@ -87,9 +87,9 @@ func (c *client) deadLetterList() *cobra.Command {
 
 // listAllDead prints page by page, so that what is held at once stays small; as
 // JSON there is one document a page.
-func (c *client) listAllDead(ctx context.Context, f letterFilter, after string) error {
+func (c *client) listAllDead(ctx context.Context, f deadLetterFilter, after string) error {
 	for {
-		raw, found, err := c.letterPage(ctx, f, paging{after: after, limit: maxPage})
+		raw, found, err := c.deadLetterPage(ctx, f, paging{after: after, limit: maxPage})
 		if err != nil {
 			return err
 		}
@@ -118,7 +118,7 @@ func deadLetters() listing[edda.DeadLetter] {
 func (c *client) deadLetterShow() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "show ID", Aliases: []string{"describe", "get", "info"}, Short: "Everything about one dead letter, and what to do next", Args: args(cobra.ExactArgs(1)),
-		ValidArgsFunction: first(c.completeLetters),
+		ValidArgsFunction: first(c.completeDeadLetters),
 		RunE: func(cmd *cobra.Command, a []string) error {
 			var d server.DeadLetterView
 			raw, err := c.get(cmd.Context(), "/v1/deadletters/"+segment(a[0]), &d)
