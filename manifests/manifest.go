@@ -36,7 +36,6 @@ const (
 
 // Value is a value of a manifest: a literal, an expression, an interpolated string, or a list or
 // map of values.
-// string, or a list or map of such.
 type Value struct {
 	Pos    Pos
 	Kind   ValueKind

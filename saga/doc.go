@@ -4,7 +4,6 @@
 // It promises that the same cell, event and program give the same transitions, byte for byte, on
 // every machine and in every replay. So it uses no clock, random source, context, logger or
 // goroutine: the event carries the time, and ids are derived from their causes.
-// arrives in the event, ids are derived from what caused them.
 //
 // Read in this order: set.go (the programs of a process), route.go (the keys of an event),
 // apply.go (the fate of an event), run.go (one transition), then actions.go, seq.go, settle.go,

@@ -227,8 +227,8 @@ func (r *run) running() bool { return r.in.Status == edda.StatusRunning }
 func (r *run) output(o edda.Output) { r.out = append(r.out, o) }
 
 // id derives the id of what a path of this transition emits. It has the time of the trigger and
-// not of the instance, because that depends on what was applied before, and a restored store takes
-// the inputs in another order.
+// not of the instance, because that depends on what was applied before. A restored store takes the
+// inputs in another order.
 func (r *run) id(path string) string {
 	return commandID(r.key, r.in.Generation, r.ev.ID, clockMillis(r.ev.Time), path)
 }
