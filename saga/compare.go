@@ -10,8 +10,8 @@ import (
 	"edda/manifests"
 )
 
-// compareOutputs says how the outputs differ from the whole ordered list a step
-// expects; empty when they do not.
+// compareOutputs describes how the outputs differ from the ordered list that a step expects; empty
+// if they do not.
 func compareOutputs(s *manifests.TestStep, outs []edda.Output) string {
 	if !s.HasExpect {
 		return ""
@@ -31,7 +31,7 @@ func compareOutputs(s *manifests.TestStep, outs []edda.Output) string {
 	return b.String()
 }
 
-// wanted leaves out the notes that a test does not name.
+// wanted drops the notes that a test does not name.
 func wanted(expect []manifests.Expect, outs []edda.Output) []edda.Output {
 	var kept []edda.Output
 	for _, o := range outs {
@@ -43,9 +43,8 @@ func wanted(expect []manifests.Expect, outs []edda.Output) []edda.Output {
 	return kept
 }
 
-// isNote tells whether an output is only told for people: that an event waits
-// behind a hold, or that an inner trigger's condition was false. Tests may name
-// it and need not.
+// isNote reports whether an output only informs people: an event waits behind a hold, or the
+// condition of an inner trigger was false. A test may name a note and need not.
 func isNote(o edda.Output) bool {
 	return o.Word == "held" || o.Word == "guarded" && o.Name != "true"
 }
@@ -101,7 +100,7 @@ func showOutput(o edda.Output) string {
 	return "{" + strings.Join(parts, ", ") + "}"
 }
 
-// matches tells whether an output has every field that is expected of it.
+// matches reports whether an output has every expected field.
 func matches(e manifests.Expect, o edda.Output) bool {
 	if e.Word != o.Word {
 		return false
@@ -146,9 +145,9 @@ func fieldMatches(name string, want any, o edda.Output) bool {
 	return false
 }
 
-// nameMatches compares the word's value; what an event was about may be said
-// with or without its kind or aggregate type: signal.x or x. An incident goes by
-// its step or its reason, a message by its text or its type or as a map.
+// nameMatches compares the word's value. A test may write an event with or without its kind or
+// aggregate type: signal.x or x. It may name an incident by its step or its reason, and a message
+// by its text, its type or a map.
 func nameMatches(want any, o edda.Output) bool {
 	if fields, ok := want.(map[string]any); ok {
 		return o.Word == "message" && subset(fields, decodeOrNil(o.With))
@@ -194,7 +193,7 @@ func anyList(list []string) any {
 	return out
 }
 
-// subset tells whether every field that is wanted is there; lists match item by item.
+// subset reports whether got has every wanted field; lists match item by item.
 func subset(want, got any) bool {
 	switch want := want.(type) {
 	case map[string]any:
@@ -238,7 +237,7 @@ func sameDuration(a, b string) bool {
 	return err1 == nil && err2 == nil && t.Equal(u)
 }
 
-// compareEnd looks at the first instance, as it is after the last step.
+// compareEnd compares the first instance after the last step.
 func (w *tester) compareEnd(end *manifests.Value) string {
 	if end == nil {
 		return ""

@@ -10,12 +10,12 @@ import (
 	"edda"
 )
 
-// nestedBy is an event whose innermost value has so many lists and objects around it.
+// nestedBy is an event whose innermost value is inside that many lists and objects.
 func nestedBy(levels int) string {
 	return `{"id":"K","l":[1],"x":` + strings.Repeat("[", levels-1) + "1" + strings.Repeat("]", levels-1) + "}"
 }
 
-// wantReadable looks through everything that lies in v for JSON that cannot be read.
+// wantReadable fails the test if any JSON inside v cannot be decoded.
 func wantReadable(t *testing.T, what string, v reflect.Value) {
 	t.Helper()
 	if raw, ok := v.Interface().(json.RawMessage); ok {
@@ -46,8 +46,8 @@ func wantReadable(t *testing.T, what string, v reflect.Value) {
 	}
 }
 
-// TestAStateThatIsNestedTooDeepIsPoison where its saga could not be read any more: what an
-// event has may lie further in, whether it is copied as it is written or made a value of.
+// TestAStateThatIsNestedTooDeepIsPoison, because its saga could not read it again: a value of the
+// event may be deeper in the state, whether it is copied as JSON or decoded.
 func TestAStateThatIsNestedTooDeepIsPoison(t *testing.T) {
 	for do, further := range map[string]int{
 		"set: {a: =event}":                            1,
@@ -93,7 +93,7 @@ func TestAStateThatIsNestedTooDeepIsPoison(t *testing.T) {
 	}
 }
 
-// TestAnAnswerThatIsNestedTooDeepIsPoison where it stands a level further in, under data.
+// TestAnAnswerThatIsNestedTooDeepIsPoison, because it is one level deeper under data.
 func TestAnAnswerThatIsNestedTooDeepIsPoison(t *testing.T) {
 	for levels, want := range map[int]edda.Fate{edda.MaxDepth - 1: edda.FateHandled, edda.MaxDepth: edda.FateDead} {
 		l := limited(t, "saga: one\nkey: event.id\non:\n  Placed: {start: true, do: [{ask: boss, to: =key}]}\n  boss.yes: {set: {a: =step.boss.status}}\n", Options{})
@@ -106,7 +106,7 @@ func TestAnAnswerThatIsNestedTooDeepIsPoison(t *testing.T) {
 	}
 }
 
-// TestAnUpcastThatNestsTooDeepIsPoison: what it makes is kept where two events are waited for.
+// TestAnUpcastThatNestsTooDeepIsPoison: an A & B stores the upcast payload.
 func TestAnUpcastThatNestsTooDeepIsPoison(t *testing.T) {
 	for levels, want := range map[int]edda.Fate{edda.MaxDepth - 1: edda.FateHandled, edda.MaxDepth: edda.FateDead} {
 		l := limited(t, "saga: one\nkey: event.id\nevents: {B: {upcast: {1: {set: {a: =event}}}}}\non:\n  Placed: {start: true}\n  A & B: {set: {n: 1}}\n", Options{})
@@ -128,8 +128,8 @@ func TestPoisonShowsWhatIsNestedAsDeepAsAValueMayBe(t *testing.T) {
 	}
 }
 
-// TestWhatIsReadIsWritten though it is a level deeper than is made: Decode lets a text in an
-// object be there, so a state may have one, and what triggers a seq.
+// TestWhatIsReadIsWritten, though it is one level deeper than what an expression may build. Decode
+// accepts a text at that depth, so a state and the trigger of a seq may have one.
 func TestWhatIsReadIsWritten(t *testing.T) {
 	deep := strings.Repeat(`{"x":`, edda.MaxDepth+1) + `"x"` + strings.Repeat("}", edda.MaxDepth+1)
 	l := limited(t, "saga: one\nkey: event.id\non:\n  Placed: {start: true}\n  Told: {key: '\"K\"', set: {n: 1}, do: [{seq: [{effect: a, with: {}}, {effect: b, with: {y: =event.y}}]}]}\n", Options{})

@@ -17,8 +17,8 @@ on:
     do: [{seq: [{effect: first, with: {}}, {effect: second, with: {all: =event}}]}]
 `
 
-// What a seq keeps of its trigger is what decoding and encoding it would give, however it
-// is written, and it is the same once something has decoded it.
+// The stored trigger of a seq is what decoding and encoding it would give, in any form of the
+// JSON. It is the same after it was decoded.
 func TestASeqKeepsItsTriggerAsItWouldBeDecoded(t *testing.T) {
 	set := setOf(t, keeping)
 	for _, payload := range []string{

@@ -13,7 +13,7 @@ import (
 // ScheduleSpec is one schedule of one saga's newest version.
 type ScheduleSpec struct {
 	Saga, Name string
-	Tenants    []string // one empty tenant when unsaid
+	Tenants    []string // one empty tenant if the manifest names none
 	Catchup    string   // last, all or none
 }
 
@@ -81,8 +81,8 @@ func zoneOf(name string) (*time.Location, error) {
 	return time.LoadLocation(name)
 }
 
-// ScheduleEvent is the event of a schedule that came due; its id is derived, so
-// that a restart starts nothing twice.
+// ScheduleEvent makes the event of a due schedule. Its id is derived, so that a restart starts
+// nothing twice.
 func (s *Set) ScheduleEvent(saga, name, tenant string, due time.Time) edda.Event {
 	payload := map[string]any{}
 	if sc, _ := s.schedule(saga, name); sc.With != nil {

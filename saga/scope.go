@@ -11,51 +11,51 @@ import (
 	"edda/expression"
 )
 
-// scope is what the expressions of one handler's run may refer to. Names are
-// looked up when an expression asks, each let once.
+// scope has the names that the expressions of one handler run may refer to. Names are resolved on
+// demand, each let once.
 type scope struct {
 	r    *run
 	h    *handler
 	vars map[string]any // items of each; input, result and id of an undo
-	// kept holds what was kept for a seq or an undo that runs later.
+	// kept has the values that were stored for a seq or an undo that runs later.
 	kept  *edda.Scope
-	known *knownValues // of what was kept
-	// old is the state and steps that let, when and set see; nil once do runs.
+	known *knownValues // decoded values of kept
+	// old is the state and steps for let, when and set; nil once do runs.
 	old   *view
 	lets  *letValues
 	event *decoded
 }
 
-// view is the part of an instance that a handler changes as it runs.
+// view is the part of an instance that changes while a handler runs.
 type view struct {
 	state  *document
 	steps  []edda.Step
 	groups []edda.Group
 }
 
-// letValues are the lets of one run of a handler, evaluated when first asked
-// for and always against the old state.
+// letValues are the lets of one run of a handler. Each is evaluated on demand and against the old
+// state.
 type letValues struct {
 	old    view
-	vars   map[string]any // the handler's, not those of an each in which a let is first asked for
+	vars   map[string]any // the handler's, not those of an each whose body uses the let
 	path   string
 	values map[string]any
 }
 
-// decoded is a JSON value, decoded when first asked for.
+// decoded is a JSON value that is decoded on demand.
 type decoded struct {
 	raw   json.RawMessage
 	v     any
 	done  bool
-	text  string // raw, once members were looked for in it
+	text  string // raw as a string, once a member was looked up in it
 	finds int    // how often
 }
 
-// maxFinds is how many members are looked for in the text before all of it is
-// decoded: each passes over all of it, in a sixth of the time.
+// maxFinds bounds the lookups in the text before it is decoded. Each lookup scans the text in a
+// sixth of the time of decoding it.
 const maxFinds = 6
 
-// is tells whether it is of these very bytes.
+// is reports whether it was made of these bytes.
 func (d *decoded) is(raw json.RawMessage) bool { return bytes.Equal(d.raw, raw) }
 
 func (d *decoded) value() (any, error) {
@@ -70,16 +70,16 @@ func (d *decoded) value() (any, error) {
 	return v, nil
 }
 
-// member is one of a value that is not decoded yet, where it can be had without.
+// member returns a member of a value that is not decoded yet, if scanning can find it.
 func (d *decoded) member(path []string) (v any, ok bool) {
-	if !d.toBeFound() {
+	if !d.worthFinding() {
 		return nil, false
 	}
 	return edda.Find(d.text, path)
 }
 
-// toBeFound tells whether to look for another member in the text.
-func (d *decoded) toBeFound() bool {
+// worthFinding reports whether to look up another member in the text.
+func (d *decoded) worthFinding() bool {
 	if d == nil || d.done || len(d.raw) == 0 || d.finds == maxFinds {
 		return false
 	}
@@ -89,15 +89,14 @@ func (d *decoded) toBeFound() bool {
 	return true
 }
 
-// document is a state, decoded when first asked for. It never changes: what sets
-// something makes another.
+// document is a state that is decoded on demand. It is immutable: a set makes another one.
 type document struct{ decoded }
 
 func documentOf(object map[string]any) *document {
 	return &document{decoded{v: object, done: true}}
 }
 
-// object is the map that a state is; nothing at all is an empty one.
+// object returns the state's map; an absent state is an empty one.
 func (d *document) object() (map[string]any, error) {
 	v, err := d.value()
 	if object, ok := v.(map[string]any); ok || err != nil {
@@ -106,7 +105,7 @@ func (d *document) object() (map[string]any, error) {
 	return map[string]any{}, nil
 }
 
-// bytes is the JSON of a state that was set.
+// bytes encodes a state.
 func (d *document) bytes() (json.RawMessage, error) {
 	if len(d.raw) > 0 {
 		return d.raw, nil
@@ -125,7 +124,7 @@ func (d *decoded) get() any {
 	return d.v
 }
 
-// within gives the scope with more names.
+// within returns the scope with more names.
 func (sc *scope) within(vars map[string]any) *scope {
 	out := *sc
 	out.vars = maps.Clone(sc.vars)
@@ -136,14 +135,14 @@ func (sc *scope) within(vars map[string]any) *scope {
 	return &out
 }
 
-// now gives the scope as do sees it: the new state.
+// afterSet returns the scope that do sees: with the new state.
 func (sc *scope) afterSet() *scope {
 	out := *sc
 	out.old = nil
 	return &out
 }
 
-// asking is what one expression asks in a scope.
+// asking is the environment of one expression.
 type asking struct {
 	*scope
 	p *expression.Program
@@ -171,7 +170,7 @@ func (sc *scope) evalWithin(p *expression.Program, b *expression.Budget) (any, e
 	return v, nil
 }
 
-// true evaluates a condition; one that is not there is true.
+// isTrue evaluates a condition; a missing one is true.
 func (sc *scope) isTrue(p *expression.Program) (bool, error) {
 	if p == nil {
 		return true, nil
@@ -191,8 +190,8 @@ func (sc *scope) failed(p *expression.Program, err error) error {
 	return &poisonError{path: sc.r.path, source: p.Source(), inputs: bounded(sc.inputs(p)), message: err.Error()}
 }
 
-// inputs are the names that an expression refers to, as an object for people: what each
-// stands for may be nested as deep as a value may be, and lies a level further in.
+// inputs encodes the names that an expression refers to as an object for people. A value may have
+// the full depth, and is one level deeper here.
 func (sc *scope) inputs(p *expression.Program) string {
 	out := []byte{'{'}
 	for _, name := range p.Names() {
@@ -225,7 +224,7 @@ func (sc *scope) lookup(p *expression.Program, name string) (any, error) {
 	return sc.base(p, name)
 }
 
-// keptValue finds what was kept when the handler ran.
+// keptValue returns a value that was stored when the handler ran.
 func (sc *scope) keptValue(name string) (any, bool, error) {
 	raw, ok, err := sc.keptBytes(name)
 	if !ok || err != nil {
@@ -235,7 +234,7 @@ func (sc *scope) keptValue(name string) (any, bool, error) {
 	return v, true, err
 }
 
-// knownValues are those that were kept and asked for, each decoded once.
+// knownValues are the stored values that were used, each decoded once.
 type knownValues struct{ list []knownValue }
 
 type knownValue struct {
@@ -254,12 +253,12 @@ func (k *knownValues) of(name string, raw json.RawMessage) *decoded {
 	return d
 }
 
-// Member is one of a name that is not decoded yet, where it can be had without.
+// Member implements expression.Source for a name that is not decoded yet.
 func (sc *scope) Member(name string, path []string) (v any, ok bool) {
 	return sc.written(name).member(path)
 }
 
-// written is what a name stands for, where that is JSON; else nil.
+// written returns the JSON behind a name; nil if it has another form.
 func (sc *scope) written(name string) *decoded {
 	if _, isVar := sc.vars[name]; isVar || sc.isLet(name) && !sc.isKept(name) {
 		return nil
@@ -278,30 +277,30 @@ func (sc *scope) written(name string) *decoded {
 	return nil
 }
 
-// copied puts the JSON of a member behind b, where it can be had without its value. What is too large for an
-// expression is no part of it.
+// copied appends the JSON of a member to b without decoding it, if it can. It refuses a value that
+// is too large for an expression.
 func (sc *scope) copied(b []byte, p *expression.Program) (_ []byte, ok bool) {
 	name, path, ok := p.Path()
 	if !ok {
 		return b, false
 	}
 	d := sc.written(name)
-	if !d.toBeFound() || len(d.raw) > expression.MaxResult/2 {
+	if !d.worthFinding() || len(d.raw) > expression.MaxResult/2 {
 		return b, false
 	}
 	return edda.AppendMember(b, d.text, path)
 }
 
-// copy is the JSON of what a name stands for, where that is not decoded yet and need not be.
+// copy returns the JSON behind a name that is not decoded and need not be.
 func (sc *scope) copy(name string) (json.RawMessage, bool) {
 	d := sc.written(name)
-	if !d.toBeFound() {
+	if !d.worthFinding() {
 		return nil, false
 	}
 	return edda.AppendMember(make([]byte, 0, len(d.raw)), d.text, nil)
 }
 
-// keptBytes finds the same as it was written.
+// keptBytes returns a stored value as JSON.
 func (sc *scope) keptBytes(name string) (json.RawMessage, bool, error) {
 	if sc.kept == nil {
 		return nil, false, nil
@@ -320,10 +319,10 @@ func (sc *scope) keptBytes(name string) (json.RawMessage, bool, error) {
 	return raw, ok, nil
 }
 
-// let evaluates a let against the old state, once.
+// let evaluates a let once, against the old state.
 func (sc *scope) let(name string) (any, error) {
 	if sc.lets == nil {
-		return nil, nil // a resumed handler keeps only what it refers to
+		return nil, nil // a resumed handler keeps only the names that it refers to
 	}
 	if v, ok := sc.lets.values[name]; ok {
 		return v, nil
@@ -374,8 +373,8 @@ func (sc *scope) view() view {
 	return sc.r.view()
 }
 
-// keep saves the names that something running later may refer to. A let that
-// fails now fails when it is used, if it ever is.
+// keep stores the names that a later part may refer to. A let that fails now fails only when it is
+// used.
 func (sc *scope) keep(needs []string) (*edda.Scope, error) {
 	out := &edda.Scope{}
 	if sc.h != nil {
@@ -392,10 +391,10 @@ func (sc *scope) keep(needs []string) (*edda.Scope, error) {
 func (sc *scope) keepName(out *edda.Scope, name string) error {
 	_, isVar := sc.vars[name]
 	if !isVar && !sc.isLet(name) && name != "event" && name != "meta" && !sc.isKept(name) {
-		return nil // state, step and the like are looked up when it runs
+		return nil // state, step and the like are resolved later
 	}
 	if raw, ok, err := sc.keptBytes(name); ok && err == nil && len(raw) > 0 && !isVar {
-		keepBytes(out, name, raw) // as it was written: a seq that waits again keeps the same
+		keepBytes(out, name, raw) // unchanged: a seq that waits again stores the same bytes
 		return nil
 	}
 	if raw, ok := sc.copy(name); ok {
@@ -442,7 +441,7 @@ func (sc *scope) isKept(name string) bool {
 	return ok || sc.kept.Broken[name] != ""
 }
 
-// resume is the scope of something that runs later than its handler.
+// resume returns the scope of a part that runs later than its handler.
 func (r *run) resume(kept *edda.Scope) *scope {
 	sc := &scope{r: r, kept: kept, known: &knownValues{}}
 	if kept == nil {

@@ -7,8 +7,8 @@ import (
 	"edda/expression"
 )
 
-// stepValues builds step.<id>, for the ids an expression refers to, or for all
-// of them where it chooses one as it runs.
+// stepValues builds step.<id> for the ids that an expression refers to, or for all of them if it
+// computes the id.
 func (v view) stepValues(p *expression.Program) (any, error) {
 	wanted := stepIDs(p)
 	out := map[string]any{}
@@ -71,8 +71,8 @@ func decodeInto(out map[string]any, fields map[string]json.RawMessage) error {
 	return nil
 }
 
-// groupValue counts the members of one round. results are those of the members
-// that are ok, errors of the others that are settled, both in item order.
+// groupValue counts the members of one round. results has those of the ok members and errors those
+// of the other settled ones, both in item order.
 func (v view) groupValue(g edda.Group) (any, error) {
 	ok, failed, pending := 0, 0, 0
 	results, errs := []any{}, []any{}
