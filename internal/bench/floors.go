@@ -35,6 +35,9 @@ const (
 	floorPatience = time.Minute
 
 	bareJetStream = "the messages through bare JetStream"
+	bareBolt      = "the bytes into bare bbolt"
+	bareFile      = "the syncs alone"
+	bareCalls     = "the HTTP calls alone"
 )
 
 // floor adds what the same work takes without an engine, as a rate of operations.
@@ -126,29 +129,36 @@ func (r *run) writing(res *Result) error {
 		return err
 	}
 	rate, err := bareStreams(r.ctx, filepath.Join(r.dir, res.Workload+"-floor", "nats"), res.Count, res.traffic)
-	switch {
-	case r.ctx.Err() != nil:
-		return r.ctx.Err()
-	case err != nil:
-		res.unmeasured(bareJetStream, err)
-	default:
+	if err == nil {
 		res.floor(bareJetStream, rate, nil)
+	} else if err := r.without(res, bareJetStream, err); err != nil {
+		return err
 	}
 	r.say("    floors of %s %s: %s", res.Workload, res.Phase, floorsLine(res.Floors))
+	return nil
+}
+
+// without makes of an error a floor without a figure, unless the whole run has ended.
+func (r *run) without(res *Result, floor string, err error) error {
+	if r.ctx.Err() != nil {
+		return r.ctx.Err()
+	}
+	res.unmeasured(floor, err)
 	return nil
 }
 
 // storing adds the floor of what an operation writes into the store.
 func (r *run) storing(res *Result) error {
 	dir, err := r.folder(res.Workload + "-floor")
-	if err != nil {
-		return err
-	}
-	rate, err := bareStore(filepath.Join(dir, res.Phase+".db"), res.Count, res.Costs.commits, res.Costs.bytes)
+	rate := 0.0
 	if err == nil {
-		res.floor("the bytes into bare bbolt", rate, nil)
+		rate, err = bareStore(filepath.Join(dir, res.Phase+".db"), res.Count, res.Costs.commits, res.Costs.bytes)
 	}
-	return err
+	if err != nil {
+		return r.without(res, bareBolt, err)
+	}
+	res.floor(bareBolt, rate, nil)
+	return nil
 }
 
 // bareStore puts the bytes of n operations into a bbolt file, in as many
@@ -182,14 +192,17 @@ func bareStore(file string, n, commits, size int) (rate float64, err error) {
 // appended to a bare file and synced.
 func (r *run) syncing(res *Result) error {
 	dir, err := r.folder(res.Workload + "-floor")
+	var l *Latency
+	if err == nil {
+		l, err = bareSyncs(filepath.Join(dir, res.Phase+".log"), res.Count, res.Costs.commits, res.Costs.bytes)
+	}
 	if err != nil {
-		return err
+		return r.without(res, bareFile, err)
 	}
-	l, err := bareSyncs(filepath.Join(dir, res.Phase+".log"), res.Count, res.Costs.commits, res.Costs.bytes)
-	if err == nil && l != nil {
-		res.floorLatency("the syncs alone", l)
+	if l != nil {
+		res.floorLatency(bareFile, l)
 	}
-	return err
+	return nil
 }
 
 // bareSyncs appends the bytes of n operations to a file that has room for them, each in

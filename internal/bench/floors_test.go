@@ -2,6 +2,10 @@ package bench
 
 import (
 	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -73,4 +77,33 @@ func TestTheBenchFailsWhereItsOwnFloorComesShort(t *testing.T) {
 			t.Error("it goes on although the bench was stopped")
 		}
 	})
+}
+
+// What was measured stands where the disk or the server refused its floors.
+func TestAFloorThatFailsIsAFloorWithoutAFigure(t *testing.T) {
+	occupied := filepath.Join(t.TempDir(), "a file")
+	if err := os.WriteFile(occupied, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	r := &run{ctx: ctx, dir: occupied}
+	r.Log = io.Discard
+	res := &Result{Workload: "W1", Phase: "full", Count: 10, Rate: 100, Costs: &Costs{commits: 10, bytes: 100}}
+	res.traffic = traffic{Messages: 10}
+	if err := errors.Join(r.writing(res), r.syncing(res)); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{bareBolt, bareJetStream, bareFile}
+	if len(res.Floors) != len(want) {
+		t.Fatalf("the floors are %+v", res.Floors)
+	}
+	for i, f := range res.Floors {
+		if f.Name != want[i] || f.Problem == "" || f.Rate != 0 {
+			t.Errorf("the floor is %+v, want %s without a figure", f, want[i])
+		}
+	}
+	cancel()
+	if err := r.writing(res); err == nil {
+		t.Error("it goes on although the bench was stopped")
+	}
 }

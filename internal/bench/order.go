@@ -246,16 +246,18 @@ func (b *bout) messages() traffic { return streams(b.ctx, b.client.js) }
 // floors does the same calls, bytes and messages without an engine.
 func (b *bout) floors(full, alone *Result) error {
 	calls, err := b.calls("FloorA"+b.name, max(b.Instances/2, 1), min(full.Concurrency, maxCalls))
-	if err != nil {
+	if err == nil {
+		full.floor(bareCalls, calls.Rate, calls.Costs)
+	} else if err := b.without(full, bareCalls, err); err != nil {
 		return err
 	}
-	full.floor("the HTTP calls alone", calls.Rate, calls.Costs)
 	if alone != nil {
 		one, err := b.calls("FloorB"+b.name, b.Alone, 1)
-		if err != nil {
+		if err == nil {
+			alone.floorLatency(bareCalls, one.Latency)
+		} else if err := b.without(alone, bareCalls, err); err != nil {
 			return err
 		}
-		alone.floorLatency("the HTTP calls alone", one.Latency)
 		if err := errors.Join(b.storing(alone), b.syncing(alone)); err != nil {
 			return err
 		}
