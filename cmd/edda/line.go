@@ -129,6 +129,7 @@ func (c config) codec() stream.Codec {
 func (p *process) build(ctx context.Context, l *line) error {
 	s := p.settings
 	codec := s.codec()
+	codec.Run = p.run
 	codec.MaxPayload = payloadLimit(s.Streams.MaxPayload, l.conn)
 	if err := p.present(ctx, l); err != nil {
 		return err
@@ -235,7 +236,7 @@ func (p *process) buildSagas(ctx context.Context, l *line) error {
 	}
 	l.engine = engine.New(l.source, p.db, p.deciders(p.set), engine.Options{
 		Full: l.relay.Full, Crowded: crowded(l.relay), Hold: l.source.Hold, MaxParked: p.settings.Parked.Max, Log: p.log.Named("engine"), Registry: p.metrics,
-		Observe: p.quarantine.observe, Copied: l.source.Expect, CatchUp: p.catchingUp(l),
+		Observe: p.quarantine.observe, CatchUp: p.catchingUp(l),
 	})
 	l.replayer = p.replays(l)
 	l.scheduler = scheduler.New(p.db, l.engine, scheduled{p.set, p.settings.Tenants, p.settings.tenant()}, scheduler.Options{Log: p.log.Named("scheduler")})
@@ -311,13 +312,12 @@ func (p *process) openSource(ctx context.Context, l *line) error {
 	}
 	l.source, err = stream.OpenSource(ctx, l.js, held, stream.SourceOptions{
 		Codec: l.codec, Name: p.db.ID(), Tenants: p.settings.Tenants, From: p.from(),
-		AcceptLoss: p.settings.AcceptStreamLoss, Restored: p.restored, Log: p.log.Named("source"),
-		Hears: func(saga, fact string) bool { return p.hearing.Load().Hears(saga, fact) }, Strays: p.strays,
+		AcceptLoss: p.settings.AcceptStreamLoss, Committed: p.db.Checkpoints, Restored: p.restored, Log: p.log.Named("source"),
+		Strays: p.strays,
 	})
 	if err != nil {
 		return err
 	}
-	l.publisher.Tell(l.source.Published)
 	begin, err := p.begin(ctx, l, p.set, held)
 	if err != nil {
 		return err
