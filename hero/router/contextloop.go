@@ -25,8 +25,8 @@ const msgInCoordinator = "msg_in_coordinator"
 // look at.
 const msgOutBroken = "msg_out_broken"
 
-// line is one context's: what goes out, what comes in, and what waits.
-type line struct {
+// contextLoop is one context's: what goes out, what comes in, and what waits.
+type contextLoop struct {
 	r       *Router
 	context uint32
 	log     *zap.Logger
@@ -40,9 +40,9 @@ type line struct {
 	flying map[string]chan struct{} // keys under way; closed when done
 }
 
-func newLine(r *Router, context uint32) *line {
+func newContextLoop(r *Router, context uint32) *contextLoop {
 	log := r.o.Log.With(zap.Uint32("context", context))
-	return &line{
+	return &contextLoop{
 		r: r, context: context, log: log,
 		slots: make(list.Slots, r.o.Concurrency), retry: list.Retry{Pause: newRetry(), Log: logthrottle.New(log, "router: do what a message needs")},
 		flying: map[string]chan struct{}{},
@@ -51,7 +51,7 @@ func newLine(r *Router, context uint32) *line {
 
 // Run carries the context's messages until ctx ends, and waits for those that are
 // on their way.
-func (l *line) Run(ctx context.Context) {
+func (l *contextLoop) Run(ctx context.Context) {
 	defer l.wg.Wait()
 	l.wg.Go(func() { l.consumer(ctx, hero.MsgOut, hero.MsgOutCoordinator, false).Run(ctx, ctx) })
 	l.wg.Go(func() { l.inbound(ctx) })
@@ -68,7 +68,7 @@ type journey struct {
 }
 
 // consumer is one of a list that messages come out of.
-func (l *line) consumer(ctx context.Context, from, into string, inbound bool) *list.Consumer {
+func (l *contextLoop) consumer(ctx context.Context, from, into string, inbound bool) *list.Consumer {
 	return &list.Consumer{
 		DB: l.r.db, Context: l.context, From: from, Into: into, Wait: takeWait, Slots: l.slots, Retry: &l.retry, Log: l.log,
 		Begin: func(key string) {
@@ -84,7 +84,7 @@ func (l *line) consumer(ctx context.Context, from, into string, inbound bool) *l
 
 // alone waits until no other goroutine has the key: a key that was pushed twice
 // is looked at again when the first is done. It returns how to let go.
-func (l *line) alone(key string) func() {
+func (l *contextLoop) alone(key string) func() {
 	mine := make(chan struct{})
 	for {
 		l.mu.Lock()
@@ -108,7 +108,7 @@ func (l *line) alone(key string) func() {
 
 // carry delivers until the message has its fate, and then takes the key off the
 // list that kept it.
-func (l *line) carry(ctx context.Context, j journey) {
+func (l *contextLoop) carry(ctx context.Context, j journey) {
 	_ = l.retry.Do(ctx, "deliver "+j.key, func(ctx context.Context) error {
 		if err := l.deliver(ctx, j); err != nil {
 			return err
@@ -125,7 +125,7 @@ func newRetry() backoff.Exponential {
 }
 
 // rest waits after a try of a loop that failed; the first time it says why.
-func (l *line) rest(ctx context.Context, p *backoff.Exponential, what string, err error) {
+func (l *contextLoop) rest(ctx context.Context, p *backoff.Exponential, what string, err error) {
 	if !p.Failing() && ctx.Err() == nil {
 		l.log.Warn("router: "+what, zap.Error(err))
 	}
@@ -134,7 +134,7 @@ func (l *line) rest(ctx context.Context, p *backoff.Exponential, what string, er
 
 // deliver gives one message its fate, or brings it so far that it waits for a
 // runner. An error means: again.
-func (l *line) deliver(ctx context.Context, j journey) error {
+func (l *contextLoop) deliver(ctx context.Context, j journey) error {
 	began := time.Now()
 	caller, id, err := hero.ParseMessageKey(j.key)
 	if err != nil {
@@ -170,12 +170,12 @@ func (l *line) deliver(ctx context.Context, j journey) error {
 
 // disown clears what only a message that arrived may say: where it came from, and
 // so where its result goes.
-func (l *line) disown(ctx context.Context, m *hero.Message) error {
+func (l *contextLoop) disown(ctx context.Context, m *hero.Message) error {
 	m.Origin, m.Via = "", ""
 	return l.note(ctx, m.Key(), "origin", "", "via", "")
 }
 
-func (l *line) dispatch(ctx context.Context, j journey, m hero.Message) error {
+func (l *contextLoop) dispatch(ctx context.Context, j journey, m hero.Message) error {
 	switch m.MessageType {
 	case hero.MessageJob:
 		return l.jobs(ctx, j, m)
@@ -189,14 +189,14 @@ func (l *line) dispatch(ctx context.Context, j journey, m hero.Message) error {
 
 // aside puts a key away that leads to no message. The hash, if there is one, is
 // left as it is.
-func (l *line) aside(ctx context.Context, j journey, why error) error {
+func (l *contextLoop) aside(ctx context.Context, j journey, why error) error {
 	l.log.Error("router: set aside in "+msgOutBroken, zap.String("key", j.key), zap.Error(why))
 	l.r.metrics.done("", fateBroken)
 	return l.r.db.Push(ctx, l.context, msgOutBroken, j.key)
 }
 
 // allowed checks the caller's right; a message without it ends here.
-func (l *line) allowed(ctx context.Context, j journey, m hero.Message) (bool, error) {
+func (l *contextLoop) allowed(ctx context.Context, j journey, m hero.Message) (bool, error) {
 	c, err := l.r.db.Context(ctx, l.context)
 	if errors.Is(err, edda.Permanent) || errors.Is(err, redisdb.ErrNotFound) {
 		return false, l.fail(ctx, m, fateError, fmt.Sprintf("context %d cannot be read: %v", l.context, err))
@@ -217,7 +217,7 @@ func (l *line) allowed(ctx context.Context, j journey, m hero.Message) (bool, er
 
 // answers tells whether a result is that of a message of the same caller, whose
 // right was checked when it was sent.
-func (l *line) answers(ctx context.Context, m hero.Message) (bool, error) {
+func (l *contextLoop) answers(ctx context.Context, m hero.Message) (bool, error) {
 	if m.MessageType != hero.MessageResult {
 		return false, nil
 	}
@@ -226,7 +226,7 @@ func (l *line) answers(ctx context.Context, m hero.Message) (bool, error) {
 }
 
 // measure shows how many messages wait, and how many runners live.
-func (l *line) measure(ctx context.Context) {
+func (l *contextLoop) measure(ctx context.Context) {
 	gauges := l.r.metrics.of(l.context)
 	defer gauges.release()
 	for {
@@ -243,7 +243,7 @@ func (l *line) measure(ctx context.Context) {
 }
 
 // alive counts the context's runners that are heard.
-func (l *line) alive(ctx context.Context) (int64, error) {
+func (l *contextLoop) alive(ctx context.Context) (int64, error) {
 	runners, err := l.runners(ctx, false)
 	if err != nil || len(runners) == 0 {
 		return 0, err

@@ -16,8 +16,8 @@ import (
 	"edda/internal/logthrottle"
 )
 
-// line is the runner in one context.
-type line struct {
+// contextLoop is the runner in one context.
+type contextLoop struct {
 	r       *Runner
 	context uint32
 	log     *zap.Logger
@@ -38,9 +38,9 @@ type underway struct {
 	stop context.CancelCauseFunc
 }
 
-func newLine(r *Runner, c uint32) *line {
+func newContextLoop(r *Runner, c uint32) *contextLoop {
 	log := r.o.Log.With(zap.Uint32("context", c))
-	return &line{
+	return &contextLoop{
 		r: r, context: c, log: log, running: map[string]*underway{}, released: make(chan struct{}, 1),
 		retry:   list.Retry{Pause: newRetry(), Log: logthrottle.New(log, "do what a job needs"), Final: permanent},
 		logging: logthrottle.New(log, "write the logs of jobs"),
@@ -53,7 +53,7 @@ func taken(kind string, runner uint32) string {
 }
 
 // run serves the context until ctx ends, and then until its jobs have ended.
-func (l *line) run(ctx, work context.Context) {
+func (l *contextLoop) run(ctx, work context.Context) {
 	pulse, ok := l.claim(ctx)
 	if !ok {
 		return
@@ -74,7 +74,7 @@ func (l *line) run(ctx, work context.Context) {
 }
 
 // take runs every loop of the context until ctx ends.
-func (l *line) take(ctx, work context.Context) {
+func (l *contextLoop) take(ctx, work context.Context) {
 	var loops sync.WaitGroup
 	for _, kind := range l.r.scripts.Types() {
 		if !l.persist(ctx, "announce "+taken(kind, l.r.id), func(ctx context.Context) error { return l.announce(ctx, kind) }) {
@@ -92,7 +92,7 @@ func (l *line) take(ctx, work context.Context) {
 
 // consume takes jobs of one type, first those that this runner had taken when it ended
 // the last time.
-func (l *line) consume(ctx, work context.Context, kind string) {
+func (l *contextLoop) consume(ctx, work context.Context, kind string) {
 	c := list.Consumer{
 		DB: l.r.db, Context: l.context, From: hero.ScriptType(kind).Queue(), Into: taken(kind, l.r.id), Wait: takeWait,
 		Slots: l.r.slots, Retry: &l.retry, Log: l.log,
@@ -112,7 +112,7 @@ func (l *line) consume(ctx, work context.Context, kind string) {
 
 // persist does what must be done until it is, or until ctx ends. What Redis
 // refuses for good is logged, and is not done.
-func (l *line) persist(ctx context.Context, what string, do func(context.Context) error) bool {
+func (l *contextLoop) persist(ctx context.Context, what string, do func(context.Context) error) bool {
 	err := l.retry.Do(ctx, what, do)
 	if permanent(err) {
 		l.log.Error(what, zap.Error(err))
