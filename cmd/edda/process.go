@@ -93,7 +93,7 @@ type process struct {
 
 	draining atomic.Bool // a caller asked for the stop; the audit has it once
 
-	loaded   atomic.Pointer[saga.Set]        // set, for those who do not hold reloading
+	hearing  atomic.Pointer[saga.Set]        // says which facts are heard
 	versions atomic.Pointer[map[text]string] // the names of texts that have one of their own
 
 	said []string // which sagas are caught up since the start; set before the line works

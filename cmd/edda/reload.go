@@ -155,7 +155,7 @@ func (p *process) beginNow(ctx context.Context, line *line, set *saga.Set) (begi
 // whether the engine has the new set. It fails only where the process stops.
 func (p *process) swapSagas(ctx context.Context, line *line, set *saga.Set, begin beginning, tenants stream.Tenants) error {
 	ctx = context.WithoutCancel(ctx)
-	p.loaded.Store(set)
+	p.hearing.Store(set) // first: a fact that the new set hears is left out no more
 	if begin.begun != nil {
 		if err := p.db.Commit(ctx, begin.change()); err != nil {
 			return fmt.Errorf("write where sagas begin: %w", err)
