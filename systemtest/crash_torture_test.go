@@ -23,7 +23,7 @@ import (
 	"edda/saga"
 	"edda/server"
 	"edda/store"
-	"edda/store/changelog"
+	"edda/store/wal"
 	"edda/stream"
 )
 
@@ -310,7 +310,7 @@ func failpointsOf(terms ...string) []string {
 // must not be done again.
 func (w *torture) noteClaims() {
 	w.t.Helper()
-	err := viewed(filepath.Join(w.data, "store", store.FileName), func(tx *changelog.Tx) error {
+	err := viewed(filepath.Join(w.data, "store", store.FileName), func(tx *wal.Tx) error {
 		return eachClaim(tx, func(c edda.Claim) {
 			if _, known := w.completed[c.CommandID]; c.Done && !known {
 				w.completed[c.CommandID] = c

@@ -129,7 +129,7 @@ func newProcess(s settings, l loaded, log *zap.Logger) (*process, error) {
 	if err := errors.Join(p.openRedis(), p.buildHero(), p.buildUpkeep()); err != nil {
 		return nil, errors.Join(err, p.server.Close(), p.db.Close())
 	}
-	p.metrics.MustRegister(&instanceCollector{p.db}, &queueCollector{p.db, s.Dead.MaxBytes}, &parkedCollector{p.db, s.Parked.Max}, mappedGauge())
+	p.metrics.MustRegister(&instanceCollector{p.db}, &queueCollector{p.db, s.Dead.MaxBytes}, &parkedCollector{p.db, s.Parked.Max})
 	p.metrics.MustRegister(writtenCounters(p.db)...)
 	p.pulse = newPulse(p.loops()...)
 	p.group = lifecycle.New(lifecycle.Options{Stopped: p.partStopped}, p.parts(l)...)
@@ -218,7 +218,6 @@ func (p *process) parts(l loaded) []lifecycle.Part {
 		{Name: "http", Stage: lifecycle.HTTP, Run: p.server.Run},
 		{Name: "store", Stage: lifecycle.Store, Run: p.db.Run, Close: p.closeStore,
 			Ready: func(context.Context) error { return p.adopt(l) }},
-		{Name: "mapped pages", Stage: lifecycle.Connections, Run: p.db.Trim},
 		{Name: "pulse", Stage: lifecycle.Connections, Run: p.pulse.Run},
 		{Name: "upkeep", Stage: lifecycle.Connections, Run: p.upkeep.Run},
 	}

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	bolt "go.etcd.io/bbolt"
+
 	"edda"
 	"edda/retention"
 	"edda/server"
@@ -116,19 +118,24 @@ func audited(t *testing.T, data string) {
 // TestAFindingIsExitCodeOne damages one row of a good store.
 func TestAFindingIsExitCodeOne(t *testing.T) {
 	data := t.TempDir()
-	if code, out := held(t, "restore", "../../store/testdata/format-v1.db", "--data", data); code != 0 {
+	if code, out := held(t, "restore", "../../store/testdata/format-v4.db", "--data", data); code != 0 {
 		t.Fatal(out)
 	}
 	path := filepath.Join(data, "store", store.FileName)
-	text, err := os.ReadFile(path)
+	raw, err := bolt.Open(path, 0o600, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	damaged := strings.ReplaceAll(string(text), `"armed":"2026-03-01T12:01`, `"armed":"2026-03-01T12:31`)
-	if damaged == string(text) {
-		t.Fatal("nothing to damage")
+	if err := raw.Update(func(tx *bolt.Tx) error {
+		if err := tx.DeleteBucket([]byte("due")); err != nil {
+			return err
+		}
+		_, err := tx.CreateBucket([]byte("due"))
+		return err
+	}); err != nil {
+		t.Fatal(err)
 	}
-	if err := os.WriteFile(path, []byte(damaged), 0o600); err != nil {
+	if err := raw.Close(); err != nil {
 		t.Fatal(err)
 	}
 	if code, out := held(t, "doctor", "--data", data); code != 1 || !strings.Contains(out, "wrong: instance acme/order/O1: no due row at") {

@@ -37,12 +37,14 @@ func (l *line) sweep(ctx context.Context) {
 		if err == nil {
 			err = l.measure(ctx)
 		}
-		wait := l.r.wait(&p, err)
 		if ctx.Err() == nil {
 			looking.Note(err)
 		}
+		wait := slowly * l.r.o.Look
 		if err == nil {
 			p.Reset()
+		} else {
+			wait = p.Next()
 		}
 		_ = backoff.Wait(ctx, wait)
 	}
@@ -57,8 +59,8 @@ func (l *line) sweepOnce(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, list := range all {
-		kind, runner, ok := readTaken(list)
+	for _, from := range all {
+		kind, runner, ok := readTaken(from)
 		if !ok || runner == l.r.id {
 			continue
 		}
@@ -68,12 +70,12 @@ func (l *line) sweepOnce(ctx context.Context) error {
 			}
 			continue
 		}
-		keys, err := c.LRange(ctx, list, 0, -1).Result()
+		keys, err := c.LRange(ctx, from, 0, -1).Result()
 		if err != nil {
 			return err
 		}
 		for _, key := range keys {
-			if err := l.inherit(ctx, kind, list, runner, key); err != nil {
+			if err := l.inherit(ctx, kind, from, runner, key); err != nil {
 				return err
 			}
 		}
