@@ -39,7 +39,7 @@ func (p *process) use(set *saga.Set) error {
 	}
 	names := versionNames(kept)
 	p.set = set
-	p.loaded.Store(set)
+	p.hearing.Store(set)
 	p.versions.Store(&names)
 	return nil
 }
