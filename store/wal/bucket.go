@@ -171,7 +171,6 @@ func (b *Bucket) Tell(key, value []byte) {
 	told := func(k kind, value []byte) {
 		r := b.tx.newRow(k, key, value)
 		b.tx.wrote(b, r)
-		b.tx.went = append(b.tx.went, r)
 	}
 	told(put, value)
 	if b.Get(key) == nil {
@@ -191,7 +190,6 @@ func (b *Bucket) erase(key []byte) {
 		b.tx.replaced(r)
 		mark := b.tx.newRow(gone, key, nil) // those who read the log must know
 		b.tx.wrote(b, mark)
-		b.tx.went = append(b.tx.went, mark)
 	}
 }
 

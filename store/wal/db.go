@@ -83,8 +83,8 @@ func (o *Options) validate() {
 
 const (
 	// bound is what a table weighs at most: the more, the more often a row is written
-	// before it is folded, and the more of them share a page. Two tables of this
-	// weight and the rows of those before that are kept (see spareTables) stay below 50 MiB.
+	// before it is folded, and the more of them share a page. The arenas of two tables of
+	// this weight stay below 32 MiB, and one more while a reader has it.
 	bound = 8 << 20
 	// loggedBound is how much of the log one table may take: it is what opening reads,
 	// also where the same few rows were written again and again.
@@ -111,12 +111,8 @@ type DB struct {
 	scratch encoder
 	wrotes  []written // room for those of the next transaction
 	retired bool      // another file took the place of this one
-	spare   spareRows // for the next transactions
 
-	switching      sync.Mutex // held while the state is changed; guards all below
-	readers        readers    // that have not ended
-	departed       []departed // rows that are spare once those who may see them have ended
-	departedWeight int
+	switching sync.Mutex // held while the state is changed
 
 	keeping sync.Mutex // held while kept files are made, removed or listed; guards all below
 	pinned  int        // who reads them: none is removed meanwhile
@@ -159,8 +155,6 @@ type state struct {
 	frozen *table // nil: there is none
 	// froze is how many tables were frozen since the file was opened.
 	froze uint64
-	// number is how many states there were before this one.
-	number uint64
 }
 
 // Load takes over a bbolt file and reads its log. Nothing is written before the first
@@ -168,7 +162,6 @@ type state struct {
 func Load(raw *bolt.DB, o Options) (*DB, error) {
 	o.validate()
 	db := &DB{raw: raw, path: raw.Path(), options: o, packer: Packer{Plain: o.Plain}, quit: make(chan struct{}), pauses: newPauses()}
-	db.spare.bound = spareTables * o.Bound
 	if err := db.load(); err != nil {
 		return nil, err
 	}
@@ -252,16 +245,14 @@ func (db *DB) Begin(writable bool) (*Tx, error) {
 		return db.beginWrite()
 	}
 	for {
-		s := db.enter()
+		s := db.state.Load()
 		raw, err := db.raw.Begin(false)
 		if err != nil {
-			db.leave(s)
 			return nil, err
 		}
 		if db.state.Load().froze == s.froze {
 			return newTx(db, raw, s), nil
 		}
-		db.leave(s)
 		if err := raw.Rollback(); err != nil {
 			return nil, err
 		}
@@ -282,7 +273,6 @@ func (db *DB) beginHeld() (*Tx, error) {
 	if err := db.ready(); err != nil {
 		return nil, err
 	}
-	db.reclaim()
 	tx, err := db.Begin(false)
 	if err != nil {
 		return nil, err
@@ -314,10 +304,9 @@ func (db *DB) Update(fn func(*Tx) error) error {
 	return tx.Commit()
 }
 
-// publish lets readers see what was committed, which has some rows no more, and freezes
-// a table that is full.
-func (db *DB) publish(active *table, went []*row) {
-	if db.change(went, func(s *state) bool {
+// publish lets readers see what was committed, and freezes a table that is full.
+func (db *DB) publish(active *table) {
+	if db.change(func(s *state) bool {
 		s.active = active
 		return s.frozen == nil && db.full(active) && db.freeze(s)
 	}) {
@@ -328,17 +317,13 @@ func (db *DB) publish(active *table, went []*row) {
 	db.pauses.end(db.fill(db.state.Load().active))
 }
 
-// change exchanges the state, of which the fold takes a table away by itself. The new
-// one has some rows no more.
-func (db *DB) change(went []*row, fn func(s *state) (frozen bool)) (frozen bool) {
-	lists := departing(went)
+// change exchanges the state, of which the fold takes a table away by itself.
+func (db *DB) change(fn func(s *state) (frozen bool)) (frozen bool) {
 	db.switching.Lock()
 	defer db.switching.Unlock()
 	s := *db.state.Load()
 	frozen = fn(&s)
-	s.number++
 	db.state.Store(&s)
-	db.depart(s.number, lists)
 	return frozen
 }
 
@@ -347,12 +332,12 @@ func (db *DB) full(t *table) bool { return db.overdue(t) || t.tombstones >= tomb
 
 // fill is how full a table is, in thousandths.
 func (db *DB) fill(t *table) int {
-	return max(t.weight*1000/db.options.Bound, t.logged*1000/max(db.options.Bound, loggedBound), t.tombstones*1000/tombstoneBound)
+	return max(t.weight*1000/db.options.Bound, t.allocated*1000/(arenaTables*db.options.Bound), t.logged*1000/max(db.options.Bound, loggedBound), t.tombstones*1000/tombstoneBound)
 }
 
 // overdue tells whether it takes as much room as it may.
 func (db *DB) overdue(t *table) bool {
-	return t.weight >= db.options.Bound || t.logged >= max(db.options.Bound, loggedBound)
+	return t.weight >= db.options.Bound || t.allocated >= arenaTables*db.options.Bound || t.logged >= max(db.options.Bound, loggedBound)
 }
 
 // freeze begins a new table. What was frozen is folded once this state is published,
@@ -364,7 +349,6 @@ func (db *DB) freeze(s *state) bool {
 	}
 	s.active.last = s.frozen.last
 	s.froze++
-	db.spare.trim()
 	return true
 }
 
@@ -411,7 +395,7 @@ func (db *DB) foldNow() error {
 
 // freezeNow freezes the active table, full or not, unless there is a frozen one.
 func (db *DB) freezeNow() (frozen bool) {
-	if frozen = db.change(nil, func(s *state) bool { return s.frozen == nil && len(s.active.layers) > 0 && db.freeze(s) }); frozen {
+	if frozen = db.change(func(s *state) bool { return s.frozen == nil && len(s.active.layers) > 0 && db.freeze(s) }); frozen {
 		db.turn()
 	}
 	return frozen

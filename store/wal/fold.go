@@ -167,8 +167,7 @@ func (db *DB) goOn(pause bool) bool {
 func (db *DB) foldChunk() (more bool, err error) {
 	db.folds.Lock()
 	defer db.folds.Unlock()
-	s := db.enter()
-	defer db.leave(s)
+	s := db.state.Load()
 	if s.frozen == nil {
 		return false, nil
 	}
@@ -254,7 +253,7 @@ func (db *DB) doubt(id int, cause error) error {
 
 // thaw takes the frozen table away, of which all is in its buckets.
 func (db *DB) thaw(frozen *table) {
-	db.change(frozen.rows(), func(s *state) bool {
+	db.change(func(s *state) bool {
 		s.frozen = nil
 		return false
 	})

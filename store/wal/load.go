@@ -88,9 +88,8 @@ func (tx *Tx) replay(seq uint64, size int, rows []byte) error {
 		return nil
 	})
 	tx.wrotes = tx.wrotes[:0]
-	tx.db.spare.give(tx.went) // nobody reads yet
-	tx.went = tx.went[:0]
-	tx.table().logged += size
+	t := tx.table()
+	t.logged, t.allocated = t.logged+size, t.arena.size
 	return err
 }
 

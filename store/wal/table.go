@@ -80,11 +80,13 @@ func appendPath(b, space, inner []byte) []byte {
 // that was published is never changed.
 type table struct {
 	layers map[string]*layer // by path
-	// last is the last transaction in it. Weight is what its rows take in memory,
-	// tombstones how many of them say that there is none, logged what its
+	arena  *arena            // of its rows, and of those that were written again
+	// last is the last transaction in it. Weight is what its rows take in memory, allocated
+	// what its arena has, with the rows that were written again, tombstones how many of them say that there is none, logged what its
 	// transactions take in the log.
 	last       uint64
 	weight     int
+	allocated  int
 	tombstones int
 	logged     int
 	// slot and end say where its transactions lie, once it is frozen: in which file of the
@@ -93,23 +95,7 @@ type table struct {
 	end  int64
 }
 
-// rows are all that it has.
-func (t *table) rows() (all []*row) {
-	n := 0
-	for _, l := range t.layers {
-		n += l.rows.Len()
-	}
-	all = make([]*row, 0, n)
-	for _, l := range t.layers {
-		l.rows.Scan(func(r *row) bool {
-			all = append(all, r)
-			return true
-		})
-	}
-	return all
-}
-
-func newTable() *table { return &table{layers: map[string]*layer{}} }
+func newTable() *table { return &table{layers: map[string]*layer{}, arena: newArena()} }
 
 // layer is what it has of a bucket; nil: nothing. A table that is not there has none.
 func (t *table) layer(space, inner []byte) *layer {

@@ -26,7 +26,6 @@ type Tx struct {
 	active *table
 	owned  bool // active is a copy
 	wrotes []written
-	went   []*row // that will be in no table once it is published
 }
 
 // written is a row and the bucket that it is in.
@@ -118,15 +117,11 @@ func (tx *Tx) replaced(r *row) {
 		r.stale = true
 	}
 	tx.table().count(r, -1)
-	tx.went = append(tx.went, r)
 }
 
 // newRow is one that the transaction writes: it copies both.
 func (tx *Tx) newRow(k kind, key, value []byte) *row {
-	r := tx.db.spare.take(len(key) + len(value))
-	r.buf = append(append(r.buf, key...), value...)
-	r.cut, r.kind, r.seq = len(key), k, tx.seq
-	return r
+	return tx.active.arena.row(k, key, value, tx.seq)
 }
 
 // Rollback ends the transaction and changes nothing. After a commit, or a second
@@ -137,9 +132,8 @@ func (tx *Tx) Rollback() error {
 	}
 	tx.closed = true
 	err := tx.raw.Rollback()
-	tx.db.leave(tx.state)
 	if tx.writable {
-		tx.end()
+		tx.end(false)
 	}
 	return err
 }
@@ -148,31 +142,34 @@ func (tx *Tx) Rollback() error {
 // transaction.
 const keptWrotes = 16 << 10
 
-// end lets the next one write, into the same list.
-func (tx *Tx) end() {
+// end lets the next one write, into the same list. The rows of one that failed do not
+// count: nothing refers to them.
+func (tx *Tx) end(committed bool) {
+	if !committed {
+		tx.active.arena.size = tx.state.active.allocated
+	}
 	tx.db.wrotes = nil
 	if cap(tx.wrotes) <= keptWrotes {
 		clear(tx.wrotes)
 		tx.db.wrotes = tx.wrotes[:0]
 	}
-	tx.wrotes, tx.went = nil, nil
+	tx.wrotes = nil
 	tx.db.writer.Unlock()
 }
 
 // Commit appends what was changed to the log, as one record, and syncs it. When it
 // fails nothing has changed that a reader could see. Where nobody knows whether the
 // record is on disk, nothing is committed any more; see [DB.Ahead].
-func (tx *Tx) Commit() error {
+func (tx *Tx) Commit() (err error) {
 	switch {
 	case tx.closed:
 		return errors.ErrTxClosed
 	case !tx.writable:
 		return errors.ErrTxNotWritable
 	}
-	defer tx.end()
-	defer tx.db.leave(tx.state)
+	defer func() { tx.end(err == nil) }()
 	tx.closed = true
-	if err := tx.raw.Rollback(); err != nil { // it only read
+	if err = tx.raw.Rollback(); err != nil { // it only read
 		return err
 	}
 	if len(tx.wrotes) == 0 {
@@ -183,9 +180,9 @@ func (tx *Tx) Commit() error {
 
 func (db *DB) commit(tx *Tx) error {
 	t := tx.table()
-	t.last = tx.seq
+	t.last, t.allocated = tx.seq, t.arena.size
 	if db.options.Unlogged {
-		db.publish(t, tx.went)
+		db.publish(t)
 		return db.foldHeld(time.Time{})
 	}
 	framed, err := db.scratch.encode(tx.seq, tx.wrotes)
@@ -202,7 +199,7 @@ func (db *DB) commit(tx *Tx) error {
 	db.did.records.Add(1)
 	db.did.recordBytes.Add(uint64(len(framed)))
 	t.logged += len(framed)
-	db.publish(t, tx.went)
+	db.publish(t)
 	return nil
 }
 
