@@ -100,8 +100,8 @@ type compactor struct {
 func (x *compactor) open() error {
 	size, err := x.db.Size()
 	if err == nil {
-		tables := x.db.file.Tables()
-		err = room(x.temp, size.Bytes-size.Free+int64(tables.Active+tables.Frozen))
+		tables := x.db.file.Memtables()
+		err = room(x.temp, size.Bytes-size.Free+int64(tables.Active+tables.Immutable))
 	}
 	if err != nil {
 		return err

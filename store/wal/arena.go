@@ -10,9 +10,9 @@ const (
 	// maxSlabbed is how large a row in a slab is; a larger one has memory of its own, or
 	// most of a slab could stay empty before it.
 	maxSlabbed = slabBytes / 16
-	// arenaTables bounds an arena, as a multiple of what its memtable may weigh: half of
+	// arenaFactor bounds an arena, as a multiple of what its memtable may weigh: half of
 	// the bytes that come to a memtable are written again before it is flushed.
-	arenaTables = 2
+	arenaFactor = 2
 )
 
 // arena is the memory of one memtable's rows. No row is freed alone: the collector frees

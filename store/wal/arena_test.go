@@ -27,8 +27,8 @@ func TestMain(m *testing.M) {
 // spoiling is held while a row is overwritten.
 var spoiling sync.Mutex
 
-// spareDB is a file whose tables are folded where a test says so, and a put of its row i.
-func spareDB(t *testing.T, o Options) (db *DB, set func(i int, value string)) {
+// testDB is a file whose memtables are flushed where a test says so, and a put of its row i.
+func testDB(t *testing.T, o Options) (db *DB, set func(i int, value string)) {
 	t.Helper()
 	o.byHand = true
 	db, err := openFile(filepath.Join(t.TempDir(), "x.db"), o, nil)
@@ -46,12 +46,12 @@ func spareDB(t *testing.T, o Options) (db *DB, set func(i int, value string)) {
 	}
 }
 
-// TestARowStaysWhileAReaderMaySeeIt that began before it was written again, or folded,
+// TestARowStaysWhileAReaderMaySeeIt that began before it was written again, or flushed,
 // whatever others write and however many of them end.
 func TestARowStaysWhileAReaderMaySeeIt(t *testing.T) {
 	for _, by := range []string{"a write", "a delete", "a fold"} {
 		t.Run(by, func(t *testing.T) {
-			db, set := spareDB(t, Options{})
+			db, set := testDB(t, Options{})
 			set(1, "first")
 			tx, err := db.Begin(false)
 			if err != nil {
@@ -64,14 +64,14 @@ func TestARowStaysWhileAReaderMaySeeIt(t *testing.T) {
 			case "a delete":
 				err = db.Update(func(tx *Tx) error { return tx.Bucket([]byte(flat)).Delete([]byte("000001")) })
 			default:
-				err = db.Fold()
+				err = db.Flush()
 			}
 			if err != nil {
 				t.Fatal(err)
 			}
 			for range 3 {
 				set(2, "other")
-				if err := db.Fold(); err != nil {
+				if err := db.Flush(); err != nil {
 					t.Fatal(err)
 				}
 				runtime.GC()
@@ -97,21 +97,21 @@ func TestARowStaysWhileAReaderMaySeeIt(t *testing.T) {
 	}
 }
 
-// TestARowStaysWhileAFoldMaySeeIt, which asks the table that was written when it began
+// TestARowStaysWhileAFlushMaySeeIt, which asks the memtable that was written when it began
 // whether a value was written again.
-func TestARowStaysWhileAFoldMaySeeIt(t *testing.T) {
+func TestARowStaysWhileAFlushMaySeeIt(t *testing.T) {
 	var during func()
-	db, set := spareDB(t, Options{passed: func(point string) {
+	db, set := testDB(t, Options{passed: func(point string) {
 		if point == "foldDropping" && during != nil {
 			during()
 		}
 	}})
 	set(1, "first")
 	db.writer.Lock()
-	db.freezeNow()
+	db.rotateNow()
 	db.writer.Unlock()
 	set(1, "again")
-	r, _ := db.state.Load().active.layer([]byte(flat), nil).rows.Min()
+	r, _ := db.version.Load().active.layer([]byte(flat), nil).rows.Min()
 	value := r.value()
 	asked := false
 	during = func() {
@@ -123,14 +123,14 @@ func TestARowStaysWhileAFoldMaySeeIt(t *testing.T) {
 			t.Errorf("its value became %q", value)
 		}
 	}
-	if _, err := db.foldChunk(); err != nil || !asked {
+	if _, err := db.flushChunk(); err != nil || !asked {
 		t.Fatal(asked, err)
 	}
 }
 
 // TestWhatATransactionThatFailedWroteAgainStays.
 func TestWhatATransactionThatFailedWroteAgainStays(t *testing.T) {
-	db, set := spareDB(t, Options{})
+	db, set := testDB(t, Options{})
 	set(1, "first")
 	tx, err := db.Begin(true)
 	if err != nil {
@@ -158,9 +158,9 @@ func TestWhatATransactionThatFailedWroteAgainStays(t *testing.T) {
 // TestATransactionThatFailsTakesNoRoom, however often it is tried: a disk may be full for
 // hours.
 func TestATransactionThatFailsTakesNoRoom(t *testing.T) {
-	db, set := spareDB(t, Options{})
+	db, set := testDB(t, Options{})
 	set(1, "first")
-	before := db.state.Load().active.arena.size
+	before := db.version.Load().active.arena.size
 	failed := errors.New("failed")
 	for range 100 {
 		if err := db.Update(func(tx *Tx) error {
@@ -169,19 +169,19 @@ func TestATransactionThatFailsTakesNoRoom(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if now := db.state.Load().active.arena.size; now != before {
+	if now := db.version.Load().active.arena.size; now != before {
 		t.Errorf("%d bytes, and %d before", now, before)
 	}
 }
 
-// TestRowsThatAreWrittenAgainFillATable: the memory of each stays until it is flushed.
-func TestRowsThatAreWrittenAgainFillATable(t *testing.T) {
-	db, set := spareDB(t, Options{Bound: 16 << 10})
+// TestRowsThatAreWrittenAgainFillAMemtable: the memory of each stays until it is flushed.
+func TestRowsThatAreWrittenAgainFillAMemtable(t *testing.T) {
+	db, set := testDB(t, Options{Bound: 16 << 10})
 	writes := 0
-	for ; db.state.Load().frozen == nil; writes++ {
+	for ; db.version.Load().immutable == nil; writes++ {
 		set(1, string(make([]byte, 100)))
 	}
-	if each := rowWeight + 106; writes*each < arenaTables*db.options.Bound || (writes-1)*each >= arenaTables*db.options.Bound {
+	if each := rowWeight + 106; writes*each < arenaFactor*db.options.Bound || (writes-1)*each >= arenaFactor*db.options.Bound {
 		t.Errorf("%d writes of %d bytes fill it", writes, each)
 	}
 }
