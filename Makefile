@@ -72,7 +72,7 @@ check: $(BIN)/staticcheck ## formatting, vet, lint, architecture, and that no st
 	$(THRIFT) $(GO) vet ./...
 	$(THRIFT) $(BIN)/staticcheck ./...
 	$(GO) test -vet=off ./internal/archtest
-	$(GO) test -vet=off -count 1 -toolexec 'env $(THRIFT)' ./internal/stages
+	$(GO) test -vet=off -count 1 -toolexec 'env $(THRIFT)' ./internal/costbudget
 
 build: ## the binary, in bin/
 	$(THRIFT) $(GO) build -ldflags '$(LDFLAGS)' -o $(BIN)/edda ./cmd/edda
@@ -84,7 +84,7 @@ bench-stages: ## the Go benchmarks of every stage, briefly
 	$(GO) test -run '^$$' -bench . -benchtime 1s ./...
 
 bench-baseline: ## what each stage costs now becomes what `make check` compares with: for a commit that says why
-	$(GO) test ./internal/stages -count 1 -run '^TestNoStageBecameDearer$$' -update
+	$(GO) test ./internal/costbudget -count 1 -run '^TestNoStageBecameDearer$$' -update
 
 bench-hero: ## jobs a second beside asynq, on one redis-server; fails where ours run fewer
 	cd bench/asynq && $(GO) run .

@@ -18,7 +18,7 @@ import (
 	"go.uber.org/zap"
 
 	"edda"
-	"edda/internal/complaint"
+	"edda/internal/logthrottle"
 	"edda/store/wal"
 )
 
@@ -255,7 +255,7 @@ func load(path string, raw *boltFile, o Options) (*DB, error) {
 // withLog reads the log of a file. That it cannot be flushed is said at times, for it is
 // tried again, and commits know of it once the log is full.
 func withLog(raw *boltFile, o Options) (*wal.DB, error) {
-	return wal.Load(raw.DB, wal.Options{File: raw.file, Bound: o.flushAt, Plain: o.plain, Unlogged: o.unlogged, OpenFile: o.openFile, Keep: o.KeepSent, Kept: complaint.New(o.Log, "keep what was sent").Note, Flushes: complaint.New(o.Log, "fold the store's log").Note, Spaces: map[string]wal.Space{
+	return wal.Load(raw.DB, wal.Options{File: raw.file, Bound: o.flushAt, Plain: o.plain, Unlogged: o.unlogged, OpenFile: o.openFile, Keep: o.KeepSent, Kept: logthrottle.New(o.Log, "keep what was sent").Note, Flushes: logthrottle.New(o.Log, "fold the store's log").Note, Spaces: map[string]wal.Space{
 		string(bucketOutbox):  {Fill: appendFill},
 		string(bucketAudit):   {Fill: appendFill},
 		string(bucketHistory): {Fill: appendFill, Nested: true},
