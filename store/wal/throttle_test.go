@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// rows of a thousand bytes fill a table of resting after rowsOfTable.
+// rows of a thousand bytes fill a memtable of resting after rowsOfTable.
 const rowsOfTable = 64
 
-var resting = Options{Bound: rowsOfTable * (1000 + rowWeight), pace: pace{bytes: 4 * (1000 + rowWeight), rows: 1000}}
+var resting = Options{Bound: rowsOfTable * (1000 + rowWeight), chunkLimit: chunkLimit{bytes: 4 * (1000 + rowWeight), rows: 1000}}
 
 // thousandBytes puts rows, each of a transaction of its own.
 func thousandBytes(t *testing.T, db *DB, from, to int) {
@@ -28,16 +28,16 @@ func thousandBytes(t *testing.T, db *DB, from, to int) {
 	}
 }
 
-func folds(t *testing.T, db *DB, want uint64) {
+func flushes(t *testing.T, db *DB, want uint64) {
 	t.Helper()
 	synctest.Wait()
-	if got := db.Work().Folds; got != want {
+	if got := db.Work().Flushes; got != want {
 		t.Errorf("%d transactions folded something, want %d", got, want)
 	}
 }
 
-// A table may be folded for as long as the next one takes to fill.
-func TestWhoFoldsLeavesTimeToThoseWhoWrite(t *testing.T) {
+// A memtable may be flushed for as long as the next one takes to fill.
+func TestAFlushLeavesTimeToWriters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db, err := openFile(filepath.Join(t.TempDir(), "x.db"), resting, nil)
 		if err != nil {
@@ -45,30 +45,30 @@ func TestWhoFoldsLeavesTimeToThoseWhoWrite(t *testing.T) {
 		}
 		defer db.Close()
 		thousandBytes(t, db, 0, 1)
-		before := db.Work().Folds // with what begins a log
+		before := db.Work().Flushes // with what begins a WAL
 		thousandBytes(t, db, 1, rowsOfTable)
 
-		folds(t, db, before+1)
-		time.Sleep(rest)
-		folds(t, db, before+2) // nobody writes: a chunk for each rest
-		time.Sleep(rest - time.Nanosecond)
-		folds(t, db, before+2)
+		flushes(t, db, before+1)
+		time.Sleep(maxThrottle)
+		flushes(t, db, before+2) // nobody writes: a chunk for each rest
+		time.Sleep(maxThrottle - time.Nanosecond)
+		flushes(t, db, before+2)
 		time.Sleep(time.Nanosecond)
-		folds(t, db, before+3)
+		flushes(t, db, before+3)
 
-		// Once the table that is written is as full as restUntil, all of the other is folded,
+		// Once the memtable that is written is as full as throttleUntil, all of the other is flushed,
 		// and no time passed.
-		thousandBytes(t, db, rowsOfTable, rowsOfTable+rowsOfTable*restUntil/1000+1)
-		folds(t, db, before+rowsOfTable/4)
-		if got := db.Tables().Frozen; got != 0 {
+		thousandBytes(t, db, rowsOfTable, rowsOfTable+rowsOfTable*throttleUntil/1000+1)
+		flushes(t, db, before+rowsOfTable/4)
+		if got := db.Memtables().Immutable; got != 0 {
 			t.Errorf("%d bytes are to be folded still", got)
 		}
 	})
 }
 
-// A table is as full as what there is most of: a reader passes deleted rows, and who opens
-// the file reads the log.
-func TestWhoFoldsHurriesForAllThatFillsATable(t *testing.T) {
+// A memtable is as full as what there is most of: a reader passes deleted rows, and who opens
+// the file reads the WAL.
+func TestAFlushHurriesForAllThatFillsAMemtable(t *testing.T) {
 	const bound, few = 1 << 20, 3 * tombstoneBound / 4
 	set := func(db *DB, key string, value []byte) {
 		if err := db.Update(func(tx *Tx) error { return tx.Bucket([]byte(flat)).Put([]byte(key), value) }); err != nil {
@@ -88,14 +88,14 @@ func TestWhoFoldsHurriesForAllThatFillsATable(t *testing.T) {
 		},
 		"one row, again and again": func(db *DB) {
 			value := make([]byte, bound/16)
-			for logged := 0; logged <= 3*loggedBound/4; logged += len(value) {
+			for walBytes := 0; walBytes <= 3*walBound/4; walBytes += len(value) {
 				_, _ = rand.Read(value) // never fails
 				set(db, "one", value)
 			}
 		},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			db, err := openFile(filepath.Join(t.TempDir(), "x.db"), Options{Bound: bound, pace: pace{bytes: bound / 16, rows: chunkRows}}, nil)
+			db, err := openFile(filepath.Join(t.TempDir(), "x.db"), Options{Bound: bound, chunkLimit: chunkLimit{bytes: bound / 16, rows: chunkRows}}, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -103,25 +103,25 @@ func TestWhoFoldsHurriesForAllThatFillsATable(t *testing.T) {
 			for i := range few + 1 {
 				set(db, fmt.Sprint("d", i), nil)
 			}
-			if err := db.Fold(); err != nil {
+			if err := db.Flush(); err != nil {
 				t.Fatal(err)
 			}
 			thousandBytes(t, db, 0, bound/(1000+rowWeight)+1)
 			synctest.Wait()
-			if db.Tables().Frozen == 0 {
+			if db.Memtables().Immutable == 0 {
 				t.Fatal("nothing is to be folded")
 			}
 			fill(db)
 			synctest.Wait()
-			if got := db.Tables(); got.Frozen != 0 || got.Active > bound/2 {
+			if got := db.Memtables(); got.Immutable != 0 || got.Active > bound/2 {
 				t.Errorf("after %s: %+v", what, got)
 			}
 		})
 	}
 }
 
-// Who waits for all of a table to be folded waits for no rest.
-func TestWhoWaitsForAFoldWaitsForNoRest(t *testing.T) {
+// Who waits for all of a memtable to be flushed waits for no rest.
+func TestAWaiterForAFlushIsNotThrottled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db, err := openFile(filepath.Join(t.TempDir(), "x.db"), resting, nil)
 		if err != nil {
@@ -129,7 +129,7 @@ func TestWhoWaitsForAFoldWaitsForNoRest(t *testing.T) {
 		}
 		began := time.Now()
 		thousandBytes(t, db, 0, rowsOfTable+1)
-		if err := db.Fold(); err != nil {
+		if err := db.Flush(); err != nil {
 			t.Fatal(err)
 		}
 		thousandBytes(t, db, 0, 3*rowsOfTable)
@@ -143,11 +143,11 @@ func TestWhoWaitsForAFoldWaitsForNoRest(t *testing.T) {
 }
 
 // Whoever reads from the beginning passes every row that was deleted.
-func TestATableOfDeletedRowsIsFoldedAtOnce(t *testing.T) {
+func TestAMemtableOfTombstonesIsFlushedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := resting
 		o.Bound = 8 << 20
-		o.pace = pace{bytes: 8 << 20, rows: tombstoneBound / 16}
+		o.chunkLimit = chunkLimit{bytes: 8 << 20, rows: tombstoneBound / 16}
 		db, err := openFile(filepath.Join(t.TempDir(), "x.db"), o, nil)
 		if err != nil {
 			t.Fatal(err)
@@ -166,13 +166,13 @@ func TestATableOfDeletedRowsIsFoldedAtOnce(t *testing.T) {
 			}
 		}
 		each(func(b *Bucket, key []byte) error { return b.Put(key, key) })
-		if err := db.Fold(); err != nil {
+		if err := db.Flush(); err != nil {
 			t.Fatal(err)
 		}
-		before := db.Work().Tables
+		before := db.Work().Memtables
 		each(func(b *Bucket, key []byte) error { return b.Delete(key) })
 		synctest.Wait() // no time passes
-		if got := db.Work().Tables - before; got != 1 {
+		if got := db.Work().Memtables - before; got != 1 {
 			t.Errorf("%d tables were folded", got)
 		}
 	})

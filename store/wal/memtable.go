@@ -7,17 +7,17 @@ import (
 	"github.com/tidwall/btree"
 )
 
-// kind is what a row in a table says of its key. They are bytes of the format.
+// kind is what a row in a memtable says of its key. They are bytes of the format.
 type kind byte
 
 const (
-	put     kind = 1 // it has this value
-	gone    kind = 2 // there is none
-	made    kind = 3 // it is a bucket
-	dropped kind = 4 // it was a bucket, which went with all that was in it
+	put       kind = 1 // it has this value
+	tombstone kind = 2 // there is none
+	made      kind = 3 // it is a bucket
+	dropped   kind = 4 // it was a bucket, which went with all that was in it
 )
 
-// row is never changed once its transaction was published, while anybody may see it.
+// row is never changed once its transaction was installed, while anybody may see it.
 type row struct {
 	buf  []byte // the key, then the value
 	cut  int    // where the value begins
@@ -52,7 +52,7 @@ func newRows() *btree.BTreeG[*row] {
 	return btree.NewBTreeGOptions(less, btree.Options{Degree: degree, NoLocks: true})
 }
 
-// layer is what one table has of one bucket.
+// layer is what one memtable has of one bucket.
 type layer struct {
 	path         string
 	space, inner []byte // inner is nil for a top-level bucket
@@ -61,7 +61,7 @@ type layer struct {
 	wiped bool
 }
 
-// copy shares what is not changed later, on either side: readers of a published
+// copy shares what is not changed later, on either side: readers of an installed
 // layer go on beside it.
 func (l *layer) copy() *layer {
 	return &layer{path: l.path, space: l.space, inner: l.inner, rows: l.rows.Copy(), wiped: l.wiped}
@@ -76,43 +76,29 @@ func appendPath(b, space, inner []byte) []byte {
 	return append(append(b, 0), inner...)
 }
 
-// table is what transactions have changed since another table was frozen. One
-// that was published is never changed.
-type table struct {
+// memtable is what transactions have changed since another memtable was made immutable. One
+// that was installed is never changed.
+type memtable struct {
 	layers map[string]*layer // by path
-	// last is the last transaction in it. Weight is what its rows take in memory,
-	// tombstones how many of them say that there is none, logged what its
-	// transactions take in the log.
+	arena  *arena            // of its rows, and of those that were written again
+	// last is the last transaction in it. Weight is what its rows take in memory, allocated
+	// what its arena has, with the rows that were written again, tombstones how many of them say that there is none, logged what its
+	// transactions take in the WAL.
 	last       uint64
 	weight     int
+	allocated  int
 	tombstones int
-	logged     int
-	// slot and end say where its transactions lie, once it is frozen: in which file of the
-	// log, and how far. An end of zero: in none.
+	walBytes   int
+	// slot and end say where its transactions lie, once it is made immutable: in which file of the
+	// WAL, and how far. An end of zero: in none.
 	slot int
 	end  int64
 }
 
-// rows are all that it has.
-func (t *table) rows() (all []*row) {
-	n := 0
-	for _, l := range t.layers {
-		n += l.rows.Len()
-	}
-	all = make([]*row, 0, n)
-	for _, l := range t.layers {
-		l.rows.Scan(func(r *row) bool {
-			all = append(all, r)
-			return true
-		})
-	}
-	return all
-}
+func newMemtable() *memtable { return &memtable{layers: map[string]*layer{}, arena: newArena()} }
 
-func newTable() *table { return &table{layers: map[string]*layer{}} }
-
-// layer is what it has of a bucket; nil: nothing. A table that is not there has none.
-func (t *table) layer(space, inner []byte) *layer {
+// layer is what it has of a bucket; nil: nothing. A memtable that is not there has none.
+func (t *memtable) layer(space, inner []byte) *layer {
 	if t == nil {
 		return nil
 	}
@@ -121,16 +107,16 @@ func (t *table) layer(space, inner []byte) *layer {
 }
 
 // copy shares the layers: who changes one copies it first.
-func (t *table) copy() *table {
+func (t *memtable) copy() *memtable {
 	c := *t
 	c.layers = maps.Clone(t.layers)
 	return &c
 }
 
 // count adds a row that came, or with -1 takes one away that went.
-func (t *table) count(r *row, n int) {
+func (t *memtable) count(r *row, n int) {
 	t.weight += n * r.weight()
-	if r.kind == gone {
+	if r.kind == tombstone {
 		t.tombstones += n
 	}
 }

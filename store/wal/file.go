@@ -16,62 +16,62 @@ import (
 	"edda/internal/datasync"
 )
 
-// The log lies in two files beside the bbolt file: one has the transactions of the
-// active table, one those of the frozen table, until that is folded. Then it is the
-// next table's, which writes over what is in it: blocks that the disk has already
+// The WAL lies in two files beside the bbolt file: one has the transactions of the
+// active memtable, one those of the immutable memtable, until that is flushed. Then it is the
+// next memtable's, which writes over what is in it: blocks that the disk has already
 // written are synced twice as fast as new ones.
 //
-// A record carries the log's id, by its checksum, the number of its transaction and
+// A record carries the WAL's id, by its checksum, the number of its transaction and
 // the checksum of the record before. Numbers only grow, so that what is left of
-// another table, or of a record that was torn, is never taken for one.
+// another memtable, or of a record that was torn, is never taken for one.
 
-// logSuffix and the number of a file are added to the name of the bbolt file.
-const logSuffix = "-log-"
+// walSuffix and the number of a file are added to the name of the bbolt file.
+const walSuffix = "-log-"
 
-func logPath(path string, slot int) string { return fmt.Sprint(path, logSuffix, slot) }
+func walPath(path string, slot int) string { return fmt.Sprint(path, walSuffix, slot) }
 
-// A file begins with a header: magic, u32 version, the log's id, u32 number of the
+// A file begins with a header: magic, u32 version, the WAL's id, u32 number of the
 // file, and a CRC-32C of all that. Records follow.
 const (
-	logMagic   = "edda-log"
-	logVersion = 1
+	walMagic   = "edda-log"
+	walVersion = 1
 	headerSize = 64
-	headerUsed = len(logMagic) + 4 + idSize + 4
+	headerUsed = len(walMagic) + 4 + idSize + 4
 )
 
-// logID names a log. It is drawn anew whenever files are made, so that those of
+// walID names a WAL. It is drawn anew whenever files are made, so that those of
 // another process's life, and of another store, are told apart.
-type logID [idSize]byte
+type walID [idSize]byte
 
 const idSize = 16
 
-func newLogID() (id logID) {
+func newWALID() (id walID) {
 	_, _ = rand.Read(id[:]) // never fails
 	return id
 }
 
-func header(id logID, slot int) []byte {
-	b := binary.BigEndian.AppendUint32([]byte(logMagic), logVersion)
+func header(id walID, slot int) []byte {
+	b := binary.BigEndian.AppendUint32([]byte(walMagic), walVersion)
 	b = binary.BigEndian.AppendUint32(append(b, id[:]...), uint32(slot))
 	b = binary.BigEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
 	return append(b, make([]byte, headerSize-len(b))...)
 }
 
 // cutHeader is the id in a header, and which of the two files it is of.
-func cutHeader(b []byte) (id logID, slot int, err error) {
+func cutHeader(b []byte) (id walID, slot int, err error) {
 	switch {
-	case len(b) < headerSize || !bytes.HasPrefix(b, []byte(logMagic)) || binary.BigEndian.Uint32(b[headerUsed:]) != crc32.Checksum(b[:headerUsed], castagnoli):
+	case len(b) < headerSize || !bytes.HasPrefix(b, []byte(walMagic)) || binary.BigEndian.Uint32(b[headerUsed:]) != crc32.Checksum(b[:headerUsed], castagnoli):
 		return id, 0, errNoHeader
-	case binary.BigEndian.Uint32(b[len(logMagic):]) != logVersion:
-		return id, 0, otherVersion("log", binary.BigEndian.Uint32(b[len(logMagic):]), logVersion)
+	case binary.BigEndian.Uint32(b[len(walMagic):]) != walVersion:
+		return id, 0, otherVersion("log", binary.BigEndian.Uint32(b[len(walMagic):]), walVersion)
 	}
-	copy(id[:], b[len(logMagic)+4:])
-	return id, int(binary.BigEndian.Uint32(b[len(logMagic)+4+idSize:])), nil
+	copy(id[:], b[len(walMagic)+4:])
+	return id, int(binary.BigEndian.Uint32(b[len(walMagic)+4+idSize:])), nil
 }
 
 // A record is the length of its entry as u32, the number of its transaction as u64,
 // the checksum of the record before as u32, its own as u32, and the entry. The checksum
-// is of the log's id, what stands before it, and the first bytes of the entry, which
+// is of the WAL's id, what stands before it, and the first bytes of the entry, which
 // has one of its own for the rest.
 const recordHeader = 4 + 8 + 4 + 4
 
@@ -81,13 +81,13 @@ type record struct {
 	entry     []byte
 }
 
-func recordSum(id logID, head, entry []byte) uint32 {
+func recordSum(id walID, head, entry []byte) uint32 {
 	sum := crc32.Checksum(id[:], castagnoli)
 	return crc32.Update(crc32.Update(sum, castagnoli, head[:recordHeader-4]), castagnoli, entry[:entryHeader])
 }
 
 // frame fills the header of a record in, before its entry, and returns its checksum.
-func frame(b []byte, id logID, seq uint64, prev uint32) uint32 {
+func frame(b []byte, id walID, seq uint64, prev uint32) uint32 {
 	binary.BigEndian.PutUint32(b, uint32(len(b)-recordHeader))
 	binary.BigEndian.PutUint64(b[4:], seq)
 	binary.BigEndian.PutUint32(b[12:], prev)
@@ -98,7 +98,7 @@ func frame(b []byte, id logID, seq uint64, prev uint32) uint32 {
 
 // cutHead is the record that begins there, by its header: its entry may be torn, and
 // ends where the file does.
-func cutHead(b []byte, id logID) (r record, ok bool) {
+func cutHead(b []byte, id walID) (r record, ok bool) {
 	if len(b) < recordHeader+entryHeader {
 		return r, false
 	}
@@ -112,7 +112,7 @@ func cutHead(b []byte, id logID) (r record, ok bool) {
 }
 
 // cutRecord is the whole record that begins there.
-func cutRecord(b []byte, id logID) (r record, ok bool) {
+func cutRecord(b []byte, id walID) (r record, ok bool) {
 	if r, ok = cutHead(b, id); !ok {
 		return r, false
 	}
@@ -120,17 +120,17 @@ func cutRecord(b []byte, id logID) (r record, ok bool) {
 	return r, binary.BigEndian.Uint32(r.entry[2:]) == checksum(r.seq, rest)
 }
 
-// logText is one file as it was read: its records from the first on, as far as they
+// walText is one file as it was read: its records from the first on, as far as they
 // follow each other, and what comes then.
-type logText struct {
+type walText struct {
 	path    string
-	id      logID
+	id      walID
 	slot    int // which of the two it says that it is
 	records []record
 	rest    []byte
 }
 
-func readLog(path string) (t logText, err error) {
+func readWAL(path string) (t walText, err error) {
 	t.path = path
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -150,16 +150,16 @@ func readLog(path string) (t logText, err error) {
 	}
 }
 
-// after drops the records that were folded.
-func (t *logText) after(folded uint64) {
-	for len(t.records) > 0 && t.records[0].seq <= folded {
+// after drops the records that were flushed.
+func (t *walText) after(flushed uint64) {
+	for len(t.records) > 0 && t.records[0].seq <= flushed {
 		t.records = t.records[1:]
 	}
 }
 
 // beyond looks in what follows the records for one with this number, or one that was
 // written later: then it is no torn end that they stop at.
-func (t *logText) beyond(seq uint64) (found uint64, ok bool) {
+func (t *walText) beyond(seq uint64) (found uint64, ok bool) {
 	for b := t.rest; len(b) >= recordHeader+entryHeader; b = b[1:] {
 		got := binary.BigEndian.Uint64(b[4:])
 		if got < seq || got-seq > math.MaxUint32 { // most bytes: no checksum is worked out for them
@@ -173,7 +173,7 @@ func (t *logText) beyond(seq uint64) (found uint64, ok bool) {
 	return 0, false
 }
 
-func headed(b []byte, id logID) bool {
+func headed(b []byte, id walID) bool {
 	return binary.BigEndian.Uint32(b[16:]) == recordSum(id, b, b[recordHeader:])
 }
 
@@ -185,7 +185,7 @@ const tailRoom = recordHeader + entryHeader
 // where it has the last one, too close behind that. A record that was being written when
 // the power failed lies in the room that was made for it before, unless the file had
 // just to grow for it: then nobody can tell.
-func (t *logText) cutOff(last uint64) bool {
+func (t *walText) cutOff(last uint64) bool {
 	if n := len(t.records); n > 0 && t.records[n-1].seq == last && len(t.rest) < tailRoom {
 		return true
 	}
@@ -205,12 +205,12 @@ const (
 
 var zeros [64 << 10]byte
 
-// logFiles are the two files of a log that is written.
-type logFiles struct {
-	id    logID
+// walFiles are the two files of a WAL that is written.
+type walFiles struct {
+	id    walID
 	files [2]*os.File
 	sizes [2]int64
-	slot  int    // of the active table
+	slot  int    // of the active memtable
 	end   int64  // where the next record goes
 	sum   uint32 // of the last record
 	sync  bool
@@ -218,9 +218,9 @@ type logFiles struct {
 	pass  func(point string)
 }
 
-// createLog makes the files, where there are none of another log.
-func createLog(path string, o Options, sync bool, did *counters) (l *logFiles, err error) {
-	l = &logFiles{id: newLogID(), end: headerSize, sync: sync, did: did, pass: o.passed}
+// createWAL makes the files, where there are none of another WAL.
+func createWAL(path string, o Options, sync bool, did *counters) (l *walFiles, err error) {
+	l = &walFiles{id: newWALID(), end: headerSize, sync: sync, did: did, pass: o.passed}
 	l.sum = crc32.Checksum(l.id[:], castagnoli)
 	defer func() {
 		if err != nil {
@@ -228,7 +228,7 @@ func createLog(path string, o Options, sync bool, did *counters) (l *logFiles, e
 		}
 	}()
 	for slot := range l.files {
-		name := logPath(path, slot)
+		name := walPath(path, slot)
 		f, err := o.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 		if err != nil {
 			return l, err
@@ -258,13 +258,13 @@ func syncDir(dir string) error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-func (l *logFiles) write(slot int, b []byte, at int64) error {
+func (l *walFiles) write(slot int, b []byte, at int64) error {
 	n, err := l.files[slot].WriteAt(b, at)
 	l.did.bytes.Add(uint64(n))
 	return err
 }
 
-func (l *logFiles) synced(slot int) error {
+func (l *walFiles) synced(slot int) error {
 	if !l.sync {
 		return nil
 	}
@@ -274,7 +274,7 @@ func (l *logFiles) synced(slot int) error {
 
 // append writes a record behind the last, and syncs it. Unsure says that nobody knows
 // whether it is on disk; else a record that could not be written is not there.
-func (l *logFiles) append(seq uint64, framed []byte) (unsure bool, err error) {
+func (l *walFiles) append(seq uint64, framed []byte) (unsure bool, err error) {
 	if err := l.reserve(l.end + int64(len(framed)) + tailRoom); err != nil {
 		return false, fmt.Errorf("make room in the log: %w", err)
 	}
@@ -294,7 +294,7 @@ func (l *logFiles) append(seq uint64, framed []byte) (unsure bool, err error) {
 }
 
 // reserve makes the file that long.
-func (l *logFiles) reserve(size int64) error {
+func (l *walFiles) reserve(size int64) error {
 	for has := l.sizes[l.slot]; has < size; has = l.sizes[l.slot] {
 		until := max(size, has+min(max(has, growBytes), maxGrow))
 		for at := has; at < until; at += int64(len(zeros)) {
@@ -307,8 +307,8 @@ func (l *logFiles) reserve(size int64) error {
 	return nil
 }
 
-// turn goes on in the other file, from its beginning: what is in it was folded.
-func (l *logFiles) turn() {
+// turn goes on in the other file, from its beginning: what is in it was flushed.
+func (l *walFiles) turn() {
 	l.slot = 1 - l.slot
 	l.end = headerSize
 	if l.sizes[l.slot] > keptBytes && l.files[l.slot].Truncate(keptBytes) == nil {
@@ -319,7 +319,7 @@ func (l *logFiles) turn() {
 }
 
 // close lets go of the files, whatever is in them: all that counts was synced.
-func (l *logFiles) close() {
+func (l *walFiles) close() {
 	for _, f := range l.files {
 		if f != nil {
 			_ = f.Close()
@@ -327,27 +327,27 @@ func (l *logFiles) close() {
 	}
 }
 
-// RemoveLog removes the log beside a file, if there is one.
-func RemoveLog(path string) error {
+// RemoveWAL removes the WAL beside a file, if there is one.
+func RemoveWAL(path string) error {
 	var all error
 	for slot := range 2 {
-		if err := os.Remove(logPath(path, slot)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := os.Remove(walPath(path, slot)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			all = errors.Join(all, err)
 		}
 	}
 	return all
 }
 
-// EachLog calls fn with the name of each file of a log that is there beside a file,
+// EachWAL calls fn with the name of each file of a WAL that is there beside a file,
 // and the one that it has beside another.
-func EachLog(path, other string, fn func(from, to string) error) error {
+func EachWAL(path, other string, fn func(from, to string) error) error {
 	for slot := range 2 {
-		switch _, err := os.Lstat(logPath(path, slot)); {
+		switch _, err := os.Lstat(walPath(path, slot)); {
 		case errors.Is(err, fs.ErrNotExist):
 		case err != nil:
 			return err
 		default:
-			if err := fn(logPath(path, slot), logPath(other, slot)); err != nil {
+			if err := fn(walPath(path, slot), walPath(other, slot)); err != nil {
 				return err
 			}
 		}
@@ -356,7 +356,7 @@ func EachLog(path, other string, fn func(from, to string) error) error {
 }
 
 // counters are of what was done to disk.
-type counters struct{ records, recordBytes, bytes, syncs, folds, tables atomic.Uint64 }
+type counters struct{ records, recordBytes, bytes, syncs, flushes, memtables atomic.Uint64 }
 
 // errNoHeader is of a file that a crash left before anything was in it, or that is damaged.
 var errNoHeader = errors.New("its header is not that of a log")

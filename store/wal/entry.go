@@ -11,20 +11,20 @@ import (
 	"github.com/klauspost/compress/s2"
 )
 
-// logName is the bucket that says where the log begins, and which it is.
-var logName = []byte("log")
+// walBucket is the bucket that says where the WAL begins, and which it is.
+var walBucket = []byte("log")
 
-// Its rows: the number of the last transaction that was folded, a u64; the id of the
-// log that lies beside the file, not there while it has none; and the ids of those that
-// may lie there and of which all was folded.
+// Its rows: the number of the last transaction that was flushed, a u64; the id of the
+// WAL that lies beside the file, not there while it has none; and the ids of those that
+// may lie there and of which all was flushed.
 var (
-	rowFolded = []byte("folded")
-	rowID     = []byte("id")
-	rowDone   = []byte("done")
+	rowFlushed = []byte("folded")
+	rowID      = []byte("id")
+	rowDone    = []byte("done")
 )
 
-// isLog tells whether a top-level bucket is the log's.
-func isLog(name []byte) bool { return bytes.Equal(name, logName) }
+// isWALBucket tells whether a top-level bucket is the WAL's.
+func isWALBucket(name []byte) bool { return bytes.Equal(name, walBucket) }
 
 // An entry is a byte for its version, one that says how the rest is compressed,
 // a CRC-32C of the rest behind the transaction's number, and the rest: its rows.

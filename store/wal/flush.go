@@ -10,99 +10,98 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// A frozen table is folded into its buckets in chunks, each a bbolt transaction of its
+// An immutable memtable is flushed into its buckets in chunks, each a bbolt transaction of its
 // own, by a goroutine that lives as long as there is one. Commits go on meanwhile, in
-// the next table.
+// the next memtable.
 
 const (
 	// chunkBytes and chunkRows bound a chunk: the pages that it holds in memory and
 	// syncs at once, while a commit may wait for the same disk.
 	chunkBytes = 512 << 10
 	chunkRows  = 512
-	// leastChunks a table is folded in, however small it may be: for tests, and for
+	// leastChunks a memtable is flushed in, however small it may be: for tests, and for
 	// the torture.
 	leastChunks = 4
-	// refold is when a chunk that failed is tried again: as often as a disk is asked
+	// retryFlush is when a chunk that failed is tried again: as often as a disk is asked
 	// whether it has room.
-	refold = time.Second
-	// rest is the longest pause between two chunks, and restUntil the share of the next
-	// table, in thousandths, that may fill meanwhile: see [DB.rest].
-	rest      = 40 * time.Millisecond
-	restUntil = 750
+	retryFlush = time.Second
+	// maxThrottle is the longest pause between two chunks, and throttleUntil the share of the next
+	// memtable, in thousandths, that may fill meanwhile: see [DB.throttle].
+	maxThrottle   = 40 * time.Millisecond
+	throttleUntil = 750
 )
 
-// pace is how much is folded at once: the bounds above.
-type pace struct{ bytes, rows int }
+// chunkLimit is how much is flushed at once: the bounds above.
+type chunkLimit struct{ bytes, rows int }
 
-// folding is how far a frozen table was folded.
-type folding struct {
-	froze  uint64   // which table
-	layers []*layer // those not folded yet; of the first, the rows behind after
-	after  []byte
-	weight int // of the rows that were folded
+// flushing is how far an immutable memtable was flushed.
+type flushing struct {
+	rotations uint64   // which memtable
+	layers    []*layer // those not flushed yet; of the first, the rows behind after
+	after     []byte
+	weight    int // of the rows that were flushed
 }
 
-// done is how much of a table was folded, in thousandths.
-func (f *folding) done(t *table) int { return f.weight * 1000 / max(t.weight, 1) }
+// done is how much of a memtable was flushed, in thousandths.
+func (f *flushing) done(t *memtable) int { return f.weight * 1000 / max(t.weight, 1) }
 
-// startFolding folds the frozen table beside those who write, who hold the lock. Where a
+// startFlushing starts the flusher, if none runs. The caller holds the writer's lock. Where a
 // goroutine does already, also one that waits for the disk, that goes on.
-func (db *DB) startFolding() {
-	if db.options.byHand || db.options.Unlogged || !db.folder.CompareAndSwap(false, true) {
+func (db *DB) startFlushing() {
+	if db.options.byHand || db.options.Unlogged || !db.flusher.CompareAndSwap(false, true) {
 		return
 	}
-	db.folders.Go(func() {
+	db.flushers.Go(func() {
 		for again := true; again; {
-			db.foldAll()
-			db.folder.Store(false)
-			// A table that was frozen since found that one folds.
-			again = db.state.Load().frozen != nil && db.broken() == nil && db.goOn(false) && db.folder.CompareAndSwap(false, true)
+			db.flushAll()
+			db.flusher.Store(false)
+			// A memtable that was made immutable since found that one flushes.
+			again = db.version.Load().immutable != nil && db.broken() == nil && db.goOn(false) && db.flusher.CompareAndSwap(false, true)
 		}
 	})
 }
 
-// foldAll folds what is frozen, as often as it takes, unless nothing can be written any
+// flushAll flushes what is made immutable, as often as it takes, unless nothing can be written any
 // more: then it says so once.
-func (db *DB) foldAll() {
+func (db *DB) flushAll() {
 	for failed := false; ; {
-		more, err := db.foldChunk()
+		more, err := db.flushChunk()
 		if failed && err == nil {
 			failed = false
-			db.options.Folds(nil)
+			db.options.Flushes(nil)
 		}
 		if err == nil && !more || !db.goOn(false) {
 			return
 		}
 		if err == nil {
-			db.rest()
+			db.throttle()
 			continue
 		}
 		failed = true
-		db.options.Folds(fmt.Errorf("fold the log: %w", err))
+		db.options.Flushes(fmt.Errorf("fold the log: %w", err))
 		if db.broken() != nil || !db.goOn(true) {
 			return
 		}
 	}
 }
 
-// rest leaves the processors and the disk to those who write. What is to be folded could
-// be all at once, many milliseconds of work that commits would wait for; but there is
-// as much time for it as the next table takes to fill. So a chunk begins once that is as
-// full as this one is folded; and soon, where little is written. One that is full of
-// deleted rows is folded at once: whoever reads what is due passes them all.
-func (db *DB) rest() {
-	db.folds.Lock()
-	s, until := db.state.Load(), 0
-	if s.frozen != nil && db.folding.froze == s.froze && s.frozen.tombstones < tombstoneBound {
-		until = db.folding.done(s.frozen) * restUntil / 1000
+// throttle delays the next chunk of a flush, so that commits have the processors and the
+// disk. A chunk begins once the active memtable is as full as the immutable one is flushed,
+// and after maxThrottle at the latest. A memtable full of tombstones is flushed at once,
+// because scans must step over them.
+func (db *DB) throttle() {
+	db.flushes.Lock()
+	s, until := db.version.Load(), 0
+	if s.immutable != nil && db.flushing.rotations == s.rotations && s.immutable.tombstones < tombstoneBound {
+		until = db.flushing.done(s.immutable) * throttleUntil / 1000
 	}
-	db.folds.Unlock()
+	db.flushes.Unlock()
 	db.pauses.begin(until)
 	defer db.pauses.until.Store(math.MaxInt64)
-	if db.fill(db.state.Load().active) >= until {
+	if db.fill(db.version.Load().active) >= until {
 		return
 	}
-	timer := time.NewTimer(rest)
+	timer := time.NewTimer(maxThrottle)
 	defer timer.Stop()
 	select {
 	case <-db.pauses.over:
@@ -111,9 +110,9 @@ func (db *DB) rest() {
 	}
 }
 
-// pauses are those of who folds.
+// pauses throttle the flusher.
 type pauses struct {
-	until atomic.Int64  // how full the active table is to be, in thousandths
+	until atomic.Int64  // how full the active memtable is to be, in thousandths
 	over  chan struct{} // capacity 1: it is
 }
 
@@ -131,7 +130,7 @@ func (p *pauses) begin(until int) {
 	p.until.Store(int64(until))
 }
 
-// end ends a pause, where there is one, once the table is as full as it says.
+// end ends a pause, where there is one, once the memtable is as full as it says.
 func (p *pauses) end(full int) {
 	if int64(full) < p.until.Load() {
 		return
@@ -142,7 +141,7 @@ func (p *pauses) end(full int) {
 	}
 }
 
-// goOn tells whether to fold on, after a pause if so.
+// goOn tells whether to flush on, after a pause if so.
 func (db *DB) goOn(pause bool) bool {
 	if !pause {
 		select {
@@ -152,7 +151,7 @@ func (db *DB) goOn(pause bool) bool {
 			return true
 		}
 	}
-	timer := time.NewTimer(refold)
+	timer := time.NewTimer(retryFlush)
 	defer timer.Stop()
 	select {
 	case <-db.quit:
@@ -162,22 +161,21 @@ func (db *DB) goOn(pause bool) bool {
 	}
 }
 
-// foldChunk folds the next rows of the frozen table, and says whether there are more.
-// When it fails they are still to be folded: to do it again changes nothing.
-func (db *DB) foldChunk() (more bool, err error) {
-	db.folds.Lock()
-	defer db.folds.Unlock()
-	s := db.enter()
-	defer db.leave(s)
-	if s.frozen == nil {
+// flushChunk flushes the next rows of the immutable memtable, and says whether there are more.
+// When it fails they are still to be flushed: to do it again changes nothing.
+func (db *DB) flushChunk() (more bool, err error) {
+	db.flushes.Lock()
+	defer db.flushes.Unlock()
+	s := db.version.Load()
+	if s.immutable == nil {
 		return false, nil
 	}
 	if err := db.broken(); err != nil {
 		return true, err
 	}
-	next := db.folding
-	if next.froze != s.froze {
-		next = folding{froze: s.froze, layers: layersOf(s.frozen)}
+	next := db.flushing
+	if next.rotations != s.rotations {
+		next = flushing{rotations: s.rotations, layers: layersOf(s.immutable)}
 	}
 	if err := db.updateHeld(func(raw *bolt.Tx) error {
 		err := db.chunk(raw, &next, s)
@@ -189,22 +187,22 @@ func (db *DB) foldChunk() (more bool, err error) {
 	}
 	// gofail: var foldCommitted struct{}
 	db.pass("foldCommitted")
-	db.folding = next
+	db.flushing = next
 	if len(next.layers) > 0 {
 		return true, nil
 	}
 	// gofail: var foldFinished struct{}
 	db.pass("foldFinished")
-	db.did.tables.Add(1)
-	db.keepFrozen(s.frozen)
-	db.thaw(s.frozen)
+	db.did.memtables.Add(1)
+	db.keepFlushed(s.immutable)
+	db.dropImmutable(s.immutable)
 	return false, nil
 }
 
-// update is a bbolt transaction beside those that fold.
+// update is a bbolt transaction beside those that flush.
 func (db *DB) update(fn func(raw *bolt.Tx) error) error {
-	db.folds.Lock()
-	defer db.folds.Unlock()
+	db.flushes.Lock()
+	defer db.flushes.Unlock()
 	return db.updateHeld(fn)
 }
 
@@ -226,17 +224,17 @@ func (db *DB) updateGuarded(fn func(raw *bolt.Tx) error) error {
 	}
 	db.pass("bbolt")
 	if !db.raw.NoSync {
-		db.did.syncs.Add(syncsPerFold)
+		db.did.syncs.Add(syncsPerFlush)
 	}
 	if err := raw.Commit(); err != nil {
 		return db.doubt(id, err)
 	}
-	db.did.folds.Add(1)
+	db.did.flushes.Add(1)
 	return nil
 }
 
-// syncsPerFold are bbolt's: the pages, then the meta page.
-const syncsPerFold = 2
+// syncsPerFlush are bbolt's: the pages, then the meta page.
+const syncsPerFlush = 2
 
 // doubt looks whether a bbolt transaction that failed can be seen.
 func (db *DB) doubt(id int, cause error) error {
@@ -252,18 +250,18 @@ func (db *DB) doubt(id int, cause error) error {
 	return cause
 }
 
-// thaw takes the frozen table away, of which all is in its buckets.
-func (db *DB) thaw(frozen *table) {
-	db.change(frozen.rows(), func(s *state) bool {
-		s.frozen = nil
+// dropImmutable installs a version without the immutable memtable, which is fully flushed.
+func (db *DB) dropImmutable(immutable *memtable) {
+	db.change(func(s *version) bool {
+		s.immutable = nil
 		return false
 	})
 }
 
-// chunk puts the next rows into their buckets, but for those that the active table
+// chunk puts the next rows into their buckets, but for those that the active memtable
 // has anew. With the last of them it says so.
-func (db *DB) chunk(raw *bolt.Tx, f *folding, s *state) error {
-	room := db.options.pace
+func (db *DB) chunk(raw *bolt.Tx, f *flushing, s *version) error {
+	room := db.options.chunkLimit
 	db.packer.Reset() // the transaction before has ended
 	for len(f.layers) > 0 {
 		l := f.layers[0]
@@ -289,7 +287,7 @@ func (db *DB) chunk(raw *bolt.Tx, f *folding, s *state) error {
 			if superseded(newer, r) {
 				continue
 			}
-			if err := db.place(raw, s.frozen, l, b, r); err != nil {
+			if err := db.place(raw, s.immutable, l, b, r); err != nil {
 				return fmt.Errorf("%s, row %x: %w", l.space, r.key(), err)
 			}
 			room.rows--
@@ -298,18 +296,18 @@ func (db *DB) chunk(raw *bolt.Tx, f *folding, s *state) error {
 	}
 	// gofail: var foldDropping struct{}
 	db.pass("foldDropping")
-	return folded(raw, s.frozen.last)
+	return flushed(raw, s.immutable.last)
 }
 
-// folded notes that all up to a transaction is in the buckets.
-func folded(raw *bolt.Tx, last uint64) error {
-	return raw.Bucket(logName).Put(rowFolded, binary.BigEndian.AppendUint64(nil, last))
+// flushed notes that all up to a transaction is in the buckets.
+func flushed(raw *bolt.Tx, last uint64) error {
+	return raw.Bucket(walBucket).Put(rowFlushed, binary.BigEndian.AppendUint64(nil, last))
 }
 
-// superseded tells whether a value need not come to its page: the active table, which
-// was published and so is in the log, has a row for the key, and the log is not dropped
-// with this table. Whoever reads finds that row first; and should it be deleted, what is
-// below of it, here or in the file, keeps its mark in the table (see [Bucket.Delete]).
+// superseded tells whether a value need not come to its page: the active memtable, which
+// was installed and so is in the WAL, has a row for the key, and the WAL is not dropped
+// with this memtable. Whoever reads finds that row first; and should it be deleted, what is
+// below of it, here or in the file, keeps its mark in the memtable (see [Bucket.Delete]).
 // That there is no value must always come there: it hides an older one that a newer
 // row, deleted in turn, would let be seen.
 func superseded(newer *layer, r *row) bool {
@@ -320,7 +318,7 @@ func superseded(newer *layer, r *row) bool {
 	return ok
 }
 
-// target is the bucket of the file that a layer is folded into; nil for one that
+// target is the bucket of the file that a layer is flushed into; nil for one that
 // was dropped, of which there are no rows.
 func (db *DB) target(raw *bolt.Tx, l *layer) (*bolt.Bucket, error) {
 	b := raw.Bucket(l.space)
@@ -337,11 +335,11 @@ func (db *DB) target(raw *bolt.Tx, l *layer) (*bolt.Bucket, error) {
 }
 
 // place puts one row into its bucket. To delete a key that is not there changes no page.
-func (db *DB) place(raw *bolt.Tx, frozen *table, l *layer, b *bolt.Bucket, r *row) error {
+func (db *DB) place(raw *bolt.Tx, immutable *memtable, l *layer, b *bolt.Bucket, r *row) error {
 	if b == nil {
 		return fmt.Errorf("there is no bucket %x", l.inner)
 	}
-	if err := db.wipe(frozen, l, b, r.key()); err != nil {
+	if err := db.wipe(immutable, l, b, r.key()); err != nil {
 		return err
 	}
 	if r.kind == put {
@@ -359,12 +357,12 @@ func (db *DB) place(raw *bolt.Tx, frozen *table, l *layer, b *bolt.Bucket, r *ro
 	return nil
 }
 
-// wipe drops a bucket within that the table says was dropped, whatever is there now.
-func (db *DB) wipe(frozen *table, l *layer, b *bolt.Bucket, name []byte) error {
+// wipe drops a bucket within that the memtable says was dropped, whatever is there now.
+func (db *DB) wipe(immutable *memtable, l *layer, b *bolt.Bucket, name []byte) error {
 	if l.inner != nil || !db.options.Spaces[string(l.space)].Nested {
 		return nil
 	}
-	inner := frozen.layer(l.space, name)
+	inner := immutable.layer(l.space, name)
 	if inner == nil || !inner.wiped || b.Bucket(name) == nil {
 		return nil
 	}
