@@ -31,6 +31,18 @@ func Decode(data []byte) (any, error) {
 	return decodeAny(data)
 }
 
+// Check returns the error that [Decode] would return, and makes no value.
+func Check(data []byte) error {
+	r := reader{text: string(data)}
+	if r.skip(0) {
+		if r.space(); r.at == len(r.text) {
+			return nil
+		}
+	}
+	_, err := decodeAny(data)
+	return err
+}
+
 // decodeAny is Decode of anything, with errors that say what is wrong.
 func decodeAny(data []byte) (any, error) {
 	if len(bytes.TrimSpace(data)) == 0 {
@@ -55,11 +67,12 @@ func Encode(v any) (json.RawMessage, error) {
 	if out, ok := write(v); ok {
 		return out, nil
 	}
-	return encodeAny(v)
+	return encodeAny(v, 0)
 }
 
-// encodeAny is Encode of anything, with errors that say what is wrong.
-func encodeAny(v any) (json.RawMessage, error) {
+// encodeAny is Encode of anything that lies so many levels further in, with errors that
+// say what is wrong.
+func encodeAny(v any, level int) (json.RawMessage, error) {
 	if hasLarge(v, 0) {
 		v = exponents(v)
 	}
@@ -69,8 +82,8 @@ func encodeAny(v any) (json.RawMessage, error) {
 	if err := enc.Encode(v); err != nil {
 		return nil, fmt.Errorf("encode json: %w", err)
 	}
-	if !Fits(buf.Bytes(), 0) && Check(buf.Bytes()) != nil {
-		return nil, ErrTooDeep // nobody could read it again; what was read can be written
+	if r := (reader{text: buf.String()}); !r.skip(level) {
+		return nil, ErrTooDeep // Decode would refuse it
 	}
 	return bytes.TrimRight(buf.Bytes(), "\n"), nil
 }
@@ -158,7 +171,9 @@ func canonicalMap(v map[string]any, depth int) (any, error) {
 	for k, item := range v {
 		switch item.(type) {
 		case nil, bool, string, int:
-			continue // already canonical: do not write to the map
+			if depth < MaxDepth {
+				continue // already canonical: do not write to the map
+			}
 		}
 		c, err := canonical(item, depth+1)
 		if err != nil {

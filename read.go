@@ -122,6 +122,59 @@ func (r *reader) list(depth int) (any, bool) {
 	}
 }
 
+// skip goes past a value that value would read.
+func (r *reader) skip(depth int) bool {
+	r.space()
+	if r.at == len(r.text) || depth > MaxDepth {
+		return false
+	}
+	switch r.text[r.at] {
+	case '{':
+		return r.each('}', func() bool {
+			r.space()
+			return r.skipText() && r.take(':') && r.skip(depth+1)
+		})
+	case '[':
+		return r.each(']', func() bool { return r.skip(depth + 1) })
+	case '"':
+		return r.skipText()
+	case 't':
+		return r.word("true")
+	case 'f':
+		return r.word("false")
+	case 'n':
+		return r.word("null")
+	}
+	_, ok := r.numeral()
+	return ok
+}
+
+// each goes past the items of a list or an object.
+func (r *reader) each(end byte, item func() bool) bool {
+	r.at++
+	if r.take(end) {
+		return true
+	}
+	for item() {
+		if r.take(end) {
+			return true
+		}
+		if !r.take(',') {
+			return false
+		}
+	}
+	return false
+}
+
+func (r *reader) skipText() bool {
+	begin := r.at
+	escaped, _, ok := r.quoted()
+	if ok && escaped {
+		_, ok = unescaped(r.text[begin:r.at])
+	}
+	return ok
+}
+
 func (r *reader) string() (any, bool) {
 	s, ok := r.plain()
 	if !ok {

@@ -32,12 +32,13 @@ func write(v any) (out json.RawMessage, ok bool) {
 	return out, ok
 }
 
-// Append writes a canonical value as [Encode] does, behind b.
-func Append(b []byte, v any) ([]byte, error) {
-	if out, ok := appendValue(b, v, 0); ok {
+// Append writes a canonical value as [Encode] does, behind b. The value lies so many levels
+// further in: what is too deep there is [ErrTooDeep].
+func Append(b []byte, v any, level int) ([]byte, error) {
+	if out, ok := appendValue(b, v, level); ok {
 		return out, nil
 	}
-	out, err := encodeAny(v)
+	out, err := encodeAny(v, level)
 	return append(b, out...), err
 }
 
@@ -89,7 +90,7 @@ func AppendText(b []byte, s string) ([]byte, error) {
 // appendEscaped leaves what needs more than escapes of ASCII to encoding/json.
 func appendEscaped(b []byte, s string) ([]byte, error) {
 	if !utf8.ValidString(s) || strings.ContainsAny(s, "\u2028\u2029") {
-		text, err := encodeAny(s)
+		text, err := encodeAny(s, 0)
 		return append(b, text...), err
 	}
 	b = append(b, '"')

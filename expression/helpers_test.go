@@ -91,9 +91,8 @@ func refusedByCompile(t testing.TB, source, part string) *Error {
 
 // given gives what a test says.
 type given struct {
-	lazy    func(name string) (any, error)
-	members map[string]any // by path, with dots
-	ids     string         // before the name; empty: no ids
+	lazy func(name string) (any, error)
+	ids  string // before the name; empty: no ids
 }
 
 func (s given) Lazy(name string) (any, error) {
@@ -101,11 +100,6 @@ func (s given) Lazy(name string) (any, error) {
 		return nil, nil
 	}
 	return s.lazy(name)
-}
-
-func (s given) Member(name string, path []string) (any, bool) {
-	v, ok := s.members[name+"."+strings.Join(path, ".")]
-	return v, ok
 }
 
 func (s given) UUID(name string) (string, bool) { return s.ids + name, s.ids != "" }

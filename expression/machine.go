@@ -54,11 +54,6 @@ type reference struct {
 func (r *reference) in(env Env) (v any, ok bool) {
 	v, known := env.Vars[r.name]
 	if !known && env.Source != nil {
-		if len(r.path) > 0 {
-			if v, ok := env.Source.Member(r.name, r.path); ok {
-				return v, true
-			}
-		}
 		var err error
 		if v, err = env.Source.Lazy(r.name); err != nil {
 			return nil, false
@@ -149,21 +144,7 @@ func (m *machine) load(ref any) any {
 	if ok {
 		return follow(v, r.path)
 	}
-	if v, ok := m.member(r); ok {
-		return v
-	}
 	return follow(m.ask(r.name), r.path)
-}
-
-// member gets a member of a lazy variable that was not asked for as a whole.
-func (m *machine) member(r *reference) (any, bool) {
-	if len(r.path) == 0 || m.env.Source == nil {
-		return nil, false
-	}
-	if _, known := m.lazy[r.name]; known {
-		return nil, false
-	}
-	return m.env.Source.Member(r.name, r.path)
 }
 
 // ask gets a lazy variable, once per evaluation.

@@ -101,10 +101,6 @@ type Env struct {
 type Source interface {
 	// Lazy is asked for a name of Names() that is not in Vars, once per evaluation.
 	Lazy(name string) (any, error)
-	// Member is asked first where an expression needs but a member of such a name: what
-	// it gives is that member of what Lazy would give. Where ok is false Lazy is asked. It
-	// may be asked again and again.
-	Member(name string, path []string) (v any, ok bool)
 	// UUID derives the id of uuid("name"); where ok is false that is an error.
 	UUID(name string) (id string, ok bool)
 }

@@ -127,20 +127,3 @@ func TestPoisonShowsWhatIsNestedAsDeepAsAValueMayBe(t *testing.T) {
 		t.Errorf("%+v", trs)
 	}
 }
-
-// TestWhatIsReadIsWritten though it is a level deeper than is made: Decode lets a text in an
-// object be there, so a state may have one, and what triggers a seq.
-func TestWhatIsReadIsWritten(t *testing.T) {
-	deep := strings.Repeat(`{"x":`, edda.MaxDepth+1) + `"x"` + strings.Repeat("}", edda.MaxDepth+1)
-	l := limited(t, "saga: one\nkey: event.id\non:\n  Placed: {start: true}\n  Told: {key: '\"K\"', set: {n: 1}, do: [{seq: [{effect: a, with: {}}, {effect: b, with: {y: =event.y}}]}]}\n", Options{})
-	l.event("Placed", `{"id":"K"}`)
-	l.cell.Instance.State = json.RawMessage(deep)
-	trs := l.event("Told", deep)
-	if len(trs) != 1 || trs[0].Fate != edda.FateHandled {
-		t.Fatal(said(trs))
-	}
-	wantReadable(t, "all", reflect.ValueOf(trs))
-	if got := string(l.cell.Instance.Threads[0].Scope.Event); got != deep {
-		t.Errorf("kept is %.40s… of %d bytes", got, len(got))
-	}
-}

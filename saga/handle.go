@@ -87,9 +87,6 @@ func (r *run) assignAll(sc *scope, h *handler, chosen *branch) error {
 }
 
 func (r *run) assign(sc *scope, sets []assign, unsets [][]string) error {
-	if done, err := r.assignWritten(sc, sets, unsets); done || err != nil {
-		return err
-	}
 	values := make([]any, len(sets))
 	for i, a := range sets {
 		v, err := a.value.eval(sc)
@@ -118,34 +115,6 @@ func (r *run) assign(sc *scope, sets []assign, unsets [][]string) error {
 	r.state, r.stateSet = documentOf(state), true
 	return nil
 }
-
-// assignWritten is assign where the state is not decoded and members of it alone are set:
-// the state is written anew, and no value is made of the rest of it.
-func (r *run) assignWritten(sc *scope, sets []assign, unsets [][]string) (done bool, err error) {
-	if len(sets) == 0 || len(unsets) > 0 || r.state.done || slices.ContainsFunc(sets, assign.within) {
-		return false, nil
-	}
-	w := r.lend()
-	defer r.giveBack(&w)
-	for _, a := range sets {
-		if err := w.add(a.value, sc); err != nil {
-			return false, err
-		}
-	}
-	var few [4]edda.Member
-	members := few[:0]
-	for i, a := range sets {
-		members = append(members, edda.Member{Name: a.path[0], Value: w.part(i)})
-	}
-	state, done := edda.WithMembers(string(r.state.raw), members)
-	if done {
-		r.state, r.stateSet = &document{decoded{raw: state}}, true
-	}
-	return done, nil
-}
-
-// within tells whether it sets what lies further in.
-func (a assign) within() bool { return len(a.path) > 1 }
 
 func (r *run) doAll(sc *scope, h *handler, chosen *branch) error {
 	if err := r.do(h.do, sc); err != nil || chosen == nil {

@@ -44,16 +44,10 @@ type letValues struct {
 
 // decoded is a JSON value, decoded when first asked for.
 type decoded struct {
-	raw   json.RawMessage
-	v     any
-	done  bool
-	text  string // raw, once members were looked for in it
-	finds int    // how often
+	raw  json.RawMessage
+	v    any
+	done bool
 }
-
-// maxFinds is how many members are looked for in the text before all of it is
-// decoded: each passes over all of it, in a sixth of the time.
-const maxFinds = 6
 
 // is tells whether it is of these very bytes.
 func (d *decoded) is(raw json.RawMessage) bool { return bytes.Equal(d.raw, raw) }
@@ -68,25 +62,6 @@ func (d *decoded) value() (any, error) {
 	}
 	d.v, d.done = v, true
 	return v, nil
-}
-
-// member is one of a value that is not decoded yet, where it can be had without.
-func (d *decoded) member(path []string) (v any, ok bool) {
-	if !d.toBeFound() {
-		return nil, false
-	}
-	return edda.Find(d.text, path)
-}
-
-// toBeFound tells whether to look for another member in the text.
-func (d *decoded) toBeFound() bool {
-	if d == nil || d.done || len(d.raw) == 0 || d.finds == maxFinds {
-		return false
-	}
-	if d.finds++; d.finds == 1 {
-		d.text = string(d.raw)
-	}
-	return true
 }
 
 // document is a state, decoded when first asked for. It never changes: what sets
@@ -254,53 +229,6 @@ func (k *knownValues) of(name string, raw json.RawMessage) *decoded {
 	return d
 }
 
-// Member is one of a name that is not decoded yet, where it can be had without.
-func (sc *scope) Member(name string, path []string) (v any, ok bool) {
-	return sc.written(name).member(path)
-}
-
-// written is what a name stands for, where that is JSON; else nil.
-func (sc *scope) written(name string) *decoded {
-	if _, isVar := sc.vars[name]; isVar || sc.isLet(name) && !sc.isKept(name) {
-		return nil
-	}
-	raw, kept, err := sc.keptBytes(name)
-	switch {
-	case err != nil:
-		return nil
-	case kept:
-		return sc.known.of(name, raw)
-	case name == "event":
-		return sc.event
-	case name == "state":
-		return &sc.view().state.decoded
-	}
-	return nil
-}
-
-// copied puts the JSON of a member behind b, where it can be had without its value. What is too large for an
-// expression is no part of it.
-func (sc *scope) copied(b []byte, p *expression.Program) (_ []byte, ok bool) {
-	name, path, ok := p.Path()
-	if !ok {
-		return b, false
-	}
-	d := sc.written(name)
-	if !d.toBeFound() || len(d.raw) > expression.MaxResult/2 {
-		return b, false
-	}
-	return edda.AppendMember(b, d.text, path)
-}
-
-// copy is the JSON of what a name stands for, where that is not decoded yet and need not be.
-func (sc *scope) copy(name string) (json.RawMessage, bool) {
-	d := sc.written(name)
-	if !d.toBeFound() {
-		return nil, false
-	}
-	return edda.AppendMember(make([]byte, 0, len(d.raw)), d.text, nil)
-}
-
 // keptBytes finds the same as it was written.
 func (sc *scope) keptBytes(name string) (json.RawMessage, bool, error) {
 	if sc.kept == nil {
@@ -397,10 +325,6 @@ func (sc *scope) keepName(out *edda.Scope, name string) error {
 	if raw, ok, err := sc.keptBytes(name); ok && err == nil && len(raw) > 0 && !isVar {
 		keepBytes(out, name, raw) // as it was written: a seq that waits again keeps the same
 		return nil
-	}
-	if raw, ok := sc.copy(name); ok {
-		keepBytes(out, name, raw)
-		return sc.r.spend(expression.Written(len(raw)))
 	}
 	v, err := sc.lookup(nil, name)
 	if err != nil {

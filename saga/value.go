@@ -2,6 +2,7 @@ package saga
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -111,27 +112,7 @@ func (v *value) json(sc *scope) (json.RawMessage, error) {
 	return raw, sc.r.spend(expression.Written(len(raw)))
 }
 
-// append evaluates and writes behind b; what is only read is copied. It costs what is
-// written, whichever way that comes to be.
-func (v *value) append(b []byte, sc *scope) ([]byte, error) {
-	from := len(b)
-	if v != nil && v.expr != nil {
-		if out, ok := sc.copied(b, v.expr); ok {
-			return out, sc.r.spend(expression.Written(len(out) - from))
-		}
-	}
-	x, err := v.read(sc)
-	if err != nil {
-		return b, err
-	}
-	out, err := edda.Append(b, x)
-	if err != nil {
-		return b, sc.r.poison("%v", err)
-	}
-	return out, sc.r.spend(expression.Written(len(out) - from))
-}
-
-// read is eval, at no cost where it only takes a member, as a copy does.
+// read is eval, at no cost where it only takes a member: what is written of it costs.
 func (v *value) read(sc *scope) (any, error) {
 	if v != nil && v.expr != nil {
 		if _, _, plain := v.expr.Path(); plain {
@@ -147,11 +128,8 @@ func (v *value) written(sc *scope) (json.RawMessage, error) {
 	w := sc.r.lend()
 	defer sc.r.giveBack(&w)
 	for i := range v.fields {
-		if err := w.add(v.fields[i].value, sc); err != nil {
+		if err := w.add(&v.fields[i], sc); err != nil {
 			return nil, err
-		}
-		if !edda.Fits(w.part(i), 1) {
-			return nil, sc.r.poison("%s: value is nested deeper than %d, for %q lies a level further in", v.fields[i].name, edda.MaxDepth, v.fields[i].name)
 		}
 	}
 	return v.inOrder(&w), nil
@@ -179,11 +157,22 @@ type room struct {
 	ends []int
 }
 
-// add evaluates a value and writes it.
-func (w *room) add(v *value, sc *scope) (err error) {
-	w.b, err = v.append(w.b, sc)
+// add evaluates a field of an object and writes its value.
+func (w *room) add(f *field, sc *scope) error {
+	v, err := f.value.read(sc)
+	if err != nil {
+		return err
+	}
+	from := len(w.b)
+	w.b, err = edda.Append(w.b, v, 1)
+	switch {
+	case errors.Is(err, edda.ErrTooDeep):
+		return sc.r.poison("%s: value is nested deeper than %d, for %q lies a level further in", f.name, edda.MaxDepth, f.name)
+	case err != nil:
+		return sc.r.poison("%v", err)
+	}
 	w.ends = append(w.ends, len(w.b))
-	return err
+	return sc.r.spend(expression.Written(len(w.b) - from))
 }
 
 // part is the value that was the i-th to be added.

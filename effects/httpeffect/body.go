@@ -2,7 +2,6 @@ package httpeffect
 
 import (
 	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"net/http"
 	"net/url"
@@ -45,9 +44,6 @@ func encode(v any, h http.Header) ([]byte, error) {
 		return []byte(text), nil
 	}
 	ours(h, "Content-Type", "application/json")
-	if written, is := v.(json.RawMessage); is {
-		return written, nil
-	}
 	return edda.Encode(v)
 }
 
