@@ -10,6 +10,7 @@ import (
 
 	"edda"
 	"edda/internal/backoff"
+	"edda/internal/jsonvalue"
 )
 
 // spell is how long a command may be worked on.
@@ -143,7 +144,7 @@ func (j *job) prepare() (*outcome, error) {
 		j.masked, j.mask = secrets, newRedactor(secrets)
 	}
 	j.secret = j.mask
-	payload, err := edda.Decode(j.c.Payload)
+	payload, err := jsonvalue.Decode(j.c.Payload)
 	if err != nil {
 		return refusal("malformed", err), nil
 	}

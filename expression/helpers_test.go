@@ -6,7 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"edda"
+	"edda/internal/jsonvalue"
 )
 
 // scope are the names that the tests' expressions may use.
@@ -24,7 +24,7 @@ func compile(t testing.TB, source string) *Program {
 // decode makes a variable of JSON.
 func decode(t testing.TB, text string) any {
 	t.Helper()
-	v, err := edda.Decode([]byte(text))
+	v, err := jsonvalue.Decode([]byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +44,7 @@ func eval(t testing.TB, source string, vars map[string]any) any {
 func wants(t testing.TB, source, event, want string) {
 	t.Helper()
 	got := eval(t, source, map[string]any{"event": decode(t, event), "now": "2026-01-01T00:00:00.000Z"})
-	data, err := edda.Encode(got)
+	data, err := jsonvalue.Encode(got)
 	if err != nil {
 		t.Fatalf("%s: %v", source, err)
 	}

@@ -89,7 +89,7 @@ func (p *Program) Path() (name string, path []string, ok bool) {
 
 // Env is what one evaluation sees.
 type Env struct {
-	// Vars are canonical values (see edda.Canonical), never changed by an evaluation.
+	// Vars are canonical values (see jsonvalue.Canonical), never changed by an evaluation.
 	Vars map[string]any
 	// Source is asked for what is not in Vars; without it such a name is null.
 	Source Source

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"edda"
+	"edda/internal/jsonvalue"
 )
 
 // Apply gives one event to the cell of one target. It returns the cell
@@ -375,7 +376,7 @@ func nextN(list []edda.Entry) uint64 {
 
 // refuseStart tells a parent that its child could not start.
 func (a *application) refuseStart(ev edda.Event, code, why string) {
-	payload, _ := edda.Encode(map[string]any{"code": code, "message": why})
+	payload, _ := jsonvalue.Encode(map[string]any{"code": code, "message": why})
 	w := edda.Work{
 		ID: deriveID(ev.Time, "refuse", ev.ID), Kind: edda.WorkEnd, From: a.cell.Key, Target: ev.Parent, CommandID: ev.CommandID,
 		Outcome: edda.Failed, Payload: payload, Name: a.cell.Key.Saga, Time: clockMillis(ev.Time),

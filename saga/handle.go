@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"edda"
+	"edda/internal/jsonvalue"
 )
 
 // handle runs one handler for the trigger: let, when, cases, set, do.
@@ -103,14 +104,14 @@ func (r *run) assign(sc *scope, sets []assign, unsets [][]string) error {
 		return r.poison("state: %v", err)
 	}
 	for i, a := range sets {
-		next, err := edda.SetPath(state, a.path, values[i])
+		next, err := jsonvalue.SetPath(state, a.path, values[i])
 		if err != nil {
 			return r.poison("%v", err)
 		}
 		state = next
 	}
 	for _, path := range unsets {
-		state = edda.UnsetPath(state, path)
+		state = jsonvalue.UnsetPath(state, path)
 	}
 	r.state, r.stateSet = documentOf(state), true
 	return nil

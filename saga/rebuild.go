@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"edda"
+	"edda/internal/jsonvalue"
 )
 
 // Past is one row of a key's history, as far as building the key again needs it.
@@ -97,7 +98,7 @@ type rebuild struct {
 // Mark is the event of a replay that changed a key: a row of its history that is
 // no input.
 func Mark(k edda.Key, id string, at time.Time, by string, pin Pin) (edda.Event, error) {
-	payload, err := edda.Encode(pin)
+	payload, err := jsonvalue.Encode(pin)
 	return edda.Event{
 		Kind: edda.KindOperator, Type: edda.VerbReplay, ID: id, Tenant: k.Tenant, Key: k, Time: clockMillis(at), By: by, Payload: payload,
 	}, err

@@ -9,6 +9,7 @@ import (
 
 	"edda"
 	"edda/expression"
+	"edda/internal/jsonvalue"
 )
 
 // scope is what the expressions of one handler's run may refer to. Names are
@@ -56,7 +57,7 @@ func (d *decoded) value() (any, error) {
 	if d == nil || d.done {
 		return d.get(), nil
 	}
-	v, err := edda.Decode(d.raw)
+	v, err := jsonvalue.Decode(d.raw)
 	if err != nil {
 		return nil, err
 	}
@@ -90,7 +91,7 @@ func (d *document) bytes() (json.RawMessage, error) {
 	if err != nil {
 		return nil, err
 	}
-	return edda.Encode(state)
+	return jsonvalue.Encode(state)
 }
 
 func (d *decoded) get() any {
@@ -175,7 +176,7 @@ func (sc *scope) inputs(p *expression.Program) string {
 		if err != nil {
 			continue
 		}
-		raw, err := edda.Encode(v)
+		raw, err := jsonvalue.Encode(v)
 		if err != nil {
 			continue
 		}
@@ -334,7 +335,7 @@ func (sc *scope) keepName(out *edda.Scope, name string) error {
 		out.Broken[name] = err.Error()
 		return nil
 	}
-	raw, err := edda.Encode(v)
+	raw, err := jsonvalue.Encode(v)
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"edda"
+	"edda/internal/jsonvalue"
 )
 
 // outcome is what became of a step: its word in triggers, and its data.
@@ -164,7 +165,7 @@ func (r *run) record(s *edda.Step, o outcome) (err error) {
 
 // answerResult is step.<ask>.result: the answer's data and the choice.
 func (r *run) answerResult(o outcome) (json.RawMessage, error) {
-	v, err := edda.Decode(o.data)
+	v, err := jsonvalue.Decode(o.data)
 	if err != nil {
 		return nil, r.poison("answer: %v", err)
 	}
@@ -178,7 +179,7 @@ func (r *run) answerResult(o outcome) (json.RawMessage, error) {
 	if _, taken := fields["choice"]; !taken {
 		fields["choice"] = o.word
 	}
-	raw, err := edda.Encode(fields)
+	raw, err := jsonvalue.Encode(fields)
 	if err != nil {
 		return nil, r.poison("answer: %v", err) // data stands a level further in
 	}
@@ -224,7 +225,7 @@ func (r *run) raiseStep(s edda.Step, o outcome) (bool, error) {
 
 // memberVars are item and index, and the each's own name for the item.
 func (r *run) memberVars(s edda.Step) (map[string]any, error) {
-	item, err := edda.Decode(s.Item)
+	item, err := jsonvalue.Decode(s.Item)
 	if err != nil {
 		return nil, err
 	}
@@ -296,7 +297,7 @@ func (r *run) expire(commandID, step string) error {
 	if !older {
 		r.output(edda.Output{Word: "expired", Name: step})
 	}
-	data, err := edda.Encode(map[string]any{"code": "expired", "message": "no result before it was due"})
+	data, err := jsonvalue.Encode(map[string]any{"code": "expired", "message": "no result before it was due"})
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"strconv"
 
 	"edda"
+	"edda/internal/jsonvalue"
 )
 
 // pushStepFrame pushes the frame of a step that is ok, or may be.
@@ -246,7 +247,7 @@ func undoOf(a *action, f edda.Frame, u edda.Undo) edda.Undo {
 // undoNotSent is a failed undo that has no command: nobody was called for it, and a
 // retry evaluates it again.
 func (r *run) undoNotSent(a *action, f edda.Frame, u edda.Undo, why error) error {
-	data, err := edda.Encode(evaluationError(why))
+	data, err := jsonvalue.Encode(evaluationError(why))
 	if err != nil {
 		return err
 	}
@@ -480,7 +481,7 @@ func (r *run) tellParent() {
 	}
 	if in.Status != edda.StatusDone {
 		w.Outcome = edda.Failed
-		w.Payload, _ = edda.Encode(map[string]any{"code": string(in.Status), "reason": in.Reason, "saga": in.Key.Saga, "key": in.Key.Correlation})
+		w.Payload, _ = jsonvalue.Encode(map[string]any{"code": string(in.Status), "reason": in.Reason, "saga": in.Key.Saga, "key": in.Key.Correlation})
 	}
 	r.send(w)
 }

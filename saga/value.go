@@ -7,8 +7,8 @@ import (
 	"strconv"
 	"strings"
 
-	"edda"
 	"edda/expression"
+	"edda/internal/jsonvalue"
 	"edda/manifests"
 )
 
@@ -164,10 +164,10 @@ func (w *room) add(f *field, sc *scope) error {
 		return err
 	}
 	from := len(w.b)
-	w.b, err = edda.Append(w.b, v, 1)
+	w.b, err = jsonvalue.Append(w.b, v, 1)
 	switch {
-	case errors.Is(err, edda.ErrTooDeep):
-		return sc.r.poison("%s: value is nested deeper than %d, for %q lies a level further in", f.name, edda.MaxDepth, f.name)
+	case errors.Is(err, jsonvalue.ErrTooDeep):
+		return sc.r.poison("%s: value is nested deeper than %d, for %q lies a level further in", f.name, jsonvalue.MaxDepth, f.name)
 	case err != nil:
 		return sc.r.poison("%v", err)
 	}
@@ -196,7 +196,7 @@ func (v *value) label() {
 	last := map[string]int{}
 	for i := range v.fields {
 		f := &v.fields[i]
-		name, _ := edda.Encode(f.name) // a text can always be encoded
+		name, _ := jsonvalue.Encode(f.name) // a text can always be encoded
 		f.label = append(name, ':')
 		last[f.name] = i
 	}
@@ -236,7 +236,7 @@ func encode(v any) (json.RawMessage, error) {
 	if v == nil {
 		return nil, nil
 	}
-	return edda.Encode(v)
+	return jsonvalue.Encode(v)
 }
 
 // identifier turns a value into the text of a key or an id: strings and whole
@@ -248,11 +248,11 @@ func identifier(v any) (string, error) {
 	case int:
 		return strconv.Itoa(v), nil
 	case json.Number:
-		if text, ok := edda.Integer(v); ok {
+		if text, ok := jsonvalue.Integer(v); ok {
 			return text, nil
 		}
 	case nil:
 		return "", nil
 	}
-	return "", fmt.Errorf("is a %s: a key is a string or a whole number", edda.TypeName(v))
+	return "", fmt.Errorf("is a %s: a key is a string or a whole number", jsonvalue.TypeName(v))
 }

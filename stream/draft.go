@@ -8,7 +8,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"edda/internal/fields"
+	"edda/internal/jsonvalue"
 )
 
 // draftRoom is how large the memory of a draft's body may be to be kept for the next:
@@ -24,7 +24,7 @@ type draft struct {
 	event            envelope
 	command          aggregateCommand
 	result           result
-	coder            fields.Coder
+	coder            jsonvalue.Coder
 }
 
 var drafts = sync.Pool{New: func() any { return &draft{Msg: nats.Msg{Header: nats.Header{}}} }}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"edda"
+	"edda/internal/jsonvalue"
 	"edda/manifests"
 	"edda/server"
 	"edda/store"
@@ -98,7 +98,7 @@ func sinceFlag(text string) (time.Time, error) {
 
 func (c *client) printAudits(list server.AuditList) error {
 	if c.output == outputJSON {
-		raw, err := edda.Encode(list)
+		raw, err := jsonvalue.Encode(list)
 		if err != nil {
 			return fmt.Errorf("write the list: %w", err)
 		}

@@ -7,7 +7,7 @@ import (
 	"net/url"
 	"strings"
 
-	"edda"
+	"edda/internal/jsonvalue"
 )
 
 // bodies are the fields that give a call its body; a call has one at most.
@@ -44,7 +44,7 @@ func encode(v any, h http.Header) ([]byte, error) {
 		return []byte(text), nil
 	}
 	ours(h, "Content-Type", "application/json")
-	return edda.Encode(v)
+	return jsonvalue.Encode(v)
 }
 
 // form is a map as a web page would send it: lists repeat their name, null is left out.

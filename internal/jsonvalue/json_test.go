@@ -1,4 +1,4 @@
-package edda
+package jsonvalue
 
 import (
 	"encoding/json"
@@ -65,16 +65,6 @@ func TestEncodeIsStable(t *testing.T) {
 	}
 }
 
-func TestFinishedStatuses(t *testing.T) {
-	for s, want := range map[Status]bool{
-		StatusRunning: false, StatusUndoing: false, StatusStuck: false, StatusDone: true, StatusFailed: true, StatusUndone: true,
-	} {
-		if s.Finished() != want {
-			t.Errorf("%s.Finished() = %v", s, !want)
-		}
-	}
-}
-
 // Digits alone would be read back as an integer, or refused as one that does not
 // fit 64 bits: a state could not be loaded again.
 func TestLargeFloatsAreReadBackAsTheyWere(t *testing.T) {
@@ -121,7 +111,7 @@ func FuzzJSON(f *testing.F) {
 
 // FuzzRead: the short way of reading JSON gives what encoding/json gives, or leaves it to it.
 func FuzzRead(f *testing.F) {
-	for _, seed := range append(oddities, `{"a":[1,-2.5e-3,"x",{}],"b":null,"a":true}`, strings.Repeat(" ", shareable)+`{"long":"é"}`) {
+	for _, seed := range append(oddities, `{"a":[1,-2.5e-3,"x",{}],"b":null,"a":true}`, strings.Repeat(" ", 2*mostShared)+`{"long":"é"}`) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {

@@ -1,4 +1,15 @@
-package edda
+// Package jsonvalue reads and writes JSON: canonical values (nil, bool, int, float64, string,
+// json.Number, []any, map[string]any) and known structs, over one scanner and without
+// reflection.
+//
+// [Decode] and [Encode] are for values: integers stay integers, and equal values are equal
+// bytes. [Marshal] and [Unmarshal] are for structs, each of which has one list of its fields,
+// by which it is both written and read: they write byte for byte what encoding/json writes
+// with HTML characters not escaped, and read what it reads.
+//
+// Whatever is not plain, and all that is wrong, is left to encoding/json: it alone says what
+// an error is. Functions are pure: expressions and sagas may use them.
+package jsonvalue
 
 import (
 	"bytes"
@@ -31,13 +42,19 @@ func Decode(data []byte) (any, error) {
 	return decodeAny(data)
 }
 
+// read is Decode of plain JSON, in one pass and without reflection. Where ok is false
+// decodeAny has to tell what is wrong, or reads it after all.
+func read(data []byte) (v any, ok bool) {
+	r := reader{scanner: scanner{data: data}, share: 1}
+	v = r.value(0)
+	return v, r.ended()
+}
+
 // Check returns the error that [Decode] would return, and makes no value.
 func Check(data []byte) error {
-	r := reader{text: string(data)}
-	if r.skip(0) {
-		if r.space(); r.at == len(r.text) {
-			return nil
-		}
+	s := scanner{data: data}
+	if s.skip(0); s.ended() {
+		return nil
 	}
 	_, err := decodeAny(data)
 	return err
@@ -82,7 +99,8 @@ func encodeAny(v any, level int) (json.RawMessage, error) {
 	if err := enc.Encode(v); err != nil {
 		return nil, fmt.Errorf("encode json: %w", err)
 	}
-	if r := (reader{text: buf.String()}); !r.skip(level) {
+	s := scanner{data: buf.Bytes()}
+	if s.skip(level); s.wrong {
 		return nil, ErrTooDeep // Decode would refuse it
 	}
 	return bytes.TrimRight(buf.Bytes(), "\n"), nil
