@@ -28,7 +28,6 @@ const (
 type evaluator struct {
 	*Engine
 	writer   *writer
-	acker    *acker
 	surveyor *surveyor
 	parking  *parking
 
@@ -79,7 +78,7 @@ type evaluator struct {
 
 func newEvaluator(e *Engine, positions []edda.Checkpoint) *evaluator {
 	v := &evaluator{
-		Engine: e, writer: newWriter(e), acker: newAcker(e), surveyor: newSurveyor(e), parking: newParking(e),
+		Engine: e, writer: newWriter(e), surveyor: newSurveyor(e), parking: newParking(e),
 		seed: maphash.MakeSeed(), overlay: overlay{}, kept: newKept(),
 		applied: map[string]edda.Checkpoint{}, durable: map[string]edda.Checkpoint{},
 		created: map[string]time.Time{}, lagging: lagging{},
@@ -385,7 +384,6 @@ func (v *evaluator) landed(s *set) {
 		v.landedBehind(s)
 	}
 	// gofail: var engineCommitted struct{}
-	v.acker.put(s.change.Checkpoints...)
 	v.announce(s)
 	for _, it := range s.items {
 		it.free()

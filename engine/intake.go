@@ -67,7 +67,7 @@ func (in *intake) run(ctx context.Context) error {
 func (in *intake) runOnce(ctx context.Context) {
 	in.brake.look(ctx)
 	got, err := in.source.Fetch(ctx, fetchMost, fetchWait)
-	if got.Events = in.drop(ctx, got.Events); len(got.Events) > 0 {
+	if got.Events = in.drop(got.Events); len(got.Events) > 0 {
 		// gofail: var engineFetched struct{}
 		in.hand(ctx, got)
 	}
@@ -101,37 +101,19 @@ func (in *intake) pause(ctx context.Context, err error) {
 }
 
 // drop keeps what was not read before and moves the read position.
-func (in *intake) drop(ctx context.Context, events []edda.Event) []edda.Event {
+func (in *intake) drop(events []edda.Event) []edda.Event {
 	fresh := events[:0]
-	again := map[string]bool{}
 	for _, ev := range events {
 		if ev.Stream == "" { // it has no place in a stream that it could have been read at
 			fresh = append(fresh, ev)
 			continue
 		}
 		if ev.Seq <= in.read[ev.Stream] {
-			again[ev.Stream] = true
 			in.metrics.fate("", edda.FateDuplicate)
 			continue
 		}
 		in.read[ev.Stream] = ev.Seq
 		fresh = append(fresh, ev)
 	}
-	in.reack(ctx, again)
 	return fresh
-}
-
-// reack has the positions of streams acknowledged once more: a message that
-// comes again says that an ack was lost.
-func (in *intake) reack(ctx context.Context, streams map[string]bool) {
-	if len(streams) == 0 {
-		return
-	}
-	_ = in.post(ctx, func(v *evaluator) { // fails only when the engine stops
-		for stream := range streams {
-			if c, ok := v.durable[stream]; ok {
-				v.acker.put(c)
-			}
-		}
-	})
 }

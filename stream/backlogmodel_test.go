@@ -148,7 +148,7 @@ func (v *river) deliver(ctx context.Context, r *reader, m drop) error {
 
 // sourceOf is a source whose readers are to be fed.
 func sourceOf(n int) *Source {
-	s := &Source{wake: make(chan struct{}, 1), copies: newCopies(), past: true, caughtUp: make(chan struct{})}
+	s := &Source{wake: make(chan struct{}, 1), past: true, caughtUp: make(chan struct{})}
 	for i := range n {
 		s.readers = append(s.readers, &reader{
 			name: fmt.Sprint(i), codec: Codec{Grammar: Grammar{NoTenancy: true}}, tenants: &s.tenants, buffer: newBuffer(),
@@ -191,7 +191,7 @@ func drain(ctx context.Context, rivers []*river, most int, pause time.Duration) 
 		case err != nil:
 			return nil, nil, err
 		case len(got.Events) == 0:
-			return past, later, s.ended(ctx, rivers)
+			return past, later, s.ended(rivers)
 		case len(got.Events) > most:
 			return nil, nil, fmt.Errorf("%d events of at most %d", len(got.Events), most)
 		case got.Past && len(later) > 0:
@@ -207,15 +207,16 @@ func drain(ctx context.Context, rivers []*river, most int, pause time.Duration) 
 
 // ended is an error where the past has not, although all of it is handled, or has
 // although some is not.
-func (s *Source) ended(ctx context.Context, rivers []*river) error {
+func (s *Source) ended(rivers []*river) error {
+	var store positions
 	for i, v := range rivers {
 		last := v.lastOurs()
 		if last > 0 && closed(s.CaughtUp()) {
 			return fmt.Errorf("it has caught up before stream %d was handled", i)
 		}
-		if err := s.Ack(ctx, []edda.Checkpoint{{Stream: s.readers[i].name, Seq: last}}); err != nil {
-			return err
-		}
+		store.commit(s.readers[i].name, last)
+		s.readers[i].committed = store.committed
+		s.catchUp()
 	}
 	if !closed(s.CaughtUp()) || s.past {
 		return fmt.Errorf("the past has no end: caught up is %t, of the past %t", closed(s.CaughtUp()), s.past)

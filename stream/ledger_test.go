@@ -4,9 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -89,33 +87,6 @@ func TestOneOfTwoWorkersGetsTheClaim(t *testing.T) {
 		wantTaken(t, "a late renewal", err)
 		if e := find(t, b); !e.Claim.Done {
 			t.Error("the late renewal undid the result")
-		}
-	})
-}
-
-func TestManyWorkersAtOnceGetOneClaim(t *testing.T) {
-	bubble(t, func(ctx context.Context, w *world) {
-		var all sync.WaitGroup
-		errs := make(chan error, 16)
-		for i := range 16 {
-			l := w.ledgerOf(fmt.Sprintf("s%d", i), "r")
-			all.Go(func() {
-				_, err := l.Claim(ctx, command1())
-				errs <- err
-			})
-		}
-		all.Wait()
-		close(errs)
-		won := 0
-		for err := range errs {
-			if err == nil {
-				won++
-			} else {
-				wantTaken(t, "a loser", err)
-			}
-		}
-		if won != 1 {
-			t.Errorf("%d workers have the claim", won)
 		}
 	})
 }

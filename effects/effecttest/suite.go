@@ -3,8 +3,11 @@ package effecttest
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"maps"
 	"reflect"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -35,6 +38,12 @@ type Subject struct {
 // patience bounds what should end at once.
 const patience = 10 * time.Second
 
+// aftermath is how long each key is looked at for calls that nobody waits for.
+const aftermath = 50 * time.Millisecond
+
+// atOnce is how many calls are made at once.
+const atOnce = 16
+
 // Run tests what effects.Provider promises.
 func Run(t *testing.T, s Subject) {
 	t.Run("an accepted call is answered and shows its key", s.accepted)
@@ -46,14 +55,68 @@ func Run(t *testing.T, s Subject) {
 	t.Run("a call that has ended before it began is not sent", s.cancelled)
 	t.Run("what reaches nobody was not sent and may be tried again", s.unreachable)
 	t.Run("what cannot be called is permanent", s.impossible)
+	t.Run("a call that is over sends nothing more", s.over)
 }
 
-func (s Subject) call(ctx context.Context, key string, config map[string]any) (effects.Response, error) {
-	return s.Provider.Call(ctx, effects.Call{Effect: "test", ID: "id-" + key, Key: key, Tenant: "acme", Config: config})
+// call makes a call as the worker does. What the call gives of its config is only lent: once it
+// has returned, another command's is put there.
+func (s Subject) call(ctx context.Context, t *testing.T, key string, config map[string]any) (effects.Response, error) {
+	lent := copyOf(config).(map[string]any)
+	r, err := s.Provider.Call(ctx, effects.Call{Effect: "test", ID: "id-" + key, Key: key, Tenant: "acme", Config: lent})
+	if !reflect.DeepEqual(lent, config) {
+		t.Errorf("the provider changed its config to %v", lent)
+	}
+	answer := copyOf(r.Body)
+	clear(lent)
+	maps.Copy(lent, s.Accepted) // who looks at it now makes a call of another command
+	lent["poisoned"] = "poisoned"
+	if !reflect.DeepEqual(r.Body, answer) {
+		t.Error("the answer lies in the memory of the config")
+	}
+	return r, err
+}
+
+// copyOf copies a config: what lies in it is a value.
+func copyOf(v any) any {
+	switch v := v.(type) {
+	case map[string]any:
+		out := make(map[string]any, len(v))
+		for name, member := range v {
+			out[name] = copyOf(member)
+		}
+		return out
+	case []any:
+		out := make([]any, len(v))
+		for i := range v {
+			out[i] = copyOf(v[i])
+		}
+		return out
+	case json.RawMessage:
+		return slices.Clone(v)
+	}
+	return v
+}
+
+// over follows all calls: a goroutine that one left behind makes another, with what was put
+// in the place of its config.
+func (s Subject) over(t *testing.T) {
+	parallel := atOnce
+	if s.Once {
+		parallel = 1
+	}
+	for key, want := range map[string]int{"accepted": 1, "parallel": parallel, "hangs": 1, "cancelled": 0, "unreachable": 0, "impossible": 0} {
+		n := s.Seen(key)
+		for until := time.Now().Add(aftermath); n == want && time.Now().Before(until); n = s.Seen(key) {
+			time.Sleep(time.Millisecond)
+		}
+		if n != want {
+			t.Errorf("the other side saw %q %d times, want %d", key, n, want)
+		}
+	}
 }
 
 func (s Subject) accepted(t *testing.T) {
-	r, err := s.call(t.Context(), "accepted", s.Accepted)
+	r, err := s.call(t.Context(), t, "accepted", s.Accepted)
 	if err != nil || r.Retry || r.Refused || r.Unknown {
 		t.Fatalf("answer %+v %v", r, err)
 	}
@@ -64,10 +127,10 @@ func (s Subject) accepted(t *testing.T) {
 
 func (s Subject) parallel(t *testing.T) {
 	var all sync.WaitGroup
-	answers := make([]effects.Response, 16)
+	answers := make([]effects.Response, atOnce)
 	for i := range answers {
 		all.Go(func() {
-			r, err := s.call(t.Context(), "parallel", s.Accepted)
+			r, err := s.call(t.Context(), t, "parallel", s.Accepted)
 			if answers[i] = r; err != nil {
 				t.Error(err)
 			}
@@ -93,7 +156,7 @@ func (s Subject) hangs(t *testing.T) {
 	defer cancel()
 	ended := make(chan error, 1)
 	go func() {
-		_, err := s.call(ctx, "hangs", s.Hangs)
+		_, err := s.call(ctx, t, "hangs", s.Hangs)
 		ended <- err
 	}()
 	deadline := time.Now().Add(patience)
@@ -117,7 +180,7 @@ func (s Subject) hangs(t *testing.T) {
 // again follows hangs: what the call did is nothing, or is found.
 func (s Subject) again(t *testing.T) {
 	for range 2 {
-		if r, err := s.call(t.Context(), "hangs", s.Accepted); err != nil || r.Retry || r.Unknown {
+		if r, err := s.call(t.Context(), t, "hangs", s.Accepted); err != nil || r.Retry || r.Unknown {
 			t.Errorf("answer %+v %v", r, err)
 		}
 	}
@@ -129,7 +192,7 @@ func (s Subject) again(t *testing.T) {
 func (s Subject) cancelled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := s.call(ctx, "cancelled", s.Accepted); err == nil {
+	if _, err := s.call(ctx, t, "cancelled", s.Accepted); err == nil {
 		t.Error("no error")
 	}
 	if n := s.Seen("cancelled"); n != 0 {
@@ -138,14 +201,14 @@ func (s Subject) cancelled(t *testing.T) {
 }
 
 func (s Subject) unreachable(t *testing.T) {
-	_, err := s.call(t.Context(), "unreachable", s.Unreachable)
+	_, err := s.call(t.Context(), t, "unreachable", s.Unreachable)
 	if !errors.Is(err, effects.ErrNotSent) || errors.Is(err, edda.Permanent) {
 		t.Errorf("error %v, want one that is ErrNotSent and not edda.Permanent", err)
 	}
 }
 
 func (s Subject) impossible(t *testing.T) {
-	_, err := s.call(t.Context(), "impossible", s.Impossible)
+	_, err := s.call(t.Context(), t, "impossible", s.Impossible)
 	if !errors.Is(err, effects.ErrNotSent) || !errors.Is(err, edda.Permanent) {
 		t.Errorf("error %v, want one that is ErrNotSent and edda.Permanent", err)
 	}

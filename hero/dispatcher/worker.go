@@ -15,7 +15,7 @@ import (
 	"edda"
 	"edda/hero/script"
 	"edda/internal/backoff"
-	"edda/internal/complaint"
+	"edda/internal/logthrottle"
 )
 
 const (
@@ -182,7 +182,7 @@ func (w *Worker) work(ctx, jobs context.Context) error {
 	ticker := time.NewTicker(tick)
 	defer ticker.Stop()
 	retry := backoff.Exponential{First: firstPause, Most: lastPause}
-	working := complaint.New(w.o.Log.With(zap.String("worker", w.id)), "ask Redis for work")
+	working := logthrottle.New(w.o.Log.With(zap.String("worker", w.id)), "ask Redis for work")
 	for {
 		err := w.runOnce(ctx, jobs)
 		switch {

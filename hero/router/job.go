@@ -100,8 +100,7 @@ func (l *line) errand(ctx context.Context, j journey, m hero.Message, e errand) 
 	if err := l.r.o.at("answered", m.Key()); err != nil {
 		return err
 	}
-	l.until(ctx, fmt.Sprintf("settle job %d of %s", job.ID, m.Key()), func() error { return l.settle(ctx, m, job, out, answered) })
-	return ctx.Err()
+	return l.retry.Do(ctx, fmt.Sprintf("settle job %d of %s", job.ID, m.Key()), func(ctx context.Context) error { return l.settle(ctx, m, job, out, answered) })
 }
 
 // bring takes the job to where it belongs.

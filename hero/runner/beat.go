@@ -13,7 +13,7 @@ import (
 
 	"edda/hero"
 	"edda/internal/backoff"
-	"edda/internal/complaint"
+	"edda/internal/logthrottle"
 )
 
 // aliveKey says which process the runner is, as long as it lives.
@@ -59,7 +59,7 @@ func (p *pulse) beat(ctx context.Context) error {
 func (l *line) claim(ctx context.Context) (*pulse, bool) {
 	host, _ := os.Hostname() // for people only
 	p := &pulse{l: l, self: fmt.Sprintf("%s/%d/%s", host, os.Getpid(), rand.Text())}
-	claiming := complaint.New(l.log, "not yet serving")
+	claiming := logthrottle.New(l.log, "not yet serving")
 	for retry := newRetry(); ; {
 		err := p.beat(ctx)
 		if err == nil {
@@ -83,7 +83,7 @@ func (l *line) claim(ctx context.Context) (*pulse, bool) {
 func (p *pulse) run(ctx context.Context) {
 	tick := time.NewTicker(p.l.r.o.Alive / beats)
 	defer tick.Stop()
-	beating := complaint.New(p.l.log, "heartbeat")
+	beating := logthrottle.New(p.l.log, "heartbeat")
 	for {
 		select {
 		case <-ctx.Done():

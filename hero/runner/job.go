@@ -84,18 +84,12 @@ func (l *line) begin(work context.Context, kind, key string, ready bool) (w redi
 	if _, _, err := hero.ParseJobKey(key); err != nil {
 		return w, false, edda.Classify(edda.Permanent, "%w", err)
 	}
-	p := newRetry()
 	mark := rand.Text()
-	for failed := false; ; failed = true {
-		w, begun, err = l.r.db.Begin(work, l.context, key, hero.ScriptType(kind), ready, l.r.id, mark)
-		if err == nil && failed {
-			l.storing.Worked()
-		}
-		if err == nil || errors.Is(err, edda.Permanent) || backoff.Wait(work, p.Next()) != nil {
-			return w, begun, err
-		}
-		l.storing.Failed(err, zap.String("what", "start "+key))
-	}
+	err = l.retry.Do(work, "start "+key, func(ctx context.Context) (err error) {
+		w, begun, err = l.r.db.Begin(ctx, l.context, key, hero.ScriptType(kind), ready, l.r.id, mark)
+		return err
+	})
+	return w, begun, err
 }
 
 // errHeld: the job waits for others, and is in no queue meanwhile.

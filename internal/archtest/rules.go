@@ -89,36 +89,6 @@ func pureComplaints(f file) []string {
 	return out
 }
 
-// writers are the rooms that may commit instances: the engine, which keeps those that it
-// wrote last, the store itself, and tools that fill a store of their own.
-func writers() []string { return []string{"engine", "store", "internal"} }
-
-// writerComplaints: what others commit changes no instance, or the engine would not know.
-func writerComplaints(f file) []string {
-	if f.test || slices.ContainsFunc(writers(), func(p string) bool { return under(f.pkg, p) }) {
-		return nil
-	}
-	commits, instance := false, token.NoPos
-	ast.Inspect(f.ast, func(n ast.Node) bool {
-		switch n := n.(type) {
-		case *ast.KeyValueExpr:
-			if x, ok := n.Key.(*ast.Ident); ok {
-				commits = commits || x.Name == "Transitions"
-				if x.Name == "Instance" {
-					instance = n.Pos()
-				}
-			}
-		case *ast.SelectorExpr:
-			commits = commits || n.Sel.Name == "Transitions"
-		}
-		return true
-	})
-	if !commits || instance == token.NoPos {
-		return nil
-	}
-	return []string{f.at(instance) + ": only the engine commits instances: it keeps those that it wrote last"}
-}
-
 func under(p, prefix string) bool { return p == prefix || strings.HasPrefix(p, prefix+"/") }
 
 // shapeComplaints: no file too long, no init.

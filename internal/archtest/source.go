@@ -31,6 +31,7 @@ type file struct {
 // folders and testdata are left out.
 func readModule(root string) ([]file, error) {
 	var files []file
+	set := token.NewFileSet()
 	err := filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -41,7 +42,7 @@ func readModule(root string) ([]file, error) {
 		if filepath.Ext(name) != ".go" {
 			return nil
 		}
-		f, err := readFile(root, name)
+		f, err := readFile(set, root, name)
 		if err != nil {
 			return err
 		}
@@ -65,7 +66,7 @@ func enter(root, name string, d fs.DirEntry) error {
 	return nil
 }
 
-func readFile(root, name string) (file, error) {
+func readFile(set *token.FileSet, root, name string) (file, error) {
 	source, err := os.ReadFile(name)
 	if err != nil {
 		return file{}, err
@@ -74,11 +75,10 @@ func readFile(root, name string) (file, error) {
 	if err != nil {
 		return file{}, err
 	}
-	return parse(filepath.ToSlash(rel), source)
+	return parse(set, filepath.ToSlash(rel), source)
 }
 
-func parse(name string, source []byte) (file, error) {
-	set := token.NewFileSet()
+func parse(set *token.FileSet, name string, source []byte) (file, error) {
 	tree, err := parser.ParseFile(set, name, source, parser.ParseComments)
 	if err != nil {
 		return file{}, fmt.Errorf("parse: %w", err)

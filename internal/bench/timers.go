@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"edda/internal/backoff"
-	"edda/internal/child"
+	"edda/internal/subprocess"
 )
 
 const (
@@ -117,7 +117,7 @@ func (w *ring) arm(l *listener, prefix, event string, n int, rate float64, paylo
 	if err := w.client.stored(w.ctx); err != nil {
 		return err
 	}
-	return child.Poll(w.ctx, fmt.Sprintf("%d timers to be armed", n), func() error {
+	return subprocess.Poll(w.ctx, fmt.Sprintf("%d timers to be armed", n), func() error {
 		c, err := w.server.counters(w.ctx)
 		if got := c.Sum("edda_instances", `saga="wake"`); err == nil && got < w.armed {
 			return fmt.Errorf("%d instances", got)

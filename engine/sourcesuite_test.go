@@ -1,0 +1,22 @@
+package engine_test
+
+import (
+	"testing"
+	"testing/synctest"
+
+	"edda"
+	"edda/engine"
+	"edda/engine/sourcetest"
+)
+
+func TestTheFakeSourceIsASource(t *testing.T) {
+	sourcetest.Run(t, func(t *testing.T, before []edda.Event, test func(*testing.T, sourcetest.Subject)) {
+		synctest.Test(t, func(t *testing.T) {
+			src, put := engine.NewFakeSource()
+			for _, ev := range before {
+				put(ev)
+			}
+			test(t, sourcetest.Subject{Source: src, Store: put})
+		})
+	})
+}

@@ -1,0 +1,52 @@
+package msgout_test
+
+import (
+	"testing"
+
+	"edda"
+	"edda/effects/effecttest"
+	"edda/hero"
+	"edda/hero/msgout"
+	"edda/hero/redisdb"
+	"edda/outbox/outboxtest"
+)
+
+func TestMsgoutIsADestination(t *testing.T) {
+	outboxtest.Run(t, func(t *testing.T, test func(*testing.T, outboxtest.Subject)) {
+		b := newBench(t)
+		faults := effecttest.NewFaults(t, b.server.Address())
+		db, err := redisdb.Open(redisdb.Options{Addr: faults.Address()})
+		must(t, err)
+		defer func() { must(t, db.Close()) }()
+		test(t, outboxtest.Subject{
+			Destination: msgout.New(db, b), Once: true, Seen: b.arrivals,
+			Work: func(content string) edda.Work {
+				return message(`{"context_id": 7, "caller_id": 12, "message": "` + content + `", "to": 13}`)
+			},
+			Refused: func() edda.Work { return message(`{"message": "nobody"}`) },
+			Away: func(f func()) {
+				faults.Down()
+				f()
+				faults.Up()
+			},
+			Silent: func(f func()) {
+				faults.NoAnswers()
+				f()
+				faults.None()
+			},
+		})
+	})
+}
+
+// arrivals is what lies in msg_out, the first that came first.
+func (b *bench) arrivals() (out []outboxtest.Arrival) {
+	b.t.Helper()
+	for _, key := range b.queued() {
+		caller, id, err := hero.ParseMessageKey(key)
+		must(b.t, err)
+		m, err := b.db.Message(b.t.Context(), 7, caller, id)
+		must(b.t, err)
+		out = append(out, outboxtest.Arrival{Text: m.Message})
+	}
+	return out
+}

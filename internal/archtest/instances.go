@@ -1,0 +1,175 @@
+package archtest
+
+import (
+	"go/ast"
+	"go/types"
+	"maps"
+	"slices"
+)
+
+// The engine keeps the instances that it wrote last (engine/kept.go). What another commits
+// beside it, it would not know: these rules say who writes instances.
+
+const (
+	saysInstance   = ": only the engine commits instances: it keeps those that it wrote last"
+	saysTransition = ": only the engine commits transitions: name a function that commits others, which change no instance, in archtest"
+	saysKeyspace   = ": only what the engine's change says is written where instances lie: name a function that does it in archtest"
+)
+
+// deciders are the rooms that give transitions their instances: the engine, those that
+// decide for it and commit none, and tools that fill a store of their own.
+func deciders() []string { return []string{"engine", "saga", "hero/flowsaga", "replay", "internal"} }
+
+// committers are the rooms that put transitions into a change.
+func committers() []string { return []string{"engine", "store", "internal"} }
+
+// resolvers commit transitions that only resolve dead letters.
+func resolvers() []string { return []string{"cmd/edda process.resolve"} }
+
+// keyspaceWriters are the functions of store/ that may write where instances lie.
+func keyspaceWriters() []string {
+	return []string{
+		"writer.cell",          // a transition's instance, or its head alone
+		"writer.putHead",       // what retention leaves of an expired instance
+		"writer.forget",        // the head of a key that has no history any more
+		"writer.write",         // rows that the encoder lists: none of instances
+		"writer.put",           // seals for the above
+		"encoder.put",          // makes rows for the above
+		"writer.removeBuckets", // whole days and hours
+		"removeRows",           // and parts of them
+		"copier.put",           // compaction: into a file that is opened later
+		"extract.put",          // a tenant's copy: likewise
+		"extract.row",          // likewise
+	}
+}
+
+// instanceComplaints: nobody else makes, commits or writes an instance.
+func instanceComplaints(m *typed) []string {
+	var out []string
+	used := map[string]bool{}
+	for _, pkg := range slices.Sorted(maps.Keys(m.files)) {
+		for _, f := range m.files[pkg] {
+			out = append(out, m.writerComplaints(f, used)...)
+		}
+	}
+	for _, name := range resolvers() {
+		if !used[name] && m.files["cmd/edda"] != nil {
+			out = append(out, name+" is named in archtest and commits no transitions")
+		}
+	}
+	for _, name := range keyspaceWriters() {
+		if !used["store "+name] && m.files["store"] != nil {
+			out = append(out, "store: "+name+" is named in archtest and writes no instances")
+		}
+	}
+	return out
+}
+
+func (m *typed) writerComplaints(f file, used map[string]bool) []string {
+	var out []string
+	in := func(rooms []string) bool {
+		return slices.ContainsFunc(rooms, func(p string) bool { return under(f.pkg, p) })
+	}
+	for _, d := range f.ast.Decls {
+		name := f.pkg + " "
+		fn, isFunc := d.(*ast.FuncDecl)
+		if isFunc {
+			name += functionName(fn)
+		}
+		allowed := slices.Contains(resolvers(), name) || f.pkg == "store" && isFunc && slices.Contains(keyspaceWriters(), functionName(fn))
+		ast.Inspect(d, func(n ast.Node) bool {
+			if at := m.sets(n, "", "Transition", "Instance"); at != nil && !in(deciders()) {
+				out = append(out, f.at(at.Pos())+saysInstance)
+			}
+			if at := m.sets(n, "store", "Change", "Transitions"); at != nil && !in(committers()) {
+				if used[name] = true; !allowed {
+					out = append(out, f.at(at.Pos())+saysTransition)
+				}
+			}
+			return true
+		})
+		if f.pkg != "store" || !isFunc || !m.writesInstances(fn) {
+			continue
+		}
+		if used[name] = true; !allowed {
+			out = append(out, f.at(fn.Pos())+saysKeyspace)
+		}
+	}
+	return out
+}
+
+// sets gives the place where a node gives a field a value, or takes its address.
+func (m *typed) sets(n ast.Node, pkg, name, field string) ast.Node {
+	is := func(x ast.Expr) bool {
+		s, ok := ast.Unparen(x).(*ast.SelectorExpr)
+		return ok && s.Sel.Name == field && m.is(s.X, pkg, name)
+	}
+	switch n := n.(type) {
+	case *ast.CompositeLit:
+		if !m.is(n, pkg, name) {
+			return nil
+		}
+		for _, e := range n.Elts {
+			kv, ok := e.(*ast.KeyValueExpr)
+			if !ok {
+				return n // without names all fields have values
+			}
+			if x, ok := kv.Key.(*ast.Ident); ok && x.Name == field {
+				return kv
+			}
+		}
+	case *ast.UnaryExpr:
+		if n.Op.String() == "&" && is(n.X) {
+			return n
+		}
+	default:
+		if slices.ContainsFunc(assigned(n), is) {
+			return n
+		}
+	}
+	return nil
+}
+
+// writesInstances tells whether a function writes rows of the keyspace of instances, or of
+// one that is not named in it.
+func (m *typed) writesInstances(fn *ast.FuncDecl) bool {
+	writes, there := false, false
+	ast.Inspect(fn, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.Ident:
+			there = there || n.Name == "bucketSaga" || m.isBucketParameter(fn, n)
+		case *ast.CallExpr:
+			s, ok := n.Fun.(*ast.SelectorExpr)
+			if !ok {
+				return true
+			}
+			switch s.Sel.Name {
+			case "Put", "put", "Delete", "DeleteBucket", "CreateBucket", "CreateBucketIfNotExists":
+				writes = true
+			case "bucket", "Bucket":
+				there = there || len(n.Args) == 1 && !m.isConstant(n.Args[0])
+			}
+		case *ast.CompositeLit:
+			writes = writes || m.is(n, "store", "row")
+		}
+		return true
+	})
+	return writes && there
+}
+
+// isConstant tells whether a bucket's name stands in the code: bucketDue, []byte(bucketDue).
+func (m *typed) isConstant(x ast.Expr) bool {
+	if c, ok := ast.Unparen(x).(*ast.CallExpr); ok && len(c.Args) == 1 {
+		x = c.Args[0]
+	}
+	return m.info.Types[x].Value != nil
+}
+
+// isBucketParameter tells whether a name is that of a parameter which is a bucket or names one.
+func (m *typed) isBucketParameter(fn *ast.FuncDecl, x *ast.Ident) bool {
+	v, ok := m.info.Uses[x].(*types.Var)
+	if !ok || v.Pos() < fn.Type.Pos() || v.Pos() > fn.Type.End() {
+		return false
+	}
+	return named(v.Type(), "store/wal", "Bucket") || named(v.Type(), "store", "keyspace")
+}

@@ -1,0 +1,85 @@
+package stream
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"testing"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"edda"
+	"edda/outbox"
+	"edda/outbox/outboxtest"
+)
+
+func TestPublisherIsADestination(t *testing.T) {
+	outboxtest.Run(t, destination(func(w *world) outbox.Destination { return NewPublisher(w.js, Codec{}) }))
+}
+
+// What the handoff does not hand over it publishes.
+func TestHandoffIsADestination(t *testing.T) {
+	outboxtest.Run(t, destination(func(w *world) outbox.Destination {
+		return NewHandoff(NewPublisher(w.js, Codec{}), Tenants{"*"}, nil)
+	}))
+}
+
+func destination(of func(w *world) outbox.Destination) outboxtest.Open {
+	return func(t *testing.T, test func(*testing.T, outboxtest.Subject)) {
+		bubble(t, func(ctx context.Context, w *world) {
+			test(w.t, outboxtest.Subject{
+				Destination: of(w), Once: true,
+				Work: func(content string) edda.Work {
+					fact := facts(1)[0]
+					fact.Payload = json.RawMessage(`{"content":"` + content + `"}`)
+					return fact
+				},
+				Refused: func() edda.Work {
+					return edda.Work{Kind: edda.WorkCommand, Name: "NoDot", From: edda.Key{Tenant: "acme", Saga: "order"}}
+				},
+				Seen:   func() []outboxtest.Arrival { return w.arrivals(ctx, WorkflowEvents) },
+				Away:   w.restart,
+				Silent: func(f func()) { w.silently(ctx, WorkflowEvents, f) },
+			})
+		})
+	}
+}
+
+// arrivals is what lies in a stream.
+func (w *world) arrivals(ctx context.Context, name string) (out []outboxtest.Arrival) {
+	w.t.Helper()
+	s, err := w.js.Stream(ctx, name)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for seq := max(s.CachedInfo().State.FirstSeq, 1); seq <= s.CachedInfo().State.LastSeq; seq++ {
+		m, err := s.GetMsg(ctx, seq)
+		if errors.Is(err, jetstream.ErrMsgNotFound) {
+			continue
+		}
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		out = append(out, outboxtest.Arrival{ID: w.codec.ID(Message{Subject: m.Subject, Header: m.Header}), Text: m.Subject + string(m.Data)})
+	}
+	return out
+}
+
+// silently runs a function while a stream stores and acknowledges nothing.
+func (w *world) silently(ctx context.Context, name string, f func()) {
+	w.t.Helper()
+	set := func(silent bool) {
+		s, err := w.js.Stream(ctx, name)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		c := s.CachedInfo().Config
+		c.NoAck = silent
+		if _, err := w.js.UpdateStream(ctx, c); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	set(true)
+	f()
+	set(false)
+}

@@ -1,0 +1,56 @@
+package stream
+
+import (
+	"context"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+
+	"edda"
+	"edda/engine"
+	"edda/engine/sourcetest"
+)
+
+func TestSourceIsASource(t *testing.T) {
+	sourcetest.Run(t, readerOf(func(ctx context.Context, w *world) (engine.Source, func()) {
+		return w.open(ctx, nil, SourceOptions{})
+	}))
+}
+
+func TestCatchUpIsASource(t *testing.T) {
+	sourcetest.Run(t, readerOf(func(ctx context.Context, w *world) (engine.Source, func()) {
+		c, err := OpenCatchUp(ctx, w.js, engine.Pair{Tenant: "acme", Saga: "order"}, nil, SourceOptions{Tenants: Tenants{"*"}})
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		return c, c.Close
+	}))
+}
+
+func readerOf(open func(ctx context.Context, w *world) (engine.Source, func())) sourcetest.Open {
+	return func(t *testing.T, before []edda.Event, test func(*testing.T, sourcetest.Subject)) {
+		bubble(t, func(ctx context.Context, w *world) {
+			p := NewPublisher(w.js, Codec{})
+			put := func(ev edda.Event) edda.Checkpoint {
+				at, err := p.Send(ctx, ev)
+				if err != nil {
+					w.t.Fatal(err)
+				}
+				return edda.Checkpoint{Stream: at.Stream, Seq: at.Seq}
+			}
+			for _, ev := range before {
+				put(ev)
+			}
+			src, stop := open(ctx, w)
+			defer stop()
+			test(w.t, sourcetest.Subject{
+				Source: src, Store: put, Past: true,
+				Broken: func() {
+					if _, err := w.js.PublishMsg(ctx, &nats.Msg{Subject: orders, Data: []byte("{")}); err != nil {
+						w.t.Fatal(err)
+					}
+				},
+			})
+		})
+	}
+}
