@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"edda"
+	"edda/internal/jsonvalue"
 )
 
 // kind names a value's type in messages.
@@ -58,7 +58,7 @@ func compareIntFloat(i int, f float64) int {
 // compareNumbers orders two numbers; ok is false if one of them is not a number.
 func (m *machine) compareNumbers(a, b any) (c int, ok bool) {
 	if m.chargeBeyond(a) || m.chargeBeyond(b) {
-		return edda.CompareNumbers(a, b)
+		return jsonvalue.CompareNumbers(a, b)
 	}
 	switch a := a.(type) {
 	case int:
@@ -120,8 +120,8 @@ func (m *machine) unequal(a, b any) bool { return !m.same(a, b, 0) }
 
 // same compares two values of any type, deeply.
 func (m *machine) same(a, b any, depth int) bool {
-	if depth > edda.MaxDepth {
-		fail("the value is nested deeper than %d", edda.MaxDepth)
+	if depth > jsonvalue.MaxDepth {
+		fail("the value is nested deeper than %d", jsonvalue.MaxDepth)
 	}
 	switch x := a.(type) {
 	case int, float64, json.Number:

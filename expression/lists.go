@@ -8,7 +8,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"edda"
+	"edda/internal/jsonvalue"
 )
 
 func length(m *machine, args []any) any {
@@ -100,8 +100,8 @@ func flatten(m *machine, args []any) any {
 }
 
 func (m *machine) flatten(out, list []any, depth int) []any {
-	if depth > edda.MaxDepth {
-		fail("flatten: the list is nested deeper than %d", edda.MaxDepth)
+	if depth > jsonvalue.MaxDepth {
+		fail("flatten: the list is nested deeper than %d", jsonvalue.MaxDepth)
 	}
 	m.charge(len(list) + 1)
 	for _, v := range list {
@@ -160,11 +160,11 @@ func (m *machine) identity(v any) any {
 			return int(v)
 		}
 		if math.Abs(v) >= math.MaxInt64 {
-			return json.Number(edda.NumberKey(v))
+			return json.Number(jsonvalue.NumberKey(v))
 		}
 	case json.Number:
 		m.chargeBeyond(v)
-		return json.Number(edda.NumberKey(v))
+		return json.Number(jsonvalue.NumberKey(v))
 	}
 	return v
 }

@@ -53,11 +53,6 @@ type reference struct {
 func (r *reference) in(env Env) (v any, ok bool) {
 	v, known := env.Vars[r.name]
 	if !known && env.Source != nil {
-		if len(r.path) > 0 {
-			if v, ok := env.Source.Member(r.name, r.path); ok {
-				return v, true
-			}
-		}
 		var err error
 		if v, err = env.Source.Lazy(r.name); err != nil {
 			return nil, false
@@ -148,21 +143,7 @@ func (m *machine) load(ref any) any {
 	if ok {
 		return follow(v, r.path)
 	}
-	if v, ok := m.member(r); ok {
-		return v
-	}
 	return follow(m.ask(r.name), r.path)
-}
-
-// member returns a member of a lazy variable that was not loaded as a whole.
-func (m *machine) member(r *reference) (any, bool) {
-	if len(r.path) == 0 || m.env.Source == nil {
-		return nil, false
-	}
-	if _, known := m.lazy[r.name]; known {
-		return nil, false
-	}
-	return m.env.Source.Member(r.name, r.path)
 }
 
 // ask loads a lazy variable, once for each evaluation.

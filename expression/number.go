@@ -6,7 +6,7 @@ import (
 	"math/bits"
 	"time"
 
-	"edda"
+	"edda/internal/jsonvalue"
 )
 
 // maxExact is 2^53: below it a float represents every integer exactly.
@@ -16,7 +16,7 @@ const maxExact = 1 << 53
 const maxSpan = 100_000
 
 // normal makes a float a number of the language: integral ones become integers.
-func normal(f float64) (any, error) { return edda.Canonical(f) }
+func normal(f float64) (any, error) { return jsonvalue.Canonical(f) }
 
 func number(f float64) any {
 	v, err := normal(f)

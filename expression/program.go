@@ -88,7 +88,7 @@ func (p *Program) Path() (name string, path []string, ok bool) {
 
 // Env is the environment of one evaluation.
 type Env struct {
-	// Vars are canonical values (see edda.Canonical). An evaluation does not change them.
+	// Vars are canonical values (see jsonvalue.Canonical). An evaluation does not change them.
 	Vars map[string]any
 	// Source loads variables that are not in Vars; without it they are null.
 	Source Source
@@ -101,10 +101,6 @@ type Source interface {
 	// Lazy returns a variable of Names() that is not in Vars. It is called once for each
 	// evaluation.
 	Lazy(name string) (any, error)
-	// Member is called first if an expression needs only a member of such a variable. It returns
-	// the member that Lazy's value has; if ok is false, Lazy is called. It may be called several
-	// times.
-	Member(name string, path []string) (v any, ok bool)
 	// UUID derives the id for uuid("name"); ok false is an error.
 	UUID(name string) (id string, ok bool)
 }

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"edda"
+	"edda/internal/jsonvalue"
 )
 
 // Bounds of a regular expression. Go's engine is linear in the text times the size of the compiled
@@ -58,7 +58,7 @@ func toText(m *machine, args []any) any {
 
 func toJSON(m *machine, args []any) any {
 	return m.encode(args[0], func(v any) string {
-		data, err := edda.Encode(v)
+		data, err := jsonvalue.Encode(v)
 		if err != nil {
 			fail("toJSON: %v", err)
 		}
@@ -81,7 +81,7 @@ func (m *machine) encode(v any, write func(any) string) any {
 func fromJSON(m *machine, args []any) any {
 	s := text("fromJSON", args[0])
 	m.chargeText(8 * len(s))
-	v, err := edda.Decode([]byte(s))
+	v, err := jsonvalue.Decode([]byte(s))
 	if err != nil {
 		fail("fromJSON: the text is not JSON") // the cause would quote the text
 	}

@@ -7,7 +7,7 @@ import (
 	"sort"
 	"time"
 
-	"edda"
+	"edda/internal/jsonvalue"
 )
 
 var errTooLarge = errors.New("the value is too large")
@@ -20,7 +20,7 @@ func own(v any, limit int) (any, error) {
 	out, err := c.value(v, 0)
 	if errors.Is(err, errTooLarge) {
 		// Both bounds have one message, because Go's random map order decides which fails first.
-		return nil, fmt.Errorf("the value is larger than %d bytes or nested deeper than %d", limit, edda.MaxDepth)
+		return nil, fmt.Errorf("the value is larger than %d bytes or nested deeper than %d", limit, jsonvalue.MaxDepth)
 	}
 	return out, err
 }
@@ -28,7 +28,7 @@ func own(v any, limit int) (any, error) {
 type copier struct{ left int }
 
 func (c *copier) value(v any, depth int) (any, error) {
-	if depth > edda.MaxDepth {
+	if depth > jsonvalue.MaxDepth {
 		return nil, errTooLarge
 	}
 	if err := c.take(2); err != nil {
@@ -48,7 +48,7 @@ func (c *copier) value(v any, depth int) (any, error) {
 	case map[string]any:
 		return c.object(v, depth)
 	}
-	return edda.Canonical(v)
+	return jsonvalue.Canonical(v)
 }
 
 func (c *copier) take(n int) error {
@@ -90,7 +90,7 @@ type inspector struct{ left, values int }
 
 func (c *inspector) canonical(v any, depth int) bool {
 	c.values++
-	if depth > edda.MaxDepth || !c.take(2) {
+	if depth > jsonvalue.MaxDepth || !c.take(2) {
 		return false
 	}
 	switch v := v.(type) {
@@ -154,7 +154,7 @@ func Text(v any) string {
 	case time.Duration:
 		return v.String()
 	}
-	data, err := edda.Encode(v)
+	data, err := jsonvalue.Encode(v)
 	if err != nil {
 		return "" // a canonical value always encodes
 	}

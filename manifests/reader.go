@@ -11,7 +11,7 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
-	"edda"
+	"edda/internal/jsonvalue"
 )
 
 // reader reads one document and collects its problems.
@@ -307,7 +307,7 @@ func number(text string) (any, error) {
 	if f, err := strconv.ParseFloat(text, 64); err != nil || f-f != 0 {
 		return nil, fmt.Errorf("%s is not a number that JSON can hold", shorten(text))
 	}
-	v, err := edda.Canonical(jsonNumber(text))
+	v, err := jsonvalue.Canonical(jsonNumber(text))
 	if err != nil {
 		return nil, fmt.Errorf("%w: write it in quotes", err)
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"edda"
+	"edda/internal/jsonvalue"
 	"edda/manifests"
 )
 
@@ -301,7 +302,7 @@ func (r *run) items(a *action, sc *scope) ([]any, error) {
 	}
 	list, ok := v.([]any)
 	if !ok {
-		return nil, r.poison("each: %s is a %s, not a list", a.src.Each.Source, edda.TypeName(v))
+		return nil, r.poison("each: %s is a %s, not a list", a.src.Each.Source, jsonvalue.TypeName(v))
 	}
 	return list, nil
 }
@@ -323,7 +324,7 @@ func (r *run) newRound(group string) {
 }
 
 func (r *run) emitItem(a *action, sc *scope, group string, i int, item any) error {
-	raw, err := edda.Encode(item)
+	raw, err := jsonvalue.Encode(item)
 	if err != nil {
 		return err
 	}
@@ -484,7 +485,7 @@ func (r *run) durationValue(v *value, sc *scope) (time.Duration, error) {
 	}
 	text, ok := x.(string)
 	if !ok {
-		return 0, r.poison("%s is not a duration: write one such as \"30m\" or \"2d\"", edda.TypeName(x))
+		return 0, r.poison("%s is not a duration: write one such as \"30m\" or \"2d\"", jsonvalue.TypeName(x))
 	}
 	d, err := manifests.ParseDuration(text)
 	if err != nil {

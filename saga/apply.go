@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"edda"
+	"edda/internal/jsonvalue"
 )
 
 // Apply applies one event to the cell of one target. It returns the new cell and the transitions
@@ -376,7 +377,7 @@ func nextN(list []edda.Entry) uint64 {
 
 // refuseStart tells a parent that its child did not start.
 func (a *application) refuseStart(ev edda.Event, code, why string) {
-	payload, _ := edda.Encode(map[string]any{"code": code, "message": why})
+	payload, _ := jsonvalue.Encode(map[string]any{"code": code, "message": why})
 	w := edda.Work{
 		ID: deriveID(ev.Time, "refuse", ev.ID), Kind: edda.WorkEnd, From: a.cell.Key, Target: ev.Parent, CommandID: ev.CommandID,
 		Outcome: edda.Failed, Payload: payload, Name: a.cell.Key.Saga, Time: clockMillis(ev.Time),

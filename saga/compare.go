@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"edda"
+	"edda/internal/jsonvalue"
 	"edda/manifests"
 )
 
@@ -65,7 +66,7 @@ func writeDiff(b *strings.Builder, want []manifests.Expect, got []edda.Output, i
 func showExpect(e manifests.Expect) string {
 	var parts []string
 	for _, name := range e.Order {
-		raw, _ := edda.Encode(e.Fields[name])
+		raw, _ := jsonvalue.Encode(e.Fields[name])
 		parts = append(parts, name+": "+string(raw))
 	}
 	return "{" + strings.Join(parts, ", ") + "}"
@@ -181,7 +182,7 @@ func text(v any) string {
 }
 
 func decodeOrNil(raw json.RawMessage) any {
-	v, _ := edda.Decode(raw)
+	v, _ := jsonvalue.Decode(raw)
 	return v
 }
 
@@ -252,8 +253,8 @@ func (w *tester) compareEnd(end *manifests.Value) string {
 	for _, name := range sortedKeys(fields) {
 		got := endField(in, name)
 		if !subset(fields[name], got) {
-			wantRaw, _ := edda.Encode(fields[name])
-			gotRaw, _ := edda.Encode(got)
+			wantRaw, _ := jsonvalue.Encode(fields[name])
+			gotRaw, _ := jsonvalue.Encode(got)
 			fmt.Fprintf(&b, "  end.%s\n  - %s\n  + %s\n", name, wantRaw, gotRaw)
 		}
 	}

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"strings"
 
-	"edda"
 	"edda/expression"
+	"edda/internal/jsonvalue"
 	"edda/manifests"
 )
 
@@ -90,7 +90,7 @@ func (c *compiler) constants(v *manifests.Value) map[string]any {
 // initial encodes the state that instances start with.
 func (c *compiler) initial(v *manifests.Value) {
 	var err error
-	if c.p.initial, err = edda.Encode(c.constants(v)); err != nil {
+	if c.p.initial, err = jsonvalue.Encode(c.constants(v)); err != nil {
 		c.errorf(v.Pos, "state: %v", err)
 	}
 }

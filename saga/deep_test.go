@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"edda"
+	"edda/internal/jsonvalue"
 )
 
 // nestedBy is an event whose innermost value is inside that many lists and objects.
@@ -19,7 +20,7 @@ func nestedBy(levels int) string {
 func wantReadable(t *testing.T, what string, v reflect.Value) {
 	t.Helper()
 	if raw, ok := v.Interface().(json.RawMessage); ok {
-		if _, err := edda.Decode(raw); err != nil {
+		if _, err := jsonvalue.Decode(raw); err != nil {
 			t.Errorf("%s: %.40s… of %d bytes cannot be read again: %v", what, raw, len(raw), err)
 		}
 		return
@@ -74,12 +75,12 @@ func TestAStateThatIsNestedTooDeepIsPoison(t *testing.T) {
 		"do: [{each: event.l, do: [{effect: pay, with: {a: =event}}]}]":                 1,
 		"do: [{done: {a: =event}}]":                                                     1,
 	} {
-		for levels := edda.MaxDepth - 3; levels <= edda.MaxDepth; levels++ {
+		for levels := jsonvalue.MaxDepth - 3; levels <= jsonvalue.MaxDepth; levels++ {
 			what := fmt.Sprintf("%s of %d levels", do, levels)
 			l := limited(t, "saga: one\nkey: event.id\non:\n  Placed: {start: true, "+do+"}\n", Options{})
 			trs := l.event("Placed", nestedBy(levels))
 			want := edda.FateHandled
-			if levels+further > edda.MaxDepth {
+			if levels+further > jsonvalue.MaxDepth {
 				want = edda.FateDead
 			}
 			if len(trs) != 1 || trs[0].Fate != want {
@@ -95,7 +96,7 @@ func TestAStateThatIsNestedTooDeepIsPoison(t *testing.T) {
 
 // TestAnAnswerThatIsNestedTooDeepIsPoison, because it is one level deeper under data.
 func TestAnAnswerThatIsNestedTooDeepIsPoison(t *testing.T) {
-	for levels, want := range map[int]edda.Fate{edda.MaxDepth - 1: edda.FateHandled, edda.MaxDepth: edda.FateDead} {
+	for levels, want := range map[int]edda.Fate{jsonvalue.MaxDepth - 1: edda.FateHandled, jsonvalue.MaxDepth: edda.FateDead} {
 		l := limited(t, "saga: one\nkey: event.id\non:\n  Placed: {start: true, do: [{ask: boss, to: =key}]}\n  boss.yes: {set: {a: =step.boss.status}}\n", Options{})
 		l.event("Placed", `{"id":"K"}`)
 		trs := l.give(edda.Event{Kind: edda.KindAnswer, Step: "boss", Type: "yes", Payload: json.RawMessage(strings.Repeat("[", levels) + "1" + strings.Repeat("]", levels))})
@@ -108,7 +109,7 @@ func TestAnAnswerThatIsNestedTooDeepIsPoison(t *testing.T) {
 
 // TestAnUpcastThatNestsTooDeepIsPoison: an A & B stores the upcast payload.
 func TestAnUpcastThatNestsTooDeepIsPoison(t *testing.T) {
-	for levels, want := range map[int]edda.Fate{edda.MaxDepth - 1: edda.FateHandled, edda.MaxDepth: edda.FateDead} {
+	for levels, want := range map[int]edda.Fate{jsonvalue.MaxDepth - 1: edda.FateHandled, jsonvalue.MaxDepth: edda.FateDead} {
 		l := limited(t, "saga: one\nkey: event.id\nevents: {B: {upcast: {1: {set: {a: =event}}}}}\non:\n  Placed: {start: true}\n  A & B: {set: {n: 1}}\n", Options{})
 		l.event("Placed", `{"id":"K"}`)
 		trs := l.event("B", nestedBy(levels))
@@ -122,25 +123,8 @@ func TestAnUpcastThatNestsTooDeepIsPoison(t *testing.T) {
 // TestPoisonShowsWhatIsNestedAsDeepAsAValueMayBe: its inputs are for people.
 func TestPoisonShowsWhatIsNestedAsDeepAsAValueMayBe(t *testing.T) {
 	l := limited(t, "saga: one\nkey: event.id\non:\n  Placed: {start: true, set: {a: =event.x * 2}}\n", Options{})
-	trs := l.event("Placed", nestedBy(edda.MaxDepth))
+	trs := l.event("Placed", nestedBy(jsonvalue.MaxDepth))
 	if len(trs) != 1 || trs[0].Dead == nil || !strings.HasPrefix(trs[0].Dead.Inputs, `{"event":{"id":"K"`) {
 		t.Errorf("%+v", trs)
-	}
-}
-
-// TestWhatIsReadIsWritten, though it is one level deeper than what an expression may build. Decode
-// accepts a text at that depth, so a state and the trigger of a seq may have one.
-func TestWhatIsReadIsWritten(t *testing.T) {
-	deep := strings.Repeat(`{"x":`, edda.MaxDepth+1) + `"x"` + strings.Repeat("}", edda.MaxDepth+1)
-	l := limited(t, "saga: one\nkey: event.id\non:\n  Placed: {start: true}\n  Told: {key: '\"K\"', set: {n: 1}, do: [{seq: [{effect: a, with: {}}, {effect: b, with: {y: =event.y}}]}]}\n", Options{})
-	l.event("Placed", `{"id":"K"}`)
-	l.cell.Instance.State = json.RawMessage(deep)
-	trs := l.event("Told", deep)
-	if len(trs) != 1 || trs[0].Fate != edda.FateHandled {
-		t.Fatal(said(trs))
-	}
-	wantReadable(t, "all", reflect.ValueOf(trs))
-	if got := string(l.cell.Instance.Threads[0].Scope.Event); got != deep {
-		t.Errorf("kept is %.40s… of %d bytes", got, len(got))
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"edda"
+	"edda/internal/jsonvalue"
 )
 
 // handle runs one handler for the trigger: let, when, cases, set, do.
@@ -87,9 +88,6 @@ func (r *run) assignAll(sc *scope, h *handler, chosen *branch) error {
 }
 
 func (r *run) assign(sc *scope, sets []assign, unsets [][]string) error {
-	if done, err := r.assignWritten(sc, sets, unsets); done || err != nil {
-		return err
-	}
 	values := make([]any, len(sets))
 	for i, a := range sets {
 		v, err := a.value.eval(sc)
@@ -106,46 +104,18 @@ func (r *run) assign(sc *scope, sets []assign, unsets [][]string) error {
 		return r.poison("state: %v", err)
 	}
 	for i, a := range sets {
-		next, err := edda.SetPath(state, a.path, values[i])
+		next, err := jsonvalue.SetPath(state, a.path, values[i])
 		if err != nil {
 			return r.poison("%v", err)
 		}
 		state = next
 	}
 	for _, path := range unsets {
-		state = edda.UnsetPath(state, path)
+		state = jsonvalue.UnsetPath(state, path)
 	}
 	r.state, r.stateSet = documentOf(state), true
 	return nil
 }
-
-// assignWritten sets members of a state that is not decoded. It writes the state's JSON anew and
-// decodes no other member.
-func (r *run) assignWritten(sc *scope, sets []assign, unsets [][]string) (done bool, err error) {
-	if len(sets) == 0 || len(unsets) > 0 || r.state.done || slices.ContainsFunc(sets, assign.within) {
-		return false, nil
-	}
-	w := r.lend()
-	defer r.giveBack(&w)
-	for _, a := range sets {
-		if err := w.add(a.value, sc); err != nil {
-			return false, err
-		}
-	}
-	var few [4]edda.Member
-	members := few[:0]
-	for i, a := range sets {
-		members = append(members, edda.Member{Name: a.path[0], Value: w.part(i)})
-	}
-	state, done := edda.WithMembers(string(r.state.raw), members)
-	if done {
-		r.state, r.stateSet = &document{decoded{raw: state}}, true
-	}
-	return done, nil
-}
-
-// within reports whether the path has more than one element.
-func (a assign) within() bool { return len(a.path) > 1 }
 
 func (r *run) doAll(sc *scope, h *handler, chosen *branch) error {
 	if err := r.do(h.do, sc); err != nil || chosen == nil {

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"edda"
+	"edda/internal/jsonvalue"
 )
 
 const keeping = `saga: kept
@@ -26,11 +27,11 @@ func TestASeqKeepsItsTriggerAsItWouldBeDecoded(t *testing.T) {
 		`"text"`, `[1, 2]`, `{"u":"\ud83d\ude00","s":"<&>"}`, `null`, `{"long":"` + strings.Repeat("x", 5000) + `"}`,
 	} {
 		ev := edda.Event{Kind: edda.KindEvent, ID: "e1", Tenant: "t", Type: "Go", AggregateType: "A", AggregateID: "K", Time: testStart, Payload: json.RawMessage(payload)}
-		value, err := edda.Decode(ev.Payload)
+		value, err := jsonvalue.Decode(ev.Payload)
 		if err != nil {
 			t.Fatal(err)
 		}
-		want, err := edda.Encode(value)
+		want, err := jsonvalue.Encode(value)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"edda"
+	"edda/internal/jsonvalue"
 )
 
 // operator applies an operator's verb to a live instance.
@@ -216,7 +217,7 @@ func (r *run) skippedUndo(u edda.Undo) error {
 
 // skipStep settles a must step as ok.
 func (r *run) skipStep(s *edda.Step) error {
-	data, err := edda.Encode(map[string]any{"skipped": true})
+	data, err := jsonvalue.Encode(map[string]any{"skipped": true})
 	if err != nil {
 		return err
 	}

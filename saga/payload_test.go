@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"edda"
+	"edda/internal/jsonvalue"
 )
 
 // rewriting stores the event and changes the stored copy, at the top and deeper.
@@ -64,7 +65,7 @@ func TestApplyingLeavesTheTargetsPayloadAsItWas(t *testing.T) {
 	if !reflect.DeepEqual(first, again) || !reflect.DeepEqual(first, alone) {
 		t.Errorf("\n%+v, then\n%+v, and alone\n%+v", first, again, alone)
 	}
-	was, err := edda.Decode(ev.Payload)
+	was, err := jsonvalue.Decode(ev.Payload)
 	if err != nil || !payload.done || !reflect.DeepEqual(payload.v, was) {
 		t.Errorf("%+v, %v", payload, err)
 	}
@@ -82,7 +83,7 @@ func TestAnOlderPayloadIsBroughtUpToDateBesideWhatCame(t *testing.T) {
 	if !reflect.DeepEqual(first, again) || !strings.Contains(string(cell.Instance.State), `"new":true`) {
 		t.Errorf("\n%+v, then\n%+v", first, again)
 	}
-	was, err := edda.Decode(ev.Payload)
+	was, err := jsonvalue.Decode(ev.Payload)
 	if err != nil || !target.payload.done || !reflect.DeepEqual(target.payload.v, was) {
 		t.Errorf("%+v, %v", target.payload, err)
 	}

@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"edda"
+	"edda/internal/jsonvalue"
 )
 
 // TestAnyInterleavingKeepsThePromises runs sagas with random events, results, answers, verbs and
@@ -331,7 +332,7 @@ func (w *world) event(name string) edda.Event {
 	case "Bad":
 		payload["by"] = rapid.SampledFrom([]any{nil, 1}).Draw(w.t, "by")
 	}
-	ev.Payload, _ = edda.Encode(payload)
+	ev.Payload, _ = jsonvalue.Encode(payload)
 	return ev
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"edda"
+	"edda/internal/jsonvalue"
 )
 
 // Past is one row of a key's history, with the fields that rebuilding needs.
@@ -93,7 +94,7 @@ type rebuild struct {
 
 // Mark makes the event of a replay that changed a key. Its history row is no input.
 func Mark(k edda.Key, id string, at time.Time, by string, pin Pin) (edda.Event, error) {
-	payload, err := edda.Encode(pin)
+	payload, err := jsonvalue.Encode(pin)
 	return edda.Event{
 		Kind: edda.KindOperator, Type: edda.VerbReplay, ID: id, Tenant: k.Tenant, Key: k, Time: clockMillis(at), By: by, Payload: payload,
 	}, err

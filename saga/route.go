@@ -250,14 +250,6 @@ func (k *keying) Lazy(name string) (any, error) {
 	return nil, nil
 }
 
-// Member implements expression.Source for a payload that is not upcast.
-func (k *keying) Member(name string, path []string) (any, bool) {
-	if name != "event" || k.p.decl(k.in.ev) != nil {
-		return nil, false
-	}
-	return k.in.payload.member(path)
-}
-
 func (k *keying) UUID(string) (string, bool) { return "", false }
 
 func (p *Program) noKey(h *handler, ev edda.Event, err error) *edda.DeadLetter {

@@ -11,6 +11,7 @@ import (
 
 	"edda"
 	"edda/expression"
+	"edda/internal/jsonvalue"
 )
 
 // maxShown bounds the bytes of inputs stored with a poison event.
@@ -150,7 +151,7 @@ func (r *run) checkPayload() error {
 	if r.event.done {
 		return nil
 	}
-	if err := edda.Check(r.ev.Payload); err != nil {
+	if err := jsonvalue.Check(r.ev.Payload); err != nil {
 		return r.poison("payload: %v", err)
 	}
 	return nil
@@ -289,7 +290,7 @@ func (r *run) sagaValue() any {
 func (r *run) seen() (any, error) {
 	out := map[string]any{}
 	for _, name := range sortedKeys(r.in.Seen) {
-		v, err := edda.Decode(r.in.Seen[name])
+		v, err := jsonvalue.Decode(r.in.Seen[name])
 		if err == nil {
 			err = r.spend(expression.Read(v))
 		}

@@ -7,6 +7,7 @@ import (
 	"github.com/adhocore/gronx"
 
 	"edda"
+	"edda/internal/jsonvalue"
 	"edda/manifests"
 )
 
@@ -93,7 +94,7 @@ func (s *Set) ScheduleEvent(saga, name, tenant string, due time.Time) edda.Event
 		}
 	}
 	payload["name"], payload["due"] = name, edda.FormatTime(due)
-	raw, _ := edda.Encode(payload)
+	raw, _ := jsonvalue.Encode(payload)
 	id := strings.Join([]string{"schedule", tenant, saga, name, edda.FormatTime(due)}, "/")
 	return edda.Event{
 		Kind: edda.KindSchedule, ID: id, Tenant: tenant, Key: edda.Key{Tenant: tenant, Saga: saga}, Type: name,

@@ -5,7 +5,7 @@ import (
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
-	"edda"
+	"edda/internal/jsonvalue"
 	"edda/manifests"
 )
 
@@ -35,7 +35,7 @@ func validate(s *jsonschema.Schema, v any) error {
 	if s == nil {
 		return nil
 	}
-	if err := edda.ForSchema(v); err != nil {
+	if err := jsonvalue.ForSchema(v); err != nil {
 		return schemaError{err.Error()}
 	}
 	if err := s.Validate(v); err != nil {

@@ -9,6 +9,7 @@ import (
 
 	"edda"
 	"edda/expression"
+	"edda/internal/jsonvalue"
 )
 
 // scope has the names that the expressions of one handler run may refer to. Names are resolved on
@@ -44,16 +45,10 @@ type letValues struct {
 
 // decoded is a JSON value that is decoded on demand.
 type decoded struct {
-	raw   json.RawMessage
-	v     any
-	done  bool
-	text  string // raw as a string, once a member was looked up in it
-	finds int    // how often
+	raw  json.RawMessage
+	v    any
+	done bool
 }
-
-// maxFinds bounds the lookups in the text before it is decoded. Each lookup scans the text in a
-// sixth of the time of decoding it.
-const maxFinds = 6
 
 // is reports whether it was made of these bytes.
 func (d *decoded) is(raw json.RawMessage) bool { return bytes.Equal(d.raw, raw) }
@@ -62,31 +57,12 @@ func (d *decoded) value() (any, error) {
 	if d == nil || d.done {
 		return d.get(), nil
 	}
-	v, err := edda.Decode(d.raw)
+	v, err := jsonvalue.Decode(d.raw)
 	if err != nil {
 		return nil, err
 	}
 	d.v, d.done = v, true
 	return v, nil
-}
-
-// member returns a member of a value that is not decoded yet, if scanning can find it.
-func (d *decoded) member(path []string) (v any, ok bool) {
-	if !d.worthFinding() {
-		return nil, false
-	}
-	return edda.Find(d.text, path)
-}
-
-// worthFinding reports whether to look up another member in the text.
-func (d *decoded) worthFinding() bool {
-	if d == nil || d.done || len(d.raw) == 0 || d.finds == maxFinds {
-		return false
-	}
-	if d.finds++; d.finds == 1 {
-		d.text = string(d.raw)
-	}
-	return true
 }
 
 // document is a state that is decoded on demand. It is immutable: a set makes another one.
@@ -114,7 +90,7 @@ func (d *document) bytes() (json.RawMessage, error) {
 	if err != nil {
 		return nil, err
 	}
-	return edda.Encode(state)
+	return jsonvalue.Encode(state)
 }
 
 func (d *decoded) get() any {
@@ -199,7 +175,7 @@ func (sc *scope) inputs(p *expression.Program) string {
 		if err != nil {
 			continue
 		}
-		raw, err := edda.Encode(v)
+		raw, err := jsonvalue.Encode(v)
 		if err != nil {
 			continue
 		}
@@ -251,53 +227,6 @@ func (k *knownValues) of(name string, raw json.RawMessage) *decoded {
 	d := &decoded{raw: raw}
 	k.list = append(k.list, knownValue{name, d})
 	return d
-}
-
-// Member implements expression.Source for a name that is not decoded yet.
-func (sc *scope) Member(name string, path []string) (v any, ok bool) {
-	return sc.written(name).member(path)
-}
-
-// written returns the JSON behind a name; nil if it has another form.
-func (sc *scope) written(name string) *decoded {
-	if _, isVar := sc.vars[name]; isVar || sc.isLet(name) && !sc.isKept(name) {
-		return nil
-	}
-	raw, kept, err := sc.keptBytes(name)
-	switch {
-	case err != nil:
-		return nil
-	case kept:
-		return sc.known.of(name, raw)
-	case name == "event":
-		return sc.event
-	case name == "state":
-		return &sc.view().state.decoded
-	}
-	return nil
-}
-
-// copied appends the JSON of a member to b without decoding it, if it can. It refuses a value that
-// is too large for an expression.
-func (sc *scope) copied(b []byte, p *expression.Program) (_ []byte, ok bool) {
-	name, path, ok := p.Path()
-	if !ok {
-		return b, false
-	}
-	d := sc.written(name)
-	if !d.worthFinding() || len(d.raw) > expression.MaxResult/2 {
-		return b, false
-	}
-	return edda.AppendMember(b, d.text, path)
-}
-
-// copy returns the JSON behind a name that is not decoded and need not be.
-func (sc *scope) copy(name string) (json.RawMessage, bool) {
-	d := sc.written(name)
-	if !d.worthFinding() {
-		return nil, false
-	}
-	return edda.AppendMember(make([]byte, 0, len(d.raw)), d.text, nil)
 }
 
 // keptBytes returns a stored value as JSON.
@@ -397,10 +326,6 @@ func (sc *scope) keepName(out *edda.Scope, name string) error {
 		keepBytes(out, name, raw) // unchanged: a seq that waits again stores the same bytes
 		return nil
 	}
-	if raw, ok := sc.copy(name); ok {
-		keepBytes(out, name, raw)
-		return sc.r.spend(expression.Written(len(raw)))
-	}
 	v, err := sc.lookup(nil, name)
 	if err != nil {
 		if out.Broken == nil {
@@ -409,7 +334,7 @@ func (sc *scope) keepName(out *edda.Scope, name string) error {
 		out.Broken[name] = err.Error()
 		return nil
 	}
-	raw, err := edda.Encode(v)
+	raw, err := jsonvalue.Encode(v)
 	if err != nil {
 		return err
 	}

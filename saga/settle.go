@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"edda"
+	"edda/internal/jsonvalue"
 )
 
 // outcome is the outcome of a step: its word in triggers, and its data.
@@ -164,7 +165,7 @@ func (r *run) record(s *edda.Step, o outcome) (err error) {
 
 // answerResult makes step.<ask>.result: the answer's data and the choice.
 func (r *run) answerResult(o outcome) (json.RawMessage, error) {
-	v, err := edda.Decode(o.data)
+	v, err := jsonvalue.Decode(o.data)
 	if err != nil {
 		return nil, r.poison("answer: %v", err)
 	}
@@ -178,7 +179,7 @@ func (r *run) answerResult(o outcome) (json.RawMessage, error) {
 	if _, taken := fields["choice"]; !taken {
 		fields["choice"] = o.word
 	}
-	raw, err := edda.Encode(fields)
+	raw, err := jsonvalue.Encode(fields)
 	if err != nil {
 		return nil, r.poison("answer: %v", err) // the data is one level deeper in the result
 	}
@@ -223,7 +224,7 @@ func (r *run) raiseStep(s edda.Step, o outcome) (bool, error) {
 
 // memberVars returns item and index, and the item under the each's own name.
 func (r *run) memberVars(s edda.Step) (map[string]any, error) {
-	item, err := edda.Decode(s.Item)
+	item, err := jsonvalue.Decode(s.Item)
 	if err != nil {
 		return nil, err
 	}
@@ -295,7 +296,7 @@ func (r *run) expire(commandID, step string) error {
 	if !older {
 		r.output(edda.Output{Word: "expired", Name: step})
 	}
-	data, err := edda.Encode(map[string]any{"code": "expired", "message": "no result before it was due"})
+	data, err := jsonvalue.Encode(map[string]any{"code": "expired", "message": "no result before it was due"})
 	if err != nil {
 		return err
 	}

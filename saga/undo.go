@@ -9,6 +9,7 @@ import (
 	"strconv"
 
 	"edda"
+	"edda/internal/jsonvalue"
 )
 
 // pushStepFrame pushes the frame of a step that is or may be ok.
@@ -245,7 +246,7 @@ func undoOf(a *action, f edda.Frame, u edda.Undo) edda.Undo {
 // undoNotSent records a failed undo without a command. It was never sent, and a retry evaluates it
 // again.
 func (r *run) undoNotSent(a *action, f edda.Frame, u edda.Undo, why error) error {
-	data, err := edda.Encode(evaluationError(why))
+	data, err := jsonvalue.Encode(evaluationError(why))
 	if err != nil {
 		return err
 	}
@@ -479,7 +480,7 @@ func (r *run) tellParent() {
 	}
 	if in.Status != edda.StatusDone {
 		w.Outcome = edda.Failed
-		w.Payload, _ = edda.Encode(map[string]any{"code": string(in.Status), "reason": in.Reason, "saga": in.Key.Saga, "key": in.Key.Correlation})
+		w.Payload, _ = jsonvalue.Encode(map[string]any{"code": string(in.Status), "reason": in.Reason, "saga": in.Key.Saga, "key": in.Key.Correlation})
 	}
 	r.send(w)
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"edda"
+	"edda/internal/jsonvalue"
 )
 
 // refunds is a saga of three steps; the test gives the undo of the second.
@@ -44,7 +45,7 @@ const dividing = "{effect: un_b, with: {n: =10 % result.n}}"
 // TestAnUndoThatCannotBeEvaluatedHasFailed: the event is not poison and the key is not held. The
 // other undos run once an operator skips this one.
 func TestAnUndoThatCannotBeEvaluatedHasFailed(t *testing.T) {
-	deep := nestedBy(edda.MaxDepth)
+	deep := nestedBy(jsonvalue.MaxDepth)
 	for undo, tt := range map[string]struct{ result, says string }{
 		"{effect: un_b, with: {r: =result}}":      {deep, "nested deeper than 128"},
 		"{effect: un_b, with: [=result]}":         {deep, "nested deeper than 128"},

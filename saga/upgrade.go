@@ -5,6 +5,7 @@ import (
 
 	"edda"
 	"edda/expression"
+	"edda/internal/jsonvalue"
 )
 
 // continues reports whether an instance can continue with another text: its state is valid there,
@@ -15,7 +16,7 @@ func (p *Program) continues(in *edda.Instance, old *Program) bool {
 }
 
 func (p *Program) takesState(in *edda.Instance) bool {
-	state, err := edda.Decode(in.State)
+	state, err := jsonvalue.Decode(in.State)
 	return err == nil && validate(p.schema, state) == nil
 }
 

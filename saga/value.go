@@ -2,12 +2,13 @@ package saga
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 
-	"edda"
 	"edda/expression"
+	"edda/internal/jsonvalue"
 	"edda/manifests"
 )
 
@@ -111,27 +112,7 @@ func (v *value) json(sc *scope) (json.RawMessage, error) {
 	return raw, sc.r.spend(expression.Written(len(raw)))
 }
 
-// append evaluates the value and appends its JSON to b; it copies what is only read. The cost is
-// what is written, on either way.
-func (v *value) append(b []byte, sc *scope) ([]byte, error) {
-	from := len(b)
-	if v != nil && v.expr != nil {
-		if out, ok := sc.copied(b, v.expr); ok {
-			return out, sc.r.spend(expression.Written(len(out) - from))
-		}
-	}
-	x, err := v.read(sc)
-	if err != nil {
-		return b, err
-	}
-	out, err := edda.Append(b, x)
-	if err != nil {
-		return b, sc.r.poison("%v", err)
-	}
-	return out, sc.r.spend(expression.Written(len(out) - from))
-}
-
-// read evaluates without cost where it only takes a member, because copying costs the same.
+// read is eval, at no cost where it only takes a member: what is written of it costs.
 func (v *value) read(sc *scope) (any, error) {
 	if v != nil && v.expr != nil {
 		if _, _, plain := v.expr.Path(); plain {
@@ -147,11 +128,8 @@ func (v *value) written(sc *scope) (json.RawMessage, error) {
 	w := sc.r.lend()
 	defer sc.r.giveBack(&w)
 	for i := range v.fields {
-		if err := w.add(v.fields[i].value, sc); err != nil {
+		if err := w.add(&v.fields[i], sc); err != nil {
 			return nil, err
-		}
-		if !edda.Fits(w.part(i), 1) {
-			return nil, sc.r.poison("%s: value is nested deeper than %d, for %q lies a level further in", v.fields[i].name, edda.MaxDepth, v.fields[i].name)
 		}
 	}
 	return v.inOrder(&w), nil
@@ -179,11 +157,22 @@ type room struct {
 	ends []int
 }
 
-// add evaluates a value and writes it.
-func (w *room) add(v *value, sc *scope) (err error) {
-	w.b, err = v.append(w.b, sc)
+// add evaluates a field of an object and writes its value.
+func (w *room) add(f *field, sc *scope) error {
+	v, err := f.value.read(sc)
+	if err != nil {
+		return err
+	}
+	from := len(w.b)
+	w.b, err = jsonvalue.Append(w.b, v, 1)
+	switch {
+	case errors.Is(err, jsonvalue.ErrTooDeep):
+		return sc.r.poison("%s: value is nested deeper than %d, for %q lies a level further in", f.name, jsonvalue.MaxDepth, f.name)
+	case err != nil:
+		return sc.r.poison("%v", err)
+	}
 	w.ends = append(w.ends, len(w.b))
-	return err
+	return sc.r.spend(expression.Written(len(w.b) - from))
 }
 
 // part returns the i-th value that was added.
@@ -207,7 +196,7 @@ func (v *value) label() {
 	last := map[string]int{}
 	for i := range v.fields {
 		f := &v.fields[i]
-		name, _ := edda.Encode(f.name) // a string always encodes
+		name, _ := jsonvalue.Encode(f.name) // a string always encodes
 		f.label = append(name, ':')
 		last[f.name] = i
 	}
@@ -247,7 +236,7 @@ func encode(v any) (json.RawMessage, error) {
 	if v == nil {
 		return nil, nil
 	}
-	return edda.Encode(v)
+	return jsonvalue.Encode(v)
 }
 
 // identifier converts a value to the text of a key or an id: strings and whole numbers only.
@@ -258,11 +247,11 @@ func identifier(v any) (string, error) {
 	case int:
 		return strconv.Itoa(v), nil
 	case json.Number:
-		if text, ok := edda.Integer(v); ok {
+		if text, ok := jsonvalue.Integer(v); ok {
 			return text, nil
 		}
 	case nil:
 		return "", nil
 	}
-	return "", fmt.Errorf("is a %s: a key is a string or a whole number", edda.TypeName(v))
+	return "", fmt.Errorf("is a %s: a key is a string or a whole number", jsonvalue.TypeName(v))
 }

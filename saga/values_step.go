@@ -5,6 +5,7 @@ import (
 
 	"edda"
 	"edda/expression"
+	"edda/internal/jsonvalue"
 )
 
 // stepValues builds step.<id> for the ids that an expression refers to, or for all of them if it
@@ -62,7 +63,7 @@ func stepValue(s *edda.Step) (any, error) {
 
 func decodeInto(out map[string]any, fields map[string]json.RawMessage) error {
 	for name, raw := range fields {
-		v, err := edda.Decode(raw)
+		v, err := jsonvalue.Decode(raw)
 		if err != nil {
 			return err
 		}
@@ -82,7 +83,7 @@ func (v view) groupValue(g edda.Group) (any, error) {
 			pending++
 		case edda.StepOK, edda.StepUndone:
 			ok++
-			result, err := edda.Decode(s.Result)
+			result, err := jsonvalue.Decode(s.Result)
 			if err != nil {
 				return nil, err
 			}

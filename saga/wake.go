@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"edda"
+	"edda/internal/jsonvalue"
 )
 
 // missedAfter is how late a repeating timer with catchup: none may be without counting as missed.
@@ -152,7 +153,7 @@ func (d dueItem) event(in *edda.Instance, at time.Time) edda.Event {
 	name := d.cmd
 	if d.timer != nil {
 		name, ev.Type = d.timer.Name, d.timer.Name
-		ev.Payload, _ = edda.Encode(map[string]any{"name": name, "due": edda.FormatTime(at)})
+		ev.Payload, _ = jsonvalue.Encode(map[string]any{"name": name, "due": edda.FormatTime(at)})
 	}
 	ev.ID = timerID(d.kind, name, at, d.order)
 	return ev

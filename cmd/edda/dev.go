@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap"
 
 	"edda"
+	"edda/internal/jsonvalue"
 	"edda/manifests"
 	"edda/server"
 )
@@ -258,7 +259,7 @@ func starts(m *manifests.Saga, event string) bool {
 }
 
 func sampleEvent(m *manifests.Saga, s *manifests.TestStep) edda.Event {
-	payload, err := edda.Encode(s.Data)
+	payload, err := jsonvalue.Encode(s.Data)
 	if err != nil {
 		payload = json.RawMessage("null")
 	}

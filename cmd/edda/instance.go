@@ -16,6 +16,7 @@ import (
 
 	"edda"
 	"edda/engine"
+	"edda/internal/jsonvalue"
 	"edda/server"
 )
 
@@ -266,7 +267,7 @@ func jsonFlag(text string) (json.RawMessage, error) {
 	if text == "" {
 		return nil, nil
 	}
-	if _, err := edda.Decode([]byte(text)); err != nil {
+	if _, err := jsonvalue.Decode([]byte(text)); err != nil {
 		return nil, usagef("--data: %w", err)
 	}
 	return json.RawMessage(text), nil

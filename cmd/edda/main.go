@@ -9,9 +9,9 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"runtime"
+	"runtime/debug"
 	"syscall"
-
-	"edda/internal/heap"
 )
 
 // The exit codes.
@@ -24,13 +24,34 @@ const (
 )
 
 func main() {
-	defer heap.Bound()()
+	ballast := paceCollector(os.Getenv)
 	ctx, cancel := context.WithCancel(context.Background())
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
 	go stopOn(signals, cancel)
 	t := &terminal{in: os.Stdin, out: os.Stdout, err: os.Stderr, env: os.Environ()}
-	os.Exit(t.run(ctx, os.Args[1:]))
+	code := t.run(ctx, os.Args[1:])
+	runtime.KeepAlive(ballast)
+	os.Exit(code)
+}
+
+const (
+	// gcPercent is Edda's GOGC: half as much garbage as is live.
+	gcPercent = 50
+	// gcBallast counts as live, and is never touched, so that it takes no memory: with
+	// little live the collector would else run every few megabytes.
+	gcBallast = 64 << 20
+)
+
+// paceCollector has the collector run when there is garbage of half of what is live and
+// 32 MiB. It does nothing where GOGC or GOMEMLIMIT is set. The caller keeps the ballast
+// alive.
+func paceCollector(getenv func(string) string) (ballast []byte) {
+	if getenv("GOGC") != "" || getenv("GOMEMLIMIT") != "" {
+		return nil
+	}
+	debug.SetGCPercent(gcPercent)
+	return make([]byte, gcBallast)
 }
 
 // stopOn starts the staged stop on the first signal and exits on the second.

@@ -1,4 +1,4 @@
-package fieldstest
+package jsonvaluetest
 
 import (
 	"encoding/json"

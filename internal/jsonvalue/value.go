@@ -1,4 +1,4 @@
-package edda
+package jsonvalue
 
 import (
 	"encoding/json"
@@ -6,20 +6,16 @@ import (
 	"reflect"
 	"strconv"
 	"time"
+
+	"edda"
 )
-
-// TimeFormat is how a time is written: RFC 3339 in UTC with milliseconds.
-const TimeFormat = "2006-01-02T15:04:05.000Z"
-
-// FormatTime writes t as values and the wire carry it.
-func FormatTime(t time.Time) string { return t.UTC().Format(TimeFormat) }
 
 // canonicalOther handles what expressions can produce besides JSON's own
 // types: sized integers, times, typed slices and string-keyed maps.
 func canonicalOther(v any, depth int) (any, error) {
 	switch v := v.(type) {
 	case time.Time:
-		return FormatTime(v), nil
+		return edda.FormatTime(v), nil
 	case time.Duration:
 		return v.String(), nil
 	}

@@ -1,8 +1,7 @@
-package edda
+package jsonvalue
 
 import (
 	"bytes"
-	"encoding/binary"
 	"encoding/json"
 	"slices"
 	"strconv"
@@ -32,12 +31,13 @@ func write(v any) (out json.RawMessage, ok bool) {
 	return out, ok
 }
 
-// Append writes a canonical value as [Encode] does, behind b.
-func Append(b []byte, v any) ([]byte, error) {
-	if out, ok := appendValue(b, v, 0); ok {
+// Append writes a canonical value as [Encode] does, behind b. The value lies so many levels
+// further in: what is too deep there is [ErrTooDeep].
+func Append(b []byte, v any, level int) ([]byte, error) {
+	if out, ok := appendValue(b, v, level); ok {
 		return out, nil
 	}
-	out, err := encodeAny(v)
+	out, err := encodeAny(v, level)
 	return append(b, out...), err
 }
 
@@ -89,7 +89,7 @@ func AppendText(b []byte, s string) ([]byte, error) {
 // appendEscaped leaves what needs more than escapes of ASCII to encoding/json.
 func appendEscaped(b []byte, s string) ([]byte, error) {
 	if !utf8.ValidString(s) || strings.ContainsAny(s, "\u2028\u2029") {
-		text, err := encodeAny(s)
+		text, err := encodeAny(s, 0)
 		return append(b, text...), err
 	}
 	b = append(b, '"')
@@ -111,48 +111,10 @@ func appendEscape(b []byte, c byte) []byte {
 	return append(b, '\\', 'u', '0', '0', hex[c>>4], hex[c&0xf])
 }
 
-// Eight bytes of a text are looked at together, as the bytes of one word.
-const (
-	wordBytes = 8
-	eachByte  = 0x0101010101010101
-	highBits  = 0x80 * eachByte
-)
-
+// plain reports whether a text is written as it is: encoding/json escapes the separators of
+// lines and paragraphs, too.
 func plain(s []byte) bool {
-	if len(s) < wordBytes {
-		return plainBytes(s)
-	}
-	var high uint64
-	for i := 0; i < len(s); i += wordBytes {
-		w := binary.LittleEndian.Uint64(s[min(i, len(s)-wordBytes):])
-		if escapes(w) {
-			return false
-		}
-		high |= w
-	}
-	return high&highBits == 0 || plainRunes(s)
-}
-
-func plainBytes(s []byte) bool {
-	ascii := true
-	for _, c := range s {
-		switch {
-		case c < ' ' || c == '"' || c == '\\':
-			return false
-		case c >= utf8.RuneSelf:
-			ascii = false
-		}
-	}
-	return ascii || plainRunes(s)
-}
-
-func plainRunes(s []byte) bool { return utf8.Valid(s) && !bytes.ContainsAny(s, "\u2028\u2029") }
-
-// escapes tells whether one of eight bytes is a control character, a quote or a
-// backslash: taking 1, or the space, from such a byte sets its highest bit.
-func escapes(w uint64) bool {
-	quote, backslash := w^'"'*eachByte, w^'\\'*eachByte
-	return ((w-' '*eachByte)&^w|(quote-eachByte)&^quote|(backslash-eachByte)&^backslash)&highBits != 0
+	return ordinary(s) == len(s) && utf8.Valid(s) && !bytes.Contains(s, []byte("\u2028")) && !bytes.Contains(s, []byte("\u2029"))
 }
 
 func appendList(b []byte, v []any, depth int) (_ []byte, ok bool) {

@@ -1,4 +1,4 @@
-package edda
+package jsonvalue
 
 import (
 	"cmp"
@@ -37,9 +37,9 @@ func isIntegerText(s string) bool {
 
 // isNumeral tells whether JSON can write a number so.
 func isNumeral(s string) bool {
-	r := reader{text: s}
-	_, ok := r.numeral()
-	return ok && r.at == len(s)
+	n := scanner{data: []byte(s)}
+	n.numeral()
+	return !n.wrong && n.at == len(s)
 }
 
 // Integer is the text of a number beyond 64 bits that is written without a fraction and

@@ -1,4 +1,4 @@
-package fields
+package jsonvalue
 
 import (
 	"encoding/json"
@@ -59,7 +59,7 @@ func (c *Coder) partOfInstance(v any) {
 	case *edda.Incident:
 		incident(c, v)
 	default:
-		c.odd = true
+		c.wrong = true
 	}
 }
 

@@ -1,12 +1,4 @@
-// Package fields writes and reads the JSON of known structs field by field,
-// without reflection. Each struct has one list of its fields, by which it is both
-// written and read.
-//
-// What [Marshal] and [Coder.Append] write is byte for byte what encoding/json writes with HTML
-// characters not escaped, and what [Decode] reads is what encoding/json reads.
-// Whatever is not plain, and all that is wrong, is left to encoding/json: it
-// alone says what an error is. It refuses nothing that encoding/json takes.
-package fields
+package jsonvalue
 
 import (
 	"bytes"
@@ -14,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 )
 
 // Object is a struct of another package that names its fields to a coder, in
@@ -34,7 +27,6 @@ func Marshal(v any) ([]byte, error) {
 	c := coders.Get().(*Coder)
 	defer coders.Put(c)
 	b, err := c.Append(c.room, v)
-	c.checked = checked{}
 	if cap(b) <= keptRoom {
 		c.room = b[:0]
 	}
@@ -44,14 +36,13 @@ func Marshal(v any) ([]byte, error) {
 	return bytes.Clone(b), nil
 }
 
-// Append writes what v points to behind b. On an error b is as it was. The JSON values of
-// what one coder appends do not change as long as it appends more.
+// Append writes what v points to behind b. On an error b is as it was.
 func (c *Coder) Append(b []byte, v any) ([]byte, error) {
-	c.writing, c.odd, c.out = true, false, b
+	c.writing, c.wrong, c.out = true, false, b
 	c.whole(v)
 	out := c.out
 	c.out = nil
-	if c.odd {
+	if c.wrong {
 		return appendOdd(b, v)
 	}
 	return out, nil
@@ -67,13 +58,13 @@ func appendOdd(b []byte, v any) ([]byte, error) {
 	return append(b, bytes.TrimSuffix(buf.Bytes(), []byte{'\n'})...), nil
 }
 
-// Decode reads data into *v, which is empty. It keeps no part of data.
-func Decode[T any](data []byte, v *T) error {
-	return Read(data, v, func() { *v = *new(T) })
+// Unmarshal reads data into *v, which is empty. It keeps no part of data.
+func Unmarshal[T any](data []byte, v *T) error {
+	return UnmarshalAny(data, v, func() { *v = *new(T) })
 }
 
-// Read is Decode for a type that only reflection knows; empty makes *v empty again.
-func Read(data []byte, v any, empty func()) error {
+// UnmarshalAny is Unmarshal for a type that only reflection knows; empty makes *v empty again.
+func UnmarshalAny(data []byte, v any, empty func()) error {
 	if known(v) {
 		c := coders.Get().(*Coder)
 		defer coders.Put(c)
@@ -87,10 +78,9 @@ func Read(data []byte, v any, empty func()) error {
 
 // decode tells whether data is plain JSON of a known struct.
 func (c *Coder) decode(data []byte, v any) bool {
-	c.writing, c.odd, c.reader = false, false, reader{data: data}
+	c.writing, c.reader = false, reader{scanner: scanner{data: data}, share: textShare}
 	c.whole(v)
-	c.space()
-	plain := !c.odd && c.at == len(c.data)
+	plain := c.ended()
 	c.reader = reader{} // what was read is the caller's
 	return plain
 }
@@ -99,10 +89,8 @@ func (c *Coder) decode(data []byte, v any) bool {
 // one goroutine.
 type Coder struct {
 	writing bool
-	odd     bool // not for us: encoding/json does it
 	out     []byte
 	room    []byte // of Marshal
-	checked checked
 	stamp   stamp
 	reader
 	object
@@ -116,33 +104,11 @@ type stamp struct {
 	n    int
 }
 
-// checked are the JSON values that were found right last: a step's input is its
-// command's payload, too, and what its frame keeps. A value is told by where it lies, so
-// values must not change while a coder writes one object after the other.
-type checked struct {
-	values [8]json.RawMessage
-	next   int
-}
-
-func (k *checked) has(raw json.RawMessage) bool {
-	for i := range k.values {
-		if v := k.values[i]; len(v) == len(raw) && len(raw) > 0 && &v[0] == &raw[0] {
-			return true
-		}
-	}
-	return false
-}
-
-func (k *checked) add(raw json.RawMessage) {
-	k.values[k.next] = raw
-	k.next = (k.next + 1) % len(k.values)
-}
-
 // object is the one being read.
 type object struct {
 	key    []byte // of the field that comes next; empty: it has ended
 	field  int    // how many fields were named in this round
-	seen   uint64 // a bit for each field that was read: a struct has no more than that
+	seen   uint64 // a bit for each of the first fields that was read
 	asking bool   // whether key is nearly a field's name
 }
 
@@ -194,11 +160,11 @@ func (c *Coder) read(v any) {
 	outer := c.object
 	c.object = object{}
 	if !c.take('{') {
-		c.odd = true
+		c.wrong = true
 	} else if !c.take('}') {
 		c.begin()
 	}
-	for len(c.key) > 0 && !c.odd {
+	for len(c.key) > 0 && !c.wrong {
 		was := c.at
 		c.field = 0
 		if c.visit(v); c.at == was {
@@ -210,34 +176,32 @@ func (c *Coder) read(v any) {
 
 // begin reads a field's name.
 func (c *Coder) begin() {
-	c.space()
-	key, escaped, ok := c.quoted()
-	if !ok || escaped || len(key) == 0 || !c.take(':') {
-		c.odd = true
-		return
+	key, escaped := c.quoted()
+	c.expect(':')
+	if c.wrong = c.wrong || escaped || len(key) == 0 || !utf8.Valid(key); !c.wrong {
+		c.key = key
 	}
-	c.space()
-	c.key = key
 }
 
-// next goes on behind a field's value.
-func (c *Coder) next() {
+// nextField goes on behind a field's value.
+func (c *Coder) nextField() {
 	c.key = nil
 	switch {
-	case c.odd:
+	case c.wrong:
 	case c.take(','):
 		c.begin()
 	case !c.take('}'):
-		c.odd = true
+		c.wrong = true
 	}
 }
 
-// first leaves a field that comes twice to encoding/json: it may join the two.
+// first leaves a field that comes twice to encoding/json, which may join the two, and one
+// for which seen has no bit.
 func (c *Coder) first() bool {
 	bit := uint64(1) << (c.field - 1)
-	c.odd = c.odd || c.seen&bit != 0
+	c.wrong = c.wrong || bit == 0 || c.seen&bit != 0
 	c.seen |= bit
-	return !c.odd
+	return !c.wrong
 }
 
 // unknown goes past a field that is not named. encoding/json takes Event_ID for
@@ -246,11 +210,11 @@ func (c *Coder) unknown(v any) {
 	c.asking = true
 	c.visit(v)
 	c.asking = false
-	if !c.odd {
-		c.value()
-		c.next()
+	if !c.wrong {
+		c.skip(0)
+		c.nextField()
 	}
 }
 
 // near leaves a name that differs from a field's in case alone to encoding/json.
-func (c *Coder) near(name string) { c.odd = c.odd || strings.EqualFold(string(c.key), name) }
+func (c *Coder) near(name string) { c.wrong = c.wrong || strings.EqualFold(string(c.key), name) }

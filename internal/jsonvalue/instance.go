@@ -1,4 +1,4 @@
-package fields
+package jsonvalue
 
 import "edda"
 

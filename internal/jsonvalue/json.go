@@ -1,4 +1,15 @@
-package edda
+// Package jsonvalue reads and writes JSON: canonical values (nil, bool, int, float64, string,
+// json.Number, []any, map[string]any) and known structs, over one scanner and without
+// reflection.
+//
+// [Decode] and [Encode] are for values: integers stay integers, and equal values are equal
+// bytes. [Marshal] and [Unmarshal] are for structs, each of which has one list of its fields,
+// by which it is both written and read: they write byte for byte what encoding/json writes
+// with HTML characters not escaped, and read what it reads.
+//
+// Whatever is not plain, and all that is wrong, is left to encoding/json: it alone says what
+// an error is. Functions are pure: expressions and sagas may use them.
+package jsonvalue
 
 import (
 	"bytes"
@@ -31,6 +42,24 @@ func Decode(data []byte) (any, error) {
 	return decodeAny(data)
 }
 
+// read is Decode of plain JSON, in one pass and without reflection. Where ok is false
+// decodeAny has to tell what is wrong, or reads it after all.
+func read(data []byte) (v any, ok bool) {
+	r := reader{scanner: scanner{data: data}, share: 1}
+	v = r.value(0)
+	return v, r.ended()
+}
+
+// Check returns the error that [Decode] would return, and makes no value.
+func Check(data []byte) error {
+	s := scanner{data: data}
+	if s.skip(0); s.ended() {
+		return nil
+	}
+	_, err := decodeAny(data)
+	return err
+}
+
 // decodeAny is Decode of anything, with errors that say what is wrong.
 func decodeAny(data []byte) (any, error) {
 	if len(bytes.TrimSpace(data)) == 0 {
@@ -55,11 +84,12 @@ func Encode(v any) (json.RawMessage, error) {
 	if out, ok := write(v); ok {
 		return out, nil
 	}
-	return encodeAny(v)
+	return encodeAny(v, 0)
 }
 
-// encodeAny is Encode of anything, with errors that say what is wrong.
-func encodeAny(v any) (json.RawMessage, error) {
+// encodeAny is Encode of anything that lies so many levels further in, with errors that
+// say what is wrong.
+func encodeAny(v any, level int) (json.RawMessage, error) {
 	if hasLarge(v, 0) {
 		v = exponents(v)
 	}
@@ -69,8 +99,9 @@ func encodeAny(v any) (json.RawMessage, error) {
 	if err := enc.Encode(v); err != nil {
 		return nil, fmt.Errorf("encode json: %w", err)
 	}
-	if !Fits(buf.Bytes(), 0) && Check(buf.Bytes()) != nil {
-		return nil, ErrTooDeep // nobody could read it again; what was read can be written
+	s := scanner{data: buf.Bytes()}
+	if s.skip(level); s.wrong {
+		return nil, ErrTooDeep // Decode would refuse it
 	}
 	return bytes.TrimRight(buf.Bytes(), "\n"), nil
 }
@@ -158,7 +189,9 @@ func canonicalMap(v map[string]any, depth int) (any, error) {
 	for k, item := range v {
 		switch item.(type) {
 		case nil, bool, string, int:
-			continue // already canonical: do not write to the map
+			if depth < MaxDepth {
+				continue // already canonical: do not write to the map
+			}
 		}
 		c, err := canonical(item, depth+1)
 		if err != nil {

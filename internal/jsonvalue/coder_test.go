@@ -1,8 +1,9 @@
-package fields_test
+package jsonvalue_test
 
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"reflect"
 	"runtime"
 	"strings"
@@ -10,8 +11,8 @@ import (
 	"time"
 
 	"edda"
-	"edda/internal/fields"
-	"edda/internal/fields/fieldstest"
+	"edda/internal/jsonvalue"
+	"edda/internal/jsonvalue/jsonvaluetest"
 )
 
 func known() []any {
@@ -22,16 +23,16 @@ func known() []any {
 	}
 }
 
-func TestFieldsAreWrittenAndReadAsByEncodingJSON(t *testing.T) { fieldstest.Suite(t, known()...) }
+func TestFieldsAreWrittenAndReadAsByEncodingJSON(t *testing.T) { jsonvaluetest.Suite(t, known()...) }
 
-func FuzzAppend(f *testing.F) { fieldstest.FuzzAppend(f, known()...) }
+func FuzzAppend(f *testing.F) { jsonvaluetest.FuzzAppend(f, known()...) }
 
-func FuzzDecode(f *testing.F) { fieldstest.FuzzDecode(f, known()...) }
+func FuzzDecode(f *testing.F) { jsonvaluetest.FuzzDecode(f, known()...) }
 
 // Whoever keeps a text or a value of a large row does not keep the row.
 func TestSmallPartsDoNotKeepALargeRow(t *testing.T) {
 	long := strings.Repeat("x", 1<<20)
-	data, err := fields.Marshal(&edda.Work{ID: "w1", Correlation: long, Payload: json.RawMessage(`"p"`), Trace: "t"})
+	data, err := jsonvalue.Marshal(&edda.Work{ID: "w1", Correlation: long, Payload: json.RawMessage(`"p"`), Trace: "t"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,7 +40,7 @@ func TestSmallPartsDoNotKeepALargeRow(t *testing.T) {
 	before := heap()
 	for i := range kept {
 		var w edda.Work
-		if err := fields.Decode(data, &w); err != nil || w.Correlation != long {
+		if err := jsonvalue.Unmarshal(data, &w); err != nil || w.Correlation != long {
 			t.Fatal(err)
 		}
 		kept[i] = edda.Work{ID: w.ID, Payload: w.Payload, Trace: w.Trace}
@@ -60,10 +61,10 @@ func heap() int64 {
 // What encoding/json does not know, it may still be asked for.
 func TestUnknownStructsAreReadByEncodingJSON(t *testing.T) {
 	var letter edda.DeadLetter
-	if err := fields.Decode([]byte(`{"id":"d1","event":{"id":"e1"}}`), &letter); err != nil || letter.ID != "d1" || letter.Event.ID != "e1" {
+	if err := jsonvalue.Unmarshal([]byte(`{"id":"d1","event":{"id":"e1"}}`), &letter); err != nil || letter.ID != "d1" || letter.Event.ID != "e1" {
 		t.Errorf("%+v, %v", letter, err)
 	}
-	got, err := fields.Marshal(&letter)
+	got, err := jsonvalue.Marshal(&letter)
 	var back edda.DeadLetter
 	if err != nil || json.Unmarshal(got, &back) != nil || !reflect.DeepEqual(back, letter) {
 		t.Errorf("%s, %v", got, err)
@@ -73,11 +74,11 @@ func TestUnknownStructsAreReadByEncodingJSON(t *testing.T) {
 // What was read before encoding/json took over is not left behind.
 func TestNothingIsLeftOfWhatWasReadInVain(t *testing.T) {
 	var e edda.Entry
-	if err := fields.Decode([]byte(`{"event":{"type":"a"},"event":{"id":"new"},"Expires":null}`), &e); err != nil || e.Event.Type != "a" || e.Event.ID != "new" {
+	if err := jsonvalue.Unmarshal([]byte(`{"event":{"type":"a"},"event":{"id":"new"},"Expires":null}`), &e); err != nil || e.Event.Type != "a" || e.Event.ID != "new" {
 		t.Errorf("%+v, %v", e, err)
 	}
 	var w edda.Work
-	if err := fields.Decode([]byte(`{"id":"w1","kind":"effect","from":`), &w); err == nil || !reflect.DeepEqual(w, edda.Work{}) {
+	if err := jsonvalue.Unmarshal([]byte(`{"id":"w1","kind":"effect","from":`), &w); err == nil || !reflect.DeepEqual(w, edda.Work{}) {
 		t.Errorf("%+v, %v", w, err)
 	}
 }
@@ -85,7 +86,7 @@ func TestNothingIsLeftOfWhatWasReadInVain(t *testing.T) {
 // The values of one row lie beside one another: who appends to one leaves the next as it is.
 func TestValuesOfOneRowDoNotTouch(t *testing.T) {
 	var s edda.Step
-	if err := fields.Decode([]byte(`{"input":{"a":1},"result":{"b":2},"error":{"c":3}}`), &s); err != nil {
+	if err := jsonvalue.Unmarshal([]byte(`{"input":{"a":1},"result":{"b":2},"error":{"c":3}}`), &s); err != nil {
 		t.Fatal(err)
 	}
 	_ = append(s.Input, "more"...)
@@ -97,14 +98,14 @@ func TestValuesOfOneRowDoNotTouch(t *testing.T) {
 
 // How deep encoding/json goes is for it to say.
 func TestWhatIsNestedTooDeepIsRefusedAsByEncodingJSON(t *testing.T) {
-	for _, depth := range []int{edda.MaxDepth - 1, edda.MaxDepth, edda.MaxDepth + 1, 9_999, 10_000, 10_001} {
+	for _, depth := range []int{jsonvalue.MaxDepth - 1, jsonvalue.MaxDepth, jsonvalue.MaxDepth + 1, 9_999, 10_000, 10_001} {
 		deep := strings.Repeat("[", depth) + strings.Repeat("]", depth)
 		var got, want edda.Work
-		err := fields.Decode([]byte(`{"payload":`+deep+`}`), &got)
+		err := jsonvalue.Unmarshal([]byte(`{"payload":`+deep+`}`), &got)
 		if wantErr := json.Unmarshal([]byte(`{"payload":`+deep+`}`), &want); (err == nil) != (wantErr == nil) || !reflect.DeepEqual(got, want) {
 			t.Errorf("%d deep: %v, not %v", depth, err, wantErr)
 		}
-		_, err = fields.Marshal(&edda.Work{Payload: json.RawMessage(deep)})
+		_, err = jsonvalue.Marshal(&edda.Work{Payload: json.RawMessage(deep)})
 		if _, wantErr := json.Marshal(&edda.Work{Payload: json.RawMessage(deep)}); (err == nil) != (wantErr == nil) {
 			t.Errorf("%d deep is written: %v, not %v", depth, err, wantErr)
 		}
@@ -132,7 +133,7 @@ func sameAsJSON(t *testing.T, w *edda.Work) {
 	enc := json.NewEncoder(&want)
 	enc.SetEscapeHTML(false)
 	wantErr := enc.Encode(w)
-	got, err := fields.Marshal(w)
+	got, err := jsonvalue.Marshal(w)
 	if (err == nil) != (wantErr == nil) || err == nil && string(got) != strings.TrimSuffix(want.String(), "\n") {
 		t.Fatalf("%q, %q: %s, %v, not %s, %v", w.ID, w.Payload, got, err, &want, wantErr)
 	}
@@ -147,7 +148,7 @@ func TestTimesAreWrittenAsTheyAre(t *testing.T) {
 	} {
 		sameAsJSON(t, &edda.Work{Time: times[0], NotAfter: times[1]})
 	}
-	var c fields.Coder
+	var c jsonvalue.Coder
 	first, err := c.Append(nil, &edda.Work{Time: at})
 	if err != nil {
 		t.Fatal(err)
@@ -168,7 +169,7 @@ func TestValuesAreCheckedWhereverTheyLie(t *testing.T) {
 		copy(payload, text)
 		sameAsJSON(t, &edda.Work{Payload: payload})
 		s := edda.Step{Input: payload, Result: payload, Error: payload[1:]}
-		if _, err := fields.Marshal(&s); err == nil {
+		if _, err := jsonvalue.Marshal(&s); err == nil {
 			t.Errorf("%s was written: a part of a value is none", payload[1:])
 		}
 	}
@@ -177,12 +178,50 @@ func TestValuesAreCheckedWhereverTheyLie(t *testing.T) {
 		more[i] = json.RawMessage(`{"n":1}`)
 	}
 	more[15] = json.RawMessage(`{"n":}`)
-	var c fields.Coder
+	var c jsonvalue.Coder
 	for round := range 3 {
 		for i := range more {
 			if _, err := c.Append(nil, &edda.Work{Payload: more[i]}); (err == nil) != (i != 15) {
 				t.Errorf("round %d, value %d: %v", round, i, err)
 			}
 		}
+	}
+}
+
+// wide has more fields than a coder has bits for.
+type wide struct {
+	Many [70]int
+	Last map[string]string
+}
+
+func (w *wide) Fields(c *jsonvalue.Coder) {
+	for i := range w.Many {
+		c.IntIf(fmt.Sprint("f", i), &w.Many[i])
+	}
+	c.NotesIf("Last", &w.Last)
+}
+
+// encoding/json joins two maps of one name, also where the field is the 71st.
+func TestAFieldThatComesTwiceIsNoticedBehindSixtyFourOthers(t *testing.T) {
+	var got, want wide
+	data := []byte(`{"Last":{"a":"1"},"Last":{"b":"2"}}`)
+	if err := json.Unmarshal(data, &want); err != nil {
+		t.Fatal(err)
+	}
+	if err := jsonvalue.Unmarshal(data, &got); err != nil || len(want.Last) != 2 || !reflect.DeepEqual(got, want) {
+		t.Errorf("%v (%v), not %v", got.Last, err, want.Last)
+	}
+}
+
+// A value is checked each time it is written: its memory may have been used again.
+func TestAValueWhoseMemoryIsUsedAgainIsCheckedAgain(t *testing.T) {
+	payload := json.RawMessage(`{"a":1}`)
+	var c jsonvalue.Coder
+	if _, err := c.Append(nil, &edda.Work{Payload: payload}); err != nil {
+		t.Fatal(err)
+	}
+	copy(payload, `{"a"[1]`)
+	if got, err := c.Append(nil, &edda.Work{Payload: payload}); err == nil {
+		t.Errorf("%s is written as JSON", got)
 	}
 }

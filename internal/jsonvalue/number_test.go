@@ -1,4 +1,4 @@
-package edda
+package jsonvalue
 
 import (
 	"encoding/json"
@@ -20,8 +20,8 @@ func TestANumberBeyond64BitsKeepsAllItsDigits(t *testing.T) {
 				if err != nil {
 					t.Fatalf("%s %.50s: %v", name, given, err)
 				}
-				for name, encode := range map[string]func(any) (json.RawMessage, error){"Encode": Encode, "encodeAny": encodeAny} {
-					got, err := encode(v)
+				for name, encode := range map[string]func(any, int) (json.RawMessage, error){"Append": appended, "encodeAny": encodeAny} {
+					got, err := encode(v, 0)
 					if err != nil || !strings.Contains(string(got), text) {
 						t.Errorf("%s %.50s: %.80s %v", name, given, got, err)
 					}
@@ -45,6 +45,8 @@ func TestANumberBeyond64BitsKeepsAllItsDigits(t *testing.T) {
 }
 
 // TestNumbersBeyond64BitsAreComparedExactly, with each other and with those that fit.
+func appended(v any, level int) (json.RawMessage, error) { return Append(nil, v, level) }
+
 func TestNumbersBeyond64BitsAreComparedExactly(t *testing.T) {
 	values := []any{
 		json.Number("-1e999"), json.Number("-10e997"), json.Number("-18446744073709551616"), json.Number("-9223372036854775809"), math.MinInt, -1, -0.5, 0, 5e-324, 0.1, 1, 1.5, 9007199254740992.0, 9007199254740993,

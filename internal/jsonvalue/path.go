@@ -1,4 +1,4 @@
-package edda
+package jsonvalue
 
 import (
 	"encoding/json"

@@ -1,4 +1,4 @@
-package fields
+package jsonvalue
 
 import (
 	"encoding/json"
@@ -21,8 +21,8 @@ func (c *Coder) Text(name string, v *string) {
 		c.name(name)
 		c.writeText(*v)
 	} else if c.is(name) {
-		*v = c.string()
-		c.next()
+		*v = c.text()
+		c.nextField()
 	}
 }
 
@@ -40,7 +40,7 @@ func (c *Coder) Int(name string, v *int) {
 		c.out = strconv.AppendInt(c.out, int64(*v), 10)
 	} else if c.is(name) {
 		*v = int(c.int())
-		c.next()
+		c.nextField()
 	}
 }
 
@@ -58,7 +58,7 @@ func (c *Coder) SpanIf(name string, v *time.Duration) {
 		c.out = strconv.AppendInt(c.out, int64(*v), 10)
 	} else if !c.writing && c.is(name) {
 		*v = time.Duration(c.int())
-		c.next()
+		c.nextField()
 	}
 }
 
@@ -69,7 +69,7 @@ func (c *Coder) Uint(name string, v *uint64) {
 		c.out = strconv.AppendUint(c.out, *v, 10)
 	} else if c.is(name) {
 		*v = c.uint()
-		c.next()
+		c.nextField()
 	}
 }
 
@@ -87,7 +87,7 @@ func (c *Coder) TrueIf(name string, v *bool) {
 		c.out = append(c.out, "true"...)
 	} else if !c.writing && c.is(name) {
 		*v = c.bool()
-		c.next()
+		c.nextField()
 	}
 }
 
@@ -98,7 +98,7 @@ func (c *Coder) Time(name string, v *time.Time) {
 		c.writeTime(*v)
 	} else if c.is(name) {
 		c.readTime(v)
-		c.next()
+		c.nextField()
 	}
 }
 
@@ -121,7 +121,7 @@ func (c *Coder) writeTime(t time.Time) {
 	if c.stamp.n == 0 || c.stamp.time != t { // compared as it is: the same instant elsewhere is another text
 		text, err := t.AppendText(c.stamp.room[:0])
 		if err != nil {
-			c.odd, c.stamp.n = true, 0
+			c.wrong, c.stamp.n = true, 0
 			return
 		}
 		c.stamp.time, c.stamp.n = t, len(text)
@@ -132,8 +132,8 @@ func (c *Coder) writeTime(t time.Time) {
 }
 
 func (c *Coder) readTime(v *time.Time) {
-	part, _, ok := c.quoted() // no time has an escape in it
-	c.odd = c.odd || !ok || v.UnmarshalText(part) != nil
+	part, _ := c.quoted() // no time has an escape in it
+	c.wrong = c.wrong || v.UnmarshalText(part) != nil
 }
 
 // JSON names a value that is JSON itself.
@@ -142,8 +142,8 @@ func (c *Coder) JSON(name string, v *json.RawMessage) {
 		c.name(name)
 		c.writeJSON(*v)
 	} else if c.is(name) {
-		*v = c.json()
-		c.next()
+		*v = c.raw()
+		c.nextField()
 	}
 }
 
@@ -160,13 +160,9 @@ func (c *Coder) writeJSON(raw json.RawMessage) {
 		c.out = append(c.out, "null"...)
 		return
 	}
-	if !c.checked.has(raw) {
-		s := scan{text: raw}
-		if s.value(0); s.wrong || s.spaced || s.at < len(raw) {
-			c.odd = true
-		} else {
-			c.checked.add(raw)
-		}
+	s := scanner{data: raw}
+	if s.skip(0); !s.ended() || s.spaced {
+		c.wrong = true
 	}
 	c.out = append(c.out, raw...)
 }
@@ -183,10 +179,10 @@ func (c *Coder) TextsIf(name string, v *[]string) {
 		c.out = append(c.out, ']')
 	} else if !c.writing && c.is(name) {
 		*v = make([]string, 0, short)
-		for c.item(len(*v)) {
-			*v = append(*v, c.string())
+		for c.item(len(*v), '[', ']') {
+			*v = append(*v, c.text())
 		}
-		c.next()
+		c.nextField()
 	}
 }
 
@@ -196,24 +192,6 @@ func (c *Coder) comma(i int) {
 	}
 }
 
-// item tells whether a list has one more item behind n.
-func (c *Coder) item(n int) bool {
-	switch {
-	case c.odd:
-		return false
-	case n == 0 && !c.take('['):
-		c.odd = true
-		return false
-	case c.take(']'):
-		return false
-	case n > 0 && !c.take(','):
-		c.odd = true
-		return false
-	}
-	c.space()
-	return true
-}
-
 // Struct names a known struct, or an Object.
 func (c *Coder) Struct(name string, v any) {
 	if c.writing {
@@ -221,7 +199,7 @@ func (c *Coder) Struct(name string, v any) {
 		c.write(v)
 	} else if c.is(name) {
 		c.read(v)
-		c.next()
+		c.nextField()
 	}
 }
 
@@ -238,7 +216,7 @@ func Pointer[T any](c *Coder, name string, v **T) {
 	case !c.writing && c.is(name):
 		*v = new(T)
 		c.read(*v)
-		c.next()
+		c.nextField()
 	case c.writing && *v == nil:
 		c.name(name)
 		c.out = append(c.out, "null"...)
@@ -262,12 +240,12 @@ func List[T any](c *Coder, name string, v *[]T) {
 		writeList(c, *v)
 	} else if c.is(name) {
 		*v = make([]T, 0, short)
-		for c.item(len(*v)) {
+		for c.item(len(*v), '[', ']') {
 			var item T
 			*v = append(*v, item)
 			c.read(&(*v)[len(*v)-1])
 		}
-		c.next()
+		c.nextField()
 	}
 }
 
@@ -293,12 +271,12 @@ func writeList[T any](c *Coder, list []T) {
 
 // ValuesIf names a map of JSON values.
 func (c *Coder) ValuesIf(name string, v *map[string]json.RawMessage) {
-	mapIf(c, name, v, c.writeJSON, c.json)
+	mapIf(c, name, v, c.writeJSON, c.raw)
 }
 
 // NotesIf names a map of strings.
 func (c *Coder) NotesIf(name string, v *map[string]string) {
-	mapIf(c, name, v, c.writeText, c.string)
+	mapIf(c, name, v, c.writeText, c.text)
 }
 
 func mapIf[V any](c *Coder, name string, v *map[string]V, write func(V), read func() V) {
@@ -308,7 +286,7 @@ func mapIf[V any](c *Coder, name string, v *map[string]V, write func(V), read fu
 	} else if !c.writing && c.is(name) {
 		*v = map[string]V{}
 		readMap(c, *v, read)
-		c.next()
+		c.nextField()
 	}
 }
 
@@ -316,12 +294,12 @@ func mapIf[V any](c *Coder, name string, v *map[string]V, write func(V), read fu
 func (c *Coder) values(v *map[string]json.RawMessage) {
 	switch {
 	case c.writing && *v == nil:
-		c.odd = true
+		c.wrong = true
 	case c.writing:
 		writeMap(c, *v, c.writeJSON)
 	default:
 		*v = map[string]json.RawMessage{}
-		readMap(c, *v, c.json)
+		readMap(c, *v, c.raw)
 	}
 }
 
@@ -343,32 +321,14 @@ func writeMap[V any](c *Coder, v map[string]V, write func(V)) {
 }
 
 func readMap[V any](c *Coder, v map[string]V, read func() V) {
-	if !c.take('{') {
-		c.odd = true
-	}
-	if c.odd || c.take('}') {
-		return
-	}
-	for {
-		c.space()
-		key := c.string()
-		if c.odd || !c.take(':') {
-			c.odd = true
-			return
-		}
-		c.space()
-		v[key] = read()
-		switch {
-		case c.odd || c.take('}'):
-			return
-		case !c.take(','):
-			c.odd = true
-			return
-		}
+	for n := 0; c.item(n, '{', '}'); n++ {
+		name := c.text()
+		c.expect(':')
+		v[name] = read()
 	}
 }
 
 func (c *Coder) writeText(s string) {
-	out, err := edda.AppendText(c.out, s)
-	c.out, c.odd = out, c.odd || err != nil
+	out, err := AppendText(c.out, s)
+	c.out, c.wrong = out, c.wrong || err != nil
 }

@@ -1,7 +1,7 @@
-// Package fieldstest is what every list of fields passes: the bytes and values
+// Package jsonvaluetest is what every list of fields passes: the bytes and values
 // are those of encoding/json, which knows the structs by reflection. A field that
 // was added to a struct and not to its list fails here.
-package fieldstest
+package jsonvaluetest
 
 import (
 	"bytes"
@@ -14,7 +14,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"edda/internal/fields"
+	"edda/internal/jsonvalue"
 )
 
 // maxFields is how many a list may have: a coder has a bit for each.
@@ -141,11 +141,11 @@ func every(t *testing.T, of reflect.Type) {
 	v := reflect.New(of)
 	fill(v.Elem(), 0)
 	same(t, v)
-	data, err := fields.Marshal(v.Interface())
+	data, err := jsonvalue.Marshal(v.Interface())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := testing.AllocsPerRun(10, func() { _, _ = new(fields.Coder).Append(data[:0], v.Interface()) }); n > 1 {
+	if n := testing.AllocsPerRun(10, func() { _, _ = new(jsonvalue.Coder).Append(data[:0], v.Interface()) }); n > 1 {
 		t.Errorf("written with %v allocations, as by encoding/json", n)
 	}
 	ours := testing.AllocsPerRun(10, func() { decode(of, data) })
@@ -194,7 +194,7 @@ type reporter interface {
 func same(t reporter, v reflect.Value) {
 	t.Helper()
 	before := []byte("before")
-	got, err := new(fields.Coder).Append(before[:len(before):len(before)], v.Interface())
+	got, err := new(jsonvalue.Coder).Append(before[:len(before):len(before)], v.Interface())
 	want, wantErr := encode(v.Interface())
 	if !bytes.Equal(got, append(before, want...)) || text(err) != text(wantErr) {
 		t.Fatalf("%+v is written\n %s (%v), not\n %s (%v)", v.Elem(), got, err, want, wantErr)
@@ -218,7 +218,7 @@ func sameRead(t reporter, of reflect.Type, data []byte) {
 
 func decode(of reflect.Type, data []byte) (any, error) {
 	v := reflect.New(of)
-	err := fields.Read(data, v.Interface(), func() { v.Elem().SetZero() })
+	err := jsonvalue.UnmarshalAny(data, v.Interface(), func() { v.Elem().SetZero() })
 	return v.Elem().Interface(), err
 }
 
