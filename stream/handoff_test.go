@@ -579,7 +579,7 @@ func TestAResultGoesToTheEngineWithItsClaimAndCopy(t *testing.T) {
 		if err := h.Apply(ctx, r, edda.Claim{CommandID: "c1", Done: true}); err != nil {
 			t.Fatal(err)
 		}
-		if len(d.results) != 1 || !d.results[0].Claim.Done || d.results[0].Event.ID != ResultID("c1") || d.results[0].Copy.Kind != edda.WorkResult {
+		if len(d.results) != 1 || !d.results[0].Claim.Done || d.results[0].Event.ID != ResultID("c1") || d.results[0].Echo.Kind != edda.WorkResult {
 			t.Errorf("%+v", d.results)
 		}
 		r.Payload = json.RawMessage(`"` + strings.Repeat("x", DefaultMaxPayload) + `"`)

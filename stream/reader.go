@@ -73,7 +73,7 @@ type reader struct {
 	kept  uint64     // last of them that went into the buffer
 	quiet uint64     // nothing of ours is between read and this
 	past  backlog
-	own   own
+	tail  ownTail
 }
 
 // run reads until ctx ends.
@@ -299,7 +299,7 @@ func (r *reader) forget() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.quiet = 0
-	r.own = own{since: r.own.since}
+	r.tail = ownTail{since: r.tail.since}
 }
 
 // results tells whether results come in the stream.

@@ -13,14 +13,14 @@ import (
 // reasons are those of [Options.Full].
 const PausedStore = "store"
 
-// brake has new events wait while there is no room for the work they make, so that a
+// backpressure has new events wait while there is no room for the work they make, so that a
 // destination that is slow or gone slows what leads to it, and the streams keep what would
 // fill memory and disk here. A saga that has its share of a destination, for one tenant,
 // falls behind the streams by itself. Where a destination is full nothing new is taken in
 // at all. Time stands still with what waits: what is due after an event that waits fires
-// after it. The intake owns the brake, and it looks before every fetch: what was taken in
+// after it. The intake owns the backpressure, and it looks before every fetch: what was taken in
 // before passes the bound, at most the fetches and batches in memory.
-type brake struct {
+type backpressure struct {
 	*Engine
 	full    []string
 	crowded map[Pair]string
@@ -28,7 +28,7 @@ type brake struct {
 	since   time.Time
 }
 
-func (b *brake) look(ctx context.Context) {
+func (b *backpressure) look(ctx context.Context) {
 	full := b.opts.Full()
 	for _, reason := range full {
 		if !slices.Contains(b.full, reason) {
@@ -47,7 +47,7 @@ func (b *brake) look(ctx context.Context) {
 }
 
 // pass tells the evaluator who has to fall behind, and who may go on.
-func (b *brake) pass(ctx context.Context) {
+func (b *backpressure) pass(ctx context.Context) {
 	var crowded map[Pair]string
 	if b.opts.CatchUp.open() {
 		crowded = b.opts.Crowded()
@@ -60,7 +60,7 @@ func (b *brake) pass(ctx context.Context) {
 }
 
 // show says for which reasons something is paused.
-func (b *brake) show() {
+func (b *backpressure) show() {
 	if len(b.full)+len(b.crowded)+len(b.paused) == 0 {
 		return
 	}
@@ -84,7 +84,7 @@ func (b *brake) show() {
 	b.paused = now
 }
 
-func (b *brake) hold(ctx context.Context, yes bool) {
+func (b *backpressure) hold(ctx context.Context, yes bool) {
 	if was := len(b.full) > 0; was == yes {
 		return
 	}

@@ -14,18 +14,18 @@ const (
 	maxMemos = 16 << 20
 )
 
-// kept are instances that are durable, as their last transition left them: the next
+// instanceCache are instances that are durable, as their last transition left them: the next
 // one need not read and decode them again. The evaluator alone changes it, and never
 // while lanes run.
 //
 // It is always as the store is. Instances that have not ended are written by nobody but
 // the evaluator, and what it writes is in the overlay, not here, from then on until that is
 // durable. Ended ones, which retention removes, and keys at which events wait are not
-// kept; nor is anything once a commit failed.
+// instanceCache; nor is anything once a commit failed.
 //
 // It forgets by halves: what no transition has taken out while the newer half was
 // filled is what waits longest.
-type kept struct{ newer, older half }
+type instanceCache struct{ newer, older half }
 
 type half struct {
 	cells map[edda.Key]keptCell
@@ -39,12 +39,12 @@ type keptCell struct {
 	memo     int
 }
 
-func newKept() *kept { return &kept{newer: newHalf(), older: newHalf()} }
+func newInstanceCache() *instanceCache { return &instanceCache{newer: newHalf(), older: newHalf()} }
 
 func newHalf() half { return half{cells: map[edda.Key]keptCell{}} }
 
 // find is the cell of a key, if it is here.
-func (k *kept) find(key edda.Key) (edda.Cell, bool) {
+func (k *instanceCache) find(key edda.Key) (edda.Cell, bool) {
 	c, ok := k.newer.cells[key]
 	if !ok {
 		c, ok = k.older.cells[key]
@@ -53,7 +53,7 @@ func (k *kept) find(key edda.Key) (edda.Cell, bool) {
 }
 
 // keep takes the cell of a key whose last transition is durable.
-func (k *kept) keep(key edda.Key, cell edda.Cell) {
+func (k *instanceCache) keep(key edda.Key, cell edda.Cell) {
 	in := cell.Instance
 	if in == nil || in.Status.Finished() || in.Held != "" || len(cell.Held)+len(cell.Parked) > 0 {
 		return
@@ -75,7 +75,7 @@ func (k *kept) keep(key edda.Key, cell edda.Cell) {
 }
 
 // drop takes out a cell that is written anew.
-func (k *kept) drop(key edda.Key) {
+func (k *instanceCache) drop(key edda.Key) {
 	k.newer.drop(key)
 	k.older.drop(key)
 }
@@ -88,4 +88,4 @@ func (h *half) drop(key edda.Key) {
 	}
 }
 
-func (k *kept) clear() { *k = *newKept() }
+func (k *instanceCache) clear() { *k = *newInstanceCache() }

@@ -23,33 +23,33 @@ const (
 	surveyRetry = 100 * time.Millisecond
 )
 
-// survey is what the ends of the streams were; everything stored before at is
+// endOffsets is what the ends of the streams were; everything stored before at is
 // at or before them.
-type survey struct {
+type endOffsets struct {
 	at   time.Time
 	ends []End
 }
 
-// surveyor looks at the ends of the streams, when asked and on a slow tick.
-type surveyor struct {
+// endPoller looks at the ends of the streams, when asked and on a slow tick.
+type endPoller struct {
 	*Engine
 	asked   chan struct{}
 	failing bool // owned by run
 }
 
-func newSurveyor(e *Engine) *surveyor {
-	return &surveyor{Engine: e, asked: make(chan struct{}, 1)}
+func newEndPoller(e *Engine) *endPoller {
+	return &endPoller{Engine: e, asked: make(chan struct{}, 1)}
 }
 
 // ask wants a survey that begins after this call. It does not block.
-func (s *surveyor) ask() {
+func (s *endPoller) ask() {
 	select {
 	case s.asked <- struct{}{}:
 	default: // the one asked for has not begun
 	}
 }
 
-func (s *surveyor) run(ctx context.Context) error {
+func (s *endPoller) run(ctx context.Context) error {
 	tick := time.NewTicker(surveyEvery)
 	defer tick.Stop()
 	s.ask()
@@ -65,7 +65,7 @@ func (s *surveyor) run(ctx context.Context) error {
 	}
 }
 
-func (s *surveyor) runOnce(ctx context.Context) {
+func (s *endPoller) runOnce(ctx context.Context) {
 	look, cancel := context.WithTimeout(ctx, surveyTimeout)
 	defer cancel()
 	at := time.Now()
@@ -76,11 +76,11 @@ func (s *surveyor) runOnce(ctx context.Context) {
 	}
 	s.failing = false
 	s.status.surveyed(ends)
-	_ = s.post(ctx, func(v *evaluator) { v.surveyed(survey{at, ends}) }) // fails only when the engine stops
+	_ = s.post(ctx, func(v *evaluator) { v.surveyed(endOffsets{at, ends}) }) // fails only when the engine stops
 }
 
 // pause logs the first failure of a row of them, and asks again after a while.
-func (s *surveyor) pause(ctx context.Context, err error) {
+func (s *endPoller) pause(ctx context.Context, err error) {
 	if ctx.Err() == nil && !s.failing {
 		s.log.Warn("look at the ends of the streams failed, trying again", zap.Error(err))
 	}

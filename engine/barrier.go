@@ -10,19 +10,19 @@ import (
 )
 
 const (
-	// maxTurn bounds how long events wait for a timer that is due before them: a few
+	// maxBarrier bounds how long events wait for a timer that is due before them: a few
 	// questions to the server. A server that does not answer in that time does not
 	// stop the sagas; they take the event first, then, and the history says so.
-	maxTurn = 100 * time.Millisecond
-	// turnRest is how long nothing waits after one waited in vain.
-	turnRest = time.Second
+	maxBarrier = 100 * time.Millisecond
+	// barrierRest is how long nothing waits after one waited in vain.
+	barrierRest = time.Second
 )
 
-// turn is the time while events wait because one of them was stored after something
+// timerBarrier is the time while events wait because one of them was stored after something
 // came due in its key that has not fired. It may fire once everything stored by then
 // is applied: so of each stream what was stored by then still goes on, and a survey
 // says whether there is more.
-type turn struct {
+type timerBarrier struct {
 	due     time.Time            // what waits to fire; zero: nothing waits
 	free    int                  // of the waiting events, how many at the front go on
 	blocked map[string]time.Time // streams whose next event was stored then, after due; "" for results that were handed in
@@ -30,23 +30,23 @@ type turn struct {
 	rest    time.Time            // nothing waits before
 }
 
-func (t *turn) on() bool { return !t.due.IsZero() }
+func (t *timerBarrier) on() bool { return !t.due.IsZero() }
 
-// takeTurn has events wait for what is due at that time.
-func (v *evaluator) takeTurn(due time.Time) {
-	v.turn.due, v.turn.free, v.turn.blocked = due, 0, map[string]time.Time{}
-	v.turn.number++
+// raiseBarrier has events wait for what is due at that time.
+func (v *evaluator) raiseBarrier(due time.Time) {
+	v.barrier.due, v.barrier.free, v.barrier.blocked = due, 0, map[string]time.Time{}
+	v.barrier.number++
 	v.metrics.turns.Inc()
 	waiting := v.events
 	v.events = make([]*item, 0, len(waiting))
 	for _, it := range waiting {
 		v.enqueue(it)
 	}
-	v.horizon.goal = nil // what it needs may wait here
-	v.surveyor.ask()
-	number := v.turn.number
-	time.AfterFunc(maxTurn, func() {
-		_ = v.post(context.Background(), func(v *evaluator) { v.tired(number) }) // fails only when the engine stops
+	v.watermark.goal = nil // what it needs may wait here
+	v.endPoller.ask()
+	number := v.barrier.number
+	time.AfterFunc(maxBarrier, func() {
+		_ = v.post(context.Background(), func(v *evaluator) { v.barrierTimeout(number) }) // fails only when the engine stops
 	})
 	v.reach()
 }
@@ -55,18 +55,18 @@ func (v *evaluator) takeTurn(due time.Time) {
 // their turn where it need not.
 func (v *evaluator) enqueue(it *item) {
 	switch stream, at := it.origin(); {
-	case !v.turn.on():
+	case !v.barrier.on():
 		v.events = append(v.events, it)
-	case v.turn.blocks(stream, at):
+	case v.barrier.blocks(stream, at):
 		v.events = append(v.events, it)
 	default:
-		v.events = slices.Insert(v.events, v.turn.free, it)
-		v.turn.free++
+		v.events = slices.Insert(v.events, v.barrier.free, it)
+		v.barrier.free++
 	}
 }
 
 // blocks tells whether an event has to wait, as all of its stream behind it.
-func (t *turn) blocks(stream string, at time.Time) bool {
+func (t *timerBarrier) blocks(stream string, at time.Time) bool {
 	if _, ok := t.blocked[stream]; ok {
 		return true
 	}
@@ -89,43 +89,43 @@ func (it *item) origin() (stream string, at time.Time) {
 
 // goingOn is how many of the waiting events may be evaluated now.
 func (v *evaluator) goingOn() int {
-	if v.turn.on() {
-		return v.turn.free
+	if v.barrier.on() {
+		return v.barrier.free
 	}
 	return len(v.events)
 }
 
-// tookTurn ends the waiting once everything that was stored when the timer was due is
+// lowerBarrier ends the waiting once everything that was stored when the timer was due is
 // applied, as the goal tells: the timer is within the horizon then.
-func (v *evaluator) tookTurn() {
-	g := v.horizon.goal
-	if !v.turn.on() || v.turn.free > 0 || g == nil {
+func (v *evaluator) lowerBarrier() {
+	g := v.watermark.goal
+	if !v.barrier.on() || v.barrier.free > 0 || g == nil {
 		return
 	}
 	for stream, need := range g.need {
-		if _, blocked := v.turn.blocked[stream]; !blocked && v.applied[stream].Seq < need {
+		if _, blocked := v.barrier.blocked[stream]; !blocked && v.applied[stream].Seq < need {
 			return
 		}
 	}
 	reached := g.at
-	for _, next := range v.turn.blocked {
+	for _, next := range v.barrier.blocked {
 		reached = earlier(reached, next.Add(-1))
 	}
-	if reached.After(v.horizon.reached) {
-		v.horizon.reached = reached
+	if reached.After(v.watermark.reached) {
+		v.watermark.reached = reached
 	}
-	v.turn.due = time.Time{}
+	v.barrier.due = time.Time{}
 }
 
-// tired ends a turn that took too long.
-func (v *evaluator) tired(number int) {
-	if v.turn.on() && v.turn.number == number {
-		v.turn.due, v.turn.rest = time.Time{}, time.Now().Add(turnRest)
+// barrierTimeout ends a turn that took too long.
+func (v *evaluator) barrierTimeout(number int) {
+	if v.barrier.on() && v.barrier.number == number {
+		v.barrier.due, v.barrier.rest = time.Time{}, time.Now().Add(barrierRest)
 	}
 }
 
 // patient tells whether events may wait for a timer now.
-func (v *evaluator) patient(now time.Time) bool { return !now.Before(v.turn.rest) }
+func (v *evaluator) patient(now time.Time) bool { return !now.Before(v.barrier.rest) }
 
 // decideLive applies an event behind what was due in the cell when it was stored, where
 // that is within the horizon; else it tells what has to come there first. What is not

@@ -23,7 +23,7 @@ func TestABatchWaitsForAsManyAsUsuallyComeTogether(t *testing.T) {
 		"as many, and it has waited, grow": {usual: 10, batches: wholeEvery, n: 10, now: late},
 	} {
 		t.Run(name, func(t *testing.T) {
-			k := newCompany()
+			k := newLinger()
 			defer k.timer.Stop()
 			k.usual, k.batches, k.begun = c.usual, c.batches, begun
 			if got := k.awaited(c.n, c.now); got != c.want {
@@ -34,7 +34,7 @@ func TestABatchWaitsForAsManyAsUsuallyComeTogether(t *testing.T) {
 }
 
 func TestWhatIsUsualFadesAndGrows(t *testing.T) {
-	c := newCompany()
+	c := newLinger()
 	defer c.timer.Stop()
 	c.took(256, time.Time{})
 	if c.usual != 256 {

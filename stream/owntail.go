@@ -28,10 +28,10 @@ const (
 // errOwn says that nothing is in the stream but what this process put there.
 var errOwn = errors.New("all that comes is our own")
 
-// own is the end of a stream as far as this process has published it itself, and need not
+// ownTail is the end of a stream as far as this process has published it itself, and need not
 // read it: the echoes of results that it has applied, and facts that no saga hears. The
 // server says with each ack where in the stream the message is.
-type own struct {
+type ownTail struct {
 	from, to uint64 // no message of others is between them; zero: there is none
 	id       string // of the message at to
 
@@ -60,7 +60,7 @@ func (s *Source) Published(stream string, seq uint64, w *edda.Work) {
 func (r *reader) published(seq uint64, id string, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	o := &r.own
+	o := &r.tail
 	if seq <= o.to {
 		signal(r.again)
 	}
@@ -89,7 +89,7 @@ func later(a, b time.Time) time.Time {
 
 // enough tells whether so many came at once that it is worth it not to read them. They
 // are counted anew each time that it says so, or that they took too long.
-func (o *own) enough(now time.Time) bool {
+func (o *ownTail) enough(now time.Time) bool {
 	least := uint64(restAfter)
 	// gofail: var restSoon int
 	// least = uint64(restSoon)
@@ -139,7 +139,7 @@ func (r *reader) rest(ctx context.Context) {
 // stream is read for a while.
 func (r *reader) recognises(ctx context.Context) bool {
 	r.mu.Lock()
-	seq, id := r.own.to, r.own.id
+	seq, id := r.tail.to, r.tail.id
 	r.mu.Unlock()
 	m, err := r.stream.GetMsg(ctx, seq)
 	if err == nil && r.idOf(m) == id {
@@ -147,7 +147,7 @@ func (r *reader) recognises(ctx context.Context) bool {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.own.since = time.Now().Add(restPause)
+	r.tail.since = time.Now().Add(restPause)
 	return false
 }
 
@@ -163,17 +163,17 @@ func (r *reader) beginRest() bool {
 	if !r.mayRest() {
 		return false
 	}
-	if o := &r.own; o.to > r.read {
+	if o := &r.tail; o.to > r.read {
 		r.read, r.at, r.id = o.to, time.Time{}, o.id
 	}
-	r.own.resting = true
+	r.tail.resting = true
 	return true
 }
 
 // mayRest tells whether nothing but our own is behind what was read, as far as we know.
 // Its caller holds r.mu.
 func (r *reader) mayRest() bool {
-	return !r.within() && r.own.from > 0 && r.own.from <= r.read+1
+	return !r.within() && r.tail.from > 0 && r.tail.from <= r.read+1
 }
 
 // tired tells whether reading is to end because it may rest.
@@ -186,8 +186,8 @@ func (r *reader) tired() bool {
 func (r *reader) endRest() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.own.resting = false
-	r.own.counted, r.own.since = r.own.to, later(r.own.since, time.Now())
+	r.tail.resting = false
+	r.tail.counted, r.tail.since = r.tail.to, later(r.tail.since, time.Now())
 	select {
 	case <-r.stir: // of a rest that is over
 	default:
@@ -198,14 +198,14 @@ func (r *reader) endRest() {
 func (r *reader) rests() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.own.resting
+	return r.tail.resting
 }
 
 // publishes tells whether something of our own was acknowledged since reading began.
 func (r *reader) publishes() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.own.from > 0
+	return r.tail.from > 0
 }
 
 // still waits until what is stored up to last was acknowledged to us, and tells whether

@@ -6,14 +6,14 @@ import (
 	"edda"
 )
 
-// horizon is how far time has come for the sagas: everything stored up to
+// watermark is how far time has come for the sagas: everything stored up to
 // reached has been applied, so what is due up to there may fire.
 //
 // It moves from goal to goal: a goal is a survey, and is reached once each
 // stream is applied up to what the survey needs. A goal stays until it is
-// reached, so the horizon advances under constant load too; only a message
+// reached, so the watermark advances under constant load too; only a message
 // that is gone from its stream makes it ask for less.
-type horizon struct {
+type watermark struct {
 	reached time.Time
 	goal    *goal
 }
@@ -25,7 +25,7 @@ type goal struct {
 
 // aim makes the survey the next goal, or lowers the present one where a stream
 // has less than it needs.
-func (h *horizon) aim(s survey) {
+func (h *watermark) aim(s endOffsets) {
 	if h.goal == nil {
 		h.goal = newGoal(s)
 		return
@@ -37,7 +37,7 @@ func (h *horizon) aim(s survey) {
 	}
 }
 
-func newGoal(s survey) *goal {
+func newGoal(s endOffsets) *goal {
 	g := &goal{at: s.at, need: make(map[string]uint64, len(s.ends))}
 	for _, end := range s.ends {
 		g.need[end.Stream] = end.Need
@@ -46,7 +46,7 @@ func newGoal(s survey) *goal {
 }
 
 // advance moves to the goal if it is reached.
-func (h *horizon) advance(applied map[string]edda.Checkpoint) {
+func (h *watermark) advance(applied map[string]edda.Checkpoint) {
 	if h.goal == nil {
 		return
 	}

@@ -17,10 +17,10 @@ func (w *world) keptOf() (cells map[edda.Key]edda.Cell, size int) {
 	w.t.Helper()
 	cells = map[edda.Key]edda.Cell{}
 	if err := w.engine.ask(w.t.Context(), func(v *evaluator, done report) {
-		for _, h := range []half{v.kept.older, v.kept.newer} {
+		for _, h := range []half{v.cache.older, v.cache.newer} {
 			size += h.size
 			for k := range h.cells {
-				cells[k], _ = v.kept.find(k)
+				cells[k], _ = v.cache.find(k)
 			}
 		}
 		done <- nil
@@ -136,7 +136,7 @@ func TestWhatHasEndedOrIsHeldIsNotKept(t *testing.T) {
 }
 
 func TestWhatIsKeptIsBounded(t *testing.T) {
-	k, most := newKept(), 0
+	k, most := newInstanceCache(), 0
 	of := func(i int) (edda.Key, edda.Cell) {
 		key := key(fmt.Sprint(i))
 		state, _ := json.Marshal(strings.Repeat("x", 10_000))
@@ -178,7 +178,7 @@ func (m heldMemo) Size() int { return int(m) }
 
 // A cell from here has no parts: without a memo its program would miss them.
 func TestAnInstanceWithPartsIsKeptWithItsMemoAlone(t *testing.T) {
-	k := newKept()
+	k := newInstanceCache()
 	keep := func(id string, parts int, memo edda.Memo) bool {
 		key := edda.Key{Saga: "flow", Correlation: id}
 		k.keep(key, edda.Cell{Key: key, Instance: &edda.Instance{Key: key, Status: edda.StatusRunning, Parts: parts, Memo: memo}})

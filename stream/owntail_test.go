@@ -260,20 +260,20 @@ func TestWhatWaitsToBeReadIsNoneOfOurOwn(t *testing.T) {
 
 func TestWhenReadingMayRest(t *testing.T) {
 	tests := map[string]struct {
-		own  own
+		own  ownTail
 		past uint64
 		want uint64 // what counts as read then; zero: it may not
 	}{
 		"nothing is our own":        {},
-		"all behind it is":          {own: own{from: 6, to: 9, id: "w9"}, want: 9},
-		"more than that is":         {own: own{from: 2, to: 9, id: "w9"}, want: 9},
-		"what was read is":          {own: own{from: 2, to: 4, id: "w4"}, want: 5},
-		"something else is between": {own: own{from: 7, to: 9, id: "w9"}},
-		"the past is not over":      {own: own{from: 6, to: 9, id: "w9"}, past: 7},
+		"all behind it is":          {own: ownTail{from: 6, to: 9, id: "w9"}, want: 9},
+		"more than that is":         {own: ownTail{from: 2, to: 9, id: "w9"}, want: 9},
+		"what was read is":          {own: ownTail{from: 2, to: 4, id: "w4"}, want: 5},
+		"something else is between": {own: ownTail{from: 7, to: 9, id: "w9"}},
+		"the past is not over":      {own: ownTail{from: 6, to: 9, id: "w9"}, past: 7},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			r := &reader{read: 5, at: noon, own: test.own, families: []Family{FamilyResult}, past: backlog{end: test.past}}
+			r := &reader{read: 5, at: noon, tail: test.own, families: []Family{FamilyResult}, past: backlog{end: test.past}}
 			if may := r.beginRest(); may != (test.want > 0) || may != r.rests() {
 				t.Fatal(may)
 			}
@@ -317,7 +317,7 @@ func TestReadingGoesOnWhereTheServerWasAway(t *testing.T) {
 		if h.rests(ctx) {
 			t.Error("reading rests")
 		}
-		if o := h.src.readers[2].own; o.from > 0 {
+		if o := h.src.readers[2].tail; o.from > 0 {
 			t.Errorf("what the server had when it was there still counts: %+v", o)
 		}
 	})
@@ -423,7 +423,7 @@ func theirs(events []edda.Event) (out []string) {
 func TestAnEndLeftOutWhatWasReadMeanwhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const foreign = 18
-		r := &reader{read: 10, kept: 5, own: own{from: 6, to: 10, resting: true}, families: []Family{FamilyResult}, wake: make(chan struct{}, 1)}
+		r := &reader{read: 10, kept: 5, tail: ownTail{from: 6, to: 10, resting: true}, families: []Family{FamilyResult}, wake: make(chan struct{}, 1)}
 		time.AfterFunc(restLook/2, func() { r.moveTo(foreign, noon, true) })
 		time.AfterFunc(restLook/2+restPoll, func() { r.moveTo(20, noon, false) })
 		if need, err := r.need(t.Context(), 20); need != foreign || err != nil {
@@ -436,7 +436,7 @@ func TestAnEndLeftOutWhatWasReadMeanwhile(t *testing.T) {
 // messages than those that were acknowledged, and there may be more of others among them.
 func TestWhatTheServerLostCountedAsOurOwn(t *testing.T) {
 	for _, resting := range []bool{true, false} {
-		r := &reader{read: 5, own: own{from: 6, to: 9, id: "w9"}, families: []Family{FamilyResult}, stir: make(chan struct{}, 1), again: make(chan struct{}, 1)}
+		r := &reader{read: 5, tail: ownTail{from: 6, to: 9, id: "w9"}, families: []Family{FamilyResult}, stir: make(chan struct{}, 1), again: make(chan struct{}, 1)}
 		if resting && !r.beginRest() {
 			t.Fatal("reading does not rest")
 		}
@@ -458,7 +458,7 @@ func TestWhatTheServerLostCountedAsOurOwn(t *testing.T) {
 
 // TestAPositionWentBack where messages were read before their acks were.
 func TestAPositionWentBack(t *testing.T) {
-	r := &reader{read: 8, at: noon, kept: 7, own: own{from: 2, to: 5, id: "w5"}, families: []Family{FamilyResult}, stir: make(chan struct{}, 1)}
+	r := &reader{read: 8, at: noon, kept: 7, tail: ownTail{from: 2, to: 5, id: "w5"}, families: []Family{FamilyResult}, stir: make(chan struct{}, 1)}
 	if !r.beginRest() {
 		t.Fatal("reading does not rest")
 	}
@@ -480,7 +480,7 @@ func TestAnEndWasOfFactsThatAreLeftUnread(t *testing.T) {
 		h.src.Recheck()
 		synctest.Wait()
 		r.mu.Lock()
-		r.own.since = time.Now().Add(endWait / 4)
+		r.tail.since = time.Now().Add(endWait / 4)
 		r.mu.Unlock()
 		const more = bufferEvents + 500 // than there is room for
 		h.deliver(ctx, h.own(more, "silent"))

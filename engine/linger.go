@@ -17,25 +17,25 @@ const (
 	wholeEvery = 16
 )
 
-// company tells whether a batch waits for more inputs. Under load that leaves something
+// linger tells whether a batch waits for more inputs. Under load that leaves something
 // idle, batches would else be as small as they come: each order would cost twice
 // the processor's time of one at full load, and what bursts or a collection of garbage left
 // behind would take as much longer.
-type company struct {
+type linger struct {
 	usual   int       // how many inputs the last batches had: the most, fading
 	begun   time.Time // when the last one began
 	batches int
 	timer   *time.Timer // ends the waiting
 }
 
-func newCompany() company {
-	c := company{timer: time.NewTimer(0)}
+func newLinger() linger {
+	c := linger{timer: time.NewTimer(0)}
 	c.timer.Stop()
 	return c
 }
 
 // awaited tells whether a batch of n inputs waits; its timer tells when no longer.
-func (c *company) awaited(n int, now time.Time) bool {
+func (c *linger) awaited(n int, now time.Time) bool {
 	if c.usual < leastCompany || n >= c.usual && c.batches%wholeEvery != 0 {
 		return false
 	}
@@ -47,7 +47,7 @@ func (c *company) awaited(n int, now time.Time) bool {
 }
 
 // took notes that a batch of n inputs begins.
-func (c *company) took(n int, now time.Time) {
+func (c *linger) took(n int, now time.Time) {
 	c.usual = max(n, c.usual-(c.usual+fading-1)/fading)
 	c.begun = now
 	c.batches++
@@ -56,5 +56,5 @@ func (c *company) took(n int, now time.Time) {
 // awaitsCompany tells whether the next batch waits for more inputs.
 func (v *evaluator) awaitsCompany() bool {
 	n := v.goingOn() + v.dueNow()
-	return n < v.most && v.company.awaited(n, time.Now())
+	return n < v.most && v.linger.awaited(n, time.Now())
 }
