@@ -20,13 +20,13 @@ const (
 
 // timerBarrier is the time while events wait because one of them was stored after something
 // came due in its key that has not fired. It may fire once everything stored by then
-// is applied: so of each stream what was stored by then still goes on, and a survey
+// is applied: so of each stream what was stored by then still goes on, and a look at their ends
 // says whether there is more.
 type timerBarrier struct {
 	due     time.Time            // what waits to fire; zero: nothing waits
 	free    int                  // of the waiting events, how many at the front go on
 	blocked map[string]time.Time // streams whose next event was stored then, after due; "" for results that were handed in
-	number  int                  // tells the turns apart
+	number  int                  // tells the barriers apart
 	rest    time.Time            // nothing waits before
 }
 

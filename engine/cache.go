@@ -14,14 +14,14 @@ const (
 	maxMemos = 16 << 20
 )
 
-// instanceCache are instances that are durable, as their last transition left them: the next
+// instanceCache holds durable instances, as their last transition left them: the next
 // one need not read and decode them again. The evaluator alone changes it, and never
 // while lanes run.
 //
 // It is always as the store is. Instances that have not ended are written by nobody but
 // the evaluator, and what it writes is in the overlay, not here, from then on until that is
 // durable. Ended ones, which retention removes, and keys at which events wait are not
-// instanceCache; nor is anything once a commit failed.
+// cached; nor is anything once a commit failed.
 //
 // It forgets by halves: what no transition has taken out while the newer half was
 // filled is what waits longest.

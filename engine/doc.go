@@ -30,7 +30,7 @@
 //
 //	intake ── events ──> evaluator ── change sets ──> writer ──> store
 //	readers (the past) ───┤  ^  ^                       │
-//	surveyor (ends) ──────┘  │  └────── durable ────────┘
+//	end poller ───────────┘  │  └────── durable ────────┘
 //	callers (Wake, Start) ───┘
 //
 // A few items that stand alone the evaluator submits itself, with what is the writer's.

@@ -7,9 +7,9 @@ const (
 	// inputs. A batch costs the processor about as much as twenty inputs: a commit,
 	// and the wake-ups of all who wait for it.
 	maxGather = 2 * time.Millisecond
-	// leastCompany is how many inputs the last batches must have had: where few orders are
+	// leastInputs is how many inputs the last batches must have had: where few orders are
 	// under way, none is kept waiting for others.
-	leastCompany = 4
+	leastInputs = 4
 	// fading is the part of usual that it loses with each batch that has less.
 	fading = 8
 	// wholeEvery is how often a batch waits to the end, so that usual can grow: where
@@ -36,7 +36,7 @@ func newLinger() linger {
 
 // awaited tells whether a batch of n inputs waits; its timer tells when no longer.
 func (c *linger) awaited(n int, now time.Time) bool {
-	if c.usual < leastCompany || n >= c.usual && c.batches%wholeEvery != 0 {
+	if c.usual < leastInputs || n >= c.usual && c.batches%wholeEvery != 0 {
 		return false
 	}
 	left := maxGather - now.Sub(c.begun)

@@ -18,8 +18,8 @@ func TestABatchWaitsForAsManyAsUsuallyComeTogether(t *testing.T) {
 		"as many as usual":                 {usual: 10, batches: 1, n: 10, now: soon},
 		"as many, where it may grow":       {usual: 10, batches: wholeEvery, n: 10, now: soon, want: true},
 		"fewer, but it has waited":         {usual: 10, batches: 1, n: 9, now: late},
-		"few were under way":               {usual: leastCompany - 1, batches: 1, n: 1, now: soon},
-		"few, where it might grow":         {usual: leastCompany - 1, batches: wholeEvery, n: 1, now: soon},
+		"few were under way":               {usual: leastInputs - 1, batches: 1, n: 1, now: soon},
+		"few, where it might grow":         {usual: leastInputs - 1, batches: wholeEvery, n: 1, now: soon},
 		"as many, and it has waited, grow": {usual: 10, batches: wholeEvery, n: 10, now: late},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -41,7 +41,7 @@ func TestWhatIsUsualFadesAndGrows(t *testing.T) {
 		t.Fatalf("usual after a batch of 256: %d", c.usual)
 	}
 	batches := 0
-	for ; c.usual >= leastCompany; batches++ {
+	for ; c.usual >= leastInputs; batches++ {
 		c.took(1, time.Time{})
 	}
 	if most := 40; batches > most {
