@@ -18,7 +18,7 @@ func ground() map[string]string {
 	}
 	return map[string]string{
 		"a.go":                    "package edda; type Instance struct{}; type Transition struct { Key string; Instance *Instance; Resolved []string }",
-		"store/wal/a.go":          "package changelog; type Bucket struct{}; func (*Bucket) Put(k, v []byte) {}; func (*Bucket) Get(k []byte) []byte { return nil }",
+		"store/wal/a.go":          "package wal; type Bucket struct{}; func (*Bucket) Put(k, v []byte) {}; func (*Bucket) Get(k []byte) []byte { return nil }",
 		"store/change.go":         "package store; import \"edda\"; type Change struct { Transitions []edda.Transition }",
 		"store/writer.go":         "package store; import \"edda/store/wal\"; type keyspace string; const bucketSaga keyspace = \"saga\"; const bucketDue keyspace = \"due\"; type row struct { bucket keyspace }\ntype writer struct{}; type encoder struct{}; type copier struct{}; type extract struct{}\nfunc (w *writer) bucket(name keyspace) *wal.Bucket { return nil }\n" + writers.String(),
 		"cmd/edda/letters.go":     "package main; import (\"edda\"; \"edda/store\"); type process struct{}\nfunc (p *process) resolve(t edda.Transition) store.Change { return store.Change{Transitions: []edda.Transition{t}} }",
