@@ -72,7 +72,7 @@ check: $(BIN)/staticcheck ## formatting, vet, lint, architecture, and that no st
 	$(THRIFT) $(GO) vet ./...
 	$(THRIFT) $(BIN)/staticcheck ./...
 	$(GO) test -vet=off ./internal/archtest
-	$(GO) test -vet=off -count 1 -toolexec 'env $(THRIFT)' ./internal/stages
+	$(GO) test -vet=off -count 1 -toolexec 'env $(THRIFT)' ./internal/costbudget
 
 build: ## the binary, in bin/
 	$(THRIFT) $(GO) build -ldflags '$(LDFLAGS)' -o $(BIN)/edda ./cmd/edda
@@ -84,12 +84,12 @@ bench-stages: ## the Go benchmarks of every stage, briefly
 	$(GO) test -run '^$$' -bench . -benchtime 1s ./...
 
 bench-baseline: ## what each stage costs now becomes what `make check` compares with: for a commit that says why
-	$(GO) test ./internal/stages -count 1 -run '^TestNoStageBecameDearer$$' -update
+	$(GO) test ./internal/costbudget -count 1 -run '^TestNoStageBecameDearer$$' -update
 
 bench-hero: ## jobs a second beside asynq, on one redis-server; fails where ours run fewer
 	cd bench/asynq && $(GO) run .
 
-memory: ## a million instances and 50,000 rows queued for each destination in less than 400 MiB; takes minutes and 8 GB of disk
+memory: ## a million instances and 50,000 rows queued for each destination in less than 250 MiB of anonymous memory; takes minutes and 8 GB of disk
 	$(GO) test ./systemtest -tags memory -run '^TestMemory' -v -count 1 -timeout 30m
 
 fuzz: ## each fuzzer for ten seconds, or FUZZTIME=5m; what was found is in testdata/fuzz of its package

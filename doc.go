@@ -4,7 +4,7 @@
 //
 // The straight line that everything follows:
 //
-//	JetStream ─ batch ─> engine ─> saga.Apply (pure) ─> store.Commit (ONE transaction) ─> ack
+//	JetStream ─ batch ─> engine ─> saga.Apply (pure) ─> store.Commit (ONE transaction)
 //	                       ^                                   │
 //	     scheduler ─ due ──┘                                   └─ wake ─> outbox relay ─> JetStream | gateway
 //	                       ^                                                                  │

@@ -1,10 +1,10 @@
-// Package access says who may call: a book of tokens, each with a name, a role
-// and the tenants it is for.
+// Package access authenticates callers. A token book lists tokens, each with a name,
+// a role and its tenants.
 //
-// It keeps no token, only SHA-256 hashes. A token is 256 random bits, so no one
-// finds it by trying, however fast the hash is: the slow hashes that passwords
-// need would only make every request slow. What it refuses: a book that it does
-// not understand to the last word, and to say which part of a token is wrong.
+// The book holds SHA-256 hashes, never tokens. A token has 256 random bits, so a
+// fast hash is safe; a password hash would only slow down every request. Parse
+// refuses a book with anything it does not understand. A refusal never says which
+// part of a token is wrong.
 package access
 
 import (
@@ -21,17 +21,17 @@ import (
 	"edda"
 )
 
-// Role is what a caller may do. Each role may do what those before it may.
+// Role is what a caller may do. Each role includes the roles before it.
 type Role string
 
 // The roles.
 const (
 	Viewer   Role = "viewer"   // reads
-	Operator Role = "operator" // acts on instances and dead letters, sends events
+	Operator Role = "operator" // commands instances and dead letters, sends events
 	Admin    Role = "admin"    // everything for its tenants; for the whole process if they are "*"
 )
 
-// Roles lists them, least first.
+// Roles lists the roles, the weakest first.
 func Roles() []Role { return []Role{Viewer, Operator, Admin} }
 
 // Includes tells whether r may do what other may.
@@ -40,20 +40,20 @@ func (r Role) Includes(other Role) bool {
 	return mine >= 0 && theirs >= 0 && mine >= theirs
 }
 
-// Everyone is the pattern of all tenants. It alone gives rights on the process.
+// Everyone is the pattern of all tenants. Only this pattern gives rights on the process.
 const Everyone = "*"
 
-// Caller is someone who has shown who they are.
+// Caller is an authenticated caller.
 type Caller struct {
 	Name    string
 	Role    Role
 	Tenants []string // names, or patterns in which '*' stands for any text
-	// Expires is when it is known no more; zero: never. Whoever takes a caller in
-	// asks Expired.
+	// Expires is when the token expires; zero means never. Bearer and Certificate do
+	// not check it: their caller must call Expired.
 	Expires time.Time
 }
 
-// Expired tells whether the caller was known only until before now.
+// Expired tells whether the token has expired at now.
 func (c Caller) Expired(now time.Time) bool { return !c.Expires.IsZero() && !now.Before(c.Expires) }
 
 // Serves tells whether the caller may act for the tenant.
@@ -61,35 +61,36 @@ func (c Caller) Serves(tenant string) bool {
 	return slices.ContainsFunc(c.Tenants, func(p string) bool { return edda.Matches(p, tenant) })
 }
 
-// Everywhere tells whether the caller is bound to no tenant.
+// Everywhere tells whether the caller may act for all tenants, and so on the process.
 func (c Caller) Everywhere() bool { return slices.Contains(c.Tenants, Everyone) }
 
 const (
-	// tokenBytes is beyond any search.
+	// tokenBytes is large enough that no search finds a token.
 	tokenBytes = 32
-	// tokenMark lets scanners for leaked secrets know what they found.
+	// tokenMark is the prefix by which secret scanners recognise a leaked token.
 	tokenMark = "edda_"
-	// hashMark names the hash, so that another one may come.
+	// hashMark names the hash function, so that a later version can change it.
 	hashMark = "sha256:"
 )
 
-// NewToken makes a token; it can be told only once, since a book keeps its hash.
+// NewToken makes a token. The caller must show it at once, because the book keeps only
+// its hash.
 func NewToken() string {
 	raw := make([]byte, tokenBytes)
 	_, _ = rand.Read(raw) // never fails: without randomness the process ends
 	return tokenMark + base64.RawURLEncoding.EncodeToString(raw)
 }
 
-// Hash is what a book keeps of a token.
+// Hash returns the hash of a token as the book stores it.
 func Hash(token string) string {
 	sum := sha256.Sum256([]byte(token))
 	return hashMark + hex.EncodeToString(sum[:])
 }
 
-// IsHash tells whether a text says of itself that it is a hash.
+// IsHash tells whether a text has the prefix of a hash.
 func IsHash(text string) bool { return strings.HasPrefix(text, hashMark) }
 
-// ParseHash reads what Hash made.
+// ParseHash parses the output of Hash.
 func ParseHash(text string) (sum [sha256.Size]byte, err error) {
 	digits, ok := strings.CutPrefix(text, hashMark)
 	if n, err := hex.Decode(sum[:], []byte(digits[:min(len(digits), 2*sha256.Size+1)])); !ok || err != nil || n != sha256.Size {
@@ -98,11 +99,11 @@ func ParseHash(text string) (sum [sha256.Size]byte, err error) {
 	return sum, nil
 }
 
-// Book is who may call. The zero value knows nobody. It never changes.
+// Book lists who may call. The zero value is empty. A Book is immutable.
 type Book struct{ entries []Entry }
 
-// Bearer finds whose token it is. Every entry is compared, each in a time that
-// tells nothing of where the two differ.
+// Bearer finds the caller of a token. It compares all entries in constant time, so
+// that its duration reveals nothing about the hashes.
 func (b *Book) Bearer(token string) (Caller, bool) {
 	sum := sha256.Sum256([]byte(token))
 	found := -1
@@ -114,8 +115,8 @@ func (b *Book) Bearer(token string) (Caller, bool) {
 	return b.caller(found)
 }
 
-// Certificate finds whose certificate it is, by the names that are in it. The
-// caller has verified it.
+// Certificate finds the caller of a client certificate by the names in it. The
+// certificate must be verified before the call.
 func (b *Book) Certificate(names []string) (Caller, bool) {
 	return b.caller(slices.IndexFunc(b.entries, func(e Entry) bool {
 		return e.Certificate != "" && slices.Contains(names, e.Certificate)
@@ -130,5 +131,5 @@ func (b *Book) caller(i int) (Caller, bool) {
 	return Caller{Name: e.Name, Role: e.Role, Tenants: e.Tenants, Expires: e.Expires}, true
 }
 
-// Entries lists the book, in the order of its file.
+// Entries lists the entries in the order of the file.
 func (b *Book) Entries() []Entry { return slices.Clone(b.entries) }

@@ -14,8 +14,8 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// Entry is one line of a book: a token by its hash, or a client certificate by
-// a name in it.
+// Entry is one entry of a book: a token by its hash, or a client certificate by a
+// name in it.
 type Entry struct {
 	Name    string   `yaml:"name" json:"name"`
 	Role    Role     `yaml:"role" json:"role"`
@@ -23,14 +23,14 @@ type Entry struct {
 	Hash    string   `yaml:"hash,omitempty" json:"hash,omitempty"`
 	// Certificate is a DNS name, URI or common name of a verified certificate.
 	Certificate string `yaml:"certificate,omitempty" json:"certificate,omitempty"`
-	// Expires is when it stops to be known, without a reload; zero: never.
+	// Expires is when the entry expires, without a reload; zero means never.
 	Expires time.Time `yaml:"expires,omitempty" json:"expires,omitzero"`
 
-	sum []byte // of Hash; nil where there is none
+	sum []byte // decoded Hash; nil without one
 }
 
 const (
-	// maxEntries bounds what each request is compared with: 10 µs.
+	// maxEntries bounds the comparisons of one request, which then take 10 µs.
 	maxEntries = 1000
 	// maxBook bounds the file.
 	maxBook = 1 << 20
@@ -38,10 +38,10 @@ const (
 	maxTenants = 100
 )
 
-// names are what may stand in an audit without being taken for something else.
+// names matches the allowed names. They hold no character with a meaning in the audit.
 var names = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._@-]{0,63}$`)
 
-// Parse reads a book: a YAML list of entries.
+// Parse reads a book: a YAML list of entries, at most 1 MiB.
 func Parse(text []byte) (*Book, error) {
 	if len(text) > maxBook {
 		return nil, fmt.Errorf("more than %d bytes", maxBook)
@@ -78,7 +78,7 @@ func (b *Book) check() error {
 	return nil
 }
 
-// FieldError is a field of an entry that cannot be meant.
+// FieldError says that a field of an entry is missing or invalid.
 type FieldError struct{ Field, Value, Want string }
 
 func (e *FieldError) Error() string {
@@ -88,7 +88,7 @@ func (e *FieldError) Error() string {
 	return fmt.Sprintf("%s %s: %s", e.Field, e.Value, e.Want)
 }
 
-// TakenError is an entry that cannot be added beside the one of that name.
+// TakenError says that entry Name already has this value of Field, which must be unique.
 type TakenError struct{ Name, Field string }
 
 func (e *TakenError) Error() string { return fmt.Sprintf("entry %s has the same %s", e.Name, e.Field) }
@@ -118,7 +118,7 @@ func (e *Entry) decode() error {
 	return err
 }
 
-// Line is the entry as it stands in a book.
+// Line returns the entry as a line of a book.
 func (e Entry) Line() string {
 	tenants := make([]string, len(e.Tenants))
 	for i, t := range e.Tenants {
@@ -134,9 +134,8 @@ func (e Entry) Line() string {
 	return fmt.Sprintf("- {name: %q, role: %s, tenants: [%s], %s}\n", e.Name, e.Role, strings.Join(tenants, ", "), how)
 }
 
-// Add is the text of a book with one more entry; what was there stays as it is.
-// An entry that no book takes is a [FieldError], one that this book has is a
-// [TakenError].
+// Add appends an entry to the text of a book and keeps the rest unchanged. An invalid
+// entry is a [FieldError], an entry that conflicts with the book a [TakenError].
 func Add(text []byte, e Entry) ([]byte, error) {
 	b, err := Parse(text)
 	if err != nil {
@@ -155,7 +154,7 @@ func Add(text []byte, e Entry) ([]byte, error) {
 	return out, nil
 }
 
-// taken tells which entry has what must be e's alone.
+// taken returns a TakenError if an entry has e's name or certificate.
 func (b *Book) taken(e Entry) error {
 	for _, other := range b.entries {
 		if other.Name == e.Name {
@@ -168,7 +167,7 @@ func (b *Book) taken(e Entry) error {
 	return nil
 }
 
-// Remove is the text of a book without the entry of that name; comments stay.
+// Remove removes the entry of that name from the text of a book. Comments stay.
 func Remove(text []byte, name string) ([]byte, error) {
 	b, err := Parse(text)
 	if err != nil {
@@ -185,7 +184,7 @@ func Remove(text []byte, name string) ([]byte, error) {
 	list := doc.Content[0]
 	list.Content = slices.Delete(list.Content, i, i+1)
 	if len(list.Content) == 0 {
-		return nil, nil // the empty list of YAML, [], would take no further line
+		return nil, nil // Add cannot append to the empty YAML list, []
 	}
 	return yaml.Marshal(&doc)
 }

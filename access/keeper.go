@@ -7,21 +7,19 @@ import (
 	"edda/internal/files"
 )
 
-// Keeper is the book of a file, as it was read last. Its methods may be called
-// concurrently.
+// Keeper holds the book of a file as last read. It is safe for concurrent use.
 type Keeper struct {
 	path string
 	now  atomic.Pointer[Book]
 }
 
-// Open reads the book of a file.
+// Open reads the book from a file.
 func Open(path string) (*Keeper, error) {
 	k := &Keeper{path: path}
 	return k, k.Reload()
 }
 
-// Reload reads the file again. Where it cannot be read or understood the book
-// from before goes on.
+// Reload reads the file again. If it fails, the keeper keeps the previous book.
 func (k *Keeper) Reload() error {
 	text, err := files.Read(k.path, maxBook)
 	if err != nil {
@@ -35,5 +33,5 @@ func (k *Keeper) Reload() error {
 	return nil
 }
 
-// Book is who may call now.
+// Book returns the current book.
 func (k *Keeper) Book() *Book { return k.now.Load() }

@@ -12,6 +12,7 @@ import (
 
 	"edda"
 	"edda/expression"
+	"edda/internal/backoff"
 )
 
 // maxBody bounds what a failure's payload shows of the answer.
@@ -175,10 +176,7 @@ func (j *job) policy() retrypolicy.RetryPolicy[any] {
 
 // delay doubles from min to cap. Jitter spreads it, never below min nor above cap.
 func (r retry) delay(calls int, jitter float64) time.Duration {
-	d := r.cap
-	if shift := calls - 1; shift < 32 && r.min<<shift>>shift == r.min {
-		d = min(r.min<<shift, r.cap)
-	}
+	d := backoff.Exponential{First: r.min, Most: r.cap}.At(calls)
 	if !r.jitter {
 		return d
 	}

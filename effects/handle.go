@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"edda"
+	"edda/internal/backoff"
 	"edda/store"
 )
 
@@ -234,8 +235,7 @@ func (w *Worker) insist(ctx context.Context, c *Command, write func() error) boo
 		if first {
 			w.o.Log.Error("a result cannot be written, trying again", fields(c, err)...)
 		}
-		pause(ctx, ledgerAgain)
-		if ctx.Err() != nil {
+		if backoff.Wait(ctx, ledgerAgain) != nil {
 			return false
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"edda"
+	"edda/internal/backoff"
 )
 
 const testLease = 15 * time.Second
@@ -49,7 +50,7 @@ func (v view) Find(_ context.Context, tenant, id string) (Entry, error) {
 
 func (v view) Await(ctx context.Context, e Entry) (Entry, error) {
 	for e.Held {
-		pause(ctx, time.Second)
+		_ = backoff.Wait(ctx, time.Second)
 		if ctx.Err() != nil {
 			return e, ctx.Err()
 		}

@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"edda"
+	"edda/internal/backoff"
 )
 
 // spell is how long a command may be worked on.
@@ -316,7 +317,7 @@ func (j *job) mayCall() bool {
 	ctx, stop := j.between()
 	defer stop()
 	for err != nil && ctx.Err() == nil {
-		pause(ctx, fenceAgain)
+		_ = backoff.Wait(ctx, fenceAgain)
 		err = j.w.o.Fence(ctx)
 	}
 	return err == nil && ctx.Err() == nil

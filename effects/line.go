@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+
+	"edda/internal/backoff"
 )
 
 // line is the work of one effect: it fetches ahead, so that revokes and high
@@ -141,7 +143,7 @@ func (l *line) fetch(ctx context.Context) {
 		case n := <-l.want:
 			ds, err := l.w.o.Source.Fetch(ctx, l.name, n, fetchWait)
 			if err != nil && ctx.Err() == nil {
-				pause(ctx, fetchAgain)
+				_ = backoff.Wait(ctx, fetchAgain)
 			}
 			select {
 			case l.fetched <- catch{ds, err}:
@@ -157,15 +159,6 @@ func (l *line) fetch(ctx context.Context) {
 func giveBack(ds []Delivery) {
 	for _, d := range ds {
 		_ = d.Nak(context.Background(), 0) // lost: it comes back after the ack wait
-	}
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"go.opentelemetry.io/otel/trace/noop"
 	"go.uber.org/zap"
 
+	"edda/internal/backoff"
 	"edda/store"
 )
 
@@ -273,7 +274,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	s := supervisor{w: w, lines: map[string]context.CancelFunc{}, ended: map[string]chan struct{}{}}
 	for err := w.Recover(ctx); err != nil && ctx.Err() == nil; err = w.Recover(ctx) {
 		w.o.Log.Error("no command is called yet, trying again", zap.Error(err))
-		pause(ctx, ledgerAgain)
+		_ = backoff.Wait(ctx, ledgerAgain)
 	}
 	for ctx.Err() == nil {
 		w.spare(ctx)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"edda"
+	"edda/internal/backoff"
 	"edda/saga"
 	"edda/store"
 )
@@ -109,7 +110,7 @@ func (s *shelf) Close() {
 func (s *shelf) Fetch(ctx context.Context, most int, wait time.Duration) (Fetched, error) {
 	got := s.read(most)
 	if len(got.Events) == 0 {
-		sleep(ctx, min(wait, 10*time.Millisecond))
+		_ = backoff.Wait(ctx, min(wait, 10*time.Millisecond))
 	}
 	return got, ctx.Err()
 }

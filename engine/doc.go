@@ -3,9 +3,9 @@
 //
 // What it promises:
 //
-//   - Every event that is acknowledged has been committed, with everything it
-//     changed, and the position of its stream, in one change set. An event that
-//     comes again is dropped by its sequence.
+//   - An event is committed with everything it changed and with the position of
+//     its stream, in one change set. That position is where reading goes on: the
+//     streams hear of no ack. An event that comes again is dropped by its sequence.
 //   - Events of one key are applied one at a time, in the order of their
 //     stream. Different keys are applied in parallel.
 //   - It takes what is waiting, up to a bound, and never waits for more. While
@@ -20,7 +20,7 @@
 //   - A saga that is behind takes in what it has missed in the order in which it was
 //     stored, beside all others, and is live again where the main line is.
 //   - When the store fails it stops, says so, and goes on from the last durable
-//     position once the store works again. Nothing that was acknowledged is lost.
+//     position once the store works again. Nothing that was committed is lost.
 //   - A panic of a saga is a dead letter, never the end of the process.
 //
 // What it refuses to do: decide anything (that is package saga), write anything
@@ -31,8 +31,7 @@
 //	intake ── events ──> evaluator ── change sets ──> writer ──> store
 //	readers (the past) ───┤  ^  ^                       │
 //	surveyor (ends) ──────┘  │  └────── durable ────────┘
-//	callers (Wake, Start) ───┘            │
-//	                                      └──> acker ──> source
+//	callers (Wake, Start) ───┘
 //
 // A few items that stand alone the evaluator submits itself, with what is the writer's.
 package engine

@@ -56,9 +56,6 @@ type Options struct {
 	// be made, for one tenant each, and what the destination is called. They fall behind
 	// the streams until they have room again; all others go on. It is called likewise.
 	Crowded func() map[Pair]string
-	// Copied is told of each copy of a handed result as soon as it is durable, and
-	// before it goes out as a rule. It must not block.
-	Copied func(edda.Work)
 	// MaxParked is how many events of one tenant may wait for their instance
 	// before another becomes a dead letter; [DefaultMaxParked] when zero.
 	MaxParked int
@@ -86,9 +83,6 @@ func (o *Options) validate() {
 	}
 	if o.Crowded == nil {
 		o.Crowded = func() map[Pair]string { return nil }
-	}
-	if o.Copied == nil {
-		o.Copied = func(edda.Work) {}
 	}
 	if o.MaxParked <= 0 {
 		o.MaxParked = DefaultMaxParked
@@ -155,7 +149,6 @@ func (e *Engine) Run(ctx context.Context) error {
 	in := newIntake(e, positions)
 	g.Go(func() error { return in.run(ctx) })
 	g.Go(func() error { return v.writer.run() })
-	g.Go(func() error { return v.acker.run(ctx) })
 	g.Go(func() error { return v.surveyor.run(ctx) })
 	for range maxReaders {
 		g.Go(func() error { return reader{e}.run(ctx) })

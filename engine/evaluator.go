@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"edda"
+	"edda/internal/backoff"
 	"edda/store"
 )
 
@@ -27,7 +28,6 @@ const (
 type evaluator struct {
 	*Engine
 	writer   *writer
-	acker    *acker
 	surveyor *surveyor
 	parking  *parking
 
@@ -62,7 +62,7 @@ type evaluator struct {
 	failure error  // the last one; nil once a commit succeeded again
 	failing bool   // a failure waits until nothing is in flight
 	pausing bool   // after a failure, before trying again
-	backoff backoff
+	backoff backoff.Exponential
 	alarm   *time.Timer // ends the pause
 
 	ctx     context.Context // of run
@@ -78,11 +78,11 @@ type evaluator struct {
 
 func newEvaluator(e *Engine, positions []edda.Checkpoint) *evaluator {
 	v := &evaluator{
-		Engine: e, writer: newWriter(e), acker: newAcker(e), surveyor: newSurveyor(e), parking: newParking(e),
+		Engine: e, writer: newWriter(e), surveyor: newSurveyor(e), parking: newParking(e),
 		seed: maphash.MakeSeed(), overlay: overlay{}, kept: newKept(),
 		applied: map[string]edda.Checkpoint{}, durable: map[string]edda.Checkpoint{},
 		created: map[string]time.Time{}, lagging: lagging{},
-		backoff: backoff{first: commitBackoff, most: commitBackoffMax},
+		backoff: backoff.Exponential{First: commitBackoff, Most: commitBackoffMax},
 		alarm:   time.NewTimer(0),
 		most:    maxBatch,
 		company: newCompany(),
@@ -384,7 +384,6 @@ func (v *evaluator) landed(s *set) {
 		v.landedBehind(s)
 	}
 	// gofail: var engineCommitted struct{}
-	v.acker.put(s.change.Checkpoints...)
 	v.announce(s)
 	for _, it := range s.items {
 		it.free()

@@ -61,7 +61,7 @@ func (v *evaluator) beginAnew() {
 	v.failing = false
 	if v.failure != nil {
 		v.pausing = true
-		v.alarm.Reset(v.backoff.wait())
+		v.alarm.Reset(v.backoff.Next())
 	}
 	v.reach()
 }
@@ -126,5 +126,5 @@ func (v *evaluator) recovered() {
 	v.metrics.pause(PausedStore, false)
 	v.failure = nil
 	v.status.failed(nil)
-	v.backoff.reset()
+	v.backoff.Reset()
 }

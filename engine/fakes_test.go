@@ -178,12 +178,11 @@ type streams struct {
 	fetched int
 	surveys int
 	answers time.Duration // how long Ends takes; set before the engine starts
-	acked   map[string][]uint64
 	wake    chan struct{}
 }
 
 func newStreams(names ...string) *streams {
-	s := &streams{created: time.Now(), last: map[string]edda.Checkpoint{}, acked: map[string][]uint64{}, wake: make(chan struct{}, 1)}
+	s := &streams{created: time.Now(), last: map[string]edda.Checkpoint{}, wake: make(chan struct{}, 1)}
 	for _, name := range names {
 		s.last[name] = edda.Checkpoint{Stream: name, Created: s.created}
 	}
@@ -259,15 +258,6 @@ func (s *streams) take(most int) ([]edda.Event, error) {
 
 // hold is for Options.Hold.
 func (s *streams) hold(yes bool) { s.change(func() { s.paused = yes }) }
-
-func (s *streams) Ack(_ context.Context, done []edda.Checkpoint) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, c := range done {
-		s.acked[c.Stream] = append(s.acked[c.Stream], c.Seq)
-	}
-	return nil
-}
 
 func (s *streams) Ends(context.Context) ([]End, error) {
 	time.Sleep(s.answers) // before it locks: who waits for a lock stops the bubble's clock

@@ -148,10 +148,3 @@ func (v *evaluator) handedBefore(t time.Time) bool {
 	}
 	return false
 }
-
-// copied tells of the copies that a change set has made durable.
-func (e *Engine) copied(s *set) {
-	for i := range s.change.Work {
-		e.opts.Copied(s.change.Work[i])
-	}
-}

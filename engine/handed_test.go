@@ -150,26 +150,6 @@ func TestAResultOfThePastMayBeOfNoStream(t *testing.T) {
 	})
 }
 
-// TestCopiesAreToldAsSoonAsTheyAreDurable, and only then.
-func TestCopiesAreToldAsSoonAsTheyAreDurable(t *testing.T) {
-	inWorld(t, func(w *world) {
-		var told []string
-		w.start(Options{Copied: func(c edda.Work) { told = append(told, c.ID) }})
-		settle()
-		w.gate.set(true, nil)
-		w.hand(result("c1", "k", "add"))
-		settle()
-		if len(told) > 0 {
-			t.Error("told before the commit")
-		}
-		w.gate.set(false, nil)
-		settle()
-		if !slices.Equal(told, []string{"c1.result"}) {
-			t.Errorf("told %v", told)
-		}
-	})
-}
-
 func TestAHandedResultThatNoSagaWantsKeepsItsClaimAndCopy(t *testing.T) {
 	inWorld(t, func(w *world) {
 		settle()

@@ -7,6 +7,7 @@ import (
 	"go.uber.org/zap"
 
 	"edda"
+	"edda/internal/backoff"
 )
 
 const (
@@ -33,14 +34,14 @@ type intake struct {
 	*Engine
 	read    map[string]uint64 // owned by run: the last sequence taken, by stream
 	out     chan Fetched      // closed when there will be no more
-	backoff backoff
+	backoff backoff.Exponential
 	brake   brake
 }
 
 func newIntake(e *Engine, positions []edda.Checkpoint) *intake {
 	in := &intake{
 		Engine: e, read: map[string]uint64{}, out: make(chan Fetched, intakeDepth),
-		backoff: backoff{first: fetchBackoff, most: fetchBackoffMax},
+		backoff: backoff.Exponential{First: fetchBackoff, Most: fetchBackoffMax},
 		brake:   brake{Engine: e},
 	}
 	for _, p := range positions {
@@ -66,7 +67,7 @@ func (in *intake) run(ctx context.Context) error {
 func (in *intake) runOnce(ctx context.Context) {
 	in.brake.look(ctx)
 	got, err := in.source.Fetch(ctx, fetchMost, fetchWait)
-	if got.Events = in.drop(ctx, got.Events); len(got.Events) > 0 {
+	if got.Events = in.drop(got.Events); len(got.Events) > 0 {
 		// gofail: var engineFetched struct{}
 		in.hand(ctx, got)
 	}
@@ -74,7 +75,7 @@ func (in *intake) runOnce(ctx context.Context) {
 		in.pause(ctx, err)
 		return
 	}
-	in.backoff.reset()
+	in.backoff.Reset()
 }
 
 // hand waits until the evaluator has room.
@@ -87,10 +88,10 @@ func (in *intake) hand(ctx context.Context, got Fetched) {
 
 // pause logs the first failure of a row of them and waits.
 func (in *intake) pause(ctx context.Context, err error) {
-	if in.backoff.next == 0 {
+	if !in.backoff.Failing() {
 		in.log.Warn("fetch from the streams failed, trying again", zap.Error(err))
 	}
-	t := time.NewTimer(in.backoff.wait())
+	t := time.NewTimer(in.backoff.Next())
 	defer t.Stop()
 	select {
 	case <-t.C:
@@ -100,37 +101,19 @@ func (in *intake) pause(ctx context.Context, err error) {
 }
 
 // drop keeps what was not read before and moves the read position.
-func (in *intake) drop(ctx context.Context, events []edda.Event) []edda.Event {
+func (in *intake) drop(events []edda.Event) []edda.Event {
 	fresh := events[:0]
-	again := map[string]bool{}
 	for _, ev := range events {
 		if ev.Stream == "" { // it has no place in a stream that it could have been read at
 			fresh = append(fresh, ev)
 			continue
 		}
 		if ev.Seq <= in.read[ev.Stream] {
-			again[ev.Stream] = true
 			in.metrics.fate("", edda.FateDuplicate)
 			continue
 		}
 		in.read[ev.Stream] = ev.Seq
 		fresh = append(fresh, ev)
 	}
-	in.reack(ctx, again)
 	return fresh
-}
-
-// reack has the positions of streams acknowledged once more: a message that
-// comes again says that an ack was lost.
-func (in *intake) reack(ctx context.Context, streams map[string]bool) {
-	if len(streams) == 0 {
-		return
-	}
-	_ = in.post(ctx, func(v *evaluator) { // fails only when the engine stops
-		for stream := range streams {
-			if c, ok := v.durable[stream]; ok {
-				v.acker.put(c)
-			}
-		}
-	})
 }

@@ -15,9 +15,6 @@ type Source interface {
 	// Event with Malformed set. A result of the past whose copy comes later is of no
 	// stream. Only the engine's intake calls it.
 	Fetch(ctx context.Context, max int, wait time.Duration) (Fetched, error)
-	// Ack says that everything up to the positions is durably handled. It is
-	// best effort: where to go on is for the checkpoint to say.
-	Ack(ctx context.Context, done []edda.Checkpoint) error
 	// Ends reports, for each stream, how far it must be applied so that
 	// everything stored before this call is. It may be called concurrently
 	// with Fetch.

@@ -4,7 +4,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"edda"
 )
@@ -104,14 +103,4 @@ func (s *status) info() Info {
 	}
 	slices.SortFunc(i.Positions, func(a, b Position) int { return strings.Compare(a.Stream, b.Stream) })
 	return i
-}
-
-// backoff is how long to wait before trying again; it doubles up to a cap.
-type backoff struct{ first, most, next time.Duration }
-
-func (b *backoff) reset() { b.next = 0 }
-
-func (b *backoff) wait() time.Duration {
-	b.next = min(max(b.first, 2*b.next), b.most)
-	return b.next
 }

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+
+	"edda/internal/backoff"
 )
 
 const (
@@ -59,16 +61,7 @@ func (s *surveyor) run(ctx context.Context) error {
 		case <-tick.C:
 		}
 		s.runOnce(ctx)
-		sleep(ctx, surveyPause)
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
+		_ = backoff.Wait(ctx, surveyPause)
 	}
 }
 
@@ -92,6 +85,6 @@ func (s *surveyor) pause(ctx context.Context, err error) {
 		s.log.Warn("look at the ends of the streams failed, trying again", zap.Error(err))
 	}
 	s.failing = true
-	sleep(ctx, surveyRetry)
+	_ = backoff.Wait(ctx, surveyRetry)
 	s.ask()
 }

@@ -91,7 +91,6 @@ func (w *writer) submit(s *set) {
 func (w *writer) report(r verdict) {
 	if r.err == nil {
 		w.metrics.commit.Observe(time.Since(r.set.begun).Seconds())
-		w.copied(r.set)
 	}
 	w.mu.Lock()
 	w.reports = append(w.reports, r)

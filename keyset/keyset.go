@@ -1,10 +1,10 @@
-// Package keyset is the file of the keys that encrypt a store: made, rotated and
-// opened. The newest key encrypts; all of them decrypt.
+// Package keyset creates, rotates and opens the file of the keys that encrypt a store.
+// The newest key encrypts; all keys decrypt.
 //
-// The keys are XAES-256-GCM, whose random nonces of 192 bits never run out: a
-// busy store writes more values in a day than AES-GCM may with one key. The file
-// holds the keys in the clear, so it is for its owner alone, and lies elsewhere
-// than the store and its backups.
+// The keys are XAES-256-GCM, because its random nonces of 192 bits never run out: in
+// one day a busy store writes more values than one AES-GCM key allows. The file
+// holds the keys in clear text. So it belongs to its owner only, and must not lie with
+// the store or its backups.
 package keyset
 
 import (
@@ -23,10 +23,10 @@ import (
 	"edda/internal/files"
 )
 
-// maxFile bounds the file: a key takes some 300 bytes.
+// maxFile bounds the file. A key takes about 300 bytes.
 const maxFile = 1 << 20
 
-// Open reads the file; what it returns may be used concurrently.
+// Open reads the file. The AEAD is safe for concurrent use.
 func Open(path string) (tink.AEAD, error) {
 	h, err := read(path)
 	if err != nil {
@@ -39,10 +39,10 @@ func Open(path string) (tink.AEAD, error) {
 	return a, nil
 }
 
-// Create makes a file with one key; one that is there is never overwritten.
+// Create writes a file with one key. It never overwrites a file.
 func Create(path string) error {
 	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("keyset %s: it is there already, and what it encrypted could not be read without it; name another file", path)
+		return fmt.Errorf("keyset %s: the file exists; overwriting it would lose the data that it encrypts; name another file", path)
 	}
 	m := keyset.NewManager()
 	if err := grow(m); err != nil {
@@ -51,8 +51,8 @@ func Create(path string) error {
 	return write(path, m)
 }
 
-// Rotate adds a key, which encrypts from now on. The older ones stay: they
-// decrypt what they encrypted.
+// Rotate adds a key that encrypts from now on. The older keys stay, because older data
+// needs them.
 func Rotate(path string) error {
 	h, err := read(path)
 	if err != nil {
@@ -65,7 +65,7 @@ func Rotate(path string) error {
 	return write(path, m)
 }
 
-// grow adds a key and makes it the one that encrypts.
+// grow adds a key and makes it the primary key, which encrypts.
 func grow(m *keyset.Manager) error {
 	id, err := m.Add(aead.XAES256GCM192BitNonceKeyTemplate())
 	if err != nil {
@@ -91,13 +91,13 @@ func read(path string) (*keyset.Handle, error) {
 	}
 	h, err := insecurecleartextkeyset.Read(keyset.NewJSONReader(bytes.NewReader(text)))
 	if err != nil {
-		// What the library says may quote the file.
-		return nil, fmt.Errorf("keyset %s: it is not one; make one with edda key create", path)
+		// drop the cause, because the library may quote the keys
+		return nil, fmt.Errorf("keyset %s: the file is no keyset; make one with edda key create", path)
 	}
 	return h, nil
 }
 
-// write replaces the file whole, or leaves it as it was.
+// write replaces the file atomically.
 func write(path string, m *keyset.Manager) error {
 	h, err := m.Handle()
 	if err != nil {
@@ -107,7 +107,7 @@ func write(path string, m *keyset.Manager) error {
 	if err := insecurecleartextkeyset.Write(h, keyset.NewJSONWriter(&text)); err != nil {
 		return fmt.Errorf("keyset: %w", err)
 	}
-	next, err := os.CreateTemp(filepath.Dir(path), ".keyset-*") // for its owner alone
+	next, err := os.CreateTemp(filepath.Dir(path), ".keyset-*") // mode 0600
 	if err != nil {
 		return fmt.Errorf("keyset: %w", err)
 	}
@@ -122,8 +122,8 @@ func write(path string, m *keyset.Manager) error {
 	return syncFolder(filepath.Dir(path))
 }
 
-// syncFolder makes the new name durable: a store that was locked with a new key
-// must not outlive it.
+// syncFolder syncs the directory, because data encrypted with a new key must not become
+// durable before the key.
 func syncFolder(path string) error {
 	f, err := os.Open(path)
 	if err != nil {

@@ -8,24 +8,23 @@ import (
 	"edda"
 )
 
-// chain is the held rows of one instance, in commit order. Each of them has it at hand:
-// its instance is looked up once for each row.
+// chain is the held rows of one instance in commit order. Every item points to its chain, so the
+// relay looks an instance up once a row.
 type chain struct {
 	items []*item
-	first [2]*item // room for them: mostly there are no more
+	first [2]*item // initial storage, because most instances have no more rows
 }
 
-// keptChain is how many rows an empty chain has room for, at most, that is kept for
-// another instance.
+// keptChain bounds the capacity, in rows, of an empty chain that the relay reuses.
 const keptChain = 16
 
-// add puts a row in its place, which is the end but for a lane that catches up.
+// add inserts a row in commit order. That is at the end, except in a lane that catches up.
 func (c *chain) add(it *item) {
 	i, _ := slices.BinarySearchFunc(c.items, it.row.ID, byID)
 	c.items = slices.Insert(c.items, i, it)
 }
 
-// drop tells whether it had the row.
+// drop removes a row and reports whether the chain had it.
 func (c *chain) drop(id ulid.ULID) bool {
 	i, found := slices.BinarySearchFunc(c.items, id, byID)
 	if found {
@@ -34,7 +33,7 @@ func (c *chain) drop(id ulid.ULID) bool {
 	return found
 }
 
-// holds is false of no chain, too.
+// holds reports whether the chain has the row. A nil chain has none.
 func (c *chain) holds(id ulid.ULID) bool {
 	if c == nil {
 		return false
@@ -43,14 +42,14 @@ func (c *chain) holds(id ulid.ULID) bool {
 	return found
 }
 
-// chain is that of an instance, of which a row comes.
-func (r *Relay) chain(k edda.Key) *chain {
+// chainOf returns the chain of an instance, and creates it for the first row.
+func (r *Relay) chainOf(k edda.Key) *chain {
 	c := r.chains[k]
 	if c != nil {
 		return c
 	}
-	if n := len(r.empty); n > 0 {
-		c, r.empty = r.empty[n-1], r.empty[:n-1]
+	if n := len(r.freeChains); n > 0 {
+		c, r.freeChains = r.freeChains[n-1], r.freeChains[:n-1]
 	} else {
 		c = new(chain)
 		c.items = c.first[:0]
@@ -59,20 +58,20 @@ func (r *Relay) chain(k edda.Key) *chain {
 	return c
 }
 
-// unchain takes a row out of its chain, which goes with its last one.
+// unchain removes a row from its chain, and removes the chain with its last row.
 func (r *Relay) unchain(it *item) {
 	if !it.chain.drop(it.row.ID) || len(it.chain.items) > 0 {
 		return
 	}
 	delete(r.chains, it.row.Work.From)
-	if len(r.empty) < maxSpare && cap(it.chain.items) <= keptChain {
-		r.empty = append(r.empty, it.chain)
+	if len(r.freeChains) < maxSpare && cap(it.chain.items) <= keptChain {
+		r.freeChains = append(r.freeChains, it.chain)
 	}
 }
 
 func byID(it *item, id ulid.ULID) int { return it.row.ID.Compare(id) }
 
-// release queues the rows that no earlier one holds back.
+// release queues the waiting rows that no other row blocks.
 func (c *chain) release() {
 	for i, it := range c.items {
 		if it.state == waiting && !c.blocked(i) {
@@ -81,12 +80,14 @@ func (c *chain) release() {
 	}
 }
 
-// blocked tells whether another row must go first: always an earlier one for
-// the same destination, one for another only while that destination answers; but
-// the copy of a result goes before all that the result set off, however long that
-// waits. Whoever restores the store from a backup finds the result by its copy alone.
-// An effect that is published again is earlier than rows that may be on their
-// way already; then it waits for them.
+// blocked reports whether another row of the instance must go before row i:
+//
+//   - An earlier row for the same destination always does.
+//   - An earlier row for another destination does while that destination answers.
+//   - The echo of a result goes before all work that follows from the result, also while its
+//     destination is down, because a store restored from a backup knows the result only by its echo.
+//   - A later row for the same destination does when it is queued or in flight. An effect that
+//     is published again is earlier than such rows.
 func (c *chain) blocked(i int) bool {
 	for _, earlier := range c.items[:i] {
 		if earlier.lane == c.items[i].lane || earlier.row.Work.Kind == edda.WorkResult || (earlier.fails == 0 && !earlier.lane.down) {

@@ -9,11 +9,11 @@ import (
 	"edda/store"
 )
 
-// TestNoTwoInstancesShareAChain, also not one that went with another instance's last row:
-// the rows of the one would wait for those of the other.
+// TestNoTwoInstancesShareAChain also covers a reused chain. If two shared one, the rows of one
+// instance would wait for those of the other.
 func TestNoTwoInstancesShareAChain(t *testing.T) {
-	h := newHarbour(t)
-	r, err := newRelay(newShelf(), Options{Lanes: []Lane{h.lane("nats", edda.WorkFact)}})
+	h := newFakeDestination(t)
+	r, err := newRelay(newMemStore(), Options{Lanes: []Lane{h.lane("nats", edda.WorkFact)}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -28,9 +28,9 @@ func TestNoTwoInstancesShareAChain(t *testing.T) {
 	}
 	r.accept(first)
 	r.accept(second)
-	r.accept(second) // by whatever mistake
-	if n := len(r.chains); n != 1 || r.chains[first.row.Work.From] != nil || len(r.empty) != 1 {
-		t.Errorf("%d chains are in use and %d are empty", n, len(r.empty))
+	r.accept(second) // accepts it twice, by mistake
+	if n := len(r.chains); n != 1 || r.chains[first.row.Work.From] != nil || len(r.freeChains) != 1 {
+		t.Errorf("%d chains are in use and %d are empty", n, len(r.freeChains))
 	}
 	again, third := hold(4, "C"), hold(5, "A")
 	if again.chain != first.chain || third.chain == again.chain || third.chain == other.chain {
@@ -41,5 +41,5 @@ func TestNoTwoInstancesShareAChain(t *testing.T) {
 	}
 }
 
-// rowAt is a row as the store gives it.
+// rowAt makes a row as the store returns it.
 func rowAt(n byte, w edda.Work) store.Row { return store.Row{ID: ulid.ULID{15: n}, Work: w} }

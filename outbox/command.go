@@ -30,9 +30,8 @@ func AggregateType(w edda.Work) string {
 	return kind
 }
 
-// CommandBody is the body of an aggregate command, for the gateway and for a
-// stream alike. payload_json is {command: Name, …with}; a with that is no
-// object stands under "value".
+// CommandBody encodes an aggregate command, for the gateway and for a stream alike. Its
+// payload_json is {command: Name, …with}. A with that is no object stands under "value".
 func CommandBody(w edda.Work) ([]byte, error) {
 	payload, err := commandPayload(w)
 	if err != nil {
@@ -57,7 +56,7 @@ func commandPayload(w edda.Work) (json.RawMessage, error) {
 		}
 	}
 	if _, name, found := strings.Cut(w.Name, "."); found {
-		fields["command"] = name // also over a field of that name: it chooses what happens
+		fields["command"] = name // overwrites a field of that name, because it chooses what the service does
 	} else {
 		fields["command"] = w.Name
 	}

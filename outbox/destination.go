@@ -1,18 +1,21 @@
-// Package outbox carries the work of committed transitions out. The relay reads
-// the store's outbox in commit order, gives each row to the destination of its
-// kind, and removes it once it was accepted.
+// Package outbox delivers the work of committed transitions. The relay reads the store's outbox in
+// commit order and gives each row to the destination of its kind. It removes a row once the
+// destination has accepted it.
 //
-// What it promises: every row is delivered at least once, under the same id;
-// rows of one instance for one destination are accepted in commit order, also
-// across failures; a destination that does not answer stops neither the other
-// destinations nor, where only some rows fail, the other instances. Order over
-// different destinations is kept while they answer: once one fails, an
-// instance's later rows for the others pass it by. Nothing passes by the copy of a
-// result, on which all that comes after it rests.
+// The relay promises:
 //
-// What it refuses: to hold more than a bounded number of rows in memory (the
-// rest waits in the store), to give up on a row that may still be accepted, and
-// to remove an effect's row, which stays until its result is committed.
+//   - Delivery at least once: it offers a row under the same id until the destination accepts it.
+//   - Order: a destination accepts the rows of one instance in commit order, also across failures.
+//   - Isolation: a failing destination stops no other destination. Where only some rows fail,
+//     it stops no other instance either.
+//
+// The relay keeps the order between different destinations only while they answer. Once one fails,
+// an instance's later rows for the others overtake its row. No later row of the instance overtakes
+// the echo of a result, because the later work depends on that result.
+//
+// The relay refuses three things. It does not hold more than a bounded number of rows in memory;
+// the other rows wait in the store. It does not give up on a row that a destination may still
+// accept. It does not remove an effect's row, which stays until its result is committed.
 package outbox
 
 import (
@@ -22,47 +25,46 @@ import (
 	"edda"
 )
 
-// Destination takes work somewhere. One implementation serves one [Lane].
+// Destination delivers work to one receiver. One implementation serves one [Lane].
 type Destination interface {
-	// Deliver offers a batch and returns when the fate of every item is known:
-	// errs[i] is nil when item i was accepted durably; a nil slice
-	// means all were. Anything else is offered again later, so receivers must tolerate
-	// duplicates (by Work.ID); a *Rejection is final. No two items of a batch,
-	// nor of two calls at once, come from the same instance, so the items may
-	// go out in any order or all at once. Deliver is called concurrently up to
-	// Lane.Parallel times. It ends soon after ctx does, and keeps nothing of the slice.
+	// Deliver sends the batch and returns when the outcome of every item is known: errs[i] is nil
+	// when item i was accepted durably, and a nil slice means that all were. The relay offers
+	// other items again, so receivers must tolerate duplicates (by Work.ID). A *Rejection is
+	// final. No two items of a batch or of two concurrent calls come from the same instance, so
+	// the items may go out in any order or all at once. Deliver is called concurrently up to
+	// Lane.Parallel times. It returns soon after ctx ends, and keeps nothing of the slice.
 	//
-	// An *edda.Classified error with After says when to offer again, at the earliest.
+	// An *edda.Classified error with After sets the earliest time of the next offer.
 	Deliver(ctx context.Context, batch []edda.Work) (errs []error)
 }
 
-// Taker is a destination that may take some work at once, so that it waits neither for
-// a batch nor for one that is under way.
+// Taker is a destination that can accept some work at once. Such work waits neither to be batched
+// nor for a batch in flight.
 type Taker interface {
-	// Take is true where it has accepted the item, durably, which tells nothing of how the
-	// destination is; else the item is given to Deliver. It returns at once and is never called concurrently. What it
-	// took may be kept: nobody changes it.
+	// Take reports whether it accepted the item durably. That says nothing about the health of the
+	// destination. The relay gives an item that was not accepted to Deliver. Take does not block
+	// and is never called concurrently. The destination may keep an accepted item, because the
+	// relay does not change it any more.
 	Take(w *edda.Work) bool
 }
 
-// Rejecter tells a saga that a piece of its work was refused for good.
+// Rejecter tells a saga that a destination has refused a piece of its work for good.
 type Rejecter interface {
-	// Reject publishes a Failed result for the work, and returns when the
-	// stream has stored it: for a command a result of the effect "command",
-	// for an effect one of that effect, with command id w.ID, payload {code,
-	// message, status} and metadata saga, key and step of w. A start is answered
-	// likewise. A child's end that cannot be sent is told to its parent: TimedOut
-	// where the child succeeded. A Permanent error says that nobody can be told;
-	// then it becomes a dead letter. It may be called concurrently, and again for
-	// the same work.
+	// Reject publishes a Failed result for the work, and returns when the stream has stored it. A
+	// command gets a result of the effect "command", an effect gets one of that effect. The result
+	// has the command id w.ID, the payload {code, message, status}, and the saga, key and step of
+	// w as metadata. A start gets the same answer. For a child's end that cannot be sent, the
+	// parent gets TimedOut where the child succeeded. A Permanent error says that no saga can
+	// receive the result; then the work becomes a dead letter. Reject may be called concurrently,
+	// and again for the same work.
 	Reject(ctx context.Context, w edda.Work, r Rejection) error
 }
 
-// Rejection is a destination's final no. It is edda.Permanent.
+// Rejection is a destination's final refusal. It is edda.Permanent.
 type Rejection struct {
 	Code    string // a word or a number that handlers compare
 	Message string
-	Status  int // of an HTTP answer; else 0
+	Status  int // of an HTTP answer, otherwise 0
 }
 
 func (r *Rejection) Error() string { return fmt.Sprintf("rejected: %s: %s", r.Code, r.Message) }
@@ -70,13 +72,12 @@ func (r *Rejection) Error() string { return fmt.Sprintf("rejected: %s: %s", r.Co
 // Unwrap makes errors.Is(r, edda.Permanent) true.
 func (r *Rejection) Unwrap() error { return edda.Permanent }
 
-// Lane is a destination and what goes there. The zero values of its numbers
-// mean the defaults.
+// Lane is a destination and the kinds of work that go to it. Zero numbers mean the defaults.
 type Lane struct {
-	// Name is the metric label: "jetstream", "gateway".
+	// Name is the label in the metrics: "jetstream", "gateway".
 	Name        string
 	Kinds       []edda.WorkKind
 	Destination Destination
-	Batch       int // most items in one Deliver
-	Parallel    int // most Delivers at once
+	Batch       int // bound of the items in one Deliver
+	Parallel    int // bound of the concurrent Delivers
 }

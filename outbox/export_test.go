@@ -7,11 +7,11 @@ import (
 )
 
 // Fake is the destination of the relay's own tests: it passes the suite that real ones pass.
-type Fake struct{ h *harbour }
+type Fake struct{ h *fakeDestination }
 
 // NewFake refuses the work of a name for good.
 func NewFake(t *testing.T, refused string) (Fake, Destination) {
-	h := newHarbour(t)
+	h := newFakeDestination(t)
 	h.refuse = func(w edda.Work) error {
 		if w.Name == refused {
 			return &Rejection{Code: "no"}

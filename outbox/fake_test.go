@@ -18,24 +18,24 @@ import (
 	"edda/store"
 )
 
-// shelf is an outbox in memory, for the relay's own decisions; the real store
-// is in store_test.go.
-type shelf struct {
-	mu        sync.Mutex // guards all below
+// memStore is an outbox in memory, for tests of the relay's decisions. The tests with the real
+// store are in store_test.go.
+type memStore struct {
+	mu        sync.Mutex // guards the fields below
 	rows      []store.Row
 	dead      []edda.DeadLetter
 	n         uint64
 	commits   int
-	marks     []edda.Mark // of the last of them
+	marks     []edda.Mark // of the last commit that had some
 	broken    error
 	reads     int
 	committed chan struct{}
 }
 
-func newShelf() *shelf { return &shelf{committed: make(chan struct{}, 1)} }
+func newMemStore() *memStore { return &memStore{committed: make(chan struct{}, 1)} }
 
 // put adds work in one commit and returns it with its ids.
-func (s *shelf) put(work ...edda.Work) {
+func (s *memStore) put(work ...edda.Work) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, w := range work {
@@ -51,7 +51,7 @@ func (s *shelf) put(work ...edda.Work) {
 	}
 }
 
-func (s *shelf) AppendOutbox(rows []store.Row, after ulid.ULID, limit int) ([]store.Row, error) {
+func (s *memStore) AppendOutbox(rows []store.Row, after ulid.ULID, limit int) ([]store.Row, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.reads++
@@ -62,7 +62,7 @@ func (s *shelf) AppendOutbox(rows []store.Row, after ulid.ULID, limit int) ([]st
 	return append(rows, s.rows[i:min(i+limit, len(s.rows))]...), nil
 }
 
-func (s *shelf) OutboxSize() (int, time.Time) {
+func (s *memStore) OutboxSize() (int, time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.rows) == 0 {
@@ -71,7 +71,7 @@ func (s *shelf) OutboxSize() (int, time.Time) {
 	return len(s.rows), ulid.Time(s.rows[0].ID.Time())
 }
 
-func (s *shelf) Owners(least int, kinds ...edda.WorkKind) (out []store.Owner) {
+func (s *memStore) Owners(least int, kinds ...edda.WorkKind) (out []store.Owner) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	rows := map[store.Owner]int{}
@@ -88,7 +88,7 @@ func (s *shelf) Owners(least int, kinds ...edda.WorkKind) (out []store.Owner) {
 	return out
 }
 
-func (s *shelf) Outboxed(kinds ...edda.WorkKind) (n int) {
+func (s *memStore) Outboxed(kinds ...edda.WorkKind) (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, r := range s.rows {
@@ -99,9 +99,9 @@ func (s *shelf) Outboxed(kinds ...edda.WorkKind) (n int) {
 	return n
 }
 
-func (s *shelf) Committed() <-chan struct{} { return s.committed }
+func (s *memStore) Committed() <-chan struct{} { return s.committed }
 
-func (s *shelf) Commit(ctx context.Context, c store.Change) error {
+func (s *memStore) Commit(ctx context.Context, c store.Change) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.commits++
@@ -118,39 +118,39 @@ func (s *shelf) Commit(ctx context.Context, c store.Change) error {
 	return nil
 }
 
-// CommitWithin waits in vain for another commit to go with.
-func (s *shelf) CommitWithin(ctx context.Context, c store.Change, within time.Duration) error {
+// CommitWithin waits for the whole time, because no other commit comes.
+func (s *memStore) CommitWithin(ctx context.Context, c store.Change, within time.Duration) error {
 	time.Sleep(within)
 	return s.Commit(ctx, c)
 }
 
-func (s *shelf) breakWith(err error) {
+func (s *memStore) breakWith(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.broken = err
 }
 
-// cleaned is how many commits there were.
-func (s *shelf) cleaned() int {
+// cleaned is the number of commits.
+func (s *memStore) cleaned() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.commits
 }
 
-// looked is how often it was read.
-func (s *shelf) looked() int {
+// looked is the number of reads.
+func (s *memStore) looked() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.reads
 }
 
-func (s *shelf) size() int { n, _ := s.OutboxSize(); return n }
+func (s *memStore) size() int { n, _ := s.OutboxSize(); return n }
 
-// harbour is a destination that refuses as it is told and remembers what it
-// accepted; it fails the test when the relay breaks a promise of Destination.
-type harbour struct {
+// fakeDestination refuses what the test tells it to and records what it accepted. It fails the
+// test when the relay breaks a promise of Destination.
+type fakeDestination struct {
 	t        *testing.T
-	mu       sync.Mutex // guards all below
+	mu       sync.Mutex // guards the fields below
 	got      []edda.Work
 	offers   int
 	sizes    []int
@@ -160,11 +160,11 @@ type harbour struct {
 	underway map[edda.Key]bool
 }
 
-func newHarbour(t *testing.T) *harbour {
-	return &harbour{t: t, underway: map[edda.Key]bool{}, refuse: func(edda.Work) error { return nil }}
+func newFakeDestination(t *testing.T) *fakeDestination {
+	return &fakeDestination{t: t, underway: map[edda.Key]bool{}, refuse: func(edda.Work) error { return nil }}
 }
 
-func (h *harbour) Deliver(ctx context.Context, batch []edda.Work) []error {
+func (h *fakeDestination) Deliver(ctx context.Context, batch []edda.Work) []error {
 	if h.enter(batch) {
 		<-ctx.Done()
 		return h.fail(batch, edda.Classify(edda.Temporary, "no answer: %w", ctx.Err()))
@@ -179,7 +179,7 @@ func (h *harbour) Deliver(ctx context.Context, batch []edda.Work) []error {
 }
 
 // enter tells whether the batch gets no answer.
-func (h *harbour) enter(batch []edda.Work) bool {
+func (h *fakeDestination) enter(batch []edda.Work) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.sizes = append(h.sizes, len(batch))
@@ -192,7 +192,7 @@ func (h *harbour) enter(batch []edda.Work) bool {
 	return h.silent
 }
 
-func (h *harbour) fail(batch []edda.Work, err error) []error {
+func (h *fakeDestination) fail(batch []edda.Work, err error) []error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, w := range batch {
@@ -201,7 +201,7 @@ func (h *harbour) fail(batch []edda.Work, err error) []error {
 	return slices.Repeat([]error{err}, len(batch))
 }
 
-func (h *harbour) leave(batch []edda.Work) []error {
+func (h *fakeDestination) leave(batch []edda.Work) []error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	errs := make([]error, len(batch))
@@ -216,13 +216,13 @@ func (h *harbour) leave(batch []edda.Work) []error {
 	return errs
 }
 
-func (h *harbour) refusing(f func(w edda.Work) error) {
+func (h *fakeDestination) refusing(f func(w edda.Work) error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.refuse = f
 }
 
-func (h *harbour) ids() []string {
+func (h *fakeDestination) ids() []string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	ids := make([]string, len(h.got))
@@ -232,24 +232,24 @@ func (h *harbour) ids() []string {
 	return ids
 }
 
-func (h *harbour) tries() int {
+func (h *fakeDestination) tries() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.offers
 }
 
-func (h *harbour) lane(name string, kinds ...edda.WorkKind) Lane {
+func (h *fakeDestination) lane(name string, kinds ...edda.WorkKind) Lane {
 	return Lane{Name: name, Kinds: kinds, Destination: h}
 }
 
-// judge is a Rejecter that remembers.
-type judge struct {
+// fakeRejecter records rejections.
+type fakeRejecter struct {
 	mu       sync.Mutex
 	rejected map[string]Rejection
 	broken   error
 }
 
-func (j *judge) Reject(_ context.Context, w edda.Work, r Rejection) error {
+func (j *fakeRejecter) Reject(_ context.Context, w edda.Work, r Rejection) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.broken != nil {
@@ -276,11 +276,11 @@ func fact(id, instance string) edda.Work    { return work(id, edda.WorkFact, ins
 func command(id, instance string) edda.Work { return work(id, edda.WorkCommand, instance) }
 func effect(id, instance string) edda.Work  { return work(id, edda.WorkEffect, instance) }
 
-// half is a jitter in the middle.
+// half is the mean jitter.
 func half() float64 { return 0.5 }
 
 // start runs a relay until the test ends.
-func start(t *testing.T, db box, o Options) *Relay {
+func start(t *testing.T, db outboxStore, o Options) *Relay {
 	t.Helper()
 	o.Jitter = half
 	if o.Log == nil {
@@ -307,7 +307,7 @@ var errBroken = errors.New("disk full")
 // bubble runs a test in virtual time.
 func bubble(t *testing.T, f func(t *testing.T)) { t.Helper(); synctest.Test(t, f) }
 
-func wantIDs(t *testing.T, h *harbour, want ...string) {
+func wantIDs(t *testing.T, h *fakeDestination, want ...string) {
 	t.Helper()
 	synctest.Wait()
 	if got := h.ids(); !slices.Equal(got, want) {
@@ -323,9 +323,8 @@ func names(prefix string, n int) []string {
 	return out
 }
 
-// tidied lets what was accepted be removed: with it, what was accepted before may be
-// on its way.
-func tidied() {
+// waitRemoved waits until the accepted rows are removed, and a removal before them too.
+func waitRemoved() {
 	synctest.Wait()
 	time.Sleep(2 * removeWithin)
 	synctest.Wait()

@@ -11,11 +11,11 @@ import (
 	"edda"
 )
 
-// TestNothingIsDeliveredBehindAShutFence: no destination is asked, and what waited goes
-// out once the fence opens.
+// TestNothingIsDeliveredBehindAShutFence expects that the relay calls no destination while the
+// fence refuses, and delivers when it opens.
 func TestNothingIsDeliveredBehindAShutFence(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		db, h := newShelf(), newHarbour(t)
+		db, h := newMemStore(), newFakeDestination(t)
 		var shut atomic.Bool
 		fence := func(context.Context) error {
 			if shut.Load() {
@@ -42,10 +42,11 @@ func TestNothingIsDeliveredBehindAShutFence(t *testing.T) {
 	})
 }
 
-// TestARelayThatStopsDoesNotWaitForItsFence: a delivery that waits there ends with the relay.
+// TestARelayThatStopsDoesNotWaitForItsFence expects that ctx ends a delivery that waits in the
+// fence.
 func TestARelayThatStopsDoesNotWaitForItsFence(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		db, h := newShelf(), newHarbour(t)
+		db, h := newMemStore(), newFakeDestination(t)
 		fence := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
 		r, err := newRelay(db, Options{Lanes: []Lane{h.lane("nats", facts...)}, Fence: fence})
 		if err != nil {

@@ -8,16 +8,15 @@ import (
 
 // flush is one caller of Flush.
 type flush struct {
-	done chan error // capacity 1: the loop never waits for it
+	done chan error // capacity 1, so that the loop never blocks
 }
 
-// errNotBegun says that nothing goes out yet.
-var errNotBegun = errors.New("flush outbox: deliveries have not begun: the restored store had not caught up with its streams")
+// errNotStarted says that the relay does not deliver yet.
+var errNotStarted = errors.New("flush outbox: deliveries have not started: the restored store is still catching up with its streams")
 
-// Flush returns when every row that was in the outbox can be said to be
-// delivered and removed (an effect: published), or to wait for a destination
-// that does not take it, which is an error that says how many. Run must be
-// running. It may be called concurrently.
+// Flush waits until the relay has delivered and removed the rows that are in the outbox; it has
+// published the effects among them. It returns an error with the number of the rows whose
+// destination does not accept them. Run must be running. Flush may be called concurrently.
 func (r *Relay) Flush(ctx context.Context) error {
 	f := flush{done: make(chan error, 1)}
 	select {
@@ -33,12 +32,12 @@ func (r *Relay) Flush(ctx context.Context) error {
 	}
 }
 
-// answer tells the callers of Flush when nothing more can be delivered.
-func (r *Relay) answer() {
+// answerFlushes answers the callers of Flush when the relay can deliver nothing more.
+func (r *Relay) answerFlushes() {
 	if len(r.waiters) == 0 || r.deliverable() {
 		return
 	}
-	err := r.remainder()
+	err := r.undelivered()
 	for _, f := range r.waiters {
 		f.done <- err
 	}
@@ -46,19 +45,19 @@ func (r *Relay) answer() {
 }
 
 func (r *Relay) deliverable() bool {
-	if r.fresh || r.removing || len(r.accepted) > 0 {
+	if r.scanDue || r.removing || len(r.accepted) > 0 {
 		return true
 	}
 	for _, l := range r.lanes {
-		if l.active > 0 || !l.down && (l.queued() > 0 || l.hopeful()) {
+		if l.active > 0 || !l.down && (l.queued() > 0 || l.retriesLeft()) {
 			return true
 		}
 	}
 	return false
 }
 
-// hopeful tells whether a row has failed too seldom to be given up for now.
-func (l *lane) hopeful() bool {
+// retriesLeft reports whether a row waits for a retry that has failed fewer than flushTries times.
+func (l *lane) retriesLeft() bool {
 	for _, it := range l.retry {
 		if it.fails < flushTries {
 			return true
@@ -67,7 +66,7 @@ func (l *lane) hopeful() bool {
 	return false
 }
 
-func (r *Relay) remainder() error {
+func (r *Relay) undelivered() error {
 	for _, l := range r.lanes {
 		if l.held > 0 || l.behind {
 			return fmt.Errorf("flush outbox: %d or more rows wait for %s, which does not take them", l.held, l.Name)

@@ -10,42 +10,41 @@ import (
 	"edda/store"
 )
 
-// DefaultMax is how many rows of one destination the outbox may hold before it
-// is full, with the effects that wait for their result: some minutes of a busy
-// system. Of each effect among them the store keeps a few hundred bytes in memory.
+// DefaultMax is how many rows of one destination the outbox may hold before it is full, with the
+// effects that wait for their result. It is some minutes of work of a busy system. The store keeps
+// a few hundred bytes in memory for each such effect.
 const DefaultMax = 50_000
 
-// roomAgain is how much of the bound must be free until a destination that was
-// full has room again: one fifth, so that a slow one slows the intake instead
-// of stopping and starting it with every row.
+// roomAgain is the part of the bound, one fifth, that must be free before a full destination has
+// room again. Without it a slow destination would stop and start the intake with every row.
 const roomAgain = 5
 
-// sharesEvery is the least time between two looks at who has how much of a destination.
+// sharesEvery is the least time between two counts of the rows that each saga has at a
+// destination.
 const sharesEvery = 20 * time.Millisecond
 
-// maxShares bounds the sagas and tenants that have their share of one destination, those with
-// the most: beyond that it is full before long, for everybody.
+// maxShares bounds the listed sagas and tenants of one destination. Those with the most rows are
+// listed. With more of them the destination is soon full for all.
 const maxShares = 128
 
-// fullness tells which destinations have no room, and whose work has enough of one.
+// fullness tells which destinations have no room, and which sagas have used up their share of one.
 type fullness struct {
-	db     box
+	db     outboxStore
 	max    int
 	lanes  []*lane
-	full   map[string]bool // owned by the one who asks, as all below
+	full   map[string]bool // owned by the goroutine that calls Full and Shares, like all fields below
 	shares map[Share]bool
 	looked time.Time
 }
 
-// Share is a saga of a tenant and a destination of which its work has its share.
+// Share names a saga of a tenant and a destination where the saga has used up its share.
 type Share struct{ Tenant, Saga, Destination string }
 
-// Full names the destinations of which the outbox holds as much as it may;
-// nothing that makes more work for them should begin until it says that there
-// is room again. What lets work go, such as results, must still be taken in:
-// work that follows from it is written all the same. The number is a mark and
-// not a wall, and is passed by what was under way. Only one goroutine may ask,
-// and the same for [Relay.Shares].
+// Full names the destinations whose bound in the outbox is reached. Until Full omits one again,
+// callers should not start anything that makes more work for it. They must still take in what
+// removes work, such as results, and the work that follows from it is written all the same. The
+// bound is a mark and no hard limit: inputs in flight may exceed it. Only one goroutine may call
+// Full and [Relay.Shares].
 func (r *Relay) Full() []string {
 	f := &r.fullness
 	var names []string
@@ -67,12 +66,12 @@ func (f *fullness) look(l *lane) {
 	}
 }
 
-// Shares lists the sagas and tenants that have as many rows of a destination as are free
-// there: nothing that makes more work of theirs for it should begin until they are not
-// listed any more, which is when they have four fifths of what is free. So one whose other
-// side is gone takes half of the room at most, two a third each, and there is room for whoever
-// comes new (Choudhury and Hahne, "Dynamic Queue Length Thresholds for Shared-Memory
-// Packet Switches", 1998). The list stays as it is until the next call.
+// Shares lists the sagas and tenants that have as many rows of a destination as are free there.
+// Callers should not start anything that makes more work of theirs for it while they are listed.
+// An entry goes when it has less than four fifths of what is free. So one saga whose destination
+// is dead takes half of the room at most, two take a third each, and a new saga finds room
+// (Choudhury and Hahne, "Dynamic Queue Length Thresholds for Shared-Memory Packet Switches",
+// 1998). The map does not change before the next call.
 func (r *Relay) Shares() map[Share]bool {
 	f := &r.fullness
 	now := time.Now()
@@ -88,8 +87,8 @@ func (r *Relay) Shares() map[Share]bool {
 	return next
 }
 
-// share adds those of one destination. While less than half of it is taken nobody has as
-// much as is free; then it is not looked who has what.
+// share adds the entries of one destination. It counts nothing while the destination is less than
+// half full, because then no saga has as much as is free.
 func (f *fullness) share(l *lane, to map[Share]bool) map[Share]bool {
 	free := max(f.max-f.db.Outboxed(l.Kinds...), 0)
 	again := free - free/roomAgain
@@ -112,15 +111,15 @@ func (f *fullness) share(l *lane, to map[Share]bool) map[Share]bool {
 	return to
 }
 
-// rowsCollector shows how much the outbox holds for each destination.
+// rowsCollector exports how many rows the outbox holds for each destination.
 type rowsCollector struct {
-	db          box
+	db          outboxStore
 	lanes       []*lane
 	max         int
 	rows, limit *prometheus.Desc
 }
 
-func newRowsCollector(db box, lanes []*lane, max int) *rowsCollector {
+func newRowsCollector(db outboxStore, lanes []*lane, max int) *rowsCollector {
 	return &rowsCollector{
 		db: db, lanes: slices.Clone(lanes), max: max,
 		rows: prometheus.NewDesc("edda_outbox_rows", "Rows in the outbox for a destination, with the effects that wait for their result.",

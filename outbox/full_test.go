@@ -25,7 +25,7 @@ func wantFull(t *testing.T, r *Relay, want ...string) {
 
 func TestADestinationIsFullUntilAFifthIsFree(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		db, nats, gateway := newShelf(), newHarbour(t), newHarbour(t)
+		db, nats, gateway := newMemStore(), newFakeDestination(t), newFakeDestination(t)
 		gateway.refuse = alwaysNo
 		r := start(t, db, Options{Max: 10, Lanes: []Lane{nats.lane("nats", facts...), gateway.lane("gateway", edda.WorkCommand)}})
 		for i := range 9 {
@@ -34,7 +34,7 @@ func TestADestinationIsFullUntilAFifthIsFree(t *testing.T) {
 		wantFull(t, r)
 		db.put(command("c9", "9"))
 		wantFull(t, r, "gateway")
-		gateway.refusing(func(w edda.Work) error { // two of ten go
+		gateway.refusing(func(w edda.Work) error { // two of ten are accepted
 			if w.ID == "c0" || w.ID == "c1" {
 				return nil
 			}
@@ -60,7 +60,7 @@ func TestADestinationIsFullUntilAFifthIsFree(t *testing.T) {
 
 func TestEffectsThatWaitForTheirResultFillTheirDestination(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		db, h := openStore(t), newHarbour(t)
+		db, h := openStore(t), newFakeDestination(t)
 		r := start(t, db, Options{Max: 2, Lanes: []Lane{h.lane("nats", facts...)}})
 		emit(t, db, "a", nil, effect("e1", "a"), effect("e2", "a"))
 		wantIDs(t, h, "e1", "e2")
@@ -73,7 +73,7 @@ func TestEffectsThatWaitForTheirResultFillTheirDestination(t *testing.T) {
 
 func TestADeadDestinationHoldsFewBytes(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		db, h := newShelf(), newHarbour(t)
+		db, h := newMemStore(), newFakeDestination(t)
 		h.refuse = alwaysNo
 		large, err := json.Marshal(strings.Repeat("x", 1<<20))
 		if err != nil {
@@ -102,7 +102,7 @@ func TestADeadDestinationHoldsFewBytes(t *testing.T) {
 
 func TestAPageOfLargeRowsEndsEarlyAndTheRestFollows(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		db, h := openStore(t), newHarbour(t)
+		db, h := openStore(t), newFakeDestination(t)
 		large, err := json.Marshal(strings.Repeat("x", 400<<10))
 		if err != nil {
 			t.Fatal(err)
@@ -125,7 +125,7 @@ func TestAPageOfLargeRowsEndsEarlyAndTheRestFollows(t *testing.T) {
 
 func TestTheBoundOfTheOutboxIsShown(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		db, h, reg := newShelf(), newHarbour(t), prometheus.NewRegistry()
+		db, h, reg := newMemStore(), newFakeDestination(t), prometheus.NewRegistry()
 		db.put(effect("e", "a"), effect("f", "a"))
 		start(t, db, Options{Max: 7, Lanes: []Lane{h.lane("nats", facts...)}, Metrics: reg})
 		want := `
@@ -142,10 +142,10 @@ edda_outbox_rows_limit 7
 	})
 }
 
-// sharing is a relay whose shares are asked for anew each time.
+// sharing is a relay whose shares are computed anew at each call.
 type sharing struct {
 	t  *testing.T
-	db *shelf
+	db *memStore
 	r  *Relay
 	n  int
 }
@@ -163,7 +163,7 @@ func (s *sharing) want(what string, want ...string) {
 	}
 }
 
-// make has a tenant's saga make work.
+// make adds n rows of a tenant's saga to the outbox.
 func (s *sharing) make(tenant string, n int) {
 	for range n {
 		s.n++
@@ -173,7 +173,7 @@ func (s *sharing) make(tenant string, n int) {
 	}
 }
 
-// take has the destination take some of a tenant's.
+// take removes n rows of a tenant, as if the destination had accepted them.
 func (s *sharing) take(tenant string, n int) {
 	s.db.mu.Lock()
 	defer s.db.mu.Unlock()
@@ -190,11 +190,11 @@ func b2i(b bool) int {
 	return 0
 }
 
-// TestOneDeadDestinationTakesHalfOfTheRoomAndTwoAThirdEach: whoever has as much as is free
-// has its share, and there is room for a newcomer.
+// TestOneDeadDestinationTakesHalfOfTheRoomAndTwoAThirdEach: a saga has used up its share when it
+// has as many rows as are free, and a newcomer finds room.
 func TestOneDeadDestinationTakesHalfOfTheRoomAndTwoAThirdEach(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		db, h := newShelf(), newHarbour(t)
+		db, h := newMemStore(), newFakeDestination(t)
 		r, err := newRelay(db, Options{Max: 90, Lanes: []Lane{h.lane("nats", facts...), h.lane("gateway", edda.WorkCommand)}})
 		if err != nil {
 			t.Fatal(err)
@@ -229,10 +229,10 @@ func TestOneDeadDestinationTakesHalfOfTheRoomAndTwoAThirdEach(t *testing.T) {
 	})
 }
 
-// TestNoMoreSharesAreListedThanMayBe, those with the most first.
+// TestNoMoreSharesAreListedThanMayBe expects the owners of the most rows to be listed.
 func TestNoMoreSharesAreListedThanMayBe(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		db, h := newShelf(), newHarbour(t)
+		db, h := newMemStore(), newFakeDestination(t)
 		r, err := newRelay(db, Options{Max: 3 * maxShares, Lanes: []Lane{h.lane("gateway", edda.WorkCommand)}})
 		if err != nil {
 			t.Fatal(err)

@@ -23,32 +23,32 @@ import (
 
 // The bounds of the gateway.
 const (
-	// DefaultGatewayTimeout bounds one call, answer included: a command is accepted,
-	// not executed, while the call lasts.
+	// DefaultGatewayTimeout bounds one call, reading the answer included. The service only accepts
+	// a command during the call and executes it later.
 	DefaultGatewayTimeout = 15 * time.Second
-	// gatewayParallel calls are under way at most, each for another instance.
+	// gatewayParallel bounds the calls in flight, each of another instance.
 	gatewayParallel = 32
-	// gatewayAnswer bytes of an answer are read: enough for a code and a message.
+	// gatewayAnswer bounds the bytes read of an answer: enough for a code and a message.
 	gatewayAnswer = 64 << 10
 	// gatewayMessage bounds the message of a rejection, which the saga stores.
 	gatewayMessage = 1000
 )
 
-// GatewayOptions say where commands are posted. URL is required.
+// GatewayOptions says where the gateway posts commands. URL is required.
 type GatewayOptions struct {
 	URL  string
 	Path string // /v1/commands when empty
-	// Token gives the bearer token of a call, asked for every time so that one
-	// that was replaced is used at once; nil sends none. See TokenFile.
+	// Token returns the bearer token. It is called before every call, so that a replaced token is
+	// used at once. nil sends none. See TokenFile.
 	Token    func() (string, error)
 	TLS      *tls.Config   // client certificates, roots
 	Timeout  time.Duration // of one call
-	Parallel int           // calls at once
+	Parallel int           // bound of the concurrent calls
 	// Transport replaces the HTTP transport, for tests and tracing.
 	Transport http.RoundTripper
 }
 
-// TokenFile reads a bearer token from a file at every call.
+// TokenFile returns a function that reads a bearer token from a file, for every call anew.
 func TokenFile(path string) func() (string, error) {
 	return func() (string, error) {
 		b, err := os.ReadFile(path)
@@ -63,7 +63,7 @@ type Gateway struct {
 	client *http.Client
 }
 
-// NewGateway makes the destination; nothing is called yet.
+// NewGateway returns the destination. It connects to nothing yet.
 func NewGateway(o GatewayOptions) (*Gateway, error) {
 	base, err := url.Parse(o.URL)
 	if err != nil {
@@ -81,17 +81,17 @@ func gatewayClient(o GatewayOptions) *http.Client {
 	if transport == nil {
 		t := http.DefaultTransport.(*http.Transport).Clone()
 		t.TLSClientConfig = o.TLS
-		t.MaxIdleConnsPerHost = o.Parallel // or most connections would be closed after each call
+		t.MaxIdleConnsPerHost = o.Parallel // otherwise the transport closes most connections after each call
 		transport = t
 	}
-	return &http.Client{Transport: transport, Timeout: o.Timeout, CheckRedirect: stayHere}
+	return &http.Client{Transport: transport, Timeout: o.Timeout, CheckRedirect: noRedirect}
 }
 
-// stayHere hands a redirect back as the answer: credentials go nowhere else.
-func stayHere(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+// noRedirect returns a redirect as the answer, so that credentials go to no other host.
+func noRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
-// Lane is the lane that serves commands: a call each, so that a slow one delays
-// only its own instance.
+// Lane is the lane of commands. A batch is one call, so that a slow call delays only its own
+// instance.
 func (g *Gateway) Lane() Lane {
 	return Lane{Name: "gateway", Kinds: []edda.WorkKind{edda.WorkCommand}, Destination: g, Batch: 1, Parallel: g.o.Parallel}
 }
@@ -99,7 +99,7 @@ func (g *Gateway) Lane() Lane {
 // Close closes idle connections.
 func (g *Gateway) Close() { g.client.CloseIdleConnections() }
 
-// Deliver posts every command of the batch, all at once.
+// Deliver posts the commands of the batch concurrently.
 func (g *Gateway) Deliver(ctx context.Context, batch []edda.Work) []error {
 	errs := make([]error, len(batch))
 	var calls sync.WaitGroup
@@ -120,8 +120,8 @@ func (g *Gateway) post(ctx context.Context, w edda.Work) error {
 		return edda.Classify(edda.Temporary, "post command: %w", err)
 	}
 	defer resp.Body.Close()
-	body, _ := io.ReadAll(io.LimitReader(resp.Body, gatewayAnswer)) // the status decides; a lost body only loses the message
-	return judgeAnswer(resp, body, time.Now())
+	body, _ := io.ReadAll(io.LimitReader(resp.Body, gatewayAnswer)) // the status decides; without a body only the message is missing
+	return classifyAnswer(resp, body, time.Now())
 }
 
 func (g *Gateway) request(ctx context.Context, w edda.Work) (*http.Request, error) {
@@ -144,7 +144,7 @@ func (g *Gateway) request(ctx context.Context, w edda.Work) (*http.Request, erro
 	return req, g.authorize(req)
 }
 
-// traceparent is the W3C form; a bare trace id is no header.
+// traceparent matches the W3C header; a bare trace id does not become a header.
 var traceparent = regexp.MustCompile(`^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$`)
 
 func (g *Gateway) authorize(req *http.Request) error {
@@ -159,14 +159,14 @@ func (g *Gateway) authorize(req *http.Request) error {
 	return nil
 }
 
-// judgeAnswer tells accepted from rejected from try again. An answer that may
-// be ours or the network's fault (an expired token, a redirect) is never a
-// rejection: it must not compensate every saga.
-func judgeAnswer(resp *http.Response, body []byte, now time.Time) error {
+// classifyAnswer returns nil, a rejection or a temporary error. An answer that may be our own or
+// the network's fault, such as an expired token or a redirect, is never a rejection, because a
+// rejection makes every saga compensate.
+func classifyAnswer(resp *http.Response, body []byte, now time.Time) error {
 	switch s := resp.StatusCode; {
 	case s/100 == 2, s == http.StatusConflict:
 		return nil
-	case s/100 == 4 && !tryAgain(s):
+	case s/100 == 4 && !retryable(s):
 		return rejection(s, body)
 	default:
 		return &edda.Classified{Class: edda.Temporary, Err: errors.New("gateway answered " + resp.Status),
@@ -174,7 +174,7 @@ func judgeAnswer(resp *http.Response, body []byte, now time.Time) error {
 	}
 }
 
-func tryAgain(status int) bool {
+func retryable(status int) bool {
 	switch status {
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusProxyAuthRequired,
 		http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests:
@@ -183,7 +183,7 @@ func tryAgain(status int) bool {
 	return false
 }
 
-// rejection takes code and message from the answer where it has them.
+// rejection reads the code and the message from the answer, if it has them.
 func rejection(status int, body []byte) *Rejection {
 	var said struct {
 		Code    any    `json:"code"`
@@ -191,7 +191,7 @@ func rejection(status int, body []byte) *Rejection {
 		Error   any    `json:"error"`
 		Detail  string `json:"detail"`
 	}
-	_ = json.Unmarshal(body, &said) // not JSON: the status must do
+	_ = json.Unmarshal(body, &said) // if the body is no JSON, the status is the code
 	code, message := strconv.Itoa(status), cmp.Or(said.Message, said.Detail)
 	if s, ok := said.Code.(string); ok && s != "" {
 		code = s
@@ -203,7 +203,7 @@ func rejection(status int, body []byte) *Rejection {
 	return &Rejection{Code: code, Message: strings.ToValidUTF8(message[:min(len(message), gatewayMessage)], ""), Status: status}
 }
 
-// retryAfter reads seconds or an HTTP date; 0 when there is none.
+// retryAfter parses seconds or an HTTP date; 0 when the header is missing or malformed.
 func retryAfter(header string, now time.Time) time.Duration {
 	if header == "" {
 		return 0
@@ -218,6 +218,6 @@ func retryAfter(header string, now time.Time) time.Duration {
 	return min(max(at.Sub(now), 0), maxRetryAfter*time.Second)
 }
 
-// maxRetryAfter seconds are believed: a day, so that a slip in a header cannot
+// maxRetryAfter bounds a Retry-After, in seconds. It is a day, so that an error in a header cannot
 // stop a destination for good.
 const maxRetryAfter = 24 * 60 * 60

@@ -19,17 +19,17 @@ import (
 	"edda"
 )
 
-// hall is a gateway that answers as it is told.
-type hall struct {
+// fakeGateway is an HTTP server that answers as the test tells it to.
+type fakeGateway struct {
 	*httptest.Server
-	mu     sync.Mutex // guards below
+	mu     sync.Mutex // guards the fields below
 	last   *http.Request
 	body   []byte
 	answer func(w http.ResponseWriter)
 }
 
-func openHall(t *testing.T) *hall {
-	h := &hall{answer: func(w http.ResponseWriter) { w.WriteHeader(http.StatusAccepted) }}
+func openHall(t *testing.T) *fakeGateway {
+	h := &fakeGateway{answer: func(w http.ResponseWriter) { w.WriteHeader(http.StatusAccepted) }}
 	h.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		h.mu.Lock()
@@ -166,7 +166,7 @@ func TestGatewayRetryAfter(t *testing.T) {
 	h := openHall(t)
 	g := gateway(t, GatewayOptions{URL: h.URL})
 	h.answer = func(w http.ResponseWriter) { w.Header().Set("Retry-After", "17"); w.WriteHeader(503) }
-	if got := askedFor(deliver(t, g, request())); got != 17*time.Second {
+	if got := retryDelay(deliver(t, g, request())); got != 17*time.Second {
 		t.Errorf("asked for %s", got)
 	}
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -203,7 +203,7 @@ func TestGatewayAddress(t *testing.T) {
 	}
 }
 
-// A slow call of one instance delays neither other instances nor its own order.
+// A slow call of one instance delays neither other instances nor the order of its own.
 func TestGatewayLane(t *testing.T) {
 	h := openHall(t)
 	var got []string
@@ -217,10 +217,10 @@ func TestGatewayLane(t *testing.T) {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		if got = append(got, c.ID); len(got) == 2 {
-			close(slow) // b1 and b2 are there
+			close(slow) // b1 and b2 have arrived
 		}
 	})
-	db := newShelf()
+	db := newMemStore()
 	db.put(command("a1", "a"), command("a2", "a"), command("b1", "b"), command("b2", "b"))
 	r := start(t, db, Options{Lanes: []Lane{gateway(t, GatewayOptions{URL: h.URL}).Lane()}})
 	if err := r.Flush(t.Context()); err != nil {

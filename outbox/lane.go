@@ -10,48 +10,48 @@ import (
 	"edda/store"
 )
 
-// state is where a held row stands.
+// state is the stage of a held row.
 type state int
 
 const (
 	waiting  state = iota // behind an earlier row of its instance
-	ready                 // in its lane's queue
-	sending               // in a Deliver under way
-	retrying              // failed; waits for its time
+	ready                 // in the queue of its lane
+	sending               // in flight, in a Deliver
+	retrying              // failed, and waits for its next attempt
 )
 
-// item is one row held in memory.
+// item is one row that the relay holds in memory.
 type item struct {
 	row   store.Row
 	lane  *lane
 	chain *chain // of its instance
-	kept  bool   // by its destination, which took it
+	taken bool   // the destination accepted it through Take and may keep it
 	state state
 	fails int
-	until time.Time // when retrying
+	until time.Time // of the next attempt, when retrying
 }
 
-// lane is one destination's share of the held rows. The relay's loop owns it.
+// lane is one destination and its held rows. Only the relay's loop may use it.
 type lane struct {
 	Lane
-	taker Taker // the destination, where it is one
-	// untried became ready, and are to be offered to taker once.
+	taker Taker // the destination, if it implements Taker
+	// untried are ready rows that taker has not been offered yet. It is offered each once.
 	untried []*item
-	cursor  ulid.ULID // every row of this lane up to it was taken
-	behind  bool      // rows after the cursor were left in the store
-	held    int       // taken, and not yet accepted and durably removed
-	bytes   int       // of their payloads
+	cursor  ulid.ULID // the lane has admitted its rows up to this one
+	behind  bool      // the store has rows after the cursor that the lane had no room for
+	held    int       // rows admitted, and not yet accepted and durably removed
+	bytes   int       // of the payloads of the held rows
 	high    []*item
 	normal  []*item
-	run     int // high rows taken since the last normal one
+	highRun int // high rows queued for sending since the last normal one
 	retry   retries
-	active  int // Delivers under way
+	active  int // Delivers in flight
 
 	accepted prometheus.Counter // of rows
-	failures int                // in a row
-	down     bool               // nothing but a probe now and then
-	rounds   int                // probes that failed
-	until    time.Time          // no Deliver before
+	failures int                // consecutive ones
+	down     bool               // the lane sends only a probe from time to time
+	probes   int                // probes that failed in a row
+	until    time.Time          // no Deliver starts before
 }
 
 func newLane(l Lane) *lane {
@@ -67,18 +67,18 @@ func newLane(l Lane) *lane {
 
 func (l *lane) full() bool { return l.held >= maxHeld || l.bytes >= maxHeldBytes }
 
-// hungry tells whether it is worth a scan of what was left in the store.
-func (l *lane) hungry() bool {
+// wantsScan reports whether the store has rows for the lane and at least half of its room is free.
+func (l *lane) wantsScan() bool {
 	return l.behind && l.held <= maxHeld/2 && l.bytes <= maxHeldBytes/2
 }
 
-// hold and letGo count what is in memory.
-func (l *lane) hold(row store.Row) {
+// addHeld counts a row and its bytes as held; removeHeld takes them off again.
+func (l *lane) addHeld(row store.Row) {
 	l.held++
 	l.bytes += len(row.Work.Payload)
 }
 
-func (l *lane) letGo(row store.Row) {
+func (l *lane) removeHeld(row store.Row) {
 	l.held--
 	l.bytes -= len(row.Work.Payload)
 }
@@ -102,32 +102,33 @@ func (l *lane) queue(it *item) {
 
 func (l *lane) queued() int { return len(l.high) + len(l.normal) }
 
-// next takes one row: high before normal, but after highShare of them a normal one.
+// next removes one row from the queues: high before normal, but one normal row after highShare
+// high ones.
 func (l *lane) next() *item {
-	if len(l.high) > 0 && (l.run < highShare || len(l.normal) == 0) {
-		l.run++
+	if len(l.high) > 0 && (l.highRun < highShare || len(l.normal) == 0) {
+		l.highRun++
 		return shift(&l.high)
 	}
-	l.run = 0
+	l.highRun = 0
 	return shift(&l.normal)
 }
 
 func shift(q *[]*item) *item {
 	it := (*q)[0]
-	(*q)[0] = nil // or the array would keep it alive
+	(*q)[0] = nil // lets the collector free it
 	*q = (*q)[1:]
 	return it
 }
 
-// free tells whether one more Deliver may begin: of a lane that is down, one
-// at a time asks whether it is back.
-func (l *lane) free() bool {
+// canSend reports whether another Deliver may start. A lane that is down has one at a time: a
+// probe.
+func (l *lane) canSend() bool {
 	return l.active < l.Parallel && (l.active == 0 || !l.down)
 }
 
-// batch takes what may go out now; nil when nothing may.
+// batch dequeues the rows of the next Deliver; nil when none may start now.
 func (l *lane) batch(now time.Time) []*item {
-	if l.queued() == 0 || !l.free() || now.Before(l.until) {
+	if l.queued() == 0 || !l.canSend() || now.Before(l.until) {
 		return nil
 	}
 	n := min(l.queued(), l.Batch)
@@ -142,28 +143,28 @@ func (l *lane) batch(now time.Time) []*item {
 	return items
 }
 
-// taken gives those of the rows that became ready which the destination takes at once,
-// also while it does not answer, and queues the others.
-func (l *lane) taken() (all []*item) {
+// offerUntried offers the new ready rows to the taker and returns those that it took. It queues
+// the others. It works also while the destination is down.
+func (l *lane) offerUntried() (all []*item) {
 	for _, it := range l.untried {
-		if it.kept = l.taker.Take(&it.row.Work); it.kept {
+		if it.taken = l.taker.Take(&it.row.Work); it.taken {
 			all = append(all, it)
 			continue
 		}
 		l.queue(it)
 	}
-	clear(l.untried) // or the array would keep them alive
+	clear(l.untried) // lets the collector free them
 	l.untried = l.untried[:0]
 	return all
 }
 
-// later puts a row that failed aside until its time.
-func (l *lane) later(it *item, until time.Time) {
+// retryAt sets a failed row aside until a time.
+func (l *lane) retryAt(it *item, until time.Time) {
 	it.state, it.until = retrying, until
 	heap.Push(&l.retry, it)
 }
 
-// due takes a row whose time has come; nil when there is none.
+// due removes and returns a failed row whose time has come; nil when there is none.
 func (l *lane) due(now time.Time) *item {
 	if len(l.retry) == 0 || l.retry[0].until.After(now) {
 		return nil
@@ -171,28 +172,28 @@ func (l *lane) due(now time.Time) *item {
 	return heap.Pop(&l.retry).(*item)
 }
 
-// hurry makes every row that failed due now.
-func (l *lane) hurry(now time.Time) {
+// retryNow makes every failed row due now.
+func (l *lane) retryNow(now time.Time) {
 	for _, it := range l.retry {
 		it.until = now
 	}
 	heap.Init(&l.retry)
 }
 
-// wake is when the lane wants to be looked at again; zero when something else
-// will happen first.
-func (l *lane) wake() time.Time {
+// wakeAt is when the lane next has something to do without an event; zero when only an event
+// helps.
+func (l *lane) wakeAt() time.Time {
 	var at time.Time
 	if len(l.retry) > 0 {
 		at = l.retry[0].until
 	}
-	if l.queued() > 0 && l.free() && (at.IsZero() || l.until.Before(at)) {
+	if l.queued() > 0 && l.canSend() && (at.IsZero() || l.until.Before(at)) {
 		at = l.until
 	}
 	return at
 }
 
-// retries is a heap by time, then by commit order.
+// retries is a heap, ordered by time and then by commit order.
 type retries []*item
 
 func (r retries) Len() int { return len(r) }

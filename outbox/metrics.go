@@ -7,14 +7,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// metrics of the relay.
 type metrics struct {
 	accepted, failures *prometheus.CounterVec
 	downNow            *prometheus.GaugeVec
 }
 
-// newMetrics registers them; without a registry they only count.
-func newMetrics(reg prometheus.Registerer, db box, lanes []*lane, max int) (*metrics, error) {
+// newMetrics registers the metrics. Without a registry they only count.
+func newMetrics(reg prometheus.Registerer, db outboxStore, lanes []*lane, max int) (*metrics, error) {
 	label := []string{"destination"}
 	m := &metrics{
 		accepted: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -24,7 +23,7 @@ func newMetrics(reg prometheus.Registerer, db box, lanes []*lane, max int) (*met
 		downNow: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "edda_outbox_destination_down", Help: "1 while a destination accepts nothing."}, label),
 	}
-	for _, l := range lanes { // so that every destination shows from the start
+	for _, l := range lanes { // export every destination from the start
 		l.accepted = m.accepted.WithLabelValues(l.Name)
 		m.failures.WithLabelValues(l.Name)
 		m.downNow.WithLabelValues(l.Name)
@@ -40,8 +39,8 @@ func newMetrics(reg prometheus.Registerer, db box, lanes []*lane, max int) (*met
 	return m, nil
 }
 
-// gauges look at the store when they are asked.
-func gauges(db box) []prometheus.Collector {
+// gauges read the store at each scrape.
+func gauges(db outboxStore) []prometheus.Collector {
 	items := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "edda_outbox_items", Help: "Rows in the outbox, with the effects that wait for their result."},
 		func() float64 { n, _ := db.OutboxSize(); return float64(n) })

@@ -11,68 +11,68 @@ import (
 	"go.uber.org/zap"
 
 	"edda"
+	"edda/internal/backoff"
 )
 
 // The bounds of the relay.
 const (
-	// maxHeld rows of one lane are in memory at most: enough to fill several
-	// batches, few enough that a dead destination costs a few megabytes.
+	// maxHeld bounds the rows of one lane in memory: enough to fill several batches, few enough
+	// that a dead destination costs a few megabytes.
 	maxHeld = 4096
-	// maxSpare items are kept when their rows are gone: two batches.
+	// maxSpare bounds the items, and the chains, kept for reuse: two batches.
 	maxSpare = 1024
-	// maxHeldBytes of payload of one lane are in memory at most; one row always fits.
+	// maxHeldBytes bounds the payloads of one lane in memory. One row always fits.
 	maxHeldBytes = 16 << 20
-	// defaultBatch is where bbolt's and JetStream's cost per row stops falling.
+	// defaultBatch is where the cost a row stops falling, in bbolt and in JetStream.
 	defaultBatch = 512
-	// scanRows are read from the store at a time, so that a long scan never
-	// keeps deliveries waiting.
+	// scanRows bounds one read of the store, so that a long scan does not delay deliveries.
 	scanRows = 1024
-	// removeRows go in one clean-up transaction.
+	// removeRows bounds the rows removed in one transaction.
 	removeRows = 1024
-	// removeWithin is how long delivered rows wait for a commit to be removed with,
-	// so that neither a trickle of work has a clean-up transaction for each row, nor
-	// what comes next waits behind one. They would only be offered again after a crash.
+	// removeWithin is how long the removal of delivered rows waits for a commit to join. So a
+	// trickle of work does not cost a transaction a row, and new work does not wait behind one. A
+	// crash in the meantime only causes a second delivery.
 	removeWithin = 20 * time.Millisecond
 	// lookEvery is the slow tick: a channel may wake the loop, only the store informs it.
 	lookEvery = time.Second
-	// highShare high rows go before one normal row, where both wait.
+	// highShare is how many high rows go before one normal row, where both wait.
 	highShare = 4
-	// downAfter failures in a row, with no success between, a lane counts as
-	// down: then one row at a time asks whether it is back.
+	// downAfter consecutive failures make a lane count as down. Then it sends one row at a time as
+	// a probe.
 	downAfter = 8
-	// The backoff of a row and of a lane that is down.
+	// The backoff of a failed row, and of the probes of a lane that is down.
 	firstBackoff = 100 * time.Millisecond
 	lastBackoff  = 30 * time.Second
-	// sweepAfter is the age at which an effect without a result is published
-	// again, doubling with age up to lastSweep.
+	// sweepAfter is the age at which the relay publishes an effect without a result again. The age
+	// doubles with every time, up to lastSweep.
 	sweepAfter = time.Minute
 	lastSweep  = time.Hour
-	// stopWithin bounds the last clean-up transaction after ctx has ended.
+	// stopWithin bounds the last removal after ctx has ended.
 	stopWithin = 5 * time.Second
-	// flushTries failures make a row count as not deliverable for Flush.
+	// flushTries is how many failures make Flush count a row as undeliverable.
 	flushTries = 3
 )
 
-// Options of a relay. Lanes are required; everything else may be zero.
+// Options configure a relay. Lanes are required; other fields may be zero.
 type Options struct {
 	Lanes []Lane
-	// Rejecter is told of rejected work that a saga waits for; without one it
-	// becomes a dead letter, as other rejected work does.
+	// Rejecter tells a saga about rejected work that it waits for. Other rejected work, and all of
+	// it without a Rejecter, becomes a dead letter.
 	Rejecter Rejecter
 	Log      *zap.Logger
 	Metrics  prometheus.Registerer
 	// Max is how many rows of one destination make it full; [DefaultMax] when zero.
 	Max int
-	// Jitter gives a number in [0, 1) that spreads retries.
+	// Jitter returns a number in [0, 1) that spreads retries.
 	Jitter func() float64
-	// Fence, where set, is passed before each Deliver: an error says that this process may
-	// not act now, or not any more.
+	// Fence, if set, is called before each Deliver. An error says that this process may not act
+	// now, or may not act any more.
 	Fence func(context.Context) error
-	// Marks, where set, returns the last message that was published to each stream. Those
-	// that changed are committed with the rows that go.
+	// Marks, if set, returns the last message published to each stream. The relay commits those
+	// that changed together with the rows that it removes.
 	Marks func() []edda.Mark
-	// After, where set, is closed when deliveries may begin: until then the store's
-	// work may turn out to be done already.
+	// After, if set, is closed when deliveries may start. The relay waits for it because a
+	// restored store may hold work that is done already.
 	After <-chan struct{}
 }
 
@@ -109,12 +109,9 @@ func validateLanes(lanes []Lane) error {
 	return nil
 }
 
-// backoff doubles from firstBackoff to lastBackoff with the failures so far;
-// the upper half of it is random.
-func backoff(failures int, jitter float64) time.Duration {
-	d := lastBackoff
-	if shift := max(failures-1, 0); shift < 16 {
-		d = min(firstBackoff<<shift, lastBackoff)
-	}
+// retryPause doubles from firstBackoff to lastBackoff with the number of failures; its upper half
+// is random.
+func retryPause(failures int, jitter float64) time.Duration {
+	d := backoff.Exponential{First: firstBackoff, Most: lastBackoff}.At(failures)
 	return d/2 + time.Duration(jitter*float64(d/2))
 }

@@ -11,9 +11,9 @@ import (
 	"edda/store"
 )
 
-// rejected turns the rejections among errs into acceptances, once the saga or
-// an operator is told of them.
-func (r *Relay) rejected(ctx context.Context, work []edda.Work, errs []error) []error {
+// handleRejections reports rejections to the saga or to an operator. Each then counts as accepted,
+// unless reporting it failed.
+func (r *Relay) handleRejections(ctx context.Context, work []edda.Work, errs []error) []error {
 	for i := range min(len(work), len(errs)) {
 		var no *Rejection
 		if errors.As(errs[i], &no) {
@@ -35,7 +35,7 @@ func (r *Relay) reject(ctx context.Context, w edda.Work, no Rejection) error {
 	return r.db.Commit(ctx, store.Change{Dead: []edda.DeadLetter{deadWork(w, no)}})
 }
 
-// answerable is work of which a saga waits to hear.
+// answerable reports whether a saga waits for the outcome of work of this kind.
 func answerable(k edda.WorkKind) bool {
 	switch k {
 	case edda.WorkCommand, edda.WorkEffect, edda.WorkStart, edda.WorkEnd:
@@ -44,7 +44,7 @@ func answerable(k edda.WorkKind) bool {
 	return false
 }
 
-// deadWork is the dead letter of work that nobody takes and no saga waits for.
+// deadWork makes the dead letter of rejected work that no saga can be told about.
 func deadWork(w edda.Work, no Rejection) edda.DeadLetter {
 	return edda.DeadLetter{
 		ID: "outbox." + w.ID, Reason: edda.DeadRejected, Key: w.From, Time: time.Now().UTC(), Error: no.Error(), Work: &w,

@@ -15,8 +15,8 @@ import (
 	"edda/store"
 )
 
-// box is what the relay needs of the store; *store.DB is it.
-type box interface {
+// outboxStore is the part of *store.DB that the relay uses.
+type outboxStore interface {
 	AppendOutbox(rows []store.Row, after ulid.ULID, limit int) ([]store.Row, error)
 	OutboxSize() (int, time.Time)
 	Outboxed(kinds ...edda.WorkKind) int
@@ -26,31 +26,31 @@ type box interface {
 	CommitWithin(ctx context.Context, c store.Change, within time.Duration) error
 }
 
-// Relay carries the outbox out. One goroutine, Run's, owns everything below;
-// deliveries and clean-up commits run beside it and report to it.
+// Relay delivers the outbox. The goroutine of Run owns the fields. Deliveries and removals run in
+// goroutines of their own and report to it over channels.
 type Relay struct {
-	db      box
-	o       Options
-	metrics *metrics
-	lanes   []*lane
-	routes  map[edda.WorkKind]*lane
-	chains  map[edda.Key]*chain
-	empty   []*chain // for instances to come
+	db         outboxStore
+	o          Options
+	metrics    *metrics
+	lanes      []*lane
+	routes     map[edda.WorkKind]*lane
+	chains     map[edda.Key]*chain
+	freeChains []*chain // empty chains for reuse
 
-	fresh     bool // the store may hold rows that were not looked at
-	copyLeft  bool // the copy of a result was left in the store by its lane, which is full
-	sweep     sweep
-	accepted  []*item     // to be removed from the store
-	ended     []*item     // which nothing holds any more, once this round is over
-	spare     []*item     // empty, for rows to come
-	rows      []store.Row // room for a page, of scanRows at most
-	removing  bool
-	marks     []edda.Mark // as of the last clean-up commit
-	rest      time.Time   // no clean-up commit before, after one failed
-	stopping  bool
-	unrouted  map[edda.WorkKind]bool // kinds already complained about
-	complaint string                 // the store's last error, logged once
-	fullness  fullness               // not the loop's: see Full
+	scanDue     bool // the store may hold rows that the relay has not scanned
+	echoLeft    bool // the echo of a result is in the store, because its lane had no room
+	sweep       sweep
+	accepted    []*item     // to be removed from the store
+	forgotten   []*item     // to be recycled at the start of the next round
+	freeItems   []*item     // empty items for reuse
+	rows        []store.Row // buffer of a page, scanRows at most
+	removing    bool
+	marks       []edda.Mark // committed by the last removal
+	removeAfter time.Time   // the earliest next removal, after one failed
+	stopping    bool
+	unrouted    map[edda.WorkKind]bool // kinds without a destination that were logged
+	lastError   string                 // the last error of the store, to log it once
+	fullness    fullness               // owned by the caller of Full, not by Run
 
 	delivered chan delivery
 	removed   chan removal
@@ -66,17 +66,17 @@ type delivery struct {
 	errs  []error
 }
 
-// removal is the outcome of one clean-up commit.
+// removal is one commit that removes delivered rows, and its outcome.
 type removal struct {
 	items []*item
-	marks []edda.Mark // all that were there, of which those that changed are in the change
+	marks []edda.Mark // all current marks; the change has those that differ from the last ones
 	err   error
 }
 
-// New makes a relay; nothing starts before Run.
+// New makes a relay. It does nothing before Run.
 func New(db *store.DB, o Options) (*Relay, error) { return newRelay(db, o) }
 
-func newRelay(db box, o Options) (*Relay, error) {
+func newRelay(db outboxStore, o Options) (*Relay, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
@@ -106,26 +106,26 @@ func (r *Relay) addLane(l *lane) {
 	}
 }
 
-// Run relays until ctx ends; then it waits for the deliveries under way and
-// removes what they had accepted. The store's committer must outlive it.
+// Run relays until ctx ends. Then it waits for the deliveries in flight and removes what they
+// delivered. The store's committer must outlive it.
 func (r *Relay) Run(ctx context.Context) error {
-	if !r.mayBegin(ctx) {
+	if !r.awaitStart(ctx) {
 		return nil
 	}
-	r.fresh = true
+	r.scanDue = true
 	r.sweep.last = time.Now()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for ctx.Err() == nil {
 		busy := r.runOnce(ctx)
-		timer.Reset(r.pause(busy))
+		timer.Reset(r.idleTime(busy))
 		r.await(ctx, timer.C)
 	}
 	return r.stop(ctx)
 }
 
-// mayBegin waits until deliveries may begin; it tells whether they may.
-func (r *Relay) mayBegin(ctx context.Context) bool {
+// awaitStart waits until deliveries may start, and reports false when ctx ended first.
+func (r *Relay) awaitStart(ctx context.Context) bool {
 	if r.o.After == nil {
 		return ctx.Err() == nil
 	}
@@ -134,23 +134,23 @@ func (r *Relay) mayBegin(ctx context.Context) bool {
 		case <-r.o.After:
 			return true
 		case f := <-r.flushes:
-			f.done <- errNotBegun
+			f.done <- errNotStarted
 		case <-ctx.Done():
 			return false
 		}
 	}
 }
 
-// runOnce does what can be done now, and tells whether there is more of it.
+// runOnce does what can be done now, and reports whether more can be done at once.
 func (r *Relay) runOnce(ctx context.Context) bool {
 	now := time.Now()
-	r.reuse()
+	r.recycle()
 	busy := r.scan()
 	busy = r.sweepOnce(now) || busy
 	for _, l := range r.lanes {
-		r.retry(l, now)
+		r.requeueDue(l, now)
 	}
-	for r.takenOnce() {
+	for r.offerOnce() {
 	}
 	for _, l := range r.lanes {
 		for batch := l.batch(now); batch != nil; batch = l.batch(now) {
@@ -158,24 +158,24 @@ func (r *Relay) runOnce(ctx context.Context) bool {
 		}
 	}
 	r.remove(ctx)
-	r.answer()
+	r.answerFlushes()
 	return busy
 }
 
-// retry lets the rows go on whose time has come.
-func (r *Relay) retry(l *lane, now time.Time) {
+// requeueDue queues the failed rows of a lane whose time has come, unless others block them.
+func (r *Relay) requeueDue(l *lane, now time.Time) {
 	for it := l.due(now); it != nil; it = l.due(now) {
 		it.state = waiting
 		it.chain.release()
 	}
 }
 
-// takenOnce lets the destinations take what they take at once, and tells whether they
-// took any: it may have kept others back.
-func (r *Relay) takenOnce() bool {
+// offerOnce offers new rows to the takers, and reports whether they took any: an accepted row may
+// have blocked others.
+func (r *Relay) offerOnce() bool {
 	any := false
 	for _, l := range r.lanes {
-		for _, it := range l.taken() {
+		for _, it := range l.offerUntried() {
 			r.accept(it)
 			it.chain.release()
 			any = true
@@ -184,46 +184,46 @@ func (r *Relay) takenOnce() bool {
 	return any
 }
 
-// await takes whatever happens next, or nothing when the timer fires.
+// await handles the next event, or returns when the timer fires.
 func (r *Relay) await(ctx context.Context, timer <-chan time.Time) {
 	select {
 	case <-ctx.Done():
 	case <-timer:
-		r.fresh = true
+		r.scanDue = true
 	case <-r.db.Committed():
-		r.fresh = true
+		r.scanDue = true
 	case d := <-r.delivered:
-		r.settle(d)
+		r.deliveryDone(d)
 	case d := <-r.removed:
-		r.cleaned(d)
+		r.removalDone(d)
 	case f := <-r.flushes:
-		r.fresh, r.waiters = true, append(r.waiters, f)
+		r.scanDue, r.waiters = true, append(r.waiters, f)
 	case <-r.again:
 		r.republish()
 	}
 }
 
-// pause is how long nothing needs to be done unless something happens.
-func (r *Relay) pause(busy bool) time.Duration {
+// idleTime is how long the relay has nothing to do unless an event comes.
+func (r *Relay) idleTime(busy bool) time.Duration {
 	if busy {
 		return 0
 	}
 	wait := lookEvery
 	for _, l := range r.lanes {
-		if at := l.wake(); !at.IsZero() {
+		if at := l.wakeAt(); !at.IsZero() {
 			wait = min(wait, max(time.Until(at), 0))
 		}
 	}
 	if len(r.accepted) > 0 && !r.removing {
-		wait = min(wait, max(time.Until(r.rest), 0))
+		wait = min(wait, max(time.Until(r.removeAfter), 0))
 	}
 	return wait
 }
 
-// batches are used again: no Deliver keeps one.
+// batches recycles the slices given to Deliver, which keeps none.
 var batches = sync.Pool{New: func() any { return new([]edda.Work) }}
 
-// deliver hands a batch to the lane's destination, beside the loop.
+// deliver gives a batch to the lane's destination, in a goroutine of its own.
 func (r *Relay) deliver(ctx context.Context, l *lane, items []*item) {
 	l.active++
 	batch := batches.Get().(*[]edda.Work)
@@ -236,7 +236,7 @@ func (r *Relay) deliver(ctx context.Context, l *lane, items []*item) {
 		// gofail: var outboxRead struct{}
 		errs := r.send(ctx, l, work)
 		// gofail: var outboxPublished struct{}
-		errs = r.rejected(ctx, work, errs)
+		errs = r.handleRejections(ctx, work, errs)
 		clear(work)
 		*batch = work[:0]
 		batches.Put(batch)
@@ -244,7 +244,7 @@ func (r *Relay) deliver(ctx context.Context, l *lane, items []*item) {
 	}()
 }
 
-// send delivers where the process may.
+// send calls Deliver if the fence lets it.
 func (r *Relay) send(ctx context.Context, l *lane, work []edda.Work) []error {
 	if r.o.Fence != nil {
 		if err := r.o.Fence(ctx); err != nil {
@@ -254,8 +254,8 @@ func (r *Relay) send(ctx context.Context, l *lane, work []edda.Work) []error {
 	return l.Destination.Deliver(ctx, work)
 }
 
-// settle takes the outcome of a Deliver.
-func (r *Relay) settle(d delivery) {
+// deliveryDone handles the outcome of a Deliver.
+func (r *Relay) deliveryDone(d delivery) {
 	d.lane.active--
 	now, accepted, failed := time.Now(), 0, 0
 	var after time.Duration
@@ -268,14 +268,14 @@ func (r *Relay) settle(d delivery) {
 			continue
 		}
 		failed, last = failed+1, err
-		after = max(after, askedFor(err))
+		after = max(after, retryDelay(err))
 		r.fail(it, err, now)
 	}
 	if accepted+failed > 0 {
-		r.judge(d.lane, accepted, failed, last)
+		r.updateHealth(d.lane, accepted, failed, last)
 	}
 	if after > 0 {
-		d.lane.until = later(d.lane.until, now.Add(after))
+		d.lane.until = latest(d.lane.until, now.Add(after))
 	}
 	for _, it := range d.items {
 		it.chain.release()
@@ -289,7 +289,7 @@ func errorOf(errs []error, i int) error {
 	return nil
 }
 
-func askedFor(err error) time.Duration {
+func retryDelay(err error) time.Duration {
 	var c *edda.Classified
 	if errors.As(err, &c) {
 		return c.After
@@ -297,35 +297,35 @@ func askedFor(err error) time.Duration {
 	return 0
 }
 
-func later(a, b time.Time) time.Time {
+func latest(a, b time.Time) time.Time {
 	if b.After(a) {
 		return b
 	}
 	return a
 }
 
-// accept takes a row out of its instance's chain; an effect's row stays in the
-// store until its result is committed.
+// accept removes an accepted row from its chain and schedules its removal. An effect's row stays
+// in the store until its result is committed.
 func (r *Relay) accept(it *item) {
 	it.lane.accepted.Inc()
 	r.unchain(it)
 	if it.row.Work.Kind == edda.WorkEffect {
-		r.end(it)
+		r.forget(it)
 		return
 	}
 	r.accepted = append(r.accepted, it)
 }
 
-// fail puts a row aside for a while; its instance's later rows for the same
-// destination wait behind it.
+// fail sets a row aside until its next attempt. The instance's later rows for the same destination
+// wait behind it.
 func (r *Relay) fail(it *item, err error, now time.Time) {
 	it.fails++
 	r.metrics.failed(it.lane)
 	if it.fails == 1 && !it.lane.down && !r.stopping {
 		r.o.Log.Warn("work was not accepted, trying again", workFields(it, err)...)
 	}
-	wait := max(backoff(it.fails, r.o.Jitter()), askedFor(err))
-	it.lane.later(it, now.Add(wait))
+	wait := max(retryPause(it.fails, r.o.Jitter()), retryDelay(err))
+	it.lane.retryAt(it, now.Add(wait))
 }
 
 func workFields(it *item, err error) []zap.Field {
@@ -335,8 +335,8 @@ func workFields(it *item, err error) []zap.Field {
 		zap.String("trace", w.Trace), zap.Error(err)}
 }
 
-// judge decides whether the destination is up, from what it just did.
-func (r *Relay) judge(l *lane, accepted, failed int, err error) {
+// updateHealth decides whether the destination is down, from the outcome of one Deliver.
+func (r *Relay) updateHealth(l *lane, accepted, failed int, err error) {
 	if accepted > 0 {
 		r.up(l)
 		return
@@ -345,17 +345,17 @@ func (r *Relay) judge(l *lane, accepted, failed int, err error) {
 	if l.failures < downAfter || r.stopping {
 		return
 	}
-	l.rounds++
-	l.until = later(l.until, time.Now().Add(backoff(l.rounds, r.o.Jitter())))
+	l.probes++
+	l.until = latest(l.until, time.Now().Add(retryPause(l.probes, r.o.Jitter())))
 	if !l.down {
 		r.o.Log.Error("destination is down: its work waits in the store", zap.String("destination", l.Name), zap.Error(err))
 		r.setDown(l, true)
-		r.releaseAll() // what waited for this one out of order may pass
+		r.releaseAll() // rows for other destinations may overtake the rows of this one
 	}
 }
 
 func (r *Relay) up(l *lane) {
-	l.failures, l.rounds = 0, 0
+	l.failures, l.probes = 0, 0
 	if !l.down {
 		return
 	}
@@ -375,11 +375,11 @@ func (r *Relay) releaseAll() {
 	}
 }
 
-// remove has what was accepted removed, one change at a time: it goes with the commit
-// of others, so that what they wait for does not wait behind a commit of its own. Who
-// waits for the outbox to be flushed does not wait for others.
+// remove starts the removal of accepted rows, one change at a time. The change joins the next
+// commit within removeWithin, so that inputs do not wait behind a commit of the relay. With a
+// Flush waiting it commits at once.
 func (r *Relay) remove(ctx context.Context) {
-	if r.removing || len(r.accepted) == 0 || time.Now().Before(r.rest) {
+	if r.removing || len(r.accepted) == 0 || time.Now().Before(r.removeAfter) {
 		return
 	}
 	within := removeWithin
@@ -406,7 +406,7 @@ func (r *Relay) removalOf(items []*item) removal {
 	return d
 }
 
-// change is what is committed, after a commit that had these marks.
+// change is the store change of a removal; before are the marks that the last one committed.
 func (d removal) change(before []edda.Mark) store.Change {
 	c := store.Change{Delivered: make([]ulid.ULID, len(d.items))}
 	for i, it := range d.items {
@@ -420,74 +420,74 @@ func (d removal) change(before []edda.Mark) store.Change {
 	return c
 }
 
-// cleaned takes the outcome of a clean-up commit. Rows count as held until they
-// are gone, so a store that cannot be written stops the relay from running ahead.
-func (r *Relay) cleaned(d removal) {
+// removalDone handles the outcome of a removal. Rows count as held until they are removed, so that
+// the relay does not run ahead of a store that cannot be written.
+func (r *Relay) removalDone(d removal) {
 	// gofail: var outboxMarked struct{}
 	r.removing = false
 	if d.err != nil {
-		if !errors.Is(d.err, context.Canceled) { // who stops removes what is left
-			r.complain("remove delivered work", d.err)
+		if !errors.Is(d.err, context.Canceled) { // stop removes the rows after ctx has ended
+			r.logOnce("remove delivered work", d.err)
 		}
-		r.rest = time.Now().Add(lookEvery)
+		r.removeAfter = time.Now().Add(lookEvery)
 		r.accepted = append(d.items, r.accepted...)
 		return
 	}
 	r.marks = d.marks
 	for _, it := range d.items {
-		r.end(it)
+		r.forget(it)
 	}
 }
 
-// end lets go of an item that is done, whose row its caller may still look at. What a
-// destination took is its own.
-func (r *Relay) end(it *item) {
-	it.lane.letGo(it.row)
-	if !it.kept {
-		r.ended = append(r.ended, it)
+// forget stops holding an item and recycles it in the next round, because the caller may still
+// read its row. An item that a taker took is not recycled: the destination owns it.
+func (r *Relay) forget(it *item) {
+	it.lane.removeHeld(it.row)
+	if !it.taken {
+		r.forgotten = append(r.forgotten, it)
 	}
 }
 
-// reuse empties the items that have ended, and keeps some of them.
-func (r *Relay) reuse() {
-	for _, it := range r.ended {
+// recycle clears the forgotten items and keeps up to maxSpare of them for reuse.
+func (r *Relay) recycle() {
+	for _, it := range r.forgotten {
 		*it = item{}
-		if len(r.spare) < maxSpare {
-			r.spare = append(r.spare, it)
+		if len(r.freeItems) < maxSpare {
+			r.freeItems = append(r.freeItems, it)
 		}
 	}
-	clear(r.ended)
-	r.ended = r.ended[:0]
+	clear(r.forgotten)
+	r.forgotten = r.forgotten[:0]
 }
 
-// item is an empty one.
-func (r *Relay) item() *item {
-	n := len(r.spare)
+// newItem returns an empty item.
+func (r *Relay) newItem() *item {
+	n := len(r.freeItems)
 	if n == 0 {
 		return new(item)
 	}
-	it := r.spare[n-1]
-	r.spare = r.spare[:n-1]
+	it := r.freeItems[n-1]
+	r.freeItems = r.freeItems[:n-1]
 	return it
 }
 
-// complain logs an error of the store once, until it is another one.
-func (r *Relay) complain(doing string, err error) {
-	if text := doing + ": " + err.Error(); text != r.complaint {
-		r.complaint = text
+// logOnce logs an error of the store, unless it was the last one logged.
+func (r *Relay) logOnce(doing string, err error) {
+	if text := doing + ": " + err.Error(); text != r.lastError {
+		r.lastError = text
 		r.o.Log.Error(doing, zap.Error(err))
 	}
 }
 
-// stop waits for what is under way and removes what was accepted.
+// stop waits for the deliveries and the removal in flight, then removes what was accepted.
 func (r *Relay) stop(ctx context.Context) error {
 	r.stopping = true
 	for r.underway() {
 		select {
 		case d := <-r.delivered:
-			r.settle(d)
+			r.deliveryDone(d)
 		case d := <-r.removed:
-			r.cleaned(d)
+			r.removalDone(d)
 		}
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopWithin)

@@ -25,13 +25,13 @@ var facts = []edda.WorkKind{edda.WorkFact, edda.WorkEffect, edda.WorkRevoke}
 
 func TestRelayDeliversInOrderAndRemoves(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		db, h := newShelf(), newHarbour(t)
+		db, h := newMemStore(), newFakeDestination(t)
 		db.put(fact("a", "1"), fact("b", "1"), fact("c", "1"))
 		start(t, db, Options{Lanes: []Lane{h.lane("nats", facts...)}})
 		wantIDs(t, h, "a", "b", "c")
 		db.put(fact("d", "1"))
 		wantIDs(t, h, "a", "b", "c", "d")
-		tidied()
+		waitRemoved()
 		if db.size() != 0 {
 			t.Errorf("%d rows left", db.size())
 		}
@@ -40,7 +40,7 @@ func TestRelayDeliversInOrderAndRemoves(t *testing.T) {
 
 func TestWhatWasPublishedLastIsCommittedWithTheRowsThatGo(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		db, h := newShelf(), newHarbour(t)
+		db, h := newMemStore(), newFakeDestination(t)
 		marks := func() []edda.Mark {
 			h.mu.Lock()
 			defer h.mu.Unlock()
@@ -48,14 +48,14 @@ func TestWhatWasPublishedLastIsCommittedWithTheRowsThatGo(t *testing.T) {
 		}
 		start(t, db, Options{Lanes: []Lane{h.lane("nats", facts...)}, Marks: marks})
 		for _, step := range []struct{ id, want string }{{"a", "other x, S a"}, {"b", "S b"}, {"c", "S c"}} {
-			if step.id == "c" { // what was refused is not forgotten
+			if step.id == "c" { // a refused row is tried again
 				db.breakWith(errDown)
 			}
 			db.put(fact(step.id, "1"))
-			tidied()
+			waitRemoved()
 			db.breakWith(nil)
 			time.Sleep(lookEvery)
-			tidied()
+			waitRemoved()
 			var got []string
 			for _, m := range db.marks {
 				got = append(got, m.Stream+" "+m.ID)
@@ -69,7 +69,7 @@ func TestWhatWasPublishedLastIsCommittedWithTheRowsThatGo(t *testing.T) {
 
 func TestRelayTakesABatchOfWhatWaits(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		db, h := newShelf(), newHarbour(t)
+		db, h := newMemStore(), newFakeDestination(t)
 		for i, id := range names("w", 100) {
 			db.put(fact(id, fmt.Sprint(i)))
 		}
@@ -78,18 +78,18 @@ func TestRelayTakesABatchOfWhatWaits(t *testing.T) {
 		if !slices.Equal(h.sizes, []int{100}) {
 			t.Errorf("batches %v, want one of 100", h.sizes)
 		}
-		tidied()
+		waitRemoved()
 		if db.commits != 1 {
 			t.Errorf("%d clean-up commits, want one", db.commits)
 		}
 	})
 }
 
-// A trickle of work does not cost a clean-up transaction for each row.
+// A trickle of work does not cost one transaction a row.
 func TestRelayRemovesATrickleTogether(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const rows = 100
-		db, h := newShelf(), newHarbour(t)
+		db, h := newMemStore(), newFakeDestination(t)
 		r := start(t, db, Options{Lanes: []Lane{h.lane("nats", facts...)}})
 		for i := range rows {
 			db.put(fact(fmt.Sprint(i), fmt.Sprint(i)))
@@ -101,7 +101,7 @@ func TestRelayRemovesATrickleTogether(t *testing.T) {
 				}
 			}
 		}
-		tidied()
+		waitRemoved()
 		most := 1 + rows*int(time.Millisecond)/int(removeWithin)
 		if db.size() != 0 || db.commits > most {
 			t.Errorf("%d rows left after %d clean-up commits, want none after at most %d", db.size(), db.commits, most)
@@ -117,7 +117,7 @@ func TestRelayRemovesATrickleTogether(t *testing.T) {
 
 func TestRelayRemovesAfterAFailureWithoutHaste(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		db, h := newShelf(), newHarbour(t)
+		db, h := newMemStore(), newFakeDestination(t)
 		start(t, db, Options{Lanes: []Lane{h.lane("nats", append(facts, edda.WorkResult)...)}})
 		db.put(work("g", edda.WorkResult, "g"))
 		synctest.Wait()
@@ -134,7 +134,7 @@ func TestRelayRemovesAfterAFailureWithoutHaste(t *testing.T) {
 
 func TestRelayFailingRowBlocksOnlyItsInstance(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		db, h := newShelf(), newHarbour(t)
+		db, h := newMemStore(), newFakeDestination(t)
 		h.refuse = func(w edda.Work) error {
 			if w.ID == "a1" {
 				return errDown
@@ -152,7 +152,7 @@ func TestRelayFailingRowBlocksOnlyItsInstance(t *testing.T) {
 
 func TestRelayDeadDestinationDoesNotStopTheOthers(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		db, nats, gateway := newShelf(), newHarbour(t), newHarbour(t)
+		db, nats, gateway := newMemStore(), newFakeDestination(t), newFakeDestination(t)
 		gateway.refuse = alwaysNo
 		for i := range 3 * maxHeld {
 			db.put(command(fmt.Sprintf("c%d", i), fmt.Sprintf("i%d", i)))
@@ -172,14 +172,14 @@ func TestRelayDeadDestinationDoesNotStopTheOthers(t *testing.T) {
 	})
 }
 
-// TestWhatIsTakenAtOnceSaysNothingOfTheDestination: effects are handed over within
-// the process while the server is away.
+// TestWhatIsTakenAtOnceSaysNothingOfTheDestination: effects that Take accepts inside the process
+// do not make a destination count as up while the server is away.
 func TestWhatIsTakenAtOnceSaysNothingOfTheDestination(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		db, h := newShelf(), newHarbour(t)
+		db, h := newMemStore(), newFakeDestination(t)
 		h.refuse = func(edda.Work) error { return errDown }
 		l := h.lane("nats", facts...)
-		l.Destination = &porter{harbour: h, asked: map[string]int{}}
+		l.Destination = &fakeTaker{fakeDestination: h, asked: map[string]int{}}
 		core, logs := observer.New(zap.InfoLevel)
 		start(t, db, Options{Lanes: []Lane{l}, Log: zap.New(core)})
 		for i := range 300 {
@@ -196,7 +196,7 @@ func TestWhatIsTakenAtOnceSaysNothingOfTheDestination(t *testing.T) {
 
 func TestRelayDownDestinationIsAskedSeldom(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		db, h := newShelf(), newHarbour(t)
+		db, h := newMemStore(), newFakeDestination(t)
 		h.refuse = alwaysNo
 		for i, id := range names("w", 1000) {
 			db.put(fact(id, fmt.Sprint(i)))
@@ -224,26 +224,26 @@ func TestRelayDownDestinationIsAskedSeldom(t *testing.T) {
 
 func TestRelayOrderAcrossDestinations(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		db, nats, gateway := newShelf(), newHarbour(t), newHarbour(t)
+		db, nats, gateway := newMemStore(), newFakeDestination(t), newFakeDestination(t)
 		gateway.delay = time.Second
 		db.put(command("first", "a"), fact("second", "a"))
 		start(t, db, Options{Lanes: []Lane{nats.lane("nats", facts...), gateway.lane("gateway", edda.WorkCommand)}})
-		wantIDs(t, nats) // the command is under way
+		wantIDs(t, nats) // the command is in flight
 		time.Sleep(time.Second)
 		wantIDs(t, nats, "second")
 		gateway.refusing(alwaysNo)
 		db.put(command("third", "a"), fact("fourth", "a"))
 		time.Sleep(1500 * time.Millisecond)
-		wantIDs(t, nats, "second", "fourth") // a destination that fails is passed by
+		wantIDs(t, nats, "second", "fourth") // later rows overtake those of a failing destination
 		wantIDs(t, gateway, "first")
 	})
 }
 
-// TestWhatAResultSetsOffWaitsForItsCopy, also where it goes to another destination and
-// that of the copy is down: a restored store has only the copy to know the result by.
+// TestWhatAResultSetsOffWaitsForItsCopy also where the work goes to another destination and that
+// of the echo is down, because a restored store knows the result only by its echo.
 func TestWhatAResultSetsOffWaitsForItsCopy(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		db, nats, gateway := newShelf(), newHarbour(t), newHarbour(t)
+		db, nats, gateway := newMemStore(), newFakeDestination(t), newFakeDestination(t)
 		nats.refusing(alwaysNo)
 		for i := range 2 * downAfter {
 			db.put(fact(fmt.Sprint("f", i), fmt.Sprint("other", i)))
@@ -258,11 +258,11 @@ func TestWhatAResultSetsOffWaitsForItsCopy(t *testing.T) {
 	})
 }
 
-// TestWhatAResultSetOffPassedItsCopyWhereThatDidNotFit: its lane held as much as it may,
-// and left the copy in the store, where nothing waited for it.
+// TestWhatAResultSetOffPassedItsCopyWhereThatDidNotFit: the echo's lane was full and left the echo
+// in the store, where no row waited for it.
 func TestWhatAResultSetOffPassedItsCopyWhereThatDidNotFit(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		db, nats, gateway := newShelf(), newHarbour(t), newHarbour(t)
+		db, nats, gateway := newMemStore(), newFakeDestination(t), newFakeDestination(t)
 		nats.refusing(alwaysNo)
 		for i := range maxHeld {
 			db.put(fact(fmt.Sprint("f", i), fmt.Sprint("other", i)))
@@ -289,7 +289,7 @@ func TestWhatAResultSetOffPassedItsCopyWhereThatDidNotFit(t *testing.T) {
 
 func TestRelayHighBeforeNormalWithoutStarving(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		db, h := newShelf(), newHarbour(t)
+		db, h := newMemStore(), newFakeDestination(t)
 		for i := range 20 {
 			db.put(fact(fmt.Sprintf("n%d", i), fmt.Sprintf("n%d", i)))
 		}
@@ -311,7 +311,7 @@ func TestRelayHighBeforeNormalWithoutStarving(t *testing.T) {
 
 func TestRelayEffectStaysUntilItsResult(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		db, h := newShelf(), newHarbour(t)
+		db, h := newMemStore(), newFakeDestination(t)
 		db.put(effect("e", "a"), fact("f", "a"))
 		start(t, db, Options{Lanes: []Lane{h.lane("nats", facts...)}})
 		wantIDs(t, h, "e", "f")
@@ -320,7 +320,7 @@ func TestRelayEffectStaysUntilItsResult(t *testing.T) {
 		if db.size() != 1 {
 			t.Fatalf("%d rows left, want the effect's", db.size())
 		}
-		time.Sleep(time.Minute) // swept once between one minute and two
+		time.Sleep(time.Minute) // one sweep between one minute and two
 		wantIDs(t, h, "e", "f", "e")
 		time.Sleep(24 * time.Hour)
 		synctest.Wait()
@@ -332,7 +332,7 @@ func TestRelayEffectStaysUntilItsResult(t *testing.T) {
 
 func TestRelayRepublishesAfterReconnect(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		db, h := newShelf(), newHarbour(t)
+		db, h := newMemStore(), newFakeDestination(t)
 		db.put(effect("e", "a"), effect("g", "b"))
 		r := start(t, db, Options{Lanes: []Lane{h.lane("nats", facts...)}})
 		wantIDs(t, h, "e", "g")
@@ -343,7 +343,7 @@ func TestRelayRepublishesAfterReconnect(t *testing.T) {
 		time.Sleep(time.Hour)
 		h.refusing(yes)
 		before := len(h.ids())
-		r.Republish() // also ends the wait of what failed
+		r.Republish() // also retries the failed rows
 		synctest.Wait()
 		if got := h.ids()[before:]; !slices.Contains(got, "f") {
 			t.Errorf("accepted %v after reconnect, want f among them", got)
@@ -353,7 +353,7 @@ func TestRelayRepublishesAfterReconnect(t *testing.T) {
 
 func TestRelayRepublishesMoreThanItHolds(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		db, h := newShelf(), newHarbour(t)
+		db, h := newMemStore(), newFakeDestination(t)
 		for i := range 2*maxHeld + 7 {
 			db.put(effect(fmt.Sprintf("e%d", i), fmt.Sprint(i)))
 		}
@@ -369,7 +369,7 @@ func TestRelayRepublishesMoreThanItHolds(t *testing.T) {
 		r.Republish()
 		synctest.Wait()
 		held := r.lanes[0].held
-		h.refusing(yes) // also orders this read before the relay goes on
+		h.refusing(yes) // also orders the read above before the relay continues
 		if held > maxHeld || held < maxHeld/2 {
 			t.Errorf("%d rows held, want at most %d", held, maxHeld)
 		}
@@ -389,7 +389,7 @@ func TestRelayRepublishesMoreThanItHolds(t *testing.T) {
 
 func TestRelayEffectThatNeverWentOutGoesBeforeItsRevoke(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		db, h := newShelf(), newHarbour(t)
+		db, h := newMemStore(), newFakeDestination(t)
 		h.refuse = alwaysNo
 		revoke := work("r", edda.WorkRevoke, "a")
 		revoke.CommandID = "e"
@@ -409,7 +409,7 @@ func TestRelayEffectThatNeverWentOutGoesBeforeItsRevoke(t *testing.T) {
 
 func TestRelayRetryAfterPausesTheDestination(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		db, h := newShelf(), newHarbour(t)
+		db, h := newMemStore(), newFakeDestination(t)
 		busy := &edda.Classified{Class: edda.Temporary, Err: errDown, After: time.Minute}
 		h.refuse = func(edda.Work) error { return busy }
 		l := h.lane("gateway", edda.WorkFact)
@@ -432,7 +432,7 @@ func TestRelayRetryAfterPausesTheDestination(t *testing.T) {
 
 func TestRelayRejection(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		db, h, j := newShelf(), newHarbour(t), &judge{broken: errDown}
+		db, h, j := newMemStore(), newFakeDestination(t), &fakeRejecter{broken: errDown}
 		h.refuse = func(w edda.Work) error {
 			if w.ID == "ok" {
 				return nil
@@ -441,7 +441,7 @@ func TestRelayRejection(t *testing.T) {
 		}
 		db.put(command("no", "a"), command("ok", "a"), fact("too big", "b"))
 		start(t, db, Options{Lanes: []Lane{h.lane("all", edda.WorkCommand, edda.WorkFact)}, Rejecter: j})
-		wantIDs(t, h) // the saga could not be told: the row is not delivered
+		wantIDs(t, h) // telling the saga failed: the row is not delivered
 		j.mu.Lock()
 		j.broken = nil
 		j.mu.Unlock()
@@ -456,17 +456,17 @@ func TestRelayRejection(t *testing.T) {
 	})
 }
 
-// TestAParentWaitedForEverForAChildWhoseMessageIsTooLarge stands for every
-// start and end that its destination refuses for good.
+// TestAParentWaitedForEverForAChildWhoseMessageIsTooLarge stands for every start and end that its
+// destination rejects.
 func TestAParentWaitedForEverForAChildWhoseMessageIsTooLarge(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		db, h, j := newShelf(), newHarbour(t), &judge{}
+		db, h, j := newMemStore(), newFakeDestination(t), &fakeRejecter{}
 		h.refuse = func(edda.Work) error { return &Rejection{Code: "too-large", Message: "too large"} }
 		begin, end := fact("begin", "a"), fact("end", "b")
 		begin.Kind, end.Kind = edda.WorkStart, edda.WorkEnd
 		db.put(begin, end)
 		start(t, db, Options{Lanes: []Lane{h.lane("all", edda.WorkStart, edda.WorkEnd)}, Rejecter: j})
-		tidied()
+		waitRemoved()
 		if len(j.rejected) != 2 || db.size() != 0 || len(db.dead) != 0 {
 			t.Errorf("told %v, %d rows left, dead letters %v", j.rejected, db.size(), db.dead)
 		}
@@ -475,11 +475,11 @@ func TestAParentWaitedForEverForAChildWhoseMessageIsTooLarge(t *testing.T) {
 
 func TestARejectionThatNobodyCanBeToldIsADeadLetter(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		db, h, j := newShelf(), newHarbour(t), &judge{broken: edda.Classify(edda.Permanent, "no subject")}
+		db, h, j := newMemStore(), newFakeDestination(t), &fakeRejecter{broken: edda.Classify(edda.Permanent, "no subject")}
 		h.refuse = func(edda.Work) error { return &Rejection{Code: "subject", Message: "too long"} }
 		db.put(command("no", "a"))
 		start(t, db, Options{Lanes: []Lane{h.lane("all", edda.WorkCommand)}, Rejecter: j})
-		tidied()
+		waitRemoved()
 		if db.size() != 0 || len(db.dead) != 1 {
 			t.Errorf("%d rows left, dead letters %v", db.size(), db.dead)
 		}
@@ -488,7 +488,7 @@ func TestARejectionThatNobodyCanBeToldIsADeadLetter(t *testing.T) {
 
 func TestRelayStopsWithWhatWasAcceptedRemoved(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		db, h := newShelf(), newHarbour(t)
+		db, h := newMemStore(), newFakeDestination(t)
 		h.delay = time.Second
 		r, err := newRelay(db, Options{Lanes: []Lane{h.lane("nats", facts...)}, Jitter: half})
 		if err != nil {
@@ -508,7 +508,7 @@ func TestRelayStopsWithWhatWasAcceptedRemoved(t *testing.T) {
 
 func TestRelayUnwritableStoreStopsItFromRunningAhead(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		db, h := newShelf(), newHarbour(t)
+		db, h := newMemStore(), newFakeDestination(t)
 		db.broken = errBroken
 		for i := range 2 * maxHeld {
 			db.put(fact(fmt.Sprintf("w%d", i), fmt.Sprintf("i%d", i)))
@@ -533,7 +533,7 @@ func TestRelayUnwritableStoreStopsItFromRunningAhead(t *testing.T) {
 
 func TestFlush(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		db, nats, gateway := newShelf(), newHarbour(t), newHarbour(t)
+		db, nats, gateway := newMemStore(), newFakeDestination(t), newFakeDestination(t)
 		nats.delay = time.Second
 		r := start(t, db, Options{Lanes: []Lane{nats.lane("nats", facts...), gateway.lane("gateway", edda.WorkCommand)}})
 		db.put(fact("a", "a"), fact("b", "a"), effect("e", "a"), command("c", "b"))
@@ -559,12 +559,12 @@ func TestFlush(t *testing.T) {
 
 func TestRelayWorkWithoutDestinationStays(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		db, h := newShelf(), newHarbour(t)
+		db, h := newMemStore(), newFakeDestination(t)
 		core, logs := observer.New(zap.ErrorLevel)
 		start(t, db, Options{Lanes: []Lane{h.lane("nats", facts...)}, Log: zap.New(core)})
 		db.put(work("m", edda.WorkMessage, "a"), work("m2", edda.WorkMessage, "a"), fact("f", "a"))
 		wantIDs(t, h, "f")
-		tidied()
+		waitRemoved()
 		if db.size() != 2 || logs.Len() != 1 {
 			t.Errorf("%d rows left, %d complaints", db.size(), logs.Len())
 		}
@@ -573,7 +573,7 @@ func TestRelayWorkWithoutDestinationStays(t *testing.T) {
 
 func TestRelayMetrics(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		db, h, reg := newShelf(), newHarbour(t), prometheus.NewRegistry()
+		db, h, reg := newMemStore(), newFakeDestination(t), prometheus.NewRegistry()
 		h.refuse = alwaysNo
 		db.put(effect("e", "a"))
 		start(t, db, Options{Lanes: []Lane{h.lane("nats", facts...)}, Metrics: reg})
@@ -638,8 +638,8 @@ func millis(rt *rapid.T, most int, label string) time.Duration {
 	return time.Duration(rapid.IntRange(0, most).Draw(rt, label)) * time.Millisecond
 }
 
-// Whatever fails, each destination accepts the rows of one instance in commit
-// order, every row once or more, and nothing is left but effects.
+// Under any failures, each destination accepts the rows of one instance in commit order and every
+// row at least once. Only effects stay in the outbox.
 func TestRelayKeepsOrderUnderRandomFailures(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		p, problem := drawPlan(rt), ""
@@ -650,9 +650,9 @@ func TestRelayKeepsOrderUnderRandomFailures(t *testing.T) {
 	})
 }
 
-// run says what went wrong.
+// run executes the plan and returns what went wrong, or nothing.
 func (p plan) run(t *testing.T) string {
-	db, nats, gateway := newShelf(), newHarbour(t), newHarbour(t)
+	db, nats, gateway := newMemStore(), newFakeDestination(t), newFakeDestination(t)
 	var n atomic.Int32
 	flaky := func(edda.Work) error {
 		if i := int(n.Add(1)); i < 60 && p.fails[i%len(p.fails)] < 4 {
@@ -683,8 +683,8 @@ func (p plan) run(t *testing.T) string {
 	return disorder(nats) + disorder(gateway)
 }
 
-// disorder looks at the first acceptance of every row.
-func disorder(h *harbour) string {
+// disorder describes the first row that was accepted out of order, by first acceptances.
+func disorder(h *fakeDestination) string {
 	seen, last := map[string]bool{}, map[edda.Key]string{}
 	for _, w := range h.got {
 		if seen[w.ID] {
@@ -701,12 +701,12 @@ func disorder(h *harbour) string {
 
 func TestNothingGoesOutBeforeItMay(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		db, nats, may := newShelf(), newHarbour(t), make(chan struct{})
+		db, nats, may := newMemStore(), newFakeDestination(t), make(chan struct{})
 		r := start(t, db, Options{Lanes: []Lane{nats.lane("nats", facts...)}, After: may})
 		db.put(fact("a", "a"))
 		time.Sleep(time.Hour)
 		wantIDs(t, nats)
-		if err := r.Flush(t.Context()); !errors.Is(err, errNotBegun) {
+		if err := r.Flush(t.Context()); !errors.Is(err, errNotStarted) {
 			t.Errorf("Flush: %v", err)
 		}
 		close(may)
@@ -717,17 +717,17 @@ func TestNothingGoesOutBeforeItMay(t *testing.T) {
 	})
 }
 
-// porter is a destination that takes effects at once, unless it is busy.
-type porter struct {
-	*harbour
-	sync.Mutex // guards what follows
+// fakeTaker is a destination that takes effects at once, unless it is busy.
+type fakeTaker struct {
+	*fakeDestination
+	sync.Mutex // guards the fields below
 	busy       bool
 	took       []string
-	kept       []*edda.Work // the same, as they were given
+	kept       []*edda.Work // pointers to the same, as Take got them
 	asked      map[string]int
 }
 
-func (p *porter) Take(w *edda.Work) bool {
+func (p *fakeTaker) Take(w *edda.Work) bool {
 	p.Lock()
 	defer p.Unlock()
 	p.asked[w.ID]++
@@ -738,12 +738,12 @@ func (p *porter) Take(w *edda.Work) bool {
 	return true
 }
 
-// TestATakerWaitsForNoBatch: neither for one that is under way, nor for a destination
-// that is down; but for what goes first of its instance. What it leaves is delivered.
+// TestATakerWaitsForNoBatch: an item is taken during a Deliver and while the destination is down,
+// but not before an earlier row of its instance. Deliver gets what Take refuses.
 func TestATakerWaitsForNoBatch(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		db, h := newShelf(), newHarbour(t)
-		p := &porter{harbour: h, asked: map[string]int{}}
+		db, h := newMemStore(), newFakeDestination(t)
+		p := &fakeTaker{fakeDestination: h, asked: map[string]int{}}
 		h.delay = time.Second
 		l := h.lane("nats", append(facts, edda.WorkResult)...)
 		l.Destination = p
@@ -760,7 +760,7 @@ func TestATakerWaitsForNoBatch(t *testing.T) {
 		db.put(fact("f", "1"))
 		took()
 		db.put(effect("e1", "2"), work("copy", edda.WorkResult, "3"), effect("e3", "3"), effect("e4", "4"))
-		took("e1", "e4") // while f is under way
+		took("e1", "e4") // while f is in flight
 		time.Sleep(time.Second)
 		took("e1", "e4")
 		time.Sleep(time.Second)

@@ -11,54 +11,54 @@ import (
 	"edda/store"
 )
 
-// scan reads the next rows of the lanes that have room, and tells whether there
-// are more. A lane that is full leaves its rows in the store and catches up
-// later from its own cursor, so it stops no other.
+// scan reads the next rows of the lanes that have room, and reports whether there are more. A full
+// lane leaves its rows in the store and catches up later from its own cursor, so that it stops no
+// other lane.
 func (r *Relay) scan() bool {
-	if !r.fresh && !r.anyHungry() {
+	if !r.scanDue && !r.anyWantsScan() {
 		return false
 	}
-	from, room := r.from()
+	from, room := r.scanFrom()
 	if !room {
-		r.fresh = false
+		r.scanDue = false
 		return false
 	}
 	rows, err := r.page(from)
 	defer clear(rows)
 	if err != nil {
-		r.fresh = false // the slow tick looks again
-		r.complain("read the outbox", err)
+		r.scanDue = false // the slow tick scans again
+		r.logOnce("read the outbox", err)
 		return false
 	}
-	r.takeAll(rows)
-	r.fresh = len(rows) > 0 // a page ends by its bytes, too
-	return r.fresh
+	r.admitAll(rows)
+	r.scanDue = len(rows) > 0 // the bytes of a page are bounded, too, so a short page is not the last
+	return r.scanDue
 }
 
-// page reads the next rows after one. Who has looked at them clears them: the next page
-// takes their place.
+// page reads the next rows after an id. The caller must clear them, because the next page reuses
+// the buffer.
 func (r *Relay) page(after ulid.ULID) (rows []store.Row, err error) {
 	rows, err = r.db.AppendOutbox(r.rows[:0], after, scanRows)
 	r.rows = rows[:0]
 	return rows, err
 }
 
-func (r *Relay) anyHungry() bool {
+func (r *Relay) anyWantsScan() bool {
 	for _, l := range r.lanes {
-		if l.hungry() {
+		if l.wantsScan() {
 			return true
 		}
 	}
 	return false
 }
 
-// from is the first cursor of the lanes with room. None has any while a copy lies in the
-// store that its lane cannot hold: what the result set off is behind it.
-func (r *Relay) from() (from ulid.ULID, room bool) {
-	r.copyLeft = r.copyLeft && r.routes[edda.WorkResult].full()
+// scanFrom is the first cursor of the lanes with room. No lane has any while an echo is in the
+// store because its lane has no room: the work that follows from the result is behind it.
+func (r *Relay) scanFrom() (from ulid.ULID, room bool) {
+	r.echoLeft = r.echoLeft && r.routes[edda.WorkResult].full()
 	for _, l := range r.lanes {
-		if l.full() || r.copyLeft {
-			l.behind = true // as far as it knows
+		if l.full() || r.echoLeft {
+			l.behind = true // assumed, until a scan finds no rows
 			continue
 		}
 		l.behind = false
@@ -69,35 +69,35 @@ func (r *Relay) from() (from ulid.ULID, room bool) {
 	return from, room
 }
 
-func (r *Relay) takeAll(rows []store.Row) {
+func (r *Relay) admitAll(rows []store.Row) {
 	if len(rows) == 0 {
 		return
 	}
 	for _, row := range rows {
-		r.take(row)
+		r.admit(row)
 	}
 	last := rows[len(rows)-1].ID
 	for _, l := range r.lanes {
 		if !l.behind && l.cursor.Compare(last) < 0 {
-			l.cursor = last // the rows between are not its own
+			l.cursor = last // the rows before it belong to other lanes
 		}
 	}
 }
 
-// take holds a row unless its lane has it already or is full, or a copy before it was
-// left in the store.
-func (r *Relay) take(row store.Row) {
+// admit holds a row, unless its lane has it already or has no room, or an echo before it stayed in
+// the store.
+func (r *Relay) admit(row store.Row) {
 	l := r.routes[row.Work.Kind]
 	if l == nil {
-		r.strange(row.Work)
+		r.logUnrouted(row.Work)
 		return
 	}
 	if row.ID.Compare(l.cursor) <= 0 {
 		return
 	}
-	if l.behind || l.full() || r.copyLeft {
+	if l.behind || l.full() || r.echoLeft {
 		l.behind = true
-		r.copyLeft = r.copyLeft || row.Work.Kind == edda.WorkResult
+		r.echoLeft = r.echoLeft || row.Work.Kind == edda.WorkResult
 		return
 	}
 	l.cursor = row.ID
@@ -105,39 +105,38 @@ func (r *Relay) take(row store.Row) {
 }
 
 func (r *Relay) hold(row store.Row, l *lane) {
-	l.hold(row)
-	it := r.item()
-	it.row, it.lane, it.chain = row, l, r.chain(row.Work.From)
+	l.addHeld(row)
+	it := r.newItem()
+	it.row, it.lane, it.chain = row, l, r.chainOf(row.Work.From)
 	it.chain.add(it)
 	it.chain.release()
 }
 
-// strange complains, once, about work that has no destination; it stays.
-func (r *Relay) strange(w edda.Work) {
+// logUnrouted logs once a kind that work without a destination arrived. The work stays.
+func (r *Relay) logUnrouted(w edda.Work) {
 	if !r.unrouted[w.Kind] {
 		r.unrouted[w.Kind] = true
 		r.o.Log.Error("work has no destination and stays in the outbox", zap.String("kind", string(w.Kind)), zap.String("work", w.ID))
 	}
 }
 
-// sweep walks the outbox for effects that still wait for their result, a piece
-// at a time: a message may be lost with the power of a NATS server that had
-// acknowledged it.
+// sweep walks the outbox page by page for effects that still wait for their result. It exists
+// because a NATS server that loses power may lose a message that it has acknowledged.
 type sweep struct {
 	active bool
-	all    bool // every one, after a reconnect
+	all    bool // every effect, regardless of its age, after a reconnect
 	cursor ulid.ULID
-	last   time.Time // when the sweep before this one began
+	last   time.Time // start of the sweep before this one
 	began  time.Time
 }
 
-// Republish publishes every effect that waits for its result again, and tries
-// destinations that were down at once. It is for a connection that came back,
-// returns immediately and may be called from anywhere.
+// Republish publishes every effect that waits for its result again, and retries destinations that
+// were down at once. Call it when a connection came back. It does not block and may be called
+// concurrently.
 func (r *Relay) Republish() {
 	select {
 	case r.again <- struct{}{}:
-	default: // one is already asked for
+	default: // one is already pending
 	}
 }
 
@@ -146,15 +145,15 @@ func (r *Relay) republish() {
 	r.sweep = sweep{active: true, all: true, last: r.sweep.last, began: now}
 	for _, l := range r.lanes {
 		l.until = time.Time{}
-		l.hurry(now)
+		l.retryNow(now)
 	}
 }
 
-// sweepOnce looks at one piece, and tells whether there is more to do now.
+// sweepOnce looks at one page, and reports whether more can be done now.
 func (r *Relay) sweepOnce(now time.Time) bool {
 	s := &r.sweep
 	if l := r.routes[edda.WorkEffect]; l == nil || l.full() || l.down {
-		return false // it would only be held back
+		return false // the effect could not be sent
 	}
 	if !s.active && now.Sub(s.last) < sweepAfter {
 		return false
@@ -165,12 +164,12 @@ func (r *Relay) sweepOnce(now time.Time) bool {
 	rows, err := r.page(s.cursor)
 	defer clear(rows)
 	if err != nil {
-		r.complain("sweep the outbox", err)
+		r.logOnce("sweep the outbox", err)
 		rows = nil
 	}
 	for _, row := range rows {
-		if !r.lost(row) {
-			return false // its lane is full: go on from here when it has room
+		if !r.resend(row) {
+			return false // the lane is full: continue here when it has room
 		}
 		s.cursor = row.ID
 	}
@@ -181,9 +180,9 @@ func (r *Relay) sweepOnce(now time.Time) bool {
 	return false
 }
 
-// lost takes a row again if it is an effect that was published long ago. It is
-// false where there is no room for it.
-func (r *Relay) lost(row store.Row) bool {
+// resend holds a row again if it is an effect that is due to be published again. It returns false
+// if the lane has no room.
+func (r *Relay) resend(row store.Row) bool {
 	l := r.routes[row.Work.Kind]
 	switch {
 	case row.Work.Kind != edda.WorkEffect || l == nil:
@@ -201,8 +200,8 @@ func (r *Relay) age(row store.Row, at time.Time) time.Duration {
 	return at.Sub(ulid.Time(row.ID.Time()))
 }
 
-// publishings is how often an effect of an age should have been published
-// again: at one minute, two, four, … and every hour after the first.
+// publishings is how often an effect of this age should have been published again: at one minute,
+// two, four, …, and every hour after the first.
 func publishings(age time.Duration) int {
 	switch {
 	case age < sweepAfter:

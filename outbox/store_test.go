@@ -16,10 +16,10 @@ import (
 	"edda/store"
 )
 
-// openStore runs a real store until the test ends.
+// openStore opens a real store until the test ends.
 func openStore(t *testing.T) *store.DB { return openCounted(t, nil) }
 
-// openCounted runs one that counts its commits.
+// openCounted opens a real store that counts its commits.
 func openCounted(t *testing.T, commits *atomic.Int64) *store.DB {
 	t.Helper()
 	var o store.Options
@@ -55,16 +55,16 @@ func emit(t *testing.T, db *store.DB, instance string, settled []string, w ...ed
 
 func TestRelayOverTheRealStore(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		db, h := openStore(t), newHarbour(t)
+		db, h := openStore(t), newFakeDestination(t)
 		start(t, db, Options{Lanes: []Lane{h.lane("nats", facts...)}})
 		emit(t, db, "a", nil, fact("f1", "a"), effect("e1", "a"), fact("f2", "a"))
 		emit(t, db, "b", nil, fact("g1", "b"))
-		tidied()
+		waitRemoved()
 		if n, _ := db.OutboxSize(); n != 1 || len(h.ids()) != 4 {
 			t.Fatalf("%d rows left of %v, want the effect's", n, h.ids())
 		}
 		emit(t, db, "a", []string{"e1"}, fact("f3", "a"))
-		tidied()
+		waitRemoved()
 		if n, _ := db.OutboxSize(); n != 0 {
 			t.Errorf("%d rows left after the effect's result", n)
 		}
@@ -76,10 +76,10 @@ func TestRelayOverTheRealStore(t *testing.T) {
 	})
 }
 
-// After a restart what was not removed goes out again, under the same ids.
+// After a restart the relay delivers rows that were not removed again, under the same ids.
 func TestRelayAfterARestart(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		db, h := openStore(t), newHarbour(t)
+		db, h := openStore(t), newFakeDestination(t)
 		for i := range 50 {
 			emit(t, db, fmt.Sprint(i), nil, effect(fmt.Sprintf("e%d", i), fmt.Sprint(i)), fact(fmt.Sprintf("f%d", i), fmt.Sprint(i)))
 		}
@@ -109,16 +109,16 @@ func TestRelayAfterARestart(t *testing.T) {
 	})
 }
 
-// TestDeliveredRowsGoWithTheNextCommit, and have none of their own where one comes soon.
+// TestDeliveredRowsGoWithTheNextCommit expects no commit of their own when another comes soon.
 func TestDeliveredRowsGoWithTheNextCommit(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var commits atomic.Int64
-		db, h := openCounted(t, &commits), newHarbour(t)
+		db, h := openCounted(t, &commits), newFakeDestination(t)
 		start(t, db, Options{Lanes: []Lane{h.lane("nats", facts...)}})
 		const n = 50
 		for i := range n {
 			emit(t, db, "a", nil, fact(fmt.Sprint("f", i), "a"))
-			synctest.Wait() // it is delivered
+			synctest.Wait() // until the row is delivered
 			time.Sleep(removeWithin / 2)
 			if rows, _ := db.OutboxSize(); rows != 1 {
 				t.Fatalf("%d rows after %d commits, want that of the last", rows, i+1)
@@ -127,18 +127,18 @@ func TestDeliveredRowsGoWithTheNextCommit(t *testing.T) {
 		if commits.Load() != n {
 			t.Errorf("%d commits of %d", commits.Load(), n)
 		}
-		tidied()
+		waitRemoved()
 		if rows, _ := db.OutboxSize(); rows != 0 || commits.Load() != n+1 {
 			t.Errorf("%d rows, %d commits", rows, commits.Load())
 		}
 	})
 }
 
-// TestARelayThatStopsComplainedOfItsOwnEnd, where what was delivered waited for a commit
-// to be removed with.
+// TestARelayThatStopsComplainedOfItsOwnEnd: the relay logged an error when ctx ended while
+// delivered rows waited to join a commit.
 func TestARelayThatStopsComplainedOfItsOwnEnd(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		db, h := openStore(t), newHarbour(t)
+		db, h := openStore(t), newFakeDestination(t)
 		core, logged := observer.New(zap.ErrorLevel)
 		r, err := newRelay(db, Options{Lanes: []Lane{h.lane("nats", facts...)}, Log: zap.New(core), Jitter: half})
 		if err != nil {
@@ -148,7 +148,7 @@ func TestARelayThatStopsComplainedOfItsOwnEnd(t *testing.T) {
 		ended := make(chan error, 1)
 		go func() { ended <- r.Run(ctx) }()
 		emit(t, db, "a", nil, fact("f1", "a"))
-		synctest.Wait() // it is delivered, and not removed yet
+		synctest.Wait() // until the row is delivered; it is not removed yet
 		cancel()
 		if err := <-ended; err != nil {
 			t.Error(err)

@@ -16,30 +16,30 @@ import (
 )
 
 const (
-	// viewKeys is how many keys are built from one snapshot: the store cannot give
-	// back the pages of what was removed while one is open.
+	// viewKeys bounds the keys built from one snapshot, because the store cannot reuse freed pages
+	// while a snapshot is open.
 	viewKeys = 256
-	// maxTries bounds how often a key is built again because it took something in
-	// meanwhile: far more than a busy one needs.
+	// maxTries bounds how often a key is built again because it took an input in the meantime. A
+	// busy key needs far fewer.
 	maxTries = 100
-	// maxExchanges is how many keys wait for their commit at once: enough for one
-	// commit to take many, few enough to leave live processing its room.
+	// maxExchanges bounds the exchanges in flight: enough for one commit to hold many, few enough
+	// to leave room for live processing.
 	maxExchanges = 64
-	// scanKeys bounds the keys that are listed at once.
+	// scanKeys bounds the keys listed at once.
 	scanKeys = 4096
 )
 
-// errStopping says that the engine takes no more: the replay goes on after the
-// next start.
+// errStopping says that the engine accepts no more exchanges. The replay resumes after the next
+// start.
 var errStopping = errors.New("the engine stops")
 
-// attempt is one replay under way. Nothing is written before everything was built.
+// attempt is one execution of a replay. It writes nothing before it has built everything.
 type attempt struct {
 	*Replayer
 	report  *Report
 	builder *builder
 	expired map[edda.Key]bool
-	fresh   []edda.Key // keys that only the streams know
+	fresh   []edda.Key // keys that the store has no record of
 	changed []edda.Key // to be exchanged
 }
 
@@ -65,7 +65,7 @@ func (r *Replayer) attempt(ctx context.Context, report *Report) error {
 	return nil
 }
 
-// keys calls visit with every key of the saga, and a snapshot for a few at a time.
+// keys calls visit with every key of the saga. Up to viewKeys calls share a snapshot.
 func (a *attempt) keys(ctx context.Context, visit func(*store.View, edda.Key) error) error {
 	after := edda.Key{}
 	for {
@@ -123,7 +123,7 @@ func (a *attempt) inView(ctx context.Context, keys []edda.Key, visit func(*store
 	return nil
 }
 
-// count finds out how much there is to do, and which keys have lost history.
+// count counts the keys and the events to do, and finds the keys whose history has expired.
 func (a *attempt) count(ctx context.Context) error {
 	return a.keys(ctx, func(v *store.View, k edda.Key) error {
 		n, whole, err := v.HistorySize(k)
@@ -142,8 +142,8 @@ func (a *attempt) count(ctx context.Context) error {
 	})
 }
 
-// collect reads what the streams hold and history does not, up to what live
-// processing has applied.
+// collect reads the events that the streams hold and history does not, up to the positions of live
+// processing.
 func (a *attempt) collect(ctx context.Context) error {
 	upto, err := a.db.PositionsOf(a.report.Tenant, a.report.Saga)
 	if err != nil {
@@ -161,18 +161,18 @@ func (a *attempt) collect(ctx context.Context) error {
 		return err
 	}
 	defer func() { c.view.Close() }()
-	first, err := a.streams.Each(ctx, a.report.Tenant, upto, c.take)
+	first, err := a.streams.Each(ctx, a.report.Tenant, upto, c.visit)
 	if err != nil {
 		return fmt.Errorf("read the streams: %w", err)
 	}
 	c.found.sort()
 	missing := gaps(first)
 	a.builder.whole, a.builder.counted = len(missing) == 0, a.expired
-	return a.found(c, missing)
+	return a.noteFound(c, missing)
 }
 
-// found notes what the streams gave, and which keys nothing was recorded of.
-func (a *attempt) found(c *collector, gaps []string) error {
+// noteFound records in the summary what the streams gave, and lists the keys without a record.
+func (a *attempt) noteFound(c *collector, gaps []string) error {
 	for k := range c.found {
 		_, known, err := c.view.Known(k)
 		if err != nil {
@@ -204,14 +204,14 @@ func expiredNote(keys int, whole bool) string {
 	return fmt.Sprintf("the history of %d keys has expired, and the streams do not hold all of what came: these stay as they are", keys)
 }
 
-// buildAll builds everything and compares it; it keeps only which keys to exchange.
+// buildAll builds and compares every key. It keeps only the list of the keys to exchange.
 func (a *attempt) buildAll(ctx context.Context) error {
 	build := func(v *store.View, k edda.Key) error {
 		o, err := a.builder.build(v, k)
 		if err != nil {
 			return err
 		}
-		return a.compared(o)
+		return a.noteBuilt(o)
 	}
 	if err := a.keys(ctx, build); err != nil {
 		return err
@@ -219,8 +219,8 @@ func (a *attempt) buildAll(ctx context.Context) error {
 	return a.inViews(ctx, a.fresh, build)
 }
 
-// compared notes what came of one key.
-func (a *attempt) compared(o *built) error {
+// noteBuilt records the outcome of one key.
+func (a *attempt) noteBuilt(o *built) error {
 	if a.builder.exchanges(o) {
 		a.changed = append(a.changed, o.key)
 	}
@@ -231,45 +231,45 @@ func (a *attempt) compared(o *built) error {
 	}
 	events := o.rows + len(a.builder.extras[o.key])
 	a.metrics.events.Add(float64(events))
-	a.note(a.report, func(s *Summary) { s.take(o, events, found) })
+	a.note(a.report, func(s *Summary) { s.addKey(o, events, found) })
 	return err
 }
 
-func (s *Summary) take(o *built, events int, found []Difference) {
+func (s *Summary) addKey(o *built, events int, found []Difference) {
 	s.KeysDone++
 	s.EventsDone += events
 	switch {
 	case o.skipped:
 		return
 	case o.unbuilt:
-		s.unbuilt(o)
+		s.addUnbuilt(o)
 		return
 	case o.same:
 		s.Same++
-		s.before(o)
+		s.countBefore(o)
 	default:
 		s.Changed++
 	}
 	s.Differences = append(s.Differences, found[:min(len(found), MaxShown-len(s.Differences))]...)
-	s.takeWork(o)
+	s.addWork(o)
 }
 
-func (s *Summary) before(o *built) {
+func (s *Summary) countBefore(o *built) {
 	if o.marked {
 		s.Before++
 	}
 }
 
-func (s *Summary) unbuilt(o *built) {
+func (s *Summary) addUnbuilt(o *built) {
 	s.Unbuilt++
 	if len(s.Notes) < maxNotes {
 		s.Notes = append(s.Notes, fmt.Sprintf("%s stays as it is: %s", o.key.Correlation, o.why))
 	}
 }
 
-// takeWork compares what comes out with what went out.
-func (s *Summary) takeWork(o *built) {
-	all, gone := o.everything(), len(o.emitted)
+// addWork compares the work that came out with the work that went out.
+func (s *Summary) addWork(o *built) {
+	all, gone := o.allWork(), len(o.emitted)
 	s.AllWork += len(all)
 	for _, w := range all {
 		if o.emitted[w.ID] {
@@ -286,9 +286,8 @@ func (s *Summary) takeWork(o *built) {
 	s.GoneWork += max(gone, 0)
 }
 
-// exchangeAll puts what is to be changed in place, many keys at once, so that the
-// engine commits them together. Those that took something in between being built
-// and being exchanged are built again.
+// exchangeAll exchanges the changed keys, many at once, so that the engine commits them together.
+// It builds a key again that took an input after it was built.
 func (a *attempt) exchangeAll(ctx context.Context) error {
 	if a.report.DryRun {
 		return nil
@@ -304,10 +303,10 @@ func (a *attempt) exchangeAll(ctx context.Context) error {
 	return edda.Classify(edda.Temporary, "%s takes in something all the time: it could not be exchanged %d times", left[0], maxTries)
 }
 
-// roomEvery is how often a full outbox is looked at.
+// roomEvery is the interval between two looks at a full outbox.
 const roomEvery = 100 * time.Millisecond
 
-// room waits until the outbox takes more, where this replay sends work.
+// room waits until the outbox has room, if this replay sends work.
 func (a *attempt) room(ctx context.Context) error {
 	if a.report.Emit == EmitNone {
 		return nil
@@ -324,7 +323,7 @@ func (a *attempt) room(ctx context.Context) error {
 	return nil
 }
 
-// exchangeRound tries each key once, and tells which were not exchanged.
+// exchangeRound tries each key once, and returns those that it did not exchange.
 func (a *attempt) exchangeRound(ctx context.Context, keys []edda.Key) ([]edda.Key, error) {
 	var mu sync.Mutex // guards left
 	var left []edda.Key
@@ -356,12 +355,12 @@ func (a *attempt) exchangeRound(ctx context.Context, keys []edda.Key) ([]edda.Ke
 		})
 	}
 	if first := g.Wait(); first != nil {
-		err = first // what came after it follows from it
+		err = first // the error in err follows from the first one
 	}
 	return left, err
 }
 
-// stillRuns looks whether a reload has taken away the version that is applied.
+// stillRuns fails if a reload has removed the version that the replay applies.
 func (a *attempt) stillRuns() error {
 	a.builder.versions.set = a.programs.Set()
 	if pin := a.builder.pin(); pin != (saga.Pin{}) && !a.builder.versions.loaded(pin) {
@@ -370,8 +369,8 @@ func (a *attempt) stillRuns() error {
 	return nil
 }
 
-// ready builds the key on top of all it has taken by now; nil where there is
-// nothing left to exchange.
+// ready builds the key on top of every input it has taken by now; nil when there is no difference
+// to exchange any more.
 func (a *attempt) ready(ctx context.Context, k edda.Key) (*built, error) {
 	if err := a.stillRuns(); err != nil {
 		return nil, err
@@ -383,7 +382,7 @@ func (a *attempt) ready(ctx context.Context, k edda.Key) (*built, error) {
 	return o, nil
 }
 
-// put exchanges a key, unless it is another by now than the one that was built on.
+// put exchanges a key, and reports false if the key has changed since it was built.
 func (a *attempt) put(ctx context.Context, o *built) (bool, error) {
 	next, changed, err := a.builder.transitions(o)
 	if err != nil {
@@ -419,7 +418,7 @@ func (a *attempt) rebuilt(ctx context.Context, k edda.Key) (o *built, err error)
 }
 
 func (a *attempt) exchanged(o *built) {
-	sent := a.builder.sent(o, o.everything())
+	sent := a.builder.sent(o, o.allWork())
 	ids := map[string]bool{}
 	for _, w := range sent {
 		ids[w.ID] = true

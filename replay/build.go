@@ -11,39 +11,39 @@ import (
 	"edda/store"
 )
 
-// maxRows bounds the history of one key in memory.
+// maxRows bounds the history rows of one key in memory.
 const maxRows = 200_000
 
-// builder builds keys again, as one plan says. It is for one goroutine.
+// builder builds keys again as one plan says. It is not safe for concurrent use.
 type builder struct {
 	plan     store.Replay
 	versions *versions
 	extras   extras
-	// whole tells that the streams hold all that ever came, counted which keys'
-	// history was not whole when their events were looked for.
+	// whole says that the streams still hold every event that ever came. counted has the keys
+	// whose history had expired when collect looked for their events.
 	whole   bool
 	counted map[edda.Key]bool
 	id      string
 	at      time.Time
 }
 
-// built is what became of one key.
+// built is the outcome of one key.
 type built struct {
 	key     edda.Key
 	rows    int
-	skipped bool // took nothing in from where the replay begins
-	marked  bool // this very replay has exchanged it, before a crash: it sends nothing again
-	expired bool // its history is not whole
-	unbuilt bool // what is left of its records does not give it again
+	skipped bool // took no input at or after the start of the replay
+	marked  bool // this replay exchanged it before a crash: it sends nothing again
+	expired bool // its history is incomplete
+	unbuilt bool // the remaining records are not enough to build it
 	why     string
 	was     edda.Cell
-	// base is what history gives; next is that with the events that history does
-	// not have, whose transitions are tail.
+	// base is what history gives. next is base with the events that history does not have applied;
+	// tail has their transitions.
 	base, next edda.Cell
 	tail       []edda.Transition
 	pin        saga.Pin
 	dead       []edda.DeadLetter
-	// work came out of history, in order; emitted are the ids that went out by it.
+	// work came out of history, in order; emitted has the ids of the work that went out then.
 	work    []edda.Work
 	emitted map[string]bool
 	same    bool
@@ -83,7 +83,7 @@ func (b *builder) build(v *store.View, k edda.Key) (*built, error) {
 	return out, b.compare(out)
 }
 
-// wants tells whether the key took something in from where the replay begins.
+// wants reports whether the key took an input at or after the start of the replay.
 func (b *builder) wants(k edda.Key, rows []store.Record) bool {
 	if b.plan.Correlation != "" && k.Correlation != b.plan.Correlation {
 		return false
@@ -94,7 +94,7 @@ func (b *builder) wants(k edda.Key, rows []store.Record) bool {
 	return slices.ContainsFunc(rows, func(r store.Record) bool { return b.after(r.Event) })
 }
 
-// after tells whether an event is at or behind where the replay begins.
+// after reports whether an event is at or after the start of the replay.
 func (b *builder) after(ev edda.Event) bool {
 	if b.plan.FromSeq > 0 {
 		return ev.Stream == b.plan.Stream && ev.Seq >= b.plan.FromSeq
@@ -107,13 +107,13 @@ func (b *builder) fill(out *built, rows []store.Record) error {
 	var err error
 	switch {
 	case out.expired && (!b.whole || !b.counted[out.key]):
-		out.unbuilt = true // results that are gone would look as if they never came
+		out.unbuilt = true // without the removed results the instance would look as if they never came
 		return nil
 	case out.expired:
-		b.extras.handed(out.key, rows)
-		err = b.stream(out)
+		b.extras.addHandedOver(out.key, rows)
+		err = b.buildFromStreams(out)
 	default:
-		r, err = b.rebuilder(out.was).Rebuild(out.key, past(rows))
+		r, err = b.rebuilder(out.was).Rebuild(out.key, historyOf(rows))
 		out.base, out.work, out.dead = r.Cell, r.Work, r.Dead
 	}
 	if err != nil {
@@ -123,15 +123,15 @@ func (b *builder) fill(out *built, rows []store.Record) error {
 	out.base = saga.Adopt(out.base, out.was, b.pin() != saga.Pin{})
 	out.next = out.base
 	if !out.expired && len(b.extras[out.key]) > 0 {
-		out.next, out.tail, err = b.proceed(out.rearmed())
+		out.next, out.tail, err = b.applyExtras(out.rearmed())
 	}
 	return err
 }
 
-// stream builds a key from the streams alone. It stays what it is where they do
-// not hold what began it any more.
-func (b *builder) stream(out *built) error {
-	cell, trs, err := b.proceed(edda.Cell{Key: out.key})
+// buildFromStreams builds a key from the streams alone. The key stays as it is if they do not hold
+// the input that started it any more.
+func (b *builder) buildFromStreams(out *built) error {
+	cell, trs, err := b.applyExtras(edda.Cell{Key: out.key})
 	if err != nil {
 		return err
 	}
@@ -146,7 +146,7 @@ func (b *builder) stream(out *built) error {
 	return nil
 }
 
-func (b *builder) proceed(cell edda.Cell) (edda.Cell, []edda.Transition, error) {
+func (b *builder) applyExtras(cell edda.Cell) (edda.Cell, []edda.Transition, error) {
 	d, numbers, err := b.current()
 	if err != nil {
 		return cell, nil, err
@@ -155,7 +155,7 @@ func (b *builder) proceed(cell edda.Cell) (edda.Cell, []edda.Transition, error) 
 	return next, effective(tail), nil
 }
 
-// effective is nothing where every event is dropped again, as it was when it came.
+// effective returns the tail, or nil if every event in it is dropped again, as when it came.
 func effective(tail []edda.Transition) []edda.Transition {
 	for i := range tail {
 		if t := &tail[i]; t.Fate != "" && t.Fate != edda.FateIgnored || t.Instance != nil || len(t.Unpark) > 0 || len(t.Release) > 0 {
@@ -165,7 +165,7 @@ func effective(tail []edda.Transition) []edda.Transition {
 	return nil
 }
 
-// current decides about what history does not have.
+// current returns the decider, and its versions, for the events that history does not have.
 func (b *builder) current() (saga.Decider, []int, error) {
 	if pin := b.pin(); pin != (saga.Pin{}) {
 		d, err := b.versions.decide(pin)
@@ -180,8 +180,8 @@ func (b *builder) current() (saga.Decider, []int, error) {
 	return decider{b.versions.set}, numbers, nil
 }
 
-// rebuilder decides with the text that the stored instance runs on, where only the
-// number of its version is recorded.
+// rebuilder decides with the text of the stored instance where history records only the number of
+// its version.
 func (b *builder) rebuilder(was edda.Cell) saga.Rebuilder {
 	return saga.Rebuilder{
 		Repin: b.pin(), Newest: b.versions.newest(), Known: b.versions.known(),
@@ -196,7 +196,7 @@ func (b *builder) rebuilder(was edda.Cell) saga.Rebuilder {
 	}
 }
 
-func past(rows []store.Record) []saga.Past {
+func historyOf(rows []store.Record) []saga.Past {
 	out := make([]saga.Past, len(rows))
 	for i, r := range rows {
 		out[i] = saga.Past{Event: r.Event, Fate: r.Fate, Outputs: r.Outputs, Version: r.Version}
@@ -204,8 +204,8 @@ func past(rows []store.Record) []saga.Past {
 	return out
 }
 
-// compare settles what the key is to become: an instance is never removed, and
-// none is left on a version that does not run.
+// compare decides whether the built key may replace the stored one and differs from it. A replay
+// neither removes an instance nor leaves one on a version that does not run.
 func (b *builder) compare(o *built) (err error) {
 	switch {
 	case o.unbuilt:
@@ -223,20 +223,19 @@ func (b *builder) compare(o *built) (err error) {
 	return err
 }
 
-// runs tells whether what decides now knows the instance's version, where it is
-// going to need it.
+// runs reports whether the current set has the version of an instance that still runs.
 func (b *builder) runs(in *edda.Instance) bool {
 	return in == nil || in.Status.Finished() || b.versions.loaded(saga.Pin{Version: in.Version})
 }
 
-// rearmed is the cell that history gives, with the row of the due index that it needs.
+// rearmed returns the cell that history gives, with the timers of the due index that it needs.
 func (o *built) rearmed() edda.Cell {
 	cell, _, _ := saga.Rearm(o.base)
 	return cell
 }
 
-// everything is all the work that came out, in order.
-func (o *built) everything() []edda.Work {
+// allWork returns all the work that came out, in order.
+func (o *built) allWork() []edda.Work {
 	all := slices.Clone(o.work)
 	for i := range o.tail {
 		all = append(all, o.tail[i].Work...)
@@ -244,11 +243,11 @@ func (o *built) everything() []edda.Work {
 	return all
 }
 
-// isNew tells whether work never went out by the records. Where those are not
-// whole nobody knows, and then it is not sent as new.
+// isNew reports whether work never went out by the records. With expired history that is unknown,
+// and the work does not count as new.
 func (o *built) isNew(w edda.Work) bool { return !o.expired && !o.emitted[w.ID] }
 
-// sends tells whether a piece of work goes out.
+// sends reports whether a piece of work goes out.
 func (b *builder) sends(o *built, w edda.Work) bool {
 	switch b.plan.Emit {
 	case EmitAll:
@@ -269,13 +268,13 @@ func (b *builder) sent(o *built, list []edda.Work) []edda.Work {
 	return out
 }
 
-// exchanges tells whether the key is to be written.
+// exchanges reports whether the key must be written.
 func (b *builder) exchanges(o *built) bool {
-	return !o.skipped && !o.unbuilt && (!o.same || len(b.sent(o, o.everything())) > 0)
+	return !o.skipped && !o.unbuilt && (!o.same || len(b.sent(o, o.allWork())) > 0)
 }
 
-// transitions are what puts the built cell in the place of the stored one: the
-// mark, the queues, then what history does not have.
+// transitions returns the transitions that replace the stored cell with the built one: the mark,
+// the queues, then the events that history does not have.
 func (b *builder) transitions(o *built) (edda.Cell, []edda.Transition, error) {
 	mark, err := saga.Mark(o.key, b.id, b.at, b.plan.By, o.pin)
 	if err != nil {
@@ -302,8 +301,8 @@ func (b *builder) transitions(o *built) (edda.Cell, []edda.Transition, error) {
 	return o.next, out, nil
 }
 
-// release removes the stored queues; the dead letter of a hold that is gone goes
-// with it, and the one of a new hold comes.
+// release removes the stored queues. It resolves the dead letter of a hold that is gone, and adds
+// the dead letter of a new hold.
 func (o *built) release(t *edda.Transition) {
 	for _, e := range o.was.Parked {
 		t.Unpark = append(t.Unpark, e.N)
@@ -332,7 +331,8 @@ func letterOf(c edda.Cell) string {
 	return c.Held[0].DeadLetter
 }
 
-// queues puts what waits back, an entry each; without a fate they are no history.
+// queues puts parked and held events back, one transition each. They have no fate, so they leave
+// no history.
 func (o *built) queues() []edda.Transition {
 	var out []edda.Transition
 	for i := range o.base.Parked {

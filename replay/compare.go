@@ -12,18 +12,18 @@ import (
 	"edda/store"
 )
 
-// Difference is one place where an instance would be another than it is.
+// Difference is one place where the built instance differs from the stored one.
 type Difference struct {
 	Key  string          `json:"key"`
-	Path string          `json:"path"`          // as state.total, steps[0].status
-	Was  json.RawMessage `json:"was,omitempty"` // nothing: it was not there
-	Is   json.RawMessage `json:"is,omitempty"`  // nothing: it is not there any more
+	Path string          `json:"path"`          // such as state.total, steps[0].status
+	Was  json.RawMessage `json:"was,omitempty"` // empty: the stored one lacks it
+	Is   json.RawMessage `json:"is,omitempty"`  // empty: the built one lacks it
 }
 
-// maxShownValue bounds a value in a difference: people read them.
+// maxShownValue bounds a value in a difference, in bytes, because people read it.
 const maxShownValue = 2000
 
-// Same tells whether two cells are stored as the same bytes.
+// Same reports whether two cells are stored as the same bytes.
 func Same(a, b edda.Cell) (bool, error) {
 	x, err := store.CellBytes(a)
 	if err != nil {
@@ -33,8 +33,8 @@ func Same(a, b edda.Cell) (bool, error) {
 	return bytes.Equal(x, y), err
 }
 
-// Compare lists where a cell that was built again differs from the stored one, in
-// the order of the paths, at most limit places.
+// Compare lists where the built cell differs from the stored one, in the order of the paths and up
+// to limit places.
 func Compare(was, is edda.Cell, limit int) ([]Difference, error) {
 	a, err := tree(was)
 	if err != nil {
@@ -49,8 +49,8 @@ func Compare(was, is edda.Cell, limit int) ([]Difference, error) {
 	return c.found, nil
 }
 
-// tree is a cell as plain values, as people know it: the instance's fields at the
-// top, what waits for it beside them.
+// tree returns a cell as plain values, as users know it: the fields of the instance at the top,
+// and its parked and held events beside them.
 func tree(cell edda.Cell) (any, error) {
 	raw, err := store.CellBytes(cell)
 	if err != nil {
@@ -80,7 +80,7 @@ type comparison struct {
 	found []Difference
 }
 
-// absent stands for what is not there.
+// absent stands for a value that one side does not have.
 type absent struct{}
 
 func (c *comparison) values(path string, was, is any) {
@@ -139,7 +139,7 @@ func (c *comparison) add(d Difference) {
 	}
 }
 
-// shown is a value as JSON; nothing for one that is not there.
+// shown encodes a value as JSON; nil for an absent one.
 func shown(v any) json.RawMessage {
 	if _, ok := v.(absent); ok {
 		return nil
@@ -151,11 +151,11 @@ func shown(v any) json.RawMessage {
 	return raw
 }
 
-// bounded cuts what is too long to read; then it is a text.
+// bounded cuts a value that is too long to read, and makes it a string.
 func bounded(raw json.RawMessage) json.RawMessage {
 	if len(raw) <= maxShownValue {
 		return raw
 	}
-	cut, _ := json.Marshal(string(raw[:maxShownValue]) + "…") // a text always encodes
+	cut, _ := json.Marshal(string(raw[:maxShownValue]) + "…") // a string always encodes
 	return cut
 }

@@ -1,19 +1,18 @@
-// Package replay builds the instances of a saga again from what is recorded, and
-// puts them in the place of the stored ones.
+// Package replay builds the instances of a saga again from their history and the streams, and
+// replaces the stored ones with the result.
 //
-// What it promises:
+// It promises:
 //
-//   - Live processing goes on meanwhile, also of the saga that is replayed: an
-//     instance is exchanged in one change set, on top of everything it has taken by
-//     then, or not at all.
-//   - Nothing is exchanged before everything was built: a replay that cannot be
-//     done changes nothing.
-//   - A replay is a row of the store. After a crash it is gone on with; instances
-//     that are exchanged already come out the same again.
-//   - With what history was decided by, the same state comes out, to the byte.
-//   - Nothing goes out that was not asked for, and what went out by the records
-//     never goes out again but where all of it was asked for.
+//   - Live processing continues, also of the replayed saga: a replay exchanges an instance in one
+//     change set, on top of every input it has taken by then, or not at all.
+//   - A replay exchanges nothing before it has built everything: one that cannot be done changes
+//     nothing.
+//   - A replay is a row of the store and continues after a crash. Instances that it has exchanged
+//     come out the same again.
+//   - The same versions on the same history give the same state, to the byte.
+//   - No work goes out unless the request asks for it. Work that has gone out by the records goes
+//     out again only when the request asks for all of it.
 //
-// What it refuses: to remove an instance, and to build one from less than what
+// It refuses to remove an instance, and to build one without the input that started it.
 // began it.
 package replay

@@ -27,7 +27,7 @@ on:
   saga.failed: {do: [{event: OrderFailed}]}
 `
 
-// forget removes everything that has ended, and all history, as retention does.
+// forget removes all finished instances and all history, as retention does.
 func (w *world) forget() {
 	w.t.Helper()
 	far := time.Now().Add(1000 * time.Hour)
@@ -45,7 +45,7 @@ func (w *world) forget() {
 	}
 }
 
-// paid gives every effect that waits its result.
+// paid publishes a result for every effect in the outbox.
 func (w *world) paid() {
 	w.t.Helper()
 	for _, row := range w.outbox() {
@@ -55,8 +55,8 @@ func (w *world) paid() {
 	}
 }
 
-// A stream of aggregates is kept for ever, results for a week, instances and their
-// history for a month: what ended long ago must not begin anew.
+// The stream of aggregate events is kept for ever, results for a week, instances and history for a
+// month: an instance that ended long ago must not start again.
 func TestWhatRetentionRemovedDoesNotComeBack(t *testing.T) {
 	for _, emit := range []string{EmitNone, EmitNew, EmitAll} {
 		w := newWorld(t, paySaga)
@@ -79,7 +79,7 @@ func TestWhatRetentionRemovedDoesNotComeBack(t *testing.T) {
 	}
 }
 
-// An instance that still runs is not built from streams without its results.
+// A running instance is not built from streams that have lost its results.
 func TestARunningInstanceKeepsResultsThatNothingElseHas(t *testing.T) {
 	w := newWorld(t, orderSaga)
 	w.give(w.event("Placed", "O1", map[string]any{"total": 5}))
@@ -94,14 +94,14 @@ func TestARunningInstanceKeepsResultsThatNothingElseHas(t *testing.T) {
 	w.sameState(state)
 }
 
-// What was turned away because the tenant could park no more is turned away again.
+// An event that was dropped because the tenant could park no more is dropped again.
 func TestWhatWasTurnedAwayStaysSo(t *testing.T) {
 	w := newWorld(t, orderSaga)
 	w.stop()
 	w.maxParked = 1
 	w.start()
 	w.give(w.event("Noted", "X", map[string]any{"by": 1}))
-	w.give(w.event("Noted", "O1", map[string]any{"by": 3})) // one too many
+	w.give(w.event("Noted", "O1", map[string]any{"by": 3})) // one more than may be parked
 	w.give(w.event("Placed", "O1", map[string]any{"total": 5}))
 	dead, err := w.db.DeadLetters("", 10)
 	if err != nil || len(dead) != 1 || dead[0].Reason != edda.DeadFull {
@@ -114,7 +114,7 @@ func TestWhatWasTurnedAwayStaysSo(t *testing.T) {
 	w.sameState(state)
 }
 
-// A replay that sends work fills no outbox that is full.
+// A replay that sends work waits while the outbox is full.
 func TestAReplayThatSendsWaitsForRoom(t *testing.T) {
 	w := newWorld(t, orderSaga)
 	w.stop()
@@ -145,16 +145,16 @@ func TestAReplayThatSendsWaitsForRoom(t *testing.T) {
 	if p := w.ended(began.ID).Progress; p.Sent == 0 {
 		t.Errorf("%+v", p)
 	}
-	if p := w.replay(Request{}).Progress; p.Changed != 0 { // one that sends nothing never asks
+	if p := w.replay(Request{}).Progress; p.Changed != 0 { // a replay that sends nothing does not ask for room
 		t.Errorf("%+v", p)
 	}
 }
 
-// A result that was handed over within the process counts although its copy is not
-// in the streams yet, as far as those were read.
+// A result that was handed over inside the process counts, although its echo is not in the streams
+// yet, up to the position.
 func TestResultsThatNoStreamGaveCountWithoutHistory(t *testing.T) {
 	w := newWorld(t, paySaga)
-	w.now = time.Now().UTC() // the engine says when such a result came
+	w.now = time.Now().UTC() // the engine stamps such a result
 	w.give(w.event("Placed", "O1", map[string]any{"total": 5}))
 	w.forgetHistory()
 	charge := w.outbox()[0].Work
@@ -168,7 +168,7 @@ func TestResultsThatNoStreamGaveCountWithoutHistory(t *testing.T) {
 		t.Fatal(err)
 	}
 	state := w.state()
-	for _, published := range []bool{false, true} { // its copy
+	for _, published := range []bool{false, true} { // its echo
 		if published {
 			ev.Stream = otherStream
 			w.give(ev)
@@ -180,8 +180,8 @@ func TestResultsThatNoStreamGaveCountWithoutHistory(t *testing.T) {
 	}
 }
 
-// The copy of a result that was handed over may be stored hours later, behind what was
-// due then, and stands where the result was taken all the same.
+// The echo of a result may be stored hours later, after timers that were due then. The result
+// still stands where it was applied.
 func TestACopyStandsWhereItsResultWasTaken(t *testing.T) {
 	w := newWorld(t, paySaga)
 	w.give(w.event("Placed", "O1", map[string]any{"total": 5}))
@@ -191,7 +191,7 @@ func TestACopyStandsWhereItsResultWasTaken(t *testing.T) {
 	late.Stream, late.Stored = otherStream, late.Time.Add(3*time.Hour)
 	w.give(late)
 	w.now = w.now.Add(2 * time.Hour)
-	w.give(w.event("Placed", "O1", map[string]any{"total": 6})) // stored before the copy
+	w.give(w.event("Placed", "O1", map[string]any{"total": 6})) // stored before the echo
 	w.settle()
 	state := w.state()
 	w.forgetHistory()

@@ -12,44 +12,42 @@ import (
 	"edda/store"
 )
 
-// Streams are the inputs of sagas as the streams still hold them.
+// Streams gives a replay the events that the streams still hold.
 type Streams interface {
-	// Each calls visit with every event of the tenant that is at or before the
-	// positions, each stream's in its order, and tells of each stream which
-	// sequence was the first that it held. It is called by one goroutine at a time.
+	// Each calls visit with every event of the tenant at or before the positions, in the order of
+	// each stream. It returns the first sequence that each stream held. It is not called
+	// concurrently.
 	Each(ctx context.Context, tenant string, upto []edda.Checkpoint, visit func(edda.Event) error) (first map[string]uint64, err error)
 }
 
-// maxExtras bounds the events in memory that history does not have, about a
-// kilobyte each.
+// maxExtras bounds the events in memory that history does not have, about a kilobyte each.
 const maxExtras = 100_000
 
-// extras are the events of the streams that history does not have, by key and in
-// the order in which they were stored; a result that was handed over within its process
-// stands where it was taken, however much later its copy was stored.
+// extras are the events of the streams that history does not have, by key, in the order in which
+// they were stored. A result that was handed over inside its process stands where it was applied,
+// even if its echo was stored much later.
 type extras map[edda.Key][]edda.Event
 
-// collector finds them. An event that history does not have was met by live
-// processing all the same where the version that the key ran on takes it: it was
-// dropped then, and stays dropped.
+// collector finds extras. Where the version that a key ran on takes an event that history does not
+// have, live processing has seen and dropped the event: it stays dropped.
 type collector struct {
 	b       *builder
 	db      *store.DB
 	view    *store.View
-	looked  int // events, with this view
+	looked  int // events looked up in the current view
 	route   *saga.Set
 	expired map[edda.Key]bool
 	found   extras
-	// forgotten are keys of which nothing is recorded, in a store that has removed
-	// what had expired: they are left alone.
+	// forgotten has the keys without a record in a store that has removed expired history. The
+	// replay leaves them alone.
 	forgotten map[edda.Key]bool
 	n         int
 }
 
-// viewEvents is how many events are looked up in one snapshot: see viewKeys.
+// viewEvents bounds the events looked up in one snapshot: see viewKeys.
 const viewEvents = 4096
 
-// renew opens another snapshot. It knows no less than the one before.
+// renew opens a new snapshot. It has every record that the last one had.
 func (c *collector) renew() (err error) {
 	if c.view != nil {
 		c.view.Close()
@@ -62,33 +60,33 @@ func (c *collector) renew() (err error) {
 	return err
 }
 
-func (c *collector) take(ev edda.Event) error {
+func (c *collector) visit(ev edda.Event) error {
 	if c.looked++; c.looked > viewEvents {
 		if err := c.renew(); err != nil {
 			return err
 		}
 	}
-	if ev.Malformed != "" || !c.in(ev) {
+	if ev.Malformed != "" || !c.inScope(ev) {
 		return nil
 	}
 	for _, t := range c.route.Route(ev) {
 		if t.Dead != nil || t.Key.Saga != c.b.plan.Saga || t.Key.Tenant != c.b.plan.Tenant || c.b.plan.Correlation != "" && t.Key.Correlation != c.b.plan.Correlation {
 			continue
 		}
-		if err := c.consider(t.Key, ev); err != nil {
+		if err := c.addIfNew(t.Key, ev); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// in tells whether the replay begins before the event; a key whose history has
-// expired needs all there is.
-func (c *collector) in(ev edda.Event) bool {
+// inScope reports whether the replay starts at or before the event. Once the history of a key has
+// expired, all events count.
+func (c *collector) inScope(ev edda.Event) bool {
 	return len(c.expired) > 0 || c.b.plan.FromSeq == 0 && c.b.plan.FromTime.IsZero() || c.b.after(ev)
 }
 
-func (c *collector) consider(k edda.Key, ev edda.Event) error {
+func (c *collector) addIfNew(k edda.Key, ev edda.Event) error {
 	if c.expired[k] {
 		return c.add(k, ev)
 	}
@@ -99,19 +97,18 @@ func (c *collector) consider(k edda.Key, ev edda.Event) error {
 	case known && c.b.pin() == saga.Pin{}:
 		return nil
 	case !known:
-		return c.unknown(k, ev)
+		return c.addUnknown(k, ev)
 	}
-	if met, err := c.met(k, ev, version); met || err != nil {
+	if met, err := c.seen(k, ev, version); met || err != nil {
 		return err
 	}
 	return c.add(k, ev)
 }
 
-// unknown takes events for keys that nothing is recorded of, from the first that
-// may begin something: a signal for nobody was refused when it came.
-// Where history was removed they may be those of an instance that ended long ago,
-// which must not begin anew.
-func (c *collector) unknown(k edda.Key, ev edda.Event) error {
+// addUnknown collects events of keys without a record, from the first event that may start an
+// instance: a signal before it was refused when it came. If history was removed, such events may
+// belong to an instance that ended long ago. It must not start again, so they are not collected.
+func (c *collector) addUnknown(k edda.Key, ev edda.Event) error {
 	if c.view.HistoryDropped() {
 		if len(c.forgotten) < maxExtras {
 			c.forgotten[k] = true
@@ -124,14 +121,14 @@ func (c *collector) unknown(k edda.Key, ev edda.Event) error {
 	return c.add(k, ev)
 }
 
-// met tells whether live processing has met the event for the key.
-func (c *collector) met(k edda.Key, ev edda.Event, version int) (bool, error) {
+// seen reports whether live processing has seen the event for the key.
+func (c *collector) seen(k edda.Key, ev edda.Event, version int) (bool, error) {
 	if ev.Kind != edda.KindEvent || version == 0 {
 		return true, nil
 	}
 	d, err := c.b.versions.decide(saga.Pin{Version: version})
 	if err != nil {
-		return true, nil // it is not kept: nobody can tell any more
+		return true, nil // the version is not kept, so we cannot tell
 	}
 	if set, ok := d.(decider); ok && slices.ContainsFunc(set.set.Route(ev), func(t saga.Target) bool { return t.Key == k && t.Dead == nil }) {
 		return true, nil
@@ -150,7 +147,7 @@ func (c *collector) add(k edda.Key, ev edda.Event) error {
 	return nil
 }
 
-// sort brings each key's events into their order.
+// sort orders the events of each key as they were stored.
 func (e extras) sort() {
 	for _, list := range e {
 		sortStored(list)
@@ -163,10 +160,10 @@ func sortStored(list []edda.Event) {
 	})
 }
 
-// handed adds the results that no stream gave, from what is left of a key's records:
-// their copies may be further in their stream than the position is. Where a copy was
-// read, the record stands for it: it says when the result was applied.
-func (e extras) handed(k edda.Key, rows []store.Record) {
+// addHandedOver adds the results in a key's records that came from no stream: their echoes may be
+// behind the position. If an echo was read, the record replaces it, because the record says when
+// the result was applied.
+func (e extras) addHandedOver(k edda.Key, rows []store.Record) {
 	taken := map[string]bool{}
 	for _, r := range rows {
 		if ev := r.Event; ev.Kind == edda.KindResult && ev.Stream == "" && !taken[ev.ID] {
@@ -179,7 +176,7 @@ func (e extras) handed(k edda.Key, rows []store.Record) {
 	}
 }
 
-// gaps says of each stream what it does not hold any more.
+// gaps describes what each stream does not hold any more.
 func gaps(first map[string]uint64) []string {
 	var out []string
 	for name, seq := range first {

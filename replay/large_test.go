@@ -11,8 +11,8 @@ import (
 	"edda/store"
 )
 
-// life gives the order saga's instances a past without an engine, whose batches
-// would sync the disk each: what the saga decides is committed in large pieces.
+// life makes a long history of the order saga without an engine, because the engine would sync the
+// disk for each batch. It commits the decisions in large change sets.
 type life struct {
 	w     *world
 	rnd   *rand.Rand
@@ -101,7 +101,7 @@ func (l *life) commit() {
 	l.piece = store.Change{}
 }
 
-// past publishes an event that the engine is not to read: it was handled.
+// past publishes an event that the engine does not read, because it was handled.
 func (l *log) past(ev edda.Event) edda.Event {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -110,8 +110,8 @@ func (l *log) past(ev edda.Event) edda.Event {
 	return ev
 }
 
-// A hundred thousand events with timers and operators' acts: the same bytes, and
-// progress on the way.
+// A hundred thousand events with timers and operators' commands give the same bytes, and the
+// replay reports progress.
 func TestAHundredThousandEventsComeOutTheSame(t *testing.T) {
 	w := newWorld(t, orderSaga, watchSaga)
 	begun := time.Now()

@@ -7,8 +7,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// metrics have no labels but the state of what has ended: replays are few, and
-// GET /admin/replay tells them apart.
+// metrics have no label but the final state, because replays are few and GET /admin/replay lists
+// them.
 type metrics struct {
 	running prometheus.Gauge
 	ends    *prometheus.CounterVec

@@ -10,11 +10,11 @@ import (
 	"edda/store"
 )
 
-// What is sent of the work that comes out.
+// What a replay sends of the work that comes out.
 const (
 	EmitNone = "none" // nothing
-	EmitNew  = "new"  // what never went out by the records
-	EmitAll  = "all"  // everything, under the ids that it had
+	EmitNew  = "new"  // work that never went out by the records
+	EmitAll  = "all"  // all work, under the ids that it had
 )
 
 // The states of a replay.
@@ -24,31 +24,31 @@ const (
 	StateFailed  = "failed"
 )
 
-// The phases of one that runs.
+// The phases of a running replay.
 const (
-	PhaseWaiting  = "waiting" // for those before it
+	PhaseWaiting  = "waiting" // for the replays before it
 	PhaseCount    = "count"
 	PhaseStreams  = "streams"
 	PhaseBuild    = "build"
 	PhaseExchange = "exchange"
 )
 
-// aggregateEvents is the stream that a sequence is of unless another is named.
+// aggregateEvents is the stream of a sequence if the request names none.
 const aggregateEvents = "AGGREGATE_EVENTS"
 
-// Request is what somebody wants replayed.
+// Request says what an operator wants to replay.
 type Request struct {
 	Tenant  string
 	Saga    string
 	Key     string // of one instance; all when empty
-	Stream  string // of FromSeq
+	Stream  string // the stream of FromSeq
 	FromSeq uint64
-	// FromTime and FromSeq choose the instances that took something in from there
-	// on; each of them is built from its own beginning.
+	// FromTime and FromSeq choose the instances that took an input there or later. Each of them is
+	// built from its own start.
 	FromTime time.Time
 	Emit     string
-	Version  int  // to apply instead of each generation's own
-	Newest   bool // to apply the version that starts now
+	Version  int  // to apply instead of the version of each generation
+	Newest   bool // apply the version that new instances start with
 	DryRun   bool
 	By       string
 	Reason   string
@@ -78,7 +78,7 @@ func (r *Request) validate() error {
 	return nil
 }
 
-// plan is the request as it is recorded.
+// plan returns the request as the store records it.
 func (r Request) plan(id string, pin saga.Pin, now time.Time) store.Replay {
 	return store.Replay{
 		ID: id, Tenant: r.Tenant, Saga: r.Saga, Correlation: r.Key, Stream: r.Stream, FromSeq: r.FromSeq, FromTime: r.FromTime.UTC(),
@@ -86,37 +86,37 @@ func (r Request) plan(id string, pin saga.Pin, now time.Time) store.Replay {
 	}
 }
 
-// Summary is what came of a replay, or has come so far.
+// Summary is the outcome of a replay, or its progress so far.
 type Summary struct {
-	Phase string `json:"phase,omitempty"` // while it runs
-	// Keys are the instances, and keys that something is only parked for; Events
-	// the rows of history and the events of the streams.
+	Phase string `json:"phase,omitempty"` // while the replay runs
+	// Keys are the instances, and the keys that only have parked events. Events are the rows of
+	// history and the events of the streams.
 	KeysTotal   int `json:"keys_total"`
 	KeysDone    int `json:"keys_done"`
 	EventsTotal int `json:"events_total"`
 	EventsDone  int `json:"events_done"`
-	// Same is how many came out as they are stored, Changed how many did not, and
-	// Exchanged how many of those were put in place.
+	// Same counts the keys that came out as stored, Changed those that did not, and Exchanged
+	// those of the changed ones that were replaced.
 	Same      int `json:"same"`
 	Changed   int `json:"changed"`
 	Exchanged int `json:"exchanged"`
-	// Before is how many of the same ones this replay had exchanged before a restart;
-	// what it sent with them is not counted again.
+	// Before counts those of the same keys that this replay exchanged before a restart. Sent does
+	// not include what it sent with them.
 	Before int `json:"exchanged_before,omitempty"`
 	// Extra counts events of the streams that history does not have.
 	Extra int `json:"extra_events"`
-	// Expired counts keys whose history is not whole: they are built from the
-	// streams alone. Unbuilt counts those that could not be built so; they stay.
+	// Expired counts keys whose history is incomplete: they are built from the streams alone.
+	// Unbuilt counts those that could not be built and stay as they are.
 	Expired int `json:"expired"`
 	Unbuilt int `json:"unbuilt"`
-	// NewWork is what came out and never went out by the records; GoneWork what went
-	// out and does not come out any more; AllWork everything that came out. Sent is
-	// what this replay sent.
+	// NewWork counts work that came out and never went out by the records. GoneWork counts work
+	// that went out and does not come out any more. AllWork counts all work that came out. Sent
+	// counts what this replay sent.
 	NewWork  int `json:"new_work"`
 	GoneWork int `json:"gone_work"`
 	AllWork  int `json:"all_work"`
 	Sent     int `json:"sent"`
-	// Differences and Work are the first of many.
+	// Differences and Work have the first entries, up to MaxShown each.
 	Differences []Difference `json:"differences,omitempty"`
 	Work        []WorkItem   `json:"work,omitempty"`
 	Notes       []string     `json:"notes,omitempty"`
@@ -133,23 +133,23 @@ type WorkItem struct {
 }
 
 const (
-	// MaxShown bounds the differences and the pieces of work that are kept to be
-	// shown, and maxDifferencesOfKey and maxNotes likewise.
+	// MaxShown bounds the differences and the pieces of work in a summary. maxDifferencesOfKey and
+	// maxNotes bound the rest of it.
 	MaxShown            = 1000
 	maxDifferencesOfKey = 50
 	maxNotes            = 20
-	// storedDifferences are kept in the store's row, whose change set is bounded.
+	// storedDifferences bounds both in the store's row, because a change set is bounded.
 	storedDifferences = 50
 )
 
-// stored is the summary as the row keeps it: short.
+// stored encodes the summary for the row, shortened to storedDifferences.
 func (s Summary) stored() (json.RawMessage, error) {
 	s.Differences = s.Differences[:min(len(s.Differences), storedDifferences)]
 	s.Work = s.Work[:min(len(s.Work), storedDifferences)]
 	return edda.Encode(s)
 }
 
-// Report is one replay: its plan and how far it has come.
+// Report is one replay: its plan and its progress.
 type Report struct {
 	store.Replay
 	DryRun   bool    `json:"dry_run,omitempty"`

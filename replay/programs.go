@@ -10,19 +10,18 @@ import (
 	"edda/saga"
 )
 
-// Programs know every version of a saga that was ever used here. Their methods
-// may be called concurrently.
+// Programs gives access to every version of a saga that was ever loaded here. Its methods may be
+// called concurrently.
 type Programs interface {
-	// Set is what decides now.
+	// Set returns the programs that decide now.
 	Set() *saga.Set
-	// Kept are the texts that the store keeps, of all sagas.
+	// Kept returns the manifests in the store, of all sagas.
 	Kept() ([]edda.Manifest, error)
-	// Compile makes a program of a kept text.
+	// Compile compiles a stored manifest.
 	Compile(edda.Manifest) (*saga.Program, error)
 }
 
-// versions are the versions of one saga, compiled as they are needed. They are
-// for one goroutine.
+// versions are the versions of one saga, compiled on demand. It is not safe for concurrent use.
 type versions struct {
 	name     string
 	set      *saga.Set
@@ -38,7 +37,7 @@ func newVersions(p Programs, name string) (*versions, error) {
 		return nil, fmt.Errorf("read the kept manifests: %w", err)
 	}
 	v := &versions{name: name, set: p.Set(), compile: p.Compile, compiled: map[saga.Pin]*saga.Program{}, deciders: map[[2]saga.Pin]saga.Decider{}}
-	for i := len(all) - 1; i >= 0; i-- { // by version: the latest last
+	for i := len(all) - 1; i >= 0; i-- { // all is in the order of versions, the latest last
 		if all[i].Saga == name {
 			v.kept = append(v.kept, all[i])
 		}
@@ -49,7 +48,7 @@ func newVersions(p Programs, name string) (*versions, error) {
 	return v, nil
 }
 
-// newest is what starts now, else the latest that is kept.
+// newest is the version that new instances start with, or the latest stored one.
 func (v *versions) newest() saga.Pin {
 	if p := v.set.Newest(v.name); p != nil {
 		return saga.Pin{Version: p.Version(), Hash: p.Hash()}
@@ -57,7 +56,7 @@ func (v *versions) newest() saga.Pin {
 	return saga.Pin{Version: v.kept[0].Version, Hash: v.kept[0].Hash}
 }
 
-// known are all versions, the latest first.
+// known returns all stored versions, the latest first.
 func (v *versions) known() []saga.Pin {
 	var out []saga.Pin
 	for _, k := range v.kept {
@@ -66,7 +65,7 @@ func (v *versions) known() []saga.Pin {
 	return out
 }
 
-// find completes a pin without a hash, and refuses one that is not kept.
+// find completes a pin without a hash, and fails if the version is not stored.
 func (v *versions) find(pin saga.Pin) (saga.Pin, error) {
 	p, err := v.program(pin)
 	if err != nil {
@@ -75,7 +74,7 @@ func (v *versions) find(pin saga.Pin) (saga.Pin, error) {
 	return saga.Pin{Version: p.Version(), Hash: p.Hash()}, nil
 }
 
-// loaded tells whether a version is among those that decide now.
+// loaded reports whether the version is in the set that decides now.
 func (v *versions) loaded(pin saga.Pin) bool {
 	return slices.ContainsFunc(v.set.Programs(), func(p *saga.Program) bool { return p.Saga() == v.name && fits(pin, p.Version(), p.Hash()) })
 }
@@ -84,7 +83,7 @@ func fits(pin saga.Pin, version int, hash string) bool {
 	return pin.Version == version && (pin.Hash == "" || pin.Hash == hash)
 }
 
-// program finds a version: the text that runs, else one that is kept.
+// program returns the program of a version: the loaded one, or else a stored one.
 func (v *versions) program(pin saga.Pin) (*saga.Program, error) {
 	if p := v.compiled[pin]; p != nil {
 		return p, nil
@@ -110,7 +109,7 @@ func (v *versions) search(pin saga.Pin) (*saga.Program, error) {
 	return nil, edda.Classify(edda.Permanent, "version %d of saga %s: %w: choose one that is with --version, or --newest", pin.Version, v.name, saga.ErrNoVersion)
 }
 
-// decide has one or two versions loaded.
+// decide returns a decider that has the given one or two versions.
 func (v *versions) decide(pins ...saga.Pin) (saga.Decider, error) {
 	var name [2]saga.Pin
 	copy(name[:], pins)
@@ -135,7 +134,7 @@ func (v *versions) decide(pins ...saga.Pin) (saga.Decider, error) {
 	return v.deciders[name], nil
 }
 
-// decider takes a panic as the engine does.
+// decider handles a panic of a program as the engine does.
 type decider struct{ set *saga.Set }
 
 func (d decider) Apply(cell edda.Cell, t saga.Target, ev edda.Event) (edda.Cell, []edda.Transition) {
@@ -144,7 +143,7 @@ func (d decider) Apply(cell edda.Cell, t saga.Target, ev edda.Event) (edda.Cell,
 
 func (d decider) Wake(cell edda.Cell, row, horizon time.Time) (next edda.Cell, out []edda.Transition) {
 	defer func() {
-		if recover() != nil { // history has it as a look that was given up
+		if recover() != nil { // history records a wake that panicked as one that did nothing
 			next, out = cell, nil
 		}
 	}()

@@ -7,8 +7,7 @@ import (
 	"edda"
 )
 
-// Waking may panic, as it did when history was made; that row is in history by
-// itself.
+// A wake may panic, as it did in history; the row of that wake is in history by itself.
 func TestAPanicWhileWakingFiresNothing(t *testing.T) {
 	cell := edda.Cell{Key: edda.Key{Saga: "order", Correlation: "O1"}}
 	next, trs := decider{nil}.Wake(cell, time.Time{}, time.Now())

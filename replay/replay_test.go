@@ -12,10 +12,10 @@ import (
 	"edda"
 )
 
-// busy gives the order saga a life: starts, restarts, early and poison events,
-// results, timers that fire, are missed and skipped, operators' acts.
+// busy gives the order saga a varied history: starts, restarts, early and poison events, results,
+// timers that fire, are missed and are skipped, operators' commands.
 func busy(w *world, keys, rounds int) {
-	rnd := rand.New(rand.NewPCG(7, uint64(w.n))) // another life each time
+	rnd := rand.New(rand.NewPCG(7, uint64(w.n))) // another history in each call
 	pick := func() string { return fmt.Sprintf("O%d", rnd.IntN(keys)) }
 	for range rounds {
 		w.later(time.Duration(rnd.IntN(200)) * time.Minute)
@@ -74,7 +74,7 @@ func TestAReplayGivesBackTheSameBytesAndSendsNothing(t *testing.T) {
 	w.check()
 }
 
-// fixed is the order saga after the mistake in Noted was corrected.
+// fixed is the order saga with the mistake in Noted corrected.
 func fixed() string {
 	text := strings.Replace(orderSaga, "version: 1", "version: 2", 1)
 	return strings.Replace(text, "event.by * 2", "event.by", 1)
@@ -100,7 +100,7 @@ func TestAFixedManifestShowsItsDifferencesAndIsApplied(t *testing.T) {
 	if r.Progress.Exchanged != 2 || !strings.Contains(w.stateOf("O1"), `"n":3`) || len(w.outbox()) != out {
 		t.Errorf("%+v, %s, outbox %d then %d", r.Progress, w.stateOf("O1"), out, len(w.outbox()))
 	}
-	// What was built with another version comes out the same again, with what came after.
+	// A key built with another version comes out the same again, with later events.
 	w.give(w.event("Noted", "O1", map[string]any{"by": 4}))
 	state = w.state()
 	if r = w.replay(Request{}); r.Progress.Changed != 0 || r.Progress.Same != 2 || !strings.Contains(w.stateOf("O1"), `"n":7`) {
@@ -117,7 +117,7 @@ func TestAFixedManifestShowsItsDifferencesAndIsApplied(t *testing.T) {
 	w.check()
 }
 
-// Whoever mistypes a stream would hear that there was nothing to do.
+// Without an error, a mistyped stream would look as if there were nothing to do.
 func TestASequenceIsOfAStreamThatWasRead(t *testing.T) {
 	w := newWorld(t, orderSaga)
 	w.give(w.event("Placed", "O1", map[string]any{"total": 1}))
@@ -132,8 +132,8 @@ func TestASequenceIsOfAStreamThatWasRead(t *testing.T) {
 	}
 }
 
-// The whole busy life under another version: whatever comes out stays the same
-// when it is replayed, and the store's promises hold.
+// A replay under another version gives a state that a second replay does not change, and the store
+// stays consistent.
 func TestAnotherVersionOfABusySagaIsReplayedToTheSameBytes(t *testing.T) {
 	w := newWorld(t, orderSaga, watchSaga)
 	busy(w, 25, 25)
@@ -158,7 +158,7 @@ func greets() string {
 	return strings.Replace(fixed(), "      - {timer: close", "      - {effect: greet, due: 1h}\n      - {timer: close", 1)
 }
 
-// ids are the works' that the outbox holds, with how often it does.
+// ids counts the work in the outbox by its id.
 func (w *world) ids() map[string]int {
 	out := map[string]int{}
 	for _, r := range w.outbox() {
@@ -201,7 +201,7 @@ func TestEmitAllSendsUnderTheSameIdsAndWhatIsSettledSettlesAgain(t *testing.T) {
 	w.give(w.event("Placed", "O1", map[string]any{"total": 5}))
 	charge := w.outbox()[0].Work
 	answer := w.result(charge, edda.Succeeded)
-	w.give(answer) // then ship goes out
+	w.give(answer) // then the saga emits ship
 	before := w.ids()
 	r := w.replay(Request{Emit: EmitAll})
 	if r.Progress.AllWork != 2 || r.Progress.Sent != 2 || r.Progress.NewWork != 0 {
@@ -211,7 +211,7 @@ func TestEmitAllSendsUnderTheSameIdsAndWhatIsSettledSettlesAgain(t *testing.T) {
 	if len(before) != 1 || len(now) != 2 || now["charge of O1 "+charge.ID] != 1 {
 		t.Errorf("outbox was %v and is %v", before, now)
 	}
-	w.give(answer) // the ledger answers the same
+	w.give(answer) // the ledger gives the same answer
 	if now := w.ids(); len(now) != 1 || now["charge of O1 "+charge.ID] != 0 {
 		t.Errorf("outbox is %v", now)
 	}
@@ -232,7 +232,7 @@ func TestAReplayThatIsKilledGoesOnAndExchangesTheRest(t *testing.T) {
 		if point == "exchange of O11" {
 			w.until("those before it are exchanged", func() bool { return w.report(w.newest()).Progress.Exchanged == 11 })
 			close(dead)
-			<-w.killed // the rest of the process is gone
+			<-w.killed // the goroutines of the killed process have ended
 		}
 	}
 	report, err := w.replayer.Begin(t.Context(), Request{Tenant: tenant, Saga: "order", Newest: true, Emit: EmitNew, By: "ann"})
@@ -270,7 +270,7 @@ func TestLiveEventsGoOnMeanwhileAndAreNotLost(t *testing.T) {
 	w.swap(fixed(), watchSaga)
 	n := 0
 	const most = 30
-	w.reached = func(point string) { // in the middle of everything; between building and exchanging, too
+	w.reached = func(point string) { // at any point, also between building and exchanging
 		if n == most {
 			return
 		}
@@ -319,14 +319,14 @@ func TestFromASequenceOrATimeOnlyWhatCameLaterIsBuilt(t *testing.T) {
 	}
 }
 
-// Events that came before the saga did are in the streams and in no history.
+// Events that came before the saga was loaded are in the streams and in no history.
 func TestEventsThatHistoryDoesNotHaveAreApplied(t *testing.T) {
 	w := newWorld(t, watchSaga)
 	w.give(w.event("Placed", "O1", map[string]any{"total": 5}), w.event("Noted", "O1", map[string]any{"by": 2}), w.event("Dropped", "O2", nil),
 		w.verb(edda.VerbCancel, "O9", "")) // refused when it came
 	w.swap(orderSaga, watchSaga)
 	w.give(w.event("Placed", "O3", map[string]any{"total": 5}), w.event("Dropped", "O4", nil))
-	w.give(w.event("Placed", "O4", map[string]any{"total": 5})) // what was dropped stays so
+	w.give(w.event("Placed", "O4", map[string]any{"total": 5})) // a dropped event stays dropped
 	r := w.replay(Request{})
 	if p := r.Progress; p.Changed != 1 || p.Same != 3 || p.NewWork != 1 || p.Sent != 0 || p.Extra != 3 {
 		t.Errorf("%+v", p)
@@ -362,7 +362,7 @@ func TestPoisonThatIsNoneAnyMoreLetsTheKeyGo(t *testing.T) {
 		t.Errorf("%v", dead)
 	}
 	w.check()
-	// And back: the poison holds the key again, with its dead letter.
+	// Back to version 1: the poison event holds the key again, with its dead letter.
 	if p := w.replay(Request{Version: 1}).Progress; p.Exchanged != 1 {
 		t.Errorf("%+v", p)
 	}
@@ -388,8 +388,8 @@ func TestWhatCannotBeAskedForIsRefused(t *testing.T) {
 	}
 }
 
-// When history has expired the streams give what they still hold, and it says so;
-// what they do not hold any more stays as it is.
+// With expired history a replay builds from what the streams still hold, and says so. A key that
+// they cannot give stays as it is.
 func TestExpiredHistoryIsBuiltFromTheStreams(t *testing.T) {
 	w := newWorld(t, orderSaga)
 	w.give(w.event("Placed", "O1", map[string]any{"total": 5}), w.event("Placed", "O2", map[string]any{"total": 6}), w.event("Noted", "O2", map[string]any{"by": 3}))
@@ -411,7 +411,7 @@ func TestExpiredHistoryIsBuiltFromTheStreams(t *testing.T) {
 	}
 }
 
-// A version that nobody keeps any more is one key's trouble, not the replay's.
+// A version that is not stored any more affects its key only, not the replay.
 func TestAKeyWhoseVersionIsNotKeptStaysAsItIs(t *testing.T) {
 	w := newWorld(t, orderSaga)
 	w.give(w.event("Placed", "O1", map[string]any{"total": 5}), w.event("Closed", "O1", nil))
@@ -459,7 +459,7 @@ func TestOldReplaysAreForgotten(t *testing.T) {
 	}
 }
 
-// A dry run is no plan: nothing of it is left after a restart.
+// A dry run is not recorded: after a restart only its audit row exists.
 func TestADryRunLeavesOnlyItsAudit(t *testing.T) {
 	w := newWorld(t, orderSaga)
 	w.give(w.event("Placed", "O1", map[string]any{"total": 5}))
@@ -472,8 +472,8 @@ func TestADryRunLeavesOnlyItsAudit(t *testing.T) {
 	}
 }
 
-// A start that was poison is applied again by a later version: the earlier one
-// must decide about it once more.
+// A start that was poison is applied again by a later version. The replay must let the earlier
+// version decide about it first.
 func TestAStartThatWasPoisonUnderAnEarlierVersionComesOutTheSame(t *testing.T) {
 	w := newWorld(t, strings.Replace(orderSaga, "total: =event.total", `total: "=event.total + 0"`, 1))
 	w.give(w.event("Placed", "O1", map[string]any{"total": nil}), w.event("Noted", "O1", map[string]any{"by": 2}))
@@ -490,8 +490,8 @@ func TestAStartThatWasPoisonUnderAnEarlierVersionComesOutTheSame(t *testing.T) {
 	w.sameState(state)
 }
 
-// A redrive is handled also where the event dies again: what it released tells
-// which version decided, and that one decides in a replay.
+// A redrive counts as handled also where the event becomes a dead letter again. What it released
+// tells which version decided, and the replay uses that one.
 func TestARedriveThatFailedFailsInAReplayToo(t *testing.T) {
 	first := strings.Replace(orderSaga, "total: =event.total", `total: "=event.total + 0"`, 1)
 	for name, redrive := range map[string]func(*world, string) edda.Event{
@@ -516,7 +516,7 @@ func TestARedriveThatFailedFailsInAReplayToo(t *testing.T) {
 			}
 			w.give(w.event("Noted", "O1", map[string]any{"by": 2}))
 			for _, id := range []string{"O1", "O2", "O1"} {
-				w.give(redrive(w, id)) // the manifest is not mended yet
+				w.give(redrive(w, id)) // the manifest is not corrected yet
 			}
 			w.swap(strings.Replace(orderSaga, "version: 1", "version: 2", 1))
 			w.give(redrive(w, "O1"), redrive(w, "O2"))
@@ -532,7 +532,7 @@ func TestARedriveThatFailedFailsInAReplayToo(t *testing.T) {
 	}
 }
 
-// What is parked expires when the version that parked it said.
+// A parked event expires when the version that parked it said.
 func TestAParkedEventKeepsItsExpiry(t *testing.T) {
 	text := strings.Replace(orderSaga, "  Noted: {set", "  Noted: {park: 3h, set", 1)
 	w := newWorld(t, text)
@@ -563,8 +563,8 @@ func TestAParkedEventKeepsItsExpiry(t *testing.T) {
 	}
 }
 
-// A stop in the middle is no end: the engine takes no more, and the rest is
-// exchanged after the next start.
+// A stop in the middle does not end a replay: the remaining keys are exchanged after the next
+// start.
 func TestAReplayGoesOnAfterAStopInTheMiddle(t *testing.T) {
 	w := newWorld(t, orderSaga)
 	for i := range 5 {
@@ -613,7 +613,7 @@ func TestAnInstanceIsNeverRemoved(t *testing.T) {
 	w := newWorld(t, orderSaga)
 	w.give(w.event("Placed", "O1", map[string]any{"total": 5}))
 	state := w.state()
-	w.swap(orderSaga, strings.Replace(fixed(), "  Placed:", "  Opened:", 1)) // nothing recorded begins one
+	w.swap(orderSaga, strings.Replace(fixed(), "  Placed:", "  Opened:", 1)) // no recorded event starts an instance
 	if p := w.replay(Request{Newest: true}).Progress; p.Unbuilt != 1 || p.Exchanged != 0 || len(p.Notes) != 1 || !strings.Contains(p.Notes[0], "would not begin") {
 		t.Errorf("%+v", p)
 	}
@@ -650,8 +650,7 @@ func TestWhatWasParkedIsNotLeftBesideAnInstance(t *testing.T) {
 	w.check()
 }
 
-// An event that the version then did not take, and the one that is applied does,
-// follows what history has.
+// An event that the old version did not take and the new one does is applied after history.
 func TestANewVersionTakesEventsThatTheOldOneDidNot(t *testing.T) {
 	w := newWorld(t, orderSaga)
 	w.give(w.event("Placed", "O1", map[string]any{"total": 5}), w.event("Gifted", "O1", nil), w.event("Noted", "O1", map[string]any{"by": 2}))
@@ -671,7 +670,7 @@ func TestANewVersionTakesEventsThatTheOldOneDidNot(t *testing.T) {
 	w.sameState(state)
 }
 
-// What an act lets go may begin a generation on a newer version than the act met.
+// An event that a command releases may start a generation on a newer version than the command's.
 func TestAReleasedStartBeginsOnTheVersionThatItBeganOnThen(t *testing.T) {
 	w := newWorld(t, orderSaga)
 	w.give(w.event("Placed", "O1", map[string]any{"total": 5}), w.event("Noted", "O1", map[string]any{"by": nil}), w.event("Placed", "O1", map[string]any{"total": 6}), w.event("Noted", "O1", map[string]any{"by": 3}))
@@ -687,7 +686,7 @@ func TestAReleasedStartBeginsOnTheVersionThatItBeganOnThen(t *testing.T) {
 	w.sameState(state)
 }
 
-// Versions come and go in the middle of everything; each row keeps its own.
+// Versions change in the middle of history; each row keeps its own version.
 func TestABusyLifeOverThreeVersionsComesOutTheSame(t *testing.T) {
 	w := newWorld(t, orderSaga, watchSaga)
 	third := strings.Replace(greets(), "version: 2", "version: 3", 1)

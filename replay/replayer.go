@@ -15,22 +15,23 @@ import (
 	"go.uber.org/zap"
 
 	"edda"
+	"edda/internal/backoff"
 	"edda/saga"
 	"edda/store"
 )
 
 const (
-	// maxWaiting bounds the replays that wait for the one that runs.
+	// maxWaiting bounds the replays that wait for the running one.
 	maxWaiting = 16
-	// maxKept bounds the replays that the store and the memory remember.
+	// maxKept bounds the replays kept in the store and in memory.
 	maxKept = 100
-	// failedAgain is how long a replay that the store or the streams failed waits.
+	// failedAgain is the wait before a retry, after the store or the streams have failed.
 	failedAgain = time.Second
-	// maxFailures is how often in a row it tries before it gives up.
+	// maxFailures bounds the consecutive retries of one replay.
 	maxFailures = 20
 )
 
-// Exchanger is the engine: it changes one cell beside the streams, see
+// Exchanger replaces one cell outside the streams' order. The engine implements it, see
 // [edda/engine.Engine.Exchange].
 type Exchanger interface {
 	Exchange(ctx context.Context, k edda.Key, change func(edda.Cell) (edda.Cell, []edda.Transition)) error
@@ -39,14 +40,14 @@ type Exchanger interface {
 // Options of a replayer. The zero value works.
 type Options struct {
 	Log *zap.Logger
-	// Registry takes the metrics; nil keeps them to itself.
+	// Registry registers the metrics; with nil they are not exported.
 	Registry prometheus.Registerer
-	// Now dates plans and marks, time.Now when nil; no saga sees it.
+	// Now dates plans and marks; time.Now when nil. No saga sees it.
 	Now func() time.Time
-	// Room tells whether the outbox takes more work; always when nil. A replay
-	// that sends waits for it.
+	// Room reports whether the outbox takes more work; nil means always. A replay that sends work
+	// waits for it.
 	Room func() bool
-	// Reached, where set, is told where a replay has come to: for tests that kill.
+	// Reached, if set, gets the point that a replay has reached. Crash tests use it.
 	Reached func(point string)
 }
 
@@ -68,8 +69,7 @@ func (o *Options) validate() {
 	}
 }
 
-// Replayer runs replays, one after the other. Its methods may be called
-// concurrently.
+// Replayer runs one replay after the other. Its methods may be called concurrently.
 type Replayer struct {
 	db       *store.DB
 	engine   Exchanger
@@ -80,12 +80,12 @@ type Replayer struct {
 	metrics  *metrics
 	wake     chan struct{} // capacity 1
 
-	mu      sync.Mutex // guards all below
+	mu      sync.Mutex // guards the fields below
 	reports []*Report  // oldest first
 	loaded  bool
 }
 
-// New makes a replayer; nothing happens before Run.
+// New makes a replayer. It does nothing before Run.
 func New(db *store.DB, engine Exchanger, streams Streams, programs Programs, o Options) *Replayer {
 	o.validate()
 	return &Replayer{
@@ -94,8 +94,8 @@ func New(db *store.DB, engine Exchanger, streams Streams, programs Programs, o O
 	}
 }
 
-// Run goes on with what a restart has interrupted, then replays what is asked for,
-// until ctx ends.
+// Run resumes the replays that a restart interrupted, then runs those that Begin records, until
+// ctx ends.
 func (r *Replayer) Run(ctx context.Context) error {
 	if err := r.load(); err != nil {
 		return err
@@ -114,7 +114,7 @@ func (r *Replayer) Run(ctx context.Context) error {
 	return nil
 }
 
-// load reads the replays that the store remembers, once.
+// load reads the stored replays, once.
 func (r *Replayer) load() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -141,7 +141,7 @@ func (r *Replayer) load() error {
 	return nil
 }
 
-// next is the oldest that is to run.
+// next returns the oldest replay that is to run; nil when there is none.
 func (r *Replayer) next() *Report {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -153,13 +153,13 @@ func (r *Replayer) next() *Report {
 	return nil
 }
 
-// Begin records a replay, which Run then does. A dry run is not recorded: it
-// changes nothing, and ends with the process.
+// Begin validates and records a replay and returns its report; Run executes it. A dry run is not
+// recorded, because it changes nothing: it ends with the process.
 func (r *Replayer) Begin(ctx context.Context, q Request) (Report, error) {
 	if err := q.validate(); err != nil {
 		return Report{}, err
 	}
-	if err := r.known(q.Stream); err != nil {
+	if err := r.checkStream(q.Stream); err != nil {
 		return Report{}, err
 	}
 	pin, err := r.resolve(q)
@@ -173,7 +173,7 @@ func (r *Replayer) Begin(ctx context.Context, q Request) (Report, error) {
 	if err := r.room(); err != nil {
 		return Report{}, err
 	}
-	if err := r.db.Commit(ctx, r.begins(report)); err != nil {
+	if err := r.db.Commit(ctx, r.beginChange(report)); err != nil {
 		return Report{}, fmt.Errorf("record the replay: %w", err)
 	}
 	// gofail: var replayBegun struct{}
@@ -188,9 +188,9 @@ func (r *Replayer) Begin(ctx context.Context, q Request) (Report, error) {
 	return out, nil
 }
 
-// known refuses a stream that was never read: no instance took anything in from
-// it, and whoever mistyped its name would hear that all is well.
-func (r *Replayer) known(stream string) error {
+// checkStream refuses a stream that was never read. No instance took an input from it, so a
+// mistyped name would give a replay that finds nothing to do.
+func (r *Replayer) checkStream(stream string) error {
 	if stream == "" || stream == aggregateEvents {
 		return nil
 	}
@@ -208,7 +208,7 @@ func (r *Replayer) known(stream string) error {
 	return edda.Classify(edda.Permanent, "no stream %s was read here: want one of %s", stream, strings.Join(names, ", "))
 }
 
-// resolve finds the version to apply, and that the saga is one.
+// resolve returns the pin of the version to apply. It fails if the saga or the version is unknown.
 func (r *Replayer) resolve(q Request) (saga.Pin, error) {
 	v, err := newVersions(r.programs, q.Saga)
 	switch {
@@ -241,9 +241,9 @@ func (r *Replayer) room() error {
 	return nil
 }
 
-// begins is the act for the audit, and the plan where it changes anything. What is
-// old is forgotten.
-func (r *Replayer) begins(report *Report) store.Change {
+// beginChange makes the change that records a replay: the audit row, and the plan unless it is a
+// dry run. It drops the oldest finished replays beyond maxKept.
+func (r *Replayer) beginChange(report *Report) store.Change {
 	detail := report.describe()
 	c := store.Change{Audits: []store.Audit{{
 		Time: report.Begun, By: report.By, Verb: edda.VerbReplay, Key: edda.Key{Tenant: report.Tenant, Saga: report.Saga, Correlation: report.Correlation},
@@ -263,7 +263,7 @@ func (r *Replayer) begins(report *Report) store.Change {
 	return c
 }
 
-// describe is a replay in words, for the audit.
+// describe returns the replay in words, for the audit.
 func (r *Report) describe() string {
 	from := "the beginning"
 	switch {
@@ -282,7 +282,7 @@ func (r *Report) describe() string {
 	return out
 }
 
-// Reports are the replays that are remembered, newest first.
+// Reports returns copies of the remembered replays, newest first.
 func (r *Replayer) Reports() ([]Report, error) {
 	if err := r.load(); err != nil {
 		return nil, err
@@ -303,15 +303,15 @@ func (s Summary) clone() Summary {
 	return s
 }
 
-// note changes the report that others read.
+// note changes the progress of a report under the lock, because others read it.
 func (r *Replayer) note(report *Report, change func(*Summary)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	change(&report.Progress)
 }
 
-// replay does one, again where the store or the streams fail it, and records how
-// it ended. It is left as it is when the process stops.
+// replay executes one replay, retries it when the store or the streams fail, and records how it
+// ended. When the process stops it records nothing, so that the next start resumes it.
 func (r *Replayer) replay(ctx context.Context, report *Report) {
 	begun := time.Now()
 	r.log.Info("replay begins", fields(report)...)
@@ -324,26 +324,17 @@ func (r *Replayer) replay(ctx context.Context, report *Report) {
 			break
 		}
 		r.log.Warn("replay failed, trying again", append(fields(report), zap.Error(err))...)
-		pause(ctx, failedAgain)
+		_ = backoff.Wait(ctx, failedAgain)
 	}
 	if ctx.Err() != nil || errors.Is(err, errStopping) {
-		<-ctx.Done() // the engine stops before this does
+		<-ctx.Done() // the engine stops before ctx ends
 		return
 	}
-	r.ended(ctx, report, err, time.Since(begun))
+	r.finish(ctx, report, err, time.Since(begun))
 }
 
-func pause(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	}
-}
-
-// ended records the end, and only then says so.
-func (r *Replayer) ended(ctx context.Context, report *Report, cause error, took time.Duration) {
+// finish records the end of a replay, then shows it in the report.
+func (r *Replayer) finish(ctx context.Context, report *Report, cause error, took time.Duration) {
 	done := r.final(report, cause)
 	// gofail: var replayDone struct{}
 	if err := r.record(ctx, done); err != nil {
@@ -360,7 +351,7 @@ func (r *Replayer) ended(ctx context.Context, report *Report, cause error, took 
 		zap.Int("new_work", s.NewWork), zap.Int("sent", s.Sent))...)
 }
 
-// final is the report of a replay that has ended.
+// final returns the report of a replay that has ended.
 func (r *Replayer) final(report *Report, cause error) Report {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -373,7 +364,7 @@ func (r *Replayer) final(report *Report, cause error) Report {
 	return done
 }
 
-// record writes the end of what was recorded when it began.
+// record stores the end of a replay, unless it is a dry run.
 func (r *Replayer) record(ctx context.Context, done Report) error {
 	if done.DryRun {
 		return nil

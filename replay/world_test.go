@@ -21,11 +21,11 @@ import (
 	"edda/manifests"
 	"edda/saga"
 	"edda/store"
-	"edda/store/changelog"
+	"edda/store/wal"
 )
 
-// orderSaga has a timer, steps with undo, a must step, restarts, and events that
-// may be parked or poison.
+// orderSaga has a timer, steps with undo, a must step, restarts, and events that are parked or
+// poison.
 const orderSaga = `saga: order
 version: 1
 key: event.id
@@ -51,7 +51,7 @@ on:
   saga.failed: {do: [{event: Failed}]}
 `
 
-// watchSaga is another saga, which goes on meanwhile.
+// watchSaga is another saga, which continues during the replays.
 const watchSaga = `saga: watch
 version: 1
 key: event.id
@@ -67,15 +67,15 @@ const (
 	tenant      = "acme"
 )
 
-// log is the streams: what was published stays, and is read by the engine.
+// log stands for the streams: it keeps what was published, and the engine reads it.
 type log struct {
-	mu      sync.Mutex // guards all below
+	mu      sync.Mutex // guards the fields below
 	created time.Time
 	all     []edda.Event
-	at      int // of the next to be read
+	at      int // index of the next event to read
 	read    map[string]uint64
 	last    map[string]edda.Checkpoint
-	begins  map[string]uint64 // streams that have lost their beginning
+	begins  map[string]uint64 // first sequences of streams whose earlier events have expired
 	wake    chan struct{}
 }
 
@@ -103,7 +103,7 @@ func (l *log) put(ev edda.Event) edda.Event {
 	return ev
 }
 
-// begin is where the engine reads on after a restart.
+// begin sets where the engine reads after a restart.
 func (l *log) begin(positions []edda.Checkpoint) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -151,7 +151,7 @@ func (l *log) Ends(context.Context) ([]engine.End, error) {
 	return out, nil
 }
 
-// Each is what a replay reads: the streams' own order.
+// Each gives the events to a replay, in the order of each stream.
 func (l *log) Each(_ context.Context, tenant string, upto []edda.Checkpoint, visit func(edda.Event) error) (map[string]uint64, error) {
 	l.mu.Lock()
 	all, first := slices.Clone(l.all), map[string]uint64{}
@@ -172,7 +172,7 @@ func (l *log) Each(_ context.Context, tenant string, upto []edda.Checkpoint, vis
 	return first, nil
 }
 
-// world is a store, an engine and a replayer that run.
+// world is a running store, engine and replayer.
 type world struct {
 	t        testing.TB
 	dir      string
@@ -186,11 +186,11 @@ type world struct {
 	unkept   int           // a version whose text is gone
 	killed   chan struct{} // closed when the process dies
 	now      time.Time
-	clock    atomic.Int64 // now, for the engine
+	clock    atomic.Int64 // the time of the engine
 	n        int
-	// maxParked is the engine's, where it is to be small.
+	// maxParked is the engine's limit of parked events; 0 is the default.
 	maxParked int
-	// room is the replayer's; nil is always.
+	// room is the replayer's Room; nil means always.
 	room func() bool
 }
 
@@ -238,7 +238,7 @@ func (w *world) load(texts ...string) {
 	w.set = set
 }
 
-// keep writes the texts as the process does.
+// keep stores the manifests as the process does.
 func (w *world) keep(texts ...string) {
 	var c store.Change
 	for _, text := range texts {
@@ -250,7 +250,7 @@ func (w *world) keep(texts ...string) {
 	}
 }
 
-// swap loads other texts while it runs.
+// swap loads other manifests into the running process.
 func (w *world) swap(texts ...string) {
 	w.load(texts...)
 	w.keep(texts...)
@@ -287,7 +287,7 @@ func (w *world) start() {
 	})
 }
 
-// clocked lets nothing fire that is not due by the clock of the test.
+// clocked holds timers back that are not due by the clock of the test.
 type clocked struct {
 	*saga.Set
 	w *world
@@ -310,12 +310,12 @@ func (w *world) failed(err error) {
 
 func (w *world) stop() { w.stopAll() }
 
-// kill leaves the file as it is at this moment, as a kill does: what the process
-// does while it ends happens to another file.
+// kill keeps the file as it is at this moment, as a kill does. What the process writes while it
+// ends goes to another file.
 func (w *world) kill() {
 	w.t.Helper()
 	dir := w.t.TempDir()
-	files, err := filepath.Glob(filepath.Join(w.dir, store.FileName+"*")) // its log lies beside it
+	files, err := filepath.Glob(filepath.Join(w.dir, store.FileName+"*")) // the WAL is beside the file
 	for _, f := range files {
 		var raw []byte
 		if raw, err = os.ReadFile(f); err == nil {
@@ -333,7 +333,7 @@ func (w *world) kill() {
 	w.dir = dir
 }
 
-// beforeKill is an instance's state as the kill left it.
+// beforeKill is the state of an instance in the file that the kill kept.
 func (w *world) beforeKill(id string) string {
 	w.t.Helper()
 	db, err := store.Open(w.dir, store.Options{})
@@ -349,7 +349,7 @@ func (w *world) beforeKill(id string) string {
 	return w.stateOf(id)
 }
 
-// forgetHistory drops all days, as retention does.
+// forgetHistory drops the history of all days, as retention does.
 func (w *world) forgetHistory() {
 	w.t.Helper()
 	w.stop()
@@ -357,11 +357,11 @@ func (w *world) forgetHistory() {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	file, err := changelog.Load(raw, changelog.Options{Spaces: map[string]changelog.Space{"history": {Nested: true}}})
+	file, err := wal.Load(raw, wal.Options{Spaces: map[string]wal.Space{"history": {Nested: true}}})
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	err = file.Update(func(tx *changelog.Tx) error {
+	err = file.Update(func(tx *wal.Tx) error {
 		history := tx.Bucket([]byte("history"))
 		var days [][]byte
 		if err := history.ForEach(func(day, _ []byte) error {
@@ -386,7 +386,7 @@ func (w *world) forgetHistory() {
 	w.start()
 }
 
-// event is one of an aggregate, in the past.
+// event makes an event of an aggregate, in the past.
 func (w *world) event(name, id string, payload map[string]any) edda.Event {
 	w.n++
 	if payload == nil {
@@ -404,7 +404,7 @@ func (w *world) key(id string) edda.Key {
 	return edda.Key{Tenant: tenant, Saga: "order", Correlation: id}
 }
 
-// to is a message for one instance.
+// to makes a message for one instance.
 func (w *world) to(kind edda.Kind, id string) edda.Event {
 	w.n++
 	return edda.Event{Kind: kind, ID: fmt.Sprintf("m%d", w.n), Tenant: tenant, Key: w.key(id), Time: w.now, Stream: otherStream}
@@ -416,14 +416,14 @@ func (w *world) verb(verb, id, step string) edda.Event {
 	return ev
 }
 
-// result answers a command.
+// result makes the result of a command.
 func (w *world) result(work edda.Work, outcome edda.Outcome) edda.Event {
 	ev := w.to(edda.KindResult, work.From.Correlation)
 	ev.Type, ev.Step, ev.CommandID, ev.Outcome, ev.Payload = work.Name, work.Step, work.ID, outcome, json.RawMessage(`{"html": "<&>"}`)
 	return ev
 }
 
-// give publishes and waits until it is applied.
+// give publishes events and waits until they are applied.
 func (w *world) give(events ...edda.Event) {
 	for _, ev := range events {
 		w.log.publish(ev)
@@ -431,7 +431,7 @@ func (w *world) give(events ...edda.Event) {
 	w.settle()
 }
 
-// settle waits until everything that was published is durable.
+// settle waits until every published event is durable.
 func (w *world) settle() {
 	w.t.Helper()
 	w.log.mu.Lock()
@@ -452,10 +452,10 @@ func (w *world) settle() {
 	})
 }
 
-// patience is how long a condition may take on a busy machine.
+// patience bounds the wait for a condition on a busy machine.
 const patience = 5 * time.Minute
 
-// until asks again and again, within a bound.
+// until polls a condition, for patience at most.
 func (w *world) until(what string, ok func() bool) {
 	w.t.Helper()
 	deadline := time.Now().Add(patience)
@@ -467,7 +467,7 @@ func (w *world) until(what string, ok func() bool) {
 	}
 }
 
-// fire wakes what is due by the clock of the test.
+// fire wakes the instances that are due by the clock of the test.
 func (w *world) fire() {
 	w.t.Helper()
 	for {
@@ -489,7 +489,7 @@ func (w *world) later(d time.Duration) {
 	w.clock.Store(w.now.UnixNano())
 }
 
-// outbox is all that waits to go out.
+// outbox returns the rows that wait to go out.
 func (w *world) outbox() []store.Row {
 	w.t.Helper()
 	rows, err := w.db.Outbox(ulid.ULID{}, 1_000_000)
@@ -499,7 +499,7 @@ func (w *world) outbox() []store.Row {
 	return rows
 }
 
-// state is everything the store holds of both sagas' keys, and of their due rows.
+// state is everything that the store holds of the keys of both sagas, with their due rows.
 func (w *world) state() map[string]string {
 	w.t.Helper()
 	v, err := w.db.View()
@@ -549,7 +549,7 @@ func (w *world) sameState(was map[string]string) {
 	}
 }
 
-// replay does one to its end.
+// replay runs one replay to its end.
 func (w *world) replay(q Request) Report {
 	w.t.Helper()
 	if q.Tenant == "" {
@@ -565,7 +565,7 @@ func (w *world) replay(q Request) Report {
 	return w.ended(began.ID)
 }
 
-// newest is the replay that was begun last.
+// newest is the id of the replay that was begun last.
 func (w *world) newest() string {
 	all, err := w.replayer.Reports()
 	if err != nil || len(all) == 0 {
@@ -574,7 +574,7 @@ func (w *world) newest() string {
 	return all[0].ID
 }
 
-// report is how far a replay has come.
+// report returns the progress of a replay.
 func (w *world) report(id string) Report {
 	w.t.Helper()
 	all, err := w.replayer.Reports()
@@ -586,10 +586,10 @@ func (w *world) report(id string) Report {
 			return r
 		}
 	}
-	return Report{Replay: store.Replay{State: StateRunning}} // not read yet
+	return Report{Replay: store.Replay{State: StateRunning}} // not loaded yet
 }
 
-// rows counts the history of the order saga.
+// rows counts the history rows of the order saga.
 func (w *world) rows() (n int) {
 	w.t.Helper()
 	v, err := w.db.View()
@@ -636,7 +636,7 @@ func (w *world) stateOf(id string) string {
 	return string(cell.Instance.State)
 }
 
-// check holds the store against its own promises.
+// check fails the test if the store is inconsistent.
 func (w *world) check() {
 	w.t.Helper()
 	var all bytes.Buffer

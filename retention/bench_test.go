@@ -12,9 +12,9 @@ import (
 	"edda/store"
 )
 
-// BenchmarkCommitsBesideACleanUp measures how long commits of 16 transitions
-// take, one after the other, without a clean-up and while one is under way over
-// old instances, their history and their claims. The ratio is of one run.
+// BenchmarkCommitsBesideACleanUp measures commits of 16 transitions, one after the other, without
+// a clean-up and beside one over old instances, history and claims. Both take turns in one run,
+// and the ratio is of that run.
 func BenchmarkCommitsBesideACleanUp(b *testing.B) {
 	for _, perSecond := range []int{100, 0} {
 		name := "as fast as it goes"
@@ -42,7 +42,7 @@ func commitsBeside(b *testing.B, perSecond int) {
 		}
 		var alone, beside []time.Duration
 		removed, took := 0, time.Duration(0)
-		for turn := range turns { // so that what else the machine does falls on both
+		for turn := range turns { // so that other load of the machine falls on both
 			alone = append(alone, latencies(b, db, perSecond, fmt.Sprint("alone", turn), func() bool { return true })...)
 			some, r := besideACleanUp(b, db, keeper, perSecond, fmt.Sprint("beside", turn))
 			beside, removed, took = append(beside, some...), removed+r.Rows(), took+r.Took
@@ -56,7 +56,8 @@ func commitsBeside(b *testing.B, perSecond int) {
 	}
 }
 
-// besideACleanUp is one turn: it ends the clean-up with it, and the next goes on.
+// besideACleanUp measures one turn beside a clean-up. The clean-up ends with the turn; the next
+// one continues it.
 func besideACleanUp(b *testing.B, db *store.DB, keeper *Keeper, perSecond int, name string) ([]time.Duration, Report) {
 	b.Helper()
 	var under atomic.Bool
@@ -85,7 +86,7 @@ func report(b *testing.B, when string, took []time.Duration) {
 
 func at(sorted []time.Duration, percent int) time.Duration { return sorted[len(sorted)*percent/100] }
 
-// aged is a store with much that is ten days old.
+// aged returns a store with many rows that are ten days old.
 func aged(b *testing.B) *store.DB {
 	b.Helper()
 	var behind atomic.Int64
@@ -121,7 +122,7 @@ func aged(b *testing.B) *store.DB {
 	return db
 }
 
-// latencies commits for a while, as long as it is worth it.
+// latencies commits for one turn, while on is true, and returns how long each commit took.
 func latencies(b *testing.B, db *store.DB, perSecond int, name string, on func() bool) (took []time.Duration) {
 	b.Helper()
 	tick := time.NewTicker(time.Second / time.Duration(max(perSecond, 1)))

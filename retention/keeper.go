@@ -11,33 +11,34 @@ import (
 	"go.uber.org/zap"
 
 	"edda"
+	"edda/internal/backoff"
 	"edda/store"
 )
 
 const (
-	// runEvery is how often the loop looks: often enough for hours of claims, and
-	// it is what bounds how fast a wrong clock can age things.
+	// runEvery is the interval of the loop. It is short enough for claims that are kept for hours,
+	// and it bounds how fast a wrong clock can age rows.
 	runEvery = time.Hour
-	// MaxLeap is how far time may come in one run of the loop.
+	// MaxLeap bounds how far the counted time advances in one run of the loop.
 	MaxLeap = 24 * time.Hour
-	// MaxTrust is how far ahead of the last run an operator's clock is believed
-	// without a word: a store that lay still for a month is nothing unusual.
+	// MaxTrust is how far an operator's clock may be ahead of the last run without a confirmation.
+	// A store that was closed for a month is nothing unusual.
 	MaxTrust = 31 * 24 * time.Hour
-	// After a portion the keeper rests for restFactor times as long as its commit
-	// took, within the two bounds: so it has a quarter of the writer at most.
-	restFactor = 3
-	minRest    = 5 * time.Millisecond
-	maxRest    = time.Second
+	// After a portion the keeper pauses for pauseFactor times its commit, within the two bounds.
+	// So it uses a quarter of the writer at most.
+	pauseFactor = 3
+	minPause    = 5 * time.Millisecond
+	maxPause    = time.Second
 )
 
-// Settings are how long things are kept; zero is for ever.
+// Settings are the retention times; zero means for ever.
 type Settings struct {
-	// Instances is asked by saga and status of finished ones; nil keeps all.
+	// Instances returns the time for finished instances of a saga and status; nil keeps all.
 	Instances                           func(saga string, status edda.Status) time.Duration
 	History, Claims, DeadLetters, Audit time.Duration
-	// Manifests is how long the texts of versions are kept that nothing needs.
+	// Manifests is the time for the texts of versions that no instance needs.
 	Manifests time.Duration
-	// Loaded tells whether instances run on a text; nil where that is not known.
+	// Loaded reports whether instances run on a manifest; nil where that is not known.
 	Loaded func(edda.Manifest) bool
 }
 
@@ -47,7 +48,7 @@ type Options struct {
 	Metrics prometheus.Registerer
 }
 
-// Keeper removes what has expired. Its methods may be called concurrently.
+// Keeper removes expired rows. Its methods may be called concurrently.
 type Keeper struct {
 	db       *store.DB
 	settings func() (Settings, error)
@@ -55,10 +56,10 @@ type Keeper struct {
 	now      func() time.Time // for tests
 	metrics  *metrics
 	running  sync.Mutex // held by one collection at a time
-	told     bool       // that the clock is ahead; Run's alone
+	warned   bool       // that the clock is ahead was logged; owned by Run
 }
 
-// New makes a keeper; settings are asked for at the beginning of each run.
+// New makes a keeper. It calls settings at the start of each run.
 func New(db *store.DB, settings func() (Settings, error), o Options) (*Keeper, error) {
 	k := &Keeper{db: db, settings: settings, log: cmp.Or(o.Log, zap.NewNop()), now: time.Now}
 	var err error
@@ -66,9 +67,9 @@ func New(db *store.DB, settings func() (Settings, error), o Options) (*Keeper, e
 	return k, err
 }
 
-// Run removes once an hour what has expired, until ctx ends.
+// Run removes expired rows once an hour, until ctx ends.
 func (k *Keeper) Run(ctx context.Context) error {
-	k.begin(ctx)
+	k.initClock(ctx)
 	tick := time.NewTicker(runEvery)
 	defer tick.Stop()
 	for {
@@ -83,9 +84,8 @@ func (k *Keeper) Run(ctx context.Context) error {
 	}
 }
 
-// begin writes down how far time has come, where nobody has: from then on a
-// leap can be told.
-func (k *Keeper) begin(ctx context.Context) {
+// initClock records the current time, if none is recorded. Later runs can then detect a jump.
+func (k *Keeper) initClock(ctx context.Context) {
 	at, kept, err := k.db.RetentionClock()
 	if err == nil && !kept {
 		err = k.db.Commit(ctx, store.Change{Remove: store.Removal{Clock: at}})
@@ -110,8 +110,8 @@ func (k *Keeper) runOnce(ctx context.Context) error {
 	return err
 }
 
-// clock is the time by which the loop measures age: the clock's, but at most
-// [MaxLeap] after the last run. Where the clock went back it follows at once.
+// clock is the time by which the loop counts age: the clock's, but at most [MaxLeap] after the
+// last run. If the clock went back, the counted time follows at once.
 func (k *Keeper) clock() (time.Time, error) {
 	before, _, err := k.db.RetentionClock()
 	if err != nil {
@@ -122,8 +122,8 @@ func (k *Keeper) clock() (time.Time, error) {
 	if most := before.Add(MaxLeap); now.After(most) {
 		at = most
 	}
-	if ahead := now.Sub(at); ahead > 0 != k.told {
-		if k.told = ahead > 0; k.told {
+	if ahead := now.Sub(at); ahead > 0 != k.warned {
+		if k.warned = ahead > 0; k.warned {
 			k.log.Warn("the clock is far ahead of the last clean-up: age is counted a day more each hour until it has caught up; is the date right?",
 				zap.Time("clock", now), zap.Time("counted", at))
 		}
@@ -131,19 +131,19 @@ func (k *Keeper) clock() (time.Time, error) {
 	return at, nil
 }
 
-// Request is what an operator asks for.
+// Request says what an operator asks for.
 type Request struct {
-	// DryRun only looks.
+	// DryRun counts without removing.
 	DryRun bool
-	// TrustClock believes a clock that is far ahead of the last run.
+	// TrustClock accepts a clock that is more than MaxTrust ahead of the last run.
 	TrustClock bool
-	// Tell hears now and then how far it has come; it may be nil.
+	// Tell is called with the progress after each portion; it may be nil.
 	Tell func(Report)
-	// Audit is written at the end, its detail filled in; nothing when nil.
+	// Audit is written at the end with its detail filled in; nil writes none.
 	Audit *store.Audit
 }
 
-// Collect removes at once what has expired by the clock, and says what that was.
+// Collect removes now what has expired by the clock, and reports what it removed.
 func (k *Keeper) Collect(ctx context.Context, q Request) (Report, error) {
 	before, _, err := k.db.RetentionClock()
 	if err != nil {
@@ -190,7 +190,7 @@ func (k *Keeper) collect(ctx context.Context, at time.Time, dry bool, tell func(
 	return r, nil
 }
 
-// sweep removes one kind, portion by portion.
+// sweep removes the expired rows of one kind, portion by portion.
 func (k *Keeper) sweep(ctx context.Context, s *store.Sweep, r *Report, tell func(Report)) error {
 	t := &r.Kinds[len(r.Kinds)-1]
 	for !s.Done() {
@@ -213,7 +213,7 @@ func (k *Keeper) sweep(ctx context.Context, s *store.Sweep, r *Report, tell func
 	return nil
 }
 
-// remove commits one portion, and rests.
+// remove commits one portion, then pauses.
 func (k *Keeper) remove(ctx context.Context, p store.Portion) error {
 	began := time.Now()
 	// gofail: var retentionFound struct{}
@@ -221,14 +221,10 @@ func (k *Keeper) remove(ctx context.Context, p store.Portion) error {
 		return err
 	}
 	// gofail: var retentionRemoved struct{}
-	rest := time.NewTimer(min(max(restFactor*time.Since(began), minRest), maxRest))
-	defer rest.Stop()
-	select {
-	case <-rest.C:
-		return nil
-	case <-ctx.Done():
+	if backoff.Wait(ctx, min(max(pauseFactor*time.Since(began), minPause), maxPause)) != nil {
 		return context.Cause(ctx)
 	}
+	return nil
 }
 
 func cutoffs(s Settings, at time.Time) store.Cutoffs {

@@ -20,7 +20,7 @@ import (
 
 const day = 24 * time.Hour
 
-// house is a store with its committer and its keeper, in a bubble.
+// house is a store with its committer and its keeper, in a bubble of virtual time.
 type house struct {
 	*store.DB
 	keeper  *Keeper
@@ -91,7 +91,7 @@ func finished(id string, status edda.Status) edda.Transition {
 	}
 }
 
-// everything is one row of each kind.
+// everything makes one row of each kind.
 func everything(id string) store.Change {
 	return store.Change{
 		Transitions: []edda.Transition{finished(id, edda.StatusDone), finished(id+"f", edda.StatusFailed)},
@@ -203,7 +203,7 @@ func TestZeroKeepsForEver(t *testing.T) {
 	})
 }
 
-// TestAClockThatLeapsAgesNothing is a date that is ten years ahead for an hour.
+// TestAClockThatLeapsAgesNothing sets the date ten years ahead for an hour.
 func TestAClockThatLeapsAgesNothing(t *testing.T) {
 	build(t, settings(), func(h *house) {
 		h.begin()
@@ -226,7 +226,7 @@ func TestAClockThatLeapsAgesNothing(t *testing.T) {
 	})
 }
 
-// TestALongRestIsCaughtUp is a store that nobody opened for ten days.
+// TestALongRestIsCaughtUp opens a store that was closed for ten days.
 func TestALongRestIsCaughtUp(t *testing.T) {
 	build(t, settings(), func(h *house) {
 		h.commit(t, everything("a"))

@@ -11,7 +11,7 @@ import (
 	"edda/store"
 )
 
-// Report is what a run removed, or would remove.
+// Report says what a run removed, or would remove.
 type Report struct {
 	DryRun bool          `json:"dry_run"`
 	Clock  time.Time     `json:"clock"` // the time by which age was counted
@@ -19,14 +19,14 @@ type Report struct {
 	Took   time.Duration `json:"took"`
 }
 
-// Tally is one kind of rows.
+// Tally counts the rows of one kind.
 type Tally struct {
 	Kind  store.Kind `json:"kind"`
 	Rows  int        `json:"rows"`
 	Bytes int64      `json:"bytes"` // of keys and values
 }
 
-// Rows are those of all kinds.
+// Rows sums the rows of all kinds.
 func (r Report) Rows() (n int) {
 	for _, t := range r.Kinds {
 		n += t.Rows
@@ -34,7 +34,7 @@ func (r Report) Rows() (n int) {
 	return n
 }
 
-// String says it in a line.
+// String formats the tallies on one line.
 func (r Report) String() string {
 	var parts []string
 	for _, t := range r.Kinds {
@@ -70,7 +70,7 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 		ran:   prometheus.NewGauge(prometheus.GaugeOpts{Name: "edda_retention_last_run_timestamp_seconds", Help: "When the background clean-up last went through."}),
 	}
 	for _, kind := range store.Kinds() {
-		m.removed(kind, 0, 0) // so that a graph begins at 0
+		m.removed(kind, 0, 0) // a graph then begins at 0
 	}
 	if r == nil {
 		return m, nil

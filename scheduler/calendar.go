@@ -14,16 +14,15 @@ import (
 )
 
 const (
-	// maxScan bounds how many missed due times of one schedule are looked at
-	// before that is recorded: a day of one every second.
+	// maxScan bounds the missed due times of one schedule: a day of one every second. With more
+	// the scheduler gives all of them up.
 	maxScan = 86_400
-	// maxCatchup bounds how many missed due times "catchup: all" starts: the
-	// newest.
+	// maxCatchup bounds the missed due times that "catchup: all" starts. The newest start.
 	maxCatchup = 1000
-	// punctual is how late a due time may be and still not count as missed: a
-	// pause of the process or a slow commit, not a downtime.
+	// punctual is how late a due time may be without counting as missed: the length of a slow
+	// commit or of a paused process, not of a downtime.
 	punctual = 10 * time.Second
-	// startsAtOnce is how many schedules start at once, so that those of many
+	// startsAtOnce bounds the concurrent starts. They are concurrent so that the schedules of many
 	// tenants share a commit.
 	startsAtOnce = 64
 )
@@ -35,23 +34,23 @@ func (s schedule) row(last time.Time) edda.Schedule {
 	return edda.Schedule{Tenant: s.tenant, Saga: s.saga, Name: s.name, Last: last}
 }
 
-// calendar starts what the schedules ask for.
+// calendar starts the instances that schedules ask for.
 type calendar struct {
 	*Scheduler
 	loaded bool
-	last   map[schedule]time.Time // owned by the loop; as committed
+	last   map[schedule]time.Time // as committed; owned by the loop
 }
 
 // plan is what one schedule has to do now.
 type plan struct {
 	schedule
 	starts []time.Time // in order
-	// last is recorded where there is nothing to start: for a schedule seen
-	// for the first time, or whose missed due times are given up.
+	// last is recorded when there is nothing to start: the schedule is new, or its missed due
+	// times are given up.
 	last time.Time
 }
 
-// runOnce starts what is due and says when the next schedule is.
+// runOnce starts what is due and returns the time of the next schedule.
 func (c *calendar) runOnce(ctx context.Context) (time.Time, error) {
 	if err := c.load(); err != nil {
 		return time.Time{}, err
@@ -79,7 +78,7 @@ func (c *calendar) load() error {
 	return nil
 }
 
-// plan says what to do now and when the first schedule is due after that.
+// plan returns what to do now, and the time of the first schedule after that.
 func (c *calendar) plan(set Sagas, now time.Time) ([]plan, time.Time) {
 	var plans []plan
 	first := now.Add(slowTick)
@@ -106,7 +105,7 @@ func tenants(spec saga.ScheduleSpec) []string {
 
 func (c *calendar) planOne(set Sagas, s schedule, catchup string, now time.Time) (plan, time.Time) {
 	last, seen := c.last[s]
-	if !seen { // it does not start for the past
+	if !seen { // a new schedule does not start for times before it was loaded
 		return plan{schedule: s, last: now}, set.NextSchedule(s.saga, s.name, now)
 	}
 	due, next := missed(set, s, last, now)
@@ -125,7 +124,7 @@ func (c *calendar) planOne(set Sagas, s schedule, catchup string, now time.Time)
 	return p, next
 }
 
-// missed lists the due times after last, up to now, and the first after now.
+// missed lists the due times after last and up to now, and the first one after now.
 func missed(set Sagas, s schedule, last, now time.Time) ([]time.Time, time.Time) {
 	var due []time.Time
 	next := set.NextSchedule(s.saga, s.name, last)
@@ -136,7 +135,7 @@ func missed(set Sagas, s schedule, last, now time.Time) ([]time.Time, time.Time)
 	return due, next
 }
 
-// pick chooses which of the due times start.
+// pick chooses the due times that start an instance.
 func pick(due []time.Time, catchup string, now time.Time) []time.Time {
 	newest := due[len(due)-1:]
 	switch {
@@ -149,7 +148,7 @@ func pick(due []time.Time, catchup string, now time.Time) []time.Time {
 	}
 }
 
-// record commits how far the schedules have come that start nothing.
+// record commits the position of the schedules that start nothing.
 func (c *calendar) record(ctx context.Context, plans []plan) error {
 	var change store.Change
 	for _, p := range plans {
@@ -169,7 +168,7 @@ func (c *calendar) record(ctx context.Context, plans []plan) error {
 	return nil
 }
 
-// start starts what is planned, each schedule's due times one after the other.
+// start starts the planned due times: those of one schedule in order, schedules concurrently.
 func (c *calendar) start(ctx context.Context, set Sagas, plans []plan) error {
 	var g errgroup.Group
 	g.SetLimit(startsAtOnce)

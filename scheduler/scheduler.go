@@ -10,45 +10,46 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"edda"
+	"edda/internal/backoff"
 	"edda/saga"
 	"edda/store"
 )
 
 const (
-	// slowTick is how often both loops look by themselves, for a signal that
-	// was lost and a clock that was set.
+	// slowTick is the interval of both loops without a signal. It covers a lost signal and a clock
+	// that was set.
 	slowTick = time.Second
 
-	// What failed is tried again after these.
+	// retryFirst and retryMost bound the wait before a failed look is repeated.
 	retryFirst = 50 * time.Millisecond
 	retryMost  = slowTick
 )
 
-// Store is what the scheduler needs of a [store.DB], under the same promises.
+// Store is the part of a [store.DB] that the scheduler uses, with the same promises.
 type Store interface {
-	// DueBut lists up to limit rows due at or before until, earliest first, without
-	// those that wait for something else, the time of the first row after those, and
-	// how many it passed over.
+	// DueBut lists up to limit rows due at or before until, earliest first. It passes over rows
+	// for which waits is true. It also returns the time of the first row after until, and how many
+	// rows it passed over.
 	DueBut(until time.Time, limit int, waits func(store.Due) bool) ([]store.Due, time.Time, int, error)
-	// Armed is signalled when a commit added due rows.
+	// Armed receives a signal when a commit has added due rows.
 	Armed() <-chan struct{}
-	// Schedules lists how far every schedule has come.
+	// Schedules lists the last handled due time of every schedule.
 	Schedules() ([]edda.Schedule, error)
 	// Commit returns when the change is durable.
 	Commit(ctx context.Context, c store.Change) error
 }
 
-// Engine applies what is due. Its methods may be called concurrently and return
-// when everything is durable. A Permanent error says that it takes no more.
+// Engine applies what is due. Its methods may be called concurrently and return when all changes
+// are durable. A Permanent error says that the engine accepts no more.
 type Engine interface {
 	Wake(ctx context.Context, rows []store.Due) error
-	// Waits tells whether a row waits for events that were stored before it.
+	// Waits reports whether a row must wait for events that were stored before its time.
 	Waits(row store.Due) bool
 	// Start applies the event and records the schedule in one change set.
 	Start(ctx context.Context, ev edda.Event, s edda.Schedule) error
 }
 
-// Sagas knows the schedules; [saga.Set] is the one there is.
+// Sagas knows the schedules; [saga.Set] implements it.
 type Sagas interface {
 	Schedules() []saga.ScheduleSpec
 	NextSchedule(saga, name string, t time.Time) time.Time
@@ -71,7 +72,7 @@ type Scheduler struct {
 	swapped chan struct{} // capacity 1
 }
 
-// New makes a scheduler; nothing happens before Run.
+// New makes a scheduler. It does nothing before Run.
 func New(db Store, engine Engine, sagas Sagas, o Options) *Scheduler {
 	if o.Log == nil {
 		o.Log = zap.NewNop()
@@ -79,7 +80,7 @@ func New(db Store, engine Engine, sagas Sagas, o Options) *Scheduler {
 	return &Scheduler{db: db, engine: engine, sagas: sagas, log: o.Log, swapped: make(chan struct{}, 1)}
 }
 
-// Swap takes the schedules of another set into use.
+// Swap replaces the set whose schedules the scheduler starts. It may be called concurrently.
 func (s *Scheduler) Swap(sagas Sagas) {
 	s.mu.Lock()
 	s.sagas = sagas
@@ -96,7 +97,7 @@ func (s *Scheduler) set() Sagas {
 	return s.sagas
 }
 
-// Run works until ctx ends, or the engine takes no more, and returns nil.
+// Run works until ctx ends or the engine accepts no more, and returns nil.
 func (s *Scheduler) Run(ctx context.Context) error {
 	t := &timers{Scheduler: s}
 	c := &calendar{Scheduler: s, last: map[schedule]time.Time{}}
@@ -106,28 +107,28 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// loop calls once, which says when it wants to be called next, until ctx ends.
-// It is called before that on a signal or the slow tick.
+// loop calls once until ctx ends. The next call comes at the time that once returns, on a signal,
+// or on the slow tick.
 func (s *Scheduler) loop(ctx context.Context, name string, signal <-chan struct{}, once func(context.Context) (time.Time, error)) {
-	var pause time.Duration // after a failure
+	pause := backoff.Exponential{First: retryFirst, Most: retryMost}
 	for ctx.Err() == nil {
 		next, err := once(ctx)
 		switch {
 		case err == nil:
-			pause = 0
+			pause.Reset()
 			sleep(ctx, time.Until(next), signal)
 		case ctx.Err() != nil || errors.Is(err, edda.Permanent):
 			return
 		default:
-			if pause == 0 {
+			if !pause.Failing() {
 				s.log.Warn("scheduler fails, trying again", zap.String("loop", name), zap.Error(err))
 			}
-			pause = min(max(retryFirst, 2*pause), retryMost)
-			sleep(ctx, pause, nil)
+			_ = backoff.Wait(ctx, pause.Next())
 		}
 	}
 }
 
+// sleep waits for d, the slow tick or a signal.
 func sleep(ctx context.Context, d time.Duration, signal <-chan struct{}) {
 	t := time.NewTimer(min(d, slowTick))
 	defer t.Stop()

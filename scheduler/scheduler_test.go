@@ -20,8 +20,8 @@ import (
 	"edda/store"
 )
 
-// world is a scheduler with a real store, an engine that only records, and
-// schedules every so often, in a bubble of virtual time.
+// world is a scheduler with a real store, a recording engine and periodic schedules, in a bubble
+// of virtual time.
 type world struct {
 	t         *testing.T
 	db        *store.DB
@@ -57,7 +57,7 @@ func inWorld(t *testing.T, test func(w *world)) {
 	})
 }
 
-// start runs a scheduler, after the one that ran.
+// start replaces the running scheduler by a new one.
 func (w *world) start() {
 	if w.stop != nil {
 		w.stop()
@@ -102,10 +102,10 @@ func (s watched) DueBut(until time.Time, limit int, waits func(store.Due) bool) 
 	return s.DB.DueBut(until, limit, waits)
 }
 
-// recorder is an engine that settles what it is handed.
+// recorder is an engine that resolves the rows that it is given.
 type recorder struct {
 	db     *store.DB
-	mu     sync.Mutex // guards all below
+	mu     sync.Mutex // guards the fields below
 	looks  int
 	blocks chan struct{} // while set, calls wait until it is closed
 	err    error
@@ -201,7 +201,7 @@ func (r *recorder) started() []string {
 	return slices.Clone(r.starts)
 }
 
-// every is a set whose schedules are due each whole period.
+// every is a set whose schedules are due at each full period.
 type every struct {
 	period time.Duration
 	specs  []saga.ScheduleSpec
@@ -224,7 +224,7 @@ func spec(catchup string, tenants ...string) []saga.ScheduleSpec {
 func TestARowIsHandedOverAtItsTime(t *testing.T) {
 	inWorld(t, func(w *world) {
 		begin := time.Now()
-		for i := range 20 { // each armed while the loop sleeps for the one before
+		for i := range 20 { // each is armed while the loop sleeps until the last one
 			w.arm(due(fmt.Sprint(i), begin.Add(time.Duration(20-i)*333*time.Millisecond)))
 		}
 		time.Sleep(time.Minute)
@@ -245,7 +245,7 @@ func TestRowsThatComeDueAllTheTimeAreHandedOverTogether(t *testing.T) {
 		const n = 1000
 		begin := time.Now().Add(time.Second)
 		var rows []store.Due
-		for i := range n { // and others are armed meanwhile
+		for i := range n { // others are armed meanwhile
 			rows = append(rows, due(fmt.Sprint(i), begin.Add(time.Duration(i)*time.Millisecond)))
 		}
 		w.arm(rows...)
@@ -292,7 +292,7 @@ func TestRowsComeInDueOrderAfterDowntime(t *testing.T) {
 	})
 }
 
-// What the engine refuses it refuses for good, and no timer would fire any more.
+// The engine refuses a larger page for good; then no timer would fire any more.
 func TestTheEngineTakesAPage(t *testing.T) {
 	if page > engine.MaxRows {
 		t.Errorf("a page has %d rows, the engine takes %d", page, engine.MaxRows)
@@ -318,8 +318,8 @@ func TestARowThatWaitsIsNotHandedOverAgain(t *testing.T) {
 	})
 }
 
-// TestTimersOfASagaThatIsBehindAreNoTimersOfOthers: they are passed over, and looked for
-// again, without looking all the time.
+// TestTimersOfASagaThatIsBehindAreNoTimersOfOthers: the scheduler passes over them and looks for
+// them again, with pauses.
 func TestTimersOfASagaThatIsBehindAreNoTimersOfOthers(t *testing.T) {
 	inWorld(t, func(w *world) {
 		waits := due("waits", time.Now())
@@ -433,7 +433,7 @@ func TestCatchupAfterDowntime(t *testing.T) {
 				if err != nil || len(rows) != 1 || rows[0].Last.Hour() != 5 {
 					t.Errorf("recorded %v, %v", rows, err)
 				}
-				w.start() // what was started or given up does not come back
+				w.start() // what was started or given up does not start again
 				time.Sleep(time.Second)
 				if got := strings.Join(w.engine.started(), " "); got != want {
 					t.Errorf("again: %q", got)

@@ -4,43 +4,42 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"edda/internal/backoff"
 )
 
-// page is how many rows are handed over at once: as many as the engine takes. It makes
-// several batches of them, of which one is evaluated while the last one is committed.
+// page bounds the rows handed over at once: as many as the engine accepts. The engine makes
+// several batches of them, and evaluates one while it commits the last.
 const page = 4096
 
-// lookPause is the least time from a look that found something to the next. Where timers
-// come due all the time, each handful has a question to the streams' server, a batch and
-// a commit: what comes due within a pause shares them. It is longer than the engine rests
-// between two questions, so that a handful need not wait for one.
+// lookPause is the least time from a look that found rows to the next. When timers come due all
+// the time, each look costs a question to the streams' server, a batch and a commit. Timers that
+// come due within the pause share them. The pause is longer than the engine's between two
+// questions, so that a few timers need not wait for one.
 const lookPause = 6 * time.Millisecond
 
-// timers hands over the rows of the due index.
+// timers hands the rows of the due index to the engine.
 type timers struct {
 	*Scheduler
-	rest time.Time // no look before
+	nextLook time.Time // the earliest time of the next look
 }
 
-// passedPause is how much longer a look rests for each row that it passed over because its
-// saga is behind the streams: so looking takes a tenth of the time at most.
+// passedPause lengthens the pause for each row that a look passed over because its saga is behind
+// the streams. So looking takes a tenth of the time at most.
 const passedPause = 5 * time.Microsecond
 
-// runOnce hands over what is due, waits until it has fired, and says when the
-// next row is due. While it waits nothing is handed over, so no row is twice;
-// rows that come due meanwhile could not fire earlier anyway, because the
-// engine fires in due order.
+// runOnce hands over what is due, waits until the engine has fired it, and returns the time of the
+// next row. It hands over nothing while it waits, so no row goes twice. Rows that come due
+// meanwhile could not fire earlier, because the engine fires in due order.
 func (t *timers) runOnce(ctx context.Context) (time.Time, error) {
-	if d := time.Until(t.rest); d > 0 {
-		sleep(ctx, d, nil)
-	}
+	_ = backoff.Wait(ctx, min(time.Until(t.nextLook), slowTick))
 	now := time.Now()
 	rows, next, passed, err := t.db.DueBut(now, page, t.engine.Waits)
 	if err != nil {
 		return time.Time{}, fmt.Errorf("read the due index: %w", err)
 	}
 	if passed > 0 {
-		t.rest = now.Add(lookPause + time.Duration(passed)*passedPause)
+		t.nextLook = now.Add(lookPause + time.Duration(passed)*passedPause)
 	}
 	if len(rows) > 0 {
 		// gofail: var schedulerDue struct{}
@@ -49,7 +48,7 @@ func (t *timers) runOnce(ctx context.Context) (time.Time, error) {
 		}
 		// gofail: var schedulerFired struct{}
 		if len(rows) < page && passed == 0 {
-			t.rest = now.Add(lookPause)
+			t.nextLook = now.Add(lookPause)
 		}
 		return now, nil // there may be more
 	}

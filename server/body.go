@@ -10,11 +10,11 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 )
 
-// strictNames has names in bodies matched as they are written. The switch is the package's
-// own, so it is set once, before the first server runs.
+// strictNames makes huma match member names case-sensitively. It runs once, before the
+// first server, because the switch is a global variable of huma.
 var strictNames = sync.OnceFunc(func() { huma.ValidateStrictCasing = true })
 
-// bodies reads what callers send: one JSON value that everybody reads alike.
+// bodies returns the body formats: JSON that every reader understands in the same way.
 func bodies() map[string]huma.Format {
 	strictNames()
 	f := huma.DefaultJSONFormat
@@ -22,8 +22,8 @@ func bodies() map[string]huma.Format {
 	return map[string]huma.Format{"application/json": f, "json": f}
 }
 
-// readAlike refuses an object that has a name twice, of which one reader would take the
-// first and another the last. Each body is read into any value before anything else.
+// readAlike refuses an object that repeats a name, because some readers take the first
+// value and others the last. huma decodes each body into *any first.
 func readAlike(data []byte, v any) error {
 	if err := json.Unmarshal(data, v); err != nil {
 		return err
@@ -37,17 +37,17 @@ func readAlike(data []byte, v any) error {
 	return nil
 }
 
-// fewNames of an object are compared one by one; of more there is a map.
+// fewNames is how many names of an object are compared one by one; above it a map is used.
 const fewNames = 16
 
-// object is one that is open; a list has no names.
+// object is an open object or list; a list has no names.
 type object struct {
-	from int             // its first name
-	many map[string]bool // its names, once they are more than a few
+	from int             // index of its first name
+	many map[string]bool // its names, if there are more than fewNames
 }
 
-// repeatedName is the first name, quoted, that one object of the valid JSON has twice; nil
-// where none has.
+// repeatedName returns the first repeated name in an object, quoted; nil if there is none.
+// The JSON must be valid.
 func repeatedName(raw []byte) []byte {
 	var someNames [4 * fewNames][]byte
 	var someOpen [16]object
@@ -74,7 +74,8 @@ func repeatedName(raw []byte) []byte {
 	return nil
 }
 
-// has tells whether the object has the name already, and remembers it where it has many.
+// has tells whether the object has the name already. Above fewNames names it records the
+// name.
 func (o *object) has(all [][]byte, name []byte) bool {
 	mine := all[o.from:]
 	if len(mine) < fewNames {
@@ -98,7 +99,7 @@ func (o *object) has(all [][]byte, name []byte) bool {
 	return false
 }
 
-// quoteEnd is the place behind the string that begins at i.
+// quoteEnd returns the index after the string that begins at i.
 func quoteEnd(raw []byte, i int) int {
 	for i++; i < len(raw); i++ {
 		switch raw[i] {
@@ -123,8 +124,8 @@ func isName(rest []byte) bool {
 	return false
 }
 
-// unescaped is the quoted name as it is read: without needless escapes, and with one
-// letter for all that is none.
+// unescaped returns the quoted name in one canonical form: without needless escapes, and
+// with U+FFFD for invalid UTF-8.
 func unescaped(quoted []byte) []byte {
 	if !bytes.ContainsFunc(quoted, func(r rune) bool { return r == '\\' || r >= utf8.RuneSelf }) {
 		return quoted

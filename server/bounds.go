@@ -6,21 +6,21 @@ import (
 )
 
 const (
-	// maxConnections bounds what one address holds open. It is far above maxCalls,
-	// so that there is always one to close for the next client.
+	// maxConnections bounds the open connections of one address. It is far above
+	// maxCalls, so that the server always finds one to close for a new client.
 	maxConnections = 2048
-	// maxAnonymous bounds those of them on which nobody showed a token: with probes
-	// and scrapes there are a few.
+	// maxAnonymous bounds the connections without an authenticated caller. Probes and
+	// scrapes need a few.
 	maxAnonymous = 1024
-	// anonymousWait is what a probe and a page of metrics take at most.
+	// anonymousWait is longer than a probe or a page of metrics takes.
 	anonymousWait = 30 * time.Second
-	// maxCalls bounds the calls under way. Most of them wait for a commit, which
-	// costs memory alone; at maxBody each it stays below 1 GiB.
+	// maxCalls bounds the calls in flight. Most of them wait for a commit, which costs
+	// only memory: less than 1 GiB if each has maxBody bytes.
 	maxCalls = 384
 )
 
-// bounded answers 503 where too many calls are under way, but for the probes:
-// a busy process is alive.
+// bounded answers 503 if maxCalls calls are in flight. It exempts probes, because a busy
+// process is alive.
 func bounded(next http.Handler) http.Handler {
 	slots, known := make(chan struct{}, maxCalls), rights()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

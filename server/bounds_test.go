@@ -38,11 +38,11 @@ func (p *pipes) Close() error   { p.once.Do(func() { close(p.done) }); return ni
 func (p *pipes) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)} }
 func (p *pipes) dial() net.Conn { mine, theirs := net.Pipe(); p.calls <- theirs; return mine }
 
-// slow runs a test against the API's own door, with all its times, in a bubble.
+// slow runs a test against the API's own HTTP server, with all its times, in a bubble.
 func slow(t *testing.T, f *fakes, test func(t *testing.T, p *pipes)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		s, err := New(Options{Process: f, Instances: f, DeadLetters: f, Inbox: f, Records: f, Upkeep: f, Replays: f, Tenant: "default"})
+		s, err := New(Options{Process: f, Instances: f, DeadLetters: f, Inbox: f, Records: f, Maintenance: f, Replays: f, Tenant: "default"})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -13,23 +13,23 @@ import (
 	"edda/internal/files"
 )
 
-// certificateAge is how old what was read of the files may be at a handshake:
-// what rotates certificates need not call anyone.
+// certificateAge is how old the loaded files may be at a handshake. Handshakes reload
+// older ones, so that a rotation of certificates needs no signal.
 const certificateAge = 10 * time.Second
 
-// Certificates is what the server shows, and whose clients it takes, read from
-// files that may change. Its methods may be called concurrently.
+// Certificates holds the server's certificate and the authorities of its clients. It
+// reloads changed files and is safe for concurrent use.
 type Certificates struct {
 	cert, key, clientCA string
 	log                 *zap.Logger
 
-	mu   sync.Mutex // guards both
+	mu   sync.Mutex // guards now and read
 	now  *tls.Config
 	read time.Time
 }
 
-// OpenCertificates reads the files. With clientCA only clients with a
-// certificate of these authorities may connect (mTLS).
+// OpenCertificates loads the files. With clientCA a client needs a certificate of these
+// authorities (mTLS).
 func OpenCertificates(cert, key, clientCA string, log *zap.Logger) (*Certificates, error) {
 	if cert == "" || key == "" {
 		return nil, errors.New("tls: want both a certificate and a key")
@@ -38,8 +38,7 @@ func OpenCertificates(cert, key, clientCA string, log *zap.Logger) (*Certificate
 	return c, c.Reload()
 }
 
-// Reload reads the files again. Where they cannot be used the ones from before
-// go on.
+// Reload loads the files again. If that fails, the previous certificates stay in use.
 func (c *Certificates) Reload() error {
 	next, err := c.load()
 	c.mu.Lock()
@@ -69,12 +68,12 @@ func (c *Certificates) load() (*tls.Config, error) {
 	if !out.ClientCAs.AppendCertsFromPEM(pem) {
 		return nil, errors.New("no certificate in " + c.clientCA)
 	}
-	// A resumed session would outlive the authority that let it in.
+	// A resumed session would survive the removal of its authority.
 	out.SessionTicketsDisabled = true
 	return out, nil
 }
 
-// Config is for a listener: each handshake uses what the files hold then.
+// Config returns the configuration of a listener. Each handshake uses current files.
 func (c *Certificates) Config() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"},
@@ -86,7 +85,7 @@ func (c *Certificates) fresh() *tls.Config {
 	c.mu.Lock()
 	old := time.Since(c.read) > certificateAge
 	if old {
-		c.read = time.Now() // one handshake reads; the others go on
+		c.read = time.Now() // only one handshake reloads
 	}
 	c.mu.Unlock()
 	if old {

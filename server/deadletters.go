@@ -11,32 +11,32 @@ import (
 	"edda/store"
 )
 
-// DeadLetters is the quarantine. Its methods may be called concurrently.
+// DeadLetters stores the dead letters. Its methods are safe for concurrent use.
 type DeadLetters interface {
 	// DeadLetters lists up to limit dead letters after a place (see
-	// [store.DeadPlace]), oldest first; there are no more when it lists none. A
-	// place that is none is a Permanent error.
+	// [store.DeadPlace]), oldest first. An empty list is the end. An invalid place is
+	// a Permanent error.
 	DeadLetters(after string, limit int) ([]edda.DeadLetter, error)
-	// DeadLetter finds one.
+	// DeadLetter finds a dead letter by its id.
 	DeadLetter(id string) (edda.DeadLetter, bool, error)
-	// Redeliver sends what a dead letter of no instance was made of to where it
-	// came from, changed where there is data, and removes the letter: a message
-	// to its subject, or refused work to its destination. It tells where that is.
-	// An error that is ErrGone says that there is no such letter (any more).
+	// Redeliver handles a dead letter without an instance. It sends a message to its
+	// subject again, or refused work to its destination, with data as the new
+	// payload if there is any. Then it removes the dead letter and returns the
+	// target. ErrGone means that the dead letter no longer exists.
 	Redeliver(ctx context.Context, d edda.DeadLetter, data json.RawMessage, by store.Audit) (string, error)
-	// ReadBack fills in what a dead letter lacks (Cut) from its message in its
-	// stream. A Permanent error says that the stream no longer has that.
+	// ReadBack reads the missing payload (Cut) of a dead letter from its stream. A
+	// Permanent error means that the stream no longer has the message.
 	ReadBack(ctx context.Context, d edda.DeadLetter) (edda.DeadLetter, error)
-	// Drop removes a dead letter that holds nothing; ErrGone likewise.
+	// Drop removes a dead letter that holds no key. ErrGone means as above.
 	Drop(ctx context.Context, d edda.DeadLetter, by store.Audit) error
-	// Note writes an act into the audit that is about many letters.
+	// Note writes the audit entry of a command on many dead letters.
 	Note(ctx context.Context, by store.Audit) error
 }
 
-// ErrGone says that a dead letter was redriven or dropped meanwhile.
+// ErrGone says that another call has redriven or dropped the dead letter.
 var ErrGone = edda.Classify(edda.Permanent, "the dead letter is gone: somebody redrove or dropped it meanwhile")
 
-// scanned bounds the dead letters of other tenants that one call passes over.
+// scanned bounds the dead letters of other tenants that one call skips.
 const scanned = 10_000
 
 // DeadLetterList is one page of dead letters.
@@ -53,7 +53,7 @@ type deadListInput struct {
 	Saga   string `query:"saga" doc:"only those of this saga"`
 }
 
-// wants tells whether the letter is asked for.
+// wants tells whether a dead letter matches the filter.
 func (in *deadListInput) wants(d edda.DeadLetter, tenant string) bool {
 	return d.Tenant() == tenant && (in.Reason == "" || in.Reason == d.Reason) && (in.Saga == "" || in.Saga == d.Key.Saga)
 }
@@ -67,8 +67,8 @@ type LetterInput struct {
 func (s *Server) deadLetters() {
 	huma.Get(s.api, "/v1/deadletters", s.listDead, summary("List dead letters, oldest first", "dead letters"))
 	huma.Get(s.api, "/v1/deadletters/{id}", s.describeDead, summary("One dead letter, and what waits behind it", "dead letters"))
-	s.letterActs()
-	s.letterPortions()
+	s.deadLetterCommands()
+	s.deadLetterPortions()
 }
 
 func (s *Server) listDead(_ context.Context, in *deadListInput) (*body[DeadLetterList], error) {
@@ -109,15 +109,15 @@ func (s *Server) listDead(_ context.Context, in *deadListInput) (*body[DeadLette
 	return &body[DeadLetterList]{out}, nil
 }
 
-// elsewhere tells whether a list goes on with the next call, before d: enough was
-// passed over, and a new moment begins. Its place is then a time alone, which
-// tells nothing of the letter that lies there, whoever's it is.
+// elsewhere tells whether the page ends before d, because the scan has skipped enough and
+// d has a later time. The next place is then only a time. So it reveals nothing about
+// a dead letter of another tenant.
 func elsewhere(seen int, last, d edda.DeadLetter) bool {
 	return seen > scanned && !d.Time.Equal(last.Time)
 }
 
 func (s *Server) describeDead(ctx context.Context, in *LetterInput) (*body[DeadLetterView], error) {
-	d, err := s.letter(in)
+	d, err := s.deadLetter(in)
 	if err != nil {
 		return nil, err
 	}
@@ -133,8 +133,8 @@ func (s *Server) describeDead(ctx context.Context, in *LetterInput) (*body[DeadL
 	return &body[DeadLetterView]{v}, nil
 }
 
-// letter loads the dead letter that a call speaks of.
-func (s *Server) letter(in *LetterInput) (edda.DeadLetter, error) {
+// deadLetter loads the dead letter of a call, and checks its tenant.
+func (s *Server) deadLetter(in *LetterInput) (edda.DeadLetter, error) {
 	tenant, err := s.tenant(in.Tenant)
 	if err != nil {
 		return edda.DeadLetter{}, err

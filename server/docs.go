@@ -17,9 +17,9 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 )
 
-// The documentation is one page, made of the API's own description when the server is
-// made. It has no script and loads nothing, so that it is there without a network, and
-// a strict policy holds for it.
+// The documentation is one page, generated from the OpenAPI description when the server is
+// made. It has no script and loads nothing, so that it works offline and under a strict
+// content security policy.
 var (
 	//go:embed docs.html
 	docsHTML string
@@ -33,27 +33,27 @@ type docsGroup struct {
 	Operations []docsOperation
 }
 
-// docsOperation is one operation as the page shows it.
+// docsOperation is one operation on the page.
 type docsOperation struct {
 	ID, Method, Path, Summary, Who, Curl string
 	Params                               []docsField
 	Body, Answer                         *docsField
 }
 
-// docsField is one place of a value: a parameter, a body, or a property.
+// docsField is a parameter, a body or a property.
 type docsField struct {
 	Name, In, Type, Link, Text string
 	Required                   bool
-	Fields                     []docsField // of an object that has no name of its own
+	Fields                     []docsField // of an anonymous object
 }
 
-// docsSchema is one object that others name.
+// docsSchema is one named object.
 type docsSchema struct {
 	Name, Text string
 	Fields     []docsField
 }
 
-// docsPage is all that the page shows.
+// docsPage is the data of the page.
 type docsPage struct {
 	Title, Version, Description string
 	Style                       template.CSS
@@ -61,8 +61,8 @@ type docsPage struct {
 	Schemas                     []docsSchema
 }
 
-// maxNested ends the objects within objects that the page shows; deeper ones stand in
-// the description itself.
+// maxNested bounds the depth of nested objects on the page. The OpenAPI description has
+// the deeper ones.
 const maxNested = 4
 
 // docs serves the page.
@@ -79,7 +79,7 @@ func (s *Server) docs() error {
 		h.Set("Content-Security-Policy", policy)
 		h.Set("Referrer-Policy", "no-referrer")
 		h.Set("X-Content-Type-Options", "nosniff")
-		_, _ = w.Write(page) // a client that is gone does not read the error either
+		_, _ = w.Write(page) // an error here means that the client has disconnected
 	})
 	return nil
 }
@@ -156,7 +156,7 @@ func contentOf(content map[string]*huma.MediaType) *docsField {
 	return nil
 }
 
-// curl is a call to copy.
+// curl returns a curl command for the operation.
 func curl(method, path string, d docsOperation) string {
 	line := "curl"
 	if method != http.MethodGet {
@@ -176,7 +176,7 @@ func curl(method, path string, d docsOperation) string {
 	return line + ` "$EDDA_URL` + path + `"`
 }
 
-// whoMay is what a route takes of its caller, in words.
+// whoMay describes the right of a route.
 func whoMay(r right) string {
 	if r.open {
 		return "anybody"
@@ -193,7 +193,7 @@ func whoMay(r right) string {
 
 const schemaPrefix = "#/components/schemas/"
 
-// fieldOf describes a value by its schema.
+// fieldOf describes a field by its schema.
 func fieldOf(name string, s *huma.Schema, required bool, depth int) docsField {
 	f := docsField{Name: name, Required: required}
 	if s == nil {
@@ -219,7 +219,7 @@ func fieldsOf(s *huma.Schema, depth int) (out []docsField) {
 	return out
 }
 
-// typeOf is a type in words, and the object that it names.
+// typeOf returns a type in words, and the name of its object if it has one.
 func typeOf(s *huma.Schema) (text, link string) {
 	switch {
 	case s.Ref != "":
@@ -240,7 +240,7 @@ func typeOf(s *huma.Schema) (text, link string) {
 	return s.Type, ""
 }
 
-// remarks are what a schema says besides its type.
+// remarks lists the constraints of a schema besides its type.
 func remarks(s *huma.Schema) (out []string) {
 	if s.Description != "" {
 		out = append(out, s.Description)

@@ -12,7 +12,7 @@ import (
 	"edda"
 )
 
-// EventBody is an event as a producer hands it over.
+// EventBody is an event as a producer sends it.
 type EventBody struct {
 	ID            string          `json:"event_id,omitempty" doc:"made up when unsaid" maxLength:"200"`
 	AggregateType string          `json:"aggregate_type" minLength:"1" example:"Order"`
@@ -24,14 +24,14 @@ type EventBody struct {
 	Metadata      EventMetadata   `json:"metadata,omitempty"`
 }
 
-// EventMetadata is what travels with an event.
+// EventMetadata is the metadata of an event.
 type EventMetadata struct {
 	Correlation string `json:"correlation_id,omitempty"`
 	Causation   string `json:"causation_id,omitempty"`
 	Trace       string `json:"trace_id,omitempty"`
 }
 
-// PublishedView is where an event lies.
+// PublishedView is the id and the position of a published event.
 type PublishedView struct {
 	ID string `json:"event_id"`
 	Stored
@@ -76,7 +76,7 @@ func (in *eventInput) event(tenant string) edda.Event {
 	if ev.ID == "" {
 		ev.ID = ulid.Make().String()
 	}
-	if in.Why != "" { // somebody's act; services give no reasons, and publish very many
+	if in.Why != "" { // an operator's command: services publish many events and give no reason
 		ev.By, ev.Why = cmp.Or(in.By, "unknown"), in.Why
 	}
 	if ev.Trace == "" {

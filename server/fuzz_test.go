@@ -94,7 +94,7 @@ func known(headers string) bool {
 
 func handler(t testing.TB, f *fakes, book *access.Keeper) http.Handler {
 	t.Helper()
-	s, err := New(Options{Process: f, Instances: f, DeadLetters: f, Inbox: f, Records: f, Upkeep: f, Replays: f, Metrics: prometheus.NewRegistry(), Tokens: book})
+	s, err := New(Options{Process: f, Instances: f, DeadLetters: f, Inbox: f, Records: f, Maintenance: f, Replays: f, Metrics: prometheus.NewRegistry(), Tokens: book})
 	if err != nil {
 		t.Fatal(err)
 	}

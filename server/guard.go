@@ -8,15 +8,15 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"go.uber.org/zap"
 
-	"edda/internal/door"
+	"edda/internal/httpserver"
 )
 
-// guard is what every request passes: a body limit, so many calls at once, no
-// pages of other sites, and a panic that costs one answer only.
+// guard wraps the routes with the checks for every request: the body limit, the bound of
+// concurrent calls, no requests from other web sites, and recovery from a panic.
 func (s *Server) guard(next http.Handler) http.Handler {
-	next = bounded(door.SameSite(limited(next), problem))
+	next = bounded(httpserver.SameSite(limited(next), problem))
 	if s.options.Tokens == nil {
-		next = door.SameHost(next, problem) // a page cannot send a token that it does not have
+		next = httpserver.SameHost(next, problem) // with tokens a foreign page cannot authenticate
 	}
 	return s.recovered(next)
 }
@@ -53,6 +53,6 @@ func notFound(w http.ResponseWriter, r *http.Request) {
 func problem(w http.ResponseWriter, status int, detail string) {
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(status)
-	// A client that is gone does not read the error either.
+	// An error here means that the client has disconnected.
 	_ = json.NewEncoder(w).Encode(&huma.ErrorModel{Title: http.StatusText(status), Status: status, Detail: detail})
 }

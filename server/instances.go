@@ -16,23 +16,23 @@ import (
 	"edda/store"
 )
 
-// Instances is what the API reads of the store. Its methods may be called
-// concurrently, and see what is committed.
+// Instances reads instances from the store. Its methods are safe for concurrent use and
+// see committed state.
 type Instances interface {
-	// Cell loads the record of one key; one that does not exist is empty.
+	// Cell loads the cell of one key. A missing cell is empty.
 	Cell(k edda.Key) (edda.Cell, error)
 	// Instances lists instances in key order.
 	Instances(q store.Query) ([]edda.Instance, error)
-	// History lists the transitions of one key, newest first, from a place on
-	// that an earlier call gave; a place that is none is edda.Permanent.
+	// History lists the transitions of one key, newest first, from the place that an
+	// earlier call returned. An invalid place is a Permanent error.
 	History(k edda.Key, place string, limit int) (records []store.Record, next string, err error)
-	// VersionName is a version as people see it.
+	// VersionName names a version for people.
 	VersionName(saga string, version int, hash string) string
 	// SagasBehind lists the sagas that are behind the streams for a tenant.
 	SagasBehind(tenant string) []SagaBehind
 }
 
-// historyShown is how much of the history a description carries.
+// historyShown is how many transitions a description includes.
 const historyShown = 50
 
 // TenantInput names the tenant of a call.
@@ -55,7 +55,7 @@ type InstanceSummary struct {
 	Status  edda.Status `json:"status"`
 	Reason  string      `json:"reason,omitempty"`
 	Version int         `json:"version"`
-	// VersionName is the version as people see it, as in /info.
+	// VersionName names the version for people, as in /info.
 	VersionName string    `json:"version_name"`
 	Generation  int       `json:"generation"`
 	Started     time.Time `json:"started"`
@@ -70,22 +70,22 @@ type InstanceList struct {
 	Instances []InstanceSummary `json:"instances"`
 	// Next is the after of the next page; empty on the last.
 	Next string `json:"next,omitempty"`
-	// Behind are the sagas that have still to take in what is stored, of those asked for.
+	// Behind lists the selected sagas that are behind the streams.
 	Behind []SagaBehind `json:"behind,omitempty"`
 }
 
 // InstanceView is everything about one key.
 type InstanceView struct {
-	Instance *edda.Instance `json:"instance"` // null where events wait for an instance that has not begun
+	Instance *edda.Instance `json:"instance"` // null if events wait for an instance that has not started
 	Parked   []edda.Entry   `json:"parked,omitempty"`
 	Held     []edda.Entry   `json:"held,omitempty"`
-	// VersionName is the instance's version as people see it, as in /info.
+	// VersionName names the instance's version for people, as in /info.
 	VersionName string         `json:"version_name,omitempty"`
-	Waits       []string       `json:"waits"`   // for what, in words
+	Waits       []string       `json:"waits"`   // what it waits for, in words
 	History     []store.Record `json:"history"` // newest first
 }
 
-// HistoryView is what became of the events of one key.
+// HistoryView is a page of the history of one key.
 type HistoryView struct {
 	History []store.Record `json:"history"` // newest first
 	// Next is the after of the next page; empty on the last.
@@ -143,12 +143,11 @@ func (s *Server) list(_ context.Context, in *listInput) (*body[InstanceList], er
 	return &body[InstanceList]{out}, nil
 }
 
-// statusHeld asks for held keys where a status is asked for: an instance that is
-// held has a status besides.
+// statusHeld selects held keys in place of a status. A held instance also has a status.
 const statusHeld edda.Status = "held"
 
-// next is the cursor of the page after this one, if there may be any: one that
-// is not full may have ended because its instances are large.
+// next returns the cursor of the next page; empty on the last page. A page may be short
+// and not the last, because the store bounds its bytes.
 func (s *Server) next(q store.Query, found []edda.Instance) (string, error) {
 	if len(found) == 0 {
 		return "", nil
@@ -179,9 +178,9 @@ func (s *Server) query(in *listInput) (store.Query, error) {
 	return store.Query{Tenant: tenant, Saga: in.Saga, Status: edda.Status(in.Status), After: after, Limit: in.Limit}, nil
 }
 
-// cursor writes a key so that it fits a query; readers must not look inside.
+// cursor encodes a key for a query parameter. It is opaque to clients.
 func cursor(k edda.Key) string {
-	text, _ := json.Marshal([]string{k.Saga, k.Correlation}) // strings always encode
+	text, _ := json.Marshal([]string{k.Saga, k.Correlation}) // strings always marshal
 	return base64.RawURLEncoding.EncodeToString(text)
 }
 
@@ -246,7 +245,7 @@ func (s *Server) history(_ context.Context, in *historyInput) (*body[HistoryView
 	return &body[HistoryView]{HistoryView{records, next}}, nil
 }
 
-// orEmpty makes a list that is never null in JSON.
+// orEmpty replaces nil by an empty list, which is never null in JSON.
 func orEmpty[T any](list []T) []T {
 	if list == nil {
 		return []T{}
@@ -254,7 +253,7 @@ func orEmpty[T any](list []T) []T {
 	return list
 }
 
-// tenant decides whose call it is.
+// tenant returns the tenant of a call.
 func (s *Server) tenant(said string) (string, error) {
 	switch {
 	case s.options.NoTenancy && said != "":
@@ -274,7 +273,7 @@ func (s *Server) key(in *KeyInput) (edda.Key, error) {
 	return edda.Key{Tenant: tenant, Saga: in.Saga, Correlation: in.Key}, err
 }
 
-// cell loads what a call speaks of, or says that there is no such thing.
+// cell loads the cell of a call; 404 if it is empty.
 func (s *Server) cell(in *KeyInput) (edda.Cell, error) {
 	k, err := s.key(in)
 	if err != nil {

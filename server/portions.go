@@ -17,30 +17,30 @@ import (
 	"edda/store"
 )
 
-// An act on many dead letters is done in portions, one a call: the answer says
-// where the next begins. So the server holds nothing of it: a caller who is gone, or
-// a restart, leaves what is done done and the rest as it was, and the same call again
-// goes on, because a letter that was acted on is no longer there.
+// A command on many dead letters works in portions, one per call. The answer says where
+// the next portion begins, so the server keeps no state between calls. If the caller or
+// the process stops, finished dead letters stay finished. The same call then continues,
+// because a finished dead letter no longer exists.
 
-// portionTime is how long a call begins with another letter; there are 100 at most,
-// and each waits for its commit. What it waits for then may take commitWait more:
-// clients wait longer than both.
+// portionTime is how long a call starts further dead letters. It has 100 at most, and
+// each waits for its commit. The last one may take commitWait more; clients wait longer
+// than both.
 const portionTime = 10 * time.Second
 
-// LetterPortion is what came of a portion of dead letters.
+// LetterPortion is the outcome of a portion of dead letters.
 type LetterPortion struct {
 	Done     int             `json:"done"`
 	Failed   int             `json:"failed"`
-	Passed   int             `json:"passed,omitempty"` // skip: letters that hold nothing back
+	Passed   int             `json:"passed,omitempty"` // skip: dead letters that hold no key
 	Failures []LetterFailure `json:"failures"`         // those that failed, in their order
-	// Next is the after of the next portion; empty where no letter is left that
-	// was there when the first portion began.
+	// Next is the after of the next portion. It is empty when no dead letter remains
+	// that existed when the first portion began.
 	Next string `json:"next,omitempty"`
-	// Stopped says why the portion ended early: the next one tries on.
+	// Stopped says why the portion ended early. The next one continues.
 	Stopped string `json:"stopped,omitempty"`
 }
 
-// LetterFailure is a letter that stays, and why.
+// LetterFailure is a dead letter that remains, and the error.
 type LetterFailure struct {
 	DeadLetter string `json:"dead_letter"`
 	Error      string `json:"error"`
@@ -58,38 +58,38 @@ type portionInput struct {
 	}
 }
 
-type actOnLetter func(context.Context, *letterInput, edda.DeadLetter) (*body[LetterActView], error)
+type deadLetterFunc func(context.Context, *letterInput, edda.DeadLetter) (*body[LetterActView], error)
 
-func (s *Server) letterPortions() {
+func (s *Server) deadLetterPortions() {
 	const base = "/v1/deadletters/"
 	huma.Post(s.api, base+edda.VerbRedrive, s.portionOf(edda.VerbRedrive, s.redrive), summary("Apply the events of many again, a portion a call", "dead letters"))
 	huma.Post(s.api, base+edda.VerbDrop, s.portionOf(edda.VerbDrop, s.drop), summary("Give the events of many up, a portion a call", "dead letters"))
 	huma.Post(s.api, base+edda.VerbSkip, s.portionOf(edda.VerbSkip, s.skip), summary("Give the poison events of many keys up, a portion a call", "dead letters"))
 }
 
-// portion is one call's work.
+// portion is the work of one call.
 type portion struct {
 	*Server
 	in   *portionInput
 	verb string
-	do   actOnLetter
+	do   deadLetterFunc
 	from portionPlace
 	out  LetterPortion
 }
 
-// portionPlace is how far the portions have come. Letters that were written after
-// the first of them are not theirs: one that dies again would come round for ever.
+// portionPlace is the cursor of the portions. They skip dead letters newer than Until, the
+// start of the first portion, because one that fails again would be tried for ever.
 type portionPlace struct {
 	After string    `json:"after,omitempty"`
 	Until time.Time `json:"until"`
 }
 
 func (p portionPlace) text() string {
-	raw, _ := json.Marshal(p) // a text and a time
+	raw, _ := json.Marshal(p) // a string and a time always marshal
 	return base64.RawURLEncoding.EncodeToString(raw)
 }
 
-func cutPortionPlace(text string) (p portionPlace, err error) {
+func parsePortionPlace(text string) (p portionPlace, err error) {
 	if text == "" {
 		return portionPlace{Until: time.Now().UTC()}, nil
 	}
@@ -100,7 +100,7 @@ func cutPortionPlace(text string) (p portionPlace, err error) {
 	return p, nil
 }
 
-func (s *Server) portionOf(verb string, do actOnLetter) func(context.Context, *portionInput) (*body[LetterPortion], error) {
+func (s *Server) portionOf(verb string, do deadLetterFunc) func(context.Context, *portionInput) (*body[LetterPortion], error) {
 	return func(ctx context.Context, in *portionInput) (*body[LetterPortion], error) {
 		if in.Body != nil && in.Body.Why != "" {
 			in.Why = in.Body.Why
@@ -108,7 +108,7 @@ func (s *Server) portionOf(verb string, do actOnLetter) func(context.Context, *p
 		if err := in.reasoned(verb); err != nil {
 			return nil, err
 		}
-		from, err := cutPortionPlace(in.After)
+		from, err := parsePortionPlace(in.After)
 		if err != nil {
 			return nil, err
 		}
@@ -136,8 +136,8 @@ func (p *portion) run(ctx context.Context) (*body[LetterPortion], error) {
 	return &body[LetterPortion]{p.out}, nil
 }
 
-// letters are those of the portion, and where the next begins. It looks at one
-// more, so that a next is told only where there is something to come.
+// letters lists the dead letters of the portion and the place of the next one. It reads
+// one more, so that there is a next place only if there is more work.
 func (p *portion) letters(ctx context.Context) (out []edda.DeadLetter, next string, err error) {
 	page, err := p.listDead(ctx, &deadListInput{
 		TenantInput: p.in.TenantInput, Limit: p.in.Limit + 1, After: p.from.After, Reason: p.in.Reason, Saga: p.in.Saga,
@@ -151,14 +151,14 @@ func (p *portion) letters(ctx context.Context) (out []edda.DeadLetter, next stri
 		next = store.DeadPlace(out[len(out)-1])
 	}
 	late := slices.IndexFunc(page.Body.DeadLetters, func(d edda.DeadLetter) bool { return d.Time.After(p.from.Until) })
-	if late >= 0 { // they are in the order of their time
+	if late >= 0 { // they are sorted by time
 		return page.Body.DeadLetters[:late], "", nil
 	}
 	return out, next, nil
 }
 
-// each acts on the letters, in the order in which the events of one key were
-// sent. It ends early where the process, and not the letter, is why one failed.
+// each runs the command on the dead letters, in the original order of their events. It
+// stops early if one fails because of the process and not because of the dead letter.
 func (p *portion) each(ctx context.Context, letters []edda.DeadLetter) {
 	began, seen := time.Now(), map[string]bool{}
 	for _, d := range inOrder(letters) {
@@ -174,7 +174,7 @@ func (p *portion) each(ctx context.Context, letters []edda.DeadLetter) {
 	}
 }
 
-// inOrder sorts letters by where their events came from.
+// inOrder sorts dead letters by the original order of their events.
 func inOrder(letters []edda.DeadLetter) []edda.DeadLetter {
 	return slices.SortedStableFunc(slices.Values(letters), func(a, b edda.DeadLetter) int {
 		return cmp.Or(a.Event.Time.Compare(b.Event.Time), cmp.Compare(a.Event.Stream, b.Event.Stream), cmp.Compare(a.Event.Seq, b.Event.Seq))
@@ -188,7 +188,7 @@ func (p *portion) mayGoOn(ctx context.Context, began time.Time) error {
 	return ctx.Err()
 }
 
-// one acts on a letter. Its error says that the process is not able to, now.
+// one runs the command on a dead letter. An error means that the process cannot do it now.
 func (p *portion) one(ctx context.Context, d edda.DeadLetter) error {
 	ctx, cancel := context.WithTimeout(ctx, p.options.CommitWait)
 	defer cancel()
@@ -216,8 +216,8 @@ func (p *portion) one(ctx context.Context, d edda.DeadLetter) error {
 	return nil
 }
 
-// stop says why the portion ends, and where to go on: behind the letters that
-// were all looked at. What was acted on behind that place is gone.
+// stop records why the portion ends early. The next one begins after the leading dead
+// letters that are done. Those done beyond that place no longer exist.
 func (p *portion) stop(letters []edda.DeadLetter, seen map[string]bool, why error) {
 	at := p.from
 	for _, d := range letters {
@@ -229,8 +229,8 @@ func (p *portion) stop(letters []edda.DeadLetter, seen map[string]bool, why erro
 	p.out.Stopped, p.out.Next = why.Error(), at.text()
 }
 
-// audited writes the entry of the portion as a whole, with its count; each letter
-// has its own. Who asked may be gone by now, but it was done.
+// audited writes the audit entry of the whole portion; each dead letter has its own entry
+// too. It ignores the end of ctx, because the work is done.
 func (p *portion) audited(ctx context.Context, tenant string) error {
 	if p.out.Done+p.out.Failed+p.out.Passed == 0 {
 		return nil
@@ -249,7 +249,7 @@ func (p *portion) audited(ctx context.Context, tenant string) error {
 	return nil
 }
 
-// chosen is the filter in words.
+// chosen returns the filter in words.
 func (p *portion) chosen() (words string) {
 	if p.in.Saga != "" {
 		words += " of saga " + p.in.Saga

@@ -14,42 +14,42 @@ import (
 	"edda"
 )
 
-// Process is the process that the server belongs to. Its methods may be called
-// concurrently and answer at once.
+// Process is the process of the server. Its methods are safe for concurrent use and
+// return at once.
 type Process interface {
-	// Status is how the process is now.
+	// Status returns the current status.
 	Status(ctx context.Context) Status
-	// Info is what the process runs.
+	// Info describes what the process runs.
 	Info(ctx context.Context) (Info, error)
-	// Drain begins the staged stop, and reports how far it has come; once it
-	// has begun, calling again only reports. The audit says who began it.
+	// Drain begins the staged stop and returns its progress. Later calls only return
+	// the progress. The audit names the first caller.
 	Drain(ctx context.Context, who Actor) Drain
-	// Reload compiles every manifest again and swaps them in; where any of them
-	// has an error, or a test that fails, nothing changes and all complaints are
-	// returned. The audit says who asked for it, and what came of it.
+	// Reload compiles every manifest again and installs them. If one has an error or a
+	// failing test, nothing changes and all problems are returned. The audit names
+	// the caller and the result.
 	Reload(ctx context.Context, q ReloadOrder) (Reload, error)
 }
 
-// ReloadOrder is what a reload is asked for.
+// ReloadOrder is the request of a reload.
 type ReloadOrder struct {
 	Actor
 	SkipTests bool `query:"skip_tests" doc:"take the manifests in although tests of theirs fail; needs a reason"`
 }
 
-// Status is how a process is. An empty problem is none.
+// Status is the status of a process. An empty text means no problem.
 type Status struct {
 	Stuck      string                     `json:"-"` // why it is not live
 	NotReady   string                     `json:"-"` // why it takes no work
 	Components map[string]ComponentStatus `json:"components"`
 }
 
-// ComponentStatus is how one component is.
+// ComponentStatus is the status of one component.
 type ComponentStatus struct {
 	State   string `json:"state" enum:"up,down"`
 	Problem string `json:"problem,omitempty"`
 }
 
-// Info is what a process runs.
+// Info describes what a process runs.
 type Info struct {
 	Build     Build            `json:"build"`
 	Roles     []string         `json:"roles"`
@@ -60,34 +60,34 @@ type Info struct {
 	Streams   []StreamInfo     `json:"streams"`
 	Consumers []string         `json:"consumers"`
 	Positions []StreamPosition `json:"positions"`
-	Durable   []string         `json:"durability,omitempty"` // what the streams may lose, in words
+	Durable   []string         `json:"durability,omitempty"` // which messages the streams may lose, in words
 	Behind    []SagaBehind     `json:"behind,omitempty"`
 }
 
-// SagaBehind is a saga that is behind the streams: it is caught up, or waits.
+// SagaBehind is a saga that is behind the streams: it catches up, or it waits.
 type SagaBehind struct {
 	Tenant string `json:"tenant" doc:"* where it is behind for every tenant without an entry of its own"`
 	Saga   string `json:"saga"`
 	Done   uint64 `json:"done" doc:"messages that it has passed"`
 	Left   uint64 `json:"left" doc:"messages, others' included, up to the last that it may have to take in"`
 	Paused string `json:"paused,omitempty" doc:"the destination that has no room for more of its work"`
-	// Problem says why it cannot go on now.
+	// Problem says why it makes no progress now.
 	Problem string `json:"problem,omitempty"`
 }
 
-// SagaInfo is one version of a saga that runs.
+// SagaInfo is one version of a saga that the process runs.
 type SagaInfo struct {
 	Saga    string `json:"saga"`
 	Version int    `json:"version"`
-	// VersionName is the version as people see it: 3, or in edda dev, where a text
-	// may change under its number, 3+dev.1f0c33aa.
+	// VersionName is the version for people: 3, or 3+dev.1f0c33aa in edda dev, where
+	// the text of a version may change.
 	VersionName string `json:"version_name"`
 	Hash        string `json:"hash"`
 	Newest      bool   `json:"newest"`
 	Open        int    `json:"open"` // unfinished instances
 }
 
-// EffectInfo is one effect that is served.
+// EffectInfo is one effect that the process serves.
 type EffectInfo struct {
 	Effect   string `json:"effect"`
 	Version  int    `json:"version"`
@@ -95,7 +95,7 @@ type EffectInfo struct {
 	Provider string `json:"provider"`
 }
 
-// StreamInfo is one stream as it is.
+// StreamInfo is the state of one stream.
 type StreamInfo struct {
 	Stream   string `json:"stream"`
 	Messages uint64 `json:"messages"`
@@ -104,33 +104,33 @@ type StreamInfo struct {
 	Replicas int    `json:"replicas"`
 }
 
-// StreamPosition is how far a saga has come in a stream.
+// StreamPosition is the checkpoint of a saga in a stream.
 type StreamPosition struct {
 	Tenant string `json:"tenant,omitempty"`
-	Saga   string `json:"saga,omitempty"` // empty: the position that sagas share
+	Saga   string `json:"saga,omitempty"` // empty: the checkpoint that sagas share
 	edda.Checkpoint
 }
 
-// Drain is how far a stop has come.
+// Drain is the progress of a staged stop.
 type Drain struct {
 	Draining bool     `json:"draining"`
 	Stage    string   `json:"stage,omitempty"`
 	Stopped  []string `json:"stopped,omitempty"`
 	Waiting  []string `json:"waiting,omitempty"`
-	Outbox   int      `json:"outbox"` // work that still waits
+	Outbox   int      `json:"outbox"` // rows that wait in the outbox
 }
 
-// Reload is what a reload did, or why it did nothing.
+// Reload is the result of a reload, or why it changed nothing.
 type Reload struct {
 	Sagas    []SagaInfo   `json:"sagas"`
 	Effects  []EffectInfo `json:"effects"`
 	Problems []Problem    `json:"problems,omitempty"`
-	// Kept says which file of those who may call stays as it was, and why: that
-	// stands beside the manifests, which are read all the same.
+	// Kept says which file of callers (tokens, certificates) could not be reloaded, and
+	// why. The previous one stays in use; the manifests are reloaded all the same.
 	Kept string `json:"-"`
 }
 
-// Problem is one complaint about a manifest.
+// Problem is one error or warning in a manifest.
 type Problem struct {
 	File    string `json:"file"`
 	Line    int    `json:"line,omitempty"`
@@ -139,7 +139,7 @@ type Problem struct {
 	Message string `json:"message"`
 }
 
-// Failed tells whether nothing was taken in.
+// Failed tells whether the problems include an error: nothing was installed.
 func (r Reload) Failed() bool {
 	for _, p := range r.Problems {
 		if !p.Warning {
@@ -149,13 +149,14 @@ func (r Reload) Failed() bool {
 	return false
 }
 
-// mux is where routes are registered.
+// mux registers routes.
 type mux interface {
 	Handle(pattern string, h http.Handler)
 	HandleFunc(pattern string, h func(http.ResponseWriter, *http.Request))
 }
 
-// probes are answered without the API's machinery: they must work when little else does.
+// probes registers the probes. They bypass huma, because they must work when little else
+// does.
 func (s *Server) probes(mux mux) {
 	mux.HandleFunc("GET /live", func(w http.ResponseWriter, r *http.Request) {
 		probe(w, s.options.Process.Status(r.Context()).Stuck)
@@ -169,8 +170,8 @@ func (s *Server) probes(mux mux) {
 	}
 }
 
-// probesAlone is what an address of their own answers. Whoever calls may use
-// any name for it: there is nothing here that a foreign page could abuse.
+// probesAlone returns the handler of ProbeAddr. It accepts any host name, because probes
+// give a foreign page nothing to abuse.
 func (s *Server) probesAlone() http.Handler {
 	mux := http.NewServeMux()
 	s.probes(mux)
@@ -204,7 +205,7 @@ func (s *Server) health(w http.ResponseWriter, r *http.Request) {
 func answer(w http.ResponseWriter, status int, body any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(body) // a client that is gone does not read the error either
+	_ = json.NewEncoder(w).Encode(body) // an error here means that the client has disconnected
 }
 
 type body[T any] struct{ Body T }
@@ -248,7 +249,7 @@ func (s *Server) reload(ctx context.Context, q *ReloadOrder) (*body[Reload], err
 	return nil, huma.Error422UnprocessableEntity("the manifests have errors; nothing changed", details...)
 }
 
-// place is where the complaint is; empty where it is of no file.
+// place returns the position of the problem; empty without a file.
 func (p Problem) place() string {
 	if p.File == "" {
 		return ""
@@ -256,7 +257,7 @@ func (p Problem) place() string {
 	return fmt.Sprintf("%s:%d:%d", p.File, p.Line, p.Column)
 }
 
-// summary names an operation in the documentation.
+// summary sets the summary and the tag of an operation in the documentation.
 func summary(text, tag string) func(*huma.Operation) {
 	return func(o *huma.Operation) {
 		o.Summary, o.Tags = text, []string{tag}
@@ -264,7 +265,7 @@ func summary(text, tag string) func(*huma.Operation) {
 	}
 }
 
-// internal logs what went wrong inside, and tells the caller only that.
+// internal logs an internal error. The caller only learns that there was one.
 func (s *Server) internal(doing string, err error) error {
 	s.options.Log.Error("request failed", zap.String("doing", doing), zap.Error(err))
 	return huma.Error500InternalServerError(doing + " failed; the log of the server says why")

@@ -11,42 +11,42 @@ import (
 	"edda/store"
 )
 
-// Records is what the store keeps beside instances: what waits aside, and the
-// acts of operators. Its methods may be called concurrently.
+// Records reads held and parked keys, and the audit. Its methods are safe for concurrent
+// use.
 type Records interface {
 	// HeldKeys lists the keys that a poison event holds, in key order.
 	HeldKeys(tenant, saga string, after edda.Key, limit int) ([]store.WaitingKey, error)
-	// ParkedKeys lists the keys for which events are parked, likewise.
+	// ParkedKeys lists the keys with parked events, in key order.
 	ParkedKeys(tenant, saga string, after edda.Key, limit int) ([]store.WaitingKey, error)
-	// AuditsOf lists a tenant's acts, newest first, and where the next page begins:
-	// nowhere after the last. A place that is none is a Permanent error.
+	// AuditsOf lists a tenant's audit entries, newest first. next is the place of the
+	// next page, empty on the last. An invalid place is a Permanent error.
 	AuditsOf(q store.AuditQuery) (_ []store.Audit, next string, _ error)
 }
 
-// WaitingKey is one key with events that wait.
+// WaitingKey is one key with held or parked events.
 type WaitingKey struct {
 	Tenant string `json:"tenant,omitempty"`
 	Saga   string `json:"saga"`
 	Key    string `json:"key"`
-	Events int    `json:"events"` // of held ones the poison event included
-	// First is the poison event, or the first that was parked, and since when.
+	Events int    `json:"events"` // including the poison event of a held key
+	// First is the poison event, or the first parked event, with its time.
 	First HeldBehind `json:"first"`
-	// DeadLetter holds the key; Error is why.
+	// DeadLetter holds the key because of Error.
 	DeadLetter string    `json:"dead_letter,omitempty"`
 	Error      string    `json:"error,omitempty"`
 	Expires    time.Time `json:"expires,omitzero"` // of the first parked event
-	Waits      string    `json:"waits"`            // for what, in words
+	Waits      string    `json:"waits"`            // what it waits for, in words
 }
 
-// WaitingList is one page of them.
+// WaitingList is one page of waiting keys.
 type WaitingList struct {
 	Keys []WaitingKey `json:"keys"`
 	Next string       `json:"next,omitempty"` // the after of the next page; empty on the last
 }
 
-// AuditList is a page of operators' acts.
+// AuditList is a page of audit entries.
 type AuditList struct {
-	Audits []store.Audit `json:"audits"`         // newest first; may be fewer than asked for, or none, where there are more
+	Audits []store.Audit `json:"audits"`         // newest first; a page may be short or empty although there are more
 	More   bool          `json:"more,omitempty"` // there may be older ones
 	Next   string        `json:"next,omitempty"` // the after of the next page; empty on the last
 }
@@ -139,8 +139,8 @@ func (s *Server) audit(ctx context.Context, in *auditInput) (*body[AuditList], e
 	return &body[AuditList]{AuditList{Audits: orEmpty(found), More: next != "", Next: next}}, nil
 }
 
-// audited is whose acts are asked for: a tenant's, or of no tenant those on the
-// whole process.
+// audited returns the tenant whose audit is requested; empty for the audit of the whole
+// process.
 func (s *Server) audited(ctx context.Context, in *auditInput) (string, error) {
 	if in.Process {
 		return "", everywhere(ctx)
@@ -148,7 +148,7 @@ func (s *Server) audited(ctx context.Context, in *auditInput) (string, error) {
 	return s.tenant(in.Tenant)
 }
 
-// heldInstances lists held keys as instances: one that did not begin has no status.
+// heldInstances lists held keys as instances. A key without an instance has no status.
 func (s *Server) heldInstances(q store.Query) (InstanceList, error) {
 	found, err := s.options.Records.HeldKeys(q.Tenant, q.Saga, q.After, q.Limit)
 	if err != nil {

@@ -12,13 +12,13 @@ import (
 	"edda/replay"
 )
 
-// Replays build instances again from what is recorded. Their methods may be called
-// concurrently.
+// Replays rebuilds instances from their history and the streams. Its methods are safe for
+// concurrent use.
 type Replays interface {
-	// Begin records a replay, which then runs by itself. An error of the class
-	// Permanent is the caller's mistake.
+	// Begin records a replay, which then runs in the background. A Permanent error is
+	// a mistake in the request.
 	Begin(ctx context.Context, q replay.Request) (replay.Report, error)
-	// Reports are the replays that are remembered, newest first.
+	// Reports lists the recorded replays, newest first.
 	Reports() ([]replay.Report, error)
 }
 
@@ -28,7 +28,7 @@ type replayInput struct {
 	Body ReplayOrder
 }
 
-// ReplayOrder says what to replay.
+// ReplayOrder is the request of a replay.
 type ReplayOrder struct {
 	Saga     string    `json:"saga" minLength:"1"`
 	Key      string    `json:"key,omitempty" doc:"of one instance; all when left out"`
@@ -63,7 +63,7 @@ func (s *Server) beginReplay(ctx context.Context, in *replayInput) (*body[replay
 		return nil, errNoReplays
 	}
 	o := in.Body
-	if !o.DryRun { // which only looks
+	if !o.DryRun { // a dry run changes nothing
 		if err := in.reasoned(edda.VerbReplay); err != nil {
 			return nil, err
 		}
@@ -86,8 +86,8 @@ func (s *Server) begun(report replay.Report, err error) (*body[replay.Report], e
 	return &body[replay.Report]{report}, nil
 }
 
-// replayFailed tells the caller's mistake from what passes, such as a process
-// that has not reached NATS yet.
+// replayFailed distinguishes a mistake in the request from a temporary error, such as a
+// process that is not connected to NATS yet.
 func (s *Server) replayFailed(doing string, err error) error {
 	switch {
 	case errors.Is(err, edda.Permanent):
@@ -115,7 +115,7 @@ func (s *Server) listReplays(_ context.Context, in *replaysInput) (*body[ReplayL
 		if r.Tenant != tenant || in.ID != "" && r.ID != in.ID {
 			continue
 		}
-		r.Replay.Summary = nil // the row's; the report has its own
+		r.Replay.Summary = nil // drop the stored summary, because the report has its own
 		if in.ID == "" {
 			r.Progress.Differences, r.Progress.Work = nil, nil
 		}

@@ -16,32 +16,32 @@ import (
 
 	"edda"
 	"edda/access"
-	"edda/internal/door"
+	"edda/internal/httpserver"
 )
 
-// right is what a route takes of its caller.
+// right is what a route requires of its caller.
 type right struct {
 	open  bool        // no token
 	role  access.Role // at least
 	scope scope
-	// widens: with ?process=true it is about the whole process instead.
+	// widens: ?process=true changes the scope to ofProcess.
 	widens bool
 }
 
-// scope is what a call is about.
+// scope is the object of a call.
 type scope int
 
 const (
-	// ofTenant: the tenant of the header x-tenant-id, which has to be the caller's.
+	// ofTenant: the tenant in the header x-tenant-id. The caller must serve it.
 	ofTenant scope = iota
-	// ofProcess: what all tenants share; only for callers bound to none.
+	// ofProcess: what all tenants share. The caller must serve all tenants.
 	ofProcess
-	// ofNobody: nothing that belongs to anyone, such as the API's description.
+	// ofNobody: public data, such as the API's description.
 	ofNobody
 )
 
-// rights says what each route takes. What is not here nobody may call who has
-// to show a token: a new route is refused until its line is written.
+// rights declares the right of each route. With tokens the server refuses a route
+// without a declared right, so a new route needs a line here.
 func rights() map[string]right {
 	probe := right{open: true}
 	reads, acts := right{role: access.Viewer}, right{role: access.Operator}
@@ -89,24 +89,24 @@ func rights() map[string]right {
 	}
 }
 
-// Routes lists all routes as "METHOD /path", sorted; "/" is what is none of them.
-// Whoever has something to say of each route begins here.
+// Routes lists all routes as "METHOD /path", sorted. "/" stands for every other path.
+// Tests that cover every route start from this list.
 func Routes() []string { return slices.Sorted(maps.Keys(rights())) }
 
-// routes is the mux, and the list of what is registered: each route passes the
-// door of its right, whoever registers it.
+// routes is the mux and the list of its patterns. Every registered route checks its
+// right.
 type routes struct {
 	mux   *http.ServeMux
 	allow func(pattern string, next http.Handler) http.Handler
 	list  []string
 }
 
-// HandleFunc registers a route behind its right.
+// HandleFunc registers a route that checks its right.
 func (r *routes) HandleFunc(pattern string, h func(http.ResponseWriter, *http.Request)) {
 	r.Handle(pattern, http.HandlerFunc(h))
 }
 
-// Handle registers a route behind its right.
+// Handle registers a route that checks its right.
 func (r *routes) Handle(pattern string, h http.Handler) {
 	r.list = append(r.list, pattern)
 	r.mux.Handle(pattern, r.allow(pattern, h))
@@ -114,14 +114,14 @@ func (r *routes) Handle(pattern string, h http.Handler) {
 
 func (r *routes) ServeHTTP(w http.ResponseWriter, req *http.Request) { r.mux.ServeHTTP(w, req) }
 
-// allowed lets a call to a route pass if its caller has the right. Where there
-// are no tokens everyone has every right: the server is then on loopback.
+// allowed calls next if the caller has the right of the route. Without tokens everyone
+// has every right, because the server then listens on loopback only.
 func (s *Server) allowed(pattern string, next http.Handler) http.Handler {
 	need, declared := rights()[pattern]
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if s.options.Tokens == nil || need.open {
-			if !need.open { // what anybody may ask is no reason to keep a connection
-				door.Authenticated(r.Context())
+			if !need.open { // an open route does not protect its connection
+				httpserver.Authenticated(r.Context())
 			}
 			next.ServeHTTP(w, r)
 			return
@@ -131,7 +131,7 @@ func (s *Server) allowed(pattern string, next http.Handler) http.Handler {
 			unknown(w, r, why)
 			return
 		}
-		door.Authenticated(r.Context())
+		httpserver.Authenticated(r.Context())
 		if !declared {
 			problem(w, http.StatusForbidden, "nobody has a right to this route")
 			return
@@ -149,11 +149,10 @@ func (s *Server) allowed(pattern string, next http.Handler) http.Handler {
 	})
 }
 
-// callerKey is the place in a call's context of who makes it.
+// callerKey is the context key of the caller.
 type callerKey struct{}
 
-// everywhere refuses a caller that is bound to tenants. Where there are no
-// tokens nobody is.
+// everywhere refuses a caller that is bound to tenants. Without tokens no caller is.
 func everywhere(ctx context.Context) error {
 	if c, ok := ctx.Value(callerKey{}).(access.Caller); ok && !c.Everywhere() {
 		return huma.Error403Forbidden(bound(c))
@@ -165,9 +164,9 @@ func bound(c access.Caller) string {
 	return fmt.Sprintf("%s is bound to tenants, and this is about the whole process", c.Name)
 }
 
-// widened tells whether a call asks for the whole process. What cannot be read
-// counts as if it did: the door may refuse too much, never too little. The handlers
-// read the query by a parser of their own, which has no bound of parameters.
+// widened tells whether a call asks for the whole process. It returns true for a query that
+// cannot be parsed, because this check may refuse too much but never too little. The
+// handlers use another parser, which does not bound the number of parameters.
 func widened(r *http.Request) bool {
 	q, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
@@ -186,8 +185,8 @@ const (
 	maxNote = 100
 )
 
-// caller is who makes the request, or why nobody is known to. Time ends what a
-// book says by itself: nobody has to reload.
+// caller authenticates the request; the text says why it failed. It checks the expiry,
+// so that a token expires without a reload.
 func (s *Server) caller(r *http.Request) (access.Caller, string) {
 	c, why := s.known(r)
 	if why == "" && c.Expired(time.Now()) {
@@ -196,7 +195,7 @@ func (s *Server) caller(r *http.Request) (access.Caller, string) {
 	return c, why
 }
 
-// known is who the book says that makes the request.
+// known finds the caller of the request in the token book.
 func (s *Server) known(r *http.Request) (access.Caller, string) {
 	book := s.options.Tokens.Book()
 	if len(r.Header.Values("Authorization")) > 0 {
@@ -212,7 +211,7 @@ func (s *Server) known(r *http.Request) (access.Caller, string) {
 	return access.Caller{}, "show a token in the header authorization: Bearer TOKEN (--token-file FILE or EDDA_TOKEN_FILE)"
 }
 
-// certified are the names in the certificate of a client, once it was verified.
+// certified returns the names in the verified certificate of the client.
 func certified(r *http.Request) []string {
 	if r.TLS == nil || len(r.TLS.VerifiedChains) == 0 {
 		return nil
@@ -237,8 +236,8 @@ func unknown(w http.ResponseWriter, r *http.Request, why string) {
 	problem(w, http.StatusUnauthorized, why)
 }
 
-// refuses tells why a known caller may not. It speaks of the caller alone, never
-// of what is there.
+// refuses says why an authenticated caller may not call. The text is about the caller
+// only, so that it reveals nothing about what exists.
 func (s *Server) refuses(need right, c access.Caller, r *http.Request) (int, string) {
 	if !c.Role.Includes(need.role) {
 		return http.StatusForbidden, fmt.Sprintf("%s is %s, and this takes the role %s", c.Name, articled(c.Role), need.role)
@@ -259,7 +258,7 @@ func (s *Server) refuses(need right, c access.Caller, r *http.Request) (int, str
 	return s.refusesTenant(c, r)
 }
 
-// articled is a role with its article.
+// articled returns a role with its article.
 func articled(r access.Role) string {
 	if r == access.Viewer {
 		return "a " + string(r)
@@ -267,8 +266,8 @@ func articled(r access.Role) string {
 	return "an " + string(r)
 }
 
-// unnamedTenant is the answer to a call that names none, with what to do over
-// HTTP and on the command line.
+// unnamedTenant answers a call without a tenant. It says what to do over HTTP and on the
+// command line.
 const unnamedTenant = "name the tenant in the header x-tenant-id (--tenant or EDDA_TENANT)"
 
 func (s *Server) refusesTenant(c access.Caller, r *http.Request) (int, string) {
@@ -289,8 +288,8 @@ func (s *Server) refusesTenant(c access.Caller, r *http.Request) (int, string) {
 	return 0, ""
 }
 
-// signed is who acts, for the audit: the token's name, which holds neither
-// space nor parenthesis, and what the caller says of itself beside it.
+// signed returns the caller's name for the audit: the token's name, and in parentheses
+// the name that the caller gives. A token's name has neither space nor parenthesis.
 func signed(name, note string) string {
 	if note == "" {
 		return name

@@ -67,7 +67,7 @@ func bearer(name string) string { return "Authorization: Bearer " + name }
 func routesOf(t *testing.T) []string {
 	t.Helper()
 	f := newFakes()
-	s, err := New(Options{Process: f, Instances: f, DeadLetters: f, Inbox: f, Records: f, Upkeep: f, Replays: f, Metrics: prometheus.NewRegistry()})
+	s, err := New(Options{Process: f, Instances: f, DeadLetters: f, Inbox: f, Records: f, Maintenance: f, Replays: f, Metrics: prometheus.NewRegistry()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +93,7 @@ func TestEveryRouteHasARight(t *testing.T) {
 
 func TestARouteWithoutARightIsRefusedToEveryone(t *testing.T) {
 	f := newFakes()
-	s, err := New(Options{Process: f, Instances: f, DeadLetters: f, Inbox: f, Records: f, Upkeep: f, Replays: f, Tokens: keeper(t)})
+	s, err := New(Options{Process: f, Instances: f, DeadLetters: f, Inbox: f, Records: f, Maintenance: f, Replays: f, Tokens: keeper(t)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -417,7 +417,7 @@ func TestTheAuditOfTheProcessIsForCallersOfAllTenants(t *testing.T) {
 			t.Errorf("%s: %d %s, asked for %+v", name, code, body, f.audits)
 		}
 	}
-	// The handler refuses by what it read itself, whatever the door made of the query.
+	// The handler refuses by what it read itself, whatever the check of rights made of the query.
 	for tenant, want := range map[string]bool{"acme": true, "*": false} {
 		c, ok := keeper(t).Book().Bearer(map[string]string{"acme": "admin", "*": "admin-all"}[tenant])
 		if err := everywhere(context.WithValue(t.Context(), callerKey{}, c)); !ok || (err != nil) != want {
@@ -460,7 +460,7 @@ func TestWithoutTenancyOnlyCallersOfAllTenantsMayCall(t *testing.T) {
 
 func TestOtherMachinesNeedTokensAndTLS(t *testing.T) {
 	f := newFakes()
-	o := Options{Process: f, Instances: f, DeadLetters: f, Inbox: f, Records: f, Upkeep: f, Replays: f}
+	o := Options{Process: f, Instances: f, DeadLetters: f, Inbox: f, Records: f, Maintenance: f, Replays: f}
 	for name, tt := range map[string]struct {
 		change func(*Options)
 		want   string

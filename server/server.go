@@ -1,10 +1,14 @@
-// Package server is Edda over HTTP: how the process is, what it runs, the
-// operator's acts on the process, and the API of instances under /v1.
+// Package server is Edda's HTTP side: probes, metrics, what the process runs, operator
+// commands on the process, and the API of instances under /v1.
 //
-// It never changes anything itself: what people want from an instance is
-// published as a message, and the call answers once the message is committed.
-// What it refuses: a route that says not who may call it, to listen beyond
-// loopback while nobody has to say who they are, requests from other web sites, bodies above a limit, and to log payloads.
+// The server itself changes nothing. A command on an instance is published as a
+// message, and the call answers when the message is committed. The server refuses:
+//   - a route without declared rights,
+//   - to listen beyond loopback without tokens,
+//   - requests from other web sites,
+//   - bodies above a limit.
+//
+// It never logs payloads.
 package server
 
 import (
@@ -22,54 +26,55 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"edda/access"
-	"edda/internal/door"
+	"edda/internal/httpserver"
 )
 
 const (
-	// maxBody is above what a NATS message may carry, so that the limit people
-	// meet is the stream's, with its clearer message.
+	// maxBody is larger than a NATS message, so that the stream's limit applies first:
+	// its error is clearer.
 	maxBody = 2 << 20
-	// maxHeader is ample for tokens and traces.
+	// maxHeader is enough for tokens and traces.
 	maxHeader = 32 << 10
-	// headerTimeout and readTimeout end clients that trickle.
+	// headerTimeout and readTimeout end slow clients.
 	headerTimeout = 5 * time.Second
 	readTimeout   = 20 * time.Second
-	// writeTimeout is above the longest wait for a commit.
+	// writeTimeout is longer than the longest wait for a commit.
 	writeTimeout = commitWait + 20*time.Second
 	idleTimeout  = 2 * time.Minute
-	// commitWait is how long a call waits until its message is committed: far
-	// more than a healthy engine needs, less than clients and proxies wait.
+	// commitWait is how long a call waits for the commit of its message: much longer
+	// than a healthy engine needs, shorter than clients and proxies wait.
 	commitWait = 10 * time.Second
-	// shutdownWait lets answers under way go out.
+	// shutdownWait is how long answers in flight may take at the end.
 	shutdownWait = time.Second
 )
 
-// Options of a server. Process, Instances, DeadLetters, Inbox and Records are required.
+// Options configure a server. Process, Instances, DeadLetters, Inbox and Records are
+// required.
 type Options struct {
-	// Addr is host:port; 127.0.0.1:8700 when empty.
+	// Addr is host:port; empty means 127.0.0.1:8700.
 	Addr string
-	// ProbeAddr is where the probes are answered as well, and nothing else: any
-	// address, since they change and tell nothing that is secret. None when empty.
+	// ProbeAddr is a second address that answers only the probes; empty means none.
+	// Any address is safe, because probes change nothing and reveal no secret.
 	ProbeAddr string
 	Build     Build
 	Log       *zap.Logger
-	// Metrics is what /metrics shows; nothing when nil.
+	// Metrics is the source of /metrics; nil serves no metrics.
 	Metrics prometheus.Gatherer
-	// Register is where the server's own metrics go; nowhere when nil.
+	// Register registers the server's own metrics; nil registers none.
 	Register prometheus.Registerer
-	// Tenant is meant where a call names none; empty refuses such calls.
+	// Tenant is the default tenant of a call. If it is empty, a call must name one.
 	Tenant string
-	// NoTenancy switches tenants off: every key has the empty tenant.
+	// NoTenancy switches tenants off. Every key then has the empty tenant.
 	NoTenancy bool
-	// Tokens says who may call, and what. Without it everyone may do everything,
-	// and only loopback is listened on.
+	// Tokens authenticates callers. Without it everyone may do everything, and the
+	// server listens on loopback only.
 	Tokens *access.Keeper
-	// Certificates make the API's address TLS; nil is in the clear.
+	// Certificates enable TLS on the API's address; nil means no TLS.
 	Certificates *Certificates
-	// TLSEnds says that something before this server ends TLS, a proxy or a mesh:
-	// with tokens it may then be reached from other machines in the clear.
+	// TLSEnds says that a proxy or a mesh in front terminates TLS. With tokens the
+	// server may then listen beyond loopback without TLS.
 	TLSEnds bool
-	// CommitWait overrides how long a call waits for its commit.
+	// CommitWait overrides commitWait.
 	CommitWait time.Duration
 
 	Process     Process
@@ -77,29 +82,29 @@ type Options struct {
 	DeadLetters DeadLetters
 	Inbox       Inbox
 	Records     Records
-	// Upkeep is nil where the store is none of the callers' business.
-	Upkeep Upkeep
-	// Replays is nil where there are no sagas.
+	// Maintenance may be nil; the server then has no routes for the store.
+	Maintenance Maintenance
+	// Replays is nil if the process runs no sagas.
 	Replays Replays
 }
 
-// Build says which program this is.
+// Build is the version of the program.
 type Build struct {
 	Version string `json:"version"`
 	Go      string `json:"go"`
 	Commit  string `json:"commit,omitempty"`
 }
 
-// Server is the HTTP side of a process.
+// Server serves the HTTP API of a process.
 type Server struct {
 	options Options
 	routes  *routes
 	api     huma.API
-	main    *door.Door
-	probing *door.Door // has no address where none is wanted
+	main    *httpserver.Server
+	probing *httpserver.Server // does nothing without ProbeAddr
 }
 
-// New makes a server; nothing listens before Listen.
+// New makes a server that does not listen yet.
 func New(o Options) (*Server, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
@@ -110,25 +115,25 @@ func New(o Options) (*Server, error) {
 	s.probes(s.routes)
 	s.process()
 	s.instances()
-	s.acts()
+	s.commands()
 	s.deadLetters()
 	s.records()
 	s.events()
 	s.replays()
-	s.upkeep()
+	s.maintenance()
 	if err := s.docs(); err != nil {
 		return nil, err
 	}
 	s.routes.HandleFunc("/", notFound)
-	s.main, s.probing = s.door("api", o.Addr, s.guard(s.routes)), s.door("probes", o.ProbeAddr, s.probesAlone())
+	s.main, s.probing = s.newHTTP("api", o.Addr, s.guard(s.routes)), s.newHTTP("probes", o.ProbeAddr, s.probesAlone())
 	if o.Certificates != nil {
 		s.main.Secure(o.Certificates.Config())
 	}
 	return s, nil
 }
 
-func (s *Server) door(name, addr string, h http.Handler) *door.Door {
-	return door.New(addr, h, door.Options{
+func (s *Server) newHTTP(name, addr string, h http.Handler) *httpserver.Server {
+	return httpserver.New(addr, h, httpserver.Options{
 		Name: name, Connections: maxConnections, Anonymous: maxAnonymous, AnonymousWait: anonymousWait, Metrics: s.options.Register, Headers: maxHeader, ReadHeaders: headerTimeout, Read: readTimeout, Write: writeTimeout, Idle: idleTimeout,
 		Stop: shutdownWait, Log: zap.NewStdLog(s.options.Log.Named("http")),
 	})
@@ -150,8 +155,8 @@ func (o *Options) validate() error {
 	return o.reachable()
 }
 
-// reachable refuses an address that others can reach while callers cannot be
-// told apart, or while their tokens would go over the network in the clear.
+// reachable refuses an address beyond loopback if there are no tokens, or if tokens
+// would cross the network without TLS.
 func (o *Options) reachable() error {
 	local, err := loopback(o.Addr)
 	switch {
@@ -166,7 +171,7 @@ func (o *Options) reachable() error {
 }
 
 func loopback(addr string) (bool, error) {
-	local, err := door.OnLoopback(addr)
+	local, err := httpserver.OnLoopback(addr)
 	if err != nil {
 		return false, fmt.Errorf("address %q: want host:port, as in 127.0.0.1:8700", addr)
 	}
@@ -176,17 +181,17 @@ func loopback(addr string) (bool, error) {
 func describe(b Build) huma.Config {
 	c := huma.DefaultConfig("Edda", b.Version)
 	c.Info.Description = "Durable sagas: instances, signals, answers and the operator's verbs."
-	c.CreateHooks = nil // no $schema in every answer
+	c.CreateHooks = nil // answers without $schema
 	c.Formats = bodies()
-	c.DocsPath = "" // its pages load their script from elsewhere; see docs
+	c.DocsPath = "" // its page loads a script from another site; see docs
 	return c
 }
 
-// Handler is the whole server, for tests.
+// Handler returns the handler of the API, for tests.
 func (s *Server) Handler() http.Handler { return s.main.Handler() }
 
-// Listen takes the addresses, so that a port in use is known before anything
-// else starts.
+// Listen binds the addresses. Call it before other parts start, so that a port in use
+// fails the start early.
 func (s *Server) Listen() error {
 	if err := s.main.Listen(); err != nil {
 		return err
@@ -197,16 +202,17 @@ func (s *Server) Listen() error {
 	return nil
 }
 
-// Addr is where it listens, once it does.
+// Addr returns the address of the API: after Listen the real one, with its port.
 func (s *Server) Addr() string { return s.main.Addr() }
 
-// ProbeAddr is where the probes are answered as well; empty where nowhere.
+// ProbeAddr returns the second address of the probes; empty without one.
 func (s *Server) ProbeAddr() string { return s.probing.Addr() }
 
-// Close gives the addresses back where Run never came to.
+// Close releases the addresses if Run was never called.
 func (s *Server) Close() error { return errors.Join(s.main.Close(), s.probing.Close()) }
 
-// Run serves until ctx ends, then lets answers under way go out. Listen comes first.
+// Run serves until ctx ends, then waits shutdownWait for answers in flight. Call Listen
+// first.
 func (s *Server) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return s.main.Run(ctx) })

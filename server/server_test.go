@@ -189,7 +189,7 @@ func newFakes(keys ...edda.Key) *fakes {
 
 func start(t *testing.T, f *fakes, change ...func(*Options)) *httptest.Server {
 	t.Helper()
-	o := Options{Process: f, Instances: f, DeadLetters: f, Inbox: f, Records: f, Upkeep: f, Replays: f, Tenant: "default", Metrics: prometheus.NewRegistry()}
+	o := Options{Process: f, Instances: f, DeadLetters: f, Inbox: f, Records: f, Maintenance: f, Replays: f, Tenant: "default", Metrics: prometheus.NewRegistry()}
 	for _, c := range change {
 		c(&o)
 	}
@@ -610,7 +610,7 @@ func TestOnlyLoopback(t *testing.T) {
 		"127.0.0.1:0": true, "[::1]:0": true, "localhost:0": true, "": true,
 		"0.0.0.0:8700": false, ":8700": false, "10.0.0.1:8700": false, "example.com:80": false, "127.0.0.1": false,
 	} {
-		_, err := New(Options{Addr: addr, Process: f, Instances: f, DeadLetters: f, Inbox: f, Records: f, Upkeep: f, Replays: f})
+		_, err := New(Options{Addr: addr, Process: f, Instances: f, DeadLetters: f, Inbox: f, Records: f, Maintenance: f, Replays: f})
 		if (err == nil) != ok {
 			t.Errorf("%q: %v", addr, err)
 		}
@@ -620,7 +620,7 @@ func TestOnlyLoopback(t *testing.T) {
 func TestProbesHaveAnAddressOfTheirOwn(t *testing.T) {
 	f := newFakes()
 	f.status.NotReady = "draining"
-	s, err := New(Options{Addr: "127.0.0.1:0", ProbeAddr: ":0", Process: f, Instances: f, DeadLetters: f, Inbox: f, Records: f, Upkeep: f, Replays: f, Metrics: prometheus.NewRegistry()})
+	s, err := New(Options{Addr: "127.0.0.1:0", ProbeAddr: ":0", Process: f, Instances: f, DeadLetters: f, Inbox: f, Records: f, Maintenance: f, Replays: f, Metrics: prometheus.NewRegistry()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -659,7 +659,7 @@ func TestAProbeAddressInUseGivesTheOtherBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer taken.Close()
-	s, err := New(Options{Addr: "127.0.0.1:0", ProbeAddr: taken.Addr().String(), Process: f, Instances: f, DeadLetters: f, Inbox: f, Records: f, Upkeep: f, Replays: f})
+	s, err := New(Options{Addr: "127.0.0.1:0", ProbeAddr: taken.Addr().String(), Process: f, Instances: f, DeadLetters: f, Inbox: f, Records: f, Maintenance: f, Replays: f})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -712,14 +712,14 @@ func TestAPanicCostsOneAnswerAndShowsNoPayload(t *testing.T) {
 
 func TestRunServesUntilItsEnd(t *testing.T) {
 	f := newFakes()
-	s, err := New(Options{Addr: "127.0.0.1:0", Process: f, Instances: f, DeadLetters: f, Inbox: f, Records: f, Upkeep: f, Replays: f})
+	s, err := New(Options{Addr: "127.0.0.1:0", Process: f, Instances: f, DeadLetters: f, Inbox: f, Records: f, Maintenance: f, Replays: f})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Listen(); err != nil {
 		t.Fatal(err)
 	}
-	if other, err := New(Options{Addr: s.Addr(), Process: f, Instances: f, DeadLetters: f, Inbox: f, Records: f, Upkeep: f, Replays: f}); err != nil {
+	if other, err := New(Options{Addr: s.Addr(), Process: f, Instances: f, DeadLetters: f, Inbox: f, Records: f, Maintenance: f, Replays: f}); err != nil {
 		t.Fatal(err)
 	} else if err := other.Listen(); err == nil || !strings.Contains(err.Error(), "address already in use") {
 		t.Errorf("second listener: %v", err)

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"edda"
-	"edda/store/changelog"
+	"edda/store/wal"
 )
 
 // AuditQuery selects operators' acts of one tenant; of none those on the whole
@@ -34,7 +34,7 @@ func (d *DB) AuditsOf(q AuditQuery) (out []Audit, next string, err error) {
 	if err != nil {
 		return nil, "", err
 	}
-	err = d.read(bucketAudit, func(b *changelog.Bucket) error {
+	err = d.read(bucketAudit, func(b *wal.Bucket) error {
 		c := b.Cursor()
 		seen, size := 0, 0
 		for k, v := olderThan(c, from); k != nil; k, v = c.Prev() {
@@ -57,7 +57,7 @@ func (d *DB) AuditsOf(q AuditQuery) (out []Audit, next string, err error) {
 }
 
 // olderThan is the newest act before a place, or of all where there is none.
-func olderThan(c *changelog.Cursor, from []byte) (k, v []byte) {
+func olderThan(c *wal.Cursor, from []byte) (k, v []byte) {
 	if from == nil {
 		return c.Last()
 	}

@@ -19,7 +19,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 
 	"edda"
-	"edda/store/changelog"
+	"edda/store/wal"
 )
 
 // A backup is the pages of the file, and behind them a line that bbolt never
@@ -47,7 +47,7 @@ type Backup struct {
 // Snapshot is a consistent view of the whole file, to be copied. While it is
 // open the file cannot use the pages again that commits set free: Close it soon.
 type Snapshot struct {
-	tx   *changelog.Tx
+	tx   *wal.Tx
 	done func() // gives the file up, where it was made for this alone
 	Backup
 }
@@ -63,7 +63,7 @@ func (d *DB) Snapshot() (*Snapshot, error) {
 	return snapshotOf(tx), nil
 }
 
-func snapshotOf(tx *changelog.Tx) *Snapshot {
+func snapshotOf(tx *wal.Tx) *Snapshot {
 	return &Snapshot{tx: tx, Backup: Backup{Meta: metaOf(tx), Bytes: tx.Size() + int64(footerSize)}}
 }
 
@@ -219,11 +219,11 @@ func restore(ctx context.Context, backup, dir string, replace bool, secret AEAD,
 	}
 	// A copy of a store that was not stopped has a log beside it; and one that a killed
 	// restore left is of another.
-	if err := changelog.RemoveLog(temp); err != nil {
+	if err := wal.RemoveLog(temp); err != nil {
 		return r, err
 	}
-	defer func() { _ = changelog.RemoveLog(temp) }() // gone already where all went well
-	if err := changelog.EachLog(backup, temp, func(from, to string) error { return copyPages(ctx, from, to, math.MaxInt64) }); err != nil {
+	defer func() { _ = wal.RemoveLog(temp) }() // gone already where all went well
+	if err := wal.EachLog(backup, temp, func(from, to string) error { return copyPages(ctx, from, to, math.MaxInt64) }); err != nil {
 		return r, fmt.Errorf("copy the log of %s: %w", backup, err)
 	}
 	if err := r.examine(ctx, backup, temp, secret, tell); err != nil {
@@ -310,7 +310,7 @@ func replaceStore(dir, with string) (aside string, err error) {
 	}
 	aside = path + ".before-" + time.Now().UTC().Format("20060102T150405Z")
 	// Its log goes with it.
-	switch err := errors.Join(changelog.EachLog(path, aside, os.Link), os.Link(path, aside)); {
+	switch err := errors.Join(wal.EachLog(path, aside, os.Link), os.Link(path, aside)); {
 	case errors.Is(err, os.ErrExist):
 		return "", fmt.Errorf("%s is there already: try again in a second", aside)
 	case err != nil:
@@ -326,14 +326,14 @@ func replaceStore(dir, with string) (aside string, err error) {
 	}
 	defer func() { _ = mine.Close() }() // nothing was written
 	// What the old store has sent is none of the new one's.
-	if err := changelog.RemoveKept(path); err != nil {
+	if err := wal.RemoveKept(path); err != nil {
 		return aside, err
 	}
 	// gofail: var restoreKept struct{}
 	if err := errors.Join(putInPlace(with, path), SyncDir(dir)); err != nil {
 		return aside, err
 	}
-	return aside, changelog.RemoveLog(path) // the next start does, too
+	return aside, wal.RemoveLog(path) // the next start does, too
 }
 
 // openThere opens a file that is there, and makes none.

@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"edda"
-	"edda/store/changelog"
+	"edda/store/wal"
 )
 
 // metaBegun says which sagas have begun to read the streams. It is not there in a store that
@@ -23,7 +23,7 @@ type Beginning struct {
 
 // Begun lists the sagas that have begun; known is false where the store does not say.
 func (d *DB) Begun() (list []Beginning, known bool, err error) {
-	err = d.view(func(tx *changelog.Tx) error {
+	err = d.view(func(tx *wal.Tx) error {
 		row := tx.Bucket([]byte(bucketMeta)).Get(metaBegun)
 		if row == nil {
 			return nil

@@ -9,7 +9,7 @@ import (
 	"maps"
 
 	"edda"
-	"edda/store/changelog"
+	"edda/store/wal"
 )
 
 const (
@@ -40,7 +40,7 @@ type Health struct {
 // finds in another.
 type checker struct {
 	ctx     context.Context
-	tx      *changelog.Tx
+	tx      *wal.Tx
 	seal    seal
 	last    stamp
 	found   []error
@@ -87,7 +87,7 @@ func (d *DB) examine(ctx context.Context, tell func(rows int), pages bool) (h He
 	return h
 }
 
-func newChecker(ctx context.Context, tx *changelog.Tx, s seal, h *Health, tell func(rows int)) *checker {
+func newChecker(ctx context.Context, tx *wal.Tx, s seal, h *Health, tell func(rows int)) *checker {
 	if tell == nil {
 		tell = func(int) {}
 	}
@@ -105,7 +105,7 @@ func (c *checker) wrong(format string, args ...any) {
 var errEnough = errors.New("and more")
 
 // each calls fn with every row of a bucket; a row that fn cannot read is a finding.
-func (c *checker) each(b *changelog.Bucket, what string, fn func(k, v []byte) error) error {
+func (c *checker) each(b *wal.Bucket, what string, fn func(k, v []byte) error) error {
 	return b.ForEach(func(k, v []byte) error {
 		if err := context.Cause(c.ctx); err != nil {
 			return err
@@ -123,7 +123,7 @@ func (c *checker) each(b *changelog.Bucket, what string, fn func(k, v []byte) er
 	})
 }
 
-func (c *checker) bucket(name keyspace) *changelog.Bucket { return c.tx.Bucket([]byte(name)) }
+func (c *checker) bucket(name keyspace) *wal.Bucket { return c.tx.Bucket([]byte(name)) }
 
 func (c *checker) space(name keyspace, fn func(k, v []byte) error) error {
 	return c.each(c.bucket(name), string(name), func(k, v []byte) error {

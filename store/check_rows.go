@@ -13,7 +13,7 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"edda"
-	"edda/store/changelog"
+	"edda/store/wal"
 )
 
 // This file checks the keyspaces that are not about instances: mostly that a
@@ -23,7 +23,7 @@ var errOther = errors.New("its key is not that of its value")
 
 // spaces looks for buckets that nobody knows.
 func (c *checker) spaces() error {
-	return c.tx.ForEach(func(k []byte, _ *changelog.Bucket) error {
+	return c.tx.ForEach(func(k []byte, _ *wal.Bucket) error {
 		if !slices.Contains(keyspaces, keyspace(k)) {
 			c.wrong("there is no keyspace %q", k)
 		}

@@ -16,7 +16,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 
 	"edda"
-	"edda/store/changelog"
+	"edda/store/wal"
 )
 
 var doneKey = edda.Key{Tenant: "acme", Saga: "order", Correlation: "done"}
@@ -26,14 +26,14 @@ var doneKey = edda.Key{Tenant: "acme", Saga: "order", Correlation: "done"}
 func TestCheckFinds(t *testing.T) {
 	key, done := instanceKey(formatKey), instanceKey(doneKey)
 	clock := uint64(noon.UnixMilli())
-	put := func(name keyspace, k []byte, v string) func(*changelog.Tx) error {
-		return func(tx *changelog.Tx) error { return tx.Bucket([]byte(name)).Put(k, []byte(v)) }
+	put := func(name keyspace, k []byte, v string) func(*wal.Tx) error {
+		return func(tx *wal.Tx) error { return tx.Bucket([]byte(name)).Put(k, []byte(v)) }
 	}
-	remove := func(name keyspace, k []byte) func(*changelog.Tx) error {
-		return func(tx *changelog.Tx) error { return tx.Bucket([]byte(name)).Delete(k) }
+	remove := func(name keyspace, k []byte) func(*wal.Tx) error {
+		return func(tx *wal.Tx) error { return tx.Bucket([]byte(name)).Delete(k) }
 	}
 	tests := map[string]struct {
-		damage func(*changelog.Tx) error
+		damage func(*wal.Tx) error
 		want   string
 	}{
 		"a counter":         {put(bucketCount, countKey{"acme", "order", 2, edda.StatusRunning}.row(), "\x00\x00\x00\x00\x00\x00\x00\x02"), "counters are"},
@@ -46,19 +46,19 @@ func TestCheckFinds(t *testing.T) {
 		"a head":            {put(bucketSaga, key, string(head{Version: 1, Status: "done"}.append(nil))+`{}`), "its head says version 1, done"},
 		"an instance":       {put(bucketSaga, key, string(head{Status: "done"}.append(nil))+`{`), "decode instance acme/order/O1"},
 		"half a head":       {put(bucketSaga, key, "x"), "malformed row"},
-		"a broken chain":    {damageHistory(func(b *changelog.Bucket) error { return b.Delete(pointer{Commit: 1}.key()) }), "no row at commit 1, 0"},
-		"another's history": {damageHistory(func(b *changelog.Bucket) error {
+		"a broken chain":    {damageHistory(func(b *wal.Bucket) error { return b.Delete(pointer{Commit: 1}.key()) }), "no row at commit 1, 0"},
+		"another's history": {damageHistory(func(b *wal.Bucket) error {
 			return b.Put(pointer{Commit: 1}.key(), b.Get(pointer{Commit: 1, N: 1}.key()))
 		}), "commit 1, 0 is of acme/order/early"},
 		"a circle": {damageHistory(circle), "points forward"},
-		"a row of no commit": {damageHistory(func(b *changelog.Bucket) error {
+		"a row of no commit": {damageHistory(func(b *wal.Bucket) error {
 			return b.Put(pointer{Commit: 9}.key(), b.Get(pointer{Commit: 1}.key()))
 		}), "commit 9, but the last is 4"},
 		"work twice":         {put(bucketOutbox, make([]byte, 16), `{"id":"c1","kind":"effect"}`), "effect command c1 waits twice"},
 		"a lost letter":      {remove(bucketDead, deadKey(noon, "d1")), "names no dead letter"},
 		"a lost letter's id": {remove(bucketDeadID, texts("d1")), "cannot be found by its id"},
 		"a claim's hour":     {misplacedClaim, "claim c9 is in the wrong hour"},
-		"an unknown keyspace": {func(tx *changelog.Tx) error {
+		"an unknown keyspace": {func(tx *wal.Tx) error {
 			return tx.DB().Raw().Update(func(raw *bolt.Tx) error {
 				_, err := raw.CreateBucket([]byte("more"))
 				return err
@@ -83,15 +83,15 @@ func TestCheckFinds(t *testing.T) {
 		"a head with a body": {put(bucketSaga, instanceKey(edda.Key{Saga: "x"}), string(head{}.append(nil))+"{}"), "no status, but a version, an end or a body"},
 		"a head for nothing": {put(bucketSaga, instanceKey(edda.Key{Saga: "x"}), string(head{}.append(nil))), "its head stays although"},
 		"a counter of none":  {put(bucketCount, countKey{"acme", "order", 9, edda.StatusDone}.row(), "\x00\x00\x00\x00\x00\x00\x00\x00"), "counters are"},
-		"a row on no chain": {damageHistory(func(b *changelog.Bucket) error {
+		"a row on no chain": {damageHistory(func(b *wal.Bucket) error {
 			return b.Put(pointer{Commit: 1, N: 9}.key(), b.Get(pointer{Commit: 1, N: 1}.key()))
 		}), "history has 6 rows, but the chains of the instances lead to 5"},
-		"a fate that is not kept": {damageHistory(func(b *changelog.Bucket) error {
+		"a fate that is not kept": {damageHistory(func(b *wal.Bucket) error {
 			k := pointer{Commit: 1}.key()
 			return b.Put(k, bytes.Replace(bytes.Clone(b.Get(k)), []byte(`"fate":"handled"`), []byte(`"fate":"ignored"`), 1))
 		}), `the fate "ignored"`},
-		"half a row": {damageHistory(func(b *changelog.Bucket) error { return b.Put(pointer{Commit: 1}.key(), []byte("x")) }), "commit 1, 0: malformed row"},
-		"days against commits": {func(tx *changelog.Tx) error {
+		"half a row": {damageHistory(func(b *wal.Bucket) error { return b.Put(pointer{Commit: 1}.key(), []byte("x")) }), "commit 1, 0: malformed row"},
+		"days against commits": {func(tx *wal.Tx) error {
 			history := tx.Bucket([]byte(bucketHistory))
 			b, err := history.CreateBucket(dayKey(1))
 			if err != nil {
@@ -138,8 +138,8 @@ func TestCheckFinds(t *testing.T) {
 }
 
 // head1 changes the head of one instance.
-func head1(key []byte, change func(*head)) func(*changelog.Tx) error {
-	return func(tx *changelog.Tx) error {
+func head1(key []byte, change func(*head)) func(*wal.Tx) error {
+	return func(tx *wal.Tx) error {
 		b := tx.Bucket([]byte(bucketSaga))
 		h, body, err := cutHead(bytes.Clone(b.Get(key)))
 		if err != nil {
@@ -151,8 +151,8 @@ func head1(key []byte, change func(*head)) func(*changelog.Tx) error {
 }
 
 // body changes the text of one instance.
-func body(key []byte, old, now string) func(*changelog.Tx) error {
-	return func(tx *changelog.Tx) error {
+func body(key []byte, old, now string) func(*wal.Tx) error {
+	return func(tx *wal.Tx) error {
 		b := tx.Bucket([]byte(bucketSaga))
 		row := bytes.Clone(b.Get(key))
 		if !bytes.Contains(row, []byte(old)) {
@@ -163,34 +163,34 @@ func body(key []byte, old, now string) func(*changelog.Tx) error {
 }
 
 // outboxRow adds one with an id of its own.
-func outboxRow(clock, commit uint64) func(*changelog.Tx) error {
-	return func(tx *changelog.Tx) error {
+func outboxRow(clock, commit uint64) func(*wal.Tx) error {
+	return func(tx *wal.Tx) error {
 		w := &writer{stamp: stamp{Commit: commit, Clock: clock}, works: 9}
 		id := w.ulid()
 		return tx.Bucket([]byte(bucketOutbox)).Put(id[:], []byte(`{"id":"f9","kind":"fact"}`))
 	}
 }
 
-func claimElsewhere(tx *changelog.Tx) error {
+func claimElsewhere(tx *wal.Tx) error {
 	b := tx.Bucket([]byte(bucketClaim)).Bucket(hourKey(hourOf(noon)))
 	return b.Put(texts("acme", "c9"), b.Get(texts("acme", "c1")))
 }
 
-func damageHistory(damage func(day *changelog.Bucket) error) func(*changelog.Tx) error {
-	return func(tx *changelog.Tx) error {
+func damageHistory(damage func(day *wal.Bucket) error) func(*wal.Tx) error {
+	return func(tx *wal.Tx) error {
 		return damage(tx.Bucket([]byte(bucketHistory)).Bucket(dayKey(dayOf(noon))))
 	}
 }
 
 // circle makes the first row point to itself.
-func circle(b *changelog.Bucket) error {
+func circle(b *wal.Bucket) error {
 	at := pointer{Day: dayOf(noon), Commit: 1}
 	row := append([]byte(nil), b.Get(at.key())...)
 	at.append(row[:0])
 	return b.Put(at.key(), row)
 }
 
-func misplacedClaim(tx *changelog.Tx) error {
+func misplacedClaim(tx *wal.Tx) error {
 	hour, err := tx.Bucket([]byte(bucketClaim)).CreateBucket(hourKey(1))
 	if err != nil {
 		return err

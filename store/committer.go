@@ -9,7 +9,7 @@ import (
 	"go.uber.org/zap"
 
 	"edda"
-	"edda/store/changelog"
+	"edda/store/wal"
 )
 
 // probeEvery is how often the committer tries the disk again by itself after a
@@ -193,20 +193,15 @@ func (d *DB) write(group []*job) (*staged, error) {
 	return staged, nil
 }
 
-func (d *DB) fill(tx *changelog.Tx, s stamp, st *staged, group []*job) error {
+func (d *DB) fill(tx *wal.Tx, s stamp, st *staged, group []*job) error {
 	w, err := newWriter(tx, d.seal, s, st)
 	if err != nil {
 		return err
 	}
-	w.absent, w.tells = &d.absent, d.options.KeepSent != nil
-	looked := 0
+	w.tells = d.options.KeepSent != nil
 	for _, j := range group {
 		if err := w.change(j.change); err != nil {
 			return err
-		}
-		if looked += len(j.change.transitions) + len(j.change.delivered); looked >= trimCells {
-			looked = 0
-			d.trimIn(tx)
 		}
 	}
 	w.oldest()

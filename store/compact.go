@@ -15,7 +15,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 
 	"edda"
-	"edda/store/changelog"
+	"edda/store/wal"
 )
 
 // A compaction copies what there is into a new file while commits go on,
@@ -87,10 +87,10 @@ type compactor struct {
 	ctx   context.Context
 	tell  func(rows int)
 	temp  string
-	raw   *boltFile     // the new one
-	file  *changelog.DB // the same, once it was copied
-	old   *changelog.DB // set once it is replaced
-	index *index        // of the new one
+	raw   *boltFile // the new one
+	file  *wal.DB   // the same, once it was copied
+	old   *wal.DB   // set once it is replaced
+	index *index    // of the new one
 	rows  int
 	pause time.Duration
 
@@ -139,8 +139,8 @@ func (x *compactor) run() error {
 // copy copies a snapshot, and reads the copy again to compare.
 func (x *compactor) copy() error {
 	sum := sha256.New()
-	err := x.db.view(func(tx *changelog.Tx) error {
-		w := &copier{compactor: x, packer: changelog.Packer{Plain: x.db.options.plain}}
+	err := x.db.view(func(tx *wal.Tx) error {
+		w := &copier{compactor: x, packer: wal.Packer{Plain: x.db.options.plain}}
 		defer w.rollback()
 		return errors.Join(x.walk(tx, sum, w.put), w.commit())
 	})
@@ -153,7 +153,7 @@ func (x *compactor) copy() error {
 		return err
 	}
 	again := sha256.New()
-	err = x.file.View(func(tx *changelog.Tx) (err error) {
+	err = x.file.View(func(tx *wal.Tx) (err error) {
 		if x.index, err = x.db.loadIndex(tx); err != nil {
 			return err
 		}
@@ -167,7 +167,7 @@ func (x *compactor) copy() error {
 
 // walk passes every bucket (without a key) and row, in order, and sums them up.
 // Buckets are two deep at most.
-func (x *compactor) walk(tx *changelog.Tx, sum hash.Hash, fn func(space, inner, k, v []byte) error) error {
+func (x *compactor) walk(tx *wal.Tx, sum hash.Hash, fn func(space, inner, k, v []byte) error) error {
 	see := func(space, inner, k, v []byte) error {
 		if x.rows++; x.rows%toldEvery == 0 {
 			if x.tell != nil {
@@ -183,7 +183,7 @@ func (x *compactor) walk(tx *changelog.Tx, sum hash.Hash, fn func(space, inner, 
 		}
 		return fn(space, inner, k, v)
 	}
-	return tx.ForEach(func(space []byte, b *changelog.Bucket) error {
+	return tx.ForEach(func(space []byte, b *wal.Bucket) error {
 		if err := see(space, nil, nil, nil); err != nil {
 			return err
 		}
@@ -204,7 +204,7 @@ type copier struct {
 	*compactor
 	tx     *bolt.Tx
 	size   int
-	packer changelog.Packer
+	packer wal.Packer
 }
 
 func (w *copier) put(space, inner, k, v []byte) error {
@@ -355,7 +355,7 @@ func (x *compactor) replace() error {
 // shorten cuts off what bbolt reserved behind the last page while the copy grew.
 // Nothing is there; a power cut that undoes it only leaves the file longer.
 func (x *compactor) shorten() error {
-	if err := x.file.View(func(tx *changelog.Tx) error {
+	if err := x.file.View(func(tx *wal.Tx) error {
 		x.after = tx.Size()
 		return nil
 	}); err != nil {
@@ -373,7 +373,6 @@ func (d *DB) take(x *compactor) {
 	d.file.Retire() // before the new one makes a log in the place of its
 	x.old, d.file = d.file, x.file
 	d.swap.Unlock()
-	d.absent.begin(x.file)
 	if err := SyncDir(filepath.Dir(d.path)); err != nil {
 		// After a power cut the old file could be back, without what comes now.
 		d.broken = fmt.Errorf("nobody knows whether the compacted file is in its place on disk; restart to read what is: %w", err)

@@ -11,7 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"edda"
-	"edda/store/changelog"
+	"edda/store/wal"
 )
 
 // spareRoom is what stays free on the disk beside a second copy of the store:
@@ -23,7 +23,7 @@ const checking = FileName + ".checking"
 
 // guarded turns what bbolt does on meeting a damaged page into an error, which names the
 // file as people know it.
-func guarded(path string, fn func() error) error { return changelog.Guard(path, fn) }
+func guarded(path string, fn func() error) error { return wal.Guard(path, fn) }
 
 // sound is guarded for a process that goes on: reads of what is whole work, and the
 // others fail. The first damage stays in [DB.Damaged], and is logged with its place.
@@ -32,7 +32,7 @@ func (d *DB) sound(fn func() error) error {
 	if err == nil {
 		return nil
 	}
-	if damage, is := errors.AsType[*changelog.DamageError](err); is && d.damage.CompareAndSwap(nil, &err) {
+	if damage, is := errors.AsType[*wal.DamageError](err); is && d.damage.CompareAndSwap(nil, &err) {
 		d.options.Log.Error("the store's file is damaged: what lies on sound pages goes on; stop, check it with edda doctor, and restore a backup",
 			zap.Error(err), zap.ByteString("stack", damage.Stack))
 	}
@@ -81,7 +81,7 @@ func (d *DB) Doctor(ctx context.Context, tell func(rows int)) (Health, error) {
 	path := filepath.Join(filepath.Dir(d.path), checking)
 	defer func() { _ = os.Remove(path) }() // the next start removes it, too
 	if err := d.sound(func() error { return d.copyTo(ctx, path) }); err != nil {
-		if _, is := errors.AsType[*changelog.DamageError](err); is {
+		if _, is := errors.AsType[*wal.DamageError](err); is {
 			return Health{Findings: []error{err}}, nil
 		}
 		return Health{}, fmt.Errorf("copy the store to check it: %w", err)

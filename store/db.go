@@ -10,7 +10,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"edda/store/changelog"
+	"edda/store/wal"
 )
 
 // DefaultMaxDeadBytes is room for some ten thousand events of the usual size, and
@@ -47,7 +47,6 @@ type Options struct {
 	// For tests.
 	openFile   func(string, int, os.FileMode) (*os.File, error)
 	initialMap int
-	maxMapped  int
 	noSync     bool
 	unlogged   bool // a copy that counts only once it is done
 	foldAt     int  // bytes in memory; zero: as many as are good
@@ -61,14 +60,13 @@ type DB struct {
 	tenant  string       // whose rows it has alone; empty: everyone's
 	origins string       // the stores that its rows came from
 	swap    sync.RWMutex // guards file and before: a compaction replaces it
-	file    *changelog.DB
+	file    *wal.DB
 	before  Written // by the files before
 	options Options
 	seal    seal
 	queue   *queue
 	index   *index
 	fresh   *fresh
-	absent  absent
 	hours   hours
 	dues    dueFront
 	health  health
@@ -94,14 +92,14 @@ type DB struct {
 func (d *DB) Close() error { return d.file.Close() }
 
 // begin opens a transaction of the file there is now.
-func (d *DB) begin(writable bool) (*changelog.Tx, error) {
+func (d *DB) begin(writable bool) (*wal.Tx, error) {
 	d.swap.RLock()
 	defer d.swap.RUnlock()
 	return d.file.Begin(writable)
 }
 
 // view runs fn on a snapshot.
-func (d *DB) view(fn func(*changelog.Tx) error) error {
+func (d *DB) view(fn func(*wal.Tx) error) error {
 	tx, err := d.begin(false)
 	if err != nil {
 		return fmt.Errorf("open a snapshot: %w", err)

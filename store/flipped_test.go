@@ -19,7 +19,7 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"edda"
-	"edda/store/changelog"
+	"edda/store/wal"
 )
 
 // soundFile is a store of some hundred pages, closed in order, with an index of ends,
@@ -233,7 +233,7 @@ func served(t *testing.T, data []byte) bool {
 	note(<-ended)
 	note(db.Close())
 	all := errors.Join(errs...)
-	if damage, is := errors.AsType[*changelog.DamageError](all); is && !strings.Contains(damage.Error(), "restore a backup") {
+	if damage, is := errors.AsType[*wal.DamageError](all); is && !strings.Contains(damage.Error(), "restore a backup") {
 		t.Errorf("it says not what to do: %v", damage)
 	}
 	return all != nil

@@ -15,7 +15,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 
 	"edda"
-	"edda/store/changelog"
+	"edda/store/wal"
 )
 
 // FuzzKeys: any texts make a key that reads back as they were, that no other
@@ -99,7 +99,7 @@ func FuzzFile(f *testing.F) {
 		f.Add(uint8(i), false, deadKey(noon, "d1"), []byte(`{"id":"d1"}`))
 		f.Add(uint8(i), false, []byte("format"), []byte("9"))
 		f.Add(uint8(i), true, ids, []byte("\xFE\x01\x40\x00")) // compressed, and cut off
-		f.Add(uint8(i), false, deadKey(noon, "d1"), new(changelog.Packer).Pack([]byte(`{"id":"d1","reason":"poison","key":{"tenant":"acme"},"event":{"kind":"event","id":"e1"},"time":"2026-03-01T12:00:00Z"}`)))
+		f.Add(uint8(i), false, deadKey(noon, "d1"), new(wal.Packer).Pack([]byte(`{"id":"d1","reason":"poison","key":{"tenant":"acme"},"event":{"kind":"event","id":"e1"},"time":"2026-03-01T12:00:00Z"}`)))
 	}
 	f.Fuzz(func(t *testing.T, space uint8, nested bool, key, value []byte) {
 		if len(key) == 0 || len(key) > bolt.MaxKeySize {

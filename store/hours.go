@@ -7,7 +7,7 @@ import (
 	"slices"
 	"sync/atomic"
 
-	"edda/store/changelog"
+	"edda/store/wal"
 )
 
 // hours are those in which claims were made: of each there is a bucket. Whoever looks
@@ -69,7 +69,7 @@ func (h *hours) add(s *staged) {
 // begin reads which there are when the store is opened. Their last command is not looked
 // for: it is as late as the last hour allows, since no claim lies in an hour before its
 // command's.
-func (h *hours) begin(tx *changelog.Tx) error {
+func (h *hours) begin(tx *wal.Tx) error {
 	err := h.load(tx)
 	if err != nil {
 		return err
@@ -82,7 +82,7 @@ func (h *hours) begin(tx *changelog.Tx) error {
 }
 
 // load reads which there are. While the store is open it is for the committer alone.
-func (h *hours) load(tx *changelog.Tx) error {
+func (h *hours) load(tx *wal.Tx) error {
 	l := &ledger{}
 	err := tx.Bucket([]byte(bucketClaim)).ForEach(func(k, v []byte) error {
 		if v == nil && len(k) == partSize {

@@ -9,7 +9,7 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"edda"
-	"edda/store/changelog"
+	"edda/store/wal"
 )
 
 // index is what must be found without a scan: built when the store opens, moved
@@ -48,7 +48,7 @@ func newIndex() *index {
 }
 
 // loadIndex scans the outbox, the counters, and the keys of what is parked.
-func (d *DB) loadIndex(tx *changelog.Tx) (*index, error) {
+func (d *DB) loadIndex(tx *wal.Tx) (*index, error) {
 	x := newIndex()
 	x.maxDead = d.options.MaxDeadBytes
 	err := tx.Bucket([]byte(bucketOutbox)).ForEach(func(k, v []byte) error {
@@ -63,9 +63,7 @@ func (d *DB) loadIndex(tx *changelog.Tx) (*index, error) {
 		if x.size == 0 {
 			x.oldest = row.ID
 		}
-		if x.size++; x.size%trimPages == 0 {
-			d.trimIn(tx)
-		}
+		x.size++
 		x.kinds[row.Work.Kind]++
 		x.owner(row.Work.From.Tenant, row.Work.From.Saga).rows[kindNumber(row.Work.Kind)]++
 		if row.Work.Kind == edda.WorkEffect {
@@ -85,7 +83,7 @@ func (d *DB) loadIndex(tx *changelog.Tx) (*index, error) {
 	return x, x.loadParked(tx)
 }
 
-func (x *index) loadParked(tx *changelog.Tx) error {
+func (x *index) loadParked(tx *wal.Tx) error {
 	c := tx.Bucket([]byte(bucketParked)).Cursor()
 	for k, _ := c.First(); k != nil; k, _ = c.Next() {
 		tenant, _, err := cutText(k)

@@ -7,7 +7,7 @@ import (
 	"fmt"
 
 	"edda"
-	"edda/store/changelog"
+	"edda/store/wal"
 )
 
 // Query selects instances. Empty fields select all.
@@ -67,8 +67,8 @@ func (q Query) skip(k edda.Key) (to []byte, done bool) {
 // are large: whether there are more is for the next query to say. It seeks to a tenant and a saga; a
 // status alone looks at every instance, without decoding those it leaves out.
 func (d *DB) Instances(q Query) (out []edda.Instance, err error) {
-	err = d.read(bucketSaga, func(b *changelog.Bucket) error {
-		c, size, seen := b.Cursor(), 0, 0
+	err = d.read(bucketSaga, func(b *wal.Bucket) error {
+		c, size := b.Cursor(), 0
 		for k, row := c.Seek(q.start()); k != nil && len(out) < q.limit() && size < maxRead; {
 			key, _, err := cutKey(k)
 			if err != nil {
@@ -87,10 +87,6 @@ func (d *DB) Instances(q Query) (out []edda.Instance, err error) {
 				return err
 			}
 			size += (len(out) - n) * len(row)
-			if seen += 1 + len(row)/pageSize; seen > trimPages {
-				seen = 0
-				d.trimIn(b.Tx())
-			}
 			k, row = c.Next()
 		}
 		return nil
@@ -147,7 +143,7 @@ func (d *DB) History(k edda.Key, limit int) ([]Record, error) {
 // begins with the newest. The next place is empty at the end. A place that is
 // not one of this key is a Permanent error.
 func (d *DB) HistoryFrom(k edda.Key, place string, limit int) (out []Record, next string, err error) {
-	err = d.view(func(tx *changelog.Tx) error {
+	err = d.view(func(tx *wal.Tx) error {
 		at, err := begin(tx, k, place)
 		if err != nil {
 			return err
@@ -182,7 +178,7 @@ func (d *DB) HistoryFrom(k edda.Key, place string, limit int) (out []Record, nex
 }
 
 // begin is where to read on.
-func begin(tx *changelog.Tx, k edda.Key, place string) (pointer, error) {
+func begin(tx *wal.Tx, k edda.Key, place string) (pointer, error) {
 	if place != "" {
 		return readPlace(place)
 	}
@@ -205,7 +201,7 @@ func readPlace(text string) (pointer, error) {
 }
 
 // historyRow is nil when its day was dropped.
-func historyRow(tx *changelog.Tx, at pointer) []byte {
+func historyRow(tx *wal.Tx, at pointer) []byte {
 	day := tx.Bucket([]byte(bucketHistory)).Bucket(dayKey(at.Day))
 	if day == nil {
 		return nil

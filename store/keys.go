@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"edda"
-	"edda/store/changelog"
+	"edda/store/wal"
 )
 
 // Keys are sequences of parts that sort as their parts do, one after the other,
@@ -202,7 +202,7 @@ const partSize = 4
 
 // partOf is the bucket of a day or an hour. What else lies there nobody of us
 // wrote: edda doctor tells, too.
-func partOf(name keyspace, space *changelog.Bucket, key []byte) (*changelog.Bucket, error) {
+func partOf(name keyspace, space *wal.Bucket, key []byte) (*wal.Bucket, error) {
 	part := space.Bucket(key)
 	if part == nil || len(key) != partSize {
 		return nil, fmt.Errorf("%s: %x is no bucket of a day or an hour: %w", name, key, errKey)

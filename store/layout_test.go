@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -98,57 +97,6 @@ func TestAnOlderEddaDoesNotOpenALog(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-}
-
-// TestAStoreOfAnOlderFormatIsUpgraded when it is opened, with all it has.
-func TestAStoreOfAnOlderFormatIsUpgraded(t *testing.T) {
-	for _, file := range []string{formatFile, formatLogFile, formatPackedFile} {
-		upgraded(t, file)
-	}
-}
-
-func upgraded(t *testing.T, file string) {
-	dir := t.TempDir()
-	copyFile(t, file, filepath.Join(dir, FileName))
-	db := open(t, dir, Options{})
-	readFormat(t, db)
-	same(t, "its format", dump(t, db.DB)[`meta/"format"`], `"4"`)
-	db.commit(t, Change{Transitions: []edda.Transition{step(key("new"), 1)}})
-	db.stop()
-	db = open(t, dir, Options{})
-	db.check(t)
-	same(t, "what was written since", db.cell(t, key("new")).Instance.Revision, uint64(1))
-	same(t, "what was there", db.cell(t, formatKey).Instance.Revision, uint64(2))
-}
-
-// TestAStoreThatCannotBeUnlockedIsNotUpgraded: the older edda still opens it.
-func TestAStoreThatCannotBeUnlockedIsNotUpgraded(t *testing.T) {
-	dir := t.TempDir()
-	_, key := keysetFile(t)
-	_, other := keysetFile(t)
-	path := filepath.Join(dir, FileName)
-	copyFile(t, formatFile, path)
-	raw := must(bolt.Open(path, 0o600, nil))
-	if err := raw.Update(func(tx *bolt.Tx) error {
-		meta := tx.Bucket([]byte(bucketMeta))
-		s := seal{aead: key, id: string(meta.Get(metaID))}
-		return meta.Put(metaSealed, must(key.Encrypt(nil, s.place(bucketMeta, metaSealed))))
-	}); err != nil {
-		t.Fatal(err)
-	}
-	if err := raw.Close(); err != nil {
-		t.Fatal(err)
-	}
-	before := must(os.ReadFile(path))
-	for name, o := range map[string]Options{"missing": {}, "another": {Seal: other}} {
-		o.initialMap = 1 << 20
-		if _, err := Open(dir, o); err == nil || !strings.Contains(err.Error(), "keyset") {
-			t.Errorf("%s: %v", name, err)
-		}
-		same(t, name+": the file is as it was", bytes.Equal(must(os.ReadFile(path)), before), true)
-	}
-	db := open(t, dir, Options{Seal: key})
-	readFormat(t, db)
 }
 
 // TestADamagedRecordOfTheLogIsSaid by whoever opens the store.

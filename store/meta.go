@@ -3,7 +3,7 @@ package store
 import (
 	"time"
 
-	"edda/store/changelog"
+	"edda/store/wal"
 )
 
 // Meta is what a store says of itself.
@@ -20,14 +20,14 @@ type Meta struct {
 
 // Meta reads it.
 func (d *DB) Meta() (m Meta, err error) {
-	err = d.view(func(tx *changelog.Tx) error {
+	err = d.view(func(tx *wal.Tx) error {
 		m = metaOf(tx)
 		return nil
 	})
 	return m, err
 }
 
-func metaOf(tx *changelog.Tx) Meta {
+func metaOf(tx *wal.Tx) Meta {
 	b, s := tx.Bucket([]byte(bucketMeta)), stampOf(tx)
 	created, err := time.Parse(time.RFC3339Nano, string(b.Get(metaCreated)))
 	if err != nil {
@@ -45,7 +45,7 @@ type Size struct {
 
 // Size reads it.
 func (d *DB) Size() (s Size, err error) {
-	err = d.view(func(tx *changelog.Tx) error {
+	err = d.view(func(tx *wal.Tx) error {
 		s.Bytes = tx.Size()
 		s.Free = int64(tx.DB().Raw().Stats().FreeAlloc)
 		return nil

@@ -443,9 +443,6 @@ func TestStoreIsItsModel(t *testing.T) {
 		if rapid.Bool().Draw(r, "encrypted") {
 			o.Seal = key
 		}
-		if rapid.Bool().Draw(r, "a large file") {
-			o.maxMapped = 1
-		}
 		db := open(t, dir, o)
 		defer func() { db.stop() }()
 		g := &generator{t: r, m: newModel()}

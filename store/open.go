@@ -18,14 +18,15 @@ import (
 	"go.uber.org/zap"
 
 	"edda"
-	"edda/internal/complaint"
-	"edda/store/changelog"
+	"edda/internal/logthrottle"
+	"edda/store/wal"
 )
 
 // FileName is the store's file within the data folder.
 const FileName = "edda.db"
 
-// formatVersion is the newest format that this code reads, and the one it writes.
+// formatVersion is the format that this code reads and writes. Formats 1 to 3 were in no
+// release.
 const formatVersion = 4
 
 // lockWait is how long Open waits for another process to let go of the file:
@@ -60,7 +61,7 @@ func Open(dir string, o Options) (*DB, error) {
 	}
 	for _, left := range []string{compacting, checking, restoring, extracting} {
 		// Of a process that was killed; mostly there is none.
-		_ = errors.Join(os.Remove(filepath.Join(dir, left)), changelog.RemoveLog(filepath.Join(dir, left)))
+		_ = errors.Join(os.Remove(filepath.Join(dir, left)), wal.RemoveLog(filepath.Join(dir, left)))
 	}
 	return d, nil
 }
@@ -81,7 +82,7 @@ func OpenToCheck(dir string, o Options) (d *DB, readOnly bool, err error) {
 // noLog refuses the log of a file that is gone: it has transactions that are nowhere else,
 // and no new store is to be begun beside it.
 func noLog(path string) error {
-	return changelog.EachLog(path, path, func(log, _ string) error {
+	return wal.EachLog(path, path, func(log, _ string) error {
 		return edda.Classify(edda.Permanent, "%s is the log of a store that is not beside it: move it to where that is, or put that back", log)
 	})
 }
@@ -94,7 +95,7 @@ func openFile(path string, o Options) (*DB, error) {
 		if err := noLog(path); err != nil {
 			return nil, err
 		}
-		if err := changelog.RemoveKept(path); err != nil { // of one that was there
+		if err := wal.RemoveKept(path); err != nil { // of one that was there
 			return nil, err
 		}
 	}
@@ -136,13 +137,13 @@ func openBolt(path string, o Options) (*boltFile, error) {
 	if !opened.isAt(path) {
 		return nil, errors.Join(fmt.Errorf("%s was replaced while it was opened: start again", path), file.Close())
 	}
-	return &boltFile{DB: file, pages: opened.first}, nil
+	return &boltFile{DB: file, file: opened.first}, nil
 }
 
 // boltFile is a bbolt file, and the one that it is in.
 type boltFile struct {
 	*bolt.DB
-	pages *os.File // closed with it
+	file *os.File // closed with it
 }
 
 // openedFile remembers the file that was opened first, which is the one locked.
@@ -182,9 +183,6 @@ func (o *Options) validate() {
 	}
 	if o.MaxDeadBytes <= 0 {
 		o.MaxDeadBytes = DefaultMaxDeadBytes
-	}
-	if o.maxMapped == 0 {
-		o.maxMapped = maxMapped
 	}
 	if o.initialMap == 0 {
 		o.initialMap = initialMap
@@ -234,8 +232,7 @@ func load(path string, raw *boltFile, o Options) (*DB, error) {
 		return nil, fmt.Errorf("%s: %w", o.called, err)
 	}
 	d.file = file
-	d.absent.begin(file)
-	if err := file.View(func(tx *changelog.Tx) error {
+	if err := file.View(func(tx *wal.Tx) error {
 		meta := tx.Bucket([]byte(bucketMeta))
 		d.id, d.tenant, d.origins, d.stamp = string(meta.Get(metaID)), string(meta.Get(metaTenant)), string(meta.Get(metaOrigins)), stampOf(tx)
 		return nil
@@ -246,7 +243,7 @@ func load(path string, raw *boltFile, o Options) (*DB, error) {
 	if err := d.unlock(); err != nil {
 		return nil, err
 	}
-	return d, file.View(func(tx *changelog.Tx) (err error) {
+	return d, file.View(func(tx *wal.Tx) (err error) {
 		if d.index, err = d.loadIndex(tx); err != nil {
 			return err
 		}
@@ -257,8 +254,8 @@ func load(path string, raw *boltFile, o Options) (*DB, error) {
 
 // withLog reads the log of a file. That it cannot be folded is said at times, for it is
 // tried again, and commits know of it once the log is full.
-func withLog(raw *boltFile, o Options) (*changelog.DB, error) {
-	return changelog.Load(raw.DB, changelog.Options{Pages: raw.pages, Mapped: int64(o.maxMapped), Bound: o.foldAt, Plain: o.plain, Unlogged: o.unlogged, OpenFile: o.openFile, Keep: o.KeepSent, Kept: complaint.New(o.Log, "keep what was sent").Note, Folds: complaint.New(o.Log, "fold the store's log").Note, Spaces: map[string]changelog.Space{
+func withLog(raw *boltFile, o Options) (*wal.DB, error) {
+	return wal.Load(raw.DB, wal.Options{File: raw.file, Bound: o.foldAt, Plain: o.plain, Unlogged: o.unlogged, OpenFile: o.openFile, Keep: o.KeepSent, Kept: logthrottle.New(o.Log, "keep what was sent").Note, Folds: logthrottle.New(o.Log, "fold the store's log").Note, Spaces: map[string]wal.Space{
 		string(bucketOutbox):  {Fill: appendFill},
 		string(bucketAudit):   {Fill: appendFill},
 		string(bucketHistory): {Fill: appendFill, Nested: true},
@@ -276,33 +273,18 @@ func (d *DB) prepare(raw *bolt.DB) error {
 		for _, name := range keyspaces {
 			complete = complete && tx.Bucket([]byte(name)) != nil
 		}
-		complete = complete && string(tx.Bucket([]byte(bucketMeta)).Get(metaFormat)) == strconv.Itoa(formatVersion)
-		if err := checkFormat(d.options.called, tx); err != nil {
-			return err
-		}
-		return d.mayUpgrade(tx)
+		return checkFormat(d.options.called, tx)
 	})
 	if err != nil || complete {
 		return err
 	}
 	if d.options.ReadOnly {
-		return fmt.Errorf("%s is of an older format, or was never begun, and cannot be written: check a copy of it, with the two files of its log, elsewhere", d.options.called)
+		return fmt.Errorf("%s was never begun, or lacks a keyspace, and cannot be written: check a copy of it, with the two files of its log, elsewhere", d.options.called)
 	}
 	if err := raw.Update(d.create); err != nil {
 		return explain(d.path, err)
 	}
 	return nil
-}
-
-// mayUpgrade refuses a store of an older format that could not be opened then, for
-// want of its keyset: it stays one that the older edda opens. The keyset of one of
-// this format is asked once its log was read.
-func (d *DB) mayUpgrade(tx *bolt.Tx) error {
-	meta := tx.Bucket([]byte(bucketMeta))
-	if meta == nil || string(meta.Get(metaFormat)) == strconv.Itoa(formatVersion) {
-		return nil
-	}
-	return seal{aead: d.options.Seal, id: string(meta.Get(metaID))}.opens(meta.Get(metaSealed), d.options.called)
 }
 
 func checkFormat(path string, tx *bolt.Tx) error {
@@ -319,12 +301,15 @@ func checkFormat(path string, tx *bolt.Tx) error {
 		return fmt.Errorf("%s is not a store of edda: its format is %q: choose another --data", path, text)
 	}
 	if version > formatVersion {
-		return fmt.Errorf("%s was written by a newer edda (format %d, this one reads up to %d): use that version or restore a backup", path, version, formatVersion)
+		return fmt.Errorf("%s was written by a newer edda (format %d, this one reads %d): use that version or restore a backup", path, version, formatVersion)
+	}
+	if version < formatVersion {
+		return fmt.Errorf("%s was written before the first release (format %d, this one reads %d), and no released version reads it: choose another --data, or restore a backup of format %d", path, version, formatVersion, formatVersion)
 	}
 	return nil
 }
 
-// create makes a new store, and of one of an older format one of this.
+// create makes what a store lacks: all of a new one.
 func (d *DB) create(tx *bolt.Tx) error {
 	for _, name := range keyspaces {
 		if _, err := tx.CreateBucketIfNotExists([]byte(name)); err != nil {
@@ -333,7 +318,7 @@ func (d *DB) create(tx *bolt.Tx) error {
 	}
 	meta := tx.Bucket([]byte(bucketMeta))
 	if meta.Get(metaID) != nil {
-		return meta.Put(metaFormat, []byte(strconv.Itoa(formatVersion)))
+		return nil
 	}
 	now := d.options.Now().UTC()
 	id, err := ulid.New(ulid.Timestamp(now), rand.Reader)
@@ -348,12 +333,12 @@ func (d *DB) create(tx *bolt.Tx) error {
 	)
 }
 
-func readStamp(file *changelog.DB) (s stamp, err error) {
-	err = file.View(func(tx *changelog.Tx) error {
+func readStamp(file *wal.DB) (s stamp, err error) {
+	err = file.View(func(tx *wal.Tx) error {
 		s = stampOf(tx)
 		return nil
 	})
 	return s, err
 }
 
-func stampOf(tx *changelog.Tx) stamp { return cutStamp(tx.Bucket([]byte(bucketMeta)).Get(metaCommit)) }
+func stampOf(tx *wal.Tx) stamp { return cutStamp(tx.Bucket([]byte(bucketMeta)).Get(metaCommit)) }

@@ -9,7 +9,7 @@ import (
 
 	bolt "go.etcd.io/bbolt"
 
-	"edda/store/changelog"
+	"edda/store/wal"
 )
 
 func TestOpenRefuses(t *testing.T) {
@@ -19,7 +19,11 @@ func TestOpenRefuses(t *testing.T) {
 	}{
 		"a newer format": {
 			prepare: func(t *testing.T, path string) { edit(t, path, bucketMeta, "format", "7") },
-			want:    "was written by a newer edda (format 7, this one reads up to 4): use that version or restore a backup",
+			want:    "was written by a newer edda (format 7, this one reads 4): use that version or restore a backup",
+		},
+		"a format before the first release": {
+			prepare: func(t *testing.T, path string) { edit(t, path, bucketMeta, "format", "3") },
+			want:    "was written before the first release (format 3, this one reads 4), and no released version reads it: choose another --data, or restore a backup of format 4",
 		},
 		"no format": {
 			prepare: func(t *testing.T, path string) { edit(t, path, bucketMeta, "format", "seven") },
@@ -87,11 +91,11 @@ func TestNoStoreIsBegunBesideTheLogOfAnother(t *testing.T) {
 		path := filepath.Join(dir, FileName)
 		db := open(t, dir, Options{})
 		db.begun(t, key("1"), 1)
-		if err := changelog.EachLog(path, path+".kept", os.Link); err != nil {
+		if err := wal.EachLog(path, path+".kept", os.Link); err != nil {
 			t.Fatal(err)
 		}
 		db.stop()
-		if err := errors.Join(lose(path), changelog.EachLog(path+".kept", path, os.Rename)); err != nil {
+		if err := errors.Join(lose(path), wal.EachLog(path+".kept", path, os.Rename)); err != nil {
 			t.Fatal(err)
 		}
 		_, err := Open(dir, Options{})

@@ -12,7 +12,7 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"edda"
-	"edda/store/changelog"
+	"edda/store/wal"
 )
 
 // Due lists up to limit rows due at or before until, earliest first, and the
@@ -26,7 +26,7 @@ func (d *DB) Due(until time.Time, limit int) (rows []Due, next time.Time, err er
 // waits tells, and says how many of those it passed over. A nil waits passes over none.
 func (d *DB) DueBut(until time.Time, limit int, waits func(Due) bool) (rows []Due, next time.Time, passed int, err error) {
 	from, arms := d.dues.look()
-	err = d.read(bucketDue, func(b *changelog.Bucket) error {
+	err = d.read(bucketDue, func(b *wal.Bucket) error {
 		c := b.Cursor()
 		k, _ := c.Seek(from)
 		if k != nil {
@@ -77,7 +77,7 @@ func (d *DB) AppendOutbox(rows []Row, after ulid.ULID, limit int) ([]Row, error)
 
 func (d *DB) readOutbox(after ulid.ULID, limit int) (rows []Row, err error) {
 	size := 0
-	err = d.read(bucketOutbox, func(b *changelog.Bucket) error {
+	err = d.read(bucketOutbox, func(b *wal.Bucket) error {
 		c := b.Cursor()
 		k, v := c.Seek(after[:])
 		if bytes.Equal(k, after[:]) {
@@ -92,9 +92,6 @@ func (d *DB) readOutbox(after ulid.ULID, limit int) (rows []Row, err error) {
 				return err
 			}
 			rows, size = append(rows, row), size+len(v)
-		}
-		if len(rows) >= trimPages {
-			d.trimIn(b.Tx())
 		}
 		return nil
 	})
@@ -125,7 +122,7 @@ func (d *DB) Waiting(commandID string) (work edda.Work, found bool) {
 	if !ok {
 		return work, false
 	}
-	err := d.read(bucketOutbox, func(b *changelog.Bucket) error {
+	err := d.read(bucketOutbox, func(b *wal.Bucket) error {
 		value := b.Get(id[:])
 		if value == nil {
 			return nil // settled a moment ago
@@ -148,7 +145,7 @@ func (d *DB) Checkpoints() ([]edda.Checkpoint, error) {
 
 // Positions lists the sagas' own positions.
 func (d *DB) Positions() (out []Position, err error) {
-	err = d.read(bucketPosition, func(b *changelog.Bucket) error {
+	err = d.read(bucketPosition, func(b *wal.Bucket) error {
 		return b.ForEach(func(k, v []byte) error {
 			p, err := cutPosition(k, v)
 			out = append(out, p)
@@ -203,7 +200,7 @@ func (d *DB) Manifests() ([]edda.Manifest, error) { return list[edda.Manifest](d
 
 // Audits lists operators' acts, newest first, at most limit.
 func (d *DB) Audits(limit int) (out []Audit, err error) {
-	err = d.read(bucketAudit, func(b *changelog.Bucket) error {
+	err = d.read(bucketAudit, func(b *wal.Bucket) error {
 		c := b.Cursor()
 		for k, v := c.Last(); k != nil && len(out) < limit; k, v = c.Prev() {
 			if v, err = d.seal.open(bucketAudit, k, v, 0); err != nil {
@@ -243,7 +240,7 @@ func (d *DB) Counts() []Count {
 	return out
 }
 
-func loadCounts(tx *changelog.Tx) (map[countKey]int, error) {
+func loadCounts(tx *wal.Tx) (map[countKey]int, error) {
 	out := map[countKey]int{}
 	err := tx.Bucket([]byte(bucketCount)).ForEach(func(k, v []byte) error {
 		key, err := cutCount(k)
@@ -264,7 +261,7 @@ func (d *DB) Claim(tenant, commandID string) (claim edda.Claim, found bool, err 
 		return claim, false, d.hours.now.Load().readable(first)
 	}
 	key := texts(tenant, commandID)
-	err = d.read(bucketClaim, func(b *changelog.Bucket) error {
+	err = d.read(bucketClaim, func(b *wal.Bucket) error {
 		ledger := d.hours.now.Load()
 		for _, hour := range ledger.from(first) {
 			value := claimIn(b, hour, key)
@@ -283,7 +280,7 @@ func (d *DB) Claim(tenant, commandID string) (claim edda.Claim, found bool, err 
 	return claim, found && err == nil, err
 }
 
-func claimIn(b *changelog.Bucket, hour uint32, key []byte) []byte {
+func claimIn(b *wal.Bucket, hour uint32, key []byte) []byte {
 	if claims := b.Bucket(hourKey(hour)); claims != nil {
 		return claims.Get(key)
 	}
@@ -324,7 +321,7 @@ func (d *DB) DeadLetters(after string, limit int) (out []edda.DeadLetter, err er
 		}
 	}
 	size := 0
-	err = d.read(bucketDead, func(b *changelog.Bucket) error {
+	err = d.read(bucketDead, func(b *wal.Bucket) error {
 		c := b.Cursor()
 		k, v := c.Seek(from)
 		if bytes.Equal(k, from) {
@@ -347,7 +344,7 @@ func (d *DB) DeadLetters(after string, limit int) (out []edda.DeadLetter, err er
 
 // DeadLetter finds one.
 func (d *DB) DeadLetter(id string) (letter edda.DeadLetter, found bool, err error) {
-	err = d.view(func(tx *changelog.Tx) error {
+	err = d.view(func(tx *wal.Tx) error {
 		var key []byte
 		if key, found = findDead(tx, id); !found {
 			return nil
@@ -361,7 +358,7 @@ func (d *DB) DeadLetter(id string) (letter edda.DeadLetter, found bool, err erro
 	return letter, found && err == nil, err
 }
 
-func findDead(tx *changelog.Tx, id string) ([]byte, bool) {
+func findDead(tx *wal.Tx, id string) ([]byte, bool) {
 	at := tx.Bucket([]byte(bucketDeadID)).Get(texts(id))
 	if len(at) < timeSize {
 		return nil, false
@@ -370,13 +367,13 @@ func findDead(tx *changelog.Tx, id string) ([]byte, bool) {
 }
 
 // read runs fn on one keyspace of a snapshot.
-func (d *DB) read(name keyspace, fn func(*changelog.Bucket) error) error {
-	return d.view(func(tx *changelog.Tx) error { return fn(tx.Bucket([]byte(name))) })
+func (d *DB) read(name keyspace, fn func(*wal.Bucket) error) error {
+	return d.view(func(tx *wal.Tx) error { return fn(tx.Bucket([]byte(name))) })
 }
 
 // list decodes a whole keyspace, for those that stay small.
 func list[T any](d *DB, name keyspace) (out []T, err error) {
-	err = d.read(name, func(b *changelog.Bucket) error {
+	err = d.read(name, func(b *wal.Bucket) error {
 		return b.ForEach(func(k, v []byte) error {
 			v, err := d.seal.open(name, k, v, 0)
 			if err != nil {

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"edda"
-	"edda/store/changelog"
+	"edda/store/wal"
 )
 
 // Removal is what one change removes because it has expired. A [Sweep] makes
@@ -216,7 +216,7 @@ func (w *writer) removeBuckets(name keyspace, last, until []byte) error {
 var errPlace = errors.New("behind the place")
 
 // removeRows removes the rows before a key, or all, and tells whether none is left.
-func removeRows(b *changelog.Bucket, until []byte, all bool) (empty bool, err error) {
+func removeRows(b *wal.Bucket, until []byte, all bool) (empty bool, err error) {
 	var keys [][]byte
 	empty = true
 	err = b.ForEach(func(k, _ []byte) error {
@@ -292,7 +292,7 @@ func (w *writer) retentionClock(r *Removal) error {
 }
 
 // droppedHistory is the place before which history was removed.
-func droppedHistory(tx *changelog.Tx) pointer {
+func droppedHistory(tx *wal.Tx) pointer {
 	if b := tx.Bucket([]byte(bucketMeta)).Get(metaDropped); len(b) == pointerSize {
 		return cutPointer(b)
 	}
@@ -300,7 +300,7 @@ func droppedHistory(tx *changelog.Tx) pointer {
 }
 
 // writtenAt is the time of the commit that wrote a dead letter.
-func writtenAt(tx *changelog.Tx, id string) (time.Time, bool) {
+func writtenAt(tx *wal.Tx, id string) (time.Time, bool) {
 	at := tx.Bucket([]byte(bucketDeadID)).Get(texts(id))
 	if len(at) != timeSize+8 {
 		return time.Time{}, false
@@ -309,11 +309,11 @@ func writtenAt(tx *changelog.Tx, id string) (time.Time, bool) {
 }
 
 // waitsFor tells whether events are parked or held for a key.
-func waitsFor(tx *changelog.Tx, key []byte) bool {
+func waitsFor(tx *wal.Tx, key []byte) bool {
 	return queued(tx, bucketParked, key) || queued(tx, bucketHeld, key)
 }
 
-func queued(tx *changelog.Tx, name keyspace, key []byte) bool {
+func queued(tx *wal.Tx, name keyspace, key []byte) bool {
 	k, _ := tx.Bucket([]byte(name)).Cursor().Seek(key)
 	return bytes.HasPrefix(k, key)
 }

@@ -9,7 +9,7 @@ import (
 
 	"edda"
 	"edda/internal/fields"
-	"edda/store/changelog"
+	"edda/store/wal"
 )
 
 // Replay is the plan of one replay and how far it has come. While it is running
@@ -128,7 +128,7 @@ func (v *View) chain(k edda.Key, visit func(pointer, []byte) error) (whole bool,
 	if err != nil {
 		return false, fmt.Errorf("instance %s: %w", k, err)
 	}
-	days := map[uint32]*changelog.Bucket{}
+	days := map[uint32]*wal.Bucket{}
 	for at := h.Last; at != (pointer{}); {
 		row := v.historyRow(days, at)
 		if row == nil {
@@ -146,7 +146,7 @@ func (v *View) chain(k edda.Key, visit func(pointer, []byte) error) (whole bool,
 }
 
 // historyRow is nil when its day was dropped; days keeps the buckets at hand.
-func (v *View) historyRow(days map[uint32]*changelog.Bucket, at pointer) []byte {
+func (v *View) historyRow(days map[uint32]*wal.Bucket, at pointer) []byte {
 	day, ok := days[at.Day]
 	if !ok {
 		day = v.bucket(bucketHistory).Bucket(dayKey(at.Day))

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"slices"
 
-	"edda/store/changelog"
+	"edda/store/wal"
 )
 
 // AEAD encrypts values and tells whether they were changed, with associated data
@@ -97,7 +97,7 @@ const whereKeyset = "EDDA_ENCRYPTION_KEYSET, or --config with encryption.keyset"
 // encrypted before, it is from now on; older values stay readable.
 func (d *DB) unlock() error {
 	var locked []byte
-	if err := d.file.View(func(tx *changelog.Tx) error {
+	if err := d.file.View(func(tx *wal.Tx) error {
 		locked = slices.Clone(tx.Bucket([]byte(bucketMeta)).Get(metaSealed))
 		return nil
 	}); err != nil {
@@ -134,7 +134,7 @@ func (d *DB) lock(place []byte) error {
 	if err != nil {
 		return fmt.Errorf("use the keyset: %w", err)
 	}
-	if err := d.file.Update(func(tx *changelog.Tx) error { return tx.Bucket([]byte(bucketMeta)).Put(metaSealed, locked) }); err != nil {
+	if err := d.file.Update(func(tx *wal.Tx) error { return tx.Bucket([]byte(bucketMeta)).Put(metaSealed, locked) }); err != nil {
 		return explain(d.path, err)
 	}
 	return nil

@@ -8,7 +8,7 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"edda"
-	"edda/store/changelog"
+	"edda/store/wal"
 )
 
 // A server that acknowledged a message may have it in memory only, and lose it with the
@@ -26,7 +26,7 @@ const metaMark = "mark/"
 // Marks are the last messages that were published, one for each stream, as of the last
 // commit that took rows from the outbox.
 func (d *DB) Marks() (marks []edda.Mark, err error) {
-	err = d.view(func(tx *changelog.Tx) error {
+	err = d.view(func(tx *wal.Tx) error {
 		c := tx.Bucket([]byte(bucketMeta)).Cursor()
 		for k, v := c.Seek([]byte(metaMark)); bytes.HasPrefix(k, []byte(metaMark)); k, v = c.Next() {
 			m, err := decode[edda.Mark]("the last message that was published", v)
@@ -94,7 +94,7 @@ func (d *DB) Sent(since time.Time, fn func(Row) error) error {
 	d.swap.RLock()
 	file := d.file
 	d.swap.RUnlock()
-	return file.Past(func(_ uint64, values changelog.Values) error {
+	return file.Past(func(_ uint64, values wal.Values) error {
 		var at stamp
 		if err := values(func(space, key, value []byte) error {
 			if string(space) == string(bucketMeta) && string(key) == string(metaCommit) {
@@ -139,7 +139,7 @@ func (d *DB) Sent(since time.Time, fn func(Row) error) error {
 }
 
 func (d *DB) inOutbox(id ulid.ULID) (is bool, err error) {
-	err = d.read(bucketOutbox, func(b *changelog.Bucket) error {
+	err = d.read(bucketOutbox, func(b *wal.Bucket) error {
 		is = b.Get(id[:]) != nil
 		return nil
 	})

@@ -11,7 +11,7 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"edda"
-	"edda/store/changelog"
+	"edda/store/wal"
 )
 
 // noon is the commit clock of most tests.
@@ -63,6 +63,12 @@ func (o *opened) commit(t testing.TB, c Change) {
 	if err := o.Commit(ctx, c); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// begun commits the first or a later transition of a key.
+func (o *opened) begun(t *testing.T, k edda.Key, revision uint64) {
+	t.Helper()
+	o.commit(t, Change{Transitions: []edda.Transition{step(k, revision)}})
 }
 
 // fold brings all rows into their buckets, for a test that looks there.
@@ -177,8 +183,8 @@ func working(correlation string, revision uint64, command string) edda.Transitio
 func dump(t testing.TB, db *DB) map[string]string {
 	t.Helper()
 	out := map[string]string{}
-	err := db.file.View(func(tx *changelog.Tx) error {
-		return tx.ForEach(func(name []byte, b *changelog.Bucket) error { return dumpBucket(out, string(name), b) })
+	err := db.file.View(func(tx *wal.Tx) error {
+		return tx.ForEach(func(name []byte, b *wal.Bucket) error { return dumpBucket(out, string(name), b) })
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -186,7 +192,7 @@ func dump(t testing.TB, db *DB) map[string]string {
 	return out
 }
 
-func dumpBucket(out map[string]string, path string, b *changelog.Bucket) error {
+func dumpBucket(out map[string]string, path string, b *wal.Bucket) error {
 	return b.ForEach(func(k, v []byte) error {
 		at := fmt.Sprintf("%s/%q", path, k)
 		if v == nil {
@@ -212,7 +218,7 @@ func owners(x *index) map[string]string {
 // The committer must be idle.
 func checkIndex(t testing.TB, db *DB) {
 	t.Helper()
-	err := db.file.View(func(tx *changelog.Tx) error {
+	err := db.file.View(func(tx *wal.Tx) error {
 		x, err := db.loadIndex(tx)
 		if err != nil {
 			return err

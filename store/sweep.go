@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"edda"
-	"edda/store/changelog"
+	"edda/store/wal"
 )
 
 // What one change removes is bounded, so that a commit that waits behind it
@@ -86,7 +86,7 @@ func (s *Sweep) Next(ctx context.Context) (p Portion, err error) {
 		return p, err
 	}
 	l := &look{Sweep: s, seal: s.db.seal, portion: &p}
-	err = s.db.view(func(tx *changelog.Tx) error {
+	err = s.db.view(func(tx *wal.Tx) error {
 		l.tx = tx
 		return l.look()
 	})
@@ -100,7 +100,7 @@ func (s *Sweep) Next(ctx context.Context) (p Portion, err error) {
 // look is one portion being filled.
 type look struct {
 	*Sweep
-	tx      *changelog.Tx
+	tx      *wal.Tx
 	seal    seal
 	portion *Portion
 	seen    int
@@ -340,7 +340,7 @@ func (l *look) audits() error {
 // RetentionClock is how far time has come for retention, as the last removal
 // said; where none has said it, it is the last commit's time, or the store's creation, and kept is false.
 func (d *DB) RetentionClock() (t time.Time, kept bool, err error) {
-	err = d.view(func(tx *changelog.Tx) error {
+	err = d.view(func(tx *wal.Tx) error {
 		if b := tx.Bucket([]byte(bucketMeta)).Get(metaRetention); len(b) == 8 {
 			t, kept = stamp{Clock: binary.BigEndian.Uint64(b)}.time(), true
 			return nil

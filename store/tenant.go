@@ -17,7 +17,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 
 	"edda"
-	"edda/store/changelog"
+	"edda/store/wal"
 )
 
 // A backup of one tenant is a store of its own: a new file, into which that
@@ -61,7 +61,7 @@ func (d *DB) SnapshotOf(ctx context.Context, tenant string, tell func(rows int))
 	if !d.extraction.TryLock() {
 		return nil, edda.Classify(edda.Temporary, "a backup of one tenant is under way: one at a time")
 	}
-	x := &extract{ctx: ctx, tell: tell, tenant: tenant, path: filepath.Join(filepath.Dir(d.path), extracting), opens: d.seal, packer: changelog.Packer{Plain: d.options.plain}}
+	x := &extract{ctx: ctx, tell: tell, tenant: tenant, path: filepath.Join(filepath.Dir(d.path), extracting), opens: d.seal, packer: wal.Packer{Plain: d.options.plain}}
 	var s *Snapshot
 	err := d.sound(func() (err error) {
 		s, err = x.snapshot(d)
@@ -85,11 +85,11 @@ type extract struct {
 	opens  seal // the values of the store
 	seals  seal // those of the copy
 
-	from   *changelog.Tx
+	from   *wal.Tx
 	file   *boltFile
 	tx     *bolt.Tx // of the file; nil between two
 	size   int
-	packer changelog.Packer
+	packer wal.Packer
 	rows   int
 	kept   int             // rows that tell of the tenant, not of an act on it
 	sagas  map[string]bool // that the tenant has anything of
@@ -105,7 +105,7 @@ func (x *extract) snapshot(d *DB) (*Snapshot, error) {
 	if x.file, err = openBolt(x.path, o); err != nil {
 		return nil, err
 	}
-	if err := d.view(func(tx *changelog.Tx) error { return x.copy(tx, d.options) }); err != nil {
+	if err := d.view(func(tx *wal.Tx) error { return x.copy(tx, d.options) }); err != nil {
 		return nil, err
 	}
 	file, err := withLog(x.file, o)
@@ -132,7 +132,7 @@ func (x *extract) end() {
 
 // copy writes the tenant's rows, keyspace by keyspace: the manifests come last,
 // when it is known which sagas it has.
-func (x *extract) copy(from *changelog.Tx, o Options) error {
+func (x *extract) copy(from *wal.Tx, o Options) error {
 	x.from, x.sagas = from, map[string]bool{}
 	if err := x.begin(); err != nil {
 		return err

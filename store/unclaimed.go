@@ -3,7 +3,7 @@ package store
 import (
 	"slices"
 
-	"edda/store/changelog"
+	"edda/store/wal"
 )
 
 // metaUnclaimed is there while commands of effects may be called whose claims are
@@ -14,7 +14,7 @@ var metaUnclaimed = []byte("unclaimed")
 // claim, or that the one before might have when it died: a command of them that is
 // in the outbox counts as claimed.
 func (d *DB) Unclaimed() (names []string, err error) {
-	err = d.view(func(tx *changelog.Tx) error {
+	err = d.view(func(tx *wal.Tx) error {
 		row := tx.Bucket([]byte(bucketMeta)).Get(metaUnclaimed)
 		if row == nil {
 			return nil

@@ -5,17 +5,16 @@ import (
 	"fmt"
 
 	"edda"
-	"edda/store/changelog"
+	"edda/store/wal"
 )
 
 // View is a consistent snapshot; Close it soon. It is for one goroutine.
 type View struct {
-	db    *DB
-	tx    *changelog.Tx
-	cells int
-	seal  seal
+	db   *DB
+	tx   *wal.Tx
+	seal seal
 	// Of what is parked and held: most keys have neither, and each is looked for.
-	parked, held *changelog.Cursor
+	parked, held *wal.Cursor
 }
 
 // View opens a snapshot of what is committed.
@@ -40,16 +39,9 @@ func (v *View) Cell(k edda.Key) (cell edda.Cell, err error) {
 }
 
 func (v *View) cell(k edda.Key) (edda.Cell, error) {
-	if v.cells++; v.cells%trimCells == 0 {
-		v.db.trimIn(v.tx)
-	}
 	cell := edda.Cell{Key: k}
 	key := instanceKey(k)
-	row := v.bucket(bucketSaga).Find(key)
-	if row == nil {
-		v.db.absent.note(k, v.tx)
-	}
-	row, err := v.seal.instance(key, row)
+	row, err := v.seal.instance(key, v.bucket(bucketSaga).Get(key))
 	if err != nil {
 		return cell, fmt.Errorf("instance %s: %w", k, err)
 	}
@@ -88,10 +80,10 @@ func (v *View) parts(key []byte) (out []edda.Part, err error) {
 	return out, nil
 }
 
-func (v *View) bucket(name keyspace) *changelog.Bucket { return v.tx.Bucket([]byte(name)) }
+func (v *View) bucket(name keyspace) *wal.Bucket { return v.tx.Bucket([]byte(name)) }
 
 // entries are those of one key, by the cursor of all that are asked for.
-func (v *View) entries(name keyspace, of **changelog.Cursor, key []byte) (out []edda.Entry, err error) {
+func (v *View) entries(name keyspace, of **wal.Cursor, key []byte) (out []edda.Entry, err error) {
 	if *of == nil {
 		*of = v.bucket(name).Cursor()
 	}

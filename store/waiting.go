@@ -6,7 +6,7 @@ import (
 	"maps"
 
 	"edda"
-	"edda/store/changelog"
+	"edda/store/wal"
 )
 
 // Queues says how much lies aside: parked and held events, dead letters.
@@ -129,7 +129,7 @@ func (w *writer) countEntry(r row) error {
 }
 
 // loadQueues counts what is there when the store opens.
-func loadQueues(tx *changelog.Tx, s seal) (q aside, err error) {
+func loadQueues(tx *wal.Tx, s seal) (q aside, err error) {
 	for _, name := range []keyspace{bucketParked, bucketHeld, bucketDead} {
 		if err := tx.Bucket([]byte(name)).ForEach(func(k, v []byte) error {
 			v, err := s.open(name, k, v, 0)
@@ -178,7 +178,7 @@ func (d *DB) waitingKeys(name keyspace, tenant, saga string, from edda.Key, limi
 	if from != (edda.Key{}) {
 		start = after(instanceKey(from))
 	}
-	err = d.read(name, func(b *changelog.Bucket) error {
+	err = d.read(name, func(b *wal.Bucket) error {
 		c := b.Cursor()
 		for k, v := c.Seek(start); bytes.HasPrefix(k, prefix); k, v = c.Next() {
 			key, rest, err := cutKey(k)

@@ -9,7 +9,7 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"edda"
-	"edda/store/changelog"
+	"edda/store/wal"
 )
 
 // keyspace is the name of a top-level bucket.
@@ -82,14 +82,13 @@ func (s stamp) time() time.Time { return time.UnixMilli(int64(s.Clock)).UTC() }
 // to know goes to staged, which counts only if the transaction does.
 type writer struct {
 	seal    seal
-	tx      *changelog.Tx
-	buckets map[keyspace]*changelog.Bucket
-	history *changelog.Bucket // of the day
-	hour    *changelog.Bucket // of the claim that was written last; nil: ask
+	tx      *wal.Tx
+	buckets map[keyspace]*wal.Bucket
+	history *wal.Bucket // of the day
+	hour    *wal.Bucket // of the claim that was written last; nil: ask
 	ofHour  uint32
 	stamp   stamp
 	staged  *staged
-	absent  *absent
 	tells   bool // rows that were in the outbox for long
 	// The key that was asked for last: what is put or deleted there has a copy.
 	id [pointerSize]byte
@@ -97,13 +96,13 @@ type writer struct {
 	works, records, audits uint32
 }
 
-func newWriter(tx *changelog.Tx, secret seal, s stamp, st *staged) (*writer, error) {
-	w := &writer{tx: tx, seal: secret, buckets: make(map[keyspace]*changelog.Bucket, len(keyspaces)), stamp: s, staged: st}
+func newWriter(tx *wal.Tx, secret seal, s stamp, st *staged) (*writer, error) {
+	w := &writer{tx: tx, seal: secret, buckets: make(map[keyspace]*wal.Bucket, len(keyspaces)), stamp: s, staged: st}
 	return w, w.bucket(bucketMeta).Put(metaCommit, s.row())
 }
 
 // bucket is that of a keyspace: most commits need few.
-func (w *writer) bucket(name keyspace) *changelog.Bucket {
+func (w *writer) bucket(name keyspace) *wal.Bucket {
 	b := w.buckets[name]
 	if b == nil {
 		b = w.tx.Bucket([]byte(name))
@@ -184,7 +183,7 @@ func (w *writer) write(r row) error {
 
 // put writes a row, sealed behind its head where the keyspace is one of those.
 // A row in the bucket of a day has a place that its key alone does not tell.
-func (w *writer) put(b *changelog.Bucket, space keyspace, key, place, value []byte, head int) error {
+func (w *writer) put(b *wal.Bucket, space keyspace, key, place, value []byte, head int) error {
 	value, err := w.seal.close(space, place, value, head)
 	if err != nil {
 		return err
@@ -197,7 +196,7 @@ func (w *writer) cell(t *encodedTransition) error {
 	if t.record == nil && t.instance == nil {
 		return nil
 	}
-	row := w.row(t)
+	row := w.bucket(bucketSaga).Get(t.key)
 	old, body, err := cutHead(row)
 	if err != nil {
 		return err
@@ -219,14 +218,6 @@ func (w *writer) cell(t *encodedTransition) error {
 	t.head.append(t.instance[:0])
 	w.staged.count(t.who, old, t.head)
 	return w.put(w.bucket(bucketSaga), bucketSaga, t.key, t.key, t.instance, t.head.size())
-}
-
-// row is the one that the key has.
-func (w *writer) row(t *encodedTransition) []byte {
-	if w.absent.take(t.who, w.tx) {
-		return w.bucket(bucketSaga).Recent(t.key)
-	}
-	return w.bucket(bucketSaga).Find(t.key)
 }
 
 func (w *writer) record(row []byte, previous pointer) (pointer, error) {

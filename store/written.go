@@ -1,6 +1,6 @@
 package store
 
-import "edda/store/changelog"
+import "edda/store/wal"
 
 // Written is what was done to disk since the store was opened.
 type Written struct {
@@ -21,7 +21,7 @@ func (d *DB) Written() Written {
 }
 
 // and adds what was done to a file.
-func (w Written) and(file *changelog.DB) Written {
+func (w Written) and(file *wal.DB) Written {
 	did := file.Work()
 	return Written{
 		Syncs: w.Syncs + did.Syncs, Records: w.Records + did.Records, Logged: w.Logged + did.RecordBytes,

@@ -72,11 +72,7 @@ func (r *reader) through() bool {
 func (r *reader) within() bool { return max(r.read, r.quiet) < r.past.end }
 
 // settled tells whether what was read of the backlog is handled.
-func (r *reader) settled() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.done >= r.past.kept
-}
+func (r *reader) settled() bool { return r.handled(r.backlog().kept) }
 
 // Behind is how many messages of the streams, ours or not, lie between what was read
 // and what was there when Run began.
@@ -89,11 +85,11 @@ func (s *Source) Behind() (n uint64) {
 	return n
 }
 
-// CaughtUp is closed when everything that lay in the streams when Run began is
-// durably handled.
+// CaughtUp is closed once everything that lay in the streams when Run began is handled:
+// Fetch looks at the store's positions until then.
 func (s *Source) CaughtUp() <-chan struct{} { return s.caughtUp }
 
-// catchUp closes it, once.
+// catchUp closes it, once. Only Fetch calls it.
 func (s *Source) catchUp() {
 	select {
 	case <-s.caughtUp:
@@ -105,7 +101,7 @@ func (s *Source) catchUp() {
 			return
 		}
 	}
-	s.once.Do(func() { close(s.caughtUp) })
+	close(s.caughtUp)
 }
 
 // opened is the moment up to which every backlog reaches, once all are known.

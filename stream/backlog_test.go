@@ -106,7 +106,8 @@ func TestASourceHasCaughtUpWhenThePastIsHandled(t *testing.T) {
 		w.mixed(2)
 		w.send("other", "O1", 1)
 		w.result("other", "c9")
-		src, stop := w.open(ctx, nil, SourceOptions{Tenants: Tenants{"a*"}})
+		var store positions
+		src, stop := w.open(ctx, nil, SourceOptions{Tenants: Tenants{"a*"}, Committed: store.committed})
 		defer stop()
 		past := fetchPast(ctx, t, src)
 		if len(past) != 4 || src.Behind() != 0 {
@@ -114,9 +115,8 @@ func TestASourceHasCaughtUpWhenThePastIsHandled(t *testing.T) {
 		}
 		for i, want := range []bool{false, true} {
 			ev := past[2+i]
-			if err := src.Ack(ctx, []edda.Checkpoint{{Stream: ev.Stream, Seq: ev.Seq}}); err != nil {
-				t.Fatal(err)
-			}
+			store.commit(ev.Stream, ev.Seq)
+			none(ctx, t, src, time.Second)
 			if got := closed(src.CaughtUp()); got != want {
 				t.Errorf("after %s %d: caught up is %t", ev.Stream, ev.Seq, got)
 			}
@@ -179,7 +179,4 @@ func TestNoReaderIsAskedOnceTheSourceHasCaughtUp(t *testing.T) {
 	s := &Source{readers: []*reader{nil}, caughtUp: make(chan struct{})}
 	close(s.caughtUp)
 	s.catchUp()
-	if err := s.Ack(t.Context(), nil); err != nil {
-		t.Error(err)
-	}
 }

@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"edda"
+	"edda/internal/backoff"
 )
 
 // What a message of a stream is to the source.
@@ -116,7 +117,7 @@ func (v *river) store(stream, kind int, clock *time.Time, delay time.Duration) {
 
 // flow reads it as a reader does.
 func (v *river) flow(ctx context.Context, r *reader) error {
-	sleep(ctx, v.opens)
+	_ = backoff.Wait(ctx, v.opens)
 	r.mu.Lock()
 	r.past = backlog{opened: true, at: v.at, end: v.end()}
 	r.mu.Unlock()
@@ -125,13 +126,13 @@ func (v *river) flow(ctx context.Context, r *reader) error {
 		if m.kind == unseen || m.kind == gone {
 			continue
 		}
-		sleep(ctx, m.delay)
+		_ = backoff.Wait(ctx, m.delay)
 		if err := v.deliver(ctx, r, m); err != nil {
 			return err
 		}
 	}
 	if r.position() < v.end() { // a look at the ends finds that nothing more comes
-		sleep(ctx, time.Second)
+		_ = backoff.Wait(ctx, time.Second)
 		r.quietTo(uint64(len(v.messages)))
 	}
 	return nil
@@ -147,7 +148,7 @@ func (v *river) deliver(ctx context.Context, r *reader, m drop) error {
 
 // sourceOf is a source whose readers are to be fed.
 func sourceOf(n int) *Source {
-	s := &Source{wake: make(chan struct{}, 1), copies: newCopies(), past: true, caughtUp: make(chan struct{})}
+	s := &Source{wake: make(chan struct{}, 1), past: true, caughtUp: make(chan struct{})}
 	for i := range n {
 		s.readers = append(s.readers, &reader{
 			name: fmt.Sprint(i), codec: Codec{Grammar: Grammar{NoTenancy: true}}, tenants: &s.tenants, buffer: newBuffer(),
@@ -190,7 +191,7 @@ func drain(ctx context.Context, rivers []*river, most int, pause time.Duration) 
 		case err != nil:
 			return nil, nil, err
 		case len(got.Events) == 0:
-			return past, later, s.ended(ctx, rivers)
+			return past, later, s.ended(rivers)
 		case len(got.Events) > most:
 			return nil, nil, fmt.Errorf("%d events of at most %d", len(got.Events), most)
 		case got.Past && len(later) > 0:
@@ -200,21 +201,22 @@ func drain(ctx context.Context, rivers []*river, most int, pause time.Duration) 
 		default:
 			later = append(later, got.Events...)
 		}
-		sleep(ctx, pause)
+		_ = backoff.Wait(ctx, pause)
 	}
 }
 
 // ended is an error where the past has not, although all of it is handled, or has
 // although some is not.
-func (s *Source) ended(ctx context.Context, rivers []*river) error {
+func (s *Source) ended(rivers []*river) error {
+	var store positions
 	for i, v := range rivers {
 		last := v.lastOurs()
 		if last > 0 && closed(s.CaughtUp()) {
 			return fmt.Errorf("it has caught up before stream %d was handled", i)
 		}
-		if err := s.Ack(ctx, []edda.Checkpoint{{Stream: s.readers[i].name, Seq: last}}); err != nil {
-			return err
-		}
+		store.commit(s.readers[i].name, last)
+		s.readers[i].committed = store.committed
+		s.catchUp()
 	}
 	if !closed(s.CaughtUp()) || s.past {
 		return fmt.Errorf("the past has no end: caught up is %t, of the past %t", closed(s.CaughtUp()), s.past)

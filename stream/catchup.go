@@ -29,7 +29,7 @@ var _ engine.Past = (*CatchUp)(nil)
 // any more is passed over, and Losses tells of it. The options are those of the source that
 // reads everything.
 func OpenCatchUp(ctx context.Context, js jetstream.JetStream, p engine.Pair, from []edda.Checkpoint, o SourceOptions) (*CatchUp, error) {
-	o.CatchUp, o.AcceptLoss, o.From, o.Restored = p.Saga, true, FromAll, false
+	o.CatchUp, o.AcceptLoss, o.From, o.Restored, o.Committed = p.Saga, true, FromAll, false, nil
 	o.Name += "\x00" + p.Tenant
 	if p.Tenant != engine.AllTenants && !o.NoTenancy {
 		if !o.Tenants.Match(p.Tenant) {

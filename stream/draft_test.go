@@ -15,7 +15,7 @@ import (
 // same memory: neither headers that only one has, nor the end of a longer body.
 func TestAMessageHasNothingOfTheOneBefore(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
-		long := `{"note":"` + strings.Repeat("x", 2*draftRoom) + `"}`
+		long := `{"note":"` + strings.Repeat("x", 128<<10) + `"}`
 		batch := facts(4)
 		batch[0].Kind, batch[0].Name, batch[0].CommandID = edda.WorkResult, "charge", "c-9"
 		batch[0].Payload, batch[0].Trace = json.RawMessage(`{"result_type":"Succeeded"}`), traceparent
@@ -50,8 +50,8 @@ func TestAMessageHasNothingOfTheOneBefore(t *testing.T) {
 	})
 }
 
-// TestAFairCopyStays what it was while others are written.
-func TestAFairCopyStays(t *testing.T) {
+// TestAMessageStays what it was while others are written.
+func TestAMessageStays(t *testing.T) {
 	work := facts(2)
 	first, err := Codec{}.Work(work[0])
 	if err != nil {

@@ -23,7 +23,7 @@ const traceparentLen = len("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331
 // Work writes one piece of work as the message that carries it out. An error is
 // an *outbox.Rejection: the same work can never be written.
 func (c Codec) Work(w edda.Work) (*nats.Msg, error) {
-	return fairCopy(func(d *draft) error { return c.work(d, &w) })
+	return newMessage(func(d *draft) error { return c.work(d, &w) })
 }
 
 // work writes the same into a draft.
@@ -42,6 +42,9 @@ func (c Codec) work(d *draft, w *edda.Work) error {
 		s := Subject{Tenant: w.From.Tenant, Family: FamilyResult, Name: w.Name, ID: w.CommandID}
 		err := c.message(d, s, w.ID, w.Trace, w.Payload)
 		d.takenAt(w.Time)
+		if c.Run != "" {
+			d.set(headerRun, &d.run, c.Run)
+		}
 		return err
 	}
 	return reject("kind", fmt.Errorf("work of kind %q does not go to JetStream", w.Kind))
@@ -247,7 +250,7 @@ func (c Codec) workInput(d *draft, w *edda.Work) error {
 // Input writes an event that people or programs send in: an aggregate's event,
 // a signal, an answer or an operator's verb.
 func (c Codec) Input(ev edda.Event) (*nats.Msg, error) {
-	return fairCopy(func(d *draft) error { return c.sent(d, &ev) })
+	return newMessage(func(d *draft) error { return c.sent(d, &ev) })
 }
 
 func (c Codec) sent(d *draft, ev *edda.Event) error {
@@ -297,7 +300,7 @@ func inputKinds(k edda.Kind) (inputKind, bool) {
 
 // Result writes the outcome of an effect command.
 func (c Codec) Result(r effects.Result) (*nats.Msg, error) {
-	return fairCopy(func(d *draft) error {
+	return newMessage(func(d *draft) error {
 		d.result = resultOf(r)
 		err := c.message(d, resultSubject(r), ResultID(r.CommandID), r.Trace, &d.result)
 		d.takenAt(r.Taken)

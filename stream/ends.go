@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"edda/engine"
+	"edda/internal/backoff"
 )
 
 // endWait bounds how long Ends waits for the reader to come as far as the last
@@ -51,10 +52,6 @@ func (r *reader) end(ctx context.Context) (engine.End, error) {
 func (r *reader) need(ctx context.Context, last uint64) (uint64, error) {
 	read, kept, quiet := r.progress()
 	if read >= last || quiet >= last {
-		return kept, nil
-	}
-	if r.still(ctx, last) {
-		_, kept, _ = r.progress() // meanwhile something of others may have been read
 		return kept, nil
 	}
 	ahead, err := r.ahead(ctx, read+1)
@@ -153,14 +150,14 @@ func (r *reader) settle(ctx context.Context, far uint64) uint64 {
 		if ctx.Err() != nil || !r.unsure() {
 			return far
 		}
-		sleep(ctx, endPoll)
+		_ = backoff.Wait(ctx, endPoll)
 	}
 }
 
 // unsure tells whether the filters may let through what is not ours: of other
-// tenants, or a copy that is left out, or what is our own and may be left unread. Nobody
-// applies that, and a timer that waited for it would wait until a look finds nothing on its way.
+// tenants, or an echo of ours. Nobody applies that, and a timer that waited for it would
+// wait until a look finds nothing on its way.
 func (r *reader) unsure() bool {
 	tenants := *r.tenants.Load()
-	return len(tenants) > 0 && !tenants.exact() || r.copies.any() || r.publishes()
+	return len(tenants) > 0 && !tenants.exact() || r.codec.Run != "" && r.results()
 }

@@ -589,42 +589,27 @@ func TestAResultGoesToTheEngineWithItsClaimAndCopy(t *testing.T) {
 	})
 }
 
-// TestCopiesOfOwnResultsAreLeftOut once each; what nobody expects comes.
-func TestCopiesOfOwnResultsAreLeftOut(t *testing.T) {
+// TestEchoesOfThisRunAreLeftOut, and those of others come: of another process, and of the
+// run before.
+func TestEchoesOfThisRunAreLeftOut(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
-		src, stop := w.open(ctx, nil, SourceOptions{})
+		ours := Codec{Run: "r2"}
+		src, stop := w.open(ctx, nil, SourceOptions{Codec: ours})
 		defer stop()
-		p := NewPublisher(w.js, Codec{})
-		copied := func(id string) edda.Work { return copyOf(t, id) }
-		src.Expect(copied("c1"))
-		src.Expect(copied("c2"))
-		if errs := p.Deliver(ctx, []edda.Work{copied("c1"), copied("foreign"), copied("c2")}); errs != nil {
-			t.Fatal(errs)
-		}
-		if got := fetch(ctx, t, src, 1); got[0].CommandID != "foreign" || got[0].Seq != 2 {
-			t.Errorf("%+v", got)
-		}
-		time.Sleep(time.Minute) // the stream does not know the id any more
-		if errs := p.Deliver(ctx, []edda.Work{copied("c1")}); errs != nil {
-			t.Fatal(errs)
-		}
-		if got := fetch(ctx, t, src, 1); got[0].CommandID != "c1" {
-			t.Errorf("%+v", got)
-		}
-		src.Expect(copied("last"))
-		if errs := p.Deliver(ctx, []edda.Work{copied("last")}); errs != nil {
-			t.Fatal(errs)
-		}
-		none(ctx, t, src, time.Second)
-		ends, err := src.Ends(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, end := range ends {
-			if end.Stream == WorkflowEvents && (end.Need != 4 || end.Last.Seq != 5) {
-				t.Errorf("a copy is waited for: %+v", end)
+		for _, sent := range []struct {
+			by Codec
+			id string
+		}{{ours, "c1"}, {Codec{Run: "r1"}, "before"}, {ours, "c2"}, {Codec{}, "foreign"}, {ours, "last"}} {
+			if errs := NewPublisher(w.js, sent.by).Deliver(ctx, []edda.Work{copyOf(t, sent.id)}); errs != nil {
+				t.Fatal(errs)
 			}
 		}
+		got := fetch(ctx, t, src, 2)
+		if got[0].CommandID != "before" || got[0].Seq != 2 || got[1].CommandID != "foreign" || got[1].Seq != 4 {
+			t.Errorf("%+v", got)
+		}
+		none(ctx, t, src, time.Second)
+		wantEnd(t, ends(ctx, t, src, WorkflowEvents), 4, 5) // an echo is not waited for
 	})
 }
 
@@ -639,16 +624,16 @@ func copyOf(t *testing.T, id string) edda.Work {
 	return c
 }
 
-// TestEndsDoNotAskForACopyOnItsWay: nobody applies it, so timers would wait for it
+// TestEndsDoNotAskForAnEchoOnItsWay: nobody applies it, so timers would wait for it
 // as long as there is always another.
-func TestEndsDoNotAskForACopyOnItsWay(t *testing.T) {
+func TestEndsDoNotAskForAnEchoOnItsWay(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
-		src, err := OpenSource(ctx, w.js, nil, SourceOptions{From: FromAll})
+		ours := Codec{Run: "r1"}
+		src, err := OpenSource(ctx, w.js, nil, SourceOptions{Codec: ours, From: FromAll})
 		if err != nil {
 			t.Fatal(err)
 		}
-		src.Expect(copyOf(t, "c1"))
-		if errs := NewPublisher(w.js, Codec{}).Deliver(ctx, []edda.Work{copyOf(t, "c1")}); errs != nil {
+		if errs := NewPublisher(w.js, ours).Deliver(ctx, []edda.Work{copyOf(t, "c1")}); errs != nil {
 			t.Fatal(errs)
 		}
 		ctx, cancel := context.WithCancel(ctx)
@@ -664,29 +649,13 @@ func TestEndsDoNotAskForACopyOnItsWay(t *testing.T) {
 	})
 }
 
-func TestCopiesThatNeverComeBackAreForgotten(t *testing.T) {
-	c := newCopies()
-	for i := range maxExpected + 10 {
-		c.expect(fmt.Sprint(i))
-	}
-	if len(c.expected) != maxExpected || len(c.order) != maxExpected || c.back("9") || !c.back("10") || c.back("10") {
-		t.Errorf("%d are expected, in %d", len(c.expected), len(c.order))
-	}
-	for i := range 4 * maxExpected {
-		c.expect("k" + fmt.Sprint(i))
-		c.back("k" + fmt.Sprint(i))
-	}
-	if len(c.order) > maxExpected || len(c.expected) > maxExpected {
-		t.Errorf("%d in %d", len(c.expected), len(c.order))
-	}
-}
-
 // TestAResultThatDiedIsSentAgainFromItsCopy: its event lies in no stream.
 func TestAResultThatDiedIsSentAgainFromItsCopy(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
-		src, stop := w.open(ctx, nil, SourceOptions{})
+		ours := Codec{Run: "r1"}
+		src, stop := w.open(ctx, nil, SourceOptions{Codec: ours})
 		defer stop()
-		p := NewPublisher(w.js, Codec{})
+		p := NewPublisher(w.js, ours)
 		ev, copied, err := Codec{}.applied(effects.Result{Tenant: "acme", CommandID: "c1", Effect: "charge", Outcome: edda.Succeeded, Payload: json.RawMessage(`{"id":1}`),
 			Metadata: json.RawMessage(`{"saga":"order","key":"O1"}`), Time: noon}, nil)
 		if err != nil {
@@ -695,7 +664,6 @@ func TestAResultThatDiedIsSentAgainFromItsCopy(t *testing.T) {
 		letter := edda.DeadLetter{ID: "d1", Reason: edda.DeadFull, Event: ev}
 		_, err = p.Resend(ctx, letter, nil, "again-1")
 		wantError(t, err, edda.Permanent, "sent again by and by")
-		src.Expect(copied)
 		if errs := p.Deliver(ctx, []edda.Work{copied}); errs != nil {
 			t.Fatal(errs)
 		}

@@ -44,7 +44,7 @@ type stamped struct {
 // findLate looks through the headers of the copies up to the end of the backlog. Only
 // a store that was restored has not applied what they are copies of.
 func (r *reader) findLate(ctx context.Context, read, end uint64) ([]edda.Event, error) {
-	if !r.restored || r.copies == nil || end <= read {
+	if !r.restored || !r.results() || end <= read {
 		return nil, nil
 	}
 	found := late{least: engine.MaxSkew}

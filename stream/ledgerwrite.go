@@ -13,6 +13,7 @@ import (
 
 	"edda"
 	"edda/effects"
+	"edda/internal/backoff"
 )
 
 const (
@@ -57,7 +58,7 @@ func (w *entryWrite) run(ctx context.Context) (uint64, error) {
 		case errors.Is(err, nats.ErrMaxPayload):
 			return 0, edda.Classify(edda.Permanent, "write to the ledger: %w", err)
 		}
-		if sleep(ctx, ledgerPause); ctx.Err() != nil {
+		if backoff.Wait(ctx, ledgerPause) != nil {
 			return 0, fmt.Errorf("write to the ledger: %w", errors.Join(err, ctx.Err()))
 		}
 	}

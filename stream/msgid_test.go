@@ -182,7 +182,6 @@ func TestADuplicateThatCannotBeLookedAtIsTriedAgain(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		p, batch := NewPublisher(w.js, Codec{}), facts(2)
 		d := newDraft()
-		defer d.free()
 		errs := make([]error, 2)
 		p.confirm(ctx, d, []twin{{0, "NO_SUCH_STREAM", 1}, {1, WorkflowEvents, 1}}, batch, errs)
 		wantError(t, errs[0], edda.Temporary, "w-0", "NO_SUCH_STREAM")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"go.uber.org/zap"
 
 	"edda"
+	"edda/internal/backoff"
 )
 
 const (
@@ -53,29 +55,27 @@ type reader struct {
 	codec    Codec
 	tenants  *atomic.Pointer[Tenants]
 	buffer   *buffer
-	copies   *copies // of results that were applied within this process
 	strays   *Strays
 	restored bool            // the store is a backup that has still to catch up
 	wake     chan<- struct{} // something was put into the buffer
 	log      *zap.Logger
 	again    chan struct{} // capacity 1: make the consumer anew
-	stir     chan struct{} // capacity 1: look whether reading may rest, or has to go on
 	created  time.Time     // when the stream was
+	from     uint64        // reading began behind it
+	// committed gives the positions that the store has; nil: nobody handles what is read.
+	committed func() ([]edda.Checkpoint, error)
 
 	mu    sync.Mutex // guards what follows
 	read  uint64     // last sequence that was read
 	at    time.Time  // when that message was stored; zero: not known
-	id    string     // of that message, where it is one of our own that was not read
 	kept  uint64     // last of them that went into the buffer
-	done  uint64     // everything up to here is handled
 	quiet uint64     // nothing of ours is between read and this
 	past  backlog
-	own   own
 }
 
 // run reads until ctx ends.
 func (r *reader) run(ctx context.Context) error {
-	wait := retryFirst
+	retry := backoff.Exponential{First: retryFirst, Most: retryMost}
 	for ctx.Err() == nil {
 		before := r.position()
 		err := r.consume(ctx)
@@ -85,30 +85,17 @@ func (r *reader) run(ctx context.Context) error {
 		if errors.Is(err, errAgain) {
 			continue
 		}
-		if errors.Is(err, errOwn) {
-			r.rest(ctx)
-			continue
-		}
 		if errors.Is(err, edda.Permanent) {
 			return err
 		}
 		if r.position() > before {
-			wait = retryFirst
+			retry.Reset()
 		}
+		wait := retry.Next()
 		r.log.Warn("reading a stream again", zap.String("stream", r.name), zap.Duration("wait", wait), zap.Error(err))
-		sleep(ctx, wait)
-		wait = min(2*wait, retryMost)
+		_ = backoff.Wait(ctx, wait)
 	}
 	return ctx.Err()
-}
-
-func sleep(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	}
 }
 
 // consume makes the consumer behind what was read, and reads until trouble.
@@ -134,10 +121,6 @@ func (r *reader) consume(ctx context.Context) error {
 		case <-ctx.Done():
 		case <-reading.Closed(): // the client gave up, whatever for
 			cancel(fmt.Errorf("read %s: %w", r.name, errEnded))
-		case <-r.stir:
-			if r.tired() {
-				cancel(errOwn)
-			}
 		case <-looks.C:
 			f.look(ctx, cons)
 		}
@@ -205,9 +188,6 @@ func (r *reader) watch(ctx context.Context, cancel context.CancelCauseFunc) (sto
 		select {
 		case <-r.again:
 			cancel(errAgain)
-			if errors.Is(context.Cause(ctx), errOwn) { // it was to rest at that moment
-				signal(r.again)
-			}
 		case <-ctx.Done():
 		}
 	}()
@@ -249,7 +229,7 @@ func (r *reader) same(ctx context.Context) error {
 	}
 	loss := shrunk(s.CachedInfo(), was)
 	if loss == nil {
-		if loss, err = r.sameLast(ctx, s, was); err != nil {
+		if loss, err = sameMessage(ctx, s, s.CachedInfo(), was); err != nil {
 			return err
 		}
 	}
@@ -276,23 +256,12 @@ func (r *reader) allHandled(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, allHandledWithin)
 	defer cancel()
 	for ctx.Err() == nil {
-		r.mu.Lock()
-		all := r.done >= r.kept
-		r.mu.Unlock()
-		if all {
+		if _, kept, _ := r.progress(); r.handled(kept) {
 			return true
 		}
-		sleep(ctx, endPoll)
+		_ = backoff.Wait(ctx, endPoll)
 	}
 	return false
-}
-
-// sameLast recognises the last message that was read, or counts as such.
-func (r *reader) sameLast(ctx context.Context, s jetstream.Stream, was edda.Checkpoint) (*Loss, error) {
-	if loss, err := r.sameOwn(ctx, s); loss != nil || err != nil {
-		return loss, err
-	}
-	return sameMessage(ctx, s, s.CachedInfo(), was)
 }
 
 // reached is what was read, as a position.
@@ -302,14 +271,15 @@ func (r *reader) reached() edda.Checkpoint {
 	return edda.Checkpoint{Stream: r.name, Seq: r.read, Time: r.at, Created: r.created}
 }
 
-// forget drops what was true of the old consumer and its filters, and of a server that
-// may have been away: what is our own is counted anew.
+// forget drops what was true of the old consumer and its filters.
 func (r *reader) forget() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.quiet = 0
-	r.own = own{since: r.own.since}
 }
+
+// results tells whether results come in the stream.
+func (r *reader) results() bool { return slices.Contains(r.families, FamilyResult) }
 
 // filters are empty where the whole stream is wanted: the server is faster then.
 func (r *reader) filters() []string {
@@ -334,7 +304,7 @@ func (r *reader) accept(ctx context.Context, m jetstream.Msg, expected uint64) e
 	if seq <= r.position() {
 		return nil
 	}
-	if r.copies.back(m.Subject()) {
+	if r.codec.ownEcho(m.Headers()) {
 		r.moveTo(seq, md.Timestamp.UTC(), false)
 		return nil
 	}
@@ -378,7 +348,7 @@ func (r *reader) position() uint64 {
 func (r *reader) moveTo(seq uint64, at time.Time, kept bool) {
 	r.mu.Lock()
 	wakes := kept || r.within()
-	r.read, r.at, r.id = seq, at, ""
+	r.read, r.at = seq, at
 	if kept {
 		r.noteKept(seq)
 	}
@@ -388,9 +358,11 @@ func (r *reader) moveTo(seq uint64, at time.Time, kept bool) {
 	}
 }
 
-// handled notes that everything up to seq is handled.
-func (r *reader) handled(seq uint64) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.done = max(r.done, seq)
+// handled tells whether everything up to seq is handled: the store's position is there.
+func (r *reader) handled(seq uint64) bool {
+	if seq <= r.from || r.committed == nil {
+		return seq <= r.from
+	}
+	positions, err := r.committed()
+	return err == nil && slices.ContainsFunc(positions, func(at edda.Checkpoint) bool { return at.Stream == r.name && at.Seq >= seq })
 }

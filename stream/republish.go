@@ -54,7 +54,9 @@ func NewRepublisher(ctx context.Context, p *Publisher, since time.Time) (*Republ
 		}
 		info := s.CachedInfo()
 		if age := info.Config.MaxAge; age > 0 {
-			r.since = later(r.since, time.Now().Add(-age))
+			if oldest := time.Now().Add(-age); oldest.After(r.since) {
+				r.since = oldest
+			}
 		}
 		from := r.since.Add(-skew)
 		cfg := jetstream.OrderedConsumerConfig{HeadersOnly: true, DeliverPolicy: jetstream.DeliverByStartTimePolicy, OptStartTime: &from}
@@ -79,7 +81,6 @@ func (r *Republisher) Count() int { return r.count }
 // missing.
 func (r *Republisher) Add(ctx context.Context, w edda.Work) (missing bool, err error) {
 	d := newDraft()
-	defer d.free()
 	if err := r.publisher.codec.work(d, &w); err == nil {
 		id := r.publisher.codec.messageID(d.Subject, d.Header)
 		if r.there[id] {

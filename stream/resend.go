@@ -136,12 +136,12 @@ func (p *Publisher) copied(ctx context.Context, ev edda.Event) (*nats.Msg, error
 	return &nats.Msg{Subject: m.Subject, Header: kept(m.Header), Data: m.Data}, nil
 }
 
-// kept are the headers that speak of the body; those of NATS speak of how the
-// first message was published.
+// kept are the headers that speak of the body; those of NATS, and that of an echo, speak
+// of how the first message was published.
 func kept(h nats.Header) nats.Header {
 	out := nats.Header{}
 	for name, values := range h {
-		if !strings.HasPrefix(name, "Nats-") {
+		if !strings.HasPrefix(name, "Nats-") && name != headerRun {
 			out[name] = values
 		}
 	}

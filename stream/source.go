@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -29,12 +28,12 @@ type SourceOptions struct {
 	From From
 	// AcceptLoss goes on where a checkpoint no longer fits its stream.
 	AcceptLoss bool
+	// Committed gives the positions that the store has: what is up to them is handled.
+	// It may be called concurrently; nil: nobody handles what is read.
+	Committed func() ([]edda.Checkpoint, error)
 	// Restored says that the streams may have what came of work that the store has
 	// still to begin: not even a hold lets answers pass what was stored before them.
 	Restored bool
-	// Hears tells whether a saga takes in the fact of another; nil: any may. It may be
-	// called concurrently.
-	Hears func(saga, fact string) bool
 	// CatchUp names a reader that reads aggregate events and facts again, beside the one
 	// that reads everything; empty: this is that one.
 	CatchUp string
@@ -50,15 +49,12 @@ type Source struct {
 	tenants atomic.Pointer[Tenants]
 	held    atomic.Bool // new events stay where they are
 	codec   Codec
-	copies  *copies
-	hears   func(*edda.Work) bool
 	start   []edda.Checkpoint
 	losses  []Loss
 	past    bool         // the backlog is not over; owned by who fetches
 	strict  bool         // it goes on in its order also while new events are held
 	late    []edda.Event // results that come before their copies; likewise
 
-	once     sync.Once
 	caughtUp chan struct{}
 }
 
@@ -101,8 +97,7 @@ func OpenSource(ctx context.Context, js jetstream.JetStream, held []edda.Checkpo
 	if o.Strays == nil {
 		o.Strays = &Strays{Log: o.Log}
 	}
-	s := &Source{wake: make(chan struct{}, 1), codec: o.Codec, copies: newCopies(), past: true, strict: o.Restored, caughtUp: make(chan struct{})}
-	s.hears = func(w *edda.Work) bool { return o.Hears == nil || o.Hears(w.From.Saga, w.Name) }
+	s := &Source{wake: make(chan struct{}, 1), codec: o.Codec, past: true, strict: o.Restored, caughtUp: make(chan struct{})}
 	s.tenants.Store(&o.Tenants)
 	for _, p := range o.plans() {
 		str, err := js.Stream(ctx, p.name)
@@ -131,15 +126,11 @@ func (s *Source) reader(js jetstream.JetStream, str jetstream.Stream, p plan, fr
 	whole := !slices.ContainsFunc(subjects, func(subject string) bool {
 		return !slices.ContainsFunc(p.families, func(f Family) bool { return o.All(f) == subject })
 	})
-	var back *copies
-	if slices.Contains(p.families, FamilyResult) {
-		back = s.copies
-	}
 	return &reader{
 		js: js, stream: str, name: p.name, consumer: o.consumer(),
 		families: p.families, whole: whole, codec: o.Codec, tenants: &s.tenants,
-		buffer: newBuffer(), copies: back, strays: o.Strays, wake: s.wake, log: o.Log,
-		again: make(chan struct{}, 1), stir: make(chan struct{}, 1), restored: s.strict, created: from.Created, at: from.Time, read: from.Seq, kept: from.Seq, done: from.Seq,
+		buffer: newBuffer(), strays: o.Strays, wake: s.wake, log: o.Log,
+		again: make(chan struct{}, 1), restored: s.strict, created: from.Created, at: from.Time, read: from.Seq, kept: from.Seq, from: from.Seq, committed: o.Committed,
 	}
 }
 
@@ -335,20 +326,6 @@ func shares(lengths []int, limit int) []int {
 		}
 	}
 	return out
-}
-
-// Ack notes that everything up to the positions is handled. The server is not told:
-// where to go on is for the checkpoint to say.
-func (s *Source) Ack(_ context.Context, done []edda.Checkpoint) error {
-	for _, cp := range done {
-		for _, r := range s.readers {
-			if r.name == cp.Stream {
-				r.handled(cp.Seq)
-			}
-		}
-	}
-	s.catchUp()
-	return nil
 }
 
 // Ends reports how far each stream must be applied. Its requests go out at

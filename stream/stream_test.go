@@ -8,7 +8,9 @@ import (
 	"net"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -175,6 +177,24 @@ func (w *world) open(ctx context.Context, held []edda.Checkpoint, o SourceOption
 		cancel()
 		<-ended
 	}
+}
+
+// positions are a store's, as far as a source asks for them.
+type positions struct {
+	mu sync.Mutex
+	at []edda.Checkpoint
+}
+
+func (p *positions) commit(stream string, seq uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.at = append(p.at, edda.Checkpoint{Stream: stream, Seq: seq})
+}
+
+func (p *positions) committed() ([]edda.Checkpoint, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.at), nil
 }
 
 // fetch collects events until there are n, or none comes for a minute.

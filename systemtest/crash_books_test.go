@@ -16,7 +16,7 @@ import (
 
 	"edda"
 	"edda/store"
-	"edda/store/changelog"
+	"edda/store/wal"
 	"edda/stream"
 )
 
@@ -144,7 +144,7 @@ func (b *books) readStore(t testing.TB, dir string) {
 // readRows reads what the store does not list.
 func (b *books) readRows(t testing.TB, path string) {
 	t.Helper()
-	err := viewed(path, func(tx *changelog.Tx) error {
+	err := viewed(path, func(tx *wal.Tx) error {
 		for _, name := range []string{"outbox", "parked", "held"} {
 			if err := tx.Bucket([]byte(name)).ForEach(func(_, _ []byte) error {
 				b.left[name]++
@@ -166,19 +166,19 @@ func (b *books) readRows(t testing.TB, path string) {
 }
 
 // viewed reads a store's file that no process has open.
-func viewed(path string, read func(*changelog.Tx) error) error {
+func viewed(path string, read func(*wal.Tx) error) error {
 	raw, err := bolt.Open(path, 0o600, &bolt.Options{ReadOnly: true, Timeout: soon})
 	if err != nil {
 		return err
 	}
-	db, err := changelog.Load(raw, changelog.Options{})
+	db, err := wal.Load(raw, wal.Options{})
 	if err != nil {
 		return errors.Join(err, raw.Close())
 	}
 	return errors.Join(db.View(read), db.Close())
 }
 
-func eachClaim(tx *changelog.Tx, visit func(edda.Claim)) error {
+func eachClaim(tx *wal.Tx, visit func(edda.Claim)) error {
 	hours := tx.Bucket([]byte("claim"))
 	return hours.ForEach(func(hour, _ []byte) error {
 		return hours.Bucket(hour).ForEach(func(_, row []byte) error {

@@ -34,7 +34,7 @@ const (
 )
 
 // pastPoints are passed by whoever applies what lies in the streams.
-var pastPoints = []string{"engineFetched", "engineEvaluated", "engineSubmitted", "storeFilled", "storeCommitted", "engineCommitted", "engineBeforeAck", "engineAcked"}
+var pastPoints = []string{"engineFetched", "engineEvaluated", "engineSubmitted", "storeFilled", "storeCommitted", "engineCommitted"}
 
 // TestRestoresUnderLoad takes backups while orders of every lot flow, stops or kills
 // the process, restores an older one, and kills it again while that catches up. The

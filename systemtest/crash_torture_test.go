@@ -23,7 +23,7 @@ import (
 	"edda/saga"
 	"edda/server"
 	"edda/store"
-	"edda/store/changelog"
+	"edda/store/wal"
 	"edda/stream"
 )
 
@@ -49,7 +49,7 @@ var points = []string{
 	"engineFetched", "engineEvaluated", "engineSubmitted",
 	"storeFilled", "logFolded", "logSettled", "logMade", "logBegun", "logWritten", "logSynced", "logTurned",
 	"foldChunked", "foldKept", "foldDropping", "foldCommitted", "foldFinished", "beforeBucketPut", "beforeSyncDataPages", "beforeWriteMetaError", "beforeSyncMetaPage", "storeCommitted",
-	"engineCommitted", "engineBeforeAck", "engineAcked",
+	"engineCommitted",
 	"outboxRead", "outboxPublished", "outboxBeforeMark", "outboxMarked",
 	"schedulerDue", "schedulerFired",
 	"effectBeforeClaim", "effectClaimed", "effectCalled", "effectRecorded", "effectPublished", "effectAcked",
@@ -299,7 +299,7 @@ func (w *torture) dieAt(k kill) {
 
 // settings are failpoints that do not stop a process but say how it works: a table
 // of the store is folded after so few bytes that every life passes the fold's points.
-var settings = []string{"foldBound=return(131072)", "restSoon=return(4)"}
+var settings = []string{"foldBound=return(131072)"}
 
 // failpointsOf is the environment that sets failpoints.
 func failpointsOf(terms ...string) []string {
@@ -310,7 +310,7 @@ func failpointsOf(terms ...string) []string {
 // must not be done again.
 func (w *torture) noteClaims() {
 	w.t.Helper()
-	err := viewed(filepath.Join(w.data, "store", store.FileName), func(tx *changelog.Tx) error {
+	err := viewed(filepath.Join(w.data, "store", store.FileName), func(tx *wal.Tx) error {
 		return eachClaim(tx, func(c edda.Claim) {
 			if _, known := w.completed[c.CommandID]; c.Done && !known {
 				w.completed[c.CommandID] = c

@@ -17,6 +17,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server/ats"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/oklog/ulid/v2"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
@@ -99,6 +100,7 @@ type system struct {
 	worker    *effects.Worker
 	handoff   *stream.Handoff
 	registry  *prometheus.Registry
+	codec     stream.Codec
 	stop      func()
 }
 
@@ -203,7 +205,7 @@ func (w *world) close() {
 // start starts everything that works on the streams, on the world's data.
 func (w *world) start() {
 	w.t.Helper()
-	s := &system{registry: prometheus.NewRegistry()}
+	s := &system{registry: prometheus.NewRegistry(), codec: stream.Codec{Run: ulid.Make().String()}}
 	conn, js := w.connect()
 	s.conn = conn
 	w.open(s, js)
@@ -247,8 +249,7 @@ func (w *world) open(s *system, js jetstream.JetStream) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	s.source, err = stream.OpenSource(context.Background(), js, held, stream.SourceOptions{Name: s.db.ID(), From: stream.FromAll, Restored: restored,
-		Hears: func(saga, fact string) bool { return s.set.Hears(saga, fact) }})
+	s.source, err = stream.OpenSource(context.Background(), js, held, stream.SourceOptions{Codec: s.codec, Name: s.db.ID(), From: stream.FromAll, Committed: s.db.Checkpoints, Restored: restored})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -260,11 +261,10 @@ func (w *world) open(s *system, js jetstream.JetStream) {
 func (w *world) build(s *system, js jetstream.JetStream) {
 	w.t.Helper()
 	log := zap.NewNop()
-	s.publisher = stream.NewPublisher(js, stream.Codec{})
-	s.publisher.Tell(s.source.Published)
+	s.publisher = stream.NewPublisher(js, s.codec)
 	s.engine = engine.New(s.source, s.db, s.set, engine.Options{
 		Log: log, Registry: s.registry, Observe: w.observe, MaxParked: w.bounds.parked,
-		Full: func() []string { return s.relay.Full() }, Crowded: s.crowded, Hold: s.source.Hold, Copied: s.source.Expect,
+		Full: func() []string { return s.relay.Full() }, Crowded: s.crowded, Hold: s.source.Hold,
 		CatchUp: engine.CatchUp{Streams: stream.EventStreams(), After: s.afterRestore(),
 			Open: func(ctx context.Context, p engine.Pair, from []edda.Checkpoint) (engine.Past, error) {
 				past, err := stream.OpenCatchUp(ctx, js, p, from, stream.SourceOptions{Name: s.db.ID()})

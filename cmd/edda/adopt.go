@@ -15,9 +15,9 @@ import (
 	"edda/store"
 )
 
-// adopt makes the loaded sagas the ones that run, and the older versions that
-// unfinished instances need join them. Their texts are kept once the lease is
-// held: a start that is refused must not bind the versions to what it read.
+// adopt installs the loaded sagas and the older versions that unfinished instances need.
+// keepAdopted stores their texts only after the lease is acquired, because a refused
+// start must not bind a version to a text.
 func (p *process) adopt(l loaded) error {
 	if !p.settings.sagas() {
 		return nil
@@ -34,8 +34,8 @@ func (p *process) adopt(l loaded) error {
 	return p.use(set)
 }
 
-// keepAdopted writes the texts that the store does not have, before anything
-// runs on them.
+// keepAdopted stores the missing texts of the installed sagas before any instance uses
+// them.
 func (p *process) keepAdopted(ctx context.Context) error {
 	p.reloading.Lock()
 	defer p.reloading.Unlock()
@@ -46,11 +46,11 @@ func (p *process) keepAdopted(ctx context.Context) error {
 	if err := p.keep(ctx, p.set.Programs(), kept); err != nil {
 		return err
 	}
-	return p.use(p.set) // a text that is new may give versions other names
+	return p.use(p.set) // a new text may change the names of versions
 }
 
-// prepare writes the texts that are new, and builds the set. Problems are what
-// the authors of the manifests must change; then nothing was written.
+// prepare builds the set and stores new texts. If there are problems in the manifests, it
+// stores nothing.
 func (p *process) prepare(ctx context.Context, l loaded) (*saga.Set, manifests.Problems, error) {
 	set, kept, problems, err := p.compose(l)
 	if err != nil || problems.Failed() {
@@ -59,7 +59,7 @@ func (p *process) prepare(ctx context.Context, l loaded) (*saga.Set, manifests.P
 	return set, nil, p.keep(ctx, l.programs, kept)
 }
 
-// compose builds the set of what is loaded and what is needed of the kept.
+// compose builds the set from the loaded sagas and the stored versions that are in use.
 func (p *process) compose(l loaded) (*saga.Set, []edda.Manifest, manifests.Problems, error) {
 	kept, err := p.db.Manifests()
 	if err != nil {
@@ -82,7 +82,7 @@ func (p *process) compose(l loaded) (*saga.Set, []edda.Manifest, manifests.Probl
 	return set, kept, nil, nil
 }
 
-// changed complains of another text under a version that is known already.
+// changed reports versions whose text differs from the stored text.
 func (p *process) changed(programs []*saga.Program, kept []edda.Manifest) manifests.Problems {
 	if p.settings.dev {
 		return nil
@@ -117,7 +117,7 @@ type text struct {
 	hash    string
 }
 
-// keep writes the texts that the store does not have, or had no more use for.
+// keep stores missing texts, and marks texts as used that were idle.
 func (p *process) keep(ctx context.Context, programs []*saga.Program, kept []edda.Manifest) error {
 	have := map[text]edda.Manifest{}
 	for _, k := range kept {
@@ -126,7 +126,7 @@ func (p *process) keep(ctx context.Context, programs []*saga.Program, kept []edd
 	var change store.Change
 	for _, program := range programs {
 		k, ok := have[text{program.Saga(), program.Version(), program.Hash()}]
-		if ok && !k.Idle.IsZero() { // an older version runs again: its text is needed
+		if ok && !k.Idle.IsZero() { // an older version runs again
 			k.Idle = time.Time{}
 			change.Manifests = append(change.Manifests, k)
 		}
@@ -146,8 +146,7 @@ func (p *process) keep(ctx context.Context, programs []*saga.Program, kept []edd
 	return nil
 }
 
-// older compiles the kept texts that unfinished instances began with, but for
-// those that are loaded.
+// older compiles the stored texts that unfinished instances use, except the loaded ones.
 func (p *process) older(programs []*saga.Program, kept []edda.Manifest) ([]*saga.Program, error) {
 	needed, err := p.needed(programs, kept)
 	if err != nil {
@@ -173,10 +172,9 @@ func (p *process) older(programs []*saga.Program, kept []edda.Manifest) ([]*saga
 	return out, nil
 }
 
-// needed lists the texts that unfinished instances run, and those on which
-// instances start while this looks. It reads the instances only of a version
-// that has had several texts, which happens in edda dev alone: there may be
-// very many.
+// needed lists the texts that unfinished instances use, and those on which instances may
+// start during the scan. It scans instances only of a version with several texts, which
+// exists only in edda dev, because there may be very many instances.
 func (p *process) needed(programs []*saga.Program, kept []edda.Manifest) (map[text]bool, error) {
 	needed, only := p.starting(), onlyTexts(programs, kept)
 	seen := map[store.Query]bool{}
@@ -200,7 +198,7 @@ func (p *process) needed(programs []*saga.Program, kept []edda.Manifest) (map[te
 	return needed, nil
 }
 
-// onlyTexts are the texts of versions of which no other text is known, by version.
+// onlyTexts maps each version with a single known text to that text.
 func onlyTexts(programs []*saga.Program, kept []edda.Manifest) map[text]text {
 	known := map[text]bool{}
 	for _, k := range kept {
@@ -221,7 +219,7 @@ func onlyTexts(programs []*saga.Program, kept []edda.Manifest) map[text]text {
 	return out
 }
 
-// starting lists the texts on which instances start until the set is swapped.
+// starting lists the texts on which instances start until the next swap.
 func (p *process) starting() map[text]bool {
 	out := map[text]bool{}
 	if p.set == nil {
@@ -235,7 +233,7 @@ func (p *process) starting() map[text]bool {
 	return out
 }
 
-// pageSize is what one look at the store's instances takes.
+// pageSize is how many instances scan reads at once.
 const pageSize = 1000
 
 func (p *process) scan(q store.Query, needed map[text]bool) error {

@@ -168,7 +168,7 @@ func TestTheTextThatRunsIsNeeded(t *testing.T) {
 	s := p.retentionSettings
 	clean := func(settings func() (retention.Settings, error)) string {
 		t.Helper()
-		u, err := newUpkeep(p.db, settings, nil, nil)
+		u, err := newMaintenance(p.db, settings, nil, nil)
 		if err == nil {
 			_, err = u.collect(t.Context(), server.Collect{}, func(any) {})
 		}

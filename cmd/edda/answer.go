@@ -19,12 +19,12 @@ import (
 	"edda/stream"
 )
 
-// This file is what the HTTP server asks of the process.
+// This file implements the interfaces of the HTTP server.
 
-// Status is how the process is.
+// Status returns the status of the components.
 func (p *process) Status(ctx context.Context) server.Status {
-	s := server.Status{Stuck: p.pulse.stuck(), Components: map[string]server.ComponentStatus{}}
-	l := p.line.Load()
+	s := server.Status{Stuck: p.liveness.stuck(), Components: map[string]server.ComponentStatus{}}
+	l := p.pipeline.Load()
 	s.Components["storage"] = component(p.storage(l))
 	p.heroHealth(ctx, s.Components)
 	if p.settings.streams() {
@@ -49,9 +49,9 @@ func component(err error) server.ComponentStatus {
 	return server.ComponentStatus{State: "up"}
 }
 
-// storage is down while commits fail: a full disk, a broken one. The effect
-// ledger's count as well as the engine's.
-func (p *process) storage(l *line) error {
+// storage returns why commits fail, such as a full or broken disk. Commits of the effect
+// ledger count too.
+func (p *process) storage(l *pipeline) error {
 	if err := errors.Join(p.db.Healthy(), p.db.Damaged()); err != nil {
 		return err
 	}
@@ -61,7 +61,7 @@ func (p *process) storage(l *line) error {
 	return nil
 }
 
-func (p *process) jetstreamState(l *line) error {
+func (p *process) jetstreamState(l *pipeline) error {
 	if l == nil {
 		if why := p.apart.Load(); why != nil {
 			return fmt.Errorf("not reached yet: %w", *why)
@@ -79,7 +79,7 @@ func (p *process) jetstreamState(l *line) error {
 	return errors.Join(l.watch.Problem(), l.publisher.Failing())
 }
 
-// Drain begins the staged stop. An audit that cannot be written holds up no stop.
+// Drain begins the staged stop. A failure to write the audit does not delay the stop.
 func (p *process) Drain(ctx context.Context, who server.Actor) server.Drain {
 	if p.draining.CompareAndSwap(false, true) {
 		p.audited(ctx, who, edda.ActDrain, "a staged stop begins")
@@ -90,22 +90,22 @@ func (p *process) Drain(ctx context.Context, who server.Actor) server.Drain {
 	return server.Drain{Draining: true, Stage: progress.Stage, Stopped: progress.Stopped, Waiting: progress.Waiting, Outbox: n}
 }
 
-// auditWithin bounds how long an act waits for its audit: a drain must not hang on
-// a disk that does not answer.
+// auditWithin bounds how long a command waits for its audit entry, because a drain must
+// not hang on a disk that does not respond.
 const auditWithin = 5 * time.Second
 
-// audited writes down an act on the process. An audit that cannot be written is
-// said in the log, which then has the act.
+// audited writes the audit entry of a command on the process. If that fails, it logs the
+// entry.
 func (p *process) audited(ctx context.Context, who server.Actor, verb, detail string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), auditWithin)
 	defer cancel()
-	if err := p.upkeep.audit(ctx, who, verb, detail); err != nil {
+	if err := p.maintenance.audit(ctx, who, verb, detail); err != nil {
 		p.log.Error("the audit of an act cannot be written", zap.String("act", verb), zap.String("detail", detail),
 			zap.String("by", who.By), zap.String("why", who.Why), zap.Error(err))
 	}
 }
 
-// Cell loads the record of one key.
+// Cell loads the cell of one key.
 func (p *process) Cell(k edda.Key) (edda.Cell, error) {
 	v, err := p.db.View()
 	if err != nil {
@@ -128,7 +128,7 @@ func (p *process) DeadLetters(after string, limit int) ([]edda.DeadLetter, error
 	return p.db.DeadLetters(after, limit)
 }
 
-// DeadLetter finds one.
+// DeadLetter finds a dead letter by its id.
 func (p *process) DeadLetter(id string) (edda.DeadLetter, bool, error) { return p.db.DeadLetter(id) }
 
 // HeldKeys lists the keys that a poison event holds.
@@ -136,28 +136,28 @@ func (p *process) HeldKeys(tenant, saga string, after edda.Key, limit int) ([]st
 	return p.db.HeldKeys(tenant, saga, after, limit)
 }
 
-// ParkedKeys lists the keys for which events are parked.
+// ParkedKeys lists the keys with parked events.
 func (p *process) ParkedKeys(tenant, saga string, after edda.Key, limit int) ([]store.WaitingKey, error) {
 	return p.db.ParkedKeys(tenant, saga, after, limit)
 }
 
-// AuditsOf lists a tenant's acts.
+// AuditsOf lists a tenant's audit entries.
 func (p *process) AuditsOf(q store.AuditQuery) ([]store.Audit, string, error) {
 	return p.db.AuditsOf(q)
 }
 
-// errNoLine is what calls get that need the streams before they are reached.
-var errNoLine = edda.Classify(edda.Temporary, "jetstream is not reached yet: see whether NATS runs, and --nats-url")
+// errNoPipeline refuses calls that need the streams before JetStream is reached.
+var errNoPipeline = edda.Classify(edda.Temporary, "jetstream is not reached yet: see whether NATS runs, and --nats-url")
 
-// errNoSagas is what calls get that need a saga worker where there is none.
+// errNoSagas refuses calls that need a saga process.
 var errNoSagas = edda.Classify(edda.Permanent, "this process runs no sagas: ask one with the role saga or combined")
 
-// Send publishes a message and waits for what becomes of it.
+// Send publishes a message and waits for its outcome.
 func (p *process) Send(ctx context.Context, message edda.Event) (engine.Outcome, error) {
-	l := p.line.Load()
+	l := p.pipeline.Load()
 	switch {
 	case l == nil:
-		return engine.Outcome{}, errNoLine
+		return engine.Outcome{}, errNoPipeline
 	case l.engine == nil:
 		return engine.Outcome{}, errNoSagas
 	}
@@ -172,9 +172,9 @@ func (p *process) Send(ctx context.Context, message edda.Event) (engine.Outcome,
 
 // Publish stores an event in its stream.
 func (p *process) Publish(ctx context.Context, event edda.Event) (server.Stored, error) {
-	l := p.line.Load()
+	l := p.pipeline.Load()
 	if l == nil {
-		return server.Stored{}, errNoLine
+		return server.Stored{}, errNoPipeline
 	}
 	return publish(ctx, l.publisher, event)
 }
@@ -187,7 +187,7 @@ func publish(ctx context.Context, to *stream.Publisher, ev edda.Event) (server.S
 	return server.Stored{Stream: at.Stream, Subject: at.Subject, Seq: at.Seq, Duplicate: at.Duplicate}, nil
 }
 
-// Info is what the process runs.
+// Info describes what the process runs.
 func (p *process) Info(ctx context.Context) (server.Info, error) {
 	i := server.Info{
 		Build: build(), Roles: roleList(p.settings.Role), StoreID: p.db.ID(), Started: p.started,
@@ -197,7 +197,7 @@ func (p *process) Info(ctx context.Context) (server.Info, error) {
 	if err := p.positions(&i); err != nil {
 		return i, err
 	}
-	if l := p.line.Load(); l != nil {
+	if l := p.pipeline.Load(); l != nil {
 		l.describe(ctx, &i)
 	}
 	i.Behind = p.SagasBehind(engine.AllTenants)
@@ -245,7 +245,7 @@ func (p *process) positions(i *server.Info) error {
 }
 
 // describe adds the streams as far as they answer: /info also works when they do not.
-func (l *line) describe(ctx context.Context, i *server.Info) {
+func (l *pipeline) describe(ctx context.Context, i *server.Info) {
 	for _, d := range l.durable {
 		if d.Note != "" {
 			i.Durable = append(i.Durable, d.Stream+": "+d.Note)
@@ -265,7 +265,7 @@ func (l *line) describe(ctx context.Context, i *server.Info) {
 	slices.Sort(i.Consumers)
 }
 
-// problems are complaints as the API tells them.
+// problems converts manifest problems for the API.
 func problemsOf(ps manifests.Problems) []server.Problem {
 	var out []server.Problem
 	for _, p := range ps {

@@ -3,8 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"net/url"
-	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -27,61 +25,61 @@ func (t *terminal) auditCommand() *cobra.Command {
 }
 
 func (c *client) auditList() *cobra.Command {
-	var since, after string
-	var limit int
+	var since string
+	var p paging
 	var process bool
 	cmd := &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "List operators' acts, newest first", Args: args(cobra.NoArgs),
 		Example: "  edda audit list --since 24h\n  edda audit list --since 2026-05-01T00:00:00Z -o json\n  edda audit list --process",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := page(limit); err != nil {
+			if err := page(p.limit); err != nil {
 				return err
 			}
-			q := url.Values{"limit": {strconv.Itoa(limit)}}
+			filters := map[string]string{}
 			if since != "" {
 				from, err := sinceFlag(since)
 				if err != nil {
 					return err
 				}
-				q.Set("since", from.UTC().Format(time.RFC3339Nano))
+				filters["since"] = from.UTC().Format(time.RFC3339Nano)
 			}
 			if process {
-				q.Set("process", "true")
+				filters["process"] = "true"
 			}
-			if after != "" {
-				q.Set("after", after)
-			}
-			list, err := c.audits(cmd.Context(), q, limit)
+			found, err := c.audits(cmd.Context(), p, filters)
 			if err != nil {
 				return err
 			}
-			return c.printAudits(list)
+			raw, err := edda.Encode(found)
+			if err != nil {
+				return fmt.Errorf("write the list: %w", err)
+			}
+			defer c.term.more("more", found.Next)
+			return audits().print(c.term, c.output, raw, found.Audits)
 		},
 	}
 	cmd.Flags().StringVar(&since, "since", "", "only acts of this long (24h, 7d), or since a time (RFC 3339)")
 	cmd.Flags().BoolVar(&process, "process", false, "acts on the whole process, of no tenant: gc, backup, doctor, compact, an accepted loss of a stream")
-	cmd.Flags().IntVar(&limit, "limit", 100, "at most so many, up to 1000")
-	cmd.Flags().StringVar(&after, "after", "", "next page: what --after said at the end of the page before")
+	p.register(cmd, "next page")
 	c.output.register(cmd)
 	return cmd
 }
 
 // audits gathers up to limit acts. One answer passes over so many acts of other
 // tenants and no more: it may be short, or empty, and tell where to go on.
-func (c *client) audits(ctx context.Context, q url.Values, limit int) (all server.AuditList, err error) {
+func (c *client) audits(ctx context.Context, p paging, filters map[string]string) (all server.AuditList, err error) {
 	all.Audits = []store.Audit{}
-	for {
-		q.Set("limit", strconv.Itoa(limit-len(all.Audits)))
-		var list server.AuditList
-		if _, err := c.get(ctx, "/v1/audit?"+q.Encode(), &list); err != nil {
+	for left := p.limit; left > 0; left = p.limit - len(all.Audits) {
+		var found server.AuditList
+		if _, err := c.get(ctx, "/v1/audit?"+paging{p.after, left}.query(filters), &found); err != nil {
 			return all, err
 		}
-		all.Audits, all.More, all.Next = append(all.Audits, list.Audits...), list.More, list.Next
-		if list.Next == "" || len(all.Audits) >= limit {
-			return all, nil
+		all.Audits, all.More, all.Next = append(all.Audits, found.Audits...), found.More, found.Next
+		if p.after = found.Next; p.after == "" {
+			break
 		}
-		q.Set("after", list.Next)
 	}
+	return all, nil
 }
 
 // sinceFlag is a time, or how long ago it was.
@@ -96,21 +94,16 @@ func sinceFlag(text string) (time.Time, error) {
 	return time.Now().Add(-d), nil
 }
 
-func (c *client) printAudits(list server.AuditList) error {
-	if c.output == outputJSON {
-		raw, err := edda.Encode(list)
-		if err != nil {
-			return fmt.Errorf("write the list: %w", err)
-		}
-		return indented(c.term.out, raw)
+func audits() listing[store.Audit] {
+	return listing[store.Audit]{
+		columns: []column[store.Audit]{
+			{"time", func(a store.Audit) string { return clock(a.Time) }},
+			{"by", func(a store.Audit) string { return a.By }},
+			{"verb", func(a store.Audit) string { return a.Verb }},
+			{"saga", func(a store.Audit) string { return a.Key.Saga }},
+			{"key", func(a store.Audit) string { return a.Key.Correlation }},
+			{"what", func(a store.Audit) string { return a.Detail }},
+			{"why", func(a store.Audit) string { return a.Reason }},
+		},
 	}
-	var lines [][]string
-	for _, a := range list.Audits {
-		lines = append(lines, []string{clock(a.Time), a.By, a.Verb, a.Key.Saga, a.Key.Correlation, a.Detail, a.Reason})
-	}
-	rows(c.term.out, []string{"time", "by", "verb", "saga", "key", "what", "why"}, lines)
-	if list.Next != "" {
-		fmt.Fprintf(c.term.err, "more: add --after %s\n", list.Next)
-	}
-	return nil
 }

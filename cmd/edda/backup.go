@@ -72,7 +72,7 @@ func (v *storeVerb) backup(ctx context.Context, path string) (backupMade, error)
 	if db == nil {
 		err = v.fetch(ctx, f)
 	} else {
-		_, err = db.upkeep.backup(ctx, v.actor(), v.tenant, func(b store.Backup) io.Writer { return &counted{w: f, of: b.Bytes, tell: v.progress} })
+		_, err = db.maintenance.backup(ctx, v.actor(), v.tenant, func(b store.Backup) io.Writer { return &counted{w: f, of: b.Bytes, tell: v.progress} })
 		err = errors.Join(err, db.stop())
 	}
 	v.progress("")

@@ -19,18 +19,18 @@ import (
 	"edda/stream"
 )
 
-// beginning is what it takes for the sagas of a set to begin that the store has not seen.
+// beginning is the change that starts the sagas that the store has not seen.
 type beginning struct {
-	begun     *[]store.Beginning // nil: there are none
-	positions []store.Position   // of those that are caught up
-	said      []string           // of these, in words
+	begun     *[]store.Beginning // nil: no saga starts
+	positions []store.Position   // of the sagas that catch up
+	said      []string           // about the sagas that catch up, in words
 }
 
-// begin finds where the sagas of a set begin. In a store that has no positions they begin
-// where reading does, and where a version before this one has written it, they have begun.
-// Else one with from: all begins behind the first message that the streams have, and is
-// caught up.
-func (p *process) begin(ctx context.Context, l *line, set *saga.Set, held []edda.Checkpoint) (b beginning, err error) {
+// begin finds where the new sagas of a set begin:
+//   - In a store without checkpoints they begin where reading begins.
+//   - In a store of an earlier Edda version, which has no list, all have begun.
+//   - Otherwise a saga with from: all catches up from the first stored message.
+func (p *process) begin(ctx context.Context, l *pipeline, set *saga.Set, held []edda.Checkpoint) (b beginning, err error) {
 	list, known, err := p.db.Begun()
 	if err != nil {
 		return b, fmt.Errorf("read which sagas have begun: %w", err)
@@ -58,12 +58,12 @@ func (p *process) begin(ctx context.Context, l *line, set *saga.Set, held []edda
 		b.begun = &list
 	}
 	if !known && b.begun == nil {
-		b.begun = &list // from now on it is known
+		b.begun = &list // record that the list is complete
 	}
 	return b, nil
 }
 
-// unseen are the sagas of a set that are not in the list.
+// unseen lists the sagas of a set that are not in the list.
 func unseen(set *saga.Set, list []store.Beginning) (names []string) {
 	for _, program := range set.Programs() {
 		name := program.Saga()
@@ -74,7 +74,7 @@ func unseen(set *saga.Set, list []store.Beginning) (names []string) {
 	return names
 }
 
-// behind has a saga begin behind everything that is there.
+// behind sets the positions of a saga to the start of all streams, and returns them.
 func (b *beginning) behind(name string, all []stream.Beginning) (at []edda.Checkpoint) {
 	var from []string
 	for _, s := range all {
@@ -90,12 +90,12 @@ func (b *beginning) behind(name string, all []stream.Beginning) (at []edda.Check
 	return at
 }
 
-// change is what has to be durable before the sagas begin.
+// change is the commit that must be durable before the sagas begin.
 func (b *beginning) change() store.Change {
 	return store.Change{Begun: b.begun, Positions: b.positions}
 }
 
-// problems are what is said, as warnings: effects are called for events that are old.
+// problems returns the texts as warnings, because effects are called for old events.
 func (b *beginning) problems() (out manifests.Problems) {
 	for _, text := range b.said {
 		out = append(out, manifests.Problem{Warning: true, Message: text})
@@ -103,14 +103,14 @@ func (b *beginning) problems() (out manifests.Problems) {
 	return out
 }
 
-// tell logs what is said.
+// tell logs the texts.
 func (b *beginning) tell(log *zap.Logger) {
 	for _, text := range b.said {
 		log.Info(text)
 	}
 }
 
-// catchesUp says of each saga with from: all what that means where it is added later.
+// catchesUp warns about each saga with from: all: a later addition catches up.
 func (l loaded) catchesUp() (out manifests.Problems) {
 	for _, m := range l.sagas() {
 		if m.From == string(stream.FromAll) {
@@ -121,12 +121,12 @@ func (l loaded) catchesUp() (out manifests.Problems) {
 	return out
 }
 
-// catchingUp is how sagas that are behind are caught up.
-func (p *process) catchingUp(l *line) engine.CatchUp {
+// catchingUp returns how the engine reads the backlog of sagas that are behind.
+func (p *process) catchingUp(l *pipeline) engine.CatchUp {
 	return engine.CatchUp{
 		Streams: stream.EventStreams(), After: p.afterRestore(l),
 		Open: func(ctx context.Context, pair engine.Pair, from []edda.Checkpoint) (engine.Past, error) {
-			if p.hearing.Load().Newest(pair.Saga) == nil {
+			if p.loaded.Load().Newest(pair.Saga) == nil {
 				return nil, edda.Classify(edda.Permanent, "saga %s is not loaded: it goes on where it was once it is", pair.Saga)
 			}
 			p.serving.RLock()
@@ -143,8 +143,8 @@ func (p *process) catchingUp(l *line) engine.CatchUp {
 	}
 }
 
-// crowded are the sagas that have their share of a destination, as the engine asks for them;
-// where one has that of several, the first by name is said.
+// crowded returns the sagas that have used up their share of a destination, with its name;
+// the first by name if there are several.
 func crowded(r *outbox.Relay) func() map[engine.Pair]string {
 	return func() map[engine.Pair]string {
 		shares := r.Shares()
@@ -162,10 +162,10 @@ func crowded(r *outbox.Relay) func() map[engine.Pair]string {
 	}
 }
 
-// SagasBehind lists the sagas that are behind the streams for a tenant; for all where it is
+// SagasBehind lists the sagas of a tenant that are behind the streams; of all tenants for
 // [engine.AllTenants].
 func (p *process) SagasBehind(tenant string) []server.SagaBehind {
-	l := p.line.Load()
+	l := p.pipeline.Load()
 	if l == nil || l.engine == nil {
 		return nil
 	}
@@ -189,7 +189,7 @@ func (p *process) SagasBehind(tenant string) []server.SagaBehind {
 	return out
 }
 
-// passed is how many messages a saga has passed since it began, or since this process has
+// passed counts the messages that a saga has passed since it began, or since this process
 // found it behind.
 func passed(b engine.Behind, begun []store.Beginning) (n uint64) {
 	from := b.From

@@ -20,12 +20,12 @@ import (
 )
 
 const (
-	// defaultAddr is where edda dev and edda run listen unless told otherwise.
+	// defaultAddr is the default address of edda dev and edda run.
 	defaultAddr = "127.0.0.1:" + defaultPort
 	defaultPort = "8700"
-	// callTimeout is above the server's own wait for a commit.
+	// callTimeout is longer than the server's wait for a commit.
 	callTimeout = 30 * time.Second
-	// maxAnswer bounds what is read of an answer.
+	// maxAnswer bounds the size of an answer.
 	maxAnswer = 64 << 20
 )
 
@@ -37,23 +37,23 @@ type client struct {
 	output outputFlag
 	yes    bool
 	who    credentials
-	by     string // who acts, and why; for the audit
+	by     string // by and why are for the audit
 	why    string
 }
 
-// registerActor adds the flags of an act that is audited.
+// registerActor adds the flags of an audited command.
 func (c *client) registerActor(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&c.why, "why", "", "the reason, for the audit (required)")
 	cmd.Flags().StringVar(&c.by, "by", "", "who acts, for the audit (the user who calls)")
 }
 
-// registerReason adds the flags of an act that is audited and needs no reason.
+// registerReason adds the flags of an audited command whose reason is optional.
 func (c *client) registerReason(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&c.why, "why", "", "the reason, for the audit")
 	cmd.Flags().StringVar(&c.by, "by", "", "who acts, for the audit (the user who calls)")
 }
 
-// reasoned refuses an act without a reason before anything is sent.
+// reasoned refuses a command without a reason before it is sent.
 func (c *client) reasoned(what string) error {
 	if strings.TrimSpace(c.why) == "" {
 		return usagef("%s: say why, for the audit: --why TEXT", what)
@@ -61,7 +61,7 @@ func (c *client) reasoned(what string) error {
 	return nil
 }
 
-// register adds the flags that every command with a server takes.
+// register adds the flags of every command that calls a server.
 func (c *client) register(cmd *cobra.Command) {
 	flags := cmd.PersistentFlags()
 	flags.StringVar(&c.addr, "addr", "", "address or URL of the server to call ("+envURL+"; "+defaultAddr+")")
@@ -72,7 +72,7 @@ func (c *client) register(cmd *cobra.Command) {
 const (
 	// envURL names the server that commands call.
 	envURL = "EDDA_URL"
-	// envAddr names where edda run and edda dev listen.
+	// envAddr names the address on which edda run and edda dev listen.
 	envAddr = "EDDA_ADDR"
 )
 
@@ -85,9 +85,9 @@ func (c *client) base() string {
 	return strings.TrimSuffix(addr, "/")
 }
 
-// misaddressed refuses to call the default address where EDDA_ADDR names another
-// one and nothing names the server: EDDA_ADDR is where a process listens, and
-// whoever set it for this call would reach the wrong process.
+// misaddressed refuses to call the default address if EDDA_ADDR names another one and
+// nothing names the server. EDDA_ADDR sets where a process listens; a user who set it for
+// this call would reach the wrong process.
 func (c *client) misaddressed() error {
 	listens := c.term.getenv(envAddr)
 	if c.addr != "" || c.term.getenv(envURL) != "" || listens == "" || reachedByDefault(listens) {
@@ -100,8 +100,8 @@ func (c *client) misaddressed() error {
 	return usagef("%s=%s says where edda run listens, and no more whom commands call: set %s=%s, or name the server with --addr", envAddr, listens, envURL, where)
 }
 
-// reachedByDefault tells whether what listens at an address answers at the
-// default one, as in the container of an edda run.
+// reachedByDefault tells whether a server on this address also answers at the default
+// address, as in the container of an edda run.
 func reachedByDefault(listens string) bool {
 	host, port, err := net.SplitHostPort(listens)
 	if err != nil || port != defaultPort {
@@ -147,7 +147,7 @@ func (c *client) call(ctx context.Context, method, path string, body []byte) ([]
 	return text, nil
 }
 
-// send makes a request with all that a caller shows of itself.
+// send makes a request with the credentials and the headers of the caller.
 func (c *client) send(req *http.Request, body []byte) (*http.Response, error) {
 	if err := c.misaddressed(); err != nil {
 		return nil, err
@@ -189,12 +189,12 @@ func (c *client) head(req *http.Request, body []byte) {
 func osUser() string {
 	u, err := user.Current()
 	if err != nil {
-		return "" // a system without users: the audit says unknown
+		return "" // no user database: the audit says unknown
 	}
 	return u.Username
 }
 
-// oneLine makes text fit for a header.
+// oneLine makes a text valid for a header.
 func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 
 func (c *client) unreachable(ctx context.Context, err error) error {
@@ -223,7 +223,7 @@ func refusal(resp *http.Response, text []byte) error {
 	return errors.New(out)
 }
 
-// get fetches and decodes; the raw answer is returned too, for -o json.
+// get fetches and decodes an answer. It also returns the raw answer, for -o json.
 func (c *client) get(ctx context.Context, path string, into any) ([]byte, error) {
 	text, err := c.call(ctx, http.MethodGet, path, nil)
 	if err != nil {
@@ -235,8 +235,8 @@ func (c *client) get(ctx context.Context, path string, into any) ([]byte, error)
 	return text, nil
 }
 
-// segment escapes a name for a path. Dots are escaped too: "." and ".." would
-// be taken for folders on the way.
+// segment escapes a name for a path. It escapes dots too, because "." and ".." are special
+// in paths.
 func segment(s string) string {
 	return strings.ReplaceAll(url.PathEscape(s), ".", "%2E")
 }

@@ -15,13 +15,13 @@ import (
 )
 
 const (
-	// completeWithin is how long a shell waits for words that a server knows.
+	// completeWithin bounds a completion that asks the server.
 	completeWithin = 3 * time.Second
 	noFiles        = cobra.ShellCompDirectiveNoFileComp
 )
 
-// onlyWords keeps a command, and those below it, from offering names of files,
-// but for these flags.
+// onlyWords disables file completion for a command and its subcommands, except for these
+// flags.
 func onlyWords(cmd *cobra.Command, files ...string) {
 	cmd.CompletionOptions.SetDefaultShellCompDirective(noFiles)
 	for _, flag := range files {
@@ -31,14 +31,14 @@ func onlyWords(cmd *cobra.Command, files ...string) {
 	}
 }
 
-// offerBy completes a flag that the command has with what a function finds.
+// offerBy completes a flag of the command with a function.
 func offerBy(cmd *cobra.Command, flag string, complete cobra.CompletionFunc) {
 	if err := cmd.RegisterFlagCompletionFunc(flag, complete); err != nil {
-		panic(err) // the flag is not there: a mistake in this program
+		panic(err) // programming error: the flag does not exist
 	}
 }
 
-// first completes the first argument alone.
+// first completes only the first argument.
 func first(complete cobra.CompletionFunc) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, a []string, typed string) ([]string, cobra.ShellCompDirective) {
 		if len(a) > 0 {
@@ -48,8 +48,8 @@ func first(complete cobra.CompletionFunc) cobra.CompletionFunc {
 	}
 }
 
-// completeSagas completes the sagas that the server runs; where nobody answers
-// there are none.
+// completeSagas completes the sagas that the server runs. It offers none if the server
+// does not respond.
 func (c *client) completeSagas(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
 	ctx, cancel := context.WithTimeout(cmd.Context(), completeWithin)
 	defer cancel()
@@ -67,11 +67,11 @@ func (c *client) completeSagas(cmd *cobra.Command, _ []string, typed string) ([]
 	return out[:min(len(out), maxCompletions)], noFiles
 }
 
-// completeLetters completes the ids of the oldest dead letters.
-func (c *client) completeLetters(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
+// completeDeadLetters completes the ids of the oldest dead letters.
+func (c *client) completeDeadLetters(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
 	ctx, cancel := context.WithTimeout(cmd.Context(), completeWithin)
 	defer cancel()
-	_, list, err := c.letterPage(ctx, letterFilter{}, "", maxCompletions)
+	_, list, err := c.deadLetterPage(ctx, deadLetterFilter{}, paging{limit: maxCompletions})
 	if err != nil {
 		return nil, noFiles
 	}
@@ -103,7 +103,7 @@ func (b *tokenBook) completeNames(_ *cobra.Command, _ []string, typed string) ([
 	return out, noFiles
 }
 
-// completeReplay completes edda replay, whose --key is an instance's.
+// completeReplay completes the saga of edda replay.
 func (t *terminal) completeReplay(replay *cobra.Command) *cobra.Command {
 	onlyWords(replay, "ca", "cert", "token-file")
 	replay.ValidArgsFunction = first(func(cmd *cobra.Command, a []string, typed string) ([]string, cobra.ShellCompDirective) {
@@ -112,13 +112,13 @@ func (t *terminal) completeReplay(replay *cobra.Command) *cobra.Command {
 	return replay
 }
 
-// clientOf is a client with the flags that were given to a command.
+// clientOf makes a client with the flags given to a command.
 func (t *terminal) clientOf(cmd *cobra.Command) *client {
 	c, own := &client{term: t}, &cobra.Command{}
 	c.register(own)
 	own.PersistentFlags().VisitAll(func(f *pflag.Flag) {
 		if given := cmd.PersistentFlags().Lookup(f.Name); given != nil && given.Changed {
-			_ = f.Value.Set(given.Value.String()) // it was taken before
+			_ = f.Value.Set(given.Value.String()) // the command has parsed it already
 		}
 	})
 	return c

@@ -27,7 +27,8 @@ import (
 	"edda/stream"
 )
 
-// config is what edda run is told: flags go before EDDA_* before the file.
+// config is the configuration of edda run. Flags override EDDA_* variables, which override
+// the file.
 type config struct {
 	Addr       string           `koanf:"addr"`
 	ProbeAddr  string           `koanf:"probe_addr"`
@@ -50,9 +51,9 @@ type config struct {
 	Redis      redisConfig      `koanf:"redis"`
 	Hero       heroConfig       `koanf:"hero"`
 	Log        logConfig        `koanf:"log"`
-	// AcceptStreamLoss goes on where a stream lost what the checkpoint speaks of.
+	// AcceptStreamLoss continues although a stream lost messages after the checkpoint.
 	AcceptStreamLoss bool `koanf:"accept_stream_loss"`
-	// AdoptEmpty takes tenants over that another store served, without their instances.
+	// AdoptEmpty takes over tenants of another store, without their instances.
 	AdoptEmpty bool `koanf:"adopt_empty"`
 }
 
@@ -60,26 +61,26 @@ type tenancyConfig struct {
 	Enabled bool `koanf:"enabled"`
 }
 
-// tokensConfig says who may call; without a file everyone may, on loopback.
+// tokensConfig names the token book. Without one everyone may call, on loopback only.
 type tokensConfig struct {
 	File string `koanf:"file"`
 }
 
-// tlsConfig is what the HTTP server shows, and whose clients it takes.
+// tlsConfig is the TLS configuration of the HTTP server.
 type tlsConfig struct {
 	Cert     string `koanf:"cert"`
 	Key      string `koanf:"key"`
 	ClientCA string `koanf:"client_ca"`
-	// Elsewhere says that a proxy or a mesh before this process ends TLS.
+	// Elsewhere says that a proxy or a mesh in front terminates TLS.
 	Elsewhere bool `koanf:"elsewhere"`
 }
 
-// encryptionConfig says what encrypts payloads in the store; nothing where empty.
+// encryptionConfig names the keyset that encrypts the store; empty means no encryption.
 type encryptionConfig struct {
 	Keyset string `koanf:"keyset"` // file; see edda key
 }
 
-// natsConfig is what the nats CLI takes; NATS_* fills what is empty.
+// natsConfig has the settings of the nats CLI. NATS_* variables fill empty ones.
 type natsConfig struct {
 	URL      string `koanf:"url"`
 	Context  string `koanf:"context"`
@@ -91,7 +92,7 @@ type natsConfig struct {
 	Cert     string `koanf:"cert"`
 	Key      string `koanf:"key"`
 	CA       string `koanf:"ca"`
-	// SyncInterval is the server's sync_interval; zero: it syncs before it acknowledges.
+	// SyncInterval is the server's sync_interval; zero means sync_interval: always.
 	SyncInterval time.Duration `koanf:"sync_interval"`
 }
 
@@ -100,8 +101,8 @@ type streamsConfig struct {
 	Age        map[string]time.Duration `koanf:"age"`
 	Duplicates time.Duration            `koanf:"duplicates"`
 	From       string                   `koanf:"from"`
-	// MaxPayload is how many bytes a message may have before it is a dead
-	// letter; 1 MiB when zero. What NATS refuses never comes this far.
+	// MaxPayload bounds a message, in bytes; zero means 1 MiB. A larger message becomes
+	// a dead letter. NATS has a limit of its own before that.
 	MaxPayload int `koanf:"max_payload"`
 }
 
@@ -115,44 +116,46 @@ type gatewayConfig struct {
 	CA        string        `koanf:"ca"`
 }
 
-// outboxConfig bounds the work that waits.
+// outboxConfig bounds the outbox.
 type outboxConfig struct {
-	// Max is how many rows of one destination there may be; sagas and tenants share them.
+	// Max bounds the rows of one destination. Sagas and tenants share it.
 	Max int `koanf:"max"`
 }
 
 // parkedConfig bounds the events that wait for their instance.
 type parkedConfig struct {
-	// Max is how many a tenant may park before the next is a dead letter.
+	// Max bounds the parked events of a tenant. The next one becomes a dead letter.
 	Max int `koanf:"max"`
 }
 
 // deadConfig bounds dead letters.
 type deadConfig struct {
-	// MaxBytes is how many a tenant may have before the next is kept without its
-	// payload, which is in its stream.
+	// MaxBytes bounds the dead letters of a tenant, in bytes. Above it the next one is
+	// stored without its payload, which stays in its stream.
 	MaxBytes int `koanf:"max_bytes"`
 }
 
 type effectsConfig struct {
-	// Allow names hosts and networks that effects may call although they are
-	// loopback, private or link-local.
+	// Allow lists loopback, private and link-local hosts and networks that effects may
+	// call.
 	Allow []string `koanf:"allow"`
-	// ListedOnly refuses everything that Allow does not name.
+	// ListedOnly refuses every host that Allow does not list.
 	ListedOnly bool   `koanf:"listed_only"`
-	Secrets    string `koanf:"secrets"` // folder of files, one a secret
-	// Ledger is where claims are: local or shared.
+	Secrets    string `koanf:"secrets"` // folder with one file per secret
+	// Ledger is the place of the claims: local or shared.
 	Ledger string `koanf:"ledger"`
-	// Handoff hands commands over within the process, where that has the sagas and
-	// the ledger; without it they go through their stream there, too.
+	// Handoff hands effect commands over within the process, if it runs the sagas and
+	// has the ledger. Without it commands go through their stream.
 	Handoff   bool          `koanf:"handoff"`
 	Retention time.Duration `koanf:"retention"` // of claims
-	// Lease and AckWait say how long a worker may be silent: about its claim, and
-	// about its message.
+	// Lease and AckWait bound the silence of a worker: until another one may take its
+	// claim, and until its message is redelivered.
 	Lease   time.Duration `koanf:"lease"`
 	AckWait time.Duration `koanf:"ack_wait"`
-	// HeldBytes is how much memory the commands of one effect may take.
+	// HeldBytes bounds the memory of the commands of one effect.
 	HeldBytes int `koanf:"held_bytes"`
+	// StandardHTTP uses Go's net/http client for plain http too.
+	StandardHTTP bool `koanf:"standard_http"`
 }
 
 type logConfig struct {
@@ -171,23 +174,23 @@ func defaults() config {
 	}
 }
 
-// masked are the settings that are never shown.
+// masked lists the settings that config view never shows.
 func masked() []string {
 	return []string{"nats.password", "nats.token", "redis.url", "hero.supervisor.secret"}
 }
 
-// others are variables with our prefix that are no setting.
+// others lists variables with the prefix EDDA_ that are no settings.
 func others() []string {
 	return []string{"EDDA_CONFIG", envURL, "EDDA_TENANT", "EDDA_REDIS", "EDDA_HERO_LOGS", envToken, envTokenFile, envCA, envCert, envKey}
 }
 
 const (
 	envPrefix = "EDDA_"
-	// secretPrefix is where effects find their secrets.
+	// secretPrefix is the prefix of the variables with the secrets of effects.
 	secretPrefix = "EDDA_SECRET_"
 )
 
-// loadConfig merges the file, the environment and the flags that were given.
+// loadConfig merges the file, the environment and the given flags.
 func (t *terminal) loadConfig(file string, flags *pflag.FlagSet) (config, error) {
 	k := koanf.New(".")
 	if file == "" {
@@ -233,7 +236,7 @@ func loadFile(k *koanf.Koanf, file string) error {
 	return k.Merge(read)
 }
 
-// yamlParser is koanf's Parser over yaml v4.
+// yamlParser implements koanf's Parser with yaml v4.
 type yamlParser struct{}
 
 func (yamlParser) Unmarshal(text []byte) (map[string]any, error) {
@@ -243,7 +246,8 @@ func (yamlParser) Unmarshal(text []byte) (map[string]any, error) {
 
 func (yamlParser) Marshal(v map[string]any) ([]byte, error) { return yaml.Marshal(v) }
 
-// loadEnv takes EDDA_NATS_URL as nats.url, by a table of what there is.
+// loadEnv maps variables to settings, such as EDDA_NATS_URL to nats.url. An unknown variable
+// with the prefix is an error.
 func (t *terminal) loadEnv(k *koanf.Koanf) error {
 	names := map[string]string{}
 	for _, key := range keys() {
@@ -260,7 +264,7 @@ func (t *terminal) loadEnv(k *koanf.Koanf) error {
 			if !ok && !slices.Contains(others(), name) && !strings.HasPrefix(name, secretPrefix) {
 				problems = append(problems, fmt.Errorf("unknown variable %s%s", name, cmp.Or(listeningHint(name), groupHint(name), hint(name, append(sortedKeys(names), others()...)))))
 			}
-			return key, value // an empty key is left out
+			return key, value // koanf skips an empty key
 		},
 	}), nil)
 	if len(problems) > 0 {
@@ -286,7 +290,7 @@ func loadFlags(k *koanf.Koanf, flags *pflag.FlagSet) error {
 	}), nil)
 }
 
-// settingOf is the setting that a flag is for.
+// settingOf returns the setting of a flag.
 func settingOf(flag string) string {
 	if key, ok := heroFlags()[flag]; ok {
 		return key
@@ -342,7 +346,7 @@ func (c config) validate() error {
 	return errors.Join(c.Effects.validate(), c.Retention.validate())
 }
 
-// differs names the settings of the first level that are not alike.
+// differs names the settings of the first level that differ.
 func (c config) differs(other config) []string {
 	var out []string
 	theirs := reflect.ValueOf(other)
@@ -354,7 +358,7 @@ func (c config) differs(other config) []string {
 	return out
 }
 
-// keys lists every setting, as a.b.
+// keys lists every setting by its path, as in a.b.
 func keys() []string { return keysOf(reflect.TypeFor[config](), "") }
 
 func keysOf(t reflect.Type, prefix string) []string {
@@ -370,7 +374,7 @@ func keysOf(t reflect.Type, prefix string) []string {
 	return out
 }
 
-// groups are the keys that hold others, those within groups too.
+// groups lists the keys that contain settings, nested ones too.
 func groups() []string {
 	var out []string
 	for _, key := range keys() {
@@ -384,7 +388,8 @@ func groups() []string {
 	return slices.Compact(out)
 }
 
-// groupHint tells who set a group, as EDDA_TOKENS, which variables it has.
+// groupHint explains a variable that names a group, such as EDDA_TOKENS: it lists the
+// variables of the group.
 func groupHint(name string) string {
 	for _, group := range groups() {
 		if envName(group) != name {
@@ -399,12 +404,12 @@ func groupHint(name string) string {
 	return ""
 }
 
-// membersOf are the settings within a group; none where the key is no group.
+// membersOf lists the settings in a group; none if the key is no group.
 func membersOf(group string) []string {
 	return slices.DeleteFunc(keys(), func(key string) bool { return !strings.HasPrefix(key, group+".") })
 }
 
-// known tells a setting, or an entry of one that is a map.
+// known tells whether a key is a setting, or an entry of a setting that is a map.
 func known(key string) bool {
 	return slices.Contains(keys(), key) || strings.HasPrefix(key, "streams.age.") || strings.HasPrefix(key, "hero.runner.interpreters.")
 }
@@ -418,7 +423,7 @@ func sortedKeys[V any](m map[string]V) []string {
 	return out
 }
 
-// hint names what was probably meant.
+// hint suggests the most similar word.
 func hint(word string, words []string) string {
 	if best := manifests.Nearest(word, words); best != "" {
 		return "; did you mean " + best + "?"
@@ -454,7 +459,7 @@ func (t *terminal) viewConfig(c config) error {
 	return err
 }
 
-// plain is a configuration as it would stand in a file, secrets masked.
+// plain converts a configuration to the form of a file, with secrets masked.
 func plain(v reflect.Value, prefix string) any {
 	switch x := v.Interface().(type) {
 	case time.Duration:

@@ -12,7 +12,7 @@ import (
 	"edda/internal/files"
 )
 
-// The variables that say who calls.
+// The variables with the credentials of the caller.
 const (
 	envToken     = "EDDA_TOKEN"
 	envTokenFile = "EDDA_TOKEN_FILE"
@@ -21,7 +21,7 @@ const (
 	envKey       = "EDDA_KEY"
 )
 
-// credentials are what a command shows to a running Edda, and whom it trusts.
+// credentials are the token and the certificates of a call, and the authorities it trusts.
 type credentials struct {
 	token, file   string
 	ca, cert, key string
@@ -35,7 +35,7 @@ func (w *credentials) register(flags *pflag.FlagSet) {
 	flags.StringVar(&w.key, "key", "", "its key ("+envKey+")")
 }
 
-// scheme is meant where an address names none.
+// scheme is the default scheme of an address.
 func (w *credentials) scheme(env func(string) string) string {
 	if cmp.Or(w.ca, w.cert, env(envCA), env(envCert)) != "" {
 		return "https"
@@ -43,8 +43,7 @@ func (w *credentials) scheme(env func(string) string) string {
 	return "http"
 }
 
-// show puts the token in. It warns where the token goes over a network in the
-// clear.
+// show adds the token to the request. It warns if the token crosses a network without TLS.
 func (w *credentials) show(t *terminal, req *http.Request) error {
 	token, err := w.secret(t.getenv)
 	if err != nil || token == "" {
@@ -58,7 +57,7 @@ func (w *credentials) show(t *terminal, req *http.Request) error {
 	return nil
 }
 
-// secret is the token: a flag goes before the environment.
+// secret returns the token. A flag overrides the environment.
 func (w *credentials) secret(env func(string) string) (string, error) {
 	file := w.file
 	if w.token == "" && file == "" {

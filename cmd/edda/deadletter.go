@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -29,109 +28,97 @@ func (t *terminal) deadLetterCommand() *cobra.Command {
 	return noun
 }
 
-// letterFilter chooses dead letters.
-type letterFilter struct{ reason, saga string }
+// deadLetterFilter chooses dead letters.
+type deadLetterFilter struct{ reason, saga string }
 
-func (f *letterFilter) register(cmd *cobra.Command, reason string) {
+func (f *deadLetterFilter) register(cmd *cobra.Command, reason string) {
 	cmd.Flags().StringVar(&f.reason, reason, "", "only those that died of this: "+strings.Join(edda.DeadReasons, ", "))
 	cmd.Flags().StringVar(&f.saga, "saga", "", "only those of this saga")
 	offer(cmd, reason, edda.DeadReasons)
 }
 
-func (f *letterFilter) check() error {
+func (f *deadLetterFilter) check() error {
 	if f.reason != "" && !slices.Contains(edda.DeadReasons, f.reason) {
 		return usagef("%q is no reason of a dead letter: want one of %s", f.reason, strings.Join(edda.DeadReasons, ", "))
 	}
 	return nil
 }
 
-// letterPage fetches dead letters after one.
-func (c *client) letterPage(ctx context.Context, f letterFilter, after string, limit int) ([]byte, server.DeadLetterList, error) {
-	q := url.Values{"limit": {strconv.Itoa(limit)}}
-	for name, value := range map[string]string{"after": after, "reason": f.reason, "saga": f.saga} {
-		if value != "" {
-			q.Set(name, value)
-		}
-	}
-	var list server.DeadLetterList
-	raw, err := c.get(ctx, "/v1/deadletters?"+q.Encode(), &list)
-	return raw, list, err
+// query returns a page of the letters that the filter chooses.
+func (f *deadLetterFilter) query(p paging) string {
+	return p.query(map[string]string{"reason": f.reason, "saga": f.saga})
+}
+
+// deadLetterPage fetches a page of dead letters.
+func (c *client) deadLetterPage(ctx context.Context, f deadLetterFilter, p paging) ([]byte, server.DeadLetterList, error) {
+	var found server.DeadLetterList
+	raw, err := c.get(ctx, "/v1/deadletters?"+f.query(p), &found)
+	return raw, found, err
 }
 
 func (c *client) deadLetterList() *cobra.Command {
-	var f letterFilter
-	var after string
-	var limit int
+	var f deadLetterFilter
+	var p paging
 	var all bool
 	cmd := &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "List dead letters, oldest first", Args: args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := errors.Join(page(limit), f.check()); err != nil {
+			if err := errors.Join(page(p.limit), f.check()); err != nil {
 				return err
 			}
 			if all {
-				return c.listAllDead(cmd.Context(), f, after)
+				return c.listAllDead(cmd.Context(), f, p.after)
 			}
-			raw, list, err := c.letterPage(cmd.Context(), f, after, limit)
+			raw, found, err := c.deadLetterPage(cmd.Context(), f, p)
 			if err != nil {
 				return err
 			}
-			return c.printDead(raw, list)
+			defer c.term.more("more", found.Next)
+			return deadLetters().print(c.term, c.output, raw, found.DeadLetters)
 		},
 	}
 	f.register(cmd, "reason")
 	offerBy(cmd, "saga", c.completeSagas)
 	cmd.Flags().BoolVar(&all, "all", false, "all pages")
-	cmd.Flags().StringVar(&after, "after", "", "next page: what --after said at the end of the page before")
-	cmd.Flags().IntVar(&limit, "limit", 100, "at most so many, up to 1000")
+	p.register(cmd, "next page")
 	c.output.register(cmd)
 	return cmd
 }
 
 // listAllDead prints page by page, so that what is held at once stays small; as
 // JSON there is one document a page.
-func (c *client) listAllDead(ctx context.Context, f letterFilter, after string) error {
+func (c *client) listAllDead(ctx context.Context, f deadLetterFilter, after string) error {
 	for {
-		raw, list, err := c.letterPage(ctx, f, after, maxLetterPage)
+		raw, found, err := c.deadLetterPage(ctx, f, paging{after: after, limit: maxPage})
 		if err != nil {
 			return err
 		}
-		after = list.Next
-		list.Next = ""
-		if err := c.printDead(raw, list); err != nil || after == "" {
+		if err := deadLetters().print(c.term, c.output, raw, found.DeadLetters); err != nil || found.Next == "" {
 			return err
 		}
+		after = found.Next
 	}
 }
 
-// maxLetterPage is the most that the server gives at once.
-const maxLetterPage = 1000
-
-func (c *client) printDead(raw []byte, list server.DeadLetterList) error {
-	if c.output == outputJSON {
-		return indented(c.term.out, raw)
+func deadLetters() listing[edda.DeadLetter] {
+	return listing[edda.DeadLetter]{
+		id: func(d edda.DeadLetter) string { return d.ID },
+		columns: []column[edda.DeadLetter]{
+			{"id", func(d edda.DeadLetter) string { return d.ID }},
+			{"reason", func(d edda.DeadLetter) string { return d.Reason }},
+			{"saga", func(d edda.DeadLetter) string { return d.Key.Saga }},
+			{"key", func(d edda.DeadLetter) string { return d.Key.Correlation }},
+			{"event", func(d edda.DeadLetter) string { return inputName(d.Event) }},
+			{"time", func(d edda.DeadLetter) string { return ago(d.Time) }},
+			{"error", shortError},
+		},
 	}
-	var lines [][]string
-	for _, d := range list.DeadLetters {
-		if c.output == outputIDs {
-			fmt.Fprintln(c.term.out, printable(d.ID))
-			continue
-		}
-		lines = append(lines, []string{d.ID, d.Reason, d.Key.Saga, d.Key.Correlation, inputName(d.Event), ago(d.Time), shortError(d)})
-	}
-	if c.output == outputTable {
-		rows(c.term.out, []string{"id", "reason", "saga", "key", "event", "time", "error"}, lines)
-	}
-	if list.Next != "" {
-		fmt.Fprintf(c.term.err, "more: add --after %s\n", list.Next)
-	}
-	return nil
 }
 
 func (c *client) deadLetterShow() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "show ID", Aliases: []string{"describe", "get", "info"}, Short: "Everything about one dead letter, and what to do next", Args: args(cobra.ExactArgs(1)),
-		ValidArgsFunction: first(c.completeLetters),
+		ValidArgsFunction: first(c.completeDeadLetters),
 		RunE: func(cmd *cobra.Command, a []string) error {
 			var d server.DeadLetterView
 			raw, err := c.get(cmd.Context(), "/v1/deadletters/"+segment(a[0]), &d)

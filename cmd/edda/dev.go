@@ -187,7 +187,7 @@ func list(names []string) string {
 
 // welcome says what runs where, and what to try next.
 func (t *terminal) welcome(p *process, l loaded) {
-	url := p.line.Load().embedded.URL()
+	url := p.pipeline.Load().embedded.URL()
 	data, err := filepath.Abs(p.settings.Data)
 	if err != nil {
 		data = p.settings.Data

@@ -22,7 +22,7 @@ move them. Exit code 1 where something contradicts itself.`,
 		Example: "  edda doctor --data /var/lib/edda\n  edda doctor --addr 127.0.0.1:8700 -o json",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			d, err := either(cmd.Context(), v, false, "/admin/doctor", func(ctx context.Context, db *openedStore) (server.Doctor, error) {
-				return db.upkeep.doctor(ctx, v.progress)
+				return db.maintenance.doctor(ctx, v.progress)
 			})
 			if err != nil {
 				return err

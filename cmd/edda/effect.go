@@ -16,6 +16,7 @@ import (
 	"edda/effects/smtpeffect"
 	"edda/effects/sqleffect"
 	"edda/hero/jobeffect"
+	"edda/internal/backoff"
 	"edda/server"
 )
 
@@ -57,7 +58,7 @@ func (p *process) secrets() effects.Secrets {
 	return effects.Secrets{Dir: p.settings.Effects.Secrets}
 }
 
-func (p *process) buildEffects(ctx context.Context, l *line) error {
+func (p *process) buildEffects(ctx context.Context, l *pipeline) error {
 	if err := p.acquireWorker(ctx, l); err != nil {
 		return err
 	}
@@ -70,7 +71,7 @@ func (p *process) buildEffects(ctx context.Context, l *line) error {
 		return edda.Classify(edda.Permanent, "effects.allow: %w", err)
 	}
 	l.providers = map[string]effects.Provider{
-		"http": httpeffect.New(httpeffect.Options{Guard: guard, Tracer: p.tracing.provider()}),
+		"http": httpeffect.New(httpeffect.Options{Guard: guard, Tracer: p.tracing.provider(), Standard: p.settings.Effects.StandardHTTP}),
 		"grpc": grpceffect.New(grpceffect.Options{Guard: guard, TracerProvider: p.tracing.provider()}),
 		"smtp": smtpeffect.New(smtpeffect.Options{Guard: guard}),
 		"sql":  sqleffect.New(sqleffect.Options{Guard: guard}),
@@ -99,14 +100,14 @@ func (p *process) buildEffects(ctx context.Context, l *line) error {
 // sagas put anything new into the outbox. A store that cannot be written is waited for.
 func (p *process) recoverEffects(ctx context.Context) error {
 	for told := false; ; told = true {
-		err := p.line.Load().worker.Recover(ctx)
+		err := p.pipeline.Load().worker.Recover(ctx)
 		if err == nil || ctx.Err() != nil {
 			return err
 		}
 		if !told {
 			p.log.Error("the effects of the run before wait for the store", zap.Error(err))
 		}
-		wait(ctx, joinAgain)
+		_ = backoff.Wait(ctx, joinAgain)
 	}
 }
 
@@ -126,7 +127,7 @@ func (p *process) checkSecrets(list []*effects.Effect) error {
 	return errors.Join(errs...)
 }
 
-func (p *process) swapEffects(l *line, list []*effects.Effect) error {
+func (p *process) swapEffects(l *pipeline, list []*effects.Effect) error {
 	if !p.settings.effects() {
 		return nil
 	}

@@ -32,7 +32,7 @@ by itself once an hour. On a store that a process holds, that process does it.`,
 				}
 			}
 			r, err := either(cmd.Context(), v, true, "/admin/gc?"+q.Encode(), func(ctx context.Context, db *openedStore) (retention.Report, error) {
-				return db.upkeep.collect(ctx, server.Collect{Actor: v.actor(), DryRun: dry, TrustClock: trust}, v.progress)
+				return db.maintenance.collect(ctx, server.Collect{Actor: v.actor(), DryRun: dry, TrustClock: trust}, v.progress)
 			})
 			if err != nil {
 				return err
@@ -76,7 +76,7 @@ milliseconds at the end, and the answer says how long that was. There must be
 room on the disk for what the store really holds, a second time.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := either(cmd.Context(), v, true, "/admin/compact", func(ctx context.Context, db *openedStore) (store.Compaction, error) {
-				return db.upkeep.compact(ctx, v.actor(), v.progress)
+				return db.maintenance.compact(ctx, v.actor(), v.progress)
 			})
 			if err != nil {
 				return err

@@ -18,10 +18,13 @@ import (
 func (t *terminal) graphCommand() *cobra.Command {
 	var format, file, name string
 	c := &cobra.Command{
-		Use: "graph PATH...", Short: "Draw sagas as Mermaid, DOT or SVG",
-		Example: "  edda graph order.yaml\n  edda graph order.yaml --format svg -o order.svg",
+		Use: "graph PATH...", Short: "Draw sagas as Mermaid or DOT",
+		Example: "  edda graph order.yaml\n  edda graph order.yaml --format dot | dot -Tsvg > order.svg",
 		Args:    paths(),
 		RunE: func(_ *cobra.Command, paths []string) error {
+			if format == "svg" {
+				return usagef("--format svg is no more: Graphviz draws it, edda graph … --format dot | dot -Tsvg")
+			}
 			if !slices.Contains(formats(), format) {
 				return usagef("--format %s: want one of %s", format, strings.Join(formats(), ", "))
 			}
@@ -32,14 +35,14 @@ func (t *terminal) graphCommand() *cobra.Command {
 			return t.write(file, draw(graphs, format))
 		},
 	}
-	c.Flags().StringVar(&format, "format", "mermaid", "mermaid, dot or svg")
+	c.Flags().StringVar(&format, "format", "mermaid", "mermaid, or dot for Graphviz")
 	offer(c, "format", formats())
 	c.Flags().StringVarP(&file, "out", "o", "", "file to write; standard output when unsaid")
 	c.Flags().StringVar(&name, "saga", "", "only this saga")
 	return c
 }
 
-func formats() []string { return []string{"mermaid", "dot", "svg"} }
+func formats() []string { return []string{"mermaid", "dot"} }
 
 // graphs draws what can be parsed: a saga that does not compile can still be
 // looked at.
@@ -65,9 +68,6 @@ func (t *terminal) graphs(paths []string, name string) ([]*saga.Graph, error) {
 }
 
 func draw(graphs []*saga.Graph, format string) []byte {
-	if format == "svg" {
-		return svg(graphs)
-	}
 	picture := dot.NewGraph(dot.Directed)
 	if format == "mermaid" {
 		for _, g := range graphs {

@@ -13,16 +13,16 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"edda/hero/mycelium/standin"
-	"edda/internal/door"
+	"edda/internal/httpserver"
 )
 
 // standIn is a network of Mycelium's message API within this process, for
 // development: it is not Mycelium, and reaches nobody else.
 type standIn struct {
-	bus   *standin.Bus
-	doors []*door.Door
-	count *prometheus.CounterVec
-	names map[string]string // of the nodes, by key
+	bus     *standin.Bus
+	servers []*httpserver.Server
+	count   *prometheus.CounterVec
+	names   map[string]string // of the nodes, by key
 }
 
 // standInReads bounds how long a client may take to send its request.
@@ -77,16 +77,16 @@ type standInNode struct{ name, rpc, rest string }
 
 func (s *standIn) serve(addr string, h http.Handler) error {
 	refuse := func(w http.ResponseWriter, status int, detail string) { http.Error(w, detail, status) }
-	h = door.SameHost(door.OwnPages(believing(h), refuse), refuse)
-	d := door.New(addr, h, door.Options{ReadHeaders: standInReads})
-	s.doors = append(s.doors, d)
+	h = httpserver.SameHost(httpserver.OwnPages(believing(h), refuse), refuse)
+	d := httpserver.New(addr, h, httpserver.Options{ReadHeaders: standInReads})
+	s.servers = append(s.servers, d)
 	return d.Listen()
 }
 
 // believing takes every caller for one who is known, so that a pop may wait.
 func believing(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		door.Authenticated(r.Context())
+		httpserver.Authenticated(r.Context())
 		next.ServeHTTP(w, r)
 	})
 }
@@ -95,7 +95,7 @@ func believing(next http.Handler) http.Handler {
 func (s *standIn) Run(ctx context.Context) error {
 	defer s.bus.Close()
 	group, ctx := errgroup.WithContext(ctx)
-	for _, d := range s.doors {
+	for _, d := range s.servers {
 		group.Go(func() error { return d.Run(ctx) })
 	}
 	return group.Wait()
@@ -103,7 +103,7 @@ func (s *standIn) Run(ctx context.Context) error {
 
 // close gives the addresses back where Run never came to.
 func (s *standIn) close() {
-	for _, d := range s.doors {
+	for _, d := range s.servers {
 		_ = d.Close() // the error that it ends with is another
 	}
 	s.bus.Close()

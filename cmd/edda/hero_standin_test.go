@@ -52,7 +52,7 @@ func TestThePagesOfOthersReachNoStandIn(t *testing.T) {
 			if i == 0 && want == 204 {
 				want = 405 // it takes POSTs alone, from whom it answers
 			}
-			r, err := http.NewRequestWithContext(t.Context(), method, "http://"+s.doors[i].Addr()+path, nil)
+			r, err := http.NewRequestWithContext(t.Context(), method, "http://"+s.servers[i].Addr()+path, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -75,7 +75,7 @@ func TestThePagesOfOthersReachNoStandIn(t *testing.T) {
 func TestTheStandInTellsWhoItsNodesAre(t *testing.T) {
 	s := standInAt(t)
 	n := s.node("edda")
-	rpc, rest := jsonrpc.NewClient("http://"+s.doors[0].Addr(), jsonrpc.ClientOptions{}), "http://"+s.doors[1].Addr()+"/api/v1/"
+	rpc, rest := jsonrpc.NewClient("http://"+s.servers[0].Addr(), jsonrpc.ClientOptions{}), "http://"+s.servers[1].Addr()+"/api/v1/"
 	var info map[string]string
 	if err := rpc.Call(t.Context(), "getInfo", nil, &info); err != nil || info["nodePubkey"] != n.Key() || !strings.HasSuffix(info["nodeSubnet"], "::/64") || len(info) != 2 {
 		t.Errorf("getInfo: %v %v", info, err)

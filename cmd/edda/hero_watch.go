@@ -10,6 +10,7 @@ import (
 	"edda/hero"
 	"edda/hero/flow"
 	"edda/hero/jsonrpc"
+	"edda/internal/backoff"
 )
 
 const (
@@ -42,7 +43,9 @@ func (w *flowWatch) once(ctx context.Context) error {
 // follow draws the flow at every change until it has ended, over restarts of the
 // coordinator. The end of ctx ends it without an error.
 func (w *flowWatch) follow(ctx context.Context) error {
-	for pause := watchEvery; ; {
+	trouble := backoff.Exponential{First: 2 * watchEvery, Most: watchPause}
+	for {
+		pause := watchEvery
 		err := w.look(ctx, false)
 		switch {
 		case ctx.Err() != nil:
@@ -50,13 +53,13 @@ func (w *flowWatch) follow(ctx context.Context) error {
 		case err != nil && !w.bears(err):
 			return err
 		case err != nil:
-			pause = min(2*pause, watchPause)
+			pause = trouble.Next()
 		case w.status.Ended():
 			return nil
 		default:
-			pause = watchEvery
+			trouble.Reset()
 		}
-		if !wait(ctx, pause) {
+		if backoff.Wait(ctx, pause) != nil {
 			return nil
 		}
 	}

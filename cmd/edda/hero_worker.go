@@ -16,7 +16,7 @@ import (
 
 	"edda/hero/dispatcher"
 	"edda/hero/script"
-	"edda/internal/door"
+	"edda/internal/httpserver"
 )
 
 // heroWorker is what edda hero worker is told.
@@ -146,7 +146,7 @@ func serveMetrics(addr string, reg *prometheus.Registry, ping func(context.Conte
 		}
 		fmt.Fprintln(rw, "ok")
 	})
-	d := door.New(addr, mux, door.Options{Name: "metrics", Metrics: reg, Write: metricsWrite})
+	d := httpserver.New(addr, mux, httpserver.Options{Name: "metrics", Metrics: reg, Write: metricsWrite})
 	if err := d.Listen(); err != nil {
 		return nil, fmt.Errorf("--metrics: %w", err)
 	}

@@ -11,7 +11,7 @@ import (
 	"edda/hero/runner"
 	"edda/hero/script"
 	"edda/hero/supervisor"
-	"edda/internal/door"
+	"edda/internal/httpserver"
 	"edda/internal/lifecycle"
 )
 
@@ -20,7 +20,7 @@ import (
 type works struct {
 	runner     *runner.Runner
 	supervisor *supervisor.Server
-	door       *door.Door // of the supervisor; nil where it is reached over Mycelium only
+	http       *httpserver.Server // of the supervisor; nil where it is reached over Mycelium only
 	scripts    *script.Host
 }
 
@@ -101,11 +101,11 @@ func (p *process) supervise(w *works, secret string) error {
 	}
 	// At a stop, calls that wait for a job are cut: the job goes on, and whoever
 	// called asks again.
-	w.door = door.New(addr, w.supervisor, door.Options{
+	w.http = httpserver.New(addr, w.supervisor, httpserver.Options{
 		Name: "supervisor", Metrics: p.metrics, Connections: supervisorConnections, Anonymous: supervisorAnonymous, Headers: supervisorHeaders, ReadHeaders: supervisorReads, Idle: supervisorIdle,
 		Log: zap.NewStdLog(p.log.Named("supervisor")),
 	})
-	if err := w.door.Listen(); err != nil {
+	if err := w.http.Listen(); err != nil {
 		return fmt.Errorf("supervisor: %w; choose another hero.supervisor.addr", err)
 	}
 	return nil
@@ -119,8 +119,8 @@ func (w *works) parts() []lifecycle.Part {
 	if w.supervisor != nil {
 		parts = append(parts, lifecycle.Part{Name: "supervisor", Stage: lifecycle.Intake, Run: w.supervisor.Run})
 	}
-	if w.door != nil {
-		parts = append(parts, lifecycle.Part{Name: "supervisor http", Stage: lifecycle.Intake, Run: w.door.Run})
+	if w.http != nil {
+		parts = append(parts, lifecycle.Part{Name: "supervisor http", Stage: lifecycle.Intake, Run: w.http.Run})
 	}
 	return parts
 }

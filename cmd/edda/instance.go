@@ -39,35 +39,34 @@ func (t *terminal) instanceCommand() *cobra.Command {
 }
 
 func (c *client) instanceList() *cobra.Command {
-	var saga, status, after string
-	var limit int
+	var saga, status string
+	var p paging
 	cmd := &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "List instances", Args: args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if status != "" && !slices.Contains(statuses(), status) {
 				return usagef("--status %s: want one of %s", status, strings.Join(statuses(), ", "))
 			}
-			if err := page(limit); err != nil {
+			if err := page(p.limit); err != nil {
 				return err
 			}
-			q := url.Values{}
-			for name, value := range map[string]string{"saga": saga, "status": status, "after": after, "limit": strconv.Itoa(limit)} {
-				if value != "" {
-					q.Set(name, value)
-				}
-			}
-			var list server.InstanceList
-			raw, err := c.get(cmd.Context(), "/v1/instances?"+q.Encode(), &list)
+			var found server.InstanceList
+			raw, err := c.get(cmd.Context(), "/v1/instances?"+p.query(map[string]string{"saga": saga, "status": status}), &found)
 			if err != nil {
 				return err
 			}
-			return c.printList(raw, list)
+			for _, b := range found.Behind {
+				if c.output != outputJSON {
+					fmt.Fprintln(c.term.err, behindLine(b))
+				}
+			}
+			defer c.term.more("more", found.Next)
+			return instances().print(c.term, c.output, raw, found.Instances)
 		},
 	}
 	cmd.Flags().StringVar(&saga, "saga", "", "only this saga")
 	cmd.Flags().StringVar(&status, "status", "", "only running, undoing, stuck, done, failed, undone, or held by a poison event")
-	cmd.Flags().StringVar(&after, "after", "", "next page: what --after said at the end of the page before")
-	cmd.Flags().IntVar(&limit, "limit", 100, "at most so many, up to 1000")
+	p.register(cmd, "next page")
 	offer(cmd, "status", statuses())
 	offerBy(cmd, "saga", c.completeSagas)
 	c.output.register(cmd)
@@ -78,36 +77,18 @@ func statuses() []string {
 	return []string{"running", "undoing", "stuck", "done", "failed", "undone", "held"}
 }
 
-// page checks how many are asked for at once.
-func page(limit int) error {
-	if limit < 1 || limit > 1000 {
-		return usagef("--limit %d: want 1 to 1000", limit)
+func instances() listing[server.InstanceSummary] {
+	return listing[server.InstanceSummary]{
+		id: func(i server.InstanceSummary) string { return i.Saga + " " + i.Key },
+		columns: []column[server.InstanceSummary]{
+			{"saga", func(i server.InstanceSummary) string { return i.Saga }},
+			{"key", func(i server.InstanceSummary) string { return i.Key }},
+			{"status", func(i server.InstanceSummary) string { return string(i.Status) }},
+			{"version", func(i server.InstanceSummary) string { return i.VersionName }},
+			{"updated", func(i server.InstanceSummary) string { return ago(i.Updated) }},
+			{"remark", func(i server.InstanceSummary) string { return brief(remark(i)) }},
+		},
 	}
-	return nil
-}
-
-func (c *client) printList(raw []byte, list server.InstanceList) error {
-	if c.output == outputJSON {
-		return indented(c.term.out, raw)
-	}
-	for _, b := range list.Behind {
-		fmt.Fprintln(c.term.err, behindLine(b))
-	}
-	var lines [][]string
-	for _, i := range list.Instances {
-		if c.output == outputIDs {
-			fmt.Fprintln(c.term.out, printable(i.Saga+" "+i.Key))
-			continue
-		}
-		lines = append(lines, []string{i.Saga, i.Key, string(i.Status), i.VersionName, ago(i.Updated), brief(remark(i))})
-	}
-	if c.output == outputTable {
-		rows(c.term.out, []string{"saga", "key", "status", "version", "updated", "remark"}, lines)
-	}
-	if list.Next != "" {
-		fmt.Fprintf(c.term.err, "more: add --after %s\n", list.Next)
-	}
-	return nil
 }
 
 // behindLine says how far a saga is behind the streams.
@@ -209,17 +190,16 @@ func instancePath(a []string) string {
 }
 
 func (c *client) instanceHistory() *cobra.Command {
-	var limit int
-	var after string
+	var p paging
 	cmd := &cobra.Command{
 		Use: "history SAGA KEY", Short: "What became of its events, newest first",
 		Args: args(cobra.ExactArgs(2)), ValidArgsFunction: c.completeInstance,
 		RunE: func(cmd *cobra.Command, a []string) error {
-			if err := page(limit); err != nil {
+			if err := page(p.limit); err != nil {
 				return err
 			}
 			var view server.HistoryView
-			raw, err := c.get(cmd.Context(), instancePath(a)+"/history?limit="+strconv.Itoa(limit)+"&after="+url.QueryEscape(after), &view)
+			raw, err := c.get(cmd.Context(), instancePath(a)+"/history?"+p.query(nil), &view)
 			if err != nil {
 				return err
 			}
@@ -227,14 +207,11 @@ func (c *client) instanceHistory() *cobra.Command {
 				return indented(c.term.out, raw)
 			}
 			printHistory(c.term.out, view.History)
-			if view.Next != "" {
-				fmt.Fprintf(c.term.err, "older: add --after %s\n", view.Next)
-			}
+			c.term.more("older", view.Next)
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&after, "after", "", "older ones: what --after said at the end of the page before")
-	cmd.Flags().IntVar(&limit, "limit", 100, "at most so many, up to 1000")
+	p.register(cmd, "older ones")
 	c.output.register(cmd)
 	return cmd
 }
@@ -368,19 +345,25 @@ func (c *client) act(ctx context.Context, path string, body []byte) error {
 	if err != nil {
 		return err
 	}
-	if c.output == outputJSON {
-		return indented(c.term.out, raw)
-	}
 	var view server.ActView
 	if err := json.Unmarshal(raw, &view); err != nil {
 		return fmt.Errorf("decode the answer: %w", err)
 	}
-	if c.output == outputIDs {
-		fmt.Fprintln(c.term.out, view.ID)
+	return c.acted(raw, view.ID, fmt.Sprintf("%s; now %s", view.Fate, view.Status), view.Outputs)
+}
+
+// acted prints what a command did, in the form that -o asks for: the server's answer, the
+// id of what it made or acted on, or a line and the work that came out.
+func (c *client) acted(raw []byte, id, line string, outputs []edda.Output) error {
+	switch c.output {
+	case outputJSON:
+		return indented(c.term.out, raw)
+	case outputIDs:
+		fmt.Fprintln(c.term.out, printable(id))
 		return nil
 	}
-	fmt.Fprintln(c.term.out, strings.TrimSpace(fmt.Sprintf("%s; now %s", view.Fate, view.Status)))
-	for _, o := range view.Outputs {
+	fmt.Fprintln(c.term.out, printable(line))
+	for _, o := range outputs {
 		fmt.Fprintln(c.term.out, "  "+printable(outputLine(o)))
 	}
 	return nil

@@ -72,7 +72,7 @@ func (c effectsConfig) validate() error {
 }
 
 // openLedger is nil where the store is the ledger.
-func (p *process) openLedger(ctx context.Context, l *line) (effects.Ledger, error) {
+func (p *process) openLedger(ctx context.Context, l *pipeline) (effects.Ledger, error) {
 	p.checkRetention(l)
 	if p.settings.ledger() == ledgerLocal {
 		return nil, nil
@@ -149,7 +149,7 @@ func (p *process) lockedFile() string {
 }
 
 // checkRetention warns where a command may outlive its claim.
-func (p *process) checkRetention(l *line) {
+func (p *process) checkRetention(l *pipeline) {
 	for _, d := range l.durable {
 		if d.Stream == stream.WorkflowCommands && (d.Age == 0 || d.Age > p.settings.Effects.Retention) && !l.warned {
 			l.warned = true
@@ -161,7 +161,7 @@ func (p *process) checkRetention(l *line) {
 
 // acquireWorker takes the lease that keeps a second effect worker from the same
 // commands where not both share their ledger.
-func (p *process) acquireWorker(ctx context.Context, l *line) error {
+func (p *process) acquireWorker(ctx context.Context, l *pipeline) error {
 	if l.workerLease != nil {
 		return l.workerLease.Renew(ctx) // taken by an attempt that failed later
 	}

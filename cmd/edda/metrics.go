@@ -96,13 +96,6 @@ func leaseGauge(of string, lease *stream.Lease) prometheus.Collector {
 	}, func() float64 { return max(0, lease.Fence().Left().Seconds()) })
 }
 
-// mappedGauge shows how much of files counts as the process's memory.
-func mappedGauge() prometheus.Collector {
-	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "edda_store_mapped_bytes", Help: "Bytes of files that are mapped and in memory, most of them the store's.",
-	}, func() float64 { return float64(store.Mapped()) })
-}
-
 // strayCounter shows what the streams have that is nobody's message.
 func strayCounter(s *stream.Strays) prometheus.Collector {
 	return prometheus.NewCounterFunc(prometheus.CounterOpts{

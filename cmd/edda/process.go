@@ -27,25 +27,25 @@ import (
 	"edda/stream"
 )
 
-// settings are everything a process is told.
+// settings are the configuration of a process and what its command adds.
 type settings struct {
 	config
-	// dev: one folder, an embedded NATS, a default tenant, manifests that may
-	// change their text under one version, effects that may call loopback.
+	// dev means edda dev: one folder, an embedded NATS, a default tenant, versions whose
+	// text may change, effects that may call loopback.
 	dev      bool
-	here     bool   // nobody named manifests: those of the folder that edda dev was started in
+	here     bool   // manifests come from the folder in which edda dev was started
 	natsAddr string // where the embedded NATS listens
-	// syncStreams makes the embedded NATS sync each message by itself, which
-	// costs a disk's write each; without it, it syncs every five seconds.
+	// syncStreams has the embedded NATS sync each message, which costs one disk write
+	// per message. Without it the server syncs every five seconds.
 	syncStreams bool
-	// standIn makes a stand-in for Mycelium within this process.
+	// standIn starts a stand-in for Mycelium in this process.
 	standIn bool
 	env     func(name string) string
-	// reread reads the configuration again for a reload; nil where there is none.
+	// reread reads the configuration again for a reload; nil without a configuration.
 	reread func() (config, error)
 }
 
-// tenant is meant where a call names none.
+// tenant is the default tenant of a call.
 func (s settings) tenant() string {
 	if s.dev && s.Tenancy.Enabled {
 		return devTenant
@@ -56,58 +56,58 @@ func (s settings) tenant() string {
 // devTenant is the tenant of edda dev and edda send unless told otherwise.
 const devTenant = "default"
 
-// process is one running Edda: it holds everything and knows how it goes together.
+// process is one running Edda. It holds all parts and wires them together.
 type process struct {
 	settings settings
 	log      *zap.Logger
 	metrics  *prometheus.Registry
 	started  time.Time
-	run      string // tells this start from all others
+	run      string // id of this start
 	db       *store.DB
-	restored bool // the store is a backup that has still to catch up
+	restored bool // the store was restored from a backup and has not caught up
 	server   *server.Server
 	guards   guards
 	group    *lifecycle.Group
 	tracing  tracing
-	pulse    *pulse
-	// letters keeps two acts on one dead letter from both looking first.
-	letters     sync.Mutex
+	liveness *liveness
+	// deadLetters serializes the commands on dead letters without an instance.
+	deadLetters sync.Mutex
 	quarantine  *quarantine
 	strays      *stream.Strays
-	resumed     *prometheus.CounterVec      // times that a stream had lost its handled end
-	remade      prometheus.Counter          // times that the shared ledger was lost and made again
+	resumed     *prometheus.CounterVec      // how often a stream had lost a handled suffix
+	remade      prometheus.Counter          // how often the shared ledger was lost and created again
 	republished prometheus.Counter          // messages that the server had lost
 	synced      atomic.Bool                 // the server syncs before it acknowledges
-	tail        atomic.Pointer[stream.Tail] // nil: it is not known yet what was published last
-	// redis is nil where nothing talks to it; embeddedRedis is edda dev's own.
+	tail        atomic.Pointer[stream.Tail] // own tail; nil until it is known
+	// redis is nil if nothing uses Redis. embeddedRedis is the one of edda dev.
 	redis         *redisdb.DB
 	embeddedRedis *embeddedRedis
 	hero          heroSide
-	upkeep        *upkeep
-	// line is what works on the streams; nil until JetStream was reached.
-	line   atomic.Pointer[line]
-	joined chan struct{}         // closed once there is a line
-	apart  atomic.Pointer[error] // why there is none yet; nil until it was tried
-	// announce, where set, is told once the line works.
+	maintenance   *maintenance
+	// pipeline is nil until JetStream is reached.
+	pipeline atomic.Pointer[pipeline]
+	joined   chan struct{}         // closed when pipeline is set
+	apart    atomic.Pointer[error] // last error of join; nil before the first attempt
+	// announce may be nil. It is called when all parts have started.
 	announce func()
 
-	draining atomic.Bool // a caller asked for the stop; the audit has it once
+	draining atomic.Bool // a caller asked for the stop; it is audited once
 
-	hearing  atomic.Pointer[saga.Set]        // says which facts are heard
-	versions atomic.Pointer[map[text]string] // the names of texts that have one of their own
+	loaded   atomic.Pointer[saga.Set]        // set, for those who do not hold reloading
+	versions atomic.Pointer[map[text]string] // names of the texts that are not the first of their version
 
-	said []string // which sagas are caught up since the start; set before the line works
+	said []string // which sagas catch up since the start; set before the pipeline starts
 
 	serving sync.RWMutex // guards tenants
 	tenants stream.Tenants
 
-	reloading sync.Mutex // one reload at a time; guards what follows
+	reloading sync.Mutex // one reload at a time; guards the fields below
 	set       *saga.Set
 	effects   []*effects.Effect
 }
 
-// newProcess opens what must be had before anything starts: the address, the
-// folder and the file. Nothing runs yet, and manifests are known to compile.
+// newProcess acquires what every part needs: the address, the folder and the store. It
+// starts nothing. The manifests in l must have compiled.
 func newProcess(s settings, l loaded, log *zap.Logger) (*process, error) {
 	p := &process{settings: s, log: log, metrics: prometheus.NewRegistry(), started: time.Now(), run: ulid.Make().String(), effects: l.effects, joined: make(chan struct{})}
 	p.metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -126,12 +126,12 @@ func newProcess(s settings, l loaded, log *zap.Logger) (*process, error) {
 	if err := p.open(); err != nil {
 		return nil, errors.Join(err, p.server.Close())
 	}
-	if err := errors.Join(p.openRedis(), p.buildHero(), p.buildUpkeep()); err != nil {
+	if err := errors.Join(p.openRedis(), p.buildHero(), p.buildMaintenance()); err != nil {
 		return nil, errors.Join(err, p.server.Close(), p.db.Close())
 	}
-	p.metrics.MustRegister(&instanceCollector{p.db}, &queueCollector{p.db, s.Dead.MaxBytes}, &parkedCollector{p.db, s.Parked.Max}, mappedGauge())
+	p.metrics.MustRegister(&instanceCollector{p.db}, &queueCollector{p.db, s.Dead.MaxBytes}, &parkedCollector{p.db, s.Parked.Max})
 	p.metrics.MustRegister(writtenCounters(p.db)...)
-	p.pulse = newPulse(p.loops()...)
+	p.liveness = newLiveness(p.loops()...)
 	p.group = lifecycle.New(lifecycle.Options{Stopped: p.partStopped}, p.parts(l)...)
 	return p, nil
 }
@@ -146,7 +146,7 @@ func (p *process) listen() error {
 		Tokens:   p.guards.tokens, Certificates: p.guards.certificates, TLSEnds: p.settings.TLS.Elsewhere,
 		Addr: p.settings.Addr, ProbeAddr: p.settings.ProbeAddr, Build: build(), Log: p.log, Metrics: p.metrics,
 		Tenant: p.settings.tenant(), NoTenancy: !p.settings.Tenancy.Enabled,
-		Process: p, Instances: p, DeadLetters: p, Inbox: p, Records: p, Upkeep: p, Replays: p.replaysServed(),
+		Process: p, Instances: p, DeadLetters: p, Inbox: p, Records: p, Maintenance: p, Replays: p.replaysServed(),
 	})
 	if err != nil {
 		return &usageError{p.settings.callersVariable(err)}
@@ -161,8 +161,8 @@ func (p *process) listen() error {
 	return nil
 }
 
-// callersVariable says, where the address to listen on is a URL that came from
-// EDDA_ADDR, that the variable names no server to call.
+// callersVariable explains an error if EDDA_ADDR holds a URL: the variable names the
+// address to listen on, not the server to call.
 func (s settings) callersVariable(err error) error {
 	if addr := s.env(envAddr); addr != s.Addr || !strings.Contains(addr, "://") {
 		return err
@@ -170,8 +170,8 @@ func (s settings) callersVariable(err error) error {
 	return fmt.Errorf("%s=%s: it says where edda run and edda dev listen, as host:port; the server that commands call is named by %s", envAddr, s.Addr, envURL)
 }
 
-// addrVariables names the variables that the addresses come from, which whoever
-// gave no flag would look for in vain. edda dev reads the first alone.
+// addrVariables names the variables that set the addresses, because a user without a flag
+// does not know them. edda dev reads only EDDA_ADDR.
 func (s settings) addrVariables() (out string) {
 	for _, v := range []struct{ key, addr string }{{"addr", s.Addr}, {"probe_addr", s.ProbeAddr}} {
 		if name := envName(v.key); (!s.dev || v.key == "addr") && v.addr != "" && s.env(name) == v.addr {
@@ -181,7 +181,7 @@ func (s settings) addrVariables() (out string) {
 	return out
 }
 
-// open creates the folder and opens the store, which one process owns.
+// open creates the folder and opens the store. Only one process can hold a store.
 func (p *process) open() error {
 	if err := os.MkdirAll(p.settings.Data, 0o750); err != nil {
 		return fmt.Errorf("data folder: %w; choose another --data", err)
@@ -201,8 +201,8 @@ func (p *process) open() error {
 	return p.findRestored()
 }
 
-// servesAlone refuses to work for others on a store that has one tenant's rows:
-// their instances would begin a second time, without their past.
+// servesAlone refuses other tenants on a store restored from one tenant's backup, because
+// their instances would start a second time without their history.
 func servesAlone(db *store.DB, tenants []string) error {
 	of := db.Tenant()
 	if of == "" || slices.Equal(tenants, []string{of}) {
@@ -211,16 +211,15 @@ func servesAlone(db *store.DB, tenants []string) error {
 	return edda.Classify(edda.Permanent, "this store was restored from a backup of the tenant %s and has nothing of others: run it with tenants: [%s] (--tenants %s), or name another --data", of, of, of)
 }
 
-// parts lists what runs. Each stage starts once the later ones are ready, so
-// that Run of a part finds what those before it have made.
+// parts lists the parts of the process. A stage starts when the stages that stop after it
+// are ready, so that a part can use what they have made.
 func (p *process) parts(l loaded) []lifecycle.Part {
 	parts := []lifecycle.Part{
 		{Name: "http", Stage: lifecycle.HTTP, Run: p.server.Run},
 		{Name: "store", Stage: lifecycle.Store, Run: p.db.Run, Close: p.closeStore,
 			Ready: func(context.Context) error { return p.adopt(l) }},
-		{Name: "mapped pages", Stage: lifecycle.Connections, Run: p.db.Trim},
-		{Name: "pulse", Stage: lifecycle.Connections, Run: p.pulse.Run},
-		{Name: "upkeep", Stage: lifecycle.Connections, Run: p.upkeep.Run},
+		{Name: "pulse", Stage: lifecycle.Connections, Run: p.liveness.Run},
+		{Name: "upkeep", Stage: lifecycle.Connections, Run: p.maintenance.Run},
 	}
 	if p.settings.streams() {
 		parts = append(parts, lifecycle.Part{Name: "nats", Stage: lifecycle.Connections, Run: p.holdConnection, Ready: p.join},
@@ -236,22 +235,22 @@ func (p *process) parts(l loaded) []lifecycle.Part {
 	if p.settings.effects() {
 		parts = append(parts, lifecycle.Part{Name: "effects", Stage: lifecycle.InFlight,
 			Ready: p.recoverEffects,
-			Run:   func(ctx context.Context) error { return p.line.Load().worker.Run(ctx) }})
+			Run:   func(ctx context.Context) error { return p.pipeline.Load().worker.Run(ctx) }})
 	}
 	if p.settings.handoff() {
 		parts = append(parts, lifecycle.Part{Name: "handoff", Stage: lifecycle.Flush,
-			Run:    func(ctx context.Context) error { return p.line.Load().handoff.Run(ctx) },
-			Finish: func(ctx context.Context) error { return p.line.Load().handoff.Flush(ctx) }})
+			Run:    func(ctx context.Context) error { return p.pipeline.Load().handoff.Run(ctx) },
+			Finish: func(ctx context.Context) error { return p.pipeline.Load().handoff.Flush(ctx) }})
 	}
 	return append(parts, lifecycle.Part{Name: "start", Stage: lifecycle.Intake, Run: p.announced})
 }
 
-// watchStreams looks at the streams once they are reached.
+// watchStreams watches the streams when JetStream is reached.
 func (p *process) watchStreams(ctx context.Context) error {
 	select {
 	case <-p.joined:
-		p.metrics.MustRegister(&streamCollector{p.line.Load().watch})
-		return p.line.Load().watch.Run(ctx)
+		p.metrics.MustRegister(&streamCollector{p.pipeline.Load().watch})
+		return p.pipeline.Load().watch.Run(ctx)
 	case <-ctx.Done():
 		return nil
 	}
@@ -260,19 +259,19 @@ func (p *process) watchStreams(ctx context.Context) error {
 func (p *process) sagaParts() []lifecycle.Part {
 	return []lifecycle.Part{
 		{Name: "outbox", Stage: lifecycle.Flush,
-			Run:    func(ctx context.Context) error { return p.line.Load().relay.Run(ctx) },
+			Run:    func(ctx context.Context) error { return p.pipeline.Load().relay.Run(ctx) },
 			Finish: p.flush},
 		{Name: "source", Stage: lifecycle.InFlight,
-			Run: func(ctx context.Context) error { return p.line.Load().source.Run(ctx) }},
+			Run: func(ctx context.Context) error { return p.pipeline.Load().source.Run(ctx) }},
 		{Name: "engine", Stage: lifecycle.Intake,
-			Run:    func(ctx context.Context) error { return p.line.Load().engine.Run(ctx) },
-			Finish: func(ctx context.Context) error { return p.line.Load().engine.Drain(ctx) }},
+			Run:    func(ctx context.Context) error { return p.pipeline.Load().engine.Run(ctx) },
+			Finish: func(ctx context.Context) error { return p.pipeline.Load().engine.Drain(ctx) }},
 		{Name: "scheduler", Stage: lifecycle.Intake, Run: p.schedule},
-		{Name: "replay", Stage: lifecycle.Intake, Run: func(ctx context.Context) error { return p.line.Load().replayer.Run(ctx) }},
+		{Name: "replay", Stage: lifecycle.Intake, Run: func(ctx context.Context) error { return p.pipeline.Load().replayer.Run(ctx) }},
 	}
 }
 
-// announced says that everything was started.
+// announced announces that all parts have started.
 func (p *process) announced(ctx context.Context) error {
 	if cut := p.db.CutLog(); cut != "" {
 		p.audited(ctx, server.Actor{By: "edda"}, "open", cut)
@@ -284,32 +283,32 @@ func (p *process) announced(ctx context.Context) error {
 	return nil
 }
 
-// schedule runs the scheduler. It ends by itself when the engine takes no
-// more, which is no failure of its own.
+// schedule runs the scheduler. The scheduler returns when the engine stops taking inputs;
+// that is no failure, so schedule then waits for ctx.
 func (p *process) schedule(ctx context.Context) error {
-	if err := p.line.Load().scheduler.Run(ctx); err != nil {
+	if err := p.pipeline.Load().scheduler.Run(ctx); err != nil {
 		return err
 	}
 	<-ctx.Done()
 	return nil
 }
 
-// outboxWithin is less than its stage may take: the relay needs the rest to end.
+// outboxWithin is less than the limit of the stage, because the relay needs time to end.
 const outboxWithin = 4 * time.Second
 
-// flush carries out what can be; what a dead destination does not take stays
-// in the outbox, which is no failure of a stop.
+// flush delivers the outbox. Work that a destination does not accept stays in the outbox
+// until the next start; that is no failure of the stop.
 func (p *process) flush(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, outboxWithin)
 	defer cancel()
-	if err := p.line.Load().relay.Flush(ctx); err != nil {
+	if err := p.pipeline.Load().relay.Flush(ctx); err != nil {
 		rows, _ := p.db.OutboxSize()
 		p.log.Warn("work stays in the outbox until the next start", zap.Int("rows", rows), zap.Error(err))
 	}
 	return nil
 }
 
-// Run runs the process until ctx ends, a drain, or a failure.
+// Run runs the process until ctx ends, a drain begins or a part fails.
 func (p *process) Run(ctx context.Context) error {
 	defer p.tracing.close(p.log)
 	return p.group.Run(ctx)

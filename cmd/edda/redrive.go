@@ -20,23 +20,23 @@ const (
 	maxRedrives     = 1_000_000
 )
 
-// manyLetters is what an act with --all is told.
-type manyLetters struct {
-	letterFilter
+// deadLetterBatch is what an act with --all is told.
+type deadLetterBatch struct {
+	deadLetterFilter
 	all   bool
 	most  int
 	after string
 }
 
-func (m *manyLetters) register(c *client, cmd *cobra.Command) {
-	m.letterFilter.register(cmd, "reason-of")
+func (m *deadLetterBatch) register(c *client, cmd *cobra.Command) {
+	m.deadLetterFilter.register(cmd, "reason-of")
 	offerBy(cmd, "saga", c.completeSagas)
 	cmd.Flags().BoolVar(&m.all, "all", false, "all dead letters, or those that --saga and --reason-of choose")
 	cmd.Flags().IntVar(&m.most, "max", defaultRedrives, "with --all: at most so many")
 	cmd.Flags().StringVar(&m.after, "after", "", "with --all: where to go on, as a run that ended early said")
 }
 
-func (m *manyLetters) check(a []string) error {
+func (m *deadLetterBatch) check(a []string) error {
 	switch {
 	case m.all == (len(a) == 1):
 		return usagef("name one dead letter, or say --all; edda deadletter list shows them")
@@ -45,12 +45,12 @@ func (m *manyLetters) check(a []string) error {
 	case m.most < 1 || m.most > maxRedrives:
 		return usagef("--max %d: want 1 to %d", m.most, maxRedrives)
 	}
-	return m.letterFilter.check()
+	return m.deadLetterFilter.check()
 }
 
 // redriving is what edda deadletter redrive is told.
 type redriving struct {
-	manyLetters
+	deadLetterBatch
 	data string
 }
 
@@ -61,7 +61,7 @@ func (c *client) redriveCommand() *cobra.Command {
 		Example: `  edda deadletter redrive 0191… --why "manifest mended"
   edda deadletter redrive 0191… --data '{"amount": 7}' --why "amount was missing"
   edda deadletter redrive --all --saga order --reason-of poison --why "version 4 is out"`,
-		Args: args(cobra.MaximumNArgs(1)), ValidArgsFunction: first(c.completeLetters),
+		Args: args(cobra.MaximumNArgs(1)), ValidArgsFunction: first(c.completeDeadLetters),
 		RunE: func(cmd *cobra.Command, a []string) error {
 			if err := r.check(c, a); err != nil {
 				return err
@@ -75,13 +75,13 @@ func (c *client) redriveCommand() *cobra.Command {
 				return err
 			}
 			if r.all {
-				return c.actOnAll(cmd.Context(), edda.VerbRedrive, r.manyLetters)
+				return c.commandAll(cmd.Context(), edda.VerbRedrive, r.deadLetterBatch)
 			}
-			view, raw, err := c.letterAct(cmd.Context(), a[0], edda.VerbRedrive, body)
+			view, raw, err := c.commandDeadLetter(cmd.Context(), a[0], edda.VerbRedrive, body)
 			if err != nil {
 				return err
 			}
-			return c.printLetterAct(view, raw)
+			return c.printDeadLetterResult(view, raw)
 		},
 	}
 	r.register(c, cmd)
@@ -92,7 +92,7 @@ func (c *client) redriveCommand() *cobra.Command {
 }
 
 func (r *redriving) check(c *client, a []string) error {
-	if err := r.manyLetters.check(a); err != nil {
+	if err := r.deadLetterBatch.check(a); err != nil {
 		return err
 	}
 	if r.all && r.data != "" {
@@ -102,9 +102,9 @@ func (r *redriving) check(c *client, a []string) error {
 }
 
 func (c *client) giveUpCommand(verb, short string) *cobra.Command {
-	var m manyLetters
+	var m deadLetterBatch
 	cmd := &cobra.Command{
-		Use: verb + " ID | --all", Short: short, Args: args(cobra.MaximumNArgs(1)), ValidArgsFunction: first(c.completeLetters),
+		Use: verb + " ID | --all", Short: short, Args: args(cobra.MaximumNArgs(1)), ValidArgsFunction: first(c.completeDeadLetters),
 		RunE: func(cmd *cobra.Command, a []string) error {
 			if err := errors.Join(m.check(a), c.reasoned(verb)); err != nil {
 				return err
@@ -113,13 +113,13 @@ func (c *client) giveUpCommand(verb, short string) *cobra.Command {
 				if err := c.sure(true, verb+" --all"); err != nil {
 					return err
 				}
-				return c.actOnAll(cmd.Context(), verb, m)
+				return c.commandAll(cmd.Context(), verb, m)
 			}
-			view, raw, err := c.letterAct(cmd.Context(), a[0], verb, nil)
+			view, raw, err := c.commandDeadLetter(cmd.Context(), a[0], verb, nil)
 			if err != nil {
 				return err
 			}
-			return c.printLetterAct(view, raw)
+			return c.printDeadLetterResult(view, raw)
 		},
 	}
 	m.register(c, cmd)
@@ -129,7 +129,7 @@ func (c *client) giveUpCommand(verb, short string) *cobra.Command {
 	return cmd
 }
 
-func (c *client) letterAct(ctx context.Context, id, verb string, data json.RawMessage) (server.LetterActView, []byte, error) {
+func (c *client) commandDeadLetter(ctx context.Context, id, verb string, data json.RawMessage) (server.LetterActView, []byte, error) {
 	body, err := json.Marshal(struct {
 		Why  string          `json:"why"`
 		Data json.RawMessage `json:"data,omitempty"`
@@ -148,14 +148,7 @@ func (c *client) letterAct(ctx context.Context, id, verb string, data json.RawMe
 	return view, raw, nil
 }
 
-func (c *client) printLetterAct(v server.LetterActView, raw []byte) error {
-	switch c.output {
-	case outputJSON:
-		return indented(c.term.out, raw)
-	case outputIDs:
-		fmt.Fprintln(c.term.out, v.DeadLetter)
-		return nil
-	}
+func (c *client) printDeadLetterResult(v server.LetterActView, raw []byte) error {
 	line := v.Fate
 	if v.Where != "" {
 		line += " to " + v.Where
@@ -166,11 +159,10 @@ func (c *client) printLetterAct(v server.LetterActView, raw []byte) error {
 	if v.Status != "" {
 		line += "; now " + string(v.Status)
 	}
-	fmt.Fprintln(c.term.out, printable(line))
-	for _, o := range v.Outputs {
-		fmt.Fprintln(c.term.out, "  "+printable(outputLine(o)))
+	if err := c.acted(raw, v.DeadLetter, line, v.Outputs); err != nil {
+		return err
 	}
-	if v.Next != "" {
+	if v.Next != "" && c.output == outputTable {
 		fmt.Fprintf(c.term.err, "the key is held again, by dead letter %s\n", printable(v.Next))
 	}
 	return nil

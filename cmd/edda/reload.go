@@ -50,9 +50,9 @@ func (p *process) reload(ctx context.Context, who server.Actor, check testCheck)
 
 // reloadManifests changes everything or, where there are errors, nothing.
 func (p *process) reloadManifests(ctx context.Context, check testCheck) (manifests.Problems, error) {
-	line := p.line.Load()
-	if line == nil {
-		return nil, errNoLine
+	pipe := p.pipeline.Load()
+	if pipe == nil {
+		return nil, errNoPipeline
 	}
 	c, l, err := p.read()
 	if err != nil || l.problems.Failed() {
@@ -62,17 +62,17 @@ func (p *process) reloadManifests(ctx context.Context, check testCheck) (manifes
 	if l.problems = append(tests, l.problems...); err != nil || l.problems.Failed() {
 		return l.problems, err
 	}
-	if err := p.reserve(ctx, line, c.Tenants, l.effects); err != nil {
+	if err := p.reserve(ctx, pipe, c.Tenants, l.effects); err != nil {
 		if !errors.Is(err, edda.Permanent) {
 			return l.problems, err
 		}
 		return append(l.problems, manifests.Problem{Message: err.Error()}), nil
 	}
-	problems, err := p.swap(ctx, line, c, l)
+	problems, err := p.swap(ctx, pipe, c, l)
 	if err != nil || problems.Failed() {
-		return problems, errors.Join(err, p.giveBack(ctx, line, c.Tenants, l.effects))
+		return problems, errors.Join(err, p.giveBack(ctx, pipe, c.Tenants, l.effects))
 	}
-	p.move(line, c.Tenants)
+	p.move(pipe, c.Tenants)
 	p.log.Info("manifests reloaded", zap.Int("sagas", len(l.programs)))
 	return problems, nil
 }
@@ -116,7 +116,7 @@ func (p *process) reread() (config, manifests.Problems) {
 
 // swap puts the manifests in place; problems are all there are, warnings too.
 // What can be refused comes first, so that nothing has changed then.
-func (p *process) swap(ctx context.Context, line *line, c config, l loaded) (manifests.Problems, error) {
+func (p *process) swap(ctx context.Context, pipe *pipeline, c config, l loaded) (manifests.Problems, error) {
 	var set *saga.Set
 	if p.settings.sagas() {
 		next, problems, err := p.prepare(ctx, l)
@@ -125,22 +125,22 @@ func (p *process) swap(ctx context.Context, line *line, c config, l loaded) (man
 		}
 		set = next
 	}
-	begin, err := p.beginNow(ctx, line, set)
+	begin, err := p.beginNow(ctx, pipe, set)
 	if err != nil {
 		return l.problems, err
 	}
-	if err := p.swapEffects(line, l.effects); err != nil {
+	if err := p.swapEffects(pipe, l.effects); err != nil {
 		return l.problems, err
 	}
 	p.settings.Manifests = c.Manifests
 	if set == nil {
 		return l.problems, nil
 	}
-	return append(l.problems, begin.problems()...), p.swapSagas(ctx, line, set, begin, c.Tenants)
+	return append(l.problems, begin.problems()...), p.swapSagas(ctx, pipe, set, begin, c.Tenants)
 }
 
 // beginNow finds where the sagas of a set begin, beside those that run.
-func (p *process) beginNow(ctx context.Context, line *line, set *saga.Set) (beginning, error) {
+func (p *process) beginNow(ctx context.Context, pipe *pipeline, set *saga.Set) (beginning, error) {
 	if set == nil {
 		return beginning{}, nil
 	}
@@ -148,14 +148,14 @@ func (p *process) beginNow(ctx context.Context, line *line, set *saga.Set) (begi
 	if err != nil {
 		return beginning{}, fmt.Errorf("read the positions: %w", err)
 	}
-	return p.begin(ctx, line, set, held)
+	return p.begin(ctx, pipe, set, held)
 }
 
 // swapSagas does not end with the call that asked for it: it would not know
 // whether the engine has the new set. It fails only where the process stops.
-func (p *process) swapSagas(ctx context.Context, line *line, set *saga.Set, begin beginning, tenants stream.Tenants) error {
+func (p *process) swapSagas(ctx context.Context, pipe *pipeline, set *saga.Set, begin beginning, tenants stream.Tenants) error {
 	ctx = context.WithoutCancel(ctx)
-	p.hearing.Store(set) // first: a fact that the new set hears is left out no more
+	p.loaded.Store(set)
 	if begin.begun != nil {
 		if err := p.db.Commit(ctx, begin.change()); err != nil {
 			return fmt.Errorf("write where sagas begin: %w", err)
@@ -163,10 +163,10 @@ func (p *process) swapSagas(ctx context.Context, line *line, set *saga.Set, begi
 		// gofail: var sagaBegun struct{}
 		begin.tell(p.log)
 	}
-	if err := line.engine.Swap(ctx, p.deciders(set), begin.positions...); err != nil {
+	if err := pipe.engine.Swap(ctx, p.deciders(set), begin.positions...); err != nil {
 		return fmt.Errorf("swap sagas: %w", err)
 	}
-	line.scheduler.Swap(scheduled{set, tenants, p.settings.tenant()})
+	pipe.scheduler.Swap(scheduled{set, tenants, p.settings.tenant()})
 	return p.use(set)
 }
 

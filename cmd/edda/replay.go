@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"edda"
+	"edda/internal/backoff"
 	"edda/replay"
 	"edda/server"
 )
@@ -82,34 +83,30 @@ func (c *client) replayList() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "List the replays that are remembered, newest first", Args: args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			var list server.ReplayList
-			raw, err := c.get(cmd.Context(), "/admin/replay", &list)
+			var known server.ReplayList
+			raw, err := c.get(cmd.Context(), "/admin/replay", &known)
 			if err != nil {
 				return err
 			}
-			return c.printReplays(raw, list.Replays)
+			return replays().print(c.term, c.output, raw, known.Replays)
 		},
 	}
 	c.output.register(cmd)
 	return cmd
 }
 
-func (c *client) printReplays(raw []byte, list []replay.Report) error {
-	if c.output == outputJSON {
-		return indented(c.term.out, raw)
+func replays() listing[replay.Report] {
+	return listing[replay.Report]{
+		id: func(r replay.Report) string { return r.ID },
+		columns: []column[replay.Report]{
+			{"id", func(r replay.Report) string { return r.ID }},
+			{"saga", func(r replay.Report) string { return r.Saga }},
+			{"key", func(r replay.Report) string { return r.Correlation }},
+			{"state", func(r replay.Report) string { return r.State }},
+			{"begun", func(r replay.Report) string { return ago(r.Begun) }},
+			{"what came of it", func(r replay.Report) string { return brief(replayRemark(r)) }},
+		},
 	}
-	var lines [][]string
-	for _, r := range list {
-		if c.output == outputIDs {
-			fmt.Fprintln(c.term.out, printable(r.ID))
-			continue
-		}
-		lines = append(lines, []string{r.ID, r.Saga, r.Correlation, r.State, ago(r.Begun), brief(replayRemark(r))})
-	}
-	if c.output == outputTable {
-		rows(c.term.out, []string{"id", "saga", "key", "state", "begun", "what came of it"}, lines)
-	}
-	return nil
 }
 
 // replayRemark is what a person should notice of one among others.
@@ -238,7 +235,7 @@ func (c *client) awaitReplay(ctx context.Context, id string) (replay.Report, []b
 		if shown.show(r); r.State != replay.StateRunning {
 			return r, list.Replays[0], nil
 		}
-		if !wait(ctx, replayPoll) {
+		if backoff.Wait(ctx, replayPoll) != nil {
 			return r, nil, leftAlone(ctx, id, nil)
 		}
 	}

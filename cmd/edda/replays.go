@@ -10,17 +10,18 @@ import (
 	"edda/stream"
 )
 
-// replays builds what replays: the engine exchanges, the streams are read beside it.
-func (p *process) replays(l *line) *replay.Replayer {
+// replays makes the replayer. The engine exchanges instances; the replayer reads the
+// streams through a reader of its own.
+func (p *process) replays(l *pipeline) *replay.Replayer {
 	return replay.New(p.db, l.engine, stream.NewPast(l.js, l.codec), usedPrograms{p}, replay.Options{
 		Log: p.log.Named("replay"), Registry: p.metrics, Room: func() bool {
-			rows, _ := p.db.OutboxSize() // of all destinations: a replay is in no hurry
+			rows, _ := p.db.OutboxSize() // rows of all destinations, because a replay can wait
 			return rows < p.settings.Outbox.Max
 		},
 	})
 }
 
-// usedPrograms are the sagas that run and those that are kept.
+// usedPrograms gives the replayer the running sagas and the stored texts.
 type usedPrograms struct{ p *process }
 
 func (u usedPrograms) Set() *saga.Set {
@@ -32,29 +33,29 @@ func (u usedPrograms) Set() *saga.Set {
 func (u usedPrograms) Kept() ([]edda.Manifest, error)                 { return u.p.db.Manifests() }
 func (u usedPrograms) Compile(m edda.Manifest) (*saga.Program, error) { return recompile(m) }
 
-// replaysServed is what the server reaches replays by; nil where there are no sagas.
+// replaysServed returns the replays of the server; nil without sagas.
 func (p *process) replaysServed() server.Replays {
 	if !p.settings.sagas() {
 		return nil
 	}
-	return replayDoor{p}
+	return replayEndpoint{p}
 }
 
-// replayDoor is open once there is a line.
-type replayDoor struct{ p *process }
+// replayEndpoint serves replays. It refuses calls until the pipeline is set.
+type replayEndpoint struct{ p *process }
 
-func (d replayDoor) Begin(ctx context.Context, q replay.Request) (replay.Report, error) {
-	l := d.p.line.Load()
+func (e replayEndpoint) Begin(ctx context.Context, q replay.Request) (replay.Report, error) {
+	l := e.p.pipeline.Load()
 	if l == nil || l.replayer == nil {
-		return replay.Report{}, errNoLine
+		return replay.Report{}, errNoPipeline
 	}
 	return l.replayer.Begin(ctx, q)
 }
 
-func (d replayDoor) Reports() ([]replay.Report, error) {
-	l := d.p.line.Load()
+func (e replayEndpoint) Reports() ([]replay.Report, error) {
+	l := e.p.pipeline.Load()
 	if l == nil || l.replayer == nil {
-		return nil, errNoLine
+		return nil, errNoPipeline
 	}
 	return l.replayer.Reports()
 }

@@ -24,7 +24,7 @@ func (p *process) restoredPart() lifecycle.Part {
 		}
 		p.log.Info("this store was restored: what its streams have since is applied first, and nothing goes out until then")
 		started := time.Now()
-		if !p.catchUp(ctx, p.line.Load().source.CaughtUp()) {
+		if !p.catchUp(ctx, p.pipeline.Load().source.CaughtUp()) {
 			return nil
 		}
 		if err := p.db.CaughtUp(); err != nil { // the next start waits once more
@@ -45,7 +45,7 @@ func (p *process) catchUp(ctx context.Context, done <-chan struct{}) bool {
 		case <-done:
 			return true
 		case <-tick.C:
-			p.log.Info("the restored store catches up", zap.Uint64("messages_left", p.line.Load().source.Behind()))
+			p.log.Info("the restored store catches up", zap.Uint64("messages_left", p.pipeline.Load().source.Behind()))
 		case <-ctx.Done():
 			return false
 		}
@@ -58,7 +58,7 @@ func idle(ctx context.Context) error {
 }
 
 // afterRestore is what the relay waits for; nil where the store was not restored.
-func (p *process) afterRestore(l *line) <-chan struct{} {
+func (p *process) afterRestore(l *pipeline) <-chan struct{} {
 	if !p.restored {
 		return nil
 	}

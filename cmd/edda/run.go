@@ -63,9 +63,9 @@ NATS_CREDS, NATS_CONTEXT, ...). See what is used with: edda config view`,
 	return c
 }
 
-// serve runs a process until it is told to stop. ready is called once it works. Where the
-// NATS server lost the end of a stream under it, all of which is handled, the process is
-// stopped in order and another one begins: positions only go back at a start.
+// serve runs a process until ctx ends. It calls ready when all parts have started. If the
+// NATS server loses a suffix of a stream that was handled, serve stops the process in
+// stages and starts another one, because checkpoints move back only at a start.
 func (t *terminal) serve(ctx context.Context, s settings, ready func(*process, loaded)) error {
 	for {
 		err := t.serveOnce(ctx, s, ready)
@@ -75,7 +75,7 @@ func (t *terminal) serve(ctx context.Context, s settings, ready func(*process, l
 	}
 }
 
-// serveOnce is the life of one process.
+// serveOnce runs one process.
 func (t *terminal) serveOnce(ctx context.Context, s settings, ready func(*process, loaded)) error {
 	if len(s.Manifests) == 0 && s.manifested() {
 		return usagef("no manifests: name files or folders as arguments, or with manifests: in the configuration")
@@ -87,7 +87,7 @@ func (t *terminal) serveOnce(ctx context.Context, s settings, ready func(*proces
 	if t.printProblems(l.problems, t.err) {
 		return errNothingStarted
 	}
-	hungUp, release := hangups() // from here on: one that comes during the start must not end it
+	hungUp, release := hangups() // early, because a SIGHUP during the start must not end the process
 	defer release()
 	attached := isTerminal(t.in)
 	log, err := t.logger(s.Log.Level, s.dev && isTerminal(t.err))
@@ -125,17 +125,17 @@ func (t *terminal) serveOnce(ctx context.Context, s settings, ready func(*proces
 	return clear(err)
 }
 
-// errNothingStarted closes the list of a manifest's errors.
+// errNothingStarted follows the list of manifest errors.
 var errNothingStarted = errors.New("the manifests have errors; nothing was started")
 
-// notify tells systemd, where there is one.
+// notify sends a state to systemd, if it supervises this process.
 func notify(log *zap.Logger, state string) {
 	if _, err := daemon.SdNotify(false, state); err != nil {
 		log.Warn("systemd is not told", zap.Error(err))
 	}
 }
 
-// clear leaves out what only says that the stop was asked for.
+// clear removes an error that only reports the requested stop.
 func clear(err error) error {
 	if err == nil || errors.Is(err, context.Canceled) && !errors.Is(err, edda.Permanent) {
 		return nil

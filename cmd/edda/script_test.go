@@ -28,7 +28,7 @@ func endAtOnce(env *testscript.Env) { env.Setenv("GORACE", "atexit_sleep_ms=0") 
 
 // giveStore puts the store of the format's test beside the script.
 func giveStore(env *testscript.Env) error {
-	data, err := os.ReadFile("../../store/testdata/format-v1.db")
+	data, err := os.ReadFile("../../store/testdata/format-v4.db")
 	if err != nil {
 		return err
 	}

@@ -68,7 +68,7 @@ func keepAll() time.Time { return time.Time{} }
 
 // followSent looks whether the server has what was published before the start, publishes
 // again what it has not, and has what is published from now on looked after.
-func (p *process) followSent(ctx context.Context, l *line) error {
+func (p *process) followSent(ctx context.Context, l *pipeline) error {
 	synced := p.settings.syncInterval() == 0
 	if !synced {
 		synced = true
@@ -106,7 +106,7 @@ func (p *process) followSent(ctx context.Context, l *line) error {
 
 // republish publishes what the server has lost. Where it fails it is begun again: what has
 // been published is found then.
-func (p *process) republish(ctx context.Context, l *line, tail *stream.Tail, lost time.Time, why error) error {
+func (p *process) republish(ctx context.Context, l *pipeline, tail *stream.Tail, lost time.Time, why error) error {
 	p.log.Warn("the NATS server lost what it had acknowledged; looking for what was published lately", zap.Error(why))
 	r, err := stream.NewRepublisher(ctx, l.publisher, lost.Add(-p.settings.keptFor()))
 	if err != nil {
@@ -168,7 +168,7 @@ func (p *process) marksAnew(tail *stream.Tail) ([]edda.Mark, error) {
 }
 
 // mayPublish is nil where the process may act and the server has what was published before.
-func (l *line) mayPublish(ctx context.Context) error {
+func (l *pipeline) mayPublish(ctx context.Context) error {
 	if err := l.fences.pass(ctx); err != nil || l.tail == nil {
 		return err
 	}
@@ -176,7 +176,7 @@ func (l *line) mayPublish(ctx context.Context) error {
 }
 
 // marks are what was published last.
-func (l *line) marks() []edda.Mark {
+func (l *pipeline) marks() []edda.Mark {
 	if l.tail == nil {
 		return nil
 	}

@@ -77,8 +77,8 @@ func (v *storeVerb) folder() (string, error) {
 // openedStore is a store that this command holds, with its committer running.
 type openedStore struct {
 	*store.DB
-	upkeep *upkeep
-	stop   func() error
+	maintenance *maintenance
+	stop        func() error
 }
 
 // open is nil where a process holds the store: then it is asked. Without work
@@ -131,7 +131,7 @@ func (v *storeVerb) hold(db *store.DB, c config, work bool) (*openedStore, error
 		return errors.Join(<-ended, db.Close())
 	}}
 	var err error
-	o.upkeep, err = newUpkeep(db, func() (retention.Settings, error) { return c.retentionOf(db) }, zap.NewNop(), nil)
+	o.maintenance, err = newMaintenance(db, func() (retention.Settings, error) { return c.retentionOf(db) }, zap.NewNop(), nil)
 	if err != nil {
 		return nil, errors.Join(err, o.stop())
 	}

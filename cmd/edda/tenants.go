@@ -26,7 +26,7 @@ func (c *commandSource) Fetch(ctx context.Context, effect string, max int, wait 
 	return c.now.Load().Fetch(ctx, effect, max, wait)
 }
 
-func (p *process) commands(l *line, tenants stream.Tenants) *stream.Commands {
+func (p *process) commands(l *pipeline, tenants stream.Tenants) *stream.Commands {
 	return stream.NewCommands(l.js, stream.CommandsOptions{Codec: l.codec, Tenants: tenants, AckWait: p.settings.Effects.AckWait, Sole: p.settings.dev, Strays: p.strays})
 }
 
@@ -61,7 +61,7 @@ func (s scheduled) Schedules() []saga.ScheduleSpec {
 // reserve makes sure that no other process serves the tenants, or takes the same
 // commands into its own ledger. It comes before anything is swapped: it may be
 // refused, and has moved nothing then.
-func (p *process) reserve(ctx context.Context, l *line, tenants stream.Tenants, list []*effects.Effect) error {
+func (p *process) reserve(ctx context.Context, l *pipeline, tenants stream.Tenants, list []*effects.Effect) error {
 	if err := servesAlone(p.db, tenants); err != nil {
 		return err
 	}
@@ -85,7 +85,7 @@ func (p *process) moves(tenants stream.Tenants, list []*effects.Effect) bool {
 }
 
 // giveBack undoes reserve where the reload was refused after all.
-func (p *process) giveBack(ctx context.Context, l *line, tenants stream.Tenants, list []*effects.Effect) error {
+func (p *process) giveBack(ctx context.Context, l *pipeline, tenants stream.Tenants, list []*effects.Effect) error {
 	var errs []error
 	if l.lease != nil && !slices.Equal(tenants, p.settings.Tenants) {
 		errs = append(errs, l.lease.Move(ctx, p.settings.Tenants))
@@ -106,7 +106,7 @@ func (p *process) serve(tenants stream.Tenants) {
 // move takes other tenants in from now on. What is in flight for those that are
 // gone is finished: the outbox carries out what the store holds, and calls under
 // way end.
-func (p *process) move(l *line, tenants stream.Tenants) {
+func (p *process) move(l *pipeline, tenants stream.Tenants) {
 	if slices.Equal(tenants, p.settings.Tenants) {
 		return
 	}

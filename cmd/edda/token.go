@@ -188,33 +188,28 @@ func (b *tokenBook) list() *cobra.Command {
 			if err != nil {
 				return fmt.Errorf("%s: %w", b.path(), err)
 			}
-			return b.show(book.Entries(), output)
+			raw, err := json.Marshal(book.Entries())
+			if err != nil {
+				return fmt.Errorf("print tokens: %w", err)
+			}
+			return tokens().print(b.term, output, raw, book.Entries())
 		},
 	}
 	output.register(c)
 	return c
 }
 
-func (b *tokenBook) show(entries []access.Entry, output outputFlag) error {
-	switch output {
-	case outputJSON:
-		raw, err := json.Marshal(entries)
-		if err != nil {
-			return fmt.Errorf("print tokens: %w", err)
-		}
-		return indented(b.term.out, raw)
-	case outputIDs:
-		for _, e := range entries {
-			fmt.Fprintln(b.term.out, e.Name)
-		}
-		return nil
+func tokens() listing[access.Entry] {
+	return listing[access.Entry]{
+		id: func(e access.Entry) string { return e.Name },
+		columns: []column[access.Entry]{
+			{"name", func(e access.Entry) string { return e.Name }},
+			{"role", func(e access.Entry) string { return string(e.Role) }},
+			{"tenants", func(e access.Entry) string { return strings.Join(e.Tenants, ",") }},
+			{"shows", func(e access.Entry) string { return cmp.Or(e.Certificate, "a token") }},
+			{"expires", func(e access.Entry) string { return expiry(e, time.Now()) }},
+		},
 	}
-	var lines [][]string
-	for _, e := range entries {
-		lines = append(lines, []string{e.Name, string(e.Role), strings.Join(e.Tenants, ","), cmp.Or(e.Certificate, "a token"), expiry(e, time.Now())})
-	}
-	rows(b.term.out, []string{"name", "role", "tenants", "shows", "expires"}, lines)
-	return nil
 }
 
 // expiry is until when an entry is known, in words.

@@ -40,7 +40,7 @@ func (p *process) use(set *saga.Set) error {
 	}
 	names := versionNames(kept)
 	p.set = set
-	p.hearing.Store(set)
+	p.loaded.Store(set)
 	p.versions.Store(&names)
 	return nil
 }

@@ -1,9 +1,8 @@
 package main
 
 import (
-	"fmt"
-	"net/url"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -12,52 +11,41 @@ import (
 
 // waitingList lists keys whose events are held or parked.
 func (c *client) waitingList(what, short string) *cobra.Command {
-	var saga, after string
-	var limit int
+	var saga string
+	var p paging
 	cmd := &cobra.Command{
 		Use: what, Short: short, Args: args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := page(limit); err != nil {
+			if err := page(p.limit); err != nil {
 				return err
 			}
-			q := url.Values{"limit": {strconv.Itoa(limit)}, "saga": {saga}, "after": {after}}
-			var list server.WaitingList
-			raw, err := c.get(cmd.Context(), "/v1/"+what+"?"+q.Encode(), &list)
+			var found server.WaitingList
+			raw, err := c.get(cmd.Context(), "/v1/"+what+"?"+p.query(map[string]string{"saga": saga}), &found)
 			if err != nil {
 				return err
 			}
-			return c.printWaiting(raw, list)
+			defer c.term.more("more", found.Next)
+			return waitingKeys().print(c.term, c.output, raw, found.Keys)
 		},
 	}
 	cmd.Flags().StringVar(&saga, "saga", "", "only this saga")
 	offerBy(cmd, "saga", c.completeSagas)
-	cmd.Flags().StringVar(&after, "after", "", "next page: what --after said at the end of the page before")
-	cmd.Flags().IntVar(&limit, "limit", 100, "at most so many, up to 1000")
+	p.register(cmd, "next page")
 	c.output.register(cmd)
 	return cmd
 }
 
-func (c *client) printWaiting(raw []byte, list server.WaitingList) error {
-	if c.output == outputJSON {
-		return indented(c.term.out, raw)
+func waitingKeys() listing[server.WaitingKey] {
+	return listing[server.WaitingKey]{
+		id: func(k server.WaitingKey) string { return k.Saga + " " + k.Key },
+		columns: []column[server.WaitingKey]{
+			{"saga", func(k server.WaitingKey) string { return k.Saga }},
+			{"key", func(k server.WaitingKey) string { return k.Key }},
+			{"events", func(k server.WaitingKey) string { return strconv.Itoa(k.Events) }},
+			{"first", func(k server.WaitingKey) string { return strings.TrimSpace(k.First.Step + " " + k.First.Type) }},
+			{"time", func(k server.WaitingKey) string { return ago(k.First.Time) }},
+			{"waits for", func(k server.WaitingKey) string { return k.Waits }},
+			{"error", func(k server.WaitingKey) string { return k.Error }},
+		},
 	}
-	var lines [][]string
-	for _, k := range list.Keys {
-		if c.output == outputIDs {
-			fmt.Fprintln(c.term.out, printable(k.Saga+" "+k.Key))
-			continue
-		}
-		name := k.First.Type
-		if k.First.Step != "" {
-			name = k.First.Step + " " + name
-		}
-		lines = append(lines, []string{k.Saga, k.Key, strconv.Itoa(k.Events), name, ago(k.First.Time), k.Waits, k.Error})
-	}
-	if c.output == outputTable {
-		rows(c.term.out, []string{"saga", "key", "events", "first", "time", "waits for", "error"}, lines)
-	}
-	if list.Next != "" {
-		fmt.Fprintf(c.term.err, "more: add --after %s\n", list.Next)
-	}
-	return nil
 }

@@ -28,6 +28,26 @@ func TestSuite(t *testing.T) {
 	})
 }
 
+// TestNetHTTPDoesWhatTheDirectClientDoes runs what tells the two apart, if anything does,
+// with Options.Standard.
+func TestNetHTTPDoesWhatTheDirectClientDoes(t *testing.T) {
+	standard = true
+	defer func() { standard = false }()
+	s, p := open(t), provider(t, dial.Options{AllowLoopback: true})
+	if _, err := call(t, p, map[string]any{"url": s.URL}); err != nil || len(p.transports.kept) != 1 {
+		t.Fatalf("net/http did not make the call: %v", err)
+	}
+	for name, test := range map[string]func(*testing.T){
+		"the suite": TestSuite, "requests": TestRequest, "methods": TestEveryMethod, "bodies": TestBodies, "answers": TestResponse, "answers of any length": TestAnswersOfAnyLength,
+		"packed answers": TestPackedAnswersAreUnpacked, "too long an answer": TestAnswerThatIsTooLongMayHaveBeenDone, "unpacked too long": TestAnswersAreBoundedAfterUnpacking,
+		"headers too long": TestHeadersAreBounded, "no HTTP": TestAnAnswerThatIsNoHTTPShowsNothingOfIt, "faults": TestFaults, "faults between calls": TestFaultsOnAKeptConnection,
+		"truncated answers": TestATruncatedAnswerIsNoSuccess, "nothing twice": TestNothingIsSentTwice, "redirects": TestRedirects, "private addresses": TestPrivateAddressesAreRefused,
+		"kept connections": TestConnectionsAreReused, "dot segments": TestADotSegmentOfAPayloadReachesNoOtherPath,
+	} {
+		t.Run(name, test)
+	}
+}
+
 func TestRequest(t *testing.T) {
 	s := open(t)
 	p := provider(t, dial.Options{AllowLoopback: true})

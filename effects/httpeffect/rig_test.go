@@ -119,13 +119,16 @@ func provider(t *testing.T, o dial.Options) *Provider {
 	return with(t, o, Options{})
 }
 
+// standard has the providers of all tests call over net/http alone.
+var standard bool
+
 func with(t *testing.T, guarded dial.Options, o Options) *Provider {
 	t.Helper()
 	guard, err := dial.New(guarded)
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.Guard = guard
+	o.Guard, o.Standard = guard, standard
 	p := New(o)
 	t.Cleanup(p.Close)
 	return p

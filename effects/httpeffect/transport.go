@@ -38,6 +38,9 @@ type Options struct {
 	Guard *dial.Guard
 	// Tracer gives each request a span of its own; none when nil.
 	Tracer trace.TracerProvider
+	// Standard has net/http's transport make the calls of plain http, too, which the
+	// direct client of package http1 makes otherwise.
+	Standard bool
 	// Transport replaces the guarded ones, for tests: neither proxies nor tls
 	// then play a part.
 	Transport http.RoundTripper
@@ -80,7 +83,7 @@ func newTransports(o Options) *transports {
 // isPlain tells of calls that need nothing of net/http's transport. Whether a tls:
 // map is wrong shows there, be it needed or not.
 func (t *transports) isPlain(to *url.URL, tls any) bool {
-	if t.fixed != nil || to.Scheme != "http" || tls != nil {
+	if t.fixed != nil || t.o.Standard || to.Scheme != "http" || tls != nil {
 		return false
 	}
 	proxy, err := t.proxy(to)

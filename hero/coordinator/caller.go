@@ -11,7 +11,7 @@ import (
 	"edda/hero"
 	"edda/hero/jsonrpc"
 	"edda/hero/redisdb"
-	"edda/internal/door"
+	"edda/internal/httpserver"
 )
 
 // minToken is too long to guess.
@@ -42,7 +42,7 @@ func (t tokens) auth(ctx context.Context, r *http.Request) (context.Context, err
 	if !ok {
 		return nil, failed(jsonrpc.PermissionDenied, "Permission denied", Detail{Why: "the token is not known here", Do: "ask the operator for the token of your actor"})
 	}
-	door.Authenticated(ctx)
+	httpserver.Authenticated(ctx)
 	return context.WithValue(ctx, callerKey{}, actor), nil
 }
 

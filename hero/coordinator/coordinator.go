@@ -14,8 +14,8 @@ import (
 	"edda/hero/flow"
 	"edda/hero/jsonrpc"
 	"edda/hero/redisdb"
-	"edda/internal/complaint"
-	"edda/internal/door"
+	"edda/internal/httpserver"
+	"edda/internal/logthrottle"
 )
 
 // callTimeout bounds one call, so that a client hears of a Redis that hangs
@@ -75,9 +75,9 @@ type Coordinator struct {
 	tokens  tokens
 	rpc     *jsonrpc.Server
 	// unreadable is what lists say in the log of hashes that they cannot read.
-	unreadable *complaint.Complaint
-	http       *door.Door
-	ws         *door.Door
+	unreadable *logthrottle.Throttle
+	http       *httpserver.Server
+	ws         *httpserver.Server
 }
 
 // New makes a coordinator; nothing listens before Listen.
@@ -89,7 +89,7 @@ func New(db *redisdb.DB, flows Flows, o Options) (*Coordinator, error) {
 		return nil, err
 	}
 	c := &Coordinator{options: o, db: db, flows: flows, types: scriptTypes(o.ScriptTypes), turns: newTurns(), tokens: newTokens(o.Tokens, o.Hashes)}
-	c.unreadable = complaint.New(c.options.Log, "list objects: a hash cannot be read")
+	c.unreadable = logthrottle.New(c.options.Log, "list objects: a hash cannot be read")
 	return c, c.serve()
 }
 
@@ -104,7 +104,7 @@ func (c *Coordinator) serve() error {
 	if len(c.tokens) > 0 {
 		server.Auth = c.tokens.auth
 	} else {
-		server.Received = door.Authenticated // whoever gets this far is believed
+		server.Received = httpserver.Authenticated // whoever gets this far is believed
 	}
 	if c.rpc, err = jsonrpc.NewServer(info, methods, server); err != nil {
 		return err
@@ -113,8 +113,8 @@ func (c *Coordinator) serve() error {
 	if len(c.tokens) == 0 { // a token is what pages of others do not have
 		guard = sameHost
 	}
-	c.http = c.newDoor("coordinator", c.options.HTTPAddr, guard(bounded(c.rpc)))
-	c.ws = c.newDoor("coordinator_websocket", c.options.WSAddr, guard(c.rpc.WebSocket()))
+	c.http = c.newHTTPServer("coordinator", c.options.HTTPAddr, guard(bounded(c.rpc)))
+	c.ws = c.newHTTPServer("coordinator_websocket", c.options.WSAddr, guard(c.rpc.WebSocket()))
 	return nil
 }
 

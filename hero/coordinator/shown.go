@@ -10,6 +10,7 @@ import (
 	"edda/hero"
 	"edda/hero/flow"
 	"edda/hero/redisdb"
+	"edda/internal/backoff"
 )
 
 // This file bridges the moment between a flow's step, which is durable at once, and the
@@ -50,10 +51,8 @@ func (c *Coordinator) shown(ctx context.Context, f hero.Flow, id uint32) (hero.J
 		if time.Now().After(until) {
 			return j, false, nil
 		}
-		select {
-		case <-ctx.Done():
-			return j, false, ctx.Err()
-		case <-time.After(shownEvery):
+		if err := backoff.Wait(ctx, shownEvery); err != nil {
+			return j, false, err
 		}
 	}
 }

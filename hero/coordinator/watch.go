@@ -12,7 +12,7 @@ import (
 	"edda/hero"
 	"edda/hero/flow"
 	"edda/hero/redisdb"
-	"edda/internal/complaint"
+	"edda/internal/logthrottle"
 )
 
 const (
@@ -57,7 +57,7 @@ func NewWatch(db *redisdb.DB, running Running, flows Reports, log *zap.Logger) *
 func (w *Watch) Run(ctx context.Context) error {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
-	looking := complaint.New(w.log, "look at the jobs of flows")
+	looking := logthrottle.New(w.log, "look at the jobs of flows")
 	for {
 		select {
 		case <-ctx.Done():

@@ -14,6 +14,8 @@ import (
 
 	"edda"
 	"edda/hero"
+	"edda/internal/backoff"
+	"edda/internal/coalesce"
 )
 
 // The errors of a client.
@@ -39,7 +41,7 @@ type Client struct {
 	line
 	logs    logFolder
 	metrics *metrics
-	batch   *batcher
+	news    coalesce.Coalescer[*creation]
 }
 
 // New makes a client of a Redis. The caller closes db.
@@ -52,7 +54,9 @@ func New(db *redis.Client, o Options) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Client{line: l, logs: logFolder(o.LogDir), metrics: m, batch: &batcher{db: db}}, nil
+	c := &Client{line: l, logs: logFolder(o.LogDir), metrics: m}
+	c.news.Send = c.write
+	return c, nil
 }
 
 // prepared completes and checks a job that is to be created.
@@ -135,12 +139,39 @@ func (c *Client) Dispatch(ctx context.Context, j Job) (Job, error) {
 	case !fresh || j.Priority != hero.PriorityNormal:
 		return j, c.create(ctx, j, true)
 	}
-	n := &creation{queue: c.scheme.WorkQueue(j.WorkerID), id: j.ID, fields: j.fields(), turn: make(chan bool, 1)}
-	if err := c.batch.create(ctx, n); err != nil {
-		return j, trouble("create job "+j.ID, err)
+	n := &creation{queue: c.scheme.WorkQueue(j.WorkerID), id: j.ID, fields: j.fields()}
+	if n.err = ctx.Err(); n.err == nil {
+		c.news.Do(ctx, n, len(j.Script))
+	}
+	if n.err != nil {
+		return j, trouble("create job "+j.ID, n.err)
 	}
 	c.metrics.created.Inc()
 	return j, nil
+}
+
+// creation is a new job under an id that nobody else can have.
+type creation struct {
+	queue, id string
+	fields    []any
+	err       error
+}
+
+// write writes and pushes new jobs as the document does: HSET, LPUSH. They do not end
+// with the context of the first one's client.
+func (c *Client) write(ctx context.Context, batch []*creation) {
+	ctx = context.WithoutCancel(ctx)
+	pipe := c.db.Pipeline()
+	cmds := make([]redis.Cmder, 0, 2*len(batch))
+	for _, n := range batch {
+		cmds = append(cmds, pipe.HSet(ctx, JobKey(n.id), n.fields...), pipe.LPush(ctx, n.queue, n.id))
+	}
+	_, _ = pipe.Exec(ctx) // each command has its own error
+	for i, n := range batch {
+		if n.err = cmds[2*i].Err(); n.err == nil {
+			n.err = cmds[2*i+1].Err()
+		}
+	}
 }
 
 // Submitted is what became of a job that was submitted.
@@ -387,7 +418,8 @@ const (
 // the job waits for others, Wait releases what may run: workers of others do not.
 func (c *Client) Wait(ctx context.Context, id string) (Job, error) {
 	page := uint64(0)
-	for look := firstLook; ; look = min(2*look, lastLook) {
+	for looks := (backoff.Exponential{First: firstLook, Most: lastLook}); ; {
+		look := looks.Next()
 		err := c.db.Do(ctx, "BLPOP", c.scheme.ReplyQueue(id), look.Seconds()).Err()
 		if err != nil && !errors.Is(err, redis.Nil) && ctx.Err() == nil {
 			err = c.sleep(ctx, trouble("wait for job "+id, err), look)
@@ -415,9 +447,6 @@ func (c *Client) sleep(ctx context.Context, err error, d time.Duration) error {
 	if !errors.Is(err, edda.Temporary) {
 		return err
 	}
-	select {
-	case <-ctx.Done():
-	case <-time.After(d):
-	}
+	_ = backoff.Wait(ctx, d)
 	return nil
 }

@@ -249,13 +249,9 @@ func TestALeaderThatGivesUpWritesTheBatch(t *testing.T) {
 	b := newBench(t, Options{})
 	ctx, cancel := context.WithCancel(b.ctx)
 	cancel()
-	batch := &batcher{db: b.db, busy: true}
-	for _, id := range []string{"leader", "other"} {
-		batch.waiting = append(batch.waiting, &creation{queue: "hero:work_queue:w", id: id, fields: []any{"id", id}, turn: make(chan bool, 1)})
-	}
-	other := batch.waiting[1]
-	batch.lead(ctx)
-	if !<-other.turn || other.err != nil || b.db.HGet(b.ctx, "hero:job:other", "id").Val() != "other" {
+	other := &creation{queue: "hero:work_queue:w", id: "other", fields: []any{"id", "other"}}
+	b.client.write(ctx, []*creation{{queue: "hero:work_queue:w", id: "leader", fields: []any{"id", "leader"}}, other})
+	if other.err != nil || b.db.HGet(b.ctx, "hero:job:other", "id").Val() != "other" {
 		t.Errorf("%v", other.err)
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/zap"
 
-	"edda/internal/complaint"
+	"edda/internal/logthrottle"
 )
 
 const (
@@ -47,7 +47,7 @@ func NewKeeper(db *redis.Client, reg prometheus.Registerer, log *zap.Logger) (*K
 func (k *Keeper) Run(ctx context.Context) error {
 	ticker := time.NewTicker(k.every)
 	defer ticker.Stop()
-	keeping := complaint.New(k.log, "release the dispatcher's jobs that wait")
+	keeping := logthrottle.New(k.log, "release the dispatcher's jobs that wait")
 	for {
 		_, err := k.runOnce(ctx)
 		switch {

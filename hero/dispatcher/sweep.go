@@ -10,7 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"edda/hero"
-	"edda/internal/complaint"
+	"edda/internal/logthrottle"
 )
 
 const (
@@ -60,7 +60,7 @@ func (s *sweeper) Run(ctx context.Context) {
 	}
 	ticker := time.NewTicker(s.every)
 	defer ticker.Stop()
-	sweeping := complaint.New(s.log, "sweep of stale jobs")
+	sweeping := logthrottle.New(s.log, "sweep of stale jobs")
 	for n := 0; ; n++ {
 		swept, err := s.sweep(ctx, n%scanEvery == 0)
 		if ctx.Err() == nil {

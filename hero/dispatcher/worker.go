@@ -14,7 +14,8 @@ import (
 
 	"edda"
 	"edda/hero/script"
-	"edda/internal/complaint"
+	"edda/internal/backoff"
+	"edda/internal/logthrottle"
 )
 
 const (
@@ -180,13 +181,13 @@ func (w *Worker) Run(ctx context.Context) error {
 func (w *Worker) work(ctx, jobs context.Context) error {
 	ticker := time.NewTicker(tick)
 	defer ticker.Stop()
-	pause := firstPause
-	working := complaint.New(w.o.Log.With(zap.String("worker", w.id)), "ask Redis for work")
+	retry := backoff.Exponential{First: firstPause, Most: lastPause}
+	working := logthrottle.New(w.o.Log.With(zap.String("worker", w.id)), "ask Redis for work")
 	for {
 		err := w.runOnce(ctx, jobs)
 		switch {
 		case err == nil:
-			pause = firstPause
+			retry.Reset()
 			working.Worked()
 		case errors.Is(err, edda.Permanent):
 			return err
@@ -194,8 +195,7 @@ func (w *Worker) work(ctx, jobs context.Context) error {
 			return nil
 		default:
 			working.Failed(err)
-			w.rest(ctx, pause)
-			pause = min(2*pause, lastPause)
+			_ = backoff.Wait(ctx, retry.Next()) // what ends meanwhile waits in its channel
 			continue
 		}
 		if ctx.Err() != nil {
@@ -204,14 +204,6 @@ func (w *Worker) work(ctx, jobs context.Context) error {
 		if !w.due(ctx) {
 			w.wait(ctx, ticker.C)
 		}
-	}
-}
-
-// rest waits before Redis is asked again; what ends meanwhile waits in its channel.
-func (w *Worker) rest(ctx context.Context, d time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(d):
 	}
 }
 
@@ -354,7 +346,7 @@ func (w *Worker) leave(cut context.CancelCauseFunc) {
 func (w *Worker) farewell(do func(context.Context) error) {
 	ctx, cancel := context.WithTimeout(context.Background(), recordWithin)
 	defer cancel()
-	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+	for retry := (backoff.Exponential{First: firstPause, Most: lastPause}); ; {
 		err := do(ctx)
 		if err == nil {
 			return
@@ -363,7 +355,7 @@ func (w *Worker) farewell(do func(context.Context) error) {
 			w.o.Log.Error("a worker stops and Redis does not take its last words; the sweep of another worker will find its jobs", zap.String("worker", w.id), zap.Error(err))
 			return
 		}
-		w.rest(ctx, pause)
+		_ = backoff.Wait(ctx, retry.Next())
 	}
 }
 

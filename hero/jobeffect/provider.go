@@ -10,6 +10,7 @@ import (
 	"edda/effects"
 	"edda/hero"
 	"edda/hero/redisdb"
+	"edda/internal/backoff"
 )
 
 // The pauses between two looks at a job that is not yet done.
@@ -81,7 +82,7 @@ func (r request) message(within uint32) hero.Message {
 
 // await looks at the job until it has ended. A job that is gone has no result.
 func (p *Provider) await(ctx context.Context, j hero.Job) (effects.Response, error) {
-	for pause := lookFirst; ; pause = min(2*pause, lookMost) {
+	for looks := (backoff.Exponential{First: lookFirst, Most: lookMost}); ; {
 		now, err := p.db.Job(ctx, j.ContextID, j.CallerID, j.ID)
 		switch {
 		case errors.Is(err, redisdb.ErrNotFound):
@@ -91,20 +92,9 @@ func (p *Provider) await(ctx context.Context, j hero.Job) (effects.Response, err
 		case err != nil && !errors.Is(err, edda.Temporary):
 			return effects.Response{}, err
 		}
-		if err := sleep(ctx, pause); err != nil {
+		if err := backoff.Wait(ctx, looks.Next()); err != nil {
 			return effects.Response{}, edda.Classify(edda.Temporary, "%s is %s: %w", j.Key(), now.Status, err)
 		}
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
 	}
 }
 

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+
+	"edda/internal/backoff"
 )
 
 // CallOptions say what a call tells on its way.
@@ -120,8 +122,8 @@ func (h *Hub) await(ctx context.Context, w *waiter, observe func(State, string))
 	}
 	seen := StatePending
 	observe(seen, w.pushed)
-	for pause := min(firstLook, h.options.Look); ; pause = min(2*pause, h.options.Look) {
-		t := time.NewTimer(pause)
+	for looks := (backoff.Exponential{First: min(firstLook, h.options.Look), Most: h.options.Look}); ; {
+		t := time.NewTimer(looks.Next())
 		select {
 		case reply := <-w.reply:
 			t.Stop()

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+
+	"edda/internal/backoff"
 )
 
 const (
@@ -178,31 +180,33 @@ func (h *Hub) start() (map[string]chan struct{}, error) {
 
 // pop takes the messages of one topic until the context ends.
 func (h *Hub) pop(ctx context.Context, topic string, wake <-chan struct{}) {
-	pause, down, caughtUp := popSoon, time.Duration(0), false
+	looks := backoff.Exponential{First: popSoon, Most: popLater}
+	down := backoff.Exponential{First: downSoon, Most: downLater}
+	caughtUp := false
 	for ctx.Err() == nil {
 		m, err := h.popOnce(ctx, topic)
 		switch {
 		case err != nil:
-			down = h.failed(ctx, topic, err, down)
-			rest(ctx, down, nil)
+			if !down.Failing() && ctx.Err() == nil {
+				h.options.Log.Warn("mycelium does not answer, asking again", zap.String("topic", topic), zap.Error(err))
+			}
+			_ = backoff.Wait(ctx, down.Next())
 			continue
-		case down > 0:
+		case down.Failing():
 			h.options.Log.Info("mycelium answers again", zap.String("topic", topic))
-			down = 0
+			down.Reset()
 		}
 		if m != nil {
 			h.arrived(ctx, *m)
-			pause = popSoon
+			looks.Reset()
 			continue
 		}
 		if !caughtUp {
 			caughtUp = true
 			h.caughtUp()
 		}
-		if rest(ctx, pause, wake) {
-			pause = popSoon
-		} else {
-			pause = min(2*pause, popLater)
+		if rest(ctx, looks.Next(), wake) {
+			looks.Reset()
 		}
 	}
 }
@@ -232,14 +236,6 @@ func outlasting(ctx context.Context, by time.Duration) (context.Context, context
 		stop()
 		cancel()
 	}
-}
-
-// failed logs the first of a row of failures, and says how long to pause.
-func (h *Hub) failed(ctx context.Context, topic string, err error, down time.Duration) time.Duration {
-	if down == 0 && ctx.Err() == nil {
-		h.options.Log.Warn("mycelium does not answer, asking again", zap.String("topic", topic), zap.Error(err))
-	}
-	return min(max(2*down, downSoon), downLater)
 }
 
 // rest waits; it tells whether it was woken.

@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"edda/hero/jsonrpc"
+	"edda/internal/backoff"
 )
 
 // replyTries bounds how often a reply is offered to a node that does not answer:
@@ -148,7 +149,7 @@ func (h *Hub) handle(ctx context.Context, m Message) (reply []byte) {
 // reply offers the reply until the node takes it. It goes out also when the hub
 // ends: the work is done. A reply that went out twice is dropped over there.
 func (h *Hub) reply(ctx context.Context, m Message, out []byte) {
-	pause := downSoon
+	down := backoff.Exponential{First: downSoon, Most: downLater}
 	for try := 1; ; try++ {
 		last := ctx.Err() != nil || try == replyTries
 		err := h.offer(ctx, m, out)
@@ -159,8 +160,7 @@ func (h *Hub) reply(ctx context.Context, m Message, out []byte) {
 			h.options.Log.Error("a reply could not be sent", zap.String("message", m.ID), zap.String("to", m.SrcPK), zap.Error(err))
 			return
 		}
-		rest(ctx, pause, nil)
-		pause = min(2*pause, downLater)
+		_ = backoff.Wait(ctx, down.Next())
 	}
 }
 

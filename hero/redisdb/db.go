@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	"edda"
+	"edda/internal/backoff"
 )
 
 // maxContexts bounds the databases that one process talks to.
@@ -116,7 +117,7 @@ func (d *DB) try(ctx context.Context, op string, in uint32, do func() error) err
 	begun, wait := time.Now(), firstWait
 	for n := 1; ; n++ {
 		err := d.refused(op, in, do())
-		if n == tries || !worthAnother(err) || time.Since(begun) > patience || pause(ctx, wait) != nil {
+		if n == tries || !worthAnother(err) || time.Since(begun) > patience || backoff.Wait(ctx, wait) != nil {
 			return err
 		}
 		wait *= 5
@@ -131,17 +132,6 @@ func worthAnother(err error) bool {
 	}
 	var said redis.Error
 	return !errors.As(e.Err, &said) || redis.HasErrorPrefix(e.Err, "LOADING")
-}
-
-func pause(ctx context.Context, wait time.Duration) error {
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
-	}
 }
 
 // seconds is the time as objects hold it.

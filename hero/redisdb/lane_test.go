@@ -1,14 +1,11 @@
 package redisdb
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"sync"
 	"testing"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"edda"
 	"edda/hero"
@@ -38,21 +35,6 @@ func TestManyInOneFlightHaveEachItsAnswer(t *testing.T) {
 	all.Wait()
 	if n := c.LLen(t.Context(), queue).Val(); n != jobs-1 {
 		t.Errorf("%d are queued", n)
-	}
-}
-
-func TestAFlightIsBounded(t *testing.T) {
-	l := &flights[redis.Cmder]{}
-	for range maxFlight + 1 {
-		l.waiting = append(l.waiting, &ride[redis.Cmder]{})
-	}
-	l.waiting = append(l.waiting, &ride[redis.Cmder]{bytes: 2 * flightBytes}, &ride[redis.Cmder]{bytes: 1})
-	var lengths []int
-	for n := len(l.next()); n > 0; n = len(l.next()) {
-		lengths = append(lengths, n)
-	}
-	if want := []int{maxFlight, 1, 1, 1}; !slices.Equal(lengths, want) {
-		t.Errorf("%v, want %v", lengths, want)
 	}
 }
 
@@ -93,71 +75,4 @@ func TestMoreThanThereIsIsNotTaken(t *testing.T) {
 	if n := c.LLen(t.Context(), into).Val(); n != 0 {
 		t.Errorf("%d left", n)
 	}
-}
-
-// A flight leaves beside others when it is worth one, and what waits for more to
-// come leaves when the last of them is back.
-func TestAFlightLeavesBesideOthersWhenItIsWorthIt(t *testing.T) {
-	left, land := make(chan int, airborne), make(chan bool)
-	f := &flights[int]{fly: func(_ context.Context, all []int) {
-		left <- len(all)
-		<-land
-	}}
-	var all sync.WaitGroup
-	join := func(n int) {
-		for i := range n {
-			all.Go(func() { f.join(t.Context(), i, 0) })
-		}
-	}
-	waiting := func(want, flying int) {
-		t.Helper()
-		is := func() (int, int) {
-			f.mu.Lock()
-			defer f.mu.Unlock()
-			return len(f.waiting), f.flying
-		}
-		for until := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
-			if n, out := is(); n == want && out == flying {
-				return
-			} else if time.Now().After(until) {
-				t.Fatalf("%d wait and %d fly, want %d and %d", n, out, want, flying)
-			}
-		}
-	}
-	expect := func(what string, want int) {
-		t.Helper()
-		if n := <-left; n != want {
-			t.Fatalf("%d in %s, want %d", n, what, want)
-		}
-	}
-	join(1)
-	expect("the first", 1)
-	join(worthAFlight - 1)
-	waiting(worthAFlight-1, 1)
-	if len(left) != 0 {
-		t.Fatal("one left that was not worth it")
-	}
-	join(1)
-	expect("the second", worthAFlight)
-	for n := 3; n <= airborne; n++ {
-		join(worthAFlight)
-		expect("another", worthAFlight)
-	}
-	join(worthAFlight)
-	waiting(worthAFlight, airborne)
-	if len(left) != 0 {
-		t.Fatal("one too many left")
-	}
-	land <- true
-	expect("the one after", worthAFlight)
-	join(3)
-	waiting(3, airborne)
-	for flying := airborne - 1; flying > 0; flying-- {
-		land <- true
-		waiting(3, flying) // not worth one yet: another is out
-	}
-	land <- true
-	expect("the last", 3)
-	land <- true
-	all.Wait()
 }

@@ -36,24 +36,35 @@ func (d *DB) Take(ctx context.Context, in uint32, queue, into string, wait time.
 	if err != nil {
 		return "", err
 	}
-	at := d.intakes.at(place{in, into})
 	for until := time.Now().Add(wait); ; {
 		if err := ctx.Err(); err != nil {
 			return "", err
 		}
-		key, err := at.stray(func() ([]string, error) { return list(ctx, c, into) })
-		if err == nil && key == "" {
-			key, err = at.take(func() (string, error) {
-				return move(context.WithoutCancel(ctx), c, queue, into, min(slice, time.Until(until)))
-			})
-		}
+		key, err := d.TakeBy(ctx, in, op, into, func() (string, error) {
+			return move(context.WithoutCancel(ctx), c, queue, into, min(slice, time.Until(until)))
+		})
 		switch {
 		case err == nil || !errors.Is(err, ErrEmpty):
-			return key, d.refused(op, in, err)
+			return key, err
 		case time.Until(until) <= 0:
 			return "", ErrEmpty
 		}
 	}
+}
+
+// TakeBy is one try of Take, with the caller's own move into the list; ErrEmpty where
+// that moved nothing. op is what the move does, for errors.
+func (d *DB) TakeBy(ctx context.Context, in uint32, op, into string, move func() (string, error)) (string, error) {
+	c, err := d.Client(in)
+	if err != nil {
+		return "", err
+	}
+	at := d.intakes.at(place{in, into})
+	key, err := at.stray(func() ([]string, error) { return list(ctx, c, into) })
+	if err == nil && key == "" {
+		key, err = at.take(move)
+	}
+	return key, d.refused(op, in, err)
 }
 
 // TakeMore moves up to most keys, the oldest first, as Take does one, and waits for

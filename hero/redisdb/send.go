@@ -23,49 +23,6 @@ func sentKey(command string) string { return "edda:sent:" + command }
 // is known for as long as the hash is there.
 const commandField = "edda_command"
 
-// sendScript makes a hash and pushes its key on a list, once for a command. It
-// answers {what, id}: 1 made, 0 made before, 2 the hash is another's, or is no
-// longer what was seen.
-//
-// What a script wrote before it fails stays written. So it looks before it
-// writes, and writes in an order in which every beginning does no harm: a hash
-// that nothing points to; then the key in the list; then, by two marks of which
-// either is enough, that it was pushed.
-//
-// What is made of nothing takes the shorter way of making.
-var sendScript = redis.NewScript(`
-local sent, hash, list = KEYS[1], KEYS[2], KEYS[3]
-local command, id, remember, there, status = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
-local before = redis.call('GET', sent)
-if before then return {0, tonumber(before)} end
-local exists = redis.call('EXISTS', hash) == 1
-if exists and redis.call('HGET', hash, '` + commandField + `') == command then
-  redis.call('SET', sent, id, 'EX', remember)
-  return {0, tonumber(id)}
-end
-if exists ~= (there == '1') or exists and (redis.call('HGET', hash, 'status') or '') ~= status then return {2, 0} end
-if list then redis.call('LLEN', list) end
-local gone = tonumber(ARGV[6])
-redis.call('HSET', hash, unpack(ARGV, 7 + gone))
-if gone > 0 then redis.call('HDEL', hash, unpack(ARGV, 7, 6 + gone)) end
-if list then
-  local pushed = redis.pcall('LPUSH', list, hash)
-  if type(pushed) == 'table' and pushed.err then
-    if there == '0' then redis.pcall('DEL', hash) end
-    return pushed
-  end
-end
-redis.call('HSET', hash, '` + commandField + `', command)
-redis.call('SET', sent, id, 'EX', remember)
-return {1, tonumber(id)}`)
-
-// The answers of sendScript.
-const (
-	sentBefore = 0
-	sentNow    = 1
-	sentTaken  = 2
-)
-
 // probes bounds the ids that are tried for one command: with a million objects
 // of one caller the second try is already rare.
 const probes = 16
@@ -96,11 +53,11 @@ func (d *DB) Arrive(ctx context.Context, in uint32, command string, m hero.Messa
 func (d *DB) message(ctx context.Context, in uint32, command, list string, m hero.Message) (id uint32, fresh bool, err error) {
 	m.Status = hero.MessageDispatched
 	d.stamp(&m.CreatedAt, &m.UpdatedAt, 0)
-	own := m.ID
-	return d.send(ctx, in, command, list, own != 0, func(probe int) hero.Object {
-		if own == 0 {
-			m.ID = derived("message", command, m.CallerID, probe)
-		}
+	if m.ID != 0 {
+		return d.send(ctx, in, command, list, refuseOther(m.Key()), func(int) hero.Object { return m })
+	}
+	return d.send(ctx, in, command, list, nil, func(probe int) hero.Object {
+		m.ID = derived("message", command, m.CallerID, probe)
 		return m
 	})
 }
@@ -111,49 +68,35 @@ func (d *DB) message(ctx context.Context, in uint32, command, list string, m her
 // ErrIllegal.
 func (d *DB) Create(ctx context.Context, in uint32, command string, j hero.Job, queue string) (id uint32, fresh bool, err error) {
 	d.stamp(&j.CreatedAt, &j.UpdatedAt, 0)
-	own := j.ID
-	id, fresh, err = d.send(ctx, in, command, queue, own != 0, func(probe int) hero.Object {
-		if own == 0 {
+	if j.ID == 0 {
+		return d.send(ctx, in, command, queue, nil, func(probe int) hero.Object {
 			j.ID = derived("job", command, j.CallerID, probe)
-		}
-		return j
-	})
-	if own != 0 && errors.Is(err, ErrExists) {
-		return d.recreate(ctx, in, command, j, queue)
+			return j
+		})
 	}
-	return id, fresh, err
+	replace := func(h map[string]string) (hero.Object, error) {
+		was, err := hero.ReadJob(j.Key(), h)
+		if err == nil && was.Status != hero.JobWaiting && was.Status != hero.JobDispatched {
+			err = illegal(j.Key(), string(was.Status), "queued")
+		}
+		now := j
+		d.stamp(&now.CreatedAt, &now.UpdatedAt, was.CreatedAt)
+		return now, err
+	}
+	return d.send(ctx, in, command, queue, replace, func(int) hero.Object { return j })
 }
 
-// recreate pushes a job that is there already.
-func (d *DB) recreate(ctx context.Context, in uint32, command string, j hero.Job, queue string) (id uint32, fresh bool, err error) {
-	op := "queue " + j.Key()
-	c, err := d.tenant(op, in)
-	if err != nil {
-		return 0, false, err
+// refuseOther is the replacement of an object whose id the caller chose and whose hash
+// must not be there.
+func refuseOther(key string) func(map[string]string) (hero.Object, error) {
+	return func(map[string]string) (hero.Object, error) {
+		return nil, edda.Classify(edda.Permanent, "%s: %w", key, ErrExists)
 	}
-	err = d.try(ctx, op, in, func() error {
-		for range conflicts {
-			was, h, err := load(ctx, c, j.Key(), hero.ReadJob)
-			if err != nil {
-				return err
-			}
-			d.stamp(&j.CreatedAt, &j.UpdatedAt, was.CreatedAt)
-			if len(h) > 0 && h[commandField] != command && was.Status != hero.JobWaiting && was.Status != hero.JobDispatched {
-				return illegal(j.Key(), string(was.Status), "queued")
-			}
-			what, n, err := d.sendOnce(ctx, c, command, queue, j, h)
-			if err != nil || what != sentTaken {
-				id, fresh = n, what == sentNow
-				return err
-			}
-		}
-		return &StorageError{Op: op, Context: in, Class: edda.Temporary, Advice: "others change it all the time"}
-	})
-	return id, fresh, err
 }
 
-// send runs the script with one object after the other until an id is free.
-func (d *DB) send(ctx context.Context, in uint32, command, list string, own bool, object func(probe int) hero.Object) (id uint32, fresh bool, err error) {
+// send makes one object after the other until an id is free. Where replace is set the id
+// is the caller's: it says what to write over a hash that is there.
+func (d *DB) send(ctx context.Context, in uint32, command, list string, replace func(map[string]string) (hero.Object, error), object func(probe int) hero.Object) (id uint32, fresh bool, err error) {
 	op := "send " + object(0).Key()
 	c, err := d.tenant(op, in)
 	if err != nil {
@@ -163,57 +106,102 @@ func (d *DB) send(ctx context.Context, in uint32, command, list string, own bool
 		return 0, false, edda.Classify(edda.Permanent, "%s: the command id has %d bytes: want 1 to %d", op, len(command), maxCommand)
 	}
 	for probe := range probes {
-		what := sentTaken
-		o := object(probe)
-		fresh := d.making(ctx, command, list, o)
-		err = d.try(ctx, op, in, func() error {
-			if err := c.step(ctx, fresh.step); err != nil || fresh.made {
-				what, id = sentNow, fresh.id
-				return err
+		s := &sending{command: command, list: list, remember: int64(math.Ceil(d.remember.Seconds())), object: object(probe), replace: replace}
+		err := d.try(ctx, op, in, func() error {
+			s.fate = sentUnsure
+			err := c.step(ctx, s.step(ctx, false))
+			if err == nil && s.fate == sentUnsure {
+				err = c.step(ctx, s.step(ctx, true))
 			}
-			what, id, err = d.sendOnce(ctx, c, command, list, o, nil)
 			return err
 		})
 		d.short.note(err, d.now())
-		switch {
-		case err != nil || what != sentTaken:
-			return id, what == sentNow, err
-		case own:
-			return 0, false, edda.Classify(edda.Permanent, "%s: %w", o.Key(), ErrExists)
+		if err != nil || s.fate != sentTaken {
+			return s.id, err == nil && s.fate == sentNow, err
 		}
 	}
 	return 0, false, &StorageError{Op: op, Context: in, Class: edda.Temporary, Advice: "found no free id: delete what is done"}
 }
 
-// making is what nearly every send is: the command was never heard of, and nobody
-// has the id. What else there may be is the script's to find out.
-type making struct {
-	*step
-	id   uint32
-	made bool
+// sending is the making of one object for a command.
+type sending struct {
+	command, list string
+	remember      int64 // seconds
+	object        hero.Object
+	replace       func(map[string]string) (hero.Object, error)
+	fate          int
+	id            uint32
 }
 
-func (d *DB) making(ctx context.Context, command, list string, o hero.Object) *making {
-	key, sent, pairs := o.Key(), sentKey(command), append(o.Pairs(), commandField, command)
-	m := &making{id: idOf(pairs)}
+// The fates of a sending.
+const (
+	sentUnsure = iota // the command or the hash is there: look at what they are
+	sentBefore        // the command has made its object
+	sentNow
+	sentTaken // the id is another object's
+)
+
+// step makes the object where neither its command nor its hash is there, which is nearly
+// every sending. Only whole looks at what they are.
+func (s *sending) step(ctx context.Context, whole bool) *step {
+	key, sent := s.object.Key(), sentKey(s.command)
+	pairs := append(s.object.Pairs(), commandField, s.command)
 	var there *redis.IntCmd
-	m.step = &step{
-		keys: []string{sent, key}, list: list, bytes: size(pairs),
-		look: func(p redis.Pipeliner) { there = p.Exists(ctx, sent, key) },
-		decide: func(to *writes) error {
-			n, err := there.Result()
-			if m.made = err == nil && n == 0; !m.made {
+	var before *redis.StringCmd
+	var hash *redis.MapStringStringCmd
+	look := func(p redis.Pipeliner) { there = p.Exists(ctx, sent, key) }
+	decide := func(to *writes) error {
+		s.fate = sentUnsure // it may have decided before
+		if n, err := there.Result(); err != nil || n > 0 {
+			return err
+		}
+		s.write(to, sent, key, pairs)
+		return nil
+	}
+	if whole {
+		look = func(p redis.Pipeliner) { before, hash = p.Get(ctx, sent), p.HGetAll(ctx, key) }
+		decide = func(to *writes) error {
+			id, err := before.Uint64()
+			if err == nil {
+				s.id, s.fate = uint32(id), sentBefore
+			}
+			if !errors.Is(err, redis.Nil) {
 				return err
 			}
-			to.set(key, pairs...)
-			to.do("SET", sent, m.id, "EX", int64(math.Ceil(d.remember.Seconds())))
-			if list != "" {
-				to.pushes(key)
+			h, err := hash.Result()
+			switch {
+			case err != nil:
+				return err
+			case h[commandField] == s.command:
+				s.id, s.fate = idOf(pairs), sentBefore
+				to.do("SET", sent, s.id, "EX", s.remember)
+			case len(h) > 0 && s.replace == nil:
+				s.fate = sentTaken
+			case len(h) > 0:
+				now, err := s.replace(h)
+				if err != nil {
+					return err
+				}
+				if gone := among(hero.Absent(now), h); len(gone) > 0 {
+					to.do(append([]any{"HDEL", key}, gone...)...)
+				}
+				s.write(to, sent, key, append(now.Pairs(), commandField, s.command))
+			default:
+				s.write(to, sent, key, pairs)
 			}
 			return nil
-		},
+		}
 	}
-	return m
+	return &step{keys: []string{sent, key}, list: s.list, bytes: size(pairs), look: look, decide: decide}
+}
+
+func (s *sending) write(to *writes, sent, key string, pairs []any) {
+	s.id, s.fate = idOf(pairs), sentNow
+	to.set(key, pairs...)
+	to.do("SET", sent, s.id, "EX", s.remember)
+	if s.list != "" {
+		to.pushes(key)
+	}
 }
 
 // idOf is the id among an object's fields.
@@ -221,28 +209,4 @@ func idOf(pairs []any) uint32 {
 	id, _ := pairs[slices.Index(pairs, any("id"))+1].(string)
 	n, _ := strconv.ParseUint(id, 10, 32) // it was written from a number
 	return uint32(n)
-}
-
-// sendOnce runs the script over a hash that was seen, or none.
-func (d *DB) sendOnce(ctx context.Context, c *lane, command, list string, o hero.Object, seen map[string]string) (what int, id uint32, err error) {
-	fields := o.Fields()
-	there, status := "0", ""
-	if len(seen) > 0 {
-		there, status = "1", seen["status"]
-	}
-	keys := []string{sentKey(command), o.Key()}
-	if list != "" {
-		keys = append(keys, list)
-	}
-	var gone []any
-	if len(seen) > 0 {
-		gone = among(hero.Absent(o), seen)
-	}
-	args := append([]any{command, fields["id"], int64(math.Ceil(d.remember.Seconds())), there, status, len(gone)}, gone...)
-	args = appendFields(args, fields)
-	answer, err := sendScript.Run(ctx, c, keys, args...).Int64Slice()
-	if err != nil {
-		return 0, 0, err
-	}
-	return int(answer[0]), uint32(answer[1]), nil
 }

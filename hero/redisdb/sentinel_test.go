@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"edda"
+	"edda/internal/backoff"
 	"edda/internal/realservers"
 )
 
@@ -118,7 +119,7 @@ func within(t *testing.T, what string, try func() error) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%s: not within %s: %v", what, failsOverWithin, err)
 		}
-		if pause(t.Context(), 20*time.Millisecond) != nil {
+		if backoff.Wait(t.Context(), 20*time.Millisecond) != nil {
 			t.Fatal(err)
 		}
 	}

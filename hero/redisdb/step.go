@@ -73,7 +73,7 @@ func (l *lane) step(ctx context.Context, s *step) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	l.steps.join(ctx, s, s.bytes)
+	l.steps.Do(ctx, s, s.bytes)
 	return s.err
 }
 

@@ -145,25 +145,6 @@ func TestNothingStaysWatched(t *testing.T) {
 	}
 }
 
-func TestNoTwoOfOneFlightHaveAKeyInCommon(t *testing.T) {
-	f := &flights[*step]{keys: func(s *step) []string { return s.keys }}
-	for _, keys := range [][]string{{"a"}, {"b", "c"}, {"a"}, {"d"}, {"c", "e"}, {"e"}} {
-		f.waiting = append(f.waiting, &ride[*step]{what: &step{keys: keys}})
-	}
-	var got [][]string
-	for flight := f.next(); len(flight) > 0; flight = f.next() {
-		var keys []string
-		for _, r := range flight {
-			keys = append(keys, r.what.keys...)
-		}
-		got = append(got, keys)
-	}
-	want := [][]string{{"a", "b", "c", "d", "e"}, {"a", "c", "e"}}
-	if !slices.EqualFunc(got, want, slices.Equal) {
-		t.Errorf("%v, want %v", got, want)
-	}
-}
-
 // A step whose answer was lost knows its own work, in each of its trips.
 func TestABeginningAndAnEndWhoseAnswersAreLostAreNotDoubled(t *testing.T) {
 	for _, of := range []string{"watch", "exec"} {

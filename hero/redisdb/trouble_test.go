@@ -12,6 +12,7 @@ import (
 
 	"edda"
 	"edda/hero"
+	"edda/internal/backoff"
 	"edda/internal/realservers"
 )
 
@@ -265,7 +266,7 @@ func TestNothingIsLostWhileRedisIsKilled(t *testing.T) {
 					}
 				}
 				if err != nil {
-					_ = pause(ctx, 20*time.Millisecond)
+					_ = backoff.Wait(ctx, 20*time.Millisecond)
 					continue
 				}
 				mu.Lock()
@@ -278,7 +279,7 @@ func TestNothingIsLostWhileRedisIsKilled(t *testing.T) {
 	go func() {
 		defer close(killing)
 		for range kills {
-			_ = pause(ctx, 100*time.Millisecond)
+			_ = backoff.Wait(ctx, 100*time.Millisecond)
 			if err := errors.Join(s.Kill(), s.Restart()); err != nil {
 				t.Error(err)
 			}
@@ -314,6 +315,6 @@ func persist(ctx context.Context, t *testing.T, do func() error) {
 			t.Error(err)
 			return
 		}
-		_ = pause(ctx, 20*time.Millisecond)
+		_ = backoff.Wait(ctx, 20*time.Millisecond)
 	}
 }

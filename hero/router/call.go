@@ -13,6 +13,7 @@ import (
 	"edda/hero"
 	"edda/hero/mycelium"
 	"edda/hero/supervisor"
+	"edda/internal/backoff"
 )
 
 // Why waiting for a supervisor ended.
@@ -48,7 +49,7 @@ func (l *line) call(ctx context.Context, m hero.Message, job hero.Job, t target,
 		waits = t.way == byMycelium && k.resume(client, request)
 	}
 	refusals := time.Now().Add(seconds(m.Timeout, defaultTimeout))
-	for p := pause(0); ; sleep(k.ctx, p.next()) {
+	for p := newRetry(); ; _ = backoff.Wait(k.ctx, p.Next()) {
 		if unsure {
 			out, known, err := l.ask(k, client, job)
 			if err == nil && known {
@@ -133,7 +134,7 @@ func (l *line) ask(k *patience, c *supervisor.Client, job hero.Job) (out end, kn
 		if status == hero.JobStarted {
 			k.running(k.ctx)
 		}
-		if !sleep(k.ctx, every) {
+		if backoff.Wait(k.ctx, every) != nil {
 			return end{}, false, k.ctx.Err()
 		}
 	}

@@ -116,7 +116,8 @@ func (s *spy) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		defer s.mu.Unlock()
 		s.looks = append(s.looks, time.Now())
 		if c, ok := cmd.(*redis.Cmd); ok && s.lose {
-			if answer, _ := c.Slice(); len(answer) > 1 {
+			answer, _ := c.Slice()
+			if len(answer) == 3 && answer[0] != "" {
 				s.lose = false
 				cmd.SetErr(errors.New("the connection broke"))
 				return cmd.Err()

@@ -9,6 +9,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"edda/hero"
+	"edda/hero/redisdb"
+	"edda/internal/backoff"
 )
 
 // What looking for job messages in msg_in takes.
@@ -80,29 +82,23 @@ type inbox struct {
 
 // inbound makes jobs of the job messages that arrive in this context.
 func (l *line) inbound(ctx context.Context) {
-	l.resume(ctx, msgInCoordinator, true)
 	boxes := []*inbox{{list: hero.MsgIn}, {list: fmt.Sprintf("%s:%d", hero.MsgIn, l.context)}}
-	var p pause
-	every := inboundEvery
-	for l.slot(ctx) {
-		key, err := l.takeJob(ctx, boxes)
-		if err == nil && key != "" {
-			p, every = 0, inboundEvery
-			l.begin(ctx, journey{key, msgInCoordinator, true})
-			continue
+	looks := backoff.Exponential{First: inboundEvery, Most: inboundAtMost}
+	c := l.consumer(ctx, hero.MsgIn, msgInCoordinator, true)
+	c.Next = func(ctx context.Context) (string, error) {
+		key, err := l.r.db.TakeBy(ctx, l.context, "look through msg_in", msgInCoordinator, func() (string, error) { return l.takeJob(ctx, boxes) })
+		if errors.Is(err, redisdb.ErrEmpty) {
+			_ = backoff.Wait(ctx, looks.Next())
+		} else {
+			looks.Reset()
 		}
-		<-l.slots
-		if err != nil {
-			l.rest(ctx, &p, "look into msg_in", err)
-			l.resume(ctx, msgInCoordinator, true) // a key may have been moved, and the answer lost
-			continue
-		}
-		sleep(ctx, every)
-		every = min(2*every, inboundAtMost)
+		return key, err
 	}
+	c.Run(ctx, ctx)
 }
 
-// takeJob looks through all that is new in the lists for one job message.
+// takeJob looks through all that is new in the lists for one job message; ErrEmpty where
+// there is none.
 func (l *line) takeJob(ctx context.Context, boxes []*inbox) (string, error) {
 	c, err := l.r.db.Client(l.context)
 	if err != nil {
@@ -117,7 +113,7 @@ func (l *line) takeJob(ctx context.Context, boxes []*inbox) (string, error) {
 			return key, nil
 		}
 	}
-	return "", nil
+	return "", redisdb.ErrEmpty
 }
 
 func (b *inbox) take(ctx context.Context, c *redis.Client) (string, error) {

@@ -12,6 +12,7 @@ import (
 	"edda/hero"
 	"edda/hero/redisdb"
 	"edda/hero/supervisor"
+	"edda/internal/backoff"
 )
 
 // end is what became of one job, as far as this message is concerned.
@@ -99,8 +100,7 @@ func (l *line) errand(ctx context.Context, j journey, m hero.Message, e errand) 
 	if err := l.r.o.at("answered", m.Key()); err != nil {
 		return err
 	}
-	l.until(ctx, fmt.Sprintf("settle job %d of %s", job.ID, m.Key()), func() error { return l.settle(ctx, m, job, out, answered) })
-	return ctx.Err()
+	return l.retry.Do(ctx, fmt.Sprintf("settle job %d of %s", job.ID, m.Key()), func(ctx context.Context) error { return l.settle(ctx, m, job, out, answered) })
 }
 
 // bring takes the job to where it belongs.
@@ -180,7 +180,7 @@ func (l *line) claim(ctx context.Context, m hero.Message, job hero.Job) (hero.Jo
 // it looks again until the message's timeout.
 func (l *line) hunt(ctx context.Context, m hero.Message, job hero.Job, url string) (end, error) {
 	until := time.Now().Add(seconds(m.Timeout, defaultTimeout))
-	var p pause
+	p := newRetry()
 	for {
 		t, again, err := l.target(ctx, m, job, url)
 		if err != nil && !errors.Is(err, edda.Permanent) {
@@ -208,7 +208,7 @@ func (l *line) hunt(ctx context.Context, m hero.Message, job hero.Job, url strin
 		if time.Now().After(until) {
 			return broke("not delivered within %s: %v", seconds(m.Timeout, defaultTimeout), why), nil
 		}
-		if !sleep(ctx, p.next()) {
+		if backoff.Wait(ctx, p.Next()) != nil {
 			return end{}, ctx.Err()
 		}
 	}

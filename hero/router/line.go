@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"sync"
 	"time"
 
@@ -12,7 +11,10 @@ import (
 
 	"edda"
 	"edda/hero"
+	"edda/hero/list"
 	"edda/hero/redisdb"
+	"edda/internal/backoff"
+	"edda/internal/logthrottle"
 )
 
 // msgInCoordinator keeps the job messages that were taken out of msg_in, as
@@ -28,20 +30,22 @@ type line struct {
 	r       *Router
 	context uint32
 	log     *zap.Logger
-	slots   chan struct{} // a place for each message that is on its way
+	slots   list.Slots // one for each message that is on its way
+	retry   list.Retry
 	wg      sync.WaitGroup
 	// Of watch alone: where its next look begins among the messages and the jobs that wait.
 	watched, released int64
 
 	mu     sync.Mutex               // guards flying
 	flying map[string]chan struct{} // keys under way; closed when done
-	begun  map[journey]int          // how often each was begun and is not done
 }
 
 func newLine(r *Router, context uint32) *line {
+	log := r.o.Log.With(zap.Uint32("context", context))
 	return &line{
-		r: r, context: context, log: r.o.Log.With(zap.Uint32("context", context)),
-		slots: make(chan struct{}, r.o.Concurrency), flying: map[string]chan struct{}{}, begun: map[journey]int{},
+		r: r, context: context, log: log,
+		slots: make(list.Slots, r.o.Concurrency), retry: list.Retry{Pause: newRetry(), Log: logthrottle.New(log, "router: do what a message needs")},
+		flying: map[string]chan struct{}{},
 	}
 }
 
@@ -49,7 +53,7 @@ func newLine(r *Router, context uint32) *line {
 // on their way.
 func (l *line) Run(ctx context.Context) {
 	defer l.wg.Wait()
-	l.wg.Go(func() { l.outbound(ctx) })
+	l.wg.Go(func() { l.consumer(ctx, hero.MsgOut, hero.MsgOutCoordinator, false).Run(ctx, ctx) })
 	l.wg.Go(func() { l.inbound(ctx) })
 	l.wg.Go(func() { l.watch(ctx) })
 	l.wg.Go(func() { l.strays(ctx) })
@@ -63,82 +67,19 @@ type journey struct {
 	inbound bool
 }
 
-// outbound takes keys out of msg_out, first those that an earlier run took.
-func (l *line) outbound(ctx context.Context) {
-	l.resume(ctx, hero.MsgOutCoordinator, false)
-	var pause pause
-	for l.slot(ctx) {
-		key, err := l.r.db.Take(ctx, l.context, hero.MsgOut, hero.MsgOutCoordinator, takeWait)
-		if err != nil {
-			<-l.slots
-			if !errors.Is(err, redisdb.ErrEmpty) {
-				l.rest(ctx, &pause, "take from msg_out", err)
-			}
-			continue
-		}
-		pause = 0
-		l.begin(ctx, journey{key, hero.MsgOutCoordinator, false})
+// consumer is one of a list that messages come out of.
+func (l *line) consumer(ctx context.Context, from, into string, inbound bool) *list.Consumer {
+	return &list.Consumer{
+		DB: l.r.db, Context: l.context, From: from, Into: into, Wait: takeWait, Slots: l.slots, Retry: &l.retry, Log: l.log,
+		Begin: func(key string) {
+			l.r.metrics.flying.Inc()
+			l.wg.Go(func() {
+				defer func() { l.slots.Release(); l.r.metrics.flying.Dec() }()
+				defer l.alone(key)()
+				l.carry(ctx, journey{key, into, inbound})
+			})
+		},
 	}
-}
-
-// resume goes on with what an earlier run, or a step whose answer was lost, took
-// and nobody is under way with. Only the goroutine that begins journeys from the
-// list calls it.
-func (l *line) resume(ctx context.Context, list string, inbound bool) {
-	var keys []string
-	var begun map[journey]int
-	l.until(ctx, "look through "+list, func() (err error) {
-		begun = l.underwayNow()
-		keys, err = l.r.db.Left(ctx, l.context, list)
-		return err
-	})
-	for _, key := range keys {
-		j := journey{key, list, inbound}
-		if begun[j] > 0 {
-			begun[j]--
-			continue
-		}
-		if !l.slot(ctx) {
-			return
-		}
-		l.begin(ctx, j)
-	}
-}
-
-func (l *line) underwayNow() map[journey]int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return maps.Clone(l.begun)
-}
-
-// count notes that a journey was begun, or is done.
-func (l *line) count(j journey, by int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.begun[j] += by; l.begun[j] == 0 {
-		delete(l.begun, j)
-	}
-}
-
-// slot waits for a place; false when the line ends.
-func (l *line) slot(ctx context.Context) bool {
-	select {
-	case <-ctx.Done():
-		return false
-	case l.slots <- struct{}{}:
-		return ctx.Err() == nil
-	}
-}
-
-// begin carries one key beside the others, in the slot that was got for it.
-func (l *line) begin(ctx context.Context, j journey) {
-	l.r.metrics.flying.Inc()
-	l.count(j, 1)
-	l.wg.Go(func() {
-		defer func() { l.count(j, -1); <-l.slots; l.r.metrics.flying.Dec() }()
-		defer l.alone(j.key)()
-		l.carry(ctx, j)
-	})
 }
 
 // alone waits until no other goroutine has the key: a key that was pushed twice
@@ -168,7 +109,7 @@ func (l *line) alone(key string) func() {
 // carry delivers until the message has its fate, and then takes the key off the
 // list that kept it.
 func (l *line) carry(ctx context.Context, j journey) {
-	l.until(ctx, "deliver "+j.key, func() error {
+	_ = l.retry.Do(ctx, "deliver "+j.key, func(ctx context.Context) error {
 		if err := l.deliver(ctx, j); err != nil {
 			return err
 		}
@@ -179,52 +120,16 @@ func (l *line) carry(ctx context.Context, j journey) {
 	})
 }
 
-// pause is the time between two tries; the zero pause is the first.
-type pause time.Duration
-
-func (p *pause) next() time.Duration {
-	d := max(time.Duration(*p), firstPause)
-	*p = pause(min(2*d, lastPause))
-	return d
-}
-
-// until does it again until it succeeds or ctx ends, and says once what is wrong.
-func (l *line) until(ctx context.Context, what string, do func() error) {
-	var p pause
-	complaint := ""
-	for {
-		err := do()
-		if err == nil || ctx.Err() != nil {
-			return
-		}
-		if said := err.Error(); said != complaint {
-			complaint = said
-			l.log.Warn("router: "+what, zap.Error(err))
-		}
-		if !sleep(ctx, p.next()) {
-			return
-		}
-	}
+func newRetry() backoff.Exponential {
+	return backoff.Exponential{First: firstPause, Most: lastPause}
 }
 
 // rest waits after a try of a loop that failed; the first time it says why.
-func (l *line) rest(ctx context.Context, p *pause, what string, err error) {
-	if *p == 0 && ctx.Err() == nil {
+func (l *line) rest(ctx context.Context, p *backoff.Exponential, what string, err error) {
+	if !p.Failing() && ctx.Err() == nil {
 		l.log.Warn("router: "+what, zap.Error(err))
 	}
-	sleep(ctx, p.next())
-}
-
-// sleep waits; false when ctx ended first.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
+	_ = backoff.Wait(ctx, p.Next())
 }
 
 // deliver gives one message its fate, or brings it so far that it waits for a
@@ -331,7 +236,7 @@ func (l *line) measure(ctx context.Context) {
 		if n, err := l.alive(ctx); err == nil {
 			gauges.living(float64(n))
 		}
-		if !sleep(ctx, l.r.o.Look) {
+		if backoff.Wait(ctx, l.r.o.Look) != nil {
 			return
 		}
 	}

@@ -21,8 +21,6 @@ const (
 	defaultConcurrency = 512
 	// defaultLook is how often contexts are looked for.
 	defaultLook = 2 * time.Second
-	// noticeEvery is how often it is looked whether a context or runner was created.
-	noticeEvery = 200 * time.Millisecond
 	// scanPace is how many keys of a database may be passed each second to find runners
 	// that other programs wrote: a scan takes Redis about half a microsecond a key.
 	scanPace = 2000

@@ -16,6 +16,7 @@ import (
 	"edda/hero/jsonrpc"
 	"edda/hero/mycelium"
 	"edda/hero/redisdb"
+	"edda/internal/backoff"
 )
 
 // MessageTopic is the Mycelium topic on which coordinators take messages for
@@ -255,7 +256,7 @@ func (l *line) mail(ctx context.Context, m hero.Message, box mailbox) (why strin
 		return "it is for a node of Mycelium, which is not configured here", nil
 	}
 	until := time.Now().Add(seconds(m.Timeout, defaultTimeout))
-	var p pause
+	p := newRetry()
 	for {
 		err := l.parcel(ctx, m, box)
 		switch {
@@ -268,7 +269,7 @@ func (l *line) mail(ctx context.Context, m hero.Message, box mailbox) (why strin
 		case time.Now().After(until):
 			return fmt.Sprintf("not delivered within %s: %v", seconds(m.Timeout, defaultTimeout), err), nil
 		}
-		if !sleep(ctx, p.next()) {
+		if backoff.Wait(ctx, p.Next()) != nil {
 			return "", ctx.Err()
 		}
 	}

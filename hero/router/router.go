@@ -7,8 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"go.uber.org/zap"
-
+	"edda/hero/list"
 	"edda/hero/redisdb"
 	"edda/hero/supervisor"
 )
@@ -60,68 +59,12 @@ func New(db *redisdb.DB, o Options) (*Router, error) {
 // Run routes until ctx ends and waits for what is under way to stop; what was not
 // done is left in msg_out_coordinator for the next run.
 func (r *Router) Run(ctx context.Context) error {
-	lines := map[uint32]context.CancelFunc{}
-	var running sync.WaitGroup
-	defer running.Wait()
-	defer func() {
-		for _, stop := range lines {
-			stop()
-		}
-	}()
-	start := func(c uint32) {
-		if _, ok := lines[c]; ok {
-			return
-		}
-		mine, stop := context.WithCancel(ctx)
-		lines[c] = stop
-		running.Go(func() { newLine(r, c).Run(mine) })
+	s := list.Contexts{
+		DB: r.db, Served: r.db.Contexts, Every: r.o.Look, Pause: newRetry(), Changed: r.forgetRunners, Log: r.o.Log,
+		Run: func(ctx context.Context, in uint32) { newLine(r, in).Run(ctx) },
 	}
-	tick, soon := time.NewTicker(r.o.Look), time.NewTicker(min(r.o.Look, noticeEvery))
-	defer tick.Stop()
-	defer soon.Stop()
-	changes, complaint := "", ""
-	for look := true; ; {
-		if look {
-			complaint = r.look(ctx, lines, start, complaint)
-		}
-		look = false
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-			look = true
-		case <-soon.C:
-			if now, err := r.db.Changes(ctx); err == nil && now != changes {
-				changes, look = now, true
-				r.forgetRunners()
-			}
-		}
-	}
-}
-
-// look starts the lines of contexts that are new and stops those of contexts that
-// are gone. It returns what Redis said, to be logged once.
-func (r *Router) look(ctx context.Context, lines map[uint32]context.CancelFunc, start func(uint32), complaint string) string {
-	contexts, err := r.db.Contexts(ctx)
-	if err != nil {
-		if said := err.Error(); said != complaint && ctx.Err() == nil {
-			r.o.Log.Warn("router: look for contexts", zap.Error(err))
-			return said
-		}
-		return complaint
-	}
-	there := map[uint32]bool{}
-	for _, c := range contexts {
-		there[c] = true
-		start(c)
-	}
-	for c, stop := range lines {
-		if !there[c] {
-			stop()
-			delete(lines, c)
-		}
-	}
-	return ""
+	s.Serve(ctx)
+	return nil
 }
 
 // client is the one for the target; it remembers the shape that its parameters

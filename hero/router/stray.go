@@ -10,6 +10,7 @@ import (
 	"edda"
 	"edda/hero"
 	"edda/hero/redisdb"
+	"edda/internal/backoff"
 )
 
 // strayWatches is how many looks at local jobs one round through a context's keys takes
@@ -20,7 +21,7 @@ const strayWatches = 15
 // The documents leave that to the coordinator. A job that is seen ready in two rounds is
 // released: in between, who let it wait had the time to do so.
 func (l *line) strays(ctx context.Context) {
-	var p pause
+	p := newRetry()
 	seen := map[string]bool{} // ready at the last round
 	for ctx.Err() == nil {
 		began := time.Now()
@@ -29,8 +30,9 @@ func (l *line) strays(ctx context.Context) {
 			l.rest(ctx, &p, "look for jobs that nobody releases", err)
 			continue
 		}
-		p, seen = 0, now
-		sleep(ctx, max(0, strayWatches*l.r.o.Watch-time.Since(began)))
+		p.Reset()
+		seen = now
+		_ = backoff.Wait(ctx, strayWatches*l.r.o.Watch-time.Since(began))
 	}
 }
 
@@ -54,7 +56,7 @@ func (l *line) strayRound(ctx context.Context, seen map[string]bool) (map[string
 		if err := l.adopt(ctx, again); err != nil {
 			return nil, err
 		}
-		if cursor = next; cursor == 0 || !sleep(ctx, l.r.o.Watch) {
+		if cursor = next; cursor == 0 || backoff.Wait(ctx, l.r.o.Watch) != nil {
 			return ready, ctx.Err()
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"edda"
 	"edda/hero"
 	"edda/hero/redisdb"
+	"edda/internal/backoff"
 )
 
 // watchPage bounds the waiting messages of one look, so that a wide flow costs no more
@@ -22,13 +23,13 @@ const watchPage = 50
 // watch looks at the jobs that wait for local runners, for those that write only
 // the job's hash, and gives up what was waited for too long.
 func (l *line) watch(ctx context.Context) {
-	var p pause
-	for sleep(ctx, l.r.o.Watch) {
+	p := newRetry()
+	for backoff.Wait(ctx, l.r.o.Watch) == nil {
 		if err := l.watchOnce(ctx); err != nil {
 			l.rest(ctx, &p, "watch local jobs", err)
 			continue
 		}
-		p = 0
+		p.Reset()
 	}
 }
 

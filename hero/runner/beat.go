@@ -12,7 +12,8 @@ import (
 	"go.uber.org/zap"
 
 	"edda/hero"
-	"edda/internal/complaint"
+	"edda/internal/backoff"
+	"edda/internal/logthrottle"
 )
 
 // aliveKey says which process the runner is, as long as it lives.
@@ -58,8 +59,8 @@ func (p *pulse) beat(ctx context.Context) error {
 func (l *line) claim(ctx context.Context) (*pulse, bool) {
 	host, _ := os.Hostname() // for people only
 	p := &pulse{l: l, self: fmt.Sprintf("%s/%d/%s", host, os.Getpid(), rand.Text())}
-	claiming := complaint.New(l.log, "not yet serving")
-	for wait := (pause(0)); ; {
+	claiming := logthrottle.New(l.log, "not yet serving")
+	for retry := newRetry(); ; {
 		err := p.beat(ctx)
 		if err == nil {
 			err = l.r.register(ctx, l.context)
@@ -72,7 +73,7 @@ func (l *line) claim(ctx context.Context) (*pulse, bool) {
 			return nil, false
 		}
 		claiming.Failed(err)
-		if !sleep(ctx, wait.next()) {
+		if backoff.Wait(ctx, retry.Next()) != nil {
 			return nil, false
 		}
 	}
@@ -82,7 +83,7 @@ func (l *line) claim(ctx context.Context) (*pulse, bool) {
 func (p *pulse) run(ctx context.Context) {
 	tick := time.NewTicker(p.l.r.o.Alive / beats)
 	defer tick.Stop()
-	beating := complaint.New(p.l.log, "heartbeat")
+	beating := logthrottle.New(p.l.log, "heartbeat")
 	for {
 		select {
 		case <-ctx.Done():

@@ -15,6 +15,7 @@ import (
 	"edda/hero"
 	"edda/hero/redisdb"
 	"edda/hero/script"
+	"edda/internal/backoff"
 )
 
 // brokenSuffix names the list of what was in a type's queue and is no job.
@@ -83,18 +84,12 @@ func (l *line) begin(work context.Context, kind, key string, ready bool) (w redi
 	if _, _, err := hero.ParseJobKey(key); err != nil {
 		return w, false, edda.Classify(edda.Permanent, "%w", err)
 	}
-	var p pause
 	mark := rand.Text()
-	for failed := false; ; failed = true {
-		w, begun, err = l.r.db.Begin(work, l.context, key, hero.ScriptType(kind), ready, l.r.id, mark)
-		if err == nil && failed {
-			l.storing.Worked()
-		}
-		if err == nil || errors.Is(err, edda.Permanent) || !sleep(work, p.next()) {
-			return w, begun, err
-		}
-		l.storing.Failed(err, zap.String("what", "start "+key))
-	}
+	err = l.retry.Do(work, "start "+key, func(ctx context.Context) (err error) {
+		w, begun, err = l.r.db.Begin(ctx, l.context, key, hero.ScriptType(kind), ready, l.r.id, mark)
+		return err
+	})
+	return w, begun, err
 }
 
 // errHeld: the job waits for others, and is in no queue meanwhile.
@@ -216,7 +211,7 @@ func (l *line) perform(work context.Context, w redisdb.Work, into string) {
 	case err != nil:
 		l.log.Error("script not begun", zap.String("job", key), zap.Error(err))
 		l.drop(work, w, into, true)
-		sleep(work, slowly*l.r.o.Look) // what is in the way is in the next one's, too
+		_ = backoff.Wait(work, slowly*l.r.o.Look) // what is in the way is in the next one's, too
 	case errors.Is(context.Cause(ctx), errSuperseded):
 		l.log.Warn("job ended or was dispatched anew while it ran", zap.String("job", key))
 		l.done(work, into, key)

@@ -3,7 +3,6 @@ package runner
 import (
 	"context"
 	"errors"
-	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -12,8 +11,9 @@ import (
 
 	"edda"
 	"edda/hero"
+	"edda/hero/list"
 	"edda/hero/redisdb"
-	"edda/internal/complaint"
+	"edda/internal/logthrottle"
 )
 
 // line is the runner in one context.
@@ -22,8 +22,8 @@ type line struct {
 	context uint32
 	log     *zap.Logger
 	jobs    sync.WaitGroup
-	storing *complaint.Complaint // of all that must be done until it is
-	logging *complaint.Complaint // of the logs of jobs
+	retry   list.Retry            // of all that must be done until it is
+	logging *logthrottle.Throttle // of the logs of jobs
 
 	mu      sync.Mutex           // guards running
 	running map[string]*underway // by key
@@ -42,7 +42,8 @@ func newLine(r *Runner, c uint32) *line {
 	log := r.o.Log.With(zap.Uint32("context", c))
 	return &line{
 		r: r, context: c, log: log, running: map[string]*underway{}, released: make(chan struct{}, 1),
-		storing: complaint.New(log, "do what a job needs"), logging: complaint.New(log, "write the logs of jobs"),
+		retry:   list.Retry{Pause: newRetry(), Log: logthrottle.New(log, "do what a job needs"), Final: permanent},
+		logging: logthrottle.New(log, "write the logs of jobs"),
 	}
 }
 
@@ -74,12 +75,14 @@ func (l *line) run(ctx, work context.Context) {
 
 // take runs every loop of the context until ctx ends.
 func (l *line) take(ctx, work context.Context) {
-	if !l.leftovers(ctx, work) {
-		return
-	}
 	var loops sync.WaitGroup
 	for _, kind := range l.r.scripts.Types() {
-		loops.Go(func() { l.takeFrom(ctx, work, kind) })
+		if !l.persist(ctx, "announce "+taken(kind, l.r.id), func(ctx context.Context) error { return l.announce(ctx, kind) }) {
+			return
+		}
+	}
+	for _, kind := range l.r.scripts.Types() {
+		loops.Go(func() { l.consume(ctx, work, kind) })
 	}
 	loops.Go(func() { l.watch(ctx, work) })
 	loops.Go(func() { l.sweep(ctx) })
@@ -87,155 +90,34 @@ func (l *line) take(ctx, work context.Context) {
 	loops.Wait()
 }
 
-// leftovers looks at what this runner had taken when it ended the last time.
-func (l *line) leftovers(ctx, work context.Context) bool {
-	for _, kind := range l.r.scripts.Types() {
-		var keys []string
-		if !l.persist(ctx, "look for leftovers", func(ctx context.Context) (err error) {
-			if err = l.announce(ctx, kind); err == nil {
-				keys, err = l.r.db.Left(ctx, l.context, taken(kind, l.r.id))
-			}
-			return err
-		}) {
-			return false
-		}
-		for _, key := range keys {
-			if !l.slot(ctx) {
-				return false
-			}
-			l.start(work, kind, key)
-		}
+// consume takes jobs of one type, first those that this runner had taken when it ended
+// the last time.
+func (l *line) consume(ctx, work context.Context, kind string) {
+	c := list.Consumer{
+		DB: l.r.db, Context: l.context, From: hero.ScriptType(kind).Queue(), Into: taken(kind, l.r.id), Wait: takeWait,
+		Slots: l.r.slots, Retry: &l.retry, Log: l.log,
+		Begin: func(key string) {
+			l.jobs.Add(1)
+			l.r.hands.do(func() {
+				defer func() {
+					l.r.slots.Release()
+					l.jobs.Done()
+				}()
+				l.one(work, kind, key)
+			})
+		},
 	}
-	return true
-}
-
-// takeFrom takes jobs of one type as long as there is room for them. While there
-// are many it takes as many at once as have room; else it waits for the next one.
-func (l *line) takeFrom(ctx, work context.Context, kind string) {
-	queue, into := hero.ScriptType(kind).Queue(), taken(kind, l.r.id)
-	taking := complaint.New(l.log, "take from "+queue)
-	var p pause
-	for l.room(ctx) {
-		key, err := l.r.db.Take(ctx, l.context, queue, into, takeWait)
-		switch {
-		case errors.Is(err, redisdb.ErrEmpty):
-			p = 0
-			taking.Worked()
-		case err != nil && ctx.Err() == nil:
-			taking.Failed(err)
-			sleep(ctx, p.next())
-		case err != nil:
-		case ctx.Err() == nil && l.trySlot():
-			p = 0
-			taking.Worked()
-			l.start(work, kind, key)
-			for l.more(ctx, work, kind, taking) {
-			}
-		default: // another type was quicker, or the runner ends
-			l.persist(work, "return "+key, func(ctx context.Context) error { return l.r.db.Return(ctx, l.context, into, queue, key) })
-		}
-	}
-}
-
-// more takes what has room and is there. It tells whether there may be even more.
-func (l *line) more(ctx, work context.Context, kind string, taking *complaint.Complaint) bool {
-	if !l.slot(ctx) {
-		return false
-	}
-	places := 1
-	for places < takeMost && l.trySlot() {
-		places++
-	}
-	queue, into := hero.ScriptType(kind).Queue(), taken(kind, l.r.id)
-	keys, err := l.r.db.TakeMore(ctx, l.context, queue, into, places)
-	if err != nil && ctx.Err() == nil {
-		taking.Failed(err)
-	}
-	for range places - len(keys) {
-		<-l.r.slots
-	}
-	if ctx.Err() != nil {
-		l.giveBack(work, into, queue, keys)
-		return false
-	}
-	for _, key := range keys {
-		l.start(work, kind, key)
-	}
-	return len(keys) == places
-}
-
-// giveBack puts keys that were taken, and their places, back: the runner ends.
-func (l *line) giveBack(work context.Context, into, queue string, keys []string) {
-	for _, key := range slices.Backward(keys) { // so that the oldest is the next again
-		<-l.r.slots
-		l.persist(work, "return "+key, func(ctx context.Context) error { return l.r.db.Return(ctx, l.context, into, queue, key) })
-	}
-}
-
-// room waits until a job may run, without keeping the place: a queue may stay empty.
-func (l *line) room(ctx context.Context) bool {
-	if !l.slot(ctx) {
-		return false
-	}
-	<-l.r.slots
-	return true
-}
-
-func (l *line) slot(ctx context.Context) bool {
-	if ctx.Err() != nil {
-		return false
-	}
-	select {
-	case l.r.slots <- struct{}{}:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
-func (l *line) trySlot() bool {
-	select {
-	case l.r.slots <- struct{}{}:
-		return true
-	default:
-		return false
-	}
-}
-
-// start works on a key in the place that was got for it.
-func (l *line) start(work context.Context, kind, key string) {
-	l.jobs.Add(1)
-	l.r.hands.do(func() {
-		defer func() {
-			<-l.r.slots
-			l.jobs.Done()
-		}()
-		l.one(work, kind, key)
-	})
+	c.Run(ctx, work)
 }
 
 // persist does what must be done until it is, or until ctx ends. What Redis
 // refuses for good is logged, and is not done.
 func (l *line) persist(ctx context.Context, what string, do func(context.Context) error) bool {
-	var p pause
-	for failed := false; ; failed = true {
-		err := do(ctx)
-		if err == nil {
-			if failed {
-				l.storing.Worked()
-			}
-			return true
-		}
-		if ctx.Err() != nil {
-			return false
-		}
-		if errors.Is(err, edda.Permanent) {
-			l.log.Error(what, zap.Error(err))
-			return false
-		}
-		l.storing.Failed(err, zap.String("what", what))
-		if !sleep(ctx, p.next()) {
-			return false
-		}
+	err := l.retry.Do(ctx, what, do)
+	if permanent(err) {
+		l.log.Error(what, zap.Error(err))
 	}
+	return err == nil
 }
+
+func permanent(err error) bool { return errors.Is(err, edda.Permanent) }

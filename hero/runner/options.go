@@ -63,9 +63,6 @@ const (
 	slowly = 10
 	// takeWait is how long one request for a job waits.
 	takeWait = 5 * time.Second
-	// takeMost bounds how many jobs are taken at once, so that the first of them
-	// need not wait for the last.
-	takeMost = 64
 	// pauseFirst and pauseLast bound the pauses while Redis does not answer.
 	pauseFirst = 50 * time.Millisecond
 	pauseLast  = 2 * time.Second

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -12,8 +11,9 @@ import (
 
 	"edda"
 	"edda/hero"
+	"edda/hero/list"
 	"edda/hero/redisdb"
-	"edda/internal/complaint"
+	"edda/internal/backoff"
 )
 
 // Runner runs jobs on this machine.
@@ -23,7 +23,7 @@ type Runner struct {
 	scripts Scripts
 	o       Options
 	metrics *metrics
-	slots   chan struct{} // one for each job that runs
+	slots   list.Slots // one for each job that runs
 	hands   *hands
 	topic   *topic // nil without a node
 }
@@ -47,7 +47,7 @@ func New(id uint32, db *redisdb.DB, scripts Scripts, o Options) (*Runner, error)
 	if err != nil {
 		return nil, err
 	}
-	r := &Runner{id: id, db: db, scripts: scripts, o: o, metrics: m, slots: make(chan struct{}, o.Concurrency), hands: newHands()}
+	r := &Runner{id: id, db: db, scripts: scripts, o: o, metrics: m, slots: make(list.Slots, o.Concurrency), hands: newHands()}
 	r.o.Log = o.Log.With(zap.Uint32("runner", id))
 	return r, r.listen()
 }
@@ -82,78 +82,14 @@ func (r *Runner) Run(ctx context.Context) error {
 
 // lines runs a line for every context that is served, as they come and go.
 func (r *Runner) lines(ctx, work context.Context) {
-	var all sync.WaitGroup
-	running := map[uint32]context.CancelFunc{}
-	ended := make(chan uint32)
-	var p pause
-	changes := ""
-	looking := complaint.New(r.o.Log, "look for contexts")
-	for {
-		served, err := r.serving(ctx)
-		if ctx.Err() == nil {
-			looking.Note(err)
-		}
-		for _, c := range served {
-			if running[c] != nil {
-				continue
-			}
-			mine, cancel := context.WithCancel(ctx)
-			running[c] = cancel
-			all.Go(func() {
-				defer cancel()
-				newLine(r, c).run(mine, work)
-				select {
-				case ended <- c:
-				case <-ctx.Done():
-				}
-			})
-		}
-		if err == nil {
-			p = 0
-			for c, cancel := range running {
-				if !slices.Contains(served, c) {
-					cancel()
-				}
-			}
-		}
-		if !r.rest(ctx, running, ended, &changes, r.wait(&p, err)) {
-			all.Wait()
-			return
-		}
+	s := list.Contexts{
+		DB: r.db, Served: r.serving, Every: slowly * r.o.Look, Pause: newRetry(), Log: r.o.Log,
+		Run: func(ctx context.Context, in uint32) { newLine(r, in).run(ctx, work) },
 	}
-}
-
-// noticeEvery is how often it is looked whether a context or runner was created.
-const noticeEvery = 200 * time.Millisecond
-
-// rest waits until a line has ended, a context or runner was created or changed, or the
-// wait is over: other programs tell nobody of what they write. False: ctx ended.
-func (r *Runner) rest(ctx context.Context, running map[uint32]context.CancelFunc, ended <-chan uint32, changes *string, wait time.Duration) bool {
-	for until := time.Now().Add(wait); time.Now().Before(until); {
-		select {
-		case <-ctx.Done():
-			return false
-		case c := <-ended:
-			delete(running, c)
-			return true
-		case <-time.After(min(noticeEvery, time.Until(until))):
-		}
-		if len(r.o.Contexts) > 0 {
-			continue // it serves those that it was told to
-		}
-		if now, err := r.db.Changes(ctx); err == nil && now != *changes {
-			*changes = now
-			return true
-		}
+	if len(r.o.Contexts) == 0 { // else it serves those that it was told to
+		s.Changed = func() {}
 	}
-	return true
-}
-
-func (r *Runner) wait(p *pause, err error) time.Duration {
-	if err != nil {
-		return p.next()
-	}
-	return slowly * r.o.Look
+	s.Serve(ctx)
 }
 
 // serving lists the contexts whose queues are taken from.
@@ -196,22 +132,6 @@ func (r *Runner) register(ctx context.Context, in uint32) error {
 	return nil
 }
 
-// pause grows from one failure to the next.
-type pause time.Duration
-
-func (p *pause) next() time.Duration {
-	*p = min(max(2**p, pause(pauseFirst)), pause(pauseLast))
-	return time.Duration(*p)
-}
-
-// sleep waits; false when ctx ended first.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
+func newRetry() backoff.Exponential {
+	return backoff.Exponential{First: pauseFirst, Most: pauseLast}
 }

@@ -14,7 +14,8 @@ import (
 	"edda/hero"
 	"edda/hero/redisdb"
 	"edda/hero/script"
-	"edda/internal/complaint"
+	"edda/internal/backoff"
+	"edda/internal/logthrottle"
 )
 
 // announce makes the runner's list known to the others, before anything is in it.
@@ -29,21 +30,23 @@ func (l *line) announce(ctx context.Context, kind string) error {
 // sweep looks for the jobs of runners that died, and at queues that nobody here
 // serves, until ctx ends.
 func (l *line) sweep(ctx context.Context) {
-	var p pause
-	looking := complaint.New(l.log, "look for dead runners")
+	p := newRetry()
+	looking := logthrottle.New(l.log, "look for dead runners")
 	for ctx.Err() == nil {
 		err := l.sweepOnce(ctx)
 		if err == nil {
 			err = l.measure(ctx)
 		}
-		wait := l.r.wait(&p, err)
 		if ctx.Err() == nil {
 			looking.Note(err)
 		}
+		wait := slowly * l.r.o.Look
 		if err == nil {
-			p = 0
+			p.Reset()
+		} else {
+			wait = p.Next()
 		}
-		sleep(ctx, wait)
+		_ = backoff.Wait(ctx, wait)
 	}
 }
 
@@ -56,8 +59,8 @@ func (l *line) sweepOnce(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, list := range all {
-		kind, runner, ok := readTaken(list)
+	for _, from := range all {
+		kind, runner, ok := readTaken(from)
 		if !ok || runner == l.r.id {
 			continue
 		}
@@ -67,12 +70,12 @@ func (l *line) sweepOnce(ctx context.Context) error {
 			}
 			continue
 		}
-		keys, err := c.LRange(ctx, list, 0, -1).Result()
+		keys, err := c.LRange(ctx, from, 0, -1).Result()
 		if err != nil {
 			return err
 		}
 		for _, key := range keys {
-			if err := l.inherit(ctx, kind, list, runner, key); err != nil {
+			if err := l.inherit(ctx, kind, from, runner, key); err != nil {
 				return err
 			}
 		}
@@ -118,7 +121,7 @@ const releaseEvery = 2
 // release lets the jobs go that wait for others, until ctx ends. A job that ends here is
 // a reason to look at once.
 func (l *line) release(ctx context.Context) {
-	releasing := complaint.New(l.log, "look at the jobs that wait")
+	releasing := logthrottle.New(l.log, "look at the jobs that wait")
 	for from := int64(0); ctx.Err() == nil; {
 		next, waiting, err := l.r.db.Release(ctx, l.context, from)
 		if ctx.Err() == nil {
@@ -168,16 +171,16 @@ func known(here []string) []string {
 // watch looks at the jobs that run, for requests to stop and for those that ended
 // otherwise, until ctx ends and they have ended.
 func (l *line) watch(ctx, work context.Context) {
-	watching := complaint.New(l.log, "watch jobs")
-	for sleep(ctx, l.r.o.Look) {
+	watching := logthrottle.New(l.log, "watch jobs")
+	for backoff.Wait(ctx, l.r.o.Look) == nil {
 		l.watchOnce(ctx, watching)
 	}
 	// Draining jobs may be stopped, too.
-	for sleep(work, l.r.o.Look) && l.watchOnce(work, watching) > 0 {
+	for backoff.Wait(work, l.r.o.Look) == nil && l.watchOnce(work, watching) > 0 {
 	}
 }
 
-func (l *line) watchOnce(ctx context.Context, watching *complaint.Complaint) int {
+func (l *line) watchOnce(ctx context.Context, watching *logthrottle.Throttle) int {
 	l.mu.Lock()
 	var all []*underway
 	for _, u := range l.running {

@@ -164,7 +164,7 @@ func (t *topic) perform(ctx context.Context, id remoteID, j *remote) {
 	defer late.Stop()
 	select {
 	case t.r.slots <- struct{}{}:
-		defer func() { <-t.r.slots }()
+		defer t.r.slots.Release()
 	case <-late.C:
 		why := fmt.Sprintf("queue_timeout: not begun within %s", waits)
 		t.end(id, j, script.Outcome{Reason: why, Result: map[string]string{hero.ResultError: why}}, nil)

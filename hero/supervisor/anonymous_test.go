@@ -9,11 +9,11 @@ import (
 
 	"edda/hero"
 	"edda/hero/jsonrpc"
-	"edda/internal/door"
+	"edda/internal/httpserver"
 )
 
-// atDoor serves the supervisor as its process does, with less patience.
-func atDoor(t *testing.T, o Options, d door.Options) string {
+// serveBounded serves the supervisor as its process does, with less patience.
+func serveBounded(t *testing.T, o Options, d httpserver.Options) string {
 	t.Helper()
 	db := emptyDB(t)
 	runner(t, db, 1, "queue:python", func(hero.Job) (hero.JobStatus, map[string]string) {
@@ -25,7 +25,7 @@ func atDoor(t *testing.T, o Options, d door.Options) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	at := door.New("127.0.0.1:0", s, d)
+	at := httpserver.New("127.0.0.1:0", s, d)
 	if err := at.Listen(); err != nil {
 		t.Fatal(err)
 	}
@@ -42,7 +42,7 @@ func atDoor(t *testing.T, o Options, d door.Options) string {
 }
 
 func TestAJobOutlastsThePatienceWithAnonymousCallers(t *testing.T) {
-	addr := atDoor(t, Options{}, door.Options{AnonymousWait: 200 * time.Millisecond})
+	addr := serveBounded(t, Options{}, httpserver.Options{AnonymousWait: 200 * time.Millisecond})
 	for name, o := range map[string]jsonrpc.ClientOptions{"a secret among the parameters": {}, "a bearer's": {Token: "admin-secret"}} {
 		t.Run(name, func(t *testing.T) {
 			secret := `"secret":"admin-secret",`
@@ -65,7 +65,7 @@ type raw string
 func (r raw) MarshalJSON() ([]byte, error) { return []byte(r), nil }
 
 func TestSlowAnonymousClientsDoNotShutOutWhoKnowsTheSecret(t *testing.T) {
-	addr := atDoor(t, Options{}, door.Options{Connections: 40, Anonymous: 20})
+	addr := serveBounded(t, Options{}, httpserver.Options{Connections: 40, Anonymous: 20})
 	for range 100 {
 		conn, err := net.Dial("tcp", addr)
 		if err != nil {

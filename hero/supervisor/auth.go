@@ -18,7 +18,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"edda/hero/jsonrpc"
-	"edda/internal/door"
+	"edda/internal/httpserver"
 )
 
 // Scope is what a key may do.
@@ -88,7 +88,7 @@ func (s *Server) withBearer(ctx context.Context, r *http.Request) (context.Conte
 	if _, known, err := s.key(ctx, token); err != nil || !known {
 		ctx = jsonrpc.Anonymous(ctx)
 	} else {
-		door.Authenticated(ctx)
+		httpserver.Authenticated(ctx)
 	}
 	return context.WithValue(ctx, bearer{}, token), nil
 }
@@ -111,7 +111,7 @@ func (s *Server) allow(ctx context.Context, secret string, want ...Scope) (Key, 
 	}
 	for _, scope := range want {
 		if k.Scope.covers(scope) {
-			door.Authenticated(ctx)
+			httpserver.Authenticated(ctx)
 			return k, nil
 		}
 	}

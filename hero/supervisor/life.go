@@ -10,6 +10,7 @@ import (
 
 	"edda/hero"
 	"edda/hero/redisdb"
+	"edda/internal/backoff"
 )
 
 // Waiting for an end looks at the job's hash: soon at first, since many jobs are
@@ -22,7 +23,7 @@ const (
 // await waits for the job's end. A caller who goes away ends the waiting, not the
 // job; one who asks again joins it. When the job's time has passed it ends here.
 func (s *Server) await(ctx context.Context, j hero.Job) (Answer, error) {
-	for look := firstLook; ; look = min(2*look, lastLook) {
+	for looks := (backoff.Exponential{First: firstLook, Most: lastLook}); ; {
 		now, err := s.load(ctx, address{j.ContextID, j.CallerID, j.ID})
 		if err != nil {
 			return Answer{}, err
@@ -33,10 +34,8 @@ func (s *Server) await(ctx context.Context, j hero.Job) (Answer, error) {
 		if until, why := s.until(now); time.Now().After(until) {
 			return s.expire(ctx, now, why)
 		}
-		select {
-		case <-ctx.Done():
-			return Answer{}, storage(fmt.Errorf("stopped waiting: the job goes on: %w", ctx.Err()))
-		case <-time.After(look):
+		if err := backoff.Wait(ctx, looks.Next()); err != nil {
+			return Answer{}, storage(fmt.Errorf("stopped waiting: the job goes on: %w", err))
 		}
 	}
 }

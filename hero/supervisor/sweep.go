@@ -9,7 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"edda/hero"
-	"edda/internal/complaint"
+	"edda/internal/logthrottle"
 )
 
 // sweepBatch bounds the jobs that one look ends in one context.
@@ -20,7 +20,7 @@ const sweepBatch = 500
 func (s *Server) Run(ctx context.Context) error {
 	tick := time.NewTicker(s.o.Sweep)
 	defer tick.Stop()
-	sweeping := complaint.New(s.o.Log, "supervisor: sweep")
+	sweeping := logthrottle.New(s.o.Log, "supervisor: sweep")
 	for {
 		select {
 		case <-ctx.Done():

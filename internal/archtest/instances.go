@@ -171,5 +171,5 @@ func (m *typed) isBucketParameter(fn *ast.FuncDecl, x *ast.Ident) bool {
 	if !ok || v.Pos() < fn.Type.Pos() || v.Pos() > fn.Type.End() {
 		return false
 	}
-	return named(v.Type(), "store/changelog", "Bucket") || named(v.Type(), "store", "keyspace")
+	return named(v.Type(), "store/wal", "Bucket") || named(v.Type(), "store", "keyspace")
 }

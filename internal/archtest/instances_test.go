@@ -14,13 +14,13 @@ func ground() map[string]string {
 		if receiver, method, ok := strings.Cut(name, "."); ok {
 			head = "type " + receiver + method + " struct{}\nfunc (w *" + receiver + ") " + method + "("
 		}
-		writers.WriteString(head + "b *changelog.Bucket) { b.Put(nil, nil) }\n")
+		writers.WriteString(head + "b *wal.Bucket) { b.Put(nil, nil) }\n")
 	}
 	return map[string]string{
 		"a.go":                    "package edda; type Instance struct{}; type Transition struct { Key string; Instance *Instance; Resolved []string }",
-		"store/changelog/a.go":    "package changelog; type Bucket struct{}; func (*Bucket) Put(k, v []byte) {}; func (*Bucket) Get(k []byte) []byte { return nil }",
+		"store/wal/a.go":          "package wal; type Bucket struct{}; func (*Bucket) Put(k, v []byte) {}; func (*Bucket) Get(k []byte) []byte { return nil }",
 		"store/change.go":         "package store; import \"edda\"; type Change struct { Transitions []edda.Transition }",
-		"store/writer.go":         "package store; import \"edda/store/changelog\"; type keyspace string; const bucketSaga keyspace = \"saga\"; const bucketDue keyspace = \"due\"; type row struct { bucket keyspace }\ntype writer struct{}; type encoder struct{}; type copier struct{}; type extract struct{}\nfunc (w *writer) bucket(name keyspace) *changelog.Bucket { return nil }\n" + writers.String(),
+		"store/writer.go":         "package store; import \"edda/store/wal\"; type keyspace string; const bucketSaga keyspace = \"saga\"; const bucketDue keyspace = \"due\"; type row struct { bucket keyspace }\ntype writer struct{}; type encoder struct{}; type copier struct{}; type extract struct{}\nfunc (w *writer) bucket(name keyspace) *wal.Bucket { return nil }\n" + writers.String(),
 		"cmd/edda/letters.go":     "package main; import (\"edda\"; \"edda/store\"); type process struct{}\nfunc (p *process) resolve(t edda.Transition) store.Change { return store.Change{Transitions: []edda.Transition{t}} }",
 		"engine/a.go":             "package engine; import (\"edda\"; \"edda/store\"); func f(c *store.Change, t edda.Transition) { t.Instance = nil; c.Transitions = append(c.Transitions, t) }",
 		"hero/flowsaga/decide.go": "package flowsaga; import \"edda\"; func f() edda.Transition { return edda.Transition{Instance: &edda.Instance{}} }",
@@ -66,7 +66,7 @@ func TestOnlyTheEngineWritesInstances(t *testing.T) {
 		{"of a name", "store/a.go", `package store; func (w *writer) sweep(name keyspace) { w.bucket(name).Put(nil, nil) }`, saysKeyspace},
 		{"of a list", "store/a.go", `package store; func (w *writer) sweep() { for _, name := range []keyspace{} { w.bucket(name).Put(nil, nil) } }`, saysKeyspace},
 		{"a row of it", "store/a.go", `package store; var out []row; func sweep() { out = append(out, row{bucket: bucketSaga}) }`, saysKeyspace},
-		{"a bucket that is lent", "store/a.go", `package store; import "edda/store/changelog"; func sweep(b *changelog.Bucket) { b.Put(nil, nil) }`, saysKeyspace},
+		{"a bucket that is lent", "store/a.go", `package store; import "edda/store/wal"; func sweep(b *wal.Bucket) { b.Put(nil, nil) }`, saysKeyspace},
 		{"another keyspace", "store/a.go", `package store; func (w *writer) sweep() { w.bucket(bucketDue).Put(nil, nil) }`, ""},
 		{"a look at it", "store/a.go", `package store; func (w *writer) sweep() { w.bucket(bucketSaga).Get(nil) }`, ""},
 		{"a name that is gone", "cmd/edda/letters.go", `package main`, "process.resolve is named"},

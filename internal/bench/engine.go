@@ -10,7 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"edda/internal/child"
+	"edda/internal/subprocess"
 	"edda/stream"
 )
 
@@ -138,7 +138,7 @@ const commandStream = "WORKFLOW_COMMANDS"
 // allCommands waits until every event's command is in the stream.
 func (r *run) allCommands(js jetstream.JetStream) error {
 	most, last := 0, time.Now()
-	return child.Poll(r.ctx, fmt.Sprintf("%d commands to be published", r.Events), func() error {
+	return subprocess.Poll(r.ctx, fmt.Sprintf("%d commands to be published", r.Events), func() error {
 		n := commandsIn(r.ctx, js)
 		if n > most {
 			most, last = n, time.Now()
@@ -148,7 +148,7 @@ func (r *run) allCommands(js jetstream.JetStream) error {
 		}
 		err := fmt.Errorf("%d are", n)
 		if time.Since(last) > idleFor {
-			return child.Fatal(err)
+			return subprocess.Fatal(err)
 		}
 		return err
 	})

@@ -1,12 +1,13 @@
 package bench
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
+
+	"edda/internal/backoff"
 )
 
 // orderBytes is the size of an order's payload.
@@ -212,7 +213,7 @@ func (b *bout) send(l *listener, prefix string, n int, rate float64, began time.
 		due := began
 		if rate > 0 {
 			due = began.Add(time.Duration(float64(i) / rate * float64(time.Second)))
-			if err := sleepUntil(b.ctx, due); err != nil {
+			if err := backoff.Wait(b.ctx, time.Until(due)); err != nil {
 				return nil, err
 			}
 		}
@@ -237,21 +238,6 @@ func (b *bout) check(prefix string, n int) error {
 		return err
 	}
 	return book.agrees(n, b.called()...)
-}
-
-func sleepUntil(ctx context.Context, at time.Time) error {
-	d := time.Until(at)
-	if d <= 0 {
-		return nil
-	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // messages are what lies in the streams.

@@ -32,7 +32,7 @@ var packages = []struct{ prefix, stage string }{
 	{"github.com/expr-lang/expr", "expressions"},
 	{"edda/expression", "expressions"},
 	{"edda/saga", "saga"},
-	{"edda/store/changelog", "store: its log and tables"},
+	{"edda/store/wal", "store: its log and tables"},
 	{"edda/store", "store: encoding and indexes"},
 	{"edda/engine", "engine"},
 	{"edda/outbox", "outbox relay"},

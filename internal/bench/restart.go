@@ -13,7 +13,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 
 	"edda"
-	"edda/internal/child"
+	"edda/internal/subprocess"
 	"edda/store"
 )
 
@@ -84,7 +84,7 @@ func (r *run) startOnce(s *server) (took time.Duration, _ *Costs, err error) {
 	if err := s.Start(); err != nil {
 		return 0, nil, err
 	}
-	if err := quickly(r.ctx, func() error { return child.Ready(s.api + "/ready") }); err != nil {
+	if err := quickly(r.ctx, func() error { return subprocess.Ready(s.api + "/ready") }); err != nil {
 		return 0, nil, errors.Join(err, s.Stop())
 	}
 	took = time.Since(began)

@@ -14,8 +14,8 @@ import (
 	"strings"
 	"time"
 
-	"edda/internal/child"
 	"edda/internal/scrape"
+	"edda/internal/subprocess"
 )
 
 //go:embed manifests/*.yaml
@@ -23,23 +23,23 @@ var manifestFiles embed.FS
 
 // effectServer is the effect server, a process apart.
 type effectServer struct {
-	*child.Process
+	*subprocess.Process
 	url string
 }
 
 func (r *run) startEffects() (*effectServer, error) {
-	addrs, err := child.FreeAddrs(1)
+	addrs, err := subprocess.FreeAddrs(1)
 	if err != nil {
 		return nil, err
 	}
 	e := &effectServer{url: "http://" + addrs[0]}
-	e.Process = child.New("the effect server", filepath.Join(r.dir, "effects.log"), func() *exec.Cmd {
+	e.Process = subprocess.New("the effect server", filepath.Join(r.dir, "effects.log"), func() *exec.Cmd {
 		return exec.Command(r.Edda, "bench", "effects", "--addr", addrs[0], "--lose", fmt.Sprint(r.Lose))
 	})
 	if err := e.Start(); err != nil {
 		return nil, err
 	}
-	if err := e.Until(r.ctx, startFor, func() error { return child.Ready(e.url + "/ready") }); err != nil {
+	if err := e.Until(r.ctx, startFor, func() error { return subprocess.Ready(e.url + "/ready") }); err != nil {
 		return nil, errors.Join(err, e.Stop())
 	}
 	return e, nil
@@ -68,7 +68,7 @@ func getJSON(ctx context.Context, url string, into any) error {
 
 // server is the `edda dev` under test, with the defaults that a user gets.
 type server struct {
-	*child.Process
+	*subprocess.Process
 	data, api, nats string
 	extra           []string       // arguments
 	control         io.WriteCloser // its stdin: when to write a CPU profile
@@ -93,7 +93,7 @@ func (r *run) newServer(dir, manifest string, replace ...string) (*server, error
 	if err := os.WriteFile(file, []byte(strings.NewReplacer(replace...).Replace(string(text))), 0o600); err != nil {
 		return nil, err
 	}
-	addrs, err := child.FreeAddrs(2)
+	addrs, err := subprocess.FreeAddrs(2)
 	if err != nil {
 		return nil, err
 	}
@@ -101,7 +101,7 @@ func (r *run) newServer(dir, manifest string, replace ...string) (*server, error
 	args := []string{"dev", file, "--data", s.data, "--addr", addrs[0], "--nats-addr", addrs[1], "--profiles"}
 	in := &pipe{}
 	s.control = in
-	s.Process = child.New("edda", filepath.Join(dir, "edda.log"), func() *exec.Cmd {
+	s.Process = subprocess.New("edda", filepath.Join(dir, "edda.log"), func() *exec.Cmd {
 		cmd := exec.Command(r.Edda, append(args, s.extra...)...)
 		in.w, in.err = cmd.StdinPipe()
 		return cmd
@@ -134,7 +134,7 @@ func (s *server) start(ctx context.Context) error {
 	if err := s.Start(); err != nil {
 		return err
 	}
-	if err := s.Until(ctx, startFor, func() error { return child.Ready(s.api + "/ready") }); err != nil {
+	if err := s.Until(ctx, startFor, func() error { return subprocess.Ready(s.api + "/ready") }); err != nil {
 		return errors.Join(err, s.Stop())
 	}
 	return nil
@@ -149,7 +149,7 @@ func (s *server) counters(ctx context.Context) (scrape.Counters, error) {
 func (s *server) settled(ctx context.Context, n int, saga string, status ...string) error {
 	ctx, cancel := context.WithTimeout(ctx, settleFor)
 	defer cancel()
-	return child.Poll(ctx, fmt.Sprintf("%d instances to be %s and the outbox empty", n, strings.Join(status, " or ")), func() error {
+	return subprocess.Poll(ctx, fmt.Sprintf("%d instances to be %s and the outbox empty", n, strings.Join(status, " or ")), func() error {
 		c, err := s.counters(ctx)
 		if err != nil {
 			return err
@@ -178,7 +178,7 @@ func (s *server) endProfile(ctx context.Context, file string) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	return child.Poll(ctx, "the profile to be written", func() error {
+	return subprocess.Poll(ctx, "the profile to be written", func() error {
 		_, err := os.Stat(file)
 		return err
 	})

@@ -5,7 +5,8 @@ import (
 	"fmt"
 	"time"
 
-	"edda/internal/child"
+	"edda/internal/backoff"
+	"edda/internal/subprocess"
 )
 
 const (
@@ -100,7 +101,7 @@ func (w *ring) arm(l *listener, prefix, event string, n int, rate float64, paylo
 	began := time.Now()
 	for i := range n {
 		if rate > 0 {
-			if err := sleepUntil(w.ctx, began.Add(time.Duration(float64(i)/rate*float64(time.Second)))); err != nil {
+			if err := backoff.Wait(w.ctx, time.Until(began.Add(time.Duration(float64(i)/rate*float64(time.Second))))); err != nil {
 				return err
 			}
 		}
@@ -116,7 +117,7 @@ func (w *ring) arm(l *listener, prefix, event string, n int, rate float64, paylo
 	if err := w.client.stored(w.ctx); err != nil {
 		return err
 	}
-	return child.Poll(w.ctx, fmt.Sprintf("%d timers to be armed", n), func() error {
+	return subprocess.Poll(w.ctx, fmt.Sprintf("%d timers to be armed", n), func() error {
 		c, err := w.server.counters(w.ctx)
 		if got := c.Sum("edda_instances", `saga="wake"`); err == nil && got < w.armed {
 			return fmt.Errorf("%d instances", got)
@@ -128,7 +129,7 @@ func (w *ring) arm(l *listener, prefix, event string, n int, rate float64, paylo
 // rung waits until all have rung, and adds how late they were. The first of them
 // was due at the earliest at a time.
 func (w *ring) rung(l *listener, n int, phase string, first time.Time) error {
-	if err := sleepUntil(w.ctx, first.Add(-time.Second)); err != nil {
+	if err := backoff.Wait(w.ctx, time.Until(first.Add(-time.Second))); err != nil {
 		return err
 	}
 	m, err := w.measure(w.server, nil, "W3 "+phase)

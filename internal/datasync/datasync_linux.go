@@ -5,8 +5,8 @@ import (
 	"syscall"
 )
 
-// Sync makes what was written to a file durable, and of what the system knows of it
-// no more than is needed to read it: a file that did not grow costs one write.
+// Sync makes the written data of a file durable with fdatasync. It skips metadata that
+// reading does not need, so a file that did not grow costs one write.
 func Sync(f *os.File) error {
 	for {
 		if err := syscall.Fdatasync(int(f.Fd())); err != syscall.EINTR {

@@ -4,5 +4,5 @@ package datasync
 
 import "os"
 
-// Sync makes what was written to a file durable.
+// Sync makes the written data of a file durable.
 func Sync(f *os.File) error { return f.Sync() }

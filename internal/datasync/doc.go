@@ -1,3 +1,3 @@
-// Package datasync makes what was written to a file durable, at the least cost that the
-// system offers. The store's log and what measures the disk below it do the same so.
+// Package datasync makes the written data of a file durable at the least cost that the
+// system offers. The store's WAL and the benchmark's disk floor both use it.
 package datasync

@@ -1,6 +1,6 @@
-// Package demo runs Edda as a newcomer would: it starts `edda dev` with two
-// sagas, opens a small shop, sends a thousand orders with a NATS client of its
-// own, and then holds the shop's books against what the sagas say they did.
+// Package demo runs Edda as a new user would. It starts `edda dev` with two sagas, opens
+// a small shop and sends a thousand orders with a NATS client. Then it compares the
+// shop's books with the instances of the sagas.
 //
-// It uses nothing of Edda but the command line, NATS and HTTP.
+// It uses only Edda's command line, NATS and HTTP.
 package demo

@@ -9,12 +9,12 @@ import (
 	"path/filepath"
 	"strings"
 
-	"edda/internal/child"
+	"edda/internal/subprocess"
 )
 
 // process is the `edda dev` under way.
 type process struct {
-	*child.Process
+	*subprocess.Process
 	dir  string // data, manifests and log
 	api  string // URL
 	nats string // URL
@@ -40,13 +40,13 @@ func (p *process) start(o Options, shopURL string) error {
 	if err != nil {
 		return err
 	}
-	addrs, err := child.FreeAddrs(2)
+	addrs, err := subprocess.FreeAddrs(2)
 	if err != nil {
 		return err
 	}
 	api, natsAddr := addrs[0], addrs[1]
 	p.api, p.nats = "http://"+api, "nats://"+natsAddr
-	p.Process = child.New("edda", filepath.Join(p.dir, "edda.log"), func() *exec.Cmd {
+	p.Process = subprocess.New("edda", filepath.Join(p.dir, "edda.log"), func() *exec.Cmd {
 		return exec.Command(o.Edda, "dev", manifests, "--data", filepath.Join(p.dir, "data"), "--addr", api, "--nats-addr", natsAddr, "--gateway", shopURL)
 	})
 	return p.Start()
@@ -76,5 +76,5 @@ func writeManifests(dir, shopURL string) (string, error) {
 
 // ready waits until edda takes work.
 func (p *process) ready(ctx context.Context) error {
-	return p.Until(ctx, startFor, func() error { return child.Ready(p.api + "/ready") })
+	return p.Until(ctx, startFor, func() error { return subprocess.Ready(p.api + "/ready") })
 }

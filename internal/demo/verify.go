@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strings"
 
-	"edda/internal/child"
+	"edda/internal/subprocess"
 )
 
 // ended is what the API says of one instance.
@@ -31,7 +31,7 @@ func (r *run) verify(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, settleFor)
 	defer cancel()
 	var all []ended
-	err := child.Poll(ctx, "the books to agree", func() (err error) {
+	err := subprocess.Poll(ctx, "the books to agree", func() (err error) {
 		if all, err = r.instances(ctx); err != nil {
 			return err
 		}

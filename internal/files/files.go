@@ -1,6 +1,6 @@
-// Package files reads small files that people name: settings, tokens, keys. What
-// is named may be a pipe, so that a secret need not lie on a disk, but never more
-// than a bound is read: a device has no end.
+// Package files reads small files that people name: settings, tokens, keys. Such a file
+// may be a pipe, so that a secret need not lie on a disk. Every read has a bound,
+// because a device has no end.
 package files
 
 import (
@@ -10,10 +10,10 @@ import (
 	"os"
 )
 
-// Most is more than any file has that a person writes.
+// Most bounds files that people write, in bytes.
 const Most = 1 << 20
 
-// Read reads a file that has at most so many bytes.
+// Read reads a file of at most most bytes. A larger file is an error.
 func Read(path string, most int64) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -30,7 +30,7 @@ func Read(path string, most int64) ([]byte, error) {
 	return text, nil
 }
 
-// KeyPair reads a certificate and its key, each within [Most].
+// KeyPair reads a certificate and its key, each at most [Most] bytes.
 func KeyPair(cert, key string) (pair tls.Certificate, err error) {
 	certificate, err := Read(cert, Most)
 	if err != nil {

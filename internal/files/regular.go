@@ -10,19 +10,18 @@ import (
 	"time"
 )
 
-// ErrNotRegular is why a name is not read: a pipe has no end until somebody writes, a
-// device none at all.
+// ErrNotRegular says that Regular refused a pipe, a device or a directory, because
+// reading one may block.
 var ErrNotRegular = errors.New("no regular file")
 
-// patience bounds the reading of a file that waits although it is regular, as some of
-// /proc do.
-const patience = 10 * time.Second
+// readTimeout bounds the read of a regular file that blocks, as some files in /proc do.
+const readTimeout = 10 * time.Second
 
-// Regular reads a regular file up to most bytes and one more, by which the caller sees
-// that it is larger. It never waits for a writer: anything but a regular file is
-// [ErrNotRegular], also where it took the place of one just now.
+// Regular reads a regular file. It returns at most most+1 bytes: the extra byte tells the
+// caller that the file is larger. It never waits for a writer. Anything but a regular
+// file is [ErrNotRegular], even if it has just replaced a regular file.
 func Regular(path string, most int64) ([]byte, fs.FileInfo, error) {
-	info, err := os.Stat(path) // opening a device may do something
+	info, err := os.Stat(path) // before Open, because opening a device may have an effect
 	if err == nil {
 		err = regular(path, info)
 	}
@@ -40,7 +39,7 @@ func Regular(path string, most int64) ([]byte, fs.FileInfo, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	_ = f.SetReadDeadline(time.Now().Add(patience)) // a file of a disk knows none, and needs none
+	_ = f.SetReadDeadline(time.Now().Add(readTimeout)) // files on a disk do not support it and do not block
 	text, err := io.ReadAll(io.LimitReader(f, most+1))
 	return text, info, err
 }

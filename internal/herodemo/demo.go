@@ -13,7 +13,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"edda/internal/child"
+	"edda/internal/subprocess"
 	"edda/stream"
 )
 
@@ -27,8 +27,8 @@ type run struct {
 	redisIs     string // which one it is, for people
 	near, far   side   // the Redis of the coordinator, and that of the supervisor
 	key         string // of the node that the supervisor is behind
-	coordinator *child.Process
-	runner      *child.Process
+	coordinator *subprocess.Process
+	runner      *subprocess.Process
 	call        caller
 }
 
@@ -72,7 +72,7 @@ func (r *run) close() error {
 func (r *run) say(format string, args ...any) { fmt.Fprintf(r.Out, format+"\n", args...) }
 
 // begin starts a process that ends with the demo.
-func (r *run) begin(p *child.Process) error {
+func (r *run) begin(p *subprocess.Process) error {
 	if err := p.Start(); err != nil {
 		return err
 	}
@@ -149,7 +149,7 @@ func (r *run) openRoles(ctx context.Context) error {
 	}, "run", "--role", "runner", "--addr", address(r.ports.runner), "--data", filepath.Join(r.dir, "data-runner"),
 		"--redis-addr", address(r.ports.redis[1]), "--mycelium-port", strconv.Itoa(r.ports.mycelium+1))
 	r.call = calls(ctx, url(r.ports.rpc))
-	for _, p := range []*child.Process{r.coordinator, r.runner} {
+	for _, p := range []*subprocess.Process{r.coordinator, r.runner} {
 		if err := r.begin(p); err != nil {
 			return err
 		}
@@ -247,7 +247,7 @@ func (r *run) firstAct(ctx context.Context) error {
 func (r *run) approve(ctx context.Context, p plan) (finding, error) {
 	last := p.jobs[len(p.jobs)-1]
 	waited := finding{what: "2012 waits for " + approval, want: "waiting_for_prerequisites, then made ready [2012]"}
-	err := child.Poll(ctx, "all but the last job to end", func() error {
+	err := subprocess.Poll(ctx, "all but the last job to end", func() error {
 		s, err := r.call.flow(p.id)
 		if err == nil && len(s.Completed) < len(p.jobs)-1 && !s.ended() {
 			return fmt.Errorf("%d of %d have", len(s.Completed), len(p.jobs))

@@ -11,13 +11,13 @@ import (
 	"strings"
 	"syscall"
 
-	"edda/internal/child"
+	"edda/internal/subprocess"
 )
 
 // child prepares a process whose output goes to a file of the folder. It has a
 // process group of its own, so that a Ctrl-C reaches it through us, in order.
-func (r *run) child(name, program string, env []string, args ...string) *child.Process {
-	return child.New("the "+name, filepath.Join(r.dir, name+".log"), func() *exec.Cmd {
+func (r *run) subprocess(name, program string, env []string, args ...string) *subprocess.Process {
+	return subprocess.New("the "+name, filepath.Join(r.dir, name+".log"), func() *exec.Cmd {
 		cmd := exec.Command(program, args...)
 		cmd.Dir, cmd.Env = r.dir, append(clean(os.Environ()), env...)
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -26,8 +26,8 @@ func (r *run) child(name, program string, env []string, args ...string) *child.P
 }
 
 // edda prepares a process of this very binary.
-func (r *run) edda(name string, env []string, args ...string) *child.Process {
-	return r.child(name, r.Edda, env, args...)
+func (r *run) edda(name string, env []string, args ...string) *subprocess.Process {
+	return r.subprocess(name, r.Edda, env, args...)
 }
 
 // clean leaves out what would point the children anywhere but at each other.

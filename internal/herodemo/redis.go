@@ -38,7 +38,7 @@ func (r *run) openRedis(ctx context.Context, name string, port int) (side, error
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return s, err
 	}
-	p := r.child(name, program, nil, "--bind", loopback, "--port", strconv.Itoa(port), "--dir", dir, "--save", "", "--appendonly", "yes", "--maxmemory-policy", "noeviction")
+	p := r.subprocess(name, program, nil, "--bind", loopback, "--port", strconv.Itoa(port), "--dir", dir, "--save", "", "--appendonly", "yes", "--maxmemory-policy", "noeviction")
 	if err := r.begin(p); err != nil {
 		return s, err
 	}

@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"edda/internal/child"
+	"edda/internal/subprocess"
 )
 
 // secondAct kills the coordinator and the runner in the middle of a flow, starts
@@ -74,7 +74,7 @@ func (r *run) goOn(ctx context.Context, p plan) error {
 
 // untilGates waits until the scripts that wait have begun so many times.
 func (r *run) untilGates(ctx context.Context, p plan, times int) error {
-	return child.Poll(ctx, "2102 and 2103 to run", func() error {
+	return subprocess.Poll(ctx, "2102 and 2103 to run", func() error {
 		l, err := readLedger(r.work(p))
 		if err != nil {
 			return err
@@ -91,7 +91,7 @@ func (r *run) untilGates(ctx context.Context, p plan, times int) error {
 // overEarly ends the waiting for a flow that is over.
 func (r *run) overEarly(p plan) error {
 	if s, err := r.call.flow(p.id); err == nil && s.ended() {
-		return child.Fatal(fmt.Errorf("flow %d is over: %s: %v", p.id, s.Status, s.Result))
+		return subprocess.Fatal(fmt.Errorf("flow %d is over: %s: %v", p.id, s.Status, s.Result))
 	}
 	return nil
 }

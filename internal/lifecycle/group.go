@@ -13,20 +13,20 @@ import (
 type Part struct {
 	Name  string
 	Stage Stage
-	// Run works until ctx ends, finishes what it has begun, and returns. A Run
-	// that returns earlier, with an error or without, stops the process.
+	// Run works until ctx ends, finishes its current work and returns. If Run
+	// returns earlier, with or without an error, the process stops.
 	Run func(ctx context.Context) error
-	// Ready, where set, returns when the part can be used; parts of later
-	// stages start only then. An error stops the process.
+	// Ready may be nil. It returns when the part can be used. Parts of the stages
+	// that start later wait for it. An error stops the process.
 	Ready func(ctx context.Context) error
-	// Finish, where set, is called while Run still works and before its ctx
-	// ends: a flush. Its ctx ends with the stage's time limit.
+	// Finish may be nil. It is called while Run still works, before Run's ctx ends,
+	// for example to flush. Its ctx ends with the stage's time limit.
 	Finish func(ctx context.Context) error
-	// Close, where set, is called once Run has returned.
+	// Close may be nil. It is called after Run has returned.
 	Close func() error
 }
 
-// Panic is a panic of a part, carried out as an error.
+// Panic is the panic of a part as an error.
 type Panic struct {
 	Part  string
 	Value any
@@ -35,19 +35,19 @@ type Panic struct {
 
 func (p *Panic) Error() string { return fmt.Sprintf("%s: panic: %v\n%s", p.Part, p.Value, p.Stack) }
 
-// Options of a group. The zero value works.
+// Options configure a group. The zero value works.
 type Options struct {
-	// Limit overrides how long each stage may take to stop.
+	// Limit overrides the time limit of each stage.
 	Limit func(Stage) time.Duration
-	// Stopped is told of every part that has stopped, in order.
+	// Stopped is called for every stopped part, in order.
 	Stopped func(part Part, took time.Duration, err error)
 }
 
-// Group is the parts of one process.
+// Group starts and stops the parts of one process.
 type Group struct {
 	options Options
 	parts   []*running
-	failed  chan error // first failure; further ones find it full
+	failed  chan error // first failure; later ones are dropped
 	stop    chan struct{}
 	once    sync.Once
 
@@ -55,20 +55,20 @@ type Group struct {
 	progress Progress
 }
 
-// Progress is how far a stop has come.
+// Progress is the progress of a stop.
 type Progress struct {
 	Draining bool     `json:"draining"`
-	Stage    string   `json:"stage,omitempty"`   // that is being stopped now
+	Stage    string   `json:"stage,omitempty"`   // being stopped now
 	Stopped  []string `json:"stopped,omitempty"` // parts, in order
-	Waiting  []string `json:"waiting,omitempty"` // parts of this stage that still work
+	Waiting  []string `json:"waiting,omitempty"` // running parts of this stage
 }
 
 type running struct {
 	Part
 	cancel context.CancelFunc
 	done   chan struct{} // closed when Run has returned
-	// err is what Run returned, cause whether that is what stopped the
-	// process; both are read after done.
+	// err is the error of Run. cause is set if it stopped the process. Read both
+	// only after done is closed.
 	err   error
 	cause bool
 }
@@ -88,11 +88,11 @@ func New(o Options, parts ...Part) *Group {
 	return g
 }
 
-// Stop asks for the staged stop; Run returns when it is complete. It may be
-// called at any time, from anywhere, and more than once.
+// Stop starts the staged stop; Run returns when it is complete. It is safe for
+// concurrent use and may be called repeatedly.
 func (g *Group) Stop() { g.once.Do(func() { close(g.stop) }) }
 
-// Progress tells how far a stop has come.
+// Progress returns the progress of the stop.
 func (g *Group) Progress() Progress {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -102,8 +102,8 @@ func (g *Group) Progress() Progress {
 	return p
 }
 
-// Run starts every part, waits until ctx ends, Stop is called or a part ends
-// by itself, stops all in stages, and returns what went wrong, the cause first.
+// Run starts every part and waits until ctx ends, Stop is called or a part returns.
+// Then it stops all parts in stages. It returns the errors, the cause first.
 func (g *Group) Run(ctx context.Context) error {
 	base := context.WithoutCancel(ctx) // parts end by stages, not all at once
 	cause := g.start(ctx, base)
@@ -150,7 +150,7 @@ func (g *Group) launch(base context.Context, r *running) {
 	}()
 }
 
-// early is the failure of a part that ended without being asked to.
+// early returns the error of a part whose Run returned before its ctx ended.
 func early(r *running) error {
 	if r.err != nil {
 		return named(r.Name, r.err)
@@ -158,7 +158,7 @@ func early(r *running) error {
 	return fmt.Errorf("%s ended by itself", r.Name)
 }
 
-// fail reports whether this is the first failure: the cause.
+// fail records the failure and reports whether it is the first one: the cause.
 func (g *Group) fail(err error) bool {
 	select {
 	case g.failed <- err:
@@ -168,7 +168,7 @@ func (g *Group) fail(err error) bool {
 	}
 }
 
-// ready waits for the parts of one stage, but no longer than until a stop.
+// ready waits until the parts of one stage are ready, or a stop begins.
 func (g *Group) ready(ctx context.Context, s Stage) error {
 	asking, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -224,8 +224,8 @@ func (g *Group) stopPart(ctx context.Context, r *running) error {
 	return err
 }
 
-// end lets a part finish, cancels it, waits for it within the stage's limit,
-// and closes it.
+// end calls Finish, cancels the part, waits for Run within the stage's limit and
+// calls Close.
 func (g *Group) end(ctx context.Context, r *running) error {
 	var finish error
 	if r.Finish != nil && !ended(r) {
@@ -256,7 +256,7 @@ func ended(r *running) bool {
 	}
 }
 
-// within calls do and stops waiting for it when ctx ends.
+// within calls do. It returns when ctx ends, even if do still runs.
 func within(ctx context.Context, name string, do func() error) error {
 	done := make(chan error, 1)
 	go func() { done <- guarded(name, do) }()
@@ -296,7 +296,7 @@ func (g *Group) in(s Stage) []*running {
 	return out
 }
 
-// started leaves out the parts that a failed start never reached.
+// started lists the parts of a stage that were launched.
 func (g *Group) started(s Stage) []*running {
 	var out []*running
 	for _, r := range g.in(s) {

@@ -1,4 +1,4 @@
-// Package scrape reads the metrics that a process shows, as Prometheus would.
+// Package scrape reads the metrics of a process in the Prometheus text format.
 package scrape
 
 import (
@@ -14,10 +14,10 @@ import (
 // most bounds the text of one page of metrics: 16 MiB.
 const most = 16 << 20
 
-// Counters are a process's metrics, by name with labels.
+// Counters maps a metric's name with labels to its value.
 type Counters map[string]float64
 
-// Read fetches a page of metrics.
+// Read fetches the metrics from a URL.
 func Read(ctx context.Context, url string) (Counters, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
@@ -38,7 +38,7 @@ func Read(ctx context.Context, url string) (Counters, error) {
 	return Parse(string(text)), nil
 }
 
-// Parse reads the text of a page; lines that are no metric are passed over.
+// Parse parses a page of metrics. It skips lines without a metric.
 func Parse(text string) Counters {
 	out := Counters{}
 	for line := range strings.Lines(text) {
@@ -55,8 +55,7 @@ func Parse(text string) Counters {
 	return out
 }
 
-// Sum adds what counters of a name, with labels that contain all the words, have
-// counted.
+// Sum adds the counters of a name whose labels contain all the words.
 func (c Counters) Sum(name string, words ...string) int {
 	n := 0.0
 	for key, value := range c {

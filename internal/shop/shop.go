@@ -10,6 +10,8 @@ import (
 	"net"
 	"net/http"
 	"time"
+
+	"edda/internal/backoff"
 )
 
 // Rates say how often, of 1,000, the shop behaves badly. Which order meets what
@@ -108,7 +110,7 @@ func (s *Shop) effect(w http.ResponseWriter, r *http.Request) {
 	}
 	a, nth := s.ledger.once(name, key, call.ID, func(b *Books) answer { return s.act(b, name, call.ID) })
 	if s.stalls(name, call.ID, nth) {
-		s.stall(r.Context())
+		_ = backoff.Wait(r.Context(), s.o.Stall)
 		panic(http.ErrAbortHandler) // the connection closes without an answer
 	}
 	reply(w, a)
@@ -121,15 +123,6 @@ func (s *Shop) stalls(name, id string, nth int) bool {
 	}
 	d := draw("stall", name, id)
 	return d < s.o.Rates.Lost || d < s.o.Rates.Lost+s.o.Rates.Slow && nth == 1
-}
-
-func (s *Shop) stall(ctx context.Context) {
-	t := time.NewTimer(s.o.Stall)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	}
 }
 
 func reply(w http.ResponseWriter, a answer) {

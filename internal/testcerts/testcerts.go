@@ -1,4 +1,4 @@
-// Package testcerts makes authorities and certificates for tests, as files.
+// Package testcerts writes certificate authorities and certificates to files, for tests.
 package testcerts
 
 import (
@@ -16,16 +16,16 @@ import (
 	"time"
 )
 
-// Authority signs certificates, good for an hour.
+// Authority signs certificates that are valid for an hour.
 type Authority struct {
-	File string // its own certificate
+	File string // certificate of the authority
 
 	cert   *x509.Certificate
 	key    *ecdsa.PrivateKey
 	serial int64
 }
 
-// Pair is a certificate and its key.
+// Pair names the files of a certificate and its key.
 type Pair struct{ Cert, Key string }
 
 // New makes an authority.
@@ -40,7 +40,7 @@ func New(t testing.TB) *Authority {
 	return a
 }
 
-// Issue makes a certificate of a name, for 127.0.0.1, in files of their own.
+// Issue writes a new certificate of that name for 127.0.0.1.
 func (a *Authority) Issue(t testing.TB, name string) Pair {
 	t.Helper()
 	dir := t.TempDir()
@@ -49,7 +49,7 @@ func (a *Authority) Issue(t testing.TB, name string) Pair {
 	return p
 }
 
-// IssueInto writes a new certificate over the files of another one.
+// IssueInto replaces the certificate in the files of p.
 func (a *Authority) IssueInto(t testing.TB, name string, p Pair) {
 	t.Helper()
 	der := a.make(t, &x509.Certificate{
@@ -59,7 +59,8 @@ func (a *Authority) IssueInto(t testing.TB, name string, p Pair) {
 	write(t, p.Cert, "CERTIFICATE", der)
 }
 
-// make signs a certificate; without a file for its key it is the authority's own.
+// make signs a certificate and writes its key to keyFile. Without a keyFile it makes the
+// authority's own certificate.
 func (a *Authority) make(t testing.TB, c *x509.Certificate, keyFile string) []byte {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

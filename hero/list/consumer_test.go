@@ -1,0 +1,169 @@
+package list
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/zap"
+
+	"edda/hero/redisdb"
+	"edda/internal/backoff"
+	"edda/internal/logthrottle"
+	"edda/internal/realservers"
+)
+
+const in, from, into = 1, "queue:python", "queue:python:running:1"
+
+// bed is a consumer of a Redis of its own. Its work ends when the test says so.
+type bed struct {
+	*Consumer
+	*testing.T
+	redis *redis.Client
+	begun chan string
+}
+
+func newBed(t *testing.T, slots int) *bed {
+	server, err := realservers.Redis(realservers.RedisOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { server.Stop() })
+	db, err := redisdb.Open(redisdb.Options{Addr: server.Address()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { db.Close() })
+	client, err := db.Client(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	begun := make(chan string, 100)
+	return &bed{T: t, redis: client, begun: begun, Consumer: &Consumer{
+		DB: db, Context: in, From: from, Into: into, Wait: time.Second, Slots: make(Slots, slots), Log: zap.NewNop(),
+		Begin: func(key string) { begun <- key },
+		Retry: &Retry{Pause: backoff.Exponential{First: time.Millisecond, Most: time.Second}, Log: logthrottle.New(zap.NewNop(), "test")},
+	}}
+}
+
+// run consumes; the end it returns stops that and waits for it.
+func (b *bed) run() (end func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { b.Consumer.Run(ctx, context.WithoutCancel(ctx)) })
+	return func() { cancel(); running.Wait() }
+}
+
+func (b *bed) push(list string, keys ...string) {
+	b.Helper()
+	for _, key := range keys {
+		if err := b.redis.LPush(b.Context(), list, key).Err(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func (b *bed) Context() context.Context { return b.T.Context() }
+
+// eventually waits until the list holds the keys, the newest first.
+func (b *bed) eventually(list string, want ...string) {
+	b.Helper()
+	for until := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		if got := b.redis.LRange(b.Context(), list, 0, -1).Val(); slices.Equal(got, want) {
+			return
+		} else if time.Now().After(until) {
+			b.Fatalf("%s holds %q, want %q", list, got, want)
+		}
+	}
+}
+
+func (b *bed) next(want string) {
+	b.Helper()
+	select {
+	case got := <-b.begun:
+		if got != want {
+			b.Fatalf("%q is begun, want %q", got, want)
+		}
+	case <-time.After(10 * time.Second):
+		b.Fatalf("%q is not begun", want)
+	}
+}
+
+func TestLeftoversBeginBeforeWhatIsNew(t *testing.T) {
+	b := newBed(t, 3)
+	b.push(into, "left 1", "left 2")
+	b.push(from, "new 1", "new 2")
+	defer b.run()()
+	b.next("left 1")
+	b.next("left 2")
+	b.next("new 1")
+	b.eventually(from, "new 2") // there are three slots
+	b.Slots.Release()
+	b.next("new 2")
+	b.eventually(into, "new 2", "new 1", "left 2", "left 1")
+}
+
+// The slot that was free when the take began is another consumer's when it ends.
+func TestAKeyThatFindsNoSlotReturnsToTheFront(t *testing.T) {
+	b := newBed(t, 1)
+	defer b.run()()
+	waits := func() bool { return b.redis.InfoMap(b.Context(), "clients").Item("Clients", "blocked_clients") == "1" }
+	for until := time.Now().Add(10 * time.Second); !waits(); time.Sleep(time.Millisecond) {
+		if time.Now().After(until) {
+			t.Fatal("nobody waits for a key")
+		}
+	}
+	b.Slots <- struct{}{}
+	b.redis.Pipelined(b.Context(), func(p redis.Pipeliner) error { // at once: the older is moved
+		p.LPush(b.Context(), from, "older", "newer")
+		return nil
+	})
+	b.eventually(from, "newer", "older")
+	b.eventually(into)
+	b.Slots.Release()
+	b.next("older")
+}
+
+// A loop that ends by itself runs again, and one whose context goes ends.
+func TestLoopsFollowTheirContexts(t *testing.T) {
+	b := newBed(t, 1)
+	runs, gone, quit := make(chan uint32, 10), make(chan uint32), make(chan bool)
+	var mu sync.Mutex // guards served
+	served := []uint32{1, 2}
+	ctx, cancel := context.WithCancel(t.Context())
+	s := Contexts{
+		DB: b.DB, Every: 10 * time.Millisecond, Pause: b.Retry.Pause, Log: zap.NewNop(),
+		Served: func(context.Context) ([]uint32, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			return slices.Clone(served), nil
+		},
+		Run: func(ctx context.Context, in uint32) {
+			runs <- in
+			select {
+			case <-ctx.Done():
+				gone <- in
+			case <-quit:
+			}
+		},
+	}
+	var serving sync.WaitGroup
+	serving.Go(func() { s.Serve(ctx) })
+	if got := <-runs + <-runs; got != 3 {
+		t.Fatalf("the sum of the contexts is %d", got)
+	}
+	quit <- true // one of them
+	again := <-runs
+	mu.Lock()
+	served = []uint32{again}
+	mu.Unlock()
+	if got := <-gone; got == again {
+		t.Errorf("the loop of %d, which is served, ended", got)
+	}
+	cancel()
+	<-gone
+	serving.Wait()
+}

@@ -1,0 +1,240 @@
+package wal
+
+import (
+	"errors"
+	"maps"
+	"os"
+	"path/filepath"
+	"runtime"
+	"syscall"
+	"testing"
+
+	bolt "go.etcd.io/bbolt"
+)
+
+// onDisk is a store whose files can be made to fail.
+func onDisk(t *testing.T, o Options) (*ledger, *disk, string) {
+	t.Helper()
+	path, d := filepath.Join(t.TempDir(), "x.db"), &disk{}
+	db, err := openFile(path, o, d.open)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = errors.Join(db.Close(), d.close()) })
+	l := newLedger(t, db)
+	if err := l.write(); err != nil {
+		t.Fatal(err)
+	}
+	return l, d, path
+}
+
+func device(t *testing.T, name string) *os.File {
+	t.Helper()
+	f, err := os.OpenFile(name, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = f.Close() })
+	return f
+}
+
+// TestWhatCannotBeFoldedStopsCommitsOnceTheLogIsFull and not before; they go on once
+// there is room again.
+func TestWhatCannotBeFoldedStopsCommitsOnceTheLogIsFull(t *testing.T) {
+	l, d, path := onDisk(t, byHand)
+	log := d.files[1:]
+	d.files = d.files[:1] // the bbolt file alone fails
+	if err := d.become(device(t, "/dev/full")); err != nil {
+		t.Fatal(err)
+	}
+	var err error
+	n := 0
+	for ; err == nil && n < 1000; n++ {
+		err = l.write()
+	}
+	if s := l.db.state.Load(); !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, syscall.EINVAL) || s.frozen == nil || !l.db.overdue(s.active) {
+		t.Fatalf("after %d transactions: %v", n, err)
+	}
+	if got := read(t, l.db); !maps.Equal(got, l.now) || l.db.Ahead() {
+		t.Errorf("what is read is not what was committed")
+	}
+	if last, err := l.opened(take(t, path)); err != nil || last != l.db.Tables().Transactions {
+		t.Errorf("after a kill: %d, %v", last, err)
+	}
+	if err := d.become(nil); err != nil {
+		t.Fatal(err)
+	}
+	d.files = append(d.files, log...)
+	for range 100 {
+		if err := l.write(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if last, err := l.opened(take(t, path)); err != nil || last != l.db.Tables().Transactions {
+		t.Errorf("after a kill: %d, %v", last, err)
+	}
+}
+
+// TestWhoWaitsForAFoldHearsThatItWorksAgain, not only each time that it does not.
+func TestWhoWaitsForAFoldHearsThatItWorksAgain(t *testing.T) {
+	told := make(chan error, 100)
+	l, d, _ := onDisk(t, Options{Spaces: byHand.Spaces, Bound: byHand.Bound, Folds: func(err error) { told <- err }})
+	log := d.files[1:]
+	d.files = d.files[:1] // the bbolt file alone fails
+	if err := d.become(device(t, "/dev/full")); err != nil {
+		t.Fatal(err)
+	}
+	for l.write() == nil {
+	}
+	for range 2 {
+		if err := <-told; err == nil {
+			t.Fatal("it is told that folding works")
+		}
+	}
+	if err := d.become(nil); err != nil {
+		t.Fatal(err)
+	}
+	d.files = append(d.files, log...)
+	for err := range told {
+		if err == nil {
+			break
+		}
+	}
+	if err := l.db.Fold(); err != nil || len(told) > 0 {
+		t.Errorf("%v, and it was told %d times more", err, len(told))
+	}
+}
+
+// TestAFullDiskIsFoundOutBeforeTheRecordIsWritten, also where the file must grow for it.
+func TestAFullDiskIsFoundOutBeforeTheRecordIsWritten(t *testing.T) {
+	var l *ledger
+	o := Options{byHand: true, Spaces: byHand.Spaces}
+	o.passed = func(point string) {
+		if point != "logWritten" || l == nil {
+			return
+		}
+		log := l.db.log
+		if info, err := log.files[log.slot].Stat(); err != nil || info.Size() != log.sizes[log.slot] {
+			t.Errorf("the record made the file grow: %v", err)
+		}
+	}
+	made, d, path := onDisk(t, o)
+	l = made
+	full := device(t, "/dev/full")
+	for range 300 {
+		before := l.db.Work()
+		if err := d.become(full); err != nil {
+			t.Fatal(err)
+		}
+		now := maps.Clone(l.now)
+		if err := l.write(); !errors.Is(err, syscall.ENOSPC) {
+			t.Fatal(err)
+		}
+		l.past[l.db.Tables().Transactions+1] = nil
+		if got := read(t, l.db); !maps.Equal(got, now) || l.db.Ahead() || l.db.Work().Records != before.Records {
+			t.Fatal("a transaction that failed can be seen")
+		}
+		if err := d.become(nil); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.write(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if last, err := l.opened(take(t, path)); err != nil || last != l.db.Tables().Transactions {
+		t.Errorf("after a kill: %d, %v", last, err)
+	}
+}
+
+// TestASyncThatFailsIsFinal: nothing of it is seen, nothing is written after it, and
+// a restart says what it came to.
+func TestASyncThatFailsIsFinal(t *testing.T) {
+	l, d, path := onDisk(t, byHand)
+	l.db.log.sync = true // of the log alone; the device swallows writes and fails syncs
+	if err := d.become(device(t, "/dev/null")); err != nil {
+		t.Fatal(err)
+	}
+	now := maps.Clone(l.now)
+	if err := l.write(); !errors.Is(err, syscall.EINVAL) || !l.db.Ahead() {
+		t.Fatalf("%v", err)
+	}
+	if err := d.become(nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.write(); !errors.Is(err, syscall.EINVAL) || !maps.Equal(read(t, l.db), now) {
+		t.Errorf("the next: %v", err)
+	}
+	if _, err := l.db.Snapshot(); err == nil {
+		t.Error("it is copied as if that had not been")
+	}
+	if last, err := l.opened(take(t, path)); err != nil || last != 1 {
+		t.Errorf("after a restart: %d, %v", last, err)
+	}
+	if err := l.db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if last, err := l.opened(take(t, path)); err != nil || last != 1 {
+		t.Errorf("after a stop: %d, %v", last, err)
+	}
+}
+
+// TestOneAloneFoldsHoweverOftenItFails: whoever commits or copies while the disk is full
+// leaves no other behind.
+func TestOneAloneFoldsHoweverOftenItFails(t *testing.T) {
+	o := byHand
+	o.byHand = false
+	l, d, _ := onDisk(t, o)
+	d.files = d.files[:1] // the bbolt file alone fails
+	if err := d.become(device(t, "/dev/full")); err != nil {
+		t.Fatal(err)
+	}
+	before := runtime.NumGoroutine()
+	for range 50 {
+		if err := l.db.Settle(); err == nil {
+			t.Fatal("it was folded")
+		}
+	}
+	if n := runtime.NumGoroutine() - before; n > 1 {
+		t.Errorf("%d goroutines fold", n)
+	}
+	if err := d.become(nil); err != nil {
+		t.Fatal(err)
+	}
+	for range 100 {
+		if err := l.write(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := l.db.Fold(); err != nil || !maps.Equal(read(t, l.db), l.now) {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestALogIsRemovedOnceTheDiskSaysThatItIsNotNeeded, also where a process that was killed
+// left that in memory alone: what cannot be written down leaves the log where it is.
+func TestALogIsRemovedOnceTheDiskSaysThatItIsNotNeeded(t *testing.T) {
+	l, _, from := onDisk(t, byHand)
+	killed := take(t, from)
+	if err := l.db.Settle(); err != nil {
+		t.Fatal(err)
+	}
+	path := with(killed, "", take(t, from)[""]).put(t)
+	d := &disk{}
+	raw, err := bolt.Open(path, 0o600, &bolt.Options{NoSync: true, OpenFile: d.open})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = errors.Join(raw.Close(), d.close()) })
+	if err := d.become(device(t, "/dev/full")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Load(raw, byHand); !errors.Is(err, syscall.ENOSPC) || len(take(t, path)) != 3 {
+		t.Errorf("%v, and %d files are left", err, len(take(t, path)))
+	}
+	if err := d.become(nil); err != nil {
+		t.Fatal(err)
+	}
+	if db, err := Load(raw, byHand); err != nil || len(take(t, path)) != 1 || !maps.Equal(read(t, db), l.now) {
+		t.Errorf("%v, and %d files are left", err, len(take(t, path)))
+	}
+}

@@ -1,0 +1,296 @@
+package wal
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	bolt "go.etcd.io/bbolt"
+)
+
+// load reads the log of a file, and removes what is left of one that was folded.
+func (db *DB) load() error {
+	if err := db.prepare(); err != nil {
+		return err
+	}
+	if err := db.clear(); err != nil {
+		return err
+	}
+	return db.raw.View(func(raw *bolt.Tx) error {
+		if err := db.names(raw); err != nil {
+			return err
+		}
+		head := raw.Bucket(logName)
+		if err := db.syncFiles(head); err != nil {
+			return err
+		}
+		tx := newTx(db, raw, &state{active: newTable()})
+		last, err := db.replay(raw, tx.replay)
+		if err != nil {
+			return err
+		}
+		t := tx.table()
+		t.last = last
+		db.state.Store(&state{active: t})
+		return nil
+	})
+}
+
+// names notes which top-level buckets there are: they stay.
+func (db *DB) names(raw *bolt.Tx) error {
+	db.spaces = map[string][]byte{}
+	return raw.ForEach(func(name []byte, _ *bolt.Bucket) error {
+		if !isLog(name) {
+			db.spaces[string(name)] = bytes.Clone(name)
+		}
+		return nil
+	})
+}
+
+func (db *DB) prepare() error {
+	there := false
+	if err := db.raw.View(func(raw *bolt.Tx) error {
+		there = raw.Bucket(logName) != nil
+		return nil
+	}); err != nil || there {
+		return err
+	}
+	return db.raw.Update(func(raw *bolt.Tx) error {
+		_, err := raw.CreateBucket(logName)
+		return err
+	})
+}
+
+// replay does to the table what an entry says was done.
+func (tx *Tx) replay(seq uint64, size int, rows []byte) error {
+	tx.seq, tx.writable = seq, true
+	err := eachRow(rows, func(space, inner []byte, k kind, key, value []byte) error {
+		b := tx.Bucket(space)
+		if b == nil {
+			return fmt.Errorf("there is no bucket %q", space)
+		}
+		if inner != nil {
+			b = tx.inner(b, inner)
+		}
+		switch k {
+		case put:
+			b.set(put, key, value)
+		case gone:
+			b.erase(key)
+		case made:
+			b.set(made, key, nil)
+		case dropped:
+			b.drop(key)
+		}
+		return nil
+	})
+	tx.wrotes = tx.wrotes[:0]
+	tx.db.spare.give(tx.went) // nobody reads yet
+	tx.went = tx.went[:0]
+	tx.table().logged += size
+	return err
+}
+
+// damaged says what to do.
+func damaged(format string, args ...any) error {
+	return fmt.Errorf("the log is damaged: %w: restore a backup", fmt.Errorf(format, args...))
+}
+
+// versionError is of what is whole, and written in a way that is not known here.
+type versionError struct {
+	what     string
+	is, want uint32
+}
+
+// otherVersion says whose version that is which is not read here.
+func otherVersion(what string, is, want uint32) error {
+	if is == 0 {
+		return errNoVersion
+	}
+	return &versionError{what, is, want}
+}
+
+// errNoVersion is of what is no version: they begin with 1.
+var errNoVersion = errors.New("its version is 0, which no edda has written")
+
+func (e *versionError) Error() string {
+	if e.is > e.want {
+		return fmt.Sprintf("was written by a newer edda (%s version %d, this one reads %d): use that version, or restore a backup", e.what, e.is, e.want)
+	}
+	return fmt.Sprintf("was written by an older edda (%s version %d, this one reads %d): open the store with that version and stop it in good order, so that nothing is left in the log, or restore a backup", e.what, e.is, e.want)
+}
+
+func isOtherVersion(err error) bool {
+	_, is := errors.AsType[*versionError](err)
+	return is
+}
+
+// unread says what to do about a file of the log that cannot be read.
+func unread(path string, err error) error {
+	switch {
+	case isOtherVersion(err):
+		return fmt.Errorf("%s %w", path, err)
+	case errors.Is(err, errNoHeader), errors.Is(err, errNoVersion):
+		return damaged("%s: %w", path, err)
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("the log cannot be read: %w: change its owner to that of the store's file, who is to run edda", err)
+	}
+	return fmt.Errorf("the log cannot be read: %w: nothing says that it is damaged; look after the disk, and start again", err)
+}
+
+// replayed is called with what a transaction did.
+type replayed func(seq uint64, size int, rows []byte) error
+
+func (fn replayed) pass(seq uint64, entry []byte) error {
+	rows, err := content(seq, entry)
+	if err == nil {
+		err = fn(seq, len(entry), rows)
+	}
+	switch {
+	case isOtherVersion(err):
+		return fmt.Errorf("transaction %d of the log %w", seq, err)
+	case err != nil:
+		return damaged("transaction %d: %w", seq, err)
+	}
+	return nil
+}
+
+// replay passes the transactions of a file's log in order. One that is missing, or is
+// not what was written, is an error, but for a last one that was torn: nobody was told
+// of it.
+func (db *DB) replay(raw *bolt.Tx, fn replayed) (last uint64, err error) {
+	head := raw.Bucket(logName)
+	folded, err := number(head, rowFolded)
+	switch id := head.Get(rowID); {
+	case err != nil:
+		return 0, err
+	case id == nil:
+		return folded, nil
+	case len(id) != idSize:
+		return 0, damaged("the row %s has %d bytes", rowID, len(id))
+	default:
+		return db.eachInFiles(logID(id), folded, fn)
+	}
+}
+
+func number(b *bolt.Bucket, name []byte) (uint64, error) {
+	v := b.Get(name)
+	if v == nil {
+		return 0, nil // nothing was written, or folded, yet
+	}
+	if len(v) != 8 {
+		return 0, damaged("the row %s has %d bytes", name, len(v))
+	}
+	return binary.BigEndian.Uint64(v), nil
+}
+
+// eachInFiles passes the transactions in the files of the log with that id.
+func (db *DB) eachInFiles(id logID, folded uint64, fn replayed) (last uint64, err error) {
+	files, err := db.readFiles(id)
+	if err != nil {
+		return 0, err
+	}
+	first, second := &files[0], &files[1]
+	first.after(folded)
+	second.after(folded)
+	if len(second.records) > 0 && (len(first.records) == 0 || second.records[0].seq < first.records[0].seq) {
+		first, second = second, first
+	}
+	last = folded
+	if len(first.records) > 0 && first.records[0].seq > folded+1 {
+		if err := second.stopsAt(folded + 1); err != nil {
+			return 0, err
+		}
+		return 0, fmt.Errorf("its log begins with transaction %d, and the file ends with %d: an older copy of the file lies in its place; put the newest one back, or restore a backup", first.records[0].seq, folded)
+	}
+	for i, t := range [2]*logText{first, second} {
+		if len(t.records) > 0 && (t.records[0].seq != last+1 || i == 1 && !t.follows(first)) {
+			return 0, damaged("transaction %d is missing, or not what was written, and %d follows", last+1, t.records[0].seq)
+		}
+		for _, r := range t.records {
+			if err := fn.pass(r.seq, r.entry); err != nil {
+				return 0, err
+			}
+			last = r.seq
+		}
+	}
+	if err := errors.Join(first.stopsAt(last+1), second.stopsAt(last+1)); err != nil {
+		return last, err
+	}
+	for _, t := range []*logText{first, second} {
+		if t.cutOff(last) {
+			db.cut.Store(&Cut{Path: t.path, After: last})
+		}
+	}
+	return last, nil
+}
+
+// Cut says that the end of the log was cut off.
+type Cut struct {
+	Path  string // of the file that ends too early
+	After uint64 // the last transaction of the log that is there
+}
+
+// Cut is set where the end of the log was cut off when the file was opened: what was
+// committed last may be gone.
+func (db *DB) Cut() *Cut { return db.cut.Load() }
+
+// follows tells whether the first record names the last one of another file.
+func (t *logText) follows(before *logText) bool {
+	n := len(before.records)
+	return n == 0 || t.records[0].prev == before.records[n-1].sum
+}
+
+// stopsAt makes sure that what follows the records is nothing that was synced.
+func (t *logText) stopsAt(seq uint64) error {
+	if found, ok := t.beyond(seq); ok {
+		return damaged("transaction %d is missing in %s, or not what was written, and %d follows", seq, t.path, found)
+	}
+	return nil
+}
+
+// readFiles reads both files of a log.
+func (db *DB) readFiles(id logID) (files [2]logText, err error) {
+	for slot := range files {
+		path := logPath(db.path, slot)
+		t, err := readLog(path)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return files, fmt.Errorf("%s is missing, which has the last transactions: put it where it was, beside the file, or restore a backup", path)
+		case err != nil:
+			return files, unread(path, err)
+		case t.id != id:
+			return files, fmt.Errorf("%s is the log of another file: put the one back that was beside this one, or restore a backup", path)
+		case t.slot != slot:
+			return files, fmt.Errorf("%s is what %s was: give each of the two its name again, or restore a backup", path, logPath(db.path, t.slot))
+		}
+		files[slot] = t
+	}
+	return files, nil
+}
+
+// syncFiles makes durable what only the system has in memory, of a process that was
+// killed, before anybody relies on it.
+func (db *DB) syncFiles(head *bolt.Bucket) error {
+	if head.Get(rowID) == nil || db.raw.IsReadOnly() || db.raw.NoSync {
+		return nil
+	}
+	for slot := range 2 {
+		path := logPath(db.path, slot)
+		if err := syncFile(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return unread(path, err)
+		}
+	}
+	return nil
+}
+
+func syncFile(path string) error {
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}

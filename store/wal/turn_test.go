@@ -1,0 +1,51 @@
+package wal
+
+import (
+	"os"
+	"strings"
+	"testing"
+)
+
+// TestReadersDoNotWaitForALogThatTurns, though a file that one transaction made large is
+// made short then, which takes its time.
+func TestReadersDoNotWaitForALogThatTurns(t *testing.T) {
+	turned := 0
+	var db *DB
+	db, set := spareDB(t, Options{Bound: 2 << 10, passed: func(point string) {
+		if point != "logTurned" {
+			return
+		}
+		turned++
+		if !db.switching.TryLock() {
+			t.Error("who begins or ends reading waits for it")
+			return
+		}
+		db.switching.Unlock()
+	}})
+	path := db.path
+	set(1, strings.Repeat("x", keptBytes+1)) // freezes its table, and the log turns
+	fold := func() {
+		t.Helper()
+		if more, err := db.foldChunk(); more || err != nil {
+			t.Fatal(more, err)
+		}
+	}
+	fold()
+	set(2, strings.Repeat("y", 2<<10))
+	fold()
+	db.writer.Lock()
+	db.freezeNow() // nothing is in the active table
+	db.writer.Unlock()
+	set(3, "z")
+	db.writer.Lock()
+	db.freezeNow()
+	db.writer.Unlock()
+	if turned != 3 {
+		t.Errorf("the log turned %d times", turned)
+	}
+	for slot := range 2 {
+		if info, err := os.Stat(logPath(path, slot)); err != nil || info.Size() > keptBytes {
+			t.Errorf("file %d: %v, %v", slot, info, err)
+		}
+	}
+}

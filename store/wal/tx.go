@@ -1,0 +1,216 @@
+package wal
+
+import (
+	"bytes"
+	"io"
+	"maps"
+	"slices"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+	"go.etcd.io/bbolt/errors"
+)
+
+// Tx is one transaction. It is for one goroutine.
+type Tx struct {
+	db       *DB
+	raw      *bolt.Tx
+	state    *state
+	buckets  []*Bucket // that were opened: few, so that looking through them is fast
+	writable bool
+	closed   bool
+
+	// Of one that writes: its number, the active table as it changes it, and its
+	// rows in the order in which they were written.
+	seq    uint64
+	active *table
+	owned  bool // active is a copy
+	wrotes []written
+	went   []*row // that will be in no table once it is published
+}
+
+// written is a row and the bucket that it is in.
+type written struct {
+	bucket *Bucket
+	row    *row
+}
+
+// Bucket is a top-level bucket; nil where there is none.
+func (tx *Tx) Bucket(name []byte) *Bucket {
+	if b := tx.opened(name, nil); b != nil {
+		return b
+	}
+	if tx.closed || isLog(name) {
+		return nil
+	}
+	if known, ok := tx.db.spaces[string(name)]; ok {
+		return tx.open(known, nil)
+	}
+	if tx.raw.Bucket(name) == nil {
+		return nil
+	}
+	return tx.open(bytes.Clone(name), nil)
+}
+
+func (tx *Tx) opened(space, inner []byte) *Bucket {
+	for _, b := range tx.buckets {
+		if bytes.Equal(b.space, space) && bytes.Equal(b.inner, inner) {
+			return b
+		}
+	}
+	return nil
+}
+
+// forget lets a bucket that was deleted be opened anew.
+func (tx *Tx) forget(b *Bucket) {
+	tx.buckets = slices.DeleteFunc(tx.buckets, func(x *Bucket) bool { return x == b })
+}
+
+// inner is a bucket within another, whether or not it is there.
+func (tx *Tx) inner(b *Bucket, name []byte) *Bucket {
+	if inner := tx.opened(b.space, name); inner != nil {
+		return inner
+	}
+	return tx.open(b.space, bytes.Clone(name))
+}
+
+func (tx *Tx) open(space, inner []byte) *Bucket {
+	b := &Bucket{tx: tx, space: space, inner: inner, active: tx.active.layer(space, inner), frozen: tx.state.frozen.layer(space, inner)}
+	tx.buckets = append(tx.buckets, b)
+	return b
+}
+
+// ForEach calls fn with every top-level bucket, in the order of their names.
+func (tx *Tx) ForEach(fn func(name []byte, b *Bucket) error) error {
+	return tx.raw.ForEach(func(name []byte, _ *bolt.Bucket) error {
+		if isLog(name) {
+			return nil
+		}
+		return fn(name, tx.Bucket(name))
+	})
+}
+
+// Size is how far the file's pages come, in bytes.
+func (tx *Tx) Size() int64 { return tx.raw.Size() }
+
+// DB is what it is a transaction of.
+func (tx *Tx) DB() *DB { return tx.db }
+
+// WriteTo copies the file, without its log: see [DB.Snapshot].
+func (tx *Tx) WriteTo(w io.Writer) (int64, error) { return tx.raw.WriteTo(w) }
+
+// table is the one that the transaction may change.
+func (tx *Tx) table() *table {
+	if !tx.owned {
+		tx.active, tx.owned = tx.active.copy(), true
+	}
+	return tx.active
+}
+
+// wrote notes a row for the log.
+func (tx *Tx) wrote(b *Bucket, r *row) { tx.wrotes = append(tx.wrotes, written{b, r}) }
+
+// replaced takes a row away that another took the place of. If this transaction
+// wrote it, it need not be in the log; but that a bucket was dropped must be, also
+// if it was made again.
+func (tx *Tx) replaced(r *row) {
+	if r.seq == tx.seq && r.kind != dropped {
+		r.stale = true
+	}
+	tx.table().count(r, -1)
+	tx.went = append(tx.went, r)
+}
+
+// newRow is one that the transaction writes: it copies both.
+func (tx *Tx) newRow(k kind, key, value []byte) *row {
+	r := tx.db.spare.take(len(key) + len(value))
+	r.buf = append(append(r.buf, key...), value...)
+	r.cut, r.kind, r.seq = len(key), k, tx.seq
+	return r
+}
+
+// Rollback ends the transaction and changes nothing. After a commit, or a second
+// time, it is an error.
+func (tx *Tx) Rollback() error {
+	if tx.closed {
+		return errors.ErrTxClosed
+	}
+	tx.closed = true
+	err := tx.raw.Rollback()
+	tx.db.leave(tx.state)
+	if tx.writable {
+		tx.end()
+	}
+	return err
+}
+
+// keptWrotes is how many rows there may be room for in what is kept for the next
+// transaction.
+const keptWrotes = 16 << 10
+
+// end lets the next one write, into the same list.
+func (tx *Tx) end() {
+	tx.db.wrotes = nil
+	if cap(tx.wrotes) <= keptWrotes {
+		clear(tx.wrotes)
+		tx.db.wrotes = tx.wrotes[:0]
+	}
+	tx.wrotes, tx.went = nil, nil
+	tx.db.writer.Unlock()
+}
+
+// Commit appends what was changed to the log, as one record, and syncs it. When it
+// fails nothing has changed that a reader could see. Where nobody knows whether the
+// record is on disk, nothing is committed any more; see [DB.Ahead].
+func (tx *Tx) Commit() error {
+	switch {
+	case tx.closed:
+		return errors.ErrTxClosed
+	case !tx.writable:
+		return errors.ErrTxNotWritable
+	}
+	defer tx.end()
+	defer tx.db.leave(tx.state)
+	tx.closed = true
+	if err := tx.raw.Rollback(); err != nil { // it only read
+		return err
+	}
+	if len(tx.wrotes) == 0 {
+		return nil
+	}
+	return tx.db.commit(tx)
+}
+
+func (db *DB) commit(tx *Tx) error {
+	t := tx.table()
+	t.last = tx.seq
+	if db.options.Unlogged {
+		db.publish(t, tx.went)
+		return db.foldHeld(time.Time{})
+	}
+	framed, err := db.scratch.encode(tx.seq, tx.wrotes)
+	if err != nil {
+		return err
+	}
+	switch unsure, err := db.log.append(tx.seq, framed); {
+	case unsure:
+		db.breaks(err)
+		return err
+	case err != nil:
+		return err
+	}
+	db.did.records.Add(1)
+	db.did.recordBytes.Add(uint64(len(framed)))
+	t.logged += len(framed)
+	db.publish(t, tx.went)
+	return nil
+}
+
+func newTx(db *DB, raw *bolt.Tx, s *state) *Tx {
+	return &Tx{db: db, raw: raw, state: s, active: s.active}
+}
+
+// layersOf are the layers of a table in the order in which they are folded.
+func layersOf(t *table) []*layer {
+	return sortedFunc(maps.Values(t.layers))
+}
