@@ -221,3 +221,9 @@ type Checkpoint struct {
 	Time    time.Time `json:"time"`    // when the message at Seq was stored
 	Created time.Time `json:"created"` // when the stream was created
 }
+
+// TimeFormat is how a time is written: RFC 3339 in UTC with milliseconds.
+const TimeFormat = "2006-01-02T15:04:05.000Z"
+
+// FormatTime writes t as values and the wire carry it.
+func FormatTime(t time.Time) string { return t.UTC().Format(TimeFormat) }

@@ -13,6 +13,7 @@ import (
 	"edda"
 	"edda/expression"
 	"edda/internal/backoff"
+	"edda/internal/jsonvalue"
 )
 
 // maxBody bounds what a failure's payload shows of the answer.
@@ -287,7 +288,7 @@ func describe(r Response) failure {
 		f.Code = textOr(body["code"], f.Code)
 		f.Message = textOr(body["message"], textOr(body["error"], f.Message))
 	}
-	if encoded, err := edda.Encode(r.Body); err == nil && r.Body != nil && len(encoded) <= maxBody {
+	if encoded, err := jsonvalue.Encode(r.Body); err == nil && r.Body != nil && len(encoded) <= maxBody {
 		f.Body = encoded
 	}
 	return f

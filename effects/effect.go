@@ -38,7 +38,6 @@ type Effect struct {
 	limit    *limit       // nil: none
 	check    *check       // nil: none
 	headers  bool         // some expression reads the answer's
-	reads    bool         // something looks into the payload
 	once     bool         // the provider sees to it that a call repeated has no second effect
 	secrets  []string
 }
@@ -98,7 +97,7 @@ func Compile(m *manifests.Effect, kinds map[string]Kind) (*Effect, manifests.Pro
 		c.problems = append(c.problems, kind.Check(m)...)
 	}
 	c.problems.Sort()
-	e.headers, e.reads = c.headers, c.looks > 0 || e.schema != nil || len(e.upcasts) > 0
+	e.headers = c.headers
 	if e.secrets = slices.Sorted(maps.Keys(c.secrets)); c.problems.Failed() {
 		return nil, c.problems
 	}
@@ -122,10 +121,6 @@ func (c *compiler) config(config *manifests.Value, k Kind) *value {
 	c.raw = false
 	for i, name := range v.names {
 		v.items[i].escape, v.items[i].raw, v.items[i].fits = k.Escape[name], k.Raw[name], k.Fits[name]
-		if slices.Contains(k.Written, name) && v.items[i].isPayload() {
-			v.items[i].written = true
-			c.looks--
-		}
 	}
 	return v
 }

@@ -160,34 +160,3 @@ func TestExpressionsReadHeaders(t *testing.T) {
 		t.Errorf("calls with headers for nobody, %v", err)
 	}
 }
-
-// TestAPayloadIsReadWhereSomethingLooksIntoIt, and not for what takes it as it is written.
-func TestAPayloadIsReadWhereSomethingLooksIntoIt(t *testing.T) {
-	for text, want := range map[string]bool{
-		"http: {url: x, body: =payload}\n":                false,
-		"http: {url: x}\n":                                false,
-		"http: {url: x, body: =payload}\nresult: =body\n": false,
-		"http: {url: x, body: =payload}\ncheck: {http: {url: y, body: =payload}, ok: status == 200}\n": false,
-		"http: {url: x, other: =payload}\n":                                                     true,
-		"http: {url: '${payload.a}', body: =payload}\n":                                         true,
-		"http: {url: x, body: =payload.a}\n":                                                    true,
-		"http: {url: x, body: [=payload]}\n":                                                    true,
-		"http: {url: x, body: =payload}\nok: payload.a\n":                                       true,
-		"http: {url: x, body: =payload}\nfail: payload.a\n":                                     true,
-		"http: {url: x, body: =payload}\nresult: {a: [=payload]}\n":                             true,
-		"http: {url: x, body: =payload}\nlimit: {key: =payload.a, rate: 1}\n":                   true,
-		"http: {url: x, body: =payload}\nschema: {type: object}\n":                              true,
-		"http: {url: x, body: =payload}\nversion: 2\nupcast:\n  1: {unset: [a]}\n":              true,
-		"http: {url: x, body: =payload}\ncheck: {http: {url: y}, ok: payload.a}\n":              true,
-		"http: {url: x, body: =payload}\ncheck: {http: {url: =payload.a}, ok: status == 200}\n": true,
-	} {
-		f, problems := manifests.Parse("e.yaml", []byte("effect: a\n"+text))
-		if problems.Failed() {
-			t.Fatal(text, problems)
-		}
-		e, problems := Compile(f.Effects[0], map[string]Kind{"http": {Written: []string{"body"}}})
-		if e == nil || e.reads != want {
-			t.Errorf("%s%v, reads %v", text, problems, !want)
-		}
-	}
-}

@@ -12,6 +12,7 @@ import (
 
 	"edda"
 	"edda/internal/backoff"
+	"edda/internal/jsonvalue"
 	"edda/store"
 )
 
@@ -158,8 +159,8 @@ func complete(claim edda.Claim, o outcome) (edda.Claim, error) {
 	if o.kind != edda.Succeeded {
 		payload = o.failure.filled(o)
 	}
-	encoded, err := edda.Encode(payload)
-	if errors.Is(err, edda.ErrTooDeep) {
+	encoded, err := jsonvalue.Encode(payload)
+	if errors.Is(err, jsonvalue.ErrTooDeep) {
 		return complete(claim, o.shallow())
 	}
 	if err != nil {
@@ -180,10 +181,10 @@ func complete(claim edda.Claim, o outcome) (edda.Claim, error) {
 
 // readable tells whether a saga can read what was encoded of an outcome.
 func readable(o outcome, encoded json.RawMessage) bool {
-	if o.kind == edda.Succeeded && canonical(o.payload, edda.MaxDepth/2) {
+	if o.kind == edda.Succeeded && canonical(o.payload, jsonvalue.MaxDepth/2) {
 		return true // most are, and need not be read for that
 	}
-	_, err := edda.Decode(encoded)
+	_, err := jsonvalue.Decode(encoded)
 	return err == nil
 }
 

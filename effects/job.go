@@ -2,7 +2,6 @@ package effects
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"maps"
 	"time"
@@ -11,6 +10,7 @@ import (
 
 	"edda"
 	"edda/internal/backoff"
+	"edda/internal/jsonvalue"
 )
 
 // spell is how long a command may be worked on.
@@ -144,7 +144,7 @@ func (j *job) prepare() (*outcome, error) {
 		j.masked, j.mask = secrets, newRedactor(secrets)
 	}
 	j.secret = j.mask
-	payload, err := j.payload()
+	payload, err := jsonvalue.Decode(j.c.Payload)
 	if err != nil {
 		return refusal("malformed", err), nil
 	}
@@ -156,19 +156,6 @@ func (j *job) prepare() (*outcome, error) {
 		return refusal("schema", err), nil
 	}
 	return j.evaluate(), nil
-}
-
-// payload is the command's: as it is written, where that is all that is needed of it and
-// a saga of this process wrote it. What an operator gave a step instead of its input is
-// written as people write; it is called with what a payload that is read would give, the
-// same for every call of a command.
-func (j *job) payload() (any, error) {
-	if p := j.c.Payload; j.c.Offered && !j.e.reads && len(p) > 0 && p[0] == '{' {
-		if written, ok := edda.AppendMember(make([]byte, 0, len(p)), string(p), nil); ok {
-			return json.RawMessage(written), nil
-		}
-	}
-	return edda.Decode(j.c.Payload)
 }
 
 // before makes what expressions see before a call.

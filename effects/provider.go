@@ -33,9 +33,9 @@ type Call struct {
 	Bare bool
 	// Folder is where the manifest's file is: what the paths in it are relative to.
 	Folder string
-	// Config is the manifest's provider map, evaluated: canonical values, and what the
-	// kind takes as it is written. Nobody may change them, and the map is the call's no
-	// more once it has returned: the next command's is put there.
+	// Config is the manifest's provider map, evaluated: canonical values. Nobody may
+	// change them, and the map is the call's no more once it has returned: the next command's
+	// is put there.
 	Config map[string]any
 }
 
@@ -70,9 +70,6 @@ type Kind struct {
 	// value in raw(…) is an x there: the manifest answers for it.
 	Raw  map[string]func(before, value string) string
 	Fits map[string]func(text string) error
-	// Written are fields of the provider's map that may come as JSON that is written
-	// already, a json.RawMessage of a map: where such a field is nothing but the payload.
-	Written []string
 	// OK is the expression of an effect that has no ok: "true" when empty.
 	OK string
 	// Timeout of an effect that has none; the general one when zero.

@@ -12,7 +12,7 @@ import (
 	"strconv"
 	"strings"
 
-	"edda"
+	"edda/internal/jsonvalue"
 )
 
 // minSecret is the length from which a secret's value is looked for: a shorter
@@ -175,11 +175,11 @@ func (r redactor) json(raw json.RawMessage) json.RawMessage {
 	if len(raw) == 0 {
 		return raw
 	}
-	v, err := edda.Decode(raw)
+	v, err := jsonvalue.Decode(raw)
 	if err != nil {
 		return nil
 	}
-	out, err := edda.Encode(r.value(v))
+	out, err := jsonvalue.Encode(r.value(v))
 	if err != nil {
 		return nil
 	}

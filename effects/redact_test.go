@@ -16,6 +16,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"edda"
+	"edda/internal/jsonvalue"
 )
 
 // TestSecretsStayInside: whatever the other side says again, in whatever form,
@@ -94,7 +95,7 @@ func TestASecretIsKnownHoweverItIsWritten(t *testing.T) {
 		}
 	}
 	given := map[string]any{"pin": 20261123, "long": json.Number("18446744073709551615"), "n": 2026, "m": json.Number("1e999")}
-	if got, _ := edda.Encode(r.value(given)); string(got) != `{"long":"[secret LONG]","m":1e999,"n":2026,"pin":"[secret PIN]"}` {
+	if got, _ := jsonvalue.Encode(r.value(given)); string(got) != `{"long":"[secret LONG]","m":1e999,"n":2026,"pin":"[secret PIN]"}` {
 		t.Errorf("%s", got)
 	}
 }

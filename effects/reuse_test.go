@@ -10,6 +10,7 @@ import (
 	"weak"
 
 	"edda"
+	"edda/internal/jsonvalue"
 )
 
 // TestGoroutinesAreUsedAgain by commands that follow, as many as are held as a rule;
@@ -82,12 +83,12 @@ func TestReadableIsWhatASagaReads(t *testing.T) {
 		func(v any) any { return []string{fmt.Sprint(v)} },
 	} {
 		var v any = 1.5
-		for level := range edda.MaxDepth + 3 {
+		for level := range jsonvalue.MaxDepth + 3 {
 			encoded, err := json.Marshal(v) // what is too deep as well
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, err = edda.Decode(encoded)
+			_, err = jsonvalue.Decode(encoded)
 			if got := readable(outcome{kind: edda.Succeeded, payload: v}, encoded); got != (err == nil) {
 				t.Errorf("%d levels: readable %v, and %v", level, got, err)
 			}

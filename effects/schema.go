@@ -6,7 +6,7 @@ import (
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
-	"edda"
+	"edda/internal/jsonvalue"
 )
 
 // schema is the JSON Schema of an effect's payload; nil accepts everything.
@@ -53,7 +53,7 @@ func (s *schema) check(payload any) error {
 	if s == nil {
 		return nil
 	}
-	if err := edda.ForSchema(payload); err != nil {
+	if err := jsonvalue.ForSchema(payload); err != nil {
 		return err
 	}
 	err := s.s.Validate(payload)

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"edda"
+	"edda/internal/jsonvalue"
 	"edda/manifests"
 )
 
@@ -79,12 +79,12 @@ func (u upcast) apply(c Command, payload map[string]any) (map[string]any, error)
 		}
 	}
 	for i, s := range u.set {
-		if payload, err = edda.SetPath(payload, s.path, values[i]); err != nil {
+		if payload, err = jsonvalue.SetPath(payload, s.path, values[i]); err != nil {
 			return nil, err
 		}
 	}
 	for _, path := range u.unset {
-		payload = edda.UnsetPath(payload, path)
+		payload = jsonvalue.UnsetPath(payload, path)
 	}
 	return payload, nil
 }

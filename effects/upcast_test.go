@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"edda"
+	"edda/internal/jsonvalue"
 )
 
 // charge3 is at its third version: cents became an amount, then got a reference.
@@ -41,7 +42,7 @@ func TestOlderPayloadsAreBroughtUpToDate(t *testing.T) {
 		synctest.Wait()
 		got := map[string]string{}
 		for _, c := range h.bank.all() {
-			body, _ := edda.Encode(c.Config["body"])
+			body, _ := jsonvalue.Encode(c.Config["body"])
 			got[c.ID] = string(body)
 		}
 		for id, want := range map[string]string{
@@ -65,7 +66,7 @@ func TestAVersionWithoutAnUpcastLeavesThePayload(t *testing.T) {
 		1: `{"m":2,"n":2}`, 20260131: `{"m":2,"n":2}`, 20260132: `{"m":1,"n":1}`, 20260402: `{"n":1}`, 99999999999: `{"n":1}`, 0: `{"n":1}`,
 	} {
 		got, err := e.upcast(Command{Version: version}, map[string]any{"n": 1})
-		encoded, _ := edda.Encode(got)
+		encoded, _ := jsonvalue.Encode(got)
 		if err != nil || string(encoded) != want {
 			t.Errorf("from version %d: %s %v, want %s", version, encoded, err, want)
 		}

@@ -20,11 +20,7 @@ type value struct {
 	raw     func(before, value string) string // escape of what is in raw(…)
 	fits    func(text string) error           // may be nil
 	inRaw   bool                              // its expression is
-	written bool                              // it is the payload, which may be given as it is written
 }
-
-// isPayload tells whether a value is the payload, as it is.
-func (v *value) isPayload() bool { return v.program != nil && v.program.Source() == "payload" }
 
 // part is a piece of a template.
 type part struct {
@@ -39,7 +35,6 @@ type compiler struct {
 	problems manifests.Problems
 	secrets  map[string]bool
 	headers  bool // some expression reads the answer's
-	looks    int  // expressions that look into the payload
 	raw      bool // raw(…) may stand where the compiler is
 }
 
@@ -58,9 +53,6 @@ func (c *compiler) program(e *manifests.Expr, names []string) *expression.Progra
 	}
 	c.collectSecrets(e, p)
 	c.headers = c.headers || slices.Contains(p.Names(), "headers")
-	if slices.Contains(p.Names(), "payload") {
-		c.looks++
-	}
 	return p
 }
 
@@ -117,9 +109,6 @@ func (c *compiler) value(v *manifests.Value, names []string) *value {
 
 // eval gives a canonical value, which shares with vars: nobody may change it.
 func (v *value) eval(vars map[string]any) (any, error) {
-	if v.written {
-		return vars["payload"], nil
-	}
 	switch v.kind {
 	case manifests.Expression:
 		got, err := v.program.Share(expression.Env{Vars: vars})

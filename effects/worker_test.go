@@ -18,6 +18,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"edda"
+	"edda/internal/jsonvalue"
 	"edda/store"
 )
 
@@ -270,7 +271,7 @@ func TestWorkerFailurePayload(t *testing.T) {
 // TestAResultCanBeReadBack however deep the answer was: else its saga hears nothing.
 func TestAResultCanBeReadBack(t *testing.T) {
 	var deep any = "x"
-	for range edda.MaxDepth - 1 {
+	for range jsonvalue.MaxDepth - 1 {
 		deep = []any{deep}
 	}
 	for code, manifest := range map[int]string{200: strings.Replace(charge, "{id: =body.id}", "{id: =body}", 1), 402: charge} {
@@ -281,7 +282,7 @@ func TestAResultCanBeReadBack(t *testing.T) {
 			})
 			h.send(cmd("c1"))
 			r := h.one(t)
-			if _, err := edda.Decode(r.Payload); err != nil {
+			if _, err := jsonvalue.Decode(r.Payload); err != nil {
 				t.Errorf("status %d, result %s: %v", code, r.Outcome, err)
 			}
 			if want := map[int]edda.Outcome{200: edda.TimedOut, 402: edda.Failed}[code]; r.Outcome != want {

@@ -29,7 +29,7 @@ type batch struct {
 	items   []*item
 	sagas   Sagas
 	over    overlay
-	kept    *kept
+	kept    *instanceCache
 	db      records
 	horizon time.Time
 	lived   time.Time // until then nothing that was due was missed
@@ -229,7 +229,7 @@ type overlaid struct {
 
 // release drops what the change set wrote last. It is durable now, and kept where its
 // instance is the very one that was written.
-func (o overlay) release(s *set, to *kept) {
+func (o overlay) release(s *set, to *instanceCache) {
 	for i := range s.change.Transitions {
 		t := &s.change.Transitions[i]
 		if c, ok := o[t.Key]; ok && c.set <= s.n && t.Instance != nil && t.Instance == c.cell.Instance {

@@ -111,7 +111,7 @@ func (u *unit) rest(to *store.Change) {
 		}
 	}
 	if it.handed != nil {
-		to.Claims, to.Work = append(to.Claims, it.handed.claim), append(to.Work, it.handed.copied)
+		to.Claims, to.Work = append(to.Claims, it.handed.claim), append(to.Work, it.handed.echo)
 	}
 	switch {
 	case it.due == nil:

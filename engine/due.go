@@ -72,7 +72,7 @@ func until(dues []*item, t time.Time) int {
 }
 
 // dueNow is how many of the dues are within the horizon.
-func (v *evaluator) dueNow() int { return until(v.dues, v.horizon.reached) }
+func (v *evaluator) dueNow() int { return until(v.dues, v.watermark.reached) }
 
 // dueBeyond tells whether something waits for the horizon.
 func (v *evaluator) dueBeyond() bool { return v.dueNow() < len(v.dues) }

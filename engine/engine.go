@@ -149,7 +149,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	in := newIntake(e, positions)
 	g.Go(func() error { return in.run(ctx) })
 	g.Go(func() error { return v.writer.run() })
-	g.Go(func() error { return v.surveyor.run(ctx) })
+	g.Go(func() error { return v.endPoller.run(ctx) })
 	for range maxReaders {
 		g.Go(func() error { return reader{e}.run(ctx) })
 	}

@@ -27,9 +27,9 @@ const (
 // goroutine only; the others send it messages.
 type evaluator struct {
 	*Engine
-	writer   *writer
-	surveyor *surveyor
-	parking  *parking
+	writer    *writer
+	endPoller *endPoller
+	parking   *parking
 
 	arrive <-chan Fetched // nil once the intake has ended
 	events []*item        // waiting, in order
@@ -38,24 +38,24 @@ type evaluator struct {
 	dues   []*item        // waiting, by time
 	seed   maphash.Seed
 
-	overlay overlay
-	kept    *kept // what is durable and need not be read again
-	spare   spare
-	lanes   []*lane // of the last batch, for their memory
-	flying  []*set  // submitted and not yet reported, in order
-	batches int     // whose last set is not yet reported
-	sets    uint64
+	overlay  overlay
+	cache    *instanceCache // what is durable and need not be read again
+	spare    spare
+	lanes    []*lane // of the last batch, for their memory
+	inFlight []*set  // submitted and not yet reported, in order
+	batches  int     // whose last set is not yet reported
+	sets     uint64
 
-	applied map[string]edda.Checkpoint // evaluated
-	durable map[string]edda.Checkpoint // committed
-	created map[string]time.Time       // of each stream; known after the first survey
-	horizon horizon
-	asked   bool // for a survey that the next goal is to be of, and that has not come
-	turn    turn
-	company company   // what a batch waits for
-	lived   time.Time // until when this store's process worked, before it was restored
-	tidied  time.Time
-	ends    []End // as they were when last looked at
+	applied   map[string]edda.Checkpoint // evaluated
+	durable   map[string]edda.Checkpoint // committed
+	created   map[string]time.Time       // of each stream; known after the first survey
+	watermark watermark
+	asked     bool // for a survey that the next goal is to be of, and that has not come
+	barrier   timerBarrier
+	linger    linger    // what a batch waits for
+	lived     time.Time // until when this store's process worked, before it was restored
+	tidied    time.Time
+	ends      []End // as they were when last looked at
 
 	retry   int    // counts how often it began anew
 	lost    []*set // those that failed
@@ -78,14 +78,14 @@ type evaluator struct {
 
 func newEvaluator(e *Engine, positions []edda.Checkpoint) *evaluator {
 	v := &evaluator{
-		Engine: e, writer: newWriter(e), surveyor: newSurveyor(e), parking: newParking(e),
-		seed: maphash.MakeSeed(), overlay: overlay{}, kept: newKept(),
+		Engine: e, writer: newWriter(e), endPoller: newEndPoller(e), parking: newParking(e),
+		seed: maphash.MakeSeed(), overlay: overlay{}, cache: newInstanceCache(),
 		applied: map[string]edda.Checkpoint{}, durable: map[string]edda.Checkpoint{},
 		created: map[string]time.Time{}, lagging: lagging{},
 		backoff: backoff.Exponential{First: commitBackoff, Most: commitBackoffMax},
 		alarm:   time.NewTimer(0),
 		most:    maxBatch,
-		company: newCompany(),
+		linger:  newLinger(),
 	}
 	v.alarm.Stop()
 	for _, p := range positions {
@@ -96,7 +96,7 @@ func newEvaluator(e *Engine, positions []edda.Checkpoint) *evaluator {
 
 func (v *evaluator) run(ctx context.Context, arrive <-chan Fetched) error {
 	defer v.alarm.Stop()
-	defer v.company.timer.Stop()
+	defer v.linger.timer.Stop()
 	v.ctx, v.arrive = ctx, arrive
 	for {
 		v.gather()
@@ -140,7 +140,7 @@ func (v *evaluator) wait(ctx context.Context) bool {
 		v.arrived(got, open)
 	case <-v.results.ready:
 		v.takeResults()
-	case <-v.company.timer.C: // who waits for company looks again
+	case <-v.linger.timer.C: // who waits for company looks again
 	case <-v.alarm.C:
 		v.pausing = false
 	case <-ctx.Done():
@@ -173,7 +173,7 @@ func (v *evaluator) arrived(got Fetched, open bool) {
 // finish waits for what is being committed.
 func (v *evaluator) finish() error {
 	close(v.writer.queue)
-	for len(v.flying) > 0 {
+	for len(v.inFlight) > 0 {
 		<-v.writer.told
 		v.hear()
 	}
@@ -196,10 +196,10 @@ func (v *evaluator) halted() bool { return v.failing || v.pausing }
 func (v *evaluator) step() {
 	items, caught := v.form()
 	now := time.Now()
-	v.company.took(len(items)-caught, now)
+	v.linger.took(len(items)-caught, now)
 	v.parking.look(items)
 	joined := v.join()
-	b := &batch{items: items, sagas: v.sagas, over: v.overlay, kept: v.kept, db: v.db, horizon: v.horizon.reached, lived: v.lived,
+	b := &batch{items: items, sagas: v.sagas, over: v.overlay, kept: v.cache, db: v.db, horizon: v.watermark.reached, lived: v.lived,
 		now: now, patient: v.patient(now), seed: v.seed, room: v.parking.room, lanes: v.lanes, lagging: v.lagging}
 	defer v.rested(b)
 	if len(items) == 0 {
@@ -216,7 +216,7 @@ func (v *evaluator) step() {
 	if due := b.first(); !due.IsZero() {
 		v.part(joined)
 		v.putBack(items)
-		v.takeTurn(due)
+		v.raiseBarrier(due)
 		return
 	}
 	// gofail: var engineEvaluated struct{}
@@ -267,8 +267,8 @@ func (v *evaluator) form() (items []*item, caught int) {
 		v.bytes -= len(it.event.Payload)
 	}
 	v.events = slices.Delete(v.events, 0, events)
-	if v.turn.on() {
-		v.turn.free -= events
+	if v.barrier.on() {
+		v.barrier.free -= events
 	}
 	return items, len(past)
 }
@@ -309,7 +309,7 @@ func (v *evaluator) submit(sets []*set, b *batch) {
 		for i := range s.change.Transitions {
 			k := s.change.Transitions[i].Key
 			v.overlay[k] = overlaid{b.cell(k), s.n}
-			v.kept.drop(k)
+			v.cache.drop(k)
 		}
 		for _, c := range s.change.Checkpoints {
 			v.applied[c.Stream] = c
@@ -321,7 +321,7 @@ func (v *evaluator) submit(sets []*set, b *batch) {
 		}
 	}
 	lone := v.lone(sets)
-	v.flying = append(v.flying, sets...)
+	v.inFlight = append(v.inFlight, sets...)
 	if v.mayWait(sets) {
 		sets[0].patient, sets[0].last = true, false // no other batch waits for it
 	} else {
@@ -337,7 +337,7 @@ func (v *evaluator) submit(sets []*set, b *batch) {
 
 // mayWait tells whether the sets are one that only moves positions, and no other such waits.
 func (v *evaluator) mayWait(sets []*set) bool {
-	return len(sets) == 1 && sets[0].onlyMoves() && !slices.ContainsFunc(v.flying, func(s *set) bool { return s.patient })
+	return len(sets) == 1 && sets[0].onlyMoves() && !slices.ContainsFunc(v.inFlight, func(s *set) bool { return s.patient })
 }
 
 // lone tells whether the writer has nothing to do and the evaluator will have nothing to
@@ -349,7 +349,7 @@ func (v *evaluator) lone(sets []*set) bool {
 
 func (v *evaluator) count() {
 	n := 0
-	for _, s := range v.flying {
+	for _, s := range v.inFlight {
 		n += len(s.items)
 	}
 	v.metrics.inFlight.Set(float64(n))
@@ -359,7 +359,7 @@ func (v *evaluator) count() {
 // hear takes the writer's reports.
 func (v *evaluator) hear() {
 	for _, r := range v.writer.take() {
-		v.flying = slices.DeleteFunc(v.flying, func(s *set) bool { return s == r.set })
+		v.inFlight = slices.DeleteFunc(v.inFlight, func(s *set) bool { return s == r.set })
 		if r.set.last {
 			v.batches--
 		}
@@ -378,7 +378,7 @@ func (v *evaluator) landed(s *set) {
 	for _, c := range s.change.Checkpoints {
 		v.durable[c.Stream] = c
 	}
-	v.overlay.release(s, v.kept)
+	v.overlay.release(s, v.cache)
 	v.status.moved(s.change.Checkpoints)
 	if len(s.change.Positions)+len(s.change.DropPositions) > 0 {
 		v.landedBehind(s)
@@ -394,7 +394,7 @@ func (v *evaluator) landed(s *set) {
 
 // surveyed takes the ends of the streams, and first what was handed in before they
 // were looked at.
-func (v *evaluator) surveyed(s survey) {
+func (v *evaluator) surveyed(s endOffsets) {
 	v.takeResults()
 	v.asked = false
 	v.ends = s.ends
@@ -407,30 +407,30 @@ func (v *evaluator) surveyed(s survey) {
 }
 
 // aim makes the survey a goal where something waits for it.
-func (v *evaluator) aim(s survey) {
+func (v *evaluator) aim(s endOffsets) {
 	switch {
-	case v.turn.on() && s.at.Before(v.turn.due):
-		v.surveyor.ask() // it was begun before what waits was due
-	case v.turn.on() || v.horizon.goal != nil || v.dueBeyond():
-		v.horizon.aim(s)
+	case v.barrier.on() && s.at.Before(v.barrier.due):
+		v.endPoller.ask() // it was begun before what waits was due
+	case v.barrier.on() || v.watermark.goal != nil || v.dueBeyond():
+		v.watermark.aim(s)
 	}
 }
 
 // reach moves the horizon as far as it can and asks for the next goal.
 func (v *evaluator) reach() {
-	v.tookTurn()
-	if g := v.horizon.goal; g != nil && !v.handedBefore(g.at) {
-		v.horizon.advance(v.applied)
+	v.lowerBarrier()
+	if g := v.watermark.goal; g != nil && !v.handedBefore(g.at) {
+		v.watermark.advance(v.applied)
 	}
-	if v.horizon.goal == nil && v.dueBeyond() && !v.asked {
+	if v.watermark.goal == nil && v.dueBeyond() && !v.asked {
 		v.asked = true // one that is under way would be followed by another, in vain
-		v.surveyor.ask()
+		v.endPoller.ask()
 	}
 }
 
 // tidy moves positions past messages that are not meant for the sagas, and
 // writes the first position of a stream, by which it is known again.
-func (v *evaluator) tidy(s survey) {
+func (v *evaluator) tidy(s endOffsets) {
 	if s.at.Sub(v.tidied) < tidyEvery || v.halted() || v.batches >= pipelineDepth {
 		return
 	}

@@ -48,13 +48,13 @@ func (v *evaluator) fail(err error) {
 // of what is durable, after a pause. The events stay in memory, because the
 // source gives each only once.
 func (v *evaluator) beginAnew() {
-	if !v.failing || len(v.flying) > 0 {
+	if !v.failing || len(v.inFlight) > 0 {
 		return
 	}
 	clear(v.overlay)
-	v.kept.clear()
+	v.cache.clear()
 	v.applied = maps.Clone(v.durable)
-	v.horizon = horizon{} // what had been applied up to it may be lost
+	v.watermark = watermark{} // what had been applied up to it may be lost
 	v.fallBack()
 	v.recall()
 	v.retry++
@@ -114,7 +114,7 @@ func (v *evaluator) putBack(items []*item) {
 		l.queue = append(items, l.queue...)
 	}
 	v.events = append(events, v.events...)
-	v.turn.free += len(events) // they were evaluated before what waits came to it
+	v.barrier.free += len(events) // they were evaluated before what waits came to it
 }
 
 // recovered follows a commit: if the store had failed, it works again.

@@ -27,7 +27,7 @@ type Handed struct {
 	// Claim is the ledger's entry with the result, and Copy the message for all
 	// others; both are written with what the result changes, and say when it came.
 	Claim edda.Claim
-	Copy  edda.Work
+	Echo  edda.Work
 }
 
 // Result applies a result as if a stream had given it. It returns when all of it
@@ -77,7 +77,7 @@ func (q *results) add(r Handed, done report) error {
 		return ErrFull
 	}
 	r.Event.Time = time.Now().UTC().Round(0)
-	r.Claim.Taken, r.Copy.Time = r.Event.Time, r.Event.Time
+	r.Claim.Taken, r.Echo.Time = r.Event.Time, r.Event.Time
 	q.waiting = append(q.waiting, newHanded(r, done))
 	q.n++
 	q.bytes += len(r.Event.Payload)
@@ -117,10 +117,10 @@ func signal(c chan struct{}) {
 
 // handed is what goes with a result that no stream gave, and its item.
 type handed struct {
-	item   item
-	claim  edda.Claim
-	copied edda.Work
-	done   report
+	item  item
+	claim edda.Claim
+	echo  edda.Work
+	done  report
 }
 
 // answer tells who handed the item in; others wait for nothing here.

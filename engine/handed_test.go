@@ -21,7 +21,7 @@ func result(id, correlation, typ string) Handed {
 	return Handed{
 		Event: edda.Event{Kind: edda.KindResult, ID: id + ".result", Tenant: "acme", Key: k, Type: typ, CommandID: id, Outcome: edda.Succeeded},
 		Claim: edda.Claim{Tenant: "acme", CommandID: id, Effect: "call", Claimed: time.Now().UTC(), Done: true, Outcome: edda.Succeeded, Result: []byte(`{"n":1}`)},
-		Copy:  edda.Work{ID: id + ".result", Kind: edda.WorkResult, From: k, Name: "call", CommandID: id, Payload: []byte(`{"x":1}`)},
+		Echo:  edda.Work{ID: id + ".result", Kind: edda.WorkResult, From: k, Name: "call", CommandID: id, Payload: []byte(`{"x":1}`)},
 	}
 }
 

@@ -32,17 +32,17 @@ const (
 // the evaluator.
 type intake struct {
 	*Engine
-	read    map[string]uint64 // owned by run: the last sequence taken, by stream
-	out     chan Fetched      // closed when there will be no more
-	backoff backoff.Exponential
-	brake   brake
+	read     map[string]uint64 // owned by run: the last sequence taken, by stream
+	out      chan Fetched      // closed when there will be no more
+	backoff  backoff.Exponential
+	pressure backpressure
 }
 
 func newIntake(e *Engine, positions []edda.Checkpoint) *intake {
 	in := &intake{
 		Engine: e, read: map[string]uint64{}, out: make(chan Fetched, intakeDepth),
-		backoff: backoff.Exponential{First: fetchBackoff, Most: fetchBackoffMax},
-		brake:   brake{Engine: e},
+		backoff:  backoff.Exponential{First: fetchBackoff, Most: fetchBackoffMax},
+		pressure: backpressure{Engine: e},
 	}
 	for _, p := range positions {
 		in.read[p.Stream] = p.Seq
@@ -65,7 +65,7 @@ func (in *intake) run(ctx context.Context) error {
 }
 
 func (in *intake) runOnce(ctx context.Context) {
-	in.brake.look(ctx)
+	in.pressure.look(ctx)
 	got, err := in.source.Fetch(ctx, fetchMost, fetchWait)
 	if got.Events = in.drop(got.Events); len(got.Events) > 0 {
 		// gofail: var engineFetched struct{}

@@ -15,7 +15,7 @@ type item struct {
 	event  edda.Event
 	due    *due             // nil for an event of a stream
 	handed *handed          // set for a result that came from within the process
-	copied *edda.Checkpoint // where the copy of such a result lies; its event is as it was handed in
+	echo   *edda.Checkpoint // where the copy of such a result lies; its event is as it was handed in
 	past   bool             // everything stored before the event came before it
 	lived  bool             // and the process worked when it was stored
 	// withheld says that a saga which is behind has still to come to the event.
@@ -75,7 +75,7 @@ func newArrival(ev edda.Event, from Fetched) *item {
 	it := arrivals.Get().(*item)
 	it.event, it.past, it.lived = ev.Taken(), from.Past, from.Lived
 	if !ev.Stored.IsZero() {
-		it.copied = &edda.Checkpoint{Stream: ev.Stream, Seq: ev.Seq, Time: ev.Stored}
+		it.echo = &edda.Checkpoint{Stream: ev.Stream, Seq: ev.Seq, Time: ev.Stored}
 	}
 	return it
 }
@@ -83,7 +83,7 @@ func newArrival(ev edda.Event, from Fetched) *item {
 // newHanded is a result that was handed in.
 func newHanded(r Handed, done report) *item {
 	h := handovers.Get().(*handed)
-	h.claim, h.copied, h.done = r.Claim, r.Copy, done
+	h.claim, h.echo, h.done = r.Claim, r.Echo, done
 	h.item.event, h.item.handed = r.Event, h
 	return &h.item
 }
@@ -107,8 +107,8 @@ func (it *item) free() {
 
 // position is where an event of a stream lies in it.
 func (it *item) position() edda.Checkpoint {
-	if it.copied != nil {
-		return *it.copied
+	if it.echo != nil {
+		return *it.echo
 	}
 	return edda.Checkpoint{Stream: it.event.Stream, Seq: it.event.Seq, Time: it.event.Time}
 }

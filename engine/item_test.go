@@ -24,7 +24,7 @@ func TestNothingIsLeftInAnItemThatIsOver(t *testing.T) {
 	if came.free(); !reflect.DeepEqual(*came, item{}) {
 		t.Errorf("an arrival keeps %+v", *came)
 	}
-	h := used(newHanded(Handed{Event: edda.Event{ID: "r1"}, Claim: edda.Claim{Owner: "w"}, Copy: edda.Work{ID: "r1"}}, make(report, 1))).handed
+	h := used(newHanded(Handed{Event: edda.Event{ID: "r1"}, Claim: edda.Claim{Owner: "w"}, Echo: edda.Work{ID: "r1"}}, make(report, 1))).handed
 	if h.item.free(); !reflect.DeepEqual(*h, handed{}) {
 		t.Errorf("a result that was handed in keeps %+v", *h)
 	}

@@ -21,7 +21,7 @@ type job struct {
 type lane struct {
 	sagas   Sagas
 	over    overlay
-	kept    *kept
+	kept    *instanceCache
 	open    func() (*store.View, error)
 	horizon time.Time
 	lived   time.Time // until then nothing that was due was missed

@@ -6,10 +6,10 @@ import "encoding/json"
 // time, so that every machine and every replay stops at the same place. One goroutine uses it.
 type Budget struct{ of, left int }
 
-// NewBudget is a budget of so many steps; see [MaxSteps] for what a step is.
+// NewBudget returns a budget of that many steps; see [MaxSteps] for what a step is.
 func NewBudget(steps int) Budget { return Budget{steps, steps} }
 
-// Spend pays for n steps; it is false once the budget is passed.
+// Spend pays for n steps; it returns false once the budget is exceeded.
 func (b *Budget) Spend(n int) bool {
 	if b == nil {
 		return true
@@ -22,21 +22,21 @@ func (b *Budget) Spend(n int) bool {
 	return b.left >= 0
 }
 
-// Of is how many steps the budget had when it was new.
+// Of returns the steps that the budget started with.
 func (b *Budget) Of() int { return b.of }
 
 const (
-	// writtenBytes is how many bytes of JSON are written, or read and copied, for one step.
+	// writtenBytes is how many bytes of JSON are written, or read and copied, in one step.
 	writtenBytes = 16
-	// walkedValues is how many values are looked at for one step.
+	// walkedValues is how many values are visited in one step.
 	walkedValues = 4
 )
 
-// Written is what so many bytes of JSON cost that are written.
+// Written is the cost of writing that many bytes of JSON.
 func Written(bytes int) int { return bytes / writtenBytes }
 
-// Read is what a value cost that was read from JSON, a step for each value in it. It does not depend on how that was
-// spaced, so that a value costs the same from wherever it comes.
+// Read is the cost of a value that was read from JSON, a step for each value in it. It does not
+// depend on the spacing of the JSON, so a value costs the same from any source.
 func Read(v any) int {
 	values, bytes := weigh(v)
 	return values + bytes/writtenBytes

@@ -6,16 +6,14 @@ import (
 	"github.com/expr-lang/expr/ast"
 )
 
-// loop is what a closure's list is taken in with: its name for messages, and
-// what one round costs.
+// loop says how a closure checks its list: its name in messages, and the cost of one round.
 type loop struct {
 	name string
 	cost int
 }
 
-// call lowers a call to the allow-list. Names of variables and of functions do
-// not meet: a variable named count hides count where it stands alone, and
-// count(…) is always the function.
+// call lowers a call to the allow-list. Variables and functions have separate names: a variable
+// count hides count where it stands alone, and count(…) is always the function.
 func (l *lowering) call(n *ast.CallNode) ast.Node {
 	id, ok := n.Callee.(*ast.IdentifierNode)
 	if !ok {
@@ -32,8 +30,8 @@ func (l *lowering) call(n *ast.CallNode) ast.Node {
 	return primitive(n, "call", args...)
 }
 
-// closure lowers filter, map and the like. The loop itself stays native; its
-// list comes from the primitive that checks it and pays for all rounds first.
+// closure lowers filter, map and the like. The loop stays native. Its list comes from the
+// primitive that checks it and charges all rounds first.
 func (l *lowering) closure(n *ast.BuiltinNode) ast.Node {
 	if len(l.loops) == MaxNesting {
 		return l.fail(n, "closures are nested deeper than %d", MaxNesting)
@@ -54,7 +52,7 @@ func (l *lowering) closure(n *ast.BuiltinNode) ast.Node {
 	return l.closureRest(n, out)
 }
 
-// closureOver lowers the body and puts it over the list.
+// closureOver lowers the body and builds the closure over the list.
 func (l *lowering) closureOver(n *ast.BuiltinNode, list, body ast.Node) *ast.BuiltinNode {
 	at := n.Arguments[len(n.Arguments)-1]
 	switch n.Name {
@@ -73,7 +71,7 @@ func (l *lowering) closureOver(n *ast.BuiltinNode, list, body ast.Node) *ast.Bui
 	return builtinOver(n.Name, n, list, l.condition(body))
 }
 
-// closureRest adds what is evaluated outside the loop.
+// closureRest adds the arguments that are evaluated outside the loop.
 func (l *lowering) closureRest(n *ast.BuiltinNode, out *ast.BuiltinNode) ast.Node {
 	switch n.Name {
 	case "sum":

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"edda"
+	"edda/internal/jsonvalue"
 )
 
 // kind names a value's type in messages.
@@ -40,7 +40,7 @@ func isText(v any) bool {
 	return ok
 }
 
-// compareIntFloat compares exactly, also where a float cannot hold the integer.
+// compareIntFloat compares exactly, also if a float cannot represent the integer.
 func compareIntFloat(i int, f float64) int {
 	switch {
 	case f >= math.MaxInt64: // the constant is 2^63 as a float
@@ -55,10 +55,10 @@ func compareIntFloat(i int, f float64) int {
 	return cmp.Compare(0, f-float64(whole))
 }
 
-// compareNumbers orders two numbers; ok is false if one is none.
+// compareNumbers orders two numbers; ok is false if one of them is not a number.
 func (m *machine) compareNumbers(a, b any) (c int, ok bool) {
 	if m.chargeBeyond(a) || m.chargeBeyond(b) {
-		return edda.CompareNumbers(a, b)
+		return jsonvalue.CompareNumbers(a, b)
 	}
 	switch a := a.(type) {
 	case int:
@@ -79,8 +79,8 @@ func (m *machine) compareNumbers(a, b any) (c int, ok bool) {
 	return 0, false
 }
 
-// chargeBeyond pays for reading a number beyond 64 bits, a step for each digit since its
-// exponent may have as many, and tells whether v is one.
+// chargeBeyond reports whether v is a number beyond 64 bits. It charges a step for each digit,
+// because the exponent may have many.
 func (m *machine) chargeBeyond(v any) bool {
 	n, is := v.(json.Number)
 	m.charge(len(n))
@@ -120,8 +120,8 @@ func (m *machine) unequal(a, b any) bool { return !m.same(a, b, 0) }
 
 // same compares two values of any type, deeply.
 func (m *machine) same(a, b any, depth int) bool {
-	if depth > edda.MaxDepth {
-		fail("the value is nested deeper than %d", edda.MaxDepth)
+	if depth > jsonvalue.MaxDepth {
+		fail("the value is nested deeper than %d", jsonvalue.MaxDepth)
 	}
 	switch x := a.(type) {
 	case int, float64, json.Number:
@@ -140,7 +140,7 @@ func (m *machine) same(a, b any, depth int) bool {
 	}
 	switch b.(type) {
 	case []any, map[string]any:
-		return false // Go cannot compare these
+		return false // Go cannot compare values of these types
 	}
 	return a == b
 }
@@ -158,8 +158,8 @@ func (m *machine) sameList(a, b []any, depth int) bool {
 	return true
 }
 
-// sameMap goes through the keys in order, so that where the budget ends does
-// not depend on Go's random order.
+// sameMap compares in the order of the keys, so that the place where the budget ends does not
+// depend on Go's random order.
 func (m *machine) sameMap(a, b map[string]any, depth int) bool {
 	if len(a) != len(b) {
 		return false
@@ -173,7 +173,7 @@ func (m *machine) sameMap(a, b map[string]any, depth int) bool {
 	return true
 }
 
-// in looks for an item of a list, or a key of a map. In null there is nothing.
+// in reports whether a list has an item, or a map a key. Null has none.
 func (m *machine) in(v, where any) bool {
 	switch where := where.(type) {
 	case nil:

@@ -16,24 +16,24 @@ import (
 	"github.com/expr-lang/expr/vm"
 )
 
-// What one expression may be. The bounds are of the text, so that lint tells
-// an author, not an operator at night.
+// Bounds of one expression. They are bounds of its text, so that lint tells the author, and not
+// the running system an operator.
 const (
-	// MaxSource is far more than a person writes in one expression.
+	// MaxSource is far more than people write in one expression.
 	MaxSource = 16 << 10
-	// MaxNodes bounds the compiled tree: what is not in a closure runs once, so
-	// this is also the bound on its work.
+	// MaxNodes bounds the compiled tree. Code outside closures runs once, so this also bounds its
+	// work.
 	MaxNodes = 2000
-	// MaxNesting is how deep closures may stand in each other. Four levels are
-	// orders, lines, options, and one to spare; the work is bounded by MaxSteps.
+	// MaxNesting bounds the nesting of closures. Four levels are orders, lines, options, and one
+	// to spare; MaxSteps bounds the work.
 	MaxNesting = 4
-	// maxErrors is how many problems of one expression are told at once.
+	// maxErrors bounds the problems reported for one expression.
 	maxErrors = 10
 )
 
-// parse reads the source into expr's tree. Only the closures (filter, map, …)
-// are parsed as builtins; every other call is left to the lowering, which knows
-// the allow-list, so nothing of expr's own library can be reached.
+// parse parses the source with expr. It parses only closures (filter, map, …) as builtins. The
+// lowering handles every other call by the allow-list, so an expression cannot reach expr's own
+// library.
 func parse(source string) (tree *parser.Tree, err *Error) {
 	if strings.TrimSpace(source) == "" {
 		return nil, &Error{Source: source, Message: "the expression is empty"}
@@ -54,8 +54,8 @@ func parse(source string) (tree *parser.Tree, err *Error) {
 	return tree, nil
 }
 
-// Inside is the source of the argument, where the whole of a source is one call of the
-// function. What stands around the argument is blank in it, so that errors keep their columns.
+// Inside returns the source of the argument if the whole source is one call of the function. The
+// text around the argument becomes blanks, so that errors keep their columns.
 func Inside(source, function string) (argument string, ok bool) {
 	open, end := strings.IndexByte(source, '('), strings.LastIndexByte(source, ')')
 	if open < 0 || strings.TrimSpace(source[:open]) != function || strings.TrimSpace(source[max(end, 0):]) != ")" {
@@ -98,7 +98,7 @@ var (
 	literal = regexp.MustCompile(`: strconv\.\w+: parsing (".*")`)
 )
 
-// plain rewords the parser's token names.
+// plain replaces the parser's token names by plain words.
 func plain(message string) string {
 	message = strings.NewReplacer(
 		"unexpected token EOF", "the expression ends too early",
@@ -108,12 +108,12 @@ func plain(message string) string {
 	return token.ReplaceAllString(message, "unexpected $1")
 }
 
-// assemble checks and compiles the lowered tree, whose calls are all primitives
-// of the machine. An error here is a fault of the lowering, not of the author.
+// assemble checks and compiles the lowered tree, whose calls are all primitives of the machine. An
+// error here is a bug of the lowering and not of the author.
 func assemble(source string, tree *parser.Tree) (code *vm.Program, err *Error) {
 	defer guard(source, &err)
 	config := conf.New(newMachine().primitives)
-	config.Optimize = false // folding would compute unchecked
+	config.Optimize = false // constant folding would evaluate without checks
 	if _, cause := checker.Check(tree, config); cause != nil {
 		return nil, syntaxError(source, cause)
 	}

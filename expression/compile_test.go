@@ -200,7 +200,7 @@ func TestAMachineThatEnteredManyLoopsIsNotKept(t *testing.T) {
 		if _, err := m.vm.Run(compile(t, source).code, m.primitives); err != nil {
 			t.Fatal(err)
 		}
-		if m.end() != kept {
+		if m.reset() != kept {
 			t.Errorf("%s: kept is not %v", source, kept)
 		}
 	}

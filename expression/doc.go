@@ -1,16 +1,15 @@
-// Package expression is what a manifest's expressions may say: expr-lang/expr
-// made deterministic and bounded. It is pure.
+// Package expression compiles and evaluates the expressions of manifests: expr-lang/expr made
+// deterministic and bounded. It is pure.
 //
-// It promises that an expression over the same variables gives the same value,
-// or the same error, on every machine and in every replay; that it ends, within
-// [MaxSteps] steps and without building texts beyond [MaxText]; and that it
-// changes nothing. It refuses clocks, zones, randomness and whatever is not on
-// the list of [Functions].
+// It promises that an expression over the same variables gives the same value, or the same error,
+// on every machine and in every replay. It ends within [MaxSteps] steps and builds no text beyond
+// [MaxText]. It changes none of its inputs. It refuses clocks, zones, randomness and every
+// function that is not in [Functions].
 //
-// expr parses the source. The lowering then replaces every operation that could
-// be unchecked, unbounded or in random order by a call of a primitive of ours,
-// and expr compiles and runs what is left: control flow, literals and loops. So
-// a new builtin of expr cannot appear in the language by itself.
+// expr parses the source. The lowering then replaces every operation that could be unchecked,
+// unbounded or in random order by a call of a primitive of this package. expr compiles and runs
+// the rest: control flow, literals and loops. So a new builtin of expr does not become part of the
+// language by itself.
 //
 //	source ─ expr/parser ─> tree ─ lowering ─> tree of primitives ─ expr/compiler ─> Program
 //	                          └─ names, refs, all errors at once

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"edda"
+	"edda/internal/jsonvalue"
 )
 
 // TestEvaluationIsDeterministic compares 20 runs, each compiled anew over maps
@@ -40,11 +40,11 @@ func outcome(t testing.TB, source, event string) string {
 	if err != nil {
 		return "eval: " + err.Error()
 	}
-	data, err := edda.Encode(v)
+	data, err := jsonvalue.Encode(v)
 	if err != nil {
 		t.Fatalf("%s: the result is not JSON: %v", source, err)
 	}
-	if again, err := edda.Canonical(v); err != nil || Text(again) != Text(v) {
+	if again, err := jsonvalue.Canonical(v); err != nil || Text(again) != Text(v) {
 		t.Errorf("%s: the result is not canonical: %s", source, data)
 	}
 	return string(data)

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"edda"
+	"edda/internal/jsonvalue"
 )
 
 // The tests of this file are named after what expr does that a saga must not.
@@ -281,7 +281,7 @@ func TestExpressionsMutateNothing(t *testing.T) {
 		`event.none ?? event.map`, `median(event.items)`, `map(event.lists, #)`, `reduce(event.lists, concat(#acc, #))`,
 	} {
 		spoil(eval(t, source, vars))
-		got, err := edda.Encode(vars["event"])
+		got, err := jsonvalue.Encode(vars["event"])
 		if err != nil || string(got) != `{"items":[3,1,2],"lists":[[1],[2]],"map":{"a":1,"b":[2]}}` {
 			t.Fatalf("%s: the event is now %s", source, got)
 		}

@@ -6,7 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"edda"
+	"edda/internal/jsonvalue"
 )
 
 // scope are the names that the tests' expressions may use.
@@ -24,7 +24,7 @@ func compile(t testing.TB, source string) *Program {
 // decode makes a variable of JSON.
 func decode(t testing.TB, text string) any {
 	t.Helper()
-	v, err := edda.Decode([]byte(text))
+	v, err := jsonvalue.Decode([]byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +44,7 @@ func eval(t testing.TB, source string, vars map[string]any) any {
 func wants(t testing.TB, source, event, want string) {
 	t.Helper()
 	got := eval(t, source, map[string]any{"event": decode(t, event), "now": "2026-01-01T00:00:00.000Z"})
-	data, err := edda.Encode(got)
+	data, err := jsonvalue.Encode(got)
 	if err != nil {
 		t.Fatalf("%s: %v", source, err)
 	}
@@ -91,9 +91,8 @@ func refusedByCompile(t testing.TB, source, part string) *Error {
 
 // given gives what a test says.
 type given struct {
-	lazy    func(name string) (any, error)
-	members map[string]any // by path, with dots
-	ids     string         // before the name; empty: no ids
+	lazy func(name string) (any, error)
+	ids  string // before the name; empty: no ids
 }
 
 func (s given) Lazy(name string) (any, error) {
@@ -101,11 +100,6 @@ func (s given) Lazy(name string) (any, error) {
 		return nil, nil
 	}
 	return s.lazy(name)
-}
-
-func (s given) Member(name string, path []string) (any, bool) {
-	v, ok := s.members[name+"."+strings.Join(path, ".")]
-	return v, ok
 }
 
 func (s given) UUID(name string) (string, bool) { return s.ids + name, s.ids != "" }

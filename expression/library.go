@@ -5,14 +5,14 @@ import (
 	"sort"
 )
 
-// function is one of the allow-list. It gets values of the language only, and
-// stops the evaluation by a fault.
+// function is one entry of the allow-list. It gets canonical values, and a fault stops the
+// evaluation.
 type function struct {
 	name     string
-	min, max int // arguments
+	min, max int // bounds of the number of arguments
 	example  string
 	run      func(m *machine, args []any) any
-	steps    int // what a call costs beyond its arguments' size; measured
+	steps    int // measured cost of a call beyond the size of its arguments
 }
 
 func (f *function) arity() string {
@@ -27,12 +27,12 @@ func (f *function) arity() string {
 	return fmt.Sprintf("%d to %d arguments", f.min, f.max)
 }
 
-// many is no bound of its own on the arguments: MaxNodes bounds them.
+// many is the bound of variadic arguments: MaxNodes bounds them anyway.
 const many = MaxNodes
 
-// library is the allow-list, read only. Nothing else can be called, but for the
-// closures that expr parses itself: all any one none filter map find findIndex
-// findLast findLastIndex count sum groupBy sortBy reduce.
+// library is the allow-list, read only. An expression can call nothing else, except the closures
+// that expr parses itself: all any one none filter map find findIndex findLast findLastIndex count
+// sum groupBy sortBy reduce.
 var library = index(
 	// numbers
 	&function{"abs", 1, 1, "abs(x)", abs, 1},
@@ -110,7 +110,7 @@ func Functions() []string {
 	return out
 }
 
-// refused are names that users of expr know, with what to do instead.
+// refused are functions of expr that this language lacks, with their replacements.
 var refused = map[string]string{
 	"now":      "now() would read the clock: write now, the time of the trigger",
 	"timezone": "timezone() would depend on the host's zone files: times are UTC",
@@ -170,7 +170,7 @@ func (l *lowering) unknownName(name string) string {
 	return fmt.Sprintf("unknown name %q%s", name, nearest)
 }
 
-// suggest names the nearest candidate, if one is near enough to be a slip.
+// suggest returns the nearest candidate, if it is near enough to be a typing error.
 func suggest(name string, candidates []string) string {
 	best, least := "", len(name)/2+1
 	for _, c := range candidates {
@@ -184,7 +184,7 @@ func suggest(name string, candidates []string) string {
 	return fmt.Sprintf(", did you mean %q?", best)
 }
 
-// distance is Levenshtein's.
+// distance is the Levenshtein distance.
 func distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

@@ -250,21 +250,6 @@ func TestText(t *testing.T) {
 	}
 }
 
-func TestAMemberIsHadWithoutTheWhole(t *testing.T) {
-	whole := map[string]any{"a": 1, "b": map[string]any{"c": 2}}
-	asked := 0
-	env := Env{Source: given{
-		members: map[string]any{"total.a": 1, "total.b.c": 2},
-		lazy:    func(string) (any, error) { asked++; return whole, nil },
-	}}
-	for text, want := range map[string]int{`total.a + total.b.c`: 0, `total.a + total.b["c"]`: 0, `len(total) + total.a`: 1, `total.a + len(total)`: 1, `total.none ?? 3`: 1} {
-		asked = 0
-		if got, err := compile(t, text).Eval(env); err != nil || got != 3 || asked != want {
-			t.Errorf("%s is %v (%v), asked %d times", text, got, err, asked)
-		}
-	}
-}
-
 // What is shared is part of what was given, unless it is not canonical.
 func TestSharingCopiesNothingThatIsCanonical(t *testing.T) {
 	items := []any{1, map[string]any{"a": "x"}}

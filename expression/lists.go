@@ -8,7 +8,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"edda"
+	"edda/internal/jsonvalue"
 )
 
 func length(m *machine, args []any) any {
@@ -30,7 +30,7 @@ func length(m *machine, args []any) any {
 func first(_ *machine, args []any) any { return end("first", args[0], 0) }
 func last(_ *machine, args []any) any  { return end("last", args[0], -1) }
 
-// end of an empty list, or of null, is null.
+// end is the first or last item; null for an empty list and for null.
 func end(name string, v any, i int) any {
 	if v == nil {
 		return nil
@@ -56,7 +56,7 @@ func get(m *machine, args []any) any {
 
 var sliceFunction = &function{name: "slice", run: slice}
 
-// slice is v[from:to], by items or characters; what is out of range is left out.
+// slice is v[from:to], by items or characters; it ignores positions that are out of range.
 func slice(m *machine, args []any) any {
 	switch v := args[0].(type) {
 	case nil:
@@ -94,14 +94,14 @@ func concat(m *machine, args []any) any {
 	return out
 }
 
-// flatten takes the items of lists in lists, however deep.
+// flatten returns the items of nested lists at any depth.
 func flatten(m *machine, args []any) any {
 	return m.flatten([]any{}, asList("flatten", args[0]), 0)
 }
 
 func (m *machine) flatten(out, list []any, depth int) []any {
-	if depth > edda.MaxDepth {
-		fail("flatten: the list is nested deeper than %d", edda.MaxDepth)
+	if depth > jsonvalue.MaxDepth {
+		fail("flatten: the list is nested deeper than %d", jsonvalue.MaxDepth)
 	}
 	m.charge(len(list) + 1)
 	for _, v := range list {
@@ -150,7 +150,7 @@ func uniq(m *machine, args []any) any {
 	return out
 }
 
-// identity makes equal numbers equal as map keys.
+// identity returns a map key that is the same for equal numbers.
 func (m *machine) identity(v any) any {
 	switch v := v.(type) {
 	case string:
@@ -160,16 +160,16 @@ func (m *machine) identity(v any) any {
 			return int(v)
 		}
 		if math.Abs(v) >= math.MaxInt64 {
-			return json.Number(edda.NumberKey(v))
+			return json.Number(jsonvalue.NumberKey(v))
 		}
 	case json.Number:
 		m.chargeBeyond(v)
-		return json.Number(edda.NumberKey(v))
+		return json.Number(jsonvalue.NumberKey(v))
 	}
 	return v
 }
 
-// sort is stable. It pays for the comparisons that a list of that length can need.
+// sort is stable. It charges the comparisons that a list of that length may need.
 func (m *machine) sort(list []any, name string, descending bool) {
 	m.charge(len(list) * bits.Len(uint(len(list))))
 	slices.SortStableFunc(list, func(a, b any) int {
@@ -220,7 +220,7 @@ func sortBy(m *machine, args []any) any {
 
 var groupByFunction = &function{name: "groupBy", run: groupBy}
 
-// groupBy gets pairs of item and key. JSON's keys are texts, so these are too.
+// groupBy gets pairs of item and key. Its keys are texts, because JSON's are.
 func groupBy(m *machine, args []any) any {
 	out := map[string]any{}
 	for _, p := range args[0].([]any) {
@@ -232,7 +232,7 @@ func groupBy(m *machine, args []any) any {
 	return out
 }
 
-// textKey writes what may be a key as Text does.
+// textKey formats a valid key as Text does.
 func (m *machine) textKey(name string, v any) string {
 	switch v.(type) {
 	case string, int, float64, json.Number, bool:
@@ -287,7 +287,7 @@ func toPairs(m *machine, args []any) any {
 	return out
 }
 
-// fromPairs lets the last of equal keys win.
+// fromPairs builds a map; the last of equal keys wins.
 func fromPairs(m *machine, args []any) any {
 	pairs := asList("fromPairs", args[0])
 	m.charge(len(pairs))

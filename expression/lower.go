@@ -8,15 +8,14 @@ import (
 	"github.com/expr-lang/expr/file"
 )
 
-// lowering rewrites expr's tree into one in which every operation that could be
-// unbounded, unchecked or nondeterministic is a call of a primitive of the
-// machine. What stays native is control flow: conditions, ??, let, literals and
-// the loops of the closures.
+// lowering rewrites expr's tree. Every operation that could be unbounded, unchecked or
+// nondeterministic becomes a call of a primitive of the machine. Control flow stays native:
+// conditions, ??, let, literals and the loops of closures.
 type lowering struct {
 	source string
 	names  map[string]bool
 	locals []local   // of let, innermost last
-	loops  []closure // the closures around, innermost last
+	loops  []closure // the enclosing closures, innermost last
 	nodes  int       // lowered so far
 	lets   int       // declared so far, for unique names
 	errs   []*Error
@@ -24,10 +23,10 @@ type lowering struct {
 	refs   map[string][]string
 }
 
-// local is a let inside the expression: what it is called, and as what it is compiled.
+// local is a let inside the expression: its name, and its name in the compiled code.
 type local struct{ name, compiled string }
 
-// closure is what a closure's body may refer to besides the item.
+// closure says what the body of a closure may refer to besides the item.
 type closure struct{ index, acc bool }
 
 func newLowering(source string, names []string) *lowering {
@@ -46,7 +45,7 @@ func (l *lowering) fail(at ast.Node, format string, args ...any) ast.Node {
 	return &ast.NilNode{}
 }
 
-// place counts the line and column of a location, which counts in characters.
+// place converts a location to line and column, in characters.
 func place(source string, at file.Location) (line, column int) {
 	line, column = 1, 1
 	n := 0
@@ -63,9 +62,8 @@ func place(source string, at file.Location) (line, column int) {
 	return line, column
 }
 
-// lower returns the node's replacement at the same place. The parser shares the
-// middle of a < b < c between two comparisons, so nodes are counted here, where
-// it is visited twice.
+// lower returns the replacement of a node at the same place. The nodes are counted here, because
+// the parser shares the middle of a < b < c between two comparisons, and lower visits it twice.
 func (l *lowering) lower(n ast.Node) ast.Node {
 	if l.nodes++; l.nodes > MaxNodes {
 		if l.nodes == MaxNodes+1 {
@@ -128,7 +126,7 @@ func (l *lowering) all(nodes []ast.Node) []ast.Node {
 	return out
 }
 
-// primitive is a call of one of the machine's own functions.
+// primitive makes a call of one of the machine's functions.
 func primitive(at ast.Node, name string, args ...ast.Node) ast.Node {
 	callee := &ast.IdentifierNode{Value: name}
 	callee.SetLocation(at.Location())
@@ -150,8 +148,7 @@ func (l *lowering) float(n *ast.FloatNode) ast.Node {
 	return &ast.FloatNode{Value: n.Value}
 }
 
-// access lowers a name, or a chain of members behind a name or a value, to one
-// call that walks it.
+// access lowers a name, or a chain of members, to one call that follows the chain.
 func (l *lowering) access(n ast.Node) ast.Node {
 	base, path := split(n)
 	l.nodes += len(path)
@@ -164,8 +161,8 @@ func (l *lowering) access(n ast.Node) ast.Node {
 	return walk(n, l.lower(base), path)
 }
 
-// split takes the members by literal name off a chain. A base that is still a
-// member is one that is indexed by a value.
+// split removes the members with literal names from a chain. A base that is still a member has a
+// computed index.
 func split(n ast.Node) (base ast.Node, path []string) {
 	switch n := n.(type) {
 	case *ast.ChainNode:
@@ -201,7 +198,7 @@ func (l *lowering) variable(at ast.Node, id *ast.IdentifierNode, path []string) 
 	return primitive(at, "load", constant(&reference{name: id.Value, path: path}))
 }
 
-// reading is the variable that a lowered tree reads, where that is all it does.
+// reading returns the variable that a lowered tree reads, if it does nothing else.
 func reading(n ast.Node) *reference {
 	call, ok := n.(*ast.CallNode)
 	if !ok {
@@ -240,7 +237,7 @@ func (l *lowering) let(n *ast.VariableDeclaratorNode) ast.Node {
 	return &ast.VariableDeclaratorNode{Name: compiled, Value: value, Expr: body}
 }
 
-// pairNodes is what a pair of a map literal counts for besides its key and value.
+// pairNodes is the node count of a pair in a map literal, besides its key and value.
 const pairNodes = 3
 
 func (l *lowering) mapLiteral(n *ast.MapNode) ast.Node {
@@ -264,7 +261,7 @@ func (l *lowering) mapLiteral(n *ast.MapNode) ast.Node {
 	return out
 }
 
-// condition lowers what must be true or false; null counts as false.
+// condition lowers a tree that must be true or false; null counts as false.
 func (l *lowering) condition(n ast.Node) ast.Node {
 	out := l.lower(n)
 	if yieldsBool(n) {
@@ -297,8 +294,8 @@ func (l *lowering) unary(n *ast.UnaryNode) ast.Node {
 	return primitive(n, "positive", l.lower(n.Node))
 }
 
-// binaryPrimitives are the operators that become calls. && and || stay native,
-// over conditions; ?? stays native.
+// binaryPrimitives are the operators that become calls. && and || stay native over conditions, and
+// ?? stays native.
 var binaryPrimitives = map[string]struct {
 	name    string
 	boolean bool
@@ -328,7 +325,7 @@ func (l *lowering) binary(n *ast.BinaryNode) ast.Node {
 	return primitive(n, op.name, l.lower(n.Left), l.lower(n.Right))
 }
 
-// pattern compiles a literal pattern now, so that its mistakes are told here.
+// pattern compiles a literal pattern at compile time, so that its errors are reported then.
 func (l *lowering) pattern(n ast.Node) ast.Node {
 	s, ok := n.(*ast.StringNode)
 	if !ok {
@@ -342,7 +339,7 @@ func (l *lowering) pattern(n ast.Node) ast.Node {
 	return constant(p)
 }
 
-// pattern is a regular expression and what a byte of text may cost it.
+// pattern is a regular expression and its cost for a byte of text.
 type pattern struct {
 	*regexp.Regexp
 	cost int

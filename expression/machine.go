@@ -6,32 +6,31 @@ import (
 	"github.com/expr-lang/expr/vm"
 )
 
-// What one evaluation may do. The bounds count steps and sizes, never time, so
-// that every machine stops at the same place.
+// Bounds of one evaluation. They count steps and sizes, never time, so that every machine stops at
+// the same place.
 const (
-	// MaxSteps bounds the work of one evaluation. A step is about what one
-	// operation costs (some 50 ns), so an expression ends within a tenth of a
-	// second: a level of 100,000 simple rounds, or 300 × 300 nested ones.
+	// MaxSteps bounds the work of one evaluation. A step is about the cost of one operation (some
+	// 50 ns), so an expression ends within a tenth of a second. That is a loop of 100,000 simple
+	// rounds, or 300 × 300 nested ones.
 	MaxSteps = 1_000_000
-	// MaxText bounds every text an expression builds: as large as a state may be.
+	// MaxText bounds every text that an expression builds: the largest size of a state.
 	MaxText = 256 << 10
-	// MaxResult bounds the JSON size of a result, roughly: twice the largest
-	// message, so that any event can be passed on and no list of references to
-	// one large text can fill the memory when it is written out.
+	// MaxResult bounds the JSON size of a result, roughly. It is twice the largest message, so
+	// that any event can be passed on. Without it a list of references to one large text could
+	// fill the memory when it is encoded.
 	MaxResult = 2 << 20
-	// stepBytes is how many bytes of text are read or copied for one step.
+	// stepBytes is how many bytes of text are read or copied in one step.
 	stepBytes = 32
-	// keySteps is what making or sorting one key of a map costs.
+	// keySteps is the cost of making or sorting one key of a map.
 	keySteps = 6
-	// loopSteps is what a closure costs besides its rounds: the VM allocates
-	// for every loop it enters.
+	// loopSteps is the cost of a closure besides its rounds, because the VM allocates for every
+	// loop.
 	loopSteps = 16
-	// keptLoops is how many loops a VM may have entered to be worth keeping:
-	// it holds the scopes of all of them.
+	// keptLoops bounds the loops of a recycled VM, because it keeps the scopes of all of them.
 	keptLoops = 1000
 )
 
-// fault is the panic by which a primitive stops the VM, which knows the place.
+// fault is the panic with which a primitive stops the VM, which adds the position.
 type fault struct {
 	message string
 	cause   error
@@ -44,21 +43,16 @@ func fail(format string, args ...any) {
 	panic(&fault{message: fmt.Sprintf(format, args...)})
 }
 
-// reference is a variable and the members to walk from it.
+// reference is a variable and the members to follow from it.
 type reference struct {
 	name string
 	path []string
 }
 
-// in is what load gives; where ok is false it is for load to say what is wrong.
+// in returns what load returns; if ok is false, load reports the error.
 func (r *reference) in(env Env) (v any, ok bool) {
 	v, known := env.Vars[r.name]
 	if !known && env.Source != nil {
-		if len(r.path) > 0 {
-			if v, ok := env.Source.Member(r.name, r.path); ok {
-				return v, true
-			}
-		}
 		var err error
 		if v, err = env.Source.Lazy(r.name); err != nil {
 			return nil, false
@@ -74,8 +68,8 @@ func (r *reference) in(env Env) (v any, ok bool) {
 	return v, true
 }
 
-// machine evaluates one program at a time: a VM and the primitives that its
-// code calls, with the budget of the evaluation.
+// machine evaluates one program at a time: a VM, the primitives that its code calls, and the
+// budget of the evaluation.
 type machine struct {
 	vm         vm.VM
 	primitives map[string]any
@@ -90,7 +84,7 @@ type machine struct {
 
 func newMachine() *machine {
 	m := &machine{}
-	m.vm.MemoryBudget = 4 * MaxSteps // the steps end first; this is the second line
+	m.vm.MemoryBudget = 4 * MaxSteps // a second limit: the steps end first
 	m.primitives = map[string]any{
 		"load": m.load, "walk": m.walk, "index": m.index, "bool": m.bool, "counted": m.counted,
 		"list": m.list, "key": m.key, "call": m.call,
@@ -109,8 +103,8 @@ func (m *machine) begin(env Env) {
 	}
 }
 
-// end lets go of the evaluation and tells whether the machine is worth keeping.
-func (m *machine) end() bool {
+// reset drops the evaluation's values, and reports whether the machine may be recycled.
+func (m *machine) reset() bool {
 	m.env, m.text, m.pattern = Env{}, "", nil
 	clear(m.lazy)
 	return m.loops <= keptLoops
@@ -135,7 +129,7 @@ func overBudget(b *Budget) string {
 // chargeText pays for reading or copying n bytes.
 func (m *machine) chargeText(n int) { m.charge(n / stepBytes) }
 
-// built checks the size of a text before it is built, and pays for it.
+// built checks the size of a text before it is built, and charges it.
 func (m *machine) built(n int) {
 	if n > MaxText || n < 0 {
 		fail("the text would have %d bytes, more than %d", n, MaxText)
@@ -149,24 +143,10 @@ func (m *machine) load(ref any) any {
 	if ok {
 		return follow(v, r.path)
 	}
-	if v, ok := m.member(r); ok {
-		return v
-	}
 	return follow(m.ask(r.name), r.path)
 }
 
-// member gets a member of a lazy variable that was not asked for as a whole.
-func (m *machine) member(r *reference) (any, bool) {
-	if len(r.path) == 0 || m.env.Source == nil {
-		return nil, false
-	}
-	if _, known := m.lazy[r.name]; known {
-		return nil, false
-	}
-	return m.env.Source.Member(r.name, r.path)
-}
-
-// ask gets a lazy variable, once per evaluation.
+// ask loads a lazy variable, once for each evaluation.
 func (m *machine) ask(name string) any {
 	if m.env.Source == nil {
 		return nil
@@ -187,7 +167,7 @@ func (m *machine) ask(name string) any {
 
 func (m *machine) walk(v, ref any) any { return follow(v, ref.(*reference).path) }
 
-// follow takes members by name. A member of null, and one that is not there, is null.
+// follow returns the member at a path. A member of null, and a missing one, is null.
 func follow(v any, path []string) any {
 	for _, name := range path {
 		switch object := v.(type) {
@@ -212,8 +192,8 @@ func noMember(v any, name string) {
 	fail("%s has no member %s", kind(v), name)
 }
 
-// index takes an item by number, from the end if negative, or a member by name.
-// Out of range is null, as a missing member is.
+// index returns an item by its number, from the end if negative, or a member by its name. Out of
+// range is null, like a missing member.
 func (m *machine) index(v, i any) any {
 	switch v := v.(type) {
 	case nil:
@@ -273,7 +253,7 @@ func (m *machine) counted(v any) bool {
 	return false
 }
 
-// list takes in what a closure goes through, and pays for all its rounds.
+// list checks the list of a closure, and charges all its rounds.
 func (m *machine) list(v, around any) []any {
 	l := around.(*loop)
 	list := asList(l.name, v)

@@ -6,17 +6,17 @@ import (
 	"math/bits"
 	"time"
 
-	"edda"
+	"edda/internal/jsonvalue"
 )
 
-// maxExact is 2^53: below it a float holds every integer exactly.
+// maxExact is 2^53: below it a float represents every integer exactly.
 const maxExact = 1 << 53
 
 // maxSpan bounds a..b.
 const maxSpan = 100_000
 
 // normal makes a float a number of the language: integral ones become integers.
-func normal(f float64) (any, error) { return edda.Canonical(f) }
+func normal(f float64) (any, error) { return jsonvalue.Canonical(f) }
 
 func number(f float64) any {
 	v, err := normal(f)
@@ -26,8 +26,8 @@ func number(f float64) any {
 	return v
 }
 
-// float takes a number for arithmetic with fractions. An integer that a float
-// cannot hold is an error: money is never rounded silently.
+// float converts a number for arithmetic with fractions. An integer that a float cannot represent
+// is an error, because money must not be rounded silently.
 func float(v any, operation string) float64 {
 	switch v := v.(type) {
 	case float64:
@@ -157,7 +157,7 @@ func (m *machine) multiply(a, b any) any {
 	return number(float(a, "*") * float(b, "*"))
 }
 
-// divide gives an integer where it is exact, a fraction otherwise.
+// divide returns an integer if the result is exact, otherwise a fraction.
 func (m *machine) divide(a, b any) any {
 	if x, ok := a.(time.Duration); ok {
 		return divideDuration(x, b)
@@ -187,7 +187,7 @@ func (m *machine) modulo(a, b any) any {
 	case 0:
 		fail("%%: division by zero")
 	case -1:
-		return 0 // the smallest integer by -1 would trap on some processors
+		return 0 // the smallest integer modulo -1 would trap on some processors
 	}
 	return x % y
 }
@@ -215,7 +215,8 @@ func (m *machine) power(a, b any) any {
 	}
 }
 
-// powerRest is what is left of a power of 0 or 1: it needs no more squaring.
+// powerRest is the remaining factor for a base of 0 or 1, or an exponent of 0: it needs no
+// squaring.
 func powerRest(base, exponent int) int {
 	if base == 0 && exponent > 0 {
 		return 0

@@ -37,7 +37,7 @@ func ceil(_ *machine, args []any) any  { return whole("ceil", args[0], math.Ceil
 func floor(_ *machine, args []any) any { return whole("floor", args[0], math.Floor) }
 func round(_ *machine, args []any) any { return whole("round", args[0], math.Round) }
 
-// toInt cuts fractions off and reads decimal texts.
+// toInt truncates fractions and parses decimal texts.
 func toInt(m *machine, args []any) any {
 	switch v := args[0].(type) {
 	case int:
@@ -87,7 +87,7 @@ func toFloat(m *machine, args []any) any {
 	return number(f)
 }
 
-// operands takes min(a, b) and min(list) alike.
+// operands accepts min(a, b) and min(list).
 func operands(m *machine, name string, args []any) []any {
 	if len(args) == 1 {
 		args = asList(name, args[0])

@@ -10,38 +10,37 @@ import (
 	"github.com/expr-lang/expr/vm"
 )
 
-// Options say what an expression may refer to.
+// Options says what an expression may refer to.
 type Options struct {
-	// Names are the variables in scope. Anything else is a compile error that
-	// names the nearest.
+	// Names are the variables in scope. Another name is a compile error that suggests the nearest.
 	Names []string
 }
 
-// Error is an expression that does not compile or that failed. Line and Column
-// count from 1 within the source (columns in characters); zero when unknown.
-// The message names types and sizes, never values: payloads are not for logs.
+// Error says why an expression does not compile or failed. Line and Column count from 1 within the
+// source (columns in characters); zero when unknown. The message names types and sizes and never
+// values, because payloads must not be logged.
 type Error struct {
 	Source       string
 	Line, Column int
 	Message      string
-	// Err is what Source.Lazy or a panic gave; nil otherwise.
+	// Err is the error of Source.Lazy or of a panic; nil otherwise.
 	Err error
 }
 
 func (e *Error) Error() string { return e.Message }
 func (e *Error) Unwrap() error { return e.Err }
 
-// Program is one compiled expression, safe for concurrent use.
+// Program is one compiled expression. It is safe for concurrent use.
 type Program struct {
 	source   string
 	code     *vm.Program
 	names    []string
 	refs     [][]string
-	plain    *reference // set where it is a name or a member and nothing more
+	plain    *reference // set if the program is only a name or a member
 	machines sync.Pool  // of *machine: a VM's stacks are worth keeping
 }
 
-// Compile checks and compiles a source. Errors are *Error; all of them that can be told at once.
+// Compile checks and compiles a source. It returns as many errors at once as it can.
 func Compile(source string, o Options) (*Program, []*Error) {
 	tree, err := parse(source)
 	if err != nil {
@@ -64,12 +63,12 @@ func Compile(source string, o Options) (*Program, []*Error) {
 // Source of the program.
 func (p *Program) Source() string { return p.source }
 
-// Names lists the variables it refers to, sorted: so that only those are put in the environment.
+// Names lists the variables that the program refers to, sorted. An environment needs no others.
 func (p *Program) Names() []string { return slices.Clone(p.names) }
 
-// Refs lists the member chains it refers to, sorted: "state.total",
-// "step.ship.result.id", `step["hold"].all` as step.hold.all. Each elem is a path.
-// A chain ends where it is indexed by anything but a literal text.
+// Refs lists the member chains that the program refers to, sorted: "state.total",
+// "step.ship.result.id", `step["hold"].all` as step.hold.all. Each element is a path. A chain ends
+// at an index that is no literal text.
 func (p *Program) Refs() [][]string {
 	out := make([][]string, len(p.refs))
 	for i, ref := range p.refs {
@@ -78,8 +77,8 @@ func (p *Program) Refs() [][]string {
 	return out
 }
 
-// Path is the member that the program gives, of what variable, where it does nothing else;
-// the caller leaves the path as it is.
+// Path returns the variable and the member that the program reads, if it does nothing else. The
+// caller must not change the path.
 func (p *Program) Path() (name string, path []string, ok bool) {
 	if p.plain == nil {
 		return "", nil, false
@@ -87,29 +86,26 @@ func (p *Program) Path() (name string, path []string, ok bool) {
 	return p.plain.name, p.plain.path, true
 }
 
-// Env is what one evaluation sees.
+// Env is the environment of one evaluation.
 type Env struct {
-	// Vars are canonical values (see edda.Canonical), never changed by an evaluation.
+	// Vars are canonical values (see jsonvalue.Canonical). An evaluation does not change them.
 	Vars map[string]any
-	// Source is asked for what is not in Vars; without it such a name is null.
+	// Source loads variables that are not in Vars; without it they are null.
 	Source Source
-	// Budget bounds this evaluation and others together; nil where only MaxSteps does.
+	// Budget bounds this evaluation together with others; with nil only MaxSteps does.
 	Budget *Budget
 }
 
-// Source gives what an evaluation needs, when it needs it.
+// Source loads values when an evaluation needs them. The evaluation's goroutine calls it.
 type Source interface {
-	// Lazy is asked for a name of Names() that is not in Vars, once per evaluation.
+	// Lazy returns a variable of Names() that is not in Vars. It is called once for each
+	// evaluation.
 	Lazy(name string) (any, error)
-	// Member is asked first where an expression needs but a member of such a name: what
-	// it gives is that member of what Lazy would give. Where ok is false Lazy is asked. It
-	// may be asked again and again.
-	Member(name string, path []string) (v any, ok bool)
-	// UUID derives the id of uuid("name"); where ok is false that is an error.
+	// UUID derives the id for uuid("name"); ok false is an error.
 	UUID(name string) (id string, ok bool)
 }
 
-// Eval evaluates to a canonical value that the caller owns. Errors are *Error.
+// Eval returns a canonical value that the caller owns. Errors are *Error.
 func (p *Program) Eval(env Env) (any, error) {
 	v, err := p.run(env)
 	if err != nil {
@@ -122,7 +118,7 @@ func (p *Program) Eval(env Env) (any, error) {
 	return owned, err
 }
 
-// pay spends a budget outside of a machine.
+// pay charges a budget outside of a machine.
 func (p *Program) pay(b *Budget, steps int) error {
 	if b.Spend(steps) {
 		return nil
@@ -138,8 +134,8 @@ func (p *Program) owned(v any) (any, error) {
 	return owned, nil
 }
 
-// Share evaluates to a canonical value that shares lists and maps with the
-// environment and with the program: nobody may change it. Errors are those of Eval.
+// Share returns a canonical value that shares lists and maps with the environment and the program:
+// do not change it. Errors are those of Eval.
 func (p *Program) Share(env Env) (any, error) {
 	v, err := p.run(env)
 	if err != nil {
@@ -157,7 +153,7 @@ func (p *Program) Share(env Env) (any, error) {
 	return v, p.pay(env.Budget, c.values/walkedValues)
 }
 
-// True evaluates a condition: anything but true or false is an error; null is false.
+// True evaluates a condition; null is false, and values other than true and false are errors.
 func (p *Program) True(env Env) (bool, error) {
 	v, err := p.run(env)
 	if err != nil {
@@ -187,10 +183,10 @@ func (p *Program) run(env Env) (any, error) {
 	m.begin(env)
 	v, err := m.vm.Run(p.code, m.primitives)
 	steps := m.steps
-	if m.end() {
+	if m.reset() {
 		p.machines.Put(m)
 	}
-	within := env.Budget.Spend(steps) // what failed was work, too: a let that fails is not always poison
+	within := env.Budget.Spend(steps) // a failed evaluation costs, too: a let that fails is not always poison
 	if err != nil {
 		return nil, p.failure(err)
 	}
@@ -200,7 +196,7 @@ func (p *Program) run(env Env) (any, error) {
 	return v, nil
 }
 
-// failure turns what the VM recovered into an Error with its place.
+// failure converts a panic of the VM to an Error with its position.
 func (p *Program) failure(err error) *Error {
 	out := &Error{Source: p.source, Message: err.Error(), Err: err}
 	var at *file.Error
@@ -215,7 +211,7 @@ func (p *Program) failure(err error) *Error {
 	return out
 }
 
-// guard turns a panic of the expression library into an Error.
+// guard converts a panic of the expression library to an Error.
 func guard(source string, err **Error) {
 	if r := recover(); r != nil {
 		*err = &Error{Source: source, Message: "the expression cannot be compiled", Err: fmt.Errorf("panic: %v", r)}

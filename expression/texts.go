@@ -7,28 +7,28 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"edda"
+	"edda/internal/jsonvalue"
 )
 
-// Bounds of a regular expression. Go's engine is linear in the text, times the
-// size of the compiled pattern; both are charged for.
+// Bounds of a regular expression. Go's engine is linear in the text times the size of the compiled
+// pattern; both are charged.
 const (
-	// maxPattern is a long pattern's length.
+	// maxPattern bounds the length of a pattern.
 	maxPattern = 512
-	// maxPatternSize is how many instructions it may compile to: counted
-	// repetition makes many out of few characters.
+	// maxPatternSize bounds its compiled instructions, because counted repetition makes many out
+	// of few characters.
 	maxPatternSize = 2000
-	// patternShare is how many instructions look at a byte in one step.
+	// patternShare is how many instructions visit a byte in one step.
 	patternShare = 16
-	// patternSteps is charged for compiling a pattern that is not a literal.
+	// patternSteps is the cost of compiling a pattern that is not a literal.
 	patternSteps = 20_000
 )
 
-// maxCutset bounds the characters that trim takes off, each of which is
-// compared with each of the text.
+// maxCutset bounds the characters that trim removes, because each is compared with each of the
+// text.
 const maxCutset = 64
 
-// text takes a function's argument that must be one.
+// text returns an argument that must be a text.
 func text(name string, v any) string {
 	s, ok := v.(string)
 	if !ok {
@@ -58,7 +58,7 @@ func toText(m *machine, args []any) any {
 
 func toJSON(m *machine, args []any) any {
 	return m.encode(args[0], func(v any) string {
-		data, err := edda.Encode(v)
+		data, err := jsonvalue.Encode(v)
 		if err != nil {
 			fail("toJSON: %v", err)
 		}
@@ -66,7 +66,7 @@ func toJSON(m *machine, args []any) any {
 	})
 }
 
-// encode writes out a value that is known to be small.
+// encode writes a value that is known to be small.
 func (m *machine) encode(v any, write func(any) string) any {
 	owned, err := own(v, MaxText)
 	if err != nil {
@@ -74,16 +74,16 @@ func (m *machine) encode(v any, write func(any) string) any {
 	}
 	s := write(owned)
 	m.built(len(s))
-	m.chargeText(4 * len(s)) // writing JSON costs some four times what copying does
+	m.chargeText(4 * len(s)) // writing JSON costs about four times as much as copying
 	return s
 }
 
 func fromJSON(m *machine, args []any) any {
 	s := text("fromJSON", args[0])
 	m.chargeText(8 * len(s))
-	v, err := edda.Decode([]byte(s))
+	v, err := jsonvalue.Decode([]byte(s))
 	if err != nil {
-		fail("fromJSON: the text is not JSON") // the reason would quote the text
+		fail("fromJSON: the text is not JSON") // the cause would quote the text
 	}
 	return v
 }
@@ -175,7 +175,7 @@ func (m *machine) split(name string, args []any, split func(string, string, int)
 	return out
 }
 
-// join writes numbers and booleans as Text does.
+// join formats numbers and booleans as Text does.
 func join(m *machine, args []any) any {
 	items, sep := asList("join", args[0]), ""
 	if len(args) == 2 {
@@ -226,7 +226,7 @@ func repeat(m *machine, args []any) any {
 	return strings.Repeat(s, n)
 }
 
-// indexOf counts characters, as len and slices do; -1 is nowhere.
+// indexOf counts characters, like len and slices; -1 if not found.
 func indexOf(m *machine, args []any) any     { return m.find("indexOf", args, strings.Index) }
 func lastIndexOf(m *machine, args []any) any { return m.find("lastIndexOf", args, strings.LastIndex) }
 
@@ -240,7 +240,7 @@ func (m *machine) find(name string, args []any, find func(string, string) int) a
 	return utf8.RuneCountInString(s[:at])
 }
 
-// character takes one out of a text; out of range is null.
+// character returns one character of a text; out of range is null.
 func (m *machine) character(s string, i any) any {
 	m.chargeText(len(s))
 	n := position(i, utf8.RuneCountInString(s))
@@ -250,7 +250,7 @@ func (m *machine) character(s string, i any) any {
 	return nil
 }
 
-// cut takes characters from (included) to (excluded).
+// cut returns the characters from (included) to (excluded).
 func cut(s string, from, to int) string {
 	n, start := 0, len(s)
 	for at := range s {
@@ -265,7 +265,7 @@ func cut(s string, from, to int) string {
 	return s[start:]
 }
 
-// A null has no parts, so the text operators find nothing in it.
+// both returns two text arguments; ok is false if one is null, because a null has no parts.
 func both(operation string, a, b any) (x, y string, ok bool) {
 	if a == nil || b == nil {
 		return "", "", false
@@ -307,7 +307,7 @@ func (m *machine) matches(a, b any) bool {
 	return p.MatchString(s)
 }
 
-// compiled keeps the last pattern of the evaluation, for use in a closure.
+// compiled caches the last pattern of the evaluation, for use in a closure.
 func (m *machine) compiled(s string) *pattern {
 	if m.pattern != nil && m.text == s {
 		return m.pattern

@@ -10,10 +10,10 @@ import (
 	"edda"
 )
 
-// maxTimeText is longer than any time or duration is written.
+// maxTimeText is longer than any formatted time or duration.
 const maxTimeText = 64
 
-// ParseDuration reads a duration as Go writes it, where d is 24 h: "36h", "7d", "1d12h30m".
+// ParseDuration parses a duration in Go's form, with d for 24 h: "36h", "7d", "1d12h30m".
 func ParseDuration(s string) (time.Duration, error) {
 	if len(s) > maxTimeText {
 		return 0, notDuration(s)
@@ -56,8 +56,8 @@ func notDuration(s string) error {
 	return fmt.Errorf("%.20q is not a duration: write it like 90s, 36h or 7d", s)
 }
 
-// duration is a value of its own while the expression is evaluated: it compares,
-// adds and scales. The result of an expression writes it as Go does.
+// duration returns a duration, a type of its own during the evaluation: it compares, adds and
+// scales. The result of an expression has it as a text in Go's form.
 func duration(_ *machine, args []any) any {
 	return toDuration("duration", args[0])
 }
@@ -73,7 +73,7 @@ func toDuration(name string, v any) time.Duration {
 	return d
 }
 
-// layouts are what date reads besides RFC 3339, all in UTC.
+// layouts are the forms that date parses besides RFC 3339, all in UTC.
 var layouts = []string{time.RFC3339Nano, "2006-01-02", "2006-01-02T15:04:05", "2006-01-02 15:04:05", "2006-01-02T15:04"}
 
 func toTime(name string, v any) time.Time {
@@ -90,8 +90,8 @@ func toTime(name string, v any) time.Time {
 	return time.Time{}
 }
 
-// stamp writes a time as every value has it. Beyond year 9999 texts would not
-// compare in the order of time.
+// stamp formats a time like all times in values. Beyond year 9999 it fails, because texts would
+// not compare in the order of time.
 func stamp(t time.Time) any {
 	if y := t.UTC().Year(); y < 0 || y > 9999 {
 		fail("the time is out of range")
@@ -99,7 +99,7 @@ func stamp(t time.Time) any {
 	return edda.FormatTime(t)
 }
 
-// date normalises a time to UTC with milliseconds, so that it compares as a text.
+// date converts a time to UTC with milliseconds, so that it compares as a text.
 func date(_ *machine, args []any) any { return stamp(toTime("date", args[0])) }
 
 func addTime(_ *machine, args []any) any {
@@ -168,7 +168,7 @@ func nanoseconds(f float64, operation string) any {
 	return time.Duration(f)
 }
 
-// uuid derives an id from a name: the same in every replay.
+// uuid derives an id from a name. The id is the same in every replay.
 func uuid(m *machine, args []any) any {
 	name := text("uuid", args[0])
 	m.chargeText(len(name))

@@ -11,7 +11,7 @@ type trap struct {
 	hint  string
 }
 
-// traps are tried on a source that does not parse, read only.
+// traps are tested on a source that does not parse; read only.
 var traps = []trap{
 	{regexp.MustCompile(`\b(all|any|count|filter|find\w*|groupBy|map|none|one|reduce|sortBy|sum)\([^{}]*,\s*\{\s*("[^"]*"|'[^']*'|\w+)\s*:`),
 		`a map literal inside a closure needs double braces, as in map(list, {{"a": .x}})`},
@@ -25,9 +25,8 @@ var traps = []trap{
 	{regexp.MustCompile(`\$\w`), "names have no $"},
 }
 
-// Traps explains what a source that does not compile may have run into. It
-// looks at the text only, so it may be asked about a source that does compile,
-// and then mean nothing.
+// Traps explains common mistakes in a source that does not compile. It looks only at the text, so
+// its result means nothing for a source that does compile.
 func Traps(source string) []string {
 	var out []string
 	blank := withoutTexts(source)
@@ -46,15 +45,15 @@ var declared = regexp.MustCompile(`\blet\s+\w+\s*=`)
 
 var quoted = regexp.MustCompile(`"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'`)
 
-// withoutTexts blanks the literals, where nothing is a trap, and the = of let.
-// A map literal's keys may be quoted, so they become quotes around nothing.
+// withoutTexts blanks string literals, which hold no traps, and the = of let. Quoted keys of a map
+// literal become quotes around nothing.
 func withoutTexts(source string) string {
 	return declared.ReplaceAllString(quoted.ReplaceAllString(source, `""`), "let x:")
 }
 
 var dangling = regexp.MustCompile(`([-+*/%<>=&|?:.,]|\b(and|or|not|in|contains|matches|startsWith|endsWith))$`)
 
-// cutShort tells whether the source ends in the middle of something.
+// cutShort reports whether the source is incomplete.
 func cutShort(source string) bool {
 	s := strings.TrimSpace(withoutTexts(source))
 	open := 0

@@ -7,20 +7,20 @@ import (
 	"sort"
 	"time"
 
-	"edda"
+	"edda/internal/jsonvalue"
 )
 
 var errTooLarge = errors.New("the value is too large")
 
-// own copies a value, so that the caller may change it, and makes it canonical.
-// It stops where the JSON would have more than about limit bytes: a small value
-// that refers to itself many times over is large when written out.
+// own copies a value, so that the caller may change it, and makes it canonical. It fails if the
+// JSON would have more than about limit bytes, because a small value that refers to itself many
+// times is large when encoded.
 func own(v any, limit int) (any, error) {
 	c := copier{left: limit}
 	out, err := c.value(v, 0)
 	if errors.Is(err, errTooLarge) {
-		// One message for both bounds: which is met first depends on Go's random map order.
-		return nil, fmt.Errorf("the value is larger than %d bytes or nested deeper than %d", limit, edda.MaxDepth)
+		// Both bounds have one message, because Go's random map order decides which fails first.
+		return nil, fmt.Errorf("the value is larger than %d bytes or nested deeper than %d", limit, jsonvalue.MaxDepth)
 	}
 	return out, err
 }
@@ -28,7 +28,7 @@ func own(v any, limit int) (any, error) {
 type copier struct{ left int }
 
 func (c *copier) value(v any, depth int) (any, error) {
-	if depth > edda.MaxDepth {
+	if depth > jsonvalue.MaxDepth {
 		return nil, errTooLarge
 	}
 	if err := c.take(2); err != nil {
@@ -48,7 +48,7 @@ func (c *copier) value(v any, depth int) (any, error) {
 	case map[string]any:
 		return c.object(v, depth)
 	}
-	return edda.Canonical(v)
+	return jsonvalue.Canonical(v)
 }
 
 func (c *copier) take(n int) error {
@@ -85,12 +85,12 @@ func (c *copier) object(v map[string]any, depth int) (any, error) {
 	return out, nil
 }
 
-// inspector tells whether a value is what own would make of it, by the same bounds.
+// inspector checks whether own would return the value unchanged, with the same bounds.
 type inspector struct{ left, values int }
 
 func (c *inspector) canonical(v any, depth int) bool {
 	c.values++
-	if depth > edda.MaxDepth || !c.take(2) {
+	if depth > jsonvalue.MaxDepth || !c.take(2) {
 		return false
 	}
 	switch v := v.(type) {
@@ -131,7 +131,7 @@ func (c *inspector) object(v map[string]any, depth int) bool {
 	return true
 }
 
-// sortedKeys pays for sorting and lists a map's keys.
+// sortedKeys returns a map's keys in order, and charges the sorting.
 func (m *machine) sortedKeys(v map[string]any) []string {
 	out := make([]string, 0, len(v))
 	for key := range v {
@@ -143,8 +143,8 @@ func (m *machine) sortedKeys(v map[string]any) []string {
 	return out
 }
 
-// Text is how a value is shown inside "… ${expr} …": texts as they are (times
-// are texts), null as nothing, numbers and booleans plain, lists and maps as JSON.
+// Text formats a value for "… ${expr} …": texts as they are (times are texts), null as nothing,
+// numbers and booleans plain, lists and maps as JSON.
 func Text(v any) string {
 	switch v := v.(type) {
 	case nil:
@@ -154,9 +154,9 @@ func Text(v any) string {
 	case time.Duration:
 		return v.String()
 	}
-	data, err := edda.Encode(v)
+	data, err := jsonvalue.Encode(v)
 	if err != nil {
-		return "" // a canonical value can always be encoded
+		return "" // a canonical value always encodes
 	}
 	return string(data)
 }

@@ -18,12 +18,6 @@ type Actor struct {
 // Key is the actor's hash in database 0.
 func (a Actor) Key() string { return ActorKey(a.ID) }
 
-// Fields is what its hash holds; see Object.
-func (a Actor) Fields() map[string]string { return a.hash().fields() }
-
-// Pairs is the same in order; see Object.
-func (a Actor) Pairs() []any { return a.hash().pairs }
-
 func (a Actor) hash() *hash {
 	h := newHash()
 	h.number("id", a.ID)

@@ -33,12 +33,6 @@ func (c Context) MayExecute(actor uint32) bool {
 	return c.MayAdmin(actor) || slices.Contains(c.Executors, actor)
 }
 
-// Fields is what its hash holds; see Object.
-func (c Context) Fields() map[string]string { return c.hash().fields() }
-
-// Pairs is the same in order; see Object.
-func (c Context) Pairs() []any { return c.hash().pairs }
-
 func (c Context) hash() *hash {
 	h := newHash()
 	h.number("id", c.ID)

@@ -55,12 +55,6 @@ type Flow struct {
 // Key is the flow's hash in its context's database.
 func (f Flow) Key() string { return FlowKey(f.ID) }
 
-// Fields is what its hash holds; see Object.
-func (f Flow) Fields() map[string]string { return f.hash().fields() }
-
-// Pairs is the same in order; see Object.
-func (f Flow) Pairs() []any { return f.hash().pairs }
-
 func (f Flow) hash() *hash {
 	h := newHash()
 	h.number("id", f.ID)

@@ -9,15 +9,23 @@ import (
 // Object is any of the six that lie in Redis, each as a hash.
 type Object interface {
 	Key() string
-	// Fields is what the hash holds: numbers in decimal, true or false, lists and
-	// maps as compact JSON, texts as they are. Optional fields that are empty are
-	// left out.
-	Fields() map[string]string
-	// Pairs is the same as names and values in turns, all of them texts, in the
-	// documents' order: as a command to Redis takes them.
-	Pairs() []any
 	hash() *hash
 }
+
+// Fields is what the object's hash holds: numbers in decimal, true or false, lists and
+// maps as compact JSON, texts as they are. Optional fields that are empty are left out.
+func Fields(o Object) map[string]string {
+	pairs := o.hash().pairs
+	out := make(map[string]string, len(pairs)/2)
+	for i := 0; i < len(pairs); i += 2 {
+		out[pairs[i].(string)] = pairs[i+1].(string)
+	}
+	return out
+}
+
+// Pairs is the same as names and values in turns, all of them texts, in the documents'
+// order: as a command to Redis takes them.
+func Pairs(o Object) []any { return o.hash().pairs }
 
 // Absent names the optional fields that the object leaves out, which are to go
 // from a hash that has them. Fields of other writers are none of ours.
@@ -42,14 +50,6 @@ func newHash() *hash {
 }
 
 func (h *hash) set(name, v string) { h.pairs = append(h.pairs, name, v) }
-
-func (h *hash) fields() map[string]string {
-	out := make(map[string]string, len(h.pairs)/2)
-	for i := 0; i < len(h.pairs); i += 2 {
-		out[h.pairs[i].(string)] = h.pairs[i+1].(string)
-	}
-	return out
-}
 
 func (h *hash) text(name, v string) { h.set(name, v) }
 

@@ -139,12 +139,6 @@ func QueueTimeoutOf(seconds uint32) time.Duration {
 // Key is the job's hash in its context's database.
 func (j Job) Key() string { return JobKey(j.CallerID, j.ID) }
 
-// Fields is what its hash holds; see Object.
-func (j Job) Fields() map[string]string { return j.hash().fields() }
-
-// Pairs is the same in order; see Object.
-func (j Job) Pairs() []any { return j.hash().pairs }
-
 // Ending is what of them the end of a job writes.
 func (j Job) Ending() []any {
 	h := &hash{pairs: make([]any, 0, 8)}

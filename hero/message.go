@@ -115,12 +115,6 @@ type Message struct {
 // Key is the message's hash in its context's database.
 func (m Message) Key() string { return MessageKey(m.CallerID, m.ID) }
 
-// Fields is what its hash holds; see Object.
-func (m Message) Fields() map[string]string { return m.hash().fields() }
-
-// Pairs is the same in order; see Object.
-func (m Message) Pairs() []any { return m.hash().pairs }
-
 func (m Message) hash() *hash {
 	h := newHash()
 	h.number("id", m.ID)

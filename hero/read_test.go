@@ -29,7 +29,7 @@ func TestReadingIsLiberal(t *testing.T) {
 		return func() (any, any, error) {
 			want := job
 			change(&want)
-			got, err := ReadJob(job.Key(), with(job.Fields(), fields...))
+			got, err := ReadJob(job.Key(), with(Fields(job), fields...))
 			return want, got, err
 		}
 	}
@@ -37,7 +37,7 @@ func TestReadingIsLiberal(t *testing.T) {
 		return func() (any, any, error) {
 			want := message
 			change(&want)
-			got, err := ReadMessage(message.Key(), with(message.Fields(), fields...))
+			got, err := ReadMessage(message.Key(), with(Fields(message), fields...))
 			return want, got, err
 		}
 	}
@@ -45,7 +45,7 @@ func TestReadingIsLiberal(t *testing.T) {
 		return func() (any, any, error) {
 			want := runner
 			change(&want)
-			got, err := ReadRunner(runner.Key(), with(runner.Fields(), fields...))
+			got, err := ReadRunner(runner.Key(), with(Fields(runner), fields...))
 			return want, got, err
 		}
 	}
@@ -53,7 +53,7 @@ func TestReadingIsLiberal(t *testing.T) {
 		return func() (any, any, error) {
 			want := context
 			change(&want)
-			got, err := ReadContext(context.Key(), with(context.Fields(), fields...))
+			got, err := ReadContext(context.Key(), with(Fields(context), fields...))
 			return want, got, err
 		}
 	}
@@ -61,7 +61,7 @@ func TestReadingIsLiberal(t *testing.T) {
 		return func() (any, any, error) {
 			want := flow
 			change(&want)
-			got, err := ReadFlow(flow.Key(), with(flow.Fields(), fields...))
+			got, err := ReadFlow(flow.Key(), with(Fields(flow), fields...))
 			return want, got, err
 		}
 	}
@@ -69,7 +69,7 @@ func TestReadingIsLiberal(t *testing.T) {
 		return func() (any, any, error) {
 			want := actor
 			change(&want)
-			got, err := ReadActor(actor.Key(), with(actor.Fields(), fields...))
+			got, err := ReadActor(actor.Key(), with(Fields(actor), fields...))
 			return want, got, err
 		}
 	}
@@ -142,16 +142,16 @@ func TestReadingIsLiberal(t *testing.T) {
 
 func TestBrokenHashesNameKeyAndField(t *testing.T) {
 	job := func(fields ...string) func() error {
-		return func() error { _, err := ReadJob("job:12:2001", with(aJob().Fields(), fields...)); return err }
+		return func() error { _, err := ReadJob("job:12:2001", with(Fields(aJob()), fields...)); return err }
 	}
 	message := func(fields ...string) func() error {
 		return func() error {
-			_, err := ReadMessage("message:12:101", with(aMessage().Fields(), fields...))
+			_, err := ReadMessage("message:12:101", with(Fields(aMessage()), fields...))
 			return err
 		}
 	}
 	flow := func(fields ...string) func() error {
-		return func() error { _, err := ReadFlow("flow:33", with(aFlow().Fields(), fields...)); return err }
+		return func() error { _, err := ReadFlow("flow:33", with(Fields(aFlow()), fields...)); return err }
 	}
 	other := map[string]string{"name": "stats", "hits": "12"}
 	tests := map[string]struct {
@@ -166,8 +166,8 @@ func TestBrokenHashesNameKeyAndField(t *testing.T) {
 		"another program's message": {func() error { _, err := ReadMessage("message:1:7", other); return err }, "message:1:7", "caller_id"},
 		"nothing of the id 0":       {func() error { _, err := ReadActor("actor:0", other); return err }, "actor:0", "id"},
 		"no hash":                   {func() error { _, err := ReadJob("job:1:7", nil); return err }, "job:1:7", "caller_id"},
-		"no key":                    {func() error { _, err := ReadJob("job:12", aJob().Fields()); return err }, "job:12", ""},
-		"another kind's key":        {func() error { _, err := ReadFlow("job:12", aFlow().Fields()); return err }, "job:12", ""},
+		"no key":                    {func() error { _, err := ReadJob("job:12", Fields(aJob())); return err }, "job:12", ""},
+		"another kind's key":        {func() error { _, err := ReadFlow("job:12", Fields(aFlow())); return err }, "job:12", ""},
 		"another id":                {job("id", "2002"), "job:12:2001", "id"},
 		"another caller":            {job("caller_id", "13"), "job:12:2001", "caller_id"},
 		"an empty id":               {job("id", ""), "job:12:2001", "id"},
@@ -195,7 +195,7 @@ func TestBrokenHashesNameKeyAndField(t *testing.T) {
 		"jobs that are no JSON":     {message("job", `x`), "message:12:101", "job"},
 		"a node's status":           {message("nodes", `[{"id":1,"node_status":"lost"}]`), "message:12:101", "nodes[0].node_status"},
 		"a truth that is none": {func() error {
-			_, err := ReadRunner("runner:20", with(aRunner().Fields(), "local", "maybe"))
+			_, err := ReadRunner("runner:20", with(Fields(aRunner()), "local", "maybe"))
 			return err
 		}, "runner:20", "local"},
 	}
@@ -216,20 +216,20 @@ func TestErrorsShowNoSecrets(t *testing.T) {
 	const secret = "hunter2"
 	for _, field := range []string{"env_vars", "result", "prerequisites", "dependends"} {
 		for _, broken := range []string{`{"PASSWORD":"hunter2"`, `["hunter2",[1]]`, `hunter2{`} {
-			_, err := ReadJob("job:12:2001", with(aJob().Fields(), field, broken))
+			_, err := ReadJob("job:12:2001", with(Fields(aJob()), field, broken))
 			if err != nil && strings.Contains(err.Error(), secret) && field != "dependends" {
 				t.Errorf("%s: %v", field, err)
 			}
 		}
 	}
-	_, err := ReadMessage("message:12:101", with(aMessage().Fields(), "job", `[{"env_vars":"hunter2"`))
+	_, err := ReadMessage("message:12:101", with(Fields(aMessage()), "job", `[{"env_vars":"hunter2"`))
 	if err == nil || strings.Contains(err.Error(), secret) {
 		t.Error(err)
 	}
 }
 
 func TestLongValuesAreCutInErrors(t *testing.T) {
-	_, err := ReadJob("job:12:2001", with(aJob().Fields(), "timeout", strings.Repeat("x", 1<<20)))
+	_, err := ReadJob("job:12:2001", with(Fields(aJob()), "timeout", strings.Repeat("x", 1<<20)))
 	if err == nil || len(err.Error()) > 300 {
 		t.Errorf("%d bytes of error", len(err.Error()))
 	}
@@ -286,13 +286,13 @@ func same(t *rapid.T, want, got any, err error) {
 func TestWhatIsWrittenIsReadAgain(t *testing.T) {
 	t.Run("actor", rapid.MakeCheck(func(t *rapid.T) {
 		a := Actor{ID: ids().Draw(t, "id"), PubKey: texts().Draw(t, "key"), Address: rapid.SliceOf(texts()).Draw(t, "address"), CreatedAt: ids().Draw(t, "created")}
-		got, err := ReadActor(a.Key(), a.Fields())
+		got, err := ReadActor(a.Key(), Fields(a))
 		same(t, a, got, err)
 	}))
 	t.Run("context", rapid.MakeCheck(func(t *rapid.T) {
 		l := rapid.SliceOf(ids())
 		c := Context{ID: ids().Draw(t, "id"), Admins: l.Draw(t, "admins"), Readers: l.Draw(t, "readers"), Executors: l.Draw(t, "executors"), UpdatedAt: ids().Draw(t, "updated")}
-		got, err := ReadContext(c.Key(), c.Fields())
+		got, err := ReadContext(c.Key(), Fields(c))
 		same(t, c, got, err)
 	}))
 	t.Run("flow", rapid.MakeCheck(func(t *rapid.T) {
@@ -301,17 +301,17 @@ func TestWhatIsWrittenIsReadAgain(t *testing.T) {
 			EnvVars: pairs().Draw(t, "env"), Result: pairs().Draw(t, "result"), Nodes: nodes().Draw(t, "nodes"),
 			Status: rapid.SampledFrom([]FlowStatus{FlowDispatched, FlowStarted, FlowError, FlowFinished}).Draw(t, "status"),
 		}
-		got, err := ReadFlow(f.Key(), f.Fields())
+		got, err := ReadFlow(f.Key(), Fields(f))
 		same(t, f, got, err)
 	}))
 	t.Run("runner", rapid.MakeCheck(func(t *rapid.T) {
 		r := Runner{ID: ids().Draw(t, "id"), PubKey: texts().Draw(t, "key"), Address: texts().Draw(t, "address"), Topic: texts().Draw(t, "topic"), Local: rapid.Bool().Draw(t, "local"), Secret: texts().Draw(t, "secret")}
-		got, err := ReadRunner(r.Key(), r.Fields())
+		got, err := ReadRunner(r.Key(), Fields(r))
 		same(t, r, got, err)
 	}))
 	t.Run("job", rapid.MakeCheck(func(t *rapid.T) {
 		j := jobs().Draw(t, "job")
-		got, err := ReadJob(j.Key(), j.Fields())
+		got, err := ReadJob(j.Key(), Fields(j))
 		same(t, j, got, err)
 	}))
 	t.Run("message", rapid.MakeCheck(func(t *rapid.T) {
@@ -328,7 +328,7 @@ func TestWhatIsWrittenIsReadAgain(t *testing.T) {
 			Status: rapid.SampledFrom([]MessageStatus{MessageDispatched, MessageAcknowledged, MessageError, MessageProcessed}).Draw(t, "status"),
 			Topic:  texts().Draw(t, "topic"), To: ids().Draw(t, "to"), ReplyTo: texts().Draw(t, "reply"), Attempt: ids().Draw(t, "attempt"), Origin: texts().Draw(t, "origin"), Via: texts().Draw(t, "via"),
 		}
-		got, err := ReadMessage(m.Key(), m.Fields())
+		got, err := ReadMessage(m.Key(), Fields(m))
 		same(t, m, got, err)
 	}))
 }
@@ -353,7 +353,7 @@ func FuzzRead(f *testing.F) {
 
 // fuzzed is the hash with one field of a value, and half of the others of another.
 func fuzzed(o Object, field, value, every, caller, id string) map[string]string {
-	h := o.Fields()
+	h := Fields(o)
 	for name := range h {
 		if len(name)%2 == 0 {
 			h[name] = every
@@ -372,7 +372,7 @@ func again[T Object](t *testing.T, key string, read func(string, map[string]stri
 		}
 		return
 	}
-	two, err := read(key, one.Fields())
+	two, err := read(key, Fields(one))
 	if err != nil {
 		t.Fatalf("%s from %q: %v", key, h, err)
 	}

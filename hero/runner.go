@@ -51,12 +51,6 @@ func (r Runner) Listens() string {
 	return "runner" + strconv.FormatUint(uint64(r.ID), 10)
 }
 
-// Fields is what its hash holds; see Object.
-func (r Runner) Fields() map[string]string { return r.hash().fields() }
-
-// Pairs is the same in order; see Object.
-func (r Runner) Pairs() []any { return r.hash().pairs }
-
 func (r Runner) hash() *hash {
 	h := newHash()
 	h.number("id", r.ID)

@@ -9,7 +9,7 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// words are the words that make a map an action.
+// words are the keys that make a map an action.
 func words() []string {
 	return []string{
 		"effect", "command", "event", "message", "ask", "start", "seq", "each", "set", "unset",
@@ -28,7 +28,7 @@ func (r *reader) actions(n *yaml.Node, what string) []*Action {
 	return out
 }
 
-// action reads one action, or gives nil after a complaint.
+// action reads one action; nil after a reported problem.
 func (r *reader) action(n *yaml.Node) *Action {
 	if n.Kind != yaml.MappingNode {
 		r.errorf(n, "an action is a map such as {effect: charge, with: {…}}, not %s%s", describe(n), colonHint(n))
@@ -47,7 +47,7 @@ func (r *reader) action(n *yaml.Node) *Action {
 	return a
 }
 
-// colonHint helps with "- done" for "- done:".
+// colonHint suggests "- done:" for "- done".
 func colonHint(n *yaml.Node) string {
 	if slices.Contains(words(), n.Value) {
 		return fmt.Sprintf("; did you mean %q?", n.Value+":")
@@ -55,7 +55,7 @@ func colonHint(n *yaml.Node) string {
 	return ""
 }
 
-// word is the key that says which action it is, or nil after a complaint.
+// word returns the key that says which action it is; nil after a reported problem.
 func (r *reader) word(n *yaml.Node) *yaml.Node {
 	var found []*yaml.Node
 	names := actionWords(n)
@@ -74,8 +74,8 @@ func (r *reader) word(n *yaml.Node) *yaml.Node {
 	return r.wordless(n)
 }
 
-// actionWords leaves out the words that are options here: the undo: of a step,
-// the event: of a start, and unset beside set.
+// actionWords drops the words that are options here: the undo: of a step, the event: of a start,
+// and unset beside set.
 func actionWords(n *yaml.Node) []string {
 	options := map[string]bool{
 		"undo":  has(n, "effect") || has(n, "command") || has(n, "start") || has(n, "ask"),
@@ -85,9 +85,8 @@ func actionWords(n *yaml.Node) []string {
 	return slices.DeleteFunc(words(), func(w string) bool { return options[w] })
 }
 
-// wordless complains of an action without a known word. One that is misspelt is
-// read as what it was meant to be, so that its other problems are told at once
-// and the saga is not thought to lack it.
+// wordless reports an action without a known word. It reads a misspelt one as the likely word, so
+// that its other problems are reported at once and the saga does not seem to lack it.
 func (r *reader) wordless(n *yaml.Node) *yaml.Node {
 	for i := 0; i < len(n.Content); i += 2 {
 		k := deref(n.Content[i])
@@ -101,7 +100,7 @@ func (r *reader) wordless(n *yaml.Node) *yaml.Node {
 	return nil
 }
 
-// actionKeys are the keys that an action of this kind takes.
+// actionKeys returns the keys that an action of this kind may have.
 func (r *reader) actionKeys(a *Action) keys {
 	k := keys{
 		"if":       func(n *yaml.Node) { a.If = r.expression(n, "if") },
@@ -114,7 +113,7 @@ func (r *reader) actionKeys(a *Action) keys {
 	return k
 }
 
-// options lists what an action of this kind takes besides if, id and priority.
+// options lists the options of this kind of action besides if, id and priority.
 func (r *reader) options(a *Action) []string {
 	switch a.Kind {
 	case "effect":
@@ -137,7 +136,7 @@ func (r *reader) options(a *Action) []string {
 	return []string{a.Kind}
 }
 
-// option is how one option, or the word itself, is read.
+// option returns the function that reads one option, or the word itself.
 func (r *reader) option(a *Action, option string) func(*yaml.Node) {
 	if option == a.Kind {
 		return r.wordOption(a)
@@ -161,7 +160,7 @@ func (r *reader) option(a *Action, option string) func(*yaml.Node) {
 	}[option]
 }
 
-// wordOption is how the value of the action's own word is read.
+// wordOption returns the function that reads the value of the action's own word.
 func (r *reader) wordOption(a *Action) func(*yaml.Node) {
 	named := func(what string, f form) func(*yaml.Node) {
 		return func(n *yaml.Node) { a.Name = r.name(n, what, f) }
@@ -185,7 +184,7 @@ func (r *reader) wordOption(a *Action) func(*yaml.Node) {
 	}[a.Kind]
 }
 
-// complete checks what an action cannot do without.
+// complete reports missing options of an action.
 func (r *reader) complete(a *Action, n *yaml.Node) {
 	missing := func(key, why string) {
 		if !has(n, key) {
@@ -228,7 +227,7 @@ func (r *reader) completeTimer(a *Action, n *yaml.Node) {
 	}
 }
 
-// filled is a value that must be there.
+// filled reads a required value.
 func (r *reader) filled(n *yaml.Node, what string) *Value {
 	if isNull(n) || n.Kind == yaml.ScalarNode && n.Value == "" {
 		r.errorf(n, "%s needs a value", what)
@@ -236,7 +235,7 @@ func (r *reader) filled(n *yaml.Node, what string) *Value {
 	return r.value(n)
 }
 
-// reason is why a saga fails: a word or a number, or an expression for one.
+// reason reads why a saga fails: a word, a number or an expression.
 func (r *reader) reason(n *yaml.Node) *Value {
 	v := r.filled(n, "fail")
 	if v.Kind == List || v.Kind == Map {
@@ -245,7 +244,7 @@ func (r *reader) reason(n *yaml.Node) *Value {
 	return v
 }
 
-// message is a map whose fields the relay knows.
+// message reads a map whose fields the relay knows.
 func (r *reader) message(n *yaml.Node) *Value {
 	if n.Kind != yaml.MappingNode {
 		r.errorf(n, "message is a map of the message's fields, not %s", describe(n))
@@ -254,7 +253,7 @@ func (r *reader) message(n *yaml.Node) *Value {
 	return r.value(n)
 }
 
-// span is a duration, literal or evaluated.
+// span reads a duration: a literal or an expression.
 func (r *reader) span(n *yaml.Node, what string, zero bool) *Value {
 	v := r.filled(n, what)
 	if v.Kind == Literal && !isNull(n) {
@@ -265,7 +264,7 @@ func (r *reader) span(n *yaml.Node, what string, zero bool) *Value {
 	return v
 }
 
-// due is how long an outcome is waited for: a duration, or an expression for one.
+// due reads how long the saga waits for an outcome: a duration or an expression.
 func (r *reader) due(a *Action, n *yaml.Node) {
 	v := r.span(n, "due", false)
 	if v.Kind != Literal {
@@ -273,11 +272,11 @@ func (r *reader) due(a *Action, n *yaml.Node) {
 		return
 	}
 	text, _ := v.Scalar.(string)
-	d, _ := ParseDuration(text) // span complains of what is none
+	d, _ := ParseDuration(text) // span has reported an invalid one
 	a.Due = &Duration{Pos: r.pos(n), Text: text, D: d}
 }
 
-// instant is a time, literal or evaluated.
+// instant reads a time: a literal or an expression.
 func (r *reader) instant(n *yaml.Node) *Value {
 	v := r.filled(n, "at")
 	if text, ok := v.Scalar.(string); v.Kind == Literal && !isNull(n) {
@@ -290,7 +289,7 @@ func (r *reader) instant(n *yaml.Node) *Value {
 	return v
 }
 
-// undo is what undoes a step: an effect or command, or a name for short.
+// undo reads the undo of a step: an effect or command, or a name for short.
 func (r *reader) undo(n *yaml.Node) *Action {
 	if n.Kind != yaml.ScalarNode || isNull(n) {
 		return r.frame(n, "undo")
@@ -300,7 +299,7 @@ func (r *reader) undo(n *yaml.Node) *Action {
 	return a
 }
 
-// compensate keeps the frame in Undo, and its name as the action's own.
+// compensate reads the frame into Undo, and its name as the action's own.
 func (r *reader) compensate(a *Action, n *yaml.Node) {
 	if a.Undo = r.frame(n, "compensate"); a.Undo != nil {
 		a.Name = a.Undo.Name

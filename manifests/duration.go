@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// day is what d stands for in a duration.
+// day is the length of the unit d.
 const day = 24 * time.Hour
 
-// ParseDuration reads Go's durations and those that begin with days: 7d,
-// 1d12h, 1.5d. A day is 24 hours.
+// ParseDuration parses Go's durations and those that begin with days: 7d, 1d12h, 1.5d. A day is 24
+// hours.
 func ParseDuration(s string) (time.Duration, error) {
 	unsigned := strings.TrimLeft(s, "+-")
 	sign := s[:len(s)-len(unsigned)]
@@ -61,5 +61,5 @@ func badDuration(s string) error {
 	return fmt.Errorf("%q is not a duration: write it as 90s, 30m, 36h or 1d12h", shorten(s))
 }
 
-// jsonNumber writes a YAML decimal as JSON has it.
+// jsonNumber formats a YAML decimal as JSON.
 func jsonNumber(text string) json.Number { return json.Number(strings.TrimPrefix(text, "+")) }

@@ -57,8 +57,7 @@ func (r *reader) mapValue(n *yaml.Node, what string) *Value {
 	return r.value(n)
 }
 
-// check is a map whose ok and again are expressions without =, as those of the
-// effect itself are.
+// check reads a map whose ok and again are expressions without =, like those of the effect itself.
 func (r *reader) check(n *yaml.Node) *Value {
 	if n.Kind != yaml.MappingNode {
 		r.errorf(n, "check is a map, not %s", describe(n))
@@ -86,7 +85,7 @@ func (r *reader) checkKeys(v *Value, n *yaml.Node) keys {
 	return known
 }
 
-// keyPos is where a key of a map stands.
+// keyPos is the position of a key of a map.
 func (r *reader) keyPos(n *yaml.Node, key string) Pos {
 	for i := 0; i < len(n.Content); i += 2 {
 		if k := deref(n.Content[i]); k.Value == key {
@@ -106,7 +105,7 @@ func (r *reader) retry(n *yaml.Node) *Retry {
 	return y
 }
 
-// backoff is a range 1s..1m, or one duration for always the same.
+// backoff reads a range 1s..1m, or one duration for a constant one.
 func (r *reader) backoff(y *Retry, n *yaml.Node) {
 	text := r.text(n, "retry.backoff")
 	if text == "" {

@@ -12,7 +12,7 @@ var embedded embed.FS
 func Examples() fs.FS {
 	sub, err := fs.Sub(embedded, "examples")
 	if err != nil {
-		panic(err) // the folder is compiled in
+		panic(err) // the folder is embedded
 	}
 	return sub
 }

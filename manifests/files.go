@@ -13,9 +13,8 @@ import (
 	"edda/internal/files"
 )
 
-// ParseFiles reads files, and folders' *.yaml and *.yml with the folders in
-// them, hidden ones left out, in the order of their names. The error is about
-// reading them; what is wrong in them are the problems, and that one is no file.
+// ParseFiles parses files and, recursively, the *.yaml and *.yml of folders, in the order of their
+// names. It skips hidden ones. The error is about reading them; problems are about their contents.
 func ParseFiles(paths ...string) ([]*File, Problems, error) {
 	var read []*File
 	var ps Problems
@@ -40,7 +39,7 @@ func ParseFiles(paths ...string) ([]*File, Problems, error) {
 	return read, append(ps, twice(read)...), nil
 }
 
-// manifestNames lists the files that paths stand for, each once.
+// manifestNames lists the files that the paths stand for, each once.
 func manifestNames(paths []string) ([]string, error) {
 	var names []string
 	for _, path := range paths {
@@ -59,7 +58,7 @@ func manifestNames(paths []string) ([]string, error) {
 	return unique(names), nil
 }
 
-// unique leaves out a file that is named again, however it is spelled.
+// unique drops a file that is named again, also with another spelling.
 func unique(names []string) []string {
 	seen := map[string]bool{}
 	return slices.DeleteFunc(names, func(name string) bool {
@@ -73,7 +72,7 @@ func unique(names []string) []string {
 	})
 }
 
-// folder lists a folder's manifests.
+// folder lists the manifests of a folder.
 func folder(root string) ([]string, error) {
 	var names []string
 	// The separator makes the walk enter a folder that is a symbolic link.
@@ -104,8 +103,8 @@ func isYAML(path string) bool {
 	return ext == ".yaml" || ext == ".yml"
 }
 
-// readBounded reads no more of a file than it takes to refuse it, and waits for nobody: a
-// pipe among the manifests would hold up a reload, and then the stop.
+// readBounded reads at most one byte more than maxSource and does not block, because a pipe among
+// the manifests would delay a reload, and then the stop.
 func readBounded(name string) ([]byte, error) {
 	source, _, err := files.Regular(name, maxSource)
 	if errors.Is(err, files.ErrNotRegular) {

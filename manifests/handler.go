@@ -46,8 +46,7 @@ func (r *reader) handlerKeys(h *Handler) keys {
 	}
 }
 
-// maxParts bounds the events that a trigger waits for; each is remembered with
-// its payload.
+// maxParts bounds the events that a trigger waits for, because the instance stores each payload.
 const maxParts = 32
 
 // trigger splits A & B and checks the shape of each part.
@@ -115,11 +114,11 @@ func (r *reader) assigns(n *yaml.Node) []Assign {
 	return out
 }
 
-// paths are the paths of one set, and the paths that they lie within: what is
-// left of two that overlap would depend on their order.
+// paths are the paths of one set and their prefixes. Paths may not overlap, because the result
+// would depend on their order.
 type paths map[string]string // to itself, or to a path within it
 
-// add gives the path that overlaps with the new one, or empty.
+// add returns the path that overlaps with the new one, or empty.
 func (ps paths) add(path string) string {
 	other := ps[path]
 	for i, c := range path {

@@ -1,12 +1,11 @@
-// Package manifests turns YAML into sagas and effects with the position of
-// everything, so that every later complaint can point at its line. It knows the
-// shape of a manifest, not its meaning: names and expressions are checked by
-// the saga package.
+// Package manifests parses YAML into sagas and effects with the position of everything, so that
+// every later problem can name its line. It knows the shape of a manifest, not its meaning: the
+// saga package checks names and expressions.
 package manifests
 
 import "time"
 
-// Pos is a place in a file; both count from 1, columns in characters.
+// Pos is a position in a file; both count from 1, columns in characters.
 type Pos struct{ Line, Column int }
 
 // File is one parsed file.
@@ -17,13 +16,13 @@ type File struct {
 	Effects []*Effect
 }
 
-// Expr is the text of an expression, without the = of a value.
+// Expr is the source of an expression, without the = of a value.
 type Expr struct {
 	Pos    Pos // of its first character
 	Source string
 }
 
-// ValueKind says what a Value is.
+// ValueKind is the kind of a Value.
 type ValueKind int
 
 // The kinds of values.
@@ -35,8 +34,8 @@ const (
 	Map                         // Fields
 )
 
-// Value is a value of a manifest: a literal, an expression, an interpolated
-// string, or a list or map of such.
+// Value is a value of a manifest: a literal, an expression, an interpolated string, or a list or
+// map of values.
 type Value struct {
 	Pos    Pos
 	Kind   ValueKind
@@ -47,7 +46,7 @@ type Value struct {
 	Fields []Field // in document order, names unique
 }
 
-// Part is a piece of a template: text, or an expression where Expr is set.
+// Part is a part of a template: text, or an expression if Expr is set.
 type Part struct {
 	Text string
 	Expr *Expr
@@ -60,14 +59,14 @@ type Field struct {
 	Value *Value
 }
 
-// Duration is a duration with its place. Text is as written.
+// Duration is a duration with its position. Text is as written.
 type Duration struct {
 	Pos  Pos
 	Text string
 	D    time.Duration
 }
 
-// Name is a name with its place.
+// Name is a name with its position.
 type Name struct {
 	Pos  Pos
 	Text string
@@ -80,7 +79,7 @@ type Saga struct {
 	Source   []byte // the document's own text, exactly as written
 	Hash     string // hex SHA-256 of Source, line ends normalised to \n, surrounding blank lines cut; tests: included
 	Name     Name
-	Version  int // 1 when unsaid
+	Version  int // 1 if the manifest names none
 	Key      *Expr
 	From     string // "now" (default) or "all"
 	Deadline *Duration
@@ -103,7 +102,7 @@ type Schedule struct {
 	Cron    string
 	CronPos Pos
 	Every   *Duration
-	Zone    string // IANA name; UTC when unsaid
+	Zone    string // IANA name; UTC by default
 	Tenants []string
 	Catchup string // last (default), all or none
 	With    *Value
@@ -113,9 +112,9 @@ type Schedule struct {
 type EventDecl struct {
 	Name   Name
 	Schema *Value
-	// Upcast holds what to set on a payload of an older version, by that
-	// version; applied in order until none is left. Its highest key + 1 is the
-	// version the manifest knows, or 1; Version overrides it where given.
+	// Upcast says what to set on a payload of an older version, by that version. They apply in
+	// order. The highest key + 1 is the version that the manifest knows, or 1 without any; Version
+	// overrides it.
 	Upcast  []Upcast
 	Version int
 }
@@ -128,7 +127,7 @@ type Upcast struct {
 	Unset []Name
 }
 
-// Trigger is a handler's trigger, as written.
+// Trigger is the trigger of a handler, as written.
 type Trigger struct {
 	Pos   Pos
 	Text  string   // with single spaces around &
@@ -175,18 +174,18 @@ type Block struct {
 	Do    []*Action
 }
 
-// Case is one entry of cases:. When is nil in one that is always true.
+// Case is one entry of cases:. When is nil in a case that is always true.
 type Case struct {
 	Block
 	When *Expr
 }
 
-// Action is one action. Kind is its word; the fields it does not use are zero.
+// Action is one action. Kind is its word; fields that the kind does not use are zero.
 type Action struct {
 	Pos  Pos
 	Kind string // effect command event message ask start seq each set timer cancel compensate undo done fail
-	// Name is the effect, command (Type.Name), event, ask, saga, timer, what is
-	// cancelled or undone. An undo or cancel name may hold an index: hold[0].
+	// Name is the effect, command (Type.Name), event, ask, saga or timer, or what is cancelled or
+	// undone. The name of an undo or cancel may hold an index: hold[0].
 	Name     Name
 	If       *Expr
 	ID       *Name
@@ -196,9 +195,9 @@ type Action struct {
 	Event    *Name     // start: the trigger of the child's handler
 	Undo     *Action   // kind effect or command; Short set for undo: name
 	Must     bool      // effect, ask, start
-	Due      *Duration // nil when unsaid, or evaluated
+	Due      *Duration // nil if there is none, or it is an expression
 	DueValue *Value    // due: as an expression
-	// Version is the effect's that with is written for; 0 when unsaid.
+	// Version is the version of the effect that with is written for; 0 if the manifest names none.
 	Version    int
 	VersionPos Pos
 	High       bool   // priority: high
@@ -269,9 +268,9 @@ type TestStep struct {
 	By    string // event, signal, answer, operator: who acted
 	D     time.Duration
 	ID    string
-	Key   string // another instance than the first
+	Key   string // another instance than the first one
 	Data  any    // canonical literal
-	// Extra: event tests may say more about the envelope.
+	// Fields of the envelope that the test of an event may set.
 	AggregateType string
 	AggregateID   string
 	Version       int
@@ -282,7 +281,7 @@ type TestStep struct {
 	HasExpect bool
 }
 
-// Expect is one wanted output: the fields that must match.
+// Expect is one expected output: the fields that must match.
 type Expect struct {
 	Pos    Pos
 	Word   string // first key that is an output word

@@ -2,11 +2,11 @@ package manifests
 
 import "strings"
 
-// maxTypo is the longest word that is compared: the distance is quadratic.
+// maxTypo bounds the length of compared words, because the distance is quadratic.
 const maxTypo = 40
 
-// nearest is the candidate that a word is most likely a misspelling of, or
-// empty: at most one change in three letters.
+// nearest returns the candidate that a word is most likely a misspelling of, or empty. It allows
+// one change in three letters.
 func nearest(word string, candidates []string) string {
 	if len(word) > maxTypo {
 		return ""
@@ -20,12 +20,11 @@ func nearest(word string, candidates []string) string {
 	return best
 }
 
-// Nearest is the candidate that a word is most likely a misspelling of, or
-// empty.
+// Nearest returns the candidate that a word is most likely a misspelling of, or empty.
 func Nearest(word string, candidates []string) string { return nearest(word, candidates) }
 
-// distance counts the insertions, deletions, replacements and swaps of
-// neighbours between two words (optimal string alignment).
+// distance counts the insertions, deletions, replacements and swaps of neighbours between two
+// words (optimal string alignment).
 func distance(a, b string) int {
 	before, last := make([]int, len(b)+1), make([]int, len(b)+1)
 	for j := range last {

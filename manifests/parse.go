@@ -14,30 +14,29 @@ import (
 )
 
 const (
-	// maxSource bounds a file: the largest manifest a person keeps is a few
-	// dozen KiB, and the YAML scanner takes about a second for a hostile MiB.
+	// maxSource bounds a file. The largest manifests that people keep have a few dozen KiB, and
+	// the YAML scanner takes about a second for a hostile MiB.
 	maxSource = 1 << 20
-	// maxNodes bounds the values of a document with its aliases expanded; an
-	// alias bomb of 200 bytes would otherwise be millions.
+	// maxNodes bounds the values of a document with its aliases expanded, because an alias bomb of
+	// 200 bytes has millions.
 	maxNodes = 200_000
-	// maxDepth bounds nesting: recursion over the tree needs no guard after it.
+	// maxDepth bounds nesting, so that recursion over the tree needs no other guard.
 	maxDepth = 100
-	// maxDocuments bounds the documents of a file: each costs a YAML parser.
+	// maxDocuments bounds the documents of a file, because each costs a YAML parser.
 	maxDocuments = 500
-	// maxProblems is where the complaining about one file stops; nobody reads
-	// more, and a hostile file would make as many as it has lines.
+	// maxProblems bounds the problems reported for one file, because a hostile file has one for
+	// each line.
 	maxProblems = 200
 )
 
-// Parse reads one file of manifests. All problems are returned at once; what
-// could be read is in the file even where there are errors, so that a caller
-// must ask [Problems.Failed] before using it.
+// Parse parses one file of manifests and returns all problems at once. The file holds what could
+// be read even if there are errors, so a caller must check [Problems.Failed] before using it.
 func Parse(name string, source []byte) (*File, Problems) {
 	f, ps := parse(name, source)
 	return f, append(ps, twice([]*File{f})...)
 }
 
-// parse is Parse without the look for what is defined twice.
+// parse is Parse without the check for duplicate definitions.
 func parse(name string, source []byte) (*File, Problems) {
 	f := &File{Name: name, Source: source}
 	if p := refused(f); p != nil {
@@ -60,7 +59,7 @@ func parse(name string, source []byte) (*File, Problems) {
 	return f, limited(f, ps)
 }
 
-// refused tells why a source is not even read.
+// refused says why a source is not read at all.
 func refused(f *File) *Problem {
 	if len(f.Source) > maxSource {
 		return &Problem{File: f, Pos: Pos{1, 1}, Message: fmt.Sprintf("the file has %d bytes, more than %d: split it", len(f.Source), maxSource)}
@@ -91,15 +90,15 @@ func limited(f *File, ps Problems) Problems {
 	return append(ps[:maxProblems:maxProblems], last)
 }
 
-// chunk is the text of one document and the number of lines before it.
+// chunk is the text of one document, and the number of lines before it.
 type chunk struct {
-	text   []byte // what the YAML parser gets: it may begin with a --- line
+	text   []byte // for the YAML parser: it may begin with a --- line
 	source []byte // the document's own text
 	before int
 }
 
-// documents splits a file at its --- and ... lines, which YAML allows nowhere
-// else, so that a syntax error in one document does not hide the others.
+// documents splits a file at its --- and ... lines, so that a syntax error in one document does
+// not hide the others. YAML allows these lines nowhere else.
 func documents(source []byte) []chunk {
 	source = bytes.TrimPrefix(source, []byte("\ufeff"))
 	lines := splitLines(source)
@@ -134,7 +133,7 @@ func newChunk(source []byte, lines []line, before int) chunk {
 	return c
 }
 
-// marker is the document marker a line begins with, if any.
+// marker returns the document marker that a line begins with, or empty.
 func marker(text []byte) string {
 	if len(text) < 3 || len(text) > 3 && text[3] != ' ' && text[3] != '\t' {
 		return ""
@@ -145,17 +144,17 @@ func marker(text []byte) string {
 	return ""
 }
 
-// bare tells whether a line has no content: blank, or a comment.
+// bare reports whether a line has no content: blank, or a comment.
 func bare(text []byte) bool {
 	text = bytes.TrimLeft(text, " \t")
 	return len(text) == 0 || text[0] == '#'
 }
 
-// line is the byte range of a line, and where the next begins.
+// line is the byte range of a line, and the start of the next one.
 type line struct{ start, end, next int }
 
-// splitLines splits where the YAML scanner counts lines: at \n, \r\n, \r and
-// Unicode's NEL, LS and PS.
+// splitLines splits a text where the YAML scanner counts lines: at \n, \r\n, \r and Unicode's NEL,
+// LS and PS.
 func splitLines(source []byte) []line {
 	var lines []line
 	start := 0
@@ -191,8 +190,8 @@ func lineBreak(b []byte) int {
 	return 0
 }
 
-// hash is the hex SHA-256 of a document's text, line ends normalised to \n and
-// surrounding blank lines cut: moving a document in its file keeps its hash.
+// hash is the hex SHA-256 of a document's text, with line ends normalised to \n and without
+// surrounding blank lines. So moving a document in its file keeps its hash.
 func hash(source []byte) string {
 	var lines [][]byte
 	for _, l := range splitLines(source) {
@@ -228,7 +227,7 @@ func (r *reader) document() {
 	}
 }
 
-// load gives the root node, or nil when there is none or it does not parse.
+// load returns the root node; nil if there is none or it does not parse.
 func (r *reader) load() *yaml.Node {
 	loader, err := yaml.NewLoader(bytes.NewReader(r.chunk.text))
 	if err != nil {
@@ -248,7 +247,7 @@ func (r *reader) load() *yaml.Node {
 	return n.Content[0]
 }
 
-// bounded refuses what would be too large or too deep with aliases expanded.
+// bounded refuses a document that is too large or too deep with its aliases expanded.
 func (r *reader) bounded(root *yaml.Node) bool {
 	nodes := 0
 	var fits func(n *yaml.Node, depth int) bool
@@ -269,7 +268,7 @@ func (r *reader) bounded(root *yaml.Node) bool {
 	return fits(root, 0)
 }
 
-// documentKind is saga or effect, or empty after a complaint.
+// documentKind is saga or effect; empty after a reported problem.
 func (r *reader) documentKind(root *yaml.Node) string {
 	if root.Kind != yaml.MappingNode {
 		r.errorf(root, "a document is a map that begins with saga: or effect:, not %s", describe(root))
@@ -284,8 +283,7 @@ func (r *reader) documentKind(root *yaml.Node) string {
 	return ""
 }
 
-// twice complains about a saga of the same version, or an effect, that is
-// defined more than once.
+// twice reports a saga of the same version, or an effect, that is defined more than once.
 func twice(files []*File) Problems {
 	var ps Problems
 	seen := map[string]string{}

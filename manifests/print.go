@@ -21,10 +21,10 @@ const (
 	plainy = "\x1b[0m"
 )
 
-// maxWidth is how much of a long line is shown around the place.
+// maxWidth is how many columns of a long line are shown around the position.
 const maxWidth = 160
 
-// Sort orders problems by file, in the order of the files' names, and place.
+// Sort orders problems by file name and position.
 func (ps Problems) Sort() {
 	slices.SortStableFunc(ps, func(a, b Problem) int {
 		return cmp.Or(cmp.Compare(a.fileName(), b.fileName()), a.Pos.Compare(b.Pos))
@@ -38,7 +38,7 @@ func (p Problem) fileName() string {
 	return p.File.Name
 }
 
-// Error is the problem on one line: file.yaml:5:7: error: message.
+// Error formats the problem on one line: file.yaml:5:7: error: message.
 func (p Problem) Error() string {
 	return fmt.Sprintf("%s: %s: %s", p.place(), p.kind(), printable(p.Message))
 }
@@ -54,8 +54,8 @@ func (p Problem) kind() string {
 	return "error"
 }
 
-// Print writes every problem, sorted by file and place, with its line and a
-// caret under the column, and closes with a line that counts them.
+// Print writes every problem, sorted by file and position, with its line and a caret under the
+// column. The last line counts them.
 func (ps Problems) Print(w io.Writer, color bool) {
 	out := bufio.NewWriter(w)
 	pen := pen{out, color}
@@ -69,10 +69,10 @@ func (ps Problems) Print(w io.Writer, color bool) {
 		pen.problem(p, lines[p.File])
 	}
 	fmt.Fprintln(out, ps.Count())
-	_ = out.Flush() // a report that cannot be written has no one to tell
+	_ = out.Flush() // there is no place to report a failed write
 }
 
-// Count is the closing line: 2 errors, 1 warning.
+// Count is the last line of Print: 2 errors, 1 warning.
 func (ps Problems) Count() string {
 	warnings := 0
 	for _, p := range ps {
@@ -99,7 +99,7 @@ func counted(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// pen writes in colour, or not.
+// pen writes text with or without colour.
 type pen struct {
 	out   *bufio.Writer
 	color bool
@@ -126,9 +126,8 @@ func (p pen) problem(x Problem, lines []line) {
 	fmt.Fprintf(p.out, "  %s\n  %s\n", text, p.paint(green, caret))
 }
 
-// window shows the part of a line around a column, and the caret under it.
-// Tabs stay tabs in both, so that the caret stands where the terminal puts the
-// column; wide characters take two spaces.
+// window returns the part of a line around a column, and the caret under it. Tabs stay tabs in
+// both, so that the terminal aligns the caret with the column. Wide characters take two columns.
 func window(text []rune, column int) (shown, caret string) {
 	column = min(max(column-1, 0), len(text))
 	from := max(0, column-maxWidth/2)
@@ -149,14 +148,15 @@ func window(text []rune, column int) (shown, caret string) {
 }
 
 func blank(c rune) string {
-	width := runewidth.Condition{} // not the locale of the environment
+	width := runewidth.Condition{} // independent of the locale
 	if c == '\t' {
 		return "\t"
 	}
 	return strings.Repeat(" ", width.RuneWidth(unprintable(c)))
 }
 
-// printable keeps a manifest from writing control sequences to a terminal.
+// printable removes control characters, so that a manifest cannot write control sequences to a
+// terminal.
 func printable(s string) string { return strings.Map(unprintable, s) }
 
 func unprintable(c rune) rune {

@@ -1,6 +1,6 @@
 package manifests
 
-// Problem is one complaint about a manifest.
+// Problem is one error or warning about a manifest.
 type Problem struct {
 	File    *File
 	Pos     Pos
@@ -8,11 +8,11 @@ type Problem struct {
 	Message string // what is wrong, and what to do
 }
 
-// Problems is a list of complaints, errors and warnings.
+// Problems is a list of errors and warnings.
 type Problems []Problem
 
-// Limited is at most [maxProblems] of each file, errors first, and a word where
-// there are more; the order stays.
+// Limited returns at most [maxProblems] of each file, errors first, and says if there are more.
+// The order stays.
 func (ps Problems) Limited() Problems {
 	left := map[*File]int{}
 	chosen := make([]bool, len(ps))
@@ -38,7 +38,7 @@ func (ps Problems) Limited() Problems {
 	return out
 }
 
-// Failed tells whether any of them is an error.
+// Failed reports whether any problem is an error.
 func (ps Problems) Failed() bool {
 	for _, p := range ps {
 		if !p.Warning {

@@ -11,10 +11,10 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
-	"edda"
+	"edda/internal/jsonvalue"
 )
 
-// reader reads one document and collects everything that is wrong with it.
+// reader reads one document and collects its problems.
 type reader struct {
 	file     *File
 	chunk    chunk
@@ -44,7 +44,7 @@ func (r *reader) errorAt(pos Pos, format string, args ...any) {
 	r.problems = append(r.problems, Problem{File: r.file, Pos: pos, Message: fmt.Sprintf(format, args...)})
 }
 
-// deref follows an alias to what it stands for.
+// deref returns the node that an alias stands for.
 func deref(n *yaml.Node) *yaml.Node {
 	for n.Kind == yaml.AliasNode {
 		n = n.Alias
@@ -52,10 +52,10 @@ func deref(n *yaml.Node) *yaml.Node {
 	return n
 }
 
-// isNull tells a null from everything else, also the text "null".
+// isNull reports whether a node is null; the text "null" is not.
 func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.Tag == "!!null" }
 
-// describe says what a node is in a complaint.
+// describe names the kind of a node in a problem.
 func describe(n *yaml.Node) string {
 	switch {
 	case n.Kind == yaml.MappingNode:
@@ -70,7 +70,7 @@ func describe(n *yaml.Node) string {
 	return strconv.Quote(shorten(n.Value))
 }
 
-// shorten keeps a complaint about a long text on a line.
+// shorten cuts a long text, so that its problem fits on a line.
 func shorten(s string) string {
 	const most = 40
 	if runes := []rune(s); len(runes) > most {
@@ -79,12 +79,11 @@ func shorten(s string) string {
 	return s
 }
 
-// keys says what is done with each key of a map.
+// keys has a function for each key of a map.
 type keys map[string]func(*yaml.Node)
 
-// fields gives every value of a map to the function of its key, in document
-// order, and complains about unknown and repeated keys. It reports false when
-// n is no map. Null counts as an empty map.
+// fields calls the function of each key of a map with its value, in document order. It reports
+// unknown and repeated keys. It returns false if n is no map. Null counts as an empty map.
 func (r *reader) fields(n *yaml.Node, what string, known keys) bool {
 	return r.entries(n, what, func(k, v *yaml.Node) {
 		if set, ok := known[k.Value]; ok {
@@ -95,8 +94,7 @@ func (r *reader) fields(n *yaml.Node, what string, known keys) bool {
 	})
 }
 
-// entries gives every key and value of a map to a function; keys are unique
-// strings.
+// entries calls a function with every key and value of a map; keys are unique strings.
 func (r *reader) entries(n *yaml.Node, what string, entry func(k, v *yaml.Node)) bool {
 	n = deref(n)
 	if isNull(n) {
@@ -110,7 +108,7 @@ func (r *reader) entries(n *yaml.Node, what string, entry func(k, v *yaml.Node))
 	for i := 0; i < len(n.Content); i += 2 {
 		k, v := deref(n.Content[i]), deref(n.Content[i+1])
 		if cut && isNull(v) {
-			continue // the rest of an expression that was complained about
+			continue // part of an expression whose problem was reported
 		}
 		cut = n.Style&yaml.FlowStyle != 0 && r.cutShort(v, v.Value)
 		if r.key(k, seen) {
@@ -120,7 +118,7 @@ func (r *reader) entries(n *yaml.Node, what string, entry func(k, v *yaml.Node))
 	return true
 }
 
-// key complains about a key that is no string, is a merge, or came before.
+// key reports a key that is no string, is a merge, or is repeated.
 func (r *reader) key(k *yaml.Node, seen map[string]bool) bool {
 	switch {
 	case k.Tag == "!!merge":
@@ -146,8 +144,8 @@ func (r *reader) unknown(k *yaml.Node, what string, known []string) {
 	r.errorf(k, "%s has no key %q; it takes %s", what, shorten(k.Value), strings.Join(known, ", "))
 }
 
-// items gives every item of a list to a function. It reports false when n is
-// no list. Null counts as an empty list.
+// items calls a function with every item of a list. It returns false if n is no list. Null counts
+// as an empty list.
 func (r *reader) items(n *yaml.Node, what string, item func(*yaml.Node)) bool {
 	n = deref(n)
 	if isNull(n) {
@@ -163,7 +161,7 @@ func (r *reader) items(n *yaml.Node, what string, item func(*yaml.Node)) bool {
 	return true
 }
 
-// text is a scalar's text; empty after a complaint.
+// text returns a scalar's text; empty after a reported problem.
 func (r *reader) text(n *yaml.Node, what string) string {
 	if n.Kind != yaml.ScalarNode || isNull(n) {
 		r.errorf(n, "%s is a text, not %s", what, describe(n))
@@ -172,13 +170,13 @@ func (r *reader) text(n *yaml.Node, what string) string {
 	return n.Value
 }
 
-// A form is how a name must look, and how to say so.
+// form is the form that a name must have, and its description.
 type form struct {
 	re   *regexp.Regexp
 	says string
 }
 
-// forms of names.
+// The forms of names.
 type forms struct{ definition, step, member, timer, command, event, path form }
 
 func nameForms() forms {
@@ -193,7 +191,7 @@ func nameForms() forms {
 	}
 }
 
-// name is a name that has a form; its text is kept also after a complaint.
+// name reads a name with a form; it keeps the text also after a reported problem.
 func (r *reader) name(n *yaml.Node, what string, f form) Name {
 	name := Name{Pos: r.pos(n), Text: r.text(n, what)}
 	switch {
@@ -228,8 +226,7 @@ func (r *reader) integer(n *yaml.Node, what string, least int) int {
 	return least
 }
 
-// choice is one of a few words; the first is the default and stands in after a
-// complaint.
+// choice reads one of a few words. The first is the default, also after a reported problem.
 func (r *reader) choice(n *yaml.Node, what string, words ...string) string {
 	if n.Kind == yaml.ScalarNode && slices.Contains(words, n.Value) {
 		return n.Value
@@ -246,8 +243,7 @@ func oneOf(words []string) string {
 	return strings.Join(words[:last], ", ") + " or " + words[last]
 }
 
-// duration is a literal duration above zero, or from zero up where zero is
-// meant to be possible.
+// duration reads a literal duration above zero, or from zero where zero has a meaning.
 func (r *reader) duration(n *yaml.Node, what string, zero bool) *Duration {
 	d := &Duration{Pos: r.pos(n), Text: r.text(n, what)}
 	if d.Text == "" {
@@ -268,14 +264,14 @@ func (r *reader) duration(n *yaml.Node, what string, zero bool) *Duration {
 	return d
 }
 
-// scalar is the canonical value of a scalar node.
+// scalar returns the canonical value of a scalar node.
 func (r *reader) scalar(n *yaml.Node) any {
 	switch n.Tag {
 	case "!!null":
 		return nil
 	case "!!bool":
 		return strings.EqualFold(n.Value, "true")
-	case "!!str", "!!timestamp": // a time is its text, as in JSON
+	case "!!str", "!!timestamp": // a time is a string, as in JSON
 		return n.Value
 	case "!!int", "!!float":
 		return r.number(n)
@@ -286,7 +282,7 @@ func (r *reader) scalar(n *yaml.Node) any {
 
 func (r *reader) number(n *yaml.Node) any {
 	if strings.Contains(n.Value, "_") {
-		return n.Value // a number in YAML 1.1 only; ids look like this
+		return n.Value // a number only in YAML 1.1, and ids have this form
 	}
 	v, err := number(n.Value)
 	if err != nil {
@@ -295,7 +291,7 @@ func (r *reader) number(n *yaml.Node) any {
 	return v
 }
 
-// number reads a YAML number without losing any of it.
+// number reads a YAML number exactly.
 func number(text string) (any, error) {
 	digits := strings.TrimLeft(text, "+-")
 	switch {
@@ -311,7 +307,7 @@ func number(text string) (any, error) {
 	if f, err := strconv.ParseFloat(text, 64); err != nil || f-f != 0 {
 		return nil, fmt.Errorf("%s is not a number that JSON can hold", shorten(text))
 	}
-	v, err := edda.Canonical(jsonNumber(text))
+	v, err := jsonvalue.Canonical(jsonNumber(text))
 	if err != nil {
 		return nil, fmt.Errorf("%w: write it in quotes", err)
 	}

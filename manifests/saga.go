@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"time"
-	_ "time/tzdata" // a container without zones takes the same manifests
+	_ "time/tzdata" // so that a container without zone data accepts the same manifests
 
 	"go.yaml.in/yaml/v4"
 )
@@ -40,10 +40,10 @@ func (r *reader) sagaKeys(s *Saga) keys {
 	}
 }
 
-// has tells whether a map has a key.
+// has reports whether a map has a key.
 func has(n *yaml.Node, key string) bool { return get(n, key) != nil }
 
-// get is the value of a map's key, or nil.
+// get returns the value of a map's key, or nil.
 func get(n *yaml.Node, key string) *yaml.Node {
 	if n.Kind != yaml.MappingNode {
 		return nil
@@ -96,7 +96,7 @@ func (r *reader) schedule(s *Schedule, n *yaml.Node) {
 	}
 }
 
-// zone is an IANA name; the host's own zone would differ between hosts.
+// zone reads an IANA name. The host's own zone is refused, because hosts differ.
 func (r *reader) zone(n *yaml.Node) string {
 	text := r.text(n, "zone")
 	if _, err := time.LoadLocation(text); text != "" && (err != nil || text == "Local") {
@@ -125,7 +125,7 @@ func (r *reader) events(n *yaml.Node) []EventDecl {
 	return out
 }
 
-// versioned fills in the version the manifest knows.
+// versioned computes the version that the manifest knows.
 func (d EventDecl) versioned() EventDecl {
 	if d.Version == 0 {
 		d.Version = 1
@@ -136,8 +136,8 @@ func (d EventDecl) versioned() EventDecl {
 	return d
 }
 
-// upcasts reads {1: {set, unset}}, sorted by the version they start from.
-// Here alone a key is a number.
+// upcasts reads {1: {set, unset}}, sorted by the version that they apply to. Only here a key is a
+// number.
 func (r *reader) upcasts(n *yaml.Node) []Upcast {
 	if n.Kind != yaml.MappingNode {
 		r.errorf(n, "upcast is a map of versions, not %s", describe(n))

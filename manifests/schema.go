@@ -13,8 +13,8 @@ var schemaFile []byte
 //
 //	# yaml-language-server: $schema=edda.schema.json
 //
-// It is kept by hand, since the tree does not have the shape of the YAML; a
-// test compares its keys with those the parser takes. The parser is stricter.
+// It is maintained by hand, because the tree does not have the shape of the YAML. A test compares
+// its keys with those of the parser, which is stricter.
 func Schema() ([]byte, error) {
 	if !json.Valid(schemaFile) {
 		return nil, errors.New("the manifest schema is not JSON")

@@ -7,7 +7,7 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// Inputs are the words of a test's step, Outputs those of its expect.
+// Inputs are the input words of a test's step, and Outputs the words of its expect.
 func inputs() []string {
 	return []string{"event", "signal", "ok", "failed", "timeout", "answer", "advance", "operator"}
 }
@@ -19,7 +19,7 @@ func outputs() []string {
 	}
 }
 
-// tests reads tests:. Nothing in them is an expression.
+// tests reads tests:. Nothing in it is an expression.
 func (r *reader) tests(n *yaml.Node) []*Test {
 	var out []*Test
 	seen := map[string]bool{}
@@ -84,7 +84,7 @@ func (r *reader) step(n *yaml.Node) *TestStep {
 	return s
 }
 
-// input is the first key that is an input word.
+// input returns the first key that is an input word.
 func (r *reader) input(n *yaml.Node) string {
 	if n.Kind != yaml.MappingNode {
 		return ""
@@ -138,8 +138,7 @@ func (r *reader) inputName(s *TestStep, n *yaml.Node) {
 	}
 }
 
-// verb reads cancel, terminate, retry STEP and skip STEP, and the engine's
-// other verbs.
+// verb reads cancel, terminate, retry STEP, skip STEP and the engine's other verbs.
 func (r *reader) verb(s *TestStep, n *yaml.Node) {
 	words := strings.Fields(r.text(n, "operator"))
 	if len(words) > 0 {
@@ -155,7 +154,7 @@ func (r *reader) verb(s *TestStep, n *yaml.Node) {
 	}
 }
 
-// expects reads expect:; an empty list wants no output.
+// expects reads expect:; an empty list expects no output.
 func (r *reader) expects(s *TestStep, n *yaml.Node) {
 	s.HasExpect = true
 	s.Expect = []Expect{}
@@ -189,7 +188,7 @@ func (r *reader) wordlessExpect(n *yaml.Node, fields []string) {
 	r.errorf(n, "an entry of expect names an output: %s", oneOf(outputs()))
 }
 
-// expectFields are what an output can be asked for besides its word.
+// expectFields are the fields of an output besides its word.
 func expectFields() []string {
 	return []string{"step", "id", "key", "to", "with", "due", "for", "undoes", "attempt", "version", "reason", "incomplete", "result"}
 }

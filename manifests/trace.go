@@ -6,24 +6,23 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// A trace follows a scalar's value through its text in the file, so that the
-// place of any character of it is known. Quotes and escapes are followed
-// exactly; folded lines as well as can be told.
+// A trace follows a scalar's value through its text in the file, to know the position of each
+// character. It follows quotes and escapes exactly, and folded lines approximately.
 type trace struct {
 	r     *reader
 	style yaml.Style
-	value []byte // what is left of it
+	value []byte // the bytes still to follow
 	index int    // how much is gone
 	line  int    // in r.lines, from 0
 	col   int
-	// indent is what a block scalar's lines begin with that is not in the
-	// value; elsewhere all blanks at a line's begin are left out.
+	// indent is the prefix of a block scalar's lines that is not in the value. Elsewhere the value
+	// has none of a line's leading blanks.
 	indent int
 }
 
 const blockStyle = yaml.LiteralStyle | yaml.FoldedStyle
 
-// trace begins at a scalar node's first character.
+// trace starts at a scalar node's first character.
 func (r *reader) trace(n *yaml.Node) *trace {
 	t := &trace{r: r, style: n.Style, value: []byte(n.Value), line: n.Line - 1, col: n.Column - 1}
 	t.skipProperties()
@@ -37,7 +36,7 @@ func (r *reader) trace(n *yaml.Node) *trace {
 	return t
 }
 
-// peek is the character at the cursor; 0 at the end of a line.
+// peek returns the character at the cursor; 0 at the end of a line.
 func (t *trace) peek() rune { return t.at(0) }
 
 func (t *trace) at(ahead int) rune {
@@ -77,7 +76,7 @@ func (t *trace) nextLine() {
 	}
 }
 
-// blockIndent compares the first line that is not blank with the value's.
+// blockIndent compares the first line that is not blank with the value's first line.
 func (t *trace) blockIndent() int {
 	first := strings.TrimLeft(string(t.value), "\n")
 	kept := len(first) - len(strings.TrimLeft(first, " "))
@@ -89,23 +88,22 @@ func (t *trace) blockIndent() int {
 	return 0
 }
 
-// to is the place of the value's byte at an index, which never goes back.
+// to returns the position of the value's byte at an index; the index never decreases.
 func (t *trace) to(index int) Pos {
 	for t.index < index && len(t.value) > 0 {
 		t.step()
 	}
-	t.settle()
+	t.skipUnread()
 	return Pos{t.line + 1 + t.r.chunk.before, t.col + 1}
 }
 
-// step follows one byte of the value; a character moves the cursor with its
-// first byte.
+// step follows one byte of the value. Its first byte moves the cursor over a character.
 func (t *trace) step() {
 	c := t.value[0]
-	t.settle()
+	t.skipUnread()
 	t.value, t.index = t.value[1:], t.index+1
 	switch {
-	case c&0xC0 == 0x80: // the rest of a character
+	case c&0xC0 == 0x80: // a continuation byte
 	case t.peek() == 0:
 		t.nextLine()
 	case t.style&yaml.DoubleQuotedStyle != 0 && t.peek() == '\\':
@@ -117,9 +115,9 @@ func (t *trace) step() {
 	}
 }
 
-// settle moves over text that stands for nothing: an escaped line end, and
-// blanks and line ends where the value has neither.
-func (t *trace) settle() {
+// skipUnread moves over text that the value does not have: an escaped line end, and blanks and
+// line ends that are folded.
+func (t *trace) skipUnread() {
 	if len(t.value) == 0 || t.line >= len(t.r.lines) {
 		return
 	}
@@ -136,7 +134,7 @@ func (t *trace) settle() {
 	}
 }
 
-// escapeLength is how long a double-quoted escape is, by its letter.
+// escapeLength is the length of a double-quoted escape, by its letter.
 func escapeLength(letter rune) int {
 	switch letter {
 	case 'x':

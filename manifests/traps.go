@@ -9,7 +9,7 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// What to do about the ways in which YAML cuts an expression.
+// What to do about the ways in which YAML cuts an expression off.
 const (
 	quoteIt      = `put the whole expression in quotes: "=…"`
 	commentAside = "in YAML ` #` begins a comment, so the expression ends here: " + quoteIt
@@ -17,7 +17,7 @@ const (
 	colonAside   = "in YAML `: ` ends a key, also in a ternary: put the value in quotes, use let, or write if c {a} else {b}"
 )
 
-// syntaxError says what is wrong with the YAML, and explains the usual traps.
+// syntaxError describes an error in the YAML, and explains the usual traps.
 func (r *reader) syntaxError(err error) {
 	var le *yaml.LoadError
 	if !errors.As(err, &le) {
@@ -29,7 +29,7 @@ func (r *reader) syntaxError(err error) {
 		message += " " + le.ContextMsg
 	}
 	if began := (Pos{le.ContextMark.Line, le.ContextMark.Column}); began.Line > 0 && r.atEnd(pos) {
-		pos = began // where it began says more than the end of the file
+		pos = began // the start helps more than the end of the file
 	}
 	if advice := r.syntaxAdvice(le.Message, pos); advice != "" {
 		message += "; " + advice
@@ -58,7 +58,7 @@ func (r *reader) syntaxAdvice(message string, pos Pos) string {
 	return ""
 }
 
-// colonAdvice tells a ternary from a key that is indented too far.
+// colonAdvice distinguishes a ternary from a key that is indented too far.
 func (r *reader) colonAdvice(pos Pos) string {
 	if pos.Line < 1 || pos.Line > len(r.lines) {
 		return colonAside
@@ -70,8 +70,7 @@ func (r *reader) colonAdvice(pos Pos) string {
 	return colonAside
 }
 
-// closeAdvice explains why a value ended where its author went on, by the
-// character found and the one before it.
+// closeAdvice explains why a value ended early, by the character found and the one before it.
 func (r *reader) closeAdvice(at, before rune, block bool) string {
 	switch {
 	case (at == '}' || at == ']') && block:
@@ -88,7 +87,7 @@ func (r *reader) closeAdvice(at, before rune, block bool) string {
 	return "in YAML's flow style , [ ] { } and `? ` end a value that has no quotes: put it in quotes, or close what is open"
 }
 
-// before is the character before a place, blanks left out, or 0.
+// before returns the character before a position without blanks, or 0.
 func (r *reader) before(p Pos) rune {
 	if p.Line < 1 || p.Line > len(r.lines) {
 		return 0
@@ -101,7 +100,7 @@ func (r *reader) before(p Pos) rune {
 	return left[len(left)-1]
 }
 
-// atEnd tells whether a place is behind the last text.
+// atEnd reports whether a position is after the last text.
 func (r *reader) atEnd(p Pos) bool {
 	for line := p.Line; line <= len(r.lines); line++ {
 		text := r.lines[line-1]
@@ -115,7 +114,7 @@ func (r *reader) atEnd(p Pos) bool {
 	return true
 }
 
-// runeAt is the character at a place of the chunk, or 0.
+// runeAt returns the character at a position of the chunk, or 0.
 func (r *reader) runeAt(p Pos) rune {
 	if p.Line < 1 || p.Line > len(r.lines) || p.Column < 1 || p.Column > len(r.lines[p.Line-1]) {
 		return 0
@@ -123,8 +122,8 @@ func (r *reader) runeAt(p Pos) rune {
 	return r.lines[p.Line-1][p.Column-1]
 }
 
-// cutShort tells whether YAML ended a plain expression before its author did:
-// it is incomplete, and a comment or flow punctuation follows.
+// cutShort reports whether YAML has cut a plain expression off: it is incomplete, and a comment or
+// flow punctuation follows.
 func (r *reader) cutShort(n *yaml.Node, source string) bool {
 	return plain(n) && incomplete(source) && r.cutAdvice(n) != ""
 }
@@ -134,7 +133,7 @@ func plain(n *yaml.Node) bool {
 	return n.Kind == yaml.ScalarNode && n.Style&quoted == 0
 }
 
-// cutAdvice explains what cut a plain scalar, by what follows it.
+// cutAdvice explains what cut a plain scalar off, by what follows it.
 func (r *reader) cutAdvice(n *yaml.Node) string {
 	t := r.trace(n)
 	t.to(len(n.Value))
@@ -148,8 +147,7 @@ func (r *reader) cutAdvice(n *yaml.Node) string {
 	return ""
 }
 
-// incomplete tells whether an expression has open brackets or strings, or ends
-// in an operator.
+// incomplete reports whether an expression has open brackets or strings, or ends in an operator.
 func incomplete(source string) bool {
 	depth := 0
 	for i := 0; i < len(source); i++ {
@@ -169,7 +167,7 @@ func incomplete(source string) bool {
 	return depth > 0 || openEnd(source)
 }
 
-// openEnd tells whether the last word of an expression wants another.
+// openEnd reports whether another word must follow the last word of an expression.
 func openEnd(source string) bool {
 	source = strings.TrimSpace(source)
 	if source == "" {

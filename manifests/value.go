@@ -26,8 +26,7 @@ func (r *reader) literal(n *yaml.Node) *Value {
 	return v
 }
 
-// composite reads a scalar as a literal, and a list or map by the function
-// given for their parts.
+// composite reads a scalar as a literal, and the parts of a list or map with the given function.
 func (r *reader) composite(v *Value, n *yaml.Node, part func(*yaml.Node) *Value) {
 	switch n.Kind {
 	case yaml.MappingNode:
@@ -57,7 +56,7 @@ func (r *reader) stringValue(v *Value, n *yaml.Node) {
 	}
 }
 
-// expr is the expression in a scalar's text from an index on.
+// expr returns the expression in a scalar's text from an index on.
 func (r *reader) expr(n *yaml.Node, from int) *Expr {
 	text := n.Value[from:]
 	blank := len(text) - len(strings.TrimLeft(text, " \t\n"))
@@ -71,7 +70,7 @@ func (r *reader) expr(n *yaml.Node, from int) *Expr {
 	return e
 }
 
-// expression reads what is always an expression and takes no =.
+// expression reads a scalar that is always an expression, without =.
 func (r *reader) expression(n *yaml.Node, what string) *Expr {
 	switch {
 	case n.Kind != yaml.ScalarNode:
@@ -89,13 +88,13 @@ func (r *reader) expression(n *yaml.Node, what string) *Expr {
 	return &Expr{Pos: r.pos(n)}
 }
 
-// expressionValue is an expression as a Value.
+// expressionValue returns an expression as a Value.
 func (r *reader) expressionValue(n *yaml.Node, what string) *Value {
 	return &Value{Pos: r.pos(n), Kind: Expression, Expr: r.expression(n, what)}
 }
 
-// literals reads a map that holds no expressions, although its strings are
-// written as everywhere: == is a literal =.
+// literals reads a map without expressions. Its strings are written as elsewhere: == is a literal
+// =.
 func (r *reader) literals(n *yaml.Node, what string) *Value {
 	if n.Kind != yaml.MappingNode && !isNull(n) {
 		r.errorf(n, "%s is a map, not %s", what, describe(n))
@@ -111,7 +110,7 @@ func (r *reader) literals(n *yaml.Node, what string) *Value {
 	return v
 }
 
-// data is the canonical literal of a node, nothing in it being an expression.
+// data returns the canonical literal of a node; it has no expressions.
 func (r *reader) data(n *yaml.Node) any {
 	v, _ := r.literal(n).Const()
 	return v
@@ -154,7 +153,7 @@ func (r *reader) templateExpr(t *trace, text string, at int) *Expr {
 	return e
 }
 
-// addPart adds the text before an expression, and the expression.
+// addPart adds an expression, and the text before it.
 func (v *Value) addPart(text *strings.Builder, e *Expr) {
 	v.addText(text)
 	v.Parts = append(v.Parts, Part{Expr: e})
@@ -167,7 +166,7 @@ func (v *Value) addText(text *strings.Builder) {
 	}
 }
 
-// finish makes a template, or a literal where there is no expression in it.
+// finish makes a template, or a literal if there is no expression.
 func (v *Value) finish(text *strings.Builder) {
 	if len(v.Parts) == 0 {
 		v.Scalar = text.String()
@@ -177,8 +176,8 @@ func (v *Value) finish(text *strings.Builder) {
 	v.addText(text)
 }
 
-// closing is the index of the } that ends an expression, or -1: braces nest,
-// and those in strings do not count.
+// closing returns the index of the } that ends an expression, or -1. Braces nest, and those in
+// strings do not count.
 func closing(s string) int {
 	depth := 0
 	for i := 0; i < len(s); i++ {
@@ -201,7 +200,7 @@ func closing(s string) int {
 	return -1
 }
 
-// stringEnd is the index of the quote that ends the string s begins with.
+// stringEnd returns the index of the quote that ends the string at the start of s.
 func stringEnd(s string) int {
 	for i := 1; i < len(s); i++ {
 		switch {
@@ -214,8 +213,7 @@ func stringEnd(s string) int {
 	return -1
 }
 
-// Const is the plain canonical value, and true when the value holds no
-// expression.
+// Const returns the plain canonical value, and true if the value holds no expression.
 func (v *Value) Const() (any, bool) {
 	switch v.Kind {
 	case Literal:
@@ -252,7 +250,7 @@ func (v *Value) constMap() (any, bool) {
 	return out, true
 }
 
-// Field finds the value of a map's field, or nil. It may be asked of nil.
+// Field returns the value of a map's field, or nil. The receiver may be nil.
 func (v *Value) Field(name string) *Value {
 	if v == nil {
 		return nil
@@ -265,8 +263,7 @@ func (v *Value) Field(name string) *Value {
 	return nil
 }
 
-// Exprs visits every expression of the value, in document order. It may be
-// asked of nil.
+// Exprs visits every expression of the value, in document order. The receiver may be nil.
 func (v *Value) Exprs(visit func(*Expr)) {
 	if v == nil {
 		return
@@ -287,8 +284,8 @@ func (v *Value) Exprs(visit func(*Expr)) {
 	}
 }
 
-// At is the place of a line and column within the expression's source, both
-// from 1. Where the text is folded or escaped it is near, not exact.
+// At returns the position of a line and column of the expression's source, both from 1. In folded
+// or escaped text it is approximate.
 func (e *Expr) At(line, column int) Pos {
 	if line <= 1 {
 		return Pos{e.Pos.Line, e.Pos.Column + max(column, 1) - 1}

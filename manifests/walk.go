@@ -5,8 +5,7 @@ import (
 	"slices"
 )
 
-// Visitor says what to do with the parts of a saga; a nil function skips its
-// kind.
+// Visitor has a function for each kind of part of a saga; nil skips the kind.
 type Visitor struct {
 	Handler func(*Handler)
 	Action  func(*Action)
@@ -46,8 +45,8 @@ func (a *Action) Walk(v Visitor) {
 	w.run()
 }
 
-// walk collects the visits: the tree groups what a manifest may write in any
-// order, so that they are sorted before they are made.
+// walk collects the visits, because the tree groups parts that a manifest may write in any order.
+// It sorts them before it calls the visitor.
 type walk struct {
 	v      Visitor
 	visits []visit
@@ -65,7 +64,7 @@ func (w *walk) run() {
 	}
 }
 
-// Compare orders places in a file.
+// Compare orders positions in a file.
 func (p Pos) Compare(o Pos) int {
 	return cmp.Or(cmp.Compare(p.Line, o.Line), cmp.Compare(p.Column, o.Column))
 }

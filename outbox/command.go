@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"edda"
+	"edda/internal/jsonvalue"
 )
 
 // commandBody is an aggregate command on the wire.
@@ -37,14 +38,14 @@ func CommandBody(w edda.Work) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("command %s: %w", w.ID, err)
 	}
-	return edda.Encode(commandBody{
+	return jsonvalue.Encode(commandBody{
 		Tenant: w.From.Tenant, ID: w.ID, AggregateID: w.To, AggregateType: AggregateType(w), Payload: string(payload),
 		Metadata: commandMetadata{w.Correlation, w.Trace, w.Causation},
 	})
 }
 
 func commandPayload(w edda.Work) (json.RawMessage, error) {
-	with, err := edda.Decode(w.Payload)
+	with, err := jsonvalue.Decode(w.Payload)
 	if err != nil {
 		return nil, err
 	}
@@ -60,5 +61,5 @@ func commandPayload(w edda.Work) (json.RawMessage, error) {
 	} else {
 		fields["command"] = w.Name
 	}
-	return edda.Encode(fields)
+	return jsonvalue.Encode(fields)
 }

@@ -30,8 +30,8 @@ type Destination interface {
 	// Deliver sends the batch and returns when the outcome of every item is known: errs[i] is nil
 	// when item i was accepted durably, and a nil slice means that all were. The relay offers
 	// other items again, so receivers must tolerate duplicates (by Work.ID). A *Rejection is
-	// final. No two items of a batch or of two concurrent calls come from the same instance, so
-	// the items may go out in any order or all at once. Deliver is called concurrently up to
+	// final. No two items of a batch or of concurrent calls come from the same instance. So the
+	// items may go out in any order or all at once. Deliver is called concurrently up to
 	// Lane.Parallel times. It returns soon after ctx ends, and keeps nothing of the slice.
 	//
 	// An *edda.Classified error with After sets the earliest time of the next offer.

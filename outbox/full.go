@@ -69,9 +69,9 @@ func (f *fullness) look(l *lane) {
 // Shares lists the sagas and tenants that have as many rows of a destination as are free there.
 // Callers should not start anything that makes more work of theirs for it while they are listed.
 // An entry goes when it has less than four fifths of what is free. So one saga whose destination
-// is dead takes half of the room at most, two take a third each, and a new saga finds room
-// (Choudhury and Hahne, "Dynamic Queue Length Thresholds for Shared-Memory Packet Switches",
-// 1998). The map does not change before the next call.
+// is dead takes half of the room at most, two take a third each. A new saga finds room. The method
+// is Choudhury and Hahne, "Dynamic Queue Length Thresholds for Shared-Memory Packet Switches",
+// 1998. The map does not change before the next call.
 func (r *Relay) Shares() map[Share]bool {
 	f := &r.fullness
 	now := time.Now()

@@ -159,9 +159,9 @@ func (g *Gateway) authorize(req *http.Request) error {
 	return nil
 }
 
-// classifyAnswer returns nil, a rejection or a temporary error. An answer that may be our own or
-// the network's fault, such as an expired token or a redirect, is never a rejection, because a
-// rejection makes every saga compensate.
+// classifyAnswer returns nil, a rejection or a temporary error. Our own or the network's fault,
+// such as an expired token or a redirect, is never a rejection, because a rejection makes every
+// saga compensate.
 func classifyAnswer(resp *http.Response, body []byte, now time.Time) error {
 	switch s := resp.StatusCode; {
 	case s/100 == 2, s == http.StatusConflict:

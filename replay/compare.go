@@ -9,6 +9,7 @@ import (
 	"strconv"
 
 	"edda"
+	"edda/internal/jsonvalue"
 	"edda/store"
 )
 
@@ -144,7 +145,7 @@ func shown(v any) json.RawMessage {
 	if _, ok := v.(absent); ok {
 		return nil
 	}
-	raw, err := edda.Encode(v)
+	raw, err := jsonvalue.Encode(v)
 	if err != nil {
 		return json.RawMessage(strconv.Quote(err.Error()))
 	}

@@ -14,5 +14,4 @@
 //     out again only when the request asks for all of it.
 //
 // It refuses to remove an instance, and to build one without the input that started it.
-// began it.
 package replay

@@ -162,7 +162,7 @@ func TestResultsThatNoStreamGaveCountWithoutHistory(t *testing.T) {
 	ev.Stream = ""
 	handed := engine.Handed{
 		Event: ev, Claim: edda.Claim{Tenant: tenant, CommandID: charge.ID, Effect: charge.Name, Claimed: w.now, Done: true},
-		Copy: edda.Work{ID: ev.ID, Kind: edda.WorkResult, From: charge.From, Name: charge.Name, CommandID: charge.ID},
+		Echo: edda.Work{ID: ev.ID, Kind: edda.WorkResult, From: charge.From, Name: charge.Name, CommandID: charge.ID},
 	}
 	if err := w.engine.Result(t.Context(), handed); err != nil {
 		t.Fatal(err)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"edda"
+	"edda/internal/jsonvalue"
 	"edda/saga"
 	"edda/store"
 )
@@ -146,7 +147,7 @@ const (
 func (s Summary) stored() (json.RawMessage, error) {
 	s.Differences = s.Differences[:min(len(s.Differences), storedDifferences)]
 	s.Work = s.Work[:min(len(s.Work), storedDifferences)]
-	return edda.Encode(s)
+	return jsonvalue.Encode(s)
 }
 
 // Report is one replay: its plan and its progress.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"edda"
+	"edda/internal/jsonvalue"
 )
 
 // busy gives the order saga a varied history: starts, restarts, early and poison events, results,
@@ -503,7 +504,7 @@ func TestARedriveThatFailedFailsInAReplayToo(t *testing.T) {
 				w.t.Fatalf("%s has no dead letter: %v", id, err)
 			}
 			ev := w.verb(edda.VerbRedrive, id, "")
-			if ev.Payload, err = edda.Encode(edda.Redrive{DeadLetter: letters[i].ID}); err != nil {
+			if ev.Payload, err = jsonvalue.Encode(edda.Redrive{DeadLetter: letters[i].ID}); err != nil {
 				w.t.Fatal(err)
 			}
 			return ev

@@ -18,6 +18,7 @@ import (
 
 	"edda"
 	"edda/engine"
+	"edda/internal/jsonvalue"
 	"edda/manifests"
 	"edda/saga"
 	"edda/store"
@@ -393,7 +394,7 @@ func (w *world) event(name, id string, payload map[string]any) edda.Event {
 		payload = map[string]any{}
 	}
 	payload["id"] = id
-	raw, err := edda.Encode(payload)
+	raw, err := jsonvalue.Encode(payload)
 	if err != nil {
 		w.t.Fatal(err)
 	}

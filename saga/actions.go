@@ -9,16 +9,17 @@ import (
 	"time"
 
 	"edda"
+	"edda/internal/jsonvalue"
 	"edda/manifests"
 )
 
-// wait is what a seq waits for after an action; the zero value is nothing.
+// wait is what a seq waits for after an action; the zero value means nothing.
 type wait struct {
 	step    string // or group
-	command string // the round
+	command string // identifies the round
 }
 
-// member says that an action stands in an each.
+// member is the item of an each that an action runs for.
 type member struct {
 	group string
 	index int
@@ -31,7 +32,7 @@ func (r *run) act(a *action, sc *scope) (wait, error) {
 }
 
 func (r *run) actMember(a *action, sc *scope, m *member) (wait, error) {
-	defer r.within(r.again(m.suffix(a.path)))()
+	defer r.within(r.uniquePath(m.suffix(a.path)))()
 	if ok, err := sc.isTrue(a.iff); err != nil || !ok {
 		return wait{}, err
 	}
@@ -51,7 +52,7 @@ func (r *run) actMember(a *action, sc *scope, m *member) (wait, error) {
 	return wait{}, r.actPlain(a, sc, m)
 }
 
-// actPlain runs the actions that nothing waits for.
+// actPlain runs an action that no seq waits for.
 func (r *run) actPlain(a *action, sc *scope, m *member) error {
 	switch a.src.Kind {
 	case kindCommand:
@@ -76,7 +77,7 @@ func (r *run) actPlain(a *action, sc *scope, m *member) error {
 	return r.poison("unknown action %q", a.src.Kind)
 }
 
-// member path, as derived ids have it: the path, then the item's index.
+// suffix is the member's path in derived ids: the path, then the item's index.
 func (m *member) suffix(path string) string {
 	if m == nil {
 		return path
@@ -137,8 +138,8 @@ func (r *run) fillStep(a *action, sc *scope, s *edda.Step) (err error) {
 	return err
 }
 
-// putStep stores the step's new round; one that is still pending goes on under
-// its command id until it is settled.
+// putStep stores the step's new round. A round that is still pending is tracked by its command id
+// until it is settled.
 func (r *run) putStep(s edda.Step) {
 	before := r.step(s.ID)
 	if before == nil {
@@ -149,7 +150,7 @@ func (r *run) putStep(s edda.Step) {
 	*before = s
 }
 
-// supersede ends a step's round: its handlers no longer run and its seq goes no further.
+// supersede ends a step's round: its handlers do not run any more and its seq ends.
 func (r *run) supersede(s edda.Step) {
 	if s.Status != edda.StepPending {
 		return
@@ -157,12 +158,12 @@ func (r *run) supersede(s edda.Step) {
 	r.dropThreads(func(t edda.Thread) bool { return t.Command == s.Command })
 	r.dropIncident(s.ID)
 	if s.Kind == edda.StepAsk || s.Late {
-		return // nothing happened that could need an undo
+		return // nothing has happened that may need an undo
 	}
 	r.in.Older = append(r.in.Older, s)
 }
 
-// wait is how long the outcome is waited for; zero where nothing says so.
+// wait is how long the saga waits for the outcome; zero if the manifest does not say.
 func (a *action) wait(evaluated time.Duration) time.Duration {
 	if a.src.Due != nil {
 		return a.src.Due.D
@@ -170,7 +171,7 @@ func (a *action) wait(evaluated time.Duration) time.Duration {
 	return evaluated
 }
 
-// dueIn evaluates a due that is an expression; zero where it is none.
+// dueIn evaluates a due that is an expression; zero if it is none.
 func (r *run) dueIn(a *action, sc *scope) (time.Duration, error) {
 	if a.due == nil {
 		return 0, nil
@@ -182,7 +183,7 @@ func (r *run) dueIn(a *action, sc *scope) (time.Duration, error) {
 	return d, err
 }
 
-// sendEffect sends the step's command; key is what the provider is shown.
+// sendEffect sends the step's command; key is the idempotency key for the provider.
 func (r *run) sendEffect(a *action, s *edda.Step, key string) {
 	due := cmp.Or(a.wait(s.Wait), defaultDue)
 	s.Due, s.Order = r.now.Add(due), r.ordinal()
@@ -217,7 +218,7 @@ func (r *run) sendAsk(a *action, s *edda.Step) {
 	r.output(o)
 }
 
-// choicesOf reads with.choices; none means that any answer will do.
+// choicesOf reads with.choices; without any, every answer is valid.
 func choicesOf(with json.RawMessage) []string {
 	var v struct {
 		Choices []string `json:"choices"`
@@ -270,7 +271,7 @@ func (r *run) identifier(v *value, sc *scope, what string) (string, error) {
 	return id, nil
 }
 
-// emitEach emits one round of actions per item, all at once.
+// emitEach emits one round of actions, one for each item, all at once.
 func (r *run) emitEach(a *action, sc *scope) (wait, error) {
 	list, err := r.items(a, sc)
 	if err != nil {
@@ -301,13 +302,13 @@ func (r *run) items(a *action, sc *scope) ([]any, error) {
 	}
 	list, ok := v.([]any)
 	if !ok {
-		return nil, r.poison("each: %s is a %s, not a list", a.src.Each.Source, edda.TypeName(v))
+		return nil, r.poison("each: %s is a %s, not a list", a.src.Each.Source, jsonvalue.TypeName(v))
 	}
 	return list, nil
 }
 
-// newRound ends the group's round before: its pending members are tracked
-// until they are settled, its settled ones are forgotten; their frames stay.
+// newRound ends the group's previous round. It tracks the pending members until they are settled
+// and forgets the settled ones; their frames stay.
 func (r *run) newRound(group string) {
 	kept := r.in.Steps[:0:0]
 	for _, s := range r.in.Steps {
@@ -323,7 +324,7 @@ func (r *run) newRound(group string) {
 }
 
 func (r *run) emitItem(a *action, sc *scope, group string, i int, item any) error {
-	raw, err := edda.Encode(item)
+	raw, err := jsonvalue.Encode(item)
 	if err != nil {
 		return err
 	}
@@ -360,7 +361,7 @@ func (r *run) pendingIn(group string) int {
 	return n
 }
 
-// emitCommand submits an aggregate command; it waits for nothing.
+// emitCommand sends an aggregate command. No seq waits for it.
 func (r *run) emitCommand(a *action, sc *scope, m *member) error {
 	to, err := a.to.eval(sc)
 	if err != nil {
@@ -392,8 +393,7 @@ func (r *run) sendCommand(s edda.Step, high bool, undoes string) {
 	r.send(w)
 }
 
-// commandStep keeps what a later rejection needs: the step where it has an id,
-// and the frame.
+// commandStep stores what a later rejection needs: the step, if it has an id, and the frame.
 func (r *run) commandStep(a *action, sc *scope, s edda.Step) error {
 	if a.src.ID != nil {
 		if r.emitted[s.ID] {
@@ -443,7 +443,7 @@ func (r *run) emitMessage(a *action, sc *scope) error {
 	return nil
 }
 
-// armTimer arms a named timer; arming again replaces.
+// armTimer arms a named timer, and replaces an armed one of that name.
 func (r *run) armTimer(a *action, sc *scope) error {
 	t, text, err := r.timerTime(a, sc)
 	if err != nil {
@@ -475,7 +475,7 @@ func (r *run) timerTime(a *action, sc *scope) (edda.Timer, string, error) {
 	return edda.Timer{Due: r.now.Add(max(d, 0))}, durationText(d), err
 }
 
-// minEvery keeps a repeating timer from filling the history.
+// minEvery bounds a repeating timer, because each firing adds a row of history.
 const minEvery = time.Millisecond
 
 func (r *run) durationValue(v *value, sc *scope) (time.Duration, error) {
@@ -485,7 +485,7 @@ func (r *run) durationValue(v *value, sc *scope) (time.Duration, error) {
 	}
 	text, ok := x.(string)
 	if !ok {
-		return 0, r.poison("%s is not a duration: write one such as \"30m\" or \"2d\"", edda.TypeName(x))
+		return 0, r.poison("%s is not a duration: write one such as \"30m\" or \"2d\"", jsonvalue.TypeName(x))
 	}
 	d, err := manifests.ParseDuration(text)
 	if err != nil {
@@ -513,7 +513,7 @@ func (r *run) dropTimer(name string) bool {
 	return len(r.in.Timers) < n
 }
 
-// durationText writes a duration as people do: 30m, 1h30m, 48h.
+// durationText formats a duration as people write it: 30m, 1h30m, 48h.
 func durationText(d time.Duration) string {
 	text := d.String()
 	for _, tail := range []string{"m0s", "h0m"} {

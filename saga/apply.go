@@ -8,11 +8,12 @@ import (
 	"time"
 
 	"edda"
+	"edda/internal/jsonvalue"
 )
 
-// Apply gives one event to the cell of one target. It returns the cell
-// afterwards and what changed, in order: parked or held events that the event
-// released follow as transitions of their own. The cell given is not changed.
+// Apply applies one event to the cell of one target. It returns the new cell and the transitions
+// in order. Each parked or held event that the event releases is a transition of its own. Apply
+// does not change the cell that it is given.
 func (s *Set) Apply(cell edda.Cell, t Target, ev edda.Event) (edda.Cell, []edda.Transition) {
 	cell.Key = t.Key
 	a := &application{set: s, cell: cell, versions: t.Versions, crowded: t.Crowded, payload: t.payload, out: t.Room}
@@ -27,19 +28,19 @@ func (s *Set) Apply(cell edda.Cell, t Target, ev edda.Event) (edda.Cell, []edda.
 	return a.cell, a.out
 }
 
-// application is the events that go to one cell, one after another.
+// application applies one event, and the events that it releases, to one cell.
 type application struct {
 	set      *Set
 	cell     edda.Cell
 	versions []int
 	out      []edda.Transition
-	queue    []edda.Entry // unparked or released, to be applied next
-	unparked bool         // what the queue holds
-	// acted is when an operator took the event out of the dead letters that is
-	// applied now: where it is parked, it has its whole time from then on.
+	queue    []edda.Entry // released events, to be applied next
+	unparked bool         // the queue has parked events, not held ones
+	// acted is when an operator redrove the event being applied. If the event is parked, its time
+	// to wait counts from then.
 	acted   time.Time
 	crowded bool     // the tenant may park no more
-	payload *decoded // of the event that came, if it is decoded
+	payload *decoded // of the event that came; nil if it is not decoded yet
 }
 
 func (a *application) add(tr edda.Transition) {
@@ -50,23 +51,23 @@ func (a *application) add(tr edda.Transition) {
 	a.out = append(a.out, tr)
 }
 
-// followUp applies what was released, each as a transition of its own; one
-// that is poison stops it, and the rest stays held.
+// followUp applies the released events, each as a transition of its own. A poison one stops it,
+// and the events after it stay held.
 func (a *application) followUp() {
 	for len(a.queue) > 0 {
 		e := a.queue[0]
 		a.queue = a.queue[1:]
 		if a.unparked {
-			a.takeParked(e)
+			a.applyParked(e)
 			continue
 		}
-		if !a.takeHeld(e) {
+		if !a.applyHeld(e) {
 			return
 		}
 	}
 }
 
-func (a *application) takeParked(e edda.Entry) {
+func (a *application) applyParked(e edda.Entry) {
 	a.cell.Parked = withoutEntry(a.cell.Parked, e.N)
 	a.versions = a.set.allVersions(a.cell.Key.Saga)
 	n := len(a.out)
@@ -79,7 +80,7 @@ func (a *application) takeParked(e edda.Entry) {
 	first.Outputs = append([]edda.Output{{Word: "unparked", Name: nameOf(e.Event)}}, first.Outputs...)
 }
 
-// nameOf is how people call an event: its type, or what it is about.
+// nameOf is the name of an event in outputs: its type, or what it is about.
 func nameOf(ev edda.Event) string {
 	switch ev.Kind {
 	case edda.KindSignal:
@@ -106,13 +107,13 @@ func withoutEntry(list []edda.Entry, n uint64) []edda.Entry {
 	return slices.DeleteFunc(slices.Clone(list), func(e edda.Entry) bool { return e.N == n })
 }
 
-// apply decides what becomes of one event.
+// apply decides the fate of one event.
 func (a *application) apply(ev edda.Event) {
 	switch {
-	case a.begins(ev) && len(a.cell.Key.Correlation) > edda.MaxKey:
+	case a.createsKey(ev) && len(a.cell.Key.Correlation) > edda.MaxKey:
 		a.refuseKey(ev)
 	case a.duplicate(ev):
-		a.repeated(ev)
+		a.dropDuplicate(ev)
 	case len(a.cell.Held) > 0 && !passesHold(ev):
 		a.queueUp(ev)
 	case ev.Kind == edda.KindOperator:
@@ -128,8 +129,9 @@ func (a *application) apply(ev edda.Event) {
 	}
 }
 
-// begins tells whether the event would be the first of its key that anything is kept of.
-func (a *application) begins(ev edda.Event) bool {
+// createsKey reports whether the event would be the first that the store keeps anything of for its
+// key.
+func (a *application) createsKey(ev edda.Event) bool {
 	if a.cell.Instance != nil || len(a.cell.Parked) > 0 || len(a.cell.Held) > 0 {
 		return false
 	}
@@ -140,8 +142,8 @@ func (a *application) begins(ev edda.Event) bool {
 	return ev.Kind == edda.KindSignal && a.starts(ev)
 }
 
-// refuseKey keeps an instance from beginning that no address and no cursor could name. Those
-// that an older edda began go on.
+// refuseKey refuses an instance whose key is too long for an address and a cursor. Instances with
+// such keys from an older version continue.
 func (a *application) refuseKey(ev edda.Event) {
 	why := fmt.Sprintf("the key has %d bytes, more than %d: a hash of it, such as a uuid, names an instance as well", len(a.cell.Key.Correlation), edda.MaxKey)
 	if ev.Kind == edda.KindStart {
@@ -153,9 +155,9 @@ func (a *application) refuseKey(ev edda.Event) {
 		Outputs: []edda.Output{{Word: "dead", Name: nameOf(ev), Reason: edda.DeadNoKey}}})
 }
 
-// duplicate tells whether the instance, or what waits for it, has seen the event.
-// A dead letter that neither remembers does not count: retention or an operator may
-// remove it, which is no event of the key, and a replay could not decide alike.
+// duplicate reports whether the instance or its queues have seen the event. A dead letter that
+// neither remembers does not count. Retention or an operator may remove it without an event of the
+// key, so a replay could not decide alike.
 func (a *application) duplicate(ev edda.Event) bool {
 	if ev.Kind == edda.KindTimer || ev.Redriven {
 		return false
@@ -167,9 +169,9 @@ func (a *application) duplicate(ev edda.Event) bool {
 	return a.cell.Instance != nil && slices.Contains(a.cell.Instance.Recent, ev.ID)
 }
 
-// repeated drops an event that was taken before. A result settles its command all
-// the same: one that was sent again, by a replay, waits for it.
-func (a *application) repeated(ev edda.Event) {
+// dropDuplicate drops an event that was applied before. A result still settles its command,
+// because a command that a replay has sent again waits for it.
+func (a *application) dropDuplicate(ev edda.Event) {
 	tr := edda.Transition{Event: ev, Fate: edda.FateDuplicate, Outputs: []edda.Output{{Word: "duplicate", Name: nameOf(ev)}}}
 	if ev.Kind == edda.KindResult {
 		tr.Settled = []string{ev.CommandID}
@@ -177,15 +179,15 @@ func (a *application) repeated(ev edda.Event) {
 	a.add(tr)
 }
 
-// startedBy tells whether the event is the start that began the instance, sent
-// again after more events than it remembers: to refuse it would fail the parent.
+// startedBy reports whether the event is the start that began the instance, redelivered after more
+// events than the instance remembers. Refusing it would fail the parent.
 func (a *application) startedBy(ev edda.Event) bool {
 	in := a.cell.Instance
 	return in != nil && ev.Kind == edda.KindStart && ev.CommandID != "" && ev.CommandID == in.ParentCommand
 }
 
-// program is the version that the event meets: the instance's own, or the
-// newest where there is none.
+// program is the version that decides about the event: the instance's own, or the newest without
+// an instance.
 func (a *application) program() *Program {
 	if a.cell.Instance == nil {
 		return a.set.Newest(a.cell.Key.Saga)
@@ -193,8 +195,8 @@ func (a *application) program() *Program {
 	return a.set.program(a.cell.Instance)
 }
 
-// starts tells whether the event begins an instance or a new generation of it,
-// on the newest version.
+// starts reports whether the event starts an instance or a new generation of it, on the newest
+// version.
 func (a *application) starts(ev edda.Event) bool {
 	p := a.set.Starts(a.cell.Key.Saga)
 	in := a.cell.Instance
@@ -205,7 +207,7 @@ func (a *application) starts(ev edda.Event) bool {
 	return h != nil && (in == nil || h.src.Restart)
 }
 
-// starter finds the handler by which the event may begin an instance.
+// starter returns the handler by which the event may start an instance, or nil.
 func (p *Program) starter(ev edda.Event) *handler {
 	for _, h := range p.candidates(ev) {
 		if h.src.Start {
@@ -249,7 +251,7 @@ func (p *Program) childStart(trigger string) []*handler {
 	return starts
 }
 
-// start begins an instance; then what was parked for it follows.
+// start starts an instance and queues the events that were parked for it.
 func (a *application) start(ev edda.Event) {
 	p := a.set.Newest(a.cell.Key.Saga)
 	in := p.fresh(a.cell.Key, ev, a.cell.Instance)
@@ -263,7 +265,7 @@ func (a *application) start(ev edda.Event) {
 	a.queue, a.unparked = slices.Clone(a.cell.Parked), true
 }
 
-// advance gives the event to the instance.
+// advance applies the event to the instance.
 func (a *application) advance(ev edda.Event) {
 	p := a.program()
 	if p == nil && a.cell.Instance.Status.Finished() {
@@ -271,7 +273,7 @@ func (a *application) advance(ev edda.Event) {
 		return
 	}
 	if p == nil && ev.Kind == edda.KindOperator && ev.Type == edda.VerbTerminate {
-		p = a.set.Newest(a.cell.Key.Saga) // terminating asks nothing of the manifest
+		p = a.set.Newest(a.cell.Key.Saga) // terminate does not use the manifest
 	}
 	if p == nil {
 		a.poison(nil, ev, errors.New("the version of the manifest it began with is not loaded"))
@@ -284,11 +286,11 @@ func (a *application) advance(ev edda.Event) {
 	a.transition(p, clone(a.cell.Instance), ev, (*run).dispatch)
 }
 
-// transition runs one transition on an instance of its own and records it, or the
-// poison it met.
+// transition runs one transition on in, which it may change, and records it. If it fails, it
+// records the poison event and returns false.
 func (a *application) transition(p *Program, in *edda.Instance, ev edda.Event, do func(*run) error) bool {
 	tr, err := runTransition(p, in, ev, func(r *run) error {
-		r.know(a.payload)
+		r.usePayload(a.payload)
 		return do(r)
 	})
 	if err != nil {
@@ -301,12 +303,12 @@ func (a *application) transition(p *Program, in *edda.Instance, ev edda.Event, d
 
 func runTransition(p *Program, in *edda.Instance, ev edda.Event, do func(*run) error) (edda.Transition, error) {
 	r := newRun(p, in, ev)
-	tr, err := r.whole(do)
-	r.over()
+	tr, err := r.execute(do)
+	r.release()
 	return tr, err
 }
 
-// missing decides about an event for an instance that is not there.
+// missing decides about an event whose instance does not exist.
 func (a *application) missing(ev edda.Event) {
 	switch ev.Kind {
 	case edda.KindEvent:
@@ -320,17 +322,17 @@ func (a *application) missing(ev edda.Event) {
 	}
 }
 
-// noInstance refuses what somebody sent to an instance that is not there.
+// noInstance refuses an input that was addressed to an instance that does not exist.
 func (a *application) noInstance(ev edda.Event) {
 	d := deadLetter(ev, a.cell.Key, edda.DeadNoInstance, "there is no such instance")
 	a.add(edda.Transition{Event: ev, Fate: edda.FateDead, Dead: d, Outputs: []edda.Output{{Word: "refused", Name: nameOf(ev), Reason: d.Reason}}})
 }
 
-// park keeps an event that came before its instance, or drops it where every
-// handler says so.
+// park parks an event that came before its instance. It drops the event if every handler says
+// missing: drop.
 func (a *application) park(p *Program, ev edda.Event) {
 	var h *handler
-	if p != nil { // else no instance will come any more
+	if p != nil { // nil: no instance will start any more
 		h = p.parker(ev)
 	}
 	if h == nil {
@@ -338,7 +340,7 @@ func (a *application) park(p *Program, ev edda.Event) {
 		return
 	}
 	if why := a.noRoomToPark(p, ev); why != "" {
-		a.turnAway(ev, why)
+		a.deadLetterFull(ev, why)
 		return
 	}
 	e := edda.Entry{N: nextN(a.cell.Parked), Event: ev, Expires: clockMillis(later(ev.Time, a.acted)).Add(h.park)}
@@ -356,7 +358,7 @@ func later(a, b time.Time) time.Time {
 	return a
 }
 
-// parker is the handler that wants the event kept.
+// parker returns the handler for which the event must be parked, or nil.
 func (p *Program) parker(ev edda.Event) *handler {
 	for _, h := range p.match(ev) {
 		if h.src.Missing != "drop" {
@@ -373,9 +375,9 @@ func nextN(list []edda.Entry) uint64 {
 	return list[len(list)-1].N + 1
 }
 
-// refuseStart tells a parent that its child could not start.
+// refuseStart tells a parent that its child did not start.
 func (a *application) refuseStart(ev edda.Event, code, why string) {
-	payload, _ := edda.Encode(map[string]any{"code": code, "message": why})
+	payload, _ := jsonvalue.Encode(map[string]any{"code": code, "message": why})
 	w := edda.Work{
 		ID: deriveID(ev.Time, "refuse", ev.ID), Kind: edda.WorkEnd, From: a.cell.Key, Target: ev.Parent, CommandID: ev.CommandID,
 		Outcome: edda.Failed, Payload: payload, Name: a.cell.Key.Saga, Time: clockMillis(ev.Time),

@@ -6,9 +6,9 @@ import (
 	"edda"
 )
 
-// checkSize refuses what makes an instance too large: its results, frames and
-// timers grow with every round of a loop. On its way to an end it may be of any
-// size: what was done must be undone.
+// checkSize refuses a transition that makes an instance too large: its results, frames and timers
+// grow with every round of a loop. While the instance ends it may have any size, because its steps
+// must be undone.
 func (r *run) checkSize() error {
 	if !r.running() || r.unbounded {
 		return nil
@@ -19,20 +19,20 @@ func (r *run) checkSize() error {
 	return nil
 }
 
-// What waits for a key has a bound, and so has what a tenant parks. An event
-// beyond it becomes a dead letter: nothing of it is lost, it is found and sent
-// again once there is room, and no other key and no other tenant waits for it.
+// The queues of a key and the parked events of a tenant are bounded. An event beyond the bound
+// becomes a dead letter. So it is not lost: an operator can redrive it once there is room, and it
+// blocks no other key and no other tenant.
 
-// queueUp keeps an event behind the poisoned one while there is room.
+// queueUp holds an event behind the poison event while there is room.
 func (a *application) queueUp(ev edda.Event) {
 	if why := noRoom(a.limits(), a.cell.Held, ev); why != "" {
-		a.turnAway(ev, why+" behind a poison event: redrive or drop that one first")
+		a.deadLetterFull(ev, why+" behind a poison event: redrive or drop that one first")
 		return
 	}
 	a.hold(ev)
 }
 
-// limits are those of the program that the key runs; the defaults where none is loaded.
+// limits are the limits of the key's program; the defaults if none is loaded.
 func (a *application) limits() Options {
 	if p := a.program(); p != nil {
 		return p.o
@@ -40,7 +40,7 @@ func (a *application) limits() Options {
 	return Options{}.withDefaults()
 }
 
-// noRoomToPark says why an event cannot be parked, or nothing.
+// noRoomToPark says why an event cannot be parked; empty if it can.
 func (a *application) noRoomToPark(p *Program, ev edda.Event) string {
 	if a.crowded {
 		return "the tenant may park no more events: start what those that wait are for, or let them expire"
@@ -65,9 +65,9 @@ func noRoom(o Options, queue []edda.Entry, ev edda.Event) string {
 	return ""
 }
 
-// turnAway makes a dead letter of an event for which there is no room. The key
-// has not seen it: when it comes again it may still be taken.
-func (a *application) turnAway(ev edda.Event, why string) {
+// deadLetterFull makes a dead letter of an event for which there is no room. The key does not
+// remember the event, so it may still be applied when it comes again.
+func (a *application) deadLetterFull(ev edda.Event, why string) {
 	a.add(edda.Transition{
 		Event: ev, Fate: edda.FateDead, Dead: deadLetter(ev, a.cell.Key, edda.DeadFull, why),
 		Outputs: []edda.Output{{Word: "dead", Name: nameOf(ev), Reason: edda.DeadFull}},

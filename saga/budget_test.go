@@ -10,11 +10,11 @@ import (
 	"edda"
 )
 
-// dear is an expression that does about half of what one expression may do.
+// dear is an expression that uses about half of its own bound.
 const dear = "len(map(1..350, sum(map(1..350, 1))))"
 
-// TestAnEventOfManyDearExpressionsIsPoison: each is within its own bound, and others wait
-// for all of them. The instance is held, and can be ended.
+// TestAnEventOfManyDearExpressionsIsPoison: each is within its own bound, but together they delay
+// other events too long. The instance is held, and can be ended.
 func TestAnEventOfManyDearExpressionsIsPoison(t *testing.T) {
 	var set, lets, acts, payloads, keeps strings.Builder
 	for i := range 300 {
@@ -65,8 +65,7 @@ func sumOfLets(n int) string {
 	return strings.Join(names, " + ")
 }
 
-// TestAnOrdinaryEventIsFarFromItsBudget: the largest fan-out that there may be, of a payload
-// that is not small.
+// TestAnOrdinaryEventIsFarFromItsBudget uses the largest fan-out and a payload that is not small.
 func TestAnOrdinaryEventIsFarFromItsBudget(t *testing.T) {
 	l := limited(t, "saga: s\nkey: event.id\non: {Go: {start: true, do: [{each: event.items, as: i, id: g, do: [{effect: a, with: {item: =i, total: '=sum(event.items, .price * .qty)'}}]}]}}\n", Options{})
 	item := `{"sku":"` + strings.Repeat("x", 100) + `","price":7,"qty":2}`
@@ -76,7 +75,7 @@ func TestAnOrdinaryEventIsFarFromItsBudget(t *testing.T) {
 	}
 }
 
-// TestTheWayToAnEndHasNoBudget, so that no instance is beyond being ended.
+// TestTheWayToAnEndHasNoBudget, so that every instance can be ended.
 func TestTheWayToAnEndHasNoBudget(t *testing.T) {
 	for verb, end := range map[string]edda.Status{edda.VerbCancel: edda.StatusFailed, edda.VerbTerminate: edda.StatusFailed} {
 		l := limited(t, "saga: s\nkey: event.id\non:\n  Go: {start: true}\n  saga.failed: {do: [{event: Ended, with: {n: '="+dear+"'}}]}\n", Options{MaxEvaluation: 100})
@@ -88,8 +87,8 @@ func TestTheWayToAnEndHasNoBudget(t *testing.T) {
 	}
 }
 
-// TestTheBudgetEndsAtTheSamePlaceInAReplay, whatever of the event was decoded before and
-// however it was written.
+// TestTheBudgetEndsAtTheSamePlaceInAReplay, whatever part of the event was decoded before, and
+// with any spacing.
 func TestTheBudgetEndsAtTheSamePlaceInAReplay(t *testing.T) {
 	const upcasts, text = "events: {Go: {upcast: {1: {set: {up: '=len(event.list)'}}}}}\n", "saga: s\nkey: 'event[\"i\" + \"d\"]'\non:\n  Go:\n    start: true\n    let: {n: 'sum(event.list)', all: event}\n" +
 		"    set: {n: =n, part: =event.deep.a, text: 'x ${event.deep}'}\n    do:\n      - {command: A.B, to: =key, with: {all: =event, deep: =event.deep.a, let: =all, n: =n, s: =state.part, computed: '=concat(event.list, [1])'}}\n" +
@@ -111,8 +110,8 @@ func TestTheBudgetEndsAtTheSamePlaceInAReplay(t *testing.T) {
 	}
 }
 
-// firstThatDoes is the least budget with which all is done; with each smaller one the same
-// must come of all ways.
+// firstThatDoes is the smallest sufficient budget. With each smaller one all variants must give
+// the same.
 func firstThatDoes(t *testing.T, text string, payloads ...string) int {
 	for budget := 1; budget < 400; budget++ {
 		var seen []string

@@ -2,8 +2,8 @@ package saga
 
 import "edda"
 
-// cancel cancels a timer, an ask, a pending step or a group. What is not there
-// is no mistake, and says nothing.
+// cancel cancels a timer, an ask, a pending step or a group. It does nothing if there is none of
+// that name.
 func (r *run) cancel(name string) error {
 	if r.dropTimer(name) {
 		r.output(edda.Output{Word: "cancel", Name: name})
@@ -20,8 +20,8 @@ func (r *run) cancel(name string) error {
 	return nil
 }
 
-// cancelStep ends the round of a pending step: its seq ends, and its result,
-// should it still come, is late.
+// cancelStep ends the round of a pending step: its seq ends, and a result that still comes is
+// late.
 func (r *run) cancelStep(s *edda.Step) {
 	before := *s
 	r.withdraw(&before)
@@ -30,7 +30,7 @@ func (r *run) cancelStep(s *edda.Step) {
 	s.Status, s.Revoked = edda.StepCancelled, true
 }
 
-// afterCancelled lets a group go on without its cancelled member.
+// afterCancelled lets a group continue without its cancelled member.
 func (r *run) afterCancelled(s edda.Step) error {
 	if s.Group == "" {
 		return nil
@@ -38,7 +38,7 @@ func (r *run) afterCancelled(s edda.Step) error {
 	return r.afterGroup(s)
 }
 
-// cancelGroup ends the whole round: nothing of it is raised any more.
+// cancelGroup cancels all members of a group's round; none of its triggers is raised.
 func (r *run) cancelGroup(group string) {
 	for i := range r.in.Steps {
 		if s := &r.in.Steps[i]; s.Group == group && s.Status == edda.StepPending {

@@ -7,7 +7,7 @@ import (
 	"edda/manifests"
 )
 
-// names is everything a saga's manifest makes that can be referred to.
+// names is every name that a manifest defines and expressions or triggers may use.
 type names struct {
 	steps    map[string]*manifests.Action // effects, asks, children, named commands
 	groups   map[string]bool
@@ -18,7 +18,7 @@ type names struct {
 	must     bool
 }
 
-// check holds the manifest against what LANGUAGE allows beyond its shape.
+// check checks the manifest against the rules of LANGUAGE beyond its shape.
 func (c *compiler) check() {
 	n := c.collect()
 	for _, h := range c.p.handlers {
@@ -49,7 +49,7 @@ func (c *compiler) collect() names {
 	for _, h := range c.p.handlers {
 		for _, part := range h.src.Trigger.Parts {
 			if len(h.src.Trigger.Parts) == 1 {
-				continue // only A & B remembers
+				continue // only A & B stores its parts
 			}
 			n.parts[part] = true
 			if _, short, ok := cutLast(part, "."); ok {
@@ -90,14 +90,14 @@ func (n *names) add(a *manifests.Action) {
 	n.must = n.must || a.Must
 }
 
-// known tells whether a name is a step or a group.
+// known reports whether a name is a step or a group.
 func (n names) known(id string) bool {
 	base, _, _ := cutLast(id, "[")
 	return n.steps[id] != nil || n.groups[id] || n.groups[base]
 }
 
-// inner tells whether a trigger is raised by the instance itself, or addressed
-// to it: an event that happens to be called so does not run it.
+// inner reports whether a trigger is raised by the instance itself or addressed to it. An external
+// event of the same name does not run it.
 func (n names) inner(trigger string) bool {
 	subject, what, dotted := cutLast(trigger, ".")
 	switch subject {
@@ -111,12 +111,12 @@ func (n names) inner(trigger string) bool {
 	return dotted && n.known(subject) && (innerSuffix(what) || n.groups[subject])
 }
 
-// all lists steps and groups, for what the nearest name may be.
+// all lists steps and groups, to find the nearest name.
 func (n names) all() []string {
 	return append(sortedKeys(n.steps), sortedKeys(n.groups)...)
 }
 
-// external tells whether a trigger comes from outside the instance.
+// external reports whether a trigger comes from outside the instance.
 func external(h *handler) bool {
 	if len(h.src.Trigger.Parts) > 1 {
 		return true
@@ -183,8 +183,8 @@ func (c *compiler) checkSagaTrigger(pos manifests.Pos, what string) {
 	}
 }
 
-// checkStepTrigger checks <step>.ok and its like, and <ask>.<choice>. Another
-// dotted trigger is an aggregate's event or a workflow fact.
+// checkStepTrigger checks triggers such as <step>.ok and <ask>.<choice>. Other dotted triggers are
+// aggregate events or workflow facts.
 func (c *compiler) checkStepTrigger(pos manifests.Pos, id, what string, n names) {
 	a := n.steps[id]
 	switch {
@@ -206,7 +206,7 @@ func (c *compiler) checkStepTrigger(pos manifests.Pos, id, what string, n names)
 	}
 }
 
-// isFact tells whether a name looks like an event's: Progress.
+// isFact reports whether a name has the form of an event's: Progress.
 func isFact(name string) bool { return name[:1] == strings.ToUpper(name[:1]) }
 
 func (c *compiler) checkChoice(pos manifests.Pos, a *manifests.Action, choice string) {
@@ -217,7 +217,7 @@ func (c *compiler) checkChoice(pos manifests.Pos, a *manifests.Action, choice st
 	c.errorf(pos, "ask %s has no choice %q: it has %s, and timeout", a.Name.Text, choice, strings.Join(choices, ", "))
 }
 
-// literalChoices are an ask's choices, where the manifest writes them out.
+// literalChoices returns an ask's choices, if the manifest writes them as literals.
 func literalChoices(a *manifests.Action) []string {
 	if a.With == nil {
 		return nil
@@ -259,8 +259,8 @@ func (c *compiler) checkHandler(h *handler) {
 	}
 }
 
-// checkBlocks looks for actions that can never run, and for one step emitted
-// twice at once.
+// checkBlocks reports actions that can never run, and a step that is emitted twice in one
+// transition.
 func (c *compiler) checkBlocks(h *handler) {
 	c.checkEnds(h.src.Do)
 	own := map[string]bool{}
@@ -292,7 +292,7 @@ func (c *compiler) checkEnds(actions []*manifests.Action) {
 	}
 }
 
-// checkTwice walks what one transition surely emits.
+// checkTwice walks the actions that one transition emits in any case.
 func (c *compiler) checkTwice(actions []*manifests.Action, emitted map[string]bool) {
 	for _, a := range actions {
 		if a.If != nil {
@@ -320,7 +320,7 @@ func (c *compiler) checkTwice(actions []*manifests.Action, emitted map[string]bo
 	}
 }
 
-// firstOfSeq is the part of a seq that runs before it waits.
+// firstOfSeq returns the actions of a seq that run before it waits.
 func firstOfSeq(actions []*manifests.Action) []*manifests.Action {
 	for i, a := range actions {
 		switch a.Kind {
@@ -376,8 +376,8 @@ func (c *compiler) checkTimers(n names) {
 	}
 }
 
-// checkLife looks for a saga that nothing starts, or that stays for ever: a
-// warning, because there are such that only count and remember.
+// checkLife warns of a saga that nothing starts or nothing ends. It is only a warning, because
+// some sagas only count and remember.
 func (c *compiler) checkLife(n names) {
 	starts := 0
 	for _, h := range c.p.handlers {

@@ -39,8 +39,8 @@ func TestAParentCancelledAnInstanceThatItHadNotStarted(t *testing.T) {
 	}
 }
 
-// TestAStartSentAgainMuchLaterFailedTheParent: the relay died between sending
-// and noting it, and the child has forgotten the message's id meanwhile.
+// TestAStartSentAgainMuchLaterFailedTheParent: the relay died after sending and before recording
+// it, and the child has forgotten the message's id meanwhile.
 func TestAStartSentAgainMuchLaterFailedTheParent(t *testing.T) {
 	l := startedChild(t)
 	for range recentIDs + 1 {

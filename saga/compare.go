@@ -7,11 +7,12 @@ import (
 	"time"
 
 	"edda"
+	"edda/internal/jsonvalue"
 	"edda/manifests"
 )
 
-// compareOutputs says how the outputs differ from the whole ordered list a step
-// expects; empty when they do not.
+// compareOutputs describes how the outputs differ from the ordered list that a step expects; empty
+// if they do not.
 func compareOutputs(s *manifests.TestStep, outs []edda.Output) string {
 	if !s.HasExpect {
 		return ""
@@ -31,7 +32,7 @@ func compareOutputs(s *manifests.TestStep, outs []edda.Output) string {
 	return b.String()
 }
 
-// wanted leaves out the notes that a test does not name.
+// wanted drops the notes that a test does not name.
 func wanted(expect []manifests.Expect, outs []edda.Output) []edda.Output {
 	var kept []edda.Output
 	for _, o := range outs {
@@ -43,9 +44,8 @@ func wanted(expect []manifests.Expect, outs []edda.Output) []edda.Output {
 	return kept
 }
 
-// isNote tells whether an output is only told for people: that an event waits
-// behind a hold, or that an inner trigger's condition was false. Tests may name
-// it and need not.
+// isNote reports whether an output only informs people: an event waits behind a hold, or the
+// condition of an inner trigger was false. A test may name a note and need not.
 func isNote(o edda.Output) bool {
 	return o.Word == "held" || o.Word == "guarded" && o.Name != "true"
 }
@@ -66,7 +66,7 @@ func writeDiff(b *strings.Builder, want []manifests.Expect, got []edda.Output, i
 func showExpect(e manifests.Expect) string {
 	var parts []string
 	for _, name := range e.Order {
-		raw, _ := edda.Encode(e.Fields[name])
+		raw, _ := jsonvalue.Encode(e.Fields[name])
 		parts = append(parts, name+": "+string(raw))
 	}
 	return "{" + strings.Join(parts, ", ") + "}"
@@ -101,7 +101,7 @@ func showOutput(o edda.Output) string {
 	return "{" + strings.Join(parts, ", ") + "}"
 }
 
-// matches tells whether an output has every field that is expected of it.
+// matches reports whether an output has every expected field.
 func matches(e manifests.Expect, o edda.Output) bool {
 	if e.Word != o.Word {
 		return false
@@ -146,9 +146,9 @@ func fieldMatches(name string, want any, o edda.Output) bool {
 	return false
 }
 
-// nameMatches compares the word's value; what an event was about may be said
-// with or without its kind or aggregate type: signal.x or x. An incident goes by
-// its step or its reason, a message by its text or its type or as a map.
+// nameMatches compares the word's value. A test may write an event with or without its kind or
+// aggregate type: signal.x or x. It may name an incident by its step or its reason, and a message
+// by its text, its type or a map.
 func nameMatches(want any, o edda.Output) bool {
 	if fields, ok := want.(map[string]any); ok {
 		return o.Word == "message" && subset(fields, decodeOrNil(o.With))
@@ -182,7 +182,7 @@ func text(v any) string {
 }
 
 func decodeOrNil(raw json.RawMessage) any {
-	v, _ := edda.Decode(raw)
+	v, _ := jsonvalue.Decode(raw)
 	return v
 }
 
@@ -194,7 +194,7 @@ func anyList(list []string) any {
 	return out
 }
 
-// subset tells whether every field that is wanted is there; lists match item by item.
+// subset reports whether got has every wanted field; lists match item by item.
 func subset(want, got any) bool {
 	switch want := want.(type) {
 	case map[string]any:
@@ -238,7 +238,7 @@ func sameDuration(a, b string) bool {
 	return err1 == nil && err2 == nil && t.Equal(u)
 }
 
-// compareEnd looks at the first instance, as it is after the last step.
+// compareEnd compares the first instance after the last step.
 func (w *tester) compareEnd(end *manifests.Value) string {
 	if end == nil {
 		return ""
@@ -253,8 +253,8 @@ func (w *tester) compareEnd(end *manifests.Value) string {
 	for _, name := range sortedKeys(fields) {
 		got := endField(in, name)
 		if !subset(fields[name], got) {
-			wantRaw, _ := edda.Encode(fields[name])
-			gotRaw, _ := edda.Encode(got)
+			wantRaw, _ := jsonvalue.Encode(fields[name])
+			gotRaw, _ := jsonvalue.Encode(got)
 			fmt.Fprintf(&b, "  end.%s\n  - %s\n  + %s\n", name, wantRaw, gotRaw)
 		}
 	}

@@ -4,12 +4,12 @@ import (
 	"fmt"
 	"strings"
 
-	"edda"
 	"edda/expression"
+	"edda/internal/jsonvalue"
 	"edda/manifests"
 )
 
-// Names in scope, as LANGUAGE's values say.
+// Names in scope, as LANGUAGE's section on values lists them.
 var (
 	keyNames  = []string{"config", "event", "meta", "now"}
 	baseNames = []string{"config", "event", "key", "meta", "now", "saga", "seen", "state", "step"}
@@ -18,8 +18,8 @@ var (
 	defaultAs = "item"
 )
 
-// Compile turns a manifest into a program. All problems are returned at once;
-// the program is nil when any of them is an error.
+// Compile compiles a manifest. It returns all problems at once. The program is nil when any of
+// them is an error.
 func Compile(m *manifests.Saga, o Options) (*Program, manifests.Problems) {
 	c := &compiler{p: &Program{
 		m: m, o: o.withDefaults(),
@@ -38,14 +38,14 @@ func Compile(m *manifests.Saga, o Options) (*Program, manifests.Problems) {
 type compiler struct {
 	p        *Program
 	problems manifests.Problems
-	uses     []use // member chains of expressions, checked when all steps are known
+	uses     []use // member chains of expressions, checked once all steps are known
 }
 
-// use is one expression and what it refers to.
+// use is one expression and the names that it refers to.
 type use struct {
 	expr *manifests.Expr
 	prog *expression.Program
-	undo bool // it stands in the undo of a step
+	undo bool // the expression is in the undo of a step
 }
 
 func (c *compiler) errorf(pos manifests.Pos, format string, args ...any) {
@@ -73,8 +73,8 @@ func (c *compiler) saga() {
 	}
 }
 
-// constants are the values of config or state; the parser has seen to it that
-// they are a map of literals.
+// constants returns the values of config or state. The parser guarantees that they are a map of
+// literals.
 func (c *compiler) constants(v *manifests.Value) map[string]any {
 	if v == nil {
 		return map[string]any{}
@@ -87,10 +87,10 @@ func (c *compiler) constants(v *manifests.Value) map[string]any {
 	return object
 }
 
-// initial writes the state that instances begin with.
+// initial encodes the state that instances start with.
 func (c *compiler) initial(v *manifests.Value) {
 	var err error
-	if c.p.initial, err = edda.Encode(c.constants(v)); err != nil {
+	if c.p.initial, err = jsonvalue.Encode(c.constants(v)); err != nil {
 		c.errorf(v.Pos, "state: %v", err)
 	}
 }
@@ -159,8 +159,8 @@ func (c *compiler) lets(h *handler) []string {
 	return names
 }
 
-// inGroup tells whether the handler may be for a member of a group: item and
-// index are then in scope.
+// inGroup reports whether the handler may run for a member of a group; item and index are then in
+// scope.
 func (h *handler) inGroup(*Program) bool {
 	for _, suffix := range []string{".ok", ".failed", ".timeout", ".undone"} {
 		if strings.HasSuffix(h.trigger, suffix) {
@@ -170,7 +170,7 @@ func (h *handler) inGroup(*Program) bool {
 	return false
 }
 
-// groupAs finds the name that an each gives its items, for the handlers of its members.
+// groupAs returns the name that an each gives its items, for the handlers of its members.
 func groupAs(m *manifests.Saga, trigger string) []string {
 	id, _, ok := cutLast(trigger, ".")
 	if !ok {
@@ -185,7 +185,7 @@ func groupAs(m *manifests.Saga, trigger string) []string {
 	return names
 }
 
-// groupID is the id of an each: its own, else its member's.
+// groupID is the id of an each: its own, or else its member's.
 func groupID(a *manifests.Action) string {
 	if a.ID != nil {
 		return a.ID.Text
@@ -202,7 +202,7 @@ func groupID(a *manifests.Action) string {
 	return ""
 }
 
-// eachActions visits every action of a saga, undo actions too, in document order.
+// eachActions visits every action of a saga in document order, undo actions too.
 func eachActions(m *manifests.Saga, visit func(*manifests.Action)) {
 	for _, h := range m.Handlers {
 		eachOf(h.Do, visit)
@@ -223,7 +223,7 @@ func eachOf(actions []*manifests.Action, visit func(*manifests.Action)) {
 	}
 }
 
-// letCycles refuses a let that needs itself, and prints the way round.
+// letCycles refuses a let that depends on itself, and prints the cycle.
 func (c *compiler) letCycles(h *handler) {
 	done := map[string]bool{}
 	for _, l := range h.src.Let {
@@ -256,7 +256,7 @@ func letCycle(lets map[string]*expression.Program, name string, way []string, do
 
 // expr compiles one expression; nil stays nil.
 func (c *compiler) expr(e *manifests.Expr, names []string) *expression.Program {
-	if e == nil || e.Source == "" { // the parser complained of an empty one
+	if e == nil || e.Source == "" { // the parser has reported an empty one
 		return nil
 	}
 	p, errs := expression.Compile(e.Source, expression.Options{Names: names})

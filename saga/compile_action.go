@@ -70,7 +70,7 @@ func (b *actionCompiler) each(a *action, names []string) {
 	b.eachBody(a)
 }
 
-// eachBody holds LANGUAGE's rule: exactly one step, no seq, no nested each.
+// eachBody checks LANGUAGE's rule: exactly one step, no seq, no nested each.
 func (b *actionCompiler) eachBody(a *action) {
 	steps := 0
 	for _, m := range a.do {
@@ -90,7 +90,7 @@ func (b *actionCompiler) eachBody(a *action) {
 	b.p.groups[a.stepID()] = true
 }
 
-// undo compiles the undo of a step: it also sees input, result and id.
+// undo compiles the undo of a step; its expressions also see input, result and id.
 func (b *actionCompiler) undo(a *action, src *manifests.Action, names []string) *action {
 	inner := append(append([]string{}, names...), undoNames...)
 	before := len(b.uses)
@@ -105,8 +105,8 @@ func (b *actionCompiler) undo(a *action, src *manifests.Action, names []string) 
 	return out
 }
 
-// label is the action's part of its path: unique in the handler, and kept when
-// unrelated parts of the manifest change.
+// label is the action's part of its path. It is unique in the handler, and does not change when
+// unrelated parts of the manifest do.
 func (b *actionCompiler) label(src *manifests.Action) string {
 	label := src.Kind
 	if src.Name.Text != "" {
@@ -122,8 +122,8 @@ func (b *actionCompiler) label(src *manifests.Action) string {
 	return label
 }
 
-// later collects the names that may be asked for after the transition that
-// emitted the action: by its undo, or by the rest of a seq.
+// later collects the names that may be needed after the transition that emits the action: by its
+// undo, or by the remaining actions of a seq.
 func (a *action) later() []string {
 	names := map[string]bool{}
 	if a.undo != nil {
@@ -135,7 +135,7 @@ func (a *action) later() []string {
 	return sortedKeys(names)
 }
 
-// names adds every name that the action and those in it refer to.
+// names adds every name that the action and its inner actions refer to.
 func (a *action) names(into map[string]bool) {
 	addNames(into, a.iff)
 	addNames(into, a.each)

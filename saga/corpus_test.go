@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestCorpus runs the manifests of testdata: each is a part of the language
-// with its own wanted outputs.
+// TestCorpus runs the manifests of testdata. Each covers a part of the language with its expected
+// outputs.
 func TestCorpus(t *testing.T) {
 	names, err := filepath.Glob("testdata/*.yaml")
 	if err != nil || len(names) == 0 {

@@ -8,18 +8,19 @@ import (
 	"testing"
 
 	"edda"
+	"edda/internal/jsonvalue"
 )
 
-// nestedBy is an event whose innermost value has so many lists and objects around it.
+// nestedBy is an event whose innermost value is inside that many lists and objects.
 func nestedBy(levels int) string {
 	return `{"id":"K","l":[1],"x":` + strings.Repeat("[", levels-1) + "1" + strings.Repeat("]", levels-1) + "}"
 }
 
-// wantReadable looks through everything that lies in v for JSON that cannot be read.
+// wantReadable fails the test if any JSON inside v cannot be decoded.
 func wantReadable(t *testing.T, what string, v reflect.Value) {
 	t.Helper()
 	if raw, ok := v.Interface().(json.RawMessage); ok {
-		if _, err := edda.Decode(raw); err != nil {
+		if _, err := jsonvalue.Decode(raw); err != nil {
 			t.Errorf("%s: %.40s… of %d bytes cannot be read again: %v", what, raw, len(raw), err)
 		}
 		return
@@ -46,8 +47,8 @@ func wantReadable(t *testing.T, what string, v reflect.Value) {
 	}
 }
 
-// TestAStateThatIsNestedTooDeepIsPoison where its saga could not be read any more: what an
-// event has may lie further in, whether it is copied as it is written or made a value of.
+// TestAStateThatIsNestedTooDeepIsPoison, because its saga could not read it again: a value of the
+// event may be deeper in the state, whether it is copied as JSON or decoded.
 func TestAStateThatIsNestedTooDeepIsPoison(t *testing.T) {
 	for do, further := range map[string]int{
 		"set: {a: =event}":                            1,
@@ -74,12 +75,12 @@ func TestAStateThatIsNestedTooDeepIsPoison(t *testing.T) {
 		"do: [{each: event.l, do: [{effect: pay, with: {a: =event}}]}]":                 1,
 		"do: [{done: {a: =event}}]":                                                     1,
 	} {
-		for levels := edda.MaxDepth - 3; levels <= edda.MaxDepth; levels++ {
+		for levels := jsonvalue.MaxDepth - 3; levels <= jsonvalue.MaxDepth; levels++ {
 			what := fmt.Sprintf("%s of %d levels", do, levels)
 			l := limited(t, "saga: one\nkey: event.id\non:\n  Placed: {start: true, "+do+"}\n", Options{})
 			trs := l.event("Placed", nestedBy(levels))
 			want := edda.FateHandled
-			if levels+further > edda.MaxDepth {
+			if levels+further > jsonvalue.MaxDepth {
 				want = edda.FateDead
 			}
 			if len(trs) != 1 || trs[0].Fate != want {
@@ -93,9 +94,9 @@ func TestAStateThatIsNestedTooDeepIsPoison(t *testing.T) {
 	}
 }
 
-// TestAnAnswerThatIsNestedTooDeepIsPoison where it stands a level further in, under data.
+// TestAnAnswerThatIsNestedTooDeepIsPoison, because it is one level deeper under data.
 func TestAnAnswerThatIsNestedTooDeepIsPoison(t *testing.T) {
-	for levels, want := range map[int]edda.Fate{edda.MaxDepth - 1: edda.FateHandled, edda.MaxDepth: edda.FateDead} {
+	for levels, want := range map[int]edda.Fate{jsonvalue.MaxDepth - 1: edda.FateHandled, jsonvalue.MaxDepth: edda.FateDead} {
 		l := limited(t, "saga: one\nkey: event.id\non:\n  Placed: {start: true, do: [{ask: boss, to: =key}]}\n  boss.yes: {set: {a: =step.boss.status}}\n", Options{})
 		l.event("Placed", `{"id":"K"}`)
 		trs := l.give(edda.Event{Kind: edda.KindAnswer, Step: "boss", Type: "yes", Payload: json.RawMessage(strings.Repeat("[", levels) + "1" + strings.Repeat("]", levels))})
@@ -106,9 +107,9 @@ func TestAnAnswerThatIsNestedTooDeepIsPoison(t *testing.T) {
 	}
 }
 
-// TestAnUpcastThatNestsTooDeepIsPoison: what it makes is kept where two events are waited for.
+// TestAnUpcastThatNestsTooDeepIsPoison: an A & B stores the upcast payload.
 func TestAnUpcastThatNestsTooDeepIsPoison(t *testing.T) {
-	for levels, want := range map[int]edda.Fate{edda.MaxDepth - 1: edda.FateHandled, edda.MaxDepth: edda.FateDead} {
+	for levels, want := range map[int]edda.Fate{jsonvalue.MaxDepth - 1: edda.FateHandled, jsonvalue.MaxDepth: edda.FateDead} {
 		l := limited(t, "saga: one\nkey: event.id\nevents: {B: {upcast: {1: {set: {a: =event}}}}}\non:\n  Placed: {start: true}\n  A & B: {set: {n: 1}}\n", Options{})
 		l.event("Placed", `{"id":"K"}`)
 		trs := l.event("B", nestedBy(levels))
@@ -122,25 +123,8 @@ func TestAnUpcastThatNestsTooDeepIsPoison(t *testing.T) {
 // TestPoisonShowsWhatIsNestedAsDeepAsAValueMayBe: its inputs are for people.
 func TestPoisonShowsWhatIsNestedAsDeepAsAValueMayBe(t *testing.T) {
 	l := limited(t, "saga: one\nkey: event.id\non:\n  Placed: {start: true, set: {a: =event.x * 2}}\n", Options{})
-	trs := l.event("Placed", nestedBy(edda.MaxDepth))
+	trs := l.event("Placed", nestedBy(jsonvalue.MaxDepth))
 	if len(trs) != 1 || trs[0].Dead == nil || !strings.HasPrefix(trs[0].Dead.Inputs, `{"event":{"id":"K"`) {
 		t.Errorf("%+v", trs)
-	}
-}
-
-// TestWhatIsReadIsWritten though it is a level deeper than is made: Decode lets a text in an
-// object be there, so a state may have one, and what triggers a seq.
-func TestWhatIsReadIsWritten(t *testing.T) {
-	deep := strings.Repeat(`{"x":`, edda.MaxDepth+1) + `"x"` + strings.Repeat("}", edda.MaxDepth+1)
-	l := limited(t, "saga: one\nkey: event.id\non:\n  Placed: {start: true}\n  Told: {key: '\"K\"', set: {n: 1}, do: [{seq: [{effect: a, with: {}}, {effect: b, with: {y: =event.y}}]}]}\n", Options{})
-	l.event("Placed", `{"id":"K"}`)
-	l.cell.Instance.State = json.RawMessage(deep)
-	trs := l.event("Told", deep)
-	if len(trs) != 1 || trs[0].Fate != edda.FateHandled {
-		t.Fatal(said(trs))
-	}
-	wantReadable(t, "all", reflect.ValueOf(trs))
-	if got := string(l.cell.Instance.Threads[0].Scope.Event); got != deep {
-		t.Errorf("kept is %.40s… of %d bytes", got, len(got))
 	}
 }

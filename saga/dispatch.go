@@ -9,7 +9,7 @@ import (
 	"edda/expression"
 )
 
-// dispatch gives the trigger to what it is for.
+// dispatch runs the part of the program that handles this kind of trigger.
 func (r *run) dispatch() error {
 	switch r.ev.Kind {
 	case edda.KindResult:
@@ -24,7 +24,7 @@ func (r *run) dispatch() error {
 	return r.events()
 }
 
-// versionError is an event newer than the manifest knows.
+// versionError says that an event is newer than the manifest knows.
 type versionError struct {
 	name       string
 	got, known int
@@ -59,7 +59,8 @@ func (r *run) events() error {
 	return nil
 }
 
-// unwanted is an event that no handler takes any more, or ever did.
+// unwanted records an event that no handler takes: ignored while the instance runs, late
+// afterwards.
 func (r *run) unwanted() {
 	if r.running() {
 		r.guarded++
@@ -79,7 +80,7 @@ func (r *run) eventHandler(h *handler, payload json.RawMessage, newer *versionEr
 	return r.join(h, payload)
 }
 
-// handleNoting runs a handler and says when its conditions kept it from acting.
+// handleNoting runs a handler, and notes an output if its conditions were false.
 func (r *run) handleNoting(h *handler) error {
 	before := r.guarded
 	if err := r.handle(h, nil); err != nil {
@@ -91,12 +92,12 @@ func (r *run) handleNoting(h *handler) error {
 	return nil
 }
 
-// handleNewer takes the handler's path for events it does not understand.
+// handleNewer runs the handler's newer: block, or fails if it has none.
 func (r *run) handleNewer(h *handler, newer *versionError) error {
 	if h.newer == nil {
 		return newer
 	}
-	defer r.within(r.again(h.trigger + "/newer"))()
+	defer r.within(r.uniquePath(h.trigger + "/newer"))()
 	sc := r.scope(h, nil)
 	r.handled = append(r.handled, h.trigger)
 	if err := r.assign(sc, h.newer.set, h.newer.unset); err != nil {
@@ -105,7 +106,7 @@ func (r *run) handleNewer(h *handler, newer *versionError) error {
 	return r.do(h.newer.do, sc.afterSet())
 }
 
-// join remembers a part of an A & B, and runs the handler once when all are seen.
+// join stores a part of an A & B, and runs the handler once when all parts have come.
 func (r *run) join(h *handler, payload json.RawMessage) error {
 	full, short := eventNames(r.ev)
 	if r.in.Seen == nil {
@@ -142,8 +143,8 @@ func (r *run) complete(h *handler) bool {
 	return true
 }
 
-// upcast brings an older payload up to the version the manifest knows, and
-// checks it; newer is set when the event is ahead of the manifest.
+// upcast brings an older payload up to the version that the manifest knows, and validates it.
+// newer is set when the event is newer than the manifest.
 func (p *Program) upcast(ev edda.Event, given *decoded) (payload json.RawMessage, newer *versionError, err error) {
 	d := p.decl(ev)
 	if d == nil || ev.Kind != edda.KindEvent {
@@ -163,8 +164,8 @@ func (p *Program) upcast(ev edda.Event, given *decoded) (payload json.RawMessage
 	return payload, nil, err
 }
 
-// upcastValue is the payload as the newest version has it, unchecked: enough to
-// find the key by. Given is the payload as it came.
+// upcastValue is the payload in the newest version, not validated: enough to find the key. given
+// is the payload as it came.
 func (p *Program) upcastValue(ev edda.Event, given *decoded) (any, error) {
 	v, err := given.value()
 	if err != nil {
@@ -185,8 +186,7 @@ func (p *Program) decl(ev edda.Event) *eventDecl {
 	return p.events[short]
 }
 
-// upcastTo applies one step after another until none is left. An event that
-// names no version is the first.
+// upcastTo applies the upcasts in order. An event without a version counts as version 1.
 func (d *eventDecl) upcastTo(p *Program, ev edda.Event, v any) (any, error) {
 	budget := expression.NewBudget(p.o.MaxEvaluation)
 	for version := max(ev.Version, 1); ; version++ {

@@ -9,12 +9,12 @@ import (
 	"edda/manifests"
 )
 
-// compileTime is far more than any manifest of the fuzzer's size takes, its
-// tests and its events included.
+// compileTime is far more than a manifest of the fuzzer's size takes, with its tests and its
+// events.
 const compileTime = 20 * time.Second
 
-// FuzzCompile takes any text through everything that a manifest passes: parsed,
-// compiled, linted, drawn, its own tests run, and an event applied to it.
+// FuzzCompile passes any text through everything that handles manifests. It parses, compiles,
+// lints and draws it, runs its tests, and applies an event to it.
 func FuzzCompile(f *testing.F) {
 	if err := fs.WalkDir(manifests.Examples(), ".", func(path string, d fs.DirEntry, err error) error {
 		if err == nil && !d.IsDir() {

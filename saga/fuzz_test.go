@@ -6,8 +6,8 @@ import (
 	"edda"
 )
 
-// FuzzApply gives any bytes as the payload of every kind of input: whatever they
-// are, there is a fate and no panic, and the saga can be terminated after it.
+// FuzzApply uses any bytes as the payload of every kind of input. Each must get a fate without a
+// panic, and the saga can be terminated after it.
 func FuzzApply(f *testing.F) {
 	for _, seed := range []string{"", "null", `{"id":"K","items":[1,2]}`, `{"id":"K","items":"x","by":1}`, `[[[`, `{"id":1e400}`, "\x00", `{"id":"K","by":9223372036854775807}`} {
 		f.Add(seed, "Go", 0)

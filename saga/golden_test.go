@@ -16,10 +16,9 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files again")
 
-// TestTracesAreAsTheyWere compares everything that comes out of the tests of
-// every manifest, ids and due rows too, with what came out before: a derived id
-// that changes would send the work of running instances twice. After a change on
-// purpose run the test with -update and read the diff.
+// TestTracesAreAsTheyWere compares the outputs of the tests of every manifest with the recorded
+// ones, with ids and due rows. A derived id that changes would send the work of running instances
+// twice. After an intended change run the test with -update and read the diff.
 func TestTracesAreAsTheyWere(t *testing.T) {
 	for name, source := range goldenSources(t) {
 		t.Run(name, func(t *testing.T) {
@@ -85,7 +84,7 @@ func firstDifference(want, got string) (line int, w, g string) {
 	return 0, "", ""
 }
 
-// traceOf runs every test of a file and writes down what happened.
+// traceOf runs every test of a file and records its outputs.
 func traceOf(t *testing.T, name string, source []byte) string {
 	t.Helper()
 	f, ps := manifests.Parse(name, source)

@@ -7,7 +7,7 @@ import (
 	"edda/manifests"
 )
 
-// Graph is what a manifest says, as nodes and edges: what leads to what.
+// Graph is a manifest as nodes and edges: what leads to what.
 type Graph struct {
 	Saga    string
 	Version int
@@ -15,7 +15,7 @@ type Graph struct {
 	Edges   []GraphEdge
 }
 
-// NodeKind says what a node stands for, so that it can be drawn.
+// NodeKind is the kind of thing that a node stands for; it selects the shape.
 type NodeKind string
 
 // The kinds of nodes.
@@ -24,7 +24,7 @@ const (
 	NodeStep    NodeKind = "step"    // an effect, an ask, a child saga, a group of them
 	NodeEmit    NodeKind = "emit"    // a command, a fact, a message: nothing is waited for
 	NodeTimer   NodeKind = "timer"
-	NodeUndo    NodeKind = "undo" // what undoes a step
+	NodeUndo    NodeKind = "undo" // the undo of a step
 	NodeAct     NodeKind = "act"  // cancel or undo of something else
 	NodeEnd     NodeKind = "end"  // done or fail
 )
@@ -38,11 +38,11 @@ type GraphNode struct {
 // GraphEdge leads from one node to another.
 type GraphEdge struct {
 	From, To, Label string
-	Undo            bool // to what undoes From
+	Undo            bool // leads to the undo of From
 }
 
-// NewGraph draws a manifest. It needs no compiled program, so that a manifest
-// with errors can be looked at too.
+// NewGraph builds the graph of a manifest. It needs no compiled program, so a manifest with errors
+// has a graph, too.
 func NewGraph(m *manifests.Saga) *Graph {
 	g := &grapher{graph: &Graph{Saga: m.Name.Text, Version: m.Version}, steps: map[string]bool{}}
 	m.Walk(manifests.Visitor{Action: g.learn})
@@ -60,7 +60,7 @@ type grapher struct {
 	steps map[string]bool // ids of steps and groups
 }
 
-// source is where a new edge begins.
+// source is the start of a new edge.
 type source struct{ node, label string }
 
 func (g *grapher) learn(a *manifests.Action) {
@@ -88,8 +88,7 @@ func (g *grapher) handler(h *manifests.Handler) {
 	}
 }
 
-// begin is where the edges of a handler start; an A & B has a node that both
-// lead to.
+// begin returns the start of a handler's edges; the parts of an A & B lead to a node of their own.
 func (g *grapher) begin(t manifests.Trigger) source {
 	if len(t.Parts) == 1 {
 		return g.trigger(t.Parts[0])
@@ -122,8 +121,7 @@ func shorten(text string) string {
 	return text
 }
 
-// trigger finds the node that a trigger comes from: a step or timer of the
-// saga, or something outside.
+// trigger returns the node that raises a trigger: a step or timer of the saga, or an external one.
 func (g *grapher) trigger(name string) source {
 	if timer, ok := strings.CutPrefix(name, "timer."); ok {
 		g.node("timer:"+timer, "timer "+timer, NodeTimer)
@@ -147,7 +145,7 @@ func (g *grapher) block(from source, actions []*manifests.Action) {
 	}
 }
 
-// action draws one action and returns where what waits for it begins.
+// action adds one action and returns the start of the edges to what waits for it.
 func (g *grapher) action(from source, a *manifests.Action) source {
 	from = from.when(a.If)
 	switch a.Kind {
@@ -175,7 +173,7 @@ func (g *grapher) action(from source, a *manifests.Action) source {
 	return from
 }
 
-// draw is the node of an action that is not made of others.
+// draw returns the node of an action without inner actions.
 func (g *grapher) draw(a *manifests.Action) (id, label string, kind NodeKind) {
 	name := a.Name.Text
 	switch a.Kind {
@@ -206,7 +204,7 @@ func join(id, text, name string) string {
 	return id + ": " + text
 }
 
-// endText tells the reasons of fail apart; results of done are all one end.
+// endText names an end: by the reason of a fail, and one for all results of done.
 func endText(a *manifests.Action) string {
 	if a.Kind == "fail" && a.Value != nil {
 		if reason, ok := a.Value.Const(); ok {
@@ -240,7 +238,7 @@ func (g *grapher) undo(step string, undo *manifests.Action) {
 func (g *grapher) node(id, label string, kind NodeKind) {
 	for i, n := range g.graph.Nodes {
 		if n.ID == id {
-			if len(label) > len(n.Label) { // met as a trigger first, by its bare name
+			if len(label) > len(n.Label) { // it was added as a trigger first, by its bare name
 				g.graph.Nodes[i].Label = label
 			}
 			return

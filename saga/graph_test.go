@@ -60,8 +60,7 @@ func TestGraph(t *testing.T) {
 	}
 }
 
-// Whatever a manifest says, an edge joins nodes that are there, and no node is
-// left without an edge.
+// For any manifest, an edge joins existing nodes, and each node has an edge.
 func TestGraphsOfTheExamplesHoldTogether(t *testing.T) {
 	files, err := fs.Glob(manifests.Examples(), "*.yaml")
 	if err != nil || len(files) == 0 {

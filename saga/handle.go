@@ -5,11 +5,12 @@ import (
 	"strconv"
 
 	"edda"
+	"edda/internal/jsonvalue"
 )
 
 // handle runs one handler for the trigger: let, when, cases, set, do.
 func (r *run) handle(h *handler, vars map[string]any) error {
-	defer r.within(r.again(h.trigger))()
+	defer r.within(r.uniquePath(h.trigger))()
 	sc := r.scope(h, vars)
 	if ok, err := sc.isTrue(h.when); err != nil || !ok {
 		return r.guard(err)
@@ -25,16 +26,16 @@ func (r *run) handle(h *handler, vars map[string]any) error {
 	return r.doAll(sc.afterSet(), h, chosen)
 }
 
-// within names what runs, for errors; the returned function restores the name.
+// within sets the path that errors name; the returned function restores the last one.
 func (r *run) within(path string) func() {
 	before := r.path
 	r.path = path
 	return func() { r.path = before }
 }
 
-// again tells apart the runs of one path within a transition, as when .undone is
-// raised twice: nothing may go out under the id of something else.
-func (r *run) again(path string) string {
+// uniquePath numbers the runs of one path within a transition, as when .undone is raised twice, so
+// that each derives ids of its own.
+func (r *run) uniquePath(path string) string {
 	if r.runs == nil {
 		r.runs = map[string]int{}
 	}
@@ -50,7 +51,7 @@ func (r *run) scope(h *handler, vars map[string]any) *scope {
 	return &scope{r: r, h: h, vars: vars, old: &old, lets: &letValues{old: old, vars: vars, path: r.path, values: map[string]any{}}, event: r.event}
 }
 
-// guard records that the handler chose not to act.
+// guard records that the handler's conditions were false.
 func (r *run) guard(err error) error {
 	if err == nil {
 		r.guarded++
@@ -58,7 +59,7 @@ func (r *run) guard(err error) error {
 	return err
 }
 
-// choose finds the first case that is true; a handler without cases has none to choose.
+// choose returns the first case that is true. A handler without cases has nothing to choose.
 func (h *handler) choose(sc *scope) (*branch, bool, error) {
 	if len(h.cases) == 0 {
 		return nil, true, nil
@@ -75,8 +76,8 @@ func (h *handler) choose(sc *scope) (*branch, bool, error) {
 	return nil, false, nil
 }
 
-// assignAll computes every set against the old state, then applies the
-// handler's and the chosen case's, which wins.
+// assignAll evaluates every set against the old state, then applies the handler's and the chosen
+// case's. The case's wins.
 func (r *run) assignAll(sc *scope, h *handler, chosen *branch) error {
 	sets, unsets := h.set, h.unset
 	if chosen != nil {
@@ -87,9 +88,6 @@ func (r *run) assignAll(sc *scope, h *handler, chosen *branch) error {
 }
 
 func (r *run) assign(sc *scope, sets []assign, unsets [][]string) error {
-	if done, err := r.assignWritten(sc, sets, unsets); done || err != nil {
-		return err
-	}
 	values := make([]any, len(sets))
 	for i, a := range sets {
 		v, err := a.value.eval(sc)
@@ -106,46 +104,18 @@ func (r *run) assign(sc *scope, sets []assign, unsets [][]string) error {
 		return r.poison("state: %v", err)
 	}
 	for i, a := range sets {
-		next, err := edda.SetPath(state, a.path, values[i])
+		next, err := jsonvalue.SetPath(state, a.path, values[i])
 		if err != nil {
 			return r.poison("%v", err)
 		}
 		state = next
 	}
 	for _, path := range unsets {
-		state = edda.UnsetPath(state, path)
+		state = jsonvalue.UnsetPath(state, path)
 	}
 	r.state, r.stateSet = documentOf(state), true
 	return nil
 }
-
-// assignWritten is assign where the state is not decoded and members of it alone are set:
-// the state is written anew, and no value is made of the rest of it.
-func (r *run) assignWritten(sc *scope, sets []assign, unsets [][]string) (done bool, err error) {
-	if len(sets) == 0 || len(unsets) > 0 || r.state.done || slices.ContainsFunc(sets, assign.within) {
-		return false, nil
-	}
-	w := r.lend()
-	defer r.giveBack(&w)
-	for _, a := range sets {
-		if err := w.add(a.value, sc); err != nil {
-			return false, err
-		}
-	}
-	var few [4]edda.Member
-	members := few[:0]
-	for i, a := range sets {
-		members = append(members, edda.Member{Name: a.path[0], Value: w.part(i)})
-	}
-	state, done := edda.WithMembers(string(r.state.raw), members)
-	if done {
-		r.state, r.stateSet = &document{decoded{raw: state}}, true
-	}
-	return done, nil
-}
-
-// within tells whether it sets what lies further in.
-func (a assign) within() bool { return len(a.path) > 1 }
 
 func (r *run) doAll(sc *scope, h *handler, chosen *branch) error {
 	if err := r.do(h.do, sc); err != nil || chosen == nil {
@@ -154,7 +124,7 @@ func (r *run) doAll(sc *scope, h *handler, chosen *branch) error {
 	return r.do(chosen.do, sc)
 }
 
-// do runs actions in document order; it stops where the saga came to an end.
+// do runs actions in document order, and stops when the saga ends.
 func (r *run) do(actions []*action, sc *scope) error {
 	status := r.in.Status
 	for _, a := range actions {
@@ -168,8 +138,8 @@ func (r *run) do(actions []*action, sc *scope) error {
 	return nil
 }
 
-// raise runs the handler of an inner trigger, if there is one that may run now,
-// and tells whether there is.
+// raise runs the handler of an inner trigger, if there is one that may run now, and reports
+// whether there is.
 func (r *run) raise(trigger string, vars map[string]any) (bool, error) {
 	if !r.handles(trigger) {
 		return false, nil
@@ -187,11 +157,11 @@ func (r *run) handles(trigger string) bool {
 	return h != nil && r.mayRun(h)
 }
 
-// mayRun tells whether a handler runs in the instance's status: after the end
-// and while undoing only late ones do.
+// mayRun reports whether a handler runs in the instance's status. After the end and while the
+// instance undoes, only handlers with late: do.
 func (r *run) mayRun(h *handler) bool { return r.running() || h.src.Late }
 
-// late says that the trigger came too late to be handled.
+// late records that the trigger came too late.
 func (r *run) late(name string) {
 	r.isLate = true
 	r.output(edda.Output{Word: "late", Name: name})

@@ -70,7 +70,7 @@ func (l *line) wake(at time.Time) []edda.Transition {
 	return out
 }
 
-// said is the outputs of transitions, one line each.
+// said formats the outputs of transitions, one on each line.
 func said(trs []edda.Transition) string {
 	var out []string
 	for _, tr := range trs {
@@ -173,7 +173,7 @@ func TestBigIntegersAreKeptToTheUndo(t *testing.T) {
 	}
 }
 
-// TestANumberBeyond64BitsIsKeptToTheUndo, in events, states and results, and as a key; what
+// TestANumberBeyond64BitsIsKeptToTheUndo in events, states, results and keys. An expression that
 // computes with it is poison that names the expression.
 func TestANumberBeyond64BitsIsKeptToTheUndo(t *testing.T) {
 	for _, big := range []string{"18446744073709551615", "-99999999999999999999", "1e999"} {

@@ -9,8 +9,8 @@ import (
 	"edda"
 )
 
-// TestWhatHoldsAKeyLeavesTheInstancesNow where it was: an event that is redriven is applied
-// as of its own time, however long it was held, and so is what waited behind it.
+// TestWhatHoldsAKeyLeavesTheInstancesNow unchanged: a redriven event is applied as of its own
+// time, however long it was held, and so are the events behind it.
 func TestWhatHoldsAKeyLeavesTheInstancesNow(t *testing.T) {
 	l := limited(t, `saga: s
 key: event.id

@@ -7,24 +7,23 @@ import (
 	"edda"
 )
 
-// passesHold tells whether an event is for the operator's hand, which a held
-// key still takes.
+// passesHold reports whether a held key takes the event: an operator's command.
 func passesHold(ev edda.Event) bool {
 	if ev.Kind != edda.KindOperator {
 		return false
 	}
-	return ev.Type == edda.VerbCancel || ev.Type == edda.VerbTerminate || frees(ev)
+	return ev.Type == edda.VerbCancel || ev.Type == edda.VerbTerminate || isRelease(ev)
 }
 
-// hold queues an event behind the poisoned one.
+// hold queues an event behind the poison event.
 func (a *application) hold(ev edda.Event) {
 	e := edda.Entry{N: nextN(a.cell.Held), Event: ev}
 	a.cell.Held = append(slices.Clone(a.cell.Held), e)
 	a.add(edda.Transition{Event: ev, Fate: edda.FateHeld, Hold: &e, Outputs: []edda.Output{{Word: "held", Name: nameOf(ev)}}})
 }
 
-// failed records an event that could not be applied: nothing of it happened,
-// and the key is held until an operator decides.
+// failed records an event that could not be applied. The event changes nothing, and the key is
+// held until an operator decides.
 func (a *application) failed(p *Program, ev edda.Event, err error) {
 	if v := (*versionError)(nil); errors.As(err, &v) {
 		a.skipped(p, ev, deadLetter(ev, a.cell.Key, edda.DeadVersion, err.Error()))
@@ -50,7 +49,7 @@ func (a *application) poison(p *Program, ev edda.Event, err error) {
 	}
 }
 
-// skipsPoison tells whether every handler of the event says on_poison: skip.
+// skipsPoison reports whether every handler of the event says on_poison: skip.
 func (a *application) skipsPoison(p *Program, ev edda.Event) bool {
 	hs := p.candidates(ev)
 	if len(hs) == 0 && a.cell.Instance != nil {
@@ -59,7 +58,7 @@ func (a *application) skipsPoison(p *Program, ev edda.Event) bool {
 	return len(hs) > 0 && !slices.ContainsFunc(hs, func(h *handler) bool { return h.src.OnPoison != "skip" })
 }
 
-// innerHandlers is the handler of a timer, or of a step's outcome.
+// innerHandlers returns the handlers of a timer, or of a step's outcome.
 func (p *Program) innerHandlers(in *edda.Instance, ev edda.Event) []*handler {
 	switch {
 	case ev.Kind == edda.KindTimer && ev.Timer == edda.TimerNamed:
@@ -80,7 +79,7 @@ func (p *Program) innerHandlers(in *edda.Instance, ev edda.Event) []*handler {
 	return nil
 }
 
-// skipped gives the event up and goes on; the instance remembers having seen it.
+// skipped gives the poison event up; the instance remembers its id.
 func (a *application) skipped(p *Program, ev edda.Event, d *edda.DeadLetter) {
 	tr := edda.Transition{Event: ev}
 	d.Unseen = a.cell.Instance == nil
@@ -97,7 +96,7 @@ func (a *application) skipped(p *Program, ev edda.Event, d *edda.DeadLetter) {
 	a.add(tr)
 }
 
-// holdPoison puts the key on hold: the poison event first in its queue.
+// holdPoison holds the key, with the poison event first in its queue.
 func (a *application) holdPoison(ev edda.Event, d *edda.DeadLetter) {
 	e := edda.Entry{N: 1, Event: ev, DeadLetter: d.ID}
 	a.cell.Held = []edda.Entry{e}
@@ -118,10 +117,10 @@ func heldInstance(in *edda.Instance, deadLetter string) *edda.Instance {
 	return out
 }
 
-// operator applies a verb. Redrive and drop are about the hold; the others are
-// for the instance.
+// operator applies an operator's verb. Redrive and drop are about the hold; the instance handles
+// the others.
 func (a *application) operator(ev edda.Event) {
-	if frees(ev) {
+	if isRelease(ev) {
 		a.release(ev)
 		return
 	}
@@ -129,7 +128,7 @@ func (a *application) operator(ev edda.Event) {
 	switch {
 	case in == nil:
 		a.noInstance(ev)
-	case in.Status.Finished() && !orphanVerb(in, ev), strangeParent(in, ev):
+	case in.Status.Finished() && !orphanVerb(in, ev), foreignParent(in, ev):
 		a.add(edda.Transition{Event: ev, Fate: edda.FateLate, Outputs: []edda.Output{{Word: "late", Name: nameOf(ev)}}})
 	case ev.Type == edda.VerbRetry && notSentOf(in, ev.Step) != "":
 		a.retryUndo(ev, notSentOf(in, ev.Step))
@@ -140,10 +139,10 @@ func (a *application) operator(ev edda.Event) {
 	}
 }
 
-// notSentOf is the command whose undo was not sent that a retry of the step is about.
+// notSentOf returns the command whose undo was never sent, if a retry of the step is about it.
 func notSentOf(in *edda.Instance, step string) string {
 	for _, u := range in.Undos {
-		if u.Step == step && u.Failed { // as failedUndo takes them
+		if u.Step == step && u.Failed { // the order in which failedUndo looks
 			if notSent(u) {
 				return u.Frame.Command
 			}
@@ -153,19 +152,19 @@ func notSentOf(in *edda.Instance, step string) string {
 	return ""
 }
 
-// orphanVerb is a retry or skip of what a late handler emitted.
+// orphanVerb reports whether the verb retries or skips what a late handler emitted.
 func orphanVerb(in *edda.Instance, ev edda.Event) bool {
 	return ev.Step != "" && slices.ContainsFunc(in.Incidents, func(i edda.Incident) bool { return i.Step == ev.Step })
 }
 
-// strangeParent tells whether a saga cancels a child that is not its own: its
-// start found the key in use, and the cancel was on its way before it heard.
-func strangeParent(in *edda.Instance, ev edda.Event) bool {
+// foreignParent reports whether a saga cancels a child that is not its own. Its start found the
+// key in use, and it sent the cancel before it knew.
+func foreignParent(in *edda.Instance, ev edda.Event) bool {
 	return ev.CommandID != "" && ev.CommandID != in.ParentCommand
 }
 
-// releaseEnded lets go of what is held behind a poison event once the instance
-// was terminated: those events are late now.
+// releaseEnded releases the events behind a poison event of a terminated instance; they are late
+// now.
 func (a *application) releaseEnded(edda.Event) {
 	if in := a.cell.Instance; len(a.cell.Held) == 0 || in == nil || !in.Status.Finished() {
 		return
@@ -181,12 +180,12 @@ func (a *application) releaseEnded(edda.Event) {
 	a.cell.Held = a.cell.Held[1:]
 }
 
-// release takes the key off hold: redrive applies the poison event again first,
-// drop and skip give it up.
+// release ends the hold of the key: redrive applies the poison event again first, drop and skip
+// give it up.
 func (a *application) release(ev edda.Event) {
 	want := redriveOf(ev)
 	if len(a.cell.Held) == 0 || want.DeadLetter != "" && want.DeadLetter != a.cell.Held[0].DeadLetter {
-		a.free(ev)
+		a.deadLetterVerb(ev)
 		return
 	}
 	first := a.cell.Held[0]
@@ -197,11 +196,11 @@ func (a *application) release(ev edda.Event) {
 	}
 	tr.Resolved = []string{first.DeadLetter}
 	for _, e := range a.cell.Parked {
-		tr.Arm = append(tr.Arm, e.Expires) // its row may have been used up while the key was held
+		tr.Arm = append(tr.Arm, e.Expires) // its due row may have been used while the key was held
 	}
 	a.queue, a.unparked = slices.Clone(a.cell.Held), false
 	if ev.Type == edda.VerbRedrive {
-		a.queue[0].Event = again(first.Event, want.Data)
+		a.queue[0].Event = redriven(first.Event, want.Data)
 	} else {
 		a.queue = a.queue[1:]
 		a.cell.Held = slices.Clone(a.cell.Held)[1:]
@@ -210,7 +209,7 @@ func (a *application) release(ev edda.Event) {
 	a.add(tr)
 }
 
-// released is the transition that takes the hold off the instance.
+// released returns the transition that ends the hold of the instance.
 func (a *application) released(ev edda.Event, first edda.Entry) (edda.Transition, error) {
 	in, p := a.cell.Instance, a.program()
 	switch {
@@ -227,9 +226,8 @@ func (a *application) released(ev edda.Event, first edda.Entry) (edda.Transition
 	})
 }
 
-// giveUp marks an event as taken that was not applied. What came due does not
-// come due again: a timer goes, a repeating one moves on, and a step's outcome
-// is unknown, without a handler being asked.
+// giveUp marks an event as handled that was not applied. Its due time does not come again: a timer
+// is removed, a repeating one moves on. A step's outcome becomes unknown, and no handler runs.
 func (r *run) giveUp(ev edda.Event) error {
 	if ev.Kind != edda.KindTimer {
 		if ev.ID != r.ev.ID {
@@ -244,7 +242,7 @@ func (r *run) giveUp(ev edda.Event) error {
 		r.in.Timers = slices.DeleteFunc(r.in.Timers, func(t edda.Timer) bool { return t.Deadline })
 		return nil
 	}
-	r.takeTimer(ev)
+	r.consumeTimer(ev)
 	return nil
 }
 
@@ -259,14 +257,14 @@ func (r *run) giveUpDue(ev edda.Event) error {
 		r.dropThreads(func(t edda.Thread) bool { return t.Waits == s.ID && t.Command == s.Command })
 		return r.afterSettled()
 	}
-	return r.result(ev.CommandID, outcome{word: "timeout"}) // an older round or an undo has no handler
+	return r.result(ev.CommandID, outcome{word: "timeout"}) // an older round and an undo have no handler
 }
 
-// takeHeld applies the first held event. It stays held, and the rest behind
-// it, when it is poison.
-func (a *application) takeHeld(e edda.Entry) bool {
+// applyHeld applies the first held event. If it is poison, it stays held with the events behind
+// it.
+func (a *application) applyHeld(e edda.Entry) bool {
 	rest := withoutEntry(a.cell.Held, e.N)
-	a.cell.Held = nil // it is its turn
+	a.cell.Held = nil // or the event would be queued behind itself
 	a.versions = a.set.allVersions(a.cell.Key.Saga)
 	n := len(a.out)
 	queue := a.queue
@@ -277,15 +275,15 @@ func (a *application) takeHeld(e edda.Entry) bool {
 		return false
 	}
 	a.out[n].Release = append(a.out[n].Release, e.N)
-	if a.unparked && !a.takeAllParked(e.N, rest) {
+	if a.unparked && !a.applyAllParked(e.N, rest) {
 		return false
 	}
 	a.cell.Held, a.queue, a.unparked = rest, queue, false
 	return true
 }
 
-// holdAgain puts the poison event that the transitions from n on hold back at
-// its place, before the rest.
+// holdAgain puts the poison event that the transitions from n on hold back in its place, before
+// rest.
 func (a *application) holdAgain(n int, place uint64, rest []edda.Entry) {
 	a.cell.Held[0].N = place
 	for i := n; i < len(a.out); i++ {
@@ -296,14 +294,14 @@ func (a *application) holdAgain(n int, place uint64, rest []edda.Entry) {
 	a.cell.Held = append(a.cell.Held, rest...)
 }
 
-// takeAllParked runs what was parked when a redriven event starts the instance,
-// before the rest of what is held. One that is poison takes the place of the
-// event that started it; those parked after it queue behind the rest.
-func (a *application) takeAllParked(place uint64, rest []edda.Entry) bool {
+// applyAllParked applies the parked events when a redriven event starts the instance, before the
+// held ones in rest. A poison one takes the place of the event that started the instance. The
+// parked events after it queue behind rest.
+func (a *application) applyAllParked(place uint64, rest []edda.Entry) bool {
 	for len(a.queue) > 0 {
 		e, n := a.queue[0], len(a.out)
 		a.queue = a.queue[1:]
-		a.takeParked(e)
+		a.applyParked(e)
 		if len(a.cell.Held) == 0 {
 			continue
 		}

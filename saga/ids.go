@@ -11,11 +11,10 @@ import (
 	"edda"
 )
 
-// deriveID makes a UUIDv7-shaped id: 48 bits of the trigger's time in
-// milliseconds, then bits of SHA-256 over everything that names the act. The
-// same inputs give the same id on every machine and in every replay.
+// deriveID derives a UUIDv7-shaped id: 48 bits of the trigger's time in milliseconds, then bits of
+// a SHA-256 of the parts. The same inputs give the same id on every machine and in every replay.
 func deriveID(at time.Time, parts ...string) string {
-	var most [512]byte // the parts of most ids are shorter: no allocation
+	var most [512]byte // most ids have shorter parts: no allocation
 	named := most[:0]
 	for _, p := range parts {
 		named = append(binary.BigEndian.AppendUint64(named, uint64(len(p))), p...)
@@ -40,8 +39,8 @@ func formatUUID(id [16]byte) string {
 	return string(b[:])
 }
 
-// CommandID derives the id of what an instance emits in one transition, for those
-// who decide without a manifest. The same arguments give the same id.
+// CommandID derives the id of what an instance emits in one transition, for callers without a
+// manifest. The same arguments give the same id.
 func CommandID(k edda.Key, generation int, trigger string, at time.Time, path string) string {
 	return commandID(k, generation, trigger, clockMillis(at), path)
 }
@@ -51,8 +50,7 @@ func commandID(k edda.Key, generation int, trigger string, at time.Time, path st
 	return deriveID(at, k.Tenant, k.Saga, k.Correlation, strconv.Itoa(generation), trigger, path)
 }
 
-// CommandTime is the time of the trigger that sent a command; zero where the id is
-// none of ours.
+// CommandTime is the time of the trigger that sent a command; zero if the id is not a derived one.
 func CommandTime(id string) time.Time {
 	if len(id) != 36 || id[14] != '7' {
 		return time.Time{}
@@ -60,8 +58,7 @@ func CommandTime(id string) time.Time {
 	return timeOf(id)
 }
 
-// timeOf is the time that an id of ours was made with; of any other, the beginning
-// of time.
+// timeOf is the time in a derived id; the Unix epoch for other ids.
 func timeOf(id string) time.Time {
 	digits, _ := hex.DecodeString(strings.ReplaceAll(id[:min(len(id), 13)], "-", ""))
 	var ms [8]byte
@@ -71,7 +68,7 @@ func timeOf(id string) time.Time {
 	return time.UnixMilli(int64(binary.BigEndian.Uint64(ms[:])))
 }
 
-// timerID is the trigger id of a timer that came due.
+// timerID is the event id of a timer that came due.
 func timerID(kind edda.TimerKind, name string, due time.Time, order int) string {
 	return "timer/" + string(kind) + "/" + name + "/" + strconv.FormatInt(due.UnixMilli(), 10) + "/" + strconv.Itoa(order)
 }

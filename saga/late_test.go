@@ -8,8 +8,8 @@ import (
 	"edda"
 )
 
-// A timer that is late sends the command whose result was there before it: that
-// result is wanted when it comes again.
+// A late timer sends a command whose result came before it. The result is needed when it comes
+// again.
 func TestAResultThatNothingWaitedForIsWantedOnceItsCommandIsSent(t *testing.T) {
 	set := setOf(t, "saga: s\nversion: 1\nkey: event.id\non:\n  Go: {start: true, do: [{timer: t, after: 1h}]}\n  timer.t: {do: [{effect: charge}]}\n  charge.ok: {do: [{done: }]}\n")
 	start := edda.Event{Kind: edda.KindEvent, ID: "e1", Tenant: "t", Type: "Go", Time: testStart, Payload: json.RawMessage(`{"id":"K"}`)}

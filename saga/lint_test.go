@@ -12,7 +12,7 @@ import (
 	"edda/manifests"
 )
 
-// lint is everything said about one file, as edda lint prints it.
+// lint is the report on one file, as edda lint prints it.
 func lint(name string, source []byte) (manifests.Problems, string) {
 	f, ps := manifests.Parse(name, source)
 	for _, m := range f.Sagas {
@@ -25,8 +25,8 @@ func lint(name string, source []byte) (manifests.Problems, string) {
 	return ps, out.String()
 }
 
-// TestLintSaysWhatIsWrong compares what lint says of manifests full of mistakes,
-// place and caret included; -update writes it again.
+// TestLintSaysWhatIsWrong compares the report on manifests full of mistakes with the recorded one,
+// with position and caret; -update records it again.
 func TestLintSaysWhatIsWrong(t *testing.T) {
 	names, err := filepath.Glob("testdata/lint/*.yaml")
 	if err != nil || len(names) == 0 {
@@ -52,7 +52,7 @@ func TestLintSaysWhatIsWrong(t *testing.T) {
 	}
 }
 
-// TestEveryComplaintIsTested wants each message of the compiler in the corpus.
+// TestEveryComplaintIsTested requires each message of the compiler in the corpus.
 func TestEveryComplaintIsTested(t *testing.T) {
 	var said strings.Builder
 	names, _ := filepath.Glob("testdata/lint/*.txt")
@@ -76,7 +76,7 @@ func TestEveryComplaintIsTested(t *testing.T) {
 	}
 }
 
-// complaints finds the messages of a source file, with .* for what is filled in.
+// complaints finds the messages of a source file, with .* for the arguments.
 func complaints(source string) []*regexp.Regexp {
 	call := regexp.MustCompile(`(?:errorf|warnf)\([^"]*?, "((?:[^"\\]|\\.)*)"`)
 	verb := regexp.MustCompile(`%[a-z]`)
@@ -113,7 +113,7 @@ func TestLintIsContentWithGoodSagas(t *testing.T) {
 			ps = append(ps, found...)
 		}
 		for _, p := range ps {
-			if !strings.Contains(p.Message, "this undo reads result") { // said of good sagas, too
+			if !strings.Contains(p.Message, "this undo reads result") { // good sagas get this warning, too
 				t.Errorf("%v", p.Error())
 			}
 		}

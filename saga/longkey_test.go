@@ -8,8 +8,8 @@ import (
 	"edda"
 )
 
-// TestAKeyThatNobodyCouldAddressBeginsNothing: neither an instance, nor what is parked for
-// one. What began before goes on.
+// TestAKeyThatNobodyCouldAddressBeginsNothing: such a key starts no instance and parks no event.
+// An instance that exists continues.
 func TestAKeyThatNobodyCouldAddressBeginsNothing(t *testing.T) {
 	const text = "saga: s\nkey: event.id\non:\n  Go: {start: true}\n  More: {set: {n: 1}}\n  signal.go: {start: true}\n"
 	longest, long := strings.Repeat("é", edda.MaxKey/2), strings.Repeat("é", edda.MaxKey/2)+"x"

@@ -8,8 +8,7 @@ import (
 	"edda"
 )
 
-// members asks for more members of one event than are looked for in its text, and for
-// some that are not there.
+// members reads members of one event, and some that do not exist.
 const members = `
 saga: one
 version: 1
@@ -24,7 +23,7 @@ on:
           - {effect: charge, with: {a: =event.a, deep: =event.b.c, state: =state.deep, list: "=event.list[1]"}, undo: {effect: refund, with: {a: =event.a, deep: =event.b.c}}}
 `
 
-// What an expression sees of an event does not depend on how much of it is decoded.
+// The values that an expression sees do not depend on how much of the event is decoded.
 func TestMembersAreThoseOfTheWhole(t *testing.T) {
 	const data = `{"id":"O1","a":1,"b":{"c":"x"},"list":[1,{"z":2}],"a":7}`
 	set := setOf(t, members)
@@ -44,7 +43,7 @@ func TestMembersAreThoseOfTheWhole(t *testing.T) {
 	}
 }
 
-// An event that cannot be read is poison, also where the member that is asked for could be.
+// An event that cannot be decoded is poison, also if the requested member could be found.
 func TestAMemberBesideWhatCannotBeReadIsPoison(t *testing.T) {
 	set := setOf(t, "saga: one\nversion: 1\nkey: meta.correlation_id\non: {Placed: {start: true, set: {a: =event.a}}}")
 	ev := placedWith(`{"a":1,"n":` + strings.Repeat("[", 200) + strings.Repeat("]", 200) + `}`)
@@ -55,24 +54,7 @@ func TestAMemberBesideWhatCannotBeReadIsPoison(t *testing.T) {
 	}
 }
 
-// Looking for members in a text is bounded: a large event is decoded once.
-func TestManyMembersAreNotLookedForOneByOne(t *testing.T) {
-	d := &decoded{raw: []byte(`{"a":1}`)}
-	found := 0
-	for i := range 2 * maxFinds {
-		if v, ok := d.member([]string{"a"}); ok {
-			found++
-			if v != 1 {
-				t.Errorf("%d: %v", i, v)
-			}
-		}
-	}
-	if found != maxFinds {
-		t.Errorf("looked %d times", found)
-	}
-}
-
-// What is written without a map in between is what the map would be.
+// An object that is written directly equals the encoded map.
 func TestAnObjectIsWrittenAsItsMapWouldBe(t *testing.T) {
 	set := setOf(t, `
 saga: one
@@ -97,7 +79,7 @@ on:
 	}
 }
 
-// A run is used again for the next transition: nothing of the one before may show.
+// A recycled run shows nothing of the transition before.
 func TestTransitionsShareNothing(t *testing.T) {
 	set := setOf(t, members)
 	give := func(id string) []edda.Transition {

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// mutant is one way of breaking the core, and the test that must notice.
+// mutant is one way to break the core, and the test that must notice.
 type mutant struct {
 	name, file, old, new, test string
 }
@@ -68,13 +68,13 @@ func mutants() []mutant {
 		},
 		{
 			name: "an event of the rest is applied before those parked", file: "hold.go", test: any + "plain",
-			old: "	if a.unparked && !a.takeAllParked(e.N, rest) {\n		return false\n	}\n", new: "",
+			old: "	if a.unparked && !a.applyAllParked(e.N, rest) {\n		return false\n	}\n", new: "",
 		},
 	}
 }
 
-// TestMutantsAreNoticed breaks the core on purpose, one way at a time and never
-// in the files themselves, and wants the tests to fail.
+// TestMutantsAreNoticed breaks the core, one way at a time and in copies of the files, and expects
+// the tests to fail.
 func TestMutantsAreNoticed(t *testing.T) {
 	if os.Getenv("EDDA_MUTANT") != "" {
 		t.Fatal("a mutant runs the mutants")
@@ -93,13 +93,13 @@ func TestMutantsAreNoticed(t *testing.T) {
 	}
 }
 
-// run tests the package with one file replaced. Seeds are fixed, so that it goes
-// the same way each time, and nothing is shrunk: that it fails is enough.
+// run tests the package with one file replaced. Seeds are fixed, so that each run is the same. It
+// shrinks nothing, because a failure is enough.
 func (m mutant) run(t *testing.T) (string, error) {
 	t.Helper()
 	cmd := exec.Command("go", "test", "-overlay", m.overlay(t), "-run", "^"+strings.ReplaceAll(m.test, "/", "$/^")+"$", "-count=1", "-vet=off",
 		".", "-rapid.seed=1", "-rapid.checks=1000", "-rapid.shrinktime=1ns", "-rapid.nofailfile")
-	cmd.Env = append(os.Environ(), "EDDA_MUTANT="+m.name, "CGO_ENABLED=0", "GOGC=400") // as the rest is built, and quicker
+	cmd.Env = append(os.Environ(), "EDDA_MUTANT="+m.name, "CGO_ENABLED=0", "GOGC=400") // the flags of the normal build, and quicker
 	out, err := cmd.CombinedOutput()
 	return string(out), err
 }

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"edda"
+	"edda/internal/jsonvalue"
 )
 
 // operator applies an operator's verb to a live instance.
@@ -34,7 +35,7 @@ func (r *run) refuse(why string) {
 	r.output(edda.Output{Word: "refused", Name: name, Reason: why})
 }
 
-// operatorCancel is fail(cancelled); past a must step it is refused outright.
+// operatorCancel fails the saga with reason cancelled. Past a must step it is refused.
 func (r *run) operatorCancel() error {
 	switch {
 	case r.in.Past:
@@ -47,7 +48,7 @@ func (r *run) operatorCancel() error {
 	return r.fail("cancelled")
 }
 
-// retry calls a failed undo or must step again.
+// retry calls a failed undo or a failed must step again.
 func (r *run) retry(step string) error {
 	if i := r.failedUndo(step); i >= 0 {
 		return r.retryUndo(i)
@@ -69,7 +70,7 @@ func (r *run) failedUndo(step string) int {
 	return -1
 }
 
-// stalled finds a step with an open incident: a failed must step, or an orphan.
+// stalled returns a step with an open incident, a failed must step or an orphan; or nil.
 func (r *run) stalled(step string) *edda.Step {
 	for _, i := range r.in.Incidents {
 		if i.Step == step {
@@ -79,8 +80,8 @@ func (r *run) stalled(step string) *edda.Step {
 	return nil
 }
 
-// retryUndo emits the undo again; a payload replaces its input. What was never sent is
-// evaluated anew.
+// retryUndo emits the undo again; a payload replaces its input. An undo that was never sent is
+// evaluated again.
 func (r *run) retryUndo(i int) error {
 	u := r.in.Undos[i]
 	r.in.Undos = append(r.in.Undos[:i:i], r.in.Undos[i+1:]...)
@@ -105,7 +106,7 @@ func (r *run) retryUndo(i int) error {
 	return nil
 }
 
-// unstick goes back to undoing when no undo waits for an operator any more.
+// unstick continues undoing when no undo waits for an operator any more.
 func (r *run) unstick() {
 	if r.in.Status != edda.StatusStuck {
 		return
@@ -118,8 +119,8 @@ func (r *run) unstick() {
 	r.in.Status = edda.StatusUndoing
 }
 
-// retryStep emits a must step again under a new command id. The provider is
-// shown the old key when the last outcome was unknown.
+// retryStep emits a must step again under a new command id. It keeps the idempotency key when the
+// last outcome was unknown.
 func (r *run) retryStep(s *edda.Step) error {
 	unknown := r.lastUnknown(s.ID)
 	key := s.Command
@@ -144,7 +145,7 @@ func (r *run) retryStep(s *edda.Step) error {
 	case edda.StepStart:
 		r.sendStart(a, s)
 	case edda.StepCommand:
-		s.Status = edda.StepOK // it waits for nothing
+		s.Status = edda.StepOK // no outcome is pending
 		r.sendCommand(*s, a.src.High, "")
 	default:
 		r.sendEffect(a, s, key)
@@ -170,8 +171,8 @@ func (r *run) lastUnknown(step string) bool {
 	return false
 }
 
-// skip goes on without a failed undo or must step. A skipped undo leaves the
-// saga incomplete; resolve says that a person has done it.
+// skip continues without a failed undo or must step. A skipped undo leaves the saga incomplete;
+// resolve says that a person has done it.
 func (r *run) skip(step string) error {
 	if i := r.failedUndo(step); i >= 0 {
 		return r.skipUndo(i)
@@ -205,7 +206,7 @@ func (r *run) skipUndo(i int) error {
 	return r.afterSettled()
 }
 
-// skippedUndo lets an explicit undo go on without the frame.
+// skippedUndo lets an explicit undo continue without the frame.
 func (r *run) skippedUndo(u edda.Undo) error {
 	if u.Raise == "" {
 		return nil
@@ -216,7 +217,7 @@ func (r *run) skippedUndo(u edda.Undo) error {
 
 // skipStep settles a must step as ok.
 func (r *run) skipStep(s *edda.Step) error {
-	data, err := edda.Encode(map[string]any{"skipped": true})
+	data, err := jsonvalue.Encode(map[string]any{"skipped": true})
 	if err != nil {
 		return err
 	}

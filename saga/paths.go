@@ -17,7 +17,7 @@ func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K {
 
 func splitPath(path string) []string { return strings.Split(path, ".") }
 
-// deepCopy copies maps and lists, so that nothing is shared with a program's constants.
+// deepCopy copies maps and lists, so that the result shares nothing with a program's constants.
 func deepCopy(v any) any {
 	switch v := v.(type) {
 	case map[string]any:

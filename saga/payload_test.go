@@ -8,9 +8,10 @@ import (
 	"testing"
 
 	"edda"
+	"edda/internal/jsonvalue"
 )
 
-// rewriting keeps the event and changes what it keeps, at the top and further in.
+// rewriting stores the event and changes the stored copy, at the top and deeper.
 const rewriting = `
 key: event.id
 on:
@@ -29,8 +30,8 @@ func placedWith(data string) edda.Event {
 	return edda.Event{Kind: edda.KindEvent, ID: "e1", Tenant: "t", Type: "Placed", Time: testStart, Payload: json.RawMessage(data)}
 }
 
-// What was decoded to find the key serves the first target alone: the others may
-// be applied at the same time, and the race detector would tell.
+// Only the first target gets the payload that was decoded to find the key, because targets may be
+// applied concurrently. The race detector would notice.
 func TestAnEventForTwoSagasIsAppliedToBothAtOnce(t *testing.T) {
 	set := setOf(t, "saga: one\nversion: 1"+rewriting, "saga: two\nversion: 1"+rewriting)
 	ev := placedWith(rewritten)
@@ -52,7 +53,7 @@ func TestAnEventForTwoSagasIsAppliedToBothAtOnce(t *testing.T) {
 	}
 }
 
-// A payload that is decoded once is as it was after it was applied.
+// Applying does not change a payload that was decoded before.
 func TestApplyingLeavesTheTargetsPayloadAsItWas(t *testing.T) {
 	set, ev := setOf(t, "saga: one\nversion: 1"+rewriting), placedWith(rewritten)
 	target := set.Route(ev)[0]
@@ -64,16 +65,16 @@ func TestApplyingLeavesTheTargetsPayloadAsItWas(t *testing.T) {
 	if !reflect.DeepEqual(first, again) || !reflect.DeepEqual(first, alone) {
 		t.Errorf("\n%+v, then\n%+v, and alone\n%+v", first, again, alone)
 	}
-	was, err := edda.Decode(ev.Payload)
+	was, err := jsonvalue.Decode(ev.Payload)
 	if err != nil || !payload.done || !reflect.DeepEqual(payload.v, was) {
 		t.Errorf("%+v, %v", payload, err)
 	}
 }
 
-// upcasting reads its events as a later version.
+// upcasting upcasts its events.
 const upcasting = "\nevents: {Placed: {upcast: {1: {set: {note.new: true, lines: =event.lines}, unset: [none]}}}}"
 
-// A payload that is brought up to date is not that of the event, and applying leaves both.
+// An upcast payload is separate from the event's, and applying changes neither.
 func TestAnOlderPayloadIsBroughtUpToDateBesideWhatCame(t *testing.T) {
 	set, ev := setOf(t, "saga: one\nversion: 1"+upcasting+rewriting), placedWith(rewritten)
 	target := set.Route(ev)[0]
@@ -82,13 +83,13 @@ func TestAnOlderPayloadIsBroughtUpToDateBesideWhatCame(t *testing.T) {
 	if !reflect.DeepEqual(first, again) || !strings.Contains(string(cell.Instance.State), `"new":true`) {
 		t.Errorf("\n%+v, then\n%+v", first, again)
 	}
-	was, err := edda.Decode(ev.Payload)
+	was, err := jsonvalue.Decode(ev.Payload)
 	if err != nil || !target.payload.done || !reflect.DeepEqual(target.payload.v, was) {
 		t.Errorf("%+v, %v", target.payload, err)
 	}
 }
 
-// A target's payload is that of the event it was made for, whatever is applied.
+// A target's payload is used only for the event that it was made for.
 func TestAnotherEventsPayloadIsItsOwn(t *testing.T) {
 	for text, want := range map[string]string{
 		"":        `{"by":{},"order":{"id":"O1","lines":[],"note":{"by":"code"}}}`,
@@ -102,8 +103,8 @@ func TestAnotherEventsPayloadIsItsOwn(t *testing.T) {
 	}
 }
 
-// The caller's room is for what changed and nothing else: the same comes of an event with
-// room, without any, and with more to say than there is room for.
+// Only transitions go into the caller's room. The result is the same with room, without room and
+// with too little.
 func TestWhatChangedIsPutIntoTheCallersRoom(t *testing.T) {
 	set, ev := setOf(t, "saga: one\nversion: 1"+rewriting), placedWith(rewritten)
 	target := set.Route(ev)[0]
@@ -126,8 +127,8 @@ func TestWhatChangedIsPutIntoTheCallersRoom(t *testing.T) {
 	}
 }
 
-// What an event changes is the same to the byte whether its payload was decoded before, as
-// by what asks for all of it, or is copied from where it lies.
+// The changes of an event are the same to the byte, whether its payload was decoded before or is
+// copied as JSON.
 func TestWhatIsCopiedIsWhatWouldBeMade(t *testing.T) {
 	const rest = `
 key: event.id

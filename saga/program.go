@@ -11,37 +11,37 @@ import (
 	"edda/manifests"
 )
 
-// Defaults of Options, and of what a manifest leaves unsaid.
+// Defaults of Options, and of settings that a manifest omits.
 const (
 	defaultMaxState   = 256 << 10
 	defaultMaxActions = 1000
-	// What an event may cost the others that wait behind it: a fifth of a second, or 64 MiB
-	// of payloads. It is as much as four expressions may do that go to their own bound.
+	// defaultMaxEvaluation bounds how long an event delays the others: a fifth of a second, or 64
+	// MiB of payloads. Four expressions at their own bound use it up.
 	defaultMaxEvaluation = 4 * expression.MaxSteps
-	// A transition writes its instance whole: a larger one makes each of its
-	// steps as dear as thousands of others.
+	// defaultMaxInstance is a bound because every transition writes the whole instance: each step
+	// of a larger one costs as much as thousands of others.
 	defaultMaxInstance = 4 << 20
-	// What waits for a key is read with every event of the key.
+	// The queues of a key are bounded because every event of the key reads them.
 	defaultMaxQueue      = 1000
 	defaultMaxQueueBytes = 8 << 20
-	defaultDue           = 24 * time.Hour // of an effect
+	defaultDue           = 24 * time.Hour // of an effect without due:
 	defaultPark          = time.Hour
-	recentIDs            = 64 // event ids an instance remembers at least
+	recentIDs            = 64 // event ids that an instance remembers at least
 )
 
 // Options bound what a saga may do. The zero value means the defaults.
 type Options struct {
 	MaxState   int // bytes of state as JSON, 256 KiB
 	MaxActions int // actions in one transition, 1,000
-	// MaxEvaluation is how many steps the expressions of one transition may do together,
-	// with what it costs to read and write their values, 4,000,000. Steps are counted, so
-	// that a replay ends at the same place; an event that passes it is poison.
+	// MaxEvaluation bounds the steps of all expressions of one transition, 4,000,000. Reading and
+	// writing their values counts. Steps are counted and not time, so that a replay stops at the
+	// same place. An event beyond it is poison.
 	MaxEvaluation int
-	// MaxInstance is about how many bytes an instance that runs may have as JSON
-	// with its steps, frames and timers, 4 MiB.
+	// MaxInstance bounds a running instance as JSON with its steps, frames and timers, roughly, 4
+	// MiB.
 	MaxInstance int
-	// MaxQueue is how many events may wait for one key, parked or behind a poison
-	// one, 1,000; MaxQueueBytes how large their payloads may be together, 8 MiB.
+	// MaxQueue bounds the events that wait for one key, parked or behind a poison event, 1,000.
+	// MaxQueueBytes bounds their payloads together, 8 MiB.
 	MaxQueue      int
 	MaxQueueBytes int
 }
@@ -84,7 +84,7 @@ type Program struct {
 	events   map[string]*eventDecl
 	actions  map[string]*action // by path
 	seqs     map[string][]*action
-	groups   map[string]bool // step ids that an each makes
+	groups   map[string]bool // ids of the steps that an each makes
 }
 
 // handler is one entry of on:, compiled.
@@ -115,9 +115,9 @@ type assign struct {
 	value *value
 }
 
-// action is one action, compiled. Its path names it within the program and in
-// derived ids: the handler, then its id, else its kind and name, #n for the nth
-// alike in that handler.
+// action is one compiled action. Its path names it within the program and in derived ids: the
+// handler, then its id, or else its kind and name, with #n for the nth of the same name in that
+// handler.
 type action struct {
 	src   *manifests.Action
 	path  string
@@ -135,9 +135,9 @@ type action struct {
 	after *value
 	at    *value
 	every *value
-	due   *value // where it is an expression
+	due   *value // if it is an expression
 	value *value // done, fail, message
-	// needs are the names that the undo, or what follows in a seq, may refer to.
+	// needs has the names that the undo, or a later action of a seq, may refer to.
 	needs []string // sorted
 }
 
@@ -152,7 +152,7 @@ func (a *action) stepID() string {
 	return a.src.Name.Text
 }
 
-// member is the one action of an each that makes a step; nil when there is none.
+// member returns the one action of an each that makes a step, or nil.
 func (a *action) member() *action {
 	for _, m := range a.do {
 		if m.makesStep() {
@@ -172,7 +172,7 @@ func (a *action) makesStep() bool {
 
 type eventDecl struct {
 	src    manifests.EventDecl
-	known  int // the newest version known; 0: versions are not named
+	known  int // the newest version known; 0: the manifest names no versions
 	schema *jsonschema.Schema
 	upcast map[int]upcast
 }
@@ -210,10 +210,10 @@ func (p *Program) Version() int { return p.m.Version }
 // Hash of the manifest's text.
 func (p *Program) Hash() string { return p.m.Hash }
 
-// Manifest is what the program was compiled from.
+// Manifest is the compiled manifest.
 func (p *Program) Manifest() *manifests.Saga { return p.m }
 
-// Effects lists the names of the effects the program may run, sorted.
+// Effects lists the effects that the program may run, sorted.
 func (p *Program) Effects() []string {
 	names := map[string]bool{}
 	for _, a := range p.actions {

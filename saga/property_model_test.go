@@ -9,8 +9,8 @@ import (
 	"edda"
 )
 
-// model follows one instance from outside: it sees the inputs, the fates and
-// the outputs, never how the core keeps its books.
+// model follows one instance from outside: it sees inputs, fates and outputs, and none of the
+// core's records.
 type model struct {
 	v        variant
 	gen      int
@@ -42,7 +42,7 @@ const (
 type modelFrame struct {
 	step, of string // the step and its command id
 	state    frameState
-	undo     string // command id of the undo under way or failed
+	undo     string // command id of the pending or failed undo
 	sequence int
 	explicit bool
 	skipped  bool
@@ -75,7 +75,7 @@ func (m *model) see(tr edda.Transition) {
 		m.status = in.Status
 	}
 	if before == edda.StatusRunning && m.status != edda.StatusRunning {
-		for _, f := range m.frames { // what had failed in passing is tried again
+		for _, f := range m.frames { // undos that failed while the saga ran are retried
 			if f.state == frameFailed {
 				f.state = frameWaits
 			}
@@ -84,14 +84,14 @@ func (m *model) see(tr edda.Transition) {
 	m.outputs(tr, before)
 }
 
-// silent is an event that was not applied: it changes nothing.
+// silent checks that an event that was not applied changed nothing.
 func (m *model) silent(tr edda.Transition) {
 	if len(tr.Work) > 0 {
 		m.wrong("%s %s sends work", tr.Fate, tr.Event.ID)
 	}
 }
 
-// input settles what the event speaks of.
+// input settles the step or undo that the event is about.
 func (m *model) input(tr edda.Transition) {
 	ev := tr.Event
 	switch {
@@ -151,7 +151,7 @@ func (m *model) settle(tr edda.Transition, command string, o edda.Outcome) {
 	}
 }
 
-// skip takes the failed undo of the name that went out first.
+// skip removes the failed undo of that name that was sent first.
 func (m *model) skip(ev edda.Event) {
 	var first *modelFrame
 	for _, f := range m.frames {
@@ -202,12 +202,12 @@ func (m *model) allowedAfterEnd(o edda.Output) bool {
 
 func (m *model) emitted(tr edda.Transition, o edda.Output, before edda.Status) {
 	if o.Name == "z" {
-		return // a late handler's: not waited for
+		return // of a late handler: the saga does not wait for it
 	}
 	if before != edda.StatusRunning && m.gen == tr.Instance.Generation && before != "" {
 		m.wrong("%s is emitted while %s", o.Step, before)
 	}
-	if o.Attempt > 1 { // a retry takes the place of the round before
+	if o.Attempt > 1 { // a retry replaces the round before
 		for id, s := range m.steps {
 			if s.id == o.Step && !s.settled {
 				delete(m.steps, id)
@@ -218,7 +218,7 @@ func (m *model) emitted(tr edda.Transition, o edda.Output, before edda.Status) {
 	m.steps[o.ID] = &modelStep{id: o.Step, undoable: o.Name != "m"}
 }
 
-// undo checks one undo that goes out against the rules.
+// undo checks one emitted undo against the rules.
 func (m *model) undo(tr edda.Transition, o edda.Output) {
 	f := m.frame(o)
 	if f == nil {
@@ -262,8 +262,8 @@ func (m *model) frame(o edda.Output) *modelFrame {
 	return nil
 }
 
-// checkTurn is an undo of a saga that failed: everything is settled, nothing
-// else is being undone, and nothing newer waits.
+// checkTurn checks an undo of a failed saga: everything is settled, no other undo is pending, and
+// no newer frame waits.
 func (m *model) checkTurn(f *modelFrame) {
 	m.undone++
 	for _, s := range m.steps {

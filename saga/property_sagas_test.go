@@ -7,8 +7,8 @@ import (
 	"edda/manifests"
 )
 
-// propertySaga has one of everything whose undo is promised. Each undo says by
-// id which step it undoes, so that the model need not look inside.
+// propertySaga has one of each construct whose undo is promised. Each undo names the step that it
+// undoes in its id, so that the model need not know the core.
 const propertySaga = `saga: shop
 version: 1
 key: event.id
@@ -48,8 +48,8 @@ on:
   saga.failed: {do: [{event: Failed}]}
 `
 
-// The variants: who takes responsibility for failures, the order of undoing, and
-// a step past the point of no return.
+// The variants: which handlers take care of failures, the order of undoing, and a step past the
+// point of no return.
 const (
 	variantHandled  = "  a.failed: {}\n  l.failed: {}\n  l.timeout: {}\n  b.timeout: {}\n  g.failed: {}\n  kid.failed: {}\n  hold.failed: {}\n"
 	variantParallel = "undo_order: parallel\n"
@@ -71,7 +71,7 @@ func variants() []variant {
 	}
 }
 
-// compiled gives the one program of a text; warnings are welcome.
+// compiled returns the one program of a text; warnings are allowed.
 func compiled(t testing.TB, text string, o Options) *Program {
 	t.Helper()
 	f, ps := manifests.Parse("test.yaml", []byte(text))

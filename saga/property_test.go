@@ -11,11 +11,11 @@ import (
 	"pgregory.net/rapid"
 
 	"edda"
+	"edda/internal/jsonvalue"
 )
 
-// TestAnyInterleavingKeepsThePromises drives sagas with random events, results,
-// answers, verbs and clocks, and holds every transition against the model and
-// against itself.
+// TestAnyInterleavingKeepsThePromises runs sagas with random events, results, answers, verbs and
+// clocks. It checks every transition against the model and against a second evaluation.
 func TestAnyInterleavingKeepsThePromises(t *testing.T) {
 	for _, v := range variants() {
 		set := setOf(t, v.text)
@@ -43,7 +43,7 @@ func interleave(t *rapid.T, set *Set, v variant) {
 	w.rebuild()
 }
 
-// world keeps what the store, the scheduler and the effect workers would.
+// world keeps the state that the store, the scheduler and the effect workers would.
 type world struct {
 	t       *rapid.T
 	set     *Set
@@ -54,7 +54,7 @@ type world struct {
 	model   *model
 	n       int
 	inputs  []input
-	results [][]byte // what each input gave
+	results [][]byte // the transitions of each input
 	shown   []shown
 	given   []edda.Event    // applied so far, to be given again
 	seen    map[string]bool // events that an instance has taken
@@ -69,7 +69,7 @@ type input struct {
 	row, horizon time.Time
 }
 
-// shown is a transition and how it looked when it was returned.
+// shown is a transition, and its encoding when it was returned.
 type shown struct {
 	tr  edda.Transition
 	raw []byte
@@ -105,8 +105,8 @@ func (w *world) run(cell edda.Cell, in input) (edda.Cell, []edda.Transition) {
 	return w.set.Apply(cell, targets[0], in.ev)
 }
 
-// take applies one input, three times over: again, and from the stored form of
-// the cell. All must agree to the byte.
+// take applies one input three times, once from the stored form of the cell. All results must
+// agree to the byte.
 func (w *world) take(in input) []edda.Transition {
 	before := encoded(w.t, w.cell)
 	next, trs := w.run(w.cell, in)
@@ -133,9 +133,9 @@ func (w *world) take(in input) []edda.Transition {
 	return trs
 }
 
-// note keeps the books of the world from one transition.
+// note records the effects of one transition on the world.
 func (w *world) note(tr edda.Transition) {
-	wanted := tr.Event.Kind == edda.KindResult && tr.Fate == edda.FateLate // perhaps, when it comes again
+	wanted := tr.Event.Kind == edda.KindResult && tr.Fate == edda.FateLate // the result may be needed when it comes again
 	if tr.Instance != nil && tr.Hold == nil && !wanted {
 		w.marks = append(w.marks, tr.Event.ID)
 	}
@@ -190,13 +190,13 @@ func (w *world) checkFate(ev edda.Event, got edda.Fate, before edda.Cell) {
 	}
 }
 
-// queued tells whether an event waits in a cell.
+// queued reports whether an event waits in a cell.
 func queued(c edda.Cell, id string) bool {
 	same := func(e edda.Entry) bool { return e.Event.ID == id }
 	return slices.ContainsFunc(c.Parked, same) || slices.ContainsFunc(c.Held, same)
 }
 
-// check holds the cell against what must always be true.
+// check checks the invariants of the cell.
 func (w *world) check() {
 	w.checkShown(w.shown[max(0, len(w.shown)-3):])
 	if len(w.cell.Held) > 0 {
@@ -260,8 +260,7 @@ func firstDue(c edda.Cell) (first time.Time, what string) {
 	return first, what
 }
 
-// advance moves the clock and fires rows as the scheduler would, now and then a
-// stale one.
+// advance moves the clock and fires rows as the scheduler would, sometimes a stale one.
 func (w *world) advance(d time.Duration) {
 	w.now = w.now.Add(d)
 	if rapid.IntRange(0, 9).Draw(w.t, "stale row") == 0 {
@@ -279,7 +278,7 @@ func (w *world) advance(d time.Duration) {
 	}
 }
 
-// replay applies all inputs to an empty cell: the same must come out.
+// replay applies all inputs to an empty cell, with the same result.
 func (w *world) replay() {
 	cell := edda.Cell{Key: w.cell.Key}
 	for i, in := range w.inputs {
@@ -333,7 +332,7 @@ func (w *world) event(name string) edda.Event {
 	case "Bad":
 		payload["by"] = rapid.SampledFrom([]any{nil, 1}).Draw(w.t, "by")
 	}
-	ev.Payload, _ = edda.Encode(payload)
+	ev.Payload, _ = jsonvalue.Encode(payload)
 	return ev
 }
 
@@ -341,7 +340,7 @@ func (w *world) to(kind edda.Kind) edda.Event {
 	return edda.Event{Kind: kind, ID: w.id(), Tenant: "t", Key: w.cell.Key, Time: w.now}
 }
 
-// result answers some command that was sent, mostly one that still waits.
+// result answers a command that was sent, mostly a pending one.
 func (w *world) result() {
 	var waiting, all []edda.Work
 	for _, work := range w.sent {

@@ -8,18 +8,19 @@ import (
 	"time"
 
 	"edda"
+	"edda/internal/jsonvalue"
 )
 
-// Past is one row of a key's history, as far as building the key again needs it.
+// Past is one row of a key's history, with the fields that rebuilding needs.
 type Past struct {
 	Event   edda.Event
 	Fate    edda.Fate
 	Outputs []edda.Output
-	Version int // of the instance afterwards; 0 where it did not change
+	Version int // of the instance after the row; 0 if it did not change
 }
 
-// Pin names one text of one version of a saga. Without a hash it is any text of
-// the version.
+// Pin identifies one text of one version of a saga. Without a hash it means any text of the
+// version.
 type Pin struct {
 	Version int    `json:"version,omitempty"`
 	Hash    string `json:"hash,omitempty"`
@@ -31,45 +32,42 @@ type Decider interface {
 	Wake(cell edda.Cell, row, horizon time.Time) (edda.Cell, []edda.Transition)
 }
 
-// Rebuilder builds a cell again from its history: the recorded inputs, in the
-// order in which they were applied. What they released (parked and held events)
-// follows of itself, as it did then.
+// Rebuilder builds a cell again from its history: the recorded inputs, in the order in which they
+// were applied. The parked and held events that they released follow by themselves, as they did
+// then.
 type Rebuilder struct {
-	// Decide gives what decides where these versions are loaded. It is asked
-	// for the same ones often.
+	// Decide returns a decider with these versions loaded. It is called often with the same
+	// versions.
 	Decide func(pins ...Pin) (Decider, error)
-	// Repin applies another version than history did; zero keeps for every
-	// generation the one that it ran on.
+	// Repin replaces the version that history ran on; zero keeps the one of each generation.
 	Repin Pin
-	// Newest is what decides about events for which no instance ever came, and
-	// Known are the versions that may have decided about them then.
+	// Newest decides about events for which no instance ever came. Known lists the versions that
+	// may have decided about them then.
 	Newest Pin
 	Known  []Pin
 }
 
-// Rebuilt is a cell that was built again.
+// Rebuilt is a rebuilt cell.
 type Rebuilt struct {
 	Cell edda.Cell
-	// Work is everything that went out on the way, and Dead what died.
+	// Work is all work that came out, and Dead all dead letters.
 	Work []edda.Work
 	Dead []edda.DeadLetter
-	// Pin is the version that was applied throughout, or zero: what the mark of
-	// the replay must say.
+	// Pin is the version that was applied throughout, or zero. The replay's mark must record it.
 	Pin Pin
 }
 
-// maxWakes bounds how often a cell is woken for one moment: a timer that arms
-// itself for now would never let the replay go on.
+// maxWakes bounds the wakes of a cell for one moment, because a timer that arms itself for now
+// would never end.
 const maxWakes = 64
 
-// Rebuild applies the rows, oldest first. Where the last replay of the key says
-// in them that it had applied another version, that one is applied up to there,
-// unless yet another is wanted.
+// Rebuild applies the rows, oldest first. If the last replay of the key recorded that it had
+// applied another version, that version is applied up to there, unless Repin asks for another one.
 func (b Rebuilder) Rebuild(k edda.Key, rows []Past) (Rebuilt, error) {
 	return b.rebuild(k, rows, map[int]edda.Cell{})
 }
 
-// rebuild is [Rebuilder.Rebuild]; marks are the cells at the marks so far.
+// rebuild implements [Rebuilder.Rebuild]; marks has the cells at the marks so far.
 func (b Rebuilder) rebuild(k edda.Key, rows []Past, marks map[int]edda.Cell) (Rebuilt, error) {
 	r := rebuild{Rebuilder: b, Rebuilt: Rebuilt{Cell: edda.Cell{Key: k}, Pin: b.Repin}, marks: marks}
 	marked, pin, err := lastMark(rows)
@@ -87,31 +85,30 @@ func (b Rebuilder) rebuild(k edda.Key, rows []Past, marks map[int]edda.Cell) (Re
 	return r.Rebuilt, err
 }
 
-// rebuild is a cell under way.
+// rebuild is the state of one rebuild.
 type rebuild struct {
 	Rebuilder
 	Rebuilt
-	marks map[int]edda.Cell // as [asItWas] knows them
+	marks map[int]edda.Cell // for [asItWas]
 }
 
-// Mark is the event of a replay that changed a key: a row of its history that is
-// no input.
+// Mark makes the event of a replay that changed a key. Its history row is no input.
 func Mark(k edda.Key, id string, at time.Time, by string, pin Pin) (edda.Event, error) {
-	payload, err := edda.Encode(pin)
+	payload, err := jsonvalue.Encode(pin)
 	return edda.Event{
 		Kind: edda.KindOperator, Type: edda.VerbReplay, ID: id, Tenant: k.Tenant, Key: k, Time: clockMillis(at), By: by, Payload: payload,
 	}, err
 }
 
-// Marked is what the transition of a mark says, and what tells it from a message
-// that only has its name.
+// Marked is the output word of a mark's transition. It distinguishes a mark from a message that
+// only has its name.
 const Marked = "replayed"
 
 func isMark(row Past) bool {
 	return row.Event.Kind == edda.KindOperator && row.Event.Type == edda.VerbReplay && len(row.Outputs) > 0 && row.Outputs[0].Word == Marked
 }
 
-// lastMark is how many rows there are up to the last mark, and what it says.
+// lastMark returns the number of rows up to the last mark, and its pin.
 func lastMark(rows []Past) (n int, pin Pin, err error) {
 	for i := len(rows) - 1; i >= 0; i-- {
 		if isMark(rows[i]) {
@@ -130,7 +127,7 @@ func (r *rebuild) all(rows []Past, pin Pin) error {
 		if isMark(row) || isFollowUp(row) {
 			continue
 		}
-		if err := r.again(rows[i:i+1+followUps(rows[i+1:])], versions[i]); err != nil {
+		if err := r.reapply(rows[i:i+1+followUps(rows[i+1:])], versions[i]); err != nil {
 			return err
 		}
 	}
@@ -145,19 +142,19 @@ func (r *rebuild) allNewly(rows []Past, pin Pin) error {
 	versions, then := versionsOf(rows), r.asItWas()
 	for i, row := range rows {
 		switch {
-		case isMark(row) && i+1 < len(rows): // the last may be the one that is being built
+		case isMark(row) && i+1 < len(rows): // the last row may be the mark being built
 			then.marked(rows[:i+1])
 		case !isMark(row) && !isFollowUp(row):
-			r.newly(d, row, pin, then.Cell)
+			r.applyRepinned(d, row, pin, then.Cell)
 			then.step(rows[i:i+1+followUps(rows[i+1:])], versions[i])
 		}
 	}
 	return nil
 }
 
-// versionsOf tells for each row which version decided: the instance's own; before
-// there is one, that of the first to come; 0 where none ever came. What an input
-// released may have begun a generation on a newer one, which must be there then.
+// versionsOf returns for each row the version that decided: the instance's own, or that of the
+// next instance before there is one, or 0 if none ever came. An input's releases may have started
+// a generation on a newer version, which is then needed for the input.
 func versionsOf(rows []Past) []int {
 	out := make([]int, len(rows))
 	last := 0
@@ -181,9 +178,8 @@ func versionsOf(rows []Past) []int {
 	return out
 }
 
-// isFollowUp tells what an input released from the inputs: its outputs or its
-// event were marked when it was applied. A released event that was parked again
-// expires by itself all the same.
+// isFollowUp reports whether a row is an event that an input released, by its outputs or by its
+// event. An expiry of a released event that was parked again is an input all the same.
 func isFollowUp(row Past) bool {
 	if isExpiry(row) {
 		return false
@@ -191,7 +187,7 @@ func isFollowUp(row Past) bool {
 	return row.Event.Redriven || len(row.Outputs) > 0 && row.Outputs[0].Word == "unparked"
 }
 
-// followUps is how many of the rows are what the input before them released.
+// followUps counts the leading rows that the input before them released.
 func followUps(rows []Past) int {
 	n := slices.IndexFunc(rows, func(row Past) bool { return !isFollowUp(row) })
 	if n < 0 {
@@ -200,20 +196,19 @@ func followUps(rows []Past) int {
 	return n
 }
 
-// isExpiry tells a parked event that expired from the same one when it was parked.
+// isExpiry reports whether a row is the expiry of a parked event, and not its parking.
 func isExpiry(row Past) bool {
 	return row.Fate == edda.FateDead && slices.ContainsFunc(row.Outputs, func(o edda.Output) bool {
 		return o.Word == "dead" && o.Reason == edda.DeadUnmatched
 	})
 }
 
-// isLook tells a due row that could not be looked at: a panic gave it up, and it
-// names no timer.
+// isLook reports whether a timer event stands for a wake that panicked; it names no timer.
 func isLook(ev edda.Event) bool { return ev.Kind == edda.KindTimer && ev.Timer == "" }
 
-// again applies one input as history says that it was applied: rows are the input
-// and what it released.
-func (r *rebuild) again(rows []Past, version int) error {
+// reapply applies one input as history says that it was applied. rows are the input and what it
+// released.
+func (r *rebuild) reapply(rows []Past, version int) error {
 	row := rows[0]
 	d, pins, err := r.decider(version)
 	switch {
@@ -236,8 +231,8 @@ func (r *rebuild) again(rows []Past, version int) error {
 	return nil
 }
 
-// decider has the version that a row was decided by and the instance's own,
-// which are not the same where a generation begins on a newer one.
+// decider has the version that decided a row and the instance's own. They differ where a
+// generation begins on a newer one.
 func (r *rebuild) decider(version int) (Decider, []Pin, error) {
 	pins := []Pin{{Version: version}}
 	if version == 0 {
@@ -254,8 +249,8 @@ func (r *rebuild) decider(version int) (Decider, []Pin, error) {
 	return d, pins, err
 }
 
-// target is where an input of history goes. Whether the tenant could park no more
-// then only the row tells.
+// target returns where an input of history goes. Only the row reports whether the tenant could park
+// no more.
 func target(k edda.Key, pins []Pin, row Past) Target {
 	t := Target{Key: k, Crowded: turnedAway(row)}
 	for _, p := range pins {
@@ -264,21 +259,22 @@ func target(k edda.Key, pins []Pin, row Past) Target {
 	return t
 }
 
-// decided tells whether the transitions end as history says: the input, and what
-// it released. An operator's redrive is handled whether the event died again or not.
+// turnedAway reports whether history says that there was no room for the event.
 func turnedAway(row Past) bool {
 	return row.Fate == edda.FateDead && slices.ContainsFunc(row.Outputs, func(o edda.Output) bool {
 		return o.Word == "dead" && o.Reason == edda.DeadFull
 	})
 }
 
+// decided reports whether the transitions end as history says: the input, and the events that it
+// released. An operator's redrive is handled whether the event died again or not.
 func decided(trs []edda.Transition, rows []Past) bool {
 	kept := slices.DeleteFunc(slices.Clone(trs), func(t edda.Transition) bool { return t.Fate == "" || t.Fate == edda.FateIgnored })
 	return slices.EqualFunc(kept, rows, func(t edda.Transition, row Past) bool { return t.Fate == row.Fate })
 }
 
-// asThen finds the version under which an event that met no instance had the
-// fate it had: what was poison then may be none for the version that came later.
+// asThen finds the version under which an event without an instance has the fate in history. An
+// event that was poison then may not be for a later version.
 func (r *rebuild) asThen(cell edda.Cell, trs []edda.Transition, rows []Past) (edda.Cell, []edda.Transition, error) {
 	for _, pin := range r.Known {
 		d, err := r.Decide(pin)
@@ -292,8 +288,7 @@ func (r *rebuild) asThen(cell edda.Cell, trs []edda.Transition, rows []Past) (ed
 	return cell, trs, nil
 }
 
-// expire lets one parked event expire; others that expired before it are in
-// history by themselves.
+// expire lets one parked event expire. Others that expired before it have rows of their own.
 func (r *rebuild) expire(d Decider, event string) {
 	for _, e := range r.Cell.Parked {
 		if e.Event.ID == event {
@@ -303,7 +298,7 @@ func (r *rebuild) expire(d Decider, event string) {
 	}
 }
 
-// gaveUpLook is what a panic while waking left behind.
+// gaveUpLook applies a row that a panic while waking left in history.
 func (r *rebuild) gaveUpLook() {
 	if r.Cell.Instance == nil {
 		return
@@ -312,11 +307,10 @@ func (r *rebuild) gaveUpLook() {
 	r.Cell.Instance.Revision++
 }
 
-// newly applies one input with another version than history did. The version has
-// timers of its own, which fire before what came after them; one that history had
-// then, too, fires where it did there, however late that was. Else what was decided
-// in the meantime would be decided otherwise.
-func (r *rebuild) newly(d Decider, row Past, pin Pin, then edda.Cell) {
+// applyRepinned applies one input with another version than history did. Timers that only this
+// version has fire before a later input. A timer that history had, too, fires where it fired
+// there, however late, because otherwise the inputs between would be decided differently.
+func (r *rebuild) applyRepinned(d Decider, row Past, pin Pin, then edda.Cell) {
 	switch {
 	case isLook(row.Event):
 	case row.Event.Kind == edda.KindTimer:
@@ -329,7 +323,7 @@ func (r *rebuild) newly(d Decider, row Past, pin Pin, then edda.Cell) {
 	}
 }
 
-// due fires what history fired at this row, and around it what is due by then.
+// due fires what history fired at this row, and the other timers that are due by then.
 func (r *rebuild) due(d Decider, row Past, pin Pin, then edda.Cell) {
 	r.fire(d, notBefore(r.Cell, then, row.Event.Time))
 	if ev, still := r.same(row.Event, then); still {
@@ -359,9 +353,8 @@ func (r *rebuild) take(cell edda.Cell, trs []edda.Transition) {
 	}
 }
 
-// Continue applies events that history does not have to a cell, in their order,
-// as live processing would: timers that are due before one fire before it. The
-// transitions are those to commit.
+// Continue applies events that history does not have to a cell, in order, as live processing
+// would: timers that are due before an event fire before it. It returns the transitions to commit.
 func Continue(cell edda.Cell, d Decider, versions []int, events []edda.Event) (edda.Cell, []edda.Transition) {
 	var out []edda.Transition
 	for _, ev := range events {
@@ -378,10 +371,9 @@ func Continue(cell edda.Cell, d Decider, versions []int, events []edda.Event) (e
 	return cell, out
 }
 
-// Adopt takes from the stored cell what history does not hold: when it is to be
-// looked at next, which may be too early but never too late; how far a repeating
-// timer has skipped what it missed; and, where the version stays what it was,
-// when a parked event expires.
+// Adopt takes from the stored cell what history does not record. These are the next wake, which
+// may be too early but never too late, and how far a repeating timer has skipped missed times. If
+// the version stays, the expiries of parked events are taken as well.
 func Adopt(built, stored edda.Cell, repinned bool) edda.Cell {
 	if !repinned {
 		built.Parked = adoptExpiry(built.Parked, stored.Parked)
@@ -390,7 +382,7 @@ func Adopt(built, stored edda.Cell, repinned bool) edda.Cell {
 		return built
 	}
 	built.Instance = clone(built.Instance)
-	built.Instance.Armed = time.Time{} // no row of the rebuilding exists
+	built.Instance.Armed = time.Time{} // rebuilding makes no row of the due index
 	if stored.Instance == nil {
 		return built
 	}
@@ -413,7 +405,7 @@ func adoptExpiry(built, stored []edda.Entry) []edda.Entry {
 	return built
 }
 
-// adoptSkips moves a timer that skips what it missed to where it had skipped to.
+// adoptSkips moves a repeating timer to where the stored one had skipped to.
 func adoptSkips(built, stored []edda.Timer) {
 	for i := range built {
 		t := &built[i]
@@ -426,8 +418,8 @@ func adoptSkips(built, stored []edda.Timer) {
 	}
 }
 
-// Rearm decides when an exchanged cell is to be looked at: its instance's row
-// moves only where it would come too late.
+// Rearm decides when an exchanged cell is woken. It moves the instance's due row only if that
+// would come too late.
 func Rearm(cell edda.Cell) (_ edda.Cell, arm, disarm []time.Time) {
 	in := cell.Instance
 	if in == nil || len(cell.Held) > 0 {
@@ -445,5 +437,5 @@ func Rearm(cell edda.Cell) (_ edda.Cell, arm, disarm []time.Time) {
 	return cell, append(arm, first.at), disarm
 }
 
-// ErrNoVersion says that a version which history was decided by is not kept.
+// ErrNoVersion says that a version that decided history is not stored any more.
 var ErrNoVersion = errors.New("the version is not kept")

@@ -7,13 +7,12 @@ import (
 	"edda"
 )
 
-// asItWas is a key as it stood before each row of its history, by the versions
-// that decided then. Live processing fires what is due late, behind events that
-// were stored after its time, where it was busy or down: what still waited here
-// before a row had not fired by then.
+// asItWas is a key as it was before each row of its history, by the versions that decided then. A
+// busy or stopped process fires due timers late, after events that were stored after their time.
+// So a timer that is still pending here before a row had not fired by then.
 type asItWas struct {
 	rebuild
-	lost bool // a version is not kept: from here on nobody knows
+	lost bool // a version is not stored: from here on it is unknown
 }
 
 func (r *rebuild) asItWas() *asItWas {
@@ -27,7 +26,7 @@ func (w *asItWas) step(rows []Past, version int) {
 	if w.lost {
 		return
 	}
-	if err := w.again(rows, version); err != nil {
+	if err := w.reapply(rows, version); err != nil {
 		w.lose()
 	}
 	w.Work, w.Dead = nil, nil // they went out then
@@ -35,8 +34,8 @@ func (w *asItWas) step(rows []Past, version int) {
 
 func (w *asItWas) lose() { w.lost, w.Cell = true, edda.Cell{Key: w.Cell.Key} }
 
-// marked is the cell that a replay put in place, whose mark is the last row. Each
-// is built once, however many there are.
+// marked rebuilds the cell that a replay put in place, whose mark is the last row. It builds each
+// once.
 func (w *asItWas) marked(rows []Past) {
 	cell, known := w.marks[len(rows)]
 	if !known {
@@ -51,9 +50,9 @@ func (w *asItWas) marked(rows []Past) {
 	w.lost, w.Cell = false, cell
 }
 
-// notBefore is the horizon for what fires in a cell: earlier where the cell waits
-// for what it waited for then, too. A key that was held then fired nothing, and
-// whether it would have is what the other version is to tell.
+// notBefore is the horizon for what fires in a cell. It is earlier where the cell waits for what
+// it waited for then, too. A key that was held fired nothing then; the other version decides
+// whether it would have.
 func notBefore(cell, then edda.Cell, horizon time.Time) time.Time {
 	if len(then.Held) > 0 {
 		return horizon
@@ -67,8 +66,8 @@ func notBefore(cell, then edda.Cell, horizon time.Time) time.Time {
 	return horizon
 }
 
-// waiting names what comes due, alike in every version of a saga: the ids of steps
-// and timers stay, those of commands may not.
+// waiting identifies what comes due in every version of a saga: the ids of steps and timers stay,
+// those of commands may not.
 type waiting struct {
 	kind  edda.TimerKind // parkedDue for a parked event
 	name  string
@@ -77,7 +76,7 @@ type waiting struct {
 
 const parkedDue edda.TimerKind = "parked"
 
-// pending lists what a cell waits for, and until when.
+// pending returns what a cell waits for, and until when.
 func pending(c edda.Cell) map[waiting]time.Time {
 	out := map[waiting]time.Time{}
 	for _, e := range c.Parked {
@@ -102,9 +101,9 @@ func (d dueItem) waiting() waiting {
 	return waiting{kind: d.kind, name: d.step}
 }
 
-// same is what came due at a row of history, as this cell names it: none where it
-// does not wait for it as the key did then. Of several rounds of a step the one
-// whose command it was, else the first.
+// same returns the event that came due at a history row, as this cell names it. It returns false
+// if the cell does not wait for it. Of several rounds of a step it chooses the one with the same
+// command, or else the first.
 func (r *rebuild) same(row edda.Event, then edda.Cell) (edda.Event, bool) {
 	in := r.Cell.Instance
 	if in == nil || in.Status.Finished() || len(r.Cell.Held) > 0 {

@@ -10,7 +10,7 @@ import (
 	"edda"
 )
 
-// repinned builds rows again with one version throughout.
+// repinned rebuilds rows with one version throughout.
 func repinned(t *testing.T, was, s *Set, version int, rows []Past) Rebuilt {
 	t.Helper()
 	b := Rebuilder{Newest: Pin{Version: version}, Repin: Pin{Version: version}}
@@ -42,9 +42,9 @@ on:
   saga.deadline: {set: {log: "=state.log + ' deadline'"}, do: [{event: Over}]}
 `
 
-// Under load, and after a downtime, what is due fires behind events that were
-// stored after its time. Built again with --newest it must not overtake them:
-// nothing in the manifest changed, so nothing may come out otherwise.
+// Under load and after a downtime, due timers fire after events that were stored after their time.
+// Rebuilt with --newest they must not overtake those events. The manifest has not changed, so the
+// result may not either.
 func TestWhatFiredLateFiresAtItsPlaceAgain(t *testing.T) {
 	set := setOf(t, lateSaga)
 	payload := json.RawMessage(`{"id":"K"}`)
@@ -78,9 +78,9 @@ func TestWhatFiredLateFiresAtItsPlaceAgain(t *testing.T) {
 	}
 }
 
-// A store that is restored takes the same inputs again, and not in the same order
-// where two streams and the timers race: what a timer sends must be the same
-// command, or its effect is called under a second idempotency key.
+// A restored store takes the same inputs again. Their order may differ where two streams and the
+// timers race. The command of a timer must be the same, or its effect is called under a second
+// idempotency key.
 func TestATimersCommandHasOneIDHoweverLateItFires(t *testing.T) {
 	set := setOf(t, lateSaga)
 	payload := json.RawMessage(`{"id":"K"}`)
@@ -103,8 +103,8 @@ func TestATimersCommandHasOneIDHoweverLateItFires(t *testing.T) {
 	}
 }
 
-// An event that waited longer than its park: was let go all the same, because
-// nobody had looked before its instance began.
+// An event that waited longer than its park: was applied all the same, because no wake came before
+// its instance started.
 func TestAParkedEventThatWasLetGoLateIsLetGoAgain(t *testing.T) {
 	set := setOf(t, strings.Replace(lateSaga, "Step: {", "Step: {park: 1m, ", 1))
 	payload := json.RawMessage(`{"id":"K"}`)

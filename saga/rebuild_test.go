@@ -11,7 +11,7 @@ import (
 	"edda"
 )
 
-// past is what the store keeps of transitions.
+// past is the part of transitions that the store keeps.
 func past(trs []edda.Transition) []Past {
 	var rows []Past
 	for _, tr := range trs {
@@ -27,13 +27,13 @@ func past(trs []edda.Transition) []Past {
 	return rows
 }
 
-// rebuilderOf decides by one set, whatever the version.
+// rebuilderOf decides with one set for all versions.
 func rebuilderOf(s *Set, newest Pin) Rebuilder {
 	return Rebuilder{Newest: newest, Decide: func(...Pin) (Decider, error) { return s, nil }}
 }
 
-// rebuild builds the cell again from its history as the store gives it back:
-// the same must come out, and the same must have gone out.
+// rebuild rebuilds the cell from the stored history: the same cell must come out, and the same
+// work.
 func (w *world) rebuild() {
 	var trs []edda.Transition
 	for _, s := range w.shown {
@@ -57,8 +57,8 @@ func (w *world) rebuild() {
 	w.rebuildRepinned(past(trs))
 }
 
-// rebuildRepinned builds the cell again with one version throughout, as --newest
-// does: where that is the version it ran on, nothing may come out otherwise.
+// rebuildRepinned rebuilds the cell with one version throughout, as --newest does. If the cell ran
+// on that version, the result must be the same.
 func (w *world) rebuildRepinned(rows []Past) {
 	b := rebuilderOf(w.set, Pin{Version: 1})
 	b.Repin = Pin{Version: 1}
@@ -95,7 +95,7 @@ on:
   timer.soon: {set: {log: "=state.log + ' timer'"}, do: [{event: Fired}]}
 `
 
-// timed is a life of two events, three hours apart, with what fires between.
+// timed is the history of two events, three hours apart, with the timers between.
 func timed(t *testing.T, s *Set) (edda.Cell, []edda.Transition) {
 	t.Helper()
 	payload := json.RawMessage(`{"id":"K"}`)
@@ -152,7 +152,7 @@ func TestEventsBehindHistoryAreAppliedWithTheTimersBetween(t *testing.T) {
 	}
 }
 
-// What a panic gave up while waking left a row without a timer's name.
+// A wake that panicked left a row without a timer's name.
 func TestALookThatWasGivenUpCountsAndFiresNothing(t *testing.T) {
 	set := setOf(t, timedSaga)
 	cell, trs := timed(t, set)
@@ -163,7 +163,7 @@ func TestALookThatWasGivenUpCountsAndFiresNothing(t *testing.T) {
 	}
 }
 
-// Whoever publishes a verb of that name has not replayed anything.
+// A published verb of that name is no mark of a replay.
 func TestOnlyAReplayMarksHistory(t *testing.T) {
 	set := setOf(t, timedSaga)
 	cell, trs := timed(t, set)
@@ -178,8 +178,8 @@ func TestOnlyAReplayMarksHistory(t *testing.T) {
 	}
 }
 
-// An event that was released and then parked expires by itself: that is an input,
-// though the event is marked as released.
+// A released event that is parked again expires by itself. The expiry is an input, though the
+// event is marked as released.
 func TestAReleasedEventThatIsParkedExpiresAgain(t *testing.T) {
 	set := setOf(t, strings.Replace(timedSaga, "Go: {start: true, ", `Go: {start: true, set: {log: "=state.log + event.by"}, `, 1))
 	at := func(id, name string, n int) edda.Event {

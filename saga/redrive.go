@@ -7,8 +7,8 @@ import (
 	"edda"
 )
 
-// frees tells whether the verb is about what holds a key, or about a dead letter.
-func frees(ev edda.Event) bool {
+// isRelease reports whether the verb is about a hold or a dead letter.
+func isRelease(ev edda.Event) bool {
 	switch ev.Type {
 	case edda.VerbRedrive, edda.VerbDrop:
 		return true
@@ -16,17 +16,17 @@ func frees(ev edda.Event) bool {
 	return ev.Type == edda.VerbSkip && ev.Step == ""
 }
 
-// redriveOf is what the verb says of a dead letter; nothing where it means the
-// event that holds the key.
+// redriveOf decodes what the verb says about a dead letter; zero if it means the event that holds
+// the key.
 func redriveOf(ev edda.Event) (r edda.Redrive) {
 	if len(ev.Payload) > 0 {
-		_ = json.Unmarshal(ev.Payload, &r) // what cannot be read names no dead letter
+		_ = json.Unmarshal(ev.Payload, &r) // an undecodable payload names no dead letter
 	}
 	return r
 }
 
-// again is the event of a dead letter as it is applied again.
-func again(ev edda.Event, data json.RawMessage) edda.Event {
+// redriven returns the event of a dead letter, as it is applied again.
+func redriven(ev edda.Event, data json.RawMessage) edda.Event {
 	ev.Redriven = true
 	ev.Redrives++
 	if len(data) > 0 {
@@ -35,8 +35,8 @@ func again(ev edda.Event, data json.RawMessage) edda.Event {
 	return ev
 }
 
-// free is a verb about a dead letter that does not hold the key.
-func (a *application) free(ev edda.Event) {
+// deadLetterVerb applies a verb about a dead letter that does not hold the key.
+func (a *application) deadLetterVerb(ev edda.Event) {
 	want := redriveOf(ev)
 	switch {
 	case want.DeadLetter == "":
@@ -56,11 +56,11 @@ func (a *application) refuseVerb(ev edda.Event, why string) {
 	a.add(edda.Transition{Event: ev, Fate: edda.FateLate, Outputs: []edda.Output{{Word: "refused", Name: nameOf(ev), Reason: why}}})
 }
 
-// redrive applies the event of a dead letter: the verb is one transition, the
-// event the next. The verb's id is remembered, so that the same verb sent twice
-// applies the event once, also where the event's own id is no hindrance.
+// redrive applies the event of a dead letter. The verb is one transition, the event the next. The
+// instance remembers the verb's id, so that a verb that is sent twice applies the event once. The
+// event's own id does not always prevent a second time.
 func (a *application) redrive(ev edda.Event, want edda.Redrive) {
-	inner := again(*want.Event, want.Data)
+	inner := redriven(*want.Event, want.Data)
 	a.acted = ev.Time
 	tr := edda.Transition{
 		Event: ev, Fate: edda.FateHandled, Resolved: []string{want.DeadLetter},
@@ -72,7 +72,7 @@ func (a *application) redrive(ev edda.Event, want edda.Redrive) {
 		tr.Instance.Recent = remembered(in.Recent, ev.ID)
 	}
 	a.add(tr)
-	if a.taken(inner, want) {
+	if a.appliedSince(inner, want) {
 		a.add(edda.Transition{Event: inner, Fate: edda.FateDuplicate, Outputs: []edda.Output{{Word: "duplicate", Name: nameOf(inner)}}})
 		return
 	}
@@ -86,10 +86,10 @@ func (a *application) redrive(ev edda.Event, want edda.Redrive) {
 	}
 }
 
-// taken tells whether the event was sent again since it died, and waits or was
-// applied. An event that the instance gave up is remembered, but was not applied;
-// one that was given up before there was an instance nobody remembered then.
-func (a *application) taken(ev edda.Event, letter edda.Redrive) bool {
+// appliedSince reports whether the event came again since it became a dead letter, and waits or
+// was applied. An event that the instance gave up is remembered without being applied. One that
+// was given up before there was an instance is not remembered.
+func (a *application) appliedSince(ev edda.Event, letter edda.Redrive) bool {
 	same := func(e edda.Entry) bool { return e.Event.ID == ev.ID }
 	if slices.ContainsFunc(a.cell.Parked, same) || slices.ContainsFunc(a.cell.Held, same) {
 		return true
@@ -100,25 +100,24 @@ func (a *application) taken(ev edda.Event, letter edda.Redrive) bool {
 	return a.cell.Instance != nil && slices.Contains(a.cell.Instance.Recent, ev.ID)
 }
 
-// applyAgain applies an event that died before. Where it dies again and there is
-// a newer text of the saga that the instance can go on with, it is tried with that.
-func (a *application) applyAgain(ev edda.Event) { a.orMended(repeated{event: ev}) }
+// applyAgain applies the event of a dead letter. If it fails and the instance can continue with a
+// newer text of the saga, that text is tried.
+func (a *application) applyAgain(ev edda.Event) { a.tryOrNewer(retried{event: ev}) }
 
-// retryUndo tries an undo again that could not be evaluated, with a newer text of the
-// saga likewise.
+// retryUndo evaluates an undo again that could not be evaluated, likewise with a newer text.
 func (a *application) retryUndo(ev edda.Event, of string) {
-	a.orMended(repeated{event: ev, undoOf: of})
+	a.tryOrNewer(retried{event: ev, undoOf: of})
 }
 
-// repeated is what is done once more: an event that died, or the undo of a command that
-// could not be evaluated. It is no function, which would have every application on the heap.
-type repeated struct {
+// retried is what is tried again: the event of a dead letter, or the undo of a command. It is a
+// struct and no function, because a closure would move every application to the heap.
+type retried struct {
 	event  edda.Event
 	undoOf string
 }
 
-// goesWell does it, and tells whether it went well this time.
-func (a *application) goesWell(w repeated) bool {
+// try applies it, and reports whether it succeeded.
+func (a *application) try(w retried) bool {
 	n := len(a.out)
 	if w.undoOf == "" {
 		a.apply(w.event)
@@ -128,22 +127,21 @@ func (a *application) goesWell(w repeated) bool {
 	return !slices.ContainsFunc(a.cell.Instance.Undos, func(u edda.Undo) bool { return notSent(u) && u.Frame.Command == w.undoOf })
 }
 
-// orMended does something again, and where that does not go well, does it with the text
-// that is mended, if it goes well with that.
-func (a *application) orMended(w repeated) {
+// tryOrNewer tries with the instance's own text, and if that fails with the newer text.
+func (a *application) tryOrNewer(w retried) {
 	before, n := *a, len(a.out)
 	before.out = slices.Clip(a.out)
-	if a.goesWell(w) {
+	if a.try(w) {
 		return
 	}
-	next := before.mended()
+	next := before.newerText()
 	if next == nil {
 		return
 	}
 	before.cell.Instance = clone(before.cell.Instance)
 	before.cell.Instance.Version, before.cell.Instance.Hash = next.Version(), next.Hash()
 	before.versions = a.set.allVersions(a.cell.Key.Saga)
-	if !before.goesWell(w) || n == len(before.out) {
+	if !before.try(w) || n == len(before.out) {
 		return
 	}
 	*a = before
@@ -151,9 +149,9 @@ func (a *application) orMended(w repeated) {
 	a.out[n].Outputs = append([]edda.Output{up}, a.out[n].Outputs...)
 }
 
-// mended is the text that instances start on, where it is another one than this
-// instance began with and the instance can go on with it.
-func (a *application) mended() *Program {
+// newerText returns the text that new instances start on, if it differs from this instance's and
+// the instance can continue with it; or nil.
+func (a *application) newerText() *Program {
 	in, next := a.cell.Instance, a.set.Starts(a.cell.Key.Saga)
 	if in == nil || next == nil || in.Status.Finished() {
 		return nil

@@ -22,7 +22,7 @@ on:
   timer.remind: {}
 `
 
-// fixed is the next version, which takes what has no amount, and with changes.
+// fixed is the next version, which accepts a missing amount, with changes.
 func fixed(t *testing.T, changes ...string) *Program {
 	t.Helper()
 	return compiled(t, strings.NewReplacer(append(changes, "%V", "2", "event.amount", "event.amount ?? 5")...).Replace(shipping), Options{})
@@ -107,8 +107,8 @@ func TestSkipOfAHeldKeyIsDrop(t *testing.T) {
 	}
 }
 
-// TestAStartThatWasGivenUpIsRedrivenOnce: there is no instance yet that could
-// remember the first verb, and the event itself was given up before.
+// TestAStartThatWasGivenUpIsRedrivenOnce: no instance exists that could remember the first verb,
+// and the event itself was given up before.
 func TestAStartThatWasGivenUpIsRedrivenOnce(t *testing.T) {
 	text := "saga: counter\nversion: 1\nkey: event.k\nstate: {n: 0}\non: {Begin: {start: true, on_poison: skip, set: {n: \"=state.n + event.amount\"}}}\n"
 	l := newLine(t, setWith(t, []*Program{compiled(t, text, Options{})}, nil), "counter")
@@ -130,8 +130,8 @@ func TestAStartThatWasGivenUpIsRedrivenOnce(t *testing.T) {
 	}
 }
 
-// TestAStartThatDiedTwiceIsAppliedOnce: it was sent again while its first dead
-// letter lay there, and died again.
+// TestAStartThatDiedTwiceIsAppliedOnce: it came again while its first dead letter existed, and
+// became a second one.
 func TestAStartThatDiedTwiceIsAppliedOnce(t *testing.T) {
 	text := "saga: counter\nversion: 1\nkey: event.k\nstate: {n: 0}\non: {Begin: {start: true, on_poison: skip, set: {n: \"=state.n + event.amount\"}}}\n"
 	l := newLine(t, setWith(t, []*Program{compiled(t, text, Options{})}, nil), "counter")

@@ -63,7 +63,7 @@ func (c *compiler) checkStepRef(u use, ref []string, n names) {
 	c.member(u, "step."+id, ref[2], members)
 }
 
-// didYouMean names the nearest of the known names, or lists them.
+// didYouMean suggests the nearest known name, or lists them.
 func didYouMean(name string, known []string) string {
 	if near := manifests.Nearest(name, known); near != "" {
 		return ": did you mean \"" + near + "\"?"
@@ -75,16 +75,16 @@ func didYouMean(name string, known []string) string {
 	return ": there are " + strings.Join(slices.Compact(known), ", ")
 }
 
-// maxListed bounds how many names an error lists.
+// maxListed bounds the names that an error lists.
 const maxListed = 12
 
-// Lint checks what one manifest says of another: effects and sagas that no
-// file defines are warnings, because they may live elsewhere.
+// Lint checks what manifests say about each other. Unknown effects and sagas are only warnings,
+// because other files may define them.
 func Lint(files []*manifests.File) manifests.Problems {
 	effects, sagas := map[string]*manifests.Effect{}, map[string]bool{}
 	for _, f := range files {
 		for _, e := range f.Effects {
-			if effects[e.Name.Text] == nil { // of a second one the parser complains
+			if effects[e.Name.Text] == nil { // the parser reports a second one
 				effects[e.Name.Text] = e
 			}
 		}
@@ -132,9 +132,8 @@ func (l *linter) effect(m *manifests.Saga, a *manifests.Action) {
 	}
 }
 
-// version warns of a step whose payload the effect does not know, or knows no
-// way to bring up to date. Either may be meant: workers are upgraded one by one,
-// and a change may be such that older payloads fit.
+// version warns of a step whose payload the effect does not know or cannot upcast. Both may be
+// intended: workers are upgraded one by one, and older payloads may fit.
 func (l *linter) version(m *manifests.Saga, a *manifests.Action, e *manifests.Effect) {
 	upcast := slices.ContainsFunc(e.Upcast, func(u manifests.Upcast) bool { return u.From >= a.Version })
 	message := ""
@@ -163,9 +162,8 @@ func (l *linter) defined(m *manifests.Saga, name manifests.Name, what string, kn
 	})
 }
 
-// waitsForNothing tells whether an instance surely comes to stay: no action and
-// no deadline ends it, no timer wakes it, no handler but those that start it
-// hears the world, and those do not look at what came before.
+// waitsForNothing reports whether an instance can never end: no action or deadline ends it, no
+// timer wakes it, and only the handlers that start it listen to events.
 func waitsForNothing(m *manifests.Saga) bool {
 	waits := m.Deadline == nil && len(m.Handlers) > 0
 	for _, h := range m.Handlers {

@@ -13,26 +13,26 @@ type Target struct {
 	Key edda.Key
 	// Versions of the saga that route the event here.
 	Versions []int
-	// Dead is set when the event can go nowhere (no key, malformed): the
-	// transition to commit. Then there is no cell to load.
+	// Dead is set when the event has no target (no key, malformed). It is the dead letter to
+	// commit, and there is no cell to load.
 	Dead *edda.DeadLetter
-	// Crowded says that the tenant may park no more: what would be parked
-	// becomes a dead letter.
+	// Crowded says that the tenant may park no more: an event to park becomes a dead letter.
 	Crowded bool
-	// Room is where what changed is put, if it is enough: an empty list of the caller's.
+	// Room is an empty list of the caller's. Apply puts the transitions there if it is large
+	// enough.
 	Room []edda.Transition
-	// payload is the event's, decoded if the key was found in it. The first target
-	// alone has it: others may be applied at the same time.
+	// payload is the event's, if finding the key has decoded it. Only the first target has it,
+	// because targets may be applied concurrently.
 	payload *decoded
 }
 
-// routing is an event on its way to its keys, its payload decoded at most once.
+// routing is one event being routed; its payload is decoded at most once.
 type routing struct {
 	ev      edda.Event
 	payload *decoded
 }
 
-// routings are those that are over.
+// routings recycles them.
 var routings = sync.Pool{New: func() any { return new(routing) }}
 
 func routingOf(ev edda.Event) *routing {
@@ -41,13 +41,13 @@ func routingOf(ev edda.Event) *routing {
 	return in
 }
 
-// over gives the routing back; the payload may be a target's.
-func (in *routing) over() {
+// release returns the routing to the pool, but not the payload, which a target may own.
+func (in *routing) release() {
 	*in = routing{}
 	routings.Put(in)
 }
 
-// first gives the payload to the first target.
+// first gives the decoded payload to the first target.
 func (in *routing) first(targets []Target) []Target {
 	if len(targets) > 0 && targets[0].Dead == nil {
 		targets[0].payload = in.payload
@@ -55,8 +55,8 @@ func (in *routing) first(targets []Target) []Target {
 	return targets
 }
 
-// Route says where an event goes: one target for each saga and key. None means
-// the event is ignored.
+// Route returns the targets of an event, one for each saga and key. Without a target the event is
+// ignored.
 func (s *Set) Route(ev edda.Event) []Target {
 	switch {
 	case ev.Malformed != "":
@@ -69,9 +69,9 @@ func (s *Set) Route(ev edda.Event) []Target {
 	return s.routeAddressed(ev)
 }
 
-// routeAddressed is for events that name their instance.
+// routeAddressed routes events that name their instance.
 func (s *Set) routeAddressed(ev edda.Event) []Target {
-	if ev.Kind == edda.KindOperator && frees(ev) && (s.Newest(ev.Key.Saga) == nil || ev.Key.Correlation == "") {
+	if ev.Kind == edda.KindOperator && isRelease(ev) && (s.Newest(ev.Key.Saga) == nil || ev.Key.Correlation == "") {
 		return s.routeRedriven(ev)
 	}
 	if s.Newest(ev.Key.Saga) == nil {
@@ -83,15 +83,15 @@ func (s *Set) routeAddressed(ev edda.Event) []Target {
 	return []Target{{Key: ev.Key, Versions: s.allVersions(ev.Key.Saga)}}
 }
 
-// routeRedriven finds the key of a dead letter that had none, in its saga alone:
-// other sagas may have taken the event. Nowhere to go is no second dead letter.
+// routeRedriven finds the key of a dead letter that had none. It asks only its saga, because other
+// sagas may have applied the event. If there is still no key, it makes no second dead letter.
 func (s *Set) routeRedriven(ev edda.Event) []Target {
 	want := redriveOf(ev)
 	if want.Event == nil || ev.Type != edda.VerbRedrive || want.Lacks() != nil {
 		return nil
 	}
-	in := routingOf(again(*want.Event, want.Data))
-	defer in.over()
+	in := routingOf(redriven(*want.Event, want.Data))
+	defer in.release()
 	targets := routeSaga(s.versions[ev.Key.Saga], in)
 	for _, t := range targets {
 		want.KeepCut(t.Dead)
@@ -99,13 +99,13 @@ func (s *Set) routeRedriven(ev edda.Event) []Target {
 	return targets
 }
 
-// allVersions is the set's own list.
+// allVersions returns the set's own list; do not change it.
 func (s *Set) allVersions(saga string) []int { return s.numbers[saga] }
 
 func (s *Set) routeEvent(ev edda.Event) []Target {
 	var out []Target
 	in := routingOf(ev)
-	defer in.over()
+	defer in.release()
 	for _, name := range s.names {
 		if targets := routeSaga(s.versions[name], in); out == nil {
 			out = targets
@@ -122,11 +122,11 @@ func (s *Set) routeSchedule(ev edda.Event) []Target {
 		return nil
 	}
 	in := routingOf(ev)
-	defer in.over()
+	defer in.release()
 	return routeSaga([]*Program{p}, in)
 }
 
-// routeSaga asks every version of one saga for its key and groups the answers.
+// routeSaga asks every version of one saga for its key and groups the results.
 func routeSaga(versions []*Program, in *routing) []Target {
 	var out []Target
 	var dead *edda.DeadLetter
@@ -162,8 +162,8 @@ func addTarget(out []Target, k edda.Key, version int) []Target {
 	return append(out, Target{Key: k, Versions: []int{version}})
 }
 
-// match lists the handlers that an event triggers: Type.Name if it is there,
-// else Name; then each A & B in document order.
+// match lists the handlers that an event triggers: Type.Name, or else Name, then each A & B in
+// document order.
 func (p *Program) match(ev edda.Event) []*handler {
 	var out []*handler
 	full, short := eventNames(ev)
@@ -180,8 +180,8 @@ func (p *Program) match(ev edda.Event) []*handler {
 	return out
 }
 
-// outer is the handler of an event: charge.ok is for the step's result, whatever
-// an aggregate's events may be called.
+// outer returns the handler of an event. An aggregate's event named charge.ok does not trigger the
+// handler of a step's result.
 func (p *Program) outer(ev edda.Event, trigger string) *handler {
 	if ev.Kind == edda.KindEvent && p.inner[trigger] {
 		return nil
@@ -189,8 +189,7 @@ func (p *Program) outer(ev edda.Event, trigger string) *handler {
 	return p.plain[trigger]
 }
 
-// eventNames are the triggers an event answers to, with and without its
-// aggregate's type.
+// eventNames are the triggers of an event, with and without its aggregate's type.
 func eventNames(ev edda.Event) (full, short string) {
 	switch {
 	case ev.Kind == edda.KindSchedule:
@@ -201,7 +200,7 @@ func eventNames(ev edda.Event) (full, short string) {
 	return ev.AggregateType + "." + ev.Type, ev.Type
 }
 
-// part is the part of an A & B that the event is, or empty.
+// part is the part of an A & B that the event matches, or empty.
 func (h *handler) part(full, short string) string {
 	for _, name := range h.src.Trigger.Parts {
 		if name == full || name == short {
@@ -211,7 +210,7 @@ func (h *handler) part(full, short string) string {
 	return ""
 }
 
-// correlation evaluates the key for an event; it has seen no state.
+// correlation evaluates the key for an event; no state is in scope.
 func (p *Program) correlation(h *handler, in *routing) (string, error) {
 	prog := p.key
 	if h.key != nil {
@@ -231,7 +230,7 @@ func (p *Program) keyEnv(in *routing) expression.Env {
 	return expression.Env{Source: &keying{p, in}}
 }
 
-// keying is what a key's expression asks.
+// keying is the environment of a key's expression.
 type keying struct {
 	p  *Program
 	in *routing
@@ -249,14 +248,6 @@ func (k *keying) Lazy(name string) (any, error) {
 		return edda.FormatTime(k.in.ev.Time), nil
 	}
 	return nil, nil
-}
-
-// Member is one of an event that is as it came.
-func (k *keying) Member(name string, path []string) (any, bool) {
-	if name != "event" || k.p.decl(k.in.ev) != nil {
-		return nil, false
-	}
-	return k.in.payload.member(path)
 }
 
 func (k *keying) UUID(string) (string, bool) { return "", false }
@@ -279,8 +270,8 @@ func (p *Program) noKey(h *handler, ev edda.Event, err error) *edda.DeadLetter {
 	return d
 }
 
-// deadLetter is the record of an event that cannot be applied; its id is
-// derived, so that the same event gives the same dead letter.
+// deadLetter makes the dead letter of an event that cannot be applied. Its id is derived, so that
+// the same event gives the same dead letter.
 func deadLetter(ev edda.Event, k edda.Key, reason, why string) *edda.DeadLetter {
 	return &edda.DeadLetter{
 		ID:     deriveID(ev.Time, "dead", k.Tenant, k.Saga, k.Correlation, ev.ID, reason),

@@ -11,24 +11,25 @@ import (
 
 	"edda"
 	"edda/expression"
+	"edda/internal/jsonvalue"
 )
 
-// maxShown bounds the inputs kept with a poison event.
+// maxShown bounds the bytes of inputs stored with a poison event.
 const maxShown = 4 << 10
 
-// run is one transition under way: a private copy of the instance, and what it
-// has emitted so far. When it fails, it is dropped whole.
+// run is one transition in progress: a private copy of the instance, and what it has emitted so
+// far. A failed run is dropped whole.
 type run struct {
 	p    *Program
 	key  edda.Key
 	ev   edda.Event
 	now  time.Time
-	in   *edda.Instance // a clone, ours to change
+	in   *edda.Instance // a copy that the run may change
 	path string         // of the handler or action under way, for errors
 
 	given     decoded  // the payload
 	told      decoded  // what became of a step
-	before    document // the state
+	before    document // the state at the start
 	state     *document
 	stateSet  bool // state differs from in.State
 	event     *decoded
@@ -43,10 +44,10 @@ type run struct {
 	actions   int
 	budget    expression.Budget
 	isLate    bool // the trigger came too late
-	unbounded bool // must not fail for a limit: it is the way to an end
+	unbounded bool // limits do not apply, because the instance is ending
 }
 
-// poisonError is an event that can never be applied as things are.
+// poisonError says that an event cannot be applied with the current program.
 type poisonError struct {
 	path, source, inputs, message string
 }
@@ -69,17 +70,17 @@ func bounded(s string) string {
 	return strings.ToValidUTF8(s[:maxShown], "") + "…"
 }
 
-// runs are those that are over: nothing that they gave refers to them.
+// runs recycles them: nothing that a run returned refers to it.
 var runs = sync.Pool{New: func() any { return &run{runs: map[string]int{}, emitted: map[string]bool{}} }}
 
 const (
-	// maxNoted is how much a run may have noted to be worth keeping.
+	// maxNoted bounds the maps of a recycled run.
 	maxNoted = 64
-	// maxWritten is how large the room for values may be, likewise: that of most payloads.
+	// maxWritten bounds the buffer of a recycled run, in bytes: enough for most payloads.
 	maxWritten = 16 << 10
 )
 
-// newRun begins a transition on an instance that is its own to change.
+// newRun starts a transition on an instance that it may change.
 func newRun(p *Program, in *edda.Instance, ev edda.Event) *run {
 	r := runs.Get().(*run)
 	r.p, r.key, r.ev, r.in = p, in.Key, ev, in
@@ -95,8 +96,8 @@ func newRun(p *Program, in *edda.Instance, ev edda.Event) *run {
 	return r
 }
 
-// whole is the transition from its beginning to its end.
-func (r *run) whole(do func(*run) error) (edda.Transition, error) {
+// execute runs the whole transition.
+func (r *run) execute(do func(*run) error) (edda.Transition, error) {
 	if err := r.checkPayload(); err != nil {
 		return edda.Transition{}, err
 	}
@@ -106,8 +107,8 @@ func (r *run) whole(do func(*run) error) (edda.Transition, error) {
 	return r.finish()
 }
 
-// over gives the run back. One that panicked is not.
-func (r *run) over() {
+// release returns the run to the pool. A run that panicked is not returned.
+func (r *run) release() {
 	if len(r.runs)+len(r.emitted)+cap(r.out)+cap(r.room.ends) > maxNoted || cap(r.room.b) > maxWritten {
 		return
 	}
@@ -118,7 +119,7 @@ func (r *run) over() {
 	runs.Put(r)
 }
 
-// evaluation is what expressions and their values may still cost; nil on the way to an end.
+// evaluation is the budget for expressions and their values; nil while the instance ends.
 func (r *run) evaluation() *expression.Budget {
 	if r.unbounded {
 		return nil
@@ -126,7 +127,7 @@ func (r *run) evaluation() *expression.Budget {
 	return &r.budget
 }
 
-// spend pays for what is read or written for an expression.
+// spend pays for what an expression reads or writes.
 func (r *run) spend(steps int) error {
 	if b := r.evaluation(); !b.Spend(steps) {
 		return r.poison("what this event sets off is too much: what its expressions do and give passed the budget of %d steps: let several events or a child do it, or keep what is large outside", b.Of())
@@ -134,30 +135,30 @@ func (r *run) spend(steps int) error {
 	return nil
 }
 
-// know takes the payload of the event from who has decoded it.
-func (r *run) know(payload *decoded) {
+// usePayload takes a decoded payload from the router.
+func (r *run) usePayload(payload *decoded) {
 	if payload != nil && payload.is(r.ev.Payload) {
 		r.event = payload
 	}
 }
 
-// checkPayload refuses at once what would be kept as it came and could never be
-// read: what is nested too deep in a result would make its undo impossible.
+// checkPayload refuses a payload that would be stored as it came and could never be read: a result
+// that is nested too deep would make its undo impossible.
 func (r *run) checkPayload() error {
 	if r.ev.Kind == edda.KindEvent || r.ev.Kind == edda.KindSignal {
-		return nil // its expressions read it now
+		return nil // its expressions decode it in this transition
 	}
 	if r.event.done {
 		return nil
 	}
-	if err := edda.Check(r.ev.Payload); err != nil {
+	if err := jsonvalue.Check(r.ev.Payload); err != nil {
 		return r.poison("payload: %v", err)
 	}
 	return nil
 }
 
-// clone copies everything of an instance that a transition changes in place.
-// JSON values and the recent ids are never changed, so they are shared.
+// clone copies the parts of an instance that a transition changes in place. JSON values and the
+// recent ids never change, so both share them.
 func clone(in *edda.Instance) *edda.Instance {
 	out := *in
 	out.Steps = withRoom(in.Steps)
@@ -174,7 +175,7 @@ func clone(in *edda.Instance) *edda.Instance {
 	return &out
 }
 
-// withRoom is a copy with room for one more: most transitions add a step.
+// withRoom returns a copy with room for one more, because most transitions add a step.
 func withRoom(steps []edda.Step) []edda.Step {
 	if len(steps) == 0 {
 		return nil
@@ -182,7 +183,7 @@ func withRoom(steps []edda.Step) []edda.Step {
 	return append(make([]edda.Step, 0, len(steps)+1), steps...)
 }
 
-// fresh is an instance that begins now, in the generation after prev's.
+// fresh makes an instance that starts now, in the generation after prev's.
 func (p *Program) fresh(key edda.Key, ev edda.Event, prev *edda.Instance) *edda.Instance {
 	in := &edda.Instance{
 		Key: key, Version: p.Version(), Hash: p.Hash(), Generation: 1, Status: edda.StatusRunning,
@@ -199,7 +200,7 @@ func (p *Program) fresh(key edda.Key, ev edda.Event, prev *edda.Instance) *edda.
 	return in
 }
 
-// begin arms what a new instance starts with: the deadline, before anything else.
+// begin arms the deadline of a new instance, before any other timer.
 func (r *run) begin() {
 	if d := r.p.m.Deadline; d != nil {
 		r.in.Timers = append(r.in.Timers, edda.Timer{Name: deadlineName, Due: r.now.Add(d.D), Order: r.ordinal(), Deadline: true})
@@ -217,7 +218,7 @@ func (r *run) view() view {
 	return view{state: r.state, steps: r.in.Steps, groups: r.in.Groups}
 }
 
-// snapshot is the view that stays as it is while the run goes on.
+// snapshot returns a view that later changes of the run do not affect.
 func (r *run) snapshot() view {
 	return view{state: r.state, steps: slices.Clone(r.in.Steps), groups: slices.Clone(r.in.Groups)}
 }
@@ -226,16 +227,16 @@ func (r *run) running() bool { return r.in.Status == edda.StatusRunning }
 
 func (r *run) output(o edda.Output) { r.out = append(r.out, o) }
 
-// id derives the id of what a path of this transition emits. It carries the time
-// of the trigger, not the instance's, which depends on what else was applied before:
-// a restored store takes the same inputs in another order.
+// id derives the id of what a path of this transition emits. It has the time of the trigger and
+// not of the instance, because that depends on what was applied before. A restored store takes the
+// inputs in another order.
 func (r *run) id(path string) string {
 	return commandID(r.key, r.in.Generation, r.ev.ID, clockMillis(r.ev.Time), path)
 }
 
 func (r *run) uuid(name string) string { return r.id("uuid/" + r.path + "/" + name) }
 
-// send queues work, with what everything emitted carries.
+// send queues work and adds the fields that all work has.
 func (r *run) send(w edda.Work) {
 	w.From, w.Time = r.key, r.now
 	w.Correlation, w.Causation, w.Trace = r.correlation(), r.ev.ID, r.ev.Trace
@@ -255,7 +256,7 @@ func (r *run) correlation() string {
 	return r.key.Correlation
 }
 
-// meta is what an expression sees of the trigger.
+// meta is what expressions see of the trigger.
 func (r *run) meta() any { return metaOf(r.ev) }
 
 func metaOf(ev edda.Event) map[string]any {
@@ -285,11 +286,11 @@ func (r *run) sagaValue() any {
 	}
 }
 
-// seen is the parts of A & B, by their names with and without the aggregate's type.
+// seen has the parts of A & B, by their names with and without the aggregate's type.
 func (r *run) seen() (any, error) {
 	out := map[string]any{}
 	for _, name := range sortedKeys(r.in.Seen) {
-		v, err := edda.Decode(r.in.Seen[name])
+		v, err := jsonvalue.Decode(r.in.Seen[name])
 		if err == nil {
 			err = r.spend(expression.Read(v))
 		}
@@ -304,9 +305,9 @@ func (r *run) seen() (any, error) {
 	return out, nil
 }
 
-// finish checks the limits and gives the transition.
+// finish checks the limits and returns the transition.
 func (r *run) finish() (edda.Transition, error) {
-	if err := r.spend(0); err != nil { // it was passed where a failure is no poison
+	if err := r.spend(0); err != nil { // the budget may have run out where a failure is not poison
 		return edda.Transition{}, err
 	}
 	if err := r.saveState(); err != nil {
@@ -318,7 +319,7 @@ func (r *run) finish() (edda.Transition, error) {
 	}
 	return edda.Transition{
 		Key: r.key, Event: r.ev, Fate: r.fate(), Handlers: r.handled,
-		Outputs:  append([]edda.Output(nil), r.out...), // the list is the next run's
+		Outputs:  append([]edda.Output(nil), r.out...), // the next run reuses r.out
 		Instance: r.in, Work: r.work, Settled: r.settled,
 	}, nil
 }
@@ -362,9 +363,9 @@ func (r *run) checkState() error {
 	return validate(r.p.schema, state)
 }
 
-// remember marks the event as taken, so that it is a duplicate from now on. A result
-// that nothing waits for is not: should its command be sent after all, by a timer
-// that is late or a store that was restored, its result is wanted when it comes again.
+// remember marks the event as handled, so that it is a duplicate from now on. A late result is not
+// marked: a late timer or a restored store may still send its command, and then the result is
+// needed.
 func (r *run) remember() {
 	if r.ev.Kind == edda.KindTimer || r.ev.Kind == edda.KindResult && r.fate() == edda.FateLate {
 		return
@@ -372,13 +373,13 @@ func (r *run) remember() {
 	r.in.Recent = remembered(r.in.Recent, r.ev.ID)
 }
 
-// remembered is a list of its own: Recent is shared by the instances of a key.
+// remembered returns a new list, because instances of a key share Recent.
 func remembered(recent []string, id string) []string {
 	recent = recent[max(0, len(recent)+1-recentIDs):]
 	return append(append(make([]string, 0, len(recent)+1), recent...), id)
 }
 
-// emits notes the id of a step or a group: each may be emitted once.
+// emits records the id of a step or a group, because each may be emitted once in a transition.
 func (r *run) emits(id string) {
 	if r.emitted == nil {
 		r.emitted = map[string]bool{}
@@ -386,7 +387,7 @@ func (r *run) emits(id string) {
 	r.emitted[id] = true
 }
 
-// step finds the latest round of a step.
+// step returns the latest round of a step, or nil.
 func (r *run) step(id string) *edda.Step {
 	for i := range r.in.Steps {
 		if r.in.Steps[i].ID == id {

@@ -13,22 +13,22 @@ import (
 	"edda/manifests"
 )
 
-// testStart is when every test of a manifest begins.
+// testStart is the time at which every test starts.
 var testStart = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // testTenant is the tenant of a test's events unless they name another.
 const testTenant = "default"
 
-// TestResult is how one test of a manifest went.
+// TestResult is the outcome of one test of a manifest.
 type TestResult struct {
 	Saga, Name string
 	Pos        manifests.Pos
 	Passed     bool
-	Diff       string // what was wanted and what came, where it failed
+	Diff       string // what was expected and what came, if it failed
 }
 
-// RunTests runs every test of a saga, each twice: both runs must give the same
-// outputs and ids to the byte.
+// RunTests runs every test of a saga twice. Both runs must give the same outputs and ids to the
+// byte.
 func RunTests(m *manifests.Saga, o Options) ([]TestResult, manifests.Problems) {
 	p, problems := Compile(m, o)
 	if p == nil {
@@ -54,7 +54,7 @@ type tester struct {
 	set    *Set
 	now    time.Time
 	cells  map[edda.Key]edda.Cell
-	order  []edda.Key // of the cells, as they came
+	order  []edda.Key // of the cells, by creation
 	first  edda.Key   // the instance that steps mean
 	n      int
 	seq    uint64
@@ -63,8 +63,7 @@ type tester struct {
 	errors []string // dead letters' errors, for the diff
 }
 
-// runTest gives a trace of everything that came out, and what differs from what
-// the test wants.
+// runTest returns a trace of all outputs, and how they differ from the expected ones.
 func (p *Program) runTest(t *manifests.Test) ([]byte, string) {
 	set, err := NewSet(p)
 	if err != nil {
@@ -91,7 +90,7 @@ func (w *tester) why() string {
 	return "  because: " + strings.Join(w.errors, "\n           ") + "\n"
 }
 
-// trace is everything that came out, as bytes.
+// trace encodes everything that came out.
 func (w *tester) trace() []byte {
 	raw, err := json.Marshal(w.all)
 	if err != nil {
@@ -196,7 +195,7 @@ func (w *tester) eventStep(ev *edda.Event, s *manifests.TestStep) {
 	}
 }
 
-// addressed fills in a step that is for one instance: the first, or the one it names.
+// addressed completes an event for one instance: the first, or the one that the step names.
 func (w *tester) addressed(ev edda.Event, s *manifests.TestStep) (edda.Event, error) {
 	ev.Key = w.first
 	if s.Key != "" {
@@ -236,13 +235,13 @@ func (w *tester) resultStep(ev *edda.Event, s *manifests.TestStep) error {
 	return nil
 }
 
-// commandOf finds the command id that a result of the step is for: its pending
-// round, else an older one that is still tracked, else the last.
+// commandOf returns the command id for a result of the step: of its pending round, or else of an
+// older one that is still tracked, or else of the last.
 func commandOf(in *edda.Instance, name string) string {
 	last := ""
 	for _, u := range in.Undos {
 		switch {
-		case u.Step != name || u.Command == "": // nobody was called for it
+		case u.Step != name || u.Command == "": // it was never sent
 		case !u.Failed:
 			return u.Command
 		default:
@@ -266,13 +265,13 @@ func commandOf(in *edda.Instance, name string) string {
 		}
 	}
 	if last == "" && strings.HasSuffix(name, ".undo") {
-		return commandOf(in, strings.TrimSuffix(name, ".undo")) + ".undo" // long settled: its result is late
+		return commandOf(in, strings.TrimSuffix(name, ".undo")) + ".undo" // settled long ago: its result is late
 	}
 	return last
 }
 
-// rejectable is the latest command of a name that is no step of the instance,
-// being without an id or an undo; it can be rejected all the same.
+// rejectable returns the latest command of that name that is no step, because it has neither an id
+// nor an undo. It can be rejected all the same.
 func (w *tester) rejectable(in *edda.Instance, name string) string {
 	for _, s := range in.Steps {
 		if s.ID == name {
@@ -303,11 +302,11 @@ func stepNames(in *edda.Instance) []string {
 	return out
 }
 
-// maxWakes bounds what one advance of a test may fire: a timer that arms itself
-// for now would never let it end.
+// maxTestFires bounds what one advance of a test may fire, because a timer that arms itself for
+// now would never end.
 const maxTestFires = 20_000
 
-// advance moves the clock, stopping at everything that comes due on the way.
+// advance moves the clock, and fires everything that comes due on the way.
 func (w *tester) advance(to time.Time) ([]edda.Output, error) {
 	var outs []edda.Output
 	for limit := len(w.all) + maxTestFires; len(w.all) < limit; {
@@ -324,8 +323,7 @@ func (w *tester) advance(to time.Time) ([]edda.Output, error) {
 	return outs, fmt.Errorf("more than %d timers fired until %s: does one arm itself for now?", maxTestFires, edda.FormatTime(w.now))
 }
 
-// nextDue finds the earliest thing due until a time, over all keys, and what
-// fires it.
+// nextDue returns the earliest due time up to a time, over all keys, and a function that fires it.
 func (w *tester) nextDue(to time.Time) (time.Time, func() []edda.Output) {
 	best, fire := w.nextSchedule(to)
 	for _, k := range w.order {
@@ -342,7 +340,7 @@ func (w *tester) nextDue(to time.Time) (time.Time, func() []edda.Output) {
 	return best, fire
 }
 
-// cellDue is when the cell next has something to do.
+// cellDue is when the cell comes due next.
 func cellDue(cell edda.Cell) (time.Time, bool) {
 	if len(cell.Held) > 0 {
 		return time.Time{}, false

@@ -7,13 +7,14 @@ import (
 	"github.com/adhocore/gronx"
 
 	"edda"
+	"edda/internal/jsonvalue"
 	"edda/manifests"
 )
 
 // ScheduleSpec is one schedule of one saga's newest version.
 type ScheduleSpec struct {
 	Saga, Name string
-	Tenants    []string // one empty tenant when unsaid
+	Tenants    []string // one empty tenant if the manifest names none
 	Catchup    string   // last, all or none
 }
 
@@ -81,8 +82,8 @@ func zoneOf(name string) (*time.Location, error) {
 	return time.LoadLocation(name)
 }
 
-// ScheduleEvent is the event of a schedule that came due; its id is derived, so
-// that a restart starts nothing twice.
+// ScheduleEvent makes the event of a due schedule. Its id is derived, so that a restart starts
+// nothing twice.
 func (s *Set) ScheduleEvent(saga, name, tenant string, due time.Time) edda.Event {
 	payload := map[string]any{}
 	if sc, _ := s.schedule(saga, name); sc.With != nil {
@@ -93,7 +94,7 @@ func (s *Set) ScheduleEvent(saga, name, tenant string, due time.Time) edda.Event
 		}
 	}
 	payload["name"], payload["due"] = name, edda.FormatTime(due)
-	raw, _ := edda.Encode(payload)
+	raw, _ := jsonvalue.Encode(payload)
 	id := strings.Join([]string{"schedule", tenant, saga, name, edda.FormatTime(due)}, "/")
 	return edda.Event{
 		Kind: edda.KindSchedule, ID: id, Tenant: tenant, Key: edda.Key{Tenant: tenant, Saga: saga}, Type: name,

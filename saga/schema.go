@@ -5,17 +5,17 @@ import (
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
-	"edda"
+	"edda/internal/jsonvalue"
 	"edda/manifests"
 )
 
-// schema compiles a JSON Schema of a manifest. It may refer to nothing outside
-// itself: the core reads no file and no network.
+// schema compiles a JSON Schema of a manifest. It may not refer to other documents, because the
+// core reads no file and no network.
 func (c *compiler) schema(v *manifests.Value, what string) *jsonschema.Schema {
 	if v == nil {
 		return nil
 	}
-	doc, _ := v.Const() // the parser reads a schema as literal
+	doc, _ := v.Const() // the parser has read it as a literal
 	compiler := jsonschema.NewCompiler()
 	compiler.UseLoader(jsonschema.SchemeURLLoader{})
 	const name = "schema.json"
@@ -35,7 +35,7 @@ func validate(s *jsonschema.Schema, v any) error {
 	if s == nil {
 		return nil
 	}
-	if err := edda.ForSchema(v); err != nil {
+	if err := jsonvalue.ForSchema(v); err != nil {
 		return schemaError{err.Error()}
 	}
 	if err := s.Validate(v); err != nil {
@@ -48,8 +48,8 @@ type schemaError struct{ text string }
 
 func (e schemaError) Error() string { return e.text }
 
-// oneLine folds the validator's report into one line, without its heading and
-// those of its parts: what is wrong stands in the leaves.
+// oneLine puts the validator's report on one line without its headings, because the leaves name
+// the errors.
 func oneLine(err error) string {
 	lines := strings.Split(err.Error(), "\n")
 	var told []string

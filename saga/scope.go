@@ -9,60 +9,55 @@ import (
 
 	"edda"
 	"edda/expression"
+	"edda/internal/jsonvalue"
 )
 
-// scope is what the expressions of one handler's run may refer to. Names are
-// looked up when an expression asks, each let once.
+// scope has the names that the expressions of one handler run may refer to. Names are resolved on
+// demand, each let once.
 type scope struct {
 	r    *run
 	h    *handler
 	vars map[string]any // items of each; input, result and id of an undo
-	// kept holds what was kept for a seq or an undo that runs later.
+	// kept has the values that were stored for a seq or an undo that runs later.
 	kept  *edda.Scope
-	known *knownValues // of what was kept
-	// old is the state and steps that let, when and set see; nil once do runs.
+	known *knownValues // decoded values of kept
+	// old is the state and steps for let, when and set; nil once do runs.
 	old   *view
 	lets  *letValues
 	event *decoded
 }
 
-// view is the part of an instance that a handler changes as it runs.
+// view is the part of an instance that changes while a handler runs.
 type view struct {
 	state  *document
 	steps  []edda.Step
 	groups []edda.Group
 }
 
-// letValues are the lets of one run of a handler, evaluated when first asked
-// for and always against the old state.
+// letValues are the lets of one run of a handler. Each is evaluated on demand and against the old
+// state.
 type letValues struct {
 	old    view
-	vars   map[string]any // the handler's, not those of an each in which a let is first asked for
+	vars   map[string]any // the handler's, not those of an each whose body uses the let
 	path   string
 	values map[string]any
 }
 
-// decoded is a JSON value, decoded when first asked for.
+// decoded is a JSON value that is decoded on demand.
 type decoded struct {
-	raw   json.RawMessage
-	v     any
-	done  bool
-	text  string // raw, once members were looked for in it
-	finds int    // how often
+	raw  json.RawMessage
+	v    any
+	done bool
 }
 
-// maxFinds is how many members are looked for in the text before all of it is
-// decoded: each passes over all of it, in a sixth of the time.
-const maxFinds = 6
-
-// is tells whether it is of these very bytes.
+// is reports whether it was made of these bytes.
 func (d *decoded) is(raw json.RawMessage) bool { return bytes.Equal(d.raw, raw) }
 
 func (d *decoded) value() (any, error) {
 	if d == nil || d.done {
 		return d.get(), nil
 	}
-	v, err := edda.Decode(d.raw)
+	v, err := jsonvalue.Decode(d.raw)
 	if err != nil {
 		return nil, err
 	}
@@ -70,34 +65,14 @@ func (d *decoded) value() (any, error) {
 	return v, nil
 }
 
-// member is one of a value that is not decoded yet, where it can be had without.
-func (d *decoded) member(path []string) (v any, ok bool) {
-	if !d.toBeFound() {
-		return nil, false
-	}
-	return edda.Find(d.text, path)
-}
-
-// toBeFound tells whether to look for another member in the text.
-func (d *decoded) toBeFound() bool {
-	if d == nil || d.done || len(d.raw) == 0 || d.finds == maxFinds {
-		return false
-	}
-	if d.finds++; d.finds == 1 {
-		d.text = string(d.raw)
-	}
-	return true
-}
-
-// document is a state, decoded when first asked for. It never changes: what sets
-// something makes another.
+// document is a state that is decoded on demand. It is immutable: a set makes another one.
 type document struct{ decoded }
 
 func documentOf(object map[string]any) *document {
 	return &document{decoded{v: object, done: true}}
 }
 
-// object is the map that a state is; nothing at all is an empty one.
+// object returns the state's map; an absent state is an empty one.
 func (d *document) object() (map[string]any, error) {
 	v, err := d.value()
 	if object, ok := v.(map[string]any); ok || err != nil {
@@ -106,7 +81,7 @@ func (d *document) object() (map[string]any, error) {
 	return map[string]any{}, nil
 }
 
-// bytes is the JSON of a state that was set.
+// bytes encodes a state.
 func (d *document) bytes() (json.RawMessage, error) {
 	if len(d.raw) > 0 {
 		return d.raw, nil
@@ -115,7 +90,7 @@ func (d *document) bytes() (json.RawMessage, error) {
 	if err != nil {
 		return nil, err
 	}
-	return edda.Encode(state)
+	return jsonvalue.Encode(state)
 }
 
 func (d *decoded) get() any {
@@ -125,7 +100,7 @@ func (d *decoded) get() any {
 	return d.v
 }
 
-// within gives the scope with more names.
+// within returns the scope with more names.
 func (sc *scope) within(vars map[string]any) *scope {
 	out := *sc
 	out.vars = maps.Clone(sc.vars)
@@ -136,14 +111,14 @@ func (sc *scope) within(vars map[string]any) *scope {
 	return &out
 }
 
-// now gives the scope as do sees it: the new state.
+// afterSet returns the scope that do sees: with the new state.
 func (sc *scope) afterSet() *scope {
 	out := *sc
 	out.old = nil
 	return &out
 }
 
-// asking is what one expression asks in a scope.
+// asking is the environment of one expression.
 type asking struct {
 	*scope
 	p *expression.Program
@@ -171,7 +146,7 @@ func (sc *scope) evalWithin(p *expression.Program, b *expression.Budget) (any, e
 	return v, nil
 }
 
-// true evaluates a condition; one that is not there is true.
+// isTrue evaluates a condition; a missing one is true.
 func (sc *scope) isTrue(p *expression.Program) (bool, error) {
 	if p == nil {
 		return true, nil
@@ -191,8 +166,8 @@ func (sc *scope) failed(p *expression.Program, err error) error {
 	return &poisonError{path: sc.r.path, source: p.Source(), inputs: bounded(sc.inputs(p)), message: err.Error()}
 }
 
-// inputs are the names that an expression refers to, as an object for people: what each
-// stands for may be nested as deep as a value may be, and lies a level further in.
+// inputs encodes the names that an expression refers to as an object for people. A value may have
+// the full depth, and is one level deeper here.
 func (sc *scope) inputs(p *expression.Program) string {
 	out := []byte{'{'}
 	for _, name := range p.Names() {
@@ -200,7 +175,7 @@ func (sc *scope) inputs(p *expression.Program) string {
 		if err != nil {
 			continue
 		}
-		raw, err := edda.Encode(v)
+		raw, err := jsonvalue.Encode(v)
 		if err != nil {
 			continue
 		}
@@ -225,7 +200,7 @@ func (sc *scope) lookup(p *expression.Program, name string) (any, error) {
 	return sc.base(p, name)
 }
 
-// keptValue finds what was kept when the handler ran.
+// keptValue returns a value that was stored when the handler ran.
 func (sc *scope) keptValue(name string) (any, bool, error) {
 	raw, ok, err := sc.keptBytes(name)
 	if !ok || err != nil {
@@ -235,7 +210,7 @@ func (sc *scope) keptValue(name string) (any, bool, error) {
 	return v, true, err
 }
 
-// knownValues are those that were kept and asked for, each decoded once.
+// knownValues are the stored values that were used, each decoded once.
 type knownValues struct{ list []knownValue }
 
 type knownValue struct {
@@ -254,54 +229,7 @@ func (k *knownValues) of(name string, raw json.RawMessage) *decoded {
 	return d
 }
 
-// Member is one of a name that is not decoded yet, where it can be had without.
-func (sc *scope) Member(name string, path []string) (v any, ok bool) {
-	return sc.written(name).member(path)
-}
-
-// written is what a name stands for, where that is JSON; else nil.
-func (sc *scope) written(name string) *decoded {
-	if _, isVar := sc.vars[name]; isVar || sc.isLet(name) && !sc.isKept(name) {
-		return nil
-	}
-	raw, kept, err := sc.keptBytes(name)
-	switch {
-	case err != nil:
-		return nil
-	case kept:
-		return sc.known.of(name, raw)
-	case name == "event":
-		return sc.event
-	case name == "state":
-		return &sc.view().state.decoded
-	}
-	return nil
-}
-
-// copied puts the JSON of a member behind b, where it can be had without its value. What is too large for an
-// expression is no part of it.
-func (sc *scope) copied(b []byte, p *expression.Program) (_ []byte, ok bool) {
-	name, path, ok := p.Path()
-	if !ok {
-		return b, false
-	}
-	d := sc.written(name)
-	if !d.toBeFound() || len(d.raw) > expression.MaxResult/2 {
-		return b, false
-	}
-	return edda.AppendMember(b, d.text, path)
-}
-
-// copy is the JSON of what a name stands for, where that is not decoded yet and need not be.
-func (sc *scope) copy(name string) (json.RawMessage, bool) {
-	d := sc.written(name)
-	if !d.toBeFound() {
-		return nil, false
-	}
-	return edda.AppendMember(make([]byte, 0, len(d.raw)), d.text, nil)
-}
-
-// keptBytes finds the same as it was written.
+// keptBytes returns a stored value as JSON.
 func (sc *scope) keptBytes(name string) (json.RawMessage, bool, error) {
 	if sc.kept == nil {
 		return nil, false, nil
@@ -320,10 +248,10 @@ func (sc *scope) keptBytes(name string) (json.RawMessage, bool, error) {
 	return raw, ok, nil
 }
 
-// let evaluates a let against the old state, once.
+// let evaluates a let once, against the old state.
 func (sc *scope) let(name string) (any, error) {
 	if sc.lets == nil {
-		return nil, nil // a resumed handler keeps only what it refers to
+		return nil, nil // a resumed handler keeps only the names that it refers to
 	}
 	if v, ok := sc.lets.values[name]; ok {
 		return v, nil
@@ -374,8 +302,8 @@ func (sc *scope) view() view {
 	return sc.r.view()
 }
 
-// keep saves the names that something running later may refer to. A let that
-// fails now fails when it is used, if it ever is.
+// keep stores the names that a later part may refer to. A let that fails now fails only when it is
+// used.
 func (sc *scope) keep(needs []string) (*edda.Scope, error) {
 	out := &edda.Scope{}
 	if sc.h != nil {
@@ -392,15 +320,11 @@ func (sc *scope) keep(needs []string) (*edda.Scope, error) {
 func (sc *scope) keepName(out *edda.Scope, name string) error {
 	_, isVar := sc.vars[name]
 	if !isVar && !sc.isLet(name) && name != "event" && name != "meta" && !sc.isKept(name) {
-		return nil // state, step and the like are looked up when it runs
+		return nil // state, step and the like are resolved later
 	}
 	if raw, ok, err := sc.keptBytes(name); ok && err == nil && len(raw) > 0 && !isVar {
-		keepBytes(out, name, raw) // as it was written: a seq that waits again keeps the same
+		keepBytes(out, name, raw) // unchanged: a seq that waits again stores the same bytes
 		return nil
-	}
-	if raw, ok := sc.copy(name); ok {
-		keepBytes(out, name, raw)
-		return sc.r.spend(expression.Written(len(raw)))
 	}
 	v, err := sc.lookup(nil, name)
 	if err != nil {
@@ -410,7 +334,7 @@ func (sc *scope) keepName(out *edda.Scope, name string) error {
 		out.Broken[name] = err.Error()
 		return nil
 	}
-	raw, err := edda.Encode(v)
+	raw, err := jsonvalue.Encode(v)
 	if err != nil {
 		return err
 	}
@@ -442,7 +366,7 @@ func (sc *scope) isKept(name string) bool {
 	return ok || sc.kept.Broken[name] != ""
 }
 
-// resume is the scope of something that runs later than its handler.
+// resume returns the scope of a part that runs later than its handler.
 func (r *run) resume(kept *edda.Scope) *scope {
 	sc := &scope{r: r, kept: kept, known: &knownValues{}}
 	if kept == nil {

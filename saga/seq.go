@@ -11,8 +11,8 @@ func (r *run) startSeq(a *action, sc *scope) error {
 	return r.runSeq([]edda.Position{{Seq: a.path}}, sc)
 }
 
-// runSeq goes on from a position, on a stack that is its own: each element waits for the one before it, and
-// sees what it did. It stops where the saga came to an end.
+// runSeq continues from a position; it owns the stack. Each element waits for the one before it
+// and sees what that one did. It stops when the saga ends.
 func (r *run) runSeq(stack []edda.Position, sc *scope) error {
 	status := r.in.Status
 	for len(stack) > 0 && r.in.Status == status {
@@ -45,7 +45,7 @@ func (r *run) runSeq(stack []edda.Position, sc *scope) error {
 	return nil
 }
 
-// mustWait tells whether what a seq waits for is still under way.
+// mustWait reports whether what a seq waits for is pending.
 func (r *run) mustWait(w wait) bool {
 	switch {
 	case w.step == "":
@@ -59,7 +59,7 @@ func (r *run) mustWait(w wait) bool {
 	return r.pendingIn(w.step) > 0
 }
 
-// park keeps the rest of a seq as a thread, with what it may refer to.
+// park stores the remaining seq as a thread, with the values that it may refer to.
 func (r *run) park(stack []edda.Position, w wait, sc *scope) error {
 	kept, err := sc.keep(r.p.actions[stack[0].Seq].needs)
 	if err != nil {
@@ -71,10 +71,9 @@ func (r *run) park(stack []edda.Position, w wait, sc *scope) error {
 	return nil
 }
 
-// resumeThreads goes on with every seq that waited for a step (its round) or a
-// group.
+// resumeThreads continues every seq that waited for a group, or for this round of a step.
 func (r *run) resumeThreads(waits, command string) error {
-	for _, t := range r.takeThreads(func(t edda.Thread) bool { return t.Waits == waits && t.Command == command }) {
+	for _, t := range r.removeThreads(func(t edda.Thread) bool { return t.Waits == waits && t.Command == command }) {
 		if !r.running() && !t.Late {
 			continue
 		}
@@ -85,8 +84,8 @@ func (r *run) resumeThreads(waits, command string) error {
 	return nil
 }
 
-// takeThreads removes the threads that match and returns them, oldest first.
-func (r *run) takeThreads(match func(edda.Thread) bool) []edda.Thread {
+// removeThreads removes and returns the threads that match, oldest first.
+func (r *run) removeThreads(match func(edda.Thread) bool) []edda.Thread {
 	var taken, kept []edda.Thread
 	for _, t := range r.in.Threads {
 		if match(t) {
@@ -99,4 +98,4 @@ func (r *run) takeThreads(match func(edda.Thread) bool) []edda.Thread {
 	return taken
 }
 
-func (r *run) dropThreads(match func(edda.Thread) bool) { r.takeThreads(match) }
+func (r *run) dropThreads(match func(edda.Thread) bool) { r.removeThreads(match) }

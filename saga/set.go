@@ -9,25 +9,25 @@ import (
 	"edda"
 )
 
-// Set is every program a process runs: the newest version of each saga and the
-// older ones that unfinished instances still need. It is immutable and safe for
-// concurrent use; a reload builds another.
+// Set has every program that a process runs: the newest version of each saga, and the older ones
+// that unfinished instances still need. It is immutable and safe for concurrent use; a reload
+// builds another.
 type Set struct {
 	names    []string
-	versions map[string][]*Program // newest first, then those that are kept
+	versions map[string][]*Program // newest first, then those added by Keep
 	numbers  map[string][]int      // of the versions, in that order
 	ended    map[string]bool       // sagas with kept versions only: nothing starts
+	hears    map[string]bool       // triggers of all of them
 }
 
-// NewSet groups programs by saga; the highest version is the newest. Two
-// programs of one version must be the same text, but for programs marked as
-// older by their place: of one version the first given is the newest.
+// NewSet groups programs by saga; the highest version is the newest. Of several texts of one
+// version the first given is the newest. The same text twice is an error.
 func NewSet(programs ...*Program) (*Set, error) {
 	return (&Set{}).add(programs)
 }
 
-// Keep is the set with programs that unfinished instances began with and that
-// are no longer given: nothing new starts on them, whatever their version.
+// Keep returns a set with older programs that unfinished instances run and that are not loaded any
+// more. No new instance starts on them, whatever their version.
 func (s *Set) Keep(programs ...*Program) (*Set, error) {
 	out, err := s.add(programs)
 	if err != nil {
@@ -39,7 +39,7 @@ func (s *Set) Keep(programs ...*Program) (*Set, error) {
 	return out, nil
 }
 
-// add is the set with more programs behind those that it has.
+// add returns the set with more programs after its own.
 func (s *Set) add(programs []*Program) (*Set, error) {
 	out := &Set{versions: map[string][]*Program{}, ended: map[string]bool{}}
 	for _, p := range programs {
@@ -62,16 +62,20 @@ func (s *Set) add(programs []*Program) (*Set, error) {
 	return out, nil
 }
 
-// index notes what is asked for with every event.
+// index computes what every event looks up.
 func (s *Set) index() {
-	s.numbers = map[string][]int{}
+	s.numbers, s.hears = map[string][]int{}, map[string]bool{}
 	for _, p := range s.Programs() {
 		s.numbers[p.Saga()] = append(s.numbers[p.Saga()], p.Version())
+		for _, h := range p.handlers {
+			for _, part := range h.src.Trigger.Parts {
+				s.hears[part] = true
+			}
+		}
 	}
 }
 
-// Starts is the version that new instances begin on; nil where there are kept
-// versions only.
+// Starts returns the version that new instances start on; nil if all versions are kept ones.
 func (s *Set) Starts(saga string) *Program {
 	if s.ended[saga] {
 		return nil
@@ -79,7 +83,14 @@ func (s *Set) Starts(saga string) *Program {
 	return s.Newest(saga)
 }
 
-// Programs lists all, by saga and newest version first.
+// Hears tells whether some version of a saga may take in an event of an aggregate's type,
+// as a workflow's fact is one of its saga. It never says no where Route finds a target.
+func (s *Set) Hears(aggregate, event string) bool {
+	full, short := eventNames(edda.Event{Kind: edda.KindEvent, AggregateType: aggregate, Type: event})
+	return s.hears[full] || s.hears[short]
+}
+
+// Programs lists all programs, by saga and newest version first.
 func (s *Set) Programs() []*Program {
 	var out []*Program
 	for _, name := range s.names {
@@ -88,7 +99,7 @@ func (s *Set) Programs() []*Program {
 	return out
 }
 
-// Newest finds the newest version of a saga, or nil.
+// Newest returns the newest version of a saga, or nil.
 func (s *Set) Newest(saga string) *Program {
 	if list := s.versions[saga]; len(list) > 0 {
 		return list[0]
@@ -96,8 +107,8 @@ func (s *Set) Newest(saga string) *Program {
 	return nil
 }
 
-// program finds the version that an instance runs: the very text it began
-// with, else another text of that version.
+// program returns the version of an instance: the text it started with, or else another text of
+// that version.
 func (s *Set) program(in *edda.Instance) *Program {
 	var same *Program
 	for _, p := range s.versions[in.Key.Saga] {

@@ -7,7 +7,7 @@ import (
 	"edda"
 )
 
-// versionOf is a saga of one version that starts by the clock and on an event.
+// versionOf is a saga of one version that a schedule and an event start.
 func versionOf(t *testing.T, n int) *Program {
 	return compiled(t, fmt.Sprintf(`
 saga: order

@@ -7,13 +7,14 @@ import (
 	"time"
 
 	"edda"
+	"edda/internal/jsonvalue"
 )
 
-// outcome is what became of a step: its word in triggers, and its data.
+// outcome is the outcome of a step: its word in triggers, and its data.
 type outcome struct {
 	word   string // ok, failed, timeout, or an ask's choice
 	data   json.RawMessage
-	answer bool // a person's choice, whatever it is called
+	answer bool // a person's choice, of any name
 }
 
 func (o outcome) ok() bool { return o.answer || o.word != "failed" && o.word != "timeout" }
@@ -28,13 +29,13 @@ func outcomeOf(ev edda.Event) outcome {
 	return outcome{word: "failed", data: ev.Payload}
 }
 
-// result applies the outcome of an effect, a child or a rejected command,
-// found by its command id.
+// result applies the outcome of an effect, a child or a rejected command. It finds the step by the
+// command id.
 func (r *run) result(commandID string, o outcome) error {
 	r.settled = append(r.settled, commandID)
 	r.told = decoded{raw: o.data}
 	r.event = &r.told
-	for _, s := range r.in.Older { // before Steps: a cancelled step is in both
+	for _, s := range r.in.Older { // before Steps, because a cancelled step is in both
 		if s.Command == commandID {
 			return r.olderResult(s, o)
 		}
@@ -50,12 +51,12 @@ func (r *run) result(commandID string, o outcome) error {
 			return r.undoResult(i, o)
 		}
 	}
-	return r.strangerResult(commandID, o)
+	return r.resultWithoutStep(commandID, o)
 }
 
-// strangerResult is a result that no step waits for: a rejected command, or
-// the answer to something that is long over.
-func (r *run) strangerResult(commandID string, o outcome) error {
+// resultWithoutStep applies a result that no step waits for: a rejected command, or an answer to
+// something settled long ago.
+func (r *run) resultWithoutStep(commandID string, o outcome) error {
 	name := r.ev.Step
 	if name == "" {
 		name = r.ev.Type
@@ -87,8 +88,8 @@ func (r *run) stepResult(s *edda.Step, o outcome) error {
 	return r.settleStep(s, o)
 }
 
-// lateResult is the result of a step that was pending when the saga ended: only
-// a late handler hears of it.
+// lateResult applies the result of a step that was pending when the saga ended. Only a handler
+// with late: runs.
 func (r *run) lateResult(s *edda.Step, o outcome) error {
 	if err := r.record(s, o); err != nil {
 		return err
@@ -101,7 +102,7 @@ func (r *run) lateResult(s *edda.Step, o outcome) error {
 	return nil
 }
 
-// commandRejected takes the command's frame away and raises <id>.failed.
+// commandRejected removes the command's frame and raises <id>.failed.
 func (r *run) commandRejected(s *edda.Step, o outcome) error {
 	if o.ok() || s.Status != edda.StepOK {
 		r.late(s.ID + "." + o.word)
@@ -116,16 +117,16 @@ func (r *run) commandRejected(s *edda.Step, o outcome) error {
 	return r.afterSettled()
 }
 
-// mustFailed holds the step open for an operator: a step past the point of no
-// return never fails the saga.
+// mustFailed keeps a must step open for an operator, because a step past the point of no return
+// never fails the saga.
 func (r *run) mustFailed(s *edda.Step, o outcome) error {
-	s.Error, s.Due = o.data, time.Time{} // it waits for a person now, not for a time
+	s.Error, s.Due = o.data, time.Time{} // it waits for an operator and has no due time
 	r.incident(edda.Incident{Step: s.ID, Reason: o.word, Error: o.data})
 	return nil
 }
 
-// settleStep records the outcome, pushes the frame, and runs what follows:
-// the step's handler, the group's, then the seqs that waited.
+// settleStep records the outcome, pushes the frame, and runs what follows: the handlers of the
+// step and of its group, then the seqs that waited.
 func (r *run) settleStep(s *edda.Step, o outcome) error {
 	if err := r.record(s, o); err != nil {
 		return err
@@ -162,9 +163,9 @@ func (r *run) record(s *edda.Step, o outcome) (err error) {
 	return err
 }
 
-// answerResult is step.<ask>.result: the answer's data and the choice.
+// answerResult makes step.<ask>.result: the answer's data and the choice.
 func (r *run) answerResult(o outcome) (json.RawMessage, error) {
-	v, err := edda.Decode(o.data)
+	v, err := jsonvalue.Decode(o.data)
 	if err != nil {
 		return nil, r.poison("answer: %v", err)
 	}
@@ -178,15 +179,14 @@ func (r *run) answerResult(o outcome) (json.RawMessage, error) {
 	if _, taken := fields["choice"]; !taken {
 		fields["choice"] = o.word
 	}
-	raw, err := edda.Encode(fields)
+	raw, err := jsonvalue.Encode(fields)
 	if err != nil {
-		return nil, r.poison("answer: %v", err) // data stands a level further in
+		return nil, r.poison("answer: %v", err) // the data is one level deeper in the result
 	}
 	return raw, nil
 }
 
-// raiseOutcome runs the step's handler; where nobody takes responsibility for a
-// failure, the saga fails.
+// raiseOutcome runs the step's handler. The saga fails if no handler takes care of a failure.
 func (r *run) raiseOutcome(s edda.Step, o outcome) error {
 	handled, err := r.raiseStep(s, o)
 	if err != nil || handled || o.ok() {
@@ -222,9 +222,9 @@ func (r *run) raiseStep(s edda.Step, o outcome) (bool, error) {
 	return handled || r.handles(s.Group+".all"), err
 }
 
-// memberVars are item and index, and the each's own name for the item.
+// memberVars returns item and index, and the item under the each's own name.
 func (r *run) memberVars(s edda.Step) (map[string]any, error) {
-	item, err := edda.Decode(s.Item)
+	item, err := jsonvalue.Decode(s.Item)
 	if err != nil {
 		return nil, err
 	}
@@ -235,7 +235,7 @@ func (r *run) memberVars(s edda.Step) (map[string]any, error) {
 	return vars, nil
 }
 
-// afterGroup raises .all and goes on with the seqs when no member is pending.
+// afterGroup raises .all and continues the seqs when no member is pending.
 func (r *run) afterGroup(s edda.Step) error {
 	if s.Group == "" || !r.isCurrent(s) || r.pendingIn(s.Group) > 0 {
 		return nil
@@ -249,14 +249,14 @@ func (r *run) afterGroup(s edda.Step) error {
 	return r.resumeThreads(s.Group, "")
 }
 
-// isCurrent tells whether the step's round is still the latest: a handler may
-// have begun another.
+// isCurrent reports whether the step's round is still the latest, because a handler may have
+// started another.
 func (r *run) isCurrent(s edda.Step) bool {
 	now := r.step(s.ID)
 	return now != nil && now.Command == s.Command
 }
 
-// afterSeq goes on with the seqs that waited for the step; after a failure they end.
+// afterSeq continues the seqs that waited for the step; after a failure it ends them.
 func (r *run) afterSeq(s edda.Step, o outcome) error {
 	if !o.ok() {
 		r.dropThreads(func(t edda.Thread) bool { return t.Waits == s.ID && t.Command == s.Command })
@@ -265,7 +265,7 @@ func (r *run) afterSeq(s edda.Step, o outcome) error {
 	return r.resumeThreads(s.ID, s.Command)
 }
 
-// afterSettled goes on undoing when the last pending step is settled.
+// afterSettled continues undoing when the last pending step is settled.
 func (r *run) afterSettled() error {
 	if r.in.Status == edda.StatusUndoing {
 		return r.unwind()
@@ -273,8 +273,8 @@ func (r *run) afterSettled() error {
 	return nil
 }
 
-// olderResult settles a round that is over: it runs no handler, but what may
-// have happened can be undone.
+// olderResult settles a superseded round. It runs no handler, but pushes a frame for what may have
+// happened.
 func (r *run) olderResult(s edda.Step, o outcome) error {
 	r.in.Older = slices.DeleteFunc(r.in.Older, func(x edda.Step) bool { return x.Command == s.Command })
 	r.late(s.ID + "." + o.word)
@@ -290,13 +290,13 @@ func (r *run) olderResult(s edda.Step, o outcome) error {
 	return r.afterSettled()
 }
 
-// expire settles a step or an undo whose due passed: its outcome is unknown.
+// expire settles a step or an undo whose due time has passed: its outcome is unknown.
 func (r *run) expire(commandID, step string) error {
 	older := slices.ContainsFunc(r.in.Older, func(s edda.Step) bool { return s.Command == commandID })
 	if !older {
 		r.output(edda.Output{Word: "expired", Name: step})
 	}
-	data, err := edda.Encode(map[string]any{"code": "expired", "message": "no result before it was due"})
+	data, err := jsonvalue.Encode(map[string]any{"code": "expired", "message": "no result before it was due"})
 	if err != nil {
 		return err
 	}
@@ -323,7 +323,7 @@ func (r *run) answer() error {
 	return r.settleStep(s, o)
 }
 
-// incident records what only an operator can settle.
+// incident records a failure that only an operator can settle.
 func (r *run) incident(i edda.Incident) {
 	i.Time = r.now
 	r.dropIncident(i.Step)

@@ -9,9 +9,10 @@ import (
 	"strconv"
 
 	"edda"
+	"edda/internal/jsonvalue"
 )
 
-// pushStepFrame pushes the frame of a step that is ok, or may be.
+// pushStepFrame pushes the frame of a step that is or may be ok.
 func (r *run) pushStepFrame(s edda.Step) {
 	if a := r.p.actions[s.Action]; a == nil || a.undo == nil {
 		return
@@ -28,10 +29,10 @@ func (r *run) dropFrame(command string) {
 	r.in.Frames = slices.DeleteFunc(r.in.Frames, func(f edda.Frame) bool { return f.Command == command })
 }
 
-// compensate pushes a frame for something the saga only observed.
+// compensate pushes a frame for something that the saga only observed.
 func (r *run) compensate(a *action, sc *scope) error {
 	if !r.running() {
-		return nil // there is no undo after the end
+		return nil // nothing is undone after the end
 	}
 	kept, err := sc.keep(a.needs)
 	if err != nil {
@@ -41,7 +42,7 @@ func (r *run) compensate(a *action, sc *scope) error {
 	return nil
 }
 
-// undoName is the step that a compensate's frame goes by.
+// undoName is the step name of a compensate's frame.
 func (a *action) undoName() string {
 	if a.src.ID != nil {
 		return a.src.ID.Text
@@ -74,8 +75,8 @@ func (r *run) actFail(a *action, sc *scope) error {
 	return r.fail(reason)
 }
 
-// fail gives the saga up: what is pending is revoked and settled first, then
-// the frames run newest first. Past a must step it is refused.
+// fail fails the saga: it revokes the pending steps, waits for them, then runs the frames newest
+// first. Past a must step it is refused.
 func (r *run) fail(reason string) error {
 	if r.in.Past {
 		r.output(edda.Output{Word: "refused", Name: reason})
@@ -91,8 +92,8 @@ func (r *run) fail(reason string) error {
 	return r.unwind()
 }
 
-// revokePending asks every pending step not to happen, in id order. An ask and
-// its like settle at once.
+// revokePending revokes every pending step in id order. Asks and other steps without an outside
+// party settle at once.
 func (r *run) revokePending() {
 	steps := make([]*edda.Step, 0, len(r.in.Steps))
 	for i := range r.in.Steps {
@@ -117,8 +118,7 @@ func (r *run) revoke(s *edda.Step) {
 	r.withdraw(s)
 }
 
-// withdraw asks that a pending step not happen, and settles it where nothing
-// outside could answer.
+// withdraw revokes a pending step, and settles it if no outside party could answer.
 func (r *run) withdraw(s *edda.Step) {
 	s.Revoked = true
 	switch s.Kind {
@@ -131,8 +131,8 @@ func (r *run) withdraw(s *edda.Step) {
 	}
 }
 
-// returnFailedUndos puts the frames of failed explicit undos back on the stack:
-// the unwinding tries them again.
+// returnFailedUndos pushes the frames of failed explicit undos again, so that the unwinding
+// retries them.
 func (r *run) returnFailedUndos() {
 	kept := r.in.Undos[:0:0]
 	for _, u := range r.in.Undos {
@@ -153,7 +153,7 @@ func (r *run) returnFailedUndos() {
 	slices.SortStableFunc(r.in.Frames, func(a, b edda.Frame) int { return cmp.Compare(a.Order, b.Order) })
 }
 
-// unsettled tells whether something that may still happen is not known yet.
+// unsettled reports whether the outcome of something that may still happen is unknown.
 func (r *run) unsettled() bool {
 	for _, s := range r.in.Steps {
 		if s.Status == edda.StepPending && !s.Late {
@@ -163,8 +163,8 @@ func (r *run) unsettled() bool {
 	return len(r.in.Older) > 0 || len(r.in.Undos) > 0
 }
 
-// unwind runs the frames, one at a time and newest first, or all at once where
-// the manifest says parallel; with none left the saga ends.
+// unwind runs the frames one at a time and newest first, or all at once with undo: parallel. The
+// saga ends when there are none.
 func (r *run) unwind() error {
 	for r.in.Status == edda.StatusUndoing && !r.unsettled() {
 		if len(r.in.Frames) == 0 {
@@ -189,15 +189,15 @@ func (r *run) undoNewest() error {
 	return r.undoFrame(f, edda.Undo{})
 }
 
-// undoFrame runs one frame; template says who asked for it. A command is undone
-// when it is committed, an effect when its result says so. One that cannot be
-// evaluated has failed, as one whose call failed: the way to an end is no poison.
+// undoFrame runs one frame; template says who asked for it. A command is undone when it is
+// committed, an effect when its result says so. An undo that cannot be evaluated fails like one
+// whose call failed, because nothing is poison while an instance ends.
 func (r *run) undoFrame(f edda.Frame, template edda.Undo) error {
 	a := r.p.actions[f.Action]
 	if a == nil || a.undo == nil {
 		return r.poison("frame of %s: the manifest has no undo at %s", f.Step, f.Action)
 	}
-	defer r.within(r.again(a.undo.path))()
+	defer r.within(r.uniquePath(a.undo.path))()
 	u, to, wanted, err := r.evaluateUndo(a.undo, f, template)
 	switch {
 	case err != nil:
@@ -212,7 +212,7 @@ func (r *run) undoFrame(f edda.Frame, template edda.Undo) error {
 	return nil
 }
 
-// evaluateUndo is all that an undo asks its expressions for; to is that of a command.
+// evaluateUndo evaluates the expressions of an undo; to is the address of a command.
 func (r *run) evaluateUndo(a *action, f edda.Frame, u edda.Undo) (_ edda.Undo, to string, wanted bool, err error) {
 	sc, err := r.undoScope(f)
 	if err != nil {
@@ -235,7 +235,7 @@ func (r *run) evaluateUndo(a *action, f edda.Frame, u edda.Undo) (_ edda.Undo, t
 	return u, to, true, err
 }
 
-// undoOf is the undo of a frame, which has been tried as often as the frame was.
+// undoOf makes the undo of a frame, with as many attempts as the frame has had.
 func undoOf(a *action, f edda.Frame, u edda.Undo) edda.Undo {
 	u.Frame, u.Step, u.Attempt = f, f.Step+".undo", f.Attempt
 	u.Key, u.Unknown = f.Key, f.Key != ""
@@ -243,10 +243,10 @@ func undoOf(a *action, f edda.Frame, u edda.Undo) edda.Undo {
 	return u
 }
 
-// undoNotSent is a failed undo that has no command: nobody was called for it, and a
-// retry evaluates it again.
+// undoNotSent records a failed undo without a command. It was never sent, and a retry evaluates it
+// again.
 func (r *run) undoNotSent(a *action, f edda.Frame, u edda.Undo, why error) error {
-	data, err := edda.Encode(evaluationError(why))
+	data, err := jsonvalue.Encode(evaluationError(why))
 	if err != nil {
 		return err
 	}
@@ -255,14 +255,14 @@ func (r *run) undoNotSent(a *action, f edda.Frame, u edda.Undo, why error) error
 	unknown := u.Unknown
 	r.in.Undos = append(r.in.Undos, u)
 	r.undoFailed(len(r.in.Undos)-1, outcome{word: "failed", data: data})
-	r.in.Undos[len(r.in.Undos)-1].Unknown = unknown // that of the last call
+	r.in.Undos[len(r.in.Undos)-1].Unknown = unknown // of the last call
 	return nil
 }
 
-// notSent tells whether an undo failed before there was a command.
+// notSent reports whether an undo failed before it had a command.
 func notSent(u edda.Undo) bool { return u.Failed && u.Command == "" }
 
-// evaluationError is the error of an undo that cannot be evaluated, as a step has one.
+// evaluationError is the error of an undo that cannot be evaluated, in the form of a step's error.
 func evaluationError(err error) map[string]any {
 	out := map[string]any{"code": "evaluation", "message": err.Error()}
 	if e := (*poisonError)(nil); errors.As(err, &e) {
@@ -282,7 +282,7 @@ func (r *run) undoScope(f edda.Frame) (*scope, error) {
 	return r.resume(f.Scope).within(vars), nil
 }
 
-// undoInput is what the undo is called with; undo: name means the step's input.
+// undoInput is the input of the undo; undo: name means the step's input.
 func (r *run) undoInput(a *action, f edda.Frame, sc *scope) (json.RawMessage, error) {
 	if a.src.Short {
 		return f.Input, nil
@@ -302,9 +302,9 @@ func (r *run) undoTarget(a *action, sc *scope) (string, error) {
 	return id, nil
 }
 
-// undoID names the undo after the command that it undoes, and after nothing else: a
-// refund has the same id, and so the same idempotency key, whatever set it off. A
-// further attempt is another command.
+// undoID derives the id of an undo from the command that it undoes and from nothing else. So a
+// refund has the same id, and the same idempotency key, whatever caused it. A further attempt is
+// another command.
 func (r *run) undoID(u edda.Undo) string {
 	path := u.Frame.Command + ".undo"
 	if u.Attempt > 1 {
@@ -359,8 +359,8 @@ func (r *run) undoFailed(i int, o outcome) {
 	r.incident(edda.Incident{Step: u.Step, Reason: o.word, Error: o.data})
 }
 
-// undone marks the step and, for an explicit undo, goes on with the frames that
-// are left, then raises .undone.
+// undone marks the step. For an explicit undo it continues with the remaining frames, then raises
+// .undone.
 func (r *run) undone(f edda.Frame, u edda.Undo) error {
 	if s := r.step(f.Step); s != nil && s.Command == f.Command {
 		s.Status = edda.StepUndone
@@ -381,7 +381,7 @@ func (r *run) raiseUndone(name string) error {
 	}
 	trigger, vars := name, map[string]any(nil)
 	if base, _, member := cutLast(name, "["); member {
-		trigger = base // the member's, as with its other outcomes
+		trigger = base // the member's, as for its other outcomes
 		if s := r.step(name); s != nil {
 			var err error
 			if vars, err = r.memberVars(*s); err != nil {
@@ -395,13 +395,13 @@ func (r *run) raiseUndone(name string) error {
 	return r.resumeThreads(name+".undo", "")
 }
 
-// emitUndo undoes one step, or all of a group's, while the saga runs on.
+// emitUndo undoes one step, or all members of a group, while the saga runs.
 func (r *run) emitUndo(a *action) (wait, error) {
 	name := a.src.Name.Text
 	if !r.running() {
 		return wait{}, nil
 	}
-	frames := r.takeFrames(name)
+	frames := r.popFrames(name)
 	w := wait{step: name + ".undo"}
 	if len(frames) == 0 {
 		return w, r.raiseUndone(name)
@@ -410,8 +410,8 @@ func (r *run) emitUndo(a *action) (wait, error) {
 	return w, r.undoFrame(frames[n], edda.Undo{Explicit: true, Raise: name, Rest: frames[:n:n]})
 }
 
-// takeFrames takes the newest frame of a step, or all of a group's, off the stack.
-func (r *run) takeFrames(name string) []edda.Frame {
+// popFrames removes and returns the newest frame of a step, or all frames of a group.
+func (r *run) popFrames(name string) []edda.Frame {
 	var taken, kept []edda.Frame
 	for i := len(r.in.Frames) - 1; i >= 0; i-- {
 		f := r.in.Frames[i]
@@ -428,7 +428,7 @@ func (r *run) takeFrames(name string) []edda.Frame {
 	return taken
 }
 
-// undoing tells whether an explicit undo, as a seq waits for it, is under way.
+// undoing reports whether an explicit undo that a seq waits for is pending.
 func (r *run) undoing(waits string) bool {
 	for _, u := range r.in.Undos {
 		if u.Raise != "" && u.Raise+".undo" == waits {
@@ -447,7 +447,7 @@ func (r *run) endUndone() error {
 			return err
 		}
 	}
-	r.guarded = guarded // its condition says nothing of the trigger
+	r.guarded = guarded // its condition says nothing about the trigger
 	switch {
 	case len(r.in.Incomplete) > 0, !r.in.Unwound:
 		r.end(edda.StatusFailed)
@@ -457,7 +457,7 @@ func (r *run) endUndone() error {
 	return nil
 }
 
-// end finishes the instance: nothing is waited for any more.
+// end finishes the instance: it drops everything that it waits for.
 func (r *run) end(s edda.Status) {
 	in := r.in
 	in.Status, in.Ended = s, r.now
@@ -480,7 +480,7 @@ func (r *run) tellParent() {
 	}
 	if in.Status != edda.StatusDone {
 		w.Outcome = edda.Failed
-		w.Payload, _ = edda.Encode(map[string]any{"code": string(in.Status), "reason": in.Reason, "saga": in.Key.Saga, "key": in.Key.Correlation})
+		w.Payload, _ = jsonvalue.Encode(map[string]any{"code": string(in.Status), "reason": in.Reason, "saga": in.Key.Saga, "key": in.Key.Correlation})
 	}
 	r.send(w)
 }

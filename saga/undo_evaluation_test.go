@@ -8,9 +8,10 @@ import (
 	"testing"
 
 	"edda"
+	"edda/internal/jsonvalue"
 )
 
-// refunds is a saga of three steps whose second has an undo that the test gives.
+// refunds is a saga of three steps; the test gives the undo of the second.
 func refunds(undo string) string {
 	return `saga: refunds
 version: 1
@@ -23,7 +24,7 @@ on:
 `
 }
 
-// refundsLine has done all three steps; of b came what is given.
+// refundsLine has run all three steps; result is the result of b.
 func refundsLine(t *testing.T, text, result string) *line {
 	t.Helper()
 	l := newLine(t, setWith(t, []*Program{compiled(t, text, Options{})}, nil), "refunds")
@@ -34,24 +35,24 @@ func refundsLine(t *testing.T, text, result string) *line {
 	return l
 }
 
-// verb is an operator's for the undo of b, with data where there is some.
+// verb sends an operator's verb about the undo of b, with data if it is not empty.
 func (l *line) verb(verb, data string) []edda.Transition {
 	return l.give(edda.Event{Kind: edda.KindOperator, Type: verb, Step: "b.undo", Payload: json.RawMessage(data)})
 }
 
 const dividing = "{effect: un_b, with: {n: =10 % result.n}}"
 
-// TestAnUndoThatCannotBeEvaluatedHasFailed: nothing is poison, the key is not held, and the
-// others are undone as soon as an operator lets it be.
+// TestAnUndoThatCannotBeEvaluatedHasFailed: the event is not poison and the key is not held. The
+// other undos run once an operator skips this one.
 func TestAnUndoThatCannotBeEvaluatedHasFailed(t *testing.T) {
-	deep := nestedBy(edda.MaxDepth)
+	deep := nestedBy(jsonvalue.MaxDepth)
 	for undo, tt := range map[string]struct{ result, says string }{
 		"{effect: un_b, with: {r: =result}}":      {deep, "nested deeper than 128"},
 		"{effect: un_b, with: [=result]}":         {deep, "nested deeper than 128"},
 		dividing:                                  {`{"n":0}`, "10 % result.n"},
 		"{effect: un_b, due: =result.n}":          {`{"n":"soon"}`, "duration"},
 		"{command: Acc.Back, to: =result.to.x}":   {`{"to":1}`, "result.to.x"},
-		"{command: A.B, to: =key, with: =result}": {`{"n":1}`, ""}, // and this one goes out
+		"{command: A.B, to: =key, with: =result}": {`{"n":1}`, ""}, // this one is sent
 	} {
 		l := refundsLine(t, refunds(undo), tt.result)
 		l.want(l.event("Stop", `{"id":"K"}`), "effect un_c")
@@ -103,7 +104,8 @@ on:
 	l.want(l.verb(edda.VerbResolve, ""), "end undone stopped")
 }
 
-// TestACancelIsNotRefusedForAnUndoThatCannotBeEvaluated as it was when that was poison.
+// TestACancelIsNotRefusedForAnUndoThatCannotBeEvaluated, as it was when that made the event
+// poison.
 func TestACancelIsNotRefusedForAnUndoThatCannotBeEvaluated(t *testing.T) {
 	l := refundsLine(t, strings.Replace(refunds("un_b"), "undo: un_c", "undo: {effect: un_c, with: {n: =result.n + 1}}", 1), `{}`)
 	l.want(l.operator(edda.VerbCancel), "incident c.undo failed")
@@ -137,7 +139,8 @@ func TestARetryEvaluatesAnUndoThatWasNotSent(t *testing.T) {
 	l.want(l.result("a.undo", edda.Succeeded, `{}`), "end undone stopped")
 }
 
-// TestARetryOfAnUndoTakesTheMendedText, as a redrive does, and only where its own will not do.
+// TestARetryOfAnUndoTakesTheMendedText, as a redrive does, and only if the instance's own text
+// fails.
 func TestARetryOfAnUndoTakesTheMendedText(t *testing.T) {
 	old := refunds(dividing)
 	mended := strings.Replace(strings.Replace(old, "10 % result.n", "result.n", 1), "version: 1", "version: 2", 1)
@@ -159,7 +162,7 @@ func TestARetryOfAnUndoTakesTheMendedText(t *testing.T) {
 	l.want(l.verb(edda.VerbRetry, `{"n":1}`), "effect un_b")
 }
 
-// TestACommandThatIsRetriedGoesOnUndoing: nothing answers it.
+// TestACommandThatIsRetriedGoesOnUndoing, because a command gets no answer.
 func TestACommandThatIsRetriedGoesOnUndoing(t *testing.T) {
 	old := refunds("{command: Acc.Back, to: =result.to.x}")
 	l := refundsLine(t, old, `{"to":1}`)
@@ -170,8 +173,8 @@ func TestACommandThatIsRetriedGoesOnUndoing(t *testing.T) {
 	l.want(l.verb(edda.VerbRetry, ""), "upgraded refunds, command Acc.Back, effect un_a")
 }
 
-// TestAnExplicitUndoThatCannotBeEvaluated leaves the saga running; should that fail, its
-// frame is tried again in its turn.
+// TestAnExplicitUndoThatCannotBeEvaluated leaves the saga running. If that fails later, the frame
+// is tried again in its order.
 func TestAnExplicitUndoThatCannotBeEvaluated(t *testing.T) {
 	l := refundsLine(t, refunds(dividing), `{"n":0}`)
 	l.want(l.event("Back", `{"id":"K"}`), "incident b.undo failed")
@@ -189,7 +192,7 @@ func TestAnExplicitUndoThatCannotBeEvaluated(t *testing.T) {
 	l.want(l.result("c.undo", edda.Succeeded, `{}`), "incident b.undo failed")
 }
 
-// TestAReplayBuildsWhatARetryMade: history says of which version the instance was then.
+// TestAReplayBuildsWhatARetryMade: history records the version that the instance had then.
 func TestAReplayBuildsWhatARetryMade(t *testing.T) {
 	old := refunds(dividing)
 	mended := strings.Replace(strings.Replace(old, "10 % result.n", "result.n", 1), "version: 1", "version: 2", 1)

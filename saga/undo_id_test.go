@@ -18,8 +18,7 @@ on:
   Lost: {do: [{fail: lost}]}
 `
 
-// A refund is the same command, and so has the same idempotency key, whatever set
-// it off and whenever.
+// A refund is the same command with the same idempotency key, whatever caused it and whenever.
 func TestAnUndoHasOneIDWhateverSetItOff(t *testing.T) {
 	set := setOf(t, refunded)
 	payload := json.RawMessage(`{"id":"K"}`)

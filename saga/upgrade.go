@@ -5,18 +5,18 @@ import (
 
 	"edda"
 	"edda/expression"
+	"edda/internal/jsonvalue"
 )
 
-// continues is the static check before an instance goes on with another text:
-// its state is valid there, every pending step, undo, frame, timer and waiting
-// seq has its place in it, and the key is the same. old is what it runs now, nil
-// where that is not loaded.
+// continues reports whether an instance can continue with another text: its state is valid there,
+// every pending step, undo, frame, timer and waiting seq has its place there, and the key is the
+// same. old is its current text, nil if that is not loaded.
 func (p *Program) continues(in *edda.Instance, old *Program) bool {
 	return p.takesState(in) && p.takesSteps(in) && p.takesFrames(in) && p.takesTimers(in, old) && p.takesThreads(in) && p.sameKey(old)
 }
 
 func (p *Program) takesState(in *edda.Instance) bool {
-	state, err := edda.Decode(in.State)
+	state, err := jsonvalue.Decode(in.State)
 	return err == nil && validate(p.schema, state) == nil
 }
 
@@ -28,7 +28,7 @@ func (p *Program) takesSteps(in *edda.Instance) bool {
 	})
 }
 
-// takesFrames looks at what is still to be undone, and at the undos under way.
+// takesFrames checks the frames and the pending undos.
 func (p *Program) takesFrames(in *edda.Instance) bool {
 	frames := slices.Clone(in.Frames)
 	for _, u := range in.Undos {
@@ -45,7 +45,7 @@ func (p *Program) takesFrames(in *edda.Instance) bool {
 	})
 }
 
-// takesTimers wants a handler for each timer that has one now.
+// takesTimers checks that each timer with a handler still has one.
 func (p *Program) takesTimers(in *edda.Instance, old *Program) bool {
 	return !slices.ContainsFunc(in.Timers, func(t edda.Timer) bool {
 		name := "timer." + t.Name
@@ -62,7 +62,7 @@ func (p *Program) takesThreads(in *edda.Instance) bool {
 	})
 }
 
-// sameKey compares the saga's key and those of the handlers that both have.
+// sameKey compares the saga's key, and the keys of the handlers that both texts have.
 func (p *Program) sameKey(old *Program) bool {
 	if old == nil {
 		return true

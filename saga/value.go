@@ -2,23 +2,24 @@ package saga
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 
-	"edda"
 	"edda/expression"
+	"edda/internal/jsonvalue"
 	"edda/manifests"
 )
 
-// value is a manifest's value, compiled.
+// value is a compiled value of a manifest.
 type value struct {
 	src    *manifests.Value
 	expr   *expression.Program
 	parts  []part
 	items  []*value
 	fields []field
-	// sorted are the places of the fields in the order in which JSON has them.
+	// sorted has the indexes of the fields in the order of their names in JSON.
 	sorted []int
 }
 
@@ -29,12 +30,12 @@ type part struct {
 
 type field struct {
 	name  string
-	label []byte // the name as JSON has it, with its colon
+	label []byte // the name in JSON, with its colon
 	value *value
 }
 
-// eval gives the value in a scope as a canonical value. It may be part of the event, the
-// state or the program: nobody changes it.
+// eval evaluates the value to a canonical one. The result may share parts of the event, the state
+// or the program: do not change it.
 func (v *value) eval(sc *scope) (any, error) {
 	if v == nil {
 		return nil, nil
@@ -92,7 +93,7 @@ func (v *value) object(sc *scope) (any, error) {
 	return out, nil
 }
 
-// json evaluates and encodes; a missing value is nothing at all.
+// json evaluates and encodes; a missing value gives no bytes.
 func (v *value) json(sc *scope) (json.RawMessage, error) {
 	if v == nil {
 		return nil, nil
@@ -111,27 +112,7 @@ func (v *value) json(sc *scope) (json.RawMessage, error) {
 	return raw, sc.r.spend(expression.Written(len(raw)))
 }
 
-// append evaluates and writes behind b; what is only read is copied. It costs what is
-// written, whichever way that comes to be.
-func (v *value) append(b []byte, sc *scope) ([]byte, error) {
-	from := len(b)
-	if v != nil && v.expr != nil {
-		if out, ok := sc.copied(b, v.expr); ok {
-			return out, sc.r.spend(expression.Written(len(out) - from))
-		}
-	}
-	x, err := v.read(sc)
-	if err != nil {
-		return b, err
-	}
-	out, err := edda.Append(b, x)
-	if err != nil {
-		return b, sc.r.poison("%v", err)
-	}
-	return out, sc.r.spend(expression.Written(len(out) - from))
-}
-
-// read is eval, at no cost where it only takes a member, as a copy does.
+// read is eval, at no cost where it only takes a member: what is written of it costs.
 func (v *value) read(sc *scope) (any, error) {
 	if v != nil && v.expr != nil {
 		if _, _, plain := v.expr.Path(); plain {
@@ -141,23 +122,20 @@ func (v *value) read(sc *scope) (any, error) {
 	return v.eval(sc)
 }
 
-// written is the JSON of an object, of which no map is made. The fields are evaluated as
-// they stand in the manifest, and then put into the order of their names.
+// written encodes an object without building a map. It evaluates the fields in document order, and
+// then sorts them by name.
 func (v *value) written(sc *scope) (json.RawMessage, error) {
 	w := sc.r.lend()
 	defer sc.r.giveBack(&w)
 	for i := range v.fields {
-		if err := w.add(v.fields[i].value, sc); err != nil {
+		if err := w.add(&v.fields[i], sc); err != nil {
 			return nil, err
-		}
-		if !edda.Fits(w.part(i), 1) {
-			return nil, sc.r.poison("%s: value is nested deeper than %d, for %q lies a level further in", v.fields[i].name, edda.MaxDepth, v.fields[i].name)
 		}
 	}
 	return v.inOrder(&w), nil
 }
 
-// inOrder is the object of fields that were written.
+// inOrder builds the object from the written fields.
 func (v *value) inOrder(w *room) json.RawMessage {
 	n := len("{}")
 	for _, i := range v.sorted {
@@ -173,20 +151,31 @@ func (v *value) inOrder(w *room) json.RawMessage {
 	return append(out, '}')
 }
 
-// room is where values are written, one behind the other.
+// room is a buffer in which values are written one after the other.
 type room struct {
 	b    []byte
 	ends []int
 }
 
-// add evaluates a value and writes it.
-func (w *room) add(v *value, sc *scope) (err error) {
-	w.b, err = v.append(w.b, sc)
+// add evaluates a field of an object and writes its value.
+func (w *room) add(f *field, sc *scope) error {
+	v, err := f.value.read(sc)
+	if err != nil {
+		return err
+	}
+	from := len(w.b)
+	w.b, err = jsonvalue.Append(w.b, v, 1)
+	switch {
+	case errors.Is(err, jsonvalue.ErrTooDeep):
+		return sc.r.poison("%s: value is nested deeper than %d, for %q lies a level further in", f.name, jsonvalue.MaxDepth, f.name)
+	case err != nil:
+		return sc.r.poison("%v", err)
+	}
 	w.ends = append(w.ends, len(w.b))
-	return err
+	return sc.r.spend(expression.Written(len(w.b) - from))
 }
 
-// part is the value that was the i-th to be added.
+// part returns the i-th value that was added.
 func (w *room) part(i int) json.RawMessage {
 	if i == 0 {
 		return w.b[:w.ends[0]]
@@ -194,7 +183,7 @@ func (w *room) part(i int) json.RawMessage {
 	return w.b[w.ends[i-1]:w.ends[i]]
 }
 
-// lend gives the room of the run to who writes: whoever writes meanwhile has one of his own.
+// lend hands out the run's buffer; a nested caller gets a new one.
 func (r *run) lend() (w room) {
 	w, r.room = r.room, room{}
 	return w
@@ -202,12 +191,12 @@ func (r *run) lend() (w room) {
 
 func (r *run) giveBack(w *room) { r.room = room{w.b[:0], w.ends[:0]} }
 
-// label makes the fields ready to be written: of two with one name the last counts.
+// label prepares the fields for writing; the last of two with one name counts.
 func (v *value) label() {
 	last := map[string]int{}
 	for i := range v.fields {
 		f := &v.fields[i]
-		name, _ := edda.Encode(f.name) // a text can always be encoded
+		name, _ := jsonvalue.Encode(f.name) // a string always encodes
 		f.label = append(name, ':')
 		last[f.name] = i
 	}
@@ -242,16 +231,15 @@ func addNames(into map[string]bool, p *expression.Program) {
 	}
 }
 
-// encode writes a canonical value; null is no bytes at all.
+// encode encodes a canonical value; null gives no bytes.
 func encode(v any) (json.RawMessage, error) {
 	if v == nil {
 		return nil, nil
 	}
-	return edda.Encode(v)
+	return jsonvalue.Encode(v)
 }
 
-// identifier turns a value into the text of a key or an id: strings and whole
-// numbers; anything else cannot name something.
+// identifier converts a value to the text of a key or an id: strings and whole numbers only.
 func identifier(v any) (string, error) {
 	switch v := v.(type) {
 	case string:
@@ -259,11 +247,11 @@ func identifier(v any) (string, error) {
 	case int:
 		return strconv.Itoa(v), nil
 	case json.Number:
-		if text, ok := edda.Integer(v); ok {
+		if text, ok := jsonvalue.Integer(v); ok {
 			return text, nil
 		}
 	case nil:
 		return "", nil
 	}
-	return "", fmt.Errorf("is a %s: a key is a string or a whole number", edda.TypeName(v))
+	return "", fmt.Errorf("is a %s: a key is a string or a whole number", jsonvalue.TypeName(v))
 }

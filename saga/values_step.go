@@ -5,10 +5,11 @@ import (
 
 	"edda"
 	"edda/expression"
+	"edda/internal/jsonvalue"
 )
 
-// stepValues builds step.<id>, for the ids an expression refers to, or for all
-// of them where it chooses one as it runs.
+// stepValues builds step.<id> for the ids that an expression refers to, or for all of them if it
+// computes the id.
 func (v view) stepValues(p *expression.Program) (any, error) {
 	wanted := stepIDs(p)
 	out := map[string]any{}
@@ -62,7 +63,7 @@ func stepValue(s *edda.Step) (any, error) {
 
 func decodeInto(out map[string]any, fields map[string]json.RawMessage) error {
 	for name, raw := range fields {
-		v, err := edda.Decode(raw)
+		v, err := jsonvalue.Decode(raw)
 		if err != nil {
 			return err
 		}
@@ -71,8 +72,8 @@ func decodeInto(out map[string]any, fields map[string]json.RawMessage) error {
 	return nil
 }
 
-// groupValue counts the members of one round. results are those of the members
-// that are ok, errors of the others that are settled, both in item order.
+// groupValue counts the members of one round. results has those of the ok members and errors those
+// of the other settled ones, both in item order.
 func (v view) groupValue(g edda.Group) (any, error) {
 	ok, failed, pending := 0, 0, 0
 	results, errs := []any{}, []any{}
@@ -82,7 +83,7 @@ func (v view) groupValue(g edda.Group) (any, error) {
 			pending++
 		case edda.StepOK, edda.StepUndone:
 			ok++
-			result, err := edda.Decode(s.Result)
+			result, err := jsonvalue.Decode(s.Result)
 			if err != nil {
 				return nil, err
 			}

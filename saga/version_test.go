@@ -9,7 +9,7 @@ import (
 	"edda/manifests"
 )
 
-// pilot drives a saga's text as a test of a manifest would.
+// pilot runs a saga's text as a test of a manifest does.
 type pilot struct {
 	*tester
 	t *testing.T
@@ -22,7 +22,7 @@ func newPilot(t *testing.T, text string) pilot {
 	return p
 }
 
-// runs goes on with another text of the saga, where instances have one already.
+// runs replaces the text of the saga, also for existing instances.
 func (p pilot) runs(text string) {
 	p.t.Helper()
 	f, problems := manifests.Parse("saga.yaml", []byte(text))
@@ -40,7 +40,7 @@ func (p pilot) runs(text string) {
 	p.p, p.set = program, set
 }
 
-// sends gives a step and wants one piece of work.
+// sends applies a step and expects one piece of work.
 func (p pilot) sends(s manifests.TestStep) edda.Work {
 	p.t.Helper()
 	seen := len(p.all)
@@ -78,8 +78,8 @@ func goes() manifests.TestStep {
 	return manifests.TestStep{Input: "event", Name: "Go", ID: "e1", Data: map[string]any{"id": "K"}}
 }
 
-// TestARetryKeepsTheVersionOfItsInput: the input is the one that was evaluated
-// for the first call, whatever the manifest says by now.
+// TestARetryKeepsTheVersionOfItsInput: the input was evaluated for the first call, whatever the
+// manifest says now.
 func TestARetryKeepsTheVersionOfItsInput(t *testing.T) {
 	p := newPilot(t, shippedAt("version: 1,"))
 	if w := p.sends(goes()); w.EffectVersion != 1 {
@@ -101,7 +101,7 @@ func TestARetryKeepsTheVersionOfItsInput(t *testing.T) {
 	}
 }
 
-// TestAVersionChangesNoID: a saga that begins to say it sends nothing twice.
+// TestAVersionChangesNoID: a saga that starts to name a version sends nothing twice.
 func TestAVersionChangesNoID(t *testing.T) {
 	without, with := newPilot(t, shippedAt("")), newPilot(t, shippedAt("version: 7,"))
 	for _, s := range []manifests.TestStep{

@@ -5,24 +5,22 @@ import (
 	"time"
 
 	"edda"
+	"edda/internal/jsonvalue"
 )
 
-// missedAfter is how late a repeating timer with catchup: none may be before
-// its occurrence counts as missed.
+// missedAfter is how late a repeating timer with catchup: none may be without counting as missed.
 const missedAfter = time.Minute
 
-// maxFired bounds what one Wake fires, so that a timer that arms itself for now,
-// or very many missed ones, cannot keep a worker for ever: what is left is woken
-// again at once.
+// maxFired bounds what one Wake fires, because a timer that arms itself for now, or very many
+// missed ones, would occupy a worker for ever. The next wake follows at once.
 const maxFired = 256
 
-// Wake fires what is due in a cell at or before the horizon, in due order, one
-// transition each, and settles the due row that woke it: the last transition
-// removes the row and arms the next. Where nothing was due that transition has
-// no fate.
+// Wake fires what is due in a cell at or before the horizon, in due order, one transition each.
+// The last transition also removes the due row that woke the cell and arms the next one. If
+// nothing was due, that transition has no fate.
 func (s *Set) Wake(cell edda.Cell, row, horizon time.Time) (edda.Cell, []edda.Transition) {
 	a := &application{set: s, cell: cell, versions: s.allVersions(cell.Key.Saga)}
-	moved := a.takeRow(row)
+	moved := a.useRow(row)
 	for range maxFired {
 		if !a.fireNext(horizon) {
 			break
@@ -42,7 +40,7 @@ func (s *Set) Wake(cell edda.Cell, row, horizon time.Time) (edda.Cell, []edda.Tr
 	return a.cell, a.out
 }
 
-// needsRow tells whether something still waits for the very row.
+// needsRow reports whether something in the cell still waits for this row.
 func (a *application) needsRow(row time.Time) bool {
 	if len(a.cell.Held) > 0 {
 		return false
@@ -53,8 +51,8 @@ func (a *application) needsRow(row time.Time) bool {
 	return slices.ContainsFunc(a.cell.Parked, func(e edda.Entry) bool { return e.Expires.Equal(row) })
 }
 
-// takeRow marks the instance's own row as used up; a stale row is nobody's.
-func (a *application) takeRow(row time.Time) bool {
+// useRow clears the instance's own row; false for a stale row.
+func (a *application) useRow(row time.Time) bool {
 	in := a.cell.Instance
 	if in == nil || !in.Armed.Equal(row) {
 		return false
@@ -68,10 +66,10 @@ func (a *application) changed() bool {
 	return slices.ContainsFunc(a.out, func(tr edda.Transition) bool { return tr.Instance != nil })
 }
 
-// fireNext fires the earliest thing that is due.
+// fireNext fires the earliest due item, and reports whether there was one.
 func (a *application) fireNext(horizon time.Time) bool {
 	if len(a.cell.Held) > 0 {
-		return false // it waits behind the poison event, too
+		return false // the timer waits behind the poison event, too
 	}
 	if a.expireParked(horizon) {
 		return true
@@ -92,9 +90,8 @@ func (a *application) fireNext(horizon time.Time) bool {
 	return true
 }
 
-// occurrence is when a timer fires next: a repeating one, of those that were
-// missed, for the latest until the horizon, unless it asks for all of them. So
-// what was due before that comes before it.
+// occurrence is when a timer fires next. A repeating timer fires its latest missed time up to the
+// horizon, unless it catches up all of them. So other items that were due earlier fire before it.
 func occurrence(t *edda.Timer, horizon time.Time) time.Time {
 	if t.Every <= 0 || t.Catchup == "all" || !t.Due.Before(horizon) {
 		return t.Due
@@ -113,7 +110,7 @@ func (a *application) skipTo(name string, at time.Time) {
 	a.add(edda.Transition{Instance: in})
 }
 
-// expireParked turns the first parked event that expired into a dead letter.
+// expireParked makes a dead letter of the first parked event that has expired.
 func (a *application) expireParked(horizon time.Time) bool {
 	for _, e := range a.cell.Parked {
 		if e.Expires.After(horizon) {
@@ -131,7 +128,7 @@ func (a *application) expireParked(horizon time.Time) bool {
 	return false
 }
 
-// dueItem is one thing that comes due.
+// dueItem is one item that comes due.
 type dueItem struct {
 	at    time.Time
 	order int
@@ -156,15 +153,15 @@ func (d dueItem) event(in *edda.Instance, at time.Time) edda.Event {
 	name := d.cmd
 	if d.timer != nil {
 		name, ev.Type = d.timer.Name, d.timer.Name
-		ev.Payload, _ = edda.Encode(map[string]any{"name": name, "due": edda.FormatTime(at)})
+		ev.Payload, _ = jsonvalue.Encode(map[string]any{"name": name, "due": edda.FormatTime(at)})
 	}
 	ev.ID = timerID(d.kind, name, at, d.order)
 	return ev
 }
 
-// earliest is what comes due first; things due at one instant fire in the
-// order in which they were armed. Repeating timers count as they fire at the
-// horizon; the zero horizon leaves them where they are.
+// earliest returns the item that comes due first. Items due at one instant fire in the order in
+// which they were armed. A repeating timer counts with its occurrence at the horizon; a zero
+// horizon leaves it where it is.
 func earliest(in *edda.Instance, horizon time.Time) (dueItem, bool) {
 	var first dueItem
 	found := false
@@ -206,8 +203,8 @@ func eachDue(in *edda.Instance, visit func(dueItem)) {
 	}
 }
 
-// rearm moves the instance's row of the due index when it now wakes earlier. A
-// row that is too early is left: it looks, finds nothing, and re-arms.
+// rearm moves the instance's row of the due index if the instance now wakes earlier. A row that is
+// too early stays: its wake finds nothing and re-arms.
 func (a *application) rearm() {
 	in := a.cell.Instance
 	if in == nil || len(a.cell.Held) > 0 {
@@ -234,7 +231,7 @@ func (a *application) lastChange() *edda.Transition {
 	return nil
 }
 
-// timer fires one timer, deadline or due. One that is no longer armed is stale.
+// timer fires one timer, deadline or due. A timer that is not armed any more is stale.
 func (r *run) timer() error {
 	switch r.ev.Timer {
 	case edda.TimerDue:
@@ -242,7 +239,7 @@ func (r *run) timer() error {
 	case edda.TimerDeadline:
 		return r.deadline()
 	}
-	if !r.takeTimer(r.ev) {
+	if !r.consumeTimer(r.ev) {
 		r.late("timer." + r.ev.Type)
 		return nil
 	}
@@ -251,9 +248,9 @@ func (r *run) timer() error {
 	return err
 }
 
-// takeTimer takes a named timer that came due, or moves a repeating one on, and
-// tells whether it was still armed.
-func (r *run) takeTimer(ev edda.Event) bool {
+// consumeTimer removes a named timer that came due, or moves a repeating one on. It reports
+// whether the timer was armed.
+func (r *run) consumeTimer(ev edda.Event) bool {
 	for i := range r.in.Timers {
 		t := &r.in.Timers[i]
 		switch {

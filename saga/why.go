@@ -6,7 +6,7 @@ import (
 	"edda"
 )
 
-// Why says in a few words what an instance waits for.
+// Why describes in a few words what an instance waits for.
 func Why(cell edda.Cell) []string {
 	var out []string
 	if len(cell.Held) > 0 {

@@ -14,6 +14,7 @@ import (
 
 	"edda"
 	"edda/engine"
+	"edda/internal/jsonvalue"
 )
 
 // Inbox publishes messages for instances to the streams. Its methods are safe for
@@ -139,7 +140,7 @@ func (s *Server) command(ctx context.Context, in *ActInput, ev edda.Event) (*bod
 	if err != nil {
 		return nil, err
 	}
-	if _, err := edda.Decode(ev.Payload); err != nil {
+	if _, err := jsonvalue.Decode(ev.Payload); err != nil {
 		return nil, huma.Error422UnprocessableEntity("the payload cannot be taken: " + err.Error())
 	}
 	ev.ID, ev.Key, ev.Tenant, ev.Trace = in.ID, cell.Key, cell.Key.Tenant, in.Trace

@@ -10,6 +10,7 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"edda"
+	"edda/internal/jsonvalue"
 )
 
 // EventBody is an event as a producer sends it.
@@ -54,7 +55,7 @@ func (s *Server) publish(ctx context.Context, in *eventInput) (*body[PublishedVi
 		return nil, err
 	}
 	ev := in.event(tenant)
-	if _, err := edda.Decode(ev.Payload); err != nil {
+	if _, err := jsonvalue.Decode(ev.Payload); err != nil {
 		return nil, huma.Error422UnprocessableEntity("the payload cannot be taken: " + err.Error())
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.options.CommitWait)

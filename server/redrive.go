@@ -12,6 +12,7 @@ import (
 
 	"edda"
 	"edda/engine"
+	"edda/internal/jsonvalue"
 	"edda/store"
 )
 
@@ -84,7 +85,7 @@ func (s *Server) deadLetterCommand(verb string, do func(context.Context, *letter
 		if err := in.reasoned(verb); err != nil {
 			return nil, err
 		}
-		if _, err := edda.Decode(in.data()); err != nil {
+		if _, err := jsonvalue.Decode(in.data()); err != nil {
 			return nil, huma.Error422UnprocessableEntity("the data cannot be taken: " + err.Error())
 		}
 		d, err := s.deadLetter(&in.LetterInput)

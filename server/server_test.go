@@ -21,6 +21,7 @@ import (
 
 	"edda"
 	"edda/engine"
+	"edda/internal/jsonvalue"
 	"edda/store"
 )
 
@@ -493,7 +494,7 @@ func TestAMissingInstanceGetsNoMessage(t *testing.T) {
 func TestBadPayloadsAreRefused(t *testing.T) {
 	f := newFakes(order("O1"))
 	h := start(t, f)
-	deep := strings.Repeat("[", edda.MaxDepth+2) + strings.Repeat("]", edda.MaxDepth+2)
+	deep := strings.Repeat("[", jsonvalue.MaxDepth+2) + strings.Repeat("]", jsonvalue.MaxDepth+2)
 	for path, bodies := range map[string][]string{
 		"/v1/instances/order/O1/signal/x": {`{"a":`, deep, `99999999999999999999x`},
 		"/v1/instances/order/O1/answer/x": {``, `{}`, `{"choice":""}`, `{"choice":"yes","other":1}`},

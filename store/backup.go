@@ -219,11 +219,11 @@ func restore(ctx context.Context, backup, dir string, replace bool, secret AEAD,
 	}
 	// A copy of a store that was not stopped has a log beside it; and one that a killed
 	// restore left is of another.
-	if err := wal.RemoveLog(temp); err != nil {
+	if err := wal.RemoveWAL(temp); err != nil {
 		return r, err
 	}
-	defer func() { _ = wal.RemoveLog(temp) }() // gone already where all went well
-	if err := wal.EachLog(backup, temp, func(from, to string) error { return copyPages(ctx, from, to, math.MaxInt64) }); err != nil {
+	defer func() { _ = wal.RemoveWAL(temp) }() // gone already where all went well
+	if err := wal.EachWAL(backup, temp, func(from, to string) error { return copyPages(ctx, from, to, math.MaxInt64) }); err != nil {
 		return r, fmt.Errorf("copy the log of %s: %w", backup, err)
 	}
 	if err := r.examine(ctx, backup, temp, secret, tell); err != nil {
@@ -310,7 +310,7 @@ func replaceStore(dir, with string) (aside string, err error) {
 	}
 	aside = path + ".before-" + time.Now().UTC().Format("20060102T150405Z")
 	// Its log goes with it.
-	switch err := errors.Join(wal.EachLog(path, aside, os.Link), os.Link(path, aside)); {
+	switch err := errors.Join(wal.EachWAL(path, aside, os.Link), os.Link(path, aside)); {
 	case errors.Is(err, os.ErrExist):
 		return "", fmt.Errorf("%s is there already: try again in a second", aside)
 	case err != nil:
@@ -319,7 +319,7 @@ func replaceStore(dir, with string) (aside string, err error) {
 	if err := SyncDir(dir); err != nil {
 		return aside, err
 	}
-	// So that no process opens the new one, and begins its log, before the old log is gone.
+	// So that no process opens the new one, and begins its WAL, before the old log is gone.
 	mine, err := bolt.Open(with, 0o600, &bolt.Options{Timeout: lockWait, OpenFile: openThere})
 	if err != nil {
 		return aside, explain(with, err)
@@ -333,7 +333,7 @@ func replaceStore(dir, with string) (aside string, err error) {
 	if err := errors.Join(putInPlace(with, path), SyncDir(dir)); err != nil {
 		return aside, err
 	}
-	return aside, wal.RemoveLog(path) // the next start does, too
+	return aside, wal.RemoveWAL(path) // the next start does, too
 }
 
 // openThere opens a file that is there, and makes none.

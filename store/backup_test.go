@@ -74,7 +74,7 @@ func TestRestoreRefusesWhatIsDamaged(t *testing.T) {
 	for _, c := range formatChanges() {
 		db.commit(t, c)
 	}
-	db.fold(t)
+	db.flush(t)
 	good := backup(t, db)
 	pages := good[:len(good)-footerSize]
 	unsound := bytes.Replace(bytes.Clone(pages), []byte(`"armed":"2026-03-01T12:01`), []byte(`"armed":"2026-03-01T12:31`), -1)
@@ -180,7 +180,7 @@ func TestBackupEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// TestRestoreOverAStoreThatWasKilled moves its log aside with it.
+// TestRestoreOverAStoreThatWasKilled moves its WAL aside with it.
 func TestRestoreOverAStoreThatWasKilled(t *testing.T) {
 	db := open(t, t.TempDir(), Options{})
 	db.commit(t, formatChanges()[0])

@@ -59,7 +59,7 @@ func batch(i, n int) (c Change) {
 }
 
 // BenchmarkDueBehindFired looks at the due index while rows that have fired lie in front,
-// which came into the file before: the log is not folded meanwhile.
+// which came into the file before: the log is not flushed meanwhile.
 func BenchmarkDueBehindFired(b *testing.B) {
 	for _, n := range []int{0, 1000, 20_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
@@ -69,7 +69,7 @@ func BenchmarkDueBehindFired(b *testing.B) {
 			}
 			db := open(b, b.TempDir(), Options{})
 			db.commit(b, Change{Arm: rows, Whole: true})
-			db.fold(b)
+			db.flush(b)
 			db.commit(b, Change{Disarm: rows[:n], Whole: true})
 			b.ReportAllocs()
 			for b.Loop() {
@@ -169,26 +169,26 @@ func BenchmarkCompact(b *testing.B) {
 }
 
 // BenchmarkOpen opens a store whose log is as long as it may become, and one whose
-// log is folded.
+// log is flushed.
 func BenchmarkOpen(b *testing.B) {
 	for _, folded := range []bool{false, true} {
 		b.Run(fmt.Sprint("folded=", folded), func(b *testing.B) {
 			dir := b.TempDir()
-			db := open(b, dir, Options{noSync: true, foldAt: 16 << 20})
-			for i := 0; db.file.Tables().Active < 15<<20; i++ {
+			db := open(b, dir, Options{noSync: true, flushAt: 16 << 20})
+			for i := 0; db.file.Memtables().Active < 15<<20; i++ {
 				db.commit(b, batch(i, 4))
 			}
 			if folded {
-				db.fold(b)
+				db.flush(b)
 			}
-			logged := float64(db.file.Tables().Logged) / (1 << 20)
+			logged := float64(db.file.Memtables().Logged) / (1 << 20)
 			dir = filepath.Dir(crashed(b, db))
 			db.stop()
 			b.ReportAllocs()
 			b.ResetTimer()
 			for range b.N {
 				db := must(Open(dir, Options{noSync: true}))
-				if err := db.Close(); err != nil { // which folds nothing, as nothing was written
+				if err := db.Close(); err != nil { // which flushes nothing, as nothing was written
 					b.Fatal(err)
 				}
 			}
@@ -197,10 +197,10 @@ func BenchmarkOpen(b *testing.B) {
 	}
 }
 
-// BenchmarkLatency shows how long single commits take while others are folded, over
+// BenchmarkLatency shows how long single commits take while others are flushed, over
 // instances that lie anywhere in the file, and while nothing is.
 func BenchmarkLatency(b *testing.B) {
-	for name, foldAt := range map[string]int{"folding": 0, "not folding": 1 << 40} {
+	for name, flushAt := range map[string]int{"folding": 0, "not folding": 1 << 40} {
 		b.Run(name, func(b *testing.B) {
 			db := open(b, b.TempDir(), Options{initialMap: 1 << 30})
 			for i := range 200 {
@@ -208,7 +208,7 @@ func BenchmarkLatency(b *testing.B) {
 			}
 			dir := filepath.Dir(db.path)
 			db.stop()
-			db = open(b, dir, Options{initialMap: 1 << 30, foldAt: foldAt})
+			db = open(b, dir, Options{initialMap: 1 << 30, flushAt: flushAt})
 			before := db.file.Raw().Stats()
 			took := make([]time.Duration, 0, b.N)
 			b.ResetTimer()

@@ -147,7 +147,7 @@ func (c *checker) within(name keyspace, part []byte, what string, fn func(k, v [
 	return c.each(b, what, fn)
 }
 
-// checkFile checks the file below its rows, and its log. It is sound where the rows can
+// checkFile checks the file below its rows, and its WAL. It is sound where the rows can
 // be read. While it waits for those who write no snapshot is open, for which they might
 // wait.
 func (d *DB) checkFile(pages bool) (found []error, sound bool) {
@@ -164,7 +164,7 @@ func (d *DB) checkFile(pages bool) (found []error, sound bool) {
 	if len(found) > 0 {
 		return append(found, errors.New("the pages of the file are damaged: restore a backup")), false
 	}
-	if err := guarded(d.options.called, d.file.CheckLog); err != nil {
+	if err := guarded(d.options.called, d.file.CheckWAL); err != nil {
 		found = append(found, fmt.Errorf("file: %w", err))
 	}
 	return found, true

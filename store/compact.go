@@ -100,8 +100,8 @@ type compactor struct {
 func (x *compactor) open() error {
 	size, err := x.db.Size()
 	if err == nil {
-		tables := x.db.file.Tables()
-		err = room(x.temp, size.Bytes-size.Free+int64(tables.Active+tables.Frozen))
+		tables := x.db.file.Memtables()
+		err = room(x.temp, size.Bytes-size.Free+int64(tables.Active+tables.Immutable))
 	}
 	if err != nil {
 		return err
@@ -407,21 +407,20 @@ func (l *delta) end() {
 	l.on, l.done, l.size = false, nil, 0
 }
 
-// add notes one transaction, and tells whether it keeps it.
-func (l *delta) add(s stamp, group []*job) (kept bool) {
+// add notes one transaction.
+func (l *delta) add(s stamp, group []*job) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.on || l.err != nil {
-		return false
+		return
 	}
 	c := committed{stamp: s, group: group, size: sizeOf(group)}
 	if l.size += c.size; l.size > maxDelta {
 		l.err = errBusy
 		l.done = nil
-		return false
+		return
 	}
 	l.done = append(l.done, c)
-	return true
 }
 
 // take removes the first transactions, as many as go together, and says how

@@ -25,9 +25,9 @@ func bulky(t testing.TB, db *opened, instances int) {
 		}
 		db.commit(t, c)
 	}
-	db.fold(t)
+	db.flush(t)
 	db.sweep(t, KindInstances, before(noon.Add(time.Hour)))
-	db.fold(t)
+	db.flush(t)
 }
 
 func TestCompactGivesSpaceBackWhileCommitsGoOn(t *testing.T) {
@@ -186,7 +186,7 @@ func TestCompactMadeASmallFileLarger(t *testing.T) {
 		db.commit(t, c)
 	}
 	for range 3 {
-		db.fold(t)
+		db.flush(t)
 		before := must(db.Size())
 		c, err := db.Compact(context.Background(), nil)
 		if err != nil {

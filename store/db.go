@@ -49,7 +49,7 @@ type Options struct {
 	initialMap int
 	noSync     bool
 	unlogged   bool // a copy that counts only once it is done
-	foldAt     int  // bytes in memory; zero: as many as are good
+	flushAt    int  // bytes in memory; zero: as many as are good
 	plain      bool // values are not compressed, so that texts are found in the file
 }
 

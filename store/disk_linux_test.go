@@ -71,9 +71,9 @@ func spare(t testing.TB, db *opened) {
 	t.Helper()
 	claim := edda.Claim{CommandID: "c", Claimed: noon, Result: json.RawMessage(`"` + strings.Repeat("x", 1<<18) + `"`)}
 	db.commit(t, Change{Claims: []edda.Claim{claim}})
-	db.fold(t)
+	db.flush(t)
 	db.commit(t, Change{Remove: Removal{Claims: ClaimPlace{Hour: noon.Add(time.Hour)}}})
-	db.fold(t)
+	db.flush(t)
 	db.commit(t, Change{})
 }
 
@@ -116,7 +116,7 @@ func TestFailedDiskChangesNothingAndHeals(t *testing.T) {
 func TestAFoldThatFailsIsSaidOnce(t *testing.T) {
 	core, logs := observer.New(zapcore.InfoLevel)
 	d := &disk{t: t}
-	db := open(t, t.TempDir(), Options{openFile: d.open, foldAt: 4 << 10, Log: zap.New(core)})
+	db := open(t, t.TempDir(), Options{openFile: d.open, flushAt: 4 << 10, Log: zap.New(core)})
 	db.begun(t, key("1"), 1)
 	all := d.files
 	d.files = all[:1] // the log goes on

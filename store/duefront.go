@@ -6,7 +6,7 @@ import (
 )
 
 // dueFront is a key of the due index that no row comes before: the rows before it have
-// fired, and until the log is folded each of them is still passed by who begins in front of
+// fired, and until the log is flushed each of them is still passed by who begins in front of
 // it, at every look of the scheduler.
 type dueFront struct {
 	mu   sync.Mutex // guards all below

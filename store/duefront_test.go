@@ -52,7 +52,7 @@ func TestARowThatComesDuringALookIsNotHidden(t *testing.T) {
 
 // Rows come at any time, before and behind those there are, while somebody else looks.
 func TestARowIsFoundOnceItIsCommitted(t *testing.T) {
-	db := open(t, t.TempDir(), Options{foldAt: 16 << 10})
+	db := open(t, t.TempDir(), Options{flushAt: 16 << 10})
 	var over atomic.Bool
 	looked := make(chan error)
 	go func() {

@@ -42,7 +42,7 @@ func soundFile(t *testing.T) []byte {
 		}
 		db.commit(t, c)
 		if i%10 == 9 {
-			db.fold(t)
+			db.flush(t)
 		}
 	}
 	db.stop()
@@ -225,7 +225,7 @@ func served(t *testing.T, data []byte) bool {
 		note(db.Commit(commit, Change{Transitions: []edda.Transition{step(key(fmt.Sprintf("k%03d", i*70)), 2)}}))
 		cancel()
 	}
-	note(db.file.Fold())
+	note(db.file.Flush())
 	read()
 	_, err = db.Compact(context.Background(), nil)
 	note(err)
@@ -270,10 +270,10 @@ func TestTheDoctorRefusesAReadOnlyFileSystem(t *testing.T) {
 	}
 }
 
-// killed is a store as a kill leaves it: its file, and what is in its log alone.
+// killed is a store as a kill leaves it: its file, and what is in its WAL alone.
 func killed(t *testing.T, dir string, commits int) (files map[string][]byte) {
 	t.Helper()
-	db := open(t, dir, Options{foldAt: 1 << 20})
+	db := open(t, dir, Options{flushAt: 1 << 20})
 	for i := range commits {
 		db.commit(t, Change{Transitions: []edda.Transition{step(key(fmt.Sprintf("k%03d", i)), 1)}})
 	}

@@ -120,7 +120,7 @@ func writeFormat(t *testing.T, dir string) {
 	changes := formatChanges()
 	for i, c := range changes {
 		if i == len(changes)-1 {
-			db.fold(t)
+			db.flush(t)
 		}
 		db.commit(t, c)
 	}
@@ -142,7 +142,7 @@ func TestFormatFile(t *testing.T) {
 	delete(rows, `meta/"id"`)
 	same(t, "what today's code writes, against "+formatFile+" (-update rewrites it)", now, rows)
 	readFormat(t, db)
-	db.fold(t)
+	db.flush(t)
 	readFormat(t, db)
 }
 

@@ -17,14 +17,14 @@ import (
 )
 
 // TestTheLogChangesNothingThatIsRead draws changes and commits each to three stores:
-// one whose log nothing is folded of, one that folds a little with every commit, and
-// one that folds all after every commit, which is how a store without a log lies.
+// one whose log nothing is flushed of, one that flushes a little with every commit, and
+// one that flushes all after every commit, which is how a store without a log lies.
 // Everything that can be read is the same, and no check finds anything.
 func TestTheLogChangesNothingThatIsRead(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		logged := open(t, t.TempDir(), Options{noSync: true})
-		folding := open(t, t.TempDir(), Options{noSync: true, foldAt: 4 << 10})
-		folded := open(t, t.TempDir(), Options{noSync: true, foldAt: 1})
+		folding := open(t, t.TempDir(), Options{noSync: true, flushAt: 4 << 10})
+		folded := open(t, t.TempDir(), Options{noSync: true, flushAt: 1})
 		all := []*opened{logged, folding, folded}
 		defer func() {
 			for _, db := range all {
@@ -38,11 +38,11 @@ func TestTheLogChangesNothingThatIsRead(t *testing.T) {
 			for _, db := range all {
 				db.commit(t, c)
 			}
-			folded.fold(t)
+			folded.flush(t)
 			sameLayouts(t, r, all)
 		}
 		for _, db := range all {
-			db.fold(t)
+			db.flush(t)
 			compare(r, db, g.m)
 		}
 		sameLayouts(t, r, all)
@@ -72,7 +72,7 @@ func sameLayouts(t *testing.T, r *rapid.T, all []*opened) {
 func TestALogSurvivesReopening(t *testing.T) {
 	dir := t.TempDir()
 	for revision := range uint64(40) {
-		db := open(t, dir, Options{noSync: true, foldAt: 8 << 10})
+		db := open(t, dir, Options{noSync: true, flushAt: 8 << 10})
 		if revision > 0 {
 			same(t, "revision", db.cell(t, key("1")).Instance.Revision, revision)
 		}
@@ -159,7 +159,7 @@ func TestAStoppedStoreIsOneFile(t *testing.T) {
 }
 
 // TestDeletedRowsAreNotPassedForLong: what is due is looked for from the first row on,
-// and most of those before it were deleted a moment ago. A table is folded when it has
+// and most of those before it were deleted a moment ago. A table is flushed when it has
 // 2048 deleted rows, long before it is full of bytes.
 func TestDeletedRowsAreNotPassedForLong(t *testing.T) {
 	const rows, each, most = 20_000, 64, 2048 + 64
@@ -169,7 +169,7 @@ func TestDeletedRowsAreNotPassedForLong(t *testing.T) {
 		c.Arm = append(c.Arm, Due{Time: noon.Add(time.Duration(i)), Key: key(fmt.Sprint(i))})
 	}
 	db.commit(t, c)
-	db.fold(t)
+	db.flush(t)
 	passed, left := 0, rows
 	for left > 0 {
 		due, _, err := db.Due(noon.Add(time.Hour), each)
@@ -178,12 +178,12 @@ func TestDeletedRowsAreNotPassedForLong(t *testing.T) {
 		}
 		left -= len(due)
 		db.commit(t, Change{Disarm: due})
-		passed = max(passed, db.file.Tables().Tombstones)
-		// How many are deleted while a table is folded depends on how busy the machine is,
+		passed = max(passed, db.file.Memtables().Tombstones)
+		// How many are deleted while a table is flushed depends on how busy the machine is,
 		// so the test deletes none meanwhile.
-		for deadline := time.Now().Add(time.Minute); db.file.Tables().Frozen > 0; time.Sleep(time.Millisecond) {
+		for deadline := time.Now().Add(time.Minute); db.file.Memtables().Immutable > 0; time.Sleep(time.Millisecond) {
 			if time.Now().After(deadline) {
-				t.Fatalf("a table with deleted rows is not folded: %+v", db.file.Tables())
+				t.Fatalf("a table with deleted rows is not folded: %+v", db.file.Memtables())
 			}
 		}
 	}

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"edda"
-	"edda/internal/fields"
+	"edda/internal/jsonvalue"
 )
 
 // A manifest's text is kept for as long as something may need it: it is loaded, or
@@ -172,7 +172,7 @@ func (w *writer) markTexts(r *Removal) error {
 			continue
 		}
 		m.Idle = t.From
-		value, err := fields.Marshal(m)
+		value, err := jsonvalue.Marshal(m)
 		if err != nil {
 			return fmt.Errorf("manifest: %w", err)
 		}

@@ -61,7 +61,7 @@ func Open(dir string, o Options) (*DB, error) {
 	}
 	for _, left := range []string{compacting, checking, restoring, extracting} {
 		// Of a process that was killed; mostly there is none.
-		_ = errors.Join(os.Remove(filepath.Join(dir, left)), wal.RemoveLog(filepath.Join(dir, left)))
+		_ = errors.Join(os.Remove(filepath.Join(dir, left)), wal.RemoveWAL(filepath.Join(dir, left)))
 	}
 	return d, nil
 }
@@ -82,7 +82,7 @@ func OpenToCheck(dir string, o Options) (d *DB, readOnly bool, err error) {
 // noLog refuses the log of a file that is gone: it has transactions that are nowhere else,
 // and no new store is to be begun beside it.
 func noLog(path string) error {
-	return wal.EachLog(path, path, func(log, _ string) error {
+	return wal.EachWAL(path, path, func(log, _ string) error {
 		return edda.Classify(edda.Permanent, "%s is the log of a store that is not beside it: move it to where that is, or put that back", log)
 	})
 }
@@ -252,10 +252,10 @@ func load(path string, raw *boltFile, o Options) (*DB, error) {
 	})
 }
 
-// withLog reads the log of a file. That it cannot be folded is said at times, for it is
+// withLog reads the log of a file. That it cannot be flushed is said at times, for it is
 // tried again, and commits know of it once the log is full.
 func withLog(raw *boltFile, o Options) (*wal.DB, error) {
-	return wal.Load(raw.DB, wal.Options{File: raw.file, Bound: o.foldAt, Plain: o.plain, Unlogged: o.unlogged, OpenFile: o.openFile, Keep: o.KeepSent, Kept: logthrottle.New(o.Log, "keep what was sent").Note, Folds: logthrottle.New(o.Log, "fold the store's log").Note, Spaces: map[string]wal.Space{
+	return wal.Load(raw.DB, wal.Options{File: raw.file, Bound: o.flushAt, Plain: o.plain, Unlogged: o.unlogged, OpenFile: o.openFile, Keep: o.KeepSent, Kept: logthrottle.New(o.Log, "keep what was sent").Note, Flushes: logthrottle.New(o.Log, "fold the store's log").Note, Spaces: map[string]wal.Space{
 		string(bucketOutbox):  {Fill: appendFill},
 		string(bucketAudit):   {Fill: appendFill},
 		string(bucketHistory): {Fill: appendFill, Nested: true},

@@ -91,11 +91,11 @@ func TestNoStoreIsBegunBesideTheLogOfAnother(t *testing.T) {
 		path := filepath.Join(dir, FileName)
 		db := open(t, dir, Options{})
 		db.begun(t, key("1"), 1)
-		if err := wal.EachLog(path, path+".kept", os.Link); err != nil {
+		if err := wal.EachWAL(path, path+".kept", os.Link); err != nil {
 			t.Fatal(err)
 		}
 		db.stop()
-		if err := errors.Join(lose(path), wal.EachLog(path+".kept", path, os.Rename)); err != nil {
+		if err := errors.Join(lose(path), wal.EachWAL(path+".kept", path, os.Rename)); err != nil {
 			t.Fatal(err)
 		}
 		_, err := Open(dir, Options{})

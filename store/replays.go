@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"edda"
-	"edda/internal/fields"
+	"edda/internal/jsonvalue"
 	"edda/store/wal"
 )
 
@@ -166,5 +166,5 @@ func CellBytes(c edda.Cell) ([]byte, error) {
 	if len(c.Held) == 0 {
 		c.Held = nil
 	}
-	return fields.Marshal(&c)
+	return jsonvalue.Marshal(&c)
 }

@@ -9,7 +9,7 @@ import (
 	"fmt"
 
 	"edda"
-	"edda/internal/fields"
+	"edda/internal/jsonvalue"
 )
 
 // Values are compact JSON, readable with any tool. Two keyspaces put a few
@@ -20,7 +20,7 @@ var errRow = errors.New("malformed row")
 // valueEncoder writes JSON, one value behind the other into the arena of a change.
 // HTML characters are not escaped, so the JSON inside a value comes back byte for byte.
 type valueEncoder struct {
-	coder fields.Coder
+	coder jsonvalue.Coder
 	arena arena
 }
 
@@ -34,7 +34,7 @@ func (e *valueEncoder) encode(head int, v any) ([]byte, error) {
 }
 
 func decode[T any](what string, data []byte) (v T, err error) {
-	if err := fields.Decode(data, &v); err != nil {
+	if err := jsonvalue.Unmarshal(data, &v); err != nil {
 		return v, fmt.Errorf("decode %s: %w", what, err)
 	}
 	return v, nil
@@ -71,13 +71,13 @@ type (
 )
 
 // Fields names the one of an instance.
-func (p *instancePart) Fields(c *fields.Coder) { c.Int("generation", &p.Generation) }
+func (p *instancePart) Fields(c *jsonvalue.Coder) { c.Int("generation", &p.Generation) }
 
 // Fields names the one of a held event.
-func (p *entryPart) Fields(c *fields.Coder) { c.Text("dead_letter", &p.DeadLetter) }
+func (p *entryPart) Fields(c *jsonvalue.Coder) { c.Text("dead_letter", &p.DeadLetter) }
 
 // Fields names those of a dead letter.
-func (p *letterPart) Fields(c *fields.Coder) {
+func (p *letterPart) Fields(c *jsonvalue.Coder) {
 	c.Text("reason", &p.Reason)
 	c.Struct("key", &p.Key)
 	c.Struct("event", &p.Event)
@@ -88,7 +88,7 @@ func (p *letterPart) Fields(c *fields.Coder) {
 func (p *letterPart) tenant() string { return cmp.Or(p.Key.Tenant, p.Event.Tenant) }
 
 // Fields names the one of a key, or of an event.
-func (p *tenantPart) Fields(c *fields.Coder) { c.Text("tenant", &p.Tenant) }
+func (p *tenantPart) Fields(c *jsonvalue.Coder) { c.Text("tenant", &p.Tenant) }
 
 // head stands before an instance: the key's latest history row, and what the
 // counters and the index of ends need of it. A key that has history but no
@@ -139,7 +139,7 @@ func cutInstance(k edda.Key, row []byte) (*edda.Instance, error) {
 		return nil, nil
 	}
 	in := new(edda.Instance)
-	if err := fields.Decode(body, in); err != nil {
+	if err := jsonvalue.Unmarshal(body, in); err != nil {
 		return nil, fmt.Errorf("decode instance %s: %w", k, err)
 	}
 	in.Key = k
@@ -164,7 +164,7 @@ type storedRecord struct {
 }
 
 // Fields names what is written.
-func (r *storedRecord) Fields(c *fields.Coder) {
+func (r *storedRecord) Fields(c *jsonvalue.Coder) {
 	c.Struct("key", &r.Key)
 	c.IntIf("generation", &r.Generation)
 	c.IntIf("version", &r.Version)
@@ -172,7 +172,7 @@ func (r *storedRecord) Fields(c *fields.Coder) {
 	c.Struct("event", &r.Event)
 	c.Text("fate", (*string)(&r.Fate))
 	c.TextsIf("handlers", &r.Handlers)
-	fields.ListIf(c, "outputs", &r.Outputs)
+	jsonvalue.ListIf(c, "outputs", &r.Outputs)
 	c.TextIf("status", (*string)(&r.Status))
 	c.TextsIf("work", &r.Work)
 	c.JSONIf("state", &r.State)

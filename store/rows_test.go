@@ -5,19 +5,19 @@ import (
 	"testing"
 
 	"edda"
-	"edda/internal/fields/fieldstest"
+	"edda/internal/jsonvalue/jsonvaluetest"
 )
 
 func parts() []any {
 	return []any{&storedRecord{}, &instancePart{}, &entryPart{}, &letterPart{}, &tenantPart{}}
 }
 
-func TestRowsAreWrittenAndReadAsByEncodingJSON(t *testing.T) { fieldstest.Suite(t, parts()...) }
+func TestRowsAreWrittenAndReadAsByEncodingJSON(t *testing.T) { jsonvaluetest.Suite(t, parts()...) }
 
-func FuzzAppendRow(f *testing.F) { fieldstest.FuzzAppend(f, parts()...) }
+func FuzzAppendRow(f *testing.F) { jsonvaluetest.FuzzAppend(f, parts()...) }
 
 func FuzzDecodeRow(f *testing.F) {
-	fieldstest.FuzzDecode(f, append(parts(), &edda.Instance{}, &edda.Entry{}, &edda.DeadLetter{})...)
+	jsonvaluetest.FuzzDecode(f, append(parts(), &edda.Instance{}, &edda.Entry{}, &edda.DeadLetter{})...)
 }
 
 // The values of a change lie beside one another: who appends to one, as opening

@@ -60,7 +60,7 @@ func TestNothingOfAPayloadIsInTheFile(t *testing.T) {
 		if found := db.Check(t.Context()); found != nil {
 			t.Errorf("%s: %v", name, found)
 		}
-		db.fold(t) // in the log they are compressed
+		db.flush(t) // in the log they are compressed
 		log := string(must(os.ReadFile(filepath.Join(dir, FileName+"-log-0")))) + string(must(os.ReadFile(filepath.Join(dir, FileName+"-log-1"))))
 		db.stop()
 		raw, err := os.ReadFile(filepath.Join(dir, FileName))
@@ -196,7 +196,7 @@ func TestAValueIsBoundToItsPlace(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	db.fold(t)
+	db.flush(t)
 	db.stop()
 	file, err := bolt.Open(filepath.Join(dir, FileName), 0o600, &bolt.Options{Timeout: time.Second})
 	if err != nil {

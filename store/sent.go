@@ -12,7 +12,7 @@ import (
 )
 
 // A server that acknowledged a message may have it in memory only, and lose it with the
-// power. The row of the outbox is gone by then. Where [Options.KeepSent] says so, the log's
+// power. The row of the outbox is gone by then. Where [Options.KeepSent] says so, the WAL's
 // files are kept until the server must have synced what their rows became, and [DB.Sent]
 // reads the rows there.
 

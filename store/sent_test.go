@@ -29,7 +29,7 @@ type sending struct {
 
 func newSending(t *testing.T) *sending {
 	s := &sending{t: t, dir: t.TempDir(), now: noon}
-	s.o = Options{Now: func() time.Time { return s.now }, KeepSent: func() time.Time { return s.kept }, foldAt: 4 << 10}
+	s.o = Options{Now: func() time.Time { return s.now }, KeepSent: func() time.Time { return s.kept }, flushAt: 4 << 10}
 	s.opened = open(t, s.dir, s.o)
 	return s
 }
@@ -90,7 +90,7 @@ func TestWhatWasSentIsFoundThoughItsRowsAreGone(t *testing.T) {
 	s.again()
 	s.want("after a stop", noon, sent...)
 	s.put(edda.WorkFact)
-	s.send() // what waited, and this, which is not folded
+	s.send() // what waited, and this, which is not flushed
 	sent = append(sent, waits, fmt.Sprintf("w%03d", s.n))
 	waits = s.put(edda.WorkFact)
 	s.put(edda.WorkEffect)

@@ -71,10 +71,10 @@ func (o *opened) begun(t *testing.T, k edda.Key, revision uint64) {
 	o.commit(t, Change{Transitions: []edda.Transition{step(k, revision)}})
 }
 
-// fold brings all rows into their buckets, for a test that looks there.
-func (o *opened) fold(t testing.TB) {
+// flush brings all rows into their buckets, for a test that looks there.
+func (o *opened) flush(t testing.TB) {
 	t.Helper()
-	if err := o.file.Fold(); err != nil {
+	if err := o.file.Flush(); err != nil {
 		t.Fatal(err)
 	}
 }

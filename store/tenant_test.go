@@ -253,7 +253,7 @@ func TestABackupOfATenantThatIsNotThereIsNone(t *testing.T) {
 	s.Close()
 	s.Close()
 	tenantBackup(t, db, "beta")
-	if left := must(os.ReadDir(filepath.Dir(db.path))); len(left) != 3 { // the file and its log
+	if left := must(os.ReadDir(filepath.Dir(db.path))); len(left) != 3 { // the file and its WAL
 		t.Errorf("left behind: %v", left)
 	}
 }

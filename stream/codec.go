@@ -12,7 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"edda"
-	"edda/internal/fields"
+	"edda/internal/jsonvalue"
 )
 
 const (
@@ -102,7 +102,7 @@ func unmarshal[T any](data []byte, v *T) error {
 	if len(trimmed) == 0 {
 		return refuse(edda.DeadUndecodable, "the body is empty")
 	}
-	if err := fields.Decode(data, v); err != nil {
+	if err := jsonvalue.Unmarshal(data, v); err != nil {
 		return refuse(edda.DeadUndecodable, "the body is not an envelope: %v", err)
 	}
 	if trimmed[0] != '{' {
@@ -192,7 +192,7 @@ func payload(raw json.RawMessage) json.RawMessage {
 // excerpt keeps the beginning of a message for people, as a JSON string.
 func excerpt(data []byte) json.RawMessage {
 	s := strings.ToValidUTF8(string(data[:min(len(data), maxRaw)]), "\uFFFD")
-	raw, err := edda.Encode(s)
+	raw, err := jsonvalue.Encode(s)
 	if err != nil {
 		return nil
 	}

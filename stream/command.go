@@ -7,6 +7,7 @@ import (
 
 	"edda"
 	"edda/effects"
+	"edda/internal/jsonvalue"
 )
 
 // command is an effect command, or what revokes one.
@@ -77,7 +78,7 @@ func (c Codec) command(out effects.Command, s Subject, m Message) (effects.Comma
 // effectVersion is the version of the effect that a payload is written for; 0
 // where the producer does not say.
 func effectVersion(raw json.RawMessage) (int, error) {
-	v, err := edda.Decode(raw)
+	v, err := jsonvalue.Decode(raw)
 	if v == nil && err == nil {
 		return 0, nil
 	}

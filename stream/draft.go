@@ -5,7 +5,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"edda/internal/fields"
+	"edda/internal/jsonvalue"
 )
 
 // draft is a message and the room to write it in. A window writes all its messages into
@@ -17,7 +17,7 @@ type draft struct {
 	event                 envelope
 	command               aggregateCommand
 	result                result
-	coder                 fields.Coder
+	coder                 jsonvalue.Coder
 }
 
 func newDraft() *draft { return &draft{Msg: nats.Msg{Header: nats.Header{}}} }

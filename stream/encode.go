@@ -12,7 +12,7 @@ import (
 
 	"edda"
 	"edda/effects"
-	"edda/internal/fields"
+	"edda/internal/jsonvalue"
 	"edda/outbox"
 )
 
@@ -117,7 +117,7 @@ func headerText(s string) string {
 
 // encode writes *v, or a value of which fields knows no list.
 func encode(v any) ([]byte, error) {
-	data, err := fields.Marshal(v)
+	data, err := jsonvalue.Marshal(v)
 	if err != nil {
 		return nil, fmt.Errorf("encode body: %w", err)
 	}
@@ -198,14 +198,14 @@ func (c Codec) workCommand(d *draft, w *edda.Work) error {
 func commandPayload(name string, with json.RawMessage) ([]byte, error) {
 	var body map[string]json.RawMessage
 	if len(with) > 0 {
-		if err := fields.Decode(with, &body); err != nil {
+		if err := jsonvalue.Unmarshal(with, &body); err != nil {
 			return nil, fmt.Errorf("with of command %.80q is not an object: %w", name, err)
 		}
 	}
 	if body == nil { // with was null, or nothing
 		body = map[string]json.RawMessage{}
 	}
-	quoted, err := edda.AppendText(nil, name)
+	quoted, err := jsonvalue.AppendText(nil, name)
 	if err != nil {
 		return nil, err
 	}

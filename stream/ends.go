@@ -54,6 +54,10 @@ func (r *reader) need(ctx context.Context, last uint64) (uint64, error) {
 	if read >= last || quiet >= last {
 		return kept, nil
 	}
+	if r.still(ctx, last) {
+		_, kept, _ = r.progress() // meanwhile something of others may have been read
+		return kept, nil
+	}
 	ahead, err := r.ahead(ctx, read+1)
 	if err != nil {
 		return 0, err
@@ -155,9 +159,9 @@ func (r *reader) settle(ctx context.Context, far uint64) uint64 {
 }
 
 // unsure tells whether the filters may let through what is not ours: of other
-// tenants, or an echo of ours. Nobody applies that, and a timer that waited for it would
-// wait until a look finds nothing on its way.
+// tenants, or an echo that is left out, or what is our own and may be left unread. Nobody
+// applies that, and a timer that waited for it would wait until a look finds nothing on its way.
 func (r *reader) unsure() bool {
 	tenants := *r.tenants.Load()
-	return len(tenants) > 0 && !tenants.exact() || r.codec.Run != "" && r.results()
+	return len(tenants) > 0 && !tenants.exact() || r.codec.Run != "" && r.results() || r.publishes()
 }

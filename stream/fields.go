@@ -1,11 +1,11 @@
 package stream
 
-import "edda/internal/fields"
+import "edda/internal/jsonvalue"
 
 // Each envelope names its fields in the order in which they are declared.
 
 // Fields of an aggregate event or a workflow fact.
-func (e *envelope) Fields(c *fields.Coder) {
+func (e *envelope) Fields(c *jsonvalue.Coder) {
 	c.Text("event_id", (*string)(&e.EventID))
 	c.TextIf("tenant_id", (*string)(&e.TenantID))
 	c.Text("aggregate_type", (*string)(&e.AggregateType))
@@ -19,7 +19,7 @@ func (e *envelope) Fields(c *fields.Coder) {
 }
 
 // Fields of what goes with every message.
-func (m *metadata) Fields(c *fields.Coder) {
+func (m *metadata) Fields(c *jsonvalue.Coder) {
 	c.TextIf("correlation_id", (*string)(&m.Correlation))
 	c.TextIf("trace_id", (*string)(&m.Trace))
 	c.TextIf("causation_id", (*string)(&m.Causation))
@@ -40,7 +40,7 @@ func (m *metadata) Fields(c *fields.Coder) {
 }
 
 // Fields of an effect command.
-func (m *command) Fields(c *fields.Coder) {
+func (m *command) Fields(c *jsonvalue.Coder) {
 	c.TextIf("tenant_id", (*string)(&m.TenantID))
 	c.Text("command_id", (*string)(&m.CommandID))
 	c.Text("effect_name", (*string)(&m.EffectName))
@@ -51,7 +51,7 @@ func (m *command) Fields(c *fields.Coder) {
 }
 
 // Fields of the outcome of a command.
-func (r *result) Fields(c *fields.Coder) {
+func (r *result) Fields(c *jsonvalue.Coder) {
 	c.TextIf("tenant_id", (*string)(&r.TenantID))
 	c.Text("command_id", (*string)(&r.CommandID))
 	c.Text("effect_name", (*string)(&r.EffectName))
@@ -63,7 +63,7 @@ func (r *result) Fields(c *fields.Coder) {
 }
 
 // Fields of a message for one instance.
-func (in *input) Fields(c *fields.Coder) {
+func (in *input) Fields(c *jsonvalue.Coder) {
 	c.Text("signal_id", (*string)(&in.SignalID))
 	c.TextIf("tenant_id", (*string)(&in.TenantID))
 	c.TextIf("kind", (*string)(&in.Kind))
@@ -74,7 +74,7 @@ func (in *input) Fields(c *fields.Coder) {
 }
 
 // Fields of what a gateway takes, too.
-func (a *aggregateCommand) Fields(c *fields.Coder) {
+func (a *aggregateCommand) Fields(c *jsonvalue.Coder) {
 	c.TextIf("tenant_id", &a.TenantID)
 	c.Text("command_id", &a.CommandID)
 	c.Text("aggregate_id", &a.AggregateID)

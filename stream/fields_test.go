@@ -3,7 +3,7 @@ package stream
 import (
 	"testing"
 
-	"edda/internal/fields/fieldstest"
+	"edda/internal/jsonvalue/jsonvaluetest"
 )
 
 func envelopes() []any {
@@ -11,9 +11,9 @@ func envelopes() []any {
 }
 
 func TestEnvelopesAreWrittenAndReadAsByEncodingJSON(t *testing.T) {
-	fieldstest.Suite(t, envelopes()...)
+	jsonvaluetest.Suite(t, envelopes()...)
 }
 
-func FuzzAppendEnvelope(f *testing.F) { fieldstest.FuzzAppend(f, envelopes()...) }
+func FuzzAppendEnvelope(f *testing.F) { jsonvaluetest.FuzzAppend(f, envelopes()...) }
 
-func FuzzDecodeEnvelope(f *testing.F) { fieldstest.FuzzDecode(f, envelopes()...) }
+func FuzzDecodeEnvelope(f *testing.F) { jsonvaluetest.FuzzDecode(f, envelopes()...) }

@@ -191,7 +191,7 @@ func (h *Handoff) Apply(ctx context.Context, r effects.Result, c edda.Claim) err
 	if err != nil {
 		return err
 	}
-	return to.Result(ctx, engine.Handed{Event: ev, Claim: c, Copy: copied})
+	return to.Result(ctx, engine.Handed{Event: ev, Claim: c, Echo: copied})
 }
 
 // Run brings back what was given back, when its time has come, until ctx ends.

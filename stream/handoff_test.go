@@ -579,7 +579,7 @@ func TestAResultGoesToTheEngineWithItsClaimAndCopy(t *testing.T) {
 		if err := h.Apply(ctx, r, edda.Claim{CommandID: "c1", Done: true}); err != nil {
 			t.Fatal(err)
 		}
-		if len(d.results) != 1 || !d.results[0].Claim.Done || d.results[0].Event.ID != ResultID("c1") || d.results[0].Copy.Kind != edda.WorkResult {
+		if len(d.results) != 1 || !d.results[0].Claim.Done || d.results[0].Event.ID != ResultID("c1") || d.results[0].Echo.Kind != edda.WorkResult {
 			t.Errorf("%+v", d.results)
 		}
 		r.Payload = json.RawMessage(`"` + strings.Repeat("x", DefaultMaxPayload) + `"`)
@@ -593,13 +593,12 @@ func TestAResultGoesToTheEngineWithItsClaimAndCopy(t *testing.T) {
 // run before.
 func TestEchoesOfThisRunAreLeftOut(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
-		ours := Codec{Run: "r2"}
-		src, stop := w.open(ctx, nil, SourceOptions{Codec: ours})
+		src, stop := w.open(ctx, nil, SourceOptions{Codec: thisRun})
 		defer stop()
 		for _, sent := range []struct {
 			by Codec
 			id string
-		}{{ours, "c1"}, {Codec{Run: "r1"}, "before"}, {ours, "c2"}, {Codec{}, "foreign"}, {ours, "last"}} {
+		}{{thisRun, "c1"}, {Codec{Run: "r1"}, "before"}, {thisRun, "c2"}, {Codec{}, "foreign"}, {thisRun, "last"}} {
 			if errs := NewPublisher(w.js, sent.by).Deliver(ctx, []edda.Work{copyOf(t, sent.id)}); errs != nil {
 				t.Fatal(errs)
 			}
@@ -628,12 +627,11 @@ func copyOf(t *testing.T, id string) edda.Work {
 // as long as there is always another.
 func TestEndsDoNotAskForAnEchoOnItsWay(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
-		ours := Codec{Run: "r1"}
-		src, err := OpenSource(ctx, w.js, nil, SourceOptions{Codec: ours, From: FromAll})
+		src, err := OpenSource(ctx, w.js, nil, SourceOptions{Codec: thisRun, From: FromAll})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if errs := NewPublisher(w.js, ours).Deliver(ctx, []edda.Work{copyOf(t, "c1")}); errs != nil {
+		if errs := NewPublisher(w.js, thisRun).Deliver(ctx, []edda.Work{copyOf(t, "c1")}); errs != nil {
 			t.Fatal(errs)
 		}
 		ctx, cancel := context.WithCancel(ctx)
@@ -652,10 +650,9 @@ func TestEndsDoNotAskForAnEchoOnItsWay(t *testing.T) {
 // TestAResultThatDiedIsSentAgainFromItsCopy: its event lies in no stream.
 func TestAResultThatDiedIsSentAgainFromItsCopy(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
-		ours := Codec{Run: "r1"}
-		src, stop := w.open(ctx, nil, SourceOptions{Codec: ours})
+		src, stop := w.open(ctx, nil, SourceOptions{Codec: thisRun})
 		defer stop()
-		p := NewPublisher(w.js, ours)
+		p := NewPublisher(w.js, thisRun)
 		ev, copied, err := Codec{}.applied(effects.Result{Tenant: "acme", CommandID: "c1", Effect: "charge", Outcome: edda.Succeeded, Payload: json.RawMessage(`{"id":1}`),
 			Metadata: json.RawMessage(`{"saga":"order","key":"O1"}`), Time: noon}, nil)
 		if err != nil {

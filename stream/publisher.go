@@ -31,6 +31,7 @@ type Publisher struct {
 	codec   Codec
 	unacked *unacked
 	trouble trouble
+	hearer  atomic.Pointer[func(stream string, seq uint64, w *edda.Work)]
 	tail    atomic.Pointer[Tail] // nil: nobody asks what was published last
 }
 
@@ -45,15 +46,24 @@ func NewPublisher(js jetstream.JetStream, c Codec) *Publisher {
 	return &Publisher{js: js, codec: c, unacked: newUnacked(js.Conn())}
 }
 
+// Tell says who hears where the work lies that Deliver has published, in the order of the
+// server's acks; what lay there before is left out. It must not block.
+func (p *Publisher) Tell(published func(stream string, seq uint64, w *edda.Work)) {
+	p.hearer.Store(&published)
+}
+
 // Follow says where it is noted what Deliver has published last.
 func (p *Publisher) Follow(t *Tail) { p.tail.Store(t) }
 
 // told tells of the work of one window.
 func (p *Publisher) told(batch []edda.Work) func(int, *ack) {
-	tail := p.tail.Load()
+	hearer, tail := p.hearer.Load(), p.tail.Load()
 	return func(place int, at *ack) {
 		if tail != nil {
 			tail.published(at.Stream, at.Seq, &batch[place])
+		}
+		if hearer != nil {
+			(*hearer)(at.Stream, at.Seq, &batch[place])
 		}
 	}
 }

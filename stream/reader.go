@@ -60,6 +60,7 @@ type reader struct {
 	wake     chan<- struct{} // something was put into the buffer
 	log      *zap.Logger
 	again    chan struct{} // capacity 1: make the consumer anew
+	stir     chan struct{} // capacity 1: look whether reading may rest, or has to go on
 	created  time.Time     // when the stream was
 	from     uint64        // reading began behind it
 	// committed gives the positions that the store has; nil: nobody handles what is read.
@@ -68,9 +69,11 @@ type reader struct {
 	mu    sync.Mutex // guards what follows
 	read  uint64     // last sequence that was read
 	at    time.Time  // when that message was stored; zero: not known
+	id    string     // of that message, where it is one of our own that was not read
 	kept  uint64     // last of them that went into the buffer
 	quiet uint64     // nothing of ours is between read and this
 	past  backlog
+	tail  ownTail
 }
 
 // run reads until ctx ends.
@@ -83,6 +86,10 @@ func (r *reader) run(ctx context.Context) error {
 			break
 		}
 		if errors.Is(err, errAgain) {
+			continue
+		}
+		if errors.Is(err, errOwn) {
+			r.rest(ctx)
 			continue
 		}
 		if errors.Is(err, edda.Permanent) {
@@ -121,6 +128,10 @@ func (r *reader) consume(ctx context.Context) error {
 		case <-ctx.Done():
 		case <-reading.Closed(): // the client gave up, whatever for
 			cancel(fmt.Errorf("read %s: %w", r.name, errEnded))
+		case <-r.stir:
+			if r.tired() {
+				cancel(errOwn)
+			}
 		case <-looks.C:
 			f.look(ctx, cons)
 		}
@@ -188,6 +199,9 @@ func (r *reader) watch(ctx context.Context, cancel context.CancelCauseFunc) (sto
 		select {
 		case <-r.again:
 			cancel(errAgain)
+			if errors.Is(context.Cause(ctx), errOwn) { // it was to rest at that moment
+				signal(r.again)
+			}
 		case <-ctx.Done():
 		}
 	}()
@@ -229,7 +243,7 @@ func (r *reader) same(ctx context.Context) error {
 	}
 	loss := shrunk(s.CachedInfo(), was)
 	if loss == nil {
-		if loss, err = sameMessage(ctx, s, s.CachedInfo(), was); err != nil {
+		if loss, err = r.sameLast(ctx, s, was); err != nil {
 			return err
 		}
 	}
@@ -264,6 +278,14 @@ func (r *reader) allHandled(ctx context.Context) bool {
 	return false
 }
 
+// sameLast recognises the last message that was read, or counts as such.
+func (r *reader) sameLast(ctx context.Context, s jetstream.Stream, was edda.Checkpoint) (*Loss, error) {
+	if loss, err := r.sameOwn(ctx, s); loss != nil || err != nil {
+		return loss, err
+	}
+	return sameMessage(ctx, s, s.CachedInfo(), was)
+}
+
 // reached is what was read, as a position.
 func (r *reader) reached() edda.Checkpoint {
 	r.mu.Lock()
@@ -271,11 +293,13 @@ func (r *reader) reached() edda.Checkpoint {
 	return edda.Checkpoint{Stream: r.name, Seq: r.read, Time: r.at, Created: r.created}
 }
 
-// forget drops what was true of the old consumer and its filters.
+// forget drops what was true of the old consumer and its filters, and of a server that
+// may have been away: what is our own is counted anew.
 func (r *reader) forget() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.quiet = 0
+	r.tail = ownTail{since: r.tail.since}
 }
 
 // results tells whether results come in the stream.
@@ -348,7 +372,7 @@ func (r *reader) position() uint64 {
 func (r *reader) moveTo(seq uint64, at time.Time, kept bool) {
 	r.mu.Lock()
 	wakes := kept || r.within()
-	r.read, r.at = seq, at
+	r.read, r.at, r.id = seq, at, ""
 	if kept {
 		r.noteKept(seq)
 	}

@@ -54,9 +54,7 @@ func NewRepublisher(ctx context.Context, p *Publisher, since time.Time) (*Republ
 		}
 		info := s.CachedInfo()
 		if age := info.Config.MaxAge; age > 0 {
-			if oldest := time.Now().Add(-age); oldest.After(r.since) {
-				r.since = oldest
-			}
+			r.since = later(r.since, time.Now().Add(-age))
 		}
 		from := r.since.Add(-skew)
 		cfg := jetstream.OrderedConsumerConfig{HeadersOnly: true, DeliverPolicy: jetstream.DeliverByStartTimePolicy, OptStartTime: &from}

@@ -11,7 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"edda"
-	"edda/internal/fields"
+	"edda/internal/jsonvalue"
 )
 
 // Resend publishes the message that a dead letter was made of once more, with
@@ -169,7 +169,7 @@ func (c Codec) fresh(m *nats.Msg, id string) (*nats.Msg, error) {
 		return nil, edda.Classify(edda.Permanent, "subject of the command: %w", err)
 	}
 	var body map[string]json.RawMessage
-	if fields.Decode(m.Data, &body) != nil || body["command_id"] == nil {
+	if jsonvalue.Unmarshal(m.Data, &body) != nil || body["command_id"] == nil {
 		return m, nil
 	}
 	body["command_id"], err = encode(id)

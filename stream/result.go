@@ -6,7 +6,7 @@ import (
 
 	"edda"
 	"edda/engine"
-	"edda/internal/fields"
+	"edda/internal/jsonvalue"
 )
 
 // result is the outcome of an effect command or of a rejected aggregate command.
@@ -104,7 +104,7 @@ func readMetadata(raw json.RawMessage) (metadata, error) {
 	if len(raw) == 0 {
 		return md, nil
 	}
-	if err := fields.Decode(raw, &md); err != nil {
+	if err := jsonvalue.Unmarshal(raw, &md); err != nil {
 		return md, refuse(edda.DeadUndecodable, "metadata: %v", err)
 	}
 	return md, nil

@@ -11,7 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"edda/internal/fields"
+	"edda/internal/jsonvalue"
 )
 
 // unacked knows which published messages wait for their acks. The client has futures
@@ -184,7 +184,7 @@ type ack struct {
 }
 
 // Fields of an ack.
-func (a *ack) Fields(c *fields.Coder) {
+func (a *ack) Fields(c *jsonvalue.Coder) {
 	c.JSONIf("error", &a.Error)
 	c.Text("stream", &a.Stream)
 	c.Uint("seq", &a.Seq)
@@ -201,7 +201,7 @@ func said(m *nats.Msg, a *ack) error {
 		return jetstream.ErrNoStreamResponse
 	}
 	*a = ack{}
-	if err := fields.Decode(m.Data, a); err != nil {
+	if err := jsonvalue.Unmarshal(m.Data, a); err != nil {
 		return jetstream.ErrInvalidJSAck
 	}
 	if len(a.Error) > 0 && string(a.Error) != "null" {

@@ -29,9 +29,9 @@ import (
 // What is promised: so much in the file and so much queued, in so much anonymous memory.
 const (
 	memoryInstances = 1_000_000
-	memoryQueued    = 50_000    // for each destination: effects, the gateway, Redis
-	memoryBacklog   = 50_000    // events that wait in the stream meanwhile
-	memoryMost      = 250 << 20 // anonymous
+	memoryQueued    = 50_000 // for each destination: effects, the gateway, Redis
+	memoryBacklog   = 50_000 // events that wait in the stream meanwhile
+	memoryMost      = 300 << 20
 	memoryWithin    = 5 * time.Minute
 )
 
@@ -206,6 +206,7 @@ type meter struct {
 
 func watch(t *testing.T, c *child) *meter {
 	m := &meter{t: t, pid: c.cmd.Process.Pid}
+	m.most.Store(m.status()["RssAnon"])
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	t.Cleanup(func() { cancel(); <-done })

@@ -249,7 +249,8 @@ func (w *world) open(s *system, js jetstream.JetStream) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	s.source, err = stream.OpenSource(context.Background(), js, held, stream.SourceOptions{Codec: s.codec, Name: s.db.ID(), From: stream.FromAll, Committed: s.db.Checkpoints, Restored: restored})
+	s.source, err = stream.OpenSource(context.Background(), js, held, stream.SourceOptions{Codec: s.codec, Name: s.db.ID(), From: stream.FromAll, Committed: s.db.Checkpoints, Restored: restored,
+		Hears: func(saga, fact string) bool { return s.set.Hears(saga, fact) }})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -262,6 +263,7 @@ func (w *world) build(s *system, js jetstream.JetStream) {
 	w.t.Helper()
 	log := zap.NewNop()
 	s.publisher = stream.NewPublisher(js, s.codec)
+	s.publisher.Tell(s.source.Published)
 	s.engine = engine.New(s.source, s.db, s.set, engine.Options{
 		Log: log, Registry: s.registry, Observe: w.observe, MaxParked: w.bounds.parked,
 		Full: func() []string { return s.relay.Full() }, Crowded: s.crowded, Hold: s.source.Hold,

@@ -81,7 +81,7 @@ what ran before runs on. SIGHUP does the same; its log says what came of it.`,
 	return cmd
 }
 
-// drainLine is how far a stop has come, in a line.
+// drainLine formats the progress of a drain as one line.
 func drainLine(d server.Drain) string {
 	line := "draining"
 	if len(d.Waiting) > 0 {

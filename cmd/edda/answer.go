@@ -244,7 +244,8 @@ func (p *process) positions(i *server.Info) error {
 	return nil
 }
 
-// describe adds the streams as far as they answer: /info also works when they do not.
+// describe adds the streams that respond. It skips the others, so that /info works without
+// NATS.
 func (l *pipeline) describe(ctx context.Context, i *server.Info) {
 	for _, d := range l.durable {
 		if d.Note != "" {
@@ -265,7 +266,7 @@ func (l *pipeline) describe(ctx context.Context, i *server.Info) {
 	slices.Sort(i.Consumers)
 }
 
-// problems converts manifest problems for the API.
+// problemsOf converts manifest problems for the API.
 func problemsOf(ps manifests.Problems) []server.Problem {
 	var out []server.Problem
 	for _, p := range ps {

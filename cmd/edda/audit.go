@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"edda"
+	"edda/internal/jsonvalue"
 	"edda/manifests"
 	"edda/server"
 	"edda/store"
@@ -50,7 +50,7 @@ func (c *client) auditList() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			raw, err := edda.Encode(found)
+			raw, err := jsonvalue.Encode(found)
 			if err != nil {
 				return fmt.Errorf("write the list: %w", err)
 			}

@@ -50,15 +50,14 @@ of the process. A restored one is run with tenants: [TENANT] and nothing else.`,
 	return cmd
 }
 
-// backupMade is what a backup says of itself.
+// backupMade describes a backup.
 type backupMade struct {
 	File  string `json:"file"`
 	Bytes int64  `json:"bytes"`
 	Sum   string `json:"sha256"`
 }
 
-// backup writes beside the file, makes that durable, reads it again, and only
-// then gives it its name.
+// backup writes a temporary file beside the target, syncs it, verifies it and renames it.
 func (v *storeVerb) backup(ctx context.Context, path string) (backupMade, error) {
 	db, err := v.open(ctx, true)
 	if err != nil {
@@ -68,7 +67,7 @@ func (v *storeVerb) backup(ctx context.Context, path string) (backupMade, error)
 	if err != nil {
 		return backupMade{}, fmt.Errorf("write the backup: %w", err)
 	}
-	defer func() { _ = os.Remove(f.Name()) }() // it has its name where all went well
+	defer func() { _ = os.Remove(f.Name()) }() // after a rename there is nothing to remove
 	if db == nil {
 		err = v.fetch(ctx, f)
 	} else {
@@ -96,7 +95,7 @@ func (v *storeVerb) keepBackup(ctx context.Context, temp, path string) (backupMa
 	return made, errors.Join(os.Rename(temp, path), store.SyncDir(filepath.Dir(path)))
 }
 
-// fetch copies what a process sends.
+// fetch copies the backup that a process sends.
 func (v *storeVerb) fetch(ctx context.Context, to io.Writer) error {
 	path := "/admin/backup"
 	if v.tenant != "" {
@@ -118,7 +117,7 @@ func (v *storeVerb) fetch(ctx context.Context, to io.Writer) error {
 	return err
 }
 
-// counted shows how much was written.
+// counted is a writer that reports its progress.
 type counted struct {
 	w     io.Writer
 	n, of int64

@@ -9,7 +9,7 @@ import (
 	"edda/internal/bench"
 )
 
-// benchCommand measures this very binary.
+// benchCommand benchmarks this binary.
 func (t *terminal) benchCommand() *cobra.Command {
 	var o bench.Options
 	var file string
@@ -61,7 +61,7 @@ A full run takes about seven minutes, all cores and 10 GB of disk. Progress goes
 	f.IntVar(&o.Others, "others", 0, "other instances in the file of W5 and W6 (1000000)")
 	f.IntSliceVar(&o.Concurrency, "concurrency", nil, "orders at once that W1 tries (32,128,512,2048)")
 	f.IntVar(&o.Lose, "lose", 0, "have the effect server forget every so many-th call: the run must fail")
-	_ = f.MarkHidden("lose") // it is there
+	_ = f.MarkHidden("lose") // the flag exists
 	c.AddCommand(benchEffectsCommand())
 	return c
 }
@@ -74,7 +74,7 @@ func workloadList() string {
 	return b.String()
 }
 
-// benchEffectsCommand is the effect server, which bench starts.
+// benchEffectsCommand runs the effect server that bench starts.
 func benchEffectsCommand() *cobra.Command {
 	var addr string
 	var lose int

@@ -28,7 +28,7 @@ func (t *terminal) deadLetterCommand() *cobra.Command {
 	return noun
 }
 
-// deadLetterFilter chooses dead letters.
+// deadLetterFilter selects dead letters.
 type deadLetterFilter struct{ reason, saga string }
 
 func (f *deadLetterFilter) register(cmd *cobra.Command, reason string) {
@@ -44,7 +44,7 @@ func (f *deadLetterFilter) check() error {
 	return nil
 }
 
-// query returns a page of the letters that the filter chooses.
+// query returns the query of a page of the selected dead letters.
 func (f *deadLetterFilter) query(p paging) string {
 	return p.query(map[string]string{"reason": f.reason, "saga": f.saga})
 }
@@ -85,8 +85,8 @@ func (c *client) deadLetterList() *cobra.Command {
 	return cmd
 }
 
-// listAllDead prints page by page, so that what is held at once stays small; as
-// JSON there is one document a page.
+// listAllDead prints page by page, so that its memory stays small. With -o json each page
+// is one document.
 func (c *client) listAllDead(ctx context.Context, f deadLetterFilter, after string) error {
 	for {
 		raw, found, err := c.deadLetterPage(ctx, f, paging{after: after, limit: maxPage})
@@ -164,7 +164,7 @@ func (c *client) showDead(d server.DeadLetterView) {
 	}
 }
 
-// maxBehindShown keeps a long queue from filling the screen; -o json has it all.
+// maxBehindShown bounds the events that are shown behind a dead letter; -o json has all.
 const maxBehindShown = 20
 
 func (c *client) fields(lines [][2]string) {
@@ -175,7 +175,7 @@ func (c *client) fields(lines [][2]string) {
 	}
 }
 
-// cutText says that a letter lacks its payload, and where what is shown comes from.
+// cutText says that the payload was cut, and where the shown payload comes from.
 func cutText(d server.DeadLetterView) string {
 	switch {
 	case d.Cut == 0:
@@ -186,7 +186,7 @@ func cutText(d server.DeadLetterView) string {
 	return fmt.Sprintf("%d bytes of payload left out here; not shown: %s", d.Cut, d.Unread)
 }
 
-// shortError is the error of a letter in a list, and whether it lacks its payload.
+// shortError returns the error for a list, and whether the payload was cut.
 func shortError(d edda.DeadLetter) string {
 	if d.Cut == 0 {
 		return d.Error
@@ -194,7 +194,7 @@ func shortError(d edda.DeadLetter) string {
 	return fmt.Sprintf("(cut: %d bytes) %s", d.Cut, d.Error)
 }
 
-// inStream is where the event lies in its stream.
+// inStream returns the position of the event in its stream.
 func inStream(ev edda.Event) string {
 	if ev.Stream == "" {
 		return ""

@@ -7,6 +7,7 @@ import (
 	"net/http"
 
 	"edda"
+	"edda/internal/jsonvalue"
 	"edda/server"
 )
 
@@ -108,7 +109,7 @@ func (c *client) brokenOff(t tally, err error) error {
 func (c *client) printTally(t tally) error {
 	if c.output == outputJSON {
 		sum := map[string]any{t.word: t.done, "failed": t.failed, "passed": t.passed, "failures": append([]server.LetterFailure{}, t.failures...), "next": t.next}
-		raw, err := edda.Encode(sum)
+		raw, err := jsonvalue.Encode(sum)
 		if err != nil {
 			return fmt.Errorf("write the summary: %w", err)
 		}

@@ -11,7 +11,7 @@ import (
 	"edda/internal/herodemo"
 )
 
-// demoCommand runs the demo with this very binary.
+// demoCommand runs the demo with this binary.
 func (t *terminal) demoCommand() *cobra.Command {
 	var o demo.Options
 	c := &cobra.Command{
@@ -38,7 +38,7 @@ the sagas say. Exits 0 only when they agree.`,
 	return c
 }
 
-// demoHeroCommand runs the Hero systems' demo with this very binary.
+// demoHeroCommand runs the demo of the Hero systems with this binary.
 func (t *terminal) demoHeroCommand() *cobra.Command {
 	var o herodemo.Options
 	c := &cobra.Command{

@@ -14,7 +14,7 @@ import (
 	"edda/store"
 )
 
-// describeInstance prints everything about one key, what matters first.
+// describeInstance prints a cell, the most important facts first.
 func describeInstance(w io.Writer, v server.InstanceView) error {
 	i := v.Instance
 	if i == nil {
@@ -130,7 +130,7 @@ func printHistory(w io.Writer, records []store.Record) {
 	rows(w, []string{"  time", "event", "fate", "status", "what it did"}, lines)
 }
 
-// byWhom says who acted, where somebody did.
+// byWhom names the person behind an input, if there is one.
 func byWhom(ev edda.Event) string {
 	if ev.By == "" {
 		return ""
@@ -138,7 +138,7 @@ func byWhom(ev edda.Event) string {
 	return " by " + ev.By
 }
 
-// inputName is what came in, as a manifest would call it.
+// inputName names an input as a manifest does.
 func inputName(ev edda.Event) string {
 	switch ev.Kind {
 	case edda.KindResult:
@@ -157,10 +157,10 @@ func inputName(ev edda.Event) string {
 	if ev.AggregateType != "" && ev.Type != "" {
 		return ev.AggregateType + "." + ev.Type
 	}
-	return ev.AggregateType + ev.Type // what could not be read has no type
+	return ev.AggregateType + ev.Type // an undecodable message has no type
 }
 
-// outcomeWord is the word of a result in a trigger.
+// outcomeWord returns the word for a result in a trigger.
 func outcomeWord(o edda.Outcome) string {
 	switch o {
 	case edda.Succeeded:
@@ -171,7 +171,7 @@ func outcomeWord(o edda.Outcome) string {
 	return "failed"
 }
 
-// outputLine is one output in a few words.
+// outputLine describes one output in a few words.
 func outputLine(o edda.Output) string {
 	words := []string{o.Word, o.Name}
 	if o.Step != "" && o.Step != o.Name {
@@ -202,7 +202,7 @@ func clock(t time.Time) string {
 	return t.UTC().Format("2006-01-02 15:04:05.000Z")
 }
 
-// compact is a JSON text on one line, cut where it gets too long to look at.
+// compact returns a JSON text on one line, truncated if it is long.
 func compact(raw json.RawMessage) string {
 	const most = 200
 	text := string(raw)

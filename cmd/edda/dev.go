@@ -14,11 +14,12 @@ import (
 	"go.uber.org/zap"
 
 	"edda"
+	"edda/internal/jsonvalue"
 	"edda/manifests"
 	"edda/server"
 )
 
-// defaultNATS is where the embedded NATS listens, as any NATS does.
+// defaultNATS is the default address of the embedded NATS, as of any NATS server.
 const defaultNATS = "127.0.0.1:4222"
 
 func (t *terminal) devCommand() *cobra.Command {
@@ -55,7 +56,7 @@ between processes.`,
 				return err
 			}
 			if profiled {
-				go profiles(t.in, t.complain) // ends with the input, and so with the process
+				go profiles(t.in, t.complain) // ends with its input, at the latest with the process
 			}
 			return t.dev(cmd.Context(), s)
 		},
@@ -72,15 +73,14 @@ between processes.`,
 	f.StringVar(&s.Log.Level, "log", "warn", "debug, info, warn or error")
 	offer(c, "log", []string{"debug", "info", "warn", "error"})
 	f.BoolVar(&profiled, "profiles", false, "write CPU profiles as the benchmark asks for them on standard input")
-	_ = f.MarkHidden("profiles") // it is there
+	_ = f.MarkHidden("profiles") // the flag exists
 	return c
 }
 
-// here is the folder that edda dev is started in.
+// here is the working directory.
 const here = "."
 
-// devHere takes the manifests of the folder that this was started in, where there
-// are any.
+// devHere uses the manifests in the working directory, if there are any.
 func (s *settings) devHere(t *terminal) error {
 	found, foreign, err := manifestsHere(here)
 	if err != nil {
@@ -96,8 +96,8 @@ func (s *settings) devHere(t *terminal) error {
 	return nil
 }
 
-// devHandoff takes the setting of `edda run` that says which way effects go: whoever
-// develops for processes apart wants to see their commands in the stream.
+// devHandoff reads the hand-off setting of `edda run`, because a developer of separate
+// processes wants to see the effect commands in the stream.
 func (s *settings) devHandoff() (err error) {
 	name := envName("effects.handoff")
 	text := s.env(name)
@@ -132,13 +132,13 @@ func (t *terminal) dev(ctx context.Context, s settings) error {
 	return err
 }
 
-// reloadFiles takes changed files in, or shows why not.
+// reloadFiles reloads changed files, or prints why it cannot.
 func (t *terminal) reloadFiles(ctx context.Context, p *process) {
 	problems, kept, err := p.reload(ctx, server.Actor{By: "edda dev", Why: "a file changed"}, testsWarn)
 	if kept != nil {
 		fmt.Fprintf(t.err, "edda: %v\n", kept)
 	}
-	var said []string // of the process, and of no manifest
+	var said []string // problems of the process, without a manifest
 	problems = slices.DeleteFunc(problems, func(p manifests.Problem) bool {
 		if p.Warning && p.File == nil {
 			said = append(said, p.Message)
@@ -160,7 +160,7 @@ func (t *terminal) reloadFiles(ctx context.Context, p *process) {
 	}
 }
 
-// names lists what runs.
+// names lists the sagas and effects that run.
 func (p *process) names() (sagas, effects []string) {
 	for _, s := range p.sagaInfo() {
 		if s.Newest {
@@ -173,7 +173,7 @@ func (p *process) names() (sagas, effects []string) {
 	return sagas, effects
 }
 
-// list is names on a line, as far as it is pleasant to read.
+// list joins the first names on one line.
 func list(names []string) string {
 	const most = 8
 	if len(names) == 0 {
@@ -185,7 +185,7 @@ func list(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// welcome says what runs where, and what to try next.
+// welcome prints what runs, the addresses, and commands to try next.
 func (t *terminal) welcome(p *process, l loaded) {
 	url := p.pipeline.Load().embedded.URL()
 	data, err := filepath.Abs(p.settings.Data)
@@ -209,8 +209,7 @@ func (t *terminal) welcome(p *process, l loaded) {
 	fmt.Fprintf(t.out, "\nChanged files are taken in as you save them. Ctrl-C stops, twice at once.\n")
 }
 
-// suggestions are commands to copy, for the first saga that has a test to take
-// an event from.
+// suggestions lists commands to copy, for the first saga with a test that has an event.
 func (p *process) suggestions(l loaded, nats string) []string {
 	to, at := "", ""
 	if p.settings.natsAddr != defaultNATS {
@@ -234,7 +233,7 @@ func (p *process) suggestions(l loaded, nats string) []string {
 	return []string{"edda instance list" + at}
 }
 
-// sample is the first starting event of a saga's tests, with the key it leads to.
+// sample returns the first starting event of a saga's tests, and its key.
 func (p *process) sample(m *manifests.Saga) (edda.Event, bool) {
 	for _, test := range m.Tests {
 		i := slices.IndexFunc(test.Steps, func(s *manifests.TestStep) bool { return s.Input == "event" && starts(m, s.Name) })
@@ -252,7 +251,7 @@ func (p *process) sample(m *manifests.Saga) (edda.Event, bool) {
 	return edda.Event{}, false
 }
 
-// starts tells whether a handler of that event begins an instance.
+// starts tells whether a handler of that event starts an instance.
 func starts(m *manifests.Saga, event string) bool {
 	return slices.ContainsFunc(m.Handlers, func(h *manifests.Handler) bool {
 		return h.Start && (h.Trigger.Text == event || strings.HasSuffix(h.Trigger.Text, "."+event))
@@ -260,7 +259,7 @@ func starts(m *manifests.Saga, event string) bool {
 }
 
 func sampleEvent(m *manifests.Saga, s *manifests.TestStep) edda.Event {
-	payload, err := edda.Encode(s.Data)
+	payload, err := jsonvalue.Encode(s.Data)
 	if err != nil {
 		payload = json.RawMessage("null")
 	}
@@ -273,7 +272,7 @@ func sampleEvent(m *manifests.Saga, s *manifests.TestStep) edda.Event {
 		AggregateType: cmp.Or(s.AggregateType, kind), AggregateID: id, Version: s.Version, Payload: payload, Correlation: cmp.Or(s.Correlation, id)}
 }
 
-// quote makes one word for a shell.
+// quote quotes a text as one word for a shell.
 func quote(s string) string {
 	if s != "" && strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.:/@") == "" {
 		return s

@@ -20,11 +20,11 @@ import (
 	"edda/server"
 )
 
-// callsMayEnd is how long calls under way may go on in a stop: below the limit
-// of the stage in which effects stop, so that what is cut is settled in order.
+// callsMayEnd is how long calls in flight may take at a stop. It is shorter than the limit
+// of the stage, so that cancelled calls are still settled in order.
 const callsMayEnd = 5 * time.Second
 
-// kinds are the providers that effects may name.
+// kinds lists the providers that effects may name.
 func kinds() map[string]effects.Kind {
 	return map[string]effects.Kind{
 		"http": httpeffect.Kind(),
@@ -35,8 +35,8 @@ func kinds() map[string]effects.Kind {
 	}
 }
 
-// compileEffects compiles every effect, and the first of those given twice, of
-// which the parser complained.
+// compileEffects compiles every effect. Of duplicates, which the parser has reported, it
+// compiles the first.
 func (l *loaded) compileEffects() {
 	seen := map[string]bool{}
 	for _, m := range l.effectManifests() {
@@ -53,7 +53,7 @@ func (l *loaded) compileEffects() {
 	l.problems = append(l.problems, effects.CheckBreakers(l.effects)...)
 }
 
-// secrets are looked up in the environment, and in a folder where one is named.
+// secrets looks secrets up in the environment, and in the folder of effects.secrets.
 func (p *process) secrets() effects.Secrets {
 	return effects.Secrets{Dir: p.settings.Effects.Secrets}
 }
@@ -96,8 +96,8 @@ func (p *process) buildEffects(ctx context.Context, l *pipeline) error {
 	return nil
 }
 
-// recoverEffects has the worker claim what a killed process may have called, before
-// sagas put anything new into the outbox. A store that cannot be written is waited for.
+// recoverEffects has the worker claim the commands that a killed process may have called,
+// before sagas add new work to the outbox. It waits while the store cannot be written.
 func (p *process) recoverEffects(ctx context.Context) error {
 	for told := false; ; told = true {
 		err := p.pipeline.Load().worker.Recover(ctx)
@@ -111,9 +111,9 @@ func (p *process) recoverEffects(ctx context.Context) error {
 	}
 }
 
-// checkSecrets complains of secrets that are missing, before anything is swapped.
+// checkSecrets reports missing secrets before anything is swapped.
 func (p *process) checkSecrets(list []*effects.Effect) error {
-	if !p.settings.effects() || p.settings.dev { // in dev the worker warns
+	if !p.settings.effects() || p.settings.dev { // in edda dev the worker warns
 		return nil
 	}
 	var errs []error

@@ -29,26 +29,26 @@ import (
 )
 
 const (
-	// redisDumpFile holds the contents of the embedded Redis in the data folder.
+	// redisDumpFile is the dump of the embedded Redis in the data folder.
 	redisDumpFile = "redis.dump"
-	// redisDumpMagic begins the file; the number is the version of its format.
+	// redisDumpMagic is the start of the file; its number is the version of the format.
 	redisDumpMagic = "edda redis dump 1\n"
-	// redisDumpMax bounds the contents that a dump may have, as they are in memory
-	// several times while it is made. Flows of a development machine are far smaller.
+	// redisDumpMax bounds the contents of a dump, in bytes, because making one holds
+	// several copies in memory. Flows on a development machine are far smaller.
 	redisDumpMax = 256 << 20
-	// redisDumpEvery is how often changes are written, and so what a kill loses.
+	// redisDumpEvery is the interval between dumps, and so the most that a kill loses.
 	redisDumpEvery = time.Second
-	// redisDumpShare bounds the time spent on dumps: the next one waits so many times
-	// as long as the last one took, because commands wait meanwhile.
+	// redisDumpShare bounds the time spent on dumps, because commands wait during one.
+	// The next dump waits redisDumpShare times as long as the last one took.
 	redisDumpShare = 20
-	// redisDumpWithin bounds one dump.
+	// redisDumpWithin is the timeout of one dump.
 	redisDumpWithin = 30 * time.Second
-	// redisTick moves the embedded Redis's clock, by which keys expire.
+	// redisTick is the interval at which the clock of the embedded Redis moves.
 	redisTick = 100 * time.Millisecond
 )
 
-// redisDumpScript reads the databases ARGV[2...] in one step, because a dump must
-// not see half a change. It gives up beyond ARGV[1] bytes.
+// redisDumpScript reads the databases ARGV[2...] atomically, because a dump must not contain
+// half a change. It gives up beyond ARGV[1] bytes.
 var redisDumpScript = redis.NewScript(`
 local read = {
   string = function(k) return {redis.call('GET', k)} end,
@@ -76,30 +76,30 @@ type redisEntry struct {
 	DB     int
 	Key    string
 	Type   string
-	Values []string  // of a hash: field, value; of a sorted set: member, score
-	Until  time.Time // when it expires; zero for never
+	Values []string  // hash: field, value; sorted set: member, score
+	Until  time.Time // expiry; zero means never
 }
 
-// embeddedRedis is the Redis of edda dev, whose contents outlive a restart in a file:
-// the store beside it remembers flows, and must not remember more than their Redis.
+// embeddedRedis is the Redis of edda dev. It dumps its contents to a file, because the store
+// keeps flows across a restart, and their Redis must keep them too.
 type embeddedRedis struct {
 	*miniredis.Miniredis
 	path   string
 	log    *zap.Logger
-	max    int           // bytes that a dump may hold; redisDumpMax but in tests
-	client *redis.Client // for dumps alone, within the process
+	max    int           // bytes of a dump; redisDumpMax except in tests
+	client *redis.Client // for dumps only, within the process
 
 	mu        sync.Mutex // guards databases
 	databases map[int]bool
 
-	// The rest belongs to the goroutine of Run.
-	now     time.Time         // of the clock that keys expire by
-	written [sha256.Size]byte // the sum of the last dump
-	failing bool              // the last dump failed, which was logged
-	passed  map[string]bool   // types that no dump holds, which were logged
+	// Only the goroutine of Run uses the fields below.
+	now     time.Time         // the clock by which keys expire
+	written [sha256.Size]byte // checksum of the last dump
+	failing bool              // the last dump failed and was logged
+	passed  map[string]bool   // logged types that dumps do not support
 }
 
-// openEmbeddedRedis serves the contents that the folder has, or none.
+// openEmbeddedRedis starts a Redis with the contents of the dump, if there is one.
 func openEmbeddedRedis(folder string, log *zap.Logger) (*embeddedRedis, error) {
 	r := &embeddedRedis{Miniredis: miniredis.NewMiniRedis(), path: filepath.Join(folder, redisDumpFile), log: log, max: redisDumpMax, databases: map[int]bool{0: true}, passed: map[string]bool{}}
 	r.ClockTTL(true)
@@ -122,8 +122,8 @@ func openEmbeddedRedis(folder string, log *zap.Logger) (*embeddedRedis, error) {
 	return r, nil
 }
 
-// selected notes the databases that hold something, because miniredis lists them
-// nowhere. It is called before every command, and never ends one.
+// selected records the used databases, because miniredis does not list them. miniredis calls
+// it before every command.
 func (r *embeddedRedis) selected(_ *server.Peer, command string, args ...string) bool {
 	if command == "SELECT" && len(args) == 1 {
 		if n, err := strconv.Atoi(args[0]); err == nil && n >= 0 {
@@ -135,8 +135,8 @@ func (r *embeddedRedis) selected(_ *server.Peer, command string, args ...string)
 	return false
 }
 
-// Run moves the clock and writes dumps until ctx ends, and then the last one. All
-// clients must have stopped by then.
+// Run moves the clock and writes dumps until ctx ends. Then it writes the last dump, so all
+// clients must have stopped before.
 func (r *embeddedRedis) Run(ctx context.Context) error {
 	defer r.shut()
 	tick := time.NewTicker(redisTick)
@@ -160,14 +160,14 @@ func (r *embeddedRedis) Run(ctx context.Context) error {
 	}
 }
 
-// tick moves the clock, in whole milliseconds as expiries are, so that a key's
-// expiry is the same instant in each dump.
+// tick moves the clock in whole milliseconds, the unit of expiries, so that every dump has
+// the same expiry of a key.
 func (r *embeddedRedis) tick() {
 	r.now = time.Now().Round(0).Truncate(time.Millisecond)
 	r.SetTime(r.now)
 }
 
-// said logs the first failure of several.
+// said logs the first of several consecutive failures.
 func (r *embeddedRedis) said(err error) {
 	if err != nil && !r.failing {
 		r.log.Warn("the contents of the embedded redis are not kept; a restart would begin with those of the last dump", zap.String("file", r.path), zap.Error(err))
@@ -175,7 +175,7 @@ func (r *embeddedRedis) said(err error) {
 	r.failing = err != nil
 }
 
-// dump writes the contents where they changed.
+// dump writes the contents if they have changed.
 func (r *embeddedRedis) dump(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, redisDumpWithin)
 	defer cancel()
@@ -198,7 +198,7 @@ func (r *embeddedRedis) dump(ctx context.Context) error {
 	return nil
 }
 
-// entries reads all databases in one step.
+// entries reads all databases atomically.
 func (r *embeddedRedis) entries(ctx context.Context) ([]redisEntry, error) {
 	args := []any{r.max}
 	r.mu.Lock()
@@ -227,9 +227,9 @@ func (r *embeddedRedis) entries(ctx context.Context) ([]redisEntry, error) {
 	return out, nil
 }
 
-// entry takes a row of the script.
+// entry decodes a row of the script.
 func (r *embeddedRedis) entry(row []any) redisEntry {
-	db, _ := strconv.Atoi(row[0].(string)) // it was a number when the script got it
+	db, _ := strconv.Atoi(row[0].(string)) // the script got it as a number
 	e := redisEntry{DB: db, Key: row[1].(string), Type: row[2].(string)}
 	if ttl := row[3].(int64); ttl >= 0 {
 		e.Until = r.now.Add(time.Duration(ttl) * time.Millisecond).UTC()
@@ -240,9 +240,8 @@ func (r *embeddedRedis) entry(row []any) redisEntry {
 	return e
 }
 
-// write replaces the file whole, or leaves it as it was. The name of the next file is
-// always the same, so that kills leave no more than one; the store's lock on the folder
-// keeps other processes off.
+// write replaces the file atomically. The temporary file always has the same name, so that
+// kills leave at most one. The store's lock on the folder excludes other processes.
 func (r *embeddedRedis) write(sum, payload []byte) error {
 	next := r.path + ".next"
 	f, err := os.OpenFile(next, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
@@ -260,7 +259,7 @@ func (r *embeddedRedis) write(sum, payload []byte) error {
 	return errors.Join(os.Rename(next, r.path), store.SyncDir(filepath.Dir(r.path)))
 }
 
-// read returns what the last dump holds; none is no error.
+// read returns the contents of the last dump. A missing file is no error.
 func (r *embeddedRedis) read() ([]redisEntry, error) {
 	f, err := os.Open(r.path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -270,7 +269,7 @@ func (r *embeddedRedis) read() ([]redisEntry, error) {
 		return nil, err
 	}
 	defer f.Close()
-	const most = 2*redisDumpMax + 1<<20 // what gob adds is far less
+	const most = 2*redisDumpMax + 1<<20 // the overhead of gob is far smaller
 	text, err := io.ReadAll(io.LimitReader(f, most+1))
 	if err != nil {
 		return nil, err
@@ -290,12 +289,12 @@ func (r *embeddedRedis) read() ([]redisEntry, error) {
 	return entries, nil
 }
 
-// unreadable refuses the start, because flows of the store would miss their Redis.
+// unreadable refuses the start, because flows in the store need the contents of Redis.
 func (r *embeddedRedis) unreadable(err error) error {
 	return edda.Classify(edda.Permanent, "%s cannot be read: %w; remove the folder %s to begin anew, or name another --data", r.path, err, filepath.Dir(r.path))
 }
 
-// restore brings one key back, unless it expired meanwhile.
+// restore restores one key, unless it has expired.
 func (r *embeddedRedis) restore(e redisEntry) error {
 	if !e.Until.IsZero() && !e.Until.After(r.now) {
 		return nil

@@ -44,8 +44,7 @@ func (t *terminal) graphCommand() *cobra.Command {
 
 func formats() []string { return []string{"mermaid", "dot"} }
 
-// graphs draws what can be parsed: a saga that does not compile can still be
-// looked at.
+// graphs draws every saga that parses, even if it does not compile.
 func (t *terminal) graphs(paths []string, name string) ([]*saga.Graph, error) {
 	files, problems, err := manifests.ParseFiles(paths...)
 	if err != nil {
@@ -97,7 +96,7 @@ func fill(picture *dot.Graph, g *saga.Graph, shape func(saga.NodeKind) any) {
 	}
 }
 
-// dotShape draws each kind so that it is told apart without colour.
+// dotShape gives each kind a shape of its own, so that colour is not needed.
 func dotShape(k saga.NodeKind) any {
 	switch k {
 	case saga.NodeTrigger:

@@ -10,8 +10,7 @@ import (
 	"edda/server"
 )
 
-// guards are the files that say who may call, and over which TLS. Either may be
-// missing.
+// guards are the token book and the TLS certificates of the server. Either may be nil.
 type guards struct {
 	tokens       *access.Keeper
 	certificates *server.Certificates
@@ -35,7 +34,7 @@ func openGuards(c config, log *zap.Logger) (guards, error) {
 	return g, err
 }
 
-// reload reads the files again; what cannot be used leaves what was before.
+// reload reloads the files. A file that cannot be used keeps its previous content in use.
 func (g guards) reload() error {
 	var errs []error
 	if g.tokens != nil {

@@ -11,20 +11,20 @@ import (
 	"edda/server"
 )
 
-// maxLogged bounds how many complaints about the manifests one reload logs.
+// maxLogged bounds the manifest problems that one reload logs.
 const maxLogged = 20
 
-// hangups are the SIGHUPs that this process gets from now on, and ends them. Two
-// that come while one is handled are one.
+// hangups subscribes to SIGHUP and returns the signals and a function to unsubscribe. It
+// merges signals that arrive while one is being handled.
 func hangups() (<-chan os.Signal, func()) {
 	c := make(chan os.Signal, 1)
 	signal.Notify(c, syscall.SIGHUP)
 	return c, func() { signal.Stop(c) }
 }
 
-// reloadOnHangup reads the manifests and the files of those who may call again at
-// each SIGHUP, until ctx ends. One that says that the process's terminal is gone
-// is a stop, as with Ctrl-C: nobody would find the process again.
+// reloadOnHangup reloads the manifests, the tokens and the certificates at each SIGHUP until
+// ctx ends. If the SIGHUP means that the terminal is closed, it stops the process, as
+// Ctrl-C does, because the user could not reach the process any more.
 func (p *process) reloadOnHangup(ctx context.Context, signals <-chan os.Signal, terminalGone func() bool) {
 	for {
 		select {

@@ -12,15 +12,15 @@ import (
 )
 
 const (
-	// maxHere bounds how many files and folders are looked at for manifests where
-	// nobody named any: a home folder is a mistake.
+	// maxHere bounds the files and folders that are searched for manifests if none are
+	// named. Starting in a home folder is a mistake.
 	maxHere = 10_000
-	// maxForeign bounds how many files are named that are no manifests.
+	// maxForeign bounds the other YAML files that are named.
 	maxForeign = 5
 )
 
-// manifestsHere lists the manifests in a folder and the folders in it, and the
-// YAML files that are something else: a folder that nobody named holds those, too.
+// manifestsHere lists the manifests in a folder and its subfolders. It lists other YAML
+// files apart, because a folder that was not named may contain some.
 func manifestsHere(root string) (found, foreign []string, err error) {
 	seen := 0
 	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
@@ -46,8 +46,8 @@ func manifestsHere(root string) (found, foreign []string, err error) {
 	return found, foreign, err
 }
 
-// isManifest tells whether a file has a document of a saga or an effect. What is no
-// file, such as a pipe, is not opened.
+// isManifest tells whether a file contains a saga or an effect. It opens regular files
+// only.
 func isManifest(path string) bool {
 	info, err := os.Stat(path)
 	if err != nil || !info.Mode().IsRegular() {
@@ -65,7 +65,7 @@ func isManifest(path string) bool {
 	return false
 }
 
-// passedOver names files that are no manifests, the first ones.
+// passedOver names the first files that are no manifests.
 func passedOver(foreign []string) string {
 	if len(foreign) > maxForeign {
 		return strings.Join(foreign[:maxForeign], ", ") + fmt.Sprintf(" and %d more", len(foreign)-maxForeign)

@@ -16,6 +16,7 @@ import (
 
 	"edda"
 	"edda/engine"
+	"edda/internal/jsonvalue"
 	"edda/server"
 )
 
@@ -91,7 +92,7 @@ func instances() listing[server.InstanceSummary] {
 	}
 }
 
-// behindLine says how far a saga is behind the streams.
+// behindLine describes how far a saga is behind the streams.
 func behindLine(b server.SagaBehind) string {
 	line := b.Saga
 	if b.Tenant != "" && b.Tenant != engine.AllTenants {
@@ -108,7 +109,7 @@ func behindLine(b server.SagaBehind) string {
 	return printable(line)
 }
 
-// thousands writes a number in groups of three.
+// thousands formats a number in groups of three digits.
 func thousands(n uint64) string {
 	text := strconv.FormatUint(n, 10)
 	for i := len(text) - 3; i > 0; i -= 3 {
@@ -117,7 +118,7 @@ func thousands(n uint64) string {
 	return text
 }
 
-// many is a number of things.
+// many formats a number with its noun.
 func many(n uint64, one, more string) string {
 	if n == 1 {
 		return "1 " + one
@@ -125,7 +126,7 @@ func many(n uint64, one, more string) string {
 	return thousands(n) + " " + more
 }
 
-// remark is what a person should notice first.
+// remark returns what an operator should notice first.
 func remark(i server.InstanceSummary) string {
 	var out []string
 	if i.Reason != "" {
@@ -143,8 +144,8 @@ func remark(i server.InstanceSummary) string {
 	return strings.Join(out, ", ")
 }
 
-// ago writes a time as people speak of it. The clock that it was read from may be ahead of
-// ours: by a little, as clocks are, or by so much that it had better be seen.
+// ago formats a time relative to now. The other clock may be ahead of ours. A small
+// difference is ignored; a large one is shown.
 func ago(t time.Time) string {
 	if t.IsZero() {
 		return ""
@@ -261,12 +262,12 @@ func (c *client) answerCommand() *cobra.Command {
 	return cmd
 }
 
-// jsonFlag checks a flag that holds JSON before anything is sent.
+// jsonFlag checks a flag with JSON before anything is sent.
 func jsonFlag(text string) (json.RawMessage, error) {
 	if text == "" {
 		return nil, nil
 	}
-	if _, err := edda.Decode([]byte(text)); err != nil {
+	if _, err := jsonvalue.Decode([]byte(text)); err != nil {
 		return nil, usagef("--data: %w", err)
 	}
 	return json.RawMessage(text), nil
@@ -324,7 +325,7 @@ func (c *client) stepCommand(verb, short string, ask bool) *cobra.Command {
 	return cmd
 }
 
-// sure asks before something that cannot be taken back.
+// sure asks for confirmation of a command that cannot be undone.
 func (c *client) sure(ask bool, what string) error {
 	if !ask || c.yes {
 		return nil
@@ -352,8 +353,8 @@ func (c *client) act(ctx context.Context, path string, body []byte) error {
 	return c.acted(raw, view.ID, fmt.Sprintf("%s; now %s", view.Fate, view.Status), view.Outputs)
 }
 
-// acted prints what a command did, in the form that -o asks for: the server's answer, the
-// id of what it made or acted on, or a line and the work that came out.
+// acted prints the outcome of a command in the format of -o: the server's answer, an id, or
+// a line with the outputs.
 func (c *client) acted(raw []byte, id, line string, outputs []edda.Output) error {
 	switch c.output {
 	case outputJSON:
@@ -369,7 +370,7 @@ func (c *client) acted(raw []byte, id, line string, outputs []edda.Output) error
 	return nil
 }
 
-// completeInstance completes a saga and a key from the running server.
+// completeInstance completes a saga and a key from the server.
 func (c *client) completeInstance(cmd *cobra.Command, a []string, _ string) ([]string, cobra.ShellCompDirective) {
 	if len(a) > 1 {
 		return nil, cobra.ShellCompDirectiveNoFileComp

@@ -41,7 +41,7 @@ apart from the store and its backups: without it nobody can read them.`}
 	return noun
 }
 
-// sealing is what encrypts the store; nil where nothing does.
+// sealing returns the encryption of the store; nil without a keyset.
 func (c config) sealing() (store.AEAD, error) {
 	if c.Encryption.Keyset == "" {
 		return nil, nil

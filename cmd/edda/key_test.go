@@ -14,7 +14,7 @@ func TestPayloadsAreEncryptedAtRest(t *testing.T) {
 			t.Fatal(said)
 		}
 	}
-	if code, _, said := shell(t, nil, "key", "create", "--keyset", keys); code != 1 || !strings.Contains(said, "there already") {
+	if code, _, said := shell(t, nil, "key", "create", "--keyset", keys); code != 1 || !strings.Contains(said, "the file exists") {
 		t.Errorf("%d %s", code, said)
 	}
 	config := filepath.Join(t.TempDir(), "edda.yaml")

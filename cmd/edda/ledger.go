@@ -21,24 +21,24 @@ import (
 	"edda/stream"
 )
 
-// Where the claims of effect commands are: in the store of the one process that
-// takes them, or in the bucket that all share.
+// The places of the claims of effect commands: the store of the only worker, or the bucket
+// that all workers share.
 const (
 	ledgerLocal  = "local"
 	ledgerShared = "shared"
 )
 
 const (
-	// minRetention of claims is more than any message waits to come back.
+	// minRetention is longer than any redelivery of a command takes.
 	minRetention = time.Hour
-	// minLease and minAckWait leave a busy server and its disk some time.
+	// minLease and minAckWait leave time for a busy server and its disk.
 	minLease   = time.Second
 	minAckWait = time.Second
-	// minHeldBytes is room for the largest command that a saga emits.
+	// minHeldBytes has room for the largest command that a saga emits.
 	minHeldBytes = 1 << 20
 )
 
-// ledger is what the role asks for, where the configuration does not.
+// ledger returns the configured ledger, or the default of the role.
 func (c config) ledger() string {
 	if c.Effects.Ledger != "" {
 		return c.Effects.Ledger
@@ -49,8 +49,8 @@ func (c config) ledger() string {
 	return ledgerLocal
 }
 
-// handoff tells whether effect commands are handed over within the process: the
-// ledger must be its own, or another could take the same command.
+// handoff tells whether effect commands are handed over within the process. The ledger must
+// be local, or another worker could take the same command.
 func (c config) handoff() bool {
 	return c.Effects.Handoff && c.sagas() && c.effects() && c.ledger() == ledgerLocal
 }
@@ -71,7 +71,7 @@ func (c effectsConfig) validate() error {
 	return nil
 }
 
-// openLedger is nil where the store is the ledger.
+// openLedger opens the shared ledger; nil if the store is the ledger.
 func (p *process) openLedger(ctx context.Context, l *pipeline) (effects.Ledger, error) {
 	p.checkRetention(l)
 	if p.settings.ledger() == ledgerLocal {
@@ -103,7 +103,7 @@ func (p *process) openLedger(ctx context.Context, l *pipeline) (effects.Ledger, 
 	return shared, nil
 }
 
-// remakeLedger makes the bucket of the shared ledger again, which was deleted under the process.
+// remakeLedger creates the bucket of the shared ledger again after it was deleted.
 func (p *process) remakeLedger(ctx context.Context, ledger *stream.Ledger) error {
 	if err := ledger.Remake(ctx); err != nil {
 		return err
@@ -112,7 +112,7 @@ func (p *process) remakeLedger(ctx context.Context, ledger *stream.Ledger) error
 	return nil
 }
 
-// ledgerRemade tells that claims are forgotten, and what that means.
+// ledgerRemade logs and audits that claims are lost, and what that means.
 func (p *process) ledgerRemade(ctx context.Context) {
 	const what = "bucket " + stream.LedgerBucket + " was gone and was made again: a command sent before counts as unknown, unless it is done; at_most_once is not called for it"
 	p.log.Error("the effect ledger was lost", zap.String("what", what))
@@ -120,8 +120,8 @@ func (p *process) ledgerRemade(ctx context.Context) {
 	p.audited(ctx, server.Actor{By: "edda"}, "remake", what)
 }
 
-// home names the store where it is. A copy elsewhere has another home: the lock
-// of its file says nothing of this one.
+// home identifies the store and its place. A copy elsewhere has another home, because its
+// file lock does not protect this store.
 func (p *process) home() (string, error) {
 	host, err := os.Hostname()
 	if err != nil {
@@ -135,8 +135,7 @@ func (p *process) home() (string, error) {
 	return p.db.ID() + "." + hex.EncodeToString(sum[:6]), nil
 }
 
-// lockedFile names the file of which this process has the lock, on this machine; empty
-// where it cannot be told.
+// lockedFile identifies the locked file on this machine; empty if that is unknown.
 func (p *process) lockedFile() string {
 	info, err := os.Stat(filepath.Join(p.settings.Data, p.settings.storeFolder(), store.FileName))
 	if err != nil {
@@ -148,7 +147,7 @@ func (p *process) lockedFile() string {
 	return ""
 }
 
-// checkRetention warns where a command may outlive its claim.
+// checkRetention warns if a command may outlive its claim.
 func (p *process) checkRetention(l *pipeline) {
 	for _, d := range l.durable {
 		if d.Stream == stream.WorkflowCommands && (d.Age == 0 || d.Age > p.settings.Effects.Retention) && !l.warned {
@@ -159,11 +158,11 @@ func (p *process) checkRetention(l *pipeline) {
 	}
 }
 
-// acquireWorker takes the lease that keeps a second effect worker from the same
-// commands where not both share their ledger.
+// acquireWorker takes the lease that keeps a second effect worker off the same commands,
+// unless both share their ledger.
 func (p *process) acquireWorker(ctx context.Context, l *pipeline) error {
 	if l.workerLease != nil {
-		return l.workerLease.Renew(ctx) // taken by an attempt that failed later
+		return l.workerLease.Renew(ctx) // an earlier attempt acquired it
 	}
 	host, err := os.Hostname()
 	if err != nil {
@@ -186,8 +185,8 @@ func effectNames(list []*effects.Effect) []string {
 	return out
 }
 
-// keepLeases renews the leases while the process works, and gives them back. It
-// ends when one of them is lost.
+// keepLeases renews the leases until ctx ends, then releases them. It returns an error when
+// one of them is lost.
 func (p *process) keepLeases(ctx context.Context, leases ...*stream.Lease) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -10,7 +10,7 @@ import (
 	"edda/saga"
 )
 
-// paths are the arguments of commands that read manifests.
+// paths is the Args function of commands that read manifests.
 func paths() cobra.PositionalArgs { return args(cobra.MinimumNArgs(1)) }
 
 func (t *terminal) lintCommand() *cobra.Command {
@@ -51,12 +51,12 @@ func (t *terminal) testCommand() *cobra.Command {
 	return c
 }
 
-// test runs what compiles, and fails where anything does not.
+// test runs the tests of the sagas that compile. It fails if one does not compile.
 func (t *terminal) test(l loaded, verbose bool) error {
 	passed, failed := 0, 0
 	for _, m := range l.sagas() {
 		if broken(m.File, l.problems) {
-			continue // a test that passes on half a manifest says nothing
+			continue // a test of an incomplete manifest proves nothing
 		}
 		results, problems := saga.RunTests(m, saga.Options{})
 		l.problems = append(l.problems, problems...)

@@ -8,8 +8,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// listing describes how a command lists things: the columns of its table, and what -o ids
-// prints for each. Things without an id have no such function.
+// listing describes a list: the columns of its table, and the id that -o ids prints. id is
+// nil for items without ids.
 type listing[T any] struct {
 	id      func(T) string
 	columns []column[T]
@@ -21,7 +21,7 @@ type column[T any] struct {
 	of   func(T) string
 }
 
-// print writes the items in the form that -o asks for. raw is their JSON.
+// print writes the items in the format of -o. raw is their JSON.
 func (l listing[T]) print(t *terminal, o outputFlag, raw []byte, items []T) error {
 	switch {
 	case o == outputJSON:
@@ -50,22 +50,22 @@ func (l listing[T]) print(t *terminal, o outputFlag, raw []byte, items []T) erro
 	return nil
 }
 
-// paging has the flags of a command that lists one page at a time.
+// paging holds the flags of a command that lists one page at a time.
 type paging struct {
 	after string
 	limit int
 }
 
-// maxPage is how many items the server returns at once.
+// maxPage is the largest page of the server.
 const maxPage = 1000
 
-// register adds the flags. The pages after the first have what --after calls them.
+// register adds the flags.
 func (p *paging) register(cmd *cobra.Command, after string) {
 	cmd.Flags().StringVar(&p.after, "after", "", after+": what --after said at the end of the page before")
 	cmd.Flags().IntVar(&p.limit, "limit", 100, "at most so many, up to "+strconv.Itoa(maxPage))
 }
 
-// query returns the page, and the filters that have a value, as a query.
+// query returns the URL query of the page and of the filters with a value.
 func (p paging) query(filters map[string]string) string {
 	q := url.Values{"limit": {strconv.Itoa(p.limit)}}
 	if p.after != "" {
@@ -79,14 +79,14 @@ func (p paging) query(filters map[string]string) string {
 	return q.Encode()
 }
 
-// more says how to see the page after this one. Next is empty where there is none.
+// more prints how to list the next page. next is empty on the last page.
 func (t *terminal) more(what, next string) {
 	if next != "" {
 		fmt.Fprintf(t.err, "%s: add --after %s\n", what, next)
 	}
 }
 
-// page checks how many items are asked for at once.
+// page checks the page size.
 func page(limit int) error {
 	if limit < 1 || limit > maxPage {
 		return usagef("--limit %d: want 1 to %d", limit, maxPage)

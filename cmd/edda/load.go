@@ -8,8 +8,8 @@ import (
 	"edda/saga"
 )
 
-// loaded is what a list of paths holds, compiled. Where the problems have
-// errors the rest is incomplete and must not be run.
+// loaded holds the compiled manifests of a list of paths. If the problems contain errors,
+// the rest is incomplete and must not run.
 type loaded struct {
 	files    []*manifests.File
 	problems manifests.Problems
@@ -17,8 +17,8 @@ type loaded struct {
 	effects  []*effects.Effect
 }
 
-// load reads and compiles everything at the paths. The error is about reading;
-// what is wrong in the files are the problems, all of them at once.
+// load reads and compiles all manifests at the paths. The error is about reading. The
+// problems list everything that is wrong in the files.
 func load(paths []string) (loaded, error) {
 	files, problems, err := manifests.ParseFiles(paths...)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"edda/manifests"
 )
 
-// logger writes JSON, or lines for people where they look at a terminal.
+// logger makes a logger that writes JSON, or readable lines on a terminal.
 func (t *terminal) logger(level string, human bool) (*zap.Logger, error) {
 	l, err := zapcore.ParseLevel(level)
 	if err != nil {
@@ -31,12 +31,11 @@ func (t *terminal) logger(level string, human bool) (*zap.Logger, error) {
 	return zap.New(zapcore.NewCore(zapcore.NewConsoleEncoder(c), out, l)), nil
 }
 
-// fewWarnings are shown where a process starts or reloads; of more the first ones
-// are, and the rest is counted.
+// fewWarnings bounds the warnings that a start or a reload prints. The others are counted.
 const fewWarnings = 3
 
-// printProblems shows all errors or, where there are none, the first warnings; it
-// tells whether there are errors.
+// printProblems prints all errors, or the first warnings if there are no errors. It returns
+// whether there are errors.
 func (t *terminal) printProblems(ps manifests.Problems, w io.Writer) bool {
 	if ps.Failed() {
 		onlyErrors(ps).Print(w, t.color(w))

@@ -1,6 +1,5 @@
-// Command edda runs durable sagas, and is the tool to write, test and operate
-// them. It holds flags, configuration and wiring: it is the only place that
-// knows every other package.
+// Command edda runs durable sagas, and is the tool to write, test and operate them. It holds
+// flags, configuration and wiring. It is the only package that imports all others.
 package main
 
 import (
@@ -10,9 +9,9 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"runtime"
+	"runtime/debug"
 	"syscall"
-
-	"edda/internal/heap"
 )
 
 // The exit codes.
@@ -20,21 +19,42 @@ const (
 	exitDone   = 0
 	exitFailed = 1
 	exitUsage  = 2
-	// exitDiffers: a dry run of a replay found instances that come out otherwise.
+	// exitDiffers: a dry run of a replay found instances with another result.
 	exitDiffers = 3
 )
 
 func main() {
-	defer heap.Bound()()
+	ballast := paceCollector(os.Getenv)
 	ctx, cancel := context.WithCancel(context.Background())
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
 	go stopOn(signals, cancel)
 	t := &terminal{in: os.Stdin, out: os.Stdout, err: os.Stderr, env: os.Environ()}
-	os.Exit(t.run(ctx, os.Args[1:]))
+	code := t.run(ctx, os.Args[1:])
+	runtime.KeepAlive(ballast)
+	os.Exit(code)
 }
 
-// stopOn ends in stages on the first signal and at once on the second.
+const (
+	// gcPercent is Edda's GOGC: half as much garbage as is live.
+	gcPercent = 50
+	// gcBallast counts as live, and is never touched, so that it takes no memory: with
+	// little live the collector would else run every few megabytes.
+	gcBallast = 64 << 20
+)
+
+// paceCollector has the collector run when there is garbage of half of what is live and
+// 32 MiB. It does nothing where GOGC or GOMEMLIMIT is set. The caller keeps the ballast
+// alive.
+func paceCollector(getenv func(string) string) (ballast []byte) {
+	if getenv("GOGC") != "" || getenv("GOMEMLIMIT") != "" {
+		return nil
+	}
+	debug.SetGCPercent(gcPercent)
+	return make([]byte, gcBallast)
+}
+
+// stopOn starts the staged stop on the first signal and exits on the second.
 func stopOn(signals <-chan os.Signal, cancel context.CancelFunc) {
 	<-signals
 	cancel()
@@ -43,7 +63,7 @@ func stopOn(signals <-chan os.Signal, cancel context.CancelFunc) {
 	os.Exit(exitFailed)
 }
 
-// terminal is where a command runs: what it reads, where it writes.
+// terminal holds the streams and the environment of a command.
 type terminal struct {
 	in       io.Reader
 	out, err io.Writer
@@ -77,7 +97,7 @@ func (t *terminal) complain(err error) {
 	fmt.Fprintf(t.err, "edda: %v\n", err)
 }
 
-// usageError is a command line or configuration that cannot be meant: exit code 2.
+// usageError is an invalid command line or configuration: exit code 2.
 type usageError struct{ err error }
 
 func (e *usageError) Error() string { return e.err.Error() }
@@ -87,13 +107,13 @@ func usagef(format string, args ...any) error {
 	return &usageError{fmt.Errorf(format, args...)}
 }
 
-// differsError is a dry run whose instances come out otherwise, all of them shown:
-// exit code 3.
+// differsError ends a dry run that found and printed instances with another result: exit
+// code 3.
 type differsError struct{}
 
 func (*differsError) Error() string { return "instances differ" }
 
-// silentError is a failure that was shown in full already: exit code 1.
+// silentError is a failure that is already printed: exit code 1.
 type silentError struct{}
 
 func (*silentError) Error() string { return "failed" }

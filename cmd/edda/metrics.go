@@ -9,8 +9,8 @@ import (
 	"edda/stream"
 )
 
-// instanceCollector counts instances by saga and status, from the counts that
-// every commit keeps.
+// instanceCollector exports the number of instances by saga and status. Every commit
+// maintains the counts.
 type instanceCollector struct{ db *store.DB }
 
 func instancesDesc() *prometheus.Desc {
@@ -30,7 +30,7 @@ func (c *instanceCollector) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// observeCommits measures the store's transactions.
+// observeCommits measures the commits of the store.
 func observeCommits(r prometheus.Registerer) func(changes, bytes int, took time.Duration) {
 	duration := prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name: "edda_commit_duration_seconds", Help: "Time of one transaction of the store.",
@@ -46,7 +46,7 @@ func observeCommits(r prometheus.Registerer) func(changes, bytes int, took time.
 	}
 }
 
-// parkedCollector shows how many events wait for their instance.
+// parkedCollector exports the number of parked events.
 type parkedCollector struct {
 	db  *store.DB
 	max int
@@ -69,7 +69,7 @@ func (c *parkedCollector) Collect(ch chan<- prometheus.Metric) {
 	ch <- prometheus.MustNewConstMetric(limit, prometheus.GaugeValue, float64(c.max))
 }
 
-// streamCollector shows which streams can be used.
+// streamCollector exports which streams are usable.
 type streamCollector struct{ watch *stream.Watch }
 
 func streamUpDesc() *prometheus.Desc {
@@ -88,7 +88,7 @@ func (c *streamCollector) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// leaseGauge shows how long a lease is still surely ours.
+// leaseGauge exports how long the lease is still valid.
 func leaseGauge(of string, lease *stream.Lease) prometheus.Collector {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "edda_lease_left_seconds", ConstLabels: prometheus.Labels{"lease": of},
@@ -96,7 +96,7 @@ func leaseGauge(of string, lease *stream.Lease) prometheus.Collector {
 	}, func() float64 { return max(0, lease.Fence().Left().Seconds()) })
 }
 
-// strayCounter shows what the streams have that is nobody's message.
+// strayCounter exports the acks of the NATS server that arrived in place of messages.
 func strayCounter(s *stream.Strays) prometheus.Collector {
 	return prometheus.NewCounterFunc(prometheus.CounterOpts{
 		Name: "edda_stream_stray_acks_total",
@@ -104,7 +104,7 @@ func strayCounter(s *stream.Strays) prometheus.Collector {
 	}, func() float64 { return float64(s.Count()) })
 }
 
-// resumedCounter shows how often a stream was shorter than what was handled of it.
+// resumedCounter exports how often a stream had lost a handled suffix.
 func resumedCounter() *prometheus.CounterVec {
 	return prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "edda_stream_resumed_total",
@@ -112,7 +112,7 @@ func resumedCounter() *prometheus.CounterVec {
 	}, []string{"stream"})
 }
 
-// remadeCounter shows how often the shared ledger was gone.
+// remadeCounter exports how often the shared ledger was created again.
 func remadeCounter() prometheus.Counter {
 	return prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "edda_ledger_remade_total",
@@ -120,7 +120,7 @@ func remadeCounter() prometheus.Counter {
 	})
 }
 
-// writtenCounters show what the store did to its disk.
+// writtenCounters exports what the store wrote to its disk.
 func writtenCounters(db *store.DB) (out []prometheus.Collector) {
 	for _, c := range []struct {
 		name, help string

@@ -14,10 +14,10 @@ import (
 	"edda/internal/files"
 )
 
-// outputFlag is the form in which a command answers.
+// outputFlag is the output format of a command.
 type outputFlag string
 
-// The forms.
+// The output formats.
 const (
 	outputTable outputFlag = "table"
 	outputJSON  outputFlag = "json"
@@ -32,10 +32,10 @@ func (o *outputFlag) register(c *cobra.Command) {
 	offer(c, "output", outputs())
 }
 
-// offer completes a flag that the command has with the words it takes.
+// offer completes a flag of the command with its words.
 func offer(c *cobra.Command, flag string, words []string) {
 	if err := c.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)); err != nil {
-		panic(err) // the flag is not there: a mistake in this program
+		panic(err) // programming error: the flag does not exist
 	}
 }
 
@@ -49,7 +49,7 @@ func (o *outputFlag) Set(s string) error {
 	return nil
 }
 
-// rows prints a table with a heading, the way terminals and grep like it.
+// rows prints a table with a heading, one row per line.
 func rows(w io.Writer, heading []string, lines [][]string) {
 	tw := table.NewWriter()
 	tw.SetOutputMirror(w)
@@ -73,7 +73,7 @@ func row(cells []string) table.Row {
 	return out
 }
 
-// printable keeps what others wrote from steering the terminal, and on one line.
+// printable makes foreign text safe for a terminal, on one line.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r == '\n' || r == '\r' || r == '\t' {
@@ -86,8 +86,8 @@ func printable(s string) string {
 	}, s)
 }
 
-// text is what a flag or an argument, whose name is what, stands for: itself,
-// @FILE, or - for standard input.
+// text resolves the value of a flag or an argument, whose name is what. The value is the
+// text itself, @FILE, or - for standard input.
 func (t *terminal) text(what, from string) (string, error) {
 	var text []byte
 	var err error
@@ -105,7 +105,7 @@ func (t *terminal) text(what, from string) (string, error) {
 	return string(text), nil
 }
 
-// content is as text, where a file or an input without any is a mistake.
+// content is like text, but an empty file or input is an error.
 func (t *terminal) content(what, from string) (string, error) {
 	text, err := t.text(what, from)
 	if err == nil && text != from && strings.TrimSpace(text) == "" {
@@ -114,7 +114,7 @@ func (t *terminal) content(what, from string) (string, error) {
 	return text, err
 }
 
-// indented writes a JSON text so that people can read it.
+// indented writes a JSON text with indentation.
 func indented(w io.Writer, raw []byte) error {
 	var buf bytes.Buffer
 	if err := json.Indent(&buf, raw, "", "  "); err != nil {

@@ -35,7 +35,7 @@ const joinAgain = time.Second
 const releaseWithin = time.Second
 
 // pipeline holds the parts that work on the streams, from the source to the effect worker.
-// One goroutine builds it; then its fields do not change, except where reloads swap them.
+// join builds it completely before it stores it in process.pipeline.
 type pipeline struct {
 	embedded *stream.Embedded  // only in edda dev
 	nats     stream.Connection // options of conn
@@ -314,11 +314,12 @@ func (p *process) openSource(ctx context.Context, l *pipeline) error {
 	l.source, err = stream.OpenSource(ctx, l.js, held, stream.SourceOptions{
 		Codec: l.codec, Name: p.db.ID(), Tenants: p.settings.Tenants, From: p.from(),
 		AcceptLoss: p.settings.AcceptStreamLoss, Committed: p.db.Checkpoints, Restored: p.restored, Log: p.log.Named("source"),
-		Strays: p.strays,
+		Hears: func(saga, fact string) bool { return p.hearing.Load().Hears(saga, fact) }, Strays: p.strays,
 	})
 	if err != nil {
 		return err
 	}
+	l.publisher.Tell(l.source.Published)
 	begin, err := p.begin(ctx, l, p.set, held)
 	if err != nil {
 		return err

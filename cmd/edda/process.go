@@ -93,7 +93,7 @@ type process struct {
 
 	draining atomic.Bool // a caller asked for the stop; it is audited once
 
-	loaded   atomic.Pointer[saga.Set]        // set, for those who do not hold reloading
+	hearing  atomic.Pointer[saga.Set]        // says which facts have a handler
 	versions atomic.Pointer[map[text]string] // names of the texts that are not the first of their version
 
 	said []string // which sagas catch up since the start; set before the pipeline starts

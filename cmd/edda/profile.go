@@ -8,9 +8,8 @@ import (
 	"runtime/pprof"
 )
 
-// profiles writes CPU profiles of this process as the benchmark asks for them: a
-// line names the file of one that begins, an empty line ends it. It ends with
-// its input.
+// profiles writes CPU profiles for the benchmark. An input line names the file of a new
+// profile; an empty line ends it. It returns at the end of its input.
 func profiles(in io.Reader, complain func(error)) {
 	var file *os.File
 	for lines := bufio.NewScanner(in); lines.Scan(); {
@@ -27,7 +26,7 @@ func profiles(in io.Reader, complain func(error)) {
 	}
 }
 
-// unfinished is behind the name of a profile that is being written.
+// unfinished is the suffix of a profile that is being written.
 const unfinished = ".part"
 
 func beginProfile(name string) (*os.File, error) {
@@ -41,7 +40,7 @@ func beginProfile(name string) (*os.File, error) {
 	return f, nil
 }
 
-// endProfile gives a profile its name once it is whole.
+// endProfile renames a complete profile.
 func endProfile(f *os.File) error {
 	if f == nil {
 		return nil

@@ -15,30 +15,30 @@ import (
 
 // quarantine counts and logs what operators do with dead letters and instances.
 type quarantine struct {
-	log  *zap.Logger
-	acts *prometheus.CounterVec
-	left *prometheus.CounterVec
+	log      *zap.Logger
+	commands *prometheus.CounterVec
+	left     *prometheus.CounterVec
 }
 
 func newQuarantine(r prometheus.Registerer, log *zap.Logger) *quarantine {
 	q := &quarantine{
 		log: log,
-		acts: prometheus.NewCounterVec(prometheus.CounterOpts{
+		commands: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "edda_operator_acts_total", Help: "Operators' verbs that were committed, by verb.",
 		}, []string{"verb"}),
 		left: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "edda_dead_letters_settled_total", Help: "Dead letters that were redriven, dropped or skipped, by verb and by the reason they died of.",
 		}, []string{"verb", "reason"}),
 	}
-	r.MustRegister(q.acts, q.left)
+	r.MustRegister(q.commands, q.left)
 	return q
 }
 
-// verbs bound a label: what others publish as a verb counts as other.
+// verbs are the values of the label; any other verb counts as "other".
 var verbs = []string{edda.VerbCancel, edda.VerbTerminate, edda.VerbRetry, edda.VerbSkip, edda.VerbResolve, edda.VerbRedrive, edda.VerbDrop}
 
 func (q *quarantine) settled(verb, reason string) {
-	q.acts.WithLabelValues(oneOf(verbs, verb)).Inc()
+	q.commands.WithLabelValues(oneOf(verbs, verb)).Inc()
 	q.left.WithLabelValues(oneOf(verbs, verb), oneOf(edda.DeadReasons, reason)).Inc()
 }
 
@@ -49,7 +49,7 @@ func oneOf(known []string, word string) string {
 	return "other"
 }
 
-// observe is told of what is durable; it does not block.
+// observe counts the operator commands among durable transitions. It does not block.
 func (q *quarantine) observe(ts []edda.Transition) {
 	for i := range ts {
 		if t := &ts[i]; t.Event.Kind == edda.KindOperator && t.Event.CommandID == "" && t.Fate != "" && !t.Event.Redriven {
@@ -58,14 +58,14 @@ func (q *quarantine) observe(ts []edda.Transition) {
 	}
 }
 
-// acted is one verb that a person sent through the stream, and what came of it;
-// never its payload.
+// acted counts and logs an operator command from the stream with its outcome, without its
+// payload.
 func (q *quarantine) acted(t *edda.Transition, became string) {
 	ev := &t.Event
-	q.acts.WithLabelValues(oneOf(verbs, ev.Type)).Inc()
+	q.commands.WithLabelValues(oneOf(verbs, ev.Type)).Inc()
 	var r edda.Redrive
 	if len(ev.Payload) > 0 {
-		_ = json.Unmarshal(ev.Payload, &r) // what cannot be read names no dead letter
+		_ = json.Unmarshal(ev.Payload, &r) // an unreadable payload names no dead letter
 	}
 	for range t.Resolved {
 		q.left.WithLabelValues(oneOf(verbs, ev.Type), oneOf(edda.DeadReasons, cmp.Or(r.Reason, edda.DeadPoison))).Inc()
@@ -75,11 +75,11 @@ func (q *quarantine) acted(t *edda.Transition, became string) {
 		zap.String("by", ev.By), zap.String("why", ev.Why), zap.String("fate", became))
 }
 
-// queueCollector shows how much lies in the quarantine and waits for instances,
-// from the counts that every commit keeps.
+// queueCollector exports the number of dead letters and held events. Every commit maintains
+// the counts.
 type queueCollector struct {
 	db      *store.DB
-	maxDead int // bytes of dead letters of a tenant
+	maxDead int // bound of a tenant's dead letters, in bytes
 }
 
 var (

@@ -148,13 +148,13 @@ func TestOperatorsVerbsAreCountedWithBoundedLabels(t *testing.T) {
 		act(edda.VerbRedrive, "mended", "D1"), act("a"+strings.Repeat("b", 100), "x"), child, again,
 		{Key: from, Fate: edda.FateHandled, Event: edda.Event{Kind: edda.KindSignal, Type: "go"}},
 	})
-	if n := testutil.CollectAndCount(p.quarantine.acts); n != 2 {
+	if n := testutil.CollectAndCount(p.quarantine.commands); n != 2 {
 		t.Errorf("%d verbs", n)
 	}
 	if n := testutil.ToFloat64(p.quarantine.left.WithLabelValues("redrive", edda.DeadVersion)); n != 1 {
 		t.Errorf("%v were redriven", n)
 	}
-	if n := testutil.ToFloat64(p.quarantine.acts.WithLabelValues("other")); n != 1 {
+	if n := testutil.ToFloat64(p.quarantine.commands.WithLabelValues("other")); n != 1 {
 		t.Errorf("%v other verbs", n)
 	}
 	lines := logs.FilterMessage("an operator acted").All()

@@ -14,13 +14,13 @@ import (
 )
 
 const (
-	// defaultRedrives is how many dead letters one command redrives: so many
-	// that a person would rather look at what happens before going on.
+	// defaultRedrives bounds the dead letters of one command. After so many an operator
+	// should look at the result before continuing.
 	defaultRedrives = 1000
 	maxRedrives     = 1_000_000
 )
 
-// deadLetterBatch is what an act with --all is told.
+// deadLetterBatch holds the flags of a command with --all.
 type deadLetterBatch struct {
 	deadLetterFilter
 	all   bool
@@ -48,7 +48,7 @@ func (m *deadLetterBatch) check(a []string) error {
 	return m.deadLetterFilter.check()
 }
 
-// redriving is what edda deadletter redrive is told.
+// redriving holds the flags of edda deadletter redrive.
 type redriving struct {
 	deadLetterBatch
 	data string

@@ -15,7 +15,7 @@ import (
 	"edda/stream"
 )
 
-// Reload reads the manifests again and swaps them in between two batches.
+// Reload reads the manifests again and swaps them in between two batches of the engine.
 func (p *process) Reload(ctx context.Context, q server.ReloadOrder) (server.Reload, error) {
 	check := testsMustPass
 	if q.SkipTests {
@@ -30,14 +30,14 @@ func (p *process) Reload(ctx context.Context, q server.ReloadOrder) (server.Relo
 		out.Sagas, out.Effects = p.sagaInfo(), p.effectInfo()
 	}
 	if err != nil {
-		err = errors.Join(err, kept) // the log has both
+		err = errors.Join(err, kept) // log both
 	}
 	return out, err
 }
 
-// reload reads the files of those who may call, and the manifests. Each goes its
-// own way: a token that was revoked must not live on because a manifest has an
-// error. Kept says which of the former stays what it was, and why.
+// reload reloads the tokens, the certificates and the manifests independently, because a
+// revoked token must not stay valid when a manifest has an error. kept says which of the
+// first two could not be reloaded, and why.
 func (p *process) reload(ctx context.Context, who server.Actor, check testCheck) (problems manifests.Problems, kept, err error) {
 	p.reloading.Lock()
 	defer p.reloading.Unlock()
@@ -48,7 +48,7 @@ func (p *process) reload(ctx context.Context, who server.Actor, check testCheck)
 	return problems, kept, err
 }
 
-// reloadManifests changes everything or, where there are errors, nothing.
+// reloadManifests changes everything, or nothing if there are errors.
 func (p *process) reloadManifests(ctx context.Context, check testCheck) (manifests.Problems, error) {
 	pipe := p.pipeline.Load()
 	if pipe == nil {
@@ -77,8 +77,7 @@ func (p *process) reloadManifests(ctx context.Context, check testCheck) (manifes
 	return problems, nil
 }
 
-// read reads everything again: the configuration, where there is one, and the
-// manifests.
+// read reads the configuration, if there is one, and the manifests again.
 func (p *process) read() (config, loaded, error) {
 	c, problems := p.reread()
 	if problems.Failed() {
@@ -95,8 +94,8 @@ func (p *process) read() (config, loaded, error) {
 	return c, l, nil
 }
 
-// reread is the configuration as it is now. What a reload does not apply is
-// said, and waits for the next start.
+// reread reads the configuration again. It logs changed settings that only the next start
+// applies.
 func (p *process) reread() (config, manifests.Problems) {
 	if p.settings.reread == nil {
 		return p.settings.config, nil
@@ -114,8 +113,8 @@ func (p *process) reread() (config, manifests.Problems) {
 	return c, problems
 }
 
-// swap puts the manifests in place; problems are all there are, warnings too.
-// What can be refused comes first, so that nothing has changed then.
+// swap installs the manifests and returns all problems, including warnings. Steps that may
+// fail come first, so that a failure changes nothing.
 func (p *process) swap(ctx context.Context, pipe *pipeline, c config, l loaded) (manifests.Problems, error) {
 	var set *saga.Set
 	if p.settings.sagas() {
@@ -139,7 +138,7 @@ func (p *process) swap(ctx context.Context, pipe *pipeline, c config, l loaded) 
 	return append(l.problems, begin.problems()...), p.swapSagas(ctx, pipe, set, begin, c.Tenants)
 }
 
-// beginNow finds where the sagas of a set begin, beside those that run.
+// beginNow finds where the new sagas of a set begin.
 func (p *process) beginNow(ctx context.Context, pipe *pipeline, set *saga.Set) (beginning, error) {
 	if set == nil {
 		return beginning{}, nil
@@ -151,11 +150,11 @@ func (p *process) beginNow(ctx context.Context, pipe *pipeline, set *saga.Set) (
 	return p.begin(ctx, pipe, set, held)
 }
 
-// swapSagas does not end with the call that asked for it: it would not know
-// whether the engine has the new set. It fails only where the process stops.
+// swapSagas installs the set in the engine. It ignores the end of ctx, because otherwise it
+// would not know which set the engine has. It fails only if the process stops.
 func (p *process) swapSagas(ctx context.Context, pipe *pipeline, set *saga.Set, begin beginning, tenants stream.Tenants) error {
 	ctx = context.WithoutCancel(ctx)
-	p.loaded.Store(set)
+	p.hearing.Store(set) // first: a fact that the new set hears is left out no more
 	if begin.begun != nil {
 		if err := p.db.Commit(ctx, begin.change()); err != nil {
 			return fmt.Errorf("write where sagas begin: %w", err)
@@ -170,8 +169,8 @@ func (p *process) swapSagas(ctx context.Context, pipe *pipeline, set *saga.Set, 
 	return p.use(set)
 }
 
-// running are the texts that begin instances and the effects that are served, for
-// the audit to say what a reload changed. The caller holds reloading.
+// running lists the texts that start instances and the effects, so that the audit can say
+// what a reload changed. The caller holds reloading.
 func (p *process) running() map[string]string {
 	out := map[string]string{}
 	for t := range p.starting() {
@@ -183,10 +182,10 @@ func (p *process) running() map[string]string {
 	return out
 }
 
-// maxChanges bounds how many changed texts one entry of the audit names.
+// maxChanges bounds the changes that one audit entry names.
 const maxChanges = 50
 
-// becameOf is what came of a reload, for the audit.
+// becameOf describes the outcome of a reload for the audit.
 func (p *process) becameOf(before map[string]string, check testCheck, problems manifests.Problems, err error) string {
 	var parts []string
 	switch n := len(onlyErrors(problems)); {
@@ -204,7 +203,7 @@ func (p *process) becameOf(before map[string]string, check testCheck, problems m
 	return strings.Join(parts, "; ")
 }
 
-// changes names what is new, other, or gone.
+// changes lists what was added, changed or removed.
 func changes(before, after map[string]string) string {
 	var out []string
 	for _, name := range sortedKeys(after) {

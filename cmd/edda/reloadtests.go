@@ -10,23 +10,23 @@ import (
 	"edda/saga"
 )
 
-// testCheck says what a reload makes of tests that fail.
+// testCheck says how a reload treats failing tests.
 type testCheck int
 
 const (
-	// testsMustPass refuses manifests with a test that fails.
+	// testsMustPass refuses manifests with a failing test.
 	testsMustPass testCheck = iota
-	// testsSkipped takes them in unseen: an operator said so, and why.
+	// testsSkipped does not run the tests; an operator gave a reason.
 	testsSkipped
-	// testsWarn says which fail: in edda dev a saga is often saved before its tests.
+	// testsWarn only warns, because in edda dev a saga is often saved before its tests.
 	testsWarn
 )
 
-// maxFailingTests bounds how many tests that fail are named.
+// maxFailingTests bounds the failing tests that are named.
 const maxFailingTests = 20
 
-// runTests runs the manifests' own tests, in virtual time. Problems are those that
-// fail, with the first lines of what differs.
+// runTests runs the tests in the manifests, in virtual time. A problem is a failing test
+// with the first lines of its difference.
 func (l loaded) runTests(ctx context.Context, check testCheck) (manifests.Problems, error) {
 	if check == testsSkipped {
 		return nil, nil
@@ -37,7 +37,7 @@ func (l loaded) runTests(ctx context.Context, check testCheck) (manifests.Proble
 		if err := ctx.Err(); err != nil { // each saga takes milliseconds
 			return nil, edda.Classify(edda.Temporary, "the tests of the manifests were cut off: %v; nothing changed", err)
 		}
-		results, _ := saga.RunTests(m, saga.Options{}) // it compiled: there are no problems
+		results, _ := saga.RunTests(m, saga.Options{}) // it has compiled, so there are no problems
 		for _, r := range results {
 			if r.Passed {
 				continue
@@ -61,7 +61,7 @@ func tests(n int) string {
 	return fmt.Sprintf("%d tests fail", n)
 }
 
-// firstLines is the beginning of what differs, on one line.
+// firstLines returns the start of a difference on one line.
 func firstLines(diff string) string {
 	const most = 4
 	lines := strings.Split(strings.TrimSpace(diff), "\n")

@@ -16,17 +16,17 @@ import (
 	"edda/server"
 )
 
-// replayPoll is how often a command that waits asks how far a replay has come.
+// replayPoll is how often a waiting command asks for the progress.
 const replayPoll = 200 * time.Millisecond
 
-// replayOrder is what the flags say.
+// replayOrder holds the flags of a replay.
 type replayOrder struct {
 	server.ReplayOrder
 	fromTime string
 }
 
-// olderKey reads --key, which once named the instance, as that where no client
-// certificate is named that it could be the key of.
+// olderKey treats --key as the instance's key, its older meaning, unless a client
+// certificate is named.
 func (o *replayOrder) olderKey(c *client) {
 	if o.Key != "" || c.who.key == "" || c.who.cert != "" || c.term.getenv(envCert) != "" {
 		return
@@ -109,7 +109,7 @@ func replays() listing[replay.Report] {
 	}
 }
 
-// replayRemark is what a person should notice of one among others.
+// replayRemark returns what an operator should notice about a replay in a list.
 func replayRemark(r replay.Report) string {
 	p := r.Progress
 	switch {
@@ -139,7 +139,7 @@ func (o *replayOrder) flags(cmd *cobra.Command, c *client) {
 	f.BoolVarP(&c.yes, "yes", "y", false, "do not ask")
 }
 
-// reasoned wants a reason for what changes something; a dry run only looks.
+// reasoned requires a reason, except for a dry run.
 func (o *replayOrder) reasoned(c *client) error {
 	if o.DryRun {
 		return nil
@@ -147,7 +147,7 @@ func (o *replayOrder) reasoned(c *client) error {
 	return c.reasoned(edda.VerbReplay)
 }
 
-// complete reads what flags cannot.
+// complete parses the flags that pflag cannot parse.
 func (o *replayOrder) complete() error {
 	if o.fromTime != "" {
 		at, err := time.Parse(time.RFC3339, o.fromTime)
@@ -167,7 +167,7 @@ func (o *replayOrder) complete() error {
 	return nil
 }
 
-// replay asks first where work will go out, with a dry run's numbers.
+// replay asks for confirmation if work will be sent, with the numbers of a dry run.
 func (c *client) replay(ctx context.Context, o server.ReplayOrder) error {
 	if !o.DryRun && o.Emit != replay.EmitNone && !c.yes {
 		if err := c.sureToEmit(ctx, o); err != nil {
@@ -181,7 +181,8 @@ func (c *client) replay(ctx context.Context, o server.ReplayOrder) error {
 	return c.printReplay(r, raw)
 }
 
-// sureToEmit says what will go out, and what of it went out before.
+// sureToEmit asks for confirmation of the work that will be sent, and says what was sent
+// before.
 func (c *client) sureToEmit(ctx context.Context, o server.ReplayOrder) error {
 	if !isTerminal(c.term.in) {
 		return usagef("--emit %s sends work, and nobody is here to be asked: look with --dry-run, then add --yes", o.Emit)
@@ -201,7 +202,7 @@ func (c *client) sureToEmit(ctx context.Context, o server.ReplayOrder) error {
 	return c.sure(true, fmt.Sprintf("send all work of %s again", o.Saga))
 }
 
-// runReplay begins a replay and waits for its end.
+// runReplay starts a replay and waits for its end.
 func (c *client) runReplay(ctx context.Context, o server.ReplayOrder) (replay.Report, []byte, error) {
 	body, err := json.Marshal(o)
 	if err != nil {
@@ -241,7 +242,7 @@ func (c *client) awaitReplay(ctx context.Context, id string) (replay.Report, []b
 	}
 }
 
-// leftAlone says what becomes of a replay that this command waits for no longer.
+// leftAlone says that the replay continues although this command stops waiting.
 func leftAlone(ctx context.Context, id string, cause error) error {
 	if ctx.Err() != nil || cause == nil {
 		return fmt.Errorf("the replay %s goes on without this command: GET /admin/replay?id=%s tells how far it has come", id, id)
@@ -249,7 +250,7 @@ func leftAlone(ctx context.Context, id string, cause error) error {
 	return fmt.Errorf("%w; the replay %s had begun: unless it was a dry run it goes on, after a restart, too, and GET /admin/replay?id=%s tells how far it has come", cause, id, id)
 }
 
-// replayLine is the progress on a terminal, in one line that is written over.
+// replayLine formats the progress as one line that a terminal overwrites.
 type replayLine struct {
 	t     *terminal
 	live  bool
@@ -336,7 +337,7 @@ func shownValue(raw json.RawMessage) string {
 	return printable(string(raw))
 }
 
-// replayResult is how a replay ended, in a line.
+// replayResult formats the outcome of a replay as one line.
 func replayResult(r replay.Report) string {
 	p := r.Progress
 	line := fmt.Sprintf("%d events of %d instances: %d came out the same, %d differ", p.EventsDone, p.KeysDone, p.Same, p.Changed)

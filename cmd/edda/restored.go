@@ -10,11 +10,12 @@ import (
 	"edda/internal/lifecycle"
 )
 
-// tellEvery is how often a restored store that catches up says how far it is.
+// tellEvery is how often the catch-up of a restored store logs its progress.
 const tellEvery = 10 * time.Second
 
-// restoredPart has the work of a restored store wait until what its streams have since
-// the backup was applied: most of it was done then, and the streams say so.
+// restoredPart holds the outbox of a restored store until the catch-up has applied the
+// events since the backup. Most of that work was done before the restore, and the
+// streams have its results.
 func (p *process) restoredPart() lifecycle.Part {
 	return lifecycle.Part{Name: "restored store", Stage: lifecycle.Connections, Run: func(ctx context.Context) error {
 		select {
@@ -27,7 +28,7 @@ func (p *process) restoredPart() lifecycle.Part {
 		if !p.catchUp(ctx, p.pipeline.Load().source.CaughtUp()) {
 			return nil
 		}
-		if err := p.db.CaughtUp(); err != nil { // the next start waits once more
+		if err := p.db.CaughtUp(); err != nil { // the next start catches up again
 			p.log.Warn("the restored store has caught up, but is not marked so", zap.Error(err))
 			return idle(ctx)
 		}
@@ -36,7 +37,8 @@ func (p *process) restoredPart() lifecycle.Part {
 	}}
 }
 
-// catchUp waits, and tells how far it is; false says that ctx ended before.
+// catchUp waits for the end of the catch-up and logs its progress. It returns false if ctx
+// ended first.
 func (p *process) catchUp(ctx context.Context, done <-chan struct{}) bool {
 	tick := time.NewTicker(tellEvery)
 	defer tick.Stop()
@@ -57,7 +59,7 @@ func idle(ctx context.Context) error {
 	return nil
 }
 
-// afterRestore is what the relay waits for; nil where the store was not restored.
+// afterRestore returns the channel that the relay waits for; nil without a restore.
 func (p *process) afterRestore(l *pipeline) <-chan struct{} {
 	if !p.restored {
 		return nil
@@ -65,7 +67,7 @@ func (p *process) afterRestore(l *pipeline) <-chan struct{} {
 	return l.source.CaughtUp()
 }
 
-// findRestored looks whether the store was restored and has not caught up.
+// findRestored finds out whether the store was restored and has not caught up.
 func (p *process) findRestored() (err error) {
 	if p.restored, err = p.db.Restored(); err != nil {
 		return fmt.Errorf("open the store: %w", err)

@@ -13,19 +13,19 @@ import (
 	"edda/store"
 )
 
-// retentionConfig says how long things are kept; 0 is for ever. Claims have
-// effects.retention, and a saga its own retention: in the manifest.
+// retentionConfig says how long rows are kept; 0 means for ever. Claims have
+// effects.retention, and a saga may have retention: in its manifest.
 type retentionConfig struct {
-	Instances   time.Duration `koanf:"instances"` // finished ones
+	Instances   time.Duration `koanf:"instances"` // finished instances
 	History     time.Duration `koanf:"history"`
 	DeadLetters time.Duration `koanf:"dead_letters"`
 	Audit       time.Duration `koanf:"audit"`
-	Manifests   time.Duration `koanf:"manifests"` // that nothing needs
+	Manifests   time.Duration `koanf:"manifests"` // unused texts
 }
 
 const retentionDay = 24 * time.Hour
 
-// retentionDefaults keep what people ask about for as long as they ask.
+// retentionDefaults keeps rows about as long as people ask about them.
 func retentionDefaults() retentionConfig {
 	return retentionConfig{
 		Instances: 30 * retentionDay, History: 30 * retentionDay, DeadLetters: 90 * retentionDay, Audit: 365 * retentionDay,
@@ -45,8 +45,8 @@ func (c retentionConfig) validate() error {
 	return nil
 }
 
-// retentionOf is what a store is kept by: the configuration, and what the newest
-// text of each saga that the store knows says itself.
+// retentionOf returns the retention of a store: the configuration, and the retention: in the
+// newest stored text of each saga.
 func (c config) retentionOf(db *store.DB) (retention.Settings, error) {
 	kept, err := db.Manifests()
 	if err != nil {
@@ -58,21 +58,21 @@ func (c config) retentionOf(db *store.DB) (retention.Settings, error) {
 		Manifests: c.Retention.Manifests,
 		Instances: func(saga string, status edda.Status) time.Duration {
 			if d, ok := own[saga].of(status); ok {
-				return max(d, 1) // 0s in a manifest is at once, not for ever
+				return max(d, 1) // 0s in a manifest means at once, not for ever
 			}
 			return c.Retention.Instances
 		},
 	}, nil
 }
 
-// retentionSettings are those of the configuration, with what runs now.
+// retentionSettings returns the retention with the running sagas.
 func (p *process) retentionSettings() (retention.Settings, error) {
 	s, err := p.settings.retentionOf(p.db)
 	s.Loaded = loadedIn(usedPrograms{p}.Set())
 	return s, err
 }
 
-// loadedIn tells which texts instances run on.
+// loadedIn returns a test for the texts that instances use.
 func loadedIn(set *saga.Set) func(edda.Manifest) bool {
 	loaded := map[text]bool{}
 	if set != nil {
@@ -83,11 +83,11 @@ func loadedIn(set *saga.Set) func(edda.Manifest) bool {
 	return func(m edda.Manifest) bool { return loaded[text{m.Saga, m.Version, m.Hash}] }
 }
 
-// sagaRetention is the retention: of one manifest; nil where it says nothing.
+// sagaRetention is the retention: of one manifest. A nil field is not set.
 type sagaRetention struct{ done, failed *manifests.Duration }
 
 func (s sagaRetention) of(status edda.Status) (time.Duration, bool) {
-	d := s.failed // undone ones, too
+	d := s.failed // also for undone instances
 	if status == edda.StatusDone {
 		d = s.done
 	}
@@ -105,7 +105,7 @@ func ownRetention(kept []edda.Manifest) map[string]sagaRetention {
 	for _, k := range kept {
 		file, problems := manifests.Parse(k.Saga, []byte(k.Text))
 		if problems.Failed() {
-			continue // an older edda's text: it cannot say less than the configuration
+			continue // a text of an older Edda version: the configuration applies
 		}
 		for _, s := range file.Sagas {
 			own[k.Saga] = sagaRetention{s.Done, s.Failed}

@@ -5,8 +5,7 @@ import (
 	"strings"
 )
 
-// The roles a process may have, one or several. They differ only in what is
-// started.
+// The roles of a process, one or several. They decide which parts start.
 const (
 	roleSaga        = "saga"        // sagas, timers, outbox
 	roleEffect      = "effect"      // effect workers
@@ -19,7 +18,7 @@ func roles() []string {
 	return []string{roleSaga, roleEffect, roleCombined, roleCoordinator, roleRunner}
 }
 
-// roleList reads saga,coordinator.
+// roleList splits a list of roles such as saga,coordinator.
 func roleList(text string) []string {
 	var out []string
 	for word := range strings.SplitSeq(text, ",") {
@@ -30,7 +29,7 @@ func roleList(text string) []string {
 	return out
 }
 
-// checkRoles complains of a word that is no role.
+// checkRoles refuses an unknown role.
 func checkRoles(text string) error {
 	list := roleList(text)
 	if len(list) == 0 {
@@ -46,7 +45,8 @@ func checkRoles(text string) error {
 
 func (c config) has(role string) bool { return slices.Contains(roleList(c.Role), role) }
 
-// sagas tells whether the engine runs: flows are instances, too.
+// sagas tells whether the engine runs. A coordinator needs it too, because flows are
+// instances.
 func (c config) sagas() bool {
 	return c.has(roleSaga) || c.has(roleCombined) || c.coordinator()
 }
@@ -55,16 +55,16 @@ func (c config) effects() bool     { return c.has(roleEffect) || c.has(roleCombi
 func (c config) coordinator() bool { return c.has(roleCoordinator) }
 func (c config) runner() bool      { return c.has(roleRunner) }
 
-// manifested tells whether the process needs manifests: flows and jobs do not.
+// manifested tells whether the process needs manifests. Flows and jobs need none.
 func (c config) manifested() bool {
 	return c.has(roleSaga) || c.has(roleEffect) || c.has(roleCombined)
 }
 
-// streams tells whether the process works on the streams; a runner alone does not.
+// streams tells whether the process works on the streams. A mere runner does not.
 func (c config) streams() bool { return c.sagas() || c.effects() }
 
-// storeFolder is where the store is within the data folder. A runner that is alone
-// has one of its own: the one beside it may be a coordinator's.
+// storeFolder is the folder of the store in the data folder. A mere runner has another one,
+// because a coordinator may use the same data folder.
 func (c config) storeFolder() string {
 	if c.streams() {
 		return "store"
@@ -72,8 +72,8 @@ func (c config) storeFolder() string {
 	return "runner"
 }
 
-// served are the tenants of the process; that of the flows is one of a
-// coordinator's.
+// served returns the tenants of the process. A coordinator also serves the tenant of the
+// flows.
 func (c config) served() []string {
 	switch {
 	case !c.coordinator() || !c.Tenancy.Enabled:

@@ -22,7 +22,7 @@ Begin with:  edda dev PATH`,
 		SilenceErrors: true, SilenceUsage: true,
 		Args: noun, RunE: help,
 	}
-	root.Version = version // makes --version
+	root.Version = version // adds --version
 	root.SetVersionTemplate(versionLine(build()))
 	root.SetIn(t.in)
 	root.SetOut(t.out)
@@ -46,7 +46,7 @@ func add(root *cobra.Command, group string, commands ...*cobra.Command) {
 	}
 }
 
-// noun is the Args of a command that only holds others.
+// noun is the Args function of a command with subcommands only.
 func noun(c *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -59,11 +59,10 @@ func noun(c *cobra.Command, args []string) error {
 	return usagef("%s; see %s --help", text, c.CommandPath())
 }
 
-// help is what a command that only holds others does.
+// help is the RunE function of a command with subcommands only.
 func help(c *cobra.Command, _ []string) error { return c.Help() }
 
-// args turns what cobra says about arguments into a usage error that shows how
-// the command is called.
+// args converts an argument error of cobra into a usage error with the command's usage.
 func args(check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(c *cobra.Command, list []string) error {
 		if err := check(c, list); err != nil {
@@ -73,7 +72,7 @@ func args(check cobra.PositionalArgs) cobra.PositionalArgs {
 	}
 }
 
-// getenv is the environment the command runs in.
+// getenv looks up a variable in the environment of the command.
 func (t *terminal) getenv(name string) string {
 	for _, line := range slices.Backward(t.env) {
 		if value, ok := strings.CutPrefix(line, name+"="); ok {
@@ -83,7 +82,7 @@ func (t *terminal) getenv(name string) string {
 	return ""
 }
 
-// color tells whether a stream is a terminal that wants colour.
+// color tells whether a stream is a terminal with colours.
 func (t *terminal) color(w io.Writer) bool {
 	return t.getenv("NO_COLOR") == "" && t.getenv("TERM") != "dumb" && isTerminal(w)
 }

@@ -20,13 +20,13 @@ import (
 )
 
 const (
-	// connectWithin is how long edda send waits for NATS: a person waits too.
+	// connectWithin bounds the wait for NATS, because a person waits.
 	connectWithin = 3 * time.Second
-	// sendWithin bounds the publishing.
+	// sendWithin bounds the publish.
 	sendWithin = 10 * time.Second
 )
 
-// sender is what edda send is told.
+// sender holds the flags of edda send.
 type sender struct {
 	url, natsContext, tenant, data string
 	noTenancy                      bool
@@ -131,7 +131,7 @@ func (t *terminal) printStored(s sender, stored server.Stored) error {
 	return err
 }
 
-// connectNow connects, and does not wait long for a server that is not there.
+// connectNow connects to NATS within connectWithin.
 func connectNow(ctx context.Context, c stream.Connection) (*nats.Conn, jetstream.JetStream, error) {
 	conn, js, err := stream.Connect(c)
 	if err != nil {

@@ -15,19 +15,20 @@ import (
 	"edda/stream"
 )
 
-// A NATS server with one replica acknowledges before it syncs. What was published is kept
-// until it must have synced it, and published again where it lost it.
+// A NATS server with one replica acknowledges before it syncs. So the store keeps published
+// messages until the server has synced them, and publishes those again that it lost.
 
-// defaultSyncInterval is that of a NATS server.
+// defaultSyncInterval is the default sync_interval of a NATS server.
 const defaultSyncInterval = 2 * time.Minute
 
-// maxSyncInterval bounds it: what is published meanwhile is kept.
+// maxSyncInterval bounds sync_interval, because the store keeps what is published meanwhile.
 const maxSyncInterval = time.Hour
 
-// syncSlack is how long a server may take to sync, beside the time between two.
+// syncSlack is how long one sync of the server may take.
 const syncSlack = 5 * time.Second
 
-// syncInterval is how often the server syncs its files; zero: before it acknowledges.
+// syncInterval is the sync interval of the server; zero means that it syncs before it
+// acknowledges.
 func (s settings) syncInterval() time.Duration {
 	switch {
 	case s.dev && s.syncStreams:
@@ -38,14 +39,14 @@ func (s settings) syncInterval() time.Duration {
 	return s.NATS.SyncInterval
 }
 
-// keptFor is how long what was sent is kept: what was acknowledged that long ago is synced.
+// keptFor is how long published messages are kept. Older acknowledged messages are synced.
 func (s settings) keptFor() time.Duration {
 	interval := s.syncInterval()
 	return interval + interval/4 + syncSlack + store.TellAfter
 }
 
-// keepSent is for [store.Options]: nil where nothing is sent. What was kept before the
-// server synced by itself is removed.
+// keepSent returns KeepSent of [store.Options]; nil for a process that publishes nothing. If
+// the server syncs before it acknowledges, older kept messages are removed.
 func (p *process) keepSent() func() time.Time {
 	if !p.settings.sagas() {
 		return nil
@@ -53,21 +54,22 @@ func (p *process) keepSent() func() time.Time {
 	always := p.settings.syncInterval() == 0
 	return func() time.Time {
 		if always || p.synced.Load() {
-			return time.Now().Add(time.Hour) // nothing is kept
+			return time.Now().Add(time.Hour) // keep nothing
 		}
 		tail := p.tail.Load()
 		if tail == nil || tail.Looked().IsZero() {
-			return time.Time{} // who knows what the server has
+			return time.Time{} // unknown: keep everything
 		}
 		return tail.Looked().Add(-p.settings.keptFor())
 	}
 }
 
-// keepAll is for who works on a store that no process serves: the next start may need it.
+// keepAll keeps everything. Commands on a store without a process use it, because the next
+// start may need the messages.
 func keepAll() time.Time { return time.Time{} }
 
-// followSent looks whether the server has what was published before the start, publishes
-// again what it has not, and has what is published from now on looked after.
+// followSent checks whether the server has the messages published before the start, and
+// publishes missing ones again. From now on it follows the own tail.
 func (p *process) followSent(ctx context.Context, l *pipeline) error {
 	synced := p.settings.syncInterval() == 0
 	if !synced {
@@ -104,8 +106,8 @@ func (p *process) followSent(ctx context.Context, l *pipeline) error {
 	return nil
 }
 
-// republish publishes what the server has lost. Where it fails it is begun again: what has
-// been published is found then.
+// republish publishes the messages that the server has lost. After a failure it starts over
+// and finds the messages that it has published.
 func (p *process) republish(ctx context.Context, l *pipeline, tail *stream.Tail, lost time.Time, why error) error {
 	p.log.Warn("the NATS server lost what it had acknowledged; looking for what was published lately", zap.Error(why))
 	r, err := stream.NewRepublisher(ctx, l.publisher, lost.Add(-p.settings.keptFor()))
@@ -116,7 +118,7 @@ func (p *process) republish(ctx context.Context, l *pipeline, tail *stream.Tail,
 	for _, k := range p.published() {
 		toStreams[k] = true
 	}
-	// What is published now may be lost again, by a power that fails twice, long after it was decided.
+	// Record them as sent now, because a second power failure may lose them again.
 	var sent store.Change
 	err = p.db.Sent(r.Since(), func(row store.Row) error {
 		if !toStreams[row.Work.Kind] {
@@ -152,7 +154,7 @@ func (p *process) republish(ctx context.Context, l *pipeline, tail *stream.Tail,
 	return nil
 }
 
-// marksAnew are those of a tail, and the ends of the marks that it has no more.
+// marksAnew returns the marks of the tail, and empty marks that clear stored ones.
 func (p *process) marksAnew(tail *stream.Tail) ([]edda.Mark, error) {
 	marks := tail.Marks()
 	before, err := p.db.Marks()
@@ -167,7 +169,7 @@ func (p *process) marksAnew(tail *stream.Tail) ([]edda.Mark, error) {
 	return marks, nil
 }
 
-// mayPublish is nil where the process may act and the server has what was published before.
+// mayPublish returns nil if the leases are held and the server has the published messages.
 func (l *pipeline) mayPublish(ctx context.Context) error {
 	if err := l.fences.pass(ctx); err != nil || l.tail == nil {
 		return err
@@ -175,7 +177,7 @@ func (l *pipeline) mayPublish(ctx context.Context) error {
 	return l.tail.Pass(ctx)
 }
 
-// marks are what was published last.
+// marks returns the positions of the last published messages.
 func (l *pipeline) marks() []edda.Mark {
 	if l.tail == nil {
 		return nil

@@ -7,9 +7,8 @@ import (
 	"edda/manifests"
 )
 
-// needsRedis complains of every message in the sagas: messages go to Redis, and
-// without one they could never be sent. To start so is an error; to write such a
-// saga is not.
+// needsRedis reports every message in the sagas if there is no Redis, because it could never
+// be sent. That is an error at a start only; the saga itself is valid.
 func (l loaded) needsRedis(warning bool) manifests.Problems {
 	var out manifests.Problems
 	for _, m := range l.sagas() {
@@ -23,7 +22,7 @@ func (l loaded) needsRedis(warning bool) manifests.Problems {
 	return out
 }
 
-// reserved complains of a saga under the name that flows of jobs have.
+// reserved reports a saga with the name reserved for flows of jobs.
 func (l loaded) reserved() manifests.Problems {
 	var out manifests.Problems
 	for _, m := range l.sagas() {
@@ -35,8 +34,8 @@ func (l loaded) reserved() manifests.Problems {
 	return out
 }
 
-// needsTenants complains of every schedule that names no tenant, where the
-// process has none of its own to mean.
+// needsTenants reports every schedule without a tenant if the process has no default
+// tenant.
 func (l loaded) needsTenants(s settings) manifests.Problems {
 	var out manifests.Problems
 	if !s.Tenancy.Enabled || s.tenant() != "" {
@@ -53,7 +52,7 @@ func (l loaded) needsTenants(s settings) manifests.Problems {
 	return out
 }
 
-// startable is load for a process that is to run what it finds.
+// startable loads manifests and checks that a process can run them.
 func startable(s settings, paths []string) (loaded, error) {
 	if len(paths) == 0 && !s.manifested() {
 		return loaded{}, nil // flows and jobs need no manifests

@@ -21,11 +21,11 @@ import (
 	"edda/store"
 )
 
-// maxLine bounds one line of a long answer; a check's findings are one.
+// maxLine bounds one line of a streamed answer. All findings of a check are one line.
 const maxLine = 16 << 20
 
-// storeVerb is a command on a store: on the file itself where no process holds
-// it, else on the process that does.
+// storeVerb is a command on a store. It opens the file if no process holds it; otherwise it
+// asks that process.
 type storeVerb struct {
 	client
 	data   string
@@ -39,7 +39,7 @@ func (v *storeVerb) register(cmd *cobra.Command) {
 	flags.StringVar(&v.config, "config", "", "configuration file of that store's process (EDDA_CONFIG)")
 }
 
-// storeAt finds the folder of the store within a data folder.
+// storeAt finds the folder of the store in a data folder.
 func storeAt(data string) (string, bool) {
 	for _, folder := range []string{"store", "", "runner"} {
 		dir := filepath.Join(data, folder)
@@ -50,8 +50,8 @@ func storeAt(data string) (string, bool) {
 	return "", false
 }
 
-// folder is where the store is that is meant; empty where an address was named,
-// or nothing, and there is none here.
+// folder returns the folder of the store; empty if an address is named, or if there is no
+// store here.
 func (v *storeVerb) folder() (string, error) {
 	data := v.data
 	if data == "" {
@@ -74,15 +74,15 @@ func (v *storeVerb) folder() (string, error) {
 	return "", nil
 }
 
-// openedStore is a store that this command holds, with its committer running.
+// openedStore is a store that this command has opened, with its running committer.
 type openedStore struct {
 	*store.DB
 	maintenance *maintenance
 	stop        func() error
 }
 
-// open is nil where a process holds the store: then it is asked. Without work
-// nothing can be written.
+// open opens the store. It returns nil if a process holds the store; then the command asks
+// that process. Without work the store is read-only.
 func (v *storeVerb) open(ctx context.Context, work bool) (*openedStore, error) {
 	dir, err := v.folder()
 	if err != nil || dir == "" {
@@ -106,7 +106,7 @@ func (v *storeVerb) open(ctx context.Context, work bool) (*openedStore, error) {
 	return v.hold(db, c, work)
 }
 
-// openHere opens a store. One that is only looked at may lie where nothing can be written.
+// openHere opens a store. A read-only one may lie in a read-only folder.
 func (v *storeVerb) openHere(dir string, o store.Options, work bool) (*store.DB, error) {
 	if work {
 		return store.Open(dir, o)
@@ -138,7 +138,7 @@ func (v *storeVerb) hold(db *store.DB, c config, work bool) (*openedStore, error
 	return o, nil
 }
 
-// holder finds the process that holds a store by what it wrote beside it.
+// holder finds the process that holds a store by its address file.
 func (v *storeVerb) holder(ctx context.Context, dir string) error {
 	path := filepath.Join(dir, store.FileName)
 	var h holderFile
@@ -163,12 +163,12 @@ func (v *storeVerb) holder(ctx context.Context, dir string) error {
 	return nil
 }
 
-// actor is who acts, where this command holds the store itself.
+// actor returns the actor for the audit if this command holds the store.
 func (v *storeVerb) actor() server.Actor {
 	return server.Actor{By: cmp.Or(v.by, v.term.getenv("USER"), osUser()), Why: v.why}
 }
 
-// begin makes a call that may take long.
+// begin makes a call without a timeout and returns the response.
 func (v *storeVerb) begin(ctx context.Context, method, path string) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, v.base()+path, http.NoBody)
 	if err != nil {
@@ -189,7 +189,7 @@ func (v *storeVerb) begin(ctx context.Context, method, path string) (*http.Respo
 	return resp, nil
 }
 
-// ask calls a process, shows how far it has come, and decodes what came of it.
+// ask calls a process, prints its progress and decodes the result.
 func (v *storeVerb) ask(ctx context.Context, path string, into any) error {
 	resp, err := v.begin(ctx, http.MethodPost, path)
 	if err != nil {
@@ -221,7 +221,7 @@ func (v *storeVerb) ask(ctx context.Context, path string, into any) error {
 	return fmt.Errorf("the answer of %s broke off: is the process still there?", v.base())
 }
 
-// progress is one line of a terminal that is written over again and again.
+// progress overwrites one line of a terminal.
 func (v *storeVerb) progress(text any) {
 	if !isTerminal(v.term.err) {
 		return
@@ -229,8 +229,7 @@ func (v *storeVerb) progress(text any) {
 	fmt.Fprintf(v.term.err, "\r\x1b[K%s", printable(fmt.Sprint(text)))
 }
 
-// either does something with the store that this command holds, or asks the
-// process that does.
+// either runs a function on the opened store, or asks the process that holds it.
 func either[T any](ctx context.Context, v *storeVerb, work bool, path string, do func(context.Context, *openedStore) (T, error)) (out T, err error) {
 	db, err := v.open(ctx, work)
 	if err != nil {
@@ -244,7 +243,7 @@ func either[T any](ctx context.Context, v *storeVerb, work bool, path string, do
 	return out, errors.Join(err, db.stop())
 }
 
-// show prints what came of it, as JSON where that is asked for.
+// show prints the result, as JSON with -o json.
 func (v *storeVerb) show(result any, table func()) error {
 	if v.output != outputJSON {
 		table()
@@ -257,7 +256,7 @@ func (v *storeVerb) show(result any, table func()) error {
 	return indented(v.term.out, text)
 }
 
-// size is a number of bytes as people read it.
+// size formats a number of bytes.
 func size(n int64) string {
 	units := []string{"B", "KiB", "MiB", "GiB", "TiB"}
 	f, u := float64(n), 0

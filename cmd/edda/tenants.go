@@ -15,9 +15,8 @@ import (
 	"edda/stream"
 )
 
-// commandSource is where effect commands come from now: a reload with other
-// tenants puts another source in place, while a fetch under way ends with the
-// one it began with.
+// commandSource is the current source of effect commands. A reload with other tenants
+// replaces it; a fetch in flight finishes with the previous source.
 type commandSource struct {
 	now atomic.Pointer[stream.Commands]
 }
@@ -30,17 +29,17 @@ func (p *process) commands(l *pipeline, tenants stream.Tenants) *stream.Commands
 	return stream.NewCommands(l.js, stream.CommandsOptions{Codec: l.codec, Tenants: tenants, AckWait: p.settings.Effects.AckWait, Sole: p.settings.dev, Strays: p.strays})
 }
 
-// scheduled is a set whose schedules start for the tenants of this process
-// alone: another one starts the others.
+// scheduled is a set whose schedules start only for the tenants of this process. Another
+// process starts the others.
 type scheduled struct {
 	*saga.Set
 	tenants stream.Tenants
-	// unsaid is the tenant of a schedule that names none: dev's own, or none
-	// where tenancy is off. Under tenancy a process refuses such a schedule.
+	// unsaid is the tenant of a schedule without one: the default tenant of edda dev, or
+	// empty without tenancy. With tenancy a start refuses such a schedule.
 	unsaid string
 }
 
-// Schedules leaves out the tenants that are not served here.
+// Schedules lists the schedules of the served tenants.
 func (s scheduled) Schedules() []saga.ScheduleSpec {
 	var out []saga.ScheduleSpec
 	for _, spec := range s.Set.Schedules() {
@@ -58,9 +57,8 @@ func (s scheduled) Schedules() []saga.ScheduleSpec {
 	return out
 }
 
-// reserve makes sure that no other process serves the tenants, or takes the same
-// commands into its own ledger. It comes before anything is swapped: it may be
-// refused, and has moved nothing then.
+// reserve acquires the leases of the tenants and commands of a reload. It comes before any
+// swap, because another process may hold them; then nothing has changed.
 func (p *process) reserve(ctx context.Context, l *pipeline, tenants stream.Tenants, list []*effects.Effect) error {
 	if err := servesAlone(p.db, tenants); err != nil {
 		return err
@@ -79,12 +77,12 @@ func (p *process) reserve(ctx context.Context, l *pipeline, tenants stream.Tenan
 	return nil
 }
 
-// moves tells whether a reload takes other commands than now.
+// moves tells whether a reload changes the fetched commands.
 func (p *process) moves(tenants stream.Tenants, list []*effects.Effect) bool {
 	return !slices.Equal(tenants, p.settings.Tenants) || !slices.Equal(effectNames(list), effectNames(p.effects))
 }
 
-// giveBack undoes reserve where the reload was refused after all.
+// giveBack undoes reserve after a failed reload.
 func (p *process) giveBack(ctx context.Context, l *pipeline, tenants stream.Tenants, list []*effects.Effect) error {
 	var errs []error
 	if l.lease != nil && !slices.Equal(tenants, p.settings.Tenants) {
@@ -96,16 +94,15 @@ func (p *process) giveBack(ctx context.Context, l *pipeline, tenants stream.Tena
 	return errors.Join(errs...)
 }
 
-// serve notes who is served, for those who look beside a reload.
+// serve sets the served tenants for readers that do not hold reloading.
 func (p *process) serve(tenants stream.Tenants) {
 	p.serving.Lock()
 	defer p.serving.Unlock()
 	p.tenants = tenants
 }
 
-// move takes other tenants in from now on. What is in flight for those that are
-// gone is finished: the outbox carries out what the store holds, and calls under
-// way end.
+// move switches to other tenants. Work in flight for the previous tenants is finished: the
+// relay delivers the stored outbox, and calls in flight end.
 func (p *process) move(l *pipeline, tenants stream.Tenants) {
 	if slices.Equal(tenants, p.settings.Tenants) {
 		return
@@ -120,7 +117,7 @@ func (p *process) move(l *pipeline, tenants stream.Tenants) {
 		l.handoff.SetTenants(tenants)
 	}
 	p.serve(tenants)
-	if l.engine != nil { // what is read again is read for those who are served now
+	if l.engine != nil { // a second read uses the current tenants
 		if err := l.engine.Rejudge(context.Background()); err != nil {
 			p.log.Warn("sagas that are behind are read for the former tenants", zap.Error(err))
 		}

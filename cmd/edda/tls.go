@@ -9,8 +9,8 @@ import (
 	"edda/internal/files"
 )
 
-// clientTLS reads a client's certificate and the authorities it trusts; nil
-// where nothing is configured.
+// clientTLS loads a client certificate and the trusted authorities; nil if neither is
+// configured.
 func clientTLS(cert, key, ca string) (*tls.Config, error) {
 	if cert == "" && key == "" && ca == "" {
 		return nil, nil

@@ -22,7 +22,7 @@ import (
 // envTokens names the file for edda token, as it does for edda run.
 const envTokens = "EDDA_TOKENS_FILE"
 
-// tokenBook is the file that edda token works on.
+// tokenBook is the token file of edda token.
 type tokenBook struct {
 	term *terminal
 	file string
@@ -74,8 +74,7 @@ the line is for the file of hero.api.tokens.`,
 	return c
 }
 
-// expiresFlag is a time to come, or how long until then; in whole seconds, as a
-// file has it.
+// expiresFlag is a future time, or a duration until then, in whole seconds as in the file.
 func expiresFlag(text string, now time.Time) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
@@ -94,8 +93,8 @@ func expiresFlag(text string, now time.Time) (time.Time, error) {
 	return at, nil
 }
 
-// ofActor makes a token for the coordinator of the Hero systems, whose file has
-// lines of its own.
+// ofActor makes a token for an actor of the Hero coordinator, whose file has another
+// format.
 func (b *tokenBook) ofActor(cmd *cobra.Command, actor uint32) error {
 	for _, flag := range []string{"name", "role", "tenants", "certificate", "expires"} {
 		if cmd.Flags().Changed(flag) {
@@ -126,7 +125,7 @@ func (b *tokenBook) add(e access.Entry) error {
 	return nil
 }
 
-// write puts the line into the file, or shows it.
+// write adds the line to the file, or prints it.
 func (b *tokenBook) write(e access.Entry) error {
 	path := b.path()
 	if path == "" {
@@ -151,7 +150,7 @@ func (b *tokenBook) write(e access.Entry) error {
 	return nil
 }
 
-// notAdded says which flag to change where an entry was not taken.
+// notAdded names the flag to change after a refused entry.
 func notAdded(path string, err error) error {
 	if field, ok := errors.AsType[*access.FieldError](err); ok {
 		return usagef("--%w", field)
@@ -212,7 +211,7 @@ func tokens() listing[access.Entry] {
 	}
 }
 
-// expiry is until when an entry is known, in words.
+// expiry describes when an entry expires.
 func expiry(e access.Entry, now time.Time) string {
 	switch {
 	case e.Expires.IsZero():
@@ -244,8 +243,7 @@ func (b *tokenBook) revoke() *cobra.Command {
 	}
 }
 
-// replaceFile writes a file whole or not at all, for its owner alone where it
-// is new.
+// replaceFile replaces a file atomically. A new file has mode 0600.
 func replaceFile(path string, text []byte) error {
 	mode := fs.FileMode(0o600)
 	if info, err := os.Stat(path); err == nil {

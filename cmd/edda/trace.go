@@ -18,19 +18,19 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// flushWithin bounds the sending of the last spans: a collector that is not
-// there must not keep the process from stopping.
+// flushWithin bounds the flush of the last spans, because an unreachable collector must not
+// block the stop.
 const flushWithin = 2 * time.Second
 
-// complainEvery bounds how often the log says that the collector is not there.
+// complainEvery is the least time between two logged errors of the collector.
 const complainEvery = time.Minute
 
-// tracing sends spans where OTEL_EXPORTER_OTLP_ENDPOINT, or its like for traces
-// alone, says; the exporter reads every other OTEL_EXPORTER_OTLP_* itself. Without
-// either there are none.
+// tracing sends spans to OTEL_EXPORTER_OTLP_ENDPOINT or OTEL_EXPORTER_OTLP_TRACES_ENDPOINT.
+// The exporter reads the other OTEL_EXPORTER_OTLP_* variables. Without an endpoint there
+// are no spans.
 type tracing struct {
 	trace.TracerProvider
-	sdk *sdk.TracerProvider // nil: none
+	sdk *sdk.TracerProvider // nil: no tracing
 }
 
 func newTracing(ctx context.Context, env func(string) string, log *zap.Logger) (tracing, error) {
@@ -55,7 +55,7 @@ func newTracing(ctx context.Context, env func(string) string, log *zap.Logger) (
 	return tracing{p, p}, nil
 }
 
-// provider is nil where there are no traces, for what then makes none.
+// provider returns the tracer provider; nil without tracing.
 func (t tracing) provider() trace.TracerProvider {
 	if t.sdk == nil {
 		return nil
@@ -63,7 +63,7 @@ func (t tracing) provider() trace.TracerProvider {
 	return t.sdk
 }
 
-// close sends what is left.
+// close flushes the spans and stops the provider.
 func (t tracing) close(log *zap.Logger) {
 	if t.sdk == nil {
 		return

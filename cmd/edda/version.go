@@ -12,7 +12,7 @@ import (
 	"edda/server"
 )
 
-// version is set by the linker in a release.
+// version is set by the linker in a release build.
 var version = "dev"
 
 func build() server.Build {

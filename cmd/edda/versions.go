@@ -9,11 +9,10 @@ import (
 	"edda/saga"
 )
 
-// shownHash is how much of a hash tells texts of one version apart for people.
+// shownHash is how many digits of a hash distinguish the texts of one version.
 const shownHash = 8
 
-// versionNames names the texts that are not the first one under their version,
-// as edda dev has them: N+dev.<hash>.
+// versionNames names later texts of a version, which exist in edda dev: N+dev.<hash>.
 func versionNames(kept []edda.Manifest) map[text]string {
 	type number struct {
 		saga    string
@@ -32,7 +31,7 @@ func versionNames(kept []edda.Manifest) map[text]string {
 	return names
 }
 
-// use takes a set as the one that runs. The caller holds reloading.
+// use installs a set as the running one. The caller holds reloading.
 func (p *process) use(set *saga.Set) error {
 	kept, err := p.db.Manifests()
 	if err != nil {
@@ -40,12 +39,12 @@ func (p *process) use(set *saga.Set) error {
 	}
 	names := versionNames(kept)
 	p.set = set
-	p.loaded.Store(set)
+	p.hearing.Store(set)
 	p.versions.Store(&names)
 	return nil
 }
 
-// VersionName is a version as people see it.
+// VersionName names a version for people.
 func (p *process) VersionName(saga string, version int, hash string) string {
 	if names := p.versions.Load(); names != nil {
 		if name := (*names)[text{saga, version, hash}]; name != "" {

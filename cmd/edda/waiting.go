@@ -9,7 +9,7 @@ import (
 	"edda/server"
 )
 
-// waitingList lists keys whose events are held or parked.
+// waitingList lists keys with held or parked events.
 func (c *client) waitingList(what, short string) *cobra.Command {
 	var saga string
 	var p paging

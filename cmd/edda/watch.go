@@ -13,15 +13,15 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// settle is how long files must be left alone before they are read: editors
-// write a file in several steps.
+// settle is how long files must stay unchanged before they are read, because editors write a
+// file in several steps.
 const settle = 200 * time.Millisecond
 
-// watch sees changes of manifests from the moment it is made: what changes
-// while they are being read is seen when it runs.
+// watch watches manifests for changes from its creation on. run also reports changes that
+// happened before it.
 type watch struct {
 	notify *fsnotify.Watcher
-	failed error // why it sees nothing; run returns it
+	failed error // why it cannot watch; run returns it
 }
 
 func newWatch(paths []string) *watch {
@@ -40,7 +40,7 @@ func newWatch(paths []string) *watch {
 
 func (w *watch) close() {
 	if w.notify != nil {
-		_ = w.notify.Close() // it was only read from
+		_ = w.notify.Close() // it was only used for reading
 	}
 }
 
@@ -72,8 +72,8 @@ func manifestFile(name string) bool {
 	return strings.HasSuffix(name, ".yaml") || strings.HasSuffix(name, ".yml")
 }
 
-// watchFolders watches the folder of a file, since editors replace files; of a
-// folder also those in it.
+// watchFolders watches the folder of a file, because editors replace files. For a folder it
+// also watches the subfolders.
 func watchFolders(w *fsnotify.Watcher, path string) error {
 	info, err := os.Stat(path)
 	if err != nil {

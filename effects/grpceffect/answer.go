@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"edda"
+	"edda/internal/jsonvalue"
 )
 
 // maxValues bounds what an answer unfolds to: a megabyte of empty messages with
@@ -36,7 +37,7 @@ func (m *method) decode(raw []byte) (v any, newer bool, err error) {
 	if v, err = w.message(answer, 0); err != nil {
 		return nil, false, err
 	}
-	v, err = edda.Canonical(v)
+	v, err = jsonvalue.Canonical(v)
 	return v, w.unknown, err
 }
 
@@ -47,7 +48,7 @@ func (m *method) detail(d *anypb.Any) (v any, err error) {
 	if v, err = w.any(d.ProtoReflect(), 0); err != nil {
 		return nil, err
 	}
-	return edda.Canonical(v)
+	return jsonvalue.Canonical(v)
 }
 
 // survive turns a panic into an error. Descriptions and messages come from other
@@ -73,7 +74,7 @@ type writer struct {
 // canonical value.
 func (w *writer) parse(t protoreflect.MessageType, raw []byte) (protoreflect.Message, error) {
 	m := t.New()
-	err := proto.UnmarshalOptions{AllowPartial: true, Resolver: w.types, RecursionLimit: edda.MaxDepth}.Unmarshal(raw, m.Interface())
+	err := proto.UnmarshalOptions{AllowPartial: true, Resolver: w.types, RecursionLimit: jsonvalue.MaxDepth}.Unmarshal(raw, m.Interface())
 	if err != nil {
 		return nil, errors.New("it is no valid " + string(m.Descriptor().FullName()))
 	}
@@ -88,7 +89,7 @@ func (w *writer) count() error {
 }
 
 func (w *writer) message(m protoreflect.Message, depth int) (any, error) {
-	if depth > edda.MaxDepth {
+	if depth > jsonvalue.MaxDepth {
 		return nil, errors.New("it is nested too deep")
 	}
 	w.unknown = w.unknown || len(m.GetUnknown()) > 0
@@ -130,7 +131,7 @@ func special(m protoreflect.Message) (any, error) {
 	if err != nil {
 		return nil, errors.New("it holds no valid " + string(m.Descriptor().FullName()))
 	}
-	return edda.Decode(text)
+	return jsonvalue.Decode(text)
 }
 
 func (w *writer) fields(m protoreflect.Message, depth int) (map[string]any, error) {
@@ -265,7 +266,7 @@ func float(f float64, bits int) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return edda.Canonical(shortest)
+	return jsonvalue.Canonical(shortest)
 }
 
 // any is what an Any holds, with its type; its bytes where the type is not known.

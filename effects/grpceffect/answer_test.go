@@ -9,12 +9,13 @@ import (
 
 	"edda"
 	"edda/effects"
+	"edda/internal/jsonvalue"
 )
 
 // echo sends a message and gives what came back of it.
 func echo(t *testing.T, b *bank, p *Provider, message string) (map[string]any, error) {
 	t.Helper()
-	m, err := edda.Decode([]byte(message))
+	m, err := jsonvalue.Decode([]byte(message))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,7 +36,7 @@ func without(body map[string]any) string {
 			kept[name] = v
 		}
 	}
-	out, err := edda.Encode(kept)
+	out, err := jsonvalue.Encode(kept)
 	if err != nil {
 		return err.Error()
 	}
@@ -77,11 +78,11 @@ func TestValues(t *testing.T) {
 
 func canonical(t *testing.T, text string) string {
 	t.Helper()
-	v, err := edda.Decode([]byte(text))
+	v, err := jsonvalue.Decode([]byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, err := edda.Encode(v)
+	out, err := jsonvalue.Encode(v)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,7 +158,7 @@ func TestAnswersThatCannotBeRead(t *testing.T) {
 		"bytes that are no message":    {0xff, 0xff},
 		"a text that is not UTF-8":     bytesField(fieldText, []byte("a\xffb")),
 		"nesting without an end":       nested(1000),
-		"nesting just too deep":        nested(edda.MaxDepth + 1),
+		"nesting just too deep":        nested(jsonvalue.MaxDepth + 1),
 		"an Any without an end":        nestedAny(300),
 		"more values than fit":         bytesField(fieldMany, make([]byte, maxValues+1)),
 		"more messages than fit":       manyEntries(20000),
@@ -168,7 +169,7 @@ func TestAnswersThatCannotBeRead(t *testing.T) {
 			t.Errorf("%s: %.60v %v", name, r.Body, err)
 		}
 	}
-	if _, err := answered(t, b, p, nested(edda.MaxDepth-2)); err != nil {
+	if _, err := answered(t, b, p, nested(jsonvalue.MaxDepth-2)); err != nil {
 		t.Errorf("nesting that is just allowed: %v", err)
 	}
 }
@@ -208,11 +209,11 @@ func FuzzAnswer(f *testing.F) {
 		if err != nil {
 			return
 		}
-		text, err := edda.Encode(v)
+		text, err := jsonvalue.Encode(v)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if back, err := edda.Decode(text); err != nil || show(back) != show(v) {
+		if back, err := jsonvalue.Decode(text); err != nil || show(back) != show(v) {
 			t.Errorf("%#v came back as %#v %v", v, back, err)
 		}
 	})

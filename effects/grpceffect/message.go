@@ -9,7 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/dynamicpb"
 
-	"edda"
+	"edda/internal/jsonvalue"
 )
 
 // encode makes the message of a value in the JSON form of protobuf. What the
@@ -19,7 +19,7 @@ func (m *method) encode(message any) (raw []byte, err error) {
 	if message == nil {
 		message = map[string]any{}
 	}
-	text, err := edda.Encode(message)
+	text, err := jsonvalue.Encode(message)
 	if err != nil {
 		return nil, err
 	}

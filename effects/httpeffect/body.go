@@ -2,13 +2,12 @@ package httpeffect
 
 import (
 	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"net/http"
 	"net/url"
 	"strings"
 
-	"edda"
+	"edda/internal/jsonvalue"
 )
 
 // bodies are the fields that give a call its body; a call has one at most.
@@ -45,10 +44,7 @@ func encode(v any, h http.Header) ([]byte, error) {
 		return []byte(text), nil
 	}
 	ours(h, "Content-Type", "application/json")
-	if written, is := v.(json.RawMessage); is {
-		return written, nil
-	}
-	return edda.Encode(v)
+	return jsonvalue.Encode(v)
 }
 
 // form is a map as a web page would send it: lists repeat their name, null is left out.

@@ -16,7 +16,7 @@ import (
 // Kind is what effects.Compile needs to know of http.
 func Kind() effects.Kind {
 	return effects.Kind{
-		Check: check, Written: []string{"body"},
+		Check:  check,
 		Escape: map[string]func(before, value string) string{"url": escape},
 		Raw:    map[string]func(before, value string) string{"url": asIs},
 		Fits:   map[string]func(text string) error{"url": stays},

@@ -15,6 +15,7 @@ import (
 
 	"edda"
 	"edda/effects"
+	"edda/internal/jsonvalue"
 )
 
 // The bounds of an answer.
@@ -119,7 +120,7 @@ var byteOrder = []byte("\ufeff")
 
 // decode reads JSON; what is none is a text, and nothing is null.
 func decode(raw []byte) any {
-	if v, err := edda.Decode(bytes.TrimPrefix(raw, byteOrder)); err == nil {
+	if v, err := jsonvalue.Decode(bytes.TrimPrefix(raw, byteOrder)); err == nil {
 		return v
 	}
 	return strings.ToValidUTF8(string(raw), "\uFFFD")

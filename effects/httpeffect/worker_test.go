@@ -14,6 +14,7 @@ import (
 	"edda/effects"
 	"edda/effects/dial"
 	"edda/effects/effecttest"
+	"edda/internal/jsonvalue"
 )
 
 // post is a source and a publisher of channels.
@@ -216,7 +217,7 @@ func TestABodyIsTheSameOfACommandThatIsHandedOver(t *testing.T) {
 		p := work(t, "effect: charge\nhttp: {url: '"+s.URL+"', "+more)
 		for _, payload := range []string{
 			`{"a":1,"b":[true,null,{"<é\u0001":1.5e+300}],"c":12345678901234567}`, "{}", `{"b":1,"a":2}`, `{"a":1,"a":2}`, ` { "a" : 1.0 } `, `{"a":"\u0061\/"}`, "[1,2]", `"text"`, "null", "7", "",
-			strings.Repeat(`{"a":`, edda.MaxDepth) + "1" + strings.Repeat("}", edda.MaxDepth), strings.Repeat(`{"a":`, edda.MaxDepth+1) + "1" + strings.Repeat("}", edda.MaxDepth+1),
+			strings.Repeat(`{"a":`, jsonvalue.MaxDepth) + "1" + strings.Repeat("}", jsonvalue.MaxDepth), strings.Repeat(`{"a":`, jsonvalue.MaxDepth+1) + "1" + strings.Repeat("}", jsonvalue.MaxDepth+1),
 		} {
 			seen := func(id string, handed bool) string {
 				s.body, s.last = "", nil

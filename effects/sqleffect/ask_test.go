@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"edda"
+	"edda/internal/jsonvalue"
 )
 
 // TestACheckLeavesNoRow: it reads anew each time that it asks, and the command
@@ -39,7 +39,7 @@ func TestWhatIsNestedTooDeepIsNotCommitted(t *testing.T) {
 	s := on(t, "sqlite")
 	s.exec(t, "create table notes (note JSON)")
 	nested := func(levels int) string { return strings.Repeat("[", levels) + strings.Repeat("]", levels) }
-	for _, deep := range []string{nested(edda.MaxDepth), nested(edda.MaxDepth + 1)} { // the row alone is too deep, too
+	for _, deep := range []string{nested(jsonvalue.MaxDepth), nested(jsonvalue.MaxDepth + 1)} { // the row alone is too deep, too
 		for _, readonly := range []bool{false, true} {
 			query := "insert into notes values (?) returning note"
 			if readonly {

@@ -9,6 +9,7 @@ import (
 
 	"edda"
 	"edda/effects"
+	"edda/internal/jsonvalue"
 )
 
 // run runs the command. The table is made when it turns out to be missing.
@@ -69,7 +70,7 @@ func (r *request) change(ctx context.Context, t *transaction) (effects.Response,
 	if err != nil {
 		return r.unchanged(ctx, t, err)
 	}
-	encoded, err := edda.Encode(body)
+	encoded, err := jsonvalue.Encode(body)
 	if err != nil {
 		return r.failedIn(ctx, t, tooLarge("the result cannot be encoded"))
 	}
@@ -149,7 +150,7 @@ func (r *request) changed(got sql.Result) map[string]any {
 // done is the answer from its encoded form, so that the first one and those
 // that repeat it are alike.
 func done(encoded json.RawMessage) (effects.Response, error) {
-	body, err := edda.Decode(encoded)
+	body, err := jsonvalue.Decode(encoded)
 	return effects.Response{Status: statusDone, Body: body}, err
 }
 

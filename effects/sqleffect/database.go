@@ -18,7 +18,7 @@ type database interface {
 	row() rowText
 	// argument writes null, a bool or a number as the driver takes it.
 	argument(v any) any
-	// value makes a canonical value, or one that edda.Canonical makes one, of
+	// value makes a canonical value, or one that jsonvalue.Canonical makes one, of
 	// what the driver gave for a column of a type.
 	value(kind string, v any) any
 	// judge reads the server's answer; false when the error is none.

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"edda"
 	"edda/effects"
+	"edda/internal/jsonvalue"
 )
 
 // The bounds of an answer.
@@ -88,7 +88,7 @@ func arguments(d database, given any) ([]any, error) {
 func argument(d database, v any) (any, error) {
 	switch v := v.(type) {
 	case []any, map[string]any:
-		encoded, err := edda.Encode(v)
+		encoded, err := jsonvalue.Encode(v)
 		return string(encoded), err
 	case json.Number: // with all its digits, as the database reads it
 		return string(v), nil

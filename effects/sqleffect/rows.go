@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"slices"
 
-	"edda"
+	"edda/internal/jsonvalue"
 )
 
 // query runs a statement that gives rows. More than asked for is a failure: a
@@ -30,7 +30,7 @@ func (r *request) query(ctx context.Context, t *transaction) (map[string]any, er
 		return nil, err
 	}
 	body := map[string]any{"rows": list}
-	if _, err := edda.Canonical(body); err != nil { // nobody could read it again
+	if _, err := jsonvalue.Canonical(body); err != nil { // nobody could read it again
 		return nil, tooDeep()
 	}
 	return body, nil
@@ -95,8 +95,8 @@ func (r *request) row(rows *sql.Rows, columns []column) (map[string]any, int, er
 		}
 		out[c.name] = v
 	}
-	encoded, err := edda.Encode(out)
-	if errors.Is(err, edda.ErrTooDeep) {
+	encoded, err := jsonvalue.Encode(out)
+	if errors.Is(err, jsonvalue.ErrTooDeep) {
 		err = tooDeep()
 	}
 	return out, len(encoded), err

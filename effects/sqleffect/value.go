@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"edda"
+	"edda/internal/jsonvalue"
 )
 
 // canonical makes of what a driver gave one of the values that expressions
@@ -34,7 +35,7 @@ func canonical(v any) (any, error) {
 	case float64:
 		return float(v)
 	}
-	return edda.Canonical(v)
+	return jsonvalue.Canonical(v)
 }
 
 // timeText is RFC 3339 in UTC, with as many digits as there are.
@@ -50,7 +51,7 @@ func float(f float64) (any, error) {
 	if math.IsNaN(f) || math.IsInf(f, 0) {
 		return strconv.FormatFloat(f, 'g', -1, 64), nil
 	}
-	return edda.Canonical(f)
+	return jsonvalue.Canonical(f)
 }
 
 // shortest is the number that a float of 32 bits is written as: 0.1, not
@@ -66,7 +67,7 @@ func shortest(f float64) (any, error) {
 // decoded is a JSON column's value; text where it is none that is canonical,
 // such as a number that would be rounded.
 func decoded(text string) any {
-	v, err := edda.Decode([]byte(text))
+	v, err := jsonvalue.Decode([]byte(text))
 	if err != nil {
 		return text
 	}

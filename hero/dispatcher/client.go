@@ -38,7 +38,7 @@ type Options struct {
 
 // Client creates jobs and follows them. It may be used by many goroutines.
 type Client struct {
-	line
+	conn
 	logs    logFolder
 	metrics *metrics
 	news    coalesce.Coalescer[*creation]
@@ -46,7 +46,7 @@ type Client struct {
 
 // New makes a client of a Redis. The caller closes db.
 func New(db *redis.Client, o Options) (*Client, error) {
-	l, err := newLine(db, o.Scheme, o.Order)
+	l, err := newConn(db, o.Scheme, o.Order)
 	if err != nil {
 		return nil, err
 	}
@@ -54,7 +54,7 @@ func New(db *redis.Client, o Options) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Client{line: l, logs: logFolder(o.LogDir), metrics: m}
+	c := &Client{conn: l, logs: logFolder(o.LogDir), metrics: m}
 	c.news.Send = c.write
 	return c, nil
 }
@@ -358,7 +358,7 @@ func (c *Client) list(ctx context.Context, f Filter, ids []string, yield func(Jo
 
 // pages goes through the ids of all jobs: SCAN with TYPE, for lists of the same
 // prefix are no jobs. Each comes once.
-func (l line) pages(ctx context.Context) iter.Seq2[[]string, error] {
+func (l conn) pages(ctx context.Context) iter.Seq2[[]string, error] {
 	return func(yield func([]string, error) bool) {
 		seen := map[string]bool{}
 		for cursor := uint64(0); ; {

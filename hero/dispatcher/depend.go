@@ -24,7 +24,7 @@ func (e *CycleError) Error() string {
 func (e *CycleError) Is(target error) bool { return target == edda.Permanent }
 
 // acyclic follows what a job waits for, and refuses it where it comes back to it.
-func (l line) acyclic(ctx context.Context, id string, deps []string) error {
+func (l conn) acyclic(ctx context.Context, id string, deps []string) error {
 	from := map[string]string{} // who led to a job
 	level := deps
 	for _, dep := range deps {
@@ -66,7 +66,7 @@ func path(from map[string]string, id string) []string {
 
 // waitsOf reads what each of several jobs waits for. One that is not there, or
 // cannot be read, waits for nothing here.
-func (l line) waitsOf(ctx context.Context, ids []string) ([][]string, error) {
+func (l conn) waitsOf(ctx context.Context, ids []string) ([][]string, error) {
 	pipe := l.db.Pipeline()
 	cmds := make([]*redis.SliceCmd, len(ids))
 	for i, id := range ids {

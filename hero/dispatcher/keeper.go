@@ -22,7 +22,7 @@ const (
 // Keeper releases the jobs that wait for others, where no worker of ours does that: the
 // document's worker records a result, and looks at nobody else. Any number may run.
 type Keeper struct {
-	line
+	conn
 	log      *zap.Logger
 	released prometheus.Counter
 	every    time.Duration
@@ -31,7 +31,7 @@ type Keeper struct {
 
 // NewKeeper makes a keeper. The caller closes db.
 func NewKeeper(db *redis.Client, reg prometheus.Registerer, log *zap.Logger) (*Keeper, error) {
-	l, err := newLine(db, "", "")
+	l, err := newConn(db, "", "")
 	if err != nil {
 		return nil, err
 	}
@@ -39,7 +39,7 @@ func NewKeeper(db *redis.Client, reg prometheus.Registerer, log *zap.Logger) (*K
 	if err != nil {
 		return nil, err
 	}
-	return &Keeper{line: l, log: log, released: m.swept.WithLabelValues("released"), every: keepEvery}, nil
+	return &Keeper{conn: l, log: log, released: m.swept.WithLabelValues("released"), every: keepEvery}, nil
 }
 
 // Run keeps until ctx ends. Where the user of Redis has no rights to the dispatcher's

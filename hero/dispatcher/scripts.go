@@ -65,29 +65,29 @@ func newScripts() scripts {
 	}
 }
 
-// line is what client, worker and sweep share: the connection, how queues are
+// conn is what client, worker and sweep share: the connection, how queues are
 // named and in which order jobs are taken.
-type line struct {
+type conn struct {
 	db      *redis.Client
 	scheme  Scheme
 	order   Order
 	scripts scripts
 }
 
-func newLine(db *redis.Client, scheme Scheme, order Order) (line, error) {
+func newConn(db *redis.Client, scheme Scheme, order Order) (conn, error) {
 	s, err := scheme.validate()
 	if err != nil {
-		return line{}, err
+		return conn{}, err
 	}
 	o, err := order.validate()
 	if err != nil {
-		return line{}, err
+		return conn{}, err
 	}
-	return line{db, s, o, newScripts()}, nil
+	return conn{db, s, o, newScripts()}, nil
 }
 
 // run runs a script with what all of them begin with.
-func (l line) run(ctx context.Context, s *redis.Script, args ...any) *redis.Cmd {
+func (l conn) run(ctx context.Context, s *redis.Script, args ...any) *redis.Cmd {
 	from := "RIGHT"
 	if l.order == LIFO {
 		from = "LEFT"

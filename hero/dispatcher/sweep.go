@@ -35,13 +35,13 @@ type Swept struct {
 // sweeper finds what workers left behind. Any number may sweep at once: each step
 // is atomic and looks first.
 type sweeper struct {
-	line
+	conn
 	metrics *metrics
 	log     *zap.Logger
 	every   time.Duration
 }
 
-func newSweeper(l line, m *metrics, log *zap.Logger, every time.Duration) *sweeper {
+func newSweeper(l conn, m *metrics, log *zap.Logger, every time.Duration) *sweeper {
 	if every == 0 {
 		every = sweepEvery
 	}
@@ -50,7 +50,7 @@ func newSweeper(l line, m *metrics, log *zap.Logger, every time.Duration) *sweep
 
 // Sweep looks once for what workers left behind.
 func (c *Client) Sweep(ctx context.Context) (Swept, error) {
-	return newSweeper(c.line, c.metrics, zap.NewNop(), -1).sweep(ctx, true)
+	return newSweeper(c.conn, c.metrics, zap.NewNop(), -1).sweep(ctx, true)
 }
 
 // Run sweeps until ctx ends.
@@ -121,7 +121,7 @@ func (s *sweeper) recoverOne(ctx context.Context, member string, out *Swept) err
 		return trouble("forget a worker", s.db.ZRem(ctx, workersKey, member).Err())
 	}
 	for {
-		answer, err := s.line.run(ctx, s.scripts.recover, member[:i], member[i+1:], maxRecovered).Slice()
+		answer, err := s.conn.run(ctx, s.scripts.recover, member[:i], member[i+1:], maxRecovered).Slice()
 		if err != nil {
 			return trouble("take back the jobs of "+member, err)
 		}
@@ -150,7 +150,7 @@ func (s *sweeper) scan(ctx context.Context, out *Swept) error {
 		if len(started) == 0 {
 			continue
 		}
-		answer, err := s.line.run(ctx, s.scripts.stale, append([]any{staleGrace.Milliseconds()}, started...)...).Slice()
+		answer, err := s.conn.run(ctx, s.scripts.stale, append([]any{staleGrace.Milliseconds()}, started...)...).Slice()
 		if err != nil {
 			return trouble("look at started jobs", err)
 		}
@@ -183,7 +183,7 @@ func (s *sweeper) started(ctx context.Context, ids []string) ([]any, error) {
 // release looks at all jobs that wait: a worker of others lets nobody go.
 func (s *sweeper) release(ctx context.Context, out *Swept) error {
 	for cursor := uint64(0); ; {
-		next, n, err := s.line.releasePage(ctx, cursor)
+		next, n, err := s.conn.releasePage(ctx, cursor)
 		out.Released += n
 		if cursor = next; err != nil || cursor == 0 {
 			return err
@@ -192,7 +192,7 @@ func (s *sweeper) release(ctx context.Context, out *Swept) error {
 }
 
 // releasePage looks at a page of the jobs that wait; next is 0 behind the last one.
-func (l line) releasePage(ctx context.Context, cursor uint64) (next uint64, released int, err error) {
+func (l conn) releasePage(ctx context.Context, cursor uint64) (next uint64, released int, err error) {
 	ids, next, err := l.db.SScan(ctx, waitingKey, cursor, "", scanPage).Result()
 	if err != nil {
 		return cursor, 0, trouble("look who waits", err)

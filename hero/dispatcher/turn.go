@@ -58,7 +58,7 @@ func (w *Worker) exchange(ctx context.Context, recording, room int, beginning []
 	for _, word := range beginning {
 		args = append(args, word)
 	}
-	answer, err := w.line.run(ctx, w.scripts.turn, args...).Slice()
+	answer, err := w.conn.run(ctx, w.scripts.turn, args...).Slice()
 	if err == nil && len(answer) != 4 {
 		err = errors.New("an answer of another form")
 	}
@@ -153,7 +153,7 @@ func (w *Worker) gate(ctx context.Context, id string, hash map[string]string) er
 	for _, dep := range j.Waits() {
 		args = append(args, dep)
 	}
-	fate, err := w.line.run(ctx, w.scripts.park, args...).Text()
+	fate, err := w.conn.run(ctx, w.scripts.park, args...).Text()
 	if err != nil {
 		w.pending = append(w.pending, "gate", id)
 		return trouble("look at what job "+id+" depends on", err)

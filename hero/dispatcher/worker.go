@@ -92,7 +92,7 @@ func (o *WorkerOptions) validate() error {
 // Worker takes the jobs of one worker id and runs them. Several processes may
 // have the same id: they share its queue.
 type Worker struct {
-	line
+	conn
 	id, run string // run tells this process from others of the id
 	exec    Executor
 	keeper  *logKeeper
@@ -138,7 +138,7 @@ func NewWorker(db *redis.Client, id string, exec Executor, o WorkerOptions) (*Wo
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	l, err := newLine(db, o.Scheme, o.Order)
+	l, err := newConn(db, o.Scheme, o.Order)
 	if err != nil {
 		return nil, err
 	}
@@ -150,7 +150,7 @@ func NewWorker(db *redis.Client, id string, exec Executor, o WorkerOptions) (*Wo
 	_, _ = rand.Read(name[:]) // never fails
 	run := hex.EncodeToString(name[:])
 	w := &Worker{
-		line: l, id: id, run: run, exec: exec, keeper: newLogKeeper(o.LogDir, o.Logs, o.Log), o: o, metrics: m, taken: takenPrefix + id + ":" + run,
+		conn: l, id: id, run: run, exec: exec, keeper: newLogKeeper(o.LogDir, o.Logs, o.Log), o: o, metrics: m, taken: takenPrefix + id + ":" + run,
 		sweeper: newSweeper(l, m, o.Log, o.Sweep), running: map[string]*runningJob{}, hungry: true, strays: map[string]bool{},
 		results: make(chan result, o.Concurrency), fetched: make(chan fetch, 1),
 	}
@@ -378,7 +378,7 @@ func (w *Worker) putBack(ctx context.Context, ids []string) error {
 }
 
 // script runs a script for its effect; an answer of nil is none.
-func (l line) script(ctx context.Context, s *redis.Script, args ...any) error {
+func (l conn) script(ctx context.Context, s *redis.Script, args ...any) error {
 	if err := l.run(ctx, s, args...).Err(); err != nil && !errors.Is(err, redis.Nil) {
 		return err
 	}

@@ -74,7 +74,7 @@ func BenchmarkMoveJob(b *testing.B) {
 }
 
 func BenchmarkReadJob(b *testing.B) {
-	h := hero.Job{ID: 5, CallerID: 12, ContextID: 7, Script: "print(1)", ScriptType: hero.ScriptPython, EnvVars: map[string]string{"A": "1"}, Dependends: []uint32{1, 2}}.Fields()
+	h := hero.Fields(hero.Job{ID: 5, CallerID: 12, ContextID: 7, Script: "print(1)", ScriptType: hero.ScriptPython, EnvVars: map[string]string{"A": "1"}, Dependends: []uint32{1, 2}})
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, err := hero.ReadJob("job:12:5", h); err != nil {

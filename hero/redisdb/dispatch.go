@@ -32,7 +32,7 @@ func (d *DB) DispatchJob(ctx context.Context, in, caller, id uint32, to Dispatch
 		}
 		now = to.apply(was)
 		now.UpdatedAt = d.seconds()
-		return change{guard: "status", set: now.Fields(), remove: append(hero.Absent(now), to.forgets(was)...)}, nil
+		return change{guard: "status", set: hero.Fields(now), remove: append(hero.Absent(now), to.forgets(was)...)}, nil
 	})
 	return now, err
 }
@@ -177,6 +177,6 @@ func (d *DB) MoveFlow(ctx context.Context, in, id uint32, to hero.FlowStatus, re
 		if result != nil {
 			now.Result = result
 		}
-		return change{guard: "status", set: pick(now.Fields(), "status", "result", "updated_at")}, nil
+		return change{guard: "status", set: pick(hero.Fields(now), "status", "result", "updated_at")}, nil
 	})
 }

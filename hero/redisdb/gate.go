@@ -354,7 +354,7 @@ func (d *DB) MeetJob(ctx context.Context, in, caller, id uint32, name string) (j
 			return change{}, nil
 		}
 		j.Met, j.UpdatedAt = append(slices.Clone(was.Met), name), d.seconds()
-		return change{guard: "met", set: pick(j.Fields(), "met", "updated_at")}, nil
+		return change{guard: "met", set: pick(hero.Fields(j), "met", "updated_at")}, nil
 	})
 	return j, err
 }

@@ -148,7 +148,7 @@ func put[T hero.Object](ctx context.Context, d *DB, in uint32, o T, guard string
 		if err := stamp(&whole, was, len(h) > 0); err != nil {
 			return change{}, err
 		}
-		return change{guard: guard, set: whole.Fields(), remove: hero.Absent(whole)}, nil
+		return change{guard: guard, set: hero.Fields(whole), remove: hero.Absent(whole)}, nil
 	})
 }
 

@@ -104,7 +104,7 @@ func (d *DB) ClaimJob(ctx context.Context, j hero.Job, may func(was hero.Job) bo
 		if len(h) == 0 {
 			now = j
 			d.stamp(&now.CreatedAt, &now.UpdatedAt, 0)
-			return change{guard: "id", set: now.Fields()}, nil
+			return change{guard: "id", set: hero.Fields(now)}, nil
 		}
 		if now = was; !may(was) || was.MessageKey == j.MessageKey {
 			return change{}, nil
@@ -116,7 +116,7 @@ func (d *DB) ClaimJob(ctx context.Context, j hero.Job, may func(was hero.Job) bo
 		if len(was.Prerequisites) == 0 {
 			now.Prerequisites = j.Prerequisites
 		}
-		return change{guard: "message_key", set: pick(now.Fields(), "message_key", "dependends", "prerequisites")}, nil
+		return change{guard: "message_key", set: pick(hero.Fields(now), "message_key", "dependends", "prerequisites")}, nil
 	})
 	return now, err
 }
@@ -216,7 +216,7 @@ func (d *DB) stepJob(ctx context.Context, in uint32, key string, step func(*hero
 			return change{}, err
 		}
 		j.UpdatedAt = d.seconds()
-		set := pick(j.Fields(), "status", "result", "updated_at")
+		set := pick(hero.Fields(j), "status", "result", "updated_at")
 		set[stepField] = mark
 		return change{guard: "status", set: set}, nil
 	})

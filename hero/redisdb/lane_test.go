@@ -11,9 +11,9 @@ import (
 	"edda/hero"
 )
 
-// What goes in one flight has each its own answer: what is in the way of one is
+// What goes in one batch has each its own answer: what is in the way of one is
 // not in the way of the others.
-func TestManyInOneFlightHaveEachItsAnswer(t *testing.T) {
+func TestManyInOneBatchHaveEachItsAnswer(t *testing.T) {
 	d, in, c := fresh(t)
 	const jobs = 200
 	must(t, c.Set(t.Context(), hero.JobKey(12, 7), "another program's", 0).Err())

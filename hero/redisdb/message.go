@@ -105,7 +105,7 @@ func (d *DB) AppendLog(ctx context.Context, in uint32, key string, lines ...hero
 		}
 		m.Logs = append(m.Logs, lines...)
 		m.Logs = m.Logs[max(0, len(m.Logs)-hero.MaxLogs):]
-		set := pick(m.Fields(), "logs")
+		set := pick(hero.Fields(m), "logs")
 		set[logField] = mark
 		return change{guard: "logs", set: set}, nil
 	})

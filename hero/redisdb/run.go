@@ -191,7 +191,7 @@ func (e *ending) step(ctx context.Context) *step {
 	key, tell := e.work.Key(), e.tell.Key()
 	var now *redis.SliceCmd
 	var there *redis.IntCmd
-	message := append(e.tell.Pairs(), commandField, e.command)
+	message := append(hero.Pairs(e.tell), commandField, e.command)
 	return &step{
 		keys: []string{key, tell}, list: hero.MsgOut, bytes: size(message),
 		look: func(p redis.Pipeliner) {

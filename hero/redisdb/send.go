@@ -145,7 +145,7 @@ const (
 // every sending. Only whole looks at what they are.
 func (s *sending) step(ctx context.Context, whole bool) *step {
 	key, sent := s.object.Key(), sentKey(s.command)
-	pairs := append(s.object.Pairs(), commandField, s.command)
+	pairs := append(hero.Pairs(s.object), commandField, s.command)
 	var there *redis.IntCmd
 	var before *redis.StringCmd
 	var hash *redis.MapStringStringCmd
@@ -185,7 +185,7 @@ func (s *sending) step(ctx context.Context, whole bool) *step {
 				if gone := among(hero.Absent(now), h); len(gone) > 0 {
 					to.do(append([]any{"HDEL", key}, gone...)...)
 				}
-				s.write(to, sent, key, append(now.Pairs(), commandField, s.command))
+				s.write(to, sent, key, append(hero.Pairs(now), commandField, s.command))
 			default:
 				s.write(to, sent, key, pairs)
 			}

@@ -26,7 +26,7 @@ type step struct {
 	wrote  []redis.Cmder
 }
 
-// writes are what the steps of one flight write, and push. Pushes on one list go
+// writes are what the steps of one batch write, and push. Pushes on one list go
 // in one command, after all hashes: who takes a key finds its hash.
 type writes struct {
 	step  *step

@@ -68,8 +68,8 @@ func TestAStepThatOthersNeverLetThroughIsGivenUpForNow(t *testing.T) {
 	is(t, d.refused("test", in, err), edda.Temporary)
 }
 
-// What is in the way of one step is not in the way of those that fly with it.
-func TestStepsOfOneFlightHaveEachItsOwnEnd(t *testing.T) {
+// What is in the way of one step is not in the way of those that go with it.
+func TestStepsOfOneBatchHaveEachItsOwnEnd(t *testing.T) {
 	d, in, c := fresh(t)
 	ctx := t.Context()
 	must(t, c.Do(ctx, "acl", "setuser", "half", "reset", "on", ">pw", "~ok*", "~no:list", "~text", "~late", "+@all").Err())
@@ -102,9 +102,9 @@ func TestStepsOfOneFlightHaveEachItsOwnEnd(t *testing.T) {
 	}
 }
 
-// What each of a flight is asked for by itself is not asked of a Redis that does
+// What each of a batch is asked for by itself is not asked of a Redis that does
 // not answer: with all of them waiting for it, it would be waited for once each.
-func TestStepsOfOneFlightDoNotEachWaitForARedisThatIsGone(t *testing.T) {
+func TestStepsOfOneBatchDoNotEachWaitForARedisThatIsGone(t *testing.T) {
 	d, in, c := fresh(t)
 	must(t, c.Do(t.Context(), "acl", "setuser", "some", "reset", "on", ">pw", "~ok*", "+@all").Err())
 	some, w := tapped(t, open(t, Options{URL: "redis://some:pw@" + d.where}))
@@ -173,8 +173,8 @@ func TestABeginningAndAnEndWhoseAnswersAreLostAreNotDoubled(t *testing.T) {
 	}
 }
 
-// Who leads a flight and gives up meanwhile takes nobody with him.
-func TestAFlightDoesNotEndWithItsLeader(t *testing.T) {
+// Who leads a batch and gives up meanwhile takes nobody with him.
+func TestABatchDoesNotEndWithItsLeader(t *testing.T) {
 	d, in, c := fresh(t)
 	l, err := d.lane(in)
 	must(t, err)

@@ -10,7 +10,7 @@ import (
 // abroad takes a job that is to run in another context there: into the msg_in of
 // a context of this Redis, or over Mycelium to the actor that the message is for.
 // done is false where the context's runners are to be asked instead.
-func (l *line) abroad(ctx context.Context, m hero.Message, job hero.Job, url string) (out end, done bool, err error) {
+func (l *contextLoop) abroad(ctx context.Context, m hero.Message, job hero.Job, url string) (out end, done bool, err error) {
 	if url != "" {
 		return end{}, false, nil
 	}
@@ -51,7 +51,7 @@ func (l *line) abroad(ctx context.Context, m hero.Message, job hero.Job, url str
 }
 
 // forward hands one job of the message over.
-func (l *line) forward(ctx context.Context, m hero.Message, job hero.Job, box mailbox) (why string, err error) {
+func (l *contextLoop) forward(ctx context.Context, m hero.Message, job hero.Job, box mailbox) (why string, err error) {
 	m.TargetContext, m.Job, m.Nodes, m.FlowID = job.ContextID, []hero.Job{job}, nil, 0
 	return l.put(ctx, m, box)
 }

@@ -36,7 +36,7 @@ const settleWithin = 10 * time.Second
 // gave it up or the supervisor says that it has no such job.
 //
 // id is that of the first request where this is not again; it is noted already.
-func (l *line) call(ctx context.Context, m hero.Message, job hero.Job, t target, client *supervisor.Client, id string) (out end, unsent, err error) {
+func (l *contextLoop) call(ctx context.Context, m hero.Message, job hero.Job, t target, client *supervisor.Client, id string) (out end, unsent, err error) {
 	k := l.patience(ctx, m, job)
 	defer k.stop()
 	k.client.Store(client)
@@ -95,7 +95,7 @@ func (l *line) call(ctx context.Context, m hero.Message, job hero.Job, t target,
 
 // gaveUp tells whether Mycelium gave up the message that carried the job. From any
 // other state nothing follows.
-func (l *line) gaveUp(k *patience) bool {
+func (l *contextLoop) gaveUp(k *patience) bool {
 	id, _ := k.messageID.Load().(string)
 	if l.r.o.State == nil {
 		return false
@@ -106,7 +106,7 @@ func (l *line) gaveUp(k *patience) bool {
 
 // travels tells whether Mycelium still has the message under way: a supervisor
 // that does not know the job may get it yet.
-func (l *line) travels(k *patience, t target) bool {
+func (l *contextLoop) travels(k *patience, t target) bool {
 	id, _ := k.messageID.Load().(string)
 	if t.way != byMycelium || id == "" || l.r.o.State == nil {
 		return false
@@ -117,7 +117,7 @@ func (l *line) travels(k *patience, t target) bool {
 
 // ask follows a job that the supervisor may have, to its end. known is false
 // when it has no such job.
-func (l *line) ask(k *patience, c *supervisor.Client, job hero.Job) (out end, known bool, err error) {
+func (l *contextLoop) ask(k *patience, c *supervisor.Client, job hero.Job) (out end, known bool, err error) {
 	k.following.Store(true)
 	defer k.following.Store(false)
 	for every := firstAsk; ; every = min(every*3/2, lastAsk) {
@@ -155,7 +155,7 @@ func endOfJob(ctx context.Context, c *supervisor.Client, job hero.Job) (end, her
 
 // patience is how long one call is waited for, and what is seen of it meanwhile.
 type patience struct {
-	l         *line
+	l         *contextLoop
 	m         hero.Message
 	job       hero.Job
 	ctx       context.Context
@@ -178,7 +178,7 @@ type patience struct {
 // seenBound is more than the states that one message goes through.
 const seenBound = 16
 
-func (l *line) patience(ctx context.Context, m hero.Message, job hero.Job) *patience {
+func (l *contextLoop) patience(ctx context.Context, m hero.Message, job hero.Job) *patience {
 	k := &patience{l: l, m: m, job: job, seenAt: make(chan supervisor.Progress, seenBound)}
 	k.ctx, k.cancel = context.WithCancelCause(ctx)
 	k.begun.Store(m.FlowID == 0 || l.r.o.Flows == nil)

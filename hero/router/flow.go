@@ -49,7 +49,7 @@ func mayRunFlow(m hero.Message) bool {
 }
 
 // runOf is what is noted of the flow that the message has run; empty where it runs none.
-func (l *line) runOf(ctx context.Context, m hero.Message) (string, error) {
+func (l *contextLoop) runOf(ctx context.Context, m hero.Message) (string, error) {
 	if !mayRunFlow(m) {
 		return "", nil
 	}
@@ -58,7 +58,7 @@ func (l *line) runOf(ctx context.Context, m hero.Message) (string, error) {
 
 // beginRun decides once whether the message has a flow run: by its flow_id alone, or
 // because nobody has started the flow whose jobs it brings.
-func (l *line) beginRun(ctx context.Context, m hero.Message) (string, error) {
+func (l *contextLoop) beginRun(ctx context.Context, m hero.Message) (string, error) {
 	run, err := l.runOf(ctx, m)
 	if err != nil || run != "" || !mayRunFlow(m) {
 		return run, err
@@ -85,7 +85,7 @@ func (l *line) beginRun(ctx context.Context, m hero.Message) (string, error) {
 }
 
 // flow has the message's flow run, and its end watched.
-func (l *line) flow(ctx context.Context, m hero.Message, run string) error {
+func (l *contextLoop) flow(ctx context.Context, m hero.Message, run string) error {
 	if err := l.r.o.at("flow noted", m.Key()); err != nil {
 		return err
 	}
@@ -120,7 +120,7 @@ func (l *line) flow(ctx context.Context, m hero.Message, run string) error {
 }
 
 // lookAtFlow settles a message whose flow ended, or was waited for too long.
-func (l *line) lookAtFlow(ctx context.Context, m hero.Message, late bool) (gone bool, err error) {
+func (l *contextLoop) lookAtFlow(ctx context.Context, m hero.Message, late bool) (gone bool, err error) {
 	result, err := l.r.o.Runs.FlowEnd(ctx, l.context, m.FlowID)
 	switch {
 	case errors.Is(err, edda.Permanent):
@@ -136,7 +136,7 @@ func (l *line) lookAtFlow(ctx context.Context, m hero.Message, late bool) (gone 
 }
 
 // flowEnds tells the caller what became of the flow, once, and ends the message.
-func (l *line) flowEnds(ctx context.Context, m hero.Message, as, text string) error {
+func (l *contextLoop) flowEnds(ctx context.Context, m hero.Message, as, text string) error {
 	to := hero.MessageProcessed
 	if as == brokenEnd {
 		to = hero.MessageError

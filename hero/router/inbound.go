@@ -81,7 +81,7 @@ type inbox struct {
 }
 
 // inbound makes jobs of the job messages that arrive in this context.
-func (l *line) inbound(ctx context.Context) {
+func (l *contextLoop) inbound(ctx context.Context) {
 	boxes := []*inbox{{list: hero.MsgIn}, {list: fmt.Sprintf("%s:%d", hero.MsgIn, l.context)}}
 	looks := backoff.Exponential{First: inboundEvery, Most: inboundAtMost}
 	c := l.consumer(ctx, hero.MsgIn, msgInCoordinator, true)
@@ -99,7 +99,7 @@ func (l *line) inbound(ctx context.Context) {
 
 // takeJob looks through all that is new in the lists for one job message; ErrEmpty where
 // there is none.
-func (l *line) takeJob(ctx context.Context, boxes []*inbox) (string, error) {
+func (l *contextLoop) takeJob(ctx context.Context, boxes []*inbox) (string, error) {
 	c, err := l.r.db.Client(l.context)
 	if err != nil {
 		return "", err

@@ -41,7 +41,7 @@ func broke(format string, args ...any) end {
 }
 
 // jobs delivers the jobs of a message.
-func (l *line) jobs(ctx context.Context, j journey, m hero.Message) error {
+func (l *contextLoop) jobs(ctx context.Context, j journey, m hero.Message) error {
 	run, err := l.beginRun(ctx, m)
 	switch {
 	case errors.Is(err, edda.Permanent):
@@ -67,7 +67,7 @@ func (l *line) jobs(ctx context.Context, j journey, m hero.Message) error {
 }
 
 // errands are the message's jobs, those loaded that it only names.
-func (l *line) errands(ctx context.Context, m hero.Message) ([]errand, error) {
+func (l *contextLoop) errands(ctx context.Context, m hero.Message) ([]errand, error) {
 	list, err := wanted(m)
 	if err != nil {
 		return nil, edda.Classify(edda.Permanent, "%w", err)
@@ -88,7 +88,7 @@ func (l *line) errands(ctx context.Context, m hero.Message) ([]errand, error) {
 }
 
 // errand delivers one job and settles it, unless a runner has it now.
-func (l *line) errand(ctx context.Context, j journey, m hero.Message, e errand) error {
+func (l *contextLoop) errand(ctx context.Context, j journey, m hero.Message, e errand) error {
 	job := e.complete(m, l.context)
 	if done, err := l.ended(ctx, m, job.ID); err != nil || done {
 		return errors.Join(err, l.conclude(ctx, m))
@@ -104,7 +104,7 @@ func (l *line) errand(ctx context.Context, j journey, m hero.Message, e errand) 
 }
 
 // bring takes the job to where it belongs.
-func (l *line) bring(ctx context.Context, j journey, m hero.Message, job hero.Job, url string) (end, error) {
+func (l *contextLoop) bring(ctx context.Context, j journey, m hero.Message, job hero.Job, url string) (end, error) {
 	if job.ContextID != l.context && !j.inbound {
 		out, done, err := l.abroad(ctx, m, job, url)
 		if err != nil || done {
@@ -125,7 +125,7 @@ func (l *line) bring(ctx context.Context, j journey, m hero.Message, job hero.Jo
 // place, and returns the job as it is there. The jobs of a flow have theirs. One job id
 // is one job: elsewhere tells that out is all that becomes of the job here, because
 // another job has the id, it has ended, or another message has it under way.
-func (l *line) ensure(ctx context.Context, m hero.Message, job hero.Job) (_ hero.Job, out end, elsewhere bool, err error) {
+func (l *contextLoop) ensure(ctx context.Context, m hero.Message, job hero.Job) (_ hero.Job, out end, elsewhere bool, err error) {
 	if m.FlowID != 0 || job.ContextID != l.context {
 		return job, end{}, false, nil
 	}
@@ -151,7 +151,7 @@ var errOther = errors.New("another job has the id")
 
 // claim has the message carry the job, unless another message does that is still under
 // way, or a flow. It returns the job as it is.
-func (l *line) claim(ctx context.Context, m hero.Message, job hero.Job) (hero.Job, error) {
+func (l *contextLoop) claim(ctx context.Context, m hero.Message, job hero.Job) (hero.Job, error) {
 	free := "" // the message that carried it before, and does no more
 	now, err := l.r.db.Job(ctx, l.context, job.CallerID, job.ID)
 	if err == nil && now.MessageKey != "" && now.MessageKey != m.Key() {
@@ -178,7 +178,7 @@ func (l *line) claim(ctx context.Context, m hero.Message, job hero.Job) (hero.Jo
 
 // hunt finds a target and calls it; while there is none, or none can be reached,
 // it looks again until the message's timeout.
-func (l *line) hunt(ctx context.Context, m hero.Message, job hero.Job, url string) (end, error) {
+func (l *contextLoop) hunt(ctx context.Context, m hero.Message, job hero.Job, url string) (end, error) {
 	until := time.Now().Add(seconds(m.Timeout, defaultTimeout))
 	p := newRetry()
 	for {
@@ -216,7 +216,7 @@ func (l *line) hunt(ctx context.Context, m hero.Message, job hero.Job, url strin
 
 // gate holds a job back that waits for others, before it goes to a supervisor: the
 // message comes again by msg_out when the job may go. Local queues do it themselves.
-func (l *line) gate(ctx context.Context, m hero.Message, job hero.Job) (out end, held bool, err error) {
+func (l *contextLoop) gate(ctx context.Context, m hero.Message, job hero.Job) (out end, held bool, err error) {
 	if job.ContextID != l.context {
 		return end{}, false, nil
 	}
@@ -244,7 +244,7 @@ func (l *line) gate(ctx context.Context, m hero.Message, job hero.Job) (out end,
 // over tells whether a flow's job needs nobody any more, before anybody has it: the
 // flow was cancelled while a supervisor was looked for, an executor told its end, or
 // a later attempt is under way.
-func (l *line) over(ctx context.Context, m hero.Message, job hero.Job) (out end, over bool, err error) {
+func (l *contextLoop) over(ctx context.Context, m hero.Message, job hero.Job) (out end, over bool, err error) {
 	if m.FlowID == 0 {
 		return end{}, false, nil
 	}
@@ -267,7 +267,7 @@ func (l *line) over(ctx context.Context, m hero.Message, job hero.Job) (out end,
 // target decides where the job goes: where an earlier try took it, else the
 // node's URL, else one of the context's runners. again tells that it was there
 // before. An error that is Permanent may still pass, when a runner registers.
-func (l *line) target(ctx context.Context, m hero.Message, job hero.Job, url string) (t target, again bool, err error) {
+func (l *contextLoop) target(ctx context.Context, m hero.Message, job hero.Job, url string) (t target, again bool, err error) {
 	t, again, err = l.targetAmong(ctx, m, job, url, false)
 	if err == nil && t.way != byQueue && t.runner == 0 { // the runner that lends its secret may be new
 		if is, err := l.outdated(ctx); err != nil || !is {
@@ -281,7 +281,7 @@ func (l *line) target(ctx context.Context, m hero.Message, job hero.Job, url str
 	return l.targetAmong(ctx, m, job, url, true) // a runner may be new
 }
 
-func (l *line) targetAmong(ctx context.Context, m hero.Message, job hero.Job, url string, anew bool) (t target, again bool, err error) {
+func (l *contextLoop) targetAmong(ctx context.Context, m hero.Message, job hero.Job, url string, anew bool) (t target, again bool, err error) {
 	runners, err := l.runners(ctx, anew)
 	if err != nil && (!errors.Is(err, edda.Permanent) || len(runners) == 0) {
 		return target{}, false, err
@@ -315,7 +315,7 @@ func (l *line) targetAmong(ctx context.Context, m hero.Message, job hero.Job, ur
 
 // to takes the job to one target. unsent says that the target was certainly not
 // reached: another may be tried.
-func (l *line) to(ctx context.Context, m hero.Message, job hero.Job, t target, again bool) (out end, unsent, err error) {
+func (l *contextLoop) to(ctx context.Context, m hero.Message, job hero.Job, t target, again bool) (out end, unsent, err error) {
 	if t.way == byQueue {
 		out, err = l.queue(ctx, m, job)
 		return out, nil, err
@@ -338,7 +338,7 @@ func (l *line) to(ctx context.Context, m hero.Message, job hero.Job, t target, a
 }
 
 // queue puts the job into the local queue of its type, once, and has it watched.
-func (l *line) queue(ctx context.Context, m hero.Message, job hero.Job) (end, error) {
+func (l *contextLoop) queue(ctx context.Context, m hero.Message, job hero.Job) (end, error) {
 	job.ContextID = l.context
 	if err := l.expect(ctx, m, job); err != nil {
 		return end{}, err
@@ -366,7 +366,7 @@ func (l *line) queue(ctx context.Context, m hero.Message, job hero.Job) (end, er
 }
 
 // recorded is the end that the job's hash tells of, if it does.
-func (l *line) recorded(ctx context.Context, job hero.Job) (end, error) {
+func (l *contextLoop) recorded(ctx context.Context, job hero.Job) (end, error) {
 	now, err := l.r.db.Job(ctx, l.context, job.CallerID, job.ID)
 	if err != nil || !now.Status.Ended() {
 		return end{}, err

@@ -37,7 +37,7 @@ if redis.call('EXISTS', KEYS[1]) == 0 then return 0 end
 return redis.call('HSET', KEYS[1], unpack(ARGV))`)
 
 // note writes fields of the router's own into a message.
-func (l *line) note(ctx context.Context, key string, fields ...any) error {
+func (l *contextLoop) note(ctx context.Context, key string, fields ...any) error {
 	c, err := l.r.db.Client(l.context)
 	if err != nil {
 		return err
@@ -48,7 +48,7 @@ func (l *line) note(ctx context.Context, key string, fields ...any) error {
 	return nil
 }
 
-func (l *line) noted(ctx context.Context, key, field string) (string, error) {
+func (l *contextLoop) noted(ctx context.Context, key, field string) (string, error) {
 	c, err := l.r.db.Client(l.context)
 	if err != nil {
 		return "", err
@@ -64,37 +64,37 @@ func numbered(field string, id uint32) string { return field + strconv.FormatUin
 
 // route notes where a job goes before it is sent, and by which request, so that after a
 // crash that target is asked, no other one gets it, and its reply is known.
-func (l *line) route(ctx context.Context, m hero.Message, id uint32, t target, request string) error {
+func (l *contextLoop) route(ctx context.Context, m hero.Message, id uint32, t target, request string) error {
 	return l.note(ctx, m.Key(), numbered(routedTo, id), t.name, numbered(calledAs, id), request, "topic", t.topic,
 		"target_context", l.context, "transport_status", hero.TransportSent)
 }
 
 // request notes the id of a further request that is about to have the job run.
-func (l *line) request(ctx context.Context, m hero.Message, id uint32, request string) error {
+func (l *contextLoop) request(ctx context.Context, m hero.Message, id uint32, request string) error {
 	return l.note(ctx, m.Key(), numbered(calledAs, id), request)
 }
 
-func (l *line) requested(ctx context.Context, m hero.Message, id uint32) (string, error) {
+func (l *contextLoop) requested(ctx context.Context, m hero.Message, id uint32) (string, error) {
 	return l.noted(ctx, m.Key(), numbered(calledAs, id))
 }
 
-func (l *line) routed(ctx context.Context, m hero.Message, id uint32) (string, error) {
+func (l *contextLoop) routed(ctx context.Context, m hero.Message, id uint32) (string, error) {
 	return l.noted(ctx, m.Key(), numbered(routedTo, id))
 }
 
 // unroute forgets a target that was certainly not reached.
-func (l *line) unroute(ctx context.Context, m hero.Message, id uint32) error {
+func (l *contextLoop) unroute(ctx context.Context, m hero.Message, id uint32) error {
 	return l.note(ctx, m.Key(), numbered(routedTo, id), "", "transport_status", hero.TransportQueued)
 }
 
 // ended tells whether the job's end was settled before.
-func (l *line) ended(ctx context.Context, m hero.Message, id uint32) (bool, error) {
+func (l *contextLoop) ended(ctx context.Context, m hero.Message, id uint32) (bool, error) {
 	v, err := l.noted(ctx, m.Key(), numbered(endedAs, id))
 	return v != "", err
 }
 
 // expect has the message watched until its result is in.
-func (l *line) expect(ctx context.Context, m hero.Message, job hero.Job) error {
+func (l *contextLoop) expect(ctx context.Context, m hero.Message, job hero.Job) error {
 	within := resultWithin(m, job)
 	if list, err := wanted(m); err == nil { // they are watched together
 		for _, other := range list {
@@ -105,7 +105,7 @@ func (l *line) expect(ctx context.Context, m hero.Message, job hero.Job) error {
 }
 
 // expectWithin has the message watched for so long, from when it is said first.
-func (l *line) expectWithin(ctx context.Context, m hero.Message, within time.Duration) error {
+func (l *contextLoop) expectWithin(ctx context.Context, m hero.Message, within time.Duration) error {
 	c, err := l.r.db.Client(l.context)
 	if err != nil {
 		return err
@@ -119,7 +119,7 @@ func (l *line) expectWithin(ctx context.Context, m hero.Message, within time.Dur
 
 // acknowledged writes down that the receiver has it, and tells the flow; both are
 // only news, so what fails is left.
-func (l *line) acknowledged(ctx context.Context, m hero.Message, job hero.Job, p supervisor.Progress) {
+func (l *contextLoop) acknowledged(ctx context.Context, m hero.Message, job hero.Job, p supervisor.Progress) {
 	to := hero.MessageDispatched
 	if p.Acknowledged {
 		to = hero.MessageAcknowledged
@@ -134,7 +134,7 @@ func (l *line) acknowledged(ctx context.Context, m hero.Message, job hero.Job, p
 	_ = l.r.o.Flows.Report(ctx, l.reportOf(m, job, hero.NodeDispatched, nil))
 }
 
-func (l *line) reportOf(m hero.Message, job hero.Job, status hero.NodeStatus, result map[string]string) hero.Report {
+func (l *contextLoop) reportOf(m hero.Message, job hero.Job, status hero.NodeStatus, result map[string]string) hero.Report {
 	return hero.Report{
 		ID:        fmt.Sprintf("%d/%s/%d/%s", l.context, m.Key(), job.ID, status),
 		ContextID: l.context, FlowID: m.FlowID, Node: job.ID, Attempt: m.Attempt, Status: status, Result: result,

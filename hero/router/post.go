@@ -33,7 +33,7 @@ type mailbox struct {
 
 // post takes chat, mail and results to whom they are for, until the other side
 // has them for good.
-func (l *line) post(ctx context.Context, m hero.Message) error {
+func (l *contextLoop) post(ctx context.Context, m hero.Message) error {
 	box, err := l.mailbox(ctx, m)
 	if errors.Is(err, edda.Permanent) {
 		return l.fail(ctx, m, fateError, err.Error())
@@ -54,7 +54,7 @@ func (l *line) post(ctx context.Context, m hero.Message) error {
 }
 
 // put hands the message over; why says that it cannot be.
-func (l *line) put(ctx context.Context, m hero.Message, box mailbox) (why string, err error) {
+func (l *contextLoop) put(ctx context.Context, m hero.Message, box mailbox) (why string, err error) {
 	switch box.context {
 	case 0:
 		return l.mail(ctx, m, box)
@@ -71,7 +71,7 @@ func (l *line) put(ctx context.Context, m hero.Message, box mailbox) (why string
 // mailbox decides where a message for an actor goes: where it came from when it
 // answers, a context of this Redis that it names, the actor's address, and where
 // there is none of these, the msg_in of this context.
-func (l *line) mailbox(ctx context.Context, m hero.Message) (mailbox, error) {
+func (l *contextLoop) mailbox(ctx context.Context, m hero.Message) (mailbox, error) {
 	if m.Via != "" {
 		return boxAt(m.Via)
 	}
@@ -147,7 +147,7 @@ if redis.call('HSETNX', KEYS[1], 'edda_arrived', ARGV[1]) == 1 then return redis
 return 0`)
 
 // pushOnce puts the message's own key into this context's msg_in.
-func (l *line) pushOnce(ctx context.Context, m hero.Message) error {
+func (l *contextLoop) pushOnce(ctx context.Context, m hero.Message) error {
 	if m.MessageType == hero.MessageResult {
 		if full, err := l.r.full(ctx, l.context); err != nil || full {
 			return err
@@ -174,7 +174,7 @@ func (r *Router) has(ctx context.Context, context uint32) (bool, error) {
 // other message needs the right that it would need in that context.
 func (r *Router) admits(ctx context.Context, into uint32, from string, m hero.Message) (why string, err error) {
 	if m.MessageType == hero.MessageResult {
-		if ok, err := newLine(r, into).sent(ctx, from, m); err != nil || ok {
+		if ok, err := newContextLoop(r, into).sent(ctx, from, m); err != nil || ok {
 			return "", err
 		}
 		return fmt.Sprintf("%s: it answers no job that context %d sent here", deniedPrefix, into), nil
@@ -191,7 +191,7 @@ func (r *Router) admits(ctx context.Context, into uint32, from string, m hero.Me
 
 // sent tells whether the result answers a job of this context that was sent to the
 // place that the result comes from.
-func (l *line) sent(ctx context.Context, from string, m hero.Message) (bool, error) {
+func (l *contextLoop) sent(ctx context.Context, from string, m hero.Message) (bool, error) {
 	asked, ok, err := l.asked(ctx, l.context, m.ReplyTo)
 	if err != nil || !ok {
 		return false, err
@@ -231,7 +231,7 @@ func (r *Router) arrive(ctx context.Context, into uint32, from string, m hero.Me
 
 // settled settles the message that a result answers which came from elsewhere.
 func (r *Router) settled(ctx context.Context, in uint32, m hero.Message) error {
-	l := newLine(r, in)
+	l := newContextLoop(r, in)
 	asked, ok, err := l.asked(ctx, in, m.ReplyTo)
 	if err != nil || !ok || asked.Status.Ended() {
 		return err
@@ -251,7 +251,7 @@ type parcel struct {
 
 // mail sends the message to a node of Mycelium until that says that it has it;
 // the other side knows a message that it got before. why says that it never will.
-func (l *line) mail(ctx context.Context, m hero.Message, box mailbox) (why string, err error) {
+func (l *contextLoop) mail(ctx context.Context, m hero.Message, box mailbox) (why string, err error) {
 	if l.r.o.Mesh == nil {
 		return "it is for a node of Mycelium, which is not configured here", nil
 	}
@@ -276,7 +276,7 @@ func (l *line) mail(ctx context.Context, m hero.Message, box mailbox) (why strin
 }
 
 // parcel sends the message once.
-func (l *line) parcel(ctx context.Context, m hero.Message, box mailbox) error {
+func (l *contextLoop) parcel(ctx context.Context, m hero.Message, box mailbox) error {
 	ctx, done := context.WithTimeout(ctx, seconds(m.TimeoutAck, defaultAck))
 	defer done()
 	m.Via, m.Origin = "", ""

@@ -99,12 +99,12 @@ func (v *Receiver) genuine(ctx context.Context, into uint32, p parcel, from myce
 	who := m.CallerID
 	switch m.MessageType {
 	case hero.MessageResult:
-		asked, ok, err := newLine(v.r, into).asked(ctx, into, m.ReplyTo)
+		asked, ok, err := newContextLoop(v.r, into).asked(ctx, into, m.ReplyTo)
 		if err != nil {
 			return jsonrpc.Errorf(jsonrpc.StorageError, "%v", err)
 		}
 		context, _, _ := readOrigin(p.Origin)
-		sent, err := newLine(v.r, into).sent(ctx, place(context, asked.To), m)
+		sent, err := newContextLoop(v.r, into).sent(ctx, place(context, asked.To), m)
 		if err != nil {
 			return jsonrpc.Errorf(jsonrpc.StorageError, "%v", err)
 		}

@@ -61,7 +61,7 @@ func New(db *redisdb.DB, o Options) (*Router, error) {
 func (r *Router) Run(ctx context.Context) error {
 	s := list.Contexts{
 		DB: r.db, Served: r.db.Contexts, Every: r.o.Look, Pause: newRetry(), Changed: r.forgetRunners, Log: r.o.Log,
-		Run: func(ctx context.Context, in uint32) { newLine(r, in).Run(ctx) },
+		Run: func(ctx context.Context, in uint32) { newContextLoop(r, in).Run(ctx) },
 	}
 	s.Serve(ctx)
 	return nil

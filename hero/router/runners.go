@@ -19,7 +19,7 @@ type known struct {
 
 // runners are the context's. With anew they are looked for again, unless that was
 // done a moment ago: nobody fits. The error is as of redisdb's Runners.
-func (l *line) runners(ctx context.Context, anew bool) ([]hero.Runner, error) {
+func (l *contextLoop) runners(ctx context.Context, anew bool) ([]hero.Runner, error) {
 	r := l.r
 	r.mu.Lock()
 	k, ok := r.runners[l.context]
@@ -52,7 +52,7 @@ func (r *Router) forgetRunners() {
 
 // outdated tells whether runners were created or deleted since those of the context were
 // looked for; then they are looked for again.
-func (l *line) outdated(ctx context.Context) (bool, error) {
+func (l *contextLoop) outdated(ctx context.Context) (bool, error) {
 	now, err := l.r.db.Changes(ctx)
 	if err != nil {
 		return false, err

@@ -49,7 +49,7 @@ func (r *Router) full(ctx context.Context, context uint32) (bool, error) {
 // settle makes a job's end known, everywhere that it is to be known: in the job's
 // hash, to the flow, to the caller; then in the message. Each step may be done
 // again, so a settling that was cut off is simply done once more.
-func (l *line) settle(ctx context.Context, m hero.Message, job hero.Job, e end, a answer) error {
+func (l *contextLoop) settle(ctx context.Context, m hero.Message, job hero.Job, e end, a answer) error {
 	if done, err := l.ended(ctx, m, job.ID); err != nil || done {
 		return errors.Join(err, l.conclude(ctx, m))
 	}
@@ -78,7 +78,7 @@ func (l *line) settle(ctx context.Context, m hero.Message, job hero.Job, e end, 
 
 // record writes the end into the job's hash, where it is neither a flow's nor
 // where the end was read. An end that is there already stays.
-func (l *line) record(ctx context.Context, m hero.Message, job hero.Job, e end) error {
+func (l *contextLoop) record(ctx context.Context, m hero.Message, job hero.Job, e end) error {
 	if m.FlowID != 0 || e.kept || job.ContextID != l.context {
 		return nil
 	}
@@ -90,7 +90,7 @@ func (l *line) record(ctx context.Context, m hero.Message, job hero.Job, e end) 
 }
 
 // report tells the flow, until that is durable.
-func (l *line) report(ctx context.Context, m hero.Message, job hero.Job, e end) error {
+func (l *contextLoop) report(ctx context.Context, m hero.Message, job hero.Job, e end) error {
 	if m.FlowID == 0 || l.r.o.Flows == nil {
 		return nil
 	}
@@ -108,7 +108,7 @@ func (l *line) report(ctx context.Context, m hero.Message, job hero.Job, e end) 
 
 // reply sends the caller a result message: into this context's msg_in, or back to
 // where the message came from.
-func (l *line) reply(ctx context.Context, m hero.Message, job hero.Job, e end) error {
+func (l *contextLoop) reply(ctx context.Context, m hero.Message, job hero.Job, e end) error {
 	job.Status, job.Result = e.status, e.result
 	out := hero.Message{
 		CallerID: m.CallerID, ContextID: l.context, To: m.CallerID, MessageType: hero.MessageResult, MessageFormat: hero.FormatText,
@@ -149,7 +149,7 @@ func originOf(context uint32, key string) string { return fmt.Sprintf("%d/%s", c
 const brokenEnd = "broken"
 
 // close notes the job's end in the message, which ends with its last job.
-func (l *line) close(ctx context.Context, m hero.Message, job hero.Job, e end) error {
+func (l *contextLoop) close(ctx context.Context, m hero.Message, job hero.Job, e end) error {
 	said := string(e.status)
 	if e.broken != "" {
 		said = brokenEnd
@@ -170,7 +170,7 @@ func (l *line) close(ctx context.Context, m hero.Message, job hero.Job, e end) e
 }
 
 // conclude ends a message all of whose jobs ended.
-func (l *line) conclude(ctx context.Context, m hero.Message) error {
+func (l *contextLoop) conclude(ctx context.Context, m hero.Message) error {
 	list, err := wanted(m)
 	if err != nil {
 		return nil //nolint:nilerr // it was read before: it has jobs
@@ -192,7 +192,7 @@ func (l *line) conclude(ctx context.Context, m hero.Message) error {
 }
 
 // finish ends the message.
-func (l *line) finish(ctx context.Context, m hero.Message, to hero.MessageStatus, fate string) error {
+func (l *contextLoop) finish(ctx context.Context, m hero.Message, to hero.MessageStatus, fate string) error {
 	change := redisdb.MessageChange{TransportStatus: hero.TransportRead}
 	if to == hero.MessageError {
 		change.TransportStatus = hero.TransportFailed
@@ -211,7 +211,7 @@ func (l *line) finish(ctx context.Context, m hero.Message, to hero.MessageStatus
 }
 
 // forget takes a message off the list of those that wait.
-func (l *line) forget(ctx context.Context, key string) error {
+func (l *contextLoop) forget(ctx context.Context, key string) error {
 	c, err := l.r.db.Client(l.context)
 	if err != nil {
 		return err
@@ -223,7 +223,7 @@ func (l *line) forget(ctx context.Context, key string) error {
 }
 
 // tell appends a line to the message's log.
-func (l *line) tell(ctx context.Context, m hero.Message, level, text string) error {
+func (l *contextLoop) tell(ctx context.Context, m hero.Message, level, text string) error {
 	line := hero.Log{Time: uint32(time.Now().Unix()), Level: level, Source: "router", Text: text}
 	err := l.r.db.AppendLog(ctx, l.context, m.Key(), line)
 	if errors.Is(err, edda.Permanent) || errors.Is(err, redisdb.ErrNotFound) {
@@ -233,7 +233,7 @@ func (l *line) tell(ctx context.Context, m hero.Message, level, text string) err
 }
 
 // fail ends a message that carries no job in error.
-func (l *line) fail(ctx context.Context, m hero.Message, fate, why string) error {
+func (l *contextLoop) fail(ctx context.Context, m hero.Message, fate, why string) error {
 	if err := l.tell(ctx, m, "error", why); err != nil {
 		return err
 	}
@@ -242,7 +242,7 @@ func (l *line) fail(ctx context.Context, m hero.Message, fate, why string) error
 
 // refuse ends a message, of whatever type, that may not or cannot go: its jobs
 // end with the reason, so that nobody waits for them.
-func (l *line) refuse(ctx context.Context, j journey, m hero.Message, why string) error {
+func (l *contextLoop) refuse(ctx context.Context, j journey, m hero.Message, why string) error {
 	fate := fateDenied
 	if !strings.HasPrefix(why, deniedPrefix) {
 		fate = fateError
@@ -272,7 +272,7 @@ func (l *line) refuse(ctx context.Context, j journey, m hero.Message, why string
 
 // drop ends the hash of a job that was refused and has not begun, where it is the
 // caller's own: who may not send another's job may not end it either.
-func (l *line) drop(ctx context.Context, m hero.Message, job hero.Job, e end) error {
+func (l *contextLoop) drop(ctx context.Context, m hero.Message, job hero.Job, e end) error {
 	if m.FlowID != 0 || job.ContextID != l.context || job.CallerID != m.CallerID {
 		return nil
 	}
@@ -281,7 +281,7 @@ func (l *line) drop(ctx context.Context, m hero.Message, job hero.Job, e end) er
 
 // result takes a result message to whom it is for. One that answers a message of
 // this context settles that; the caller gets it in msg_in.
-func (l *line) result(ctx context.Context, m hero.Message) error {
+func (l *contextLoop) result(ctx context.Context, m hero.Message) error {
 	if m.TargetContext != 0 && m.TargetContext != l.context || m.Via != "" {
 		return l.post(ctx, m)
 	}
@@ -307,7 +307,7 @@ func (l *line) result(ctx context.Context, m hero.Message) error {
 
 // stray is a result of a job that no message brought: it may be a flow's, and it
 // is for the caller's msg_in.
-func (l *line) stray(ctx context.Context, m hero.Message) error {
+func (l *contextLoop) stray(ctx context.Context, m hero.Message) error {
 	if m.FlowID != 0 {
 		for _, job := range m.Job {
 			if e, ok := endOf(job); ok {
@@ -322,7 +322,7 @@ func (l *line) stray(ctx context.Context, m hero.Message) error {
 
 // asked is the message that a result answers: the one it names, or the one that
 // brought the job it names.
-func (l *line) asked(ctx context.Context, in uint32, replyTo string) (hero.Message, bool, error) {
+func (l *contextLoop) asked(ctx context.Context, in uint32, replyTo string) (hero.Message, bool, error) {
 	if caller, id, err := hero.ParseJobKey(replyTo); err == nil {
 		job, err := l.r.db.Job(ctx, in, caller, id)
 		if err != nil {
@@ -369,7 +369,7 @@ func answeredBy(asked, m hero.Message) (errand, bool) {
 
 // endIn reads the end that a result message tells of a job of the message that it
 // answers: from the job that it carries, else from the job's hash, else from its text.
-func (l *line) endIn(ctx context.Context, asked, m hero.Message) (hero.Job, end, bool, error) {
+func (l *contextLoop) endIn(ctx context.Context, asked, m hero.Message) (hero.Job, end, bool, error) {
 	errand, ok := answeredBy(asked, m)
 	if !ok {
 		return hero.Job{}, end{}, false, nil

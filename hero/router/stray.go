@@ -20,7 +20,7 @@ const strayWatches = 15
 // strays releases the jobs outside of flows that clients and workers of others let wait.
 // The documents leave that to the coordinator. A job that is seen ready in two rounds is
 // released: in between, who let it wait had the time to do so.
-func (l *line) strays(ctx context.Context) {
+func (l *contextLoop) strays(ctx context.Context) {
 	p := newRetry()
 	seen := map[string]bool{} // ready at the last round
 	for ctx.Err() == nil {
@@ -38,7 +38,7 @@ func (l *line) strays(ctx context.Context) {
 
 // strayRound goes once through the context's keys, a page each look. It returns the jobs
 // that are ready and were not seen before.
-func (l *line) strayRound(ctx context.Context, seen map[string]bool) (map[string]bool, error) {
+func (l *contextLoop) strayRound(ctx context.Context, seen map[string]bool) (map[string]bool, error) {
 	ready := map[string]bool{}
 	for cursor := uint64(0); ; {
 		found, next, err := l.r.db.Strays(ctx, l.context, cursor)
@@ -63,7 +63,7 @@ func (l *line) strayRound(ctx context.Context, seen map[string]bool) (map[string
 }
 
 // adopt has the next look of watch release the jobs.
-func (l *line) adopt(ctx context.Context, jobs []hero.Job) error {
+func (l *contextLoop) adopt(ctx context.Context, jobs []hero.Job) error {
 	if len(jobs) == 0 {
 		return nil
 	}

@@ -22,7 +22,7 @@ const watchPage = 50
 
 // watch looks at the jobs that wait for local runners, for those that write only
 // the job's hash, and gives up what was waited for too long.
-func (l *line) watch(ctx context.Context) {
+func (l *contextLoop) watch(ctx context.Context) {
 	p := newRetry()
 	for backoff.Wait(ctx, l.r.o.Watch) == nil {
 		if err := l.watchOnce(ctx); err != nil {
@@ -35,7 +35,7 @@ func (l *line) watch(ctx context.Context) {
 
 // watchOnce lets go what waits for nothing any more, and looks at what is late and at the
 // next page of what waits.
-func (l *line) watchOnce(ctx context.Context) error {
+func (l *contextLoop) watchOnce(ctx context.Context) error {
 	next, _, err := l.r.db.Release(ctx, l.context, l.released)
 	if err != nil {
 		return err
@@ -71,7 +71,7 @@ func (l *line) watchOnce(ctx context.Context) error {
 }
 
 // lookAt settles what ended of one waiting message; gone tells that it waits no more.
-func (l *line) lookAt(ctx context.Context, z redis.Z) (gone bool, err error) {
+func (l *contextLoop) lookAt(ctx context.Context, z redis.Z) (gone bool, err error) {
 	key, _ := z.Member.(string)
 	if l.underway(key) {
 		return false, nil
@@ -109,7 +109,7 @@ func (l *line) lookAt(ctx context.Context, z redis.Z) (gone bool, err error) {
 	return late, nil
 }
 
-func (l *line) underway(key string) bool {
+func (l *contextLoop) underway(key string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	_, is := l.flying[key]
@@ -118,7 +118,7 @@ func (l *line) underway(key string) bool {
 
 // superseded is the end of a flow's job of which a later attempt is under way. One
 // that is asked to stop says its end itself.
-func (l *line) superseded(ctx context.Context, m hero.Message, job hero.Job) (end, error) {
+func (l *contextLoop) superseded(ctx context.Context, m hero.Message, job hero.Job) (end, error) {
 	out, over, err := l.over(ctx, m, job)
 	if err != nil || !over || out.broken == errStopped.Error() {
 		return end{}, err
@@ -128,7 +128,7 @@ func (l *line) superseded(ctx context.Context, m hero.Message, job hero.Job) (en
 
 // neverBegun is the end of a job whose queue timeout has passed. A flow says so
 // itself, and a message's own timeout_result goes before the default.
-func (l *line) neverBegun(ctx context.Context, m hero.Message, job hero.Job) (end, error) {
+func (l *contextLoop) neverBegun(ctx context.Context, m hero.Message, job hero.Job) (end, error) {
 	if m.FlowID != 0 || m.TimeoutResult > 0 && job.QueueTimeout == 0 || job.ContextID != l.context {
 		return end{}, nil
 	}
@@ -143,7 +143,7 @@ func (l *line) neverBegun(ctx context.Context, m hero.Message, job hero.Job) (en
 }
 
 // lookAtJob settles one job that ended, or that was waited for too long.
-func (l *line) lookAtJob(ctx context.Context, m hero.Message, e errand, late bool) error {
+func (l *contextLoop) lookAtJob(ctx context.Context, m hero.Message, e errand, late bool) error {
 	job := e.complete(m, l.context)
 	out, err := l.recorded(ctx, job)
 	if err = absent(err); err != nil {

@@ -21,7 +21,7 @@ func aliveKey(runner uint32) string { return hero.RunnerAliveKey(runner) }
 
 // pulse is the heartbeat of the runner in one context.
 type pulse struct {
-	l    *line
+	l    *contextLoop
 	self string // this process
 }
 
@@ -56,7 +56,7 @@ func (p *pulse) beat(ctx context.Context) error {
 
 // claim begins the heartbeat and registers the runner. It waits while another
 // process has the id: it may be this runner's former one, which just died.
-func (l *line) claim(ctx context.Context) (*pulse, bool) {
+func (l *contextLoop) claim(ctx context.Context) (*pulse, bool) {
 	host, _ := os.Hostname() // for people only
 	p := &pulse{l: l, self: fmt.Sprintf("%s/%d/%s", host, os.Getpid(), rand.Text())}
 	claiming := logthrottle.New(l.log, "not yet serving")
@@ -115,7 +115,7 @@ func (p *pulse) end() {
 }
 
 // lives tells whether a runner of the context is alive.
-func (l *line) lives(ctx context.Context, runner uint32) (bool, error) {
+func (l *contextLoop) lives(ctx context.Context, runner uint32) (bool, error) {
 	c, err := l.r.db.Client(l.context)
 	if err != nil {
 		return false, err

@@ -26,7 +26,7 @@ const brokenSuffix = ":broken"
 const endWithin = 3 * time.Second
 
 // one works on a key that was taken, to its end.
-func (l *line) one(work context.Context, kind, key string) {
+func (l *contextLoop) one(work context.Context, kind, key string) {
 	l.r.o.At("taken", key)
 	into := taken(kind, l.r.id)
 	w, begun, err := l.begin(work, kind, key, false)
@@ -80,7 +80,7 @@ func (l *line) one(work context.Context, kind, key string) {
 }
 
 // begin starts a job that waits to be run, until Redis says what it is.
-func (l *line) begin(work context.Context, kind, key string, ready bool) (w redisdb.Work, begun bool, err error) {
+func (l *contextLoop) begin(work context.Context, kind, key string, ready bool) (w redisdb.Work, begun bool, err error) {
 	if _, _, err := hero.ParseJobKey(key); err != nil {
 		return w, false, edda.Classify(edda.Permanent, "%w", err)
 	}
@@ -97,7 +97,7 @@ var errHeld = errors.New("the job waits")
 
 // gate looks whether a job that waits for others may run. never says why it cannot;
 // errHeld that it waits on, and that its key is out of the runner's hands.
-func (l *line) gate(work context.Context, w redisdb.Work, into string) (never, err error) {
+func (l *contextLoop) gate(work context.Context, w redisdb.Work, into string) (never, err error) {
 	var g redisdb.Gate
 	var why string
 	looked := l.persist(work, "look at what "+w.Key()+" waits for", func(ctx context.Context) (err error) {
@@ -123,7 +123,7 @@ func (l *line) gate(work context.Context, w redisdb.Work, into string) (never, e
 // may write to Redis may put a key into a queue, and so nobody else has looked. The
 // runner may serve a context whose hash is not in this Redis. The rights of that context
 // are in the Redis of the coordinator that sends the jobs.
-func (l *line) denied(work context.Context, w redisdb.Work) (denied error) {
+func (l *contextLoop) denied(work context.Context, w redisdb.Work) (denied error) {
 	l.persist(work, "look for the rights of "+w.Key(), func(ctx context.Context) error {
 		denied = l.r.db.MayRun(ctx, l.context, w.CallerID)
 		switch {
@@ -139,7 +139,7 @@ func (l *line) denied(work context.Context, w redisdb.Work) (denied error) {
 }
 
 // refuse ends a job that was begun and whose script is not run.
-func (l *line) refuse(work context.Context, w redisdb.Work, into string, why error) {
+func (l *contextLoop) refuse(work context.Context, w redisdb.Work, into string, why error) {
 	if work.Err() != nil {
 		l.drop(work, w, into, true) // nothing is known of its rights
 		return
@@ -149,12 +149,12 @@ func (l *line) refuse(work context.Context, w redisdb.Work, into string, why err
 	l.end(work, w, hero.JobError, map[string]string{hero.ResultError: why.Error()}, into)
 }
 
-func (l *line) done(work context.Context, into, key string) {
+func (l *contextLoop) done(work context.Context, into, key string) {
 	l.persist(work, "remove "+key, func(ctx context.Context) error { return l.r.db.Done(ctx, l.context, into, key) })
 }
 
 // aside puts away what nobody can run, for somebody to look at.
-func (l *line) aside(work context.Context, kind, key string, why error) {
+func (l *contextLoop) aside(work context.Context, kind, key string, why error) {
 	broken := hero.ScriptType(kind).Queue() + brokenSuffix
 	l.log.Error("set aside in "+broken, zap.String("job", key), zap.Error(why))
 	l.r.metrics.ended(kind, hero.JobError, "broken")
@@ -165,7 +165,7 @@ func (l *line) aside(work context.Context, kind, key string, why error) {
 
 // others tells whether another runner that lives runs the job: its key was queued
 // twice.
-func (l *line) others(work context.Context, w redisdb.Work) bool {
+func (l *contextLoop) others(work context.Context, w redisdb.Work) bool {
 	if w.Run.Runner == l.r.id {
 		l.mu.Lock()
 		defer l.mu.Unlock()
@@ -184,7 +184,7 @@ func (l *line) others(work context.Context, w redisdb.Work) bool {
 var errSuperseded = errors.New("the run is no longer the job's")
 
 // perform runs the script of a job that was begun, and records its end.
-func (l *line) perform(work context.Context, w redisdb.Work, into string) {
+func (l *contextLoop) perform(work context.Context, w redisdb.Work, into string) {
 	ctx, stop := context.WithCancelCause(work)
 	defer stop(nil)
 	key := w.Key()
@@ -228,7 +228,7 @@ func (l *line) perform(work context.Context, w redisdb.Work, into string) {
 	}
 }
 
-func (l *line) script(w redisdb.Work, logs *logs) script.Script {
+func (l *contextLoop) script(w redisdb.Work, logs *logs) script.Script {
 	return script.Script{
 		ID: w.Key(), Type: string(w.ScriptType), Source: w.Script, Env: w.EnvVars,
 		Context: strconv.FormatUint(uint64(l.context), 10),
@@ -239,7 +239,7 @@ func (l *line) script(w redisdb.Work, logs *logs) script.Script {
 
 // tries tells whether a job that failed is run again here: one of a flow is the
 // flow's to try, and what is refused or stopped is not tried at all.
-func (l *line) tries(w redisdb.Work, out script.Outcome) bool {
+func (l *contextLoop) tries(w redisdb.Work, out script.Outcome) bool {
 	return !out.OK && out.Reason != script.Stopped && out.Reason != script.Refused && retriable(w)
 }
 
@@ -262,7 +262,7 @@ func late(work context.Context) (context.Context, context.CancelFunc) {
 }
 
 // end records the end of a run. Where that is no longer wanted the key goes.
-func (l *line) end(work context.Context, w redisdb.Work, to hero.JobStatus, result map[string]string, into string) {
+func (l *contextLoop) end(work context.Context, w redisdb.Work, to hero.JobStatus, result map[string]string, into string) {
 	work, cancel := late(work)
 	defer cancel()
 	ended := w.Job
@@ -284,7 +284,7 @@ func (l *line) end(work context.Context, w redisdb.Work, to hero.JobStatus, resu
 }
 
 // drop queues a job again.
-func (l *line) drop(work context.Context, w redisdb.Work, into string, interrupted bool) {
+func (l *contextLoop) drop(work context.Context, w redisdb.Work, into string, interrupted bool) {
 	work, cancel := late(work)
 	defer cancel()
 	l.persist(work, "requeue "+w.Key(), func(ctx context.Context) error {
@@ -297,7 +297,7 @@ func (l *line) drop(work context.Context, w redisdb.Work, into string, interrupt
 }
 
 // lost decides about a job whose runner died while it ran.
-func (l *line) lost(work context.Context, w redisdb.Work, into string) {
+func (l *contextLoop) lost(work context.Context, w redisdb.Work, into string) {
 	l.r.metrics.lost.Inc()
 	if retriable(w) {
 		l.log.Warn("job of a runner that died is queued again", zap.String("job", w.Key()), zap.Uint32("died", w.Run.Runner), zap.Uint32("runs", w.Run.Number))

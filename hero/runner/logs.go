@@ -34,7 +34,7 @@ func LogKey(job string) string { return "edda:log:" + job }
 
 // logs writes a job's lines to Redis as they come, in batches.
 type logs struct {
-	l       *line
+	l       *contextLoop
 	w       redisdb.Work
 	told    int // lines in the message's log
 	work    context.Context
@@ -47,7 +47,7 @@ type logs struct {
 	dropped int
 }
 
-func (l *line) logs(work context.Context, w redisdb.Work) *logs {
+func (l *contextLoop) logs(work context.Context, w redisdb.Work) *logs {
 	return &logs{l: l, w: w, work: work, ended: make(chan struct{})}
 }
 

@@ -73,18 +73,18 @@ func (r *Runner) Run(ctx context.Context) error {
 		parts.Go(func() { r.topic.serve(ctx, work) })
 	}
 	if r.db != nil {
-		parts.Go(func() { r.lines(ctx, work) })
+		parts.Go(func() { r.contexts(ctx, work) })
 	}
 	parts.Wait()
 	r.hands.close()
 	return nil
 }
 
-// lines runs a line for every context that is served, as they come and go.
-func (r *Runner) lines(ctx, work context.Context) {
+// contexts runs a loop for every context that is served, as they come and go.
+func (r *Runner) contexts(ctx, work context.Context) {
 	s := list.Contexts{
 		DB: r.db, Served: r.serving, Every: slowly * r.o.Look, Pause: newRetry(), Log: r.o.Log,
-		Run: func(ctx context.Context, in uint32) { newLine(r, in).run(ctx, work) },
+		Run: func(ctx context.Context, in uint32) { newContextLoop(r, in).run(ctx, work) },
 	}
 	if len(r.o.Contexts) == 0 { // else it serves those that it was told to
 		s.Changed = func() {}

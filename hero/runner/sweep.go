@@ -19,7 +19,7 @@ import (
 )
 
 // announce makes the runner's list known to the others, before anything is in it.
-func (l *line) announce(ctx context.Context, kind string) error {
+func (l *contextLoop) announce(ctx context.Context, kind string) error {
 	c, err := l.r.db.Client(l.context)
 	if err != nil {
 		return err
@@ -29,7 +29,7 @@ func (l *line) announce(ctx context.Context, kind string) error {
 
 // sweep looks for the jobs of runners that died, and at queues that nobody here
 // serves, until ctx ends.
-func (l *line) sweep(ctx context.Context) {
+func (l *contextLoop) sweep(ctx context.Context) {
 	p := newRetry()
 	looking := logthrottle.New(l.log, "look for dead runners")
 	for ctx.Err() == nil {
@@ -50,7 +50,7 @@ func (l *line) sweep(ctx context.Context) {
 	}
 }
 
-func (l *line) sweepOnce(ctx context.Context) error {
+func (l *contextLoop) sweepOnce(ctx context.Context) error {
 	c, err := l.r.db.Client(l.context)
 	if err != nil {
 		return err
@@ -92,7 +92,7 @@ func readTaken(list string) (kind string, runner uint32, ok bool) {
 }
 
 // inherit decides about one key of a dead runner.
-func (l *line) inherit(ctx context.Context, kind, list string, died uint32, key string) error {
+func (l *contextLoop) inherit(ctx context.Context, kind, list string, died uint32, key string) error {
 	caller, id, err := hero.ParseJobKey(key)
 	if err != nil {
 		return l.r.db.Return(ctx, l.context, list, hero.ScriptType(kind).Queue()+brokenSuffix, key)
@@ -120,7 +120,7 @@ const releaseEvery = 2
 
 // release lets the jobs go that wait for others, until ctx ends. A job that ends here is
 // a reason to look at once.
-func (l *line) release(ctx context.Context) {
+func (l *contextLoop) release(ctx context.Context) {
 	releasing := logthrottle.New(l.log, "look at the jobs that wait")
 	for from := int64(0); ctx.Err() == nil; {
 		next, waiting, err := l.r.db.Release(ctx, l.context, from)
@@ -140,7 +140,7 @@ func (l *line) release(ctx context.Context) {
 }
 
 // measure shows how many jobs wait, and says which of them wait for another runner.
-func (l *line) measure(ctx context.Context) error {
+func (l *contextLoop) measure(ctx context.Context) error {
 	here := l.r.scripts.Types()
 	for _, name := range known(here) {
 		kind := hero.ScriptType(name)
@@ -170,7 +170,7 @@ func known(here []string) []string {
 
 // watch looks at the jobs that run, for requests to stop and for those that ended
 // otherwise, until ctx ends and they have ended.
-func (l *line) watch(ctx, work context.Context) {
+func (l *contextLoop) watch(ctx, work context.Context) {
 	watching := logthrottle.New(l.log, "watch jobs")
 	for backoff.Wait(ctx, l.r.o.Look) == nil {
 		l.watchOnce(ctx, watching)
@@ -180,7 +180,7 @@ func (l *line) watch(ctx, work context.Context) {
 	}
 }
 
-func (l *line) watchOnce(ctx context.Context, watching *logthrottle.Throttle) int {
+func (l *contextLoop) watchOnce(ctx context.Context, watching *logthrottle.Throttle) int {
 	l.mu.Lock()
 	var all []*underway
 	for _, u := range l.running {

@@ -180,7 +180,7 @@ func parts(j hero.Job, extra []string) (state, definition, fresh []any) {
 		state = append(state, word)
 	}
 	silent := map[string]bool{"retries": j.Retries == 0, "prerequisites": len(j.Prerequisites) == 0, "dependends": len(j.Dependends) == 0}
-	for field, value := range j.Fields() {
+	for field, value := range hero.Fields(j) {
 		switch field {
 		case "status", "updated_at", "attempt", "message_key", "flow_id":
 			state = append(state, field, value)

@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// The engine keeps the instances that it wrote last (engine/kept.go). What another commits
+// The engine keeps the instances that it wrote last (engine/cache.go). What another commits
 // beside it, it would not know: these rules say who writes instances.
 
 const (

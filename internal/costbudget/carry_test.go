@@ -19,6 +19,7 @@ import (
 	"edda/effects/effecttest"
 	"edda/effects/httpeffect"
 	"edda/engine"
+	"edda/internal/jsonvalue"
 	"edda/outbox"
 	"edda/stream"
 )
@@ -205,7 +206,7 @@ func call(tb testing.TB, n int) (func(), *books) {
 	}
 	p := httpeffect.New(httpeffect.Options{Guard: guard})
 	tb.Cleanup(p.Close)
-	payload, err := edda.Decode(tell(tb, program(tb), orderID(0)).made[0].Work[0].Payload)
+	payload, err := jsonvalue.Decode(tell(tb, program(tb), orderID(0)).made[0].Work[0].Payload)
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// client is a NATS client as anybody's service has one: it publishes events
-// and hears how the sagas end.
+// client is the NATS client of a service. It publishes events and receives the facts about
+// the ends of sagas.
 type client struct {
 	nc *nats.Conn
 	js jetstream.JetStream
@@ -39,7 +39,7 @@ func connect(url string) (*client, error) {
 	return &client{nc: nc, js: js, sent: map[string]time.Time{}, took: map[string]time.Duration{}, more: make(chan struct{}, 1)}, nil
 }
 
-// listen hears the facts by which the sagas say that they ended.
+// listen subscribes to the facts that sagas publish at their end.
 func (c *client) listen() error {
 	_, err := c.nc.Subscribe(prefix+"workflow_event.>", func(m *nats.Msg) {
 		tokens := strings.Split(m.Subject, ".")
@@ -63,7 +63,7 @@ func (c *client) ended(key string) {
 	}
 }
 
-// count is how many sagas have ended.
+// count returns how many sagas have ended.
 func (c *client) count() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -93,8 +93,8 @@ func (c *client) publish(aggregate, id, event string, payload map[string]any) er
 	return err
 }
 
-// begin publishes the event that starts a saga; some twice, as an at-least-once
-// publisher does.
+// begin publishes the event that starts a saga. It publishes some twice, because a real
+// publisher is at-least-once.
 func (c *client) begin(i int, aggregate, id, event string, payload map[string]any) error {
 	c.mu.Lock()
 	c.sent[id] = time.Now()

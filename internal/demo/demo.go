@@ -18,10 +18,10 @@ type run struct {
 	edda   *process
 	client *client
 	took   time.Duration // from the first event to the last end
-	watch  *watch        // of the carrier's breaker
+	watch  *watch        // watches the carrier's breaker
 }
 
-// Run runs the demo; its error says what did not agree.
+// Run runs the demo. The error says where books and sagas disagree.
 func Run(ctx context.Context, o Options) (err error) {
 	o = o.withDefaults()
 	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
@@ -38,7 +38,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	return errors.Join(r.verify(ctx), r.watch.verify(r))
 }
 
-// open starts the shop, edda and the client; stop ends what was started.
+// open starts the shop, edda and the client. stop ends them.
 func (r *run) open(ctx context.Context) (stop func() error, err error) {
 	var stops []func() error
 	stop = func() error {
@@ -87,7 +87,7 @@ func (r *run) cleanUp() error {
 	return os.RemoveAll(r.edda.dir)
 }
 
-// pay is how the shop says that an order is paid.
+// pay publishes the payment of an order for the shop.
 func (r *run) pay(ctx context.Context, order string, amount int) error {
 	if err := r.client.publish("Payment", order, "PaymentReceived", map[string]any{"order_id": order, "amount": amount}); err != nil {
 		return err
@@ -127,7 +127,7 @@ func (r *run) drive(ctx context.Context) error {
 	return nil
 }
 
-// await shows progress until every saga has said that it ended.
+// await shows the progress until all sagas have ended.
 func (r *run) await(ctx context.Context) error {
 	total := r.Orders + r.Trips
 	bar := newBar(r.Out, r.Progress, total)

@@ -47,13 +47,13 @@ var outage = shop.Outage{Door: "ship", After: 200, For: 1500 * time.Millisecond}
 const (
 	// breaker is the carrier's name in effects.yaml.
 	breaker = "carrier"
-	// watchEvery is how often its state is looked at.
+	// watchEvery is how often its state is read.
 	watchEvery = 20 * time.Millisecond
 	// stall is longer than the effects' timeout in the manifests.
 	stall = 700 * time.Millisecond
-	// duplicates is every how many-th event is published twice.
+	// duplicates: one event in this many is published twice.
 	duplicates = 20
-	// settleFor bounds how long the books may lag behind the last saga's end.
+	// settleFor bounds the lag of the books behind the end of the last saga.
 	settleFor = 10 * time.Second
 	// startFor bounds how long edda may take to be ready.
 	startFor = 20 * time.Second

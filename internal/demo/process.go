@@ -12,7 +12,7 @@ import (
 	"edda/internal/subprocess"
 )
 
-// process is the `edda dev` under way.
+// process is the running `edda dev`.
 type process struct {
 	*subprocess.Process
 	dir  string // data, manifests and log

@@ -13,7 +13,7 @@ import (
 	"edda/internal/subprocess"
 )
 
-// ended is what the API says of one instance.
+// ended is the end of one instance as the API reports it.
 type ended struct {
 	Saga       string `json:"saga"`
 	Key        string `json:"key"`
@@ -25,8 +25,8 @@ type ended struct {
 // maxShown bounds how many disagreements are printed.
 const maxShown = 10
 
-// verify holds the books against the sagas until they agree, prints the table,
-// and fails when they never do.
+// verify compares the books with the sagas until they agree, and prints the table. It fails
+// if they do not agree in time.
 func (r *run) verify(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, settleFor)
 	defer cancel()
@@ -100,7 +100,7 @@ func (r *run) compare(all []ended) error {
 	return errors.Join(wrong...)
 }
 
-// agrees holds the shop's books of one order or trip against its saga.
+// agrees compares the shop's books of one order or trip with its saga.
 func (r *run) agrees(e ended) error {
 	b := r.shop.Of(e.Key)
 	switch {

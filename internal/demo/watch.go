@@ -11,7 +11,7 @@ import (
 	"edda/internal/shop"
 )
 
-// outage is the carrier's, where there are orders enough to see one.
+// outage returns the outage of the carrier; none if there are too few orders to show one.
 func (r *run) outage() shop.Outage {
 	o := outage
 	if r.Orders < 2*o.After {
@@ -20,13 +20,12 @@ func (r *run) outage() shop.Outage {
 	return o
 }
 
-// watch follows the state of the carrier's breaker, as its operator would see
-// it: from the metrics.
+// watch follows the state of the carrier's breaker in the metrics, as an operator does.
 type watch struct {
 	url    string
 	since  time.Time
 	cancel context.CancelFunc
-	ended  chan struct{} // closed when nobody looks any more; then changes may be read
+	ended  chan struct{} // closed at the end of the watch; changes may be read after it
 
 	changes []change
 }
@@ -57,14 +56,14 @@ func (w *watch) run(ctx context.Context) {
 	}
 }
 
-// note keeps a state that is another than before.
+// note records a changed state.
 func (w *watch) note(state string) {
 	if n := len(w.changes); state != "" && (n == 0 || w.changes[n-1].state != state) {
 		w.changes = append(w.changes, change{state, time.Since(w.since)})
 	}
 }
 
-// look reads the state; what cannot be read is looked at again soon.
+// look reads the state. After an error the next tick reads it again.
 func (w *watch) look(ctx context.Context) string {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, w.url, nil)
 	if err != nil {
@@ -109,8 +108,7 @@ func (w *watch) outage() (opened, closed time.Duration, ok bool) {
 	return opened, closed, ok
 }
 
-// verify says what became of the outage, and fails where the breaker did not
-// open and close.
+// verify describes the outage. It fails if the breaker did not open and close.
 func (w *watch) verify(r *run) error {
 	refused, began := r.shop.Refused()
 	if r.outage().After == 0 {

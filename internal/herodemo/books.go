@@ -13,13 +13,13 @@ import (
 	"edda/internal/scrape"
 )
 
-// books is all that is known of a flow, from everybody who knows something.
+// books holds the records about a flow from all systems and scripts.
 type books struct {
 	flow     flowState
 	jobs     []object
 	messages []object // of this flow
 	arrived  []string // keys on the caller's msg_in
-	queues   []string // lists of jobs in the coordinator's Redis: its runner is not there
+	queues   []string // lists of jobs in the coordinator's Redis; it has no runner there
 	far      []object // the jobs that the supervisor has
 	ledger   ledger   // what the scripts wrote down
 
@@ -66,7 +66,7 @@ func (r *run) supervised(ctx context.Context, p plan) (out []object, err error) 
 	return out, nil
 }
 
-// ledger is what the scripts wrote down: "<job> start", "failed" or "done".
+// ledger is what the scripts recorded: "<job> start", "failed" or "done".
 type ledger []string
 
 func readLedger(work string) (ledger, error) {
@@ -95,7 +95,7 @@ func (l ledger) before(first, second uint32) bool {
 	return done >= 0 && began > done
 }
 
-// scrape reads what the processes have counted.
+// scrape reads the counters of the processes.
 func (b *books) scrape(ctx context.Context, p ports) error {
 	var errs []error
 	for port, into := range map[int]*scrape.Counters{p.coordinator: &b.coordinator, p.runner: &b.runner, p.myceliumMetrics: &b.mycelium} {

@@ -35,7 +35,7 @@ type run struct {
 // secret is what the router tells the supervisor.
 const secret = "the demo's own secret"
 
-// Run runs the demo; its error says what did not agree.
+// Run runs the demo. The error says which checks failed.
 func Run(ctx context.Context, o Options) (err error) {
 	o = o.withDefaults()
 	asked := ctx
@@ -60,7 +60,7 @@ func (r *run) play(ctx context.Context) error {
 	return r.secondAct(ctx)
 }
 
-// close ends what was started, newest first.
+// close stops all parts, the newest first.
 func (r *run) close() error {
 	var errs []error
 	for i := len(r.stops) - 1; i >= 0; i-- {
@@ -71,7 +71,7 @@ func (r *run) close() error {
 
 func (r *run) say(format string, args ...any) { fmt.Fprintf(r.Out, format+"\n", args...) }
 
-// begin starts a process that ends with the demo.
+// begin starts a process and stops it at the end of the demo.
 func (r *run) begin(p *subprocess.Process) error {
 	if err := p.Start(); err != nil {
 		return err

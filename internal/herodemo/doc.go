@@ -1,9 +1,8 @@
-// Package herodemo runs the Hero systems as processes apart: a coordinator and a
-// runner with its supervisor, each with a Redis of its own, that reach each other
-// through a stand-in for Mycelium only. It has them run a flow of a dozen scripts
-// and another one in whose middle both are killed, and holds what the scripts
-// wrote down themselves against what the systems say.
+// Package herodemo runs the Hero systems as separate processes: a coordinator, and a runner
+// with its supervisor. Each has a Redis of its own. They reach each other only through a
+// stand-in for Mycelium. They run a flow of a dozen scripts, and a second flow during
+// which both are killed. Then the demo compares the scripts' own records with the
+// state of the systems.
 //
-// It uses nothing of the Hero systems but the command line, JSON-RPC, Redis and
-// the metrics.
+// It uses only the command line, JSON-RPC, Redis and the metrics of the Hero systems.
 package herodemo

@@ -14,8 +14,8 @@ import (
 	"edda/internal/subprocess"
 )
 
-// child prepares a process whose output goes to a file of the folder. It has a
-// process group of its own, so that a Ctrl-C reaches it through us, in order.
+// subprocess prepares a process that logs to a file in the folder. It has its own process
+// group, so that Ctrl-C reaches only the demo, which then stops it in order.
 func (r *run) subprocess(name, program string, env []string, args ...string) *subprocess.Process {
 	return subprocess.New("the "+name, filepath.Join(r.dir, name+".log"), func() *exec.Cmd {
 		cmd := exec.Command(program, args...)
@@ -25,12 +25,12 @@ func (r *run) subprocess(name, program string, env []string, args ...string) *su
 	})
 }
 
-// edda prepares a process of this very binary.
+// edda prepares a process of this binary.
 func (r *run) edda(name string, env []string, args ...string) *subprocess.Process {
 	return r.subprocess(name, r.Edda, env, args...)
 }
 
-// clean leaves out what would point the children anywhere but at each other.
+// clean removes variables that would connect the processes to other servers.
 func clean(environ []string) []string {
 	var out []string
 	for _, line := range environ {
@@ -43,7 +43,7 @@ func clean(environ []string) []string {
 	return out
 }
 
-// says is ready once an address answers a GET with 200.
+// says returns nil if an address answers a GET with 200.
 func says(ctx context.Context, url string) func() error {
 	return func() error {
 		_, err := get(ctx, url)
@@ -51,7 +51,7 @@ func says(ctx context.Context, url string) func() error {
 	}
 }
 
-// maxPage bounds what is read of an answer.
+// maxPage bounds the size of an answer.
 const maxPage = 4 << 20
 
 func get(ctx context.Context, url string) (string, error) {

@@ -11,8 +11,8 @@ import (
 	"edda/internal/subprocess"
 )
 
-// secondAct kills the coordinator and the runner in the middle of a flow, starts
-// them again, and holds the end of the flow against its plan.
+// secondAct kills the coordinator and the runner during a flow, restarts them, and compares
+// the end of the flow with its plan.
 func (r *run) secondAct(ctx context.Context) error {
 	p := storm()
 	r.say("Another flow. While 2102 and 2103 run, the coordinator and the runner are killed.")
@@ -47,7 +47,7 @@ func (r *run) killBoth() error {
 	return errors.Join(r.coordinator.Kill(), r.runner.Kill())
 }
 
-// raise starts again what was killed.
+// raise restarts the killed processes.
 func (r *run) raise(ctx context.Context) error {
 	if err := errors.Join(r.coordinator.Start(), r.runner.Start()); err != nil {
 		return err
@@ -72,7 +72,7 @@ func (r *run) goOn(ctx context.Context, p plan) error {
 	return errors.Join(err, pictures.Wait())
 }
 
-// untilGates waits until the scripts that wait have begun so many times.
+// untilGates waits until the waiting scripts have started n times.
 func (r *run) untilGates(ctx context.Context, p plan, times int) error {
 	return subprocess.Poll(ctx, "2102 and 2103 to run", func() error {
 		l, err := readLedger(r.work(p))
@@ -88,7 +88,7 @@ func (r *run) untilGates(ctx context.Context, p plan, times int) error {
 	})
 }
 
-// overEarly ends the waiting for a flow that is over.
+// overEarly returns a fatal error if the flow has already ended.
 func (r *run) overEarly(p plan) error {
 	if s, err := r.call.flow(p.id); err == nil && s.ended() {
 		return subprocess.Fatal(fmt.Errorf("flow %d is over: %s: %v", p.id, s.Status, s.Result))

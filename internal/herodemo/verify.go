@@ -23,8 +23,8 @@ func found(what string, want, got any) finding {
 
 func (f finding) agrees() bool { return f.want == f.got }
 
-// verify holds the books against the plan until they agree, prints the table, and
-// fails when they never do. more are checks of this act alone.
+// verify compares the books with the plan until they agree, and prints the table. It fails if
+// they do not agree in time. more are the checks of this act only.
 func (r *run) verify(ctx context.Context, p plan, more func(books) []finding) error {
 	ctx, cancel := context.WithTimeout(ctx, settleFor)
 	defer cancel()
@@ -39,12 +39,12 @@ func (r *run) verify(ctx context.Context, p plan, more func(books) []finding) er
 	})
 	r.table(all)
 	if differ := wrong(all); differ != nil {
-		return fmt.Errorf("the books of flow %d do not agree:\n%w", p.id, differ) // rather than that the time was over
+		return fmt.Errorf("the books of flow %d do not agree:\n%w", p.id, differ) // instead of the timeout
 	}
 	return err
 }
 
-// wrong lists what does not agree.
+// wrong lists the failed checks.
 func wrong(all []finding) error {
 	var errs []error
 	for _, f := range all {
@@ -55,7 +55,7 @@ func wrong(all []finding) error {
 	return errors.Join(errs...)
 }
 
-// widest is how much of what was found a row of the table shows.
+// widest bounds the width of a finding in the table.
 const widest = 76
 
 func (r *run) table(all []finding) {
@@ -74,7 +74,7 @@ func (r *run) table(all []finding) {
 	t.Render()
 }
 
-// check holds everybody's word for a flow against its plan.
+// check compares all books of a flow with its plan.
 func (p plan) check(b books) []finding {
 	out := []finding{found(fmt.Sprintf("flow %d", p.id), "finished", b.flow.Status)}
 	gathered := map[string]string{}

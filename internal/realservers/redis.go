@@ -10,23 +10,21 @@ import (
 	"syscall"
 )
 
-// RedisOptions says how a Redis differs from one that anybody may use and that
-// keeps nothing on disk.
+// RedisOptions configure a Redis. The zero value has no password and no persistence.
 type RedisOptions struct {
-	Databases int    // 16 unless said
-	Password  string // of the default user; none unless said
+	Databases int    // 16 by default
+	Password  string // of the default user; empty means none
 	// Users are the rules of further users, as ACL SETUSER takes them:
 	// "router on >secret ~msg_* +lpush".
 	Users []string
-	// AppendOnly keeps every write on disk before it is answered, so that a kill
-	// loses nothing.
+	// AppendOnly syncs every write before its answer, so that a kill loses nothing.
 	AppendOnly bool
-	// TLS is all it speaks then. Clients must show a certificate: the server has
-	// one for them.
+	// TLS makes the server speak TLS only and require a client certificate. The Server
+	// names one.
 	TLS bool
 	// Socket makes it listen on a unix socket, too.
 	Socket bool
-	// More are settings as on the command line: "--maxmemory", "3mb".
+	// More holds further command-line options, such as "--maxmemory", "3mb".
 	More []string
 }
 
@@ -46,7 +44,7 @@ func Redis(o RedisOptions) (*Server, error) {
 	return s, nil
 }
 
-// redis prepares a function that starts it.
+// redis makes a function that starts the server.
 func (s *Server) redis(o RedisOptions) (func() error, error) {
 	server, err := find("redis-server", "redis-server", "/usr/bin")
 	if err != nil {
@@ -77,7 +75,7 @@ func (s *Server) redis(o RedisOptions) (func() error, error) {
 	return func() error { return s.start(exec.Command(server, args...), "Ready to accept connections", "redis") }, nil
 }
 
-// secured is how it listens.
+// secured returns the options of its listener.
 func (s *Server) secured(tls bool) ([]string, error) {
 	if !tls {
 		return []string{"--port", s.Port}, nil
@@ -86,16 +84,16 @@ func (s *Server) secured(tls bool) ([]string, error) {
 	return []string{"--port", "0", "--tls-port", s.Port, "--tls-ca-cert-file", filepath.Join(s.dir, "ca.crt"), "--tls-cert-file", cert, "--tls-key-file", key, "--tls-auth-clients", "yes"}, s.certified()
 }
 
-// Kill ends the server as a power cut does; Restart starts it again on the same
-// port and folder.
+// Kill kills the server with SIGKILL. Restart starts it again with the same port and
+// folder.
 func (s *Server) Kill() error {
 	err := s.cmd.Process.Kill()
 	<-s.said.ended
-	_ = s.cmd.Wait() // it was killed
+	_ = s.cmd.Wait() // the exit status is that of the kill
 	return err
 }
 
-// Restart starts a server again that was killed.
+// Restart restarts a killed server.
 func (s *Server) Restart() error { return s.again() }
 
 // Pause makes the server hang until Resume.

@@ -9,9 +9,8 @@ import (
 	"strings"
 )
 
-// Sentinel starts a Redis Sentinel that watches the master of that name. It takes the
-// master for down after a second without an answer, and makes a replica the master
-// where quorum sentinels agree.
+// Sentinel starts a Redis Sentinel that watches a master. After a second without an answer it
+// considers the master down. It promotes a replica if quorum sentinels agree.
 func Sentinel(master *Server, name string, quorum int) (*Server, error) {
 	s, err := newServer("sentinel")
 	if err != nil {

@@ -1,6 +1,5 @@
-// Package realservers runs the servers that tests talk to: PostgreSQL, MariaDB
-// and Redis as Debian installs them, each in a folder of its own that is gone
-// afterwards, on a free port of this machine. They promise nothing about
+// Package realservers runs PostgreSQL, MariaDB and Redis for tests, as Debian installs them.
+// Each has a temporary folder and a free loopback port. They are configured without
 // durability. A server that is not installed is an error, never a skipped test.
 package realservers
 
@@ -30,22 +29,22 @@ const (
 	stopsWithin  = 20 * time.Second
 )
 
-// Server is one that runs. Its account may do everything in its database.
+// Server is a running server. Its account has all rights in its database.
 type Server struct {
 	Host, Port     string
 	Socket         string // its unix socket
 	User, Password string
 	Database       string
-	CA, Cert, Key  string // files for a client, of one with TLS
+	CA, Cert, Key  string // files for a client; empty without TLS
 
 	dir  string
 	cmd  *exec.Cmd
 	said *log
-	// again starts it once more, where that is possible.
+	// again restarts the server; nil if it cannot.
 	again func() error
 }
 
-// Address is host:port.
+// Address returns host:port.
 func (s *Server) Address() string { return net.JoinHostPort(s.Host, s.Port) }
 
 // newServer makes the folder and finds a free port.
@@ -58,15 +57,15 @@ func newServer(name string) (*Server, error) {
 	return &Server{Host: "127.0.0.1", Port: port, User: "edda", Password: "Edda.S3cret", Database: "shop", dir: dir}, err
 }
 
-// The ports that servers get: none of those that a system gives to connections that
-// go out, or one of these could have it before the server does, or while it restarts.
+// The ports of servers lie outside the ephemeral range, because an outgoing connection could
+// take such a port before the server starts, or during a restart.
 const (
 	firstPort = 20_000
 	ports     = 12_000
 	portTries = 100
 )
 
-// freePort is one that nobody listened on a moment ago.
+// freePort returns a port that was free a moment ago.
 func freePort() (string, error) {
 	var err error
 	for range portTries {
@@ -79,7 +78,7 @@ func freePort() (string, error) {
 	return "", err
 }
 
-// find looks for a program in folders, where * stands for any, and in PATH.
+// find looks for a program in folders, which may contain *, and in PATH.
 func find(program, install string, folders ...string) (string, error) {
 	for _, folder := range folders {
 		if found, _ := filepath.Glob(filepath.Join(folder, program)); len(found) > 0 {
@@ -92,11 +91,11 @@ func find(program, install string, folders ...string) (string, error) {
 	return "", fmt.Errorf("%s is not installed: run make servers, or install %s", program, install)
 }
 
-// asOther makes a command run as one of the accounts where we are root, which
-// servers refuse to be, and gives it the folder. It ends when we do.
+// asOther runs a command as another account if this process is root, because the servers
+// refuse to run as root. The account owns the folder. The command dies with this process.
 func (s *Server) asOther(cmd *exec.Cmd, accounts ...string) error {
 	cmd.Dir = s.dir
-	cmd.Env = append(os.Environ(), "TMPDIR="+s.dir) // MariaDB removes what others have in a common one
+	cmd.Env = append(os.Environ(), "TMPDIR="+s.dir) // in a shared one MariaDB removes files of others
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if os.Getuid() != 0 {
 		return nil
@@ -120,7 +119,7 @@ func chown(dir string, uid, gid int) error {
 	})
 }
 
-// run runs a command of the preparation to its end.
+// run runs a preparation command and waits for it.
 func (s *Server) run(cmd *exec.Cmd, accounts ...string) error {
 	if err := s.asOther(cmd, accounts...); err != nil {
 		return err
@@ -143,11 +142,11 @@ func (s *Server) start(cmd *exec.Cmd, ready string, accounts ...string) error {
 	if err != nil {
 		return err
 	}
-	cmd.Stdout = cmd.Stderr // some say it there
+	cmd.Stdout = cmd.Stderr // some servers report readiness on standard error
 	started := make(chan error)
 	go func() {
-		// The server ends with the thread that started it, so that stays as long: it may
-		// be one that ends with a goroutine, as those do that take another user.
+		// Keep the thread that started the server, because the server dies with it. The
+		// thread may otherwise end with its goroutine.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		err := cmd.Start()
@@ -170,22 +169,22 @@ func (s *Server) start(cmd *exec.Cmd, ready string, accounts ...string) error {
 	}
 }
 
-// Log is what the server has said so far.
+// Log returns the server's output so far.
 func (s *Server) Log() string { return s.said.text() }
 
-// Stop ends the server, which may end by itself before, and removes its folder.
+// Stop stops the server, if it still runs, and removes its folder.
 func (s *Server) Stop() error {
 	if s.cmd != nil {
-		_ = s.cmd.Process.Signal(syscall.SIGQUIT) // both end at once, without cleaning up
+		_ = s.cmd.Process.Signal(syscall.SIGQUIT) // both servers exit at once, without a clean shutdown
 		late := time.AfterFunc(stopsWithin, func() { _ = s.cmd.Process.Kill() })
 		<-s.said.ended
-		_ = s.cmd.Wait() // how it ends does not matter
+		_ = s.cmd.Wait() // the exit status does not matter
 		late.Stop()
 	}
 	return os.RemoveAll(s.dir)
 }
 
-// log keeps what a server says and looks for a word in it.
+// log keeps the output of a server and looks for a word in it.
 type log struct {
 	ready       string
 	seen, ended chan struct{}
@@ -194,7 +193,7 @@ type log struct {
 	said bytes.Buffer
 }
 
-// read reads until the server has closed its end.
+// read reads until the server closes its output.
 func (l *log) read(r io.Reader) {
 	defer close(l.ended)
 	lines := bufio.NewScanner(r)

@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// Books is everything that happened to one order or trip. All counts are of
-// things with an effect: a repeated call counts once.
+// Books records everything that happened to one order or trip. A repeated call counts
+// once.
 type Books struct {
 	Charged  int            // payments taken
 	Refunded int            // payments given back
@@ -20,14 +20,14 @@ type Books struct {
 
 // ledger is the shop's books, by order or trip, and its calls by idempotency key.
 type ledger struct {
-	mu      sync.Mutex // guards all below
+	mu      sync.Mutex // guards the fields below
 	books   map[string]*Books
 	answers map[string]answer // by idempotency key
 	calls   map[string]int    // by idempotency key
 	byPath  map[string]int
 }
 
-// answer is what the shop said to an idempotency key, and will say again.
+// answer is the recorded answer to an idempotency key.
 type answer struct {
 	status int
 	body   map[string]any
@@ -37,7 +37,7 @@ func newLedger() *ledger {
 	return &ledger{books: map[string]*Books{}, answers: map[string]answer{}, calls: map[string]int{}, byPath: map[string]int{}}
 }
 
-// once runs act for the first call of a key, and repeats its answer afterwards.
+// once runs act for the first call of a key. Later calls get the same answer.
 func (l *ledger) once(path, key, id string, act func(*Books) answer) (answer, int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -56,7 +56,7 @@ func (l *ledger) once(path, key, id string, act func(*Books) answer) (answer, in
 	return a, l.calls[key]
 }
 
-// Of is a copy of the books of one order or trip.
+// Of returns a copy of the books of one order or trip.
 func (s *Shop) Of(id string) Books {
 	s.ledger.mu.Lock()
 	defer s.ledger.mu.Unlock()
@@ -78,14 +78,14 @@ func copyCounts(m map[string]int) map[string]int {
 	return out
 }
 
-// Count is how often one of the shop's doors was called.
+// Count is the number of calls of one endpoint.
 type Count struct {
 	Path  string
 	Calls int
 }
 
-// Calls lists how often each door was called, repeated calls included, and how
-// many calls were repeats of an idempotency key.
+// Calls counts the calls of each endpoint, including repeats, and the repeats of an
+// idempotency key.
 func (s *Shop) Calls() (doors []Count, repeats int) {
 	s.ledger.mu.Lock()
 	defer s.ledger.mu.Unlock()
@@ -99,8 +99,8 @@ func (s *Shop) Calls() (doors []Count, repeats int) {
 	return doors, repeats
 }
 
-// Done checks the books of something that came to a good end: every thing was
-// had once and nothing was given back.
+// Done checks the books of a completed order or trip: everything was taken once and nothing
+// was given back.
 func (b Books) Done(things ...string) error {
 	for _, thing := range things {
 		if b.Reserved[thing] != 1 || b.Released[thing] != 0 {
@@ -110,7 +110,7 @@ func (b Books) Done(things ...string) error {
 	return nil
 }
 
-// Undone checks the books of something that failed: all that was had was given back.
+// Undone checks the books of a failed order or trip: everything taken was given back.
 func (b Books) Undone() error {
 	if b.Charged != b.Refunded {
 		return fmt.Errorf("charged %d times and refunded %d times", b.Charged, b.Refunded)

@@ -1,8 +1,7 @@
-// Package shop is the other side of the demo: a small shop with stock, payment
-// and shipping, which answers, declines and times out at given rates, and keeps
-// books of everything that happened to it.
+// Package shop simulates the services of the demo: a small shop with stock, payment and
+// shipping. It answers, declines and times out at given rates, and keeps books of
+// everything that happened.
 //
-// It is what an Edda user's own services would be: it knows nothing of sagas.
-// It honours idempotency keys, so a call that is made again has its effect once,
-// and it says in its books how often each call came.
+// It stands for a user's own services and knows nothing of sagas. It honours idempotency
+// keys, so that a repeated call has its effect once. Its books count the calls.
 package shop

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// outage is the one that a shop has, and what was asked of its door meanwhile.
+// outage is the outage of a shop, with its counted calls.
 type outage struct {
 	Outage
 
@@ -15,7 +15,7 @@ type outage struct {
 	refused int
 }
 
-// refuses counts a call of a door and tells whether it is down.
+// refuses counts a call of an endpoint and tells whether it is down.
 func (o *outage) refuses(door string, now time.Time) bool {
 	if o.After == 0 || door != o.Door {
 		return false
@@ -35,8 +35,8 @@ func (o *outage) refuses(door string, now time.Time) bool {
 	return true
 }
 
-// Refused is how often the door was called while it was down; the time is when
-// that began, zero where it did not.
+// Refused returns the number of calls during the outage, and its start; zero without an
+// outage.
 func (s *Shop) Refused() (int, time.Time) {
 	s.outage.mu.Lock()
 	defer s.outage.mu.Unlock()

@@ -23,11 +23,11 @@ type Rates struct {
 	Lost      int // no call is ever answered, though each had its effect
 }
 
-// Outage is when a door answers 503 to everybody.
+// Outage is a time during which an endpoint answers 503.
 type Outage struct {
 	Door  string        // ship
-	After int           // calls of the door before it begins; none when 0
-	For   time.Duration // it lasts
+	After int           // calls of the endpoint before it begins; 0 means no outage
+	For   time.Duration // its duration
 }
 
 // Options of a shop.
@@ -42,7 +42,7 @@ type Options struct {
 	Pay func(ctx context.Context, order string, amount int) error
 }
 
-// maxBody bounds what the shop reads of a call.
+// maxBody bounds the body of a call.
 const maxBody = 1 << 20
 
 // Shop is the running shop.
@@ -54,7 +54,7 @@ type Shop struct {
 	server   *http.Server
 }
 
-// Listen opens the shop's door on a free port of this machine.
+// Listen listens on a free loopback port.
 func Listen(o Options) (*Shop, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -68,7 +68,7 @@ func Listen(o Options) (*Shop, error) {
 	return s, nil
 }
 
-// URL is where the shop answers.
+// URL returns the address of the shop.
 func (s *Shop) URL() string { return "http://" + s.listener.Addr().String() }
 
 // Run serves until ctx ends.
@@ -81,7 +81,7 @@ func (s *Shop) Run(ctx context.Context) error {
 	return nil
 }
 
-// draw is a number below 1,000 that belongs to what is named.
+// draw derives a number below 1,000 from a name.
 func draw(parts ...string) int {
 	h := fnv.New32a()
 	for _, p := range parts {
@@ -131,17 +131,17 @@ func reply(w http.ResponseWriter, a answer) {
 	_ = json.NewEncoder(w).Encode(a.body)
 }
 
-// undoes says what each undo gives back.
+// undoes maps each undo to what it gives back.
 var undoes = map[string]string{
 	"release_stock": "stock", "cancel_flight": "flight", "cancel_car": "car", "cancel_hotel": "hotel",
 }
 
-// reserves says what each step takes.
+// reserves maps each step to what it takes.
 var reserves = map[string]string{
 	"reserve_stock": "stock", "book_flight": "flight", "book_car": "car", "book_hotel": "hotel",
 }
 
-// act does what a call asks for, or declines it.
+// act applies a call, or declines it.
 func (s *Shop) act(b *Books, name, id string) answer {
 	declined := draw("decline", name, id) < s.o.Rates.Declines
 	switch {
@@ -193,7 +193,7 @@ func (s *Shop) command(w http.ResponseWriter, r *http.Request) {
 		return answer{http.StatusAccepted, map[string]any{"accepted": true}}
 	})
 	if payload.Command == "Request" && s.pays(c.AggregateID) {
-		// Every time it is asked: a payment whose event got lost is said again.
+		// on every call, because the event of a payment may be lost
 		if err := s.o.Pay(r.Context(), c.AggregateID, payload.Amount); err != nil {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 			return
@@ -202,7 +202,7 @@ func (s *Shop) command(w http.ResponseWriter, r *http.Request) {
 	reply(w, a)
 }
 
-// take does what a command says.
+// take applies a command.
 func (s *Shop) take(b *Books, command, id string) {
 	switch {
 	case command != "Request":

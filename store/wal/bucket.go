@@ -7,20 +7,20 @@ import (
 	"go.etcd.io/bbolt/errors"
 )
 
-// Bucket is one bucket as a transaction sees it: what the active table has of it,
-// over what the frozen one has, over the bucket of the file. It is for one
+// Bucket is one bucket as a transaction sees it: what the active memtable has of it,
+// over what the immutable one has, over the bucket of the file. It is for one
 // goroutine. What it returns is valid until the transaction ends.
 type Bucket struct {
-	tx             *Tx
-	space, inner   []byte
-	active, frozen *layer // nil: nothing
-	own            bool   // active is this transaction's copy
-	deleted        bool   // by this transaction
-	looked         bool   // for the bucket of the file
-	found          *bolt.Bucket
-	measured       bool
-	last           []byte // key of the bucket of the file; nil: it is empty
-	pivot          row
+	tx                *Tx
+	space, inner      []byte
+	active, immutable *layer // nil: nothing
+	own               bool   // active is this transaction's copy
+	deleted           bool   // by this transaction
+	looked            bool   // for the bucket of the file
+	found             *bolt.Bucket
+	measured          bool
+	last              []byte // key of the bucket of the file; nil: it is empty
+	pivot             row
 }
 
 // raw is the bucket of the file; nil where it is not there yet. Many a transaction
@@ -35,13 +35,13 @@ func (b *Bucket) raw() *bolt.Bucket {
 	return b.found
 }
 
-// overlaid is what the tables say of a key; decided is false where they say
+// overlaid is what the memtables say of a key; decided is false where they say
 // nothing, and a row nil where they say that the bucket holds nothing else.
 func (b *Bucket) overlaid(key []byte) (r *row, decided bool) {
 	if r, decided = b.in(b.active, key); decided {
 		return r, true
 	}
-	return b.in(b.frozen, key)
+	return b.in(b.immutable, key)
 }
 
 func (b *Bucket) in(l *layer, key []byte) (r *row, decided bool) {
@@ -81,7 +81,7 @@ func (b *Bucket) Put(key, value []byte) error {
 	return nil
 }
 
-// settable refuses what the bucket of the file would refuse: once it is in the log
+// settable refuses what the bucket of the file would refuse: once it is in the WAL
 // it must find its place.
 func (b *Bucket) settable(key []byte) error {
 	if err := b.changeable(); err != nil {
@@ -148,12 +148,12 @@ func (b *Bucket) change() *layer {
 		b.active = b.active.copy()
 	}
 	b.own = true
-	b.tx.table().layers[b.active.path] = b.active
+	b.tx.memtable().layers[b.active.path] = b.active
 	return b.active
 }
 
 // Delete removes a key, if it is there. A row that has not come below the active
-// table yet leaves nothing there.
+// memtable yet leaves nothing there.
 func (b *Bucket) Delete(key []byte) error {
 	if err := b.changeable(); err != nil {
 		return err
@@ -165,17 +165,16 @@ func (b *Bucket) Delete(key []byte) error {
 	return nil
 }
 
-// Tell has the log say once more what the value of a key is, or was, for those who read
-// the log alone: see [DB.Past]. Nothing changes.
+// Tell has the WAL say once more what the value of a key is, or was, for those who read
+// the WAL alone: see [DB.Past]. Nothing changes.
 func (b *Bucket) Tell(key, value []byte) {
 	told := func(k kind, value []byte) {
 		r := b.tx.newRow(k, key, value)
 		b.tx.wrote(b, r)
-		b.tx.went = append(b.tx.went, r)
 	}
 	told(put, value)
 	if b.Get(key) == nil {
-		told(gone, nil) // or opening the file would bring it back
+		told(tombstone, nil) // or opening the file would bring it back
 	}
 }
 
@@ -184,24 +183,23 @@ func (b *Bucket) erase(key []byte) {
 	switch {
 	case b.below(key) || b.hides(key):
 		if r == nil || r.kind == put {
-			b.set(gone, key, nil)
+			b.set(tombstone, key, nil)
 		}
 	case r != nil:
 		b.change().rows.Delete(r)
 		b.tx.replaced(r)
-		mark := b.tx.newRow(gone, key, nil) // those who read the log must know
+		mark := b.tx.newRow(tombstone, key, nil) // those who read the WAL must know
 		b.tx.wrote(b, mark)
-		b.tx.went = append(b.tx.went, mark)
 	}
 }
 
-// below tells whether a key has a value beneath the active table, which a row that
+// below tells whether a key has a value beneath the active memtable, which a row that
 // is not there would let be seen.
 func (b *Bucket) below(key []byte) bool {
 	if b.active != nil && b.active.wiped {
 		return false
 	}
-	if r, decided := b.in(b.frozen, key); decided {
+	if r, decided := b.in(b.immutable, key); decided {
 		return r != nil && (r.kind == put || r.kind == made)
 	}
 	return b.raw() != nil && !b.behind(key) && b.raw().Get(key) != nil
@@ -299,7 +297,7 @@ func (b *Bucket) ForEach(fn func(k, v []byte) error) error {
 	return nil
 }
 
-// less orders layers for folding: a bucket before those within it.
+// less orders layers for flushing: a bucket before those within it.
 func (l *layer) less(other *layer) int {
 	if c := bytes.Compare(l.space, other.space); c != 0 {
 		return c

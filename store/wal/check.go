@@ -8,11 +8,11 @@ import (
 )
 
 // CheckPages checks the pages of the file, as bbolt's Check does but without its map, and
-// calls fn with what is wrong. Nothing is folded meanwhile: which pages are free cannot be compared while
+// calls fn with what is wrong. Nothing is flushed meanwhile: which pages are free cannot be compared while
 // that changes. Whoever calls it has no transaction open.
 func (db *DB) CheckPages(fn func(error)) error {
-	db.folds.Lock()
-	defer db.folds.Unlock()
+	db.flushes.Lock()
+	defer db.flushes.Unlock()
 	return db.raw.View(func(*bolt.Tx) error {
 		f := db.options.File
 		if f == nil {
@@ -30,22 +30,22 @@ func (db *DB) CheckPages(fn func(error)) error {
 	})
 }
 
-// CheckLog reads the log through, and reports what is wrong with it: a record that is
+// CheckWAL reads the WAL through, and reports what is wrong with it: a record that is
 // damaged or missing, and rows that are of no bucket. Commits wait meanwhile. Whoever
 // calls it has no transaction open.
-func (db *DB) CheckLog() error {
+func (db *DB) CheckWAL() error {
 	db.writer.Lock()
 	defer db.writer.Unlock()
 	return db.raw.View(func(raw *bolt.Tx) error {
 		last, err := db.replay(raw, func(_ uint64, _ int, rows []byte) error {
 			return eachRow(rows, func(space, _ []byte, _ kind, _, _ []byte) error {
-				if isLog(space) || raw.Bucket(space) == nil {
+				if isWALBucket(space) || raw.Bucket(space) == nil {
 					return fmt.Errorf("there is no bucket %q", space)
 				}
 				return nil
 			})
 		})
-		if want := db.state.Load().active.last; err == nil && last != want {
+		if want := db.version.Load().active.last; err == nil && last != want {
 			err = damaged("it ends with transaction %d and not with %d", last, want)
 		}
 		return err

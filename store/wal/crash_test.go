@@ -21,7 +21,7 @@ type ledger struct {
 	db   *DB
 	now  contents
 	past map[uint64]contents
-	slot int // of the file of the log that was written last
+	slot int // of the file of the WAL that was written last
 }
 
 func newLedger(t *testing.T, db *DB) *ledger {
@@ -94,9 +94,9 @@ func read(t *testing.T, db *DB) contents {
 	return out
 }
 
-var byHand = Options{Bound: 2 << 10, byHand: true, pace: pace{bytes: 300, rows: 3}, Spaces: map[string]Space{nested: {Nested: true}}}
+var byHand = Options{Bound: 2 << 10, byHand: true, chunkLimit: chunkLimit{bytes: 300, rows: 3}, Spaces: map[string]Space{nested: {Nested: true}}}
 
-// image is a file and its log, by the ends of their names.
+// image is a file and its WAL, by the ends of their names.
 type image map[string][]byte
 
 func take(t *testing.T, path string) image {
@@ -128,7 +128,7 @@ func (i image) put(t *testing.T) (path string) {
 	return path
 }
 
-// TestACrashAtAnyStep of writing, folding, beginning a log, copying, closing and opening
+// TestACrashAtAnyStep of writing, flushing, beginning a WAL, copying, closing and opening
 // again: the file is copied as it lies there, and also without what was not synced. Every
 // transaction that was answered is there, and of the one under way all or nothing.
 //
@@ -147,7 +147,7 @@ func crashAtAnyStep(t *testing.T, o Options) {
 	var l *ledger
 	seen := map[string]int{}
 	answered := func() uint64 {
-		if s := l.db.state.Load(); s != nil {
+		if s := l.db.version.Load(); s != nil {
 			return s.active.last
 		}
 		return 0
@@ -167,8 +167,8 @@ func crashAtAnyStep(t *testing.T, o Options) {
 		case "logWritten":
 			most++
 			torn := maps.Clone(now)
-			slot := logPath("", l.db.log.slot)
-			torn[slot] = now[slot][:int(l.db.log.end)+l.rnd.IntN(40)]
+			slot := walPath("", l.db.wal.slot)
+			torn[slot] = now[slot][:int(l.db.wal.end)+l.rnd.IntN(40)]
 			images["without what was not synced"], images["torn"] = synced, torn
 		case "logSynced": // before readers see it
 			most++
@@ -197,7 +197,7 @@ func crashAtAnyStep(t *testing.T, o Options) {
 				t.Fatal(err)
 			}
 			if i%2 == 0 {
-				if _, err := db.foldChunk(); err != nil {
+				if _, err := db.flushChunk(); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -233,14 +233,14 @@ func (l *ledger) survives(what string, o Options, i image, least, most uint64) {
 		if err != nil {
 			l.t.Fatalf("%s: %v", what, err)
 		}
-		last := db.Tables().Transactions
+		last := db.Memtables().Transactions
 		if last < least || last > most {
 			l.t.Fatalf("%s: the last transaction is %d, want %d to %d", what, last, least, most)
 		}
 		if got, want := read(l.t, db), l.past[last]; !maps.Equal(got, want) {
 			l.t.Fatalf("%s: after transaction %d it is\n%v, want\n%v", what, last, got, want)
 		}
-		if err := db.CheckLog(); err != nil {
+		if err := db.CheckWAL(); err != nil {
 			l.t.Fatalf("%s: %v", what, err)
 		}
 		l.kept(what, o, db, last)
@@ -270,7 +270,7 @@ func (l *ledger) survives(what string, o Options, i image, least, most uint64) {
 	}
 }
 
-// kept wants every transaction to be found in the log, or in what is kept of it.
+// kept wants every transaction to be found in the WAL, or in what is kept of it.
 func (l *ledger) kept(what string, o Options, db *DB, last uint64) {
 	l.t.Helper()
 	if o.Keep == nil {
@@ -301,35 +301,35 @@ func twoTables(t *testing.T) (*ledger, image) {
 	}
 	defer db.Close()
 	l := newLedger(t, db)
-	for s := db.state.Load(); s.froze < 3 || s.active.last-frozenLast(s) < 4; s = db.state.Load() {
+	for s := db.version.Load(); s.rotations < 3 || s.active.last-immutableLast(s) < 4; s = db.version.Load() {
 		if err := l.write(); err != nil {
 			t.Fatal(err)
 		}
-		for more := s.froze < 2; more; {
-			if more, err = db.foldChunk(); err != nil {
+		for more := s.rotations < 2; more; {
+			if more, err = db.flushChunk(); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	l.slot = db.log.slot
+	l.slot = db.wal.slot
 	return l, take(t, path)
 }
 
-func frozenLast(s *state) uint64 {
-	if s.frozen == nil {
+func immutableLast(s *version) uint64 {
+	if s.immutable == nil {
 		return s.active.last
 	}
-	return s.frozen.last
+	return s.immutable.last
 }
 
-// places are where the records of a file of the log begin, and where the last ends.
+// places are where the records of a file of the WAL begin, and where the last ends.
 func places(t *testing.T, i image, slot int) (at []int, seqs []uint64) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "log")
-	if err := os.WriteFile(path, i[logPath("", slot)], 0o600); err != nil {
+	if err := os.WriteFile(path, i[walPath("", slot)], 0o600); err != nil {
 		t.Fatal(err)
 	}
-	text, err := readLog(path)
+	text, err := readWAL(path)
 	if err != nil || len(text.records) < 4 {
 		t.Fatalf("%d records, %v", len(text.records), err)
 	}
@@ -349,7 +349,7 @@ func (l *ledger) opened(i image) (last uint64, err error) {
 		return 0, err
 	}
 	defer db.Close()
-	last = db.Tables().Transactions
+	last = db.Memtables().Transactions
 	if got := read(l.t, db); !maps.Equal(got, l.past[last]) {
 		l.t.Errorf("after transaction %d it is\n%v, want\n%v", last, got, l.past[last])
 	}
@@ -362,13 +362,13 @@ func with(i image, end string, data []byte) image {
 	return c
 }
 
-// TestATornLastRecordIsDropped wherever the log is cut in the last two records, and
+// TestATornLastRecordIsDropped wherever the WAL is cut in the last two records, and
 // whichever byte of the last one is another: all before it is there.
 func TestATornLastRecordIsDropped(t *testing.T) {
 	l, i := twoTables(t)
 	slot := l.slot
 	at, seqs := places(t, i, slot)
-	name, n := logPath("", slot), len(seqs)
+	name, n := walPath("", slot), len(seqs)
 	data := i[name]
 	for cut := at[n-2]; cut <= at[n]; cut++ {
 		want := seqs[n-1] // what lies behind the cut is as it was before: nothing, or zeros
@@ -397,7 +397,7 @@ func TestDamageBeforeTheLastRecordIsSaid(t *testing.T) {
 	l, i := twoTables(t)
 	for slot := range 2 {
 		at, seqs := places(t, i, slot)
-		name, until := logPath("", slot), len(seqs)
+		name, until := walPath("", slot), len(seqs)
 		if slot == l.slot {
 			until-- // the last
 		}
@@ -421,9 +421,9 @@ func TestDamageBeforeTheLastRecordIsSaid(t *testing.T) {
 	}
 }
 
-// TestALogIsThatOfItsFile: one of another file, of another time, or none at all is said,
+// TestAWALIsThatOfItsFile: one of another file, of another time, or none at all is said,
 // and what to do.
-func TestALogIsThatOfItsFile(t *testing.T) {
+func TestAWALIsThatOfItsFile(t *testing.T) {
 	l, i := twoTables(t)
 	_, other := twoTables(t)
 	newest := l.slot
@@ -446,8 +446,8 @@ func TestALogIsThatOfItsFile(t *testing.T) {
 			t.Fatal(err)
 		}
 		before := take(t, path)
-		for db.state.Load().froze < 4 {
-			if err := errors.Join(l.write(), db.Fold()); err != nil {
+		for db.version.Load().rotations < 4 {
+			if err := errors.Join(l.write(), db.Flush()); err != nil {
 				t.Fatal(err)
 			}
 			for range 2 {
@@ -467,7 +467,7 @@ func TestALogIsThatOfItsFile(t *testing.T) {
 		"no log":            {without("-log-0", "-log-1"), "-log-0 is missing, which has the last transactions: put it where it was, beside the file, or restore a backup"},
 		"half a log":        {without("-log-1"), "-log-1 is missing"},
 		"another's log":     {image{"": i[""], "-log-0": other["-log-0"], "-log-1": other["-log-1"]}, "-log-0 is the log of another file: put the one back that was beside this one, or restore a backup"},
-		"half another's":    {with(i, logPath("", newest), other[logPath("", newest)]), "is the log of another file"},
+		"half another's":    {with(i, walPath("", newest), other[walPath("", newest)]), "is the log of another file"},
 		"no header":         {with(i, "-log-1", make([]byte, 4096)), "-log-1: its header is not that of a log: restore a backup"},
 		"nothing in a file": {with(i, "-log-0", nil), "-log-0: its header is not that of a log: restore a backup"},
 		"exchanged":         {image{"": i[""], "-log-0": i["-log-1"], "-log-1": i["-log-0"]}, "-log-1 was: give each of the two its name again, or restore a backup"},
@@ -481,8 +481,8 @@ func TestALogIsThatOfItsFile(t *testing.T) {
 	}
 }
 
-// TestTheLogOfAnotherFileIsNotRemoved from beside one that needs none; its own is.
-func TestTheLogOfAnotherFileIsNotRemoved(t *testing.T) {
+// TestTheWALOfAnotherFileIsNotRemoved from beside one that needs none; its own is.
+func TestTheWALOfAnotherFileIsNotRemoved(t *testing.T) {
 	_, crashed := twoTables(t)
 	path := filepath.Join(t.TempDir(), "x.db")
 	db, err := openFile(path, byHand, nil)
@@ -501,7 +501,7 @@ func TestTheLogOfAnotherFileIsNotRemoved(t *testing.T) {
 	if len(stopped) != 1 {
 		t.Errorf("%d files are left of a store that was stopped", len(stopped))
 	}
-	mixed := func(log image) image { return image{"": stopped[""], "-log-0": log["-log-0"], "-log-1": log["-log-1"]} }
+	mixed := func(wal image) image { return image{"": stopped[""], "-log-0": wal["-log-0"], "-log-1": wal["-log-1"]} }
 
 	path = mixed(own).put(t) // as where it was killed before they were removed
 	if db, err = openFile(path, byHand, nil); err != nil {
@@ -525,7 +525,7 @@ func TestTheLogOfAnotherFileIsNotRemoved(t *testing.T) {
 	}
 }
 
-// TestATurnedFileHidesWhatWasInIt: records of a table before are never taken for new
+// TestATurnedFileHidesWhatWasInIt: records of a memtable before are never taken for new
 // ones, wherever these end.
 func TestATurnedFileHidesWhatWasInIt(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.db")
@@ -542,7 +542,7 @@ func TestATurnedFileHidesWhatWasInIt(t *testing.T) {
 			t.Fatal(err)
 		}
 		for more := true; more; {
-			if more, err = db.foldChunk(); err != nil {
+			if more, err = db.flushChunk(); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -551,13 +551,13 @@ func TestATurnedFileHidesWhatWasInIt(t *testing.T) {
 			t.Fatalf("transaction %d, %v, want %d", last, err, i+1)
 		}
 	}
-	if db.state.Load().froze < 4 {
-		t.Errorf("only %d tables were frozen", db.state.Load().froze)
+	if db.version.Load().rotations < 4 {
+		t.Errorf("only %d tables were frozen", db.version.Load().rotations)
 	}
 }
 
-// TestAStopThatTakesTooLongLeavesTheLog, and loses nothing.
-func TestAStopThatTakesTooLongLeavesTheLog(t *testing.T) {
+// TestAStopThatTakesTooLongLeavesTheWAL, and loses nothing.
+func TestAStopThatTakesTooLongLeavesTheWAL(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.db")
 	db, err := openFile(path, byHand, nil)
 	if err != nil {
@@ -570,7 +570,7 @@ func TestAStopThatTakesTooLongLeavesTheLog(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := db.settle(time.Now().Add(-1)); !errors.Is(err, errLate) || db.log == nil {
+	if err := db.settle(time.Now().Add(-1)); !errors.Is(err, errLate) || db.wal == nil {
 		t.Errorf("%v", err)
 	}
 	if last, err := l.opened(take(t, path)); err != nil || last != 20 {
@@ -578,9 +578,9 @@ func TestAStopThatTakesTooLongLeavesTheLog(t *testing.T) {
 	}
 }
 
-// FuzzALog reads what anybody may have put into the files: transactions, or an error.
-func FuzzALog(f *testing.F) {
-	id := logID{1}
+// FuzzAWAL reads what anybody may have put into the files: transactions, or an error.
+func FuzzAWAL(f *testing.F) {
+	id := walID{1}
 	var e encoder
 	framed, err := e.encode(1, []written{{&Bucket{space: []byte(flat)}, newRow(put, []byte("k"), []byte("v"), 1)}})
 	if err != nil {
@@ -597,7 +597,7 @@ func FuzzALog(f *testing.F) {
 		if err := os.WriteFile(path, data, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		text, err := readLog(path)
+		text, err := readWAL(path)
 		if err != nil {
 			return
 		}

@@ -11,7 +11,7 @@ import (
 // bucket is changed meanwhile it must be positioned anew, as bbolt's. Behind the
 // last key, and before the first, it stays nowhere.
 type Cursor struct {
-	sides  [3]side // the tables, the active one first, then the file
+	sides  [3]side // the memtables, the active one first, then the file
 	n      int
 	at     []byte // the key it gave last; nil: nowhere
 	ahead  bool   // the sides are behind it, else before it
@@ -26,14 +26,14 @@ type side struct {
 
 	raw *bolt.Cursor
 
-	row        *row // of a table
+	row        *row // of a memtable
 	key, value []byte
 }
 
 // Cursor makes one.
 func (b *Bucket) Cursor() *Cursor {
 	c := &Cursor{}
-	for i, l := range [2]*layer{b.active, b.frozen} {
+	for i, l := range [2]*layer{b.active, b.immutable} {
 		if l == nil {
 			continue
 		}
@@ -168,7 +168,9 @@ func (s *side) content() []byte {
 }
 
 // hidden tells whether the row says that there is none.
-func (s *side) hidden() bool { return s.row != nil && (s.row.kind == gone || s.row.kind == dropped) }
+func (s *side) hidden() bool {
+	return s.row != nil && (s.row.kind == tombstone || s.row.kind == dropped)
+}
 
 // take notes what an iterator stands at.
 func (s *side) take(ok bool) bool {

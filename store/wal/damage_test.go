@@ -15,15 +15,15 @@ import (
 	berrors "go.etcd.io/bbolt/errors"
 )
 
-// TestADamagedFileOfALogIsSaid and what to do about it: what lies in the log must find its
+// TestADamagedWALIsSaid and what to do about it: what lies in the WAL must find its
 // bucket, and its place in the order.
-func TestADamagedFileOfALogIsSaid(t *testing.T) {
+func TestADamagedWALIsSaid(t *testing.T) {
 	for name, test := range map[string]struct {
 		damage func(*bolt.Tx) error
 		want   string
 	}{
-		"a mark":        {func(raw *bolt.Tx) error { return raw.Bucket(logName).Put(rowFolded, []byte("x")) }, "the row folded has 1 bytes"},
-		"an id":         {func(raw *bolt.Tx) error { return raw.Bucket(logName).Put(rowID, []byte("x")) }, "the row id has 1 bytes"},
+		"a mark":        {func(raw *bolt.Tx) error { return raw.Bucket(walBucket).Put(rowFlushed, []byte("x")) }, "the row folded has 1 bytes"},
+		"an id":         {func(raw *bolt.Tx) error { return raw.Bucket(walBucket).Put(rowID, []byte("x")) }, "the row id has 1 bytes"},
 		"a lost bucket": {func(raw *bolt.Tx) error { return raw.DeleteBucket([]byte(flat)) }, `there is no bucket "` + flat + `"`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -45,16 +45,16 @@ func TestADamagedFileOfALogIsSaid(t *testing.T) {
 	}
 }
 
-// TestALogThatIsNotDamagedIsNotCalledSo where it cannot be read all the same.
-func TestALogThatIsNotDamagedIsNotCalledSo(t *testing.T) {
-	newer := func(path string) error { return versioned(path, logVersion+1) }
-	folder := func(path string) error { return errors.Join(os.Remove(path), os.Mkdir(path, 0o700)) }
+// TestAWALThatIsNotDamagedIsNotCalledSo where it cannot be read all the same.
+func TestAWALThatIsNotDamagedIsNotCalledSo(t *testing.T) {
+	newer := func(path string) error { return versioned(path, walVersion+1) }
+	flusher := func(path string) error { return errors.Join(os.Remove(path), os.Mkdir(path, 0o700)) }
 	for what, test := range map[string]struct {
 		do   func(path string) error
 		want string
 	}{
 		"of a newer version": {newer, "-log-1 was written by a newer edda (log version 2, this one reads 1): use that version, or restore a backup"},
-		"that fails":         {folder, "-log-1: is a directory: nothing says that it is damaged; look after the disk, and start again"},
+		"that fails":         {flusher, "-log-1: is a directory: nothing says that it is damaged; look after the disk, and start again"},
 	} {
 		l, i := twoTables(t)
 		path := filepath.Join(t.TempDir(), "x.db")
@@ -82,13 +82,13 @@ func TestALogThatIsNotDamagedIsNotCalledSo(t *testing.T) {
 	}
 }
 
-// versioned gives a file of a log another version, as one has that was written whole.
+// versioned gives a file of a WAL another version, as one has that was written whole.
 func versioned(path string, version uint32) error {
 	b, err := os.ReadFile(path)
 	if err != nil {
 		return err
 	}
-	binary.BigEndian.PutUint32(b[len(logMagic):], version)
+	binary.BigEndian.PutUint32(b[len(walMagic):], version)
 	binary.BigEndian.PutUint32(b[headerUsed:], crc32.Checksum(b[:headerUsed], castagnoli))
 	return os.WriteFile(path, b, 0o600)
 }
@@ -131,7 +131,7 @@ func TestAVersionThatIsNotReadSaysWhose(t *testing.T) {
 	}
 }
 
-// TestWhatTheFileWouldRefuseIsRefusedAtOnce: once it is in the log it must find its place.
+// TestWhatTheFileWouldRefuseIsRefusedAtOnce: once it is in the WAL it must find its place.
 func TestWhatTheFileWouldRefuseIsRefusedAtOnce(t *testing.T) {
 	db, err := openFile(filepath.Join(t.TempDir(), "x.db"), small, nil)
 	if err != nil {
@@ -198,13 +198,13 @@ func TestWhatCannotBeChangedSaysWhy(t *testing.T) {
 	}
 }
 
-// FuzzAnEntry reads what anybody may have put into a log: it is rows, or an error.
+// FuzzAnEntry reads what anybody may have put into a WAL: it is rows, or an error.
 func FuzzAnEntry(f *testing.F) {
 	var e encoder
 	space := &Bucket{space: []byte(flat)}
 	inner := &Bucket{space: []byte(nested), inner: []byte("0001")}
 	framed, err := e.encode(7, []written{
-		{space, newRow(put, []byte("k"), bytes.Repeat([]byte("v"), 100), 7)}, {space, newRow(gone, []byte("l"), nil, 7)},
+		{space, newRow(put, []byte("k"), bytes.Repeat([]byte("v"), 100), 7)}, {space, newRow(tombstone, []byte("l"), nil, 7)},
 		{inner, newRow(put, []byte("m"), nil, 7)},
 	})
 	if err != nil {
@@ -237,7 +237,7 @@ func TestAnEntryIsWhatWasWritten(t *testing.T) {
 		b := &Bucket{space: []byte(nested), inner: []byte("0001")}
 		before := newRow(put, []byte("k"), []byte("before"), 3)
 		before.stale = true
-		framed, err := e.encode(3, []written{{b, before}, {b, newRow(put, []byte("k"), []byte(value), 3)}, {b, newRow(gone, []byte("l"), nil, 3)}})
+		framed, err := e.encode(3, []written{{b, before}, {b, newRow(put, []byte("k"), []byte(value), 3)}, {b, newRow(tombstone, []byte("l"), nil, 3)}})
 		if err != nil {
 			t.Fatal(err)
 		}

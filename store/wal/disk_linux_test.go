@@ -38,11 +38,11 @@ func device(t *testing.T, name string) *os.File {
 	return f
 }
 
-// TestWhatCannotBeFoldedStopsCommitsOnceTheLogIsFull and not before; they go on once
+// TestAFailingFlushStopsCommitsOnceTheWALIsFull and not before; they go on once
 // there is room again.
-func TestWhatCannotBeFoldedStopsCommitsOnceTheLogIsFull(t *testing.T) {
+func TestAFailingFlushStopsCommitsOnceTheWALIsFull(t *testing.T) {
 	l, d, path := onDisk(t, byHand)
-	log := d.files[1:]
+	wal := d.files[1:]
 	d.files = d.files[:1] // the bbolt file alone fails
 	if err := d.become(device(t, "/dev/full")); err != nil {
 		t.Fatal(err)
@@ -52,34 +52,34 @@ func TestWhatCannotBeFoldedStopsCommitsOnceTheLogIsFull(t *testing.T) {
 	for ; err == nil && n < 1000; n++ {
 		err = l.write()
 	}
-	if s := l.db.state.Load(); !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, syscall.EINVAL) || s.frozen == nil || !l.db.overdue(s.active) {
+	if s := l.db.version.Load(); !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, syscall.EINVAL) || s.immutable == nil || !l.db.overdue(s.active) {
 		t.Fatalf("after %d transactions: %v", n, err)
 	}
 	if got := read(t, l.db); !maps.Equal(got, l.now) || l.db.Ahead() {
 		t.Errorf("what is read is not what was committed")
 	}
-	if last, err := l.opened(take(t, path)); err != nil || last != l.db.Tables().Transactions {
+	if last, err := l.opened(take(t, path)); err != nil || last != l.db.Memtables().Transactions {
 		t.Errorf("after a kill: %d, %v", last, err)
 	}
 	if err := d.become(nil); err != nil {
 		t.Fatal(err)
 	}
-	d.files = append(d.files, log...)
+	d.files = append(d.files, wal...)
 	for range 100 {
 		if err := l.write(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if last, err := l.opened(take(t, path)); err != nil || last != l.db.Tables().Transactions {
+	if last, err := l.opened(take(t, path)); err != nil || last != l.db.Memtables().Transactions {
 		t.Errorf("after a kill: %d, %v", last, err)
 	}
 }
 
-// TestWhoWaitsForAFoldHearsThatItWorksAgain, not only each time that it does not.
-func TestWhoWaitsForAFoldHearsThatItWorksAgain(t *testing.T) {
+// TestWaitersForAFlushHearThatItWorksAgain, not only each time that it does not.
+func TestWaitersForAFlushHearThatItWorksAgain(t *testing.T) {
 	told := make(chan error, 100)
-	l, d, _ := onDisk(t, Options{Spaces: byHand.Spaces, Bound: byHand.Bound, Folds: func(err error) { told <- err }})
-	log := d.files[1:]
+	l, d, _ := onDisk(t, Options{Spaces: byHand.Spaces, Bound: byHand.Bound, Flushes: func(err error) { told <- err }})
+	wal := d.files[1:]
 	d.files = d.files[:1] // the bbolt file alone fails
 	if err := d.become(device(t, "/dev/full")); err != nil {
 		t.Fatal(err)
@@ -94,13 +94,13 @@ func TestWhoWaitsForAFoldHearsThatItWorksAgain(t *testing.T) {
 	if err := d.become(nil); err != nil {
 		t.Fatal(err)
 	}
-	d.files = append(d.files, log...)
+	d.files = append(d.files, wal...)
 	for err := range told {
 		if err == nil {
 			break
 		}
 	}
-	if err := l.db.Fold(); err != nil || len(told) > 0 {
+	if err := l.db.Flush(); err != nil || len(told) > 0 {
 		t.Errorf("%v, and it was told %d times more", err, len(told))
 	}
 }
@@ -113,8 +113,8 @@ func TestAFullDiskIsFoundOutBeforeTheRecordIsWritten(t *testing.T) {
 		if point != "logWritten" || l == nil {
 			return
 		}
-		log := l.db.log
-		if info, err := log.files[log.slot].Stat(); err != nil || info.Size() != log.sizes[log.slot] {
+		wal := l.db.wal
+		if info, err := wal.files[wal.slot].Stat(); err != nil || info.Size() != wal.sizes[wal.slot] {
 			t.Errorf("the record made the file grow: %v", err)
 		}
 	}
@@ -130,7 +130,7 @@ func TestAFullDiskIsFoundOutBeforeTheRecordIsWritten(t *testing.T) {
 		if err := l.write(); !errors.Is(err, syscall.ENOSPC) {
 			t.Fatal(err)
 		}
-		l.past[l.db.Tables().Transactions+1] = nil
+		l.past[l.db.Memtables().Transactions+1] = nil
 		if got := read(t, l.db); !maps.Equal(got, now) || l.db.Ahead() || l.db.Work().Records != before.Records {
 			t.Fatal("a transaction that failed can be seen")
 		}
@@ -141,7 +141,7 @@ func TestAFullDiskIsFoundOutBeforeTheRecordIsWritten(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if last, err := l.opened(take(t, path)); err != nil || last != l.db.Tables().Transactions {
+	if last, err := l.opened(take(t, path)); err != nil || last != l.db.Memtables().Transactions {
 		t.Errorf("after a kill: %d, %v", last, err)
 	}
 }
@@ -150,7 +150,7 @@ func TestAFullDiskIsFoundOutBeforeTheRecordIsWritten(t *testing.T) {
 // a restart says what it came to.
 func TestASyncThatFailsIsFinal(t *testing.T) {
 	l, d, path := onDisk(t, byHand)
-	l.db.log.sync = true // of the log alone; the device swallows writes and fails syncs
+	l.db.wal.sync = true // of the WAL alone; the device swallows writes and fails syncs
 	if err := d.become(device(t, "/dev/null")); err != nil {
 		t.Fatal(err)
 	}
@@ -178,9 +178,9 @@ func TestASyncThatFailsIsFinal(t *testing.T) {
 	}
 }
 
-// TestOneAloneFoldsHoweverOftenItFails: whoever commits or copies while the disk is full
+// TestOneGoroutineFlushesHoweverOftenItFails: whoever commits or copies while the disk is full
 // leaves no other behind.
-func TestOneAloneFoldsHoweverOftenItFails(t *testing.T) {
+func TestOneGoroutineFlushesHoweverOftenItFails(t *testing.T) {
 	o := byHand
 	o.byHand = false
 	l, d, _ := onDisk(t, o)
@@ -205,14 +205,14 @@ func TestOneAloneFoldsHoweverOftenItFails(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := l.db.Fold(); err != nil || !maps.Equal(read(t, l.db), l.now) {
+	if err := l.db.Flush(); err != nil || !maps.Equal(read(t, l.db), l.now) {
 		t.Errorf("%v", err)
 	}
 }
 
-// TestALogIsRemovedOnceTheDiskSaysThatItIsNotNeeded, also where a process that was killed
-// left that in memory alone: what cannot be written down leaves the log where it is.
-func TestALogIsRemovedOnceTheDiskSaysThatItIsNotNeeded(t *testing.T) {
+// TestAWALIsRemovedOnceTheDiskSaysThatItIsNotNeeded, also where a process that was killed
+// left that in memory alone: what cannot be written down leaves the WAL where it is.
+func TestAWALIsRemovedOnceTheDiskSaysThatItIsNotNeeded(t *testing.T) {
 	l, _, from := onDisk(t, byHand)
 	killed := take(t, from)
 	if err := l.db.Settle(); err != nil {

@@ -14,9 +14,9 @@ import (
 	"time"
 )
 
-// What a table wrote lies in its file of the log until the next table but one writes over
+// What a memtable wrote lies in its file of the WAL until the next memtable but one writes over
 // it. Where [Options.Keep] says so, each file is kept for a while longer, under a name of
-// its own: by a copy that is made when its table is folded, or by its name where the log
+// its own: by a copy that is made when its memtable is flushed, or by its name where the WAL
 // ends. Opening never reads what is kept; [DB.Past] does.
 
 // keptSuffix and a number are added to the name of the bbolt file. The number is one more
@@ -69,9 +69,9 @@ func nextKept(path string) (string, error) {
 	return fmt.Sprintf("%s%s%0*x", path, keptSuffix, keptDigits, number+1), nil
 }
 
-// origin tells two files of logs apart, of which one may be a copy of the other.
+// origin tells two files of WALs apart, of which one may be a copy of the other.
 type origin struct {
-	id    logID
+	id    walID
 	first uint64 // transaction; zero: there is none
 }
 
@@ -85,9 +85,9 @@ func (db *DB) oldest() (until time.Time, everything bool) {
 	return until, until.After(time.Now())
 }
 
-// keepFrozen copies the file of the table that was just folded, before that is written over.
+// keepFlushed copies the file of the memtable that was just flushed, before that is written over.
 // The copy is durable when it returns. A failure keeps nothing from going on.
-func (db *DB) keepFrozen(t *table) {
+func (db *DB) keepFlushed(t *memtable) {
 	if db.options.Keep == nil {
 		return
 	}
@@ -97,7 +97,7 @@ func (db *DB) keepFrozen(t *table) {
 		db.dropKept() // what was kept before
 		return
 	}
-	if err := db.copyKept(logPath(db.path, t.slot), t.end); err != nil {
+	if err := db.copyKept(walPath(db.path, t.slot), t.end); err != nil {
 		db.options.Kept(fmt.Errorf("keep a file of the log: %w", err))
 		return
 	}
@@ -114,7 +114,7 @@ func (db *DB) copyKept(path string, end int64) error {
 	if err != nil {
 		return err
 	}
-	// A file whose place another one took may end its last fold just now.
+	// A file whose place another one took may end its last flush just now.
 	to, err := db.options.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
@@ -134,7 +134,7 @@ func (db *DB) copyKept(path string, end int64) error {
 	return syncDir(filepath.Dir(name))
 }
 
-// originOf looks into a file of a log.
+// originOf looks into a file of a WAL.
 func originOf(path string) (o origin, err error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -153,7 +153,7 @@ func originOf(path string) (o origin, err error) {
 	return o, nil
 }
 
-// discard removes a file of a log that ended, or gives it the name of one that is kept.
+// discard removes a file of a WAL that ended, or gives it the name of one that is kept.
 // What cannot be kept is removed: commits wait for its place.
 func (db *DB) discard(path string) error {
 	_, nothing := db.oldest()
@@ -179,10 +179,10 @@ func (db *DB) discard(path string) error {
 	return nil
 }
 
-// discardLog does so with both files of the log, where they are there, in the order of what
+// discardWAL does so with both files of the WAL, where they are there, in the order of what
 // is in them: that is the order of what is kept.
-func (db *DB) discardLog() error {
-	paths := []string{logPath(db.path, 0), logPath(db.path, 1)}
+func (db *DB) discardWAL() error {
+	paths := []string{walPath(db.path, 0), walPath(db.path, 1)}
 	first := func(path string) uint64 {
 		o, _ := originOf(path) // one that cannot be read is removed
 		return o.first
@@ -233,20 +233,20 @@ func (db *DB) dropKept() {
 	db.options.Kept(nil)
 }
 
-// Past passes the transactions that the files of the log still have, and those that are
+// Past passes the transactions that the files of the WAL still have, and those that are
 // kept, in their order. What it gives is valid until fn returns. What is damaged is passed
 // by: nothing else needs what is kept.
 func (db *DB) Past(fn func(transaction uint64, v Values) error) error {
 	db.pin(1)
 	defer db.pin(-1)
-	// The files of the log come first: what is written over later is kept before.
-	var ends []logText
+	// The files of the WAL come first: what is written over later is kept before.
+	var ends []walText
 	for slot := range 2 {
-		if t, err := readLog(logPath(db.path, slot)); err == nil && len(t.records) > 0 {
+		if t, err := readWAL(walPath(db.path, slot)); err == nil && len(t.records) > 0 {
 			ends = append(ends, t)
 		}
 	}
-	slices.SortFunc(ends, func(a, b logText) int { return cmp.Compare(a.records[0].seq, b.records[0].seq) })
+	slices.SortFunc(ends, func(a, b walText) int { return cmp.Compare(a.records[0].seq, b.records[0].seq) })
 	paths, err := Kept(db.path)
 	if err != nil {
 		return err
@@ -265,7 +265,7 @@ func (db *DB) Past(fn func(transaction uint64, v Values) error) error {
 		if o, err := originOf(path); err != nil || whole[o] != path {
 			continue
 		}
-		t, err := readLog(path)
+		t, err := readWAL(path)
 		if err != nil {
 			continue
 		}
@@ -290,7 +290,7 @@ func (db *DB) pin(n int) {
 // Values passes the values that a transaction wrote into top-level buckets.
 type Values func(visit func(space, key, value []byte) error) error
 
-func (t *logText) pass(fn func(uint64, Values) error) error {
+func (t *walText) pass(fn func(uint64, Values) error) error {
 	for _, r := range t.records {
 		rows, err := content(r.seq, r.entry)
 		if err != nil {

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// keeping is a file that keeps its log until a moment, and what complained.
+// keeping is a file that keeps its WAL until a moment, and what complained.
 type keeping struct {
 	*DB
 	t     *testing.T
@@ -31,15 +31,15 @@ func newKeeping(t *testing.T, change func(*Options)) *keeping {
 	if change != nil {
 		change(&o)
 	}
-	k.DB, k.set = spareDB(t, o)
+	k.DB, k.set = testDB(t, o)
 	return k
 }
 
-// turn fills a table, and folds it.
+// turn fills a memtable, and flushes it.
 func (k *keeping) turn(i int) {
 	k.t.Helper()
 	k.set(i, strings.Repeat("x", 2<<10))
-	if more, err := k.foldChunk(); more || err != nil {
+	if more, err := k.flushChunk(); more || err != nil {
 		k.t.Fatal(more, err)
 	}
 }
@@ -53,7 +53,7 @@ func (k *keeping) files() []string {
 	return paths
 }
 
-// found are the keys that the log and what is kept of it have values of.
+// found are the keys that the WAL and what is kept of it have values of.
 func (k *keeping) found() (keys []string) {
 	k.t.Helper()
 	if err := k.Past(func(_ uint64, v Values) error {
@@ -194,7 +194,7 @@ func TestWhatWasKeptOfAnotherFileIsRemoved(t *testing.T) {
 	}
 }
 
-// TestWhatIsKeptComesInTheOrderOfItsTransactions, also where the second file of the log
+// TestWhatIsKeptComesInTheOrderOfItsTransactions, also where the second file of the WAL
 // has what was written before the first.
 func TestWhatIsKeptComesInTheOrderOfItsTransactions(t *testing.T) {
 	for turns := range 4 {
@@ -227,7 +227,7 @@ func TestAFileWithAnotherNameThanOneThatIsKeptStopsNothing(t *testing.T) {
 	if err := k.Settle(); err != nil {
 		t.Fatal(err)
 	}
-	k.set(1, "small") // begins a log
+	k.set(1, "small") // begins a WAL
 	k.turn(2)
 	k.want("all the same", 0, 2)
 	if len(k.said) > 0 {
@@ -235,12 +235,12 @@ func TestAFileWithAnotherNameThanOneThatIsKeptStopsNothing(t *testing.T) {
 	}
 }
 
-// TestWhatIsToldOfARowThatIsGoneDoesNotBringItBack, also where the log is read anew.
+// TestWhatIsToldOfARowThatIsGoneDoesNotBringItBack, also where the WAL is read anew.
 func TestWhatIsToldOfARowThatIsGoneDoesNotBringItBack(t *testing.T) {
-	for _, folded := range []bool{false, true} {
+	for _, flushed := range []bool{false, true} {
 		k := newKeeping(t, nil)
 		k.set(0, "was")
-		if folded {
+		if flushed {
 			if err := k.Settle(); err != nil {
 				t.Fatal(err)
 			}
@@ -270,18 +270,18 @@ func TestWhatIsToldOfARowThatIsGoneDoesNotBringItBack(t *testing.T) {
 		for what, db := range map[string]*DB{"the one that told": k.DB, "one that reads its log": again} {
 			if err := db.View(func(tx *Tx) error {
 				if got := tx.Bucket([]byte(flat)).Get(key); got != nil {
-					t.Errorf("folded %t: %s has %q", folded, what, got)
+					t.Errorf("folded %t: %s has %q", flushed, what, got)
 				}
 				return nil
 			}); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if err := errors.Join(again.CheckLog(), again.Close()); err != nil {
+		if err := errors.Join(again.CheckWAL(), again.Close()); err != nil {
 			t.Error(err)
 		}
 		if n := len(k.found()); n != 5 {
-			t.Errorf("folded %t: it was said %d times", folded, n)
+			t.Errorf("folded %t: it was said %d times", flushed, n)
 		}
 	}
 }
@@ -294,5 +294,5 @@ func copyLogged(from, to string) error {
 		}
 		return os.WriteFile(to, b, 0o600)
 	}
-	return errors.Join(one(from, to), EachLog(from, to, one))
+	return errors.Join(one(from, to), EachWAL(from, to, one))
 }

@@ -11,7 +11,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// load reads the log of a file, and removes what is left of one that was folded.
+// load reads the WAL of a file, and removes what is left of one that was flushed.
 func (db *DB) load() error {
 	if err := db.prepare(); err != nil {
 		return err
@@ -23,18 +23,18 @@ func (db *DB) load() error {
 		if err := db.names(raw); err != nil {
 			return err
 		}
-		head := raw.Bucket(logName)
+		head := raw.Bucket(walBucket)
 		if err := db.syncFiles(head); err != nil {
 			return err
 		}
-		tx := newTx(db, raw, &state{active: newTable()})
+		tx := newTx(db, raw, &version{active: newMemtable()})
 		last, err := db.replay(raw, tx.replay)
 		if err != nil {
 			return err
 		}
-		t := tx.table()
+		t := tx.memtable()
 		t.last = last
-		db.state.Store(&state{active: t})
+		db.version.Store(&version{active: t})
 		return nil
 	})
 }
@@ -43,7 +43,7 @@ func (db *DB) load() error {
 func (db *DB) names(raw *bolt.Tx) error {
 	db.spaces = map[string][]byte{}
 	return raw.ForEach(func(name []byte, _ *bolt.Bucket) error {
-		if !isLog(name) {
+		if !isWALBucket(name) {
 			db.spaces[string(name)] = bytes.Clone(name)
 		}
 		return nil
@@ -53,18 +53,18 @@ func (db *DB) names(raw *bolt.Tx) error {
 func (db *DB) prepare() error {
 	there := false
 	if err := db.raw.View(func(raw *bolt.Tx) error {
-		there = raw.Bucket(logName) != nil
+		there = raw.Bucket(walBucket) != nil
 		return nil
 	}); err != nil || there {
 		return err
 	}
 	return db.raw.Update(func(raw *bolt.Tx) error {
-		_, err := raw.CreateBucket(logName)
+		_, err := raw.CreateBucket(walBucket)
 		return err
 	})
 }
 
-// replay does to the table what an entry says was done.
+// replay does to the memtable what an entry says was done.
 func (tx *Tx) replay(seq uint64, size int, rows []byte) error {
 	tx.seq, tx.writable = seq, true
 	err := eachRow(rows, func(space, inner []byte, k kind, key, value []byte) error {
@@ -78,7 +78,7 @@ func (tx *Tx) replay(seq uint64, size int, rows []byte) error {
 		switch k {
 		case put:
 			b.set(put, key, value)
-		case gone:
+		case tombstone:
 			b.erase(key)
 		case made:
 			b.set(made, key, nil)
@@ -88,9 +88,8 @@ func (tx *Tx) replay(seq uint64, size int, rows []byte) error {
 		return nil
 	})
 	tx.wrotes = tx.wrotes[:0]
-	tx.db.spare.give(tx.went) // nobody reads yet
-	tx.went = tx.went[:0]
-	tx.table().logged += size
+	t := tx.memtable()
+	t.walBytes, t.allocated = t.walBytes+size, t.arena.size
 	return err
 }
 
@@ -128,7 +127,7 @@ func isOtherVersion(err error) bool {
 	return is
 }
 
-// unread says what to do about a file of the log that cannot be read.
+// unread says what to do about a file of the WAL that cannot be read.
 func unread(path string, err error) error {
 	switch {
 	case isOtherVersion(err):
@@ -158,28 +157,28 @@ func (fn replayed) pass(seq uint64, entry []byte) error {
 	return nil
 }
 
-// replay passes the transactions of a file's log in order. One that is missing, or is
+// replay passes the transactions of a file's WAL in order. One that is missing, or is
 // not what was written, is an error, but for a last one that was torn: nobody was told
 // of it.
 func (db *DB) replay(raw *bolt.Tx, fn replayed) (last uint64, err error) {
-	head := raw.Bucket(logName)
-	folded, err := number(head, rowFolded)
+	head := raw.Bucket(walBucket)
+	flushed, err := number(head, rowFlushed)
 	switch id := head.Get(rowID); {
 	case err != nil:
 		return 0, err
 	case id == nil:
-		return folded, nil
+		return flushed, nil
 	case len(id) != idSize:
 		return 0, damaged("the row %s has %d bytes", rowID, len(id))
 	default:
-		return db.eachInFiles(logID(id), folded, fn)
+		return db.eachInFiles(walID(id), flushed, fn)
 	}
 }
 
 func number(b *bolt.Bucket, name []byte) (uint64, error) {
 	v := b.Get(name)
 	if v == nil {
-		return 0, nil // nothing was written, or folded, yet
+		return 0, nil // nothing was written, or flushed, yet
 	}
 	if len(v) != 8 {
 		return 0, damaged("the row %s has %d bytes", name, len(v))
@@ -187,26 +186,26 @@ func number(b *bolt.Bucket, name []byte) (uint64, error) {
 	return binary.BigEndian.Uint64(v), nil
 }
 
-// eachInFiles passes the transactions in the files of the log with that id.
-func (db *DB) eachInFiles(id logID, folded uint64, fn replayed) (last uint64, err error) {
+// eachInFiles passes the transactions in the files of the WAL with that id.
+func (db *DB) eachInFiles(id walID, flushed uint64, fn replayed) (last uint64, err error) {
 	files, err := db.readFiles(id)
 	if err != nil {
 		return 0, err
 	}
 	first, second := &files[0], &files[1]
-	first.after(folded)
-	second.after(folded)
+	first.after(flushed)
+	second.after(flushed)
 	if len(second.records) > 0 && (len(first.records) == 0 || second.records[0].seq < first.records[0].seq) {
 		first, second = second, first
 	}
-	last = folded
-	if len(first.records) > 0 && first.records[0].seq > folded+1 {
-		if err := second.stopsAt(folded + 1); err != nil {
+	last = flushed
+	if len(first.records) > 0 && first.records[0].seq > flushed+1 {
+		if err := second.stopsAt(flushed + 1); err != nil {
 			return 0, err
 		}
-		return 0, fmt.Errorf("its log begins with transaction %d, and the file ends with %d: an older copy of the file lies in its place; put the newest one back, or restore a backup", first.records[0].seq, folded)
+		return 0, fmt.Errorf("its log begins with transaction %d, and the file ends with %d: an older copy of the file lies in its place; put the newest one back, or restore a backup", first.records[0].seq, flushed)
 	}
-	for i, t := range [2]*logText{first, second} {
+	for i, t := range [2]*walText{first, second} {
 		if len(t.records) > 0 && (t.records[0].seq != last+1 || i == 1 && !t.follows(first)) {
 			return 0, damaged("transaction %d is missing, or not what was written, and %d follows", last+1, t.records[0].seq)
 		}
@@ -220,7 +219,7 @@ func (db *DB) eachInFiles(id logID, folded uint64, fn replayed) (last uint64, er
 	if err := errors.Join(first.stopsAt(last+1), second.stopsAt(last+1)); err != nil {
 		return last, err
 	}
-	for _, t := range []*logText{first, second} {
+	for _, t := range []*walText{first, second} {
 		if t.cutOff(last) {
 			db.cut.Store(&Cut{Path: t.path, After: last})
 		}
@@ -228,35 +227,35 @@ func (db *DB) eachInFiles(id logID, folded uint64, fn replayed) (last uint64, er
 	return last, nil
 }
 
-// Cut says that the end of the log was cut off.
+// Cut says that the end of the WAL was cut off.
 type Cut struct {
 	Path  string // of the file that ends too early
-	After uint64 // the last transaction of the log that is there
+	After uint64 // the last transaction of the WAL that is there
 }
 
-// Cut is set where the end of the log was cut off when the file was opened: what was
+// Cut is set where the end of the WAL was cut off when the file was opened: what was
 // committed last may be gone.
 func (db *DB) Cut() *Cut { return db.cut.Load() }
 
 // follows tells whether the first record names the last one of another file.
-func (t *logText) follows(before *logText) bool {
+func (t *walText) follows(before *walText) bool {
 	n := len(before.records)
 	return n == 0 || t.records[0].prev == before.records[n-1].sum
 }
 
 // stopsAt makes sure that what follows the records is nothing that was synced.
-func (t *logText) stopsAt(seq uint64) error {
+func (t *walText) stopsAt(seq uint64) error {
 	if found, ok := t.beyond(seq); ok {
 		return damaged("transaction %d is missing in %s, or not what was written, and %d follows", seq, t.path, found)
 	}
 	return nil
 }
 
-// readFiles reads both files of a log.
-func (db *DB) readFiles(id logID) (files [2]logText, err error) {
+// readFiles reads both files of a WAL.
+func (db *DB) readFiles(id walID) (files [2]walText, err error) {
 	for slot := range files {
-		path := logPath(db.path, slot)
-		t, err := readLog(path)
+		path := walPath(db.path, slot)
+		t, err := readWAL(path)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 			return files, fmt.Errorf("%s is missing, which has the last transactions: put it where it was, beside the file, or restore a backup", path)
@@ -265,7 +264,7 @@ func (db *DB) readFiles(id logID) (files [2]logText, err error) {
 		case t.id != id:
 			return files, fmt.Errorf("%s is the log of another file: put the one back that was beside this one, or restore a backup", path)
 		case t.slot != slot:
-			return files, fmt.Errorf("%s is what %s was: give each of the two its name again, or restore a backup", path, logPath(db.path, t.slot))
+			return files, fmt.Errorf("%s is what %s was: give each of the two its name again, or restore a backup", path, walPath(db.path, t.slot))
 		}
 		files[slot] = t
 	}
@@ -279,7 +278,7 @@ func (db *DB) syncFiles(head *bolt.Bucket) error {
 		return nil
 	}
 	for slot := range 2 {
-		path := logPath(db.path, slot)
+		path := walPath(db.path, slot)
 		if err := syncFile(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return unread(path, err)
 		}

@@ -21,7 +21,7 @@ const (
 	nested = "nested"
 )
 
-var modelOptions = Options{Bound: 2 << 10, byHand: true, pace: pace{bytes: 100, rows: 2}, Spaces: map[string]Space{nested: {Nested: true, Fill: 0.95}}}
+var modelOptions = Options{Bound: 2 << 10, byHand: true, chunkLimit: chunkLimit{bytes: 100, rows: 2}, Spaces: map[string]Space{nested: {Nested: true, Fill: 0.95}}}
 
 // content of one bucket: its rows, and the buckets within. A sorted map of paths
 // to values is all that a store is: "space/key", or "space/inner/key", and
@@ -235,7 +235,7 @@ func (m *machine) transaction(*rapid.T) {
 }
 
 // failing commits to a full disk: nothing changes, and what comes next finds the
-// file, the log and the fold where they were.
+// file, the WAL and the flush where they were.
 func (m *machine) failing(*rapid.T) {
 	tx, err := m.db.Begin(true)
 	if err != nil {
@@ -251,14 +251,14 @@ func (m *machine) failing(*rapid.T) {
 	defer full.Close()
 	m.same("a full disk", m.disk.become(full), nil)
 	m.same("commits", tx.Commit() == nil, nothing)
-	_, folds := m.db.foldChunk()
-	m.same("folds", folds == nil, m.db.state.Load().frozen == nil)
+	_, flushes := m.db.flushChunk()
+	m.same("folds", flushes == nil, m.db.version.Load().immutable == nil)
 	m.same("a good disk", m.disk.become(nil), nil)
 }
 
-// chunk folds a little, as the goroutine that the machine does not have would.
+// chunk flushes a little, as the goroutine that the machine does not have would.
 func (m *machine) chunk(*rapid.T) {
-	_, err := m.db.foldChunk()
+	_, err := m.db.flushChunk()
 	m.same("fold a chunk", err, nil)
 }
 
@@ -269,7 +269,7 @@ func (m *machine) snapshot(*rapid.T) {
 	m.same("rollback", tx.Rollback(), nil)
 }
 
-func (m *machine) fold(*rapid.T) { m.same("fold", m.db.Fold(), nil) }
+func (m *machine) flush(*rapid.T) { m.same("fold", m.db.Flush(), nil) }
 
 func (m *machine) reopen(*rapid.T) {
 	m.close()
@@ -286,12 +286,12 @@ func (m *machine) killed(*rapid.T) {
 	m.open()
 }
 
-// copyAll copies a file and its log, as they lie.
+// copyAll copies a file and its WAL, as they lie.
 func copyAll(from, to string) error {
 	if err := os.MkdirAll(filepath.Dir(to), 0o700); err != nil {
 		return err
 	}
-	if err := RemoveLog(to); err != nil {
+	if err := RemoveWAL(to); err != nil {
 		return err
 	}
 	copyOne := func(from, to string) error {
@@ -301,7 +301,7 @@ func copyAll(from, to string) error {
 		}
 		return os.WriteFile(to, data, 0o600)
 	}
-	return errors.Join(copyOne(from, to), EachLog(from, to, copyOne))
+	return errors.Join(copyOne(from, to), EachWAL(from, to, copyOne))
 }
 
 func (m *machine) hold(*rapid.T) {
@@ -324,7 +324,7 @@ func (m *machine) look(*rapid.T) {
 	}); err != nil {
 		m.t.Fatal(err)
 	}
-	m.same("the log", m.db.CheckLog(), nil)
+	m.same("the log", m.db.CheckWAL(), nil)
 	m.same("the pages", m.db.CheckPages(func(err error) { m.t.Fatal(err) }), nil)
 	for _, s := range m.held {
 		m.compare(s.tx, s.want)
@@ -409,7 +409,7 @@ func (m *machine) step(at string, keys []string, n int, k, v []byte, want conten
 	m.same("value of "+at+keys[n], string(v), want[at+keys[n]])
 }
 
-// TestItIsASortedMap draws transactions, folds, reopenings and snapshots that are
+// TestItIsASortedMap draws transactions, flushes, reopenings and snapshots that are
 // held over them, and compares all there is with a map, after each.
 func TestItIsASortedMap(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
@@ -417,7 +417,7 @@ func TestItIsASortedMap(t *testing.T) {
 		m.open()
 		defer m.close()
 		r.Repeat(map[string]func(*rapid.T){
-			"transaction": m.transaction, "another": m.transaction, "a third": m.transaction, "fold": m.fold, "failing": m.failing, "chunk": m.chunk, "another chunk": m.chunk, "snapshot": m.snapshot,
+			"transaction": m.transaction, "another": m.transaction, "a third": m.transaction, "fold": m.flush, "failing": m.failing, "chunk": m.chunk, "another chunk": m.chunk, "snapshot": m.snapshot,
 			"killed": m.killed,
 			"reopen": m.reopen, "hold": m.hold, "": m.look,
 		})

@@ -6,8 +6,8 @@ import (
 	"github.com/klauspost/compress/s2"
 )
 
-// A value is compressed when it comes to its bucket, each by itself. The log has many
-// rows in one block, and needs it not; the tables have them as they are read.
+// A value is compressed when it comes to its bucket, each by itself. The WAL has many
+// rows in one block, and needs it not; the memtables have them as they are read.
 
 // packedMark begins a value that is not as it was put. No value of the store begins
 // so; one that does all the same comes behind the mark and a zero.
@@ -20,7 +20,7 @@ const (
 
 const (
 	// leastPacked is how long a value must be: a shorter one is a number, a pointer or
-	// a name, and what opens the file reads some of them past the log.
+	// a name, and what opens the file reads some of them past the WAL.
 	leastPacked = 64
 	// mostPacked bounds what a damaged value can make a reader allocate. What is longer
 	// has pages of its own.

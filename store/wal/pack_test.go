@@ -63,7 +63,7 @@ func TestWhatIsPackedComesBack(t *testing.T) {
 	}
 }
 
-// TestAValueIsPackedInItsBucketAlone: who reads through the tables, the file or a
+// TestAValueIsPackedInItsBucketAlone: who reads through the memtables, the file or a
 // cursor sees what was put, at any time.
 func TestAValueIsPackedInItsBucketAlone(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.db")
@@ -92,7 +92,7 @@ func TestAValueIsPackedInItsBucketAlone(t *testing.T) {
 		}
 	}
 	reads()
-	if err := db.Fold(); err != nil {
+	if err := db.Flush(); err != nil {
 		t.Fatal(err)
 	}
 	reads()

@@ -13,14 +13,14 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// A file is settled where all is in its buckets and it says that it has no log: then it
+// A file is settled where all is in its buckets and it says that it has no WAL: then it
 // is whole alone, and what lies beside it does not matter. It is settled when it was
-// closed in order, for a moment when it is copied, and before a log is begun. A log's
+// closed in order, for a moment when it is copied, and before a WAL is begun. A WAL's
 // files are made, and removed, only while the file says that it has none; so there is no
 // moment at which it says that it has one and the files are not there.
 
-// ready makes sure that a transaction can be written: that there is a log, and that
-// its table is not to be full while the one before is not folded. That is the one thing
+// ready makes sure that a transaction can be written: that there is a WAL, and that
+// its memtable is not to be full while the one before is not flushed. That is the one thing
 // that a commit waits for.
 func (db *DB) ready() error {
 	if err := db.broken(); err != nil {
@@ -29,16 +29,16 @@ func (db *DB) ready() error {
 	if db.options.Unlogged {
 		return nil
 	}
-	if db.log == nil {
+	if db.wal == nil {
 		if err := db.settle(time.Time{}); err != nil {
 			return fmt.Errorf("fold the log that was there: %w", err)
 		}
-		if err := db.beginLog(); err != nil {
+		if err := db.beginWAL(); err != nil {
 			return fmt.Errorf("begin a log: %w", err)
 		}
 	}
-	for s := db.state.Load(); s.frozen != nil && db.overdue(s.active); s = db.state.Load() {
-		if _, err := db.foldChunk(); err != nil {
+	for s := db.version.Load(); s.immutable != nil && db.overdue(s.active); s = db.version.Load() {
+		if _, err := db.flushChunk(); err != nil {
 			return fmt.Errorf("fold the log: %w", err)
 		}
 	}
@@ -47,13 +47,13 @@ func (db *DB) ready() error {
 
 var errLate = errors.New("it takes too long")
 
-// foldHeld folds all there is while nobody writes. A deadline of zero is none.
-func (db *DB) foldHeld(deadline time.Time) error {
-	for s := db.state.Load(); !s.empty(); s = db.state.Load() {
-		db.freezeNow()
-		if _, err := db.foldChunk(); err != nil {
+// flushHeld flushes all there is while nobody writes. A deadline of zero is none.
+func (db *DB) flushHeld(deadline time.Time) error {
+	for s := db.version.Load(); !s.empty(); s = db.version.Load() {
+		db.rotateNow()
+		if _, err := db.flushChunk(); err != nil {
 			if deadline.IsZero() {
-				db.startFolding() // goes on trying
+				db.startFlushing() // goes on trying
 			}
 			return err
 		}
@@ -69,15 +69,15 @@ func (db *DB) settle(deadline time.Time) error {
 	if err := db.broken(); err != nil {
 		return err
 	}
-	if err := db.foldHeld(deadline); err != nil {
+	if err := db.flushHeld(deadline); err != nil {
 		return err
 	}
 	// gofail: var logFolded struct{}
 	db.pass("logFolded")
-	last := db.state.Load().active.last
+	last := db.version.Load().active.last
 	settled := false
 	if err := db.raw.View(func(raw *bolt.Tx) (err error) {
-		settled, err = isSettled(raw.Bucket(logName), last)
+		settled, err = isSettled(raw.Bucket(walBucket), last)
 		return err
 	}); err != nil || settled {
 		return err
@@ -87,51 +87,51 @@ func (db *DB) settle(deadline time.Time) error {
 	}
 	// gofail: var logSettled struct{}
 	db.pass("logSettled")
-	if db.log != nil {
-		db.log.close()
-		db.log = nil
+	if db.wal != nil {
+		db.wal.close()
+		db.wal = nil
 	}
-	_ = db.discardLog() // the next start does, too
+	_ = db.discardWAL() // the next start does, too
 	return nil
 }
 
 func isSettled(head *bolt.Bucket, last uint64) (bool, error) {
-	until, err := number(head, rowFolded)
+	until, err := number(head, rowFlushed)
 	return until == last && head.Get(rowID) == nil, err
 }
 
 func markSettled(raw *bolt.Tx, last uint64) error {
-	head := raw.Bucket(logName)
+	head := raw.Bucket(walBucket)
 	if id := head.Get(rowID); id != nil {
 		if err := errors.Join(head.Put(rowDone, slices.Clone(id)), head.Delete(rowID)); err != nil {
 			return err
 		}
 	}
-	return folded(raw, last)
+	return flushed(raw, last)
 }
 
-// beginLog makes the files of a log beside a settled file, which says so then.
-func (db *DB) beginLog() error {
-	if err := db.discardLog(); err != nil {
+// beginWAL makes the files of a WAL beside a settled file, which says so then.
+func (db *DB) beginWAL() error {
+	if err := db.discardWAL(); err != nil {
 		return err
 	}
-	l, err := createLog(db.path, db.options, !db.raw.NoSync, &db.did)
+	l, err := createWAL(db.path, db.options, !db.raw.NoSync, &db.did)
 	if err != nil {
 		return err
 	}
 	// gofail: var logMade struct{}
 	db.pass("logMade")
-	if err := db.update(func(raw *bolt.Tx) error { return raw.Bucket(logName).Put(rowID, l.id[:]) }); err != nil {
+	if err := db.update(func(raw *bolt.Tx) error { return raw.Bucket(walBucket).Put(rowID, l.id[:]) }); err != nil {
 		l.close()
 		return err
 	}
 	// gofail: var logBegun struct{}
 	db.pass("logBegun")
-	db.log = l
+	db.wal = l
 	return nil
 }
 
-// Settle folds all there is, after which the file is whole alone until the next
+// Settle flushes all there is, after which the file is whole alone until the next
 // transaction that writes.
 func (db *DB) Settle() error {
 	db.writer.Lock()
@@ -140,20 +140,20 @@ func (db *DB) Settle() error {
 }
 
 const (
-	// settleBytes may be folded while commits wait, a few milliseconds' worth, and
-	// settleRounds is how often more than that is folded before, while they go on.
+	// settleBytes may be flushed while commits wait, a few milliseconds' worth, and
+	// settleRounds is how often more than that is flushed before, while they go on.
 	settleBytes  = 256 << 10
 	settleRounds = 8
 )
 
 // Snapshot opens a transaction that reads, of a file that is settled: a copy of it is
-// whole alone. Commits wait for as much to be folded as was written a moment before.
+// whole alone. Commits wait for as much to be flushed as was written a moment before.
 func (db *DB) Snapshot() (*Tx, error) {
 	for range settleRounds {
-		if t := db.Tables(); t.Active+t.Frozen <= settleBytes {
+		if t := db.Memtables(); t.Active+t.Immutable <= settleBytes {
 			break
 		}
-		if err := db.foldNow(); err != nil {
+		if err := db.flushNow(); err != nil {
 			return nil, fmt.Errorf("fold the log: %w", err)
 		}
 	}
@@ -165,25 +165,25 @@ func (db *DB) Snapshot() (*Tx, error) {
 	return db.Begin(false)
 }
 
-// Replaces notes that this file will take the place of the one at path, whose log is
+// Replaces notes that this file will take the place of the one at path, whose WAL is
 // not needed then.
 func (db *DB) Replaces(path string) error {
 	var ids []byte
 	for slot := range 2 {
-		switch id, err := readID(logPath(path, slot)); {
+		switch id, err := readID(walPath(path, slot)); {
 		case err == nil:
 			ids = append(ids, id[:]...)
 		case !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, errNoHeader):
-			return unread(logPath(path, slot), err)
+			return unread(walPath(path, slot), err)
 		}
 	}
 	if len(ids) == 0 {
 		return nil
 	}
-	return db.update(func(raw *bolt.Tx) error { return raw.Bucket(logName).Put(rowDone, ids) })
+	return db.update(func(raw *bolt.Tx) error { return raw.Bucket(walBucket).Put(rowDone, ids) })
 }
 
-func readID(path string) (id logID, err error) {
+func readID(path string) (id walID, err error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return id, err
@@ -202,19 +202,19 @@ func readID(path string) (id logID, err error) {
 	return id, err
 }
 
-// clear removes what lies beside a settled file where it is known to be folded, or
-// holds nothing. The log of another file must not be lost.
+// clear removes what lies beside a settled file where it is known to be flushed, or
+// holds nothing. The WAL of another file must not be lost.
 func (db *DB) clear() error {
 	left, err := db.leftovers()
 	if err != nil || len(left) == 0 {
 		return err
 	}
 	// That it is settled, or has its name, may be known to the system alone, of a process
-	// that was killed there: after a power cut the log would be needed still.
+	// that was killed there: after a power cut the WAL would be needed still.
 	if err := errors.Join(db.raw.Update(func(*bolt.Tx) error { return nil }), syncDir(filepath.Dir(db.path))); err != nil {
 		return fmt.Errorf("make sure that the log is not needed: %w", err)
 	}
-	return db.discardLog()
+	return db.discardWAL()
 }
 
 // leftovers are the files to be removed.
@@ -223,13 +223,13 @@ func (db *DB) leftovers() (paths []string, err error) {
 		return nil, nil
 	}
 	err = db.raw.View(func(raw *bolt.Tx) error {
-		head := raw.Bucket(logName)
+		head := raw.Bucket(walBucket)
 		if head.Get(rowID) != nil {
 			return nil
 		}
 		for slot := range 2 {
-			path := logPath(db.path, slot)
-			switch t, err := readLog(path); {
+			path := walPath(db.path, slot)
+			switch t, err := readWAL(path); {
 			case errors.Is(err, fs.ErrNotExist):
 				continue
 			case err != nil && !errors.Is(err, errNoHeader):
@@ -244,9 +244,9 @@ func (db *DB) leftovers() (paths []string, err error) {
 	return paths, err
 }
 
-func hasID(ids []byte, id logID) bool {
+func hasID(ids []byte, id walID) bool {
 	for ; len(ids) >= idSize; ids = ids[idSize:] {
-		if logID(ids[:idSize]) == id {
+		if walID(ids[:idSize]) == id {
 			return true
 		}
 	}

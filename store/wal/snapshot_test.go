@@ -15,27 +15,27 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// small folds after some few rows, in chunks of two or three.
-var small = Options{Bound: 4 << 10, pace: pace{bytes: 300, rows: 4}, Spaces: map[string]Space{nested: {Nested: true}}}
+// small flushes after some few rows, in chunks of two or three.
+var small = Options{Bound: 4 << 10, chunkLimit: chunkLimit{bytes: 300, rows: 4}, Spaces: map[string]Space{nested: {Nested: true}}}
 
 // sumKey has the sum of all other rows, as the transaction that wrote it left them.
 var sumKey = []byte("sum")
 
 // sum is that of the rows of a snapshot, and what it says that it is.
 func sum(tx *Tx) (got, want uint64, err error) {
-	table := crc64.MakeTable(crc64.ECMA)
+	memtable := crc64.MakeTable(crc64.ECMA)
 	err = tx.Bucket([]byte(flat)).ForEach(func(k, v []byte) error {
 		if bytes.Equal(k, sumKey) {
 			_, err := fmt.Sscan(string(v), &want)
 			return err
 		}
-		got = crc64.Update(crc64.Update(got, table, k), table, v)
+		got = crc64.Update(crc64.Update(got, memtable, k), memtable, v)
 		return nil
 	})
 	return got, want, err
 }
 
-// TestASnapshotIsOneState while rows are written, frozen and folded beside it: every
+// TestASnapshotIsOneState while rows are written, immutable and flushed beside it: every
 // row that a reader finds is as the same transaction left it.
 func TestASnapshotIsOneState(t *testing.T) {
 	db, err := openFile(filepath.Join(t.TempDir(), "x.db"), small, nil)
@@ -64,8 +64,8 @@ func TestASnapshotIsOneState(t *testing.T) {
 	newBook().write(t, db, 3000)
 	done.Store(true)
 	readers.Wait()
-	if db.state.Load().froze < 10 {
-		t.Errorf("only %d tables were frozen", db.state.Load().froze)
+	if db.version.Load().rotations < 10 {
+		t.Errorf("only %d tables were frozen", db.version.Load().rotations)
 	}
 }
 
@@ -108,16 +108,16 @@ func (b *book) write(t *testing.T, db *DB, n int) {
 }
 
 func sumOf(rows map[string]string) (n uint64) {
-	table := crc64.MakeTable(crc64.ECMA)
+	memtable := crc64.MakeTable(crc64.ECMA)
 	for _, k := range slices.Sorted(maps.Keys(rows)) {
-		n = crc64.Update(crc64.Update(n, table, []byte(k)), table, []byte(rows[k]))
+		n = crc64.Update(crc64.Update(n, memtable, []byte(k)), memtable, []byte(rows[k]))
 	}
 	return n
 }
 
-// TestItOpensAfterEveryStepOfAFold copies the file after every commit, as a kill
+// TestItOpensAfterEveryStepOfAFlush copies the file after every commit, as a kill
 // leaves it, and opens the copy.
-func TestItOpensAfterEveryStepOfAFold(t *testing.T) {
+func TestItOpensAfterEveryStepOfAFlush(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "x.db")
 	byHand := small
@@ -127,22 +127,22 @@ func TestItOpensAfterEveryStepOfAFold(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	frozen, folding, written := 0, 0, newBook()
+	immutable, flushing, written := 0, 0, newBook()
 	for i := range 200 {
 		written.write(t, db, 1+i%2)
-		if _, err := db.foldChunk(); err != nil {
+		if _, err := db.flushChunk(); err != nil {
 			t.Fatal(err)
 		}
-		if s := db.state.Load(); s.frozen != nil {
-			frozen++
-			if db.folding.after != nil {
-				folding++
+		if s := db.version.Load(); s.immutable != nil {
+			immutable++
+			if db.flushing.after != nil {
+				flushing++
 			}
 		}
-		opens(t, path, filepath.Join(dir, "copy.db"), db.Tables().Transactions)
+		opens(t, path, filepath.Join(dir, "copy.db"), db.Memtables().Transactions)
 	}
-	if frozen < 20 || folding < 20 {
-		t.Errorf("%d times a table was frozen, %d times half folded", frozen, folding)
+	if immutable < 20 || flushing < 20 {
+		t.Errorf("%d times a table was frozen, %d times half folded", immutable, flushing)
 	}
 }
 
@@ -156,7 +156,7 @@ func opens(t *testing.T, from, to string, last uint64) {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	if got := db.Tables().Transactions; got != last {
+	if got := db.Memtables().Transactions; got != last {
 		t.Fatalf("the last transaction is %d, want %d", got, last)
 	}
 	for range 2 { // as it was left, and with all in its place
@@ -169,13 +169,13 @@ func opens(t *testing.T, from, to string, last uint64) {
 		}); err != nil {
 			t.Fatal(err)
 		}
-		if err := db.Fold(); err != nil {
+		if err := db.Flush(); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
-// TestABucketThatIsMadeAgainIsEmpty also when the log is read: that it was dropped is
+// TestABucketThatIsMadeAgainIsEmpty also when the WAL is read: that it was dropped is
 // not forgotten because it was made again in the same transaction.
 func TestABucketThatIsMadeAgainIsEmpty(t *testing.T) {
 	path, name := filepath.Join(t.TempDir(), "x.db"), []byte("0001")
@@ -237,8 +237,8 @@ func TestASnapshotsFileEndsWhereItDoes(t *testing.T) {
 				t.Error(err)
 				return
 			}
-			last, err := number(tx.raw.Bucket(logName), rowFolded)
-			if seen := tx.active.last; err != nil || last != seen || tx.raw.Bucket(logName).Get(rowID) != nil || !tx.state.empty() {
+			last, err := number(tx.raw.Bucket(walBucket), rowFlushed)
+			if seen := tx.active.last; err != nil || last != seen || tx.raw.Bucket(walBucket).Get(rowID) != nil || !tx.version.empty() {
 				t.Errorf("the file ends with %d, the snapshot with %d, %v", last, seen, err)
 			}
 			_ = tx.Rollback() // it only read
@@ -249,8 +249,8 @@ func TestASnapshotsFileEndsWhereItDoes(t *testing.T) {
 	reader.Wait()
 }
 
-// TestWhatWasWrittenAgainReachesNoPage while its table is folded, nor does a row that
-// was deleted meanwhile: what is newer is in the log and in the active table.
+// TestWhatWasWrittenAgainReachesNoPage while its memtable is flushed, nor does a row that
+// was deleted meanwhile: what is newer is in the WAL and in the active memtable.
 func TestWhatWasWrittenAgainReachesNoPage(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.db")
 	byHand := small
@@ -265,7 +265,7 @@ func TestWhatWasWrittenAgainReachesNoPage(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// Their table is frozen with what else is in it, and then they are changed.
+	// Their memtable is made immutable with what else is in it, and then they are changed.
 	in(func(b *Bucket) error {
 		for _, k := range []string{"a", "again", "deleted"} {
 			if err := b.Put([]byte(k), []byte("first")); err != nil {
@@ -281,7 +281,7 @@ func TestWhatWasWrittenAgainReachesNoPage(t *testing.T) {
 		return b.Delete([]byte("deleted"))
 	})
 	for more := true; more; {
-		if more, err = db.foldChunk(); err != nil {
+		if more, err = db.flushChunk(); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -295,7 +295,7 @@ func TestWhatWasWrittenAgainReachesNoPage(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	for range 2 { // the second time from the log
+	for range 2 { // the second time from the WAL
 		if err := db.View(func(tx *Tx) error {
 			b := tx.Bucket([]byte(flat))
 			if got := string(b.Get([]byte("again"))); got != "second" {

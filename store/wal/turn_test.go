@@ -6,12 +6,12 @@ import (
 	"testing"
 )
 
-// TestReadersDoNotWaitForALogThatTurns, though a file that one transaction made large is
+// TestReadersDoNotWaitForASwitchOfTheWAL, though a file that one transaction made large is
 // made short then, which takes its time.
-func TestReadersDoNotWaitForALogThatTurns(t *testing.T) {
+func TestReadersDoNotWaitForASwitchOfTheWAL(t *testing.T) {
 	turned := 0
 	var db *DB
-	db, set := spareDB(t, Options{Bound: 2 << 10, passed: func(point string) {
+	db, set := testDB(t, Options{Bound: 2 << 10, passed: func(point string) {
 		if point != "logTurned" {
 			return
 		}
@@ -23,28 +23,28 @@ func TestReadersDoNotWaitForALogThatTurns(t *testing.T) {
 		db.switching.Unlock()
 	}})
 	path := db.path
-	set(1, strings.Repeat("x", keptBytes+1)) // freezes its table, and the log turns
-	fold := func() {
+	set(1, strings.Repeat("x", keptBytes+1)) // rotates its memtable, and the WAL turns
+	flush := func() {
 		t.Helper()
-		if more, err := db.foldChunk(); more || err != nil {
+		if more, err := db.flushChunk(); more || err != nil {
 			t.Fatal(more, err)
 		}
 	}
-	fold()
+	flush()
 	set(2, strings.Repeat("y", 2<<10))
-	fold()
+	flush()
 	db.writer.Lock()
-	db.freezeNow() // nothing is in the active table
+	db.rotateNow() // nothing is in the active memtable
 	db.writer.Unlock()
 	set(3, "z")
 	db.writer.Lock()
-	db.freezeNow()
+	db.rotateNow()
 	db.writer.Unlock()
 	if turned != 3 {
 		t.Errorf("the log turned %d times", turned)
 	}
 	for slot := range 2 {
-		if info, err := os.Stat(logPath(path, slot)); err != nil || info.Size() > keptBytes {
+		if info, err := os.Stat(walPath(path, slot)); err != nil || info.Size() > keptBytes {
 			t.Errorf("file %d: %v, %v", slot, info, err)
 		}
 	}

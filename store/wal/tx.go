@@ -15,18 +15,17 @@ import (
 type Tx struct {
 	db       *DB
 	raw      *bolt.Tx
-	state    *state
+	version  *version
 	buckets  []*Bucket // that were opened: few, so that looking through them is fast
 	writable bool
 	closed   bool
 
-	// Of one that writes: its number, the active table as it changes it, and its
+	// Of one that writes: its number, the active memtable as it changes it, and its
 	// rows in the order in which they were written.
 	seq    uint64
-	active *table
+	active *memtable
 	owned  bool // active is a copy
 	wrotes []written
-	went   []*row // that will be in no table once it is published
 }
 
 // written is a row and the bucket that it is in.
@@ -40,7 +39,7 @@ func (tx *Tx) Bucket(name []byte) *Bucket {
 	if b := tx.opened(name, nil); b != nil {
 		return b
 	}
-	if tx.closed || isLog(name) {
+	if tx.closed || isWALBucket(name) {
 		return nil
 	}
 	if known, ok := tx.db.spaces[string(name)]; ok {
@@ -75,7 +74,7 @@ func (tx *Tx) inner(b *Bucket, name []byte) *Bucket {
 }
 
 func (tx *Tx) open(space, inner []byte) *Bucket {
-	b := &Bucket{tx: tx, space: space, inner: inner, active: tx.active.layer(space, inner), frozen: tx.state.frozen.layer(space, inner)}
+	b := &Bucket{tx: tx, space: space, inner: inner, active: tx.active.layer(space, inner), immutable: tx.version.immutable.layer(space, inner)}
 	tx.buckets = append(tx.buckets, b)
 	return b
 }
@@ -83,7 +82,7 @@ func (tx *Tx) open(space, inner []byte) *Bucket {
 // ForEach calls fn with every top-level bucket, in the order of their names.
 func (tx *Tx) ForEach(fn func(name []byte, b *Bucket) error) error {
 	return tx.raw.ForEach(func(name []byte, _ *bolt.Bucket) error {
-		if isLog(name) {
+		if isWALBucket(name) {
 			return nil
 		}
 		return fn(name, tx.Bucket(name))
@@ -96,37 +95,33 @@ func (tx *Tx) Size() int64 { return tx.raw.Size() }
 // DB is what it is a transaction of.
 func (tx *Tx) DB() *DB { return tx.db }
 
-// WriteTo copies the file, without its log: see [DB.Snapshot].
+// WriteTo copies the file, without its WAL: see [DB.Snapshot].
 func (tx *Tx) WriteTo(w io.Writer) (int64, error) { return tx.raw.WriteTo(w) }
 
-// table is the one that the transaction may change.
-func (tx *Tx) table() *table {
+// memtable is the one that the transaction may change.
+func (tx *Tx) memtable() *memtable {
 	if !tx.owned {
 		tx.active, tx.owned = tx.active.copy(), true
 	}
 	return tx.active
 }
 
-// wrote notes a row for the log.
+// wrote notes a row for the WAL.
 func (tx *Tx) wrote(b *Bucket, r *row) { tx.wrotes = append(tx.wrotes, written{b, r}) }
 
 // replaced takes a row away that another took the place of. If this transaction
-// wrote it, it need not be in the log; but that a bucket was dropped must be, also
+// wrote it, it need not be in the WAL; but that a bucket was dropped must be, also
 // if it was made again.
 func (tx *Tx) replaced(r *row) {
 	if r.seq == tx.seq && r.kind != dropped {
 		r.stale = true
 	}
-	tx.table().count(r, -1)
-	tx.went = append(tx.went, r)
+	tx.memtable().count(r, -1)
 }
 
 // newRow is one that the transaction writes: it copies both.
 func (tx *Tx) newRow(k kind, key, value []byte) *row {
-	r := tx.db.spare.take(len(key) + len(value))
-	r.buf = append(append(r.buf, key...), value...)
-	r.cut, r.kind, r.seq = len(key), k, tx.seq
-	return r
+	return tx.active.arena.row(k, key, value, tx.seq)
 }
 
 // Rollback ends the transaction and changes nothing. After a commit, or a second
@@ -137,9 +132,8 @@ func (tx *Tx) Rollback() error {
 	}
 	tx.closed = true
 	err := tx.raw.Rollback()
-	tx.db.leave(tx.state)
 	if tx.writable {
-		tx.end()
+		tx.end(false)
 	}
 	return err
 }
@@ -148,31 +142,34 @@ func (tx *Tx) Rollback() error {
 // transaction.
 const keptWrotes = 16 << 10
 
-// end lets the next one write, into the same list.
-func (tx *Tx) end() {
+// end lets the next one write, into the same list. The rows of one that failed do not
+// count: nothing refers to them.
+func (tx *Tx) end(committed bool) {
+	if !committed {
+		tx.active.arena.size = tx.version.active.allocated
+	}
 	tx.db.wrotes = nil
 	if cap(tx.wrotes) <= keptWrotes {
 		clear(tx.wrotes)
 		tx.db.wrotes = tx.wrotes[:0]
 	}
-	tx.wrotes, tx.went = nil, nil
+	tx.wrotes = nil
 	tx.db.writer.Unlock()
 }
 
-// Commit appends what was changed to the log, as one record, and syncs it. When it
+// Commit appends what was changed to the WAL, as one record, and syncs it. When it
 // fails nothing has changed that a reader could see. Where nobody knows whether the
 // record is on disk, nothing is committed any more; see [DB.Ahead].
-func (tx *Tx) Commit() error {
+func (tx *Tx) Commit() (err error) {
 	switch {
 	case tx.closed:
 		return errors.ErrTxClosed
 	case !tx.writable:
 		return errors.ErrTxNotWritable
 	}
-	defer tx.end()
-	defer tx.db.leave(tx.state)
+	defer func() { tx.end(err == nil) }()
 	tx.closed = true
-	if err := tx.raw.Rollback(); err != nil { // it only read
+	if err = tx.raw.Rollback(); err != nil { // it only read
 		return err
 	}
 	if len(tx.wrotes) == 0 {
@@ -182,17 +179,17 @@ func (tx *Tx) Commit() error {
 }
 
 func (db *DB) commit(tx *Tx) error {
-	t := tx.table()
-	t.last = tx.seq
+	t := tx.memtable()
+	t.last, t.allocated = tx.seq, t.arena.size
 	if db.options.Unlogged {
-		db.publish(t, tx.went)
-		return db.foldHeld(time.Time{})
+		db.installVersion(t)
+		return db.flushHeld(time.Time{})
 	}
 	framed, err := db.scratch.encode(tx.seq, tx.wrotes)
 	if err != nil {
 		return err
 	}
-	switch unsure, err := db.log.append(tx.seq, framed); {
+	switch unsure, err := db.wal.append(tx.seq, framed); {
 	case unsure:
 		db.breaks(err)
 		return err
@@ -201,16 +198,16 @@ func (db *DB) commit(tx *Tx) error {
 	}
 	db.did.records.Add(1)
 	db.did.recordBytes.Add(uint64(len(framed)))
-	t.logged += len(framed)
-	db.publish(t, tx.went)
+	t.walBytes += len(framed)
+	db.installVersion(t)
 	return nil
 }
 
-func newTx(db *DB, raw *bolt.Tx, s *state) *Tx {
-	return &Tx{db: db, raw: raw, state: s, active: s.active}
+func newTx(db *DB, raw *bolt.Tx, s *version) *Tx {
+	return &Tx{db: db, raw: raw, version: s, active: s.active}
 }
 
-// layersOf are the layers of a table in the order in which they are folded.
-func layersOf(t *table) []*layer {
+// layersOf are the layers of a memtable in the order in which they are flushed.
+func layersOf(t *memtable) []*layer {
 	return sortedFunc(maps.Values(t.layers))
 }

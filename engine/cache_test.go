@@ -1,0 +1,200 @@
+package engine
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"edda"
+)
+
+// keptOf is the evaluator's, looked at by its own goroutine.
+func (w *world) keptOf() (cells map[edda.Key]edda.Cell, size int) {
+	w.t.Helper()
+	cells = map[edda.Key]edda.Cell{}
+	if err := w.engine.ask(w.t.Context(), func(v *evaluator, done report) {
+		for _, h := range []half{v.cache.older, v.cache.newer} {
+			size += h.size
+			for k := range h.cells {
+				cells[k], _ = v.cache.find(k)
+			}
+		}
+		done <- nil
+	}); err != nil {
+		w.t.Fatal(err)
+	}
+	return cells, size
+}
+
+// wantKept compares all that is kept with the store.
+func (w *world) wantKept() (n int) {
+	w.t.Helper()
+	cells, _ := w.keptOf()
+	for k, cell := range cells {
+		got, err := json.Marshal(cell)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		if want, _ := json.Marshal(w.cell(k)); !bytes.Equal(got, want) {
+			w.t.Fatalf("%s is kept as\n%s, and the store has\n%s", k, got, want)
+		}
+	}
+	return len(cells)
+}
+
+// Whatever happens to a key, what is kept of it is what the store has.
+func TestWhatIsKeptIsWhatTheStoreHas(t *testing.T) {
+	inWorld(t, func(w *world) {
+		random, most := rand.New(rand.NewPCG(7, 11)), 0
+		types := []string{"add", "add", "add", "both", "arm", "big", "panic", "done", "send"}
+		for i := range 400 {
+			k := fmt.Sprint("k", random.IntN(30))
+			switch random.IntN(20) {
+			case 0:
+				w.gate.failNext(errDiskFull)
+			case 1:
+				if _, err := exchanged(t, w, k, fmt.Sprint("x", i)); err != nil {
+					t.Fatal(err)
+				}
+			case 2:
+				settle()
+			}
+			ev := event(fmt.Sprint("e", i), types[random.IntN(len(types))], k)
+			switch ev.Type {
+			case "arm":
+				ev.Payload = []byte(`"1s"`)
+			case "big":
+				ev.Payload = []byte(`"100"`)
+			}
+			w.streams.publish("A", ev)
+			if i%10 == 9 {
+				time.Sleep(10 * time.Second) // longer than a store that failed is left alone
+				settle()
+				most = max(most, w.wantKept())
+			}
+		}
+		if most < 5 {
+			t.Errorf("only %d were kept at most", most)
+		}
+	})
+}
+
+// An instance that goes on is not read from the store again.
+func TestAnInstanceThatGoesOnIsNotReadAgain(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.streams.publish("A", event("e1", "add", "k"))
+		settle()
+		views := 0
+		w.gate.watchViews(func() { views++ })
+		w.streams.publish("A", event("e2", "add", "k"))
+		settle()
+		w.wantLog(key("k"), "e1", "e2")
+		if views > 0 {
+			t.Errorf("the store was opened %d times", views)
+		}
+	})
+}
+
+// What was kept before a commit failed is read again: nobody knows what became of it.
+func TestNothingIsKeptOverAFailure(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.streams.publish("A", event("e1", "add", "k"))
+		settle()
+		w.gate.set(false, errDiskFull)
+		w.streams.publish("A", event("e2", "add", "other"))
+		settle()
+		if cells, _ := w.keptOf(); len(cells) > 0 {
+			t.Errorf("kept: %v", cells)
+		}
+		w.gate.set(false, nil)
+		time.Sleep(time.Minute)
+		settle()
+		w.wantLog(key("other"), "e2")
+	})
+}
+
+// Retention removes what has ended, so that is not kept; nor is what is held.
+func TestWhatHasEndedOrIsHeldIsNotKept(t *testing.T) {
+	inWorld(t, func(w *world) {
+		for _, typ := range []string{"done", "panic"} {
+			w.streams.publish("A", event("a"+typ, "add", typ))
+			settle()
+			w.streams.publish("A", event(typ, typ, typ))
+			settle()
+		}
+		if w.cell(key("done")).Instance.Status != edda.StatusDone || w.cell(key("panic")).Instance.Held == "" {
+			t.Fatal("the one has not ended, or the other is not held")
+		}
+		if cells, _ := w.keptOf(); len(cells) > 0 {
+			t.Errorf("kept: %v", cells)
+		}
+	})
+}
+
+func TestWhatIsKeptIsBounded(t *testing.T) {
+	k, most := newInstanceCache(), 0
+	of := func(i int) (edda.Key, edda.Cell) {
+		key := key(fmt.Sprint(i))
+		state, _ := json.Marshal(strings.Repeat("x", 10_000))
+		return key, edda.Cell{Key: key, Instance: &edda.Instance{Key: key, Status: edda.StatusRunning, State: state}}
+	}
+	for i := range 2000 {
+		key, cell := of(i)
+		k.keep(key, cell)
+		k.keep(key, cell)
+		size := 0
+		for _, h := range []half{k.newer, k.older} {
+			for _, c := range h.cells {
+				size += c.instance.Size()
+			}
+		}
+		if size > maxKept || size != k.newer.size+k.older.size {
+			t.Fatalf("%d bytes, said to be %d and %d", size, k.newer.size, k.older.size)
+		}
+		most = max(most, size)
+	}
+	if _, ok := k.find(key("1999")); !ok || most < maxKept*9/10 {
+		t.Errorf("%d bytes at most; the last is there: %v", most, ok)
+	}
+	if _, ok := k.find(key("0")); ok {
+		t.Error("the first is still there")
+	}
+	large, cell := of(0)
+	cell.Instance.State = make([]byte, keptMost)
+	k.keep(large, cell)
+	if _, ok := k.find(large); ok {
+		t.Error("one that is too large is there")
+	}
+}
+
+// heldMemo is a decoded state of so many bytes.
+type heldMemo int
+
+func (m heldMemo) Size() int { return int(m) }
+
+// A cell from here has no parts: without a memo its program would miss them.
+func TestAnInstanceWithPartsIsKeptWithItsMemoAlone(t *testing.T) {
+	k := newInstanceCache()
+	keep := func(id string, parts int, memo edda.Memo) bool {
+		key := edda.Key{Saga: "flow", Correlation: id}
+		k.keep(key, edda.Cell{Key: key, Instance: &edda.Instance{Key: key, Status: edda.StatusRunning, Parts: parts, Memo: memo}})
+		_, found := k.find(key)
+		return found
+	}
+	if keep("a", 3, nil) || !keep("b", 3, heldMemo(100)) || !keep("c", 0, nil) || keep("d", 3, heldMemo(maxMemos)) {
+		t.Error("kept is not what has its state with it")
+	}
+	for i := range 100 {
+		keep(fmt.Sprint(i), 3, heldMemo(maxMemos/10))
+		if n := k.newer.memos + k.older.memos; n > maxMemos {
+			t.Fatalf("%d bytes of memos are kept", n)
+		}
+	}
+	if _, found := k.find(edda.Key{Saga: "flow", Correlation: "0"}); found {
+		t.Error("nothing was forgotten")
+	}
+}
