@@ -16,7 +16,7 @@ THRIFT := GOGC=400 GOMEMLIMIT=1500MiB
 export CGO_ENABLED = 0
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-hero servers test test-user crash check build bench bench-stages bench-baseline bench-hero memory fuzz clean
+.PHONY: help demo demo-hero servers test quick test-user crash check build bench bench-stages bench-baseline bench-hero memory fuzz clean
 
 help: ## what this file can do
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -47,6 +47,15 @@ servers: ## what tests talk to: PostgreSQL, MariaDB and Redis; installs what is 
 # others run meanwhile.
 test: servers $(BIN)/gotestsum ## every test, with the race detector; installs or finds what it needs
 	CGO_ENABLED=1 $(BIN)/gotestsum --format pkgname --format-hide-empty-pkg -- -race -vet=off -toolexec 'env $(THRIFT)' -timeout 25m ./systemtest ./...
+
+# What needs a server, Python or the binary is left to `make test`, and so is what costs minutes.
+# Not by -short: the property tests would try a fifth, too few for some to say anything.
+SLOW := cmd/edda effects/sqleffect hero/% internal/archtest internal/bench internal/demo internal/herodemo internal/realservers \
+	internal/costbudget internal/subprocess internal/shop store/wal systemtest systemtest/%
+QUICK = $(filter-out $(addprefix edda/,$(SLOW)),$(shell $(GO) list ./...)) edda/hero/flow edda/hero/flowsaga
+
+quick: ## in less than a minute: the tests that need no server and no Python; `make test` runs all
+	$(THRIFT) $(GO) test -vet=off -timeout 5m $(QUICK)
 
 KILLS ?= 240
 SEED  ?= $(shell date +%s)
