@@ -90,7 +90,7 @@ func (d *DB) commitGroup(group []*job) {
 		d.failed(group, err)
 		return
 	}
-	d.delta.add(d.stamp, group)
+	kept := d.delta.add(d.stamp, group)
 	d.index.apply(staged)
 	d.fresh.learn(staged)
 	if staged.armed {
@@ -105,6 +105,9 @@ func (d *DB) commitGroup(group []*job) {
 	if staged.cleared {
 		_ = d.view(d.hours.load) // or there are some more to look through
 	}
+	if !kept {
+		release(group)
+	}
 }
 
 // Fence has every commit pass it from now on: an error says that this process may not
@@ -117,6 +120,14 @@ func (d *DB) fenced() error {
 		return nil
 	}
 	return (*pass)(context.Background())
+}
+
+// release gives back the memory of changes that are committed: the file and its tables
+// have copies of all that they keep.
+func release(group []*job) {
+	for _, j := range group {
+		j.change.release()
+	}
 }
 
 // refuse answers the jobs of pipelines that are broken and returns the others.

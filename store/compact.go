@@ -407,20 +407,21 @@ func (l *delta) end() {
 	l.on, l.done, l.size = false, nil, 0
 }
 
-// add notes one transaction.
-func (l *delta) add(s stamp, group []*job) {
+// add notes one transaction, and tells whether it keeps it.
+func (l *delta) add(s stamp, group []*job) (kept bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.on || l.err != nil {
-		return
+		return false
 	}
 	c := committed{stamp: s, group: group, size: sizeOf(group)}
 	if l.size += c.size; l.size > maxDelta {
 		l.err = errBusy
 		l.done = nil
-		return
+		return false
 	}
 	l.done = append(l.done, c)
+	return true
 }
 
 // take removes the first transactions, as many as go together, and says how

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -27,7 +29,8 @@ type encoded struct {
 	remove      Removal
 	size        int // of all keys and values
 
-	list []encodedWork // of all transitions, each of which has a part of it
+	arena arena         // of all keys and values
+	list  []encodedWork // of all transitions, each of which has a part of it
 }
 
 type row struct {
@@ -79,11 +82,10 @@ type encodedDead struct {
 // encodeChange refuses what can never be written, so that a transaction that
 // fails has failed for the disk's sake. The size is the change's, see [Change.Size].
 func encodeChange(c Change, size int) (*encoded, error) {
-	e := &encoder{out: &encoded{delivered: c.Delivered, remove: c.Remove}}
+	e := &encoder{out: encodeds.Get().(*encoded)}
+	e.out.delivered, e.out.remove, e.values.arena = c.Delivered, c.Remove, e.out.arena
 	e.values.arena.size = size
-	if len(c.Transitions) > 0 {
-		e.out.transitions = make([]encodedTransition, 0, len(c.Transitions))
-	}
+	e.out.transitions = slices.Grow(e.out.transitions, len(c.Transitions))
 	for i := range c.Transitions {
 		if err := e.transition(&c.Transitions[i]); err != nil {
 			return nil, edda.Classify(edda.Poison, "encode transition %d, %s by %s: %w", i, c.Transitions[i].Key, c.Transitions[i].Event.ID, err)
@@ -92,7 +94,30 @@ func encodeChange(c Change, size int) (*encoded, error) {
 	if err := e.rest(c); err != nil {
 		return nil, edda.Classify(edda.Poison, "encode change: %w", err)
 	}
+	e.out.arena = e.values.arena
 	return e.out, nil
+}
+
+// encodeds are those that were committed, for the next changes: their lists are as
+// long as changes are.
+var encodeds = sync.Pool{New: func() any { return new(encoded) }}
+
+// keptTransitions is how many transitions there may be room for in an encoded change
+// that is kept: more than go into one as a rule.
+const keptTransitions = 1024
+
+// release gives back what the change takes, once it is committed: nobody has any
+// part of it any more.
+func (e *encoded) release() {
+	e.arena.release()
+	if max(cap(e.transitions), cap(e.list), cap(e.claims)) > keptTransitions {
+		return
+	}
+	clear(e.transitions)
+	clear(e.list)
+	clear(e.claims)
+	*e = encoded{arena: e.arena, transitions: e.transitions[:0], list: e.list[:0], claims: e.claims[:0]}
+	encodeds.Put(e)
 }
 
 type encoder struct {
