@@ -202,6 +202,9 @@ func (w *world) close() {
 	w.stopNATS()
 }
 
+// caughtUpWithin bounds how long a restored store may take for its past.
+const caughtUpWithin = time.Minute
+
 // start starts everything that works on the streams, on the world's data.
 func (w *world) start() {
 	w.t.Helper()
@@ -221,6 +224,16 @@ func (w *world) start() {
 	ended := make(chan error, 1)
 	go func() { ended <- group.Run(ctx) }()
 	s.stop = func() {
+		// A relay that waits for the past of a restored store cannot be flushed.
+		if restored, _ := s.db.Restored(); restored {
+			select {
+			case <-s.source.CaughtUp():
+			case err := <-ended:
+				ended <- err // it is reported below
+			case <-time.After(caughtUpWithin):
+				w.t.Error("the restored store did not catch up")
+			}
+		}
 		cancel()
 		if err := <-ended; err != nil {
 			w.t.Errorf("stop: %v", err)
