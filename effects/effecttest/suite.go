@@ -97,8 +97,8 @@ func copyOf(v any) any {
 	return v
 }
 
-// over follows all calls: a goroutine that one left behind makes another, with what was put
-// in the place of its config.
+// over counts the calls after all have returned. A goroutine that outlives its call reads
+// the config of another command, and so makes another call.
 func (s Subject) over(t *testing.T) {
 	parallel := atOnce
 	if s.Once {

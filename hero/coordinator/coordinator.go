@@ -104,7 +104,7 @@ func (c *Coordinator) serve() error {
 	if len(c.tokens) > 0 {
 		server.Auth = c.tokens.auth
 	} else {
-		server.Received = httpserver.Authenticated // whoever gets this far is believed
+		server.Received = httpserver.Authenticated // without tokens every caller is trusted
 	}
 	if c.rpc, err = jsonrpc.NewServer(info, methods, server); err != nil {
 		return err

@@ -67,9 +67,9 @@ type Consumer struct {
 	Log   *zap.Logger
 }
 
-// Run first begins what is left in the processing list. It then takes keys, as long as
-// there are slots for them, until ctx ends. It returns without waiting for the work on
-// them. What it took without a slot returns to the front of the list, until work ends.
+// Run starts the work on the keys that an earlier run left in the processing list. Then it
+// takes keys while slots are free, until ctx ends. It does not wait for the work on them.
+// A key without a free slot returns to the front of the list, unless work has ended.
 func (c *Consumer) Run(ctx, work context.Context) {
 	if !c.leftovers(ctx) {
 		return

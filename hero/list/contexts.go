@@ -73,7 +73,7 @@ func (s *Contexts) Serve(ctx context.Context) {
 	}
 }
 
-// wait returns when a loop has ended, something changed, or the time is over.
+// wait returns when a loop ends, the list of contexts changes, or the wait expires.
 func (s *Contexts) wait(ctx context.Context, wait time.Duration, changes *string, forget func(uint32), ended <-chan uint32) {
 	for until := time.Now().Add(wait); time.Now().Before(until); {
 		select {

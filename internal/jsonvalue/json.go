@@ -3,8 +3,8 @@
 // reflection.
 //
 // [Decode] and [Encode] are for values: integers stay integers, and equal values are equal
-// bytes. [Marshal] and [Unmarshal] are for structs, each of which has one list of its fields,
-// by which it is both written and read: they write byte for byte what encoding/json writes
+// bytes. [Marshal] and [Unmarshal] are for structs. One list of a struct's fields serves
+// writing and reading. They write byte for byte what encoding/json writes
 // with HTML characters not escaped, and read what it reads.
 //
 // Whatever is not plain, and all that is wrong, is left to encoding/json: it alone says what

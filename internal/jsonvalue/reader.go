@@ -10,10 +10,10 @@ import (
 
 // Texts and JSON values that are read share pieces of memory: few allocations,
 // and none for the names of fields. A piece has room for a share of what is still
-// to be read, and is small: whoever keeps a text keeps the piece. What is large
+// to be read, and is small, because a kept text keeps its whole piece. What is large
 // has memory of its own.
 const (
-	textShare  = 3 // of a struct, most of which is values
+	textShare  = 3 // of a struct, which consists mostly of values
 	jsonShare  = 2
 	mostShared = 2 << 10
 )

@@ -322,7 +322,8 @@ func (p rawPage) held(i int) []byte {
 	return cutPage(e, at, uint64(binary.NativeEndian.Uint32(e[12:])))
 }
 
-// cutPage is nil where it would not be within the page, of which e is the rest.
+// cutPage returns size bytes of e from at; nil where they end beyond the page. e is the
+// page from an element to its end.
 func cutPage(e []byte, at, size uint64) []byte {
 	if at+size > uint64(len(e)) {
 		return nil

@@ -24,8 +24,8 @@ type Space struct {
 
 // Options of a file. The zero value works.
 type Options struct {
-	// Spaces are the top-level buckets of which something is to be said, by name: the
-	// same whenever the file is written.
+	// Spaces has the settings of top-level buckets by name. They must be the same whenever
+	// the file is written.
 	Spaces map[string]Space
 	// Bound is how many bytes of rows a memtable holds until it is flushed; zero: as
 	// much as is measured to be good.
@@ -43,9 +43,9 @@ type Options struct {
 	// Flushes is told each time that flushing fails, which is tried again once a second, and
 	// of no error once it works again; nil: nobody is.
 	Flushes func(error)
-	// Keep says how long files of the WAL are kept once they are flushed: those go of which
-	// the last transaction was written before that time; none where it is zero. Where
-	// it lies ahead nothing is kept, as where Keep is nil.
+	// Keep returns the time before which flushed files of the WAL are removed, by their last
+	// transaction. The zero time removes none. A time in the future removes all, and so
+	// does a nil Keep.
 	Keep func() time.Time
 	// Kept is told each time that keeping a file fails, and of no error once it works again.
 	Kept func(error)
