@@ -29,15 +29,20 @@ type memStore struct {
 	marks     []edda.Mark // of the last commit that had some
 	broken    error
 	reads     int
+	added     chan store.Added
+	missed    bool
 	committed chan struct{}
 }
 
-func newMemStore() *memStore { return &memStore{committed: make(chan struct{}, 1)} }
+func newMemStore() *memStore {
+	return &memStore{added: make(chan store.Added, 1), committed: make(chan struct{}, 1)}
+}
 
 // put adds work in one commit and returns it with its ids.
 func (s *memStore) put(work ...edda.Work) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	first := len(s.rows)
 	for _, w := range work {
 		s.n++
 		var id ulid.ULID
@@ -46,12 +51,19 @@ func (s *memStore) put(work ...edda.Work) {
 		s.rows = append(s.rows, store.Row{ID: id, Work: w})
 	}
 	select {
+	case s.added <- store.Added{Rows: slices.Clone(s.rows[first:]), Missed: s.missed}:
+		s.missed = false
+		return
+	default:
+		s.missed = true
+	}
+	select {
 	case s.committed <- struct{}{}:
 	default:
 	}
 }
 
-func (s *memStore) AppendOutbox(rows []store.Row, after ulid.ULID, limit int) ([]store.Row, error) {
+func (s *memStore) Outbox(after ulid.ULID, limit int) ([]store.Row, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.reads++
@@ -59,7 +71,7 @@ func (s *memStore) AppendOutbox(rows []store.Row, after ulid.ULID, limit int) ([
 	if found {
 		i++
 	}
-	return append(rows, s.rows[i:min(i+limit, len(s.rows))]...), nil
+	return slices.Clone(s.rows[i:min(i+limit, len(s.rows))]), nil
 }
 
 func (s *memStore) OutboxSize() (int, time.Time) {
@@ -98,6 +110,8 @@ func (s *memStore) Outboxed(kinds ...edda.WorkKind) (n int) {
 	}
 	return n
 }
+
+func (s *memStore) Added() <-chan store.Added { return s.added }
 
 func (s *memStore) Committed() <-chan struct{} { return s.committed }
 

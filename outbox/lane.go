@@ -25,7 +25,6 @@ type item struct {
 	row   store.Row
 	lane  *lane
 	chain *chain // of its instance
-	taken bool   // the destination accepted it through Take and may keep it
 	state state
 	fails int
 	until time.Time // of the next attempt, when retrying
@@ -147,7 +146,7 @@ func (l *lane) batch(now time.Time) []*item {
 // the others. It works also while the destination is down.
 func (l *lane) offerUntried() (all []*item) {
 	for _, it := range l.untried {
-		if it.taken = l.taker.Take(&it.row.Work); it.taken {
+		if l.taker.Take(&it.row.Work) {
 			all = append(all, it)
 			continue
 		}

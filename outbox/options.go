@@ -19,8 +19,6 @@ const (
 	// maxHeld bounds the rows of one lane in memory: enough to fill several batches, few enough
 	// that a dead destination costs a few megabytes.
 	maxHeld = 4096
-	// maxSpare bounds the items, and the chains, kept for reuse: two batches.
-	maxSpare = 1024
 	// maxHeldBytes bounds the payloads of one lane in memory. One row always fits.
 	maxHeldBytes = 16 << 20
 	// defaultBatch is where the cost a row stops falling, in bbolt and in JetStream.

@@ -23,8 +23,7 @@ func (r *Relay) scan() bool {
 		r.scanDue = false
 		return false
 	}
-	rows, err := r.page(from)
-	defer clear(rows)
+	rows, err := r.db.Outbox(from, scanRows)
 	if err != nil {
 		r.scanDue = false // the slow tick scans again
 		r.logOnce("read the outbox", err)
@@ -35,12 +34,13 @@ func (r *Relay) scan() bool {
 	return r.scanDue
 }
 
-// page reads the next rows after an id. The caller must clear them, because the next page reuses
-// the buffer.
-func (r *Relay) page(after ulid.ULID) (rows []store.Row, err error) {
-	rows, err = r.db.AppendOutbox(r.rows[:0], after, scanRows)
-	r.rows = rows[:0]
-	return rows, err
+// take admits the rows that a commit has added. Where a scan is due it finds them, behind the
+// rows that were added before.
+func (r *Relay) take(a store.Added) {
+	r.scanDue = r.scanDue || a.Missed
+	if !r.scanDue {
+		r.admitAll(a.Rows)
+	}
 }
 
 func (r *Relay) anyWantsScan() bool {
@@ -106,8 +106,7 @@ func (r *Relay) admit(row store.Row) {
 
 func (r *Relay) hold(row store.Row, l *lane) {
 	l.addHeld(row)
-	it := r.newItem()
-	it.row, it.lane, it.chain = row, l, r.chainOf(row.Work.From)
+	it := &item{row: row, lane: l, chain: r.chainOf(row.Work.From)}
 	it.chain.add(it)
 	it.chain.release()
 }
@@ -161,8 +160,7 @@ func (r *Relay) sweepOnce(now time.Time) bool {
 	if !s.active {
 		*s = sweep{active: true, last: s.last, began: now}
 	}
-	rows, err := r.page(s.cursor)
-	defer clear(rows)
+	rows, err := r.db.Outbox(s.cursor, scanRows)
 	if err != nil {
 		r.logOnce("sweep the outbox", err)
 		rows = nil

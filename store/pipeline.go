@@ -51,8 +51,8 @@ func (d *DB) Submit(ctx context.Context, c Change, done func(error)) error {
 
 func (d *DB) submit(ctx context.Context, c Change, j *job) error {
 	n := c.Size()
-	if n > MaxChange && len(c.Transitions) > 1 && !c.Whole {
-		return edda.Classify(edda.Permanent, "a change of %d bytes with %d transitions: at most %d bytes go together", n, len(c.Transitions), MaxChange)
+	if n > MaxChange && len(c.Transitions)+len(c.Encoded) > 1 && !c.Whole {
+		return edda.Classify(edda.Permanent, "a change of %d bytes with %d transitions: at most %d bytes go together", n, len(c.Transitions)+len(c.Encoded), MaxChange)
 	}
 	var err error
 	if j.change, err = encodeChange(c, n); err != nil {
