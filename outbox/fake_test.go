@@ -83,23 +83,6 @@ func (s *memStore) OutboxSize() (int, time.Time) {
 	return len(s.rows), ulid.Time(s.rows[0].ID.Time())
 }
 
-func (s *memStore) Owners(least int, kinds ...edda.WorkKind) (out []store.Owner) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	rows := map[store.Owner]int{}
-	for _, r := range s.rows {
-		if slices.Contains(kinds, r.Work.Kind) {
-			rows[store.Owner{Tenant: r.Work.From.Tenant, Saga: r.Work.From.Saga}]++
-		}
-	}
-	for o, n := range rows {
-		if o.Rows = n; n >= max(least, 1) {
-			out = append(out, o)
-		}
-	}
-	return out
-}
-
 func (s *memStore) Outboxed(kinds ...edda.WorkKind) (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

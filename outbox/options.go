@@ -59,7 +59,7 @@ type Options struct {
 	Rejecter Rejecter
 	Log      *zap.Logger
 	Metrics  prometheus.Registerer
-	// Max is how many rows of one destination make it full; [DefaultMax] when zero.
+	// Max is how many rows of one destination make it full, for the metrics.
 	Max int
 	// Jitter returns a number in [0, 1) that spreads retries.
 	Jitter func() float64
@@ -80,9 +80,6 @@ func (o *Options) validate() error {
 	}
 	if o.Jitter == nil {
 		o.Jitter = rand.Float64
-	}
-	if o.Max <= 0 {
-		o.Max = DefaultMax
 	}
 	if len(o.Lanes) == 0 {
 		return errors.New("outbox: no lanes")

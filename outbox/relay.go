@@ -19,7 +19,6 @@ type outboxStore interface {
 	Outbox(after ulid.ULID, limit int) ([]store.Row, error)
 	OutboxSize() (int, time.Time)
 	Outboxed(kinds ...edda.WorkKind) int
-	Owners(least int, kinds ...edda.WorkKind) []store.Owner
 	Added() <-chan store.Added
 	Committed() <-chan struct{}
 	Commit(ctx context.Context, c store.Change) error
@@ -29,24 +28,23 @@ type outboxStore interface {
 // Relay delivers the outbox. The goroutine of Run owns the fields. Deliveries and removals run in
 // goroutines of their own and report to it over channels.
 type Relay struct {
-	db         outboxStore
-	o          Options
-	metrics    *metrics
-	lanes      []*lane
-	routes     map[edda.WorkKind]*lane
-	chains     map[edda.Key]*chain
+	db      outboxStore
+	o       Options
+	metrics *metrics
+	lanes   []*lane
+	routes  map[edda.WorkKind]*lane
+	chains  map[edda.Key]*chain
 
 	scanDue     bool // the store may hold rows that the relay has not scanned
 	echoLeft    bool // the echo of a result is in the store, because its lane had no room
 	sweep       sweep
-	accepted    []*item     // to be removed from the store
+	accepted    []*item // to be removed from the store
 	removing    bool
 	marks       []edda.Mark // committed by the last removal
 	removeAfter time.Time   // the earliest next removal, after one failed
 	stopping    bool
 	unrouted    map[edda.WorkKind]bool // kinds without a destination that were logged
 	lastError   string                 // the last error of the store, to log it once
-	fullness    fullness               // owned by the caller of Full, not by Run
 
 	delivered chan delivery
 	removed   chan removal
@@ -90,7 +88,6 @@ func newRelay(db outboxStore, o Options) (*Relay, error) {
 		r.addLane(newLane(l))
 	}
 	var err error
-	r.fullness = fullness{db: db, max: r.o.Max, lanes: r.lanes, full: map[string]bool{}}
 	r.metrics, err = newMetrics(o.Metrics, db, r.lanes, r.o.Max)
 	return r, err
 }

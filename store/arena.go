@@ -5,7 +5,7 @@ const (
 	// small value takes. Where there is less, it begins another piece.
 	leastRoom = 256
 	// leastPiece is the smallest piece of an arena of which nobody said how large it gets.
-	leastPiece = 16 << 10
+	leastPiece = 1 << 10
 	// keptBytes bounds the memory that an arena keeps for its next use: what a large
 	// batch of small instances takes.
 	keptBytes = 2 << 20

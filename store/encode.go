@@ -89,6 +89,7 @@ func encodeChange(c Change, size int) (*encoded, error) {
 		out.size += c.Encoded[i].size
 	}
 	e := &encoder{out: out}
+	out.transitions = make([]encodedTransition, 0, len(c.Transitions))
 	e.values.arena.size = (size - out.size) + (size-out.size)/estimate
 	for i := range c.Transitions {
 		t, err := e.transition(&c.Transitions[i])

@@ -143,23 +143,12 @@ func (p *process) catchingUp(l *pipeline) engine.CatchUp {
 	}
 }
 
-// crowded returns the sagas that have used up their share of a destination, with its name;
-// the first by name if there are several.
-func crowded(r *outbox.Relay) func() map[engine.Pair]string {
-	return func() map[engine.Pair]string {
-		shares := r.Shares()
-		if len(shares) == 0 {
-			return nil
-		}
-		out := make(map[engine.Pair]string, len(shares))
-		for s := range shares {
-			pair := engine.Pair{Tenant: s.Tenant, Saga: s.Saga}
-			if was := out[pair]; s.Tenant != engine.AllTenants && (was == "" || s.Destination < was) {
-				out[pair] = s.Destination
-			}
-		}
-		return out
+// destinations are those of the outbox's lanes.
+func destinations(lanes []outbox.Lane) (all []engine.Destination) {
+	for _, l := range lanes {
+		all = append(all, engine.Destination{Name: l.Name, Kinds: l.Kinds})
 	}
+	return all
 }
 
 // SagasBehind lists the sagas of a tenant that are behind the streams; of all tenants for

@@ -236,7 +236,7 @@ func (p *process) buildSagas(ctx context.Context, l *pipeline) error {
 		return edda.Classify(edda.Permanent, "outbox: %w", err)
 	}
 	l.engine = engine.New(l.source, p.db, p.deciders(p.set), engine.Options{
-		Full: l.relay.Full, Crowded: crowded(l.relay), Hold: l.source.Hold, MaxParked: p.settings.Parked.Max, Log: p.log.Named("engine"), Registry: p.metrics,
+		Destinations: destinations(lanes), MaxOutbox: p.settings.Outbox.Max, MaxParked: p.settings.Parked.Max, Log: p.log.Named("engine"), Registry: p.metrics,
 		Observe: p.quarantine.observe, CatchUp: p.catchingUp(l),
 	})
 	l.replayer = p.replays(l)
