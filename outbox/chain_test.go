@@ -42,4 +42,4 @@ func TestNoTwoInstancesShareAChain(t *testing.T) {
 }
 
 // rowAt makes a row as the store returns it.
-func rowAt(n byte, w edda.Work) store.Row { return store.Row{ID: ulid.ULID{15: n}, Work: w} }
+func rowAt(n byte, w edda.Work) store.NewRow { return store.NewRow{ID: ulid.ULID{15: n}, Work: &w} }

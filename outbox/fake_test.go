@@ -51,7 +51,7 @@ func (s *memStore) put(work ...edda.Work) {
 		s.rows = append(s.rows, store.Row{ID: id, Work: w})
 	}
 	select {
-	case s.added <- store.Added{Rows: slices.Clone(s.rows[first:]), Missed: s.missed}:
+	case s.added <- store.Added{Rows: held(s.rows[first:]), Missed: s.missed}:
 		s.missed = false
 		return
 	default:

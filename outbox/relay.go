@@ -219,7 +219,7 @@ func (r *Relay) deliver(ctx context.Context, l *lane, items []*item) {
 	l.active++
 	work := make([]edda.Work, len(items))
 	for i, it := range items {
-		work[i] = it.row.Work
+		work[i] = *it.row.Work
 	}
 	go func() {
 		// gofail: var outboxRead struct{}

@@ -14,9 +14,15 @@ const (
 	addedBytes = 512 << 10
 )
 
+// NewRow is an outbox row of a commit with the work of its change, which nobody changes.
+type NewRow struct {
+	ID   ulid.ULID
+	Work *edda.Work
+}
+
 // Added are the outbox rows that one commit added, in commit order.
 type Added struct {
-	Rows []Row
+	Rows []NewRow
 	// Missed says that earlier rows were not sent: read the outbox for them.
 	Missed bool
 }
@@ -34,10 +40,10 @@ func addedRows(s *staged) (a Added) {
 			return Added{Missed: true}
 		}
 	}
-	rows := make([]Row, 0, len(s.added))
+	rows := make([]NewRow, 0, len(s.added))
 	for _, a := range s.added {
 		if !s.gone[a.id] {
-			rows = append(rows, Row{ID: a.id, Work: *a.work})
+			rows = append(rows, NewRow{a.id, a.work})
 		}
 	}
 	return Added{Rows: rows}
@@ -57,7 +63,7 @@ func (d *DB) send(a Added) {
 	}
 }
 
-// added is a row of a transaction. The work is the change's until that is answered.
+// added is a row of a transaction. The work is the change's.
 type added struct {
 	id   ulid.ULID
 	work *edda.Work

@@ -94,7 +94,7 @@ func (d *DB) commitGroup(group []*job) {
 		keep(group)
 	}
 	d.index.apply(staged)
-	added := addedRows(staged) // before the answer: the work is the submitter's again then
+	added := addedRows(staged)
 	if staged.armed {
 		d.dues.armed(staged.first)
 	}

@@ -57,7 +57,7 @@ type encodedWork struct {
 	from  edda.Key
 	kind  edda.WorkKind
 	value []byte
-	work  *edda.Work // the same as a value, until the change is answered
+	work  *edda.Work // the change's
 }
 
 type encodedClaim struct {
