@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"edda/node"
+	"edda/node/operator"
 	"edda/server"
 	"edda/store"
 )
@@ -76,7 +77,7 @@ func (v *storeVerb) folder() (string, error) {
 // openedStore is a store that this command has opened, with its running committer.
 type openedStore struct {
 	*store.DB
-	maintenance *node.Maintenance
+	maintenance *operator.Maintenance
 	stop        func() error
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"edda"
 	"edda/manifests"
+	"edda/node/operator"
 	"edda/retention"
 	"edda/saga"
 	"edda/server"
@@ -135,7 +136,7 @@ func TestTheTextThatRunsIsNeeded(t *testing.T) {
 	s := p.retentionSettings
 	clean := func(settings func() (retention.Settings, error)) string {
 		t.Helper()
-		u, err := newMaintenance(p.db, settings, nil, nil)
+		u, err := operator.NewMaintenance(p.db, settings, nil, nil)
 		if err == nil {
 			_, err = u.Collect(t.Context(), server.Collect{}, func(any) {})
 		}

@@ -98,7 +98,7 @@ const auditWithin = 5 * time.Second
 func (p *process) audited(ctx context.Context, who server.Actor, verb, detail string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), auditWithin)
 	defer cancel()
-	if err := p.maintenance.audit(ctx, who, verb, detail); err != nil {
+	if err := p.maintenance.Audit(ctx, who, verb, detail); err != nil {
 		p.log.Error("the audit of an act cannot be written", zap.String("act", verb), zap.String("detail", detail),
 			zap.String("by", who.By), zap.String("why", who.Why), zap.Error(err))
 	}
@@ -122,14 +122,6 @@ func (p *process) History(k edda.Key, place string, limit int) ([]store.Record, 
 	return p.db.HistoryFrom(k, place, limit)
 }
 
-// DeadLetters lists dead letters, oldest first.
-func (p *process) DeadLetters(after string, limit int) ([]edda.DeadLetter, error) {
-	return p.db.DeadLetters(after, limit)
-}
-
-// DeadLetter finds a dead letter by its id.
-func (p *process) DeadLetter(id string) (edda.DeadLetter, bool, error) { return p.db.DeadLetter(id) }
-
 // HeldKeys lists the keys that a poison event holds.
 func (p *process) HeldKeys(tenant, saga string, after edda.Key, limit int) ([]store.WaitingKey, error) {
 	return p.db.HeldKeys(tenant, saga, after, limit)
@@ -147,6 +139,14 @@ func (p *process) AuditsOf(q store.AuditQuery) ([]store.Audit, string, error) {
 
 // errNoPipeline refuses calls that need the streams before JetStream is reached.
 var errNoPipeline = edda.Classify(edda.Temporary, "jetstream is not reached yet: see whether NATS runs, and --nats-url")
+
+// publisher returns what publishes to the streams.
+func (p *process) publisher() (*stream.Publisher, error) {
+	if l := p.pipeline.Load(); l != nil {
+		return l.publisher, nil
+	}
+	return nil, errNoPipeline
+}
 
 // errNoSagas refuses calls that need a saga process.
 var errNoSagas = edda.Classify(edda.Permanent, "this process runs no sagas: ask one with the role saga or combined")
@@ -171,11 +171,11 @@ func (p *process) Send(ctx context.Context, message edda.Event) (engine.Outcome,
 
 // Publish stores an event in its stream.
 func (p *process) Publish(ctx context.Context, event edda.Event) (server.Stored, error) {
-	l := p.pipeline.Load()
-	if l == nil {
-		return server.Stored{}, errNoPipeline
+	to, err := p.publisher()
+	if err != nil {
+		return server.Stored{}, err
 	}
-	return Publish(ctx, l.publisher, event)
+	return Publish(ctx, to, event)
 }
 
 // Publish stores an event in its stream.

@@ -237,7 +237,7 @@ func (p *process) buildSagas(ctx context.Context, l *pipeline) error {
 	}
 	l.engine = engine.New(l.source, p.db, p.deciders(p.set), engine.Options{
 		Full: l.relay.Full, Crowded: crowded(l.relay), Hold: l.source.Hold, MaxParked: p.settings.Parked.Max, Log: p.log.Named("engine"), Registry: p.metrics,
-		Observe: p.quarantine.observe, CatchUp: p.catchingUp(l),
+		Observe: p.Quarantine.Observe, CatchUp: p.catchingUp(l),
 	})
 	l.replayer = p.replays(l)
 	l.scheduler = scheduler.New(p.db, l.engine, scheduled{p.set, p.settings.Tenants, p.settings.tenant()}, scheduler.Options{Log: p.log.Named("scheduler")})

@@ -4,9 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -17,10 +14,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"go.uber.org/zap"
 
-	"edda"
 	"edda/effects"
 	"edda/hero/redisdb"
 	"edda/internal/lifecycle"
+	"edda/node/operator"
 	"edda/saga"
 	"edda/server"
 	"edda/store"
@@ -72,9 +69,8 @@ type process struct {
 	group    *lifecycle.Group
 	tracing  tracing
 	liveness *liveness
-	// deadLetters serializes the commands on dead letters without an instance.
-	deadLetters sync.Mutex
-	quarantine  *quarantine
+	// Quarantine is set when the store is open. The server calls it as [server.DeadLetters].
+	*operator.Quarantine
 	strays      *stream.Strays
 	resumed     *prometheus.CounterVec      // how often a stream had lost a handled suffix
 	remade      prometheus.Counter          // how often the shared ledger was lost and created again
@@ -85,7 +81,7 @@ type process struct {
 	redis         *redisdb.DB
 	embeddedRedis *embeddedRedis
 	hero          heroSide
-	maintenance   *Maintenance
+	maintenance   *operator.Maintenance
 	// pipeline is nil until JetStream is reached.
 	pipeline atomic.Pointer[pipeline]
 	joined   chan struct{}         // closed when pipeline is set
@@ -113,7 +109,6 @@ type process struct {
 func newProcess(s Settings, l loaded, log *zap.Logger) (*process, error) {
 	p := &process{settings: s, log: log, metrics: prometheus.NewRegistry(), started: time.Now(), run: ulid.Make().String(), effects: l.effects, joined: make(chan struct{})}
 	p.metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	p.quarantine = newQuarantine(p.metrics, log)
 	p.serve(s.Tenants)
 	p.strays = &stream.Strays{Log: log.Named("stream")}
 	p.resumed, p.remade, p.republished = resumedCounter(), remadeCounter(), republishedCounter()
@@ -128,10 +123,10 @@ func newProcess(s Settings, l loaded, log *zap.Logger) (*process, error) {
 	if err := p.open(); err != nil {
 		return nil, errors.Join(err, p.server.Close())
 	}
-	if err := errors.Join(p.openRedis(), p.buildHero(), p.buildMaintenance()); err != nil {
+	if err := errors.Join(p.openRedis(), p.buildHero(), p.buildMaintenance(), p.sayHolder()); err != nil {
 		return nil, errors.Join(err, p.server.Close(), p.db.Close())
 	}
-	p.metrics.MustRegister(&instanceCollector{p.db}, &queueCollector{p.db, s.Dead.MaxBytes}, &parkedCollector{p.db, s.Parked.Max})
+	p.metrics.MustRegister(&instanceCollector{p.db}, &parkedCollector{p.db, s.Parked.Max})
 	p.metrics.MustRegister(writtenCounters(p.db)...)
 	p.liveness = newLiveness(p.loops()...)
 	p.group = lifecycle.New(lifecycle.Options{Stopped: p.partStopped}, p.parts(l)...)
@@ -181,36 +176,6 @@ func (s Settings) addrVariables() (out string) {
 		}
 	}
 	return out
-}
-
-// open creates the folder and opens the store. Only one process can hold a store.
-func (p *process) open() error {
-	if err := os.MkdirAll(p.settings.Data, 0o750); err != nil {
-		return fmt.Errorf("data folder: %w; choose another --data", err)
-	}
-	sealing, err := p.settings.sealing()
-	if err != nil {
-		return err
-	}
-	db, err := store.Open(filepath.Join(p.settings.Data, p.settings.storeFolder()), store.Options{Seal: sealing, KeepSent: p.keepSent(), MaxDeadBytes: p.settings.Dead.MaxBytes, Log: p.log.Named("store"), Observe: observeCommits(p.metrics)})
-	if err != nil {
-		return fmt.Errorf("open the store: %w", err)
-	}
-	if err := servesAlone(db, p.settings.Tenants); err != nil {
-		return errors.Join(err, db.Close())
-	}
-	p.db = db
-	return p.findRestored()
-}
-
-// servesAlone refuses other tenants on a store restored from one tenant's backup, because
-// their instances would start a second time without their history.
-func servesAlone(db *store.DB, tenants []string) error {
-	of := db.Tenant()
-	if of == "" || slices.Equal(tenants, []string{of}) {
-		return nil
-	}
-	return edda.Classify(edda.Permanent, "this store was restored from a backup of the tenant %s and has nothing of others: run it with tenants: [%s] (--tenants %s), or name another --data", of, of, of)
 }
 
 // parts lists the parts of the process. A stage starts when the stages that stop after it
