@@ -4,16 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"strings"
 	"testing"
-	"time"
 
 	"go.uber.org/zap"
 
-	"edda"
 	"edda/manifests"
 	"edda/node/operator"
+	"edda/node/versions"
 	"edda/retention"
 	"edda/saga"
 	"edda/server"
@@ -54,7 +52,7 @@ func stored(t *testing.T) *process {
 			t.Error(err)
 		}
 	})
-	return &process{settings: Settings{Config: Config{Role: roleSaga}}, log: zap.NewNop(), db: db}
+	return &process{settings: Settings{Config: Config{Role: roleSaga}}, log: zap.NewNop(), db: db, texts: versions.New(db, false, zap.NewNop())}
 }
 
 // TestAnInstanceThatStartedDuringAReloadHadNoVersion: it was not yet in the
@@ -77,50 +75,6 @@ func TestAnInstanceThatStartedDuringAReloadHadNoVersion(t *testing.T) {
 	}
 	if got := set.Starts("order").Version(); got != 2 {
 		t.Errorf("instances start on version %d", got)
-	}
-}
-
-// With very many instances a start that reads them all takes minutes.
-func TestAStartReadsInstancesOnlyWhereAVersionHadSeveralTexts(t *testing.T) {
-	p := stored(t)
-	one, two := versionOf(t, 1), versionOf(t, 2)
-	if err := errors.Join(p.adopt(one), p.keepAdopted(t.Context())); err != nil {
-		t.Fatal(err)
-	}
-	hash := one.programs[0].Hash()
-	k := edda.Key{Tenant: "t", Saga: "order", Correlation: "K"}
-	begin := func(hash string) {
-		t.Helper()
-		tr := edda.Transition{Key: k, Fate: edda.FateHandled, Event: edda.Event{ID: hash, Time: time.Now().UTC()},
-			Instance: &edda.Instance{Key: k, Version: 1, Hash: hash, Status: edda.StatusRunning}}
-		if err := p.db.Commit(t.Context(), store.Change{Transitions: []edda.Transition{tr}}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	needs := func() map[text]bool {
-		t.Helper()
-		kept, err := p.db.Manifests()
-		if err != nil {
-			t.Fatal(err)
-		}
-		p.set = nil
-		needed, err := p.needed(two.programs, kept)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return needed
-	}
-	begin("unread") // the text of version 1 is known without a look at it
-	if got, want := needs(), (map[text]bool{{"order", 1, hash}: true}); !maps.Equal(got, want) {
-		t.Errorf("needed %v, want %v", got, want)
-	}
-	other := edda.Manifest{Saga: "order", Version: 1, Hash: "other", Text: "saga: order"}
-	if err := p.db.Commit(t.Context(), store.Change{Manifests: []edda.Manifest{other}}); err != nil {
-		t.Fatal(err)
-	}
-	begin("other")
-	if got, want := needs(), (map[text]bool{{"order", 1, "other"}: true}); !maps.Equal(got, want) {
-		t.Errorf("needed %v, want %v", got, want)
 	}
 }
 

@@ -261,12 +261,15 @@ func (p *process) logHero() {
 	}
 }
 
+// flowsPage is how many flows are read at once.
+const flowsPage = 1000
+
 // underWay lists the flows that are under way.
 type underWay struct{ p *process }
 
 // Running visits them in the order of their keys.
 func (r underWay) Running(ctx context.Context, visit func(flow.State) error) error {
-	q := store.Query{Tenant: r.p.settings.tenantOfFlows(), Saga: flowsaga.Saga, Status: edda.StatusRunning, Limit: pageSize}
+	q := store.Query{Tenant: r.p.settings.tenantOfFlows(), Saga: flowsaga.Saga, Status: edda.StatusRunning, Limit: flowsPage}
 	for {
 		page, err := r.p.db.Instances(q)
 		if err != nil {

@@ -18,6 +18,7 @@ import (
 	"edda/hero/redisdb"
 	"edda/internal/lifecycle"
 	"edda/node/operator"
+	"edda/node/versions"
 	"edda/saga"
 	"edda/server"
 	"edda/store"
@@ -82,6 +83,7 @@ type process struct {
 	embeddedRedis *embeddedRedis
 	hero          heroSide
 	maintenance   *operator.Maintenance
+	texts         *versions.Keeper
 	// pipeline is nil until JetStream is reached.
 	pipeline atomic.Pointer[pipeline]
 	joined   chan struct{}         // closed when pipeline is set
@@ -91,8 +93,8 @@ type process struct {
 
 	draining atomic.Bool // a caller asked for the stop; it is audited once
 
-	hearing  atomic.Pointer[saga.Set]        // says which facts have a handler
-	versions atomic.Pointer[map[text]string] // names of the texts that are not the first of their version
+	hearing atomic.Pointer[saga.Set] // says which facts have a handler
+	names   atomic.Pointer[versions.Names]
 
 	said []string // which sagas catch up since the start; set before the pipeline starts
 

@@ -11,6 +11,7 @@ import (
 
 	"edda"
 	"edda/manifests"
+	"edda/node/versions"
 	"edda/saga"
 	"edda/server"
 	"edda/stream"
@@ -174,8 +175,8 @@ func (p *process) swapSagas(ctx context.Context, pipe *pipeline, set *saga.Set, 
 // what a reload changed. The caller holds reloading.
 func (p *process) running() map[string]string {
 	out := map[string]string{}
-	for t := range p.starting() {
-		out["saga "+t.saga] = fmt.Sprintf("%d+%.8s", t.version, t.hash)
+	for t := range versions.Starting(p.set) {
+		out["saga "+t.Saga] = fmt.Sprintf("%d+%.8s", t.Version, t.Hash)
 	}
 	for _, e := range p.effects {
 		out["effect "+e.Name()] = fmt.Sprintf("%d+%.8s", e.Version(), e.Hash())

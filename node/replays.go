@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"edda"
+	"edda/node/versions"
 	"edda/replay"
 	"edda/saga"
 	"edda/server"
@@ -31,7 +32,7 @@ func (u usedPrograms) Set() *saga.Set {
 }
 
 func (u usedPrograms) Kept() ([]edda.Manifest, error)                 { return u.p.db.Manifests() }
-func (u usedPrograms) Compile(m edda.Manifest) (*saga.Program, error) { return recompile(m) }
+func (u usedPrograms) Compile(m edda.Manifest) (*saga.Program, error) { return versions.Recompile(m) }
 
 // replaysServed returns the replays of the server; nil without sagas.
 func (p *process) replaysServed() server.Replays {

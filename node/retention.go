@@ -8,6 +8,7 @@ import (
 
 	"edda"
 	"edda/manifests"
+	"edda/node/versions"
 	"edda/retention"
 	"edda/saga"
 	"edda/store"
@@ -74,13 +75,15 @@ func (p *process) retentionSettings() (retention.Settings, error) {
 
 // loadedIn returns a test for the texts that instances use.
 func loadedIn(set *saga.Set) func(edda.Manifest) bool {
-	loaded := map[text]bool{}
+	loaded := map[versions.Text]bool{}
 	if set != nil {
 		for _, p := range set.Programs() {
-			loaded[text{p.Saga(), p.Version(), p.Hash()}] = true
+			loaded[versions.TextOf(p)] = true
 		}
 	}
-	return func(m edda.Manifest) bool { return loaded[text{m.Saga, m.Version, m.Hash}] }
+	return func(m edda.Manifest) bool {
+		return loaded[versions.Text{Saga: m.Saga, Version: m.Version, Hash: m.Hash}]
+	}
 }
 
 // sagaRetention is the retention: of one manifest. A nil field is not set.
