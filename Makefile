@@ -96,7 +96,7 @@ bench-baseline: ## what each stage costs now becomes what `make check` compares 
 	$(GO) test ./internal/costbudget -count 1 -run '^TestNoStageBecameDearer$$' -update
 
 bench-hero: ## jobs a second beside asynq, on one redis-server; fails where ours run fewer
-	cd bench/asynq && $(GO) run .
+	cd tools/asynq && $(GO) run .
 
 memory: ## a million instances and 50,000 rows queued for each destination in less than 300 MiB of anonymous memory; takes minutes and 8 GB of disk
 	$(GO) test ./systemtest -tags memory -run '^TestMemory' -v -count 1 -timeout 30m

@@ -1,4 +1,4 @@
-module edda/bench/asynq
+module edda/tools/asynq
 
 go 1.26.0
 
