@@ -120,7 +120,7 @@ func (t *terminal) dev(ctx context.Context, s node.Settings) error {
 	done := make(chan struct{})
 	close(done)
 	err := t.serve(ctx, s, func(r node.Running) {
-		t.welcome(r)
+		t.welcome(s, r)
 		done = make(chan struct{})
 		go func() {
 			defer close(done)
@@ -175,10 +175,10 @@ func list(names []string) string {
 }
 
 // welcome prints what runs, the addresses, and commands to try next.
-func (t *terminal) welcome(r node.Running) {
-	data, err := filepath.Abs(r.Settings().Data)
+func (t *terminal) welcome(s node.Settings, r node.Running) {
+	data, err := filepath.Abs(s.Data)
 	if err != nil {
-		data = r.Settings().Data
+		data = s.Data
 	}
 	fmt.Fprintf(t.out, "Edda is running.\n\n")
 	sagas, effects := r.Names()
@@ -193,16 +193,16 @@ func (t *terminal) welcome(r node.Running) {
 		t.welcomeHero(*h)
 	}
 	fmt.Fprintf(t.out, "\nTry:\n")
-	for _, line := range suggestions(r) {
+	for _, line := range suggestions(s, r) {
 		fmt.Fprintln(t.out, "  "+line)
 	}
 	fmt.Fprintf(t.out, "\nChanged files are taken in as you save them. Ctrl-C stops, twice at once.\n")
 }
 
 // suggestions lists commands to copy, for the first saga with a test that has an event.
-func suggestions(r node.Running) []string {
+func suggestions(s node.Settings, r node.Running) []string {
 	to, at := "", ""
-	if r.Settings().NATSAddr != defaultNATS {
+	if s.NATSAddr != defaultNATS {
 		to = " --nats " + r.NATS()
 	}
 	if r.Addr() != node.DefaultAddr {

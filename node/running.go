@@ -22,9 +22,6 @@ type Running struct {
 	l loaded
 }
 
-// Settings returns the settings of the process.
-func (r Running) Settings() Settings { return r.p.settings }
-
 // Log returns the logger of the process.
 func (r Running) Log() *zap.Logger { return r.p.log }
 
