@@ -13,10 +13,11 @@ import (
 	"edda/hero/mycelium/standin"
 	"edda/internal/jsonvalue"
 	"edda/manifests"
+	"edda/saga"
 	"edda/server"
 )
 
-// Running is a process whose parts have all started. Its methods may be called at once.
+// Running is a process whose parts have all started. It is safe for concurrent use.
 type Running struct {
 	p *process
 	l loaded
@@ -86,8 +87,11 @@ func (r Running) Hero() *HeroRunning {
 // Sample returns the first event in the tests of the sagas that starts an instance, with the
 // key of that instance.
 func (r Running) Sample() (edda.Event, bool) {
+	r.p.reloading.Lock()
+	set := r.p.set
+	r.p.reloading.Unlock()
 	for _, m := range r.l.sagas() {
-		if ev, ok := r.p.sample(m); ok {
+		if ev, ok := sample(set, m); ok {
 			return ev, true
 		}
 	}
@@ -95,14 +99,14 @@ func (r Running) Sample() (edda.Event, bool) {
 }
 
 // sample returns the first starting event of a saga's tests, and its key.
-func (p *process) sample(m *manifests.Saga) (edda.Event, bool) {
+func sample(set *saga.Set, m *manifests.Saga) (edda.Event, bool) {
 	for _, test := range m.Tests {
 		i := slices.IndexFunc(test.Steps, func(s *manifests.TestStep) bool { return s.Input == "event" && starts(m, s.Name) })
 		if i < 0 {
 			continue
 		}
 		ev := sampleEvent(m, test.Steps[i])
-		for _, target := range p.set.Route(ev) {
+		for _, target := range set.Route(ev) {
 			if target.Dead == nil && target.Key.Saga == m.Name.Text && !strings.ContainsAny(string(ev.Payload), "'") {
 				ev.Key = target.Key
 				return ev, true
