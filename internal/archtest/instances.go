@@ -24,7 +24,7 @@ func deciders() []string { return []string{"engine", "saga", "hero/flowsaga", "r
 func committers() []string { return []string{"engine", "store", "internal"} }
 
 // resolvers commit transitions that only resolve dead letters.
-func resolvers() []string { return []string{"cmd/edda process.resolve"} }
+func resolvers() []string { return []string{"node/operator Quarantine.resolve"} }
 
 // keyspaceWriters are the functions of store/ that may write where instances lie.
 func keyspaceWriters() []string {
@@ -53,7 +53,7 @@ func instanceComplaints(m *typed) []string {
 		}
 	}
 	for _, name := range resolvers() {
-		if !used[name] && m.files["cmd/edda"] != nil {
+		if !used[name] && m.files["node/operator"] != nil {
 			out = append(out, name+" is named in archtest and commits no transitions")
 		}
 	}
