@@ -24,7 +24,8 @@ const (
 	pingsLost = 2
 	// reconnectWait spaces the attempts to come back to a server.
 	reconnectWait = 500 * time.Millisecond
-	// apiTimeout bounds requests to JetStream that have no deadline of their own.
+	// apiTimeout bounds requests to JetStream that have no deadline of their own, and the
+	// wait for an ack of the client's own futures.
 	apiTimeout = 5 * time.Second
 	// maxUnacked bounds the messages that wait for an ack of those that are published by
 	// the client's own futures; a publisher has windows.
@@ -93,7 +94,7 @@ func NewJetStream(nc *nats.Conn) (jetstream.JetStream, error) { return newJetStr
 func newJetStream(nc *nats.Conn, domain, prefix string) (jetstream.JetStream, error) {
 	opts := []jetstream.JetStreamOpt{
 		jetstream.WithDefaultTimeout(apiTimeout),
-		jetstream.WithPublishAsyncTimeout(publishWait),
+		jetstream.WithPublishAsyncTimeout(apiTimeout),
 		jetstream.WithPublishAsyncMaxPending(maxUnacked),
 	}
 	switch {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"edda"
 )
@@ -31,9 +32,9 @@ func TestAMessageHasNothingOfTheOneBefore(t *testing.T) {
 			t.Fatal(err)
 		}
 		headers := []nats.Header{
-			{headerMsgID: {"acme w-0"}, headerTraceparent: {traceparent}, headerTaken: {"2026-01-02T12:00:00.123456789Z"}},
-			{headerMsgID: {"acme w-1"}},
-			{headerMsgID: {"acme w-2"}},
+			{jetstream.MsgIDHeader: {"acme w-0"}, "traceparent": {traceparent}, "Edda-Taken": {"2026-01-02T12:00:00.123456789Z"}},
+			{jetstream.MsgIDHeader: {"acme w-1"}},
+			{jetstream.MsgIDHeader: {"acme w-2"}},
 			nil,
 		}
 		bodies := []string{`{"result_type":"Succeeded"}`, `"payload":` + long, `"payload":{"a":1}`, `"payload":null`}
@@ -48,20 +49,4 @@ func TestAMessageHasNothingOfTheOneBefore(t *testing.T) {
 			}
 		}
 	})
-}
-
-// TestAMessageStays what it was while others are written.
-func TestAMessageStays(t *testing.T) {
-	work := facts(2)
-	first, err := Codec{}.Work(work[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	data, id := string(first.Data), first.Header.Get(headerMsgID)
-	if _, err := (Codec{}).Work(work[1]); err != nil {
-		t.Fatal(err)
-	}
-	if string(first.Data) != data || first.Header.Get(headerMsgID) != id || id != "acme w-0" {
-		t.Errorf("it has become %s, %s", first.Header, first.Data)
-	}
 }

@@ -7,7 +7,7 @@ import (
 )
 
 func envelopes() []any {
-	return []any{&envelope{}, &metadata{}, &command{}, &result{}, &input{}, &aggregateCommand{}, &ack{}}
+	return []any{&envelope{}, &metadata{}, &command{}, &result{}, &input{}, &aggregateCommand{}}
 }
 
 func TestEnvelopesAreWrittenAndReadAsByEncodingJSON(t *testing.T) {

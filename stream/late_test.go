@@ -2,20 +2,34 @@ package stream
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"testing"
 	"time"
 
 	"edda"
+	"edda/effects"
 	"edda/engine"
 )
+
+// copyAt is the copy of a command's result that was taken at a time.
+func copyAt(t *testing.T, w edda.Work, at time.Time) edda.Work {
+	t.Helper()
+	cmd, _ := Codec{}.offered(&w)
+	_, copied, err := Codec{}.applied(effects.Result{Tenant: cmd.Tenant, CommandID: cmd.ID, Effect: cmd.Effect, Outcome: edda.Succeeded,
+		Payload: json.RawMessage(`{"id":1}`), Metadata: cmd.Metadata, Attempts: 2, Time: noon.Add(-time.Minute), Trace: cmd.Trace}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	copied.Time = at
+	return copied
+}
 
 // copyOf stores the copy of a result that was taken so long ago.
 func (w *world) copyOf(tenant, id string, ago time.Duration) {
 	w.t.Helper()
-	work := handable(id, tenant)
-	_, _, copied := handedIn(w.t, Codec{}, work, time.Now().Add(-ago).UTC())
+	copied := copyAt(w.t, handable(id, tenant), time.Now().Add(-ago).UTC())
 	if errs := NewPublisher(w.js, Codec{}).Deliver(w.t.Context(), []edda.Work{copied}); errs != nil {
 		w.t.Fatal(errs)
 	}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -108,7 +107,7 @@ func (h holder) kind() string {
 
 // rivals tells whether two holders may not both work.
 func (h holder) rivals(other holder) bool {
-	if (h.Worker == nil) != (other.Worker == nil) || !overlap(h.Tenants, other.Tenants) {
+	if (h.Worker == nil) != (other.Worker == nil) || !Tenants(h.Tenants).Overlap(other.Tenants) {
 		return false
 	}
 	return h.Worker == nil || h.Worker.rivals(*other.Worker)
@@ -164,13 +163,14 @@ func AcquireLease(ctx context.Context, js jetstream.JetStream, o LeaseOptions) (
 	if l.log == nil {
 		l.log = zap.NewNop()
 	}
-	if err := l.open(ctx); err != nil {
+	var err error
+	if l.kv, err = openBucket(ctx, js, l.bucket); err != nil {
 		return nil, err
 	}
 	if err := l.apply(ctx); err != nil {
 		return nil, err
 	}
-	err := l.contend(ctx)
+	err = l.contend(ctx)
 	if err == nil {
 		err = l.own(ctx, l.held.Tenants)
 	}
@@ -190,19 +190,6 @@ func (o LeaseOptions) bucket() jetstream.KeyValueConfig {
 		cfg.Storage = jetstream.MemoryStorage
 	}
 	return cfg
-}
-
-// open finds the bucket, or makes it.
-func (l *Lease) open(ctx context.Context) error {
-	kv, err := l.js.KeyValue(ctx, LeaseBucket)
-	if errors.Is(err, jetstream.ErrBucketNotFound) {
-		kv, err = l.js.CreateOrUpdateKeyValue(ctx, l.bucket)
-	}
-	if err != nil {
-		return fmt.Errorf("open bucket %s: %w", LeaseBucket, err)
-	}
-	l.kv = kv
-	return nil
 }
 
 // apply writes our wish under our key.
@@ -367,7 +354,7 @@ func union(a, b Tenants) Tenants {
 }
 
 func (l *Lease) others(ctx context.Context) ([]jetstream.KeyValueEntry, error) {
-	keys, err := l.keys(ctx, LeaseBucket)
+	keys, err := keys(ctx, l.js, LeaseBucket)
 	if err != nil {
 		return nil, fmt.Errorf("list leases: %w", err)
 	}
@@ -388,26 +375,6 @@ func (l *Lease) others(ctx context.Context) ([]jetstream.KeyValueEntry, error) {
 	return out, nil
 }
 
-// keys lists what a bucket has, as the server has it at one moment. The
-// bucket's own Keys reads message by message, and leaves out a lease that is
-// renewed meanwhile.
-func (l *Lease) keys(ctx context.Context, bucket string) ([]string, error) {
-	s, err := l.js.Stream(ctx, "KV_"+bucket)
-	if err != nil {
-		return nil, err
-	}
-	prefix := "$KV." + bucket + "."
-	info, err := s.Info(ctx, jetstream.WithSubjectFilter(prefix+">"))
-	if err != nil {
-		return nil, err
-	}
-	var out []string
-	for subject := range info.State.Subjects {
-		out = append(out, strings.TrimPrefix(subject, prefix))
-	}
-	return out, nil
-}
-
 // write puts our lease in place of the revision; 0 is for none.
 func (l *Lease) write(ctx context.Context, over uint64) error {
 	value, err := json.Marshal(l.held)
@@ -415,12 +382,7 @@ func (l *Lease) write(ctx context.Context, over uint64) error {
 		return fmt.Errorf("write lease: %w", err)
 	}
 	sent := l.fence.now()
-	var revision uint64
-	if over == 0 {
-		revision, err = l.kv.Create(ctx, l.held.key(), value)
-	} else {
-		revision, err = l.kv.Update(ctx, l.held.key(), value, over)
-	}
+	revision, err := put(ctx, l.kv, l.held.key(), value, over)
 	if err != nil {
 		return fmt.Errorf("write lease: %w", err)
 	}
@@ -429,15 +391,6 @@ func (l *Lease) write(ctx context.Context, over uint64) error {
 		l.fence.extend(sent)
 	}
 	return nil
-}
-
-// overtaken tells whether a write failed because another one came before it. A
-// replicated bucket has a code of its own for that, and the client does not
-// always translate it.
-func overtaken(err error) bool {
-	var refused *jetstream.APIError
-	return errors.Is(err, jetstream.ErrKeyExists) || errors.Is(err, jetstream.ErrKeyRevisionMismatch) ||
-		errors.As(err, &refused) && refused.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant
 }
 
 func readHolder(e jetstream.KeyValueEntry) (holder, error) {
@@ -545,9 +498,11 @@ func (l *Lease) attempt(ctx context.Context) error {
 		return nil
 	}
 	if !overtaken(err) { // the bucket may be gone with the server's memory
-		if errOpen := l.open(ctx); errOpen != nil {
+		kv, errOpen := openBucket(ctx, l.js, l.bucket)
+		if errOpen != nil {
 			return errors.Join(err, errOpen)
 		}
+		l.kv = kv
 	}
 	return l.recover(ctx)
 }
@@ -615,19 +570,4 @@ func (l *Lease) withdraw(ctx context.Context) {
 	if err := l.release(ctx); err != nil {
 		l.log.Warn("withdraw from the lease failed", zap.Error(err))
 	}
-}
-
-// overlap tells whether two processes may take in the same tenant.
-func overlap(a, b Tenants) bool {
-	if len(a) == 0 || len(b) == 0 {
-		return true
-	}
-	for _, p := range a {
-		for _, q := range b {
-			if compatible(p, q) {
-				return true
-			}
-		}
-	}
-	return false
 }

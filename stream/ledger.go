@@ -66,7 +66,7 @@ func (o *LedgerOptions) validate() error {
 		o.Lease = DefaultLedgerLease
 	}
 	if o.Retention == 0 {
-		o.Retention = defaultAge
+		o.Retention = defaultRetention
 	}
 	if o.Lease < minLease {
 		return edda.Classify(edda.Permanent, "open the ledger: a lease of %s is less than %s", o.Lease, minLease)

@@ -334,7 +334,7 @@ func TestTheBucketIsMadeAdoptedOrRefused(t *testing.T) {
 		says   []string // none: it is adopted
 	}{
 		"as made":            {func(*jetstream.StreamConfig) {}, nil},
-		"just long enough":   {func(c *jetstream.StreamConfig) { c.MaxAge = defaultAge }, nil},
+		"just long enough":   {func(c *jetstream.StreamConfig) { c.MaxAge = defaultRetention }, nil},
 		"kept longer":        {func(c *jetstream.StreamConfig) { c.MaxAge *= 2 }, nil},
 		"kept for ever":      {func(c *jetstream.StreamConfig) { c.MaxAge = 0 }, nil},
 		"with direct reads":  {func(c *jetstream.StreamConfig) { c.AllowDirect = true }, nil},
@@ -373,7 +373,7 @@ func TestTheBucketIsMadeAdoptedOrRefused(t *testing.T) {
 
 func TestTheLedgerSaysHowDurableItIs(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
-		if d := w.ledgerOf("", "").Durability(); !d.Created || d.Synced || d.Age != defaultAge+retentionSlack || !strings.Contains(d.Note, "sync_interval") {
+		if d := w.ledgerOf("", "").Durability(); !d.Created || d.Synced || d.Age != defaultRetention+retentionSlack || !strings.Contains(d.Note, "sync_interval") {
 			t.Errorf("made: %+v", d)
 		}
 		l := must[*Ledger](t)(OpenLedger(ctx, w.js, LedgerOptions{SyncAlways: true, Replicas: 3}))

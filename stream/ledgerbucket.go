@@ -13,6 +13,10 @@ import (
 )
 
 const (
+	// defaultRetention leaves a week for people to look at a command.
+	defaultRetention = 7 * 24 * time.Hour
+	// bucketDuplicates is the server's window for message ids, which the bucket does not use.
+	bucketDuplicates = 30 * time.Second
 	// LedgerBucket is the KV bucket of the effect ledger that workers share.
 	LedgerBucket = "EDDA_LEDGER"
 	// minRetention leaves a claim the time to be seen: it must outlive the longest
@@ -36,7 +40,7 @@ func OpenLedger(ctx context.Context, js jetstream.JetStream, o LedgerOptions) (*
 	if limit := js.Conn().MaxPayload(); limit > 0 && limit < maxRecord {
 		return nil, edda.Classify(edda.Permanent, "open the ledger: the server's max_payload is %d bytes, a result may take %d", limit, maxRecord)
 	}
-	d, created, err := ensureBucket(ctx, js, o)
+	d, s, err := Ensure(ctx, js, o.wanted(ctx, js))
 	if err != nil {
 		return nil, err
 	}
@@ -44,7 +48,7 @@ func OpenLedger(ctx context.Context, js jetstream.JetStream, o LedgerOptions) (*
 	if err != nil {
 		return nil, fmt.Errorf("open bucket %s: %w", LedgerBucket, err)
 	}
-	return &Ledger{js: js, kv: kv, o: o, durability: d, created: created, looking: make(chan struct{}, 1)}, nil
+	return &Ledger{js: js, kv: kv, o: o, durability: d, created: s.CachedInfo().Created, looking: make(chan struct{}, 1)}, nil
 }
 
 // bucket is the stream behind the bucket, as a KV client makes it, but for
@@ -55,7 +59,7 @@ func (o LedgerOptions) bucket() jetstream.StreamConfig {
 		Name: "KV_" + LedgerBucket, Description: "edda: which effect commands were called, and what came of them",
 		Subjects: []string{ledgerPrefix + ">"}, Storage: jetstream.FileStorage, Retention: jetstream.LimitsPolicy,
 		Discard: jetstream.DiscardNew, MaxMsgsPerSubject: 1, MaxAge: o.Retention + retentionSlack, Replicas: max(o.Replicas, 1),
-		AllowRollup: true, DenyDelete: true, AllowDirect: false, Duplicates: defaultDuplicates,
+		AllowRollup: true, DenyDelete: true, AllowDirect: false, Duplicates: bucketDuplicates,
 	}
 	if o.Memory {
 		cfg.Storage = jetstream.MemoryStorage
@@ -63,33 +67,18 @@ func (o LedgerOptions) bucket() jetstream.StreamConfig {
 	return cfg
 }
 
-// ensureBucket also says when the bucket was made.
-func ensureBucket(ctx context.Context, js jetstream.JetStream, o LedgerOptions) (Durability, time.Time, error) {
+// wanted is the bucket, and what an existing one must be.
+func (o LedgerOptions) wanted(ctx context.Context, js jetstream.JetStream) Wanted {
 	want := o.bucket()
-	s, err := js.Stream(ctx, want.Name)
-	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		if want.Metadata, err = forgets(ctx, js); err != nil {
-			return Durability{}, time.Time{}, err
+	return Wanted{StreamConfig: want, SyncAlways: o.SyncAlways, Unfit: func(found jetstream.StreamConfig) error {
+		if problems := o.compare(want, found); len(problems) > 0 {
+			return edda.Classify(edda.Permanent, "bucket %s cannot be the effect ledger: %s", LedgerBucket, strings.Join(problems, "; "))
 		}
-		s, err = js.CreateStream(ctx, want)
-		if err == nil {
-			d := durability(s.CachedInfo().Config, o.SyncAlways, nil)
-			d.Created = true
-			return d, s.CachedInfo().Created, putSettings(ctx, js, s)
-		}
-		if !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
-			return Durability{}, time.Time{}, creation(ctx, js, want, err)
-		}
-		s, err = js.Stream(ctx, want.Name) // another process was faster
-	}
-	if err != nil {
-		return Durability{}, time.Time{}, fmt.Errorf("look at bucket %s: %w", LedgerBucket, err)
-	}
-	found := s.CachedInfo().Config
-	if problems := o.compare(want, found); len(problems) > 0 {
-		return Durability{}, time.Time{}, edda.Classify(edda.Permanent, "bucket %s cannot be the effect ledger: %s", LedgerBucket, strings.Join(problems, "; "))
-	}
-	return durability(found, o.SyncAlways, notes(want, found)), s.CachedInfo().Created, nil
+		return nil
+	}, Before: func(cfg *jetstream.StreamConfig) (err error) {
+		cfg.Metadata, err = forgets(ctx, js)
+		return err
+	}}
 }
 
 // forgotKey marks a bucket that was made when commands had been taken before: of what was
@@ -122,7 +111,7 @@ func forgets(ctx context.Context, js jetstream.JetStream) (map[string]string, er
 
 // Remake makes the bucket again where it is gone. What it held is forgotten, and Since says so.
 func (l *Ledger) Remake(ctx context.Context) error {
-	_, _, err := ensureBucket(ctx, l.js, l.o)
+	_, _, err := Ensure(ctx, l.js, l.o.wanted(ctx, l.js))
 	return err
 }
 
@@ -163,7 +152,7 @@ func (l *Ledger) Since(ctx context.Context) (time.Time, error) {
 func (l *Ledger) look(ctx context.Context) (time.Time, error) {
 	ctx, cancel := context.WithTimeout(ctx, l.o.Lease/ledgerLookShare)
 	defer cancel()
-	s, err := l.js.Stream(ctx, ledgerStream)
+	s, err := l.js.Stream(ctx, "KV_"+LedgerBucket)
 	if err != nil {
 		return time.Time{}, fmt.Errorf("look at bucket %s: %w", LedgerBucket, err)
 	}

@@ -3,6 +3,7 @@ package stream
 import (
 	"crypto/sha256"
 	"encoding/base64"
+	"fmt"
 	"strings"
 )
 
@@ -41,7 +42,7 @@ func ledgerToken(s string) string {
 		if plainByte(c) {
 			b.WriteByte(c)
 		} else {
-			b.Write([]byte{'=', hexDigits[c>>4], hexDigits[c&15]})
+			fmt.Fprintf(&b, "=%02X", c)
 		}
 	}
 	return b.String()

@@ -67,10 +67,7 @@ func (w *entryWrite) run(ctx context.Context) (uint64, error) {
 func (w *entryWrite) try(ctx context.Context) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, w.l.o.Lease*2/3/ledgerTries)
 	defer cancel()
-	if w.over == 0 {
-		return w.l.kv.Create(ctx, w.key, w.value)
-	}
-	return w.l.kv.Update(ctx, w.key, w.value, w.over)
+	return put(ctx, w.l.kv, w.key, w.value, w.over)
 }
 
 // look finds out what stands in the way. It returns the revision where it is

@@ -77,13 +77,6 @@ func (g Grammar) ID(m Message) string {
 	return written
 }
 
-// twin is a message that the server takes for one that it has already.
-type twin struct {
-	place  int // in its window
-	stream string
-	seq    uint64
-}
-
 // rename gives the message an id that nobody has taken.
 func (g Grammar) rename(m *nats.Msg) {
 	m.Header[headerMsgID] = []string{freshID(g.ID(Message{Subject: m.Subject, Header: m.Header}))}

@@ -2,10 +2,10 @@ package stream
 
 import (
 	"context"
-	"strings"
 	"testing"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"edda"
 	"edda/effects"
@@ -14,7 +14,7 @@ import (
 // takes publishes under a Nats-Msg-Id as a program does that chooses its headers.
 func (w *world) takes(ctx context.Context, subject, id string) (duplicate bool) {
 	w.t.Helper()
-	ack, err := w.js.PublishMsg(ctx, &nats.Msg{Subject: subject, Header: nats.Header{headerMsgID: {id}}, Data: []byte(`{"event_type":"X"}`)})
+	ack, err := w.js.PublishMsg(ctx, &nats.Msg{Subject: subject, Header: nats.Header{jetstream.MsgIDHeader: {id}}, Data: []byte(`{"event_type":"X"}`)})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -83,8 +83,8 @@ func TestAnIDThatACallerChoseIsNotOneThatEddaDerived(t *testing.T) {
 // Whoever may write on bob's subjects writes there under the very header that Edda is
 // going to use for acme. Everything of acme is stored all the same, once, under its id.
 func TestAHeaderThatWasTakenOnAnotherSubjectMakesNothingVanish(t *testing.T) {
-	all := works()
 	fact := facts(1)[0]
+	command := edda.Work{ID: "w-1", Kind: edda.WorkCommand, From: parent, Name: "Payment.Request", To: "P.1", Time: noon}
 	tests := map[string]struct {
 		taken, stream, subject, id string
 		publish                    func(ctx context.Context, p *Publisher) error
@@ -95,8 +95,8 @@ func TestAHeaderThatWasTakenOnAnotherSubjectMakesNothingVanish(t *testing.T) {
 		"fact": {"acme w-0", WorkflowEvents, "tenant.acme.workflow_event.order.0", "w-0", func(ctx context.Context, p *Publisher) error {
 			return firstOf(p.Deliver(ctx, []edda.Work{fact}))
 		}},
-		"command": {"acme w-1", WorkflowCommands, mustSubject(t, all["command"]), "w-1", func(ctx context.Context, p *Publisher) error {
-			return firstOf(p.Deliver(ctx, []edda.Work{all["command"]}))
+		"command": {"acme w-1", WorkflowCommands, mustSubject(t, command), "w-1", func(ctx context.Context, p *Publisher) error {
+			return firstOf(p.Deliver(ctx, []edda.Work{command}))
 		}},
 		"event": {orders + " e-1", AggregateEvents, orders, "e-1", func(ctx context.Context, p *Publisher) error {
 			_, err := p.Send(ctx, edda.Event{Kind: edda.KindEvent, ID: "e-1", Tenant: "acme", Type: "X", AggregateType: "Order", AggregateID: "O1"})
@@ -187,39 +187,4 @@ func TestADuplicateThatCannotBeLookedAtIsTriedAgain(t *testing.T) {
 		wantError(t, errs[0], edda.Temporary, "w-0", "NO_SUCH_STREAM")
 		wantError(t, errs[1], edda.Temporary, "w-1", "NO_SUCH_STREAM")
 	})
-}
-
-func TestIDsOnTheWireAreReadBack(t *testing.T) {
-	const subject = "tenant.acme.effect_result.charge.c"
-	for _, id := range []string{"c.result", "a b", " a", "a ", "", "100%", "%20", "a\r\nb\x00", "é", "~x y", strings.Repeat("x", 500)} {
-		for name, header := range map[string]string{"derived": derivedID("acme", id), "chosen": chosenID(subject, id), "fresh": freshID(id)} {
-			if strings.ContainsAny(header, "\r\n\x00") || strings.HasSuffix(header, " ") && id != "" {
-				t.Errorf("%s: %q is no header", name, header)
-			}
-			if got := (Grammar{}).ID(Message{Subject: subject, Header: nats.Header{headerMsgID: {header}}}); got != id {
-				t.Errorf("%s: %q came back as %q", name, id, got)
-			}
-		}
-	}
-	for header, want := range map[string]string{ // those of others, and of an older Edda
-		"c.result": "c.result", "bob c.result": "bob c.result", "a b c": "a b c", "~short x": "~short x", "100%25": "100%25",
-	} {
-		if got := (Grammar{}).ID(Message{Subject: subject, Header: nats.Header{headerMsgID: {header}}}); got != want {
-			t.Errorf("%q is read as %q", header, got)
-		}
-	}
-}
-
-func TestDifferentIDsAreDifferentHeaders(t *testing.T) {
-	seen := map[string]string{}
-	for _, tenant := range []string{"", "a", "a b", "a.b", "tenant", "%-"} {
-		for _, id := range []string{"", "x", " x", "x ", "x\n", "x_", "x%0A", "b x"} {
-			for _, header := range []string{derivedID(tenant, id), chosenID("tenant."+escape(tenant)+".workflow.s.k", id)} {
-				if was, is := seen[header]; is {
-					t.Errorf("%q is the header of %s and of %q %q", header, was, tenant, id)
-				}
-				seen[header] = tenant + " " + id
-			}
-		}
-	}
 }

@@ -56,7 +56,7 @@ func (o owner) orderOf(pattern string) (order uint64) {
 func (o owner) newer(other owner, pattern string) (out []string) {
 	mine := o.orderOf(pattern)
 	for _, c := range other.Claims {
-		if c.Order > mine && compatible(c.Pattern, pattern) {
+		if c.Order > mine && (Tenants{c.Pattern}).Overlap(Tenants{pattern}) {
 			out = append(out, c.Pattern)
 		}
 	}
@@ -70,7 +70,10 @@ func (l *Lease) own(ctx context.Context, tenants Tenants) error {
 	if l.held.Worker != nil {
 		return nil // it has no instances
 	}
-	kv, err := l.owners(ctx)
+	kv, err := openBucket(ctx, l.js, jetstream.KeyValueConfig{
+		Bucket: OwnersBucket, Description: "edda: which store has the instances of which tenants",
+		Storage: l.bucket.Storage, Replicas: l.bucket.Replicas,
+	})
 	if err != nil {
 		return err
 	}
@@ -159,26 +162,8 @@ func (l *Lease) seen(ctx context.Context, now bool) {
 	}
 }
 
-// owners finds the bucket, or makes it. It has no end of time.
-func (l *Lease) owners(ctx context.Context) (jetstream.KeyValue, error) {
-	kv, err := l.js.KeyValue(ctx, OwnersBucket)
-	if errors.Is(err, jetstream.ErrBucketNotFound) {
-		cfg := jetstream.KeyValueConfig{
-			Bucket: OwnersBucket, Description: "edda: which store has the instances of which tenants",
-			Storage: l.bucket.Storage, Replicas: l.bucket.Replicas,
-		}
-		if _, err = l.js.CreateOrUpdateKeyValue(ctx, cfg); err == nil {
-			kv, err = l.js.CreateOrUpdateKeyValue(ctx, cfg) // see putSettings
-		}
-	}
-	if err != nil {
-		return nil, fmt.Errorf("open bucket %s: %w", OwnersBucket, err)
-	}
-	return kv, nil
-}
-
 func (l *Lease) everyOwner(ctx context.Context, kv jetstream.KeyValue) (map[string]owner, error) {
-	keys, err := l.keys(ctx, OwnersBucket)
+	keys, err := keys(ctx, l.js, OwnersBucket)
 	if err != nil {
 		return nil, fmt.Errorf("list the stores of bucket %s: %w", OwnersBucket, err)
 	}

@@ -191,43 +191,11 @@ func (p *Publisher) PublishResult(ctx context.Context, r effects.Result) error {
 
 // Reject publishes the result of work that was refused for good.
 func (p *Publisher) Reject(ctx context.Context, w edda.Work, r outbox.Rejection) error {
-	w, outcome := asAsked(w)
-	effect := w.Name
-	if w.Kind == edda.WorkCommand {
-		effect = CommandEffect
-	}
-	body, err := encode(rejected{Code: r.Code, Message: r.Message, Status: r.Status})
+	result, err := Rejected(w, r)
 	if err != nil {
 		return err
 	}
-	md, err := effectMetadata(&w)
-	if err != nil {
-		return err
-	}
-	return p.PublishResult(ctx, effects.Result{
-		Tenant: w.From.Tenant, CommandID: w.ID, Effect: effect, Outcome: outcome,
-		Payload: body, Metadata: md, Time: w.Time, Trace: w.Trace,
-	})
-}
-
-// asAsked is a child's end as if its parent had asked for it: it is the parent
-// that hears, and a success that cannot be told is an outcome it does not know.
-func asAsked(w edda.Work) (edda.Work, edda.Outcome) {
-	if w.Kind != edda.WorkEnd {
-		return w, edda.Failed
-	}
-	was := w.Outcome
-	w.ID, w.From = w.CommandID, w.Target
-	if was == edda.Failed {
-		return w, was
-	}
-	return w, edda.TimedOut
-}
-
-type rejected struct {
-	Code    string `json:"code"`
-	Message string `json:"message"`
-	Status  int    `json:"status,omitempty"`
+	return p.PublishResult(ctx, result)
 }
 
 // Sent is where an event lies.
@@ -281,7 +249,7 @@ func (p *Publisher) stored(ctx context.Context, stream string, seq uint64, m *na
 	if err != nil {
 		return false, edda.Classify(edda.Temporary, "look at message %d of %s, said to be the one for %s: %w", seq, stream, m.Subject, err)
 	}
-	return first.Subject == m.Subject && first.Header.Get(headerMsgID) == m.Header.Get(headerMsgID), nil
+	return first.Subject == m.Subject && first.Header.Get(jetstream.MsgIDHeader) == m.Header.Get(jetstream.MsgIDHeader), nil
 }
 
 func (p *Publisher) put(ctx context.Context, m *nats.Msg) (*jetstream.PubAck, error) {

@@ -112,9 +112,8 @@ func TestRejectedWorkComesBackAsAResult(t *testing.T) {
 		src, stop := w.open(ctx, nil, SourceOptions{})
 		defer stop()
 		p := NewPublisher(w.js, Codec{})
-		for _, name := range []string{"command", "effect"} {
-			work := works()[name]
-			work.Step, work.ID = "pay", "w-"+name
+		for _, work := range []edda.Work{{ID: "w-command", Kind: edda.WorkCommand, Name: "Payment.Request"}, {ID: "w-effect", Kind: edda.WorkEffect, Name: "charge"}} {
+			work.From, work.Step, work.Time = parent, "pay", noon
 			r := outbox.Rejection{Code: "no_funds", Message: "too poor", Status: 422}
 			for range 2 {
 				if err := p.Reject(ctx, work, r); err != nil {

@@ -37,7 +37,7 @@ type Republisher struct {
 // somebody else may have taken the Nats-Msg-Id on another subject.
 type messageID [16]byte
 
-func (c Codec) messageID(subject string, header nats.Header) (short messageID) {
+func messageIDOf(c Codec, subject string, header nats.Header) (short messageID) {
 	sum := sha256.Sum256([]byte(subject + " " + c.ID(Message{Subject: subject, Header: header})))
 	copy(short[:], sum[:])
 	return short
@@ -59,7 +59,7 @@ func NewRepublisher(ctx context.Context, p *Publisher, since time.Time) (*Republ
 		from := r.since.Add(-skew)
 		cfg := jetstream.OrderedConsumerConfig{HeadersOnly: true, DeliverPolicy: jetstream.DeliverByStartTimePolicy, OptStartTime: &from}
 		err = readAgain(ctx, p.js, name, cfg, info.State.LastSeq, func(m jetstream.Msg, _ *jetstream.MsgMetadata) error {
-			r.there[p.codec.messageID(m.Subject(), m.Headers())] = true
+			r.there[messageIDOf(p.codec, m.Subject(), m.Headers())] = true
 			return nil
 		})
 		if err != nil {
@@ -80,7 +80,7 @@ func (r *Republisher) Count() int { return r.count }
 func (r *Republisher) Add(ctx context.Context, w edda.Work) (missing bool, err error) {
 	d := newDraft()
 	if err := r.publisher.codec.work(d, &w); err == nil {
-		id := r.publisher.codec.messageID(d.Subject, d.Header)
+		id := messageIDOf(r.publisher.codec, d.Subject, d.Header)
 		if r.there[id] {
 			return false, nil
 		}

@@ -11,7 +11,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"edda"
-	"edda/internal/jsonvalue"
 )
 
 // Resend publishes the message that a dead letter was made of once more, with
@@ -41,7 +40,7 @@ func (p *Publisher) original(ctx context.Context, d edda.DeadLetter) (*nats.Msg,
 	if d.Event.Stream != "" && d.Event.Seq > 0 {
 		first, err := p.message(ctx, d)
 		if err == nil {
-			return &nats.Msg{Subject: first.Subject, Header: kept(first.Header), Data: first.Data}, nil
+			return Copy(first), nil
 		}
 		if !errors.Is(err, edda.Permanent) {
 			return nil, err
@@ -133,48 +132,5 @@ func (p *Publisher) copied(ctx context.Context, ev edda.Event) (*nats.Msg, error
 	if err != nil {
 		return nil, edda.Classify(edda.Temporary, "look at %s of %s: %w", subject, WorkflowEvents, err)
 	}
-	return &nats.Msg{Subject: m.Subject, Header: kept(m.Header), Data: m.Data}, nil
-}
-
-// kept are the headers that speak of the body; those of NATS, and that of an echo, speak
-// of how the first message was published.
-func kept(h nats.Header) nats.Header {
-	out := nats.Header{}
-	for name, values := range h {
-		if !strings.HasPrefix(name, "Nats-") && name != headerRun {
-			out[name] = values
-		}
-	}
-	return out
-}
-
-// fresh gives a message an id under which nothing was done yet. An effect command
-// is known by its command id, under which it was answered as failed: it gets a
-// new one, and its result speaks of that.
-func (c Codec) fresh(m *nats.Msg, id string) (*nats.Msg, error) {
-	if m.Header == nil {
-		m.Header = nats.Header{}
-	}
-	s, err := c.Parse(m.Subject)
-	if err != nil { // a subject that is none of ours goes back there
-		m.Header[headerMsgID] = []string{chosenID(m.Subject, id)}
-		return m, nil
-	}
-	m.Header[headerMsgID] = []string{derivedID(s.Tenant, id)}
-	if s.Family != FamilyEffect {
-		return m, nil
-	}
-	s.ID, s.Short = id, false
-	if m.Subject, err = c.Build(s); err != nil {
-		return nil, edda.Classify(edda.Permanent, "subject of the command: %w", err)
-	}
-	var body map[string]json.RawMessage
-	if jsonvalue.Unmarshal(m.Data, &body) != nil || body["command_id"] == nil {
-		return m, nil
-	}
-	body["command_id"], err = encode(id)
-	if err == nil {
-		m.Data, err = encode(&body)
-	}
-	return m, err
+	return Copy(Message{Subject: m.Subject, Header: m.Header, Data: m.Data}), nil
 }

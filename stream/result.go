@@ -5,8 +5,10 @@ import (
 	"time"
 
 	"edda"
+	"edda/effects"
 	"edda/engine"
 	"edda/internal/jsonvalue"
+	"edda/outbox"
 )
 
 // result is the outcome of an effect command or of a rejected aggregate command.
@@ -116,4 +118,43 @@ func outcome(t text) (edda.Outcome, error) {
 		return o, nil
 	}
 	return "", refuse(edda.DeadUndecodable, "outcome %.40q is none of Succeeded, Failed, TimedOut", string(t))
+}
+
+// Rejected is the result of work that a destination refused for good.
+func Rejected(w edda.Work, r outbox.Rejection) (effects.Result, error) {
+	w, outcome := asAsked(w)
+	effect := w.Name
+	if w.Kind == edda.WorkCommand {
+		effect = CommandEffect
+	}
+	body, err := encode(rejected{Code: r.Code, Message: r.Message, Status: r.Status})
+	if err != nil {
+		return effects.Result{}, err
+	}
+	md, err := effectMetadata(&w)
+	return effects.Result{
+		Tenant: w.From.Tenant, CommandID: w.ID, Effect: effect, Outcome: outcome,
+		Payload: body, Metadata: md, Time: w.Time, Trace: w.Trace,
+	}, err
+}
+
+// asAsked is a child's end as if its parent had asked for it: it is the parent
+// that hears, and a success that cannot be told is an outcome it does not know.
+func asAsked(w edda.Work) (edda.Work, edda.Outcome) {
+	if w.Kind != edda.WorkEnd {
+		return w, edda.Failed
+	}
+	was := w.Outcome
+	w.ID, w.From = w.CommandID, w.Target
+	if was == edda.Failed {
+		return w, was
+	}
+	return w, edda.TimedOut
+}
+
+// rejected is the payload of such a result.
+type rejected struct {
+	Code    string `json:"code"`
+	Message string `json:"message"`
+	Status  int    `json:"status,omitempty"`
 }

@@ -2,11 +2,8 @@ package stream
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/base32"
 	"fmt"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -154,30 +151,6 @@ func (s *Source) Remove(ctx context.Context) {
 		_ = r.js.DeleteConsumer(ctx, r.name, r.consumer) // the server removes it after a day in any case
 	}
 }
-
-// maxNamePart keeps edda_effect_<part>_<hash> below the 32 characters that
-// NATS advises.
-const maxNamePart = 10
-
-// consumerName is edda_<role>_<part>_<hash>: the part is for people, the hash
-// of all that must tell consumers apart is for NATS.
-func consumerName(role, part string, distinct ...string) string {
-	sum := sha256.Sum256([]byte(strings.Join(append([]string{part}, distinct...), "\x00")))
-	hash := strings.ToLower(base32.StdEncoding.EncodeToString(sum[:5]))
-	part = strings.Map(func(r rune) rune {
-		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' {
-			return r
-		}
-		return '_'
-	}, part)
-	if part != "" {
-		part = part[:min(len(part), maxNamePart)] + "_"
-	}
-	return consumerPrefix(role) + part + hash
-}
-
-// consumerPrefix is how the names of a role's consumers begin.
-func consumerPrefix(role string) string { return "edda_" + role + "_" }
 
 // Start is where reading begins, for each stream: the checkpoints given, but
 // where there was none, or where a loss was accepted.

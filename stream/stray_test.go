@@ -92,7 +92,7 @@ var replies = []string{orders, "tenant.acme.workflow.order.O1", "tenant.acme.eff
 func bobs(t *testing.T, bob *nats.Conn) {
 	t.Helper()
 	for _, reply := range replies {
-		for _, header := range []nats.Header{nil, {headerMsgID: {reply}}, {headerMsgID: {reply}}, {"Nats-Expected-Stream": {"NONE"}}} {
+		for _, header := range []nats.Header{nil, {jetstream.MsgIDHeader: {reply}}, {jetstream.MsgIDHeader: {reply}}, {"Nats-Expected-Stream": {"NONE"}}} {
 			m := &nats.Msg{Subject: "tenant.bob.aggregate.Order.O1", Reply: reply, Header: header, Data: []byte(`{"event_type":"X"}`)}
 			if err := bob.PublishMsg(m); err != nil {
 				t.Fatal(err)

@@ -209,3 +209,26 @@ func unhex(c byte) int {
 	}
 	return -1
 }
+
+// covered tells whether one of the stream's subjects takes in all that the
+// wanted pattern matches.
+func covered(have []string, want string) bool {
+	for _, h := range have {
+		if subset(strings.Split(want, "."), strings.Split(h, ".")) {
+			return true
+		}
+	}
+	return false
+}
+
+func subset(want, have []string) bool {
+	for i, h := range have {
+		if h == ">" {
+			return len(want) > i
+		}
+		if i >= len(want) || (h != "*" && h != want[i]) {
+			return false
+		}
+	}
+	return len(want) == len(have)
+}

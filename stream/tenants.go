@@ -42,6 +42,21 @@ func (g Grammar) filters(t Tenants, name string, families ...Family) []string {
 	return out
 }
 
+// Overlap tells whether two processes, which serve these, may take in the same tenant.
+func (t Tenants) Overlap(other Tenants) bool {
+	if len(t) == 0 || len(other) == 0 {
+		return true
+	}
+	for _, p := range t {
+		for _, q := range other {
+			if compatible(p, q) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // compatible tells whether some text matches both patterns; of two patterns that
 // both have a '*' only the fixed ends are compared, which may say yes too often.
 func compatible(p, q string) bool {

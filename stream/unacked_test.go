@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"edda"
+	"edda/internal/jsonvalue/jsonvaluetest"
 )
 
 const wellStored = `{"stream":"S", "seq":7}`
@@ -143,3 +144,7 @@ func TestAStreamThatIsFull(t *testing.T) {
 
 // nobody hears where a message is stored.
 func nobody(int, *ack) {}
+
+func TestAcksAreReadAsByEncodingJSON(t *testing.T) { jsonvaluetest.Suite(t, &ack{}) }
+
+func FuzzDecodeAck(f *testing.F) { jsonvaluetest.FuzzDecode(f, &ack{}) }
