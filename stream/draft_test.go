@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"edda"
+	"edda/stream/wire"
 )
 
 // TestAMessageHasNothingOfTheOneBefore although all of a delivery are written into the
@@ -23,11 +24,11 @@ func TestAMessageHasNothingOfTheOneBefore(t *testing.T) {
 		batch[1].Payload, batch[1].Time = json.RawMessage(long), noon
 		batch[2].Payload = json.RawMessage(`{"a":1}`)
 		batch[3].ID = ""
-		p := NewPublisher(w.js, Codec{})
+		p := NewPublisher(w.js, wire.Codec{})
 		if errs := p.Deliver(ctx, batch); errs != nil {
 			t.Fatal(errs)
 		}
-		s, err := w.js.Stream(ctx, WorkflowEvents)
+		s, err := w.js.Stream(ctx, wire.WorkflowEvents)
 		if err != nil {
 			t.Fatal(err)
 		}

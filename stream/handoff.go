@@ -13,6 +13,7 @@ import (
 	"edda/effects"
 	"edda/engine"
 	"edda/outbox"
+	"edda/stream/wire"
 )
 
 const (
@@ -50,7 +51,7 @@ type Applies interface {
 type Handoff struct {
 	publisher *Publisher
 	log       *zap.Logger
-	tenants   atomic.Pointer[Tenants]
+	tenants   atomic.Pointer[wire.Tenants]
 	wake      chan struct{} // capacity 1: something came back
 
 	mu       sync.Mutex // guards what follows
@@ -77,7 +78,7 @@ var (
 )
 
 // NewHandoff makes one; until Connect everything is published.
-func NewHandoff(p *Publisher, tenants Tenants, log *zap.Logger) *Handoff {
+func NewHandoff(p *Publisher, tenants wire.Tenants, log *zap.Logger) *Handoff {
 	if log == nil {
 		log = zap.NewNop()
 	}
@@ -96,7 +97,7 @@ func (h *Handoff) Connect(w Worker, e Applies, caughtUp <-chan struct{}) {
 
 // SetTenants changes whose commands are executed here; those of others are
 // published. What was handed over already is finished.
-func (h *Handoff) SetTenants(t Tenants) { h.tenants.Store(&t) }
+func (h *Handoff) SetTenants(t wire.Tenants) { h.tenants.Store(&t) }
 
 // Deliver publishes: what the worker takes was offered to it before.
 func (h *Handoff) Deliver(ctx context.Context, batch []edda.Work) []error {
@@ -109,7 +110,7 @@ func (h *Handoff) Take(w *edda.Work) bool {
 	if w.Kind != edda.WorkEffect || !codec.NoTenancy && !h.tenants.Load().Match(w.From.Tenant) {
 		return false
 	}
-	cmd, fits := codec.offered(w)
+	cmd, fits := codec.Offered(w)
 	if !fits {
 		return false
 	}
@@ -186,7 +187,7 @@ func (h *Handoff) Apply(ctx context.Context, r effects.Result, c edda.Claim) err
 	default:
 		return errBehind
 	}
-	ev, copied, err := h.publisher.codec.applied(r, w)
+	ev, copied, err := h.publisher.codec.Applied(r, w)
 	if err != nil {
 		return err
 	}

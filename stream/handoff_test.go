@@ -17,6 +17,7 @@ import (
 	"edda"
 	"edda/effects"
 	"edda/engine"
+	"edda/stream/wire"
 )
 
 // errTaken stands for what was taken, and not published.
@@ -48,7 +49,7 @@ func TestPositionsAreOfWhenACopyWasStored(t *testing.T) {
 		time.Sleep(time.Second)
 		w.send("acme", "O1", 1)
 		time.Sleep(time.Second)
-		if errs := NewPublisher(w.js, Codec{}).Deliver(ctx, []edda.Work{copied}); errs != nil {
+		if errs := NewPublisher(w.js, wire.Codec{}).Deliver(ctx, []edda.Work{copied}); errs != nil {
 			t.Fatal(errs)
 		}
 		at := time.Now()
@@ -64,18 +65,18 @@ func TestPositionsAreOfWhenACopyWasStored(t *testing.T) {
 			}
 			for _, ev := range fetched.Events {
 				got = append(got, fmt.Sprint(ev.Stream, ev.Seq))
-				if ev.Stream == WorkflowEvents && (!ev.StoredAt().Equal(at) || ev.Time.Equal(at)) {
+				if ev.Stream == wire.WorkflowEvents && (!ev.StoredAt().Equal(at) || ev.Time.Equal(at)) {
 					t.Errorf("stored %v, came %v", ev.StoredAt(), ev.Time)
 				}
 			}
 		}
-		if want := []string{AggregateEvents + "1", WorkflowEvents + "1", AggregateEvents + "2"}; !slices.Equal(got, want) {
+		if want := []string{wire.AggregateEvents + "1", wire.WorkflowEvents + "1", wire.AggregateEvents + "2"}; !slices.Equal(got, want) {
 			t.Errorf("in the order %v, want %v", got, want)
 		}
 		s.Recheck() // what was read is held against the stream
 		time.Sleep(time.Minute)
 		for _, r := range s.readers {
-			if r.name == WorkflowEvents && (!r.reached().Time.Equal(at) || r.reached().Seq != 1) {
+			if r.name == wire.WorkflowEvents && (!r.reached().Time.Equal(at) || r.reached().Seq != 1) {
 				t.Errorf("reached %+v", r.reached())
 			}
 		}
@@ -86,9 +87,9 @@ func TestPositionsAreOfWhenACopyWasStored(t *testing.T) {
 // the stream.
 func TestResultsComeBehindWhatTheStreamsHold(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
-		h, d, caughtUp := NewHandoff(NewPublisher(w.js, Codec{}), nil, nil), &desk{}, make(chan struct{})
+		h, d, caughtUp := NewHandoff(NewPublisher(w.js, wire.Codec{}), nil, nil), &desk{}, make(chan struct{})
 		h.Connect(d, d, caughtUp)
-		cmd, _ := Codec{}.offered(new(handable("c1", "acme")))
+		cmd, _ := wire.Codec{}.Offered(new(handable("c1", "acme")))
 		r := effects.Result{Tenant: cmd.Tenant, CommandID: cmd.ID, Effect: cmd.Effect, Outcome: edda.Succeeded, Metadata: cmd.Metadata, Time: noon}
 		if err := h.Apply(ctx, r, edda.Claim{}); !errors.Is(err, errBehind) || len(d.results) != 0 {
 			t.Errorf("before: %v, %d results", err, len(d.results))
@@ -155,7 +156,7 @@ func (d *desk) take() []effects.Delivery {
 func (w *world) commands(ctx context.Context, t *testing.T) (ids []string) {
 	t.Helper()
 	synctest.Wait()
-	s, err := w.js.Stream(ctx, WorkflowCommands)
+	s, err := w.js.Stream(ctx, wire.WorkflowCommands)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -168,15 +169,14 @@ func (w *world) commands(ctx context.Context, t *testing.T) (ids []string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ids = append(ids, w.codec.ID(Message{Subject: m.Subject, Header: m.Header}))
+		ids = append(ids, w.codec.ID(wire.Message{Subject: m.Subject, Header: m.Header}))
 	}
 	return ids
 }
 
 func handable(id, tenant string) edda.Work {
-	w := offeredWork()[0]
-	w.ID, w.From.Tenant, w.From.Correlation = id, tenant, id
-	return w
+	return edda.Work{ID: id, Kind: edda.WorkEffect, From: edda.Key{Tenant: tenant, Saga: "order", Correlation: id}, Name: "charge", Payload: json.RawMessage(`{"amount":25}`),
+		Step: "charge", Attempt: 1, Time: noon, Correlation: "corr", Trace: "tr", Causation: "cause"}
 }
 
 // done is closed.
@@ -191,7 +191,7 @@ func done() <-chan struct{} {
 func inHandoff(t *testing.T, f func(ctx context.Context, w *world, h *Handoff, d *desk)) {
 	t.Helper()
 	bubble(t, func(ctx context.Context, w *world) {
-		h, d := NewHandoff(NewPublisher(w.js, Codec{}), Tenants{"a*"}, nil), &desk{}
+		h, d := NewHandoff(NewPublisher(w.js, wire.Codec{}), wire.Tenants{"a*"}, nil), &desk{}
 		d.set(false, "charge")
 		h.Connect(d, d, done())
 		running, cancel := context.WithCancel(ctx)
@@ -223,7 +223,7 @@ func TestWhatFindsNoTakerIsPublished(t *testing.T) {
 		if in := w.commands(ctx, t); !slices.Equal(got, []string{"c1", "c2"}) || !slices.Equal(in, []string{"unserved", "others", "r"}) {
 			t.Errorf("offered %v, published %v", got, in)
 		}
-		h.SetTenants(Tenants{"b*"})
+		h.SetTenants(wire.Tenants{"b*"})
 		if errs := relayed(ctx, h, []edda.Work{handable("c3", "acme")}); errs[0] != nil || len(d.take()) != 0 {
 			t.Errorf("after the tenant has gone it was offered: %v", errs)
 		}
@@ -391,10 +391,10 @@ func TestAResultGoesToTheEngineWithItsClaimAndCopy(t *testing.T) {
 		if err := h.Apply(ctx, r, edda.Claim{CommandID: "c1", Done: true}); err != nil {
 			t.Fatal(err)
 		}
-		if len(d.results) != 1 || !d.results[0].Claim.Done || d.results[0].Event.ID != ResultID("c1") || d.results[0].Echo.Kind != edda.WorkResult {
+		if len(d.results) != 1 || !d.results[0].Claim.Done || d.results[0].Event.ID != wire.ResultID("c1") || d.results[0].Echo.Kind != edda.WorkResult {
 			t.Errorf("%+v", d.results)
 		}
-		r.Payload = json.RawMessage(`"` + strings.Repeat("x", DefaultMaxPayload) + `"`)
+		r.Payload = json.RawMessage(`"` + strings.Repeat("x", wire.DefaultMaxPayload) + `"`)
 		if err := h.Apply(ctx, r, edda.Claim{}); !errors.Is(err, edda.Permanent) || len(d.results) != 1 {
 			t.Errorf("a result that no message can carry: %v", err)
 		}
@@ -408,9 +408,9 @@ func TestEchoesOfThisRunAreLeftOut(t *testing.T) {
 		src, stop := w.open(ctx, nil, SourceOptions{Codec: thisRun})
 		defer stop()
 		for _, sent := range []struct {
-			by Codec
+			by wire.Codec
 			id string
-		}{{thisRun, "c1"}, {Codec{Run: "r1"}, "before"}, {thisRun, "c2"}, {Codec{}, "foreign"}, {thisRun, "last"}} {
+		}{{thisRun, "c1"}, {wire.Codec{Run: "r1"}, "before"}, {thisRun, "c2"}, {wire.Codec{}, "foreign"}, {thisRun, "last"}} {
 			if errs := NewPublisher(w.js, sent.by).Deliver(ctx, []edda.Work{copyOf(t, sent.id)}); errs != nil {
 				t.Fatal(errs)
 			}
@@ -420,14 +420,14 @@ func TestEchoesOfThisRunAreLeftOut(t *testing.T) {
 			t.Errorf("%+v", got)
 		}
 		none(ctx, t, src, time.Second)
-		wantEnd(t, ends(ctx, t, src, WorkflowEvents), 4, 5) // an echo is not waited for
+		wantEnd(t, ends(ctx, t, src, wire.WorkflowEvents), 4, 5) // an echo is not waited for
 	})
 }
 
 // copyOf is the copy of a result.
 func copyOf(t *testing.T, id string) edda.Work {
 	t.Helper()
-	_, c, err := Codec{}.applied(effects.Result{Tenant: "acme", CommandID: id, Effect: "charge", Outcome: edda.Succeeded, Payload: json.RawMessage(`{}`),
+	_, c, err := wire.Codec{}.Applied(effects.Result{Tenant: "acme", CommandID: id, Effect: "charge", Outcome: edda.Succeeded, Payload: json.RawMessage(`{}`),
 		Metadata: json.RawMessage(`{"saga":"order","key":"O1"}`), Time: noon}, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -453,7 +453,7 @@ func TestEndsDoNotAskForAnEchoOnItsWay(t *testing.T) {
 			time.Sleep(endWait / 2) // it reads after the look has begun
 			_ = src.Run(ctx)
 		}()
-		wantEnd(t, ends(ctx, t, src, WorkflowEvents), 0, 1)
+		wantEnd(t, ends(ctx, t, src, wire.WorkflowEvents), 0, 1)
 		cancel()
 		<-ended
 	})
@@ -465,7 +465,7 @@ func TestAResultThatDiedIsSentAgainFromItsCopy(t *testing.T) {
 		src, stop := w.open(ctx, nil, SourceOptions{Codec: thisRun})
 		defer stop()
 		p := NewPublisher(w.js, thisRun)
-		ev, copied, err := Codec{}.applied(effects.Result{Tenant: "acme", CommandID: "c1", Effect: "charge", Outcome: edda.Succeeded, Payload: json.RawMessage(`{"id":1}`),
+		ev, copied, err := wire.Codec{}.Applied(effects.Result{Tenant: "acme", CommandID: "c1", Effect: "charge", Outcome: edda.Succeeded, Payload: json.RawMessage(`{"id":1}`),
 			Metadata: json.RawMessage(`{"saga":"order","key":"O1"}`), Time: noon}, nil)
 		if err != nil {
 			t.Fatal(err)

@@ -10,6 +10,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"edda"
+	"edda/stream/kv"
+	"edda/stream/wire"
 )
 
 const (
@@ -23,7 +25,7 @@ const (
 
 // StreamOptions are the settings of streams that Edda creates. The zero value works.
 type StreamOptions struct {
-	Grammar
+	wire.Grammar
 	Replicas int // 1 when zero
 	// Age bounds how long messages are kept, by stream; where it has no entry,
 	// events are kept for ever and the others for seven days. It is also what an
@@ -37,26 +39,26 @@ type StreamOptions struct {
 // plan is one stream as Edda wants it.
 type plan struct {
 	name     string
-	families []Family
+	families []wire.Family
 	age      time.Duration // zero: for ever
 }
 
 func plans() []plan {
 	return []plan{
-		{AggregateEvents, []Family{FamilyAggregate}, 0},
-		{WorkflowCommands, []Family{FamilyEffect, FamilyWorkflow, FamilyCommand}, defaultAge},
-		{WorkflowEvents, []Family{FamilyResult, FamilyFact}, defaultAge},
+		{wire.AggregateEvents, []wire.Family{wire.FamilyAggregate}, 0},
+		{wire.WorkflowCommands, []wire.Family{wire.FamilyEffect, wire.FamilyWorkflow, wire.FamilyCommand}, defaultAge},
+		{wire.WorkflowEvents, []wire.Family{wire.FamilyResult, wire.FamilyFact}, defaultAge},
 	}
 }
 
 // EnsureStreams creates the streams that are missing and adopts those that are
 // there, unchanged. An error names the stream, the setting, what is wanted, what
 // was found, and what to do; one of edda.Permanent stays until somebody acts.
-func EnsureStreams(ctx context.Context, js jetstream.JetStream, o StreamOptions) ([]Durability, error) {
-	var out []Durability
+func EnsureStreams(ctx context.Context, js jetstream.JetStream, o StreamOptions) ([]kv.Durability, error) {
+	var out []kv.Durability
 	var problems []error
 	for _, p := range plans() {
-		d, _, err := Ensure(ctx, js, o.wanted(p))
+		d, _, err := kv.Ensure(ctx, js, o.wanted(p))
 		if err != nil {
 			problems = append(problems, err)
 			continue
@@ -66,9 +68,9 @@ func EnsureStreams(ctx context.Context, js jetstream.JetStream, o StreamOptions)
 	return out, errors.Join(problems...)
 }
 
-func (o StreamOptions) wanted(p plan) Wanted {
+func (o StreamOptions) wanted(p plan) kv.Wanted {
 	want := o.config(p)
-	return Wanted{StreamConfig: want, SyncAlways: o.SyncAlways, Unfit: func(found jetstream.StreamConfig) error {
+	return kv.Wanted{StreamConfig: want, SyncAlways: o.SyncAlways, Unfit: func(found jetstream.StreamConfig) error {
 		if problems := compare(want, found); len(problems) > 0 {
 			return edda.Classify(edda.Permanent, "stream %s cannot be used: %s", want.Name, strings.Join(problems, "; "))
 		}
@@ -107,7 +109,7 @@ func compare(want, found jetstream.StreamConfig) []string {
 		out = append(out, fmt.Sprintf("%s is %v, wanted is %v: %s", setting, found, want, advice))
 	}
 	for _, subject := range want.Subjects {
-		if !covered(found.Subjects, subject) {
+		if !wire.Covers(found.Subjects, subject) {
 			wrong("subjects", subject, found.Subjects, fmt.Sprintf("add it with: nats stream edit %s --subjects=…", want.Name))
 		}
 	}

@@ -25,6 +25,8 @@ import (
 	"edda/outbox"
 	"edda/store"
 	"edda/stream"
+	"edda/stream/kv"
+	"edda/stream/wire"
 )
 
 // config is the configuration of edda run. Flags override EDDA_* variables, which override
@@ -167,9 +169,9 @@ func defaults() config {
 		Addr: defaultAddr, Data: "edda-data", Role: roleCombined, Tenancy: tenancyConfig{Enabled: true},
 		Outbox: outboxConfig{Max: outbox.DefaultMax}, Parked: parkedConfig{Max: engine.DefaultMaxParked}, Dead: deadConfig{MaxBytes: store.DefaultMaxDeadBytes},
 		NATS:    natsConfig{SyncInterval: defaultSyncInterval},
-		Streams: streamsConfig{Replicas: 1, MaxPayload: stream.DefaultMaxPayload}, Gateway: gatewayConfig{Timeout: outbox.DefaultGatewayTimeout},
+		Streams: streamsConfig{Replicas: 1, MaxPayload: wire.DefaultMaxPayload}, Gateway: gatewayConfig{Timeout: outbox.DefaultGatewayTimeout},
 		Log: logConfig{Level: "info"}, Retention: retentionDefaults(),
-		Effects: effectsConfig{Handoff: true, Retention: effects.DefaultRetention, Lease: stream.DefaultLedgerLease, AckWait: stream.DefaultAckWait, HeldBytes: effects.DefaultHeldBytes},
+		Effects: effectsConfig{Handoff: true, Retention: effects.DefaultRetention, Lease: kv.DefaultLedgerLease, AckWait: stream.DefaultAckWait, HeldBytes: effects.DefaultHeldBytes},
 		Hero:    heroDefaults(),
 	}
 }
