@@ -18,7 +18,8 @@ import (
 
 	"edda/server"
 	"edda/store"
-	"edda/stream"
+	"edda/stream/kv"
+	"edda/stream/wire"
 )
 
 // patience is how long a condition may take on a busy machine.
@@ -332,12 +333,12 @@ func TestChangedFilesAreTakenInAndBrokenOnesAreNot(t *testing.T) {
 // commands is how many messages there are in the stream of commands.
 func (r *running) commands(t *testing.T) uint64 {
 	t.Helper()
-	conn, js, err := connectNow(t.Context(), stream.Connection{URL: r.nats})
+	conn, js, err := connectNow(t.Context(), kv.Connection{URL: r.nats})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	s, err := js.Stream(t.Context(), stream.WorkflowCommands)
+	s, err := js.Stream(t.Context(), wire.WorkflowCommands)
 	if err != nil {
 		t.Fatal(err)
 	}

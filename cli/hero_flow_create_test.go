@@ -163,8 +163,8 @@ const (
 	after      // it arrives, and its answer is lost
 )
 
-// wire passes calls on to a coordinator, but for those that are cut.
-func wire(t *testing.T, url string, cuts func(method string, params []byte) cut) string {
+// cutWire passes calls on to a coordinator, but for those that are cut.
+func cutWire(t *testing.T, url string, cuts func(method string, params []byte) cut) string {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		text, err := io.ReadAll(r.Body)
@@ -238,7 +238,7 @@ func TestAFlowThatFailsHalfWayLeavesNothingBehind(t *testing.T) {
 		"nobody may":                 {strings.Replace(file(""), "actor: 12", "actor: 13", 1), count("", 0, whole), []string{"actor 13 may not change this context"}},
 		"nothing arrives, from then": {file(""), func(method string, _ []byte) cut { return whole }, nil},
 	} {
-		code, out, said := heroCLI(t, wire(t, url, test.cuts), test.file, "flow", "create", "-")
+		code, out, said := heroCLI(t, cutWire(t, url, test.cuts), test.file, "flow", "create", "-")
 		if test.said == nil {
 			if code != 0 {
 				t.Errorf("without a cut: exit %d\n%s%s", code, out, said)
@@ -259,7 +259,7 @@ func TestAFlowThatFailsHalfWayLeavesNothingBehind(t *testing.T) {
 		}
 	}
 	gone := false
-	_, _, said := heroCLI(t, wire(t, url, func(method string, _ []byte) cut {
+	_, _, said := heroCLI(t, cutWire(t, url, func(method string, _ []byte) cut {
 		if gone = gone || method == "job.create"; gone {
 			return before
 		}
@@ -296,7 +296,7 @@ func TestAFlowFileNeverWritesOverWhatIsThere(t *testing.T) {
 	}
 	// An id that was chosen and is taken is chosen anew.
 	taken := 0
-	s := wire(t, url, func(method string, params []byte) cut {
+	s := cutWire(t, url, func(method string, params []byte) cut {
 		if method != "job.load" || taken > 0 {
 			return whole
 		}

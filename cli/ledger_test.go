@@ -9,7 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"edda/stream"
+	"edda/stream/wire"
 )
 
 func TestTheLedgersSettings(t *testing.T) {
@@ -121,7 +121,7 @@ func TestWhatWasDoneBeforeTheLedgerWasSharedIsNotDoneAgain(t *testing.T) {
 	calls := shop.count()
 
 	js := jetStream(t, server.URL())
-	commands, err := js.Stream(t.Context(), stream.WorkflowCommands)
+	commands, err := js.Stream(t.Context(), wire.WorkflowCommands)
 	if err != nil {
 		t.Fatal(err)
 	}

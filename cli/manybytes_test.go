@@ -7,7 +7,8 @@ import (
 	"testing"
 
 	"edda"
-	"edda/stream"
+	"edda/stream/kv"
+	"edda/stream/wire"
 )
 
 func TestBigEventsWithoutAKeyFillTheDiskAsDeadLetters(t *testing.T) {
@@ -116,12 +117,12 @@ func TestALetterThatHoldsItsKeyIsRedrivenWithoutItsPayload(t *testing.T) {
 // purge takes all messages from the stream of events.
 func (r *running) purge(t *testing.T) {
 	t.Helper()
-	conn, js, err := connectNow(t.Context(), stream.Connection{URL: r.nats})
+	conn, js, err := connectNow(t.Context(), kv.Connection{URL: r.nats})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	s, err := js.Stream(t.Context(), stream.AggregateEvents)
+	s, err := js.Stream(t.Context(), wire.AggregateEvents)
 	if err == nil {
 		err = s.Purge(t.Context())
 	}

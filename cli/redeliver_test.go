@@ -11,7 +11,7 @@ import (
 
 	"edda"
 	"edda/server"
-	"edda/stream"
+	"edda/stream/kv"
 )
 
 // sums adds amounts, and breaks where an event has none: a text is no number.
@@ -215,7 +215,7 @@ func TestRedriveAllGoesOnPastFailures(t *testing.T) {
 // publish stores a message under a subject, as any client of NATS may.
 func (r *running) publish(t *testing.T, subject, body string) {
 	t.Helper()
-	conn, js, err := connectNow(t.Context(), stream.Connection{URL: r.nats})
+	conn, js, err := connectNow(t.Context(), kv.Connection{URL: r.nats})
 	if err != nil {
 		t.Fatal(err)
 	}

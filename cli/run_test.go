@@ -12,13 +12,13 @@ import (
 	"testing"
 	"time"
 
-	"edda/stream"
+	"edda/stream/kv"
 )
 
 // startNATS starts a server as an operator would have one.
-func startNATS(t *testing.T, addr string) *stream.Embedded {
+func startNATS(t *testing.T, addr string) *kv.Embedded {
 	t.Helper()
-	e, err := stream.StartEmbedded(t.Context(), stream.EmbeddedOptions{Dir: t.TempDir(), Addr: addr})
+	e, err := kv.StartEmbedded(t.Context(), kv.EmbeddedOptions{Dir: t.TempDir(), Addr: addr})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,6 +18,8 @@ import (
 	"edda/node"
 	"edda/server"
 	"edda/stream"
+	"edda/stream/kv"
+	"edda/stream/wire"
 )
 
 const (
@@ -98,17 +100,17 @@ func (s *sender) read(t *terminal, name string) error {
 }
 
 func (t *terminal) send(ctx context.Context, s sender) error {
-	conn, js, err := connectNow(ctx, stream.Connection{URL: s.url, Context: s.natsContext, Name: "edda send"}.FromEnv(t.getenv))
+	conn, js, err := connectNow(ctx, kv.Connection{URL: s.url, Context: s.natsContext, Name: "edda send"}.FromEnv(t.getenv))
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
 	ctx, cancel := context.WithTimeout(ctx, sendWithin)
 	defer cancel()
-	codec := stream.Codec{Grammar: stream.Grammar{NoTenancy: s.noTenancy}, MaxPayload: int(conn.MaxPayload())}
+	codec := wire.Codec{Grammar: wire.Grammar{NoTenancy: s.noTenancy}, MaxPayload: int(conn.MaxPayload())}
 	stored, err := node.Publish(ctx, stream.NewPublisher(js, codec), s.event)
 	if errors.Is(err, jetstream.ErrNoStreamResponse) || errors.Is(err, nats.ErrNoResponders) {
-		return fmt.Errorf("no stream takes the event: start Edda once, it makes the stream %s", stream.AggregateEvents)
+		return fmt.Errorf("no stream takes the event: start Edda once, it makes the stream %s", wire.AggregateEvents)
 	}
 	if err != nil {
 		return err
@@ -133,8 +135,8 @@ func (t *terminal) printStored(s sender, stored server.Stored) error {
 }
 
 // connectNow connects to NATS within connectWithin.
-func connectNow(ctx context.Context, c stream.Connection) (*nats.Conn, jetstream.JetStream, error) {
-	conn, js, err := stream.Connect(c)
+func connectNow(ctx context.Context, c kv.Connection) (*nats.Conn, jetstream.JetStream, error) {
+	conn, js, err := kv.Connect(c)
 	if err != nil {
 		return nil, nil, err
 	}

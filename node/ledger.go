@@ -18,7 +18,8 @@ import (
 	"edda/effects"
 	"edda/server"
 	"edda/store"
-	"edda/stream"
+	"edda/stream/kv"
+	"edda/stream/wire"
 )
 
 // The places of the claims of effect commands: the store of the only worker, or the bucket
@@ -82,7 +83,7 @@ func (p *process) openLedger(ctx context.Context, l *pipeline) (effects.Ledger, 
 		return nil, err
 	}
 	s := p.settings
-	shared, err := stream.OpenLedger(ctx, l.js, stream.LedgerOptions{
+	shared, err := kv.OpenLedger(ctx, l.js, kv.LedgerOptions{
 		Home: home, Run: p.run, Former: p.db, Lease: s.Effects.Lease, Retention: s.Effects.Retention,
 		Replicas: s.Streams.Replicas, SyncAlways: s.Dev && s.SyncStreams,
 	})
@@ -90,7 +91,7 @@ func (p *process) openLedger(ctx context.Context, l *pipeline) (effects.Ledger, 
 		return nil, err
 	}
 	if d := shared.Durability(); d.Note != "" {
-		p.log.Info("effect ledger", zap.String("bucket", stream.LedgerBucket), zap.Bool("created", d.Created), zap.String("note", d.Note))
+		p.log.Info("effect ledger", zap.String("bucket", kv.LedgerBucket), zap.Bool("created", d.Created), zap.String("note", d.Note))
 	}
 	since, err := shared.Since(ctx)
 	if err != nil {
@@ -104,7 +105,7 @@ func (p *process) openLedger(ctx context.Context, l *pipeline) (effects.Ledger, 
 }
 
 // remakeLedger creates the bucket of the shared ledger again after it was deleted.
-func (p *process) remakeLedger(ctx context.Context, ledger *stream.Ledger) error {
+func (p *process) remakeLedger(ctx context.Context, ledger *kv.Ledger) error {
 	if err := ledger.Remake(ctx); err != nil {
 		return err
 	}
@@ -114,7 +115,7 @@ func (p *process) remakeLedger(ctx context.Context, ledger *stream.Ledger) error
 
 // ledgerRemade logs and audits that claims are lost, and what that means.
 func (p *process) ledgerRemade(ctx context.Context) {
-	const what = "bucket " + stream.LedgerBucket + " was gone and was made again: a command sent before counts as unknown, unless it is done; at_most_once is not called for it"
+	const what = "bucket " + kv.LedgerBucket + " was gone and was made again: a command sent before counts as unknown, unless it is done; at_most_once is not called for it"
 	p.log.Error("the effect ledger was lost", zap.String("what", what))
 	p.remade.Inc()
 	p.audited(ctx, server.Actor{By: "edda"}, "remake", what)
@@ -150,7 +151,7 @@ func (p *process) lockedFile() string {
 // checkRetention warns if a command may outlive its claim.
 func (p *process) checkRetention(l *pipeline) {
 	for _, d := range l.durable {
-		if d.Stream == stream.WorkflowCommands && (d.Age == 0 || d.Age > p.settings.Effects.Retention) && !l.warned {
+		if d.Stream == wire.WorkflowCommands && (d.Age == 0 || d.Age > p.settings.Effects.Retention) && !l.warned {
 			l.warned = true
 			p.log.Warn("commands are kept longer than the claims on them: what comes again after effects.retention counts as unknown, and may be called again",
 				zap.Duration("commands", d.Age), zap.Duration("retention", p.settings.Effects.Retention))
@@ -168,9 +169,9 @@ func (p *process) acquireWorker(ctx context.Context, l *pipeline) error {
 	if err != nil {
 		return fmt.Errorf("name of this host: %w", err)
 	}
-	l.workerLease, err = stream.AcquireLease(ctx, l.js, stream.LeaseOptions{
+	l.workerLease, err = kv.AcquireLease(ctx, l.js, kv.LeaseOptions{
 		Store: p.db.ID(), Host: host, Process: ulid.Make().String(), File: p.lockedFile(), Tenants: p.settings.Tenants,
-		Worker:   &stream.WorkerLease{Effects: effectNames(p.effects), Shared: p.settings.ledger() == ledgerShared},
+		Worker:   &kv.WorkerLease{Effects: effectNames(p.effects), Shared: p.settings.ledger() == ledgerShared},
 		Replicas: p.settings.Streams.Replicas, Memory: p.settings.Dev, Log: p.log.Named("lease"),
 	})
 	return p.fenced(l, "effects", l.workerLease, err)
@@ -187,7 +188,7 @@ func effectNames(list []*effects.Effect) []string {
 
 // keepLeases renews the leases until ctx ends, then releases them. It returns an error when
 // one of them is lost.
-func (p *process) keepLeases(ctx context.Context, leases ...*stream.Lease) error {
+func (p *process) keepLeases(ctx context.Context, leases ...*kv.Lease) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	ended := make(chan error, len(leases))

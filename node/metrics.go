@@ -7,6 +7,7 @@ import (
 
 	"edda/store"
 	"edda/stream"
+	"edda/stream/kv"
 )
 
 // instanceCollector exports the number of instances by saga and status. Every commit
@@ -89,7 +90,7 @@ func (c *streamCollector) Collect(ch chan<- prometheus.Metric) {
 }
 
 // leaseGauge exports how long the lease is still valid.
-func leaseGauge(of string, lease *stream.Lease) prometheus.Collector {
+func leaseGauge(of string, lease *kv.Lease) prometheus.Collector {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "edda_lease_left_seconds", ConstLabels: prometheus.Labels{"lease": of},
 		Help: "How long the process may act without asking NATS; at 0 nothing is called, sent or committed.",

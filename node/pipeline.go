@@ -25,6 +25,8 @@ import (
 	"edda/scheduler"
 	"edda/store"
 	"edda/stream"
+	"edda/stream/kv"
+	"edda/stream/wire"
 )
 
 // joinAgain is the delay between attempts to reach JetStream.
@@ -37,19 +39,19 @@ const releaseWithin = time.Second
 // pipeline holds the parts that work on the streams, from the source to the effect worker.
 // join builds it completely before it stores it in process.pipeline.
 type pipeline struct {
-	embedded *stream.Embedded  // only in edda dev
-	nats     stream.Connection // options of conn
+	embedded *kv.Embedded  // only in edda dev
+	nats     kv.Connection // options of conn
 	conn     *nats.Conn
 	js       jetstream.JetStream
-	durable  []stream.Durability
-	lease    *stream.Lease // of the saga worker, on its tenants
+	durable  []kv.Durability
+	lease    *kv.Lease // of the saga worker, on its tenants
 	// workerLease is the lease of the effect worker, on its commands.
-	workerLease *stream.Lease
+	workerLease *kv.Lease
 	fences      fences       // of both leases
 	tail        *stream.Tail // nil: the server syncs before it acknowledges
 	watch       *stream.Watch
 	warned      bool // checkRetention has logged its warning
-	codec       stream.Codec
+	codec       wire.Codec
 	publisher   *stream.Publisher
 	source      *stream.Source
 	engine      *engine.Engine
@@ -58,8 +60,8 @@ type pipeline struct {
 	relay       *outbox.Relay
 	handoff     *stream.Handoff // nil: effect commands go through their stream
 	worker      *effects.Worker
-	ledger      *stream.Ledger // nil: the store's
-	commands    commandSource  // the source of the worker
+	ledger      *kv.Ledger    // nil: the store's
+	commands    commandSource // the source of the worker
 	providers   map[string]effects.Provider
 }
 
@@ -102,29 +104,29 @@ func (p *process) connect(ctx context.Context, l *pipeline) error {
 	c := p.settings.connection().FromEnv(p.settings.Env)
 	c.Log = p.log.Named("nats")
 	if p.settings.Dev {
-		e, err := stream.StartEmbedded(ctx, stream.EmbeddedOptions{
+		e, err := kv.StartEmbedded(ctx, kv.EmbeddedOptions{
 			Dir: filepath.Join(p.settings.Data, "nats"), Addr: p.settings.NATSAddr, SyncAlways: p.settings.SyncStreams, MaxPayload: devPayload, Log: p.log.Named("nats"),
 		})
 		if err != nil {
 			return err
 		}
-		l.embedded, c = e, stream.Connection{Server: e.Server(), Log: c.Log}
+		l.embedded, c = e, kv.Connection{Server: e.Server(), Log: c.Log}
 	}
 	var err error
 	l.nats = c
-	l.conn, l.js, err = stream.Connect(c)
+	l.conn, l.js, err = kv.Connect(c)
 	return err
 }
 
 // connection returns the configured NATS connection.
-func (c Config) connection() stream.Connection {
+func (c Config) connection() kv.Connection {
 	n := c.NATS
-	return stream.Connection{URL: n.URL, Context: n.Context, Creds: n.Creds, NKey: n.NKey, User: n.User,
+	return kv.Connection{URL: n.URL, Context: n.Context, Creds: n.Creds, NKey: n.NKey, User: n.User,
 		Password: n.Password, Token: n.Token, Cert: n.Cert, Key: n.Key, CA: n.CA}
 }
 
-func (c Config) codec() stream.Codec {
-	return stream.Codec{Grammar: stream.Grammar{NoTenancy: !c.Tenancy.Enabled}}
+func (c Config) codec() wire.Codec {
+	return wire.Codec{Grammar: wire.Grammar{NoTenancy: !c.Tenancy.Enabled}}
 }
 
 func (p *process) build(ctx context.Context, l *pipeline) error {
@@ -196,7 +198,7 @@ const devPayload = 8 << 20
 
 // payloadLimit is the configured limit, but at most the limit of the server.
 func payloadLimit(configured int, conn *nats.Conn) int {
-	limit := cmp.Or(configured, stream.DefaultMaxPayload)
+	limit := cmp.Or(configured, wire.DefaultMaxPayload)
 	if max := int(conn.MaxPayload()); max > 0 {
 		limit = min(limit, max)
 	}
@@ -259,7 +261,7 @@ func (p *process) acquire(ctx context.Context, l *pipeline) error {
 	if err != nil {
 		return fmt.Errorf("name of this host: %w", err)
 	}
-	l.lease, err = stream.AcquireLease(ctx, l.js, stream.LeaseOptions{
+	l.lease, err = kv.AcquireLease(ctx, l.js, kv.LeaseOptions{
 		Store: p.db.ID(), Host: host, Process: ulid.Make().String(), File: p.lockedFile(), Tenants: p.settings.Tenants,
 		MadeOf: p.db.MadeOf, AdoptEmpty: p.settings.AdoptEmpty,
 		Replicas: p.settings.Streams.Replicas, Memory: p.settings.Dev, Log: p.log.Named("lease"),
@@ -268,7 +270,7 @@ func (p *process) acquire(ctx context.Context, l *pipeline) error {
 }
 
 // fenced adds the fence of a new lease. From now on every write must pass it.
-func (p *process) fenced(l *pipeline, of string, lease *stream.Lease, err error) error {
+func (p *process) fenced(l *pipeline, of string, lease *kv.Lease, err error) error {
 	if err != nil {
 		return err
 	}
@@ -279,7 +281,7 @@ func (p *process) fenced(l *pipeline, of string, lease *stream.Lease, err error)
 }
 
 // fences are the fences of all leases of a process.
-type fences []*stream.Fence
+type fences []*kv.Fence
 
 // pass returns nil if all leases are held.
 func (f fences) pass(ctx context.Context) error {
@@ -292,7 +294,7 @@ func (f fences) pass(ctx context.Context) error {
 }
 
 // keepLease renews the lease until ctx ends, then releases it.
-func (p *process) keepLease(ctx context.Context, lease *stream.Lease) error {
+func (p *process) keepLease(ctx context.Context, lease *kv.Lease) error {
 	if err := lease.Run(ctx); err != nil {
 		return err
 	}
@@ -438,8 +440,8 @@ func (p *process) holdConnection(ctx context.Context) error {
 }
 
 // leases lists the held leases.
-func (l *pipeline) leases() []*stream.Lease {
-	return slices.DeleteFunc([]*stream.Lease{l.lease, l.workerLease}, func(lease *stream.Lease) bool { return lease == nil })
+func (l *pipeline) leases() []*kv.Lease {
+	return slices.DeleteFunc([]*kv.Lease{l.lease, l.workerLease}, func(lease *kv.Lease) bool { return lease == nil })
 }
 
 func (l *pipeline) close() {

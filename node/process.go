@@ -23,6 +23,7 @@ import (
 	"edda/server"
 	"edda/store"
 	"edda/stream"
+	"edda/stream/wire"
 )
 
 // Settings are the configuration of a process and what its command adds.
@@ -99,7 +100,7 @@ type process struct {
 	said []string // which sagas catch up since the start; set before the pipeline starts
 
 	serving sync.RWMutex // guards tenants
-	tenants stream.Tenants
+	tenants wire.Tenants
 
 	reloading sync.Mutex // one reload at a time; guards the fields below
 	set       *saga.Set

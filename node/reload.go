@@ -14,7 +14,7 @@ import (
 	"edda/node/versions"
 	"edda/saga"
 	"edda/server"
-	"edda/stream"
+	"edda/stream/wire"
 )
 
 // Reload reads the manifests again and swaps them in between two batches of the engine.
@@ -154,7 +154,7 @@ func (p *process) beginNow(ctx context.Context, pipe *pipeline, set *saga.Set) (
 
 // swapSagas installs the set in the engine. It ignores the end of ctx, because otherwise it
 // would not know which set the engine has. It fails only if the process stops.
-func (p *process) swapSagas(ctx context.Context, pipe *pipeline, set *saga.Set, begin beginning, tenants stream.Tenants) error {
+func (p *process) swapSagas(ctx context.Context, pipe *pipeline, set *saga.Set, begin beginning, tenants wire.Tenants) error {
 	ctx = context.WithoutCancel(ctx)
 	p.hearing.Store(set) // first: a fact that the new set hears is left out no more
 	if begin.begun != nil {

@@ -13,6 +13,8 @@ import (
 	"edda"
 	"edda/store"
 	"edda/stream"
+	"edda/stream/kv"
+	"edda/stream/wire"
 )
 
 // A NATS server with one replica acknowledges before it syncs. So the store keeps published
@@ -34,7 +36,7 @@ func (s Settings) syncInterval() time.Duration {
 	case s.Dev && s.SyncStreams:
 		return 0
 	case s.Dev:
-		return stream.EmbeddedSync
+		return kv.EmbeddedSync
 	}
 	return s.NATS.SyncInterval
 }
@@ -71,7 +73,7 @@ func (p *process) followSent(ctx context.Context, l *pipeline) error {
 	if !synced {
 		synced = true
 		for _, d := range l.durable {
-			synced = synced && (d.Synced || d.Stream == stream.AggregateEvents)
+			synced = synced && (d.Synced || d.Stream == wire.AggregateEvents)
 		}
 	}
 	p.synced.Store(synced)

@@ -13,6 +13,7 @@ import (
 	"edda/effects"
 	"edda/saga"
 	"edda/stream"
+	"edda/stream/wire"
 )
 
 // commandSource is the current source of effect commands. A reload with other tenants
@@ -25,7 +26,7 @@ func (c *commandSource) Fetch(ctx context.Context, effect string, max int, wait 
 	return c.now.Load().Fetch(ctx, effect, max, wait)
 }
 
-func (p *process) commands(l *pipeline, tenants stream.Tenants) *stream.Commands {
+func (p *process) commands(l *pipeline, tenants wire.Tenants) *stream.Commands {
 	return stream.NewCommands(l.js, stream.CommandsOptions{Codec: l.codec, Tenants: tenants, AckWait: p.settings.Effects.AckWait, Sole: p.settings.Dev, Strays: p.strays})
 }
 
@@ -33,7 +34,7 @@ func (p *process) commands(l *pipeline, tenants stream.Tenants) *stream.Commands
 // process starts the others.
 type scheduled struct {
 	*saga.Set
-	tenants stream.Tenants
+	tenants wire.Tenants
 	// unsaid is the tenant of a schedule without one: the default tenant of edda dev, or
 	// empty without tenancy. With tenancy a start refuses such a schedule.
 	unsaid string
@@ -59,7 +60,7 @@ func (s scheduled) Schedules() []saga.ScheduleSpec {
 
 // reserve acquires the leases of the tenants and commands of a reload. It comes before any
 // swap, because another process may hold them; then nothing has changed.
-func (p *process) reserve(ctx context.Context, l *pipeline, tenants stream.Tenants, list []*effects.Effect) error {
+func (p *process) reserve(ctx context.Context, l *pipeline, tenants wire.Tenants, list []*effects.Effect) error {
 	if err := servesAlone(p.db, tenants); err != nil {
 		return err
 	}
@@ -78,12 +79,12 @@ func (p *process) reserve(ctx context.Context, l *pipeline, tenants stream.Tenan
 }
 
 // moves tells whether a reload changes the fetched commands.
-func (p *process) moves(tenants stream.Tenants, list []*effects.Effect) bool {
+func (p *process) moves(tenants wire.Tenants, list []*effects.Effect) bool {
 	return !slices.Equal(tenants, p.settings.Tenants) || !slices.Equal(effectNames(list), effectNames(p.effects))
 }
 
 // giveBack undoes reserve after a failed reload.
-func (p *process) giveBack(ctx context.Context, l *pipeline, tenants stream.Tenants, list []*effects.Effect) error {
+func (p *process) giveBack(ctx context.Context, l *pipeline, tenants wire.Tenants, list []*effects.Effect) error {
 	var errs []error
 	if l.lease != nil && !slices.Equal(tenants, p.settings.Tenants) {
 		errs = append(errs, l.lease.Move(ctx, p.settings.Tenants))
@@ -95,7 +96,7 @@ func (p *process) giveBack(ctx context.Context, l *pipeline, tenants stream.Tena
 }
 
 // serve sets the served tenants for readers that do not hold reloading.
-func (p *process) serve(tenants stream.Tenants) {
+func (p *process) serve(tenants wire.Tenants) {
 	p.serving.Lock()
 	defer p.serving.Unlock()
 	p.tenants = tenants
@@ -103,7 +104,7 @@ func (p *process) serve(tenants stream.Tenants) {
 
 // move switches to other tenants. Work in flight for the previous tenants is finished: the
 // relay delivers the stored outbox, and calls in flight end.
-func (p *process) move(l *pipeline, tenants stream.Tenants) {
+func (p *process) move(l *pipeline, tenants wire.Tenants) {
 	if slices.Equal(tenants, p.settings.Tenants) {
 		return
 	}

@@ -32,6 +32,8 @@ import (
 	"edda/scheduler"
 	"edda/store"
 	"edda/stream"
+	"edda/stream/kv"
+	"edda/stream/wire"
 )
 
 const tenant = "acme"
@@ -79,7 +81,7 @@ type world struct {
 	slow    time.Duration           // how long it takes until what goes out is in its stream
 	deaf    atomic.Bool             // the streams take no copies of results
 	count   func([]edda.Transition) // where set, is told of transitions too
-	nats    *stream.Embedded
+	nats    *kv.Embedded
 	conn    *nats.Conn
 	js      jetstream.JetStream
 	running *system
@@ -100,7 +102,7 @@ type system struct {
 	worker    *effects.Worker
 	handoff   *stream.Handoff
 	registry  *prometheus.Registry
-	codec     stream.Codec
+	codec     wire.Codec
 	stop      func()
 }
 
@@ -167,7 +169,7 @@ func (w *world) unused(e *effects.Effect) bool {
 func (w *world) startNATS() {
 	w.t.Helper()
 	var err error
-	w.nats, err = stream.StartEmbedded(context.Background(), stream.EmbeddedOptions{Dir: filepath.Join(w.dir, "nats"), SyncAlways: w.synced})
+	w.nats, err = kv.StartEmbedded(context.Background(), kv.EmbeddedOptions{Dir: filepath.Join(w.dir, "nats"), SyncAlways: w.synced})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -179,7 +181,7 @@ func (w *world) startNATS() {
 
 func (w *world) connect() (*nats.Conn, jetstream.JetStream) {
 	w.t.Helper()
-	conn, js, err := stream.Connect(stream.Connection{Server: w.nats.Server()})
+	conn, js, err := kv.Connect(kv.Connection{Server: w.nats.Server()})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -208,7 +210,7 @@ const caughtUpWithin = time.Minute
 // start starts everything that works on the streams, on the world's data.
 func (w *world) start() {
 	w.t.Helper()
-	s := &system{registry: prometheus.NewRegistry(), codec: stream.Codec{Run: ulid.Make().String()}}
+	s := &system{registry: prometheus.NewRegistry(), codec: wire.Codec{Run: ulid.Make().String()}}
 	conn, js := w.connect()
 	s.conn = conn
 	w.open(s, js)

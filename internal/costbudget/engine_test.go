@@ -7,7 +7,7 @@ import (
 
 	"edda"
 	"edda/engine"
-	"edda/stream"
+	"edda/stream/wire"
 )
 
 // together is how many orders the engine gets at once. The next are handed out when
@@ -42,7 +42,7 @@ func throughEngine(tb testing.TB, n int) (func(), *books) {
 	for i := range n {
 		m := placed(orderID(i))
 		m.Seq = uint64(i + 1)
-		q.waiting = append(q.waiting, stream.Codec{}.Event(m))
+		q.waiting = append(q.waiting, wire.Codec{}.Event(m))
 	}
 	durable, all := 0, make(chan struct{})
 	e := engine.New(q, db, program(tb), engine.Options{Observe: func(ts []edda.Transition) {
