@@ -157,22 +157,20 @@ func (t *topic) job(sent wireJob) (*remote, error) {
 	return j, nil
 }
 
-// perform runs the job in the next place that is free, if one is within its queue timeout.
+// perform runs the job in the next slot that is free within its queue timeout.
 func (t *topic) perform(ctx context.Context, id remoteID, j *remote) {
 	waits := hero.QueueTimeoutOf(j.job.QueueTimeout)
-	late := time.NewTimer(waits)
-	defer late.Stop()
-	select {
-	case t.r.slots <- struct{}{}:
-		defer t.r.slots.Release()
-	case <-late.C:
-		why := fmt.Sprintf("queue_timeout: not begun within %s", waits)
+	waiting, cancel := context.WithTimeout(ctx, waits)
+	defer cancel()
+	if !t.r.workers.Acquire(waiting) {
+		why := causeOf(ctx)
+		if ctx.Err() == nil {
+			why = fmt.Sprintf("queue_timeout: not begun within %s", waits)
+		}
 		t.end(id, j, script.Outcome{Reason: why, Result: map[string]string{hero.ResultError: why}}, nil)
 		return
-	case <-ctx.Done():
-		t.end(id, j, script.Outcome{Reason: causeOf(ctx), Result: map[string]string{hero.ResultError: causeOf(ctx)}}, nil)
-		return
 	}
+	defer t.r.workers.Release()
 	t.mu.Lock()
 	j.status, j.started = hero.JobStarted, time.Now()
 	t.mu.Unlock()
