@@ -123,12 +123,9 @@ func newRetry() backoff.Exponential {
 	return backoff.Exponential{First: firstPause, Most: lastPause}
 }
 
-// rest waits after a try of a loop that failed; the first time it says why.
-func (l *contextLoop) rest(ctx context.Context, p *backoff.Exponential, what string, err error) {
-	if !p.Failing() && ctx.Err() == nil {
-		l.log.Warn("router: "+what, zap.Error(err))
-	}
-	_ = backoff.Wait(ctx, p.Next())
+// every does something once per interval; see list.Every.
+func (l *contextLoop) every(ctx context.Context, interval time.Duration, what string, do func(context.Context) error) {
+	list.Every(ctx, interval, newRetry(), logthrottle.New(l.log, "router: "+what), do)
 }
 
 // deliver gives one message its fate, or brings it so far that it waits for a
@@ -228,17 +225,17 @@ func (l *contextLoop) answers(ctx context.Context, m hero.Message) (bool, error)
 func (l *contextLoop) measure(ctx context.Context) {
 	gauges := l.r.metrics.of(l.context)
 	defer gauges.release()
-	for {
-		if n, err := l.r.db.Depth(ctx, l.context, hero.MsgOut); err == nil {
-			gauges.waiting(float64(n))
+	l.every(ctx, l.r.o.Look, "measure", func(ctx context.Context) error {
+		n, err := l.r.db.Depth(ctx, l.context, hero.MsgOut)
+		if err != nil {
+			return err
 		}
-		if n, err := l.alive(ctx); err == nil {
+		gauges.waiting(float64(n))
+		if n, err = l.alive(ctx); err == nil {
 			gauges.living(float64(n))
 		}
-		if backoff.Wait(ctx, l.r.o.Look) != nil {
-			return
-		}
-	}
+		return err
+	})
 }
 
 // alive counts the context's runners that are heard.
