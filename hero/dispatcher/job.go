@@ -61,7 +61,7 @@ func (j Job) fields() []any {
 	out := []any{
 		"id", j.ID, "caller_id", j.CallerID, "worker_id", j.WorkerID, "context_id", j.ContextID, "script", j.Script,
 		"timeout", number(j.Timeout), "retries", number(j.Retries), "concurrent", strconv.FormatBool(j.Concurrent),
-		"created_at", at, "updated_at", at, "status", string(hero.JobDispatched), "dependencies", jsonText(list(j.Dependencies)),
+		"created_at", at, "updated_at", at, "status", string(hero.JobDispatched), "dependencies", jsonText(orEmpty(j.Dependencies)),
 	}
 	if j.Priority != hero.PriorityNormal {
 		out = append(out, "priority", string(j.Priority))
@@ -83,8 +83,8 @@ func (j Job) fields() []any {
 
 func number(n uint32) string { return strconv.FormatUint(uint64(n), 10) }
 
-// list keeps an empty list from being written as null.
-func list(l []string) []string {
+// orEmpty keeps an empty list from being written as null.
+func orEmpty(l []string) []string {
 	if l == nil {
 		return []string{}
 	}
