@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"cmp"
 	"context"
 	"crypto/subtle"
 	"errors"
@@ -36,12 +37,9 @@ type topic struct {
 	running sync.WaitGroup
 }
 
-// remoteID names a job that came by the topic.
-type remoteID struct{ context, caller, id hero.WireID }
-
 // remote is one of them.
 type remote struct {
-	job     wireJob
+	job     hero.WireJob
 	status  hero.JobStatus
 	created time.Time
 	started time.Time
@@ -108,11 +106,12 @@ func (t *topic) allow(secret string) error {
 }
 
 // run runs a job, or joins the run of one that was sent before.
-func (t *topic) run(ctx context.Context, p runParams) (hero.JobAnswer, error) {
+func (t *topic) run(ctx context.Context, p hero.JobParams) (hero.JobAnswer, error) {
 	if err := t.allow(p.Secret); err != nil {
 		return hero.JobAnswer{}, err
 	}
-	sent := p.Job.filled()
+	sent := p.Job
+	sent.Executor = executorOf(sent)
 	if sent.ID == "" || sent.Executor == "" || sent.Payload == "" {
 		return hero.JobAnswer{}, jsonrpc.Errorf(jsonrpc.InvalidParams, "job: it needs id, executor and payload")
 	}
@@ -132,13 +131,13 @@ func (t *topic) run(ctx context.Context, p runParams) (hero.JobAnswer, error) {
 }
 
 // job finds a job that is known, or begins it.
-func (t *topic) job(sent wireJob) (*remote, error) {
+func (t *topic) job(sent hero.WireJob) (*remote, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	id := sent.id()
+	id := idOf(sent)
 	known, ok := t.jobs[id]
 	switch {
-	case ok && !known.job.same(sent) && (known.status != hero.JobError || sent.Attempt <= known.job.Attempt):
+	case ok && !same(known.job, sent) && (known.status != hero.JobError || sent.Attempt <= known.job.Attempt):
 		return nil, jsonrpc.Errorf(jsonrpc.AlreadyExists, "job %s of caller %s is another job: choose a new id", sent.ID, sent.CallerID)
 	case ok && (known.status != hero.JobError || sent.Attempt <= known.job.Attempt):
 		return known, nil
@@ -178,7 +177,7 @@ func (t *topic) perform(ctx context.Context, id remoteID, j *remote) {
 	var out script.Outcome
 	var err error
 	for runs := uint32(1); ; runs++ {
-		out, err = t.r.scripts.Run(ctx, j.job.script(t.r.id))
+		out, err = t.r.scripts.Run(ctx, scriptOf(j.job, t.r.id))
 		j.runs = runs
 		if err != nil || out.OK || ctx.Err() != nil || out.Reason == script.Refused || runs > uint32(j.job.Retries) {
 			break
@@ -209,7 +208,7 @@ func (t *topic) end(id remoteID, j *remote, out script.Outcome, err error) {
 		delete(t.jobs, id)
 		return
 	}
-	j.status, j.over, j.answer = statusOf(out), time.Now(), answerOf(out)
+	j.status, j.over, j.answer = statusOf(out), time.Now(), hero.AnswerOf(statusOf(out), out.Result)
 	if j.answer.Error != nil && j.job.Retries > 0 {
 		j.answer.Runs = j.runs
 	}
@@ -223,44 +222,45 @@ func (t *topic) end(id remoteID, j *remote, out script.Outcome, err error) {
 }
 
 // find is the job that is meant: its id is enough where only one has it.
-func (t *topic) find(p idParams) (*remote, error) {
+func (t *topic) find(p hero.JobQuery) (*remote, error) {
 	if err := t.allow(p.Secret); err != nil {
 		return nil, err
 	}
-	if j, ok := t.jobs[remoteID{p.ContextID, p.CallerID, p.JobID}]; ok {
+	want := cmp.Or(p.JobID, p.ID)
+	if j, ok := t.jobs[remoteID{p.ContextID, p.CallerID, want}]; ok {
 		return j, nil
 	}
 	var found []*remote
 	for id, j := range t.jobs {
-		if id.id == p.JobID && (p.CallerID == "" || p.CallerID == id.caller) && (p.ContextID == "" || p.ContextID == id.context) {
+		if id.id == want && (p.CallerID == "" || p.CallerID == id.caller) && (p.ContextID == "" || p.ContextID == id.context) {
 			found = append(found, j)
 		}
 	}
 	switch len(found) {
 	case 0:
-		return nil, jsonrpc.Errorf(jsonrpc.NotFound, "no job %.40s", p.JobID)
+		return nil, jsonrpc.Errorf(jsonrpc.NotFound, "no job %.40s", want)
 	case 1:
 		return found[0], nil
 	}
-	return nil, jsonrpc.Errorf(jsonrpc.InvalidParams, "%d jobs have the id %.40s: give context_id and caller_id", len(found), p.JobID)
+	return nil, jsonrpc.Errorf(jsonrpc.InvalidParams, "%d jobs have the id %.40s: give context_id and caller_id", len(found), want)
 }
 
-func (t *topic) status(_ context.Context, p idParams) (hero.JobState, error) {
+func (t *topic) status(_ context.Context, p hero.JobQuery) (hero.JobState, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	j, err := t.find(p)
 	if err != nil {
 		return hero.JobState{}, err
 	}
-	return hero.JobState{JobID: j.job.ID, Status: string(j.status), CreatedAt: rfc3339(j.created), StartedAt: rfc3339(j.started), CompletedAt: rfc3339(j.over)}, nil
+	return hero.JobState{JobID: j.job.ID, Status: string(j.status), CreatedAt: hero.WireTime(j.created), StartedAt: hero.WireTime(j.started), CompletedAt: hero.WireTime(j.over)}, nil
 }
 
-func (t *topic) result(_ context.Context, p idParams) (hero.JobAnswer, error) {
+func (t *topic) result(_ context.Context, p hero.JobQuery) (hero.JobAnswer, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	j, err := t.find(p)
 	if err == nil && !j.status.Ended() {
-		err = jsonrpc.Errorf(jsonrpc.InvalidParams, "job %.40s has not ended: it is %s", p.JobID, j.status)
+		err = jsonrpc.Errorf(jsonrpc.InvalidParams, "job %.40s has not ended: it is %s", j.job.ID, j.status)
 	}
 	if err != nil {
 		return hero.JobAnswer{}, err
@@ -269,7 +269,7 @@ func (t *topic) result(_ context.Context, p idParams) (hero.JobAnswer, error) {
 }
 
 // stop asks for a job's end; false where it has ended.
-func (t *topic) stop(_ context.Context, p idParams) (bool, error) {
+func (t *topic) stop(_ context.Context, p hero.JobQuery) (bool, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	j, err := t.find(p)
@@ -288,7 +288,7 @@ type logger interface {
 // maxLog bounds the end of a log that is sent, in bytes.
 const maxLog = 256 << 10
 
-func (t *topic) logs(_ context.Context, p idParams) ([]string, error) {
+func (t *topic) logs(_ context.Context, p hero.JobQuery) ([]string, error) {
 	t.mu.Lock()
 	j, err := t.find(p)
 	t.mu.Unlock()
@@ -296,7 +296,7 @@ func (t *topic) logs(_ context.Context, p idParams) ([]string, error) {
 	if err != nil || !ok {
 		return []string{}, err
 	}
-	all, err := keeps.Log(string(j.job.ContextID), j.job.key(), maxLog)
+	all, err := keeps.Log(string(j.job.ContextID), idOf(j.job).key(), maxLog)
 	if err != nil {
 		return nil, jsonrpc.Errorf(jsonrpc.InternalError, "read the log: %v", err)
 	}
