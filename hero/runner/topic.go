@@ -3,7 +3,6 @@ package runner
 import (
 	"cmp"
 	"context"
-	"crypto/subtle"
 	"errors"
 	"fmt"
 	"slices"
@@ -12,6 +11,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"edda/access"
 	"edda/hero"
 	"edda/hero/jsonrpc"
 	"edda/hero/mycelium"
@@ -26,8 +26,9 @@ const remembered = 10_000
 // answered with its end. A job that is sent twice runs once, for as long as this
 // process lives and remembers it; a higher attempt of one that failed runs again.
 type topic struct {
-	r   *Runner
-	rpc *jsonrpc.Server
+	r       *Runner
+	rpc     *jsonrpc.Server
+	secrets access.Secrets[struct{}]
 
 	mu      sync.Mutex // guards what follows
 	work    context.Context
@@ -55,7 +56,10 @@ func (r *Runner) listen() error {
 	if r.o.Hub == nil {
 		return nil
 	}
-	t := &topic{r: r, jobs: map[remoteID]*remote{}}
+	t := &topic{r: r, secrets: access.Secrets[struct{}]{}, jobs: map[remoteID]*remote{}}
+	for _, s := range r.o.Secrets {
+		t.secrets.Add(s, struct{}{})
+	}
 	errs := jsonrpc.MethodOptions{Errors: []int{jsonrpc.PermissionDenied, jsonrpc.NotFound, jsonrpc.Busy, jsonrpc.AlreadyExists}}
 	run := errs
 	run.Wrapper = "job"
@@ -95,11 +99,7 @@ func (t *topic) serve(ctx, work context.Context) {
 
 // allow checks the secret, where there are any.
 func (t *topic) allow(secret string) error {
-	right := len(t.r.o.Secrets) == 0
-	for _, s := range t.r.o.Secrets {
-		right = subtle.ConstantTimeCompare([]byte(s), []byte(secret)) == 1 || right
-	}
-	if !right {
+	if _, known := t.secrets.Owner(secret); !known && len(t.secrets) > 0 {
 		return jsonrpc.Errorf(jsonrpc.PermissionDenied, "the secret is not this runner's")
 	}
 	return nil

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"edda/access"
 	"edda/hero"
 	"edda/hero/jsonrpc"
 	"edda/hero/mycelium"
@@ -19,7 +20,7 @@ import (
 type Server struct {
 	db      *redisdb.DB
 	o       Options
-	secrets []configured
+	secrets access.Secrets[Key]
 	rpc     *jsonrpc.Server
 }
 
