@@ -165,8 +165,7 @@ func (s *sweeper) started(ctx context.Context, ids []string) ([]any, error) {
 		if err != nil && !errors.Is(err, redis.Nil) && !redis.HasErrorPrefix(err, "WRONGTYPE") {
 			return nil, trouble("read the status of jobs", err)
 		}
-		r := reader{hash: map[string]string{"status": status}}
-		if err == nil && r.status() == hero.JobStarted {
+		if s, _ := hero.ParseJobStatus(status); err == nil && s == hero.JobStarted {
 			out = append(out, id)
 		}
 	}
