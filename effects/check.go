@@ -32,12 +32,9 @@ func (c *compiler) check(v *manifests.Value, kinds map[string]Kind) *check {
 	if out.provider != "" && !known {
 		c.errorf(v.Pos, fmt.Sprintf("check asks over %s, which is not built in; this version calls %s", out.provider, words(kinds)))
 	}
-	asked := *c.m // as if the effect itself were done this way
-	asked.Provider, asked.Config = out.provider, v.Field(out.provider)
-	if known && kind.Check != nil && asked.Config != nil { // the parser complains where it is no map
-		c.problems = append(c.problems, kind.Check(&asked)...)
-	}
-	out.config = c.config(asked.Config, kind)
+	config := v.Field(out.provider)
+	c.inspect(kind, config, true)
+	out.config = c.config(config, kind)
 	out.ok, out.again, out.fail = c.outcome(v, "ok"), c.outcome(v, "again"), c.outcome(v, "fail")
 	out.result = c.value(v.Field("result"), namesAfter())
 	return out

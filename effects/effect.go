@@ -93,9 +93,7 @@ func Compile(m *manifests.Effect, kinds map[string]Kind) (*Effect, manifests.Pro
 	e.ok, e.fail = c.condition(m.OK, cmp.Or(kind.OK, "true")), c.condition(m.Fail, "false")
 	e.result = c.value(m.Result, namesAfter())
 	e.breaker, e.limit, e.check, e.once = c.breaker(m.Breaker), c.limit(m.Limit), c.check(m.Check, kinds), kind.Once
-	if known && kind.Check != nil && m.Config != nil {
-		c.problems = append(c.problems, kind.Check(m)...)
-	}
+	c.inspect(kind, m.Config, false)
 	c.problems.Sort()
 	e.headers = c.headers
 	if e.secrets = slices.Sorted(maps.Keys(c.secrets)); c.problems.Failed() {
