@@ -243,7 +243,7 @@ func testKinds() map[string]Kind {
 	return map[string]Kind{"http": {OK: "status >= 200 and status < 300"}}
 }
 
-func compile(t *testing.T, text string) *Effect {
+func compile(t testing.TB, text string) *Effect {
 	t.Helper()
 	e, problems := compileText(t, text)
 	if problems.Failed() {
@@ -252,7 +252,7 @@ func compile(t *testing.T, text string) *Effect {
 	return e
 }
 
-func compileText(t *testing.T, text string) (*Effect, manifests.Problems) {
+func compileText(t testing.TB, text string) (*Effect, manifests.Problems) {
 	t.Helper()
 	f, problems := manifests.Parse("effects.yaml", []byte(text))
 	if problems.Failed() || len(f.Effects) != 1 {
