@@ -44,11 +44,8 @@ type admissionOptions struct {
 	slots   int
 	limit   *limit   // nil: none
 	breaker *breaker // nil: none
-	// observe hears of every wait, when it is over; nil: nobody does.
+	// observe hears of every wait, when it is over; nil: nobody does. It is called without a lock, concurrently.
 	observe func(reason string, waited time.Duration)
-	// limited is called when admission.limited has become true, and when a command
-	// begins to rest: others may be looked for. It may be nil. Both are called without a lock, concurrently.
-	limited func()
 }
 
 // admission decides when the calls of one effect may begin: it has a number of
@@ -58,9 +55,12 @@ type admissionOptions struct {
 // concurrently. It needs no end: nothing of it runs while nothing waits.
 type admission struct {
 	o admissionOptions
-	// resting counts the commands that wait for the time of their next call, and
+	// resting counts the fetched commands that wait for the time of their next call, and
 	// not here yet.
 	resting atomic.Int64
+	// recheck, of capacity 1, tells the consumer that there may be room for other
+	// commands: limited has become true, or a command rests or has ended.
+	recheck chan struct{}
 
 	mu      sync.Mutex // guards all below; a breaker's is taken within it, never the other way round
 	limit   *limit
@@ -93,7 +93,7 @@ func (e *laterError) Error() string { return fmt.Sprintf("sent away for %s", e.a
 
 func newAdmission(o admissionOptions) *admission {
 	return &admission{
-		o: o, limit: o.limit, breaker: o.breaker, free: o.slots, keys: map[string]*queue{},
+		o: o, limit: o.limit, breaker: o.breaker, free: o.slots, keys: map[string]*queue{}, recheck: make(chan struct{}, 1),
 		later: byTime(), idle: byTime(), longest: byLength(),
 	}
 }
@@ -374,9 +374,7 @@ func (a *admission) rest(begins bool) {
 		return
 	}
 	a.resting.Add(1)
-	if a.o.limited != nil {
-		a.o.limited() // there is room for others now
-	}
+	wake(a.recheck)
 }
 
 // unlock unlocks, and then says so where keys' limits have become all that
@@ -386,8 +384,8 @@ func (a *admission) unlock() {
 	a.stuck = a.onlyLimited()
 	news := a.stuck && !was
 	a.mu.Unlock()
-	if news && a.o.limited != nil {
-		a.o.limited()
+	if news {
+		wake(a.recheck)
 	}
 }
 

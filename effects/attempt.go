@@ -159,9 +159,11 @@ func (j *job) another(after time.Duration) error {
 
 // rest notes whether the command waits for its next call.
 func (j *job) rest(rests bool) {
-	if j.rests != rests {
-		j.rests = rests
-		j.admission.rest(rests)
+	if j.rests == rests {
+		return
+	}
+	if j.rests = rests; !j.c.Offered { // offers have a bound of their own
+		j.limiter.rest(rests)
 	}
 }
 

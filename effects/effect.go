@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"edda/expression"
@@ -40,6 +41,7 @@ type Effect struct {
 	headers  bool         // some expression reads the answer's
 	once     bool         // the provider sees to it that a call repeated has no second effect
 	secrets  []string
+	mask     atomic.Pointer[mask] // of the secrets as they were last
 }
 
 // retry is an effect's retry policy, checked.
@@ -166,8 +168,8 @@ func (c *compiler) retry() retry {
 	return out
 }
 
-// request evaluates a provider's map for one command, into an empty one.
-func (e *Effect) request(c *Command, config *value, into, vars map[string]any) (Call, error) {
-	evaluated, err := config.objectIn(into, vars)
+// request evaluates a provider's map for one command.
+func (e *Effect) request(c *Command, config *value, vars map[string]any) (Call, error) {
+	evaluated, err := config.object(vars)
 	return Call{Effect: e.Name(), ID: c.ID, Key: cmp.Or(c.IdempotencyKey, c.ID), Tenant: c.Tenant, Trace: c.Trace, Bare: !e.headers, Folder: filepath.Dir(e.manifest.File.Name), Config: evaluated}, err
 }

@@ -404,5 +404,8 @@ func problemText(ps manifests.Problems) string {
 	return b.String()
 }
 
-// noEnd lets a command take its time.
-func noEnd(t *testing.T) spell { return spell{t.Context(), t.Context(), t.Context()} }
+// handle brings a command of charge to its end without a consumer.
+func handle(t *testing.T, w *Worker, c *Command) disposition {
+	j := &job{w: w, limiter: w.limiter("charge"), c: c, deadlines: deadlines{t.Context(), t.Context(), t.Context()}}
+	return j.handle()
+}

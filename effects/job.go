@@ -3,7 +3,6 @@ package effects
 import (
 	"context"
 	"errors"
-	"maps"
 	"time"
 
 	"go.uber.org/zap"
@@ -13,34 +12,26 @@ import (
 	"edda/internal/jsonvalue"
 )
 
-// spell is how long a command may be worked on.
-type spell struct {
-	waiting context.Context // it may begin: it was not revoked, and the line has not stopped
+// deadlines say how long a command may be worked on.
+type deadlines struct {
+	waiting context.Context // it may begin: it was not revoked, and the consumer has not stopped
 	working context.Context // another call of it may begin
 	calls   context.Context // a call may go on
 }
 
-// job is one command on its way to its result. One goroutine owns it, which takes one
-// command after another: what it has of one is gone with the next.
+// job is one command on its way to its result. One goroutine owns it.
 type job struct {
-	w         *Worker
-	admission *admission
-	masked    map[string]any // the secrets that mask hides, kept for the next command
-	mask      redactor
-	command
-}
+	w       *Worker
+	limiter *admission
+	c       *Command // nobody changes it
+	deadlines
 
-// command is what a job has of the command that it is at.
-type command struct {
-	e *Effect
-	c *Command // its task's, which nobody changes
-	spell
+	e         *Effect
 	entry     Entry
 	hold      *hold // once it is claimed
 	unwritten hold  // that one, where the claim is not in the ledger: see [Worker.spared]
 
-	vars   map[string]any // what expressions see before a call; the map of the one before
-	config map[string]any // of call, likewise
+	vars   map[string]any // what expressions see
 	call   Call
 	check  Call // where the effect has a check
 	key    string
@@ -58,17 +49,8 @@ type command struct {
 	rests   bool          // until the time of its next call
 }
 
-func newJob(w *Worker, a *admission) *job { return &job{w: w, admission: a} }
-
-// forget ends with a command: who waits for the next keeps nothing of it in memory.
-func (j *job) forget() {
-	clear(j.vars)
-	clear(j.config)
-	j.command = command{vars: j.vars, config: j.config}
-}
-
 // run brings the command to its result and publishes it.
-func (j *job) run() fate {
+func (j *job) run() disposition {
 	if out, shut := j.gate(time.Now()); shut {
 		return j.conclude(out)
 	}
@@ -77,7 +59,7 @@ func (j *job) run() fate {
 	}
 	if out, err := j.prepare(); err != nil {
 		j.w.o.Log.Error("a command cannot begin", fields(j.c, err)...)
-		return comeBack(againAfter)
+		return nakAfter(againAfter)
 	} else if out != nil {
 		return j.conclude(j.doubt(*out))
 	}
@@ -124,12 +106,12 @@ func (j *job) expired() outcome {
 
 // tooNew leaves a command to a worker whose manifest knows its payload: this one
 // would call with what it does not understand. The log hears of it once.
-func (j *job) tooNew() fate {
+func (j *job) tooNew() disposition {
 	if j.w.told.first(nameOf(j.c)) {
 		j.w.o.Log.Warn("a command waits for a worker with a newer manifest of its effect",
 			append(fields(j.c, nil), zap.Int("version", j.c.Version), zap.Int("manifest", j.e.Version()))...)
 	}
-	return comeBack(againAfter)
+	return nakAfter(againAfter)
 }
 
 // prepare evaluates what is called. The outcome is set where the command is none
@@ -140,10 +122,7 @@ func (j *job) prepare() (*outcome, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !maps.Equal(secrets, j.masked) { // most commands of an effect have the same
-		j.masked, j.mask = secrets, newRedactor(secrets)
-	}
-	j.secret = j.mask
+	j.secret = j.e.redactor(secrets)
 	payload, err := jsonvalue.Decode(j.c.Payload)
 	if err != nil {
 		return refusal("malformed", err), nil
@@ -151,32 +130,28 @@ func (j *job) prepare() (*outcome, error) {
 	if payload, err = j.e.upcast(*j.c, payload); err != nil {
 		return refusal("upcast", err), nil
 	}
-	j.before(payload, secrets)
+	j.vars = varsBefore(j.c, payload, secrets)
 	if err := j.e.schema.check(payload); err != nil {
 		return refusal("schema", err), nil
 	}
 	return j.evaluate(), nil
 }
 
-// before makes what expressions see before a call.
-func (j *job) before(payload any, secrets map[string]any) {
-	if j.vars == nil {
-		j.vars = make(map[string]any, len(namesAfter()))
-	}
-	j.vars["payload"], j.vars["id"], j.vars["tenant"], j.vars["secret"] = payload, j.c.ID, j.c.Tenant, secrets
+// varsBefore are the variables of expressions before a call, with room for those of its answer.
+func varsBefore(c *Command, payload any, secrets map[string]any) map[string]any {
+	vars := make(map[string]any, 7) // namesAfter
+	vars["payload"], vars["id"], vars["tenant"], vars["secret"] = payload, c.ID, c.Tenant, secrets
+	return vars
 }
 
 // evaluate fills what the manifest says of a call.
 func (j *job) evaluate() *outcome {
 	var err error
-	if j.config == nil {
-		j.config = map[string]any{}
-	}
-	if j.call, err = j.e.request(j.c, j.e.config, j.config, j.vars); err != nil {
+	if j.call, err = j.e.request(j.c, j.e.config, j.vars); err != nil {
 		return refusal("expression", err)
 	}
 	if j.e.check != nil {
-		if j.check, err = j.e.request(j.c, j.e.check.config, map[string]any{}, j.vars); err != nil {
+		if j.check, err = j.e.request(j.c, j.e.check.config, j.vars); err != nil {
 			return refusal("expression", err)
 		}
 		j.check.Asks = true
@@ -194,36 +169,36 @@ func (j *job) turn(ctx context.Context, begun bool) (*turn, error) {
 		who.until = j.c.NotAfter.Add(time.Nanosecond) // late is after, not at
 	}
 	from := time.Now()
-	t, err := j.admission.turn(ctx, who)
+	t, err := j.limiter.turn(ctx, who)
 	j.waited += time.Since(from)
 	return t, err
 }
 
 // notBegun says what becomes of a command that got no turn.
-func (j *job) notBegun(err error) fate {
+func (j *job) notBegun(err error) disposition {
 	var later *laterError
 	switch {
 	case errors.As(err, &later):
-		return comeBack(later.after)
+		return nakAfter(later.after)
 	case errors.Is(err, errRevoked) && !j.entry.Found:
 		return j.revoked()
 	case errors.Is(err, errRevoked):
-		return begun()
+		return nakKeepRevoke()
 	case errors.Is(err, context.DeadlineExceeded) && j.waiting.Err() == nil:
 		return j.conclude(j.expired())
 	default:
-		return comeBack(0)
+		return nakAfter(0)
 	}
 }
 
 // claim makes the command this worker's.
-func (j *job) claim() (fate, bool) {
+func (j *job) claim() (disposition, bool) {
 	j.entry.Claim.Owner, j.entry.Claim.Paused = j.w.o.Owner, false
 	if j.w.spared(j) {
 		j.entry.Found = true
 		j.unwritten = hold{ledger: j.w.o.Ledger, ctx: j.calls, entry: j.entry}
 		j.hold = &j.unwritten
-		return fate{}, true
+		return disposition{}, true
 	}
 	var err error
 	// gofail: var effectBeforeClaim struct{}
@@ -232,36 +207,36 @@ func (j *job) claim() (fate, bool) {
 	case err == nil:
 		// gofail: var effectClaimed struct{}
 		j.entry = j.hold.entry
-		return fate{}, true
+		return disposition{}, true
 	case errors.Is(err, ErrTaken):
-		return comeBack(0), false // whoever has it is waited for
+		return nakAfter(0), false // whoever has it is waited for
 	default:
 		j.w.o.Log.Error("the effect ledger cannot be written", fields(j.c, err)...)
-		return comeBack(againAfter), false
+		return nakAfter(againAfter), false
 	}
 }
 
 // remembered tells whether a newly claimed command may be called. It asks the ledger after
 // the claim: a ledger that was made anew before the claim says so. In a ledger that is made
 // anew later, no other worker finds the command fresh.
-func (j *job) remembered(fresh bool) (fate, bool) {
+func (j *job) remembered(fresh bool) (disposition, bool) {
 	if !fresh {
-		return fate{}, true
+		return disposition{}, true
 	}
 	forgotten, err := j.forgotten(j.hold.ctx)
 	if err != nil {
 		j.w.o.Log.Error("a command waits until it is known whether the effect ledger is whole", fields(j.c, err)...)
 		j.hold.release(true, 0) // where it cannot be written, its lease runs out
-		return comeBack(againAfter), false
+		return nakAfter(againAfter), false
 	}
 	if j.unknown = j.unknown || forgotten; !j.unknown {
-		return fate{}, true
+		return disposition{}, true
 	}
 	if out, shut := j.gate(time.Now()); shut {
 		defer j.hold.letGo()
 		return j.conclude(out), false
 	}
-	return fate{}, true
+	return disposition{}, true
 }
 
 // forgotten tells whether the ledger may have known of the command once. A revoke does not
@@ -278,12 +253,12 @@ func (j *job) forgotten(ctx context.Context) (bool, error) {
 }
 
 // revoked answers a revoked command that has no entry in the ledger.
-func (j *job) revoked() fate {
+func (j *job) revoked() disposition {
 	forgotten, err := j.forgotten(j.calls)
 	switch {
 	case err != nil:
 		j.w.o.Log.Error("a revoke waits until it is known whether the effect ledger is whole", fields(j.c, err)...)
-		return comeBack(againAfter)
+		return nakAfter(againAfter)
 	case j.unknown || forgotten:
 		return j.conclude(timedOut("unknown", "revoked, and whether it had begun is not known"))
 	}
@@ -313,7 +288,7 @@ func (j *job) mayCall() bool {
 // finish ends the hold with the result, where there is one. Where there is none
 // the worker stops: between two calls the next worker goes on, and what was cut
 // off in the midst of one is unknown.
-func (j *job) finish(o outcome, complete bool) fate {
+func (j *job) finish(o outcome, complete bool) disposition {
 	if complete {
 		defer j.hold.letGo()
 		return j.conclude(o)
@@ -321,12 +296,12 @@ func (j *job) finish(o outcome, complete bool) fate {
 	if lost := context.Cause(j.hold.ctx); errors.Is(lost, ErrTaken) || errors.Is(lost, errLapsed) {
 		j.hold.letGo()
 		j.w.o.Log.Warn("a command was taken over by another worker, its calls were cut", append(fields(j.c, lost), zap.Int("calls", j.made))...)
-		return leftAlone()
+		return leave()
 	}
 	if j.hold.release(!j.unknown, j.made) {
 		j.w.unclaimed.known(nameOf(j.c))
 	}
-	return comeBack(max(0, time.Until(j.next)))
+	return nakAfter(max(0, time.Until(j.next)))
 }
 
 // doubt turns a failure into an unknown outcome where an earlier call may have

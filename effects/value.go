@@ -171,11 +171,7 @@ func (v *value) list(vars map[string]any) ([]any, error) {
 }
 
 func (v *value) object(vars map[string]any) (map[string]any, error) {
-	return v.objectIn(make(map[string]any, len(v.items)), vars)
-}
-
-// objectIn evaluates into an empty map.
-func (v *value) objectIn(out, vars map[string]any) (map[string]any, error) {
+	out := make(map[string]any, len(v.items))
 	for i, item := range v.items {
 		got, err := item.eval(vars)
 		if err != nil {
