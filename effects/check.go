@@ -77,7 +77,7 @@ func (j *job) ask() (a answer, call bool) {
 	j.asked++
 	ctx, cancel := context.WithTimeout(j.hold.ctx, j.e.timeout)
 	defer cancel()
-	resp, err := j.w.safely(ctx, j.e.check.provider, j.check)
+	resp, err := j.w.safely(ctx, j.e.check.provider, *j.check)
 	if err != nil {
 		a = j.undecided(err)
 		a.cut = j.hold.ctx.Err() != nil
@@ -138,7 +138,7 @@ func (j *job) undecided(why error) answer {
 // answer is added, in place of that to an earlier one.
 func (e *Effect) after(vars map[string]any, r Response) map[string]any {
 	vars["status"], vars["body"] = r.Status, r.Body
-	if e.headers {
+	if e.names["headers"] {
 		vars["headers"] = headers(r.Headers)
 	}
 	return vars

@@ -205,11 +205,14 @@ func (c *consumer) start(cmd *Command, d Delivery) {
 	}
 	c.w.metrics.holding(c.name, 1)
 	c.count(d, 1)
-	c.commands.Go(func() { c.end(t, t.handle()) })
+	c.commands.Add(1)
+	go c.work(t)
 }
 
-// end removes a task and settles its messages.
-func (c *consumer) end(t *task, how disposition) {
+// work brings a command to its end and settles its messages.
+func (c *consumer) work(t *task) {
+	defer c.commands.Done()
+	how := t.handle()
 	t.stop(nil)
 	c.mu.Lock()
 	delete(c.tasks, nameOf(t.c))

@@ -27,7 +27,7 @@ type hold struct {
 	ended chan struct{} // closed when nothing renews any more
 
 	mu    sync.Mutex // guards below
-	entry Entry
+	entry *Entry
 	until time.Time // the calls may go on; zero is for ever
 }
 
@@ -38,7 +38,7 @@ func claimed(ctx context.Context, ledger Ledger, e Entry) (*hold, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := &hold{ledger: ledger, ctx: ctx, entry: e}
+	h := &hold{ledger: ledger, ctx: ctx, entry: &e}
 	if ledger.Lease() == 0 {
 		return h, nil
 	}
@@ -50,7 +50,7 @@ func claimed(ctx context.Context, ledger Ledger, e Entry) (*hold, error) {
 }
 
 func (h *hold) extend(e Entry, sent time.Time) {
-	h.entry, h.until = e, sent.Add(h.ledger.Lease()-h.ledger.Lease()/leaseEdge)
+	*h.entry, h.until = e, sent.Add(h.ledger.Lease()-h.ledger.Lease()/leaseEdge)
 }
 
 // renew keeps the lease until the hold is let go or lost.
@@ -86,7 +86,7 @@ func (h *hold) once() {
 	sent := time.Now()
 	ctx, cancel := context.WithDeadline(h.ctx, h.until)
 	defer cancel()
-	e, err := h.ledger.Renew(ctx, h.entry)
+	e, err := h.ledger.Renew(ctx, *h.entry)
 	switch {
 	case errors.Is(err, ErrTaken):
 		h.lose(ErrTaken)
@@ -139,5 +139,5 @@ func (h *hold) release(paused bool, made int) bool {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(h.ctx), releaseWithin)
 	defer cancel()
 	h.entry.Claim.Paused, h.entry.Claim.Attempts = paused, made
-	return h.ledger.Release(ctx, h.entry) == nil // lost: its lease runs out by itself, and then it is unknown
+	return h.ledger.Release(ctx, *h.entry) == nil // lost: its lease runs out by itself, and then it is unknown
 }

@@ -33,7 +33,7 @@ type job struct {
 
 	vars   map[string]any // what expressions see
 	call   Call
-	check  Call // where the effect has a check
+	check  *Call // where the effect has a check
 	key    string
 	secret redactor
 
@@ -130,17 +130,23 @@ func (j *job) prepare() (*outcome, error) {
 	if payload, err = j.e.upcast(*j.c, payload); err != nil {
 		return refusal("upcast", err), nil
 	}
-	j.vars = varsBefore(j.c, payload, secrets)
+	j.vars = j.e.before(j.c, payload, secrets)
 	if err := j.e.schema.check(payload); err != nil {
 		return refusal("schema", err), nil
 	}
 	return j.evaluate(), nil
 }
 
-// varsBefore are the variables of expressions before a call, with room for those of its answer.
-func varsBefore(c *Command, payload any, secrets map[string]any) map[string]any {
+// before returns the variables of expressions before a call, with room for those of its answer.
+func (e *Effect) before(c *Command, payload any, secrets map[string]any) map[string]any {
 	vars := make(map[string]any, 7) // namesAfter
-	vars["payload"], vars["id"], vars["tenant"], vars["secret"] = payload, c.ID, c.Tenant, secrets
+	vars["payload"], vars["secret"] = payload, secrets
+	if e.names["id"] {
+		vars["id"] = c.ID
+	}
+	if e.names["tenant"] {
+		vars["tenant"] = c.Tenant
+	}
 	return vars
 }
 
@@ -151,10 +157,12 @@ func (j *job) evaluate() *outcome {
 		return refusal("expression", err)
 	}
 	if j.e.check != nil {
-		if j.check, err = j.e.request(j.c, j.e.check.config, j.vars); err != nil {
+		check, err := j.e.request(j.c, j.e.check.config, j.vars)
+		if err != nil {
 			return refusal("expression", err)
 		}
-		j.check.Asks = true
+		check.Asks = true
+		j.check = &check
 	}
 	if j.key, err = j.e.limit.keyOf(j.c.Tenant, j.vars); err != nil {
 		return refusal("expression", err)
@@ -196,7 +204,7 @@ func (j *job) claim() (disposition, bool) {
 	j.entry.Claim.Owner, j.entry.Claim.Paused = j.w.o.Owner, false
 	if j.w.spared(j) {
 		j.entry.Found = true
-		j.unwritten = hold{ledger: j.w.o.Ledger, ctx: j.calls, entry: j.entry}
+		j.unwritten = hold{ledger: j.w.o.Ledger, ctx: j.calls, entry: &j.entry}
 		j.hold = &j.unwritten
 		return disposition{}, true
 	}
@@ -206,7 +214,7 @@ func (j *job) claim() (disposition, bool) {
 	switch {
 	case err == nil:
 		// gofail: var effectClaimed struct{}
-		j.entry = j.hold.entry
+		j.entry = *j.hold.entry
 		return disposition{}, true
 	case errors.Is(err, ErrTaken):
 		return nakAfter(0), false // whoever has it is waited for

@@ -139,7 +139,7 @@ func inJSON(s string, html bool) string {
 func lineEnd(r rune) bool { return r == '\n' || r == '\r' }
 
 func (r redactor) text(s string) string {
-	if r.replacer == nil {
+	if r.replacer == nil || len(s) < minSecret {
 		return s
 	}
 	return r.replacer.Replace(s)
