@@ -22,6 +22,8 @@ import (
 // wire is the stream's side in memory: it delivers, delivers again what was
 // given back, and remembers results.
 type wire struct {
+	fetching sync.Map // by effect, while Fetch runs
+
 	mu      sync.Mutex // guards all below
 	waiting []*message
 	results []Result
@@ -77,6 +79,10 @@ func (w *wire) send(cmds ...Command) {
 }
 
 func (w *wire) Fetch(ctx context.Context, effect string, max int, wait time.Duration) ([]Delivery, error) {
+	if _, twice := w.fetching.LoadOrStore(effect, true); twice {
+		panic("Fetch is called twice at once for " + effect)
+	}
+	defer w.fetching.Delete(effect)
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	for {

@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+	"weak"
 
 	"edda"
 	"edda/store"
@@ -212,6 +214,127 @@ func TestOffersComeBackWhenTheConsumerStops(t *testing.T) {
 			t.Error("it still takes commands")
 		}
 	})
+}
+
+// TestOffersDoNotKeepTheStreamOut: as many offers as fit wait, and what the stream brings,
+// a revoke among it, is fetched all the same.
+func TestOffersDoNotKeepTheStreamOut(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h, d := combined(t, plain)
+		wait := make(chan struct{})
+		h.bank.answers(holdUntil(wait))
+		for i := range maxHeld {
+			h.w.Offer(given(fmt.Sprint("c", i)))
+		}
+		time.Sleep(fetchWait + time.Second) // the next Fetch has seen the offers
+		called := map[string]bool{}
+		for _, c := range h.bank.all() {
+			called[c.ID] = true
+		}
+		id := "c0"
+		for i := 0; called[id]; i++ {
+			id = fmt.Sprint("c", i)
+		}
+		h.send(revoke(id), cmd("fetched"))
+		synctest.Wait()
+		if got := d.results(); len(got) != 1 || got[0].CommandID != id || len(h.left()) != 0 {
+			t.Errorf("%d results, %d left in the stream", len(got), len(h.left()))
+		}
+		close(wait)
+		synctest.Wait()
+		if got := len(d.results()) + len(h.got()); got != maxHeld+1 {
+			t.Errorf("%d results, want %d", got, maxHeld+1)
+		}
+	})
+}
+
+// TestLargeOffersOfOneTenantHideNobody where they wait for its limit.
+func TestLargeOffersOfOneTenantHideNobody(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h, _ := buildHolding(t, 1<<20, 4, plain+"limit: {key: =tenant, rate: 1/m, burst: 1}\n")
+		synctest.Wait()
+		since := time.Now()
+		offer := func(c Command) bool {
+			c.Offered = true
+			taken := h.w.Offer(&gift{cmd: c})
+			synctest.Wait()
+			return taken
+		}
+		refused := 0
+		for _, c := range large("acme", 20, 100<<10) {
+			if refused == 0 && !offer(c) {
+				refused++
+			}
+		}
+		if offer(tenants("globex", 1)[0]); refused == 0 || h.bank.starts(since, "globex") != "0.0" {
+			t.Errorf("%d of acme's were refused, globex began at %q", refused, h.bank.starts(since, "globex"))
+		}
+	})
+}
+
+// TestAnOfferThatMeetsTheStopOfItsConsumer is refused: nobody waits for its goroutine.
+func TestAnOfferThatMeetsTheStopOfItsConsumer(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h, _ := combined(t, plain)
+		c := h.w.consumers["charge"]
+		h.stop()
+		if c.accept(given("c1")) {
+			t.Error("it was taken")
+		}
+	})
+}
+
+// TestAnEffectThatComesBackWaitsForItsOldConsumer, or Fetch would be called twice at once.
+func TestAnEffectThatComesBackWaitsForItsOldConsumer(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h := build(t, plain)
+		began := time.Now()
+		h.bank.answers(hang)
+		h.send(cmd("c1"))
+		synctest.Wait()
+		for _, set := range [][]*Effect{nil, {compile(t, plain)}} {
+			if err := h.w.Replace(set...); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+		}
+		h.bank.answers(newBank().answer)
+		h.send(cmd("c2"))
+		time.Sleep(time.Second - 1)
+		if n := h.bank.count(); n != 1 {
+			t.Errorf("%d calls while the old consumer gives its call the grace", n)
+		}
+		time.Sleep(time.Minute)
+		if n := h.bank.count(); n != 3 || h.bank.at[1].Sub(began) != time.Second {
+			t.Errorf("%d calls, the second after %v", n, h.bank.at[1].Sub(began))
+		}
+	})
+}
+
+// TestACommandLeavesNothingBehind in memory once its messages are settled.
+func TestACommandLeavesNothingBehind(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h, d := combined(t, plain)
+		kept := weak.Make(offered(t, h.w))
+		synctest.Wait()
+		if got := len(d.results()); got != 1 {
+			t.Fatalf("%d results", got)
+		}
+		for range 3 { // what a pool has goes with the second
+			runtime.GC()
+		}
+		if kept.Value() != nil {
+			t.Error("the command is still there")
+		}
+	})
+}
+
+func offered(t *testing.T, w *Worker) *gift {
+	g := given("c1")
+	if !w.Offer(g) {
+		t.Fatal("not taken")
+	}
+	return g
 }
 
 func TestAResultThatIsNotAppliedGoesThroughTheStream(t *testing.T) {
