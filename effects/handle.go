@@ -68,7 +68,7 @@ func (j *job) decide() disposition {
 // ledger remembers, somebody may have called it: that is not known any more.
 func (j *job) fresh() {
 	now := time.Now().UTC()
-	j.entry.Claim = j.w.claimOf(j.c.Tenant, j.c.ID, j.c.Effect)
+	j.entry.Claim = j.w.newClaim(j.c.Tenant, j.c.ID, j.c.Effect)
 	j.unknown = !j.c.Sent.IsZero() && now.Sub(j.c.Sent) > j.w.o.Retention
 }
 
@@ -109,7 +109,7 @@ func (j *job) conclude(o outcome) disposition {
 		return nakAfter(againAfter)
 	}
 	if j.applied(claim) {
-		j.w.unclaimed.known(nameOf(j.c))
+		j.w.elided.inLedger(nameOf(j.c))
 		return ack()
 	}
 	err = nil
@@ -121,7 +121,7 @@ func (j *job) conclude(o outcome) disposition {
 	case !stored:
 		return nakAfter(againAfter)
 	}
-	j.w.unclaimed.known(nameOf(j.c))
+	j.w.elided.inLedger(nameOf(j.c))
 	// gofail: var effectRecorded struct{}
 	return j.publish(claim)
 }

@@ -3,6 +3,7 @@ package effects
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"go.uber.org/zap"
@@ -29,7 +30,7 @@ type job struct {
 	e         *Effect
 	entry     Entry
 	hold      *hold // once it is claimed
-	unwritten hold  // that one, where the claim is not in the ledger: see [Worker.spared]
+	unwritten hold  // that one, where the claim is not in the ledger: see [Worker.elideClaim]
 
 	vars   map[string]any // what expressions see
 	call   Call
@@ -107,7 +108,7 @@ func (j *job) expired() outcome {
 // tooNew leaves a command to a worker whose manifest knows its payload: this one
 // would call with what it does not understand. The log hears of it once.
 func (j *job) tooNew() disposition {
-	if j.w.told.first(nameOf(j.c)) {
+	if j.w.tooNew.first(nameOf(j.c)) {
 		j.w.o.Log.Warn("a command waits for a worker with a newer manifest of its effect",
 			append(fields(j.c, nil), zap.Int("version", j.c.Version), zap.Int("manifest", j.e.Version()))...)
 	}
@@ -202,7 +203,7 @@ func (j *job) notBegun(err error) disposition {
 // claim makes the command this worker's.
 func (j *job) claim() (disposition, bool) {
 	j.entry.Claim.Owner, j.entry.Claim.Paused = j.w.o.Owner, false
-	if j.w.spared(j) {
+	if j.w.elideClaim(j) {
 		j.entry.Found = true
 		j.unwritten = hold{ledger: j.w.o.Ledger, ctx: j.calls, entry: &j.entry}
 		j.hold = &j.unwritten
@@ -307,7 +308,7 @@ func (j *job) finish(o outcome, complete bool) disposition {
 		return leave()
 	}
 	if j.hold.release(!j.unknown, j.made) {
-		j.w.unclaimed.known(nameOf(j.c))
+		j.w.elided.inLedger(nameOf(j.c))
 	}
 	return nakAfter(max(0, time.Until(j.next)))
 }
@@ -319,4 +320,33 @@ func (j *job) doubt(o outcome) outcome {
 		o.kind = edda.TimedOut
 	}
 	return o
+}
+
+// maxWarned commands are remembered: more than a stream delivers of one effect before some
+// of them are settled.
+const maxWarned = 8192
+
+// warned remembers the commands that the log has a warning of. The zero value works.
+type warned struct {
+	mu    sync.Mutex // guards below
+	names map[taskName]bool
+	order []taskName // oldest first
+}
+
+// first tells whether a command is not remembered, and remembers it.
+func (w *warned) first(n taskName) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.names[n] {
+		return false
+	}
+	if w.names == nil {
+		w.names = map[taskName]bool{}
+	}
+	if len(w.order) == maxWarned {
+		delete(w.names, w.order[0])
+		w.order = w.order[1:]
+	}
+	w.names[n], w.order = true, append(w.order, n)
+	return true
 }

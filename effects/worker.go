@@ -125,13 +125,13 @@ func (o *Options) validate() error {
 
 // Worker takes commands and calls providers.
 type Worker struct {
-	db        claims
-	o         Options
-	metrics   *metrics
-	breakers  *breakers
-	own       bool // the ledger is the store's
-	told      told // of commands that are too new
-	unclaimed unclaimed
+	db       claims
+	o        Options
+	metrics  *metrics
+	breakers *breakers
+	own      bool // the ledger is the store's
+	tooNew   warned
+	elided   elision
 
 	mu        sync.Mutex // guards below
 	effects   map[string]*Effect
@@ -153,7 +153,7 @@ func newWorker(db claims, o Options, effects ...*Effect) (*Worker, error) {
 	if w.own {
 		w.o.Ledger = local{db}
 	}
-	w.unclaimed.names, w.unclaimed.begun = map[string]bool{}, map[taskName]bool{}
+	w.elided.effects, w.elided.commands = map[string]bool{}, map[taskName]bool{}
 	var err error
 	if w.metrics, err = newMetrics(o.Metrics); err != nil {
 		return nil, err
@@ -300,7 +300,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		_ = backoff.Wait(ctx, ledgerAgain)
 	}
 	for ctx.Err() == nil {
-		w.spare(ctx)
+		w.listElidable(ctx)
 		s.adjust(ctx)
 		select {
 		case <-ctx.Done():
@@ -308,7 +308,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		}
 	}
 	s.stop()
-	w.endSparing()
+	w.unlistElidable()
 	return nil
 }
 
