@@ -75,12 +75,12 @@ func (c *compiler) outcome(v *manifests.Value, word string) *expression.Program 
 // happen, so that it may be made.
 func (j *job) ask() (a answer, call bool) {
 	j.asked++
-	ctx, cancel := context.WithTimeout(j.hold.ctx, j.e.timeout)
+	ctx, cancel := context.WithTimeout(j.lease.ctx, j.e.timeout)
 	defer cancel()
 	resp, err := j.w.safely(ctx, j.e.check.provider, *j.check)
 	if err != nil {
 		a = j.undecided(err)
-		a.cut = j.hold.ctx.Err() != nil
+		a.cut = j.lease.ctx.Err() != nil
 	} else {
 		a, call = j.decided(resp)
 	}

@@ -18,7 +18,7 @@ import (
 type consumer struct {
 	w        *Worker
 	name     string
-	limiter  *admission
+	limiter  *limiter
 	working  context.Context // until it ends commands begin
 	calls    context.Context // until it ends calls go on
 	commands sync.WaitGroup

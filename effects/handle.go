@@ -51,22 +51,22 @@ func (j *job) decide() disposition {
 	case found && c.Revoke:
 		return ack() // begun, perhaps by another, or done: its result settles the step
 	case !found && revoked:
-		j.fresh()
+		j.newEntry()
 		return j.revoked()
 	case j.e == nil:
 		return nakAfter(againAfter) // gone since it was fetched: it waits for somebody who serves it
 	}
 	if !found {
-		j.fresh()
+		j.newEntry()
 		return j.run()
 	}
 	j.unknown, j.made = !j.entry.Claim.Paused, j.entry.Claim.Attempts
 	return j.run()
 }
 
-// fresh is a new entry of the ledger. Where the command is older than what the
+// newEntry is a new entry of the ledger. Where the command is older than what the
 // ledger remembers, somebody may have called it: that is not known any more.
-func (j *job) fresh() {
+func (j *job) newEntry() {
 	now := time.Now().UTC()
 	j.entry.Claim = j.w.newClaim(j.c.Tenant, j.c.ID, j.c.Effect)
 	j.unknown = !j.c.Sent.IsZero() && now.Sub(j.c.Sent) > j.w.o.Retention
@@ -91,7 +91,7 @@ func (j *job) malformed() disposition {
 	if j.entry.Found {
 		return ack()
 	}
-	j.fresh()
+	j.newEntry()
 	return j.conclude(failed("malformed", c.Malformed))
 }
 
@@ -144,8 +144,8 @@ func (j *job) applied(claim edda.Claim) bool {
 func (j *job) store(claim edda.Claim) error {
 	e := j.entry
 	e.Claim = claim
-	if j.hold != nil {
-		return j.hold.finish(j.calls, e)
+	if j.lease != nil {
+		return j.lease.finish(j.calls, e)
 	}
 	return j.w.o.Ledger.Finish(j.calls, e)
 }
@@ -251,7 +251,7 @@ func (j *job) publish(claim edda.Claim) disposition {
 		return ack()
 	}
 	if errors.Is(err, edda.Permanent) && claim.Outcome == edda.Succeeded {
-		return j.untold(claim, err)
+		return j.unpublishable(claim, err)
 	}
 	if !errors.Is(err, context.Canceled) {
 		w.o.Log.Warn("a result is not published yet", fields(c, err)...)
@@ -266,14 +266,14 @@ func (j *job) result(claim edda.Claim) Result {
 	}
 }
 
-// untold tells a saga of a success whose message can never be sent, such as one
+// unpublishable tells a saga of a success whose message can never be sent, such as one
 // larger than the server takes: that it may have happened.
-func (j *job) untold(claim edda.Claim, err error) disposition {
+func (j *job) unpublishable(claim edda.Claim, err error) disposition {
 	entry, lookup := j.w.o.Ledger.Find(j.calls, claim.Tenant, claim.CommandID)
 	if lookup != nil {
 		return nakAfter(againAfter)
 	}
-	j.entry, j.hold, j.made = entry, nil, claim.Attempts
+	j.entry, j.lease, j.made = entry, nil, claim.Attempts
 	j.entry.Claim = claim
 	return j.conclude(timedOut("too_large", "the result cannot be published: "+err.Error()))
 }

@@ -23,14 +23,14 @@ type deadlines struct {
 // job is one command on its way to its result. One goroutine owns it.
 type job struct {
 	w       *Worker
-	limiter *admission
+	limiter *limiter
 	c       *Command // nobody changes it
 	deadlines
 
 	e         *Effect
 	entry     Entry
-	hold      *hold // once it is claimed
-	unwritten hold  // that one, where the claim is not in the ledger: see [Worker.elideClaim]
+	lease      *lease // once it is claimed
+	elided lease  // that one, where the claim is not in the ledger: see [Worker.elideClaim]
 
 	vars   map[string]any // what expressions see
 	call   Call
@@ -47,7 +47,7 @@ type job struct {
 	asked   int           // checks
 	began   time.Time     // when its command was taken up
 	waited  time.Duration // for its turns
-	rests   bool          // until the time of its next call
+	resting   bool          // until the time of its next call
 }
 
 // run brings the command to its result and publishes it.
@@ -64,21 +64,21 @@ func (j *job) run() disposition {
 	} else if out != nil {
 		return j.conclude(j.doubt(*out))
 	}
-	t, err := j.turn(j.waiting, false)
+	t, err := j.acquire(j.waiting, false)
 	if err != nil {
-		return j.notBegun(err)
+		return j.withoutPermit(err)
 	}
 	if out, shut := j.gate(time.Now()); shut {
-		t.end(unused)
+		t.release(unused)
 		return j.conclude(out)
 	}
 	fresh := !j.entry.Found || j.entry.Claim.Paused && j.made == 0
 	if f, ok := j.claim(); !ok {
-		t.end(unused)
+		t.release(unused)
 		return f
 	}
-	if f, ok := j.remembered(fresh); !ok {
-		t.end(unused)
+	if f, ok := j.checkForgotten(fresh); !ok {
+		t.release(unused)
 		return f
 	}
 	return j.finish(j.attempts(t))
@@ -88,7 +88,7 @@ func (j *job) run() disposition {
 // tell what came of an earlier call, it is asked first.
 func (j *job) gate(now time.Time) (outcome, bool) {
 	switch {
-	case j.asks():
+	case j.mustCheck():
 		return outcome{}, false
 	case j.unknown && !j.e.repeatable():
 		return timedOut("unknown", "a call was begun and what came of it is not known"), true
@@ -98,8 +98,8 @@ func (j *job) gate(now time.Time) (outcome, bool) {
 	return outcome{}, false
 }
 
-// asks tells whether the check has to say first what came of an earlier call.
-func (j *job) asks() bool { return j.unknown && j.e.check != nil }
+// mustCheck tells whether the check has to say first what came of an earlier call.
+func (j *job) mustCheck() bool { return j.unknown && j.e.check != nil }
 
 func (j *job) expired() outcome {
 	return timedOut("expired", "not to be called after "+edda.FormatTime(j.c.NotAfter))
@@ -171,21 +171,21 @@ func (j *job) evaluate() *outcome {
 	return nil
 }
 
-// turn waits until a call may begin.
-func (j *job) turn(ctx context.Context, begun bool) (*turn, error) {
-	who := applicant{key: j.key, high: j.c.High, begun: begun}
-	if !j.c.NotAfter.IsZero() && !j.asks() {
+// acquire waits until a call may begin.
+func (j *job) acquire(ctx context.Context, begun bool) (*permit, error) {
+	who := request{key: j.key, high: j.c.High, begun: begun}
+	if !j.c.NotAfter.IsZero() && !j.mustCheck() {
 		who.until = j.c.NotAfter.Add(time.Nanosecond) // late is after, not at
 	}
 	from := time.Now()
-	t, err := j.limiter.turn(ctx, who)
+	t, err := j.limiter.acquire(ctx, who)
 	j.waited += time.Since(from)
 	return t, err
 }
 
-// notBegun says what becomes of a command that got no turn.
-func (j *job) notBegun(err error) disposition {
-	var later *laterError
+// withoutPermit says what becomes of a command that got no turn.
+func (j *job) withoutPermit(err error) disposition {
+	var later *shedError
 	switch {
 	case errors.As(err, &later):
 		return nakAfter(later.after)
@@ -205,17 +205,17 @@ func (j *job) claim() (disposition, bool) {
 	j.entry.Claim.Owner, j.entry.Claim.Paused = j.w.o.Owner, false
 	if j.w.elideClaim(j) {
 		j.entry.Found = true
-		j.unwritten = hold{ledger: j.w.o.Ledger, ctx: j.calls, entry: &j.entry}
-		j.hold = &j.unwritten
+		j.elided = lease{ledger: j.w.o.Ledger, ctx: j.calls, entry: &j.entry}
+		j.lease = &j.elided
 		return disposition{}, true
 	}
 	var err error
 	// gofail: var effectBeforeClaim struct{}
-	j.hold, err = claimed(j.calls, j.w.o.Ledger, j.entry)
+	j.lease, err = acquireLease(j.calls, j.w.o.Ledger, j.entry)
 	switch {
 	case err == nil:
 		// gofail: var effectClaimed struct{}
-		j.entry = *j.hold.entry
+		j.entry = *j.lease.entry
 		return disposition{}, true
 	case errors.Is(err, ErrTaken):
 		return nakAfter(0), false // whoever has it is waited for
@@ -225,24 +225,24 @@ func (j *job) claim() (disposition, bool) {
 	}
 }
 
-// remembered tells whether a newly claimed command may be called. It asks the ledger after
+// checkForgotten tells whether a newly claimed command may be called. It asks the ledger after
 // the claim: a ledger that was made anew before the claim says so. In a ledger that is made
 // anew later, no other worker finds the command fresh.
-func (j *job) remembered(fresh bool) (disposition, bool) {
+func (j *job) checkForgotten(fresh bool) (disposition, bool) {
 	if !fresh {
 		return disposition{}, true
 	}
-	forgotten, err := j.forgotten(j.hold.ctx)
+	forgotten, err := j.forgotten(j.lease.ctx)
 	if err != nil {
 		j.w.o.Log.Error("a command waits until it is known whether the effect ledger is whole", fields(j.c, err)...)
-		j.hold.release(true, 0) // where it cannot be written, its lease runs out
+		j.lease.release(true, 0) // where it cannot be written, its lease runs out
 		return nakAfter(againAfter), false
 	}
 	if j.unknown = j.unknown || forgotten; !j.unknown {
 		return disposition{}, true
 	}
 	if out, shut := j.gate(time.Now()); shut {
-		defer j.hold.letGo()
+		defer j.lease.stop()
 		return j.conclude(out), false
 	}
 	return disposition{}, true
@@ -280,7 +280,7 @@ func (j *job) mayCall() bool {
 	if j.w.o.Fence == nil {
 		return true
 	}
-	err := j.w.o.Fence(j.hold.ctx)
+	err := j.w.o.Fence(j.lease.ctx)
 	if err == nil {
 		return true
 	}
@@ -299,15 +299,15 @@ func (j *job) mayCall() bool {
 // off in the midst of one is unknown.
 func (j *job) finish(o outcome, complete bool) disposition {
 	if complete {
-		defer j.hold.letGo()
+		defer j.lease.stop()
 		return j.conclude(o)
 	}
-	if lost := context.Cause(j.hold.ctx); errors.Is(lost, ErrTaken) || errors.Is(lost, errLapsed) {
-		j.hold.letGo()
+	if lost := context.Cause(j.lease.ctx); errors.Is(lost, ErrTaken) || errors.Is(lost, errLapsed) {
+		j.lease.stop()
 		j.w.o.Log.Warn("a command was taken over by another worker, its calls were cut", append(fields(j.c, lost), zap.Int("calls", j.made))...)
 		return leave()
 	}
-	if j.hold.release(!j.unknown, j.made) {
+	if j.lease.release(!j.unknown, j.made) {
 		j.w.elided.inLedger(nameOf(j.c))
 	}
 	return nakAfter(max(0, time.Until(j.next)))

@@ -135,7 +135,7 @@ type Worker struct {
 
 	mu        sync.Mutex // guards below
 	effects   map[string]*Effect
-	limiters  map[string]*admission
+	limiters  map[string]*limiter
 	consumers map[string]*consumer // that take offers
 	changed   chan struct{}        // capacity 1: effects were replaced
 }
@@ -149,7 +149,7 @@ func newWorker(db claims, o Options, effects ...*Effect) (*Worker, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	w := &Worker{db: db, o: o, own: o.Ledger == nil, limiters: map[string]*admission{}, consumers: map[string]*consumer{}, changed: make(chan struct{}, 1)}
+	w := &Worker{db: db, o: o, own: o.Ledger == nil, limiters: map[string]*limiter{}, consumers: map[string]*consumer{}, changed: make(chan struct{}, 1)}
 	if w.own {
 		w.o.Ledger = local{db}
 	}
@@ -235,17 +235,17 @@ func (w *Worker) breakerOf(e *Effect) *breaker {
 }
 
 // limiter of an effect is made at first need and outlives its consumers.
-func (w *Worker) limiter(name string) *admission {
+func (w *Worker) limiter(name string) *limiter {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if l := w.limiters[name]; l != nil {
 		return l
 	}
-	o := admissionOptions{slots: w.o.Concurrency, observe: func(reason string, d time.Duration) { w.metrics.waited(name, reason, d) }}
+	o := limiterOptions{slots: w.o.Concurrency, observe: func(reason string, d time.Duration) { w.metrics.waited(name, reason, d) }}
 	if e := w.effects[name]; e != nil {
 		o.limit, o.breaker = e.limit, w.breakerOf(e)
 	}
-	l := newAdmission(o)
+	l := newLimiter(o)
 	w.limiters[name] = l
 	return l
 }
@@ -301,7 +301,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	}
 	for ctx.Err() == nil {
 		w.listElidable(ctx)
-		s.adjust(ctx)
+		s.reconcile(ctx)
 		select {
 		case <-ctx.Done():
 		case <-w.changed:
@@ -320,8 +320,8 @@ type supervisor struct {
 	ended     map[string]chan struct{} // closed when the latest consumer of a name has ended
 }
 
-// adjust makes the consumers those of the current effects.
-func (s *supervisor) adjust(ctx context.Context) {
+// reconcile makes the consumers those of the current effects.
+func (s *supervisor) reconcile(ctx context.Context) {
 	wanted := map[string]bool{}
 	for _, e := range s.w.Effects() {
 		wanted[e.Name()] = true

@@ -13,12 +13,12 @@ const highTurns = 4
 
 // waiter is a call that waits for its turn.
 type waiter struct {
-	applicant
-	turn    turn          // its turn, once it has one
+	request
+	permit    permit          // its turn, once it has one
 	reason  string        // what it waits for
 	done    chan struct{} // closed when it has its turn, or was sent away
 	granted bool
-	away    *laterError
+	shed    *shedError
 	in      *list.List // while it waits
 	at      *list.Element
 }
@@ -35,7 +35,7 @@ type queue struct {
 
 	// Where the key stands: in the ring of those that may go, in one of two
 	// heaps by an instant, or nowhere.
-	turn *list.Element
+	inRing *list.Element
 	heap *queues
 	when time.Time
 	at   int // in that heap
