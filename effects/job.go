@@ -27,9 +27,9 @@ type job struct {
 	c       *Command // nobody changes it
 	deadlines
 
-	e         *Effect
-	entry     Entry
-	lease      *lease // once it is claimed
+	e      *Effect
+	entry  Entry
+	lease  *lease // once it is claimed
 	elided lease  // that one, where the claim is not in the ledger: see [Worker.elideClaim]
 
 	vars   map[string]any // what expressions see
@@ -47,7 +47,7 @@ type job struct {
 	asked   int           // checks
 	began   time.Time     // when its command was taken up
 	waited  time.Duration // for its turns
-	resting   bool          // until the time of its next call
+	resting bool          // until the time of its next call
 }
 
 // run brings the command to its result and publishes it.

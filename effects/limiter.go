@@ -62,18 +62,18 @@ type limiter struct {
 	// commands: limited has become true, or a command rests or has ended.
 	recheck chan struct{}
 
-	mu      sync.Mutex // guards all below; a breaker's is taken within it, never the other way round
-	limit   *limit
-	breaker *breaker
-	free    int // slots
-	keys    map[string]*queue
-	ring    list.List // of *queue: those whose next call may go, in turn
-	later   queues    // those whose next call waits for a token, by when it is there
-	idle    queues    // those that only wait to be forgotten, by when their bucket is full
-	longest queues    // those of which calls could be sent away
-	waiting int
-	alarm   *time.Timer // for the next instant at which something may go
-	wasLimited   bool        // limited, when it was last looked at
+	mu         sync.Mutex // guards all below; a breaker's is taken within it, never the other way round
+	limit      *limit
+	breaker    *breaker
+	free       int // slots
+	keys       map[string]*queue
+	ring       list.List // of *queue: those whose next call may go, in turn
+	later      queues    // those whose next call waits for a token, by when it is there
+	idle       queues    // those that only wait to be forgotten, by when their bucket is full
+	longest    queues    // those of which calls could be sent away
+	waiting    int
+	alarm      *time.Timer // for the next instant at which something may go
+	wasLimited bool        // limited, when it was last looked at
 }
 
 // request is who asks for a turn.

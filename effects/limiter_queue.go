@@ -14,7 +14,7 @@ const highTurns = 4
 // waiter is a call that waits for its turn.
 type waiter struct {
 	request
-	permit    permit          // its turn, once it has one
+	permit  permit        // its turn, once it has one
 	reason  string        // what it waits for
 	done    chan struct{} // closed when it has its turn, or was sent away
 	granted bool
@@ -36,10 +36,10 @@ type queue struct {
 	// Where the key stands: in the ring of those that may go, in one of two
 	// heaps by an instant, or nowhere.
 	inRing *list.Element
-	heap *queues
-	when time.Time
-	at   int // in that heap
-	rank int // in the heap of the longest
+	heap   *queues
+	when   time.Time
+	at     int // in that heap
+	rank   int // in the heap of the longest
 }
 
 // waiting counts the calls that wait.
