@@ -44,25 +44,25 @@ func (a answer) health() health {
 
 // attempts calls until there is an answer, the calls are used up or the time
 // is. It is not complete where it was cut off first.
-func (j *job) attempts(first *turn) (outcome, bool) {
+func (j *job) attempts(first *permit) (outcome, bool) {
 	last := j.step(first, answer{})
 	if last.again || last.cut { // of few commands
-		return j.further(last)
+		return j.retryAttempts(last)
 	}
 	return j.doubt(last.outcome), true
 }
 
-// further makes the steps behind the first, under the effect's policy: to that
+// retryAttempts makes the steps behind the first, under the effect's policy: to that
 // the first is what it runs at once.
-func (j *job) further(last answer) (outcome, bool) {
+func (j *job) retryAttempts(last answer) (outcome, bool) {
 	between, stop := j.between()
 	defer stop()
-	defer j.rest(false)
+	defer j.setResting(false)
 	made := true // the step that the policy asks for
 	_ = failsafe.With(j.policy()).WithContext(between).Run(func() error {
 		if !made {
-			j.rest(false)
-			t, err := j.turn(between, true)
+			j.setResting(false)
+			t, err := j.acquire(between, true)
 			if err != nil {
 				return nil // late, or no more calls: the answer before this one stands
 			}
@@ -70,7 +70,7 @@ func (j *job) further(last answer) (outcome, bool) {
 		}
 		made = false
 		if last.again {
-			return j.another(last.after)
+			return j.scheduleRetry(last.after)
 		}
 		return nil
 	}) // its error is ours, or ctx's: last says it all
@@ -82,7 +82,7 @@ func (j *job) further(last answer) (outcome, bool) {
 
 // between ends when no call may begin any more, while one that goes on may.
 func (j *job) between() (ctx context.Context, stop func()) {
-	ctx, cancel := context.WithCancel(j.hold.ctx)
+	ctx, cancel := context.WithCancel(j.lease.ctx)
 	if j.working.Err() != nil {
 		cancel() // here, not soon
 	}
@@ -93,10 +93,10 @@ func (j *job) between() (ctx context.Context, stop func()) {
 // step uses one turn: where it is not known what came of an earlier call, the
 // check is asked; where the command may be called, it is. What cannot be
 // stands as before.
-func (j *job) step(t *turn, before answer) answer {
+func (j *job) step(t *permit, before answer) answer {
 	done := unused
-	defer func() { t.end(done) }()
-	if j.asks() {
+	defer func() { t.release(done) }()
+	if j.mustCheck() {
 		if !j.mayCall() {
 			return answer{cut: true}
 		}
@@ -109,7 +109,7 @@ func (j *job) step(t *turn, before answer) answer {
 	}
 	before.again = false
 	switch {
-	case !j.mayCall(), !j.hold.live():
+	case !j.mayCall(), !j.lease.live():
 		return answer{cut: true}
 	case (j.made == 0 || before.kind == "") && j.c.late(time.Now()):
 		return answer{outcome: j.expired()}
@@ -126,7 +126,7 @@ func (j *job) step(t *turn, before answer) answer {
 // once makes one call and says whether there is to be another step.
 func (j *job) once() answer {
 	j.made++
-	a := j.w.call(j.hold.ctx, j)
+	a := j.w.call(j.lease.ctx, j)
 	if a.cut {
 		j.made-- // a call that the worker itself ended is not one that retry.max counts
 	}
@@ -141,27 +141,29 @@ func (j *job) once() answer {
 		j.unknown = false
 	}
 	repeat := j.e.repeatable() || a.refused && !j.unknown
-	a.again = a.again && repeat && j.made < j.e.retry.calls || j.asks() && j.asked < maxAsks
+	a.again = a.again && repeat && j.made < j.e.retry.calls || j.mustCheck() && j.asked < maxAsks
 	return a
 }
 
-// errAnother asks the policy for another step.
-var errAnother = errors.New("call again")
+// errRetry asks the policy for another step.
+var errRetry = errors.New("call again")
 
-// another says when the next step may begin. It is said before anything else
+// scheduleRetry says when the next step may begin. It is said before anything else
 // can end the attempts: whoever goes on after a stop must wait as long.
-func (j *job) another(after time.Duration) error {
+func (j *job) scheduleRetry(after time.Duration) error {
 	j.steps++
-	j.rest(true)
+	j.setResting(true)
 	j.next = time.Now().Add(max(after, j.e.retry.delay(j.steps, j.w.o.Jitter())))
-	return errAnother
+	return errRetry
 }
 
-// rest notes whether the command waits for its next call.
-func (j *job) rest(rests bool) {
-	if j.rests != rests {
-		j.rests = rests
-		j.admission.rest(rests)
+// setResting notes whether the command waits for its next call.
+func (j *job) setResting(rests bool) {
+	if j.resting == rests {
+		return
+	}
+	if j.resting = rests; !j.c.Offered { // offers have a bound of their own
+		j.limiter.setResting(rests)
 	}
 }
 
@@ -171,7 +173,7 @@ func (j *job) rest(rests bool) {
 // counted by step, since a check is none.
 func (j *job) policy() retrypolicy.RetryPolicy[any] {
 	next := func(failsafe.ExecutionAttempt[any]) time.Duration { return max(0, time.Until(j.next)) }
-	late := func(_ any, err error) bool { return errors.Is(err, errAnother) && !j.asks() && j.c.late(j.next) }
+	late := func(_ any, err error) bool { return errors.Is(err, errRetry) && !j.mustCheck() && j.c.late(j.next) }
 	return retrypolicy.NewBuilder[any]().WithMaxAttempts(j.e.retry.calls + maxAsks).WithDelayFunc(next).AbortIf(late).ReturnLastFailure().Build()
 }
 

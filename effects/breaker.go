@@ -119,7 +119,7 @@ func (bs *breakers) get(s breakerSpec) *breaker {
 	defer bs.mu.Unlock()
 	b := bs.named[s.name]
 	if b == nil {
-		b = &breaker{observe: bs.observe, spec: s, circuit: s.circuit(s.open), refused: map[*admission]struct{}{}}
+		b = &breaker{observe: bs.observe, spec: s, circuit: s.circuit(s.open), refused: map[*limiter]struct{}{}}
 		b.observe(s.name, breakerClosed)
 		bs.named[s.name] = b
 	}
@@ -141,7 +141,7 @@ type breaker struct {
 	openings uint64
 	probing  bool
 	// refused are the admissions to be told when it is worth asking again.
-	refused map[*admission]struct{}
+	refused map[*limiter]struct{}
 }
 
 // circuit makes the library's breaker, closed, which stays open for a time.
@@ -170,7 +170,7 @@ func (b *breaker) adjust(s breakerSpec) {
 // enter asks for a call. Where it may not go, the admission is told when asking
 // again is worth it; after is when the time of an open breaker has passed, 0
 // where a probe must end first.
-func (b *breaker) enter(a *admission) (opening uint64, after time.Duration, ok bool) {
+func (b *breaker) enter(a *limiter) (opening uint64, after time.Duration, ok bool) {
 	if b == nil {
 		return 0, 0, true
 	}
@@ -197,7 +197,7 @@ func (b *breaker) probe() {
 
 // leave says how a call that might go has ended, and gives the admissions that
 // are to look again: the caller does so without holding a lock.
-func (b *breaker) leave(opening uint64, h health) []*admission {
+func (b *breaker) leave(opening uint64, h health) []*limiter {
 	if b == nil {
 		return nil
 	}
@@ -223,7 +223,7 @@ func (b *breaker) leave(opening uint64, h health) []*admission {
 
 // probed ends a probe. The circuit is made anew with the numbers of now: the
 // library cannot take back a permit that was not used.
-func (b *breaker) probed(h health) []*admission {
+func (b *breaker) probed(h health) []*limiter {
 	b.probing = false
 	b.circuit = b.spec.circuit(b.spec.open)
 	switch h {
@@ -246,8 +246,8 @@ func (b *breaker) hasOpened() {
 }
 
 // tell forgets the admissions that were refused and gives them.
-func (b *breaker) tell() []*admission {
-	out := make([]*admission, 0, len(b.refused))
+func (b *breaker) tell() []*limiter {
+	out := make([]*limiter, 0, len(b.refused))
 	for a := range b.refused {
 		out = append(out, a)
 	}

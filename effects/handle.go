@@ -18,29 +18,29 @@ import (
 
 // handle brings one command to its result: what the ledger knows, the gate, the
 // turn, the claim, the call, the result, its publication.
-func (j *job) handle(s spell, c *Command) fate {
-	j.c, j.spell = c, s
+func (j *job) handle() disposition {
+	c := j.c
 	var err error
-	if j.entry, err = j.w.find(s.calls, c); err == nil && j.entry.Held && !c.Revoke && c.Malformed == "" {
-		j.entry, err = j.w.o.Ledger.Await(s.waiting, j.entry)
+	if j.entry, err = j.w.find(j.calls, c); err == nil && j.entry.Held && !c.Revoke && c.Malformed == "" {
+		j.entry, err = j.w.o.Ledger.Await(j.waiting, j.entry)
 	}
-	revoked := errors.Is(context.Cause(s.waiting), errRevoked)
+	revoked := errors.Is(context.Cause(j.waiting), errRevoked)
 	switch {
 	case err == nil:
 		j.e, j.began = j.w.effect(c.Effect), time.Now()
 		return j.decide()
 	case revoked && j.entry.Held:
-		return begun()
-	case s.waiting.Err() != nil && !revoked:
-		return comeBack(0)
+		return nakKeepRevoke()
+	case j.waiting.Err() != nil && !revoked:
+		return nakAfter(0)
 	default:
 		j.w.o.Log.Error("the effect ledger cannot be read", fields(c, err)...)
-		return comeBack(againAfter)
+		return nakAfter(againAfter)
 	}
 }
 
 // decide says what the ledger leaves to do.
-func (j *job) decide() fate {
+func (j *job) decide() disposition {
 	c, found := j.c, j.entry.Found
 	revoked := c.Revoke || errors.Is(context.Cause(j.waiting), errRevoked)
 	switch {
@@ -49,26 +49,26 @@ func (j *job) decide() fate {
 	case found && j.entry.Claim.Done && !c.Revoke:
 		return j.publish(j.entry.Claim)
 	case found && c.Revoke:
-		return acked() // begun, perhaps by another, or done: its result settles the step
+		return ack() // begun, perhaps by another, or done: its result settles the step
 	case !found && revoked:
-		j.fresh()
+		j.newEntry()
 		return j.revoked()
 	case j.e == nil:
-		return comeBack(againAfter) // gone since it was fetched: it waits for somebody who serves it
+		return nakAfter(againAfter) // gone since it was fetched: it waits for somebody who serves it
 	}
 	if !found {
-		j.fresh()
+		j.newEntry()
 		return j.run()
 	}
 	j.unknown, j.made = !j.entry.Claim.Paused, j.entry.Claim.Attempts
 	return j.run()
 }
 
-// fresh is a new entry of the ledger. Where the command is older than what the
+// newEntry is a new entry of the ledger. Where the command is older than what the
 // ledger remembers, somebody may have called it: that is not known any more.
-func (j *job) fresh() {
+func (j *job) newEntry() {
 	now := time.Now().UTC()
-	j.entry.Claim = j.w.claimOf(j.c.Tenant, j.c.ID, j.c.Effect)
+	j.entry.Claim = j.w.newClaim(j.c.Tenant, j.c.ID, j.c.Effect)
 	j.unknown = !j.c.Sent.IsZero() && now.Sub(j.c.Sent) > j.w.o.Retention
 }
 
@@ -79,19 +79,19 @@ func refusal(code string, err error) *outcome {
 
 // malformed keeps a message that is no command for a person, and answers it
 // with the ids of its subject, unless a command of that id is known.
-func (j *job) malformed() fate {
+func (j *job) malformed() disposition {
 	c, w := j.c, j.w
 	dead := store.Change{Dead: []edda.DeadLetter{{
 		ID: "effect." + c.Tenant + "." + c.ID, Reason: edda.DeadMalformed, Key: edda.Key{Tenant: c.Tenant}, Subject: c.Subject, Error: c.Malformed,
 		Event: edda.Event{Tenant: c.Tenant, Type: c.Effect, CommandID: c.ID}, Time: time.Now().UTC(), Raw: c.Raw[:min(len(c.Raw), maxRaw)],
 	}}}
 	if !w.insist(j.calls, c, func() error { return w.db.Commit(j.calls, dead) }) {
-		return comeBack(againAfter)
+		return nakAfter(againAfter)
 	}
 	if j.entry.Found {
-		return acked()
+		return ack()
 	}
-	j.fresh()
+	j.newEntry()
 	return j.conclude(failed("malformed", c.Malformed))
 }
 
@@ -99,29 +99,29 @@ func (j *job) malformed() fate {
 const maxRaw = 64 << 10
 
 // conclude writes the result down and publishes it.
-func (j *job) conclude(o outcome) fate {
+func (j *job) conclude(o outcome) disposition {
 	o = j.secret.outcome(o)
 	o.calls, o.took = j.made, time.Since(j.began)
 	j.report(o)
 	claim, err := complete(j.entry.Claim, o)
 	if err != nil {
 		j.w.o.Log.Error("a result cannot be encoded", fields(j.c, err)...)
-		return comeBack(againAfter)
+		return nakAfter(againAfter)
 	}
 	if j.applied(claim) {
-		j.w.unclaimed.known(nameOf(j.c))
-		return acked()
+		j.w.elided.inLedger(nameOf(j.c))
+		return ack()
 	}
 	err = nil
 	stored := j.w.insist(j.calls, j.c, func() error { err = j.store(claim); return err })
 	switch {
 	case errors.Is(err, ErrTaken):
 		j.w.o.Log.Warn("a result was not kept: another worker has the command", fields(j.c, nil)...)
-		return leftAlone()
+		return leave()
 	case !stored:
-		return comeBack(againAfter)
+		return nakAfter(againAfter)
 	}
-	j.w.unclaimed.known(nameOf(j.c))
+	j.w.elided.inLedger(nameOf(j.c))
 	// gofail: var effectRecorded struct{}
 	return j.publish(claim)
 }
@@ -144,8 +144,8 @@ func (j *job) applied(claim edda.Claim) bool {
 func (j *job) store(claim edda.Claim) error {
 	e := j.entry
 	e.Claim = claim
-	if j.hold != nil {
-		return j.hold.finish(j.calls, e)
+	if j.lease != nil {
+		return j.lease.finish(j.calls, e)
 	}
 	return j.w.o.Ledger.Finish(j.calls, e)
 }
@@ -243,20 +243,20 @@ func (w *Worker) insist(ctx context.Context, c *Command, write func() error) boo
 }
 
 // publish sends the stored result.
-func (j *job) publish(claim edda.Claim) fate {
+func (j *job) publish(claim edda.Claim) disposition {
 	c, w := j.c, j.w
 	err := w.o.Publisher.PublishResult(j.calls, j.result(claim))
 	// gofail: var effectPublished struct{}
 	if err == nil {
-		return acked()
+		return ack()
 	}
 	if errors.Is(err, edda.Permanent) && claim.Outcome == edda.Succeeded {
-		return j.untold(claim, err)
+		return j.unpublishable(claim, err)
 	}
 	if !errors.Is(err, context.Canceled) {
 		w.o.Log.Warn("a result is not published yet", fields(c, err)...)
 	}
-	return comeBack(againAfter)
+	return nakAfter(againAfter)
 }
 
 func (j *job) result(claim edda.Claim) Result {
@@ -266,14 +266,14 @@ func (j *job) result(claim edda.Claim) Result {
 	}
 }
 
-// untold tells a saga of a success whose message can never be sent, such as one
+// unpublishable tells a saga of a success whose message can never be sent, such as one
 // larger than the server takes: that it may have happened.
-func (j *job) untold(claim edda.Claim, err error) fate {
+func (j *job) unpublishable(claim edda.Claim, err error) disposition {
 	entry, lookup := j.w.o.Ledger.Find(j.calls, claim.Tenant, claim.CommandID)
 	if lookup != nil {
-		return comeBack(againAfter)
+		return nakAfter(againAfter)
 	}
-	j.entry, j.hold, j.made = entry, nil, claim.Attempts
+	j.entry, j.lease, j.made = entry, nil, claim.Attempts
 	j.entry.Claim = claim
 	return j.conclude(timedOut("too_large", "the result cannot be published: "+err.Error()))
 }

@@ -16,7 +16,7 @@ import (
 
 // office is an admission in a bubble, with a log of who began when.
 type office struct {
-	*admission
+	*limiter
 	t     *testing.T
 	since time.Time
 
@@ -25,17 +25,15 @@ type office struct {
 	sent   []string   // "who+seconds": sent away for that long
 	failed []string   // "who: error"
 	waits  []string   // "reason seconds"
-	stuck  int
-	turns  map[string]*turn
+	turns  map[string]*permit
 }
 
-func newOffice(t *testing.T, o admissionOptions) *office {
-	d := &office{t: t, since: time.Now(), turns: map[string]*turn{}}
+func newOffice(t *testing.T, o limiterOptions) *office {
+	d := &office{t: t, since: time.Now(), turns: map[string]*permit{}}
 	o.observe = func(reason string, waited time.Duration) {
 		d.note(&d.waits, fmt.Sprintf("%s %v", reason, waited.Seconds()))
 	}
-	o.limited = func() { d.mu.Lock(); d.stuck++; d.mu.Unlock() }
-	d.admission = newAdmission(o)
+	d.limiter = newLimiter(o)
 	return d
 }
 
@@ -48,11 +46,11 @@ func (d *office) note(where *[]string, what string) {
 func (d *office) at() float64 { return time.Since(d.since).Seconds() }
 
 // ask applies for a turn in a goroutine; its turn stays until d.end.
-func (d *office) ask(who string, r applicant) context.CancelCauseFunc {
+func (d *office) ask(who string, r request) context.CancelCauseFunc {
 	ctx, cancel := context.WithCancelCause(d.t.Context())
 	go func() {
-		got, err := d.turn(ctx, r)
-		var away *laterError
+		got, err := d.acquire(ctx, r)
+		var away *shedError
 		switch {
 		case errors.As(err, &away):
 			d.note(&d.sent, fmt.Sprintf("%s+%v", who, away.after.Seconds()))
@@ -73,14 +71,14 @@ func (d *office) ask(who string, r applicant) context.CancelCauseFunc {
 func (d *office) call(who, key string, length time.Duration, h health) {
 	d.t.Helper()
 	go func() {
-		got, err := d.turn(context.Background(), applicant{key: key})
+		got, err := d.acquire(context.Background(), request{key: key})
 		if err != nil {
 			d.t.Error(err)
 			return
 		}
 		d.note(&d.began, fmt.Sprintf("%s@%v", who, d.at()))
 		time.Sleep(length)
-		got.end(h)
+		got.release(h)
 	}()
 	synctest.Wait()
 }
@@ -95,7 +93,7 @@ func (d *office) end(who string, h health) {
 	if got == nil {
 		d.t.Fatalf("%s has no turn", who)
 	}
-	got.end(h)
+	got.release(h)
 	synctest.Wait()
 }
 
@@ -127,18 +125,12 @@ func (d *office) calls() []string {
 	return slices.Clone(d.began)
 }
 
-func (d *office) told() int {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.stuck
-}
-
 // empty checks that nothing is held, waits or is remembered.
 func (d *office) empty(slots int) {
 	d.t.Helper()
-	d.look()
+	d.redispatch()
 	synctest.Wait()
-	a := d.admission
+	a := d.limiter
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.free != slots || a.waiting != 0 || len(a.keys) != 0 || a.ring.Len()+a.later.Len()+a.idle.Len()+a.longest.Len() != 0 {
@@ -176,7 +168,7 @@ func (s *states) want(t *testing.T, want ...int) {
 // tenant's call is not delayed.
 func TestRateAndBurst(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		d := newOffice(t, admissionOptions{slots: 64, limit: &limit{rate: 2, burst: 2}})
+		d := newOffice(t, limiterOptions{slots: 64, limit: &limit{rate: 2, burst: 2}})
 		for _, who := range []string{"a1", "a2", "a3", "a4", "a5"} {
 			d.call(who, "acme", 100*time.Millisecond, healthy)
 		}
@@ -192,13 +184,13 @@ func TestRateAndBurst(t *testing.T) {
 // Each key has its own instant, and the alarm is for the next of them.
 func TestKeysWakeInTheOrderOfTheirTokens(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		d := newOffice(t, admissionOptions{slots: 64, limit: &limit{rate: 1, burst: 1}})
+		d := newOffice(t, limiterOptions{slots: 64, limit: &limit{rate: 1, burst: 1}})
 		for _, key := range []string{"a", "b", "c", "d"} {
-			d.ask(key+"1", applicant{key: key})
+			d.ask(key+"1", request{key: key})
 			time.Sleep(100 * time.Millisecond)
 		}
 		for _, key := range []string{"c", "a", "d", "b"} {
-			d.ask(key+"2", applicant{key: key})
+			d.ask(key+"2", request{key: key})
 		}
 		d.forgetBegan()
 		time.Sleep(time.Minute)
@@ -209,15 +201,15 @@ func TestKeysWakeInTheOrderOfTheirTokens(t *testing.T) {
 // A rate whose interval is no whole number of nanoseconds neither drifts nor spins.
 func TestRateOfThirds(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		d := newOffice(t, admissionOptions{slots: 64, limit: &limit{rate: 3, burst: 1}})
+		d := newOffice(t, limiterOptions{slots: 64, limit: &limit{rate: 3, burst: 1}})
 		var last time.Time
 		for range 301 {
-			got, err := d.turn(t.Context(), applicant{key: "acme"})
+			got, err := d.acquire(t.Context(), request{key: "acme"})
 			if err != nil {
 				t.Fatal(err)
 			}
 			last = time.Now()
-			got.end(healthy)
+			got.release(healthy)
 		}
 		if took := last.Sub(d.since); took < 100*time.Second-time.Microsecond || took > 100*time.Second+time.Microsecond {
 			t.Errorf("300 intervals took %v, want 100 s", took)
@@ -227,11 +219,11 @@ func TestRateOfThirds(t *testing.T) {
 
 func TestConcurrentBoundsOneKey(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		d := newOffice(t, admissionOptions{slots: 64, limit: &limit{concurrent: 2, burst: 1}})
+		d := newOffice(t, limiterOptions{slots: 64, limit: &limit{concurrent: 2, burst: 1}})
 		for _, who := range []string{"a1", "a2", "a3"} {
-			d.ask(who, applicant{key: "acme"})
+			d.ask(who, request{key: "acme"})
 		}
-		d.ask("b1", applicant{key: "bell"})
+		d.ask("b1", request{key: "bell"})
 		d.want("at once", &d.began, "a1@0", "a2@0", "b1@0")
 		time.Sleep(time.Second)
 		d.end("b1", healthy)
@@ -248,10 +240,10 @@ func TestConcurrentBoundsOneKey(t *testing.T) {
 // Tokens are taken when a call begins, not when it starts to wait.
 func TestWaitingForASlotTakesNoToken(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		d := newOffice(t, admissionOptions{slots: 1, limit: &limit{rate: 1, burst: 1}})
-		d.ask("a1", applicant{key: "acme"})
-		d.ask("b1", applicant{key: "bell"})
-		cancel := d.ask("b2", applicant{key: "bell"})
+		d := newOffice(t, limiterOptions{slots: 1, limit: &limit{rate: 1, burst: 1}})
+		d.ask("a1", request{key: "acme"})
+		d.ask("b1", request{key: "bell"})
+		cancel := d.ask("b2", request{key: "bell"})
 		cancel(errors.New("revoked"))
 		d.want("failed", &d.failed, "b2: revoked")
 		time.Sleep(5 * time.Second)
@@ -264,7 +256,7 @@ func TestWaitingForASlotTakesNoToken(t *testing.T) {
 // A flood of one key delays a call of another by the one call that runs.
 func TestSlotsGoRoundTheKeys(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		d := newOffice(t, admissionOptions{slots: 1})
+		d := newOffice(t, limiterOptions{slots: 1})
 		for i := range 6 {
 			d.call(fmt.Sprint("a", i), "acme", time.Second, healthy)
 		}
@@ -279,15 +271,15 @@ func TestSlotsGoRoundTheKeys(t *testing.T) {
 
 func TestBegunThenHighThenNormal(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		d := newOffice(t, admissionOptions{slots: 1})
-		d.ask("first", applicant{key: "acme"})
+		d := newOffice(t, limiterOptions{slots: 1})
+		d.ask("first", request{key: "acme"})
 		for i := range 3 {
-			d.ask(fmt.Sprint("n", i), applicant{key: "acme"})
+			d.ask(fmt.Sprint("n", i), request{key: "acme"})
 		}
 		for i := range 6 {
-			d.ask(fmt.Sprint("h", i), applicant{key: "acme", high: true})
+			d.ask(fmt.Sprint("h", i), request{key: "acme", high: true})
 		}
-		d.ask("retry", applicant{key: "acme", begun: true})
+		d.ask("retry", request{key: "acme", begun: true})
 		before := "first"
 		for _, want := range []string{"retry", "h0", "h1", "h2", "h3", "n0", "h4", "h5", "n1", "n2"} {
 			d.forgetBegan()
@@ -302,7 +294,7 @@ func TestBegunThenHighThenNormal(t *testing.T) {
 func TestBreakerOpensAndProbes(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var s states
-		d := newOffice(t, admissionOptions{slots: 64, breaker: newBreakers(s.observe).get(spec(5, 30*time.Second))})
+		d := newOffice(t, limiterOptions{slots: 64, breaker: newBreakers(s.observe).get(spec(5, 30*time.Second))})
 		for i := range 4 {
 			d.call(fmt.Sprint("f", i), "acme", 0, ill)
 		}
@@ -312,7 +304,7 @@ func TestBreakerOpensAndProbes(t *testing.T) {
 		}
 		d.forgetBegan()
 		for i := range 3 {
-			d.ask(fmt.Sprint("w", i), applicant{key: fmt.Sprint(i)})
+			d.ask(fmt.Sprint("w", i), request{key: fmt.Sprint(i)})
 		}
 		s.want(t, 0, 2)
 		time.Sleep(30*time.Second - time.Nanosecond)
@@ -339,13 +331,13 @@ func TestBreakerOpensAndProbes(t *testing.T) {
 func TestStragglersDoNotMoveTheBreaker(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var s states
-		d := newOffice(t, admissionOptions{slots: 64, breaker: newBreakers(s.observe).get(spec(1, 30*time.Second))})
+		d := newOffice(t, limiterOptions{slots: 64, breaker: newBreakers(s.observe).get(spec(1, 30*time.Second))})
 		for _, who := range []string{"old1", "old2", "old3", "bad"} {
-			d.ask(who, applicant{key: "acme"})
+			d.ask(who, request{key: "acme"})
 		}
 		d.end("bad", ill)
-		d.ask("probe", applicant{key: "acme"})
-		d.ask("next", applicant{key: "acme"})
+		d.ask("probe", request{key: "acme"})
+		d.ask("next", request{key: "acme"})
 		d.end("old1", healthy)
 		s.want(t, 0, 2)
 		time.Sleep(30 * time.Second)
@@ -364,10 +356,10 @@ func TestAProbeThatSaysNothingIsMadeAgain(t *testing.T) {
 	for _, h := range []health{neutral, unused} {
 		bubble(t, func(t *testing.T) {
 			var s states
-			d := newOffice(t, admissionOptions{slots: 64, breaker: newBreakers(s.observe).get(spec(1, 30*time.Second))})
+			d := newOffice(t, limiterOptions{slots: 64, breaker: newBreakers(s.observe).get(spec(1, 30*time.Second))})
 			d.call("bad", "acme", 0, ill)
 			for _, who := range []string{"p1", "p2", "p3"} {
-				d.ask(who, applicant{key: "acme"})
+				d.ask(who, request{key: "acme"})
 			}
 			time.Sleep(30 * time.Second)
 			d.end("p1", h)
@@ -375,7 +367,7 @@ func TestAProbeThatSaysNothingIsMadeAgain(t *testing.T) {
 			d.want("one after the other", &d.began, "bad@0", "p1@30", "p2@30", "p3@30")
 			s.want(t, 0, 2, 1, 1, 1)
 			d.end("p3", ill)
-			d.ask("p4", applicant{key: "acme"})
+			d.ask("p4", request{key: "acme"})
 			time.Sleep(30 * time.Second)
 			d.want("open again", &d.began, "p4@60")
 		})
@@ -387,14 +379,14 @@ func TestEffectsShareABreaker(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var s states
 		bs := newBreakers(s.observe)
-		one := newOffice(t, admissionOptions{slots: 64, breaker: bs.get(spec(2, 30*time.Second))})
-		two := newOffice(t, admissionOptions{slots: 64, breaker: bs.get(spec(2, 30*time.Second))})
+		one := newOffice(t, limiterOptions{slots: 64, breaker: bs.get(spec(2, 30*time.Second))})
+		two := newOffice(t, limiterOptions{slots: 64, breaker: bs.get(spec(2, 30*time.Second))})
 		one.call("bad", "acme", 0, ill)
 		two.call("bad", "acme", 0, ill)
 		for _, d := range []*office{one, two} {
 			d.forgetBegan()
-			d.ask("w1", applicant{key: "acme"})
-			d.ask("w2", applicant{key: "acme"})
+			d.ask("w1", request{key: "acme"})
+			d.ask("w2", request{key: "acme"})
 		}
 		time.Sleep(30 * time.Second)
 		prober, other := one, two
@@ -427,14 +419,14 @@ func TestEffectsShareABreaker(t *testing.T) {
 
 func TestShedSendsAwayTheTailsOfTheLongest(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		d := newOffice(t, admissionOptions{slots: 64, limit: &limit{rate: 0.2, burst: 1}})
+		d := newOffice(t, limiterOptions{slots: 64, limit: &limit{rate: 0.2, burst: 1}})
 		for i := range 5 {
-			d.ask(fmt.Sprint("a", i), applicant{key: "acme", high: i < 4})
+			d.ask(fmt.Sprint("a", i), request{key: "acme", high: i < 4})
 		}
 		for i := range 3 {
-			d.ask(fmt.Sprint("b", i), applicant{key: "bell"})
+			d.ask(fmt.Sprint("b", i), request{key: "bell"})
 		}
-		d.ask("retry", applicant{key: "acme", begun: true})
+		d.ask("retry", request{key: "acme", begun: true})
 		d.shed(1) // a4: it could begin after three and a retry, in 25 s
 		d.want("the normal one", &d.sent, "a4+25")
 		d.shed(1)
@@ -450,19 +442,19 @@ func TestShedSendsAwayTheTailsOfTheLongest(t *testing.T) {
 
 func TestShedStaysWithinItsBounds(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		slow := newOffice(t, admissionOptions{slots: 64, limit: &limit{rate: rate.Every(time.Hour), burst: 1}})
-		slow.ask("a1", applicant{key: "acme"})
-		slow.ask("a2", applicant{key: "acme"})
+		slow := newOffice(t, limiterOptions{slots: 64, limit: &limit{rate: rate.Every(time.Hour), burst: 1}})
+		slow.ask("a1", request{key: "acme"})
+		slow.ask("a2", request{key: "acme"})
 		slow.shed(1)
 		slow.want("slow", &slow.sent, "a2+60")
-		busy := newOffice(t, admissionOptions{slots: 64, limit: &limit{concurrent: 1, burst: 1}})
-		busy.ask("a1", applicant{key: "acme"})
-		busy.ask("a2", applicant{key: "acme"})
+		busy := newOffice(t, limiterOptions{slots: 64, limit: &limit{concurrent: 1, burst: 1}})
+		busy.ask("a1", request{key: "acme"})
+		busy.ask("a2", request{key: "acme"})
 		busy.shed(1)
 		busy.want("busy", &busy.sent, "a2+1")
-		open := newOffice(t, admissionOptions{slots: 64, breaker: newBreakers(func(string, int) {}).get(spec(1, 30*time.Second))})
+		open := newOffice(t, limiterOptions{slots: 64, breaker: newBreakers(func(string, int) {}).get(spec(1, 30*time.Second))})
 		open.call("bad", "acme", 0, ill)
-		open.ask("a1", applicant{key: "acme"})
+		open.ask("a1", request{key: "acme"})
 		time.Sleep(10 * time.Second)
 		open.shed(1)
 		open.want("open", &open.sent, "a1+20")
@@ -473,7 +465,7 @@ func TestShedStaysWithinItsBounds(t *testing.T) {
 func TestLimited(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		bs := newBreakers(func(string, int) {})
-		d := newOffice(t, admissionOptions{slots: 3, limit: &limit{concurrent: 2, burst: 1}, breaker: bs.get(spec(1, time.Minute))})
+		d := newOffice(t, limiterOptions{slots: 3, limit: &limit{concurrent: 2, burst: 1}, breaker: bs.get(spec(1, time.Minute))})
 		limited := func(when string, want bool) {
 			t.Helper()
 			if got := d.limited(); got != want {
@@ -482,22 +474,24 @@ func TestLimited(t *testing.T) {
 		}
 		limited("nothing waits", false)
 		for _, who := range []string{"a1", "a2", "a3"} {
-			d.ask(who, applicant{key: "acme"})
+			d.ask(who, request{key: "acme"})
 		}
 		limited("a slot is free, and what waits may not take it", true)
-		d.ask("a4", applicant{key: "acme"}) // still: it is told once
-		d.ask("b1", applicant{key: "bell"})
+		<-d.recheck
+		d.ask("a4", request{key: "acme"})
+		if len(d.recheck) > 0 {
+			t.Error("a recheck for a state that was known")
+		}
+		d.ask("b1", request{key: "bell"})
 		limited("no slot is free", false)
-		d.ask("b2", applicant{key: "bell"})
+		d.ask("b2", request{key: "bell"})
 		limited("no slot is free, and another could go", false)
 		d.end("b1", healthy)
 		limited("b2 has the slot", false)
 		d.end("b2", healthy)
 		limited("again", true)
-		if got := d.told(); got != 2 {
-			t.Errorf("told %d times, want 2", got)
-		}
-		d.ask("b3", applicant{key: "bell"})
+		<-d.recheck
+		d.ask("b3", request{key: "bell"})
 		d.end("b3", ill)
 		limited("the breaker is open", false)
 	})
@@ -506,9 +500,9 @@ func TestLimited(t *testing.T) {
 // A reload changes the numbers under what waits; what was spent stays spent.
 func TestConfigureKeepsWhatWasSpent(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		d := newOffice(t, admissionOptions{slots: 64, limit: &limit{rate: 0.1, burst: 2}})
+		d := newOffice(t, limiterOptions{slots: 64, limit: &limit{rate: 0.1, burst: 2}})
 		for i := range 5 {
-			d.ask(fmt.Sprint("a", i), applicant{key: "acme"})
+			d.ask(fmt.Sprint("a", i), request{key: "acme"})
 		}
 		d.want("burst", &d.began, "a0@0", "a1@0")
 		d.configure(&limit{rate: 0.1, burst: 2}, nil)
@@ -523,7 +517,7 @@ func TestConfigureKeepsWhatWasSpent(t *testing.T) {
 		d.configure(nil, nil)
 		d.want("no limit", &d.began, "a4@5.5")
 		d.configure(&limit{concurrent: 5, burst: 1}, nil)
-		d.ask("a5", applicant{key: "acme"})
+		d.ask("a5", request{key: "acme"})
 		d.want("what runs counts", &d.began)
 		d.configure(&limit{concurrent: 6, burst: 1}, nil)
 		d.want("one more", &d.began, "a5@5.5")
@@ -532,11 +526,11 @@ func TestConfigureKeepsWhatWasSpent(t *testing.T) {
 
 func TestConfigureCutsTheBurst(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		d := newOffice(t, admissionOptions{slots: 64, limit: &limit{rate: rate.Every(time.Hour), burst: 3}})
-		d.ask("a1", applicant{key: "acme"})
+		d := newOffice(t, limiterOptions{slots: 64, limit: &limit{rate: rate.Every(time.Hour), burst: 3}})
+		d.ask("a1", request{key: "acme"})
 		d.configure(&limit{rate: rate.Every(time.Hour), burst: 1}, nil)
-		d.ask("a2", applicant{key: "acme"})
-		d.ask("a3", applicant{key: "acme"})
+		d.ask("a2", request{key: "acme"})
+		d.ask("a3", request{key: "acme"})
 		d.want("began", &d.began, "a1@0", "a2@0")
 	})
 }
@@ -545,12 +539,12 @@ func TestConfigureTakesAnotherBreaker(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var s states
 		bs := newBreakers(s.observe)
-		d := newOffice(t, admissionOptions{slots: 64, breaker: bs.get(spec(1, time.Hour))})
-		d.ask("old", applicant{key: "acme"})
+		d := newOffice(t, limiterOptions{slots: 64, breaker: bs.get(spec(1, time.Hour))})
+		d.ask("old", request{key: "acme"})
 		d.call("bad", "acme", 0, ill)
 		d.forgetBegan()
-		d.ask("w1", applicant{key: "acme"})
-		d.ask("w2", applicant{key: "acme"})
+		d.ask("w1", request{key: "acme"})
+		d.ask("w2", request{key: "acme"})
 		time.Sleep(10 * time.Second)
 		d.configure(nil, bs.get(spec(1, 30*time.Second)))
 		d.want("it stays open", &d.began)
@@ -561,7 +555,7 @@ func TestConfigureTakesAnotherBreaker(t *testing.T) {
 		d.end("w1", ill)
 		time.Sleep(time.Minute)
 		d.want("for the newest time", &d.began, "w2@90")
-		d.ask("w3", applicant{key: "acme"})
+		d.ask("w3", request{key: "acme"})
 		d.want("while it probes", &d.began)
 		d.configure(nil, nil)
 		d.want("no breaker", &d.began, "w3@90")
@@ -576,13 +570,13 @@ func TestConfigureTakesAnotherBreaker(t *testing.T) {
 // A flood of keys is forgotten when their buckets are full, and bounded before.
 func TestKeysAreForgotten(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		d := newOffice(t, admissionOptions{slots: 64, limit: &limit{rate: rate.Every(time.Minute), burst: 1}})
+		d := newOffice(t, limiterOptions{slots: 64, limit: &limit{rate: rate.Every(time.Minute), burst: 1}})
 		take := func(key string) {
-			got, err := d.turn(t.Context(), applicant{key: key})
+			got, err := d.acquire(t.Context(), request{key: key})
 			if err != nil {
 				t.Fatal(err)
 			}
-			got.end(healthy)
+			got.release(healthy)
 		}
 		for i := range maxIdleKeys + 1000 {
 			take(fmt.Sprint(i))
@@ -600,14 +594,14 @@ func TestKeysAreForgotten(t *testing.T) {
 
 // What a flood of keys costs is bounded: each is some 400 bytes.
 func TestIdleKeysAreSmall(t *testing.T) {
-	a := newAdmission(admissionOptions{slots: 1, limit: &limit{rate: minRate, burst: 1}})
+	a := newLimiter(limiterOptions{slots: 1, limit: &limit{rate: minRate, burst: 1}})
 	var before, after runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)
 	const flood = 5000
 	for i := range flood {
-		w := a.join(applicant{key: fmt.Sprint(i)})
-		w.turn.end(healthy)
+		w := a.join(request{key: fmt.Sprint(i)})
+		w.permit.release(healthy)
 	}
 	runtime.GC()
 	runtime.ReadMemStats(&after)
@@ -621,10 +615,10 @@ func TestIdleKeysAreSmall(t *testing.T) {
 // A turn that was given in the moment its ctx ended is given back, token and all.
 func TestATurnGivenTooLateIsGivenBack(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		d := newOffice(t, admissionOptions{slots: 1, limit: &limit{rate: rate.Every(time.Hour), burst: 1},
+		d := newOffice(t, limiterOptions{slots: 1, limit: &limit{rate: rate.Every(time.Hour), burst: 1},
 			breaker: newBreakers(func(string, int) {}).get(spec(1, time.Second))})
 		d.call("bad", "other", 0, ill)
-		w := d.join(applicant{key: "acme"})
+		w := d.join(request{key: "acme"})
 		time.Sleep(time.Second)
 		synctest.Wait()
 		if !w.granted || d.free != 0 {
@@ -633,7 +627,7 @@ func TestATurnGivenTooLateIsGivenBack(t *testing.T) {
 		time.Sleep(time.Second)
 		d.withdraw(w)
 		d.forgetBegan()
-		d.ask("next", applicant{key: "acme"})
+		d.ask("next", request{key: "acme"})
 		d.want("slot, permit and token", &d.began, "next@2")
 	})
 }
@@ -641,27 +635,27 @@ func TestATurnGivenTooLateIsGivenBack(t *testing.T) {
 // TestATokenGivenBackLateLetOneTooManyGo: two calls began at once at a rate of one a second.
 func TestATokenGivenBackLateLetOneTooManyGo(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		d := newOffice(t, admissionOptions{slots: 64, limit: &limit{rate: 1, burst: 1}})
-		d.ask("never", applicant{key: "acme"})
+		d := newOffice(t, limiterOptions{slots: 64, limit: &limit{rate: 1, burst: 1}})
+		d.ask("never", request{key: "acme"})
 		time.Sleep(time.Second)
-		d.ask("a1", applicant{key: "acme"})
+		d.ask("a1", request{key: "acme"})
 		d.end("never", unused)
-		d.ask("a2", applicant{key: "acme"})
+		d.ask("a2", request{key: "acme"})
 		d.want("began", &d.began, "never@0", "a1@1")
 	})
 }
 
 func TestTokensGivenBackInTurnAreAllThere(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		d := newOffice(t, admissionOptions{slots: 64, limit: &limit{rate: 1, burst: 2}})
+		d := newOffice(t, limiterOptions{slots: 64, limit: &limit{rate: 1, burst: 2}})
 		for _, who := range []string{"never1", "never2"} {
-			d.ask(who, applicant{key: "acme"})
+			d.ask(who, request{key: "acme"})
 		}
 		d.end("never2", unused)
 		d.end("never1", unused)
 		d.forgetBegan()
 		for _, who := range []string{"a1", "a2", "a3"} {
-			d.ask(who, applicant{key: "acme"})
+			d.ask(who, request{key: "acme"})
 		}
 		d.want("began", &d.began, "a1@0", "a2@0")
 	})
@@ -669,25 +663,25 @@ func TestTokensGivenBackInTurnAreAllThere(t *testing.T) {
 
 func TestEndCountsOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		d := newOffice(t, admissionOptions{slots: 1, breaker: newBreakers(func(string, int) {}).get(spec(2, time.Second))})
-		got, err := d.turn(t.Context(), applicant{key: "acme"})
+		d := newOffice(t, limiterOptions{slots: 1, breaker: newBreakers(func(string, int) {}).get(spec(2, time.Second))})
+		got, err := d.acquire(t.Context(), request{key: "acme"})
 		if err != nil {
 			t.Fatal(err)
 		}
-		got.end(ill)
-		got.end(ill)
-		d.ask("next", applicant{key: "acme"})
-		d.ask("second", applicant{key: "acme"})
+		got.release(ill)
+		got.release(ill)
+		d.ask("next", request{key: "acme"})
+		d.ask("second", request{key: "acme"})
 		d.want("began", &d.began, "next@0")
 	})
 }
 
 func TestAnEndedContextGetsNoTurn(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		d := newOffice(t, admissionOptions{slots: 1})
+		d := newOffice(t, limiterOptions{slots: 1})
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cancel(errors.New("revoked"))
-		if _, err := d.turn(ctx, applicant{}); err == nil || err.Error() != "revoked" {
+		if _, err := d.acquire(ctx, request{}); err == nil || err.Error() != "revoked" {
 			t.Errorf("error %v, want revoked", err)
 		}
 		d.empty(1)
@@ -697,17 +691,17 @@ func TestAnEndedContextGetsNoTurn(t *testing.T) {
 // TestALateCallHasNoTurn: not even where a slot is free.
 func TestALateCallHasNoTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := newAdmission(admissionOptions{slots: 1})
+		a := newLimiter(limiterOptions{slots: 1})
 		until := time.Now().Add(time.Second)
-		first, err := a.turn(t.Context(), applicant{key: "acme", until: until})
+		first, err := a.acquire(t.Context(), request{key: "acme", until: until})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := a.turn(t.Context(), applicant{key: "acme", until: until}); !errors.Is(err, context.DeadlineExceeded) || time.Now() != until {
+		if _, err := a.acquire(t.Context(), request{key: "acme", until: until}); !errors.Is(err, context.DeadlineExceeded) || time.Now() != until {
 			t.Errorf("%v at %v", err, time.Now())
 		}
-		first.end(healthy)
-		if _, err := a.turn(t.Context(), applicant{key: "acme", until: until}); !errors.Is(err, context.DeadlineExceeded) {
+		first.release(healthy)
+		if _, err := a.acquire(t.Context(), request{key: "acme", until: until}); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("a slot was free: %v", err)
 		}
 	})
@@ -717,7 +711,7 @@ func TestALateCallHasNoTurn(t *testing.T) {
 func TestNoCallBeginsAfterAStop(t *testing.T) {
 	working, stop := context.WithCancel(t.Context())
 	stop()
-	j := &job{command: command{spell: spell{working: working}, hold: &hold{ctx: t.Context()}}}
+	j := &job{deadlines: deadlines{working: working}, lease: &lease{ctx: t.Context()}}
 	between, end := j.between()
 	defer end()
 	if between.Err() == nil {

@@ -13,12 +13,12 @@ const highTurns = 4
 
 // waiter is a call that waits for its turn.
 type waiter struct {
-	applicant
-	turn    turn          // its turn, once it has one
+	request
+	permit  permit        // its turn, once it has one
 	reason  string        // what it waits for
 	done    chan struct{} // closed when it has its turn, or was sent away
 	granted bool
-	away    *laterError
+	shed    *shedError
 	in      *list.List // while it waits
 	at      *list.Element
 }
@@ -35,11 +35,11 @@ type queue struct {
 
 	// Where the key stands: in the ring of those that may go, in one of two
 	// heaps by an instant, or nowhere.
-	turn *list.Element
-	heap *queues
-	when time.Time
-	at   int // in that heap
-	rank int // in the heap of the longest
+	inRing *list.Element
+	heap   *queues
+	when   time.Time
+	at     int // in that heap
+	rank   int // in the heap of the longest
 }
 
 // waiting counts the calls that wait.

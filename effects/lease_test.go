@@ -278,11 +278,11 @@ func TestWhoClaimsSecondWaitsForTheFirst(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := newJob(w, w.entrance("charge").admission).handle(noEnd(t), new(cmd("c1"))); got != comeBack(0) || h.bank.count() != 0 {
-			t.Errorf("fate %+v after %d calls", got, h.bank.count())
+		if got := handle(t, w, new(cmd("c1"))); got != nakAfter(0) || h.bank.count() != 0 {
+			t.Errorf("disposition %+v after %d calls", got, h.bank.count())
 		}
-		if got := newJob(w, w.entrance("charge").admission).handle(noEnd(t), new(cmd("c1"))); got != acked() || h.bank.count() != 1 {
-			t.Errorf("once the lease is over: fate %+v after %d calls", got, h.bank.count())
+		if got := handle(t, w, new(cmd("c1"))); got != ack() || h.bank.count() != 1 {
+			t.Errorf("once the lease is over: disposition %+v after %d calls", got, h.bank.count())
 		}
 	})
 }

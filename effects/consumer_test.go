@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+	"weak"
 
 	"edda"
 	"edda/store"
@@ -77,7 +79,7 @@ func (g *gift) Nak(_ context.Context, d time.Duration) error {
 	return nil
 }
 
-func (g *gift) fate() (acks int, backs []time.Duration) {
+func (g *gift) settled() (acks int, backs []time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.acks, slices.Clone(g.backs)
@@ -125,7 +127,7 @@ func TestAnOfferedCommandIsCalledAndItsResultApplied(t *testing.T) {
 		if len(got) != 1 || got[0].Outcome != edda.Succeeded || got[0].CommandID != "c1" || string(got[0].Metadata) != string(g.cmd.Metadata) {
 			t.Errorf("results %+v", got)
 		}
-		if acks, backs := g.fate(); acks != 1 || len(backs) != 0 || h.bank.count() != 1 || len(h.got()) != 0 {
+		if acks, backs := g.settled(); acks != 1 || len(backs) != 0 || h.bank.count() != 1 || len(h.got()) != 0 {
 			t.Errorf("%d acks, %v back, %d calls, %v published", acks, backs, h.bank.count(), h.got())
 		}
 		if c, found := h.claimed(t, "c1"); !found || !c.Done || c.Attempts != 1 {
@@ -163,38 +165,6 @@ func TestAResultThatWasTakenSaysWhenWheneverItIsPublished(t *testing.T) {
 	})
 }
 
-func TestOffersThatWaitAreNotForgotten(t *testing.T) {
-	q := newOffers()
-	for i := range 3 {
-		q.add(given(fmt.Sprint("c", i)))
-	}
-	<-q.ready
-	if got := q.take(2); len(got) != 2 || got[0].Command().ID != "c0" || len(q.ready) != 1 {
-		t.Errorf("%d taken, told of more: %v", len(got), len(q.ready) == 1)
-	}
-	if left := q.close(); len(left) != 1 || q.add(given("late")) {
-		t.Errorf("%d were left, and one was taken after the end", len(left))
-	}
-}
-
-// A line that had room has less than none, where what rested began again before it took.
-func TestALineWithLessThanNoRoomLeavesOffersWhereTheyAre(t *testing.T) {
-	q := newOffers()
-	q.add(given("c1"))
-	<-q.ready
-	if got := q.take(-21); len(got) != 0 {
-		t.Errorf("%d were taken", len(got))
-	}
-	select {
-	case <-q.ready:
-	default:
-		t.Error("nobody hears that one waits")
-	}
-	if got := q.take(1); len(got) != 1 {
-		t.Errorf("%d were taken, want the one that waits", len(got))
-	}
-}
-
 func TestAnOfferThatNobodyTakes(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		h, _ := combined(t, plain)
@@ -205,12 +175,12 @@ func TestAnOfferThatNobodyTakes(t *testing.T) {
 		}
 		h.bank.answers(hang)
 		taken := 0
-		for i := range 2 * maxOffered { // at once: the line takes none of them meanwhile
+		for i := range 2 * maxHeld { // four of them are called
 			if h.w.Offer(given(fmt.Sprint("c", i))) {
 				taken++
 			}
 		}
-		if taken < maxOffered || taken > maxOffered+2*4 {
+		if taken != maxHeld {
 			t.Errorf("%d were taken", taken)
 		}
 		h.stop()
@@ -220,8 +190,8 @@ func TestAnOfferThatNobodyTakes(t *testing.T) {
 	})
 }
 
-// TestOffersComeBackWhenTheLineStops, begun or not.
-func TestOffersComeBackWhenTheLineStops(t *testing.T) {
+// TestOffersComeBackWhenTheConsumerStops, begun or not.
+func TestOffersComeBackWhenTheConsumerStops(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		h, _ := combined(t, plain)
 		h.bank.answers(hang)
@@ -236,7 +206,7 @@ func TestOffersComeBackWhenTheLineStops(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		for i, g := range all {
-			if acks, backs := g.fate(); acks != 0 || len(backs) != 1 {
+			if acks, backs := g.settled(); acks != 0 || len(backs) != 1 {
 				t.Errorf("c%d: %d acks, back %v", i, acks, backs)
 			}
 		}
@@ -244,6 +214,127 @@ func TestOffersComeBackWhenTheLineStops(t *testing.T) {
 			t.Error("it still takes commands")
 		}
 	})
+}
+
+// TestOffersDoNotKeepTheStreamOut: as many offers as fit wait, and what the stream brings,
+// a revoke among it, is fetched all the same.
+func TestOffersDoNotKeepTheStreamOut(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h, d := combined(t, plain)
+		wait := make(chan struct{})
+		h.bank.answers(holdUntil(wait))
+		for i := range maxHeld {
+			h.w.Offer(given(fmt.Sprint("c", i)))
+		}
+		time.Sleep(fetchWait + time.Second) // the next Fetch has seen the offers
+		called := map[string]bool{}
+		for _, c := range h.bank.all() {
+			called[c.ID] = true
+		}
+		id := "c0"
+		for i := 0; called[id]; i++ {
+			id = fmt.Sprint("c", i)
+		}
+		h.send(revoke(id), cmd("fetched"))
+		synctest.Wait()
+		if got := d.results(); len(got) != 1 || got[0].CommandID != id || len(h.left()) != 0 {
+			t.Errorf("%d results, %d left in the stream", len(got), len(h.left()))
+		}
+		close(wait)
+		synctest.Wait()
+		if got := len(d.results()) + len(h.got()); got != maxHeld+1 {
+			t.Errorf("%d results, want %d", got, maxHeld+1)
+		}
+	})
+}
+
+// TestLargeOffersOfOneTenantHideNobody where they wait for its limit.
+func TestLargeOffersOfOneTenantHideNobody(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h, _ := buildHolding(t, 1<<20, 4, plain+"limit: {key: =tenant, rate: 1/m, burst: 1}\n")
+		synctest.Wait()
+		since := time.Now()
+		offer := func(c Command) bool {
+			c.Offered = true
+			taken := h.w.Offer(&gift{cmd: c})
+			synctest.Wait()
+			return taken
+		}
+		refused := 0
+		for _, c := range large("acme", 20, 100<<10) {
+			if refused == 0 && !offer(c) {
+				refused++
+			}
+		}
+		if offer(tenants("globex", 1)[0]); refused == 0 || h.bank.starts(since, "globex") != "0.0" {
+			t.Errorf("%d of acme's were refused, globex began at %q", refused, h.bank.starts(since, "globex"))
+		}
+	})
+}
+
+// TestAnOfferThatMeetsTheStopOfItsConsumer is refused: nobody waits for its goroutine.
+func TestAnOfferThatMeetsTheStopOfItsConsumer(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h, _ := combined(t, plain)
+		c := h.w.consumers["charge"]
+		h.stop()
+		if c.accept(given("c1")) {
+			t.Error("it was taken")
+		}
+	})
+}
+
+// TestAnEffectThatComesBackWaitsForItsOldConsumer, or Fetch would be called twice at once.
+func TestAnEffectThatComesBackWaitsForItsOldConsumer(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h := build(t, plain)
+		began := time.Now()
+		h.bank.answers(hang)
+		h.send(cmd("c1"))
+		synctest.Wait()
+		for _, set := range [][]*Effect{nil, {compile(t, plain)}} {
+			if err := h.w.Replace(set...); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+		}
+		h.bank.answers(newBank().answer)
+		h.send(cmd("c2"))
+		time.Sleep(time.Second - 1)
+		if n := h.bank.count(); n != 1 {
+			t.Errorf("%d calls while the old consumer gives its call the grace", n)
+		}
+		time.Sleep(time.Minute)
+		if n := h.bank.count(); n != 3 || h.bank.at[1].Sub(began) != time.Second {
+			t.Errorf("%d calls, the second after %v", n, h.bank.at[1].Sub(began))
+		}
+	})
+}
+
+// TestACommandLeavesNothingBehind in memory once its messages are settled.
+func TestACommandLeavesNothingBehind(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h, d := combined(t, plain)
+		kept := weak.Make(offered(t, h.w))
+		synctest.Wait()
+		if got := len(d.results()); got != 1 {
+			t.Fatalf("%d results", got)
+		}
+		for range 3 { // what a pool has goes with the second
+			runtime.GC()
+		}
+		if kept.Value() != nil {
+			t.Error("the command is still there")
+		}
+	})
+}
+
+func offered(t *testing.T, w *Worker) *gift {
+	g := given("c1")
+	if !w.Offer(g) {
+		t.Fatal("not taken")
+	}
+	return g
 }
 
 func TestAResultThatIsNotAppliedGoesThroughTheStream(t *testing.T) {
@@ -256,7 +347,7 @@ func TestAResultThatIsNotAppliedGoesThroughTheStream(t *testing.T) {
 		if c, found := h.claimed(t, "c1"); !found || !c.Done {
 			t.Errorf("claim %+v", c)
 		}
-		if acks, _ := g.fate(); acks != 1 || len(d.results()) != 0 {
+		if acks, _ := g.settled(); acks != 1 || len(d.results()) != 0 {
 			t.Errorf("%d acks", acks)
 		}
 	})
@@ -281,7 +372,7 @@ func TestACommandThatComesBothWaysIsCalledOnce(t *testing.T) {
 		if h.bank.count() != 1 || len(d.results()) != 1 || len(h.got()) != 1 || h.acks() != 2 {
 			t.Errorf("%d calls, %d applied, %d published, %d acks", h.bank.count(), len(d.results()), len(h.got()), h.acks())
 		}
-		if acks, _ := again.fate(); acks != 1 {
+		if acks, _ := again.settled(); acks != 1 {
 			t.Errorf("the copy was acked %d times", acks)
 		}
 	})

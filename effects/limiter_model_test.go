@@ -66,7 +66,7 @@ type began struct {
 // life runs a plan beside a model of the promises.
 type life struct {
 	plan
-	*admission
+	*limiter
 	waiters []*waiter
 	turns   []*waiter
 	calls   map[string][]began // that were made, or may be yet
@@ -80,11 +80,11 @@ type life struct {
 
 func (p plan) life() *life {
 	l := &life{plan: p, calls: map[string][]began{}}
-	o := admissionOptions{slots: p.slots, limit: p.limit}
+	o := limiterOptions{slots: p.slots, limit: p.limit}
 	if p.breaker != nil {
 		o.breaker = newBreakers(func(string, int) {}).get(*p.breaker)
 	}
-	l.admission = newAdmission(o)
+	l.limiter = newLimiter(o)
 	return l
 }
 
@@ -98,7 +98,7 @@ func (l *life) fail(format string, args ...any) {
 func (l *life) do(s step) []*waiter {
 	switch s.what {
 	case "ask":
-		l.waiters = append(l.waiters, l.join(applicant{key: s.key, high: s.high, begun: s.begun}))
+		l.waiters = append(l.waiters, l.join(request{key: s.key, high: s.high, begun: s.begun}))
 	case "end":
 		if len(l.turns) > 0 {
 			l.ended(pull(&l.turns, s.pick), s.h)
@@ -112,7 +112,7 @@ func (l *life) do(s step) []*waiter {
 	case "pause":
 		return l.pause(time.Now().Add(s.pause))
 	case "same":
-		l.configure(l.plan.limit, l.admission.breaker)
+		l.configure(l.plan.limit, l.limiter.breaker)
 	}
 	synctest.Wait()
 	return l.harvest()
@@ -136,7 +136,7 @@ func (l *life) quiet() time.Duration {
 	if q := l.later.first(); q != nil && q.when.After(time.Now()) {
 		out = time.Until(q.when)
 	}
-	if left, _ := l.admission.breaker.shut(); left > 0 {
+	if left, _ := l.limiter.breaker.shut(); left > 0 {
 		out = min(out, left)
 	}
 	return out
@@ -161,10 +161,10 @@ func (l *life) shedding(n int) {
 	defer l.mu.Unlock()
 	before := len(l.waiters)
 	l.waiters = slices.DeleteFunc(l.waiters, func(w *waiter) bool {
-		if w.away != nil && (w.begun || w.away.after < minAway || w.away.after > maxAway) {
-			l.fail("sent away %+v for %v", w.applicant, w.away)
+		if w.shed != nil && (w.begun || w.shed.after < minAway || w.shed.after > maxAway) {
+			l.fail("sent away %+v for %v", w.request, w.shed)
 		}
-		return w.away != nil
+		return w.shed != nil
 	})
 	if got := before - len(l.waiters); got != min(n, may) {
 		l.fail("shed %d of %d, sent away %d", n, may, got)
@@ -206,7 +206,7 @@ func (l *life) ended(w *waiter, h health) {
 	if h == unused {
 		l.calls[w.key] = slices.DeleteFunc(l.calls[w.key], func(b began) bool { return b.w == w })
 	}
-	w.turn.end(h)
+	w.permit.release(h)
 	if l.plan.breaker == nil {
 		return
 	}
@@ -214,7 +214,7 @@ func (l *life) ended(w *waiter, h health) {
 	case w == l.probe:
 		l.probe = nil
 		l.probed(h)
-	case l.state != breakerClosed || w.turn.opening != l.openings: // too late to say anything
+	case l.state != breakerClosed || w.permit.opening != l.openings: // too late to say anything
 	case h == healthy:
 		l.failures = 0
 	case h == ill:
@@ -268,7 +268,7 @@ func (l *life) check() {
 // able tells whether a key waits, and its own limit lets it go.
 func (l *life) able(key string) bool {
 	q := l.keys[key]
-	return q != nil && q.waiting() > 0 && !l.crowded(q) && !ready(q.bucket, 1, time.Now()).After(time.Now())
+	return q != nil && q.waiting() > 0 && !l.saturated(q) && !ready(q.bucket, 1, time.Now()).After(time.Now())
 }
 
 func (l *life) allAble() map[string]bool {
@@ -306,17 +306,17 @@ func (l *life) over() {
 		}
 	}
 	time.Sleep(time.Minute)
-	l.look()
+	l.redispatch()
 	synctest.Wait() // what the alarm does is done, and nothing is left that could set it
 	if l.free != l.slots || l.waiting != 0 || len(l.keys) != 0 || l.ring.Len()+l.later.Len()+l.idle.Len()+l.longest.Len() != 0 {
 		l.fail("in the end free %d, waiting %d, keys %d", l.free, l.waiting, len(l.keys))
 	}
-	w := l.join(applicant{key: "last"})
+	w := l.join(request{key: "last"})
 	if !w.granted {
 		l.fail("in the end a call must wait for its %s", w.reason)
 		return
 	}
-	w.turn.end(healthy)
+	w.permit.release(healthy)
 }
 
 // Slots, tokens and permits are neither lost nor given twice, whatever happens,
@@ -384,14 +384,14 @@ func (p plan) rounds() string {
 func TestNothingLeaks(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		bs := newBreakers(func(string, int) {})
-		one := newAdmission(admissionOptions{slots: 5, limit: &limit{rate: 100, burst: 5, concurrent: 3}, breaker: bs.get(spec(3, time.Second))})
-		two := newAdmission(admissionOptions{slots: 5, breaker: bs.get(spec(3, time.Second))})
+		one := newLimiter(limiterOptions{slots: 5, limit: &limit{rate: 100, burst: 5, concurrent: 3}, breaker: bs.get(spec(3, time.Second))})
+		two := newLimiter(limiterOptions{slots: 5, breaker: bs.get(spec(3, time.Second))})
 		var all sync.WaitGroup
 		for i := range 40 {
 			random := rand.New(rand.NewPCG(1, uint64(i)))
 			all.Go(func() {
 				for range 100 {
-					clerk(t, []*admission{one, two}[random.IntN(2)], random)
+					clerk(t, []*limiter{one, two}[random.IntN(2)], random)
 				}
 			})
 		}
@@ -403,8 +403,8 @@ func TestNothingLeaks(t *testing.T) {
 		}
 		all.Wait()
 		time.Sleep(time.Minute)
-		for _, a := range []*admission{one, two} {
-			a.look()
+		for _, a := range []*limiter{one, two} {
+			a.redispatch()
 			if a.free != 5 || a.waiting != 0 || len(a.keys) != 0 {
 				t.Errorf("free %d, waiting %d, keys %d", a.free, a.waiting, len(a.keys))
 			}
@@ -413,11 +413,11 @@ func TestNothingLeaks(t *testing.T) {
 }
 
 // clerk applies once, and calls where it may.
-func clerk(t *testing.T, a *admission, random *rand.Rand) {
+func clerk(t *testing.T, a *limiter, random *rand.Rand) {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), time.Duration(random.IntN(300))*time.Millisecond, errors.New("enough"))
 	defer cancel()
-	got, err := a.turn(ctx, applicant{key: fmt.Sprint(random.IntN(5)), high: random.IntN(2) == 0, begun: random.IntN(3) == 0})
-	var away *laterError
+	got, err := a.acquire(ctx, request{key: fmt.Sprint(random.IntN(5)), high: random.IntN(2) == 0, begun: random.IntN(3) == 0})
+	var away *shedError
 	if err != nil {
 		if !errors.As(err, &away) && err.Error() != "enough" {
 			t.Error(err)
@@ -425,27 +425,27 @@ func clerk(t *testing.T, a *admission, random *rand.Rand) {
 		return
 	}
 	time.Sleep(time.Duration(random.IntN(20)) * time.Millisecond)
-	got.end(health(random.IntN(4)))
+	got.release(health(random.IntN(4)))
 }
 
 // BenchmarkTurn is what a call pays where it need not wait.
 func BenchmarkTurn(b *testing.B) {
 	for _, bm := range []struct {
 		name string
-		o    admissionOptions
+		o    limiterOptions
 	}{
-		{"slots", admissionOptions{slots: 64}},
-		{"all", admissionOptions{slots: 64, limit: &limit{rate: 1e5, burst: 1e5, concurrent: 10}, breaker: newBreakers(func(string, int) {}).get(spec(5, time.Minute))}},
+		{"slots", limiterOptions{slots: 64}},
+		{"all", limiterOptions{slots: 64, limit: &limit{rate: 1e5, burst: 1e5, concurrent: 10}, breaker: newBreakers(func(string, int) {}).get(spec(5, time.Minute))}},
 	} {
 		b.Run(bm.name, func(b *testing.B) {
-			a := newAdmission(bm.o)
+			a := newLimiter(bm.o)
 			b.ReportAllocs()
 			for b.Loop() {
-				got, err := a.turn(b.Context(), applicant{key: "acme"})
+				got, err := a.acquire(b.Context(), request{key: "acme"})
 				if err != nil {
 					b.Fatal(err)
 				}
-				got.end(healthy)
+				got.release(healthy)
 			}
 		})
 	}
@@ -453,16 +453,16 @@ func BenchmarkTurn(b *testing.B) {
 
 // BenchmarkQueue is what a call pays behind 10,000 others of as many keys.
 func BenchmarkQueue(b *testing.B) {
-	a := newAdmission(admissionOptions{slots: 1, limit: &limit{concurrent: 1, burst: 1}})
-	running := a.join(applicant{key: "first"})
+	a := newLimiter(limiterOptions{slots: 1, limit: &limit{concurrent: 1, burst: 1}})
+	running := a.join(request{key: "first"})
 	waiters := make([]*waiter, 10_000)
 	for i := range waiters {
-		waiters[i] = a.join(applicant{key: fmt.Sprint(i)})
+		waiters[i] = a.join(request{key: fmt.Sprint(i)})
 	}
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
-		running.turn.end(healthy)
+		running.permit.release(healthy)
 		running = waiters[i%len(waiters)]
-		waiters[i%len(waiters)] = a.join(applicant{key: running.key})
+		waiters[i%len(waiters)] = a.join(request{key: running.key})
 	}
 }

@@ -18,8 +18,8 @@ const (
 	leaseEdge = 6
 )
 
-// hold keeps a claim live from its first call to its result.
-type hold struct {
+// lease keeps a claim live from its first call to its result.
+type lease struct {
 	ledger Ledger
 	ctx    context.Context // ends with errLapsed or ErrTaken when the claim is not ours any more
 	// Both are nil where claims have no lease: those are not lost, and nothing renews them.
@@ -27,18 +27,18 @@ type hold struct {
 	ended chan struct{} // closed when nothing renews any more
 
 	mu    sync.Mutex // guards below
-	entry Entry
+	entry *Entry
 	until time.Time // the calls may go on; zero is for ever
 }
 
-// claimed makes an entry this worker's and keeps it so until release.
-func claimed(ctx context.Context, ledger Ledger, e Entry) (*hold, error) {
+// acquireLease makes an entry this worker's and keeps it so until release.
+func acquireLease(ctx context.Context, ledger Ledger, e Entry) (*lease, error) {
 	sent := time.Now()
 	e, err := ledger.Claim(ctx, e)
 	if err != nil {
 		return nil, err
 	}
-	h := &hold{ledger: ledger, ctx: ctx, entry: e}
+	h := &lease{ledger: ledger, ctx: ctx, entry: &e}
 	if ledger.Lease() == 0 {
 		return h, nil
 	}
@@ -49,12 +49,12 @@ func claimed(ctx context.Context, ledger Ledger, e Entry) (*hold, error) {
 	return h, nil
 }
 
-func (h *hold) extend(e Entry, sent time.Time) {
-	h.entry, h.until = e, sent.Add(h.ledger.Lease()-h.ledger.Lease()/leaseEdge)
+func (h *lease) extend(e Entry, sent time.Time) {
+	*h.entry, h.until = e, sent.Add(h.ledger.Lease()-h.ledger.Lease()/leaseEdge)
 }
 
 // renew keeps the lease until the hold is let go or lost.
-func (h *hold) renew() {
+func (h *lease) renew() {
 	tick := time.NewTicker(h.ledger.Lease() / renewals)
 	defer tick.Stop()
 	edge := time.NewTimer(time.Until(h.until)) // nobody else has seen h yet
@@ -64,20 +64,20 @@ func (h *hold) renew() {
 		case <-h.ctx.Done():
 			return
 		case <-edge.C:
-			if left := h.left(); left > 0 {
+			if left := h.remaining(); left > 0 {
 				edge.Reset(left)
 				continue
 			}
 			h.lose(errLapsed)
 		case <-tick.C:
-			h.once()
+			h.renewOnce()
 		}
 	}
 }
 
-// once tries to renew; what fails for a moment is tried at the next tick, until
+// renewOnce tries to renew; what fails for a moment is tried at the next tick, until
 // the edge of the lease.
-func (h *hold) once() {
+func (h *lease) renewOnce() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.ctx.Err() != nil {
@@ -86,7 +86,7 @@ func (h *hold) once() {
 	sent := time.Now()
 	ctx, cancel := context.WithDeadline(h.ctx, h.until)
 	defer cancel()
-	e, err := h.ledger.Renew(ctx, h.entry)
+	e, err := h.ledger.Renew(ctx, *h.entry)
 	switch {
 	case errors.Is(err, ErrTaken):
 		h.lose(ErrTaken)
@@ -95,9 +95,9 @@ func (h *hold) once() {
 	}
 }
 
-// left is how long calls may still go on. Both clocks are asked: the one that
+// remaining is how long calls may still go on. Both clocks are asked: the one that
 // runs evenly stands still while a machine is suspended.
-func (h *hold) left() time.Duration {
+func (h *lease) remaining() time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	now := time.Now()
@@ -105,23 +105,23 @@ func (h *hold) left() time.Duration {
 }
 
 // live tells, just before a call, whether the claim is still surely ours.
-func (h *hold) live() bool {
-	if h.ledger.Lease() != 0 && h.left() <= 0 {
+func (h *lease) live() bool {
+	if h.ledger.Lease() != 0 && h.remaining() <= 0 {
 		h.lose(errLapsed)
 	}
 	return h.ctx.Err() == nil
 }
 
 // finish stores the result; it may be tried again after an error.
-func (h *hold) finish(ctx context.Context, e Entry) error {
+func (h *lease) finish(ctx context.Context, e Entry) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	e.Revision = h.entry.Revision
 	return h.ledger.Finish(ctx, e)
 }
 
-// letGo ends the renewing.
-func (h *hold) letGo() {
+// stop ends the renewing.
+func (h *lease) stop() {
 	if h.lose == nil {
 		return
 	}
@@ -134,10 +134,10 @@ const releaseWithin = time.Second
 
 // release gives up a claim that has no result yet, if it is still ours. Paused
 // says that none of the calls made is in doubt. It is false where nobody is told.
-func (h *hold) release(paused bool, made int) bool {
-	h.letGo()
+func (h *lease) release(paused bool, made int) bool {
+	h.stop()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(h.ctx), releaseWithin)
 	defer cancel()
 	h.entry.Claim.Paused, h.entry.Claim.Attempts = paused, made
-	return h.ledger.Release(ctx, h.entry) == nil // lost: its lease runs out by itself, and then it is unknown
+	return h.ledger.Release(ctx, *h.entry) == nil // lost: its lease runs out by itself, and then it is unknown
 }
