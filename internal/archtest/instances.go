@@ -81,9 +81,11 @@ func (m *typed) writerComplaints(f file, used map[string]bool) []string {
 			if at := m.sets(n, "", "Transition", "Instance"); at != nil && !in(deciders()) {
 				out = append(out, f.at(at.Pos())+saysInstance)
 			}
-			if at := m.sets(n, "store", "Change", "Transitions"); at != nil && !in(committers()) {
-				if used[name] = true; !allowed {
-					out = append(out, f.at(at.Pos())+saysTransition)
+			for _, field := range []string{"Transitions", "Encoded"} {
+				if at := m.sets(n, "store", "Change", field); at != nil && !in(committers()) {
+					if used[name] = true; !allowed {
+						out = append(out, f.at(at.Pos())+saysTransition)
+					}
 				}
 			}
 			return true
