@@ -126,7 +126,7 @@ func newProcess(s Settings, l loaded, log *zap.Logger) (*process, error) {
 	if err := p.open(); err != nil {
 		return nil, errors.Join(err, p.server.Close())
 	}
-	if err := errors.Join(p.openRedis(), p.buildHero(), p.buildMaintenance(), p.sayHolder()); err != nil {
+	if err := errors.Join(p.openRedis(), p.buildHero(), p.buildMaintenance(), p.writeHolder()); err != nil {
 		return nil, errors.Join(err, p.server.Close(), p.db.Close())
 	}
 	p.metrics.MustRegister(&instanceCollector{p.db}, &parkedCollector{p.db, s.Parked.Max})

@@ -84,8 +84,8 @@ func servesAlone(db *store.DB, tenants []string) error {
 	return edda.Classify(edda.Permanent, "this store was restored from a backup of the tenant %s and has nothing of others: run it with tenants: [%s] (--tenants %s), or name another --data", of, of, of)
 }
 
-// sayHolder writes where this process listens beside its store.
-func (p *process) sayHolder() error {
+// writeHolder writes beside the store where this process listens.
+func (p *process) writeHolder() error {
 	text, err := json.Marshal(Holder{Addr: p.server.Addr(), Store: p.db.ID()})
 	if err == nil {
 		err = os.WriteFile(p.addrFile(), text, 0o600)
