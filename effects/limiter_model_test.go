@@ -161,7 +161,7 @@ func (l *life) shedding(n int) {
 	defer l.mu.Unlock()
 	before := len(l.waiters)
 	l.waiters = slices.DeleteFunc(l.waiters, func(w *waiter) bool {
-		if w.shed != nil && (w.begun || w.shed.after < minAway || w.shed.after > maxAway) {
+		if w.shed != nil && (w.begun || w.shed.after < minShed || w.shed.after > maxShed) {
 			l.fail("sent away %+v for %v", w.request, w.shed)
 		}
 		return w.shed != nil
@@ -428,8 +428,8 @@ func clerk(t *testing.T, a *limiter, random *rand.Rand) {
 	got.release(health(random.IntN(4)))
 }
 
-// BenchmarkTurn is what a call pays where it need not wait.
-func BenchmarkTurn(b *testing.B) {
+// BenchmarkAcquire is what a call pays where it need not wait.
+func BenchmarkAcquire(b *testing.B) {
 	for _, bm := range []struct {
 		name string
 		o    limiterOptions
