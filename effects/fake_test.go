@@ -29,7 +29,7 @@ type wire struct {
 	results []Result
 	refuse  error         // of PublishResult
 	most    int           // bytes of a success that can be published; 0: any
-	more    chan struct{} // closed when something waits: the lines of all effects look
+	more    chan struct{} // closed when something waits, to wake all Fetches
 	acked   int
 	beats   int
 	fetches int
@@ -227,7 +227,6 @@ func hang(ctx context.Context, _ int, _ Call) (Response, error) {
 	return Response{}, ctx.Err()
 }
 
-// always answers with a status.
 // holdUntil answers once the channel is closed.
 func holdUntil(wait <-chan struct{}) func(context.Context, int, Call) (Response, error) {
 	return func(ctx context.Context, _ int, _ Call) (Response, error) {

@@ -16,8 +16,8 @@ import (
 	"edda/store"
 )
 
-// handle brings one command to its result: what the ledger knows, the gate, the
-// turn, the claim, the call, the result, its publication.
+// handle brings one command to its result: ledger, gate, permit, claim, call, result,
+// publication.
 func (j *job) handle() disposition {
 	c := j.c
 	var err error
@@ -39,7 +39,7 @@ func (j *job) handle() disposition {
 	}
 }
 
-// decide says what the ledger leaves to do.
+// decide acts on what the ledger knows of the command.
 func (j *job) decide() disposition {
 	c, found := j.c, j.entry.Found
 	revoked := c.Revoke || errors.Is(context.Cause(j.waiting), errRevoked)
@@ -49,12 +49,12 @@ func (j *job) decide() disposition {
 	case found && j.entry.Claim.Done && !c.Revoke:
 		return j.publish(j.entry.Claim)
 	case found && c.Revoke:
-		return ack() // begun, perhaps by another, or done: its result settles the step
+		return ack() // begun or done: its result settles the step
 	case !found && revoked:
 		j.newEntry()
 		return j.revoked()
 	case j.e == nil:
-		return nakAfter(againAfter) // gone since it was fetched: it waits for somebody who serves it
+		return nakAfter(againAfter) // removed since it was fetched: it waits for a worker that serves it
 	}
 	if !found {
 		j.newEntry()
@@ -64,8 +64,8 @@ func (j *job) decide() disposition {
 	return j.run()
 }
 
-// newEntry is a new entry of the ledger. Where the command is older than what the
-// ledger remembers, somebody may have called it: that is not known any more.
+// newEntry begins an entry of the ledger. If the command is older than the retention of
+// claims, it may have been called.
 func (j *job) newEntry() {
 	now := time.Now().UTC()
 	j.entry.Claim = j.w.newClaim(j.c.Tenant, j.c.ID, j.c.Effect)
@@ -77,8 +77,8 @@ func refusal(code string, err error) *outcome {
 	return &out
 }
 
-// malformed keeps a message that is no command for a person, and answers it
-// with the ids of its subject, unless a command of that id is known.
+// malformed keeps a message that is no command as a dead letter. It answers it with the
+// ids of its subject, unless a command of that id is known.
 func (j *job) malformed() disposition {
 	c, w := j.c, j.w
 	dead := store.Change{Dead: []edda.DeadLetter{{
@@ -95,10 +95,10 @@ func (j *job) malformed() disposition {
 	return j.conclude(failed("malformed", c.Malformed))
 }
 
-// maxRaw bounds what is kept of a malformed message.
+// maxRaw bounds the part of a malformed message that is kept.
 const maxRaw = 64 << 10
 
-// conclude writes the result down and publishes it.
+// conclude stores the result and publishes it.
 func (j *job) conclude(o outcome) disposition {
 	o = j.secret.outcome(o)
 	o.calls, o.took = j.made, time.Since(j.began)
@@ -126,8 +126,8 @@ func (j *job) conclude(o outcome) disposition {
 	return j.publish(claim)
 }
 
-// applied gives the result of a command that was offered to the sagas, with its
-// claim. Where that cannot be, they take the usual way.
+// applied gives the result of an offered command to the sagas, with its claim. On an error
+// the result goes through the ledger and the stream.
 func (j *job) applied(claim edda.Claim) bool {
 	if !j.c.Offered || j.w.o.Applier == nil {
 		return false
@@ -140,7 +140,7 @@ func (j *job) applied(claim edda.Claim) bool {
 	return err == nil
 }
 
-// store makes the result durable, over the claim that is held or over what was found.
+// store makes the result durable in the ledger.
 func (j *job) store(claim edda.Claim) error {
 	e := j.entry
 	e.Claim = claim
@@ -179,16 +179,16 @@ func complete(claim edda.Claim, o outcome) (edda.Claim, error) {
 	return claim, nil
 }
 
-// readable tells whether a saga can read what was encoded of an outcome.
+// readable tells whether a saga can decode an encoded outcome.
 func readable(o outcome, encoded json.RawMessage) bool {
 	if o.kind == edda.Succeeded && canonical(o.payload, jsonvalue.MaxDepth/2) {
-		return true // most are, and need not be read for that
+		return true // without decoding it
 	}
 	_, err := jsonvalue.Decode(encoded)
 	return err == nil
 }
 
-// canonical tells whether a value is made of what JSON is read into, and of no more levels.
+// canonical tells whether a value consists of decoded JSON types, within so many levels.
 func canonical(v any, levels int) bool {
 	switch v := v.(type) {
 	case nil, bool, int, string, float64, json.Number:
@@ -206,7 +206,7 @@ func canonical(v any, levels int) bool {
 	return false
 }
 
-// shallow is an outcome that a saga can read, in place of one that is nested too deep.
+// shallow replaces an outcome that is nested too deep.
 func (o outcome) shallow() outcome {
 	if o.kind != edda.Succeeded {
 		o.failure.Body = nil
@@ -222,8 +222,8 @@ func (f failure) filled(o outcome) failure {
 	return f
 }
 
-// insist writes what must not be lost: a result that is would have to be called
-// for again. It tries until the worker is cut off or another has the claim.
+// insist writes until it succeeds, the worker is cut off, or another worker has the claim.
+// A lost result would cost another call.
 func (w *Worker) insist(ctx context.Context, c *Command, write func() error) bool {
 	for first := true; ; first = false {
 		err := write()
@@ -266,8 +266,8 @@ func (j *job) result(claim edda.Claim) Result {
 	}
 }
 
-// unpublishable tells a saga of a success whose message can never be sent, such as one
-// larger than the server takes: that it may have happened.
+// unpublishable replaces a success whose message can never be sent, such as one larger
+// than the server takes, by an unknown outcome.
 func (j *job) unpublishable(claim edda.Claim, err error) disposition {
 	entry, lookup := j.w.o.Ledger.Find(j.calls, claim.Tenant, claim.CommandID)
 	if lookup != nil {
@@ -278,11 +278,11 @@ func (j *job) unpublishable(claim edda.Claim, err error) disposition {
 	return j.conclude(timedOut("too_large", "the result cannot be published: "+err.Error()))
 }
 
-// report is the one line that a command leaves in the log.
+// report logs the one line of a command and counts its result.
 func (j *job) report(o outcome) {
 	j.w.metrics.result(j.c.Effect, o)
 	if o.kind == edda.Succeeded && !j.w.o.Log.Core().Enabled(zap.InfoLevel) {
-		return // the line is not made for nobody
+		return // saves making the fields
 	}
 	line := append(fields(j.c, nil), zap.String("outcome", string(o.kind)), zap.Int("calls", o.calls), zap.Duration("took", o.took), zap.Duration("waited", j.waited))
 	if o.kind == edda.Succeeded {
@@ -292,7 +292,7 @@ func (j *job) report(o outcome) {
 	j.w.o.Log.Warn("effect", append(line, zap.String("code", o.failure.Code), zap.String("message", o.failure.Message))...)
 }
 
-// fields say which command; its payload is not for logs.
+// fields identify a command in the log, without its payload.
 func fields(c *Command, err error) []zap.Field {
 	var meta struct {
 		Saga    string `json:"saga"`
@@ -300,7 +300,7 @@ func fields(c *Command, err error) []zap.Field {
 		Step    string `json:"step"`
 		TraceID string `json:"trace_id"`
 	}
-	_ = json.Unmarshal(c.Metadata, &meta) // without it the line says less
+	_ = json.Unmarshal(c.Metadata, &meta) // the ids are missing from the line otherwise
 	out := []zap.Field{zap.String("effect", c.Effect), zap.String("tenant", c.Tenant), zap.String("command", c.ID), zap.String("saga", meta.Saga),
 		zap.String("correlation", meta.Key), zap.String("step", meta.Step), zap.String("trace", cmp.Or(c.Trace, meta.TraceID))}
 	if err != nil {

@@ -49,7 +49,7 @@ func heldBytes(t *testing.T, reg *prometheus.Registry) float64 {
 }
 
 // TestCommandsAreFetchedWhileThereIsMemoryForThem and not beyond, until some have
-// ended; then all of them have their turn.
+// ended; then all of them are called.
 func TestCommandsAreFetchedWhileThereIsMemoryForThem(t *testing.T) {
 	const bound, each = 4 << 20, 500 << 10
 	bubble(t, func(t *testing.T) {

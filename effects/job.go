@@ -29,8 +29,8 @@ type job struct {
 
 	e      *Effect
 	entry  Entry
-	lease  *lease // once it is claimed
-	elided lease  // that one, where the claim is not in the ledger: see [Worker.elideClaim]
+	lease  *lease // nil until it is claimed
+	elided lease  // memory of lease, if its claim is elided
 
 	vars   map[string]any // what expressions see
 	call   Call
@@ -38,16 +38,16 @@ type job struct {
 	key    string
 	secret redactor
 
-	// unknown is set while a call may have had its effect and nothing has said
-	// whether it did.
+	// unknown is set while a call may have had its effect and no answer or check has
+	// told.
 	unknown bool
 	made    int           // calls
-	steps   int           // of this run that asked for another
-	next    time.Time     // not before it; zero: at once
+	steps   int           // of this run that were followed by a retry
+	next    time.Time     // when the next call may begin; zero: at once
 	asked   int           // checks
-	began   time.Time     // when its command was taken up
-	waited  time.Duration // for its turns
-	resting bool          // until the time of its next call
+	began   time.Time     // when the ledger was read
+	waited  time.Duration // for its permits
+	resting bool          // it waits for next
 }
 
 // run brings the command to its result and publishes it.
@@ -84,8 +84,8 @@ func (j *job) run() disposition {
 	return j.finish(j.attempts(t))
 }
 
-// gate says what becomes of a command that may not be called. Where a check can
-// tell what came of an earlier call, it is asked first.
+// gate is the outcome of a command that may not be called. If a check can tell what an
+// earlier call did, the check is asked first.
 func (j *job) gate(now time.Time) (outcome, bool) {
 	switch {
 	case j.mustCheck():
@@ -98,15 +98,15 @@ func (j *job) gate(now time.Time) (outcome, bool) {
 	return outcome{}, false
 }
 
-// mustCheck tells whether the check has to say first what came of an earlier call.
+// mustCheck tells whether the check must be asked before a call.
 func (j *job) mustCheck() bool { return j.unknown && j.e.check != nil }
 
 func (j *job) expired() outcome {
 	return timedOut("expired", "not to be called after "+edda.FormatTime(j.c.NotAfter))
 }
 
-// tooNew leaves a command to a worker whose manifest knows its payload: this one
-// would call with what it does not understand. The log hears of it once.
+// tooNew leaves a command to a worker with a newer manifest, because this one does not
+// know its payload. It warns once per command.
 func (j *job) tooNew() disposition {
 	if j.w.tooNew.first(nameOf(j.c)) {
 		j.w.o.Log.Warn("a command waits for a worker with a newer manifest of its effect",
@@ -115,9 +115,8 @@ func (j *job) tooNew() disposition {
 	return nakAfter(againAfter)
 }
 
-// prepare evaluates what is called. The outcome is set where the command is none
-// that the effect takes; the error where a secret is missing, which is the
-// operator's to repair and no failure of the command.
+// prepare evaluates the call. The outcome is set if the effect refuses the command. The
+// error is a missing secret, which the operator can repair.
 func (j *job) prepare() (*outcome, error) {
 	secrets, err := j.w.o.Secrets.all(j.e.secrets)
 	if err != nil {
@@ -151,7 +150,7 @@ func (e *Effect) before(c *Command, payload any, secrets map[string]any) map[str
 	return vars
 }
 
-// evaluate fills what the manifest says of a call.
+// evaluate fills in the manifest's maps for the call and the check.
 func (j *job) evaluate() *outcome {
 	var err error
 	if j.call, err = j.e.request(j.c, j.e.config, j.vars); err != nil {
@@ -183,7 +182,7 @@ func (j *job) acquire(ctx context.Context, begun bool) (*permit, error) {
 	return t, err
 }
 
-// withoutPermit says what becomes of a command that got no turn.
+// withoutPermit is the disposition of a command whose wait ended without a permit.
 func (j *job) withoutPermit(err error) disposition {
 	var later *shedError
 	switch {
@@ -200,7 +199,7 @@ func (j *job) withoutPermit(err error) disposition {
 	}
 }
 
-// claim makes the command this worker's.
+// claim claims the command for this worker.
 func (j *job) claim() (disposition, bool) {
 	j.entry.Claim.Owner, j.entry.Claim.Paused = j.w.o.Owner, false
 	if j.w.elideClaim(j) {
@@ -218,16 +217,16 @@ func (j *job) claim() (disposition, bool) {
 		j.entry = *j.lease.entry
 		return disposition{}, true
 	case errors.Is(err, ErrTaken):
-		return nakAfter(0), false // whoever has it is waited for
+		return nakAfter(0), false // the next run awaits the other worker
 	default:
 		j.w.o.Log.Error("the effect ledger cannot be written", fields(j.c, err)...)
 		return nakAfter(againAfter), false
 	}
 }
 
-// checkForgotten tells whether a newly claimed command may be called. It asks the ledger after
-// the claim: a ledger that was made anew before the claim says so. In a ledger that is made
-// anew later, no other worker finds the command fresh.
+// checkForgotten tells whether a newly claimed command may be called. It asks the ledger
+// after the claim: a ledger that was recreated before the claim says so, and in one
+// recreated later no other worker finds the command fresh.
 func (j *job) checkForgotten(fresh bool) (disposition, bool) {
 	if !fresh {
 		return disposition{}, true
@@ -235,7 +234,7 @@ func (j *job) checkForgotten(fresh bool) (disposition, bool) {
 	forgotten, err := j.forgotten(j.lease.ctx)
 	if err != nil {
 		j.w.o.Log.Error("a command waits until it is known whether the effect ledger is whole", fields(j.c, err)...)
-		j.lease.release(true, 0) // where it cannot be written, its lease runs out
+		j.lease.release(true, 0)
 		return nakAfter(againAfter), false
 	}
 	if j.unknown = j.unknown || forgotten; !j.unknown {
@@ -248,8 +247,8 @@ func (j *job) checkForgotten(fresh bool) (disposition, bool) {
 	return disposition{}, true
 }
 
-// forgotten tells whether the ledger may have known of the command once. A revoke does not
-// say when its command was sent: it is as old as commands get.
+// forgotten tells whether the ledger may have known the command once. A revoke does not
+// say when its command was sent; it counts as old as Retention.
 func (j *job) forgotten(ctx context.Context) (bool, error) {
 	since, err := j.w.o.Ledger.Since(ctx)
 	if err != nil || since.IsZero() {
@@ -261,7 +260,7 @@ func (j *job) forgotten(ctx context.Context) (bool, error) {
 	return !j.c.Sent.IsZero() && j.c.Sent.Before(since), nil
 }
 
-// revoked answers a revoked command that has no entry in the ledger.
+// revoked answers a revoked command without an entry in the ledger.
 func (j *job) revoked() disposition {
 	forgotten, err := j.forgotten(j.calls)
 	switch {
@@ -274,8 +273,8 @@ func (j *job) revoked() disposition {
 	return j.conclude(failed("revoked", "revoked before it began"))
 }
 
-// mayCall passes the fence, just before a call. Where this process may not act now it
-// waits, for the claim is its own still, until it may, or the worker stops.
+// mayCall passes the fence just before a call. While the fence is shut it waits, with the
+// claim kept, until the worker stops.
 func (j *job) mayCall() bool {
 	if j.w.o.Fence == nil {
 		return true
@@ -294,9 +293,8 @@ func (j *job) mayCall() bool {
 	return err == nil && ctx.Err() == nil
 }
 
-// finish ends the hold with the result, where there is one. Where there is none
-// the worker stops: between two calls the next worker goes on, and what was cut
-// off in the midst of one is unknown.
+// finish stops the lease and concludes a complete outcome. Without one the worker stops:
+// the claim is released as paused, or as unknown if a call was cut off.
 func (j *job) finish(o outcome, complete bool) disposition {
 	if complete {
 		defer j.lease.stop()
@@ -313,8 +311,8 @@ func (j *job) finish(o outcome, complete bool) disposition {
 	return nakAfter(max(0, time.Until(j.next)))
 }
 
-// doubt turns a failure into an unknown outcome where an earlier call may have
-// had its effect and no answer has said otherwise.
+// doubt turns a failure into an unknown outcome, if an earlier call may have had its
+// effect and no answer has denied it.
 func (j *job) doubt(o outcome) outcome {
 	if j.unknown && !o.definite && o.kind == edda.Failed {
 		o.kind = edda.TimedOut

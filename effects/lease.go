@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// errLapsed ends the calls of a claim that could not be renewed in time: another
-// worker may have it now.
+// errLapsed ends the calls of a claim that could not be renewed in time: another worker
+// may have taken it.
 var errLapsed = errors.New("the claim's lease ran out")
 
 // Shares of a lease: it is renewed three times over its length, and calls are
@@ -21,17 +21,17 @@ const (
 // lease keeps a claim live from its first call to its result.
 type lease struct {
 	ledger Ledger
-	ctx    context.Context // ends with errLapsed or ErrTaken when the claim is not ours any more
-	// Both are nil where claims have no lease: those are not lost, and nothing renews them.
+	ctx    context.Context // ends with errLapsed or ErrTaken when the claim is lost
+	// Both are nil for a ledger without leases: its claims are never lost nor renewed.
 	lose  context.CancelCauseFunc
-	ended chan struct{} // closed when nothing renews any more
+	ended chan struct{} // closed when renew has returned
 
 	mu    sync.Mutex // guards below
 	entry *Entry
-	until time.Time // the calls may go on; zero is for ever
+	until time.Time // calls may go on; zero: forever
 }
 
-// acquireLease makes an entry this worker's and keeps it so until release.
+// acquireLease claims an entry for this worker and renews the claim until release or stop.
 func acquireLease(ctx context.Context, ledger Ledger, e Entry) (*lease, error) {
 	sent := time.Now()
 	e, err := ledger.Claim(ctx, e)
@@ -53,11 +53,11 @@ func (h *lease) extend(e Entry, sent time.Time) {
 	*h.entry, h.until = e, sent.Add(h.ledger.Lease()-h.ledger.Lease()/leaseEdge)
 }
 
-// renew keeps the lease until the hold is let go or lost.
+// renew renews the lease until it is stopped or lost.
 func (h *lease) renew() {
 	tick := time.NewTicker(h.ledger.Lease() / renewals)
 	defer tick.Stop()
-	edge := time.NewTimer(time.Until(h.until)) // nobody else has seen h yet
+	edge := time.NewTimer(time.Until(h.until)) // no lock: h is not shared yet
 	defer edge.Stop()
 	for {
 		select {
@@ -75,8 +75,8 @@ func (h *lease) renew() {
 	}
 }
 
-// renewOnce tries to renew; what fails for a moment is tried at the next tick, until
-// the edge of the lease.
+// renewOnce tries to renew. After a temporary error the next tick tries again, until the
+// edge of the lease.
 func (h *lease) renewOnce() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -95,8 +95,8 @@ func (h *lease) renewOnce() {
 	}
 }
 
-// remaining is how long calls may still go on. Both clocks are asked: the one that
-// runs evenly stands still while a machine is suspended.
+// remaining is how long calls may go on. It asks both clocks, because the monotonic one
+// stands still while a machine is suspended.
 func (h *lease) remaining() time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -104,7 +104,7 @@ func (h *lease) remaining() time.Duration {
 	return min(h.until.Sub(now), h.until.Round(0).Sub(now.Round(0)))
 }
 
-// live tells, just before a call, whether the claim is still surely ours.
+// live tells, just before a call, whether the claim is certainly ours.
 func (h *lease) live() bool {
 	if h.ledger.Lease() != 0 && h.remaining() <= 0 {
 		h.lose(errLapsed)
@@ -112,7 +112,7 @@ func (h *lease) live() bool {
 	return h.ctx.Err() == nil
 }
 
-// finish stores the result; it may be tried again after an error.
+// finish stores the result. It may be called again after an error.
 func (h *lease) finish(ctx context.Context, e Entry) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -132,12 +132,12 @@ func (h *lease) stop() {
 // releaseWithin bounds the releasing of a claim while the worker stops.
 const releaseWithin = time.Second
 
-// release gives up a claim that has no result yet, if it is still ours. Paused
-// says that none of the calls made is in doubt. It is false where nobody is told.
+// release gives up a claim without a result. Paused says that no call is in doubt. It is
+// false where the ledger could not be told: then the lease runs out.
 func (h *lease) release(paused bool, made int) bool {
 	h.stop()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(h.ctx), releaseWithin)
 	defer cancel()
 	h.entry.Claim.Paused, h.entry.Claim.Attempts = paused, made
-	return h.ledger.Release(ctx, *h.entry) == nil // lost: its lease runs out by itself, and then it is unknown
+	return h.ledger.Release(ctx, *h.entry) == nil
 }

@@ -9,87 +9,88 @@ import (
 	"time"
 )
 
-// The bounds of an admission.
+// The bounds of a limiter.
 const (
-	// maxIdleKeys are remembered for the tokens they have spent. Beyond it the one
-	// that would soonest be forgotten is forgotten: who floods with keys gains a
-	// call of one of them for every so many of others.
+	// maxIdleKeys keys without calls are kept for the tokens they have spent. Beyond it the
+	// key whose bucket is full soonest is forgotten: a flood of keys gains one call for
+	// every maxIdleKeys others.
 	maxIdleKeys = 1 << 16
-	// A message that was sent away comes back within these: not at once, and
-	// soon enough that it is not forgotten in a long queue.
-	minAway = time.Second
-	maxAway = time.Minute
+	// A shed command is redelivered after minShed at the soonest, or it would be fetched in
+	// a loop, and after maxShed at the latest, or it would lose its place in a long queue.
+	minShed = time.Second
+	maxShed = time.Minute
 )
 
-// What a call waits for, as the metric says it: what stopped it when it came.
+// The reasons of a wait, as the metric's label has them. They are decided when it begins.
 const (
-	forSlot       = "slot"       // as many run as may
-	forRate       = "rate"       // its key's tokens are spent
-	forConcurrent = "concurrent" // as many of its key run as may
+	forSlot       = "slot"       // all slots are taken
+	forRate       = "rate"       // the tokens of its key are spent
+	forConcurrent = "concurrent" // limit.concurrent calls of its key run
 	forBreaker    = "breaker"
 )
 
-// health is how a call ended, for the breaker.
+// health is what the end of a call says to the breaker.
 type health int
 
 const (
-	neutral health = iota // it says nothing of the other side: it was cut off, or not made for good reasons
-	unused                // it was not made: its token is given back too, where that is safe
+	neutral health = iota // no evidence about the upstream: the call was cut off or could not be made
+	unused                // no call was made: its token is given back, if that is safe
 	healthy
 	ill
 )
 
-// limiterOptions say what an effect's calls may use.
+// limiterOptions are the bounds of one effect's calls.
 type limiterOptions struct {
 	slots   int
 	limit   *limit   // nil: none
 	breaker *breaker // nil: none
-	// observe hears of every wait, when it is over; nil: nobody does. It is called without a lock, concurrently.
+	// observe is called after every wait, without a lock and concurrently. It may be nil.
 	observe func(reason string, waited time.Duration)
 }
 
-// limiter decides when the calls of one effect may begin: it has a number of
-// slots, and each key has its limit, and all share a breaker. Free slots go round
-// the keys that may go, so that the flood of one delays a call of another by one
-// round at most. A call that waits holds nothing. Its methods may be called
-// concurrently. It needs no end: nothing of it runs while nothing waits.
+// limiter decides when the calls of one effect begin. It has a number of slots, each key
+// has its own limit, and all keys share a breaker. Free slots go round the keys that may
+// call, so a flood of one key delays a call of another by one round at most. A waiting
+// call holds nothing. The methods may be called concurrently. It needs no end: nothing of
+// it runs while no call waits.
 type limiter struct {
 	o limiterOptions
-	// resting counts the fetched commands that wait for the time of their next call, and
-	// not here yet.
+	// resting counts the fetched commands that wait for the time of their next call and do
+	// not ask for a permit yet.
 	resting atomic.Int64
 	// recheck, of capacity 1, tells the consumer that there may be room for other
 	// commands: limited has become true, or a command rests or has ended.
 	recheck chan struct{}
 
-	mu         sync.Mutex // guards all below; a breaker's is taken within it, never the other way round
+	mu         sync.Mutex // guards all below; a breaker's mutex is taken inside it, never outside
 	limit      *limit
 	breaker    *breaker
 	free       int // slots
 	keys       map[string]*queue
-	ring       list.List // of *queue: those whose next call may go, in turn
-	later      queues    // those whose next call waits for a token, by when it is there
-	idle       queues    // those that only wait to be forgotten, by when their bucket is full
-	longest    queues    // those of which calls could be sent away
+	ring       list.List // of *queue: keys whose next call may begin, round robin
+	later      queues    // keys whose next call waits for a token, by when it comes
+	idle       queues    // keys without calls, by when their bucket is full
+	longest    queues    // keys with calls to shed, by their number
 	waiting    int
-	alarm      *time.Timer // for the next instant at which something may go
-	wasLimited bool        // limited, when it was last looked at
+	alarm      *time.Timer // at the next instant at which a call may begin
+	wasLimited bool        // at the last unlock
 }
 
-// request is who asks for a turn.
+// request asks for a permit.
 type request struct {
 	key  string
 	high bool
-	// begun says that its command holds a claim: it goes before the others of its
-	// key, and is not sent away.
+	// begun says that its command has a claim: it goes first within its key and is not
+	// shed.
 	begun bool
-	until time.Time // it waits no longer; zero: as long as its ctx
+	until time.Time // the end of the wait; zero: that of ctx
 }
 
-// shedError says that a call was sent away: its message should come back then.
+// shedError ends the wait of a call that was shed. Its message should be redelivered after
+// the delay.
 type shedError struct{ after time.Duration }
 
-func (e *shedError) Error() string { return fmt.Sprintf("sent away for %s", e.after) }
+func (e *shedError) Error() string { return fmt.Sprintf("shed for %s", e.after) }
 
 func newLimiter(o limiterOptions) *limiter {
 	return &limiter{
@@ -98,9 +99,8 @@ func newLimiter(o limiterOptions) *limiter {
 	}
 }
 
-// configure replaces the limit and the breaker, as a reload does. What waits
-// goes on under the new ones, and what the keys have spent stays spent where the
-// keys are the same.
+// configure replaces the limit and the breaker at a reload. Waiting calls go on under the
+// new ones. Tokens that a key has spent stay spent if the key expression is the same.
 func (a *limiter) configure(l *limit, b *breaker) {
 	a.mu.Lock()
 	was, now := a.limit, time.Now()
@@ -113,9 +113,8 @@ func (a *limiter) configure(l *limit, b *breaker) {
 	a.unlock()
 }
 
-// acquire waits until a call may begin. Where ctx ends first, the error is its
-// cause, and context.DeadlineExceeded at the applicant's until; a *laterError
-// where the call was sent away.
+// acquire waits for a permit. The error is the cause of ctx if that ends first,
+// context.DeadlineExceeded at the request's until, and a *shedError if the call was shed.
 func (a *limiter) acquire(ctx context.Context, r request) (*permit, error) {
 	switch {
 	case ctx.Err() != nil:
@@ -135,7 +134,7 @@ func (a *limiter) acquire(ctx context.Context, r request) (*permit, error) {
 	return a.await(ctx, w)
 }
 
-// await waits for the turn of a call that has joined.
+// await waits for the permit of a call that has joined.
 func (a *limiter) await(ctx context.Context, w *waiter) (*permit, error) {
 	since := time.Now()
 	select {
@@ -156,7 +155,7 @@ func (a *limiter) await(ctx context.Context, w *waiter) (*permit, error) {
 	}
 }
 
-// join lets a call wait, unless it may begin at once.
+// join queues a call, unless it may begin at once.
 func (a *limiter) join(r request) *waiter {
 	a.mu.Lock()
 	now := time.Now()
@@ -189,7 +188,7 @@ func (a *limiter) dequeue(q *queue, w *waiter) {
 	a.rank(q)
 }
 
-// rank keeps the heap of the longest.
+// rank keeps the heap of the keys with the most calls to shed.
 func (a *limiter) rank(q *queue) {
 	switch in := q.rank >= 0; {
 	case in && q.unbegun() == 0:
@@ -201,7 +200,7 @@ func (a *limiter) rank(q *queue) {
 	}
 }
 
-// waitReason is what keeps a key's call from beginning.
+// waitReason is what keeps a key's next call from beginning.
 func (a *limiter) waitReason(q *queue) string {
 	_, shut := a.breaker.shut()
 	switch {
@@ -216,13 +215,13 @@ func (a *limiter) waitReason(q *queue) string {
 	}
 }
 
-// saturated tells whether as many calls of a key run as may.
+// saturated tells whether limit.concurrent calls of a key run.
 func (a *limiter) saturated(q *queue) bool {
 	return a.limit != nil && a.limit.concurrent > 0 && q.running >= a.limit.concurrent
 }
 
-// withdraw takes back a call whose ctx has ended. A turn it was given at the
-// same moment was not used.
+// withdraw removes a call whose ctx has ended. It releases a permit that was granted at
+// the same moment.
 func (a *limiter) withdraw(w *waiter) {
 	a.mu.Lock()
 	now, q := time.Now(), w.permit.q
@@ -239,7 +238,7 @@ func (a *limiter) withdraw(w *waiter) {
 	}
 }
 
-// place puts a key where it belongs, after anything about it has changed.
+// place moves a key to where it belongs, after anything about it has changed.
 func (a *limiter) place(q *queue, now time.Time) {
 	switch token := ready(q.bucket, 1, now); {
 	case q.waiting() == 0 && q.running == 0:
@@ -254,8 +253,8 @@ func (a *limiter) place(q *queue, now time.Time) {
 	}
 }
 
-// retire forgets a key that has nothing to do, at the latest when its bucket is
-// full: it is then as new.
+// retire handles a key without calls: it is forgotten when its bucket is full, because it
+// is then like a new key.
 func (a *limiter) retire(q *queue, now time.Time) {
 	full := now
 	if q.bucket != nil {
@@ -276,7 +275,7 @@ func (a *limiter) forget(q *queue) {
 	delete(a.keys, q.key)
 }
 
-// leave takes a key out of where it stands.
+// leave takes a key out of the ring and the heaps by time.
 func (a *limiter) leave(q *queue) {
 	if q.inRing != nil {
 		a.ring.Remove(q.inRing)
@@ -288,7 +287,7 @@ func (a *limiter) leave(q *queue) {
 	}
 }
 
-// move puts a key into a heap, or to another instant there.
+// move puts a key into a heap, or at another instant of it.
 func (a *limiter) move(q *queue, h *queues, when time.Time) {
 	if q.heap == h {
 		q.when = when
@@ -300,8 +299,8 @@ func (a *limiter) move(q *queue, h *queues, when time.Time) {
 	h.add(q)
 }
 
-// promote puts those keys in the ring whose token is there, and forgets those
-// whose bucket is full.
+// promote moves keys whose token has come to the ring, and forgets keys whose bucket is
+// full.
 func (a *limiter) promote(now time.Time) {
 	for q := a.later.first(); q != nil && !q.when.After(now); q = a.later.first() {
 		a.place(q, now)
@@ -311,13 +310,13 @@ func (a *limiter) promote(now time.Time) {
 	}
 }
 
-// dispatch begins all that may begin now.
+// dispatch begins all calls that may begin now.
 func (a *limiter) dispatch(now time.Time) {
 	a.promote(now)
 	for a.free > 0 && a.ring.Len() > 0 {
 		opening, after, ok := a.breaker.enter(a)
 		if !ok {
-			a.setAlarm(after) // 0: the breaker tells
+			a.setAlarm(after) // 0: the breaker redispatches
 			return
 		}
 		a.begin(a.ring.Front().Value.(*queue), opening, now)
@@ -326,11 +325,10 @@ func (a *limiter) dispatch(now time.Time) {
 		a.setAlarm(q.when.Sub(now))
 		return
 	}
-	a.setAlarm(0) // the end of a call looks again
+	a.setAlarm(0) // the end of a call dispatches
 }
 
-// begin gives the next call of a key its turn, and the key goes to the end of
-// the ring.
+// begin gives a key's next call its permit and moves the key to the end of the ring.
 func (a *limiter) begin(q *queue, opening uint64, now time.Time) {
 	w := q.next()
 	a.dequeue(q, w)
@@ -346,7 +344,7 @@ func (a *limiter) begin(q *queue, opening uint64, now time.Time) {
 	a.place(q, now)
 }
 
-// setAlarm lets look again after a time; never where it is 0.
+// setAlarm has redispatch run after a time; 0 stops the alarm.
 func (a *limiter) setAlarm(after time.Duration) {
 	switch {
 	case after <= 0 && a.alarm != nil:
@@ -359,15 +357,15 @@ func (a *limiter) setAlarm(after time.Duration) {
 	}
 }
 
-// redispatch begins what may begin now, after something outside has changed.
+// redispatch begins the calls that may begin after a change outside: the time or the
+// breaker.
 func (a *limiter) redispatch() {
 	a.mu.Lock()
 	a.dispatch(time.Now())
 	a.unlock()
 }
 
-// setResting notes that a command begins to wait for the time of its next call, or has
-// ended that.
+// setResting counts a command that waits for the time of its next call, or no longer does.
 func (a *limiter) setResting(begins bool) {
 	if !begins {
 		a.resting.Add(-1)
@@ -377,8 +375,8 @@ func (a *limiter) setResting(begins bool) {
 	wake(a.recheck)
 }
 
-// unlock unlocks, and then says so where keys' limits have become all that
-// keeps calls waiting.
+// unlock unlocks the mutex. It signals recheck if keys' limits have become all that calls
+// wait for.
 func (a *limiter) unlock() {
 	was := a.wasLimited
 	a.wasLimited = a.onlyLimited()
@@ -389,8 +387,8 @@ func (a *limiter) unlock() {
 	}
 }
 
-// limited tells whether there are free slots and all that waits waits for its
-// key's limit, so that commands of other keys could begin.
+// limited tells whether slots are free and every waiting call waits for its key's limit,
+// so that commands of other keys could begin.
 func (a *limiter) limited() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -405,8 +403,8 @@ func (a *limiter) onlyLimited() bool {
 	return !shut
 }
 
-// shed sends away up to n calls of commands that hold no claim, the latest of
-// the keys that have most of them.
+// shed ends the wait of up to n calls of commands without a claim: the latest of the keys
+// with the most of them.
 func (a *limiter) shed(n int) {
 	a.mu.Lock()
 	now := time.Now()
@@ -426,7 +424,7 @@ func (a *limiter) shed(n int) {
 func (a *limiter) shedDelay(q *queue, now time.Time) time.Duration {
 	open, _ := a.breaker.shut()
 	token := ready(q.bucket, float64(q.waiting()), now).Sub(now)
-	return min(max(open, token, minAway), maxAway)
+	return min(max(open, token, minShed), maxShed)
 }
 
 // permit is the right to make one call.
@@ -439,7 +437,7 @@ type permit struct {
 	ended   bool
 }
 
-// release gives the turn back. Only the first release counts, so that it can be deferred.
+// release gives the permit back. Only the first release counts, so it may be deferred.
 func (t *permit) release(h health) {
 	a := t.a
 	a.mu.Lock()

@@ -21,12 +21,12 @@ type step struct {
 	key   string
 	high  bool
 	begun bool
-	pick  int // which waiter or turn
+	pick  int // which waiter or permit
 	h     health
 	pause time.Duration
 }
 
-// plan is a random life of an admission.
+// plan is a random life of a limiter.
 type plan struct {
 	slots   int
 	limit   *limit
@@ -68,7 +68,7 @@ type life struct {
 	plan
 	*limiter
 	waiters []*waiter
-	turns   []*waiter
+	permits []*waiter
 	calls   map[string][]began // that were made, or may be yet
 	// The breaker, told in other words.
 	failures, openings uint64
@@ -100,8 +100,8 @@ func (l *life) do(s step) []*waiter {
 	case "ask":
 		l.waiters = append(l.waiters, l.join(request{key: s.key, high: s.high, begun: s.begun}))
 	case "end":
-		if len(l.turns) > 0 {
-			l.ended(pull(&l.turns, s.pick), s.h)
+		if len(l.permits) > 0 {
+			l.ended(pull(&l.permits, s.pick), s.h)
 		}
 	case "cancel":
 		if len(l.waiters) > 0 {
@@ -161,13 +161,13 @@ func (l *life) shedding(n int) {
 	defer l.mu.Unlock()
 	before := len(l.waiters)
 	l.waiters = slices.DeleteFunc(l.waiters, func(w *waiter) bool {
-		if w.shed != nil && (w.begun || w.shed.after < minAway || w.shed.after > maxAway) {
-			l.fail("sent away %+v for %v", w.request, w.shed)
+		if w.shed != nil && (w.begun || w.shed.after < minShed || w.shed.after > maxShed) {
+			l.fail("shed %+v for %v", w.request, w.shed)
 		}
 		return w.shed != nil
 	})
 	if got := before - len(l.waiters); got != min(n, may) {
-		l.fail("shed %d of %d, sent away %d", n, may, got)
+		l.fail("shed %d of %d, shed %d", n, may, got)
 	}
 }
 
@@ -186,7 +186,7 @@ func (l *life) harvest() []*waiter {
 		l.calls[w.key] = append(l.calls[w.key], began{w, time.Now()})
 		l.entered(w)
 	}
-	l.turns = append(l.turns, new...)
+	l.permits = append(l.permits, new...)
 	return new
 }
 
@@ -243,11 +243,11 @@ func (l *life) check() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	running := map[string]int{}
-	for _, w := range l.turns {
+	for _, w := range l.permits {
 		running[w.key]++
 	}
-	if l.free != l.slots-len(l.turns) || l.waiting != len(l.waiters) {
-		l.fail("free %d, waiting %d with %d turns, %d waiting", l.free, l.waiting, len(l.turns), len(l.waiters))
+	if l.free != l.slots-len(l.permits) || l.waiting != len(l.waiters) {
+		l.fail("free %d, waiting %d with %d permits, %d waiting", l.free, l.waiting, len(l.permits), len(l.waiters))
 	}
 	for key, n := range running {
 		if l.plan.limit != nil && l.plan.limit.concurrent > 0 && n > l.plan.limit.concurrent {
@@ -298,11 +298,11 @@ func (l *life) spent(key string, calls []began) {
 
 // over ends all, and checks that nothing is kept.
 func (l *life) over() {
-	for len(l.waiters)+len(l.turns) > 0 {
+	for len(l.waiters)+len(l.permits) > 0 {
 		if len(l.waiters) > 0 {
 			l.withdraw(pull(&l.waiters, 0))
 		} else {
-			l.ended(pull(&l.turns, 0), healthy)
+			l.ended(pull(&l.permits, 0), healthy)
 		}
 	}
 	time.Sleep(time.Minute)
@@ -428,8 +428,8 @@ func clerk(t *testing.T, a *limiter, random *rand.Rand) {
 	got.release(health(random.IntN(4)))
 }
 
-// BenchmarkTurn is what a call pays where it need not wait.
-func BenchmarkTurn(b *testing.B) {
+// BenchmarkAcquire is what a call pays where it need not wait.
+func BenchmarkAcquire(b *testing.B) {
 	for _, bm := range []struct {
 		name string
 		o    limiterOptions

@@ -11,19 +11,20 @@ import (
 // highTurns high calls of a key begin before one normal call, where both wait.
 const highTurns = 4
 
-// waiter is a call that waits for its turn.
+// waiter is a call that waits for a permit.
 type waiter struct {
 	request
-	permit  permit        // its turn, once it has one
+	permit  permit        // valid once granted
 	reason  string        // what it waits for
-	done    chan struct{} // closed when it has its turn, or was sent away
+	done    chan struct{} // closed when it is granted or shed; nil: granted at once
 	granted bool
 	shed    *shedError
 	in      *list.List // while it waits
 	at      *list.Element
 }
 
-// queue is what waits and runs of one key. The admission's mutex guards it.
+// queue holds the waiting calls of one key and counts its running ones. The limiter's
+// mutex guards it.
 type queue struct {
 	key     string
 	bucket  *rate.Limiter // nil: no rate
@@ -45,10 +46,10 @@ type queue struct {
 // waiting counts the calls that wait.
 func (q *queue) waiting() int { return q.begun.Len() + q.unbegun() }
 
-// unbegun counts those of commands that hold no claim.
+// unbegun counts the waiting calls of commands without a claim.
 func (q *queue) unbegun() int { return q.high.Len() + q.normal.Len() }
 
-// push puts a call behind those like it.
+// push appends a call to those of its kind.
 func (q *queue) push(w *waiter) {
 	switch {
 	case w.begun:
@@ -61,8 +62,8 @@ func (q *queue) push(w *waiter) {
 	w.at = w.in.PushBack(w)
 }
 
-// next is the call to begin: a command's next call before another's first, and
-// high before normal, but not always.
+// next is the call to begin. Calls of begun commands go first, and high before normal, but
+// for every highTurns high calls one normal call.
 func (q *queue) next() *waiter {
 	switch {
 	case q.begun.Len() > 0:
@@ -76,7 +77,7 @@ func (q *queue) next() *waiter {
 	}
 }
 
-// last is the call that can best be sent away, of those that may be.
+// last is the next call to shed.
 func (q *queue) last() *waiter {
 	if q.normal.Len() > 0 {
 		return q.normal.Back().Value.(*waiter)
@@ -94,9 +95,8 @@ func (q *queue) take(now time.Time) uint64 {
 	return q.taken
 }
 
-// giveBack gives a token back that was not used, unless others were taken since:
-// had it never been taken, the bucket might have been full at that time and what
-// came in have run over, and then the calls of now would be too many.
+// giveBack returns a token that was not used, unless a later one was taken. The bucket
+// might have been full in the meantime, and then it would hold too much.
 func (q *queue) giveBack(token uint64, now time.Time) {
 	if q.bucket == nil || token == 0 || token != q.taken {
 		return
@@ -111,7 +111,7 @@ func (w *waiter) remove() {
 	w.in, w.at = nil, nil
 }
 
-// queues is a heap of keys: the one that is before all others is at 0.
+// queues is a heap of keys. The key before all others is at index 0.
 type queues struct {
 	all    []*queue
 	before func(a, b *queue) bool
@@ -123,7 +123,7 @@ func byTime() queues {
 	return queues{before: func(a, b *queue) bool { return a.when.Before(b.when) }, index: func(q *queue) *int { return &q.at }}
 }
 
-// byLength is a heap of keys by how many calls could be sent away.
+// byLength is a heap of keys by the number of calls to shed.
 func byLength() queues {
 	return queues{before: func(a, b *queue) bool { return a.unbegun() > b.unbegun() }, index: func(q *queue) *int { return &q.rank }}
 }

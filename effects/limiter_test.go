@@ -14,22 +14,22 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// office is an admission in a bubble, with a log of who began when.
+// office is a limiter in a bubble, with a log of calls and when they began.
 type office struct {
 	*limiter
 	t     *testing.T
 	since time.Time
 
-	mu     sync.Mutex // guards all below
-	began  []string   // "who@seconds"
-	sent   []string   // "who+seconds": sent away for that long
-	failed []string   // "who: error"
-	waits  []string   // "reason seconds"
-	turns  map[string]*permit
+	mu      sync.Mutex // guards all below
+	began   []string   // "who@seconds"
+	sent    []string   // "who+seconds": shed for that long
+	failed  []string   // "who: error"
+	waits   []string   // "reason seconds"
+	permits map[string]*permit
 }
 
 func newOffice(t *testing.T, o limiterOptions) *office {
-	d := &office{t: t, since: time.Now(), turns: map[string]*permit{}}
+	d := &office{t: t, since: time.Now(), permits: map[string]*permit{}}
 	o.observe = func(reason string, waited time.Duration) {
 		d.note(&d.waits, fmt.Sprintf("%s %v", reason, waited.Seconds()))
 	}
@@ -45,7 +45,7 @@ func (d *office) note(where *[]string, what string) {
 
 func (d *office) at() float64 { return time.Since(d.since).Seconds() }
 
-// ask applies for a turn in a goroutine; its turn stays until d.end.
+// ask acquires a permit in a goroutine, and keeps it until d.end.
 func (d *office) ask(who string, r request) context.CancelCauseFunc {
 	ctx, cancel := context.WithCancelCause(d.t.Context())
 	go func() {
@@ -59,7 +59,7 @@ func (d *office) ask(who string, r request) context.CancelCauseFunc {
 		default:
 			d.note(&d.began, fmt.Sprintf("%s@%v", who, d.at()))
 			d.mu.Lock()
-			d.turns[who] = got
+			d.permits[who] = got
 			d.mu.Unlock()
 		}
 	}()
@@ -87,11 +87,11 @@ func (d *office) end(who string, h health) {
 	d.t.Helper()
 	synctest.Wait()
 	d.mu.Lock()
-	got := d.turns[who]
-	delete(d.turns, who)
+	got := d.permits[who]
+	delete(d.permits, who)
 	d.mu.Unlock()
 	if got == nil {
-		d.t.Fatalf("%s has no turn", who)
+		d.t.Fatalf("%s has no permit", who)
 	}
 	got.release(h)
 	synctest.Wait()
@@ -612,7 +612,7 @@ func TestIdleKeysAreSmall(t *testing.T) {
 	}
 }
 
-// A turn that was given in the moment its ctx ended is given back, token and all.
+// A permit that was granted in the moment its ctx ended is given back, token and all.
 func TestATurnGivenTooLateIsGivenBack(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		d := newOffice(t, limiterOptions{slots: 1, limit: &limit{rate: rate.Every(time.Hour), burst: 1},
@@ -622,7 +622,7 @@ func TestATurnGivenTooLateIsGivenBack(t *testing.T) {
 		time.Sleep(time.Second)
 		synctest.Wait()
 		if !w.granted || d.free != 0 {
-			t.Fatal("it has no turn")
+			t.Fatal("it has no permit")
 		}
 		time.Sleep(time.Second)
 		d.withdraw(w)

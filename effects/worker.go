@@ -31,28 +31,29 @@ const (
 	fetchWait = 5 * time.Second
 	// fetchAgain is the wait after a Fetch that failed.
 	fetchAgain = time.Second
-	// againAfter is when a command comes back that could not be begun or
-	// whose result could not be published.
+	// againAfter is the redelivery delay of a command that could not begin or whose result
+	// could not be published.
 	againAfter = 5 * time.Second
 	// ledgerAgain is the wait between attempts to write a result that must not be lost.
 	ledgerAgain = time.Second
 	// fenceAgain is the wait between attempts to pass a fence that is shut.
 	fenceAgain = time.Second
-	// maxHeld commands of one effect are held at most, where keys wait for their
-	// own limits: enough to see the commands of many other keys.
+	// maxHeld fetched commands and as many offers of one effect are held at most. It shows
+	// the commands of many keys where some wait for their own limits.
 	maxHeld = 1024
-	// shedRoom more are looked at when that many are held; as many are sent away.
+	// shedRoom more are fetched when maxHeld are held and keys wait for their limits; as
+	// many are shed.
 	shedRoom = 64
-	// DefaultHeldBytes of one effect's commands are held, where nothing else is said.
+	// DefaultHeldBytes is the default of Options.HeldBytes.
 	DefaultHeldBytes = 64 << 20
-	// largeCommand is what a command that nobody has seen yet may take: the largest
-	// that a saga emits, as a message and as what was read of it.
+	// largeCommand is the memory reserved for a command that is not fetched yet: the largest
+	// that a saga emits, as a message and decoded.
 	largeCommand = 1 << 20
 	// DefaultRetention is how long claims are kept: as long as commands are.
 	DefaultRetention = 7 * 24 * time.Hour
 	// heldForEach commands of one effect are fetched for each that may be called at once, as a rule.
 	heldForEach = 2
-	// maxCopies of one command are remembered, to be acked together.
+	// maxCopies messages of one command are settled together.
 	maxCopies = 8
 )
 

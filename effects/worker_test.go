@@ -399,7 +399,7 @@ func TestWorkerRevokeOvertakesWhatWaits(t *testing.T) {
 }
 
 // TestABegunCommandGoesOnWithoutItsRevoke: given back together, the two met again
-// without end while a command that a former run began waited for its turn.
+// without end while a command that a former run began waited for a token.
 func TestABegunCommandGoesOnWithoutItsRevoke(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		slow := charge + "limit: {rate: 1/m, burst: 1}\n"
@@ -407,11 +407,12 @@ func TestABegunCommandGoesOnWithoutItsRevoke(t *testing.T) {
 		h.bank.answers(always(429))
 		h.send(cmd("c1"))
 		synctest.Wait()
-		h.stop()
-		time.Sleep(2 * time.Second) // it is in the stream again
+		h.stop() // c1 is redelivered after a second
 		h.bank.answers(func(context.Context, int, Call) (Response, error) { return ok200(), nil })
 		h.restart(t, nil, slow)
-		h.send(cmd("first"), cmd("c1"), revoke("c1"))
+		h.send(cmd("first"))
+		time.Sleep(2 * time.Second) // it has the token, and c1 waits
+		h.send(cmd("c1"), revoke("c1"))
 		time.Sleep(5 * time.Minute)
 		for _, r := range h.got() {
 			if r.Outcome != edda.Succeeded {
