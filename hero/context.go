@@ -23,7 +23,7 @@ func (c Context) Key() string { return ContextKey(c.ID) }
 // MayAdmin tells whether the actor may create and delete anything.
 func (c Context) MayAdmin(actor uint32) bool { return slices.Contains(c.Admins, actor) }
 
-// MayRead tells whether the actor may read anything: whoever may do more may.
+// MayRead tells whether the actor may read anything. Executors and admins may.
 func (c Context) MayRead(actor uint32) bool {
 	return c.MayAdmin(actor) || slices.Contains(c.Readers, actor) || slices.Contains(c.Executors, actor)
 }

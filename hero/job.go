@@ -26,7 +26,7 @@ func (s JobStatus) Ended() bool { return s == JobError || s == JobFinished }
 
 // MayBecome tells whether the step is one of the life cycle that HERO's
 // diagram draws. A status may become itself; from error there is a way back to
-// dispatched only for who tries a job again (see Retry).
+// dispatched only by a retry (see Retry).
 func (s JobStatus) MayBecome(next JobStatus) bool {
 	switch s {
 	case next:
@@ -108,9 +108,9 @@ func (j Job) Waits() bool {
 	return j.FlowID == 0 && (len(j.Dependends) > 0 || len(j.Prerequisites) > 0)
 }
 
-// Told is the message that tells whom it concerns what became of a job that ended, in
+// EndMessage is the message that tells whom it concerns what became of a job that ended, in
 // the context where it lies.
-func Told(j Job, in uint32) Message {
+func EndMessage(j Job, in uint32) Message {
 	m := Message{
 		CallerID: j.CallerID, ContextID: in, To: j.CallerID, MessageType: MessageResult, MessageFormat: FormatText,
 		Message: j.Result[ResultOutput], Job: []Job{j}, FlowID: j.FlowID, Attempt: j.Attempt, ReplyTo: cmp.Or(j.MessageKey, j.Key()),

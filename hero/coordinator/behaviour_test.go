@@ -386,7 +386,7 @@ func TestCallsThatWriteInOneContextWaitForEachOther(t *testing.T) {
 	w := newWorld(t, Options{}).settle()
 	w.job(10)
 	w.flow(1, 10)
-	back, err := w.turns.take(t.Context(), 7)
+	unlock, err := w.locks.lock(t.Context(), 7)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -409,8 +409,8 @@ func TestCallsThatWriteInOneContextWaitForEachOther(t *testing.T) {
 	w.call("context.delete", dict2{"id": 8}, nil)
 	calls.Wait()
 	if w.dump() != before {
-		t.Error("a call that did not have its turn changed Redis")
+		t.Error("a call that did not get the lock changed Redis")
 	}
-	back()
+	unlock()
 	w.job(11)
 }

@@ -44,12 +44,12 @@ func (c *Coordinator) auth(ctx context.Context, r *http.Request) (context.Contex
 }
 
 // nobody is the caller of a call that names none, where the server has no
-// tokens: whoever can reach it.
+// tokens: every client that can reach it.
 const nobody = 0
 
 // caller is who makes the call: the token's actor; without tokens the first
 // that is said, where later ones are what the object says of itself.
-func (c *Coordinator) caller(ctx context.Context, w who, object ...uint32) (uint32, error) {
+func (c *Coordinator) caller(ctx context.Context, w callerParams, object ...uint32) (uint32, error) {
 	if actor, ok := ctx.Value(callerKey{}).(uint32); ok {
 		if w.ActorID != 0 && w.ActorID != actor {
 			return 0, denied(actor, "", "may not call as another actor", "leave actor_id out: the token says who calls")
@@ -66,7 +66,7 @@ func (c *Coordinator) caller(ctx context.Context, w who, object ...uint32) (uint
 
 // creator is caller for an object that keeps who created it: nobody creates in
 // another's name.
-func (c *Coordinator) creator(ctx context.Context, w who, object uint32) (uint32, error) {
+func (c *Coordinator) creator(ctx context.Context, w callerParams, object uint32) (uint32, error) {
 	caller, err := c.caller(ctx, w, object)
 	switch {
 	case err != nil:

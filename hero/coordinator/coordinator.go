@@ -71,7 +71,7 @@ type Coordinator struct {
 	db      *redisdb.DB
 	flows   Flows
 	types   map[hero.ScriptType]bool
-	turns   turns
+	locks   locks
 	meter   *meter
 	tokens  access.Secrets[uint32] // the actors of tokens
 	rpc     *jsonrpc.Server
@@ -89,7 +89,7 @@ func New(db *redisdb.DB, flows Flows, o Options) (*Coordinator, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	c := &Coordinator{options: o, db: db, flows: flows, types: scriptTypes(o.ScriptTypes), turns: newTurns(), tokens: newTokens(o.Tokens, o.Hashes)}
+	c := &Coordinator{options: o, db: db, flows: flows, types: scriptTypes(o.ScriptTypes), locks: newLocks(), tokens: newTokens(o.Tokens, o.Hashes)}
 	c.unreadable = logthrottle.New(c.options.Log, "list objects: a hash cannot be read")
 	return c, c.serve()
 }

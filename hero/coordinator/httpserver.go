@@ -23,7 +23,7 @@ const (
 	maxHeader     = 32 << 10 // ample for tokens
 	// headerTimeout ends clients that trickle; bodies have a bound of their own.
 	headerTimeout = 5 * time.Second
-	// requestTimeout bounds a whole batch: what is left of it then fails at once.
+	// requestTimeout bounds a whole batch: the calls after that fail at once.
 	requestTimeout = 90 * time.Second
 	// writeTimeout is above it, so that the answer still goes out.
 	writeTimeout = 2 * time.Minute

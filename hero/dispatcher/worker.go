@@ -28,7 +28,7 @@ const (
 	beatsLost = 3
 	// takeWait is how long one blocking take lasts; a stop waits for its end.
 	takeWait = 250 * time.Millisecond
-	// maxBatch bounds one turn, for Redis serves nobody else meanwhile.
+	// maxBatch bounds one round, because Redis serves no other client meanwhile.
 	maxBatch = 128
 	// maxConcurrency bounds what one worker runs at once.
 	maxConcurrency = 10_000
@@ -227,10 +227,10 @@ func (w *Worker) runOnce(ctx, jobs context.Context) error {
 	if !w.due(ctx) {
 		return nil
 	}
-	return w.turn(ctx, jobs)
+	return w.round(ctx, jobs)
 }
 
-// due tells whether a turn has anything to record, to begin or to take.
+// due tells whether a round has anything to record, to begin or to take.
 func (w *Worker) due(ctx context.Context) bool {
 	return len(w.done) > 0 || w.begins() || ctx.Err() == nil && w.hungry && w.room() > 0
 }
@@ -308,7 +308,7 @@ func (w *Worker) fetch(ctx context.Context) {
 	w.fetched <- fetch{id, err}
 }
 
-// received takes in what fetch brought; its trouble is told by the next turn.
+// received takes in what fetch brought; the next round returns its error.
 func (w *Worker) received(f fetch) {
 	w.fetching = false
 	if f.err != nil {

@@ -16,7 +16,7 @@ import (
 const (
 	// recentIDs is how many event ids a flow remembers, to know a repeated one.
 	recentIDs = 64
-	// maxLooks bounds what one wake does; what is left is woken again at once.
+	// maxLooks bounds the work of one wake; a new wake follows at once for the others.
 	maxLooks = 256
 )
 

@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// busyWait is how long a request waits for its turn before it is sent away.
+	// busyWait is how long a request waits for a slot before it is refused.
 	busyWait = 5 * time.Second
 	// abandonWait is how long a client may go on sending a request that was refused:
 	// most read why only after they have sent everything.
@@ -45,7 +45,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.options.Received(ctx)
-	release, ok := take(ctx, s.busy, busyWait) // only now: who trickles takes no place
+	release, ok := take(ctx, s.busy, busyWait) // only now: a slow sender takes no slot
 	if !ok {
 		sendAway(w, "too many requests at once, try again")
 		return

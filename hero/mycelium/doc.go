@@ -8,7 +8,7 @@
 //     without a topic only.
 //   - A reply keeps the id of what it answers and has no topic. Once nobody waits
 //     for it within a push, it lies in the ordinary inbox.
-//   - What a pop took is gone, even if the one who popped it did not get it.
+//   - A popped message is gone, even if its answer was lost.
 //   - A pop that waits keeps every other call to the same node waiting as long.
 //   - An id that the node does not know, any more or since it was restarted,
 //     proves nothing about the message.
@@ -19,6 +19,6 @@
 // only from whom was asked; and drops what was there before. It promises that a
 // call ends with the reply, with ErrAborted, or with its context, and that what is
 // handed to a handler once is not handed to it again by the same hub. It does not
-// push anything twice. Replies are taken by whoever pops first, so one node
+// push anything twice. Replies go to the first pop, so one node
 // serves one hub.
 package mycelium

@@ -59,7 +59,7 @@ type Options struct {
 	// Listen are topics on which replies are heard besides the empty one: some who are
 	// called answer by a message of their own, and with a topic.
 	Listen []string
-	// Stray is given replies that nobody waits for: whoever gave up a call may still
+	// Stray is given replies that no call waits for: a caller that gave up may still
 	// use a late one. It may be called concurrently.
 	Stray func(Message)
 	// Count is told what happened to each message that arrived. It may be called

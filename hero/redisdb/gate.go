@@ -155,7 +155,7 @@ type waiter struct {
 
 // waiters look at the gates of some jobs in two trips. The gate of one that is gone, or
 // that waits no more, is open.
-func (d *DB) waiters(ctx context.Context, in uint32, c *lane, keys []string) ([]waiter, error) {
+func (d *DB) waiters(ctx context.Context, in uint32, c *database, keys []string) ([]waiter, error) {
 	out := make([]waiter, len(keys))
 	err := d.try(ctx, "look at the jobs that wait", in, func() error {
 		pipe := c.Pipeline()
@@ -280,7 +280,7 @@ func (d *DB) Release(ctx context.Context, in uint32, from int64) (next int64, wa
 }
 
 // releaseOne looks at one waiting job; gone tells that it waits no more.
-func (d *DB) releaseOne(ctx context.Context, in uint32, c *lane, key string) (gone bool, err error) {
+func (d *DB) releaseOne(ctx context.Context, in uint32, c *database, key string) (gone bool, err error) {
 	var j hero.Job
 	var h map[string]string
 	err = d.try(ctx, "read "+key, in, func() error {
@@ -318,11 +318,11 @@ func (d *DB) releaseOne(ctx context.Context, in uint32, c *lane, key string) (go
 
 // tellWaited sends word of a job that ended while it waited; the job leaves the list
 // last, so that the word is sent though this is cut off.
-func (d *DB) tellWaited(ctx context.Context, in uint32, c *lane, j hero.Job) error {
+func (d *DB) tellWaited(ctx context.Context, in uint32, c *database, j hero.Job) error {
 	if !j.Status.Ended() {
 		return nil
 	}
-	m := hero.Told(j, in)
+	m := hero.EndMessage(j, in)
 	command := "waited/" + j.Key() + "/" + strconv.FormatUint(uint64(j.CreatedAt), 10) + "/" + strconv.FormatUint(uint64(j.Attempt), 10)
 	if _, _, err := d.Send(ctx, in, command, m); err != nil {
 		return err
@@ -339,7 +339,7 @@ func (d *DB) Unhold(ctx context.Context, in uint32, key string) error {
 	return d.unwait(ctx, in, c, key)
 }
 
-func (d *DB) unwait(ctx context.Context, in uint32, c *lane, key string) error {
+func (d *DB) unwait(ctx context.Context, in uint32, c *database, key string) error {
 	return d.try(ctx, "forget that "+key+" waits", in, func() error { return c.ZRem(ctx, waitingKey, key).Err() })
 }
 

@@ -140,7 +140,7 @@ func (l *contextLoop) flowEnds(ctx context.Context, m hero.Message, as, text str
 	to := hero.MessageProcessed
 	if as == brokenEnd {
 		to = hero.MessageError
-		if err := l.tell(ctx, m, "error", text); err != nil {
+		if err := l.appendLog(ctx, m, "error", text); err != nil {
 			return err
 		}
 		text = hero.ResultText(map[string]string{hero.ResultError: text})

@@ -44,7 +44,7 @@ const (
 	takeWait = time.Second
 	// The pauses between tries.
 	firstPause, lastPause = 100 * time.Millisecond, 5 * time.Second
-	// A supervisor is asked about a job that it has less and less often: who asks every
+	// A supervisor is asked about a job that it has less and less often: a router that asks every
 	// job all the time asks much, and a long job is not late for half a minute.
 	firstAsk, lastAsk = 100 * time.Millisecond, 30 * time.Second
 	// askWithin bounds one such question beside a reply that is waited for.

@@ -249,7 +249,7 @@ func TestOneThatIsNotReachedIsPassedOver(t *testing.T) {
 		m := b.send(hero.Message{ID: 101 + i, Job: []hero.Job{job(2001 + i)}})
 		b.end(m, hero.MessageProcessed)
 	}
-	if !r.isDead(1, 20) {
+	if !r.isUnreachable(1, 20) {
 		t.Error("the runner that was not reached is not known dead")
 	}
 }

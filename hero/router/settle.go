@@ -73,7 +73,7 @@ func (l *contextLoop) settle(ctx context.Context, m hero.Message, job hero.Job, 
 	if err := l.r.o.at("replied", m.Key()); err != nil {
 		return err
 	}
-	return l.close(ctx, m, job, e)
+	return l.noteEnd(ctx, m, job, e)
 }
 
 // record writes the end into the job's hash, where it is neither a flow's nor
@@ -148,12 +148,12 @@ func originOf(context uint32, key string) string { return fmt.Sprintf("%d/%s", c
 // brokenEnd notes a job whose message did not get through.
 const brokenEnd = "broken"
 
-// close notes the job's end in the message, which ends with its last job.
-func (l *contextLoop) close(ctx context.Context, m hero.Message, job hero.Job, e end) error {
+// noteEnd notes the job's end in the message, which ends with its last job.
+func (l *contextLoop) noteEnd(ctx context.Context, m hero.Message, job hero.Job, e end) error {
 	said := string(e.status)
 	if e.broken != "" {
 		said = brokenEnd
-		if err := l.tell(ctx, m, "error", fmt.Sprintf("job %d: %s", job.ID, e.broken)); err != nil {
+		if err := l.appendLog(ctx, m, "error", fmt.Sprintf("job %d: %s", job.ID, e.broken)); err != nil {
 			return err
 		}
 	}
@@ -222,8 +222,8 @@ func (l *contextLoop) forget(ctx context.Context, key string) error {
 	return nil
 }
 
-// tell appends a line to the message's log.
-func (l *contextLoop) tell(ctx context.Context, m hero.Message, level, text string) error {
+// appendLog appends a line to the message's log.
+func (l *contextLoop) appendLog(ctx context.Context, m hero.Message, level, text string) error {
 	line := hero.Log{Time: uint32(time.Now().Unix()), Level: level, Source: "router", Text: text}
 	err := l.r.db.AppendLog(ctx, l.context, m.Key(), line)
 	if errors.Is(err, edda.Permanent) || errors.Is(err, redisdb.ErrNotFound) {
@@ -234,7 +234,7 @@ func (l *contextLoop) tell(ctx context.Context, m hero.Message, level, text stri
 
 // fail ends a message that carries no job in error.
 func (l *contextLoop) fail(ctx context.Context, m hero.Message, fate, why string) error {
-	if err := l.tell(ctx, m, "error", why); err != nil {
+	if err := l.appendLog(ctx, m, "error", why); err != nil {
 		return err
 	}
 	return l.finish(ctx, m, hero.MessageError, fate)
@@ -242,7 +242,7 @@ func (l *contextLoop) fail(ctx context.Context, m hero.Message, fate, why string
 
 // refuse ends a message, of whatever type, that may not or cannot go: its jobs
 // end with the reason, so that nobody waits for them.
-func (l *contextLoop) refuse(ctx context.Context, j journey, m hero.Message, why string) error {
+func (l *contextLoop) refuse(ctx context.Context, j delivery, m hero.Message, why string) error {
 	fate := fateDenied
 	if !strings.HasPrefix(why, deniedPrefix) {
 		fate = fateError
@@ -252,7 +252,7 @@ func (l *contextLoop) refuse(ctx context.Context, j journey, m hero.Message, why
 		return l.fail(ctx, m, fate, why)
 	}
 	e := broke("%s", why)
-	if err := l.tell(ctx, m, "error", why); err != nil {
+	if err := l.appendLog(ctx, m, "error", why); err != nil {
 		return err
 	}
 	for _, errand := range list {
@@ -271,7 +271,7 @@ func (l *contextLoop) refuse(ctx context.Context, j journey, m hero.Message, why
 }
 
 // drop ends the hash of a job that was refused and has not begun, where it is the
-// caller's own: who may not send another's job may not end it either.
+// caller's own: a caller that may not send the job of another may not end it either.
 func (l *contextLoop) drop(ctx context.Context, m hero.Message, job hero.Job, e end) error {
 	if m.FlowID != 0 || job.ContextID != l.context || job.CallerID != m.CallerID {
 		return nil
@@ -352,17 +352,17 @@ func absent(err error) error {
 
 // answeredBy is the job of the message that a result answers: the one that the
 // result carries, else the first.
-func answeredBy(asked, m hero.Message) (errand, bool) {
+func answeredBy(asked, m hero.Message) (jobRoute, bool) {
 	list, err := wanted(asked)
 	if err != nil {
-		return errand{}, false
+		return jobRoute{}, false
 	}
 	if len(m.Job) == 0 {
 		return list[0], true
 	}
-	i := slices.IndexFunc(list, func(e errand) bool { return e.job.ID == m.Job[0].ID })
+	i := slices.IndexFunc(list, func(e jobRoute) bool { return e.job.ID == m.Job[0].ID })
 	if i < 0 {
-		return errand{}, false
+		return jobRoute{}, false
 	}
 	return list[i], true
 }

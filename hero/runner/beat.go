@@ -19,8 +19,8 @@ import (
 // aliveKey says which process the runner is, as long as it lives.
 func aliveKey(runner uint32) string { return hero.RunnerAliveKey(runner) }
 
-// pulse is the heartbeat of the runner in one context.
-type pulse struct {
+// heartbeat is the heartbeat of the runner in one context.
+type heartbeat struct {
 	l    *contextLoop
 	self string // this process
 }
@@ -39,7 +39,7 @@ return 1`)
 
 var errOther = errors.New("another process is this runner: give this one another id, or wait until that one is gone")
 
-func (p *pulse) beat(ctx context.Context) error {
+func (p *heartbeat) beat(ctx context.Context) error {
 	c, err := p.l.r.db.Client(p.l.context)
 	if err != nil {
 		return err
@@ -56,9 +56,9 @@ func (p *pulse) beat(ctx context.Context) error {
 
 // claim begins the heartbeat and registers the runner. It waits while another
 // process has the id: it may be this runner's former one, which just died.
-func (l *contextLoop) claim(ctx context.Context) (*pulse, bool) {
+func (l *contextLoop) claim(ctx context.Context) (*heartbeat, bool) {
 	host, _ := os.Hostname() // for people only
-	p := &pulse{l: l, self: fmt.Sprintf("%s/%d/%s", host, os.Getpid(), rand.Text())}
+	p := &heartbeat{l: l, self: fmt.Sprintf("%s/%d/%s", host, os.Getpid(), rand.Text())}
 	claiming := logthrottle.New(l.log, "not yet serving")
 	for retry := newRetry(); ; {
 		err := p.beat(ctx)
@@ -80,7 +80,7 @@ func (l *contextLoop) claim(ctx context.Context) (*pulse, bool) {
 }
 
 // run beats until ctx ends, or another process has the id.
-func (p *pulse) run(ctx context.Context) {
+func (p *heartbeat) run(ctx context.Context) {
 	tick := time.NewTicker(p.l.r.o.Alive / beats)
 	defer tick.Stop()
 	beating := logthrottle.New(p.l.log, "heartbeat")
@@ -102,7 +102,7 @@ func (p *pulse) run(ctx context.Context) {
 }
 
 // end takes the heartbeat away, so that nobody waits for its end.
-func (p *pulse) end() {
+func (p *heartbeat) end() {
 	ctx, cancel := context.WithTimeout(context.Background(), endWithin)
 	defer cancel()
 	c, err := p.l.r.db.Client(p.l.context)

@@ -96,7 +96,7 @@ func (l *contextLoop) begin(work context.Context, kind, key string, ready bool) 
 var errHeld = errors.New("the job waits")
 
 // gate looks whether a job that waits for others may run. never says why it cannot;
-// errHeld that it waits on, and that its key is out of the runner's hands.
+// errHeld says that it still waits and that its key has left the runner's list.
 func (l *contextLoop) gate(work context.Context, w redisdb.Work, into string) (never, err error) {
 	var g redisdb.Gate
 	var why string
@@ -119,8 +119,8 @@ func (l *contextLoop) gate(work context.Context, w redisdb.Work, into string) (n
 	return nil, nil
 }
 
-// denied is why a job's caller may not have it run here; nil where it may. Whoever
-// may write to Redis may put a key into a queue, and so nobody else has looked. The
+// denied is why a job's caller may not have it run here; nil where it may. Every client
+// of Redis can put a key into a queue, so no other component has checked the right. The
 // runner may serve a context whose hash is not in this Redis. The rights of that context
 // are in the Redis of the coordinator that sends the jobs.
 func (l *contextLoop) denied(work context.Context, w redisdb.Work) (denied error) {
@@ -268,7 +268,7 @@ func (l *contextLoop) end(work context.Context, w redisdb.Work, to hero.JobStatu
 	ended := w.Job
 	ended.Status, ended.Result = to, result
 	l.persist(work, "record "+w.Key(), func(ctx context.Context) error {
-		err := l.r.db.EndRun(ctx, l.context, w, to, result, into, hero.Told(ended, l.context))
+		err := l.r.db.EndRun(ctx, l.context, w, to, result, into, hero.EndMessage(ended, l.context))
 		if errors.Is(err, redisdb.ErrIllegal) {
 			l.log.Warn("result dropped", zap.Error(err))
 			return l.r.db.Done(ctx, l.context, into, w.Key())

@@ -22,8 +22,8 @@ import (
 // is answered and not run again.
 const remembered = 10_000
 
-// topic is the runner on its topic: whoever sends job.run has a job run and is
-// answered with its end. A job that is sent twice runs once, for as long as this
+// topic is the runner on its topic: job.run runs a job, and the answer is the job's
+// end. A job that is sent twice runs once, for as long as this
 // process lives and remembers it; a higher attempt of one that failed runs again.
 type topic struct {
 	r       *Runner

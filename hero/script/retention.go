@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// LogBounds are how much is kept of the logs of jobs. A zero means the default of whoever
+// LogBounds are how much is kept of the logs of jobs. A zero means the default of the package that
 // keeps them, a negative one no bound.
 type LogBounds struct {
 	Size      int64         // bytes of a log before it is rotated

@@ -35,7 +35,7 @@ type run struct {
 	stderr stream
 	once   sync.Once
 	why    verdict       // why it is being ended; the first wins
-	full   chan struct{} // closed when an output is over its limit
+	full   chan struct{} // closed when an output exceeds its limit
 	fill   sync.Once
 }
 
@@ -335,7 +335,7 @@ func (r *run) verdict(failed error) Outcome {
 	return r.host.outcome(r.script, code, r.stdout.text(), v)
 }
 
-// overflowed says whether an output is over its limit. A script that ends by
+// overflowed says whether an output exceeds its limit. A script that ends by
 // itself, before it is seen to be, has broken the limit as well: which of the two
 // is seen first must not decide how it ended.
 func (r *run) overflowed() bool {

@@ -128,7 +128,7 @@ func (s *Sandbox) mounts(l Limits) error {
 }
 
 // firstProcess shows the others in /proc and stays. A process cannot do this
-// from outside: /proc shows the namespace of who mounted it.
+// from outside: /proc shows the namespace of the process that mounted it.
 const firstProcess = "mount -t proc proc /proc && echo ready && exec cat >/dev/null"
 
 // open starts the first process. The others' ends do not matter to it, and it

@@ -13,10 +13,10 @@ import (
 	"edda/hero"
 )
 
-// turn records what has ended and begins what there is room for, in one step.
+// round records what has ended and begins what there is room for, in one step.
 // Where it fails nothing is forgotten: results are offered again, and a second
 // time they change nothing.
-func (w *Worker) turn(ctx, jobs context.Context) error {
+func (w *Worker) round(ctx, jobs context.Context) error {
 	recording, beginning := len(w.done), w.pending
 	room := 0
 	if ctx.Err() == nil && w.hungry {
@@ -58,7 +58,7 @@ func (w *Worker) exchange(ctx context.Context, recording, room int, beginning []
 	for _, word := range beginning {
 		args = append(args, word)
 	}
-	answer, err := w.conn.run(ctx, w.scripts.turn, args...).Slice()
+	answer, err := w.conn.run(ctx, w.scripts.round, args...).Slice()
 	if err == nil && len(answer) != 4 {
 		err = errors.New("an answer of another form")
 	}
@@ -72,7 +72,7 @@ func bit(b bool) string {
 	return "0"
 }
 
-// recorded notes what became of the results that were offered.
+// recorded counts and logs the fate of each result that was offered.
 func (w *Worker) recorded(fates []string) {
 	for i, fate := range fates {
 		r := w.done[i]
@@ -257,7 +257,7 @@ func (w *Worker) known() map[string]bool {
 	return out
 }
 
-// recordAll records what has ended, in as many turns as it takes.
+// recordAll records what has ended, in as many rounds as that needs.
 func (w *Worker) recordAll(ctx context.Context) error {
 	for len(w.done) > 0 {
 		n := min(len(w.done), maxBatch)
