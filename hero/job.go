@@ -96,7 +96,7 @@ type Job struct {
 	Met []string `json:"met,omitempty"`
 	// Name is the id that a supervisor's client gave, where that is no number.
 	Name string `json:"name,omitempty"`
-	// Unknown are fields that came with the job and that nobody here understands.
+	// Unknown are fields that came with the job and that Edda does not know.
 	Unknown []string `json:"-"`
 	// Unreadable says, in a list, why the hash cannot be read; all else is left out then.
 	Unreadable string `json:"unreadable,omitempty"`
@@ -260,7 +260,7 @@ func (s *JobStatus) UnmarshalText(text []byte) error { return decode(s, text, Pa
 const maxScriptType = 64
 
 // ParseScriptType reads the type of a script: one of the documents', however it
-// is written, or the name of another that somebody has an interpreter for.
+// is written, or the name of another type that has an interpreter.
 func ParseScriptType(s string) (ScriptType, error) {
 	if t, err := word("script type", s, ScriptOSIS, ScriptSAL, ScriptV, ScriptPython); err == nil {
 		return t, nil

@@ -45,7 +45,7 @@ type FlowNode struct {
 	Prerequisites []string   `json:"prerequisites,omitzero"`
 	SupervisorURL string     `json:"supervisor_url"`
 	NodeStatus    NodeStatus `json:"node_status,omitempty"`
-	// Unknown are fields that came with the node and that nobody here understands.
+	// Unknown are fields that came with the node and that Edda does not know.
 	Unknown []string `json:"-"`
 }
 

@@ -132,7 +132,7 @@ func (c *Coordinator) deleteActor(ctx context.Context, p byID) (bool, error) {
 	return true, c.db.DeleteActor(ctx, p.ID)
 }
 
-// notLastAdmin refuses to leave a context that nobody can administer.
+// notLastAdmin refuses to leave a context without an admin.
 func (c *Coordinator) notLastAdmin(ctx context.Context, actor uint32) error {
 	ids, err := c.db.Contexts(ctx)
 	if err != nil {

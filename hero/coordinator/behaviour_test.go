@@ -135,7 +135,7 @@ func TestACallHasADeadline(t *testing.T) {
 	}
 }
 
-func TestWhatTheServerSetsOfAMessageIsDropped(t *testing.T) {
+func TestFieldsThatTheServerSetsAreDropped(t *testing.T) {
 	w := newWorld(t, Options{}).settle()
 	var m hero.Message
 	w.call("message.create", dict2{"context_id": 7, "message": dict2{
@@ -346,7 +346,7 @@ func TestListsComeInPages(t *testing.T) {
 	}
 }
 
-func TestWhatIsNeededIsNotDeleted(t *testing.T) {
+func TestAnObjectInUseIsNotDeleted(t *testing.T) {
 	w := newWorld(t, Options{}).settle()
 	w.call("context.create", dict2{"context": dict2{"id": 8, "admins": []int{stranger}}}, nil)
 	if d := w.refused(jsonrpc.AlreadyExists, "actor.delete", dict2{"id": stranger}); !strings.Contains(d.Why, "context:8") {

@@ -43,9 +43,9 @@ func (c *Coordinator) auth(ctx context.Context, r *http.Request) (context.Contex
 	return context.WithValue(ctx, callerKey{}, actor), nil
 }
 
-// nobody is the caller of a call that names none, where the server has no
+// noCaller is the caller of a call that names none, where the server has no
 // tokens: every client that can reach it.
-const nobody = 0
+const noCaller = 0
 
 // caller is who makes the call: the token's actor; without tokens the first
 // that is said, where later ones are what the object says of itself.
@@ -61,7 +61,7 @@ func (c *Coordinator) caller(ctx context.Context, w callerParams, object ...uint
 			return id, nil
 		}
 	}
-	return nobody, nil
+	return noCaller, nil
 }
 
 // creator is caller for an object that keeps who created it: nobody creates in
@@ -71,7 +71,7 @@ func (c *Coordinator) creator(ctx context.Context, w callerParams, object uint32
 	switch {
 	case err != nil:
 		return 0, err
-	case caller == nobody:
+	case caller == noCaller:
 		return 0, invalid("caller_id", "is missing: it is the actor that creates the object")
 	case object != 0 && object != caller:
 		return 0, denied(caller, "", "may not create in the name of another actor", "give the caller's own id as caller_id")
@@ -98,7 +98,7 @@ func (c *Coordinator) permit(ctx context.Context, id, caller uint32, r right) (h
 		return hero.Context{}, err
 	}
 	space, err := c.context(ctx, id)
-	if err != nil || caller == nobody {
+	if err != nil || caller == noCaller {
 		return space, err
 	}
 	if !r.has(space, caller) {

@@ -143,7 +143,7 @@ func (c *Coordinator) listContexts(ctx context.Context, p actorListing) ([]hero.
 			c.unreadable.Failed(broken[0])
 			s = hero.Context{ID: id, Unreadable: broken[0].Error()}
 		}
-		if caller == nobody || s.MayRead(caller) {
+		if caller == noCaller || s.MayRead(caller) {
 			all = append(all, s)
 		}
 	}

@@ -15,7 +15,7 @@ import (
 const (
 	// maxConnections at one address: WebSockets stay, HTTP clients keep a few.
 	maxConnections = 1024
-	// maxAnonymous bounds those of them on which nobody showed a token or, without
+	// maxAnonymous bounds those of them on which no client showed a token or, without
 	// tokens, has sent a request whole.
 	maxAnonymous = 512
 	// anonymousWait is how long one of those is listened to: as long as a body may take.
@@ -54,7 +54,7 @@ func sameHost(next http.Handler) http.Handler {
 	return httpserver.SameHost(httpserver.SameSite(next, refuse), refuse)
 }
 
-// loopback refuses an address that others can reach, where nobody has to say
+// loopback refuses an address that other machines can reach, where no caller has to say
 // who they are.
 func loopback(addr string) error {
 	mine, err := httpserver.OnLoopback(addr)

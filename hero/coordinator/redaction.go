@@ -18,7 +18,7 @@ type redaction struct {
 // redaction is what the caller, who may read the context, sees its objects through.
 func (c *Coordinator) redaction(ctx context.Context, id uint32, w callerParams) (redaction, error) {
 	caller, err := c.caller(ctx, w)
-	if err != nil || caller == nobody { // without tokens a call that names no caller has all rights, as elsewhere
+	if err != nil || caller == noCaller { // without tokens a call that names no caller has all rights, as elsewhere
 		return redaction{off: true}, err
 	}
 	space, err := c.context(ctx, id)

@@ -150,7 +150,7 @@ func (c *Client) Dispatch(ctx context.Context, j Job) (Job, error) {
 	return j, nil
 }
 
-// creation is a new job under an id that nobody else can have.
+// creation is a new job under a unique id.
 type creation struct {
 	queue, id string
 	fields    []any

@@ -88,7 +88,7 @@ func (w *Worker) recorded(fates []string) {
 			w.o.Log.Info("a job was put back", zap.String("job", r.id))
 		default:
 			w.metrics.dropped.Inc()
-			w.o.Log.Warn("a result came too late and was dropped: the job is gone, or was given to somebody else", zap.String("job", r.id))
+			w.o.Log.Warn("a result came too late and was dropped: the job was deleted, or another worker has it", zap.String("job", r.id))
 		}
 	}
 	w.done = append(w.done[:0], w.done[len(fates):]...)
@@ -188,7 +188,7 @@ func (w *Worker) look(ctx context.Context) error {
 	return w.compare(ctx)
 }
 
-// stops ends the runs that somebody wants stopped.
+// stops ends the runs that clients ask to stop.
 func (w *Worker) stops(ctx context.Context) error {
 	if time.Since(w.stopped) < tick {
 		return nil
@@ -208,7 +208,7 @@ func (w *Worker) stops(ctx context.Context) error {
 
 // compare finds jobs that Redis has given us and whose answer was lost, and puts
 // them back at the second look: at the first one an answer may be on its way. And
-// it ends runs of jobs that the sweep gave to somebody else.
+// it ends runs of jobs that the sweep gave to another worker.
 func (w *Worker) compare(ctx context.Context) error {
 	ids, err := w.db.LRange(ctx, w.taken, 0, -1).Result()
 	if err != nil {

@@ -50,8 +50,8 @@ var staleText string
 //go:embed lua/release.lua
 var releaseText string
 
-// scripts are the steps that decide. Each is one Lua script, so that nobody sees
-// or leaves half a step. They make up keys as they go: a Redis cluster is refused
+// scripts are the steps that decide. Each is one Lua script, so that no other client
+// sees half a step. They make up keys as they go: a Redis cluster is refused
 // by itself, with its own words.
 type scripts struct {
 	create, submit, stop, requeue, round, park, beat, astray, recover, stale, release *redis.Script

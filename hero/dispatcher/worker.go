@@ -321,7 +321,8 @@ func (w *Worker) received(f fetch) {
 	}
 }
 
-// leave records what ends in its grace, puts back the rest, and says farewell.
+// leave records the jobs that end within the grace, puts the others back, and removes
+// the worker's heartbeat.
 func (w *Worker) leave(cut context.CancelCauseFunc) {
 	late := time.AfterFunc(w.o.Grace, func() { cut(errStopping) })
 	defer late.Stop()
@@ -345,7 +346,7 @@ func (w *Worker) leave(cut context.CancelCauseFunc) {
 		if err := w.returnTaken(ctx); err != nil {
 			return err
 		}
-		return trouble("say farewell", w.script(ctx, w.scripts.beat, w.id, w.run, 0))
+		return trouble("remove the worker's heartbeat", w.script(ctx, w.scripts.beat, w.id, w.run, 0))
 	})
 }
 

@@ -86,7 +86,7 @@ func repeated(raw []byte) string {
 	return ""
 }
 
-// named tells whether what comes before rest is the name of a member.
+// named tells whether the string before rest is the name of a member.
 func named(rest []byte) bool {
 	rest = bytes.TrimLeft(rest, " \t\r\n")
 	return len(rest) > 0 && rest[0] == ':'

@@ -93,7 +93,7 @@ func (b *bed) next(want string) {
 	}
 }
 
-func TestLeftoversBeginBeforeWhatIsNew(t *testing.T) {
+func TestLeftoversBeginBeforeNewKeys(t *testing.T) {
 	b := newBed(t, 3)
 	b.push(into, "left 1", "left 2")
 	b.push(from, "new 1", "new 2")

@@ -92,7 +92,7 @@ func message(b flow.Batch, a flow.Act, j hero.Job) hero.Message {
 const reachWithin = 120
 
 // deliverWithin is how long a job of a flow is offered that no supervisor takes, in
-// seconds. Waiting in a queue is bounded apart: nobody has the job yet.
+// seconds. Waiting in a queue has its own bound: no runner has the job yet.
 func deliverWithin(a flow.Act) uint32 { return min(max(a.Timeout, reachWithin), queueTimeout(a)) }
 
 // queueTimeout is how long the job may wait to be begun, in seconds. An act of an

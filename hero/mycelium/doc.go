@@ -12,7 +12,7 @@
 //   - A pop that waits keeps every other call to the same node waiting as long.
 //   - An id that the node does not know, any more or since it was restarted,
 //     proves nothing about the message.
-//   - Anybody may reply to anything: whose a message is only its srcPk tells.
+//   - Any node may reply to any message: only srcPk tells its sender.
 //
 // So the hub pops without waiting, in a loop for each topic that is served and one
 // for the empty topic; takes a reply by its message's id or its JSON-RPC id, and

@@ -92,7 +92,7 @@ func (h *Hub) refuse(_ context.Context, m Message) []byte {
 	return answer
 }
 
-// stray is a reply that nobody waits for. It is kept for a while, since its call may
+// stray is a reply that no call waits for. It is kept for a while, because its call may
 // be one of an earlier process that is about to be resumed.
 func (h *Hub) stray(m Message) {
 	h.keep(m)

@@ -26,8 +26,8 @@ func (d *DB) PutContext(ctx context.Context, c hero.Context) error {
 	return d.changed(ctx)
 }
 
-// DeleteContext deletes a context: nobody has rights in it any more. What else
-// is in its database stays.
+// DeleteContext deletes a context: no actor has rights in it any more. Other keys in
+// its database stay.
 func (d *DB) DeleteContext(ctx context.Context, id uint32) error {
 	if err := remove(ctx, d, id, hero.ContextKey(id), hero.ReadContext); err != nil {
 		return err

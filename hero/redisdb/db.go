@@ -66,7 +66,7 @@ func (d *DB) Close() error {
 }
 
 // Client is the raw client of a context's database, and of 0, the actors'. It
-// belongs to the DB: nobody else closes it.
+// belongs to the DB: the caller must not close it.
 func (d *DB) Client(context uint32) (*redis.Client, error) {
 	l, err := d.database(context)
 	if err != nil {

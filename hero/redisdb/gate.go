@@ -216,8 +216,8 @@ func network(_ []redis.Cmder, err error) error {
 	return err
 }
 
-// releaseScript ends a job's waiting and pushes what it said, once. A job that somebody
-// else queued or began meanwhile is not pushed a second time.
+// releaseScript ends a job's waiting and pushes the key that Hold named, once. A job that
+// was queued or begun meanwhile is not pushed a second time.
 // KEYS job, waiting, list. ARGV: push, now, attempt.
 var releaseScript = redis.NewScript(hero.QueueLua + `
 if redis.call('ZSCORE', KEYS[2], KEYS[1]) == false then return 0 end
@@ -263,7 +263,7 @@ func (d *DB) Release(ctx context.Context, in uint32, from int64) (next int64, wa
 		}
 		for i, w := range list {
 			gone := false
-			if !w.broken && w.gate != GateClosed { // a broken one stays until somebody mends or deletes it
+			if !w.broken && w.gate != GateClosed { // a broken one stays until it is repaired or deleted
 				if gone, err = d.releaseOne(ctx, in, c, page[i]); err != nil {
 					return from, waiting, err
 				}
@@ -290,14 +290,14 @@ func (d *DB) releaseOne(ctx context.Context, in uint32, c *database, key string)
 	var broken *hero.FieldError
 	switch {
 	case errors.As(err, &broken):
-		return false, nil // until somebody mends or deletes it
+		return false, nil // until it is repaired or deleted
 	case err != nil:
 		return false, err
 	case len(h) == 0:
 		return true, d.unwait(ctx, in, c, key)
 	case j.Status.Ended():
 		return true, d.tellWaited(ctx, in, c, j)
-	case j.Status == hero.JobStarted: // somebody else let it go
+	case j.Status == hero.JobStarted: // another process released it
 		return true, d.unwait(ctx, in, c, key)
 	}
 	g, why, err := d.Gate(ctx, in, j)
@@ -330,7 +330,7 @@ func (d *DB) tellWaited(ctx context.Context, in uint32, c *database, j hero.Job)
 	return d.unwait(ctx, in, c, j.Key())
 }
 
-// Unhold takes a job out of those that wait: somebody has looked at its gate.
+// Unhold removes a job from those that wait: the caller has looked at its gate.
 func (d *DB) Unhold(ctx context.Context, in uint32, key string) error {
 	c, err := d.tenant("forget that "+key+" waits", in)
 	if err != nil {

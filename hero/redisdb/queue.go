@@ -28,7 +28,7 @@ func (d *DB) Push(ctx context.Context, in uint32, queue, key string) error {
 // returned.
 //
 // A key that Redis moved and whose answer was lost with the connection comes
-// with a later Take. That, and Left, take it that nobody else in the world takes
+// with a later Take. That, and Left, require that no other process takes
 // into the same list.
 func (d *DB) Take(ctx context.Context, in uint32, queue, into string, wait time.Duration) (string, error) {
 	op := "take from " + queue

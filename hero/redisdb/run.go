@@ -55,7 +55,7 @@ func parseRun(s string) (r Run) {
 type Work struct {
 	hero.Job
 	Run  Run  // the last one of its attempt; zero before the first
-	Stop bool // somebody asks that it be ended
+	Stop bool // the job is to be stopped
 }
 
 // asWork reads what runners keep in a job's hash.

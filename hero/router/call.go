@@ -203,8 +203,8 @@ func resultWithin(m hero.Message, job hero.Job) time.Duration {
 }
 
 // resume looks for the reply to the call of an earlier process, among those that came
-// while nobody was there, and goes on waiting for it. waits is false where that may be
-// in vain: the // message may never have been pushed.
+// while no router ran, and goes on waiting for it. waits is false where that may be
+// in vain: the message may never have been pushed.
 func (k *pendingCall) resume(request string) (waits bool) {
 	id, _ := k.messageID.Load().(string)
 	if request == "" && id == "" {
@@ -374,7 +374,7 @@ func (k *pendingCall) running(ctx context.Context) {
 	}
 }
 
-// unwanted ends the waiting for a job that nobody waits for any more while a
+// unwanted ends the waiting for a job whose end is of no use any more while a
 // supervisor has it: its flow was cancelled or gave the attempt up, a later one is
 // under way, or its end is told in its hash.
 func (k *pendingCall) unwanted() bool {

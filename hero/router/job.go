@@ -241,7 +241,7 @@ func (l *contextLoop) gate(ctx context.Context, m hero.Message, job hero.Job) (o
 	return end{}, true, l.r.db.Hold(ctx, l.context, job, m.Key(), hero.MsgOut, "")
 }
 
-// over tells whether a flow's job needs nobody any more, before anybody has it: the
+// over tells whether a flow's job is obsolete before a runner has it: the
 // flow was cancelled while a supervisor was looked for, an executor told its end, or
 // a later attempt is under way.
 func (l *contextLoop) over(ctx context.Context, m hero.Message, job hero.Job) (out end, over bool, err error) {

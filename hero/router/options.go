@@ -27,7 +27,7 @@ const (
 	// defaultWatch is how often the hashes of local jobs are looked at, for runners
 	// that write only those.
 	defaultWatch = time.Second
-	// defaultTimeout is how long a message is tried that nobody takes, when it
+	// defaultTimeout is how long an undeliverable message is tried, when it
 	// says nothing: a supervisor that restarts is back by then.
 	defaultTimeout = 2 * time.Minute
 	// defaultAck is how long a receiver may take to read a message.

@@ -94,7 +94,7 @@ func (l *contextLoop) mailbox(ctx context.Context, m hero.Message) (mailbox, err
 	}
 	switch {
 	case to == 0 && m.TargetContext == 0:
-		return mailbox{context: l.context}, nil // as the documents' chat and mail, which name nobody
+		return mailbox{context: l.context}, nil // as the documents' chat and mail, which name no actor
 	case to == 0:
 		return mailbox{}, edda.Classify(edda.Permanent, "context %d is not in this Redis, and it does not say which actor it is for (to)", m.TargetContext)
 	}

@@ -25,7 +25,7 @@ const (
 )
 
 // maxResults bounds what the results that the router adds may grow msg_in to:
-// nobody has to pop them, and the jobs and the flows have them too.
+// no actor has to pop them, and the jobs and the flows have them too.
 const maxResults = 100_000
 
 // full tells whether a context's msg_in takes no more results, and says it once
@@ -84,7 +84,7 @@ func (l *contextLoop) record(ctx context.Context, m hero.Message, job hero.Job, 
 	}
 	_, _, err := l.r.db.MoveJob(ctx, l.context, job.CallerID, job.ID, e.status, e.result)
 	if errors.Is(err, redisdb.ErrNotFound) || errors.Is(err, edda.Permanent) {
-		return nil // it ended before, somebody deleted it, or broke it
+		return nil // it ended before, was deleted, or is broken
 	}
 	return err
 }
@@ -241,7 +241,7 @@ func (l *contextLoop) fail(ctx context.Context, m hero.Message, fate, why string
 }
 
 // refuse ends a message, of whatever type, that may not or cannot go: its jobs
-// end with the reason, so that nobody waits for them.
+// end with the reason, so that no caller waits for them.
 func (l *contextLoop) refuse(ctx context.Context, j delivery, m hero.Message, why string) error {
 	fate := fateDenied
 	if !strings.HasPrefix(why, deniedPrefix) {
@@ -342,7 +342,7 @@ func (l *contextLoop) asked(ctx context.Context, in uint32, replyTo string) (her
 	return m, m.MessageType == hero.MessageJob && run == "", err
 }
 
-// absent: what is not there, or cannot be read, is nobody's question.
+// absent drops the error of an object that is missing or cannot be read.
 func absent(err error) error {
 	if errors.Is(err, redisdb.ErrNotFound) || errors.Is(err, edda.Permanent) {
 		return nil

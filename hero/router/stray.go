@@ -13,7 +13,7 @@ import (
 )
 
 // strayWatches is how many looks at local jobs one round through a context's keys takes
-// at least: jobs that others let wait and nobody releases are found without a hurry.
+// at least: there is no hurry to find jobs that other programs let wait.
 const strayWatches = 15
 
 // strays releases the jobs outside of flows that clients and workers of others let wait.

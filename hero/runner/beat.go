@@ -32,7 +32,7 @@ if now and now ~= ARGV[1] then return 0 end
 redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
 return 1`)
 
-// endScript is the last beat.
+// lastScript removes the heartbeat, if it is this process's.
 var lastScript = redis.NewScript(`
 if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end
 return 1`)
@@ -101,7 +101,7 @@ func (p *heartbeat) run(ctx context.Context) {
 	}
 }
 
-// end takes the heartbeat away, so that nobody waits for its end.
+// end removes the heartbeat, so that no other process waits until it expires.
 func (p *heartbeat) end() {
 	ctx, cancel := context.WithTimeout(context.Background(), endWithin)
 	defer cancel()

@@ -153,7 +153,7 @@ func (l *contextLoop) done(work context.Context, into, key string) {
 	l.persist(work, "remove "+key, func(ctx context.Context) error { return l.r.db.Done(ctx, l.context, into, key) })
 }
 
-// aside puts away what nobody can run, for somebody to look at.
+// aside moves a key that no runner can run to a list for the operator.
 func (l *contextLoop) aside(work context.Context, kind, key string, why error) {
 	broken := hero.ScriptType(kind).Queue() + brokenSuffix
 	l.log.Error("set aside in "+broken, zap.String("job", key), zap.Error(why))

@@ -334,7 +334,7 @@ func TestAJobThatEndedIsNeverRunAgain(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoJobIsSetAside(t *testing.T) {
+func TestAKeyThatIsNoJobIsSetAside(t *testing.T) {
 	w := newWorld(t)
 	c, err := w.db.Client(tenant)
 	w.must(err)

@@ -93,7 +93,7 @@ func pids() []int {
 }
 
 // signal sends one to a process if it still is the marked one: a process id may
-// belong to somebody else a moment later, what a descriptor points to does not.
+// belong to another process a moment later; the target of a descriptor does not change.
 func (m mark) signal(pid int, sig unix.Signal) {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {

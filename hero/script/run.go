@@ -238,7 +238,7 @@ func (r *run) command(p *pipes) *exec.Cmd {
 }
 
 // wait waits for the interpreter's end and leaves it unreaped, so that its number
-// is nobody else's while the rest of the run is ended.
+// is no other process's while the other processes of the run are ended.
 func (r *run) wait() {
 	for errors.Is(unix.Waitid(unix.P_PID, r.pid, nil, unix.WEXITED|unix.WNOWAIT, nil), unix.EINTR) {
 	}

@@ -49,7 +49,7 @@ func (s *Sandbox) confine(cmd *exec.Cmd) {
 }
 
 // own makes the other user the real one of the calling thread, and of no other:
-// the kernel lets only the owner of a process limit it, unless somebody has the
+// the kernel lets only the owner of a process limit it, unless the caller has the
 // right to do so for all. The thread keeps its rights otherwise.
 func (s *Sandbox) own() error {
 	const keep = ^uintptr(0)
