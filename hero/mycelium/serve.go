@@ -26,7 +26,7 @@ func (h *Hub) arrived(ctx context.Context, m Message) {
 		h.hand(w, m)
 	case w != nil:
 		h.options.Count(CountStranger)
-		h.options.Log.Warn("a reply that is not from whom was asked is dropped",
+		h.options.Log.Warn("reply dropped: its sender is not the node that was asked",
 			zap.Strings("call", w.ids), zap.Stringer("asked", w.dst), zap.String("from", m.SrcPK))
 	case known:
 		// kept until the pushes have returned

@@ -186,7 +186,7 @@ func (l *contextLoop) dispatch(ctx context.Context, j delivery, m hero.Message) 
 // setAside puts a key away that leads to no message. The hash, if there is one, is
 // left as it is.
 func (l *contextLoop) setAside(ctx context.Context, j delivery, why error) error {
-	l.log.Error("router: set aside in "+msgOutBroken, zap.String("key", j.key), zap.Error(why))
+	l.log.Error("router: key set aside in "+msgOutBroken+": it names no readable message", zap.String("key", j.key), zap.Error(why))
 	l.r.metrics.done("", fateBroken)
 	return l.r.db.Push(ctx, l.context, msgOutBroken, j.key)
 }
@@ -207,7 +207,7 @@ func (l *contextLoop) allowed(ctx context.Context, j delivery, m hero.Message) (
 	if answers, err := l.answers(ctx, m); err != nil || answers {
 		return err == nil, err
 	}
-	l.log.Warn("router: refused", zap.String("key", m.Key()), zap.Error(why))
+	l.log.Warn("router: message refused", zap.String("key", m.Key()), zap.Error(why))
 	return false, l.refuse(ctx, j, m, why.Error())
 }
 

@@ -41,7 +41,7 @@ func (r *Router) full(ctx context.Context, context uint32) (bool, error) {
 	r.filled[context] = is
 	r.mu.Unlock()
 	if is && !was {
-		r.o.Log.Warn("router: msg_in is full: results are kept with their jobs only, until somebody pops them", zap.Uint32("context", context), zap.Int64("keys", n))
+		r.o.Log.Warn("router: msg_in is full: results are kept with their jobs only, until an actor pops some", zap.Uint32("context", context), zap.Int64("keys", n))
 	}
 	return is, nil
 }

@@ -59,7 +59,7 @@ func (p *heartbeat) beat(ctx context.Context) error {
 func (l *contextLoop) claim(ctx context.Context) (*heartbeat, bool) {
 	host, _ := os.Hostname() // for people only
 	p := &heartbeat{l: l, self: fmt.Sprintf("%s/%d/%s", host, os.Getpid(), rand.Text())}
-	claiming := logthrottle.New(l.log, "not yet serving")
+	claiming := logthrottle.New(l.log, "runner waits to serve the context")
 	for retry := newRetry(); ; {
 		err := p.beat(ctx)
 		if err == nil {
@@ -92,7 +92,7 @@ func (p *heartbeat) run(ctx context.Context) {
 		}
 		err := p.beat(ctx)
 		if errors.Is(err, errOther) {
-			p.l.log.Error("serving no longer", zap.Error(err))
+			p.l.log.Error("runner leaves the context", zap.Error(err))
 			return
 		}
 		if ctx.Err() == nil {
@@ -110,7 +110,7 @@ func (p *heartbeat) end() {
 		err = lastScript.Run(ctx, c, []string{aliveKey(p.l.r.id)}, p.self).Err()
 	}
 	if err != nil {
-		p.l.log.Warn("last heartbeat", zap.Error(err))
+		p.l.log.Warn("heartbeat not removed: other processes of this id wait until it expires", zap.Error(err))
 	}
 }
 

@@ -40,7 +40,7 @@ func (l *contextLoop) one(work context.Context, kind, key string) {
 	}
 	switch {
 	case errors.Is(err, redisdb.ErrNotFound):
-		l.log.Warn("job is gone", zap.String("job", key))
+		l.log.Warn("job of a queued key does not exist: key removed", zap.String("job", key))
 		l.done(work, into, key)
 		return
 	case errors.Is(err, edda.Permanent):
@@ -72,7 +72,7 @@ func (l *contextLoop) one(work context.Context, kind, key string) {
 	case w.Status == hero.JobStarted:
 		l.lost(work, w, into)
 	default:
-		log.Warn("job was in the queue of another type", zap.String("queue", kind), zap.String("type", string(w.ScriptType)))
+		log.Warn("job moved to the queue of its type", zap.String("queue", kind), zap.String("type", string(w.ScriptType)))
 		l.persist(work, "return "+key, func(ctx context.Context) error {
 			return l.r.db.Return(ctx, l.context, into, w.ScriptType.Queue(), key)
 		})
@@ -156,7 +156,7 @@ func (l *contextLoop) done(work context.Context, into, key string) {
 // aside moves a key that no runner can run to a list for the operator.
 func (l *contextLoop) aside(work context.Context, kind, key string, why error) {
 	broken := hero.ScriptType(kind).Queue() + brokenSuffix
-	l.log.Error("set aside in "+broken, zap.String("job", key), zap.Error(why))
+	l.log.Error("key set aside in "+broken+": look at its job and delete it, or push it again", zap.String("job", key), zap.Error(why))
 	l.r.metrics.ended(kind, hero.JobError, "broken")
 	l.persist(work, "set "+key+" aside", func(ctx context.Context) error {
 		return l.r.db.Return(ctx, l.context, taken(kind, l.r.id), broken, key)
@@ -209,7 +209,7 @@ func (l *contextLoop) perform(work context.Context, w redisdb.Work, into string)
 	l.r.o.At("ran", key)
 	switch {
 	case err != nil:
-		l.log.Error("script not begun", zap.String("job", key), zap.Error(err))
+		l.log.Error("script not begun: the job is queued again", zap.String("job", key), zap.Error(err))
 		l.drop(work, w, into, true)
 		_ = backoff.Wait(work, slowly*l.r.o.Look) // what is in the way is in the next one's, too
 	case errors.Is(context.Cause(ctx), errSuperseded):
@@ -270,7 +270,7 @@ func (l *contextLoop) end(work context.Context, w redisdb.Work, to hero.JobStatu
 	l.persist(work, "record "+w.Key(), func(ctx context.Context) error {
 		err := l.r.db.EndRun(ctx, l.context, w, to, result, into, hero.EndMessage(ended, l.context))
 		if errors.Is(err, redisdb.ErrIllegal) {
-			l.log.Warn("result dropped", zap.Error(err))
+			l.log.Warn("result dropped: the run is no longer the current one of its job", zap.Error(err))
 			return l.r.db.Done(ctx, l.context, into, w.Key())
 		}
 		return err

@@ -57,7 +57,7 @@ var errDrained = errors.New("the runner ends")
 // ended, or Drain has passed.
 func (r *Runner) Run(ctx context.Context) error {
 	if n, err := r.scripts.Sweep(); err != nil || n > 0 {
-		r.o.Log.Warn("cleared away what an earlier runner left", zap.Int("runs", n), zap.Error(err))
+		r.o.Log.Warn("processes and folders of an earlier runner removed", zap.Int("runs", n), zap.Error(err))
 	}
 	r.o.Log.Info("runner starts", zap.Strings("types", r.scripts.Types()), zap.Int("concurrency", r.o.Concurrency))
 	work, interrupt := context.WithCancelCause(context.WithoutCancel(ctx))

@@ -204,7 +204,7 @@ func (t *topic) end(id remoteID, j *remote, out script.Outcome, err error) {
 	defer t.mu.Unlock()
 	defer close(j.done)
 	if err != nil || out.Reason == script.Interrupted {
-		t.r.o.Log.Warn("job of the topic was not run", zap.String("job", string(id.id)), zap.String("why", out.Reason), zap.Error(err))
+		t.r.o.Log.Warn("job of the topic was not run: its sender has to send it again", zap.String("job", string(id.id)), zap.String("why", out.Reason), zap.Error(err))
 		delete(t.jobs, id)
 		return
 	}

@@ -105,7 +105,7 @@ func (r *run) logLine(stream, line string) {
 		return
 	}
 	if err := r.log.line(stream, line); err != nil {
-		r.host.options.Log.Warn("script log lost", zap.String("id", r.script.ID), zap.Error(err))
+		r.host.options.Log.Warn("log of a script lost", zap.String("id", r.script.ID), zap.Error(err))
 		_ = r.log.close()
 		r.log = nil
 	}
@@ -318,7 +318,7 @@ func (r *run) endAll() {
 	}
 	_ = unix.Kill(-r.pid, unix.SIGKILL) // even where it took the mark off; it is not reaped yet
 	if err := r.mark.kill(r.pid); err != nil {
-		r.host.options.Log.Error("script not ended", zap.String("id", r.script.ID), zap.Int("pid", r.pid), zap.Error(err))
+		r.host.options.Log.Error("processes of a script did not end", zap.String("id", r.script.ID), zap.Int("pid", r.pid), zap.Error(err))
 	}
 }
 
