@@ -103,7 +103,7 @@ func rename(object map[string]json.RawMessage, names []string) error {
 type names struct {
 	fields map[string]bool
 	others [][]string // for each field that has other names: itself, and those
-	lists  []string   // lists of texts, of which one alone may stand for a list
+	lists  []string   // lists of texts; a single text may stand for a list
 }
 
 // understand reads an object into to, whose fields may have other names, and says which

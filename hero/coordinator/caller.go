@@ -17,7 +17,7 @@ import (
 // minToken is too long to guess.
 const minToken = 16
 
-// newTokens notes the actors of the tokens, some of which are hashes already.
+// newTokens makes the book of tokens: given ones, and ones that are hashes already.
 func newTokens(given map[string]uint32, hashes map[[sha256.Size]byte]uint32) access.Secrets[uint32] {
 	t := access.Secrets[uint32]{}
 	maps.Copy(t, hashes)

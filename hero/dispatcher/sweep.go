@@ -33,8 +33,8 @@ type Swept struct {
 	Released int      `json:"released"` // waited for jobs that have ended
 }
 
-// sweeper finds what workers left behind. Any number may sweep at once: each step
-// is atomic and looks first.
+// sweeper requeues the jobs of dead workers. Any number may sweep at once, because each
+// step is atomic and checks first.
 type sweeper struct {
 	conn
 	metrics *metrics
@@ -83,7 +83,7 @@ func (s *sweeper) sweep(ctx context.Context, scan bool) (Swept, error) {
 	return out, err
 }
 
-// recoverDead takes back what processes had taken that live no more.
+// recoverDead takes back the jobs of dead processes.
 func (s *sweeper) recoverDead(ctx context.Context, out *Swept) error {
 	now, err := s.db.Time(ctx).Result()
 	if err != nil {

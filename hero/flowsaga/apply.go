@@ -262,7 +262,7 @@ func (a *application) step(in *edda.Instance, ev edda.Event, next flow.State, ac
 	a.add(tr)
 }
 
-// numbered tells whether the event is a report that says of which attempt it is: the
+// numbered tells whether the event is a report that names its attempt: the
 // same again changes nothing, so that it need not be remembered. There are several of
 // every job.
 func numbered(ev edda.Event) bool {

@@ -11,7 +11,7 @@ import (
 const maxDepth = 128
 
 // check tells why the text is not one JSON value that everybody reads alike:
-// UTF-8, not too deep, and no name twice in one object, of which one reader
+// UTF-8, not too deep, and no name twice in one object: one reader
 // would take the first and another the last.
 func check(raw []byte) *Error {
 	if !utf8.Valid(raw) {

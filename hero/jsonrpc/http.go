@@ -60,7 +60,7 @@ func sendAway(w http.ResponseWriter, why string) {
 	http.Error(w, why, http.StatusServiceUnavailable)
 }
 
-// deny answers a request of which nothing was read but its headers. Its calls
+// deny answers a request when only its headers were read. Its calls
 // have ids that were not read either, so one error without an id answers all.
 func (s *Server) deny(w http.ResponseWriter, err error) {
 	s.options.Observe("", 0, err)

@@ -150,7 +150,8 @@ func endOfJob(ctx context.Context, c *supervisor.Client, job hero.Job) (end, her
 	return end{status: status, result: result}, status, nil
 }
 
-// pendingCall is how long one call is waited for, and what is seen of it meanwhile.
+// pendingCall is a job.run that waits for its answer: its deadlines, and the progress that
+// was seen.
 type pendingCall struct {
 	l         *contextLoop
 	m         hero.Message
@@ -394,7 +395,7 @@ func (k *pendingCall) unwanted() bool {
 	return true
 }
 
-// stop ends the waiting, and waits for what works for it.
+// stop ends the waiting, and waits for its goroutines.
 func (k *pendingCall) stop() {
 	k.timer.Stop()
 	k.cancel(nil)

@@ -25,14 +25,14 @@ const msgInCoordinator = "msg_in_coordinator"
 // look at.
 const msgOutBroken = "msg_out_broken"
 
-// contextLoop is one context's: what goes out, what comes in, and what waits.
+// contextLoop routes the messages of one context: outgoing, incoming and waiting ones.
 type contextLoop struct {
 	r       *Router
 	context uint32
 	log     *zap.Logger
 	workers *list.Workers // of the messages that are on their way
 	retry   list.Retry
-	// Of watch alone: where its next look begins among the messages and the jobs that wait.
+	// Used only by watch: the offsets of its next look at waiting messages and jobs.
 	watched, released int64
 
 	mu       sync.Mutex               // guards inFlight

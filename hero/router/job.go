@@ -15,7 +15,7 @@ import (
 	"edda/internal/backoff"
 )
 
-// end is what became of one job, as far as this message is concerned.
+// end is the end of one job of a message.
 type end struct {
 	status hero.JobStatus // finished or error; none while a runner has it
 	result map[string]string
@@ -51,7 +51,7 @@ func (l *contextLoop) jobs(ctx context.Context, j delivery, m hero.Message) erro
 	case run != "":
 		return l.flow(ctx, m, run)
 	}
-	errands, err := l.jobRoutes(ctx, m)
+	routes, err := l.jobRoutes(ctx, m)
 	if err != nil {
 		if errors.Is(err, edda.Permanent) {
 			return l.refuse(ctx, j, m, err.Error())
@@ -60,13 +60,13 @@ func (l *contextLoop) jobs(ctx context.Context, j delivery, m hero.Message) erro
 	}
 	var g errgroup.Group
 	g.SetLimit(perMessage)
-	for _, e := range errands {
-		g.Go(func() error { return l.deliverJob(ctx, j, m, e) })
+	for _, r := range routes {
+		g.Go(func() error { return l.deliverJob(ctx, j, m, r) })
 	}
 	return g.Wait()
 }
 
-// jobRoutes are the message's jobs, those loaded that it only names.
+// jobRoutes are the message's jobs. Those that it only names are loaded.
 func (l *contextLoop) jobRoutes(ctx context.Context, m hero.Message) ([]jobRoute, error) {
 	list, err := wanted(m)
 	if err != nil {
@@ -103,7 +103,7 @@ func (l *contextLoop) deliverJob(ctx context.Context, j delivery, m hero.Message
 	return l.retry.Do(ctx, fmt.Sprintf("settle job %d of %s", job.ID, m.Key()), func(ctx context.Context) error { return l.settle(ctx, m, job, out, answered) })
 }
 
-// bring takes the job to where it belongs.
+// bring delivers the job to its context, its queue or its supervisor.
 func (l *contextLoop) bring(ctx context.Context, j delivery, m hero.Message, job hero.Job, url string) (end, error) {
 	if job.ContextID != l.context && !j.inbound {
 		out, done, err := l.toOtherContext(ctx, m, job, url)

@@ -7,7 +7,7 @@ import (
 	"edda/hero"
 )
 
-// jobRoute is one job of a message, with how it is to be routed.
+// jobRoute is one job of a message and its route.
 type jobRoute struct {
 	job hero.Job
 	url string // the node's supervisor_url

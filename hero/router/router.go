@@ -12,7 +12,7 @@ import (
 	"edda/hero/supervisor"
 )
 
-// Router takes the messages of every context to whom they are for.
+// Router delivers the messages of every context to supervisors and actors.
 type Router struct {
 	db      *redisdb.DB
 	o       Options
@@ -56,8 +56,8 @@ func New(db *redisdb.DB, o Options) (*Router, error) {
 	}, nil
 }
 
-// Run routes until ctx ends and waits for what is under way to stop; what was not
-// done is left in msg_out_coordinator for the next run.
+// Run routes until ctx ends, and waits until the deliveries under way have stopped. A
+// message that is not delivered stays in msg_out_coordinator for the next run.
 func (r *Router) Run(ctx context.Context) error {
 	s := list.Contexts{
 		DB: r.db, Served: r.db.Contexts, Every: r.o.Look, Pause: newRetry(), Changed: r.forgetRunners, Log: r.o.Log,

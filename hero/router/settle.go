@@ -255,8 +255,8 @@ func (l *contextLoop) refuse(ctx context.Context, j delivery, m hero.Message, wh
 	if err := l.appendLog(ctx, m, "error", why); err != nil {
 		return err
 	}
-	for _, errand := range list {
-		job := errand.complete(m, l.context)
+	for _, route := range list {
+		job := route.complete(m, l.context)
 		if err := l.drop(ctx, m, job, e); err != nil {
 			return err
 		}
@@ -370,11 +370,11 @@ func answeredBy(asked, m hero.Message) (jobRoute, bool) {
 // endIn reads the end that a result message tells of a job of the message that it
 // answers: from the job that it carries, else from the job's hash, else from its text.
 func (l *contextLoop) endIn(ctx context.Context, asked, m hero.Message) (hero.Job, end, bool, error) {
-	errand, ok := answeredBy(asked, m)
+	route, ok := answeredBy(asked, m)
 	if !ok {
 		return hero.Job{}, end{}, false, nil
 	}
-	job := errand.complete(asked, l.context)
+	job := route.complete(asked, l.context)
 	if len(m.Job) > 0 {
 		if e, ok := endOf(m.Job[0]); ok {
 			return job, e, true, nil

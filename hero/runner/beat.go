@@ -19,7 +19,7 @@ import (
 // aliveKey says which process the runner is, as long as it lives.
 func aliveKey(runner uint32) string { return hero.RunnerAliveKey(runner) }
 
-// heartbeat is the heartbeat of the runner in one context.
+// heartbeat says that the runner lives, in one context.
 type heartbeat struct {
 	l    *contextLoop
 	self string // this process
