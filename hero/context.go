@@ -11,7 +11,7 @@ type Context struct {
 	Executors []uint32 `json:"executors"` // may run jobs: status and result
 	CreatedAt uint32   `json:"created_at"`
 	UpdatedAt uint32   `json:"updated_at"`
-	// Unknown are fields that came with it and that nobody here understands.
+	// Unknown are fields that came with it and that Edda does not know.
 	Unknown []string `json:"-"`
 	// Unreadable says, in a list, why the hash cannot be read; all else is left out then.
 	Unreadable string `json:"unreadable,omitempty"`
@@ -23,7 +23,7 @@ func (c Context) Key() string { return ContextKey(c.ID) }
 // MayAdmin tells whether the actor may create and delete anything.
 func (c Context) MayAdmin(actor uint32) bool { return slices.Contains(c.Admins, actor) }
 
-// MayRead tells whether the actor may read anything: whoever may do more may.
+// MayRead tells whether the actor may read anything. Executors and admins may.
 func (c Context) MayRead(actor uint32) bool {
 	return c.MayAdmin(actor) || slices.Contains(c.Readers, actor) || slices.Contains(c.Executors, actor)
 }

@@ -2,7 +2,7 @@ package hero
 
 import "fmt"
 
-// FieldError says which field of which hash cannot be read as the documents
+// FieldError names the field and the hash that cannot be read as the documents
 // say: the hash is broken, or another program's under a key of ours. Such a hash
 // is left as it is.
 type FieldError struct {

@@ -109,7 +109,7 @@ func TestEveryFieldOfTheDocumentsIsThere(t *testing.T) {
 	}
 }
 
-func TestAbsentNamesWhatIsLeftOut(t *testing.T) {
+func TestAbsentNamesTheFieldsThatAreLeftOut(t *testing.T) {
 	pairs := map[Object]Object{
 		&Runner{ID: 1}: ptr(aRunner()), &Flow{ID: 33, CallerID: 1}: ptr(aFlow()),
 		&Job{ID: 1, CallerID: 2}: ptr(aJob()), &Message{ID: 1, CallerID: 2}: ptr(aMessage()),

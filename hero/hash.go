@@ -23,7 +23,7 @@ func Fields(o Object) map[string]string {
 	return out
 }
 
-// Pairs is the same as names and values in turns, all of them texts, in the documents'
+// Pairs is the same as alternating names and values, all of them strings, in the documents'
 // order: as a command to Redis takes them.
 func Pairs(o Object) []any { return o.hash().pairs }
 
@@ -34,7 +34,7 @@ func Absent(o Object) []string { return o.hash().absent }
 // hash collects the fields of an object: what is to be set, and the names of
 // optional fields that the object leaves out.
 type hash struct {
-	pairs  []any // names and values in turns
+	pairs  []any // names and values alternate
 	absent []string
 }
 

@@ -26,7 +26,7 @@ func (s JobStatus) Ended() bool { return s == JobError || s == JobFinished }
 
 // MayBecome tells whether the step is one of the life cycle that HERO's
 // diagram draws. A status may become itself; from error there is a way back to
-// dispatched only for who tries a job again (see Retry).
+// dispatched only by a retry (see Retry).
 func (s JobStatus) MayBecome(next JobStatus) bool {
 	switch s {
 	case next:
@@ -96,7 +96,7 @@ type Job struct {
 	Met []string `json:"met,omitempty"`
 	// Name is the id that a supervisor's client gave, where that is no number.
 	Name string `json:"name,omitempty"`
-	// Unknown are fields that came with the job and that nobody here understands.
+	// Unknown are fields that came with the job and that Edda does not know.
 	Unknown []string `json:"-"`
 	// Unreadable says, in a list, why the hash cannot be read; all else is left out then.
 	Unreadable string `json:"unreadable,omitempty"`
@@ -108,9 +108,9 @@ func (j Job) Waits() bool {
 	return j.FlowID == 0 && (len(j.Dependends) > 0 || len(j.Prerequisites) > 0)
 }
 
-// Told is the message that tells whom it concerns what became of a job that ended, in
+// EndMessage is the message that tells whom it concerns what became of a job that ended, in
 // the context where it lies.
-func Told(j Job, in uint32) Message {
+func EndMessage(j Job, in uint32) Message {
 	m := Message{
 		CallerID: j.CallerID, ContextID: in, To: j.CallerID, MessageType: MessageResult, MessageFormat: FormatText,
 		Message: j.Result[ResultOutput], Job: []Job{j}, FlowID: j.FlowID, Attempt: j.Attempt, ReplyTo: cmp.Or(j.MessageKey, j.Key()),
@@ -260,7 +260,7 @@ func (s *JobStatus) UnmarshalText(text []byte) error { return decode(s, text, Pa
 const maxScriptType = 64
 
 // ParseScriptType reads the type of a script: one of the documents', however it
-// is written, or the name of another that somebody has an interpreter for.
+// is written, or the name of another type that has an interpreter.
 func ParseScriptType(s string) (ScriptType, error) {
 	if t, err := word("script type", s, ScriptOSIS, ScriptSAL, ScriptV, ScriptPython); err == nil {
 		return t, nil

@@ -11,7 +11,7 @@ type Log struct {
 	Text   string `json:"text"`
 }
 
-// logs reads a list of log lines, of which some may be texts alone.
+// logs reads a list of log lines. A plain text is a line without a time.
 func (r *HashReader) logs(name string) []Log {
 	out := []Log{}
 	r.objects(name, "text", func(r *HashReader) {

@@ -106,7 +106,7 @@ type Message struct {
 	// Via is the address of Mycelium that a message came from, and that its result
 	// goes to; empty within one Redis.
 	Via string `json:"via,omitempty"`
-	// Unknown are fields that came with it and that nobody here understands.
+	// Unknown are fields that came with it and that Edda does not know.
 	Unknown []string `json:"-"`
 	// Unreadable says, in a list, why the hash cannot be read; all else is left out then.
 	Unreadable string `json:"unreadable,omitempty"`

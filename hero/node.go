@@ -1,7 +1,7 @@
 package hero
 
-// NodeStatus is where a job stands within its flow: the truth, of which a job's
-// own status is a projection.
+// NodeStatus is the status of a job within its flow. It is the truth; the job's own
+// status is a projection of it.
 type NodeStatus string
 
 // The statuses of a node. The last three are ends.
@@ -45,7 +45,7 @@ type FlowNode struct {
 	Prerequisites []string   `json:"prerequisites,omitzero"`
 	SupervisorURL string     `json:"supervisor_url"`
 	NodeStatus    NodeStatus `json:"node_status,omitempty"`
-	// Unknown are fields that came with the node and that nobody here understands.
+	// Unknown are fields that came with the node and that Edda does not know.
 	Unknown []string `json:"-"`
 }
 

@@ -283,7 +283,7 @@ func same(t *rapid.T, want, got any, err error) {
 	}
 }
 
-func TestWhatIsWrittenIsReadAgain(t *testing.T) {
+func TestWrittenObjectsAreReadAgain(t *testing.T) {
 	t.Run("actor", rapid.MakeCheck(func(t *rapid.T) {
 		a := Actor{ID: ids().Draw(t, "id"), PubKey: texts().Draw(t, "key"), Address: rapid.SliceOf(texts()).Draw(t, "address"), CreatedAt: ids().Draw(t, "created")}
 		got, err := ReadActor(a.Key(), Fields(a))

@@ -203,8 +203,8 @@ func (r *HashReader) array(name, s string) []json.RawMessage {
 	return out
 }
 
-// objects reads a JSON list of objects, of which one alone may stand for a list,
-// and calls read with a reader of each. A text in the list is an object with
+// objects reads a JSON list of objects. A single object may stand for a list. It
+// calls read with a reader of each. A text in the list is an object with
 // nothing but that field.
 func (r *HashReader) objects(name, alone string, read func(*HashReader)) {
 	s := strings.TrimSpace(r.h[name])

@@ -28,7 +28,7 @@ type Runner struct {
 	Type      RunnerType `json:"type,omitempty"`
 	CreatedAt uint32     `json:"created_at"`
 	UpdatedAt uint32     `json:"updated_at"`
-	// Unknown are fields that came with it and that nobody here understands.
+	// Unknown are fields that came with it and that Edda does not know.
 	Unknown []string `json:"-"`
 	// Unreadable says, in a list, why the hash cannot be read; all else is left out then.
 	Unreadable string `json:"unreadable,omitempty"`

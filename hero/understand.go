@@ -15,7 +15,7 @@ import (
 )
 
 // This file is how fields that other documents call otherwise are understood, and how
-// those that nobody knows are noticed.
+// unknown fields are noticed.
 
 // Other names of a job's fields, in the newer documents.
 var (
@@ -103,11 +103,11 @@ func rename(object map[string]json.RawMessage, names []string) error {
 type names struct {
 	fields map[string]bool
 	others [][]string // for each field that has other names: itself, and those
-	lists  []string   // lists of texts, of which one alone may stand for a list
+	lists  []string   // lists of texts; a single text may stand for a list
 }
 
 // understand reads an object into to, whose fields may have other names, and says which
-// of its names nobody here understands. What is no object is an error of to's type.
+// of its names Edda does not know. What is no object is an error of to's type.
 func understand(raw []byte, to any, n names) (unknown []string, err error) {
 	var object map[string]json.RawMessage
 	if json.Unmarshal(raw, &object) != nil || object == nil {

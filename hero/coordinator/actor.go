@@ -13,12 +13,12 @@ import (
 
 type actorGiven struct {
 	Actor hero.Actor `json:"actor"`
-	who
+	callerParams
 }
 
 type actorListing struct {
 	page
-	who
+	callerParams
 }
 
 func (c *Coordinator) actorMethods() []jsonrpc.Method {
@@ -35,14 +35,14 @@ func (c *Coordinator) createActor(ctx context.Context, p actorGiven) (hero.Actor
 	if err := checkActor(p.Actor); err != nil {
 		return hero.Actor{}, err
 	}
-	if err := c.itself(ctx, p.who, p.Actor.ID); err != nil {
+	if err := c.itself(ctx, p.callerParams, p.Actor.ID); err != nil {
 		return hero.Actor{}, err
 	}
-	back, err := c.turns.take(ctx, 0)
+	unlock, err := c.locks.lock(ctx, 0)
 	if err != nil {
 		return hero.Actor{}, err
 	}
-	defer back()
+	defer unlock()
 	p.Actor.CreatedAt = 0 // the server sets times
 	if err := c.db.PutActor(ctx, p.Actor); err != nil {
 		return hero.Actor{}, err
@@ -63,9 +63,9 @@ func checkActor(a hero.Actor) error {
 	return checkWords("actor.address", a.Address, maxAddress)
 }
 
-// itself permits only the actor that it is about: whoever may write an actor's
-// key may speak as that actor.
-func (c *Coordinator) itself(ctx context.Context, w who, id uint32) error {
+// itself permits only the actor itself: a caller that may write an actor's key can
+// act as that actor.
+func (c *Coordinator) itself(ctx context.Context, w callerParams, id uint32) error {
 	caller, err := c.caller(ctx, w, id)
 	if err == nil && caller != id {
 		return denied(caller, hero.ActorKey(id), "may not change another actor", "let the actor itself do it")
@@ -77,7 +77,7 @@ func (c *Coordinator) loadActor(ctx context.Context, p byID) (hero.Actor, error)
 	if err := checkID("id", p.ID); err != nil {
 		return hero.Actor{}, err
 	}
-	if _, err := c.caller(ctx, p.who); err != nil {
+	if _, err := c.caller(ctx, p.callerParams); err != nil {
 		return hero.Actor{}, err
 	}
 	return c.loadedActor(ctx, p.ID)
@@ -100,7 +100,7 @@ func (c *Coordinator) listActors(ctx context.Context, p actorListing) ([]hero.Ac
 	if err := p.check(); err != nil {
 		return nil, err
 	}
-	if _, err := c.caller(ctx, p.who); err != nil {
+	if _, err := c.caller(ctx, p.callerParams); err != nil {
 		return nil, err
 	}
 	all, err := c.db.Actors(ctx)
@@ -115,14 +115,14 @@ func (c *Coordinator) deleteActor(ctx context.Context, p byID) (bool, error) {
 	if err := checkID("id", p.ID); err != nil {
 		return false, err
 	}
-	if err := c.itself(ctx, who{ActorID: p.ActorID, CallerID: p.CallerID}, p.ID); err != nil {
+	if err := c.itself(ctx, callerParams{ActorID: p.ActorID, CallerID: p.CallerID}, p.ID); err != nil {
 		return false, err
 	}
-	back, err := c.turns.take(ctx, 0)
+	unlock, err := c.locks.lock(ctx, 0)
 	if err != nil {
 		return false, err
 	}
-	defer back()
+	defer unlock()
 	if _, err := c.loadedActor(ctx, p.ID); err != nil {
 		return false, err
 	}
@@ -132,7 +132,7 @@ func (c *Coordinator) deleteActor(ctx context.Context, p byID) (bool, error) {
 	return true, c.db.DeleteActor(ctx, p.ID)
 }
 
-// notLastAdmin refuses to leave a context that nobody can administer.
+// notLastAdmin refuses to leave a context without an admin.
 func (c *Coordinator) notLastAdmin(ctx context.Context, actor uint32) error {
 	ids, err := c.db.Contexts(ctx)
 	if err != nil {

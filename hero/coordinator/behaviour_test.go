@@ -135,7 +135,7 @@ func TestACallHasADeadline(t *testing.T) {
 	}
 }
 
-func TestWhatTheServerSetsOfAMessageIsDropped(t *testing.T) {
+func TestFieldsThatTheServerSetsAreDropped(t *testing.T) {
 	w := newWorld(t, Options{}).settle()
 	var m hero.Message
 	w.call("message.create", dict2{"context_id": 7, "message": dict2{
@@ -346,7 +346,7 @@ func TestListsComeInPages(t *testing.T) {
 	}
 }
 
-func TestWhatIsNeededIsNotDeleted(t *testing.T) {
+func TestAnObjectInUseIsNotDeleted(t *testing.T) {
 	w := newWorld(t, Options{}).settle()
 	w.call("context.create", dict2{"context": dict2{"id": 8, "admins": []int{stranger}}}, nil)
 	if d := w.refused(jsonrpc.AlreadyExists, "actor.delete", dict2{"id": stranger}); !strings.Contains(d.Why, "context:8") {
@@ -386,7 +386,7 @@ func TestCallsThatWriteInOneContextWaitForEachOther(t *testing.T) {
 	w := newWorld(t, Options{}).settle()
 	w.job(10)
 	w.flow(1, 10)
-	back, err := w.turns.take(t.Context(), 7)
+	unlock, err := w.locks.lock(t.Context(), 7)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -409,8 +409,8 @@ func TestCallsThatWriteInOneContextWaitForEachOther(t *testing.T) {
 	w.call("context.delete", dict2{"id": 8}, nil)
 	calls.Wait()
 	if w.dump() != before {
-		t.Error("a call that did not have its turn changed Redis")
+		t.Error("a call that did not get the lock changed Redis")
 	}
-	back()
+	unlock()
 	w.job(11)
 }

@@ -17,7 +17,7 @@ import (
 // minToken is too long to guess.
 const minToken = 16
 
-// newTokens notes the actors of the tokens, some of which are hashes already.
+// newTokens makes the book of tokens: given ones, and ones that are hashes already.
 func newTokens(given map[string]uint32, hashes map[[sha256.Size]byte]uint32) access.Secrets[uint32] {
 	t := access.Secrets[uint32]{}
 	maps.Copy(t, hashes)
@@ -43,13 +43,13 @@ func (c *Coordinator) auth(ctx context.Context, r *http.Request) (context.Contex
 	return context.WithValue(ctx, callerKey{}, actor), nil
 }
 
-// nobody is the caller of a call that names none, where the server has no
-// tokens: whoever can reach it.
-const nobody = 0
+// noCaller is the caller of a call that names none, where the server has no
+// tokens: every client that can reach it.
+const noCaller = 0
 
 // caller is who makes the call: the token's actor; without tokens the first
 // that is said, where later ones are what the object says of itself.
-func (c *Coordinator) caller(ctx context.Context, w who, object ...uint32) (uint32, error) {
+func (c *Coordinator) caller(ctx context.Context, w callerParams, object ...uint32) (uint32, error) {
 	if actor, ok := ctx.Value(callerKey{}).(uint32); ok {
 		if w.ActorID != 0 && w.ActorID != actor {
 			return 0, denied(actor, "", "may not call as another actor", "leave actor_id out: the token says who calls")
@@ -61,17 +61,17 @@ func (c *Coordinator) caller(ctx context.Context, w who, object ...uint32) (uint
 			return id, nil
 		}
 	}
-	return nobody, nil
+	return noCaller, nil
 }
 
 // creator is caller for an object that keeps who created it: nobody creates in
 // another's name.
-func (c *Coordinator) creator(ctx context.Context, w who, object uint32) (uint32, error) {
+func (c *Coordinator) creator(ctx context.Context, w callerParams, object uint32) (uint32, error) {
 	caller, err := c.caller(ctx, w, object)
 	switch {
 	case err != nil:
 		return 0, err
-	case caller == nobody:
+	case caller == noCaller:
 		return 0, invalid("caller_id", "is missing: it is the actor that creates the object")
 	case object != 0 && object != caller:
 		return 0, denied(caller, "", "may not create in the name of another actor", "give the caller's own id as caller_id")
@@ -98,7 +98,7 @@ func (c *Coordinator) permit(ctx context.Context, id, caller uint32, r right) (h
 		return hero.Context{}, err
 	}
 	space, err := c.context(ctx, id)
-	if err != nil || caller == nobody {
+	if err != nil || caller == noCaller {
 		return space, err
 	}
 	if !r.has(space, caller) {

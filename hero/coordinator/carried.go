@@ -51,7 +51,7 @@ func (c *Coordinator) RunFlow(ctx context.Context, m hero.Message, carries bool,
 			return final(err)
 		}
 	}
-	at := in{ContextID: m.ContextID, ID: m.FlowID, who: who{CallerID: m.CallerID}}
+	at := in{ContextID: m.ContextID, ID: m.FlowID, callerParams: callerParams{CallerID: m.CallerID}}
 	f, err := c.seenFlow(ctx, at, mayAdmin())
 	if err == nil && f.Status != hero.FlowFinished {
 		_, err = c.startFlow(ctx, at)
@@ -61,7 +61,7 @@ func (c *Coordinator) RunFlow(ctx context.Context, m hero.Message, carries bool,
 
 // storeCarried creates the flow of a message, and the jobs that it embeds.
 func (c *Coordinator) storeCarried(ctx context.Context, m hero.Message) error {
-	by := who{CallerID: m.CallerID}
+	by := callerParams{CallerID: m.CallerID}
 	f := hero.Flow{ID: m.FlowID, CallerID: m.CallerID, ContextID: m.ContextID, Nodes: slices.Clone(m.Nodes)}
 	for i, n := range f.Nodes {
 		f.Jobs = append(f.Jobs, n.ID)
@@ -77,11 +77,11 @@ func (c *Coordinator) storeCarried(ctx context.Context, m hero.Message) error {
 			f.Jobs = append(f.Jobs, j.ID)
 		}
 	}
-	if _, err := c.createFlow(ctx, flowGiven{ContextID: m.ContextID, Flow: f, who: by}); err != nil {
+	if _, err := c.createFlow(ctx, flowGiven{ContextID: m.ContextID, Flow: f, callerParams: by}); err != nil {
 		return err
 	}
 	for _, j := range m.Job {
-		if _, err := c.createJob(ctx, jobGiven{ContextID: m.ContextID, Job: j, who: by}); err != nil {
+		if _, err := c.createJob(ctx, jobGiven{ContextID: m.ContextID, Job: j, callerParams: by}); err != nil {
 			return err
 		}
 	}

@@ -30,7 +30,7 @@ const (
 	maxSignatures = 64 << 10
 )
 
-// checkKnown refuses what nobody here understands, by its name.
+// checkKnown refuses an unknown field by its name.
 func checkKnown(field string, unknown []string, do string) error {
 	if len(unknown) > 0 {
 		return invalid(field+"."+unknown[0], "is not understood: %s", do)

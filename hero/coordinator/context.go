@@ -14,7 +14,7 @@ import (
 
 type contextGiven struct {
 	Context hero.Context `json:"context"`
-	who
+	callerParams
 }
 
 func (c *Coordinator) contextMethods() []jsonrpc.Method {
@@ -32,15 +32,15 @@ func (c *Coordinator) createContext(ctx context.Context, p contextGiven) (hero.C
 	if err := checkSpace(p.Context); err != nil {
 		return hero.Context{}, err
 	}
-	caller, err := c.caller(ctx, p.who, p.Context.Admins[0])
+	caller, err := c.caller(ctx, p.callerParams, p.Context.Admins[0])
 	if err != nil {
 		return hero.Context{}, err
 	}
-	back, err := c.turns.take(ctx, p.Context.ID)
+	unlock, err := c.locks.lock(ctx, p.Context.ID)
 	if err != nil {
 		return hero.Context{}, err
 	}
-	defer back()
+	defer unlock()
 	if err := c.mayMake(ctx, p.Context, caller); err != nil {
 		return hero.Context{}, err
 	}
@@ -96,7 +96,7 @@ func (c *Coordinator) mayBegin(ctx context.Context, s hero.Context, caller uint3
 }
 
 func (c *Coordinator) loadContext(ctx context.Context, p byID) (hero.Context, error) {
-	caller, err := c.caller(ctx, p.who)
+	caller, err := c.caller(ctx, p.callerParams)
 	if err != nil {
 		return hero.Context{}, err
 	}
@@ -123,7 +123,7 @@ func (c *Coordinator) listContexts(ctx context.Context, p actorListing) ([]hero.
 	if err := p.check(); err != nil {
 		return nil, err
 	}
-	caller, err := c.caller(ctx, p.who)
+	caller, err := c.caller(ctx, p.callerParams)
 	if err != nil {
 		return nil, err
 	}
@@ -143,7 +143,7 @@ func (c *Coordinator) listContexts(ctx context.Context, p actorListing) ([]hero.
 			c.unreadable.Failed(broken[0])
 			s = hero.Context{ID: id, Unreadable: broken[0].Error()}
 		}
-		if caller == nobody || s.MayRead(caller) {
+		if caller == noCaller || s.MayRead(caller) {
 			all = append(all, s)
 		}
 	}
@@ -151,7 +151,7 @@ func (c *Coordinator) listContexts(ctx context.Context, p actorListing) ([]hero.
 }
 
 func (c *Coordinator) deleteContext(ctx context.Context, p byID) (bool, error) {
-	caller, err := c.caller(ctx, p.who)
+	caller, err := c.caller(ctx, p.callerParams)
 	if err != nil {
 		return false, err
 	}
@@ -161,19 +161,19 @@ func (c *Coordinator) deleteContext(ctx context.Context, p byID) (bool, error) {
 	if _, err := c.permit(ctx, p.ID, caller, mayAdmin()); err != nil {
 		return false, err
 	}
-	back, err := c.turns.take(ctx, p.ID)
+	unlock, err := c.locks.lock(ctx, p.ID)
 	if err != nil {
 		return false, err
 	}
-	defer back()
+	defer unlock()
 	if err := c.empty(ctx, p.ID); err != nil {
 		return false, err
 	}
 	return true, c.db.DeleteContext(ctx, p.ID)
 }
 
-// empty refuses to delete a context that holds objects: whoever made it again
-// would find them.
+// empty refuses to delete a context that holds objects: a context that is created
+// again under the id would have them.
 func (c *Coordinator) empty(ctx context.Context, id uint32) error {
 	var left []string
 	for _, kind := range []struct {

@@ -40,7 +40,7 @@ type Flows interface {
 }
 
 // Options of a coordinator. The zero value serves on the documented addresses,
-// for anybody who reaches them.
+// for every client that reaches them.
 type Options struct {
 	// HTTPAddr and WSAddr are host:port; 127.0.0.1:9652 and :9653 when empty.
 	HTTPAddr, WSAddr string
@@ -48,7 +48,7 @@ type Options struct {
 	// with the actor it stands for. Without any, calls say themselves who calls,
 	// and only loopback addresses are served.
 	Tokens map[string]uint32
-	// Hashes are the same by their SHA-256, so that nobody reads the secrets where
+	// Hashes are the same by their SHA-256, so that no secret can be read where
 	// they are kept.
 	Hashes map[[sha256.Size]byte]uint32
 	// ScriptTypes are accepted besides the documented ones.
@@ -71,7 +71,7 @@ type Coordinator struct {
 	db      *redisdb.DB
 	flows   Flows
 	types   map[hero.ScriptType]bool
-	turns   turns
+	locks   locks
 	meter   *meter
 	tokens  access.Secrets[uint32] // the actors of tokens
 	rpc     *jsonrpc.Server
@@ -89,7 +89,7 @@ func New(db *redisdb.DB, flows Flows, o Options) (*Coordinator, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	c := &Coordinator{options: o, db: db, flows: flows, types: scriptTypes(o.ScriptTypes), turns: newTurns(), tokens: newTokens(o.Tokens, o.Hashes)}
+	c := &Coordinator{options: o, db: db, flows: flows, types: scriptTypes(o.ScriptTypes), locks: newLocks(), tokens: newTokens(o.Tokens, o.Hashes)}
 	c.unreadable = logthrottle.New(c.options.Log, "list objects: a hash cannot be read")
 	return c, c.serve()
 }

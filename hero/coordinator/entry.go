@@ -2,9 +2,9 @@ package coordinator
 
 import "context"
 
-// enter permits the caller to write in the context and waits for the context's
-// turn, which must be given back.
-func (c *Coordinator) enter(ctx context.Context, id uint32, w who, r right, object ...uint32) (back func(), err error) {
+// enter checks that the caller may write in the context and locks the context. The caller
+// must unlock it.
+func (c *Coordinator) enter(ctx context.Context, id uint32, w callerParams, r right, object ...uint32) (unlock func(), err error) {
 	if err := checkContext(id); err != nil {
 		return nil, err
 	}
@@ -15,10 +15,10 @@ func (c *Coordinator) enter(ctx context.Context, id uint32, w who, r right, obje
 	if _, err := c.permit(ctx, id, caller, r); err != nil {
 		return nil, err
 	}
-	return c.turns.take(ctx, id)
+	return c.locks.lock(ctx, id)
 }
 
-// see permits the caller what needs no turn with the object.
+// see checks that the caller has a right that needs no lock.
 func (c *Coordinator) see(ctx context.Context, p in, r right) error {
 	if err := checkContext(p.ContextID); err != nil {
 		return err
@@ -26,7 +26,7 @@ func (c *Coordinator) see(ctx context.Context, p in, r right) error {
 	if err := checkID("id", p.ID); err != nil {
 		return err
 	}
-	caller, err := c.caller(ctx, p.who)
+	caller, err := c.caller(ctx, p.callerParams)
 	if err != nil {
 		return err
 	}
@@ -39,7 +39,7 @@ func (c *Coordinator) seeOwned(ctx context.Context, p owned) error {
 	if err := p.check(); err != nil {
 		return err
 	}
-	return c.see(ctx, in{ContextID: p.ContextID, ID: p.ID, who: p.who()}, mayRead())
+	return c.see(ctx, in{ContextID: p.ContextID, ID: p.ID, callerParams: p.caller()}, mayRead())
 }
 
 func (p owned) check() error {
@@ -57,7 +57,7 @@ func (c *Coordinator) browse(ctx context.Context, p listing) error {
 	if err := p.check(); err != nil {
 		return err
 	}
-	caller, err := c.caller(ctx, p.who)
+	caller, err := c.caller(ctx, p.callerParams)
 	if err != nil {
 		return err
 	}

@@ -20,14 +20,14 @@ type flowGiven struct {
 	Flow      hero.Flow `json:"flow"`
 	// Nodes may be beside the flow as well as in it.
 	Nodes []hero.FlowNode `json:"nodes,omitempty"`
-	who
+	callerParams
 }
 
 type flowListing struct {
 	ContextID uint32          `json:"context_id"`
 	Status    hero.FlowStatus `json:"status,omitempty"` // only these
 	page
-	who
+	callerParams
 }
 
 func (c *Coordinator) flowMethods() []jsonrpc.Method {
@@ -41,7 +41,7 @@ func (c *Coordinator) flowMethods() []jsonrpc.Method {
 }
 
 func (c *Coordinator) createFlow(ctx context.Context, p flowGiven) (hero.Flow, error) {
-	caller, err := c.creator(ctx, p.who, p.Flow.CallerID)
+	caller, err := c.creator(ctx, p.callerParams, p.Flow.CallerID)
 	if err != nil {
 		return hero.Flow{}, err
 	}
@@ -50,11 +50,11 @@ func (c *Coordinator) createFlow(ctx context.Context, p flowGiven) (hero.Flow, e
 	if err != nil {
 		return hero.Flow{}, err
 	}
-	back, err := c.enter(ctx, p.ContextID, who{ActorID: caller}, mayAdmin())
+	unlock, err := c.enter(ctx, p.ContextID, callerParams{ActorID: caller}, mayAdmin())
 	if err != nil {
 		return hero.Flow{}, err
 	}
-	defer back()
+	defer unlock()
 	stored, err := c.db.Flow(ctx, p.ContextID, f.ID)
 	switch {
 	case errors.Is(err, redisdb.ErrNotFound):
@@ -203,13 +203,13 @@ func (c *Coordinator) loadFlow(ctx context.Context, p in) (hero.Flow, error) {
 		return hero.Flow{}, err
 	}
 	if p.CallerID == 0 {
-		p.CallerID = f.CallerID // without a token, who names no caller is its creator
+		p.CallerID = f.CallerID // without a token, a call that names no caller is its creator's
 	}
-	v, err := c.veil(ctx, p.ContextID, p.who)
+	v, err := c.redaction(ctx, p.ContextID, p.callerParams)
 	return v.flow(f), err
 }
 
-// seenFlow loads a flow for a caller that has the right; who names no caller is
+// seenFlow loads a flow for a caller that has the right; a call that names no caller is
 // the flow's creator.
 func (c *Coordinator) seenFlow(ctx context.Context, p in, r right) (hero.Flow, error) {
 	if err := c.see(ctx, p, r); err != nil {
@@ -219,7 +219,7 @@ func (c *Coordinator) seenFlow(ctx context.Context, p in, r right) (hero.Flow, e
 	if err != nil {
 		return hero.Flow{}, err
 	}
-	p.CallerID, err = c.caller(ctx, p.who, f.CallerID)
+	p.CallerID, err = c.caller(ctx, p.callerParams, f.CallerID)
 	if err != nil {
 		return hero.Flow{}, err
 	}
@@ -249,10 +249,10 @@ func (c *Coordinator) showFlow(ctx context.Context, f hero.Flow) (hero.Flow, err
 }
 
 func (c *Coordinator) listFlows(ctx context.Context, p flowListing) ([]hero.Flow, error) {
-	if err := c.browse(ctx, listing{ContextID: p.ContextID, page: p.page, who: p.who}); err != nil {
+	if err := c.browse(ctx, listing{ContextID: p.ContextID, page: p.page, callerParams: p.callerParams}); err != nil {
 		return nil, err
 	}
-	v, err := c.veil(ctx, p.ContextID, p.who)
+	v, err := c.redaction(ctx, p.ContextID, p.callerParams)
 	if err != nil {
 		return nil, err
 	}
@@ -286,11 +286,11 @@ func (c *Coordinator) deleteFlow(ctx context.Context, p in) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	back, err := c.turns.take(ctx, p.ContextID)
+	unlock, err := c.locks.lock(ctx, p.ContextID)
 	if err != nil {
 		return false, err
 	}
-	defer back()
+	defer unlock()
 	s, ran, err := c.flows.State(ctx, p.ContextID, p.ID)
 	if err != nil {
 		return false, err

@@ -15,7 +15,7 @@ import (
 const (
 	// maxConnections at one address: WebSockets stay, HTTP clients keep a few.
 	maxConnections = 1024
-	// maxAnonymous bounds those of them on which nobody showed a token or, without
+	// maxAnonymous bounds those of them on which no client showed a token or, without
 	// tokens, has sent a request whole.
 	maxAnonymous = 512
 	// anonymousWait is how long one of those is listened to: as long as a body may take.
@@ -23,7 +23,7 @@ const (
 	maxHeader     = 32 << 10 // ample for tokens
 	// headerTimeout ends clients that trickle; bodies have a bound of their own.
 	headerTimeout = 5 * time.Second
-	// requestTimeout bounds a whole batch: what is left of it then fails at once.
+	// requestTimeout bounds a whole batch: the calls after that fail at once.
 	requestTimeout = 90 * time.Second
 	// writeTimeout is above it, so that the answer still goes out.
 	writeTimeout = 2 * time.Minute
@@ -54,7 +54,7 @@ func sameHost(next http.Handler) http.Handler {
 	return httpserver.SameHost(httpserver.SameSite(next, refuse), refuse)
 }
 
-// loopback refuses an address that others can reach, where nobody has to say
+// loopback refuses an address that other machines can reach, where no caller has to say
 // who they are.
 func loopback(addr string) error {
 	mine, err := httpserver.OnLoopback(addr)

@@ -18,14 +18,14 @@ import (
 type jobGiven struct {
 	ContextID uint32   `json:"context_id"`
 	Job       hero.Job `json:"job"`
-	who
+	callerParams
 }
 
 type jobListing struct {
 	ContextID uint32         `json:"context_id"`
 	Status    hero.JobStatus `json:"status,omitempty"` // only these
 	page
-	who
+	callerParams
 }
 
 func (c *Coordinator) jobMethods() []jsonrpc.Method {
@@ -42,7 +42,7 @@ func (c *Coordinator) jobMethods() []jsonrpc.Method {
 }
 
 func (c *Coordinator) createJob(ctx context.Context, p jobGiven) (hero.Job, error) {
-	caller, err := c.creator(ctx, p.who, p.Job.CallerID)
+	caller, err := c.creator(ctx, p.callerParams, p.Job.CallerID)
 	if err != nil {
 		return hero.Job{}, err
 	}
@@ -50,11 +50,11 @@ func (c *Coordinator) createJob(ctx context.Context, p jobGiven) (hero.Job, erro
 	if p.Job, err = c.checkJob("job", p.Job, p.ContextID); err != nil {
 		return hero.Job{}, err
 	}
-	back, err := c.enter(ctx, p.ContextID, who{ActorID: caller}, mayAdmin())
+	unlock, err := c.enter(ctx, p.ContextID, callerParams{ActorID: caller}, mayAdmin())
 	if err != nil {
 		return hero.Job{}, err
 	}
-	defer back()
+	defer unlock()
 	stored, err := c.db.Job(ctx, p.ContextID, caller, p.Job.ID)
 	fresh := errors.Is(err, redisdb.ErrNotFound)
 	switch {
@@ -205,7 +205,7 @@ func (c *Coordinator) loadJob(ctx context.Context, p owned) (hero.Job, error) {
 	if err := c.seeOwned(ctx, p); err != nil {
 		return hero.Job{}, err
 	}
-	v, err := c.veil(ctx, p.ContextID, p.who())
+	v, err := c.redaction(ctx, p.ContextID, p.caller())
 	if err != nil {
 		return hero.Job{}, err
 	}
@@ -228,10 +228,10 @@ func showJob(j hero.Job) hero.Job {
 }
 
 func (c *Coordinator) listJobs(ctx context.Context, p jobListing) ([]hero.Job, error) {
-	if err := c.browse(ctx, listing{ContextID: p.ContextID, page: p.page, who: p.who}); err != nil {
+	if err := c.browse(ctx, listing{ContextID: p.ContextID, page: p.page, callerParams: p.callerParams}); err != nil {
 		return nil, err
 	}
-	v, err := c.veil(ctx, p.ContextID, p.who)
+	v, err := c.redaction(ctx, p.ContextID, p.callerParams)
 	if err != nil {
 		return nil, err
 	}
@@ -250,11 +250,11 @@ func (c *Coordinator) deleteJob(ctx context.Context, p owned) (bool, error) {
 	if err := p.check(); err != nil {
 		return false, err
 	}
-	back, err := c.enter(ctx, p.ContextID, p.who(), mayAdmin())
+	unlock, err := c.enter(ctx, p.ContextID, p.caller(), mayAdmin())
 	if err != nil {
 		return false, err
 	}
-	defer back()
+	defer unlock()
 	j, err := c.loadedJob(ctx, p.ContextID, p.CallerID, p.ID)
 	if err != nil {
 		return false, err

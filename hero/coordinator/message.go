@@ -15,7 +15,7 @@ import (
 type messageGiven struct {
 	ContextID uint32       `json:"context_id"`
 	Message   hero.Message `json:"message"`
-	who
+	callerParams
 }
 
 func (c *Coordinator) messageMethods() []jsonrpc.Method {
@@ -29,7 +29,7 @@ func (c *Coordinator) messageMethods() []jsonrpc.Method {
 }
 
 func (c *Coordinator) createMessage(ctx context.Context, p messageGiven) (hero.Message, error) {
-	caller, err := c.creator(ctx, p.who, p.Message.CallerID)
+	caller, err := c.creator(ctx, p.callerParams, p.Message.CallerID)
 	if err != nil {
 		return hero.Message{}, err
 	}
@@ -38,11 +38,11 @@ func (c *Coordinator) createMessage(ctx context.Context, p messageGiven) (hero.M
 	if err != nil {
 		return hero.Message{}, err
 	}
-	back, err := c.enter(ctx, p.ContextID, who{ActorID: caller}, mayAdmin())
+	unlock, err := c.enter(ctx, p.ContextID, callerParams{ActorID: caller}, mayAdmin())
 	if err != nil {
 		return hero.Message{}, err
 	}
-	defer back()
+	defer unlock()
 	stored, err := c.db.Message(ctx, p.ContextID, caller, m.ID)
 	switch {
 	case err == nil && !sameMessage(stored, m):
@@ -189,7 +189,8 @@ func (c *Coordinator) refers(ctx context.Context, m hero.Message) error {
 	return err
 }
 
-// maySendTo: who sends to another context of this Redis needs the right there, too.
+// maySendTo checks the caller's right in another context of this Redis that the message
+// is sent to.
 func (c *Coordinator) maySendTo(ctx context.Context, m hero.Message) error {
 	if m.TargetContext == 0 || m.TargetContext == m.ContextID {
 		return nil
@@ -215,7 +216,7 @@ func (c *Coordinator) loadMessage(ctx context.Context, p owned) (hero.Message, e
 	if err := c.seeOwned(ctx, p); err != nil {
 		return hero.Message{}, err
 	}
-	v, err := c.veil(ctx, p.ContextID, p.who())
+	v, err := c.redaction(ctx, p.ContextID, p.caller())
 	if err != nil {
 		return hero.Message{}, err
 	}
@@ -243,7 +244,7 @@ func (c *Coordinator) listMessages(ctx context.Context, p listing) ([]hero.Messa
 	if err := c.browse(ctx, p); err != nil {
 		return nil, err
 	}
-	v, err := c.veil(ctx, p.ContextID, p.who)
+	v, err := c.redaction(ctx, p.ContextID, p.callerParams)
 	if err != nil {
 		return nil, err
 	}
@@ -261,11 +262,11 @@ func (c *Coordinator) deleteMessage(ctx context.Context, p owned) (bool, error) 
 	if err := p.check(); err != nil {
 		return false, err
 	}
-	back, err := c.enter(ctx, p.ContextID, p.who(), mayAdmin())
+	unlock, err := c.enter(ctx, p.ContextID, p.caller(), mayAdmin())
 	if err != nil {
 		return false, err
 	}
-	defer back()
+	defer unlock()
 	if _, err := c.loadedMessage(ctx, p.ContextID, p.CallerID, p.ID); err != nil {
 		return false, err
 	}

@@ -18,9 +18,9 @@ func (c *Coordinator) methods() []jsonrpc.Method {
 	return out
 }
 
-// who is in the parameters of every call: who makes it, where the server has no
+// callerParams is in the parameters of every call: callerParams makes it, where the server has no
 // tokens. actor_id goes first, for where caller_id is a part of a key.
-type who struct {
+type callerParams struct {
 	ActorID  uint32 `json:"actor_id,omitempty"`
 	CallerID uint32 `json:"caller_id,omitempty"`
 }
@@ -28,14 +28,14 @@ type who struct {
 // byID names a global object.
 type byID struct {
 	ID uint32 `json:"id"`
-	who
+	callerParams
 }
 
 // in names an object of a context.
 type in struct {
 	ContextID uint32 `json:"context_id"`
 	ID        uint32 `json:"id"`
-	who
+	callerParams
 }
 
 // owned names an object whose key has its creator.
@@ -46,13 +46,13 @@ type owned struct {
 	ActorID   uint32 `json:"actor_id,omitempty"`
 }
 
-func (p owned) who() who { return who{ActorID: p.ActorID, CallerID: p.CallerID} }
+func (p owned) caller() callerParams { return callerParams{ActorID: p.ActorID, CallerID: p.CallerID} }
 
 // listing asks for a page of the objects of a context.
 type listing struct {
 	ContextID uint32 `json:"context_id"`
 	page
-	who
+	callerParams
 }
 
 // define makes a method whose calls have a deadline and documented errors.

@@ -72,7 +72,7 @@ func TestFieldsOfTheNewerDocumentsAreDropped(t *testing.T) {
 
 // A field that nobody understands is named, in every object; it was dropped without a word. What stands
 // beside an object that is sent without its wrapper is the call's.
-func TestAFieldThatNobodyUnderstandsIsDroppedWithoutAWord(t *testing.T) {
+func TestAnUnknownFieldIsDroppedSilently(t *testing.T) {
 	w := newWorld(t, Options{}).settle()
 	w.job(1)
 	for method, object := range map[string]dict2{

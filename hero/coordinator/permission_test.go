@@ -122,9 +122,9 @@ func (p permission) may(actor uint32) bool {
 	return p.who == itself
 }
 
-// TestWhoMayDoWhat goes through the whole table: every method, every actor, by
+// TestRightsOfEachRole goes through the whole table: every method, every actor, by
 // a parameter and by a token. Who may not changes nothing.
-func TestWhoMayDoWhat(t *testing.T) {
+func TestRightsOfEachRole(t *testing.T) {
 	for _, mode := range []string{"actor_id", "token"} {
 		t.Run(mode, func(t *testing.T) {
 			w := newWorld(t, Options{}).settle()
@@ -235,7 +235,7 @@ func TestOnlyItsCreatorChangesAFlow(t *testing.T) {
 	}
 }
 
-func TestNobodyActsInAnothersName(t *testing.T) {
+func TestACallerMayNotActAsAnother(t *testing.T) {
 	w := newWorld(t, Options{}).settle()
 	call := w.withTokens()
 	before := w.dump()

@@ -16,7 +16,7 @@ type prerequisite struct {
 	ContextID uint32 `json:"context_id"`
 	ID        uint32 `json:"id"`
 	Name      string `json:"name"`
-	who
+	callerParams
 }
 
 // runMethods are those that run flows.
@@ -43,14 +43,14 @@ func (c *Coordinator) startFlow(ctx context.Context, p in) (bool, error) {
 	return started, err
 }
 
-// begin starts the flow in the turn of its context.
+// begin starts the flow under the lock of its context.
 func (c *Coordinator) begin(ctx context.Context, p in) (bool, error) {
-	back, err := c.turns.take(ctx, p.ContextID)
+	unlock, err := c.locks.lock(ctx, p.ContextID)
 	if err != nil {
 		return false, err
 	}
-	defer back()
-	f, err := c.loadedFlow(ctx, p.ContextID, p.ID) // as it is in our turn
+	defer unlock()
+	f, err := c.loadedFlow(ctx, p.ContextID, p.ID) // as it is under the lock
 	if err != nil {
 		return false, err
 	}
@@ -121,7 +121,7 @@ func (c *Coordinator) met(ctx context.Context, p prerequisite) ([]uint32, error)
 	if err := checkWord("name", p.Name, maxName); err != nil {
 		return nil, err
 	}
-	s, ran, err := c.run(ctx, in{ContextID: p.ContextID, ID: p.ID, who: p.who}, mayExecute())
+	s, ran, err := c.run(ctx, in{ContextID: p.ContextID, ID: p.ID, callerParams: p.callerParams}, mayExecute())
 	if err != nil {
 		return nil, err
 	}

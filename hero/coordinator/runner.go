@@ -13,7 +13,7 @@ import (
 type runnerGiven struct {
 	ContextID uint32      `json:"context_id"`
 	Runner    hero.Runner `json:"runner"`
-	who
+	callerParams
 }
 
 func (c *Coordinator) runnerMethods() []jsonrpc.Method {
@@ -30,11 +30,11 @@ func (c *Coordinator) createRunner(ctx context.Context, p runnerGiven) (hero.Run
 	if err := checkRunner(p.Runner); err != nil {
 		return hero.Runner{}, err
 	}
-	back, err := c.enter(ctx, p.ContextID, p.who, mayAdmin())
+	unlock, err := c.enter(ctx, p.ContextID, p.callerParams, mayAdmin())
 	if err != nil {
 		return hero.Runner{}, err
 	}
-	defer back()
+	defer unlock()
 	if p.Runner.Secret == "" {
 		stored, err := c.db.Runner(ctx, p.ContextID, p.Runner.ID)
 		if err != nil && !errors.Is(err, redisdb.ErrNotFound) {
@@ -107,11 +107,11 @@ func (c *Coordinator) deleteRunner(ctx context.Context, p in) (bool, error) {
 	if err := checkID("id", p.ID); err != nil {
 		return false, err
 	}
-	back, err := c.enter(ctx, p.ContextID, p.who, mayAdmin())
+	unlock, err := c.enter(ctx, p.ContextID, p.callerParams, mayAdmin())
 	if err != nil {
 		return false, err
 	}
-	defer back()
+	defer unlock()
 	if _, err := c.loadedRunner(ctx, p.ContextID, p.ID); err != nil {
 		return false, err
 	}

@@ -21,14 +21,14 @@ type jobUpdate struct {
 
 // updateJob records what an executor says of a job. The hash comes first, in one
 // atomic step, and the flow hears of it after; a call that fails between the two
-// is to be made again, which does neither twice. It takes no turn: executors of
+// is to be made again, which does neither twice. It takes no lock: executors of
 // one context do not wait for each other.
 func (c *Coordinator) updateJob(ctx context.Context, p jobUpdate) (hero.Job, error) {
 	of := owned{ContextID: p.ContextID, CallerID: p.CallerID, ID: p.ID, ActorID: p.ActorID}
 	if err := checkUpdate(of, p); err != nil {
 		return hero.Job{}, err
 	}
-	if err := c.see(ctx, in{ContextID: p.ContextID, ID: p.ID, who: of.who()}, mayExecute()); err != nil {
+	if err := c.see(ctx, in{ContextID: p.ContextID, ID: p.ID, callerParams: of.caller()}, mayExecute()); err != nil {
 		return hero.Job{}, err
 	}
 	before, err := c.loadedJob(ctx, p.ContextID, p.CallerID, p.ID)
@@ -75,7 +75,7 @@ func (c *Coordinator) metJob(ctx context.Context, p jobMet) (hero.Job, error) {
 	if err := checkWords("name", []string{p.Name}, maxName); err != nil {
 		return hero.Job{}, err
 	}
-	if err := c.see(ctx, in{ContextID: p.ContextID, ID: p.ID, who: of.who()}, mayExecute()); err != nil {
+	if err := c.see(ctx, in{ContextID: p.ContextID, ID: p.ID, callerParams: of.caller()}, mayExecute()); err != nil {
 		return hero.Job{}, err
 	}
 	j, err := c.loadedJob(ctx, p.ContextID, p.CallerID, p.ID)

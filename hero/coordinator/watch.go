@@ -106,7 +106,8 @@ func (w *Watch) runOnce(ctx context.Context) error {
 	return nil
 }
 
-// look reads where the jobs of one context stand, and whole those of which that is news.
+// look reads the statuses of the jobs of one context, and the whole job where its status
+// is news.
 func (w *Watch) look(ctx context.Context, in uint32, jobs []waitedFor) error {
 	keys := make([]string, len(jobs))
 	for i, a := range jobs {

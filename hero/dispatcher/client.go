@@ -150,7 +150,7 @@ func (c *Client) Dispatch(ctx context.Context, j Job) (Job, error) {
 	return j, nil
 }
 
-// creation is a new job under an id that nobody else can have.
+// creation is a new job under a unique id.
 type creation struct {
 	queue, id string
 	fields    []any
@@ -436,7 +436,7 @@ func (c *Client) Wait(ctx context.Context, id string) (Job, error) {
 		case err != nil && !errors.Is(err, edda.Temporary):
 			return j, err
 		case err == nil && j.Status == hero.JobDispatched && len(j.Waits()) > 0:
-			// What it says is no news for who waits, and the next look tries again.
+			// An error here is no reason to end the wait: the next look tries again.
 			page, _, _ = c.releasePage(ctx, page)
 		}
 	}

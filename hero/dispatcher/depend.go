@@ -25,7 +25,7 @@ func (e *CycleError) Is(target error) bool { return target == edda.Permanent }
 
 // acyclic follows what a job waits for, and refuses it where it comes back to it.
 func (l conn) acyclic(ctx context.Context, id string, deps []string) error {
-	from := map[string]string{} // who led to a job
+	from := map[string]string{} // by job: the job that depends on it
 	level := deps
 	for _, dep := range deps {
 		from[dep] = id

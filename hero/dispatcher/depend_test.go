@@ -68,7 +68,7 @@ func TestADiamondRunsInOrder(t *testing.T) {
 	b.idle("w")
 }
 
-func TestAFailedDependencyFailsWhatWaits(t *testing.T) {
+func TestAFailedDependencyFailsTheJobsThatWait(t *testing.T) {
 	b := newBench(t, Options{})
 	b.create("a", "fail", Job{})
 	b.create("b", "x", Job{Dependencies: []string{"a"}})

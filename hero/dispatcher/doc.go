@@ -10,14 +10,14 @@
 //     death at any moment loses nothing;
 //   - every step that decides (begin, end, requeue, release) is one Lua script that
 //     looks at the status first: a recorded result is never lost and never run
-//     again, and who lost a job to a sweep has his late result dropped;
+//     again, and the late result of a worker that lost its job to a sweep is dropped;
 //   - a job is not dispatched before all its prerequisites and dependencies
-//     finished, whoever finishes them;
+//     finished, also when another program's worker finishes them;
 //   - the fields attempts, worker_run and started_at of the hash are ours; fields of
 //     others are left alone.
 //
 // Keys of ours beside the documented ones: hero:worker:<worker> (there while one
-// lives), hero:workers (who lives until when), hero:taken:<worker>:<run> (what a
-// worker has taken), hero:waiting, hero:waits:<job>, hero:waiters:<job> (who waits
-// for whom), hero:seen (since when a job of a foreign worker is seen to run).
+// lives), hero:workers (the leases of the workers), hero:taken:<worker>:<run> (what a
+// worker has taken), hero:waiting, hero:waits:<job>, hero:waiters:<job> (which job waits
+// for which), hero:seen (since when a job of a foreign worker is seen to run).
 package dispatcher

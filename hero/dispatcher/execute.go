@@ -35,7 +35,7 @@ type Outcome struct {
 var (
 	errStopped  = script.ErrStopped
 	errStopping = errors.New("the worker stops")
-	errLost     = errors.New("the job was given to somebody else")
+	errLost     = errors.New("the job was given to another worker")
 	errTimeout  = errors.New(ErrorTimeout)
 )
 
@@ -87,7 +87,7 @@ func judge(cause error, out Outcome) result {
 		r.text, r.retry = ErrorStoppedByUser, false
 	case errors.Is(cause, errTimeout):
 		r.text = ErrorTimeout
-	case cause != nil: // we stop, or lost it: nobody said how it should end
+	case cause != nil: // the worker stops or lost the job: it has no end yet
 		return result{how: "release"}
 	}
 	if r.text == "" {

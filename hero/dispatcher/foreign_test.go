@@ -186,7 +186,7 @@ func TestForeignersAmongThemselvesAndOursBeside(t *testing.T) {
 }
 
 // The document's monitoring requeues with an LPUSH alone: the job is started still.
-func TestAForeignRequeueRunsWhatADeadWorkerLeft(t *testing.T) {
+func TestAForeignRequeueRunsTheJobsOfADeadWorker(t *testing.T) {
 	b := newBench(t, Options{})
 	b.create("stale", "again", Job{})
 	b.db.HSet(b.ctx, "hero:job:stale", "status", "started", "worker_run", "gone", "started_at", "1", "attempts", "1")

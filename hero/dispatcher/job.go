@@ -102,8 +102,8 @@ func jsonText(v any) string {
 // stamp writes a time as the hash holds it.
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 
-// readJob reads a job's hash, whoever wrote it; what it cannot read is a
-// *hero.FieldError.
+// readJob reads a job's hash, also one that another program wrote. A field that it cannot
+// read is a *hero.FieldError.
 func readJob(id string, h map[string]string) (Job, error) {
 	r := hero.ReadHash(JobKey(id), h)
 	if own := h["id"]; own != "" && own != id {

@@ -21,7 +21,7 @@ const (
 )
 
 // Keeper releases the jobs that wait for others, where no worker of ours does that: the
-// document's worker records a result, and looks at nobody else. Any number may run.
+// document's worker records a result and releases no other job. Any number may run.
 type Keeper struct {
 	conn
 	log      *zap.Logger

@@ -132,7 +132,7 @@ func (k *logKeeper) prune() (removed []string, err error) {
 		}
 		name, err := k.folder.within(string(text))
 		if err != nil {
-			continue // nobody of ours wrote that
+			continue // no worker of ours wrote that
 		}
 		parts[at] = partsOf(root, name)
 		names = append(names, parts[at]...)
@@ -168,7 +168,7 @@ func someThere(root *os.Root, names []string) bool {
 	return false
 }
 
-// ignored is nil for a file that somebody else removed.
+// ignored is nil for a file that another process removed.
 func ignored(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil

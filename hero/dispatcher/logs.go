@@ -99,7 +99,7 @@ func (f logFolder) read(path string) (string, error) {
 }
 
 // regular opens a plain file. The root keeps links from leading out of the folder,
-// and a pipe that nobody reads from holding us up is what NONBLOCK is for.
+// and NONBLOCK keeps a pipe without a reader from blocking the worker.
 func regular(root *os.Root, name string, how int) (*os.File, error) {
 	file, err := root.OpenFile(name, how|syscall.O_NONBLOCK, 0o600)
 	if err != nil {

@@ -29,8 +29,8 @@ var stopText string
 //go:embed lua/requeue.lua
 var requeueText string
 
-//go:embed lua/turn.lua
-var turnText string
+//go:embed lua/round.lua
+var roundText string
 
 //go:embed lua/park.lua
 var parkText string
@@ -50,17 +50,17 @@ var staleText string
 //go:embed lua/release.lua
 var releaseText string
 
-// scripts are the steps that decide. Each is one Lua script, so that nobody sees
-// or leaves half a step. They make up keys as they go: a Redis cluster is refused
+// scripts are the steps that decide. Each is one Lua script, so that no other client
+// sees half a step. They make up keys as they go: a Redis cluster is refused
 // by itself, with its own words.
 type scripts struct {
-	create, submit, stop, requeue, turn, park, beat, astray, recover, stale, release *redis.Script
+	create, submit, stop, requeue, round, park, beat, astray, recover, stale, release *redis.Script
 }
 
 func newScripts() scripts {
 	s := func(text string) *redis.Script { return redis.NewScript(hero.QueueLua + library + text) }
 	return scripts{
-		create: redis.NewScript(hero.QueueLua + createText), submit: s(submitText), stop: s(stopText), requeue: s(requeueText), turn: s(turnText), park: s(parkText),
+		create: redis.NewScript(hero.QueueLua + createText), submit: s(submitText), stop: s(stopText), requeue: s(requeueText), round: s(roundText), park: s(parkText),
 		beat: s(beatText), astray: s(astrayText), recover: s(recoverText), stale: s(staleText), release: s(releaseText),
 	}
 }

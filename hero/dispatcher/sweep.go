@@ -20,7 +20,7 @@ const (
 	// scanEvery is how many sweeps go by between scans of all jobs, which find
 	// what the workers of others left: a scan costs Redis time.
 	scanEvery = 6
-	// staleGrace is how long after its timeout a job that nobody ended is stale.
+	// staleGrace is how long after its timeout a job without an end is stale.
 	staleGrace = 30 * time.Second
 	// maxRecovered bounds one step of a recovery.
 	maxRecovered = 100
@@ -33,8 +33,8 @@ type Swept struct {
 	Released int      `json:"released"` // waited for jobs that have ended
 }
 
-// sweeper finds what workers left behind. Any number may sweep at once: each step
-// is atomic and looks first.
+// sweeper requeues the jobs of dead workers. Any number may sweep at once, because each
+// step is atomic and checks first.
 type sweeper struct {
 	conn
 	metrics *metrics
@@ -83,7 +83,7 @@ func (s *sweeper) sweep(ctx context.Context, scan bool) (Swept, error) {
 	return out, err
 }
 
-// recoverDead takes back what processes had taken that live no more.
+// recoverDead takes back the jobs of dead processes.
 func (s *sweeper) recoverDead(ctx context.Context, out *Swept) error {
 	now, err := s.db.Time(ctx).Result()
 	if err != nil {
@@ -172,7 +172,7 @@ func (s *sweeper) started(ctx context.Context, ids []string) ([]any, error) {
 	return out, nil
 }
 
-// release looks at all jobs that wait: a worker of others lets nobody go.
+// release looks at all jobs that wait: workers of other programs release none.
 func (s *sweeper) release(ctx context.Context, out *Swept) error {
 	for cursor := uint64(0); ; {
 		next, n, err := s.conn.releasePage(ctx, cursor)

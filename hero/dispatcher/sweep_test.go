@@ -215,7 +215,7 @@ func TestAJobThatADeadWorkerHadNotBegunIsRequeued(t *testing.T) {
 }
 
 // A scan finds what no list of a dead worker holds any more.
-func TestAStartedJobOfAWorkerThatNobodyKnowsIsStale(t *testing.T) {
+func TestAStartedJobOfAnUnknownWorkerIsStale(t *testing.T) {
 	b := newBench(t, Options{})
 	for id, run := range map[string]string{"lost": "gone", "runs": "there"} {
 		b.create(id, "x", Job{Retries: 1})

@@ -22,13 +22,13 @@ import (
 const (
 	// tick is how often a worker looks at its stop queue while something runs.
 	tick = 250 * time.Millisecond
-	// beatEvery is how often a worker says that it lives; it counts as gone when
-	// nothing was heard for beatsLost of them.
+	// beatEvery is the interval of a worker's heartbeats. A worker that misses beatsLost of
+	// them counts as dead.
 	beatEvery = 5 * time.Second
 	beatsLost = 3
 	// takeWait is how long one blocking take lasts; a stop waits for its end.
 	takeWait = 250 * time.Millisecond
-	// maxBatch bounds one turn, for Redis serves nobody else meanwhile.
+	// maxBatch bounds one round, because Redis serves no other client meanwhile.
 	maxBatch = 128
 	// maxConcurrency bounds what one worker runs at once.
 	maxConcurrency = 10_000
@@ -37,8 +37,8 @@ const (
 	lastPause  = 5 * time.Second
 	// defaultGrace is how long running jobs may go on once the worker is to stop.
 	defaultGrace = 20 * time.Second
-	// recordWithin bounds how long the last results are offered to a Redis that
-	// does not take them; the sweep finds the jobs then.
+	// recordWithin bounds how long a stopping worker tries to record the last results. The
+	// sweep finds the jobs that it could not record.
 	recordWithin = 5 * time.Second
 )
 
@@ -184,7 +184,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	return err
 }
 
-// work is the loop: it alone knows what runs.
+// work is the loop. It owns the books of running jobs.
 func (w *Worker) work(ctx, jobs context.Context) error {
 	ticker := time.NewTicker(tick)
 	defer ticker.Stop()
@@ -227,15 +227,15 @@ func (w *Worker) runOnce(ctx, jobs context.Context) error {
 	if !w.due(ctx) {
 		return nil
 	}
-	return w.turn(ctx, jobs)
+	return w.round(ctx, jobs)
 }
 
-// due tells whether a turn has anything to record, to begin or to take.
+// due tells whether a round has anything to record, to begin or to take.
 func (w *Worker) due(ctx context.Context) bool {
 	return len(w.done) > 0 || w.begins() || ctx.Err() == nil && w.hungry && w.room() > 0
 }
 
-// begins tells whether something moved may begin: what is held waits until it is alone.
+// begins tells whether a moved job may begin: a held one waits until no other job runs.
 func (w *Worker) begins() bool { return len(w.pending) > 0 && (!w.blocked || len(w.running) == 0) }
 
 // room is how many jobs may be taken.
@@ -258,7 +258,7 @@ func (w *Worker) alone() bool {
 	return false
 }
 
-// collect takes in what has ended, without waiting.
+// collect receives the results of ended jobs, without waiting.
 func (w *Worker) collect() {
 	for len(w.done) < maxBatch {
 		select {
@@ -279,7 +279,7 @@ func (w *Worker) ended(r result) {
 	w.hungry = w.hungry || !w.fetching
 }
 
-// wait waits for something to happen; where there is room, for a new job too.
+// wait waits for a result, the tick or, if there is room, a new job.
 func (w *Worker) wait(ctx context.Context, tick <-chan time.Time) {
 	if !w.fetching && w.room() > 0 {
 		w.fetching = true
@@ -308,7 +308,7 @@ func (w *Worker) fetch(ctx context.Context) {
 	w.fetched <- fetch{id, err}
 }
 
-// received takes in what fetch brought; its trouble is told by the next turn.
+// received takes in what fetch brought; the next round returns its error.
 func (w *Worker) received(f fetch) {
 	w.fetching = false
 	if f.err != nil {
@@ -321,7 +321,8 @@ func (w *Worker) received(f fetch) {
 	}
 }
 
-// leave records what ends in its grace, puts back the rest, and says farewell.
+// leave records the jobs that end within the grace, puts the others back, and removes
+// the worker's heartbeat.
 func (w *Worker) leave(cut context.CancelCauseFunc) {
 	late := time.AfterFunc(w.o.Grace, func() { cut(errStopping) })
 	defer late.Stop()
@@ -345,7 +346,7 @@ func (w *Worker) leave(cut context.CancelCauseFunc) {
 		if err := w.returnTaken(ctx); err != nil {
 			return err
 		}
-		return trouble("say farewell", w.script(ctx, w.scripts.beat, w.id, w.run, 0))
+		return trouble("remove the worker's heartbeat", w.script(ctx, w.scripts.beat, w.id, w.run, 0))
 	})
 }
 

@@ -225,7 +225,7 @@ func TestAnIDThatIsQueuedAgainDoesNotRunAgain(t *testing.T) {
 	}
 }
 
-func TestAStoppedWorkerPutsBackWhatDoesNotEnd(t *testing.T) {
+func TestAStoppedWorkerPutsBackJobsThatDoNotEnd(t *testing.T) {
 	b := newBench(t, Options{})
 	h := newHeld()
 	first := b.dispatch(Job{})

@@ -136,7 +136,7 @@ func (s *step) due(i int) {
 	}
 }
 
-// giveUp ends an attempt that nobody told the end of: whoever has it is asked to
+// giveUp ends an attempt whose end was not reported: its receiver is asked to
 // stop, so that it is neither waited for nor run beside the next one.
 func (s *step) giveUp(i int, why string) {
 	s.act(ActStop, i)

@@ -181,7 +181,7 @@ func TestAJobThatBeginsLateStillHasItsTimeout(t *testing.T) {
 	}
 }
 
-func TestAFailureAbortsAndWhatRunsMayFinish(t *testing.T) {
+func TestAFailureAbortsAndRunningNodesMayFinish(t *testing.T) {
 	s, _ := define(t, job(1), job(2), job(3, 2), job(4, 1)).State().Start(epoch)
 	s, acts, _ := s.Report(epoch, failed(1, 1))
 	want(t, acts, "1 failed", "3 cancelled", "4 cancelled")
@@ -223,7 +223,7 @@ func TestAPrerequisiteIsWaitedFor(t *testing.T) {
 	}
 }
 
-func TestCancelStopsWhatRuns(t *testing.T) {
+func TestCancelStopsRunningNodes(t *testing.T) {
 	s, _ := diamond(t).Start(epoch)
 	s, acts := s.Cancel(at(1))
 	want(t, acts, "stop 1 #1", "1 cancelled", "2 cancelled", "3 cancelled", "4 cancelled", "flow error")
@@ -446,7 +446,7 @@ func TestALevelIsBelowAllItDependsOn(t *testing.T) {
 	}
 }
 
-func TestWhatWasMetStaysMetWhenAFlowIsResumed(t *testing.T) {
+func TestAMetPrerequisiteStaysMetWhenAFlowIsResumed(t *testing.T) {
 	j := job(2)
 	j.Prerequisites = []string{"disk"}
 	s, _ := define(t, job(1), j).State().Start(epoch)

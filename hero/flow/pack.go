@@ -10,7 +10,7 @@ import (
 )
 
 // Between two steps a state is kept as a head, which has the same size for every
-// flow, and as parts, of which a step writes those that it changes: what one job
+// flow, and as parts, so that a step writes only the changed ones: what one job
 // costs does not grow with the flow.
 
 const (

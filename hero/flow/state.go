@@ -58,7 +58,7 @@ type ActKind string
 // The kinds of acts.
 const (
 	ActDispatch ActKind = "dispatch" // send the node's job, as that attempt
-	ActStop     ActKind = "stop"     // ask whoever has the node's job to end it
+	ActStop     ActKind = "stop"     // ask the receiver of the node's job to end it
 	ActNode     ActKind = "node"     // show the node's status, and its result, in its job
 	ActFlow     ActKind = "flow"     // show the flow's status; at an end, gather its result
 )
@@ -115,7 +115,7 @@ func (s State) Next() time.Time {
 	return at
 }
 
-// Ended tells whether the flow is over.
+// Ended tells whether the flow has ended.
 func (s State) Ended() bool { return s.Status.Ended() }
 
 // Node finds a node by its job's id.

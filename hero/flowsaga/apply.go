@@ -16,7 +16,7 @@ import (
 const (
 	// recentIDs is how many event ids a flow remembers, to know a repeated one.
 	recentIDs = 64
-	// maxLooks bounds what one wake does; what is left is woken again at once.
+	// maxLooks bounds the work of one wake; a new wake follows at once for the others.
 	maxLooks = 256
 )
 
@@ -262,7 +262,7 @@ func (a *application) step(in *edda.Instance, ev edda.Event, next flow.State, ac
 	a.add(tr)
 }
 
-// numbered tells whether the event is a report that says of which attempt it is: the
+// numbered tells whether the event is a report that names its attempt: the
 // same again changes nothing, so that it need not be remembered. There are several of
 // every job.
 func numbered(ev edda.Event) bool {

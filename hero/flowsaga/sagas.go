@@ -34,7 +34,7 @@ type Decider interface {
 	Wake(cell edda.Cell, row, horizon time.Time) (edda.Cell, []edda.Transition)
 }
 
-// Sagas decides for flows by itself, and hands the rest to another.
+// Sagas decides for flows, and passes other sagas on.
 type Sagas struct{ rest Decider }
 
 // With adds flows to what another decides.

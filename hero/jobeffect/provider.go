@@ -68,7 +68,7 @@ func within(ctx context.Context, timeout uint32) uint32 {
 	return max(timeout, uint32(min(time.Until(end)/time.Second, math.MaxUint32)))
 }
 
-// message carries the job to whoever runs it.
+// message carries the job to its runner.
 func (r request) message(within uint32) hero.Message {
 	m := hero.Message{
 		CallerID: r.job.CallerID, ContextID: r.job.ContextID, MessageType: hero.MessageJob, MessageFormat: hero.FormatText,

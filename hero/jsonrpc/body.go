@@ -32,7 +32,7 @@ var errTooBig = errors.New("the request is too big")
 // errNoRoom says that other requests hold all the bytes that there are for bodies.
 var errNoRoom = errors.New("too many large requests at once, try again")
 
-// anonymousKey is where the context says that nobody knows yet who calls.
+// anonymousKey marks a context whose caller is not authenticated yet.
 type anonymousKey struct{}
 
 // Anonymous marks the context of a request whose caller is known only once its
@@ -72,7 +72,7 @@ func (h *held) release() {
 }
 
 // read reads a body of at most so many bytes, taking room for it as it arrives:
-// who says a large length and sends nothing takes none.
+// a client that announces a large length and sends nothing takes none.
 func (h *held) read(ctx context.Context, r io.Reader, most int64) ([]byte, error) {
 	raw := make([]byte, 0, 512)
 	for {

@@ -119,7 +119,7 @@ func TestLargeBodiesShareTheirRoom(t *testing.T) {
 	}
 }
 
-func TestRoomIsTakenByWhatArrivesNotByWhatIsAnnounced(t *testing.T) {
+func TestRoomIsTakenByReceivedBytesNotByTheAnnouncedLength(t *testing.T) {
 	s, _ := newServer(t, ServerOptions{})
 	url := listen(t, s)
 	for range 40 { // announced are 400 MiB

@@ -11,7 +11,7 @@ import (
 const maxDepth = 128
 
 // check tells why the text is not one JSON value that everybody reads alike:
-// UTF-8, not too deep, and no name twice in one object, of which one reader
+// UTF-8, not too deep, and no name twice in one object: one reader
 // would take the first and another the last.
 func check(raw []byte) *Error {
 	if !utf8.Valid(raw) {
@@ -86,7 +86,7 @@ func repeated(raw []byte) string {
 	return ""
 }
 
-// named tells whether what comes before rest is the name of a member.
+// named tells whether the string before rest is the name of a member.
 func named(rest []byte) bool {
 	rest = bytes.TrimLeft(rest, " \t\r\n")
 	return len(rest) > 0 && rest[0] == ':'

@@ -15,7 +15,7 @@ import (
 )
 
 // defaultTimeout bounds a call whose context has no end; a job may take longer,
-// and whoever waits for one says how long.
+// and each caller bounds its wait for one.
 const defaultTimeout = 30 * time.Second
 
 // ClientOptions say how a client calls. The zero value works.

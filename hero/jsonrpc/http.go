@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// busyWait is how long a request waits for its turn before it is sent away.
+	// busyWait is how long a request waits for a slot before it is refused.
 	busyWait = 5 * time.Second
 	// abandonWait is how long a client may go on sending a request that was refused:
 	// most read why only after they have sent everything.
@@ -45,7 +45,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.options.Received(ctx)
-	release, ok := take(ctx, s.busy, busyWait) // only now: who trickles takes no place
+	release, ok := take(ctx, s.busy, busyWait) // only now: a slow sender takes no slot
 	if !ok {
 		sendAway(w, "too many requests at once, try again")
 		return
@@ -60,7 +60,7 @@ func sendAway(w http.ResponseWriter, why string) {
 	http.Error(w, why, http.StatusServiceUnavailable)
 }
 
-// deny answers a request of which nothing was read but its headers. Its calls
+// deny answers a request when only its headers were read. Its calls
 // have ids that were not read either, so one error without an id answers all.
 func (s *Server) deny(w http.ResponseWriter, err error) {
 	s.options.Observe("", 0, err)

@@ -195,7 +195,7 @@ func TestFullServerSendsAway(t *testing.T) {
 	s, _ := newServer(t, ServerOptions{MaxConcurrent: 1})
 	s.busy <- struct{}{}
 	ctx, cancel := context.WithCancel(t.Context())
-	cancel() // its patience is over at once
+	cancel() // its deadline passes at once
 	w := httptest.NewRecorder()
 	r := httptest.NewRequest("POST", "/", strings.NewReader(one)).WithContext(ctx)
 	r.Header.Set("Content-Type", "application/json")

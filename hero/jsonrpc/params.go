@@ -216,7 +216,7 @@ func misfit(err error) *Error {
 	return unfit(e.Field, "%s: want %s, got %s", where, wants(e.Type), got)
 }
 
-// wants describes a type to somebody who sends JSON.
+// wants describes a type to the author of JSON.
 func wants(t reflect.Type) string {
 	switch t.Kind() {
 	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:

@@ -113,7 +113,7 @@ func (s *Socket) read() {
 	}
 }
 
-// hand drops what nobody waits for: an answer that is late, or a second one.
+// hand drops an answer that no call waits for: a late one, or a second one.
 func (s *Socket) hand(raw []byte) {
 	var r struct {
 		ID any `json:"id"`

@@ -208,7 +208,7 @@ func TestPagesOfOtherHostsAreRefused(t *testing.T) {
 	}
 }
 
-func TestSocketDropsWhatNobodyWaitsFor(t *testing.T) {
+func TestSocketDropsAnswersThatNoCallWaitsFor(t *testing.T) {
 	url := listen(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c, err := websocket.Accept(w, r, nil)
 		if err != nil {
@@ -246,7 +246,7 @@ func TestSocketDropsWhatNobodyWaitsFor(t *testing.T) {
 	}
 }
 
-func TestAnswersAfterTheFirstKeepNobodyWaiting(t *testing.T) {
+func TestAnswersAfterTheFirstBlockNoCall(t *testing.T) {
 	s := &Socket{waiting: map[string]chan []byte{"1": make(chan []byte, 1)}}
 	done := make(chan struct{})
 	go func() {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -25,6 +26,7 @@ type bed struct {
 	redis *redis.Client
 	begun chan string
 	end   chan struct{} // ends the work on one key; closed, on all
+	open  atomic.Int32  // keys that are worked on
 }
 
 func newBed(t *testing.T, slots int) *bed {
@@ -43,19 +45,35 @@ func newBed(t *testing.T, slots int) *bed {
 		t.Fatal(err)
 	}
 	begun, end := make(chan string, 100), make(chan struct{})
-	return &bed{T: t, redis: client, begun: begun, end: end, Consumer: &Consumer{
+	b := &bed{T: t, redis: client, begun: begun, end: end}
+	b.Consumer = &Consumer{
 		DB: db, Context: in, From: from, Into: into, Wait: time.Second, Workers: NewWorkers(slots), Log: zap.NewNop(),
-		Work:  func(key string) { begun <- key; <-end },
+		Work:  func(key string) { b.open.Add(1); begun <- key; <-end; b.open.Add(-1) },
 		Retry: &Retry{Pause: backoff.Exponential{First: time.Millisecond, Most: time.Second}, Log: logthrottle.New(zap.NewNop(), "test")},
-	}}
+	}
+	return b
 }
 
 // run consumes; the function it returns stops that, ends all work and waits for it.
 func (b *bed) run() (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
-	var running sync.WaitGroup
-	running.Go(func() { b.Consumer.Run(ctx, context.WithoutCancel(ctx)) })
-	return func() { cancel(); close(b.end); running.Wait() }
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		b.Consumer.Run(ctx, context.WithoutCancel(ctx))
+	}()
+	return func() {
+		cancel()
+		select {
+		case <-ended:
+			if n := b.open.Load(); n != 0 {
+				b.Errorf("the consumer ended before the work on %d keys", n)
+			}
+		case <-time.After(700 * time.Millisecond): // longer than a take; it waits for its work
+		}
+		close(b.end)
+		<-ended
+	}
 }
 
 func (b *bed) push(list string, keys ...string) {
@@ -93,16 +111,18 @@ func (b *bed) next(want string) {
 	}
 }
 
-func TestLeftoversBeginBeforeWhatIsNew(t *testing.T) {
-	b := newBed(t, 3)
+func TestLeftoversBeginBeforeNewKeys(t *testing.T) {
+	b := newBed(t, 1)
 	b.push(into, "left 1", "left 2")
 	b.push(from, "new 1", "new 2")
 	defer b.run()()
-	b.next("left 1")
-	b.next("left 2")
-	b.next("new 1")
-	b.eventually(from, "new 2") // there are three slots
-	b.end <- struct{}{}
+	for _, key := range []string{"left 1", "left 2", "new 1"} {
+		b.next(key)
+		if len(b.begun) > 0 {
+			t.Fatal("one worker has two keys")
+		}
+		b.end <- struct{}{}
+	}
 	b.next("new 2")
 	b.eventually(into, "new 2", "new 1", "left 2", "left 1")
 }

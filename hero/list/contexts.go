@@ -13,7 +13,7 @@ import (
 	"edda/internal/logthrottle"
 )
 
-// noticeEvery is how often the mark of changes is read: other programs notify nobody of
+// noticeEvery is how often the mark of changes is read: other programs do not announce
 // a context or runner that they write.
 const noticeEvery = 200 * time.Millisecond
 

@@ -50,8 +50,8 @@ func (w *Workers) TryAcquire() bool {
 // Release frees a slot.
 func (w *Workers) Release() { <-w.slots }
 
-// Go begins work for which a slot was acquired. It does not block. The slot is free
-// when the work ends.
+// Go runs work in a slot that the caller acquired, and frees the slot when the work ends.
+// It does not block.
 func (w *Workers) Go(work func()) {
 	bounded := func() {
 		defer w.Release()

@@ -40,7 +40,7 @@ func (d *Destination) act(ctx context.Context, b flow.Batch, a flow.Act) error {
 	return nil
 }
 
-// beyondRepair lets go of what the objects' owners have changed: a job that was
+// beyondRepair drops an act whose object was changed by its owner: a job that was
 // deleted, or is broken, shows nothing; the flow's state is the engine's.
 func beyondRepair(err error) error {
 	broken := (*hero.FieldError)(nil)
@@ -75,7 +75,7 @@ func dispatchID(b flow.Batch, a flow.Act) string {
 	return fmt.Sprintf("flow/%d/%d/%d/%d", b.ContextID, b.FlowID, a.Node, a.Attempt)
 }
 
-// message carries the job of one dispatch to whoever runs it.
+// message carries the job of one dispatch to its runner.
 func message(b flow.Batch, a flow.Act, j hero.Job) hero.Message {
 	j.OwnEnv = nil // it runs with all of them
 	return hero.Message{
@@ -92,7 +92,7 @@ func message(b flow.Batch, a flow.Act, j hero.Job) hero.Message {
 const reachWithin = 120
 
 // deliverWithin is how long a job of a flow is offered that no supervisor takes, in
-// seconds. Waiting in a queue is bounded apart: nobody has the job yet.
+// seconds. Waiting in a queue has its own bound: no runner has the job yet.
 func deliverWithin(a flow.Act) uint32 { return min(max(a.Timeout, reachWithin), queueTimeout(a)) }
 
 // queueTimeout is how long the job may wait to be begun, in seconds. An act of an
@@ -103,7 +103,7 @@ func queueTimeout(a flow.Act) uint32 {
 
 // resultWithin is how long the router waits for a result, in seconds: longer than the
 // flow does, which gives its job the queue timeout to be begun and then the timeout to
-// run. The flow is who gives up, and then it has the attempt stopped.
+// run. The flow gives up by itself, and then stops the attempt.
 func resultWithin(a flow.Act) uint32 {
 	const slack = 4 * flow.AnswerGrace
 	return uint32(min(uint64(queueTimeout(a))+uint64(a.Timeout)+uint64(slack/time.Second), math.MaxUint32))

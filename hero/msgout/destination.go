@@ -32,7 +32,7 @@ func New(db *redisdb.DB, reports Reports) *Destination {
 	return &Destination{db: db, reports: reports}
 }
 
-// Lane is the lane that serves messages and flows.
+// Lane is the outbox lane of messages and flows.
 func (d *Destination) Lane() outbox.Lane {
 	return outbox.Lane{Name: "redis", Kinds: []edda.WorkKind{edda.WorkMessage}, Destination: d, Batch: 1, Parallel: deliverParallel}
 }

@@ -52,7 +52,7 @@ func read(payload json.RawMessage) (hero.Message, error) {
 	return m, valid(m)
 }
 
-// notUnderstood are the fields of the message, its jobs and nodes that nobody knows.
+// notUnderstood are the unknown fields of the message, its jobs and nodes.
 func notUnderstood(m hero.Message) []string {
 	out := m.Unknown
 	for _, j := range m.Job {

@@ -268,7 +268,7 @@ func TestASagasMessageIsSentOnce(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoMessageIsRejected(t *testing.T) {
+func TestAMalformedMessageIsRejected(t *testing.T) {
 	b := newBench(t)
 	for name, fields := range map[string]string{
 		"no object":    `7`,
@@ -356,7 +356,7 @@ func TestAFailedJobRunsInAnotherFlow(t *testing.T) {
 	}
 }
 
-func TestANewAttemptForgetsWhatTheJobWas(t *testing.T) {
+func TestANewAttemptForgetsTheMarksOfTheLastOne(t *testing.T) {
 	b := newBench(t)
 	b.deliver(dispatch(1, 1))
 	c, err := b.db.Client(7)

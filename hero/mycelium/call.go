@@ -168,7 +168,7 @@ func lastReply(w *waiter) ([]byte, error) {
 	}
 }
 
-// hand gives a reply to its call; a second one nobody waits for.
+// hand gives a reply to its call; no call waits for a second one.
 func (h *Hub) hand(w *waiter, m Message) {
 	select {
 	case w.reply <- m.Payload:

@@ -8,17 +8,17 @@
 //     without a topic only.
 //   - A reply keeps the id of what it answers and has no topic. Once nobody waits
 //     for it within a push, it lies in the ordinary inbox.
-//   - What a pop took is gone, even if the one who popped it did not get it.
+//   - A popped message is gone, even if its answer was lost.
 //   - A pop that waits keeps every other call to the same node waiting as long.
 //   - An id that the node does not know, any more or since it was restarted,
 //     proves nothing about the message.
-//   - Anybody may reply to anything: whose a message is only its srcPk tells.
+//   - Any node may reply to any message: only srcPk tells its sender.
 //
 // So the hub pops without waiting, in a loop for each topic that is served and one
 // for the empty topic; takes a reply by its message's id or its JSON-RPC id, and
 // only from whom was asked; and drops what was there before. It promises that a
 // call ends with the reply, with ErrAborted, or with its context, and that what is
 // handed to a handler once is not handed to it again by the same hub. It does not
-// push anything twice. Replies are taken by whoever pops first, so one node
+// push anything twice. Replies go to the first pop, so one node
 // serves one hub.
 package mycelium

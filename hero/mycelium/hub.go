@@ -33,7 +33,7 @@ const (
 	remembered = 8192
 	// earlyReplies is how many replies are kept that came before their push returned.
 	earlyReplies = 256
-	// lateReplies and lateBytes bound the replies that are kept although nobody waits
+	// lateReplies and lateBytes bound the replies that are kept although no call waits
 	// for them: those that lay in the node at the start, until their calls are resumed.
 	lateReplies = 4096
 	lateBytes   = 32 << 20
@@ -42,7 +42,7 @@ const (
 // What happened to a message that arrived, as Options.Count is told it.
 const (
 	CountReply    = "reply"    // taken by the call that waited
-	CountStray    = "stray"    // nobody waited for it: late, twice, or nobody's
+	CountStray    = "stray"    // no call waited for it: late, repeated, or unknown
 	CountStranger = "stranger" // not from whom was asked; dropped
 	CountRequest  = "request"  // given to a handler
 	CountRepeat   = "repeat"   // a request that was there before; dropped
@@ -59,7 +59,7 @@ type Options struct {
 	// Listen are topics on which replies are heard besides the empty one: some who are
 	// called answer by a message of their own, and with a topic.
 	Listen []string
-	// Stray is given replies that nobody waits for: whoever gave up a call may still
+	// Stray is given replies that no call waits for: a caller that gave up may still
 	// use a late one. It may be called concurrently.
 	Stray func(Message)
 	// Count is told what happened to each message that arrived. It may be called
@@ -104,7 +104,7 @@ type Hub struct {
 	byPush   map[string]*waiter // by the id of the message
 	pushing  int                // pushes that have not returned
 	early    []Message          // replies that came meanwhile
-	late     []Message          // replies that nobody waited for, oldest first
+	late     []Message          // replies that no call waited for, oldest first
 	lateSize int                // of their payloads
 	looking  int                // topics whose messages of before the start are not all seen
 	seen     chan struct{}      // closed once they are
@@ -205,7 +205,7 @@ func (h *Hub) pop(ctx context.Context, topic string, wake <-chan struct{}) {
 			caughtUp = true
 			h.caughtUp()
 		}
-		if rest(ctx, looks.Next(), wake) {
+		if waitOrWake(ctx, looks.Next(), wake) {
 			looks.Reset()
 		}
 	}
@@ -238,8 +238,8 @@ func outlasting(ctx context.Context, by time.Duration) (context.Context, context
 	}
 }
 
-// rest waits; it tells whether it was woken.
-func rest(ctx context.Context, pause time.Duration, wake <-chan struct{}) bool {
+// waitOrWake waits for the pause, or until it is woken, which it reports.
+func waitOrWake(ctx context.Context, pause time.Duration, wake <-chan struct{}) bool {
 	t := time.NewTimer(pause)
 	defer t.Stop()
 	select {

@@ -384,7 +384,7 @@ func TestAbortedCallSaysSo(t *testing.T) {
 	})
 }
 
-func TestMessageToNobodyIsAbortedAfterItsWindow(t *testing.T) {
+func TestMessageToAnUnknownNodeIsAbortedAfterItsWindow(t *testing.T) {
 	inBoth(t, func(t *testing.T, w *world) {
 		nobody := Destination{PK: strings.Repeat("ab", 32)}
 		_, err := w.caller(Options{}).Call(within(t, patience), nobody, topic, request("1"), "1", CallOptions{Observe: func(s State, _ string) {

@@ -48,7 +48,7 @@ type API interface {
 	// nothing was sent; after any other error it may have been.
 	Push(ctx context.Context, dst Destination, topic string, payload []byte, wait time.Duration) (Pushed, error)
 	// Pop takes the first message with exactly this topic, or with any where topic
-	// is nil; nil when there is none. While it waits nobody else gets an answer.
+	// is nil; nil when there is none. While it waits no other call is answered.
 	Pop(ctx context.Context, topic *string, wait time.Duration) (*Message, error)
 	// Reply answers a message, to the key that it came from.
 	Reply(ctx context.Context, to Message, payload []byte) error

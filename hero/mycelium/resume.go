@@ -90,7 +90,7 @@ func (h *Hub) claim(w *waiter) {
 	}
 }
 
-// keep keeps a reply that nobody waits for, and forgets the oldest for it.
+// keep keeps a reply that no call waits for, and drops the oldest one.
 func (h *Hub) keep(m Message) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -64,7 +64,7 @@ func TestWhileTheNodeIsDownItIsNotSaidThatNoReplyIsThere(t *testing.T) {
 	}
 }
 
-func TestRepliesThatNobodyWaitsForHaveABound(t *testing.T) {
+func TestRepliesThatNoCallWaitsForHaveABound(t *testing.T) {
 	h := NewHub(nil, Options{})
 	for i := range lateReplies + 10 {
 		h.keep(Message{ID: fmt.Sprint(i), Payload: []byte("x")})

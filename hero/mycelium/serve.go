@@ -26,7 +26,7 @@ func (h *Hub) arrived(ctx context.Context, m Message) {
 		h.hand(w, m)
 	case w != nil:
 		h.options.Count(CountStranger)
-		h.options.Log.Warn("a reply that is not from whom was asked is dropped",
+		h.options.Log.Warn("reply dropped: its sender is not the node that was asked",
 			zap.Strings("call", w.ids), zap.Stringer("asked", w.dst), zap.String("from", m.SrcPK))
 	case known:
 		// kept until the pushes have returned
@@ -92,7 +92,7 @@ func (h *Hub) refuse(_ context.Context, m Message) []byte {
 	return answer
 }
 
-// stray is a reply that nobody waits for. It is kept for a while, since its call may
+// stray is a reply that no call waits for. It is kept for a while, because its call may
 // be one of an earlier process that is about to be resumed.
 func (h *Hub) stray(m Message) {
 	h.keep(m)

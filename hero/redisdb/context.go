@@ -26,8 +26,8 @@ func (d *DB) PutContext(ctx context.Context, c hero.Context) error {
 	return d.changed(ctx)
 }
 
-// DeleteContext deletes a context: nobody has rights in it any more. What else
-// is in its database stays.
+// DeleteContext deletes a context: no actor has rights in it any more. Other keys in
+// its database stay.
 func (d *DB) DeleteContext(ctx context.Context, id uint32) error {
 	if err := remove(ctx, d, id, hero.ContextKey(id), hero.ReadContext); err != nil {
 		return err
@@ -35,11 +35,11 @@ func (d *DB) DeleteContext(ctx context.Context, id uint32) error {
 	return d.changed(ctx)
 }
 
-// changesKey counts, in database 0, the changes of contexts and runners. Who serves
-// them looks at it instead of at all of them.
+// changesKey counts, in database 0, the changes of contexts and runners. Routers and
+// runners poll it instead of all of them.
 const changesKey = "edda:changes"
 
-// changed tells those who serve contexts and runners that one came, went or changed.
+// changed counts that a context or runner was created, deleted or changed.
 func (d *DB) changed(ctx context.Context) error {
 	const op = "tell of a change"
 	c, err := d.Client(0)

@@ -30,9 +30,9 @@ type DB struct {
 	short     shortage
 	rights    rights
 
-	mu     sync.Mutex // guards lanes and closed
-	lanes  map[uint32]*lane
-	closed bool
+	mu        sync.Mutex // guards databases and closed
+	databases map[uint32]*database
+	closed    bool
 }
 
 // Open checks the options. It connects to nothing: that the Redis is there, Ping
@@ -45,7 +45,7 @@ func Open(o Options) (*DB, error) {
 	logging.Disable() // the client's own log, of one line for each failed call: we return the error
 	return &DB{
 		options: *r, sentinels: o.sentinels, remember: o.Remember, log: o.Log, now: o.Now, where: r.Addr,
-		intakes: intakes{places: map[place]*intake{}}, lanes: map[uint32]*lane{}, rights: rights{seen: map[uint32]seenContext{}},
+		intakes: intakes{places: map[place]*intake{}}, databases: map[uint32]*database{}, rights: rights{seen: map[uint32]seenContext{}},
 	}, nil
 }
 
@@ -58,28 +58,28 @@ func (d *DB) Close() error {
 	defer d.mu.Unlock()
 	d.closed = true
 	var errs []error
-	for _, c := range d.lanes {
+	for _, c := range d.databases {
 		errs = append(errs, c.Close())
 	}
-	clear(d.lanes)
+	clear(d.databases)
 	return errors.Join(errs...)
 }
 
 // Client is the raw client of a context's database, and of 0, the actors'. It
-// belongs to the DB: nobody else closes it.
+// belongs to the DB: the caller must not close it.
 func (d *DB) Client(context uint32) (*redis.Client, error) {
-	l, err := d.lane(context)
+	l, err := d.database(context)
 	if err != nil {
 		return nil, err
 	}
 	return l.Client, nil
 }
 
-// lane is the way to a context's database, and to 0, the actors'.
-func (d *DB) lane(context uint32) (*lane, error) {
+// database is the way to a context's database, and to 0, the actors'.
+func (d *DB) database(context uint32) (*database, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if l, ok := d.lanes[context]; ok {
+	if l, ok := d.databases[context]; ok {
 		return l, nil
 	}
 	switch {
@@ -87,20 +87,20 @@ func (d *DB) lane(context uint32) (*lane, error) {
 		return nil, &StorageError{Op: "connect", Context: context, Class: edda.Permanent, Advice: "the storage is closed"}
 	case context > math.MaxInt32:
 		return nil, &StorageError{Op: "connect", Context: context, Class: edda.Permanent, Advice: "Redis has no database of that number: contexts go to 2147483647"}
-	case len(d.lanes) >= maxContexts:
+	case len(d.databases) >= maxContexts:
 		return nil, &StorageError{Op: "connect", Context: context, Class: edda.Temporary, Advice: "this process serves too many contexts: run another one for some of them"}
 	}
-	l := newLane(d.connect(int(context), connections))
-	d.lanes[context] = l
+	l := newDatabase(d.connect(int(context), connections))
+	d.databases[context] = l
 	return l, nil
 }
 
-// tenant is the way to a context that objects may be kept in.
-func (d *DB) tenant(op string, context uint32) (*lane, error) {
+// tenant is the database of a context that may hold objects: any but 0.
+func (d *DB) tenant(op string, context uint32) (*database, error) {
 	if context == 0 {
 		return nil, &StorageError{Op: op, Class: edda.Permanent, Advice: "context 0 is the actors' database: contexts begin at 1"}
 	}
-	return d.lane(context)
+	return d.database(context)
 }
 
 // The bounds of trying again within one call: a Redis that restarts is not

@@ -79,7 +79,7 @@ func (to Dispatch) forgets(was hero.Job) []string {
 	return marks
 }
 
-// Marks of those who queue a job: a digest of what it was, and the attempt.
+// Marks that a job gets when it is queued: a digest of its content, and the attempt.
 const (
 	contentField = "content"
 	queuedField  = "queued"
@@ -143,10 +143,10 @@ func (s Shown) mayFollow(was hero.JobStatus) bool {
 	return was.MayBecome(s.Status)
 }
 
-// stopField asks whoever runs the job to end it.
+// stopField asks the job's runner to end it.
 const stopField = "stop"
 
-// StopJob asks whoever runs that attempt of a flow's job to end it. One that
+// StopJob asks the runner of that attempt of a flow's job to end it. A job that
 // another flow has by now goes on.
 func (d *DB) StopJob(ctx context.Context, in, caller, id, flow, attempt uint32) error {
 	key := hero.JobKey(caller, id)

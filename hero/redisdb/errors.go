@@ -84,7 +84,7 @@ const outOfRange = "ERR DB index is out of range"
 
 const lacksRight = "the Redis user lacks a right: see Redis permissions in docs/HERO.md"
 
-// noCluster: a context is a database, of which a cluster has one, and one step of a job
+// noCluster: a context is a database, and a cluster has one. One step of a job
 // touches keys of several slots.
 const noCluster = "this is a Redis Cluster, which does not serve: name a Redis that is none; for high availability let Sentinels watch it, redis-sentinel://host:port,…/master"
 

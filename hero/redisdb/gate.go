@@ -155,7 +155,7 @@ type waiter struct {
 
 // waiters look at the gates of some jobs in two trips. The gate of one that is gone, or
 // that waits no more, is open.
-func (d *DB) waiters(ctx context.Context, in uint32, c *lane, keys []string) ([]waiter, error) {
+func (d *DB) waiters(ctx context.Context, in uint32, c *database, keys []string) ([]waiter, error) {
 	out := make([]waiter, len(keys))
 	err := d.try(ctx, "look at the jobs that wait", in, func() error {
 		pipe := c.Pipeline()
@@ -216,8 +216,8 @@ func network(_ []redis.Cmder, err error) error {
 	return err
 }
 
-// releaseScript ends a job's waiting and pushes what it said, once. A job that somebody
-// else queued or began meanwhile is not pushed a second time.
+// releaseScript ends a job's waiting and pushes the key that Hold named, once. A job that
+// was queued or begun meanwhile is not pushed a second time.
 // KEYS job, waiting, list. ARGV: push, now, attempt.
 var releaseScript = redis.NewScript(hero.QueueLua + `
 if redis.call('ZSCORE', KEYS[2], KEYS[1]) == false then return 0 end
@@ -263,7 +263,7 @@ func (d *DB) Release(ctx context.Context, in uint32, from int64) (next int64, wa
 		}
 		for i, w := range list {
 			gone := false
-			if !w.broken && w.gate != GateClosed { // a broken one stays until somebody mends or deletes it
+			if !w.broken && w.gate != GateClosed { // a broken one stays until it is repaired or deleted
 				if gone, err = d.releaseOne(ctx, in, c, page[i]); err != nil {
 					return from, waiting, err
 				}
@@ -280,7 +280,7 @@ func (d *DB) Release(ctx context.Context, in uint32, from int64) (next int64, wa
 }
 
 // releaseOne looks at one waiting job; gone tells that it waits no more.
-func (d *DB) releaseOne(ctx context.Context, in uint32, c *lane, key string) (gone bool, err error) {
+func (d *DB) releaseOne(ctx context.Context, in uint32, c *database, key string) (gone bool, err error) {
 	var j hero.Job
 	var h map[string]string
 	err = d.try(ctx, "read "+key, in, func() error {
@@ -290,14 +290,14 @@ func (d *DB) releaseOne(ctx context.Context, in uint32, c *lane, key string) (go
 	var broken *hero.FieldError
 	switch {
 	case errors.As(err, &broken):
-		return false, nil // until somebody mends or deletes it
+		return false, nil // until it is repaired or deleted
 	case err != nil:
 		return false, err
 	case len(h) == 0:
 		return true, d.unwait(ctx, in, c, key)
 	case j.Status.Ended():
 		return true, d.tellWaited(ctx, in, c, j)
-	case j.Status == hero.JobStarted: // somebody else let it go
+	case j.Status == hero.JobStarted: // another process released it
 		return true, d.unwait(ctx, in, c, key)
 	}
 	g, why, err := d.Gate(ctx, in, j)
@@ -318,11 +318,11 @@ func (d *DB) releaseOne(ctx context.Context, in uint32, c *lane, key string) (go
 
 // tellWaited sends word of a job that ended while it waited; the job leaves the list
 // last, so that the word is sent though this is cut off.
-func (d *DB) tellWaited(ctx context.Context, in uint32, c *lane, j hero.Job) error {
+func (d *DB) tellWaited(ctx context.Context, in uint32, c *database, j hero.Job) error {
 	if !j.Status.Ended() {
 		return nil
 	}
-	m := hero.Told(j, in)
+	m := hero.EndMessage(j, in)
 	command := "waited/" + j.Key() + "/" + strconv.FormatUint(uint64(j.CreatedAt), 10) + "/" + strconv.FormatUint(uint64(j.Attempt), 10)
 	if _, _, err := d.Send(ctx, in, command, m); err != nil {
 		return err
@@ -330,7 +330,7 @@ func (d *DB) tellWaited(ctx context.Context, in uint32, c *lane, j hero.Job) err
 	return d.unwait(ctx, in, c, j.Key())
 }
 
-// Unhold takes a job out of those that wait: somebody has looked at its gate.
+// Unhold removes a job from those that wait: the caller has looked at its gate.
 func (d *DB) Unhold(ctx context.Context, in uint32, key string) error {
 	c, err := d.tenant("forget that "+key+" waits", in)
 	if err != nil {
@@ -339,7 +339,7 @@ func (d *DB) Unhold(ctx context.Context, in uint32, key string) error {
 	return d.unwait(ctx, in, c, key)
 }
 
-func (d *DB) unwait(ctx context.Context, in uint32, c *lane, key string) error {
+func (d *DB) unwait(ctx context.Context, in uint32, c *database, key string) error {
 	return d.try(ctx, "forget that "+key+" waits", in, func() error { return c.ZRem(ctx, waitingKey, key).Err() })
 }
 

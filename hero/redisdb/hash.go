@@ -36,7 +36,7 @@ func get[T hero.Object](ctx context.Context, d *DB, in uint32, key string, read 
 func missing(key string) error { return edda.Classify(edda.Permanent, "%s: %w", key, ErrNotFound) }
 
 // load reads one object and its hash; both are empty where there is none.
-func load[T hero.Object](ctx context.Context, c *lane, key string, read read[T]) (object T, h map[string]string, err error) {
+func load[T hero.Object](ctx context.Context, c *database, key string, read read[T]) (object T, h map[string]string, err error) {
 	if h, err = c.HGetAll(ctx, key).Result(); err != nil || len(h) == 0 {
 		return object, nil, err
 	}
@@ -44,10 +44,10 @@ func load[T hero.Object](ctx context.Context, c *lane, key string, read read[T])
 	return object, h, err
 }
 
-// at is the way to a key: actors are in database 0, all else in a context's.
-func (d *DB) at(op string, in uint32, key string) (*lane, error) {
+// at is the database of a key: actors are in database 0, all else in a context's.
+func (d *DB) at(op string, in uint32, key string) (*database, error) {
 	if in == 0 && strings.HasPrefix(key, "actor:") {
-		return d.lane(0)
+		return d.database(0)
 	}
 	return d.tenant(op, in)
 }

@@ -9,7 +9,7 @@ import (
 )
 
 // doubtful is how long after a broken connection a list is looked through for
-// keys that Redis moved and nobody heard of: a Redis that hung may still do what
+// keys that Redis moved without an answer: a Redis that hung may still do what
 // it was asked before.
 const doubtful = 10 * time.Second
 
@@ -85,7 +85,7 @@ func (in *intake) takeAll(run func() []*redis.StringCmd, took func(key string)) 
 	return trouble
 }
 
-// stray finds a key in the list that nobody took, and takes it; "" if there is
+// stray finds a key in the list that no caller received, and takes it; "" if there is
 // no reason to look, or none.
 func (in *intake) stray(list func() ([]string, error)) (string, error) {
 	if !in.doubtful() {
@@ -133,7 +133,7 @@ func (in *intake) left(list func() ([]string, error)) ([]string, error) {
 }
 
 // leaves runs what removes a key from the list, and forgets the key if that did.
-// Nobody compares the list meanwhile: between the two the key would seem a stray.
+// The list is not compared meanwhile: between the two the key would seem a stray.
 func (in *intake) leaves(key string, remove func() (gone bool, err error)) error {
 	in.moving.RLock()
 	defer in.moving.RUnlock()

@@ -39,8 +39,8 @@ type Peeked struct {
 	FlowID, Attempt uint32
 }
 
-// PeekJobs looks where some jobs stand, in one trip and without the rest of them. What
-// is not there or cannot be read has no status.
+// PeekJobs reads the statuses of some jobs in one trip. A job that is missing or cannot
+// be read has no status.
 func (d *DB) PeekJobs(ctx context.Context, in uint32, keys []string) ([]Peeked, error) {
 	const op = "look at jobs"
 	c, err := d.Client(in)

@@ -42,8 +42,8 @@ func (d *DB) Messages(ctx context.Context, in uint32) ([]hero.Message, error) {
 	return scan(ctx, d, in, "message", hero.IsMessageKey, messageOf(in), byID(func(m hero.Message) [2]uint32 { return [2]uint32{m.CallerID, m.ID} }))
 }
 
-// DeleteMessage deletes a message; where a queue holds its key, whoever takes
-// that finds nothing.
+// DeleteMessage deletes a message. A consumer that takes its key from a queue finds
+// nothing.
 func (d *DB) DeleteMessage(ctx context.Context, in, caller, id uint32) error {
 	return remove(ctx, d, in, hero.MessageKey(caller, id), hero.ReadMessage)
 }
@@ -92,8 +92,7 @@ func (d *DB) MoveMessage(ctx context.Context, in uint32, key string, to hero.Mes
 	return moved && err == nil, err
 }
 
-// AppendLog appends lines to a message's log, of which the last hero.MaxLogs
-// stay.
+// AppendLog appends lines to a message's log and keeps the last hero.MaxLogs.
 func (d *DB) AppendLog(ctx context.Context, in uint32, key string, lines ...hero.Log) error {
 	mark := rand.Text()
 	return update(ctx, d, in, key, hero.ReadMessage, func(m hero.Message, h map[string]string) (change, error) {

@@ -80,7 +80,7 @@ func TestTheLogIsBoundedAndInOrder(t *testing.T) {
 	is(t, d.AppendLog(ctx, in, "message:12:6", hero.Log{Text: "x"}), ErrNotFound)
 }
 
-func TestNobodysLogLinesAreLost(t *testing.T) {
+func TestLogLinesOfConcurrentWritersAreKept(t *testing.T) {
 	d, in, _ := fresh(t)
 	ctx := t.Context()
 	must(t, d.PutMessage(ctx, in, hero.Message{ID: 5, CallerID: 12}))

@@ -149,7 +149,7 @@ func TestObjectsArePutReadListedAndDeleted(t *testing.T) {
 	})
 }
 
-func TestWhatIsNotOursIsLeftAsItIs(t *testing.T) {
+func TestAForeignHashIsLeftAsItIs(t *testing.T) {
 	tests := map[string]map[string]string{
 		"another program's": {"name": "stats"},
 		"another id":        {"id": "6", "caller_id": "12"},
@@ -233,7 +233,7 @@ func TestJobsAreInOrderOfCallerAndId(t *testing.T) {
 	}
 }
 
-func TestWhatAnObjectLeavesOutGoes(t *testing.T) {
+func TestFieldsThatAnObjectLeavesOutAreRemoved(t *testing.T) {
 	d, in, c := fresh(t)
 	ctx := t.Context()
 	must(t, d.PutRunner(ctx, in, hero.Runner{ID: 5, Secret: "s3cret"}))
@@ -246,7 +246,7 @@ func TestWhatAnObjectLeavesOutGoes(t *testing.T) {
 	}
 }
 
-func TestWhatOthersWroteIsReadLiberally(t *testing.T) {
+func TestHashesOfOtherProgramsAreReadLiberally(t *testing.T) {
 	d, in, c := fresh(t)
 	ctx := t.Context()
 	must(t, c.HSet(ctx, "job:12:5", "id", "5", "caller_id", "12", "script", "42", "script_type", "Python", "status", "WaitingForPrerequisites", "dependends", "1,2").Err())
@@ -277,7 +277,7 @@ func TestAFlowOfAnotherContextIsRefused(t *testing.T) {
 	}
 }
 
-func TestTwoWhoPutAtOnce(t *testing.T) {
+func TestTwoPutsAtOnce(t *testing.T) {
 	d, in, c := fresh(t)
 	done := make(chan error)
 	for n := range 20 {

@@ -49,7 +49,7 @@ const (
 	// asked again on a new connection.
 	dialWithin   = 3 * time.Second
 	answerWithin = 3 * time.Second
-	// idleFor is when a connection that nobody uses is closed: a process that
+	// idleFor is when an idle connection is closed: a process that
 	// serves many contexts has a pool for each.
 	idleFor = 2 * time.Minute
 	// connections bounds the pool of one database: every waiting taker has one,

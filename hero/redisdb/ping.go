@@ -27,7 +27,7 @@ func (d *DB) Ping(ctx context.Context) error {
 }
 
 // shortfall is how long Ping speaks of a context that Redis has no database for:
-// whoever sends to it tries again sooner.
+// its senders try again sooner.
 const shortfall = 2 * time.Minute
 
 // shortage remembers that something could not be sent for want of a database.

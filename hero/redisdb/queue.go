@@ -12,8 +12,8 @@ import (
 // outlasts its context: an answer is never left lying.
 const slice = 500 * time.Millisecond
 
-// Push puts a key at the end of a queue. It is not tried again: whoever does
-// must bear the key twice.
+// Push puts a key at the end of a queue. It does not retry: a caller that retries
+// may push the key twice.
 func (d *DB) Push(ctx context.Context, in uint32, queue, key string) error {
 	c, err := d.Client(in)
 	if err != nil {
@@ -28,7 +28,7 @@ func (d *DB) Push(ctx context.Context, in uint32, queue, key string) error {
 // returned.
 //
 // A key that Redis moved and whose answer was lost with the connection comes
-// with a later Take. That, and Left, take it that nobody else in the world takes
+// with a later Take. That, and Left, require that no other process takes
 // into the same list.
 func (d *DB) Take(ctx context.Context, in uint32, queue, into string, wait time.Duration) (string, error) {
 	op := "take from " + queue
@@ -68,7 +68,7 @@ func (d *DB) TakeBy(ctx context.Context, in uint32, op, into string, move func()
 }
 
 // TakeMore moves up to most keys, the oldest first, as Take does one, and waits for
-// none. It is for whoever has just taken one and has room; where Take has to look for
+// none. Call it after a Take that brought a key. While Take has to look for
 // a key whose answer was lost, it takes none. Keys that came count even if the
 // connection broke behind them.
 func (d *DB) TakeMore(ctx context.Context, in uint32, queue, into string, most int) (keys []string, err error) {

@@ -128,7 +128,7 @@ func TestAKeyWhoseAnswerIsLostComesAgain(t *testing.T) {
 	}
 }
 
-func TestWhatAnEarlierRunLeftIsNotTakenTwice(t *testing.T) {
+func TestLeftoversOfAnEarlierRunAreNotTakenTwice(t *testing.T) {
 	plain, in, _ := fresh(t)
 	ctx := t.Context()
 	for _, key := range []string{"a", "b"} {

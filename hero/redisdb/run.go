@@ -51,11 +51,11 @@ func parseRun(s string) (r Run) {
 	return r
 }
 
-// Work is a job with what concerns those who run it.
+// Work is a job with the fields that concern its runner.
 type Work struct {
 	hero.Job
 	Run  Run  // the last one of its attempt; zero before the first
-	Stop bool // somebody asks that it be ended
+	Stop bool // the job is to be stopped
 }
 
 // asWork reads what runners keep in a job's hash.
@@ -73,7 +73,7 @@ func stopAsked(stop string, attempt uint32) bool {
 	return stop != "" && stop == strconv.FormatUint(uint64(attempt), 10)
 }
 
-// Work reads a job for those who run it.
+// Work reads a job for its runner.
 func (d *DB) Work(ctx context.Context, in, caller, id uint32) (w Work, err error) {
 	key := hero.JobKey(caller, id)
 	op := "read " + key
@@ -92,8 +92,8 @@ func (d *DB) Work(ctx context.Context, in, caller, id uint32) (w Work, err error
 	return w, err
 }
 
-// Begin reads a job and starts it: this runner alone runs it from now on. It is for
-// who took the job's key out of the kind's queue. begun is false, and nothing is
+// Begin reads a job and starts it: this runner alone runs it from now on. The caller has
+// taken the job's key out of the kind's queue. begun is false, and nothing is
 // written, where the job does not wait to be run, or is of another kind: what it is
 // says why. A job that waits for others begins only where ready says that its gate was
 // looked at. mark names this taking: again with the same one it is the same run.
@@ -138,7 +138,7 @@ func workOf(in uint32, key string, now *redis.MapStringStringCmd) (Work, error) 
 	return asWork(j, h), err
 }
 
-// MayBegin tells whether the job is to be run by who runs that kind.
+// MayBegin tells whether a runner of that kind may begin the job.
 func (w Work) MayBegin(kind hero.ScriptType) bool {
 	return (w.Status == hero.JobDispatched || w.Status == hero.JobWaiting) && w.ScriptType == kind
 }

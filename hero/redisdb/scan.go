@@ -31,7 +31,7 @@ func scan[T hero.Object](ctx context.Context, d *DB, in uint32, kind string, min
 }
 
 // readAll reads the objects of some keys; see scan.
-func readAll[T hero.Object](ctx context.Context, d *DB, c *lane, op string, in uint32, keys []string, read read[T], compare func(a, b T) int) ([]T, error) {
+func readAll[T hero.Object](ctx context.Context, d *DB, c *database, op string, in uint32, keys []string, read read[T], compare func(a, b T) int) ([]T, error) {
 	objects := []T{}
 	var broken []error
 	for batch := range slices.Chunk(keys, scanBatch) {
@@ -60,7 +60,7 @@ func readAll[T hero.Object](ctx context.Context, d *DB, c *lane, op string, in u
 
 // keys lists the keys of the hashes of a kind, each once. looked is how many keys of
 // the database were passed for it, about.
-func (d *DB) keys(ctx context.Context, c *lane, op string, in uint32, kind string, mine func(string) bool) (keys []string, looked int, err error) {
+func (d *DB) keys(ctx context.Context, c *database, op string, in uint32, kind string, mine func(string) bool) (keys []string, looked int, err error) {
 	for cursor := uint64(0); ; {
 		var page []string
 		err := d.try(ctx, op, in, func() (err error) {
@@ -84,7 +84,7 @@ func (d *DB) keys(ctx context.Context, c *lane, op string, in uint32, kind strin
 }
 
 // hashes reads some hashes at once; one that is gone is empty.
-func (d *DB) hashes(ctx context.Context, c *lane, op string, in uint32, keys []string) ([]map[string]string, error) {
+func (d *DB) hashes(ctx context.Context, c *database, op string, in uint32, keys []string) ([]map[string]string, error) {
 	out := make([]map[string]string, len(keys))
 	err := d.try(ctx, op, in, func() error {
 		answers, err := c.Pipelined(ctx, func(p redis.Pipeliner) error {

@@ -113,7 +113,7 @@ func TestAnIdOfTheSendersOwn(t *testing.T) {
 	}
 }
 
-func TestManyWhoSendTheSame(t *testing.T) {
+func TestManySendersOfTheSameCommand(t *testing.T) {
 	d, in, c := fresh(t)
 	ctx := t.Context()
 	var made atomic.Int32

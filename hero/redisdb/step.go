@@ -27,7 +27,7 @@ type step struct {
 }
 
 // writes are what the steps of one batch write, and push. Pushes on one list go
-// in one command, after all hashes: who takes a key finds its hash.
+// in one command, after all hashes, so that a consumer of a key finds its hash.
 type writes struct {
 	step  *step
 	all   []redis.Cmder
@@ -41,7 +41,7 @@ func (w *writes) do(words ...any) {
 	w.step.wrote, w.all = append(w.step.wrote, cmd), append(w.all, cmd)
 }
 
-// set writes fields of a hash: names and values in turns.
+// set writes fields of a hash. Names and values alternate.
 func (w *writes) set(key string, pairs ...any) {
 	words := make([]any, 0, 2+len(pairs))
 	w.do(append(append(words, "HSET", key), pairs...)...)
@@ -68,8 +68,8 @@ func (w *writes) close() {
 	}
 }
 
-// step does a step, with others.
-func (l *lane) step(ctx context.Context, s *step) error {
+// step runs a step, coalesced with others.
+func (l *database) step(ctx context.Context, s *step) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -90,7 +90,7 @@ var errBusy = errors.New("other clients change it all the time")
 // transact does the steps. What Redis refuses of one, or others change all the
 // time, keeps no other from being done; a Redis that does not answer is not asked
 // for each of them, which would take its time as often.
-func (l *lane) transact(ctx context.Context, steps []*step) {
+func (l *database) transact(ctx context.Context, steps []*step) {
 	ctx = context.WithoutCancel(ctx) // the others' steps do not end with the leader's context
 	if len(steps) > 1 && l.together(ctx, steps) {
 		return
@@ -110,7 +110,7 @@ func fail(steps []*step, err error) {
 }
 
 // together does the steps in one transaction; false: each is to be done by itself.
-func (l *lane) together(ctx context.Context, steps []*step) bool {
+func (l *database) together(ctx context.Context, steps []*step) bool {
 	for range togetherTries {
 		err := l.once(ctx, steps)
 		if err == nil {
@@ -129,7 +129,7 @@ func (l *lane) together(ctx context.Context, steps []*step) bool {
 }
 
 // alone does one step; the error is the network's.
-func (l *lane) alone(ctx context.Context, s *step) error {
+func (l *database) alone(ctx context.Context, s *step) error {
 	for range aloneTries {
 		err := l.once(ctx, []*step{s})
 		if err == nil {
@@ -149,7 +149,7 @@ func (l *lane) alone(ctx context.Context, s *step) error {
 
 // once looks, decides and writes. Each step has its own error, of its look or its
 // decision, where the answer is nil; else none of them was done.
-func (l *lane) once(ctx context.Context, steps []*step) error {
+func (l *database) once(ctx context.Context, steps []*step) error {
 	return l.Watch(ctx, func(tx *redis.Tx) (err error) {
 		watched := true
 		defer func() {
@@ -251,7 +251,7 @@ func leave(ctx context.Context, tx *redis.Tx) {
 	_ = tx.Ping(ctx).Err() // a broken connection is not used again
 }
 
-// aborted is what Redis says of a transaction of which it refused a part.
+// aborted begins Redis's answer to a transaction that has a refused command.
 const aborted = "EXECABORT"
 
 func refused(cmd redis.Cmder) bool {

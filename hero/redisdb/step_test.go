@@ -40,7 +40,7 @@ func counts(key, list string, meanwhile func(look int)) *step {
 
 func TestAStepLooksAgainWhenOthersChangedItsKey(t *testing.T) {
 	d, in, c := fresh(t)
-	l, err := d.lane(in)
+	l, err := d.database(in)
 	must(t, err)
 	ctx, looks := t.Context(), 0
 	must(t, l.step(ctx, counts("k", "list", func(n int) {
@@ -55,7 +55,7 @@ func TestAStepLooksAgainWhenOthersChangedItsKey(t *testing.T) {
 
 func TestAStepThatOthersNeverLetThroughIsGivenUpForNow(t *testing.T) {
 	d, in, c := fresh(t)
-	l, err := d.lane(in)
+	l, err := d.database(in)
 	must(t, err)
 	looks := 0
 	err = l.step(t.Context(), counts("k", "list", func(n int) {
@@ -74,7 +74,7 @@ func TestStepsOfOneBatchHaveEachItsOwnEnd(t *testing.T) {
 	ctx := t.Context()
 	must(t, c.Do(ctx, "acl", "setuser", "half", "reset", "on", ">pw", "~ok*", "~no:list", "~text", "~late", "+@all").Err())
 	half := open(t, Options{URL: "redis://half:pw@" + d.where})
-	l, err := half.lane(in)
+	l, err := half.database(in)
 	must(t, err)
 	must(t, c.Set(ctx, "no:list", "text", 0).Err())
 	must(t, c.Set(ctx, "text", "text", 0).Err())
@@ -108,7 +108,7 @@ func TestStepsOfOneBatchDoNotEachWaitForARedisThatIsGone(t *testing.T) {
 	d, in, c := fresh(t)
 	must(t, c.Do(t.Context(), "acl", "setuser", "some", "reset", "on", ">pw", "~ok*", "+@all").Err())
 	some, w := tapped(t, open(t, Options{URL: "redis://some:pw@" + d.where}))
-	l, err := some.lane(in)
+	l, err := some.database(in)
 	must(t, err)
 	steps := []*step{counts("another's", "", nil), counts("ok:1", "", nil), counts("ok:2", "", nil), counts("ok:3", "", nil)}
 	w.breaks("exec", len(steps), true)
@@ -176,11 +176,11 @@ func TestABeginningAndAnEndWhoseAnswersAreLostAreNotDoubled(t *testing.T) {
 // Who leads a batch and gives up meanwhile takes nobody with him.
 func TestABatchDoesNotEndWithItsLeader(t *testing.T) {
 	d, in, c := fresh(t)
-	l, err := d.lane(in)
+	l, err := d.database(in)
 	must(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	steps := []*step{counts("a", "", nil), counts("b", "", nil)}
-	cancel() // while it waited for its turn
+	cancel() // while it waited in the coalescer
 	l.transact(ctx, steps)
 	if n := c.Exists(t.Context(), "a", "b").Val(); n != 2 || steps[1].err != nil {
 		t.Errorf("%d written, %v", n, steps[1].err)
@@ -208,12 +208,12 @@ func TestAReadOnlyRedisIsLeft(t *testing.T) {
 	}
 }
 
-// onlyOne is a lane with one connection.
-func onlyOne(t *testing.T, d *DB, in uint32) *lane {
+// onlyOne is a database with one connection.
+func onlyOne(t *testing.T, d *DB, in uint32) *database {
 	t.Helper()
 	o := d.options
 	o.DB, o.PoolSize = int(in), 1
-	l := newLane(redis.NewClient(&o))
+	l := newDatabase(redis.NewClient(&o))
 	t.Cleanup(func() { l.Close() })
 	return l
 }

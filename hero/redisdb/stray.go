@@ -71,7 +71,7 @@ func (d *DB) Strays(ctx context.Context, in uint32, cursor uint64) (found []hero
 }
 
 // InFlows tells which of some jobs the flows of the context name: those are the flows' to
-// release, also when they did not start yet. Where a flow cannot be read, nobody knows.
+// release, also when they did not start yet. It fails where a flow cannot be read.
 func (d *DB) InFlows(ctx context.Context, in uint32, jobs []hero.Job) (map[string]bool, error) {
 	flows, err := d.Flows(ctx, in)
 	if err != nil {

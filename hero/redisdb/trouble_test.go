@@ -22,7 +22,7 @@ type said string
 func (s said) Error() string { return string(s) }
 func (said) RedisError()     {}
 
-func TestWhatRedisSaysIsClassed(t *testing.T) {
+func TestErrorsOfRedisAreClassed(t *testing.T) {
 	d := open(t, Options{Addr: "redis.example:6379"})
 	tests := []struct {
 		err   error

@@ -37,7 +37,7 @@ const settleWithin = 10 * time.Second
 //
 // id is that of the first request where this is not again; it is noted already.
 func (l *contextLoop) call(ctx context.Context, m hero.Message, job hero.Job, t target, client *supervisor.Client, id string) (out end, unsent, err error) {
-	k := l.patience(ctx, m, job, t, client)
+	k := l.newPendingCall(ctx, m, job, t, client)
 	defer k.stop()
 	unsure, waits := id == "", false
 	if unsure {
@@ -93,7 +93,7 @@ func (l *contextLoop) call(ctx context.Context, m hero.Message, job hero.Job, t 
 }
 
 // transportState is where Mycelium has the message that carried the job, if that is known.
-func (k *patience) transportState() mycelium.State {
+func (k *pendingCall) transportState() mycelium.State {
 	id, _ := k.messageID.Load().(string)
 	if k.t.way != byMycelium || id == "" || k.l.r.o.State == nil {
 		return ""
@@ -107,14 +107,14 @@ func (k *patience) transportState() mycelium.State {
 
 // travels tells whether Mycelium still has the message under way: a supervisor that does
 // not know the job may yet receive it.
-func (k *patience) travels() bool {
+func (k *pendingCall) travels() bool {
 	state := k.transportState()
 	return state == mycelium.StatePending || state == mycelium.StateSending
 }
 
 // ask follows a job that the supervisor may have, to its end. known is false
 // when it has no such job.
-func (k *patience) ask() (out end, known bool, err error) {
+func (k *pendingCall) ask() (out end, known bool, err error) {
 	k.following.Store(true)
 	defer k.following.Store(false)
 	for every := firstAsk; ; every = min(every*3/2, lastAsk) {
@@ -150,8 +150,9 @@ func endOfJob(ctx context.Context, c *supervisor.Client, job hero.Job) (end, her
 	return end{status: status, result: result}, status, nil
 }
 
-// patience is how long one call is waited for, and what is seen of it meanwhile.
-type patience struct {
+// pendingCall is a job.run that waits for its answer: its deadlines, and the progress that
+// was seen.
+type pendingCall struct {
 	l         *contextLoop
 	m         hero.Message
 	job       hero.Job
@@ -176,8 +177,8 @@ type patience struct {
 // seenBound is more than the states that one message goes through.
 const seenBound = 16
 
-func (l *contextLoop) patience(ctx context.Context, m hero.Message, job hero.Job, t target, client *supervisor.Client) *patience {
-	k := &patience{l: l, m: m, job: job, t: t, client: client, seenAt: make(chan supervisor.Progress, seenBound)}
+func (l *contextLoop) newPendingCall(ctx context.Context, m hero.Message, job hero.Job, t target, client *supervisor.Client) *pendingCall {
+	k := &pendingCall{l: l, m: m, job: job, t: t, client: client, seenAt: make(chan supervisor.Progress, seenBound)}
 	k.ctx, k.cancel = context.WithCancelCause(ctx)
 	k.begun.Store(m.FlowID == 0 || l.r.o.Flows == nil)
 	result := resultWithin(m, job)
@@ -203,9 +204,9 @@ func resultWithin(m hero.Message, job hero.Job) time.Duration {
 }
 
 // resume looks for the reply to the call of an earlier process, among those that came
-// while nobody was there, and goes on waiting for it. waits is false where that may be
-// in vain: the // message may never have been pushed.
-func (k *patience) resume(request string) (waits bool) {
+// while no router ran, and goes on waiting for it. waits is false where that may be
+// in vain: the message may never have been pushed.
+func (k *pendingCall) resume(request string) (waits bool) {
 	id, _ := k.messageID.Load().(string)
 	if request == "" && id == "" {
 		return false
@@ -228,13 +229,13 @@ func (k *patience) resume(request string) (waits bool) {
 }
 
 // answered ends the waiting with an end that is known.
-func (k *patience) answered(out end) {
+func (k *pendingCall) answered(out end) {
 	k.told.Store(&out)
 	k.cancel(errAnswered)
 }
 
 // run calls job.run; it is broken off where the supervisor turns out to have lost the job.
-func (k *patience) run(id string) (hero.JobStatus, map[string]string, error) {
+func (k *pendingCall) run(id string) (hero.JobStatus, map[string]string, error) {
 	ctx, cancel := context.WithCancelCause(k.ctx)
 	defer cancel(nil)
 	k.lost.Store(&cancel)
@@ -246,20 +247,20 @@ func (k *patience) run(id string) (hero.JobStatus, map[string]string, error) {
 }
 
 // heard keeps what the supervisor itself said.
-func (k *patience) heard(err error) {
+func (k *pendingCall) heard(err error) {
 	if said, ok := supervisor.Said(err); ok {
 		k.answer.Store(said)
 	}
 }
 
 // said is what the supervisor itself said last, if it did.
-func (k *patience) said() string {
+func (k *pendingCall) said() string {
 	said, _ := k.answer.Load().(string)
 	return said
 }
 
 // seen takes what the transport tells; it never blocks it.
-func (k *patience) seen(p supervisor.Progress) {
+func (k *pendingCall) seen(p supervisor.Progress) {
 	if p.Acknowledged {
 		k.acked.Store(true)
 	}
@@ -274,7 +275,7 @@ func (k *patience) seen(p supervisor.Progress) {
 
 // note writes down what was seen, in order, and looks meanwhile whether the job is
 // still wanted and whether its reply was lost.
-func (k *patience) note() {
+func (k *pendingCall) note() {
 	look := time.NewTicker(k.l.r.o.Watch)
 	defer look.Stop()
 	ack := seconds(k.m.TimeoutAck, defaultAck)
@@ -312,7 +313,7 @@ func (k *patience) note() {
 // question asks the supervisor where the job stands while its reply is waited for,
 // less and less often: the reply may be lost.
 type question struct {
-	k       *patience
+	k       *pendingCall
 	every   time.Duration
 	next    time.Time
 	knew    bool // it once had the job
@@ -368,16 +369,16 @@ func (q *question) known() bool {
 }
 
 // running tells the flow, once, that the job's runner began: its timeout counts from then.
-func (k *patience) running(ctx context.Context) {
+func (k *pendingCall) running(ctx context.Context) {
 	if !k.begun.Load() && k.l.r.o.Flows.Report(ctx, k.l.reportOf(k.m, k.job, hero.NodeRunning, nil)) == nil {
 		k.begun.Store(true)
 	}
 }
 
-// unwanted ends the waiting for a job that nobody waits for any more while a
+// unwanted ends the waiting for a job whose end is of no use any more while a
 // supervisor has it: its flow was cancelled or gave the attempt up, a later one is
 // under way, or its end is told in its hash.
-func (k *patience) unwanted() bool {
+func (k *pendingCall) unwanted() bool {
 	if k.job.ContextID != k.l.context {
 		return false
 	}
@@ -394,8 +395,8 @@ func (k *patience) unwanted() bool {
 	return true
 }
 
-// stop ends the waiting, and waits for what works for it.
-func (k *patience) stop() {
+// stop ends the waiting, and waits for its goroutines.
+func (k *pendingCall) stop() {
 	k.timer.Stop()
 	k.cancel(nil)
 	k.working.Wait()
@@ -406,7 +407,7 @@ func (k *patience) stop() {
 const lastWords = 2 * time.Second
 
 // over tells whether an error ends the call, and as what.
-func (k *patience) over(ctx context.Context, err error) (end, bool) {
+func (k *pendingCall) over(ctx context.Context, err error) (end, bool) {
 	if k.said() == "" {
 		k.heard(err)
 	}
@@ -432,7 +433,7 @@ func (k *patience) over(ctx context.Context, err error) (end, bool) {
 
 // lastly is the end of a job that is waited for no longer. Where it only took too long
 // the supervisor is asked once more: its reply may be lost.
-func (k *patience) lastly(ctx context.Context, cause error) end {
+func (k *pendingCall) lastly(ctx context.Context, cause error) end {
 	ctx, done := context.WithTimeout(ctx, lastWords)
 	defer done()
 	if errors.Is(cause, errNoAck) || errors.Is(cause, errNoResult) {
@@ -440,7 +441,7 @@ func (k *patience) lastly(ctx context.Context, cause error) end {
 			return out
 		}
 	}
-	_ = k.client.Stop(ctx, k.job) // it may not hear; whoever tries again must bear that
+	_ = k.client.Stop(ctx, k.job) // best effort: a later attempt may meet a job that still runs
 	if told := k.told.Load(); told != nil {
 		return *told
 	}
@@ -449,7 +450,7 @@ func (k *patience) lastly(ctx context.Context, cause error) end {
 
 // broke is the end of a job whose message did not get through, with what the
 // supervisor itself said of it.
-func (k *patience) broke(format string, args ...any) end {
+func (k *pendingCall) broke(format string, args ...any) end {
 	why := fmt.Sprintf(format, args...)
 	if said := k.said(); said != "" && !strings.Contains(why, said) {
 		why += "; the supervisor said: " + said

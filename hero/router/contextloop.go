@@ -25,18 +25,18 @@ const msgInCoordinator = "msg_in_coordinator"
 // look at.
 const msgOutBroken = "msg_out_broken"
 
-// contextLoop is one context's: what goes out, what comes in, and what waits.
+// contextLoop routes the messages of one context: outgoing, incoming and waiting ones.
 type contextLoop struct {
 	r       *Router
 	context uint32
 	log     *zap.Logger
 	workers *list.Workers // of the messages that are on their way
 	retry   list.Retry
-	// Of watch alone: where its next look begins among the messages and the jobs that wait.
+	// Used only by watch: the offsets of its next look at waiting messages and jobs.
 	watched, released int64
 
-	mu     sync.Mutex               // guards flying
-	flying map[string]chan struct{} // keys under way; closed when done
+	mu       sync.Mutex               // guards inFlight
+	inFlight map[string]chan struct{} // keys under way; closed when done
 }
 
 func newContextLoop(r *Router, context uint32) *contextLoop {
@@ -44,7 +44,7 @@ func newContextLoop(r *Router, context uint32) *contextLoop {
 	return &contextLoop{
 		r: r, context: context, log: log,
 		workers: list.NewWorkers(r.o.Concurrency), retry: list.Retry{Pause: newRetry(), Log: logthrottle.New(log, "router: do what a message needs")},
-		flying: map[string]chan struct{}{},
+		inFlight: map[string]chan struct{}{},
 	}
 }
 
@@ -61,8 +61,8 @@ func (l *contextLoop) Run(ctx context.Context) {
 	l.workers.Close()
 }
 
-// journey is one key on its way, out or in.
-type journey struct {
+// delivery is one key on its way, out or in.
+type delivery struct {
 	key     string
 	from    string // the list that keeps it until it is done
 	inbound bool
@@ -73,23 +73,23 @@ func (l *contextLoop) consumer(ctx context.Context, from, into string, inbound b
 	return &list.Consumer{
 		DB: l.r.db, Context: l.context, From: from, Into: into, Wait: takeWait, Workers: l.workers, Retry: &l.retry, Log: l.log,
 		Work: func(key string) {
-			l.r.metrics.flying.Inc()
-			defer l.r.metrics.flying.Dec()
+			l.r.metrics.inFlight.Inc()
+			defer l.r.metrics.inFlight.Dec()
 			defer l.alone(key)()
-			l.carry(ctx, journey{key, into, inbound})
+			l.carry(ctx, delivery{key, into, inbound})
 		},
 	}
 }
 
 // alone waits until no other goroutine has the key: a key that was pushed twice
-// is looked at again when the first is done. It returns how to let go.
-func (l *contextLoop) alone(key string) func() {
+// is delivered twice, one after the other. The caller must call release.
+func (l *contextLoop) alone(key string) (release func()) {
 	mine := make(chan struct{})
 	for {
 		l.mu.Lock()
-		other, taken := l.flying[key]
+		other, taken := l.inFlight[key]
 		if !taken {
-			l.flying[key] = mine
+			l.inFlight[key] = mine
 		}
 		l.mu.Unlock()
 		if !taken {
@@ -99,7 +99,7 @@ func (l *contextLoop) alone(key string) func() {
 	}
 	return func() {
 		l.mu.Lock()
-		delete(l.flying, key)
+		delete(l.inFlight, key)
 		l.mu.Unlock()
 		close(mine)
 	}
@@ -107,7 +107,7 @@ func (l *contextLoop) alone(key string) func() {
 
 // carry delivers until the message has its fate, and then takes the key off the
 // list that kept it.
-func (l *contextLoop) carry(ctx context.Context, j journey) {
+func (l *contextLoop) carry(ctx context.Context, j delivery) {
 	_ = l.retry.Do(ctx, "deliver "+j.key, func(ctx context.Context) error {
 		if err := l.deliver(ctx, j); err != nil {
 			return err
@@ -130,16 +130,16 @@ func (l *contextLoop) every(ctx context.Context, interval time.Duration, what st
 
 // deliver gives one message its fate, or brings it so far that it waits for a
 // runner. An error means: again.
-func (l *contextLoop) deliver(ctx context.Context, j journey) error {
+func (l *contextLoop) deliver(ctx context.Context, j delivery) error {
 	began := time.Now()
 	caller, id, err := hero.ParseMessageKey(j.key)
 	if err != nil {
-		return l.aside(ctx, j, err)
+		return l.setAside(ctx, j, err)
 	}
 	m, err := l.r.db.Message(ctx, l.context, caller, id)
 	switch {
 	case errors.Is(err, redisdb.ErrNotFound), errors.Is(err, edda.Permanent):
-		return l.aside(ctx, j, err)
+		return l.setAside(ctx, j, err)
 	case err != nil:
 		return err
 	case m.Status.Ended():
@@ -147,7 +147,7 @@ func (l *contextLoop) deliver(ctx context.Context, j journey) error {
 		return nil
 	}
 	if !j.inbound && m.MessageType != hero.MessageResult && (m.Origin != "" || m.Via != "") {
-		if err := l.disown(ctx, &m); err != nil {
+		if err := l.clearOrigin(ctx, &m); err != nil {
 			return err
 		}
 	}
@@ -164,14 +164,14 @@ func (l *contextLoop) deliver(ctx context.Context, j journey) error {
 	return nil
 }
 
-// disown clears what only a message that arrived may say: where it came from, and
+// clearOrigin clears what only a message that arrived may say: where it came from, and
 // so where its result goes.
-func (l *contextLoop) disown(ctx context.Context, m *hero.Message) error {
+func (l *contextLoop) clearOrigin(ctx context.Context, m *hero.Message) error {
 	m.Origin, m.Via = "", ""
 	return l.note(ctx, m.Key(), "origin", "", "via", "")
 }
 
-func (l *contextLoop) dispatch(ctx context.Context, j journey, m hero.Message) error {
+func (l *contextLoop) dispatch(ctx context.Context, j delivery, m hero.Message) error {
 	switch m.MessageType {
 	case hero.MessageJob:
 		return l.jobs(ctx, j, m)
@@ -183,16 +183,16 @@ func (l *contextLoop) dispatch(ctx context.Context, j journey, m hero.Message) e
 	return l.fail(ctx, m, fateError, fmt.Sprintf("message_type %.40q is none of job, chat, mail and result", m.MessageType))
 }
 
-// aside puts a key away that leads to no message. The hash, if there is one, is
+// setAside puts a key away that leads to no message. The hash, if there is one, is
 // left as it is.
-func (l *contextLoop) aside(ctx context.Context, j journey, why error) error {
-	l.log.Error("router: set aside in "+msgOutBroken, zap.String("key", j.key), zap.Error(why))
+func (l *contextLoop) setAside(ctx context.Context, j delivery, why error) error {
+	l.log.Error("router: key set aside in "+msgOutBroken+": it names no readable message", zap.String("key", j.key), zap.Error(why))
 	l.r.metrics.done("", fateBroken)
 	return l.r.db.Push(ctx, l.context, msgOutBroken, j.key)
 }
 
 // allowed checks the caller's right; a message without it ends here.
-func (l *contextLoop) allowed(ctx context.Context, j journey, m hero.Message) (bool, error) {
+func (l *contextLoop) allowed(ctx context.Context, j delivery, m hero.Message) (bool, error) {
 	c, err := l.r.db.Context(ctx, l.context)
 	if errors.Is(err, edda.Permanent) || errors.Is(err, redisdb.ErrNotFound) {
 		return false, l.fail(ctx, m, fateError, fmt.Sprintf("context %d cannot be read: %v", l.context, err))
@@ -207,7 +207,7 @@ func (l *contextLoop) allowed(ctx context.Context, j journey, m hero.Message) (b
 	if answers, err := l.answers(ctx, m); err != nil || answers {
 		return err == nil, err
 	}
-	l.log.Warn("router: refused", zap.String("key", m.Key()), zap.Error(why))
+	l.log.Warn("router: message refused", zap.String("key", m.Key()), zap.Error(why))
 	return false, l.refuse(ctx, j, m, why.Error())
 }
 

@@ -57,7 +57,7 @@ func (l *contextLoop) runOf(ctx context.Context, m hero.Message) (string, error)
 }
 
 // beginRun decides once whether the message has a flow run: by its flow_id alone, or
-// because nobody has started the flow whose jobs it brings.
+// because the flow whose jobs it brings was not started.
 func (l *contextLoop) beginRun(ctx context.Context, m hero.Message) (string, error) {
 	run, err := l.runOf(ctx, m)
 	if err != nil || run != "" || !mayRunFlow(m) {
@@ -69,7 +69,7 @@ func (l *contextLoop) beginRun(ctx context.Context, m hero.Message) (string, err
 			return "", nil
 		}
 		if began, err := l.r.o.Runs.FlowBegan(ctx, l.context, m.FlowID); err != nil || began {
-			return "", err // a job of a flow that somebody else dispatches
+			return "", err // a job of a flow that dispatches its jobs itself
 		}
 		kind = carriedFlow
 	}
@@ -140,7 +140,7 @@ func (l *contextLoop) flowEnds(ctx context.Context, m hero.Message, as, text str
 	to := hero.MessageProcessed
 	if as == brokenEnd {
 		to = hero.MessageError
-		if err := l.tell(ctx, m, "error", text); err != nil {
+		if err := l.appendLog(ctx, m, "error", text); err != nil {
 			return err
 		}
 		text = hero.ResultText(map[string]string{hero.ResultError: text})

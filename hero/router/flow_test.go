@@ -168,7 +168,7 @@ func TestAJobOfAFlowThatOthersRunIsOnlyAJob(t *testing.T) {
 }
 
 // Nobody but the flow tells its end: not somebody who answers the message that began it.
-func TestAResultOfSomebodyDoesNotEndTheMessageOfAFlow(t *testing.T) {
+func TestAForeignResultDoesNotEndTheMessageOfAFlow(t *testing.T) {
 	b, f := newBed(t), &runs{}
 	b.start(Options{Flows: &reports{}, Runs: f})
 	m := b.send(hero.Message{FlowID: 33, Job: []hero.Job{job(1)}})

@@ -177,7 +177,7 @@ func TestTheJobOfARefusedMessageEndsWhereItIsTheCallersOwn(t *testing.T) {
 	}
 }
 
-func TestResultsDoNotGrowAMsgInThatNobodyPops(t *testing.T) {
+func TestResultsDoNotGrowAMsgInThatNoActorPops(t *testing.T) {
 	b := newBed(t)
 	core, logs := observer.New(zap.WarnLevel)
 	unread := slices.Repeat([]any{"x"}, maxResults)

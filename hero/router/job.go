@@ -15,7 +15,7 @@ import (
 	"edda/internal/backoff"
 )
 
-// end is what became of one job, as far as this message is concerned.
+// end is the end of one job of a message.
 type end struct {
 	status hero.JobStatus // finished or error; none while a runner has it
 	result map[string]string
@@ -41,7 +41,7 @@ func broke(format string, args ...any) end {
 }
 
 // jobs delivers the jobs of a message.
-func (l *contextLoop) jobs(ctx context.Context, j journey, m hero.Message) error {
+func (l *contextLoop) jobs(ctx context.Context, j delivery, m hero.Message) error {
 	run, err := l.beginRun(ctx, m)
 	switch {
 	case errors.Is(err, edda.Permanent):
@@ -51,7 +51,7 @@ func (l *contextLoop) jobs(ctx context.Context, j journey, m hero.Message) error
 	case run != "":
 		return l.flow(ctx, m, run)
 	}
-	errands, err := l.errands(ctx, m)
+	routes, err := l.jobRoutes(ctx, m)
 	if err != nil {
 		if errors.Is(err, edda.Permanent) {
 			return l.refuse(ctx, j, m, err.Error())
@@ -60,14 +60,14 @@ func (l *contextLoop) jobs(ctx context.Context, j journey, m hero.Message) error
 	}
 	var g errgroup.Group
 	g.SetLimit(perMessage)
-	for _, e := range errands {
-		g.Go(func() error { return l.errand(ctx, j, m, e) })
+	for _, r := range routes {
+		g.Go(func() error { return l.deliverJob(ctx, j, m, r) })
 	}
 	return g.Wait()
 }
 
-// errands are the message's jobs, those loaded that it only names.
-func (l *contextLoop) errands(ctx context.Context, m hero.Message) ([]errand, error) {
+// jobRoutes are the message's jobs. Those that it only names are loaded.
+func (l *contextLoop) jobRoutes(ctx context.Context, m hero.Message) ([]jobRoute, error) {
 	list, err := wanted(m)
 	if err != nil {
 		return nil, edda.Classify(edda.Permanent, "%w", err)
@@ -87,8 +87,8 @@ func (l *contextLoop) errands(ctx context.Context, m hero.Message) ([]errand, er
 	return list, nil
 }
 
-// errand delivers one job and settles it, unless a runner has it now.
-func (l *contextLoop) errand(ctx context.Context, j journey, m hero.Message, e errand) error {
+// deliverJob delivers one job and settles it, unless a runner has it now.
+func (l *contextLoop) deliverJob(ctx context.Context, j delivery, m hero.Message, e jobRoute) error {
 	job := e.complete(m, l.context)
 	if done, err := l.ended(ctx, m, job.ID); err != nil || done {
 		return errors.Join(err, l.conclude(ctx, m))
@@ -103,10 +103,10 @@ func (l *contextLoop) errand(ctx context.Context, j journey, m hero.Message, e e
 	return l.retry.Do(ctx, fmt.Sprintf("settle job %d of %s", job.ID, m.Key()), func(ctx context.Context) error { return l.settle(ctx, m, job, out, answered) })
 }
 
-// bring takes the job to where it belongs.
-func (l *contextLoop) bring(ctx context.Context, j journey, m hero.Message, job hero.Job, url string) (end, error) {
+// bring delivers the job to its context, its queue or its supervisor.
+func (l *contextLoop) bring(ctx context.Context, j delivery, m hero.Message, job hero.Job, url string) (end, error) {
 	if job.ContextID != l.context && !j.inbound {
-		out, done, err := l.abroad(ctx, m, job, url)
+		out, done, err := l.toOtherContext(ctx, m, job, url)
 		if err != nil || done {
 			return out, err
 		}
@@ -118,7 +118,7 @@ func (l *contextLoop) bring(ctx context.Context, j journey, m hero.Message, job 
 	if j.inbound && url == "" {
 		return l.queue(ctx, m, job)
 	}
-	return l.hunt(ctx, m, job, url)
+	return l.callTarget(ctx, m, job, url)
 }
 
 // ensure writes the hash of a job that was only in the message, so that its end has a
@@ -134,7 +134,7 @@ func (l *contextLoop) ensure(ctx context.Context, m hero.Message, job hero.Job) 
 	case errors.Is(err, errOther):
 		return job, takenID(job), true, nil
 	case errors.Is(err, edda.Permanent):
-		return job, end{}, false, nil // it is broken: whoever is to run it says so
+		return job, end{}, false, nil // it is broken: its runner will say so
 	case err != nil:
 		return job, end{}, false, err
 	case now.Status.Ended() && (now.Status == hero.JobFinished || max(job.Attempt, 1) <= max(now.Attempt, 1)):
@@ -176,9 +176,9 @@ func (l *contextLoop) claim(ctx context.Context, m hero.Message, job hero.Job) (
 	return now, err
 }
 
-// hunt finds a target and calls it; while there is none, or none can be reached,
+// callTarget finds a target and calls it; while there is none, or none can be reached,
 // it looks again until the message's timeout.
-func (l *contextLoop) hunt(ctx context.Context, m hero.Message, job hero.Job, url string) (end, error) {
+func (l *contextLoop) callTarget(ctx context.Context, m hero.Message, job hero.Job, url string) (end, error) {
 	until := time.Now().Add(seconds(m.Timeout, defaultTimeout))
 	p := newRetry()
 	for {
@@ -202,7 +202,7 @@ func (l *contextLoop) hunt(ctx context.Context, m hero.Message, job hero.Job, ur
 			if err != nil || unsent == nil {
 				return out, err
 			}
-			l.r.bury(l.context, t.runner)
+			l.r.markUnreachable(l.context, t.runner)
 			why = unsent
 		}
 		if time.Now().After(until) {
@@ -241,7 +241,7 @@ func (l *contextLoop) gate(ctx context.Context, m hero.Message, job hero.Job) (o
 	return end{}, true, l.r.db.Hold(ctx, l.context, job, m.Key(), hero.MsgOut, "")
 }
 
-// over tells whether a flow's job needs nobody any more, before anybody has it: the
+// over tells whether a flow's job is obsolete before a runner has it: the
 // flow was cancelled while a supervisor was looked for, an executor told its end, or
 // a later attempt is under way.
 func (l *contextLoop) over(ctx context.Context, m hero.Message, job hero.Job) (out end, over bool, err error) {
@@ -251,7 +251,7 @@ func (l *contextLoop) over(ctx context.Context, m hero.Message, job hero.Job) (o
 	now, err := l.r.db.Work(ctx, l.context, job.CallerID, job.ID)
 	switch {
 	case err != nil:
-		return end{}, false, absent(err) // whoever is to run what is broken says so
+		return end{}, false, absent(err) // the runner of a broken job says so
 	case now.FlowID != m.FlowID:
 		return end{}, false, nil
 	case m.Attempt != 0 && now.Attempt > m.Attempt:
@@ -297,7 +297,7 @@ func (l *contextLoop) targetAmong(ctx context.Context, m hero.Message, job hero.
 	case url != "":
 		t, err = byURL(url, runners)
 	default:
-		dead := func(id uint32) bool { return l.r.isDead(l.context, id) }
+		dead := func(id uint32) bool { return l.r.isUnreachable(l.context, id) }
 		r, ok := pick(job, runners, dead, l.r.next(l.context, job.Executor))
 		if !ok {
 			return target{}, false, edda.Classify(edda.Permanent, "no runner of context %d fits %s jobs: register one, or give the node a supervisor_url", l.context, job.Executor)

@@ -7,8 +7,8 @@ import (
 	"edda/hero"
 )
 
-// errand is one job of a message, with how it is to be routed.
-type errand struct {
+// jobRoute is one job of a message and its route.
+type jobRoute struct {
 	job hero.Job
 	url string // the node's supervisor_url
 	// node is what the message says of the job's place in a graph, nil where nothing.
@@ -18,7 +18,7 @@ type errand struct {
 // wanted lists the jobs of a message, with the ids of those that are not in it
 // and are to be loaded. Where there are nodes they say which jobs and where to;
 // without them it is the embedded jobs.
-func wanted(m hero.Message) ([]errand, error) {
+func wanted(m hero.Message) ([]jobRoute, error) {
 	byID := map[uint32]hero.Job{}
 	for _, j := range m.Job {
 		if _, twice := byID[j.ID]; twice {
@@ -29,7 +29,7 @@ func wanted(m hero.Message) ([]errand, error) {
 		}
 		byID[j.ID] = j
 	}
-	var out []errand
+	var out []jobRoute
 	seen := map[uint32]bool{}
 	for _, n := range m.Nodes {
 		if seen[n.ID] {
@@ -43,11 +43,11 @@ func wanted(m hero.Message) ([]errand, error) {
 		if !ok {
 			j = hero.Job{ID: n.ID}
 		}
-		out = append(out, errand{job: j, url: n.SupervisorURL, node: &n})
+		out = append(out, jobRoute{job: j, url: n.SupervisorURL, node: &n})
 	}
 	for _, j := range m.Job {
 		if !seen[j.ID] {
-			out = append(out, errand{job: j})
+			out = append(out, jobRoute{job: j})
 		}
 	}
 	if id, ok := inCycle(out); ok && m.FlowID == 0 {
@@ -60,7 +60,7 @@ func wanted(m hero.Message) ([]errand, error) {
 }
 
 // inCycle finds a job of the message that can never run, because jobs wait for each other.
-func inCycle(list []errand) (uint32, bool) {
+func inCycle(list []jobRoute) (uint32, bool) {
 	open := map[uint32][]uint32{}
 	for _, e := range list {
 		open[e.job.ID] = e.needs()
@@ -81,7 +81,7 @@ func inCycle(list []errand) (uint32, bool) {
 
 // needs are the jobs that it depends on; what the node says goes before what the job
 // says, as in a flow.
-func (e errand) needs() []uint32 {
+func (e jobRoute) needs() []uint32 {
 	if e.node != nil && len(e.node.Depends) > 0 {
 		return e.node.Depends
 	}
@@ -89,10 +89,10 @@ func (e errand) needs() []uint32 {
 }
 
 // loaded tells whether the job came with its script, or is only an id so far.
-func (e errand) loaded() bool { return e.job.Script != "" }
+func (e jobRoute) loaded() bool { return e.job.Script != "" }
 
 // complete fills in what a job gets from its message.
-func (e errand) complete(m hero.Message, context uint32) hero.Job {
+func (e jobRoute) complete(m hero.Message, context uint32) hero.Job {
 	j := e.job
 	if j.CallerID == 0 {
 		j.CallerID = m.CallerID

@@ -30,7 +30,7 @@ func TestALocalRunnerThatWritesOnlyTheHash(t *testing.T) {
 	}
 }
 
-func TestAResultMessageSettlesWhatItAnswers(t *testing.T) {
+func TestAResultMessageSettlesTheMessageThatItAnswers(t *testing.T) {
 	t.Parallel()
 	for _, answers := range []string{"the message", "the job"} {
 		t.Run(answers, func(t *testing.T) {
@@ -60,7 +60,7 @@ func TestAResultMessageSettlesWhatItAnswers(t *testing.T) {
 	}
 }
 
-func TestALocalJobThatNobodyTakesIsGivenUp(t *testing.T) {
+func TestALocalJobThatNoRunnerTakesIsGivenUp(t *testing.T) {
 	b := newBed(t)
 	b.runner(hero.Runner{ID: 20, Local: true}, 1)
 	b.start(Options{})
@@ -179,7 +179,7 @@ func TestAJobBehindAThousandUnreadResults(t *testing.T) {
 	}
 }
 
-func TestWhoArrivesWithoutRightsIsRefused(t *testing.T) {
+func TestAMessageWithoutRightsIsRefused(t *testing.T) {
 	b := newBed(t)
 	b.start(Options{})
 	for _, actor := range []uint32{14, 15} {

@@ -190,7 +190,7 @@ func TestAChatForAnActorOfAnotherRedis(t *testing.T) {
 	}
 }
 
-func TestWhoIsNotWhoItSaysIsRefused(t *testing.T) {
+func TestAForgedSenderIsRefused(t *testing.T) {
 	w, _ := newWorld(t)
 	to := mycelium.Destination{PK: w.keyB}
 	deliver := func(params string) (int, string) {

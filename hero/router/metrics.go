@@ -26,7 +26,7 @@ type metrics struct {
 	took     *prometheus.HistogramVec
 	depth    *prometheus.GaugeVec
 	alive    *prometheus.GaugeVec
-	flying   prometheus.Gauge
+	inFlight prometheus.Gauge
 	strays   *prometheus.CounterVec
 
 	mu    sync.Mutex // guards named
@@ -97,7 +97,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 			Name: "edda_hero_msg_out_depth", Help: "Messages in msg_out that the router has not taken yet."}, []string{"context"}),
 		alive: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "edda_hero_runners_alive", Help: "Registered runners whose heartbeat is heard."}, []string{"context"}),
-		flying: prometheus.NewGauge(prometheus.GaugeOpts{
+		inFlight: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "edda_hero_messages_underway", Help: "Messages that the router has taken and is not done with."}),
 		strays: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "edda_hero_strays_total", Help: "Jobs that other programs let wait for others and nobody released, by what became of them: released or denied."}, []string{"fate"}),
@@ -105,7 +105,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	if reg == nil {
 		return m, nil
 	}
-	for _, c := range []prometheus.Collector{m.messages, m.jobs, m.took, m.depth, m.alive, m.flying, m.strays} {
+	for _, c := range []prometheus.Collector{m.messages, m.jobs, m.took, m.depth, m.alive, m.inFlight, m.strays} {
 		if err := reg.Register(c); err != nil {
 			return nil, fmt.Errorf("router: register metrics: %w", err)
 		}

@@ -27,7 +27,7 @@ const (
 	// defaultWatch is how often the hashes of local jobs are looked at, for runners
 	// that write only those.
 	defaultWatch = time.Second
-	// defaultTimeout is how long a message is tried that nobody takes, when it
+	// defaultTimeout is how long an undeliverable message is tried, when it
 	// says nothing: a supervisor that restarts is back by then.
 	defaultTimeout = 2 * time.Minute
 	// defaultAck is how long a receiver may take to read a message.
@@ -44,7 +44,7 @@ const (
 	takeWait = time.Second
 	// The pauses between tries.
 	firstPause, lastPause = 100 * time.Millisecond, 5 * time.Second
-	// A supervisor is asked about a job that it has less and less often: who asks every
+	// A supervisor is asked about a job that it has less and less often: a router that asks every
 	// job all the time asks much, and a long job is not late for half a minute.
 	firstAsk, lastAsk = 100 * time.Millisecond, 30 * time.Second
 	// askWithin bounds one such question beside a reply that is waited for.

@@ -53,11 +53,11 @@ func (l *contextLoop) post(ctx context.Context, m hero.Message) error {
 	return l.finish(ctx, m, hero.MessageProcessed, "")
 }
 
-// put hands the message over; why says that it cannot be.
+// put delivers the message to the mailbox; why says that this is impossible.
 func (l *contextLoop) put(ctx context.Context, m hero.Message, box mailbox) (why string, err error) {
 	switch box.context {
 	case 0:
-		return l.mail(ctx, m, box)
+		return l.sendToNode(ctx, m, box)
 	case l.context:
 		return "", l.pushOnce(ctx, m)
 	}
@@ -94,7 +94,7 @@ func (l *contextLoop) mailbox(ctx context.Context, m hero.Message) (mailbox, err
 	}
 	switch {
 	case to == 0 && m.TargetContext == 0:
-		return mailbox{context: l.context}, nil // as the documents' chat and mail, which name nobody
+		return mailbox{context: l.context}, nil // as the documents' chat and mail, which name no actor
 	case to == 0:
 		return mailbox{}, edda.Classify(edda.Permanent, "context %d is not in this Redis, and it does not say which actor it is for (to)", m.TargetContext)
 	}
@@ -243,22 +243,22 @@ func (r *Router) settled(ctx context.Context, in uint32, m hero.Message) error {
 	return l.settle(ctx, asked, job, e, silent)
 }
 
-// parcel is what message.deliver takes.
-type parcel struct {
+// deliverParams is what message.deliver takes.
+type deliverParams struct {
 	Message hero.Message `json:"message"`
 	Origin  string       `json:"origin"` // <context>/<key> where it comes from
 }
 
-// mail sends the message to a node of Mycelium until that says that it has it;
+// sendToNode sends the message to a node of Mycelium until that says that it has it;
 // the other side knows a message that it got before. why says that it never will.
-func (l *contextLoop) mail(ctx context.Context, m hero.Message, box mailbox) (why string, err error) {
+func (l *contextLoop) sendToNode(ctx context.Context, m hero.Message, box mailbox) (why string, err error) {
 	if l.r.o.Mesh == nil {
 		return "it is for a node of Mycelium, which is not configured here", nil
 	}
 	until := time.Now().Add(seconds(m.Timeout, defaultTimeout))
 	p := newRetry()
 	for {
-		err := l.parcel(ctx, m, box)
+		err := l.sendOnce(ctx, m, box)
 		switch {
 		case err == nil:
 			return "", nil
@@ -275,14 +275,14 @@ func (l *contextLoop) mail(ctx context.Context, m hero.Message, box mailbox) (wh
 	}
 }
 
-// parcel sends the message once.
-func (l *contextLoop) parcel(ctx context.Context, m hero.Message, box mailbox) error {
+// sendOnce sends the message once.
+func (l *contextLoop) sendOnce(ctx context.Context, m hero.Message, box mailbox) error {
 	ctx, done := context.WithTimeout(ctx, seconds(m.TimeoutAck, defaultAck))
 	defer done()
 	m.Via, m.Origin = "", ""
 	id := fmt.Sprintf("%s.m%d", l.r.prefix, l.r.seq.Add(1))
 	request, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": id, "method": "message.deliver",
-		"params": []parcel{{Message: m, Origin: originOf(l.context, m.Key())}}})
+		"params": []deliverParams{{Message: m, Origin: originOf(l.context, m.Key())}}})
 	if err != nil {
 		return edda.Classify(edda.Permanent, "encode %s: %w", m.Key(), err)
 	}

@@ -41,7 +41,7 @@ func (v *Receiver) HandleMessage(ctx context.Context, m mycelium.Message) []byte
 
 // deliver keeps a message whose sender is who it says; true means that it is
 // durable here.
-func (v *Receiver) deliver(ctx context.Context, p parcel) (bool, error) {
+func (v *Receiver) deliver(ctx context.Context, p deliverParams) (bool, error) {
 	from, ok := ctx.Value(sender{}).(mycelium.Message)
 	if !ok || from.SrcPK == "" {
 		return false, jsonrpc.Errorf(jsonrpc.PermissionDenied, "the message came from nobody: it has no public key")
@@ -94,7 +94,7 @@ func (v *Receiver) into(ctx context.Context, m hero.Message) (uint32, error) {
 
 // genuine checks that the message's caller sent it: the public key of the node it
 // came from is the actor's. A result comes from where its job was sent instead.
-func (v *Receiver) genuine(ctx context.Context, into uint32, p parcel, from mycelium.Message) error {
+func (v *Receiver) genuine(ctx context.Context, into uint32, p deliverParams, from mycelium.Message) error {
 	m := p.Message
 	who := m.CallerID
 	switch m.MessageType {

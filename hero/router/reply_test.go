@@ -145,7 +145,7 @@ func TestAReplyOnATopicIsHeard(t *testing.T) {
 
 // The coordinator was away when the reply came, or the job still runs when it is back.
 // The supervisor could not say what became of the job.
-func TestAReplyThatWaitedOverARestartIsUsedAndNobodyAsked(t *testing.T) {
+func TestAReplyThatWaitedOverARestartIsUsedWithoutAnotherCall(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		late    bool   // the reply comes after the restart

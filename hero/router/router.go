@@ -12,7 +12,7 @@ import (
 	"edda/hero/supervisor"
 )
 
-// Router takes the messages of every context to whom they are for.
+// Router delivers the messages of every context to supervisors and actors.
 type Router struct {
 	db      *redisdb.DB
 	o       Options
@@ -20,19 +20,19 @@ type Router struct {
 	prefix  string // of the ids of our requests, new in each process
 	seq     atomic.Uint64
 
-	mu      sync.Mutex // guards what follows
-	clients map[target]*supervisor.Client
-	dead    map[runnerAt]time.Time // until when
-	turns   map[turn]uint64
-	filled  map[uint32]bool // contexts whose msg_in takes no more results
-	runners map[uint32]known
+	mu          sync.Mutex // guards what follows
+	clients     map[target]*supervisor.Client
+	unreachable map[runnerAt]time.Time // until when
+	rotations   map[rotation]uint64
+	filled      map[uint32]bool // contexts whose msg_in takes no more results
+	runners     map[uint32]known
 }
 
 // runnerAt is a runner of a context.
 type runnerAt struct{ context, id uint32 }
 
-// turn is whose turn is counted: among the runners for one kind of job.
-type turn struct {
+// rotation is whose rotation is counted: among the runners for one kind of job.
+type rotation struct {
 	context  uint32
 	executor string
 }
@@ -52,12 +52,12 @@ func New(db *redisdb.DB, o Options) (*Router, error) {
 	}
 	return &Router{
 		db: db, o: o, metrics: m, prefix: rand.Text()[:12],
-		clients: map[target]*supervisor.Client{}, dead: map[runnerAt]time.Time{}, turns: map[turn]uint64{}, filled: map[uint32]bool{}, runners: map[uint32]known{},
+		clients: map[target]*supervisor.Client{}, unreachable: map[runnerAt]time.Time{}, rotations: map[rotation]uint64{}, filled: map[uint32]bool{}, runners: map[uint32]known{},
 	}, nil
 }
 
-// Run routes until ctx ends and waits for what is under way to stop; what was not
-// done is left in msg_out_coordinator for the next run.
+// Run routes until ctx ends, and waits until the deliveries under way have stopped. A
+// message that is not delivered stays in msg_out_coordinator for the next run.
 func (r *Router) Run(ctx context.Context) error {
 	s := list.Contexts{
 		DB: r.db, Served: r.db.Contexts, Every: r.o.Look, Pause: newRetry(), Changed: r.forgetRunners, Log: r.o.Log,
@@ -92,29 +92,29 @@ func (r *Router) transport(t target) supervisor.Transport {
 	return supervisor.Mycelium(r.o.Mesh, t.to, t.topic)
 }
 
-// next counts the turns of the runners for an executor.
+// next counts the jobs that were given to runners of an executor, for round robin.
 func (r *Router) next(context uint32, executor string) uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	t := turn{context, executor}
-	n := r.turns[t]
-	r.turns[t] = n + 1
+	t := rotation{context, executor}
+	n := r.rotations[t]
+	r.rotations[t] = n + 1
 	return n
 }
 
-func (r *Router) bury(context, runner uint32) {
+func (r *Router) markUnreachable(context, runner uint32) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.dead[runnerAt{context, runner}] = time.Now().Add(deadFor)
+	r.unreachable[runnerAt{context, runner}] = time.Now().Add(deadFor)
 }
 
-// isDead tells whether a runner was not reached a moment ago.
-func (r *Router) isDead(context, runner uint32) bool {
+// isUnreachable tells whether a runner was not reached a moment ago.
+func (r *Router) isUnreachable(context, runner uint32) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	until, ok := r.dead[runnerAt{context, runner}]
+	until, ok := r.unreachable[runnerAt{context, runner}]
 	if ok && time.Now().After(until) {
-		delete(r.dead, runnerAt{context, runner})
+		delete(r.unreachable, runnerAt{context, runner})
 		return false
 	}
 	return ok

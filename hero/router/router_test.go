@@ -249,7 +249,7 @@ func TestOneThatIsNotReachedIsPassedOver(t *testing.T) {
 		m := b.send(hero.Message{ID: 101 + i, Job: []hero.Job{job(2001 + i)}})
 		b.end(m, hero.MessageProcessed)
 	}
-	if !r.isDead(1, 20) {
+	if !r.isUnreachable(1, 20) {
 		t.Error("the runner that was not reached is not known dead")
 	}
 }
@@ -271,7 +271,7 @@ func TestRunnersTakeTurns(t *testing.T) {
 	}
 }
 
-func TestNobodyTakesItWithinItsTimeout(t *testing.T) {
+func TestNoSupervisorTakesItWithinItsTimeout(t *testing.T) {
 	b := newBed(t)
 	b.start(Options{})
 	got := b.end(b.send(hero.Message{Timeout: 1, Job: []hero.Job{job(2001)}}), hero.MessageError)
@@ -290,7 +290,7 @@ func TestARunnerThatRegistersLaterGetsIt(t *testing.T) {
 	b.end(m, hero.MessageProcessed)
 }
 
-func TestWhoMaySendWhat(t *testing.T) {
+func TestRightsToSend(t *testing.T) {
 	b, s := newBed(t), newBoss(t)
 	b.runner(hero.Runner{ID: 20, Address: s.URL}, 1)
 	b.start(Options{})

@@ -18,7 +18,7 @@ type known struct {
 }
 
 // runners are the context's. With anew they are looked for again, unless that was
-// done a moment ago: nobody fits. The error is as of redisdb's Runners.
+// done a moment ago: no known runner fits. The error is as of redisdb's Runners.
 func (l *contextLoop) runners(ctx context.Context, anew bool) ([]hero.Runner, error) {
 	r := l.r
 	r.mu.Lock()

@@ -25,7 +25,7 @@ const (
 )
 
 // maxResults bounds what the results that the router adds may grow msg_in to:
-// nobody has to pop them, and the jobs and the flows have them too.
+// no actor has to pop them, and the jobs and the flows have them too.
 const maxResults = 100_000
 
 // full tells whether a context's msg_in takes no more results, and says it once
@@ -41,7 +41,7 @@ func (r *Router) full(ctx context.Context, context uint32) (bool, error) {
 	r.filled[context] = is
 	r.mu.Unlock()
 	if is && !was {
-		r.o.Log.Warn("router: msg_in is full: results are kept with their jobs only, until somebody pops them", zap.Uint32("context", context), zap.Int64("keys", n))
+		r.o.Log.Warn("router: msg_in is full: results are kept with their jobs only, until an actor pops some", zap.Uint32("context", context), zap.Int64("keys", n))
 	}
 	return is, nil
 }
@@ -73,7 +73,7 @@ func (l *contextLoop) settle(ctx context.Context, m hero.Message, job hero.Job, 
 	if err := l.r.o.at("replied", m.Key()); err != nil {
 		return err
 	}
-	return l.close(ctx, m, job, e)
+	return l.noteEnd(ctx, m, job, e)
 }
 
 // record writes the end into the job's hash, where it is neither a flow's nor
@@ -84,7 +84,7 @@ func (l *contextLoop) record(ctx context.Context, m hero.Message, job hero.Job, 
 	}
 	_, _, err := l.r.db.MoveJob(ctx, l.context, job.CallerID, job.ID, e.status, e.result)
 	if errors.Is(err, redisdb.ErrNotFound) || errors.Is(err, edda.Permanent) {
-		return nil // it ended before, somebody deleted it, or broke it
+		return nil // it ended before, was deleted, or is broken
 	}
 	return err
 }
@@ -148,12 +148,12 @@ func originOf(context uint32, key string) string { return fmt.Sprintf("%d/%s", c
 // brokenEnd notes a job whose message did not get through.
 const brokenEnd = "broken"
 
-// close notes the job's end in the message, which ends with its last job.
-func (l *contextLoop) close(ctx context.Context, m hero.Message, job hero.Job, e end) error {
+// noteEnd notes the job's end in the message, which ends with its last job.
+func (l *contextLoop) noteEnd(ctx context.Context, m hero.Message, job hero.Job, e end) error {
 	said := string(e.status)
 	if e.broken != "" {
 		said = brokenEnd
-		if err := l.tell(ctx, m, "error", fmt.Sprintf("job %d: %s", job.ID, e.broken)); err != nil {
+		if err := l.appendLog(ctx, m, "error", fmt.Sprintf("job %d: %s", job.ID, e.broken)); err != nil {
 			return err
 		}
 	}
@@ -222,8 +222,8 @@ func (l *contextLoop) forget(ctx context.Context, key string) error {
 	return nil
 }
 
-// tell appends a line to the message's log.
-func (l *contextLoop) tell(ctx context.Context, m hero.Message, level, text string) error {
+// appendLog appends a line to the message's log.
+func (l *contextLoop) appendLog(ctx context.Context, m hero.Message, level, text string) error {
 	line := hero.Log{Time: uint32(time.Now().Unix()), Level: level, Source: "router", Text: text}
 	err := l.r.db.AppendLog(ctx, l.context, m.Key(), line)
 	if errors.Is(err, edda.Permanent) || errors.Is(err, redisdb.ErrNotFound) {
@@ -234,15 +234,15 @@ func (l *contextLoop) tell(ctx context.Context, m hero.Message, level, text stri
 
 // fail ends a message that carries no job in error.
 func (l *contextLoop) fail(ctx context.Context, m hero.Message, fate, why string) error {
-	if err := l.tell(ctx, m, "error", why); err != nil {
+	if err := l.appendLog(ctx, m, "error", why); err != nil {
 		return err
 	}
 	return l.finish(ctx, m, hero.MessageError, fate)
 }
 
 // refuse ends a message, of whatever type, that may not or cannot go: its jobs
-// end with the reason, so that nobody waits for them.
-func (l *contextLoop) refuse(ctx context.Context, j journey, m hero.Message, why string) error {
+// end with the reason, so that no caller waits for them.
+func (l *contextLoop) refuse(ctx context.Context, j delivery, m hero.Message, why string) error {
 	fate := fateDenied
 	if !strings.HasPrefix(why, deniedPrefix) {
 		fate = fateError
@@ -252,11 +252,11 @@ func (l *contextLoop) refuse(ctx context.Context, j journey, m hero.Message, why
 		return l.fail(ctx, m, fate, why)
 	}
 	e := broke("%s", why)
-	if err := l.tell(ctx, m, "error", why); err != nil {
+	if err := l.appendLog(ctx, m, "error", why); err != nil {
 		return err
 	}
-	for _, errand := range list {
-		job := errand.complete(m, l.context)
+	for _, route := range list {
+		job := route.complete(m, l.context)
 		if err := l.drop(ctx, m, job, e); err != nil {
 			return err
 		}
@@ -271,7 +271,7 @@ func (l *contextLoop) refuse(ctx context.Context, j journey, m hero.Message, why
 }
 
 // drop ends the hash of a job that was refused and has not begun, where it is the
-// caller's own: who may not send another's job may not end it either.
+// caller's own: a caller that may not send the job of another may not end it either.
 func (l *contextLoop) drop(ctx context.Context, m hero.Message, job hero.Job, e end) error {
 	if m.FlowID != 0 || job.ContextID != l.context || job.CallerID != m.CallerID {
 		return nil
@@ -342,7 +342,7 @@ func (l *contextLoop) asked(ctx context.Context, in uint32, replyTo string) (her
 	return m, m.MessageType == hero.MessageJob && run == "", err
 }
 
-// absent: what is not there, or cannot be read, is nobody's question.
+// absent drops the error of an object that is missing or cannot be read.
 func absent(err error) error {
 	if errors.Is(err, redisdb.ErrNotFound) || errors.Is(err, edda.Permanent) {
 		return nil
@@ -352,17 +352,17 @@ func absent(err error) error {
 
 // answeredBy is the job of the message that a result answers: the one that the
 // result carries, else the first.
-func answeredBy(asked, m hero.Message) (errand, bool) {
+func answeredBy(asked, m hero.Message) (jobRoute, bool) {
 	list, err := wanted(asked)
 	if err != nil {
-		return errand{}, false
+		return jobRoute{}, false
 	}
 	if len(m.Job) == 0 {
 		return list[0], true
 	}
-	i := slices.IndexFunc(list, func(e errand) bool { return e.job.ID == m.Job[0].ID })
+	i := slices.IndexFunc(list, func(e jobRoute) bool { return e.job.ID == m.Job[0].ID })
 	if i < 0 {
-		return errand{}, false
+		return jobRoute{}, false
 	}
 	return list[i], true
 }
@@ -370,11 +370,11 @@ func answeredBy(asked, m hero.Message) (errand, bool) {
 // endIn reads the end that a result message tells of a job of the message that it
 // answers: from the job that it carries, else from the job's hash, else from its text.
 func (l *contextLoop) endIn(ctx context.Context, asked, m hero.Message) (hero.Job, end, bool, error) {
-	errand, ok := answeredBy(asked, m)
+	route, ok := answeredBy(asked, m)
 	if !ok {
 		return hero.Job{}, end{}, false, nil
 	}
-	job := errand.complete(asked, l.context)
+	job := route.complete(asked, l.context)
 	if len(m.Job) > 0 {
 		if e, ok := endOf(m.Job[0]); ok {
 			return job, e, true, nil

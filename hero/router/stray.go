@@ -13,12 +13,12 @@ import (
 )
 
 // strayWatches is how many looks at local jobs one round through a context's keys takes
-// at least: jobs that others let wait and nobody releases are found without a hurry.
+// at least: there is no hurry to find jobs that other programs let wait.
 const strayWatches = 15
 
 // strays releases the jobs outside of flows that clients and workers of others let wait.
 // The documents leave that to the coordinator. A job that is seen ready in two rounds is
-// released: in between, who let it wait had the time to do so.
+// released: in between, the program that let it wait had the time to do so.
 func (l *contextLoop) strays(ctx context.Context) {
 	seen := map[string]bool{} // ready at the last round
 	l.every(ctx, strayWatches*l.r.o.Watch, "look for jobs that nobody releases", func(ctx context.Context) error {

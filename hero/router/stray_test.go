@@ -98,7 +98,7 @@ func (b *bed) rounds(n int) {
 // Nothing runs because it waits alone: what a flow names is the flow's, also before it
 // starts; what lies in a queue, or was taken from it, is its runner's; and what was let
 // go by another program is not let go again.
-func TestAJobThatSomebodyElseReleasesIsReleasedTwice(t *testing.T) {
+func TestAJobThatAnotherProgramReleasesIsReleasedTwice(t *testing.T) {
 	b := newBed(t)
 	b.runner(hero.Runner{ID: 20, Local: true}, 1)
 	ctx, c := t.Context(), b.raw(1)

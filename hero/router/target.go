@@ -103,9 +103,8 @@ func remembered(name string, runners []hero.Runner) (target, error) {
 
 // pick chooses among a context's runners: those whose topic names what runs the
 // job, else those whose topic names nothing that other jobs of ours need. Dead ones come
-// only where all are. Among equals it goes round by id: turn is how many were
-// picked before.
-func pick(j hero.Job, runners []hero.Runner, dead func(uint32) bool, turn uint64) (hero.Runner, bool) {
+// only where all are. Equal runners take turns by id: picked counts the calls before.
+func pick(j hero.Job, runners []hero.Runner, dead func(uint32) bool, picked uint64) (hero.Runner, bool) {
 	fit := fitting(j, runners)
 	if alive := slices.DeleteFunc(slices.Clone(fit), func(r hero.Runner) bool { return dead(r.ID) }); len(alive) > 0 {
 		fit = alive
@@ -114,7 +113,7 @@ func pick(j hero.Job, runners []hero.Runner, dead func(uint32) bool, turn uint64
 		return hero.Runner{}, false
 	}
 	slices.SortFunc(fit, func(a, b hero.Runner) int { return cmp.Compare(a.ID, b.ID) })
-	return fit[turn%uint64(len(fit))], true
+	return fit[picked%uint64(len(fit))], true
 }
 
 func fitting(j hero.Job, runners []hero.Runner) []hero.Runner {

@@ -25,8 +25,8 @@ func (l *contextLoop) watch(ctx context.Context) {
 	l.every(ctx, l.r.o.Watch, "watch local jobs", l.watchOnce)
 }
 
-// watchOnce lets go what waits for nothing any more, and looks at what is late and at the
-// next page of what waits.
+// watchOnce releases the jobs that wait for nothing any more. Then it looks at the late
+// messages and at the next page of those that wait.
 func (l *contextLoop) watchOnce(ctx context.Context) error {
 	next, _, err := l.r.db.Release(ctx, l.context, l.released)
 	if err != nil {
@@ -86,7 +86,7 @@ func (l *contextLoop) lookAt(ctx context.Context, z redis.Z) (gone bool, err err
 		}
 		return l.lookAtFlow(ctx, m, late)
 	}
-	list, err := l.errands(ctx, m)
+	list, err := l.jobRoutes(ctx, m)
 	if err != nil {
 		if errors.Is(err, edda.Permanent) {
 			return true, l.fail(ctx, m, fateError, err.Error())
@@ -104,12 +104,12 @@ func (l *contextLoop) lookAt(ctx context.Context, z redis.Z) (gone bool, err err
 func (l *contextLoop) underway(key string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	_, is := l.flying[key]
+	_, is := l.inFlight[key]
 	return is
 }
 
-// superseded is the end of a flow's job of which a later attempt is under way. One
-// that is asked to stop says its end itself.
+// superseded is the end of a flow's job if a later attempt is under way. A job that
+// is asked to stop reports its end itself.
 func (l *contextLoop) superseded(ctx context.Context, m hero.Message, job hero.Job) (end, error) {
 	out, over, err := l.over(ctx, m, job)
 	if err != nil || !over || out.broken == errStopped.Error() {
@@ -135,7 +135,7 @@ func (l *contextLoop) neverBegun(ctx context.Context, m hero.Message, job hero.J
 }
 
 // lookAtJob settles one job that ended, or that was waited for too long.
-func (l *contextLoop) lookAtJob(ctx context.Context, m hero.Message, e errand, late bool) error {
+func (l *contextLoop) lookAtJob(ctx context.Context, m hero.Message, e jobRoute, late bool) error {
 	job := e.complete(m, l.context)
 	out, err := l.recorded(ctx, job)
 	if err = absent(err); err != nil {

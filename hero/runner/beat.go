@@ -19,8 +19,8 @@ import (
 // aliveKey says which process the runner is, as long as it lives.
 func aliveKey(runner uint32) string { return hero.RunnerAliveKey(runner) }
 
-// pulse is the heartbeat of the runner in one context.
-type pulse struct {
+// heartbeat says that the runner lives, in one context.
+type heartbeat struct {
 	l    *contextLoop
 	self string // this process
 }
@@ -32,14 +32,14 @@ if now and now ~= ARGV[1] then return 0 end
 redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
 return 1`)
 
-// endScript is the last beat.
+// lastScript removes the heartbeat, if it is this process's.
 var lastScript = redis.NewScript(`
 if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end
 return 1`)
 
 var errOther = errors.New("another process is this runner: give this one another id, or wait until that one is gone")
 
-func (p *pulse) beat(ctx context.Context) error {
+func (p *heartbeat) beat(ctx context.Context) error {
 	c, err := p.l.r.db.Client(p.l.context)
 	if err != nil {
 		return err
@@ -56,10 +56,10 @@ func (p *pulse) beat(ctx context.Context) error {
 
 // claim begins the heartbeat and registers the runner. It waits while another
 // process has the id: it may be this runner's former one, which just died.
-func (l *contextLoop) claim(ctx context.Context) (*pulse, bool) {
+func (l *contextLoop) claim(ctx context.Context) (*heartbeat, bool) {
 	host, _ := os.Hostname() // for people only
-	p := &pulse{l: l, self: fmt.Sprintf("%s/%d/%s", host, os.Getpid(), rand.Text())}
-	claiming := logthrottle.New(l.log, "not yet serving")
+	p := &heartbeat{l: l, self: fmt.Sprintf("%s/%d/%s", host, os.Getpid(), rand.Text())}
+	claiming := logthrottle.New(l.log, "runner waits to serve the context")
 	for retry := newRetry(); ; {
 		err := p.beat(ctx)
 		if err == nil {
@@ -80,7 +80,7 @@ func (l *contextLoop) claim(ctx context.Context) (*pulse, bool) {
 }
 
 // run beats until ctx ends, or another process has the id.
-func (p *pulse) run(ctx context.Context) {
+func (p *heartbeat) run(ctx context.Context) {
 	tick := time.NewTicker(p.l.r.o.Alive / beats)
 	defer tick.Stop()
 	beating := logthrottle.New(p.l.log, "heartbeat")
@@ -92,7 +92,7 @@ func (p *pulse) run(ctx context.Context) {
 		}
 		err := p.beat(ctx)
 		if errors.Is(err, errOther) {
-			p.l.log.Error("serving no longer", zap.Error(err))
+			p.l.log.Error("runner leaves the context", zap.Error(err))
 			return
 		}
 		if ctx.Err() == nil {
@@ -101,8 +101,8 @@ func (p *pulse) run(ctx context.Context) {
 	}
 }
 
-// end takes the heartbeat away, so that nobody waits for its end.
-func (p *pulse) end() {
+// end removes the heartbeat, so that no other process waits until it expires.
+func (p *heartbeat) end() {
 	ctx, cancel := context.WithTimeout(context.Background(), endWithin)
 	defer cancel()
 	c, err := p.l.r.db.Client(p.l.context)
@@ -110,7 +110,7 @@ func (p *pulse) end() {
 		err = lastScript.Run(ctx, c, []string{aliveKey(p.l.r.id)}, p.self).Err()
 	}
 	if err != nil {
-		p.l.log.Warn("last heartbeat", zap.Error(err))
+		p.l.log.Warn("heartbeat not removed: other processes of this id wait until it expires", zap.Error(err))
 	}
 }
 

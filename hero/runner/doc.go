@@ -6,7 +6,7 @@
 //   - It is in a queue, in the runner's list, or ended: BLMOVE brings it from one to
 //     the next, and one step records the end, sends the message that tells of it
 //     and takes the key off the list.
-//   - Its end is recorded once. A run that somebody else has ended meanwhile, or
+//   - Its end is recorded once. A run that another program has ended meanwhile, or
 //     whose job was dispatched anew, records nothing.
 //   - A job whose runner died is found by the other runners of the context, which
 //     miss its heartbeat, or by itself when it starts again. It is queued again within

@@ -40,7 +40,7 @@ func (l *contextLoop) one(work context.Context, kind, key string) {
 	}
 	switch {
 	case errors.Is(err, redisdb.ErrNotFound):
-		l.log.Warn("job is gone", zap.String("job", key))
+		l.log.Warn("job of a queued key does not exist: key removed", zap.String("job", key))
 		l.done(work, into, key)
 		return
 	case errors.Is(err, edda.Permanent):
@@ -72,7 +72,7 @@ func (l *contextLoop) one(work context.Context, kind, key string) {
 	case w.Status == hero.JobStarted:
 		l.lost(work, w, into)
 	default:
-		log.Warn("job was in the queue of another type", zap.String("queue", kind), zap.String("type", string(w.ScriptType)))
+		log.Warn("job moved to the queue of its type", zap.String("queue", kind), zap.String("type", string(w.ScriptType)))
 		l.persist(work, "return "+key, func(ctx context.Context) error {
 			return l.r.db.Return(ctx, l.context, into, w.ScriptType.Queue(), key)
 		})
@@ -96,7 +96,7 @@ func (l *contextLoop) begin(work context.Context, kind, key string, ready bool) 
 var errHeld = errors.New("the job waits")
 
 // gate looks whether a job that waits for others may run. never says why it cannot;
-// errHeld that it waits on, and that its key is out of the runner's hands.
+// errHeld says that it still waits and that its key has left the runner's list.
 func (l *contextLoop) gate(work context.Context, w redisdb.Work, into string) (never, err error) {
 	var g redisdb.Gate
 	var why string
@@ -119,8 +119,8 @@ func (l *contextLoop) gate(work context.Context, w redisdb.Work, into string) (n
 	return nil, nil
 }
 
-// denied is why a job's caller may not have it run here; nil where it may. Whoever
-// may write to Redis may put a key into a queue, and so nobody else has looked. The
+// denied is why a job's caller may not have it run here; nil where it may. Every client
+// of Redis can put a key into a queue, so no other component has checked the right. The
 // runner may serve a context whose hash is not in this Redis. The rights of that context
 // are in the Redis of the coordinator that sends the jobs.
 func (l *contextLoop) denied(work context.Context, w redisdb.Work) (denied error) {
@@ -153,10 +153,10 @@ func (l *contextLoop) done(work context.Context, into, key string) {
 	l.persist(work, "remove "+key, func(ctx context.Context) error { return l.r.db.Done(ctx, l.context, into, key) })
 }
 
-// aside puts away what nobody can run, for somebody to look at.
+// aside moves a key that no runner can run to a list for the operator.
 func (l *contextLoop) aside(work context.Context, kind, key string, why error) {
 	broken := hero.ScriptType(kind).Queue() + brokenSuffix
-	l.log.Error("set aside in "+broken, zap.String("job", key), zap.Error(why))
+	l.log.Error("key set aside in "+broken+": look at its job and delete it, or push it again", zap.String("job", key), zap.Error(why))
 	l.r.metrics.ended(kind, hero.JobError, "broken")
 	l.persist(work, "set "+key+" aside", func(ctx context.Context) error {
 		return l.r.db.Return(ctx, l.context, taken(kind, l.r.id), broken, key)
@@ -209,7 +209,7 @@ func (l *contextLoop) perform(work context.Context, w redisdb.Work, into string)
 	l.r.o.At("ran", key)
 	switch {
 	case err != nil:
-		l.log.Error("script not begun", zap.String("job", key), zap.Error(err))
+		l.log.Error("script not begun: the job is queued again", zap.String("job", key), zap.Error(err))
 		l.drop(work, w, into, true)
 		_ = backoff.Wait(work, slowly*l.r.o.Look) // what is in the way is in the next one's, too
 	case errors.Is(context.Cause(ctx), errSuperseded):
@@ -268,9 +268,9 @@ func (l *contextLoop) end(work context.Context, w redisdb.Work, to hero.JobStatu
 	ended := w.Job
 	ended.Status, ended.Result = to, result
 	l.persist(work, "record "+w.Key(), func(ctx context.Context) error {
-		err := l.r.db.EndRun(ctx, l.context, w, to, result, into, hero.Told(ended, l.context))
+		err := l.r.db.EndRun(ctx, l.context, w, to, result, into, hero.EndMessage(ended, l.context))
 		if errors.Is(err, redisdb.ErrIllegal) {
-			l.log.Warn("result dropped", zap.Error(err))
+			l.log.Warn("result dropped: the run is no longer the current one of its job", zap.Error(err))
 			return l.r.db.Done(ctx, l.context, into, w.Key())
 		}
 		return err

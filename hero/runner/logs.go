@@ -76,7 +76,7 @@ func levelOf(stream string) string {
 	return "info"
 }
 
-// close writes what is left.
+// close writes the remaining lines.
 func (g *logs) close() {
 	close(g.ended)
 	g.writing.Wait()

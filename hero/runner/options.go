@@ -33,8 +33,8 @@ type Options struct {
 	// Hub, where set, brings jobs by Topic, runner<id> unless said.
 	Hub   *mycelium.Hub
 	Topic string
-	// Secrets: whoever sends jobs by the topic must give one of them; none means
-	// that everybody may who can reach the topic.
+	// Secrets are what callers on the topic must give one of. With none, every node that
+	// reaches the topic may send jobs.
 	Secrets []string
 	Metrics prometheus.Registerer
 	Log     *zap.Logger

@@ -53,11 +53,11 @@ func New(id uint32, db *redisdb.DB, scripts Scripts, o Options) (*Runner, error)
 
 var errDrained = errors.New("the runner ends")
 
-// Run takes and runs jobs until ctx ends, and then until the jobs that run have
-// ended, or Drain has passed.
+// Run takes and runs jobs until ctx ends. Then it waits until the running jobs have
+// ended, at most for Drain.
 func (r *Runner) Run(ctx context.Context) error {
 	if n, err := r.scripts.Sweep(); err != nil || n > 0 {
-		r.o.Log.Warn("cleared away what an earlier runner left", zap.Int("runs", n), zap.Error(err))
+		r.o.Log.Warn("processes and folders of an earlier runner removed", zap.Int("runs", n), zap.Error(err))
 	}
 	r.o.Log.Info("runner starts", zap.Strings("types", r.scripts.Types()), zap.Int("concurrency", r.o.Concurrency))
 	work, interrupt := context.WithCancelCause(context.WithoutCancel(ctx))

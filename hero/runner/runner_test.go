@@ -334,7 +334,7 @@ func TestAJobThatEndedIsNeverRunAgain(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoJobIsSetAside(t *testing.T) {
+func TestAKeyThatIsNoJobIsSetAside(t *testing.T) {
 	w := newWorld(t)
 	c, err := w.db.Client(tenant)
 	w.must(err)
@@ -606,7 +606,7 @@ func TestTwoProcessesAreNotOneRunner(t *testing.T) {
 	w.start(20, stubScripts{run: func(context.Context, script.Script) (script.Outcome, error) {
 		return script.Outcome{OK: true, Result: map[string]string{"output": "second"}}, nil
 	}}, Options{Log: zap.New(core)})
-	w.eventually("the second waits", func() bool { return said.FilterMessage("not yet serving").Len() == 1 })
+	w.eventually("the second waits", func() bool { return said.FilterMessage("runner waits to serve the context").Len() == 1 })
 	w.queue(hero.Job{ID: 1, Script: "print('first')"})
 	if j := w.ended(1); j.Result["output"] != "first\n" {
 		t.Errorf("%+v", j)

@@ -22,8 +22,8 @@ import (
 // is answered and not run again.
 const remembered = 10_000
 
-// topic is the runner on its topic: whoever sends job.run has a job run and is
-// answered with its end. A job that is sent twice runs once, for as long as this
+// topic is the runner on its topic: job.run runs a job, and the answer is the job's
+// end. A job that is sent twice runs once, for as long as this
 // process lives and remembers it; a higher attempt of one that failed runs again.
 type topic struct {
 	r       *Runner
@@ -204,7 +204,7 @@ func (t *topic) end(id remoteID, j *remote, out script.Outcome, err error) {
 	defer t.mu.Unlock()
 	defer close(j.done)
 	if err != nil || out.Reason == script.Interrupted {
-		t.r.o.Log.Warn("job of the topic was not run", zap.String("job", string(id.id)), zap.String("why", out.Reason), zap.Error(err))
+		t.r.o.Log.Warn("job of the topic was not run: its sender has to send it again", zap.String("job", string(id.id)), zap.String("why", out.Reason), zap.Error(err))
 		delete(t.jobs, id)
 		return
 	}

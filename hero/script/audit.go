@@ -9,7 +9,7 @@ import (
 )
 
 // auditFile holds a line for the beginning and one for the end of every run, for
-// good: nobody but an operator shortens it. A new one begins each month.
+// good: only an operator shortens it. A new one begins each month.
 const auditFile = "audit-2006-01.jsonl"
 
 // record is one line of the audit.

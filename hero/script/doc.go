@@ -7,7 +7,7 @@
 //     kernel hands down through fork, exec and setsid (see mark), whatever session
 //     it made and whatever it did with its environment and its standard output.
 //     What a script leaves running ends with it. Where the runner itself is
-//     killed, the interpreter ends at once, and Sweep ends the rest later.
+//     killed, the interpreter ends at once, and Sweep ends the other processes later.
 //   - Its environment is what the job gives, with a PATH, and a HOME and TMPDIR in a
 //     folder of its own (0700) that is removed afterwards.
 //   - Values of secret variables are masked in logs, output, result and reason.

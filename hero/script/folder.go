@@ -47,7 +47,7 @@ func prepare(dir string) error {
 	return nil
 }
 
-// claim is the note of a run that is under way: who died with it left it behind,
+// claim is the note of a run that is under way: a process that died left it behind,
 // for Sweep. It is locked as long as the runner lives.
 type claim struct {
 	Mark   mark   `json:"mark"`

@@ -16,7 +16,7 @@ import (
 
 // mark tells the processes of one run from all others. It is a value of the
 // resource limit RLIMIT_RTTIME, which means nothing to a process that is not
-// scheduled in real time, and which every process inherits from who forked it:
+// scheduled in real time, and which every process inherits from its parent:
 // through exec, setsid, a second fork, and an emptied environment. A mark is at
 // least a few hundred years in its unit, microseconds.
 type mark uint64
@@ -55,7 +55,7 @@ func (m mark) reads(pid int) bool {
 
 // processes are the marked ones that live. Of those that have ended and that are
 // our own children, only we can make the kernel forget them: it does so, except
-// for the leader, which belongs to who started it.
+// for the leader, which belongs to its parent.
 func (m mark) processes(leader int) []proc {
 	var live []proc
 	for _, pid := range pids() {
@@ -93,7 +93,7 @@ func pids() []int {
 }
 
 // signal sends one to a process if it still is the marked one: a process id may
-// belong to somebody else a moment later, what a descriptor points to does not.
+// belong to another process a moment later; the target of a descriptor does not change.
 func (m mark) signal(pid int, sig unix.Signal) {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {

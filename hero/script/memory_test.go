@@ -275,7 +275,7 @@ func TestACgroupOfTheSecondVersion(t *testing.T) {
 	}
 }
 
-func TestNobodyMakesAUserNamespaceInASandbox(t *testing.T) {
+func TestASandboxedScriptCannotMakeAUserNamespace(t *testing.T) {
 	if !rooted(t) {
 		return
 	}

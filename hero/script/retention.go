@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// LogBounds are how much is kept of the logs of jobs. A zero means the default of whoever
+// LogBounds are how much is kept of the logs of jobs. A zero means the default of the package that
 // keeps them, a negative one no bound.
 type LogBounds struct {
 	Size      int64         // bytes of a log before it is rotated
@@ -121,7 +121,7 @@ func (b LogBounds) Prune(root *os.Root, names []string, now time.Time) (removed 
 	return removed, nil
 }
 
-// removeUnused removes a log unless somebody writes it.
+// removeUnused removes a log unless a run writes it.
 func removeUnused(root *os.Root, name string) (bool, error) {
 	f, err := root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -35,7 +35,7 @@ type run struct {
 	stderr stream
 	once   sync.Once
 	why    verdict       // why it is being ended; the first wins
-	full   chan struct{} // closed when an output is over its limit
+	full   chan struct{} // closed when an output exceeds its limit
 	fill   sync.Once
 }
 
@@ -105,7 +105,7 @@ func (r *run) logLine(stream, line string) {
 		return
 	}
 	if err := r.log.line(stream, line); err != nil {
-		r.host.options.Log.Warn("script log lost", zap.String("id", r.script.ID), zap.Error(err))
+		r.host.options.Log.Warn("log of a script lost", zap.String("id", r.script.ID), zap.Error(err))
 		_ = r.log.close()
 		r.log = nil
 	}
@@ -238,7 +238,7 @@ func (r *run) command(p *pipes) *exec.Cmd {
 }
 
 // wait waits for the interpreter's end and leaves it unreaped, so that its number
-// is nobody else's while the rest of the run is ended.
+// is no other process's while the other processes of the run are ended.
 func (r *run) wait() {
 	for errors.Is(unix.Waitid(unix.P_PID, r.pid, nil, unix.WEXITED|unix.WNOWAIT, nil), unix.EINTR) {
 	}
@@ -318,7 +318,7 @@ func (r *run) endAll() {
 	}
 	_ = unix.Kill(-r.pid, unix.SIGKILL) // even where it took the mark off; it is not reaped yet
 	if err := r.mark.kill(r.pid); err != nil {
-		r.host.options.Log.Error("script not ended", zap.String("id", r.script.ID), zap.Int("pid", r.pid), zap.Error(err))
+		r.host.options.Log.Error("processes of a script did not end", zap.String("id", r.script.ID), zap.Int("pid", r.pid), zap.Error(err))
 	}
 }
 
@@ -335,7 +335,7 @@ func (r *run) verdict(failed error) Outcome {
 	return r.host.outcome(r.script, code, r.stdout.text(), v)
 }
 
-// overflowed says whether an output is over its limit. A script that ends by
+// overflowed says whether an output exceeds its limit. A script that ends by
 // itself, before it is seen to be, has broken the limit as well: which of the two
 // is seen first must not decide how it ended.
 func (r *run) overflowed() bool {

@@ -49,7 +49,7 @@ func (s *Sandbox) confine(cmd *exec.Cmd) {
 }
 
 // own makes the other user the real one of the calling thread, and of no other:
-// the kernel lets only the owner of a process limit it, unless somebody has the
+// the kernel lets only the owner of a process limit it, unless the caller has the
 // right to do so for all. The thread keeps its rights otherwise.
 func (s *Sandbox) own() error {
 	const keep = ^uintptr(0)
@@ -128,7 +128,7 @@ func (s *Sandbox) mounts(l Limits) error {
 }
 
 // firstProcess shows the others in /proc and stays. A process cannot do this
-// from outside: /proc shows the namespace of who mounted it.
+// from outside: /proc shows the namespace of the process that mounted it.
 const firstProcess = "mount -t proc proc /proc && echo ready && exec cat >/dev/null"
 
 // open starts the first process. The others' ends do not matter to it, and it

@@ -14,7 +14,7 @@ import (
 // ErrNoInterpreter says that this host runs no scripts of the type. Another may.
 var ErrNoInterpreter = errors.New("no interpreter")
 
-// ErrStopped is the cause to cancel a run's context with when somebody asked for
+// ErrStopped is the cause to cancel a run's context with when a client asked for
 // it. A run whose context ends otherwise was interrupted: it says nothing about
 // the script.
 var ErrStopped = errors.New("stopped")

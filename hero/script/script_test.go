@@ -148,7 +148,7 @@ func TestReasons(t *testing.T) {
 	}
 }
 
-func TestWhatForksShareCountsOnce(t *testing.T) {
+func TestMemoryThatForksShareCountsOnce(t *testing.T) {
 	for mode, h := range bothModes(newHost(t, func(o *Options) { o.Limits.Memory = 160 << 20 })) {
 		out := runPython(t, h, Script{Source: `
 import os, time
@@ -422,7 +422,7 @@ func TestTheBiggestEnvironmentRuns(t *testing.T) {
 	}
 }
 
-func TestWithoutOptionsWhatIsInstalledRuns(t *testing.T) {
+func TestWithoutOptionsInstalledInterpretersRun(t *testing.T) {
 	h, err := New(Options{Dir: t.TempDir()})
 	if err != nil || !h.Runs("bash") {
 		t.Fatal(err)
@@ -521,7 +521,7 @@ input()`})
 	}
 }
 
-func TestWhatEndsByItselfOverTheOutputLimitHasBrokenIt(t *testing.T) {
+func TestAScriptThatEndsOverTheOutputLimitHasBrokenIt(t *testing.T) {
 	h := newHost(t, func(o *Options) { o.Limits.Output = 1000 })
 	for _, code := range []int{0, 3} {
 		out := runPython(t, h, Script{Source: fmt.Sprintf("import os\nos.write(2, b'x' * 1001)\nos._exit(%d)", code)})

@@ -9,7 +9,7 @@ import (
 	"sync"
 )
 
-// maxLine bounds one line of a log, in bytes; the rest of it is left out.
+// maxLine bounds one line of a log, in bytes; a longer line is cut.
 const maxLine = 16 << 10
 
 // readSize is how much of a pipe is read at once: what a pipe holds.
@@ -25,7 +25,7 @@ type stream struct {
 
 	kept      []byte
 	truncated bool
-	rest      []byte // of a line whose end has not come
+	rest      []byte // the beginning of an incomplete line
 	skipping  bool   // the line is longer than it may be; its end is waited for
 }
 

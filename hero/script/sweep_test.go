@@ -43,7 +43,7 @@ func eventually(t *testing.T, what string, met func() bool) {
 	}
 }
 
-func TestWhatAKilledRunnerLeftIsSwept(t *testing.T) {
+func TestProcessesOfAKilledRunnerAreSwept(t *testing.T) {
 	h := newHost(t, nil)
 	file := filepath.Join(t.TempDir(), "pids")
 	runner := exec.Command(os.Args[0])

@@ -16,7 +16,7 @@ import (
 const (
 	lookEvery = 50 * time.Millisecond
 	// maxEntries bounds the look at a temporary folder; one with more files than
-	// that is over its limit.
+	// that exceeds its limit.
 	maxEntries = 100_000
 	// slowEvery is how many looks go by between two at the folder, and at files.
 	slowEvery = 10

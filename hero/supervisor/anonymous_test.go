@@ -64,7 +64,7 @@ type raw string
 
 func (r raw) MarshalJSON() ([]byte, error) { return []byte(r), nil }
 
-func TestSlowAnonymousClientsDoNotShutOutWhoKnowsTheSecret(t *testing.T) {
+func TestSlowAnonymousClientsDoNotShutOutAuthenticatedOnes(t *testing.T) {
 	addr := serveBounded(t, Options{}, httpserver.Options{Connections: 40, Anonymous: 20})
 	for range 100 {
 		conn, err := net.Dial("tcp", addr)

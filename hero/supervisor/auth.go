@@ -34,7 +34,7 @@ const (
 
 func (s Scope) covers(want Scope) bool { return s == Admin || s == want }
 
-// Key is who a secret belongs to.
+// Key describes the owner of a secret.
 type Key struct {
 	Name      string `json:"name"`
 	Scope     Scope  `json:"scope"`

@@ -109,7 +109,7 @@ func (c *Client) NewID() string { return c.prefix + "." + strconv.FormatUint(c.s
 
 // Run has the job run and waits for its end, which may be a failed job: its retries are
 // made by the supervisor, or from here where that does not say that it does. An error is
-// only what went wrong with the call. Whoever keeps the call's id can Resume it.
+// only what went wrong with the call. A caller that keeps the call's id can Resume it.
 // seen, which may be nil, is told how far the call got.
 func (c *Client) Run(ctx context.Context, id string, j hero.Job, seen func(Progress)) (hero.JobStatus, map[string]string, error) {
 	wire := ToRun(j)

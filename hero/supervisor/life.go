@@ -20,8 +20,8 @@ const (
 	lastLook  = 500 * time.Millisecond
 )
 
-// await waits for the job's end. A caller who goes away ends the waiting, not the
-// job; one who asks again joins it. When the job's time has passed it ends here.
+// await waits for the job's end. A caller that disconnects ends the waiting, not the
+// job; a repeated call joins it. When the job's time has passed, await ends the job.
 func (s *Server) await(ctx context.Context, j hero.Job) (Answer, error) {
 	for looks := (backoff.Exponential{First: firstLook, Most: lastLook}); ; {
 		now, err := s.load(ctx, address{j.ContextID, j.CallerID, j.ID})
@@ -149,7 +149,7 @@ func (s *Server) stop(ctx context.Context, p hero.JobQuery) (bool, error) {
 // stopped is the reason of a job that job.stop ended.
 const stopped = "stopped"
 
-// delete forgets a job. One that runs is stopped first by who wants that.
+// delete deletes a job. The caller must stop a running job first.
 func (s *Server) delete(ctx context.Context, p hero.JobQuery) (bool, error) {
 	j, err := s.meant(ctx, p)
 	if err != nil {

@@ -172,7 +172,7 @@ func (s *Server) listed(ctx context.Context, p hero.JobQuery) ([]uint32, error) 
 	return contexts, nil
 }
 
-// gone: a job that was deleted, or that somebody broke, is nothing to wait for.
+// gone drops the error of a job that was deleted or is broken: there is nothing to wait for.
 func gone(err error) error {
 	var broken *hero.FieldError
 	if errors.Is(err, redisdb.ErrNotFound) || errors.As(err, &broken) {

@@ -106,7 +106,7 @@ func (s *Server) run(ctx context.Context, p hero.JobParams) (Answer, error) {
 		return Answer{}, err
 	}
 	answer, err := s.await(ctx, j)
-	if err == nil && answer.Error != nil && j.Retries > 0 { // who sends retries knows the field
+	if err == nil && answer.Error != nil && j.Retries > 0 { // a client that sends retries knows the field
 		w, err := s.db.Work(ctx, j.ContextID, j.CallerID, j.ID)
 		if err != nil {
 			return Answer{}, failed(err, "job %d", j.ID)

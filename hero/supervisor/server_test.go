@@ -314,7 +314,7 @@ func TestARestartedSupervisorStillAnswers(t *testing.T) {
 	}
 }
 
-func TestJobRunEndsWithTheQueueTimeOfAJobThatNobodyBegins(t *testing.T) {
+func TestJobRunEndsWithTheQueueTimeoutOfAJobThatNoRunnerBegins(t *testing.T) {
 	db := emptyDB(t)
 	h := serve(t, db, Options{Grace: 50 * time.Millisecond})
 	short := strings.Replace(wire, `"timeout":5`, `"timeout":5,"queue_timeout":1`, 1)
@@ -328,7 +328,7 @@ func TestJobRunEndsWithTheQueueTimeOfAJobThatNobodyBegins(t *testing.T) {
 	}
 }
 
-func TestTheSweepEndsWhatNobodyWaitsFor(t *testing.T) {
+func TestTheSweepEndsJobsWithoutACaller(t *testing.T) {
 	db := emptyDB(t)
 	s, err := New(db, Options{Admins: []string{"a"}, Grace: time.Millisecond})
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 // sweepBatch bounds the jobs that one look ends in one context.
 const sweepBatch = 500
 
-// Run ends jobs whose time has passed although nobody waits for them, until ctx
+// Run ends jobs whose time has passed although no call waits for them, until ctx
 // ends. A look that fails is made again.
 func (s *Server) Run(ctx context.Context) error {
 	tick := time.NewTicker(s.o.Sweep)

@@ -64,7 +64,7 @@ func TestASupervisorOnTheCoordinatorsRedisKeepsTheHashOfAJobWhole(t *testing.T) 
 
 // A job that was mended in a Redis of the supervisor's own takes the new definition,
 // and keeps what the wire does not say.
-func TestAMendedJobTakesWhatTheWireSaysAndKeepsTheRest(t *testing.T) {
+func TestAMendedJobTakesTheFieldsOfTheWireAndKeepsTheOthers(t *testing.T) {
 	db := emptyDB(t)
 	if err := db.PutJob(t.Context(), hero.Job{ID: 4, CallerID: 12, ContextID: 1, Script: "x", ScriptType: "python", Status: hero.JobFinished}); err != nil {
 		t.Fatal(err)

@@ -42,7 +42,7 @@ func FromHero(j hero.Job) Job {
 	}
 }
 
-// ToRun is the job as it goes to a supervisor. Who sends it has looked after what it
+// ToRun is the job as it goes to a supervisor. Its sender has looked after what it
 // waits for, and a flow tries its jobs again itself.
 func ToRun(j hero.Job) Job {
 	wire := FromHero(j)

@@ -37,7 +37,7 @@ type Envelope struct {
 
 // Fault is what happens to a message on its way.
 type Fault struct {
-	Drop      bool          // it does not arrive: pending until its window is over, then aborted
+	Drop      bool          // it does not arrive: pending until its window ends, then aborted
 	Abort     bool          // it does not arrive and is aborted at once
 	Duplicate bool          // it arrives twice, as it never does with Mycelium itself
 	Delay     time.Duration // it arrives later, if its window is not over by then
@@ -159,7 +159,7 @@ func (b *Bus) later(t transit, f Fault) {
 	b.timers[timer] = true
 }
 
-// arrive hands the message over, or holds it for a node that is not there: its
+// arrive delivers the message, or holds it for a node that is not there: its
 // sender would try again and again. It is called with the lock held.
 func (b *Bus) arrive(t transit, f Fault) {
 	to := b.nodes[rangeOf(t.to)]
@@ -183,7 +183,7 @@ func (b *Bus) handOver(to *Node, t transit) {
 	to.complete(to.received(t))
 }
 
-// pruneHeld is how many held messages there are before those whose time is over
+// pruneHeld is how many held messages there are before the expired ones
 // are thrown away.
 const pruneHeld = 1024
 

@@ -30,9 +30,9 @@ type Node struct {
 	bus *Bus
 	key string
 	ip  netip.Addr
-	// turn holds the one call that is looked at: Mycelium locks its node for each, and
+	// call holds the one call that is served: Mycelium locks its node for each, and
 	// for as long as a pop waits.
-	turn chan struct{}
+	call chan struct{}
 
 	// What follows the bus's lock guards.
 	down    bool
@@ -71,7 +71,7 @@ type subscriber struct {
 }
 
 func newNode(b *Bus, key string, ip netip.Addr) *Node {
-	n := &Node{bus: b, key: key, ip: ip, turn: make(chan struct{}, 1)}
+	n := &Node{bus: b, key: key, ip: ip, call: make(chan struct{}, 1)}
 	n.forget()
 	return n
 }
@@ -118,11 +118,11 @@ func (n *Node) Unread() int {
 	return len(n.inbox)
 }
 
-// enter waits for the call's turn.
+// enter waits until no other call is served.
 func (n *Node) enter(ctx context.Context) (leave func(), err error) {
 	select {
-	case n.turn <- struct{}{}:
-		return func() { <-n.turn }, nil
+	case n.call <- struct{}{}:
+		return func() { <-n.call }, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
@@ -169,7 +169,7 @@ func (n *Node) dispatch(t transit, f Fault, subscribe bool) (*subscriber, error)
 	return sub, nil
 }
 
-// sweep forgets now and then messages whose time is over, and subscribers that
+// sweep deletes expired messages from time to time, and subscribers that
 // gave up.
 func (n *Node) sweep() {
 	now := n.bus.options.Now()
@@ -238,7 +238,7 @@ func (n *Node) received(t transit) received {
 	return received{id: t.id, from: t.from, life: t.life, topic: t.topic, payload: t.payload}
 }
 
-// complete gives a message to who subscribed to its id, whether it is a reply or
+// complete gives a message to the subscriber of its id, whether it is a reply or
 // not, else into the inbox. It is called with the lock held.
 func (n *Node) complete(m received) {
 	sub := n.waiting[m.id]
@@ -252,8 +252,8 @@ func (n *Node) complete(m received) {
 	n.arrived = make(chan struct{})
 }
 
-// pop takes the first message, of exactly the topic where one is given, and keeps
-// its turn while it waits for one.
+// pop takes the first message, of exactly the topic where one is given, and lets
+// no other call in while it waits for one.
 func (n *Node) pop(ctx context.Context, peek bool, topic *[]byte, wait time.Duration) (received, bool, error) {
 	leave, err := n.enter(ctx)
 	if err != nil {

@@ -177,5 +177,5 @@ func answer(w http.ResponseWriter, status int, v any) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_, _ = w.Write(raw) // who went away needs no answer
+	_, _ = w.Write(raw) // a client that disconnected needs no answer
 }

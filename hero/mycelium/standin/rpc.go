@@ -146,7 +146,7 @@ func (n *Node) rpcKey(_ context.Context, p keyParams) (string, error) {
 	return key, nil
 }
 
-// duration is a number of seconds, of which nobody waits more than a year.
+// duration reads a number of seconds, at most a year.
 func duration(seconds uint64) time.Duration {
 	return time.Duration(min(seconds, 365*24*3600)) * time.Second
 }

@@ -13,10 +13,10 @@ import (
 	"edda/hero"
 )
 
-// turn records what has ended and begins what there is room for, in one step.
+// round records what has ended and begins what there is room for, in one step.
 // Where it fails nothing is forgotten: results are offered again, and a second
 // time they change nothing.
-func (w *Worker) turn(ctx, jobs context.Context) error {
+func (w *Worker) round(ctx, jobs context.Context) error {
 	recording, beginning := len(w.done), w.pending
 	room := 0
 	if ctx.Err() == nil && w.hungry {
@@ -58,7 +58,7 @@ func (w *Worker) exchange(ctx context.Context, recording, room int, beginning []
 	for _, word := range beginning {
 		args = append(args, word)
 	}
-	answer, err := w.conn.run(ctx, w.scripts.turn, args...).Slice()
+	answer, err := w.conn.run(ctx, w.scripts.round, args...).Slice()
 	if err == nil && len(answer) != 4 {
 		err = errors.New("an answer of another form")
 	}
@@ -72,7 +72,7 @@ func bit(b bool) string {
 	return "0"
 }
 
-// recorded notes what became of the results that were offered.
+// recorded counts and logs the fate of each result that was offered.
 func (w *Worker) recorded(fates []string) {
 	for i, fate := range fates {
 		r := w.done[i]
@@ -88,7 +88,7 @@ func (w *Worker) recorded(fates []string) {
 			w.o.Log.Info("a job was put back", zap.String("job", r.id))
 		default:
 			w.metrics.dropped.Inc()
-			w.o.Log.Warn("a result came too late and was dropped: the job is gone, or was given to somebody else", zap.String("job", r.id))
+			w.o.Log.Warn("a result came too late and was dropped: the job was deleted, or another worker has it", zap.String("job", r.id))
 		}
 	}
 	w.done = append(w.done[:0], w.done[len(fates):]...)
@@ -188,7 +188,7 @@ func (w *Worker) look(ctx context.Context) error {
 	return w.compare(ctx)
 }
 
-// stops ends the runs that somebody wants stopped.
+// stops ends the runs that clients ask to stop.
 func (w *Worker) stops(ctx context.Context) error {
 	if time.Since(w.stopped) < tick {
 		return nil
@@ -208,7 +208,7 @@ func (w *Worker) stops(ctx context.Context) error {
 
 // compare finds jobs that Redis has given us and whose answer was lost, and puts
 // them back at the second look: at the first one an answer may be on its way. And
-// it ends runs of jobs that the sweep gave to somebody else.
+// it ends runs of jobs that the sweep gave to another worker.
 func (w *Worker) compare(ctx context.Context) error {
 	ids, err := w.db.LRange(ctx, w.taken, 0, -1).Result()
 	if err != nil {
@@ -257,7 +257,7 @@ func (w *Worker) known() map[string]bool {
 	return out
 }
 
-// recordAll records what has ended, in as many turns as it takes.
+// recordAll records what has ended, in as many rounds as that needs.
 func (w *Worker) recordAll(ctx context.Context) error {
 	for len(w.done) > 0 {
 		n := min(len(w.done), maxBatch)

@@ -1,4 +1,4 @@
--- One turn of a worker: it records what has ended and takes what it has room for.
+-- One round of a worker: it records ended jobs and takes as many as it has room for.
 -- ARGV[5] worker, [6] run, [7] how many to take, [8] how many run now, [9] seconds
 -- that an ended job is kept (0: for ever), [10] how many results, then seven words
 -- each: id, attempt, finished|error|release, may it be tried again (1|0), error, has it output

@@ -7,10 +7,10 @@ import (
 	"edda/hero/supervisor"
 )
 
-// abroad takes a job that is to run in another context there: into the msg_in of
+// toOtherContext takes a job that is to run in another context there: into the msg_in of
 // a context of this Redis, or over Mycelium to the actor that the message is for.
 // done is false where the context's runners are to be asked instead.
-func (l *contextLoop) abroad(ctx context.Context, m hero.Message, job hero.Job, url string) (out end, done bool, err error) {
+func (l *contextLoop) toOtherContext(ctx context.Context, m hero.Message, job hero.Job, url string) (out end, done bool, err error) {
 	if url != "" {
 		return end{}, false, nil
 	}

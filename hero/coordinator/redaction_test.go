@@ -76,7 +76,7 @@ func TestMereReadersDoNotSeeSecretVariables(t *testing.T) {
 	}
 }
 
-func TestACreatorWhoMayOnlyReadNowStillSeesItsOwn(t *testing.T) {
+func TestACreatorThatMayOnlyReadSeesItsOwnSecrets(t *testing.T) {
 	w := newWorld(t, Options{}).settle()
 	w.call("job.create", dict2{"context_id": 7, "job": dict2{"id": 1, "caller_id": other, "script": "x", "script_type": "python", "env_vars": dict2{"TOKEN": "t0p-secret"}}}, nil)
 	w.call("context.create", dict2{"context": dict2{"id": 7, "admins": []int{admin}, "readers": []int{reader, other}, "executors": []int{executor}}, "caller_id": admin}, nil)

@@ -8,23 +8,23 @@ import (
 	"edda/internal/coalesce"
 )
 
-// lane is the way to one database for the short steps of jobs. What many
-// goroutines ask at once goes together.
-type lane struct {
+// database is one database of Redis. It coalesces the short commands and steps that many
+// goroutines request at once.
+type database struct {
 	*redis.Client
 	commands coalesce.Coalescer[redis.Cmder] // in one pipeline
 	steps    coalesce.Coalescer[*step]       // in one transaction
 }
 
-func newLane(c *redis.Client) *lane {
-	l := &lane{Client: c}
+func newDatabase(c *redis.Client) *database {
+	l := &database{Client: c}
 	l.commands.Send, l.steps.Send, l.steps.Keys = l.pipe, l.transact, func(s *step) []string { return s.keys }
 	return l
 }
 
 // EvalSha is the client's, coalesced. A script that Redis does not know goes
 // by itself.
-func (l *lane) EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {
+func (l *database) EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {
 	words := make([]any, 0, 3+len(keys)+len(args))
 	words = append(words, "evalsha", sha, len(keys))
 	for _, key := range keys {
@@ -36,13 +36,13 @@ func (l *lane) EvalSha(ctx context.Context, sha string, keys []string, args ...a
 }
 
 // HGetAll is the client's, coalesced.
-func (l *lane) HGetAll(ctx context.Context, key string) *redis.MapStringStringCmd {
+func (l *database) HGetAll(ctx context.Context, key string) *redis.MapStringStringCmd {
 	cmd := redis.NewMapStringStringCmd(ctx, "hgetall", key)
 	l.ask(ctx, cmd, 0)
 	return cmd
 }
 
-func (l *lane) ask(ctx context.Context, cmd redis.Cmder, bytes int) {
+func (l *database) ask(ctx context.Context, cmd redis.Cmder, bytes int) {
 	if err := ctx.Err(); err != nil {
 		cmd.SetErr(err)
 		return
@@ -51,7 +51,7 @@ func (l *lane) ask(ctx context.Context, cmd redis.Cmder, bytes int) {
 }
 
 // pipe asks Redis. The others' commands do not end with the leader's context.
-func (l *lane) pipe(ctx context.Context, cmds []redis.Cmder) {
+func (l *database) pipe(ctx context.Context, cmds []redis.Cmder) {
 	if len(cmds) == 1 {
 		_ = l.Process(ctx, cmds[0]) // the command has its error
 		return
