@@ -27,7 +27,7 @@ type backpressure struct {
 }
 
 // press looks for room, and pauses what has none.
-func (v *evaluator) press() {
+func (v *loop) press() {
 	b, full := &v.pressure, v.outbox.full()
 	for _, reason := range full {
 		if !slices.Contains(b.full, reason) {
@@ -54,7 +54,7 @@ func (v *evaluator) press() {
 	v.showPaused()
 }
 
-func (v *evaluator) hold(yes bool) {
+func (v *loop) hold(yes bool) {
 	v.held = yes
 	v.source.Hold(yes)
 	v.goOn()
@@ -66,7 +66,7 @@ func (v *evaluator) hold(yes bool) {
 }
 
 // showPaused says in the metrics for which reasons something is paused.
-func (v *evaluator) showPaused() {
+func (v *loop) showPaused() {
 	b := &v.pressure
 	if len(b.full)+len(b.crowded)+len(b.paused) == 0 {
 		return

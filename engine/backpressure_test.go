@@ -70,7 +70,7 @@ func TestNewEventsWaitWhileThereIsNoRoomAndTheRestGoesOn(t *testing.T) {
 		w.streams.publish("B", event("result", "add", "k"))
 		look()
 		w.wantLog(key("k"), "first", "result")
-		time.Sleep(2 * surveyEvery)
+		time.Sleep(2 * pollEvery)
 		if got := w.metric("edda_stream_lag_messages", "A"); got != 20 {
 			t.Errorf("lag of A: %v", got)
 		}

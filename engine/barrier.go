@@ -33,7 +33,7 @@ type timerBarrier struct {
 func (t *timerBarrier) on() bool { return !t.due.IsZero() }
 
 // raiseBarrier has events wait for what is due at that time.
-func (v *evaluator) raiseBarrier(due time.Time) {
+func (v *loop) raiseBarrier(due time.Time) {
 	v.barrier.due, v.barrier.free, v.barrier.blocked = due, 0, map[string]time.Time{}
 	v.barrier.number++
 	v.metrics.turns.Inc()
@@ -46,14 +46,14 @@ func (v *evaluator) raiseBarrier(due time.Time) {
 	v.endPoller.ask()
 	number := v.barrier.number
 	time.AfterFunc(maxBarrier, func() {
-		_ = v.post(context.Background(), func(v *evaluator) { v.barrierTimeout(number) }) // fails only when the engine stops
+		_ = v.post(context.Background(), func(v *loop) { v.barrierTimeout(number) }) // fails only when the engine stops
 	})
-	v.reach()
+	v.advance()
 }
 
 // enqueue puts an event behind those that wait, and in front of those that wait for
 // their turn where it need not.
-func (v *evaluator) enqueue(it *item) {
+func (v *loop) enqueue(it *item) {
 	switch stream, at := it.origin(); {
 	case !v.barrier.on():
 		v.events = append(v.events, it)
@@ -88,7 +88,7 @@ func (it *item) origin() (stream string, at time.Time) {
 }
 
 // goingOn is how many of the waiting events may be evaluated now.
-func (v *evaluator) goingOn() int {
+func (v *loop) goingOn() int {
 	if v.barrier.on() {
 		return v.barrier.free
 	}
@@ -97,7 +97,7 @@ func (v *evaluator) goingOn() int {
 
 // lowerBarrier ends the waiting once everything that was stored when the timer was due is
 // applied, as the goal tells: the timer is within the horizon then.
-func (v *evaluator) lowerBarrier() {
+func (v *loop) lowerBarrier() {
 	g := v.watermark.goal
 	if !v.barrier.on() || v.barrier.free > 0 || g == nil {
 		return
@@ -118,14 +118,14 @@ func (v *evaluator) lowerBarrier() {
 }
 
 // barrierTimeout ends a turn that took too long.
-func (v *evaluator) barrierTimeout(number int) {
+func (v *loop) barrierTimeout(number int) {
 	if v.barrier.on() && v.barrier.number == number {
 		v.barrier.due, v.barrier.rest = time.Time{}, time.Now().Add(barrierRest)
 	}
 }
 
 // patient tells whether events may wait for a timer now.
-func (v *evaluator) patient(now time.Time) bool { return !now.Before(v.barrier.rest) }
+func (v *loop) patient(now time.Time) bool { return !now.Before(v.barrier.rest) }
 
 // decideLive applies an event behind what was due in the cell when it was stored, where
 // that is within the horizon; else it tells what has to come there first. What is not

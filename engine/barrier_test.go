@@ -20,7 +20,7 @@ func lateWorld(t *testing.T, test func(w *world, due time.Time)) {
 
 // asked lets a survey be asked for and answered.
 func asked() {
-	time.Sleep(4 * surveyPause)
+	time.Sleep(4 * pollPause)
 	synctest.Wait()
 }
 

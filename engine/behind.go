@@ -177,7 +177,7 @@ func (b *batch) leave(it *item) {
 // caughtUpTo takes the events of the past for the next batch: those that the main line has
 // passed, of each pair its share, and not of one that is paused. One that is to be alone
 // comes with no other.
-func (v *evaluator) caughtUpTo(most int) (items []*item) {
+func (v *loop) caughtUpTo(most int) (items []*item) {
 	if v.held {
 		return nil
 	}
@@ -204,7 +204,7 @@ func (v *evaluator) caughtUpTo(most int) (items []*item) {
 }
 
 // catchable tells whether an event of the past can be applied now.
-func (v *evaluator) catchable() bool {
+func (v *loop) catchable() bool {
 	if v.held {
 		return false
 	}
@@ -217,14 +217,14 @@ func (v *evaluator) catchable() bool {
 }
 
 // passed tells whether the main line has passed an event that was read for a pair.
-func (v *evaluator) passed(it *item) bool {
+func (v *loop) passed(it *item) bool {
 	at := it.position()
 	return at.Seq <= v.applied[at.Stream].Seq
 }
 
 // joining are the pairs that are live from the next batch on, once what it takes of their
 // queues is applied. A pair of one tenant waits for that of all, which it is an exception of.
-func (v *evaluator) joining() (pairs []*laggard) {
+func (v *loop) joining() (pairs []*laggard) {
 	for _, l := range v.lagging {
 		if l.paused != "" || l.live || !l.caughtUp() || slices.ContainsFunc(l.queue, v.passed) {
 			continue
@@ -238,7 +238,7 @@ func (v *evaluator) joining() (pairs []*laggard) {
 }
 
 // join makes the pairs live that can be, before the batch in which they are is evaluated.
-func (v *evaluator) join() []*laggard {
+func (v *loop) join() []*laggard {
 	if len(v.lagging) == 0 {
 		return nil
 	}
@@ -250,14 +250,14 @@ func (v *evaluator) join() []*laggard {
 }
 
 // part undoes it, as the batch was in vain.
-func (v *evaluator) part(joined []*laggard) {
+func (v *loop) part(joined []*laggard) {
 	for _, l := range joined {
 		l.live = false
 	}
 }
 
 // goOn follows a batch: readers whose pairs have room go on, and others begin.
-func (v *evaluator) goOn() {
+func (v *loop) goOn() {
 	if len(v.lagging) == 0 {
 		return
 	}
@@ -267,7 +267,7 @@ func (v *evaluator) goOn() {
 }
 
 // settles tells whether a pair has something to write though no input comes.
-func (v *evaluator) settles() bool {
+func (v *loop) settles() bool {
 	if len(v.notes) > 0 {
 		return true
 	}
@@ -280,7 +280,7 @@ func (v *evaluator) settles() bool {
 }
 
 // settleUp writes what there is to write of the pairs though no input comes.
-func (v *evaluator) settleUp(joined []*laggard) {
+func (v *loop) settleUp(joined []*laggard) {
 	s := &set{n: v.sets + 1, last: true}
 	v.keepUp([]*set{s}, nil, joined)
 	if c := &s.change; len(c.Positions)+len(c.DropPositions)+len(c.Audits) > 0 {
@@ -291,7 +291,7 @@ func (v *evaluator) settleUp(joined []*laggard) {
 
 // shelve gives back what is due in the keys of pairs that are behind, beyond their bounds:
 // the rows stay in the index, and those who handed them in go on.
-func (v *evaluator) shelve() {
+func (v *loop) shelve() {
 	if len(v.lagging) == 0 {
 		return
 	}
@@ -307,7 +307,7 @@ func (v *evaluator) shelve() {
 // keepUp writes what became of the pairs into the sets of a batch, which are not submitted
 // yet: the positions that have no events, the audit, and that pairs have rejoined, with
 // the last event that was read for them.
-func (v *evaluator) keepUp(sets []*set, b *batch, joined []*laggard) {
+func (v *loop) keepUp(sets []*set, b *batch, joined []*laggard) {
 	if len(v.lagging) == 0 && len(v.notes) == 0 {
 		return
 	}
@@ -341,7 +341,7 @@ func (v *evaluator) keepUp(sets []*set, b *batch, joined []*laggard) {
 
 // taken moves the bounds of what is due: everything stored before an event that was read for
 // a pair is applied, and nothing behind the first that was left to it.
-func (v *evaluator) taken(b *batch) {
+func (v *loop) taken(b *batch) {
 	if b == nil {
 		return
 	}
@@ -362,8 +362,8 @@ func (v *evaluator) taken(b *batch) {
 	}
 }
 
-// landedBehind moves what is durable of the pairs, and forgets those that have rejoined.
-func (v *evaluator) landedBehind(s *set) {
+// committedBehind moves what is durable of the pairs, and forgets those that have rejoined.
+func (v *loop) committedBehind(s *set) {
 	for _, p := range s.change.Positions {
 		if l := v.lagging[Pair{p.Tenant, p.Saga}]; l != nil {
 			if l.durable == nil {
@@ -390,7 +390,7 @@ func (v *evaluator) landedBehind(s *set) {
 
 // fallBack follows a failure of the store: pairs are where they are durable. What was lost
 // of their queues is put back afterwards.
-func (v *evaluator) fallBack() {
+func (v *loop) fallBack() {
 	for _, l := range v.lagging {
 		if l.live { // what it had read beyond the main line is read again
 			l.dismiss()
@@ -411,7 +411,7 @@ func (v *evaluator) fallBack() {
 }
 
 // found takes the pairs that the store says are behind, when the engine starts.
-func (v *evaluator) found(rows []store.Position) {
+func (v *loop) found(rows []store.Position) {
 	for _, l := range v.lag(rows) {
 		l.durable = maps.Clone(l.done)
 	}
@@ -419,7 +419,7 @@ func (v *evaluator) found(rows []store.Position) {
 }
 
 // lag makes pairs of positions. What the main line has passed may have been for them.
-func (v *evaluator) lag(rows []store.Position) (added []*laggard) {
+func (v *loop) lag(rows []store.Position) (added []*laggard) {
 	for _, p := range rows {
 		pair := Pair{p.Tenant, p.Saga}
 		l := v.lagging[pair]
@@ -440,7 +440,7 @@ func (v *evaluator) lag(rows []store.Position) (added []*laggard) {
 // pause has the pairs that have no room fall behind the streams, with the reason, and those
 // that have some again go on. A pair that has rejoined in what is not durable yet is paused
 // once it is.
-func (v *evaluator) pause(crowded map[Pair]string) {
+func (v *loop) pause(crowded map[Pair]string) {
 	v.crowded = crowded
 	for _, l := range v.lagging {
 		if l.live {
@@ -461,7 +461,7 @@ func (v *evaluator) pause(crowded map[Pair]string) {
 
 // fallBehind has a pair be behind from what the main line has evaluated on, or where it is
 // as one of all tenants.
-func (v *evaluator) fallBehind(pair Pair, reason string) {
+func (v *loop) fallBehind(pair Pair, reason string) {
 	l := newLaggard(pair)
 	if all := v.lagging.behind(AllTenants, pair.Saga); all != nil {
 		for _, at := range all.done {
@@ -482,7 +482,7 @@ func (v *evaluator) fallBehind(pair Pair, reason string) {
 }
 
 // tellBehind tells those outside the evaluator how the pairs are.
-func (v *evaluator) tellBehind() {
+func (v *loop) tellBehind() {
 	if len(v.lagging) == 0 && v.waits.Load() == nil {
 		return
 	}

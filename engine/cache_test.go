@@ -16,7 +16,7 @@ import (
 func (w *world) keptOf() (cells map[edda.Key]edda.Cell, size int) {
 	w.t.Helper()
 	cells = map[edda.Key]edda.Cell{}
-	if err := w.engine.ask(w.t.Context(), func(v *evaluator, done report) {
+	if err := w.engine.ask(w.t.Context(), func(v *loop, done report) {
 		for _, h := range []half{v.cache.older, v.cache.newer} {
 			size += h.size
 			for k := range h.cells {

@@ -96,14 +96,14 @@ func (r reader) run(ctx context.Context) error {
 	}
 	for {
 		next := make(chan *errand, 1)
-		if err := r.post(ctx, func(v *evaluator) { v.idle = append(v.idle, next); v.employ() }); err != nil {
+		if err := r.post(ctx, func(v *loop) { v.idle = append(v.idle, next); v.employ() }); err != nil {
 			return nil
 		}
 		select {
 		case e := <-next:
 			err := r.read(e)
 			e.cancel()
-			_ = r.post(ctx, func(v *evaluator) { v.left(e, err) }) // fails only when the engine stops
+			_ = r.post(ctx, func(v *loop) { v.left(e, err) }) // fails only when the engine stops
 		case <-r.halt:
 			return nil
 		case <-ctx.Done():
@@ -120,7 +120,7 @@ func (r reader) read(e *errand) error {
 	}
 	defer past.Close()
 	start, losses := past.Start(), past.Losses()
-	if err := r.ask(e.ctx, func(v *evaluator, done report) { done <- v.opened(e, start, losses) }); err != nil {
+	if err := r.ask(e.ctx, func(v *loop, done report) { done <- v.opened(e, start, losses) }); err != nil {
 		return err
 	}
 	for over := false; ; {
@@ -136,7 +136,7 @@ func (r reader) read(e *errand) error {
 			}
 		}
 		if len(got.Events) > 0 {
-			if err := r.ask(e.ctx, func(v *evaluator, done report) { v.caught(e, got, done) }); err != nil {
+			if err := r.ask(e.ctx, func(v *loop, done report) { v.caught(e, got, done) }); err != nil {
 				return err
 			}
 		}
@@ -146,17 +146,17 @@ func (r reader) read(e *errand) error {
 // survey tells the evaluator how far the streams go of which it has all that was read. Where
 // they do not answer, the next fetch without events asks again.
 func (r reader) survey(e *errand, past Past) error {
-	look, cancel := context.WithTimeout(e.ctx, surveyTimeout)
+	look, cancel := context.WithTimeout(e.ctx, pollTimeout)
 	defer cancel()
 	ends, err := past.Ends(look)
 	if err != nil {
 		return e.ctx.Err()
 	}
-	return r.ask(e.ctx, func(v *evaluator, done report) { done <- v.covered(e, ends) })
+	return r.ask(e.ctx, func(v *loop, done report) { done <- v.covered(e, ends) })
 }
 
 // employ sends readers that wait to pairs that nobody reads for.
-func (v *evaluator) employ() {
+func (v *loop) employ() {
 	if !v.opts.CatchUp.open() || v.draining {
 		return
 	}
@@ -182,7 +182,7 @@ func (v *evaluator) employ() {
 }
 
 // unread is the pair that has waited longest for a reader; nil where none needs one.
-func (v *evaluator) unread() (next *laggard) {
+func (v *loop) unread() (next *laggard) {
 	now := time.Now()
 	for _, l := range v.lagging.sorted() {
 		if l.errand != nil || l.live || l.paused != "" || now.Before(l.again) || l.caughtUp() {
@@ -196,7 +196,7 @@ func (v *evaluator) unread() (next *laggard) {
 }
 
 // opened takes note of where the reading began: behind what is gone.
-func (v *evaluator) opened(e *errand, start []edda.Checkpoint, losses []string) error {
+func (v *loop) opened(e *errand, start []edda.Checkpoint, losses []string) error {
 	l := e.laggard
 	if l.errand != e {
 		return errTurn
@@ -215,7 +215,7 @@ func (v *evaluator) opened(e *errand, start []edda.Checkpoint, losses []string) 
 }
 
 // caught takes events that were read for a pair. It answers once there is room for more.
-func (v *evaluator) caught(e *errand, got Fetched, done report) {
+func (v *loop) caught(e *errand, got Fetched, done report) {
 	l := e.laggard
 	if l.errand != e || v.draining {
 		done <- errTurn
@@ -250,7 +250,7 @@ func (v *evaluator) caught(e *errand, got Fetched, done report) {
 
 // turnOver tells whether a reader goes on with another pair: one that waits long enough, or
 // any where its own has all there is.
-func (v *evaluator) turnOver(e *errand) bool {
+func (v *loop) turnOver(e *errand) bool {
 	l := e.laggard
 	if time.Since(e.begun) <= readerTurn && !l.caughtUp() || v.unread() == nil {
 		return false
@@ -271,7 +271,7 @@ func (l *laggard) far() (n uint64) {
 
 // covered takes the ends of the streams of which the reader has given everything that waits:
 // a stream of which it has given what is needed is covered up to its last message.
-func (v *evaluator) covered(e *errand, ends []End) error {
+func (v *loop) covered(e *errand, ends []End) error {
 	l := e.laggard
 	if l.errand != e || v.draining {
 		return errTurn
@@ -308,7 +308,7 @@ func (l *laggard) queued(stream string) bool {
 }
 
 // makeRoom answers the readers whose pairs have taken in what was read for them.
-func (v *evaluator) makeRoom() {
+func (v *loop) makeRoom() {
 	for _, l := range v.lagging {
 		if l.asking != nil && len(l.queue) <= maxCaught {
 			l.asking <- nil
@@ -330,7 +330,7 @@ func (l *laggard) dismiss() {
 }
 
 // left follows a reader that has ended its errand.
-func (v *evaluator) left(e *errand, err error) {
+func (v *loop) left(e *errand, err error) {
 	l := e.laggard
 	if l.errand != e {
 		return // it was dismissed
@@ -346,7 +346,7 @@ func (v *evaluator) left(e *errand, err error) {
 			v.log.Warn("reading for a saga that is behind failed, trying again", zap.String("saga", l.Saga), zap.String("tenant", l.Tenant), zap.Error(err))
 		}
 		l.problem, l.again = err, time.Now().Add(readAgain)
-		time.AfterFunc(readAgain, func() { _ = v.post(context.Background(), func(v *evaluator) { v.employ() }) })
+		time.AfterFunc(readAgain, func() { _ = v.post(context.Background(), func(v *loop) { v.employ() }) })
 	}
 	v.tellBehind()
 	v.employ()
@@ -355,13 +355,13 @@ func (v *evaluator) left(e *errand, err error) {
 // Rejudge has those that are behind read anew, as the tenants have changed. It returns once
 // that has begun.
 func (e *Engine) Rejudge(ctx context.Context) error {
-	return e.ask(ctx, func(v *evaluator, done report) {
+	return e.ask(ctx, func(v *loop, done report) {
 		v.rejudge()
 		done <- nil
 	})
 }
 
-func (v *evaluator) rejudge() {
+func (v *loop) rejudge() {
 	for _, l := range v.lagging {
 		l.dismiss()
 		l.problem, l.again = nil, time.Time{}

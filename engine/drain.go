@@ -1,7 +1,7 @@
 package engine
 
-// rest answers those who drain, once nothing is left to do.
-func (v *evaluator) rest() {
+// answerDrained answers those who drain, once nothing is left to do.
+func (v *loop) answerDrained() {
 	if !v.draining || len(v.events) > 0 || len(v.dues) > 0 || len(v.inFlight) > 0 || v.halted() {
 		return
 	}
@@ -12,7 +12,7 @@ func (v *evaluator) rest() {
 }
 
 // drain gives up what is due and answers when the rest is committed.
-func (v *evaluator) drain(done report) {
+func (v *loop) drain(done report) {
 	v.draining = true
 	v.results.close()
 	v.takeResults()

@@ -24,26 +24,26 @@ func (e *Engine) Wake(ctx context.Context, rows []store.Due) error {
 	if len(rows) == 0 {
 		return nil
 	}
-	return e.ask(ctx, func(v *evaluator, done report) {
+	return e.ask(ctx, func(v *loop, done report) {
 		h := &handover{left: len(rows), done: done}
 		for _, row := range rows {
 			v.hand(newRow(row, h))
 		}
-		v.reach()
+		v.advance()
 	})
 }
 
 // Start applies the event of a schedule and records how far the schedule has
 // come, in one change set. It returns when that is durable.
 func (e *Engine) Start(ctx context.Context, ev edda.Event, s edda.Schedule) error {
-	return e.ask(ctx, func(v *evaluator, done report) {
+	return e.ask(ctx, func(v *loop, done report) {
 		v.hand(newStart(ev, s, &handover{left: 1, done: done}))
-		v.reach()
+		v.advance()
 	})
 }
 
 // hand takes something due in.
-func (v *evaluator) hand(it *item) {
+func (v *loop) hand(it *item) {
 	if v.draining {
 		it.due.handed.refuse()
 		return
@@ -56,7 +56,7 @@ func (v *evaluator) hand(it *item) {
 }
 
 // addDue keeps the dues by time, and those of one time in the order they came.
-func (v *evaluator) addDue(it *item) {
+func (v *loop) addDue(it *item) {
 	v.dues = slices.Insert(v.dues, until(v.dues, it.due.time), it)
 }
 
@@ -72,7 +72,7 @@ func until(dues []*item, t time.Time) int {
 }
 
 // dueNow is how many of the dues are within the horizon.
-func (v *evaluator) dueNow() int { return until(v.dues, v.watermark.reached) }
+func (v *loop) dueNow() int { return until(v.dues, v.watermark.reached) }
 
 // dueBeyond tells whether something waits for the horizon.
-func (v *evaluator) dueBeyond() bool { return v.dueNow() < len(v.dues) }
+func (v *loop) dueBeyond() bool { return v.dueNow() < len(v.dues) }

@@ -115,7 +115,7 @@ func TestTheHorizonAdvancesUnderConstantLoad(t *testing.T) {
 		w.arm("pay", "k", time.Second)
 		settle()
 		time.Sleep(time.Second)
-		const commit = 3 * surveyEvery
+		const commit = 3 * pollEvery
 		w.gate.slow(commit)
 		n := 0
 		load := func() {
@@ -157,7 +157,7 @@ func TestAMessageThatIsGoneHoldsNoTimerBack(t *testing.T) {
 		if err := <-woken; err != nil {
 			t.Fatal(err)
 		}
-		if took := time.Since(begin); took > 2*surveyEvery {
+		if took := time.Since(begin); took > 2*pollEvery {
 			t.Errorf("it took %v to notice", took)
 		}
 		w.wantLog(key("k"), "pay", "timer-pay")
@@ -180,7 +180,7 @@ func TestAClockThatWasSteppedBackKeptTheSurveyorBusy(t *testing.T) {
 		}
 		w.wantLog(key("k"), "pay", "timer-pay")
 		n := w.streams.surveyed() - before
-		if most := int(back / surveyPause); n > most || n < most/2 {
+		if most := int(back / pollPause); n > most || n < most/2 {
 			t.Errorf("%d surveys, want about %d", n, most)
 		}
 	})
@@ -215,7 +215,7 @@ func TestATimerHasOneSurveyWhileEventsCome(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		ticks := int(time.Since(began)/surveyEvery) + 1
+		ticks := int(time.Since(began)/pollEvery) + 1
 		if got := w.streams.surveyed() - before; got > n+ticks {
 			t.Errorf("%d surveys for %d timers, and %d ticks", got, n, ticks)
 		}

@@ -10,17 +10,17 @@ import (
 )
 
 const (
-	// surveyEvery is the slow tick: how old the known ends may become. It is
+	// pollEvery is the slow tick: how old the known ends may become. It is
 	// also how soon the horizon notices that a message it waits for is gone.
-	surveyEvery = time.Second
-	// surveyTimeout bounds one look at the streams.
-	surveyTimeout = 5 * time.Second
-	// surveyPause is the least time between two looks. Where the clock was
+	pollEvery = time.Second
+	// pollTimeout bounds one look at the streams.
+	pollTimeout = 5 * time.Second
+	// pollPause is the least time between two looks. Where the clock was
 	// stepped back, what is handed in as due is not due yet, and each look asks
 	// for the next one; and a timer may well be this late.
-	surveyPause = 5 * time.Millisecond
-	// surveyRetry is the pause after a failed look.
-	surveyRetry = 100 * time.Millisecond
+	pollPause = 5 * time.Millisecond
+	// pollRetry is the pause after a failed look.
+	pollRetry = 100 * time.Millisecond
 )
 
 // endOffsets is what the ends of the streams were; everything stored before at is
@@ -50,7 +50,7 @@ func (s *endPoller) ask() {
 }
 
 func (s *endPoller) run(ctx context.Context) error {
-	tick := time.NewTicker(surveyEvery)
+	tick := time.NewTicker(pollEvery)
 	defer tick.Stop()
 	s.ask()
 	for {
@@ -61,12 +61,12 @@ func (s *endPoller) run(ctx context.Context) error {
 		case <-tick.C:
 		}
 		s.runOnce(ctx)
-		_ = backoff.Wait(ctx, surveyPause)
+		_ = backoff.Wait(ctx, pollPause)
 	}
 }
 
 func (s *endPoller) runOnce(ctx context.Context) {
-	look, cancel := context.WithTimeout(ctx, surveyTimeout)
+	look, cancel := context.WithTimeout(ctx, pollTimeout)
 	defer cancel()
 	at := time.Now()
 	ends, err := s.source.Ends(look)
@@ -76,7 +76,7 @@ func (s *endPoller) runOnce(ctx context.Context) {
 	}
 	s.failing = false
 	s.status.surveyed(ends)
-	_ = s.post(ctx, func(v *evaluator) { v.surveyed(endOffsets{at, ends}) }) // fails only when the engine stops
+	_ = s.post(ctx, func(v *loop) { v.endsKnown(endOffsets{at, ends}) }) // fails only when the engine stops
 }
 
 // pause logs the first failure of a row of them, and asks again after a while.
@@ -85,6 +85,6 @@ func (s *endPoller) pause(ctx context.Context, err error) {
 		s.log.Warn("look at the ends of the streams failed, trying again", zap.Error(err))
 	}
 	s.failing = true
-	_ = backoff.Wait(ctx, surveyRetry)
+	_ = backoff.Wait(ctx, pollRetry)
 	s.ask()
 }

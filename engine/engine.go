@@ -92,7 +92,7 @@ type Engine struct {
 	waiters *waiters
 	status  *status
 
-	inbox   chan func(*evaluator)
+	inbox   chan func(*loop)
 	results *results
 	halt    chan struct{} // closed once: catch nothing up any more
 	halting sync.Once
@@ -119,7 +119,7 @@ func newEngine(source Source, db records, sagas Sagas, o Options) *Engine {
 		source: source, db: db, sagas: sagas, opts: o, log: o.Log, metrics: m,
 		waiters: newWaiters(m.waiters),
 		status:  st,
-		inbox:   make(chan func(*evaluator), inboxSize),
+		inbox:   make(chan func(*loop), inboxSize),
 		results: newResults(),
 		halt:    make(chan struct{}),
 		stopped: make(chan struct{}),
@@ -140,7 +140,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	}
 	e.status.restore(positions)
 	g, ctx := errgroup.WithContext(ctx)
-	v := newEvaluator(e, positions)
+	v := newLoop(e, positions)
 	v.found(behind)
 	g.Go(func() error { return v.endPoller.run(ctx) })
 	for range maxReaders {
@@ -151,7 +151,7 @@ func (e *Engine) Run(ctx context.Context) error {
 }
 
 // post hands a message to the evaluator.
-func (e *Engine) post(ctx context.Context, act func(*evaluator)) error {
+func (e *Engine) post(ctx context.Context, act func(*loop)) error {
 	select {
 	case e.inbox <- act:
 		return nil
@@ -163,9 +163,9 @@ func (e *Engine) post(ctx context.Context, act func(*evaluator)) error {
 }
 
 // ask hands a message to the evaluator and waits until it reports.
-func (e *Engine) ask(ctx context.Context, act func(*evaluator, report)) error {
+func (e *Engine) ask(ctx context.Context, act func(*loop, report)) error {
 	done := make(report, 1)
-	if err := e.post(ctx, func(v *evaluator) { act(v, done) }); err != nil {
+	if err := e.post(ctx, func(v *loop) { act(v, done) }); err != nil {
 		return err
 	}
 	select {
@@ -195,7 +195,7 @@ func (r report) orStopped() error {
 // Swap takes another set into use between two batches and returns once it is. Behind are
 // the positions, in the store already, of sagas in it that begin behind the streams.
 func (e *Engine) Swap(ctx context.Context, sagas Sagas, behind ...store.Position) error {
-	return e.ask(ctx, func(v *evaluator, done report) {
+	return e.ask(ctx, func(v *loop, done report) {
 		v.sagas = sagas
 		v.found(behind)
 		v.rejudge()
@@ -206,7 +206,7 @@ func (e *Engine) Swap(ctx context.Context, sagas Sagas, behind ...store.Position
 // Ping returns once the evaluator has taken notice: that it is not stuck. It
 // does not wait for what the evaluator waits for.
 func (e *Engine) Ping(ctx context.Context) error {
-	return e.ask(ctx, func(_ *evaluator, done report) { done <- nil })
+	return e.ask(ctx, func(_ *loop, done report) { done <- nil })
 }
 
 // Drain takes no more events, finishes those that were taken in, and returns when
@@ -214,7 +214,7 @@ func (e *Engine) Ping(ctx context.Context) error {
 // waits likewise.
 func (e *Engine) Drain(ctx context.Context) error {
 	e.halting.Do(func() { close(e.halt) })
-	return e.ask(ctx, func(v *evaluator, done report) { v.drain(done) })
+	return e.ask(ctx, func(v *loop, done report) { v.drain(done) })
 }
 
 // Healthy is nil while commits succeed, else why the last one did not.

@@ -319,7 +319,7 @@ func TestPositionsMovePastWhatIsNotForTheSagas(t *testing.T) {
 			w.streams.gone = true
 			w.streams.last["A"] = edda.Checkpoint{Stream: "A", Seq: 9, Time: stored, Created: w.streams.created}
 		})
-		time.Sleep(tidyEvery + 2*surveyEvery)
+		time.Sleep(tidyEvery + 2*pollEvery)
 		settle()
 		if got := w.position("A"); got.Seq != 9 || !got.Time.Equal(stored) {
 			t.Errorf("position: %+v", got)
@@ -337,7 +337,7 @@ func TestInfoTellsPositionsAndLag(t *testing.T) {
 		w.streams.change(func() { w.streams.held = true })
 		w.streams.publish("A", event("e2", "add", "k"))
 		w.streams.publish("A", event("e3", "add", "k"))
-		time.Sleep(2 * surveyEvery)
+		time.Sleep(2 * pollEvery)
 		got := w.engine.Info().Positions
 		if len(got) != 2 || got[0].Stream != "A" || got[0].Seq != 1 || got[0].End != 3 || got[0].Lag != 2 || got[1].Lag != 0 {
 			t.Errorf("positions: %+v", got)

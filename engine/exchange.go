@@ -15,7 +15,7 @@ import (
 // then. A panic of it is returned, and nothing is changed.
 func (e *Engine) Exchange(ctx context.Context, k edda.Key, change func(edda.Cell) (edda.Cell, []edda.Transition)) error {
 	x := &exchange{key: k, change: change}
-	err := e.ask(ctx, func(v *evaluator, done report) {
+	err := e.ask(ctx, func(v *loop, done report) {
 		v.hand(newExchange(x, &handover{left: 1, done: done}))
 	})
 	if err == nil {

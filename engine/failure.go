@@ -19,8 +19,8 @@ const (
 	commitBackoffMax = 5 * time.Second
 )
 
-// crashed takes a set that was not committed.
-func (v *evaluator) crashed(r answer) {
+// notCommitted takes a set that was not committed.
+func (v *loop) notCommitted(r answer) {
 	v.lost = append(v.lost, r.set)
 	v.notes = append(v.notes, r.set.notes...)
 	v.failing = true
@@ -34,7 +34,7 @@ func (v *evaluator) crashed(r answer) {
 }
 
 // fail notes a failure of the store.
-func (v *evaluator) fail(err error) {
+func (v *loop) fail(err error) {
 	if v.failure == nil {
 		v.log.Error("the store fails: intake stops until it works again", zap.Error(err))
 		v.metrics.pause(PausedStore, true)
@@ -47,7 +47,7 @@ func (v *evaluator) fail(err error) {
 // that was lost goes back to where it came from, to be evaluated again on top
 // of what is durable, after a pause. The events stay in memory, because the
 // source gives each only once.
-func (v *evaluator) beginAnew() {
+func (v *loop) beginAnew() {
 	if !v.failing || len(v.inFlight) > 0 {
 		return
 	}
@@ -63,11 +63,11 @@ func (v *evaluator) beginAnew() {
 		v.pausing = true
 		v.alarm.Reset(v.backoff.Next())
 	}
-	v.reach()
+	v.advance()
 }
 
 // recall puts the items of the lost sets back, in order.
-func (v *evaluator) recall() {
+func (v *loop) recall() {
 	slices.SortFunc(v.lost, func(a, b *set) int { return cmp.Compare(a.n, b.n) })
 	var items []*item
 	for _, s := range v.lost {
@@ -91,7 +91,7 @@ func (s *set) suspect(err error) {
 }
 
 // putBack puts items where they were taken from.
-func (v *evaluator) putBack(items []*item) {
+func (v *loop) putBack(items []*item) {
 	var events []*item
 	past := map[*laggard][]*item{}
 	for _, it := range items {
@@ -120,7 +120,7 @@ func (v *evaluator) putBack(items []*item) {
 }
 
 // recovered follows a commit: if the store had failed, it works again.
-func (v *evaluator) recovered() {
+func (v *loop) recovered() {
 	if v.failure == nil || v.halted() {
 		return
 	}

@@ -53,8 +53,8 @@ func (c *linger) took(n int, now time.Time) {
 	c.batches++
 }
 
-// awaitsCompany tells whether the next batch waits for more inputs.
-func (v *evaluator) awaitsCompany() bool {
+// lingers tells whether the next batch waits for more inputs.
+func (v *loop) lingers() bool {
 	n := v.goingOn() + v.dueNow()
 	return n < v.most && v.linger.awaited(n, time.Now())
 }

@@ -11,7 +11,7 @@ import (
 // records is what the engine needs of the store, under the store's promises;
 // tests put failures and pauses in between.
 type records interface {
-	line() line
+	line() pipeline
 	Outboxed(kinds ...edda.WorkKind) int
 	Owners(least int, kinds ...edda.WorkKind) []store.Owner
 	View() (*store.View, error)
@@ -22,13 +22,13 @@ type records interface {
 	Parked(tenant string) int
 }
 
-// line takes changes of which each builds on those before; once one has failed,
+// pipeline takes changes of which each builds on those before; once one has failed,
 // all later ones fail.
-type line interface {
+type pipeline interface {
 	SubmitWithin(ctx context.Context, c store.Change, within time.Duration, done func(error)) error
 }
 
 // stored makes records of the store.
 type stored struct{ *store.DB }
 
-func (s stored) line() line { return s.Pipeline() }
+func (s stored) line() pipeline { return s.Pipeline() }

@@ -61,7 +61,7 @@ func (s *status) surveyed(ends []End) {
 	}
 }
 
-func (s *status) flying(n int) {
+func (s *status) setInFlight(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.inFlight = n

@@ -33,7 +33,7 @@ const (
 	// handedAgain is the wait before what could not be published is tried again.
 	handedAgain = time.Second
 	// handedSoon is when a command is offered again that was not taken although its
-	// effect is worked on here: its line is about to begin, as it is at the start.
+	// effect is worked on here: its consumer is about to begin, as it is at the start.
 	handedSoon = 20 * time.Millisecond
 )
 

@@ -136,7 +136,7 @@ func (e *Engine) answer(it *item, err error) {
 }
 
 // takeResults puts what was handed in behind what waits.
-func (v *evaluator) takeResults() {
+func (v *loop) takeResults() {
 	for _, it := range v.results.take() {
 		v.enqueue(it)
 		v.bytes += len(it.event.Payload)
@@ -144,7 +144,7 @@ func (v *evaluator) takeResults() {
 }
 
 // handedBefore tells whether a result that came before t waits to be evaluated.
-func (v *evaluator) handedBefore(t time.Time) bool {
+func (v *loop) handedBefore(t time.Time) bool {
 	for _, it := range v.events {
 		if it.handed != nil {
 			return !it.event.Time.After(t) // the first that waits is the oldest

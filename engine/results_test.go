@@ -356,7 +356,7 @@ func TestPositionsRideWithResults(t *testing.T) {
 			at.Seq, at.Time = at.Seq+3, time.Now().UTC()
 			w.streams.last["A"], w.streams.gone = at, true
 		})
-		time.Sleep(2 * surveyEvery)
+		time.Sleep(2 * pollEvery)
 		before := w.gate.count()
 		w.hand(result("c1", "k", "add"))
 		settle()
@@ -365,7 +365,7 @@ func TestPositionsRideWithResults(t *testing.T) {
 		}
 		w.streams.change(func() { w.streams.held, w.streams.gone = true, false })
 		w.streams.publish("A", event("unread", "add", "k"))
-		time.Sleep(2 * surveyEvery)
+		time.Sleep(2 * pollEvery)
 		w.hand(result("c2", "k", "add"))
 		settle()
 		if got := w.position("A").Seq; got != 4 {

@@ -22,9 +22,9 @@ const (
 	tidyEvery = 10 * time.Second
 )
 
-// evaluator owns what is not yet durable. Everything below is touched by its
+// loop owns what is not yet durable. Everything below is touched by its
 // goroutine only; the others send it messages.
-type evaluator struct {
+type loop struct {
 	*Engine
 	endPoller *endPoller
 	parking   *parking
@@ -41,7 +41,7 @@ type evaluator struct {
 	cache    *instanceCache   // what is durable and need not be read again
 	encoders []*store.Encoder // that no batch uses: at most those of the batches in flight
 	answers  *answers
-	line     line   // takes the sets; nil after a failure
+	line     pipeline   // takes the sets; nil after a failure
 	refused  error  // why it takes no more of them
 	inFlight []*set // submitted and not yet answered, in order
 	batches  int    // whose last set is not yet answered
@@ -77,8 +77,8 @@ type evaluator struct {
 	drained  []report
 }
 
-func newEvaluator(e *Engine, positions []edda.Checkpoint) *evaluator {
-	v := &evaluator{
+func newLoop(e *Engine, positions []edda.Checkpoint) *loop {
+	v := &loop{
 		Engine: e, endPoller: newEndPoller(e), parking: newParking(e), answers: newAnswers(), read: map[string]uint64{},
 		seed: maphash.MakeSeed(), overlay: overlay{}, cache: newInstanceCache(),
 		applied: map[string]edda.Checkpoint{}, durable: map[string]edda.Checkpoint{},
@@ -95,7 +95,7 @@ func newEvaluator(e *Engine, positions []edda.Checkpoint) *evaluator {
 	return v
 }
 
-func (v *evaluator) run(ctx context.Context) error {
+func (v *loop) run(ctx context.Context) error {
 	defer v.alarm.Stop()
 	defer v.linger.timer.Stop()
 	looks := time.NewTicker(lookEvery)
@@ -104,11 +104,11 @@ func (v *evaluator) run(ctx context.Context) error {
 	v.press()
 	for {
 		v.gather()
-		if v.ready() && !v.awaitsCompany() {
+		if v.ready() && !v.lingers() {
 			v.step()
 			continue
 		}
-		v.rest()
+		v.answerDrained()
 		if !v.wait(ctx) {
 			return v.finish()
 		}
@@ -116,13 +116,13 @@ func (v *evaluator) run(ctx context.Context) error {
 }
 
 // gather takes what is waiting.
-func (v *evaluator) gather() {
+func (v *loop) gather() {
 	for {
 		select {
 		case act := <-v.inbox:
 			act(v)
 		case <-v.answers.ready:
-			v.hear()
+			v.takeAnswers()
 		case <-v.arriving():
 			v.take()
 		case <-v.results.ready:
@@ -134,12 +134,12 @@ func (v *evaluator) gather() {
 }
 
 // wait takes one thing, however long that takes; it tells whether to go on.
-func (v *evaluator) wait(ctx context.Context) bool {
+func (v *loop) wait(ctx context.Context) bool {
 	select {
 	case act := <-v.inbox:
 		act(v)
 	case <-v.answers.ready:
-		v.hear()
+		v.takeAnswers()
 	case <-v.arriving():
 		v.take()
 	case <-v.looks:
@@ -156,7 +156,7 @@ func (v *evaluator) wait(ctx context.Context) bool {
 }
 
 // arriving tells of events in the source, while there is room for more.
-func (v *evaluator) arriving() <-chan struct{} {
+func (v *loop) arriving() <-chan struct{} {
 	if len(v.events) >= maxBatch || v.bytes >= maxBatchBytes || v.failure != nil || v.draining {
 		return nil
 	}
@@ -165,7 +165,7 @@ func (v *evaluator) arriving() <-chan struct{} {
 
 // take takes in what waits in the source, as far as there is room. What was read before
 // comes again where a connection was made anew.
-func (v *evaluator) take() {
+func (v *loop) take() {
 	v.press()
 	got := v.source.Take(maxBatch - len(v.events))
 	// gofail: var engineFetched struct{}
@@ -187,17 +187,17 @@ func (v *evaluator) take() {
 }
 
 // finish waits for what is being committed.
-func (v *evaluator) finish() error {
+func (v *loop) finish() error {
 	for len(v.inFlight) > 0 {
 		<-v.answers.ready
-		v.hear()
+		v.takeAnswers()
 	}
 	return nil
 }
 
 // ready tells whether a batch can be evaluated now. The first survey must have
 // said when the streams were created.
-func (v *evaluator) ready() bool {
+func (v *loop) ready() bool {
 	if v.tidied.IsZero() || v.halted() || v.batches >= pipelineDepth {
 		return false
 	}
@@ -205,10 +205,10 @@ func (v *evaluator) ready() bool {
 }
 
 // halted tells whether it waits for a failure to be over.
-func (v *evaluator) halted() bool { return v.failing || v.pausing }
+func (v *loop) halted() bool { return v.failing || v.pausing }
 
 // step evaluates one batch and hands it to the writer.
-func (v *evaluator) step() {
+func (v *loop) step() {
 	items, caught := v.form()
 	now := time.Now()
 	v.linger.took(len(items)-caught, now)
@@ -241,15 +241,15 @@ func (v *evaluator) step() {
 	sets := c.cut(items)
 	sets[len(sets)-1].encoders = b.used()
 	v.pace(len(items), sets)
-	v.ride(sets)
+	v.piggyback(sets)
 	v.keepUp(sets, b, joined)
 	v.submit(sets, b)
 	v.goOn()
-	v.reach()
+	v.advance()
 }
 
 // release makes encoders free whose rows are committed, or are not wanted.
-func (v *evaluator) release(all []*store.Encoder) {
+func (v *loop) release(all []*store.Encoder) {
 	for _, e := range all {
 		e.Reset()
 	}
@@ -258,7 +258,7 @@ func (v *evaluator) release(all []*store.Encoder) {
 
 // form takes the items of the next batch, and says how many of them are of the past of pairs
 // that are behind.
-func (v *evaluator) form() (items []*item, caught int) {
+func (v *loop) form() (items []*item, caught int) {
 	v.shelve()
 	due := taken(v.dues[:v.dueNow()], min(maxDue, max(v.most/2, 1)))
 	events := taken(v.events[:v.goingOn()], v.most-due)
@@ -289,7 +289,7 @@ func (v *evaluator) form() (items []*item, caught int) {
 
 // pace chooses the size of the next batch: as many inputs as would have made
 // maxBatchBytes, so that large instances are few in memory at once.
-func (v *evaluator) pace(items int, sets []*set) {
+func (v *loop) pace(items int, sets []*set) {
 	bytes := 0
 	for _, s := range sets {
 		bytes += s.size
@@ -316,7 +316,7 @@ func taken(items []*item, n int) int {
 
 // submit puts the cells of the batch over the store until the sets that write them are
 // durable, and hands the sets to the writer, which has room.
-func (v *evaluator) submit(sets []*set, b *batch) {
+func (v *loop) submit(sets []*set, b *batch) {
 	for _, s := range sets {
 		v.sets = s.n
 		for _, t := range s.transitions() {
@@ -347,7 +347,7 @@ func (v *evaluator) submit(sets []*set, b *batch) {
 // send submits a set. It was evaluated on top of those before it: when one fails, so do all
 // behind it, until the loop begins anew. It does not end with a context: whether a change
 // became durable must be known. The store answers always, also when it stops.
-func (v *evaluator) send(s *set) {
+func (v *loop) send(s *set) {
 	if v.refused != nil {
 		v.answers.add(answer{set: s, err: v.refused, behind: true})
 		return
@@ -364,21 +364,21 @@ func (v *evaluator) send(s *set) {
 }
 
 // mayWait tells whether the sets are one that only moves positions, and no other such waits.
-func (v *evaluator) mayWait(sets []*set) bool {
+func (v *loop) mayWait(sets []*set) bool {
 	return len(sets) == 1 && sets[0].onlyMoves() && !slices.ContainsFunc(v.inFlight, func(s *set) bool { return s.patient })
 }
 
-func (v *evaluator) count() {
+func (v *loop) count() {
 	n := 0
 	for _, s := range v.inFlight {
 		s.ended(func(*item) { n++ })
 	}
 	v.metrics.inFlight.Set(float64(n))
-	v.status.flying(n)
+	v.status.setInFlight(n)
 }
 
-// hear takes the store's answers.
-func (v *evaluator) hear() {
+// takeAnswers takes the store's answers.
+func (v *loop) takeAnswers() {
 	for _, r := range v.answers.take() {
 		v.inFlight = slices.DeleteFunc(v.inFlight, func(s *set) bool { return s == r.set })
 		if r.set.last {
@@ -386,24 +386,24 @@ func (v *evaluator) hear() {
 		}
 		if r.err == nil {
 			v.metrics.commit.Observe(time.Since(r.set.begun).Seconds())
-			v.landed(r.set)
+			v.committed(r.set)
 			continue
 		}
-		v.crashed(r)
+		v.notCommitted(r)
 	}
 	v.count()
 	v.beginAnew()
 }
 
-// landed moves the positions and tells everyone.
-func (v *evaluator) landed(s *set) {
+// committed moves the positions and tells everyone.
+func (v *loop) committed(s *set) {
 	for _, c := range s.change.Checkpoints {
 		v.durable[c.Stream] = c
 	}
 	v.overlay.release(s, v.cache)
 	v.status.moved(s.change.Checkpoints)
 	if len(s.change.Positions)+len(s.change.DropPositions) > 0 {
-		v.landedBehind(s)
+		v.committedBehind(s)
 	}
 	// gofail: var engineCommitted struct{}
 	v.announce(s)
@@ -411,9 +411,9 @@ func (v *evaluator) landed(s *set) {
 	v.recovered()
 }
 
-// surveyed takes the ends of the streams, and first what was handed in before they
+// endsKnown takes the ends of the streams, and first what was handed in before they
 // were looked at.
-func (v *evaluator) surveyed(s endOffsets) {
+func (v *loop) endsKnown(s endOffsets) {
 	v.takeResults()
 	v.asked = false
 	v.ends = s.ends
@@ -422,11 +422,11 @@ func (v *evaluator) surveyed(s endOffsets) {
 	}
 	v.aim(s)
 	v.tidy(s)
-	v.reach()
+	v.advance()
 }
 
 // aim makes the survey a goal where something waits for it.
-func (v *evaluator) aim(s endOffsets) {
+func (v *loop) aim(s endOffsets) {
 	switch {
 	case v.barrier.on() && s.at.Before(v.barrier.due):
 		v.endPoller.ask() // it was begun before what waits was due
@@ -435,8 +435,8 @@ func (v *evaluator) aim(s endOffsets) {
 	}
 }
 
-// reach moves the horizon as far as it can and asks for the next goal.
-func (v *evaluator) reach() {
+// advance moves the horizon as far as it can and asks for the next goal.
+func (v *loop) advance() {
 	v.lowerBarrier()
 	if g := v.watermark.goal; g != nil && !v.handedBefore(g.at) {
 		v.watermark.advance(v.applied)
@@ -449,7 +449,7 @@ func (v *evaluator) reach() {
 
 // tidy moves positions past messages that are not meant for the sagas, and
 // writes the first position of a stream, by which it is known again.
-func (v *evaluator) tidy(s endOffsets) {
+func (v *loop) tidy(s endOffsets) {
 	if s.at.Sub(v.tidied) < tidyEvery || v.halted() || v.batches >= pipelineDepth {
 		return
 	}
@@ -467,9 +467,9 @@ func (v *evaluator) tidy(s endOffsets) {
 	}
 }
 
-// ride does what tidy does with a set that is committed anyway: where results come
+// piggyback does what tidy does with a set that is committed anyway: where results come
 // from within, most messages of their stream are not meant for the sagas.
-func (v *evaluator) ride(sets []*set) {
+func (v *loop) piggyback(sets []*set) {
 	for _, end := range v.ends {
 		at, known := v.applied[end.Stream]
 		moved := slices.ContainsFunc(sets, func(s *set) bool { return s.moves(end.Stream) })
