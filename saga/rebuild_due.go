@@ -101,9 +101,9 @@ func (d dueItem) waiting() waiting {
 	return waiting{kind: d.kind, name: d.step}
 }
 
-// sameDue returns the event that came due at a history row, as this cell names it. It returns false
-// if the cell does not wait for it. Of several rounds of a step it chooses the one with the sameDue
-// command, or else the first.
+// sameDue returns the event of a history row that came due, as this cell makes it; false if the cell
+// does not wait for it. Of several rounds of a step it takes the one with the same command, or else
+// the first.
 func (r *rebuild) sameDue(row edda.Event, then edda.Cell) (edda.Event, bool) {
 	in := r.Cell.Instance
 	if in == nil || in.Status.Finished() || len(r.Cell.Held) > 0 {
