@@ -72,12 +72,12 @@ func (c *compiler) outcome(v *manifests.Value, word string) *expression.Program 
 // happen, so that it may be made.
 func (j *job) ask() (a answer, call bool) {
 	j.asked++
-	ctx, cancel := context.WithTimeout(j.hold.ctx, j.e.timeout)
+	ctx, cancel := context.WithTimeout(j.lease.ctx, j.e.timeout)
 	defer cancel()
-	resp, err := j.w.safely(ctx, j.e.check.provider, j.check)
+	resp, err := j.w.safely(ctx, j.e.check.provider, *j.check)
 	if err != nil {
 		a = j.undecided(err)
-		a.cut = j.hold.ctx.Err() != nil
+		a.cut = j.lease.ctx.Err() != nil
 	} else {
 		a, call = j.decided(resp)
 	}
@@ -135,7 +135,7 @@ func (j *job) undecided(why error) answer {
 // answer is added, in place of that to an earlier one.
 func (e *Effect) after(vars map[string]any, r Response) map[string]any {
 	vars["status"], vars["body"] = r.Status, r.Body
-	if e.headers {
+	if e.names["headers"] {
 		vars["headers"] = headers(r.Headers)
 	}
 	return vars

@@ -32,8 +32,7 @@ type Call struct {
 	// Folder is where the manifest's file is: what the paths in it are relative to.
 	Folder string
 	// Config is the manifest's provider map, evaluated: canonical values. Nobody may
-	// change them, and the map is the call's no more once it has returned: the next command's
-	// is put there.
+	// change it, and all calls of one command share it.
 	Config map[string]any
 }
 

@@ -15,7 +15,7 @@ import (
 	"edda/engine"
 	"edda/manifests"
 	"edda/saga"
-	"edda/stream"
+	"edda/stream/wire"
 )
 
 // errand has timers that send effects, effects that send effects, times in what it
@@ -114,7 +114,7 @@ func (l *life) target(ev edda.Event) saga.Target { return l.set.Route(ev)[0] }
 // store gives a message its place in a stream.
 func (l *life) store(name string, at time.Time, m *nats.Msg) edda.Event {
 	l.seqs[name]++
-	ev := stream.Codec{}.Event(stream.Message{Subject: m.Subject, Header: m.Header, Data: m.Data, Stream: name, Seq: l.seqs[name], Time: at})
+	ev := wire.Codec{}.Event(wire.Message{Subject: m.Subject, Header: m.Header, Data: m.Data, Stream: name, Seq: l.seqs[name], Time: at})
 	if ev.Malformed != "" {
 		l.Fatal(ev.Error)
 	}
@@ -126,11 +126,11 @@ func (l *life) store(name string, at time.Time, m *nats.Msg) edda.Event {
 // by then.
 func (l *life) send(ev edda.Event) {
 	l.pass(max(1, l.free.Sub(l.now)+1))
-	m, err := stream.Codec{}.Input(ev)
+	m, err := wire.Codec{}.Input(ev)
 	if err != nil {
 		l.Fatal(err)
 	}
-	ev = l.store(stream.AggregateEvents, l.now, m)
+	ev = l.store(wire.AggregateEvents, l.now, m)
 	l.became(l.set.Apply(l.cell, l.target(ev), ev))
 }
 
@@ -141,17 +141,17 @@ func (l *life) hand(w edda.Work, outcome edda.Outcome, later time.Duration) {
 	md, _ := json.Marshal(map[string]string{"saga": w.From.Saga, "key": w.From.Correlation, "step": w.Step})
 	r := effects.Result{Tenant: w.From.Tenant, CommandID: w.ID, Effect: w.Name, Outcome: outcome,
 		Payload: json.RawMessage(`{"code":"no"}`), Metadata: md, Attempts: 1, Time: l.now.Add(-time.Millisecond)}
-	m, err := stream.Codec{}.Result(r)
+	m, err := wire.Codec{}.Result(r)
 	if err != nil {
 		l.Fatal(err)
 	}
-	ev := stream.Codec{}.Event(stream.Message{Subject: m.Subject, Header: m.Header, Data: m.Data, Time: l.now})
+	ev := wire.Codec{}.Event(wire.Message{Subject: m.Subject, Header: m.Header, Data: m.Data, Time: l.now})
 	l.became(l.set.Apply(l.cell, l.target(ev), ev))
 	r.Taken, l.free = l.now, l.now.Add(later)
-	if m, err = (stream.Codec{}).Result(r); err != nil {
+	if m, err = (wire.Codec{}).Result(r); err != nil {
 		l.Fatal(err)
 	}
-	l.store(stream.WorkflowEvents, l.free, m)
+	l.store(wire.WorkflowEvents, l.free, m)
 }
 
 // step does something.
@@ -226,8 +226,8 @@ func TestCopiesGiveWhatHandedResultsGave(t *testing.T) {
 		backup, had, held, at := edda.Cell{Key: errandKey}, 0, map[string]uint64{}, rapid.IntRange(-1, steps-1).Draw(t, "backup")
 		for i := range steps {
 			if i == at { // positions may be behind: what was handed in is no position of the stream
-				backup, had, held = l.cell, len(l.trs), map[string]uint64{stream.AggregateEvents: l.seqs[stream.AggregateEvents],
-					stream.WorkflowEvents: uint64(rapid.IntRange(0, int(l.seqs[stream.WorkflowEvents])).Draw(t, "position"))}
+				backup, had, held = l.cell, len(l.trs), map[string]uint64{wire.AggregateEvents: l.seqs[wire.AggregateEvents],
+					wire.WorkflowEvents: uint64(rapid.IntRange(0, int(l.seqs[wire.WorkflowEvents])).Draw(t, "position"))}
 			}
 			l.step()
 		}

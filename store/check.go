@@ -19,8 +19,6 @@ const (
 	maxIdle = 1000
 	// maxRecent is how many event ids an instance may remember.
 	maxRecent = 64
-	// toldEvery is after how many rows the caller hears how far a check has come.
-	toldEvery = 8192
 )
 
 // Health is what a check found.
@@ -39,7 +37,7 @@ type Health struct {
 // checker looks at one snapshot. What it is told to expect by one keyspace it
 // finds in another.
 type checker struct {
-	ctx     context.Context
+	progress
 	tx      *wal.Tx
 	seal    seal
 	last    stamp
@@ -53,7 +51,6 @@ type checker struct {
 	working  map[edda.Key]bool
 	parts    map[edda.Key]int // of states, which no instance was found for yet
 	health   *Health
-	tell     func(rows int)
 }
 
 // examine reads one snapshot and reports what contradicts itself: rows that do
@@ -83,17 +80,14 @@ func (d *DB) examine(ctx context.Context, tell func(rows int), pages bool) (h He
 			break
 		}
 	}
-	h.Findings = c.found
+	h.Findings, h.Rows = c.found, c.rows
 	return h
 }
 
 func newChecker(ctx context.Context, tx *wal.Tx, s seal, h *Health, tell func(rows int)) *checker {
-	if tell == nil {
-		tell = func(int) {}
-	}
 	h.Meta = metaOf(tx)
 	return &checker{
-		ctx: ctx, tx: tx, seal: s, health: h, tell: tell, last: stampOf(tx), dropped: droppedHistory(tx),
+		progress: progress{ctx: ctx, tell: tell}, tx: tx, seal: s, health: h, last: stampOf(tx), dropped: droppedHistory(tx),
 		counts: map[countKey]int{}, commands: map[string]edda.Key{}, working: map[edda.Key]bool{}, parts: map[edda.Key]int{},
 	}
 }
@@ -107,14 +101,11 @@ var errEnough = errors.New("and more")
 // each calls fn with every row of a bucket; a row that fn cannot read is a finding.
 func (c *checker) each(b *wal.Bucket, what string, fn func(k, v []byte) error) error {
 	return b.ForEach(func(k, v []byte) error {
-		if err := context.Cause(c.ctx); err != nil {
+		if err := c.row(); err != nil {
 			return err
 		}
 		if len(c.found) > maxFindings {
 			return errEnough
-		}
-		if c.health.Rows++; c.health.Rows%toldEvery == 0 {
-			c.tell(c.health.Rows)
 		}
 		if err := fn(k, v); err != nil {
 			c.wrong("%s %x: %w", what, k, err)

@@ -12,8 +12,6 @@ import (
 	"sync"
 	"time"
 
-	bolt "go.etcd.io/bbolt"
-
 	"edda"
 	"edda/store/wal"
 )
@@ -30,8 +28,6 @@ const (
 	maxLast = 1 << 20
 	// maxRounds of catching up, after which commits are faster than the copy.
 	maxRounds = 64
-	// copyBytes go into one transaction of the copy.
-	copyBytes = 8 << 20
 	// slack is left behind the last page, so that the commit right after, which
 	// tells of the compaction, does not make the file grow by bbolt's 16 MiB.
 	slack = 64 << 10
@@ -59,7 +55,7 @@ func (d *DB) Compact(ctx context.Context, tell func(rows int)) (c Compaction, er
 	}
 	defer d.compaction.Unlock()
 	began := time.Now()
-	x := &compactor{db: d, ctx: ctx, tell: tell, temp: filepath.Join(filepath.Dir(d.path), compacting)}
+	x := &compactor{db: d, progress: progress{ctx: ctx, tell: tell}, temp: filepath.Join(filepath.Dir(d.path), compacting)}
 	d.delta.begin()
 	defer d.delta.end()
 	if err := x.open(); err != nil {
@@ -83,15 +79,13 @@ func fileSize(path string) int64 {
 }
 
 type compactor struct {
-	db    *DB
-	ctx   context.Context
-	tell  func(rows int)
+	db *DB
+	progress
 	temp  string
 	raw   *boltFile // the new one
 	file  *wal.DB   // the same, once it was copied
 	old   *wal.DB   // set once it is replaced
 	index *index    // of the new one
-	rows  int
 	pause time.Duration
 
 	before, after int64 // where the pages end, of the old file and the new
@@ -140,7 +134,7 @@ func (x *compactor) run() error {
 func (x *compactor) copy() error {
 	sum := sha256.New()
 	err := x.db.view(func(tx *wal.Tx) error {
-		w := &copier{compactor: x, packer: wal.Packer{Plain: x.db.options.plain}}
+		w := &copier{file: x.raw, packer: wal.Packer{Plain: x.db.options.plain}}
 		defer w.rollback()
 		return errors.Join(x.walk(tx, sum, w.put), w.commit())
 	})
@@ -165,94 +159,18 @@ func (x *compactor) copy() error {
 	return err
 }
 
-// walk passes every bucket (without a key) and row, in order, and sums them up.
-// Buckets are two deep at most.
-func (x *compactor) walk(tx *wal.Tx, sum hash.Hash, fn func(space, inner, k, v []byte) error) error {
-	see := func(space, inner, k, v []byte) error {
-		if x.rows++; x.rows%toldEvery == 0 {
-			if x.tell != nil {
-				x.tell(x.rows)
-			}
-			if err := context.Cause(x.ctx); err != nil {
-				return err
-			}
-		}
-		for _, part := range [][]byte{space, inner, k, v} {
-			sum.Write(binary.BigEndian.AppendUint64(nil, uint64(len(part))))
-			sum.Write(part)
-		}
-		return fn(space, inner, k, v)
-	}
-	return tx.ForEach(func(space []byte, b *wal.Bucket) error {
-		if err := see(space, nil, nil, nil); err != nil {
+// walk passes every bucket and row, as eachRow does, and sums them up.
+func (x *compactor) walk(tx *wal.Tx, sum hash.Hash, fn func(space, part, k, v []byte) error) error {
+	return eachRow(tx, func(space, part, k, v []byte) error {
+		if err := x.progress.row(); err != nil {
 			return err
 		}
-		return b.ForEach(func(k, v []byte) error {
-			if v != nil {
-				return see(space, nil, k, v)
-			}
-			if err := see(space, k, nil, nil); err != nil {
-				return err
-			}
-			return b.Bucket(k).ForEach(func(key, value []byte) error { return see(space, k, key, value) })
-		})
+		for _, b := range [][]byte{space, part, k, v} {
+			sum.Write(binary.BigEndian.AppendUint64(nil, uint64(len(b))))
+			sum.Write(b)
+		}
+		return fn(space, part, k, v)
 	})
-}
-
-// copier writes rows into the new file, in transactions of bounded size.
-type copier struct {
-	*compactor
-	tx     *bolt.Tx
-	size   int
-	packer wal.Packer
-}
-
-func (w *copier) put(space, inner, k, v []byte) error {
-	if err := w.begin(); err != nil {
-		return err
-	}
-	if inner == nil && k == nil {
-		_, err := w.tx.CreateBucket(space)
-		return err
-	}
-	b := w.tx.Bucket(space)
-	switch {
-	case k == nil:
-		_, err := b.CreateBucket(inner)
-		return err
-	case inner != nil:
-		b = b.Bucket(inner)
-	}
-	b.FillPercent = appendFill
-	w.size += len(k) + len(v)
-	return b.Put(k, w.packer.Pack(v))
-}
-
-func (w *copier) begin() (err error) {
-	if w.tx != nil && w.size >= copyBytes {
-		if err := w.commit(); err != nil {
-			return err
-		}
-	}
-	if w.tx == nil {
-		w.tx, err = w.raw.Begin(true)
-	}
-	return err
-}
-
-func (w *copier) commit() error {
-	if w.tx == nil {
-		return nil
-	}
-	tx := w.tx
-	w.tx, w.size = nil, 0
-	return tx.Commit()
-}
-
-func (w *copier) rollback() {
-	if w.tx != nil {
-		_ = w.tx.Rollback() // the file is given up
-	}
 }
 
 // catchUp applies what was committed meanwhile until little is left. It syncs

@@ -14,7 +14,6 @@ import (
 	"strings"
 
 	"github.com/oklog/ulid/v2"
-	bolt "go.etcd.io/bbolt"
 
 	"edda"
 	"edda/store/wal"
@@ -61,7 +60,8 @@ func (d *DB) SnapshotOf(ctx context.Context, tenant string, tell func(rows int))
 	if !d.extraction.TryLock() {
 		return nil, edda.Classify(edda.Temporary, "a backup of one tenant is under way: one at a time")
 	}
-	x := &extract{ctx: ctx, tell: tell, tenant: tenant, path: filepath.Join(filepath.Dir(d.path), extracting), opens: d.seal, packer: wal.Packer{Plain: d.options.plain}}
+	x := &extract{progress: progress{ctx: ctx, tell: tell}, tenant: tenant, path: filepath.Join(filepath.Dir(d.path), extracting), opens: d.seal}
+	x.packer, x.before = wal.Packer{Plain: d.options.plain}, x.room
 	var s *Snapshot
 	err := d.sound(func() (err error) {
 		s, err = x.snapshot(d)
@@ -78,21 +78,16 @@ func (d *DB) SnapshotOf(ctx context.Context, tenant string, tell func(rows int))
 
 // extract is one such copy.
 type extract struct {
-	ctx    context.Context
-	tell   func(rows int)
+	progress
+	copier
 	tenant string
 	path   string
 	opens  seal // the values of the store
 	seals  seal // those of the copy
 
-	from   *wal.Tx
-	file   *boltFile
-	tx     *bolt.Tx // of the file; nil between two
-	size   int
-	packer wal.Packer
-	rows   int
-	kept   int             // rows that tell of the tenant, not of an act on it
-	sagas  map[string]bool // that the tenant has anything of
+	from  *wal.Tx
+	kept  int             // rows that tell of the tenant, not of an act on it
+	sagas map[string]bool // that the tenant has anything of
 }
 
 func (x *extract) snapshot(d *DB) (*Snapshot, error) {
@@ -121,9 +116,7 @@ func (x *extract) snapshot(d *DB) (*Snapshot, error) {
 
 // end gives the file up.
 func (x *extract) end() {
-	if x.tx != nil {
-		_ = x.tx.Rollback() // the file goes
-	}
+	x.rollback() // the file goes
 	if x.file != nil {
 		_ = x.file.Close()
 	}
@@ -190,18 +183,17 @@ func (x *extract) meta(o Options) error {
 
 // space copies the tenant's rows of one keyspace.
 func (x *extract) space(space keyspace) error {
-	b := x.from.Bucket([]byte(space))
-	return b.ForEach(func(k, v []byte) error {
-		if v != nil {
-			return x.row(space, nil, k, v)
+	return eachRowIn([]byte(space), x.from.Bucket([]byte(space)), func(_, part, k, v []byte) error {
+		if k == nil {
+			return nil // a bucket is made with its first row
 		}
-		return b.Bucket(k).ForEach(func(key, value []byte) error { return x.row(space, k, key, value) })
+		return x.row(space, part, k, v)
 	})
 }
 
 // row copies one, if it is the tenant's; part names the bucket of its hour or day.
 func (x *extract) row(space keyspace, part, k, v []byte) error {
-	if err := x.looked(); err != nil {
+	if err := x.progress.row(); err != nil {
 		return err
 	}
 	if whose, known := tenantOfKey(space, k); known && whose != x.tenant && (space != bucketPosition || whose != AllTenants) {
@@ -229,7 +221,10 @@ func (x *extract) row(space keyspace, part, k, v []byte) error {
 	if err != nil {
 		return err
 	}
-	return x.put(space, part, k, value)
+	if space != bucketCheckpoint && space != bucketAudit && space != bucketPosition {
+		x.kept++
+	}
+	return x.put([]byte(space), part, k, value)
 }
 
 // tenantOfKey is whose a row is, where its key begins with that. A key that
@@ -299,53 +294,6 @@ func (x *extract) saga(k []byte) error {
 	return err
 }
 
-func (x *extract) looked() error {
-	if x.rows++; x.rows%toldEvery != 0 {
-		return nil
-	}
-	if x.tell != nil {
-		x.tell(x.rows)
-	}
-	return context.Cause(x.ctx)
-}
-
-func (x *extract) put(space keyspace, part, k, v []byte) error {
-	if err := x.begin(); err != nil {
-		return err
-	}
-	b := x.tx.Bucket([]byte(space))
-	if part != nil {
-		var err error
-		if b, err = b.CreateBucketIfNotExists(part); err != nil {
-			return err
-		}
-	}
-	if space != bucketCheckpoint && space != bucketAudit && space != bucketPosition {
-		x.kept++
-	}
-	b.FillPercent = appendFill
-	x.size += len(k) + len(v)
-	return b.Put(k, x.packer.Pack(v))
-}
-
-// begin goes on in a transaction that is not too large, while the disk has room
-// for more: a copy must not take from the store what its commits need.
-func (x *extract) begin() (err error) {
-	if x.tx != nil && x.size < copyBytes {
-		return nil
-	}
-	if err := errors.Join(x.commit(), room(x.path, 2*copyBytes)); err != nil {
-		return err
-	}
-	x.tx, err = x.file.Begin(true)
-	return err
-}
-
-func (x *extract) commit() error {
-	if x.tx == nil {
-		return nil
-	}
-	tx := x.tx
-	x.tx, x.size = nil, 0
-	return tx.Commit()
-}
+// room is an error where the disk has none for another transaction: a copy must not take
+// from the store what its commits need.
+func (x *extract) room() error { return room(x.path, 2*copyBytes) }

@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"edda"
+	"edda/stream/wire"
 )
 
 // result stores the outcome of a command.
@@ -88,9 +89,9 @@ func TestWhileEventsAreHeldAnswersPassThemUnlessTheStoreWasRestored(t *testing.T
 				src, stop := w.open(ctx, nil, SourceOptions{Restored: restored})
 				defer stop()
 				src.Hold(true)
-				want := []string{WorkflowEvents, WorkflowEvents, WorkflowEvents}
+				want := []string{wire.WorkflowEvents, wire.WorkflowEvents, wire.WorkflowEvents}
 				if restored {
-					want = []string{AggregateEvents, WorkflowEvents, AggregateEvents, WorkflowEvents, AggregateEvents, WorkflowEvents}
+					want = []string{wire.AggregateEvents, wire.WorkflowEvents, wire.AggregateEvents, wire.WorkflowEvents, wire.AggregateEvents, wire.WorkflowEvents}
 				}
 				if got := streamsOf(fetch(ctx, t, src, len(want))); !slices.Equal(got, want) {
 					t.Errorf("got %q, want %q", got, want)
@@ -107,7 +108,7 @@ func TestASourceHasCaughtUpWhenThePastIsHandled(t *testing.T) {
 		w.send("other", "O1", 1)
 		w.result("other", "c9")
 		var store positions
-		src, stop := w.open(ctx, nil, SourceOptions{Tenants: Tenants{"a*"}, Committed: store.committed})
+		src, stop := w.open(ctx, nil, SourceOptions{Tenants: wire.Tenants{"a*"}, Committed: store.committed})
 		defer stop()
 		past := fetchPast(ctx, t, src)
 		if len(past) != 4 || src.Behind() != 0 {

@@ -14,6 +14,7 @@ import (
 
 	"edda"
 	"edda/internal/backoff"
+	"edda/stream/wire"
 )
 
 // What a message of a stream is to the source.
@@ -151,7 +152,7 @@ func sourceOf(n int) *Source {
 	s := &Source{wake: make(chan struct{}, 1), past: true, caughtUp: make(chan struct{})}
 	for i := range n {
 		s.readers = append(s.readers, &reader{
-			name: fmt.Sprint(i), codec: Codec{Grammar: Grammar{NoTenancy: true}}, tenants: &s.tenants, buffer: newBuffer(),
+			name: fmt.Sprint(i), codec: wire.Codec{Grammar: wire.Grammar{NoTenancy: true}}, tenants: &s.tenants, buffer: newBuffer(),
 			wake: s.wake, log: zap.NewNop(),
 		})
 	}

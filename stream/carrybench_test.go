@@ -11,17 +11,19 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"edda"
+	"edda/stream/kv"
+	"edda/stream/wire"
 )
 
 // carried is what a process of its own has: a server with its streams, not in a bubble.
 func carrier(b *testing.B) jetstream.JetStream {
 	b.Helper()
-	server, err := StartEmbedded(b.Context(), EmbeddedOptions{Dir: b.TempDir()})
+	server, err := kv.StartEmbedded(b.Context(), kv.EmbeddedOptions{Dir: b.TempDir()})
 	if err != nil {
 		b.Fatal(err)
 	}
 	b.Cleanup(server.Close)
-	nc, js, err := Connect(Connection{Server: server.Server()})
+	nc, js, err := kv.Connect(kv.Connection{Server: server.Server()})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -46,7 +48,7 @@ func told(run, n int) []edda.Work {
 // BenchmarkDeliver publishes facts and waits for what acknowledges them.
 func BenchmarkDeliver(b *testing.B) {
 	js := carrier(b)
-	p := NewPublisher(js, Codec{})
+	p := NewPublisher(js, wire.Codec{})
 	work := told(0, b.N)
 	b.ReportAllocs()
 	defer used(b)()
@@ -61,7 +63,7 @@ func BenchmarkDeliver(b *testing.B) {
 // BenchmarkFetch reads facts that lie in their stream.
 func BenchmarkFetch(b *testing.B) {
 	js := carrier(b)
-	if errs := NewPublisher(js, Codec{}).Deliver(b.Context(), told(0, b.N)); errs != nil {
+	if errs := NewPublisher(js, wire.Codec{}).Deliver(b.Context(), told(0, b.N)); errs != nil {
 		b.Fatal(errs)
 	}
 	b.ReportAllocs()

@@ -9,6 +9,7 @@ import (
 
 	"edda"
 	"edda/engine"
+	"edda/stream/wire"
 )
 
 // removeWithin bounds removing the consumers of a reader that is done.
@@ -35,7 +36,7 @@ func OpenCatchUp(ctx context.Context, js jetstream.JetStream, p engine.Pair, fro
 		if !o.Tenants.Match(p.Tenant) {
 			return nil, edda.Classify(edda.Permanent, "the tenant %s is not served here: it goes on once it is", p.Tenant)
 		}
-		o.Tenants = Tenants{p.Tenant}
+		o.Tenants = wire.Tenants{p.Tenant}
 	}
 	s, err := OpenSource(ctx, js, from, o)
 	if err != nil {

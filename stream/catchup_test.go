@@ -11,6 +11,7 @@ import (
 
 	"edda"
 	"edda/engine"
+	"edda/stream/wire"
 )
 
 // read takes what a reader gives until there is no more, as ids.
@@ -73,17 +74,17 @@ func TestACatchUpReadsEventsAndFactsInTheOrderInWhichTheyWereStored(t *testing.T
 			}
 			past.Close()
 		}
-		past := open(engine.AllTenants, edda.Checkpoint{Stream: AggregateEvents, Seq: 18, Created: src.Start()[0].Created})
+		past := open(engine.AllTenants, edda.Checkpoint{Stream: wire.AggregateEvents, Seq: 18, Created: src.Start()[0].Created})
 		if got, _ := read(ctx, t, past); len(got) != 22 {
 			t.Errorf("from the middle: %v", got)
 		}
 		past.Close()
-		s, err := w.js.Stream(ctx, AggregateEvents)
+		s, err := w.js.Stream(ctx, wire.AggregateEvents)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for name := range s.ConsumerNames(ctx).Name() {
-			if name != consumerName("saga", "", "") {
+			if name != wire.ConsumerName("saga", "", "") {
 				t.Errorf("the consumer %s is left", name)
 			}
 		}
@@ -96,14 +97,14 @@ func TestACatchUpGoesOnWhereItsStreamBeginsAndSaysSo(t *testing.T) {
 		for i := range 10 {
 			w.send("acme", "O1", i)
 		}
-		s, err := w.js.Stream(ctx, AggregateEvents)
+		s, err := w.js.Stream(ctx, wire.AggregateEvents)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if err := s.Purge(ctx, jetstream.WithPurgeSequence(5)); err != nil {
 			t.Fatal(err)
 		}
-		from := edda.Checkpoint{Stream: AggregateEvents, Seq: 2, Created: s.CachedInfo().Created}
+		from := edda.Checkpoint{Stream: wire.AggregateEvents, Seq: 2, Created: s.CachedInfo().Created}
 		past, err := OpenCatchUp(ctx, w.js, engine.Pair{Tenant: "acme", Saga: "late"}, []edda.Checkpoint{from}, SourceOptions{Name: "store"})
 		if err != nil {
 			t.Fatal(err)
@@ -120,7 +121,7 @@ func TestACatchUpGoesOnWhereItsStreamBeginsAndSaysSo(t *testing.T) {
 
 func TestNobodyIsCaughtUpForATenantThatIsNotServed(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
-		_, err := OpenCatchUp(ctx, w.js, engine.Pair{Tenant: "beta", Saga: "late"}, nil, SourceOptions{Name: "store", Tenants: Tenants{"acme*"}})
+		_, err := OpenCatchUp(ctx, w.js, engine.Pair{Tenant: "beta", Saga: "late"}, nil, SourceOptions{Name: "store", Tenants: wire.Tenants{"acme*"}})
 		wantError(t, err, edda.Permanent, "beta", "not served")
 	})
 }

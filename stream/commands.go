@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"edda/effects"
+	"edda/stream/wire"
 )
 
 const (
@@ -26,8 +27,8 @@ const (
 
 // CommandsOptions of a source of commands. The zero value works.
 type CommandsOptions struct {
-	Codec
-	Tenants    Tenants
+	wire.Codec
+	Tenants    wire.Tenants
 	MaxPending int // 65,536 when zero
 	// AckWait is after how long a command whose worker fell silent goes to another
 	// one: 30 s when zero. Below three heartbeats one that is worked on goes too,
@@ -137,7 +138,7 @@ func (c *Commands) delivery(m jetstream.Msg) (effects.Delivery, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read metadata: %w", err)
 	}
-	msg := Message{
+	msg := wire.Message{
 		Subject: m.Subject(), Header: m.Headers(), Data: m.Data(),
 		Stream: md.Stream, Seq: md.Sequence.Stream, Time: md.Timestamp,
 	}
@@ -158,7 +159,7 @@ func (c *Commands) consumer(ctx context.Context, effect string) (jetstream.Consu
 	if cons != nil {
 		return cons, nil
 	}
-	cons, err := c.js.CreateOrUpdateConsumer(ctx, WorkflowCommands, c.config(effect))
+	cons, err := c.js.CreateOrUpdateConsumer(ctx, wire.WorkflowCommands, c.config(effect))
 	if err != nil {
 		return nil, fmt.Errorf("consumer for commands of %s: %w", effect, err)
 	}
@@ -183,7 +184,7 @@ func (c *Commands) reclaim(ctx context.Context, effect string, cons jetstream.Co
 	if info := cons.CachedInfo(); done || !c.o.Sole || info.NumAckPending == 0 {
 		return nil
 	}
-	if _, err := c.js.ResetConsumer(ctx, WorkflowCommands, cons.CachedInfo().Name); err != nil {
+	if _, err := c.js.ResetConsumer(ctx, wire.WorkflowCommands, cons.CachedInfo().Name); err != nil {
 		c.mu.Lock()
 		c.reclaimed[effect] = false
 		c.mu.Unlock()
@@ -202,10 +203,10 @@ func (c *Commands) forget(effect string) {
 func (c *Commands) config(effect string) jetstream.ConsumerConfig {
 	tenants := strings.Join(slices.Compact(slices.Sorted(slices.Values(c.o.Tenants))), "\x00")
 	cfg := jetstream.ConsumerConfig{
-		Durable: consumerName("effect", effect, tenants), Description: "edda: commands of effect " + effect,
+		Durable: wire.ConsumerName("effect", effect, tenants), Description: "edda: commands of effect " + effect,
 		DeliverPolicy: jetstream.DeliverAllPolicy, AckPolicy: jetstream.AckExplicitPolicy,
 		AckWait: c.o.AckWait, MaxDeliver: -1, MaxAckPending: c.o.MaxPending,
-		FilterSubjects: c.o.filters(c.o.Tenants, effect, FamilyEffect),
+		FilterSubjects: c.o.Filters(c.o.Tenants, effect, wire.FamilyEffect),
 	}
 	if cfg.AckWait == 0 {
 		cfg.AckWait = DefaultAckWait

@@ -9,6 +9,7 @@ import (
 
 	"edda"
 	"edda/effects"
+	"edda/stream/wire"
 )
 
 // charge publishes effect commands.
@@ -106,8 +107,8 @@ func TestWorkersShareTheirCommands(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		_, js := w.connect()
 		defer js.Conn().Close()
-		a := NewCommands(w.js, CommandsOptions{Tenants: Tenants{"acme", "beta"}})
-		b := NewCommands(js, CommandsOptions{Tenants: Tenants{"beta", "acme"}})
+		a := NewCommands(w.js, CommandsOptions{Tenants: wire.Tenants{"acme", "beta"}})
+		b := NewCommands(js, CommandsOptions{Tenants: wire.Tenants{"beta", "acme"}})
 		w.charge("acme", "c1")
 		take(ctx, t, a, time.Minute, "c1")
 		take(ctx, t, b, time.Second)
@@ -115,14 +116,14 @@ func TestWorkersShareTheirCommands(t *testing.T) {
 }
 
 func TestCommandsOfOtherTenantsAreLeft(t *testing.T) {
-	for name, tenants := range map[string]Tenants{"names": {"acme"}, "patterns": {"ac*"}} {
+	for name, tenants := range map[string]wire.Tenants{"names": {"acme"}, "patterns": {"ac*"}} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(ctx context.Context, w *world) {
 				w.charge("acme", "c1")
 				w.charge("beta", "c2")
 				w.charge("acme", "c3")
 				take(ctx, t, NewCommands(w.js, CommandsOptions{Tenants: tenants}), time.Minute, "c1", "c3")
-				take(ctx, t, NewCommands(w.js, CommandsOptions{Tenants: Tenants{"beta"}}), time.Minute, "c2")
+				take(ctx, t, NewCommands(w.js, CommandsOptions{Tenants: wire.Tenants{"beta"}}), time.Minute, "c2")
 			})
 		})
 	}
@@ -154,7 +155,7 @@ func TestCommandsSurviveTheServerAndTheirConsumer(t *testing.T) {
 		})
 		w.charge("acme", "c2")
 		take(ctx, t, c, time.Minute, "c2")
-		if err := w.js.DeleteConsumer(ctx, WorkflowCommands, c.config("charge").Durable); err != nil {
+		if err := w.js.DeleteConsumer(ctx, wire.WorkflowCommands, c.config("charge").Durable); err != nil {
 			t.Fatal(err)
 		}
 		w.charge("acme", "c3")

@@ -13,6 +13,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"edda"
+	"edda/stream/kv"
+	"edda/stream/wire"
 )
 
 // toldWithin is when a process must know that it hears nothing.
@@ -68,7 +70,7 @@ func TestADeafProcessWasToldLaterThanTenSeconds(t *testing.T) {
 func toldInTime(ctx context.Context, w *world, phase time.Duration) {
 	t := w.t
 	quiet := &silence{world: w}
-	nc, js, err := Connect(Connection{Server: quiet})
+	nc, js, err := kv.Connect(kv.Connection{Server: quiet})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -152,7 +154,7 @@ func TestAJetStreamThatDoesNotAnswerWasToldLaterThanTenSeconds(t *testing.T) {
 			t.Fatal(err)
 		}
 		watch := NewWatch(js, nil, nil, nil)
-		watch.Follow(NewTail(js, w.codec, []edda.Mark{{Stream: AggregateEvents, Seq: w.send("acme", "O1", 1), ID: "acme-O1-1"}}))
+		watch.Follow(NewTail(js, w.codec, []edda.Mark{{Stream: wire.AggregateEvents, Seq: w.send("acme", "O1", 1), ID: "acme-O1-1"}}))
 		ctx, cancel := context.WithCancel(ctx)
 		ended := make(chan error, 1)
 		go func() { ended <- watch.Run(ctx) }()

@@ -11,16 +11,17 @@ import (
 	"edda"
 	"edda/outbox"
 	"edda/outbox/outboxtest"
+	"edda/stream/wire"
 )
 
 func TestPublisherIsADestination(t *testing.T) {
-	outboxtest.Run(t, destination(func(w *world) outbox.Destination { return NewPublisher(w.js, Codec{}) }))
+	outboxtest.Run(t, destination(func(w *world) outbox.Destination { return NewPublisher(w.js, wire.Codec{}) }))
 }
 
 // What the handoff does not hand over it publishes.
 func TestHandoffIsADestination(t *testing.T) {
 	outboxtest.Run(t, destination(func(w *world) outbox.Destination {
-		return NewHandoff(NewPublisher(w.js, Codec{}), Tenants{"*"}, nil)
+		return NewHandoff(NewPublisher(w.js, wire.Codec{}), wire.Tenants{"*"}, nil)
 	}))
 }
 
@@ -37,9 +38,9 @@ func destination(of func(w *world) outbox.Destination) outboxtest.Open {
 				Refused: func() edda.Work {
 					return edda.Work{Kind: edda.WorkCommand, Name: "NoDot", From: edda.Key{Tenant: "acme", Saga: "order"}}
 				},
-				Seen:   func() []outboxtest.Arrival { return w.arrivals(ctx, WorkflowEvents) },
+				Seen:   func() []outboxtest.Arrival { return w.arrivals(ctx, wire.WorkflowEvents) },
 				Away:   w.restart,
-				Silent: func(f func()) { w.silently(ctx, WorkflowEvents, f) },
+				Silent: func(f func()) { w.silently(ctx, wire.WorkflowEvents, f) },
 			})
 		})
 	}
@@ -60,7 +61,7 @@ func (w *world) arrivals(ctx context.Context, name string) (out []outboxtest.Arr
 		if err != nil {
 			w.t.Fatal(err)
 		}
-		out = append(out, outboxtest.Arrival{ID: w.codec.ID(Message{Subject: m.Subject, Header: m.Header}), Text: m.Subject + string(m.Data)})
+		out = append(out, outboxtest.Arrival{ID: w.codec.ID(wire.Message{Subject: m.Subject, Header: m.Header}), Text: m.Subject + string(m.Data)})
 	}
 	return out
 }

@@ -7,8 +7,10 @@ import (
 	"testing"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"edda"
+	"edda/stream/wire"
 )
 
 // TestAMessageHasNothingOfTheOneBefore although all of a delivery are written into the
@@ -22,18 +24,18 @@ func TestAMessageHasNothingOfTheOneBefore(t *testing.T) {
 		batch[1].Payload, batch[1].Time = json.RawMessage(long), noon
 		batch[2].Payload = json.RawMessage(`{"a":1}`)
 		batch[3].ID = ""
-		p := NewPublisher(w.js, Codec{})
+		p := NewPublisher(w.js, wire.Codec{})
 		if errs := p.Deliver(ctx, batch); errs != nil {
 			t.Fatal(errs)
 		}
-		s, err := w.js.Stream(ctx, WorkflowEvents)
+		s, err := w.js.Stream(ctx, wire.WorkflowEvents)
 		if err != nil {
 			t.Fatal(err)
 		}
 		headers := []nats.Header{
-			{headerMsgID: {"acme w-0"}, headerTraceparent: {traceparent}, headerTaken: {"2026-01-02T12:00:00.123456789Z"}},
-			{headerMsgID: {"acme w-1"}},
-			{headerMsgID: {"acme w-2"}},
+			{jetstream.MsgIDHeader: {"acme w-0"}, "traceparent": {traceparent}, "Edda-Taken": {"2026-01-02T12:00:00.123456789Z"}},
+			{jetstream.MsgIDHeader: {"acme w-1"}},
+			{jetstream.MsgIDHeader: {"acme w-2"}},
 			nil,
 		}
 		bodies := []string{`{"result_type":"Succeeded"}`, `"payload":` + long, `"payload":{"a":1}`, `"payload":null`}
@@ -48,20 +50,4 @@ func TestAMessageHasNothingOfTheOneBefore(t *testing.T) {
 			}
 		}
 	})
-}
-
-// TestAMessageStays what it was while others are written.
-func TestAMessageStays(t *testing.T) {
-	work := facts(2)
-	first, err := Codec{}.Work(work[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	data, id := string(first.Data), first.Header.Get(headerMsgID)
-	if _, err := (Codec{}).Work(work[1]); err != nil {
-		t.Fatal(err)
-	}
-	if string(first.Data) != data || first.Header.Get(headerMsgID) != id || id != "acme w-0" {
-		t.Errorf("it has become %s, %s", first.Header, first.Data)
-	}
 }

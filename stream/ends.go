@@ -115,7 +115,7 @@ func (r *reader) farthest(ctx context.Context, kept uint64) (uint64, error) {
 		if err != nil || last > 0 {
 			return max(last, kept), err
 		}
-		patterns = r.codec.filters(nil, "*", r.families...)
+		patterns = r.codec.Filters(nil, "*", r.families...)
 	}
 	far := kept
 	for _, p := range patterns {
@@ -163,5 +163,5 @@ func (r *reader) settle(ctx context.Context, far uint64) uint64 {
 // applies that, and a timer that waited for it would wait until a look finds nothing on its way.
 func (r *reader) unsure() bool {
 	tenants := *r.tenants.Load()
-	return len(tenants) > 0 && !tenants.exact() || r.codec.Run != "" && r.results() || r.publishes()
+	return len(tenants) > 0 && !tenants.Exact() || r.codec.Run != "" && r.results() || r.publishes()
 }

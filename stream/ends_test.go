@@ -8,6 +8,7 @@ import (
 
 	"edda"
 	"edda/engine"
+	"edda/stream/wire"
 )
 
 // ends returns the end of one stream.
@@ -57,12 +58,12 @@ func TestEndsOfAnIdleStream(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		src, stop := w.open(ctx, nil, SourceOptions{})
 		defer stop()
-		wantEnd(t, ends(ctx, t, src, AggregateEvents), 0, 0)
+		wantEnd(t, ends(ctx, t, src, wire.AggregateEvents), 0, 0)
 		w.send("acme", "O1", 1)
 		cp := w.checkpointAt(ctx, 1)
-		end := ends(ctx, t, src, AggregateEvents)
+		end := ends(ctx, t, src, wire.AggregateEvents)
 		wantEnd(t, end, 1, 1)
-		if !end.Last.Time.Equal(cp.Time) || !end.Last.Created.Equal(cp.Created) || end.Last.Stream != AggregateEvents {
+		if !end.Last.Time.Equal(cp.Time) || !end.Last.Created.Equal(cp.Created) || end.Last.Stream != wire.AggregateEvents {
 			t.Errorf("the last message is %+v, want %+v", end.Last, cp)
 		}
 	})
@@ -74,13 +75,13 @@ func TestEndsLookPastWhatIsNoInput(t *testing.T) {
 		defer stop()
 		w.command(1)
 		w.command(2)
-		wantEnd(t, ends(ctx, t, src, WorkflowCommands), 0, 2)
+		wantEnd(t, ends(ctx, t, src, wire.WorkflowCommands), 0, 2)
 		w.signal("acme", 1)
 		w.command(3)
-		wantEnd(t, ends(ctx, t, src, WorkflowCommands), 3, 4)
-		wantEnd(t, ends(ctx, t, src, WorkflowCommands), 3, 4)
+		wantEnd(t, ends(ctx, t, src, wire.WorkflowCommands), 3, 4)
+		wantEnd(t, ends(ctx, t, src, wire.WorkflowCommands), 3, 4)
 		w.signal("acme", 2)
-		wantEnd(t, ends(ctx, t, src, WorkflowCommands), 5, 5)
+		wantEnd(t, ends(ctx, t, src, wire.WorkflowCommands), 5, 5)
 	})
 }
 
@@ -94,8 +95,8 @@ func TestEndsBeforeAnythingIsRead(t *testing.T) {
 		w.signal("acme", 2)
 		w.command(1)
 		w.send("acme", "O1", 1)
-		wantEnd(t, ends(ctx, t, src, WorkflowCommands), 2, 3)
-		wantEnd(t, ends(ctx, t, src, AggregateEvents), 1, 1)
+		wantEnd(t, ends(ctx, t, src, wire.WorkflowCommands), 2, 3)
+		wantEnd(t, ends(ctx, t, src, wire.AggregateEvents), 1, 1)
 	})
 }
 
@@ -108,35 +109,35 @@ func TestEndsAskForNothingThatIsGone(t *testing.T) {
 		}
 		w.send("acme", "O1", 1)
 		w.send("acme", "O1", 2)
-		s, err := w.js.Stream(ctx, AggregateEvents)
+		s, err := w.js.Stream(ctx, wire.AggregateEvents)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if err := s.DeleteMsg(ctx, 2); err != nil {
 			t.Fatal(err)
 		}
-		wantEnd(t, ends(ctx, t, src, AggregateEvents), 1, 2)
+		wantEnd(t, ends(ctx, t, src, wire.AggregateEvents), 1, 2)
 		if err := s.Purge(ctx); err != nil {
 			t.Fatal(err)
 		}
-		if end := ends(ctx, t, src, AggregateEvents); end.Need != 0 {
+		if end := ends(ctx, t, src, wire.AggregateEvents); end.Need != 0 {
 			t.Errorf("the purged stream needs %d", end.Need)
 		}
 	})
 }
 
 func TestEndsLeaveOtherTenantsOut(t *testing.T) {
-	for name, tenants := range map[string]Tenants{"names": {"acme"}, "patterns": {"ac*"}} {
+	for name, tenants := range map[string]wire.Tenants{"names": {"acme"}, "patterns": {"ac*"}} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(ctx context.Context, w *world) {
 				src, stop := w.open(ctx, nil, SourceOptions{Tenants: tenants})
 				defer stop()
 				w.signal("acme", 1)
 				w.signal("beta", 1)
-				wantEnd(t, ends(ctx, t, src, WorkflowCommands), 1, 2)
+				wantEnd(t, ends(ctx, t, src, wire.WorkflowCommands), 1, 2)
 				w.command(1)
 				w.signal("beta", 2)
-				wantEnd(t, ends(ctx, t, src, WorkflowCommands), 1, 4)
+				wantEnd(t, ends(ctx, t, src, wire.WorkflowCommands), 1, 4)
 			})
 		})
 	}
@@ -144,12 +145,12 @@ func TestEndsLeaveOtherTenantsOut(t *testing.T) {
 
 func TestEndsDoNotWaitForAReaderThatStands(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
-		src, err := OpenSource(ctx, w.js, nil, SourceOptions{From: FromAll, Tenants: Tenants{"ac*"}})
+		src, err := OpenSource(ctx, w.js, nil, SourceOptions{From: FromAll, Tenants: wire.Tenants{"ac*"}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		w.signal("beta", 1)
-		wantEnd(t, ends(ctx, t, src, WorkflowCommands), 1, 1) // too far, but never too near
+		wantEnd(t, ends(ctx, t, src, wire.WorkflowCommands), 1, 1) // too far, but never too near
 	})
 }
 
@@ -163,6 +164,6 @@ func TestEndsFailWithoutAServer(t *testing.T) {
 				t.Error("there are ends without a server")
 			}
 		})
-		wantEnd(t, ends(ctx, t, src, AggregateEvents), 0, 0)
+		wantEnd(t, ends(ctx, t, src, wire.AggregateEvents), 0, 0)
 	})
 }

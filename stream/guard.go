@@ -125,7 +125,7 @@ func shrunk(info *jetstream.StreamInfo, cp edda.Checkpoint) *Loss {
 	switch {
 	case anew(info, cp):
 		return &Loss{
-			What: fmt.Sprintf("was created anew on %s; the checkpoint is of the one of %s", stamp(info.Created), stamp(cp.Created)),
+			What: fmt.Sprintf("was created anew on %s; the checkpoint is of the one of %s", Stamp(info.Created), Stamp(cp.Created)),
 		}
 	case st.LastSeq < cp.Seq:
 		return &Loss{
@@ -166,9 +166,9 @@ func sameMessage(ctx context.Context, s jetstream.Stream, info *jetstream.Stream
 	}
 	return &Loss{
 		What: fmt.Sprintf("has at %d a message stored at %s; the one handled there was stored at %s: the server lost messages and wrote others in their place",
-			cp.Seq, stamp(m.Time), stamp(cp.Time)),
+			cp.Seq, Stamp(m.Time), Stamp(cp.Time)),
 		Handled: true,
 	}, nil
 }
 
-func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
+func Stamp(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }

@@ -8,12 +8,13 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"edda"
+	"edda/stream/wire"
 )
 
 // checkpointAt is the checkpoint of a message as the engine would write it.
 func (w *world) checkpointAt(ctx context.Context, seq uint64) edda.Checkpoint {
 	w.t.Helper()
-	s, err := w.js.Stream(ctx, AggregateEvents)
+	s, err := w.js.Stream(ctx, wire.AggregateEvents)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -21,7 +22,7 @@ func (w *world) checkpointAt(ctx context.Context, seq uint64) edda.Checkpoint {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	return edda.Checkpoint{Stream: AggregateEvents, Seq: seq, Time: m.Time, Created: s.CachedInfo().Created}
+	return edda.Checkpoint{Stream: wire.AggregateEvents, Seq: seq, Time: m.Time, Created: s.CachedInfo().Created}
 }
 
 func TestStreamLoss(t *testing.T) {
@@ -33,7 +34,7 @@ func TestStreamLoss(t *testing.T) {
 	}{
 		"created anew": {func(ctx context.Context, t *testing.T, w *world, _ *edda.Checkpoint) {
 			time.Sleep(time.Second)
-			edit(ctx, w, AggregateEvents, func(*jetstream.StreamConfig) {})
+			edit(ctx, w, wire.AggregateEvents, func(*jetstream.StreamConfig) {})
 			for i := range 8 {
 				w.send("acme", "O2", i)
 			}
@@ -45,7 +46,7 @@ func TestStreamLoss(t *testing.T) {
 			cp.Time = cp.Time.Add(-time.Nanosecond)
 		}, "wrote others in their place", 4, true},
 		"messages gone": {func(ctx context.Context, t *testing.T, w *world, _ *edda.Checkpoint) {
-			s, err := w.js.Stream(ctx, AggregateEvents)
+			s, err := w.js.Stream(ctx, wire.AggregateEvents)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -62,7 +63,7 @@ func TestStreamLoss(t *testing.T) {
 				test.break_(ctx, t, w, &cp)
 				_, err := OpenSource(ctx, w.js, []edda.Checkpoint{cp}, SourceOptions{})
 				if !test.goes {
-					wantError(t, err, edda.Permanent, AggregateEvents, test.says, "--accept-stream-loss")
+					wantError(t, err, edda.Permanent, wire.AggregateEvents, test.says, "--accept-stream-loss")
 				} else if err != nil {
 					t.Errorf("it does not go on: %v", err)
 				}
@@ -88,14 +89,14 @@ func TestTheSameStreamIsRecognised(t *testing.T) {
 			w.send("acme", "O1", i)
 		}
 		expired := w.checkpointAt(ctx, 7)
-		s, err := w.js.Stream(ctx, AggregateEvents)
+		s, err := w.js.Stream(ctx, wire.AggregateEvents)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if err := s.Purge(ctx, jetstream.WithPurgeSequence(8)); err != nil {
 			t.Fatal(err)
 		}
-		early := edda.Checkpoint{Stream: AggregateEvents, Seq: 9} // written before anything was known
+		early := edda.Checkpoint{Stream: wire.AggregateEvents, Seq: 9} // written before anything was known
 		for _, cp := range []edda.Checkpoint{expired, w.checkpointAt(ctx, 10), early} {
 			src, err := OpenSource(ctx, w.js, []edda.Checkpoint{cp}, SourceOptions{})
 			if err != nil {
@@ -133,10 +134,10 @@ func TestWhereANewSourceBegins(t *testing.T) {
 
 func TestSourceNeedsItsStreams(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
-		if err := w.js.DeleteStream(ctx, WorkflowEvents); err != nil {
+		if err := w.js.DeleteStream(ctx, wire.WorkflowEvents); err != nil {
 			t.Fatal(err)
 		}
 		_, err := OpenSource(ctx, w.js, nil, SourceOptions{})
-		wantError(t, err, nil, WorkflowEvents)
+		wantError(t, err, nil, wire.WorkflowEvents)
 	})
 }

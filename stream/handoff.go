@@ -6,7 +6,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-	"unicode/utf8"
 
 	"go.uber.org/zap"
 
@@ -14,6 +13,7 @@ import (
 	"edda/effects"
 	"edda/engine"
 	"edda/outbox"
+	"edda/stream/wire"
 )
 
 const (
@@ -51,7 +51,7 @@ type Applies interface {
 type Handoff struct {
 	publisher *Publisher
 	log       *zap.Logger
-	tenants   atomic.Pointer[Tenants]
+	tenants   atomic.Pointer[wire.Tenants]
 	wake      chan struct{} // capacity 1: something came back
 
 	mu       sync.Mutex // guards what follows
@@ -78,7 +78,7 @@ var (
 )
 
 // NewHandoff makes one; until Connect everything is published.
-func NewHandoff(p *Publisher, tenants Tenants, log *zap.Logger) *Handoff {
+func NewHandoff(p *Publisher, tenants wire.Tenants, log *zap.Logger) *Handoff {
 	if log == nil {
 		log = zap.NewNop()
 	}
@@ -97,7 +97,7 @@ func (h *Handoff) Connect(w Worker, e Applies, caughtUp <-chan struct{}) {
 
 // SetTenants changes whose commands are executed here; those of others are
 // published. What was handed over already is finished.
-func (h *Handoff) SetTenants(t Tenants) { h.tenants.Store(&t) }
+func (h *Handoff) SetTenants(t wire.Tenants) { h.tenants.Store(&t) }
 
 // Deliver publishes: what the worker takes was offered to it before.
 func (h *Handoff) Deliver(ctx context.Context, batch []edda.Work) []error {
@@ -110,7 +110,7 @@ func (h *Handoff) Take(w *edda.Work) bool {
 	if w.Kind != edda.WorkEffect || !codec.NoTenancy && !h.tenants.Load().Match(w.From.Tenant) {
 		return false
 	}
-	cmd, fits := codec.offered(w)
+	cmd, fits := codec.Offered(w)
 	if !fits {
 		return false
 	}
@@ -187,7 +187,7 @@ func (h *Handoff) Apply(ctx context.Context, r effects.Result, c edda.Claim) err
 	default:
 		return errBehind
 	}
-	ev, copied, err := h.publisher.codec.applied(r, w)
+	ev, copied, err := h.publisher.codec.Applied(r, w)
 	if err != nil {
 		return err
 	}
@@ -317,72 +317,4 @@ func (d *handed) Nak(_ context.Context, delay time.Duration) error {
 		d.h.rest(d, delay)
 	}
 	return nil
-}
-
-// envelopeRoom is more than a command's names, numbers and punctuation take.
-const envelopeRoom = 4 << 10
-
-// offered is a command as the stream would give it. It does not fit where the
-// message might be one that the stream cannot carry: that is found out there.
-func (c Codec) offered(w *edda.Work) (cmd effects.Command, fits bool) {
-	md, err := effectMetadata(w)
-	if err != nil || 2*(len(w.Payload)+len(md))+envelopeRoom > c.maxPayload() {
-		return cmd, false
-	}
-	subject, err := c.Build(Subject{Tenant: w.From.Tenant, Family: FamilyEffect, Name: w.Name, ID: w.ID})
-	return effects.Command{
-		Tenant: w.From.Tenant, ID: w.ID, Effect: w.Name, Subject: subject, Payload: payload(w.Payload), Metadata: md,
-		Version: w.EffectVersion, IdempotencyKey: w.IdempotencyKey, NotAfter: w.NotAfter, Sent: w.Time, Trace: w.Trace,
-		High: w.High, Offered: true,
-	}, err == nil
-}
-
-// applied is a result as the stream would give it, and the body of its message as work;
-// the engine says in both when it came. The work is its command's; nil where that is not
-// known.
-func (c Codec) applied(r effects.Result, w *edda.Work) (edda.Event, edda.Work, error) {
-	body, err := resultBody(r)
-	if err == nil {
-		err = c.carries(resultSubject(r), body) // what all others hear can be a message
-	}
-	if err != nil {
-		return edda.Event{}, edda.Work{}, err
-	}
-	md, known := echoed(w)
-	if !known {
-		if md, err = readMetadata(r.Metadata); err != nil {
-			return edda.Event{}, edda.Work{}, err
-		}
-	}
-	id := ResultID(r.CommandID)
-	ev := edda.Event{
-		Kind: edda.KindResult, ID: id, Tenant: r.Tenant, Type: r.Effect, CommandID: r.CommandID, Step: string(md.Step),
-		Key: edda.Key{Tenant: r.Tenant}, Outcome: r.Outcome, Attempts: r.Attempts, Timestamp: r.Time.UTC().Round(0), Payload: payload(r.Payload),
-		Correlation: string(md.Correlation), Causation: string(md.Causation), Trace: string(md.Trace),
-	}
-	if isTraceparent(r.Trace) {
-		ev.Trace = headerText(r.Trace)
-	}
-	if md.Saga != "" && md.Key != "" {
-		ev.Key.Saga, ev.Key.Correlation = string(md.Saga), string(md.Key)
-	}
-	return ev, edda.Work{
-		ID: id, Kind: edda.WorkResult, From: ev.Key, Name: r.Effect, CommandID: r.CommandID, Payload: body, Trace: r.Trace,
-	}, nil
-}
-
-// echoed is what is read of the metadata of a command's result. It is not known of texts
-// that would be others once they were written.
-func echoed(w *edda.Work) (md metadata, known bool) {
-	if w == nil {
-		return md, false
-	}
-	for _, s := range []string{w.From.Saga, w.From.Correlation, w.Step, w.Correlation, w.Causation, w.Trace} {
-		if !utf8.ValidString(s) {
-			return md, false
-		}
-	}
-	md = carried(w)
-	md.Saga, md.Key, md.Step = text(w.From.Saga), text(w.From.Correlation), text(w.Step)
-	return md, true
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -18,98 +17,8 @@ import (
 	"edda"
 	"edda/effects"
 	"edda/engine"
+	"edda/stream/wire"
 )
-
-// offered are commands as sagas emit them, plain and strange.
-func offeredWork() []edda.Work {
-	from := edda.Key{Tenant: "acme", Saga: "order", Correlation: "O1"}
-	plain := edda.Work{ID: "01a2-c", Kind: edda.WorkEffect, From: from, Name: "charge", Payload: json.RawMessage(`{"amount":25,"who":"<é>"}`),
-		Step: "charge", Attempt: 1, Time: noon, Correlation: "corr", Trace: "tr", Causation: "cause"}
-	all := []edda.Work{plain}
-	for _, change := range []func(*edda.Work){
-		func(w *edda.Work) { w.Payload = nil },
-		func(w *edda.Work) { w.Payload = json.RawMessage("null") },
-		func(w *edda.Work) { w.Payload = json.RawMessage(`"text with  and </script>"`) },
-		func(w *edda.Work) { w.EffectVersion, w.High, w.IdempotencyKey = 3, true, "key-1" },
-		func(w *edda.Work) { w.NotAfter = noon.Add(time.Hour) },
-		func(w *edda.Work) { w.Trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01" },
-		func(w *edda.Work) { w.ID, w.From.Correlation = "a.b * > %", `quote " and é` },
-		func(w *edda.Work) { w.ID = strings.Repeat("long", 100) },
-		func(w *edda.Work) { w.From.Tenant = "" },
-		func(w *edda.Work) { w.Correlation, w.Causation, w.Step, w.Attempt = "", "", "", 0 },
-		func(w *edda.Work) { w.From.Correlation, w.Causation = "no text \xff\xfe", "\xff" },
-	} {
-		w := plain
-		change(&w)
-		all = append(all, w)
-	}
-	return all
-}
-
-// through is a value as the store keeps it.
-func through[T any](t *testing.T, v T) (out T) {
-	t.Helper()
-	text, err := encode(v)
-	if err == nil {
-		err = json.Unmarshal(text, &out)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return out
-}
-
-// TestAnOfferedCommandIsAsTheStreamGivesIt in all that a worker looks at.
-func TestAnOfferedCommandIsAsTheStreamGivesIt(t *testing.T) {
-	for i, w := range offeredWork() {
-		c := Codec{}
-		c.NoTenancy = w.From.Tenant == ""
-		w = through(t, w)
-		m, err := c.Work(w)
-		if err != nil {
-			t.Fatal(err)
-		}
-		want := c.Command(Message{Subject: m.Subject, Header: m.Header, Data: m.Data, Time: noon})
-		want.Offered = true
-		got, fits := c.offered(&w)
-		if !fits || want.Malformed != "" || !reflect.DeepEqual(got, want) {
-			t.Errorf("%d:\n got %+v\nwant %+v", i, got, want)
-		}
-	}
-}
-
-// TestAnAppliedResultIsAsTheStreamGivesIt, and its copy is the message that a worker
-// publishes.
-func TestAnAppliedResultIsAsTheStreamGivesIt(t *testing.T) {
-	for i, w := range offeredWork() {
-		for _, payload := range []string{`{"id":"P1","<":[1.5,2]}`, "null", `{"code":"network","message":"no\u0000 \u2028","attempts":2,"duration":"1s"}`} {
-			c := Codec{}
-			c.NoTenancy = w.From.Tenant == ""
-			stored := through(t, w)
-			cmd, _ := c.offered(&stored)
-			r := effects.Result{Tenant: cmd.Tenant, CommandID: cmd.ID, Effect: cmd.Effect, Outcome: edda.Failed, Payload: json.RawMessage(payload),
-				Metadata: cmd.Metadata, Attempts: 2, Time: time.Now().UTC(), Trace: cmd.Trace}
-			m, err := c.Result(r)
-			if err != nil {
-				t.Fatal(err)
-			}
-			want := c.Event(Message{Subject: m.Subject, Header: m.Header, Data: m.Data})
-			got, copied, err := c.applied(r, nil)
-			if err != nil || want.Malformed != "" || !reflect.DeepEqual(got, want) {
-				t.Errorf("%d %s: %v\n got %+v\nwant %+v", i, payload, err, got, want)
-			}
-			for _, fresh := range []*edda.Work{&stored, &w} {
-				if known, same, err := c.applied(r, fresh); err != nil || !reflect.DeepEqual(known, got) || !reflect.DeepEqual(same, copied) {
-					t.Errorf("%d %s: %v\nwhere the work is known %+v\nwhere it is not %+v", i, payload, err, known, got)
-				}
-			}
-			sent, err := c.Work(through(t, copied))
-			if err != nil || !reflect.DeepEqual(sent, m) {
-				t.Errorf("%d %s: the copy is %v %s, and published was %s", i, payload, err, sent.Data, m.Data)
-			}
-		}
-	}
-}
 
 // errTaken stands for what was taken, and not published.
 var errTaken = errors.New("taken")
@@ -130,101 +39,17 @@ func relayed(ctx context.Context, h *Handoff, batch []edda.Work) []error {
 	return errs
 }
 
-// handedIn is a result as the engine stamps it: the event, the claim and the copy.
-func handedIn(t *testing.T, c Codec, w edda.Work, at time.Time) (edda.Event, edda.Claim, edda.Work) {
-	t.Helper()
-	stored := through(t, w)
-	cmd, _ := c.offered(&stored)
-	ev, copied, err := c.applied(effects.Result{Tenant: cmd.Tenant, CommandID: cmd.ID, Effect: cmd.Effect, Outcome: edda.Succeeded,
-		Payload: json.RawMessage(`{"id":1}`), Metadata: cmd.Metadata, Attempts: 2, Time: noon.Add(-time.Minute), Trace: cmd.Trace}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ev.Time, copied.Time = at, at
-	claim := edda.Claim{Tenant: cmd.Tenant, CommandID: cmd.ID, Effect: cmd.Effect, Done: true, Outcome: edda.Succeeded, Result: []byte(`{"id":1}`),
-		Attempts: 2, Finished: noon.Add(-time.Minute), Taken: at}
-	return ev, claim, copied
-}
-
-// TestACopyGivesTheResultAsItWasHandedIn, to the nanosecond, whenever it was stored; so
-// does the result that the ledger has, when its command comes again.
-func TestACopyGivesTheResultAsItWasHandedIn(t *testing.T) {
-	for i, w := range offeredWork() {
-		for _, late := range []time.Duration{-engine.MaxSkew, -time.Nanosecond, 0, time.Nanosecond, time.Hour, 365 * 24 * time.Hour} {
-			c := Codec{}
-			c.NoTenancy = w.From.Tenant == ""
-			ev, claim, copied := handedIn(t, c, w, noon)
-			sent, err := c.Work(through(t, copied))
-			if err != nil {
-				t.Fatal(err)
-			}
-			got := c.Event(Message{Subject: sent.Subject, Header: sent.Header, Data: sent.Data, Stream: WorkflowEvents, Seq: 7, Time: noon.Add(late)})
-			if !got.StoredAt().Equal(noon.Add(late)) || got.Stream != WorkflowEvents || got.Seq != 7 || !reflect.DeepEqual(got.Taken(), ev) {
-				t.Errorf("%d, %v later:\n got %+v\nwant %+v", i, late, got, ev)
-			}
-			claim = through(t, claim)
-			stored := through(t, w)
-			cmd, _ := c.offered(&stored)
-			again, err := c.Result(effects.Result{Tenant: claim.Tenant, CommandID: claim.CommandID, Effect: claim.Effect, Outcome: claim.Outcome,
-				Payload: claim.Result, Metadata: cmd.Metadata, Attempts: claim.Attempts, Time: claim.Finished, Taken: claim.Taken, Trace: cmd.Trace})
-			if err != nil || !reflect.DeepEqual(again, sent) {
-				t.Errorf("%d: by the ledger %v %+v, by the copy %+v", i, err, again, sent)
-			}
-		}
-	}
-}
-
-// TestAStampThatCannotBeTrueIsNotBelieved: the result counts from when it was stored.
-func TestAStampThatCannotBeTrueIsNotBelieved(t *testing.T) {
-	_, _, copied := handedIn(t, Codec{}, offeredWork()[0], noon)
-	m, err := Codec{}.Work(copied)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, forged := range []string{
-		"", " ", "now", "0", "-1", noon.Add(engine.MaxSkew + time.Nanosecond).Format(time.RFC3339Nano), "9999-12-31T23:59:59Z", "10000-01-01T00:00:00Z",
-		"1969-12-31T23:59:59.999Z", "0001-01-01T00:00:00Z", "-0001-01-01T00:00:00Z", "2026-01-02", noon.Format(time.RFC1123), strings.Repeat("2", 1<<16),
-	} {
-		m.Header[headerTaken] = []string{forged}
-		ev := Codec{}.Event(stored(m))
-		if ev.Malformed != "" || !ev.Time.Equal(noon) || !ev.Stored.IsZero() || ev.Seq != 7 || ev.Taken().Seq != 7 {
-			t.Errorf("%.40q: %+v", forged, ev)
-		}
-	}
-	for _, likely := range []string{noon.Format(time.RFC3339Nano), "1970-01-01T00:00:00Z", "2026-01-02T13:00:00+02:00"} {
-		m.Header[headerTaken] = []string{likely}
-		want, _ := time.Parse(time.RFC3339Nano, likely)
-		if ev := (Codec{}).Event(stored(m)); !ev.Time.Equal(want) || ev.Time.Location() != time.UTC || !ev.Stored.Equal(noon) {
-			t.Errorf("%q: %+v", likely, ev)
-		}
-	}
-}
-
-// TestOnlyResultsOfEffectsHaveAStamp: everything else counts from when it was stored.
-func TestOnlyResultsOfEffectsHaveAStamp(t *testing.T) {
-	for name, w := range works() {
-		m, err := Codec{}.Work(w)
-		if err != nil {
-			t.Fatal(err)
-		}
-		m.Header[headerTaken] = []string{noon.Add(-time.Hour).Format(time.RFC3339Nano)}
-		if ev := (Codec{}).Event(stored(m)); !ev.Time.Equal(noon) || !ev.Stored.IsZero() {
-			t.Errorf("%s: %+v", name, ev)
-		}
-	}
-}
-
 // TestPositionsAreOfWhenACopyWasStored, and so is its place among all that was stored:
 // the stream knows nothing of the stamp.
 func TestPositionsAreOfWhenACopyWasStored(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		_, stop := w.open(ctx, nil, SourceOptions{}) // makes the streams
 		stop()
-		_, _, copied := handedIn(t, Codec{}, offeredWork()[0], time.Now().Add(-time.Hour).UTC())
+		copied := copyAt(t, handable("c1", "acme"), time.Now().Add(-time.Hour).UTC())
 		time.Sleep(time.Second)
 		w.send("acme", "O1", 1)
 		time.Sleep(time.Second)
-		if errs := NewPublisher(w.js, Codec{}).Deliver(ctx, []edda.Work{copied}); errs != nil {
+		if errs := NewPublisher(w.js, wire.Codec{}).Deliver(ctx, []edda.Work{copied}); errs != nil {
 			t.Fatal(errs)
 		}
 		at := time.Now()
@@ -240,18 +65,18 @@ func TestPositionsAreOfWhenACopyWasStored(t *testing.T) {
 			}
 			for _, ev := range fetched.Events {
 				got = append(got, fmt.Sprint(ev.Stream, ev.Seq))
-				if ev.Stream == WorkflowEvents && (!ev.StoredAt().Equal(at) || ev.Time.Equal(at)) {
+				if ev.Stream == wire.WorkflowEvents && (!ev.StoredAt().Equal(at) || ev.Time.Equal(at)) {
 					t.Errorf("stored %v, came %v", ev.StoredAt(), ev.Time)
 				}
 			}
 		}
-		if want := []string{AggregateEvents + "1", WorkflowEvents + "1", AggregateEvents + "2"}; !slices.Equal(got, want) {
+		if want := []string{wire.AggregateEvents + "1", wire.WorkflowEvents + "1", wire.AggregateEvents + "2"}; !slices.Equal(got, want) {
 			t.Errorf("in the order %v, want %v", got, want)
 		}
 		s.Recheck() // what was read is held against the stream
 		time.Sleep(time.Minute)
 		for _, r := range s.readers {
-			if r.name == WorkflowEvents && (!r.reached().Time.Equal(at) || r.reached().Seq != 1) {
+			if r.name == wire.WorkflowEvents && (!r.reached().Time.Equal(at) || r.reached().Seq != 1) {
 				t.Errorf("reached %+v", r.reached())
 			}
 		}
@@ -262,9 +87,9 @@ func TestPositionsAreOfWhenACopyWasStored(t *testing.T) {
 // the stream.
 func TestResultsComeBehindWhatTheStreamsHold(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
-		h, d, caughtUp := NewHandoff(NewPublisher(w.js, Codec{}), nil, nil), &desk{}, make(chan struct{})
+		h, d, caughtUp := NewHandoff(NewPublisher(w.js, wire.Codec{}), nil, nil), &desk{}, make(chan struct{})
 		h.Connect(d, d, caughtUp)
-		cmd, _ := Codec{}.offered(new(handable("c1", "acme")))
+		cmd, _ := wire.Codec{}.Offered(new(handable("c1", "acme")))
 		r := effects.Result{Tenant: cmd.Tenant, CommandID: cmd.ID, Effect: cmd.Effect, Outcome: edda.Succeeded, Metadata: cmd.Metadata, Time: noon}
 		if err := h.Apply(ctx, r, edda.Claim{}); !errors.Is(err, errBehind) || len(d.results) != 0 {
 			t.Errorf("before: %v, %d results", err, len(d.results))
@@ -274,18 +99,6 @@ func TestResultsComeBehindWhatTheStreamsHold(t *testing.T) {
 			t.Errorf("after: %v, %d results", err, len(d.results))
 		}
 	})
-}
-
-// TestWhatMayNotFitAMessageIsNotHandedOver: the stream's way says so.
-func TestWhatMayNotFitAMessageIsNotHandedOver(t *testing.T) {
-	w := offeredWork()[0]
-	if _, fits := (Codec{MaxPayload: envelopeRoom + 100}).offered(&w); fits {
-		t.Error("a command that fills half a message was handed over")
-	}
-	w.From.Tenant = strings.Repeat("x", MaxSubject)
-	if _, fits := (Codec{}).offered(&w); fits {
-		t.Error("a command that has no subject was handed over")
-	}
 }
 
 // desk is the worker and the engine of a test.
@@ -343,7 +156,7 @@ func (d *desk) take() []effects.Delivery {
 func (w *world) commands(ctx context.Context, t *testing.T) (ids []string) {
 	t.Helper()
 	synctest.Wait()
-	s, err := w.js.Stream(ctx, WorkflowCommands)
+	s, err := w.js.Stream(ctx, wire.WorkflowCommands)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -356,15 +169,14 @@ func (w *world) commands(ctx context.Context, t *testing.T) (ids []string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ids = append(ids, w.codec.ID(Message{Subject: m.Subject, Header: m.Header}))
+		ids = append(ids, w.codec.ID(wire.Message{Subject: m.Subject, Header: m.Header}))
 	}
 	return ids
 }
 
 func handable(id, tenant string) edda.Work {
-	w := offeredWork()[0]
-	w.ID, w.From.Tenant, w.From.Correlation = id, tenant, id
-	return w
+	return edda.Work{ID: id, Kind: edda.WorkEffect, From: edda.Key{Tenant: tenant, Saga: "order", Correlation: id}, Name: "charge", Payload: json.RawMessage(`{"amount":25}`),
+		Step: "charge", Attempt: 1, Time: noon, Correlation: "corr", Trace: "tr", Causation: "cause"}
 }
 
 // done is closed.
@@ -379,7 +191,7 @@ func done() <-chan struct{} {
 func inHandoff(t *testing.T, f func(ctx context.Context, w *world, h *Handoff, d *desk)) {
 	t.Helper()
 	bubble(t, func(ctx context.Context, w *world) {
-		h, d := NewHandoff(NewPublisher(w.js, Codec{}), Tenants{"a*"}, nil), &desk{}
+		h, d := NewHandoff(NewPublisher(w.js, wire.Codec{}), wire.Tenants{"a*"}, nil), &desk{}
 		d.set(false, "charge")
 		h.Connect(d, d, done())
 		running, cancel := context.WithCancel(ctx)
@@ -411,7 +223,7 @@ func TestWhatFindsNoTakerIsPublished(t *testing.T) {
 		if in := w.commands(ctx, t); !slices.Equal(got, []string{"c1", "c2"}) || !slices.Equal(in, []string{"unserved", "others", "r"}) {
 			t.Errorf("offered %v, published %v", got, in)
 		}
-		h.SetTenants(Tenants{"b*"})
+		h.SetTenants(wire.Tenants{"b*"})
 		if errs := relayed(ctx, h, []edda.Work{handable("c3", "acme")}); errs[0] != nil || len(d.take()) != 0 {
 			t.Errorf("after the tenant has gone it was offered: %v", errs)
 		}
@@ -579,10 +391,10 @@ func TestAResultGoesToTheEngineWithItsClaimAndCopy(t *testing.T) {
 		if err := h.Apply(ctx, r, edda.Claim{CommandID: "c1", Done: true}); err != nil {
 			t.Fatal(err)
 		}
-		if len(d.results) != 1 || !d.results[0].Claim.Done || d.results[0].Event.ID != ResultID("c1") || d.results[0].Echo.Kind != edda.WorkResult {
+		if len(d.results) != 1 || !d.results[0].Claim.Done || d.results[0].Event.ID != wire.ResultID("c1") || d.results[0].Echo.Kind != edda.WorkResult {
 			t.Errorf("%+v", d.results)
 		}
-		r.Payload = json.RawMessage(`"` + strings.Repeat("x", DefaultMaxPayload) + `"`)
+		r.Payload = json.RawMessage(`"` + strings.Repeat("x", wire.DefaultMaxPayload) + `"`)
 		if err := h.Apply(ctx, r, edda.Claim{}); !errors.Is(err, edda.Permanent) || len(d.results) != 1 {
 			t.Errorf("a result that no message can carry: %v", err)
 		}
@@ -596,9 +408,9 @@ func TestEchoesOfThisRunAreLeftOut(t *testing.T) {
 		src, stop := w.open(ctx, nil, SourceOptions{Codec: thisRun})
 		defer stop()
 		for _, sent := range []struct {
-			by Codec
+			by wire.Codec
 			id string
-		}{{thisRun, "c1"}, {Codec{Run: "r1"}, "before"}, {thisRun, "c2"}, {Codec{}, "foreign"}, {thisRun, "last"}} {
+		}{{thisRun, "c1"}, {wire.Codec{Run: "r1"}, "before"}, {thisRun, "c2"}, {wire.Codec{}, "foreign"}, {thisRun, "last"}} {
 			if errs := NewPublisher(w.js, sent.by).Deliver(ctx, []edda.Work{copyOf(t, sent.id)}); errs != nil {
 				t.Fatal(errs)
 			}
@@ -608,14 +420,14 @@ func TestEchoesOfThisRunAreLeftOut(t *testing.T) {
 			t.Errorf("%+v", got)
 		}
 		none(ctx, t, src, time.Second)
-		wantEnd(t, ends(ctx, t, src, WorkflowEvents), 4, 5) // an echo is not waited for
+		wantEnd(t, ends(ctx, t, src, wire.WorkflowEvents), 4, 5) // an echo is not waited for
 	})
 }
 
 // copyOf is the copy of a result.
 func copyOf(t *testing.T, id string) edda.Work {
 	t.Helper()
-	_, c, err := Codec{}.applied(effects.Result{Tenant: "acme", CommandID: id, Effect: "charge", Outcome: edda.Succeeded, Payload: json.RawMessage(`{}`),
+	_, c, err := wire.Codec{}.Applied(effects.Result{Tenant: "acme", CommandID: id, Effect: "charge", Outcome: edda.Succeeded, Payload: json.RawMessage(`{}`),
 		Metadata: json.RawMessage(`{"saga":"order","key":"O1"}`), Time: noon}, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -641,7 +453,7 @@ func TestEndsDoNotAskForAnEchoOnItsWay(t *testing.T) {
 			time.Sleep(endWait / 2) // it reads after the look has begun
 			_ = src.Run(ctx)
 		}()
-		wantEnd(t, ends(ctx, t, src, WorkflowEvents), 0, 1)
+		wantEnd(t, ends(ctx, t, src, wire.WorkflowEvents), 0, 1)
 		cancel()
 		<-ended
 	})
@@ -653,7 +465,7 @@ func TestAResultThatDiedIsSentAgainFromItsCopy(t *testing.T) {
 		src, stop := w.open(ctx, nil, SourceOptions{Codec: thisRun})
 		defer stop()
 		p := NewPublisher(w.js, thisRun)
-		ev, copied, err := Codec{}.applied(effects.Result{Tenant: "acme", CommandID: "c1", Effect: "charge", Outcome: edda.Succeeded, Payload: json.RawMessage(`{"id":1}`),
+		ev, copied, err := wire.Codec{}.Applied(effects.Result{Tenant: "acme", CommandID: "c1", Effect: "charge", Outcome: edda.Succeeded, Payload: json.RawMessage(`{"id":1}`),
 			Metadata: json.RawMessage(`{"saga":"order","key":"O1"}`), Time: noon}, nil)
 		if err != nil {
 			t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 
 	"edda"
 	"edda/effects"
+	"edda/stream/wire"
 )
 
 // tell sends a signal and a result, as people and workers do.
@@ -40,7 +41,7 @@ func TestHeldEventsStayInTheirStreamAndTheRestComes(t *testing.T) {
 			time.Sleep(time.Hour) // heartbeats are missed and messages sent again meanwhile
 			w.tell(ctx, id)
 			got := fetch(ctx, t, src, 2)
-			if got[0].Stream == AggregateEvents || got[1].Stream == AggregateEvents {
+			if got[0].Stream == wire.AggregateEvents || got[1].Stream == wire.AggregateEvents {
 				t.Fatalf("got %+v while events are held", got)
 			}
 			none(ctx, t, src, time.Second)

@@ -12,6 +12,7 @@ import (
 
 	"edda"
 	"edda/engine"
+	"edda/stream/wire"
 )
 
 const (
@@ -49,11 +50,11 @@ func (r *reader) findLate(ctx context.Context, read, end uint64) ([]edda.Event, 
 	}
 	found := late{least: engine.MaxSkew}
 	cfg := jetstream.OrderedConsumerConfig{
-		FilterSubjects: r.codec.filters(*r.tenants.Load(), "*", FamilyResult),
+		FilterSubjects: r.codec.Filters(*r.tenants.Load(), "*", wire.FamilyResult),
 		DeliverPolicy:  jetstream.DeliverByStartSequencePolicy, OptStartSeq: read + 1, HeadersOnly: true,
 	}
 	err := readAgain(ctx, r.js, r.name, cfg, end, func(m jetstream.Msg, md *jetstream.MsgMetadata) error {
-		if at, was := (Message{Header: m.Headers(), Time: md.Timestamp}).taken(); was {
+		if at, was := (wire.Message{Header: m.Headers(), Time: md.Timestamp}).Taken(); was {
 			found.note(stamped{md.Sequence.Stream, md.Timestamp.Sub(at)})
 		}
 		return nil
@@ -112,7 +113,7 @@ func (r *reader) readCopy(ctx context.Context, seq uint64) (ev edda.Event, is bo
 	if err != nil {
 		return ev, false, fmt.Errorf("look at message %d of %s: %w", seq, r.name, err)
 	}
-	ev = r.codec.Event(Message{Subject: m.Subject, Header: m.Header, Data: m.Data, Stream: r.name, Seq: seq, Time: m.Time})
+	ev = r.codec.Event(wire.Message{Subject: m.Subject, Header: m.Header, Data: m.Data, Stream: r.name, Seq: seq, Time: m.Time})
 	return ev, !ev.Stored.IsZero() && (r.codec.NoTenancy || r.tenants.Load().Match(ev.Tenant)), nil
 }
 

@@ -2,21 +2,36 @@ package stream
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"testing"
 	"time"
 
 	"edda"
+	"edda/effects"
 	"edda/engine"
+	"edda/stream/wire"
 )
+
+// copyAt is the copy of a command's result that was taken at a time.
+func copyAt(t *testing.T, w edda.Work, at time.Time) edda.Work {
+	t.Helper()
+	cmd, _ := wire.Codec{}.Offered(&w)
+	_, copied, err := wire.Codec{}.Applied(effects.Result{Tenant: cmd.Tenant, CommandID: cmd.ID, Effect: cmd.Effect, Outcome: edda.Succeeded,
+		Payload: json.RawMessage(`{"id":1}`), Metadata: cmd.Metadata, Attempts: 2, Time: noon.Add(-time.Minute), Trace: cmd.Trace}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	copied.Time = at
+	return copied
+}
 
 // copyOf stores the copy of a result that was taken so long ago.
 func (w *world) copyOf(tenant, id string, ago time.Duration) {
 	w.t.Helper()
-	work := handable(id, tenant)
-	_, _, copied := handedIn(w.t, Codec{}, work, time.Now().Add(-ago).UTC())
-	if errs := NewPublisher(w.js, Codec{}).Deliver(w.t.Context(), []edda.Work{copied}); errs != nil {
+	copied := copyAt(w.t, handable(id, tenant), time.Now().Add(-ago).UTC())
+	if errs := NewPublisher(w.js, wire.Codec{}).Deliver(w.t.Context(), []edda.Work{copied}); errs != nil {
 		w.t.Fatal(errs)
 	}
 }
@@ -48,7 +63,7 @@ func TestARestoredStoreTakesALateResultWhenItWasTaken(t *testing.T) {
 			w.copyOf("acme", "later", 150*time.Minute)
 			time.Sleep(time.Hour)
 			w.send("acme", "O1", 3)
-			src, stop := w.open(ctx, nil, SourceOptions{From: FromAll, Restored: restored, Tenants: Tenants{"ac*"}})
+			src, stop := w.open(ctx, nil, SourceOptions{From: FromAll, Restored: restored, Tenants: wire.Tenants{"ac*"}})
 			defer stop()
 			want := []string{
 				"AGGREGATE_EVENTS1 ", "0 later", "AGGREGATE_EVENTS2 ", "0 late", "AGGREGATE_EVENTS3 ", "WORKFLOW_EVENTS1 prompt",

@@ -2,19 +2,20 @@ package stream
 
 import (
 	"context"
-	"strings"
 	"testing"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"edda"
 	"edda/effects"
+	"edda/stream/wire"
 )
 
 // takes publishes under a Nats-Msg-Id as a program does that chooses its headers.
 func (w *world) takes(ctx context.Context, subject, id string) (duplicate bool) {
 	w.t.Helper()
-	ack, err := w.js.PublishMsg(ctx, &nats.Msg{Subject: subject, Header: nats.Header{headerMsgID: {id}}, Data: []byte(`{"event_type":"X"}`)})
+	ack, err := w.js.PublishMsg(ctx, &nats.Msg{Subject: subject, Header: nats.Header{jetstream.MsgIDHeader: {id}}, Data: []byte(`{"event_type":"X"}`)})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -34,7 +35,7 @@ func (w *world) ids(ctx context.Context, stream, subject string) (ids []string) 
 			w.t.Fatal(err)
 		}
 		if m.Subject == subject {
-			ids = append(ids, w.codec.ID(Message{Subject: m.Subject, Header: m.Header}))
+			ids = append(ids, w.codec.ID(wire.Message{Subject: m.Subject, Header: m.Header}))
 		}
 	}
 	return ids
@@ -44,7 +45,7 @@ func (w *world) ids(ctx context.Context, stream, subject string) (ids []string) 
 // about to use. The producer's event is stored.
 func TestAnEventIDThatACallerOfAnotherTenantUsedIsNoDuplicate(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
-		p := NewPublisher(w.js, Codec{})
+		p := NewPublisher(w.js, wire.Codec{})
 		for _, id := range []string{"order-1002", "acme order-1002", orders + " order-1002"} {
 			for _, ev := range []edda.Event{
 				{Kind: edda.KindEvent, ID: id, Tenant: "bob", Type: "X", AggregateType: "Order", AggregateID: "O1"},
@@ -65,7 +66,7 @@ func TestAnEventIDThatACallerOfAnotherTenantUsedIsNoDuplicate(t *testing.T) {
 // child's start on the same subject.
 func TestAnIDThatACallerChoseIsNotOneThatEddaDerived(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
-		p := NewPublisher(w.js, Codec{})
+		p := NewPublisher(w.js, wire.Codec{})
 		start := edda.Work{ID: "w-1", Kind: edda.WorkStart, From: parent, Target: edda.Key{Tenant: "acme", Saga: "child", Correlation: "C"}, Time: noon}
 		for _, id := range []string{"w-1", "acme w-1"} {
 			sent, err := p.Send(ctx, edda.Event{Kind: edda.KindSignal, ID: id, Tenant: "acme", Type: "X", Key: start.Target})
@@ -76,41 +77,41 @@ func TestAnIDThatACallerChoseIsNotOneThatEddaDerived(t *testing.T) {
 		if errs := p.Deliver(ctx, []edda.Work{start}); errs != nil {
 			t.Fatal(errs)
 		}
-		diff(t, w.ids(ctx, WorkflowCommands, "tenant.acme.workflow.child.C"), []string{"w-1", "acme w-1", "w-1"})
+		diff(t, w.ids(ctx, wire.WorkflowCommands, "tenant.acme.workflow.child.C"), []string{"w-1", "acme w-1", "w-1"})
 	})
 }
 
 // Whoever may write on bob's subjects writes there under the very header that Edda is
 // going to use for acme. Everything of acme is stored all the same, once, under its id.
 func TestAHeaderThatWasTakenOnAnotherSubjectMakesNothingVanish(t *testing.T) {
-	all := works()
 	fact := facts(1)[0]
+	command := edda.Work{ID: "w-1", Kind: edda.WorkCommand, From: parent, Name: "Payment.Request", To: "P.1", Time: noon}
 	tests := map[string]struct {
 		taken, stream, subject, id string
 		publish                    func(ctx context.Context, p *Publisher) error
 	}{
-		"result": {"acme c-9.result", WorkflowEvents, "tenant.acme.effect_result.charge.c-9", "c-9.result", func(ctx context.Context, p *Publisher) error {
+		"result": {"acme c-9.result", wire.WorkflowEvents, "tenant.acme.effect_result.charge.c-9", "c-9.result", func(ctx context.Context, p *Publisher) error {
 			return p.PublishResult(ctx, effects.Result{Tenant: "acme", CommandID: "c-9", Effect: "charge", Outcome: edda.Succeeded})
 		}},
-		"fact": {"acme w-0", WorkflowEvents, "tenant.acme.workflow_event.order.0", "w-0", func(ctx context.Context, p *Publisher) error {
+		"fact": {"acme w-0", wire.WorkflowEvents, "tenant.acme.workflow_event.order.0", "w-0", func(ctx context.Context, p *Publisher) error {
 			return firstOf(p.Deliver(ctx, []edda.Work{fact}))
 		}},
-		"command": {"acme w-1", WorkflowCommands, mustSubject(t, all["command"]), "w-1", func(ctx context.Context, p *Publisher) error {
-			return firstOf(p.Deliver(ctx, []edda.Work{all["command"]}))
+		"command": {"acme w-1", wire.WorkflowCommands, mustSubject(t, command), "w-1", func(ctx context.Context, p *Publisher) error {
+			return firstOf(p.Deliver(ctx, []edda.Work{command}))
 		}},
-		"event": {orders + " e-1", AggregateEvents, orders, "e-1", func(ctx context.Context, p *Publisher) error {
+		"event": {orders + " e-1", wire.AggregateEvents, orders, "e-1", func(ctx context.Context, p *Publisher) error {
 			_, err := p.Send(ctx, edda.Event{Kind: edda.KindEvent, ID: "e-1", Tenant: "acme", Type: "X", AggregateType: "Order", AggregateID: "O1"})
 			return err
 		}},
 	}
-	families := map[string]string{WorkflowEvents: "effect_result.x", WorkflowCommands: "effect.x", AggregateEvents: "aggregate.x"}
+	families := map[string]string{wire.WorkflowEvents: "effect_result.x", wire.WorkflowCommands: "effect.x", wire.AggregateEvents: "aggregate.x"}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(ctx context.Context, w *world) {
 				if w.takes(ctx, "tenant.bob."+families[test.stream]+".1", test.taken) {
 					t.Fatal("the theft is itself a duplicate")
 				}
-				p := NewPublisher(w.js, Codec{})
+				p := NewPublisher(w.js, wire.Codec{})
 				if err := test.publish(ctx, p); err != nil {
 					t.Fatal(err)
 				}
@@ -129,7 +130,7 @@ func firstOf(errs []error) error {
 
 func mustSubject(t *testing.T, w edda.Work) string {
 	t.Helper()
-	m, err := Codec{}.Work(w)
+	m, err := wire.Codec{}.Work(w)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,11 +140,11 @@ func mustSubject(t *testing.T, w edda.Work) string {
 // A duplicate whose first message was deleted meanwhile would be nowhere.
 func TestADuplicateOfADeletedMessageIsStoredAgain(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
-		p, batch := NewPublisher(w.js, Codec{}), facts(3)
+		p, batch := NewPublisher(w.js, wire.Codec{}), facts(3)
 		if errs := p.Deliver(ctx, batch); errs != nil {
 			t.Fatal(errs)
 		}
-		s, err := w.js.Stream(ctx, WorkflowEvents)
+		s, err := w.js.Stream(ctx, wire.WorkflowEvents)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -154,7 +155,7 @@ func TestADuplicateOfADeletedMessageIsStoredAgain(t *testing.T) {
 			t.Fatal(errs)
 		}
 		m, err := s.GetMsg(ctx, 4)
-		if err != nil || w.codec.ID(Message{Subject: m.Subject, Header: m.Header}) != "w-1" {
+		if err != nil || w.codec.ID(wire.Message{Subject: m.Subject, Header: m.Header}) != "w-1" {
 			t.Errorf("%+v, %v", m, err)
 		}
 	})
@@ -164,7 +165,7 @@ func TestADuplicateOfADeletedMessageIsStoredAgain(t *testing.T) {
 func TestTheSameMessageAgainIsStoredOnce(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		for range 2 {
-			p := NewPublisher(w.js, Codec{})
+			p := NewPublisher(w.js, wire.Codec{})
 			if err := p.PublishResult(ctx, effects.Result{Tenant: "acme", CommandID: "c", Effect: "charge", Outcome: edda.Failed}); err != nil {
 				t.Fatal(err)
 			}
@@ -172,54 +173,19 @@ func TestTheSameMessageAgainIsStoredOnce(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		diff(t, w.ids(ctx, WorkflowEvents, "tenant.acme.effect_result.charge.c"), []string{"c.result"})
-		diff(t, w.ids(ctx, AggregateEvents, orders), []string{"e\n%1 "})
+		diff(t, w.ids(ctx, wire.WorkflowEvents, "tenant.acme.effect_result.charge.c"), []string{"c.result"})
+		diff(t, w.ids(ctx, wire.AggregateEvents, orders), []string{"e\n%1 "})
 	})
 }
 
 // What cannot be looked at is not taken for delivered.
 func TestADuplicateThatCannotBeLookedAtIsTriedAgain(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
-		p, batch := NewPublisher(w.js, Codec{}), facts(2)
-		d := newDraft()
+		p, batch := NewPublisher(w.js, wire.Codec{}), facts(2)
+		d := wire.NewDraft()
 		errs := make([]error, 2)
-		p.confirm(ctx, d, []twin{{0, "NO_SUCH_STREAM", 1}, {1, WorkflowEvents, 1}}, batch, errs)
+		p.confirm(ctx, d, []twin{{0, "NO_SUCH_STREAM", 1}, {1, wire.WorkflowEvents, 1}}, batch, errs)
 		wantError(t, errs[0], edda.Temporary, "w-0", "NO_SUCH_STREAM")
 		wantError(t, errs[1], edda.Temporary, "w-1", "NO_SUCH_STREAM")
 	})
-}
-
-func TestIDsOnTheWireAreReadBack(t *testing.T) {
-	const subject = "tenant.acme.effect_result.charge.c"
-	for _, id := range []string{"c.result", "a b", " a", "a ", "", "100%", "%20", "a\r\nb\x00", "é", "~x y", strings.Repeat("x", 500)} {
-		for name, header := range map[string]string{"derived": derivedID("acme", id), "chosen": chosenID(subject, id), "fresh": freshID(id)} {
-			if strings.ContainsAny(header, "\r\n\x00") || strings.HasSuffix(header, " ") && id != "" {
-				t.Errorf("%s: %q is no header", name, header)
-			}
-			if got := (Grammar{}).ID(Message{Subject: subject, Header: nats.Header{headerMsgID: {header}}}); got != id {
-				t.Errorf("%s: %q came back as %q", name, id, got)
-			}
-		}
-	}
-	for header, want := range map[string]string{ // those of others, and of an older Edda
-		"c.result": "c.result", "bob c.result": "bob c.result", "a b c": "a b c", "~short x": "~short x", "100%25": "100%25",
-	} {
-		if got := (Grammar{}).ID(Message{Subject: subject, Header: nats.Header{headerMsgID: {header}}}); got != want {
-			t.Errorf("%q is read as %q", header, got)
-		}
-	}
-}
-
-func TestDifferentIDsAreDifferentHeaders(t *testing.T) {
-	seen := map[string]string{}
-	for _, tenant := range []string{"", "a", "a b", "a.b", "tenant", "%-"} {
-		for _, id := range []string{"", "x", " x", "x ", "x\n", "x_", "x%0A", "b x"} {
-			for _, header := range []string{derivedID(tenant, id), chosenID("tenant."+escape(tenant)+".workflow.s.k", id)} {
-				if was, is := seen[header]; is {
-					t.Errorf("%q is the header of %s and of %q %q", header, was, tenant, id)
-				}
-				seen[header] = tenant + " " + id
-			}
-		}
-	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"edda"
 	"edda/internal/backoff"
+	"edda/stream/wire"
 )
 
 const (
@@ -153,7 +154,7 @@ func (r *reader) recognises(ctx context.Context) bool {
 
 // idOf is the id under which a message was published.
 func (r *reader) idOf(m *jetstream.RawStreamMsg) string {
-	return r.codec.ID(Message{Subject: m.Subject, Header: m.Header, Stream: r.name, Seq: m.Sequence})
+	return r.codec.ID(wire.Message{Subject: m.Subject, Header: m.Header, Stream: r.name, Seq: m.Sequence})
 }
 
 // beginRest is false where something of others is behind what was read.

@@ -14,10 +14,11 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"edda"
+	"edda/stream/wire"
 )
 
 // thisRun publishes echoes, and leaves them out.
-var thisRun = Codec{Run: "r2"}
+var thisRun = wire.Codec{Run: "r2"}
 
 // home is a source with the publisher of the same process.
 type home struct {
@@ -81,7 +82,7 @@ func (h *home) settle(ctx context.Context) {
 // rests tells whether the stream is not read, as everybody sees.
 func (h *home) rests(ctx context.Context) bool {
 	h.t.Helper()
-	_, err := h.js.Consumer(ctx, WorkflowEvents, consumerName("saga", "", ""))
+	_, err := h.js.Consumer(ctx, wire.WorkflowEvents, wire.ConsumerName("saga", "", ""))
 	if err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
 		h.t.Fatal(err)
 	}
@@ -123,7 +124,7 @@ func TestOurOwnMessagesWereReadBack(t *testing.T) {
 		if came := h.waiting(ctx); len(came) > 0 {
 			t.Errorf("%d came, the first %+v", len(came), came[0])
 		}
-		if end := ends(ctx, t, h.src, WorkflowEvents); end.Need > 2*restAfter || end.Last.Seq != 2*restAfter+5000 || !h.rests(ctx) {
+		if end := ends(ctx, t, h.src, wire.WorkflowEvents); end.Need > 2*restAfter || end.Last.Seq != 2*restAfter+5000 || !h.rests(ctx) {
 			t.Errorf("the end is %+v", end)
 		}
 	})
@@ -145,7 +146,7 @@ func TestWhatOthersPublishIsRead(t *testing.T) {
 			inHome(t, func(ctx context.Context, h *home) {
 				h.settle(ctx)
 				began := time.Now()
-				h.result("acme", "foreign", jetstream.WithMsgID(ResultID("foreign")))
+				h.result("acme", "foreign", jetstream.WithMsgID(wire.ResultID("foreign")))
 				h.deliver(ctx, test.followed(h))
 				got := fetch(ctx, t, h.src, 1)[0]
 				if took := time.Since(began); got.CommandID != "foreign" || took > test.within {
@@ -203,7 +204,7 @@ func TestAStreamOfManyIsRead(t *testing.T) {
 func TestReadingGoesOnWithOtherTenants(t *testing.T) {
 	inHome(t, func(ctx context.Context, h *home) {
 		h.settle(ctx)
-		h.src.SetTenants(Tenants{"acme", "globex"})
+		h.src.SetTenants(wire.Tenants{"acme", "globex"})
 		h.result("globex", "theirs")
 		if got := fetch(ctx, t, h.src, 1)[0]; got.CommandID != "theirs" {
 			t.Errorf("%+v", got)
@@ -237,7 +238,7 @@ func TestMessagesWereSkippedWhereTheServerLostOurOwn(t *testing.T) {
 		case err = <-ended:
 		case <-time.After(time.Minute):
 		}
-		wantError(t, err, edda.Permanent, WorkflowEvents, "wrote others in their place")
+		wantError(t, err, edda.Permanent, wire.WorkflowEvents, "wrote others in their place")
 	})
 }
 
@@ -273,7 +274,7 @@ func TestWhenReadingMayRest(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			r := &reader{read: 5, at: noon, tail: test.own, families: []Family{FamilyResult}, past: backlog{end: test.past}}
+			r := &reader{read: 5, at: noon, tail: test.own, families: []wire.Family{wire.FamilyResult}, past: backlog{end: test.past}}
 			if may := r.beginRest(); may != (test.want > 0) || may != r.rests() {
 				t.Fatal(may)
 			}
@@ -290,18 +291,18 @@ func TestAnEndWaitsForAnAck(t *testing.T) {
 	inHome(t, func(ctx context.Context, h *home) {
 		h.facts = true
 		h.settle(ctx)
-		kept := ends(ctx, t, h.src, WorkflowEvents).Need
+		kept := ends(ctx, t, h.src, wire.WorkflowEvents).Need
 		works := h.own(2, "silent")
-		if errs := NewPublisher(h.js, Codec{}).Deliver(ctx, works); errs != nil { // which tells nobody
+		if errs := NewPublisher(h.js, wire.Codec{}).Deliver(ctx, works); errs != nil { // which tells nobody
 			t.Fatal(errs)
 		}
 		time.AfterFunc(restLook/4, func() {
 			for i := range works {
-				h.src.Published(WorkflowEvents, uint64(2*restAfter+1+i), &works[i])
+				h.src.Published(wire.WorkflowEvents, uint64(2*restAfter+1+i), &works[i])
 			}
 		})
 		began := time.Now()
-		wantEnd(t, ends(ctx, t, h.src, WorkflowEvents), kept, 2*restAfter+2)
+		wantEnd(t, ends(ctx, t, h.src, wire.WorkflowEvents), kept, 2*restAfter+2)
 		if took := time.Since(began); took > restLook/2 || !h.src.rests() {
 			t.Errorf("it took %s", took)
 		}
@@ -359,7 +360,7 @@ func TestNothingOfOthersIsMissed(t *testing.T) {
 				if !slices.Equal(got, want) {
 					t.Errorf("got %d of others, want %d", len(got), len(want))
 				}
-				if end := ends(ctx, t, h.src, WorkflowEvents); h.src.readers[2].position() != end.Last.Seq {
+				if end := ends(ctx, t, h.src, wire.WorkflowEvents); h.src.readers[2].position() != end.Last.Seq {
 					t.Errorf("read up to %d, the end is %+v", h.src.readers[2].position(), end)
 				}
 				if rested == 0 || rested == rounds {
@@ -423,7 +424,7 @@ func theirs(events []edda.Event) (out []string) {
 func TestAnEndLeftOutWhatWasReadMeanwhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const foreign = 18
-		r := &reader{read: 10, kept: 5, tail: ownTail{from: 6, to: 10, resting: true}, families: []Family{FamilyResult}, wake: make(chan struct{}, 1)}
+		r := &reader{read: 10, kept: 5, tail: ownTail{from: 6, to: 10, resting: true}, families: []wire.Family{wire.FamilyResult}, wake: make(chan struct{}, 1)}
 		time.AfterFunc(restLook/2, func() { r.moveTo(foreign, noon, true) })
 		time.AfterFunc(restLook/2+restPoll, func() { r.moveTo(20, noon, false) })
 		if need, err := r.need(t.Context(), 20); need != foreign || err != nil {
@@ -436,7 +437,7 @@ func TestAnEndLeftOutWhatWasReadMeanwhile(t *testing.T) {
 // messages than those that were acknowledged, and there may be more of others among them.
 func TestWhatTheServerLostCountedAsOurOwn(t *testing.T) {
 	for _, resting := range []bool{true, false} {
-		r := &reader{read: 5, tail: ownTail{from: 6, to: 9, id: "w9"}, families: []Family{FamilyResult}, stir: make(chan struct{}, 1), again: make(chan struct{}, 1)}
+		r := &reader{read: 5, tail: ownTail{from: 6, to: 9, id: "w9"}, families: []wire.Family{wire.FamilyResult}, stir: make(chan struct{}, 1), again: make(chan struct{}, 1)}
 		if resting && !r.beginRest() {
 			t.Fatal("reading does not rest")
 		}
@@ -458,7 +459,7 @@ func TestWhatTheServerLostCountedAsOurOwn(t *testing.T) {
 
 // TestAPositionWentBack where messages were read before their acks were.
 func TestAPositionWentBack(t *testing.T) {
-	r := &reader{read: 8, at: noon, kept: 7, tail: ownTail{from: 2, to: 5, id: "w5"}, families: []Family{FamilyResult}, stir: make(chan struct{}, 1)}
+	r := &reader{read: 8, at: noon, kept: 7, tail: ownTail{from: 2, to: 5, id: "w5"}, families: []wire.Family{wire.FamilyResult}, stir: make(chan struct{}, 1)}
 	if !r.beginRest() {
 		t.Fatal("reading does not rest")
 	}
@@ -490,7 +491,7 @@ func TestAnEndWasOfFactsThatAreLeftUnread(t *testing.T) {
 		time.AfterFunc(endWait/2, func() {
 			h.deliver(ctx, h.own(2*restAfter, "silent"))
 		})
-		end := ends(ctx, t, h.src, WorkflowEvents)
+		end := ends(ctx, t, h.src, wire.WorkflowEvents)
 		if _, kept, _ := r.progress(); end.Need > kept {
 			t.Errorf("the end is %+v, and the last that is for the sagas is %d", end, kept)
 		}

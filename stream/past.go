@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"edda"
+	"edda/stream/wire"
 )
 
 // pastWait is how long the next message of a stream that is read again may take.
@@ -18,11 +19,11 @@ const pastWait = 10 * time.Second
 // changing anything. It is for one goroutine.
 type Past struct {
 	js    jetstream.JetStream
-	codec Codec
+	codec wire.Codec
 }
 
 // NewPast makes one.
-func NewPast(js jetstream.JetStream, codec Codec) *Past { return &Past{js: js, codec: codec} }
+func NewPast(js jetstream.JetStream, codec wire.Codec) *Past { return &Past{js: js, codec: codec} }
 
 // Each calls visit with every input of the tenant at or before the positions, one
 // stream after the other, each in its order; streams without a position are left
@@ -50,10 +51,10 @@ func (p *Past) stream(ctx context.Context, in plan, tenant string, last uint64, 
 		return 0, fmt.Errorf("open stream %s: %w", in.name, err)
 	}
 	first := s.CachedInfo().State.FirstSeq
-	cfg := jetstream.OrderedConsumerConfig{FilterSubjects: p.codec.filters(Tenants{tenant}, "*", in.families...), DeliverPolicy: jetstream.DeliverAllPolicy}
+	cfg := jetstream.OrderedConsumerConfig{FilterSubjects: p.codec.Filters(wire.Tenants{tenant}, "*", in.families...), DeliverPolicy: jetstream.DeliverAllPolicy}
 	return first, readAgain(ctx, p.js, in.name, cfg, last, func(m jetstream.Msg, md *jetstream.MsgMetadata) error {
-		msg := Message{Subject: m.Subject(), Header: m.Headers(), Data: m.Data(), Stream: in.name, Seq: md.Sequence.Stream, Time: md.Timestamp}
-		if msg.stray() {
+		msg := wire.Message{Subject: m.Subject(), Header: m.Headers(), Data: m.Data(), Stream: in.name, Seq: md.Sequence.Stream, Time: md.Timestamp}
+		if stray(msg) {
 			return nil
 		}
 		return visit(p.codec.Event(msg))

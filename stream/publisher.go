@@ -2,6 +2,7 @@ package stream
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 	"edda"
 	"edda/effects"
 	"edda/outbox"
+	"edda/stream/wire"
 )
 
 const (
@@ -28,7 +30,7 @@ const (
 // Publisher writes to the streams. Its methods may be called concurrently.
 type Publisher struct {
 	js      jetstream.JetStream
-	codec   Codec
+	codec   wire.Codec
 	unacked *unacked
 	trouble trouble
 	hearer  atomic.Pointer[func(stream string, seq uint64, w *edda.Work)]
@@ -42,7 +44,7 @@ var (
 )
 
 // NewPublisher makes a publisher.
-func NewPublisher(js jetstream.JetStream, c Codec) *Publisher {
+func NewPublisher(js jetstream.JetStream, c wire.Codec) *Publisher {
 	return &Publisher{js: js, codec: c, unacked: newUnacked(js.Conn())}
 }
 
@@ -103,7 +105,7 @@ func (p *Publisher) window(ctx context.Context, batch []edda.Work, errs []error)
 		return
 	}
 	defer w.close()
-	d := newDraft()
+	d := wire.NewDraft()
 	for i := range batch {
 		errs[i] = p.start(ctx, w, i, d, &batch[i])
 	}
@@ -118,7 +120,7 @@ func (p *Publisher) window(ctx context.Context, batch []edda.Work, errs []error)
 // confirm looks at what the server took for messages that it has already. Where one is
 // somebody else's, the work is published under another Nats-Msg-Id: no other work of the
 // batch is of its instance, so it passes nothing by. It stops at the first that fails.
-func (p *Publisher) confirm(ctx context.Context, d *draft, twins []twin, batch []edda.Work, errs []error) {
+func (p *Publisher) confirm(ctx context.Context, d *wire.Draft, twins []twin, batch []edda.Work, errs []error) {
 	var failed error
 	for _, t := range twins {
 		w := &batch[t.place]
@@ -131,15 +133,15 @@ func (p *Publisher) confirm(ctx context.Context, d *draft, twins []twin, batch [
 	}
 }
 
-func (p *Publisher) confirmOne(ctx context.Context, d *draft, t twin, w *edda.Work) error {
-	if err := p.codec.work(d, w); err != nil {
+func (p *Publisher) confirmOne(ctx context.Context, d *wire.Draft, t twin, w *edda.Work) error {
+	if err := p.codec.WriteWork(d, w); err != nil {
 		return err
 	}
 	d.Reply = "" // the client gives it one of its own
 	is, err := p.stored(ctx, t.stream, t.seq, &d.Msg)
 	stream, seq := t.stream, t.seq
 	if err == nil && !is {
-		p.codec.rename(&d.Msg)
+		p.codec.Rename(&d.Msg, rand.Text())
 		var ack *jetstream.PubAck
 		if ack, err = p.put(ctx, &d.Msg); err == nil {
 			stream, seq = ack.Stream, ack.Sequence
@@ -151,11 +153,11 @@ func (p *Publisher) confirmOne(ctx context.Context, d *draft, t twin, w *edda.Wo
 	return err
 }
 
-func (p *Publisher) start(ctx context.Context, in *window, place int, d *draft, w *edda.Work) error {
+func (p *Publisher) start(ctx context.Context, in *window, place int, d *wire.Draft, w *edda.Work) error {
 	if err := ctx.Err(); err != nil {
 		return temporary(w, err)
 	}
-	if err := p.codec.work(d, w); err != nil {
+	if err := p.codec.WriteWork(d, w); err != nil {
 		return err
 	}
 	if tail := p.tail.Load(); tail != nil {
@@ -165,7 +167,7 @@ func (p *Publisher) start(ctx context.Context, in *window, place int, d *draft, 
 	}
 	err := in.publish(place, &d.Msg)
 	if errors.Is(err, nats.ErrMaxPayload) {
-		return reject("too-large", err)
+		return &outbox.Rejection{Code: "too-large", Message: err.Error()}
 	}
 	if err != nil {
 		return temporary(w, err)
@@ -191,43 +193,11 @@ func (p *Publisher) PublishResult(ctx context.Context, r effects.Result) error {
 
 // Reject publishes the result of work that was refused for good.
 func (p *Publisher) Reject(ctx context.Context, w edda.Work, r outbox.Rejection) error {
-	w, outcome := asAsked(w)
-	effect := w.Name
-	if w.Kind == edda.WorkCommand {
-		effect = CommandEffect
-	}
-	body, err := encode(rejected{Code: r.Code, Message: r.Message, Status: r.Status})
+	result, err := wire.Rejected(w, r)
 	if err != nil {
 		return err
 	}
-	md, err := effectMetadata(&w)
-	if err != nil {
-		return err
-	}
-	return p.PublishResult(ctx, effects.Result{
-		Tenant: w.From.Tenant, CommandID: w.ID, Effect: effect, Outcome: outcome,
-		Payload: body, Metadata: md, Time: w.Time, Trace: w.Trace,
-	})
-}
-
-// asAsked is a child's end as if its parent had asked for it: it is the parent
-// that hears, and a success that cannot be told is an outcome it does not know.
-func asAsked(w edda.Work) (edda.Work, edda.Outcome) {
-	if w.Kind != edda.WorkEnd {
-		return w, edda.Failed
-	}
-	was := w.Outcome
-	w.ID, w.From = w.CommandID, w.Target
-	if was == edda.Failed {
-		return w, was
-	}
-	return w, edda.TimedOut
-}
-
-type rejected struct {
-	Code    string `json:"code"`
-	Message string `json:"message"`
-	Status  int    `json:"status,omitempty"`
+	return p.PublishResult(ctx, result)
 }
 
 // Sent is where an event lies.
@@ -257,7 +227,7 @@ func (p *Publisher) publish(ctx context.Context, m *nats.Msg) (Sent, error) {
 	if err == nil && ack.Duplicate {
 		var is bool
 		if is, err = p.stored(ctx, ack.Stream, ack.Sequence, m); err == nil && !is {
-			p.codec.rename(m)
+			p.codec.Rename(m, rand.Text())
 			ack, err = p.put(ctx, m)
 		}
 	}
@@ -281,7 +251,7 @@ func (p *Publisher) stored(ctx context.Context, stream string, seq uint64, m *na
 	if err != nil {
 		return false, edda.Classify(edda.Temporary, "look at message %d of %s, said to be the one for %s: %w", seq, stream, m.Subject, err)
 	}
-	return first.Subject == m.Subject && first.Header.Get(headerMsgID) == m.Header.Get(headerMsgID), nil
+	return first.Subject == m.Subject && first.Header.Get(jetstream.MsgIDHeader) == m.Header.Get(jetstream.MsgIDHeader), nil
 }
 
 func (p *Publisher) put(ctx context.Context, m *nats.Msg) (*jetstream.PubAck, error) {

@@ -15,6 +15,7 @@ import (
 	"edda"
 	"edda/effects"
 	"edda/outbox"
+	"edda/stream/wire"
 )
 
 func facts(n int) []edda.Work {
@@ -32,13 +33,13 @@ func TestDeliverInOrder(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		src, stop := w.open(ctx, nil, SourceOptions{})
 		defer stop()
-		p := NewPublisher(w.js, Codec{})
+		p := NewPublisher(w.js, wire.Codec{})
 		batch := facts(3*publishWindow + 7)
 		if errs := p.Deliver(ctx, batch); errs != nil {
 			t.Fatal(errors.Join(errs...))
 		}
 		for i, ev := range fetch(ctx, t, src, len(batch)) {
-			if ev.ID != batch[i].ID || ev.Stream != WorkflowEvents {
+			if ev.ID != batch[i].ID || ev.Stream != wire.WorkflowEvents {
 				t.Fatalf("event %d is %s of %s", i, ev.ID, ev.Stream)
 			}
 		}
@@ -51,13 +52,13 @@ func TestDeliverInOrder(t *testing.T) {
 
 func TestDeliverGivesEachItemItsFate(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
-		if err := w.js.DeleteStream(ctx, WorkflowCommands); err != nil {
+		if err := w.js.DeleteStream(ctx, wire.WorkflowCommands); err != nil {
 			t.Fatal(err)
 		}
 		batch := facts(4)
 		batch[1].Kind, batch[1].Name = edda.WorkCommand, "NoDot"
 		batch[2].Kind = edda.WorkEffect // its stream is gone
-		errs := NewPublisher(w.js, Codec{}).Deliver(ctx, batch)
+		errs := NewPublisher(w.js, wire.Codec{}).Deliver(ctx, batch)
 		if len(errs) != 4 || errs[0] != nil || errs[3] != nil {
 			t.Fatalf("got %v", errs)
 		}
@@ -70,7 +71,7 @@ func TestDeliverTooLargeForTheServer(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		batch := facts(1)
 		batch[0].Payload = json.RawMessage(`"` + strings.Repeat("x", 2<<20) + `"`)
-		errs := NewPublisher(w.js, Codec{MaxPayload: 4 << 20}).Deliver(ctx, batch)
+		errs := NewPublisher(w.js, wire.Codec{MaxPayload: 4 << 20}).Deliver(ctx, batch)
 		if len(errs) != 1 {
 			t.Fatalf("got %v", errs)
 		}
@@ -80,7 +81,7 @@ func TestDeliverTooLargeForTheServer(t *testing.T) {
 
 func TestDeliverWhileTheServerIsAway(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
-		p := NewPublisher(w.js, Codec{})
+		p := NewPublisher(w.js, wire.Codec{})
 		batch := facts(publishWindow + 1)
 		w.restart(func() {
 			for _, err := range p.Deliver(ctx, batch) {
@@ -90,7 +91,7 @@ func TestDeliverWhileTheServerIsAway(t *testing.T) {
 		if errs := p.Deliver(ctx, batch); errs != nil {
 			t.Fatal(errors.Join(errs...))
 		}
-		s, err := w.js.Stream(ctx, WorkflowEvents)
+		s, err := w.js.Stream(ctx, wire.WorkflowEvents)
 		if err != nil || s.CachedInfo().State.Msgs != uint64(len(batch)) {
 			t.Errorf("%d messages are stored: %v", s.CachedInfo().State.Msgs, err)
 		}
@@ -101,7 +102,7 @@ func TestDeliverEndsWithItsContext(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		ctx, cancel := context.WithCancel(ctx)
 		cancel()
-		for _, err := range NewPublisher(w.js, Codec{}).Deliver(ctx, facts(3)) {
+		for _, err := range NewPublisher(w.js, wire.Codec{}).Deliver(ctx, facts(3)) {
 			wantError(t, err, edda.Temporary, "canceled")
 		}
 	})
@@ -111,10 +112,9 @@ func TestRejectedWorkComesBackAsAResult(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		src, stop := w.open(ctx, nil, SourceOptions{})
 		defer stop()
-		p := NewPublisher(w.js, Codec{})
-		for _, name := range []string{"command", "effect"} {
-			work := works()[name]
-			work.Step, work.ID = "pay", "w-"+name
+		p := NewPublisher(w.js, wire.Codec{})
+		for _, work := range []edda.Work{{ID: "w-command", Kind: edda.WorkCommand, Name: "Payment.Request"}, {ID: "w-effect", Kind: edda.WorkEffect, Name: "charge"}} {
+			work.From, work.Step, work.Time = parent, "pay", noon
 			r := outbox.Rejection{Code: "no_funds", Message: "too poor", Status: 422}
 			for range 2 {
 				if err := p.Reject(ctx, work, r); err != nil {
@@ -128,7 +128,7 @@ func TestRejectedWorkComesBackAsAResult(t *testing.T) {
 			}
 			diff(t, string(ev.Payload), `{"code":"no_funds","message":"too poor","status":422}`)
 		}
-		s, err := w.js.Stream(ctx, WorkflowEvents)
+		s, err := w.js.Stream(ctx, wire.WorkflowEvents)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -148,7 +148,7 @@ func TestAnEndThatCannotBeSentIsToldToTheParent(t *testing.T) {
 		for was, want := range map[edda.Outcome]edda.Outcome{edda.Succeeded: edda.TimedOut, edda.Failed: edda.Failed} {
 			end := edda.Work{ID: "end-" + string(was), Kind: edda.WorkEnd, Name: "child", From: child, Target: parent,
 				CommandID: "start-" + string(was), Outcome: was}
-			if err := NewPublisher(w.js, Codec{}).Reject(ctx, end, outbox.Rejection{Code: "too-large"}); err != nil {
+			if err := NewPublisher(w.js, wire.Codec{}).Reject(ctx, end, outbox.Rejection{Code: "too-large"}); err != nil {
 				t.Fatal(err)
 			}
 			ev := fetch(ctx, t, src, 1)[0]
@@ -161,7 +161,7 @@ func TestAnEndThatCannotBeSentIsToldToTheParent(t *testing.T) {
 
 func TestPublishResultWithoutAServer(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
-		p := NewPublisher(w.js, Codec{})
+		p := NewPublisher(w.js, wire.Codec{})
 		r := effects.Result{Tenant: "acme", CommandID: "c", Effect: "charge", Outcome: edda.Failed}
 		w.restart(func() { wantError(t, p.PublishResult(ctx, r), edda.Temporary, "publish to") })
 		if err := p.PublishResult(ctx, r); err != nil {
@@ -172,9 +172,9 @@ func TestPublishResultWithoutAServer(t *testing.T) {
 
 func TestSendSaysWhereTheEventLies(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
-		p := NewPublisher(w.js, Codec{})
+		p := NewPublisher(w.js, wire.Codec{})
 		ev := edda.Event{Kind: edda.KindEvent, ID: "1", Tenant: "acme", Type: "X", AggregateType: "Order", AggregateID: "O1"}
-		want := Sent{Stream: AggregateEvents, Subject: orders, Seq: 1}
+		want := Sent{Stream: wire.AggregateEvents, Subject: orders, Seq: 1}
 		for range 2 {
 			got, err := p.Send(ctx, ev)
 			if err != nil {
@@ -189,7 +189,7 @@ func TestSendSaysWhereTheEventLies(t *testing.T) {
 // People number their events, and each tenant begins at 1.
 func TestTheSameIDOfAnotherTenantIsNoDuplicate(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
-		p := NewPublisher(w.js, Codec{})
+		p := NewPublisher(w.js, wire.Codec{})
 		for i, tenant := range []string{"acme", "beta", "beta"} {
 			got, err := p.Send(ctx, edda.Event{Kind: edda.KindEvent, ID: "1", Tenant: tenant, Type: "X", AggregateType: "Order", AggregateID: "O1"})
 			if err != nil || got.Duplicate != (i == 2) || got.Seq != uint64(min(i+1, 2)) {
@@ -201,7 +201,7 @@ func TestTheSameIDOfAnotherTenantIsNoDuplicate(t *testing.T) {
 
 func TestSendRefusesWhatIsNoInput(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
-		p := NewPublisher(w.js, Codec{})
+		p := NewPublisher(w.js, wire.Codec{})
 		_, err := p.Send(ctx, edda.Event{Kind: edda.KindTimer})
 		wantError(t, err, edda.Permanent, "timer")
 		_, err = p.Send(ctx, edda.Event{Kind: edda.KindEvent, Payload: json.RawMessage(`{`)})
@@ -213,14 +213,14 @@ func TestSendRefusesWhatIsNoInput(t *testing.T) {
 // keep what it knows of them.
 func TestAcksThatNeverCome(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
-		if err := w.js.DeleteStream(ctx, WorkflowEvents); err != nil {
+		if err := w.js.DeleteStream(ctx, wire.WorkflowEvents); err != nil {
 			t.Fatal(err)
 		}
 		sub, err := w.nc.Subscribe("tenant.*.workflow_event.>", func(*nats.Msg) {}) // takes it and says nothing
 		if err != nil {
 			t.Fatal(err)
 		}
-		p := NewPublisher(w.js, Codec{})
+		p := NewPublisher(w.js, wire.Codec{})
 		for _, err := range p.Deliver(ctx, facts(2)) {
 			wantError(t, err, edda.Temporary)
 			if !errors.Is(err, jetstream.ErrAsyncPublishTimeout) {

@@ -10,16 +10,17 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"edda"
+	"edda/stream/wire"
 )
 
 // cutLetter is the dead letter of the message at a sequence, without its payload.
 func (w *world) cutLetter(ctx context.Context, seq uint64) edda.DeadLetter {
 	w.t.Helper()
-	m, err := w.stream(ctx, AggregateEvents).GetMsg(ctx, seq)
+	m, err := w.stream(ctx, wire.AggregateEvents).GetMsg(ctx, seq)
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	ev := w.codec.Event(Message{Subject: m.Subject, Header: m.Header, Data: m.Data, Stream: AggregateEvents, Seq: seq, Time: m.Time})
+	ev := w.codec.Event(wire.Message{Subject: m.Subject, Header: m.Header, Data: m.Data, Stream: wire.AggregateEvents, Seq: seq, Time: m.Time})
 	d := edda.DeadLetter{ID: "d1", Subject: ev.Subject, Event: ev, Cut: len(ev.Payload)}
 	d.Event.Payload = nil
 	return d
@@ -47,7 +48,7 @@ func TestALetterWithoutItsPayloadGetsTheMessageOfAStreamMadeAnew(t *testing.T) {
 	}{
 		"message gone": {func(ctx context.Context, _ *world, s jetstream.Stream) error { return s.Purge(ctx) }, "is gone"},
 		"stream gone": {func(ctx context.Context, w *world, _ jetstream.Stream) error {
-			return w.js.DeleteStream(ctx, AggregateEvents)
+			return w.js.DeleteStream(ctx, wire.AggregateEvents)
 		}, "there is no stream"},
 		"another message": {func(ctx context.Context, w *world, s jetstream.Stream) error {
 			return w.anew(ctx, s, `{"event_id":"x1","event_type":"Paid","payload":{"amount":9000}}`, `{"event_id":"x2","event_type":"Paid","payload":{"amount":9000}}`)
@@ -67,7 +68,7 @@ func TestALetterWithoutItsPayloadGetsTheMessageOfAStreamMadeAnew(t *testing.T) {
 				if d, err := p.ReadBack(ctx, raw); err != nil || !strings.Contains(string(d.Event.Payload), "e2") {
 					t.Errorf("unreadable, before: %s, %v", d.Event.Payload, err)
 				}
-				if err := change.do(ctx, w, w.stream(ctx, AggregateEvents)); err != nil {
+				if err := change.do(ctx, w, w.stream(ctx, wire.AggregateEvents)); err != nil {
 					t.Fatal(err)
 				}
 				for _, d := range []edda.DeadLetter{whole, raw} {
@@ -106,7 +107,7 @@ func (w *world) anew(ctx context.Context, s jetstream.Stream, bodies ...string) 
 
 func TestAMessageOfTheSameMomentIsTakenForAnother(t *testing.T) {
 	p := &Publisher{}
-	m := Message{Subject: "tenant.acme.aggregate.Order.O1", Data: []byte(readable), Stream: AggregateEvents, Seq: 1, Time: noon}
+	m := wire.Message{Subject: "tenant.acme.aggregate.Order.O1", Data: []byte(readable), Stream: wire.AggregateEvents, Seq: 1, Time: noon}
 	d := edda.DeadLetter{Event: p.codec.Event(m)}
 	if !p.isOf(m, d) {
 		t.Fatal("it is not itself")
@@ -119,11 +120,11 @@ func TestAMessageOfTheSameMomentIsTakenForAnother(t *testing.T) {
 	if raised.Event.Malformed, raised.Event.ID = edda.DeadTooLarge, p.codec.ID(m); !p.isOf(m, raised) {
 		t.Error("a message that was too large, and no longer is")
 	}
-	for what, change := range map[string]func(m *Message, d *edda.DeadLetter){
-		"another id":      func(m *Message, _ *edda.DeadLetter) { m.Data = []byte(strings.Replace(readable, "e1", "x1", 1)) },
-		"another time":    func(m *Message, _ *edda.DeadLetter) { m.Time = m.Time.Add(1) },
-		"another subject": func(m *Message, d *edda.DeadLetter) { d.Subject = m.Subject; m.Subject += "1" },
-		"another tenant":  func(m *Message, _ *edda.DeadLetter) { m.Subject = "tenant.zeta.aggregate.Order.O1" },
+	for what, change := range map[string]func(m *wire.Message, d *edda.DeadLetter){
+		"another id":      func(m *wire.Message, _ *edda.DeadLetter) { m.Data = []byte(strings.Replace(readable, "e1", "x1", 1)) },
+		"another time":    func(m *wire.Message, _ *edda.DeadLetter) { m.Time = m.Time.Add(1) },
+		"another subject": func(m *wire.Message, d *edda.DeadLetter) { d.Subject = m.Subject; m.Subject += "1" },
+		"another tenant":  func(m *wire.Message, _ *edda.DeadLetter) { m.Subject = "tenant.zeta.aggregate.Order.O1" },
 	} {
 		other, letter := m, d
 		if change(&other, &letter); p.isOf(other, letter) {

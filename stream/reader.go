@@ -14,6 +14,7 @@ import (
 
 	"edda"
 	"edda/internal/backoff"
+	"edda/stream/wire"
 )
 
 const (
@@ -50,10 +51,10 @@ type reader struct {
 	stream   jetstream.Stream
 	name     string // of the stream
 	consumer string
-	families []Family
+	families []wire.Family
 	whole    bool // the stream holds nothing but what sagas take in
-	codec    Codec
-	tenants  *atomic.Pointer[Tenants]
+	codec    wire.Codec
+	tenants  *atomic.Pointer[wire.Tenants]
 	buffer   *buffer
 	strays   *Strays
 	restored bool            // the store is a backup that has still to catch up
@@ -303,15 +304,15 @@ func (r *reader) forget() {
 }
 
 // results tells whether results come in the stream.
-func (r *reader) results() bool { return slices.Contains(r.families, FamilyResult) }
+func (r *reader) results() bool { return slices.Contains(r.families, wire.FamilyResult) }
 
 // filters are empty where the whole stream is wanted: the server is faster then.
 func (r *reader) filters() []string {
 	tenants := *r.tenants.Load()
-	if r.whole && !tenants.exact() {
+	if r.whole && !tenants.Exact() {
 		return nil
 	}
-	return r.codec.filters(tenants, "*", r.families...)
+	return r.codec.Filters(tenants, "*", r.families...)
 }
 
 // accept takes in one message. Consumer sequences have no gaps: a jump is a
@@ -328,11 +329,11 @@ func (r *reader) accept(ctx context.Context, m jetstream.Msg, expected uint64) e
 	if seq <= r.position() {
 		return nil
 	}
-	if r.codec.ownEcho(m.Headers()) {
+	if r.codec.OwnEcho(m.Headers()) {
 		r.moveTo(seq, md.Timestamp.UTC(), false)
 		return nil
 	}
-	msg := Message{
+	msg := wire.Message{
 		Subject: m.Subject(), Header: m.Headers(), Data: m.Data(),
 		Stream: r.name, Seq: seq, Time: md.Timestamp,
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"edda"
+	"edda/stream/wire"
 )
 
 // arrived is a message as the client hands it on.
@@ -30,8 +31,8 @@ func (a arrived) Metadata() (*jetstream.MsgMetadata, error) {
 // well; and no message comes in once it has ended.
 func TestAReadingEndsBehindTheMessageThatIsTakenIn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := &reader{buffer: newBuffer(), wake: make(chan struct{}, 1), tenants: &atomic.Pointer[Tenants]{}}
-		r.tenants.Store(&Tenants{})
+		r := &reader{buffer: newBuffer(), wake: make(chan struct{}, 1), tenants: &atomic.Pointer[wire.Tenants]{}}
+		r.tenants.Store(&wire.Tenants{})
 		for range bufferEvents {
 			if !r.buffer.tryPut(edda.Event{}) {
 				t.Fatal("no room")
@@ -68,7 +69,7 @@ func TestAReadingEndsBehindTheMessageThatIsTakenIn(t *testing.T) {
 func TestAStreamWasNotReadAnyMoreOnceTheClientGaveUp(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		pulls := make(chan *nats.Msg, 64)
-		if _, err := w.nc.ChanSubscribe("$JS.API.CONSUMER.MSG.NEXT."+AggregateEvents+".>", pulls); err != nil {
+		if _, err := w.nc.ChanSubscribe("$JS.API.CONSUMER.MSG.NEXT."+wire.AggregateEvents+".>", pulls); err != nil {
 			t.Fatal(err)
 		}
 		src, stop := w.open(ctx, nil, SourceOptions{})

@@ -12,6 +12,7 @@ import (
 
 	"edda"
 	"edda/outbox"
+	"edda/stream/wire"
 )
 
 const (
@@ -37,8 +38,8 @@ type Republisher struct {
 // somebody else may have taken the Nats-Msg-Id on another subject.
 type messageID [16]byte
 
-func (c Codec) messageID(subject string, header nats.Header) (short messageID) {
-	sum := sha256.Sum256([]byte(subject + " " + c.ID(Message{Subject: subject, Header: header})))
+func messageIDOf(c wire.Codec, subject string, header nats.Header) (short messageID) {
+	sum := sha256.Sum256([]byte(subject + " " + c.ID(wire.Message{Subject: subject, Header: header})))
 	copy(short[:], sum[:])
 	return short
 }
@@ -47,7 +48,7 @@ func (c Codec) messageID(subject string, header nats.Header) (short messageID) {
 // since the oldest that they would still hold.
 func NewRepublisher(ctx context.Context, p *Publisher, since time.Time) (*Republisher, error) {
 	r := &Republisher{publisher: p, since: since, there: map[messageID]bool{}}
-	for _, name := range []string{WorkflowCommands, WorkflowEvents} {
+	for _, name := range []string{wire.WorkflowCommands, wire.WorkflowEvents} {
 		s, err := p.js.Stream(ctx, name)
 		if err != nil {
 			return nil, fmt.Errorf("look at stream %s: %w", name, err)
@@ -59,7 +60,7 @@ func NewRepublisher(ctx context.Context, p *Publisher, since time.Time) (*Republ
 		from := r.since.Add(-skew)
 		cfg := jetstream.OrderedConsumerConfig{HeadersOnly: true, DeliverPolicy: jetstream.DeliverByStartTimePolicy, OptStartTime: &from}
 		err = readAgain(ctx, p.js, name, cfg, info.State.LastSeq, func(m jetstream.Msg, _ *jetstream.MsgMetadata) error {
-			r.there[p.codec.messageID(m.Subject(), m.Headers())] = true
+			r.there[messageIDOf(p.codec, m.Subject(), m.Headers())] = true
 			return nil
 		})
 		if err != nil {
@@ -78,9 +79,9 @@ func (r *Republisher) Count() int { return r.count }
 // Add publishes the work, in time, where the streams have no message of it: then it is
 // missing.
 func (r *Republisher) Add(ctx context.Context, w edda.Work) (missing bool, err error) {
-	d := newDraft()
-	if err := r.publisher.codec.work(d, &w); err == nil {
-		id := r.publisher.codec.messageID(d.Subject, d.Header)
+	d := wire.NewDraft()
+	if err := r.publisher.codec.WriteWork(d, &w); err == nil {
+		id := messageIDOf(r.publisher.codec, d.Subject, d.Header)
 		if r.there[id] {
 			return false, nil
 		}

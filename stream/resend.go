@@ -11,7 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"edda"
-	"edda/internal/jsonvalue"
+	"edda/stream/wire"
 )
 
 // Resend publishes the message that a dead letter was made of once more, with
@@ -29,7 +29,7 @@ func (p *Publisher) Resend(ctx context.Context, d edda.DeadLetter, data json.Raw
 	if len(m.Data) == 0 {
 		return Sent{}, edda.Classify(edda.Permanent, "nobody has the whole message any more: give its body with --data")
 	}
-	if m, err = p.codec.fresh(m, id); err != nil {
+	if m, err = p.codec.Fresh(m, id); err != nil {
 		return Sent{}, err
 	}
 	return p.publish(ctx, m)
@@ -41,7 +41,7 @@ func (p *Publisher) original(ctx context.Context, d edda.DeadLetter) (*nats.Msg,
 	if d.Event.Stream != "" && d.Event.Seq > 0 {
 		first, err := p.message(ctx, d)
 		if err == nil {
-			return &nats.Msg{Subject: first.Subject, Header: kept(first.Header), Data: first.Data}, nil
+			return wire.Copy(first), nil
 		}
 		if !errors.Is(err, edda.Permanent) {
 			return nil, err
@@ -54,7 +54,7 @@ func (p *Publisher) original(ctx context.Context, d edda.DeadLetter) (*nats.Msg,
 		return nil, edda.Classify(edda.Permanent, "the stream no longer has the message, and nobody knows its subject: send it anew, and drop this dead letter")
 	}
 	m := &nats.Msg{Subject: d.Subject, Header: nats.Header{}}
-	if len(d.Raw) < maxRaw { // else it is the beginning only
+	if len(d.Raw) < wire.MaxRaw { // else it is the beginning only
 		m.Data = d.Raw
 	}
 	return m, nil
@@ -68,7 +68,7 @@ func (p *Publisher) ReadBack(ctx context.Context, d edda.DeadLetter) (edda.DeadL
 		return d, err
 	}
 	if d.Event.Malformed != "" {
-		d.Event.Payload = excerpt(m.Data)
+		d.Event.Payload = wire.Excerpt(m.Data)
 		return d, nil
 	}
 	ev := p.codec.Event(m)
@@ -85,24 +85,24 @@ func inStream(d edda.DeadLetter) string {
 
 // message is the message of a dead letter, as its stream has it. A stream that was
 // made anew may have another at the same sequence, which is never taken.
-func (p *Publisher) message(ctx context.Context, d edda.DeadLetter) (Message, error) {
+func (p *Publisher) message(ctx context.Context, d edda.DeadLetter) (wire.Message, error) {
 	s, err := p.js.Stream(ctx, d.Event.Stream)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		return Message{}, edda.Classify(edda.Permanent, "there is no stream %s any more", d.Event.Stream)
+		return wire.Message{}, edda.Classify(edda.Permanent, "there is no stream %s any more", d.Event.Stream)
 	}
 	if err != nil {
-		return Message{}, edda.Classify(edda.Temporary, "look at stream %s: %w", d.Event.Stream, err)
+		return wire.Message{}, edda.Classify(edda.Temporary, "look at stream %s: %w", d.Event.Stream, err)
 	}
 	raw, err := s.GetMsg(ctx, d.Event.Seq)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		return Message{}, edda.Classify(edda.Permanent, "%s is gone", inStream(d))
+		return wire.Message{}, edda.Classify(edda.Permanent, "%s is gone", inStream(d))
 	}
 	if err != nil {
-		return Message{}, edda.Classify(edda.Temporary, "look at %s: %w", inStream(d), err)
+		return wire.Message{}, edda.Classify(edda.Temporary, "look at %s: %w", inStream(d), err)
 	}
-	m := Message{Subject: raw.Subject, Header: raw.Header, Data: raw.Data, Stream: d.Event.Stream, Seq: raw.Sequence, Time: raw.Time}
+	m := wire.Message{Subject: raw.Subject, Header: raw.Header, Data: raw.Data, Stream: d.Event.Stream, Seq: raw.Sequence, Time: raw.Time}
 	if !p.isOf(m, d) {
-		return Message{}, edda.Classify(edda.Permanent, "%s is another message now, because the stream was made anew", inStream(d))
+		return wire.Message{}, edda.Classify(edda.Permanent, "%s is another message now, because the stream was made anew", inStream(d))
 	}
 	return m, nil
 }
@@ -110,7 +110,7 @@ func (p *Publisher) message(ctx context.Context, d edda.DeadLetter) (Message, er
 // isOf tells whether the message is the one of which the dead letter was made: it was
 // stored at the same time, under the same subject, with the same id. A message that could
 // not be read is known by the id of its header; a long id may be kept in part.
-func (p *Publisher) isOf(m Message, d edda.DeadLetter) bool {
+func (p *Publisher) isOf(m wire.Message, d edda.DeadLetter) bool {
 	ev := p.codec.Event(m)
 	return m.Time.Equal(d.Event.StoredAt()) && (d.Subject == "" || d.Subject == m.Subject) && ev.Tenant == d.Event.Tenant &&
 		(strings.HasPrefix(ev.ID, d.Event.ID) || strings.HasPrefix(p.codec.ID(m), d.Event.ID))
@@ -118,63 +118,20 @@ func (p *Publisher) isOf(m Message, d edda.DeadLetter) bool {
 
 // copied is the copy of a result that was applied within the process.
 func (p *Publisher) copied(ctx context.Context, ev edda.Event) (*nats.Msg, error) {
-	subject, err := p.codec.Build(Subject{Tenant: ev.Tenant, Family: FamilyResult, Name: ev.Type, ID: ev.CommandID})
+	subject, err := p.codec.Build(wire.Subject{Tenant: ev.Tenant, Family: wire.FamilyResult, Name: ev.Type, ID: ev.CommandID})
 	if err != nil {
 		return nil, err
 	}
-	s, err := p.js.Stream(ctx, WorkflowEvents)
+	s, err := p.js.Stream(ctx, wire.WorkflowEvents)
 	if err != nil {
-		return nil, edda.Classify(edda.Temporary, "look at stream %s: %w", WorkflowEvents, err)
+		return nil, edda.Classify(edda.Temporary, "look at stream %s: %w", wire.WorkflowEvents, err)
 	}
 	m, err := s.GetLastMsgForSubject(ctx, subject)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		return nil, edda.Classify(edda.Permanent, "the copy of the result is not in %s (any more): its command is sent again by and by", WorkflowEvents)
+		return nil, edda.Classify(edda.Permanent, "the copy of the result is not in %s (any more): its command is sent again by and by", wire.WorkflowEvents)
 	}
 	if err != nil {
-		return nil, edda.Classify(edda.Temporary, "look at %s of %s: %w", subject, WorkflowEvents, err)
+		return nil, edda.Classify(edda.Temporary, "look at %s of %s: %w", subject, wire.WorkflowEvents, err)
 	}
-	return &nats.Msg{Subject: m.Subject, Header: kept(m.Header), Data: m.Data}, nil
-}
-
-// kept are the headers that speak of the body; those of NATS, and that of an echo, speak
-// of how the first message was published.
-func kept(h nats.Header) nats.Header {
-	out := nats.Header{}
-	for name, values := range h {
-		if !strings.HasPrefix(name, "Nats-") && name != headerRun {
-			out[name] = values
-		}
-	}
-	return out
-}
-
-// fresh gives a message an id under which nothing was done yet. An effect command
-// is known by its command id, under which it was answered as failed: it gets a
-// new one, and its result speaks of that.
-func (c Codec) fresh(m *nats.Msg, id string) (*nats.Msg, error) {
-	if m.Header == nil {
-		m.Header = nats.Header{}
-	}
-	s, err := c.Parse(m.Subject)
-	if err != nil { // a subject that is none of ours goes back there
-		m.Header[headerMsgID] = []string{chosenID(m.Subject, id)}
-		return m, nil
-	}
-	m.Header[headerMsgID] = []string{derivedID(s.Tenant, id)}
-	if s.Family != FamilyEffect {
-		return m, nil
-	}
-	s.ID, s.Short = id, false
-	if m.Subject, err = c.Build(s); err != nil {
-		return nil, edda.Classify(edda.Permanent, "subject of the command: %w", err)
-	}
-	var body map[string]json.RawMessage
-	if jsonvalue.Unmarshal(m.Data, &body) != nil || body["command_id"] == nil {
-		return m, nil
-	}
-	body["command_id"], err = encode(id)
-	if err == nil {
-		m.Data, err = encode(&body)
-	}
-	return m, err
+	return wire.Copy(wire.Message{Subject: m.Subject, Header: m.Header, Data: m.Data}), nil
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"edda"
+	"edda/stream/wire"
 )
 
 // sendMany publishes n events, each stored at a time of its own, and returns
@@ -62,14 +63,14 @@ func (w *world) lost(ctx context.Context, first int) edda.Checkpoint {
 
 func (w *world) purge(ctx context.Context, opts ...jetstream.StreamPurgeOpt) {
 	w.t.Helper()
-	s, err := w.js.Stream(ctx, AggregateEvents)
+	s, err := w.js.Stream(ctx, wire.AggregateEvents)
 	w.must(err)
 	w.must(s.Purge(ctx, opts...))
 }
 
 func (w *world) remove(ctx context.Context, seqs ...uint64) {
 	w.t.Helper()
-	s, err := w.js.Stream(ctx, AggregateEvents)
+	s, err := w.js.Stream(ctx, wire.AggregateEvents)
 	w.must(err)
 	for _, seq := range seqs {
 		w.must(s.DeleteMsg(ctx, seq))
@@ -123,7 +124,7 @@ func TestMessagesInThePlaceOfLostOnesWereSkipped(t *testing.T) {
 			w.sendMany("first", 10)
 			cp := w.checkpointAt(ctx, 10)
 			time.Sleep(time.Second)
-			edit(ctx, w, AggregateEvents, func(*jetstream.StreamConfig) {})
+			edit(ctx, w, wire.AggregateEvents, func(*jetstream.StreamConfig) {})
 			return cp, w.sendMany("other", 12)
 		}, "was created anew", "at message 1, where the stream begins", true},
 		"created anew and older": {func(ctx context.Context, w *world) (edda.Checkpoint, []string) {
@@ -153,7 +154,7 @@ func TestMessagesInThePlaceOfLostOnesWereSkipped(t *testing.T) {
 		}, "ends at 2, but everything up to 10", "at message 1, ", false},
 		"no time is known": {func(ctx context.Context, w *world) (edda.Checkpoint, []string) {
 			w.sendMany("first", 3)
-			return edda.Checkpoint{Stream: AggregateEvents, Seq: 7}, nil
+			return edda.Checkpoint{Stream: wire.AggregateEvents, Seq: 7}, nil
 		}, "ends at 3, but everything up to 7", "at message 4, the next to come", true},
 	}
 	for name, test := range tests {
@@ -189,7 +190,7 @@ func (w *world) wantLoss(src *Source, cp edda.Checkpoint, what, next string) {
 		w.t.Fatalf("the losses are %+v", losses)
 	}
 	said := losses[0].Accepted()
-	if !strings.HasPrefix(said, "stream "+AggregateEvents+" ") || !strings.Contains(said, what) || !strings.Contains(said, next) {
+	if !strings.HasPrefix(said, "stream "+wire.AggregateEvents+" ") || !strings.Contains(said, what) || !strings.Contains(said, next) {
 		w.t.Errorf("%q does not say %q and %q", said, what, next)
 	}
 }
@@ -201,7 +202,7 @@ func TestNewMessagesWouldBePassedByWhereTheClockWentBack(t *testing.T) {
 		w.sendMany("first", 5)
 		cp := w.checkpointAt(ctx, 5)
 		cp.Seq = 9
-		s, err := w.js.Stream(ctx, AggregateEvents)
+		s, err := w.js.Stream(ctx, wire.AggregateEvents)
 		w.must(err)
 		tests := map[string]struct {
 			change func(cp *edda.Checkpoint)

@@ -2,11 +2,8 @@ package stream
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/base32"
 	"fmt"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -16,14 +13,15 @@ import (
 
 	"edda"
 	"edda/engine"
+	"edda/stream/wire"
 )
 
 // SourceOptions of a source. The zero value works.
 type SourceOptions struct {
-	Codec
+	wire.Codec
 	// Name tells the consumers of different saga processes apart: the store's id.
 	Name    string
-	Tenants Tenants
+	Tenants wire.Tenants
 	// From is where to begin in a stream that has no checkpoint.
 	From From
 	// AcceptLoss goes on where a checkpoint no longer fits its stream.
@@ -49,9 +47,9 @@ type SourceOptions struct {
 type Source struct {
 	readers []*reader
 	wake    chan struct{} // capacity 1: a buffer has something
-	tenants atomic.Pointer[Tenants]
+	tenants atomic.Pointer[wire.Tenants]
 	held    atomic.Bool // new events stay where they are
-	codec   Codec
+	codec   wire.Codec
 	hears   func(*edda.Work) bool
 	start   []edda.Checkpoint
 	losses  []Loss
@@ -67,14 +65,14 @@ var _ engine.Source = (*Source)(nil)
 // inputs are the families of each stream that sagas take in.
 func inputs() []plan {
 	return []plan{
-		{name: AggregateEvents, families: []Family{FamilyAggregate}},
-		{name: WorkflowCommands, families: []Family{FamilyWorkflow}},
-		{name: WorkflowEvents, families: []Family{FamilyResult, FamilyFact}},
+		{name: wire.AggregateEvents, families: []wire.Family{wire.FamilyAggregate}},
+		{name: wire.WorkflowCommands, families: []wire.Family{wire.FamilyWorkflow}},
+		{name: wire.WorkflowEvents, families: []wire.Family{wire.FamilyResult, wire.FamilyFact}},
 	}
 }
 
 // EventStreams are the streams of aggregate events and facts.
-func EventStreams() []string { return []string{AggregateEvents, WorkflowEvents} }
+func EventStreams() []string { return []string{wire.AggregateEvents, wire.WorkflowEvents} }
 
 // plans are the families of each stream that the source reads.
 func (o *SourceOptions) plans() []plan {
@@ -82,8 +80,8 @@ func (o *SourceOptions) plans() []plan {
 		return inputs()
 	}
 	return []plan{
-		{name: AggregateEvents, families: []Family{FamilyAggregate}},
-		{name: WorkflowEvents, families: []Family{FamilyFact}},
+		{name: wire.AggregateEvents, families: []wire.Family{wire.FamilyAggregate}},
+		{name: wire.WorkflowEvents, families: []wire.Family{wire.FamilyFact}},
 	}
 }
 
@@ -129,7 +127,7 @@ func OpenSource(ctx context.Context, js jetstream.JetStream, held []edda.Checkpo
 func (s *Source) reader(js jetstream.JetStream, str jetstream.Stream, p plan, from edda.Checkpoint, o SourceOptions) *reader {
 	subjects := str.CachedInfo().Config.Subjects
 	whole := !slices.ContainsFunc(subjects, func(subject string) bool {
-		return !slices.ContainsFunc(p.families, func(f Family) bool { return o.All(f) == subject })
+		return !slices.ContainsFunc(p.families, func(f wire.Family) bool { return o.All(f) == subject })
 	})
 	return &reader{
 		js: js, stream: str, name: p.name, consumer: o.consumer(),
@@ -142,9 +140,9 @@ func (s *Source) reader(js jetstream.JetStream, str jetstream.Stream, p plan, fr
 // consumer is the name of the source's consumers.
 func (o *SourceOptions) consumer() string {
 	if o.CatchUp == "" {
-		return consumerName("saga", "", o.Name)
+		return wire.ConsumerName("saga", "", o.Name)
 	}
-	return consumerName("catchup", o.CatchUp, o.Name)
+	return wire.ConsumerName("catchup", o.CatchUp, o.Name)
 }
 
 // Remove takes the source's consumers off the server, once Run has returned: that of a
@@ -154,30 +152,6 @@ func (s *Source) Remove(ctx context.Context) {
 		_ = r.js.DeleteConsumer(ctx, r.name, r.consumer) // the server removes it after a day in any case
 	}
 }
-
-// maxNamePart keeps edda_effect_<part>_<hash> below the 32 characters that
-// NATS advises.
-const maxNamePart = 10
-
-// consumerName is edda_<role>_<part>_<hash>: the part is for people, the hash
-// of all that must tell consumers apart is for NATS.
-func consumerName(role, part string, distinct ...string) string {
-	sum := sha256.Sum256([]byte(strings.Join(append([]string{part}, distinct...), "\x00")))
-	hash := strings.ToLower(base32.StdEncoding.EncodeToString(sum[:5]))
-	part = strings.Map(func(r rune) rune {
-		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' {
-			return r
-		}
-		return '_'
-	}, part)
-	if part != "" {
-		part = part[:min(len(part), maxNamePart)] + "_"
-	}
-	return consumerPrefix(role) + part + hash
-}
-
-// consumerPrefix is how the names of a role's consumers begin.
-func consumerPrefix(role string) string { return "edda_" + role + "_" }
 
 // Start is where reading begins, for each stream: the checkpoints given, but
 // where there was none, or where a loss was accepted.
@@ -209,22 +183,34 @@ func (s *Source) Run(ctx context.Context) error {
 
 // SetTenants changes which tenants are taken in, from the position on at which
 // the source is. What was read already still comes.
-func (s *Source) SetTenants(t Tenants) {
+func (s *Source) SetTenants(t wire.Tenants) {
 	s.tenants.Store(&t)
 	for _, r := range s.readers {
 		signal(r.again)
 	}
 }
 
-// Fetch returns up to max waiting events. Those that lay in the streams when Run
+// Ready is that of an engine.Source.
+func (s *Source) Ready() <-chan struct{} { return s.wake }
+
+// Take returns up to max waiting events. Those that lay in the streams when Run
 // began come in the order in which they were stored, whichever stream they are of,
 // but for what is held. Of what came later, when more is waiting every stream gets its
 // share, and among those returned the streams are merged by stored time.
+func (s *Source) Take(max int) engine.Fetched {
+	got := s.next(max)
+	if len(got.Events) > 0 {
+		signal(s.wake)
+	}
+	return got
+}
+
+// Fetch is Take, but waits so long for the first event.
 func (s *Source) Fetch(ctx context.Context, max int, wait time.Duration) (engine.Fetched, error) {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	for {
-		if got := s.next(max); len(got.Events) > 0 {
+		if got := s.Take(max); len(got.Events) > 0 {
 			return got, nil
 		}
 		select {
@@ -302,7 +288,7 @@ func (s *Source) lengths() []int {
 	out := make([]int, len(s.readers))
 	held := s.held.Load()
 	for i, r := range s.readers {
-		if !held || !slices.Contains(r.families, FamilyAggregate) {
+		if !held || !slices.Contains(r.families, wire.FamilyAggregate) {
 			out[i] = r.buffer.len()
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"edda"
+	"edda/stream/wire"
 )
 
 func TestSourceReadsInStreamOrder(t *testing.T) {
@@ -24,7 +25,7 @@ func TestSourceReadsInStreamOrder(t *testing.T) {
 		}
 		events := fetch(ctx, t, src, 300)
 		for i, ev := range events {
-			if ev.Seq != uint64(i+1) || ev.Stream != AggregateEvents || ev.Malformed != "" {
+			if ev.Seq != uint64(i+1) || ev.Stream != wire.AggregateEvents || ev.Malformed != "" {
 				t.Fatalf("event %d is %+v", i, ev)
 			}
 		}
@@ -39,7 +40,7 @@ func TestSourceGoesOnAfterTheCheckpoint(t *testing.T) {
 		}
 		src, stop := w.open(ctx, nil, SourceOptions{})
 		events := fetch(ctx, t, src, 10)
-		cp := edda.Checkpoint{Stream: AggregateEvents, Seq: 4, Time: events[3].Time, Created: src.Start()[0].Created}
+		cp := edda.Checkpoint{Stream: wire.AggregateEvents, Seq: 4, Time: events[3].Time, Created: src.Start()[0].Created}
 		stop()
 		src, stop = w.open(ctx, []edda.Checkpoint{cp}, SourceOptions{})
 		defer stop()
@@ -53,7 +54,7 @@ func TestSourceGoesOnAfterTheCheckpoint(t *testing.T) {
 // that breaks after the server has sent them. It says how many.
 func steal(ctx context.Context, w *world, n int) int {
 	w.t.Helper()
-	cons, err := w.js.Consumer(ctx, AggregateEvents, consumerName("saga", "", ""))
+	cons, err := w.js.Consumer(ctx, wire.AggregateEvents, wire.ConsumerName("saga", "", ""))
 	if err != nil {
 		w.t.Error(err)
 		return 0
@@ -148,11 +149,11 @@ func TestNewMessagesWereSkippedAfterTheServerLostOthers(t *testing.T) {
 				}
 				read := fetch(ctx, t, src, 10)
 				if test.handled {
-					store.commit(AggregateEvents, read[9].Seq)
+					store.commit(wire.AggregateEvents, read[9].Seq)
 				}
 				if test.anew {
 					time.Sleep(time.Second)
-					edit(ctx, w, AggregateEvents, func(*jetstream.StreamConfig) {})
+					edit(ctx, w, wire.AggregateEvents, func(*jetstream.StreamConfig) {})
 				} else {
 					w.restart(func() { copyAll(t, old, w.dir) })
 				}
@@ -167,7 +168,7 @@ func TestNewMessagesWereSkippedAfterTheServerLostOthers(t *testing.T) {
 					src.Recheck()
 				}
 				err = <-ended
-				wantError(t, err, edda.Permanent, AggregateEvents, test.says)
+				wantError(t, err, edda.Permanent, wire.AggregateEvents, test.says)
 				if errors.Is(err, ErrShorter) != test.goes || test.goes == strings.Contains(err.Error(), "--accept-stream-loss") {
 					t.Errorf("it says %v", err)
 				}
@@ -193,7 +194,7 @@ func TestSourceSurvivesTheLossOfItsConsumer(t *testing.T) {
 		defer stop()
 		w.send("acme", "O1", 1)
 		fetch(ctx, t, src, 1)
-		if err := w.js.DeleteConsumer(ctx, AggregateEvents, consumerName("saga", "", "")); err != nil {
+		if err := w.js.DeleteConsumer(ctx, wire.AggregateEvents, wire.ConsumerName("saga", "", "")); err != nil {
 			t.Fatal(err)
 		}
 		w.send("acme", "O1", 2)
@@ -224,7 +225,7 @@ func TestTheServerWritesNoPosition(t *testing.T) {
 		fetch(ctx, t, src, 1)
 		time.Sleep(time.Second)
 		err := filepath.WalkDir(w.dir, func(path string, d os.DirEntry, err error) error {
-			if strings.Contains(path, consumerName("saga", "", "s")) && !d.IsDir() {
+			if strings.Contains(path, wire.ConsumerName("saga", "", "s")) && !d.IsDir() {
 				t.Errorf("there is %s", path)
 			}
 			return err
@@ -245,7 +246,7 @@ func TestWhatWasLostOnItsWayIsReadAgain(t *testing.T) {
 				defer stop()
 				w.send("acme", "O1", 1)
 				fetch(ctx, t, src, 1)
-				cons, err := w.js.Consumer(ctx, AggregateEvents, consumerName("saga", "", "s"))
+				cons, err := w.js.Consumer(ctx, wire.AggregateEvents, wire.ConsumerName("saga", "", "s"))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -279,7 +280,7 @@ func TestWhatWasLostOnItsWayIsReadAgain(t *testing.T) {
 }
 
 func TestSourceTakesInOnlyItsTenants(t *testing.T) {
-	for name, tenants := range map[string]Tenants{"names": {"acme", "eu-1"}, "patterns": {"acme", "eu-*"}} {
+	for name, tenants := range map[string]wire.Tenants{"names": {"acme", "eu-1"}, "patterns": {"acme", "eu-*"}} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(ctx context.Context, w *world) {
 				src, stop := w.open(ctx, nil, SourceOptions{Name: "s", Tenants: tenants})
@@ -301,7 +302,7 @@ func TestSourceTakesInOnlyItsTenants(t *testing.T) {
 // Others' messages are read and left out, as many as there are.
 func TestAFloodOfOthersMessagesStopsNobody(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
-		src, stop := w.open(ctx, nil, SourceOptions{Name: "s", Tenants: Tenants{"eu-*"}})
+		src, stop := w.open(ctx, nil, SourceOptions{Name: "s", Tenants: wire.Tenants{"eu-*"}})
 		defer stop()
 		for i := range 2*pullMessages + bufferEvents {
 			w.send("beta", "O1", i)
@@ -313,12 +314,12 @@ func TestAFloodOfOthersMessagesStopsNobody(t *testing.T) {
 
 func TestTenantsChangeWhileReading(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
-		src, stop := w.open(ctx, nil, SourceOptions{Tenants: Tenants{"acme"}})
+		src, stop := w.open(ctx, nil, SourceOptions{Tenants: wire.Tenants{"acme"}})
 		defer stop()
 		w.send("beta", "O1", 1)
 		w.send("acme", "O1", 1)
 		fetch(ctx, t, src, 1)
-		src.SetTenants(Tenants{"beta"})
+		src.SetTenants(wire.Tenants{"beta"})
 		synctest.Wait()
 		w.send("acme", "O1", 2)
 		w.send("beta", "O1", 2)
@@ -405,7 +406,7 @@ func TestMergeKeepsEachStreamsOrder(t *testing.T) {
 func TestConsumerNamesAreShort(t *testing.T) {
 	seen := map[string]bool{}
 	for _, effect := range []string{"", "charge", "a_very_long_name_of_an_effect_1", "a_very_long_name_of_an_effect_2", "ä.*>"} {
-		name := consumerName("effect", effect, "tenants")
+		name := wire.ConsumerName("effect", effect, "tenants")
 		if len(name) >= 32 || seen[name] || strings.ContainsAny(name, ".*> äÄ") {
 			t.Errorf("%q is the name for %q", name, effect)
 		}

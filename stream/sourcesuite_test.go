@@ -9,6 +9,7 @@ import (
 	"edda"
 	"edda/engine"
 	"edda/engine/sourcetest"
+	"edda/stream/wire"
 )
 
 func TestSourceIsASource(t *testing.T) {
@@ -19,7 +20,7 @@ func TestSourceIsASource(t *testing.T) {
 
 func TestCatchUpIsASource(t *testing.T) {
 	sourcetest.Run(t, readerOf(func(ctx context.Context, w *world) (engine.Source, func()) {
-		c, err := OpenCatchUp(ctx, w.js, engine.Pair{Tenant: "acme", Saga: "order"}, nil, SourceOptions{Tenants: Tenants{"*"}})
+		c, err := OpenCatchUp(ctx, w.js, engine.Pair{Tenant: "acme", Saga: "order"}, nil, SourceOptions{Tenants: wire.Tenants{"*"}})
 		if err != nil {
 			w.t.Fatal(err)
 		}
@@ -30,7 +31,7 @@ func TestCatchUpIsASource(t *testing.T) {
 func readerOf(open func(ctx context.Context, w *world) (engine.Source, func())) sourcetest.Open {
 	return func(t *testing.T, before []edda.Event, test func(*testing.T, sourcetest.Subject)) {
 		bubble(t, func(ctx context.Context, w *world) {
-			p := NewPublisher(w.js, Codec{})
+			p := NewPublisher(w.js, wire.Codec{})
 			put := func(ev edda.Event) edda.Checkpoint {
 				at, err := p.Send(ctx, ev)
 				if err != nil {

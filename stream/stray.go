@@ -6,6 +6,8 @@ import (
 	"sync/atomic"
 
 	"go.uber.org/zap"
+
+	"edda/stream/wire"
 )
 
 // A NATS server holds nobody's reply subject to his permissions. So a program that may
@@ -18,7 +20,7 @@ import (
 const maxStray = 2 << 10
 
 // stray tells whether a message is nothing but the server's ack of another one.
-func (m Message) stray() bool {
+func stray(m wire.Message) bool {
 	if len(m.Header) > 0 || len(m.Data) > maxStray || !bytes.HasPrefix(m.Data, []byte(`{"stream":`)) && !bytes.HasPrefix(m.Data, []byte(`{"error":`)) {
 		return false
 	}
@@ -51,8 +53,8 @@ type Strays struct {
 func (s *Strays) Count() uint64 { return s.n.Load() }
 
 // leftOut tells whether the message is one of them.
-func (s *Strays) leftOut(m Message) bool {
-	if !m.stray() {
+func (s *Strays) leftOut(m wire.Message) bool {
+	if !stray(m) {
 		return false
 	}
 	if s.n.Add(1) == 1 && s.Log != nil {

@@ -12,6 +12,9 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"edda/stream/kv"
+	"edda/stream/wire"
 )
 
 // onePlace is a server whose users are held to what SECURITY.md recommends where all
@@ -74,7 +77,7 @@ func permitted(t *testing.T, config string) (edda, bob *nats.Conn) {
 		return c
 	}
 	edda, bob = connect("edda"), connect("bob")
-	js, err := NewJetStream(edda)
+	js, err := kv.NewJetStream(edda)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +95,7 @@ var replies = []string{orders, "tenant.acme.workflow.order.O1", "tenant.acme.eff
 func bobs(t *testing.T, bob *nats.Conn) {
 	t.Helper()
 	for _, reply := range replies {
-		for _, header := range []nats.Header{nil, {headerMsgID: {reply}}, {headerMsgID: {reply}}, {"Nats-Expected-Stream": {"NONE"}}} {
+		for _, header := range []nats.Header{nil, {jetstream.MsgIDHeader: {reply}}, {jetstream.MsgIDHeader: {reply}}, {"Nats-Expected-Stream": {"NONE"}}} {
 			m := &nats.Msg{Subject: "tenant.bob.aggregate.Order.O1", Reply: reply, Header: header, Data: []byte(`{"event_type":"X"}`)}
 			if err := bob.PublishMsg(m); err != nil {
 				t.Fatal(err)
@@ -108,7 +111,7 @@ func bobs(t *testing.T, bob *nats.Conn) {
 // where to reply. No dead letter of acme's comes of it, and no command is answered.
 func TestAReplySubjectOfAnotherTenantGivesItNoDeadLetters(t *testing.T) {
 	nc, bob := permitted(t, onePlace)
-	js, err := NewJetStream(nc)
+	js, err := kv.NewJetStream(nc)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,13 +158,13 @@ func TestAReplySubjectDoesNotLeaveTheTenantsAccount(t *testing.T) {
 		t.Fatal(err)
 	}
 	ack, err := js.PublishMsg(t.Context(), &nats.Msg{Subject: "tenant.bob.aggregate.Order.O1", Data: []byte(`{"event_type":"X"}`)})
-	if err != nil || ack.Stream != AggregateEvents {
+	if err != nil || ack.Stream != wire.AggregateEvents {
 		t.Fatalf("bob hears %+v, %v", ack, err)
 	}
 	if _, err := bob.Request("tenant.acme.aggregate.Order.O1", []byte(`{"event_type":"X"}`), time.Second); err == nil {
 		t.Error("bob may publish for acme")
 	}
-	own, err := NewJetStream(nc)
+	own, err := kv.NewJetStream(nc)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -191,11 +194,11 @@ func TestWhatIsAnAckAndWhatIsNot(t *testing.T) {
 		`{"stream":"` + strings.Repeat("A", maxStray) + `","seq":2}`: false,
 		``: false,
 	} {
-		if got := (Message{Data: []byte(body)}).stray(); got != want {
+		if got := stray(wire.Message{Data: []byte(body)}); got != want {
 			t.Errorf("%.80s: %v", body, got)
 		}
 	}
-	if (Message{Data: []byte(`{"stream":"A","seq":2}`), Header: nats.Header{"x": {"y"}}}).stray() {
+	if stray(wire.Message{Data: []byte(`{"stream":"A","seq":2}`), Header: nats.Header{"x": {"y"}}}) {
 		t.Error("one with a header is taken for an ack")
 	}
 }

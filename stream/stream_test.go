@@ -16,12 +16,15 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats-server/v2/server/ats"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"edda"
 	"edda/outbox"
+	"edda/stream/kv"
+	"edda/stream/wire"
 )
 
 // The server's access clock must be started outside every bubble, and the
@@ -40,10 +43,10 @@ func TestMain(m *testing.M) {
 type world struct {
 	t      *testing.T
 	dir    string
-	server atomic.Pointer[Embedded] // nil while it is away
+	server atomic.Pointer[kv.Embedded] // nil while it is away
 	nc     *nats.Conn
 	js     jetstream.JetStream
-	codec  Codec
+	codec  wire.Codec
 }
 
 // bubble runs a test in virtual time with a real server.
@@ -75,7 +78,7 @@ func (w *world) start() {
 
 func (w *world) serve() {
 	w.t.Helper()
-	s, err := StartEmbedded(w.t.Context(), EmbeddedOptions{Dir: w.dir})
+	s, err := kv.StartEmbedded(w.t.Context(), kv.EmbeddedOptions{Dir: w.dir})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -97,7 +100,7 @@ func (w *world) restart(f func()) {
 	f()
 	w.serve()
 	for !w.nc.IsConnected() {
-		time.Sleep(reconnectWait)
+		time.Sleep(100 * time.Millisecond)
 	}
 	w.answers()
 }
@@ -119,7 +122,7 @@ func (w *world) answers() {
 // connect opens another connection to the server.
 func (w *world) connect() (*nats.Conn, jetstream.JetStream) {
 	w.t.Helper()
-	nc, js, err := Connect(Connection{Server: w})
+	nc, js, err := kv.Connect(kv.Connection{Server: w})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -137,7 +140,7 @@ func (w *world) stop() {
 // halt stops the server once it has nothing left to do: while shutting down it
 // sleeps with locks held, and whoever waits for one of them, such as a request
 // for a consumer, stops the bubble's clock and so that sleep.
-func halt(s *Embedded) {
+func halt(s *kv.Embedded) {
 	synctest.Wait()
 	s.Close()
 }
@@ -246,5 +249,32 @@ func wantRejection(t *testing.T, err error, code string) {
 	var r *outbox.Rejection
 	if !errors.As(err, &r) || r.Code != code {
 		t.Errorf("got %v, want a rejection %s", err, code)
+	}
+}
+
+func must[T any](t *testing.T) func(v T, err error) T {
+	return func(v T, err error) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
+
+const (
+	orders      = "tenant.acme.aggregate.Order.O1"
+	traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+)
+
+var (
+	noon   = time.Date(2026, 1, 2, 12, 0, 0, 123456789, time.UTC)
+	parent = edda.Key{Tenant: "acme", Saga: "order", Correlation: "O 1"}
+)
+
+func diff[T any](t *testing.T, got, want T) {
+	t.Helper()
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("(-want +got)\n%s", d)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"edda"
+	"edda/stream/wire"
 )
 
 func TestStreamsAreCreatedAndAdopted(t *testing.T) {
@@ -23,7 +24,7 @@ func TestStreamsAreCreatedAndAdopted(t *testing.T) {
 				t.Errorf("stream %d is %+v", i, d)
 			}
 		}
-		s, err := w.js.Stream(ctx, WorkflowCommands)
+		s, err := w.js.Stream(ctx, wire.WorkflowCommands)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -67,9 +68,9 @@ func TestUnfitStreamsAreRefused(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(ctx context.Context, w *world) {
-				edit(ctx, w, AggregateEvents, test.change)
+				edit(ctx, w, wire.AggregateEvents, test.change)
 				_, err := EnsureStreams(ctx, w.js, StreamOptions{})
-				wantError(t, err, edda.Permanent, append(test.says, AggregateEvents)...)
+				wantError(t, err, edda.Permanent, append(test.says, wire.AggregateEvents)...)
 			})
 		})
 	}
@@ -77,7 +78,7 @@ func TestUnfitStreamsAreRefused(t *testing.T) {
 
 func TestWiderStreamsAreAdoptedUnchanged(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
-		edit(ctx, w, AggregateEvents, func(c *jetstream.StreamConfig) {
+		edit(ctx, w, wire.AggregateEvents, func(c *jetstream.StreamConfig) {
 			c.Subjects, c.MaxMsgs = []string{"tenant.*.aggregate.>", "other"}, 1000
 		})
 		found, err := EnsureStreams(ctx, w.js, StreamOptions{Replicas: 3})
@@ -90,7 +91,7 @@ func TestWiderStreamsAreAdoptedUnchanged(t *testing.T) {
 				t.Errorf("%q does not say %q", note, word)
 			}
 		}
-		s, err := w.js.Stream(ctx, AggregateEvents)
+		s, err := w.js.Stream(ctx, wire.AggregateEvents)
 		if err != nil || len(s.CachedInfo().Config.Subjects) != 2 {
 			t.Errorf("the stream was changed: %v", err)
 		}
@@ -99,7 +100,7 @@ func TestWiderStreamsAreAdoptedUnchanged(t *testing.T) {
 
 func TestWiderStreamsAreRead(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
-		edit(ctx, w, AggregateEvents, func(c *jetstream.StreamConfig) { c.Subjects = []string{"tenant.*.aggregate.>", "other"} })
+		edit(ctx, w, wire.AggregateEvents, func(c *jetstream.StreamConfig) { c.Subjects = []string{"tenant.*.aggregate.>", "other"} })
 		src, stop := w.open(ctx, nil, SourceOptions{})
 		defer stop()
 		if _, err := w.js.Publish(ctx, "other", []byte("x")); err != nil {
@@ -114,7 +115,7 @@ func TestWiderStreamsAreRead(t *testing.T) {
 
 func TestOverlappingStreamsAreNamed(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
-		if err := w.js.DeleteStream(ctx, WorkflowEvents); err != nil {
+		if err := w.js.DeleteStream(ctx, wire.WorkflowEvents); err != nil {
 			t.Fatal(err)
 		}
 		other := jetstream.StreamConfig{Name: "MINE", Subjects: []string{"tenant.*.effect_result.>"}}
@@ -122,7 +123,7 @@ func TestOverlappingStreamsAreNamed(t *testing.T) {
 			t.Fatal(err)
 		}
 		found, err := EnsureStreams(ctx, w.js, StreamOptions{})
-		wantError(t, err, edda.Permanent, WorkflowEvents, "MINE", "tenant.*.effect_result.*.*")
+		wantError(t, err, edda.Permanent, wire.WorkflowEvents, "MINE", "tenant.*.effect_result.*.*")
 		if len(found) != 2 {
 			t.Errorf("the other streams are %+v", found)
 		}
@@ -131,10 +132,10 @@ func TestOverlappingStreamsAreNamed(t *testing.T) {
 
 func TestStreamSettings(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
-		if err := w.js.DeleteStream(ctx, WorkflowEvents); err != nil {
+		if err := w.js.DeleteStream(ctx, wire.WorkflowEvents); err != nil {
 			t.Fatal(err)
 		}
-		found, err := EnsureStreams(ctx, w.js, StreamOptions{Age: map[string]time.Duration{WorkflowEvents: 10 * time.Second}})
+		found, err := EnsureStreams(ctx, w.js, StreamOptions{Age: map[string]time.Duration{wire.WorkflowEvents: 10 * time.Second}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -153,7 +154,7 @@ func TestCovered(t *testing.T) {
 		{"a.b.c", "a.*.c", false}, {"a.*", "a.*.c", false}, {"a.*.c.>", "a.*.c", false}, {"a.*.c.d", "a.*.c", false},
 	}
 	for _, test := range tests {
-		if got := covered([]string{"x", test.have}, test.want); got != test.covered {
+		if got := wire.Covers([]string{"x", test.have}, test.want); got != test.covered {
 			t.Errorf("%s covers %s: %v", test.have, test.want, got)
 		}
 	}

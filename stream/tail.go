@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"edda"
+	"edda/stream/wire"
 )
 
 // Tail is the end of what a process has published, one message for each stream, and tells
@@ -20,7 +21,7 @@ import (
 // the power. Its methods may be called concurrently.
 type Tail struct {
 	js    jetstream.JetStream
-	codec Codec
+	codec wire.Codec
 
 	mu         sync.Mutex // guards what follows
 	marks      []edda.Mark
@@ -33,7 +34,7 @@ type Tail struct {
 }
 
 // NewTail begins with what was published last.
-func NewTail(js jetstream.JetStream, c Codec, marks []edda.Mark) *Tail {
+func NewTail(js jetstream.JetStream, c wire.Codec, marks []edda.Mark) *Tail {
 	t := &Tail{js: js, codec: c, marks: slices.Clone(marks), holes: map[string]int{}}
 	for _, m := range marks {
 		t.holes[m.Stream] = m.Missing
@@ -223,7 +224,7 @@ func (t *Tail) look(ctx context.Context, m edda.Mark, connection uint64) error {
 	case err != nil:
 		return fmt.Errorf("look at message %d of %s: %w", m.Seq, m.Stream, err)
 	}
-	if id := t.codec.ID(Message{Subject: found.Subject, Header: found.Header, Stream: m.Stream, Seq: m.Seq}); id != m.ID {
+	if id := t.codec.ID(wire.Message{Subject: found.Subject, Header: found.Header, Stream: m.Stream, Seq: m.Seq}); id != m.ID {
 		return fmt.Errorf("stream %s has at %d the message %q, where %q was acknowledged: %w", m.Stream, m.Seq, id, m.ID, ErrShorter)
 	}
 	return t.holed(m.Stream, st.NumDeleted, connection)

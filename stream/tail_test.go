@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"edda"
+	"edda/stream/wire"
 )
 
 // facts are some that one instance tells.
@@ -37,37 +38,39 @@ func TestAServerThatLostWhatItAcknowledgedIsNotPublishedTo(t *testing.T) {
 		lost   bool
 		quiet  bool // for a process that was there before: a running server loses nothing
 	}{
-		"nothing":                {func(context.Context, *world) {}, false, false},
-		"others published since": {func(ctx context.Context, w *world) { deliver(ctx, w, NewPublisher(w.js, Codec{}), factsOf("O2", 1, 3)) }, false, false},
+		"nothing": {func(context.Context, *world) {}, false, false},
+		"others published since": {func(ctx context.Context, w *world) {
+			deliver(ctx, w, NewPublisher(w.js, wire.Codec{}), factsOf("O2", 1, 3))
+		}, false, false},
 		"all has expired": {func(ctx context.Context, w *world) {
-			if err := w.stream(ctx, WorkflowEvents).Purge(ctx); err != nil {
+			if err := w.stream(ctx, wire.WorkflowEvents).Purge(ctx); err != nil {
 				w.t.Fatal(err)
 			}
 		}, false, false},
 		"somebody deleted the last": {func(ctx context.Context, w *world) {
-			if err := w.stream(ctx, WorkflowEvents).DeleteMsg(ctx, 5); err != nil {
+			if err := w.stream(ctx, wire.WorkflowEvents).DeleteMsg(ctx, 5); err != nil {
 				w.t.Fatal(err)
 			}
 		}, true, true},
 		"the stream ends before": {func(ctx context.Context, w *world) {
 			madeAnew(ctx, w)
-			deliver(ctx, w, NewPublisher(w.js, Codec{}), factsOf("O1", 1, 3))
+			deliver(ctx, w, NewPublisher(w.js, wire.Codec{}), factsOf("O1", 1, 3))
 		}, true, false},
 		"others are there": {func(ctx context.Context, w *world) {
 			madeAnew(ctx, w)
-			deliver(ctx, w, NewPublisher(w.js, Codec{}), factsOf("O2", 1, 9))
+			deliver(ctx, w, NewPublisher(w.js, wire.Codec{}), factsOf("O2", 1, 9))
 		}, true, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(ctx context.Context, w *world) {
-				tail, p := NewTail(w.js, Codec{}, nil), NewPublisher(w.js, Codec{})
+				tail, p := NewTail(w.js, wire.Codec{}, nil), NewPublisher(w.js, wire.Codec{})
 				p.Follow(tail)
 				deliver(ctx, w, p, factsOf("O1", 1, 5))
 				if err := tail.Look(ctx); err != nil || tail.Looked().IsZero() {
 					t.Fatal(err)
 				}
 				marks := tail.Marks()
-				if len(marks) != 1 || marks[0].Stream != WorkflowEvents || marks[0].Seq != 5 || marks[0].ID != "O1-5" {
+				if len(marks) != 1 || marks[0].Stream != wire.WorkflowEvents || marks[0].Seq != 5 || marks[0].ID != "O1-5" {
 					t.Fatalf("marks %+v", marks)
 				}
 				test.change(ctx, w)
@@ -78,7 +81,7 @@ func TestAServerThatLostWhatItAcknowledgedIsNotPublishedTo(t *testing.T) {
 					t.Errorf("the same process: %v", err)
 				}
 				for what, look := range map[string]func(context.Context) error{
-					"the next one": NewTail(w.js, Codec{}, marks).Look, "the next one, before it publishes": NewTail(w.js, Codec{}, marks).Pass,
+					"the next one": NewTail(w.js, wire.Codec{}, marks).Look, "the next one, before it publishes": NewTail(w.js, wire.Codec{}, marks).Pass,
 				} {
 					if err := look(ctx); errors.Is(err, ErrShorter) != test.lost || !test.lost && err != nil {
 						t.Errorf("%s: %v", what, err)
@@ -94,7 +97,7 @@ func TestAServerThatLostWhatItAcknowledgedIsNotPublishedTo(t *testing.T) {
 
 // madeAnew makes the stream of results and facts anew.
 func madeAnew(ctx context.Context, w *world) {
-	edit(ctx, w, WorkflowEvents, func(*jetstream.StreamConfig) {})
+	edit(ctx, w, wire.WorkflowEvents, func(*jetstream.StreamConfig) {})
 }
 
 func deliver(ctx context.Context, w *world, p *Publisher, works []edda.Work) {
@@ -109,7 +112,7 @@ func deliver(ctx context.Context, w *world, p *Publisher, works []edda.Work) {
 // A server in a cluster may have lost the end of a stream without a connection being lost.
 func TestANewMessageThatLiesNoFurtherThanAnOldOneIsALoss(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
-		tail, p := NewTail(w.js, Codec{}, nil), NewPublisher(w.js, Codec{})
+		tail, p := NewTail(w.js, wire.Codec{}, nil), NewPublisher(w.js, wire.Codec{})
 		p.Follow(tail)
 		deliver(ctx, w, p, factsOf("O1", 1, 5))
 		if err := tail.Look(ctx); err != nil {
@@ -129,14 +132,14 @@ func TestANewMessageThatLiesNoFurtherThanAnOldOneIsALoss(t *testing.T) {
 // TestAServerThatComesBackIsLookedAtBeforeItIsPublishedTo.
 func TestAServerThatComesBackIsLookedAtBeforeItIsPublishedTo(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
-		tail, p := NewTail(w.js, Codec{}, nil), NewPublisher(w.js, Codec{})
+		tail, p := NewTail(w.js, wire.Codec{}, nil), NewPublisher(w.js, wire.Codec{})
 		p.Follow(tail)
 		deliver(ctx, w, p, factsOf("O1", 1, 9))
 		if err := tail.Look(ctx); err != nil {
 			t.Fatal(err)
 		}
 		// One within is gone; that the server was away is what has it looked for.
-		if err := w.stream(ctx, WorkflowEvents).DeleteMsg(ctx, 4); err != nil {
+		if err := w.stream(ctx, wire.WorkflowEvents).DeleteMsg(ctx, 4); err != nil {
 			t.Fatal(err)
 		}
 		if err := tail.Look(ctx); err != nil {
@@ -153,7 +156,7 @@ func TestAServerThatComesBackIsLookedAtBeforeItIsPublishedTo(t *testing.T) {
 
 func TestWhatTheServerLostIsPublishedAgainInOrderAndOnce(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
-		p := NewPublisher(w.js, Codec{})
+		p := NewPublisher(w.js, wire.Codec{})
 		all := append(append(factsOf("O1", 1, 6), factsOf("O2", 1, 3)...), edda.Work{
 			Kind: edda.WorkCommand, ID: "c1", Name: "Stock.Count", To: "S1", From: edda.Key{Tenant: "acme", Saga: "order", Correlation: "O1"}, Time: noon,
 		}, edda.Work{Kind: edda.WorkCommand, ID: "c2", Name: "nameless", From: edda.Key{Tenant: "acme", Saga: "order", Correlation: "O3"}, Time: noon})
@@ -175,17 +178,17 @@ func TestWhatTheServerLostIsPublishedAgainInOrderAndOnce(t *testing.T) {
 				t.Errorf("round %d: %d were published, want %d", round, r.Count(), want)
 			}
 		}
-		if n := w.stream(ctx, WorkflowCommands).CachedInfo().State.Msgs; n != 1 {
+		if n := w.stream(ctx, wire.WorkflowCommands).CachedInfo().State.Msgs; n != 1 {
 			t.Errorf("%d commands", n)
 		}
 		var ids []string
-		s := w.stream(ctx, WorkflowEvents)
+		s := w.stream(ctx, wire.WorkflowEvents)
 		for seq := uint64(1); seq <= s.CachedInfo().State.LastSeq; seq++ {
 			m, err := s.GetMsg(ctx, seq)
 			if err != nil {
 				t.Fatal(err)
 			}
-			ids = append(ids, Codec{}.ID(Message{Subject: m.Subject, Header: m.Header}))
+			ids = append(ids, wire.Codec{}.ID(wire.Message{Subject: m.Subject, Header: m.Header}))
 		}
 		want := []string{"O1-1", "O1-2", "O1-3", "O2-1", "O1-4", "O1-5", "O1-6", "O2-2", "O2-3", "c2.result"}
 		if !slices.Equal(ids, want) {
@@ -197,7 +200,7 @@ func TestWhatTheServerLostIsPublishedAgainInOrderAndOnce(t *testing.T) {
 // What has expired was not lost.
 func TestWhatHasExpiredIsNotPublishedAgain(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
-		r, err := NewRepublisher(ctx, NewPublisher(w.js, Codec{}), time.Now().Add(-30*24*time.Hour))
+		r, err := NewRepublisher(ctx, NewPublisher(w.js, wire.Codec{}), time.Now().Add(-30*24*time.Hour))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -220,12 +223,12 @@ func everyKind(tenant string) []edda.Work {
 
 // TestTheLastMessageIsKnownAgainOfWhateverKindItIs, with tenants and without.
 func TestTheLastMessageIsKnownAgainOfWhateverKindItIs(t *testing.T) {
-	for _, c := range []Codec{{}, {Grammar: Grammar{NoTenancy: true}}} {
+	for _, c := range []wire.Codec{{}, {Grammar: wire.Grammar{NoTenancy: true}}} {
 		bubble(t, func(ctx context.Context, w *world) {
 			tenant := "ac me"
 			if c.NoTenancy {
 				tenant = ""
-				for _, name := range []string{AggregateEvents, WorkflowCommands, WorkflowEvents} {
+				for _, name := range []string{wire.AggregateEvents, wire.WorkflowCommands, wire.WorkflowEvents} {
 					if err := w.js.DeleteStream(ctx, name); err != nil {
 						t.Fatal(err)
 					}
@@ -261,7 +264,7 @@ func TestTheLastMessageIsKnownAgainOfWhateverKindItIs(t *testing.T) {
 // back and sends them before anybody has looked.
 func TestWhatIsPublishedWhileTheServerIsAwayDoesNotPassWhatItLost(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
-		tail, p := NewTail(w.js, Codec{}, nil), NewPublisher(w.js, Codec{})
+		tail, p := NewTail(w.js, wire.Codec{}, nil), NewPublisher(w.js, wire.Codec{})
 		p.Follow(tail)
 		deliver(ctx, w, p, factsOf("O1", 1, 5))
 		if err := tail.Look(ctx); err != nil {
@@ -281,7 +284,7 @@ func TestWhatIsPublishedWhileTheServerIsAwayDoesNotPassWhatItLost(t *testing.T) 
 		if errs := p.Deliver(ctx, factsOf("O1", 7, 7)); !errors.Is(errorOf(errs), edda.Temporary) {
 			t.Errorf("before anybody looked: %v", errs)
 		}
-		if last := w.stream(ctx, WorkflowEvents).CachedInfo().State.LastSeq; last != 5 {
+		if last := w.stream(ctx, wire.WorkflowEvents).CachedInfo().State.LastSeq; last != 5 {
 			t.Errorf("the stream ends at %d, want 5", last)
 		}
 		if err := tail.Pass(ctx); err != nil {
@@ -301,8 +304,8 @@ func errorOf(errs []error) error {
 // TestWhatWasThereAlreadyIsTheLastMessage, too: a process that was killed had published it.
 func TestWhatWasThereAlreadyIsTheLastMessage(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
-		deliver(ctx, w, NewPublisher(w.js, Codec{}), factsOf("O1", 1, 5))
-		tail, p := NewTail(w.js, Codec{}, nil), NewPublisher(w.js, Codec{})
+		deliver(ctx, w, NewPublisher(w.js, wire.Codec{}), factsOf("O1", 1, 5))
+		tail, p := NewTail(w.js, wire.Codec{}, nil), NewPublisher(w.js, wire.Codec{})
 		p.Follow(tail)
 		deliver(ctx, w, p, append(factsOf("O1", 5, 5), factsOf("O1", 3, 3)...))
 		if m := tail.Marks(); len(m) != 1 || m[0].Seq != 5 || m[0].ID != "O1-5" {
@@ -317,14 +320,14 @@ func TestWhatWasThereAlreadyIsTheLastMessage(t *testing.T) {
 // TestAHoleIsALossOnce: the process that goes on, and those after it, know of it.
 func TestAHoleIsALossOnce(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
-		first, p := NewTail(w.js, Codec{}, nil), NewPublisher(w.js, Codec{})
+		first, p := NewTail(w.js, wire.Codec{}, nil), NewPublisher(w.js, wire.Codec{})
 		p.Follow(first)
 		commands := []edda.Work{{Kind: edda.WorkCommand, ID: "c1", Name: "Stock.Count", To: "S1", From: edda.Key{Tenant: "acme", Saga: "order", Correlation: "O1"}, Time: noon}}
 		deliver(ctx, w, p, append(factsOf("O1", 1, 5), commands...))
-		if err := w.stream(ctx, WorkflowEvents).DeleteMsg(ctx, 3); err != nil {
+		if err := w.stream(ctx, wire.WorkflowEvents).DeleteMsg(ctx, 3); err != nil {
 			t.Fatal(err)
 		}
-		tail := NewTail(w.js, Codec{}, first.Marks())
+		tail := NewTail(w.js, wire.Codec{}, first.Marks())
 		if err := tail.Look(ctx); !errors.Is(err, ErrShorter) {
 			t.Fatalf("nobody notices: %v", err)
 		}
@@ -334,7 +337,7 @@ func TestAHoleIsALossOnce(t *testing.T) {
 			t.Errorf("the same process: %v", err)
 		}
 		deliver(ctx, w, p, factsOf("O1", 3, 3))
-		for what, one := range map[string]*Tail{"the same process": tail, "the next": NewTail(w.js, Codec{}, tail.Marks())} {
+		for what, one := range map[string]*Tail{"the same process": tail, "the next": NewTail(w.js, wire.Codec{}, tail.Marks())} {
 			if err := one.Look(ctx); err != nil {
 				t.Errorf("%s: %v", what, err)
 			}
@@ -349,7 +352,7 @@ func TestAHoleIsALossOnce(t *testing.T) {
 func TestTheIdOfALostMessageThatSomebodyElseHasTakenIsNotTheMessage(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		one := factsOf("O1", 1, 1)
-		m, err := Codec{}.Work(one[0])
+		m, err := wire.Codec{}.Work(one[0])
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -357,7 +360,7 @@ func TestTheIdOfALostMessageThatSomebodyElseHasTakenIsNotTheMessage(t *testing.T
 		if _, err := w.js.PublishMsg(ctx, m); err != nil {
 			t.Fatal(err)
 		}
-		p := NewPublisher(w.js, Codec{})
+		p := NewPublisher(w.js, wire.Codec{})
 		for round, want := range []int{1, 0} {
 			r, err := NewRepublisher(ctx, p, time.Now().Add(-time.Minute))
 			if err != nil {

@@ -41,6 +41,13 @@ type window struct {
 	twins   []twin  // likewise: those of which the server says that it has them already
 }
 
+// twin is a message that the server takes for one that it has already.
+type twin struct {
+	place  int // in its window
+	stream string
+	seq    uint64
+}
+
 // errUnacked is the fate of what was published and is not acknowledged.
 var errUnacked = jetstream.ErrAsyncPublishTimeout
 

@@ -11,6 +11,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"edda"
+	"edda/internal/jsonvalue/jsonvaluetest"
+	"edda/stream/wire"
 )
 
 const wellStored = `{"stream":"S", "seq":7}`
@@ -124,7 +126,7 @@ func TestWhatWaitsForAcksHearsThatTheServerIsGone(t *testing.T) {
 // TestAStreamThatIsFull refuses what it cannot take, and the work waits.
 func TestAStreamThatIsFull(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
-		s, err := w.js.Stream(ctx, WorkflowEvents)
+		s, err := w.js.Stream(ctx, wire.WorkflowEvents)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -133,7 +135,7 @@ func TestAStreamThatIsFull(t *testing.T) {
 		if _, err := w.js.UpdateStream(ctx, cfg); err != nil {
 			t.Fatal(err)
 		}
-		errs := NewPublisher(w.js, Codec{}).Deliver(ctx, facts(3))
+		errs := NewPublisher(w.js, wire.Codec{}).Deliver(ctx, facts(3))
 		if len(errs) != 3 || errs[0] != nil || errs[1] != nil {
 			t.Fatalf("got %v", errs)
 		}
@@ -143,3 +145,7 @@ func TestAStreamThatIsFull(t *testing.T) {
 
 // nobody hears where a message is stored.
 func nobody(int, *ack) {}
+
+func TestAcksAreReadAsByEncodingJSON(t *testing.T) { jsonvaluetest.Suite(t, &ack{}) }
+
+func FuzzDecodeAck(f *testing.F) { jsonvaluetest.FuzzDecode(f, &ack{}) }

@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap"
 
 	"edda"
+	"edda/stream/kv"
 )
 
 const (
@@ -45,7 +46,7 @@ type watched struct {
 }
 
 // ledgerStream is what the bucket of the ledger is to the server.
-const ledgerStream = "KV_" + LedgerBucket
+const ledgerStream = "KV_" + kv.LedgerBucket
 
 // NewWatch watches all of Edda's streams; again is called where a stream was made anew, and
 // may be nil. The bucket of a shared ledger is watched where remake is set, which makes it
@@ -117,7 +118,7 @@ func (w *Watch) look(ctx context.Context, name string) {
 	before := is.problem
 	switch {
 	case gone && name == ledgerStream:
-		is.problem = fmt.Errorf("bucket %s is gone, no effect is called, and it cannot be made again: %w", LedgerBucket, err)
+		is.problem = fmt.Errorf("bucket %s is gone, no effect is called, and it cannot be made again: %w", kv.LedgerBucket, err)
 	case gone:
 		is.problem = fmt.Errorf("stream %s is gone: restore it (nats stream restore), or start again with --accept-stream-loss", name)
 	case err != nil:
@@ -206,12 +207,12 @@ func Await(ctx context.Context, js jetstream.JetStream) error {
 	if len(gone) == 0 {
 		return nil
 	}
-	_, err := js.Stream(ctx, "KV_"+OwnersBucket)
+	_, err := js.Stream(ctx, "KV_"+kv.OwnersBucket)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("look at bucket %s: %w", OwnersBucket, err)
+		return fmt.Errorf("look at bucket %s: %w", kv.OwnersBucket, err)
 	}
 	return fmt.Errorf("%w: %s: restore it (nats stream restore), or start the saga process with --accept-stream-loss, which makes it anew", ErrAwaited, strings.Join(gone, ", "))
 }

@@ -4,19 +4,20 @@ import (
 	"context"
 	"errors"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"edda"
 	"edda/effects"
+	"edda/stream/kv"
+	"edda/stream/wire"
 )
 
 // TestWorkThatNoStreamTakesIsTold: the stream takes none, and takes some again later.
 func TestWorkThatNoStreamTakesIsTold(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		full := func(most int32) {
-			s, err := w.js.Stream(ctx, WorkflowEvents)
+			s, err := w.js.Stream(ctx, wire.WorkflowEvents)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -56,7 +57,7 @@ func TestWorkThatNoStreamTakesIsTold(t *testing.T) {
 // messages and says nothing, and each try waits for its answer.
 func TestAPublishWithoutAnswerWasToldAtTheSecondTryOnly(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
-		if err := w.js.DeleteStream(ctx, WorkflowEvents); err != nil {
+		if err := w.js.DeleteStream(ctx, wire.WorkflowEvents); err != nil {
 			t.Fatal(err)
 		}
 		mute, err := w.nc.SubscribeSync("tenant.>")
@@ -88,7 +89,7 @@ func TestAPublishWithoutAnswerWasToldAtTheSecondTryOnly(t *testing.T) {
 // one that came back.
 func TestAStreamThatIsGoneIsTold(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
-		if _, err := OpenLedger(ctx, w.js, LedgerOptions{Memory: true}); err != nil {
+		if _, err := kv.OpenLedger(ctx, w.js, kv.LedgerOptions{Memory: true}); err != nil {
 			t.Fatal(err)
 		}
 		made := 0
@@ -100,7 +101,7 @@ func TestAStreamThatIsGoneIsTold(t *testing.T) {
 		if err := watch.Problem(); err != nil {
 			t.Errorf("all is well, and it says %v", err)
 		}
-		for _, name := range []string{WorkflowEvents, ledgerStream} {
+		for _, name := range []string{wire.WorkflowEvents, ledgerStream} {
 			if err := w.js.DeleteStream(ctx, name); err != nil {
 				t.Fatal(err)
 			}
@@ -111,7 +112,7 @@ func TestAStreamThatIsGoneIsTold(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(2 * watchEvery)
-		if up := watch.Up(); !up[WorkflowEvents] || up[ledgerStream] || made != 1 {
+		if up := watch.Up(); !up[wire.WorkflowEvents] || up[ledgerStream] || made != 1 {
 			t.Errorf("up %v, made anew %d", up, made)
 		}
 		cancel()
@@ -119,6 +120,12 @@ func TestAStreamThatIsGoneIsTold(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// ledgerOf opens the ledger as one worker does.
+func (w *world) ledgerOf(home, run string) *kv.Ledger {
+	w.t.Helper()
+	return must[*kv.Ledger](w.t)(kv.OpenLedger(w.t.Context(), w.js, kv.LedgerOptions{Home: home, Run: run}))
 }
 
 // TestALedgerThatWasDeletedWasGoneUntilARestart: it is made again, and knows what it forgot.
@@ -136,7 +143,7 @@ func TestALedgerThatWasDeletedWasGoneUntilARestart(t *testing.T) {
 					t.Fatal(got, err)
 				}
 			}
-			mine := must[effects.Entry](t)(l.Claim(ctx, command1()))
+			mine := must[effects.Entry](t)(l.Claim(ctx, effects.Entry{Claim: edda.Claim{Tenant: "acme", CommandID: "c1", Effect: "pay", Claimed: time.Now().UTC()}}))
 			watch := NewWatch(w.js, nil, l.Remake, nil)
 			running, cancel := context.WithCancel(ctx)
 			ended := make(chan error, 1)
@@ -160,13 +167,14 @@ func TestALedgerThatWasDeletedWasGoneUntilARestart(t *testing.T) {
 			if later.IsZero() == taken {
 				t.Errorf("who comes later knows of calls since %v; commands were taken: %v", later, taken)
 			}
-			if e := find(t, l); e.Found {
+			if e := must[effects.Entry](t)(l.Find(ctx, "acme", "c1")); e.Found {
 				t.Errorf("the claim is found: %+v", e)
 			}
-			if err := l.Finish(ctx, finished(mine, `1`)); err != nil { // whoever was calling has its result still
+			mine.Claim.Done, mine.Claim.Outcome, mine.Claim.Result = true, edda.Succeeded, []byte(`1`)
+			if err := l.Finish(ctx, mine); err != nil { // whoever was calling has its result still
 				t.Error(err)
 			}
-			if e := find(t, l); !e.Claim.Done {
+			if e := must[effects.Entry](t)(l.Find(ctx, "acme", "c1")); !e.Claim.Done {
 				t.Errorf("it is %+v", e)
 			}
 			cancel()
@@ -175,31 +183,6 @@ func TestALedgerThatWasDeletedWasGoneUntilARestart(t *testing.T) {
 			}
 		})
 	}
-}
-
-// TestALookAtTheLedgerBeginsAfterItIsAskedFor, and many who ask at once share one.
-func TestALookAtTheLedgerBeginsAfterItIsAskedFor(t *testing.T) {
-	bubble(t, func(ctx context.Context, w *world) {
-		l := w.ledgerOf("s1", "r1")
-		asked, err := w.nc.SubscribeSync("$JS.API.STREAM.INFO." + ledgerStream)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var all sync.WaitGroup
-		for range 64 {
-			all.Go(func() { _, _ = l.Since(ctx) })
-		}
-		all.Wait()
-		if n, _, err := asked.Pending(); err != nil || n == 0 || n > 32 {
-			t.Errorf("%d looks: %v", n, err)
-		}
-		if err := w.js.DeleteStream(ctx, ledgerStream); err != nil {
-			t.Fatal(err)
-		}
-		if since, err := l.Since(ctx); err == nil {
-			t.Errorf("an old look is believed: %v", since)
-		}
-	})
 }
 
 // effect publishes an effect command.

@@ -16,7 +16,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"edda/stream"
+	"edda/stream/wire"
 )
 
 // TestAnEffectProcessMadeAStreamInThePlaceOfALostOne, which stood in the way of restoring
@@ -53,7 +53,7 @@ func TestAnEffectProcessMadeAStreamInThePlaceOfALostOne(t *testing.T) {
 	until(t, "it is done", func() bool { all := saga.instances("mailing"); return len(all) == 1 && all[0].Status == "done" })
 	saga.terminate()
 	worker.terminate()
-	for _, name := range []string{stream.WorkflowEvents, stream.WorkflowCommands} {
+	for _, name := range []string{wire.WorkflowEvents, wire.WorkflowCommands} {
 		if err := js.DeleteStream(context.Background(), name); err != nil {
 			t.Fatal(err)
 		}
@@ -61,12 +61,12 @@ func TestAnEffectProcessMadeAStreamInThePlaceOfALostOne(t *testing.T) {
 	worker = run("effect", effects)
 	worker.says("the streams are not made by this process")
 	body, code := worker.fetch("/health")
-	for _, word := range []string{stream.WorkflowEvents, stream.WorkflowCommands, "nats stream restore", "--accept-stream-loss"} {
+	for _, word := range []string{wire.WorkflowEvents, wire.WorkflowCommands, "nats stream restore", "--accept-stream-loss"} {
 		if code != http.StatusServiceUnavailable || !strings.Contains(string(body), word) {
 			t.Errorf("health does not say %q: %d %s", word, code, body)
 		}
 	}
-	for _, name := range []string{stream.WorkflowEvents, stream.WorkflowCommands} {
+	for _, name := range []string{wire.WorkflowEvents, wire.WorkflowCommands} {
 		if _, err := js.Stream(context.Background(), name); err != jetstream.ErrStreamNotFound {
 			t.Errorf("stream %s: %v", name, err)
 		}
@@ -125,10 +125,10 @@ func isReadOn(t *testing.T, behind int) {
 	}
 	send(5)
 	counted(4)
-	copied := backUp(t, conn, stream.AggregateEvents)
+	copied := backUp(t, conn, wire.AggregateEvents)
 	send(behind)
 	counted(4 + behind)
-	if err := js.DeleteStream(context.Background(), stream.AggregateEvents); err != nil {
+	if err := js.DeleteStream(context.Background(), wire.AggregateEvents); err != nil {
 		t.Fatal(err)
 	}
 	untilIn(t, deafWithin, "health says that it is gone", func() bool {

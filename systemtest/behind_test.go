@@ -14,6 +14,7 @@ import (
 	"edda/saga"
 	"edda/store"
 	"edda/stream"
+	"edda/stream/wire"
 )
 
 // diarySaga writes down what it takes in: events of an aggregate, facts of another saga,
@@ -120,7 +121,7 @@ func TestASagaThatIsAddedLaterIsAsOneThatWasThere(t *testing.T) {
 				t.Errorf("%s: the first has\n%s\nthe later\n%s", id, first, later)
 			}
 		}
-		if names := w.consumers(stream.AggregateEvents); len(names) != 1 {
+		if names := w.consumers(wire.AggregateEvents); len(names) != 1 {
 			t.Errorf("consumers are left: %v", names)
 		}
 	})
@@ -157,7 +158,7 @@ func TestLiveOrdersGoOnWhileAHundredThousandMessagesAreCaughtUp(t *testing.T) {
 				<-w.js.PublishAsyncComplete()
 			}
 		}
-		w.until("all is taken in", func() bool { return w.running.position(stream.AggregateEvents) >= uint64(many) })
+		w.until("all is taken in", func() bool { return w.running.position(wire.AggregateEvents) >= uint64(many) })
 		w.begins(fmt.Sprintf(diarySaga, "later"))
 		slowest, n := time.Duration(0), 0
 		for ; len(w.running.engine.Info().Behind) > 0; n++ {

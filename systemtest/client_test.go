@@ -7,7 +7,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"edda/stream"
+	"edda/stream/wire"
 )
 
 func decode(t testing.TB, data []byte, into any) {
@@ -49,5 +49,5 @@ func readAll(t testing.TB, js jetstream.JetStream, name, subject string) (out []
 
 // idOf is the id under which a message was published.
 func idOf(m jetstream.Msg) string {
-	return stream.Codec{}.ID(stream.Message{Subject: m.Subject(), Header: m.Headers()})
+	return wire.Codec{}.ID(wire.Message{Subject: m.Subject(), Header: m.Headers()})
 }

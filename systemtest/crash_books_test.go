@@ -17,7 +17,7 @@ import (
 	"edda"
 	"edda/store"
 	"edda/store/wal"
-	"edda/stream"
+	"edda/stream/wire"
 )
 
 // books are everything that a run left: what the store and the streams hold once
@@ -72,15 +72,15 @@ func readBooks(t testing.TB, dir, natsURL string) *books {
 
 func (b *books) readStreams(t testing.TB, js jetstream.JetStream) {
 	t.Helper()
-	for _, m := range readAll(t, js, stream.AggregateEvents, ">") {
+	for _, m := range readAll(t, js, wire.AggregateEvents, ">") {
 		md, err := m.Metadata()
 		if err != nil {
 			t.Fatal(err)
 		}
-		b.events = append(b.events, stream.Codec{}.Event(stream.Message{Subject: m.Subject(), Header: m.Headers(), Data: m.Data(),
+		b.events = append(b.events, wire.Codec{}.Event(wire.Message{Subject: m.Subject(), Header: m.Headers(), Data: m.Data(),
 			Stream: md.Stream, Seq: md.Sequence.Stream, Time: md.Timestamp}))
 	}
-	for _, name := range []string{stream.WorkflowCommands, stream.WorkflowEvents} {
+	for _, name := range []string{wire.WorkflowCommands, wire.WorkflowEvents} {
 		for _, m := range readAll(t, js, name, ">") {
 			md, err := m.Metadata()
 			if err != nil {
@@ -227,7 +227,7 @@ func (b *books) fatesOf() map[uint64][]edda.Fate {
 	out := map[uint64][]edda.Fate{}
 	for _, records := range b.records {
 		for _, r := range records {
-			if r.Event.Kind == edda.KindEvent && r.Event.Stream == stream.AggregateEvents {
+			if r.Event.Kind == edda.KindEvent && r.Event.Stream == wire.AggregateEvents {
 				out[r.Event.Seq] = append(out[r.Event.Seq], r.Fate)
 			}
 		}
@@ -557,7 +557,7 @@ func derived(records []store.Record) (ids []string) {
 	const timeOf = len("01a1fffb-d727")
 	moved := false
 	for _, r := range inputs(records) {
-		input := r.Event.Kind == edda.KindTimer || r.Event.Kind == edda.KindEvent && r.Event.Stream == stream.AggregateEvents
+		input := r.Event.Kind == edda.KindTimer || r.Event.Kind == edda.KindEvent && r.Event.Stream == wire.AggregateEvents
 		moved = moved || !input
 		for _, id := range r.Work {
 			switch {

@@ -17,7 +17,7 @@ import (
 	"edda/replay"
 	"edda/server"
 	"edda/store"
-	"edda/stream"
+	"edda/stream/wire"
 )
 
 const (
@@ -359,7 +359,7 @@ func (r *tabRun) nothingNew(before, after *tabBooks, n int) {
 // told tells whether a piece of work went out: where it is an effect's command that
 // did not leave the process, its result did.
 func (b *tabBooks) told(id string) bool {
-	return len(b.published[id]) > 0 || len(b.published[stream.ResultID(id)]) > 0
+	return len(b.published[id]) > 0 || len(b.published[wire.ResultID(id)]) > 0
 }
 
 // greeted: what version 3 sends in addition goes out once for each tab that had
@@ -406,7 +406,7 @@ func siteOf(t testing.TB, manifest string) string {
 func (r *tabRun) greets() map[string][]string {
 	r.t.Helper()
 	out := map[string][]string{}
-	for _, m := range readAll(r.t, r.js, stream.WorkflowCommands, "tenant.default.command.>") {
+	for _, m := range readAll(r.t, r.js, wire.WorkflowCommands, "tenant.default.command.>") {
 		var body struct {
 			ID          string `json:"command_id"`
 			AggregateID string `json:"aggregate_id"`

@@ -24,7 +24,8 @@ import (
 	"edda/server"
 	"edda/store"
 	"edda/store/wal"
-	"edda/stream"
+	"edda/stream/kv"
+	"edda/stream/wire"
 )
 
 // The sizes of the torture: a short round for every run of the tests, a long one
@@ -464,7 +465,7 @@ func (w *torture) caughtUp(js jetstream.JetStream) bool {
 	w.t.Helper()
 	var info server.Info
 	w.child.get("/info", &info)
-	for _, name := range []string{stream.AggregateEvents, stream.WorkflowEvents} {
+	for _, name := range []string{wire.AggregateEvents, wire.WorkflowEvents} {
 		s, err := js.Stream(w.t.Context(), name)
 		if err != nil {
 			return false // the server is busy
@@ -488,7 +489,7 @@ func (w *torture) act(js jetstream.JetStream, ev edda.Event, order string, round
 	}
 	ev.ID, ev.Tenant, ev.By = fmt.Sprintf("%s-%s-%d", verb, order, round), "default", "the torture"
 	ev.Key = edda.Key{Tenant: ev.Tenant, Saga: lotNamed(order).saga, Correlation: order}
-	m, err := stream.Codec{}.Input(ev)
+	m, err := wire.Codec{}.Input(ev)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -533,7 +534,7 @@ func (w *torture) undisturbed(orders int) *books {
 	calm.nats = startNATS(w.t, freeAddr(w.t), streams)
 	calm.natsURL = calm.nats.url()
 	js := calm.js()
-	for _, name := range []string{stream.WorkflowCommands, stream.WorkflowEvents, "KV_" + stream.LeaseBucket, "KV_" + stream.LedgerBucket} {
+	for _, name := range []string{wire.WorkflowCommands, wire.WorkflowEvents, "KV_" + kv.LeaseBucket, "KV_" + kv.LedgerBucket} {
 		if err := js.DeleteStream(w.t.Context(), name); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
 			w.t.Fatal(err)
 		}

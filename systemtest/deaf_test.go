@@ -11,7 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"edda/stream"
+	"edda/stream/wire"
 )
 
 // deafWithin is when a process must say that it hears nothing, with room for a busy machine.
@@ -53,7 +53,7 @@ func TestADeafProcessIsUnhealthy(t *testing.T) {
 		t.Fatal(err)
 	}
 	until(t, "an instance waits", func() bool { return len(c.instances("small")) == 1 })
-	if err := js.DeleteStream(context.Background(), stream.AggregateEvents); err != nil {
+	if err := js.DeleteStream(context.Background(), wire.AggregateEvents); err != nil {
 		t.Fatal(err)
 	}
 	healthIs(http.StatusServiceUnavailable, "stream AGGREGATE_EVENTS is gone")
@@ -68,7 +68,7 @@ func TestADeafProcessIsUnhealthy(t *testing.T) {
 		if code := refused.code(); code != 1 || !strings.Contains(refused.err.String(), "AGGREGATE_EVENTS is gone") || !strings.Contains(refused.err.String(), "--accept-stream-loss") {
 			t.Errorf("the start ends with %d: %s", code, refused.err.tail())
 		}
-		if _, err := js.Stream(context.Background(), stream.AggregateEvents); err != jetstream.ErrStreamNotFound {
+		if _, err := js.Stream(context.Background(), wire.AggregateEvents); err != jetstream.ErrStreamNotFound {
 			t.Errorf("a refused start made the stream: %v", err)
 		}
 	}

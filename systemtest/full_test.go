@@ -17,7 +17,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/sys/unix"
 
-	"edda/stream"
+	"edda/stream/wire"
 )
 
 const (
@@ -111,7 +111,7 @@ func (f *fullness) limitFiles(bytes uint64) {
 func theStreamsAreFull(t *testing.T, f *fullness) {
 	f.nats = startNATS(t, freeAddr(t), t.TempDir())
 	limit := func(full bool) {
-		for _, name := range []string{stream.AggregateEvents, stream.WorkflowCommands, stream.WorkflowEvents} {
+		for _, name := range []string{wire.AggregateEvents, wire.WorkflowCommands, wire.WorkflowEvents} {
 			s, err := f.js.Stream(context.Background(), name)
 			if err != nil {
 				t.Fatal(err)
@@ -204,7 +204,7 @@ func hasNoRoom(t *testing.T, way func(*testing.T, *fullness)) {
 	paid := map[string]int{}
 	untilIn(t, 2*soon, "all facts are stored", func() bool {
 		clear(paid)
-		for _, m := range readAll(t, f.js, stream.WorkflowEvents, ">") {
+		for _, m := range readAll(t, f.js, wire.WorkflowEvents, ">") {
 			if strings.Contains(m.Subject(), "Paid") || strings.Contains(string(m.Data()), "Paid") {
 				paid[m.Subject()]++
 			}

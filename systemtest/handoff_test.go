@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"edda"
-	"edda/stream"
+	"edda/stream/wire"
 )
 
 // told is a result as everybody finds it in its stream.
@@ -26,10 +26,10 @@ type toldResult struct {
 // results are those in the stream.
 func (w *world) results() (out []toldResult) {
 	w.t.Helper()
-	for _, m := range readAll(w.t, w.js, stream.WorkflowEvents, "tenant.acme.effect_result.>") {
+	for _, m := range readAll(w.t, w.js, wire.WorkflowEvents, "tenant.acme.effect_result.>") {
 		var r toldResult
 		decode(w.t, m.Data(), &r)
-		if id := idOf(m); id != stream.ResultID(r.ID) {
+		if id := idOf(m); id != wire.ResultID(r.ID) {
 			w.t.Errorf("the result of %s has the id %s", r.ID, id)
 		}
 		out = append(out, r)
@@ -90,7 +90,7 @@ func TestHandedOverCommandsLeaveNoTraceButTheirResults(t *testing.T) {
 					t.Errorf("apart %v: the result of %s was taken as %v", apart, r.ID, got)
 				}
 			}
-			if n := len(readAll(t, w.js, stream.WorkflowCommands, "tenant.acme.effect.>")); (n > 0) != apart {
+			if n := len(readAll(t, w.js, wire.WorkflowCommands, "tenant.acme.effect.>")); (n > 0) != apart {
 				t.Errorf("apart %v: %d commands of effects in their stream", apart, n)
 			}
 			if errs := w.running.db.Check(context.Background()); len(errs) > 0 {

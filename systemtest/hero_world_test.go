@@ -24,7 +24,7 @@ import (
 	"edda/hero/jsonrpc"
 	"edda/hero/redisdb"
 	"edda/internal/realservers"
-	"edda/stream"
+	"edda/stream/kv"
 )
 
 // heroEnds bounds the end of a flow of small scripts on a busy machine.
@@ -44,7 +44,7 @@ type heroWorld struct {
 	t     *testing.T
 	redis *realservers.Server
 	db    *redisdb.DB // the test's own look into Redis
-	nats  *stream.Embedded
+	nats  *kv.Embedded
 
 	api, ws string // addresses of the coordinator
 	data    string
@@ -64,7 +64,7 @@ func newHeroWorld(t *testing.T, o realservers.RedisOptions) *heroWorld {
 	h.db, err = redisdb.Open(redisdb.Options{Addr: h.redis.Address()})
 	h.must(err)
 	t.Cleanup(func() { _ = h.db.Close() })
-	h.nats, err = stream.StartEmbedded(context.Background(), stream.EmbeddedOptions{Dir: t.TempDir(), Addr: "127.0.0.1:0"})
+	h.nats, err = kv.StartEmbedded(context.Background(), kv.EmbeddedOptions{Dir: t.TempDir(), Addr: "127.0.0.1:0"})
 	h.must(err)
 	t.Cleanup(h.nats.Close)
 	h.rpc = jsonrpc.NewClient("http://"+h.api, jsonrpc.ClientOptions{Timeout: soon})

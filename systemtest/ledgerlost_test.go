@@ -13,7 +13,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"edda/stream"
+	"edda/stream/kv"
 )
 
 const (
@@ -109,7 +109,7 @@ func TestALedgerThatWasDeletedStoppedEveryEffectUntilARestart(t *testing.T) {
 	}
 	lose := func() {
 		t.Helper()
-		if err := js.DeleteKeyValue(context.Background(), stream.LedgerBucket); err != nil {
+		if err := js.DeleteKeyValue(context.Background(), kv.LedgerBucket); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -129,7 +129,7 @@ func TestALedgerThatWasDeletedStoppedEveryEffectUntilARestart(t *testing.T) {
 	calling()
 	lose()
 	untilIn(t, deafWithin, "the ledger is there again", func() bool {
-		_, err := js.KeyValue(context.Background(), stream.LedgerBucket)
+		_, err := js.KeyValue(context.Background(), kv.LedgerBucket)
 		return err == nil && worker.metric("edda_ledger_remade_total") == 1
 	})
 	open()
@@ -145,7 +145,7 @@ func TestALedgerThatWasDeletedStoppedEveryEffectUntilARestart(t *testing.T) {
 	calling()
 	worker.kill()
 	lose()
-	if _, err := js.KeyValue(context.Background(), stream.LedgerBucket); err != jetstream.ErrBucketNotFound {
+	if _, err := js.KeyValue(context.Background(), kv.LedgerBucket); err != jetstream.ErrBucketNotFound {
 		t.Fatalf("the bucket is there: %v", err)
 	}
 	open()

@@ -16,7 +16,8 @@ import (
 
 	"edda"
 	"edda/saga"
-	"edda/stream"
+	"edda/stream/kv"
+	"edda/stream/wire"
 )
 
 const (
@@ -54,8 +55,8 @@ on:
 // the stream once.
 func TestMemoryWithNATSAway(t *testing.T) {
 	dir, data, addr, at := t.TempDir(), t.TempDir(), freeAddr(t), freeAddr(t)
-	begin := func() *stream.Embedded {
-		nats, err := stream.StartEmbedded(context.Background(), stream.EmbeddedOptions{Dir: dir, Addr: at})
+	begin := func() *kv.Embedded {
+		nats, err := kv.StartEmbedded(context.Background(), kv.EmbeddedOptions{Dir: dir, Addr: at})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -107,7 +108,7 @@ func TestMemoryWithNATSAway(t *testing.T) {
 // wantOnce reads the stream of facts from its beginning.
 func wantOnce(t *testing.T, js jetstream.JetStream, want int) {
 	t.Helper()
-	s, err := js.Stream(t.Context(), stream.WorkflowEvents)
+	s, err := js.Stream(t.Context(), wire.WorkflowEvents)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,7 +23,7 @@ import (
 	"edda"
 	"edda/internal/bench"
 	"edda/saga"
-	"edda/stream"
+	"edda/stream/kv"
 )
 
 // What is promised: so much in the file and so much queued, in so much anonymous memory.
@@ -67,7 +67,7 @@ var filled = flag.String("filled", "", "a data folder that was filled before, to
 // down, and then while what was queued goes out and the backlog comes in. It is
 // not among the ordinary tests: "make memory" runs it.
 func TestMemory(t *testing.T) {
-	nats, err := stream.StartEmbedded(context.Background(), stream.EmbeddedOptions{Dir: t.TempDir(), Addr: "127.0.0.1:0"})
+	nats, err := kv.StartEmbedded(context.Background(), kv.EmbeddedOptions{Dir: t.TempDir(), Addr: "127.0.0.1:0"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"edda"
-	"edda/stream"
+	"edda/stream/wire"
 )
 
 // parcels tell a fact when they are sent, which nobody hears, and one when they arrive.
@@ -44,7 +44,7 @@ func (w *world) sendParcels(from string) {
 // readsBack tells whether somebody reads the stream of facts.
 func (w *world) readsBack() bool {
 	w.t.Helper()
-	s, err := w.js.Stream(context.Background(), stream.WorkflowEvents)
+	s, err := w.js.Stream(context.Background(), wire.WorkflowEvents)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -77,7 +77,7 @@ func TestTimersFireWhereFactsAreNotReadBack(t *testing.T) {
 			w.ends("parcel", fmt.Sprint("a", i), edda.StatusDone)
 			w.ends("parcel", fmt.Sprint("b", i), edda.StatusDone)
 		}
-		if facts := readAll(t, w.js, stream.WorkflowEvents, "tenant.acme.workflow_event.parcel.*"); len(facts) != 4*manyParcels {
+		if facts := readAll(t, w.js, wire.WorkflowEvents, "tenant.acme.workflow_event.parcel.*"); len(facts) != 4*manyParcels {
 			t.Errorf("there are %d facts", len(facts))
 		}
 		w.idle()
@@ -108,7 +108,7 @@ func TestFactsThatASagaHearsAreReadBack(t *testing.T) {
 // lag is how far the position is behind the stream of facts.
 func (w *world) lag() uint64 {
 	w.t.Helper()
-	s, err := w.js.Stream(context.Background(), stream.WorkflowEvents)
+	s, err := w.js.Stream(context.Background(), wire.WorkflowEvents)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -118,7 +118,7 @@ func (w *world) lag() uint64 {
 	}
 	last := s.CachedInfo().State.LastSeq
 	for _, c := range held {
-		if c.Stream == stream.WorkflowEvents {
+		if c.Stream == wire.WorkflowEvents {
 			return last - c.Seq
 		}
 	}

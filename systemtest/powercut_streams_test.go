@@ -17,7 +17,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"edda/stream"
+	"edda/stream/kv"
+	"edda/stream/wire"
 )
 
 const (
@@ -58,8 +59,8 @@ func TestAPowerCutOfAnyStreamWasSilent(t *testing.T) {
 	t.Parallel()
 	seed := crashSeed(t)
 	all := []lostPart{
-		{stream.WorkflowEvents, tornPart}, {stream.WorkflowCommands, wholePart}, {stream.AggregateEvents, nameless}, {stream.OwnersBucket, wholePart},
-		{stream.LeaseBucket, halfPart}, {stream.LedgerBucket, nameless},
+		{wire.WorkflowEvents, tornPart}, {wire.WorkflowCommands, wholePart}, {wire.AggregateEvents, nameless}, {kv.OwnersBucket, wholePart},
+		{kv.LeaseBucket, halfPart}, {kv.LedgerBucket, nameless},
 	}
 	if text := os.Getenv("EDDA_POWER_CUTS"); text != "" {
 		n, err := strconv.Atoi(text)
@@ -149,7 +150,7 @@ func (c *streamCuts) lose(name, way string) {
 		if !sent {
 			k, sent = c.maybeOrder()
 		}
-		if sent && (c.through(k) || name == stream.LedgerBucket && c.failed(k)) {
+		if sent && (c.through(k) || name == kv.LedgerBucket && c.failed(k)) {
 			break // what was sent before the ledger was made again may have been called
 		}
 		for _, p := range []*child{c.saga, c.worker} {
@@ -177,7 +178,7 @@ func (c *streamCuts) lose(name, way string) {
 	}
 	if asked {
 		c.refused++
-		if way == wholePart || name != stream.AggregateEvents && name != stream.WorkflowEvents && name != stream.WorkflowCommands {
+		if way == wholePart || name != wire.AggregateEvents && name != wire.WorkflowEvents && name != wire.WorkflowCommands {
 			c.t.Errorf("%s: a person is asked, and nothing that is needed is missing", what)
 		}
 		c.saga.terminate()
@@ -192,7 +193,7 @@ func (c *streamCuts) lose(name, way string) {
 	c.site.mu.Lock()
 	defer c.site.mu.Unlock()
 	for body, n := range c.site.calls {
-		if n != 1 && name != stream.LedgerBucket { // claims that a server loses are calls that may come again
+		if n != 1 && name != kv.LedgerBucket { // claims that a server loses are calls that may come again
 			c.t.Fatalf("%s: %s was mailed %d times", what, body, n)
 		}
 	}

@@ -19,7 +19,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"edda/stream"
+	"edda/stream/wire"
 )
 
 const (
@@ -204,7 +204,7 @@ func (c *cuts) settled() {
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 		defer cancel()
-		s, err := c.js.Stream(ctx, stream.AggregateEvents)
+		s, err := c.js.Stream(ctx, wire.AggregateEvents)
 		if err != nil {
 			return false
 		}
@@ -229,7 +229,7 @@ func (c *cuts) position() uint64 {
 		return 0
 	}
 	for _, p := range info.Positions {
-		if p.Stream == stream.AggregateEvents {
+		if p.Stream == wire.AggregateEvents {
 			return p.Seq
 		}
 	}
@@ -292,7 +292,7 @@ func (c *cuts) tear(copied string) {
 	}
 	var files []string
 	err := filepath.WalkDir(c.nats.dir, func(path string, d fs.DirEntry, err error) error {
-		if err == nil && !d.IsDir() && strings.Contains(path, filepath.Join(stream.AggregateEvents, "msgs")) {
+		if err == nil && !d.IsDir() && strings.Contains(path, filepath.Join(wire.AggregateEvents, "msgs")) {
 			files = append(files, path)
 		}
 		return err

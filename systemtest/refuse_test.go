@@ -12,7 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"go.etcd.io/bbolt"
 
-	"edda/stream"
+	"edda/stream/kv"
 )
 
 const smallSaga = `saga: small
@@ -103,7 +103,7 @@ func TestAStoreOfANewerFormatIsRefused(t *testing.T) {
 }
 
 func TestAStreamWhoseSettingsContradictOursIsRefused(t *testing.T) {
-	server, err := stream.StartEmbedded(context.Background(), stream.EmbeddedOptions{Dir: t.TempDir(), Addr: "127.0.0.1:0"})
+	server, err := kv.StartEmbedded(context.Background(), kv.EmbeddedOptions{Dir: t.TempDir(), Addr: "127.0.0.1:0"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,7 +15,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"edda/stream"
+	"edda/stream/wire"
 )
 
 // telling counts, and says so with each event: as a fact, and with a command.
@@ -102,7 +102,7 @@ func (c *cuts) dieAtTheStart() {
 func (c *cuts) told(when string) {
 	c.t.Helper()
 	want := (c.round + 1) * cutEvents
-	for _, from := range []string{stream.WorkflowEvents, stream.WorkflowCommands} {
+	for _, from := range []string{wire.WorkflowEvents, wire.WorkflowCommands} {
 		var said map[string][]int
 		untilIn(c.t, 2*time.Minute, from+" has everything "+when, func() bool {
 			select {

@@ -16,7 +16,7 @@ import (
 
 	"edda/access"
 	"edda/server"
-	"edda/stream"
+	"edda/stream/kv"
 )
 
 // Two tenants share a process. Each of their things has the tenant's mark in it:
@@ -52,7 +52,7 @@ type shared struct {
 // gives each tenant something of every kind.
 func newShared(t *testing.T) *shared {
 	t.Helper()
-	embedded, err := stream.StartEmbedded(context.Background(), stream.EmbeddedOptions{Dir: t.TempDir(), Addr: "127.0.0.1:0"})
+	embedded, err := kv.StartEmbedded(context.Background(), kv.EmbeddedOptions{Dir: t.TempDir(), Addr: "127.0.0.1:0"})
 	if err != nil {
 		t.Fatal(err)
 	}

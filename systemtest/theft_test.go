@@ -10,7 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"edda"
-	"edda/stream"
+	"edda/stream/wire"
 )
 
 // nightly does all that goes to the streams in the transition of its schedule, whose ids
@@ -48,7 +48,7 @@ func TestAnIDThatAnotherTenantTookBeforehandMakesNoWorkVanish(t *testing.T) {
 			ids := nightlyIDs(t, apart)
 			aNight(t, apart, func(w *world) {
 				for _, id := range ids {
-					for n, taken := range []string{id, "acme " + id, stream.ResultID(id), "acme " + stream.ResultID(id)} {
+					for n, taken := range []string{id, "acme " + id, wire.ResultID(id), "acme " + wire.ResultID(id)} {
 						for _, family := range []string{"aggregate.Order", "effect.none", "effect_result.none"} { // one in each stream
 							w.take("tenant.bob."+family+"."+fmt.Sprint(n, "-")+id, taken)
 						}
@@ -61,11 +61,11 @@ func TestAnIDThatAnotherTenantTookBeforehandMakesNoWorkVanish(t *testing.T) {
 				for subject, want := range map[string]string{
 					"tenant.acme.command.Ledger.L1":            ids[0],
 					"tenant.acme.workflow_event.nightly.S":     ids[1],
-					"tenant.acme.effect_result.work." + ids[2]: stream.ResultID(ids[2]),
+					"tenant.acme.effect_result.work." + ids[2]: wire.ResultID(ids[2]),
 				} {
-					name := stream.WorkflowEvents
+					name := wire.WorkflowEvents
 					if subject == "tenant.acme.command.Ledger.L1" {
-						name = stream.WorkflowCommands
+						name = wire.WorkflowCommands
 					}
 					var got []string
 					for _, m := range readAll(t, w.js, name, subject) {

@@ -19,7 +19,8 @@ import (
 
 	"edda"
 	"edda/server"
-	"edda/stream"
+	"edda/stream/kv"
+	"edda/stream/wire"
 )
 
 // The sizes of the test of many workers. The lease and the ack wait are shorter
@@ -60,7 +61,7 @@ result: =body
 // server. One is killed and starts again; the other is stopped for longer than
 // the ack wait and the lease, and then goes on with what it held.
 func TestWorkersShareTheLoadThroughKillsAndFreezes(t *testing.T) {
-	nats, err := stream.StartEmbedded(context.Background(), stream.EmbeddedOptions{Dir: t.TempDir(), Addr: "127.0.0.1:0"})
+	nats, err := kv.StartEmbedded(context.Background(), kv.EmbeddedOptions{Dir: t.TempDir(), Addr: "127.0.0.1:0"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,10 +129,10 @@ func slowShop(s *shop) (gate *sync.RWMutex) {
 func rememberWrites(t *testing.T, js jetstream.JetStream) {
 	t.Helper()
 	ctx := context.Background()
-	if _, err := stream.OpenLedger(ctx, js, stream.LedgerOptions{}); err != nil {
+	if _, err := kv.OpenLedger(ctx, js, kv.LedgerOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	s, err := js.Stream(ctx, "KV_"+stream.LedgerBucket)
+	s, err := js.Stream(ctx, "KV_"+kv.LedgerBucket)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -256,7 +257,7 @@ func (w *workers) outcome(id string, v server.InstanceView, mails int) (unknown 
 func (w *workers) results(js jetstream.JetStream) {
 	w.t.Helper()
 	said := map[string]string{}
-	for _, m := range readAll(w.t, js, stream.WorkflowEvents, "tenant.default.effect_result.>") {
+	for _, m := range readAll(w.t, js, wire.WorkflowEvents, "tenant.default.effect_result.>") {
 		var r struct {
 			Outcome string          `json:"result_type"`
 			Payload json.RawMessage `json:"payload"`
@@ -285,7 +286,7 @@ type entry struct {
 func (w *workers) ledger(js jetstream.JetStream) {
 	w.t.Helper()
 	last, taken := map[string]entry{}, 0
-	for _, m := range readAll(w.t, js, "KV_"+stream.LedgerBucket, ">") {
+	for _, m := range readAll(w.t, js, "KV_"+kv.LedgerBucket, ">") {
 		md, err := m.Metadata()
 		if err != nil {
 			w.t.Fatal(err)

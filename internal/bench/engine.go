@@ -12,6 +12,7 @@ import (
 
 	"edda/internal/subprocess"
 	"edda/stream"
+	"edda/stream/kv"
 )
 
 // alone is W4.
@@ -66,12 +67,12 @@ func (r *run) backlog(name, phase string, others int) (err error) {
 // publishEvents fills the streams of a server that does not run yet: an event for
 // each of as many keys, in no order, which lie between those of other instances.
 func (r *run) publishEvents(dir string) (t traffic, err error) {
-	e, err := stream.StartEmbedded(r.ctx, stream.EmbeddedOptions{Dir: dir})
+	e, err := kv.StartEmbedded(r.ctx, kv.EmbeddedOptions{Dir: dir})
 	if err != nil {
 		return t, err
 	}
 	defer e.Close()
-	nc, js, err := stream.Connect(stream.Connection{Server: e.Server()})
+	nc, js, err := kv.Connect(kv.Connection{Server: e.Server()})
 	if err != nil {
 		return t, err
 	}

@@ -18,7 +18,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 
 	"edda/internal/datasync"
-	"edda/stream"
+	"edda/stream/kv"
 )
 
 const (
@@ -297,12 +297,12 @@ func bareStreams(ctx context.Context, dir string, n int, t traffic) (rate float6
 	}
 	share := min(1, float64(maxFloorMessages)/float64(t.Messages+t.Waiting))
 	publish, waiting := int(float64(t.Messages)*share), int(float64(t.Waiting)*share)
-	e, err := stream.StartEmbedded(ctx, stream.EmbeddedOptions{Dir: dir})
+	e, err := kv.StartEmbedded(ctx, kv.EmbeddedOptions{Dir: dir})
 	if err != nil {
 		return 0, err
 	}
 	defer e.Close()
-	nc, js, err := stream.Connect(stream.Connection{Server: e.Server()})
+	nc, js, err := kv.Connect(kv.Connection{Server: e.Server()})
 	if err != nil {
 		return 0, err
 	}

@@ -22,6 +22,7 @@ import (
 	"edda/internal/jsonvalue"
 	"edda/outbox"
 	"edda/stream"
+	"edda/stream/wire"
 )
 
 // taker is a destination that takes everything.
@@ -147,7 +148,7 @@ func handOver(tb testing.TB, n int) (func(), *books) {
 	db, b := opened(tb)
 	d, results, caughtUp := desk{make(chan effects.Command), nil}, make(applier), make(chan struct{})
 	close(caughtUp)
-	h := stream.NewHandoff(stream.NewPublisher(nowhere{}, stream.Codec{}), nil, nil)
+	h := stream.NewHandoff(stream.NewPublisher(nowhere{}, wire.Codec{}), nil, nil)
 	o := effects.Options{Source: d, Publisher: d, Providers: map[string]effects.Provider{"http": d}, Owner: "a worker", Applier: h}
 	w, err := effects.New(db, o, effect(tb, "reserve"))
 	if err != nil {
@@ -183,11 +184,11 @@ func handOver(tb testing.TB, n int) (func(), *books) {
 func commands(tb testing.TB, n int) (all []effects.Command) {
 	tb.Helper()
 	for _, c := range changes(tb, 0, n, 1) {
-		m, err := (stream.Codec{}).Work(c.Transitions[0].Work[0])
+		m, err := (wire.Codec{}).Work(c.Transitions[0].Work[0])
 		if err != nil {
 			tb.Fatal(err)
 		}
-		c := (stream.Codec{}).Command(stream.Message{Subject: m.Subject, Header: m.Header, Data: m.Data, Stream: "WORKFLOW_COMMANDS", Seq: 9, Time: noon})
+		c := (wire.Codec{}).Command(wire.Message{Subject: m.Subject, Header: m.Header, Data: m.Data, Stream: "WORKFLOW_COMMANDS", Seq: 9, Time: noon})
 		if c.Malformed != "" {
 			tb.Fatal(c.Malformed)
 		}

@@ -4,11 +4,10 @@ import (
 	"context"
 	"errors"
 	"testing"
-	"time"
 
 	"edda"
 	"edda/engine"
-	"edda/stream"
+	"edda/stream/wire"
 )
 
 // together is how many orders the engine gets at once. The next are handed out when
@@ -21,22 +20,18 @@ type queue struct {
 	next    chan struct{} // those handed out are durable
 }
 
-func (q *queue) Fetch(ctx context.Context, most int, wait time.Duration) (engine.Fetched, error) {
-	select {
-	case <-ctx.Done():
-		return engine.Fetched{}, ctx.Err()
-	case <-time.After(wait):
-		return engine.Fetched{}, nil
-	case <-q.next:
-	}
+func (q *queue) Ready() <-chan struct{} { return q.next }
+
+func (q *queue) Hold(bool) {}
+
+func (q *queue) Take(most int) engine.Fetched {
 	n := min(most, together, len(q.waiting))
 	got := q.waiting[:n]
 	q.waiting = q.waiting[n:]
-	return engine.Fetched{Events: got}, nil
+	return engine.Fetched{Events: got}
 }
 
-func (q *queue) Ack(context.Context, []edda.Checkpoint) error { return nil }
-func (q *queue) Ends(context.Context) ([]engine.End, error)   { return nil, nil }
+func (q *queue) Ends(context.Context) ([]engine.End, error) { return nil, nil }
 
 // throughEngine takes n orders from their source to the durable commit. How many
 // of its change sets share a commit depends on the moment, so commits are not counted.
@@ -47,7 +42,7 @@ func throughEngine(tb testing.TB, n int) (func(), *books) {
 	for i := range n {
 		m := placed(orderID(i))
 		m.Seq = uint64(i + 1)
-		q.waiting = append(q.waiting, stream.Codec{}.Event(m))
+		q.waiting = append(q.waiting, wire.Codec{}.Event(m))
 	}
 	durable, all := 0, make(chan struct{})
 	e := engine.New(q, db, program(tb), engine.Options{Observe: func(ts []edda.Transition) {

@@ -13,7 +13,7 @@ import (
 	"edda/effects/httpeffect"
 	"edda/manifests"
 	"edda/saga"
-	"edda/stream"
+	"edda/stream/wire"
 )
 
 //go:embed order.yaml
@@ -35,8 +35,8 @@ func order(id string) []byte {
 func orderID(i int) string { return fmt.Sprintf("%016x", uint64(i+1)*0x9E3779B97F4A7C15) }
 
 // placed is the message of an order, as a producer publishes it.
-func placed(id string) stream.Message {
-	return stream.Message{
+func placed(id string) wire.Message {
+	return wire.Message{
 		Subject: "tenant.acme.aggregate.Order." + id, Stream: "AGGREGATE_EVENTS", Seq: 7, Time: noon,
 		Data: fmt.Appendf(nil, `{"event_id":"018f2c6e-7b1a-7000-8000-%.12s","tenant_id":"acme","aggregate_type":"Order","aggregate_id":%q,"event_type":"OrderPlaced","timestamp":"2026-01-01T00:00:00Z","payload":%s}`, id, id, order(id)),
 	}
@@ -95,10 +95,10 @@ func tell(tb testing.TB, set *saga.Set, id string) story {
 }
 
 // tellOf is tell of a message that places the order.
-func tellOf(tb testing.TB, set *saga.Set, id string, m stream.Message) story {
+func tellOf(tb testing.TB, set *saga.Set, id string, m wire.Message) story {
 	tb.Helper()
 	var s story
-	ev := stream.Codec{}.Event(m)
+	ev := wire.Codec{}.Event(m)
 	for {
 		s.cells, s.events = append(s.cells, s.last), append(s.events, ev)
 		cell, made := set.Apply(s.last, target(tb, set, ev), ev)
@@ -116,7 +116,7 @@ func tellOf(tb testing.TB, set *saga.Set, id string, m stream.Message) story {
 // first is the transition that begins an order.
 func first(tb testing.TB, set *saga.Set, id string) edda.Transition {
 	tb.Helper()
-	ev := stream.Codec{}.Event(placed(id))
+	ev := wire.Codec{}.Event(placed(id))
 	_, made := set.Apply(edda.Cell{}, target(tb, set, ev), ev)
 	if len(made) != 1 || made[0].Fate != edda.FateHandled || len(made[0].Work) != 1 {
 		tb.Fatalf("%s was not begun: %+v", id, made)
@@ -137,20 +137,20 @@ func target(tb testing.TB, set *saga.Set, ev edda.Event) saga.Target {
 func answered(tb testing.TB, w edda.Work) edda.Event {
 	tb.Helper()
 	m := resultMessage(tb, w)
-	ev := stream.Codec{}.Event(m)
+	ev := wire.Codec{}.Event(m)
 	if ev.Malformed != "" {
 		tb.Fatal(ev.Error)
 	}
 	return ev
 }
 
-func resultMessage(tb testing.TB, w edda.Work) stream.Message {
+func resultMessage(tb testing.TB, w edda.Work) wire.Message {
 	tb.Helper()
-	m, err := stream.Codec{}.Result(resultOf(w))
+	m, err := wire.Codec{}.Result(resultOf(w))
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return stream.Message{Subject: m.Subject, Header: m.Header, Data: m.Data, Stream: "EFFECT_RESULTS", Seq: 8, Time: w.Time.Add(time.Second)}
+	return wire.Message{Subject: m.Subject, Header: m.Header, Data: m.Data, Stream: "EFFECT_RESULTS", Seq: 8, Time: w.Time.Add(time.Second)}
 }
 
 func resultOf(w edda.Work) effects.Result {

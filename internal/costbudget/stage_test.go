@@ -7,7 +7,7 @@ import (
 	"edda"
 	"edda/expression"
 	"edda/store"
-	"edda/stream"
+	"edda/stream/wire"
 )
 
 // stage is one step of the straight line, by itself.
@@ -76,16 +76,16 @@ func decodeResult(tb testing.TB, n int) (func(), *books) {
 	return decode(tb, n, resultMessage(tb, tell(tb, program(tb), orderID(0)).made[0].Work[0]))
 }
 
-func decode(tb testing.TB, n int, m stream.Message) (func(), *books) {
+func decode(tb testing.TB, n int, m wire.Message) (func(), *books) {
 	return repeat(n, func() {
-		if ev := (stream.Codec{}).Event(m); ev.Malformed != "" {
+		if ev := (wire.Codec{}).Event(m); ev.Malformed != "" {
 			tb.Fatal(ev.Error)
 		}
 	})
 }
 
 func routeOrder(tb testing.TB, n int) (func(), *books) {
-	set, ev := program(tb), stream.Codec{}.Event(placed(orderID(0)))
+	set, ev := program(tb), wire.Codec{}.Event(placed(orderID(0)))
 	return repeat(n, func() { target(tb, set, ev) })
 }
 
@@ -138,7 +138,7 @@ func encodeCell(tb testing.TB, n int) (func(), *books) {
 func encodeWork(tb testing.TB, n int) (func(), *books) {
 	w := tell(tb, program(tb), orderID(0)).made[0].Work[0]
 	return repeat(n, func() {
-		if _, err := (stream.Codec{}).Work(w); err != nil {
+		if _, err := (wire.Codec{}).Work(w); err != nil {
 			tb.Fatal(err)
 		}
 	})
@@ -148,7 +148,7 @@ func encodeAggregateCommand(tb testing.TB, n int) (func(), *books) {
 	w := tell(tb, program(tb), orderID(0)).made[0].Work[0]
 	w.Kind, w.Name, w.To = edda.WorkCommand, "Stock.Reserve", w.From.Correlation
 	return repeat(n, func() {
-		if _, err := (stream.Codec{}).Work(w); err != nil {
+		if _, err := (wire.Codec{}).Work(w); err != nil {
 			tb.Fatal(err)
 		}
 	})
@@ -157,7 +157,7 @@ func encodeAggregateCommand(tb testing.TB, n int) (func(), *books) {
 func encodeResult(tb testing.TB, n int) (func(), *books) {
 	r := resultOf(tell(tb, program(tb), orderID(0)).made[0].Work[0])
 	return repeat(n, func() {
-		if _, err := (stream.Codec{}).Result(r); err != nil {
+		if _, err := (wire.Codec{}).Result(r); err != nil {
 			tb.Fatal(err)
 		}
 	})

@@ -22,6 +22,8 @@ import (
 	"edda/saga"
 	"edda/store"
 	"edda/stream"
+	"edda/stream/kv"
+	"edda/stream/wire"
 )
 
 // load is how orders come to the store.
@@ -99,12 +101,12 @@ func (w *wrote) print(tb testing.TB) {
 // streams, by stream. The client's is as small as it may be.
 func inStreams(t *testing.T, n int) map[string]float64 {
 	dir := t.TempDir()
-	server, err := stream.StartEmbedded(t.Context(), stream.EmbeddedOptions{Dir: dir})
+	server, err := kv.StartEmbedded(t.Context(), kv.EmbeddedOptions{Dir: dir})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer server.Close()
-	nc, js, err := stream.Connect(stream.Connection{Server: server.Server()})
+	nc, js, err := kv.Connect(kv.Connection{Server: server.Server()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +133,7 @@ func messages(t *testing.T, set *saga.Set, i int) []*nats.Msg {
 	all := []*nats.Msg{{Subject: first.Subject, Data: first.Data}}
 	for _, made := range tellOf(t, set, first.Subject, first).made {
 		for _, w := range made.Work {
-			m, err := stream.Codec{}.Work(w)
+			m, err := wire.Codec{}.Work(w)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -296,7 +298,7 @@ func (r *runner) begin() *line {
 const apart = 6 * time.Millisecond
 
 // numbered is the message of an order as W1 sends them: ids and times ascend.
-func numbered(i int) stream.Message {
+func numbered(i int) wire.Message {
 	m := placed(fmt.Sprintf("W1-%07d", i))
 	m.Seq, m.Time = uint64(i+1), noon.Add(time.Duration(i)*apart)
 	return m

@@ -14,7 +14,7 @@ import (
 	"go.uber.org/zap"
 
 	"edda/internal/subprocess"
-	"edda/stream"
+	"edda/stream/kv"
 )
 
 // run is one run of the demo.
@@ -136,7 +136,7 @@ func (r *run) openMycelium(ctx context.Context) error {
 // openRoles starts NATS in this process, and the coordinator and the runner as
 // processes apart: each knows a node of its own and a Redis of its own.
 func (r *run) openRoles(ctx context.Context) error {
-	nats, err := stream.StartEmbedded(ctx, stream.EmbeddedOptions{Dir: filepath.Join(r.dir, "nats"), Addr: loopback + ":0", Log: zap.NewNop()})
+	nats, err := kv.StartEmbedded(ctx, kv.EmbeddedOptions{Dir: filepath.Join(r.dir, "nats"), Addr: loopback + ":0", Log: zap.NewNop()})
 	if err != nil {
 		return err
 	}

@@ -9,7 +9,7 @@ import (
 	"os/signal"
 	"syscall"
 
-	"edda/stream"
+	"edda/stream/kv"
 )
 
 func main() {
@@ -26,7 +26,7 @@ func serve(args []string) error {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	e, err := stream.StartEmbedded(ctx, stream.EmbeddedOptions{Dir: args[1], Addr: args[0]})
+	e, err := kv.StartEmbedded(ctx, kv.EmbeddedOptions{Dir: args[1], Addr: args[0]})
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,113 @@
+package store
+
+import (
+	"context"
+
+	bolt "go.etcd.io/bbolt"
+
+	"edda/store/wal"
+)
+
+const (
+	// copyBytes go into one transaction of a copy.
+	copyBytes = 8 << 20
+	// toldEvery is after how many rows the caller of a check or a copy hears how far it is.
+	toldEvery = 8192
+)
+
+// progress counts the rows that are read, tells of them now and then, and ends with its context.
+type progress struct {
+	ctx  context.Context
+	tell func(rows int) // may be nil
+	rows int
+}
+
+func (p *progress) row() error {
+	if p.rows++; p.rows%toldEvery == 0 && p.tell != nil {
+		p.tell(p.rows)
+	}
+	return context.Cause(p.ctx)
+}
+
+// eachRow passes every bucket (without a key) and every row of a snapshot, in order. The
+// buckets of hours and days, which are parts, lie within those of their keyspaces.
+func eachRow(tx *wal.Tx, fn func(space, part, k, v []byte) error) error {
+	return tx.ForEach(func(space []byte, b *wal.Bucket) error {
+		if err := fn(space, nil, nil, nil); err != nil {
+			return err
+		}
+		return eachRowIn(space, b, fn)
+	})
+}
+
+// eachRowIn passes the parts and the rows of one keyspace.
+func eachRowIn(space []byte, b *wal.Bucket, fn func(space, part, k, v []byte) error) error {
+	return b.ForEach(func(k, v []byte) error {
+		if v != nil {
+			return fn(space, nil, k, v)
+		}
+		if err := fn(space, k, nil, nil); err != nil {
+			return err
+		}
+		return b.Bucket(k).ForEach(func(key, value []byte) error { return fn(space, k, key, value) })
+	})
+}
+
+// copier writes rows into a new file, in transactions of bounded size.
+type copier struct {
+	file   *boltFile
+	tx     *bolt.Tx // nil between two
+	size   int
+	packer wal.Packer
+	before func() error // may refuse the next transaction; may be nil
+}
+
+// put writes what eachRow passes: a bucket or a row.
+func (w *copier) put(space, part, k, v []byte) error {
+	if err := w.begin(); err != nil {
+		return err
+	}
+	b, err := w.tx.CreateBucketIfNotExists(space)
+	if err == nil && part != nil {
+		b, err = b.CreateBucketIfNotExists(part)
+	}
+	if err != nil || k == nil {
+		return err
+	}
+	b.FillPercent = appendFill
+	w.size += len(k) + len(v)
+	return b.Put(k, w.packer.Pack(v))
+}
+
+// begin goes on in a transaction that is not too large.
+func (w *copier) begin() (err error) {
+	if w.tx != nil && w.size < copyBytes {
+		return nil
+	}
+	if err := w.commit(); err != nil {
+		return err
+	}
+	if w.before != nil {
+		if err := w.before(); err != nil {
+			return err
+		}
+	}
+	w.tx, err = w.file.Begin(true)
+	return err
+}
+
+func (w *copier) commit() error {
+	if w.tx == nil {
+		return nil
+	}
+	tx := w.tx
+	w.tx, w.size = nil, 0
+	return tx.Commit()
+}
+
+// rollback gives up what was not committed.
+func (w *copier) rollback() {
+	if w.tx != nil {
+		_ = w.tx.Rollback()
+	}
+}

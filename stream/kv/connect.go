@@ -1,0 +1,213 @@
+package kv
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/synadia-io/orbit.go/natscontext"
+	"go.uber.org/zap"
+
+	"edda"
+)
+
+const (
+	// pingEvery and pingsLost find a server that is frozen, whose connections stay up, within
+	// ten seconds: the third ping in a row without an answer ends the connection.
+	pingEvery = 3 * time.Second
+	pingsLost = 2
+	// reconnectWait spaces the attempts to come back to a server.
+	reconnectWait = 500 * time.Millisecond
+	// apiTimeout bounds requests to JetStream that have no deadline of their own, and the
+	// wait for an ack of the client's own futures.
+	apiTimeout = 5 * time.Second
+	// maxUnacked bounds the messages that wait for an ack of those that are published by
+	// the client's own futures; a publisher has windows.
+	maxUnacked = 8192
+)
+
+// Connection says where NATS is and who we are, in the words of the nats CLI.
+// The zero value is the local server.
+type Connection struct {
+	URL, Creds, User, Password, Token, NKey string
+	Cert, Key, CA                           string
+	// Context names a context of the nats CLI; the other fields go before what
+	// it says.
+	Context string
+	// Name is what the server shows of the connection; "edda" when empty.
+	Name string
+	// Server is used instead of a URL where the server runs in this process.
+	Server nats.InProcessConnProvider
+	Log    *zap.Logger
+}
+
+// FromEnv fills in the empty fields from NATS_URL, NATS_CREDS, NATS_USER,
+// NATS_PASSWORD, NATS_TOKEN, NATS_NKEY, NATS_CERT, NATS_KEY, NATS_CA and NATS_CONTEXT.
+func (c Connection) FromEnv(env func(string) string) Connection {
+	for name, field := range map[string]*string{
+		"NATS_URL": &c.URL, "NATS_CREDS": &c.Creds, "NATS_USER": &c.User,
+		"NATS_PASSWORD": &c.Password, "NATS_TOKEN": &c.Token, "NATS_NKEY": &c.NKey,
+		"NATS_CERT": &c.Cert, "NATS_KEY": &c.Key, "NATS_CA": &c.CA, "NATS_CONTEXT": &c.Context,
+	} {
+		if *field == "" {
+			*field = env(name)
+		}
+	}
+	return c
+}
+
+// Connect connects, and keeps trying for ever, also where the server is not
+// there yet: Status of the connection tells. Only wrong settings are an error,
+// which is edda.Permanent.
+func Connect(c Connection) (*nats.Conn, jetstream.JetStream, error) {
+	opts, err := c.options()
+	if err != nil {
+		return nil, nil, edda.Classify(edda.Permanent, "connect to nats: %w", err)
+	}
+	var nc *nats.Conn
+	var settings natscontext.Settings
+	if c.Context != "" && c.Server == nil {
+		nc, settings, err = natscontext.Connect(c.Context, opts...)
+	} else {
+		nc, err = nats.Connect(cmp.Or(c.URL, nats.DefaultURL), opts...)
+	}
+	if err != nil {
+		return nil, nil, edda.Classify(edda.Permanent, "connect to nats: %w", err)
+	}
+	js, err := newJetStream(nc, settings.JSDomain, settings.JSAPIPrefix)
+	if err != nil {
+		nc.Close()
+		return nil, nil, edda.Classify(edda.Permanent, "use jetstream: %w", err)
+	}
+	return nc, js, nil
+}
+
+// NewJetStream makes a JetStream with the bounds that this package relies on.
+func NewJetStream(nc *nats.Conn) (jetstream.JetStream, error) { return newJetStream(nc, "", "") }
+
+func newJetStream(nc *nats.Conn, domain, prefix string) (jetstream.JetStream, error) {
+	opts := []jetstream.JetStreamOpt{
+		jetstream.WithDefaultTimeout(apiTimeout),
+		jetstream.WithPublishAsyncTimeout(apiTimeout),
+		jetstream.WithPublishAsyncMaxPending(maxUnacked),
+	}
+	switch {
+	case domain != "":
+		return jetstream.NewWithDomain(nc, domain, opts...)
+	case prefix != "":
+		return jetstream.NewWithAPIPrefix(nc, prefix, opts...)
+	}
+	return jetstream.New(nc, opts...)
+}
+
+func (c Connection) options() ([]nats.Option, error) {
+	opts := []nats.Option{
+		nats.Name(cmp.Or(c.Name, "edda")),
+		nats.PingInterval(pingEvery), nats.MaxPingsOutstanding(pingsLost), nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1), nats.ReconnectWait(reconnectWait),
+	}
+	if c.Server != nil {
+		return append(append(opts, nats.InProcessServer(c.Server)), c.reports()...), nil
+	}
+	who, err := c.credentials()
+	if err != nil {
+		return nil, err
+	}
+	if c.Context != "" && c.URL != "" {
+		opts = append(opts, servers(c.URL))
+	}
+	return append(append(opts, who...), c.reports()...), nil
+}
+
+func (c Connection) credentials() ([]nats.Option, error) {
+	var opts []nats.Option
+	for _, file := range []string{c.Creds, c.NKey, c.Cert, c.Key, c.CA} {
+		if file == "" {
+			continue
+		}
+		if _, err := os.Stat(file); err != nil {
+			return nil, err
+		}
+	}
+	if c.User != "" {
+		opts = append(opts, nats.UserInfo(c.User, c.Password))
+	}
+	if c.Token != "" {
+		opts = append(opts, nats.Token(c.Token))
+	}
+	if c.Creds != "" {
+		opts = append(opts, nats.UserCredentials(c.Creds))
+	}
+	if c.NKey != "" {
+		o, err := nats.NkeyOptionFromSeed(c.NKey)
+		if err != nil {
+			return nil, fmt.Errorf("nkey %s: %w", c.NKey, err)
+		}
+		opts = append(opts, o)
+	}
+	return c.tls(opts)
+}
+
+func (c Connection) tls(opts []nats.Option) ([]nats.Option, error) {
+	if (c.Cert == "") != (c.Key == "") {
+		return nil, errors.New("a client certificate needs both NATS_CERT and NATS_KEY")
+	}
+	if c.Cert != "" {
+		opts = append(opts, nats.ClientCert(c.Cert, c.Key))
+	}
+	if c.CA != "" {
+		opts = append(opts, nats.RootCAs(c.CA))
+	}
+	return opts, nil
+}
+
+// servers lets a URL of ours go before the context's.
+func servers(urls string) nats.Option {
+	return func(o *nats.Options) error {
+		o.Servers = nil
+		for _, u := range strings.Split(urls, ",") {
+			o.Servers = append(o.Servers, strings.TrimSpace(u))
+		}
+		return nil
+	}
+}
+
+// ConnectedTo is where a connection goes, without passwords. Within the process
+// there is no address on the way, and the client's would be the default one: it is
+// where the server listens for others, if it does.
+func (c Connection) ConnectedTo(nc *nats.Conn) string {
+	if c.Server == nil {
+		return nc.ConnectedUrlRedacted()
+	}
+	if s, ok := c.Server.(*server.Server); ok && s.Addr() != nil {
+		return s.ClientURL()
+	}
+	return "within the process"
+}
+
+// reports log the connection's comings and goings, each once.
+func (c Connection) reports() []nats.Option {
+	log := c.Log
+	if log == nil {
+		log = zap.NewNop()
+	}
+	return []nats.Option{
+		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
+			log.Warn("nats is disconnected", zap.Error(err))
+		}),
+		nats.ReconnectHandler(func(nc *nats.Conn) {
+			log.Info("nats is connected again", zap.String("url", c.ConnectedTo(nc)))
+		}),
+		nats.ConnectHandler(func(nc *nats.Conn) {
+			log.Info("nats is connected", zap.String("url", c.ConnectedTo(nc)))
+		}),
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+			log.Error("nats reports an error", zap.Error(err))
+		}),
+	}
+}

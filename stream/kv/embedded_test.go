@@ -1,0 +1,24 @@
+package kv
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"edda/stream/wire"
+)
+
+// On a full disk the server gave its streams up for good, and /health said that
+// all was well.
+func TestAStreamThatCannotBeWrittenIsNotHealthy(t *testing.T) {
+	bubble(t, func(_ context.Context, w *world) {
+		if err := w.server.Load().Healthy(); err != nil {
+			t.Fatal(err)
+		}
+		w.server.Load().log.Errorf("JetStream stream '%s > %s' critical write error: %v", "$G", wire.AggregateEvents, "no space left on device")
+		err := w.server.Load().Healthy()
+		if err == nil || !strings.Contains(err.Error(), "no space left on device") || !strings.Contains(err.Error(), "start again") {
+			t.Errorf("got %v", err)
+		}
+	})
+}

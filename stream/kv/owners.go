@@ -1,0 +1,198 @@
+package kv
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"go.uber.org/zap"
+
+	"edda"
+	"edda/stream/wire"
+)
+
+const (
+	// OwnersBucket is the KV bucket that remembers which store has the instances of which
+	// tenants, also when no process runs; its keys are stores' ids.
+	OwnersBucket = "EDDA_OWNERS"
+	// ownerSeen is how often a process writes that it is there: a refusal tells the time.
+	ownerSeen = time.Minute
+	// everyTenant is the pattern of a process that serves all.
+	everyTenant = "*"
+)
+
+// owner is what the bucket remembers of a store. It outlives every lease.
+type owner struct {
+	Store   string    `json:"store"`
+	Host    string    `json:"host"`
+	Process string    `json:"process"` // the last that served with it
+	First   time.Time `json:"first"`
+	Seen    time.Time `json:"seen"`
+	Claims  []claimed `json:"claims"`
+}
+
+// claimed are tenants that a store has. Of two stores that claim the same the one with
+// the higher order has them: it was let in last.
+type claimed struct {
+	Pattern string `json:"pattern"`
+	Order   uint64 `json:"order"`
+}
+
+// orderOf is how new the store's claim on all tenants of a pattern is; 0: it has none.
+func (o owner) orderOf(pattern string) (order uint64) {
+	for _, c := range o.Claims {
+		if c.Pattern == pattern || c.Pattern == everyTenant || !strings.Contains(pattern, "*") && edda.Matches(c.Pattern, pattern) {
+			order = max(order, c.Order)
+		}
+	}
+	return order
+}
+
+// newer are the patterns of the other store's claims that stand against one of ours.
+func (o owner) newer(other owner, pattern string) (out []string) {
+	mine := o.orderOf(pattern)
+	for _, c := range other.Claims {
+		if c.Order > mine && (wire.Tenants{c.Pattern}).Overlap(wire.Tenants{pattern}) {
+			out = append(out, c.Pattern)
+		}
+	}
+	return out
+}
+
+// own claims the tenants for our store, for good. The error is edda.Permanent where
+// another store was let in for some of them after ours, and its instances are not here.
+// The lease on them is held: nobody else claims them meanwhile.
+func (l *Lease) own(ctx context.Context, tenants wire.Tenants) error {
+	if l.held.Worker != nil {
+		return nil // it has no instances
+	}
+	kv, err := openBucket(ctx, l.js, jetstream.KeyValueConfig{
+		Bucket: OwnersBucket, Description: "edda: which store has the instances of which tenants",
+		Storage: l.bucket.Storage, Replicas: l.bucket.Replicas,
+	})
+	if err != nil {
+		return err
+	}
+	all, err := l.everyOwner(ctx, kv)
+	if err != nil {
+		return err
+	}
+	mine, known := all[l.held.Store]
+	if known && l.serving && mine.Process != l.held.Process {
+		return edda.Classify(edda.Permanent, "process %s on host %s has worked with store %s since", mine.Process, mine.Host, mine.Store)
+	}
+	next := owner{Store: l.held.Store, Host: l.held.Host, Process: l.held.Process, First: mine.First, Seen: time.Now().UTC()}
+	if !known {
+		next.First = next.Seen
+	}
+	var last uint64
+	for _, other := range all {
+		for _, c := range other.Claims {
+			last = max(last, c.Order)
+		}
+	}
+	if len(tenants) == 0 {
+		tenants = wire.Tenants{everyTenant}
+	}
+	taken := map[string][]string{} // patterns by store
+	for _, pattern := range tenants {
+		order := mine.orderOf(pattern)
+		if order == 0 {
+			order = last + 1
+		}
+		for id, other := range all {
+			if id == l.held.Store || !known && l.madeOf != nil && l.madeOf(id) {
+				continue
+			}
+			if newer := mine.newer(other, pattern); len(newer) > 0 {
+				taken[id], order = append(taken[id], newer...), last+1
+			}
+		}
+		next.Claims = append(next.Claims, claimed{pattern, order})
+	}
+	var whose []string
+	for id, patterns := range taken {
+		whose = append(whose, fmt.Sprintf("store %s on host %s served %s from %s to %s", id, all[id].Host, tenantsOf(patterns), stamp(all[id].First), stamp(all[id].Seen)))
+	}
+	slices.Sort(whose)
+	if len(whose) > 0 && !l.adopts {
+		return edda.Classify(edda.Permanent,
+			"%s: its instances and timers are not in this store, %s: start with the data folder of that store, restore a backup of it (edda restore), take these tenants out of its tenants: and start it once, or go on without its instances with --adopt-empty",
+			strings.Join(whose, "; "), l.held.Store)
+	}
+	if err := putOwner(ctx, kv, next); err != nil {
+		return err
+	}
+	l.recorded, l.serving = time.Now(), true
+	l.adopted, l.adopts = append(l.adopted, whose...), false // what comes later nobody has asked for
+	return nil
+}
+
+func tenantsOf(patterns []string) string {
+	slices.Sort(patterns)
+	patterns = slices.Compact(patterns)
+	if slices.Contains(patterns, everyTenant) {
+		return "all tenants"
+	}
+	return "the tenants " + strings.Join(patterns, ", ")
+}
+
+// Adopted says of which stores the tenants were taken over without their instances, for
+// the log and the audit.
+func (l *Lease) Adopted() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.adopted)
+}
+
+// seen notes now and then that the process is there. It also makes the bucket again where
+// it is gone, for what is in it must outlive this process.
+func (l *Lease) seen(ctx context.Context, now bool) {
+	if l.held.Worker != nil || !l.serving || !now && time.Since(l.recorded) < ownerSeen {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, leaseRenew)
+	defer cancel()
+	if err := l.own(ctx, l.held.Tenants); err != nil && ctx.Err() == nil {
+		l.log.Warn("note which tenants are served here failed, trying again", zap.Error(err))
+	}
+}
+
+func (l *Lease) everyOwner(ctx context.Context, kv jetstream.KeyValue) (map[string]owner, error) {
+	keys, err := keys(ctx, l.js, OwnersBucket)
+	if err != nil {
+		return nil, fmt.Errorf("list the stores of bucket %s: %w", OwnersBucket, err)
+	}
+	out := map[string]owner{}
+	for _, key := range keys {
+		e, err := kv.Get(ctx, key)
+		if errors.Is(err, jetstream.ErrKeyNotFound) {
+			continue // removed by hand
+		}
+		if err != nil {
+			return nil, fmt.Errorf("look at store %s in bucket %s: %w", key, OwnersBucket, err)
+		}
+		var o owner
+		if err := json.Unmarshal(e.Value(), &o); err != nil {
+			return nil, edda.Classify(edda.Permanent, "entry %s of bucket %s cannot be read: look at it with nats kv get, or remove it with nats kv del", key, OwnersBucket)
+		}
+		out[key] = o
+	}
+	return out, nil
+}
+
+func putOwner(ctx context.Context, kv jetstream.KeyValue, o owner) error {
+	value, err := json.Marshal(o)
+	if err == nil {
+		_, err = kv.Put(ctx, o.Store, value)
+	}
+	if err != nil {
+		return fmt.Errorf("note which tenants are served here: %w", err)
+	}
+	return nil
+}

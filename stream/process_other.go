@@ -1,8 +1,0 @@
-//go:build !linux
-
-package stream
-
-// thisProcess is not known here: a lease of the same host is taken over at once.
-func thisProcess() processID { return processID{} }
-
-func (p processID) lives() bool { return false }

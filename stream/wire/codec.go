@@ -1,0 +1,200 @@
+package wire
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/nats-io/nats.go"
+
+	"edda"
+	"edda/internal/jsonvalue"
+)
+
+const (
+	// DefaultMaxPayload is what NATS itself allows unless told otherwise.
+	DefaultMaxPayload = 1 << 20
+	// MaxRaw bounds how much of a message that cannot be read is kept for people.
+	MaxRaw = 4 << 10
+)
+
+// NATS headers keep their case and are looked up as they are.
+const (
+	headerMsgID       = "Nats-Msg-Id"
+	headerTraceparent = "traceparent"
+	headerContentType = "content-type"
+	// headerTaken is in the copy of a result that was handed over within a process:
+	// when its sagas took it, in RFC 3339 with nanoseconds.
+	headerTaken = "Edda-Taken"
+	// headerRun is in an echo, and names the run of the process that published it.
+	headerRun = "Edda-Run"
+)
+
+// Codec turns messages into values and back. The zero value works.
+type Codec struct {
+	Grammar
+	MaxPayload int // bytes of a message's body; DefaultMaxPayload when zero
+	// Run names this run of the process in the echoes that it publishes; it leaves them out
+	// as it reads. Empty: it reads them as it does others.
+	Run string
+}
+
+func (c Codec) maxPayload() int {
+	if c.MaxPayload > 0 {
+		return c.MaxPayload
+	}
+	return DefaultMaxPayload
+}
+
+// Message is a message as JetStream stored it.
+type Message struct {
+	Subject string
+	Header  nats.Header
+	Data    []byte
+	Stream  string
+	Seq     uint64
+	Time    time.Time // when it was stored
+}
+
+// header finds a header; names are compared as they are, then, for clients that
+// rewrite them, without regard to case.
+func (m Message) header(name string) string {
+	if v, ok := m.Header[name]; ok && len(v) > 0 {
+		return v[0]
+	}
+	for k, v := range m.Header {
+		if len(v) > 0 && strings.EqualFold(k, name) {
+			return v[0]
+		}
+	}
+	return ""
+}
+
+// OwnEcho tells whether a message is an echo that this run of the process published: a
+// result reaches the outbox by the commit that applies it, so this store has applied it.
+func (c Codec) OwnEcho(h nats.Header) bool {
+	run := h[headerRun]
+	return c.Run != "" && len(run) == 1 && run[0] == c.Run
+}
+
+// place is the id of a message that has no other.
+func (m Message) place() string { return m.Stream + ":" + strconv.FormatUint(m.Seq, 10) }
+
+// refusal is why a message cannot be an input.
+type refusal struct {
+	reason string // one of edda's Dead constants
+	text   string
+}
+
+func (r *refusal) Error() string { return r.text }
+
+func refuse(reason, format string, args ...any) error {
+	return &refusal{reason, fmt.Sprintf(format, args...)}
+}
+
+// unmarshal reads an envelope, which is always one JSON object.
+func unmarshal[T any](data []byte, v *T) error {
+	trimmed := bytes.TrimLeft(data, " \t\r\n")
+	if len(trimmed) == 0 {
+		return refuse(edda.DeadUndecodable, "the body is empty")
+	}
+	if err := jsonvalue.Unmarshal(data, v); err != nil {
+		return refuse(edda.DeadUndecodable, "the body is not an envelope: %v", err)
+	}
+	if trimmed[0] != '{' {
+		return refuse(edda.DeadUndecodable, "the body is not a JSON object")
+	}
+	return nil
+}
+
+// text is a string field of an envelope that others write: a number or a bool
+// is taken as its text, null as absent.
+type text string
+
+func (t *text) UnmarshalJSON(data []byte) error {
+	switch data[0] {
+	case 'n':
+		return nil
+	case '"':
+		if bytes.IndexByte(data, '\\') < 0 && utf8.Valid(data) { // as it stands, which most do
+			*t = text(data[1 : len(data)-1])
+			return nil
+		}
+		return json.Unmarshal(data, (*string)(t))
+	case '{', '[':
+		return fmt.Errorf("%.20s… is not a text", data)
+	}
+	*t = text(data)
+	return nil
+}
+
+// moment is a producer's timestamp. One that cannot be read is left out: no
+// decision rests on it, and the event is worth more.
+type moment struct{ time.Time }
+
+func (m *moment) UnmarshalJSON(data []byte) error {
+	var s text
+	if s.UnmarshalJSON(data) != nil {
+		return nil
+	}
+	if t, err := time.Parse(time.RFC3339Nano, string(s)); err == nil {
+		m.Time = t.UTC()
+	}
+	return nil
+}
+
+// metadata is what goes with every message. Each kind uses some of it.
+type metadata struct {
+	Correlation    text      `json:"correlation_id,omitempty"`
+	Trace          text      `json:"trace_id,omitempty"`
+	Causation      text      `json:"causation_id,omitempty"`
+	Saga           text      `json:"saga,omitempty"`
+	Key            text      `json:"key,omitempty"`
+	Step           text      `json:"step,omitempty"`
+	Attempt        int       `json:"attempt,omitempty"`
+	NotAfter       time.Time `json:"not_after,omitzero"`
+	IdempotencyKey text      `json:"idempotency_key,omitempty"`
+	// EffectVersion is a command's, and read of commands alone: what it is
+	// elsewhere harms nothing.
+	EffectVersion json.RawMessage `json:"effect_version,omitempty"`
+	Priority      text            `json:"priority,omitempty"`
+	CommandID     text            `json:"command_id,omitempty"`
+	Outcome       text            `json:"outcome,omitempty"`
+	ParentSaga    text            `json:"parent_saga,omitempty"`
+	ParentKey     text            `json:"parent_key,omitempty"`
+	By            text            `json:"by,omitempty"`
+	Why           text            `json:"why,omitempty"`
+}
+
+// priorityHigh is the word for work that goes first.
+const priorityHigh = "high"
+
+// trace is the header's traceparent, else what the metadata says.
+func (m Message) trace(md metadata) string {
+	if t := m.header(headerTraceparent); t != "" {
+		return t
+	}
+	return string(md.Trace)
+}
+
+// payload is a field's raw JSON; null is the same as absent.
+func payload(raw json.RawMessage) json.RawMessage {
+	if string(raw) == "null" {
+		return nil
+	}
+	return raw
+}
+
+// Excerpt keeps the beginning of a message for people, as a JSON string.
+func Excerpt(data []byte) json.RawMessage {
+	s := strings.ToValidUTF8(string(data[:min(len(data), MaxRaw)]), "\uFFFD")
+	raw, err := jsonvalue.Encode(s)
+	if err != nil {
+		return nil
+	}
+	return raw
+}

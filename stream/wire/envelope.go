@@ -1,0 +1,159 @@
+package wire
+
+import (
+	"encoding/json"
+	"errors"
+	"sync"
+
+	"edda"
+)
+
+// envelope is an aggregate event or a workflow fact.
+type envelope struct {
+	EventID       text            `json:"event_id"`
+	TenantID      text            `json:"tenant_id,omitempty"`
+	AggregateType text            `json:"aggregate_type"`
+	AggregateID   text            `json:"aggregate_id"`
+	EventType     text            `json:"event_type"`
+	Version       int             `json:"version"`
+	Timestamp     moment          `json:"timestamp,omitzero"`
+	Payload       json.RawMessage `json:"payload"`
+	Metadata      metadata        `json:"metadata"`
+	// SpecVersion shows that it is a CloudEvent.
+	SpecVersion text `json:"specversion,omitempty"`
+}
+
+// Event decodes a message of a saga's inputs. One that cannot be an input comes
+// with Malformed and Error set, addressed as far as its subject says, and with
+// the beginning of its body as a JSON string for payload.
+func (c Codec) Event(m Message) edda.Event {
+	base := edda.Event{
+		Kind: edda.KindEvent, ID: c.ID(m), Time: m.Time.UTC(), Stream: m.Stream, Seq: m.Seq,
+	}
+	s, err := c.Parse(m.Subject)
+	if err != nil {
+		return malformed(base, m, refuse(edda.DeadUndecodable, "%v", err))
+	}
+	base = addressed(base, s)
+	if len(m.Data) > c.maxPayload() {
+		return malformed(base, m, refuse(edda.DeadTooLarge, "the body has %d bytes, allowed are %d", len(m.Data), c.maxPayload()))
+	}
+	ev, err := c.decode(base, s, m)
+	if err != nil {
+		return malformed(base, m, err)
+	}
+	return ev
+}
+
+// addressed fills in what the subject alone says.
+func addressed(ev edda.Event, s Subject) edda.Event {
+	ev.Tenant = s.Tenant
+	switch s.Family {
+	case FamilyWorkflow:
+		ev.Kind = edda.KindSignal
+		ev.Key = edda.Key{Tenant: s.Tenant, Saga: s.Name, Correlation: s.ID}
+	case FamilyResult:
+		ev.Kind = edda.KindResult
+		ev.Key = edda.Key{Tenant: s.Tenant}
+		ev.CommandID = s.ID
+	default:
+		ev.AggregateType, ev.AggregateID = s.Name, s.ID
+	}
+	return ev
+}
+
+func (c Codec) decode(ev edda.Event, s Subject, m Message) (edda.Event, error) {
+	switch s.Family {
+	case FamilyAggregate, FamilyFact:
+		if isCloudEvent(m) {
+			return c.cloudEvent(ev, s, m)
+		}
+		return c.native(ev, s, m)
+	case FamilyWorkflow:
+		return c.input(ev, s, m)
+	case FamilyResult:
+		return c.result(ev, s, m)
+	}
+	return ev, refuse(edda.DeadUndecodable, "a %s is not an input of a saga", s.Family)
+}
+
+// blanks are envelopes to read into: what an event keeps of one is a text of its own.
+var blanks = sync.Pool{New: func() any { return new(envelope) }}
+
+func (c Codec) native(ev edda.Event, s Subject, m Message) (edda.Event, error) {
+	e := blanks.Get().(*envelope)
+	defer func() {
+		*e = envelope{}
+		blanks.Put(e)
+	}()
+	if err := unmarshal(m.Data, e); err != nil {
+		return ev, err
+	}
+	if e.SpecVersion != "" && e.EventType == "" {
+		return c.cloudEvent(ev, s, m)
+	}
+	if err := c.sameTenant(e.TenantID, s); err != nil {
+		return ev, err
+	}
+	if e.EventType == "" {
+		return ev, refuse(edda.DeadNoType, "the body has no event_type")
+	}
+	aggregate, err := bodyID(s, e.AggregateID, "aggregate_id")
+	if err != nil {
+		return ev, err
+	}
+	ev.AggregateType, ev.AggregateID = or(e.AggregateType, s.Name), or(e.AggregateID, aggregate)
+	ev.ID, ev.Type, ev.Version = or(e.EventID, ev.ID), string(e.EventType), e.Version
+	ev.Timestamp, ev.Payload = e.Timestamp.Time, payload(e.Payload)
+	ev.By, ev.Why = string(e.Metadata.By), string(e.Metadata.Why)
+	return m.carry(ev, e.Metadata), nil
+}
+
+// carry fills in what every kind of message carries through.
+func (m Message) carry(ev edda.Event, md metadata) edda.Event {
+	ev.Correlation, ev.Causation = string(md.Correlation), string(md.Causation)
+	ev.Trace = m.trace(md)
+	return ev
+}
+
+// sameTenant holds the body against the subject, which is the authority.
+// Without tenancy the subject says nothing that a body could contradict.
+func (c Codec) sameTenant(body text, s Subject) error {
+	if c.NoTenancy || body == "" || string(body) == s.Tenant {
+		return nil
+	}
+	return refuse(edda.DeadTenant, "the body says tenant %.80q, the subject %.80q", body, s.Tenant)
+}
+
+// bodyID is the id the subject stands for: its own, unless it was too long for
+// a subject, when the body must have it.
+func bodyID(s Subject, body text, field string) (string, error) {
+	if !s.Short {
+		return s.ID, nil
+	}
+	if body == "" {
+		return "", refuse(edda.DeadUndecodable, "the subject has a shortened id, and the body no %s", field)
+	}
+	if !s.Is(string(body)) {
+		return "", refuse(edda.DeadUndecodable, "%s %.40q is not the one that the subject was shortened from", field, body)
+	}
+	return string(body), nil
+}
+
+func or(body text, otherwise string) string {
+	if body != "" {
+		return string(body)
+	}
+	return otherwise
+}
+
+func malformed(ev edda.Event, m Message, err error) edda.Event {
+	ev.Malformed, ev.Error = edda.DeadUndecodable, "subject "+m.Subject+": "+err.Error()
+	var r *refusal
+	if errors.As(err, &r) {
+		ev.Malformed = r.reason
+	}
+	ev.Payload, ev.Subject = Excerpt(m.Data), m.Subject
+	ev.Trace = m.trace(metadata{})
+	return ev
+}

@@ -1,0 +1,234 @@
+package wire
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"edda"
+)
+
+// Family is the kind of a subject: its first token after the tenant.
+type Family string
+
+// The families of subjects.
+const (
+	FamilyAggregate Family = "aggregate"      // name: aggregate type; id: aggregate id
+	FamilyEffect    Family = "effect"         // name: effect; id: command id
+	FamilyWorkflow  Family = "workflow"       // name: saga; id: key
+	FamilyCommand   Family = "command"        // name: aggregate type; id: aggregate id
+	FamilyResult    Family = "effect_result"  // name: effect; id: command id
+	FamilyFact      Family = "workflow_event" // name: saga; id: key
+)
+
+// MaxSubject bounds the bytes of a subject that Edda builds: NATS advises to
+// stay below 256.
+const MaxSubject = 255
+
+const (
+	// emptyToken stands for the empty text: NATS allows no empty token, and no
+	// escape of ours has a '-' after the '%'.
+	emptyToken = "%-"
+	// shortMark begins an id that was too long and is given as its SHA-256.
+	shortMark = "%~"
+	// shortLen is the mark and the base64 of the 32 bytes.
+	shortLen = len(shortMark) + 43
+)
+
+// Subject is a subject taken apart, unescaped.
+type Subject struct {
+	Tenant string
+	Family Family
+	Name   string
+	ID     string
+	// Short is set when the id was too long for a subject: ID is then the
+	// token itself, and the body of the message has the id.
+	Short bool
+}
+
+// Is tells whether the subject is that of the id.
+func (s Subject) Is(id string) bool {
+	if s.Short {
+		return s.ID == shorten(id)
+	}
+	return s.ID == id
+}
+
+// Grammar builds and parses subjects. The zero value has tenancy on.
+type Grammar struct {
+	// NoTenancy drops the prefix "tenant.<tenant>."; the tenant is then empty.
+	NoTenancy bool
+}
+
+// Build writes a subject. What a token cannot hold (controls, space, '.', '*',
+// '>') is written as %XX, an empty token as "%-". When the whole would pass
+// MaxSubject, the id is replaced by its hash; when it still does, the error is
+// edda.Permanent.
+func (g Grammar) Build(s Subject) (string, error) {
+	subject := g.join(s, escape(s.ID))
+	if s.Short {
+		subject = g.join(s, s.ID)
+	} else if len(subject) > MaxSubject {
+		subject = g.join(s, shorten(s.ID))
+	}
+	if len(subject) > MaxSubject {
+		return "", edda.Classify(edda.Permanent, "subject of %s %.40q of tenant %.40q is longer than %d bytes",
+			s.Family, s.Name, s.Tenant, MaxSubject)
+	}
+	return subject, nil
+}
+
+func (g Grammar) join(s Subject, id string) string {
+	if g.NoTenancy {
+		return string(s.Family) + "." + escape(s.Name) + "." + id
+	}
+	return "tenant." + escape(s.Tenant) + "." + string(s.Family) + "." + escape(s.Name) + "." + id
+}
+
+// Parse takes a subject apart. It reads everything that Build writes, and
+// leaves a '%' that begins no escape as it is.
+func (g Grammar) Parse(subject string) (Subject, error) {
+	rest := subject
+	var s Subject
+	if !g.NoTenancy {
+		word, after, found := strings.Cut(subject, ".")
+		if !found || word != "tenant" {
+			return s, fmt.Errorf("subject %.80q does not begin with a tenant", subject)
+		}
+		word, rest, _ = strings.Cut(after, ".")
+		s.Tenant = unescape(word)
+	}
+	family, rest, _ := strings.Cut(rest, ".")
+	name, id, found := strings.Cut(rest, ".")
+	if !found || strings.Contains(id, ".") || !known(Family(family)) {
+		return s, fmt.Errorf("subject %.80q is not of the form <kind>.<name>.<id>", subject)
+	}
+	s.Family, s.Name = Family(family), unescape(name)
+	if strings.HasPrefix(id, shortMark) && len(id) == shortLen {
+		s.ID, s.Short = id, true
+	} else {
+		s.ID = unescape(id)
+	}
+	return s, nil
+}
+
+func known(f Family) bool {
+	switch f {
+	case FamilyAggregate, FamilyEffect, FamilyWorkflow, FamilyCommand, FamilyResult, FamilyFact:
+		return true
+	}
+	return false
+}
+
+// All is the pattern of every subject of a family.
+func (g Grammar) All(f Family) string { return g.pattern("*", f, "*") }
+
+// pattern writes a filter; tenant and name are escaped unless they are "*".
+func (g Grammar) pattern(tenant string, f Family, name string) string {
+	tail := string(f) + "." + wild(name) + ".*"
+	if g.NoTenancy {
+		return tail
+	}
+	return "tenant." + wild(tenant) + "." + tail
+}
+
+func wild(token string) string {
+	if token == "*" {
+		return token
+	}
+	return escape(token)
+}
+
+func shorten(id string) string {
+	sum := sha256.Sum256([]byte(id))
+	return shortMark + base64.RawURLEncoding.EncodeToString(sum[:])
+}
+
+const hexDigits = "0123456789ABCDEF"
+
+// escape writes any bytes as one token. Text beyond ASCII stays readable.
+func escape(s string) string {
+	if s == "" {
+		return emptyToken
+	}
+	if !strings.ContainsFunc(s, illegal) {
+		return s
+	}
+	var b strings.Builder
+	for i := 0; i < len(s); {
+		r, size := utf8.DecodeRuneInString(s[i:])
+		if illegal(r) {
+			for _, c := range []byte(s[i : i+size]) {
+				b.Write([]byte{'%', hexDigits[c>>4], hexDigits[c&15]})
+			}
+		} else {
+			b.WriteString(s[i : i+size])
+		}
+		i += size
+	}
+	return b.String()
+}
+
+// illegal also names the replacement rune, so that bytes which are no UTF-8
+// survive too.
+func illegal(r rune) bool {
+	return r <= ' ' || r == 0x7f || r == '.' || r == '*' || r == '>' || r == '%' || r == utf8.RuneError
+}
+
+func unescape(token string) string {
+	if token == emptyToken {
+		return ""
+	}
+	if !strings.Contains(token, "%") {
+		return token
+	}
+	var b strings.Builder
+	for i := 0; i < len(token); i++ {
+		if token[i] == '%' && i+2 < len(token) {
+			if hi, lo := unhex(token[i+1]), unhex(token[i+2]); hi >= 0 && lo >= 0 {
+				b.WriteByte(byte(hi<<4 | lo))
+				i += 2
+				continue
+			}
+		}
+		b.WriteByte(token[i])
+	}
+	return b.String()
+}
+
+func unhex(c byte) int {
+	switch {
+	case c >= '0' && c <= '9':
+		return int(c - '0')
+	case c >= 'A' && c <= 'F':
+		return int(c-'A') + 10
+	case c >= 'a' && c <= 'f':
+		return int(c-'a') + 10
+	}
+	return -1
+}
+
+// covered tells whether one of the stream's subjects takes in all that the
+// wanted pattern matches.
+func Covers(have []string, want string) bool {
+	for _, h := range have {
+		if subset(strings.Split(want, "."), strings.Split(h, ".")) {
+			return true
+		}
+	}
+	return false
+}
+
+func subset(want, have []string) bool {
+	for i, h := range have {
+		if h == ">" {
+			return len(want) > i
+		}
+		if i >= len(want) || (h != "*" && h != want[i]) {
+			return false
+		}
+	}
+	return len(want) == len(have)
+}

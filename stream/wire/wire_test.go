@@ -1,0 +1,269 @@
+package wire
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
+
+	"edda"
+	"edda/effects"
+	"edda/outbox"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+const traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+var (
+	noon   = time.Date(2026, 1, 2, 12, 0, 0, 123456789, time.UTC)
+	parent = edda.Key{Tenant: "acme", Saga: "order", Correlation: "O 1"}
+	child  = edda.Key{Tenant: "acme", Saga: "shipping", Correlation: "O 1/a"}
+)
+
+// stored is the message as the stream would deliver it.
+func stored(m *nats.Msg) Message {
+	return Message{Subject: m.Subject, Header: m.Header, Data: m.Data, Stream: "S", Seq: 7, Time: noon}
+}
+
+func works() map[string]edda.Work {
+	base := edda.Work{
+		ID: "w-1", From: parent, Time: noon, Correlation: "corr", Causation: "cause", Trace: traceparent,
+	}
+	with := func(f func(*edda.Work)) edda.Work { w := base; f(&w); return w }
+	return map[string]edda.Work{
+		"effect": with(func(w *edda.Work) {
+			w.Kind, w.Name, w.Step, w.Attempt, w.High = edda.WorkEffect, "charge", "charge[0]", 2, true
+			w.Payload = json.RawMessage(`{"amount":9007199254740993,"note":"<&>"}`)
+			w.IdempotencyKey, w.NotAfter, w.EffectVersion = "w-0", noon.Add(time.Hour), 3
+		}),
+		"revoke": with(func(w *edda.Work) {
+			w.Kind, w.Name, w.CommandID, w.Step = edda.WorkRevoke, "charge", "c-9", "charge"
+		}),
+		"command": with(func(w *edda.Work) {
+			w.Kind, w.Name, w.To = edda.WorkCommand, "Payment.Request", "P.1"
+			w.Payload = json.RawMessage(`{"zone":"b","amount":25}`)
+		}),
+		"fact": with(func(w *edda.Work) {
+			w.Kind, w.Name, w.Payload = edda.WorkFact, "OrderClosed", json.RawMessage(`{"total":25}`)
+		}),
+		"start": with(func(w *edda.Work) {
+			w.Kind, w.Target, w.Event, w.Step = edda.WorkStart, child, "Begin", "ship"
+			w.Payload = json.RawMessage(`{"to":"x"}`)
+		}),
+		"cancel": with(func(w *edda.Work) {
+			w.Kind, w.Target, w.CommandID = edda.WorkCancel, child, "c-9"
+		}),
+		"end": with(func(w *edda.Work) {
+			w.Kind, w.From, w.Target, w.CommandID = edda.WorkEnd, child, parent, "c-9"
+			w.Outcome, w.Payload = edda.Failed, json.RawMessage(`{"code":"exists"}`)
+		}),
+	}
+}
+
+func TestWorkOnTheWire(t *testing.T) {
+	for name, w := range works() {
+		t.Run(name, func(t *testing.T) {
+			m, err := Codec{}.Work(w)
+			if err != nil {
+				t.Fatal(err)
+			}
+			golden(t, name, m)
+		})
+	}
+}
+
+func TestResultOnTheWire(t *testing.T) {
+	m, err := Codec{}.Result(effects.Result{
+		Tenant: "acme", CommandID: "c-9", Effect: "charge", Outcome: edda.Succeeded,
+		Payload: json.RawMessage(`{"id":1}`), Metadata: json.RawMessage(`{"saga":"order","key":"O 1","step":"charge","own":[1]}`),
+		Attempts: 3, Time: noon, Trace: traceparent,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "result", m)
+	diff(t, Codec{}.Event(stored(m)), edda.Event{
+		Kind: edda.KindResult, ID: "c-9.result", Tenant: "acme", Key: parent, CommandID: "c-9", Step: "charge", Type: "charge",
+		Outcome: edda.Succeeded, Payload: json.RawMessage(`{"id":1}`), Attempts: 3,
+		Time: noon, Timestamp: noon, Stream: "S", Seq: 7, Trace: traceparent,
+	})
+}
+
+func TestInputsOnTheWire(t *testing.T) {
+	base := edda.Event{
+		ID: "e-1", Tenant: "acme", Payload: json.RawMessage(`{"n":1}`), Timestamp: noon,
+		Correlation: "corr", Causation: "cause", Trace: "a trace id",
+	}
+	with := func(f func(*edda.Event)) edda.Event { ev := base; f(&ev); return ev }
+	events := map[string]edda.Event{
+		"event": with(func(ev *edda.Event) {
+			ev.Kind, ev.Type, ev.AggregateType, ev.AggregateID, ev.Version = edda.KindEvent, "OrderPlaced", "Order", "O 1", 2
+		}),
+		"signal": with(func(ev *edda.Event) { ev.Kind, ev.Type, ev.Key = edda.KindSignal, "hurry", parent }),
+		"answer": with(func(ev *edda.Event) {
+			ev.Kind, ev.Type, ev.Key, ev.Step, ev.By = edda.KindAnswer, "yes", parent, "ask", "ann"
+		}),
+		"operator": with(func(ev *edda.Event) {
+			ev.Kind, ev.Type, ev.Key, ev.Step, ev.By = edda.KindOperator, "retry", parent, "ship", "ann"
+		}),
+	}
+	for name, ev := range events {
+		t.Run(name, func(t *testing.T) {
+			m, err := Codec{}.Input(ev)
+			if err != nil {
+				t.Fatal(err)
+			}
+			golden(t, name, m)
+			want := ev
+			want.Time, want.Stream, want.Seq = noon, "S", 7
+			diff(t, Codec{}.Event(stored(m)), want)
+		})
+	}
+}
+
+func TestWorkComesBackAsEvents(t *testing.T) {
+	common := edda.Event{
+		ID: "w-1", Tenant: "acme", Time: noon, Timestamp: noon, Stream: "S", Seq: 7,
+		Correlation: "corr", Causation: "cause", Trace: traceparent,
+	}
+	with := func(f func(*edda.Event)) edda.Event { ev := common; f(&ev); return ev }
+	want := map[string]edda.Event{
+		"fact": with(func(ev *edda.Event) {
+			ev.Kind, ev.Type, ev.Version = edda.KindEvent, "OrderClosed", 1
+			ev.AggregateType, ev.AggregateID, ev.Payload = "order", "O 1", json.RawMessage(`{"total":25}`)
+		}),
+		"start": with(func(ev *edda.Event) {
+			ev.Kind, ev.Key, ev.Type, ev.Parent, ev.CommandID = edda.KindStart, child, "Begin", parent, "w-1"
+			ev.Payload = json.RawMessage(`{"to":"x"}`)
+		}),
+		"cancel": with(func(ev *edda.Event) {
+			ev.Kind, ev.Key, ev.Type, ev.By, ev.CommandID = edda.KindOperator, child, "cancel", "parent", "c-9"
+		}),
+		"end": with(func(ev *edda.Event) {
+			ev.Kind, ev.Key, ev.CommandID, ev.Outcome = edda.KindResult, parent, "c-9", edda.Failed
+			ev.Payload = json.RawMessage(`{"code":"exists"}`)
+		}),
+	}
+	for name, ev := range want {
+		t.Run(name, func(t *testing.T) {
+			m, err := Codec{}.Work(works()[name])
+			if err != nil {
+				t.Fatal(err)
+			}
+			diff(t, Codec{}.Event(stored(m)), ev)
+		})
+	}
+}
+
+func TestEffectCommandsComeBack(t *testing.T) {
+	m, err := Codec{}.Work(works()["effect"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := Codec{}.Command(stored(m))
+	md := got.Metadata
+	got.Metadata = nil
+	diff(t, got, effects.Command{
+		Tenant: "acme", ID: "w-1", Effect: "charge", Payload: json.RawMessage(`{"amount":9007199254740993,"note":"<&>"}`),
+		Version: 3, IdempotencyKey: "w-0", NotAfter: noon.Add(time.Hour), Trace: traceparent, High: true, Subject: m.Subject, Sent: noon,
+	})
+	r, err := Codec{}.Result(effects.Result{Tenant: "acme", CommandID: "w-1", Effect: "charge", Outcome: edda.TimedOut, Metadata: md})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ev := Codec{}.Event(stored(r))
+	if ev.Key != parent || ev.Step != "charge[0]" || ev.Correlation != "corr" {
+		t.Errorf("the echoed metadata gives %+v", ev)
+	}
+}
+
+func TestRevokesNameTheirCommand(t *testing.T) {
+	m, err := Codec{}.Work(works()["revoke"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := Codec{}.Command(stored(m))
+	if !got.Revoke || got.ID != "c-9" || got.Malformed != "" || m.Header.Get("Nats-Msg-Id") != "acme w-1" {
+		t.Errorf("got %+v", got)
+	}
+}
+
+func TestLongKeysTravelInTheBody(t *testing.T) {
+	long := parent
+	long.Correlation = strings.Repeat("key ", 100)
+	m, err := Codec{}.Input(edda.Event{Kind: edda.KindSignal, ID: "s", Type: "hurry", Key: long, Tenant: "acme"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ev := (Codec{}).Event(stored(m)); ev.Key != long || ev.Malformed != "" {
+		t.Errorf("got %+v", ev)
+	}
+	forged := stored(m)
+	forged.Data = bytes.Replace(forged.Data, []byte("key key"), []byte("yek key"), 1)
+	if ev := (Codec{}).Event(forged); ev.Malformed != edda.DeadUndecodable {
+		t.Errorf("another key than the subject's is taken: %+v", ev)
+	}
+}
+
+func TestWorkThatCannotBeWrittenIsRejected(t *testing.T) {
+	tests := map[string]edda.Work{
+		"kind":      {Kind: edda.WorkMessage},
+		"name":      {Kind: edda.WorkCommand, Name: "NoDot"},
+		"payload":   {Kind: edda.WorkCommand, Name: "A.B", Payload: json.RawMessage(`[1]`)},
+		"subject":   {Kind: edda.WorkFact, From: edda.Key{Tenant: strings.Repeat("t", 300)}},
+		"too-large": {Kind: edda.WorkFact, Payload: json.RawMessage(`"` + strings.Repeat("x", 2000) + `"`)},
+	}
+	for code, w := range tests {
+		_, err := Codec{MaxPayload: 1000}.Work(w)
+		if r, ok := errors.AsType[*outbox.Rejection](err); !ok || r.Code != code {
+			t.Errorf("got %v, want a rejection %s", err, code)
+		}
+	}
+}
+
+func golden(t *testing.T, name string, m *nats.Msg) {
+	t.Helper()
+	var b strings.Builder
+	fmt.Fprintln(&b, m.Subject)
+	for _, k := range slices.Sorted(maps.Keys(m.Header)) {
+		fmt.Fprintf(&b, "%s: %s\n", k, m.Header[k][0])
+	}
+	var body bytes.Buffer
+	if err := json.Indent(&body, m.Data, "", "  "); err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprintf(&b, "\n%s\n", &body)
+	file := filepath.Join("testdata", "wire", name+".txt")
+	if *update {
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(b.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	diff(t, b.String(), string(want))
+}
+
+func diff[T any](t *testing.T, got, want T) {
+	t.Helper()
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("(-want +got)\n%s", d)
+	}
+}
