@@ -86,10 +86,10 @@ func (r *run) newStep(a *action, sc *scope, m *member) (edda.Step, error) {
 	if m != nil {
 		s.ID, s.Group, s.Index, s.Item = fmt.Sprintf("%s[%d]", m.group, m.index), m.group, m.index, m.item
 	}
-	if r.emitted[s.ID] {
+	if slices.Contains(r.emitted, s.ID) {
 		return s, r.poison("step %q is emitted twice in one transition: give one of them another id", s.ID)
 	}
-	r.emits(s.ID)
+	r.emitted = append(r.emitted, s.ID)
 	if s.Must && !s.Late {
 		r.in.Past = true
 	}
@@ -249,10 +249,10 @@ func (r *run) emitEach(a *action, sc *scope, _ *member) (wait, error) {
 		return wait{}, err
 	}
 	group := a.stepID()
-	if r.emitted[group] {
+	if slices.Contains(r.emitted, group) {
 		return wait{}, r.poison("group %q is emitted twice in one transition: give one of them another id", group)
 	}
-	r.emits(group)
+	r.emitted = append(r.emitted, group)
 	r.newRound(group)
 	for i, item := range list {
 		if err := r.emitItem(a, sc, group, i, item); err != nil {
@@ -367,10 +367,10 @@ func (r *run) sendCommand(s edda.Step, high bool, undoes string) {
 // commandStep stores what a later rejection needs: the step, if it has an id, and the frame.
 func (r *run) commandStep(a *action, sc *scope, s edda.Step) error {
 	if a.src.ID != nil {
-		if r.emitted[s.ID] {
+		if slices.Contains(r.emitted, s.ID) {
 			return r.poison("step %q is emitted twice in one transition: give one of them another id", s.ID)
 		}
-		r.emits(s.ID)
+		r.emitted = append(r.emitted, s.ID)
 		r.putStep(s)
 	}
 	if a.undo == nil || s.Late {

@@ -302,10 +302,7 @@ func (a *application) transition(p *Program, in *edda.Instance, ev edda.Event, d
 }
 
 func runTransition(p *Program, in *edda.Instance, ev edda.Event, do func(*run) error) (edda.Transition, error) {
-	r := newRun(p, in, ev)
-	tr, err := r.execute(do)
-	r.release()
-	return tr, err
+	return newRun(p, in, ev).execute(do)
 }
 
 // missing decides about an event whose instance does not exist.

@@ -36,19 +36,22 @@ func (r *run) within(path string) func() {
 // uniquePath numbers the runs of one path within a transition, as when .undone is raised twice, so
 // that each derives ids of its own.
 func (r *run) uniquePath(path string) string {
-	if r.runs == nil {
-		r.runs = map[string]int{}
+	n := 1
+	for _, before := range r.runs {
+		if before == path {
+			n++
+		}
 	}
-	r.runs[path]++
-	if n := r.runs[path]; n > 1 {
+	r.runs = append(r.runs, path)
+	if n > 1 {
 		return path + "~" + strconv.Itoa(n)
 	}
 	return path
 }
 
 func (r *run) scope(h *handler, vars map[string]any) *scope {
-	old := r.snapshot()
-	return &scope{r: r, h: h, vars: vars, old: &old, lets: &letValues{old: old, vars: vars, path: r.path, values: map[string]any{}}, event: r.event}
+	lets := &letValues{old: r.snapshot(), vars: vars, path: r.path}
+	return &scope{r: r, h: h, vars: vars, old: &lets.old, lets: lets, event: r.event}
 }
 
 // guard records that the handler's conditions were false.

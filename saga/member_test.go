@@ -79,7 +79,7 @@ on:
 	}
 }
 
-// A recycled run shows nothing of the transition before.
+// TestTransitionsShareNothing applies events one after the other; none shows in another's transition.
 func TestTransitionsShareNothing(t *testing.T) {
 	set := setOf(t, members)
 	give := func(id string) []edda.Transition {

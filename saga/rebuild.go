@@ -41,8 +41,8 @@ type Rebuilder struct {
 	Decide func(pins ...Pin) (Decider, error)
 	// Repin replaces the version that history ran on; zero keeps the one of each generation.
 	Repin Pin
-	// Newest decides about events for which no instance ever came. Known lists the versions that
-	// may have decided about them then.
+	// Newest decides about events of a key that never had an instance. Known lists the versions that
+	// may have decided about them at the time.
 	Newest Pin
 	Known  []Pin
 }
@@ -50,7 +50,7 @@ type Rebuilder struct {
 // Rebuilt is a rebuilt cell.
 type Rebuilt struct {
 	Cell edda.Cell
-	// Work is all work that came out, and Dead all dead letters.
+	// Work and Dead are all work and all dead letters of the transitions.
 	Work []edda.Work
 	Dead []edda.DeadLetter
 	// Pin is the version that was applied throughout, or zero. The replay's mark must record it.
@@ -89,10 +89,10 @@ func (b Rebuilder) rebuild(k edda.Key, rows []Past, marks map[int]edda.Cell) (Re
 type rebuild struct {
 	Rebuilder
 	Rebuilt
-	marks map[int]edda.Cell // for [asItWas]
+	marks map[int]edda.Cell // by number of rows; for [original]
 }
 
-// Mark makes the event of a replay that changed a key. Its history row is no input.
+// Mark makes the event that records a replay of a key. Rebuilding skips its history row.
 func Mark(k edda.Key, id string, at time.Time, by string, pin Pin) (edda.Event, error) {
 	payload, err := jsonvalue.Encode(pin)
 	return edda.Event{
@@ -100,8 +100,8 @@ func Mark(k edda.Key, id string, at time.Time, by string, pin Pin) (edda.Event, 
 	}, err
 }
 
-// Marked is the output word of a mark's transition. It distinguishes a mark from a message that
-// only has its name.
+// Marked is the output word of a mark's transition. It distinguishes a mark from an operator's
+// command with the same verb.
 const Marked = "replayed"
 
 func isMark(row Past) bool {
@@ -120,7 +120,7 @@ func lastMark(rows []Past) (n int, pin Pin, err error) {
 
 func (r *rebuild) all(rows []Past, pin Pin) error {
 	if pin != (Pin{}) {
-		return r.allNewly(rows, pin)
+		return r.allRepinned(rows, pin)
 	}
 	versions := versionsOf(rows)
 	for i, row := range rows {
@@ -134,12 +134,12 @@ func (r *rebuild) all(rows []Past, pin Pin) error {
 	return nil
 }
 
-func (r *rebuild) allNewly(rows []Past, pin Pin) error {
+func (r *rebuild) allRepinned(rows []Past, pin Pin) error {
 	d, err := r.Decide(pin)
 	if err != nil {
 		return err
 	}
-	versions, then := versionsOf(rows), r.asItWas()
+	versions, then := versionsOf(rows), r.newOriginal()
 	for i, row := range rows {
 		switch {
 		case isMark(row) && i+1 < len(rows): // the last row may be the mark being built
@@ -203,11 +203,11 @@ func isExpiry(row Past) bool {
 	})
 }
 
-// isLook reports whether a timer event stands for a wake that panicked; it names no timer.
-func isLook(ev edda.Event) bool { return ev.Kind == edda.KindTimer && ev.Timer == "" }
+// isFailedWake reports whether a timer event records a wake that panicked. It names no timer.
+func isFailedWake(ev edda.Event) bool { return ev.Kind == edda.KindTimer && ev.Timer == "" }
 
-// reapply applies one input as history says that it was applied. rows are the input and what it
-// released.
+// reapply applies one input as history says that it was applied. rows holds the input and the events
+// that it released.
 func (r *rebuild) reapply(rows []Past, version int) error {
 	row := rows[0]
 	d, pins, err := r.decider(version)
@@ -217,13 +217,13 @@ func (r *rebuild) reapply(rows []Past, version int) error {
 	case isExpiry(row):
 		r.expire(d, row.Event.ID)
 		return nil
-	case isLook(row.Event):
-		r.gaveUpLook()
+	case isFailedWake(row.Event):
+		r.failedWake()
 		return nil
 	}
 	cell, trs := d.Apply(r.Cell, target(r.Cell.Key, pins, row), row.Event)
 	if r.Cell.Instance == nil && row.Version == 0 && !decided(trs, rows) {
-		if cell, trs, err = r.asThen(cell, trs, rows); err != nil {
+		if cell, trs, err = r.withKnownVersion(cell, trs, rows); err != nil {
 			return err
 		}
 	}
@@ -231,8 +231,8 @@ func (r *rebuild) reapply(rows []Past, version int) error {
 	return nil
 }
 
-// decider has the version that decided a row and the instance's own. They differ where a
-// generation begins on a newer one.
+// decider returns a decider with the version that decided a row and the instance's own. They differ
+// where a generation begins on a newer version.
 func (r *rebuild) decider(version int) (Decider, []Pin, error) {
 	pins := []Pin{{Version: version}}
 	if version == 0 {
@@ -249,18 +249,18 @@ func (r *rebuild) decider(version int) (Decider, []Pin, error) {
 	return d, pins, err
 }
 
-// target returns where an input of history goes. Only the row reports whether the tenant could park
-// no more.
+// target returns where an input of history goes. Only the row knows whether the tenant could park no
+// more events.
 func target(k edda.Key, pins []Pin, row Past) Target {
-	t := Target{Key: k, Crowded: turnedAway(row)}
+	t := Target{Key: k, Crowded: foundNoRoom(row)}
 	for _, p := range pins {
 		t.Versions = append(t.Versions, p.Version)
 	}
 	return t
 }
 
-// turnedAway reports whether history says that there was no room for the event.
-func turnedAway(row Past) bool {
+// foundNoRoom reports whether the event became a dead letter because too many waited.
+func foundNoRoom(row Past) bool {
 	return row.Fate == edda.FateDead && slices.ContainsFunc(row.Outputs, func(o edda.Output) bool {
 		return o.Word == "dead" && o.Reason == edda.DeadFull
 	})
@@ -273,9 +273,9 @@ func decided(trs []edda.Transition, rows []Past) bool {
 	return slices.EqualFunc(kept, rows, func(t edda.Transition, row Past) bool { return t.Fate == row.Fate })
 }
 
-// asThen finds the version under which an event without an instance has the fate in history. An
-// event that was poison then may not be for a later version.
-func (r *rebuild) asThen(cell edda.Cell, trs []edda.Transition, rows []Past) (edda.Cell, []edda.Transition, error) {
+// withKnownVersion applies an event without an instance under the version that gives it the fate in
+// history. A later version may apply what was poison then.
+func (r *rebuild) withKnownVersion(cell edda.Cell, trs []edda.Transition, rows []Past) (edda.Cell, []edda.Transition, error) {
 	for _, pin := range r.Known {
 		d, err := r.Decide(pin)
 		if err != nil {
@@ -288,7 +288,7 @@ func (r *rebuild) asThen(cell edda.Cell, trs []edda.Transition, rows []Past) (ed
 	return cell, trs, nil
 }
 
-// expire lets one parked event expire. Others that expired before it have rows of their own.
+// expire makes one parked event expire. Each event that expired before it has a row of its own.
 func (r *rebuild) expire(d Decider, event string) {
 	for _, e := range r.Cell.Parked {
 		if e.Event.ID == event {
@@ -298,8 +298,8 @@ func (r *rebuild) expire(d Decider, event string) {
 	}
 }
 
-// gaveUpLook applies a row that a panic while waking left in history.
-func (r *rebuild) gaveUpLook() {
+// failedWake applies the row of a wake that panicked: it only counts as a revision.
+func (r *rebuild) failedWake() {
 	if r.Cell.Instance == nil {
 		return
 	}
@@ -308,27 +308,27 @@ func (r *rebuild) gaveUpLook() {
 }
 
 // applyRepinned applies one input with another version than history did. Timers that only this
-// version has fire before a later input. A timer that history had, too, fires where it fired
-// there, however late, because otherwise the inputs between would be decided differently.
+// version has fire before a later input. A timer that both versions have fires at its row of
+// history, however late: elsewhere, the inputs between would be decided differently.
 func (r *rebuild) applyRepinned(d Decider, row Past, pin Pin, then edda.Cell) {
 	switch {
-	case isLook(row.Event):
+	case isFailedWake(row.Event):
 	case row.Event.Kind == edda.KindTimer:
 		r.due(d, row, pin, then)
 	case isExpiry(row):
 		r.expire(d, row.Event.ID)
 	default:
-		r.fire(d, notBefore(r.Cell, then, row.Event.Time.Add(-1)))
+		r.fire(d, firingHorizon(r.Cell, then, row.Event.Time.Add(-1)))
 		r.take(d.Apply(r.Cell, target(r.Cell.Key, []Pin{pin}, row), row.Event))
 	}
 }
 
-// due fires what history fired at this row, and the other timers that are due by then.
+// due fires the timer that history fired at this row, and the timers due by then that history lacks.
 func (r *rebuild) due(d Decider, row Past, pin Pin, then edda.Cell) {
-	r.fire(d, notBefore(r.Cell, then, row.Event.Time))
-	if ev, still := r.same(row.Event, then); still {
+	r.fire(d, firingHorizon(r.Cell, then, row.Event.Time))
+	if ev, still := r.sameDue(row.Event, then); still {
 		r.take(d.Apply(r.Cell, target(r.Cell.Key, []Pin{pin}, row), ev))
-		r.fire(d, notBefore(r.Cell, then, row.Event.Time))
+		r.fire(d, firingHorizon(r.Cell, then, row.Event.Time))
 	}
 }
 
@@ -353,8 +353,8 @@ func (r *rebuild) take(cell edda.Cell, trs []edda.Transition) {
 	}
 }
 
-// Continue applies events that history does not have to a cell, in order, as live processing
-// would: timers that are due before an event fire before it. It returns the transitions to commit.
+// Continue applies events to a cell that its history lacks, in order and as live processing does:
+// timers that are due before an event fire before it. It returns the transitions to commit.
 func Continue(cell edda.Cell, d Decider, versions []int, events []edda.Event) (edda.Cell, []edda.Transition) {
 	var out []edda.Transition
 	for _, ev := range events {

@@ -7,36 +7,36 @@ import (
 	"edda"
 )
 
-// asItWas is a key as it was before each row of its history, by the versions that decided then. A
-// busy or stopped process fires due timers late, after events that were stored after their time.
-// So a timer that is still pending here before a row had not fired by then.
-type asItWas struct {
+// original rebuilds a key beside the repinned one, with the versions that decided then. Its cell is
+// the key as it was before the current row. A busy or stopped process fires due timers late, after
+// events that were stored later than they were due. A timer that is pending here had not fired yet.
+type original struct {
 	rebuild
-	lost bool // a version is not stored: from here on it is unknown
+	lost bool // a version is not stored: the cell is unknown until the next mark
 }
 
-func (r *rebuild) asItWas() *asItWas {
-	out := &asItWas{rebuild: rebuild{Rebuilder: r.Rebuilder, Rebuilt: Rebuilt{Cell: edda.Cell{Key: r.Cell.Key}}, marks: r.marks}}
+func (r *rebuild) newOriginal() *original {
+	out := &original{rebuild: rebuild{Rebuilder: r.Rebuilder, Rebuilt: Rebuilt{Cell: edda.Cell{Key: r.Cell.Key}}, marks: r.marks}}
 	out.Repin = Pin{}
 	return out
 }
 
 // step applies an input and what it released.
-func (w *asItWas) step(rows []Past, version int) {
+func (w *original) step(rows []Past, version int) {
 	if w.lost {
 		return
 	}
 	if err := w.reapply(rows, version); err != nil {
 		w.lose()
 	}
-	w.Work, w.Dead = nil, nil // they went out then
+	w.Work, w.Dead = nil, nil // they were sent at the time
 }
 
-func (w *asItWas) lose() { w.lost, w.Cell = true, edda.Cell{Key: w.Cell.Key} }
+func (w *original) lose() { w.lost, w.Cell = true, edda.Cell{Key: w.Cell.Key} }
 
-// marked rebuilds the cell that a replay put in place, whose mark is the last row. It builds each
-// once.
-func (w *asItWas) marked(rows []Past) {
+// marked takes the cell that a replay put in place; its mark is the last row. Each such cell is
+// built once.
+func (w *original) marked(rows []Past) {
 	cell, known := w.marks[len(rows)]
 	if !known {
 		built, err := w.Rebuilder.rebuild(w.Cell.Key, rows, w.marks)
@@ -50,10 +50,10 @@ func (w *asItWas) marked(rows []Past) {
 	w.lost, w.Cell = false, cell
 }
 
-// notBefore is the horizon for what fires in a cell. It is earlier where the cell waits for what
-// it waited for then, too. A key that was held fired nothing then; the other version decides
-// whether it would have.
-func notBefore(cell, then edda.Cell, horizon time.Time) time.Time {
+// firingHorizon returns the horizon up to which a cell fires. It lies just before the first thing
+// that both cells still wait for, because that fires at a later row. While the original is held it
+// fires nothing, so the horizon stays and the cell's version decides.
+func firingHorizon(cell, then edda.Cell, horizon time.Time) time.Time {
 	if len(then.Held) > 0 {
 		return horizon
 	}
@@ -66,8 +66,8 @@ func notBefore(cell, then edda.Cell, horizon time.Time) time.Time {
 	return horizon
 }
 
-// waiting identifies what comes due in every version of a saga: the ids of steps and timers stay,
-// those of commands may not.
+// waiting identifies what comes due, alike in every version of a saga. It has the ids of steps and
+// timers; those of commands may differ.
 type waiting struct {
 	kind  edda.TimerKind // parkedDue for a parked event
 	name  string
@@ -76,7 +76,7 @@ type waiting struct {
 
 const parkedDue edda.TimerKind = "parked"
 
-// pending returns what a cell waits for, and until when.
+// pending returns what a cell waits for, with the time at which each is due.
 func pending(c edda.Cell) map[waiting]time.Time {
 	out := map[waiting]time.Time{}
 	for _, e := range c.Parked {
@@ -101,10 +101,10 @@ func (d dueItem) waiting() waiting {
 	return waiting{kind: d.kind, name: d.step}
 }
 
-// same returns the event that came due at a history row, as this cell names it. It returns false
-// if the cell does not wait for it. Of several rounds of a step it chooses the one with the same
-// command, or else the first.
-func (r *rebuild) same(row edda.Event, then edda.Cell) (edda.Event, bool) {
+// sameDue returns the event of a history row that came due, as this cell makes it; false if the cell
+// does not wait for it. Of several rounds of a step it takes the one with the same command, or else
+// the first.
+func (r *rebuild) sameDue(row edda.Event, then edda.Cell) (edda.Event, bool) {
 	in := r.Cell.Instance
 	if in == nil || in.Status.Finished() || len(r.Cell.Held) > 0 {
 		return edda.Event{}, false

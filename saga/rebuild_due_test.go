@@ -45,7 +45,7 @@ on:
 // Under load and after a downtime, due timers fire after events that were stored after their time.
 // Rebuilt with --newest they must not overtake those events. The manifest has not changed, so the
 // result may not either.
-func TestWhatFiredLateFiresAtItsPlaceAgain(t *testing.T) {
+func TestLateTimerKeepsItsPlaceInHistory(t *testing.T) {
 	set := setOf(t, lateSaga)
 	payload := json.RawMessage(`{"id":"K"}`)
 	event := func(id, kind string, after time.Duration) edda.Event {
@@ -81,7 +81,7 @@ func TestWhatFiredLateFiresAtItsPlaceAgain(t *testing.T) {
 // A restored store takes the same inputs again. Their order may differ where two streams and the
 // timers race. The command of a timer must be the same, or its effect is called under a second
 // idempotency key.
-func TestATimersCommandHasOneIDHoweverLateItFires(t *testing.T) {
+func TestLateTimerDerivesTheSameCommandID(t *testing.T) {
 	set := setOf(t, lateSaga)
 	payload := json.RawMessage(`{"id":"K"}`)
 	start := edda.Event{Kind: edda.KindEvent, ID: "e1", Tenant: "t", Type: "Go", Time: testStart, Payload: payload}
@@ -105,7 +105,7 @@ func TestATimersCommandHasOneIDHoweverLateItFires(t *testing.T) {
 
 // An event that waited longer than its park: was applied all the same, because no wake came before
 // its instance started.
-func TestAParkedEventThatWasLetGoLateIsLetGoAgain(t *testing.T) {
+func TestEventUnparkedAfterItsExpiryIsUnparkedAgain(t *testing.T) {
 	set := setOf(t, strings.Replace(lateSaga, "Step: {", "Step: {park: 1m, ", 1))
 	payload := json.RawMessage(`{"id":"K"}`)
 	early := edda.Event{Kind: edda.KindEvent, ID: "e1", Tenant: "t", Type: "Step", Time: testStart, Payload: payload}

@@ -108,7 +108,7 @@ func timed(t *testing.T, s *Set) (edda.Cell, []edda.Transition) {
 	return cell, append(all, last...)
 }
 
-func TestAnotherVersionsTimersFireByTheTimeOfTheEvents(t *testing.T) {
+func TestRepinnedTimersFireBetweenEvents(t *testing.T) {
 	cell, trs := timed(t, setOf(t, timedSaga))
 	if got := string(cell.Instance.State); got != `{"log":" timer step"}` {
 		t.Fatal(got)
@@ -131,7 +131,7 @@ func TestAnotherVersionsTimersFireByTheTimeOfTheEvents(t *testing.T) {
 	}
 }
 
-func TestEventsBehindHistoryAreAppliedWithTheTimersBetween(t *testing.T) {
+func TestContinueFiresTimersBetweenEvents(t *testing.T) {
 	set := setOf(t, timedSaga)
 	cell, _ := timed(t, set)
 	payload := json.RawMessage(`{"id":"K"}`)
@@ -153,7 +153,7 @@ func TestEventsBehindHistoryAreAppliedWithTheTimersBetween(t *testing.T) {
 }
 
 // A wake that panicked left a row without a timer's name.
-func TestALookThatWasGivenUpCountsAndFiresNothing(t *testing.T) {
+func TestFailedWakeCountsARevisionAndFiresNothing(t *testing.T) {
 	set := setOf(t, timedSaga)
 	cell, trs := timed(t, set)
 	rows := append(past(trs), Past{Event: edda.Event{Kind: edda.KindTimer, ID: "due:K", Time: testStart.Add(5 * time.Hour)}, Fate: edda.FateDead, Version: 1})

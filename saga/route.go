@@ -2,7 +2,6 @@ package saga
 
 import (
 	"slices"
-	"sync"
 
 	"edda"
 	"edda/expression"
@@ -26,26 +25,15 @@ type Target struct {
 	payload *decoded
 }
 
-// routing is one event being routed; its payload is decoded at most once.
+// routing is one event being routed, and the environment of a key's expression. It decodes the
+// payload at most once.
 type routing struct {
+	p       *Program // whose key is evaluated
 	ev      edda.Event
 	payload *decoded
 }
 
-// routings recycles them.
-var routings = sync.Pool{New: func() any { return new(routing) }}
-
-func routingOf(ev edda.Event) *routing {
-	in := routings.Get().(*routing)
-	in.ev, in.payload = ev, &decoded{raw: ev.Payload}
-	return in
-}
-
-// release returns the routing to the pool, but not the payload, which a target may own.
-func (in *routing) release() {
-	*in = routing{}
-	routings.Put(in)
-}
+func routingOf(ev edda.Event) *routing { return &routing{ev: ev, payload: &decoded{raw: ev.Payload}} }
 
 // first gives the decoded payload to the first target.
 func (in *routing) first(targets []Target) []Target {
@@ -91,7 +79,6 @@ func (s *Set) routeRedriven(ev edda.Event) []Target {
 		return nil
 	}
 	in := routingOf(redriven(*want.Event, want.Data))
-	defer in.release()
 	targets := routeSaga(s.versions[ev.Key.Saga], in)
 	for _, t := range targets {
 		want.KeepCut(t.Dead)
@@ -105,7 +92,6 @@ func (s *Set) allVersions(saga string) []int { return s.numbers[saga] }
 func (s *Set) routeEvent(ev edda.Event) []Target {
 	var out []Target
 	in := routingOf(ev)
-	defer in.release()
 	for _, name := range s.names {
 		if targets := routeSaga(s.versions[name], in); out == nil {
 			out = targets
@@ -122,7 +108,6 @@ func (s *Set) routeSchedule(ev edda.Event) []Target {
 		return nil
 	}
 	in := routingOf(ev)
-	defer in.release()
 	return routeSaga([]*Program{p}, in)
 }
 
@@ -219,38 +204,31 @@ func (p *Program) correlation(h *handler, in *routing) (string, error) {
 	if prog == nil {
 		return in.ev.Correlation, nil
 	}
-	v, err := prog.Share(p.keyEnv(in))
+	in.p = p
+	v, err := prog.Share(expression.Env{Source: in})
 	if err != nil {
 		return "", err
 	}
 	return identifier(v)
 }
 
-func (p *Program) keyEnv(in *routing) expression.Env {
-	return expression.Env{Source: &keying{p, in}}
-}
-
-// keying is the environment of a key's expression.
-type keying struct {
-	p  *Program
-	in *routing
-}
-
-func (k *keying) Lazy(name string) (any, error) {
+// Lazy returns what a key's expression sees.
+func (in *routing) Lazy(name string) (any, error) {
 	switch name {
 	case "event":
-		return k.p.upcastValue(k.in.ev, k.in.payload)
+		return in.p.upcastValue(in.ev, in.payload)
 	case "meta":
-		return metaOf(k.in.ev), nil
+		return metaOf(in.ev), nil
 	case "config":
-		return k.p.config, nil
+		return in.p.config, nil
 	case "now":
-		return edda.FormatTime(k.in.ev.Time), nil
+		return edda.FormatTime(in.ev.Time), nil
 	}
 	return nil, nil
 }
 
-func (k *keying) UUID(string) (string, bool) { return "", false }
+// UUID derives no ids, because a key depends only on the event.
+func (*routing) UUID(string) (string, bool) { return "", false }
 
 func (p *Program) noKey(h *handler, ev edda.Event, err error) *edda.DeadLetter {
 	d := deadLetter(ev, keyOf(p, ev.Tenant, ""), edda.DeadNoKey, "the key is null or empty")

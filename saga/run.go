@@ -6,7 +6,6 @@ import (
 	"slices"
 	"sort"
 	"strings"
-	"sync"
 	"time"
 
 	"edda"
@@ -38,9 +37,9 @@ type run struct {
 	out       []edda.Output
 	work      []edda.Work
 	settled   []string
-	emitted   map[string]bool // step ids of this transition
-	runs      map[string]int  // how often each path ran
-	room      room
+	emitted   []string  // ids of the steps and groups of this transition
+	runs      []string  // the paths that ran, one entry for each time
+	usual     [5]string // the room that runs and emitted begin with
 	actions   int
 	budget    expression.Budget
 	isLate    bool // the trigger came too late
@@ -70,20 +69,10 @@ func bounded(s string) string {
 	return strings.ToValidUTF8(s[:maxShown], "") + "…"
 }
 
-// runs recycles them: nothing that a run returned refers to it.
-var runs = sync.Pool{New: func() any { return &run{runs: map[string]int{}, emitted: map[string]bool{}} }}
-
-const (
-	// maxNoted bounds the maps of a recycled run.
-	maxNoted = 64
-	// maxWritten bounds the buffer of a recycled run, in bytes: enough for most payloads.
-	maxWritten = 16 << 10
-)
-
 // newRun starts a transition on an instance that it may change.
 func newRun(p *Program, in *edda.Instance, ev edda.Event) *run {
-	r := runs.Get().(*run)
-	r.p, r.key, r.ev, r.in = p, in.Key, ev, in
+	r := &run{p: p, key: in.Key, ev: ev, in: in}
+	r.runs, r.emitted = r.usual[:0:3], r.usual[3:3]
 	r.given, r.before = decoded{raw: ev.Payload}, document{decoded{raw: in.State}}
 	r.event, r.state = &r.given, &r.before
 	r.budget = expression.NewBudget(p.o.MaxEvaluation)
@@ -105,18 +94,6 @@ func (r *run) execute(do func(*run) error) (edda.Transition, error) {
 		return edda.Transition{}, err
 	}
 	return r.finish()
-}
-
-// release returns the run to the pool. A run that panicked is not returned.
-func (r *run) release() {
-	if len(r.runs)+len(r.emitted)+cap(r.out)+cap(r.room.ends) > maxNoted || cap(r.room.b) > maxWritten {
-		return
-	}
-	clear(r.runs)
-	clear(r.emitted)
-	clear(r.out)
-	*r = run{runs: r.runs, emitted: r.emitted, room: r.room, out: r.out[:0]}
-	runs.Put(r)
 }
 
 // evaluation is the budget for expressions and their values; nil while the instance ends.
@@ -319,7 +296,7 @@ func (r *run) finish() (edda.Transition, error) {
 	}
 	return edda.Transition{
 		Key: r.key, Event: r.ev, Fate: r.fate(), Handlers: r.handled,
-		Outputs:  append([]edda.Output(nil), r.out...), // the next run reuses r.out
+		Outputs:  r.out,
 		Instance: r.in, Work: r.work, Settled: r.settled,
 	}, nil
 }
@@ -377,14 +354,6 @@ func (r *run) remember() {
 func remembered(recent []string, id string) []string {
 	recent = recent[max(0, len(recent)+1-recentIDs):]
 	return append(append(make([]string, 0, len(recent)+1), recent...), id)
-}
-
-// emits records the id of a step or a group, because each may be emitted once in a transition.
-func (r *run) emits(id string) {
-	if r.emitted == nil {
-		r.emitted = map[string]bool{}
-	}
-	r.emitted[id] = true
 }
 
 // step returns the latest round of a step, or nil.

@@ -263,6 +263,9 @@ func (sc *scope) let(name string) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	if sc.lets.values == nil {
+		sc.lets.values = map[string]any{}
+	}
 	sc.lets.values[name] = v
 	return v, nil
 }

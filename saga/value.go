@@ -122,74 +122,43 @@ func (v *value) read(sc *scope) (any, error) {
 	return v.eval(sc)
 }
 
+// usualPayload is the room in bytes that a payload gets before it is written.
+const usualPayload = 128
+
 // written encodes an object without building a map. It evaluates the fields in document order, and
-// then sorts them by name.
+// writes them sorted by name.
 func (v *value) written(sc *scope) (json.RawMessage, error) {
-	w := sc.r.lend()
-	defer sc.r.giveBack(&w)
+	var room [8]any
+	given := room[:0]
 	for i := range v.fields {
-		if err := w.add(&v.fields[i], sc); err != nil {
+		x, err := v.fields[i].value.read(sc)
+		if err != nil {
 			return nil, err
 		}
+		given = append(given, x)
 	}
-	return v.inOrder(&w), nil
-}
-
-// inOrder builds the object from the written fields.
-func (v *value) inOrder(w *room) json.RawMessage {
-	n := len("{}")
-	for _, i := range v.sorted {
-		n += len(v.fields[i].label) + len(w.part(i)) + len(",")
-	}
-	out := append(make(json.RawMessage, 0, n), '{')
+	out := append(make([]byte, 0, usualPayload), '{')
 	for n, i := range v.sorted {
 		if n > 0 {
 			out = append(out, ',')
 		}
-		out = append(append(out, v.fields[i].label...), w.part(i)...)
+		f := &v.fields[i]
+		out = append(out, f.label...)
+		from := len(out)
+		var err error
+		out, err = jsonvalue.Append(out, given[i], 1)
+		switch {
+		case errors.Is(err, jsonvalue.ErrTooDeep):
+			return nil, sc.r.poison("%s: value is nested deeper than %d, for %q lies a level further in", f.name, jsonvalue.MaxDepth, f.name)
+		case err != nil:
+			return nil, sc.r.poison("%v", err)
+		}
+		if err := sc.r.spend(expression.Written(len(out) - from)); err != nil {
+			return nil, err
+		}
 	}
-	return append(out, '}')
+	return append(out, '}'), nil
 }
-
-// room is a buffer in which values are written one after the other.
-type room struct {
-	b    []byte
-	ends []int
-}
-
-// add evaluates a field of an object and writes its value.
-func (w *room) add(f *field, sc *scope) error {
-	v, err := f.value.read(sc)
-	if err != nil {
-		return err
-	}
-	from := len(w.b)
-	w.b, err = jsonvalue.Append(w.b, v, 1)
-	switch {
-	case errors.Is(err, jsonvalue.ErrTooDeep):
-		return sc.r.poison("%s: value is nested deeper than %d, for %q lies a level further in", f.name, jsonvalue.MaxDepth, f.name)
-	case err != nil:
-		return sc.r.poison("%v", err)
-	}
-	w.ends = append(w.ends, len(w.b))
-	return sc.r.spend(expression.Written(len(w.b) - from))
-}
-
-// part returns the i-th value that was added.
-func (w *room) part(i int) json.RawMessage {
-	if i == 0 {
-		return w.b[:w.ends[0]]
-	}
-	return w.b[w.ends[i-1]:w.ends[i]]
-}
-
-// lend hands out the run's buffer; a nested caller gets a new one.
-func (r *run) lend() (w room) {
-	w, r.room = r.room, room{}
-	return w
-}
-
-func (r *run) giveBack(w *room) { r.room = room{w.b[:0], w.ends[:0]} }
 
 // label prepares the fields for writing; the last of two with one name counts.
 func (v *value) label() {

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// File tells whether a file or a unix socket of this machine may be used: what
+// File reports whether a file or a unix socket of this machine may be used: what
 // is listed, and all where this machine is allowed; else the error is ErrForbidden.
 func (g *Guard) File(path string) error {
 	if !filepath.IsAbs(path) || path != filepath.Clean(path) {

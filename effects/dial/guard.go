@@ -105,7 +105,7 @@ func forbidden(address string) error {
 	return fmt.Errorf("%s: %w; effects.allow can list it", address, ErrForbidden)
 }
 
-// Check tells whether host:port may be called where another dials for us, as a
+// Check reports whether host:port may be called where another dials for us, as a
 // proxy does: a name that is not listed must be known here, and all its
 // addresses be allowed. What the other makes of the name is beyond us.
 func (g *Guard) Check(ctx context.Context, address string) error {
@@ -162,7 +162,7 @@ func plainHost(address string) error {
 	return nil
 }
 
-// number tells whether a label is read as one, in whatever base.
+// number reports whether a label is read as one, in whatever base.
 func number(label string) bool {
 	if hex, is := strings.CutPrefix(strings.ToLower(label), "0x"); is {
 		return strings.Trim(hex, "0123456789abcdef") == ""
@@ -202,7 +202,7 @@ func refused(err error) bool {
 	return errors.Is(err, ErrForbidden) || errors.Is(err, ssrf.ErrProhibitedIP)
 }
 
-// Listed tells whether host:port is a host that Allow lists by its name.
+// Listed reports whether host:port is a host that Allow lists by its name.
 func (g *Guard) Listed(address string) bool {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {

@@ -21,7 +21,7 @@ import (
 	"edda"
 )
 
-// stamp tells whether a file was written since it was read.
+// stamp reports whether a file was written since it was read.
 type stamp struct {
 	path string
 	size int64

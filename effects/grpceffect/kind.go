@@ -14,7 +14,7 @@ import (
 	"edda/manifests"
 )
 
-// Kind is what effects.Compile needs to know of grpc.
+// Kind describes grpc to the compiler of effects.
 func Kind() effects.Kind {
 	return effects.Kind{
 		Spec:   fields(),

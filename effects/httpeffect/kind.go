@@ -13,7 +13,7 @@ import (
 	"edda/manifests"
 )
 
-// Kind is what effects.Compile needs to know of http.
+// Kind describes http to the compiler of effects.
 func Kind() effects.Kind {
 	return effects.Kind{
 		Spec:   fields(),

@@ -101,7 +101,7 @@ func elsewhere(req *http.Request, method string, to *url.URL) *http.Request {
 	return next.WithContext(req.Context())
 }
 
-// sameHost tells whether two urls reach one service: the same host and port, or
+// sameHost reports whether two urls reach one service: the same host and port, or
 // the same host's https after its http.
 func sameHost(a, b *url.URL) bool {
 	if !strings.EqualFold(a.Hostname(), b.Hostname()) {

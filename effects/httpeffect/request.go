@@ -75,7 +75,7 @@ func unsaid(c effects.Call) string {
 	return http.MethodPost
 }
 
-// safe tells whether a method asks to change nothing.
+// safe reports whether a method asks to change nothing.
 func safe(method string) bool {
 	return slices.Contains([]string{http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace}, method)
 }

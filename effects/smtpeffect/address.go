@@ -107,7 +107,7 @@ func mailbox(name, at string) (address, error) {
 	return address{name: single(name), local: at[:i], domain: domain}, nil
 }
 
-// clean tells whether a text may stand in a header: no line ends, no NUL, no
+// clean reports whether a text may stand in a header: no line ends, no NUL, no
 // other control character but a tab.
 func clean(s string) bool {
 	return utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return unicode.IsControl(r) && r != '\t' })

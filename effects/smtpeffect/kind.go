@@ -17,7 +17,7 @@ import (
 // mail's last line and their reply; who does not wait for it sends twice.
 const timeout = 2 * time.Minute
 
-// Kind is what effects.Compile needs to know of smtp.
+// Kind describes smtp to the compiler of effects.
 func Kind() effects.Kind {
 	return effects.Kind{
 		Spec: fields(), NoCheck: "a check asks what came of a call, and a mail asks nobody", Escape: map[string]func(before, value string) string{"html": escape},
@@ -157,12 +157,12 @@ func checkTogether(c *spec.Checker, m *manifests.Value) {
 	}
 }
 
-// empty tells whether nothing is said, or an empty text.
+// empty reports whether nothing is said, or an empty text.
 func empty(v *manifests.Value) bool {
 	return v == nil || v.Kind == manifests.Literal && (v.Scalar == "" || v.Scalar == nil)
 }
 
-// local tells whether a server's address is this machine's.
+// local reports whether a server's address is this machine's.
 func local(server any) bool {
 	text, _ := server.(string)
 	host, err := hostOf(text)

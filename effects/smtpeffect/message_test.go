@@ -239,7 +239,7 @@ func TestMessageIDs(t *testing.T) {
 	}
 }
 
-// plain tells whether an id is one of letters that no server changes.
+// plain reports whether an id is one of letters that no server changes.
 func plain(id string) bool {
 	return strings.Trim(id[1:len(id)-1], "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.@") == "" && len(id) < 200
 }

@@ -65,7 +65,7 @@ func (p *Provider) send(ctx context.Context, r relay, l letter) (reply, error) {
 	return taken, err
 }
 
-// understood tells whether a conversation ended with a reply.
+// understood reports whether a conversation ended with a reply.
 func understood(err error) bool {
 	var no *refusal
 	return err == nil || errors.As(err, &no)

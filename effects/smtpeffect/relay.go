@@ -105,5 +105,5 @@ func (r relay) reply(code int, message string) reply {
 	return parseReply(code, r.hide.Replace(message))
 }
 
-// encrypted tells whether the connection is.
+// encrypted reports whether the connection is.
 func (r relay) encrypted() bool { return r.security != securityNone }

@@ -46,7 +46,7 @@ func shortened(text string) string {
 	return strings.ToValidUTF8(text[:min(len(text), maxText)], "\uFFFD")
 }
 
-// negative tells whether a code says no: for now (4yz) or for good (5yz).
+// negative reports whether a code says no: for now (4yz) or for good (5yz).
 func negative(code int) bool { return code >= 400 && code < 600 }
 
 func (r reply) temporary() bool { return r.code < 500 }

@@ -122,7 +122,7 @@ func (s *session) envelope(l letter) error {
 	return s.recipients(l.to)
 }
 
-// tooLarge tells whether size is more than the server says it takes.
+// tooLarge reports whether size is more than the server says it takes.
 func tooLarge(size int, most string) bool {
 	n, err := strconv.Atoi(most)
 	return err == nil && n > 0 && size > n
@@ -218,7 +218,7 @@ func (s *session) end(polite bool) {
 	_ = s.conn.Close()
 }
 
-// local tells whether the connection stays on this machine.
+// local reports whether the connection stays on this machine.
 func (s *session) local() bool {
 	at, ok := s.conn.RemoteAddr().(*net.TCPAddr)
 	return ok && at.IP.IsLoopback()

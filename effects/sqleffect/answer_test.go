@@ -136,7 +136,7 @@ func TestADeadlockIsTriedAgain(t *testing.T) {
 	})
 }
 
-// waits tells whether a transaction waits for another's lock.
+// waits reports whether a transaction waits for another's lock.
 func (s side) waits(t *testing.T) bool {
 	t.Helper()
 	return s.number(t, map[string]string{

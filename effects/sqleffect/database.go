@@ -23,7 +23,7 @@ type database interface {
 	value(kind string, v any) any
 	// judge reads the server's answer; false when the error is none.
 	judge(err error) (verdict, bool)
-	// lastID tells whether the driver's last inserted id is this statement's.
+	// lastID reports whether the driver's last inserted id is this statement's.
 	lastID(text string, affected int64) bool
 	// connections that one process keeps at most.
 	connections(readonly bool) int

@@ -11,7 +11,7 @@ import (
 	"edda/manifests"
 )
 
-// Kind is what effects.Compile needs to know of sql.
+// Kind describes sql to the compiler of effects.
 func Kind() effects.Kind {
 	return effects.Kind{Spec: fields(), Escape: map[string]func(before, value string) string{"dsn": escape}, OK: "status == 200", Once: true}
 }

@@ -50,7 +50,7 @@ func (s side) unreachable(t *testing.T) map[string]any {
 	return map[string]any{"dsn": s.at(l.Addr().String(), ""), "exec": "select 1"}
 }
 
-// busy tells whether the server works on a statement of the provider's.
+// busy reports whether the server works on a statement of the provider's.
 func (s side) busy(t *testing.T) bool {
 	t.Helper()
 	switch s.name {

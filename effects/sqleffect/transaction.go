@@ -69,7 +69,7 @@ func (t *transaction) unbegun(err error) error {
 }
 
 // claim inserts the command's row, waiting for a twin that is under way; it
-// tells whether the row is there already.
+// reports whether the row is there already.
 func (t *transaction) claim(ctx context.Context, r *request) (bool, error) {
 	got, err := t.conn.ExecContext(ctx, t.row.insert, r.tenant, r.key, r.effect)
 	if err != nil {
@@ -86,7 +86,7 @@ func (t *transaction) claim(ctx context.Context, r *request) (bool, error) {
 	return n == 0, err
 }
 
-// finish stores the result in the row, and tells whether that is still there.
+// finish stores the result in the row, and reports whether that is still there.
 func (t *transaction) finish(ctx context.Context, r *request, result []byte) (bool, error) {
 	got, err := t.conn.ExecContext(ctx, t.row.finish, string(result), r.tenant, r.key)
 	if err != nil {

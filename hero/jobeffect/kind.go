@@ -12,7 +12,7 @@ import (
 // runner first.
 const timeout = 10 * time.Minute
 
-// Kind is what effects.Compile needs to know of job.
+// Kind describes job to the compiler of effects.
 func Kind() effects.Kind {
 	return effects.Kind{Spec: fields(), NoCheck: "a job needs no check: its result is found again by itself", OK: "status == 0", Timeout: timeout, Once: true}
 }
