@@ -41,7 +41,7 @@ func (p Pair) compare(other Pair) int {
 // order in which they were stored, up to where the main line is. It is live again once
 // everything that was left to it is applied: its positions go with that commit.
 //
-// The evaluator owns it. Lanes read it while they run, when nothing changes it.
+// The loop owns it. Lanes read it while they run, when nothing changes it.
 type laggard struct {
 	Pair
 	done    map[string]edda.Checkpoint // evaluated
@@ -481,7 +481,7 @@ func (v *loop) fallBehind(pair Pair, reason string) {
 		zap.String("saga", pair.Saga), zap.String("tenant", pair.Tenant), zap.String("destination", reason))
 }
 
-// tellBehind tells those outside the evaluator how the pairs are.
+// tellBehind tells those outside the loop how the pairs are.
 func (v *loop) tellBehind() {
 	if len(v.lagging) == 0 && v.waits.Load() == nil {
 		return

@@ -15,11 +15,11 @@ const (
 )
 
 // instanceCache holds durable instances, as their last transition left them: the next
-// one need not read and decode them again. The evaluator alone changes it, and never
+// one need not read and decode them again. the loop alone changes it, and never
 // while lanes run.
 //
 // It is always as the store is. Instances that have not ended are written by nobody but
-// the evaluator, and what it writes is in the overlay, not here, from then on until that is
+// the loop, and what it writes is in the overlay, not here, from then on until that is
 // durable. Ended ones, which retention removes, and keys at which events wait are not
 // cached; nor is anything once a commit failed.
 //

@@ -12,7 +12,7 @@ import (
 	"edda"
 )
 
-// keptOf is the evaluator's, looked at by its own goroutine.
+// keptOf is the loop's, looked at by its own goroutine.
 func (w *world) keptOf() (cells map[edda.Key]edda.Cell, size int) {
 	w.t.Helper()
 	cells = map[edda.Key]edda.Cell{}

@@ -112,7 +112,7 @@ func (r reader) run(ctx context.Context) error {
 	}
 }
 
-// read gives the evaluator what is stored for a pair, until it is dismissed.
+// read gives the loop what is stored for a pair, until it is dismissed.
 func (r reader) read(e *errand) error {
 	past, err := r.opts.CatchUp.Open(e.ctx, e.laggard.Pair, e.from)
 	if err != nil {
@@ -143,7 +143,7 @@ func (r reader) read(e *errand) error {
 	}
 }
 
-// survey tells the evaluator how far the streams go of which it has all that was read. Where
+// survey tells the loop how far the streams go of which it has all that was read. Where
 // they do not answer, the next fetch without events asks again.
 func (r reader) survey(e *errand, past Past) error {
 	look, cancel := context.WithTimeout(e.ctx, pollTimeout)

@@ -34,7 +34,6 @@ type set struct {
 	n      uint64 // counts up
 	last   bool   // of its batch
 	size   int    // about, in bytes
-	retry  int    // how often the evaluator had begun anew
 	change store.Change
 	units  []unit
 	begun  time.Time // when it was submitted

@@ -26,12 +26,7 @@
 // What it refuses to do: decide anything (that is package saga), write anything
 // but change sets, and read a clock for a saga.
 //
-// The goroutines, each of which Run starts and waits for:
-//
-//	intake ── events ──> evaluator ── change sets ──> writer ──> store
-//	readers (the past) ───┤  ^  ^                       │
-//	end poller ───────────┘  │  └────── durable ────────┘
-//	callers (Wake, Start) ───┘
-//
-// A few items that stand alone the evaluator submits itself, with what is the writer's.
+// One goroutine, the loop, reads the source, has the lanes of a batch evaluate and encode
+// it, submits the change sets and takes the store's answers. Beside it run the end poller and
+// the readers of what sagas missed. ARCHITECTURE.md draws them with their queues and bounds.
 package engine

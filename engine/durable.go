@@ -8,7 +8,7 @@ import (
 	"edda"
 )
 
-// announce tells everyone that a change set is durable. The evaluator calls it,
+// announce tells everyone that a change set is durable. The loop calls it,
 // in commit order.
 func (e *Engine) announce(s *set) {
 	for _, u := range s.units {

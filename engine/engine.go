@@ -16,7 +16,7 @@ import (
 	"edda/store"
 )
 
-// inboxSize is how many messages may wait for the evaluator: one of each of the
+// inboxSize is how many messages may wait for the loop: one of each of the
 // engine's goroutines and a few callers. Those who find it full wait.
 const inboxSize = 16
 
@@ -84,7 +84,7 @@ func (o *Options) validate() {
 type Engine struct {
 	source  Source
 	db      records
-	sagas   Sagas // the first; the evaluator owns the current one
+	sagas   Sagas // the first; the loop owns the current one
 	opts    Options
 	log     *zap.Logger
 	metrics *metrics
@@ -150,7 +150,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// post hands a message to the evaluator.
+// post hands a message to the loop.
 func (e *Engine) post(ctx context.Context, act func(*loop)) error {
 	select {
 	case e.inbox <- act:
@@ -162,7 +162,7 @@ func (e *Engine) post(ctx context.Context, act func(*loop)) error {
 	}
 }
 
-// ask hands a message to the evaluator and waits until it reports.
+// ask hands a message to the loop and waits until it reports.
 func (e *Engine) ask(ctx context.Context, act func(*loop, report)) error {
 	done := make(report, 1)
 	if err := e.post(ctx, func(v *loop) { act(v, done) }); err != nil {
@@ -203,8 +203,8 @@ func (e *Engine) Swap(ctx context.Context, sagas Sagas, behind ...store.Position
 	})
 }
 
-// Ping returns once the evaluator has taken notice: that it is not stuck. It
-// does not wait for what the evaluator waits for.
+// Ping returns once the loop has taken notice: that it is not stuck. It
+// does not wait for what the loop waits for.
 func (e *Engine) Ping(ctx context.Context) error {
 	return e.ask(ctx, func(_ *loop, done report) { done <- nil })
 }

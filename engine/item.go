@@ -48,7 +48,7 @@ type due struct {
 
 // handover is what one caller of Wake or Start waits for.
 type handover struct {
-	left int // owned by the evaluator
+	left int // owned by the loop
 	done report
 }
 

@@ -41,10 +41,10 @@ type loop struct {
 	cache    *instanceCache   // what is durable and need not be read again
 	encoders []*store.Encoder // that no batch uses: at most those of the batches in flight
 	answers  *answers
-	line     pipeline   // takes the sets; nil after a failure
-	refused  error  // why it takes no more of them
-	inFlight []*set // submitted and not yet answered, in order
-	batches  int    // whose last set is not yet answered
+	line     pipeline // takes the sets; nil after a failure
+	refused  error    // why it takes no more of them
+	inFlight []*set   // submitted and not yet answered, in order
+	batches  int      // whose last set is not yet answered
 	sets     uint64
 
 	applied   map[string]edda.Checkpoint // evaluated

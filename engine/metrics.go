@@ -24,7 +24,7 @@ type metrics struct {
 	caught      prometheus.Counter
 	behind      *prometheus.GaugeVec
 	behindBy    prometheus.Gauge
-	// named are the sagas that have a label of their own; the evaluator's alone.
+	// named are the sagas that have a label of their own; the loop's alone.
 	named map[string]bool
 }
 
@@ -136,7 +136,7 @@ func (m *metrics) fate(saga string, fate edda.Fate) {
 
 // became counts a transition. Anybody may send a message to a saga that is not
 // there, so that a name is a label only once a saga of that name has done anything
-// else than turn away what is for nobody. The evaluator calls it.
+// else than turn away what is for nobody. The loop calls it.
 func (m *metrics) became(t *edda.Transition) {
 	nobody := t.Dead != nil && t.Dead.Reason == edda.DeadNoInstance
 	if !nobody && len(m.named) < maxNamedSagas {

@@ -12,7 +12,7 @@ const DefaultMaxParked = 100_000
 // itself. Room itself is there with the first entry that goes.
 const roomAgain = 10
 
-// parking knows the tenants that may park no more. The evaluator owns it; the
+// parking knows the tenants that may park no more. The loop owns it; the
 // lanes read it.
 type parking struct {
 	*Engine

@@ -50,13 +50,13 @@ func (e *Engine) Result(ctx context.Context, r Handed) error {
 	}
 }
 
-// results are what was handed in, for the evaluator to take.
+// results are what was handed in, for the loop to take.
 type results struct {
 	ready chan struct{} // capacity 1
 
 	mu      sync.Mutex // guards what follows
 	waiting []*item
-	n       int // with those that the evaluator has
+	n       int // with those that the loop has
 	bytes   int
 	closed  bool
 }

@@ -14,7 +14,8 @@ const MaxChange = 512 << 10
 // Pipeline is a line of changes of which each was decided in the belief that
 // those before it will be committed. Once one fails, every later one of the same
 // pipeline fails too, also one whose submitter had not heard of the failure yet;
-// then drop the pipeline, decide again from what is committed, and open a new one.
+// then drop the pipeline, decide again from what is committed, and open a new one. It never
+// waits for room in the queue: its owner bounds what it has in flight.
 type Pipeline struct {
 	db  *DB
 	err error // the committer's alone

@@ -74,7 +74,7 @@ func (q *queue) tryPush(j *job) (<-chan struct{}, error) {
 		return nil, errStopped
 	}
 	full := len(q.jobs) >= maxQueued || q.bytes+j.change.size > maxQueuedBytes
-	if full && len(q.jobs) > 0 {
+	if full && len(q.jobs) > 0 && j.line == nil { // the owner of a pipeline bounds what it has in flight
 		q.hurry()
 		return q.room, nil
 	}
