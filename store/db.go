@@ -67,7 +67,7 @@ type DB struct {
 	queue   *queue
 	index   *index
 	fresh   *fresh
-	hours   hours
+	hours   claimHours
 	dues    dueFront
 	health  health
 	running atomic.Bool
