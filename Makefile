@@ -50,7 +50,7 @@ test: servers $(BIN)/gotestsum ## every test, with the race detector; installs o
 
 # What needs a server, Python or the binary is left to `make test`, and so is what costs minutes.
 # Not by -short: the property tests would try a fifth, too few for some to say anything.
-SLOW := cmd/edda effects/sqleffect hero/% internal/archtest internal/bench internal/demo internal/herodemo internal/realservers \
+SLOW := cli effects/sqleffect hero/% internal/archtest internal/bench internal/demo internal/herodemo internal/realservers \
 	internal/costbudget internal/subprocess internal/shop store/wal systemtest systemtest/%
 QUICK = $(filter-out $(addprefix edda/,$(SLOW)),$(shell $(GO) list ./...)) edda/hero/flow edda/hero/flowsaga
 
@@ -96,7 +96,7 @@ bench-baseline: ## what each stage costs now becomes what `make check` compares 
 	$(GO) test ./internal/costbudget -count 1 -run '^TestNoStageBecameDearer$$' -update
 
 bench-hero: ## jobs a second beside asynq, on one redis-server; fails where ours run fewer
-	cd bench/asynq && $(GO) run .
+	cd tools/asynq && $(GO) run .
 
 memory: ## a million instances and 50,000 rows queued for each destination in less than 300 MiB of anonymous memory; takes minutes and 8 GB of disk
 	$(GO) test ./systemtest -tags memory -run '^TestMemory' -v -count 1 -timeout 30m

@@ -19,15 +19,15 @@ import (
 // maxBody bounds what a failure's payload shows of the answer.
 const maxBody = 16 << 10
 
-// answer is what came of one call.
+// answer is the outcome of one call and what it says about the next.
 type answer struct {
 	outcome
 	again   bool          // the same call may be answered otherwise later
-	refused bool          // the other side surely did nothing
+	refused bool          // the upstream certainly did nothing
 	unknown bool          // it may have had its effect
-	cut     bool          // the worker cut it off: it says nothing of the other side
-	ill     bool          // it says that the other side is not well
-	after   time.Duration // how long the other side asked to wait
+	cut     bool          // the worker cut it off: no evidence about the upstream
+	ill     bool          // evidence that the upstream fails
+	after   time.Duration // the wait that the upstream asked for
 }
 
 // health is what an answer tells the breaker.
@@ -42,27 +42,26 @@ func (a answer) health() health {
 	}
 }
 
-// attempts calls until there is an answer, the calls are used up or the time
-// is. It is not complete where it was cut off first.
-func (j *job) attempts(first *turn) (outcome, bool) {
+// attempts calls until there is an answer, or no more calls or time. It is not complete if
+// the worker stopped first.
+func (j *job) attempts(first *permit) (outcome, bool) {
 	last := j.step(first, answer{})
-	if last.again || last.cut { // of few commands
-		return j.further(last)
+	if last.again || last.cut {
+		return j.retryAttempts(last)
 	}
 	return j.doubt(last.outcome), true
 }
 
-// further makes the steps behind the first, under the effect's policy: to that
-// the first is what it runs at once.
-func (j *job) further(last answer) (outcome, bool) {
+// retryAttempts makes the attempts after the first, under the effect's retry policy.
+func (j *job) retryAttempts(last answer) (outcome, bool) {
 	between, stop := j.between()
 	defer stop()
-	defer j.rest(false)
-	made := true // the step that the policy asks for
+	defer j.setResting(false)
+	made := true // the policy's first attempt is the step that was made
 	_ = failsafe.With(j.policy()).WithContext(between).Run(func() error {
 		if !made {
-			j.rest(false)
-			t, err := j.turn(between, true)
+			j.setResting(false)
+			t, err := j.acquire(between, true)
 			if err != nil {
 				return nil // late, or no more calls: the answer before this one stands
 			}
@@ -70,7 +69,7 @@ func (j *job) further(last answer) (outcome, bool) {
 		}
 		made = false
 		if last.again {
-			return j.another(last.after)
+			return j.scheduleRetry(last.after)
 		}
 		return nil
 	}) // its error is ours, or ctx's: last says it all
@@ -80,23 +79,22 @@ func (j *job) further(last answer) (outcome, bool) {
 	return j.doubt(last.outcome), true
 }
 
-// between ends when no call may begin any more, while one that goes on may.
+// between is a context for the time between calls: it ends when no call may begin.
 func (j *job) between() (ctx context.Context, stop func()) {
-	ctx, cancel := context.WithCancel(j.hold.ctx)
+	ctx, cancel := context.WithCancel(j.lease.ctx)
 	if j.working.Err() != nil {
-		cancel() // here, not soon
+		cancel() // AfterFunc would do it a moment later
 	}
 	forget := context.AfterFunc(j.working, cancel)
 	return ctx, func() { forget(); cancel() }
 }
 
-// step uses one turn: where it is not known what came of an earlier call, the
-// check is asked; where the command may be called, it is. What cannot be
-// stands as before.
-func (j *job) step(t *turn, before answer) answer {
+// step uses one permit. It asks the check if the outcome of an earlier call is unknown,
+// and calls if the command may be called. Else the answer before stands.
+func (j *job) step(t *permit, before answer) answer {
 	done := unused
-	defer func() { t.end(done) }()
-	if j.asks() {
+	defer func() { t.release(done) }()
+	if j.mustCheck() {
 		if !j.mayCall() {
 			return answer{cut: true}
 		}
@@ -109,7 +107,7 @@ func (j *job) step(t *turn, before answer) answer {
 	}
 	before.again = false
 	switch {
-	case !j.mayCall(), !j.hold.live():
+	case !j.mayCall(), !j.lease.live():
 		return answer{cut: true}
 	case (j.made == 0 || before.kind == "") && j.c.late(time.Now()):
 		return answer{outcome: j.expired()}
@@ -123,16 +121,16 @@ func (j *job) step(t *turn, before answer) answer {
 	return a
 }
 
-// once makes one call and says whether there is to be another step.
+// once makes one call and decides whether another step follows.
 func (j *job) once() answer {
 	j.made++
-	a := j.w.call(j.hold.ctx, j)
+	a := j.w.call(j.lease.ctx, j)
 	if a.cut {
-		j.made-- // a call that the worker itself ended is not one that retry.max counts
+		j.made-- // retry.max does not count calls that the worker cut off
 	}
 	// gofail: var effectCalled struct{}
 	if a.again && !a.refused && !j.e.repeatable() {
-		a.unknown = true // it is not called again since it may have been done
+		a.unknown = true // not called again, because it may have had its effect
 	}
 	switch {
 	case a.unknown:
@@ -141,37 +139,38 @@ func (j *job) once() answer {
 		j.unknown = false
 	}
 	repeat := j.e.repeatable() || a.refused && !j.unknown
-	a.again = a.again && repeat && j.made < j.e.retry.calls || j.asks() && j.asked < maxAsks
+	a.again = a.again && repeat && j.made < j.e.retry.calls || j.mustCheck() && j.asked < maxAsks
 	return a
 }
 
-// errAnother asks the policy for another step.
-var errAnother = errors.New("call again")
+// errRetry asks the policy for another step.
+var errRetry = errors.New("call again")
 
-// another says when the next step may begin. It is said before anything else
-// can end the attempts: whoever goes on after a stop must wait as long.
-func (j *job) another(after time.Duration) error {
+// scheduleRetry sets when the next step may begin. It does so before a stop can end the
+// attempts, because the next worker must wait as long.
+func (j *job) scheduleRetry(after time.Duration) error {
 	j.steps++
-	j.rest(true)
+	j.setResting(true)
 	j.next = time.Now().Add(max(after, j.e.retry.delay(j.steps, j.w.o.Jitter())))
-	return errAnother
+	return errRetry
 }
 
-// rest notes whether the command waits for its next call.
-func (j *job) rest(rests bool) {
-	if j.rests != rests {
-		j.rests = rests
-		j.admission.rest(rests)
+// setResting records whether the command waits for the time of its next call.
+func (j *job) setResting(rests bool) {
+	if j.resting == rests {
+		return
+	}
+	if j.resting = rests; !j.c.Offered { // offers have a bound of their own
+		j.limiter.setResting(rests)
 	}
 }
 
-// policy is the effect's retry policy for one command: no call begins after
-// its not_after. Delays are computed here because the library's jitter would
-// also shorten what the other side asked for. How many calls there may be is
-// counted by step, since a check is none.
+// policy is the effect's retry policy for one command: no call begins after its not_after.
+// The delays are computed here, because the library's jitter would shorten what the
+// upstream asked for. step counts the calls, because a check is none.
 func (j *job) policy() retrypolicy.RetryPolicy[any] {
 	next := func(failsafe.ExecutionAttempt[any]) time.Duration { return max(0, time.Until(j.next)) }
-	late := func(_ any, err error) bool { return errors.Is(err, errAnother) && !j.asks() && j.c.late(j.next) }
+	late := func(_ any, err error) bool { return errors.Is(err, errRetry) && !j.mustCheck() && j.c.late(j.next) }
 	return retrypolicy.NewBuilder[any]().WithMaxAttempts(j.e.retry.calls + maxAsks).WithDelayFunc(next).AbortIf(late).ReturnLastFailure().Build()
 }
 
@@ -212,8 +211,8 @@ func (w *Worker) call(ctx context.Context, j *job) answer {
 	return a
 }
 
-// safely calls a provider. A library that panics over what the other side sent
-// must not end the process, and with it every other command, each time anew.
+// safely calls a provider and recovers from its panic. A library that panics over an
+// answer must not end the process, or every restart would meet the same answer.
 func (w *Worker) safely(ctx context.Context, provider string, c Call) (r Response, err error) {
 	defer func() {
 		if p := recover(); p != nil {

@@ -111,15 +111,14 @@ func newBreakers(observe func(name string, state int)) *breakers {
 	return &breakers{observe: observe, named: map[string]*breaker{}}
 }
 
-// get finds the breaker of a name, or makes it. Where the numbers are new, it
-// takes them and keeps its state: what is open stays so until the new time since
-// it opened has passed; what is closed counts failures anew.
+// get finds or makes the breaker of a name. New numbers keep its state: an open breaker
+// stays open until the new time since it opened, a closed one counts failures anew.
 func (bs *breakers) get(s breakerSpec) *breaker {
 	bs.mu.Lock()
 	defer bs.mu.Unlock()
 	b := bs.named[s.name]
 	if b == nil {
-		b = &breaker{observe: bs.observe, spec: s, circuit: s.circuit(s.open), refused: map[*admission]struct{}{}}
+		b = &breaker{observe: bs.observe, spec: s, circuit: s.circuit(s.open), refused: map[*limiter]struct{}{}}
 		b.observe(s.name, breakerClosed)
 		bs.named[s.name] = b
 	}
@@ -127,9 +126,9 @@ func (bs *breakers) get(s breakerSpec) *breaker {
 	return b
 }
 
-// breaker keeps calls from an upstream that fails: open after so many failures
-// in a row, then one probe at a time. A nil breaker is always closed. Its
-// methods may be called concurrently, also by whoever holds an admission's lock.
+// breaker stops calls to a failing upstream: it opens after a number of failures in a row,
+// then lets one probe through at a time. A nil breaker is always closed. The methods may
+// be called concurrently, also under the mutex of a limiter.
 type breaker struct {
 	observe func(name string, state int)
 
@@ -137,11 +136,11 @@ type breaker struct {
 	spec    breakerSpec
 	circuit circuitbreaker.CircuitBreaker[any]
 	opened  time.Time
-	// openings counts them: what began before one says nothing after it.
+	// openings counts them: a call that began before one is ignored after it.
 	openings uint64
 	probing  bool
-	// refused are the admissions to be told when it is worth asking again.
-	refused map[*admission]struct{}
+	// refused are the limiters that redispatch when the state changes.
+	refused map[*limiter]struct{}
 }
 
 // circuit makes the library's breaker, closed, which stays open for a time.
@@ -149,7 +148,7 @@ func (s breakerSpec) circuit(open time.Duration) circuitbreaker.CircuitBreaker[a
 	return circuitbreaker.NewBuilder[any]().WithFailureThreshold(s.failures).WithSuccessThreshold(1).WithDelay(open).Build()
 }
 
-// adjust takes new numbers; its admissions are told by being configured.
+// adjust takes new numbers. The caller configures the limiters, which redispatches them.
 func (b *breaker) adjust(s breakerSpec) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -167,10 +166,10 @@ func (b *breaker) adjust(s breakerSpec) {
 	}
 }
 
-// enter asks for a call. Where it may not go, the admission is told when asking
-// again is worth it; after is when the time of an open breaker has passed, 0
-// where a probe must end first.
-func (b *breaker) enter(a *admission) (opening uint64, after time.Duration, ok bool) {
+// enter asks for a call. If it is refused, leave returns the limiter once it should ask
+// again. after is the time until an open breaker may let a probe through; 0 if a probe
+// must end first.
+func (b *breaker) enter(a *limiter) (opening uint64, after time.Duration, ok bool) {
 	if b == nil {
 		return 0, 0, true
 	}
@@ -195,9 +194,9 @@ func (b *breaker) probe() {
 	}
 }
 
-// leave says how a call that might go has ended, and gives the admissions that
-// are to look again: the caller does so without holding a lock.
-func (b *breaker) leave(opening uint64, h health) []*admission {
+// leave records how a call ended and returns the limiters that are to redispatch. The
+// caller does so without a lock.
+func (b *breaker) leave(opening uint64, h health) []*limiter {
 	if b == nil {
 		return nil
 	}
@@ -218,12 +217,12 @@ func (b *breaker) leave(opening uint64, h health) []*admission {
 	if b.circuit.IsOpen() {
 		b.hasOpened()
 	}
-	return nil // nobody waits at a closed breaker; who asks now learns of it
+	return nil // no limiter waits at a closed breaker
 }
 
-// probed ends a probe. The circuit is made anew with the numbers of now: the
-// library cannot take back a permit that was not used.
-func (b *breaker) probed(h health) []*admission {
+// probed ends a probe. It makes a new circuit, because the library cannot take back a
+// permit that was not used.
+func (b *breaker) probed(h health) []*limiter {
 	b.probing = false
 	b.circuit = b.spec.circuit(b.spec.open)
 	switch h {
@@ -245,9 +244,9 @@ func (b *breaker) hasOpened() {
 	b.observe(b.spec.name, breakerOpen)
 }
 
-// tell forgets the admissions that were refused and gives them.
-func (b *breaker) tell() []*admission {
-	out := make([]*admission, 0, len(b.refused))
+// tell empties the set of refused limiters and returns them.
+func (b *breaker) tell() []*limiter {
+	out := make([]*limiter, 0, len(b.refused))
 	for a := range b.refused {
 		out = append(out, a)
 	}
@@ -255,8 +254,8 @@ func (b *breaker) tell() []*admission {
 	return out
 }
 
-// shut tells whether no call may go, and for how long at least; 0 where a
-// probe must end first.
+// shut tells whether calls are refused, and for how long at least; 0 if a probe must end
+// first.
 func (b *breaker) shut() (time.Duration, bool) {
 	if b == nil {
 		return 0, false

@@ -32,12 +32,9 @@ func (c *compiler) check(v *manifests.Value, kinds map[string]Kind) *check {
 	if out.provider != "" && !known {
 		c.errorf(v.Pos, fmt.Sprintf("check asks over %s, which is not built in; this version calls %s", out.provider, words(kinds)))
 	}
-	asked := *c.m // as if the effect itself were done this way
-	asked.Provider, asked.Config = out.provider, v.Field(out.provider)
-	if known && kind.Check != nil && asked.Config != nil { // the parser complains where it is no map
-		c.problems = append(c.problems, kind.Check(&asked)...)
-	}
-	out.config = c.config(asked.Config, kind)
+	config := v.Field(out.provider)
+	c.inspect(kind, config, true)
+	out.config = c.config(config, kind)
 	out.ok, out.again, out.fail = c.outcome(v, "ok"), c.outcome(v, "again"), c.outcome(v, "fail")
 	out.result = c.value(v.Field("result"), namesAfter())
 	return out
@@ -75,12 +72,12 @@ func (c *compiler) outcome(v *manifests.Value, word string) *expression.Program 
 // happen, so that it may be made.
 func (j *job) ask() (a answer, call bool) {
 	j.asked++
-	ctx, cancel := context.WithTimeout(j.hold.ctx, j.e.timeout)
+	ctx, cancel := context.WithTimeout(j.lease.ctx, j.e.timeout)
 	defer cancel()
-	resp, err := j.w.safely(ctx, j.e.check.provider, j.check)
+	resp, err := j.w.safely(ctx, j.e.check.provider, *j.check)
 	if err != nil {
 		a = j.undecided(err)
-		a.cut = j.hold.ctx.Err() != nil
+		a.cut = j.lease.ctx.Err() != nil
 	} else {
 		a, call = j.decided(resp)
 	}
@@ -138,7 +135,7 @@ func (j *job) undecided(why error) answer {
 // answer is added, in place of that to an earlier one.
 func (e *Effect) after(vars map[string]any, r Response) map[string]any {
 	vars["status"], vars["body"] = r.Status, r.Body
-	if e.headers {
+	if e.names["headers"] {
 		vars["headers"] = headers(r.Headers)
 	}
 	return vars

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"edda"
+	kindspec "edda/effects/spec"
 	"edda/manifests"
 	"edda/store"
 )
@@ -205,10 +206,10 @@ func TestCheckThatIsNoMap(t *testing.T) {
 	if !problems.Failed() || len(f.Effects) != 1 {
 		t.Fatalf("%d effects, problems %v", len(f.Effects), problems)
 	}
-	looks := func(m *manifests.Effect) manifests.Problems {
-		return manifests.Problems{{Pos: m.Config.Pos, Warning: true, Message: "seen"}}
-	}
-	if _, problems := Compile(f.Effects[0], map[string]Kind{"http": {Check: looks}}); len(problems) != 1 {
+	looks := &kindspec.Fields{Name: "http", Fields: []kindspec.Field{{Name: "url"}}, Check: func(c *kindspec.Checker, m *manifests.Value) {
+		c.Warnf(m.Pos, "seen")
+	}}
+	if _, problems := Compile(f.Effects[0], map[string]Kind{"http": {Spec: looks}}); len(problems) != 1 {
 		t.Errorf("problems %v", problems)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"edda/expression"
@@ -34,12 +35,13 @@ type Effect struct {
 	upcasts  []upcast // by the version they start from
 	timeout  time.Duration
 	retry    retry
-	breaker  *breakerSpec // nil: none
-	limit    *limit       // nil: none
-	check    *check       // nil: none
-	headers  bool         // some expression reads the answer's
-	once     bool         // the provider sees to it that a call repeated has no second effect
+	breaker  *breakerSpec    // nil: none
+	limit    *limit          // nil: none
+	check    *check          // nil: none
+	names    map[string]bool // variables that expressions read
+	once     bool            // the provider sees to it that a call repeated has no second effect
 	secrets  []string
+	mask     atomic.Pointer[mask] // of the secrets as they were last
 }
 
 // retry is an effect's retry policy, checked.
@@ -83,7 +85,7 @@ func namesAfter() []string  { return append(namesBefore(), "status", "headers", 
 // by their word in a manifest. All problems are returned at once; the effect is
 // nil when any of them is an error.
 func Compile(m *manifests.Effect, kinds map[string]Kind) (*Effect, manifests.Problems) {
-	c := &compiler{m: m, secrets: map[string]bool{}}
+	c := &compiler{m: m, secrets: map[string]bool{}, names: map[string]bool{}}
 	kind, known := kinds[m.Provider]
 	if !known && m.Provider != "" { // the parser complains where there is none
 		c.errorf(m.Pos, fmt.Sprintf("provider %s is not built in; this version calls %s", m.Provider, words(kinds)))
@@ -93,11 +95,9 @@ func Compile(m *manifests.Effect, kinds map[string]Kind) (*Effect, manifests.Pro
 	e.ok, e.fail = c.condition(m.OK, cmp.Or(kind.OK, "true")), c.condition(m.Fail, "false")
 	e.result = c.value(m.Result, namesAfter())
 	e.breaker, e.limit, e.check, e.once = c.breaker(m.Breaker), c.limit(m.Limit), c.check(m.Check, kinds), kind.Once
-	if known && kind.Check != nil && m.Config != nil {
-		c.problems = append(c.problems, kind.Check(m)...)
-	}
+	c.inspect(kind, m.Config, false)
 	c.problems.Sort()
-	e.headers = c.headers
+	e.names = c.names
 	if e.secrets = slices.Sorted(maps.Keys(c.secrets)); c.problems.Failed() {
 		return nil, c.problems
 	}
@@ -166,8 +166,8 @@ func (c *compiler) retry() retry {
 	return out
 }
 
-// request evaluates a provider's map for one command, into an empty one.
-func (e *Effect) request(c *Command, config *value, into, vars map[string]any) (Call, error) {
-	evaluated, err := config.objectIn(into, vars)
-	return Call{Effect: e.Name(), ID: c.ID, Key: cmp.Or(c.IdempotencyKey, c.ID), Tenant: c.Tenant, Trace: c.Trace, Bare: !e.headers, Folder: filepath.Dir(e.manifest.File.Name), Config: evaluated}, err
+// request evaluates a provider's map for one command.
+func (e *Effect) request(c *Command, config *value, vars map[string]any) (Call, error) {
+	evaluated, err := config.object(vars)
+	return Call{Effect: e.Name(), ID: c.ID, Key: cmp.Or(c.IdempotencyKey, c.ID), Tenant: c.Tenant, Trace: c.Trace, Bare: !e.names["headers"], Folder: filepath.Dir(e.manifest.File.Name), Config: evaluated}, err
 }

@@ -148,7 +148,7 @@ func TestExpressionsReadHeaders(t *testing.T) {
 		if a := e.judge(r, vars); fmt.Sprint(a.kind, " ", a.payload) != want || vars["headers"] == nil {
 			t.Errorf("%s%s %v, want %s", text, a.kind, a.payload, want)
 		}
-		if c, err := e.request(&Command{}, e.config, map[string]any{}, nil); err != nil || c.Bare {
+		if c, err := e.request(&Command{}, e.config, nil); err != nil || c.Bare {
 			t.Errorf("%scalls without headers, %v", text, err)
 		}
 	}
@@ -156,7 +156,7 @@ func TestExpressionsReadHeaders(t *testing.T) {
 	if vars := nobody.after(map[string]any{}, r); vars["headers"] != nil {
 		t.Error("headers for nobody")
 	}
-	if c, err := nobody.request(&Command{}, nobody.config, map[string]any{}, nil); err != nil || !c.Bare {
+	if c, err := nobody.request(&Command{}, nobody.config, nil); err != nil || !c.Bare {
 		t.Errorf("calls with headers for nobody, %v", err)
 	}
 }

@@ -22,12 +22,14 @@ import (
 // wire is the stream's side in memory: it delivers, delivers again what was
 // given back, and remembers results.
 type wire struct {
+	fetching sync.Map // by effect, while Fetch runs
+
 	mu      sync.Mutex // guards all below
 	waiting []*message
 	results []Result
 	refuse  error         // of PublishResult
 	most    int           // bytes of a success that can be published; 0: any
-	more    chan struct{} // closed when something waits: the lines of all effects look
+	more    chan struct{} // closed when something waits, to wake all Fetches
 	acked   int
 	beats   int
 	fetches int
@@ -77,6 +79,10 @@ func (w *wire) send(cmds ...Command) {
 }
 
 func (w *wire) Fetch(ctx context.Context, effect string, max int, wait time.Duration) ([]Delivery, error) {
+	if _, twice := w.fetching.LoadOrStore(effect, true); twice {
+		panic("Fetch is called twice at once for " + effect)
+	}
+	defer w.fetching.Delete(effect)
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	for {
@@ -221,7 +227,6 @@ func hang(ctx context.Context, _ int, _ Call) (Response, error) {
 	return Response{}, ctx.Err()
 }
 
-// always answers with a status.
 // holdUntil answers once the channel is closed.
 func holdUntil(wait <-chan struct{}) func(context.Context, int, Call) (Response, error) {
 	return func(ctx context.Context, _ int, _ Call) (Response, error) {
@@ -243,7 +248,7 @@ func testKinds() map[string]Kind {
 	return map[string]Kind{"http": {OK: "status >= 200 and status < 300"}}
 }
 
-func compile(t *testing.T, text string) *Effect {
+func compile(t testing.TB, text string) *Effect {
 	t.Helper()
 	e, problems := compileText(t, text)
 	if problems.Failed() {
@@ -252,7 +257,7 @@ func compile(t *testing.T, text string) *Effect {
 	return e
 }
 
-func compileText(t *testing.T, text string) (*Effect, manifests.Problems) {
+func compileText(t testing.TB, text string) (*Effect, manifests.Problems) {
 	t.Helper()
 	f, problems := manifests.Parse("effects.yaml", []byte(text))
 	if problems.Failed() || len(f.Effects) != 1 {
@@ -404,5 +409,8 @@ func problemText(ps manifests.Problems) string {
 	return b.String()
 }
 
-// noEnd lets a command take its time.
-func noEnd(t *testing.T) spell { return spell{t.Context(), t.Context(), t.Context()} }
+// handle brings a command of charge to its end without a consumer.
+func handle(t *testing.T, w *Worker, c *Command) disposition {
+	j := &job{w: w, limiter: w.limiter("charge"), c: c, deadlines: deadlines{t.Context(), t.Context(), t.Context()}}
+	return j.handle()
+}

@@ -16,31 +16,31 @@ import (
 	"edda/store"
 )
 
-// handle brings one command to its result: what the ledger knows, the gate, the
-// turn, the claim, the call, the result, its publication.
-func (j *job) handle(s spell, c *Command) fate {
-	j.c, j.spell = c, s
+// handle brings one command to its result: ledger, gate, permit, claim, call, result,
+// publication.
+func (j *job) handle() disposition {
+	c := j.c
 	var err error
-	if j.entry, err = j.w.find(s.calls, c); err == nil && j.entry.Held && !c.Revoke && c.Malformed == "" {
-		j.entry, err = j.w.o.Ledger.Await(s.waiting, j.entry)
+	if j.entry, err = j.w.find(j.calls, c); err == nil && j.entry.Held && !c.Revoke && c.Malformed == "" {
+		j.entry, err = j.w.o.Ledger.Await(j.waiting, j.entry)
 	}
-	revoked := errors.Is(context.Cause(s.waiting), errRevoked)
+	revoked := errors.Is(context.Cause(j.waiting), errRevoked)
 	switch {
 	case err == nil:
 		j.e, j.began = j.w.effect(c.Effect), time.Now()
 		return j.decide()
 	case revoked && j.entry.Held:
-		return begun()
-	case s.waiting.Err() != nil && !revoked:
-		return comeBack(0)
+		return nakKeepRevoke()
+	case j.waiting.Err() != nil && !revoked:
+		return nakAfter(0)
 	default:
 		j.w.o.Log.Error("the effect ledger cannot be read", fields(c, err)...)
-		return comeBack(againAfter)
+		return nakAfter(againAfter)
 	}
 }
 
-// decide says what the ledger leaves to do.
-func (j *job) decide() fate {
+// decide acts on what the ledger knows of the command.
+func (j *job) decide() disposition {
 	c, found := j.c, j.entry.Found
 	revoked := c.Revoke || errors.Is(context.Cause(j.waiting), errRevoked)
 	switch {
@@ -49,26 +49,26 @@ func (j *job) decide() fate {
 	case found && j.entry.Claim.Done && !c.Revoke:
 		return j.publish(j.entry.Claim)
 	case found && c.Revoke:
-		return acked() // begun, perhaps by another, or done: its result settles the step
+		return ack() // begun or done: its result settles the step
 	case !found && revoked:
-		j.fresh()
+		j.newEntry()
 		return j.revoked()
 	case j.e == nil:
-		return comeBack(againAfter) // gone since it was fetched: it waits for somebody who serves it
+		return nakAfter(againAfter) // removed since it was fetched: it waits for a worker that serves it
 	}
 	if !found {
-		j.fresh()
+		j.newEntry()
 		return j.run()
 	}
 	j.unknown, j.made = !j.entry.Claim.Paused, j.entry.Claim.Attempts
 	return j.run()
 }
 
-// fresh is a new entry of the ledger. Where the command is older than what the
-// ledger remembers, somebody may have called it: that is not known any more.
-func (j *job) fresh() {
+// newEntry begins an entry of the ledger. If the command is older than the retention of
+// claims, it may have been called.
+func (j *job) newEntry() {
 	now := time.Now().UTC()
-	j.entry.Claim = j.w.claimOf(j.c.Tenant, j.c.ID, j.c.Effect)
+	j.entry.Claim = j.w.newClaim(j.c.Tenant, j.c.ID, j.c.Effect)
 	j.unknown = !j.c.Sent.IsZero() && now.Sub(j.c.Sent) > j.w.o.Retention
 }
 
@@ -77,57 +77,57 @@ func refusal(code string, err error) *outcome {
 	return &out
 }
 
-// malformed keeps a message that is no command for a person, and answers it
-// with the ids of its subject, unless a command of that id is known.
-func (j *job) malformed() fate {
+// malformed keeps a message that is no command as a dead letter. It answers it with the
+// ids of its subject, unless a command of that id is known.
+func (j *job) malformed() disposition {
 	c, w := j.c, j.w
 	dead := store.Change{Dead: []edda.DeadLetter{{
 		ID: "effect." + c.Tenant + "." + c.ID, Reason: edda.DeadMalformed, Key: edda.Key{Tenant: c.Tenant}, Subject: c.Subject, Error: c.Malformed,
 		Event: edda.Event{Tenant: c.Tenant, Type: c.Effect, CommandID: c.ID}, Time: time.Now().UTC(), Raw: c.Raw[:min(len(c.Raw), maxRaw)],
 	}}}
 	if !w.insist(j.calls, c, func() error { return w.db.Commit(j.calls, dead) }) {
-		return comeBack(againAfter)
+		return nakAfter(againAfter)
 	}
 	if j.entry.Found {
-		return acked()
+		return ack()
 	}
-	j.fresh()
+	j.newEntry()
 	return j.conclude(failed("malformed", c.Malformed))
 }
 
-// maxRaw bounds what is kept of a malformed message.
+// maxRaw bounds the part of a malformed message that is kept.
 const maxRaw = 64 << 10
 
-// conclude writes the result down and publishes it.
-func (j *job) conclude(o outcome) fate {
+// conclude stores the result and publishes it.
+func (j *job) conclude(o outcome) disposition {
 	o = j.secret.outcome(o)
 	o.calls, o.took = j.made, time.Since(j.began)
 	j.report(o)
 	claim, err := complete(j.entry.Claim, o)
 	if err != nil {
 		j.w.o.Log.Error("a result cannot be encoded", fields(j.c, err)...)
-		return comeBack(againAfter)
+		return nakAfter(againAfter)
 	}
 	if j.applied(claim) {
-		j.w.unclaimed.known(nameOf(j.c))
-		return acked()
+		j.w.elided.inLedger(nameOf(j.c))
+		return ack()
 	}
 	err = nil
 	stored := j.w.insist(j.calls, j.c, func() error { err = j.store(claim); return err })
 	switch {
 	case errors.Is(err, ErrTaken):
 		j.w.o.Log.Warn("a result was not kept: another worker has the command", fields(j.c, nil)...)
-		return leftAlone()
+		return leave()
 	case !stored:
-		return comeBack(againAfter)
+		return nakAfter(againAfter)
 	}
-	j.w.unclaimed.known(nameOf(j.c))
+	j.w.elided.inLedger(nameOf(j.c))
 	// gofail: var effectRecorded struct{}
 	return j.publish(claim)
 }
 
-// applied gives the result of a command that was offered to the sagas, with its
-// claim. Where that cannot be, they take the usual way.
+// applied gives the result of an offered command to the sagas, with its claim. On an error
+// the result goes through the ledger and the stream.
 func (j *job) applied(claim edda.Claim) bool {
 	if !j.c.Offered || j.w.o.Applier == nil {
 		return false
@@ -140,12 +140,12 @@ func (j *job) applied(claim edda.Claim) bool {
 	return err == nil
 }
 
-// store makes the result durable, over the claim that is held or over what was found.
+// store makes the result durable in the ledger.
 func (j *job) store(claim edda.Claim) error {
 	e := j.entry
 	e.Claim = claim
-	if j.hold != nil {
-		return j.hold.finish(j.calls, e)
+	if j.lease != nil {
+		return j.lease.finish(j.calls, e)
 	}
 	return j.w.o.Ledger.Finish(j.calls, e)
 }
@@ -179,16 +179,16 @@ func complete(claim edda.Claim, o outcome) (edda.Claim, error) {
 	return claim, nil
 }
 
-// readable tells whether a saga can read what was encoded of an outcome.
+// readable tells whether a saga can decode an encoded outcome.
 func readable(o outcome, encoded json.RawMessage) bool {
 	if o.kind == edda.Succeeded && canonical(o.payload, jsonvalue.MaxDepth/2) {
-		return true // most are, and need not be read for that
+		return true // without decoding it
 	}
 	_, err := jsonvalue.Decode(encoded)
 	return err == nil
 }
 
-// canonical tells whether a value is made of what JSON is read into, and of no more levels.
+// canonical tells whether a value consists of decoded JSON types, within so many levels.
 func canonical(v any, levels int) bool {
 	switch v := v.(type) {
 	case nil, bool, int, string, float64, json.Number:
@@ -206,7 +206,7 @@ func canonical(v any, levels int) bool {
 	return false
 }
 
-// shallow is an outcome that a saga can read, in place of one that is nested too deep.
+// shallow replaces an outcome that is nested too deep.
 func (o outcome) shallow() outcome {
 	if o.kind != edda.Succeeded {
 		o.failure.Body = nil
@@ -222,8 +222,8 @@ func (f failure) filled(o outcome) failure {
 	return f
 }
 
-// insist writes what must not be lost: a result that is would have to be called
-// for again. It tries until the worker is cut off or another has the claim.
+// insist writes until it succeeds, the worker is cut off, or another worker has the claim.
+// A lost result would cost another call.
 func (w *Worker) insist(ctx context.Context, c *Command, write func() error) bool {
 	for first := true; ; first = false {
 		err := write()
@@ -243,20 +243,20 @@ func (w *Worker) insist(ctx context.Context, c *Command, write func() error) boo
 }
 
 // publish sends the stored result.
-func (j *job) publish(claim edda.Claim) fate {
+func (j *job) publish(claim edda.Claim) disposition {
 	c, w := j.c, j.w
 	err := w.o.Publisher.PublishResult(j.calls, j.result(claim))
 	// gofail: var effectPublished struct{}
 	if err == nil {
-		return acked()
+		return ack()
 	}
 	if errors.Is(err, edda.Permanent) && claim.Outcome == edda.Succeeded {
-		return j.untold(claim, err)
+		return j.unpublishable(claim, err)
 	}
 	if !errors.Is(err, context.Canceled) {
 		w.o.Log.Warn("a result is not published yet", fields(c, err)...)
 	}
-	return comeBack(againAfter)
+	return nakAfter(againAfter)
 }
 
 func (j *job) result(claim edda.Claim) Result {
@@ -266,23 +266,23 @@ func (j *job) result(claim edda.Claim) Result {
 	}
 }
 
-// untold tells a saga of a success whose message can never be sent, such as one
-// larger than the server takes: that it may have happened.
-func (j *job) untold(claim edda.Claim, err error) fate {
+// unpublishable replaces a success whose message can never be sent, such as one larger
+// than the server takes, by an unknown outcome.
+func (j *job) unpublishable(claim edda.Claim, err error) disposition {
 	entry, lookup := j.w.o.Ledger.Find(j.calls, claim.Tenant, claim.CommandID)
 	if lookup != nil {
-		return comeBack(againAfter)
+		return nakAfter(againAfter)
 	}
-	j.entry, j.hold, j.made = entry, nil, claim.Attempts
+	j.entry, j.lease, j.made = entry, nil, claim.Attempts
 	j.entry.Claim = claim
 	return j.conclude(timedOut("too_large", "the result cannot be published: "+err.Error()))
 }
 
-// report is the one line that a command leaves in the log.
+// report logs the one line of a command and counts its result.
 func (j *job) report(o outcome) {
 	j.w.metrics.result(j.c.Effect, o)
 	if o.kind == edda.Succeeded && !j.w.o.Log.Core().Enabled(zap.InfoLevel) {
-		return // the line is not made for nobody
+		return // saves making the fields
 	}
 	line := append(fields(j.c, nil), zap.String("outcome", string(o.kind)), zap.Int("calls", o.calls), zap.Duration("took", o.took), zap.Duration("waited", j.waited))
 	if o.kind == edda.Succeeded {
@@ -292,7 +292,7 @@ func (j *job) report(o outcome) {
 	j.w.o.Log.Warn("effect", append(line, zap.String("code", o.failure.Code), zap.String("message", o.failure.Message))...)
 }
 
-// fields say which command; its payload is not for logs.
+// fields identify a command in the log, without its payload.
 func fields(c *Command, err error) []zap.Field {
 	var meta struct {
 		Saga    string `json:"saga"`
@@ -300,7 +300,7 @@ func fields(c *Command, err error) []zap.Field {
 		Step    string `json:"step"`
 		TraceID string `json:"trace_id"`
 	}
-	_ = json.Unmarshal(c.Metadata, &meta) // without it the line says less
+	_ = json.Unmarshal(c.Metadata, &meta) // the ids are missing from the line otherwise
 	out := []zap.Field{zap.String("effect", c.Effect), zap.String("tenant", c.Tenant), zap.String("command", c.ID), zap.String("saga", meta.Saga),
 		zap.String("correlation", meta.Key), zap.String("step", meta.Step), zap.String("trace", cmp.Or(c.Trace, meta.TraceID))}
 	if err != nil {

@@ -3,7 +3,7 @@ package effects
 import (
 	"context"
 	"errors"
-	"maps"
+	"sync"
 	"time"
 
 	"go.uber.org/zap"
@@ -13,62 +13,45 @@ import (
 	"edda/internal/jsonvalue"
 )
 
-// spell is how long a command may be worked on.
-type spell struct {
-	waiting context.Context // it may begin: it was not revoked, and the line has not stopped
+// deadlines say how long a command may be worked on.
+type deadlines struct {
+	waiting context.Context // it may begin: it was not revoked, and the consumer has not stopped
 	working context.Context // another call of it may begin
 	calls   context.Context // a call may go on
 }
 
-// job is one command on its way to its result. One goroutine owns it, which takes one
-// command after another: what it has of one is gone with the next.
+// job is one command on its way to its result. One goroutine owns it.
 type job struct {
-	w         *Worker
-	admission *admission
-	masked    map[string]any // the secrets that mask hides, kept for the next command
-	mask      redactor
-	command
-}
+	w       *Worker
+	limiter *limiter
+	c       *Command // nobody changes it
+	deadlines
 
-// command is what a job has of the command that it is at.
-type command struct {
-	e *Effect
-	c *Command // its task's, which nobody changes
-	spell
-	entry     Entry
-	hold      *hold // once it is claimed
-	unwritten hold  // that one, where the claim is not in the ledger: see [Worker.spared]
+	e      *Effect
+	entry  Entry
+	lease  *lease // nil until it is claimed
+	elided lease  // memory of lease, if its claim is elided
 
-	vars   map[string]any // what expressions see before a call; the map of the one before
-	config map[string]any // of call, likewise
+	vars   map[string]any // what expressions see
 	call   Call
-	check  Call // where the effect has a check
+	check  *Call // where the effect has a check
 	key    string
 	secret redactor
 
-	// unknown is set while a call may have had its effect and nothing has said
-	// whether it did.
+	// unknown is set while a call may have had its effect and no answer or check has
+	// told.
 	unknown bool
 	made    int           // calls
-	steps   int           // of this run that asked for another
-	next    time.Time     // not before it; zero: at once
+	steps   int           // of this run that were followed by a retry
+	next    time.Time     // when the next call may begin; zero: at once
 	asked   int           // checks
-	began   time.Time     // when its command was taken up
-	waited  time.Duration // for its turns
-	rests   bool          // until the time of its next call
-}
-
-func newJob(w *Worker, a *admission) *job { return &job{w: w, admission: a} }
-
-// forget ends with a command: who waits for the next keeps nothing of it in memory.
-func (j *job) forget() {
-	clear(j.vars)
-	clear(j.config)
-	j.command = command{vars: j.vars, config: j.config}
+	began   time.Time     // when the ledger was read
+	waited  time.Duration // for its permits
+	resting bool          // it waits for next
 }
 
 // run brings the command to its result and publishes it.
-func (j *job) run() fate {
+func (j *job) run() disposition {
 	if out, shut := j.gate(time.Now()); shut {
 		return j.conclude(out)
 	}
@@ -77,35 +60,35 @@ func (j *job) run() fate {
 	}
 	if out, err := j.prepare(); err != nil {
 		j.w.o.Log.Error("a command cannot begin", fields(j.c, err)...)
-		return comeBack(againAfter)
+		return nakAfter(againAfter)
 	} else if out != nil {
 		return j.conclude(j.doubt(*out))
 	}
-	t, err := j.turn(j.waiting, false)
+	t, err := j.acquire(j.waiting, false)
 	if err != nil {
-		return j.notBegun(err)
+		return j.withoutPermit(err)
 	}
 	if out, shut := j.gate(time.Now()); shut {
-		t.end(unused)
+		t.release(unused)
 		return j.conclude(out)
 	}
 	fresh := !j.entry.Found || j.entry.Claim.Paused && j.made == 0
 	if f, ok := j.claim(); !ok {
-		t.end(unused)
+		t.release(unused)
 		return f
 	}
-	if f, ok := j.remembered(fresh); !ok {
-		t.end(unused)
+	if f, ok := j.checkForgotten(fresh); !ok {
+		t.release(unused)
 		return f
 	}
 	return j.finish(j.attempts(t))
 }
 
-// gate says what becomes of a command that may not be called. Where a check can
-// tell what came of an earlier call, it is asked first.
+// gate is the outcome of a command that may not be called. If a check can tell what an
+// earlier call did, the check is asked first.
 func (j *job) gate(now time.Time) (outcome, bool) {
 	switch {
-	case j.asks():
+	case j.mustCheck():
 		return outcome{}, false
 	case j.unknown && !j.e.repeatable():
 		return timedOut("unknown", "a call was begun and what came of it is not known"), true
@@ -115,35 +98,31 @@ func (j *job) gate(now time.Time) (outcome, bool) {
 	return outcome{}, false
 }
 
-// asks tells whether the check has to say first what came of an earlier call.
-func (j *job) asks() bool { return j.unknown && j.e.check != nil }
+// mustCheck tells whether the check must be asked before a call.
+func (j *job) mustCheck() bool { return j.unknown && j.e.check != nil }
 
 func (j *job) expired() outcome {
 	return timedOut("expired", "not to be called after "+edda.FormatTime(j.c.NotAfter))
 }
 
-// tooNew leaves a command to a worker whose manifest knows its payload: this one
-// would call with what it does not understand. The log hears of it once.
-func (j *job) tooNew() fate {
-	if j.w.told.first(nameOf(j.c)) {
+// tooNew leaves a command to a worker with a newer manifest, because this one does not
+// know its payload. It warns once per command.
+func (j *job) tooNew() disposition {
+	if j.w.tooNew.first(nameOf(j.c)) {
 		j.w.o.Log.Warn("a command waits for a worker with a newer manifest of its effect",
 			append(fields(j.c, nil), zap.Int("version", j.c.Version), zap.Int("manifest", j.e.Version()))...)
 	}
-	return comeBack(againAfter)
+	return nakAfter(againAfter)
 }
 
-// prepare evaluates what is called. The outcome is set where the command is none
-// that the effect takes; the error where a secret is missing, which is the
-// operator's to repair and no failure of the command.
+// prepare evaluates the call. The outcome is set if the effect refuses the command. The
+// error is a missing secret, which the operator can repair.
 func (j *job) prepare() (*outcome, error) {
 	secrets, err := j.w.o.Secrets.all(j.e.secrets)
 	if err != nil {
 		return nil, err
 	}
-	if !maps.Equal(secrets, j.masked) { // most commands of an effect have the same
-		j.masked, j.mask = secrets, newRedactor(secrets)
-	}
-	j.secret = j.mask
+	j.secret = j.e.redactor(secrets)
 	payload, err := jsonvalue.Decode(j.c.Payload)
 	if err != nil {
 		return refusal("malformed", err), nil
@@ -151,35 +130,39 @@ func (j *job) prepare() (*outcome, error) {
 	if payload, err = j.e.upcast(*j.c, payload); err != nil {
 		return refusal("upcast", err), nil
 	}
-	j.before(payload, secrets)
+	j.vars = j.e.before(j.c, payload, secrets)
 	if err := j.e.schema.check(payload); err != nil {
 		return refusal("schema", err), nil
 	}
 	return j.evaluate(), nil
 }
 
-// before makes what expressions see before a call.
-func (j *job) before(payload any, secrets map[string]any) {
-	if j.vars == nil {
-		j.vars = make(map[string]any, len(namesAfter()))
+// before returns the variables of expressions before a call, with room for those of its answer.
+func (e *Effect) before(c *Command, payload any, secrets map[string]any) map[string]any {
+	vars := make(map[string]any, 7) // namesAfter
+	vars["payload"], vars["secret"] = payload, secrets
+	if e.names["id"] {
+		vars["id"] = c.ID
 	}
-	j.vars["payload"], j.vars["id"], j.vars["tenant"], j.vars["secret"] = payload, j.c.ID, j.c.Tenant, secrets
+	if e.names["tenant"] {
+		vars["tenant"] = c.Tenant
+	}
+	return vars
 }
 
-// evaluate fills what the manifest says of a call.
+// evaluate fills in the manifest's maps for the call and the check.
 func (j *job) evaluate() *outcome {
 	var err error
-	if j.config == nil {
-		j.config = map[string]any{}
-	}
-	if j.call, err = j.e.request(j.c, j.e.config, j.config, j.vars); err != nil {
+	if j.call, err = j.e.request(j.c, j.e.config, j.vars); err != nil {
 		return refusal("expression", err)
 	}
 	if j.e.check != nil {
-		if j.check, err = j.e.request(j.c, j.e.check.config, map[string]any{}, j.vars); err != nil {
+		check, err := j.e.request(j.c, j.e.check.config, j.vars)
+		if err != nil {
 			return refusal("expression", err)
 		}
-		j.check.Asks = true
+		check.Asks = true
+		j.check = &check
 	}
 	if j.key, err = j.e.limit.keyOf(j.c.Tenant, j.vars); err != nil {
 		return refusal("expression", err)
@@ -187,85 +170,85 @@ func (j *job) evaluate() *outcome {
 	return nil
 }
 
-// turn waits until a call may begin.
-func (j *job) turn(ctx context.Context, begun bool) (*turn, error) {
-	who := applicant{key: j.key, high: j.c.High, begun: begun}
-	if !j.c.NotAfter.IsZero() && !j.asks() {
+// acquire waits until a call may begin.
+func (j *job) acquire(ctx context.Context, begun bool) (*permit, error) {
+	who := request{key: j.key, high: j.c.High, begun: begun}
+	if !j.c.NotAfter.IsZero() && !j.mustCheck() {
 		who.until = j.c.NotAfter.Add(time.Nanosecond) // late is after, not at
 	}
 	from := time.Now()
-	t, err := j.admission.turn(ctx, who)
+	t, err := j.limiter.acquire(ctx, who)
 	j.waited += time.Since(from)
 	return t, err
 }
 
-// notBegun says what becomes of a command that got no turn.
-func (j *job) notBegun(err error) fate {
-	var later *laterError
+// withoutPermit is the disposition of a command whose wait ended without a permit.
+func (j *job) withoutPermit(err error) disposition {
+	var later *shedError
 	switch {
 	case errors.As(err, &later):
-		return comeBack(later.after)
+		return nakAfter(later.after)
 	case errors.Is(err, errRevoked) && !j.entry.Found:
 		return j.revoked()
 	case errors.Is(err, errRevoked):
-		return begun()
+		return nakKeepRevoke()
 	case errors.Is(err, context.DeadlineExceeded) && j.waiting.Err() == nil:
 		return j.conclude(j.expired())
 	default:
-		return comeBack(0)
+		return nakAfter(0)
 	}
 }
 
-// claim makes the command this worker's.
-func (j *job) claim() (fate, bool) {
+// claim claims the command for this worker.
+func (j *job) claim() (disposition, bool) {
 	j.entry.Claim.Owner, j.entry.Claim.Paused = j.w.o.Owner, false
-	if j.w.spared(j) {
+	if j.w.elideClaim(j) {
 		j.entry.Found = true
-		j.unwritten = hold{ledger: j.w.o.Ledger, ctx: j.calls, entry: j.entry}
-		j.hold = &j.unwritten
-		return fate{}, true
+		j.elided = lease{ledger: j.w.o.Ledger, ctx: j.calls, entry: &j.entry}
+		j.lease = &j.elided
+		return disposition{}, true
 	}
 	var err error
 	// gofail: var effectBeforeClaim struct{}
-	j.hold, err = claimed(j.calls, j.w.o.Ledger, j.entry)
+	j.lease, err = acquireLease(j.calls, j.w.o.Ledger, j.entry)
 	switch {
 	case err == nil:
 		// gofail: var effectClaimed struct{}
-		j.entry = j.hold.entry
-		return fate{}, true
+		j.entry = *j.lease.entry
+		return disposition{}, true
 	case errors.Is(err, ErrTaken):
-		return comeBack(0), false // whoever has it is waited for
+		return nakAfter(0), false // the next run awaits the other worker
 	default:
 		j.w.o.Log.Error("the effect ledger cannot be written", fields(j.c, err)...)
-		return comeBack(againAfter), false
+		return nakAfter(againAfter), false
 	}
 }
 
-// remembered tells whether a newly claimed command may be called. It asks the ledger after
-// the claim: a ledger that was made anew before the claim says so. In a ledger that is made
-// anew later, no other worker finds the command fresh.
-func (j *job) remembered(fresh bool) (fate, bool) {
+// checkForgotten tells whether a newly claimed command may be called. It asks the ledger
+// after the claim: a ledger that was recreated before the claim says so, and in one
+// recreated later no other worker finds the command fresh.
+func (j *job) checkForgotten(fresh bool) (disposition, bool) {
 	if !fresh {
-		return fate{}, true
+		return disposition{}, true
 	}
-	forgotten, err := j.forgotten(j.hold.ctx)
+	forgotten, err := j.forgotten(j.lease.ctx)
 	if err != nil {
 		j.w.o.Log.Error("a command waits until it is known whether the effect ledger is whole", fields(j.c, err)...)
-		j.hold.release(true, 0) // where it cannot be written, its lease runs out
-		return comeBack(againAfter), false
+		j.lease.release(true, 0)
+		return nakAfter(againAfter), false
 	}
 	if j.unknown = j.unknown || forgotten; !j.unknown {
-		return fate{}, true
+		return disposition{}, true
 	}
 	if out, shut := j.gate(time.Now()); shut {
-		defer j.hold.letGo()
+		defer j.lease.stop()
 		return j.conclude(out), false
 	}
-	return fate{}, true
+	return disposition{}, true
 }
 
-// forgotten tells whether the ledger may have known of the command once. A revoke does not
-// say when its command was sent: it is as old as commands get.
+// forgotten tells whether the ledger may have known the command once. A revoke does not
+// say when its command was sent; it counts as old as Retention.
 func (j *job) forgotten(ctx context.Context) (bool, error) {
 	since, err := j.w.o.Ledger.Since(ctx)
 	if err != nil || since.IsZero() {
@@ -277,26 +260,26 @@ func (j *job) forgotten(ctx context.Context) (bool, error) {
 	return !j.c.Sent.IsZero() && j.c.Sent.Before(since), nil
 }
 
-// revoked answers a revoked command that has no entry in the ledger.
-func (j *job) revoked() fate {
+// revoked answers a revoked command without an entry in the ledger.
+func (j *job) revoked() disposition {
 	forgotten, err := j.forgotten(j.calls)
 	switch {
 	case err != nil:
 		j.w.o.Log.Error("a revoke waits until it is known whether the effect ledger is whole", fields(j.c, err)...)
-		return comeBack(againAfter)
+		return nakAfter(againAfter)
 	case j.unknown || forgotten:
 		return j.conclude(timedOut("unknown", "revoked, and whether it had begun is not known"))
 	}
 	return j.conclude(failed("revoked", "revoked before it began"))
 }
 
-// mayCall passes the fence, just before a call. Where this process may not act now it
-// waits, for the claim is its own still, until it may, or the worker stops.
+// mayCall passes the fence just before a call. While the fence is shut it waits, with the
+// claim kept, until the worker stops.
 func (j *job) mayCall() bool {
 	if j.w.o.Fence == nil {
 		return true
 	}
-	err := j.w.o.Fence(j.hold.ctx)
+	err := j.w.o.Fence(j.lease.ctx)
 	if err == nil {
 		return true
 	}
@@ -310,30 +293,58 @@ func (j *job) mayCall() bool {
 	return err == nil && ctx.Err() == nil
 }
 
-// finish ends the hold with the result, where there is one. Where there is none
-// the worker stops: between two calls the next worker goes on, and what was cut
-// off in the midst of one is unknown.
-func (j *job) finish(o outcome, complete bool) fate {
+// finish stops the lease and concludes a complete outcome. Without one the worker stops:
+// the claim is released as paused, or as unknown if a call was cut off.
+func (j *job) finish(o outcome, complete bool) disposition {
 	if complete {
-		defer j.hold.letGo()
+		defer j.lease.stop()
 		return j.conclude(o)
 	}
-	if lost := context.Cause(j.hold.ctx); errors.Is(lost, ErrTaken) || errors.Is(lost, errLapsed) {
-		j.hold.letGo()
+	if lost := context.Cause(j.lease.ctx); errors.Is(lost, ErrTaken) || errors.Is(lost, errLapsed) {
+		j.lease.stop()
 		j.w.o.Log.Warn("a command was taken over by another worker, its calls were cut", append(fields(j.c, lost), zap.Int("calls", j.made))...)
-		return leftAlone()
+		return leave()
 	}
-	if j.hold.release(!j.unknown, j.made) {
-		j.w.unclaimed.known(nameOf(j.c))
+	if j.lease.release(!j.unknown, j.made) {
+		j.w.elided.inLedger(nameOf(j.c))
 	}
-	return comeBack(max(0, time.Until(j.next)))
+	return nakAfter(max(0, time.Until(j.next)))
 }
 
-// doubt turns a failure into an unknown outcome where an earlier call may have
-// had its effect and no answer has said otherwise.
+// doubt turns a failure into an unknown outcome, if an earlier call may have had its
+// effect and no answer has denied it.
 func (j *job) doubt(o outcome) outcome {
 	if j.unknown && !o.definite && o.kind == edda.Failed {
 		o.kind = edda.TimedOut
 	}
 	return o
+}
+
+// maxWarned commands are remembered: more than a stream delivers of one effect before some
+// of them are settled.
+const maxWarned = 8192
+
+// warned remembers the commands that the log has a warning of. The zero value works.
+type warned struct {
+	mu    sync.Mutex // guards below
+	names map[taskName]bool
+	order []taskName // oldest first
+}
+
+// first tells whether a command is not remembered, and remembers it.
+func (w *warned) first(n taskName) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.names[n] {
+		return false
+	}
+	if w.names == nil {
+		w.names = map[taskName]bool{}
+	}
+	if len(w.order) == maxWarned {
+		delete(w.names, w.order[0])
+		w.order = w.order[1:]
+	}
+	w.names[n], w.order = true, append(w.order, n)
+	return true
 }

@@ -59,8 +59,8 @@ type claims interface {
 	Commit(ctx context.Context, c store.Change) error
 }
 
-// local is the ledger in the store of the one process that takes these
-// commands: whoever claimed before is gone, and a claim of its own has one task.
+// local is the ledger in the store of the only process that takes these commands. A claim
+// of an earlier process is not held any more, and a command has one task.
 type local struct{ db claims }
 
 func (l local) Find(_ context.Context, tenant, commandID string) (Entry, error) {

@@ -18,7 +18,7 @@ func compilePolicy(t *testing.T, lines string) (*breakerSpec, *limit, manifests.
 	if problems.Failed() || len(f.Effects) != 1 {
 		return nil, nil, problems
 	}
-	c := &compiler{m: f.Effects[0], secrets: map[string]bool{}}
+	c := &compiler{names: map[string]bool{}, m: f.Effects[0], secrets: map[string]bool{}}
 	b, l := c.breaker(c.m.Breaker), c.limit(c.m.Limit)
 	return b, l, c.problems
 }
@@ -159,7 +159,7 @@ func TestBreakersOfOneNameHaveTheSameNumbers(t *testing.T) {
 		if problems.Failed() {
 			t.Fatal(problems)
 		}
-		specs = append(specs, (&compiler{m: f.Effects[0]}).breaker(f.Effects[0].Breaker))
+		specs = append(specs, (&compiler{names: map[string]bool{}, m: f.Effects[0]}).breaker(f.Effects[0].Breaker))
 	}
 	if got := breakerConflicts(specs[:2]); len(got) != 0 {
 		t.Errorf("the same numbers, said and unsaid: %v", got)

@@ -200,7 +200,7 @@ func (s slowClaims) Commit(ctx context.Context, c store.Change) error {
 	return s.claims.Commit(ctx, c)
 }
 
-// TestAPausedCommandExpires: also where it does so after its turn.
+// TestAPausedCommandExpires: also with a permit.
 func TestAPausedCommandExpires(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		h := build(t, charge)

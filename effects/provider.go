@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"time"
-
-	"edda/manifests"
 )
 
 // Provider makes one call.
@@ -34,8 +32,7 @@ type Call struct {
 	// Folder is where the manifest's file is: what the paths in it are relative to.
 	Folder string
 	// Config is the manifest's provider map, evaluated: canonical values. Nobody may
-	// change them, and the map is the call's no more once it has returned: the next command's
-	// is put there.
+	// change it, and all calls of one command share it.
 	Config map[string]any
 }
 
@@ -56,25 +53,4 @@ type Response struct {
 	Apart bool
 	// After is how long it asked to wait before the next call; 0 when it did not.
 	After time.Duration
-}
-
-// Kind is what a provider adds to the compiling of manifests.
-type Kind struct {
-	// Check looks at the provider's map before anything runs.
-	Check func(*manifests.Effect) manifests.Problems
-	// Escape says, for a field of the provider's map, how a value is written
-	// into its template, given the text before it.
-	Escape map[string]func(before, value string) string
-	// Raw says the same of a value that the manifest puts into raw(…), for the fields
-	// where it may; Fits says, for a field that is filled in, what is wrong with it. A
-	// value in raw(…) is an x there: the manifest answers for it.
-	Raw  map[string]func(before, value string) string
-	Fits map[string]func(text string) error
-	// OK is the expression of an effect that has no ok: "true" when empty.
-	OK string
-	// Timeout of an effect that has none; the general one when zero.
-	Timeout time.Duration
-	// Once says that the provider itself sees to it that a command has its effect
-	// once: a call whose outcome is unknown may be made again, also at_most_once.
-	Once bool
 }

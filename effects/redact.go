@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"html"
+	"maps"
 	"net/url"
 	"regexp"
 	"slices"
@@ -50,6 +51,25 @@ func newRedactor(secrets map[string]any) redactor {
 		pairs = append(pairs, s.text, "[secret "+s.name+"]")
 	}
 	return redactor{strings.NewReplacer(pairs...), numeric}
+}
+
+// mask is the redactor of one set of secrets.
+type mask struct {
+	secrets map[string]any
+	redactor
+}
+
+// redactor hides the secrets of a command. The last one is kept, because secrets change seldom.
+func (e *Effect) redactor(secrets map[string]any) redactor {
+	if len(secrets) == 0 {
+		return redactor{}
+	}
+	m := e.mask.Load()
+	if m == nil || !maps.Equal(m.secrets, secrets) {
+		m = &mask{secrets, newRedactor(secrets)}
+		e.mask.Store(m)
+	}
+	return m.redactor
 }
 
 // spellings are the forms in which a secret is seen: as it is, in a URL, in base64, in
@@ -119,7 +139,7 @@ func inJSON(s string, html bool) string {
 func lineEnd(r rune) bool { return r == '\n' || r == '\r' }
 
 func (r redactor) text(s string) string {
-	if r.replacer == nil {
+	if r.replacer == nil || len(s) < minSecret {
 		return s
 	}
 	return r.replacer.Replace(s)

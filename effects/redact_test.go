@@ -52,7 +52,7 @@ func TestSecretsStayInside(t *testing.T) {
 					t.Fatal(err)
 				}
 				h.bank.answers(func(context.Context, int, Call) (Response, error) { return answer() })
-				newJob(w, w.entrance("charge").admission).handle(noEnd(t), new(cmd("c1")))
+				handle(t, w, new(cmd("c1")))
 				claim, _, err := h.db.Claim("acme", "c1")
 				text := fmt.Sprintf("%s %s %v", h.one(t).Payload, claim.Result, logs.All())
 				for _, form := range append(spellings(value), "hunter2") {
@@ -115,11 +115,9 @@ func TestASecretIsReadAgain(t *testing.T) {
 		h.bank.answers(func(_ context.Context, _ int, c Call) (Response, error) {
 			return Response{Status: 200, Body: map[string]any{"id": c.Config["headers"].(map[string]any)["Authorization"]}}, nil
 		})
-		j := newJob(w, w.entrance("charge").admission) // which takes one command after another
 		for i, v := range []string{"first", "second", "second"} {
 			value = v
-			j.handle(noEnd(t), new(cmd(fmt.Sprint("c", i))))
-			j.forget()
+			handle(t, w, new(cmd(fmt.Sprint("c", i))))
 			if got := string(h.got()[i].Payload); got != `{"id":"[secret PAY]"}` {
 				t.Errorf("%s: the result is %s", v, got)
 			}

@@ -32,7 +32,7 @@ func TestASpanForEachAttempt(t *testing.T) {
 		})
 		c := cmd("c1")
 		c.Trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-		newJob(w, w.entrance("charge").admission).handle(noEnd(t), &c)
+		handle(t, w, &c)
 		time.Sleep(time.Minute)
 		ended := spans.Ended()
 		if len(ended) != 2 || ended[0].Status().Code != codes.Error || ended[1].Status().Code != codes.Unset {

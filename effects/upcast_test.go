@@ -219,15 +219,15 @@ func TestADoneCommandIsPublishedWhateverItsVersion(t *testing.T) {
 	})
 }
 
-func TestToldForgetsTheOldest(t *testing.T) {
-	var seen told
+func TestWarnedForgetsTheOldest(t *testing.T) {
+	var seen warned
 	name := func(i int) taskName { return taskName{"acme", fmt.Sprint(i)} }
-	for i := range maxTold + 1 {
+	for i := range maxWarned + 1 {
 		if !seen.first(name(i)) || seen.first(name(i)) {
-			t.Fatalf("%d is not told of once", i)
+			t.Fatalf("%d is not first once", i)
 		}
 	}
-	if len(seen.names) != maxTold || len(seen.order) != maxTold {
+	if len(seen.names) != maxWarned || len(seen.order) != maxWarned {
 		t.Errorf("%d names, %d in order", len(seen.names), len(seen.order))
 	}
 	if seen.first(name(1)) || !seen.first(name(0)) || !seen.first(taskName{"globex", "1"}) {

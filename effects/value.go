@@ -1,7 +1,6 @@
 package effects
 
 import (
-	"slices"
 	"strings"
 
 	"edda/expression"
@@ -34,8 +33,8 @@ type compiler struct {
 	m        *manifests.Effect
 	problems manifests.Problems
 	secrets  map[string]bool
-	headers  bool // some expression reads the answer's
-	raw      bool // raw(…) may stand where the compiler is
+	names    map[string]bool // variables that expressions read
+	raw      bool            // raw(…) may stand where the compiler is
 }
 
 func (c *compiler) errorf(pos manifests.Pos, message string) {
@@ -52,7 +51,9 @@ func (c *compiler) program(e *manifests.Expr, names []string) *expression.Progra
 		return nil
 	}
 	c.collectSecrets(e, p)
-	c.headers = c.headers || slices.Contains(p.Names(), "headers")
+	for _, name := range p.Names() {
+		c.names[name] = true
+	}
 	return p
 }
 
@@ -171,11 +172,7 @@ func (v *value) list(vars map[string]any) ([]any, error) {
 }
 
 func (v *value) object(vars map[string]any) (map[string]any, error) {
-	return v.objectIn(make(map[string]any, len(v.items)), vars)
-}
-
-// objectIn evaluates into an empty map.
-func (v *value) objectIn(out, vars map[string]any) (map[string]any, error) {
+	out := make(map[string]any, len(v.items))
 	for i, item := range v.items {
 		got, err := item.eval(vars)
 		if err != nil {

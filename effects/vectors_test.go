@@ -99,7 +99,7 @@ func TestADeadUpstreamOfOneTenantKeepsOutNobody(t *testing.T) {
 		if got := h.bank.starts(since, "globex"); got != "0.0" {
 			t.Errorf("globex began at %q behind what rests", got)
 		}
-		in := h.w.entrance("charge")
+		in := h.w.limiter("charge")
 		if n := in.resting.Load(); n != 200 {
 			t.Errorf("%d rest", n)
 		}
@@ -194,16 +194,16 @@ func TestBreakersAreShown(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		in := w.entrance("charge")
+		w.limiter("charge")
 		state(0)
 		h.bank.answers(always(503))
 		for _, c := range tenants("acme", 5) {
-			newJob(w, in.admission).handle(noEnd(t), &c)
+			handle(t, w, &c)
 		}
 		state(2)
 		time.Sleep(30 * time.Second)
 		h.bank.answers(func(context.Context, int, Call) (Response, error) { state(1); return ok200(), nil })
-		newJob(w, in.admission).handle(noEnd(t), new(cmd("probe")))
+		handle(t, w, new(cmd("probe")))
 		state(0)
 		opened, closed := logs.FilterMessageSnippet("a breaker opened").Len(), logs.FilterMessageSnippet("a breaker closed").Len()
 		if opened != 1 || closed != 1 {

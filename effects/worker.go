@@ -31,29 +31,29 @@ const (
 	fetchWait = 5 * time.Second
 	// fetchAgain is the wait after a Fetch that failed.
 	fetchAgain = time.Second
-	// againAfter is when a command comes back that could not be begun or
-	// whose result could not be published.
+	// againAfter is the redelivery delay of a command that could not begin or whose result
+	// could not be published.
 	againAfter = 5 * time.Second
 	// ledgerAgain is the wait between attempts to write a result that must not be lost.
 	ledgerAgain = time.Second
 	// fenceAgain is the wait between attempts to pass a fence that is shut.
 	fenceAgain = time.Second
-	// maxHeld commands of one effect are held at most, where keys wait for their
-	// own limits: enough to see the commands of many other keys.
+	// maxHeld fetched commands and as many offers of one effect are held at most. It shows
+	// the commands of many keys where some wait for their own limits.
 	maxHeld = 1024
-	// shedRoom more are looked at when that many are held; as many are sent away.
+	// shedRoom more are fetched when maxHeld are held and keys wait for their limits; as
+	// many are shed.
 	shedRoom = 64
-	// DefaultHeldBytes of one effect's commands are held, where nothing else is said.
+	// DefaultHeldBytes is the default of Options.HeldBytes.
 	DefaultHeldBytes = 64 << 20
-	// largeCommand is what a command that nobody has seen yet may take: the largest
-	// that a saga emits, as a message and as what was read of it.
+	// largeCommand is the memory reserved for a command that is not fetched yet: the largest
+	// that a saga emits, as a message and decoded.
 	largeCommand = 1 << 20
 	// DefaultRetention is how long claims are kept: as long as commands are.
 	DefaultRetention = 7 * 24 * time.Hour
-	// heldForEach are how many commands of one effect are held for each that may be called
-	// at once, as a rule; so many goroutines are kept for them, too.
+	// heldForEach commands of one effect are fetched for each that may be called at once, as a rule.
 	heldForEach = 2
-	// maxCopies of one command are remembered, to be acked together.
+	// maxCopies messages of one command are settled together.
 	maxCopies = 8
 )
 
@@ -126,19 +126,19 @@ func (o *Options) validate() error {
 
 // Worker takes commands and calls providers.
 type Worker struct {
-	db        claims
-	o         Options
-	metrics   *metrics
-	breakers  *breakers
-	own       bool // the ledger is the store's
-	told      told // of commands that are too new
-	unclaimed unclaimed
+	db       claims
+	o        Options
+	metrics  *metrics
+	breakers *breakers
+	own      bool // the ledger is the store's
+	tooNew   warned
+	elided   elision
 
 	mu        sync.Mutex // guards below
 	effects   map[string]*Effect
-	entrances map[string]entrance
-	offered   map[string]*offers // of the lines that run
-	changed   chan struct{}      // capacity 1: effects were replaced
+	limiters  map[string]*limiter
+	consumers map[string]*consumer // that take offers
+	changed   chan struct{}        // capacity 1: effects were replaced
 }
 
 // New makes a worker of a set of effects; nothing starts before Run.
@@ -150,11 +150,11 @@ func newWorker(db claims, o Options, effects ...*Effect) (*Worker, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	w := &Worker{db: db, o: o, own: o.Ledger == nil, entrances: map[string]entrance{}, offered: map[string]*offers{}, changed: make(chan struct{}, 1)}
+	w := &Worker{db: db, o: o, own: o.Ledger == nil, limiters: map[string]*limiter{}, consumers: map[string]*consumer{}, changed: make(chan struct{}, 1)}
 	if w.own {
 		w.o.Ledger = local{db}
 	}
-	w.unclaimed.names, w.unclaimed.begun = map[string]bool{}, map[taskName]bool{}
+	w.elided.effects, w.elided.commands = map[string]bool{}, map[taskName]bool{}
 	var err error
 	if w.metrics, err = newMetrics(o.Metrics); err != nil {
 		return nil, err
@@ -174,7 +174,7 @@ func (w *Worker) Replace(effects ...*Effect) error {
 	}
 	w.mu.Lock()
 	w.effects = set
-	for name, in := range w.entrances {
+	for name, in := range w.limiters {
 		if e := set[name]; e != nil {
 			in.configure(e.limit, w.breakerOf(e))
 		}
@@ -235,29 +235,53 @@ func (w *Worker) breakerOf(e *Effect) *breaker {
 	return w.breakers.get(*e.breaker)
 }
 
-// entrance is an effect's admission. What waits there may come to wait for its
-// keys' limits alone: limited (capacity 1) then wakes the line, which looks for others.
-type entrance struct {
-	*admission
-	limited chan struct{}
-}
-
-// entrance of an effect is made at first need.
-func (w *Worker) entrance(name string) entrance {
+// limiter of an effect is made at first need and outlives its consumers.
+func (w *Worker) limiter(name string) *limiter {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if in, made := w.entrances[name]; made {
-		return in
+	if l := w.limiters[name]; l != nil {
+		return l
 	}
-	in := entrance{limited: make(chan struct{}, 1)}
-	o := admissionOptions{slots: w.o.Concurrency, limited: func() { wake(in.limited) },
-		observe: func(reason string, d time.Duration) { w.metrics.waited(name, reason, d) }}
+	o := limiterOptions{slots: w.o.Concurrency, observe: func(reason string, d time.Duration) { w.metrics.waited(name, reason, d) }}
 	if e := w.effects[name]; e != nil {
 		o.limit, o.breaker = e.limit, w.breakerOf(e)
 	}
-	in.admission = newAdmission(o)
-	w.entrances[name] = in
-	return in
+	l := newLimiter(o)
+	w.limiters[name] = l
+	return l
+}
+
+// Offer hands a command over that the stream need not carry, to the consumer of its
+// effect. It is false where the effect has no consumer here, or that has no room. It does
+// not block and may be called concurrently.
+func (w *Worker) Offer(d Delivery) bool {
+	w.mu.Lock()
+	c := w.consumers[d.Command().Effect]
+	w.mu.Unlock()
+	if c == nil {
+		return false
+	}
+	taken := c.accept(d)
+	if !taken {
+		c.relieve()
+	}
+	return taken
+}
+
+// Serves tells whether commands of the effect are worked on here, while Run runs.
+func (w *Worker) Serves(effect string) bool { return w.effect(effect) != nil }
+
+// register lets Offer find a consumer.
+func (w *Worker) register(c *consumer) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.consumers[c.name] = c
+}
+
+func (w *Worker) unregister(c *consumer) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.consumers, c.name)
 }
 
 func wake(c chan struct{}) {
@@ -271,54 +295,54 @@ func wake(c chan struct{}) {
 // under way have ended, or were cut off after Options.Grace. The store's
 // committer, source and publisher must outlive it.
 func (w *Worker) Run(ctx context.Context) error {
-	s := supervisor{w: w, lines: map[string]context.CancelFunc{}, ended: map[string]chan struct{}{}}
+	s := supervisor{w: w, consumers: map[string]context.CancelFunc{}, ended: map[string]chan struct{}{}}
 	for err := w.Recover(ctx); err != nil && ctx.Err() == nil; err = w.Recover(ctx) {
 		w.o.Log.Error("no command is called yet, trying again", zap.Error(err))
 		_ = backoff.Wait(ctx, ledgerAgain)
 	}
 	for ctx.Err() == nil {
-		w.spare(ctx)
-		s.adjust(ctx)
+		w.listElidable(ctx)
+		s.reconcile(ctx)
 		select {
 		case <-ctx.Done():
 		case <-w.changed:
 		}
 	}
 	s.stop()
-	w.endSparing()
+	w.unlistElidable()
 	return nil
 }
 
-// supervisor starts and stops one line for each effect. Run's goroutine owns it.
+// supervisor starts and stops one consumer for each effect. Run's goroutine owns it.
 type supervisor struct {
-	w     *Worker
-	lines map[string]context.CancelFunc
-	all   sync.WaitGroup
-	ended map[string]chan struct{} // closed when the latest line of a name has ended
+	w         *Worker
+	consumers map[string]context.CancelFunc
+	all       sync.WaitGroup
+	ended     map[string]chan struct{} // closed when the latest consumer of a name has ended
 }
 
-// adjust makes the lines those of the current effects.
-func (s *supervisor) adjust(ctx context.Context) {
+// reconcile makes the consumers those of the current effects.
+func (s *supervisor) reconcile(ctx context.Context) {
 	wanted := map[string]bool{}
 	for _, e := range s.w.Effects() {
 		wanted[e.Name()] = true
-		if s.lines[e.Name()] == nil {
+		if s.consumers[e.Name()] == nil {
 			s.start(ctx, e.Name())
 		}
 	}
-	for name, cancel := range s.lines {
+	for name, cancel := range s.consumers {
 		if !wanted[name] {
 			cancel()
-			delete(s.lines, name)
+			delete(s.consumers, name)
 		}
 	}
 }
 
-// start runs a line, once an older one of that name has ended: Fetch is never
+// start runs a consumer, once an older one of that name has ended: Fetch is never
 // called twice at once for one effect.
 func (s *supervisor) start(ctx context.Context, name string) {
 	ctx, cancel := context.WithCancel(ctx)
-	s.lines[name] = cancel
+	s.consumers[name] = cancel
 	before, ended := s.ended[name], make(chan struct{})
 	s.ended[name] = ended
 	s.all.Go(func() {
@@ -327,12 +351,13 @@ func (s *supervisor) start(ctx context.Context, name string) {
 		if before != nil {
 			<-before
 		}
-		newLine(s.w, name, s.w.entrance(name)).run(ctx)
+		c := consumer{w: s.w, name: name, limiter: s.w.limiter(name), tasks: map[taskName]*task{}}
+		c.run(ctx)
 	})
 }
 
 func (s *supervisor) stop() {
-	for _, cancel := range s.lines {
+	for _, cancel := range s.consumers {
 		cancel()
 	}
 	s.all.Wait()

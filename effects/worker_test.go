@@ -399,7 +399,7 @@ func TestWorkerRevokeOvertakesWhatWaits(t *testing.T) {
 }
 
 // TestABegunCommandGoesOnWithoutItsRevoke: given back together, the two met again
-// without end while a command that a former run began waited for its turn.
+// without end while a command that a former run began waited for a token.
 func TestABegunCommandGoesOnWithoutItsRevoke(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		slow := charge + "limit: {rate: 1/m, burst: 1}\n"
@@ -407,11 +407,12 @@ func TestABegunCommandGoesOnWithoutItsRevoke(t *testing.T) {
 		h.bank.answers(always(429))
 		h.send(cmd("c1"))
 		synctest.Wait()
-		h.stop()
-		time.Sleep(2 * time.Second) // it is in the stream again
+		h.stop() // c1 is redelivered after a second
 		h.bank.answers(func(context.Context, int, Call) (Response, error) { return ok200(), nil })
 		h.restart(t, nil, slow)
-		h.send(cmd("first"), cmd("c1"), revoke("c1"))
+		h.send(cmd("first"))
+		time.Sleep(2 * time.Second) // it has the token, and c1 waits
+		h.send(cmd("c1"), revoke("c1"))
 		time.Sleep(5 * time.Minute)
 		for _, r := range h.got() {
 			if r.Outcome != edda.Succeeded {
@@ -694,12 +695,12 @@ func TestCommandsMayWaitForASecret(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := newJob(w, w.entrance("charge").admission).handle(noEnd(t), new(cmd("c1"))); got != comeBack(againAfter) || h.bank.count() != 0 {
-			t.Errorf("without the secret: fate %+v after %d calls", got, h.bank.count())
+		if got := handle(t, w, new(cmd("c1"))); got != nakAfter(againAfter) || h.bank.count() != 0 {
+			t.Errorf("without the secret: disposition %+v after %d calls", got, h.bank.count())
 		}
 		found = true
-		if got := newJob(w, w.entrance("charge").admission).handle(noEnd(t), new(cmd("c1"))); got != acked() || h.bank.count() != 1 {
-			t.Errorf("with it: fate %+v after %d calls", got, h.bank.count())
+		if got := handle(t, w, new(cmd("c1"))); got != ack() || h.bank.count() != 1 {
+			t.Errorf("with it: disposition %+v after %d calls", got, h.bank.count())
 		}
 	})
 }
@@ -727,8 +728,8 @@ func TestWorkerLogsOneLineWithoutPayloadOrSecret(t *testing.T) {
 		}
 		c := cmd("c1")
 		c.Payload = json.RawMessage(`{"card":"4111"}`)
-		if got := newJob(w, w.entrance("charge").admission).handle(noEnd(t), &c); got != acked() {
-			t.Fatalf("fate %+v", got)
+		if got := handle(t, w, &c); got != ack() {
+			t.Fatalf("disposition %+v", got)
 		}
 		text := fmt.Sprint(logs.All())
 		if logs.Len() != 1 || strings.Contains(text, "4111") || strings.Contains(text, "s3cret") {
@@ -752,7 +753,7 @@ func TestWorkerMetrics(t *testing.T) {
 			t.Fatal(err)
 		}
 		h.bank.answers(first(errors.New("reset"), 402))
-		newJob(w, w.entrance("charge").admission).handle(noEnd(t), new(cmd("c1")))
+		handle(t, w, new(cmd("c1")))
 		want := `
 # HELP edda_effect_calls_total Calls of providers, by what they brought: ok, failed, retry or unknown.
 # TYPE edda_effect_calls_total counter
@@ -771,20 +772,24 @@ edda_effect_results_total{effect="charge",outcome="Failed"} 1
 	})
 }
 
-// A call is made of its own manifest alone: the one before, in whose place it is put, may
-// have said more.
-func TestACallHasNothingOfTheOneBefore(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		h := build(t, "effect: charge\nhttp: {url: x, method: PUT, body: =payload}\n")
-		h.send(cmd("c1"))
-		synctest.Wait()
-		if err := h.w.Replace(compile(t, plain)); err != nil {
-			t.Fatal(err)
+// TestReadableIsWhatASagaReads, whether it was read to see that or not.
+func TestReadableIsWhatASagaReads(t *testing.T) {
+	for _, wrap := range []func(any) any{
+		func(v any) any { return []any{1, v, "x"} },
+		func(v any) any { return map[string]any{"a": nil, "b": v} },
+		func(v any) any { return []string{fmt.Sprint(v)} },
+	} {
+		var v any = 1.5
+		for level := range jsonvalue.MaxDepth + 3 {
+			encoded, err := json.Marshal(v) // what is too deep as well
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = jsonvalue.Decode(encoded)
+			if got := readable(outcome{kind: edda.Succeeded, payload: v}, encoded); got != (err == nil) {
+				t.Errorf("%d levels: readable %v, and %v", level, got, err)
+			}
+			v = wrap(v)
 		}
-		h.send(cmd("c2"))
-		synctest.Wait()
-		if got := fmt.Sprint(h.bank.all()[1].Config); got != "map[url:x]" {
-			t.Errorf("config %s", got)
-		}
-	})
+	}
 }

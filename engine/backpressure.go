@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"context"
 	"maps"
 	"slices"
 	"time"
@@ -9,58 +8,66 @@ import (
 	"go.uber.org/zap"
 )
 
-// PausedStore is why nothing is taken in while the store fails; the other
-// reasons are those of [Options.Full].
+// PausedStore is why no event is taken in while the store fails; the other
+// reasons are names of destinations.
 const PausedStore = "store"
 
 // backpressure has new events wait while there is no room for the work they make, so that a
 // destination that is slow or gone slows what leads to it, and the streams keep what would
 // fill memory and disk here. A saga that has its share of a destination, for one tenant,
-// falls behind the streams by itself. Where a destination is full nothing new is taken in
+// falls behind the streams by itself. Where a destination is full no event is taken in
 // at all. Time stands still with what waits: what is due after an event that waits fires
-// after it. The intake owns the backpressure, and it looks before every fetch: what was taken in
-// before passes the bound, at most the fetches and batches in memory.
+// after it. The loop looks before it takes events: what was taken in before passes the
+// bound, at most the events and batches in memory.
 type backpressure struct {
-	*Engine
 	full    []string
 	crowded map[Pair]string
 	paused  map[string]bool // reasons that are shown
 	since   time.Time
 }
 
-func (b *backpressure) look(ctx context.Context) {
-	full := b.opts.Full()
+// press looks for room, and pauses what has none.
+func (v *evaluator) press() {
+	b, full := &v.pressure, v.outbox.full()
 	for _, reason := range full {
 		if !slices.Contains(b.full, reason) {
-			b.log.Warn("new events stay in their streams: there is no room for more work", zap.String("reason", reason))
+			v.log.Warn("new events stay in their streams: there is no room for more work", zap.String("reason", reason))
 		}
 	}
 	for _, reason := range b.full {
 		if !slices.Contains(full, reason) {
-			b.log.Info("there is room for more work again", zap.String("reason", reason))
+			v.log.Info("there is room for more work again", zap.String("reason", reason))
 		}
 	}
-	b.hold(ctx, len(full) > 0)
+	if held := len(full) > 0; held != v.held {
+		v.hold(held)
+	}
 	b.full = full
-	b.pass(ctx)
-	b.show()
+	var crowded map[Pair]string
+	if v.opts.CatchUp.open() {
+		crowded = v.outbox.crowded()
+	}
+	if len(crowded)+len(b.crowded) > 0 && !maps.Equal(crowded, b.crowded) {
+		b.crowded = crowded
+		v.pause(crowded)
+	}
+	v.showPaused()
 }
 
-// pass tells the evaluator who has to fall behind, and who may go on.
-func (b *backpressure) pass(ctx context.Context) {
-	var crowded map[Pair]string
-	if b.opts.CatchUp.open() {
-		crowded = b.opts.Crowded()
-	}
-	if len(crowded)+len(b.crowded) == 0 || maps.Equal(crowded, b.crowded) {
+func (v *evaluator) hold(yes bool) {
+	v.held = yes
+	v.source.Hold(yes)
+	v.goOn()
+	if yes {
+		v.pressure.since = time.Now()
 		return
 	}
-	b.crowded = crowded
-	_ = b.post(ctx, func(v *evaluator) { v.pause(crowded) }) // fails only when the engine stops
+	v.log.Info("new events are taken in again", zap.Duration("after", time.Since(v.pressure.since)))
 }
 
-// show says for which reasons something is paused.
-func (b *backpressure) show() {
+// showPaused says in the metrics for which reasons something is paused.
+func (v *evaluator) showPaused() {
+	b := &v.pressure
 	if len(b.full)+len(b.crowded)+len(b.paused) == 0 {
 		return
 	}
@@ -73,26 +80,13 @@ func (b *backpressure) show() {
 	}
 	for reason := range now {
 		if !b.paused[reason] {
-			b.metrics.pause(reason, true)
+			v.metrics.pause(reason, true)
 		}
 	}
 	for reason := range b.paused {
 		if !now[reason] {
-			b.metrics.pause(reason, false)
+			v.metrics.pause(reason, false)
 		}
 	}
 	b.paused = now
-}
-
-func (b *backpressure) hold(ctx context.Context, yes bool) {
-	if was := len(b.full) > 0; was == yes {
-		return
-	}
-	b.opts.Hold(yes)
-	_ = b.post(ctx, func(v *evaluator) { v.held = yes; v.goOn() }) // fails only when the engine stops
-	if yes {
-		b.since = time.Now()
-		return
-	}
-	b.log.Info("new events are taken in again", zap.Duration("after", time.Since(b.since)))
 }

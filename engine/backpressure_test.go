@@ -15,21 +15,23 @@ import (
 
 // crowd says what is full.
 type crowd struct {
-	mu   sync.Mutex // guards full
-	full []string
+	mu    sync.Mutex // guards names
+	names []string
 }
 
 func (c *crowd) set(full ...string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.full = full
+	c.names = full
 }
 
-func (c *crowd) Full() []string {
+func (c *crowd) full() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.full
+	return c.names
 }
+
+func (c *crowd) crowded() map[Pair]string { return nil }
 
 // inCrowdedWorld runs the test with an engine that asks the crowd for room.
 func inCrowdedWorld(t *testing.T, test func(w *world, c *crowd)) {
@@ -38,14 +40,14 @@ func inCrowdedWorld(t *testing.T, test func(w *world, c *crowd)) {
 	synctest.Test(t, func(t *testing.T) {
 		w, c := newWorld(t, dir), &crowd{}
 		defer w.stop()
-		w.start(Options{Full: c.Full, Hold: w.streams.hold})
+		w.start(Options{room: c})
 		test(w, c)
 	})
 }
 
 // look waits until the intake has asked again.
 func look() {
-	time.Sleep(2 * fetchWait)
+	time.Sleep(2 * lookEvery)
 	synctest.Wait()
 }
 

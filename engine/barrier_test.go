@@ -45,14 +45,14 @@ func TestALiveEventComesBehindATimerThatIsLate(t *testing.T) {
 
 func TestALateTimerWaitsForWhatOtherStreamsStoredBeforeIt(t *testing.T) {
 	lateWorld(t, func(w *world, due time.Time) {
-		w.streams.hold(true)
+		w.streams.Hold(true)
 		w.streams.publish("A", event("before", "add", "k"))
 		time.Sleep(2 * time.Second)
 		w.streams.publish("A", event("behind", "add", "k"))
 		w.streams.publish("B", event("after", "add", "k"))
 		asked()
 		w.wantLog(key("k"), "pay")
-		w.streams.hold(false)
+		w.streams.Hold(false)
 		asked()
 		w.wantLog(key("k"), "pay", "before", "timer-pay", "after", "behind")
 	})

@@ -13,6 +13,7 @@ import (
 
 	"edda"
 	"edda/saga"
+	"edda/store"
 )
 
 // maxBatch bounds the inputs of one evaluation. Larger transactions gain
@@ -37,10 +38,12 @@ type batch struct {
 	patient bool // an event may wait for what is due before it
 	seed    maphash.Seed
 	lanes   []*lane
-	room    map[string]bool // tenants that may park; read only
-	lagging lagging         // read only; mostly there is none
-	leaving sync.Mutex      // guards left
-	left    []leaving       // events that are left to pairs that are behind
+	// encoders are those that no batch uses; the lanes take theirs from them.
+	encoders *[]*store.Encoder
+	room     map[string]bool // tenants that may park; read only
+	lagging  lagging         // read only; mostly there is none
+	leaving  sync.Mutex      // guards left
+	left     []leaving       // events that are left to pairs that are behind
 }
 
 // worthLane is how many inputs a lane is worth, unless somebody says how many lanes there
@@ -100,11 +103,11 @@ func (b *batch) routeOne(it *item) {
 		}
 		b.crowd(it)
 	}
-	it.results = it.one[:0]
+	it.results, it.encoded = it.one[:0], it.oneEncoded[:0]
 	if len(it.targets) > 1 {
-		it.results = make([][]edda.Transition, 0, len(it.targets))
+		it.results, it.encoded = make([][]edda.Transition, 0, len(it.targets)), make([][]store.Encoded, 0, len(it.targets))
 	}
-	it.results = it.results[:len(it.targets)]
+	it.results, it.encoded = it.results[:len(it.targets)], it.encoded[:len(it.targets)]
 }
 
 // crowd marks the targets of a tenant that may park no more.
@@ -178,15 +181,9 @@ func carrying(ev edda.Event, r edda.Redrive) edda.Event {
 
 // spread gives each key to one lane, so that its items stay in order.
 func (b *batch) spread(lanes int) {
-	for len(b.lanes) < lanes {
-		b.lanes = append(b.lanes, &lane{cells: map[edda.Key]edda.Cell{}})
-	}
-	b.lanes = b.lanes[:lanes]
-	for _, l := range b.lanes {
-		*l = lane{
-			sagas: b.sagas, over: b.over, kept: b.kept, open: b.db.View, horizon: b.horizon, lived: b.lived, now: b.now, patient: b.patient, lagging: b.lagging,
-			cells: l.cells, grown: l.grown, jobs: l.jobs, room: l.room,
-		}
+	b.lanes = make([]*lane, lanes)
+	for i := range b.lanes {
+		b.lanes[i] = &lane{batch: b, encoder: b.encoder(), jobs: make([]job, 0, len(b.items)/lanes+1)}
 	}
 	for _, it := range b.items {
 		for i, target := range it.targets {
@@ -194,6 +191,24 @@ func (b *batch) spread(lanes int) {
 			l.jobs = append(l.jobs, job{it, i})
 		}
 	}
+}
+
+// encoder is one that no other batch uses.
+func (b *batch) encoder() *store.Encoder {
+	free := *b.encoders
+	if len(free) == 0 {
+		return new(store.Encoder)
+	}
+	*b.encoders = free[:len(free)-1]
+	return free[len(free)-1]
+}
+
+// used are the encoders of the lanes.
+func (b *batch) used() (all []*store.Encoder) {
+	for _, l := range b.lanes {
+		all = append(all, l.encoder)
+	}
+	return all
 }
 
 // first is what an event of the batch waits for; the latest, where several do.
@@ -230,16 +245,14 @@ type overlaid struct {
 // release drops what the change set wrote last. It is durable now, and kept where its
 // instance is the very one that was written.
 func (o overlay) release(s *set, to *instanceCache) {
-	for i := range s.change.Transitions {
-		t := &s.change.Transitions[i]
+	for _, t := range s.transitions() {
 		if c, ok := o[t.Key]; ok && c.set <= s.n && t.Instance != nil && t.Instance == c.cell.Instance {
 			to.keep(t.Key, c.cell)
 		}
 	}
-	for i := range s.change.Transitions {
-		k := s.change.Transitions[i].Key
-		if c, ok := o[k]; ok && c.set <= s.n {
-			delete(o, k)
+	for _, t := range s.transitions() {
+		if c, ok := o[t.Key]; ok && c.set <= s.n {
+			delete(o, t.Key)
 		}
 	}
 }

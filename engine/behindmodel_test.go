@@ -35,7 +35,7 @@ func relive(t *testing.T, r *rapid.T, plan []string) {
 		defer w.stop()
 		l, room := w.library(), &rooms{}
 		w.sagas = chorus{"old"}
-		options := Options{CatchUp: l.catchUp(), Crowded: room.crowded}
+		options := Options{CatchUp: l.catchUp(), room: room}
 		w.start(options)
 		begun := false
 		for i, step := range plan {
@@ -80,9 +80,9 @@ func relive(t *testing.T, r *rapid.T, plan []string) {
 			case "fast":
 				w.gate.slow(0)
 			case "hold":
-				w.streams.hold(true)
+				w.streams.Hold(true)
 			case "free":
-				w.streams.hold(false)
+				w.streams.Hold(false)
 			case "refuse":
 				l.refuse(errors.New("not now"))
 			case "allow":
@@ -91,7 +91,7 @@ func relive(t *testing.T, r *rapid.T, plan []string) {
 		}
 		l.refuse(nil)
 		room.set()
-		w.streams.hold(false)
+		w.streams.Hold(false)
 		w.gate.set(false, nil)
 		w.gate.slow(0)
 		if !begun {

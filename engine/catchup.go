@@ -19,13 +19,17 @@ const (
 	readerTurn = 10 * time.Second
 	// readAgain is how long a pair that could not be read waits.
 	readAgain = time.Second
+	// fetchWait is how long a reader waits for the first event.
+	fetchWait = 250 * time.Millisecond
 )
 
 // Past is what a pair that is behind reads: aggregate events and facts, those that lay in
 // the streams when it was opened in the order in which they were stored.
 type Past interface {
-	// Fetch and Ends are those of a [Source].
+	// Fetch is [Source.Take], but waits so long for the first event. It fails when nothing
+	// is read any more.
 	Fetch(ctx context.Context, max int, wait time.Duration) (Fetched, error)
+	// Ends is that of a [Source].
 	Ends(ctx context.Context) ([]End, error)
 	// Start is where reading began, and Losses what the streams do not hold any more.
 	Start() []edda.Checkpoint
@@ -229,7 +233,7 @@ func (v *evaluator) caught(e *errand, got Fetched, done report) {
 		}
 		l.given[ev.Stream] = ev.Seq
 		if ev.Kind == edda.KindEvent && ev.Malformed == "" {
-			it := newArrival(*ev, got)
+			it := arrival(*ev, got)
 			it.past, it.lag = true, l
 			l.queue = append(l.queue, it)
 		}

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"iter"
 	"slices"
 	"time"
 
@@ -21,6 +22,7 @@ const maxFill = store.MaxChange - 16<<10
 type unit struct {
 	it          *item
 	transitions []edda.Transition
+	encoded     []store.Encoded
 	whole       bool      // all else that the item changed is of it, too
 	size        int       // of all of it
 	last        bool      // of its item
@@ -34,27 +36,52 @@ type set struct {
 	size   int    // about, in bytes
 	retry  int    // how often the evaluator had begun anew
 	change store.Change
-	// items are those that end in this set: once it is durable they are done.
-	items []*item
-	parts []*item   // all that changed something in it
-	begun time.Time // when it was submitted
+	units  []unit
+	begun  time.Time // when it was submitted
+	// encoders are those of its batch, where it is the last one.
+	encoders []*store.Encoder
 	// patient is set on one that only moves positions, and is alone.
 	patient bool
 	notes   []store.Audit // of the audits, those that are written again where the set is lost
 }
 
+// ended calls do with the items that end in this set: once it is durable they are done.
+func (s *set) ended(do func(*item)) {
+	for i := range s.units {
+		if s.units[i].last {
+			do(s.units[i].it)
+		}
+	}
+}
+
+// transitions are those of all units.
+func (s *set) transitions() iter.Seq2[int, *edda.Transition] {
+	return func(yield func(int, *edda.Transition) bool) {
+		for i := range s.units {
+			for j := range s.units[i].transitions {
+				if !yield(j, &s.units[i].transitions[j]) {
+					return
+				}
+			}
+		}
+	}
+}
+
 // cut turns evaluated items into change sets. What is due comes first, its
 // transitions in due order across keys; then the events in their order.
 func (c *cutter) cut(items []*item) []*set {
-	all := units(items)
-	var scratch store.Change
+	all, from := units(items), 0
 	for i := range all {
-		all[i].measure(&scratch)
+		all[i].measure()
+		if size := all[i].size; i > from && c.size+size > maxFill {
+			c.close(all[from:i])
+			from = i
+		}
+		c.size += all[i].size
 	}
-	for i := range all {
-		c.add(all[i:])
-	}
-	return c.close()
+	c.close(all[from:])
+	c.done[len(c.done)-1].last = true
+	return c.done
 }
 
 func units(items []*item) []unit {
@@ -92,7 +119,9 @@ func whole(it *item) unit {
 	u := unit{it: it, whole: true, last: true, time: it.event.Time}
 	for i := range it.targets {
 		u.transitions = behind(u.transitions, it.results[i])
+		u.encoded = behind(u.encoded, it.encoded[i])
 	}
+	u.encoded = behind(u.encoded, it.result)
 	if it.due != nil {
 		u.time = it.due.time
 	}
@@ -110,7 +139,7 @@ func (u *unit) rest(to *store.Change) {
 			to.Dead = append(to.Dead, *dead)
 		}
 	}
-	if it.handed != nil {
+	if it.handed != nil && len(it.result) == 0 { // no lane had it
 		to.Claims, to.Work = append(to.Claims, it.handed.claim), append(to.Work, it.handed.echo)
 	}
 	switch {
@@ -123,19 +152,19 @@ func (u *unit) rest(to *store.Change) {
 	}
 }
 
-// measure sets the size; scratch is for it to work in.
-func (u *unit) measure(scratch *store.Change) {
-	*scratch = store.Change{
-		Transitions: u.transitions, Dead: scratch.Dead[:0], Claims: scratch.Claims[:0], Work: scratch.Work[:0],
-		Audits: scratch.Audits[:0], Schedules: scratch.Schedules[:0], Disarm: scratch.Disarm[:0],
+// measure sets the size.
+func (u *unit) measure() {
+	var rest store.Change
+	u.rest(&rest)
+	u.size = rest.Size()
+	for i := range u.encoded {
+		u.size += u.encoded[i].Size()
 	}
-	u.rest(scratch)
-	u.size = scratch.Size()
 }
 
-// behind puts the transitions of one target behind those of others: mostly there are
-// no others, and they stay where they are.
-func behind(all, more []edda.Transition) []edda.Transition {
+// behind puts what one target changed behind what others did: mostly there are no others,
+// and it stays where it is.
+func behind[T any](all, more []T) []T {
 	if len(all) == 0 {
 		return slices.Clip(more)
 	}
@@ -151,7 +180,7 @@ func split(all []unit, it *item, times map[edda.Key]time.Time) []unit {
 	}
 	for i := range ts {
 		all = append(all, inOrder(unit{
-			it: it, transitions: ts[i : i+1 : i+1],
+			it: it, transitions: ts[i : i+1 : i+1], encoded: it.encoded[0][i : i+1 : i+1],
 			last: i == len(ts)-1, time: firedAt(&ts[i], it.due.time),
 		}, times))
 	}
@@ -185,88 +214,46 @@ func inOrder(u unit, times map[edda.Key]time.Time) unit {
 // cutter fills one change set after the other.
 type cutter struct {
 	created map[string]time.Time
-	spare   *spare
 	n       uint64
-	size    int
-	open    *set
+	size    int // of the open set
 	done    []*set
 }
 
-// add takes the first of what is left.
-func (c *cutter) add(left []unit) {
-	u := &left[0]
-	if c.open != nil && c.size+u.size > maxFill {
-		c.finish()
-	}
-	if c.open == nil {
-		c.begin(left)
-	}
-	c.size += u.size
-	c.open.size = c.size
-	c.open.take(u)
-	if at := u.it.position(); u.it.due == nil && at.Stream != "" {
-		at.Created = c.created[at.Stream]
-		if l := u.it.lag; l != nil {
-			c.open.cover(l.Pair, at)
-		} else {
-			c.open.move(at)
-		}
-	}
-}
-
-// begin opens a set with room for what will go into it of what is left.
-func (c *cutter) begin(left []unit) {
+// close makes a set of units.
+func (c *cutter) close(units []unit) {
 	c.n++
-	c.open, c.size = &set{n: c.n}, 0
-	size, units, transitions, handed := 0, 0, 0, 0
-	for i := range left {
-		if size += left[i].size; i > 0 && size > maxFill {
-			break
+	s := &set{n: c.n, size: c.size, units: units}
+	n := 0
+	for i := range units {
+		n += len(units[i].encoded)
+	}
+	s.change.Whole = len(units) == 1
+	s.change.Encoded = make([]store.Encoded, 0, n)
+	for i := range units {
+		u := &units[i]
+		s.change.Encoded = append(s.change.Encoded, u.encoded...)
+		u.rest(&s.change)
+		if at := u.it.position(); u.it.due == nil && at.Stream != "" {
+			at.Created = c.created[at.Stream]
+			if l := u.it.lag; l != nil {
+				s.cover(l.Pair, at)
+			} else {
+				s.move(at)
+			}
 		}
-		units++
-		transitions += len(left[i].transitions)
-		if left[i].it.handed != nil {
-			handed++
-		}
 	}
-	l := c.spare.take(transitions, handed)
-	c.open.change.Transitions, c.open.change.Claims, c.open.change.Work = l.transitions, l.claims, l.work
-	c.open.parts, c.open.items = make([]*item, 0, units), make([]*item, 0, units)
-}
-
-func (c *cutter) finish() {
-	c.open.change.Whole = len(c.open.parts) == 1
-	c.done = append(c.done, c.open)
-	c.open = nil
-}
-
-func (c *cutter) close() []*set {
-	c.finish()
-	c.done[len(c.done)-1].last = true
-	return c.done
-}
-
-func (s *set) take(u *unit) {
-	s.change.Transitions = append(s.change.Transitions, u.transitions...)
-	if n := len(s.change.Transitions); u.whole {
-		u.it.moved(s.change.Transitions[n-len(u.transitions) : n : n])
-	}
-	u.rest(&s.change)
-	s.parts = append(s.parts, u.it)
-	if u.last {
-		s.items = append(s.items, u.it)
-	}
+	c.done, c.size = append(c.done, s), 0
 }
 
 // onlyMoves tells whether the set only moves positions: past copies, and events that no
 // saga is for. If that were lost, nothing but these would be read again. Nobody waits for it,
 // as who handed in what is due would.
 func (s *set) onlyMoves() bool {
-	if slices.ContainsFunc(s.items, func(it *item) bool { return it.due != nil }) {
+	if slices.ContainsFunc(s.units, func(u unit) bool { return u.it.due != nil }) {
 		return false
 	}
 	c := &s.change
-	return len(c.Transitions)+len(c.Claims)+len(c.Work)+len(c.Dead)+len(c.Audits)+len(c.Schedules)+len(c.Disarm) == 0
+	return len(c.Encoded)+len(c.Claims)+len(c.Work)+len(c.Dead)+len(c.Audits)+len(c.Schedules)+len(c.Disarm) == 0
 }
 
 // within is how long the set may wait for a commit that it can go with.

@@ -42,11 +42,11 @@ func TestChangeSetsKeepTheirBounds(t *testing.T) {
 			if s.n != uint64(8+i) || s.last != (i == len(sets)-1) {
 				t.Fatalf("set %d is numbered %d, last %v", i, s.n, s.last)
 			}
-			if n := s.change.Size(); n > store.MaxChange && len(s.items) > 1 {
-				t.Fatalf("a set of %d items and %d bytes", len(s.items), n)
+			if n := s.change.Size(); n > store.MaxChange && len(s.items()) > 1 {
+				t.Fatalf("a set of %d items and %d bytes", len(s.items()), n)
 			}
 			var want []edda.Transition
-			for _, it := range s.items {
+			for _, it := range s.items() {
 				if it != items[next] {
 					t.Fatalf("item %d is out of order", next)
 				}
@@ -56,8 +56,8 @@ func TestChangeSetsKeepTheirBounds(t *testing.T) {
 					want = append(want, ts...)
 				}
 			}
-			if len(want) != len(s.change.Transitions) {
-				t.Fatalf("an event is split: %d transitions of %d", len(s.change.Transitions), len(want))
+			if len(want) != len(s.changed()) {
+				t.Fatalf("an event is split: %d transitions of %d", len(s.changed()), len(want))
 			}
 			for _, c := range s.change.Checkpoints {
 				if c.Seq != reached[c.Stream] {
@@ -89,7 +89,7 @@ func TestWhatIsDueKeepsTheOrderWithinAKey(t *testing.T) {
 		rows("other", 3, fired("other", 3)),
 	}, nil, 0)
 	var got []string
-	for _, t := range sets[0].change.Transitions {
+	for _, t := range sets[0].changed() {
 		got = append(got, t.Key.Correlation+t.Event.ID)
 	}
 	if want := "k1 other3 k5 k"; joined(got) != want {

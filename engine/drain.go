@@ -2,7 +2,7 @@ package engine
 
 // rest answers those who drain, once nothing is left to do.
 func (v *evaluator) rest() {
-	if !v.draining || v.arrive != nil || len(v.events) > 0 || len(v.dues) > 0 || len(v.inFlight) > 0 || v.halted() {
+	if !v.draining || len(v.events) > 0 || len(v.dues) > 0 || len(v.inFlight) > 0 || v.halted() {
 		return
 	}
 	for _, done := range v.drained {

@@ -264,7 +264,7 @@ func TestMoreTimersThanABatchAreUnderWay(t *testing.T) {
 		settle()
 		fired := 0
 		for _, c := range w.gate.sent(before) {
-			fired += len(c.Disarm) + len(c.Transitions)
+			fired += len(c.Disarm) + len(c.Encoded)
 		}
 		if len(rows) != n || fired != pipelineDepth*maxDue || len(woken) > 0 {
 			t.Errorf("of %d rows %d are under way; answers: %d", len(rows), fired, len(woken))

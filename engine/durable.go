@@ -11,19 +11,19 @@ import (
 // announce tells everyone that a change set is durable. The evaluator calls it,
 // in commit order.
 func (e *Engine) announce(s *set) {
-	for i := range s.change.Transitions {
-		e.account(&s.change.Transitions[i])
+	for _, u := range s.units {
+		for i := range u.transitions {
+			e.account(&u.transitions[i])
+		}
+		if len(u.transitions) > 0 {
+			e.opts.Observe(u.transitions)
+		}
 	}
 	for i := range s.change.Dead {
 		e.metrics.fate("", edda.FateDead)
 		e.buried(&s.change.Dead[i])
 	}
-	if len(s.change.Transitions) > 0 {
-		e.opts.Observe(s.change.Transitions)
-	}
-	for _, it := range s.items {
-		e.settle(it)
-	}
+	s.ended(e.settle)
 }
 
 // account counts one transition and logs what a person should see.

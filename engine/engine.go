@@ -41,21 +41,16 @@ type Options struct {
 	Log *zap.Logger
 	// Registry takes the engine's metrics; nil keeps them to itself.
 	Registry prometheus.Registerer
-	// Observe is told of the transitions of each change set once it is
-	// durable, in commit order, from one goroutine. It must not block, and the list is
-	// not its own to keep.
+	// Observe is told of the transitions of each input once they are durable, in commit
+	// order, from the loop. It must not block.
 	Observe func([]edda.Transition)
-	// Full says what has no room for more work: its names, few and fixed, are
-	// labels of a metric. While there are any, Hold(true) has told the source to
-	// leave new events in their streams; what answers work that went out still
-	// comes, or there would never be room again. Hold is called where that
-	// changes. Both are called by one goroutine and must answer at once.
-	Full func() []string
-	Hold func(held bool)
-	// Crowded says which sagas have so much work for a destination that no more of it is to
-	// be made, for one tenant each, and what the destination is called. They fall behind
-	// the streams until they have room again; all others go on. It is called likewise.
-	Crowded func() map[Pair]string
+	// Destinations are those of the outbox. While one of them has MaxOutbox rows, the source is
+	// told to leave new events in their streams; what answers work that went out still comes, or
+	// there would never be room again. A saga that has as much work for a destination as is free
+	// there, for one tenant, falls behind the streams until it has room; all others go on.
+	Destinations []Destination
+	// MaxOutbox is how many rows of one destination make it full; [DefaultMaxOutbox] when zero.
+	MaxOutbox int
 	// MaxParked is how many events of one tenant may wait for their instance
 	// before another becomes a dead letter; [DefaultMaxParked] when zero.
 	MaxParked int
@@ -63,6 +58,8 @@ type Options struct {
 	// Lanes is how many keys are evaluated at once. When zero they are GOMAXPROCS, and
 	// fewer where there are few inputs.
 	Lanes int
+
+	room room // that of the outbox; tests have others
 }
 
 func (o *Options) validate() {
@@ -75,14 +72,8 @@ func (o *Options) validate() {
 	if o.Observe == nil {
 		o.Observe = func([]edda.Transition) {}
 	}
-	if o.Full == nil {
-		o.Full = func() []string { return nil }
-	}
-	if o.Hold == nil {
-		o.Hold = func(bool) {}
-	}
-	if o.Crowded == nil {
-		o.Crowded = func() map[Pair]string { return nil }
+	if o.MaxOutbox <= 0 {
+		o.MaxOutbox = DefaultMaxOutbox
 	}
 	if o.MaxParked <= 0 {
 		o.MaxParked = DefaultMaxParked
@@ -97,12 +88,13 @@ type Engine struct {
 	opts    Options
 	log     *zap.Logger
 	metrics *metrics
+	outbox  room
 	waiters *waiters
 	status  *status
 
 	inbox   chan func(*evaluator)
 	results *results
-	halt    chan struct{} // closed once: stop the intake
+	halt    chan struct{} // closed once: catch nothing up any more
 	halting sync.Once
 	stopped chan struct{} // closed when Run has returned
 	// waits are until when what is due may fire, of the pairs that are behind; nil: there are none.
@@ -119,7 +111,11 @@ func newEngine(source Source, db records, sagas Sagas, o Options) *Engine {
 	o.validate()
 	m, st := newMetrics(o.Registry), newStatus()
 	o.Registry.MustRegister(lagCollector{st})
+	if o.room == nil {
+		o.room = newOutboxRoom(db, o.Destinations, o.MaxOutbox)
+	}
 	return &Engine{
+		outbox: o.room,
 		source: source, db: db, sagas: sagas, opts: o, log: o.Log, metrics: m,
 		waiters: newWaiters(m.waiters),
 		status:  st,
@@ -146,14 +142,11 @@ func (e *Engine) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	v := newEvaluator(e, positions)
 	v.found(behind)
-	in := newIntake(e, positions)
-	g.Go(func() error { return in.run(ctx) })
-	g.Go(func() error { return v.writer.run() })
 	g.Go(func() error { return v.endPoller.run(ctx) })
 	for range maxReaders {
 		g.Go(func() error { return reader{e}.run(ctx) })
 	}
-	g.Go(func() error { return v.run(ctx, in.out) })
+	g.Go(func() error { return v.run(ctx) })
 	return g.Wait()
 }
 
@@ -216,7 +209,7 @@ func (e *Engine) Ping(ctx context.Context) error {
 	return e.ask(ctx, func(_ *evaluator, done report) { done <- nil })
 }
 
-// Drain stops the intake for good, finishes what was taken in, and returns when
+// Drain takes no more events, finishes those that were taken in, and returns when
 // all of it is committed. What is due is refused from then on. A second call
 // waits likewise.
 func (e *Engine) Drain(ctx context.Context) error {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -45,8 +46,8 @@ func TestABatchIsOneChangeSet(t *testing.T) {
 		}
 		w.streams.change(func() { w.streams.held = false })
 		settle()
-		if sets := w.sets(); len(sets) != 1 || len(sets[0]) != 300 {
-			t.Errorf("%d sets, the first of %d", len(sets), len(sets[0]))
+		if sizes := w.gate.sizes(); !slices.Equal(sizes, []int{300}) {
+			t.Errorf("sets of %v transitions", sizes)
 		}
 		if got := w.position("A").Seq; got != 300 {
 			t.Errorf("the position is %d", got)
@@ -138,8 +139,8 @@ func TestAnEventGoesToAllItsSagasInOneChangeSet(t *testing.T) {
 		other.Saga = "other"
 		w.wantLog(key("k"), "e1")
 		w.wantLog(other, "e1")
-		if sets := w.sets(); len(sets) != 1 || len(sets[0]) != 2 {
-			t.Errorf("sets: %v", sets)
+		if sizes := w.gate.sizes(); !slices.Equal(sizes, []int{2}) {
+			t.Errorf("sets of %v transitions", sizes)
 		}
 	})
 }
@@ -153,10 +154,8 @@ func TestAnEventLargerThanAChangeSetIsNotSplit(t *testing.T) {
 		w.streams.publish("A", event("after", "add", "k"))
 		settle()
 		w.wantLog(key("k"), "before", "large", "after")
-		for _, set := range w.sets() {
-			if set[0].Event.ID == "large" && len(set) != 2 {
-				t.Errorf("a set of %d transitions", len(set))
-			}
+		if sizes := w.gate.sizes(); !slices.Contains(sizes, 2) {
+			t.Errorf("sets of %v transitions", sizes)
 		}
 	})
 }
@@ -304,21 +303,6 @@ func TestCallsAfterTheEndSaySo(t *testing.T) {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
-	})
-}
-
-func TestASourceThatFailsIsTriedAgain(t *testing.T) {
-	inWorld(t, func(w *world) {
-		w.streams.change(func() { w.streams.down = errors.New("no route") })
-		time.Sleep(time.Minute)
-		if got := w.logs.FilterMessageSnippet("fetch").Len(); got != 1 {
-			t.Errorf("%d lines for one outage", got)
-		}
-		w.streams.change(func() { w.streams.down = nil })
-		w.streams.publish("A", event("e1", "add", "k"))
-		time.Sleep(fetchBackoffMax)
-		settle()
-		w.wantLog(key("k"), "e1")
 	})
 }
 

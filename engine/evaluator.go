@@ -15,9 +15,8 @@ import (
 const (
 	// maxDue bounds how much of a batch is for what is due while events wait.
 	maxDue = maxBatch / 2
-	// maxLone bounds what the evaluator writes by itself: encoding them takes about as
-	// long as it may be before it looks at what else came.
-	maxLone = 4
+	// lookEvery is how often the backpressure looks for room where no event comes.
+	lookEvery = 250 * time.Millisecond
 	// tidyEvery is how often positions move past messages that are not meant
 	// for the sagas, so that they do not point at what expires.
 	tidyEvery = 10 * time.Second
@@ -27,23 +26,25 @@ const (
 // goroutine only; the others send it messages.
 type evaluator struct {
 	*Engine
-	writer    *writer
 	endPoller *endPoller
 	parking   *parking
 
-	arrive <-chan Fetched // nil once the intake has ended
-	events []*item        // waiting, in order
-	bytes  int            // of their payloads
-	most   int            // inputs of the next batch, by what those of the last one made
-	dues   []*item        // waiting, by time
-	seed   maphash.Seed
+	read     map[string]uint64 // the last sequence that was taken of each stream
+	pressure backpressure
+	events   []*item // waiting, in order
+	bytes    int     // of their payloads
+	most     int     // inputs of the next batch, by what those of the last one made
+	dues     []*item // waiting, by time
+	seed     maphash.Seed
 
 	overlay  overlay
-	cache    *instanceCache // what is durable and need not be read again
-	spare    spare
-	lanes    []*lane // of the last batch, for their memory
-	inFlight []*set  // submitted and not yet reported, in order
-	batches  int     // whose last set is not yet reported
+	cache    *instanceCache   // what is durable and need not be read again
+	encoders []*store.Encoder // that no batch uses: at most those of the batches in flight
+	answers  *answers
+	line     line   // takes the sets; nil after a failure
+	refused  error  // why it takes no more of them
+	inFlight []*set // submitted and not yet answered, in order
+	batches  int    // whose last set is not yet answered
 	sets     uint64
 
 	applied   map[string]edda.Checkpoint // evaluated
@@ -57,7 +58,6 @@ type evaluator struct {
 	tidied    time.Time
 	ends      []End // as they were when last looked at
 
-	retry   int    // counts how often it began anew
 	lost    []*set // those that failed
 	failure error  // the last one; nil once a commit succeeded again
 	failing bool   // a failure waits until nothing is in flight
@@ -66,11 +66,12 @@ type evaluator struct {
 	alarm   *time.Timer // ends the pause
 
 	ctx     context.Context // of run
+	looks   <-chan time.Time
 	lagging lagging
 	idle    []chan *errand  // readers that wait for a pair
 	notes   []store.Audit   // to be written
 	crowded map[Pair]string // pairs that have no room, and why
-	held    bool            // nothing new is taken in, and nothing is caught up
+	held    bool            // no event is taken in, and nothing is caught up
 
 	draining bool
 	drained  []report
@@ -78,7 +79,7 @@ type evaluator struct {
 
 func newEvaluator(e *Engine, positions []edda.Checkpoint) *evaluator {
 	v := &evaluator{
-		Engine: e, writer: newWriter(e), endPoller: newEndPoller(e), parking: newParking(e),
+		Engine: e, endPoller: newEndPoller(e), parking: newParking(e), answers: newAnswers(), read: map[string]uint64{},
 		seed: maphash.MakeSeed(), overlay: overlay{}, cache: newInstanceCache(),
 		applied: map[string]edda.Checkpoint{}, durable: map[string]edda.Checkpoint{},
 		created: map[string]time.Time{}, lagging: lagging{},
@@ -89,15 +90,18 @@ func newEvaluator(e *Engine, positions []edda.Checkpoint) *evaluator {
 	}
 	v.alarm.Stop()
 	for _, p := range positions {
-		v.applied[p.Stream], v.durable[p.Stream] = p, p
+		v.applied[p.Stream], v.durable[p.Stream], v.read[p.Stream] = p, p, p.Seq
 	}
 	return v
 }
 
-func (v *evaluator) run(ctx context.Context, arrive <-chan Fetched) error {
+func (v *evaluator) run(ctx context.Context) error {
 	defer v.alarm.Stop()
 	defer v.linger.timer.Stop()
-	v.ctx, v.arrive = ctx, arrive
+	looks := time.NewTicker(lookEvery)
+	defer looks.Stop()
+	v.ctx, v.looks = ctx, looks.C
+	v.press()
 	for {
 		v.gather()
 		if v.ready() && !v.awaitsCompany() {
@@ -117,10 +121,10 @@ func (v *evaluator) gather() {
 		select {
 		case act := <-v.inbox:
 			act(v)
-		case <-v.writer.told:
+		case <-v.answers.ready:
 			v.hear()
-		case got, open := <-v.arriving():
-			v.arrived(got, open)
+		case <-v.arriving():
+			v.take()
 		case <-v.results.ready:
 			v.takeResults()
 		default:
@@ -134,10 +138,12 @@ func (v *evaluator) wait(ctx context.Context) bool {
 	select {
 	case act := <-v.inbox:
 		act(v)
-	case <-v.writer.told:
+	case <-v.answers.ready:
 		v.hear()
-	case got, open := <-v.arriving():
-		v.arrived(got, open)
+	case <-v.arriving():
+		v.take()
+	case <-v.looks:
+		v.press()
 	case <-v.results.ready:
 		v.takeResults()
 	case <-v.linger.timer.C: // who waits for company looks again
@@ -149,32 +155,41 @@ func (v *evaluator) wait(ctx context.Context) bool {
 	return true
 }
 
-// arriving is where events come from, while there is room for more.
-func (v *evaluator) arriving() <-chan Fetched {
-	if len(v.events) >= maxBatch || v.bytes >= maxBatchBytes || v.failure != nil {
+// arriving tells of events in the source, while there is room for more.
+func (v *evaluator) arriving() <-chan struct{} {
+	if len(v.events) >= maxBatch || v.bytes >= maxBatchBytes || v.failure != nil || v.draining {
 		return nil
 	}
-	return v.arrive
+	return v.source.Ready()
 }
 
-func (v *evaluator) arrived(got Fetched, open bool) {
-	if !open {
-		v.arrive = nil
-	}
+// take takes in what waits in the source, as far as there is room. What was read before
+// comes again where a connection was made anew.
+func (v *evaluator) take() {
+	v.press()
+	got := v.source.Take(maxBatch - len(v.events))
+	// gofail: var engineFetched struct{}
 	for i := range got.Events {
-		v.enqueue(newArrival(got.Events[i], got))
-		v.bytes += len(got.Events[i].Payload)
-	}
-	if n := len(got.Events); got.Lived && n > 0 && got.Events[n-1].Time.After(v.lived) {
-		v.lived = got.Events[n-1].Time
+		ev := &got.Events[i]
+		if ev.Stream != "" { // else it has no place in a stream that it could have been read at
+			if ev.Seq <= v.read[ev.Stream] {
+				v.metrics.fate("", edda.FateDuplicate)
+				continue
+			}
+			v.read[ev.Stream] = ev.Seq
+		}
+		v.enqueue(arrival(*ev, got))
+		v.bytes += len(ev.Payload)
+		if got.Lived && ev.Time.After(v.lived) {
+			v.lived = ev.Time
+		}
 	}
 }
 
 // finish waits for what is being committed.
 func (v *evaluator) finish() error {
-	close(v.writer.queue)
 	for len(v.inFlight) > 0 {
-		<-v.writer.told
+		<-v.answers.ready
 		v.hear()
 	}
 	return nil
@@ -200,13 +215,13 @@ func (v *evaluator) step() {
 	v.parking.look(items)
 	joined := v.join()
 	b := &batch{items: items, sagas: v.sagas, over: v.overlay, kept: v.cache, db: v.db, horizon: v.watermark.reached, lived: v.lived,
-		now: now, patient: v.patient(now), seed: v.seed, room: v.parking.room, lanes: v.lanes, lagging: v.lagging}
-	defer v.rested(b)
+		now: now, patient: v.patient(now), seed: v.seed, room: v.parking.room, encoders: &v.encoders, lagging: v.lagging}
 	if len(items) == 0 {
 		v.settleUp(joined)
 		return
 	}
 	if err := b.evaluate(v.opts.lanesFor(len(items))); err != nil {
+		v.release(b.used())
 		v.part(joined)
 		v.putBack(items)
 		v.fail(fmt.Errorf("evaluate: %w", err))
@@ -214,6 +229,7 @@ func (v *evaluator) step() {
 		return
 	}
 	if due := b.first(); !due.IsZero() {
+		v.release(b.used())
 		v.part(joined)
 		v.putBack(items)
 		v.raiseBarrier(due)
@@ -221,8 +237,9 @@ func (v *evaluator) step() {
 	}
 	// gofail: var engineEvaluated struct{}
 	v.metrics.batch.Observe(float64(len(items)))
-	c := cutter{created: v.created, spare: &v.spare, n: v.sets}
+	c := cutter{created: v.created, n: v.sets}
 	sets := c.cut(items)
+	sets[len(sets)-1].encoders = b.used()
 	v.pace(len(items), sets)
 	v.ride(sets)
 	v.keepUp(sets, b, joined)
@@ -231,15 +248,12 @@ func (v *evaluator) step() {
 	v.reach()
 }
 
-// rested keeps the lanes of a batch that is cut, or was in vain; those that it had no need
-// of stay as they are.
-func (v *evaluator) rested(b *batch) {
-	for _, l := range b.lanes {
-		l.rest()
+// release makes encoders free whose rows are committed, or are not wanted.
+func (v *evaluator) release(all []*store.Encoder) {
+	for _, e := range all {
+		e.Reset()
 	}
-	if len(b.lanes) > len(v.lanes) {
-		v.lanes = b.lanes
-	}
+	v.encoders = append(v.encoders, all...)
 }
 
 // form takes the items of the next batch, and says how many of them are of the past of pairs
@@ -304,12 +318,10 @@ func taken(items []*item, n int) int {
 // durable, and hands the sets to the writer, which has room.
 func (v *evaluator) submit(sets []*set, b *batch) {
 	for _, s := range sets {
-		s.retry = v.retry
 		v.sets = s.n
-		for i := range s.change.Transitions {
-			k := s.change.Transitions[i].Key
-			v.overlay[k] = overlaid{b.cell(k), s.n}
-			v.cache.drop(k)
+		for _, t := range s.transitions() {
+			v.overlay[t.Key] = overlaid{b.cell(t.Key), s.n}
+			v.cache.drop(t.Key)
 		}
 		for _, c := range s.change.Checkpoints {
 			v.applied[c.Stream] = c
@@ -320,7 +332,6 @@ func (v *evaluator) submit(sets []*set, b *batch) {
 			}
 		}
 	}
-	lone := v.lone(sets)
 	v.inFlight = append(v.inFlight, sets...)
 	if v.mayWait(sets) {
 		sets[0].patient, sets[0].last = true, false // no other batch waits for it
@@ -328,11 +339,28 @@ func (v *evaluator) submit(sets []*set, b *batch) {
 		v.batches++
 	}
 	v.count()
-	if lone {
-		v.writer.write(sets)
+	for _, s := range sets {
+		v.send(s)
+	}
+}
+
+// send submits a set. It was evaluated on top of those before it: when one fails, so do all
+// behind it, until the loop begins anew. It does not end with a context: whether a change
+// became durable must be known. The store answers always, also when it stops.
+func (v *evaluator) send(s *set) {
+	if v.refused != nil {
+		v.answers.add(answer{set: s, err: v.refused, behind: true})
 		return
 	}
-	v.writer.put(sets)
+	if v.line == nil {
+		v.line = v.db.line()
+	}
+	s.begun = time.Now()
+	v.refused = v.line.SubmitWithin(context.Background(), s.change, s.within(), func(err error) { v.answers.add(answer{set: s, err: err}) })
+	// gofail: var engineSubmitted struct{}
+	if v.refused != nil {
+		v.answers.add(answer{set: s, err: v.refused})
+	}
 }
 
 // mayWait tells whether the sets are one that only moves positions, and no other such waits.
@@ -340,30 +368,24 @@ func (v *evaluator) mayWait(sets []*set) bool {
 	return len(sets) == 1 && sets[0].onlyMoves() && !slices.ContainsFunc(v.inFlight, func(s *set) bool { return s.patient })
 }
 
-// lone tells whether the writer has nothing to do and the evaluator will have nothing to
-// do meanwhile: then it takes less time to write a few items than to wake somebody who does.
-// Positions that wait for company may be with the store, but not on their way there.
-func (v *evaluator) lone(sets []*set) bool {
-	return v.batches == 0 && v.writer.queued.Load() == 0 && len(sets) == 1 && len(sets[0].items) <= maxLone && v.goingOn() == 0 && v.dueNow() == 0 && len(v.lagging) == 0
-}
-
 func (v *evaluator) count() {
 	n := 0
 	for _, s := range v.inFlight {
-		n += len(s.items)
+		s.ended(func(*item) { n++ })
 	}
 	v.metrics.inFlight.Set(float64(n))
 	v.status.flying(n)
 }
 
-// hear takes the writer's reports.
+// hear takes the store's answers.
 func (v *evaluator) hear() {
-	for _, r := range v.writer.take() {
+	for _, r := range v.answers.take() {
 		v.inFlight = slices.DeleteFunc(v.inFlight, func(s *set) bool { return s == r.set })
 		if r.set.last {
 			v.batches--
 		}
 		if r.err == nil {
+			v.metrics.commit.Observe(time.Since(r.set.begun).Seconds())
 			v.landed(r.set)
 			continue
 		}
@@ -385,10 +407,7 @@ func (v *evaluator) landed(s *set) {
 	}
 	// gofail: var engineCommitted struct{}
 	v.announce(s)
-	for _, it := range s.items {
-		it.free()
-	}
-	v.spare.put(s)
+	v.release(s.encoders)
 	v.recovered()
 }
 

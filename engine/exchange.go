@@ -58,6 +58,6 @@ func (x *exchange) spoilt(err error) (edda.Cell, []edda.Transition) {
 // Apply gives one event to a cell as the engine does: a panic is a dead letter
 // that holds the key.
 func Apply(s Sagas, cell edda.Cell, t saga.Target, ev edda.Event) (edda.Cell, []edda.Transition) {
-	l := lane{sagas: s}
+	l := lane{batch: &batch{sagas: s}}
 	return l.decide(cell, t, &item{event: ev})
 }

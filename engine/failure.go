@@ -20,7 +20,7 @@ const (
 )
 
 // crashed takes a set that was not committed.
-func (v *evaluator) crashed(r verdict) {
+func (v *evaluator) crashed(r answer) {
 	v.lost = append(v.lost, r.set)
 	v.notes = append(v.notes, r.set.notes...)
 	v.failing = true
@@ -57,7 +57,7 @@ func (v *evaluator) beginAnew() {
 	v.watermark = watermark{} // what had been applied up to it may be lost
 	v.fallBack()
 	v.recall()
-	v.retry++
+	v.line, v.refused = nil, nil
 	v.failing = false
 	if v.failure != nil {
 		v.pausing = true
@@ -71,7 +71,7 @@ func (v *evaluator) recall() {
 	slices.SortFunc(v.lost, func(a, b *set) int { return cmp.Compare(a.n, b.n) })
 	var items []*item
 	for _, s := range v.lost {
-		items = append(items, s.items...)
+		s.ended(func(it *item) { items = append(items, it) })
 	}
 	v.lost = nil
 	v.putBack(items)
@@ -80,11 +80,13 @@ func (v *evaluator) recall() {
 // suspect marks the items of a set that the store can never write, to be tried
 // alone. One that was alone is found. Nothing stops for it: the disk is well.
 func (s *set) suspect(err error) {
-	for _, it := range s.parts {
-		if it.alone {
+	for i := range s.units {
+		if it := s.units[i].it; it.alone {
 			it.spoiled = err
 		}
-		it.alone = true
+	}
+	for i := range s.units { // an item may have several units
+		s.units[i].it.alone = true
 	}
 }
 

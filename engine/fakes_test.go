@@ -219,13 +219,25 @@ func (s *streams) publish(stream string, ev edda.Event) (seq uint64) {
 	return seq
 }
 
+func (s *streams) Ready() <-chan struct{} { return s.wake }
+
+func (s *streams) Take(most int) Fetched {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	got := s.take(most)
+	if len(got) > 0 {
+		s.signal()
+	}
+	return Fetched{Events: got, Past: s.past}
+}
+
+// Fetch waits for the first event, as that of a Past does.
 func (s *streams) Fetch(ctx context.Context, most int, wait time.Duration) (Fetched, error) {
 	t := time.NewTimer(wait)
 	defer t.Stop()
 	for {
-		got, err := s.take(most)
-		if len(got) > 0 || err != nil {
-			return Fetched{Events: got, Past: s.past}, err
+		if got := s.Take(most); len(got.Events) > 0 {
+			return got, nil
 		}
 		select {
 		case <-s.wake:
@@ -237,11 +249,9 @@ func (s *streams) Fetch(ctx context.Context, most int, wait time.Duration) (Fetc
 	}
 }
 
-func (s *streams) take(most int) ([]edda.Event, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (s *streams) take(most int) []edda.Event {
 	if s.down != nil || s.held {
-		return nil, s.down
+		return nil
 	}
 	var got, left []edda.Event
 	for _, ev := range s.waiting {
@@ -253,11 +263,10 @@ func (s *streams) take(most int) ([]edda.Event, error) {
 	}
 	s.waiting = left
 	s.fetched += len(got)
-	return got, nil
+	return got
 }
 
-// hold is for Options.Hold.
-func (s *streams) hold(yes bool) { s.change(func() { s.paused = yes }) }
+func (s *streams) Hold(yes bool) { s.change(func() { s.paused = yes }) }
 
 func (s *streams) Ends(context.Context) ([]End, error) {
 	time.Sleep(s.answers) // before it locks: who waits for a lock stops the bubble's clock
@@ -378,6 +387,16 @@ func (g *gate) count() int {
 	return len(g.submitted)
 }
 
+// sizes are the numbers of transitions and results in the changes that have any.
+func (g *gate) sizes() (n []int) {
+	for _, c := range g.sent(0) {
+		if len(c.Encoded) > 0 {
+			n = append(n, len(c.Encoded))
+		}
+	}
+	return n
+}
+
 // sent is what was submitted after the first n changes.
 func (g *gate) sent(n int) []store.Change {
 	g.mu.Lock()
@@ -398,8 +417,7 @@ type gateLine struct {
 func (l *gateLine) SubmitWithin(ctx context.Context, c store.Change, within time.Duration, done func(error)) error {
 	g := l.gate
 	g.mu.Lock()
-	kept := c // the lists are the submitter's again once it is durable
-	kept.Transitions, kept.Claims, kept.Work = slices.Clone(c.Transitions), slices.Clone(c.Claims), slices.Clone(c.Work)
+	kept := c
 	g.submitted = append(g.submitted, kept)
 	direct := l.broken == nil && !g.shut && g.failing == nil && g.delay == 0 && g.queued == 0
 	if !direct {

@@ -78,7 +78,7 @@ func (q *results) add(r Handed, done report) error {
 	}
 	r.Event.Time = time.Now().UTC().Round(0)
 	r.Claim.Taken, r.Echo.Time = r.Event.Time, r.Event.Time
-	q.waiting = append(q.waiting, newHanded(r, done))
+	q.waiting = append(q.waiting, handedIn(r, done))
 	q.n++
 	q.bytes += len(r.Event.Payload)
 	signal(q.ready)
@@ -115,12 +115,16 @@ func signal(c chan struct{}) {
 	}
 }
 
-// handed is what goes with a result that no stream gave, and its item.
+// handed is what goes with a result that no stream gave.
 type handed struct {
-	item  item
 	claim edda.Claim
 	echo  edda.Work
 	done  report
+}
+
+// handedIn is the item of a result that was handed in.
+func handedIn(r Handed, done report) *item {
+	return &item{event: r.Event, handed: &handed{claim: r.Claim, echo: r.Echo, done: done}}
 }
 
 // answer tells who handed the item in; others wait for nothing here.

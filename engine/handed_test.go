@@ -11,6 +11,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/oklog/ulid/v2"
+
 	"edda"
 	"edda/store"
 )
@@ -80,15 +82,21 @@ func TestAHandedResultIsDurableWithItsClaimAndCopyAtOnce(t *testing.T) {
 			t.Errorf("%d change sets", n)
 		}
 		c := w.gate.submitted[before]
-		if len(c.Transitions) != 1 || len(c.Claims) != 1 || len(c.Work) != 1 || len(c.Checkpoints) != 0 || c.Size() < len(`{"x":1}{"n":1}`) {
+		if len(c.Encoded) != 2 || len(c.Checkpoints) != 0 || c.Size() < len(`{"x":1}{"n":1}`) {
 			t.Errorf("the change set: %+v", c)
 		}
 		w.wantLog(key("k"), "c1.result")
-		if claim, found, _ := w.db.Claim("acme", "c1"); !found || !claim.Done || !slices.Equal(w.copies(), []string{"c1.result"}) {
+		claim, found, _ := w.db.Claim("acme", "c1")
+		if !found || !claim.Done || !slices.Equal(w.copies(), []string{"c1.result"}) {
 			t.Errorf("claim %+v, copies %v", claim, w.copies())
 		}
-		if ev := c.Transitions[0].Event; ev.Time.IsZero() || !c.Claims[0].Taken.Equal(ev.Time) || !c.Work[0].Time.Equal(ev.Time) {
-			t.Errorf("it came at %v, by its claim at %v, by its copy at %v", ev.Time, c.Claims[0].Taken, c.Work[0].Time)
+		history, err := w.db.History(key("k"), 10)
+		rows, _ := w.db.Outbox(ulid.ULID{}, 10)
+		if err != nil || len(history) != 1 || len(rows) != 1 {
+			t.Fatalf("history %+v, outbox %+v, %v", history, rows, err)
+		}
+		if at := history[0].Event.Time; at.IsZero() || !claim.Taken.Equal(at) || !rows[0].Work.Time.Equal(at) {
+			t.Errorf("it came at %v, by its claim at %v, by its echo at %v", at, claim.Taken, rows[0].Work.Time)
 		}
 		if w.position("A") != at {
 			t.Error("a result of no stream moved the position of one")
@@ -305,7 +313,7 @@ func TestAHandedResultThatPanicsHoldsItsKey(t *testing.T) {
 // TestResultsComeInWhileNewEventsAreHeldBack: or there would never be room again.
 func TestResultsComeInWhileNewEventsAreHeldBack(t *testing.T) {
 	inWorld(t, func(w *world) {
-		w.start(Options{Full: func() []string { return []string{"jetstream"} }, Hold: w.streams.hold})
+		w.start(Options{room: &crowd{names: []string{"jetstream"}}})
 		settle()
 		w.streams.publish("A", event("e1", "add", "k"))
 		done := w.hand(result("c1", "k", "add"))

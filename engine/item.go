@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"sync"
 	"time"
 
 	"edda"
@@ -27,6 +26,11 @@ type item struct {
 	// results are what each target changed; each is written by one lane.
 	results [][]edda.Transition
 	one     [1][]edda.Transition // room for them: mostly there is one target
+	// encoded are the rows of the results, in the order of the targets; result those of the
+	// claim and the echo that were handed in.
+	encoded    [][]store.Encoded
+	oneEncoded [1][]store.Encoded
+	result     []store.Encoded
 	// alone is set when what it changed may be what the store cannot write:
 	// it is tried in a batch of its own. Spoiled says that it was that.
 	alone   bool
@@ -40,15 +44,6 @@ type due struct {
 	schedule *edda.Schedule // set for a start
 	exchange *exchange      // set for a cell that is changed beside the streams
 	handed   *handover
-	woken    *woken // set for a row: where it lies
-}
-
-// woken is the item of a due row, with all that it refers to.
-type woken struct {
-	item   item
-	due    due
-	row    store.Due
-	target [1]saga.Target
 }
 
 // handover is what one caller of Wake or Start waits for.
@@ -63,46 +58,13 @@ func (h *handover) settle() {
 	}
 }
 
-// arrivals, handovers and wakings are items that are over, for the next ones: see [item.free].
-var (
-	wakings   = sync.Pool{New: func() any { return new(woken) }}
-	arrivals  = sync.Pool{New: func() any { return new(item) }}
-	handovers = sync.Pool{New: func() any { return new(handed) }}
-)
-
-// newArrival is an event of a stream.
-func newArrival(ev edda.Event, from Fetched) *item {
-	it := arrivals.Get().(*item)
-	it.event, it.past, it.lived = ev.Taken(), from.Past, from.Lived
+// arrival is an event of a stream.
+func arrival(ev edda.Event, from Fetched) *item {
+	it := &item{event: ev.Taken(), past: from.Past, lived: from.Lived}
 	if !ev.Stored.IsZero() {
 		it.echo = &edda.Checkpoint{Stream: ev.Stream, Seq: ev.Seq, Time: ev.Stored}
 	}
 	return it
-}
-
-// newHanded is a result that was handed in.
-func newHanded(r Handed, done report) *item {
-	h := handovers.Get().(*handed)
-	h.claim, h.echo, h.done = r.Claim, r.Echo, done
-	h.item.event, h.item.handed = r.Event, h
-	return &h.item
-}
-
-// free gives back an item that is durable and of which everyone was told: only the set that
-// it ended in has it still, and is over. What else is due is its caller's.
-func (it *item) free() {
-	switch h := it.handed; {
-	case h != nil:
-		*h = handed{}
-		handovers.Put(h)
-	case it.due == nil:
-		*it = item{}
-		arrivals.Put(it)
-	case it.due.woken != nil:
-		w := it.due.woken
-		*w = woken{}
-		wakings.Put(w)
-	}
 }
 
 // position is where an event of a stream lies in it.
@@ -114,11 +76,7 @@ func (it *item) position() edda.Checkpoint {
 }
 
 func newRow(row store.Due, h *handover) *item {
-	w := wakings.Get().(*woken)
-	w.row, w.target[0].Key = row, row.Key
-	w.due = due{time: row.Time, row: &w.row, handed: h, woken: w}
-	w.item.due, w.item.targets = &w.due, w.target[:]
-	return &w.item
+	return &item{due: &due{time: row.Time, row: &row, handed: h}, targets: []saga.Target{{Key: row.Key}}}
 }
 
 func newStart(ev edda.Event, s edda.Schedule, h *handover) *item {
@@ -130,18 +88,9 @@ func (it *item) isRow() bool { return it.due != nil && it.due.row != nil }
 
 func (it *item) isExchange() bool { return it.due != nil && it.due.exchange != nil }
 
-// moved says where the results are now, of all targets: what the lanes work in is for the
-// next batch.
-func (it *item) moved(to []edda.Transition) {
-	for i := range it.results {
-		n := len(it.results[i])
-		it.results[i], to = to[:n:n], to[n:]
-	}
-}
-
 // forget clears what an evaluation found, before the next one.
 func (it *item) forget() {
-	it.results, it.one, it.withheld = nil, [1][]edda.Transition{}, false
+	it.results, it.one, it.encoded, it.oneEncoded, it.result, it.withheld = nil, [1][]edda.Transition{}, nil, [1][]store.Encoded{}, nil, false
 	if !it.isRow() && !it.isExchange() {
 		it.targets = nil
 	}

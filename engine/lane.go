@@ -15,35 +15,27 @@ type job struct {
 	target int
 }
 
-// lane evaluates the jobs of some of the keys, in their order. It reads the
-// overlay and what is kept, which do not change meanwhile, and opens its snapshot at
-// the first key that is in neither: always after the overlay was settled.
+// lane evaluates the jobs of some of the keys, in their order, and encodes what they
+// changed. It reads the overlay and the instance cache, which do not change meanwhile, and
+// opens its snapshot at the first key that is in neither: always after the overlay was settled.
 type lane struct {
-	sagas   Sagas
-	over    overlay
-	kept    *instanceCache
-	open    func() (*store.View, error)
-	horizon time.Time
-	lived   time.Time // until then nothing that was due was missed
-	now     time.Time
-	patient bool      // an event may wait for what is due before it
-	lagging lagging   // what is due in the keys of these waits for their events
-	first   time.Time // what one waits for; the batch is evaluated again
-	jobs    []job
-	room    []edda.Transition // one for each job, until the batch is cut
+	*batch
+	first time.Time // the timer that an event has to wait for; then the batch is evaluated again
+	jobs  []job
 	// cells are as this batch leaves them; only those that changed.
-	cells map[edda.Key]edda.Cell
-	grown int // the most jobs since the map was made
-	view  *store.View
+	cells   map[edda.Key]edda.Cell
+	view    *store.View
+	encoder *store.Encoder
+	encoded []store.Encoded // of all jobs so far, each of which has a part of it
 }
 
 func (l *lane) run() error {
 	defer l.close()
-	if len(l.room) < len(l.jobs) {
-		l.room = make([]edda.Transition, ample(len(l.jobs)))
-	}
+	room := make([]edda.Transition, len(l.jobs)) // most jobs make one transition
+	l.encoded = make([]store.Encoded, 0, 2*len(l.jobs))
+	l.cells = make(map[edda.Key]edda.Cell, len(l.jobs))
 	for i, j := range l.jobs {
-		if err := l.do(j, l.room[i:i:i+1]); err != nil || !l.first.IsZero() {
+		if err := l.do(j, room[i:i:i+1]); err != nil || !l.first.IsZero() {
 			return err
 		}
 	}
@@ -56,25 +48,11 @@ func (l *lane) close() {
 	}
 }
 
-// rest lets go of the batch. What it took is for the next one, unless that was more than
-// one batch should need.
-func (l *lane) rest() {
-	n := len(l.jobs)
-	clear(l.jobs)
-	clear(l.room[:min(n, len(l.room))])
-	if l.grown = max(l.grown, n); l.grown > muchRoom*n {
-		l.cells, l.grown = map[edda.Key]edda.Cell{}, n // to clear it takes as long as it is large
-	}
-	clear(l.cells)
-	if *l = (lane{cells: l.cells, grown: l.grown, jobs: l.jobs[:0], room: l.room}); cap(l.jobs) > maxBatch {
-		*l = lane{cells: map[edda.Key]edda.Cell{}}
-	}
-}
-
-// muchRoom is how many times as many cells as a batch has its map may have had.
-const muchRoom = 16
-
 func (l *lane) do(j job, room []edda.Transition) error {
+	if h := j.it.handed; h != nil && j.target == 0 {
+		l.encoded = append(l.encoded, l.encoder.Result(&h.claim, &h.echo))
+		j.it.result = l.last(1)
+	}
 	target := j.it.targets[j.target]
 	if target.Dead != nil {
 		return nil // goes nowhere: no cell to load
@@ -85,11 +63,21 @@ func (l *lane) do(j job, room []edda.Transition) error {
 		return fmt.Errorf("load %s: %w", target.Key, err)
 	}
 	next, changed := l.decide(cell, target, j.it)
-	j.it.results[j.target] = changed
-	if len(changed) > 0 {
-		l.cells[target.Key] = next
+	if len(changed) == 0 {
+		return nil
 	}
+	l.cells[target.Key] = next
+	for i := range changed {
+		l.encoded = append(l.encoded, l.encoder.Transition(&changed[i]))
+	}
+	j.it.results[j.target], j.it.encoded[j.target] = changed, l.last(len(changed))
 	return nil
+}
+
+// last is the part of the last n rows.
+func (l *lane) last(n int) []store.Encoded {
+	end := len(l.encoded)
+	return l.encoded[end-n : end : end]
 }
 
 // horizonAt is how far time has come for what is due. What came due while the process
@@ -102,7 +90,7 @@ func (l *lane) horizonAt(due time.Time) time.Time {
 }
 
 // cell is the newest record of the key: of this batch, of those not yet
-// committed, else what is kept of the store or the store's.
+// committed, else that of the instance cache or the store's.
 func (l *lane) cell(k edda.Key) (edda.Cell, error) {
 	if c, ok := l.cells[k]; ok {
 		return c, nil
@@ -114,7 +102,7 @@ func (l *lane) cell(k edda.Key) (edda.Cell, error) {
 		return c, nil
 	}
 	if l.view == nil {
-		view, err := l.open()
+		view, err := l.db.View()
 		if err != nil {
 			return edda.Cell{}, err
 		}

@@ -22,7 +22,7 @@ func TestASagaWithoutRoomFallsBehindAlone(t *testing.T) {
 		defer w.stop()
 		l, room := w.library(), &rooms{}
 		w.sagas = chorus{"slow", "quick"}
-		w.start(Options{CatchUp: l.catchUp(), Crowded: room.crowded})
+		w.start(Options{CatchUp: l.catchUp(), room: room})
 		of := func(tenant, id string) edda.Event {
 			ev := event(id, "add", "K")
 			ev.Tenant = tenant
@@ -59,7 +59,7 @@ func TestASagaWithoutRoomFallsBehindAlone(t *testing.T) {
 		}
 		w.stop() // it is paused over a restart
 		w.rewind()
-		w.start(Options{CatchUp: l.catchUp(), Crowded: room.crowded})
+		w.start(Options{CatchUp: l.catchUp(), room: room})
 		look()
 		if got := log("acme", "slow"); got != "e1 told" {
 			t.Errorf("took in %q though it has no room", got)
@@ -84,7 +84,7 @@ func TestASagaThatHasRoomAgainBeforeAnythingCameIsLiveAtOnce(t *testing.T) {
 		defer w.stop()
 		l, room := w.library(), &rooms{}
 		w.sagas = chorus{"slow"}
-		w.start(Options{CatchUp: l.catchUp(), Crowded: room.crowded})
+		w.start(Options{CatchUp: l.catchUp(), room: room})
 		w.arm("pay", "K", time.Minute)
 		look()
 		room.set(Pair{"acme", "slow"})
@@ -110,7 +110,7 @@ func TestWhatIsDueInAPausedSagaFiresUpToTheFirstEventThatWaits(t *testing.T) {
 		defer w.stop()
 		l, room := w.library(), &rooms{}
 		w.sagas = chorus{"counter"}
-		w.start(Options{CatchUp: l.catchUp(), Crowded: room.crowded})
+		w.start(Options{CatchUp: l.catchUp(), room: room})
 		w.arm("early", "K", 10*time.Second)
 		w.arm("late", "K", 30*time.Second)
 		settle()
@@ -140,7 +140,7 @@ func TestNothingIsPausedBeforeARestoredStoreHasTakenInItsPast(t *testing.T) {
 		catchUp := l.catchUp()
 		catchUp.After = over
 		w.sagas = chorus{"old"}
-		w.start(Options{CatchUp: catchUp, Crowded: room.crowded})
+		w.start(Options{CatchUp: catchUp, room: room})
 		room.set(Pair{"acme", "old"})
 		w.streams.publish("A", event("e", "add", "K"))
 		look()
@@ -169,7 +169,7 @@ func TestNoMoreSagasFallBehindThanMayBe(t *testing.T) {
 		defer w.stop()
 		l, room := w.library(), &rooms{}
 		w.sagas = chorus{"old"}
-		w.start(Options{CatchUp: l.catchUp(), Crowded: room.crowded})
+		w.start(Options{CatchUp: l.catchUp(), room: room})
 		var all []Pair
 		for i := range maxPaused + 50 {
 			all = append(all, Pair{fmt.Sprint("t", i), "old"})
@@ -187,23 +187,25 @@ func TestNoMoreSagasFallBehindThanMayBe(t *testing.T) {
 
 // rooms says who has none.
 type rooms struct {
-	mu   sync.Mutex // guards full
-	full map[Pair]string
+	mu    sync.Mutex // guards pairs
+	pairs map[Pair]string
 }
 
 func (r *rooms) set(pairs ...Pair) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.full = map[Pair]string{}
+	r.pairs = map[Pair]string{}
 	for _, p := range pairs {
-		r.full[p] = "gateway"
+		r.pairs[p] = "gateway"
 	}
 }
+
+func (r *rooms) full() []string { return nil }
 
 func (r *rooms) crowded() map[Pair]string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return maps.Clone(r.full)
+	return maps.Clone(r.pairs)
 }
 
 // TestReadersGoOnToThoseWhoWait: pairs that have all there is, and cannot rejoin before that
@@ -215,7 +217,7 @@ func TestReadersGoOnToThoseWhoWait(t *testing.T) {
 		defer w.stop()
 		l, room := w.library(), &rooms{}
 		w.sagas = chorus{"old"}
-		w.start(Options{CatchUp: l.catchUp(), Crowded: room.crowded})
+		w.start(Options{CatchUp: l.catchUp(), room: room})
 		for i := range 300 {
 			w.streams.publish("A", event(fmt.Sprint("e", i), "add", "K"))
 		}
@@ -246,7 +248,7 @@ func TestAPairThatIsPausedWhileItIsCaughtUpWithAllOthersGoesOnWhereTheyWere(t *t
 		defer w.stop()
 		l, room := w.library(), &rooms{}
 		w.sagas = chorus{"old"}
-		w.start(Options{CatchUp: l.catchUp(), Crowded: room.crowded})
+		w.start(Options{CatchUp: l.catchUp(), room: room})
 		for i := range 300 {
 			w.streams.publish("A", event(fmt.Sprint("e", i), "add", "K"))
 		}
@@ -275,7 +277,7 @@ func TestAPairThatHasNoRoomWhileItRejoinsIsPausedOnceItHas(t *testing.T) {
 		defer w.stop()
 		l, room := w.library(), &rooms{}
 		w.sagas = chorus{"old"}
-		w.start(Options{CatchUp: l.catchUp(), Crowded: room.crowded})
+		w.start(Options{CatchUp: l.catchUp(), room: room})
 		w.streams.publish("A", event("e", "add", "K"))
 		look()
 		room.set(Pair{"acme", "old"})

@@ -12,6 +12,8 @@ import (
 // tests put failures and pauses in between.
 type records interface {
 	line() line
+	Outboxed(kinds ...edda.WorkKind) int
+	Owners(least int, kinds ...edda.WorkKind) []store.Owner
 	View() (*store.View, error)
 	Waiting(commandID string) (edda.Work, bool)
 	Checkpoints() ([]edda.Checkpoint, error)
@@ -23,7 +25,6 @@ type records interface {
 // line takes changes of which each builds on those before; once one has failed,
 // all later ones fail.
 type line interface {
-	// SubmitWithin has no part of the lists of transitions, claims and work any more when done is called.
 	SubmitWithin(ctx context.Context, c store.Change, within time.Duration, done func(error)) error
 }
 

@@ -2,26 +2,30 @@ package engine
 
 import (
 	"context"
-	"time"
 
 	"edda"
 )
 
 // Source is every input stream of a saga worker, read as one.
 type Source interface {
-	// Fetch returns up to max events that are waiting, each stream's in its
-	// own order, decoded once; it waits at most wait for the first and returns
-	// none when there is none. A message that cannot be an input comes as an
-	// Event with Malformed set. A result of the past whose copy comes later is of no
-	// stream. Only the engine's intake calls it.
-	Fetch(ctx context.Context, max int, wait time.Duration) (Fetched, error)
+	// Ready is signalled (capacity 1, never closed) when there is something to take.
+	Ready() <-chan struct{}
+	// Take returns up to max events that are waiting, each stream's in its own order,
+	// decoded once, and none when there is none. It does not wait. Where it returned some,
+	// Ready is signalled again. A message that cannot be an input comes as an Event with
+	// Malformed set. A result of the past whose echo comes later is of no stream. Only the
+	// engine's loop calls Take and Hold.
+	Take(max int) Fetched
+	// Hold leaves new events in their streams, or lets them come again. Answers to work
+	// that went out come all the while.
+	Hold(held bool)
 	// Ends reports, for each stream, how far it must be applied so that
 	// everything stored before this call is. It may be called concurrently
-	// with Fetch.
+	// with Take.
 	Ends(ctx context.Context) ([]End, error)
 }
 
-// Fetched is what one Fetch gives.
+// Fetched is what a source gives at once.
 type Fetched struct {
 	Events []edda.Event
 	// Past says that the events lay in the streams when this process began to read,

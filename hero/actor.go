@@ -34,7 +34,7 @@ func ReadActor(key string, h map[string]string) (Actor, error) {
 	return Actor{
 		ID:        r.id("id", ids[0]),
 		PubKey:    r.text("pubkey"),
-		Address:   r.texts("address"),
+		Address:   r.Texts("address"),
 		CreatedAt: r.time("created_at"),
 		UpdatedAt: r.time("updated_at"),
 	}, r.err

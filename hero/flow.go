@@ -77,10 +77,10 @@ func ReadFlow(key string, h map[string]string) (Flow, error) {
 	return Flow{
 		ID:        r.id("id", ids[0]),
 		CallerID:  r.owner("caller_id"),
-		ContextID: r.number("context_id"),
+		ContextID: r.Number("context_id"),
 		Jobs:      r.numbers("jobs"),
-		EnvVars:   r.pairs("env_vars"),
-		Result:    r.pairs("result"),
+		EnvVars:   r.Pairs("env_vars"),
+		Result:    r.Pairs("result"),
 		Name:      r.text("name"),
 		Nodes:     r.nodes("nodes"),
 		CreatedAt: r.time("created_at"),

@@ -187,29 +187,29 @@ func ReadJob(key string, h map[string]string) (Job, error) {
 }
 
 // job reads a job, from a hash of its own or embedded in a message.
-func (r *reader) job() Job {
+func (r *HashReader) job() Job {
 	r.named(jobFields(), dependendsNames, scriptNames)
 	j := Job{
 		ID:            r.owner("id"),
 		CallerID:      r.owner("caller_id"),
-		ContextID:     r.number("context_id"),
+		ContextID:     r.Number("context_id"),
 		Script:        r.text(r.called(scriptNames)),
 		ScriptType:    one(r, "script_type", "", ParseScriptType),
 		Executor:      r.text("executor"),
-		Timeout:       r.number("timeout"),
+		Timeout:       r.Number("timeout"),
 		Retries:       uint8(r.bits("retries", 8)),
-		EnvVars:       r.pairs("env_vars"),
-		Result:        r.pairs("result"),
-		Prerequisites: r.texts("prerequisites"),
+		EnvVars:       r.Pairs("env_vars"),
+		Result:        r.Pairs("result"),
+		Prerequisites: r.Texts("prerequisites"),
 		Dependends:    r.numbers(r.called(dependendsNames)),
 		Signatures:    r.raw("signatures"),
 		CreatedAt:     r.time("created_at"),
 		UpdatedAt:     r.time("updated_at"),
 		Status:        one(r, "status", JobDispatched, ParseJobStatus),
-		FlowID:        r.number("flow_id"),
-		Attempt:       r.number("attempt"),
+		FlowID:        r.Number("flow_id"),
+		Attempt:       r.Number("attempt"),
 		MessageKey:    r.text("message_key"),
-		QueueTimeout:  r.number("queue_timeout"),
+		QueueTimeout:  r.Number("queue_timeout"),
 		OwnEnv:        r.optionalPairs("own_env_vars"),
 		Met:           r.optionalTexts("met"),
 		Name:          r.text("name"),
@@ -229,9 +229,9 @@ func (r *reader) job() Job {
 }
 
 // jobs reads the jobs that a message embeds.
-func (r *reader) jobs(name string) []Job {
+func (r *HashReader) jobs(name string) []Job {
 	out := []Job{}
-	r.objects(name, "", func(r *reader) { out = append(out, r.job()) })
+	r.objects(name, "", func(r *HashReader) { out = append(out, r.job()) })
 	return out
 }
 

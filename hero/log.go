@@ -12,10 +12,10 @@ type Log struct {
 }
 
 // logs reads a list of log lines, of which some may be texts alone.
-func (r *reader) logs(name string) []Log {
+func (r *HashReader) logs(name string) []Log {
 	out := []Log{}
-	r.objects(name, "text", func(r *reader) {
-		out = append(out, Log{Time: r.number("time"), Level: r.text("level"), Source: r.text("source"), Text: r.text("text")})
+	r.objects(name, "text", func(r *HashReader) {
+		out = append(out, Log{Time: r.Number("time"), Level: r.text("level"), Source: r.text("source"), Text: r.text("text")})
 	})
 	return out
 }

@@ -61,9 +61,9 @@ func wholeNodes(nodes []FlowNode) []FlowNode {
 }
 
 // nodes reads a list of nodes. A list that a node leaves out stays nil.
-func (r *reader) nodes(name string) []FlowNode {
+func (r *HashReader) nodes(name string) []FlowNode {
 	out := []FlowNode{}
-	r.objects(name, "id", func(r *reader) {
+	r.objects(name, "id", func(r *HashReader) {
 		r.named(nodeFields(), dependsNames)
 		n := FlowNode{
 			ID:            r.owner("id"),
@@ -77,7 +77,7 @@ func (r *reader) nodes(name string) []FlowNode {
 		}
 		n.Unknown = notUnderstood(r.json, nodeFields(), dependsNames...)
 		if _, said := r.h["prerequisites"]; said {
-			n.Prerequisites = r.texts("prerequisites")
+			n.Prerequisites = r.Texts("prerequisites")
 		}
 		out = append(out, n)
 	})

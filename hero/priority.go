@@ -22,7 +22,7 @@ func ParsePriority(s string) (Priority, error) {
 
 // priority reads the field. In a hash, a value that is none of ours is another program's,
 // and says nothing here.
-func (r *reader) priority() (p Priority, understood bool) {
+func (r *HashReader) priority() (p Priority, understood bool) {
 	s := r.h["priority"]
 	if unquote(s) == "" {
 		return PriorityNormal, true

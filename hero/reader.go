@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// reader reads the fields of one hash, liberally and by the type of the field:
-// what looks like a number in a field of text stays text. It keeps the first
-// complaint and goes on, so that whoever uses it reads straight down.
-type reader struct {
+// HashReader reads the fields of one hash, liberally and by the type of the field: what
+// looks like a number in a field of text stays text. It keeps the first error and goes on,
+// so that its caller reads all fields and then asks Err.
+type HashReader struct {
 	key    string // of the hash, for complaints
 	within string // where in the hash: "job[0]." in an embedded job
 	h      map[string]string
@@ -18,15 +18,22 @@ type reader struct {
 	err    error
 }
 
-func (r *reader) fail(field, value, why string) {
+// ReadHash makes the reader of a hash.
+func ReadHash(key string, h map[string]string) *HashReader { return &HashReader{key: key, h: h} }
+
+// Err is the first error, a *FieldError.
+func (r *HashReader) Err() error { return r.err }
+
+// Fail notes that a field cannot be read.
+func (r *HashReader) Fail(field, value, why string) {
 	if r.err == nil {
 		r.err = &FieldError{Key: r.key, Field: r.within + field, Value: shown(value), Why: why}
 	}
 }
 
 // readKey makes the reader of a hash whose key is one of that kind, with ids.
-func readKey(kind, key string, h map[string]string, ids int) (*reader, []uint32) {
-	r := &reader{key: key, h: h}
+func readKey(kind, key string, h map[string]string, ids int) (*HashReader, []uint32) {
+	r := &HashReader{key: key, h: h}
 	found, ok := parseKey(kind, key)
 	if !ok || len(found) != ids {
 		r.err = &FieldError{Key: key, Why: "is no key of a " + kind}
@@ -36,89 +43,90 @@ func readKey(kind, key string, h map[string]string, ids int) (*reader, []uint32)
 }
 
 // id reads an id that the key names too. A hash without it is not ours.
-func (r *reader) id(name string, want uint32) uint32 {
+func (r *HashReader) id(name string, want uint32) uint32 {
 	if _, ok := r.h[name]; !ok {
-		r.fail(name, "", "is missing: the hash is broken, or another program's")
+		r.Fail(name, "", "is missing: the hash is broken, or another program's")
 		return want
 	}
-	got := r.number(name)
+	got := r.Number(name)
 	if got != want {
-		r.fail(name, r.h[name], "the key says "+strconv.FormatUint(uint64(want), 10))
+		r.Fail(name, r.h[name], "the key says "+strconv.FormatUint(uint64(want), 10))
 	}
 	return want
 }
 
 // owner reads the actor that rights hang on, which must be there.
-func (r *reader) owner(name string) uint32 {
+func (r *HashReader) owner(name string) uint32 {
 	if unquote(r.h[name]) == "" {
-		r.fail(name, "", "is missing: the hash is broken, or another program's")
+		r.Fail(name, "", "is missing: the hash is broken, or another program's")
 	}
-	return r.number(name)
+	return r.Number(name)
 }
 
-func (r *reader) text(name string) string { return r.h[name] }
+func (r *HashReader) text(name string) string { return r.h[name] }
 
 // raw reads a field that is JSON of any kind, and is carried through.
-func (r *reader) raw(name string) json.RawMessage {
+func (r *HashReader) raw(name string) json.RawMessage {
 	if v, ok := r.json[name]; ok && string(v) != "null" {
 		return known(v)
 	}
 	return known(json.RawMessage(r.h[name]))
 }
 
-// number reads a u32; a field that is empty or left out is 0.
-func (r *reader) number(name string) uint32 { return uint32(r.bits(name, 32)) }
+// Number reads a u32; a field that is empty or left out is 0.
+func (r *HashReader) Number(name string) uint32 { return uint32(r.bits(name, 32)) }
 
 // time reads Unix seconds, or a time of RFC 3339 as other systems write it.
-func (r *reader) time(name string) uint32 {
+func (r *HashReader) time(name string) uint32 {
 	if s := unquote(r.h[name]); strings.Contains(s, "T") || strings.Contains(s, "t") {
 		at, err := unixSeconds(s)
 		if err != nil {
-			r.fail(name, "", err.Error())
+			r.Fail(name, "", err.Error())
 		}
 		return at
 	}
-	return r.number(name)
+	return r.Number(name)
 }
 
-func (r *reader) bits(name string, bits int) uint64 {
+func (r *HashReader) bits(name string, bits int) uint64 {
 	s := unquote(r.h[name])
 	if s == "" {
 		return 0
 	}
 	n, err := strconv.ParseUint(s, 10, bits)
 	if err != nil {
-		r.fail(name, r.h[name], "want a whole number from 0 to "+strconv.FormatUint(1<<bits-1, 10))
+		r.Fail(name, r.h[name], "want a whole number from 0 to "+strconv.FormatUint(1<<bits-1, 10))
 	}
 	return n
 }
 
-func (r *reader) truth(name string) bool {
+// Truth reads true or false; a field that is empty or left out is false.
+func (r *HashReader) Truth(name string) bool {
 	switch strings.ToLower(unquote(r.h[name])) {
 	case "true", "1":
 		return true
 	case "false", "0", "":
 		return false
 	}
-	r.fail(name, r.h[name], "want true or false")
+	r.Fail(name, r.h[name], "want true or false")
 	return false
 }
 
 // one reads a word; a field that is empty or left out is the usual word.
-func one[T ~string](r *reader, name string, usual T, parse func(string) (T, error)) T {
+func one[T ~string](r *HashReader, name string, usual T, parse func(string) (T, error)) T {
 	s := r.h[name]
 	if unquote(s) == "" {
 		return usual
 	}
 	w, err := parse(s)
 	if err != nil {
-		r.fail(name, "", "cannot be read: "+err.Error())
+		r.Fail(name, "", "cannot be read: "+err.Error())
 	}
 	return w
 }
 
 // numbers reads a list of ids.
-func (r *reader) numbers(name string) []uint32 {
+func (r *HashReader) numbers(name string) []uint32 {
 	out := []uint32{}
 	if s := r.h[name]; strings.HasPrefix(s, "[") && json.Unmarshal([]byte(s), &out) == nil && !strings.Contains(s, "null") {
 		return filled(out) // as we write it
@@ -127,7 +135,7 @@ func (r *reader) numbers(name string) []uint32 {
 	for _, item := range r.items(name) {
 		n, err := strconv.ParseUint(unquote(item), 10, 32)
 		if err != nil {
-			r.fail(name, item, "want ids, whole numbers from 0 to 4294967295")
+			r.Fail(name, item, "want ids, whole numbers from 0 to 4294967295")
 			return []uint32{}
 		}
 		out = append(out, uint32(n))
@@ -135,22 +143,22 @@ func (r *reader) numbers(name string) []uint32 {
 	return out
 }
 
-// texts reads a list of texts.
-func (r *reader) texts(name string) []string {
+// Texts reads a list of Texts.
+func (r *HashReader) Texts(name string) []string {
 	out := []string{}
 	return append(out, r.items(name)...)
 }
 
 // optionalTexts is nil for a list that is left out.
-func (r *reader) optionalTexts(name string) []string {
+func (r *HashReader) optionalTexts(name string) []string {
 	if _, ok := r.h[name]; !ok {
 		return nil
 	}
-	return r.texts(name)
+	return r.Texts(name)
 }
 
 // items reads a list of texts and numbers: JSON, CSV, or nothing.
-func (r *reader) items(name string) []string {
+func (r *HashReader) items(name string) []string {
 	s := strings.TrimSpace(r.h[name])
 	if !strings.HasPrefix(s, "[") {
 		s = unquote(s)
@@ -165,7 +173,7 @@ func (r *reader) items(name string) []string {
 	for _, raw := range r.array(name, s) {
 		item, scalar := plain(raw)
 		if !scalar {
-			r.fail(name, "", "want a list of texts or numbers")
+			r.Fail(name, "", "want a list of texts or numbers")
 			return nil
 		}
 		out = append(out, item)
@@ -184,13 +192,13 @@ func csv(s string) []string {
 }
 
 // array reads a JSON list; nothing is the empty list.
-func (r *reader) array(name, s string) []json.RawMessage {
+func (r *HashReader) array(name, s string) []json.RawMessage {
 	var out []json.RawMessage
 	if s == "" || s == "[]" {
 		return nil
 	}
 	if err := json.Unmarshal([]byte(s), &out); err != nil {
-		r.fail(name, "", "is no JSON list: "+err.Error())
+		r.Fail(name, "", "is no JSON list: "+err.Error())
 	}
 	return out
 }
@@ -198,16 +206,16 @@ func (r *reader) array(name, s string) []json.RawMessage {
 // objects reads a JSON list of objects, of which one alone may stand for a list,
 // and calls read with a reader of each. A text in the list is an object with
 // nothing but that field.
-func (r *reader) objects(name, alone string, read func(*reader)) {
+func (r *HashReader) objects(name, alone string, read func(*HashReader)) {
 	s := strings.TrimSpace(r.h[name])
 	if strings.HasPrefix(s, "{") {
 		s = "[" + s + "]"
 	}
 	for i, raw := range r.array(name, s) {
 		within := r.within + name + "[" + strconv.Itoa(i) + "]"
-		item := &reader{key: r.key, within: within + ".", err: r.err}
+		item := &HashReader{key: r.key, within: within + ".", err: r.err}
 		if !item.object(raw, alone) {
-			r.fail(name, "", "holds something that is no JSON object, at "+within)
+			r.Fail(name, "", "holds something that is no JSON object, at "+within)
 			return
 		}
 		read(item)
@@ -216,7 +224,7 @@ func (r *reader) objects(name, alone string, read func(*reader)) {
 }
 
 // object makes the reader one of a JSON object, as if it were a hash.
-func (r *reader) object(raw json.RawMessage, alone string) bool {
+func (r *HashReader) object(raw json.RawMessage, alone string) bool {
 	if text, scalar := plain(raw); scalar && alone != "" {
 		r.h = map[string]string{alone: text}
 		return true
@@ -229,7 +237,7 @@ func (r *reader) object(raw json.RawMessage, alone string) bool {
 }
 
 // fill makes the hash of the object.
-func (r *reader) fill() {
+func (r *HashReader) fill() {
 	r.h = make(map[string]string, len(r.json))
 	for name, v := range r.json {
 		if string(v) != "null" {
@@ -239,19 +247,19 @@ func (r *reader) fill() {
 }
 
 // named reads the names of an embedded object that are written as in contextId.
-func (r *reader) named(fields map[string]bool, others ...[]string) {
+func (r *HashReader) named(fields map[string]bool, others ...[]string) {
 	if r.json == nil {
 		return
 	}
 	if err := camels(r.json, fields, slices.Concat(others...)); err != nil {
-		r.fail("", "", err.Error())
+		r.Fail("", "", err.Error())
 	}
 	r.fill()
 }
 
-// pairs reads a map of texts. Values that are no texts are taken as JSON writes
+// Pairs reads a map of texts. Values that are no texts are taken as JSON writes
 // them.
-func (r *reader) pairs(name string) map[string]string {
+func (r *HashReader) Pairs(name string) map[string]string {
 	out := map[string]string{}
 	s := strings.TrimSpace(r.h[name])
 	if s == "" || s == "null" || s == "[]" || s == "{}" {
@@ -263,7 +271,7 @@ func (r *reader) pairs(name string) map[string]string {
 	}
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal([]byte(s), &fields); err != nil {
-		r.fail(name, "", "is no JSON object: "+err.Error())
+		r.Fail(name, "", "is no JSON object: "+err.Error())
 		return out
 	}
 	for k, v := range fields {
@@ -302,9 +310,9 @@ func unquote(s string) string {
 }
 
 // optionalPairs is nil for a field that is left out.
-func (r *reader) optionalPairs(name string) map[string]string {
+func (r *HashReader) optionalPairs(name string) map[string]string {
 	if _, ok := r.h[name]; !ok {
 		return nil
 	}
-	return r.pairs(name)
+	return r.Pairs(name)
 }

@@ -72,7 +72,7 @@ func ReadRunner(key string, h map[string]string) (Runner, error) {
 		PubKey:    r.text("pubkey"),
 		Address:   r.text("address"),
 		Topic:     r.text("topic"),
-		Local:     r.truth("local"),
+		Local:     r.Truth("local"),
 		Secret:    r.text("secret"),
 		CreatedAt: r.time("created_at"),
 		UpdatedAt: r.time("updated_at"),

@@ -27,7 +27,7 @@ var (
 
 // called is the name, of those that a field has, under which the hash holds something.
 // Two that say different things are refused.
-func (r *reader) called(names []string) string {
+func (r *HashReader) called(names []string) string {
 	found := names[0]
 	empty := func(name string) bool { s := strings.TrimSpace(r.h[name]); return s == "" || s == "[]" || s == "null" }
 	for _, name := range names[1:] {
@@ -36,7 +36,7 @@ func (r *reader) called(names []string) string {
 		case empty(found):
 			found = name
 		case r.h[name] != r.h[found]:
-			r.fail(name, "", "says something else than "+found+": give one of them")
+			r.Fail(name, "", "says something else than "+found+": give one of them")
 		}
 	}
 	return found

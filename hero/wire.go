@@ -2,10 +2,12 @@ package hero
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // This file is what supervisors, and runners that are sent jobs, say in the same
@@ -39,6 +41,61 @@ func (id WireID) Uint32(field string) (uint32, error) {
 // ToWireID writes an id.
 func ToWireID(n uint32) WireID { return WireID(strconv.FormatUint(uint64(n), 10)) }
 
+// WireJob is a job as supervisors and runners on a topic have it: the script is the
+// payload, ids are strings and times RFC 3339.
+type WireJob struct {
+	ID        WireID            `json:"id"`
+	CallerID  WireID            `json:"caller_id"`
+	ContextID WireID            `json:"context_id"`
+	Payload   string            `json:"payload"`
+	Runner    string            `json:"runner"`   // the name of a registered runner
+	Executor  string            `json:"executor"` // what runs the payload: python, v, …
+	Timeout   uint32            `json:"timeout"`  // of its execution, in seconds
+	EnvVars   map[string]string `json:"env_vars"`
+	CreatedAt string            `json:"created_at"`
+	UpdatedAt string            `json:"updated_at"`
+	// Signatures are carried through, never verified.
+	Signatures json.RawMessage `json:"signatures,omitempty"`
+	// QueueTimeout is Edda's own: how long the job may wait before it is begun, in seconds.
+	QueueTimeout uint32 `json:"queue_timeout,omitempty"`
+	// Priority is Edda's own: high goes before the others in its queue.
+	Priority Priority `json:"priority,omitempty"`
+	// Attempt is Edda's own: a higher one may run a job again that failed.
+	Attempt uint32 `json:"attempt,omitempty"`
+	// Retries, Prerequisites and Dependends are Edda's own too: a supervisor that
+	// knows them honours them.
+	Retries       uint8    `json:"retries,omitempty"`
+	Prerequisites []string `json:"prerequisites,omitempty"`
+	Dependends    []uint32 `json:"dependends,omitempty"`
+	// Status is in answers only, and Unreadable in lists: why the hash cannot be read.
+	Status     string `json:"status,omitempty"`
+	Unreadable string `json:"unreadable,omitempty"`
+}
+
+// JobParams are what jobs.create and job.run take.
+type JobParams struct {
+	Secret string  `json:"secret,omitempty"`
+	Job    WireJob `json:"job"`
+}
+
+// JobQuery names a job. Its id is enough where only one context and one caller have a job
+// of that id.
+type JobQuery struct {
+	Secret    string `json:"secret,omitempty"`
+	JobID     WireID `json:"job_id,omitempty"`
+	ID        WireID `json:"id,omitempty"` // the same, for clients that call it so
+	CallerID  WireID `json:"caller_id,omitempty"`
+	ContextID WireID `json:"context_id,omitempty"`
+}
+
+// WireTime writes a time in RFC 3339; the zero time is empty.
+func WireTime(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format(time.RFC3339)
+}
+
 // JobAnswer is what job.run gives: the job failed or not, the call succeeded.
 type JobAnswer struct {
 	Success *string `json:"success,omitempty"`
@@ -46,6 +103,16 @@ type JobAnswer struct {
 	// Runs is Edda's own, of a job that was sent with retries and failed: how often it
 	// was run. A supervisor that does not say it has not tried again.
 	Runs uint32 `json:"runs,omitempty"`
+}
+
+// AnswerOf is the answer for a job that ended: a job that failed is a successful call.
+func AnswerOf(status JobStatus, result map[string]string) JobAnswer {
+	if status == JobFinished {
+		text := ResultText(result)
+		return JobAnswer{Success: &text}
+	}
+	text := cmp.Or(result[ResultError], "failed without saying why")
+	return JobAnswer{Error: &text}
 }
 
 // Ended is the job's end that an answer speaks of. An answer with neither a

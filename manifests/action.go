@@ -9,12 +9,53 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// words are the keys that make a map an action.
-func words() []string {
-	return []string{
-		"effect", "command", "event", "message", "ask", "start", "seq", "each", "set", "unset",
-		"timer", "cancel", "compensate", "undo", "done", "fail",
+// word is a key that makes a map an action. The table of verbs in package saga has the same words.
+type word struct {
+	name     string
+	options  []string // the other keys of the action, besides if, id and priority
+	read     func(r *reader, a *Action, n *yaml.Node)
+	complete func(r *reader, a *Action, n *yaml.Node) // reports missing keys; may be nil
+}
+
+// words lists the words in the order in which messages name them. An unset alone is read as a set.
+func words() []word {
+	named := func(what string, is func(forms) form) func(*reader, *Action, *yaml.Node) {
+		return func(r *reader, a *Action, n *yaml.Node) { a.Name = r.name(n, what, is(r.forms)) }
 	}
+	definition, step, member := func(f forms) form { return f.definition }, func(f forms) form { return f.step }, func(f forms) form { return f.member }
+	return []word{
+		{"effect", []string{"with", "undo", "must", "due", "version"}, named("an effect's name", definition), nil},
+		{"command", []string{"to", "with", "undo"}, named("a command", func(f forms) form { return f.command }), (*reader).completeCommand},
+		{"event", []string{"with"}, named("an event's name", func(f forms) form { return f.event }), nil},
+		{"message", nil, func(r *reader, a *Action, n *yaml.Node) { a.Message = r.message(n) }, nil},
+		{"ask", []string{"to", "with", "due", "must"}, named("an ask's name", step), nil},
+		{"start", []string{"key", "event", "with", "undo", "must", "due"}, named("a saga's name", definition), (*reader).completeStart},
+		{"seq", nil, func(r *reader, a *Action, n *yaml.Node) { a.Seq = r.actions(n, "seq") }, nil},
+		{"each", []string{"as", "do"}, func(r *reader, a *Action, n *yaml.Node) { a.Each = r.expression(n, "each") }, (*reader).completeEach},
+		{"set", []string{"unset"}, func(r *reader, a *Action, n *yaml.Node) { a.Set = r.assigns(n) }, nil},
+		{"unset", nil, func(r *reader, a *Action, n *yaml.Node) { a.Unset = r.paths(n) }, nil},
+		{"timer", []string{"after", "at", "every", "catchup"}, named("a timer's name", func(f forms) form { return f.timer }), (*reader).completeTimer},
+		{"cancel", nil, named("what is cancelled", member), nil},
+		{"compensate", nil, (*reader).compensate, nil},
+		{"undo", nil, named("what is undone", member), nil},
+		{"done", nil, func(r *reader, a *Action, n *yaml.Node) { a.Value = r.value(n) }, nil},
+		{"fail", nil, func(r *reader, a *Action, n *yaml.Node) { a.Value = r.reason(n) }, nil},
+	}
+}
+
+// Words lists the words that make a map an action.
+func Words() []string {
+	var out []string
+	for _, w := range words() {
+		out = append(out, w.name)
+	}
+	return out
+}
+
+// wordOf returns the word of an action's kind.
+func wordOf(kind string) word {
+	list := words()
+	return list[slices.IndexFunc(list, func(w word) bool { return w.name == kind })]
 }
 
 // actions reads a list of actions.
@@ -42,14 +83,15 @@ func (r *reader) action(n *yaml.Node) *Action {
 	if a.Kind == "unset" {
 		a.Kind = "set"
 	}
-	r.fields(n, "the action "+a.Kind, r.actionKeys(a))
-	r.complete(a, n)
+	w := wordOf(a.Kind)
+	r.fields(n, "the action "+a.Kind, r.actionKeys(a, w))
+	r.complete(a, w, n)
 	return a
 }
 
 // colonHint suggests "- done:" for "- done".
 func colonHint(n *yaml.Node) string {
-	if slices.Contains(words(), n.Value) {
+	if slices.Contains(Words(), n.Value) {
 		return fmt.Sprintf("; did you mean %q?", n.Value+":")
 	}
 	return ""
@@ -82,7 +124,7 @@ func actionWords(n *yaml.Node) []string {
 		"event": has(n, "start"),
 		"unset": has(n, "set"),
 	}
-	return slices.DeleteFunc(words(), func(w string) bool { return options[w] })
+	return slices.DeleteFunc(Words(), func(w string) bool { return options[w] })
 }
 
 // wordless reports an action without a known word. It reads a misspelt one as the likely word, so
@@ -90,57 +132,38 @@ func actionWords(n *yaml.Node) []string {
 func (r *reader) wordless(n *yaml.Node) *yaml.Node {
 	for i := 0; i < len(n.Content); i += 2 {
 		k := deref(n.Content[i])
-		if near := nearest(k.Value, words()); near != "" {
+		if near := nearest(k.Value, Words()); near != "" {
 			r.errorf(k, "there is no action %q; did you mean %q?", shorten(k.Value), near)
 			k.Value = near
 			return k
 		}
 	}
-	r.errorf(n, "no action is named here; the actions are %s", strings.Join(words(), ", "))
+	r.errorf(n, "no action is named here; the actions are %s", strings.Join(Words(), ", "))
 	return nil
 }
 
-// actionKeys returns the keys that an action of this kind may have.
-func (r *reader) actionKeys(a *Action) keys {
+// actionKeys returns the keys that an action with this word may have.
+func (r *reader) actionKeys(a *Action, w word) keys {
+	k := r.wordKeys(a, w)
+	k["if"] = func(n *yaml.Node) { a.If = r.expression(n, "if") }
+	k["id"] = func(n *yaml.Node) { id := r.name(n, "an id", r.forms.step); a.ID = &id }
+	return k
+}
+
+// wordKeys returns the word, its options and the priority.
+func (r *reader) wordKeys(a *Action, w word) keys {
 	k := keys{
-		"if":       func(n *yaml.Node) { a.If = r.expression(n, "if") },
-		"id":       func(n *yaml.Node) { id := r.name(n, "an id", r.forms.step); a.ID = &id },
+		w.name:     func(n *yaml.Node) { w.read(r, a, n) },
 		"priority": func(n *yaml.Node) { a.High = r.choice(n, "priority", "normal", "high") == "high" },
 	}
-	for _, option := range r.options(a) {
+	for _, option := range w.options {
 		k[option] = r.option(a, option)
 	}
 	return k
 }
 
-// options lists the options of this kind of action besides if, id and priority.
-func (r *reader) options(a *Action) []string {
-	switch a.Kind {
-	case "effect":
-		return []string{"effect", "with", "undo", "must", "due", "version"}
-	case "command":
-		return []string{"command", "to", "with", "undo"}
-	case "event":
-		return []string{"event", "with"}
-	case "ask":
-		return []string{"ask", "to", "with", "due", "must"}
-	case "start":
-		return []string{"start", "key", "event", "with", "undo", "must", "due"}
-	case "each":
-		return []string{"each", "as", "do"}
-	case "set":
-		return []string{"set", "unset"}
-	case "timer":
-		return []string{"timer", "after", "at", "every", "catchup"}
-	}
-	return []string{a.Kind}
-}
-
-// option returns the function that reads one option, or the word itself.
+// option returns the function that reads an option.
 func (r *reader) option(a *Action, option string) func(*yaml.Node) {
-	if option == a.Kind {
-		return r.wordOption(a)
-	}
 	return map[string]func(*yaml.Node){
 		"with":    func(n *yaml.Node) { a.With = r.value(n) },
 		"undo":    func(n *yaml.Node) { a.Undo = r.undo(n) },
@@ -160,47 +183,25 @@ func (r *reader) option(a *Action, option string) func(*yaml.Node) {
 	}[option]
 }
 
-// wordOption returns the function that reads the value of the action's own word.
-func (r *reader) wordOption(a *Action) func(*yaml.Node) {
-	named := func(what string, f form) func(*yaml.Node) {
-		return func(n *yaml.Node) { a.Name = r.name(n, what, f) }
+// complete reports missing options of an action.
+func (r *reader) complete(a *Action, w word, n *yaml.Node) {
+	if w.complete != nil {
+		w.complete(r, a, n)
 	}
-	return map[string]func(*yaml.Node){
-		"effect":     named("an effect's name", r.forms.definition),
-		"command":    named("a command", r.forms.command),
-		"event":      named("an event's name", r.forms.event),
-		"ask":        named("an ask's name", r.forms.step),
-		"start":      named("a saga's name", r.forms.definition),
-		"timer":      named("a timer's name", r.forms.timer),
-		"cancel":     named("what is cancelled", r.forms.member),
-		"undo":       named("what is undone", r.forms.member),
-		"message":    func(n *yaml.Node) { a.Message = r.message(n) },
-		"seq":        func(n *yaml.Node) { a.Seq = r.actions(n, "seq") },
-		"each":       func(n *yaml.Node) { a.Each = r.expression(n, "each") },
-		"set":        func(n *yaml.Node) { a.Set = r.assigns(n) },
-		"compensate": func(n *yaml.Node) { r.compensate(a, n) },
-		"done":       func(n *yaml.Node) { a.Value = r.value(n) },
-		"fail":       func(n *yaml.Node) { a.Value = r.reason(n) },
-	}[a.Kind]
 }
 
-// complete reports missing options of an action.
-func (r *reader) complete(a *Action, n *yaml.Node) {
-	missing := func(key, why string) {
-		if !has(n, key) {
-			r.errorAt(a.Pos, "the action %s needs %s: %s", a.Kind, key, why)
-		}
+func (r *reader) needs(a *Action, n *yaml.Node, key, why string) {
+	if !has(n, key) {
+		r.errorAt(a.Pos, "the action %s needs %s: %s", a.Kind, key, why)
 	}
-	switch a.Kind {
-	case "command":
-		missing("to", "the id of the aggregate, such as =key")
-	case "start":
-		missing("key", "the child's key, an expression")
-	case "each":
-		r.completeEach(a, n)
-	case "timer":
-		r.completeTimer(a, n)
-	}
+}
+
+func (r *reader) completeCommand(a *Action, n *yaml.Node) {
+	r.needs(a, n, "to", "the id of the aggregate, such as =key")
+}
+
+func (r *reader) completeStart(a *Action, n *yaml.Node) {
+	r.needs(a, n, "key", "the child's key, an expression")
 }
 
 func (r *reader) completeEach(a *Action, n *yaml.Node) {
@@ -316,17 +317,11 @@ func (r *reader) frame(n *yaml.Node, what string) *Action {
 	if has(n, "command") {
 		a.Kind = "command"
 	}
-	r.fields(n, what, r.frameKeys(a))
-	r.complete(a, n)
+	w := wordOf(a.Kind)
+	k := r.wordKeys(a, w)
+	delete(k, "undo")
+	delete(k, "must")
+	r.fields(n, what, k)
+	r.complete(a, w, n)
 	return a
-}
-
-func (r *reader) frameKeys(a *Action) keys {
-	k := keys{"priority": r.actionKeys(a)["priority"]}
-	for _, option := range r.options(a) {
-		if option != "undo" && option != "must" {
-			k[option] = r.option(a, option)
-		}
-	}
-	return k
 }

@@ -170,9 +170,9 @@ func TestSchemaNamesTheParsersKeys(t *testing.T) {
 	for _, p := range providers() {
 		want["effect"][p] = nil
 	}
-	for _, word := range words() {
-		if word != "unset" {
-			want["action_"+word] = r.actionKeys(&Action{Kind: word})
+	for _, w := range words() {
+		if w.name != "unset" {
+			want["action_"+w.name] = r.actionKeys(&Action{Kind: w.name}, w)
 		}
 	}
 	for name, known := range want {

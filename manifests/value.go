@@ -263,6 +263,21 @@ func (v *Value) Field(name string) *Value {
 	return nil
 }
 
+// Filled returns the text of a literal, or of a template with a word in the place of each
+// expression. Anything else has no text. The receiver may be nil.
+func (v *Value) Filled(word string) string {
+	if v == nil {
+		return ""
+	}
+	text, _ := v.Scalar.(string)
+	for _, p := range v.Parts {
+		if text += p.Text; p.Expr != nil {
+			text += word
+		}
+	}
+	return text
+}
+
 // Exprs visits every expression of the value, in document order. The receiver may be nil.
 func (v *Value) Exprs(visit func(*Expr)) {
 	if v == nil {

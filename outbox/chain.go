@@ -15,9 +15,6 @@ type chain struct {
 	first [2]*item // initial storage, because most instances have no more rows
 }
 
-// keptChain bounds the capacity, in rows, of an empty chain that the relay reuses.
-const keptChain = 16
-
 // add inserts a row in commit order. That is at the end, except in a lane that catches up.
 func (c *chain) add(it *item) {
 	i, _ := slices.BinarySearchFunc(c.items, it.row.ID, byID)
@@ -48,12 +45,8 @@ func (r *Relay) chainOf(k edda.Key) *chain {
 	if c != nil {
 		return c
 	}
-	if n := len(r.freeChains); n > 0 {
-		c, r.freeChains = r.freeChains[n-1], r.freeChains[:n-1]
-	} else {
-		c = new(chain)
-		c.items = c.first[:0]
-	}
+	c = new(chain)
+	c.items = c.first[:0]
 	r.chains[k] = c
 	return c
 }
@@ -64,9 +57,6 @@ func (r *Relay) unchain(it *item) {
 		return
 	}
 	delete(r.chains, it.row.Work.From)
-	if len(r.freeChains) < maxSpare && cap(it.chain.items) <= keptChain {
-		r.freeChains = append(r.freeChains, it.chain)
-	}
 }
 
 func byID(it *item, id ulid.ULID) int { return it.row.ID.Compare(id) }

@@ -29,12 +29,12 @@ func TestNoTwoInstancesShareAChain(t *testing.T) {
 	r.accept(first)
 	r.accept(second)
 	r.accept(second) // accepts it twice, by mistake
-	if n := len(r.chains); n != 1 || r.chains[first.row.Work.From] != nil || len(r.freeChains) != 1 {
-		t.Errorf("%d chains are in use and %d are empty", n, len(r.freeChains))
+	if n := len(r.chains); n != 1 || r.chains[first.row.Work.From] != nil {
+		t.Errorf("%d chains are in use", n)
 	}
 	again, third := hold(4, "C"), hold(5, "A")
-	if again.chain != first.chain || third.chain == again.chain || third.chain == other.chain {
-		t.Error("a chain that went is not used again, or is by two")
+	if third.chain == again.chain || third.chain == other.chain || third.chain == first.chain {
+		t.Error("a chain is of two instances, or one that went is used again")
 	}
 	if again.state != ready || third.state != ready {
 		t.Errorf("the rows stand at %d and %d, nothing is before them", again.state, third.state)
@@ -42,4 +42,4 @@ func TestNoTwoInstancesShareAChain(t *testing.T) {
 }
 
 // rowAt makes a row as the store returns it.
-func rowAt(n byte, w edda.Work) store.Row { return store.Row{ID: ulid.ULID{15: n}, Work: w} }
+func rowAt(n byte, w edda.Work) store.NewRow { return store.NewRow{ID: ulid.ULID{15: n}, Work: &w} }

@@ -29,15 +29,20 @@ type memStore struct {
 	marks     []edda.Mark // of the last commit that had some
 	broken    error
 	reads     int
+	added     chan store.Added
+	missed    bool
 	committed chan struct{}
 }
 
-func newMemStore() *memStore { return &memStore{committed: make(chan struct{}, 1)} }
+func newMemStore() *memStore {
+	return &memStore{added: make(chan store.Added, 1), committed: make(chan struct{}, 1)}
+}
 
 // put adds work in one commit and returns it with its ids.
 func (s *memStore) put(work ...edda.Work) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	first := len(s.rows)
 	for _, w := range work {
 		s.n++
 		var id ulid.ULID
@@ -46,12 +51,19 @@ func (s *memStore) put(work ...edda.Work) {
 		s.rows = append(s.rows, store.Row{ID: id, Work: w})
 	}
 	select {
+	case s.added <- store.Added{Rows: held(s.rows[first:]), Missed: s.missed}:
+		s.missed = false
+		return
+	default:
+		s.missed = true
+	}
+	select {
 	case s.committed <- struct{}{}:
 	default:
 	}
 }
 
-func (s *memStore) AppendOutbox(rows []store.Row, after ulid.ULID, limit int) ([]store.Row, error) {
+func (s *memStore) Outbox(after ulid.ULID, limit int) ([]store.Row, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.reads++
@@ -59,7 +71,7 @@ func (s *memStore) AppendOutbox(rows []store.Row, after ulid.ULID, limit int) ([
 	if found {
 		i++
 	}
-	return append(rows, s.rows[i:min(i+limit, len(s.rows))]...), nil
+	return slices.Clone(s.rows[i:min(i+limit, len(s.rows))]), nil
 }
 
 func (s *memStore) OutboxSize() (int, time.Time) {
@@ -69,23 +81,6 @@ func (s *memStore) OutboxSize() (int, time.Time) {
 		return 0, time.Time{}
 	}
 	return len(s.rows), ulid.Time(s.rows[0].ID.Time())
-}
-
-func (s *memStore) Owners(least int, kinds ...edda.WorkKind) (out []store.Owner) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	rows := map[store.Owner]int{}
-	for _, r := range s.rows {
-		if slices.Contains(kinds, r.Work.Kind) {
-			rows[store.Owner{Tenant: r.Work.From.Tenant, Saga: r.Work.From.Saga}]++
-		}
-	}
-	for o, n := range rows {
-		if o.Rows = n; n >= max(least, 1) {
-			out = append(out, o)
-		}
-	}
-	return out
 }
 
 func (s *memStore) Outboxed(kinds ...edda.WorkKind) (n int) {
@@ -98,6 +93,8 @@ func (s *memStore) Outboxed(kinds ...edda.WorkKind) (n int) {
 	}
 	return n
 }
+
+func (s *memStore) Added() <-chan store.Added { return s.added }
 
 func (s *memStore) Committed() <-chan struct{} { return s.committed }
 

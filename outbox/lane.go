@@ -22,10 +22,9 @@ const (
 
 // item is one row that the relay holds in memory.
 type item struct {
-	row   store.Row
+	row   store.NewRow
 	lane  *lane
 	chain *chain // of its instance
-	taken bool   // the destination accepted it through Take and may keep it
 	state state
 	fails int
 	until time.Time // of the next attempt, when retrying
@@ -73,12 +72,12 @@ func (l *lane) wantsScan() bool {
 }
 
 // addHeld counts a row and its bytes as held; removeHeld takes them off again.
-func (l *lane) addHeld(row store.Row) {
+func (l *lane) addHeld(row store.NewRow) {
 	l.held++
 	l.bytes += len(row.Work.Payload)
 }
 
-func (l *lane) removeHeld(row store.Row) {
+func (l *lane) removeHeld(row store.NewRow) {
 	l.held--
 	l.bytes -= len(row.Work.Payload)
 }
@@ -147,7 +146,7 @@ func (l *lane) batch(now time.Time) []*item {
 // the others. It works also while the destination is down.
 func (l *lane) offerUntried() (all []*item) {
 	for _, it := range l.untried {
-		if it.taken = l.taker.Take(&it.row.Work); it.taken {
+		if l.taker.Take(it.row.Work) {
 			all = append(all, it)
 			continue
 		}

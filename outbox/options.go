@@ -19,8 +19,6 @@ const (
 	// maxHeld bounds the rows of one lane in memory: enough to fill several batches, few enough
 	// that a dead destination costs a few megabytes.
 	maxHeld = 4096
-	// maxSpare bounds the items, and the chains, kept for reuse: two batches.
-	maxSpare = 1024
 	// maxHeldBytes bounds the payloads of one lane in memory. One row always fits.
 	maxHeldBytes = 16 << 20
 	// defaultBatch is where the cost a row stops falling, in bbolt and in JetStream.
@@ -61,7 +59,7 @@ type Options struct {
 	Rejecter Rejecter
 	Log      *zap.Logger
 	Metrics  prometheus.Registerer
-	// Max is how many rows of one destination make it full; [DefaultMax] when zero.
+	// Max is how many rows of one destination make it full, for the metrics.
 	Max int
 	// Jitter returns a number in [0, 1) that spreads retries.
 	Jitter func() float64
@@ -82,9 +80,6 @@ func (o *Options) validate() error {
 	}
 	if o.Jitter == nil {
 		o.Jitter = rand.Float64
-	}
-	if o.Max <= 0 {
-		o.Max = DefaultMax
 	}
 	if len(o.Lanes) == 0 {
 		return errors.New("outbox: no lanes")

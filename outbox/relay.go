@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/oklog/ulid/v2"
@@ -17,10 +16,10 @@ import (
 
 // outboxStore is the part of *store.DB that the relay uses.
 type outboxStore interface {
-	AppendOutbox(rows []store.Row, after ulid.ULID, limit int) ([]store.Row, error)
+	Outbox(after ulid.ULID, limit int) ([]store.Row, error)
 	OutboxSize() (int, time.Time)
 	Outboxed(kinds ...edda.WorkKind) int
-	Owners(least int, kinds ...edda.WorkKind) []store.Owner
+	Added() <-chan store.Added
 	Committed() <-chan struct{}
 	Commit(ctx context.Context, c store.Change) error
 	CommitWithin(ctx context.Context, c store.Change, within time.Duration) error
@@ -29,28 +28,23 @@ type outboxStore interface {
 // Relay delivers the outbox. The goroutine of Run owns the fields. Deliveries and removals run in
 // goroutines of their own and report to it over channels.
 type Relay struct {
-	db         outboxStore
-	o          Options
-	metrics    *metrics
-	lanes      []*lane
-	routes     map[edda.WorkKind]*lane
-	chains     map[edda.Key]*chain
-	freeChains []*chain // empty chains for reuse
+	db      outboxStore
+	o       Options
+	metrics *metrics
+	lanes   []*lane
+	routes  map[edda.WorkKind]*lane
+	chains  map[edda.Key]*chain
 
 	scanDue     bool // the store may hold rows that the relay has not scanned
 	echoLeft    bool // the echo of a result is in the store, because its lane had no room
 	sweep       sweep
-	accepted    []*item     // to be removed from the store
-	forgotten   []*item     // to be recycled at the start of the next round
-	freeItems   []*item     // empty items for reuse
-	rows        []store.Row // buffer of a page, scanRows at most
+	accepted    []*item // to be removed from the store
 	removing    bool
 	marks       []edda.Mark // committed by the last removal
 	removeAfter time.Time   // the earliest next removal, after one failed
 	stopping    bool
 	unrouted    map[edda.WorkKind]bool // kinds without a destination that were logged
 	lastError   string                 // the last error of the store, to log it once
-	fullness    fullness               // owned by the caller of Full, not by Run
 
 	delivered chan delivery
 	removed   chan removal
@@ -94,7 +88,6 @@ func newRelay(db outboxStore, o Options) (*Relay, error) {
 		r.addLane(newLane(l))
 	}
 	var err error
-	r.fullness = fullness{db: db, max: r.o.Max, lanes: r.lanes, full: map[string]bool{}}
 	r.metrics, err = newMetrics(o.Metrics, db, r.lanes, r.o.Max)
 	return r, err
 }
@@ -144,7 +137,6 @@ func (r *Relay) awaitStart(ctx context.Context) bool {
 // runOnce does what can be done now, and reports whether more can be done at once.
 func (r *Relay) runOnce(ctx context.Context) bool {
 	now := time.Now()
-	r.recycle()
 	busy := r.scan()
 	busy = r.sweepOnce(now) || busy
 	for _, l := range r.lanes {
@@ -190,6 +182,8 @@ func (r *Relay) await(ctx context.Context, timer <-chan time.Time) {
 	case <-ctx.Done():
 	case <-timer:
 		r.scanDue = true
+	case a := <-r.db.Added():
+		r.take(a)
 	case <-r.db.Committed():
 		r.scanDue = true
 	case d := <-r.delivered:
@@ -220,26 +214,18 @@ func (r *Relay) idleTime(busy bool) time.Duration {
 	return wait
 }
 
-// batches recycles the slices given to Deliver, which keeps none.
-var batches = sync.Pool{New: func() any { return new([]edda.Work) }}
-
 // deliver gives a batch to the lane's destination, in a goroutine of its own.
 func (r *Relay) deliver(ctx context.Context, l *lane, items []*item) {
 	l.active++
-	batch := batches.Get().(*[]edda.Work)
-	*batch = slices.Grow(*batch, len(items))
-	for _, it := range items {
-		*batch = append(*batch, it.row.Work)
+	work := make([]edda.Work, len(items))
+	for i, it := range items {
+		work[i] = *it.row.Work
 	}
 	go func() {
-		work := *batch
 		// gofail: var outboxRead struct{}
 		errs := r.send(ctx, l, work)
 		// gofail: var outboxPublished struct{}
 		errs = r.handleRejections(ctx, work, errs)
-		clear(work)
-		*batch = work[:0]
-		batches.Put(batch)
 		r.delivered <- delivery{l, items, errs}
 	}()
 }
@@ -439,37 +425,8 @@ func (r *Relay) removalDone(d removal) {
 	}
 }
 
-// forget stops holding an item and recycles it in the next round, because the caller may still
-// read its row. An item that a taker took is not recycled: the destination owns it.
-func (r *Relay) forget(it *item) {
-	it.lane.removeHeld(it.row)
-	if !it.taken {
-		r.forgotten = append(r.forgotten, it)
-	}
-}
-
-// recycle clears the forgotten items and keeps up to maxSpare of them for reuse.
-func (r *Relay) recycle() {
-	for _, it := range r.forgotten {
-		*it = item{}
-		if len(r.freeItems) < maxSpare {
-			r.freeItems = append(r.freeItems, it)
-		}
-	}
-	clear(r.forgotten)
-	r.forgotten = r.forgotten[:0]
-}
-
-// newItem returns an empty item.
-func (r *Relay) newItem() *item {
-	n := len(r.freeItems)
-	if n == 0 {
-		return new(item)
-	}
-	it := r.freeItems[n-1]
-	r.freeItems = r.freeItems[:n-1]
-	return it
-}
+// forget stops counting an item as held.
+func (r *Relay) forget(it *item) { it.lane.removeHeld(it.row) }
 
 // logOnce logs an error of the store, unless it was the last one logged.
 func (r *Relay) logOnce(doing string, err error) {

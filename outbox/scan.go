@@ -23,24 +23,24 @@ func (r *Relay) scan() bool {
 		r.scanDue = false
 		return false
 	}
-	rows, err := r.page(from)
-	defer clear(rows)
+	rows, err := r.db.Outbox(from, scanRows)
 	if err != nil {
 		r.scanDue = false // the slow tick scans again
 		r.logOnce("read the outbox", err)
 		return false
 	}
-	r.admitAll(rows)
+	r.admitAll(held(rows))
 	r.scanDue = len(rows) > 0 // the bytes of a page are bounded, too, so a short page is not the last
 	return r.scanDue
 }
 
-// page reads the next rows after an id. The caller must clear them, because the next page reuses
-// the buffer.
-func (r *Relay) page(after ulid.ULID) (rows []store.Row, err error) {
-	rows, err = r.db.AppendOutbox(r.rows[:0], after, scanRows)
-	r.rows = rows[:0]
-	return rows, err
+// take admits the rows that a commit has added. Where a scan is due it finds them, behind the
+// rows that were added before.
+func (r *Relay) take(a store.Added) {
+	r.scanDue = r.scanDue || a.Missed
+	if !r.scanDue {
+		r.admitAll(a.Rows)
+	}
 }
 
 func (r *Relay) anyWantsScan() bool {
@@ -69,7 +69,17 @@ func (r *Relay) scanFrom() (from ulid.ULID, room bool) {
 	return from, room
 }
 
-func (r *Relay) admitAll(rows []store.Row) {
+// held gives each row memory of its own, so that one that is held for long does not keep its page.
+func held(rows []store.Row) []store.NewRow {
+	out := make([]store.NewRow, len(rows))
+	for i := range rows {
+		w := rows[i].Work
+		out[i] = store.NewRow{ID: rows[i].ID, Work: &w}
+	}
+	return out
+}
+
+func (r *Relay) admitAll(rows []store.NewRow) {
 	if len(rows) == 0 {
 		return
 	}
@@ -86,7 +96,7 @@ func (r *Relay) admitAll(rows []store.Row) {
 
 // admit holds a row, unless its lane has it already or has no room, or an echo before it stayed in
 // the store.
-func (r *Relay) admit(row store.Row) {
+func (r *Relay) admit(row store.NewRow) {
 	l := r.routes[row.Work.Kind]
 	if l == nil {
 		r.logUnrouted(row.Work)
@@ -104,16 +114,15 @@ func (r *Relay) admit(row store.Row) {
 	r.hold(row, l)
 }
 
-func (r *Relay) hold(row store.Row, l *lane) {
+func (r *Relay) hold(row store.NewRow, l *lane) {
 	l.addHeld(row)
-	it := r.newItem()
-	it.row, it.lane, it.chain = row, l, r.chainOf(row.Work.From)
+	it := &item{row: row, lane: l, chain: r.chainOf(row.Work.From)}
 	it.chain.add(it)
 	it.chain.release()
 }
 
 // logUnrouted logs once a kind that work without a destination arrived. The work stays.
-func (r *Relay) logUnrouted(w edda.Work) {
+func (r *Relay) logUnrouted(w *edda.Work) {
 	if !r.unrouted[w.Kind] {
 		r.unrouted[w.Kind] = true
 		r.o.Log.Error("work has no destination and stays in the outbox", zap.String("kind", string(w.Kind)), zap.String("work", w.ID))
@@ -161,13 +170,12 @@ func (r *Relay) sweepOnce(now time.Time) bool {
 	if !s.active {
 		*s = sweep{active: true, last: s.last, began: now}
 	}
-	rows, err := r.page(s.cursor)
-	defer clear(rows)
+	rows, err := r.db.Outbox(s.cursor, scanRows)
 	if err != nil {
 		r.logOnce("sweep the outbox", err)
 		rows = nil
 	}
-	for _, row := range rows {
+	for _, row := range held(rows) {
 		if !r.resend(row) {
 			return false // the lane is full: continue here when it has room
 		}
@@ -182,7 +190,7 @@ func (r *Relay) sweepOnce(now time.Time) bool {
 
 // resend holds a row again if it is an effect that is due to be published again. It returns false
 // if the lane has no room.
-func (r *Relay) resend(row store.Row) bool {
+func (r *Relay) resend(row store.NewRow) bool {
 	l := r.routes[row.Work.Kind]
 	switch {
 	case row.Work.Kind != edda.WorkEffect || l == nil:
@@ -196,7 +204,7 @@ func (r *Relay) resend(row store.Row) bool {
 	return true
 }
 
-func (r *Relay) age(row store.Row, at time.Time) time.Duration {
+func (r *Relay) age(row store.NewRow, at time.Time) time.Duration {
 	return at.Sub(ulid.Time(row.ID.Time()))
 }
 

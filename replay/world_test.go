@@ -114,18 +114,19 @@ func (l *log) begin(positions []edda.Checkpoint) {
 	}
 }
 
-func (l *log) Fetch(ctx context.Context, max int, wait time.Duration) (engine.Fetched, error) {
-	if out := l.waiting(max); len(out) > 0 {
-		return engine.Fetched{Events: out}, nil
+func (l *log) Ready() <-chan struct{} { return l.wake }
+
+func (l *log) Hold(bool) {}
+
+func (l *log) Take(max int) engine.Fetched {
+	out := l.waiting(max)
+	if len(out) > 0 {
+		select {
+		case l.wake <- struct{}{}:
+		default:
+		}
 	}
-	t := time.NewTimer(wait)
-	defer t.Stop()
-	select {
-	case <-l.wake:
-	case <-t.C:
-	case <-ctx.Done():
-	}
-	return engine.Fetched{Events: l.waiting(max)}, nil
+	return engine.Fetched{Events: out}
 }
 
 func (l *log) waiting(max int) (out []edda.Event) {
@@ -139,8 +140,6 @@ func (l *log) waiting(max int) (out []edda.Event) {
 	}
 	return out
 }
-
-func (l *log) Ack(context.Context, []edda.Checkpoint) error { return nil }
 
 func (l *log) Ends(context.Context) ([]engine.End, error) {
 	l.mu.Lock()

@@ -39,43 +39,14 @@ func (r *run) actMember(a *action, sc *scope, m *member) (wait, error) {
 	if r.actions++; r.actions > r.p.o.MaxActions && !r.unbounded {
 		return wait{}, r.poison("more than %d actions in one transition: split the work, or raise the limit", r.p.o.MaxActions)
 	}
-	switch a.src.Kind {
-	case kindEffect, kindAsk, kindStart:
-		return r.emitStep(a, sc, m)
-	case kindSeq:
-		return wait{}, r.startSeq(a, sc)
-	case kindEach:
-		return r.emitEach(a, sc)
-	case kindUndo:
-		return r.emitUndo(a)
+	if a.verb.emit != nil {
+		return a.verb.emit(r, a, sc, m)
 	}
-	return wait{}, r.actPlain(a, sc, m)
+	return wait{}, a.verb.act(r, a, sc, m)
 }
 
-// actPlain runs an action that no seq waits for.
-func (r *run) actPlain(a *action, sc *scope, m *member) error {
-	switch a.src.Kind {
-	case kindCommand:
-		return r.emitCommand(a, sc, m)
-	case kindEvent:
-		return r.emitFact(a, sc)
-	case kindMessage:
-		return r.emitMessage(a, sc)
-	case kindSet:
-		return r.assign(sc, a.set, a.unset)
-	case kindTimer:
-		return r.armTimer(a, sc)
-	case kindCancel:
-		return r.cancel(a.src.Name.Text)
-	case kindCompensate:
-		return r.compensate(a, sc)
-	case kindDone:
-		return r.actDone(a, sc)
-	case kindFail:
-		return r.actFail(a, sc)
-	}
-	return r.poison("unknown action %q", a.src.Kind)
-}
+// set runs a set or an unset.
+func (r *run) set(a *action, sc *scope, _ *member) error { return r.assign(sc, a.set, a.unset) }
 
 // suffix is the member's path in derived ids: the path, then the item's index.
 func (m *member) suffix(path string) string {
@@ -272,7 +243,7 @@ func (r *run) identifier(v *value, sc *scope, what string) (string, error) {
 }
 
 // emitEach emits one round of actions, one for each item, all at once.
-func (r *run) emitEach(a *action, sc *scope) (wait, error) {
+func (r *run) emitEach(a *action, sc *scope, _ *member) (wait, error) {
 	list, err := r.items(a, sc)
 	if err != nil {
 		return wait{}, err
@@ -413,7 +384,7 @@ func (r *run) commandStep(a *action, sc *scope, s edda.Step) error {
 	return nil
 }
 
-func (r *run) emitFact(a *action, sc *scope) error {
+func (r *run) emitFact(a *action, sc *scope, _ *member) error {
 	with, err := a.with.json(sc)
 	if err != nil {
 		return err
@@ -424,7 +395,7 @@ func (r *run) emitFact(a *action, sc *scope) error {
 	return nil
 }
 
-func (r *run) emitMessage(a *action, sc *scope) error {
+func (r *run) emitMessage(a *action, sc *scope, _ *member) error {
 	v, err := a.value.eval(sc)
 	if err != nil {
 		return err
@@ -444,7 +415,7 @@ func (r *run) emitMessage(a *action, sc *scope) error {
 }
 
 // armTimer arms a named timer, and replaces an armed one of that name.
-func (r *run) armTimer(a *action, sc *scope) error {
+func (r *run) armTimer(a *action, sc *scope, _ *member) error {
 	t, text, err := r.timerTime(a, sc)
 	if err != nil {
 		return err

@@ -4,7 +4,8 @@ import "edda"
 
 // cancel cancels a timer, an ask, a pending step or a group. It does nothing if there is none of
 // that name.
-func (r *run) cancel(name string) error {
+func (r *run) cancel(a *action, _ *scope, _ *member) error {
+	name := a.src.Name.Text
 	if r.dropTimer(name) {
 		r.output(edda.Output{Word: "cancel", Name: name})
 	}

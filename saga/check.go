@@ -29,7 +29,11 @@ func (c *compiler) check() {
 		c.checkHandler(h)
 		c.checkBlocks(h)
 	}
-	eachActions(c.p.m, func(a *manifests.Action) { c.checkAction(a, n) })
+	eachActions(c.p.m, func(a *manifests.Action) {
+		if v := c.p.verbs[a.Kind]; v.check != nil {
+			v.check(c, a, n)
+		}
+	})
 	for _, u := range c.uses {
 		c.checkRefs(u, n)
 	}
@@ -45,7 +49,7 @@ func (c *compiler) collect() names {
 		steps: map[string]*manifests.Action{}, groups: c.p.groups, undoable: map[string]bool{},
 		timers: map[string]manifests.Pos{}, parts: map[string]bool{},
 	}
-	eachActions(c.p.m, func(a *manifests.Action) { n.add(a) })
+	eachActions(c.p.m, func(a *manifests.Action) { n.add(c.p.verbs, a) })
 	for _, h := range c.p.handlers {
 		for _, part := range h.src.Trigger.Parts {
 			if len(h.src.Trigger.Parts) == 1 {
@@ -60,35 +64,34 @@ func (c *compiler) collect() names {
 	return n
 }
 
-func (n *names) add(a *manifests.Action) {
-	id := a.Name.Text
-	if a.ID != nil {
-		id = a.ID.Text
-	}
-	switch a.Kind {
-	case kindEffect, kindAsk, kindStart:
+func (n *names) add(t verbs, a *manifests.Action) {
+	v, id := t[a.Kind], stepID(a)
+	if v.step {
 		n.steps[id] = a
-	case kindCommand:
-		if a.ID != nil {
-			n.steps[id] = a
-		}
-	case kindEach:
-		id = groupID(a)
-	case kindTimer:
-		n.timers[a.Name.Text] = a.Pos
-	case kindDone, kindFail:
-		n.ends = true
 	}
+	if v.collect != nil {
+		v.collect(n, a)
+	}
+	n.ends = n.ends || v.ends
 	if a.Undo != nil {
 		n.undoable[id] = true
 	}
-	if a.Kind == kindEach {
+	if v.each {
+		id = t.groupID(a)
 		for _, m := range a.Do {
 			n.undoable[id] = n.undoable[id] || m.Undo != nil
 		}
 	}
 	n.must = n.must || a.Must
 }
+
+func (n *names) addCommand(a *manifests.Action) {
+	if a.ID != nil {
+		n.steps[a.ID.Text] = a
+	}
+}
+
+func (n *names) addTimer(a *manifests.Action) { n.timers[a.Name.Text] = a.Pos }
 
 // known reports whether a name is a step or a group.
 func (n names) known(id string) bool {
@@ -104,7 +107,7 @@ func (n names) inner(trigger string) bool {
 	case "timer", "signal", "schedule", "saga":
 		return dotted
 	}
-	if a := n.steps[subject]; a != nil && a.Kind == kindAsk && !n.groups[subject] {
+	if a := n.steps[subject]; a != nil && a.Kind == verbAsk && !n.groups[subject] {
 		choices := literalChoices(a)
 		return what == "timeout" || len(choices) == 0 || slices.Contains(choices, what)
 	}
@@ -190,7 +193,7 @@ func (c *compiler) checkStepTrigger(pos manifests.Pos, id, what string, n names)
 	switch {
 	case what == "all" && a != nil && !n.groups[id]:
 		c.errorf(pos, "%s is no group: only an each raises .all", id)
-	case a != nil && a.Kind == kindAsk && !n.groups[id] && !isFact(what):
+	case a != nil && a.Kind == verbAsk && !n.groups[id] && !isFact(what):
 		c.checkChoice(pos, a, what)
 	case n.groups[id] || a == nil && !innerSuffix(what):
 	case a == nil:
@@ -275,7 +278,7 @@ func (c *compiler) checkBlocks(h *handler) {
 	}
 	if h.trigger == "saga.failed" {
 		eachOf(h.src.Do, func(a *manifests.Action) {
-			if a.Kind == kindDone || a.Kind == kindFail {
+			if c.p.verbs[a.Kind].ends {
 				c.warnf(a.Pos, "%s does nothing here: saga.failed runs just before the end", a.Kind)
 			}
 		})
@@ -285,7 +288,7 @@ func (c *compiler) checkBlocks(h *handler) {
 func (c *compiler) checkEnds(actions []*manifests.Action) {
 	for i, a := range actions {
 		c.checkEnds(a.Seq)
-		if (a.Kind == kindDone || a.Kind == kindFail) && a.If == nil && i < len(actions)-1 {
+		if c.p.verbs[a.Kind].ends && a.If == nil && i < len(actions)-1 {
 			c.errorf(actions[i+1].Pos, "this never runs: %s before it ends the saga", a.Kind)
 			return
 		}
@@ -298,17 +301,14 @@ func (c *compiler) checkTwice(actions []*manifests.Action, emitted map[string]bo
 		if a.If != nil {
 			continue
 		}
-		id := ""
-		switch a.Kind {
-		case kindEffect, kindAsk, kindStart:
-			id = a.Name.Text
-			if a.ID != nil {
-				id = a.ID.Text
-			}
-		case kindEach:
-			id = groupID(a)
-		case kindSeq:
-			c.checkTwice(firstOfSeq(a.Seq), emitted)
+		id, v := "", c.p.verbs[a.Kind]
+		switch {
+		case v.step:
+			id = stepID(a)
+		case v.each:
+			id = c.p.verbs.groupID(a)
+		default:
+			c.checkTwice(c.firstOfSeq(a.Seq), emitted)
 		}
 		if id == "" {
 			continue
@@ -321,30 +321,23 @@ func (c *compiler) checkTwice(actions []*manifests.Action, emitted map[string]bo
 }
 
 // firstOfSeq returns the actions of a seq that run before it waits.
-func firstOfSeq(actions []*manifests.Action) []*manifests.Action {
+func (c *compiler) firstOfSeq(actions []*manifests.Action) []*manifests.Action {
 	for i, a := range actions {
-		switch a.Kind {
-		case kindEffect, kindAsk, kindStart, kindEach, kindUndo, kindSeq:
+		if c.p.verbs[a.Kind].emit != nil {
 			return actions[:i+1]
 		}
 	}
 	return actions
 }
 
-func (c *compiler) checkAction(a *manifests.Action, n names) {
-	switch a.Kind {
-	case kindCancel:
-		if _, timer := n.timers[a.Name.Text]; !timer && !n.known(a.Name.Text) {
-			c.errorf(a.Name.Pos, "there is no timer, ask or step %q to cancel%s", a.Name.Text, didYouMean(a.Name.Text, append(sortedKeys(n.timers), n.all()...)))
-		}
-	case kindUndo:
-		c.checkUndo(a, n)
-	case kindAsk:
-		c.checkAsk(a)
+func (c *compiler) checkCancel(a *manifests.Action, n names) {
+	name := a.Name.Text
+	if _, timer := n.timers[name]; !timer && !n.known(name) {
+		c.errorf(a.Name.Pos, "there is no timer, ask or step %q to cancel%s", name, didYouMean(name, append(sortedKeys(n.timers), n.all()...)))
 	}
 }
 
-func (c *compiler) checkAsk(a *manifests.Action) {
+func (c *compiler) checkAsk(a *manifests.Action, _ names) {
 	for _, choice := range literalChoices(a) {
 		if choice == "timeout" {
 			c.errorf(a.Pos, "ask %s: timeout is what the ask raises when its due passes; name the choice otherwise", a.Name.Text)
@@ -357,7 +350,7 @@ func (c *compiler) checkUndo(a *manifests.Action, n names) {
 	base, _, _ := cutLast(name, "[")
 	compensated := false
 	eachActions(c.p.m, func(x *manifests.Action) {
-		compensated = compensated || x.Kind == kindCompensate && (x.Name.Text == name || x.ID != nil && x.ID.Text == name)
+		compensated = compensated || x.Kind == verbCompensate && (x.Name.Text == name || x.ID != nil && x.ID.Text == name)
 	})
 	switch {
 	case compensated:

@@ -22,7 +22,7 @@ var (
 // them is an error.
 func Compile(m *manifests.Saga, o Options) (*Program, manifests.Problems) {
 	c := &compiler{p: &Program{
-		m: m, o: o.withDefaults(),
+		m: m, o: o.withDefaults(), verbs: newVerbs(),
 		plain: map[string]*handler{}, inner: map[string]bool{}, joins: map[string][]*handler{}, events: map[string]*eventDecl{},
 		actions: map[string]*action{}, seqs: map[string][]*action{}, groups: map[string]bool{},
 	}}
@@ -150,7 +150,7 @@ func (c *compiler) lets(h *handler) []string {
 		}
 		names = append(names, l.Name.Text)
 	}
-	names = append(names, groupAs(c.p.m, h.trigger)...)
+	names = append(names, c.p.groupAs(h.trigger)...)
 	h.lets = map[string]*expression.Program{}
 	for _, l := range h.src.Let {
 		h.lets[l.Name.Text] = c.expr(l.Expr, names)
@@ -171,35 +171,18 @@ func (h *handler) inGroup(*Program) bool {
 }
 
 // groupAs returns the name that an each gives its items, for the handlers of its members.
-func groupAs(m *manifests.Saga, trigger string) []string {
+func (p *Program) groupAs(trigger string) []string {
 	id, _, ok := cutLast(trigger, ".")
 	if !ok {
 		return nil
 	}
 	var names []string
-	eachActions(m, func(a *manifests.Action) {
-		if a.Kind == kindEach && groupID(a) == id && a.As != "" && a.As != defaultAs {
+	eachActions(p.m, func(a *manifests.Action) {
+		if a.Kind == verbEach && p.verbs.groupID(a) == id && a.As != "" && a.As != defaultAs {
 			names = append(names, a.As)
 		}
 	})
 	return names
-}
-
-// groupID is the id of an each: its own, or else its member's.
-func groupID(a *manifests.Action) string {
-	if a.ID != nil {
-		return a.ID.Text
-	}
-	for _, m := range a.Do {
-		switch m.Kind {
-		case kindEffect, kindAsk, kindStart:
-			if m.ID != nil {
-				return m.ID.Text
-			}
-			return m.Name.Text
-		}
-	}
-	return ""
 }
 
 // eachActions visits every action of a saga in document order, undo actions too.

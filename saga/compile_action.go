@@ -30,7 +30,7 @@ func (b *actionCompiler) branch(src *manifests.Block, when *manifests.Expr, name
 }
 
 func (b *actionCompiler) action(src *manifests.Action, names []string) *action {
-	a := &action{src: src, label: b.label(src)}
+	a := &action{src: src, verb: b.p.verbs[src.Kind], label: b.label(src)}
 	a.path = b.handler.trigger + "/" + a.label
 	b.p.actions[a.path] = a
 	a.iff = b.expr(src.If, names)
@@ -39,24 +39,23 @@ func (b *actionCompiler) action(src *manifests.Action, names []string) *action {
 	a.after, a.at, a.every = b.value(src.After, names), b.value(src.At, names), b.value(src.Every, names)
 	a.due, a.value = b.value(src.DueValue, names), b.value(src.Value, names)
 	a.set, a.unset = b.assigns(src.Set, names), paths(src.Unset)
-	b.structure(a, names)
+	if a.verb.compile != nil {
+		a.verb.compile(b, a, names)
+	}
+	if src.Undo != nil {
+		a.undo = b.undo(a, src.Undo, names)
+	}
+	a.needs = a.later()
 	return a
 }
 
-func (b *actionCompiler) structure(a *action, names []string) {
-	switch a.src.Kind {
-	case kindSeq:
-		a.seq = b.list(a.src.Seq, names)
-		b.p.seqs[a.path] = a.seq
-	case kindEach:
-		b.each(a, names)
-	case kindMessage:
-		a.value = b.value(a.src.Message, names)
-	}
-	if a.src.Undo != nil {
-		a.undo = b.undo(a, a.src.Undo, names)
-	}
-	a.needs = a.later()
+func (b *actionCompiler) seq(a *action, names []string) {
+	a.seq = b.list(a.src.Seq, names)
+	b.p.seqs[a.path] = a.seq
+}
+
+func (b *actionCompiler) message(a *action, names []string) {
+	a.value = b.value(a.src.Message, names)
 }
 
 func (b *actionCompiler) each(a *action, names []string) {
@@ -75,11 +74,11 @@ func (b *actionCompiler) eachBody(a *action) {
 	steps := 0
 	for _, m := range a.do {
 		switch {
-		case m.makesStep():
+		case m.verb.step:
 			steps++
-		case m.src.Kind == kindSeq || m.src.Kind == kindEach:
+		case m.verb.nests:
 			b.errorf(m.src.Pos, "%s cannot stand in an each: start a child saga for each item instead", m.src.Kind)
-		case m.src.Kind != kindCommand && m.src.Kind != kindEvent && m.src.Kind != kindMessage:
+		case !m.verb.inEach:
 			b.errorf(m.src.Pos, "%s cannot stand in an each: it holds one effect, ask or start, and any number of commands, events and messages", m.src.Kind)
 		}
 	}
@@ -95,7 +94,7 @@ func (b *actionCompiler) undo(a *action, src *manifests.Action, names []string) 
 	inner := append(append([]string{}, names...), undoNames...)
 	before := len(b.uses)
 	out := &action{
-		src: src, label: a.label + ".undo", path: a.path + ".undo",
+		src: src, verb: b.p.verbs[src.Kind], label: a.label + ".undo", path: a.path + ".undo",
 		with: b.value(src.With, inner), to: b.value(src.To, inner), iff: b.expr(src.If, inner),
 		due: b.value(src.DueValue, inner),
 	}

@@ -44,7 +44,7 @@ type GraphEdge struct {
 // NewGraph builds the graph of a manifest. It needs no compiled program, so a manifest with errors
 // has a graph, too.
 func NewGraph(m *manifests.Saga) *Graph {
-	g := &grapher{graph: &Graph{Saga: m.Name.Text, Version: m.Version}, steps: map[string]bool{}}
+	g := &grapher{verbs: newVerbs(), graph: &Graph{Saga: m.Name.Text, Version: m.Version}, steps: map[string]bool{}}
 	m.Walk(manifests.Visitor{Action: g.learn})
 	if m.Deadline != nil {
 		g.node("timer:saga.deadline", "deadline "+m.Deadline.Text, NodeTimer)
@@ -56,6 +56,7 @@ func NewGraph(m *manifests.Saga) *Graph {
 }
 
 type grapher struct {
+	verbs verbs
 	graph *Graph
 	steps map[string]bool // ids of steps and groups
 }
@@ -64,13 +65,9 @@ type grapher struct {
 type source struct{ node, label string }
 
 func (g *grapher) learn(a *manifests.Action) {
-	if isStep(a) || a.Kind == "command" && a.ID != nil {
+	if v := g.verbs[a.Kind]; v.step || v.each || a.Kind == verbCommand && a.ID != nil {
 		g.steps[stepID(a)] = true
 	}
-}
-
-func isStep(a *manifests.Action) bool {
-	return slices.Contains([]string{"effect", "ask", "start", "each"}, a.Kind)
 }
 
 func stepID(a *manifests.Action) string {
@@ -147,76 +144,74 @@ func (g *grapher) block(from source, actions []*manifests.Action) {
 
 // action adds one action and returns the start of the edges to what waits for it.
 func (g *grapher) action(from source, a *manifests.Action) source {
-	from = from.when(a.If)
-	switch a.Kind {
-	case "seq":
-		next := from
-		for _, element := range a.Seq {
-			next = g.action(next, element)
-		}
-		return next
-	case "set":
-		return from
-	case "compensate":
-		g.undo(from.node, a.Undo)
-		return from
-	case "each":
-		return g.each(from, a)
-	}
-	id, label, kind := g.draw(a)
+	return g.verbs[a.Kind].draw(g, from.when(a.If), a)
+}
+
+// place adds the node of an action, the edge to it, and its undo. It returns the source.
+func (g *grapher) place(from source, a *manifests.Action, id, label string, kind NodeKind) source {
 	g.node(id, label, kind)
 	g.edge(from, id)
 	g.undo(id, a.Undo)
-	if isStep(a) {
-		return source{id, "ok"}
+	return from
+}
+
+func (g *grapher) drawStep(from source, a *manifests.Action) source {
+	id, label := stepID(a), a.Kind+" "+a.Name.Text
+	if id != a.Name.Text {
+		label = id + ": " + label
+	}
+	g.place(from, a, "step:"+id, label, NodeStep)
+	return source{"step:" + id, "ok"}
+}
+
+func (g *grapher) drawCommand(from source, a *manifests.Action) source {
+	if a.ID == nil {
+		return g.drawEmit(from, a)
+	}
+	return g.place(from, a, "step:"+stepID(a), "command "+a.Name.Text, NodeEmit)
+}
+
+func (g *grapher) drawEmit(from source, a *manifests.Action) source {
+	text := strings.TrimSpace(a.Kind + " " + a.Name.Text)
+	return g.place(from, a, "emit:"+text, text, NodeEmit)
+}
+
+func (g *grapher) drawTimer(from source, a *manifests.Action) source {
+	return g.place(from, a, "timer:"+a.Name.Text, "timer "+a.Name.Text, NodeTimer)
+}
+
+func (g *grapher) drawAct(from source, a *manifests.Action) source {
+	text := a.Kind + " " + a.Name.Text
+	return g.place(from, a, "act:"+text, text, NodeAct)
+}
+
+// drawEnd names the end by the reason of a fail; all results of done are one end.
+func (g *grapher) drawEnd(from source, a *manifests.Action) source {
+	text := a.Kind
+	if a.Kind == "fail" && a.Value != nil {
+		reason, _ := a.Value.Const()
+		if word, ok := reason.(string); ok {
+			text += " " + shorten(word)
+		}
+	}
+	return g.place(from, a, "end:"+text, text, NodeEnd)
+}
+
+func (g *grapher) drawNothing(from source, _ *manifests.Action) source { return from }
+
+func (g *grapher) drawCompensate(from source, a *manifests.Action) source {
+	g.undo(from.node, a.Undo)
+	return from
+}
+
+func (g *grapher) drawSeq(from source, a *manifests.Action) source {
+	for _, element := range a.Seq {
+		from = g.action(from, element)
 	}
 	return from
 }
 
-// draw returns the node of an action without inner actions.
-func (g *grapher) draw(a *manifests.Action) (id, label string, kind NodeKind) {
-	name := a.Name.Text
-	switch a.Kind {
-	case "effect", "ask", "start":
-		return "step:" + stepID(a), join(stepID(a), a.Kind+" "+name, name), NodeStep
-	case "command":
-		if a.ID != nil {
-			return "step:" + stepID(a), "command " + name, NodeEmit
-		}
-		return "emit:command " + name, "command " + name, NodeEmit
-	case "event":
-		return "emit:event " + name, "event " + name, NodeEmit
-	case "message":
-		return "emit:message", "message", NodeEmit
-	case "timer":
-		return "timer:" + name, "timer " + name, NodeTimer
-	case "done", "fail":
-		text := endText(a)
-		return "end:" + text, text, NodeEnd
-	}
-	return "act:" + a.Kind + " " + name, a.Kind + " " + name, NodeAct
-}
-
-func join(id, text, name string) string {
-	if id == name {
-		return text
-	}
-	return id + ": " + text
-}
-
-// endText names an end: by the reason of a fail, and one for all results of done.
-func endText(a *manifests.Action) string {
-	if a.Kind == "fail" && a.Value != nil {
-		if reason, ok := a.Value.Const(); ok {
-			if text, ok := reason.(string); ok {
-				return "fail " + shorten(text)
-			}
-		}
-	}
-	return a.Kind
-}
-
-func (g *grapher) each(from source, a *manifests.Action) source {
+func (g *grapher) drawEach(from source, a *manifests.Action) source {
 	id := "step:" + stepID(a)
 	g.node(id, "each "+stepID(a), NodeStep)
 	g.edge(from, id)

@@ -73,6 +73,7 @@ func (o Options) withDefaults() Options {
 type Program struct {
 	m        *manifests.Saga
 	o        Options
+	verbs    verbs
 	key      *expression.Program // nil: meta.correlation_id
 	config   map[string]any
 	initial  json.RawMessage
@@ -120,6 +121,7 @@ type assign struct {
 // handler.
 type action struct {
 	src   *manifests.Action
+	verb  *verb
 	path  string
 	label string // the path without the handler
 	iff   *expression.Program
@@ -146,7 +148,7 @@ func (a *action) stepID() string {
 	switch {
 	case a.src.ID != nil:
 		return a.src.ID.Text
-	case a.src.Kind == kindEach:
+	case a.verb.each:
 		return a.member().stepID()
 	}
 	return a.src.Name.Text
@@ -155,19 +157,11 @@ func (a *action) stepID() string {
 // member returns the one action of an each that makes a step, or nil.
 func (a *action) member() *action {
 	for _, m := range a.do {
-		if m.makesStep() {
+		if m.verb.step {
 			return m
 		}
 	}
 	return nil
-}
-
-func (a *action) makesStep() bool {
-	switch a.src.Kind {
-	case kindEffect, kindAsk, kindStart:
-		return true
-	}
-	return false
 }
 
 type eventDecl struct {
@@ -181,25 +175,6 @@ type upcast struct {
 	set   []assign
 	unset [][]string
 }
-
-// The words of actions.
-const (
-	kindEffect     = "effect"
-	kindCommand    = "command"
-	kindEvent      = "event"
-	kindMessage    = "message"
-	kindAsk        = "ask"
-	kindStart      = "start"
-	kindSeq        = "seq"
-	kindEach       = "each"
-	kindSet        = "set"
-	kindTimer      = "timer"
-	kindCancel     = "cancel"
-	kindCompensate = "compensate"
-	kindUndo       = "undo"
-	kindDone       = "done"
-	kindFail       = "fail"
-)
 
 // Saga, Version and Hash name the program.
 func (p *Program) Saga() string { return p.m.Name.Text }
@@ -217,10 +192,10 @@ func (p *Program) Manifest() *manifests.Saga { return p.m }
 func (p *Program) Effects() []string {
 	names := map[string]bool{}
 	for _, a := range p.actions {
-		if a.src.Kind == kindEffect || a.src.Kind == kindCompensate {
+		if a.src.Kind == verbEffect {
 			names[a.src.Name.Text] = true
 		}
-		if a.undo != nil && a.undo.src.Kind == kindEffect {
+		if a.undo != nil && a.undo.src.Kind == verbEffect {
 			names[a.undo.src.Name.Text] = true
 		}
 	}

@@ -92,7 +92,7 @@ func Lint(files []*manifests.File) manifests.Problems {
 			sagas[s.Name.Text] = true
 		}
 	}
-	l := &linter{effects: effects, sagas: sagas}
+	l := &linter{verbs: newVerbs(), effects: effects, sagas: sagas}
 	for _, f := range files {
 		for _, s := range f.Sagas {
 			l.saga(s)
@@ -102,27 +102,28 @@ func Lint(files []*manifests.File) manifests.Problems {
 }
 
 type linter struct {
+	verbs    verbs
 	effects  map[string]*manifests.Effect
 	sagas    map[string]bool
 	problems manifests.Problems
 }
 
 func (l *linter) saga(m *manifests.Saga) {
-	if waitsForNothing(m) {
+	if l.waitsForNothing(m) {
 		l.problems = append(l.problems, manifests.Problem{File: m.File, Pos: m.Pos, Message: "this saga can wait for nothing: " +
 			"once it has begun nothing can reach it, and no handler ends it; end it with done, or give it a deadline"})
 	}
 	eachActions(m, func(a *manifests.Action) {
-		switch a.Kind {
-		case kindEffect:
-			l.effect(m, a)
-		case kindStart:
-			l.defined(m, a.Name, "saga", sortedKeys(l.sagas))
-		}
-		if a.Undo != nil && a.Undo.Kind == kindEffect {
-			l.effect(m, a.Undo)
+		for ; a != nil; a = a.Undo {
+			if v := l.verbs[a.Kind]; v.lint != nil {
+				v.lint(l, m, a)
+			}
 		}
 	})
+}
+
+func (l *linter) start(m *manifests.Saga, a *manifests.Action) {
+	l.defined(m, a.Name, "saga", sortedKeys(l.sagas))
 }
 
 func (l *linter) effect(m *manifests.Saga, a *manifests.Action) {
@@ -164,14 +165,14 @@ func (l *linter) defined(m *manifests.Saga, name manifests.Name, what string, kn
 
 // waitsForNothing reports whether an instance can never end: no action or deadline ends it, no
 // timer wakes it, and only the handlers that start it listen to events.
-func waitsForNothing(m *manifests.Saga) bool {
+func (l *linter) waitsForNothing(m *manifests.Saga) bool {
 	waits := m.Deadline == nil && len(m.Handlers) > 0
 	for _, h := range m.Handlers {
 		waits = waits && h.Start
 	}
 	m.Walk(manifests.Visitor{
 		Action: func(a *manifests.Action) {
-			waits = waits && a.Kind != kindDone && a.Kind != kindFail && a.Kind != kindTimer
+			waits = waits && !l.verbs[a.Kind].ends && a.Kind != verbTimer
 		},
 		Expr: func(e *manifests.Expr) { waits = waits && !strings.Contains(e.Source, "state") },
 	})

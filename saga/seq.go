@@ -7,8 +7,8 @@ import (
 )
 
 // startSeq runs a seq until it must wait.
-func (r *run) startSeq(a *action, sc *scope) error {
-	return r.runSeq([]edda.Position{{Seq: a.path}}, sc)
+func (r *run) startSeq(a *action, sc *scope, _ *member) (wait, error) {
+	return wait{}, r.runSeq([]edda.Position{{Seq: a.path}}, sc)
 }
 
 // runSeq continues from a position; it owns the stack. Each element waits for the one before it
@@ -24,7 +24,7 @@ func (r *run) runSeq(stack []edda.Position, sc *scope) error {
 		}
 		a := seq[top.Next]
 		top.Next++
-		if a.src.Kind == kindSeq {
+		if a.src.Kind == verbSeq {
 			ok, err := sc.isTrue(a.iff)
 			if err != nil {
 				return err

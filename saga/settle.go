@@ -229,7 +229,7 @@ func (r *run) memberVars(s edda.Step) (map[string]any, error) {
 		return nil, err
 	}
 	vars := map[string]any{defaultAs: item, eachIndex: s.Index}
-	for _, as := range groupAs(r.p.m, s.Group+".ok") {
+	for _, as := range r.p.groupAs(s.Group + ".ok") {
 		vars[as] = item
 	}
 	return vars, nil

@@ -30,7 +30,7 @@ func (r *run) dropFrame(command string) {
 }
 
 // compensate pushes a frame for something that the saga only observed.
-func (r *run) compensate(a *action, sc *scope) error {
+func (r *run) compensate(a *action, sc *scope, _ *member) error {
 	if !r.running() {
 		return nil // nothing is undone after the end
 	}
@@ -50,7 +50,7 @@ func (a *action) undoName() string {
 	return a.src.Name.Text
 }
 
-func (r *run) actDone(a *action, sc *scope) error {
+func (r *run) actDone(a *action, sc *scope, _ *member) error {
 	result, err := a.value.json(sc)
 	if err != nil || !r.running() {
 		return err
@@ -60,7 +60,7 @@ func (r *run) actDone(a *action, sc *scope) error {
 	return nil
 }
 
-func (r *run) actFail(a *action, sc *scope) error {
+func (r *run) actFail(a *action, sc *scope, _ *member) error {
 	v, err := a.value.eval(sc)
 	if err != nil || !r.running() {
 		return err
@@ -204,7 +204,7 @@ func (r *run) undoFrame(f edda.Frame, template edda.Undo) error {
 		return r.undoNotSent(a.undo, f, template, err)
 	case !wanted:
 		return r.undone(f, template)
-	case a.undo.src.Kind == kindCommand:
+	case a.undo.src.Kind == verbCommand:
 		r.sendCommand(edda.Step{ID: u.Step, Name: a.undo.src.Name.Text, Command: r.undoID(u), To: to, Input: u.Input}, a.undo.src.High, f.Step)
 		return r.undone(f, u)
 	}
@@ -228,7 +228,7 @@ func (r *run) evaluateUndo(a *action, f edda.Frame, u edda.Undo) (_ edda.Undo, t
 			return u, "", false, err
 		}
 	}
-	if u.Wait, err = r.dueIn(a, sc); err != nil || a.src.Kind != kindCommand {
+	if u.Wait, err = r.dueIn(a, sc); err != nil || a.src.Kind != verbCommand {
 		return u, "", true, err
 	}
 	to, err = r.undoTarget(a, sc)
@@ -396,7 +396,7 @@ func (r *run) raiseUndone(name string) error {
 }
 
 // emitUndo undoes one step, or all members of a group, while the saga runs.
-func (r *run) emitUndo(a *action) (wait, error) {
+func (r *run) emitUndo(a *action, _ *scope, _ *member) (wait, error) {
 	name := a.src.Name.Text
 	if !r.running() {
 		return wait{}, nil

@@ -41,7 +41,7 @@ func (p *Program) takesFrames(in *edda.Instance) bool {
 	}
 	return !slices.ContainsFunc(frames, func(f edda.Frame) bool {
 		a := p.actions[f.Action]
-		return a == nil || f.Command != "" && a.undo == nil && a.src.Kind != kindCompensate
+		return a == nil || f.Command != "" && a.undo == nil && a.src.Kind != verbCompensate
 	})
 }
 

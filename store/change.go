@@ -17,6 +17,9 @@ type Change struct {
 	// Transitions are written in order: instances, outbox rows, parked, held
 	// and dead letters, due rows, history.
 	Transitions []edda.Transition
+	// Encoded are transitions, claims and work that an [Encoder] has encoded, written in
+	// order before those of the other lists.
+	Encoded     []Encoded
 	Checkpoints []edda.Checkpoint
 	// Positions are where a saga's own position differs from the shared one;
 	// DropPositions are those of sagas that have caught up with it.

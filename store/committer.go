@@ -90,9 +90,11 @@ func (d *DB) commitGroup(group []*job) {
 		d.failed(group, err)
 		return
 	}
-	kept := d.delta.add(d.stamp, group)
+	if d.delta.add(d.stamp, group) {
+		keep(group)
+	}
 	d.index.apply(staged)
-	d.fresh.learn(staged)
+	added := addedRows(staged)
 	if staged.armed {
 		d.dues.armed(staged.first)
 	}
@@ -100,13 +102,13 @@ func (d *DB) commitGroup(group []*job) {
 	if d.options.Observe != nil && len(group) > 0 {
 		d.options.Observe(len(group), sizeOf(group), time.Since(started))
 	}
-	answer(group, nil) // first: the engine knows a result's copy before the relay sends it
-	d.tell(staged)
+	answer(group, nil)
+	d.send(added)
+	if staged.armed {
+		signal(d.armed)
+	}
 	if staged.cleared {
 		_ = d.view(d.hours.load) // or there are some more to look through
-	}
-	if !kept {
-		release(group)
 	}
 }
 
@@ -120,14 +122,6 @@ func (d *DB) fenced() error {
 		return nil
 	}
 	return (*pass)(context.Background())
-}
-
-// release gives back the memory of changes that are committed: the file and its tables
-// have copies of all that they keep.
-func release(group []*job) {
-	for _, j := range group {
-		j.change.release()
-	}
 }
 
 // refuse answers the jobs of pipelines that are broken and returns the others.
@@ -156,15 +150,6 @@ func sizeOf(group []*job) (n int) {
 		n += j.change.size
 	}
 	return n
-}
-
-func (d *DB) tell(s *staged) {
-	if len(s.added) > 0 {
-		signal(d.committed)
-	}
-	if s.armed {
-		signal(d.armed)
-	}
 }
 
 // write commits a group in one transaction. When it fails nothing has changed,

@@ -66,7 +66,6 @@ type DB struct {
 	seal    seal
 	queue   *queue
 	index   *index
-	fresh   *fresh
 	hours   claimHours
 	dues    dueFront
 	health  health
@@ -75,6 +74,7 @@ type DB struct {
 	fence   atomic.Pointer[func(context.Context) error] // nil: nothing is asked before a commit
 
 	committed chan struct{}
+	added     chan Added
 	armed     chan struct{}
 
 	compaction sync.Mutex  // held by one compaction or check at a time
@@ -85,6 +85,7 @@ type DB struct {
 	// The committer's alone.
 	stamp  stamp // of the last commit
 	staged *staged
+	missed bool  // rows of a commit were not sent to the relay
 	broken error // nothing can be committed before a restart
 }
 

@@ -4,8 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
-	"slices"
-	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -27,10 +25,8 @@ type encoded struct {
 	sent        []row
 	arm, disarm [][]byte
 	remove      Removal
-	size        int // of all keys and values
-
-	arena arena         // of all keys and values
-	list  []encodedWork // of all transitions, each of which has a part of it
+	ready       []Encoded // what an [Encoder] encoded before
+	size        int       // of all keys and values
 }
 
 type row struct {
@@ -61,7 +57,7 @@ type encodedWork struct {
 	from  edda.Key
 	kind  edda.WorkKind
 	value []byte
-	work  *edda.Work // the same as a value, until the change is answered
+	work  *edda.Work // the change's
 }
 
 type encodedClaim struct {
@@ -79,57 +75,53 @@ type encodedDead struct {
 	cut    []byte // the value without its payload; nil: it has none, or must keep it
 }
 
+// estimate is by how much [Change.Size] is too small at most: a 16th.
+const estimate = 16
+
 // encodeChange refuses what can never be written, so that a transaction that
 // fails has failed for the disk's sake. The size is the change's, see [Change.Size].
 func encodeChange(c Change, size int) (*encoded, error) {
-	e := &encoder{out: encodeds.Get().(*encoded)}
-	e.out.delivered, e.out.remove, e.values.arena = c.Delivered, c.Remove, e.out.arena
-	e.values.arena.size = size
-	e.out.transitions = slices.Grow(e.out.transitions, len(c.Transitions))
-	for i := range c.Transitions {
-		if err := e.transition(&c.Transitions[i]); err != nil {
-			return nil, edda.Classify(edda.Poison, "encode transition %d, %s by %s: %w", i, c.Transitions[i].Key, c.Transitions[i].Event.ID, err)
+	out := &encoded{delivered: c.Delivered, remove: c.Remove, ready: c.Encoded}
+	for i := range c.Encoded {
+		if err := c.Encoded[i].err; err != nil {
+			return nil, err
 		}
+		out.size += c.Encoded[i].size
+	}
+	e := &encoder{out: out}
+	out.transitions = make([]encodedTransition, 0, len(c.Transitions))
+	e.values.arena.size = (size - out.size) + (size-out.size)/estimate
+	for i := range c.Transitions {
+		t, err := e.transition(&c.Transitions[i])
+		if err != nil {
+			return nil, unwritable(&c.Transitions[i], err)
+		}
+		out.transitions = append(out.transitions, t)
 	}
 	if err := e.rest(c); err != nil {
 		return nil, edda.Classify(edda.Poison, "encode change: %w", err)
 	}
-	e.out.arena = e.values.arena
-	return e.out, nil
+	out.size += e.size
+	return out, nil
 }
 
-// encodeds are those that were committed, for the next changes: their lists are as
-// long as changes are.
-var encodeds = sync.Pool{New: func() any { return new(encoded) }}
-
-// keptTransitions is how many transitions there may be room for in an encoded change
-// that is kept: more than go into one as a rule.
-const keptTransitions = 1024
-
-// release gives back what the change takes, once it is committed: nobody has any
-// part of it any more.
-func (e *encoded) release() {
-	e.arena.release()
-	if max(cap(e.transitions), cap(e.list), cap(e.claims)) > keptTransitions {
-		return
-	}
-	clear(e.transitions)
-	clear(e.list)
-	clear(e.claims)
-	*e = encoded{arena: e.arena, transitions: e.transitions[:0], list: e.list[:0], claims: e.claims[:0]}
-	encodeds.Put(e)
+func unwritable(t *edda.Transition, err error) error {
+	return edda.Classify(edda.Poison, "encode the transition of %s by %s: %w", t.Key, t.Event.ID, err)
 }
 
+// encoder makes the bytes of rows. The bytes of all of them share one arena.
 type encoder struct {
-	out    *encoded
+	out    *encoded // the change; nil in an [Encoder]
 	values valueEncoder
+	size   int           // of all keys and values so far
+	list   []encodedWork // the work so far, of which each transition has a part
 	record *storedRecord // of the transition before
 }
 
 // value encodes v and counts it.
 func (e *encoder) value(head int, v any) ([]byte, error) {
 	b, err := e.values.encode(head, v)
-	e.out.size += len(b)
+	e.size += len(b)
 	if err == nil && len(b) > math.MaxInt32 {
 		err = fmt.Errorf("a value of %d bytes is too long", len(b))
 	}
@@ -138,7 +130,7 @@ func (e *encoder) value(head int, v any) ([]byte, error) {
 
 // key checks and counts a key.
 func (e *encoder) key(what string, key []byte) ([]byte, error) {
-	e.out.size += len(key)
+	e.size += len(key)
 	return key, checkKey(what, key)
 }
 
@@ -147,36 +139,35 @@ func (e *encoder) instanceKey(k edda.Key) []byte {
 	return e.values.arena.keep(appendKey(e.values.arena.begin(leastRoom), k))
 }
 
-func (e *encoder) transition(t *edda.Transition) (err error) {
-	out := encodedTransition{who: t.Key, settled: t.Settled, resolved: t.Resolved}
+func (e *encoder) transition(t *edda.Transition) (out encodedTransition, err error) {
+	out = encodedTransition{who: t.Key, settled: t.Settled, resolved: t.Resolved}
 	if out.key, err = e.key("the key", e.instanceKey(t.Key)); err != nil {
-		return err
+		return out, err
 	}
 	if err := e.instance(t, &out); err != nil {
-		return err
+		return out, err
 	}
 	if t.Fate != edda.FateIgnored && t.Fate != "" { // without a fate only its due row moved
 		if out.record, err = e.value(pointerSize, e.recordOf(t)); err != nil {
-			return err
+			return out, err
 		}
 	}
 	if out.work, err = e.work(t.Work); err != nil {
-		return err
+		return out, err
 	}
 	if err := e.queues(t, &out); err != nil {
-		return err
+		return out, err
 	}
 	if err := e.parts(t, &out); err != nil {
-		return err
+		return out, err
 	}
 	if t.Dead != nil {
 		if out.dead, err = e.deadLetter(t.Dead); err != nil {
-			return err
+			return out, err
 		}
 	}
 	out.arm, out.disarm = e.dues(out.key, t.Arm), e.dues(out.key, t.Disarm)
-	e.out.transitions = append(e.out.transitions, out)
-	return nil
+	return out, nil
 }
 
 // recordOf is the record of a transition, until the next.
@@ -230,16 +221,22 @@ func armed(in *edda.Instance) []time.Time {
 
 func (e *encoder) work(list []edda.Work) (out []encodedWork, err error) {
 	for i := range list {
-		w := &list[i]
-		value, err := e.value(0, w)
-		if err != nil {
-			return nil, fmt.Errorf("work %s: %w", w.ID, err)
+		if err := e.send(&list[i]); err != nil {
+			return nil, err
 		}
-		e.out.size += len(ulid.ULID{})
-		e.out.list = append(e.out.list, encodedWork{id: w.ID, from: w.From, kind: w.Kind, value: value, work: w})
 	}
-	n := len(e.out.list)
-	return e.out.list[n-len(list) : n : n], nil
+	n := len(e.list)
+	return e.list[n-len(list) : n : n], nil
+}
+
+func (e *encoder) send(w *edda.Work) error {
+	value, err := e.value(0, w)
+	if err != nil {
+		return fmt.Errorf("work %s: %w", w.ID, err)
+	}
+	e.size += len(ulid.ULID{})
+	e.list = append(e.list, encodedWork{id: w.ID, from: w.From, kind: w.Kind, value: value, work: w})
+	return nil
 }
 
 // outgoing is the work that is no transition's.
@@ -281,7 +278,7 @@ func (e *encoder) parts(t *edda.Transition, out *encodedTransition) error {
 		if p.Data != nil && !json.Valid(p.Data) {
 			return fmt.Errorf("part %d is no JSON", p.N)
 		}
-		e.out.size += len(p.Data) + len(out.key)
+		e.size += len(p.Data) + len(out.key)
 		out.rows = append(out.rows, row{bucket: bucketPart, key: entryKey(out.key, p.N), value: p.Data})
 	}
 	return nil
@@ -320,7 +317,7 @@ func shortened(d *edda.DeadLetter) (*edda.DeadLetter, bool) {
 func (e *encoder) dues(key []byte, times []time.Time) (rows [][]byte) {
 	for _, t := range times {
 		rows = append(rows, e.values.arena.keep(appendDue(e.values.arena.begin(leastRoom), t, key)))
-		e.out.size += timeSize + len(key)
+		e.size += timeSize + len(key)
 	}
 	return rows
 }
@@ -383,19 +380,26 @@ func (e *encoder) programs(c Change) error {
 
 func (e *encoder) claims(c Change) error {
 	for i := range c.Claims {
-		cl := &c.Claims[i]
-		key, err := e.key("the command id", e.values.arena.keep(appendText(appendText(e.values.arena.begin(leastRoom), cl.Tenant), cl.CommandID)))
+		claim, err := e.claim(&c.Claims[i])
 		if err != nil {
 			return err
 		}
-		value, err := e.value(0, cl)
-		if err != nil {
-			return fmt.Errorf("claim %s: %w", cl.CommandID, err)
-		}
-		command := recentOf(cl.CommandID)
-		e.out.claims = append(e.out.claims, encodedClaim{hour: claimHour(cl.Claimed, command), command: command, key: key, value: value})
+		e.out.claims = append(e.out.claims, claim)
 	}
 	return nil
+}
+
+func (e *encoder) claim(cl *edda.Claim) (out encodedClaim, err error) {
+	key, err := e.key("the command id", e.values.arena.keep(appendText(appendText(e.values.arena.begin(leastRoom), cl.Tenant), cl.CommandID)))
+	if err != nil {
+		return out, err
+	}
+	value, err := e.value(0, cl)
+	if err != nil {
+		return out, fmt.Errorf("claim %s: %w", cl.CommandID, err)
+	}
+	command := recentOf(cl.CommandID)
+	return encodedClaim{hour: claimHour(cl.Claimed, command), command: command, key: key, value: value}, nil
 }
 
 func (e *encoder) letters(c Change) error {

@@ -221,7 +221,7 @@ func cause(err error) error {
 func load(path string, raw *boltFile, o Options) (*DB, error) {
 	d := &DB{
 		path: path, options: o, queue: newQueue(),
-		committed: make(chan struct{}, 1), armed: make(chan struct{}, 1),
+		committed: make(chan struct{}, 1), added: make(chan Added, addedCommits), armed: make(chan struct{}, 1),
 		safe: make(chan func()),
 	}
 	if err := d.prepare(raw.DB); err != nil {
@@ -247,7 +247,6 @@ func load(path string, raw *boltFile, o Options) (*DB, error) {
 		if d.index, err = d.loadIndex(tx); err != nil {
 			return err
 		}
-		d.fresh = newFresh(d.stamp, d.index.size == 0)
 		return d.hours.begin(tx)
 	})
 }

@@ -35,8 +35,7 @@ func (p *Pipeline) SubmitWithin(ctx context.Context, c Change, within time.Durat
 
 // Submit queues the change behind those submitted before and returns; done is
 // called once, from the committer's goroutine, when it is durable or failed; it
-// must not block, and the lists of transitions, claims and work are the submitter's again from
-// then on; the others, and what they refer to, never change. Submit blocks while the queue is full, until ctx ends. When it
+// must not block. The change and what it refers to never change. Submit blocks while the queue is full, until ctx ends. When it
 // returns an error, done is not called: the change can never be written
 // (Permanent or Poison), ctx ended, or the store is stopped.
 //
@@ -51,8 +50,8 @@ func (d *DB) Submit(ctx context.Context, c Change, done func(error)) error {
 
 func (d *DB) submit(ctx context.Context, c Change, j *job) error {
 	n := c.Size()
-	if n > MaxChange && len(c.Transitions) > 1 && !c.Whole {
-		return edda.Classify(edda.Permanent, "a change of %d bytes with %d transitions: at most %d bytes go together", n, len(c.Transitions), MaxChange)
+	if n > MaxChange && len(c.Transitions)+len(c.Encoded) > 1 && !c.Whole {
+		return edda.Classify(edda.Permanent, "a change of %d bytes with %d transitions: at most %d bytes go together", n, len(c.Transitions)+len(c.Encoded), MaxChange)
 	}
 	var err error
 	if j.change, err = encodeChange(c, n); err != nil {

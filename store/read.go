@@ -58,24 +58,7 @@ const maxRead = 4 << 20
 
 // Outbox lists rows after a position, in commit order: up to limit, and fewer
 // where they are large. There are no more when it lists none.
-func (d *DB) Outbox(after ulid.ULID, limit int) ([]Row, error) {
-	return d.AppendOutbox(nil, after, limit)
-}
-
-// AppendOutbox is [DB.Outbox] for who looks often: it appends to rows, which it
-// returns as they were when it fails.
-func (d *DB) AppendOutbox(rows []Row, after ulid.ULID, limit int) ([]Row, error) {
-	if rows, all := d.fresh.list(rows, after, limit); all {
-		return rows, nil
-	}
-	read, err := d.readOutbox(after, limit)
-	if err != nil {
-		return rows, err
-	}
-	return append(rows, read...), nil
-}
-
-func (d *DB) readOutbox(after ulid.ULID, limit int) (rows []Row, err error) {
+func (d *DB) Outbox(after ulid.ULID, limit int) (rows []Row, err error) {
 	size := 0
 	err = d.read(bucketOutbox, func(b *wal.Bucket) error {
 		c := b.Cursor()
@@ -110,7 +93,8 @@ func cutRow(k, v []byte) (r Row, err error) {
 // OutboxSize is how many rows wait, and the time of the oldest.
 func (d *DB) OutboxSize() (int, time.Time) { return d.index.outbox() }
 
-// Committed is signalled (capacity 1, never closed) when a commit added outbox rows.
+// Committed is signalled (capacity 1, never closed) when a commit added outbox rows that
+// were not sent to [DB.Added].
 func (d *DB) Committed() <-chan struct{} { return d.committed }
 
 // Armed is signalled (capacity 1) when a commit added due rows.

@@ -14,6 +14,9 @@ const (
 // batch can be closed in time: before the sum of [TransitionSize] passes [MaxChange].
 func (c Change) Size() int {
 	n := 0
+	for i := range c.Encoded {
+		n += c.Encoded[i].size
+	}
 	for i := range c.Transitions {
 		n += TransitionSize(&c.Transitions[i])
 	}

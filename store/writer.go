@@ -123,6 +123,15 @@ func (w *writer) change(e *encoded) error {
 }
 
 func (w *writer) transitions(e *encoded) error {
+	for i := range e.ready {
+		t := e.ready[i].transition
+		if t == nil {
+			continue
+		}
+		if err := w.transition(t); err != nil {
+			return fmt.Errorf("instance %s: %w", t.who, err)
+		}
+	}
 	for i := range e.transitions {
 		t := &e.transitions[i]
 		if err := w.transition(t); err != nil {
@@ -265,7 +274,14 @@ func (w *writer) work(t *encodedTransition) error {
 // outgoing comes before the work of transitions: the copy of a result goes out before
 // what the result sets off, or a store that was restored could find the one without
 // the other.
-func (w *writer) outgoing(e *encoded) error { return w.send(e.work) }
+func (w *writer) outgoing(e *encoded) error {
+	for i := range e.ready {
+		if err := w.send(e.ready[i].work); err != nil {
+			return err
+		}
+	}
+	return w.send(e.work)
+}
 
 // send writes outbox rows; a second one of an effect takes the place of the first.
 func (w *writer) send(list []encodedWork) error {
@@ -338,16 +354,27 @@ func (w *writer) puts(e *encoded) error {
 }
 
 func (w *writer) claims(e *encoded) error {
-	for _, c := range e.claims {
-		w.staged.claimed = append(w.staged.claimed, c.command)
-		if err := w.turn(c.hour); err != nil {
-			return fmt.Errorf("claims of an hour: %w", err)
+	for i := range e.ready {
+		if c := e.ready[i].claim; c != nil {
+			if err := w.claim(c); err != nil {
+				return err
+			}
 		}
-		if err := w.put(w.hour, bucketClaim, c.key, c.key, c.value, 0); err != nil {
+	}
+	for i := range e.claims {
+		if err := w.claim(&e.claims[i]); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func (w *writer) claim(c *encodedClaim) error {
+	w.staged.claimed = append(w.staged.claimed, c.command)
+	if err := w.turn(c.hour); err != nil {
+		return fmt.Errorf("claims of an hour: %w", err)
+	}
+	return w.put(w.hour, bucketClaim, c.key, c.key, c.value, 0)
 }
 
 // turn goes on with the claims of an hour, which most that come together share.

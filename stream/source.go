@@ -190,15 +190,27 @@ func (s *Source) SetTenants(t wire.Tenants) {
 	}
 }
 
-// Fetch returns up to max waiting events. Those that lay in the streams when Run
+// Ready is that of an engine.Source.
+func (s *Source) Ready() <-chan struct{} { return s.wake }
+
+// Take returns up to max waiting events. Those that lay in the streams when Run
 // began come in the order in which they were stored, whichever stream they are of,
 // but for what is held. Of what came later, when more is waiting every stream gets its
 // share, and among those returned the streams are merged by stored time.
+func (s *Source) Take(max int) engine.Fetched {
+	got := s.next(max)
+	if len(got.Events) > 0 {
+		signal(s.wake)
+	}
+	return got
+}
+
+// Fetch is Take, but waits so long for the first event.
 func (s *Source) Fetch(ctx context.Context, max int, wait time.Duration) (engine.Fetched, error) {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	for {
-		if got := s.next(max); len(got.Events) > 0 {
+		if got := s.Take(max); len(got.Events) > 0 {
 			return got, nil
 		}
 		select {

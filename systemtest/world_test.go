@@ -279,20 +279,7 @@ func (w *world) build(s *system, js jetstream.JetStream) {
 	log := zap.NewNop()
 	s.publisher = stream.NewPublisher(js, s.codec)
 	s.publisher.Tell(s.source.Published)
-	s.engine = engine.New(s.source, s.db, s.set, engine.Options{
-		Log: log, Registry: s.registry, Observe: w.observe, MaxParked: w.bounds.parked,
-		Full: func() []string { return s.relay.Full() }, Crowded: s.crowded, Hold: s.source.Hold,
-		CatchUp: engine.CatchUp{Streams: stream.EventStreams(), After: s.afterRestore(),
-			Open: func(ctx context.Context, p engine.Pair, from []edda.Checkpoint) (engine.Past, error) {
-				past, err := stream.OpenCatchUp(ctx, js, p, from, stream.SourceOptions{Name: s.db.ID()})
-				if err != nil {
-					return nil, err
-				}
-				return past, nil
-			}},
-	})
 	s.handoff = stream.NewHandoff(s.publisher, nil, log)
-	s.scheduler = scheduler.New(s.db, s.engine, s.set, scheduler.Options{Log: log})
 	gate, err := outbox.NewGateway(outbox.GatewayOptions{URL: "http://gateway.example", Transport: w.gateway})
 	if err != nil {
 		w.t.Fatal(err)
@@ -302,6 +289,23 @@ func (w *world) build(s *system, js jetstream.JetStream) {
 	if w.direct {
 		lanes = []outbox.Lane{{Name: "jetstream", Kinds: append(kinds, edda.WorkCommand), Destination: slow{s.handoff, w}}}
 	}
+	var destinations []engine.Destination
+	for _, l := range lanes {
+		destinations = append(destinations, engine.Destination{Name: l.Name, Kinds: l.Kinds})
+	}
+	s.engine = engine.New(s.source, s.db, s.set, engine.Options{
+		Log: log, Registry: s.registry, Observe: w.observe, MaxParked: w.bounds.parked,
+		Destinations: destinations, MaxOutbox: w.bounds.outbox,
+		CatchUp: engine.CatchUp{Streams: stream.EventStreams(), After: s.afterRestore(),
+			Open: func(ctx context.Context, p engine.Pair, from []edda.Checkpoint) (engine.Past, error) {
+				past, err := stream.OpenCatchUp(ctx, js, p, from, stream.SourceOptions{Name: s.db.ID()})
+				if err != nil {
+					return nil, err
+				}
+				return past, nil
+			}},
+	})
+	s.scheduler = scheduler.New(s.db, s.engine, s.set, scheduler.Options{Log: log})
 	s.relay, err = outbox.New(s.db, outbox.Options{
 		Lanes: lanes, Rejecter: s.publisher, Log: log, Metrics: s.registry, Max: w.bounds.outbox,
 		After: s.afterRestore(),
@@ -350,14 +354,6 @@ func (s slow) Deliver(ctx context.Context, batch []edda.Work) []error {
 }
 
 // crowded are the sagas that have their share of a destination.
-func (s *system) crowded() map[engine.Pair]string {
-	out := map[engine.Pair]string{}
-	for share := range s.relay.Shares() {
-		out[engine.Pair{Tenant: share.Tenant, Saga: share.Saga}] = share.Destination
-	}
-	return out
-}
-
 // afterRestore is what the relay of a restored store waits for.
 func (s *system) afterRestore() <-chan struct{} {
 	if restored, _ := s.db.Restored(); !restored {

@@ -9,8 +9,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
+	"edda/effects/spec"
 	"edda/manifests"
 )
 
@@ -80,48 +80,31 @@ func TLSKey(config any) string {
 	return hex.EncodeToString(digest.Sum(nil))
 }
 
-// CheckTLS tells what is wrong with a tls: map before anything runs.
-func CheckTLS(file *manifests.File, v *manifests.Value) (out manifests.Problems) {
-	problem := func(pos manifests.Pos, message string) {
-		out = append(out, manifests.Problem{File: file, Pos: pos, Message: message})
-	}
-	if v == nil {
-		return nil
-	}
-	if v.Kind != manifests.Map {
-		problem(v.Pos, "tls is a map of "+strings.Join(tlsFields(), ", "))
-		return out
-	}
-	for _, f := range v.Fields {
-		if !slices.Contains(tlsFields(), f.Name) {
-			problem(f.Pos, "tls knows no "+f.Name+"; it knows "+strings.Join(tlsFields(), ", "))
-		}
-		if f.Name == "key" && f.Value.Kind == manifests.Literal {
-			problem(f.Value.Pos, "a private key is a secret: write key: =secret.NAME")
-		}
-		if f.Name == "server_name" && f.Value.Kind == manifests.Literal && !isText(f.Value) {
-			problem(f.Value.Pos, "tls.server_name is the name in the other side's certificate")
-		}
-		if (f.Name == "ca" || f.Name == "cert") && !mayBePEM(f.Value) {
-			problem(f.Value.Pos, "tls."+f.Name+" is a certificate in PEM, not the file it is in: write it here, or "+f.Name+": =secret.NAME")
-		}
-	}
-	if (v.Field("cert") == nil) != (v.Field("key") == nil) {
-		problem(v.Pos, "tls.cert and tls.key go together")
-	}
-	return out
+// TLSField describes tls: to the checker of manifests.
+func TLSField() spec.Field {
+	return spec.Field{Name: "tls", Type: spec.Map, Literal: true, Of: &spec.Fields{Name: "tls", Path: "tls.", Check: checkPair, Fields: []spec.Field{
+		{Name: "ca", Check: checkPEM}, {Name: "cert", Check: checkPEM}, {Name: "key", Check: checkKey},
+		{Name: "server_name", Type: spec.Text, Says: "the name in the other side's certificate"},
+	}}}
 }
 
-func isText(v *manifests.Value) bool {
-	text, _ := v.Scalar.(string)
-	return text != ""
+func checkPair(c *spec.Checker, m *manifests.Value) {
+	if (m.Field("cert") == nil) != (m.Field("key") == nil) {
+		c.Errorf(m.Pos, "tls.cert and tls.key go together")
+	}
 }
 
-// mayBePEM tells whether a value is a certificate as far as it is known.
-func mayBePEM(v *manifests.Value) bool {
-	if v.Kind != manifests.Literal {
-		return v.Kind == manifests.Expression || v.Kind == manifests.Template
+// checkPEM refuses what is no certificate, as far as the value is known.
+func checkPEM(c *spec.Checker, f manifests.Field) {
+	v := f.Value
+	evaluated := v.Kind == manifests.Expression || v.Kind == manifests.Template
+	if !evaluated && !x509.NewCertPool().AppendCertsFromPEM([]byte(v.Filled(""))) {
+		c.Errorf(v.Pos, "tls.%s is a certificate in PEM, not the file it is in: write it here, or %s: =secret.NAME", f.Name, f.Name)
 	}
-	text, _ := v.Scalar.(string)
-	return x509.NewCertPool().AppendCertsFromPEM([]byte(text))
+}
+
+func checkKey(c *spec.Checker, f manifests.Field) {
+	if f.Value.Kind == manifests.Literal {
+		c.Errorf(f.Value.Pos, "a private key is a secret: write key: =secret.NAME")
+	}
 }

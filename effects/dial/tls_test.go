@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"edda/effects/spec"
 	"edda/manifests"
 )
 
@@ -88,7 +89,7 @@ func TestTLSKeyTellsMapsApart(t *testing.T) {
 	}
 }
 
-func TestCheckTLS(t *testing.T) {
+func TestTLSField(t *testing.T) {
 	cert, _ := pair(t)
 	indented := strings.ReplaceAll("|\n"+strings.TrimSpace(cert), "\n", "\n      ")
 	for _, tt := range []struct{ text, want string }{
@@ -110,8 +111,9 @@ func TestCheckTLS(t *testing.T) {
 		if problems.Failed() {
 			t.Fatalf("%s: %v", tt.text, problems)
 		}
-		found := CheckTLS(f, f.Effects[0].Config.Field("tls"))
-		if got := fmt.Sprint(found); found.Failed() != (tt.want != "") || !strings.Contains(got, tt.want) {
+		c := spec.Checker{File: f}
+		c.Field(TLSField(), f.Effects[0].Config.Fields[0])
+		if got := fmt.Sprint(c.Problems); c.Problems.Failed() != (tt.want != "") || !strings.Contains(got, tt.want) {
 			t.Errorf("%s: %s, want %q", tt.text, got, tt.want)
 		}
 	}

@@ -2,7 +2,6 @@ package grpceffect
 
 import (
 	"context"
-	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -11,13 +10,14 @@ import (
 
 	"edda/effects"
 	"edda/effects/dial"
+	"edda/effects/spec"
 	"edda/manifests"
 )
 
 // Kind is what effects.Compile needs to know of grpc.
 func Kind() effects.Kind {
 	return effects.Kind{
-		Check:  check,
+		Spec:   fields(),
 		Escape: map[string]func(before, value string) string{"target": escapeTarget, "method": escapeMethod},
 		OK:     "status == 0",
 	}
@@ -54,186 +54,108 @@ func isWord(r rune) bool {
 	return r == '_' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z'
 }
 
-func fieldNames() []string {
-	return []string{"target", "method", "message", "metadata", "proto", "descriptor_set", "import_paths", "tls", "plaintext"}
+// fields describes a grpc: map.
+func fields() *spec.Fields {
+	path := func(name string) spec.Field {
+		return spec.Field{Name: name, Type: spec.Text, Literal: true, Says: "the path of a file, and not evaluated"}
+	}
+	folder := path("import_paths")
+	return &spec.Fields{Name: "grpc", Check: checkTogether, Fields: []spec.Field{
+		{Name: "target", Needed: "the host:port to call", Check: form("1", isTarget, "target is host:port such as pay.example:443")},
+		{Name: "method", Needed: "which method to call: package.Service/Method",
+			Check: form("x", methodForm.MatchString, "method is package.Service/Method such as shop.v1.Payments/Charge")},
+		{Name: "message", Type: spec.Map},
+		{Name: "metadata", Type: spec.Map, Check: checkMetadata},
+		path("proto"), path("descriptor_set"),
+		{Name: "import_paths", Type: spec.List, Literal: true, Says: "a list of folders", Items: &folder},
+		dial.TLSField(),
+		{Name: "plaintext", Type: spec.Bool, Literal: true},
+	}}
 }
 
-// check tells what is wrong with a grpc: map before anything runs.
-func check(m *manifests.Effect) manifests.Problems {
-	c := checker{m: m}
-	for _, f := range m.Config.Fields {
-		c.field(f)
-	}
-	for name, why := range map[string]string{"target": "the host:port to call", "method": "which method to call: package.Service/Method"} {
-		if m.Config.Field(name) == nil {
-			c.errorf(m.Config.Pos, "grpc needs %s: %s", name, why)
+// form holds a text against its form; a template is looked at as if every value in it were the
+// one given, unless it begins with an expression, which may be all but the end.
+func form(value string, valid func(string) bool, says string) func(*spec.Checker, manifests.Field) {
+	return func(c *spec.Checker, f manifests.Field) {
+		v := f.Value
+		unknown := v.Kind == manifests.Expression || v.Kind == manifests.Template && v.Parts[0].Expr != nil
+		if !unknown && !valid(v.Filled(value)) {
+			c.Errorf(v.Pos, "%s", says)
 		}
 	}
-	c.exclusive("proto", "descriptor_set", "one describes the method")
-	c.exclusive("tls", "plaintext", "plaintext is without TLS")
-	if paths := m.Config.Field("import_paths"); paths != nil && m.Config.Field("proto") == nil {
-		c.errorf(paths.Pos, "import_paths is where the imports of proto: are, and there is no proto")
-	}
-	if !c.problems.Failed() {
-		c.described()
-	}
-	c.problems.Sort()
-	return c.problems
 }
 
-type checker struct {
-	m        *manifests.Effect
-	problems manifests.Problems
-}
-
-func (c *checker) errorf(pos manifests.Pos, format string, args ...any) {
-	c.problems = append(c.problems, manifests.Problem{File: c.m.File, Pos: pos, Message: fmt.Sprintf(format, args...)})
-}
-
-func (c *checker) exclusive(one, other, why string) {
-	a, b := c.m.Config.Field(one), c.m.Config.Field(other)
-	if a != nil && b != nil && !isFalse(a) && !isFalse(b) {
-		c.errorf(b.Pos, "%s and %s exclude each other: %s", one, other, why)
-	}
-}
-
-func isFalse(v *manifests.Value) bool { return v.Kind == manifests.Literal && v.Scalar == false }
-
-func (c *checker) field(f manifests.Field) {
-	switch f.Name {
-	case "target":
-		c.known(f.Value, "1", isTarget, "target is host:port such as pay.example:443")
-	case "method":
-		c.known(f.Value, "x", methodForm.MatchString, "method is package.Service/Method such as shop.v1.Payments/Charge")
-	case "message":
-		c.isMap(f.Name, f.Value)
-	case "metadata":
-		c.isMap(f.Name, f.Value)
-		c.metadata(f.Value)
-	case "proto", "descriptor_set":
-		c.path(f.Name, f.Value)
-	case "import_paths":
-		c.paths(f.Value)
-	case "tls":
-		c.problems = append(c.problems, dial.CheckTLS(c.m.File, f.Value)...)
-	case "plaintext":
-		if _, isBool := f.Value.Scalar.(bool); !isBool {
-			c.errorf(f.Value.Pos, "plaintext is true or false")
+func checkMetadata(c *spec.Checker, f manifests.Field) {
+	for _, f := range f.Value.Fields {
+		name := strings.ToLower(f.Name)
+		if !allowedName(name) {
+			c.Errorf(f.Pos, "metadata %q is a name that gRPC does not allow or keeps for itself", f.Name)
+			continue
 		}
-	default:
-		c.errorf(f.Pos, "grpc knows no %s; it knows %s", f.Name, strings.Join(fieldNames(), ", "))
-	}
-}
-
-// known holds a text that is written out against its form; a template is looked
-// at as if every value in it were the one given.
-func (c *checker) known(v *manifests.Value, value string, valid func(string) bool, want string) {
-	text := ""
-	switch v.Kind {
-	case manifests.Expression:
-		return
-	case manifests.Literal:
-		text, _ = v.Scalar.(string)
-	case manifests.Template:
-		if v.Parts[0].Expr != nil {
-			return // it may be all but the end
-		}
-		for _, p := range v.Parts {
-			if text += p.Text; p.Expr != nil {
-				text += value
+		for _, v := range append([]*manifests.Value{f.Value}, f.Value.Items...) {
+			if v.Kind == manifests.Map {
+				c.Errorf(v.Pos, "metadata %q is a text or a list of texts", name)
+			} else if _, err := wire(name, v.Filled("")); v.Kind == manifests.Literal && err != nil {
+				c.Errorf(v.Pos, "%s", err)
 			}
 		}
 	}
-	if !valid(text) {
-		c.errorf(v.Pos, "%s", want)
+}
+
+// checkTogether looks at fields that exclude or need each other, and at what the described method
+// takes.
+func checkTogether(c *spec.Checker, m *manifests.Value) {
+	exclusive(c, m, "proto", "descriptor_set", "one describes the method")
+	exclusive(c, m, "tls", "plaintext", "plaintext is without TLS")
+	if paths := m.Field("import_paths"); paths != nil && m.Field("proto") == nil {
+		c.Errorf(paths.Pos, "import_paths is where the imports of proto: are, and there is no proto")
+	}
+	if !c.Problems.Failed() {
+		checkCall(c, m)
 	}
 }
 
-func (c *checker) isMap(name string, v *manifests.Value) {
-	if v.Kind != manifests.Map && v.Kind != manifests.Expression {
-		c.errorf(v.Pos, "%s is a map of names and values, or an expression that gives one", name)
+func exclusive(c *spec.Checker, m *manifests.Value, one, other, why string) {
+	a, b := m.Field(one), m.Field(other)
+	if a != nil && b != nil && a.Scalar != false && b.Scalar != false {
+		c.Errorf(b.Pos, "%s and %s exclude each other: %s", one, other, why)
 	}
 }
 
-func (c *checker) metadata(v *manifests.Value) {
-	for _, f := range v.Fields {
-		name := strings.ToLower(f.Name)
-		if !allowedName(name) {
-			c.errorf(f.Pos, "metadata %q is a name that gRPC does not allow or keeps for itself", f.Name)
-			continue
-		}
-		for _, item := range append([]*manifests.Value{f.Value}, f.Value.Items...) {
-			c.metadataValue(name, item)
-		}
-	}
-}
-
-func (c *checker) metadataValue(name string, v *manifests.Value) {
-	if v.Kind == manifests.Map {
-		c.errorf(v.Pos, "metadata %q is a text or a list of texts", name)
-	}
-	if text, isText := v.Scalar.(string); isText {
-		if _, err := wire(name, text); err != nil {
-			c.errorf(v.Pos, "%s", err)
-		}
-	}
-}
-
-// path tells whether a value is the name of a file that is written out.
-func (c *checker) path(name string, v *manifests.Value) {
-	if text, _ := v.Scalar.(string); text == "" {
-		c.errorf(v.Pos, "%s is the path of a file, and not evaluated", name)
-	}
-}
-
-func (c *checker) paths(v *manifests.Value) {
-	if v.Kind != manifests.List {
-		c.errorf(v.Pos, "import_paths is a list of folders")
-		return
-	}
-	for _, item := range v.Items {
-		c.path("import_paths", item)
-	}
-}
-
-// described holds the method and the message against the files that the
-// manifest names.
-func (c *checker) described() {
+// checkCall holds the method and the message against the files that the manifest names.
+func checkCall(c *spec.Checker, m *manifests.Value) {
 	config := map[string]any{}
 	for _, name := range []string{"proto", "descriptor_set", "import_paths"} {
-		if v := c.m.Config.Field(name); v != nil {
+		if v := m.Field(name); v != nil {
 			config[name], _ = v.Const()
 		}
 	}
-	from, err := files(effects.Call{Config: config, Folder: filepath.Dir(c.m.File.Name)})
-	if from == nil || err != nil {
+	from, err := files(effects.Call{Config: config, Folder: filepath.Dir(c.File.Name)})
+	full := m.Field("method")
+	if from == nil || err != nil || full.Kind != manifests.Literal {
 		return
 	}
-	at := c.m.Config.Field("proto")
+	at := m.Field("proto")
 	if at == nil {
-		at = c.m.Config.Field("descriptor_set")
+		at = m.Field("descriptor_set")
 	}
-	full := c.m.Config.Field("method")
-	if full.Kind != manifests.Literal {
-		return
-	}
-	m := c.describe(from, at, full)
-	if message := c.m.Config.Field("message"); m != nil && message != nil {
-		c.message(message, m.in)
+	found := describe(c, from, at, full)
+	if message := m.Field("message"); found != nil && message != nil {
+		checkMessage(c, message, found.in)
 	}
 }
 
 // describe reads the files; what is wrong in them is told where they are named,
 // what is not in them where the method is.
-func (c *checker) describe(from source, at, full *manifests.Value) *method {
+func describe(c *spec.Checker, from source, at, full *manifests.Value) *method {
 	found, read, err := readAll(context.Background(), from)
 	if err != nil {
-		c.errorf(at.Pos, "%s", err)
+		c.Errorf(at.Pos, "%s", err)
 		return nil
 	}
 	m, err := newMethod(full.Scalar.(string), found, read)
 	if err != nil {
-		c.errorf(full.Pos, "%s; described are %s", err, shortened(methodsOf(found)))
+		c.Errorf(full.Pos, "%s; described are %s", err, shortened(methodsOf(found)))
 	}
 	return m
 }
@@ -251,18 +173,33 @@ func shortened(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// message holds the fields that are written out against a message's.
-func (c *checker) message(v *manifests.Value, d protoreflect.MessageDescriptor) {
+// checkMessage holds the fields that are written out against a message's.
+func checkMessage(c *spec.Checker, v *manifests.Value, d protoreflect.MessageDescriptor) {
 	if v.Kind != manifests.Map || d.FullName().Parent() == "google.protobuf" {
 		return // evaluated later, or written in a form of its own
 	}
 	for _, f := range v.Fields {
-		field := fieldOf(d, f.Name)
+		field, parts := fieldOf(d, f.Name), []*manifests.Value{f.Value}
+		if field == nil {
+			if !strings.HasPrefix(f.Name, "[") {
+				c.Errorf(f.Pos, "%s has no field %s; it has %s", d.FullName(), f.Name, shortened(fieldsOf(d)))
+			}
+			continue
+		}
+		of := field.Message()
 		switch {
-		case field != nil:
-			c.messageField(f.Value, field)
-		case !strings.HasPrefix(f.Name, "["):
-			c.errorf(f.Pos, "%s has no field %s; it has %s", d.FullName(), f.Name, shortened(fieldsOf(d)))
+		case field.IsMap():
+			of, parts = field.MapValue().Message(), nil
+			for _, entry := range f.Value.Fields {
+				parts = append(parts, entry.Value)
+			}
+		case field.IsList():
+			parts = f.Value.Items
+		}
+		for _, part := range parts {
+			if of != nil {
+				checkMessage(c, part, of)
+			}
 		}
 	}
 }
@@ -280,20 +217,4 @@ func fieldsOf(d protoreflect.MessageDescriptor) []string {
 		out[i] = d.Fields().Get(i).JSONName()
 	}
 	return out
-}
-
-func (c *checker) messageField(v *manifests.Value, f protoreflect.FieldDescriptor) {
-	switch {
-	case f.IsMap() && f.MapValue().Message() != nil:
-		for _, entry := range v.Fields {
-			c.message(entry.Value, f.MapValue().Message())
-		}
-	case f.IsMap():
-	case f.IsList() && f.Message() != nil:
-		for _, item := range v.Items {
-			c.message(item, f.Message())
-		}
-	case f.Message() != nil && v.Kind == manifests.Map:
-		c.message(v, f.Message())
-	}
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"edda/effects"
+	"edda/effects/effecttest"
 	"edda/manifests"
 )
 
@@ -25,6 +26,7 @@ func TestCheck(t *testing.T) {
 	writeProto(t, filepath.Join(folder, "broken.proto"), "syntax = \"proto3\";\nmessage {")
 	writeSet(t, filepath.Join(folder, "shop.binpb"), descriptorSetOf(compileProto(t, shopProto)))
 	const charge = "target: 'pay:443', method: shop.v1.Payments/Charge"
+	var accepted []string
 	for _, tt := range []struct{ text, want string }{
 		{charge, ""},
 		{"target: 'pay.example:443', method: shop.v1.Payments/Charge, message: =payload, metadata: {authorization: =secret.PAY, x: [a, =id]}, plaintext: true", ""},
@@ -44,7 +46,8 @@ func TestCheck(t *testing.T) {
 		{"target: 'pay:443', method: /a.B/C", "method is package.Service/Method"},
 		{"target: 'pay:443', method: a.B.C", "method is package.Service/Method"},
 		{"target: 'pay:443', method: 'a.B/${id}/C'", "method is package.Service/Method"},
-		{charge + ", mesage: {}", "grpc knows no mesage; it knows target, method, message"},
+		{charge + ", mesage: {}", "grpc knows no mesage; did you mean message?"},
+		{charge + ", zzzzzz: {}", "grpc knows no zzzzzz; it knows target, method, message"},
 		{charge + ", message: [1]", "message is a map"},
 		{charge + ", message: 'a${id}'", "message is a map"},
 		{charge + ", metadata: a=b", "metadata is a map"},
@@ -79,11 +82,16 @@ func TestCheck(t *testing.T) {
 		{"target: 'pay:443', method: shop.v1.Payments/Watch, proto: shop.proto", "streams"},
 		{"target: 'pay:443', method: 'shop.v1.Payments/${id}', proto: shop.proto", ""},
 	} {
-		_, problems := compile(t, filepath.Join(folder, "e.yaml"), "effect: a\ngrpc: {"+tt.text+"}\n")
+		text := "effect: a\ngrpc: {" + tt.text + "}\n"
+		_, problems := compile(t, filepath.Join(folder, "e.yaml"), text)
+		if tt.want == "" {
+			accepted = append(accepted, text)
+		}
 		if got := fmt.Sprint(problems); problems.Failed() != (tt.want != "") || !strings.Contains(got, tt.want) {
 			t.Errorf("%s: %s, want %q", tt.text, got, tt.want)
 		}
 	}
+	effecttest.Schema(t, Kind().Spec, accepted...)
 }
 
 // TestProblemsPointAtTheirField in a message that the file does not know.

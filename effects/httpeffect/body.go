@@ -61,6 +61,9 @@ func form(v any, h http.Header) ([]byte, error) {
 	return []byte(values.Encode()), nil
 }
 
+// errRaw says what raw is.
+var errRaw = errors.New("raw is a text, or {base64: text} for bytes; body writes JSON")
+
 // raw is a text as it is, or the bytes that a text in base64 stands for.
 func raw(v any, h http.Header) ([]byte, error) {
 	if text, isText := v.(string); isText {
@@ -70,7 +73,7 @@ func raw(v any, h http.Header) ([]byte, error) {
 	given, _ := v.(map[string]any)
 	text, isText := given["base64"].(string)
 	if !isText || len(given) != 1 {
-		return nil, errors.New("raw is neither a text nor {base64: text}")
+		return nil, errRaw
 	}
 	decoded, err := base64.StdEncoding.DecodeString(text)
 	if err != nil {

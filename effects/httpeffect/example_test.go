@@ -1,7 +1,6 @@
 package httpeffect
 
 import (
-	"bytes"
 	"crypto/tls"
 	"encoding/json"
 	"fmt"
@@ -10,9 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-
-	"github.com/santhosh-tekuri/jsonschema/v6"
-	"go.yaml.in/yaml/v4"
 
 	"edda"
 	"edda/effects"
@@ -100,63 +96,6 @@ func TestTheExampleMakesItsCalls(t *testing.T) {
 		}
 		if !slices.Equal(requests, tt.requests) {
 			t.Errorf("%s: requests %q, want %q", tt.effect, requests, tt.requests)
-		}
-	}
-}
-
-// TestTheSchemaKnowsTheFields: editors complete and check what lint takes.
-func TestTheSchemaKnowsTheFields(t *testing.T) {
-	text, err := manifests.Schema()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var schema struct {
-		Defs map[string]struct{ Properties map[string]any } `json:"$defs"`
-	}
-	if err := json.Unmarshal(text, &schema); err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range fieldNames() {
-		if schema.Defs["http"].Properties[name] == nil {
-			t.Errorf("the schema lacks %s", name)
-		}
-	}
-	if n := len(schema.Defs["http"].Properties); n != len(fieldNames()) {
-		t.Errorf("the schema has %d fields, http %d", n, len(fieldNames()))
-	}
-}
-
-// TestTheSchemaTakesWhatLintTakes; lint is stricter.
-func TestTheSchemaTakesWhatLintTakes(t *testing.T) {
-	text, err := manifests.Schema()
-	if err != nil {
-		t.Fatal(err)
-	}
-	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := jsonschema.NewCompiler()
-	if err := c.AddResource("edda.json", doc); err != nil {
-		t.Fatal(err)
-	}
-	schema := c.MustCompile("edda.json")
-	for _, tt := range checks() {
-		var manifest any
-		if err := yaml.Unmarshal([]byte("effect: a\n"+tt.text+"\n"), &manifest); err != nil {
-			t.Fatal(err)
-		}
-		if err := schema.Validate(manifest); err != nil && tt.want == "" {
-			t.Errorf("%s: %v", tt.text, err)
-		}
-	}
-	for _, bad := range []string{"{body: 1}", "{url: x, headres: {}}", "{url: x, form: a}", "{url: x, raw: {b: 1}}", "{url: x, redirects: 11}", "{url: x, tls: {insecure: true}}"} {
-		var manifest any
-		if err := yaml.Unmarshal([]byte("effect: a\nhttp: "+bad+"\n"), &manifest); err != nil {
-			t.Fatal(err)
-		}
-		if schema.Validate(manifest) == nil {
-			t.Errorf("the schema takes %s", bad)
 		}
 	}
 }

@@ -1,7 +1,6 @@
 package httpeffect
 
 import (
-	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -10,13 +9,14 @@ import (
 
 	"edda/effects"
 	"edda/effects/dial"
+	"edda/effects/spec"
 	"edda/manifests"
 )
 
 // Kind is what effects.Compile needs to know of http.
 func Kind() effects.Kind {
 	return effects.Kind{
-		Check:  check,
+		Spec:   fields(),
 		Escape: map[string]func(before, value string) string{"url": escape},
 		Raw:    map[string]func(before, value string) string{"url": asIs},
 		Fits:   map[string]func(text string) error{"url": stays},
@@ -50,176 +50,103 @@ func asIs(before, value string) string {
 	return value
 }
 
-func fieldNames() []string {
-	return append([]string{"method", "url", "headers", "query"}, append(bodies(), "redirects", "tls")...)
+// fields describes an http: map.
+func fields() *spec.Fields {
+	names := func(name string) spec.Field {
+		return spec.Field{Name: name, Type: spec.Map, Says: "a map of names and values"}
+	}
+	headers := names("headers")
+	headers.Check = checkHeaders
+	return &spec.Fields{Name: "http", Check: checkTogether, Fields: []spec.Field{
+		{Name: "method", Read: checkMethod},
+		{Name: "url", Needed: "where to call", Check: checkURL},
+		headers, names("query"), {Name: "body"}, names("form"),
+		{Name: "raw", Check: checkRaw},
+		{Name: "redirects", Type: spec.Whole, Literal: true, Max: maxRedirects,
+			Says: fmt.Sprintf("how many are followed: a number from 0, which it is when unsaid, to %d", maxRedirects)},
+		dial.TLSField(),
+	}}
 }
 
-// check tells what is wrong with an http: map before anything runs.
-func check(m *manifests.Effect) manifests.Problems {
-	c := checker{m: m}
-	for _, f := range m.Config.Fields {
-		c.field(f)
+func checkMethod(v any) error {
+	if s, _ := v.(string); !slices.Contains(methods(), strings.ToUpper(s)) {
+		return fmt.Errorf("method is one of %s, not %v", strings.Join(methods(), ", "), v)
 	}
-	if m.Config.Field("url") == nil {
-		c.errorf(m.Config.Pos, "http needs url: where to call")
-	}
-	c.oneBody()
-	c.problems = append(c.problems, dial.CheckTLS(m.File, m.Config.Field("tls"))...)
-	if tls := m.Config.Field("tls"); tls != nil && strings.HasPrefix(strings.ToLower(beginning(m.Config.Field("url"))), "http://") {
-		c.errorf(tls.Pos, "tls does nothing for an http url: write https")
-	}
-	return c.problems
+	return nil
 }
 
-type checker struct {
-	m        *manifests.Effect
-	problems manifests.Problems
-}
-
-func (c *checker) errorf(pos manifests.Pos, format string, args ...any) {
-	c.problems = append(c.problems, manifests.Problem{File: c.m.File, Pos: pos, Message: fmt.Sprintf(format, args...)})
-}
-
-func (c *checker) warnf(pos manifests.Pos, format string, args ...any) {
-	c.problems = append(c.problems, manifests.Problem{File: c.m.File, Pos: pos, Warning: true, Message: fmt.Sprintf(format, args...)})
-}
-
-func (c *checker) field(f manifests.Field) {
-	switch f.Name {
-	case "method":
-		c.method(f.Value)
-	case "url":
-		c.url(f.Value)
-	case "headers", "query", "form":
-		c.namesAndValues(f)
-	case "raw":
-		c.raw(f.Value)
-	case "redirects":
-		c.redirects(f.Value)
-	case "body", "tls": // tls is looked at with the url
-	default:
-		c.errorf(f.Pos, "http knows no %s; it knows %s", f.Name, strings.Join(fieldNames(), ", "))
-	}
-}
-
-func (c *checker) method(v *manifests.Value) {
-	if v.Kind != manifests.Literal {
-		return
-	}
-	if s, _ := v.Scalar.(string); !slices.Contains(methods(), strings.ToUpper(s)) {
-		c.errorf(v.Pos, "method is one of %s, not %v", strings.Join(methods(), ", "), v.Scalar)
-	}
-}
-
-func (c *checker) namesAndValues(f manifests.Field) {
-	if f.Value.Kind != manifests.Map && f.Value.Kind != manifests.Expression {
-		c.errorf(f.Value.Pos, "%s is a map of names and values", f.Name)
-	}
-	if f.Name != "headers" {
-		return
-	}
+func checkHeaders(c *spec.Checker, f manifests.Field) {
 	for _, h := range f.Value.Fields {
 		text, _ := h.Value.Scalar.(string) // only of a literal
 		if err := checkHeader(http.CanonicalHeaderKey(h.Name), []string{text}); err != nil {
-			c.errorf(h.Pos, "%s", err)
+			c.Errorf(h.Pos, "%s", err)
 		}
 	}
 }
 
-// oneBody: a call has one body or none, and some methods have none.
-func (c *checker) oneBody() {
+func checkRaw(c *spec.Checker, f manifests.Field) {
+	v := f.Value
+	given, literal := v.Const()
+	if _, err := raw(given, http.Header{}); literal && err != nil {
+		c.Errorf(v.Pos, "%v", err)
+	}
+	if !literal && (v.Kind == manifests.List || v.Kind == manifests.Map && (len(v.Fields) != 1 || v.Field("base64") == nil)) {
+		c.Errorf(v.Pos, "%v", errRaw)
+	}
+}
+
+// checkTogether looks at the body, of which a call has one or none, as some methods do; and at
+// tls, which needs https.
+func checkTogether(c *spec.Checker, m *manifests.Value) {
+	method := ""
+	if v := m.Field("method"); v != nil && v.Kind == manifests.Literal {
+		method = strings.ToUpper(v.Filled(""))
+	}
+	bodyless := slices.Contains([]string{http.MethodGet, http.MethodHead, http.MethodTrace}, method)
 	kind := ""
-	for _, f := range c.m.Config.Fields {
+	for _, f := range m.Fields {
 		switch {
 		case !slices.Contains(bodies(), f.Name):
 		case kind != "":
-			c.errorf(f.Pos, "a call has one of %s, and this has %s and %s", strings.Join(bodies(), ", "), kind, f.Name)
+			c.Errorf(f.Pos, "a call has one of %s, and this has %s and %s", strings.Join(bodies(), ", "), kind, f.Name)
 		default:
-			kind = f.Name
-			c.bodyOf(f)
-		}
-	}
-}
-
-func (c *checker) bodyOf(f manifests.Field) {
-	v := c.m.Config.Field("method")
-	if v == nil || v.Kind != manifests.Literal {
-		return
-	}
-	s, _ := v.Scalar.(string)
-	if m := strings.ToUpper(s); m == http.MethodGet || m == http.MethodHead || m == http.MethodTrace {
-		c.warnf(f.Pos, "most servers do not read a body of %s: query gives it names and values", m)
-	}
-}
-
-func (c *checker) raw(v *manifests.Value) {
-	const want = "raw is a text, or {base64: text} for bytes; body writes JSON"
-	switch v.Kind {
-	case manifests.Literal:
-		if _, isText := v.Scalar.(string); !isText {
-			c.errorf(v.Pos, want)
-		}
-	case manifests.List:
-		c.errorf(v.Pos, want)
-	case manifests.Map:
-		if len(v.Fields) != 1 || v.Field("base64") == nil {
-			c.errorf(v.Pos, want)
-		} else if given, known := v.Const(); known {
-			if _, err := raw(given, http.Header{}); err != nil {
-				c.errorf(v.Pos, "%s", err)
+			if kind = f.Name; bodyless {
+				c.Warnf(f.Pos, "most servers do not read a body of %s: query gives it names and values", method)
 			}
 		}
 	}
-}
-
-func (c *checker) redirects(v *manifests.Value) {
-	n, isInt := v.Scalar.(int)
-	if v.Kind != manifests.Literal || !isInt || n < 0 || n > maxRedirects {
-		c.errorf(v.Pos, "redirects is how many are followed: a number from 0, which it is when unsaid, to %d", maxRedirects)
+	if tls := m.Field("tls"); tls != nil && strings.HasPrefix(beginning(m.Field("url")), "http://") {
+		c.Errorf(tls.Pos, "tls does nothing for an http url: write https")
 	}
 }
 
-// beginning is what is known of a text: all of a literal, a template up to its
-// first expression.
+// hole stands for an expression in a template's text.
+const hole = "\x00"
+
+// beginning returns a text up to its first expression, in lower case.
 func beginning(v *manifests.Value) string {
-	switch {
-	case v == nil:
-		return ""
-	case v.Kind == manifests.Template && v.Parts[0].Expr == nil:
-		return v.Parts[0].Text
-	default:
-		text, _ := v.Scalar.(string)
-		return text
-	}
+	text, _, _ := strings.Cut(v.Filled(hole), hole)
+	return strings.ToLower(text)
 }
 
-// url looks at what is known of the address: all of a literal, the beginning of a template.
-func (c *checker) url(v *manifests.Value) {
-	var err error
-	switch {
-	case v.Kind == manifests.Literal:
-		_, err = address(map[string]any{"url": v.Scalar})
-	case v.Kind == manifests.Expression || v.Kind == manifests.Template && v.Parts[0].Expr != nil:
-	default:
-		if begin := strings.ToLower(beginning(v)); !strings.HasPrefix(begin, "http://") && !strings.HasPrefix(begin, "https://") {
-			err = errors.New("another scheme")
-		}
+// checkURL looks at what is known of the address: all of a literal, the beginning of a template.
+func checkURL(c *spec.Checker, f manifests.Field) {
+	v := f.Value
+	begin := beginning(v)
+	ok := strings.HasPrefix(begin, "http://") || strings.HasPrefix(begin, "https://")
+	switch v.Kind {
+	case manifests.Literal:
+		_, err := address(map[string]any{"url": v.Scalar})
+		ok = err == nil
+	case manifests.Expression:
+		ok = true
+	case manifests.Template:
+		ok = ok || begin == ""
 	}
 	switch {
-	case err != nil:
-		c.errorf(v.Pos, "url is an http or https address such as https://pay.example/charges")
-	case stays(written(v)) != nil:
-		c.errorf(v.Pos, "url has a segment . or .. in its path: write the path that it leads to")
+	case !ok:
+		c.Errorf(v.Pos, "url is an http or https address such as https://pay.example/charges")
+	case stays(v.Filled("x")) != nil:
+		c.Errorf(v.Pos, "url has a segment . or .. in its path: write the path that it leads to")
 	}
-}
-
-// written is what a manifest itself says of a url, with an x in the place of each value.
-func written(v *manifests.Value) string {
-	text, _ := v.Scalar.(string)
-	for _, p := range v.Parts {
-		if text += p.Text; p.Expr != nil {
-			text += "x"
-		}
-	}
-	return text
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"edda/effects"
+	"edda/effects/effecttest"
 	"edda/manifests"
 )
 
@@ -39,7 +40,8 @@ func checks() []struct{ text, want string } {
 		{"http: {url: 'http://x', method: FETCH}", "method is one of GET"},
 		{"http: {url: 'http://x', headers: [a]}", "headers is a map"},
 		{"http: {url: 'http://x', query: a=b}", "query is a map"},
-		{"http: {url: 'http://x', headres: {}}", "http knows no headres; it knows method, url, headers, query, body, form, raw, redirects, tls"},
+		{"http: {url: 'http://x', headres: {}}", "http knows no headres; did you mean headers?"},
+		{"http: {url: 'http://x', zzzzzz: {}}", "http knows no zzzzzz; it knows method, url, headers, query, body, form, raw, redirects, tls"},
 		{"http: {url: 'https://'}", "http or https"},
 		{"http: {url: 'https://${payload.host}/x'}", ""},
 		{"http: {url: 'http://x', method: CONNECT}", "method is one of GET"},
@@ -82,12 +84,18 @@ func checks() []struct{ text, want string } {
 }
 
 func TestCheck(t *testing.T) {
+	var accepted []string
 	for _, tt := range checks() {
-		_, problems := compile(t, "effect: a\n"+tt.text+"\n")
+		text := "effect: a\n" + tt.text + "\n"
+		_, problems := compile(t, text)
+		if tt.want == "" {
+			accepted = append(accepted, text)
+		}
 		if got := fmt.Sprint(problems); problems.Failed() != (tt.want != "") || !strings.Contains(got, tt.want) {
 			t.Errorf("%s: %s, want %q", tt.text, got, tt.want)
 		}
 	}
+	effecttest.Schema(t, Kind().Spec, accepted...)
 }
 
 // TestBodiesOfMethodsThatHaveNone are warned of, no more.

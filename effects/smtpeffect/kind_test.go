@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"edda/effects"
+	"edda/effects/effecttest"
 	"edda/manifests"
 )
 
@@ -41,6 +42,7 @@ func good(change string) string {
 }
 
 func TestCheck(t *testing.T) {
+	var accepted []string
 	for _, tt := range []struct{ change, want string }{
 		{"", ""},
 		{"server: =secret.SERVER", ""},
@@ -107,6 +109,9 @@ func TestCheck(t *testing.T) {
 		{"attachments: [{name: a, content: =payload.a, typ: b}]", "a file knows no typ; did you mean type?"},
 	} {
 		_, problems := compile(t, good(tt.change))
+		if tt.want == "" {
+			accepted = append(accepted, good(tt.change))
+		}
 		if got := fmt.Sprint(problems); problems.Failed() != (tt.want != "") || !strings.Contains(got, tt.want) {
 			t.Errorf("%s: %s, want %q", tt.change, got, tt.want)
 		}
@@ -116,6 +121,7 @@ func TestCheck(t *testing.T) {
 			}
 		}
 	}
+	effecttest.Schema(t, Kind().Spec, accepted...)
 }
 
 func TestAMailIsNoCheck(t *testing.T) {

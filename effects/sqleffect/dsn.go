@@ -6,80 +6,52 @@ import (
 	"slices"
 	"strings"
 
-	"edda/expression"
+	"edda/effects/spec"
 	"edda/manifests"
 )
 
-// dsn looks at what is known of the database's address, and at what may go into it.
-func (c *checker) dsn(v *manifests.Value) {
+// checkDSN looks at what is known of the database's address, and at what may go into it.
+func checkDSN(c *spec.Checker, v *manifests.Value, driver string) {
 	switch v.Kind {
 	case manifests.Literal:
-		c.literalDSN(v)
+		text, _ := v.Scalar.(string)
+		if checkPassword(c, v.Pos, text) {
+			return
+		}
+		s, err := sourceOf(map[string]any{"dsn": text, "driver": driver}, false)
+		if err == nil {
+			_, err = s.database.connector(s, nil, nil)
+		}
+		if err != nil {
+			c.Errorf(v.Pos, "%s", err)
+		}
 	case manifests.Expression:
-		c.only(v.Expr, "secret")
-		c.password(v.Pos, v.Expr.Source)
+		checkNames(c, v, "secret")
+		checkPassword(c, v.Pos, v.Expr.Source)
 	case manifests.Template:
-		c.templateDSN(v)
+		checkNames(c, v, "secret", "tenant")
+		text := v.Filled(hole)
+		if !strings.HasPrefix(text, hole) && driverOf(text) == "" {
+			c.Errorf(v.Pos, "a dsn that is put together is written as a URL, postgres://, mysql:// or sqlite:, so that each part is escaped")
+		}
+		checkPassword(c, v.Pos, text)
 	default:
-		c.errorf(v.Pos, "dsn is a text, as dsn: =secret.NAME")
+		c.Errorf(v.Pos, "dsn is a text, as dsn: =secret.NAME")
 	}
-}
-
-func (c *checker) literalDSN(v *manifests.Value) {
-	text, _ := v.Scalar.(string)
-	if c.password(v.Pos, text) {
-		return
-	}
-	s, err := sourceOf(map[string]any{"dsn": text, "driver": c.driver()}, false)
-	if err == nil {
-		_, err = s.database.connector(s, nil, nil)
-	}
-	if err != nil {
-		c.errorf(v.Pos, "%s", err)
-	}
-}
-
-// driver is the literal word; empty where there is none.
-func (c *checker) driver() string {
-	if v := c.m.Config.Field("driver"); v != nil {
-		s, _ := v.Scalar.(string)
-		return s
-	}
-	return ""
 }
 
 // hole stands for an expression in a template's text.
 const hole = "\x00"
 
-func (c *checker) templateDSN(v *manifests.Value) {
-	var text strings.Builder
-	for _, p := range v.Parts {
-		text.WriteString(p.Text)
-		if p.Expr != nil {
-			c.only(p.Expr, "secret", "tenant")
-			text.WriteString(hole)
-		}
-	}
-	first := v.Parts[0]
-	if first.Expr == nil && driverOf(first.Text) == "" {
-		c.errorf(v.Pos, "a dsn that is put together is written as a URL, postgres://, mysql:// or sqlite:, so that each part is escaped")
-	}
-	c.password(v.Pos, text.String())
-}
-
-// only refuses expressions that see anything but these names: whoever chooses
+// checkNames refuses expressions that see anything but these names: whoever chooses
 // the database chooses where secrets go.
-func (c *checker) only(e *manifests.Expr, names ...string) {
-	p, errs := expression.Compile(e.Source, expression.Options{Names: []string{"payload", "id", "tenant", "secret"}})
-	if len(errs) > 0 {
-		return // said by the compiler of the effect
-	}
-	for _, ref := range p.Refs() {
-		if !slices.Contains(names, ref[0]) {
-			c.errorf(e.Pos, "dsn may use only %s, not %s: who sends a command does not choose the database; "+
-				"a template such as \"postgres://app:${secret.PW}@db/shop_${tenant}\" may use tenant, too", strings.Join(names, " and "), ref[0])
+func checkNames(c *spec.Checker, v *manifests.Value, names ...string) {
+	spec.Variables(v, func(e *manifests.Expr, name string) {
+		if !slices.Contains(names, name) {
+			c.Errorf(e.Pos, "dsn may use only %s, not %s: who sends a command does not choose the database; "+
+				"a template such as \"postgres://app:${secret.PW}@db/shop_${tenant}\" may use tenant, too", strings.Join(names, " and "), name)
 		}
-	}
+	})
 }
 
 // passwords find what stands where a password is.
@@ -90,14 +62,14 @@ var passwords = []*regexp.Regexp{
 	regexp.MustCompile(`^"?[^:/@\s]*:([^@]*)@(?:tcp|unix|\w*\(|/)`),    // MySQL's own form
 }
 
-// password complains of one that is written down.
-func (c *checker) password(pos manifests.Pos, text string) bool {
+// checkPassword refuses a password that is written down, and reports whether there is one.
+func checkPassword(c *spec.Checker, pos manifests.Pos, text string) bool {
 	for _, p := range passwords {
 		m := p.FindStringSubmatch(text)
 		if m == nil || m[1] == "" || m[1] == "''" || strings.Contains(m[1], hole) || strings.Contains(m[1], "secret.") {
 			continue
 		}
-		c.errorf(pos, "a password is a secret: write dsn: =secret.NAME, or ${secret.NAME} in its place")
+		c.Errorf(pos, "a password is a secret: write dsn: =secret.NAME, or ${secret.NAME} in its place")
 		return true
 	}
 	return false

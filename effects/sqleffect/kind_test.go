@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"edda/effects"
+	"edda/effects/effecttest"
 	"edda/manifests"
 )
 
@@ -20,6 +21,7 @@ func compile(t *testing.T, text string) (*effects.Effect, manifests.Problems) {
 
 func TestCheck(t *testing.T) {
 	const dsn, exec = "dsn: =secret.DB", "exec: insert into t (a) values (?)"
+	var accepted []string
 	for _, tt := range []struct{ text, want string }{
 		{dsn + ", " + exec + ", args: [=payload.a]", ""},
 		{dsn + ", " + exec + ", args: =payload.list", ""},
@@ -88,7 +90,11 @@ func TestCheck(t *testing.T) {
 		{"dsn: 'postgres://app@db/shop?default_query_exec_mode=simple_protocol', " + exec, "pastes text into SQL"},
 		{"dsn: 'postgres:///shop', " + exec, "names no host or no user"},
 	} {
-		_, problems := compile(t, "effect: a\nsql: {"+tt.text+"}\n")
+		text := "effect: a\nsql: {" + tt.text + "}\n"
+		_, problems := compile(t, text)
+		if tt.want == "" {
+			accepted = append(accepted, text)
+		}
 		if got := fmt.Sprint(problems); problems.Failed() != (tt.want != "") || !strings.Contains(got, tt.want) {
 			t.Errorf("%s: %s, want %q", tt.text, got, tt.want)
 		}
@@ -96,6 +102,7 @@ func TestCheck(t *testing.T) {
 			t.Errorf("%s: the password shows: %v", tt.text, problems)
 		}
 	}
+	effecttest.Schema(t, Kind().Spec, accepted...)
 }
 
 func TestEscape(t *testing.T) {

@@ -6,8 +6,8 @@ import (
 	"errors"
 	"maps"
 	"net/http"
-	"strings"
 
+	"edda/access"
 	"edda/hero"
 	"edda/hero/jsonrpc"
 	"edda/hero/redisdb"
@@ -17,15 +17,12 @@ import (
 // minToken is too long to guess.
 const minToken = 16
 
-// tokens are the actors by the hash of their token: a lookup by hash takes no
-// time that tells of the token.
-type tokens map[[sha256.Size]byte]uint32
-
-func newTokens(given map[string]uint32, hashes map[[sha256.Size]byte]uint32) tokens {
-	t := tokens{}
+// newTokens notes the actors of the tokens, some of which are hashes already.
+func newTokens(given map[string]uint32, hashes map[[sha256.Size]byte]uint32) access.Secrets[uint32] {
+	t := access.Secrets[uint32]{}
 	maps.Copy(t, hashes)
 	for token, actor := range given {
-		t[sha256.Sum256([]byte(token))] = actor
+		t.Add(token, actor)
 	}
 	return t
 }
@@ -33,12 +30,12 @@ func newTokens(given map[string]uint32, hashes map[[sha256.Size]byte]uint32) tok
 // callerKey is where auth leaves the token's actor in a call's context.
 type callerKey struct{}
 
-func (t tokens) auth(ctx context.Context, r *http.Request) (context.Context, error) {
-	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-	if !strings.EqualFold(scheme, "bearer") { // its case does not matter (RFC 9110)
+func (c *Coordinator) auth(ctx context.Context, r *http.Request) (context.Context, error) {
+	token, ok := access.BearerToken(r)
+	if !ok {
 		return nil, failed(jsonrpc.PermissionDenied, "Permission denied", Detail{Why: "no token was sent", Do: "send the header Authorization: Bearer <token>"})
 	}
-	actor, ok := t[sha256.Sum256([]byte(strings.TrimSpace(token)))]
+	actor, ok := c.tokens.Owner(token)
 	if !ok {
 		return nil, failed(jsonrpc.PermissionDenied, "Permission denied", Detail{Why: "the token is not known here", Do: "ask the operator for the token of your actor"})
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
+	"edda/access"
 	"edda/hero"
 	"edda/hero/flow"
 	"edda/hero/jsonrpc"
@@ -72,7 +73,7 @@ type Coordinator struct {
 	types   map[hero.ScriptType]bool
 	turns   turns
 	meter   *meter
-	tokens  tokens
+	tokens  access.Secrets[uint32] // the actors of tokens
 	rpc     *jsonrpc.Server
 	// unreadable is what lists say in the log of hashes that they cannot read.
 	unreadable *logthrottle.Throttle
@@ -102,7 +103,7 @@ func (c *Coordinator) serve() error {
 	info := jsonrpc.Info{Title: "Coordinator", Version: c.options.Version, Description: "Objects of the Hero systems, and flows of jobs."}
 	server := jsonrpc.ServerOptions{Log: c.options.Log, Observe: c.meter.observe}
 	if len(c.tokens) > 0 {
-		server.Auth = c.tokens.auth
+		server.Auth = c.auth
 	} else {
 		server.Received = httpserver.Authenticated // without tokens every caller is trusted
 	}

@@ -1,12 +1,15 @@
 package coordinator
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"net/http/httptest"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -84,10 +87,22 @@ type dict2 = map[string]any
 // call calls and must succeed.
 func (w *world) call(method string, params, result any) {
 	w.t.Helper()
-	if err := w.http1.Call(w.t.Context(), method, params, result); err != nil {
+	var raw json.RawMessage
+	if err := w.http1.Call(w.t.Context(), method, params, &raw); err != nil {
 		w.t.Fatalf("%s %v: %v", method, params, err)
 	}
+	if nulls.Match(bytes.ReplaceAll(raw, []byte(`"failed_job":null`), nil)) {
+		w.t.Errorf("%s %v answers null for a list or an object: %s", method, params, raw)
+	}
+	if result == nil {
+		return
+	}
+	if err := json.Unmarshal(raw, result); err != nil {
+		w.t.Fatalf("%s %v answers %s: %v", method, params, raw, err)
+	}
 }
+
+var nulls = regexp.MustCompile(`(^|[:,[])null($|[],}])`)
 
 // refused calls and must be refused with the code; it returns what was said.
 func (w *world) refused(code int, method string, params any) Detail {

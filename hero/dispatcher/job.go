@@ -61,7 +61,7 @@ func (j Job) fields() []any {
 	out := []any{
 		"id", j.ID, "caller_id", j.CallerID, "worker_id", j.WorkerID, "context_id", j.ContextID, "script", j.Script,
 		"timeout", number(j.Timeout), "retries", number(j.Retries), "concurrent", strconv.FormatBool(j.Concurrent),
-		"created_at", at, "updated_at", at, "status", string(hero.JobDispatched), "dependencies", jsonText(list(j.Dependencies)),
+		"created_at", at, "updated_at", at, "status", string(hero.JobDispatched), "dependencies", jsonText(orEmpty(j.Dependencies)),
 	}
 	if j.Priority != hero.PriorityNormal {
 		out = append(out, "priority", string(j.Priority))
@@ -83,8 +83,8 @@ func (j Job) fields() []any {
 
 func number(n uint32) string { return strconv.FormatUint(uint64(n), 10) }
 
-// list keeps an empty list from being written as null.
-func list(l []string) []string {
+// orEmpty keeps an empty list from being written as null.
+func orEmpty(l []string) []string {
 	if l == nil {
 		return []string{}
 	}
@@ -105,123 +105,29 @@ func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 // readJob reads a job's hash, whoever wrote it; what it cannot read is a
 // *hero.FieldError.
 func readJob(id string, h map[string]string) (Job, error) {
-	r := reader{key: JobKey(id), hash: h}
+	r := hero.ReadHash(JobKey(id), h)
 	if own := h["id"]; own != "" && own != id {
-		r.fail("id", own, "the key says "+id)
+		r.Fail("id", own, "the key says "+id)
 	}
 	j := Job{
 		ID: id, CallerID: h["caller_id"], WorkerID: h["worker_id"], ContextID: h["context_id"], Script: h["script"],
 		LogPath: h["log_path"], Output: h["output"], Error: h["error"],
-		Timeout: r.number("timeout"), Retries: r.number("retries"), Attempts: r.number("attempts"), Concurrent: r.bool("concurrent"),
-		EnvVars: r.vars("env_vars"), Prerequisites: r.list("prerequisites"), Dependents: r.list("dependents"), Dependencies: r.list("dependencies"),
-		CreatedAt: r.time("created_at"), UpdatedAt: r.time("updated_at"), Status: r.status(),
+		Timeout: r.Number("timeout"), Retries: r.Number("retries"), Attempts: r.Number("attempts"), Concurrent: r.Truth("concurrent"),
+		EnvVars: r.Pairs("env_vars"), Prerequisites: r.Texts("prerequisites"), Dependents: r.Texts("dependents"), Dependencies: r.Texts("dependencies"),
+		CreatedAt: readTime(r, "created_at", h), UpdatedAt: readTime(r, "updated_at", h), Status: readStatus(r, h),
 	}
 	if p, err := hero.ParsePriority(h["priority"]); err == nil { // else it is another program's word
 		j.Priority = p
 	}
-	if r.err != nil {
-		return j, edda.Classify(edda.Permanent, "%w", r.err)
+	if err := r.Err(); err != nil {
+		return j, edda.Classify(edda.Permanent, "%w", err)
 	}
 	return j, nil
 }
 
-// reader reads fields by their type; the first error stays.
-type reader struct {
-	key  string
-	hash map[string]string
-	err  error
-}
-
-func (r *reader) fail(field, value, why string) {
-	if r.err == nil {
-		r.err = &hero.FieldError{Key: r.key, Field: field, Value: bounded(value), Why: why}
-	}
-}
-
-func (r *reader) number(field string) uint32 {
-	text := strings.TrimSpace(r.hash[field])
-	if text == "" {
-		return 0
-	}
-	n, err := strconv.ParseUint(text, 10, 32)
-	if err != nil {
-		r.fail(field, text, "want a whole number from 0 to 4294967295")
-	}
-	return uint32(n)
-}
-
-func (r *reader) bool(field string) bool {
-	switch text := strings.ToLower(strings.TrimSpace(r.hash[field])); text {
-	case "true", "1":
-		return true
-	case "", "false", "0":
-	default:
-		r.fail(field, text, "want true or false")
-	}
-	return false
-}
-
-// vars reads a JSON object; numbers and booleans become their text.
-func (r *reader) vars(field string) map[string]string {
-	text := strings.TrimSpace(r.hash[field])
-	if text == "" || text == "null" {
-		return nil
-	}
-	var raw map[string]json.RawMessage
-	if err := json.Unmarshal([]byte(text), &raw); err != nil {
-		r.fail(field, text, "want a JSON object of strings")
-		return nil
-	}
-	out := make(map[string]string, len(raw))
-	for name, value := range raw {
-		out[name] = plain(value)
-	}
-	return out
-}
-
-// plain is a JSON value as a string: a string's own text, else how it is written.
-func plain(raw json.RawMessage) string {
-	var s string
-	if json.Unmarshal(raw, &s) == nil {
-		return s
-	}
-	return string(raw)
-}
-
-// list reads a JSON array, or words between commas.
-func (r *reader) list(field string) []string {
-	text := strings.TrimSpace(r.hash[field])
-	switch {
-	case text == "" || text == "null":
-		return nil
-	case !strings.HasPrefix(text, "["):
-		return words(text)
-	}
-	var raw []json.RawMessage
-	if err := json.Unmarshal([]byte(text), &raw); err != nil {
-		r.fail(field, text, "want a JSON array of job ids")
-		return nil
-	}
-	var out []string
-	for _, value := range raw {
-		out = append(out, plain(value))
-	}
-	return out
-}
-
-func words(text string) []string {
-	var out []string
-	for word := range strings.SplitSeq(text, ",") {
-		if word = strings.TrimSpace(word); word != "" {
-			out = append(out, word)
-		}
-	}
-	return out
-}
-
-// time reads RFC 3339, ISO 8601 without a zone, or Unix seconds.
-func (r *reader) time(field string) time.Time {
-	text := strings.TrimSpace(r.hash[field])
+// readTime reads RFC 3339, ISO 8601 without a zone, or Unix seconds.
+func readTime(r *hero.HashReader, field string, h map[string]string) time.Time {
+	text := strings.TrimSpace(h[field])
 	if text == "" {
 		return time.Time{}
 	}
@@ -233,19 +139,18 @@ func (r *reader) time(field string) time.Time {
 	if s, err := strconv.ParseUint(text, 10, 33); err == nil {
 		return time.Unix(int64(s), 0).UTC()
 	}
-	r.fail(field, text, "want a time such as 2026-01-02T15:04:05Z")
+	r.Fail(field, text, "want a time such as 2026-01-02T15:04:05Z")
 	return time.Time{}
 }
 
-// status reads any spelling of a status; none is dispatched.
-func (r *reader) status() hero.JobStatus {
-	text := r.hash["status"]
-	switch s := hero.JobStatus(strings.ToLower(strings.Trim(strings.TrimSpace(text), `"`))); s {
-	case "", hero.JobWaiting, "waitingforprerequisites":
+// readStatus reads any spelling of a status; none is dispatched.
+func readStatus(r *hero.HashReader, h map[string]string) hero.JobStatus {
+	s, err := hero.ParseJobStatus(h["status"])
+	switch {
+	case strings.Trim(h["status"], `" `) == "" || s == hero.JobWaiting:
 		return hero.JobDispatched
-	case hero.JobDispatched, hero.JobStarted, hero.JobError, hero.JobFinished:
-		return s
+	case err != nil:
+		r.Fail("status", h["status"], "want dispatched, started, error or finished")
 	}
-	r.fail("status", text, "want dispatched, started, error or finished")
-	return ""
+	return s
 }

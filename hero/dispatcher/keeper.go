@@ -8,6 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/zap"
 
+	"edda/hero/list"
 	"edda/internal/logthrottle"
 )
 
@@ -45,26 +46,18 @@ func NewKeeper(db *redis.Client, reg prometheus.Registerer, log *zap.Logger) (*K
 // Run keeps until ctx ends. Where the user of Redis has no rights to the dispatcher's
 // keys there is nothing to keep.
 func (k *Keeper) Run(ctx context.Context) error {
-	ticker := time.NewTicker(k.every)
-	defer ticker.Stop()
-	keeping := logthrottle.New(k.log, "release the dispatcher's jobs that wait")
-	for {
+	keeping, cancel := context.WithCancel(ctx)
+	defer cancel()
+	list.Every(keeping, k.every, newRetry(), logthrottle.New(k.log, "release the dispatcher's jobs that wait"), func(ctx context.Context) error {
 		_, err := k.runOnce(ctx)
-		switch {
-		case ctx.Err() != nil:
-			return nil
-		case redis.HasErrorPrefix(err, "NOPERM"):
+		if redis.HasErrorPrefix(err, "NOPERM") && ctx.Err() == nil {
 			k.log.Info("the Redis user has no rights to hero:*: jobs of the dispatcher that wait are released by its workers and clients alone", zap.Error(err))
-			<-ctx.Done()
-			return nil
+			cancel()
 		}
-		keeping.Note(err)
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C:
-		}
-	}
+		return err
+	})
+	<-ctx.Done()
+	return nil
 }
 
 // runOnce looks at some of the jobs that wait.

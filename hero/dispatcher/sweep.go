@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"edda/hero"
+	"edda/hero/list"
 	"edda/internal/logthrottle"
 )
 
@@ -58,23 +59,15 @@ func (s *sweeper) Run(ctx context.Context) {
 	if s.every < 0 {
 		return
 	}
-	ticker := time.NewTicker(s.every)
-	defer ticker.Stop()
-	sweeping := logthrottle.New(s.log, "sweep of stale jobs")
-	for n := 0; ; n++ {
+	n := 0
+	list.Every(ctx, s.every, newRetry(), logthrottle.New(s.log, "sweep of stale jobs"), func(ctx context.Context) error {
 		swept, err := s.sweep(ctx, n%scanEvery == 0)
-		if ctx.Err() == nil {
-			sweeping.Note(err)
-		}
+		n++
 		if len(swept.Requeued)+len(swept.Failed) > 0 {
 			s.log.Info("found stale jobs", zap.Strings("requeued", swept.Requeued), zap.Strings("failed", swept.Failed))
 		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
-	}
+		return err
+	})
 }
 
 func (s *sweeper) sweep(ctx context.Context, scan bool) (Swept, error) {
@@ -172,8 +165,7 @@ func (s *sweeper) started(ctx context.Context, ids []string) ([]any, error) {
 		if err != nil && !errors.Is(err, redis.Nil) && !redis.HasErrorPrefix(err, "WRONGTYPE") {
 			return nil, trouble("read the status of jobs", err)
 		}
-		r := reader{hash: map[string]string{"status": status}}
-		if err == nil && r.status() == hero.JobStarted {
+		if s, _ := hero.ParseJobStatus(status); err == nil && s == hero.JobStarted {
 			out = append(out, id)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap"
 
 	"edda"
+	"edda/hero/list"
 	"edda/hero/script"
 	"edda/internal/backoff"
 	"edda/internal/logthrottle"
@@ -91,6 +92,12 @@ func (o *WorkerOptions) validate() error {
 
 // Worker takes the jobs of one worker id and runs them. Several processes may
 // have the same id: they share its queue.
+//
+// A Worker is no list.Consumer. A consumer moves a key and then decides in Go what to do
+// with it. A worker looks at the queue first, because a job that must run alone stays there
+// while others run, and it records results, takes jobs and begins them in one script. Its
+// taken list has a lease, the heartbeat, after which any worker's sweep requeues the jobs;
+// a consumer's list waits for its owner.
 type Worker struct {
 	conn
 	id, run string // run tells this process from others of the id
@@ -181,7 +188,7 @@ func (w *Worker) Run(ctx context.Context) error {
 func (w *Worker) work(ctx, jobs context.Context) error {
 	ticker := time.NewTicker(tick)
 	defer ticker.Stop()
-	retry := backoff.Exponential{First: firstPause, Most: lastPause}
+	retry := newRetry()
 	working := logthrottle.New(w.o.Log.With(zap.String("worker", w.id)), "ask Redis for work")
 	for {
 		err := w.runOnce(ctx, jobs)
@@ -189,7 +196,7 @@ func (w *Worker) work(ctx, jobs context.Context) error {
 		case err == nil:
 			retry.Reset()
 			working.Worked()
-		case errors.Is(err, edda.Permanent):
+		case permanent(err):
 			return err
 		case ctx.Err() != nil:
 			return nil
@@ -342,22 +349,21 @@ func (w *Worker) leave(cut context.CancelCauseFunc) {
 	})
 }
 
-// farewell does something that may fail: the sweep mends it.
+// farewell does something until it succeeds, for recordWithin at most: the sweep mends
+// what is not done.
 func (w *Worker) farewell(do func(context.Context) error) {
 	ctx, cancel := context.WithTimeout(context.Background(), recordWithin)
 	defer cancel()
-	for retry := (backoff.Exponential{First: firstPause, Most: lastPause}); ; {
-		err := do(ctx)
-		if err == nil {
-			return
-		}
-		if ctx.Err() != nil || errors.Is(err, edda.Permanent) {
-			w.o.Log.Error("a worker stops and Redis does not take its last words; the sweep of another worker will find its jobs", zap.String("worker", w.id), zap.Error(err))
-			return
-		}
-		_ = backoff.Wait(ctx, retry.Next())
+	log := w.o.Log.With(zap.String("worker", w.id))
+	retry := list.Retry{Pause: newRetry(), Log: logthrottle.New(log, "stop a worker"), Final: permanent}
+	if err := retry.Do(ctx, "record the last results", do); err != nil {
+		log.Error("a worker stops and Redis does not take its last results; the sweep of another worker will find its jobs", zap.Error(err))
 	}
 }
+
+func permanent(err error) bool { return errors.Is(err, edda.Permanent) }
+
+func newRetry() backoff.Exponential { return backoff.Exponential{First: firstPause, Most: lastPause} }
 
 // returnTaken puts back what was moved and never begun.
 func (w *Worker) returnTaken(ctx context.Context) error {

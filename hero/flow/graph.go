@@ -208,6 +208,9 @@ func (d Definition) levels() [][]uint32 {
 		}
 	}
 	out := make([][]uint32, slices.Max(append(level, 0))+1)
+	for i := range out {
+		out[i] = []uint32{} // a list for JSON, not null
+	}
 	for i, n := range d.Nodes { // by id, so each level is too
 		out[level[i]] = append(out[level[i]], n.ID)
 	}

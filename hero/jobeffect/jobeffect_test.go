@@ -35,6 +35,7 @@ func compile(t *testing.T, text string) (*effects.Effect, manifests.Problems) {
 
 func TestCheck(t *testing.T) {
 	const owners = "context: 7, caller: 12"
+	var accepted []string
 	for _, tt := range []struct{ fields, want string }{
 		{owners + ", script: print(1)", ""},
 		{owners + ", file: resize.py, type: lua, timeout: 90s, queue_timeout: 2h, retries: 2, env: {A: =payload.a}, supervisor: 'http://127.0.0.1:1'", ""},
@@ -61,7 +62,11 @@ func TestCheck(t *testing.T) {
 		{owners + ", script: x, zzzzzz: 1", "job knows no zzzzzz; it knows context, caller"},
 	} {
 		t.Run(tt.fields, func(t *testing.T) {
-			e, problems := compile(t, "effect: a\njob: {"+tt.fields+"}\n")
+			text := "effect: a\njob: {" + tt.fields + "}\n"
+			if tt.want == "" {
+				accepted = append(accepted, text)
+			}
+			e, problems := compile(t, text)
 			switch {
 			case tt.want == "" && (e == nil || len(problems) > 0):
 				t.Fatalf("%v", problems)
@@ -73,6 +78,7 @@ func TestCheck(t *testing.T) {
 	if _, problems := compile(t, "effect: a\njob: {"+owners+", script: x}\ncheck: {job: {"+owners+", script: x}, ok: status == 0}\n"); !strings.Contains(fmt.Sprint(problems), "a job needs no check") {
 		t.Fatal("a check by a job was taken")
 	}
+	effecttest.Schema(t, jobeffect.Kind().Spec, accepted...)
 }
 
 // shop is a Redis and whoever runs its jobs.

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"reflect"
 	"runtime/debug"
 	"sync"
 	"time"
@@ -224,11 +223,7 @@ func (s *Server) call(ctx context.Context, r request) (result json.RawMessage, e
 	if err != nil {
 		return nil, err
 	}
-	v := full(reflect.ValueOf(value))
-	if !v.IsValid() {
-		return json.RawMessage(null), nil
-	}
-	return encode(v.Interface())
+	return encode(value)
 }
 
 // write is the answer as JSON.

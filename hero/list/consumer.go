@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"time"
 
 	"go.uber.org/zap"
@@ -14,35 +15,6 @@ import (
 	"edda/hero/redisdb"
 	"edda/internal/logthrottle"
 )
-
-// Slots bounds how many keys are worked on at once. Several consumers may share them.
-type Slots chan struct{}
-
-// Acquire waits for a slot; false means that ctx ended.
-func (s Slots) Acquire(ctx context.Context) bool {
-	if ctx.Err() != nil {
-		return false
-	}
-	select {
-	case s <- struct{}{}:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
-// TryAcquire takes a slot if one is free.
-func (s Slots) TryAcquire() bool {
-	select {
-	case s <- struct{}{}:
-		return true
-	default:
-		return false
-	}
-}
-
-// Release frees a slot.
-func (s Slots) Release() { <-s }
 
 // takeMost bounds how many keys are taken at once, so that the work on the first of them
 // does not wait long for the last.
@@ -58,19 +30,19 @@ type Consumer struct {
 	Wait    time.Duration // of one blocking take
 	// Next, where set, moves the next key instead of a take from the end of From; ErrEmpty
 	// means that there was none. Its keys are not returned to From.
-	Next  func(context.Context) (string, error)
-	Slots Slots
-	// Begin begins the work on a key in the slot that was acquired for it. It must not
-	// block; the work releases the slot.
-	Begin func(key string)
-	Retry *Retry
-	Log   *zap.Logger
+	Next    func(context.Context) (string, error)
+	Workers *Workers
+	Work    func(key string) // until the key is off the processing list
+	Retry   *Retry
+	Log     *zap.Logger
+	working sync.WaitGroup
 }
 
 // Run starts the work on the keys that an earlier run left in the processing list. Then it
-// takes keys while slots are free, until ctx ends. It does not wait for the work on them.
-// A key without a free slot returns to the front of the list, unless work has ended.
+// takes keys while workers are free, until ctx ends, and waits for the work on them. A key
+// without a free worker returns to the front of the list, unless work has ended.
 func (c *Consumer) Run(ctx, work context.Context) {
+	defer c.working.Wait()
 	if !c.leftovers(ctx) {
 		return
 	}
@@ -87,15 +59,24 @@ func (c *Consumer) Run(ctx, work context.Context) {
 			}
 			continue
 		case ctx.Err() == nil && c.claim(ctx):
-			c.Begin(key)
+			c.begin(key)
 			for c.Next == nil && c.more(ctx, work, taking) {
 			}
-		default: // another consumer of the slots was quicker, or this one ends
+		default: // another consumer of the workers was quicker, or this one ends
 			c.giveBack(work, key)
 		}
 		pause.Reset()
 		taking.Worked()
 	}
+}
+
+// begin starts the work on a key whose slot was acquired.
+func (c *Consumer) begin(key string) {
+	c.working.Add(1)
+	c.Workers.Go(func() {
+		defer c.working.Done()
+		c.Work(key)
+	})
 }
 
 // leftovers begins what the processing list holds; false means that ctx ended.
@@ -108,20 +89,20 @@ func (c *Consumer) leftovers(ctx context.Context) bool {
 		return false
 	}
 	for _, key := range keys {
-		if !c.Slots.Acquire(ctx) {
+		if !c.Workers.Acquire(ctx) {
 			return false
 		}
-		c.Begin(key)
+		c.begin(key)
 	}
 	return true
 }
 
 // room waits until a slot is free, and leaves it free: the list may stay empty.
 func (c *Consumer) room(ctx context.Context) bool {
-	if !c.Slots.Acquire(ctx) {
+	if !c.Workers.Acquire(ctx) {
 		return false
 	}
-	c.Slots.Release()
+	c.Workers.Release()
 	return true
 }
 
@@ -135,17 +116,17 @@ func (c *Consumer) take(ctx context.Context) (string, error) {
 // claim acquires the slot for a key that was taken. A key that cannot be returned waits
 // for it.
 func (c *Consumer) claim(ctx context.Context) bool {
-	return c.Slots.TryAcquire() || c.Next != nil && c.Slots.Acquire(ctx)
+	return c.Workers.TryAcquire() || c.Next != nil && c.Workers.Acquire(ctx)
 }
 
 // more takes what has slots and is there, in one trip. It reports whether there may be
 // even more.
 func (c *Consumer) more(ctx, work context.Context, taking *logthrottle.Throttle) bool {
-	if !c.Slots.Acquire(ctx) {
+	if !c.Workers.Acquire(ctx) {
 		return false
 	}
 	slots := 1
-	for slots < takeMost && c.Slots.TryAcquire() {
+	for slots < takeMost && c.Workers.TryAcquire() {
 		slots++
 	}
 	keys, err := c.DB.TakeMore(ctx, c.Context, c.From, c.Into, slots)
@@ -153,17 +134,17 @@ func (c *Consumer) more(ctx, work context.Context, taking *logthrottle.Throttle)
 		taking.Failed(err)
 	}
 	for range slots - len(keys) {
-		c.Slots.Release()
+		c.Workers.Release()
 	}
 	if ctx.Err() != nil {
 		for _, key := range slices.Backward(keys) { // the oldest is the next again
-			c.Slots.Release()
+			c.Workers.Release()
 			c.giveBack(work, key)
 		}
 		return false
 	}
 	for _, key := range keys {
-		c.Begin(key)
+		c.begin(key)
 	}
 	return len(keys) == slots
 }

@@ -24,6 +24,7 @@ type bed struct {
 	*testing.T
 	redis *redis.Client
 	begun chan string
+	end   chan struct{} // ends the work on one key; closed, on all
 }
 
 func newBed(t *testing.T, slots int) *bed {
@@ -41,20 +42,20 @@ func newBed(t *testing.T, slots int) *bed {
 	if err != nil {
 		t.Fatal(err)
 	}
-	begun := make(chan string, 100)
-	return &bed{T: t, redis: client, begun: begun, Consumer: &Consumer{
-		DB: db, Context: in, From: from, Into: into, Wait: time.Second, Slots: make(Slots, slots), Log: zap.NewNop(),
-		Begin: func(key string) { begun <- key },
+	begun, end := make(chan string, 100), make(chan struct{})
+	return &bed{T: t, redis: client, begun: begun, end: end, Consumer: &Consumer{
+		DB: db, Context: in, From: from, Into: into, Wait: time.Second, Workers: NewWorkers(slots), Log: zap.NewNop(),
+		Work:  func(key string) { begun <- key; <-end },
 		Retry: &Retry{Pause: backoff.Exponential{First: time.Millisecond, Most: time.Second}, Log: logthrottle.New(zap.NewNop(), "test")},
 	}}
 }
 
-// run consumes; the end it returns stops that and waits for it.
-func (b *bed) run() (end func()) {
+// run consumes; the function it returns stops that, ends all work and waits for it.
+func (b *bed) run() (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { b.Consumer.Run(ctx, context.WithoutCancel(ctx)) })
-	return func() { cancel(); running.Wait() }
+	return func() { cancel(); close(b.end); running.Wait() }
 }
 
 func (b *bed) push(list string, keys ...string) {
@@ -101,7 +102,7 @@ func TestLeftoversBeginBeforeWhatIsNew(t *testing.T) {
 	b.next("left 2")
 	b.next("new 1")
 	b.eventually(from, "new 2") // there are three slots
-	b.Slots.Release()
+	b.end <- struct{}{}
 	b.next("new 2")
 	b.eventually(into, "new 2", "new 1", "left 2", "left 1")
 }
@@ -116,14 +117,14 @@ func TestAKeyThatFindsNoSlotReturnsToTheFront(t *testing.T) {
 			t.Fatal("nobody waits for a key")
 		}
 	}
-	b.Slots <- struct{}{}
+	b.Workers.TryAcquire()
 	b.redis.Pipelined(b.Context(), func(p redis.Pipeliner) error { // at once: the older is moved
 		p.LPush(b.Context(), from, "older", "newer")
 		return nil
 	})
 	b.eventually(from, "newer", "older")
 	b.eventually(into)
-	b.Slots.Release()
+	b.Workers.Release()
 	b.next("older")
 }
 

@@ -126,6 +126,8 @@ func (d *DB) refused(op string, in uint32, err error) error {
 		return err
 	case errors.As(err, &field):
 		return edda.Classify(edda.Permanent, "%s: %w", op, err)
+	case errors.Is(err, errBusy):
+		return &StorageError{Op: op, Context: in, Class: edda.Temporary, Advice: err.Error()}
 	}
 	e := &StorageError{Op: op, Context: in, Class: edda.Temporary, Err: err, Advice: d.advice(err)}
 	if strings.Contains(err.Error(), wrongType) {

@@ -52,18 +52,18 @@ func (d *DB) at(op string, in uint32, key string) (*lane, error) {
 	return d.tenant(op, in)
 }
 
-// change is what is written to a hash, if it still is what was seen.
+// change is what is written to a hash, if the field that guards it is as it was read.
 type change struct {
-	key    string
-	seen   map[string]string // the whole hash; nil for none
-	guard  string            // the field that must not have changed
+	guard  string
 	set    map[string]string
 	remove []string
 }
 
-// changeScript writes fields of a hash, unless it came, went, or its guarding
-// field changed since it was looked at. Then it answers 0 and writes nothing. It
+// changeScript writes fields of a hash and answers 1. If the hash appeared, disappeared or
+// has another guarding field than the caller read, it answers 0 and writes nothing. It
 // sets before it removes: where memory is short, Redis refuses only the first.
+// KEYS hash. ARGV: is it there, guarding field, its value, how many fields to remove,
+// those, then names and values to set.
 var changeScript = redis.NewScript(`
 local there, guard, value, gone = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 local now = redis.call('HGET', KEYS[1], guard) or ''
@@ -71,19 +71,6 @@ if tostring(redis.call('EXISTS', KEYS[1])) ~= there or now ~= value then return 
 redis.call('HSET', KEYS[1], unpack(ARGV, 5 + gone))
 if gone > 0 then redis.call('HDEL', KEYS[1], unpack(ARGV, 5, 4 + gone)) end
 return 1`)
-
-// write writes the change; false: the hash is no longer what was seen.
-func (d *DB) write(ctx context.Context, c *lane, ch change) (bool, error) {
-	there := "1"
-	if len(ch.seen) == 0 {
-		there = "0"
-	}
-	gone := among(ch.remove, ch.seen)
-	args := append([]any{there, ch.guard, ch.seen[ch.guard], len(gone)}, gone...)
-	args = appendFields(args, ch.set)
-	n, err := changeScript.Run(ctx, c, []string{ch.key}, args...).Int()
-	return n == 1, err
-}
 
 // among is the names that the hash has.
 func among(names []string, h map[string]string) []any {
@@ -107,14 +94,14 @@ func appendFields(args []any, fields map[string]string) []any {
 	return args
 }
 
-// conflicts bounds how often a hash is looked at again that others change all
-// the time.
+// conflicts bounds how often a change or a step is decided again because other clients
+// wrote the same keys.
 const conflicts = 20
 
-// update reads a hash, asks what to change, and writes that if the hash is still
-// as it was read; else again, as where the answer was lost: so what decides must
-// know its own work. What is not there is an empty object and an empty hash. A
-// change of nothing writes nothing.
+// update reads a hash, decides in Go what to change, and has changeScript write that. If
+// another client was faster it reads and decides again, as it does after a lost answer: so
+// decide must recognise its own work. An object that is missing is an empty object and an
+// empty hash. A change that sets nothing writes nothing.
 func update[T hero.Object](ctx context.Context, d *DB, in uint32, key string, read read[T], decide func(T, map[string]string) (change, error)) error {
 	op := "write " + key
 	c, err := d.at(op, in, key)
@@ -123,20 +110,22 @@ func update[T hero.Object](ctx context.Context, d *DB, in uint32, key string, re
 	}
 	return d.try(ctx, op, in, func() error {
 		for range conflicts {
-			object, h, err := load(ctx, c, key, read)
+			object, seen, err := load(ctx, c, key, read)
 			if err != nil {
 				return err
 			}
-			ch, err := decide(object, h)
+			ch, err := decide(object, seen)
 			if err != nil || len(ch.set) == 0 {
 				return err
 			}
-			ch.key, ch.seen = key, h
-			if written, err := d.write(ctx, c, ch); err != nil || written {
+			gone := among(ch.remove, seen)
+			args := append([]any{min(len(seen), 1), ch.guard, seen[ch.guard], len(gone)}, gone...)
+			n, err := changeScript.Run(ctx, c, []string{key}, appendFields(args, ch.set)...).Int()
+			if err != nil || n == 1 {
 				return err
 			}
 		}
-		return &StorageError{Op: op, Context: in, Class: edda.Temporary, Advice: "others change it all the time"}
+		return errBusy
 	})
 }
 

@@ -84,8 +84,8 @@ const (
 	aloneTries    = conflicts
 )
 
-// errBusy: others change the keys of a step all the time.
-var errBusy = errors.New("others change it all the time")
+// errBusy: other clients wrote the keys of a change or a step at each try.
+var errBusy = errors.New("other clients change it all the time")
 
 // transact does the steps. What Redis refuses of one, or others change all the
 // time, keeps no other from being done; a Redis that does not answer is not asked

@@ -37,35 +37,34 @@ const settleWithin = 10 * time.Second
 //
 // id is that of the first request where this is not again; it is noted already.
 func (l *contextLoop) call(ctx context.Context, m hero.Message, job hero.Job, t target, client *supervisor.Client, id string) (out end, unsent, err error) {
-	k := l.patience(ctx, m, job)
+	k := l.patience(ctx, m, job, t, client)
 	defer k.stop()
-	k.client.Store(client)
 	unsure, waits := id == "", false
 	if unsure {
 		request, err := l.requested(ctx, m, job.ID)
 		if err != nil {
 			return end{}, nil, err
 		}
-		waits = t.way == byMycelium && k.resume(client, request)
+		waits = t.way == byMycelium && k.resume(request)
 	}
 	refusals := time.Now().Add(seconds(m.Timeout, defaultTimeout))
 	for p := newRetry(); ; _ = backoff.Wait(k.ctx, p.Next()) {
 		if unsure {
-			out, known, err := l.ask(k, client, job)
+			out, known, err := k.ask()
 			if err == nil && known {
 				return out, nil, nil
 			}
 			if waits && errors.Is(err, supervisor.ErrNoMethod) {
-				if l.gaveUp(k) {
+				if k.transportState() == mycelium.StateAborted {
 					unsure = false
 					continue
 				}
-				k.await() // the reply is all that can tell
+				<-k.ctx.Done() // the reply is all that can tell
 			}
-			if over, ok := k.over(ctx, client, job, err); ok {
+			if over, ok := k.over(ctx, err); ok {
 				return over, nil, ctx.Err()
 			}
-			if err != nil || l.travels(k, t) {
+			if err != nil || k.travels() {
 				continue
 			}
 			if said := k.said(); said != "" && (k.missing.Load() || time.Now().After(refusals)) {
@@ -78,12 +77,12 @@ func (l *contextLoop) call(ctx context.Context, m hero.Message, job hero.Job, t 
 				return end{}, nil, err
 			}
 		}
-		status, result, err := k.run(client, id)
+		status, result, err := k.run(id)
 		id = ""
 		if err == nil {
 			return end{status: status, result: result}, nil, nil
 		}
-		if over, ok := k.over(ctx, client, job, err); ok {
+		if over, ok := k.over(ctx, err); ok {
 			return over, nil, ctx.Err()
 		}
 		if errors.Is(err, supervisor.ErrUnsent) {
@@ -93,35 +92,33 @@ func (l *contextLoop) call(ctx context.Context, m hero.Message, job hero.Job, t 
 	}
 }
 
-// gaveUp tells whether Mycelium gave up the message that carried the job. From any
-// other state nothing follows.
-func (l *contextLoop) gaveUp(k *patience) bool {
+// transportState is where Mycelium has the message that carried the job, if that is known.
+func (k *patience) transportState() mycelium.State {
 	id, _ := k.messageID.Load().(string)
-	if l.r.o.State == nil {
-		return false
+	if k.t.way != byMycelium || id == "" || k.l.r.o.State == nil {
+		return ""
 	}
-	state, err := l.r.o.State(k.ctx, id)
-	return err == nil && state == mycelium.StateAborted
+	state, err := k.l.r.o.State(k.ctx, id)
+	if err != nil {
+		return "" // nothing follows from it
+	}
+	return state
 }
 
-// travels tells whether Mycelium still has the message under way: a supervisor
-// that does not know the job may get it yet.
-func (l *contextLoop) travels(k *patience, t target) bool {
-	id, _ := k.messageID.Load().(string)
-	if t.way != byMycelium || id == "" || l.r.o.State == nil {
-		return false
-	}
-	state, err := l.r.o.State(k.ctx, id)
-	return err == nil && (state == mycelium.StatePending || state == mycelium.StateSending)
+// travels tells whether Mycelium still has the message under way: a supervisor that does
+// not know the job may yet receive it.
+func (k *patience) travels() bool {
+	state := k.transportState()
+	return state == mycelium.StatePending || state == mycelium.StateSending
 }
 
 // ask follows a job that the supervisor may have, to its end. known is false
 // when it has no such job.
-func (l *contextLoop) ask(k *patience, c *supervisor.Client, job hero.Job) (out end, known bool, err error) {
+func (k *patience) ask() (out end, known bool, err error) {
 	k.following.Store(true)
 	defer k.following.Store(false)
 	for every := firstAsk; ; every = min(every*3/2, lastAsk) {
-		out, status, err := endOfJob(k.ctx, c, job)
+		out, status, err := endOfJob(k.ctx, k.client, k.job)
 		switch {
 		case errors.Is(err, supervisor.ErrUnknownJob):
 			return end{}, false, nil
@@ -158,14 +155,15 @@ type patience struct {
 	l         *contextLoop
 	m         hero.Message
 	job       hero.Job
+	t         target
+	client    *supervisor.Client
 	ctx       context.Context
 	cancel    context.CancelCauseFunc
 	timer     *time.Timer
 	acked     atomic.Bool
-	following atomic.Bool                       // the caller asks by itself
-	client    atomic.Pointer[supervisor.Client] // whom to ask
-	told      atomic.Pointer[end]               // the end that the job's hash or the supervisor told of
-	begun     atomic.Bool                       // the flow was told that it runs, or needs not be
+	following atomic.Bool         // the caller asks by itself
+	told      atomic.Pointer[end] // the end that the job's hash or the supervisor told of
+	begun     atomic.Bool         // the flow was told that it runs, or needs not be
 	// messageID is the transport's, a string: of this run, or of one before.
 	messageID atomic.Value
 	answer    atomic.Value // a string: what the supervisor itself said to job.run, where that was an error
@@ -178,8 +176,8 @@ type patience struct {
 // seenBound is more than the states that one message goes through.
 const seenBound = 16
 
-func (l *contextLoop) patience(ctx context.Context, m hero.Message, job hero.Job) *patience {
-	k := &patience{l: l, m: m, job: job, seenAt: make(chan supervisor.Progress, seenBound)}
+func (l *contextLoop) patience(ctx context.Context, m hero.Message, job hero.Job, t target, client *supervisor.Client) *patience {
+	k := &patience{l: l, m: m, job: job, t: t, client: client, seenAt: make(chan supervisor.Progress, seenBound)}
 	k.ctx, k.cancel = context.WithCancelCause(ctx)
 	k.begun.Store(m.FlowID == 0 || l.r.o.Flows == nil)
 	result := resultWithin(m, job)
@@ -207,21 +205,21 @@ func resultWithin(m hero.Message, job hero.Job) time.Duration {
 // resume looks for the reply to the call of an earlier process, among those that came
 // while nobody was there, and goes on waiting for it. waits is false where that may be
 // in vain: the // message may never have been pushed.
-func (k *patience) resume(c *supervisor.Client, request string) (waits bool) {
+func (k *patience) resume(request string) (waits bool) {
 	id, _ := k.messageID.Load().(string)
 	if request == "" && id == "" {
 		return false
 	}
 	ctx, done := context.WithTimeout(k.ctx, settleWithin)
 	defer done()
-	status, result, err := c.Resume(ctx, request, id, true)
+	status, result, err := k.client.Resume(ctx, request, id, true)
 	if err == nil {
 		k.answered(end{status: status, result: result})
 		return false
 	}
 	k.heard(err)
 	k.working.Go(func() {
-		status, result, err := c.Resume(k.ctx, request, id, false)
+		status, result, err := k.client.Resume(k.ctx, request, id, false)
 		if err == nil {
 			k.answered(end{status: status, result: result})
 		}
@@ -235,16 +233,13 @@ func (k *patience) answered(out end) {
 	k.cancel(errAnswered)
 }
 
-// await waits until the patience ends, for a reply that may come.
-func (k *patience) await() { <-k.ctx.Done() }
-
 // run calls job.run; it is broken off where the supervisor turns out to have lost the job.
-func (k *patience) run(c *supervisor.Client, id string) (hero.JobStatus, map[string]string, error) {
+func (k *patience) run(id string) (hero.JobStatus, map[string]string, error) {
 	ctx, cancel := context.WithCancelCause(k.ctx)
 	defer cancel(nil)
 	k.lost.Store(&cancel)
 	defer k.lost.Store(nil)
-	status, result, err := c.Run(ctx, id, k.job, k.seen)
+	status, result, err := k.client.Run(ctx, id, k.job, k.seen)
 	k.heard(err)
 	k.missing.Store(supervisor.Missing(err))
 	return status, result, err
@@ -343,13 +338,9 @@ func (q *question) ask() {
 // known asks now, and tells whether the supervisor has the job.
 func (q *question) known() bool {
 	k := q.k
-	c := k.client.Load()
-	if c == nil {
-		return false
-	}
 	ctx, done := context.WithTimeout(k.ctx, askWithin)
 	defer done()
-	out, status, err := endOfJob(ctx, c, k.job)
+	out, status, err := endOfJob(ctx, k.client, k.job)
 	switch {
 	case errors.Is(err, supervisor.ErrUnknownJob):
 		if q.unknown++; q.knew && q.unknown >= lostAfter {
@@ -415,7 +406,7 @@ func (k *patience) stop() {
 const lastWords = 2 * time.Second
 
 // over tells whether an error ends the call, and as what.
-func (k *patience) over(ctx context.Context, c *supervisor.Client, job hero.Job, err error) (end, bool) {
+func (k *patience) over(ctx context.Context, err error) (end, bool) {
 	if k.said() == "" {
 		k.heard(err)
 	}
@@ -426,7 +417,7 @@ func (k *patience) over(ctx context.Context, c *supervisor.Client, job hero.Job,
 	case errors.Is(cause, errAnswered):
 		return *k.told.Load(), true
 	case cause != nil:
-		return k.lastly(ctx, c, job, cause), true
+		return k.lastly(ctx, cause), true
 	case err == nil:
 		return end{}, false
 	case errors.Is(err, supervisor.ErrNoMethod) && k.missing.Load():
@@ -441,15 +432,15 @@ func (k *patience) over(ctx context.Context, c *supervisor.Client, job hero.Job,
 
 // lastly is the end of a job that is waited for no longer. Where it only took too long
 // the supervisor is asked once more: its reply may be lost.
-func (k *patience) lastly(ctx context.Context, c *supervisor.Client, job hero.Job, cause error) end {
+func (k *patience) lastly(ctx context.Context, cause error) end {
 	ctx, done := context.WithTimeout(ctx, lastWords)
 	defer done()
 	if errors.Is(cause, errNoAck) || errors.Is(cause, errNoResult) {
-		if out, _, err := endOfJob(ctx, c, job); err == nil && !out.waits() {
+		if out, _, err := endOfJob(ctx, k.client, k.job); err == nil && !out.waits() {
 			return out
 		}
 	}
-	_ = c.Stop(ctx, job) // it may not hear; whoever tries again must bear that
+	_ = k.client.Stop(ctx, k.job) // it may not hear; whoever tries again must bear that
 	if told := k.told.Load(); told != nil {
 		return *told
 	}

@@ -30,9 +30,8 @@ type contextLoop struct {
 	r       *Router
 	context uint32
 	log     *zap.Logger
-	slots   list.Slots // one for each message that is on its way
+	workers *list.Workers // of the messages that are on their way
 	retry   list.Retry
-	wg      sync.WaitGroup
 	// Of watch alone: where its next look begins among the messages and the jobs that wait.
 	watched, released int64
 
@@ -44,7 +43,7 @@ func newContextLoop(r *Router, context uint32) *contextLoop {
 	log := r.o.Log.With(zap.Uint32("context", context))
 	return &contextLoop{
 		r: r, context: context, log: log,
-		slots: make(list.Slots, r.o.Concurrency), retry: list.Retry{Pause: newRetry(), Log: logthrottle.New(log, "router: do what a message needs")},
+		workers: list.NewWorkers(r.o.Concurrency), retry: list.Retry{Pause: newRetry(), Log: logthrottle.New(log, "router: do what a message needs")},
 		flying: map[string]chan struct{}{},
 	}
 }
@@ -52,12 +51,14 @@ func newContextLoop(r *Router, context uint32) *contextLoop {
 // Run carries the context's messages until ctx ends, and waits for those that are
 // on their way.
 func (l *contextLoop) Run(ctx context.Context) {
-	defer l.wg.Wait()
-	l.wg.Go(func() { l.consumer(ctx, hero.MsgOut, hero.MsgOutCoordinator, false).Run(ctx, ctx) })
-	l.wg.Go(func() { l.inbound(ctx) })
-	l.wg.Go(func() { l.watch(ctx) })
-	l.wg.Go(func() { l.strays(ctx) })
-	l.wg.Go(func() { l.measure(ctx) })
+	var loops sync.WaitGroup
+	loops.Go(func() { l.consumer(ctx, hero.MsgOut, hero.MsgOutCoordinator, false).Run(ctx, ctx) })
+	loops.Go(func() { l.inbound(ctx) })
+	loops.Go(func() { l.watch(ctx) })
+	loops.Go(func() { l.strays(ctx) })
+	loops.Go(func() { l.measure(ctx) })
+	loops.Wait()
+	l.workers.Close()
 }
 
 // journey is one key on its way, out or in.
@@ -70,14 +71,12 @@ type journey struct {
 // consumer is one of a list that messages come out of.
 func (l *contextLoop) consumer(ctx context.Context, from, into string, inbound bool) *list.Consumer {
 	return &list.Consumer{
-		DB: l.r.db, Context: l.context, From: from, Into: into, Wait: takeWait, Slots: l.slots, Retry: &l.retry, Log: l.log,
-		Begin: func(key string) {
+		DB: l.r.db, Context: l.context, From: from, Into: into, Wait: takeWait, Workers: l.workers, Retry: &l.retry, Log: l.log,
+		Work: func(key string) {
 			l.r.metrics.flying.Inc()
-			l.wg.Go(func() {
-				defer func() { l.slots.Release(); l.r.metrics.flying.Dec() }()
-				defer l.alone(key)()
-				l.carry(ctx, journey{key, into, inbound})
-			})
+			defer l.r.metrics.flying.Dec()
+			defer l.alone(key)()
+			l.carry(ctx, journey{key, into, inbound})
 		},
 	}
 }
@@ -124,12 +123,9 @@ func newRetry() backoff.Exponential {
 	return backoff.Exponential{First: firstPause, Most: lastPause}
 }
 
-// rest waits after a try of a loop that failed; the first time it says why.
-func (l *contextLoop) rest(ctx context.Context, p *backoff.Exponential, what string, err error) {
-	if !p.Failing() && ctx.Err() == nil {
-		l.log.Warn("router: "+what, zap.Error(err))
-	}
-	_ = backoff.Wait(ctx, p.Next())
+// every does something once per interval; see list.Every.
+func (l *contextLoop) every(ctx context.Context, interval time.Duration, what string, do func(context.Context) error) {
+	list.Every(ctx, interval, newRetry(), logthrottle.New(l.log, "router: "+what), do)
 }
 
 // deliver gives one message its fate, or brings it so far that it waits for a
@@ -229,17 +225,17 @@ func (l *contextLoop) answers(ctx context.Context, m hero.Message) (bool, error)
 func (l *contextLoop) measure(ctx context.Context) {
 	gauges := l.r.metrics.of(l.context)
 	defer gauges.release()
-	for {
-		if n, err := l.r.db.Depth(ctx, l.context, hero.MsgOut); err == nil {
-			gauges.waiting(float64(n))
+	l.every(ctx, l.r.o.Look, "measure", func(ctx context.Context) error {
+		n, err := l.r.db.Depth(ctx, l.context, hero.MsgOut)
+		if err != nil {
+			return err
 		}
-		if n, err := l.alive(ctx); err == nil {
+		gauges.waiting(float64(n))
+		if n, err = l.alive(ctx); err == nil {
 			gauges.living(float64(n))
 		}
-		if backoff.Wait(ctx, l.r.o.Look) != nil {
-			return
-		}
-	}
+		return err
+	})
 }
 
 // alive counts the context's runners that are heard.

@@ -3,7 +3,6 @@ package router
 import (
 	"context"
 	"errors"
-	"time"
 
 	"go.uber.org/zap"
 
@@ -21,19 +20,14 @@ const strayWatches = 15
 // The documents leave that to the coordinator. A job that is seen ready in two rounds is
 // released: in between, who let it wait had the time to do so.
 func (l *contextLoop) strays(ctx context.Context) {
-	p := newRetry()
 	seen := map[string]bool{} // ready at the last round
-	for ctx.Err() == nil {
-		began := time.Now()
-		now, err := l.strayRound(ctx, seen)
-		if err != nil {
-			l.rest(ctx, &p, "look for jobs that nobody releases", err)
-			continue
+	l.every(ctx, strayWatches*l.r.o.Watch, "look for jobs that nobody releases", func(ctx context.Context) error {
+		ready, err := l.strayRound(ctx, seen)
+		if err == nil {
+			seen = ready
 		}
-		p.Reset()
-		seen = now
-		_ = backoff.Wait(ctx, strayWatches*l.r.o.Watch-time.Since(began))
-	}
+		return err
+	})
 }
 
 // strayRound goes once through the context's keys, a page each look. It returns the jobs

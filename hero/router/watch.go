@@ -13,7 +13,6 @@ import (
 	"edda"
 	"edda/hero"
 	"edda/hero/redisdb"
-	"edda/internal/backoff"
 )
 
 // watchPage bounds the waiting messages of one look, so that a wide flow costs no more
@@ -23,14 +22,7 @@ const watchPage = 50
 // watch looks at the jobs that wait for local runners, for those that write only
 // the job's hash, and gives up what was waited for too long.
 func (l *contextLoop) watch(ctx context.Context) {
-	p := newRetry()
-	for backoff.Wait(ctx, l.r.o.Watch) == nil {
-		if err := l.watchOnce(ctx); err != nil {
-			l.rest(ctx, &p, "watch local jobs", err)
-			continue
-		}
-		p.Reset()
-	}
+	l.every(ctx, l.r.o.Watch, "watch local jobs", l.watchOnce)
 }
 
 // watchOnce lets go what waits for nothing any more, and looks at what is late and at the

@@ -21,7 +21,6 @@ type contextLoop struct {
 	r       *Runner
 	context uint32
 	log     *zap.Logger
-	jobs    sync.WaitGroup
 	retry   list.Retry            // of all that must be done until it is
 	logging *logthrottle.Throttle // of the logs of jobs
 
@@ -67,13 +66,12 @@ func (l *contextLoop) run(ctx, work context.Context) {
 		pulse.run(alive)
 	})
 	l.take(mine, work)
-	l.jobs.Wait()
 	die()
 	beating.Wait()
 	pulse.end()
 }
 
-// take runs every loop of the context until ctx ends.
+// take runs every loop of the context until ctx ends and the jobs that it took have ended.
 func (l *contextLoop) take(ctx, work context.Context) {
 	var loops sync.WaitGroup
 	for _, kind := range l.r.scripts.Types() {
@@ -95,17 +93,7 @@ func (l *contextLoop) take(ctx, work context.Context) {
 func (l *contextLoop) consume(ctx, work context.Context, kind string) {
 	c := list.Consumer{
 		DB: l.r.db, Context: l.context, From: hero.ScriptType(kind).Queue(), Into: taken(kind, l.r.id), Wait: takeWait,
-		Slots: l.r.slots, Retry: &l.retry, Log: l.log,
-		Begin: func(key string) {
-			l.jobs.Add(1)
-			l.r.hands.do(func() {
-				defer func() {
-					l.r.slots.Release()
-					l.jobs.Done()
-				}()
-				l.one(work, kind, key)
-			})
-		},
+		Workers: l.r.workers, Retry: &l.retry, Log: l.log, Work: func(key string) { l.one(work, kind, key) },
 	}
 	c.Run(ctx, work)
 }

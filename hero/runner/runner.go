@@ -23,9 +23,8 @@ type Runner struct {
 	scripts Scripts
 	o       Options
 	metrics *metrics
-	slots   list.Slots // one for each job that runs
-	hands   *hands
-	topic   *topic // nil without a node
+	workers *list.Workers // of all jobs that run
+	topic   *topic        // nil without a node
 }
 
 // New makes the runner of that id. Nothing runs yet. Without a db it has its topic
@@ -47,7 +46,7 @@ func New(id uint32, db *redisdb.DB, scripts Scripts, o Options) (*Runner, error)
 	if err != nil {
 		return nil, err
 	}
-	r := &Runner{id: id, db: db, scripts: scripts, o: o, metrics: m, slots: make(list.Slots, o.Concurrency), hands: newHands()}
+	r := &Runner{id: id, db: db, scripts: scripts, o: o, metrics: m, workers: list.NewWorkers(o.Concurrency)}
 	r.o.Log = o.Log.With(zap.Uint32("runner", id))
 	return r, r.listen()
 }
@@ -76,7 +75,7 @@ func (r *Runner) Run(ctx context.Context) error {
 		parts.Go(func() { r.contexts(ctx, work) })
 	}
 	parts.Wait()
-	r.hands.close()
+	r.workers.Close()
 	return nil
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"edda"
 	"edda/hero"
+	"edda/hero/list"
 	"edda/hero/redisdb"
 	"edda/hero/script"
 	"edda/internal/backoff"
@@ -27,27 +28,15 @@ func (l *contextLoop) announce(ctx context.Context, kind string) error {
 	return c.SAdd(ctx, redisdb.RunningLists, taken(kind, l.r.id)).Err()
 }
 
-// sweep looks for the jobs of runners that died, and at queues that nobody here
+// sweep looks for the jobs of runners that died, and at queues that no runner here
 // serves, until ctx ends.
 func (l *contextLoop) sweep(ctx context.Context) {
-	p := newRetry()
-	looking := logthrottle.New(l.log, "look for dead runners")
-	for ctx.Err() == nil {
-		err := l.sweepOnce(ctx)
-		if err == nil {
-			err = l.measure(ctx)
+	list.Every(ctx, slowly*l.r.o.Look, newRetry(), logthrottle.New(l.log, "look for dead runners"), func(ctx context.Context) error {
+		if err := l.sweepOnce(ctx); err != nil {
+			return err
 		}
-		if ctx.Err() == nil {
-			looking.Note(err)
-		}
-		wait := slowly * l.r.o.Look
-		if err == nil {
-			p.Reset()
-		} else {
-			wait = p.Next()
-		}
-		_ = backoff.Wait(ctx, wait)
-	}
+		return l.measure(ctx)
+	})
 }
 
 func (l *contextLoop) sweepOnce(ctx context.Context) error {
@@ -84,35 +73,34 @@ func (l *contextLoop) sweepOnce(ctx context.Context) error {
 }
 
 // readTaken reads the name of a runner's list.
-func readTaken(list string) (kind string, runner uint32, ok bool) {
-	rest, ok := strings.CutPrefix(list, "queue:")
-	kind, id, cut := strings.Cut(rest, ":running:")
+func readTaken(name string) (kind string, runner uint32, ok bool) {
+	kind, id, cut := strings.Cut(strings.TrimPrefix(name, "queue:"), ":running:")
 	n, err := strconv.ParseUint(id, 10, 32)
-	return kind, uint32(n), ok && cut && err == nil
+	return kind, uint32(n), strings.HasPrefix(name, "queue:") && cut && err == nil
 }
 
 // inherit decides about one key of a dead runner.
-func (l *contextLoop) inherit(ctx context.Context, kind, list string, died uint32, key string) error {
+func (l *contextLoop) inherit(ctx context.Context, kind, from string, died uint32, key string) error {
 	caller, id, err := hero.ParseJobKey(key)
 	if err != nil {
-		return l.r.db.Return(ctx, l.context, list, hero.ScriptType(kind).Queue()+brokenSuffix, key)
+		return l.r.db.Return(ctx, l.context, from, hero.ScriptType(kind).Queue()+brokenSuffix, key)
 	}
 	w, err := l.r.db.Work(ctx, l.context, caller, id)
 	switch {
 	case errors.Is(err, redisdb.ErrNotFound), err == nil && w.Status.Ended():
-		return l.r.db.Done(ctx, l.context, list, key)
+		return l.r.db.Done(ctx, l.context, from, key)
 	case errors.Is(err, edda.Permanent):
-		return l.r.db.Return(ctx, l.context, list, hero.ScriptType(kind).Queue()+brokenSuffix, key)
+		return l.r.db.Return(ctx, l.context, from, hero.ScriptType(kind).Queue()+brokenSuffix, key)
 	case err != nil:
 		return err
 	case w.Status == hero.JobStarted && w.Run.Runner != died:
-		return l.r.db.Done(ctx, l.context, list, key) // it is another's meanwhile
+		return l.r.db.Done(ctx, l.context, from, key) // it is another's meanwhile
 	case w.Status == hero.JobStarted:
-		l.lost(ctx, w, list)
+		l.lost(ctx, w, from)
 		return nil
 	}
 	l.log.Info("job of a runner that died before it began is queued again", zap.String("job", key), zap.Uint32("died", died))
-	return l.r.db.Return(ctx, l.context, list, w.ScriptType.Queue(), key)
+	return l.r.db.Return(ctx, l.context, from, w.ScriptType.Queue(), key)
 }
 
 // releaseEvery is how many looks go by between two at the jobs that wait for others.

@@ -1,8 +1,8 @@
 package runner
 
 import (
+	"cmp"
 	"context"
-	"crypto/subtle"
 	"errors"
 	"fmt"
 	"slices"
@@ -11,6 +11,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"edda/access"
 	"edda/hero"
 	"edda/hero/jsonrpc"
 	"edda/hero/mycelium"
@@ -25,8 +26,9 @@ const remembered = 10_000
 // answered with its end. A job that is sent twice runs once, for as long as this
 // process lives and remembers it; a higher attempt of one that failed runs again.
 type topic struct {
-	r   *Runner
-	rpc *jsonrpc.Server
+	r       *Runner
+	rpc     *jsonrpc.Server
+	secrets access.Secrets[struct{}]
 
 	mu      sync.Mutex // guards what follows
 	work    context.Context
@@ -36,12 +38,9 @@ type topic struct {
 	running sync.WaitGroup
 }
 
-// remoteID names a job that came by the topic.
-type remoteID struct{ context, caller, id hero.WireID }
-
 // remote is one of them.
 type remote struct {
-	job     wireJob
+	job     hero.WireJob
 	status  hero.JobStatus
 	created time.Time
 	started time.Time
@@ -57,7 +56,10 @@ func (r *Runner) listen() error {
 	if r.o.Hub == nil {
 		return nil
 	}
-	t := &topic{r: r, jobs: map[remoteID]*remote{}}
+	t := &topic{r: r, secrets: access.Secrets[struct{}]{}, jobs: map[remoteID]*remote{}}
+	for _, s := range r.o.Secrets {
+		t.secrets.Add(s, struct{}{})
+	}
 	errs := jsonrpc.MethodOptions{Errors: []int{jsonrpc.PermissionDenied, jsonrpc.NotFound, jsonrpc.Busy, jsonrpc.AlreadyExists}}
 	run := errs
 	run.Wrapper = "job"
@@ -97,22 +99,19 @@ func (t *topic) serve(ctx, work context.Context) {
 
 // allow checks the secret, where there are any.
 func (t *topic) allow(secret string) error {
-	right := len(t.r.o.Secrets) == 0
-	for _, s := range t.r.o.Secrets {
-		right = subtle.ConstantTimeCompare([]byte(s), []byte(secret)) == 1 || right
-	}
-	if !right {
+	if _, known := t.secrets.Owner(secret); !known && len(t.secrets) > 0 {
 		return jsonrpc.Errorf(jsonrpc.PermissionDenied, "the secret is not this runner's")
 	}
 	return nil
 }
 
 // run runs a job, or joins the run of one that was sent before.
-func (t *topic) run(ctx context.Context, p runParams) (hero.JobAnswer, error) {
+func (t *topic) run(ctx context.Context, p hero.JobParams) (hero.JobAnswer, error) {
 	if err := t.allow(p.Secret); err != nil {
 		return hero.JobAnswer{}, err
 	}
-	sent := p.Job.filled()
+	sent := p.Job
+	sent.Executor = executorOf(sent)
 	if sent.ID == "" || sent.Executor == "" || sent.Payload == "" {
 		return hero.JobAnswer{}, jsonrpc.Errorf(jsonrpc.InvalidParams, "job: it needs id, executor and payload")
 	}
@@ -132,13 +131,13 @@ func (t *topic) run(ctx context.Context, p runParams) (hero.JobAnswer, error) {
 }
 
 // job finds a job that is known, or begins it.
-func (t *topic) job(sent wireJob) (*remote, error) {
+func (t *topic) job(sent hero.WireJob) (*remote, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	id := sent.id()
+	id := idOf(sent)
 	known, ok := t.jobs[id]
 	switch {
-	case ok && !known.job.same(sent) && (known.status != hero.JobError || sent.Attempt <= known.job.Attempt):
+	case ok && !same(known.job, sent) && (known.status != hero.JobError || sent.Attempt <= known.job.Attempt):
 		return nil, jsonrpc.Errorf(jsonrpc.AlreadyExists, "job %s of caller %s is another job: choose a new id", sent.ID, sent.CallerID)
 	case ok && (known.status != hero.JobError || sent.Attempt <= known.job.Attempt):
 		return known, nil
@@ -157,22 +156,20 @@ func (t *topic) job(sent wireJob) (*remote, error) {
 	return j, nil
 }
 
-// perform runs the job in the next place that is free, if one is within its queue timeout.
+// perform runs the job in the next slot that is free within its queue timeout.
 func (t *topic) perform(ctx context.Context, id remoteID, j *remote) {
 	waits := hero.QueueTimeoutOf(j.job.QueueTimeout)
-	late := time.NewTimer(waits)
-	defer late.Stop()
-	select {
-	case t.r.slots <- struct{}{}:
-		defer t.r.slots.Release()
-	case <-late.C:
-		why := fmt.Sprintf("queue_timeout: not begun within %s", waits)
+	waiting, cancel := context.WithTimeout(ctx, waits)
+	defer cancel()
+	if !t.r.workers.Acquire(waiting) {
+		why := causeOf(ctx)
+		if ctx.Err() == nil {
+			why = fmt.Sprintf("queue_timeout: not begun within %s", waits)
+		}
 		t.end(id, j, script.Outcome{Reason: why, Result: map[string]string{hero.ResultError: why}}, nil)
 		return
-	case <-ctx.Done():
-		t.end(id, j, script.Outcome{Reason: causeOf(ctx), Result: map[string]string{hero.ResultError: causeOf(ctx)}}, nil)
-		return
 	}
+	defer t.r.workers.Release()
 	t.mu.Lock()
 	j.status, j.started = hero.JobStarted, time.Now()
 	t.mu.Unlock()
@@ -180,7 +177,7 @@ func (t *topic) perform(ctx context.Context, id remoteID, j *remote) {
 	var out script.Outcome
 	var err error
 	for runs := uint32(1); ; runs++ {
-		out, err = t.r.scripts.Run(ctx, j.job.script(t.r.id))
+		out, err = t.r.scripts.Run(ctx, scriptOf(j.job, t.r.id))
 		j.runs = runs
 		if err != nil || out.OK || ctx.Err() != nil || out.Reason == script.Refused || runs > uint32(j.job.Retries) {
 			break
@@ -211,7 +208,7 @@ func (t *topic) end(id remoteID, j *remote, out script.Outcome, err error) {
 		delete(t.jobs, id)
 		return
 	}
-	j.status, j.over, j.answer = statusOf(out), time.Now(), answerOf(out)
+	j.status, j.over, j.answer = statusOf(out), time.Now(), hero.AnswerOf(statusOf(out), out.Result)
 	if j.answer.Error != nil && j.job.Retries > 0 {
 		j.answer.Runs = j.runs
 	}
@@ -225,44 +222,45 @@ func (t *topic) end(id remoteID, j *remote, out script.Outcome, err error) {
 }
 
 // find is the job that is meant: its id is enough where only one has it.
-func (t *topic) find(p idParams) (*remote, error) {
+func (t *topic) find(p hero.JobQuery) (*remote, error) {
 	if err := t.allow(p.Secret); err != nil {
 		return nil, err
 	}
-	if j, ok := t.jobs[remoteID{p.ContextID, p.CallerID, p.JobID}]; ok {
+	want := cmp.Or(p.JobID, p.ID)
+	if j, ok := t.jobs[remoteID{p.ContextID, p.CallerID, want}]; ok {
 		return j, nil
 	}
 	var found []*remote
 	for id, j := range t.jobs {
-		if id.id == p.JobID && (p.CallerID == "" || p.CallerID == id.caller) && (p.ContextID == "" || p.ContextID == id.context) {
+		if id.id == want && (p.CallerID == "" || p.CallerID == id.caller) && (p.ContextID == "" || p.ContextID == id.context) {
 			found = append(found, j)
 		}
 	}
 	switch len(found) {
 	case 0:
-		return nil, jsonrpc.Errorf(jsonrpc.NotFound, "no job %.40s", p.JobID)
+		return nil, jsonrpc.Errorf(jsonrpc.NotFound, "no job %.40s", want)
 	case 1:
 		return found[0], nil
 	}
-	return nil, jsonrpc.Errorf(jsonrpc.InvalidParams, "%d jobs have the id %.40s: give context_id and caller_id", len(found), p.JobID)
+	return nil, jsonrpc.Errorf(jsonrpc.InvalidParams, "%d jobs have the id %.40s: give context_id and caller_id", len(found), want)
 }
 
-func (t *topic) status(_ context.Context, p idParams) (hero.JobState, error) {
+func (t *topic) status(_ context.Context, p hero.JobQuery) (hero.JobState, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	j, err := t.find(p)
 	if err != nil {
 		return hero.JobState{}, err
 	}
-	return hero.JobState{JobID: j.job.ID, Status: string(j.status), CreatedAt: rfc3339(j.created), StartedAt: rfc3339(j.started), CompletedAt: rfc3339(j.over)}, nil
+	return hero.JobState{JobID: j.job.ID, Status: string(j.status), CreatedAt: hero.WireTime(j.created), StartedAt: hero.WireTime(j.started), CompletedAt: hero.WireTime(j.over)}, nil
 }
 
-func (t *topic) result(_ context.Context, p idParams) (hero.JobAnswer, error) {
+func (t *topic) result(_ context.Context, p hero.JobQuery) (hero.JobAnswer, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	j, err := t.find(p)
 	if err == nil && !j.status.Ended() {
-		err = jsonrpc.Errorf(jsonrpc.InvalidParams, "job %.40s has not ended: it is %s", p.JobID, j.status)
+		err = jsonrpc.Errorf(jsonrpc.InvalidParams, "job %.40s has not ended: it is %s", j.job.ID, j.status)
 	}
 	if err != nil {
 		return hero.JobAnswer{}, err
@@ -271,7 +269,7 @@ func (t *topic) result(_ context.Context, p idParams) (hero.JobAnswer, error) {
 }
 
 // stop asks for a job's end; false where it has ended.
-func (t *topic) stop(_ context.Context, p idParams) (bool, error) {
+func (t *topic) stop(_ context.Context, p hero.JobQuery) (bool, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	j, err := t.find(p)
@@ -290,7 +288,7 @@ type logger interface {
 // maxLog bounds the end of a log that is sent, in bytes.
 const maxLog = 256 << 10
 
-func (t *topic) logs(_ context.Context, p idParams) ([]string, error) {
+func (t *topic) logs(_ context.Context, p hero.JobQuery) ([]string, error) {
 	t.mu.Lock()
 	j, err := t.find(p)
 	t.mu.Unlock()
@@ -298,7 +296,7 @@ func (t *topic) logs(_ context.Context, p idParams) ([]string, error) {
 	if err != nil || !ok {
 		return []string{}, err
 	}
-	all, err := keeps.Log(string(j.job.ContextID), j.job.key(), maxLog)
+	all, err := keeps.Log(string(j.job.ContextID), idOf(j.job).key(), maxLog)
 	if err != nil {
 		return nil, jsonrpc.Errorf(jsonrpc.InternalError, "read the log: %v", err)
 	}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
-	"crypto/subtle"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"edda/access"
 	"edda/hero/jsonrpc"
 	"edda/internal/httpserver"
 )
@@ -53,18 +53,12 @@ func (k Key) admits(context, caller uint32) bool {
 // database 0: they are for every context.
 const keysHash = "edda:supervisor:keys"
 
-// configured are the secrets of the options, kept as digests so that comparing
-// takes the same time whatever is offered.
-type configured struct {
-	digest [sha256.Size]byte
-	key    Key
-}
-
-func configure(o Options) []configured {
-	var out []configured
+// configure notes the keys of the secrets in the options.
+func configure(o Options) access.Secrets[Key] {
+	out := access.Secrets[Key]{}
 	add := func(scope Scope, secrets []string) {
 		for i, s := range secrets {
-			out = append(out, configured{sha256.Sum256([]byte(s)), Key{Name: fmt.Sprintf("%s %d", scope, i+1), Scope: scope}})
+			out.Add(s, Key{Name: fmt.Sprintf("%s %d", scope, i+1), Scope: scope})
 		}
 	}
 	add(Admin, o.Admins)
@@ -80,11 +74,10 @@ type bearer struct{}
 // they ask for differs. Without one that is known the secret may still be among
 // the parameters, and the caller is anonymous until they are read.
 func (s *Server) withBearer(ctx context.Context, r *http.Request) (context.Context, error) {
-	scheme, token, ok := strings.Cut(r.Header.Get("Authorization"), " ")
-	if !ok || !strings.EqualFold(scheme, "Bearer") {
+	token, ok := access.BearerToken(r)
+	if !ok {
 		return jsonrpc.Anonymous(ctx), nil
 	}
-	token = strings.TrimSpace(token)
 	if _, known, err := s.key(ctx, token); err != nil || !known {
 		ctx = jsonrpc.Anonymous(ctx)
 	} else {
@@ -120,17 +113,10 @@ func (s *Server) allow(ctx context.Context, secret string, want ...Scope) (Key, 
 
 // key finds whose secret it is.
 func (s *Server) key(ctx context.Context, secret string) (Key, bool, error) {
-	digest := sha256.Sum256([]byte(secret))
-	found, which := 0, Key{}
-	for _, c := range s.secrets { // every one is compared, so that time tells nothing
-		if subtle.ConstantTimeCompare(c.digest[:], digest[:]) == 1 && found == 0 {
-			found, which = 1, c.key
-		}
+	if k, ok := s.secrets.Owner(secret); ok {
+		return k, true, nil
 	}
-	if found == 1 {
-		return which, true, nil
-	}
-	return s.made(ctx, digest)
+	return s.made(ctx, sha256.Sum256([]byte(secret)))
 }
 
 // made looks the digest up among the keys of auth.create_key. A digest tells

@@ -331,7 +331,7 @@ func TestAJobOnTheWire(t *testing.T) {
 	if (*got)[0] != want {
 		t.Errorf("sent %s\nwant %s", (*got)[0], want)
 	}
-	back, err := FromHero(j).Hero()
+	back, err := ToHero(FromHero(j))
 	if err != nil || back.ID != j.ID || back.CreatedAt != j.CreatedAt || back.Script != j.Script || back.ScriptType != j.ScriptType || back.ContextID != 7 {
 		t.Errorf("back %+v, %v", back, err)
 	}

@@ -29,7 +29,7 @@ func (s *Server) await(ctx context.Context, j hero.Job) (Answer, error) {
 			return Answer{}, err
 		}
 		if now.Status.Ended() {
-			return answerOf(now), nil
+			return hero.AnswerOf(now.Status, now.Result), nil
 		}
 		if until, why := s.until(now); time.Now().After(until) {
 			return s.expire(ctx, now, why)
@@ -46,7 +46,7 @@ func (s *Server) expire(ctx context.Context, j hero.Job, why string) (Answer, er
 	if err != nil {
 		return Answer{}, err
 	}
-	return answerOf(ended), nil
+	return hero.AnswerOf(ended.Status, ended.Result), nil
 }
 
 // end moves the job to error with the reason, unless it ended by itself; what is
@@ -63,7 +63,7 @@ func (s *Server) end(ctx context.Context, j hero.Job, why string) (hero.Job, err
 }
 
 // start queues a job that was stored.
-func (s *Server) start(ctx context.Context, p idParams) (bool, error) {
+func (s *Server) start(ctx context.Context, p hero.JobQuery) (bool, error) {
 	j, err := s.meant(ctx, p)
 	if err != nil {
 		return false, err
@@ -80,7 +80,7 @@ func (s *Server) start(ctx context.Context, p idParams) (bool, error) {
 }
 
 // get gives the whole job.
-func (s *Server) get(ctx context.Context, p idParams) (Job, error) {
+func (s *Server) get(ctx context.Context, p hero.JobQuery) (Job, error) {
 	j, err := s.meant(ctx, p)
 	if err != nil {
 		return Job{}, err
@@ -88,7 +88,7 @@ func (s *Server) get(ctx context.Context, p idParams) (Job, error) {
 	return FromHero(j), nil
 }
 
-func (s *Server) status(ctx context.Context, p idParams) (State, error) {
+func (s *Server) status(ctx context.Context, p hero.JobQuery) (State, error) {
 	j, err := s.meant(ctx, p)
 	if err != nil {
 		return State{}, err
@@ -124,7 +124,7 @@ func (s *Server) given(ctx context.Context, j hero.Job) (bool, error) {
 }
 
 // result is the recorded end; a job without one is an error that says where it stands.
-func (s *Server) result(ctx context.Context, p idParams) (Answer, error) {
+func (s *Server) result(ctx context.Context, p hero.JobQuery) (Answer, error) {
 	j, err := s.meant(ctx, p)
 	if err != nil {
 		return Answer{}, err
@@ -132,12 +132,12 @@ func (s *Server) result(ctx context.Context, p idParams) (Answer, error) {
 	if !j.Status.Ended() {
 		return Answer{}, invalid("job %d has not ended: it is %s", j.ID, j.Status)
 	}
-	return answerOf(j), nil
+	return hero.AnswerOf(j.Status, j.Result), nil
 }
 
 // stop ends a job; its runner ends the script when it sees that. False means that
 // it had ended before.
-func (s *Server) stop(ctx context.Context, p idParams) (bool, error) {
+func (s *Server) stop(ctx context.Context, p hero.JobQuery) (bool, error) {
 	j, err := s.meant(ctx, p)
 	if err != nil || j.Status.Ended() {
 		return false, err
@@ -150,7 +150,7 @@ func (s *Server) stop(ctx context.Context, p idParams) (bool, error) {
 const stopped = "stopped"
 
 // delete forgets a job. One that runs is stopped first by who wants that.
-func (s *Server) delete(ctx context.Context, p idParams) (bool, error) {
+func (s *Server) delete(ctx context.Context, p hero.JobQuery) (bool, error) {
 	j, err := s.meant(ctx, p)
 	if err != nil {
 		return false, err
@@ -179,7 +179,7 @@ const logPrefix = "edda:log:"
 
 // logs are the lines that the job wrote, as far as its runner keeps them; of a
 // runner that keeps none it is what the result tells.
-func (s *Server) logs(ctx context.Context, p idParams) ([]string, error) {
+func (s *Server) logs(ctx context.Context, p hero.JobQuery) ([]string, error) {
 	j, err := s.meant(ctx, p)
 	if err != nil {
 		return nil, err

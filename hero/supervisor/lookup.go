@@ -1,6 +1,7 @@
 package supervisor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,18 +12,8 @@ import (
 	"edda/hero/redisdb"
 )
 
-// idParams name a job. Its id is enough where only one context and one caller
-// have a job of that id.
-type idParams struct {
-	Secret    string `json:"secret,omitempty"`
-	JobID     ID     `json:"job_id,omitempty"`
-	ID        ID     `json:"id,omitempty"` // the same, for clients that call it so
-	CallerID  ID     `json:"caller_id,omitempty"`
-	ContextID ID     `json:"context_id,omitempty"`
-}
-
 // meant checks the caller and finds the job that is meant.
-func (s *Server) meant(ctx context.Context, p idParams) (hero.Job, error) {
+func (s *Server) meant(ctx context.Context, p hero.JobQuery) (hero.Job, error) {
 	k, err := s.allow(ctx, p.Secret, User)
 	if err != nil {
 		return hero.Job{}, err
@@ -32,7 +23,7 @@ func (s *Server) meant(ctx context.Context, p idParams) (hero.Job, error) {
 		return hero.Job{}, err
 	}
 	j, err := s.load(ctx, at)
-	if _, name, _ := p.jobID(); err == nil && j.Name != name && name != "" {
+	if _, name, _ := jobID(p); err == nil && j.Name != name && name != "" {
 		return hero.Job{}, notFound("no job %q", name)
 	}
 	return j, err
@@ -50,8 +41,8 @@ func (s *Server) load(ctx context.Context, at address) (hero.Job, error) {
 }
 
 // find tells where the job lies.
-func (s *Server) find(ctx context.Context, p idParams, k Key) (address, error) {
-	want, err := p.ids()
+func (s *Server) find(ctx context.Context, p hero.JobQuery, k Key) (address, error) {
+	want, err := addressOf(p)
 	if err != nil {
 		return address{}, invalid("%v", err)
 	}
@@ -81,21 +72,18 @@ func (s *Server) find(ctx context.Context, p idParams, k Key) (address, error) {
 }
 
 // jobID is the job's number, and its name where it has one.
-func (p idParams) jobID() (uint32, string, error) {
-	id := p.JobID
-	if id == "" {
-		id = p.ID
-	}
+func jobID(p hero.JobQuery) (uint32, string, error) {
+	id := cmp.Or(p.JobID, p.ID)
 	if id == "" {
 		return 0, "", fmt.Errorf("job_id is missing")
 	}
 	return jobNumber("job_id", id)
 }
 
-func (p idParams) ids() (address, error) {
+func addressOf(p hero.JobQuery) (address, error) {
 	var out address
 	var err error
-	if out.id, _, err = p.jobID(); err != nil {
+	if out.id, _, err = jobID(p); err != nil {
 		return address{}, err
 	}
 	if p.CallerID != "" {
@@ -135,7 +123,7 @@ func (s *Server) candidates(ctx context.Context, contexts []uint32, want address
 }
 
 // list gives the jobs of every context, or of one.
-func (s *Server) list(ctx context.Context, p idParams) ([]Job, error) {
+func (s *Server) list(ctx context.Context, p hero.JobQuery) ([]Job, error) {
 	k, err := s.allow(ctx, p.Secret, User)
 	if err != nil {
 		return nil, err
@@ -169,7 +157,7 @@ func (s *Server) list(ctx context.Context, p idParams) ([]Job, error) {
 	return out, nil
 }
 
-func (s *Server) listed(ctx context.Context, p idParams) ([]uint32, error) {
+func (s *Server) listed(ctx context.Context, p hero.JobQuery) ([]uint32, error) {
 	if p.ContextID != "" {
 		n, err := numbered("context_id", p.ContextID, contextWords)
 		if err != nil {

@@ -186,7 +186,7 @@ func TestAPriorityOfOtherProgramsMakesAJobUnreadable(t *testing.T) {
 	if j, err := db.Job(t.Context(), 7, 12, 1); err != nil || j.Priority != hero.PriorityNormal {
 		t.Errorf("%+v, %v", j, err)
 	}
-	if _, err := (Job{ID: "1", CallerID: "12", ContextID: "7", Payload: "x", Executor: "python", Priority: "5"}).Hero(); err == nil || !strings.Contains(err.Error(), "job.priority") {
+	if _, err := ToHero(Job{ID: "1", CallerID: "12", ContextID: "7", Payload: "x", Executor: "python", Priority: "5"}); err == nil || !strings.Contains(err.Error(), "job.priority") {
 		t.Errorf("%v", err)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"edda/access"
 	"edda/hero"
 	"edda/hero/jsonrpc"
 	"edda/hero/mycelium"
@@ -19,7 +20,7 @@ import (
 type Server struct {
 	db      *redisdb.DB
 	o       Options
-	secrets []configured
+	secrets access.Secrets[Key]
 	rpc     *jsonrpc.Server
 }
 
@@ -82,13 +83,8 @@ func named[P, R any](o jsonrpc.MethodOptions, summary string, call func(context.
 	return out
 }
 
-type jobParams struct {
-	Secret string `json:"secret,omitempty"`
-	Job    Job    `json:"job"`
-}
-
 // create stores a job; its id is the answer, for a job that exists already too.
-func (s *Server) create(ctx context.Context, p jobParams) (ID, error) {
+func (s *Server) create(ctx context.Context, p hero.JobParams) (ID, error) {
 	j, err := s.admit(ctx, p)
 	if err != nil {
 		return "", err
@@ -101,7 +97,7 @@ func (s *Server) create(ctx context.Context, p jobParams) (ID, error) {
 
 // run stores and queues a job and waits for its end. One that was there with the
 // same content is not queued again; its end is the answer.
-func (s *Server) run(ctx context.Context, p jobParams) (Answer, error) {
+func (s *Server) run(ctx context.Context, p hero.JobParams) (Answer, error) {
 	j, err := s.admit(ctx, p)
 	if err != nil {
 		return Answer{}, err
@@ -146,12 +142,12 @@ func (s *Server) giveUp(j hero.Job) time.Time {
 }
 
 // admit checks the caller and the job.
-func (s *Server) admit(ctx context.Context, p jobParams) (hero.Job, error) {
+func (s *Server) admit(ctx context.Context, p hero.JobParams) (hero.Job, error) {
 	k, err := s.allow(ctx, p.Secret, User)
 	if err != nil {
 		return hero.Job{}, err
 	}
-	j, err := p.Job.Hero()
+	j, err := ToHero(p.Job)
 	if err != nil {
 		return hero.Job{}, invalid("%v", err)
 	}

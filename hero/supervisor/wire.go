@@ -1,9 +1,9 @@
 package supervisor
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
-	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
@@ -20,47 +20,15 @@ type (
 	Answer = hero.JobAnswer
 	// State is what job.status gives.
 	State = hero.JobState
+	// Job is a job as supervisors have it.
+	Job = hero.WireJob
 )
 
 func toID(n uint32) ID { return hero.ToWireID(n) }
 
-// Job is a job as supervisors have it: the script is the payload, ids are
-// strings and times RFC 3339.
-type Job struct {
-	ID        ID                `json:"id"`
-	CallerID  ID                `json:"caller_id"`
-	ContextID ID                `json:"context_id"`
-	Payload   string            `json:"payload"`
-	Runner    string            `json:"runner"`   // the name of a registered runner
-	Executor  string            `json:"executor"` // what runs the payload: python, v, …
-	Timeout   uint32            `json:"timeout"`  // of its execution, in seconds
-	EnvVars   map[string]string `json:"env_vars"`
-	CreatedAt string            `json:"created_at"`
-	UpdatedAt string            `json:"updated_at"`
-	// Signatures are carried through, never verified.
-	Signatures json.RawMessage `json:"signatures,omitempty"`
-	// QueueTimeout is Edda's own: how long the job may wait before it is begun, in seconds.
-	QueueTimeout uint32 `json:"queue_timeout,omitempty"`
-	// Priority is Edda's own: high goes before the others in its queue.
-	Priority hero.Priority `json:"priority,omitempty"`
-	// Attempt is Edda's own: a higher one may run a job again that failed.
-	Attempt uint32 `json:"attempt,omitempty"`
-	// Retries, Prerequisites and Dependends are Edda's own too: a supervisor that
-	// knows them honours them.
-	Retries       uint8    `json:"retries,omitempty"`
-	Prerequisites []string `json:"prerequisites,omitempty"`
-	Dependends    []uint32 `json:"dependends,omitempty"`
-	// Status is in answers only, and Unreadable in lists: why the hash cannot be read.
-	Status     string `json:"status,omitempty"`
-	Unreadable string `json:"unreadable,omitempty"`
-}
-
 // FromHero is the job as a supervisor shows it.
 func FromHero(j hero.Job) Job {
-	executor := j.Executor
-	if executor == "" {
-		executor = string(j.ScriptType)
-	}
+	executor := cmp.Or(j.Executor, string(j.ScriptType))
 	env := j.EnvVars
 	if env == nil {
 		env = map[string]string{} // the field is required
@@ -85,8 +53,8 @@ func ToRun(j hero.Job) Job {
 	return wire
 }
 
-// Hero is the job as it lies in Redis.
-func (j Job) Hero() (hero.Job, error) {
+// ToHero is the job as Redis has it.
+func ToHero(j Job) (hero.Job, error) {
 	var ids [3]uint32
 	var name string
 	var err error
@@ -99,10 +67,7 @@ func (j Job) Hero() (hero.Job, error) {
 	if ids[2], err = numbered("job.context_id", j.ContextID, contextWords); err != nil {
 		return hero.Job{}, err
 	}
-	executor := j.Executor
-	if executor == "" {
-		executor = j.Runner
-	}
+	executor := cmp.Or(j.Executor, j.Runner)
 	switch {
 	case ids[2] == 0:
 		return hero.Job{}, fmt.Errorf("job.context_id: 0 is the actors' database, name the job's context")
@@ -204,9 +169,7 @@ func idOf(j hero.Job) ID {
 	return toID(j.ID)
 }
 
-func rfc3339(seconds uint32) string {
-	return time.Unix(int64(seconds), 0).UTC().Format(time.RFC3339)
-}
+func rfc3339(seconds uint32) string { return hero.WireTime(time.Unix(int64(seconds), 0)) }
 
 // unix reads a time; one that is missing is 0, as for a job that was never kept.
 func unix(field, s string) (uint32, error) {
@@ -218,17 +181,4 @@ func unix(field, s string) (uint32, error) {
 		return 0, fmt.Errorf("%s: %.40q is no time: want RFC 3339, such as 2025-08-29T10:29:32Z", field, s)
 	}
 	return uint32(min(max(t.Unix(), 0), 1<<32-1)), nil
-}
-
-// answerOf is the answer for a job that ended.
-func answerOf(j hero.Job) Answer {
-	if j.Status == hero.JobFinished {
-		text := hero.ResultText(j.Result)
-		return Answer{Success: &text}
-	}
-	text := j.Result[hero.ResultError]
-	if text == "" {
-		text = "failed without saying why"
-	}
-	return Answer{Error: &text}
 }

@@ -24,7 +24,7 @@ func deciders() []string { return []string{"engine", "saga", "hero/flowsaga", "r
 func committers() []string { return []string{"engine", "store", "internal"} }
 
 // resolvers commit transitions that only resolve dead letters.
-func resolvers() []string { return []string{"cmd/edda process.resolve"} }
+func resolvers() []string { return []string{"node/operator Quarantine.resolve"} }
 
 // keyspaceWriters are the functions of store/ that may write where instances lie.
 func keyspaceWriters() []string {
@@ -52,7 +52,7 @@ func instanceComplaints(m *typed) []string {
 		}
 	}
 	for _, name := range resolvers() {
-		if !used[name] && m.files["cmd/edda"] != nil {
+		if !used[name] && m.files["node/operator"] != nil {
 			out = append(out, name+" is named in archtest and commits no transitions")
 		}
 	}
@@ -80,9 +80,11 @@ func (m *typed) writerComplaints(f file, used map[string]bool) []string {
 			if at := m.sets(n, "", "Transition", "Instance"); at != nil && !in(deciders()) {
 				out = append(out, f.at(at.Pos())+saysInstance)
 			}
-			if at := m.sets(n, "store", "Change", "Transitions"); at != nil && !in(committers()) {
-				if used[name] = true; !allowed {
-					out = append(out, f.at(at.Pos())+saysTransition)
+			for _, field := range []string{"Transitions", "Encoded"} {
+				if at := m.sets(n, "store", "Change", field); at != nil && !in(committers()) {
+					if used[name] = true; !allowed {
+						out = append(out, f.at(at.Pos())+saysTransition)
+					}
 				}
 			}
 			return true

@@ -19,9 +19,9 @@ func ground() map[string]string {
 	return map[string]string{
 		"a.go":                    "package edda; type Instance struct{}; type Transition struct { Key string; Instance *Instance; Resolved []string }",
 		"store/wal/a.go":          "package wal; type Bucket struct{}; func (*Bucket) Put(k, v []byte) {}; func (*Bucket) Get(k []byte) []byte { return nil }",
-		"store/change.go":         "package store; import \"edda\"; type Change struct { Transitions []edda.Transition }",
+		"store/change.go":         "package store; import \"edda\"; type Change struct { Transitions []edda.Transition; Encoded []int }",
 		"store/writer.go":         "package store; import \"edda/store/wal\"; type keyspace string; const bucketSaga keyspace = \"saga\"; const bucketDue keyspace = \"due\"; type row struct { bucket keyspace }\ntype writer struct{}; type encoder struct{}; type copier struct{}; type extract struct{}\nfunc (w *writer) bucket(name keyspace) *wal.Bucket { return nil }\n" + writers.String(),
-		"cmd/edda/redeliver.go":   "package main; import (\"edda\"; \"edda/store\"); type process struct{}\nfunc (p *process) resolve(t edda.Transition) store.Change { return store.Change{Transitions: []edda.Transition{t}} }",
+		"node/operator/a.go":      "package operator; import (\"edda\"; \"edda/store\"); type Quarantine struct{}\nfunc (q *Quarantine) resolve(t edda.Transition) store.Change { return store.Change{Transitions: []edda.Transition{t}} }",
 		"engine/a.go":             "package engine; import (\"edda\"; \"edda/store\"); func f(c *store.Change, t edda.Transition) { t.Instance = nil; c.Transitions = append(c.Transitions, t) }",
 		"hero/flowsaga/decide.go": "package flowsaga; import \"edda\"; func f() edda.Transition { return edda.Transition{Instance: &edda.Instance{}} }",
 	}
@@ -57,7 +57,8 @@ func TestOnlyTheEngineWritesInstances(t *testing.T) {
 		{"by another name", "stream/a.go", stream + `type mine = edda.Transition; func f(m mine) { m.Instance = in }`, saysInstance},
 		{"an address", "stream/a.go", stream + `func f() { p := &t.Instance; *p = in }`, saysInstance},
 		{"what was decided", "stream/a.go", stream + `func f() { c.Transitions = append(c.Transitions, t) }`, saysTransition},
-		{"in a change", "cmd/edda/a.go", `package main; import ("edda"; "edda/store"); func f(t edda.Transition) store.Change { return store.Change{Transitions: []edda.Transition{t}} }`, saysTransition},
+		{"what was encoded", "stream/a.go", stream + `func f() { c.Encoded = append(c.Encoded, 0) }`, saysTransition},
+		{"in a change", "node/a.go", `package node; import ("edda"; "edda/store"); func f(t edda.Transition) store.Change { return store.Change{Transitions: []edda.Transition{t}} }`, saysTransition},
 		{"none of either", "stream/a.go", stream + `var u = edda.Transition{Resolved: nil}`, ""},
 		{"an instance of something else", "stream/a.go", stream + `type view struct{ Instance *edda.Instance }; var v = view{Instance: in}; func f() { v.Instance = in }`, ""},
 		{"a look", "stream/a.go", stream + `func f() *edda.Instance { return t.Instance }`, ""},
@@ -69,7 +70,7 @@ func TestOnlyTheEngineWritesInstances(t *testing.T) {
 		{"a bucket that is lent", "store/a.go", `package store; import "edda/store/wal"; func sweep(b *wal.Bucket) { b.Put(nil, nil) }`, saysKeyspace},
 		{"another keyspace", "store/a.go", `package store; func (w *writer) sweep() { w.bucket(bucketDue).Put(nil, nil) }`, ""},
 		{"a look at it", "store/a.go", `package store; func (w *writer) sweep() { w.bucket(bucketSaga).Get(nil) }`, ""},
-		{"a name that is gone", "cmd/edda/redeliver.go", `package main`, "process.resolve is named"},
+		{"a name that is gone", "node/operator/a.go", `package operator`, "Quarantine.resolve is named"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			sources := ground()

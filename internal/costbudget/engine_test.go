@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"testing"
-	"time"
 
 	"edda"
 	"edda/engine"
@@ -21,22 +20,18 @@ type queue struct {
 	next    chan struct{} // those handed out are durable
 }
 
-func (q *queue) Fetch(ctx context.Context, most int, wait time.Duration) (engine.Fetched, error) {
-	select {
-	case <-ctx.Done():
-		return engine.Fetched{}, ctx.Err()
-	case <-time.After(wait):
-		return engine.Fetched{}, nil
-	case <-q.next:
-	}
+func (q *queue) Ready() <-chan struct{} { return q.next }
+
+func (q *queue) Hold(bool) {}
+
+func (q *queue) Take(most int) engine.Fetched {
 	n := min(most, together, len(q.waiting))
 	got := q.waiting[:n]
 	q.waiting = q.waiting[n:]
-	return engine.Fetched{Events: got}, nil
+	return engine.Fetched{Events: got}
 }
 
-func (q *queue) Ack(context.Context, []edda.Checkpoint) error { return nil }
-func (q *queue) Ends(context.Context) ([]engine.End, error)   { return nil, nil }
+func (q *queue) Ends(context.Context) ([]engine.End, error) { return nil, nil }
 
 // throughEngine takes n orders from their source to the durable commit. How many
 // of its change sets share a commit depends on the moment, so commits are not counted.

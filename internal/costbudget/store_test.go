@@ -154,10 +154,17 @@ func commits(size int) func(testing.TB, int) (func(), *books) {
 			commit(tb, db, c)
 		}
 		all := changes(tb, filled, n, size)
+		var enc store.Encoder // as the engine has one for each lane
 		return func() {
 			b.begin(tb)
 			for _, c := range all {
+				encoded := make([]store.Encoded, len(c.Transitions))
+				for i := range c.Transitions {
+					encoded[i] = enc.Transition(&c.Transitions[i])
+				}
+				c.Transitions, c.Encoded = nil, encoded
 				commit(tb, db, c)
+				enc.Reset()
 			}
 			b.end(tb)
 		}, b

@@ -1,0 +1,94 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"edda/server"
+)
+
+func (t *terminal) drainCommand() *cobra.Command {
+	c := &client{term: t}
+	cmd := &cobra.Command{
+		Use: "drain", Short: "Stop a running Edda in stages; again for the progress", Args: args(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			raw, err := c.call(cmd.Context(), http.MethodPost, "/admin/drain", nil)
+			if err != nil {
+				return err
+			}
+			if c.output == outputJSON {
+				return indented(c.term.out, raw)
+			}
+			var d server.Drain
+			if err := json.Unmarshal(raw, &d); err != nil {
+				return fmt.Errorf("decode the answer: %w", err)
+			}
+			fmt.Fprintln(c.term.out, drainLine(d))
+			return nil
+		},
+	}
+	c.register(cmd)
+	c.registerReason(cmd)
+	c.output.register(cmd)
+	return cmd
+}
+
+func (t *terminal) reloadCommand() *cobra.Command {
+	c := &client{term: t}
+	skipTests := false
+	cmd := &cobra.Command{
+		Use: "reload", Short: "Make a running Edda read its manifests again", Args: args(cobra.NoArgs),
+		Long: `Make a running Edda read its manifests and its file of tokens again. Manifests
+with an error, or with a test of their own that fails, are refused as a whole, and
+what ran before runs on. SIGHUP does the same; its log says what came of it.`,
+		Example: "  edda reload --why \"the new discount\"\n  edda reload --skip-tests --why \"the test is wrong, the saga is needed now\"",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			path := "/admin/reload"
+			if skipTests {
+				if err := c.reasoned("--skip-tests"); err != nil {
+					return err
+				}
+				path += "?skip_tests=true"
+			}
+			raw, err := c.call(cmd.Context(), http.MethodPost, path, nil)
+			if err != nil {
+				return err
+			}
+			if c.output == outputJSON {
+				return indented(c.term.out, raw)
+			}
+			var r server.Reload
+			if err := json.Unmarshal(raw, &r); err != nil {
+				return fmt.Errorf("decode the answer: %w", err)
+			}
+			for _, p := range r.Problems {
+				fmt.Fprintf(c.term.err, "warning: %s\n", strings.TrimPrefix(fmt.Sprintf("%s:%d:%d: %s", p.File, p.Line, p.Column, p.Message), ":0:0: "))
+			}
+			for _, s := range r.Sagas {
+				fmt.Fprintf(c.term.out, "%s version %s\n", s.Saga, s.VersionName)
+			}
+			return nil
+		},
+	}
+	c.register(cmd)
+	c.registerReason(cmd)
+	cmd.Flags().BoolVar(&skipTests, "skip-tests", false, "take the manifests in although tests of theirs fail; wants --why")
+	c.output.register(cmd)
+	return cmd
+}
+
+// drainLine formats the progress of a drain as one line.
+func drainLine(d server.Drain) string {
+	line := "draining"
+	if len(d.Waiting) > 0 {
+		line += ": " + d.Stage + ", waiting for " + strings.Join(d.Waiting, ", ")
+	}
+	if d.Outbox > 0 {
+		line += fmt.Sprintf("; %d in the outbox", d.Outbox)
+	}
+	return line
+}

@@ -1,0 +1,219 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"edda"
+	"edda/server"
+	"edda/store"
+)
+
+func (t *terminal) backupCommand() *cobra.Command {
+	v := &storeVerb{client: client{term: t}}
+	force := false
+	cmd := &cobra.Command{
+		Use: "backup FILE", Short: "Take a consistent copy of a store, also while it is used", Args: args(cobra.ExactArgs(1)),
+		Long: `Copy the store as it is at one moment into a file, with a checksum behind it.
+A process that holds the store goes on working; what commits free meanwhile
+grows its file, for an hour at most.
+
+With --tenant the file is a store of its own with what is that tenant's alone;
+an admin of that tenant may take it. What is encrypted stays so, with the keyset
+of the process. A restored one is run with tenants: [TENANT] and nothing else.`,
+		Example: "  edda backup /backup/edda-$(date +%F).db\n  edda backup --addr 10.0.0.5:8700 edda.backup\n  edda backup --tenant acme acme.db",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if _, err := os.Stat(args[0]); err == nil && !force {
+				return usagef("%s is there already: name another file, or replace it with --force", args[0])
+			}
+			b, err := v.backup(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			return v.show(b, func() { fmt.Fprintf(v.term.out, "%s: %s, sha256 %s\n", args[0], size(b.Bytes), b.Sum) })
+		},
+	}
+	v.register(cmd)
+	v.registerReason(cmd)
+	v.output.register(cmd)
+	cmd.PersistentFlags().Lookup("tenant").Usage = "only what is this tenant's (the flag alone: EDDA_TENANT does not narrow a backup)"
+	cmd.Flags().BoolVar(&force, "force", false, "replace the file")
+	return cmd
+}
+
+// backupMade describes a backup.
+type backupMade struct {
+	File  string `json:"file"`
+	Bytes int64  `json:"bytes"`
+	Sum   string `json:"sha256"`
+}
+
+// backup writes a temporary file beside the target, syncs it, verifies it and renames it.
+func (v *storeVerb) backup(ctx context.Context, path string) (backupMade, error) {
+	db, err := v.open(ctx, true)
+	if err != nil {
+		return backupMade{}, err
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	if err != nil {
+		return backupMade{}, fmt.Errorf("write the backup: %w", err)
+	}
+	defer func() { _ = os.Remove(f.Name()) }() // after a rename there is nothing to remove
+	if db == nil {
+		err = v.fetch(ctx, f)
+	} else {
+		_, err = db.maintenance.Backup(ctx, v.actor(), v.tenant, func(b store.Backup) io.Writer { return &counted{w: f, of: b.Bytes, tell: v.progress} })
+		err = errors.Join(err, db.stop())
+	}
+	v.progress("")
+	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return backupMade{}, fmt.Errorf("write the backup: %w", err)
+	}
+	return v.keepBackup(ctx, f.Name(), path)
+}
+
+func (v *storeVerb) keepBackup(ctx context.Context, temp, path string) (backupMade, error) {
+	sum, _, err := store.CheckBackup(ctx, temp)
+	if err != nil {
+		return backupMade{}, fmt.Errorf("the backup broke off; nothing was kept: %w", err)
+	}
+	info, err := os.Stat(temp)
+	if err != nil {
+		return backupMade{}, err
+	}
+	made := backupMade{File: path, Bytes: info.Size(), Sum: sum}
+	// gofail: var backupChecked struct{}
+	return made, errors.Join(os.Rename(temp, path), store.SyncDir(filepath.Dir(path)))
+}
+
+// fetch copies the backup that a process sends.
+func (v *storeVerb) fetch(ctx context.Context, to io.Writer) error {
+	path := "/admin/backup"
+	if v.tenant != "" {
+		path = "/v1/backup"
+	}
+	resp, err := v.begin(ctx, http.MethodPost, path)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	of, err := strconv.ParseInt(resp.Header.Get(server.BackupBytes), 10, 64)
+	if err != nil {
+		return fmt.Errorf("what answers at %s sends no backup: is it a newer or an older Edda?", v.base())
+	}
+	n, err := io.Copy(&counted{w: to, of: of, tell: v.progress}, resp.Body)
+	if err == nil && n != of {
+		err = fmt.Errorf("it broke off after %d of %d bytes; the log of the process may say why", n, of)
+	}
+	return err
+}
+
+// counted is a writer that reports its progress.
+type counted struct {
+	w     io.Writer
+	n, of int64
+	tell  func(any)
+	told  time.Time
+}
+
+func (c *counted) Write(b []byte) (int, error) {
+	n, err := c.w.Write(b)
+	c.n += int64(n)
+	if time.Since(c.told) > time.Second/4 {
+		c.told = time.Now()
+		c.tell(fmt.Sprintf("%s of %s", size(c.n), size(c.of)))
+	}
+	return n, err
+}
+
+func (t *terminal) restoreCommand() *cobra.Command {
+	v := &storeVerb{client: client{term: t}}
+	var data string
+	var force bool
+	cmd := &cobra.Command{
+		Use: "restore FILE", Short: "Check a backup and put it into a data folder", Args: args(cobra.ExactArgs(1)),
+		Long: `Check a backup, its checksum, pages and every row, and put it into the folder
+of a store that no process holds. Nothing is written where it is not sound.
+What it says at the end tells what an older store means; docs/OPERATING.md says more.`,
+		Example: "  edda restore /backup/edda-2026-03-01.db --data /var/lib/edda",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if data == "" {
+				return usagef("name the data folder with --data")
+			}
+			dir := filepath.Join(data, "store")
+			if there, ok := storeAt(data); ok {
+				dir = there
+			}
+			c, err := v.term.loadConfig(v.config, nil)
+			if err != nil {
+				return err
+			}
+			options, err := c.StoreOptions()
+			if err != nil {
+				return err
+			}
+			r, err := store.Restore(cmd.Context(), args[0], dir, force, options.Seal, func(rows int) { v.progress(fmt.Sprintf("%d rows checked", rows)) })
+			v.progress("")
+			if err != nil {
+				return err
+			}
+			return v.show(r, func() { v.printRestored(r) })
+		},
+	}
+	v.output.register(cmd)
+	cmd.Flags().StringVar(&data, "data", "", "data folder to put it into")
+	cmd.Flags().BoolVar(&force, "force", false, "move the store that is there aside")
+	cmd.Flags().StringVar(&v.config, "config", "", "configuration file of the store's process, for its keyset and the like (EDDA_CONFIG)")
+	return cmd
+}
+
+func (v *storeVerb) printRestored(r store.Restored) {
+	out := v.term.out
+	fmt.Fprintf(out, "%s is store %s at commit %d of %s, %s ago: %d rows, all sound\n",
+		r.Path, r.ID, r.Commit, edda.FormatTime(r.Committed), age(time.Since(r.Committed)), r.Rows)
+	if r.Sum == "" {
+		fmt.Fprintln(out, "it had no checksum: a value that was changed and still reads well goes unnoticed")
+	}
+	if r.Tenant != "" {
+		fmt.Fprintf(out, "it has what is of the tenant %s alone: run it with tenants: [%s], and no other process for that tenant\n", r.Tenant, r.Tenant)
+	}
+	if r.Aside != "" {
+		fmt.Fprintf(out, "the store that was there is %s now\n", r.Aside)
+	}
+	for _, p := range r.Positions {
+		fmt.Fprintf(out, "reading of %s goes on after message %d of %s\n", p.Stream, p.Seq, edda.FormatTime(p.Time))
+	}
+	fmt.Fprint(out, restoredMeans)
+}
+
+// restoredMeans is what whoever restores must know before the start.
+const restoredMeans = `What was committed since comes again from the streams, in the order in which they
+stored it, and gives the same work under the same ids; timers that came due since fire
+in between, as they did. Nothing goes out before all of that was applied, and effects
+whose results are in the streams are not called again. Commands to the gateway and
+messages go out a second time, under the same ids; the audit of that time is lost.
+- Effects that were under way when the process stopped, and those of schedules, may be
+  called once more, with the same idempotency key, where their claims were in this
+  store (effects.ledger: local). With effects.ledger: shared they are not: the claims
+  are in JetStream.
+- Where the streams no longer hold what came since, the start is refused, and says
+  what is missing; --accept-stream-loss goes on without it.
+- The store has the id it had: never start two copies of it. The process that had
+  the other copy must have stopped; its lease, if it was killed, ends after 15 s.
+`
+
+func age(d time.Duration) string {
+	if d >= 48*time.Hour {
+		return fmt.Sprintf("%d days", int(d.Hours()/24))
+	}
+	return d.Round(time.Second).String()
+}

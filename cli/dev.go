@@ -1,0 +1,230 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"go.uber.org/zap"
+
+	"edda/manifests"
+	"edda/node"
+	"edda/server"
+)
+
+// defaultNATS is the default address of the embedded NATS, as of any NATS server.
+const defaultNATS = "127.0.0.1:4222"
+
+func (t *terminal) devCommand() *cobra.Command {
+	s := node.Settings{Config: node.Defaults(), Dev: true}
+	hero, profiled := false, false
+	c := &cobra.Command{
+		Use: "dev [PATH...]", Short: "Run everything in one process, NATS included; reloads when files change",
+		Long: `Run everything in one process: an embedded NATS with JetStream on a real port,
+the store, the sagas and the effects of the files or folders named, or else of
+the folder it is started in. Data is kept in --data across restarts. A changed file is taken in as it is saved; one with
+errors is shown, and what ran before runs on.
+
+With --hero it coordinates and runs flows of jobs too: over the Redis of --redis,
+else over one of its own that is kept in --data too, and over a stand-in for Mycelium
+unless --mycelium-port names a real one.
+
+EDDA_EFFECTS_HANDOFF=false has effects go to their worker through the stream, as
+between processes.`,
+		Example: "  edda dev\n  edda dev order.yaml\n  edda dev --hero\n  edda dev sagas/ effects/ --addr 127.0.0.1:8701 --nats-addr 127.0.0.1:4223",
+		RunE: func(cmd *cobra.Command, paths []string) error {
+			s.Manifests = paths
+			if len(paths) == 0 && !hero {
+				if err := t.devHere(&s); err != nil {
+					return err
+				}
+			}
+			if addr := t.getenv(envAddr); addr != "" && !cmd.Flags().Changed("addr") {
+				s.Addr = addr
+			}
+			if err := t.devHandoff(&s); err != nil {
+				return err
+			}
+			s.Env = t.getenv
+			if err := s.DevHero(hero, cmd.Flags().Changed("mycelium-port") || cmd.Flags().Changed("mycelium-ip")); err != nil {
+				return err
+			}
+			if profiled {
+				go profiles(t.in, t.complain) // ends with its input, at the latest with the process
+			}
+			return t.dev(cmd.Context(), s)
+		},
+	}
+	f := c.Flags()
+	f.BoolVar(&hero, "hero", false, "coordinate and run flows of jobs, too")
+	registerHero(f, &s.Config)
+	f.StringVar(&s.Data, "data", ".edda", "folder that holds everything; remove it to begin anew")
+	f.StringVar(&s.Addr, "addr", node.DefaultAddr, "address of the HTTP server (EDDA_ADDR)")
+	f.StringVar(&s.NATSAddr, "nats-addr", defaultNATS, "address of the embedded NATS")
+	f.BoolVar(&s.SyncStreams, "sync-streams", false, "sync every message to disk before it is acknowledged: for power cuts; kill -9 loses nothing either way")
+	f.BoolVar(&s.AcceptStreamLoss, "accept-stream-loss", false, "go on although a stream begins behind what was handled, or was made anew; audited")
+	f.StringVar(&s.Gateway.URL, "gateway", "", "URL that takes aggregate commands")
+	f.StringVar(&s.Log.Level, "log", "warn", "debug, info, warn or error")
+	offer(c, "log", []string{"debug", "info", "warn", "error"})
+	f.BoolVar(&profiled, "profiles", false, "write CPU profiles as the benchmark asks for them on standard input")
+	_ = f.MarkHidden("profiles") // the flag exists
+	return c
+}
+
+// here is the working directory.
+const here = "."
+
+// devHere uses the manifests in the working directory, if there are any.
+func (t *terminal) devHere(s *node.Settings) error {
+	found, foreign, err := manifestsHere(here)
+	if err != nil {
+		return usagef("look for manifests: %w", err)
+	}
+	if len(found) == 0 {
+		return usagef("there is no saga and no effect in this folder or those in it: name files or folders, as in edda dev sagas/, or write a saga (README.md begins with one)")
+	}
+	if len(foreign) > 0 {
+		fmt.Fprintf(t.err, "edda: no manifests, and passed over: %s\n", passedOver(foreign))
+	}
+	s.Manifests = []string{here}
+	s.Find = func() ([]string, error) {
+		found, _, err := manifestsHere(here)
+		return found, err
+	}
+	return nil
+}
+
+// devHandoff reads the hand-off setting of `edda run`, because a developer of separate
+// processes wants to see the effect commands in the stream.
+func (t *terminal) devHandoff(s *node.Settings) (err error) {
+	const name = "EDDA_EFFECTS_HANDOFF"
+	text := t.getenv(name)
+	if text == "" {
+		return nil
+	}
+	if s.Effects.Handoff, err = strconv.ParseBool(text); err != nil {
+		return usagef("%s %q: want true or false", name, text)
+	}
+	return nil
+}
+
+func (t *terminal) dev(ctx context.Context, s node.Settings) error {
+	watching, stop := context.WithCancel(ctx)
+	defer stop()
+	changes := newWatch(s.Manifests)
+	defer changes.close()
+	done := make(chan struct{})
+	close(done)
+	err := t.serve(ctx, s, func(r node.Running) {
+		t.welcome(s, r)
+		done = make(chan struct{})
+		go func() {
+			defer close(done)
+			if err := changes.run(watching, func() { t.reloadFiles(watching, r) }); err != nil {
+				r.Log().Error("changes of files are not seen any more", zap.Error(err))
+			}
+		}()
+	})
+	stop()
+	<-done
+	return err
+}
+
+// reloadFiles reloads changed files, or prints why it cannot.
+func (t *terminal) reloadFiles(ctx context.Context, r node.Running) {
+	problems, kept, err := r.Reload(ctx, server.Actor{By: "edda dev", Why: "a file changed"})
+	if kept != nil {
+		fmt.Fprintf(t.err, "edda: %v\n", kept)
+	}
+	var said []string // problems of the process, without a manifest
+	problems = slices.DeleteFunc(problems, func(p manifests.Problem) bool {
+		if p.Warning && p.File == nil {
+			said = append(said, p.Message)
+		}
+		return p.Warning && p.File == nil
+	})
+	failed := t.printProblems(problems, t.err)
+	switch {
+	case err != nil:
+		fmt.Fprintf(t.err, "edda: not reloaded: %v; what ran before runs on\n", err)
+	case failed:
+		fmt.Fprintln(t.err, "edda: not reloaded; what ran before runs on")
+	default:
+		for _, text := range said {
+			fmt.Fprintln(t.out, text)
+		}
+		sagas, effects := r.Names()
+		fmt.Fprintf(t.out, "Reloaded: sagas %s; effects %s\n", list(sagas), list(effects))
+	}
+}
+
+// list joins the first names on one line.
+func list(names []string) string {
+	const most = 8
+	if len(names) == 0 {
+		return "none"
+	}
+	if len(names) > most {
+		return strings.Join(names[:most], ", ") + fmt.Sprintf(" and %d more", len(names)-most)
+	}
+	return strings.Join(names, ", ")
+}
+
+// welcome prints what runs, the addresses, and commands to try next.
+func (t *terminal) welcome(s node.Settings, r node.Running) {
+	data, err := filepath.Abs(s.Data)
+	if err != nil {
+		data = s.Data
+	}
+	fmt.Fprintf(t.out, "Edda is running.\n\n")
+	sagas, effects := r.Names()
+	fmt.Fprintf(t.out, "  sagas    %s\n  effects  %s\n", list(sagas), list(effects))
+	fmt.Fprintf(t.out, "  api      http://%s (documentation at /docs)\n", r.Addr())
+	fmt.Fprintf(t.out, "  nats     %s\n", r.NATS())
+	fmt.Fprintf(t.out, "  data     %s (kept; remove it to begin anew)\n", data)
+	for _, text := range r.Notes() {
+		fmt.Fprintf(t.out, "  %s\n", text)
+	}
+	if h := r.Hero(); h != nil {
+		t.welcomeHero(*h)
+	}
+	fmt.Fprintf(t.out, "\nTry:\n")
+	for _, line := range suggestions(s, r) {
+		fmt.Fprintln(t.out, "  "+line)
+	}
+	fmt.Fprintf(t.out, "\nChanged files are taken in as you save them. Ctrl-C stops, twice at once.\n")
+}
+
+// suggestions lists commands to copy, for the first saga with a test that has an event.
+func suggestions(s node.Settings, r node.Running) []string {
+	to, at := "", ""
+	if s.NATSAddr != defaultNATS {
+		to = " --nats " + r.NATS()
+	}
+	if r.Addr() != node.DefaultAddr {
+		at = " --addr " + r.Addr()
+	}
+	if ev, ok := r.Sample(); ok {
+		return []string{
+			fmt.Sprintf("edda send %s.%s --id %s --data '%s'%s", ev.AggregateType, ev.Type, quote(ev.AggregateID), ev.Payload, to),
+			"edda instance list" + at,
+			fmt.Sprintf("edda instance describe %s %s%s", ev.Key.Saga, quote(ev.Key.Correlation), at),
+		}
+	}
+	if h := r.Hero(); h != nil {
+		return heroSuggestions(*h)
+	}
+	return []string{"edda instance list" + at}
+}
+
+// quote quotes a text as one word for a shell.
+func quote(s string) string {
+	if s != "" && strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.:/@") == "" {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}

@@ -1,0 +1,114 @@
+package cli
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"edda/manifests"
+	"edda/node"
+	"edda/saga"
+)
+
+// paths is the Args function of commands that read manifests.
+func paths() cobra.PositionalArgs { return args(cobra.MinimumNArgs(1)) }
+
+func (t *terminal) lintCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "lint PATH...", Short: "Check manifests; files, or folders of *.yaml",
+		Long: "Check manifests and report all problems at once. Warnings alone are no failure.",
+		Args: paths(),
+		RunE: func(_ *cobra.Command, paths []string) error {
+			problems, err := node.Lint(paths)
+			if err != nil {
+				return err
+			}
+			problems.Print(t.out, t.color(t.out))
+			if problems.Failed() {
+				return &silentError{}
+			}
+			return nil
+		},
+	}
+}
+
+func (t *terminal) testCommand() *cobra.Command {
+	var verbose bool
+	c := &cobra.Command{
+		Use: "test PATH...", Short: "Run the tests of sagas; no server needed",
+		Args: paths(),
+		RunE: func(_ *cobra.Command, paths []string) error {
+			files, problems, err := manifests.ParseFiles(paths...)
+			if err != nil {
+				return err
+			}
+			return t.test(files, problems, verbose)
+		},
+	}
+	c.Flags().BoolVarP(&verbose, "verbose", "v", false, "name the tests that pass too")
+	return c
+}
+
+// test runs the tests of the sagas that compile. It fails if one does not compile.
+func (t *terminal) test(files []*manifests.File, problems manifests.Problems, verbose bool) error {
+	passed, failed := 0, 0
+	for _, m := range sagasOf(files) {
+		if broken(m.File, problems) {
+			continue // a test of an incomplete manifest proves nothing
+		}
+		results, more := saga.RunTests(m, saga.Options{})
+		problems = append(problems, more...)
+		for _, r := range results {
+			if r.Passed {
+				passed++
+			} else {
+				failed++
+			}
+			t.printResult(m, r, verbose)
+		}
+	}
+	errors := onlyErrors(problems)
+	if len(errors) > 0 {
+		errors.Print(t.err, t.color(t.err))
+	}
+	fmt.Fprintf(t.out, "%d passed, %d failed\n", passed, failed)
+	switch {
+	case failed > 0 || len(errors) > 0:
+		return &silentError{}
+	case passed == 0:
+		return fmt.Errorf("no tests: give a saga a tests: section")
+	}
+	return nil
+}
+
+func sagasOf(files []*manifests.File) []*manifests.Saga {
+	var out []*manifests.Saga
+	for _, f := range files {
+		out = append(out, f.Sagas...)
+	}
+	return out
+}
+
+func broken(f *manifests.File, ps manifests.Problems) bool {
+	return slices.ContainsFunc(ps, func(p manifests.Problem) bool { return p.File == f && !p.Warning })
+}
+
+func onlyErrors(ps manifests.Problems) manifests.Problems {
+	var out manifests.Problems
+	for _, p := range ps {
+		if !p.Warning {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+func (t *terminal) printResult(m *manifests.Saga, r saga.TestResult, verbose bool) {
+	switch {
+	case !r.Passed:
+		fmt.Fprintf(t.out, "FAIL %s: %s (%s:%d:%d)\n%s\n", r.Saga, r.Name, m.File.Name, r.Pos.Line, r.Pos.Column, r.Diff)
+	case verbose:
+		fmt.Fprintf(t.out, "ok   %s: %s\n", r.Saga, r.Name)
+	}
+}

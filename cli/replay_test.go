@@ -1,0 +1,104 @@
+package cli
+
+import (
+	"bytes"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+const replayManifest = `saga: order
+version: 1
+key: event.id
+state: {n: 0}
+on:
+  Placed: {start: true, do: [{event: Began}]}
+  Noted: {set: {n: "=state.n + event.by * 2"}}
+  Closed: {do: [{done: true}]}
+`
+
+// corrected is the next version, which also sends something that the first did not.
+func corrected() string {
+	text := strings.NewReplacer("version: 1", "version: 2", "event.by * 2", "event.by", "{event: Began}", "{event: Began}, {event: Welcomed}")
+	return text.Replace(replayManifest)
+}
+
+func TestReplayFromTheCommandLine(t *testing.T) {
+	dir := folder(t, map[string]string{"order.yaml": replayManifest})
+	d := startDev(t, dir, "--data", filepath.Join(t.TempDir(), "data"))
+	for _, args := range [][]string{
+		{"send", "Order.Placed", "--id", "O1", "--data", `{"id":"O1"}`}, {"send", "Order.Noted", "--id", "O1", "--data", `{"id":"O1","by":3}`},
+	} {
+		if code, out := d.edda(t, args...); code != 0 {
+			t.Fatalf("%d %s", code, out)
+		}
+	}
+	d.until(t, `"n":6`, "instance", "describe", "order", "O1")
+	run := func(want int, parts ...string) func(args ...string) {
+		return func(args ...string) {
+			t.Helper()
+			code, out := d.edda(t, append([]string{"replay"}, args...)...)
+			for _, part := range parts {
+				if code != want || !strings.Contains(out, part) {
+					t.Errorf("replay %v: code %d, without %q:\n%s", args, code, part, out)
+				}
+			}
+		}
+	}
+	run(2, "replay: say why, for the audit: --why TEXT")("order")
+	run(0, "1 came out the same, 0 differ, 0 were exchanged")("order", "--why", "a look")
+	if err := os.WriteFile(filepath.Join(dir, "order.yaml"), []byte(corrected()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if code, out := d.edda(t, "reload"); code != 0 {
+		t.Fatalf("%d %s", code, out)
+	}
+	run(3, "order O1\n", "  state.n\n    was 6\n    is  3\n", "new work of O1: fact Welcomed\n", "nothing was changed")("order", "--newest", "--dry-run")
+	run(2, "--yes")("order", "--newest", "--emit", "new", "--why", "x")
+	run(2, "--yes")("order", "--emit", "all", "--why", "x")
+	run(2, "give one of them")("order", "--from-seq", "1", "--from-time", "2026-03-01T10:00:00Z")
+	run(2, "want a time")("order", "--from-time", "yesterday")
+	run(2, "want none, new or all")("order", "--emit", "some")
+	run(1, "no saga other was ever loaded here")("other", "--why", "x")
+	run(1, "no stream AGREGATE_EVENTS was read here")("order", "--from-seq", "1", "--stream", "AGREGATE_EVENTS", "--dry-run")
+	run(0, "fact Welcomed, sent", "1 were exchanged; 1 pieces of new work, 1 sent")("order", "--newest", "--emit", "new", "--yes", "--why", "corrected")
+	run(0, "1 came out the same", "0 sent")("order", "--instance", "O1", "--emit", "new", "--yes", "--why", "again")
+	run(0, "--key names one instance no more", "say --instance O1", "1 came out the same", "0 sent")("order", "--key", "O1", "--emit", "new", "--yes", "--why", "again")
+	// With a certificate it is its key, whatever else is said.
+	run(2, "no-such-key.pem")("order", "--instance", "O1", "--cert", filepath.Join(dir, "order.yaml"), "--key", "no-such-key.pem", "--why", "again")
+	run(1, `no instance "O2" of saga order was built again: edda instance list --saga order`)("order", "--instance", "O2", "--why", "of nobody")
+	run(0, `"progress"`, `"same": 1`)("order", "-o", "json", "--why", "again")
+	run(0, "ID ", "STATE  BEGUN", "dry run: 0 the same, 1 differ", "0 the same, 1 exchanged, 1 sent", "1 the same, 0 exchanged, 0 sent")("list")
+	run(0, `"replays"`, `"same": 1`)("list", "-o", "json")
+	run(0, "ID ", "STATE  BEGUN")("ls")
+	run(1, "no saga list was ever loaded here")("--dry-run", "--", "list")
+	run(1, "no saga ls was ever loaded here")("--dry-run", "--", "ls")
+	if _, ids := d.edda(t, "replay", "list", "-o", "ids"); len(strings.Fields(ids)) < 5 {
+		t.Errorf("the ids are %q", ids)
+	}
+	d.until(t, `"n":3`, "instance", "describe", "order", "O1")
+	if code := d.stop(); code != 0 {
+		t.Errorf("it ended with %d", code)
+	}
+}
+
+// Whoever waits for a replay when its server dies must not believe that it is over.
+func TestAReplayWhoseServerDiesIsSaidToGoOn(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodPost {
+			panic(http.ErrAbortHandler)
+		}
+		_, _ = io.WriteString(w, `{"id":"R1","state":"running","progress":{}}`)
+	}))
+	defer s.Close()
+	var out bytes.Buffer
+	term := &terminal{out: &out, err: &out}
+	code := term.run(t.Context(), []string{"replay", "order", "--why", "x", "--addr", s.URL})
+	if want := "the replay R1 had begun"; code != 1 || !strings.Contains(out.String(), want) {
+		t.Errorf("code %d, without %q: %s", code, want, out.String())
+	}
+}

@@ -1,0 +1,93 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/mattn/go-isatty"
+	"github.com/spf13/cobra"
+)
+
+func (t *terminal) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "edda",
+		Short: "Durable sagas over NATS JetStream",
+		Long: `Edda runs sagas written in YAML over the events on your NATS JetStream, and
+commits everything a step changes in one transaction.
+
+Begin with:  edda dev PATH`,
+		SilenceErrors: true, SilenceUsage: true,
+		Args: noun, RunE: help,
+	}
+	root.Version = t.version // adds --version
+	root.SetVersionTemplate(versionLine(t.build()))
+	root.SetIn(t.in)
+	root.SetOut(t.out)
+	root.SetErr(t.err)
+	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		return usagef("%w; see %s --help", err, c.CommandPath())
+	})
+	root.AddGroup(&cobra.Group{ID: "write", Title: "Write sagas:"}, &cobra.Group{ID: "run", Title: "Run them:"}, &cobra.Group{ID: "operate", Title: "Operate them:"})
+	add(root, "write", t.lintCommand(), t.testCommand(), t.graphCommand(), t.schemaCommand())
+	add(root, "run", t.devCommand(), t.demoCommand(), t.demoHeroCommand(), t.benchCommand(), t.runCommand(), t.configCommand())
+	add(root, "operate", t.sendCommand(), t.instanceCommand(), t.deadLetterCommand(), t.auditCommand(), t.heroCommand(), t.drainCommand(), t.reloadCommand(), t.completeReplay(t.replayCommand()),
+		t.tokenCommand(), t.keyCommand(), t.gcCommand(), t.backupCommand(), t.restoreCommand(), t.doctorCommand(), t.compactCommand())
+	root.AddCommand(t.versionCommand())
+	return root
+}
+
+func add(root *cobra.Command, group string, commands ...*cobra.Command) {
+	for _, c := range commands {
+		c.GroupID = group
+		root.AddCommand(c)
+	}
+}
+
+// noun is the Args function of a command with subcommands only.
+func noun(c *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	text := fmt.Sprintf("unknown command %q for %s", args[0], c.CommandPath())
+	c.SuggestionsMinimumDistance = min(2, len(args[0])-1) // of two letters everything is near
+	if near := c.SuggestionsFor(args[0]); len(near) > 0 {
+		text += fmt.Sprintf("; did you mean %s?", strings.Join(near, " or "))
+	}
+	return usagef("%s; see %s --help", text, c.CommandPath())
+}
+
+// help is the RunE function of a command with subcommands only.
+func help(c *cobra.Command, _ []string) error { return c.Help() }
+
+// args converts an argument error of cobra into a usage error with the command's usage.
+func args(check cobra.PositionalArgs) cobra.PositionalArgs {
+	return func(c *cobra.Command, list []string) error {
+		if err := check(c, list); err != nil {
+			return usagef("%w; use it as: %s", err, c.UseLine())
+		}
+		return nil
+	}
+}
+
+// getenv looks up a variable in the environment of the command.
+func (t *terminal) getenv(name string) string {
+	for _, line := range slices.Backward(t.env) {
+		if value, ok := strings.CutPrefix(line, name+"="); ok {
+			return value
+		}
+	}
+	return ""
+}
+
+// color tells whether a stream is a terminal with colours.
+func (t *terminal) color(w io.Writer) bool {
+	return t.getenv("NO_COLOR") == "" && t.getenv("TERM") != "dumb" && isTerminal(w)
+}
+
+func isTerminal(w any) bool {
+	f, ok := w.(*os.File)
+	return ok && isatty.IsTerminal(f.Fd())
+}

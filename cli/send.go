@@ -1,0 +1,154 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/oklog/ulid/v2"
+	"github.com/spf13/cobra"
+
+	"edda"
+	"edda/node"
+	"edda/server"
+	"edda/stream"
+	"edda/stream/kv"
+	"edda/stream/wire"
+)
+
+const (
+	// connectWithin bounds the wait for NATS, because a person waits.
+	connectWithin = 3 * time.Second
+	// sendWithin bounds the publish.
+	sendWithin = 10 * time.Second
+)
+
+// sender holds the flags of edda send.
+type sender struct {
+	url, natsContext, tenant, data string
+	noTenancy                      bool
+	event                          edda.Event
+	output                         outputFlag
+}
+
+func (t *terminal) sendCommand() *cobra.Command {
+	s := sender{event: edda.Event{Kind: edda.KindEvent}}
+	c := &cobra.Command{
+		Use: "send Type.Event --id ID", Short: "Publish an event through NATS",
+		Example: `  edda send Order.OrderPlaced --id O1 --data '{"order_id": "O1"}'`,
+		Args:    args(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, a []string) error {
+			if err := s.read(t, a[0]); err != nil {
+				return err
+			}
+			return t.send(cmd.Context(), s)
+		},
+	}
+	f := c.Flags()
+	f.StringVar(&s.event.AggregateID, "id", "", "id of the aggregate (required)")
+	f.StringVar(&s.data, "data", "", "payload: JSON, @FILE, or - for standard input")
+	f.StringVar(&s.tenant, "tenant", "", "tenant (EDDA_TENANT; "+node.DevTenant+")")
+	f.BoolVar(&s.noTenancy, "no-tenancy", false, "there are no tenants")
+	f.StringVar(&s.event.ID, "event-id", "", "id of the event: the same one counts once; made up when unsaid")
+	f.IntVar(&s.event.Version, "version", 0, "version of the event's schema")
+	f.StringVar(&s.event.Correlation, "correlation", "", "correlation id")
+	f.StringVar(&s.url, "nats", "", "where NATS is (NATS_URL; "+nats.DefaultURL+")")
+	f.StringVar(&s.natsContext, "nats-context", "", "context of the nats CLI (NATS_CONTEXT)")
+	f.StringVar(&s.event.Why, "why", "", "the reason, for the audit")
+	f.StringVar(&s.event.By, "by", "", "who acts, for the audit (the user who calls)")
+	s.output.register(c)
+	return c
+}
+
+// read completes the event from the command line.
+func (s *sender) read(t *terminal, name string) error {
+	var ok bool
+	s.event.AggregateType, s.event.Type, ok = strings.Cut(name, ".")
+	if !ok || s.event.AggregateType == "" || s.event.Type == "" {
+		return usagef("%q: want the aggregate's type and the event, as in Order.OrderPlaced", name)
+	}
+	if s.event.AggregateID == "" {
+		return usagef("name the aggregate with --id")
+	}
+	text, err := t.text("--data", s.data)
+	if err != nil {
+		return err
+	}
+	if s.event.Payload, err = jsonFlag(text); err != nil {
+		return err
+	}
+	s.event.By, s.event.Why = cmp.Or(oneLine(s.event.By), t.getenv("USER"), osUser(), "unknown"), oneLine(s.event.Why)
+	if s.event.ID == "" {
+		s.event.ID = ulid.Make().String()
+	}
+	s.event.Timestamp = time.Now().UTC()
+	if s.noTenancy {
+		return nil
+	}
+	for _, tenant := range []string{s.tenant, t.getenv("EDDA_TENANT"), node.DevTenant} {
+		if s.event.Tenant = tenant; tenant != "" {
+			break
+		}
+	}
+	return nil
+}
+
+func (t *terminal) send(ctx context.Context, s sender) error {
+	conn, js, err := connectNow(ctx, kv.Connection{URL: s.url, Context: s.natsContext, Name: "edda send"}.FromEnv(t.getenv))
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(ctx, sendWithin)
+	defer cancel()
+	codec := wire.Codec{Grammar: wire.Grammar{NoTenancy: s.noTenancy}, MaxPayload: int(conn.MaxPayload())}
+	stored, err := node.Publish(ctx, stream.NewPublisher(js, codec), s.event)
+	if errors.Is(err, jetstream.ErrNoStreamResponse) || errors.Is(err, nats.ErrNoResponders) {
+		return fmt.Errorf("no stream takes the event: start Edda once, it makes the stream %s", wire.AggregateEvents)
+	}
+	if err != nil {
+		return err
+	}
+	return t.printStored(s, stored)
+}
+
+func (t *terminal) printStored(s sender, stored server.Stored) error {
+	switch s.output {
+	case outputJSON:
+		return json.NewEncoder(t.out).Encode(server.PublishedView{ID: s.event.ID, Stored: stored})
+	case outputIDs:
+		_, err := fmt.Fprintln(t.out, s.event.ID)
+		return err
+	}
+	again := ""
+	if stored.Duplicate {
+		again = ", which was there already"
+	}
+	_, err := fmt.Fprintf(t.out, "%s  %s #%d  event %s%s\n", stored.Subject, stored.Stream, stored.Seq, s.event.ID, again)
+	return err
+}
+
+// connectNow connects to NATS within connectWithin.
+func connectNow(ctx context.Context, c kv.Connection) (*nats.Conn, jetstream.JetStream, error) {
+	conn, js, err := kv.Connect(c)
+	if err != nil {
+		return nil, nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, connectWithin)
+	defer cancel()
+	if err := conn.FlushWithContext(ctx); err != nil || conn.Status() != nats.CONNECTED {
+		where := c.URL
+		if where == "" {
+			where = nats.DefaultURL
+		}
+		conn.Close()
+		return nil, nil, fmt.Errorf("no NATS answers at %s: start one with edda dev PATH, or name it with --nats or NATS_URL", where)
+	}
+	return conn, js, nil
+}

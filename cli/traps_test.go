@@ -1,0 +1,82 @@
+package cli
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+func TestTheHintOfANestedKeyRepeatsTheKey(t *testing.T) {
+	for text, want := range map[string]string{
+		"tokens: tokens.yaml":           "tokens is a group of settings and has no value of its own; it holds tokens.file\n",
+		"hero: {runner: {id: 1, x: 2}}": "unknown key hero.runner.x",
+		"hero: {api: 9}":                "hero.api is a group of settings and has no value of its own; it holds hero.api.http_ip, hero.api.http_port,",
+		"nats: {urll: x}":               "unknown key nats.urll; did you mean nats.url?",
+		"tls: true":                     "tls is a group of settings and has no value of its own; it holds tls.cert, tls.key, tls.client_ca, tls.elsewhere\n",
+	} {
+		file := filepath.Join(t.TempDir(), "edda.yaml")
+		write(t, file, text+"\n")
+		if code, _, said := shell(t, nil, "config", "view", "--config", file); code != exitUsage || !strings.Contains(said, want) {
+			t.Errorf("%s: %d %s", text, code, said)
+		}
+	}
+	if code, _, said := shell(t, []string{"EDDA_TOKENS=t.yaml"}, "config", "view"); code != exitUsage || !strings.Contains(said, "unknown variable EDDA_TOKENS; the settings of tokens are EDDA_TOKENS_FILE") {
+		t.Errorf("%d %s", code, said)
+	}
+}
+
+func TestTheLogNamesAnotherPortThanTheNATSHas(t *testing.T) {
+	d := startDev(t, folder(t, map[string]string{"loan.yaml": loanSaga}), "--data", t.TempDir(), "--log", "info")
+	if m := d.err.wait(t, `"msg":"nats is connected","url":"([^"]*)"`); m[1] != d.nats {
+		t.Errorf("the log says %s, and NATS is at %s", m[1], d.nats)
+	}
+}
+
+func TestDevWithoutAPathIsAnError(t *testing.T) {
+	dir := folder(t, map[string]string{"compose.yaml": "services: {}\n", ".hidden.yaml": "saga: x\n"})
+	if err := os.MkdirAll(filepath.Join(dir, "sagas"), 0o750); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mkfifo(filepath.Join(dir, "pipe.yaml"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(dir)
+	if code, _, said := shell(t, nil, "dev"); code != exitUsage || !strings.Contains(said, "there is no saga and no effect in this folder") {
+		t.Fatalf("without any: %d %s", code, said)
+	}
+	write(t, filepath.Join("sagas", "loan.yaml"), loanSaga)
+	d := startDev(t)
+	if m := d.out.wait(t, `sagas +(\S+)`); m[1] != "loan" {
+		t.Errorf("it runs %s", m[1])
+	}
+	d.err.wait(t, "no manifests, and passed over: compose.yaml, pipe.yaml")
+	write(t, "order.yaml", orderSaga) // what comes later is taken in, too
+	d.out.wait(t, "Reloaded: sagas loan v1, order v1;")
+	if code := d.stop(); code != exitDone {
+		t.Errorf("exit code %d: %s", code, d.err)
+	}
+}
+
+// TestADeadLetterTakesTwoLinesOfATable: a CloudEvent with two mistakes had a line
+// end in its error.
+func TestADeadLetterTakesTwoLinesOfATable(t *testing.T) {
+	var out strings.Builder
+	rows(&out, []string{"id", "error"}, [][]string{{"1", "id: is missing\nsource:\tREQUIRED\r\n"}, {"2", "\x1b[2Jx"}})
+	if want := "ID  ERROR\n1   id: is missing source: REQUIRED\n2   \ufffd[2Jx\n"; out.String() != want {
+		t.Errorf("%q, want %q", out.String(), want)
+	}
+}
+
+func TestTheVersionIsNoFlag(t *testing.T) {
+	_, want, _ := shell(t, nil, "version")
+	if code, out, said := shell(t, nil, "--version"); code != exitDone || out != want || !strings.HasPrefix(out, "edda ") {
+		t.Errorf("%d %q %q, want %q", code, out, said, want)
+	}
+	for _, word := range []string{"ls", "list", "ps"} {
+		if code, _, said := shell(t, nil, word); code != exitUsage || !strings.Contains(said, "instance?") {
+			t.Errorf("%s: %d %s", word, code, said)
+		}
+	}
+}

@@ -1,0 +1,280 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"go.uber.org/zap"
+
+	"edda"
+	"edda/engine"
+	"edda/manifests"
+	"edda/server"
+	"edda/store"
+	"edda/stream"
+)
+
+// This file implements the interfaces of the HTTP server.
+
+// Status returns the status of the components.
+func (p *process) Status(ctx context.Context) server.Status {
+	s := server.Status{Stuck: p.liveness.stuck(), Components: map[string]server.ComponentStatus{}}
+	l := p.pipeline.Load()
+	s.Components["storage"] = component(p.storage(l))
+	p.heroHealth(ctx, s.Components)
+	if p.settings.streams() {
+		s.Components["jetstream"] = component(p.jetstreamState(l))
+	}
+	switch {
+	case p.group.Progress().Draining:
+		s.NotReady = "draining"
+	case !p.settings.streams():
+	case l == nil:
+		s.NotReady = "not connected to jetstream yet"
+	default:
+		s.NotReady = s.Components["jetstream"].Problem
+	}
+	return s
+}
+
+func component(err error) server.ComponentStatus {
+	if err != nil {
+		return server.ComponentStatus{State: "down", Problem: err.Error()}
+	}
+	return server.ComponentStatus{State: "up"}
+}
+
+// storage returns why commits fail, such as a full or broken disk. Commits of the effect
+// ledger count too.
+func (p *process) storage(l *pipeline) error {
+	if err := errors.Join(p.db.Healthy(), p.db.Damaged()); err != nil {
+		return err
+	}
+	if l != nil && l.engine != nil {
+		return l.engine.Healthy()
+	}
+	return nil
+}
+
+func (p *process) jetstreamState(l *pipeline) error {
+	if l == nil {
+		if why := p.apart.Load(); why != nil {
+			return fmt.Errorf("not reached yet: %w", *why)
+		}
+		return errors.New("not reached yet")
+	}
+	if status := l.conn.Status(); status != nats.CONNECTED {
+		return fmt.Errorf("the connection is %s", status)
+	}
+	if l.embedded != nil {
+		if err := l.embedded.Healthy(); err != nil {
+			return err
+		}
+	}
+	return errors.Join(l.watch.Problem(), l.publisher.Failing())
+}
+
+// Drain begins the staged stop. A failure to write the audit does not delay the stop.
+func (p *process) Drain(ctx context.Context, who server.Actor) server.Drain {
+	if p.draining.CompareAndSwap(false, true) {
+		p.audited(ctx, who, edda.ActDrain, "a staged stop begins")
+	}
+	p.group.Stop()
+	progress := p.group.Progress()
+	n, _ := p.db.OutboxSize()
+	return server.Drain{Draining: true, Stage: progress.Stage, Stopped: progress.Stopped, Waiting: progress.Waiting, Outbox: n}
+}
+
+// auditWithin bounds how long a command waits for its audit entry, because a drain must
+// not hang on a disk that does not respond.
+const auditWithin = 5 * time.Second
+
+// audited writes the audit entry of a command on the process. If that fails, it logs the
+// entry.
+func (p *process) audited(ctx context.Context, who server.Actor, verb, detail string) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), auditWithin)
+	defer cancel()
+	if err := p.maintenance.Audit(ctx, who, verb, detail); err != nil {
+		p.log.Error("the audit of an act cannot be written", zap.String("act", verb), zap.String("detail", detail),
+			zap.String("by", who.By), zap.String("why", who.Why), zap.Error(err))
+	}
+}
+
+// Cell loads the cell of one key.
+func (p *process) Cell(k edda.Key) (edda.Cell, error) {
+	v, err := p.db.View()
+	if err != nil {
+		return edda.Cell{}, err
+	}
+	defer v.Close()
+	return v.Cell(k)
+}
+
+// Instances lists instances in key order.
+func (p *process) Instances(q store.Query) ([]edda.Instance, error) { return p.db.Instances(q) }
+
+// History lists the transitions of one key.
+func (p *process) History(k edda.Key, place string, limit int) ([]store.Record, string, error) {
+	return p.db.HistoryFrom(k, place, limit)
+}
+
+// HeldKeys lists the keys that a poison event holds.
+func (p *process) HeldKeys(tenant, saga string, after edda.Key, limit int) ([]store.WaitingKey, error) {
+	return p.db.HeldKeys(tenant, saga, after, limit)
+}
+
+// ParkedKeys lists the keys with parked events.
+func (p *process) ParkedKeys(tenant, saga string, after edda.Key, limit int) ([]store.WaitingKey, error) {
+	return p.db.ParkedKeys(tenant, saga, after, limit)
+}
+
+// AuditsOf lists a tenant's audit entries.
+func (p *process) AuditsOf(q store.AuditQuery) ([]store.Audit, string, error) {
+	return p.db.AuditsOf(q)
+}
+
+// errNoPipeline refuses calls that need the streams before JetStream is reached.
+var errNoPipeline = edda.Classify(edda.Temporary, "jetstream is not reached yet: see whether NATS runs, and --nats-url")
+
+// publisher returns what publishes to the streams.
+func (p *process) publisher() (*stream.Publisher, error) {
+	if l := p.pipeline.Load(); l != nil {
+		return l.publisher, nil
+	}
+	return nil, errNoPipeline
+}
+
+// errNoSagas refuses calls that need a saga process.
+var errNoSagas = edda.Classify(edda.Permanent, "this process runs no sagas: ask one with the role saga or combined")
+
+// Send publishes a message and waits for its outcome.
+func (p *process) Send(ctx context.Context, message edda.Event) (engine.Outcome, error) {
+	l := p.pipeline.Load()
+	switch {
+	case l == nil:
+		return engine.Outcome{}, errNoPipeline
+	case l.engine == nil:
+		return engine.Outcome{}, errNoSagas
+	}
+	return l.engine.Await(ctx, message.Tenant, message.ID, func(ctx context.Context) error {
+		sent, err := l.publisher.Send(ctx, message)
+		if err == nil && sent.Duplicate {
+			return server.ErrDuplicate
+		}
+		return err
+	})
+}
+
+// Publish stores an event in its stream.
+func (p *process) Publish(ctx context.Context, event edda.Event) (server.Stored, error) {
+	to, err := p.publisher()
+	if err != nil {
+		return server.Stored{}, err
+	}
+	return Publish(ctx, to, event)
+}
+
+// Publish stores an event in its stream.
+func Publish(ctx context.Context, to *stream.Publisher, ev edda.Event) (server.Stored, error) {
+	at, err := to.Send(ctx, ev)
+	if err != nil {
+		return server.Stored{}, err
+	}
+	return server.Stored{Stream: at.Stream, Subject: at.Subject, Seq: at.Seq, Duplicate: at.Duplicate}, nil
+}
+
+// Info describes what the process runs.
+func (p *process) Info(ctx context.Context) (server.Info, error) {
+	i := server.Info{
+		Build: p.settings.Build, Roles: roleList(p.settings.Role), StoreID: p.db.ID(), Started: p.started,
+		Sagas: p.sagaInfo(), Effects: p.effectInfo(),
+		Streams: []server.StreamInfo{}, Consumers: []string{}, Positions: []server.StreamPosition{},
+	}
+	if err := p.positions(&i); err != nil {
+		return i, err
+	}
+	if l := p.pipeline.Load(); l != nil {
+		l.describe(ctx, &i)
+	}
+	i.Behind = p.SagasBehind(engine.AllTenants)
+	return i, nil
+}
+
+func (p *process) sagaInfo() []server.SagaInfo {
+	p.reloading.Lock()
+	set := p.set
+	p.reloading.Unlock()
+	out := []server.SagaInfo{}
+	if set == nil {
+		return out
+	}
+	counts := p.db.Counts()
+	for _, program := range set.Programs() {
+		s := server.SagaInfo{Saga: program.Saga(), Version: program.Version(), Hash: program.Hash(),
+			VersionName: p.VersionName(program.Saga(), program.Version(), program.Hash()), Newest: set.Starts(program.Saga()) == program}
+		for _, c := range counts {
+			if c.Saga == s.Saga && c.Version == s.Version && !c.Status.Finished() {
+				s.Open += c.N
+			}
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+func (p *process) positions(i *server.Info) error {
+	shared, err := p.db.Checkpoints()
+	if err != nil {
+		return fmt.Errorf("read the positions: %w", err)
+	}
+	for _, c := range shared {
+		i.Positions = append(i.Positions, server.StreamPosition{Checkpoint: c})
+	}
+	own, err := p.db.Positions()
+	if err != nil {
+		return fmt.Errorf("read the positions: %w", err)
+	}
+	for _, c := range own {
+		i.Positions = append(i.Positions, server.StreamPosition{Tenant: c.Tenant, Saga: c.Saga, Checkpoint: c.Checkpoint})
+	}
+	return nil
+}
+
+// describe adds the streams that respond. It skips the others, so that /info works without
+// NATS.
+func (l *pipeline) describe(ctx context.Context, i *server.Info) {
+	for _, d := range l.durable {
+		if d.Note != "" {
+			i.Durable = append(i.Durable, d.Stream+": "+d.Note)
+		}
+		s, err := l.js.Stream(ctx, d.Stream)
+		if err != nil {
+			continue
+		}
+		state := s.CachedInfo()
+		i.Streams = append(i.Streams, server.StreamInfo{Stream: d.Stream, Messages: state.State.Msgs,
+			First: state.State.FirstSeq, Last: state.State.LastSeq, Replicas: state.Config.Replicas})
+		names := s.ConsumerNames(ctx)
+		for name := range names.Name() {
+			i.Consumers = append(i.Consumers, d.Stream+" "+name)
+		}
+	}
+	slices.Sort(i.Consumers)
+}
+
+// problemsOf converts manifest problems for the API.
+func problemsOf(ps manifests.Problems) []server.Problem {
+	var out []server.Problem
+	for _, p := range ps {
+		one := server.Problem{Line: p.Pos.Line, Column: p.Pos.Column, Warning: p.Warning, Message: p.Message}
+		if p.File != nil {
+			one.File = p.File.Name
+		}
+		out = append(out, one)
+	}
+	return out
+}

@@ -1,0 +1,152 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.uber.org/zap"
+
+	"edda"
+	"edda/effects"
+	"edda/effects/dial"
+	"edda/effects/grpceffect"
+	"edda/effects/httpeffect"
+	"edda/effects/smtpeffect"
+	"edda/effects/sqleffect"
+	"edda/hero/jobeffect"
+	"edda/internal/backoff"
+	"edda/server"
+)
+
+// callsMayEnd is how long calls in flight may take at a stop. It is shorter than the limit
+// of the stage, so that cancelled calls are still settled in order.
+const callsMayEnd = 5 * time.Second
+
+// kinds lists the providers that effects may name.
+func kinds() map[string]effects.Kind {
+	return map[string]effects.Kind{
+		"http": httpeffect.Kind(),
+		"grpc": grpceffect.Kind(),
+		"smtp": smtpeffect.Kind(),
+		"sql":  sqleffect.Kind(),
+		"job":  jobeffect.Kind(),
+	}
+}
+
+// compileEffects compiles every effect. Of duplicates, which the parser has reported, it
+// compiles the first.
+func (l *loaded) compileEffects() {
+	seen := map[string]bool{}
+	for _, m := range l.effectManifests() {
+		if seen[m.Name.Text] {
+			continue
+		}
+		seen[m.Name.Text] = true
+		e, problems := effects.Compile(m, kinds())
+		l.problems = append(l.problems, problems...)
+		if e != nil {
+			l.effects = append(l.effects, e)
+		}
+	}
+	l.problems = append(l.problems, effects.CheckBreakers(l.effects)...)
+}
+
+// secrets looks secrets up in the environment, and in the folder of effects.secrets.
+func (p *process) secrets() effects.Secrets {
+	return effects.Secrets{Dir: p.settings.Effects.Secrets}
+}
+
+func (p *process) buildEffects(ctx context.Context, l *pipeline) error {
+	if err := p.acquireWorker(ctx, l); err != nil {
+		return err
+	}
+	ledger, err := p.openLedger(ctx, l)
+	if err != nil {
+		return err
+	}
+	guard, err := dial.New(dial.Options{AllowLoopback: p.settings.Dev, Allow: p.settings.Effects.Allow, ListedOnly: p.settings.Effects.ListedOnly})
+	if err != nil {
+		return edda.Classify(edda.Permanent, "effects.allow: %w", err)
+	}
+	l.providers = map[string]effects.Provider{
+		"http": httpeffect.New(httpeffect.Options{Guard: guard, Tracer: p.tracing.provider(), Standard: p.settings.Effects.StandardHTTP}),
+		"grpc": grpceffect.New(grpceffect.Options{Guard: guard, TracerProvider: p.tracing.provider()}),
+		"smtp": smtpeffect.New(smtpeffect.Options{Guard: guard}),
+		"sql":  sqleffect.New(sqleffect.Options{Guard: guard}),
+		"job":  jobeffect.New(p.redis),
+	}
+	l.commands.now.Store(p.commands(l, p.settings.Tenants))
+	o := effects.Options{
+		Source:    &l.commands,
+		Publisher: l.publisher, Providers: l.providers, Secrets: p.secrets(), AwaitSecrets: p.settings.Dev,
+		Ledger: ledger, Retention: p.settings.Effects.Retention, Owner: p.run, HeldBytes: p.settings.Effects.HeldBytes,
+		Grace: callsMayEnd, Fence: l.fences.pass, Log: p.log.Named("effects"), Metrics: p.metrics, Tracer: p.tracing.Tracer("edda/effects"),
+	}
+	if l.handoff != nil {
+		o.Applier = l.handoff
+	}
+	if l.worker, err = effects.New(p.db, o, p.effects...); err != nil {
+		return edda.Classify(edda.Permanent, "effects: %w", err)
+	}
+	if l.handoff != nil {
+		l.handoff.Connect(l.worker, l.engine, l.source.CaughtUp())
+	}
+	return nil
+}
+
+// recoverEffects has the worker claim the commands that a killed process may have called,
+// before sagas add new work to the outbox. It waits while the store cannot be written.
+func (p *process) recoverEffects(ctx context.Context) error {
+	for told := false; ; told = true {
+		err := p.pipeline.Load().worker.Recover(ctx)
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		if !told {
+			p.log.Error("the effects of the run before wait for the store", zap.Error(err))
+		}
+		_ = backoff.Wait(ctx, joinAgain)
+	}
+}
+
+// checkSecrets reports missing secrets before anything is swapped.
+func (p *process) checkSecrets(list []*effects.Effect) error {
+	if !p.settings.effects() || p.settings.Dev { // in edda dev the worker warns
+		return nil
+	}
+	var errs []error
+	for _, e := range list {
+		for _, name := range e.Secrets() {
+			if _, err := p.secrets().Get(name); err != nil {
+				errs = append(errs, fmt.Errorf("effect %s: %w", e.Name(), err))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (p *process) swapEffects(l *pipeline, list []*effects.Effect) error {
+	if !p.settings.effects() {
+		return nil
+	}
+	if err := l.worker.Replace(list...); err != nil {
+		return fmt.Errorf("swap effects: %w", err)
+	}
+	p.effects = list
+	return nil
+}
+
+func (p *process) effectInfo() []server.EffectInfo {
+	p.reloading.Lock()
+	defer p.reloading.Unlock()
+	out := []server.EffectInfo{}
+	if !p.settings.effects() {
+		return out
+	}
+	for _, e := range p.effects {
+		out = append(out, server.EffectInfo{Effect: e.Name(), Version: e.Version(), Hash: e.Hash(), Provider: e.Provider()})
+	}
+	return out
+}

@@ -1,0 +1,230 @@
+package node
+
+import (
+	"cmp"
+	"net"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"edda/hero/script"
+)
+
+// redisConfig is where Redis is: for messages of sagas and for the Hero systems.
+type redisConfig struct {
+	URL  string `koanf:"url"`  // redis://, or rediss:// with user and password
+	Addr string `koanf:"addr"` // host:port, where no URL is needed
+	CA   string `koanf:"ca"`
+	Cert string `koanf:"cert"`
+	Key  string `koanf:"key"`
+}
+
+func (c redisConfig) configured() bool { return c.URL != "" || c.Addr != "" }
+
+// heroConfig is what the roles coordinator and runner are told.
+type heroConfig struct {
+	// Tenant is that of the flows, which are instances like others.
+	Tenant     string           `koanf:"tenant"`
+	API        heroAPIConfig    `koanf:"api"`
+	Mycelium   myceliumConfig   `koanf:"mycelium"`
+	Runner     runnerConfig     `koanf:"runner"`
+	Supervisor supervisorConfig `koanf:"supervisor"`
+}
+
+// heroAPIConfig is where the coordinator's methods are served.
+type heroAPIConfig struct {
+	HTTPIP   string `koanf:"http_ip"`
+	HTTPPort int    `koanf:"http_port"`
+	WSIP     string `koanf:"ws_ip"`
+	WSPort   int    `koanf:"ws_port"`
+	// Tokens is a file of "sha256:… actor" lines; without it callers are believed,
+	// and the server listens on loopback only.
+	Tokens string `koanf:"tokens"`
+}
+
+// myceliumConfig is where Mycelium's message API is.
+type myceliumConfig struct {
+	Enabled  bool   `koanf:"enabled"`
+	URL      string `koanf:"url"`
+	IP       string `koanf:"ip"`
+	Port     int    `koanf:"port"`
+	Protocol string `koanf:"protocol"` // rpc or rest
+}
+
+// runnerConfig is how scripts are run.
+type runnerConfig struct {
+	ID uint32 `koanf:"id"`
+	// Contexts are those whose queues it takes jobs from; none means every context
+	// where runner:<id> is registered as local.
+	Contexts []uint32 `koanf:"contexts"`
+	// Topic is where it takes jobs from over Mycelium; runner<id> unless said.
+	Topic        string              `koanf:"topic"`
+	Interpreters map[string][]string `koanf:"interpreters"`
+	Concurrency  int                 `koanf:"concurrency"`
+	Timeout      time.Duration       `koanf:"timeout"` // of a job that has none
+	Output       int64               `koanf:"output"`  // bytes
+	Memory       int64               `koanf:"memory"`  // bytes
+	CPU          time.Duration       `koanf:"cpu"`
+	// Of the logs of jobs: bytes before one is rotated, older parts beside each, files of
+	// a context, and how long ago one that is kept was written.
+	LogSize      int64         `koanf:"log_size"`
+	LogRotations int           `koanf:"log_rotations"`
+	LogFiles     int           `koanf:"log_files"`
+	LogAge       time.Duration `koanf:"log_age"`
+	// Sandbox runs scripts without network and without the host's files.
+	Sandbox bool `koanf:"sandbox"`
+	// Secrets name the variables whose values are masked in logs and results.
+	Secrets []string `koanf:"secrets"`
+}
+
+// supervisorConfig is where the role runner serves the supervisor's API.
+type supervisorConfig struct {
+	Addr   string `koanf:"addr"`   // of HTTP; empty: none
+	Secret string `koanf:"secret"` // what callers must know
+}
+
+// The ports of Mycelium's API, JSON-RPC and REST.
+const (
+	MyceliumPort     = 8990
+	MyceliumRESTPort = 8989
+)
+
+// The other defaults of the documents.
+const (
+	defaultTenantHero = "hero"
+	loopback          = "127.0.0.1"
+	defaultAPIPort    = 9652
+	defaultWSPort     = 9653
+	protocolRPC       = "rpc"
+	protocolREST      = "rest"
+)
+
+func heroDefaults() heroConfig {
+	return heroConfig{
+		Tenant:   defaultTenantHero,
+		API:      heroAPIConfig{HTTPIP: loopback, HTTPPort: defaultAPIPort, WSIP: loopback, WSPort: defaultWSPort},
+		Mycelium: myceliumConfig{Enabled: true, IP: loopback, Protocol: protocolRPC},
+		Runner:   runnerConfig{ID: 1, LogRotations: script.DefaultLogRotations, LogFiles: script.DefaultLogFiles, LogAge: script.DefaultLogAge},
+	}
+}
+
+// heroFlags are the flags of the Hero systems, by the names that the original
+// has, and the settings that they are for.
+func heroFlags() map[string]string {
+	return map[string]string{
+		"redis": "redis.url", "redis-url": "redis.url", "redis-addr": "redis.addr",
+		"api-http-ip": "hero.api.http_ip", "api-http-port": "hero.api.http_port",
+		"api-ws-ip": "hero.api.ws_ip", "api-ws-port": "hero.api.ws_port",
+		"mycelium-ip": "hero.mycelium.ip", "mycelium-port": "hero.mycelium.port", "mycelium-url": "hero.mycelium.url",
+		"mycelium-protocol": "hero.mycelium.protocol",
+	}
+}
+
+// validateHero checks what the roles coordinator and runner need.
+func (c Config) validateHero() error {
+	h := c.Hero
+	switch {
+	case c.Redis.URL != "" && c.Redis.Addr != "":
+		return configf("redis.url and redis.addr: want one of them")
+	case !slices.Contains([]string{protocolRPC, protocolREST}, h.Mycelium.Protocol):
+		return configf("hero.mycelium.protocol %q: want rpc or rest", h.Mycelium.Protocol)
+	case h.Tenant == "" || strings.ContainsAny(h.Tenant, "*!"):
+		return configf("hero.tenant %q: want the name of one tenant", h.Tenant)
+	case h.Runner.ID == 0:
+		return configf("hero.runner.id: want a number above 0, another for each runner of a context")
+	case h.Runner.Concurrency < 0 || h.Runner.Timeout < 0 || h.Runner.Output < 0 || h.Runner.Memory < 0 || h.Runner.CPU < 0:
+		return configf("hero.runner: bounds are not negative; 0 means the default")
+	}
+	if err := (script.LogBounds{Rotations: h.Runner.LogRotations, Age: h.Runner.LogAge}).Check(); err != nil {
+		return configf("hero.runner: %w", err)
+	}
+	for name, port := range map[string]int{"api.http_port": h.API.HTTPPort, "api.ws_port": h.API.WSPort, "mycelium.port": h.Mycelium.Port} {
+		if port < 0 || port > 65535 {
+			return configf("hero.%s %d: want a port, 1 to 65535", name, port)
+		}
+	}
+	return h.API.validate()
+}
+
+// validate keeps an API that believes its callers on loopback.
+func (c heroAPIConfig) validate() error {
+	for name, ip := range map[string]string{"http_ip": c.HTTPIP, "ws_ip": c.WSIP} {
+		addr, err := netip.ParseAddr(ip)
+		if err != nil {
+			return configf("hero.api.%s %q: want an IP address", name, ip)
+		}
+		if !addr.IsLoopback() && c.Tokens == "" {
+			return configf("hero.api.%s %s: without tokens the coordinator believes its callers and listens on loopback only; name a file of tokens in hero.api.tokens", name, ip)
+		}
+	}
+	return nil
+}
+
+func (c heroAPIConfig) httpAddr() string { return net.JoinHostPort(c.HTTPIP, strconv.Itoa(c.HTTPPort)) }
+func (c heroAPIConfig) wsAddr() string   { return net.JoinHostPort(c.WSIP, strconv.Itoa(c.WSPort)) }
+
+// address is the URL of Mycelium's API.
+func (c myceliumConfig) address() string {
+	port := cmp.Or(c.Port, MyceliumPort)
+	if c.Protocol == protocolREST {
+		port = cmp.Or(c.Port, MyceliumRESTPort)
+	}
+	return cmp.Or(c.URL, "http://"+net.JoinHostPort(c.IP, strconv.Itoa(port)))
+}
+
+// FromEnv takes the variables of the original Hero systems where nothing else says.
+func (c Config) FromEnv(getenv func(string) string) (_ Config, err error) {
+	if c.Hero, err = c.Hero.fromEnv(getenv); err != nil {
+		return c, err
+	}
+	c.Redis.URL = cmp.Or(c.Redis.URL, redisFromEnv(c, getenv))
+	return c, nil
+}
+
+// fromEnv takes the variables of the original where nothing else says.
+func (h heroConfig) fromEnv(getenv func(string) string) (heroConfig, error) {
+	if at := getenv("MYCELIUM_URL"); at != "" && h.Mycelium.URL == "" && h.Mycelium.Port == 0 {
+		h.Mycelium.URL = at
+	}
+	at := getenv("COORDINATOR_URL")
+	if at == "" || h.API.HTTPPort != defaultAPIPort || h.API.HTTPIP != loopback {
+		return h, nil
+	}
+	u, err := url.Parse(at)
+	if err != nil || u.Port() == "" {
+		return h, configf("COORDINATOR_URL %q: want an address with a port, such as http://127.0.0.1:9652", at)
+	}
+	h.API.HTTPIP = cmp.Or(strings.TrimSuffix(u.Hostname(), "localhost"), loopback)
+	h.API.HTTPPort, err = strconv.Atoi(u.Port())
+	if err == nil {
+		err = h.API.validate()
+	}
+	return h, err
+}
+
+// devSecret is what callers of edda dev's supervisor say.
+const devSecret = "dev-secret"
+
+// DevHero completes the settings of edda dev. With on the process has the roles coordinator
+// and runner too, and the stand-in for Mycelium unless there is a real one.
+func (s *Settings) DevHero(on, mycelium bool) error {
+	if on {
+		s.Role = roleCoordinator + "," + roleRunner
+		if len(s.Manifests) > 0 {
+			s.Role += "," + roleCombined
+		}
+		s.Tenants = s.served()
+	}
+	var err error
+	if s.Hero, err = s.Hero.fromEnv(s.Env); err != nil {
+		return err
+	}
+	s.StandIn = on && s.Hero.Mycelium.URL == "" && !mycelium
+	if s.StandIn && s.Hero.Supervisor.Secret == "" { // it is no secret, and only this machine can use it
+		s.Hero.Supervisor.Secret = devSecret
+	}
+	return s.validateHero()
+}

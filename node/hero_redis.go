@@ -1,0 +1,77 @@
+package node
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/zap"
+
+	"edda"
+	"edda/hero/redisdb"
+)
+
+// needsRedis tells whether anything of the process talks to Redis.
+func (s Settings) usesRedis() bool { return s.Redis.configured() || s.coordinator() || s.runner() }
+
+// redisFromEnv is the Redis of the variables that edda hero knows, where nothing
+// else says and a role needs one.
+func redisFromEnv(c Config, getenv func(string) string) string {
+	if c.Redis.Addr != "" || !c.coordinator() && !c.runner() {
+		return ""
+	}
+	return cmp.Or(getenv("EDDA_REDIS"), getenv("REDIS_URL"))
+}
+
+// openRedis makes the client, and for edda dev without --redis a Redis of its
+// own. Nothing is asked of it yet.
+func (p *process) openRedis() error {
+	if !p.settings.usesRedis() {
+		return nil
+	}
+	redis.SetLogger(silent{}) // what fails is told by whoever called
+	c := p.settings.Redis
+	if p.settings.Dev && !c.configured() {
+		var err error
+		if p.embeddedRedis, err = openEmbeddedRedis(p.settings.Data, p.log.Named("redis")); err != nil {
+			return fmt.Errorf("embedded redis: %w", err)
+		}
+		c.Addr = p.embeddedRedis.Addr()
+	}
+	db, err := redisdb.Open(redisdb.Options{URL: c.URL, Addr: c.Addr, CA: c.CA, Cert: c.Cert, Key: c.Key, Log: p.log.Named("redis")})
+	if err != nil {
+		return &ConfigError{edda.Classify(edda.Permanent, "redis: %w", err)}
+	}
+	p.redis = db
+	return nil
+}
+
+// silent drops what the Redis library says beside its errors.
+type silent struct{}
+
+// Printf drops it.
+func (silent) Printf(context.Context, string, ...any) {}
+
+// holdRedis keeps the client open, and the embedded Redis going, until everything
+// that uses them has stopped.
+func (p *process) holdRedis(ctx context.Context) error {
+	var err error
+	if p.embeddedRedis != nil {
+		err = p.embeddedRedis.Run(ctx)
+	} else {
+		<-ctx.Done()
+	}
+	if err := p.redis.Close(); err != nil {
+		p.log.Warn("close redis", zap.Error(err))
+	}
+	return err
+}
+
+// redisAt says where Redis is, for people.
+func (p *process) redisAt() string {
+	if p.embeddedRedis != nil {
+		return p.embeddedRedis.Addr() + " (embedded, kept with the data, for development only: --redis names a real one)"
+	}
+	return p.redis.Where()
+}

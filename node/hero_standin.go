@@ -1,0 +1,111 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
+
+	"edda/hero/mycelium/standin"
+	"edda/internal/httpserver"
+)
+
+// StandIn is a network of Mycelium's message API within this process, for
+// development: it is not Mycelium, and reaches nobody else.
+type StandIn struct {
+	bus     *standin.Bus
+	servers []*httpserver.Server
+	count   *prometheus.CounterVec
+	names   map[string]string // of the nodes, by key
+}
+
+// standInReads bounds how long a client may take to send its request.
+const standInReads = 10 * time.Second
+
+// NewStandIn serves the JSON-RPC and the REST API of each named node. Addresses
+// are taken at once.
+func NewStandIn(nodes ...StandInNode) (*StandIn, error) {
+	s := &StandIn{count: countCarried(), names: map[string]string{}}
+	s.bus = standin.New(standin.Options{Fault: s.carried})
+	for _, n := range nodes {
+		s.names[s.bus.Node(n.Name).Key()] = n.Name
+	}
+	for _, n := range nodes {
+		rpc, err := s.bus.Node(n.Name).RPC()
+		if err == nil {
+			err = errors.Join(s.serve(n.RPC, rpc), s.serve(n.REST, s.bus.Node(n.Name).REST()))
+		}
+		if err != nil {
+			s.Close()
+			return nil, fmt.Errorf("stand-in for mycelium, node %s: %w", n.Name, err)
+		}
+	}
+	return s, nil
+}
+
+// Messages counts what the nodes send each other.
+func (s *StandIn) Messages() prometheus.Collector { return s.count }
+
+// countCarried counts what the nodes send each other.
+func countCarried() *prometheus.CounterVec {
+	return prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "edda_hero_standin_messages_total", Help: "Messages between the nodes of the stand-in, by who sent them; a kind is call or reply.",
+	}, []string{"from", "to", "kind"})
+}
+
+// carried counts a message, and lets it go as it is.
+func (s *StandIn) carried(e standin.Envelope) standin.Fault {
+	kind := "call"
+	if e.Reply {
+		kind = "reply"
+	}
+	s.count.WithLabelValues(s.names[e.From], s.names[e.To], kind).Inc()
+	return standin.Fault{}
+}
+
+// standInName is the node that edda dev is.
+const standInName = "edda"
+
+// Node is the one of the name.
+func (s *StandIn) Node(name string) *standin.Node { return s.bus.Node(name) }
+
+// StandInNode is a node and where it is served; an empty address is not.
+type StandInNode struct{ Name, RPC, REST string }
+
+func (s *StandIn) serve(addr string, h http.Handler) error {
+	refuse := func(w http.ResponseWriter, status int, detail string) { http.Error(w, detail, status) }
+	h = httpserver.SameHost(httpserver.OwnPages(believing(h), refuse), refuse)
+	d := httpserver.New(addr, h, httpserver.Options{ReadHeaders: standInReads})
+	s.servers = append(s.servers, d)
+	return d.Listen()
+}
+
+// believing takes every caller for one who is known, so that a pop may wait.
+func believing(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		httpserver.Authenticated(r.Context())
+		next.ServeHTTP(w, r)
+	})
+}
+
+// Run serves until ctx ends. Pops that wait are cut then.
+func (s *StandIn) Run(ctx context.Context) error {
+	defer s.bus.Close()
+	group, ctx := errgroup.WithContext(ctx)
+	for _, d := range s.servers {
+		group.Go(func() error { return d.Run(ctx) })
+	}
+	return group.Wait()
+}
+
+// Close gives the addresses back where Run never came to.
+func (s *StandIn) Close() {
+	for _, d := range s.servers {
+		_ = d.Close() // the error that it ends with is another
+	}
+	s.bus.Close()
+}

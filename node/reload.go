@@ -1,0 +1,294 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"go.uber.org/zap"
+
+	"edda"
+	"edda/manifests"
+	"edda/node/versions"
+	"edda/saga"
+	"edda/server"
+	"edda/stream/wire"
+)
+
+// Reload reads the manifests again and swaps them in between two batches of the engine.
+func (p *process) Reload(ctx context.Context, q server.ReloadOrder) (server.Reload, error) {
+	check := testsMustPass
+	if q.SkipTests {
+		check = testsSkipped
+	}
+	problems, kept, err := p.reload(ctx, q.Actor, check)
+	out := server.Reload{Problems: problemsOf(problems)}
+	if kept != nil {
+		out.Kept = kept.Error()
+	}
+	if err == nil && !problems.Failed() {
+		out.Sagas, out.Effects = p.sagaInfo(), p.effectInfo()
+	}
+	if err != nil {
+		err = errors.Join(err, kept) // log both
+	}
+	return out, err
+}
+
+// reload reloads the tokens, the certificates and the manifests independently, because a
+// revoked token must not stay valid when a manifest has an error. kept says which of the
+// first two could not be reloaded, and why.
+func (p *process) reload(ctx context.Context, who server.Actor, check testCheck) (problems manifests.Problems, kept, err error) {
+	p.reloading.Lock()
+	defer p.reloading.Unlock()
+	before := p.running()
+	kept = p.guards.reload()
+	problems, err = p.reloadManifests(ctx, check)
+	p.audited(ctx, who, edda.ActReload, p.becameOf(before, check, problems, errors.Join(err, kept)))
+	return problems, kept, err
+}
+
+// reloadManifests changes everything, or nothing if there are errors.
+func (p *process) reloadManifests(ctx context.Context, check testCheck) (manifests.Problems, error) {
+	pipe := p.pipeline.Load()
+	if pipe == nil {
+		return nil, errNoPipeline
+	}
+	c, l, err := p.read()
+	if err != nil || l.problems.Failed() {
+		return l.problems, err
+	}
+	tests, err := l.runTests(ctx, check)
+	if l.problems = append(tests, l.problems...); err != nil || l.problems.Failed() {
+		return l.problems, err
+	}
+	if err := p.reserve(ctx, pipe, c.Tenants, l.effects); err != nil {
+		if !errors.Is(err, edda.Permanent) {
+			return l.problems, err
+		}
+		return append(l.problems, manifests.Problem{Message: err.Error()}), nil
+	}
+	problems, err := p.swap(ctx, pipe, c, l)
+	if err != nil || problems.Failed() {
+		return problems, errors.Join(err, p.giveBack(ctx, pipe, c.Tenants, l.effects))
+	}
+	p.move(pipe, c.Tenants)
+	p.log.Info("manifests reloaded", zap.Int("sagas", len(l.programs)))
+	return problems, nil
+}
+
+// read reads the configuration, if there is one, and the manifests again.
+func (p *process) read() (Config, loaded, error) {
+	c, problems := p.reread()
+	if problems.Failed() {
+		return c, loaded{problems: problems}, nil
+	}
+	l, err := startable(p.settings, c.Manifests)
+	if err != nil {
+		return c, l, err
+	}
+	l.problems = append(problems, l.problems...)
+	if err := p.checkSecrets(l.effects); err != nil {
+		l.problems = append(l.problems, manifests.Problem{Message: err.Error()})
+	}
+	return c, l, nil
+}
+
+// reread reads the configuration again. It logs changed settings that only the next start
+// applies.
+func (p *process) reread() (Config, manifests.Problems) {
+	if p.settings.Reread == nil {
+		return p.settings.Config, nil
+	}
+	c, err := p.settings.Reread()
+	if err != nil {
+		return c, manifests.Problems{{Message: err.Error()}}
+	}
+	var problems manifests.Problems
+	for _, key := range p.settings.differs(c) {
+		if key != "tenants" && key != "manifests" {
+			problems = append(problems, manifests.Problem{Warning: true, Message: key + " changed in the configuration: it takes effect at the next start"})
+		}
+	}
+	return c, problems
+}
+
+// swap installs the manifests and returns all problems, including warnings. Steps that may
+// fail come first, so that a failure changes nothing.
+func (p *process) swap(ctx context.Context, pipe *pipeline, c Config, l loaded) (manifests.Problems, error) {
+	var set *saga.Set
+	if p.settings.sagas() {
+		next, problems, err := p.prepare(ctx, l)
+		if l.problems = append(l.problems, problems...); err != nil || problems.Failed() {
+			return l.problems, err
+		}
+		set = next
+	}
+	begin, err := p.beginNow(ctx, pipe, set)
+	if err != nil {
+		return l.problems, err
+	}
+	if err := p.swapEffects(pipe, l.effects); err != nil {
+		return l.problems, err
+	}
+	p.settings.Manifests = c.Manifests
+	if set == nil {
+		return l.problems, nil
+	}
+	return append(l.problems, begin.problems()...), p.swapSagas(ctx, pipe, set, begin, c.Tenants)
+}
+
+// beginNow finds where the new sagas of a set begin.
+func (p *process) beginNow(ctx context.Context, pipe *pipeline, set *saga.Set) (beginning, error) {
+	if set == nil {
+		return beginning{}, nil
+	}
+	held, err := p.db.Checkpoints()
+	if err != nil {
+		return beginning{}, fmt.Errorf("read the positions: %w", err)
+	}
+	return p.begin(ctx, pipe, set, held)
+}
+
+// swapSagas installs the set in the engine. It ignores the end of ctx, because otherwise it
+// would not know which set the engine has. It fails only if the process stops.
+func (p *process) swapSagas(ctx context.Context, pipe *pipeline, set *saga.Set, begin beginning, tenants wire.Tenants) error {
+	ctx = context.WithoutCancel(ctx)
+	p.hearing.Store(set) // first: a fact that the new set hears is left out no more
+	if begin.begun != nil {
+		if err := p.db.Commit(ctx, begin.change()); err != nil {
+			return fmt.Errorf("write where sagas begin: %w", err)
+		}
+		// gofail: var sagaBegun struct{}
+		begin.tell(p.log)
+	}
+	if err := pipe.engine.Swap(ctx, p.deciders(set), begin.positions...); err != nil {
+		return fmt.Errorf("swap sagas: %w", err)
+	}
+	pipe.scheduler.Swap(scheduled{set, tenants, p.settings.tenant()})
+	return p.use(set)
+}
+
+// running lists the texts that start instances and the effects, so that the audit can say
+// what a reload changed. The caller holds reloading.
+func (p *process) running() map[string]string {
+	out := map[string]string{}
+	for t := range versions.Starting(p.set) {
+		out["saga "+t.Saga] = fmt.Sprintf("%d+%.8s", t.Version, t.Hash)
+	}
+	for _, e := range p.effects {
+		out["effect "+e.Name()] = fmt.Sprintf("%d+%.8s", e.Version(), e.Hash())
+	}
+	return out
+}
+
+// maxChanges bounds the changes that one audit entry names.
+const maxChanges = 50
+
+// becameOf describes the outcome of a reload for the audit.
+func (p *process) becameOf(before map[string]string, check testCheck, problems manifests.Problems, err error) string {
+	var parts []string
+	switch {
+	case problems.Failed():
+		wrong := slices.DeleteFunc(slices.Clone(problems), func(p manifests.Problem) bool { return p.Warning })
+		parts = append(parts, fmt.Sprintf("refused: %d errors in the manifests, the first: %s", len(wrong), wrong[0].Message))
+	case err == nil:
+		parts = append(parts, "taken in: "+changes(before, p.running()))
+	}
+	if err != nil {
+		parts = append(parts, "failed: "+err.Error())
+	}
+	if check == testsSkipped {
+		parts = append(parts, "tests skipped")
+	}
+	return strings.Join(parts, "; ")
+}
+
+// changes lists what was added, changed or removed.
+func changes(before, after map[string]string) string {
+	var out []string
+	for _, name := range sortedKeys(after) {
+		if before[name] != after[name] {
+			out = append(out, name+" version "+after[name])
+		}
+	}
+	for _, name := range sortedKeys(before) {
+		if after[name] == "" {
+			out = append(out, name+" gone")
+		}
+	}
+	if len(out) == 0 {
+		return "nothing changed"
+	}
+	if len(out) > maxChanges {
+		out = append(out[:maxChanges], fmt.Sprintf("and %d more", len(out)-maxChanges))
+	}
+	return strings.Join(out, ", ")
+}
+
+// testCheck says how a reload treats failing tests.
+type testCheck int
+
+const (
+	// testsMustPass refuses manifests with a failing test.
+	testsMustPass testCheck = iota
+	// testsSkipped does not run the tests; an operator gave a reason.
+	testsSkipped
+	// testsWarn only warns, because in edda dev a saga is often saved before its tests.
+	testsWarn
+)
+
+// maxFailingTests bounds the failing tests that are named.
+const maxFailingTests = 20
+
+// runTests runs the tests in the manifests, in virtual time. A problem is a failing test
+// with the first lines of its difference.
+func (l loaded) runTests(ctx context.Context, check testCheck) (manifests.Problems, error) {
+	if check == testsSkipped {
+		return nil, nil
+	}
+	var out manifests.Problems
+	failed := 0
+	for _, m := range l.sagas() {
+		if err := ctx.Err(); err != nil { // each saga takes milliseconds
+			return nil, edda.Classify(edda.Temporary, "the tests of the manifests were cut off: %v; nothing changed", err)
+		}
+		results, _ := saga.RunTests(m, saga.Options{}) // it has compiled, so there are no problems
+		for _, r := range results {
+			if r.Passed {
+				continue
+			}
+			if failed++; failed <= maxFailingTests {
+				out = append(out, manifests.Problem{File: m.File, Pos: r.Pos, Warning: check == testsWarn,
+					Message: fmt.Sprintf("saga %s: the test %q fails: %s", r.Saga, r.Name, firstLines(r.Diff))})
+			}
+		}
+	}
+	if failed > 0 && check == testsMustPass {
+		out = append(out, manifests.Problem{Message: fmt.Sprintf("%s: nothing was taken in. edda test shows what differs; mend the saga or its tests, or take it in all the same with edda reload --skip-tests --why TEXT", tests(failed))})
+	}
+	return out, nil
+}
+
+func tests(n int) string {
+	if n == 1 {
+		return "1 test fails"
+	}
+	return fmt.Sprintf("%d tests fail", n)
+}
+
+// firstLines returns the start of a difference on one line.
+func firstLines(diff string) string {
+	const most = 4
+	lines := strings.Split(strings.TrimSpace(diff), "\n")
+	more := ""
+	if len(lines) > most {
+		lines, more = lines[:most], " …"
+	}
+	for i := range lines {
+		lines[i] = strings.TrimSpace(lines[i])
+	}
+	return strings.Join(lines, " ") + more
+}

@@ -1,0 +1,107 @@
+// Package node assembles one process: from a configuration to parts that run, and to their
+// stop in stages. [Load] reads and checks a [Config], and [Run] runs the process that it
+// describes. The process serves what the HTTP server asks for, and reloads manifests, tokens
+// and certificates while it runs.
+//
+// The package knows no command line: it writes to the log only, and its caller shows the
+// problems of the manifests. A program without a terminal can run a process in itself.
+package node
+
+import (
+	"context"
+	"errors"
+
+	"github.com/coreos/go-systemd/v22/daemon"
+	"go.uber.org/zap"
+
+	"edda"
+	"edda/manifests"
+	"edda/stream"
+)
+
+// Host is what a process needs of the program that runs it.
+type Host struct {
+	Log *zap.Logger
+	// Problems shows the problems of the manifests at a start.
+	Problems func(manifests.Problems)
+	// Detached tells, at a SIGHUP, whether the terminal of the program is gone.
+	Detached func() bool
+	// Ready may be nil. It is called when all parts have started, after every start.
+	Ready func(Running)
+}
+
+// Run runs a process until ctx ends. If the NATS server loses a suffix of a stream that was
+// handled, Run stops the process in stages and starts another one, because checkpoints move
+// back only at a start.
+func Run(ctx context.Context, s Settings, h Host) error {
+	for {
+		err := runOnce(ctx, s, h)
+		if !errors.Is(err, stream.ErrShorter) || ctx.Err() != nil {
+			return err
+		}
+	}
+}
+
+// runOnce runs one process.
+func runOnce(ctx context.Context, s Settings, h Host) error {
+	if len(s.Manifests) == 0 && s.manifested() {
+		return configf("no manifests: name files or folders as arguments, or with manifests: in the configuration")
+	}
+	l, err := startable(s, s.Manifests)
+	if err != nil {
+		return err
+	}
+	if h.Problems(l.problems); l.problems.Failed() {
+		return errNothingStarted
+	}
+	hungUp, release := hangups() // early, because a SIGHUP during the start must not end the process
+	defer release()
+	log := h.Log
+	p, err := newProcess(s, l, log)
+	if err != nil {
+		return clear(err)
+	}
+	log.Info("listening", zap.String("addr", p.server.Addr()), zap.String("probe_addr", p.server.ProbeAddr()))
+	p.announce = func() {
+		log.Info("started", zap.String("role", s.Role), zap.String("addr", p.server.Addr()), zap.String("store", p.db.ID()))
+		p.logHero()
+		notify(log, daemon.SdNotifyReady)
+		if h.Ready != nil {
+			h.Ready(Running{p, l})
+		}
+	}
+	hearing, stop := context.WithCancel(ctx)
+	deaf := make(chan struct{})
+	go func() {
+		defer close(deaf)
+		p.reloadOnHangup(hearing, hungUp, h.Detached)
+	}()
+	err = p.Run(ctx)
+	stop()
+	<-deaf
+	if errors.Is(err, stream.ErrShorter) && ctx.Err() == nil {
+		log.Warn("stopped in order, and starting anew", zap.Error(err))
+		notify(log, daemon.SdNotifyReloading)
+		return err
+	}
+	notify(log, daemon.SdNotifyStopping)
+	return clear(err)
+}
+
+// errNothingStarted follows the list of manifest errors.
+var errNothingStarted = errors.New("the manifests have errors; nothing was started")
+
+// notify sends a state to systemd, if it supervises this process.
+func notify(log *zap.Logger, state string) {
+	if _, err := daemon.SdNotify(false, state); err != nil {
+		log.Warn("systemd is not told", zap.Error(err))
+	}
+}
+
+// clear removes an error that only reports the requested stop.
+func clear(err error) error {
+	if err == nil || errors.Is(err, context.Canceled) && !errors.Is(err, edda.Permanent) {
+		return nil
+	}
+	return err
+}

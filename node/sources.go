@@ -1,0 +1,268 @@
+package node
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/go-viper/mapstructure/v2"
+	"github.com/knadh/koanf/providers/env/v2"
+	"github.com/knadh/koanf/providers/posflag"
+	"github.com/knadh/koanf/providers/rawbytes"
+	"github.com/knadh/koanf/v2"
+	"github.com/spf13/pflag"
+	"go.yaml.in/yaml/v4"
+
+	"edda/internal/files"
+	"edda/manifests"
+)
+
+const (
+	envPrefix = "EDDA_"
+	// secretPrefix is the prefix of the variables with the secrets of effects.
+	secretPrefix = "EDDA_SECRET_"
+)
+
+// Sources are where a configuration comes from. Flags override variables, which override the
+// file.
+type Sources struct {
+	File    string         // empty: none
+	Environ []string       // in the form of [os.Environ]
+	Flags   *pflag.FlagSet // nil: none. Flags that are no settings do no harm
+	// Others lists the variables with the prefix EDDA_ that are no settings.
+	Others []string
+}
+
+// Load reads and checks a configuration. An unknown key, or an unknown variable with the
+// prefix EDDA_, is an error.
+func Load(s Sources) (Config, error) {
+	k := koanf.New(".")
+	if err := loadFile(k, s.File); err != nil {
+		return Config{}, err
+	}
+	if err := s.loadEnv(k); err != nil {
+		return Config{}, err
+	}
+	if err := loadFlags(k, s.Flags); err != nil {
+		return Config{}, err
+	}
+	return decodeConfig(k)
+}
+
+func loadFile(k *koanf.Koanf, file string) error {
+	if file == "" {
+		return nil
+	}
+	text, err := files.Read(file, files.Most)
+	if err != nil {
+		return configf("read configuration: %w", err)
+	}
+	read := koanf.New(".")
+	if err := read.Load(rawbytes.Provider(text), yamlParser{}); err != nil {
+		return configf("%s: %w", file, err)
+	}
+	var problems []error
+	for _, key := range read.Keys() {
+		if !known(key) {
+			if inside := membersOf(key); len(inside) > 0 {
+				problems = append(problems, fmt.Errorf("%s: %s is a group of settings and has no value of its own; it holds %s", file, key, strings.Join(inside, ", ")))
+				continue
+			}
+			problems = append(problems, fmt.Errorf("%s: unknown key %s%s", file, key, hint(key, append(keys(), groups()...))))
+		}
+	}
+	if len(problems) > 0 {
+		return &ConfigError{errors.Join(problems...)}
+	}
+	return k.Merge(read)
+}
+
+// yamlParser implements koanf's Parser with yaml v4.
+type yamlParser struct{}
+
+func (yamlParser) Unmarshal(text []byte) (map[string]any, error) {
+	out := map[string]any{}
+	return out, yaml.Unmarshal(text, &out)
+}
+
+func (yamlParser) Marshal(v map[string]any) ([]byte, error) { return yaml.Marshal(v) }
+
+// loadEnv maps variables to settings, such as EDDA_NATS_URL to nats.url.
+func (s Sources) loadEnv(k *koanf.Koanf) error {
+	names := map[string]string{}
+	for _, key := range keys() {
+		names[envName(key)] = key
+	}
+	var problems []error
+	err := k.Load(env.Provider(".", env.Opt{
+		Prefix: envPrefix, EnvironFunc: func() []string { return s.Environ },
+		TransformFunc: func(name, value string) (string, any) {
+			if serviceLink(name, value) {
+				return "", nil
+			}
+			key, ok := names[name]
+			if !ok && !slices.Contains(s.Others, name) && !strings.HasPrefix(name, secretPrefix) {
+				problems = append(problems, fmt.Errorf("unknown variable %s%s", name, cmp.Or(listeningHint(name), groupHint(name), hint(name, append(sortedKeys(names), s.Others...)))))
+			}
+			return key, value // koanf skips an empty key
+		},
+	}), nil)
+	if len(problems) > 0 {
+		return &ConfigError{errors.Join(problems...)}
+	}
+	return err
+}
+
+func envName(key string) string {
+	return envPrefix + strings.ToUpper(strings.ReplaceAll(key, ".", "_"))
+}
+
+func loadFlags(k *koanf.Koanf, flags *pflag.FlagSet) error {
+	if flags == nil {
+		return nil
+	}
+	return k.Load(posflag.ProviderWithFlag(flags, ".", nil, func(f *pflag.Flag) (string, any) {
+		key := settingOf(f.Name)
+		if !f.Changed || !known(key) {
+			return "", nil
+		}
+		return key, posflag.FlagVal(flags, f)
+	}), nil)
+}
+
+// settingOf returns the setting of a flag.
+func settingOf(flag string) string {
+	if key, ok := heroFlags()[flag]; ok {
+		return key
+	}
+	if short, ok := strings.CutPrefix(flag, "nats-"); ok {
+		return "nats." + strings.ReplaceAll(short, "-", "_")
+	}
+	if short, ok := strings.CutPrefix(flag, "tls-"); ok {
+		return "tls." + strings.ReplaceAll(short, "-", "_")
+	}
+	switch flag {
+	case "gateway":
+		return "gateway.url"
+	case "tokens":
+		return "tokens.file"
+	}
+	return strings.ReplaceAll(flag, "-", "_")
+}
+
+func decodeConfig(k *koanf.Koanf) (Config, error) {
+	c := Defaults()
+	err := k.UnmarshalWithConf("", &c, koanf.UnmarshalConf{DecoderConfig: &mapstructure.DecoderConfig{
+		Result: &c, TagName: "koanf", WeaklyTypedInput: true, ErrorUnused: true,
+		DecodeHook: mapstructure.ComposeDecodeHookFunc(mapstructure.StringToTimeDurationHookFunc(), mapstructure.StringToSliceHookFunc(",")),
+	}})
+	if err != nil {
+		return Config{}, configf("configuration: %w", err)
+	}
+	if err := c.validate(); err != nil {
+		return c, err
+	}
+	c.Effects.Ledger, c.Effects.Handoff = c.ledger(), c.handoff()
+	c.Tenants = c.served()
+	return c, nil
+}
+
+// keys lists every setting by its path, as in a.b.
+func keys() []string { return keysOf(reflect.TypeFor[Config](), "") }
+
+func keysOf(t reflect.Type, prefix string) []string {
+	var out []string
+	for f := range t.Fields() {
+		key := prefix + f.Tag.Get("koanf")
+		if f.Type.Kind() == reflect.Struct {
+			out = append(out, keysOf(f.Type, key+".")...)
+			continue
+		}
+		out = append(out, key)
+	}
+	return out
+}
+
+// groups lists the keys that contain settings, nested ones too.
+func groups() []string {
+	var out []string
+	for _, key := range keys() {
+		for i, r := range key {
+			if r == '.' {
+				out = append(out, key[:i])
+			}
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// groupHint explains a variable that names a group, such as EDDA_TOKENS: it lists the
+// variables of the group.
+func groupHint(name string) string {
+	for _, group := range groups() {
+		if envName(group) != name {
+			continue
+		}
+		var names []string
+		for _, key := range membersOf(group) {
+			names = append(names, envName(key))
+		}
+		return "; the settings of " + group + " are " + strings.Join(names, ", ")
+	}
+	return ""
+}
+
+// membersOf lists the settings in a group; none if the key is no group.
+func membersOf(group string) []string {
+	return slices.DeleteFunc(keys(), func(key string) bool { return !strings.HasPrefix(key, group+".") })
+}
+
+// known tells whether a key is a setting, or an entry of a setting that is a map.
+func known(key string) bool {
+	return slices.Contains(keys(), key) || strings.HasPrefix(key, "streams.age.") || strings.HasPrefix(key, "hero.runner.interpreters.")
+}
+
+func sortedKeys[V any](m map[string]V) []string {
+	var out []string
+	for k := range m {
+		out = append(out, k)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// hint suggests the most similar word.
+func hint(word string, words []string) string {
+	if best := manifests.Nearest(word, words); best != "" {
+		return "; did you mean " + best + "?"
+	}
+	return ""
+}
+
+// Kubernetes gives every container variables for each service of its namespace. A service
+// edda or edda-nats makes EDDA_PORT=tcp://10.0.0.1:8700 and EDDA_NATS_SERVICE_HOST. Such
+// variables are no settings. Docker's links have the same form.
+var (
+	serviceName  = regexp.MustCompile(`^[A-Z0-9_]+_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT_[0-9]+_(TCP|UDP|SCTP)_(PROTO|PORT|ADDR))$`)
+	serviceURL   = regexp.MustCompile(`^[A-Z0-9_]+_PORT(_[0-9]+_(TCP|UDP|SCTP))?$`)
+	serviceProto = regexp.MustCompile(`^(tcp|udp|sctp)://`)
+)
+
+// serviceLink tells whether a variable is a service link. A name that a user may also set,
+// such as EDDA_PORT, counts only with the value of a link.
+func serviceLink(name, value string) bool {
+	return serviceName.MatchString(name) || serviceURL.MatchString(name) && serviceProto.MatchString(value)
+}
+
+// listeningHint explains a variable for a port or a host: the address is one setting.
+func listeningHint(name string) string {
+	if rest := strings.TrimPrefix(name, envPrefix); rest == "PORT" || rest == "HOST" {
+		return "; the address to listen on is " + envName("addr") + ", such as " + DefaultAddr
+	}
+	return ""
+}
