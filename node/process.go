@@ -243,7 +243,7 @@ func (p *process) sagaParts() []lifecycle.Part {
 
 // announced announces that all parts have started.
 func (p *process) announced(ctx context.Context) error {
-	if cut := p.db.CutLog(); cut != "" {
+	if cut := p.db.CutWAL(); cut != "" {
 		p.audited(ctx, server.Actor{By: "edda"}, "open", cut)
 	}
 	if p.announce != nil {

@@ -79,7 +79,7 @@ func (s *Snapshot) Close() {
 // WriteTo copies the snapshot, with its checksum, until ctx ends.
 func (s *Snapshot) WriteTo(ctx context.Context, w io.Writer) error {
 	sum := sha256.New()
-	if _, err := s.tx.WriteTo(&until{ctx: ctx, w: io.MultiWriter(w, sum)}); err != nil {
+	if _, err := s.tx.WriteTo(&contextWriter{ctx: ctx, w: io.MultiWriter(w, sum)}); err != nil {
 		return fmt.Errorf("copy the store: %w", cmp.Or(context.Cause(ctx), err)) // bbolt wraps no cause
 	}
 	s.Sum = hex.EncodeToString(sum.Sum(nil))
@@ -87,13 +87,13 @@ func (s *Snapshot) WriteTo(ctx context.Context, w io.Writer) error {
 	return err
 }
 
-// until writes as long as its context lasts.
-type until struct {
+// contextWriter writes as long as its context lasts.
+type contextWriter struct {
 	ctx context.Context
 	w   io.Writer
 }
 
-func (u *until) Write(b []byte) (int, error) {
+func (u *contextWriter) Write(b []byte) (int, error) {
 	if err := context.Cause(u.ctx); err != nil {
 		return 0, err
 	}
@@ -132,7 +132,7 @@ func CheckBackup(ctx context.Context, path string) (sum string, pages int64, err
 		return "", info.Size(), ErrNoChecksum
 	}
 	h := sha256.New()
-	if _, err := io.CopyBuffer(&until{ctx: ctx, w: h}, io.NewSectionReader(f, 0, pages), make([]byte, copyBuffer)); err != nil {
+	if _, err := io.CopyBuffer(&contextWriter{ctx: ctx, w: h}, io.NewSectionReader(f, 0, pages), make([]byte, copyBuffer)); err != nil {
 		return "", 0, fmt.Errorf("read %s: %w", path, err)
 	}
 	if want := footer(h); want != string(last) {
@@ -200,7 +200,7 @@ func restore(ctx context.Context, backup, dir string, replace bool, secret AEAD,
 		return r, edda.Classify(edda.Permanent, "%s is a store already: name another --data, or move it aside with --force", r.Path)
 	}
 	if !there {
-		if err := noLog(r.Path); err != nil {
+		if err := noWAL(r.Path); err != nil {
 			return r, err
 		}
 	}
@@ -292,7 +292,7 @@ func copyPages(ctx context.Context, from, to string, n int64) error {
 	if err != nil {
 		return err
 	}
-	_, err = io.CopyBuffer(&until{ctx: ctx, w: out}, io.LimitReader(in, n), make([]byte, copyBuffer))
+	_, err = io.CopyBuffer(&contextWriter{ctx: ctx, w: out}, io.LimitReader(in, n), make([]byte, copyBuffer))
 	return errors.Join(err, out.Sync(), out.Close())
 }
 
@@ -320,7 +320,7 @@ func replaceStore(dir, with string) (aside string, err error) {
 		return aside, err
 	}
 	// So that no process opens the new one, and begins its WAL, before the old log is gone.
-	mine, err := bolt.Open(with, 0o600, &bolt.Options{Timeout: lockWait, OpenFile: openThere})
+	mine, err := bolt.Open(with, 0o600, &bolt.Options{Timeout: lockWait, OpenFile: openExisting})
 	if err != nil {
 		return aside, explain(with, err)
 	}
@@ -336,8 +336,8 @@ func replaceStore(dir, with string) (aside string, err error) {
 	return aside, wal.RemoveWAL(path) // the next start does, too
 }
 
-// openThere opens a file that is there, and makes none.
-func openThere(name string, flag int, mode os.FileMode) (*os.File, error) {
+// openExisting opens a file that is there, and makes none.
+func openExisting(name string, flag int, mode os.FileMode) (*os.File, error) {
 	return os.OpenFile(name, flag&^os.O_CREATE, mode)
 }
 

@@ -34,8 +34,7 @@ type Health struct {
 	Meta
 }
 
-// checker looks at one snapshot. What it is told to expect by one keyspace it
-// finds in another.
+// checker reads one snapshot. It compares what one keyspace promises with what another has.
 type checker struct {
 	progress
 	tx      *wal.Tx

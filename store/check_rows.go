@@ -21,7 +21,7 @@ import (
 
 var errOther = errors.New("its key is not that of its value")
 
-// spaces looks for buckets that nobody knows.
+// spaces looks for unknown buckets.
 func (c *checker) spaces() error {
 	return c.tx.ForEach(func(k []byte, _ *wal.Bucket) error {
 		if !slices.Contains(keyspaces, keyspace(k)) {

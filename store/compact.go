@@ -143,7 +143,7 @@ func (x *compactor) copy() error {
 	}
 	o := x.db.options
 	o.unlogged = true
-	if x.file, err = withLog(x.raw, o); err != nil {
+	if x.file, err = withWAL(x.raw, o); err != nil {
 		return err
 	}
 	again := sha256.New()

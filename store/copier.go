@@ -62,17 +62,21 @@ type copier struct {
 	before func() error // may refuse the next transaction; may be nil
 }
 
-// put writes what eachRow passes: a bucket or a row.
+// put writes what eachRow passes: a bucket or a row. The bucket of a row exists.
 func (w *copier) put(space, part, k, v []byte) error {
 	if err := w.begin(); err != nil {
 		return err
 	}
-	b, err := w.tx.CreateBucketIfNotExists(space)
-	if err == nil && part != nil {
-		b, err = b.CreateBucketIfNotExists(part)
-	}
-	if err != nil || k == nil {
+	if part == nil && k == nil {
+		_, err := w.tx.CreateBucket(space)
 		return err
+	}
+	b := w.tx.Bucket(space)
+	if part != nil {
+		var err error
+		if b, err = b.CreateBucketIfNotExists(part); err != nil || k == nil {
+			return err
+		}
 	}
 	b.FillPercent = appendFill
 	w.size += len(k) + len(v)

@@ -47,9 +47,9 @@ func (d *DB) Damaged() error {
 	return nil
 }
 
-// CutLog says what it means that the log ended too early when the store was opened;
-// empty where it did not, as far as that can be told.
-func (d *DB) CutLog() string {
+// CutWAL says what it means that the WAL ended too early when the store was opened; empty
+// where no sign of that was found.
+func (d *DB) CutWAL() string {
 	d.swap.RLock()
 	defer d.swap.RUnlock()
 	cut := d.file.Cut()
@@ -69,7 +69,7 @@ func (d *DB) CutLog() string {
 func (d *DB) Doctor(ctx context.Context, tell func(rows int)) (Health, error) {
 	if !d.running.Load() {
 		h := d.examine(ctx, tell, true)
-		if cut := d.CutLog(); cut != "" {
+		if cut := d.CutWAL(); cut != "" {
 			h.Findings = append(h.Findings, errors.New(cut))
 		}
 		return h, context.Cause(ctx)

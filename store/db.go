@@ -66,7 +66,7 @@ type DB struct {
 	seal    seal
 	queue   *queue
 	index   *index
-	hours   hours
+	hours   claimHours
 	dues    dueFront
 	health  health
 	running atomic.Bool

@@ -127,7 +127,7 @@ func TestAFoldThatFailsIsSaidOnce(t *testing.T) {
 		for until := time.Now().Add(10 * time.Second); time.Now().Before(until) && !slices.Equal(got, want); time.Sleep(time.Millisecond) {
 			got = nil
 			for _, e := range logs.All() {
-				if strings.HasPrefix(e.Message, "fold") {
+				if strings.HasPrefix(e.Message, "flush") {
 					got = append(got, e.Level.String()+" "+e.Message)
 				}
 			}
@@ -139,10 +139,10 @@ func TestAFoldThatFailsIsSaidOnce(t *testing.T) {
 			break
 		}
 	}
-	said("warn fold the store's log")
+	said("warn flush the store's WAL")
 	d.heal()
 	d.files = all
-	said("warn fold the store's log", "info fold the store's log: works again")
+	said("warn flush the store's WAL", "info flush the store's WAL: works again")
 	db.check(t)
 }
 

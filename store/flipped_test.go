@@ -303,10 +303,10 @@ func reopened(t *testing.T, files map[string][]byte) (cut string, instances int,
 		t.Fatal(err)
 	}
 	h, err := db.Doctor(context.Background(), nil)
-	if err := errors.Join(append(h.Findings, err)...); (err != nil) != (db.CutLog() != "") {
-		t.Errorf("the doctor says %v, the start %q", err, db.CutLog())
+	if err := errors.Join(append(h.Findings, err)...); (err != nil) != (db.CutWAL() != "") {
+		t.Errorf("the doctor says %v, the start %q", err, db.CutWAL())
 	}
-	return db.CutLog(), len(list), nil
+	return db.CutWAL(), len(list), nil
 }
 
 // TestALogWhoseTailIsCutOffIsDroppedInSilence: commits were rolled back without a word.

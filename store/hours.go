@@ -10,36 +10,36 @@ import (
 	"edda/store/wal"
 )
 
-// hours are those in which claims were made: of each there is a bucket. Whoever looks
-// a command up, as a worker does before every call, does so in those that there are,
-// without asking the file which. Some may be there no more.
+// claimHours are the hours in which claims were made: each has a bucket. A worker looks a
+// command up before every call, and need not ask the file which buckets there are. Some may
+// have been removed since.
 //
-// The committer adds an hour before its first claim can be seen, so that who has a
-// snapshot first and asks then knows all hours that it has.
-type hours struct {
-	now atomic.Pointer[ledger]
+// The committer adds an hour before its first claim is visible. So a reader that opens its
+// snapshot first, and asks then, knows all hours of the snapshot.
+type claimHours struct {
+	now atomic.Pointer[hourSet]
 	// latest is the time of the latest command of which there may be a claim, in
 	// milliseconds: as its id says it, whenever the claim was made. Most commands are
 	// looked up when they are later than all that have a claim, and need not be.
 	latest atomic.Uint64
 	// recent knows which of the commands that are not later than that have a claim.
-	recent recent
+	recent recentClaims
 }
 
-// ledger is what lies in the keyspace of the claims. It is never changed.
-type ledger struct {
+// hourSet are the buckets in the keyspace of the claims. It is never changed.
+type hourSet struct {
 	hours   []uint32 // sorted
 	strange []byte   // the last key that is no hour; nil: all are
 }
 
 // from are the hours that are not before the first.
-func (l *ledger) from(first uint32) []uint32 {
+func (l *hourSet) from(first uint32) []uint32 {
 	at, _ := slices.BinarySearch(l.hours, first)
 	return l.hours[at:]
 }
 
 // readable tells whether what lies behind the first hour is all ours.
-func (l *ledger) readable(first uint32) error {
+func (l *hourSet) readable(first uint32) error {
 	if l.strange == nil || bytes.Compare(l.strange, hourKey(first)) < 0 {
 		return nil
 	}
@@ -47,10 +47,10 @@ func (l *ledger) readable(first uint32) error {
 }
 
 // none tells that there is no claim of a command of that time, nor of any later one.
-func (h *hours) none(millis uint64) bool { return millis > h.latest.Load() }
+func (h *claimHours) none(millis uint64) bool { return millis > h.latest.Load() }
 
 // add is for the committer alone, before what is staged can be seen.
-func (h *hours) add(s *staged) {
+func (h *claimHours) add(s *staged) {
 	for _, hour := range s.hours {
 		l := *h.now.Load()
 		if at, there := slices.BinarySearch(l.hours, hour); !there {
@@ -66,10 +66,9 @@ func (h *hours) add(s *staged) {
 	h.latest.Store(latest)
 }
 
-// begin reads which there are when the store is opened. Their last command is not looked
-// for: it is as late as the last hour allows, since no claim lies in an hour before its
-// command's.
-func (h *hours) begin(tx *wal.Tx) error {
+// begin reads the hours when the store is opened. The latest command is not searched: no
+// claim lies in an hour before its command's, so the end of the last hour bounds it.
+func (h *claimHours) begin(tx *wal.Tx) error {
 	err := h.load(tx)
 	if err != nil {
 		return err
@@ -81,9 +80,9 @@ func (h *hours) begin(tx *wal.Tx) error {
 	return nil
 }
 
-// load reads which there are. While the store is open it is for the committer alone.
-func (h *hours) load(tx *wal.Tx) error {
-	l := &ledger{}
+// load reads the hours. While the store is open it is for the committer alone.
+func (h *claimHours) load(tx *wal.Tx) error {
+	l := &hourSet{}
 	err := tx.Bucket([]byte(bucketClaim)).ForEach(func(k, v []byte) error {
 		if v == nil && len(k) == partSize {
 			l.hours = append(l.hours, binary.BigEndian.Uint32(k))

@@ -2,8 +2,8 @@ package store
 
 import "edda"
 
-// How much of what grows there is. Every commit keeps these numbers, so that
-// asking costs no scan: whoever takes more in asks before.
+// How much there is of what grows. Every commit keeps these counts, so that admission costs
+// no scan.
 
 // Outboxed is how many rows of some kinds are in the outbox, with the effects
 // that wait for their result.

@@ -51,7 +51,7 @@ type textNeeds struct {
 }
 
 // manifests goes through all texts, which are few.
-func (l *look) manifests() error {
+func (l *scan) manifests() error {
 	rows, sizes, err := l.texts()
 	if err != nil {
 		return err
@@ -60,7 +60,7 @@ func (l *look) manifests() error {
 	if err != nil {
 		return err
 	}
-	gone := l.historyGone()
+	gone := l.historyDropped()
 	for i, m := range rows {
 		key := manifestKey(m)
 		if string(key) < string(l.after) {
@@ -74,7 +74,7 @@ func (l *look) manifests() error {
 	return nil
 }
 
-func (l *look) texts() (rows []edda.Manifest, sizes []int, err error) {
+func (l *scan) texts() (rows []edda.Manifest, sizes []int, err error) {
 	err = l.tx.Bucket([]byte(bucketManifest)).ForEach(func(k, v []byte) error {
 		m, err := decode[edda.Manifest]("manifest", v)
 		m.Text = ""
@@ -84,7 +84,7 @@ func (l *look) texts() (rows []edda.Manifest, sizes []int, err error) {
 	return rows, sizes, err
 }
 
-func (l *look) textNeeds(rows []edda.Manifest) (textNeeds, error) {
+func (l *scan) textNeeds(rows []edda.Manifest) (textNeeds, error) {
 	n := textNeeds{newest: map[string]edda.Manifest{}, first: map[sagaVersion]edda.Manifest{}, texts: map[sagaVersion]int{}, used: map[sagaVersion]bool{}}
 	for _, m := range rows {
 		at := sagaVersion{m.Saga, m.Version}
@@ -115,9 +115,9 @@ func (l *look) textNeeds(rows []edda.Manifest) (textNeeds, error) {
 	})
 }
 
-// historyGone is the day before which no history is left; all days where there is
+// historyDropped is the day before which no history is left; all days where there is
 // none, and no day where something lies there that is no day.
-func (l *look) historyGone() uint32 {
+func (l *scan) historyDropped() uint32 {
 	k, _ := l.tx.Bucket([]byte(bucketHistory)).Cursor().First()
 	switch {
 	case k == nil:
@@ -129,7 +129,7 @@ func (l *look) historyGone() uint32 {
 }
 
 // text decides about one: it is marked, or its mark is taken away, or it goes.
-func (l *look) text(m edda.Manifest, size int, n textNeeds, gone uint32) error {
+func (l *scan) text(m edda.Manifest, size int, n textNeeds, gone uint32) error {
 	at := sagaVersion{m.Saga, m.Version}
 	needed := n.used[at] || n.newest[m.Saga].Hash == m.Hash && n.newest[m.Saga].Version == m.Version ||
 		n.texts[at] > 1 && n.first[at].Hash == m.Hash || l.cut.Loaded != nil && l.cut.Loaded(m)
@@ -153,8 +153,8 @@ func (l *look) text(m edda.Manifest, size int, n textNeeds, gone uint32) error {
 	return nil
 }
 
-func (l *look) mark(t OldText) error {
-	if l.seen++; l.seen > maxSeenRows || len(l.portion.Idle) >= maxGoneTexts {
+func (l *scan) mark(t OldText) error {
+	if l.seen++; l.seen > maxScannedRows || len(l.portion.Idle) >= maxGoneTexts {
 		return errFull
 	}
 	l.portion.Idle = append(l.portion.Idle, t)

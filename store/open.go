@@ -29,8 +29,8 @@ const FileName = "edda.db"
 // release.
 const formatVersion = 4
 
-// lockWait is how long Open waits for another process to let go of the file:
-// that of a predecessor which is just exiting, no more.
+// lockWait is how long Open waits for another process to unlock the file: that of a
+// predecessor which is just exiting, no more.
 const lockWait = time.Second
 
 // initialMap is the address space reserved at first, not memory and not disk.
@@ -66,7 +66,7 @@ func Open(dir string, o Options) (*DB, error) {
 	return d, nil
 }
 
-// OpenToCheck opens the store in a folder for those who only look. Where it cannot be
+// OpenToCheck opens the store in a folder to be read only. Where it cannot be
 // written, because its file system is read-only or its owner another user, it is
 // opened to be read.
 func OpenToCheck(dir string, o Options) (d *DB, readOnly bool, err error) {
@@ -79,9 +79,9 @@ func OpenToCheck(dir string, o Options) (d *DB, readOnly bool, err error) {
 	return d, true, err
 }
 
-// noLog refuses the log of a file that is gone: it has transactions that are nowhere else,
-// and no new store is to be begun beside it.
-func noLog(path string) error {
+// noWAL refuses the WAL of a file that is gone: its transactions are nowhere else, and no new
+// store may begin beside it.
+func noWAL(path string) error {
 	return wal.EachWAL(path, path, func(log, _ string) error {
 		return edda.Classify(edda.Permanent, "%s is the log of a store that is not beside it: move it to where that is, or put that back", log)
 	})
@@ -92,7 +92,7 @@ func openFile(path string, o Options) (*DB, error) {
 	o.validate()
 	o.called = cmp.Or(o.called, path)
 	if info, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) || err == nil && info.Size() == 0 {
-		if err := noLog(path); err != nil {
+		if err := noWAL(path); err != nil {
 			return nil, err
 		}
 		if err := wal.RemoveKept(path); err != nil { // of one that was there
@@ -113,7 +113,7 @@ func openFile(path string, o Options) (*DB, error) {
 	if err != nil {
 		return nil, err
 	}
-	if cut := d.CutLog(); cut != "" {
+	if cut := d.CutWAL(); cut != "" {
 		o.Log.Warn(cut)
 	}
 	return d, nil
@@ -227,7 +227,7 @@ func load(path string, raw *boltFile, o Options) (*DB, error) {
 	if err := d.prepare(raw.DB); err != nil {
 		return nil, err
 	}
-	file, err := withLog(raw, o)
+	file, err := withWAL(raw, o)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", o.called, err)
 	}
@@ -251,10 +251,10 @@ func load(path string, raw *boltFile, o Options) (*DB, error) {
 	})
 }
 
-// withLog reads the log of a file. That it cannot be flushed is said at times, for it is
-// tried again, and commits know of it once the log is full.
-func withLog(raw *boltFile, o Options) (*wal.DB, error) {
-	return wal.Load(raw.DB, wal.Options{File: raw.file, Bound: o.flushAt, Plain: o.plain, Unlogged: o.unlogged, OpenFile: o.openFile, Keep: o.KeepSent, Kept: logthrottle.New(o.Log, "keep what was sent").Note, Flushes: logthrottle.New(o.Log, "fold the store's log").Note, Spaces: map[string]wal.Space{
+// withWAL reads the WAL of a file. A failed flush is logged now and then, because it is tried
+// again; commits fail once the WAL is full.
+func withWAL(raw *boltFile, o Options) (*wal.DB, error) {
+	return wal.Load(raw.DB, wal.Options{File: raw.file, Bound: o.flushAt, Plain: o.plain, Unlogged: o.unlogged, OpenFile: o.openFile, Keep: o.KeepSent, Kept: logthrottle.New(o.Log, "keep what was sent").Note, Flushes: logthrottle.New(o.Log, "flush the store's WAL").Note, Spaces: map[string]wal.Space{
 		string(bucketOutbox):  {Fill: appendFill},
 		string(bucketAudit):   {Fill: appendFill},
 		string(bucketHistory): {Fill: appendFill, Nested: true},

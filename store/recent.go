@@ -5,24 +5,24 @@ import (
 	"sync"
 )
 
-// recentHalfMost bounds each half of the claims that are known: together those of several
+// maxGeneration bounds each half of the claims that are known: together those of several
 // seconds at full load, in less than a megabyte.
-const recentHalfMost = 16 << 10
+const maxGeneration = 16 << 10
 
-// recent are the commands of the latest claims, each as a hash of its id. Commands are
-// taken up in another order than they were sent in: many are older than one that has a
-// claim already, and need not be looked up all the same if they are not among these. Two
-// ids of one hash cost a look.
+// recentClaims is a two-generation set of the commands of the latest claims, each as a hash
+// of its id. Commands come in another order than they were sent in: many are older than the
+// latest command with a claim, and need no lookup where this set lacks them. Two ids of one
+// hash cost a lookup.
 //
-// It forgets by halves. What it says of commands that are not later than all that it
-// has forgotten is nothing.
-type recent struct {
+// A full newer generation replaces the older one. Of commands at or before floor, which it
+// may have dropped, it knows nothing.
+type recentClaims struct {
 	mu           sync.Mutex // guards what follows
-	newer, older recentHalf
+	newer, older claimGeneration
 	floor        uint64 // the time of the latest command that may be forgotten, in milliseconds
 }
 
-type recentHalf struct {
+type claimGeneration struct {
 	ids    map[uint64]struct{}
 	latest uint64 // the time of the latest command
 }
@@ -39,8 +39,8 @@ func recentOf(commandID string) recentCommand {
 	return recentCommand{maphash.String(recentSeed, commandID), commandMillis(commandID)}
 }
 
-// add takes the commands of claims that can soon be seen.
-func (c *recent) add(commands []recentCommand) {
+// add takes the commands of claims, before readers can see these.
+func (c *recentClaims) add(commands []recentCommand) {
 	if len(commands) == 0 {
 		return
 	}
@@ -48,9 +48,9 @@ func (c *recent) add(commands []recentCommand) {
 	defer c.mu.Unlock()
 	for _, command := range commands {
 		if command.millis <= c.floor {
-			continue // whoever asks for it is told to look
+			continue // lacks is false for it
 		}
-		if len(c.newer.ids) >= recentHalfMost {
+		if len(c.newer.ids) >= maxGeneration {
 			c.forget()
 		}
 		if c.newer.ids == nil {
@@ -61,15 +61,15 @@ func (c *recent) add(commands []recentCommand) {
 	}
 }
 
-// forget drops the older half.
-func (c *recent) forget() {
+// forget drops the older generation.
+func (c *recentClaims) forget() {
 	c.floor = max(c.floor, c.older.latest)
 	clear(c.older.ids)
-	c.newer, c.older = recentHalf{ids: c.older.ids}, c.newer
+	c.newer, c.older = claimGeneration{ids: c.older.ids}, c.newer
 }
 
 // lacks tells that a command has no claim.
-func (c *recent) lacks(command recentCommand) bool {
+func (c *recentClaims) lacks(command recentCommand) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if command.millis <= c.floor {

@@ -45,9 +45,9 @@ func TestACommandBetweenThoseThatHaveAClaimIsNotLookedUp(t *testing.T) {
 // there are and in whatever order they come.
 func TestNoClaimIsForgotten(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
-	var c recent
+	var c recentClaims
 	var all []string
-	for at := noon; len(all) < 5*recentHalfMost; at = at.Add(time.Millisecond) {
+	for at := noon; len(all) < 5*maxGeneration; at = at.Add(time.Millisecond) {
 		some := make([]recentCommand, 0, 64)
 		for n := range cap(some) {
 			id := commandAt(at.Add(-time.Duration(random.IntN(500))*time.Millisecond), byte(n))
@@ -60,7 +60,7 @@ func TestNoClaimIsForgotten(t *testing.T) {
 			t.Fatalf("%s has a claim", id)
 		}
 	}
-	if n := max(len(c.newer.ids), len(c.older.ids)); n > recentHalfMost {
+	if n := max(len(c.newer.ids), len(c.older.ids)); n > maxGeneration {
 		t.Errorf("%d are kept in a half", n)
 	}
 	last := all[len(all)-1]

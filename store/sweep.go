@@ -17,11 +17,11 @@ import (
 // of keys that nothing is left of and the ids of dead letters: each costs pages of
 // its own. All else lies in order.
 const (
-	maxGoneScattered = 64
-	maxGoneRows      = 256
-	maxGoneBytes     = 256 << 10
-	// maxSeenRows bounds how long one look keeps its snapshot open.
-	maxSeenRows = 4096
+	maxRemovedScattered = 64
+	maxRemovedRows      = 256
+	maxRemovedBytes     = 256 << 10
+	// maxScannedRows bounds how long one scan keeps its snapshot open.
+	maxScannedRows = 4096
 )
 
 // Kind is a kind of rows that expire.
@@ -80,15 +80,15 @@ func (d *DB) Sweep(kind Kind, cut Cutoffs) *Sweep { return &Sweep{db: d, kind: k
 // Done tells whether all was looked at.
 func (s *Sweep) Done() bool { return s.done }
 
-// Next looks on. A portion may be empty although the sweep is not done.
+// Next scans on. A portion may be empty although the sweep is not done.
 func (s *Sweep) Next(ctx context.Context) (p Portion, err error) {
 	if err := context.Cause(ctx); err != nil {
 		return p, err
 	}
-	l := &look{Sweep: s, seal: s.db.seal, portion: &p}
+	l := &scan{Sweep: s, seal: s.db.seal, portion: &p}
 	err = s.db.view(func(tx *wal.Tx) error {
 		l.tx = tx
-		return l.look()
+		return l.run()
 	})
 	if errors.Is(err, errFull) {
 		return p, nil
@@ -97,8 +97,8 @@ func (s *Sweep) Next(ctx context.Context) (p Portion, err error) {
 	return p, err
 }
 
-// look is one portion being filled.
-type look struct {
+// scan is one portion being filled.
+type scan struct {
 	*Sweep
 	tx      *wal.Tx
 	seal    seal
@@ -106,10 +106,10 @@ type look struct {
 	seen    int
 }
 
-// errFull ends a look whose portion is full, before the row it was at.
+// errFull ends a scan whose portion is full, before the row it was at.
 var errFull = errors.New("the portion is full")
 
-func (l *look) look() error {
+func (l *scan) run() error {
 	switch l.kind {
 	case KindInstances:
 		return l.instances()
@@ -128,21 +128,21 @@ func (l *look) look() error {
 }
 
 // room refuses a row beyond the bounds of the portion.
-func (l *look) room(rows int) error {
-	if l.seen++; l.seen > maxSeenRows || l.portion.Rows >= rows || l.portion.Bytes >= maxGoneBytes {
+func (l *scan) room(rows int) error {
+	if l.seen++; l.seen > maxScannedRows || l.portion.Rows >= rows || l.portion.Bytes >= maxRemovedBytes {
 		return errFull
 	}
 	return nil
 }
 
-func (l *look) take(bytes int) {
+func (l *scan) take(bytes int) {
 	l.portion.Rows++
 	l.portion.Bytes += int64(bytes)
 }
 
 // instances goes through the index of ends: in each group of one saga and one
 // status the oldest come first, so that it ends at the first that is too young.
-func (l *look) instances() error {
+func (l *scan) instances() error {
 	if l.cut.Ended == nil {
 		return nil
 	}
@@ -158,7 +158,7 @@ func (l *look) instances() error {
 			k, _ = c.Seek(l.after)
 			continue
 		}
-		if err := l.room(maxGoneScattered); err != nil {
+		if err := l.room(maxRemovedScattered); err != nil {
 			return err
 		}
 		if err := l.ended(e); err != nil {
@@ -170,7 +170,7 @@ func (l *look) instances() error {
 	return nil
 }
 
-func (l *look) ended(e ended) error {
+func (l *scan) ended(e ended) error {
 	key := instanceKey(e.Key)
 	row := l.tx.Bucket([]byte(bucketSaga)).Get(key)
 	opened, err := l.seal.instance(key, row)
@@ -188,7 +188,7 @@ func (l *look) ended(e ended) error {
 }
 
 // buckets goes through the buckets before one, oldest first.
-func (l *look) buckets(name keyspace, before []byte, cut time.Time, row func(bucket, k, v []byte) error) error {
+func (l *scan) buckets(name keyspace, before []byte, cut time.Time, row func(bucket, k, v []byte) error) error {
 	if cut.IsZero() {
 		return nil
 	}
@@ -205,7 +205,7 @@ func (l *look) buckets(name keyspace, before []byte, cut time.Time, row func(buc
 			k, v = rows.Seek(l.after[partSize:])
 		}
 		for ; k != nil; k, v = rows.Next() {
-			if err := l.room(maxGoneRows); err != nil {
+			if err := l.room(maxRemovedRows); err != nil {
 				return err
 			}
 			if err := row(bucket, k, v); err != nil {
@@ -220,7 +220,7 @@ func (l *look) buckets(name keyspace, before []byte, cut time.Time, row func(buc
 
 // record takes one row of the history, and the key it was the last of, if
 // nothing else of it is left.
-func (l *look) record(day, k, v []byte) error {
+func (l *scan) record(day, k, v []byte) error {
 	if len(k) != pointerSize-partSize {
 		return fmt.Errorf("history of day %x: row %x: %w", day, k, errKey)
 	}
@@ -241,7 +241,7 @@ func (l *look) record(day, k, v []byte) error {
 	key := instanceKey(of.Key)
 	h, _, err := cutHead(l.tx.Bucket([]byte(bucketSaga)).Get(key))
 	if err == nil && h.Status == "" && h.Last == at && !waitsFor(l.tx, key) {
-		if len(l.portion.Forgotten) >= maxGoneScattered {
+		if len(l.portion.Forgotten) >= maxRemovedScattered {
 			return errFull
 		}
 		l.portion.Forgotten = append(l.portion.Forgotten, of.Key)
@@ -252,7 +252,7 @@ func (l *look) record(day, k, v []byte) error {
 	return err
 }
 
-func (l *look) claim(hour, k, _ []byte) error {
+func (l *scan) claim(hour, k, _ []byte) error {
 	at := ClaimPlace{Hour: time.Unix(int64(binary.BigEndian.Uint32(hour))*60*60, 0).UTC()}
 	tenant, rest, err := cutText(k)
 	if err != nil {
@@ -269,7 +269,7 @@ func (l *look) claim(hour, k, _ []byte) error {
 
 // letters leaves those that hold a key, and those that were written lately,
 // however old the event is.
-func (l *look) letters() error {
+func (l *scan) letters() error {
 	if l.cut.DeadLetters.IsZero() {
 		return nil
 	}
@@ -282,7 +282,7 @@ func (l *look) letters() error {
 		if !at.Before(l.cut.DeadLetters) {
 			return nil
 		}
-		if err := l.room(maxGoneScattered); err != nil {
+		if err := l.room(maxRemovedScattered); err != nil {
 			return err
 		}
 		l.after = append(append(l.after[:0:0], k...), 0)
@@ -293,7 +293,7 @@ func (l *look) letters() error {
 	return nil
 }
 
-func (l *look) letter(k, v []byte) error {
+func (l *scan) letter(k, v []byte) error {
 	var letter struct {
 		ID  string   `json:"id"`
 		Key edda.Key `json:"key"`
@@ -315,7 +315,7 @@ func (l *look) letter(k, v []byte) error {
 }
 
 // audits lie in commit order: it ends at the first that is too young.
-func (l *look) audits() error {
+func (l *scan) audits() error {
 	if l.cut.Audits.IsZero() {
 		return nil
 	}
@@ -325,7 +325,7 @@ func (l *look) audits() error {
 		if err != nil || !a.Time.Before(l.cut.Audits) {
 			return err
 		}
-		if err := l.room(maxGoneRows); err != nil {
+		if err := l.room(maxRemovedRows); err != nil {
 			return err
 		}
 		l.take(len(k) + len(v))

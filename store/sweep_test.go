@@ -21,7 +21,7 @@ func (o *opened) sweep(t testing.TB, kind Kind, cut Cutoffs) (total Portion) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if p.Rows > maxGoneRows {
+		if p.Rows > maxRemovedRows {
 			t.Errorf("%d rows in one portion", p.Rows)
 		}
 		o.commit(t, Change{Remove: p.Removal})
@@ -181,7 +181,7 @@ func TestWhatIsOutstandingStays(t *testing.T) {
 func TestClaimsLettersAndAuditsExpireInPortions(t *testing.T) {
 	clock := noon
 	db := open(t, t.TempDir(), Options{Now: func() time.Time { return clock }})
-	const n = 3 * maxGoneRows / 2
+	const n = 3 * maxRemovedRows / 2
 	fill := func(at time.Time) (c Change) {
 		for i := range n {
 			id := fmt.Sprint(at.Unix(), "-", i)

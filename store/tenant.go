@@ -60,7 +60,7 @@ func (d *DB) SnapshotOf(ctx context.Context, tenant string, tell func(rows int))
 	if !d.extraction.TryLock() {
 		return nil, edda.Classify(edda.Temporary, "a backup of one tenant is under way: one at a time")
 	}
-	x := &extract{progress: progress{ctx: ctx, tell: tell}, tenant: tenant, path: filepath.Join(filepath.Dir(d.path), extracting), opens: d.seal}
+	x := &tenantCopy{progress: progress{ctx: ctx, tell: tell}, tenant: tenant, path: filepath.Join(filepath.Dir(d.path), extracting), opens: d.seal}
 	x.packer, x.before = wal.Packer{Plain: d.options.plain}, x.room
 	var s *Snapshot
 	err := d.sound(func() (err error) {
@@ -76,8 +76,8 @@ func (d *DB) SnapshotOf(ctx context.Context, tenant string, tell func(rows int))
 	return s, nil
 }
 
-// extract is one such copy.
-type extract struct {
+// tenantCopy is one such copy.
+type tenantCopy struct {
 	progress
 	copier
 	tenant string
@@ -90,7 +90,7 @@ type extract struct {
 	sagas map[string]bool // that the tenant has anything of
 }
 
-func (x *extract) snapshot(d *DB) (*Snapshot, error) {
+func (x *tenantCopy) snapshot(d *DB) (*Snapshot, error) {
 	if err := os.Remove(x.path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, explain(x.path, err)
 	}
@@ -103,7 +103,7 @@ func (x *extract) snapshot(d *DB) (*Snapshot, error) {
 	if err := d.view(func(tx *wal.Tx) error { return x.copy(tx, d.options) }); err != nil {
 		return nil, err
 	}
-	file, err := withLog(x.file, o)
+	file, err := withWAL(x.file, o)
 	if err != nil {
 		return nil, err
 	}
@@ -115,7 +115,7 @@ func (x *extract) snapshot(d *DB) (*Snapshot, error) {
 }
 
 // end gives the file up.
-func (x *extract) end() {
+func (x *tenantCopy) end() {
 	x.rollback() // the file goes
 	if x.file != nil {
 		_ = x.file.Close()
@@ -125,7 +125,7 @@ func (x *extract) end() {
 
 // copy writes the tenant's rows, keyspace by keyspace: the manifests come last,
 // when it is known which sagas it has.
-func (x *extract) copy(from *wal.Tx, o Options) error {
+func (x *tenantCopy) copy(from *wal.Tx, o Options) error {
 	x.from, x.sagas = from, map[string]bool{}
 	if err := x.begin(); err != nil {
 		return err
@@ -151,7 +151,7 @@ func (x *extract) copy(from *wal.Tx, o Options) error {
 }
 
 // meta says what store it is: a new one, as far as the one it was taken from.
-func (x *extract) meta(o Options) error {
+func (x *tenantCopy) meta(o Options) error {
 	id, err := ulid.New(ulid.Timestamp(o.Now()), rand.Reader)
 	if err != nil {
 		return fmt.Errorf("make the store's id: %w", err)
@@ -182,7 +182,7 @@ func (x *extract) meta(o Options) error {
 }
 
 // space copies the tenant's rows of one keyspace.
-func (x *extract) space(space keyspace) error {
+func (x *tenantCopy) space(space keyspace) error {
 	return eachRowIn([]byte(space), x.from.Bucket([]byte(space)), func(_, part, k, v []byte) error {
 		if k == nil {
 			return nil // a bucket is made with its first row
@@ -192,7 +192,7 @@ func (x *extract) space(space keyspace) error {
 }
 
 // row copies one, if it is the tenant's; part names the bucket of its hour or day.
-func (x *extract) row(space keyspace, part, k, v []byte) error {
+func (x *tenantCopy) row(space keyspace, part, k, v []byte) error {
 	if err := x.progress.row(); err != nil {
 		return err
 	}
@@ -228,7 +228,7 @@ func (x *extract) row(space keyspace, part, k, v []byte) error {
 }
 
 // tenantOfKey is whose a row is, where its key begins with that. A key that
-// cannot be read is nobody's, so it is not copied.
+// cannot be read has no tenant, so it is not copied.
 func tenantOfKey(space keyspace, k []byte) (tenant string, known bool) {
 	var err error
 	switch space {
@@ -253,7 +253,7 @@ func tenantOfKey(space keyspace, k []byte) (tenant string, known bool) {
 
 // mine tells whether a row that is known by its value is the tenant's. What a
 // store does not know is not copied: a new keyspace says here whose its rows are.
-func (x *extract) mine(space keyspace, k, v []byte) (bool, error) {
+func (x *tenantCopy) mine(space keyspace, k, v []byte) (bool, error) {
 	switch space {
 	case bucketSaga, bucketCount, bucketPosition, bucketSchedule:
 		return true, x.saga(k)
@@ -284,7 +284,7 @@ func (x *extract) mine(space keyspace, k, v []byte) (bool, error) {
 }
 
 // saga notes the saga in a key of tenant, saga and what follows.
-func (x *extract) saga(k []byte) error {
+func (x *tenantCopy) saga(k []byte) error {
 	_, rest, err := cutText(k)
 	if err != nil {
 		return err
@@ -296,4 +296,4 @@ func (x *extract) saga(k []byte) error {
 
 // room is an error where the disk has none for another transaction: a copy must not take
 // from the store what its commits need.
-func (x *extract) room() error { return room(x.path, 2*copyBytes) }
+func (x *tenantCopy) room() error { return room(x.path, 2*copyBytes) }

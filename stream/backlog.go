@@ -15,7 +15,7 @@ type backlog struct {
 	at     time.Time    // when the server was asked for the end, by its clock
 	end    uint64       // the last message of it that may be meant for the sagas
 	kept   uint64       // the last that was, of those read
-	late   []edda.Event // results that come before their copies
+	late   []edda.Event // results that come before their echoes
 }
 
 // look finds the end of the backlog when the consumer is made for the first time.
@@ -40,39 +40,39 @@ func (r *reader) look(ctx context.Context) error {
 		}
 	}
 	r.mu.Lock()
-	r.past = b
+	r.atStart = b
 	r.mu.Unlock()
 	signal(r.wake)
 	return nil
 }
 
-// noteKept remembers an event that is of the backlog. Its caller holds r.mu.
+// noteKept counts an event that was put into the buffer. Its caller holds r.mu.
 func (r *reader) noteKept(seq uint64) {
 	r.kept = seq
-	if seq <= r.past.end {
-		r.past.kept = seq
+	if seq <= r.atStart.end {
+		r.atStart.kept = seq
 	}
 }
 
 func (r *reader) backlog() backlog {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.past
+	return r.atStart
 }
 
-// through tells whether the whole backlog has been put into the buffer.
-func (r *reader) through() bool {
+// backlogRead tells whether the whole backlog has been read into the buffer.
+func (r *reader) backlogRead() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.past.opened && max(r.read, r.quiet) >= r.past.end
+	return r.atStart.opened && max(r.read, r.quiet) >= r.atStart.end
 }
 
-// within tells whether some of the backlog is not read yet: then who fetches may wait for
-// what was read though none of it is for the sagas. Its caller holds r.mu.
-func (r *reader) within() bool { return max(r.read, r.quiet) < r.past.end }
+// backlogUnread tells whether some of the backlog is not read yet: then Fetch may wait for
+// the rest, though none of it may be for the sagas. Its caller holds r.mu.
+func (r *reader) backlogUnread() bool { return max(r.read, r.quiet) < r.atStart.end }
 
-// settled tells whether what was read of the backlog is handled.
-func (r *reader) settled() bool { return r.handled(r.backlog().kept) }
+// backlogHandled tells whether all events that were read of the backlog are handled.
+func (r *reader) backlogHandled() bool { return r.handled(r.backlog().kept) }
 
 // Behind is how many messages of the streams, ours or not, lie between what was read
 // and what was there when Run began.
@@ -97,7 +97,7 @@ func (s *Source) catchUp() {
 	default:
 	}
 	for _, r := range s.readers {
-		if !r.through() || !r.settled() {
+		if !r.backlogRead() || !r.backlogHandled() {
 			return
 		}
 	}
@@ -118,17 +118,17 @@ func (s *Source) opened() (at time.Time, known bool) {
 	return at, true
 }
 
-// fromPast takes events of the backlog, in the order in which the streams stored
-// them: one is given only when no stream has an earlier one that is not. Over is
-// set when there is no more of it.
-func (s *Source) fromPast(limit int) (got engine.Fetched, over bool) {
+// fromBacklog takes events of the backlog, merged by stored time over all streams: an event
+// is returned only when no stream can have an earlier one. Over is set at the end of the
+// backlog.
+func (s *Source) fromBacklog(limit int) (got engine.Fetched, over bool) {
 	upto, known := s.opened()
 	if !known {
 		return got, false
 	}
 	o := ordering{upto: upto, left: limit, queues: make([]waiting, len(s.readers), len(s.readers)+1)}
 	for i, r := range s.readers {
-		through := r.through() // first: then the rest of it is in the buffer
+		through := r.backlogRead() // first: then the rest of it is in the buffer
 		o.queues[i] = r.buffer.peek(limit, fetchBytes)
 		o.queues[i].whole = o.queues[i].whole && through
 	}
@@ -157,7 +157,7 @@ type ordering struct {
 }
 
 // run takes the earliest head again and again, until a queue without a head may get
-// an earlier one. It tells whether the backlog is over.
+// an earlier one. It tells whether the backlog has ended.
 func (o *ordering) run() (over bool) {
 	for ; o.left > 0; o.left-- {
 		first := -1

@@ -151,7 +151,7 @@ func closed(c <-chan struct{}) bool {
 // at once are most of what comes.
 func TestWhatIsNotForTheSagasWakesNobodyOnceThePastIsRead(t *testing.T) {
 	wake := make(chan struct{}, 1)
-	r := &reader{wake: wake, past: backlog{opened: true, end: 2}}
+	r := &reader{wake: wake, atStart: backlog{opened: true, end: 2}}
 	for i, step := range []struct {
 		do    func()
 		wakes bool
@@ -161,7 +161,7 @@ func TestWhatIsNotForTheSagasWakesNobodyOnceThePastIsRead(t *testing.T) {
 		{func() { r.moveTo(3, time.Time{}, false) }, false},
 		{func() { r.moveTo(4, time.Time{}, true) }, true},
 		{func() { r.quietTo(9) }, false},
-		{func() { r.past.end = 12; r.quietTo(12) }, true},
+		{func() { r.atStart.end = 12; r.quietTo(12) }, true},
 		{func() { r.quietTo(13) }, false},
 	} {
 		step.do()

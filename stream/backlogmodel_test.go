@@ -120,7 +120,7 @@ func (v *river) store(stream, kind int, clock *time.Time, delay time.Duration) {
 func (v *river) flow(ctx context.Context, r *reader) error {
 	_ = backoff.Wait(ctx, v.opens)
 	r.mu.Lock()
-	r.past = backlog{opened: true, at: v.at, end: v.end()}
+	r.atStart = backlog{opened: true, at: v.at, end: v.end()}
 	r.mu.Unlock()
 	signal(r.wake)
 	for _, m := range v.messages {
@@ -149,7 +149,7 @@ func (v *river) deliver(ctx context.Context, r *reader, m drop) error {
 
 // sourceOf is a source whose readers are to be fed.
 func sourceOf(n int) *Source {
-	s := &Source{wake: make(chan struct{}, 1), past: true, caughtUp: make(chan struct{})}
+	s := &Source{wake: make(chan struct{}, 1), catchingUp: true, caughtUp: make(chan struct{})}
 	for i := range n {
 		s.readers = append(s.readers, &reader{
 			name: fmt.Sprint(i), codec: wire.Codec{Grammar: wire.Grammar{NoTenancy: true}}, tenants: &s.tenants, buffer: newBuffer(),
@@ -219,8 +219,8 @@ func (s *Source) ended(rivers []*river) error {
 		s.readers[i].committed = store.committed
 		s.catchUp()
 	}
-	if !closed(s.CaughtUp()) || s.past {
-		return fmt.Errorf("the past has no end: caught up is %t, of the past %t", closed(s.CaughtUp()), s.past)
+	if !closed(s.CaughtUp()) || s.catchingUp {
+		return fmt.Errorf("the past has no end: caught up is %t, of the past %t", closed(s.CaughtUp()), s.catchingUp)
 	}
 	return nil
 }

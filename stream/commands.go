@@ -37,7 +37,7 @@ type CommandsOptions struct {
 	// Sole says that no other process reads these commands: what an earlier run
 	// took and did not settle then comes at once, not after the ack wait.
 	Sole bool
-	// Strays counts what is left out; nil: nobody wants to know.
+	// Strays counts what is left out; nil: they are not counted.
 	Strays *Strays
 }
 
@@ -79,7 +79,7 @@ func (c *Commands) Fetch(ctx context.Context, effect string, max int, wait time.
 // fetch takes what is there; when there is nothing it waits for the first, and
 // takes what came with it. Commands it has are never lost to an error.
 func (c *Commands) fetch(ctx context.Context, cons jetstream.Consumer, max int, wait time.Duration) ([]effects.Delivery, error) {
-	out, err := c.now(cons, max)
+	out, err := c.fetchNoWait(cons, max)
 	if err != nil || len(out) > 0 {
 		return out, err
 	}
@@ -93,11 +93,11 @@ func (c *Commands) fetch(ctx context.Context, cons jetstream.Consumer, max int, 
 	if err != nil || len(first) == 0 || max == 1 {
 		return first, err
 	}
-	rest, err := c.now(cons, max-1)
+	rest, err := c.fetchNoWait(cons, max-1)
 	return append(first, rest...), err
 }
 
-func (c *Commands) now(cons jetstream.Consumer, max int) ([]effects.Delivery, error) {
+func (c *Commands) fetchNoWait(cons jetstream.Consumer, max int) ([]effects.Delivery, error) {
 	batch, err := cons.FetchNoWait(max)
 	if err != nil {
 		return nil, ended(err)

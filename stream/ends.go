@@ -27,7 +27,7 @@ func (r *reader) end(ctx context.Context) (engine.End, error) {
 	if err != nil {
 		return engine.End{}, fmt.Errorf("look at stream %s: %w", r.name, err)
 	}
-	if loss := shrunk(info, was); loss != nil {
+	if loss := truncated(info, was); loss != nil {
 		signal(r.again) // the reader finds it too, and ends with it
 		return engine.End{}, fmt.Errorf("look at stream %s: it %s", r.name, loss.What)
 	}
@@ -82,7 +82,7 @@ func (r *reader) progress() (read, kept, quiet uint64) {
 func (r *reader) quietTo(last uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.within() {
+	if r.backlogUnread() {
 		defer signal(r.wake)
 	}
 	r.quiet = max(r.quiet, last)

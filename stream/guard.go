@@ -55,23 +55,23 @@ func lossError(losses []Loss) error {
 		strings.Join(whats, "; "))
 }
 
-// guarded is what the guard found out about one stream.
-type guarded struct {
+// verdict is what the guard found out about one stream.
+type verdict struct {
 	start edda.Checkpoint // the position to go on from
 	loss  *Loss
 }
 
 // guard holds a checkpoint against its stream. Reading on from a position in
 // another stream would drop messages as already seen, or apply others twice.
-func guard(ctx context.Context, js jetstream.JetStream, s jetstream.Stream, held []edda.Checkpoint, from From) (guarded, error) {
+func guard(ctx context.Context, js jetstream.JetStream, s jetstream.Stream, held []edda.Checkpoint, from From) (verdict, error) {
 	info, err := s.Info(ctx)
 	if err != nil {
-		return guarded{}, fmt.Errorf("look at stream: %w", err)
+		return verdict{}, fmt.Errorf("look at stream: %w", err)
 	}
 	name := info.Config.Name
 	i := slices.IndexFunc(held, func(c edda.Checkpoint) bool { return c.Stream == name })
 	if i < 0 {
-		return guarded{start: beginning(info, from)}, nil
+		return verdict{start: beginning(info, from)}, nil
 	}
 	cp := held[i]
 	loss, err := inspect(ctx, s, info, cp)
@@ -79,14 +79,14 @@ func guard(ctx context.Context, js jetstream.JetStream, s jetstream.Stream, held
 		if restored(info) {
 			cp.Created = info.Created.UTC()
 		}
-		return guarded{start: cp}, err
+		return verdict{start: cp}, err
 	}
 	loss.Checkpoint = cp
 	loss.Resume, loss.Next, err = resume(ctx, s, info, cp)
 	if err == nil && loss.Handled {
 		loss.Handled, err = tellsApart(ctx, js, s, info, cp, loss.Resume.Seq)
 	}
-	return guarded{start: loss.Resume, loss: loss}, err
+	return verdict{start: loss.Resume, loss: loss}, err
 }
 
 // beginning is the position of a source that was never there before.
@@ -107,7 +107,7 @@ func last(info *jetstream.StreamInfo) edda.Checkpoint {
 }
 
 func inspect(ctx context.Context, s jetstream.Stream, info *jetstream.StreamInfo, cp edda.Checkpoint) (*Loss, error) {
-	if loss := shrunk(info, cp); loss != nil {
+	if loss := truncated(info, cp); loss != nil {
 		return loss, nil
 	}
 	if st := info.State; st.FirstSeq > cp.Seq+1 {
@@ -118,14 +118,14 @@ func inspect(ctx context.Context, s jetstream.Stream, info *jetstream.StreamInfo
 	return sameMessage(ctx, s, info, cp)
 }
 
-// shrunk is what the stream's state alone shows: it is another one, or shorter
+// truncated is what the stream's state alone shows: it is another one, or shorter
 // than it was.
-func shrunk(info *jetstream.StreamInfo, cp edda.Checkpoint) *Loss {
+func truncated(info *jetstream.StreamInfo, cp edda.Checkpoint) *Loss {
 	st := info.State
 	switch {
-	case anew(info, cp):
+	case recreated(info, cp):
 		return &Loss{
-			What: fmt.Sprintf("was created anew on %s; the checkpoint is of the one of %s", Stamp(info.Created), Stamp(cp.Created)),
+			What: fmt.Sprintf("was created anew on %s; the checkpoint is of the one of %s", stamp(info.Created), stamp(cp.Created)),
 		}
 	case st.LastSeq < cp.Seq:
 		return &Loss{
@@ -136,8 +136,8 @@ func shrunk(info *jetstream.StreamInfo, cp edda.Checkpoint) *Loss {
 	return nil
 }
 
-// anew tells whether the stream is another one of the same name.
-func anew(info *jetstream.StreamInfo, cp edda.Checkpoint) bool {
+// recreated tells whether the stream is another one of the same name.
+func recreated(info *jetstream.StreamInfo, cp edda.Checkpoint) bool {
 	return !cp.Created.IsZero() && !cp.Created.Equal(info.Created) && !restored(info)
 }
 
@@ -166,9 +166,9 @@ func sameMessage(ctx context.Context, s jetstream.Stream, info *jetstream.Stream
 	}
 	return &Loss{
 		What: fmt.Sprintf("has at %d a message stored at %s; the one handled there was stored at %s: the server lost messages and wrote others in their place",
-			cp.Seq, Stamp(m.Time), Stamp(cp.Time)),
+			cp.Seq, stamp(m.Time), stamp(cp.Time)),
 		Handled: true,
 	}, nil
 }
 
-func Stamp(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
+func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }

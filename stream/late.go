@@ -16,34 +16,34 @@ import (
 )
 
 const (
-	// lateAfter is how much longer than the others a copy needed that is late: as a rule
-	// it goes out with the next delivery. Where the process died in between, or NATS was
-	// away, it may be hours.
+	// lateAfter is how much longer than the quickest a late echo needed. As a rule an echo
+	// goes out with the next delivery; where the process died in between, or NATS was away,
+	// that may take hours.
 	lateAfter = time.Second
-	// maxLate copies are looked for beforehand at most, and as many bytes of them: what
-	// some thousand orders have under way. The others come when they were stored.
+	// maxLate and maxLateBytes bound the late echoes that are read beforehand: what some
+	// thousand orders have in flight. The others come when they were stored.
 	maxLate      = 1 << 14
 	maxLateBytes = 16 << 20
 )
 
-// late are results of the past whose copies were stored long after they were taken, by
-// when they were. Nobody else waited with what he stored meanwhile, so a restored store
-// that took a copy where it lies would take the result behind that. It is given in its
-// time, of no stream, as it was then; when the copy comes it is a duplicate.
+// late are results of the backlog whose echoes were stored long after they were taken. Other
+// messages were stored in between, so a restored store that took an echo where it lies would
+// apply the result behind them. The result is given at the time when it was taken, without
+// a stream; its echo is a duplicate later.
 type late struct {
-	copies []stamped
-	least  time.Duration // how long the quickest copy needed, by both clocks
+	echoes []delayedEcho
+	least  time.Duration // how long the quickest echo needed, by both clocks
 	left   int           // for which there was no room
 }
 
-// stamped is where a copy lies, and how long it was on its way.
-type stamped struct {
+// delayedEcho is where an echo lies, and how long after the result it was stored.
+type delayedEcho struct {
 	seq  uint64
 	took time.Duration
 }
 
-// findLate looks through the headers of the copies up to the end of the backlog. Only
-// a store that was restored has not applied what they are copies of.
+// findLate reads the headers of the echoes up to the end of the backlog. Only a restored
+// store has not applied their results.
 func (r *reader) findLate(ctx context.Context, read, end uint64) ([]edda.Event, error) {
 	if !r.restored || !r.results() || end <= read {
 		return nil, nil
@@ -55,7 +55,7 @@ func (r *reader) findLate(ctx context.Context, read, end uint64) ([]edda.Event, 
 	}
 	err := readAgain(ctx, r.js, r.name, cfg, end, func(m jetstream.Msg, md *jetstream.MsgMetadata) error {
 		if at, was := (wire.Message{Header: m.Headers(), Time: md.Timestamp}).Taken(); was {
-			found.note(stamped{md.Sequence.Stream, md.Timestamp.Sub(at)})
+			found.note(delayedEcho{md.Sequence.Stream, md.Timestamp.Sub(at)})
 		}
 		return nil
 	})
@@ -65,28 +65,28 @@ func (r *reader) findLate(ctx context.Context, read, end uint64) ([]edda.Event, 
 	return r.readLate(ctx, &found)
 }
 
-// note keeps what may be late: the quickest copy says how far the clocks are apart, and
-// may be still to come.
-func (l *late) note(c stamped) {
+// note keeps an echo that may be late. The quickest one says how far the clocks are apart,
+// and it may be still to come.
+func (l *late) note(c delayedEcho) {
 	l.least = min(l.least, c.took)
-	l.copies = append(l.copies, c)
-	if len(l.copies) >= 2*maxLate {
+	l.echoes = append(l.echoes, c)
+	if len(l.echoes) >= 2*maxLate {
 		l.sift()
 	}
 }
 
-// sift drops what is not late, and what is too much.
+// sift drops echoes that are not late, and those beyond maxLate.
 func (l *late) sift() {
-	l.copies = slices.DeleteFunc(l.copies, func(c stamped) bool { return c.took <= l.least+lateAfter })
-	l.left += max(0, len(l.copies)-maxLate)
-	l.copies = l.copies[:min(len(l.copies), maxLate)]
+	l.echoes = slices.DeleteFunc(l.echoes, func(c delayedEcho) bool { return c.took <= l.least+lateAfter })
+	l.left += max(0, len(l.echoes)-maxLate)
+	l.echoes = l.echoes[:min(len(l.echoes), maxLate)]
 }
 
-// readLate reads what is late whole, in its order.
+// readLate reads the late echoes whole, in the order of their results.
 func (r *reader) readLate(ctx context.Context, found *late) (events []edda.Event, err error) {
 	found.sift()
-	for bytes := 0; len(found.copies) > 0 && bytes < maxLateBytes; found.copies = found.copies[1:] {
-		ev, is, err := r.readCopy(ctx, found.copies[0].seq)
+	for bytes := 0; len(found.echoes) > 0 && bytes < maxLateBytes; found.echoes = found.echoes[1:] {
+		ev, is, err := r.readEcho(ctx, found.echoes[0].seq)
 		if err != nil {
 			return nil, err
 		}
@@ -97,15 +97,15 @@ func (r *reader) readLate(ctx context.Context, found *late) (events []edda.Event
 		ev.Stream, ev.Seq, ev.Stored = "", 0, ev.Time.Add(found.least)
 		events, bytes = append(events, ev), bytes+len(ev.Payload)
 	}
-	if left := found.left + len(found.copies); left > 0 {
-		r.log.Warn("more copies of results were stored late than are looked for: the others come when they were stored", zap.Int("others", left))
+	if left := found.left + len(found.echoes); left > 0 {
+		r.log.Warn("more echoes of results were stored late than are looked for: the others come when they were stored", zap.Int("others", left))
 	}
 	slices.SortStableFunc(events, func(a, b edda.Event) int { return a.Stored.Compare(b.Stored) })
 	return events, nil
 }
 
-// readCopy is one copy; false where it is none, or none of ours.
-func (r *reader) readCopy(ctx context.Context, seq uint64) (ev edda.Event, is bool, err error) {
+// readEcho reads one echo; false where the message is none, or of a tenant not served here.
+func (r *reader) readEcho(ctx context.Context, seq uint64) (ev edda.Event, is bool, err error) {
 	m, err := r.stream.GetMsg(ctx, seq)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return ev, false, nil
@@ -117,7 +117,7 @@ func (r *reader) readCopy(ctx context.Context, seq uint64) (ev edda.Event, is bo
 	return ev, !ev.Stored.IsZero() && (r.codec.NoTenancy || r.tenants.Load().Match(ev.Tenant)), nil
 }
 
-// peekLate tells of the first late results, as a buffer does of its events.
+// peekLate is [buffer.peek] for the late results.
 func (s *Source) peekLate(n int) waiting {
 	for _, r := range s.readers {
 		s.late = append(s.late, r.handLate()...)
@@ -135,11 +135,11 @@ func (s *Source) takeLate(n int) []edda.Event {
 	return out
 }
 
-// handLate gives what was found, once.
+// handLate returns what findLate found, once.
 func (r *reader) handLate() []edda.Event {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	out := r.past.late
-	r.past.late = nil
+	out := r.atStart.late
+	r.atStart.late = nil
 	return out
 }

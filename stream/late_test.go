@@ -115,19 +115,19 @@ func TestLateResultsComeInPortions(t *testing.T) {
 func TestLateResultsHaveABound(t *testing.T) {
 	for _, skew := range []time.Duration{0, time.Hour, -engine.MaxSkew} {
 		found := late{least: engine.MaxSkew}
-		found.note(stamped{1, skew + 2*lateAfter})
+		found.note(delayedEcho{1, skew + 2*lateAfter})
 		for i := range 5 * maxLate {
-			found.note(stamped{uint64(i), skew + time.Duration(i)})
+			found.note(delayedEcho{uint64(i), skew + time.Duration(i)})
 		}
-		found.note(stamped{2, skew + lateAfter + 1})
-		if found.sift(); skew <= engine.MaxSkew && (len(found.copies) != 2 || found.left != 0 || found.least != skew) {
-			t.Errorf("skew %v: %d are late, %d left, the quickest took %v", skew, len(found.copies), found.left, found.least)
+		found.note(delayedEcho{2, skew + lateAfter + 1})
+		if found.sift(); skew <= engine.MaxSkew && (len(found.echoes) != 2 || found.left != 0 || found.least != skew) {
+			t.Errorf("skew %v: %d are late, %d left, the quickest took %v", skew, len(found.echoes), found.left, found.least)
 		}
 		for i := range 5 * maxLate {
-			found.note(stamped{uint64(i), skew + time.Hour})
+			found.note(delayedEcho{uint64(i), skew + time.Hour})
 		}
-		if found.sift(); len(found.copies) != maxLate || found.left == 0 {
-			t.Errorf("skew %v: %d are late, %d left", skew, len(found.copies), found.left)
+		if found.sift(); len(found.echoes) != maxLate || found.left == 0 {
+			t.Errorf("skew %v: %d are late, %d left", skew, len(found.echoes), found.left)
 		}
 	}
 }

@@ -184,7 +184,7 @@ func TestADuplicateThatCannotBeLookedAtIsTriedAgain(t *testing.T) {
 		p, batch := NewPublisher(w.js, wire.Codec{}), facts(2)
 		d := wire.NewDraft()
 		errs := make([]error, 2)
-		p.confirm(ctx, d, []twin{{0, "NO_SUCH_STREAM", 1}, {1, wire.WorkflowEvents, 1}}, batch, errs)
+		p.confirm(ctx, d, []duplicate{{0, "NO_SUCH_STREAM", 1}, {1, wire.WorkflowEvents, 1}}, batch, errs)
 		wantError(t, errs[0], edda.Temporary, "w-0", "NO_SUCH_STREAM")
 		wantError(t, errs[1], edda.Temporary, "w-1", "NO_SUCH_STREAM")
 	})

@@ -15,34 +15,33 @@ import (
 )
 
 const (
-	// restAfter messages of our own, one behind the other and within restWithin, are a
-	// stream that need not be read for now.
-	restAfter  = 1024
-	restWithin = 2 * time.Second
-	// restLook is how long a message of others may lie behind the last of our own until it
-	// is read; in front of the next of our own it is read as soon as that is acknowledged.
-	restLook = 100 * time.Millisecond
-	// restPause is how long the stream is read at least where others write to it, too.
-	restPause = 5 * time.Second
+	// pauseAfter own messages in a row, within pauseWithin, pause the consumer of the stream.
+	pauseAfter  = 1024
+	pauseWithin = 2 * time.Second
+	// pauseLook bounds how long a foreign message waits behind our last one while the
+	// consumer is paused; in front of our next message it waits for that ack only.
+	pauseLook = 100 * time.Millisecond
+	// readAtLeast is how long the stream is read before the next pause where others write to it, too.
+	readAtLeast = 5 * time.Second
 )
 
-// errOwn says that nothing is in the stream but what this process put there.
-var errOwn = errors.New("all that comes is our own")
+// errOwnTail ends the reading: behind what was read the stream has our own messages only.
+var errOwnTail = errors.New("all that comes is our own")
 
-// ownTail is the end of a stream as far as this process has published it itself, and need not
-// read it: the echoes of results that it has applied, and facts that no saga hears. The
-// server says with each ack where in the stream the message is.
+// ownTail is the contiguous suffix of the stream that this process published: echoes of
+// results that it has applied, and facts that no saga hears. The consumer may skip it. The
+// server's ack says where each message lies.
 type ownTail struct {
 	from, to uint64 // no message of others is between them; zero: there is none
 	id       string // of the message at to
 
-	counted uint64    // where the count of restAfter began
-	since   time.Time // when it did; after now: reading does not rest before
-	resting bool      // nothing is read: what is acknowledged counts as read
+	counted uint64    // where the count of pauseAfter began
+	since   time.Time // when it did; after now: no pause before
+	paused  bool      // the consumer is: what is acknowledged counts as read
 }
 
-// Published says where a message lies that this process has published: the publisher
-// tells of each new one, in the order of their acks.
+// Published notes where a message lies that this process has published. The publisher calls
+// it for each new one, in the order of the acks.
 func (s *Source) Published(stream string, seq uint64, w *edda.Work) {
 	if w.Kind != edda.WorkResult && (w.Kind != edda.WorkFact || s.hears(w)) {
 		return
@@ -54,9 +53,9 @@ func (s *Source) Published(stream string, seq uint64, w *edda.Work) {
 	}
 }
 
-// published notes one of our own. One that is missed before it is of others, or an ack
-// that was lost: then the stream has to be read. So it has where a new message lies no
-// further than one that was acknowledged: the server has lost that, and others may have
+// published extends the own tail by a message. A gap before it is a foreign message or a lost
+// ack, so the stream must be read. It must be read as well where the message does not lie
+// behind one that was acknowledged: the server has lost that one, and others may have
 // written in its place, which is found out before reading goes on.
 func (r *reader) published(seq uint64, id string, now time.Time) {
 	r.mu.Lock()
@@ -67,16 +66,16 @@ func (r *reader) published(seq uint64, id string, now time.Time) {
 	}
 	if o.from == 0 || seq != o.to+1 {
 		o.from, o.counted, o.since = seq, seq, later(o.since, now)
-		if o.resting {
-			o.resting, o.since = false, now.Add(restPause)
+		if o.paused {
+			o.paused, o.since = false, now.Add(readAtLeast)
 			signal(r.stir)
 		}
 	}
 	o.to, o.id = seq, id
 	switch {
-	case o.resting && seq > r.read: // else it came back before its ack
+	case o.paused && seq > r.read: // else it came back before its ack
 		r.read, r.at, r.id = seq, time.Time{}, id
-	case !o.resting && o.enough(now):
+	case !o.paused && o.enough(now):
 		signal(r.stir)
 	}
 }
@@ -88,32 +87,32 @@ func later(a, b time.Time) time.Time {
 	return a
 }
 
-// enough tells whether so many came at once that it is worth it not to read them. They
-// are counted anew each time that it says so, or that they took too long.
+// enough tells whether pauseAfter own messages came within pauseWithin. The count starts
+// again each time that it says so, or that they took too long.
 func (o *ownTail) enough(now time.Time) bool {
-	least := uint64(restAfter)
+	least := uint64(pauseAfter)
 	// gofail: var restSoon int
 	// least = uint64(restSoon)
 	if o.to-o.counted < least || now.Before(o.since) {
 		return false
 	}
-	fast := now.Sub(o.since) <= restWithin
+	fast := now.Sub(o.since) <= pauseWithin
 	o.counted, o.since = o.to, now
 	return fast
 }
 
-// rest leaves the stream unread for as long as all that comes is our own. It is called
-// while nothing is being read, and returns when reading is to begin again.
-func (r *reader) rest(ctx context.Context) {
-	if !r.recognises(ctx) || !r.beginRest() {
+// pause removes the consumer for as long as all that comes is our own. It is called while
+// nothing is being read, and returns when reading must begin again.
+func (r *reader) pause(ctx context.Context) {
+	if !r.recognises(ctx) || !r.beginPause() {
 		return
 	}
-	defer r.endRest()
+	defer r.endPause()
 	r.log.Debug("a stream is not read while all that comes is our own", zap.String("stream", r.name))
 	// One that stays would look as if its reader had died, and is removed in any case
 	// before there is another.
 	_ = r.js.DeleteConsumer(ctx, r.name, r.consumer)
-	look := time.NewTicker(restLook)
+	look := time.NewTicker(pauseLook)
 	defer look.Stop()
 	for last := r.position(); ; {
 		select {
@@ -122,7 +121,7 @@ func (r *reader) rest(ctx context.Context) {
 		case <-r.again: // the consumer that is made next is the new one
 			return
 		case <-r.stir:
-			if !r.rests() {
+			if !r.paused() {
 				return
 			}
 		case <-look.C:
@@ -135,9 +134,9 @@ func (r *reader) rest(ctx context.Context) {
 	}
 }
 
-// recognises tells whether the last of our own lies where its ack said: an ack may be of
-// another stream of that name, as where a leaf node has one, too. Where it does not, the
-// stream is read for a while.
+// recognises tells whether our last message lies where its ack said. An ack may be of
+// another stream of that name, as where a leaf node has one, too; then the stream is read
+// for a while.
 func (r *reader) recognises(ctx context.Context) bool {
 	r.mu.Lock()
 	seq, id := r.tail.to, r.tail.id
@@ -148,7 +147,7 @@ func (r *reader) recognises(ctx context.Context) bool {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.tail.since = time.Now().Add(restPause)
+	r.tail.since = time.Now().Add(readAtLeast)
 	return false
 }
 
@@ -157,49 +156,49 @@ func (r *reader) idOf(m *jetstream.RawStreamMsg) string {
 	return r.codec.ID(wire.Message{Subject: m.Subject, Header: m.Header, Stream: r.name, Seq: m.Sequence})
 }
 
-// beginRest is false where something of others is behind what was read.
-func (r *reader) beginRest() bool {
+// beginPause is false where a foreign message is behind what was read.
+func (r *reader) beginPause() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.mayRest() {
+	if !r.mayPause() {
 		return false
 	}
 	if o := &r.tail; o.to > r.read {
 		r.read, r.at, r.id = o.to, time.Time{}, o.id
 	}
-	r.tail.resting = true
+	r.tail.paused = true
 	return true
 }
 
-// mayRest tells whether nothing but our own is behind what was read, as far as we know.
-// Its caller holds r.mu.
-func (r *reader) mayRest() bool {
-	return !r.within() && r.tail.from > 0 && r.tail.from <= r.read+1
+// mayPause tells whether all that is known behind what was read is our own. Its caller
+// holds r.mu.
+func (r *reader) mayPause() bool {
+	return !r.backlogUnread() && r.tail.from > 0 && r.tail.from <= r.read+1
 }
 
-// tired tells whether reading is to end because it may rest.
+// tired tells whether reading should end because the consumer may pause.
 func (r *reader) tired() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.mayRest()
+	return r.mayPause()
 }
 
-func (r *reader) endRest() {
+func (r *reader) endPause() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.tail.resting = false
+	r.tail.paused = false
 	r.tail.counted, r.tail.since = r.tail.to, later(r.tail.since, time.Now())
 	select {
-	case <-r.stir: // of a rest that is over
+	case <-r.stir: // of an earlier pause
 	default:
 	}
 }
 
-// rests tells whether the stream is not read at the moment.
-func (r *reader) rests() bool {
+// paused tells whether the stream is not read at the moment.
+func (r *reader) paused() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.tail.resting
+	return r.tail.paused
 }
 
 // publishes tells whether something of our own was acknowledged since reading began.
@@ -209,31 +208,31 @@ func (r *reader) publishes() bool {
 	return r.tail.from > 0
 }
 
-// still waits until what is stored up to last was acknowledged to us, and tells whether
-// it was: else there is something to read.
+// still waits until all that is stored up to last was acknowledged to us. It is false where
+// it was not: then there is something to read.
 func (r *reader) still(ctx context.Context, last uint64) bool {
-	if !r.rests() {
+	if !r.paused() {
 		return false
 	}
-	ctx, cancel := context.WithTimeout(ctx, restLook)
+	ctx, cancel := context.WithTimeout(ctx, pauseLook)
 	defer cancel()
-	for r.rests() {
+	for r.paused() {
 		if r.position() >= last {
 			return true
 		}
 		if ctx.Err() != nil {
 			return false
 		}
-		_ = backoff.Wait(ctx, restPoll)
+		_ = backoff.Wait(ctx, pausePoll)
 	}
 	return false
 }
 
-// restPoll is how often it looks.
-const restPoll = time.Millisecond
+// pausePoll is how often it looks.
+const pausePoll = time.Millisecond
 
-// sameOwn recognises the last message that counts as read because it was our own: by its
-// id, as an ack does not say when a message was stored. From then on that is known, too.
+// sameOwn recognises the last message of the own tail by its id, because an ack does not
+// say when a message was stored. From then on the time is known, too.
 func (r *reader) sameOwn(ctx context.Context, s jetstream.Stream) (*Loss, error) {
 	r.mu.Lock()
 	seq, id := r.read, r.id
@@ -259,10 +258,10 @@ func (r *reader) sameOwn(ctx context.Context, s jetstream.Stream) (*Loss, error)
 	return nil, nil
 }
 
-// rests tells whether results are not read at the moment.
-func (s *Source) rests() bool {
+// paused tells whether results are not read at the moment.
+func (s *Source) paused() bool {
 	for _, r := range s.readers {
-		if r.results() && r.rests() {
+		if r.results() && r.paused() {
 			return true
 		}
 	}

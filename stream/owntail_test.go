@@ -72,7 +72,7 @@ func (h *home) deliver(ctx context.Context, works []edda.Work) {
 // settle publishes so much of our own that reading rests, and takes what was read until then.
 func (h *home) settle(ctx context.Context) {
 	h.t.Helper()
-	h.deliver(ctx, h.own(2*restAfter, "silent"))
+	h.deliver(ctx, h.own(2*pauseAfter, "silent"))
 	h.takeSilent(ctx)
 	if !h.rests(ctx) {
 		h.t.Fatal("nothing but our own came, and it is read")
@@ -86,8 +86,8 @@ func (h *home) rests(ctx context.Context) bool {
 	if err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
 		h.t.Fatal(err)
 	}
-	if gone := err != nil; gone != h.src.rests() {
-		h.t.Fatalf("the consumer is gone: %v; reading rests: %v", gone, h.src.rests())
+	if gone := err != nil; gone != h.src.paused() {
+		h.t.Fatalf("the consumer is gone: %v; reading rests: %v", gone, h.src.paused())
 	}
 	return err != nil
 }
@@ -106,7 +106,7 @@ func (h *home) takeSilent(ctx context.Context) {
 func (h *home) waiting(ctx context.Context) (out []edda.Event) {
 	h.t.Helper()
 	for {
-		got, err := h.src.Fetch(ctx, 1024, restLook/50)
+		got, err := h.src.Fetch(ctx, 1024, pauseLook/50)
 		if err != nil {
 			h.t.Fatal(err)
 		}
@@ -124,7 +124,7 @@ func TestOurOwnMessagesWereReadBack(t *testing.T) {
 		if came := h.waiting(ctx); len(came) > 0 {
 			t.Errorf("%d came, the first %+v", len(came), came[0])
 		}
-		if end := ends(ctx, t, h.src, wire.WorkflowEvents); end.Need > 2*restAfter || end.Last.Seq != 2*restAfter+5000 || !h.rests(ctx) {
+		if end := ends(ctx, t, h.src, wire.WorkflowEvents); end.Need > 2*pauseAfter || end.Last.Seq != 2*pauseAfter+5000 || !h.rests(ctx) {
 			t.Errorf("the end is %+v", end)
 		}
 	})
@@ -137,9 +137,9 @@ func TestWhatOthersPublishIsRead(t *testing.T) {
 		followed func(*home) []edda.Work
 		within   time.Duration
 	}{
-		"between our own":    {func(h *home) []edda.Work { return h.own(2, "silent") }, restLook / 2},
-		"behind our own":     {func(*home) []edda.Work { return nil }, 2 * restLook},
-		"before our own was": {func(h *home) []edda.Work { return []edda.Work{copyOf(h.t, "foreign")} }, 2 * restLook},
+		"between our own":    {func(h *home) []edda.Work { return h.own(2, "silent") }, pauseLook / 2},
+		"behind our own":     {func(*home) []edda.Work { return nil }, 2 * pauseLook},
+		"before our own was": {func(h *home) []edda.Work { return []edda.Work{copyOf(h.t, "foreign")} }, 2 * pauseLook},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -165,8 +165,8 @@ func TestFactsThatAreHeardAreRead(t *testing.T) {
 		if got := fetch(ctx, t, h.src, 1)[0]; got.ID != fact.ID || got.Type != "heard" {
 			t.Errorf("%+v", got)
 		}
-		h.deliver(ctx, h.own(3*restAfter, "heard"))
-		if got := fetch(ctx, t, h.src, 3*restAfter/2); h.rests(ctx) {
+		h.deliver(ctx, h.own(3*pauseAfter, "heard"))
+		if got := fetch(ctx, t, h.src, 3*pauseAfter/2); h.rests(ctx) {
 			t.Errorf("reading rests behind %d facts", len(got))
 		}
 	})
@@ -177,9 +177,9 @@ func TestASlowStreamIsRead(t *testing.T) {
 	inHome(t, func(ctx context.Context, h *home) {
 		const rounds = 200
 		for range rounds {
-			h.deliver(ctx, h.own(restAfter/80, "silent"))
-			time.Sleep(restWithin / 40)
-			if h.src.rests() {
+			h.deliver(ctx, h.own(pauseAfter/80, "silent"))
+			time.Sleep(pauseWithin / 40)
+			if h.src.paused() {
 				t.Fatal("reading rests")
 			}
 		}
@@ -191,12 +191,12 @@ func TestAStreamOfManyIsRead(t *testing.T) {
 	inHome(t, func(ctx context.Context, h *home) {
 		h.settle(ctx)
 		h.result("acme", "foreign")
-		h.deliver(ctx, h.own(3*restAfter, "silent"))
+		h.deliver(ctx, h.own(3*pauseAfter, "silent"))
 		h.waiting(ctx)
 		if h.rests(ctx) {
 			t.Error("reading rests at once")
 		}
-		time.Sleep(restPause)
+		time.Sleep(readAtLeast)
 		h.settle(ctx)
 	})
 }
@@ -218,7 +218,7 @@ func TestMessagesWereSkippedWhereTheServerLostOurOwn(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
 		before, other := t.TempDir(), t.TempDir()
 		w.restart(func() { copyAll(t, w.dir, before) })
-		for i := range 3 * restAfter {
+		for i := range 3 * pauseAfter {
 			w.result("acme", fmt.Sprint("foreign", i))
 		}
 		w.restart(func() {
@@ -250,7 +250,7 @@ func TestWhatWaitsToBeReadIsNoneOfOurOwn(t *testing.T) {
 		for i := range foreign {
 			h.result("acme", fmt.Sprint("foreign", i))
 		}
-		h.deliver(ctx, h.own(2*restAfter, "silent"))
+		h.deliver(ctx, h.own(2*pauseAfter, "silent"))
 		for i, id := range theirs(fetch(ctx, t, h.src, foreign)) {
 			if id != fmt.Sprint("foreign", i) {
 				t.Fatalf("after %d comes %s", i, id)
@@ -274,8 +274,8 @@ func TestWhenReadingMayRest(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			r := &reader{read: 5, at: noon, tail: test.own, families: []wire.Family{wire.FamilyResult}, past: backlog{end: test.past}}
-			if may := r.beginRest(); may != (test.want > 0) || may != r.rests() {
+			r := &reader{read: 5, at: noon, tail: test.own, families: []wire.Family{wire.FamilyResult}, atStart: backlog{end: test.past}}
+			if may := r.beginPause(); may != (test.want > 0) || may != r.paused() {
 				t.Fatal(may)
 			}
 			if test.want > 0 && (r.read != test.want || (r.read > 5) != (r.id == test.own.id) || (r.read == 5) != r.at.Equal(noon)) {
@@ -296,14 +296,14 @@ func TestAnEndWaitsForAnAck(t *testing.T) {
 		if errs := NewPublisher(h.js, wire.Codec{}).Deliver(ctx, works); errs != nil { // which tells nobody
 			t.Fatal(errs)
 		}
-		time.AfterFunc(restLook/4, func() {
+		time.AfterFunc(pauseLook/4, func() {
 			for i := range works {
-				h.src.Published(wire.WorkflowEvents, uint64(2*restAfter+1+i), &works[i])
+				h.src.Published(wire.WorkflowEvents, uint64(2*pauseAfter+1+i), &works[i])
 			}
 		})
 		began := time.Now()
-		wantEnd(t, ends(ctx, t, h.src, wire.WorkflowEvents), kept, 2*restAfter+2)
-		if took := time.Since(began); took > restLook/2 || !h.src.rests() {
+		wantEnd(t, ends(ctx, t, h.src, wire.WorkflowEvents), kept, 2*pauseAfter+2)
+		if took := time.Since(began); took > pauseLook/2 || !h.src.paused() {
 			t.Errorf("it took %s", took)
 		}
 	})
@@ -329,7 +329,7 @@ func TestThatTheServerWasAwayWasForgotten(t *testing.T) {
 	for range 50 {
 		r := &reader{again: make(chan struct{}, 1)}
 		ctx, cancel := context.WithCancelCause(t.Context())
-		cancel(errOwn)
+		cancel(errOwnTail)
 		signal(r.again)
 		r.watch(ctx, cancel)()
 		if len(r.again) == 0 {
@@ -351,11 +351,11 @@ func TestNothingOfOthersIsMissed(t *testing.T) {
 				for i := range rounds {
 					want = append(want, h.round(ctx, random, i)...)
 					got = append(got, theirs(h.waiting(ctx))...)
-					if h.src.rests() {
+					if h.src.paused() {
 						rested++
 					}
 				}
-				time.Sleep(restPause)
+				time.Sleep(readAtLeast)
 				got = append(got, theirs(h.waiting(ctx))...)
 				if !slices.Equal(got, want) {
 					t.Errorf("got %d of others, want %d", len(got), len(want))
@@ -388,7 +388,7 @@ func (h *home) round(ctx context.Context, random *rand.Rand, i int) []string {
 		h.deliver(ctx, []edda.Work{fact})
 		return []string{fact.ID}
 	case 3:
-		time.Sleep(time.Duration(random.Int64N(int64(2 * restPause))))
+		time.Sleep(time.Duration(random.Int64N(int64(2 * readAtLeast))))
 	case 4: // nobody waits for these acks
 		gone, cancel := context.WithCancel(ctx)
 		works := h.own(100, "silent")
@@ -401,7 +401,7 @@ func (h *home) round(ctx context.Context, random *rand.Rand, i int) []string {
 		h.deliver(ctx, works)
 		h.deliver(ctx, works)
 	default:
-		h.deliver(ctx, h.own(random.IntN(3*restAfter), "silent"))
+		h.deliver(ctx, h.own(random.IntN(3*pauseAfter), "silent"))
 	}
 	return nil
 }
@@ -424,9 +424,9 @@ func theirs(events []edda.Event) (out []string) {
 func TestAnEndLeftOutWhatWasReadMeanwhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const foreign = 18
-		r := &reader{read: 10, kept: 5, tail: ownTail{from: 6, to: 10, resting: true}, families: []wire.Family{wire.FamilyResult}, wake: make(chan struct{}, 1)}
-		time.AfterFunc(restLook/2, func() { r.moveTo(foreign, noon, true) })
-		time.AfterFunc(restLook/2+restPoll, func() { r.moveTo(20, noon, false) })
+		r := &reader{read: 10, kept: 5, tail: ownTail{from: 6, to: 10, paused: true}, families: []wire.Family{wire.FamilyResult}, wake: make(chan struct{}, 1)}
+		time.AfterFunc(pauseLook/2, func() { r.moveTo(foreign, noon, true) })
+		time.AfterFunc(pauseLook/2+pausePoll, func() { r.moveTo(20, noon, false) })
 		if need, err := r.need(t.Context(), 20); need != foreign || err != nil {
 			t.Errorf("need is %d, %v", need, err)
 		}
@@ -438,17 +438,17 @@ func TestAnEndLeftOutWhatWasReadMeanwhile(t *testing.T) {
 func TestWhatTheServerLostCountedAsOurOwn(t *testing.T) {
 	for _, resting := range []bool{true, false} {
 		r := &reader{read: 5, tail: ownTail{from: 6, to: 9, id: "w9"}, families: []wire.Family{wire.FamilyResult}, stir: make(chan struct{}, 1), again: make(chan struct{}, 1)}
-		if resting && !r.beginRest() {
+		if resting && !r.beginPause() {
 			t.Fatal("reading does not rest")
 		}
 		was := r.read
 		for seq := uint64(8); seq < 12; seq++ { // 7 is of somebody else now
 			r.published(seq, fmt.Sprint("new", seq), noon)
 		}
-		if r.rests() || r.read != was || resting && r.id != "w9" {
-			t.Errorf("resting %v: it rests %v, and read %d, %q", resting, r.rests(), r.read, r.id)
+		if r.paused() || r.read != was || resting && r.id != "w9" {
+			t.Errorf("resting %v: it rests %v, and read %d, %q", resting, r.paused(), r.read, r.id)
 		}
-		if !resting && r.beginRest() {
+		if !resting && r.beginPause() {
 			t.Errorf("reading rests at %d, behind what nobody read", r.read)
 		}
 		if len(r.again) == 0 {
@@ -460,7 +460,7 @@ func TestWhatTheServerLostCountedAsOurOwn(t *testing.T) {
 // TestAPositionWentBack where messages were read before their acks were.
 func TestAPositionWentBack(t *testing.T) {
 	r := &reader{read: 8, at: noon, kept: 7, tail: ownTail{from: 2, to: 5, id: "w5"}, families: []wire.Family{wire.FamilyResult}, stir: make(chan struct{}, 1)}
-	if !r.beginRest() {
+	if !r.beginPause() {
 		t.Fatal("reading does not rest")
 	}
 	for seq := uint64(6); seq <= 9; seq++ {
@@ -485,11 +485,11 @@ func TestAnEndWasOfFactsThatAreLeftUnread(t *testing.T) {
 		r.mu.Unlock()
 		const more = bufferEvents + 500 // than there is room for
 		h.deliver(ctx, h.own(more, "silent"))
-		if read := r.position(); read >= 2*restAfter+more || h.src.rests() {
+		if read := r.position(); read >= 2*pauseAfter+more || h.src.paused() {
 			t.Fatalf("read up to %d", read)
 		}
 		time.AfterFunc(endWait/2, func() {
-			h.deliver(ctx, h.own(2*restAfter, "silent"))
+			h.deliver(ctx, h.own(2*pauseAfter, "silent"))
 		})
 		end := ends(ctx, t, h.src, wire.WorkflowEvents)
 		if _, kept, _ := r.progress(); end.Need > kept {
@@ -507,8 +507,8 @@ func TestAcksOfAnotherStreamCounted(t *testing.T) {
 			h.result("acme", fmt.Sprint("foreign", i))
 		}
 		h.publisher.Tell(func(stream string, seq uint64, w *edda.Work) { h.src.Published(stream, seq-apart, w) })
-		h.deliver(ctx, h.own(2*restAfter, "silent"))
-		if len(theirs(h.waiting(ctx))) != apart || h.src.rests() {
+		h.deliver(ctx, h.own(2*pauseAfter, "silent"))
+		if len(theirs(h.waiting(ctx))) != apart || h.src.paused() {
 			t.Error("the stream is not read")
 		}
 	})

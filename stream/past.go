@@ -12,8 +12,8 @@ import (
 	"edda/stream/wire"
 )
 
-// pastWait is how long the next message of a stream that is read again may take.
-const pastWait = 10 * time.Second
+// rereadWait is how long the next message of a stream that is read again may take.
+const rereadWait = 10 * time.Second
 
 // Past reads what the input streams still hold, beside live processing and without
 // changing anything. It is for one goroutine.
@@ -104,11 +104,11 @@ func readAgain(ctx context.Context, js jetstream.JetStream, name string, cfg jet
 
 // nextAgain waits for a message, and no longer than it may take.
 func nextAgain(ctx context.Context, it jetstream.MessagesContext) (jetstream.Msg, error) {
-	wait, cancel := context.WithTimeout(ctx, pastWait)
+	wait, cancel := context.WithTimeout(ctx, rereadWait)
 	defer cancel()
 	m, err := it.Next(jetstream.NextContext(wait))
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
-		return nil, fmt.Errorf("no message came within %s", pastWait)
+		return nil, fmt.Errorf("no message came within %s", rereadWait)
 	}
 	return m, err
 }

@@ -29,12 +29,12 @@ const (
 
 // Publisher writes to the streams. Its methods may be called concurrently.
 type Publisher struct {
-	js      jetstream.JetStream
-	codec   wire.Codec
-	unacked *unacked
-	trouble trouble
-	hearer  atomic.Pointer[func(stream string, seq uint64, w *edda.Work)]
-	tail    atomic.Pointer[Tail] // nil: nobody asks what was published last
+	js          jetstream.JetStream
+	codec       wire.Codec
+	unacked     *unacked
+	failures    publishFailures
+	onPublished atomic.Pointer[func(stream string, seq uint64, w *edda.Work)]
+	tail        atomic.Pointer[Tail] // nil: what was published last is not noted
 }
 
 var (
@@ -48,18 +48,18 @@ func NewPublisher(js jetstream.JetStream, c wire.Codec) *Publisher {
 	return &Publisher{js: js, codec: c, unacked: newUnacked(js.Conn())}
 }
 
-// Tell says who hears where the work lies that Deliver has published, in the order of the
-// server's acks; what lay there before is left out. It must not block.
+// Tell sets the function that Deliver calls for each work that is new in its stream, in the
+// order of the server's acks. It must not block.
 func (p *Publisher) Tell(published func(stream string, seq uint64, w *edda.Work)) {
-	p.hearer.Store(&published)
+	p.onPublished.Store(&published)
 }
 
-// Follow says where it is noted what Deliver has published last.
+// Follow sets the tail that notes what Deliver has published last.
 func (p *Publisher) Follow(t *Tail) { p.tail.Store(t) }
 
-// told tells of the work of one window.
-func (p *Publisher) told(batch []edda.Work) func(int, *ack) {
-	hearer, tail := p.hearer.Load(), p.tail.Load()
+// onStored is what a window calls with each stored message of its batch.
+func (p *Publisher) onStored(batch []edda.Work) func(int, *ack) {
+	hearer, tail := p.onPublished.Load(), p.tail.Load()
 	return func(place int, at *ack) {
 		if tail != nil {
 			tail.published(at.Stream, at.Seq, &batch[place])
@@ -80,10 +80,10 @@ func (p *Publisher) Deliver(ctx context.Context, batch []edda.Work) []error {
 		p.window(ctx, batch[from:to], errs[from:to])
 	}
 	if !slices.ContainsFunc(errs, func(err error) bool { return err != nil }) {
-		p.trouble.noteAll(batch, began, nil)
+		p.failures.noteAll(batch, began, nil)
 		return nil
 	}
-	p.trouble.noteAll(batch, began, errs)
+	p.failures.noteAll(batch, began, errs)
 	return errs
 }
 
@@ -96,7 +96,7 @@ func (p *Publisher) window(ctx context.Context, batch []edda.Work, errs []error)
 		err = tail.await(ctx)
 	}
 	if err == nil {
-		w, err = p.unacked.open(len(batch), p.told(batch))
+		w, err = p.unacked.open(len(batch), p.onStored(batch))
 	}
 	if err != nil {
 		for i := range errs {
@@ -117,10 +117,10 @@ func (p *Publisher) window(ctx context.Context, batch []edda.Work, errs []error)
 	p.confirm(ctx, d, w.duplicates(), batch, errs)
 }
 
-// confirm looks at what the server took for messages that it has already. Where one is
-// somebody else's, the work is published under another Nats-Msg-Id: no other work of the
-// batch is of its instance, so it passes nothing by. It stops at the first that fails.
-func (p *Publisher) confirm(ctx context.Context, d *wire.Draft, twins []twin, batch []edda.Work, errs []error) {
+// confirm compares what the server took for duplicates. Where the first message is another
+// publisher's, the work is published under another Nats-Msg-Id: no other work of the batch
+// is of its instance, so it overtakes nothing. It stops at the first that fails.
+func (p *Publisher) confirm(ctx context.Context, d *wire.Draft, twins []duplicate, batch []edda.Work, errs []error) {
 	var failed error
 	for _, t := range twins {
 		w := &batch[t.place]
@@ -133,7 +133,7 @@ func (p *Publisher) confirm(ctx context.Context, d *wire.Draft, twins []twin, ba
 	}
 }
 
-func (p *Publisher) confirmOne(ctx context.Context, d *wire.Draft, t twin, w *edda.Work) error {
+func (p *Publisher) confirmOne(ctx context.Context, d *wire.Draft, t duplicate, w *edda.Work) error {
 	if err := p.codec.WriteWork(d, w); err != nil {
 		return err
 	}
@@ -187,7 +187,7 @@ func (p *Publisher) PublishResult(ctx context.Context, r effects.Result) error {
 	}
 	began := time.Now()
 	_, err = p.publish(ctx, m)
-	p.trouble.note(edda.WorkResult, began, err)
+	p.failures.note(edda.WorkResult, began, err)
 	return err
 }
 

@@ -61,20 +61,20 @@ type reader struct {
 	wake     chan<- struct{} // something was put into the buffer
 	log      *zap.Logger
 	again    chan struct{} // capacity 1: make the consumer anew
-	stir     chan struct{} // capacity 1: look whether reading may rest, or has to go on
+	stir     chan struct{} // capacity 1: look whether reading may pause, or must go on
 	created  time.Time     // when the stream was
 	from     uint64        // reading began behind it
-	// committed gives the positions that the store has; nil: nobody handles what is read.
+	// committed gives the positions that the store has; nil: nothing that is read is handled here.
 	committed func() ([]edda.Checkpoint, error)
 
-	mu    sync.Mutex // guards what follows
-	read  uint64     // last sequence that was read
-	at    time.Time  // when that message was stored; zero: not known
-	id    string     // of that message, where it is one of our own that was not read
-	kept  uint64     // last of them that went into the buffer
-	quiet uint64     // nothing of ours is between read and this
-	past  backlog
-	tail  ownTail
+	mu      sync.Mutex // guards what follows
+	read    uint64     // last sequence that was read
+	at      time.Time  // when that message was stored; zero: not known
+	id      string     // of that message, where it is one of our own that was not read
+	kept    uint64     // last of them that went into the buffer
+	quiet   uint64     // nothing of ours is between read and this
+	atStart backlog
+	tail    ownTail
 }
 
 // run reads until ctx ends.
@@ -89,8 +89,8 @@ func (r *reader) run(ctx context.Context) error {
 		if errors.Is(err, errAgain) {
 			continue
 		}
-		if errors.Is(err, errOwn) {
-			r.rest(ctx)
+		if errors.Is(err, errOwnTail) {
+			r.pause(ctx)
 			continue
 		}
 		if errors.Is(err, edda.Permanent) {
@@ -131,7 +131,7 @@ func (r *reader) consume(ctx context.Context) error {
 			cancel(fmt.Errorf("read %s: %w", r.name, errEnded))
 		case <-r.stir:
 			if r.tired() {
-				cancel(errOwn)
+				cancel(errOwnTail)
 			}
 		case <-looks.C:
 			f.look(ctx, cons)
@@ -200,7 +200,7 @@ func (r *reader) watch(ctx context.Context, cancel context.CancelCauseFunc) (sto
 		select {
 		case <-r.again:
 			cancel(errAgain)
-			if errors.Is(context.Cause(ctx), errOwn) { // it was to rest at that moment
+			if errors.Is(context.Cause(ctx), errOwnTail) { // it was about to pause
 				signal(r.again)
 			}
 		case <-ctx.Done():
@@ -242,7 +242,7 @@ func (r *reader) same(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("look at stream %s: %w", r.name, err)
 	}
-	loss := shrunk(s.CachedInfo(), was)
+	loss := truncated(s.CachedInfo(), was)
 	if loss == nil {
 		if loss, err = r.sameLast(ctx, s, was); err != nil {
 			return err
@@ -372,7 +372,7 @@ func (r *reader) position() uint64 {
 // moveTo notes what was read, and wakes who fetches where there is something for it.
 func (r *reader) moveTo(seq uint64, at time.Time, kept bool) {
 	r.mu.Lock()
-	wakes := kept || r.within()
+	wakes := kept || r.backlogUnread()
 	r.read, r.at, r.id = seq, at, ""
 	if kept {
 		r.noteKept(seq)

@@ -48,7 +48,7 @@ func (p *Publisher) original(ctx context.Context, d edda.DeadLetter) (*nats.Msg,
 		}
 	}
 	if d.Event.Kind == edda.KindResult && d.Event.Stream == "" {
-		return p.copied(ctx, d.Event)
+		return p.echo(ctx, d.Event)
 	}
 	if d.Subject == "" {
 		return nil, edda.Classify(edda.Permanent, "the stream no longer has the message, and nobody knows its subject: send it anew, and drop this dead letter")
@@ -116,8 +116,8 @@ func (p *Publisher) isOf(m wire.Message, d edda.DeadLetter) bool {
 		(strings.HasPrefix(ev.ID, d.Event.ID) || strings.HasPrefix(p.codec.ID(m), d.Event.ID))
 }
 
-// copied is the copy of a result that was applied within the process.
-func (p *Publisher) copied(ctx context.Context, ev edda.Event) (*nats.Msg, error) {
+// echo is the message of a result that was applied within the process.
+func (p *Publisher) echo(ctx context.Context, ev edda.Event) (*nats.Msg, error) {
 	subject, err := p.codec.Build(wire.Subject{Tenant: ev.Tenant, Family: wire.FamilyResult, Name: ev.Type, ID: ev.CommandID})
 	if err != nil {
 		return nil, err

@@ -17,7 +17,7 @@ import (
 func resume(ctx context.Context, s jetstream.Stream, info *jetstream.StreamInfo, cp edda.Checkpoint) (edda.Checkpoint, string, error) {
 	start := beginning(info, FromAll)
 	switch {
-	case anew(info, cp), info.State.FirstSeq > cp.Seq:
+	case recreated(info, cp), info.State.FirstSeq > cp.Seq:
 		return start, fmt.Sprintf("message %d, where the stream begins", start.Seq+1), nil
 	case cp.Time.IsZero():
 		end := last(info)
@@ -27,12 +27,12 @@ func resume(ctx context.Context, s jetstream.Stream, info *jetstream.StreamInfo,
 	// server's clock went back and it seems to be older.
 	m, err := lastUntil(ctx, s, start.Seq+1, min(info.State.LastSeq, cp.Seq-1), cp.Time)
 	if err != nil {
-		return start, "", fmt.Errorf("look for the first message after %s: %w", Stamp(cp.Time), err)
+		return start, "", fmt.Errorf("look for the first message after %s: %w", stamp(cp.Time), err)
 	}
 	if m != nil {
 		start.Seq, start.Time = m.Sequence, m.Time.UTC()
 	}
-	return start, fmt.Sprintf("message %d, the first stored after what was handled, which was at %s", start.Seq+1, Stamp(cp.Time)), nil
+	return start, fmt.Sprintf("message %d, the first stored after what was handled, which was at %s", start.Seq+1, stamp(cp.Time)), nil
 }
 
 // lastUntil finds the last message from first to last that was stored no later

@@ -27,7 +27,7 @@ type SourceOptions struct {
 	// AcceptLoss goes on where a checkpoint no longer fits its stream.
 	AcceptLoss bool
 	// Committed gives the positions that the store has: what is up to them is handled.
-	// It may be called concurrently; nil: nobody handles what is read.
+	// It may be called concurrently; nil: nothing that is read is handled here.
 	Committed func() ([]edda.Checkpoint, error)
 	// Restored says that the streams may have what came of work that the store has
 	// still to begin: not even a hold lets answers pass what was stored before them.
@@ -38,24 +38,24 @@ type SourceOptions struct {
 	// CatchUp names a reader that reads aggregate events and facts again, beside the one
 	// that reads everything; empty: this is that one.
 	CatchUp string
-	// Strays counts what is left out; nil: nobody wants to know.
+	// Strays counts what is left out; nil: they are not counted.
 	Strays *Strays
 	Log    *zap.Logger
 }
 
 // Source reads the saga worker's input streams. It is an engine.Source.
 type Source struct {
-	readers []*reader
-	wake    chan struct{} // capacity 1: a buffer has something
-	tenants atomic.Pointer[wire.Tenants]
-	held    atomic.Bool // new events stay where they are
-	codec   wire.Codec
-	hears   func(*edda.Work) bool
-	start   []edda.Checkpoint
-	losses  []Loss
-	past    bool         // the backlog is not over; owned by who fetches
-	strict  bool         // it goes on in its order also while new events are held
-	late    []edda.Event // results that come before their copies; likewise
+	readers    []*reader
+	wake       chan struct{} // capacity 1: a buffer has something
+	tenants    atomic.Pointer[wire.Tenants]
+	held       atomic.Bool // new events stay where they are
+	codec      wire.Codec
+	hears      func(*edda.Work) bool
+	start      []edda.Checkpoint
+	losses     []Loss
+	catchingUp bool         // the backlog has not ended; owned by Fetch
+	strict     bool         // the backlog stays in its order also while new events are held
+	late       []edda.Event // results that come before their echoes; likewise
 
 	caughtUp chan struct{}
 }
@@ -99,7 +99,7 @@ func OpenSource(ctx context.Context, js jetstream.JetStream, held []edda.Checkpo
 	if o.Strays == nil {
 		o.Strays = &Strays{Log: o.Log}
 	}
-	s := &Source{wake: make(chan struct{}, 1), codec: o.Codec, past: true, strict: o.Restored, caughtUp: make(chan struct{})}
+	s := &Source{wake: make(chan struct{}, 1), codec: o.Codec, catchingUp: true, strict: o.Restored, caughtUp: make(chan struct{})}
 	s.hears = func(w *edda.Work) bool { return o.Hears == nil || o.Hears(w.From.Saga, w.Name) }
 	s.tenants.Store(&o.Tenants)
 	for _, p := range o.plans() {
@@ -227,9 +227,9 @@ func (s *Source) Fetch(ctx context.Context, max int, wait time.Duration) (engine
 // held, what answers work that went out cannot wait for those before it.
 func (s *Source) next(limit int) engine.Fetched {
 	s.catchUp()
-	if s.past && (s.strict || !s.held.Load()) {
-		got, over := s.fromPast(limit)
-		s.past = !over
+	if s.catchingUp && (s.strict || !s.held.Load()) {
+		got, over := s.fromBacklog(limit)
+		s.catchingUp = !over
 		if !over || len(got.Events) > 0 {
 			return got
 		}

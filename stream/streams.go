@@ -58,7 +58,7 @@ func EnsureStreams(ctx context.Context, js jetstream.JetStream, o StreamOptions)
 	var out []kv.Durability
 	var problems []error
 	for _, p := range plans() {
-		d, _, err := kv.Ensure(ctx, js, o.wanted(p))
+		d, _, err := kv.Ensure(ctx, js, o.spec(p))
 		if err != nil {
 			problems = append(problems, err)
 			continue
@@ -68,9 +68,9 @@ func EnsureStreams(ctx context.Context, js jetstream.JetStream, o StreamOptions)
 	return out, errors.Join(problems...)
 }
 
-func (o StreamOptions) wanted(p plan) kv.Wanted {
+func (o StreamOptions) spec(p plan) kv.Spec {
 	want := o.config(p)
-	return kv.Wanted{StreamConfig: want, SyncAlways: o.SyncAlways, Unfit: func(found jetstream.StreamConfig) error {
+	return kv.Spec{StreamConfig: want, SyncAlways: o.SyncAlways, Unfit: func(found jetstream.StreamConfig) error {
 		if problems := compare(want, found); len(problems) > 0 {
 			return edda.Classify(edda.Permanent, "stream %s cannot be used: %s", want.Name, strings.Join(problems, "; "))
 		}

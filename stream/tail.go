@@ -158,7 +158,7 @@ func (t *Tail) Look(ctx context.Context) error {
 	for _, m := range t.Marks() {
 		err := t.look(ctx, m, connection)
 		if errors.Is(err, ErrShorter) {
-			t.lose(m, err)
+			t.markLost(m, err)
 		} else if err != nil {
 			return err
 		}
@@ -171,7 +171,7 @@ func (t *Tail) Look(ctx context.Context) error {
 	return t.lost
 }
 
-func (t *Tail) lose(m edda.Mark, err error) {
+func (t *Tail) markLost(m edda.Mark, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.lost == nil || m.Time.Before(t.since) {

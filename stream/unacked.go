@@ -14,9 +14,9 @@ import (
 	"edda/internal/jsonvalue"
 )
 
-// unacked knows which published messages wait for their acks. The client has futures
-// for this, of which each takes a timer, two channels and a place in a map, and reads
-// its ack by reflection; a window has one timer and one channel for all its messages.
+// unacked holds the published messages that wait for their acks. A future of the client takes
+// a timer, two channels and a place in a map, and reads its ack by reflection; a window has
+// one timer and one channel for all its messages.
 type unacked struct {
 	nc    *nats.Conn
 	heard ack // the one that take reads; the client calls it for one after the other
@@ -31,32 +31,32 @@ type unacked struct {
 type window struct {
 	of     *unacked
 	number uint64
-	stored func(int, *ack)  // is told of each message that is new in its stream
+	stored func(int, *ack)  // is called with each message that is new in its stream
 	reply  []byte           // where its acks come, up to the place of the message
 	gone   chan nats.Status // says that the connection was lost
 	done   chan struct{}    // closed when nothing is waited for
 
-	waiting int     // guarded by of.mu: messages without an ack, and one more until all are published
-	fates   []error // likewise: errUnacked until the ack comes
-	twins   []twin  // likewise: those of which the server says that it has them already
+	waiting int         // guarded by of.mu: messages without an ack, and one more until all are published
+	fates   []error     // likewise: errUnacked until the ack comes
+	known   []duplicate // likewise: messages that the server says it has already
 }
 
-// twin is a message that the server takes for one that it has already.
-type twin struct {
+// duplicate is a message that the server takes for one that it has already.
+type duplicate struct {
 	place  int // in its window
 	stream string
 	seq    uint64
 }
 
-// errUnacked is the fate of what was published and is not acknowledged.
+// errUnacked is the error of a message that was published and is not acknowledged.
 var errUnacked = jetstream.ErrAsyncPublishTimeout
 
 func newUnacked(nc *nats.Conn) *unacked {
 	return &unacked{nc: nc, windows: map[uint64]*window{}}
 }
 
-// open begins a window of n messages; close ends it. It tells of what is stored by the
-// place of the message, in the order of the acks and with a lock held.
+// open begins a window of n messages; close ends it. stored is called with the
+// place of each new message, in the order of the acks and with a lock held.
 func (u *unacked) open(n int, stored func(place int, at *ack)) (*window, error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -76,7 +76,7 @@ func (u *unacked) open(n int, stored func(place int, at *ack)) (*window, error) 
 	return w, nil
 }
 
-// close forgets the window: acks that come later are nobody's.
+// close forgets the window: acks that come later are ignored.
 func (w *window) close() {
 	w.of.mu.Lock()
 	delete(w.of.windows, w.number)
@@ -84,8 +84,8 @@ func (w *window) close() {
 	w.of.nc.RemoveStatusListener(w.gone)
 }
 
-// publish sends the window's message of a place, and keeps nothing of it; wait tells what
-// became of it. It is not called concurrently.
+// publish sends the window's message of a place, and keeps nothing of it; wait returns
+// its error. It is not called concurrently.
 func (w *window) publish(place int, m *nats.Msg) error {
 	m.Reply = string(strconv.AppendInt(w.reply, int64(place), 10))
 	w.of.mu.Lock()
@@ -99,8 +99,8 @@ func (w *window) publish(place int, m *nats.Msg) error {
 	return err
 }
 
-// wait returns the fate of each place once all acks have come, ctx has ended, the
-// connection was lost, or publishWait is over. It is called once, behind the last publish.
+// wait returns the error of each place once all acks have come, ctx has ended, the
+// connection was lost, or publishWait has passed. It is called once, after the last publish.
 func (w *window) wait(ctx context.Context) []error {
 	w.of.mu.Lock()
 	w.less()
@@ -109,7 +109,7 @@ func (w *window) wait(ctx context.Context) []error {
 	defer timer.Stop()
 	select {
 	case <-w.done:
-		return w.fates // nobody writes them any more
+		return w.fates // they no longer change
 	case <-timer.C:
 		return w.end(errUnacked)
 	case <-w.gone:
@@ -134,13 +134,13 @@ func (w *window) end(why error) []error {
 
 // duplicates are the messages that the server says it has already, in the order of its
 // acks. It is called after wait.
-func (w *window) duplicates() []twin {
+func (w *window) duplicates() []duplicate {
 	w.of.mu.Lock()
 	defer w.of.mu.Unlock()
-	return w.twins
+	return w.known
 }
 
-// less counts one that is not waited for any more. Its caller holds of.mu.
+// less counts a message as settled. Its caller holds of.mu.
 func (w *window) less() {
 	if w.waiting--; w.waiting == 0 {
 		close(w.done)
@@ -161,8 +161,8 @@ func (u *unacked) take(m *nats.Msg) {
 	u.settle(number, i, said(m, &u.heard), &u.heard)
 }
 
-// settle notes the fate of a message; the first that is heard counts. Without an error at
-// is where it lies.
+// settle notes the error of a message; the first ack counts. Without an error at is where
+// the message lies.
 func (u *unacked) settle(number uint64, place int, fate error, at *ack) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -173,7 +173,7 @@ func (u *unacked) settle(number uint64, place int, fate error, at *ack) {
 	switch {
 	case fate != nil:
 	case at.Duplicate:
-		w.twins = append(w.twins, twin{place, at.Stream, at.Seq})
+		w.known = append(w.known, duplicate{place, at.Stream, at.Seq})
 	default:
 		w.stored(place, at)
 	}
@@ -202,7 +202,7 @@ func (a *ack) Fields(c *jsonvalue.Coder) {
 // noResponders is the status of a message for which there is no stream.
 const noResponders = "503"
 
-// said is nil where the message is stored, or was before. It reads into a.
+// said reads an ack into a. It is nil where the message is stored, or was before.
 func said(m *nats.Msg, a *ack) error {
 	if len(m.Data) == 0 && m.Header.Get("Status") == noResponders {
 		return jetstream.ErrNoStreamResponse

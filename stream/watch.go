@@ -25,13 +25,13 @@ const (
 	watchMisses = 2
 )
 
-// Watch looks whether what a process reads and writes is still there. A stream that was
-// deleted leaves its consumers and its publishers waiting, and nothing else would say so.
+// Watch checks that the streams of a process are still there. Consumers and publishers of a
+// deleted stream only wait, so nothing else would report it.
 type Watch struct {
 	js     jetstream.JetStream
 	again  func()                      // a stream is another one than at the last look
 	remake func(context.Context) error // makes the bucket of the ledger again
-	tail   *Tail                       // nil: nobody asks what became of what was published
+	tail   *Tail                       // nil: what was published is not checked
 	log    *zap.Logger
 
 	mu      sync.Mutex // guards what follows
@@ -192,7 +192,7 @@ func Present(ctx context.Context, js jetstream.JetStream, held []edda.Checkpoint
 var ErrAwaited = errors.New("waiting for streams that are gone")
 
 // Await is ErrAwaited where a stream is gone and saga processes have worked here: a process
-// without sagas leaves it to them, and to who restores it. Where none ever has, it is nil.
+// without sagas leaves it to them, or to a restore. Where none ever has, it is nil.
 func Await(ctx context.Context, js jetstream.JetStream) error {
 	var gone []string
 	for _, p := range plans() {
@@ -217,8 +217,8 @@ func Await(ctx context.Context, js jetstream.JetStream) error {
 	return fmt.Errorf("%w: %s: restore it (nats stream restore), or start the saga process with --accept-stream-loss, which makes it anew", ErrAwaited, strings.Join(gone, ", "))
 }
 
-// trouble is what publishing came to lately, by kind of work.
-type trouble struct {
+// publishFailures are the kinds of work that lately could not be published.
+type publishFailures struct {
 	some  atomic.Bool // kinds has any: as a rule it has none
 	mu    sync.Mutex  // guards kinds
 	kinds map[edda.WorkKind]failing
@@ -237,9 +237,9 @@ const (
 	troubleWithin = time.Minute
 )
 
-// note takes what became of one kind of work that was published from a time on; what was
-// refused for good says nothing. A server whose disk is full does not answer: the wait counts.
-func (t *trouble) note(kind edda.WorkKind, began time.Time, err error) {
+// note takes the outcome of publishing one kind of work since a time. A permanent refusal says
+// nothing of the server. A server whose disk is full does not answer: the wait counts.
+func (t *publishFailures) note(kind edda.WorkKind, began time.Time, err error) {
 	if err != nil && !errors.Is(err, edda.Temporary) || errors.Is(err, context.Canceled) {
 		return
 	}
@@ -267,7 +267,7 @@ func (t *trouble) note(kind edda.WorkKind, began time.Time, err error) {
 
 // Failing says what cannot be published; nil where all can, as far as it was tried.
 func (p *Publisher) Failing() error {
-	t := &p.trouble
+	t := &p.failures
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	var out []string
@@ -283,8 +283,8 @@ func (p *Publisher) Failing() error {
 	return errors.New(strings.Join(out, "; "))
 }
 
-// noteAll takes what became of a batch: of each kind a success counts more than a failure.
-func (t *trouble) noteAll(batch []edda.Work, began time.Time, errs []error) {
+// noteAll takes the outcomes of a batch: of each kind a success counts more than a failure.
+func (t *publishFailures) noteAll(batch []edda.Work, began time.Time, errs []error) {
 	if errs == nil && !t.some.Load() {
 		return
 	}

@@ -37,9 +37,8 @@ func keyspaceWriters() []string {
 		"encoder.put",          // makes rows for the above
 		"writer.removeBuckets", // whole days and hours
 		"removeRows",           // and parts of them
-		"copier.put",           // compaction: into a file that is opened later
-		"extract.put",          // a tenant's copy: likewise
-		"extract.row",          // likewise
+		"copier.put",           // compaction, a tenant's copy: into a file that is opened later
+		"tenantCopy.row",       // likewise
 	}
 }
 

@@ -25,20 +25,20 @@ type Durability struct {
 	Note string `json:"note,omitempty"`
 }
 
-// Wanted is a stream as Edda makes it. A bucket is one, too.
-type Wanted struct {
+// Spec is a stream as Edda makes it. A bucket is one, too.
+type Spec struct {
 	jetstream.StreamConfig
 	// SyncAlways says that the server is known to sync every write to disk.
 	SyncAlways bool
 	// Unfit is an error where the stream that was found cannot be used.
 	Unfit func(found jetstream.StreamConfig) error
-	// Before has the last word on the settings of one that is made; it may be nil.
-	Before func(*jetstream.StreamConfig) error
+	// Prepare has the last word on the settings of one that is made; it may be nil.
+	Prepare func(*jetstream.StreamConfig) error
 }
 
 // Ensure creates the stream, or adopts the one that is there, unchanged. Its errors name
 // the stream; one of edda.Permanent stays until somebody acts.
-func Ensure(ctx context.Context, js jetstream.JetStream, want Wanted) (Durability, jetstream.Stream, error) {
+func Ensure(ctx context.Context, js jetstream.JetStream, want Spec) (Durability, jetstream.Stream, error) {
 	s, err := js.Stream(ctx, want.Name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return create(ctx, js, want)
@@ -53,9 +53,9 @@ func Ensure(ctx context.Context, js jetstream.JetStream, want Wanted) (Durabilit
 	return durability(found, want.SyncAlways, notes(want.StreamConfig, found)), s, nil
 }
 
-func create(ctx context.Context, js jetstream.JetStream, want Wanted) (Durability, jetstream.Stream, error) {
-	if want.Before != nil {
-		if err := want.Before(&want.StreamConfig); err != nil {
+func create(ctx context.Context, js jetstream.JetStream, want Spec) (Durability, jetstream.Stream, error) {
+	if want.Prepare != nil {
+		if err := want.Prepare(&want.StreamConfig); err != nil {
 			return Durability{}, nil, err
 		}
 	}
@@ -64,7 +64,7 @@ func create(ctx context.Context, js jetstream.JetStream, want Wanted) (Durabilit
 		return Ensure(ctx, js, want) // another process was faster
 	}
 	if err != nil {
-		return Durability{}, nil, creation(ctx, js, want.StreamConfig, err)
+		return Durability{}, nil, createError(ctx, js, want.StreamConfig, err)
 	}
 	d := durability(s.CachedInfo().Config, want.SyncAlways, nil)
 	d.Created = true
@@ -82,8 +82,8 @@ func putSettings(ctx context.Context, js jetstream.JetStream, s jetstream.Stream
 	return nil
 }
 
-// creation explains why a stream could not be made.
-func creation(ctx context.Context, js jetstream.JetStream, want jetstream.StreamConfig, err error) error {
+// createError explains why a stream could not be made.
+func createError(ctx context.Context, js jetstream.JetStream, want jetstream.StreamConfig, err error) error {
 	var api *jetstream.APIError
 	if !errors.As(err, &api) {
 		return fmt.Errorf("create stream %s: %w", want.Name, err)

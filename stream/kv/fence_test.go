@@ -183,7 +183,7 @@ func TestALeaseOfThisHostIsTakenOverOnlyFromTheDead(t *testing.T) {
 		"the container before, on this file": {holder{Host: "h1", Where: elsewhere, File: "1:7"}, hasEnded},
 	}
 	for name, test := range tests {
-		if got := (holder{Host: "h1", Where: me, File: "1:7"}).fate(test.other); got != test.want {
+		if got := (holder{Host: "h1", Where: me, File: "1:7"}).liveness(test.other); got != test.want {
 			t.Errorf("%s: %d, want %d", name, got, test.want)
 		}
 	}

@@ -133,33 +133,33 @@ func (w WorkerLease) mode() string {
 // other process is refused until the lease has run out. Release
 // comes after Run has returned; Move may be called at any time between.
 type Lease struct {
-	js     jetstream.JetStream
-	bucket jetstream.KeyValueConfig
-	log    *zap.Logger
-	fence  *Fence
-	gone   chan struct{} // closed when the lease is lost
+	js         jetstream.JetStream
+	bucket     jetstream.KeyValueConfig
+	log        *zap.Logger
+	fence      *Fence
+	lostSignal chan struct{} // closed when the lease is lost
 
-	madeOf func(store string) bool
-	adopts bool
+	madeOf   func(store string) bool
+	mayAdopt bool
 
-	mu       sync.Mutex // guards all below, once the lease is acquired
-	kv       jetstream.KeyValue
-	held     holder
-	revision uint64 // of our last write
-	lost     error  // why it is lost; nil while it is not
-	tried    time.Time
-	failed   error // what the renewal that ended at tried came to
-	serving  bool  // our store is known as the one that has the tenants
-	recorded time.Time
-	adopted  []string
+	mu          sync.Mutex // guards all below, once the lease is acquired
+	kv          jetstream.KeyValue
+	held        holder
+	revision    uint64 // of our last write
+	lost        error  // why it is lost; nil while it is not
+	tried       time.Time
+	failed      error // what the renewal that ended at tried came to
+	ownsTenants bool  // our store is known as the one that has the tenants
+	recorded    time.Time
+	adopted     []string
 }
 
 // AcquireLease takes the lease or says, with an edda.Permanent error, who has it.
 func AcquireLease(ctx context.Context, js jetstream.JetStream, o LeaseOptions) (*Lease, error) {
-	l := &Lease{js: js, bucket: o.bucket(), log: o.Log, madeOf: o.MadeOf, adopts: o.AdoptEmpty, held: holder{
+	l := &Lease{js: js, bucket: o.bucket(), log: o.Log, madeOf: o.MadeOf, mayAdopt: o.AdoptEmpty, held: holder{
 		Store: o.Store, Host: o.Host, Process: o.Process, Tenants: o.Tenants, Worker: o.Worker, Since: time.Now().UTC(),
 		Where: thisProcess(), File: o.File,
-	}, gone: make(chan struct{})}
+	}, lostSignal: make(chan struct{})}
 	l.fence = newFence(o.Clock, l.ask)
 	if l.log == nil {
 		l.log = zap.NewNop()
@@ -168,12 +168,12 @@ func AcquireLease(ctx context.Context, js jetstream.JetStream, o LeaseOptions) (
 	if l.kv, err = openBucket(ctx, js, l.bucket); err != nil {
 		return nil, err
 	}
-	if err := l.apply(ctx); err != nil {
+	if err := l.request(ctx); err != nil {
 		return nil, err
 	}
 	err = l.contend(ctx)
 	if err == nil {
-		err = l.own(ctx, l.held.Tenants)
+		err = l.claimTenants(ctx, l.held.Tenants)
 	}
 	if err != nil {
 		l.withdraw(ctx)
@@ -193,8 +193,8 @@ func (o LeaseOptions) bucket() jetstream.KeyValueConfig {
 	return cfg
 }
 
-// apply writes our wish under our key.
-func (l *Lease) apply(ctx context.Context) error {
+// request writes our wish under our key.
+func (l *Lease) request(ctx context.Context) error {
 	before, err := l.kv.Get(ctx, l.held.key())
 	switch {
 	case errors.Is(err, jetstream.ErrKeyNotFound):
@@ -213,10 +213,10 @@ func (l *Lease) apply(ctx context.Context) error {
 	return err
 }
 
-func (l *Lease) note(ctx context.Context, now bool) {
+func (l *Lease) touch(ctx context.Context, now bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.seen(ctx, now)
+	l.touchOwner(ctx, now)
 }
 
 // Fence of the lease: what the process does for others passes it first.
@@ -228,7 +228,7 @@ func (l *Lease) mayReplace(e jetstream.KeyValueEntry) error {
 	if err != nil {
 		return nil // unreadable leases are nobody's
 	}
-	switch l.held.fate(other) {
+	switch l.held.liveness(other) {
 	case hasEnded:
 		return nil
 	case isAlive:
@@ -248,9 +248,9 @@ const (
 	hasEnded        // it ran on this machine
 )
 
-// fate of the other holder of our store's lease. The lock of the store's file says that
+// liveness of the other holder of our store's lease. The lock of the store's file says that
 // it has ended; of another file, which a copied store has, it says nothing.
-func (h holder) fate(other holder) int {
+func (h holder) liveness(other holder) int {
 	mine, its := h.Where, other.Where
 	switch {
 	case other.Host != h.Host:
@@ -325,7 +325,7 @@ func (l *Lease) Move(ctx context.Context, t wire.Tenants, effects ...string) err
 		err = l.alone(ctx)
 	}
 	if err == nil {
-		err = l.own(ctx, t)
+		err = l.claimTenants(ctx, t)
 	}
 	if err != nil {
 		l.held = before
@@ -410,7 +410,7 @@ func (l *Lease) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-l.gone:
+		case <-l.lostSignal:
 		case <-tick.C:
 		}
 		err := l.renew(ctx)
@@ -418,7 +418,7 @@ func (l *Lease) Run(ctx context.Context) error {
 			return err
 		}
 		if err == nil {
-			l.note(ctx, false)
+			l.touch(ctx, false)
 		}
 		if err != nil && ctx.Err() == nil {
 			l.log.Warn("renew the lease failed, trying again", zap.Error(err))
@@ -483,7 +483,7 @@ func (l *Lease) renewed(ctx context.Context) error {
 func (l *Lease) lose(why error) {
 	l.fence.shut()
 	l.lost = why
-	close(l.gone)
+	close(l.lostSignal)
 }
 
 func (l *Lease) attempt(ctx context.Context) error {
@@ -513,7 +513,7 @@ func (l *Lease) attempt(ctx context.Context) error {
 func (l *Lease) recover(ctx context.Context) error {
 	e, err := l.kv.Get(ctx, l.held.key())
 	if errors.Is(err, jetstream.ErrKeyNotFound) {
-		return l.anew(ctx)
+		return l.reacquire(ctx)
 	}
 	if err != nil {
 		return fmt.Errorf("look at the lease: %w", err)
@@ -525,8 +525,8 @@ func (l *Lease) recover(ctx context.Context) error {
 	return l.write(ctx, e.Revision())
 }
 
-// anew takes the lease again after it ran out, as if for the first time.
-func (l *Lease) anew(ctx context.Context) error {
+// reacquire takes the lease again after it ran out, as if for the first time.
+func (l *Lease) reacquire(ctx context.Context) error {
 	l.held.Held = false
 	if err := l.write(ctx, 0); err != nil {
 		l.held.Held = true
@@ -534,7 +534,7 @@ func (l *Lease) anew(ctx context.Context) error {
 	}
 	err := l.contend(ctx)
 	if err == nil {
-		err = l.own(ctx, l.held.Tenants) // another may have come and gone meanwhile
+		err = l.claimTenants(ctx, l.held.Tenants) // another may have come and gone meanwhile
 	}
 	if errors.Is(err, edda.Permanent) {
 		l.withdraw(ctx)
@@ -549,7 +549,7 @@ func (l *Lease) Release(ctx context.Context) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.lost == nil {
-		l.seen(ctx, true)
+		l.touchOwner(ctx, true)
 		l.lose(errReleased)
 	}
 	return l.release(ctx)

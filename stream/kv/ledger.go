@@ -23,11 +23,11 @@ const (
 	DefaultLedgerLease = 15 * time.Second
 	// minLease leaves time for a disk that syncs slowly.
 	minLease = time.Second
-	// ledgerLooks is how often a held claim is looked at over one lease.
-	ledgerLooks = 15
-	// ledgerDrift is the share of a lease that is waited beyond it: two clocks
+	// polls is how often a held claim is looked at over one lease.
+	polls = 15
+	// clockDrift is the share of a lease that is waited beyond it: two clocks
 	// that are kept right differ by less than a thousandth in their pace.
-	ledgerDrift = 100
+	clockDrift = 100
 )
 
 // LedgerOptions say whose ledger it is and how the bucket is made.
@@ -91,9 +91,9 @@ type Ledger struct {
 	durability Durability
 	created    time.Time // the bucket that was opened
 
-	looking chan struct{} // capacity 1: full while a look at the bucket is under way
-	mu      sync.Mutex    // guards next
-	next    *ledgerLook
+	checking chan struct{} // capacity 1: full while a look at the bucket is under way
+	mu       sync.Mutex    // guards next
+	next     *bucketCheck
 }
 
 var _ effects.Ledger = (*Ledger)(nil)
@@ -172,7 +172,7 @@ func (l *Ledger) Await(ctx context.Context, e effects.Entry) (effects.Entry, err
 	if !e.Held {
 		return e, nil
 	}
-	look := time.NewTicker(l.o.Lease / ledgerLooks)
+	look := time.NewTicker(l.o.Lease / polls)
 	defer look.Stop()
 	for seen := (sighting{since: time.Now()}); ; {
 		r, err := l.read(ctx, e.Claim.Tenant, e.Claim.CommandID)
@@ -212,7 +212,7 @@ func (s *sighting) update(r record) {
 // lapsed tells whether the holder's lease is over, whoever of the two leases longer.
 func (s *sighting) lapsed(lease time.Duration) bool {
 	lease = max(lease, s.Lease)
-	return time.Since(s.since) >= lease+lease/ledgerDrift
+	return time.Since(s.since) >= lease+lease/clockDrift
 }
 
 // Claim makes e.Claim this worker's. Each claim has an owner of its own, which

@@ -133,7 +133,7 @@ func TestARenewedClaimDoesNotLapse(t *testing.T) {
 			_ = a.Finish(ctx, finished(mine, `3`))
 		}()
 		e, _ := awaited(ctx, t, b, find(t, b))
-		if !e.Claim.Done || string(e.Claim.Result) != `3` || time.Since(ended) > 2*b.Lease()/ledgerLooks {
+		if !e.Claim.Done || string(e.Claim.Result) != `3` || time.Since(ended) > 2*b.Lease()/polls {
 			t.Errorf("%v after the end: %+v", time.Since(ended), e)
 		}
 	})
@@ -147,7 +147,7 @@ func TestAReleasedClaimIsNotWaitedFor(t *testing.T) {
 		if err := a.Release(ctx, mine); err != nil {
 			t.Fatal(err)
 		}
-		if e, took := awaited(ctx, t, b, held); e.Held || e.Claim.Done || took > 2*b.Lease()/ledgerLooks {
+		if e, took := awaited(ctx, t, b, held); e.Held || e.Claim.Done || took > 2*b.Lease()/polls {
 			t.Errorf("after %v it is %+v", took, e)
 		}
 		e := find(t, b)

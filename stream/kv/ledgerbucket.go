@@ -28,8 +28,8 @@ const (
 	retentionSlack = time.Hour
 	// maxRecord is what a record may take: a result of 256 KiB, and its claim.
 	maxRecord = 320 << 10
-	// ledgerLookShare of a lease is what a look at the bucket may take: a claim waits for it.
-	ledgerLookShare = 3
+	// checkShare of a lease is what a look at the bucket may take: a claim waits for it.
+	checkShare = 3
 )
 
 // OpenLedger finds the bucket or makes it. An error that is edda.Permanent says
@@ -41,7 +41,7 @@ func OpenLedger(ctx context.Context, js jetstream.JetStream, o LedgerOptions) (*
 	if limit := js.Conn().MaxPayload(); limit > 0 && limit < maxRecord {
 		return nil, edda.Classify(edda.Permanent, "open the ledger: the server's max_payload is %d bytes, a result may take %d", limit, maxRecord)
 	}
-	d, s, err := Ensure(ctx, js, o.wanted(ctx, js))
+	d, s, err := Ensure(ctx, js, o.spec(ctx, js))
 	if err != nil {
 		return nil, err
 	}
@@ -49,7 +49,7 @@ func OpenLedger(ctx context.Context, js jetstream.JetStream, o LedgerOptions) (*
 	if err != nil {
 		return nil, fmt.Errorf("open bucket %s: %w", LedgerBucket, err)
 	}
-	return &Ledger{js: js, kv: kv, o: o, durability: d, created: s.CachedInfo().Created, looking: make(chan struct{}, 1)}, nil
+	return &Ledger{js: js, kv: kv, o: o, durability: d, created: s.CachedInfo().Created, checking: make(chan struct{}, 1)}, nil
 }
 
 // bucket is the stream behind the bucket, as a KV client makes it, but for
@@ -68,15 +68,15 @@ func (o LedgerOptions) bucket() jetstream.StreamConfig {
 	return cfg
 }
 
-// wanted is the bucket, and what an existing one must be.
-func (o LedgerOptions) wanted(ctx context.Context, js jetstream.JetStream) Wanted {
+// spec is the bucket, and what an existing one must be.
+func (o LedgerOptions) spec(ctx context.Context, js jetstream.JetStream) Spec {
 	want := o.bucket()
-	return Wanted{StreamConfig: want, SyncAlways: o.SyncAlways, Unfit: func(found jetstream.StreamConfig) error {
+	return Spec{StreamConfig: want, SyncAlways: o.SyncAlways, Unfit: func(found jetstream.StreamConfig) error {
 		if problems := o.compare(want, found); len(problems) > 0 {
 			return edda.Classify(edda.Permanent, "bucket %s cannot be the effect ledger: %s", LedgerBucket, strings.Join(problems, "; "))
 		}
 		return nil
-	}, Before: func(cfg *jetstream.StreamConfig) (err error) {
+	}, Prepare: func(cfg *jetstream.StreamConfig) (err error) {
 		cfg.Metadata, err = forgets(ctx, js)
 		return err
 	}}
@@ -112,12 +112,12 @@ func forgets(ctx context.Context, js jetstream.JetStream) (map[string]string, er
 
 // Remake makes the bucket again where it is gone. What it held is forgotten, and Since says so.
 func (l *Ledger) Remake(ctx context.Context) error {
-	_, _, err := Ensure(ctx, l.js, l.o.wanted(ctx, l.js))
+	_, _, err := Ensure(ctx, l.js, l.o.spec(ctx, l.js))
 	return err
 }
 
-// ledgerLook is one look at the bucket, for all who asked before it began.
-type ledgerLook struct {
+// bucketCheck is one look at the bucket, for all who asked before it began.
+type bucketCheck struct {
 	done  chan struct{} // closed when there is an answer
 	since time.Time
 	err   error
@@ -129,17 +129,17 @@ func (l *Ledger) Since(ctx context.Context) (time.Time, error) {
 	l.mu.Lock()
 	look, mine := l.next, l.next == nil
 	if mine {
-		look = &ledgerLook{done: make(chan struct{})}
+		look = &bucketCheck{done: make(chan struct{})}
 		l.next = look
 	}
 	l.mu.Unlock()
 	if mine {
-		l.looking <- struct{}{}
+		l.checking <- struct{}{}
 		l.mu.Lock()
 		l.next = nil
 		l.mu.Unlock()
-		look.since, look.err = l.look(context.WithoutCancel(ctx))
-		<-l.looking
+		look.since, look.err = l.checkBucket(context.WithoutCancel(ctx))
+		<-l.checking
 		close(look.done)
 	}
 	select {
@@ -150,8 +150,8 @@ func (l *Ledger) Since(ctx context.Context) (time.Time, error) {
 	}
 }
 
-func (l *Ledger) look(ctx context.Context) (time.Time, error) {
-	ctx, cancel := context.WithTimeout(ctx, l.o.Lease/ledgerLookShare)
+func (l *Ledger) checkBucket(ctx context.Context) (time.Time, error) {
+	ctx, cancel := context.WithTimeout(ctx, l.o.Lease/checkShare)
 	defer cancel()
 	s, err := l.js.Stream(ctx, "KV_"+LedgerBucket)
 	if err != nil {

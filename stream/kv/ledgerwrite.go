@@ -50,7 +50,7 @@ func (w *entryWrite) run(ctx context.Context) (uint64, error) {
 	for {
 		revision, err := w.try(ctx)
 		if overtaken(err) {
-			revision, err = w.look(ctx)
+			revision, err = w.resolve(ctx)
 		}
 		switch {
 		case revision > 0, errors.Is(err, effects.ErrTaken):
@@ -70,11 +70,11 @@ func (w *entryWrite) try(ctx context.Context) (uint64, error) {
 	return put(ctx, w.l.kv, w.key, w.value, w.over)
 }
 
-// look finds out what stands in the way. It returns the revision where it is
+// resolve finds out what stands in the way. It returns the revision where it is
 // this write, ErrTaken where it is another worker's, and else what the next try
 // must replace: an earlier write of the same claim, or nothing any more. Where
 // the read is behind the refusal, the next try tells.
-func (w *entryWrite) look(ctx context.Context) (uint64, error) {
+func (w *entryWrite) resolve(ctx context.Context) (uint64, error) {
 	e, err := w.l.kv.Get(ctx, w.key)
 	if errors.Is(err, jetstream.ErrKeyNotFound) {
 		w.over = 0

@@ -28,17 +28,17 @@ const (
 
 // owner is what the bucket remembers of a store. It outlives every lease.
 type owner struct {
-	Store   string    `json:"store"`
-	Host    string    `json:"host"`
-	Process string    `json:"process"` // the last that served with it
-	First   time.Time `json:"first"`
-	Seen    time.Time `json:"seen"`
-	Claims  []claimed `json:"claims"`
+	Store   string        `json:"store"`
+	Host    string        `json:"host"`
+	Process string        `json:"process"` // the last that served with it
+	First   time.Time     `json:"first"`
+	Seen    time.Time     `json:"seen"`
+	Claims  []tenantClaim `json:"claims"`
 }
 
-// claimed are tenants that a store has. Of two stores that claim the same the one with
+// tenantClaim are tenants that a store has. Of two stores that claim the same the one with
 // the higher order has them: it was let in last.
-type claimed struct {
+type tenantClaim struct {
 	Pattern string `json:"pattern"`
 	Order   uint64 `json:"order"`
 }
@@ -53,8 +53,8 @@ func (o owner) orderOf(pattern string) (order uint64) {
 	return order
 }
 
-// newer are the patterns of the other store's claims that stand against one of ours.
-func (o owner) newer(other owner, pattern string) (out []string) {
+// newerClaims are the patterns of the other store's claims that stand against one of ours.
+func (o owner) newerClaims(other owner, pattern string) (out []string) {
 	mine := o.orderOf(pattern)
 	for _, c := range other.Claims {
 		if c.Order > mine && (wire.Tenants{c.Pattern}).Overlap(wire.Tenants{pattern}) {
@@ -64,10 +64,10 @@ func (o owner) newer(other owner, pattern string) (out []string) {
 	return out
 }
 
-// own claims the tenants for our store, for good. The error is edda.Permanent where
+// claimTenants claims the tenants for our store, for good. The error is edda.Permanent where
 // another store was let in for some of them after ours, and its instances are not here.
 // The lease on them is held: nobody else claims them meanwhile.
-func (l *Lease) own(ctx context.Context, tenants wire.Tenants) error {
+func (l *Lease) claimTenants(ctx context.Context, tenants wire.Tenants) error {
 	if l.held.Worker != nil {
 		return nil // it has no instances
 	}
@@ -83,7 +83,7 @@ func (l *Lease) own(ctx context.Context, tenants wire.Tenants) error {
 		return err
 	}
 	mine, known := all[l.held.Store]
-	if known && l.serving && mine.Process != l.held.Process {
+	if known && l.ownsTenants && mine.Process != l.held.Process {
 		return edda.Classify(edda.Permanent, "process %s on host %s has worked with store %s since", mine.Process, mine.Host, mine.Store)
 	}
 	next := owner{Store: l.held.Store, Host: l.held.Host, Process: l.held.Process, First: mine.First, Seen: time.Now().UTC()}
@@ -109,18 +109,18 @@ func (l *Lease) own(ctx context.Context, tenants wire.Tenants) error {
 			if id == l.held.Store || !known && l.madeOf != nil && l.madeOf(id) {
 				continue
 			}
-			if newer := mine.newer(other, pattern); len(newer) > 0 {
+			if newer := mine.newerClaims(other, pattern); len(newer) > 0 {
 				taken[id], order = append(taken[id], newer...), last+1
 			}
 		}
-		next.Claims = append(next.Claims, claimed{pattern, order})
+		next.Claims = append(next.Claims, tenantClaim{pattern, order})
 	}
 	var whose []string
 	for id, patterns := range taken {
 		whose = append(whose, fmt.Sprintf("store %s on host %s served %s from %s to %s", id, all[id].Host, tenantsOf(patterns), stamp(all[id].First), stamp(all[id].Seen)))
 	}
 	slices.Sort(whose)
-	if len(whose) > 0 && !l.adopts {
+	if len(whose) > 0 && !l.mayAdopt {
 		return edda.Classify(edda.Permanent,
 			"%s: its instances and timers are not in this store, %s: start with the data folder of that store, restore a backup of it (edda restore), take these tenants out of its tenants: and start it once, or go on without its instances with --adopt-empty",
 			strings.Join(whose, "; "), l.held.Store)
@@ -128,8 +128,8 @@ func (l *Lease) own(ctx context.Context, tenants wire.Tenants) error {
 	if err := putOwner(ctx, kv, next); err != nil {
 		return err
 	}
-	l.recorded, l.serving = time.Now(), true
-	l.adopted, l.adopts = append(l.adopted, whose...), false // what comes later nobody has asked for
+	l.recorded, l.ownsTenants = time.Now(), true
+	l.adopted, l.mayAdopt = append(l.adopted, whose...), false // what comes later nobody has asked for
 	return nil
 }
 
@@ -150,15 +150,15 @@ func (l *Lease) Adopted() []string {
 	return slices.Clone(l.adopted)
 }
 
-// seen notes now and then that the process is there. It also makes the bucket again where
+// touchOwner notes now and then that the process is there. It also makes the bucket again where
 // it is gone, for what is in it must outlive this process.
-func (l *Lease) seen(ctx context.Context, now bool) {
-	if l.held.Worker != nil || !l.serving || !now && time.Since(l.recorded) < ownerSeen {
+func (l *Lease) touchOwner(ctx context.Context, now bool) {
+	if l.held.Worker != nil || !l.ownsTenants || !now && time.Since(l.recorded) < ownerSeen {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, leaseRenew)
 	defer cancel()
-	if err := l.own(ctx, l.held.Tenants); err != nil && ctx.Err() == nil {
+	if err := l.claimTenants(ctx, l.held.Tenants); err != nil && ctx.Err() == nil {
 		l.log.Warn("note which tenants are served here failed, trying again", zap.Error(err))
 	}
 }

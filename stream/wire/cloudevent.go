@@ -48,12 +48,12 @@ func (c Codec) cloudEvent(ev edda.Event, s Subject, m Message) (edda.Event, erro
 	if err != nil {
 		return ev, err
 	}
-	ev.AggregateType, ev.AggregateID = or(text(extension(ce, "aggregatetype")), s.Name), or(aggregate, id)
+	ev.AggregateType, ev.AggregateID = orElse(text(extension(ce, "aggregatetype")), s.Name), orElse(aggregate, id)
 	ev.ID = ce.Source() + " " + ce.ID()
 	ev.Type, ev.Version = ceType(ce.Type())
 	ev.Timestamp = ce.Time().UTC()
 	ev.Payload, err = ceData(ce)
-	return m.carry(ev, metadata{
+	return m.withMetadata(ev, metadata{
 		Correlation: text(extension(ce, "correlationid")),
 		Causation:   text(extension(ce, "causationid")),
 		Trace:       text(extension(ce, "traceparent")),

@@ -132,11 +132,11 @@ func (t *text) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// moment is a producer's timestamp. One that cannot be read is left out: no
+// timestamp is a producer's timestamp. One that cannot be read is left out: no
 // decision rests on it, and the event is worth more.
-type moment struct{ time.Time }
+type timestamp struct{ time.Time }
 
-func (m *moment) UnmarshalJSON(data []byte) error {
+func (m *timestamp) UnmarshalJSON(data []byte) error {
 	var s text
 	if s.UnmarshalJSON(data) != nil {
 		return nil

@@ -56,7 +56,7 @@ func reject(code string, err error) error {
 
 // message writes a piece of work. A body that is JSON already goes as it is.
 func (c Codec) message(d *Draft, s Subject, id, trace string, body any) (err error) {
-	if d.Subject, d.Data, err = c.writtenTo(d, s, body); err != nil {
+	if d.Subject, d.Data, err = c.build(d, s, body); err != nil {
 		return err
 	}
 	clear(d.Header)
@@ -86,8 +86,8 @@ func (c Codec) fits(body []byte) error {
 	return nil
 }
 
-// writtenTo builds the subject and the body, and holds the body to the limit.
-func (c Codec) writtenTo(d *Draft, s Subject, body any) (subject string, data []byte, err error) {
+// build builds the subject and the body, and holds the body to the limit.
+func (c Codec) build(d *Draft, s Subject, body any) (subject string, data []byte, err error) {
 	if subject, err = c.Build(s); err != nil {
 		return "", nil, reject("subject", err)
 	}
@@ -124,8 +124,8 @@ func encode(v any) ([]byte, error) {
 	return data, nil
 }
 
-// carried is the metadata that every piece of work has.
-func carried(w *edda.Work) metadata {
+// workMetadata is the metadata that every piece of work has.
+func workMetadata(w *edda.Work) metadata {
 	return metadata{Correlation: text(w.Correlation), Trace: text(w.Trace), Causation: text(w.Causation)}
 }
 
@@ -145,16 +145,16 @@ func (c Codec) workEffect(d *Draft, w *edda.Work) error {
 	})
 }
 
-// spares are metadata to write from: of each command there is one.
-var spares = sync.Pool{New: func() any { return new(metadata) }}
+// metadataPool are metadata to write from: of each command there is one.
+var metadataPool = sync.Pool{New: func() any { return new(metadata) }}
 
 func effectMetadata(w *edda.Work) (json.RawMessage, error) {
-	md := spares.Get().(*metadata)
+	md := metadataPool.Get().(*metadata)
 	defer func() {
 		*md = metadata{}
-		spares.Put(md)
+		metadataPool.Put(md)
 	}()
-	*md = carried(w)
+	*md = workMetadata(w)
 	md.Saga, md.Key = text(w.From.Saga), text(w.From.Correlation)
 	md.Step, md.Attempt, md.NotAfter = text(w.Step), w.Attempt, w.NotAfter
 	md.IdempotencyKey = text(w.IdempotencyKey)
@@ -189,7 +189,7 @@ func (c Codec) workCommand(d *Draft, w *edda.Work) error {
 	s := Subject{Tenant: w.From.Tenant, Family: FamilyCommand, Name: aggregate, ID: w.To}
 	d.command = aggregateCommand{
 		TenantID: w.From.Tenant, CommandID: w.ID, AggregateID: w.To, AggregateType: aggregate,
-		PayloadJSON: string(inner), Metadata: carried(w),
+		PayloadJSON: string(inner), Metadata: workMetadata(w),
 	}
 	return c.message(d, s, w.ID, w.Trace, &d.command)
 }
@@ -221,17 +221,17 @@ func (c Codec) workFact(d *Draft, w *edda.Work) error {
 	d.event = envelope{
 		EventID: text(w.ID), TenantID: text(w.From.Tenant),
 		AggregateType: text(w.From.Saga), AggregateID: text(w.From.Correlation),
-		EventType: text(w.Name), Version: factVersion, Timestamp: moment{w.Time},
-		Payload: w.Payload, Metadata: carried(w),
+		EventType: text(w.Name), Version: factVersion, Timestamp: timestamp{w.Time},
+		Payload: w.Payload, Metadata: workMetadata(w),
 	}
 	return c.message(d, s, w.ID, w.Trace, &d.event)
 }
 
 func (c Codec) workInput(d *Draft, w *edda.Work) error {
-	md := carried(w)
+	md := workMetadata(w)
 	md.Key, md.Step = text(w.Target.Correlation), text(w.Step)
 	in := input{
-		SignalID: text(w.ID), TenantID: text(w.Target.Tenant), Payload: w.Payload, Timestamp: moment{w.Time},
+		SignalID: text(w.ID), TenantID: text(w.Target.Tenant), Payload: w.Payload, Timestamp: timestamp{w.Time},
 	}
 	switch w.Kind {
 	case edda.WorkStart:
@@ -250,11 +250,11 @@ func (c Codec) workInput(d *Draft, w *edda.Work) error {
 // Input writes an event that people or programs send in: an aggregate's event,
 // a signal, an answer or an operator's verb.
 func (c Codec) Input(ev edda.Event) (*nats.Msg, error) {
-	return newMessage(func(d *Draft) error { return c.sent(d, &ev) })
+	return newMessage(func(d *Draft) error { return c.writeInput(d, &ev) })
 }
 
-func (c Codec) sent(d *Draft, ev *edda.Event) error {
-	if err := c.sentIn(d, ev); err != nil {
+func (c Codec) writeInput(d *Draft, ev *edda.Event) error {
+	if err := c.inputMessage(d, ev); err != nil {
 		return err
 	}
 	if ev.ID != "" {
@@ -263,14 +263,14 @@ func (c Codec) sent(d *Draft, ev *edda.Event) error {
 	return nil
 }
 
-func (c Codec) sentIn(d *Draft, ev *edda.Event) error {
+func (c Codec) inputMessage(d *Draft, ev *edda.Event) error {
 	md := metadata{Correlation: text(ev.Correlation), Trace: text(ev.Trace), Causation: text(ev.Causation), By: text(ev.By), Why: text(ev.Why)}
 	if ev.Kind == edda.KindEvent {
 		s := Subject{Tenant: ev.Tenant, Family: FamilyAggregate, Name: ev.AggregateType, ID: ev.AggregateID}
 		d.event = envelope{
 			EventID: text(ev.ID), TenantID: text(ev.Tenant), AggregateType: text(ev.AggregateType),
 			AggregateID: text(ev.AggregateID), EventType: text(ev.Type), Version: ev.Version,
-			Timestamp: moment{ev.Timestamp}, Payload: ev.Payload, Metadata: md,
+			Timestamp: timestamp{ev.Timestamp}, Payload: ev.Payload, Metadata: md,
 		}
 		return c.message(d, s, ev.ID, ev.Trace, &d.event)
 	}
@@ -282,7 +282,7 @@ func (c Codec) sentIn(d *Draft, ev *edda.Event) error {
 	s := Subject{Tenant: ev.Key.Tenant, Family: FamilyWorkflow, Name: ev.Key.Saga, ID: ev.Key.Correlation}
 	return c.message(d, s, ev.ID, ev.Trace, &input{
 		SignalID: text(ev.ID), TenantID: text(ev.Key.Tenant), Kind: kind, Name: text(ev.Type),
-		Payload: ev.Payload, Timestamp: moment{ev.Timestamp}, Metadata: md,
+		Payload: ev.Payload, Timestamp: timestamp{ev.Timestamp}, Metadata: md,
 	})
 }
 
@@ -315,20 +315,20 @@ func resultSubject(r effects.Result) Subject {
 func resultOf(r effects.Result) result {
 	return result{
 		TenantID: text(r.Tenant), CommandID: text(r.CommandID), EffectName: text(r.Effect),
-		ResultType: text(r.Outcome), Payload: r.Payload, Timestamp: moment{r.Time},
+		ResultType: text(r.Outcome), Payload: r.Payload, Timestamp: timestamp{r.Time},
 		Attempts: r.Attempts, Metadata: r.Metadata,
 	}
 }
 
-// outcomes are results to write from.
-var outcomes = sync.Pool{New: func() any { return new(result) }}
+// resultPool are results to write from.
+var resultPool = sync.Pool{New: func() any { return new(result) }}
 
 // resultBody is the body of a result's message.
 func resultBody(r effects.Result) (json.RawMessage, error) {
-	body := outcomes.Get().(*result)
+	body := resultPool.Get().(*result)
 	defer func() {
 		*body = result{}
-		outcomes.Put(body)
+		resultPool.Put(body)
 	}()
 	*body = resultOf(r)
 	data, err := encode(body)

@@ -16,7 +16,7 @@ type envelope struct {
 	AggregateID   text            `json:"aggregate_id"`
 	EventType     text            `json:"event_type"`
 	Version       int             `json:"version"`
-	Timestamp     moment          `json:"timestamp,omitzero"`
+	Timestamp     timestamp       `json:"timestamp,omitzero"`
 	Payload       json.RawMessage `json:"payload"`
 	Metadata      metadata        `json:"metadata"`
 	// SpecVersion shows that it is a CloudEvent.
@@ -77,14 +77,14 @@ func (c Codec) decode(ev edda.Event, s Subject, m Message) (edda.Event, error) {
 	return ev, refuse(edda.DeadUndecodable, "a %s is not an input of a saga", s.Family)
 }
 
-// blanks are envelopes to read into: what an event keeps of one is a text of its own.
-var blanks = sync.Pool{New: func() any { return new(envelope) }}
+// envelopePool are envelopes to read into: what an event keeps of one is a text of its own.
+var envelopePool = sync.Pool{New: func() any { return new(envelope) }}
 
 func (c Codec) native(ev edda.Event, s Subject, m Message) (edda.Event, error) {
-	e := blanks.Get().(*envelope)
+	e := envelopePool.Get().(*envelope)
 	defer func() {
 		*e = envelope{}
-		blanks.Put(e)
+		envelopePool.Put(e)
 	}()
 	if err := unmarshal(m.Data, e); err != nil {
 		return ev, err
@@ -102,15 +102,15 @@ func (c Codec) native(ev edda.Event, s Subject, m Message) (edda.Event, error) {
 	if err != nil {
 		return ev, err
 	}
-	ev.AggregateType, ev.AggregateID = or(e.AggregateType, s.Name), or(e.AggregateID, aggregate)
-	ev.ID, ev.Type, ev.Version = or(e.EventID, ev.ID), string(e.EventType), e.Version
+	ev.AggregateType, ev.AggregateID = orElse(e.AggregateType, s.Name), orElse(e.AggregateID, aggregate)
+	ev.ID, ev.Type, ev.Version = orElse(e.EventID, ev.ID), string(e.EventType), e.Version
 	ev.Timestamp, ev.Payload = e.Timestamp.Time, payload(e.Payload)
 	ev.By, ev.Why = string(e.Metadata.By), string(e.Metadata.Why)
-	return m.carry(ev, e.Metadata), nil
+	return m.withMetadata(ev, e.Metadata), nil
 }
 
-// carry fills in what every kind of message carries through.
-func (m Message) carry(ev edda.Event, md metadata) edda.Event {
+// withMetadata fills in what every kind of message carries through.
+func (m Message) withMetadata(ev edda.Event, md metadata) edda.Event {
 	ev.Correlation, ev.Causation = string(md.Correlation), string(md.Causation)
 	ev.Trace = m.trace(md)
 	return ev
@@ -140,7 +140,7 @@ func bodyID(s Subject, body text, field string) (string, error) {
 	return string(body), nil
 }
 
-func or(body text, otherwise string) string {
+func orElse(body text, otherwise string) string {
 	if body != "" {
 		return string(body)
 	}

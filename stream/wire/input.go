@@ -29,7 +29,7 @@ type input struct {
 	Kind      inputKind       `json:"kind,omitempty"`
 	Name      text            `json:"name,omitempty"`
 	Payload   json.RawMessage `json:"payload"`
-	Timestamp moment          `json:"timestamp,omitzero"`
+	Timestamp timestamp       `json:"timestamp,omitzero"`
 	Metadata  metadata        `json:"metadata"`
 }
 
@@ -46,8 +46,8 @@ func (c Codec) input(ev edda.Event, s Subject, m Message) (edda.Event, error) {
 		return ev, err
 	}
 	ev.Key.Correlation = key
-	ev.ID, ev.Timestamp, ev.Payload = or(in.SignalID, ev.ID), in.Timestamp.Time, payload(in.Payload)
-	return in.fill(m.carry(ev, in.Metadata))
+	ev.ID, ev.Timestamp, ev.Payload = orElse(in.SignalID, ev.ID), in.Timestamp.Time, payload(in.Payload)
+	return in.fill(m.withMetadata(ev, in.Metadata))
 }
 
 // fill sets what the kind of the message says.

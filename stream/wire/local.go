@@ -36,7 +36,7 @@ func (c Codec) Applied(r effects.Result, w *edda.Work) (edda.Event, edda.Work, e
 	if err != nil {
 		return edda.Event{}, edda.Work{}, err
 	}
-	md, known := echoed(w)
+	md, known := knownMetadata(w)
 	if !known {
 		if md, err = readMetadata(r.Metadata); err != nil {
 			return edda.Event{}, edda.Work{}, err
@@ -59,9 +59,9 @@ func (c Codec) Applied(r effects.Result, w *edda.Work) (edda.Event, edda.Work, e
 	}, nil
 }
 
-// echoed is what is read of the metadata of a command's result. It is not known of texts
+// knownMetadata is what is read of the metadata of a command's result. It is not known of texts
 // that would be others once they were written.
-func echoed(w *edda.Work) (md metadata, known bool) {
+func knownMetadata(w *edda.Work) (md metadata, known bool) {
 	if w == nil {
 		return md, false
 	}
@@ -70,7 +70,7 @@ func echoed(w *edda.Work) (md metadata, known bool) {
 			return md, false
 		}
 	}
-	md = carried(w)
+	md = workMetadata(w)
 	md.Saga, md.Key, md.Step = text(w.From.Saga), text(w.From.Correlation), text(w.Step)
 	return md, true
 }

@@ -18,7 +18,7 @@ type result struct {
 	EffectName text            `json:"effect_name"`
 	ResultType text            `json:"result_type"`
 	Payload    json.RawMessage `json:"payload"`
-	Timestamp  moment          `json:"timestamp,omitzero"`
+	Timestamp  timestamp       `json:"timestamp,omitzero"`
 	Attempts   int             `json:"attempts,omitempty"`
 	// Metadata is the command's, echoed; a foreign worker may leave it out.
 	Metadata json.RawMessage `json:"metadata,omitempty"`
@@ -59,7 +59,7 @@ func (c Codec) result(ev edda.Event, s Subject, m Message) (edda.Event, error) {
 	if at, was := m.Taken(); was {
 		ev.Time, ev.Stored = at, ev.Time
 	}
-	return m.carry(ev, md), nil
+	return m.withMetadata(ev, md), nil
 }
 
 // takenAt writes into a result when the sagas took it that was handed to them within
