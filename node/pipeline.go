@@ -18,6 +18,7 @@ import (
 	"edda"
 	"edda/effects"
 	"edda/engine"
+	"edda/handoff"
 	"edda/hero/msgout"
 	"edda/internal/backoff"
 	"edda/outbox"
@@ -58,7 +59,7 @@ type pipeline struct {
 	scheduler   *scheduler.Scheduler
 	replayer    *replay.Replayer
 	relay       *outbox.Relay
-	handoff     *stream.Handoff // nil: effect commands go through their stream
+	handoff     *handoff.Handoff // nil: effect commands go through their stream
 	worker      *effects.Worker
 	ledger      *kv.Ledger    // nil: the store's
 	commands    commandSource // the source of the worker
@@ -152,7 +153,7 @@ func (p *process) build(ctx context.Context, l *pipeline) error {
 	l.codec = codec
 	l.publisher = stream.NewPublisher(l.js, codec)
 	if s.handoff() {
-		l.handoff = stream.NewHandoff(l.publisher, s.Tenants, p.log.Named("handoff"))
+		l.handoff = handoff.New(codec, l.publisher, s.Tenants, p.log.Named("handoff"))
 	}
 	if s.sagas() {
 		if err := p.buildSagas(ctx, l); err != nil {

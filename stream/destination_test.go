@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"edda"
+	"edda/handoff"
 	"edda/outbox"
 	"edda/outbox/outboxtest"
 	"edda/stream/wire"
@@ -21,7 +22,7 @@ func TestPublisherIsADestination(t *testing.T) {
 // What the handoff does not hand over it publishes.
 func TestHandoffIsADestination(t *testing.T) {
 	outboxtest.Run(t, destination(func(w *world) outbox.Destination {
-		return NewHandoff(NewPublisher(w.js, wire.Codec{}), wire.Tenants{"*"}, nil)
+		return handoff.New(wire.Codec{}, NewPublisher(w.js, wire.Codec{}), wire.Tenants{"*"}, nil)
 	}))
 }
 

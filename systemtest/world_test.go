@@ -25,6 +25,7 @@ import (
 	"edda/effects"
 	"edda/effects/httpeffect"
 	"edda/engine"
+	"edda/handoff"
 	"edda/internal/lifecycle"
 	"edda/manifests"
 	"edda/outbox"
@@ -100,7 +101,7 @@ type system struct {
 	scheduler *scheduler.Scheduler
 	relay     *outbox.Relay
 	worker    *effects.Worker
-	handoff   *stream.Handoff
+	handoff   *handoff.Handoff
 	registry  *prometheus.Registry
 	codec     wire.Codec
 	stop      func()
@@ -279,7 +280,7 @@ func (w *world) build(s *system, js jetstream.JetStream) {
 	log := zap.NewNop()
 	s.publisher = stream.NewPublisher(js, s.codec)
 	s.publisher.Tell(s.source.Published)
-	s.handoff = stream.NewHandoff(s.publisher, nil, log)
+	s.handoff = handoff.New(s.codec, s.publisher, nil, log)
 	gate, err := outbox.NewGateway(outbox.GatewayOptions{URL: "http://gateway.example", Transport: w.gateway})
 	if err != nil {
 		w.t.Fatal(err)
@@ -328,7 +329,7 @@ func (w *world) build(s *system, js jetstream.JetStream) {
 
 // slow is a destination that takes its time, or no copies.
 type slow struct {
-	*stream.Handoff
+	*handoff.Handoff
 	w *world
 }
 

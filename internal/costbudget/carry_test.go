@@ -19,6 +19,7 @@ import (
 	"edda/effects/effecttest"
 	"edda/effects/httpeffect"
 	"edda/engine"
+	"edda/handoff"
 	"edda/internal/jsonvalue"
 	"edda/outbox"
 	"edda/stream"
@@ -148,7 +149,7 @@ func handOver(tb testing.TB, n int) (func(), *books) {
 	db, b := opened(tb)
 	d, results, caughtUp := desk{make(chan effects.Command), nil}, make(applier), make(chan struct{})
 	close(caughtUp)
-	h := stream.NewHandoff(stream.NewPublisher(nowhere{}, wire.Codec{}), nil, nil)
+	h := handoff.New(wire.Codec{}, stream.NewPublisher(nowhere{}, wire.Codec{}), nil, nil)
 	o := effects.Options{Source: d, Publisher: d, Providers: map[string]effects.Provider{"http": d}, Owner: "a worker", Applier: h}
 	w, err := effects.New(db, o, effect(tb, "reserve"))
 	if err != nil {

@@ -1,4 +1,11 @@
-package stream
+// Package handoff takes effect commands from the outbox to the effect worker of the same
+// process, and the worker's results to the engine, without a way through the stream.
+//
+// It promises nothing that the outbox does not: a command's row stays until its result is
+// committed, and is handed over again at the next start. What finds no taker is published,
+// as all other work is. It refuses to hold more commands than a bound: the stream carries
+// the others.
+package handoff
 
 import (
 	"context"
@@ -43,13 +50,11 @@ type Applies interface {
 	Result(ctx context.Context, r engine.Handed) error
 }
 
-// Handoff takes effect commands from the outbox to the worker of the same process,
-// and its results to the engine, without a way through the stream. What finds no
-// taker is published, as all other work is. It promises nothing that the outbox
-// does not: a command's row stays until its result is committed, and is handed over
-// again at the next start.
+// Handoff is the outbox's destination of what goes to the streams. Its methods may be called
+// concurrently.
 type Handoff struct {
-	publisher *Publisher
+	codec     wire.Codec
+	publisher outbox.Destination
 	log       *zap.Logger
 	tenants   atomic.Pointer[wire.Tenants]
 	wake      chan struct{} // capacity 1: something came back
@@ -77,12 +82,13 @@ var (
 	_ effects.Applier    = (*Handoff)(nil)
 )
 
-// NewHandoff makes one; until Connect everything is published.
-func NewHandoff(p *Publisher, tenants wire.Tenants, log *zap.Logger) *Handoff {
+// New makes one for commands of tenants; until Connect everything is published. The codec is
+// the publisher's.
+func New(codec wire.Codec, publisher outbox.Destination, tenants wire.Tenants, log *zap.Logger) *Handoff {
 	if log == nil {
 		log = zap.NewNop()
 	}
-	h := &Handoff{publisher: p, log: log, wake: make(chan struct{}, 1), held: map[string]*burden{}, inHand: map[handedName]*edda.Work{}}
+	h := &Handoff{codec: codec, publisher: publisher, log: log, wake: make(chan struct{}, 1), held: map[string]*burden{}, inHand: map[handedName]*edda.Work{}}
 	h.tenants.Store(&tenants)
 	return h
 }
@@ -106,7 +112,7 @@ func (h *Handoff) Deliver(ctx context.Context, batch []edda.Work) []error {
 
 // Take hands a command over to the worker, if that takes it.
 func (h *Handoff) Take(w *edda.Work) bool {
-	codec := h.publisher.codec
+	codec := h.codec
 	if w.Kind != edda.WorkEffect || !codec.NoTenancy && !h.tenants.Load().Match(w.From.Tenant) {
 		return false
 	}
@@ -187,7 +193,7 @@ func (h *Handoff) Apply(ctx context.Context, r effects.Result, c edda.Claim) err
 	default:
 		return errBehind
 	}
-	ev, copied, err := h.publisher.codec.Applied(r, w)
+	ev, copied, err := h.codec.Applied(r, w)
 	if err != nil {
 		return err
 	}
@@ -317,4 +323,12 @@ func (d *handed) Nak(_ context.Context, delay time.Duration) error {
 		d.h.rest(d, delay)
 	}
 	return nil
+}
+
+// signal wakes the receiver of a channel of capacity 1.
+func signal(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
 }

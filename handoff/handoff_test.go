@@ -1,4 +1,4 @@
-package stream
+package handoff
 
 import (
 	"context"
@@ -12,13 +12,65 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"edda"
 	"edda/effects"
 	"edda/engine"
 	"edda/stream/wire"
 )
+
+var noon = time.Date(2026, 6, 1, 12, 0, 0, 0, time.UTC)
+
+// refused is the id of work that the publisher refuses.
+const refused = "refused"
+
+var errRefused = errors.New("refused")
+
+// publisher keeps what was published.
+type publisher struct {
+	mu   sync.Mutex // guards what follows
+	away error
+	work []edda.Work
+}
+
+func (p *publisher) Deliver(_ context.Context, batch []edda.Work) []error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	errs := make([]error, len(batch))
+	for i, w := range batch {
+		switch errs[i] = p.away; {
+		case p.away != nil:
+		case w.ID == refused:
+			errs[i] = errRefused
+		default:
+			p.work = append(p.work, w)
+		}
+	}
+	return errs
+}
+
+// fail has the publisher refuse everything with the error, until it is nil.
+func (p *publisher) fail(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.away = err
+}
+
+// commands are the ids of what was published but facts.
+func (p *publisher) commands() (ids []string) {
+	synctest.Wait()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, w := range p.work {
+		if w.Kind != edda.WorkFact {
+			ids = append(ids, w.ID)
+		}
+	}
+	return ids
+}
+
+func fact() edda.Work {
+	return edda.Work{ID: "f1", Kind: edda.WorkFact, From: edda.Key{Tenant: "acme", Saga: "order", Correlation: "o1"}, Name: "done", Payload: json.RawMessage(`{}`), Time: noon}
+}
 
 // errTaken stands for what was taken, and not published.
 var errTaken = errors.New("taken")
@@ -39,55 +91,12 @@ func relayed(ctx context.Context, h *Handoff, batch []edda.Work) []error {
 	return errs
 }
 
-// TestPositionsAreOfWhenACopyWasStored, and so is its place among all that was stored:
-// the stream knows nothing of the stamp.
-func TestPositionsAreOfWhenACopyWasStored(t *testing.T) {
-	bubble(t, func(ctx context.Context, w *world) {
-		_, stop := w.open(ctx, nil, SourceOptions{}) // makes the streams
-		stop()
-		copied := copyAt(t, handable("c1", "acme"), time.Now().Add(-time.Hour).UTC())
-		time.Sleep(time.Second)
-		w.send("acme", "O1", 1)
-		time.Sleep(time.Second)
-		if errs := NewPublisher(w.js, wire.Codec{}).Deliver(ctx, []edda.Work{copied}); errs != nil {
-			t.Fatal(errs)
-		}
-		at := time.Now()
-		time.Sleep(time.Second)
-		w.send("acme", "O1", 2)
-		s, stop := w.open(ctx, nil, SourceOptions{From: FromAll})
-		defer stop()
-		var got []string
-		for len(got) < 3 {
-			fetched, err := s.Fetch(ctx, 1, time.Minute)
-			if err != nil || len(fetched.Events) == 0 {
-				t.Fatal(fetched, err)
-			}
-			for _, ev := range fetched.Events {
-				got = append(got, fmt.Sprint(ev.Stream, ev.Seq))
-				if ev.Stream == wire.WorkflowEvents && (!ev.StoredAt().Equal(at) || ev.Time.Equal(at)) {
-					t.Errorf("stored %v, came %v", ev.StoredAt(), ev.Time)
-				}
-			}
-		}
-		if want := []string{wire.AggregateEvents + "1", wire.WorkflowEvents + "1", wire.AggregateEvents + "2"}; !slices.Equal(got, want) {
-			t.Errorf("in the order %v, want %v", got, want)
-		}
-		s.Recheck() // what was read is held against the stream
-		time.Sleep(time.Minute)
-		for _, r := range s.readers {
-			if r.name == wire.WorkflowEvents && (!r.reached().Time.Equal(at) || r.reached().Seq != 1) {
-				t.Errorf("reached %+v", r.reached())
-			}
-		}
-	})
-}
-
 // TestResultsComeBehindWhatTheStreamsHold: until that was applied they take the way of
 // the stream.
 func TestResultsComeBehindWhatTheStreamsHold(t *testing.T) {
-	bubble(t, func(ctx context.Context, w *world) {
-		h, d, caughtUp := NewHandoff(NewPublisher(w.js, wire.Codec{}), nil, nil), &desk{}, make(chan struct{})
+	synctest.Test(t, func(t *testing.T) {
+		ctx := t.Context()
+		h, d, caughtUp := New(wire.Codec{}, &publisher{}, nil, nil), &desk{}, make(chan struct{})
 		h.Connect(d, d, caughtUp)
 		cmd, _ := wire.Codec{}.Offered(new(handable("c1", "acme")))
 		r := effects.Result{Tenant: cmd.Tenant, CommandID: cmd.ID, Effect: cmd.Effect, Outcome: edda.Succeeded, Metadata: cmd.Metadata, Time: noon}
@@ -152,28 +161,6 @@ func (d *desk) take() []effects.Delivery {
 	return out
 }
 
-// commands lists the ids that are in the stream of commands.
-func (w *world) commands(ctx context.Context, t *testing.T) (ids []string) {
-	t.Helper()
-	synctest.Wait()
-	s, err := w.js.Stream(ctx, wire.WorkflowCommands)
-	if err != nil {
-		t.Fatal(err)
-	}
-	state := s.CachedInfo().State
-	for seq := state.FirstSeq; seq <= state.LastSeq && state.Msgs > 0; seq++ {
-		m, err := s.GetMsg(ctx, seq)
-		if errors.Is(err, jetstream.ErrMsgNotFound) {
-			continue
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		ids = append(ids, w.codec.ID(wire.Message{Subject: m.Subject, Header: m.Header}))
-	}
-	return ids
-}
-
 func handable(id, tenant string) edda.Work {
 	return edda.Work{ID: id, Kind: edda.WorkEffect, From: edda.Key{Tenant: tenant, Saga: "order", Correlation: id}, Name: "charge", Payload: json.RawMessage(`{"amount":25}`),
 		Step: "charge", Attempt: 1, Time: noon, Correlation: "corr", Trace: "tr", Causation: "cause"}
@@ -188,10 +175,11 @@ func done() <-chan struct{} {
 
 // inHandoff runs a test with a handoff that serves charge for all but the tenants
 // that begin with b.
-func inHandoff(t *testing.T, f func(ctx context.Context, w *world, h *Handoff, d *desk)) {
+func inHandoff(t *testing.T, f func(ctx context.Context, w *publisher, h *Handoff, d *desk)) {
 	t.Helper()
-	bubble(t, func(ctx context.Context, w *world) {
-		h, d := NewHandoff(NewPublisher(w.js, wire.Codec{}), wire.Tenants{"a*"}, nil), &desk{}
+	synctest.Test(t, func(t *testing.T) {
+		ctx, w := t.Context(), &publisher{}
+		h, d := New(wire.Codec{}, w, wire.Tenants{"a*"}, nil), &desk{}
 		d.set(false, "charge")
 		h.Connect(d, d, done())
 		running, cancel := context.WithCancel(ctx)
@@ -208,11 +196,11 @@ func inHandoff(t *testing.T, f func(ctx context.Context, w *world, h *Handoff, d
 }
 
 func TestWhatFindsNoTakerIsPublished(t *testing.T) {
-	inHandoff(t, func(ctx context.Context, w *world, h *Handoff, d *desk) {
+	inHandoff(t, func(ctx context.Context, w *publisher, h *Handoff, d *desk) {
 		other, revoke := handable("unserved", "acme"), handable("r", "acme")
 		other.Name = "refund"
 		revoke.Kind, revoke.CommandID = edda.WorkRevoke, "c1"
-		errs := relayed(ctx, h, append(facts(1), handable("c1", "acme"), other, handable("others", "beta"), revoke, handable("c2", "acme")))
+		errs := relayed(ctx, h, append([]edda.Work{fact()}, handable("c1", "acme"), other, handable("others", "beta"), revoke, handable("c2", "acme")))
 		if want := []error{nil, errTaken, nil, nil, nil, errTaken}; !slices.Equal(errs, want) {
 			t.Fatalf("%v, want %v", errs, want)
 		}
@@ -220,7 +208,7 @@ func TestWhatFindsNoTakerIsPublished(t *testing.T) {
 		for _, c := range d.take() {
 			got = append(got, c.Command().ID)
 		}
-		if in := w.commands(ctx, t); !slices.Equal(got, []string{"c1", "c2"}) || !slices.Equal(in, []string{"unserved", "others", "r"}) {
+		if in := w.commands(); !slices.Equal(got, []string{"c1", "c2"}) || !slices.Equal(in, []string{"unserved", "others", "r"}) {
 			t.Errorf("offered %v, published %v", got, in)
 		}
 		h.SetTenants(wire.Tenants{"b*"})
@@ -232,19 +220,18 @@ func TestWhatFindsNoTakerIsPublished(t *testing.T) {
 
 // TestErrorsOfThePublishedStandInTheirPlaces: the relay goes by them.
 func TestErrorsOfThePublishedStandInTheirPlaces(t *testing.T) {
-	inHandoff(t, func(ctx context.Context, w *world, h *Handoff, d *desk) {
-		bad := facts(1)[0]
-		bad.Kind, bad.Name = edda.WorkCommand, "NoDot"
-		errs := relayed(ctx, h, []edda.Work{handable("c1", "acme"), bad, handable("c2", "acme"), facts(1)[0]})
-		if len(errs) != 4 || errs[0] != errTaken || errs[2] != errTaken || errs[3] != nil {
-			t.Fatalf("%v", errs)
+	inHandoff(t, func(ctx context.Context, w *publisher, h *Handoff, d *desk) {
+		bad := fact()
+		bad.ID = refused
+		errs := relayed(ctx, h, []edda.Work{handable("c1", "acme"), bad, handable("c2", "acme"), fact()})
+		if want := []error{errTaken, errRefused, errTaken, nil}; !slices.Equal(errs, want) {
+			t.Fatalf("%v, want %v", errs, want)
 		}
-		wantRejection(t, errs[1], "name")
 	})
 }
 
 func TestACommandThatWasGivenBackComesAgain(t *testing.T) {
-	inHandoff(t, func(ctx context.Context, w *world, h *Handoff, d *desk) {
+	inHandoff(t, func(ctx context.Context, w *publisher, h *Handoff, d *desk) {
 		relayed(ctx, h, []edda.Work{handable("c1", "acme"), handable("c2", "acme")})
 		got := d.take()
 		_ = got[0].Nak(ctx, 10*time.Second)
@@ -262,7 +249,7 @@ func TestACommandThatWasGivenBackComesAgain(t *testing.T) {
 		if got := d.take(); len(got) != 1 || got[0].Command().ID != "c1" {
 			t.Fatalf("%v", got)
 		}
-		if in := w.commands(ctx, t); len(in) != 0 {
+		if in := w.commands(); len(in) != 0 {
 			t.Errorf("published %v", in)
 		}
 	})
@@ -271,7 +258,7 @@ func TestACommandThatWasGivenBackComesAgain(t *testing.T) {
 // TestACommandThatIsHereIsNotTakenAgain: the relay sweeps over what waits for its
 // result, be it called or at rest.
 func TestACommandThatIsHereIsNotTakenAgain(t *testing.T) {
-	inHandoff(t, func(ctx context.Context, w *world, h *Handoff, d *desk) {
+	inHandoff(t, func(ctx context.Context, w *publisher, h *Handoff, d *desk) {
 		c1, others := handable("c1", "acme"), handable("c1", "abc")
 		for range 3 {
 			relayed(ctx, h, []edda.Work{c1, others})
@@ -296,11 +283,11 @@ func TestACommandThatIsHereIsNotTakenAgain(t *testing.T) {
 
 // TestACommandWaitsForALineThatIsAboutToBegin, as all are at the start.
 func TestACommandWaitsForALineThatIsAboutToBegin(t *testing.T) {
-	inHandoff(t, func(ctx context.Context, w *world, h *Handoff, d *desk) {
+	inHandoff(t, func(ctx context.Context, w *publisher, h *Handoff, d *desk) {
 		d.set(true, "charge")
 		relayed(ctx, h, []edda.Work{handable("c1", "acme")})
 		time.Sleep(time.Second)
-		if len(d.take()) != 0 || len(w.commands(ctx, t)) != 0 {
+		if len(d.take()) != 0 || len(w.commands()) != 0 {
 			t.Fatal("it went somewhere")
 		}
 		d.set(false, "charge")
@@ -314,14 +301,16 @@ func TestACommandWaitsForALineThatIsAboutToBegin(t *testing.T) {
 // TestACommandOfAnEffectThatIsGoneIsPublished, once it is given back; also where
 // NATS was away meanwhile.
 func TestACommandOfAnEffectThatIsGoneIsPublished(t *testing.T) {
-	inHandoff(t, func(ctx context.Context, w *world, h *Handoff, d *desk) {
+	inHandoff(t, func(ctx context.Context, w *publisher, h *Handoff, d *desk) {
 		relayed(ctx, h, []edda.Work{handable("c1", "acme")})
 		got := d.take()
 		d.set(false)
-		w.restart(func() { _ = got[0].Nak(ctx, 0); time.Sleep(time.Minute) })
-		w.answers()
+		w.fail(errors.New("away"))
+		_ = got[0].Nak(ctx, 0)
 		time.Sleep(time.Minute)
-		if in := w.commands(ctx, t); !slices.Equal(in, []string{"c1"}) {
+		w.fail(nil)
+		time.Sleep(time.Minute)
+		if in := w.commands(); !slices.Equal(in, []string{"c1"}) {
 			t.Errorf("published %v", in)
 		}
 		if len(h.held) != 0 {
@@ -332,14 +321,14 @@ func TestACommandOfAnEffectThatIsGoneIsPublished(t *testing.T) {
 
 // TestHandedCommandsHaveABound; those beyond it are in the stream.
 func TestHandedCommandsHaveABound(t *testing.T) {
-	inHandoff(t, func(ctx context.Context, w *world, h *Handoff, d *desk) {
+	inHandoff(t, func(ctx context.Context, w *publisher, h *Handoff, d *desk) {
 		var all []edda.Work
 		for i := range maxHanded + 1 {
 			all = append(all, handable(fmt.Sprint("c", i), "acme"))
 		}
 		relayed(ctx, h, all)
 		got := d.take()
-		if in := w.commands(ctx, t); len(got) != maxHanded || !slices.Equal(in, []string{fmt.Sprint("c", maxHanded)}) {
+		if in := w.commands(); len(got) != maxHanded || !slices.Equal(in, []string{fmt.Sprint("c", maxHanded)}) {
 			t.Fatalf("%d were offered, published %v", len(got), in)
 		}
 		_ = got[0].Nak(ctx, time.Hour) // it rests here, and counts
@@ -368,7 +357,7 @@ func TestHandedCommandsHaveABound(t *testing.T) {
 
 // TestAFlushPublishesWhatRests: another process may take it.
 func TestAFlushPublishesWhatRests(t *testing.T) {
-	inHandoff(t, func(ctx context.Context, w *world, h *Handoff, d *desk) {
+	inHandoff(t, func(ctx context.Context, w *publisher, h *Handoff, d *desk) {
 		relayed(ctx, h, []edda.Work{handable("c1", "acme"), handable("c2", "acme")})
 		got := d.take()
 		_ = got[0].Nak(ctx, time.Hour)
@@ -377,14 +366,14 @@ func TestAFlushPublishesWhatRests(t *testing.T) {
 			t.Fatal(err)
 		}
 		relayed(ctx, h, []edda.Work{handable("c3", "acme")})
-		if in := w.commands(ctx, t); !slices.Equal(in, []string{"c1", "c3"}) || len(h.held) != 0 {
+		if in := w.commands(); !slices.Equal(in, []string{"c1", "c3"}) || len(h.held) != 0 {
 			t.Errorf("published %v", in)
 		}
 	})
 }
 
 func TestAResultGoesToTheEngineWithItsClaimAndCopy(t *testing.T) {
-	inHandoff(t, func(ctx context.Context, w *world, h *Handoff, d *desk) {
+	inHandoff(t, func(ctx context.Context, w *publisher, h *Handoff, d *desk) {
 		relayed(ctx, h, []edda.Work{handable("c1", "acme")})
 		cmd := d.take()[0].Command()
 		r := effects.Result{Tenant: "acme", CommandID: "c1", Effect: "charge", Outcome: edda.Succeeded, Payload: json.RawMessage(`{}`), Metadata: cmd.Metadata, Time: noon}
@@ -397,90 +386,6 @@ func TestAResultGoesToTheEngineWithItsClaimAndCopy(t *testing.T) {
 		r.Payload = json.RawMessage(`"` + strings.Repeat("x", wire.DefaultMaxPayload) + `"`)
 		if err := h.Apply(ctx, r, edda.Claim{}); !errors.Is(err, edda.Permanent) || len(d.results) != 1 {
 			t.Errorf("a result that no message can carry: %v", err)
-		}
-	})
-}
-
-// TestEchoesOfThisRunAreLeftOut, and those of others come: of another process, and of the
-// run before.
-func TestEchoesOfThisRunAreLeftOut(t *testing.T) {
-	bubble(t, func(ctx context.Context, w *world) {
-		src, stop := w.open(ctx, nil, SourceOptions{Codec: thisRun})
-		defer stop()
-		for _, sent := range []struct {
-			by wire.Codec
-			id string
-		}{{thisRun, "c1"}, {wire.Codec{Run: "r1"}, "before"}, {thisRun, "c2"}, {wire.Codec{}, "foreign"}, {thisRun, "last"}} {
-			if errs := NewPublisher(w.js, sent.by).Deliver(ctx, []edda.Work{copyOf(t, sent.id)}); errs != nil {
-				t.Fatal(errs)
-			}
-		}
-		got := fetch(ctx, t, src, 2)
-		if got[0].CommandID != "before" || got[0].Seq != 2 || got[1].CommandID != "foreign" || got[1].Seq != 4 {
-			t.Errorf("%+v", got)
-		}
-		none(ctx, t, src, time.Second)
-		wantEnd(t, ends(ctx, t, src, wire.WorkflowEvents), 4, 5) // an echo is not waited for
-	})
-}
-
-// copyOf is the copy of a result.
-func copyOf(t *testing.T, id string) edda.Work {
-	t.Helper()
-	_, c, err := wire.Codec{}.Applied(effects.Result{Tenant: "acme", CommandID: id, Effect: "charge", Outcome: edda.Succeeded, Payload: json.RawMessage(`{}`),
-		Metadata: json.RawMessage(`{"saga":"order","key":"O1"}`), Time: noon}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
-}
-
-// TestEndsDoNotAskForAnEchoOnItsWay: nobody applies it, so timers would wait for it
-// as long as there is always another.
-func TestEndsDoNotAskForAnEchoOnItsWay(t *testing.T) {
-	bubble(t, func(ctx context.Context, w *world) {
-		src, err := OpenSource(ctx, w.js, nil, SourceOptions{Codec: thisRun, From: FromAll})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if errs := NewPublisher(w.js, thisRun).Deliver(ctx, []edda.Work{copyOf(t, "c1")}); errs != nil {
-			t.Fatal(errs)
-		}
-		ctx, cancel := context.WithCancel(ctx)
-		ended := make(chan struct{})
-		go func() {
-			defer close(ended)
-			time.Sleep(endWait / 2) // it reads after the look has begun
-			_ = src.Run(ctx)
-		}()
-		wantEnd(t, ends(ctx, t, src, wire.WorkflowEvents), 0, 1)
-		cancel()
-		<-ended
-	})
-}
-
-// TestAResultThatDiedIsSentAgainFromItsCopy: its event lies in no stream.
-func TestAResultThatDiedIsSentAgainFromItsCopy(t *testing.T) {
-	bubble(t, func(ctx context.Context, w *world) {
-		src, stop := w.open(ctx, nil, SourceOptions{Codec: thisRun})
-		defer stop()
-		p := NewPublisher(w.js, thisRun)
-		ev, copied, err := wire.Codec{}.Applied(effects.Result{Tenant: "acme", CommandID: "c1", Effect: "charge", Outcome: edda.Succeeded, Payload: json.RawMessage(`{"id":1}`),
-			Metadata: json.RawMessage(`{"saga":"order","key":"O1"}`), Time: noon}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		letter := edda.DeadLetter{ID: "d1", Reason: edda.DeadFull, Event: ev}
-		_, err = p.Resend(ctx, letter, nil, "again-1")
-		wantError(t, err, edda.Permanent, "sent again by and by")
-		if errs := p.Deliver(ctx, []edda.Work{copied}); errs != nil {
-			t.Fatal(errs)
-		}
-		if _, err := p.Resend(ctx, letter, nil, "again-1"); err != nil {
-			t.Fatal(err)
-		}
-		if got := fetch(ctx, t, src, 1)[0]; got.ID != "again-1" || got.CommandID != "c1" || string(got.Payload) != `{"id":1}` || got.Key != ev.Key {
-			t.Errorf("%+v", got)
 		}
 	})
 }
