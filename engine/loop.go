@@ -49,9 +49,9 @@ type loop struct {
 
 	applied   map[string]edda.Checkpoint // evaluated
 	durable   map[string]edda.Checkpoint // committed
-	created   map[string]time.Time       // of each stream; known after the first survey
+	created   map[string]time.Time       // of each stream; known once the end poller has looked
 	watermark watermark
-	asked     bool // for a survey that the next goal is to be of, and that has not come
+	asked     bool // the end poller, for the next goal of the watermark
 	barrier   timerBarrier
 	linger    linger    // what a batch waits for
 	lived     time.Time // until when this store's process worked, before it was restored
@@ -146,7 +146,7 @@ func (v *loop) wait(ctx context.Context) bool {
 		v.press()
 	case <-v.results.ready:
 		v.takeResults()
-	case <-v.linger.timer.C: // who waits for company looks again
+	case <-v.linger.timer.C: // the batch lingers no longer
 	case <-v.alarm.C:
 		v.pausing = false
 	case <-ctx.Done():
@@ -195,7 +195,7 @@ func (v *loop) finish() error {
 	return nil
 }
 
-// ready tells whether a batch can be evaluated now. The first survey must have
+// ready tells whether a batch can be evaluated now. The end poller must have
 // said when the streams were created.
 func (v *loop) ready() bool {
 	if v.tidied.IsZero() || v.halted() || v.batches >= pipelineDepth {
@@ -207,7 +207,7 @@ func (v *loop) ready() bool {
 // halted tells whether it waits for a failure to be over.
 func (v *loop) halted() bool { return v.failing || v.pausing }
 
-// step evaluates one batch and hands it to the writer.
+// step evaluates one batch and submits its change sets.
 func (v *loop) step() {
 	items, caught := v.form()
 	now := time.Now()
