@@ -306,6 +306,19 @@ func TestCallsAfterTheEndSaySo(t *testing.T) {
 	})
 }
 
+// TestASilentSourceIsAskedAllTheSame: that of a restored store waits for what it gave to be
+// durable.
+func TestASilentSourceIsAskedAllTheSame(t *testing.T) {
+	inWorld(t, func(w *world) {
+		settle()
+		before := w.streams.taken()
+		time.Sleep(10*lookEvery + lookEvery/2)
+		if n := w.streams.taken() - before; n != 10 {
+			t.Errorf("it was asked %d times", n)
+		}
+	})
+}
+
 func TestPositionsMovePastWhatIsNotForTheSagas(t *testing.T) {
 	inWorld(t, func(w *world) {
 		settle()

@@ -176,6 +176,7 @@ type streams struct {
 	mute    bool         // Ends fails
 	down    error
 	fetched int
+	takes   int
 	surveys int
 	answers time.Duration // how long Ends takes; set before the engine starts
 	wake    chan struct{}
@@ -224,6 +225,7 @@ func (s *streams) Ready() <-chan struct{} { return s.wake }
 func (s *streams) Take(most int) Fetched {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.takes++
 	got := s.take(most)
 	if len(got) > 0 {
 		s.signal()
@@ -288,6 +290,12 @@ func (s *streams) Ends(context.Context) ([]End, error) {
 		ends = append(ends, end)
 	}
 	return ends, nil
+}
+
+func (s *streams) taken() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.takes
 }
 
 func (s *streams) surveyed() int {

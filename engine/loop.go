@@ -15,7 +15,7 @@ import (
 const (
 	// maxDue bounds how much of a batch is for what is due while events wait.
 	maxDue = maxBatch / 2
-	// lookEvery is how often the backpressure looks for room where no event comes.
+	// lookEvery is how often the loop looks for room, and into its source, where no event comes.
 	lookEvery = 250 * time.Millisecond
 	// tidyEvery is how often positions move past messages that are not meant
 	// for the sagas, so that they do not point at what expires.
@@ -143,7 +143,7 @@ func (v *loop) wait(ctx context.Context) bool {
 	case <-v.arriving():
 		v.take()
 	case <-v.looks:
-		v.press()
+		v.tick()
 	case <-v.results.ready:
 		v.takeResults()
 	case <-v.linger.timer.C: // the batch lingers no longer
@@ -153,6 +153,16 @@ func (v *loop) wait(ctx context.Context) bool {
 		return false
 	}
 	return true
+}
+
+// tick looks for room, and takes though nothing was signalled: a source finds out then
+// whether what it gave is durable.
+func (v *loop) tick() {
+	if v.arriving() == nil {
+		v.press()
+		return
+	}
+	v.take()
 }
 
 // arriving tells of events in the source, while there is room for more.

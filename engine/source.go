@@ -12,7 +12,8 @@ type Source interface {
 	Ready() <-chan struct{}
 	// Take returns up to max events that are waiting, each stream's in its own order,
 	// decoded once, and none when there is none. It does not wait. Where it returned some,
-	// Ready is signalled again. A message that cannot be an input comes as an Event with
+	// Ready is signalled again. While the engine takes events in, it calls Take several times
+	// a second, also where Ready is silent. A message that cannot be an input comes as an Event with
 	// Malformed set. A result of the past whose echo comes later is of no stream. Only the
 	// engine's loop calls Take and Hold.
 	Take(max int) Fetched

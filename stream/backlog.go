@@ -86,10 +86,10 @@ func (s *Source) Behind() (n uint64) {
 }
 
 // CaughtUp is closed once everything that lay in the streams when Run began is handled:
-// Fetch looks at the store's positions until then.
+// Take looks at the store's positions until then.
 func (s *Source) CaughtUp() <-chan struct{} { return s.caughtUp }
 
-// catchUp closes it, once. Only Fetch calls it.
+// catchUp closes it, once. Only Take calls it.
 func (s *Source) catchUp() {
 	select {
 	case <-s.caughtUp:
