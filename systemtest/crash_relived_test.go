@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -160,6 +161,11 @@ func (r *relived) dieInThePast() {
 		return
 	}
 	r.launch(failpointsOf(`engineFetched=sleep(20)`)...)
+	untilIn(r.t, 2*soon, "the process reads", func() bool {
+		text, _ := ask("http://" + r.points + "/engineFetched/count")
+		n, _ := strconv.Atoi(text) // it does not answer yet
+		return n > 0
+	})
 	r.await(pastWithin, func() bool { return false })
 	if code := r.child.terminate(); code != 0 {
 		r.t.Errorf("a stop in order while it caught up: exit code %d: %s", code, r.child.err)
