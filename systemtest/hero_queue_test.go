@@ -21,7 +21,7 @@ func TestSixtyJobsThatWaitLongerThanTheyMayRunAllFinish(t *testing.T) {
 	h.place(7, hero.Runner{ID: ourRunner, Local: true})
 	var wide []step
 	for id := uint32(1); id <= 60; id++ {
-		wide = append(wide, step{id: id, script: "import time; time.sleep(0.5); print('ran')", timeout: 5})
+		wide = append(wide, step{id: id, script: "import time; time.sleep(0.5); print('ran')", timeout: 12})
 	}
 	h.flow(7, 33, wide...)
 	untilIn(t, queueEnds, "the flow ends", func() bool {
