@@ -94,8 +94,8 @@ type process struct {
 
 	draining atomic.Bool // a caller asked for the stop; it is audited once
 
-	hearing atomic.Pointer[saga.Set] // says which facts have a handler
-	names   atomic.Pointer[versions.Names]
+	loadedSagas atomic.Pointer[saga.Set] // set, for readers that do not hold reloading
+	names       atomic.Pointer[versions.Names]
 
 	said []string // which sagas catch up since the start; set before the pipeline starts
 
