@@ -78,7 +78,7 @@ type process struct {
 	remade      prometheus.Counter          // how often the shared ledger was lost and created again
 	republished prometheus.Counter          // messages that the server had lost
 	synced      atomic.Bool                 // the server syncs before it acknowledges
-	tail        atomic.Pointer[stream.Tail] // own tail; nil until it is known
+	tail        atomic.Pointer[stream.Tail] // what was published last; nil until it is known
 	// redis is nil if nothing uses Redis. embeddedRedis is the one of edda dev.
 	redis         *redisdb.DB
 	embeddedRedis *embeddedRedis
