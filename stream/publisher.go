@@ -50,16 +50,6 @@ func NewPublisher(js jetstream.JetStream, c wire.Codec) *Publisher {
 // Follow sets the tail that notes what Deliver has published last.
 func (p *Publisher) Follow(t *Tail) { p.tail.Store(t) }
 
-// onStored is what a window calls with each stored message of its batch.
-func (p *Publisher) onStored(batch []edda.Work) func(int, *ack) {
-	tail := p.tail.Load()
-	return func(place int, at *ack) {
-		if tail != nil {
-			tail.published(at.Stream, at.Seq, &batch[place])
-		}
-	}
-}
-
 // Deliver is the relay's destination for all work but messages, and for
 // commands where there is no gateway. Everything goes out in the order of the
 // batch; what fails is edda.Temporary, but for an *outbox.Rejection.
@@ -82,11 +72,12 @@ func (p *Publisher) Deliver(ctx context.Context, batch []edda.Work) []error {
 func (p *Publisher) window(ctx context.Context, batch []edda.Work, errs []error) {
 	var w *window
 	var err error
-	if tail := p.tail.Load(); tail != nil {
+	tail := p.tail.Load()
+	if tail != nil {
 		err = tail.await(ctx)
 	}
 	if err == nil {
-		w, err = p.unacked.open(len(batch), p.onStored(batch))
+		w, err = p.unacked.open(batch, tail)
 	}
 	if err != nil {
 		for i := range errs {
