@@ -55,7 +55,7 @@ func (p *process) use(set *saga.Set) error {
 		return err
 	}
 	p.set = set
-	p.hearing.Store(set)
+	p.loadedSagas.Store(set)
 	p.names.Store(&names)
 	return nil
 }

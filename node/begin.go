@@ -126,7 +126,7 @@ func (p *process) catchingUp(l *pipeline) engine.CatchUp {
 	return engine.CatchUp{
 		Streams: stream.EventStreams(), After: p.afterRestore(l),
 		Open: func(ctx context.Context, pair engine.Pair, from []edda.Checkpoint) (engine.Past, error) {
-			if p.hearing.Load().Newest(pair.Saga) == nil {
+			if p.loadedSagas.Load().Newest(pair.Saga) == nil {
 				return nil, edda.Classify(edda.Permanent, "saga %s is not loaded: it goes on where it was once it is", pair.Saga)
 			}
 			p.serving.RLock()

@@ -133,7 +133,6 @@ func (c Config) codec() wire.Codec {
 func (p *process) build(ctx context.Context, l *pipeline) error {
 	s := p.settings
 	codec := s.codec()
-	codec.Run = p.run
 	codec.MaxPayload = payloadLimit(s.Streams.MaxPayload, l.conn)
 	if err := p.present(ctx, l); err != nil {
 		return err
@@ -317,12 +316,11 @@ func (p *process) openSource(ctx context.Context, l *pipeline) error {
 	l.source, err = stream.OpenSource(ctx, l.js, held, stream.SourceOptions{
 		Codec: l.codec, Name: p.db.ID(), Tenants: p.settings.Tenants, From: p.from(),
 		AcceptLoss: p.settings.AcceptStreamLoss, Committed: p.db.Checkpoints, Restored: p.restored, Log: p.log.Named("source"),
-		Hears: func(saga, fact string) bool { return p.hearing.Load().Hears(saga, fact) }, Strays: p.strays,
+		Strays: p.strays,
 	})
 	if err != nil {
 		return err
 	}
-	l.publisher.Tell(l.source.Published)
 	begin, err := p.begin(ctx, l, p.set, held)
 	if err != nil {
 		return err

@@ -78,7 +78,7 @@ type process struct {
 	remade      prometheus.Counter          // how often the shared ledger was lost and created again
 	republished prometheus.Counter          // messages that the server had lost
 	synced      atomic.Bool                 // the server syncs before it acknowledges
-	tail        atomic.Pointer[stream.Tail] // own tail; nil until it is known
+	tail        atomic.Pointer[stream.Tail] // what was published last; nil until it is known
 	// redis is nil if nothing uses Redis. embeddedRedis is the one of edda dev.
 	redis         *redisdb.DB
 	embeddedRedis *embeddedRedis
@@ -94,8 +94,8 @@ type process struct {
 
 	draining atomic.Bool // a caller asked for the stop; it is audited once
 
-	hearing atomic.Pointer[saga.Set] // says which facts have a handler
-	names   atomic.Pointer[versions.Names]
+	loadedSagas atomic.Pointer[saga.Set] // set, for readers that do not hold reloading
+	names       atomic.Pointer[versions.Names]
 
 	said []string // which sagas catch up since the start; set before the pipeline starts
 

@@ -156,7 +156,7 @@ func (p *process) beginNow(ctx context.Context, pipe *pipeline, set *saga.Set) (
 // would not know which set the engine has. It fails only if the process stops.
 func (p *process) swapSagas(ctx context.Context, pipe *pipeline, set *saga.Set, begin beginning, tenants wire.Tenants) error {
 	ctx = context.WithoutCancel(ctx)
-	p.hearing.Store(set) // first: a fact that the new set hears is left out no more
+	p.loadedSagas.Store(set) // first: a saga of the set that is behind is read for
 	if begin.begun != nil {
 		if err := p.db.Commit(ctx, begin.change()); err != nil {
 			return fmt.Errorf("write where sagas begin: %w", err)

@@ -67,7 +67,7 @@ func (p *process) keepSent() func() time.Time {
 }
 
 // followSent checks whether the server has the messages published before the start, and
-// publishes missing ones again. From now on it follows the own tail.
+// publishes missing ones again. From now on the publisher notes what it publishes last.
 func (p *process) followSent(ctx context.Context, l *pipeline) error {
 	synced := p.settings.syncInterval() == 0
 	if !synced {

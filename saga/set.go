@@ -17,7 +17,6 @@ type Set struct {
 	versions map[string][]*Program // newest first, then those added by Keep
 	numbers  map[string][]int      // of the versions, in that order
 	ended    map[string]bool       // sagas with kept versions only: nothing starts
-	hears    map[string]bool       // triggers of all of them
 }
 
 // NewSet groups programs by saga; the highest version is the newest. Of several texts of one
@@ -64,14 +63,9 @@ func (s *Set) add(programs []*Program) (*Set, error) {
 
 // index computes what every event looks up.
 func (s *Set) index() {
-	s.numbers, s.hears = map[string][]int{}, map[string]bool{}
+	s.numbers = map[string][]int{}
 	for _, p := range s.Programs() {
 		s.numbers[p.Saga()] = append(s.numbers[p.Saga()], p.Version())
-		for _, h := range p.handlers {
-			for _, part := range h.src.Trigger.Parts {
-				s.hears[part] = true
-			}
-		}
 	}
 }
 
@@ -81,13 +75,6 @@ func (s *Set) Starts(saga string) *Program {
 		return nil
 	}
 	return s.Newest(saga)
-}
-
-// Hears tells whether some version of a saga may take in an event of an aggregate's type,
-// as a workflow's fact is one of its saga. It never says no where Route finds a target.
-func (s *Set) Hears(aggregate, event string) bool {
-	full, short := eventNames(edda.Event{Kind: edda.KindEvent, AggregateType: aggregate, Type: event})
-	return s.hears[full] || s.hears[short]
 }
 
 // Programs lists all programs, by saga and newest version first.

@@ -9,17 +9,18 @@ import (
 	"edda/engine"
 )
 
-// backlog is what lay in a stream when this process began to read it.
+// backlog is what lay in a stream when this process began to read it. It has echoes, because
+// a store that is older than the stream must apply them. Later echoes are this process's own.
 type backlog struct {
-	opened bool         // the consumer was made once
+	opened bool         // the end was looked for
 	at     time.Time    // when the server was asked for the end, by its clock
-	end    uint64       // the last message of it that may be meant for the sagas
-	kept   uint64       // the last that was, of those read
+	end    uint64       // the last message that may be meant for the sagas; zero once all are read
+	kept   uint64       // the last of those read that was meant for them
 	late   []edda.Event // results that come before their echoes
 }
 
-// look finds the end of the backlog when the consumer is made for the first time.
-func (r *reader) look(ctx context.Context) error {
+// findBacklog finds the end of the backlog before the first consumer is made.
+func (r *reader) findBacklog(ctx context.Context) error {
 	if r.backlog().opened {
 		return nil
 	}
@@ -37,6 +38,9 @@ func (r *reader) look(ctx context.Context) error {
 		}
 		if b.late, err = r.findLate(ctx, read, b.end); err != nil {
 			return fmt.Errorf("find what is late in %s: %w", r.name, err)
+		}
+		if b.end <= read {
+			b.end = 0
 		}
 	}
 	r.mu.Lock()
@@ -62,14 +66,20 @@ func (r *reader) backlog() backlog {
 
 // backlogRead tells whether the whole backlog has been read into the buffer.
 func (r *reader) backlogRead() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.atStart.opened && max(r.read, r.quiet) >= r.atStart.end
+	b := r.backlog()
+	return b.opened && b.end == 0
 }
 
-// backlogUnread tells whether some of the backlog is not read yet: then Fetch may wait for
-// the rest, though none of it may be for the sagas. Its caller holds r.mu.
-func (r *reader) backlogUnread() bool { return max(r.read, r.quiet) < r.atStart.end }
+// endBacklog ends the backlog once all of it is read, and has a consumer made that leaves
+// echoes out. Its caller holds r.mu.
+func (r *reader) endBacklog() {
+	if b := &r.atStart; b.end > 0 && max(r.read, r.quiet) >= b.end {
+		b.end = 0
+		if r.results() {
+			signal(r.again)
+		}
+	}
+}
 
 // backlogHandled tells whether all events that were read of the backlog are handled.
 func (r *reader) backlogHandled() bool { return r.handled(r.backlog().kept) }

@@ -6,7 +6,10 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
 
 	"edda"
 	"edda/effects"
@@ -62,26 +65,169 @@ func handable(id, tenant string) edda.Work {
 		Step: "charge", Attempt: 1, Time: noon, Correlation: "corr", Trace: "tr", Causation: "cause"}
 }
 
-// TestEchoesOfThisRunAreLeftOut, and those of others come: of another process, and of the
-// run before.
-func TestEchoesOfThisRunAreLeftOut(t *testing.T) {
-	bubble(t, func(ctx context.Context, w *world) {
-		src, stop := w.open(ctx, nil, SourceOptions{Codec: thisRun})
-		defer stop()
-		for _, sent := range []struct {
-			by wire.Codec
-			id string
-		}{{thisRun, "c1"}, {wire.Codec{Run: "r1"}, "before"}, {thisRun, "c2"}, {wire.Codec{}, "foreign"}, {thisRun, "last"}} {
-			if errs := NewPublisher(w.js, sent.by).Deliver(ctx, []edda.Work{copyOf(t, sent.id)}); errs != nil {
-				t.Fatal(errs)
+// echo publishes the echo of a result.
+func (w *world) echo(id string) {
+	w.t.Helper()
+	if errs := NewPublisher(w.js, wire.Codec{}).Deliver(w.t.Context(), []edda.Work{copyOf(w.t, id)}); errs != nil {
+		w.t.Fatal(errs)
+	}
+}
+
+// ids are the commands of which events are the results.
+func ids(events []edda.Event) (out []string) {
+	for _, ev := range events {
+		out = append(out, ev.CommandID)
+	}
+	return out
+}
+
+// consumerOf is what the server says of the sagas' consumer of results and facts.
+func (w *world) consumerOf(ctx context.Context) *jetstream.ConsumerInfo {
+	w.t.Helper()
+	cons, err := w.js.Consumer(ctx, wire.WorkflowEvents, wire.ConsumerName("saga", "", ""))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return cons.CachedInfo()
+}
+
+// TestTheServerLeavesEchoesOut, and gives what others publish between them.
+func TestTheServerLeavesEchoesOut(t *testing.T) {
+	for name, tenants := range map[string]wire.Tenants{"all": nil, "one": {"acme"}, "a pattern": {"ac*"}} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(ctx context.Context, w *world) {
+				src, stop := w.open(ctx, nil, SourceOptions{Tenants: tenants})
+				defer stop()
+				synctest.Wait()
+				w.echo("e1")
+				w.result("acme", "plain1")
+				w.echo("e2")
+				w.result("acme", "plain2")
+				w.echo("e3")
+				got := fetch(ctx, t, src, 2)
+				if !slices.Equal(ids(got), []string{"plain1", "plain2"}) || got[1].Seq != 4 {
+					t.Errorf("%+v", got)
+				}
+				none(ctx, t, src, time.Second)
+				if n := w.consumerOf(ctx).Delivered.Consumer; n != 2 {
+					t.Errorf("the server gave %d messages", n)
+				}
+				wantEnd(t, ends(ctx, t, src, wire.WorkflowEvents), 4, 5) // an echo is not waited for
+				w.echo("e4")
+				wantEnd(t, ends(ctx, t, src, wire.WorkflowEvents), 4, 6)
+			})
+		})
+	}
+}
+
+// TestTheBacklogHasItsEchoes, whatever the store says of itself: it may be older than the stream.
+func TestTheBacklogHasItsEchoes(t *testing.T) {
+	for _, restored := range []bool{true, false} {
+		bubble(t, func(ctx context.Context, w *world) {
+			w.echo("e1")
+			time.Sleep(time.Millisecond)
+			w.send("acme", "O1", 1)
+			time.Sleep(time.Millisecond)
+			w.result("acme", "plain")
+			w.echo("e2")
+			src, err := OpenSource(ctx, w.js, nil, SourceOptions{From: FromAll, Restored: restored})
+			if err != nil {
+				t.Fatal(err)
 			}
+			wantEnd(t, ends(ctx, t, src, wire.WorkflowEvents), 3, 3) // the position must not pass what nobody has read
+			ended := make(chan error, 1)
+			running, cancel := context.WithCancel(ctx)
+			go func() { ended <- src.Run(running) }()
+			if got := ids(fetchPast(ctx, t, src)); !slices.Equal(got, []string{"e1", "", "plain", "e2"}) {
+				t.Errorf("restored %t: the backlog is %q", restored, got)
+			}
+			synctest.Wait()
+			w.echo("e3")
+			w.result("acme", "later")
+			if got := ids(fetch(ctx, t, src, 1)); !slices.Equal(got, []string{"later"}) {
+				t.Errorf("behind the backlog comes %q", got)
+			}
+			if info := w.consumerOf(ctx); info.Delivered.Consumer != 1 || !slices.Equal(info.Config.FilterSubjects, []string{"tenant.*.effect_result.*.*", "tenant.*.workflow_event.*.*"}) {
+				t.Errorf("the consumer is %+v", info)
+			}
+			cancel()
+			<-ended
+		})
+	}
+}
+
+// TestEchoesWereReadForEverWhereTheBacklogsEndWasDeleted: nothing that is read passes the end then.
+func TestEchoesWereReadForEverWhereTheBacklogsEndWasDeleted(t *testing.T) {
+	bubble(t, func(ctx context.Context, w *world) {
+		const all = bufferEvents + pullMessages + 500
+		for i := range all {
+			w.result("acme", fmt.Sprint("c", i))
 		}
-		got := fetch(ctx, t, src, 2)
-		if got[0].CommandID != "before" || got[0].Seq != 2 || got[1].CommandID != "foreign" || got[1].Seq != 4 {
+		src, stop := w.open(ctx, nil, SourceOptions{})
+		defer stop()
+		synctest.Wait() // it waits for room
+		s := w.stream(ctx, wire.WorkflowEvents)
+		w.must(s.DeleteMsg(ctx, all))
+		fetch(ctx, t, src, all-1)
+		synctest.Wait()
+		if src.readers[2].backlogRead() {
+			t.Fatal("the end of the backlog was read")
+		}
+		wantEnd(t, ends(ctx, t, src, wire.WorkflowEvents), all-1, all)
+		synctest.Wait()
+		w.echo("e1")
+		none(ctx, t, src, time.Second)
+		wantEnd(t, ends(ctx, t, src, wire.WorkflowEvents), all-1, all+1)
+	})
+}
+
+// TestEchoesOfVersionsBeforeAreResults: they had a result's subject, and come as duplicates.
+func TestEchoesOfVersionsBeforeAreResults(t *testing.T) {
+	bubble(t, func(ctx context.Context, w *world) {
+		src, stop := w.open(ctx, nil, SourceOptions{})
+		defer stop()
+		synctest.Wait()
+		taken := time.Now().Add(-time.Hour).UTC()
+		m, err := w.codec.Work(copyAt(t, handable("c1", "acme"), taken))
+		w.must(err)
+		m.Subject = "tenant.acme.effect_result.charge.c1"
+		m.Header.Set("Edda-Run", "01J")
+		_, err = w.js.PublishMsg(ctx, m)
+		w.must(err)
+		if got := fetch(ctx, t, src, 1)[0]; got.ID != wire.ResultID("c1") || !got.Time.Equal(taken) || got.Malformed != "" {
 			t.Errorf("%+v", got)
 		}
-		none(ctx, t, src, time.Second)
-		wantEnd(t, ends(ctx, t, src, wire.WorkflowEvents), 4, 5) // an echo is not waited for
+	})
+}
+
+// TestMessagesWereSkippedWhereTheServerLostEchoes: the position was at its last message, which
+// nobody had read. It came back without the last ones, and others took their places.
+func TestMessagesWereSkippedWhereTheServerLostEchoes(t *testing.T) {
+	bubble(t, func(ctx context.Context, w *world) {
+		before := w.backup()
+		for i := range 10 {
+			w.result("acme", fmt.Sprint("foreign", i))
+		}
+		other := w.backup()
+		before()
+		src, err := OpenSource(ctx, w.js, nil, SourceOptions{From: FromAll})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan error, 1)
+		go func() { ended <- src.Run(ctx) }()
+		synctest.Wait()
+		for i := range 5 {
+			w.echo(fmt.Sprint("e", i))
+		}
+		wantEnd(t, ends(ctx, t, src, wire.WorkflowEvents), 0, 5)
+		other()
+		src.Recheck()
+		select {
+		case err = <-ended:
+		case <-time.After(time.Minute):
+		}
+		wantError(t, err, edda.Permanent, wire.WorkflowEvents, "wrote others in their place")
 	})
 }
 
@@ -96,36 +242,13 @@ func copyOf(t *testing.T, id string) edda.Work {
 	return c
 }
 
-// TestEndsDoNotAskForAnEchoOnItsWay: nobody applies it, so timers would wait for it
-// as long as there is always another.
-func TestEndsDoNotAskForAnEchoOnItsWay(t *testing.T) {
+// TestAResultThatDiedIsSentAgainFromItsEcho, as a result: the sagas do not read new echoes.
+func TestAResultThatDiedIsSentAgainFromItsEcho(t *testing.T) {
 	bubble(t, func(ctx context.Context, w *world) {
-		src, err := OpenSource(ctx, w.js, nil, SourceOptions{Codec: thisRun, From: FromAll})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if errs := NewPublisher(w.js, thisRun).Deliver(ctx, []edda.Work{copyOf(t, "c1")}); errs != nil {
-			t.Fatal(errs)
-		}
-		ctx, cancel := context.WithCancel(ctx)
-		ended := make(chan struct{})
-		go func() {
-			defer close(ended)
-			time.Sleep(endWait / 2) // it reads after the look has begun
-			_ = src.Run(ctx)
-		}()
-		wantEnd(t, ends(ctx, t, src, wire.WorkflowEvents), 0, 1)
-		cancel()
-		<-ended
-	})
-}
-
-// TestAResultThatDiedIsSentAgainFromItsCopy: its event lies in no stream.
-func TestAResultThatDiedIsSentAgainFromItsCopy(t *testing.T) {
-	bubble(t, func(ctx context.Context, w *world) {
-		src, stop := w.open(ctx, nil, SourceOptions{Codec: thisRun})
+		src, stop := w.open(ctx, nil, SourceOptions{})
 		defer stop()
-		p := NewPublisher(w.js, thisRun)
+		synctest.Wait()
+		p := NewPublisher(w.js, wire.Codec{})
 		ev, copied, err := wire.Codec{}.Applied(effects.Result{Tenant: "acme", CommandID: "c1", Effect: "charge", Outcome: edda.Succeeded, Payload: json.RawMessage(`{"id":1}`),
 			Metadata: json.RawMessage(`{"saga":"order","key":"O1"}`), Time: noon}, nil)
 		if err != nil {
@@ -141,6 +264,18 @@ func TestAResultThatDiedIsSentAgainFromItsCopy(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := fetch(ctx, t, src, 1)[0]; got.ID != "again-1" || got.CommandID != "c1" || string(got.Payload) != `{"id":1}` || got.Key != ev.Key {
+			t.Errorf("%+v", got)
+		}
+		m, err := w.codec.Work(copied) // of a version before
+		w.must(err)
+		w.must(w.stream(ctx, wire.WorkflowEvents).Purge(ctx))
+		if _, err := w.js.Publish(ctx, "tenant.acme.effect_result.charge.c1", m.Data); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := p.Resend(ctx, letter, nil, "again-2"); err != nil {
+			t.Fatal(err)
+		}
+		if got := fetch(ctx, t, src, 2); got[1].ID != "again-2" || got[1].CommandID != "c1" {
 			t.Errorf("%+v", got)
 		}
 	})

@@ -43,34 +43,43 @@ func (r *reader) end(ctx context.Context) (engine.End, error) {
 		}
 		end.Last.Seq, end.Last.Time = m.Sequence, m.Time.UTC()
 	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if end.Last.Seq > r.told.Seq {
+		r.told = end.Last
+	}
 	return end, nil
 }
 
-// need is the last message that is meant for the sagas. As a rule the reader
-// has read it: searching the stream backwards costs the server a walk over all
-// the subjects that match, so it is done only when something is waiting ahead.
+// need is the last message up to last that is meant for the sagas. As a rule the reader has
+// read it: searching the stream backwards costs the server a walk over all the subjects that
+// match. Where only reading tells what is meant for the sagas, the reader is given endWait,
+// and after that the answer may be too far.
 func (r *reader) need(ctx context.Context, last uint64) (uint64, error) {
-	read, kept, quiet := r.progress()
-	if read >= last || quiet >= last {
-		return kept, nil
+	wait, cancel := context.WithTimeout(ctx, endWait)
+	defer cancel()
+	for {
+		read, kept, quiet := r.progress()
+		if max(read, quiet) >= last {
+			return kept, nil
+		}
+		next, err := r.next(ctx, max(read, quiet)+1)
+		if err != nil {
+			return 0, err
+		}
+		if next == 0 || next > last {
+			r.quietTo(last)
+			return kept, nil
+		}
+		if !r.unsure() {
+			return r.farthest(ctx, kept)
+		}
+		for r.position() < next {
+			if backoff.Wait(wait, endPoll) != nil {
+				return last, ctx.Err()
+			}
+		}
 	}
-	if r.still(ctx, last) {
-		_, kept, _ = r.progress() // meanwhile something of others may have been read
-		return kept, nil
-	}
-	ahead, err := r.ahead(ctx, read+1)
-	if err != nil {
-		return 0, err
-	}
-	if !ahead {
-		r.quietTo(last)
-		return kept, nil
-	}
-	far, err := r.farthest(ctx, kept)
-	if err != nil {
-		return 0, err
-	}
-	return r.settle(ctx, far), nil
 }
 
 func (r *reader) progress() (read, kept, quiet uint64) {
@@ -82,28 +91,30 @@ func (r *reader) progress() (read, kept, quiet uint64) {
 func (r *reader) quietTo(last uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.backlogUnread() {
+	if r.atStart.end > 0 {
 		defer signal(r.wake)
 	}
 	r.quiet = max(r.quiet, last)
+	r.endBacklog()
 }
 
-// ahead tells whether a message that the filters let through is at seq or after it.
-func (r *reader) ahead(ctx context.Context, seq uint64) (bool, error) {
+// next is the first message from seq on that the filters let through, 0 where there is none.
+func (r *reader) next(ctx context.Context, seq uint64) (first uint64, err error) {
 	patterns := r.filters()
 	if len(patterns) == 0 {
 		patterns = []string{">"}
 	}
 	for _, p := range patterns {
-		_, err := r.stream.GetMsg(ctx, seq, jetstream.WithGetMsgSubject(p))
-		if err == nil {
-			return true, nil
-		}
-		if !errors.Is(err, jetstream.ErrMsgNotFound) {
-			return false, err
+		m, err := r.stream.GetMsg(ctx, seq, jetstream.WithGetMsgSubject(p))
+		switch {
+		case errors.Is(err, jetstream.ErrMsgNotFound):
+		case err != nil:
+			return 0, err
+		case first == 0 || m.Sequence < first:
+			first = m.Sequence
 		}
 	}
-	return false, nil
+	return first, nil
 }
 
 // farthest is the last message that the filters let through. Without filters it
@@ -140,28 +151,10 @@ func (r *reader) lastOf(ctx context.Context, pattern string) (uint64, error) {
 	return m.Sequence, nil
 }
 
-// settle says how far to apply when the last message that the filters let
-// through is at far. Where only reading it can tell whether it is ours, the
-// reader is given some time.
-func (r *reader) settle(ctx context.Context, far uint64) uint64 {
-	ctx, cancel := context.WithTimeout(ctx, endWait)
-	defer cancel()
-	for {
-		read, kept, _ := r.progress()
-		if read >= far {
-			return kept
-		}
-		if ctx.Err() != nil || !r.unsure() {
-			return far
-		}
-		_ = backoff.Wait(ctx, endPoll)
-	}
-}
-
-// unsure tells whether the filters may let through what is not ours: of other
-// tenants, or an echo that is left out, or what is our own and may be left unread. Nobody
-// applies that, and a timer that waited for it would wait until a look finds nothing on its way.
+// unsure tells whether only reading tells what is meant for the sagas: the filters may let
+// other tenants through, and the last message may be an echo. Nobody applies those, and a timer
+// that waited for one would wait until a look finds nothing on its way.
 func (r *reader) unsure() bool {
 	tenants := *r.tenants.Load()
-	return len(tenants) > 0 && !tenants.Exact() || r.codec.Run != "" && r.results() || r.publishes()
+	return len(tenants) > 0 && !tenants.Exact() || r.results()
 }

@@ -50,7 +50,7 @@ func (r *reader) findLate(ctx context.Context, read, end uint64) ([]edda.Event, 
 	}
 	found := late{least: engine.MaxSkew}
 	cfg := jetstream.OrderedConsumerConfig{
-		FilterSubjects: r.codec.Filters(*r.tenants.Load(), "*", wire.FamilyResult),
+		FilterSubjects: r.codec.Filters(*r.tenants.Load(), "*", wire.FamilyResult, wire.FamilyEcho),
 		DeliverPolicy:  jetstream.DeliverByStartSequencePolicy, OptStartSeq: read + 1, HeadersOnly: true,
 	}
 	err := readAgain(ctx, r.js, r.name, cfg, end, func(m jetstream.Msg, md *jetstream.MsgMetadata) error {

@@ -29,12 +29,11 @@ const (
 
 // Publisher writes to the streams. Its methods may be called concurrently.
 type Publisher struct {
-	js          jetstream.JetStream
-	codec       wire.Codec
-	unacked     *unacked
-	failures    publishFailures
-	onPublished atomic.Pointer[func(stream string, seq uint64, w *edda.Work)]
-	tail        atomic.Pointer[Tail] // nil: what was published last is not noted
+	js       jetstream.JetStream
+	codec    wire.Codec
+	unacked  *unacked
+	failures publishFailures
+	tail     atomic.Pointer[Tail] // nil: what was published last is not noted
 }
 
 var (
@@ -48,27 +47,8 @@ func NewPublisher(js jetstream.JetStream, c wire.Codec) *Publisher {
 	return &Publisher{js: js, codec: c, unacked: newUnacked(js.Conn())}
 }
 
-// Tell sets the function that Deliver calls for each work that is new in its stream, in the
-// order of the server's acks. It must not block.
-func (p *Publisher) Tell(published func(stream string, seq uint64, w *edda.Work)) {
-	p.onPublished.Store(&published)
-}
-
 // Follow sets the tail that notes what Deliver has published last.
 func (p *Publisher) Follow(t *Tail) { p.tail.Store(t) }
-
-// onStored is what a window calls with each stored message of its batch.
-func (p *Publisher) onStored(batch []edda.Work) func(int, *ack) {
-	hearer, tail := p.onPublished.Load(), p.tail.Load()
-	return func(place int, at *ack) {
-		if tail != nil {
-			tail.published(at.Stream, at.Seq, &batch[place])
-		}
-		if hearer != nil {
-			(*hearer)(at.Stream, at.Seq, &batch[place])
-		}
-	}
-}
 
 // Deliver is the relay's destination for all work but messages, and for
 // commands where there is no gateway. Everything goes out in the order of the
@@ -92,11 +72,12 @@ func (p *Publisher) Deliver(ctx context.Context, batch []edda.Work) []error {
 func (p *Publisher) window(ctx context.Context, batch []edda.Work, errs []error) {
 	var w *window
 	var err error
-	if tail := p.tail.Load(); tail != nil {
+	tail := p.tail.Load()
+	if tail != nil {
 		err = tail.await(ctx)
 	}
 	if err == nil {
-		w, err = p.unacked.open(len(batch), p.onStored(batch))
+		w, err = p.unacked.open(batch, tail)
 	}
 	if err != nil {
 		for i := range errs {

@@ -41,7 +41,7 @@ var errGap = errors.New("a message was lost on its way")
 // errEnded says that the client reads no more, for a reason that trouble does not know.
 var errEnded = errors.New("the client has ended the reading")
 
-// errAgain says that the tenants have changed, or the server was away.
+// errAgain says that the tenants have changed, the backlog has ended, or the server was away.
 var errAgain = errors.New("the consumer is made anew")
 
 // reader reads one stream into a buffer, without gaps: when one message is
@@ -61,20 +61,18 @@ type reader struct {
 	wake     chan<- struct{} // something was put into the buffer
 	log      *zap.Logger
 	again    chan struct{} // capacity 1: make the consumer anew
-	stir     chan struct{} // capacity 1: look whether reading may pause, or must go on
 	created  time.Time     // when the stream was
 	from     uint64        // reading began behind it
 	// committed gives the positions that the store has; nil: nothing that is read is handled here.
 	committed func() ([]edda.Checkpoint, error)
 
-	mu      sync.Mutex // guards what follows
-	read    uint64     // last sequence that was read
-	at      time.Time  // when that message was stored; zero: not known
-	id      string     // of that message, where it is one of our own that was not read
-	kept    uint64     // last of them that went into the buffer
-	quiet   uint64     // nothing of ours is between read and this
+	mu      sync.Mutex      // guards what follows
+	read    uint64          // last sequence that was read
+	at      time.Time       // when that message was stored
+	kept    uint64          // last of them that went into the buffer
+	quiet   uint64          // nothing of ours is between read and this
+	told    edda.Checkpoint // the last message of the stream, as Ends has told
 	atStart backlog
-	tail    ownTail
 }
 
 // run reads until ctx ends.
@@ -87,10 +85,6 @@ func (r *reader) run(ctx context.Context) error {
 			break
 		}
 		if errors.Is(err, errAgain) {
-			continue
-		}
-		if errors.Is(err, errOwnTail) {
-			r.pause(ctx)
 			continue
 		}
 		if errors.Is(err, edda.Permanent) {
@@ -108,6 +102,9 @@ func (r *reader) run(ctx context.Context) error {
 
 // consume makes the consumer behind what was read, and reads until trouble.
 func (r *reader) consume(ctx context.Context) error {
+	if err := r.findBacklog(ctx); err != nil {
+		return err
+	}
 	cons, err := r.create(ctx)
 	if err != nil {
 		return err
@@ -129,10 +126,6 @@ func (r *reader) consume(ctx context.Context) error {
 		case <-ctx.Done():
 		case <-reading.Closed(): // the client gave up, whatever for
 			cancel(fmt.Errorf("read %s: %w", r.name, errEnded))
-		case <-r.stir:
-			if r.tired() {
-				cancel(errOwnTail)
-			}
 		case <-looks.C:
 			f.look(ctx, cons)
 		}
@@ -200,9 +193,6 @@ func (r *reader) watch(ctx context.Context, cancel context.CancelCauseFunc) (sto
 		select {
 		case <-r.again:
 			cancel(errAgain)
-			if errors.Is(context.Cause(ctx), errOwnTail) { // it was about to pause
-				signal(r.again)
-			}
 		case <-ctx.Done():
 		}
 	}()
@@ -231,7 +221,7 @@ func (r *reader) create(ctx context.Context) (jetstream.Consumer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("create consumer %s of %s: %w", r.consumer, r.name, err)
 	}
-	return cons, r.look(ctx)
+	return cons, nil
 }
 
 // same holds what was read against the stream, which may have come back without
@@ -244,7 +234,7 @@ func (r *reader) same(ctx context.Context) error {
 	}
 	loss := truncated(s.CachedInfo(), was)
 	if loss == nil {
-		if loss, err = r.sameLast(ctx, s, was); err != nil {
+		if loss, err = sameMessage(ctx, s, s.CachedInfo(), was); err != nil {
 			return err
 		}
 	}
@@ -279,40 +269,39 @@ func (r *reader) allHandled(ctx context.Context) bool {
 	return false
 }
 
-// sameLast recognises the last message that was read, or counts as such.
-func (r *reader) sameLast(ctx context.Context, s jetstream.Stream, was edda.Checkpoint) (*Loss, error) {
-	if loss, err := r.sameOwn(ctx, s); loss != nil || err != nil {
-		return loss, err
-	}
-	return sameMessage(ctx, s, s.CachedInfo(), was)
-}
-
-// reached is what was read, as a position.
+// reached is what was read, as a position, or the end that was told where that is further:
+// the checkpoint may be there.
 func (r *reader) reached() edda.Checkpoint {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return edda.Checkpoint{Stream: r.name, Seq: r.read, Time: r.at, Created: r.created}
+	at := edda.Checkpoint{Stream: r.name, Seq: r.read, Time: r.at, Created: r.created}
+	if r.told.Seq > r.read {
+		at.Seq, at.Time = r.told.Seq, r.told.Time
+	}
+	return at
 }
 
-// forget drops what was true of the old consumer and its filters, and of a server that
-// may have been away: what is our own is counted anew.
+// forget drops what was true of the filters of the old consumer.
 func (r *reader) forget() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.quiet = 0
-	r.tail = ownTail{since: r.tail.since}
 }
 
 // results tells whether results come in the stream.
 func (r *reader) results() bool { return slices.Contains(r.families, wire.FamilyResult) }
 
-// filters are empty where the whole stream is wanted: the server is faster then.
+// filters select what is read: echoes only while the backlog is read. They are empty where
+// that is the whole stream, because the server is faster then.
 func (r *reader) filters() []string {
-	tenants := *r.tenants.Load()
-	if r.whole && !tenants.Exact() {
+	tenants, families := *r.tenants.Load(), r.families
+	if r.backlogRead() {
+		families = slices.DeleteFunc(slices.Clone(families), func(f wire.Family) bool { return f == wire.FamilyEcho })
+	}
+	if r.whole && len(families) == len(r.families) && !tenants.Exact() {
 		return nil
 	}
-	return r.codec.Filters(tenants, "*", r.families...)
+	return r.codec.Filters(tenants, "*", families...)
 }
 
 // accept takes in one message. Consumer sequences have no gaps: a jump is a
@@ -327,10 +316,6 @@ func (r *reader) accept(ctx context.Context, m jetstream.Msg, expected uint64) e
 	}
 	seq := md.Sequence.Stream
 	if seq <= r.position() {
-		return nil
-	}
-	if r.codec.OwnEcho(m.Headers()) {
-		r.moveTo(seq, md.Timestamp.UTC(), false)
 		return nil
 	}
 	msg := wire.Message{
@@ -372,11 +357,12 @@ func (r *reader) position() uint64 {
 // moveTo notes what was read, and wakes who fetches where there is something for it.
 func (r *reader) moveTo(seq uint64, at time.Time, kept bool) {
 	r.mu.Lock()
-	wakes := kept || r.backlogUnread()
-	r.read, r.at, r.id = seq, at, ""
+	wakes := kept || r.atStart.end > 0
+	r.read, r.at = seq, at
 	if kept {
 		r.noteKept(seq)
 	}
+	r.endBacklog()
 	r.mu.Unlock()
 	if wakes {
 		signal(r.wake)

@@ -55,7 +55,9 @@ func NewRepublisher(ctx context.Context, p *Publisher, since time.Time) (*Republ
 		}
 		info := s.CachedInfo()
 		if age := info.Config.MaxAge; age > 0 {
-			r.since = later(r.since, time.Now().Add(-age))
+			if oldest := time.Now().Add(-age); oldest.After(r.since) {
+				r.since = oldest
+			}
 		}
 		from := r.since.Add(-skew)
 		cfg := jetstream.OrderedConsumerConfig{HeadersOnly: true, DeliverPolicy: jetstream.DeliverByStartTimePolicy, OptStartTime: &from}

@@ -41,7 +41,7 @@ func (p *Publisher) original(ctx context.Context, d edda.DeadLetter) (*nats.Msg,
 	if d.Event.Stream != "" && d.Event.Seq > 0 {
 		first, err := p.message(ctx, d)
 		if err == nil {
-			return wire.Copy(first), nil
+			return p.codec.Copy(first), nil
 		}
 		if !errors.Is(err, edda.Permanent) {
 			return nil, err
@@ -118,20 +118,23 @@ func (p *Publisher) isOf(m wire.Message, d edda.DeadLetter) bool {
 
 // echo is the message of a result that was applied within the process.
 func (p *Publisher) echo(ctx context.Context, ev edda.Event) (*nats.Msg, error) {
-	subject, err := p.codec.Build(wire.Subject{Tenant: ev.Tenant, Family: wire.FamilyResult, Name: ev.Type, ID: ev.CommandID})
-	if err != nil {
-		return nil, err
-	}
 	s, err := p.js.Stream(ctx, wire.WorkflowEvents)
 	if err != nil {
 		return nil, edda.Classify(edda.Temporary, "look at stream %s: %w", wire.WorkflowEvents, err)
 	}
-	m, err := s.GetLastMsgForSubject(ctx, subject)
-	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		return nil, edda.Classify(edda.Permanent, "the copy of the result is not in %s (any more): its command is sent again by and by", wire.WorkflowEvents)
+	// Echoes of versions before have the subject of a result.
+	for _, family := range []wire.Family{wire.FamilyEcho, wire.FamilyResult} {
+		subject, err := p.codec.Build(wire.Subject{Tenant: ev.Tenant, Family: family, Name: ev.Type, ID: ev.CommandID})
+		if err != nil {
+			return nil, err
+		}
+		m, err := s.GetLastMsgForSubject(ctx, subject)
+		if err == nil {
+			return p.codec.Copy(wire.Message{Subject: m.Subject, Header: m.Header, Data: m.Data}), nil
+		}
+		if !errors.Is(err, jetstream.ErrMsgNotFound) {
+			return nil, edda.Classify(edda.Temporary, "look at %s of %s: %w", subject, wire.WorkflowEvents, err)
+		}
 	}
-	if err != nil {
-		return nil, edda.Classify(edda.Temporary, "look at %s of %s: %w", subject, wire.WorkflowEvents, err)
-	}
-	return wire.Copy(wire.Message{Subject: m.Subject, Header: m.Header, Data: m.Data}), nil
+	return nil, edda.Classify(edda.Permanent, "the echo of the result is not in %s (any more): its command is sent again by and by", wire.WorkflowEvents)
 }

@@ -32,9 +32,6 @@ type SourceOptions struct {
 	// Restored says that the streams may have what came of work that the store has
 	// still to begin: not even a hold lets answers pass what was stored before them.
 	Restored bool
-	// Hears tells whether a saga takes in the fact of another; nil: any may. It may be
-	// called concurrently.
-	Hears func(saga, fact string) bool
 	// CatchUp names a reader that reads aggregate events and facts again, beside the one
 	// that reads everything; empty: this is that one.
 	CatchUp string
@@ -50,7 +47,6 @@ type Source struct {
 	tenants    atomic.Pointer[wire.Tenants]
 	held       atomic.Bool // new events stay where they are
 	codec      wire.Codec
-	hears      func(*edda.Work) bool
 	start      []edda.Checkpoint
 	losses     []Loss
 	catchingUp bool         // the backlog has not ended; owned by Fetch
@@ -67,7 +63,7 @@ func inputs() []plan {
 	return []plan{
 		{name: wire.AggregateEvents, families: []wire.Family{wire.FamilyAggregate}},
 		{name: wire.WorkflowCommands, families: []wire.Family{wire.FamilyWorkflow}},
-		{name: wire.WorkflowEvents, families: []wire.Family{wire.FamilyResult, wire.FamilyFact}},
+		{name: wire.WorkflowEvents, families: []wire.Family{wire.FamilyResult, wire.FamilyEcho, wire.FamilyFact}},
 	}
 }
 
@@ -100,7 +96,6 @@ func OpenSource(ctx context.Context, js jetstream.JetStream, held []edda.Checkpo
 		o.Strays = &Strays{Log: o.Log}
 	}
 	s := &Source{wake: make(chan struct{}, 1), codec: o.Codec, catchingUp: true, strict: o.Restored, caughtUp: make(chan struct{})}
-	s.hears = func(w *edda.Work) bool { return o.Hears == nil || o.Hears(w.From.Saga, w.Name) }
 	s.tenants.Store(&o.Tenants)
 	for _, p := range o.plans() {
 		str, err := js.Stream(ctx, p.name)
@@ -133,7 +128,7 @@ func (s *Source) reader(js jetstream.JetStream, str jetstream.Stream, p plan, fr
 		js: js, stream: str, name: p.name, consumer: o.consumer(),
 		families: p.families, whole: whole, codec: o.Codec, tenants: &s.tenants,
 		buffer: newBuffer(), strays: o.Strays, wake: s.wake, log: o.Log,
-		again: make(chan struct{}, 1), stir: make(chan struct{}, 1), restored: s.strict, created: from.Created, at: from.Time, read: from.Seq, kept: from.Seq, from: from.Seq, committed: o.Committed,
+		again: make(chan struct{}, 1), restored: s.strict, created: from.Created, at: from.Time, read: from.Seq, kept: from.Seq, from: from.Seq, committed: o.Committed,
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -47,12 +48,12 @@ func plans() []plan {
 	return []plan{
 		{wire.AggregateEvents, []wire.Family{wire.FamilyAggregate}, 0},
 		{wire.WorkflowCommands, []wire.Family{wire.FamilyEffect, wire.FamilyWorkflow, wire.FamilyCommand}, defaultAge},
-		{wire.WorkflowEvents, []wire.Family{wire.FamilyResult, wire.FamilyFact}, defaultAge},
+		{wire.WorkflowEvents, []wire.Family{wire.FamilyResult, wire.FamilyEcho, wire.FamilyFact}, defaultAge},
 	}
 }
 
 // EnsureStreams creates the streams that are missing and adopts those that are
-// there, unchanged. An error names the stream, the setting, what is wanted, what
+// there, unchanged but for the subject of echoes, which it adds. An error names the stream, the setting, what is wanted, what
 // was found, and what to do; one of edda.Permanent stays until somebody acts.
 func EnsureStreams(ctx context.Context, js jetstream.JetStream, o StreamOptions) ([]kv.Durability, error) {
 	var out []kv.Durability
@@ -70,7 +71,11 @@ func EnsureStreams(ctx context.Context, js jetstream.JetStream, o StreamOptions)
 
 func (o StreamOptions) spec(p plan) kv.Spec {
 	want := o.config(p)
-	return kv.Spec{StreamConfig: want, SyncAlways: o.SyncAlways, Unfit: func(found jetstream.StreamConfig) error {
+	var added []string
+	if slices.Contains(p.families, wire.FamilyEcho) {
+		added = []string{o.All(wire.FamilyEcho)}
+	}
+	return kv.Spec{StreamConfig: want, SyncAlways: o.SyncAlways, NewSubjects: added, Unfit: func(found jetstream.StreamConfig) error {
 		if problems := compare(want, found); len(problems) > 0 {
 			return edda.Classify(edda.Permanent, "stream %s cannot be used: %s", want.Name, strings.Join(problems, "; "))
 		}

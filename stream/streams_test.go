@@ -2,6 +2,7 @@ package stream
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -111,6 +112,42 @@ func TestWiderStreamsAreRead(t *testing.T) {
 			t.Errorf("got %+v", events)
 		}
 	})
+}
+
+// TestAStreamOfAnEarlierVersionGetsTheSubjectOfEchoes: echoes had the subjects of results.
+func TestAStreamOfAnEarlierVersionGetsTheSubjectOfEchoes(t *testing.T) {
+	earlier := []string{"tenant.*.effect_result.*.*", "tenant.*.workflow_event.*.*"}
+	const echoes = "tenant.*.effect_result.*.*.echo"
+	for name, test := range map[string]struct {
+		subjects []string // of another stream
+		want     []string
+		says     string
+	}{
+		"as it was made":      {nil, append(slices.Clone(earlier), echoes), ""},
+		"another stream's is": {[]string{echoes}, earlier, "add it with"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(ctx context.Context, w *world) {
+				// The server looks for expired messages by a clock that is not the bubble's.
+				edit(ctx, w, wire.WorkflowEvents, func(c *jetstream.StreamConfig) { c.Subjects, c.MaxAge = earlier, 0 })
+				if test.subjects != nil {
+					_, err := w.js.CreateStream(ctx, jetstream.StreamConfig{Name: "MINE", Subjects: test.subjects})
+					w.must(err)
+				}
+				w.result("acme", "before")
+				_, err := EnsureStreams(ctx, w.js, StreamOptions{})
+				if test.says == "" {
+					w.must(err)
+				} else {
+					wantError(t, err, edda.Permanent, wire.WorkflowEvents, echoes, test.says)
+				}
+				info, err := w.stream(ctx, wire.WorkflowEvents).Info(ctx)
+				if err != nil || !slices.Equal(info.Config.Subjects, test.want) || info.State.Msgs != 1 {
+					t.Errorf("the stream is %+v, %v", info, err)
+				}
+			})
+		})
+	}
 }
 
 func TestOverlappingStreamsAreNamed(t *testing.T) {

@@ -11,12 +11,12 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"edda"
 	"edda/internal/jsonvalue"
 )
 
-// unacked holds the published messages that wait for their acks. A future of the client takes
-// a timer, two channels and a place in a map, and reads its ack by reflection; a window has
-// one timer and one channel for all its messages.
+// unacked holds the published messages that wait for their acks. It is used instead of the
+// client's futures because they take 15 allocations more a message, over a tenth of an order's.
 type unacked struct {
 	nc    *nats.Conn
 	heard ack // the one that take reads; the client calls it for one after the other
@@ -31,7 +31,8 @@ type unacked struct {
 type window struct {
 	of     *unacked
 	number uint64
-	stored func(int, *ack)  // is called with each message that is new in its stream
+	batch  []edda.Work      // the messages, by place
+	tail   *Tail            // notes each that is new in its stream, in the order of the acks; nil: nobody does
 	reply  []byte           // where its acks come, up to the place of the message
 	gone   chan nats.Status // says that the connection was lost
 	done   chan struct{}    // closed when nothing is waited for
@@ -55,9 +56,8 @@ func newUnacked(nc *nats.Conn) *unacked {
 	return &unacked{nc: nc, windows: map[uint64]*window{}}
 }
 
-// open begins a window of n messages; close ends it. stored is called with the
-// place of each new message, in the order of the acks and with a lock held.
-func (u *unacked) open(n int, stored func(place int, at *ack)) (*window, error) {
+// open begins a window for a batch; close ends it. The tail may be nil.
+func (u *unacked) open(batch []edda.Work, tail *Tail) (*window, error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.inbox == "" {
@@ -69,7 +69,7 @@ func (u *unacked) open(n int, stored func(place int, at *ack)) (*window, error) 
 	}
 	u.last++
 	w := &window{
-		of: u, number: u.last, stored: stored, reply: append(strconv.AppendUint([]byte(u.inbox), u.last, 36), '-'), done: make(chan struct{}), waiting: 1, fates: make([]error, n),
+		of: u, number: u.last, batch: batch, tail: tail, reply: append(strconv.AppendUint([]byte(u.inbox), u.last, 36), '-'), done: make(chan struct{}), waiting: 1, fates: make([]error, len(batch)),
 		gone: u.nc.StatusChanged(nats.RECONNECTING, nats.CLOSED),
 	}
 	u.windows[w.number] = w
@@ -174,8 +174,8 @@ func (u *unacked) settle(number uint64, place int, fate error, at *ack) {
 	case fate != nil:
 	case at.Duplicate:
 		w.known = append(w.known, duplicate{place, at.Stream, at.Seq})
-	default:
-		w.stored(place, at)
+	case w.tail != nil:
+		w.tail.published(at.Stream, at.Seq, &w.batch[place])
 	}
 	w.fates[place] = fate
 	w.less()

@@ -60,7 +60,7 @@ func silent(t *testing.T, w *world) <-chan *nats.Msg {
 // one publishes a message in a window of its own.
 func (u *unacked) one(t *testing.T, ctx context.Context) error {
 	t.Helper()
-	w, err := u.open(1, nobody)
+	w, err := u.open(make([]edda.Work, 1), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,9 +142,6 @@ func TestAStreamThatIsFull(t *testing.T) {
 		wantError(t, errs[2], edda.Temporary, "w-2", "maximum messages")
 	})
 }
-
-// nobody hears where a message is stored.
-func nobody(int, *ack) {}
 
 func TestAcksAreReadAsByEncodingJSON(t *testing.T) { jsonvaluetest.Suite(t, &ack{}) }
 

@@ -300,7 +300,7 @@ func (w *torture) dieAt(k kill) {
 
 // settings are failpoints that do not stop a process but say how it works: a table
 // of the store is folded after so few bytes that every life passes the fold's points.
-var settings = []string{"foldBound=return(131072)", "restSoon=return(4)"}
+var settings = []string{"foldBound=return(131072)"}
 
 // failpointsOf is the environment that sets failpoints.
 func failpointsOf(terms ...string) []string {

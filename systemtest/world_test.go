@@ -17,7 +17,6 @@ import (
 	"github.com/nats-io/nats-server/v2/server/ats"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-	"github.com/oklog/ulid/v2"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
@@ -211,7 +210,7 @@ const caughtUpWithin = time.Minute
 // start starts everything that works on the streams, on the world's data.
 func (w *world) start() {
 	w.t.Helper()
-	s := &system{registry: prometheus.NewRegistry(), codec: wire.Codec{Run: ulid.Make().String()}}
+	s := &system{registry: prometheus.NewRegistry()}
 	conn, js := w.connect()
 	s.conn = conn
 	w.open(s, js)
@@ -265,8 +264,7 @@ func (w *world) open(s *system, js jetstream.JetStream) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	s.source, err = stream.OpenSource(context.Background(), js, held, stream.SourceOptions{Codec: s.codec, Name: s.db.ID(), From: stream.FromAll, Committed: s.db.Checkpoints, Restored: restored,
-		Hears: func(saga, fact string) bool { return s.set.Hears(saga, fact) }})
+	s.source, err = stream.OpenSource(context.Background(), js, held, stream.SourceOptions{Codec: s.codec, Name: s.db.ID(), From: stream.FromAll, Committed: s.db.Checkpoints, Restored: restored})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -279,7 +277,6 @@ func (w *world) build(s *system, js jetstream.JetStream) {
 	w.t.Helper()
 	log := zap.NewNop()
 	s.publisher = stream.NewPublisher(js, s.codec)
-	s.publisher.Tell(s.source.Published)
 	s.handoff = handoff.New(s.codec, s.publisher, nil, log)
 	gate, err := outbox.NewGateway(outbox.GatewayOptions{URL: "http://gateway.example", Transport: w.gateway})
 	if err != nil {

@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
 	"edda"
+	"edda/stream/wire"
 )
 
 // Durability is how well a stream keeps what it acknowledged.
@@ -30,14 +32,16 @@ type Spec struct {
 	jetstream.StreamConfig
 	// SyncAlways says that the server is known to sync every write to disk.
 	SyncAlways bool
+	// NewSubjects are subjects that the streams of earlier versions lack. They are added.
+	NewSubjects []string
 	// Unfit is an error where the stream that was found cannot be used.
 	Unfit func(found jetstream.StreamConfig) error
 	// Prepare has the last word on the settings of one that is made; it may be nil.
 	Prepare func(*jetstream.StreamConfig) error
 }
 
-// Ensure creates the stream, or adopts the one that is there, unchanged. Its errors name
-// the stream; one of edda.Permanent stays until somebody acts.
+// Ensure creates the stream, or adopts the one that is there, unchanged but for NewSubjects.
+// Its errors name the stream; one of edda.Permanent stays until somebody acts.
 func Ensure(ctx context.Context, js jetstream.JetStream, want Spec) (Durability, jetstream.Stream, error) {
 	s, err := js.Stream(ctx, want.Name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
@@ -46,11 +50,35 @@ func Ensure(ctx context.Context, js jetstream.JetStream, want Spec) (Durability,
 	if err != nil {
 		return Durability{}, nil, fmt.Errorf("look at stream %s: %w", want.Name, err)
 	}
+	if s, err = addSubjects(ctx, js, s, want); err != nil {
+		return Durability{}, nil, err
+	}
 	found := s.CachedInfo().Config
 	if err := want.Unfit(found); err != nil {
 		return Durability{}, nil, err
 	}
 	return durability(found, want.SyncAlways, notes(want.StreamConfig, found)), s, nil
+}
+
+// addSubjects adds the new subjects that a stream lacks. Where the server refuses, Unfit says
+// what to do.
+func addSubjects(ctx context.Context, js jetstream.JetStream, s jetstream.Stream, want Spec) (jetstream.Stream, error) {
+	cfg := s.CachedInfo().Config
+	missing := slices.DeleteFunc(slices.Clone(want.NewSubjects), func(subject string) bool { return wire.Covers(cfg.Subjects, subject) })
+	if len(missing) == 0 {
+		return s, nil
+	}
+	cfg.Subjects = append(slices.Clone(cfg.Subjects), missing...)
+	changed, err := js.UpdateStream(ctx, cfg)
+	var refused *jetstream.APIError
+	switch {
+	case errors.As(err, &refused):
+		return s, nil
+	case err != nil:
+		return nil, fmt.Errorf("add the subjects %s to stream %s (nats stream edit %s --subjects=… does it, too): %w",
+			strings.Join(missing, ", "), want.Name, want.Name, err)
+	}
+	return changed, nil
 }
 
 func create(ctx context.Context, js jetstream.JetStream, want Spec) (Durability, jetstream.Stream, error) {

@@ -27,20 +27,15 @@ const (
 	headerMsgID       = "Nats-Msg-Id"
 	headerTraceparent = "traceparent"
 	headerContentType = "content-type"
-	// headerTaken is in the copy of a result that was handed over within a process:
-	// when its sagas took it, in RFC 3339 with nanoseconds.
+	// headerTaken is in an echo: when the sagas of the process took the result, in RFC 3339
+	// with nanoseconds.
 	headerTaken = "Edda-Taken"
-	// headerRun is in an echo, and names the run of the process that published it.
-	headerRun = "Edda-Run"
 )
 
 // Codec turns messages into values and back. The zero value works.
 type Codec struct {
 	Grammar
 	MaxPayload int // bytes of a message's body; DefaultMaxPayload when zero
-	// Run names this run of the process in the echoes that it publishes; it leaves them out
-	// as it reads. Empty: it reads them as it does others.
-	Run string
 }
 
 func (c Codec) maxPayload() int {
@@ -72,13 +67,6 @@ func (m Message) header(name string) string {
 		}
 	}
 	return ""
-}
-
-// OwnEcho tells whether a message is an echo that this run of the process published: a
-// result reaches the outbox by the commit that applies it, so this store has applied it.
-func (c Codec) OwnEcho(h nats.Header) bool {
-	run := h[headerRun]
-	return c.Run != "" && len(run) == 1 && run[0] == c.Run
 }
 
 // place is the id of a message that has no other.

@@ -12,12 +12,12 @@ import (
 // one, because the client copies what it publishes; each is valid until the next is written.
 type Draft struct {
 	nats.Msg
-	room                  []byte    // for bodies
-	id, trace, taken, run [1]string // the headers' values
-	event                 envelope
-	command               aggregateCommand
-	result                result
-	coder                 jsonvalue.Coder
+	room             []byte    // for bodies
+	id, trace, taken [1]string // the headers' values
+	event            envelope
+	command          aggregateCommand
+	result           result
+	coder            jsonvalue.Coder
 }
 
 func NewDraft() *Draft { return &Draft{Msg: nats.Msg{Header: nats.Header{}}} }

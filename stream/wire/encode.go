@@ -39,12 +39,9 @@ func (c Codec) WriteWork(d *Draft, w *edda.Work) error {
 		return c.workInput(d, w)
 	case edda.WorkResult:
 		// gofail: var copyRead struct{}
-		s := Subject{Tenant: w.From.Tenant, Family: FamilyResult, Name: w.Name, ID: w.CommandID}
+		s := Subject{Tenant: w.From.Tenant, Family: FamilyEcho, Name: w.Name, ID: w.CommandID}
 		err := c.message(d, s, w.ID, w.Trace, w.Payload)
 		d.takenAt(w.Time)
-		if c.Run != "" {
-			d.set(headerRun, &d.run, c.Run)
-		}
 		return err
 	}
 	return reject("kind", fmt.Errorf("work of kind %q does not go to JetStream", w.Kind))

@@ -52,7 +52,7 @@ func addressed(ev edda.Event, s Subject) edda.Event {
 	case FamilyWorkflow:
 		ev.Kind = edda.KindSignal
 		ev.Key = edda.Key{Tenant: s.Tenant, Saga: s.Name, Correlation: s.ID}
-	case FamilyResult:
+	case FamilyResult, FamilyEcho:
 		ev.Kind = edda.KindResult
 		ev.Key = edda.Key{Tenant: s.Tenant}
 		ev.CommandID = s.ID
@@ -71,7 +71,7 @@ func (c Codec) decode(ev edda.Event, s Subject, m Message) (edda.Event, error) {
 		return c.native(ev, s, m)
 	case FamilyWorkflow:
 		return c.input(ev, s, m)
-	case FamilyResult:
+	case FamilyResult, FamilyEcho:
 		return c.result(ev, s, m)
 	}
 	return ev, refuse(edda.DeadUndecodable, "a %s is not an input of a saga", s.Family)

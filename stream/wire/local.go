@@ -31,7 +31,7 @@ func (c Codec) Offered(w *edda.Work) (cmd effects.Command, fits bool) {
 func (c Codec) Applied(r effects.Result, w *edda.Work) (edda.Event, edda.Work, error) {
 	body, err := resultBody(r)
 	if err == nil {
-		err = c.carries(resultSubject(r), body) // what all others hear can be a message
+		err = c.carries(Subject{Tenant: r.Tenant, Family: FamilyEcho, Name: r.Effect, ID: r.CommandID}, body) // the echo can be a message
 	}
 	if err != nil {
 		return edda.Event{}, edda.Work{}, err

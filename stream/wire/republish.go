@@ -10,16 +10,20 @@ import (
 	"edda/internal/jsonvalue"
 )
 
-// Copy is the message to publish once more, without the headers that say how it was
-// published: those of NATS, and that of an echo.
-func Copy(m Message) *nats.Msg {
+// Copy returns the message to publish once more, without the headers of NATS. An echo
+// becomes a result, because sagas do not read new echoes.
+func (g Grammar) Copy(m Message) *nats.Msg {
 	header := nats.Header{}
 	for name, values := range m.Header {
-		if !strings.HasPrefix(name, "Nats-") && name != headerRun {
+		if !strings.HasPrefix(name, "Nats-") {
 			header[name] = values
 		}
 	}
-	return &nats.Msg{Subject: m.Subject, Header: header, Data: m.Data}
+	subject := m.Subject
+	if s, err := g.Parse(subject); err == nil && s.Family == FamilyEcho {
+		subject = strings.TrimSuffix(subject, echoToken)
+	}
+	return &nats.Msg{Subject: subject, Header: header, Data: m.Data}
 }
 
 // Fresh gives a message an id under which nothing was done yet. An effect command

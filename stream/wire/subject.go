@@ -10,7 +10,8 @@ import (
 	"edda"
 )
 
-// Family is the kind of a subject: its first token after the tenant.
+// Family is the kind of a subject: its first token after the tenant, and for echoes their
+// last token too.
 type Family string
 
 // The families of subjects.
@@ -21,7 +22,13 @@ const (
 	FamilyCommand   Family = "command"        // name: aggregate type; id: aggregate id
 	FamilyResult    Family = "effect_result"  // name: effect; id: command id
 	FamilyFact      Family = "workflow_event" // name: saga; id: key
+	// FamilyEcho is a result's subject with one token more. So a filter on FamilyResult
+	// leaves echoes out.
+	FamilyEcho Family = FamilyResult + echoToken
 )
+
+// echoToken ends the subject of an echo.
+const echoToken = ".echo"
 
 // MaxSubject bounds the bytes of a subject that Edda builds: NATS advises to
 // stay below 256.
@@ -81,10 +88,19 @@ func (g Grammar) Build(s Subject) (string, error) {
 }
 
 func (g Grammar) join(s Subject, id string) string {
-	if g.NoTenancy {
-		return string(s.Family) + "." + escape(s.Name) + "." + id
+	return g.tokens(escape(s.Tenant), s.Family, escape(s.Name), id)
+}
+
+// tokens joins the tokens of a subject or of a pattern.
+func (g Grammar) tokens(tenant string, f Family, name, id string) string {
+	last := ""
+	if f == FamilyEcho {
+		f, last = FamilyResult, echoToken
 	}
-	return "tenant." + escape(s.Tenant) + "." + string(s.Family) + "." + escape(s.Name) + "." + id
+	if g.NoTenancy {
+		return string(f) + "." + name + "." + id + last
+	}
+	return "tenant." + tenant + "." + string(f) + "." + name + "." + id + last
 }
 
 // Parse takes a subject apart. It reads everything that Build writes, and
@@ -102,10 +118,14 @@ func (g Grammar) Parse(subject string) (Subject, error) {
 	}
 	family, rest, _ := strings.Cut(rest, ".")
 	name, id, found := strings.Cut(rest, ".")
-	if !found || strings.Contains(id, ".") || !known(Family(family)) {
-		return s, fmt.Errorf("subject %.80q is not of the form <kind>.<name>.<id>", subject)
+	s.Family = Family(family)
+	if base, echo := strings.CutSuffix(id, echoToken); echo && s.Family == FamilyResult {
+		s.Family, id = FamilyEcho, base
 	}
-	s.Family, s.Name = Family(family), unescape(name)
+	if !found || strings.Contains(id, ".") || !known(Family(family)) {
+		return Subject{Tenant: s.Tenant}, fmt.Errorf("subject %.80q is not of the form <kind>.<name>.<id>", subject)
+	}
+	s.Name = unescape(name)
 	if strings.HasPrefix(id, shortMark) && len(id) == shortLen {
 		s.ID, s.Short = id, true
 	} else {
@@ -127,11 +147,7 @@ func (g Grammar) All(f Family) string { return g.pattern("*", f, "*") }
 
 // pattern writes a filter; tenant and name are escaped unless they are "*".
 func (g Grammar) pattern(tenant string, f Family, name string) string {
-	tail := string(f) + "." + wild(name) + ".*"
-	if g.NoTenancy {
-		return tail
-	}
-	return "tenant." + wild(tenant) + "." + tail
+	return g.tokens(wild(tenant), f, wild(name), "*")
 }
 
 func wild(token string) string {
