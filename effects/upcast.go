@@ -2,6 +2,7 @@ package effects
 
 import (
 	"fmt"
+	"maps"
 	"strings"
 
 	"edda/internal/jsonvalue"
@@ -78,13 +79,17 @@ func (u upcast) apply(c Command, payload map[string]any) (map[string]any, error)
 			return nil, err
 		}
 	}
+	payload = maps.Clone(payload)
+	if payload == nil && len(u.set) > 0 {
+		payload = map[string]any{}
+	}
 	for i, s := range u.set {
-		if payload, err = jsonvalue.SetPath(payload, s.path, values[i]); err != nil {
+		if err := jsonvalue.SetPath(payload, s.path, values[i]); err != nil {
 			return nil, err
 		}
 	}
 	for _, path := range u.unset {
-		payload = jsonvalue.UnsetPath(payload, path)
+		jsonvalue.UnsetPath(payload, path)
 	}
 	return payload, nil
 }

@@ -289,20 +289,24 @@ func (a *application) advance(ev edda.Event) {
 // transition runs one transition on in, which it may change, and records it. If it fails, it
 // records the poison event and returns false.
 func (a *application) transition(p *Program, in *edda.Instance, ev edda.Event, do func(*run) error) bool {
-	tr, err := runTransition(p, in, ev, func(r *run) error {
-		r.usePayload(a.payload)
-		return do(r)
-	})
-	if err != nil {
+	n := len(a.out)
+	a.out = append(a.out, edda.Transition{Event: ev})
+	r := newRun(p, in, &a.out[n])
+	r.usePayload(a.payload)
+	if err := r.execute(do); err != nil {
+		a.out = slices.Delete(a.out, n, n+1)
 		a.failed(p, ev, err)
 		return false
 	}
-	a.add(tr)
+	a.cell.Instance = in
 	return true
 }
 
+// runTransition runs a transition that the caller adds, perhaps with more in it.
 func runTransition(p *Program, in *edda.Instance, ev edda.Event, do func(*run) error) (edda.Transition, error) {
-	return newRun(p, in, ev).execute(do)
+	made := edda.Transition{Event: ev}
+	err := newRun(p, in, &made).execute(do)
+	return made, err
 }
 
 // missing decides about an event whose instance does not exist.

@@ -13,7 +13,7 @@ import (
 func (r *run) dispatch() error {
 	switch r.ev.Kind {
 	case edda.KindResult:
-		return r.result(r.ev.CommandID, outcomeOf(r.ev))
+		return r.result(r.ev.CommandID, outcomeOf(*r.ev))
 	case edda.KindAnswer:
 		return r.answer()
 	case edda.KindOperator:
@@ -36,7 +36,7 @@ func (e *versionError) Error() string {
 
 // events runs every handler that matches, as one transition.
 func (r *run) events() error {
-	payload, newer, err := r.p.upcast(r.ev, r.event)
+	payload, newer, err := r.p.upcast(*r.ev, r.event)
 	if err != nil {
 		return err
 	}
@@ -44,7 +44,7 @@ func (r *run) events() error {
 		r.event = &decoded{raw: payload}
 	}
 	ran := false
-	for _, h := range r.p.candidates(r.ev) {
+	for _, h := range r.p.candidates(*r.ev) {
 		if !r.mayRun(h) {
 			continue
 		}
@@ -64,10 +64,10 @@ func (r *run) events() error {
 func (r *run) unwanted() {
 	if r.running() {
 		r.guarded++
-		r.output(edda.Output{Word: "ignored", Name: nameOf(r.ev)})
+		r.output(edda.Output{Word: "ignored", Name: nameOf(*r.ev)})
 		return
 	}
-	r.late(nameOf(r.ev))
+	r.late(nameOf(*r.ev))
 }
 
 func (r *run) eventHandler(h *handler, payload json.RawMessage, newer *versionError) error {
@@ -99,7 +99,7 @@ func (r *run) handleNewer(h *handler, newer *versionError) error {
 	}
 	defer r.within(r.uniquePath(h.trigger + "/newer"))()
 	sc := r.scope(h, nil)
-	r.handled = append(r.handled, h.trigger)
+	r.made.Handlers = append(r.made.Handlers, h.trigger)
 	if err := r.assign(sc, h.newer.set, h.newer.unset); err != nil {
 		return err
 	}
@@ -108,7 +108,7 @@ func (r *run) handleNewer(h *handler, newer *versionError) error {
 
 // join stores a part of an A & B, and runs the handler once when all parts have come.
 func (r *run) join(h *handler, payload json.RawMessage) error {
-	full, short := eventNames(r.ev)
+	full, short := eventNames(*r.ev)
 	if r.in.Seen == nil {
 		r.in.Seen = map[string]json.RawMessage{}
 	}
@@ -121,14 +121,14 @@ func (r *run) join(h *handler, payload json.RawMessage) error {
 	}
 	r.in.Seen[part] = payload
 	if !r.complete(h) || slices.Contains(r.in.Joined, h.trigger) {
-		r.handled = append(r.handled, h.trigger)
+		r.made.Handlers = append(r.made.Handlers, h.trigger)
 		return nil
 	}
-	before := len(r.handled)
+	before := len(r.made.Handlers)
 	if err := r.handleNoting(h); err != nil {
 		return err
 	}
-	if len(r.handled) > before {
+	if len(r.made.Handlers) > before {
 		r.in.Joined = append(r.in.Joined, h.trigger)
 	}
 	return nil
@@ -207,7 +207,7 @@ func (d *eventDecl) upcastTo(p *Program, ev edda.Event, v any) (any, error) {
 }
 
 func (u upcast) apply(p *Program, ev edda.Event, object map[string]any, budget *expression.Budget) (map[string]any, error) {
-	r := &run{p: p, ev: ev, in: &edda.Instance{}, path: "events/" + ev.Type, key: edda.Key{Tenant: ev.Tenant}, now: ev.Time, budget: *budget}
+	r := &run{p: p, ev: &ev, in: &edda.Instance{}, path: "events/" + ev.Type, key: edda.Key{Tenant: ev.Tenant}, now: ev.Time, budget: *budget}
 	defer func() { *budget = r.budget }()
 	sc := &scope{r: r, vars: map[string]any{"event": object}}
 	r.state = documentOf(object)

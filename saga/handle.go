@@ -1,6 +1,7 @@
 package saga
 
 import (
+	"maps"
 	"slices"
 	"strconv"
 
@@ -19,7 +20,7 @@ func (r *run) handle(h *handler, vars map[string]any) error {
 	if err != nil || !ok {
 		return r.guard(err)
 	}
-	r.handled = append(r.handled, h.trigger)
+	r.made.Handlers = append(r.made.Handlers, h.trigger)
 	if err := r.assignAll(sc, h, chosen); err != nil {
 		return err
 	}
@@ -102,19 +103,21 @@ func (r *run) assign(sc *scope, sets []assign, unsets [][]string) error {
 	if len(sets)+len(unsets) == 0 {
 		return nil
 	}
-	state, err := r.state.object()
+	before, err := r.state.object()
 	if err != nil {
 		return r.poison("state: %v", err)
 	}
+	state := maps.Clone(before)
+	if state == nil && len(sets) > 0 {
+		state = map[string]any{}
+	}
 	for i, a := range sets {
-		next, err := jsonvalue.SetPath(state, a.path, values[i])
-		if err != nil {
+		if err := jsonvalue.SetPath(state, a.path, values[i]); err != nil {
 			return r.poison("%v", err)
 		}
-		state = next
 	}
 	for _, path := range unsets {
-		state = jsonvalue.UnsetPath(state, path)
+		jsonvalue.UnsetPath(state, path)
 	}
 	r.state, r.stateSet = documentOf(state), true
 	return nil

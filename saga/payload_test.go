@@ -166,3 +166,29 @@ on:
 		}
 	}
 }
+
+// A member of the stored state or event is written as it is stored; what cannot be taken so is evaluated.
+func TestAStoredMemberIsWrittenAsItIs(t *testing.T) {
+	set := setOf(t, `
+saga: one
+version: 1
+key: event.id
+on:
+  Placed:
+    start: true
+    set: {order: =event, text: "=event.note.text", none: null}
+    do:
+      - seq:
+          - {effect: first, with: {id: =event.id}}
+          - effect: second
+            with: {lines: =event.lines, deep: =event.note.more, "n": =state.none, gone: =state.missing.more, t: =state.text, all: =state.order.note, len: "=len(event.lines)"}
+`)
+	ev := placedWith(` {"note":{"text":"a \"q\" \u2028<", "more":[1.50, 2e3]},"lines":[{"sku":"A", "n":1}],"id":"O1"}`)
+	cell, made := set.Apply(edda.Cell{}, set.Route(ev)[0], ev)
+	ok := edda.Event{Kind: edda.KindResult, ID: "e2", Tenant: "t", Key: cell.Key, CommandID: made[0].Work[0].ID, Outcome: edda.Succeeded, Time: testStart}
+	_, made = set.Apply(cell, set.Route(ok)[0], ok)
+	want := `{"all":{"more":[1.5,2000],"text":"a \"q\" \u2028<"},"deep":[1.5,2000],"gone":null,"len":1,"lines":[{"n":1,"sku":"A"}],"n":null,"t":"a \"q\" \u2028<"}`
+	if len(made) != 1 || len(made[0].Work) != 1 || string(made[0].Work[0].Payload) != want {
+		t.Fatalf("got %+v\nwant %s", made, want)
+	}
+}

@@ -16,12 +16,13 @@ import (
 // maxShown bounds the bytes of inputs stored with a poison event.
 const maxShown = 4 << 10
 
-// run is one transition in progress: a private copy of the instance, and what it has emitted so
-// far. A failed run is dropped whole.
+// run is one transition in progress: a private copy of the instance, and the transition with what
+// the run has emitted so far. The caller drops the transition of a failed run.
 type run struct {
 	p    *Program
 	key  edda.Key
-	ev   edda.Event
+	made *edda.Transition // what the run fills in
+	ev   *edda.Event      // the event of the transition
 	now  time.Time
 	in   *edda.Instance // a copy that the run may change
 	path string         // of the handler or action under way, for errors
@@ -32,11 +33,7 @@ type run struct {
 	state     *document
 	stateSet  bool // state differs from in.State
 	event     *decoded
-	handled   []string
 	guarded   int
-	out       []edda.Output
-	work      []edda.Work
-	settled   []string
 	emitted   []string  // ids of the steps and groups of this transition
 	runs      []string  // the paths that ran, one entry for each time
 	usual     [5]string // the room that runs and emitted begin with
@@ -69,9 +66,10 @@ func bounded(s string) string {
 	return strings.ToValidUTF8(s[:maxShown], "") + "…"
 }
 
-// newRun starts a transition on an instance that it may change.
-func newRun(p *Program, in *edda.Instance, ev edda.Event) *run {
-	r := &run{p: p, key: in.Key, ev: ev, in: in}
+// newRun starts a transition, which has only its event yet, on an instance that it may change.
+func newRun(p *Program, in *edda.Instance, made *edda.Transition) *run {
+	ev := &made.Event
+	r := &run{p: p, key: in.Key, made: made, ev: ev, in: in}
 	r.runs, r.emitted = r.usual[:0:3], r.usual[3:3]
 	r.given, r.before = decoded{raw: ev.Payload}, document{decoded{raw: in.State}}
 	r.event, r.state = &r.given, &r.before
@@ -86,12 +84,12 @@ func newRun(p *Program, in *edda.Instance, ev edda.Event) *run {
 }
 
 // execute runs the whole transition.
-func (r *run) execute(do func(*run) error) (edda.Transition, error) {
+func (r *run) execute(do func(*run) error) error {
 	if err := r.checkPayload(); err != nil {
-		return edda.Transition{}, err
+		return err
 	}
 	if err := do(r); err != nil {
-		return edda.Transition{}, err
+		return err
 	}
 	return r.finish()
 }
@@ -202,7 +200,7 @@ func (r *run) snapshot() view {
 
 func (r *run) running() bool { return r.in.Status == edda.StatusRunning }
 
-func (r *run) output(o edda.Output) { r.out = append(r.out, o) }
+func (r *run) output(o edda.Output) { r.made.Outputs = append(r.made.Outputs, o) }
 
 // id derives the id of what a path of this transition emits. It has the time of the trigger and
 // not of the instance, because that depends on what was applied before. A restored store takes the
@@ -220,7 +218,7 @@ func (r *run) send(w edda.Work) {
 	if w.Trace == "" {
 		w.Trace = r.in.Trace
 	}
-	r.work = append(r.work, w)
+	r.made.Work = append(r.made.Work, w)
 }
 
 func (r *run) correlation() string {
@@ -234,7 +232,7 @@ func (r *run) correlation() string {
 }
 
 // meta is what expressions see of the trigger.
-func (r *run) meta() any { return metaOf(r.ev) }
+func (r *run) meta() any { return metaOf(*r.ev) }
 
 func metaOf(ev edda.Event) map[string]any {
 	at := ev.Timestamp
@@ -282,30 +280,27 @@ func (r *run) seen() (any, error) {
 	return out, nil
 }
 
-// finish checks the limits and returns the transition.
-func (r *run) finish() (edda.Transition, error) {
+// finish checks the limits and completes the transition.
+func (r *run) finish() error {
 	if err := r.spend(0); err != nil { // the budget may have run out where a failure is not poison
-		return edda.Transition{}, err
+		return err
 	}
 	if err := r.saveState(); err != nil {
-		return edda.Transition{}, err
+		return err
 	}
 	r.remember()
 	if err := r.checkSize(); err != nil {
-		return edda.Transition{}, err
+		return err
 	}
-	return edda.Transition{
-		Key: r.key, Event: r.ev, Fate: r.fate(), Handlers: r.handled,
-		Outputs:  r.out,
-		Instance: r.in, Work: r.work, Settled: r.settled,
-	}, nil
+	r.made.Key, r.made.Fate, r.made.Instance = r.key, r.fate(), r.in
+	return nil
 }
 
 func (r *run) fate() edda.Fate {
 	switch {
-	case r.isLate && len(r.handled) == 0:
+	case r.isLate && len(r.made.Handlers) == 0:
 		return edda.FateLate
-	case r.guarded > 0 && len(r.handled) == 0:
+	case r.guarded > 0 && len(r.made.Handlers) == 0:
 		return edda.FateGuarded
 	}
 	return edda.FateHandled

@@ -40,7 +40,12 @@ type letValues struct {
 	old    view
 	vars   map[string]any // the handler's, not those of an each whose body uses the let
 	path   string
-	values map[string]any
+	values []letValue
+}
+
+type letValue struct {
+	name string
+	v    any
 }
 
 // decoded is a JSON value that is decoded on demand.
@@ -210,6 +215,27 @@ func (sc *scope) keptValue(name string) (any, bool, error) {
 	return v, true, err
 }
 
+// storedMember returns the JSON of a member of a stored value or of the stored state, if v reads
+// nothing else. [jsonvalue.Encode] wrote both, so their bytes can be written again.
+func (sc *scope) storedMember(v *value) (json.RawMessage, bool) {
+	if v == nil || v.expr == nil {
+		return nil, false
+	}
+	name, path, plain := v.expr.Path()
+	if _, isVar := sc.vars[name]; !plain || isVar || len(path) == 0 {
+		return nil, false
+	}
+	raw, ok, err := sc.keptBytes(name)
+	if !ok && name == "state" && !sc.isLet(name) {
+		state := sc.view().state
+		raw, ok = state.raw, !state.done
+	}
+	if !ok || err != nil {
+		return nil, false
+	}
+	return jsonvalue.Member(raw, path)
+}
+
 // knownValues are the stored values that were used, each decoded once.
 type knownValues struct{ list []knownValue }
 
@@ -253,8 +279,10 @@ func (sc *scope) let(name string) (any, error) {
 	if sc.lets == nil {
 		return nil, nil // a resumed handler keeps only the names that it refers to
 	}
-	if v, ok := sc.lets.values[name]; ok {
-		return v, nil
+	for _, let := range sc.lets.values {
+		if let.name == name {
+			return let.v, nil
+		}
 	}
 	old := *sc
 	old.old, old.vars = &sc.lets.old, sc.lets.vars
@@ -263,10 +291,7 @@ func (sc *scope) let(name string) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if sc.lets.values == nil {
-		sc.lets.values = map[string]any{}
-	}
-	sc.lets.values[name] = v
+	sc.lets.values = append(sc.lets.values, letValue{name, v})
 	return v, nil
 }
 

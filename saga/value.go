@@ -131,6 +131,10 @@ func (v *value) written(sc *scope) (json.RawMessage, error) {
 	var room [8]any
 	given := room[:0]
 	for i := range v.fields {
+		if raw, ok := sc.storedMember(v.fields[i].value); ok {
+			given = append(given, raw)
+			continue
+		}
 		x, err := v.fields[i].value.read(sc)
 		if err != nil {
 			return nil, err
@@ -146,7 +150,11 @@ func (v *value) written(sc *scope) (json.RawMessage, error) {
 		out = append(out, f.label...)
 		from := len(out)
 		var err error
-		out, err = jsonvalue.Append(out, given[i], 1)
+		if raw, ok := given[i].(json.RawMessage); ok {
+			out = append(out, raw...)
+		} else {
+			out, err = jsonvalue.Append(out, given[i], 1)
+		}
 		switch {
 		case errors.Is(err, jsonvalue.ErrTooDeep):
 			return nil, sc.r.poison("%s: value is nested deeper than %d, for %q lies a level further in", f.name, jsonvalue.MaxDepth, f.name)

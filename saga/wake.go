@@ -239,7 +239,7 @@ func (r *run) timer() error {
 	case edda.TimerDeadline:
 		return r.deadline()
 	}
-	if !r.consumeTimer(r.ev) {
+	if !r.consumeTimer(*r.ev) {
 		r.late("timer." + r.ev.Type)
 		return nil
 	}

@@ -15,21 +15,29 @@ type Object interface {
 	Fields(c *Coder)
 }
 
-// keptRoom is how large the memory in which values are written may be to be kept
-// for the next: as large as the state of a saga may be.
+// keptRoom bounds the buffer that a coder keeps in the pool. The state of a saga may have as much.
 const keptRoom = 256 << 10
 
-// coders are kept for the next value, as their memory is.
+// coders is the pool of the package. Nothing outside of it gets a pooled coder or its buffer.
 var coders = sync.Pool{New: func() any { return new(Coder) }}
+
+// pooled returns a coder of the pool. Call release when everything written is copied.
+func pooled() *Coder { return coders.Get().(*Coder) }
+
+// release returns a pooled coder, and written as its buffer.
+func (c *Coder) release(written []byte) {
+	if cap(written) <= keptRoom {
+		c.room = written[:0]
+	}
+	poison(c.room)
+	coders.Put(c)
+}
 
 // Marshal writes what v points to.
 func Marshal(v any) ([]byte, error) {
-	c := coders.Get().(*Coder)
-	defer coders.Put(c)
+	c := pooled()
 	b, err := c.Append(c.room, v)
-	if cap(b) <= keptRoom {
-		c.room = b[:0]
-	}
+	defer c.release(b)
 	if err != nil {
 		return nil, err
 	}
@@ -66,8 +74,8 @@ func Unmarshal[T any](data []byte, v *T) error {
 // UnmarshalAny is Unmarshal for a type that only reflection knows; empty makes *v empty again.
 func UnmarshalAny(data []byte, v any, empty func()) error {
 	if known(v) {
-		c := coders.Get().(*Coder)
-		defer coders.Put(c)
+		c := pooled()
+		defer c.release(c.room)
 		if c.decode(data, v) {
 			return nil
 		}
@@ -90,7 +98,7 @@ func (c *Coder) decode(data []byte, v any) bool {
 type Coder struct {
 	writing bool
 	out     []byte
-	room    []byte // of Marshal
+	room    []byte // empty; the buffer of Marshal and Encode
 	stamp   stamp
 	reader
 	object

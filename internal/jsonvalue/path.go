@@ -7,45 +7,72 @@ import (
 	"strings"
 )
 
-// SetPath gives the object with the leaf at path replaced. The maps on the way
-// are made where they are missing and copied where not, so that the object stays
-// as it was. What is no map on the way is an error.
-func SetPath(object map[string]any, path []string, v any) (map[string]any, error) {
-	out := maps.Clone(object)
-	if out == nil {
-		out = map[string]any{}
-	}
+// SetPath sets the leaf at path in the object. The maps further in are made where they are missing
+// and copied where not, so that an object that shares them stays as it was. A value on the way that
+// is no map is an error.
+func SetPath(object map[string]any, path []string, v any) error {
+	name := path[0]
 	if len(path) == 1 {
-		out[path[0]] = v
-		return out, nil
+		object[name] = v
+		return nil
 	}
-	child, ok := out[path[0]].(map[string]any)
-	if !ok && out[path[0]] != nil {
-		return nil, fmt.Errorf("cannot set %s: %s is a %s, not a map", strings.Join(path, "."), path[0], TypeName(out[path[0]]))
+	child, ok := object[name].(map[string]any)
+	if !ok && object[name] != nil {
+		return fmt.Errorf("cannot set %s: %s is a %s, not a map", strings.Join(path, "."), name, TypeName(object[name]))
 	}
-	child, err := SetPath(child, path[1:], v)
-	if err != nil {
-		return nil, err
+	if child = maps.Clone(child); child == nil {
+		child = map[string]any{}
 	}
-	out[path[0]] = child
-	return out, nil
+	if err := SetPath(child, path[1:], v); err != nil {
+		return err
+	}
+	object[name] = child
+	return nil
 }
 
-// UnsetPath gives the object without the leaf at path, likewise.
-func UnsetPath(object map[string]any, path []string) map[string]any {
-	inner, present := object[path[0]]
-	if !present {
-		return object
-	}
-	out := maps.Clone(object)
+// UnsetPath removes the leaf at path from the object. It copies the maps further in, as SetPath does.
+func UnsetPath(object map[string]any, path []string) {
+	name := path[0]
 	if len(path) == 1 {
-		delete(out, path[0])
-		return out
+		delete(object, name)
+		return
 	}
-	if child, ok := inner.(map[string]any); ok {
-		out[path[0]] = UnsetPath(child, path[1:])
+	if child, ok := object[name].(map[string]any); ok {
+		child = maps.Clone(child)
+		UnsetPath(child, path[1:])
+		object[name] = child
 	}
-	return out
+}
+
+// Member returns the bytes of the member at path in an object that [Encode] wrote. They are part of
+// raw. It reports false where the path ends early, and where only [Decode] can tell.
+func Member(raw []byte, path []string) (json.RawMessage, bool) {
+	s := scanner{data: raw}
+	for _, name := range path {
+		if !s.enter(name) {
+			return nil, false
+		}
+	}
+	begin := s.at
+	s.skip(0)
+	return raw[begin:s.at:s.at], !s.wrong
+}
+
+// enter goes to the value of a member of the object that comes next, and reports whether there is
+// one. It gives up at a name with an escape.
+func (s *scanner) enter(name string) bool {
+	for n := 0; s.item(n, '{', '}'); n++ {
+		key, escaped := s.quoted()
+		s.expect(':')
+		if s.wrong || escaped {
+			return false
+		}
+		if string(key) == name {
+			return true
+		}
+		s.skip(0)
+	}
+	return false
 }
 
 // TypeName says what a canonical value is, in the words that people use of JSON.

@@ -6,29 +6,18 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"unicode/utf8"
 )
 
-// keptBuffer is how large a buffer may have grown to be worth keeping: as large
-// as the state of a saga may be.
-const keptBuffer = 256 << 10
-
-// buffers are where values are written before their bytes are cut to measure.
-var buffers = sync.Pool{New: func() any { return new([]byte) }}
-
-// write is Encode of canonical values, without reflection. Whatever else there
-// is in v it leaves to encoding/json: ok is false.
-func write(v any) (out json.RawMessage, ok bool) {
-	b := buffers.Get().(*[]byte)
-	*b, ok = appendValue((*b)[:0], v, 0)
-	if ok {
-		out = slices.Clone(*b)
+// write encodes a canonical value without reflection. It reports false for any other value.
+func write(v any) (json.RawMessage, bool) {
+	c := pooled()
+	b, ok := appendValue(c.room, v, 0)
+	defer c.release(b)
+	if !ok {
+		return nil, false
 	}
-	if cap(*b) <= keptBuffer {
-		buffers.Put(b)
-	}
-	return out, ok
+	return slices.Clone(b), true
 }
 
 // Append writes a canonical value as [Encode] does, behind b. The value lies so many levels
