@@ -1,16 +1,3 @@
-// Package effects does the side effects: it takes effect commands, calls a
-// provider once a command may be called, and publishes one result.
-//
-// It promises that a claim is durable before the first call, and the result before it is
-// published. So a command with a result is never called again, and a crash in between is an
-// unknown outcome, which the effect's delivery decides. If the decision is to call again in
-// any case, the claim of an offered command is elided: its outbox row serves as the claim.
-// It refuses to call a command that was revoked or whose not_after has passed, and to guess
-// what a provider did.
-//
-// A [Worker] has a consumer for each effect, which takes commands from its [Source] and from
-// [Worker.Offer]. A command has a goroutine of its own, from there to the settling of its
-// messages; the effect's limiter bounds how many of them call.
 package effects
 
 import (

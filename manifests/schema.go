@@ -101,3 +101,6 @@ func (d *definition) known(all keys) keys {
 
 // Words lists the words that make a map an action.
 func Words() []string { return slices.Clone(readGrammar().words) }
+
+// Providers lists the words that name an effect's provider.
+func Providers() []string { return slices.Clone(readGrammar().providers) }
