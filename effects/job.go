@@ -42,7 +42,6 @@ type job struct {
 	// told.
 	unknown bool
 	made    int           // calls
-	steps   int           // of this run that were followed by a retry
 	next    time.Time     // when the next call may begin; zero: at once
 	asked   int           // checks
 	began   time.Time     // when the ledger was read
