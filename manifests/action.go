@@ -84,7 +84,7 @@ func (r *reader) actionWords(n *yaml.Node) []string {
 func (r *reader) wordless(n *yaml.Node) *yaml.Node {
 	for i := 0; i < len(n.Content); i += 2 {
 		k := deref(n.Content[i])
-		if near := nearest(k.Value, r.words); near != "" {
+		if near := Nearest(k.Value, r.words); near != "" {
 			r.errorf(k, "there is no action %q; did you mean %q?", shorten(k.Value), near)
 			k.Value = near
 			return k

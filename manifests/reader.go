@@ -136,7 +136,7 @@ func (r *reader) key(k *yaml.Node, seen map[string]bool) bool {
 }
 
 func (r *reader) unknown(k *yaml.Node, what string, known []string) {
-	if near := nearest(k.Value, known); near != "" {
+	if near := Nearest(k.Value, known); near != "" {
 		r.errorf(k, "%s has no key %q; did you mean %q?", what, shorten(k.Value), near)
 		return
 	}

@@ -88,7 +88,7 @@ func (r *reader) input(n *yaml.Node) string {
 		}
 	}
 	if len(n.Content) > 0 {
-		if near := nearest(n.Content[0].Value, r.inputs); near != "" {
+		if near := Nearest(n.Content[0].Value, r.inputs); near != "" {
 			r.errorf(n, "there is no input %q; did you mean %q?", shorten(n.Content[0].Value), near)
 			return ""
 		}
@@ -156,7 +156,7 @@ func (r *reader) expect(n *yaml.Node) Expect {
 
 func (r *reader) wordlessExpect(n *yaml.Node, fields []string) {
 	for _, f := range fields {
-		if near := nearest(f, r.outputs); near != "" {
+		if near := Nearest(f, r.outputs); near != "" {
 			r.errorf(n, "there is no output %q; did you mean %q?", shorten(f), near)
 			return
 		}
