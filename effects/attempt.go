@@ -237,14 +237,6 @@ func (e *Effect) judge(r Response, vars map[string]any) answer {
 	return answer{outcome: out, again: r.Retry, refused: r.Refused, unknown: r.Unknown, ill: r.Retry, after: r.After}
 }
 
-func headers(h map[string]string) map[string]any {
-	out := make(map[string]any, len(h))
-	for name, v := range h {
-		out[name] = v
-	}
-	return out
-}
-
 func (e *Effect) success(result *value, r Response, vars map[string]any) answer {
 	if result == nil {
 		return answer{outcome: outcome{kind: edda.Succeeded, payload: r.Body}}

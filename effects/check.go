@@ -129,7 +129,11 @@ func (j *job) undecided(why error) answer {
 func (e *Effect) after(vars map[string]any, r Response) map[string]any {
 	vars["status"], vars["body"] = r.Status, r.Body
 	if e.names["headers"] {
-		vars["headers"] = headers(r.Headers)
+		headers := make(map[string]any, len(r.Headers))
+		for name, v := range r.Headers {
+			headers[name] = v
+		}
+		vars["headers"] = headers
 	}
 	return vars
 }

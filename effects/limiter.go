@@ -131,11 +131,6 @@ func (a *limiter) acquire(ctx context.Context, r request) (*permit, error) {
 		ctx, cancel = context.WithDeadline(ctx, r.until)
 		defer cancel()
 	}
-	return a.await(ctx, w)
-}
-
-// await waits for the permit of a call that has joined.
-func (a *limiter) await(ctx context.Context, w *waiter) (*permit, error) {
 	since := time.Now()
 	select {
 	case <-w.done:
@@ -165,7 +160,10 @@ func (a *limiter) join(r request) *waiter {
 		a.keys[r.key] = q
 	}
 	w := &waiter{request: r}
-	a.enqueue(q, w)
+	q.push(w)
+	w.permit.q = q
+	a.waiting++
+	a.rank(q)
 	a.place(q, now)
 	a.dispatch(now)
 	if !w.granted {
@@ -173,13 +171,6 @@ func (a *limiter) join(r request) *waiter {
 	}
 	a.unlock()
 	return w
-}
-
-func (a *limiter) enqueue(q *queue, w *waiter) {
-	q.push(w)
-	w.permit.q = q
-	a.waiting++
-	a.rank(q)
 }
 
 func (a *limiter) dequeue(q *queue, w *waiter) {
