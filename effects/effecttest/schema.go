@@ -15,7 +15,7 @@ import (
 	"edda/manifests"
 )
 
-// definition is the part of a JSON Schema that a table of fields says, too.
+// definition is the part of a JSON Schema that a table of fields also describes.
 type definition struct {
 	Ref              string `json:"$ref"`
 	Type             any    // a name, or a list of them
