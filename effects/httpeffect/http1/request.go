@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/url"
@@ -149,10 +150,17 @@ func body(to *bytes.Buffer, req *http.Request) error {
 		}
 		return nil
 	}
-	to.Grow(int(req.ContentLength) + bytes.MinRead) // ReadFrom needs room to find the end
-	n, err := to.ReadFrom(req.Body)
-	if err == nil && n != req.ContentLength {
-		err = fmt.Errorf("a body of %d bytes that says it has %d", n, req.ContentLength)
+	to.Grow(int(req.ContentLength) + 1)
+	text := to.AvailableBuffer()[:req.ContentLength+1] // a byte more shows a body that is too long
+	n, err := io.ReadFull(req.Body, text)
+	switch {
+	case int64(n) > req.ContentLength:
+		return fmt.Errorf("a body of more than the %d bytes that it says it has", req.ContentLength)
+	case err != io.EOF && err != io.ErrUnexpectedEOF:
+		return err
+	case int64(n) < req.ContentLength:
+		return fmt.Errorf("a body of %d bytes that says it has %d", n, req.ContentLength)
 	}
-	return err
+	to.Write(text[:n])
+	return nil
 }

@@ -57,7 +57,7 @@ func (u unsent) Is(target error) bool { return target == ErrUnsent }
 // RoundTrip makes a call; see http.RoundTripper. Unless the error is ErrUnsent, the server may
 // have seen the request.
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
-	message := bytes.NewBuffer(make([]byte, 0, headBytes+max(req.ContentLength, 0)+bytes.MinRead))
+	message := bytes.NewBuffer(make([]byte, 0, headBytes+max(req.ContentLength, 0)))
 	address, err := encode(message, req)
 	if err != nil {
 		return nil, unsent{err}
