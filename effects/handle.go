@@ -171,7 +171,7 @@ func complete(claim edda.Claim, o outcome) (edda.Claim, error) {
 	return claim, nil
 }
 
-// readable tells whether a saga can decode an encoded outcome.
+// readable reports whether a saga can decode an encoded outcome.
 func readable(o outcome, encoded json.RawMessage) bool {
 	if o.kind == edda.Succeeded && canonical(o.payload, jsonvalue.MaxDepth/2) {
 		return true // without decoding it
@@ -180,7 +180,7 @@ func readable(o outcome, encoded json.RawMessage) bool {
 	return err == nil
 }
 
-// canonical tells whether a value consists of decoded JSON types, within so many levels.
+// canonical reports whether a value consists of decoded JSON types, within so many levels.
 func canonical(v any, levels int) bool {
 	switch v := v.(type) {
 	case nil, bool, int, string, float64, json.Number:

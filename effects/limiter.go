@@ -206,7 +206,7 @@ func (a *limiter) waitReason(q *queue) string {
 	}
 }
 
-// saturated tells whether limit.concurrent calls of a key run.
+// saturated reports whether limit.concurrent calls of a key run.
 func (a *limiter) saturated(q *queue) bool {
 	return a.limit != nil && a.limit.concurrent > 0 && q.running >= a.limit.concurrent
 }
@@ -378,7 +378,7 @@ func (a *limiter) unlock() {
 	}
 }
 
-// limited tells whether slots are free and every waiting call waits for its key's limit,
+// limited reports whether slots are free and every waiting call waits for its key's limit,
 // so that commands of other keys could begin.
 func (a *limiter) limited() bool {
 	a.mu.Lock()
