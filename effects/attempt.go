@@ -2,12 +2,11 @@ package effects
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"strconv"
 	"time"
 
-	"github.com/failsafe-go/failsafe-go"
-	"github.com/failsafe-go/failsafe-go/retrypolicy"
 	"go.uber.org/zap"
 
 	"edda"
@@ -46,33 +45,31 @@ func (a answer) health() health {
 // the worker stopped first.
 func (j *job) attempts(first *permit) (outcome, bool) {
 	last := j.step(first, answer{})
-	if last.again || last.cut {
-		return j.retryAttempts(last)
+	if !last.again && !last.cut {
+		return j.doubt(last.outcome), true
 	}
-	return j.doubt(last.outcome), true
-}
-
-// retryAttempts makes the attempts after the first, under the effect's retry policy.
-func (j *job) retryAttempts(last answer) (outcome, bool) {
 	between, stop := j.between()
 	defer stop()
 	defer j.setResting(false)
-	made := true // the policy's first attempt is the step that was made
-	_ = failsafe.With(j.policy()).WithContext(between).Run(func() error {
-		if !made {
-			j.setResting(false)
-			t, err := j.acquire(between, true)
-			if err != nil {
-				return nil // late, or no more calls: the answer before this one stands
-			}
-			last = j.step(t, last)
+	// step counts the calls, because a check is none: this bounds both.
+	for steps := 1; last.again; steps++ {
+		// The time of the next step is set before a stop can end the attempts, because the next
+		// worker must wait as long.
+		j.next = time.Now().Add(max(last.after, j.e.retry.delay(steps, j.w.o.Jitter())))
+		if steps == j.e.retry.calls+maxAsks || !j.mustCheck() && j.c.late(j.next) {
+			break
 		}
-		made = false
-		if last.again {
-			return j.scheduleRetry(last.after)
+		j.setResting(true)
+		if backoff.Wait(between, time.Until(j.next)) != nil {
+			break
 		}
-		return nil
-	}) // its error is ours, or ctx's: last says it all
+		j.setResting(false)
+		t, err := j.acquire(between, true)
+		if err != nil {
+			break // late, or no more calls: the answer before this one stands
+		}
+		last = j.step(t, last)
+	}
 	if between.Err() != nil && (last.again || last.cut) {
 		return outcome{}, false
 	}
@@ -143,18 +140,6 @@ func (j *job) once() answer {
 	return a
 }
 
-// errRetry asks the policy for another step.
-var errRetry = errors.New("call again")
-
-// scheduleRetry sets when the next step may begin. It does so before a stop can end the
-// attempts, because the next worker must wait as long.
-func (j *job) scheduleRetry(after time.Duration) error {
-	j.steps++
-	j.setResting(true)
-	j.next = time.Now().Add(max(after, j.e.retry.delay(j.steps, j.w.o.Jitter())))
-	return errRetry
-}
-
 // setResting records whether the command waits for the time of its next call.
 func (j *job) setResting(rests bool) {
 	if j.resting == rests {
@@ -163,15 +148,6 @@ func (j *job) setResting(rests bool) {
 	if j.resting = rests; !j.c.Offered { // offers have a bound of their own
 		j.limiter.setResting(rests)
 	}
-}
-
-// policy is the effect's retry policy for one command: no call begins after its not_after.
-// The delays are computed here, because the library's jitter would shorten what the
-// upstream asked for. step counts the calls, because a check is none.
-func (j *job) policy() retrypolicy.RetryPolicy[any] {
-	next := func(failsafe.ExecutionAttempt[any]) time.Duration { return max(0, time.Until(j.next)) }
-	late := func(_ any, err error) bool { return errors.Is(err, errRetry) && !j.mustCheck() && j.c.late(j.next) }
-	return retrypolicy.NewBuilder[any]().WithMaxAttempts(j.e.retry.calls + maxAsks).WithDelayFunc(next).AbortIf(late).ReturnLastFailure().Build()
 }
 
 // delay doubles from min to cap. Jitter spreads it, never below min nor above cap.
@@ -261,14 +237,6 @@ func (e *Effect) judge(r Response, vars map[string]any) answer {
 	return answer{outcome: out, again: r.Retry, refused: r.Refused, unknown: r.Unknown, ill: r.Retry, after: r.After}
 }
 
-func headers(h map[string]string) map[string]any {
-	out := make(map[string]any, len(h))
-	for name, v := range h {
-		out[name] = v
-	}
-	return out
-}
-
 func (e *Effect) success(result *value, r Response, vars map[string]any) answer {
 	if result == nil {
 		return answer{outcome: outcome{kind: edda.Succeeded, payload: r.Body}}
@@ -298,4 +266,33 @@ func textOr(v any, otherwise string) string {
 		return s
 	}
 	return otherwise
+}
+
+// outcome is the outcome of a command before it is encoded.
+type outcome struct {
+	kind    edda.Outcome
+	payload any // of a success
+	failure failure
+	calls   int
+	took    time.Duration
+	// definite says that the answer leaves no doubt, also about earlier calls.
+	definite bool
+}
+
+// failure is the payload of a result that is no success.
+type failure struct {
+	Code     string          `json:"code"`
+	Message  string          `json:"message"`
+	Attempts int             `json:"attempts"`
+	Duration string          `json:"duration"`
+	Status   int             `json:"status,omitempty"`
+	Body     json.RawMessage `json:"body,omitempty"`
+}
+
+func failed(code, message string) outcome {
+	return outcome{kind: edda.Failed, failure: failure{Code: code, Message: message}}
+}
+
+func timedOut(code, message string) outcome {
+	return outcome{kind: edda.TimedOut, failure: failure{Code: code, Message: message}}
 }

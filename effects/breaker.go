@@ -2,45 +2,47 @@ package effects
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
-	"github.com/failsafe-go/failsafe-go/circuitbreaker"
+	"go.uber.org/zap"
 
 	"edda/manifests"
 )
 
-// What a breaker may be, and what it is when nothing is said.
+// The defaults and bounds of a manifest's breaker.
 const (
 	defaultFailures = 5
-	maxFailures     = 1000 // more would notice nothing in time
+	maxFailures     = 1000 // more would open it too late
 	defaultOpen     = 30 * time.Second
-	maxOpen         = 24 * time.Hour // as long as a command's default due
+	maxOpen         = 24 * time.Hour // the default due of a command
 	maxBreakerName  = 64
 )
 
-// The states of a breaker, as the metric shows them.
+// The states of a breaker, as in the metric.
 const (
 	breakerClosed = iota
 	breakerHalfOpen
 	breakerOpen
 )
 
-// breakerSpec is a manifest's breaker, checked.
+// breakerSpec is the checked breaker of a manifest.
 type breakerSpec struct {
 	name     string
-	failures uint          // consecutive ones that open it
-	open     time.Duration // until a probe may go
+	failures uint          // in a row that open it
+	open     time.Duration // until a probe may be made
 	file     *manifests.File
 	pos      manifests.Pos
-	effect   string // that says so
+	effect   string // of the manifest
 }
 
-// same tells whether two breakers have the same numbers.
+// same reports whether two breakers have the same numbers.
 func (s breakerSpec) same(o breakerSpec) bool { return s.failures == o.failures && s.open == o.open }
 
-// breaker compiles a manifest's breaker; nil where there is none.
+// breaker compiles a manifest's breaker; nil if there is none.
 func (c *compiler) breaker(v *manifests.Value) *breakerSpec {
 	if v == nil {
 		return nil
@@ -54,7 +56,7 @@ func (c *compiler) breaker(v *manifests.Value) *breakerSpec {
 	return s
 }
 
-// breakerName reads what a breaker is called, which is a label of the metrics.
+// breakerName reads a breaker's name, which is a label of the metrics.
 func (c *compiler) breakerName(v *manifests.Value) string {
 	name, _ := v.Scalar.(string)
 	const letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-"
@@ -64,8 +66,8 @@ func (c *compiler) breakerName(v *manifests.Value) string {
 	return name
 }
 
-// CheckBreakers finds breakers of one name with other numbers, which would be
-// those of whichever effect was loaded last. Both places are shown.
+// CheckBreakers reports breakers of one name with different numbers, because those of the effect
+// that was loaded last would win. It reports both places.
 func CheckBreakers(effects []*Effect) manifests.Problems {
 	var specs []*breakerSpec
 	for _, e := range effects {
@@ -96,8 +98,7 @@ func (s *breakerSpec) contradicts(o *breakerSpec) manifests.Problem {
 	return manifests.Problem{File: s.file, Pos: s.pos, Message: message}
 }
 
-// breakers are those that the effects of one worker name, each shared by all
-// that name it.
+// breakers has the breakers of one worker. All effects that name a breaker share it.
 type breakers struct {
 	observe func(name string, state int)
 
@@ -105,25 +106,55 @@ type breakers struct {
 	named map[string]*breaker
 }
 
-// newBreakers makes the set. observe hears of every state, in order for each
-// breaker, and must not call back.
+// newBreakers makes the set. observe gets every state, in order for each breaker, and must not
+// call back.
 func newBreakers(observe func(name string, state int)) *breakers {
 	return &breakers{observe: observe, named: map[string]*breaker{}}
 }
 
-// get finds or makes the breaker of a name. New numbers keep its state: an open breaker
-// stays open until the new time since it opened, a closed one counts failures anew.
+// get returns the breaker of a name, with new numbers after a reload: an open breaker stays open
+// for the new time since it opened, a closed one counts from zero. The caller configures the
+// limiters, which redispatches them.
 func (bs *breakers) get(s breakerSpec) *breaker {
 	bs.mu.Lock()
 	defer bs.mu.Unlock()
 	b := bs.named[s.name]
 	if b == nil {
-		b = &breaker{observe: bs.observe, spec: s, circuit: s.circuit(s.open), refused: map[*limiter]struct{}{}}
+		b = &breaker{observe: bs.observe, spec: s, refused: map[*limiter]struct{}{}}
 		b.observe(s.name, breakerClosed)
 		bs.named[s.name] = b
 	}
-	b.adjust(s)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.spec.same(s) {
+		b.failures = 0
+	}
+	b.spec = s
 	return b
+}
+
+// breakerStates shows the states of breakers in the metric, and logs when one opens and when it
+// has closed again.
+type breakerStates struct {
+	metrics *metrics
+	log     *zap.Logger
+
+	mu   sync.Mutex // guards shut
+	shut map[string]bool
+}
+
+func (s *breakerStates) changed(name string, state int) {
+	s.metrics.breaker(name, state)
+	s.mu.Lock()
+	was := s.shut[name]
+	s.shut[name] = state != breakerClosed
+	s.mu.Unlock()
+	switch {
+	case state == breakerOpen && !was:
+		s.log.Warn("a breaker opened: the calls of its effects wait", zap.String("breaker", name))
+	case state == breakerClosed && was:
+		s.log.Info("a breaker closed: the upstream answers again", zap.String("breaker", name))
+	}
 }
 
 // breaker stops calls to a failing upstream: it opens after a number of failures in a row,
@@ -132,38 +163,34 @@ func (bs *breakers) get(s breakerSpec) *breaker {
 type breaker struct {
 	observe func(name string, state int)
 
-	mu      sync.Mutex // guards all below
-	spec    breakerSpec
-	circuit circuitbreaker.CircuitBreaker[any]
-	opened  time.Time
+	mu       sync.Mutex // guards all below
+	spec     breakerSpec
+	state    int
+	failures uint // in a row, while it is closed
+	opened   time.Time
 	// openings counts them: a call that began before one is ignored after it.
 	openings uint64
-	probing  bool
+	probing  bool // half-open: a probe is under way
 	// refused are the limiters that redispatch when the state changes.
 	refused map[*limiter]struct{}
 }
 
-// circuit makes the library's breaker, closed, which stays open for a time.
-func (s breakerSpec) circuit(open time.Duration) circuitbreaker.CircuitBreaker[any] {
-	return circuitbreaker.NewBuilder[any]().WithFailureThreshold(s.failures).WithSuccessThreshold(1).WithDelay(open).Build()
+// set changes the state.
+func (b *breaker) set(state int) {
+	b.state, b.failures = state, 0
+	if state == breakerOpen {
+		b.openings++
+		b.opened = time.Now()
+	}
+	b.observe(b.spec.name, state)
 }
 
-// adjust takes new numbers. The caller configures the limiters, which redispatches them.
-func (b *breaker) adjust(s breakerSpec) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	same := b.spec.same(s)
-	if b.spec = s; same {
-		return
+// remaining is how long an open breaker refuses calls.
+func (b *breaker) remaining() time.Duration {
+	if b.state != breakerOpen {
+		return 0
 	}
-	switch b.circuit.State() {
-	case circuitbreaker.ClosedState:
-		b.circuit = s.circuit(s.open)
-	case circuitbreaker.OpenState:
-		b.circuit = s.circuit(max(0, time.Until(b.opened.Add(s.open))))
-		b.circuit.Open()
-	case circuitbreaker.HalfOpenState: // leave takes the new numbers
-	}
+	return max(0, time.Until(b.opened.Add(b.spec.open)))
 }
 
 // enter asks for a call. If it is refused, leave returns the limiter once it should ask
@@ -175,28 +202,22 @@ func (b *breaker) enter(a *limiter) (opening uint64, after time.Duration, ok boo
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.circuit.TryAcquirePermit() {
-		b.probe()
+	after = b.remaining()
+	switch {
+	case b.state == breakerClosed:
+		return b.openings, 0, true
+	case after == 0 && !b.probing:
+		b.probing = true
+		b.set(breakerHalfOpen)
 		return b.openings, 0, true
 	}
 	b.refused[a] = struct{}{}
-	if !b.probing { // open, if only for the moment between the two questions
-		after = max(1, b.circuit.RemainingDelay())
-	}
 	return 0, after, false
 }
 
-// probe notes that the call that may go now is a probe, where it is one.
-func (b *breaker) probe() {
-	if b.circuit.IsHalfOpen() {
-		b.probing = true
-		b.observe(b.spec.name, breakerHalfOpen)
-	}
-}
-
-// leave records how a call ended and returns the limiters that are to redispatch. The
+// leave records how a call ended and returns the limiters that must redispatch. The
 // caller does so without a lock.
-func (b *breaker) leave(opening uint64, h health) []*limiter {
+func (b *breaker) leave(opening uint64, h health) (redispatch []*limiter) {
 	if b == nil {
 		return nil
 	}
@@ -205,56 +226,31 @@ func (b *breaker) leave(opening uint64, h health) []*limiter {
 	if opening != b.openings {
 		return nil
 	}
-	if b.probing {
-		return b.probed(h)
+	if !b.probing { // closed, so no limiter waits
+		switch h {
+		case healthy:
+			b.failures = 0
+		case ill:
+			if b.failures++; b.failures >= b.spec.failures {
+				b.set(breakerOpen)
+			}
+		}
+		return nil
 	}
-	switch h {
-	case healthy:
-		b.circuit.RecordSuccess()
-	case ill:
-		b.circuit.RecordFailure()
-	}
-	if b.circuit.IsOpen() {
-		b.hasOpened()
-	}
-	return nil // no limiter waits at a closed breaker
-}
-
-// probed ends a probe. It makes a new circuit, because the library cannot take back a
-// permit that was not used.
-func (b *breaker) probed(h health) []*limiter {
 	b.probing = false
-	b.circuit = b.spec.circuit(b.spec.open)
 	switch h {
 	case healthy:
-		b.observe(b.spec.name, breakerClosed)
+		b.set(breakerClosed)
 	case ill:
-		b.circuit.Open()
-		b.hasOpened()
-	default:
-		b.circuit.Open()
-		b.circuit.HalfOpen()
+		b.set(breakerOpen)
+	default: // no evidence: the next probe may be made
 	}
-	return b.tell()
-}
-
-func (b *breaker) hasOpened() {
-	b.openings++
-	b.opened = time.Now()
-	b.observe(b.spec.name, breakerOpen)
-}
-
-// tell empties the set of refused limiters and returns them.
-func (b *breaker) tell() []*limiter {
-	out := make([]*limiter, 0, len(b.refused))
-	for a := range b.refused {
-		out = append(out, a)
-	}
+	redispatch = slices.Collect(maps.Keys(b.refused))
 	clear(b.refused)
-	return out
+	return redispatch
 }
 
-// shut tells whether calls are refused, and for how long at least; 0 if a probe must end
+// shut reports whether calls are refused, and for how long at least; 0 if a probe must end
 // first.
 func (b *breaker) shut() (time.Duration, bool) {
 	if b == nil {
@@ -262,6 +258,6 @@ func (b *breaker) shut() (time.Duration, bool) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	left := b.circuit.RemainingDelay()
+	left := b.remaining()
 	return left, b.probing || left > 0
 }

@@ -1,6 +1,7 @@
 package effects
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,11 +11,11 @@ import (
 	"edda/manifests"
 )
 
-// maxAsks bounds how often one command's check is asked in one run before the
-// saga is told that nobody knows.
+// maxAsks bounds how often a command's check is asked in one run. After that the outcome is
+// unknown.
 const maxAsks = 5
 
-// check is how the other side is asked what came of a call.
+// check is the compiled check of an effect, which asks the other side about an earlier call.
 type check struct {
 	provider        string
 	config          *value
@@ -22,7 +23,7 @@ type check struct {
 	result          *value // nil: the effect's own
 }
 
-// check compiles a check: whose fields the parser has read.
+// check compiles a check. The parser has read its fields.
 func (c *compiler) check(v *manifests.Value, kinds map[string]Kind) *check {
 	if v == nil {
 		return nil
@@ -40,7 +41,7 @@ func (c *compiler) check(v *manifests.Value, kinds map[string]Kind) *check {
 	return out
 }
 
-// checkProvider is the one provider that a check names.
+// checkProvider returns the provider that a check names.
 func (c *compiler) checkProvider(v *manifests.Value) string {
 	found := ""
 	for _, f := range v.Fields {
@@ -59,7 +60,7 @@ func (c *compiler) checkProvider(v *manifests.Value) string {
 	return found
 }
 
-// outcome compiles one of check's conditions; what is unsaid is never true.
+// outcome compiles one of check's conditions, which is false by default.
 func (c *compiler) outcome(v *manifests.Value, word string) *expression.Program {
 	f := v.Field(word)
 	if f == nil {
@@ -68,8 +69,8 @@ func (c *compiler) outcome(v *manifests.Value, word string) *expression.Program 
 	return c.condition(f.Expr, "false")
 }
 
-// ask asks what came of an earlier call. call is true when it surely did not
-// happen, so that it may be made.
+// ask asks about an earlier call. call is true if it surely had no effect, so that the command may
+// be called.
 func (j *job) ask() (a answer, call bool) {
 	j.asked++
 	ctx, cancel := context.WithTimeout(j.lease.ctx, j.e.timeout)
@@ -97,7 +98,7 @@ func (j *job) decided(resp Response) (a answer, call bool) {
 	}
 	ok, err := said(c.ok, nil)
 	if ok && err == nil {
-		return j.e.success(c.resultOr(j.e.result), resp, env.Vars), false
+		return j.e.success(cmp.Or(c.result, j.e.result), resp, env.Vars), false
 	}
 	fail, err := said(c.fail, err)
 	again, err := said(c.again, err)
@@ -114,14 +115,7 @@ func (j *job) decided(resp Response) (a answer, call bool) {
 	return a, false
 }
 
-func (c *check) resultOr(unsaid *value) *value {
-	if c.result != nil {
-		return c.result
-	}
-	return unsaid
-}
-
-// undecided is what a saga hears when the check could not tell.
+// undecided is the outcome of a check that could not tell.
 func (j *job) undecided(why error) answer {
 	a := answer{unknown: true, ill: true, outcome: timedOut("unknown", "a call was begun, what came of it is not known, and the check does not tell: "+why.Error())}
 	var c *edda.Classified
@@ -131,12 +125,15 @@ func (j *job) undecided(why error) answer {
 	return a
 }
 
-// after is what expressions see after a call: what they saw before, to which the
-// answer is added, in place of that to an earlier one.
+// after adds an answer to the variables of expressions, in place of that of an earlier call.
 func (e *Effect) after(vars map[string]any, r Response) map[string]any {
 	vars["status"], vars["body"] = r.Status, r.Body
 	if e.names["headers"] {
-		vars["headers"] = headers(r.Headers)
+		headers := make(map[string]any, len(r.Headers))
+		for name, v := range r.Headers {
+			headers[name] = v
+		}
+		vars["headers"] = headers
 	}
 	return vars
 }

@@ -1,16 +1,3 @@
-// Package effects does the side effects: it takes effect commands, calls a
-// provider once a command may be called, and publishes one result.
-//
-// It promises that a claim is durable before the first call, and the result before it is
-// published. So a command with a result is never called again, and a crash in between is an
-// unknown outcome, which the effect's delivery decides. If the decision is to call again in
-// any case, the claim of an offered command is elided: its outbox row serves as the claim.
-// It refuses to call a command that was revoked or whose not_after has passed, and to guess
-// what a provider did.
-//
-// A [Worker] has a consumer for each effect, which takes commands from its [Source] and from
-// [Worker.Offer]. A command has a goroutine of its own, from there to the settling of its
-// messages; the effect's limiter bounds how many of them call.
 package effects
 
 import (
@@ -21,94 +8,90 @@ import (
 	"edda"
 )
 
-// Command is one effect command, or one revoke, as a stream gave it.
+// Command is an effect command or a revoke, as read from a stream.
 type Command struct {
 	Tenant string // the subject's
 	ID     string // the subject's; for a revoke the id of the command to revoke
 	Effect string // the subject's
-	// Revoke asks not to begin the command ID.
+	// Revoke asks not to call the command ID.
 	Revoke  bool
 	Payload json.RawMessage
-	// Version is the version of the effect that Payload is written for; where it
-	// is not said, 0, that of the manifest at the time of the call.
+	// Version is the version of the effect that Payload is written for. 0 is the manifest's at the
+	// time of the call.
 	Version int
-	// Metadata is the command's metadata object, echoed in the result as it is.
+	// Metadata is the command's metadata object. The result has the same.
 	Metadata json.RawMessage
-	// IdempotencyKey is what the provider is shown; ID when empty.
+	// IdempotencyKey is the provider's key; ID when empty.
 	IdempotencyKey string
 	NotAfter       time.Time // zero: no bound
-	Sent           time.Time // when the saga emitted it; zero: not said
+	Sent           time.Time // when the saga emitted it; zero: unknown
 	Trace          string    // traceparent
 	High           bool
-	// Offered says that it did not come through the stream: its result goes where
-	// it came from.
+	// Offered says that it did not come through the stream. Its result goes to the Applier.
 	Offered bool
-	// Malformed says why the message is no command; the ids are then those of
-	// its subject. Raw is the message, Subject where it was.
+	// Malformed is why the message is no command. The ids are then those of its subject. Raw is the
+	// message, Subject its subject.
 	Malformed string
 	Subject   string
 	Raw       []byte
 }
 
-// late tells whether the command may no longer be called.
+// late reports whether not_after has passed.
 func (c Command) late(now time.Time) bool { return !c.NotAfter.IsZero() && now.After(c.NotAfter) }
 
-// Heartbeat is how often a message that is being worked on says so.
+// Heartbeat is the interval of InProgress for a message whose command is being worked on.
 const Heartbeat = 10 * time.Second
 
-// Delivery is one message that carries a command. Its methods may be called
-// concurrently and more than once; their errors cost a duplicate at most.
+// Delivery is a message that carries a command. Its methods may be called concurrently and
+// repeatedly. An error costs a duplicate at most.
 type Delivery interface {
-	// Command is always the same one; nobody changes it.
+	// Command returns the same command every time. Nobody may change it.
 	Command() *Command
-	// InProgress keeps the message from being delivered again for another ack
-	// wait, which must be at least three times Heartbeat.
+	// InProgress delays the redelivery by another ack wait, which must be at least three times
+	// Heartbeat.
 	InProgress(ctx context.Context) error
-	// Ack says that the command's result is published: never deliver it again.
+	// Ack ends the redelivery, because the command's result is published.
 	Ack(ctx context.Context) error
-	// Nak asks for the message again after the delay.
+	// Nak asks for a redelivery after the delay.
 	Nak(ctx context.Context, delay time.Duration) error
 }
 
-// Source is where commands come from.
+// Source is a stream of commands.
 type Source interface {
-	// Fetch returns up to max waiting commands and revokes of one effect, in
-	// stream order; it waits at most wait for the first, and returns none when
-	// there is none. It is called concurrently for different effects, never for
-	// the same one, and ends soon after ctx does.
+	// Fetch returns up to max commands and revokes of one effect, in stream order. It waits at
+	// most wait for the first, and may return none. It is called concurrently for different
+	// effects, never for one, and returns soon after ctx ends.
 	Fetch(ctx context.Context, effect string, max int, wait time.Duration) ([]Delivery, error)
 }
 
-// Result is what came of a command.
+// Result is the result of a command.
 type Result struct {
 	Tenant    string
 	CommandID string
 	Effect    string
 	Outcome   edda.Outcome
-	// Payload of a success is the effect's result; of the others an object
-	// {code, message, attempts, duration} and, where a provider answered, {status, body}.
+	// Payload of a success is the effect's result. Otherwise it is an object {code, message,
+	// attempts, duration}, with {status, body} if a provider answered.
 	Payload  json.RawMessage
 	Metadata json.RawMessage // the command's
 	Attempts int             // calls made
 	Time     time.Time
-	// Taken is when the sagas of this process took it; zero where they did not.
+	// Taken is when the sagas of this process took it; zero if they did not.
 	Taken time.Time
 	Trace string
 }
 
-// Applier gives results to the sagas of this process.
+// Applier passes results to the sagas of this process.
 type Applier interface {
-	// Apply makes the result, what it changes, and its claim durable, all at once,
-	// and sees to it that all others hear of it as by [Publisher]. An error says that
-	// somebody else must see to both. It may be called concurrently, and ends soon
-	// after ctx does.
+	// Apply makes the result, its transition and its claim durable in one commit, and publishes
+	// the result as [Publisher] does. After an error the caller must do both. It may be called
+	// concurrently, and returns soon after ctx ends.
 	Apply(ctx context.Context, r Result, c edda.Claim) error
 }
 
-// Publisher sends results where the sagas find them.
+// Publisher sends results to the sagas' stream.
 type Publisher interface {
-	// PublishResult returns when the stream has stored the result. It may be
-	// called concurrently, and again for the same command: the message id must
-	// be derived from the command id.
+	// PublishResult returns when the stream has stored the result. It may be called concurrently,
+	// and again for the same command: the message id must be derived from the command id.
 	PublishResult(ctx context.Context, r Result) error
 }

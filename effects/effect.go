@@ -14,10 +14,10 @@ import (
 	"edda/manifests"
 )
 
-// What an effect may ask for, and what it gets when it says nothing.
+// The defaults and bounds of a manifest's settings.
 const (
 	defaultTimeout = 10 * time.Second
-	maxTimeout     = 24 * time.Hour // as long as a step's default due
+	maxTimeout     = 24 * time.Hour // the default due of a step
 	defaultCalls   = 5
 	maxCalls       = 1000 // more is a loop, not a retry
 	defaultBackoff = time.Second
@@ -39,12 +39,12 @@ type Effect struct {
 	limit    *limit          // nil: none
 	check    *check          // nil: none
 	names    map[string]bool // variables that expressions read
-	once     bool            // the provider sees to it that a call repeated has no second effect
+	once     bool            // a repeated call has no second effect
 	secrets  []string
-	mask     atomic.Pointer[mask] // of the secrets as they were last
+	mask     atomic.Pointer[mask] // of the latest secrets
 }
 
-// retry is an effect's retry policy, checked.
+// retry is the checked retry policy of an effect.
 type retry struct {
 	calls    int // the first included
 	min, cap time.Duration
@@ -60,10 +60,10 @@ func (e *Effect) Version() int { return e.manifest.Version }
 // Hash of the manifest's text.
 func (e *Effect) Hash() string { return e.manifest.Hash }
 
-// Provider is the kind of call it makes: "http".
+// Provider is the word of its provider, such as http.
 func (e *Effect) Provider() string { return e.manifest.Provider }
 
-// providers are the kinds of calls it makes, its check's among them.
+// providers lists the words of its providers, the check's included.
 func (e *Effect) providers() []string {
 	if e.check == nil {
 		return []string{e.Provider()}
@@ -71,23 +71,22 @@ func (e *Effect) providers() []string {
 	return []string{e.Provider(), e.check.provider}
 }
 
-// Secrets lists the names of the secrets it needs.
+// Secrets lists the names of its secrets.
 func (e *Effect) Secrets() []string { return slices.Clone(e.secrets) }
 
-// repeatable tells whether a call may be made again that may have had its effect.
+// repeatable reports whether a call that may have had its effect may be made again.
 func (e *Effect) repeatable() bool { return e.once || e.manifest.Delivery != "at_most_once" }
 
-// Before and after the call, expressions see these.
+// namesBefore lists the variables of expressions before a call, namesAfter those after it.
 func namesBefore() []string { return []string{"payload", "id", "tenant", "secret"} }
 func namesAfter() []string  { return append(namesBefore(), "status", "headers", "body") }
 
-// Compile turns a manifest into an effect. kinds are the providers there are,
-// by their word in a manifest. All problems are returned at once; the effect is
-// nil when any of them is an error.
+// Compile compiles a manifest. kinds describes the providers, by their words. It returns all
+// problems; the effect is nil if one of them is an error.
 func Compile(m *manifests.Effect, kinds map[string]Kind) (*Effect, manifests.Problems) {
 	c := &compiler{m: m, secrets: map[string]bool{}, names: map[string]bool{}}
 	kind, known := kinds[m.Provider]
-	if !known && m.Provider != "" { // the parser complains where there is none
+	if !known && m.Provider != "" { // the parser reports a missing one
 		c.errorf(m.Pos, fmt.Sprintf("provider %s is not built in; this version calls %s", m.Provider, words(kinds)))
 	}
 	e := &Effect{manifest: m, timeout: c.timeout(cmp.Or(kind.Timeout, defaultTimeout)), retry: c.retry(), schema: c.schema(), upcasts: c.upcasts()}
@@ -108,7 +107,7 @@ func words(kinds map[string]Kind) string {
 	return strings.Join(slices.Sorted(maps.Keys(kinds)), ", ")
 }
 
-// config compiles the provider's map, with its escapes.
+// config compiles the provider's map with its escapes.
 func (c *compiler) config(config *manifests.Value, k Kind) *value {
 	if config == nil {
 		return &value{kind: manifests.Map}
@@ -125,7 +124,7 @@ func (c *compiler) config(config *manifests.Value, k Kind) *value {
 	return v
 }
 
-// condition compiles ok or fail, or what it is when unsaid.
+// condition compiles ok or fail, or the default.
 func (c *compiler) condition(e *manifests.Expr, unsaid string) *expression.Program {
 	if e == nil {
 		e = &manifests.Expr{Pos: c.m.Pos, Source: unsaid}
@@ -166,7 +165,7 @@ func (c *compiler) retry() retry {
 	return out
 }
 
-// request evaluates a provider's map for one command.
+// request evaluates a provider's map for a command.
 func (e *Effect) request(c *Command, config *value, vars map[string]any) (Call, error) {
 	evaluated, err := config.object(vars)
 	return Call{Effect: e.Name(), ID: c.ID, Key: cmp.Or(c.IdempotencyKey, c.ID), Tenant: c.Tenant, Trace: c.Trace, Bare: !e.names["headers"], Folder: filepath.Dir(e.manifest.File.Name), Config: evaluated}, err

@@ -32,11 +32,11 @@ type elision struct {
 	commands  map[taskName]bool // called without a claim, and not in the ledger yet
 }
 
-// claimElidable tells whether a claim before a call decides nothing: a call of unknown
+// claimElidable reports whether a claim before a call decides nothing: a call of unknown
 // outcome is made again without a check.
 func (e *Effect) claimElidable() bool { return e.repeatable() && e.check == nil }
 
-// elideClaim tells whether a command is called without a claim, and records it.
+// elideClaim reports whether a command is called without a claim, and records it.
 func (w *Worker) elideClaim(j *job) bool {
 	if !j.c.Offered || j.entry.Found || !j.e.claimElidable() {
 		return false

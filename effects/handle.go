@@ -98,7 +98,8 @@ func (j *job) malformed() disposition {
 // maxRaw bounds the part of a malformed message that is kept.
 const maxRaw = 64 << 10
 
-// conclude stores the result and publishes it.
+// conclude gives the result of an offered command to the sagas, with its claim. Any other result,
+// and one that they do not take, it stores in the ledger and publishes.
 func (j *job) conclude(o outcome) disposition {
 	o = j.secret.outcome(o)
 	o.calls, o.took = j.made, time.Since(j.began)
@@ -108,12 +109,25 @@ func (j *job) conclude(o outcome) disposition {
 		j.w.o.Log.Error("a result cannot be encoded", fields(j.c, err)...)
 		return nakAfter(againAfter)
 	}
-	if j.applied(claim) {
-		j.w.elided.inLedger(nameOf(j.c))
-		return ack()
+	if j.c.Offered && j.w.o.Applier != nil {
+		// gofail: var effectAnswered struct{}
+		err := j.w.o.Applier.Apply(j.calls, j.result(claim), claim)
+		if err == nil {
+			j.w.elided.inLedger(nameOf(j.c))
+			return ack()
+		}
+		j.w.o.Log.Debug("a result goes through the stream", fields(j.c, err)...)
 	}
-	err = nil
-	stored := j.w.insist(j.calls, j.c, func() error { err = j.store(claim); return err })
+	entry := j.entry
+	entry.Claim = claim
+	stored := j.w.insist(j.calls, j.c, func() error {
+		if j.lease != nil {
+			err = j.lease.finish(j.calls, entry)
+		} else {
+			err = j.w.o.Ledger.Finish(j.calls, entry)
+		}
+		return err
+	})
 	switch {
 	case errors.Is(err, ErrTaken):
 		j.w.o.Log.Warn("a result was not kept: another worker has the command", fields(j.c, nil)...)
@@ -126,30 +140,6 @@ func (j *job) conclude(o outcome) disposition {
 	return j.publish(claim)
 }
 
-// applied gives the result of an offered command to the sagas, with its claim. On an error
-// the result goes through the ledger and the stream.
-func (j *job) applied(claim edda.Claim) bool {
-	if !j.c.Offered || j.w.o.Applier == nil {
-		return false
-	}
-	// gofail: var effectAnswered struct{}
-	err := j.w.o.Applier.Apply(j.calls, j.result(claim), claim)
-	if err != nil {
-		j.w.o.Log.Debug("a result goes through the stream", fields(j.c, err)...)
-	}
-	return err == nil
-}
-
-// store makes the result durable in the ledger.
-func (j *job) store(claim edda.Claim) error {
-	e := j.entry
-	e.Claim = claim
-	if j.lease != nil {
-		return j.lease.finish(j.calls, e)
-	}
-	return j.w.o.Ledger.Finish(j.calls, e)
-}
-
 // maxResult bounds a result: it must fit the saga's state and its message.
 const maxResult = 256 << 10
 
@@ -157,7 +147,9 @@ const maxResult = 256 << 10
 func complete(claim edda.Claim, o outcome) (edda.Claim, error) {
 	payload := o.payload
 	if o.kind != edda.Succeeded {
-		payload = o.failure.filled(o)
+		f := o.failure
+		f.Attempts, f.Duration = o.calls, o.took.Round(time.Millisecond).String()
+		payload = f
 	}
 	encoded, err := jsonvalue.Encode(payload)
 	if errors.Is(err, jsonvalue.ErrTooDeep) {
@@ -179,7 +171,7 @@ func complete(claim edda.Claim, o outcome) (edda.Claim, error) {
 	return claim, nil
 }
 
-// readable tells whether a saga can decode an encoded outcome.
+// readable reports whether a saga can decode an encoded outcome.
 func readable(o outcome, encoded json.RawMessage) bool {
 	if o.kind == edda.Succeeded && canonical(o.payload, jsonvalue.MaxDepth/2) {
 		return true // without decoding it
@@ -188,7 +180,7 @@ func readable(o outcome, encoded json.RawMessage) bool {
 	return err == nil
 }
 
-// canonical tells whether a value consists of decoded JSON types, within so many levels.
+// canonical reports whether a value consists of decoded JSON types, within so many levels.
 func canonical(v any, levels int) bool {
 	switch v := v.(type) {
 	case nil, bool, int, string, float64, json.Number:
@@ -215,11 +207,6 @@ func (o outcome) shallow() outcome {
 	out := timedOut("too_deep", "the result is nested deeper than a saga reads")
 	out.calls, out.took = o.calls, o.took
 	return out
-}
-
-func (f failure) filled(o outcome) failure {
-	f.Attempts, f.Duration = o.calls, o.took.Round(time.Millisecond).String()
-	return f
 }
 
 // insist writes until it succeeds, the worker is cut off, or another worker has the claim.

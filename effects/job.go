@@ -42,7 +42,6 @@ type job struct {
 	// told.
 	unknown bool
 	made    int           // calls
-	steps   int           // of this run that were followed by a retry
 	next    time.Time     // when the next call may begin; zero: at once
 	asked   int           // checks
 	began   time.Time     // when the ledger was read
@@ -98,7 +97,7 @@ func (j *job) gate(now time.Time) (outcome, bool) {
 	return outcome{}, false
 }
 
-// mustCheck tells whether the check must be asked before a call.
+// mustCheck reports whether the check must be asked before a call.
 func (j *job) mustCheck() bool { return j.unknown && j.e.check != nil }
 
 func (j *job) expired() outcome {
@@ -224,7 +223,7 @@ func (j *job) claim() (disposition, bool) {
 	}
 }
 
-// checkForgotten tells whether a newly claimed command may be called. It asks the ledger
+// checkForgotten reports whether a newly claimed command may be called. It asks the ledger
 // after the claim: a ledger that was recreated before the claim says so, and in one
 // recreated later no other worker finds the command fresh.
 func (j *job) checkForgotten(fresh bool) (disposition, bool) {
@@ -247,7 +246,7 @@ func (j *job) checkForgotten(fresh bool) (disposition, bool) {
 	return disposition{}, true
 }
 
-// forgotten tells whether the ledger may have known the command once. A revoke does not
+// forgotten reports whether the ledger may have known the command once. A revoke does not
 // say when its command was sent; it counts as old as Retention.
 func (j *job) forgotten(ctx context.Context) (bool, error) {
 	since, err := j.w.o.Ledger.Since(ctx)
@@ -331,7 +330,7 @@ type warned struct {
 	order []taskName // oldest first
 }
 
-// first tells whether a command is not remembered, and remembers it.
+// first reports whether a command is not remembered, and remembers it.
 func (w *warned) first(n taskName) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

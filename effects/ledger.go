@@ -11,47 +11,47 @@ import (
 	"edda/store"
 )
 
-// Ledger remembers who may call a command and what came of it. What a method
-// wrote is durable when it returns. Its methods may be called concurrently.
+// Ledger records who may call a command, and its outcome. What a method wrote is durable when the
+// method returns. Its methods may be called concurrently.
 type Ledger interface {
-	// Find says what is known of a command.
+	// Find reads the entry of a command.
 	Find(ctx context.Context, tenant, commandID string) (Entry, error)
-	// Await returns a held entry anew once its holder cannot be at work on it
-	// any more: it is done, or its lease has run out, and then it is not Held and
-	// what came of it is unknown. It ends soon after ctx does.
+	// Await reads a held entry again once its holder has stopped working on it: it is done, or
+	// its lease has run out. In the second case it is not Held, and its outcome is unknown. Await
+	// returns soon after ctx ends.
 	Await(ctx context.Context, e Entry) (Entry, error)
-	// Claim makes e.Claim this worker's, over what Find or Await gave. It is
-	// ErrTaken where that has changed since: never are two of one command live.
+	// Claim writes e.Claim as this worker's, over the entry that Find or Await returned. The
+	// error is ErrTaken if the entry has changed since: a command has one live claim at most.
 	Claim(ctx context.Context, e Entry) (Entry, error)
-	// Renew gives a claim of this worker's another lease, counted from before
-	// the call; ErrTaken where another worker has it.
+	// Renew extends the lease of this worker's claim, counted from before the call. The error is
+	// ErrTaken if another worker has the claim.
 	Renew(ctx context.Context, e Entry) (Entry, error)
-	// Finish stores e.Claim, which has its result; ErrTaken where another worker
-	// has it. An entry that was not found is created.
+	// Finish stores e.Claim with its result. The error is ErrTaken if another worker has the
+	// claim. It creates an entry that was not found.
 	Finish(ctx context.Context, e Entry) error
-	// Release ends the lease of a claim that has no result, so that the next worker
-	// need not wait for it. Unless e.Claim is Paused, what came of it is unknown.
+	// Release ends the lease of a claim without a result, so that the next worker need not wait.
+	// Unless e.Claim is Paused, its outcome is unknown.
 	Release(ctx context.Context, e Entry) error
-	// Lease is how long a claim is live without being renewed; 0 is for ever.
+	// Lease is how long a claim is live without a renewal; 0 is forever.
 	Lease() time.Duration
-	// Since is from when on the ledger knows of every call, as it is once Since is called:
-	// what was sent before may have been called and forgotten. Zero: it has lost nothing.
+	// Since is the time from which the ledger knows every call, as of the call of Since. A command
+	// that was sent earlier may have been called and forgotten. Zero: the ledger has lost nothing.
 	Since(ctx context.Context) (time.Time, error)
 }
 
-// ErrTaken says that an entry of the ledger is no longer what it was.
+// ErrTaken says that an entry of the ledger has changed.
 var ErrTaken = errors.New("another worker has the claim")
 
 // Entry is a command in the ledger.
 type Entry struct {
 	Claim edda.Claim
 	Found bool
-	// Held says that another worker may be at work on it.
+	// Held says that another worker may be working on it.
 	Held     bool
-	Revision uint64 // the ledger's own mark
+	Revision uint64 // the ledger's version of the entry
 }
 
-// claims is what the local ledger needs of the store; *store.DB is it.
+// claims is the part of the store that the local ledger uses; *store.DB implements it.
 type claims interface {
 	Claim(tenant, commandID string) (edda.Claim, bool, error)
 	Outbox(after ulid.ULID, limit int) ([]store.Row, error)
@@ -59,8 +59,8 @@ type claims interface {
 	Commit(ctx context.Context, c store.Change) error
 }
 
-// local is the ledger in the store of the only process that takes these commands. A claim
-// of an earlier process is not held any more, and a command has one task.
+// local is the ledger in the store of the only process that takes these commands. A claim of an
+// earlier process is not held, and a command has one task.
 type local struct{ db claims }
 
 func (l local) Find(_ context.Context, tenant, commandID string) (Entry, error) {

@@ -17,27 +17,26 @@ import (
 	"edda/manifests"
 )
 
-// What a limit may be.
+// The bounds of a manifest's limit.
 const (
-	maxRate       = 1e5                  // calls a second: more than one process makes
-	minRate       = 1.0 / (25 * 60 * 60) // one a day, rounded or not: commands live little longer
-	maxBurst      = 1e5                  // a second of the highest rate
+	maxRate       = 1e5                  // calls a second: more than a process makes
+	minRate       = 1.0 / (25 * 60 * 60) // one a day with rounding: commands hardly live longer
+	maxBurst      = 1e5                  // one second of maxRate
 	maxConcurrent = 10_000
-	// maxKey bounds the name of a key, of which many are kept; a longer one is
-	// known by its hash.
+	// maxKey bounds the name of a key, because many are kept. A longer one is hashed.
 	maxKey = 128
 )
 
-// limit is a manifest's limit, checked. It holds for each key by itself.
+// limit is the checked limit of a manifest. It applies to each key.
 type limit struct {
 	key        *value     // nil: the tenant
-	source     string     // of key, to know it again after a reload
+	source     string     // of key, to compare it after a reload
 	rate       rate.Limit // calls a second; 0: no bound
 	burst      int
 	concurrent int // 0: no bound
 }
 
-// limit compiles a manifest's limit; nil where there is none.
+// limit compiles a manifest's limit; nil if there is none.
 func (c *compiler) limit(v *manifests.Value) *limit {
 	if v == nil {
 		return nil
@@ -61,8 +60,8 @@ func (c *compiler) limit(v *manifests.Value) *limit {
 	return l
 }
 
-// limitKey compiles the key: one value over what is known before the call. A
-// secret is no key: it would be in memory for long.
+// limitKey compiles the key: one value of what is known before the call. A secret is no key,
+// because keys stay in memory.
 func (c *compiler) limitKey(v *manifests.Value) (*value, string) {
 	if v.Kind == manifests.List || v.Kind == manifests.Map || v.Scalar == nil && v.Kind == manifests.Literal {
 		c.errorf(v.Pos, "limit.key is one value, such as =tenant or =payload.merchant; without it the key is the tenant")
@@ -71,7 +70,7 @@ func (c *compiler) limitKey(v *manifests.Value) (*value, string) {
 	return c.value(v, []string{"payload", "id", "tenant"}), keySource(v)
 }
 
-// keySource is the text of a key, the same only for the same key.
+// keySource returns a text that is equal for equal keys only.
 func keySource(v *manifests.Value) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d %T %v", v.Kind, v.Scalar, v.Scalar)
@@ -82,7 +81,7 @@ func keySource(v *manifests.Value) string {
 	return b.String()
 }
 
-// rate reads 50/s, 100/m, 3/h, or a number a second.
+// rate reads 50/s, 100/m, 3/h, or a number of calls a second.
 func (c *compiler) rate(v *manifests.Value) rate.Limit {
 	got := 0.0
 	switch s := v.Scalar.(type) {
@@ -100,7 +99,7 @@ func (c *compiler) rate(v *manifests.Value) rate.Limit {
 	return rate.Limit(got)
 }
 
-// rateOf reads a rate as text; 0 where it is none.
+// rateOf parses a rate; 0 if it is invalid.
 func rateOf(text string) float64 {
 	calls, unit, _ := strings.Cut(text, "/")
 	seconds := map[string]float64{"s": 1, "m": 60, "h": 3600}[unit]
@@ -111,7 +110,7 @@ func rateOf(text string) float64 {
 	return n / seconds
 }
 
-// fields reads the fields of a map that the effects know, and complains of others.
+// fields reads the known fields of a map, and reports others.
 func (c *compiler) fields(v *manifests.Value, what string, known map[string]func(*manifests.Value)) {
 	if v.Kind != manifests.Map {
 		c.errorf(v.Pos, what+" is a map")
@@ -126,7 +125,7 @@ func (c *compiler) fields(v *manifests.Value, what string, known map[string]func
 	}
 }
 
-// whole reads a whole number from 1 up; 1 stands in after a complaint.
+// whole reads a whole number from 1 up; 1 after a reported problem.
 func (c *compiler) whole(v *manifests.Value, what string, most int) int {
 	n, ok := v.Scalar.(int)
 	if v.Kind != manifests.Literal || !ok || n < 1 || n > most {
@@ -147,8 +146,8 @@ func (c *compiler) span(v *manifests.Value, what string, most time.Duration) tim
 	return d
 }
 
-// keyOf is whose share of the limit a command takes. Values that read the same
-// are the same key.
+// keyOf returns the key whose share of the limit a command uses. Values with the same text are one
+// key.
 func (l *limit) keyOf(tenant string, vars map[string]any) (string, error) {
 	if l == nil || l.key == nil {
 		return tenant, nil
@@ -165,7 +164,7 @@ func (l *limit) keyOf(tenant string, vars map[string]any) (string, error) {
 	return key, nil
 }
 
-// bucket makes the tokens of one key, all there; nil where there is no rate.
+// bucket makes the full token bucket of a key; nil without a rate.
 func (l *limit) bucket() *rate.Limiter {
 	if l == nil || l.rate == 0 {
 		return nil
@@ -173,8 +172,8 @@ func (l *limit) bucket() *rate.Limiter {
 	return rate.NewLimiter(l.rate, l.burst)
 }
 
-// refit is a key's bucket after the limit has changed: spent tokens stay spent,
-// unless the keys are others.
+// refit adapts a key's bucket to a changed limit. Spent tokens stay spent, unless the keys have
+// changed.
 func (l *limit) refit(was *limit, b *rate.Limiter, now time.Time) *rate.Limiter {
 	if b == nil || l == nil || l.rate == 0 || l.source != was.source {
 		return l.bucket()
@@ -184,7 +183,7 @@ func (l *limit) refit(was *limit, b *rate.Limiter, now time.Time) *rate.Limiter 
 	return b
 }
 
-// ready is when a bucket holds n tokens.
+// ready returns when a bucket holds n tokens.
 func ready(b *rate.Limiter, n float64, now time.Time) time.Time {
 	if b == nil {
 		return now
@@ -193,6 +192,6 @@ func ready(b *rate.Limiter, n float64, now time.Time) time.Time {
 	return now.Add(time.Duration(min(missing/float64(b.Limit())*float64(time.Second), float64(maxAhead))))
 }
 
-// maxAhead bounds how far ahead an instant is computed: beyond it a time.Duration
-// ends, and every limit's bucket is full by then.
+// maxAhead bounds the wait for tokens, because a time.Duration cannot be longer. Every bucket is
+// full by then.
 const maxAhead = 200 * 365 * 24 * time.Hour

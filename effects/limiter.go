@@ -131,11 +131,6 @@ func (a *limiter) acquire(ctx context.Context, r request) (*permit, error) {
 		ctx, cancel = context.WithDeadline(ctx, r.until)
 		defer cancel()
 	}
-	return a.await(ctx, w)
-}
-
-// await waits for the permit of a call that has joined.
-func (a *limiter) await(ctx context.Context, w *waiter) (*permit, error) {
 	since := time.Now()
 	select {
 	case <-w.done:
@@ -165,7 +160,10 @@ func (a *limiter) join(r request) *waiter {
 		a.keys[r.key] = q
 	}
 	w := &waiter{request: r}
-	a.enqueue(q, w)
+	q.push(w)
+	w.permit.q = q
+	a.waiting++
+	a.rank(q)
 	a.place(q, now)
 	a.dispatch(now)
 	if !w.granted {
@@ -173,13 +171,6 @@ func (a *limiter) join(r request) *waiter {
 	}
 	a.unlock()
 	return w
-}
-
-func (a *limiter) enqueue(q *queue, w *waiter) {
-	q.push(w)
-	w.permit.q = q
-	a.waiting++
-	a.rank(q)
 }
 
 func (a *limiter) dequeue(q *queue, w *waiter) {
@@ -215,7 +206,7 @@ func (a *limiter) waitReason(q *queue) string {
 	}
 }
 
-// saturated tells whether limit.concurrent calls of a key run.
+// saturated reports whether limit.concurrent calls of a key run.
 func (a *limiter) saturated(q *queue) bool {
 	return a.limit != nil && a.limit.concurrent > 0 && q.running >= a.limit.concurrent
 }
@@ -387,7 +378,7 @@ func (a *limiter) unlock() {
 	}
 }
 
-// limited tells whether slots are free and every waiting call waits for its key's limit,
+// limited reports whether slots are free and every waiting call waits for its key's limit,
 // so that commands of other keys could begin.
 func (a *limiter) limited() bool {
 	a.mu.Lock()

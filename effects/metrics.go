@@ -10,7 +10,7 @@ import (
 	"edda"
 )
 
-// metrics of the worker. The effects' names are few: they come from manifests.
+// metrics of the worker. Their labels are names from manifests, so they are few.
 type metrics struct {
 	calls, checks, results   *prometheus.CounterVec
 	seconds, attempts, waits *prometheus.HistogramVec
@@ -20,10 +20,10 @@ type metrics struct {
 	effects sync.Map // name → *effectMetrics
 }
 
-// effectMetrics are those of one effect, found once: every command counts in them.
+// effectMetrics are the metrics of one effect, looked up once.
 type effectMetrics struct {
 	name           string
-	calls, results *prometheus.CounterVec // of all effects: an outcome shows when there is one
+	calls, results *prometheus.CounterVec // of all effects: an outcome appears with its first count
 	seconds        prometheus.Observer
 	attempts       prometheus.Observer
 	running        prometheus.Gauge
@@ -41,7 +41,7 @@ func (m *metrics) of(effect string) *effectMetrics {
 	return made.(*effectMetrics)
 }
 
-// newMetrics registers them; without a registry they only count.
+// newMetrics registers the metrics, unless reg is nil.
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	m := &metrics{
 		calls: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -113,7 +113,7 @@ func (m *metrics) waited(effect, reason string, d time.Duration) {
 	m.waits.WithLabelValues(effect, reason).Observe(d.Seconds())
 }
 
-// word is what a call brought, for the metric.
+// word is the label of a call's outcome.
 func (a answer) word() string {
 	switch {
 	case a.kind == edda.Succeeded:

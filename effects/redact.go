@@ -16,15 +16,14 @@ import (
 	"edda/internal/jsonvalue"
 )
 
-// minSecret is the length from which a secret's value is looked for: a shorter
-// one stands by chance in texts that have nothing to do with it.
+// minSecret is the shortest secret that is masked. A shorter one occurs in unrelated texts.
 const minSecret = 4
 
-// redactor keeps the values of a command's secrets out of what leaves the
-// worker, also where the other side says them again. Its zero value knows none.
+// redactor masks the secrets of a command in all that leaves the worker, also where the other side
+// repeats them. The zero value masks nothing.
 type redactor struct {
 	replacer *strings.Replacer
-	numeric  bool // a secret is an integer: so may be what the other side says
+	numeric  bool // a secret is an integer, which an answer may repeat as a number
 }
 
 func newRedactor(secrets map[string]any) redactor {
@@ -42,7 +41,7 @@ func newRedactor(secrets map[string]any) redactor {
 	if len(all) == 0 {
 		return redactor{}
 	}
-	// The longest first, and in an order of their own: one may hold another.
+	// The longest first, because one may contain another; then in a fixed order.
 	slices.SortFunc(all, func(a, b spelling) int {
 		return cmp.Or(cmp.Compare(len(b.text), len(a.text)), cmp.Compare(a.text, b.text), cmp.Compare(a.name, b.name))
 	})
@@ -59,7 +58,8 @@ type mask struct {
 	redactor
 }
 
-// redactor hides the secrets of a command. The last one is kept, because secrets change seldom.
+// redactor returns the redactor for secrets. It keeps the latest one, because secrets seldom
+// change.
 func (e *Effect) redactor(secrets map[string]any) redactor {
 	if len(secrets) == 0 {
 		return redactor{}
@@ -72,9 +72,8 @@ func (e *Effect) redactor(secrets map[string]any) redactor {
 	return m.redactor
 }
 
-// spellings are the forms in which a secret is seen: as it is, in a URL, in base64, in
-// hex, inside a JSON text or one within another, in HTML, and its lines, since PEM is
-// shown by lines.
+// spellings lists the forms of a secret: as it is, in a URL, in base64, in hex, in JSON, in JSON
+// within JSON, in HTML, and each of its lines, because PEM is shown by lines.
 func spellings(secret string) []string {
 	var out []string
 	for _, s := range append(strings.FieldsFunc(secret, lineEnd), secret) {
@@ -100,21 +99,20 @@ func spellings(secret string) []string {
 	return slices.Compact(out)
 }
 
-// escapes are those of a URL, in whose hex digits the case is free.
+// escapes are those of a URL. Their hex digits may be in lower case.
 var escapes = regexp.MustCompile("%[0-9A-F]{2}")
 
-// htmlQuotes are how others than Go escape quotes in HTML.
+// htmlQuotes are the ways in which other libraries than Go's escape quotes in HTML.
 var htmlQuotes = []*strings.Replacer{
 	strings.NewReplacer(), strings.NewReplacer("&#34;", "&quot;", "&#39;", "&#x27;"), strings.NewReplacer("&#34;", "&quot;", "&#39;", "&#039;"),
 	strings.NewReplacer("&#34;", "&quot;", "&#39;", "&apos;"), strings.NewReplacer("&#34;", "&quot;"), strings.NewReplacer("&#34;", `"`, "&#39;", "'"),
 }
 
-// minBase64 is the length from which a part of a base64 text is looked for.
+// minBase64 is the shortest part of a base64 text that is masked.
 const minBase64 = 6
 
-// inBase64 is how a text is seen within a longer one in base64, such as that of
-// a user's name and password, wherever it begins there: without the characters
-// that what stands before it, and after it, has a part in.
+// inBase64 returns a text as part of a longer base64 text, such as that of user and password, at
+// each alignment. It leaves out the characters that also encode neighbouring bytes.
 func inBase64(s string) (out []string) {
 	for before := range 3 {
 		whole := append(make([]byte, before), s...)
@@ -127,12 +125,12 @@ func inBase64(s string) (out []string) {
 	return out
 }
 
-// inJSON is a text as it stands within a JSON text, with or without <, > and & escaped.
+// inJSON returns a text as it is inside a JSON string, with or without <, > and & escaped.
 func inJSON(s string, html bool) string {
 	var b strings.Builder
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(html)
-	_ = enc.Encode(s) // a text always can be
+	_ = enc.Encode(s) // a string always encodes
 	return strings.TrimSuffix(b.String()[1:], "\"\n")
 }
 
@@ -145,7 +143,7 @@ func (r redactor) text(s string) string {
 	return r.replacer.Replace(s)
 }
 
-// value is a canonical value without secrets.
+// value masks the secrets in a canonical value.
 func (r redactor) value(v any) any {
 	switch v := v.(type) {
 	case string:
@@ -179,7 +177,7 @@ func (r redactor) value(v any) any {
 	return v
 }
 
-// outcome is one without secrets.
+// outcome masks the secrets in an outcome.
 func (r redactor) outcome(o outcome) outcome {
 	if r.replacer == nil {
 		return o
@@ -190,7 +188,7 @@ func (r redactor) outcome(o outcome) outcome {
 	return o
 }
 
-// json redacts an encoded value; what cannot be read is left out.
+// json masks the secrets in an encoded value. It drops what cannot be decoded.
 func (r redactor) json(raw json.RawMessage) json.RawMessage {
 	if len(raw) == 0 {
 		return raw

@@ -3,6 +3,7 @@ package effects
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
@@ -12,7 +13,7 @@ import (
 // schema is the JSON Schema of an effect's payload; nil accepts everything.
 type schema struct{ s *jsonschema.Schema }
 
-// schemaName is where messages say the schema is.
+// schemaName is the schema's URL in messages.
 const schemaName = "mem:///schema"
 
 func (c *compiler) schema() *schema {
@@ -48,7 +49,7 @@ func (noLoader) Load(url string) (any, error) {
 	return nil, fmt.Errorf("%s: a schema may refer only to itself", url)
 }
 
-// check says where a payload is not as the schema wants it, without its values.
+// check returns where a payload violates the schema, without its values.
 func (s *schema) check(payload any) error {
 	if s == nil {
 		return nil
@@ -64,16 +65,5 @@ func (s *schema) check(payload any) error {
 	for len(invalid.Causes) > 0 {
 		invalid = invalid.Causes[0]
 	}
-	return fmt.Errorf("payload at /%s violates its schema: %v", join(invalid.InstanceLocation), invalid.ErrorKind.KeywordPath())
-}
-
-func join(path []string) string {
-	out := ""
-	for i, p := range path {
-		if i > 0 {
-			out += "/"
-		}
-		out += p
-	}
-	return out
+	return fmt.Errorf("payload at /%s violates its schema: %v", strings.Join(invalid.InstanceLocation, "/"), invalid.ErrorKind.KeywordPath())
 }

@@ -11,20 +11,19 @@ import (
 	"edda/internal/files"
 )
 
-// Secrets finds the values of secret.NAME: the environment's EDDA_SECRET_NAME,
-// else the file that EDDA_SECRET_NAME_FILE names, else the file NAME in Dir.
-// Files are read at every use, so that a secret can be rotated. Values are never
-// logged. The zero value looks at the environment only.
+// Secrets finds the values of secret.NAME: in the environment's EDDA_SECRET_NAME, else in the file
+// that EDDA_SECRET_NAME_FILE names, else in the file NAME in Dir. It reads files at every use, so
+// that a secret can be rotated. Values are never logged. The zero value uses the environment only.
 type Secrets struct {
 	Dir string
 	// Environ replaces os.LookupEnv.
 	Environ func(name string) (string, bool)
 }
 
-// secretPrefix is what a secret's name begins with in the environment.
+// secretPrefix begins the environment variable of a secret.
 const secretPrefix = "EDDA_SECRET_"
 
-// Get finds one secret. A file's last line end is no part of it.
+// Get finds one secret. It removes the line end at the end of a file.
 func (s Secrets) Get(name string) (string, error) {
 	if !secretName(name) {
 		return "", fmt.Errorf("secret %q: not a name", name)
@@ -60,7 +59,7 @@ func readSecret(name, path string) (string, error) {
 	return strings.TrimRight(string(b), "\r\n"), nil
 }
 
-// secretName keeps names to what an environment variable and a file can be.
+// secretName reports whether a name can be an environment variable and a file.
 func secretName(name string) bool {
 	if name == "" {
 		return false
@@ -68,7 +67,7 @@ func secretName(name string) bool {
 	return strings.Trim(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_") == ""
 }
 
-// all finds the named secrets; nil where there are none.
+// all finds the named secrets; nil if there are none.
 func (s Secrets) all(names []string) (map[string]any, error) {
 	if len(names) == 0 {
 		return nil, nil

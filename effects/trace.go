@@ -12,11 +12,11 @@ import (
 	"edda"
 )
 
-// span begins the span of one attempt, a child of the trace that the saga's
-// event carried. It says which command; payloads and secrets are not for traces.
+// span starts the span of a call, a child of the trace of the saga's event. It names the command;
+// payloads and secrets are not for traces.
 func (w *Worker) span(ctx context.Context, j *job) (context.Context, trace.Span) {
 	if _, silent := w.o.Tracer.(noop.Tracer); silent && j.c.Trace == "" {
-		return ctx, noop.Span{} // nobody would see it, and there is no trace to carry on
+		return ctx, noop.Span{} // no tracer and no trace to continue
 	}
 	carrier := propagation.MapCarrier{"traceparent": j.c.Trace}
 	ctx = propagation.TraceContext{}.Extract(ctx, carrier)
@@ -27,7 +27,7 @@ func (w *Worker) span(ctx context.Context, j *job) (context.Context, trace.Span)
 	return w.o.Tracer.Start(ctx, "effect "+j.e.Name(), options...)
 }
 
-// traced is the call with the trace of its own attempt.
+// traced returns the call with the trace of its span.
 func traced(ctx context.Context, c Call) Call {
 	if !trace.SpanContextFromContext(ctx).IsValid() {
 		return c
@@ -40,7 +40,7 @@ func traced(ctx context.Context, c Call) Call {
 	return c
 }
 
-// ended says what came of the attempt.
+// ended records the answer in the span and ends it.
 func (j *job) ended(span trace.Span, a answer) {
 	if !span.IsRecording() {
 		span.End()

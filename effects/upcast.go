@@ -21,10 +21,11 @@ type assign struct {
 	value *value
 }
 
-// namesUpcast is what an upcast sees: no secret, since what it sets is a payload.
+// namesUpcast lists the variables of an upcast. There are no secrets, because its values go into a
+// payload.
 func namesUpcast() []string { return []string{"payload", "id", "tenant"} }
 
-// upcasts compiles what the manifest says of older payloads, the oldest first.
+// upcasts compiles the manifest's upcasts, the oldest first.
 func (c *compiler) upcasts() []upcast {
 	var out []upcast
 	for _, u := range c.m.Upcast { // the parser has sorted them
@@ -47,8 +48,8 @@ func (c *compiler) upcast(u manifests.Upcast) upcast {
 	return out
 }
 
-// upcast brings an older payload up to the manifest's version. A version without
-// an upcast leaves it as it is.
+// upcast brings an older payload to the manifest's version. A version without an upcast leaves it
+// unchanged.
 func (e *Effect) upcast(c Command, payload any) (any, error) {
 	for _, u := range e.upcasts {
 		if c.Version == 0 || u.from < c.Version {
@@ -62,14 +63,14 @@ func (e *Effect) upcast(c Command, payload any) (any, error) {
 		if err != nil {
 			return nil, fmt.Errorf("upcast from version %d: %w", u.from, err)
 		}
-		if next != nil { // nothing stays nothing
+		if next != nil { // null stays null
 			payload = next
 		}
 	}
 	return payload, nil
 }
 
-// apply computes every value from the old payload, then sets and unsets.
+// apply computes all values from the old payload, then sets and unsets.
 func (u upcast) apply(c Command, payload map[string]any) (map[string]any, error) {
 	vars := map[string]any{"payload": payload, "id": c.ID, "tenant": c.Tenant}
 	values := make([]any, len(u.set))

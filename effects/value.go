@@ -16,9 +16,9 @@ type value struct {
 	items   []*value
 	names   []string // of a map's fields
 	escape  func(before, value string) string
-	raw     func(before, value string) string // escape of what is in raw(…)
+	raw     func(before, value string) string // escape of expressions in raw(…)
 	fits    func(text string) error           // may be nil
-	inRaw   bool                              // its expression is
+	inRaw   bool                              // the expression is in raw(…)
 }
 
 // part is a piece of a template.
@@ -34,14 +34,14 @@ type compiler struct {
 	problems manifests.Problems
 	secrets  map[string]bool
 	names    map[string]bool // variables that expressions read
-	raw      bool            // raw(…) may stand where the compiler is
+	raw      bool            // raw(…) is allowed here
 }
 
 func (c *compiler) errorf(pos manifests.Pos, message string) {
 	c.problems = append(c.problems, manifests.Problem{File: c.m.File, Pos: pos, Message: message})
 }
 
-// program compiles an expression; nil where it does not.
+// program compiles an expression; nil after a reported problem.
 func (c *compiler) program(e *manifests.Expr, names []string) *expression.Program {
 	p, errs := expression.Compile(e.Source, expression.Options{Names: names})
 	for _, err := range errs {
@@ -57,7 +57,7 @@ func (c *compiler) program(e *manifests.Expr, names []string) *expression.Progra
 	return p
 }
 
-// expression compiles that of a value, which may be in raw(…).
+// expression compiles the expression of a value, which may be in raw(…).
 func (c *compiler) expression(e *manifests.Expr, names []string) (p *expression.Program, inRaw bool) {
 	argument, inRaw := expression.Inside(e.Source, "raw")
 	if inRaw = inRaw && c.raw; inRaw {
@@ -68,7 +68,7 @@ func (c *compiler) expression(e *manifests.Expr, names []string) (p *expression.
 	return c.program(e, names), inRaw
 }
 
-// collectSecrets notes which secrets are used, so that only those are read.
+// collectSecrets records the secrets in use, because only those are read.
 func (c *compiler) collectSecrets(e *manifests.Expr, p *expression.Program) {
 	for _, ref := range p.Refs() {
 		switch {
@@ -83,7 +83,7 @@ func (c *compiler) collectSecrets(e *manifests.Expr, p *expression.Program) {
 	}
 }
 
-// value compiles a value; nil where there is none.
+// value compiles a value; nil if there is none.
 func (c *compiler) value(v *manifests.Value, names []string) *value {
 	if v == nil {
 		return nil
@@ -108,7 +108,7 @@ func (c *compiler) value(v *manifests.Value, names []string) *value {
 	return out
 }
 
-// eval gives a canonical value, which shares with vars: nobody may change it.
+// eval returns a canonical value. It shares memory with vars, so nobody may change it.
 func (v *value) eval(vars map[string]any) (any, error) {
 	switch v.kind {
 	case manifests.Expression:
@@ -128,8 +128,8 @@ func (v *value) eval(vars map[string]any) (any, error) {
 	}
 }
 
-// text fills a template in. Beside it another is filled in where one is looked at that
-// has an x for each raw value.
+// text fills a template. If the field has fits, text also fills it with an x for each raw value,
+// and checks that.
 func (v *value) text(vars map[string]any) (string, error) {
 	var b, judged strings.Builder
 	for _, p := range v.parts {

@@ -61,34 +61,34 @@ const (
 type Options struct {
 	Source    Source
 	Publisher Publisher
-	Providers map[string]Provider // by their word in a manifest
+	Providers map[string]Provider // by their words in a manifest
 	Secrets   Secrets
-	// AwaitSecrets takes effects whose secrets are missing: their commands wait
-	// until they are there. Without it such effects are refused.
+	// AwaitSecrets accepts effects with missing secrets. Their commands wait until the secrets are
+	// set. Otherwise such effects are refused.
 	AwaitSecrets bool
-	// Ledger is shared with other workers for the same commands; the store when
-	// nil, where this is the only one.
+	// Ledger is shared with other workers for the same commands. nil uses the store, if this is
+	// the only worker.
 	Ledger Ledger
-	// Applier takes the results of commands that were offered; nil where none are.
+	// Applier takes the results of offered commands; nil if none are offered.
 	Applier Applier
-	// Fence, where set, is passed before each call: an error says that this process may not
-	// act now, or not any more. It must not wait for long.
+	// Fence is called before each call, unless it is nil. An error says that this process may not
+	// act now. It must not wait long.
 	Fence func(context.Context) error
-	// Retention is how long claims are kept: package retention drops older ones
-	// from the store's ledger, a shared one sees to it by itself.
+	// Retention is how long claims are kept. Package retention deletes older ones from the store's
+	// ledger; a shared ledger does so itself.
 	Retention time.Duration
-	// Concurrency is how many commands of one effect are called at once.
+	// Concurrency bounds the calls of one effect at once.
 	Concurrency int
-	// HeldBytes is how much the commands of one effect that are held may take in
-	// memory, about; no more are fetched until some have ended.
+	// HeldBytes bounds the memory of one effect's held commands, about. At the bound no more are
+	// fetched.
 	HeldBytes int
-	// Owner names this run of this process in the ledger; made up when empty.
+	// Owner names this run of this process in the ledger; random when empty.
 	Owner string
-	// Grace is how long calls may go on after ctx has ended.
+	// Grace is how long calls may continue after ctx has ended.
 	Grace   time.Duration
 	Log     *zap.Logger
 	Metrics prometheus.Registerer
-	// Jitter gives a number in [0, 1) that spreads retries.
+	// Jitter returns a number in [0, 1) that spreads retries.
 	Jitter func() float64
 	Tracer trace.Tracer
 }
@@ -137,11 +137,11 @@ type Worker struct {
 	mu        sync.Mutex // guards below
 	effects   map[string]*Effect
 	limiters  map[string]*limiter
-	consumers map[string]*consumer // that take offers
+	consumers map[string]*consumer // those that accept offers
 	changed   chan struct{}        // capacity 1: effects were replaced
 }
 
-// New makes a worker of a set of effects; nothing starts before Run.
+// New makes a worker for a set of effects. Nothing starts before Run.
 func New(db *store.DB, o Options, effects ...*Effect) (*Worker, error) {
 	return newWorker(db, o, effects...)
 }
@@ -159,14 +159,14 @@ func newWorker(db claims, o Options, effects ...*Effect) (*Worker, error) {
 	if w.metrics, err = newMetrics(o.Metrics); err != nil {
 		return nil, err
 	}
-	states := &breakerStates{w: w, shut: map[string]bool{}}
+	states := &breakerStates{metrics: w.metrics, log: w.o.Log, shut: map[string]bool{}}
 	w.breakers = newBreakers(states.changed)
 	return w, w.Replace(effects...)
 }
 
-// Replace changes the set of effects, all or none: commands that begin after it
-// use the new manifests. An effect that is gone finishes what it has begun. It
-// may be called from anywhere, also while Run runs.
+// Replace replaces the set of effects, all or none. Commands that begin later use the new
+// manifests. A removed effect finishes the commands that have begun. It may be called concurrently,
+// also while Run runs.
 func (w *Worker) Replace(effects ...*Effect) error {
 	set, err := w.check(effects)
 	if err != nil {
@@ -184,7 +184,7 @@ func (w *Worker) Replace(effects ...*Effect) error {
 	return nil
 }
 
-// check tells, before anything is called, what an effect lacks here.
+// check reports what the effects need and the worker lacks.
 func (w *Worker) check(effects []*Effect) (map[string]*Effect, error) {
 	set, errs := map[string]*Effect{}, []error(nil)
 	for _, e := range effects {
@@ -209,7 +209,7 @@ func (w *Worker) check(effects []*Effect) (map[string]*Effect, error) {
 	return set, errors.Join(errs...)
 }
 
-// Effects lists the current set, by name.
+// Effects lists the current set by name.
 func (w *Worker) Effects() []*Effect {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -227,7 +227,7 @@ func (w *Worker) effect(name string) *Effect {
 	return w.effects[name]
 }
 
-// breakerOf is the breaker that an effect names, shared with all that do.
+// breakerOf returns the breaker that an effect names.
 func (w *Worker) breakerOf(e *Effect) *breaker {
 	if e.breaker == nil {
 		return nil
@@ -235,7 +235,7 @@ func (w *Worker) breakerOf(e *Effect) *breaker {
 	return w.breakers.get(*e.breaker)
 }
 
-// limiter of an effect is made at first need and outlives its consumers.
+// limiter returns the limiter of an effect, which outlives the effect's consumers.
 func (w *Worker) limiter(name string) *limiter {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -251,9 +251,9 @@ func (w *Worker) limiter(name string) *limiter {
 	return l
 }
 
-// Offer hands a command over that the stream need not carry, to the consumer of its
-// effect. It is false where the effect has no consumer here, or that has no room. It does
-// not block and may be called concurrently.
+// Offer passes a command that did not come through the stream to the consumer of its effect. It
+// returns false if the effect has no consumer here, or the consumer has no room. It does not block
+// and may be called concurrently.
 func (w *Worker) Offer(d Delivery) bool {
 	w.mu.Lock()
 	c := w.consumers[d.Command().Effect]
@@ -268,10 +268,10 @@ func (w *Worker) Offer(d Delivery) bool {
 	return taken
 }
 
-// Serves tells whether commands of the effect are worked on here, while Run runs.
+// Serves reports whether the worker takes commands of the effect while Run runs.
 func (w *Worker) Serves(effect string) bool { return w.effect(effect) != nil }
 
-// register lets Offer find a consumer.
+// register makes a consumer accept offers.
 func (w *Worker) register(c *consumer) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -291,9 +291,9 @@ func wake(c chan struct{}) {
 	}
 }
 
-// Run works until ctx ends; then it takes no more, and returns when the calls
-// under way have ended, or were cut off after Options.Grace. The store's
-// committer, source and publisher must outlive it.
+// Run works until ctx ends. Then it takes no more commands, and returns when all calls have ended
+// or were cut off after Options.Grace. The store's committer, the source and the publisher must
+// outlive it.
 func (w *Worker) Run(ctx context.Context) error {
 	s := supervisor{w: w, consumers: map[string]context.CancelFunc{}, ended: map[string]chan struct{}{}}
 	for err := w.Recover(ctx); err != nil && ctx.Err() == nil; err = w.Recover(ctx) {
@@ -321,7 +321,7 @@ type supervisor struct {
 	ended     map[string]chan struct{} // closed when the latest consumer of a name has ended
 }
 
-// reconcile makes the consumers those of the current effects.
+// reconcile starts and stops consumers for the current effects.
 func (s *supervisor) reconcile(ctx context.Context) {
 	wanted := map[string]bool{}
 	for _, e := range s.w.Effects() {
@@ -338,8 +338,8 @@ func (s *supervisor) reconcile(ctx context.Context) {
 	}
 }
 
-// start runs a consumer, once an older one of that name has ended: Fetch is never
-// called twice at once for one effect.
+// start runs a consumer after an older one of that name has ended, because Fetch must not be called
+// twice at once for one effect.
 func (s *supervisor) start(ctx context.Context, name string) {
 	ctx, cancel := context.WithCancel(ctx)
 	s.consumers[name] = cancel

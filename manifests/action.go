@@ -1,6 +1,7 @@
 package manifests
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -8,55 +9,6 @@ import (
 
 	"go.yaml.in/yaml/v4"
 )
-
-// word is a key that makes a map an action. The table of verbs in package saga has the same words.
-type word struct {
-	name     string
-	options  []string // the other keys of the action, besides if, id and priority
-	read     func(r *reader, a *Action, n *yaml.Node)
-	complete func(r *reader, a *Action, n *yaml.Node) // reports missing keys; may be nil
-}
-
-// words lists the words in the order in which messages name them. An unset alone is read as a set.
-func words() []word {
-	named := func(what string, is func(forms) form) func(*reader, *Action, *yaml.Node) {
-		return func(r *reader, a *Action, n *yaml.Node) { a.Name = r.name(n, what, is(r.forms)) }
-	}
-	definition, step, member := func(f forms) form { return f.definition }, func(f forms) form { return f.step }, func(f forms) form { return f.member }
-	return []word{
-		{"effect", []string{"with", "undo", "must", "due", "version"}, named("an effect's name", definition), nil},
-		{"command", []string{"to", "with", "undo"}, named("a command", func(f forms) form { return f.command }), (*reader).completeCommand},
-		{"event", []string{"with"}, named("an event's name", func(f forms) form { return f.event }), nil},
-		{"message", nil, func(r *reader, a *Action, n *yaml.Node) { a.Message = r.message(n) }, nil},
-		{"ask", []string{"to", "with", "due", "must"}, named("an ask's name", step), nil},
-		{"start", []string{"key", "event", "with", "undo", "must", "due"}, named("a saga's name", definition), (*reader).completeStart},
-		{"seq", nil, func(r *reader, a *Action, n *yaml.Node) { a.Seq = r.actions(n, "seq") }, nil},
-		{"each", []string{"as", "do"}, func(r *reader, a *Action, n *yaml.Node) { a.Each = r.expression(n, "each") }, (*reader).completeEach},
-		{"set", []string{"unset"}, func(r *reader, a *Action, n *yaml.Node) { a.Set = r.assigns(n) }, nil},
-		{"unset", nil, func(r *reader, a *Action, n *yaml.Node) { a.Unset = r.paths(n) }, nil},
-		{"timer", []string{"after", "at", "every", "catchup"}, named("a timer's name", func(f forms) form { return f.timer }), (*reader).completeTimer},
-		{"cancel", nil, named("what is cancelled", member), nil},
-		{"compensate", nil, (*reader).compensate, nil},
-		{"undo", nil, named("what is undone", member), nil},
-		{"done", nil, func(r *reader, a *Action, n *yaml.Node) { a.Value = r.value(n) }, nil},
-		{"fail", nil, func(r *reader, a *Action, n *yaml.Node) { a.Value = r.reason(n) }, nil},
-	}
-}
-
-// Words lists the words that make a map an action.
-func Words() []string {
-	var out []string
-	for _, w := range words() {
-		out = append(out, w.name)
-	}
-	return out
-}
-
-// wordOf returns the word of an action's kind.
-func wordOf(kind string) word {
-	list := words()
-	return list[slices.IndexFunc(list, func(w word) bool { return w.name == kind })]
-}
 
 // actions reads a list of actions.
 func (r *reader) actions(n *yaml.Node, what string) []*Action {
@@ -72,7 +24,7 @@ func (r *reader) actions(n *yaml.Node, what string) []*Action {
 // action reads one action; nil after a reported problem.
 func (r *reader) action(n *yaml.Node) *Action {
 	if n.Kind != yaml.MappingNode {
-		r.errorf(n, "an action is a map such as {effect: charge, with: {…}}, not %s%s", describe(n), colonHint(n))
+		r.errorf(n, "an action is a map such as {effect: charge, with: {…}}, not %s%s", describe(n), r.colonHint(n))
 		return nil
 	}
 	k := r.word(n)
@@ -83,15 +35,15 @@ func (r *reader) action(n *yaml.Node) *Action {
 	if a.Kind == "unset" {
 		a.Kind = "set"
 	}
-	w := wordOf(a.Kind)
-	r.fields(n, "the action "+a.Kind, r.actionKeys(a, w))
-	r.complete(a, w, n)
+	d := r.Defs["action_"+a.Kind]
+	r.fields(n, "the action "+a.Kind, d.known(r.actionKeys(a)))
+	r.complete(a, d, n)
 	return a
 }
 
 // colonHint suggests "- done:" for "- done".
-func colonHint(n *yaml.Node) string {
-	if slices.Contains(Words(), n.Value) {
+func (r *reader) colonHint(n *yaml.Node) string {
+	if slices.Contains(r.words, n.Value) {
 		return fmt.Sprintf("; did you mean %q?", n.Value+":")
 	}
 	return ""
@@ -100,7 +52,7 @@ func colonHint(n *yaml.Node) string {
 // word returns the key that says which action it is; nil after a reported problem.
 func (r *reader) word(n *yaml.Node) *yaml.Node {
 	var found []*yaml.Node
-	names := actionWords(n)
+	names := r.actionWords(n)
 	for i := 0; i < len(n.Content); i += 2 {
 		if k := deref(n.Content[i]); slices.Contains(names, k.Value) {
 			found = append(found, k)
@@ -118,13 +70,13 @@ func (r *reader) word(n *yaml.Node) *yaml.Node {
 
 // actionWords drops the words that are options here: the undo: of a step, the event: of a start,
 // and unset beside set.
-func actionWords(n *yaml.Node) []string {
+func (r *reader) actionWords(n *yaml.Node) []string {
 	options := map[string]bool{
 		"undo":  has(n, "effect") || has(n, "command") || has(n, "start") || has(n, "ask"),
 		"event": has(n, "start"),
 		"unset": has(n, "set"),
 	}
-	return slices.DeleteFunc(Words(), func(w string) bool { return options[w] })
+	return slices.DeleteFunc(slices.Clone(r.words), func(w string) bool { return options[w] })
 }
 
 // wordless reports an action without a known word. It reads a misspelt one as the likely word, so
@@ -132,99 +84,83 @@ func actionWords(n *yaml.Node) []string {
 func (r *reader) wordless(n *yaml.Node) *yaml.Node {
 	for i := 0; i < len(n.Content); i += 2 {
 		k := deref(n.Content[i])
-		if near := nearest(k.Value, Words()); near != "" {
+		if near := Nearest(k.Value, r.words); near != "" {
 			r.errorf(k, "there is no action %q; did you mean %q?", shorten(k.Value), near)
 			k.Value = near
 			return k
 		}
 	}
-	r.errorf(n, "no action is named here; the actions are %s", strings.Join(Words(), ", "))
+	r.errorf(n, "no action is named here; the actions are %s", strings.Join(r.words, ", "))
 	return nil
 }
 
-// actionKeys returns the keys that an action with this word may have.
-func (r *reader) actionKeys(a *Action, w word) keys {
-	k := r.wordKeys(a, w)
-	k["if"] = func(n *yaml.Node) { a.If = r.expression(n, "if") }
-	k["id"] = func(n *yaml.Node) { id := r.name(n, "an id", r.forms.step); a.ID = &id }
-	return k
-}
-
-// wordKeys returns the word, its options and the priority.
-func (r *reader) wordKeys(a *Action, w word) keys {
-	k := keys{
-		w.name:     func(n *yaml.Node) { w.read(r, a, n) },
-		"priority": func(n *yaml.Node) { a.High = r.choice(n, "priority", "normal", "high") == "high" },
+// actionKeys returns the functions of all keys of actions. The schema says which of them an action
+// has.
+func (r *reader) actionKeys(a *Action) keys {
+	named := func(what, form string) func(*yaml.Node) {
+		return func(n *yaml.Node) { a.Name = r.name(n, what, form) }
 	}
-	for _, option := range w.options {
-		k[option] = r.option(a, option)
+	known := keys{
+		"effect":     named("an effect's name", "definition"),
+		"command":    named("a command", "command"),
+		"event":      named("an event's name", "event_name"),
+		"message":    func(n *yaml.Node) { a.Message = r.message(n) },
+		"ask":        named("an ask's name", "step"),
+		"start":      named("a saga's name", "definition"),
+		"seq":        func(n *yaml.Node) { a.Seq = r.actions(n, "seq") },
+		"each":       func(n *yaml.Node) { a.Each = r.expression(n, "each") },
+		"set":        func(n *yaml.Node) { a.Set = r.assigns(n) },
+		"unset":      func(n *yaml.Node) { a.Unset = r.paths(n) },
+		"timer":      named("a timer's name", "timer"),
+		"cancel":     named("what is cancelled", "member"),
+		"compensate": func(n *yaml.Node) { r.compensate(a, n) },
+		"undo":       func(n *yaml.Node) { a.Undo = r.undo(n) },
+		"done":       func(n *yaml.Node) { a.Value = r.value(n) },
+		"fail":       func(n *yaml.Node) { a.Value = r.reason(n) },
+
+		"if":       func(n *yaml.Node) { a.If = r.expression(n, "if") },
+		"id":       func(n *yaml.Node) { id := r.name(n, "an id", "step"); a.ID = &id },
+		"priority": func(n *yaml.Node) { a.High = r.choice(n, "action_effect", "priority") == "high" },
+		"with":     func(n *yaml.Node) { a.With = r.value(n) },
+		"must":     func(n *yaml.Node) { a.Must = r.boolean(n, "must") },
+		"due":      func(n *yaml.Node) { r.due(a, n) },
+		"version":  func(n *yaml.Node) { a.Version, a.VersionPos = r.positive(n, "version"), r.pos(n) },
+		"to":       func(n *yaml.Node) { a.To = r.filled(n, "to") },
+		"key":      func(n *yaml.Node) { a.Key = r.expressionValue(n, "key") },
+		"as":       func(n *yaml.Node) { a.As = r.name(n, "as", "step").Text },
+		"do":       func(n *yaml.Node) { a.Do = r.actions(n, "do") },
+		"after":    func(n *yaml.Node) { a.After = r.span(n, "after", true) },
+		"at":       func(n *yaml.Node) { a.At = r.instant(n) },
+		"every":    func(n *yaml.Node) { a.Every = r.span(n, "every", false) },
+		"catchup":  func(n *yaml.Node) { a.Catchup = r.choice(n, "action_timer", "catchup") },
 	}
-	return k
-}
-
-// option returns the function that reads an option.
-func (r *reader) option(a *Action, option string) func(*yaml.Node) {
-	return map[string]func(*yaml.Node){
-		"with":    func(n *yaml.Node) { a.With = r.value(n) },
-		"undo":    func(n *yaml.Node) { a.Undo = r.undo(n) },
-		"must":    func(n *yaml.Node) { a.Must = r.boolean(n, "must") },
-		"due":     func(n *yaml.Node) { r.due(a, n) },
-		"version": func(n *yaml.Node) { a.Version, a.VersionPos = r.integer(n, "version", 1), r.pos(n) },
-		"to":      func(n *yaml.Node) { a.To = r.filled(n, "to") },
-		"key":     func(n *yaml.Node) { a.Key = r.expressionValue(n, "key") },
-		"event":   func(n *yaml.Node) { e := r.name(n, "a trigger", r.forms.event); a.Event = &e },
-		"as":      func(n *yaml.Node) { a.As = r.name(n, "as", r.forms.step).Text },
-		"do":      func(n *yaml.Node) { a.Do = r.actions(n, "do") },
-		"unset":   func(n *yaml.Node) { a.Unset = r.paths(n) },
-		"after":   func(n *yaml.Node) { a.After = r.span(n, "after", true) },
-		"at":      func(n *yaml.Node) { a.At = r.instant(n) },
-		"every":   func(n *yaml.Node) { a.Every = r.span(n, "every", false) },
-		"catchup": func(n *yaml.Node) { a.Catchup = r.choice(n, "catchup", "last", "all", "none") },
-	}[option]
-}
-
-// complete reports missing options of an action.
-func (r *reader) complete(a *Action, w word, n *yaml.Node) {
-	if w.complete != nil {
-		w.complete(r, a, n)
+	switch a.Kind { // words that are keys of other actions too
+	case "undo":
+		known["undo"] = named("what is undone", "member")
+	case "start":
+		known["event"] = func(n *yaml.Node) { e := r.name(n, "a trigger", "event_name"); a.Event = &e }
 	}
+	return known
 }
 
-func (r *reader) needs(a *Action, n *yaml.Node, key, why string) {
-	if !has(n, key) {
-		r.errorAt(a.Pos, "the action %s needs %s: %s", a.Kind, key, why)
-	}
-}
-
-func (r *reader) completeCommand(a *Action, n *yaml.Node) {
-	r.needs(a, n, "to", "the id of the aggregate, such as =key")
-}
-
-func (r *reader) completeStart(a *Action, n *yaml.Node) {
-	r.needs(a, n, "key", "the child's key, an expression")
-}
-
-func (r *reader) completeEach(a *Action, n *yaml.Node) {
-	if a.As == "" {
-		a.As = "item"
-	}
-	if len(a.Do) == 0 && (!has(n, "do") || isNull(get(n, "do"))) {
-		r.errorAt(a.Pos, "the action each needs do: the actions of one round")
-	}
-}
-
-func (r *reader) completeTimer(a *Action, n *yaml.Node) {
-	given := 0
-	for _, when := range []string{"after", "at", "every"} {
-		if has(n, when) {
-			given++
+// complete reports the keys that an action lacks.
+func (r *reader) complete(a *Action, d *definition, n *yaml.Node) {
+	for _, key := range d.Required[min(1, len(d.Required)):] {
+		if !has(n, key) || key == "do" && isNull(get(n, key)) {
+			r.errorAt(a.Pos, "the action %s needs %s: %s", a.Kind, key, d.Properties[key].Description)
 		}
 	}
-	if given != 1 {
-		r.errorAt(a.Pos, "a timer has exactly one of after, at and every")
-	}
-	if has(n, "catchup") && !has(n, "every") {
-		r.errorf(get(n, "catchup"), "catchup belongs to a timer with every")
+	switch a.Kind {
+	case "each":
+		a.As = cmp.Or(a.As, "item")
+	case "timer":
+		given := slices.DeleteFunc([]string{"after", "at", "every"}, func(key string) bool { return !has(n, key) })
+		if len(given) != 1 {
+			r.errorAt(a.Pos, "a timer has exactly one of after, at and every")
+		}
+		if has(n, "catchup") && !has(n, "every") {
+			r.errorf(get(n, "catchup"), "catchup belongs to a timer with every")
+		}
 	}
 }
 
@@ -295,7 +231,7 @@ func (r *reader) undo(n *yaml.Node) *Action {
 	if n.Kind != yaml.ScalarNode || isNull(n) {
 		return r.frame(n, "undo")
 	}
-	a := &Action{Pos: r.pos(n), Kind: "effect", Name: r.name(n, "an effect's name", r.forms.definition), Short: true}
+	a := &Action{Pos: r.pos(n), Kind: "effect", Name: r.name(n, "an effect's name", "definition"), Short: true}
 	a.With = &Value{Pos: a.Pos, Kind: Expression, Expr: &Expr{Pos: a.Pos, Source: "input"}}
 	return a
 }
@@ -317,11 +253,8 @@ func (r *reader) frame(n *yaml.Node, what string) *Action {
 	if has(n, "command") {
 		a.Kind = "command"
 	}
-	w := wordOf(a.Kind)
-	k := r.wordKeys(a, w)
-	delete(k, "undo")
-	delete(k, "must")
-	r.fields(n, what, k)
-	r.complete(a, w, n)
+	d := r.Defs["frame"].with(a.Kind)
+	r.fields(n, what, d.known(r.actionKeys(a)))
+	r.complete(a, d, n)
 	return a
 }

@@ -111,7 +111,7 @@ func TestNearest(t *testing.T) {
 		"wehn": "when", "when": "when", "WHEN": "when", "wen": "when", "unst": "unset", "compansete": "compensate", "misisng": "missing",
 		"x": "", "banana": "", "": "", strings.Repeat("when", 100): "",
 	} {
-		if got := nearest(word, words); got != want {
+		if got := Nearest(word, words); got != want {
 			t.Errorf("%q is nearest to %q, want %q", word, got, want)
 		}
 	}

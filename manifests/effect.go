@@ -1,32 +1,27 @@
 package manifests
 
 import (
+	"maps"
+	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v4"
 )
 
-// providers are the kinds of calls an effect can make.
-func providers() []string { return []string{"http", "grpc", "smtp", "sql", "job"} }
-
 // effect reads an effect document.
 func (r *reader) effect(n *yaml.Node) *Effect {
 	e := &Effect{File: r.file, Pos: r.pos(n), Version: 1, Delivery: "at_least_once"}
-	known := r.effectKeys(e)
-	for _, p := range providers() {
-		known[p] = func(n *yaml.Node) { r.provider(e, p, n) }
-	}
-	r.fields(n, "an effect", known)
+	r.fields(n, "an effect", r.effectKeys(e))
 	if e.Provider == "" {
-		r.errorf(n, "the effect says nowhere how it is done: give it %s", oneOf(providers()))
+		r.errorf(n, "the effect says nowhere how it is done: give it %s", oneOf(r.providers))
 	}
 	return e
 }
 
 func (r *reader) effectKeys(e *Effect) keys {
-	return keys{
-		"effect":   func(n *yaml.Node) { e.Name = r.name(n, "an effect's name", r.forms.definition) },
-		"version":  func(n *yaml.Node) { e.Version = r.integer(n, "version", 1) },
+	known := keys{
+		"effect":   func(n *yaml.Node) { e.Name = r.name(n, "an effect's name", "definition") },
+		"version":  func(n *yaml.Node) { e.Version = r.positive(n, "version") },
 		"ok":       func(n *yaml.Node) { e.OK = r.expression(n, "ok") },
 		"fail":     func(n *yaml.Node) { e.Fail = r.expression(n, "fail") },
 		"result":   func(n *yaml.Node) { e.Result = r.value(n) },
@@ -35,18 +30,20 @@ func (r *reader) effectKeys(e *Effect) keys {
 		"breaker":  func(n *yaml.Node) { e.Breaker = r.mapValue(n, "breaker") },
 		"limit":    func(n *yaml.Node) { e.Limit = r.mapValue(n, "limit") },
 		"check":    func(n *yaml.Node) { e.Check = r.check(n) },
-		"delivery": func(n *yaml.Node) { e.Delivery = r.choice(n, "delivery", "at_least_once", "at_most_once") },
+		"delivery": func(n *yaml.Node) { e.Delivery = r.choice(n, "effect", "delivery") },
 		"schema":   func(n *yaml.Node) { e.Schema = r.schema(n) },
 		"upcast":   func(n *yaml.Node) { e.Upcast = r.upcasts(n) },
 	}
-}
-
-func (r *reader) provider(e *Effect, name string, n *yaml.Node) {
-	if e.Provider != "" {
-		r.errorf(n, "an effect is done in one way, and this has %s and %s", e.Provider, name)
-		return
+	for _, name := range r.providers {
+		known[name] = func(n *yaml.Node) {
+			if e.Provider != "" {
+				r.errorf(n, "an effect is done in one way, and this has %s and %s", e.Provider, name)
+				return
+			}
+			e.Provider, e.Config = name, r.mapValue(n, name)
+		}
 	}
-	e.Provider, e.Config = name, r.mapValue(n, name)
+	return known
 }
 
 func (r *reader) mapValue(n *yaml.Node, what string) *Value {
@@ -64,41 +61,32 @@ func (r *reader) check(n *yaml.Node) *Value {
 		return nil
 	}
 	v := &Value{Pos: r.pos(n), Kind: Map}
-	r.fields(n, "check", r.checkKeys(v, n))
+	known := r.Defs["check"].Properties
+	r.entries(n, "check", func(k, f *yaml.Node) {
+		field := Field{Name: k.Value, Pos: r.pos(k)}
+		switch d := known[k.Value]; {
+		case d == nil:
+			r.unknown(k, "check", slices.Sorted(maps.Keys(known)))
+			return
+		case d.Ref == "#/$defs/expression":
+			field.Value = r.expressionValue(f, "an outcome of check")
+		case d.Ref == "#/$defs/value":
+			field.Value = r.value(f)
+		default: // a provider's map
+			field.Value = r.mapValue(f, k.Value)
+		}
+		v.Fields = append(v.Fields, field)
+	})
 	if !has(n, "ok") {
 		r.errorf(n, "check needs ok: the expression that is true when the call did happen")
 	}
 	return v
 }
 
-func (r *reader) checkKeys(v *Value, n *yaml.Node) keys {
-	add := func(name string, read func(*yaml.Node) *Value) func(*yaml.Node) {
-		return func(f *yaml.Node) {
-			v.Fields = append(v.Fields, Field{Name: name, Pos: r.keyPos(n, name), Value: read(f)})
-		}
-	}
-	expr := func(n *yaml.Node) *Value { return r.expressionValue(n, "an outcome of check") }
-	known := keys{"ok": add("ok", expr), "again": add("again", expr), "fail": add("fail", expr), "result": add("result", r.value)}
-	for _, p := range providers() {
-		known[p] = add(p, func(n *yaml.Node) *Value { return r.mapValue(n, p) })
-	}
-	return known
-}
-
-// keyPos is the position of a key of a map.
-func (r *reader) keyPos(n *yaml.Node, key string) Pos {
-	for i := 0; i < len(n.Content); i += 2 {
-		if k := deref(n.Content[i]); k.Value == key {
-			return r.pos(k)
-		}
-	}
-	return r.pos(n)
-}
-
 func (r *reader) retry(n *yaml.Node) *Retry {
 	y := &Retry{Pos: r.pos(n)}
 	r.fields(n, "retry", keys{
-		"max":     func(n *yaml.Node) { y.Max = r.integer(n, "retry.max", 1) },
+		"max":     func(n *yaml.Node) { y.Max = r.positive(n, "retry.max") },
 		"backoff": func(n *yaml.Node) { r.backoff(y, n) },
 		"jitter":  func(n *yaml.Node) { y.Jitter = r.boolean(n, "retry.jitter") },
 	})

@@ -2,6 +2,7 @@ package manifests
 
 import (
 	"cmp"
+	"embed"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -114,4 +115,16 @@ func readBounded(name string) ([]byte, error) {
 		return nil, fmt.Errorf("read manifests: %w", err)
 	}
 	return source, nil
+}
+
+//go:embed examples/*.yaml
+var embedded embed.FS
+
+// Examples holds complete sagas with their tests, and the effects they use.
+func Examples() fs.FS {
+	sub, err := fs.Sub(embedded, "examples")
+	if err != nil {
+		panic(err) // the folder is embedded
+	}
+	return sub
 }

@@ -38,11 +38,11 @@ func (r *reader) handlerKeys(h *Handler) keys {
 		"unset":     func(n *yaml.Node) { h.Unset = r.paths(n) },
 		"do":        func(n *yaml.Node) { h.Do = r.actions(n, "do") },
 		"cases":     func(n *yaml.Node) { h.Cases = r.cases(n) },
-		"missing":   func(n *yaml.Node) { h.Missing = r.choice(n, "missing", "park", "drop") },
+		"missing":   func(n *yaml.Node) { h.Missing = r.choice(n, "handler", "missing") },
 		"park":      func(n *yaml.Node) { h.Park = r.duration(n, "park", false) },
 		"late":      func(n *yaml.Node) { h.Late = r.boolean(n, "late") },
 		"newer":     func(n *yaml.Node) { h.Newer = r.newer(n) },
-		"on_poison": func(n *yaml.Node) { h.OnPoison = r.choice(n, "on_poison", "skip") },
+		"on_poison": func(n *yaml.Node) { h.OnPoison = r.choice(n, "handler", "on_poison") },
 	}
 }
 
@@ -87,13 +87,13 @@ func badTrigger(part string) string {
 func (r *reader) lets(n *yaml.Node) []Let {
 	var out []Let
 	r.entries(n, "let", func(k, v *yaml.Node) {
-		out = append(out, Let{Name: r.name(k, "a name of let", r.forms.step), Expr: r.expression(v, k.Value)})
+		out = append(out, Let{Name: r.name(k, "a name of let", "step"), Expr: r.expression(v, k.Value)})
 	})
 	return out
 }
 
 func (r *reader) path(n *yaml.Node) Name {
-	p := r.name(n, "a path in the state", r.forms.path)
+	p := r.name(n, "a path in the state", "path")
 	if strings.Count(p.Text, ".") >= maxDepth {
 		r.errorf(n, "the path is deeper than %d", maxDepth)
 		p.Text = ""

@@ -47,9 +47,8 @@ func parse(name string, source []byte) (*File, Problems) {
 		return f, Problems{{File: f, Pos: Pos{1, 1}, Message: fmt.Sprintf("the file holds %d documents, more than %d: split it", len(chunks), maxDocuments)}}
 	}
 	var ps Problems
-	names := nameForms()
 	for _, c := range chunks {
-		r := newReader(f, c, names)
+		r := newReader(f, c)
 		r.document()
 		ps = append(ps, r.problems...)
 	}

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,15 +15,15 @@ import (
 
 // reader reads one document and collects its problems.
 type reader struct {
+	*grammar
 	file     *File
 	chunk    chunk
 	lines    [][]rune // of the chunk's text
-	forms    forms
 	problems Problems
 }
 
-func newReader(f *File, c chunk, names forms) *reader {
-	r := &reader{file: f, chunk: c, forms: names}
+func newReader(f *File, c chunk) *reader {
+	r := &reader{grammar: readGrammar(), file: f, chunk: c}
 	for _, l := range splitLines(c.text) {
 		r.lines = append(r.lines, []rune(string(c.text[l.start:l.end])))
 	}
@@ -137,7 +136,7 @@ func (r *reader) key(k *yaml.Node, seen map[string]bool) bool {
 }
 
 func (r *reader) unknown(k *yaml.Node, what string, known []string) {
-	if near := nearest(k.Value, known); near != "" {
+	if near := Nearest(k.Value, known); near != "" {
 		r.errorf(k, "%s has no key %q; did you mean %q?", what, shorten(k.Value), near)
 		return
 	}
@@ -170,29 +169,10 @@ func (r *reader) text(n *yaml.Node, what string) string {
 	return n.Value
 }
 
-// form is the form that a name must have, and its description.
-type form struct {
-	re   *regexp.Regexp
-	says string
-}
-
-// The forms of names.
-type forms struct{ definition, step, member, timer, command, event, path form }
-
-func nameForms() forms {
-	return forms{
-		definition: form{regexp.MustCompile(`^[a-z][a-z0-9_]*$`), "lower-case letters, digits and _, beginning with a letter"},
-		step:       form{regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`), "letters, digits and _, not beginning with a digit"},
-		member:     form{regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_-]*(\[[0-9]+\])?$`), "a name, or a member such as hold[0]"},
-		timer:      form{regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_-]*$`), "letters, digits, _ and -, not beginning with a digit"},
-		command:    form{regexp.MustCompile(`^[^\s.&]+\.[^\s.&]+$`), "the aggregate's type, a dot and the command: Order.Cancel"},
-		event:      form{regexp.MustCompile(`^[^\s&]+$`), "a name without spaces or &"},
-		path:       form{regexp.MustCompile(`^[^\s.]+(\.[^\s.]+)*$`), "names joined by dots"},
-	}
-}
-
-// name reads a name with a form; it keeps the text also after a reported problem.
-func (r *reader) name(n *yaml.Node, what string, f form) Name {
+// name reads a name of a form that the schema defines. It keeps the text even if it reports a
+// problem.
+func (r *reader) name(n *yaml.Node, what, form string) Name {
+	d := r.Defs[form]
 	name := Name{Pos: r.pos(n), Text: r.text(n, what)}
 	switch {
 	case name.Text == "":
@@ -201,8 +181,8 @@ func (r *reader) name(n *yaml.Node, what string, f form) Name {
 		}
 	case strings.HasPrefix(name.Text, "="):
 		r.errorf(n, "%s is a plain name, never an expression", what)
-	case !f.re.MatchString(name.Text):
-		r.errorf(n, "%q cannot be %s: that is %s", shorten(name.Text), what, f.says)
+	case !d.form.MatchString(name.Text):
+		r.errorf(n, "%q cannot be %s: that is %s", shorten(name.Text), what, d.Description)
 	}
 	return name
 }
@@ -215,23 +195,26 @@ func (r *reader) boolean(n *yaml.Node, what string) bool {
 	return strings.EqualFold(n.Value, "true")
 }
 
-func (r *reader) integer(n *yaml.Node, what string, least int) int {
+// positive reads a whole number; 1 after a reported problem.
+func (r *reader) positive(n *yaml.Node, what string) int {
 	if n.Kind == yaml.ScalarNode && n.Tag == "!!int" {
 		v, err := number(n.Value)
-		if i, ok := v.(int); ok && err == nil && i >= least {
+		if i, ok := v.(int); ok && err == nil && i >= 1 {
 			return i
 		}
 	}
-	r.errorf(n, "%s is a whole number from %d up, not %s", what, least, describe(n))
-	return least
+	r.errorf(n, "%s is a whole number from 1 up, not %s", what, describe(n))
+	return 1
 }
 
-// choice reads one of a few words. The first is the default, also after a reported problem.
-func (r *reader) choice(n *yaml.Node, what string, words ...string) string {
+// choice reads one of the words that the schema lists for a key of a map. The first is the
+// default, and what it returns after a reported problem.
+func (r *reader) choice(n *yaml.Node, in, key string) string {
+	words := r.Defs[in].object().Properties[key].Enum
 	if n.Kind == yaml.ScalarNode && slices.Contains(words, n.Value) {
 		return n.Value
 	}
-	r.errorf(n, "%s is %s, not %s", what, oneOf(words), describe(n))
+	r.errorf(n, "%s is %s, not %s", key, oneOf(words), describe(n))
 	return words[0]
 }
 

@@ -22,10 +22,10 @@ func (r *reader) saga(n *yaml.Node) *Saga {
 
 func (r *reader) sagaKeys(s *Saga) keys {
 	return keys{
-		"saga":       func(n *yaml.Node) { s.Name = r.name(n, "a saga's name", r.forms.definition) },
-		"version":    func(n *yaml.Node) { s.Version = r.integer(n, "version", 1) },
+		"saga":       func(n *yaml.Node) { s.Name = r.name(n, "a saga's name", "definition") },
+		"version":    func(n *yaml.Node) { s.Version = r.positive(n, "version") },
 		"key":        func(n *yaml.Node) { s.Key = r.expression(n, "key") },
-		"from":       func(n *yaml.Node) { s.From = r.choice(n, "from", "now", "all") },
+		"from":       func(n *yaml.Node) { s.From = r.choice(n, "saga", "from") },
 		"deadline":   func(n *yaml.Node) { s.Deadline = r.duration(n, "deadline", false) },
 		"schedule":   func(n *yaml.Node) { s.Schedule = r.schedules(n) },
 		"config":     func(n *yaml.Node) { s.Config = r.literals(n, "config") },
@@ -33,8 +33,8 @@ func (r *reader) sagaKeys(s *Saga) keys {
 		"schema":     func(n *yaml.Node) { s.Schema = r.schema(n) },
 		"events":     func(n *yaml.Node) { s.Events = r.events(n) },
 		"retention":  func(n *yaml.Node) { r.retention(s, n) },
-		"undo_order": func(n *yaml.Node) { s.Parallel = r.choice(n, "undo_order", "newest_first", "parallel") == "parallel" },
-		"upgrade":    func(n *yaml.Node) { s.Auto = r.choice(n, "upgrade", "pinned", "auto") == "auto" },
+		"undo_order": func(n *yaml.Node) { s.Parallel = r.choice(n, "saga", "undo_order") == "parallel" },
+		"upgrade":    func(n *yaml.Node) { s.Auto = r.choice(n, "saga", "upgrade") == "auto" },
 		"on":         func(n *yaml.Node) { s.Handlers = r.handlers(n) },
 		"tests":      func(n *yaml.Node) { s.Tests = r.tests(n) },
 	}
@@ -75,7 +75,7 @@ func (r *reader) retention(s *Saga, n *yaml.Node) {
 func (r *reader) schedules(n *yaml.Node) []Schedule {
 	var out []Schedule
 	r.entries(n, "schedule", func(k, v *yaml.Node) {
-		s := Schedule{Name: r.name(k, "a schedule's name", r.forms.timer), Zone: "UTC", Catchup: "last"}
+		s := Schedule{Name: r.name(k, "a schedule's name", "timer"), Zone: "UTC", Catchup: "last"}
 		r.schedule(&s, v)
 		out = append(out, s)
 	})
@@ -88,7 +88,7 @@ func (r *reader) schedule(s *Schedule, n *yaml.Node) {
 		"every":   func(n *yaml.Node) { s.Every = r.duration(n, "every", false) },
 		"zone":    func(n *yaml.Node) { s.Zone = r.zone(n) },
 		"tenants": func(n *yaml.Node) { s.Tenants = r.texts(n, "tenants") },
-		"catchup": func(n *yaml.Node) { s.Catchup = r.choice(n, "catchup", "last", "all", "none") },
+		"catchup": func(n *yaml.Node) { s.Catchup = r.choice(n, "schedule", "catchup") },
 		"with":    func(n *yaml.Node) { s.With = r.value(n) },
 	})
 	if has(n, "cron") == has(n, "every") {
@@ -114,11 +114,11 @@ func (r *reader) texts(n *yaml.Node, what string) []string {
 func (r *reader) events(n *yaml.Node) []EventDecl {
 	var out []EventDecl
 	r.entries(n, "events", func(k, v *yaml.Node) {
-		d := EventDecl{Name: r.name(k, "an event's name", r.forms.event)}
+		d := EventDecl{Name: r.name(k, "an event's name", "event_name")}
 		r.fields(v, "an event", keys{
 			"schema":  func(n *yaml.Node) { d.Schema = r.schema(n) },
 			"upcast":  func(n *yaml.Node) { d.Upcast = r.upcasts(n) },
-			"version": func(n *yaml.Node) { d.Version = r.integer(n, "version", 1) },
+			"version": func(n *yaml.Node) { d.Version = r.positive(n, "version") },
 		})
 		out = append(out, d.versioned())
 	})

@@ -2,7 +2,6 @@ package manifests
 
 import (
 	"bytes"
-	"encoding/json"
 	"io/fs"
 	"maps"
 	"os"
@@ -17,11 +16,7 @@ import (
 
 func compiledSchema(t *testing.T) *jsonschema.Schema {
 	t.Helper()
-	text, err := Schema()
-	if err != nil {
-		t.Fatal(err)
-	}
-	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(Schema()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,7 +36,7 @@ func compiledSchema(t *testing.T) *jsonschema.Schema {
 func yamlDocuments(t *testing.T, source []byte) []any {
 	t.Helper()
 	var docs []any
-	r := newReader(&File{}, chunk{}, nameForms())
+	r := newReader(&File{}, chunk{})
 	for _, c := range documents(source) {
 		var n yaml.Node
 		if err := yaml.Load(c.text, &n); err != nil {
@@ -156,53 +151,38 @@ func TestSchemaRefuses(t *testing.T) {
 
 // TestSchemaNamesTheParsersKeys keeps the two from drifting apart.
 func TestSchemaNamesTheParsersKeys(t *testing.T) {
-	var schema struct {
-		Defs map[string]json.RawMessage `json:"$defs"`
-	}
-	if err := json.Unmarshal(schemaFile, &schema); err != nil {
-		t.Fatal(err)
-	}
-	r := newReader(&File{}, chunk{}, nameForms())
-	want := map[string]keys{
+	r := newReader(&File{}, chunk{})
+	for name, known := range map[string]keys{
 		"saga": r.sagaKeys(&Saga{}), "effect": r.effectKeys(&Effect{}), "handler": r.handlerKeys(&Handler{}),
-		"newer": r.blockKeys(&Block{}), "test": r.testKeys(&Test{}), "check": r.checkKeys(&Value{}, &yaml.Node{}),
-	}
-	for _, p := range providers() {
-		want["effect"][p] = nil
-	}
-	for _, w := range words() {
-		if w.name != "unset" {
-			want["action_"+w.name] = r.actionKeys(&Action{Kind: w.name}, w)
+		"newer": r.blockKeys(&Block{}), "test": r.testKeys(&Test{}),
+	} {
+		if diff := cmp.Diff(slices.Sorted(maps.Keys(r.Defs[name].object().Properties)), slices.Sorted(maps.Keys(known))); diff != "" {
+			t.Errorf("%s: schema and parser differ:\n%s", name, diff)
 		}
 	}
-	for name, known := range want {
-		if diff := cmp.Diff(slices.Sorted(maps.Keys(known)), properties(t, schema.Defs[name])); diff != "" {
-			t.Errorf("%s: parser and schema differ:\n%s", name, diff)
-		}
-	}
-	expect := slices.Compact(slices.Sorted(slices.Values(append(outputs(), expectFields()...))))
-	if diff := cmp.Diff(expect, properties(t, schema.Defs["expect"])); diff != "" {
-		t.Errorf("expect: parser and schema differ:\n%s", diff)
-	}
-	for _, in := range inputs() {
-		if !strings.Contains(string(schema.Defs["test_step"]), `"`+in+`"`) {
-			t.Errorf("a test's step: the schema lacks %s", in)
+	for _, w := range slices.DeleteFunc(Words(), func(w string) bool { return w == "unset" }) {
+		for key, read := range r.Defs["action_"+w].known(r.actionKeys(&Action{Kind: w})) {
+			if read == nil {
+				t.Errorf("the action %s: nothing reads %s", w, key)
+			}
 		}
 	}
 }
 
-// properties are the property names of a definition, which may be nullable.
-func properties(t *testing.T, def json.RawMessage) []string {
-	t.Helper()
-	var d struct {
-		Properties map[string]json.RawMessage
-		AnyOf      []json.RawMessage
+// TestGrammar holds the words that are read from the schema, in the order of messages.
+func TestGrammar(t *testing.T) {
+	g := readGrammar()
+	for _, tt := range []struct {
+		name, want string
+		got        []string
+	}{
+		{"words", "effect command event message ask start seq each set unset timer cancel compensate undo done fail", g.words},
+		{"providers", "http grpc smtp sql job", g.providers},
+		{"inputs", "event signal ok failed timeout answer advance operator", g.inputs},
+		{"outputs", "effect command event message ask start timer cancel fired expired revoke parked unparked held late duplicate dead incident refused guarded ignored dropped end", g.outputs},
+	} {
+		if got := strings.Join(tt.got, " "); got != tt.want {
+			t.Errorf("%s are %s, want %s", tt.name, got, tt.want)
+		}
 	}
-	if err := json.Unmarshal(def, &d); err != nil {
-		t.Fatal(err)
-	}
-	if d.Properties == nil && len(d.AnyOf) > 0 {
-		return properties(t, d.AnyOf[0])
-	}
-	return slices.Sorted(maps.Keys(d.Properties))
 }

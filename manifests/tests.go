@@ -1,23 +1,12 @@
 package manifests
 
 import (
+	"maps"
 	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v4"
 )
-
-// Inputs are the input words of a test's step, and Outputs the words of its expect.
-func inputs() []string {
-	return []string{"event", "signal", "ok", "failed", "timeout", "answer", "advance", "operator"}
-}
-
-func outputs() []string {
-	return []string{
-		"effect", "command", "event", "message", "ask", "start", "timer", "cancel", "fired", "expired", "revoke",
-		"parked", "unparked", "held", "late", "duplicate", "dead", "incident", "refused", "guarded", "ignored", "dropped", "end",
-	}
-}
 
 // tests reads tests:. Nothing in it is an expression.
 func (r *reader) tests(n *yaml.Node) []*Test {
@@ -47,8 +36,8 @@ func (r *reader) testKeys(t *Test) keys {
 
 func (r *reader) end(n *yaml.Node) *Value {
 	known := keys{}
-	for _, k := range []string{"status", "reason", "result", "state", "incomplete"} {
-		known[k] = func(*yaml.Node) {}
+	for key := range r.Defs["test"].Properties["end"].object().Properties {
+		known[key] = func(*yaml.Node) {}
 	}
 	r.fields(n, "end", known)
 	v := r.literal(n)
@@ -60,24 +49,31 @@ func (r *reader) end(n *yaml.Node) *Value {
 
 func (r *reader) step(n *yaml.Node) *TestStep {
 	s := &TestStep{Pos: r.pos(n)}
-	s.Input = r.input(n)
-	known := r.stepKeys(s)
+	if n.Kind != yaml.MappingNode {
+		r.fields(n, "a step of a test", nil)
+		return s
+	}
+	if s.Input = r.input(n); s.Input == "" {
+		return s
+	}
 	if s.Input == "event" {
 		s.Version = 1
-		r.envelopeKeys(s, known)
 	}
-	if slices.Contains([]string{"event", "signal", "answer", "operator"}, s.Input) {
-		known["by"] = func(n *yaml.Node) { s.By = r.text(n, "by") }
+	known := keys{
+		"id":             func(n *yaml.Node) { s.ID = r.text(n, "id") },
+		"key":            func(n *yaml.Node) { s.Key = r.text(n, "key") },
+		"data":           func(n *yaml.Node) { s.Data = r.data(n) },
+		"expect":         func(n *yaml.Node) { r.expects(s, n) },
+		"by":             func(n *yaml.Node) { s.By = r.text(n, "by") },
+		"with":           func(n *yaml.Node) { s.With = r.text(n, "with") },
+		"aggregate_type": func(n *yaml.Node) { s.AggregateType = r.text(n, "aggregate_type") },
+		"aggregate_id":   func(n *yaml.Node) { s.AggregateID = r.text(n, "aggregate_id") },
+		"version":        func(n *yaml.Node) { s.Version = r.positive(n, "version") },
+		"correlation_id": func(n *yaml.Node) { s.Correlation = r.text(n, "correlation_id") },
+		"tenant":         func(n *yaml.Node) { s.Tenant = r.text(n, "tenant") },
+		s.Input:          func(n *yaml.Node) { r.inputName(s, n) },
 	}
-	if s.Input == "answer" {
-		known["with"] = func(n *yaml.Node) { s.With = r.text(n, "with") }
-	}
-	if s.Input != "" {
-		known[s.Input] = func(n *yaml.Node) { r.inputName(s, n) }
-	}
-	if n.Kind != yaml.MappingNode || s.Input != "" {
-		r.fields(n, "a step of a test", known)
-	}
+	r.fields(n, "a step of a test", r.Defs["test_step"].with(s.Input).known(known))
 	if s.Input == "answer" && !has(n, "with") {
 		r.errorf(n, "an answer needs with: the choice")
 	}
@@ -86,39 +82,19 @@ func (r *reader) step(n *yaml.Node) *TestStep {
 
 // input returns the first key that is an input word.
 func (r *reader) input(n *yaml.Node) string {
-	if n.Kind != yaml.MappingNode {
-		return ""
-	}
 	for i := 0; i < len(n.Content); i += 2 {
-		if k := deref(n.Content[i]); slices.Contains(inputs(), k.Value) {
+		if k := deref(n.Content[i]); slices.Contains(r.inputs, k.Value) {
 			return k.Value
 		}
 	}
 	if len(n.Content) > 0 {
-		if near := nearest(n.Content[0].Value, inputs()); near != "" {
+		if near := Nearest(n.Content[0].Value, r.inputs); near != "" {
 			r.errorf(n, "there is no input %q; did you mean %q?", shorten(n.Content[0].Value), near)
 			return ""
 		}
 	}
-	r.errorf(n, "a step of a test is one input: %s", oneOf(inputs()))
+	r.errorf(n, "a step of a test is one input: %s", oneOf(r.inputs))
 	return ""
-}
-
-func (r *reader) stepKeys(s *TestStep) keys {
-	return keys{
-		"id":     func(n *yaml.Node) { s.ID = r.text(n, "id") },
-		"key":    func(n *yaml.Node) { s.Key = r.text(n, "key") },
-		"data":   func(n *yaml.Node) { s.Data = r.data(n) },
-		"expect": func(n *yaml.Node) { r.expects(s, n) },
-	}
-}
-
-func (r *reader) envelopeKeys(s *TestStep, k keys) {
-	k["aggregate_type"] = func(n *yaml.Node) { s.AggregateType = r.text(n, "aggregate_type") }
-	k["aggregate_id"] = func(n *yaml.Node) { s.AggregateID = r.text(n, "aggregate_id") }
-	k["version"] = func(n *yaml.Node) { s.Version = r.integer(n, "version", 1) }
-	k["correlation_id"] = func(n *yaml.Node) { s.Correlation = r.text(n, "correlation_id") }
-	k["tenant"] = func(n *yaml.Node) { s.Tenant = r.text(n, "tenant") }
 }
 
 // inputName reads the value of the input word.
@@ -164,10 +140,10 @@ func (r *reader) expects(s *TestStep, n *yaml.Node) {
 func (r *reader) expect(n *yaml.Node) Expect {
 	e := Expect{Pos: r.pos(n), Fields: map[string]any{}}
 	r.entries(n, "an entry of expect", func(k, v *yaml.Node) {
-		if e.Word == "" && slices.Contains(outputs(), k.Value) {
+		if e.Word == "" && slices.Contains(r.outputs, k.Value) {
 			e.Word = k.Value
-		} else if known := expectFields(); !slices.Contains(known, k.Value) && e.Word != "" {
-			r.unknown(k, "an entry of expect", known)
+		} else if known := r.Defs["expect"].Properties; e.Word != "" && (known[k.Value] == nil || slices.Contains(r.outputs, k.Value)) {
+			r.unknown(k, "an entry of expect", slices.DeleteFunc(slices.Sorted(maps.Keys(known)), func(key string) bool { return slices.Contains(r.outputs, key) }))
 		}
 		e.Fields[k.Value] = r.data(v)
 		e.Order = append(e.Order, k.Value)
@@ -180,15 +156,10 @@ func (r *reader) expect(n *yaml.Node) Expect {
 
 func (r *reader) wordlessExpect(n *yaml.Node, fields []string) {
 	for _, f := range fields {
-		if near := nearest(f, outputs()); near != "" {
+		if near := Nearest(f, r.outputs); near != "" {
 			r.errorf(n, "there is no output %q; did you mean %q?", shorten(f), near)
 			return
 		}
 	}
-	r.errorf(n, "an entry of expect names an output: %s", oneOf(outputs()))
-}
-
-// expectFields are the fields of an output besides its word.
-func expectFields() []string {
-	return []string{"step", "id", "key", "to", "with", "due", "for", "undoes", "attempt", "version", "reason", "incomplete", "result"}
+	r.errorf(n, "an entry of expect names an output: %s", oneOf(r.outputs))
 }

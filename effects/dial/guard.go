@@ -1,6 +1,6 @@
-// Package dial is how providers reach others: through a guard that refuses
-// addresses which are not public, looked at when they are dialled, so that a
-// name which resolves to one does not help; and with the TLS that a manifest asks for.
+// Package dial connects providers to servers: through a guard that refuses addresses that are not
+// public, and with the TLS of a manifest. The guard checks an address when it is dialled, so that a
+// name that resolves to a private address does not help.
 package dial
 
 import (
@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -17,7 +18,7 @@ import (
 	"code.dny.dev/ssrf"
 )
 
-// Timeout bounds the making of one connection.
+// Timeout bounds the dialling of one connection.
 const Timeout = 10 * time.Second
 
 // ErrForbidden marks the error of a connection that the guard refused.
@@ -27,13 +28,13 @@ var ErrForbidden = errors.New("not an allowed host")
 type Options struct {
 	// AllowLoopback allows this machine, for edda dev.
 	AllowLoopback bool
-	// Allow lists what may be reached wherever it is: "pay.example",
-	// "pay.example:8443", "*.example", an address, a network "10.1.0.0/16", or
-	// the path of a file or a unix socket; one that ends with / allows all below.
+	// Allow lists what may be reached at any address: "pay.example", "pay.example:8443",
+	// "*.example", an address, a network "10.1.0.0/16", or the path of a file or a unix socket. A
+	// path that ends with / allows all below it.
 	Allow []string
-	// ListedOnly refuses everything that Allow does not list, public or not.
+	// ListedOnly refuses what Allow does not list.
 	ListedOnly bool
-	// Resolver looks names up; the system's when nil.
+	// Resolver resolves names; nil is the system's.
 	Resolver *net.Resolver
 }
 
@@ -46,7 +47,7 @@ type Guard struct {
 	public   *ssrf.Guardian
 }
 
-// New makes a guard; a word of Allow that is neither host nor network is an error.
+// New makes a guard. It returns an error for an invalid entry of Allow.
 func New(o Options) (*Guard, error) {
 	g := &Guard{o: o, public: public(o)}
 	for _, word := range o.Allow {
@@ -66,8 +67,7 @@ func New(o Options) (*Guard, error) {
 	return g, nil
 }
 
-// wireServer is where Azure tells its machines their secrets: an address that
-// only looks public.
+// wireServer is the address where Azure gives machines their secrets. It only looks public.
 const wireServer = "168.63.129.16/32"
 
 func public(o Options) *ssrf.Guardian {
@@ -78,8 +78,8 @@ func public(o Options) *ssrf.Guardian {
 	return ssrf.New(allowed...)
 }
 
-// DialContext connects to host:port, where that is allowed; else the error is
-// ErrForbidden. Give it the name, not an address that somebody else has looked up.
+// DialContext connects to host:port. The error is ErrForbidden if the guard refuses it. The caller
+// must give the name, not an address that was resolved before.
 func (g *Guard) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	d := net.Dialer{Timeout: Timeout, Resolver: g.o.Resolver}
 	if network == "unix" {
@@ -105,9 +105,9 @@ func forbidden(address string) error {
 	return fmt.Errorf("%s: %w; effects.allow can list it", address, ErrForbidden)
 }
 
-// Check reports whether host:port may be called where another dials for us, as a
-// proxy does: a name that is not listed must be known here, and all its
-// addresses be allowed. What the other makes of the name is beyond us.
+// Check reports whether host:port may be called through a proxy, which dials by itself: a name that
+// is not listed must resolve here, and all its addresses must be allowed. The proxy may resolve it
+// differently.
 func (g *Guard) Check(ctx context.Context, address string) error {
 	if g.Listed(address) {
 		return nil
@@ -145,8 +145,8 @@ func (g *Guard) lookUp(ctx context.Context, host string) ([]netip.Addr, error) {
 	return found, err
 }
 
-// plainHost refuses numbers that are no address as it is written today: some
-// read 2130706433, 0177.0.0.1 and 0x7f.1 as 127.0.0.1.
+// plainHost refuses numbers in other forms than today's addresses: some resolvers read 2130706433,
+// 0177.0.0.1 and 0x7f.1 as 127.0.0.1.
 func plainHost(address string) error {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
@@ -162,7 +162,7 @@ func plainHost(address string) error {
 	return nil
 }
 
-// number reports whether a label is read as one, in whatever base.
+// number reports whether a label is a number in any base.
 func number(label string) bool {
 	if hex, is := strings.CutPrefix(strings.ToLower(label), "0x"); is {
 		return strings.Trim(hex, "0123456789abcdef") == ""
@@ -170,7 +170,7 @@ func number(label string) bool {
 	return strings.Trim(label, "0123456789") == ""
 }
 
-// control looks at an address that a name has led to.
+// control checks a resolved address.
 func (g *Guard) control(_, address string, _ syscall.RawConn) error {
 	at, err := netip.ParseAddrPort(address)
 	if err != nil {
@@ -202,7 +202,7 @@ func refused(err error) bool {
 	return errors.Is(err, ErrForbidden) || errors.Is(err, ssrf.ErrProhibitedIP)
 }
 
-// Listed reports whether host:port is a host that Allow lists by its name.
+// Listed reports whether Allow lists the host of host:port by name.
 func (g *Guard) Listed(address string) bool {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -227,4 +227,21 @@ func matches(pattern, host, port string) bool {
 		return strings.HasSuffix(host, suffix)
 	}
 	return host == strings.Trim(pattern, "[]")
+}
+
+// File returns ErrForbidden unless a file or unix socket may be used: listed ones, and all with
+// AllowLoopback.
+func (g *Guard) File(path string) error {
+	if !filepath.IsAbs(path) || path != filepath.Clean(path) {
+		return fmt.Errorf("%q is no plain path: %w", path, ErrForbidden)
+	}
+	for _, p := range g.paths {
+		if p == path || strings.HasSuffix(p, "/") && strings.HasPrefix(path, p) {
+			return nil
+		}
+	}
+	if g.o.AllowLoopback && !g.o.ListedOnly {
+		return nil
+	}
+	return forbidden(path)
 }

@@ -14,14 +14,12 @@ import (
 	"edda/manifests"
 )
 
-// tlsFields are what a manifest may say in tls: texts in PEM, and a name;
-// private keys come from secrets.
+// tlsFields lists the fields of a tls: map.
 func tlsFields() []string { return []string{"ca", "cert", "key", "server_name"} }
 
-// TLS reads the evaluated tls: map of a manifest: {ca, cert, key, server_name},
-// the first three in PEM. Without a map it is the system's trust, TLS 1.2 or
-// later. A field that is there and empty is an error: the system's trust is not
-// what was asked for.
+// TLS reads a manifest's evaluated tls: map {ca, cert, key, server_name}, the first three in PEM.
+// Without a map it returns the system's trust with TLS 1.2 or later. An empty field is an error,
+// because the manifest did not ask for the system's trust.
 func TLS(config any) (*tls.Config, error) {
 	c := &tls.Config{MinVersion: tls.VersionTLS12}
 	given, err := tlsTexts(config)
@@ -40,13 +38,13 @@ func TLS(config any) (*tls.Config, error) {
 	}
 	pair, err := tls.X509KeyPair([]byte(given["cert"]), []byte(given["key"]))
 	if err != nil {
-		return nil, errors.New("tls.cert and tls.key are no pair in PEM") // the library's error may show them
+		return nil, errors.New("tls.cert and tls.key are no pair in PEM") // the library's error may show the key
 	}
 	c.Certificates = []tls.Certificate{pair}
 	return c, nil
 }
 
-// tlsTexts are the fields of a tls: map, each a text.
+// tlsTexts returns the fields of a tls: map.
 func tlsTexts(config any) (map[string]string, error) {
 	given, isMap := config.(map[string]any)
 	if !isMap && config != nil {
@@ -63,16 +61,15 @@ func tlsTexts(config any) (map[string]string, error) {
 	return texts, nil
 }
 
-// TLSKey tells configurations of TLS apart, for caches of connections, and
-// shows none.
+// TLSKey identifies a configuration in caches of connections without showing it.
 func TLSKey(config any) string {
 	if config == nil {
-		return "" // of most calls
+		return "" // most calls
 	}
 	given, isMap := config.(map[string]any)
 	digest := sha256.New()
 	if !isMap {
-		fmt.Fprintf(digest, "%T", config) // which TLS refuses
+		fmt.Fprintf(digest, "%T", config) // TLS refuses it
 	}
 	for _, name := range slices.Sorted(maps.Keys(given)) {
 		fmt.Fprintf(digest, "%q%q", name, given[name])
@@ -80,7 +77,7 @@ func TLSKey(config any) string {
 	return hex.EncodeToString(digest.Sum(nil))
 }
 
-// TLSField describes tls: to the checker of manifests.
+// TLSField describes a tls: map to the checker of manifests.
 func TLSField() spec.Field {
 	return spec.Field{Name: "tls", Type: spec.Map, Literal: true, Of: &spec.Fields{Name: "tls", Path: "tls.", Check: checkPair, Fields: []spec.Field{
 		{Name: "ca", Check: checkPEM}, {Name: "cert", Check: checkPEM}, {Name: "key", Check: checkKey},
@@ -94,7 +91,7 @@ func checkPair(c *spec.Checker, m *manifests.Value) {
 	}
 }
 
-// checkPEM refuses what is no certificate, as far as the value is known.
+// checkPEM refuses a literal that is no certificate.
 func checkPEM(c *spec.Checker, f manifests.Field) {
 	v := f.Value
 	evaluated := v.Kind == manifests.Expression || v.Kind == manifests.Template

@@ -11,9 +11,8 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// Names is a DNS whose answers a test gives: each look-up of a name takes the
-// next of its answers, and the last one again and again. A name without answers
-// is unknown.
+// Names is a DNS server for a test. Each lookup of a name takes the next of its answers; the last
+// one repeats. A name without answers is unknown.
 type Names struct {
 	conn net.PacketConn
 
@@ -21,7 +20,7 @@ type Names struct {
 	answers map[string][][]netip.Addr
 }
 
-// NewNames answers until the test ends.
+// NewNames serves until the test ends.
 func NewNames(t testing.TB) *Names {
 	t.Helper()
 	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
@@ -41,7 +40,7 @@ func NewNames(t testing.TB) *Names {
 	return n
 }
 
-// Set gives a name its answers, each one address or several with spaces between.
+// Set sets the answers of a name. Each is one address, or several with blanks between.
 func (n *Names) Set(name string, answers ...string) {
 	var list [][]netip.Addr
 	for _, answer := range answers {
@@ -56,7 +55,7 @@ func (n *Names) Set(name string, answers ...string) {
 	n.answers[name+"."] = list
 }
 
-// Resolver looks names up here.
+// Resolver returns a resolver that asks this server.
 func (n *Names) Resolver() *net.Resolver {
 	return &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "udp", n.conn.LocalAddr().String())
@@ -64,7 +63,7 @@ func (n *Names) Resolver() *net.Resolver {
 }
 
 func (n *Names) serve() {
-	packet := make([]byte, 1500) // more than a question takes
+	packet := make([]byte, 1500) // larger than any question
 	for {
 		size, from, err := n.conn.ReadFrom(packet)
 		if err != nil {
@@ -100,8 +99,8 @@ func (n *Names) reply(packet []byte) ([]byte, error) {
 	return m.Pack()
 }
 
-// next is the answer to a question. A look-up asks for A and for AAAA, and the
-// former takes an answer: a name whose answers change has addresses of IPv4.
+// next answers a question. A lookup asks for A and AAAA, and A takes an answer: a name with several
+// answers has IPv4 addresses.
 func (n *Names) next(q dnsmessage.Question) ([]netip.Addr, bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -16,32 +16,33 @@ import (
 	"edda/effects"
 )
 
-// Subject is a provider with another side to call. Config is what the manifest
-// would give to a call that the other side accepts.
+// Subject is a provider under test and the calls that the suite makes. A call is the evaluated map
+// of a manifest.
 type Subject struct {
 	Provider effects.Provider
+	// Accepted is a call that the server accepts.
 	Accepted map[string]any
-	// Hangs is a call that the other side takes and never answers.
+	// Hangs is a call that the server takes and never answers.
 	Hangs map[string]any
-	// Unreachable is a call that nobody can take.
+	// Unreachable is a call that no server can take.
 	Unreachable map[string]any
-	// Impossible is a call that cannot be made, however often it is tried.
+	// Impossible is a call that no attempt can make.
 	Impossible map[string]any
-	// Seen counts the calls that the other side saw with an idempotency key; of
-	// a provider that is Once, the effects that it sees of them, also one under way.
+	// Seen counts the calls that the server saw with an idempotency key. For a provider that is
+	// Once it counts the effects, including one under way.
 	Seen func(key string) int
-	// Once says that the provider itself sees to it that a key has its effect
-	// once, and answers all its calls alike.
+	// Once says that the provider makes a key have its effect once, and answers all its calls
+	// alike.
 	Once bool
 }
 
-// patience bounds what should end at once.
+// patience bounds waits that should end at once.
 const patience = 10 * time.Second
 
-// aftermath is how long each key is looked at for calls that nobody waits for.
+// aftermath is how long over watches each key for calls after the return.
 const aftermath = 50 * time.Millisecond
 
-// atOnce is how many calls are made at once.
+// atOnce is the number of concurrent calls.
 const atOnce = 16
 
 // Run tests what effects.Provider promises.
@@ -58,8 +59,8 @@ func Run(t *testing.T, s Subject) {
 	t.Run("a call that is over sends nothing more", s.over)
 }
 
-// call makes a call as the worker does. What the call gives of its config is only lent: once it
-// has returned, another command's is put there.
+// call makes a call as the worker does. The provider may not keep the config: after the return the
+// map holds that of another command.
 func (s Subject) call(ctx context.Context, t *testing.T, key string, config map[string]any) (effects.Response, error) {
 	lent := copyOf(config).(map[string]any)
 	r, err := s.Provider.Call(ctx, effects.Call{Effect: "test", ID: "id-" + key, Key: key, Tenant: "acme", Config: lent})
@@ -68,7 +69,7 @@ func (s Subject) call(ctx context.Context, t *testing.T, key string, config map[
 	}
 	answer := copyOf(r.Body)
 	clear(lent)
-	maps.Copy(lent, s.Accepted) // who looks at it now makes a call of another command
+	maps.Copy(lent, s.Accepted) // a provider that reads it now makes another call
 	lent["poisoned"] = "poisoned"
 	if !reflect.DeepEqual(r.Body, answer) {
 		t.Error("the answer lies in the memory of the config")
@@ -76,7 +77,7 @@ func (s Subject) call(ctx context.Context, t *testing.T, key string, config map[
 	return r, err
 }
 
-// copyOf copies a config: what lies in it is a value.
+// copyOf copies a config deeply.
 func copyOf(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
@@ -97,8 +98,8 @@ func copyOf(v any) any {
 	return v
 }
 
-// over counts the calls after all have returned. A goroutine that outlives its call reads
-// the config of another command, and so makes another call.
+// over counts the calls after all have returned. A goroutine that outlives its call reads the
+// changed config, and so makes another call.
 func (s Subject) over(t *testing.T) {
 	parallel := atOnce
 	if s.Once {
@@ -177,7 +178,7 @@ func (s Subject) hangs(t *testing.T) {
 	}
 }
 
-// again follows hangs: what the call did is nothing, or is found.
+// again follows hangs: the call had no effect, or the provider finds it.
 func (s Subject) again(t *testing.T) {
 	for range 2 {
 		if r, err := s.call(t.Context(), t, "hangs", s.Accepted); err != nil || r.Retry || r.Unknown {

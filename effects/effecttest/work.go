@@ -10,29 +10,29 @@ import (
 	"edda/store"
 )
 
-// Desk hands commands to a worker, and keeps what it publishes.
-type Desk struct {
+// Queue is the source and publisher of a worker: it passes commands to it and keeps the results.
+type Queue struct {
 	in  chan effects.Command
 	out chan effects.Result
 }
 
-// results are kept until somebody takes them.
-const results = 100
+// maxResults bounds the results that wait for Do.
+const maxResults = 100
 
-// Work runs a worker of one effect with a real store until the test ends.
-// Every secret is "s3cret".
-func Work(t testing.TB, e *effects.Effect, p effects.Provider) *Desk {
+// Work runs a worker for one effect with a real store until the test ends. Every secret is
+// "s3cret".
+func Work(t testing.TB, e *effects.Effect, p effects.Provider) *Queue {
 	t.Helper()
-	d := &Desk{make(chan effects.Command), make(chan effects.Result, results)}
-	Hire(t, effects.Options{
-		Source: d, Publisher: d, Providers: map[string]effects.Provider{e.Provider(): p},
+	q := &Queue{make(chan effects.Command), make(chan effects.Result, maxResults)}
+	StartWorker(t, effects.Options{
+		Source: q, Publisher: q, Providers: map[string]effects.Provider{e.Provider(): p},
 		Secrets: effects.Secrets{Environ: func(string) (string, bool) { return "s3cret", true }},
 	}, e)
-	return d
+	return q
 }
 
-// Hire runs a worker of the effects with a real store until the test ends.
-func Hire(t testing.TB, o effects.Options, all ...*effects.Effect) {
+// StartWorker runs a worker for effects with a real store until the test ends.
+func StartWorker(t testing.TB, o effects.Options, all ...*effects.Effect) {
 	t.Helper()
 	db, err := store.Open(t.TempDir(), store.Options{})
 	if err != nil {
@@ -57,33 +57,33 @@ func Hire(t testing.TB, o effects.Options, all ...*effects.Effect) {
 	})
 }
 
-// Do has one command done and gives its result.
-func (d *Desk) Do(c effects.Command) effects.Result {
-	d.in <- c
-	return <-d.out
+// Do passes a command to the worker and returns its result.
+func (q *Queue) Do(c effects.Command) effects.Result {
+	q.in <- c
+	return <-q.out
 }
 
-// Fetch is for the worker.
-func (d *Desk) Fetch(ctx context.Context, _ string, _ int, _ time.Duration) ([]effects.Delivery, error) {
+// Fetch implements effects.Source.
+func (q *Queue) Fetch(ctx context.Context, _ string, _ int, _ time.Duration) ([]effects.Delivery, error) {
 	select {
 	case <-ctx.Done():
 		return nil, ctx.Err()
-	case c := <-d.in:
-		return []effects.Delivery{&Letter{c}}, nil
+	case c := <-q.in:
+		return []effects.Delivery{&Delivery{c}}, nil
 	}
 }
 
-// PublishResult is for the worker.
-func (d *Desk) PublishResult(_ context.Context, r effects.Result) error {
-	d.out <- r
+// PublishResult implements effects.Publisher.
+func (q *Queue) PublishResult(_ context.Context, r effects.Result) error {
+	q.out <- r
 	return nil
 }
 
-// Letter is a delivery that nobody delivers again.
-type Letter struct{ Is effects.Command }
+// Delivery is a delivery that is never redelivered.
+type Delivery struct{ C effects.Command }
 
-// Command, and the rest, are as of effects.Delivery.
-func (l *Letter) Command() *effects.Command              { return &l.Is }
-func (*Letter) InProgress(context.Context) error         { return nil }
-func (*Letter) Ack(context.Context) error                { return nil }
-func (*Letter) Nak(context.Context, time.Duration) error { return nil }
+// Command implements effects.Delivery.
+func (d *Delivery) Command() *effects.Command              { return &d.C }
+func (*Delivery) InProgress(context.Context) error         { return nil }
+func (*Delivery) Ack(context.Context) error                { return nil }
+func (*Delivery) Nak(context.Context, time.Duration) error { return nil }

@@ -6,7 +6,12 @@ import (
 	"math"
 	"strconv"
 	"strings"
+	"time"
 
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -14,19 +19,20 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"edda"
+	"edda/effects"
 	"edda/internal/jsonvalue"
 )
 
-// maxValues bounds what an answer unfolds to: a megabyte of empty messages with
-// many fields each would not fit the memory.
+// maxValues bounds the values of an answer: a megabyte of empty messages with many fields each
+// would not fit the memory.
 const maxValues = 1 << 18
 
-// maxLooks bounds how many fields are looked at, set or not: the other side may
-// describe messages of thousands of fields, and one that is empty takes two bytes.
+// maxLooks bounds the fields that are visited, set or not: a server may describe messages of
+// thousands of fields, and an empty one takes two bytes.
 const maxLooks = 1 << 23
 
-// decode makes a canonical value of an answer. newer tells that it holds fields
-// that the description does not know.
+// decode makes the canonical value of an answer. newer says that the answer has fields that the
+// description does not know.
 func (m *method) decode(raw []byte) (v any, newer bool, err error) {
 	defer survive(&err)
 	w := writer{types: m.types}
@@ -41,7 +47,7 @@ func (m *method) decode(raw []byte) (v any, newer bool, err error) {
 	return v, w.unknown, err
 }
 
-// detail makes a canonical value of what a status holds.
+// detail makes the canonical value of a detail of a status.
 func (m *method) detail(d *anypb.Any) (v any, err error) {
 	defer survive(&err)
 	w := writer{types: m.types}
@@ -51,27 +57,25 @@ func (m *method) detail(d *anypb.Any) (v any, err error) {
 	return jsonvalue.Canonical(v)
 }
 
-// survive turns a panic into an error. Descriptions and messages come from other
-// machines, and a description may name its types as those that the libraries
-// treat in their own way.
+// survive turns a panic into an error. Descriptions and messages come from other machines, and the
+// libraries treat types of some names in their own way.
 func survive(err *error) {
 	if p := recover(); p != nil {
 		*err = edda.Classify(edda.Permanent, "the description cannot be used: %v", p)
 	}
 }
 
-// writer writes messages in the JSON form of protobuf, but for what canonical
-// values do better: 64-bit integers are numbers, not texts. Fields that are unset
-// and have a default are there; messages and optional fields that are unset are not.
+// writer converts messages to the JSON form of protobuf, with one exception: 64-bit integers are
+// numbers, not texts. Unset fields with a default are included; unset messages and optional fields
+// are not.
 type writer struct {
 	types   types
 	values  int
 	looks   int
-	unknown bool // a message held what its type does not know
+	unknown bool // a message has fields that its type does not know
 }
 
-// parse reads a message, which may lack what is required and nest as deep as a
-// canonical value.
+// parse reads a message. Required fields may be missing. It may nest as deep as a canonical value.
 func (w *writer) parse(t protoreflect.MessageType, raw []byte) (protoreflect.Message, error) {
 	m := t.New()
 	err := proto.UnmarshalOptions{AllowPartial: true, Resolver: w.types, RecursionLimit: jsonvalue.MaxDepth}.Unmarshal(raw, m.Interface())
@@ -106,7 +110,7 @@ func (w *writer) message(m protoreflect.Message, depth int) (any, error) {
 	return w.fields(m, depth)
 }
 
-// isWrapper tells messages that stand for their one value.
+// isWrapper reports whether a message stands for its one value.
 func isWrapper(name protoreflect.FullName) bool {
 	switch name {
 	case "google.protobuf.BoolValue", "google.protobuf.StringValue", "google.protobuf.BytesValue", "google.protobuf.FloatValue", "google.protobuf.DoubleValue",
@@ -116,7 +120,7 @@ func isWrapper(name protoreflect.FullName) bool {
 	return false
 }
 
-// isSpecial tells messages that JSON writes in a form of their own.
+// isSpecial reports whether a message has its own JSON form.
 func isSpecial(name protoreflect.FullName) bool {
 	switch name {
 	case "google.protobuf.Timestamp", "google.protobuf.Duration", "google.protobuf.FieldMask",
@@ -154,7 +158,7 @@ func (w *writer) fields(m protoreflect.Message, depth int) (map[string]any, erro
 	return out, w.extensions(m, out, depth)
 }
 
-// extensions adds what other files add to a message of proto2, as "[name]".
+// extensions adds the extensions of a proto2 message, as "[name]".
 func (w *writer) extensions(m protoreflect.Message, out map[string]any, depth int) (err error) {
 	m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
 		if !f.IsExtension() {
@@ -233,7 +237,7 @@ func (w *writer) scalar(f protoreflect.FieldDescriptor, v protoreflect.Value) (a
 	}
 }
 
-// unsigned is a number where there is one: what is above int64 stays a text.
+// unsigned returns a number, or a text above int64.
 func unsigned(n uint64) any {
 	if n > math.MaxInt64 {
 		return strconv.FormatUint(n, 10)
@@ -241,7 +245,7 @@ func unsigned(n uint64) any {
 	return int(n)
 }
 
-// enum is the name of the value, or its number where it has none.
+// enum returns the name of a value, or its number if it has none.
 func enum(d protoreflect.EnumDescriptor, n protoreflect.EnumNumber) any {
 	if d.FullName() == "google.protobuf.NullValue" {
 		return nil
@@ -252,7 +256,7 @@ func enum(d protoreflect.EnumDescriptor, n protoreflect.EnumNumber) any {
 	return int(n)
 }
 
-// float is the shortest number that the bits stand for, or the name of what is none.
+// float returns the shortest number with these bits, or the name of NaN and infinities.
 func float(f float64, bits int) (any, error) {
 	switch {
 	case math.IsNaN(f):
@@ -269,7 +273,7 @@ func float(f float64, bits int) (any, error) {
 	return jsonvalue.Canonical(shortest)
 }
 
-// any is what an Any holds, with its type; its bytes where the type is not known.
+// any converts the content of an Any, with its type. If the type is unknown it returns the bytes.
 func (w *writer) any(m protoreflect.Message, depth int) (any, error) {
 	fields := m.Descriptor().Fields()
 	url, raw := strings.ToValidUTF8(m.Get(fields.ByName("type_url")).String(), "\uFFFD"), m.Get(fields.ByName("value")).Bytes()
@@ -291,4 +295,90 @@ func (w *writer) any(m protoreflect.Message, depth int) (any, error) {
 	}
 	out["@type"] = url
 	return out, nil
+}
+
+// maxRetryAfter bounds the wait that a server may ask for. No step waits longer.
+const maxRetryAfter = 7 * 24 * time.Hour
+
+// class is what a status code says about another call and about the effect of this one; see
+// effects.Response.
+type class struct{ retry, refused, unknown, apart bool }
+
+// classify follows gRPC's meaning of the codes. These may have had their effect: UNAVAILABLE,
+// because a proxy also sends it for a server that ended in the middle of a call; UNKNOWN and
+// INTERNAL, because a handler may crash after its work; CANCELLED and DATA_LOSS, because they do
+// not say how far the call got. ABORTED means that nothing was done. A call that was not authorised
+// says nothing about an earlier one, and ALREADY_EXISTS may be about what an earlier one created.
+func classify(code codes.Code) class {
+	switch code {
+	case codes.ResourceExhausted:
+		return class{retry: true, refused: true}
+	case codes.Aborted:
+		return class{retry: true}
+	case codes.Unavailable, codes.DeadlineExceeded, codes.Internal, codes.Unknown:
+		return class{retry: true, unknown: true}
+	case codes.Canceled, codes.DataLoss:
+		return class{unknown: true}
+	case codes.AlreadyExists, codes.PermissionDenied, codes.Unauthenticated, codes.Unimplemented:
+		return class{apart: true}
+	}
+	if code > codes.Unauthenticated {
+		return class{retry: true, unknown: true} // gRPC treats it as UNKNOWN
+	}
+	return class{}
+}
+
+// codeName returns the name in the protocol: NOT_FOUND.
+func codeName(code codes.Code) string {
+	if code == codes.Canceled {
+		return "CANCELLED" // the library spells it differently
+	}
+	if code > codes.Unauthenticated {
+		return "UNKNOWN"
+	}
+	var b strings.Builder
+	for i, r := range code.String() {
+		if i > 0 && r >= 'A' && r <= 'Z' && code != codes.OK {
+			b.WriteByte('_')
+		}
+		b.WriteRune(r)
+	}
+	return strings.ToUpper(b.String())
+}
+
+// response makes the answer for expressions. newer says that the answer has fields that the
+// description does not know.
+func (m *method) response(data []byte, st *status.Status, md metadata.MD) (r effects.Response, newer bool, err error) {
+	c := classify(st.Code())
+	r = effects.Response{Status: int(st.Code()), Headers: incoming(md), Retry: c.retry, Refused: c.refused, Unknown: c.unknown, Apart: c.apart, After: retryAfter(st)}
+	if st.Code() != codes.OK {
+		r.Body = m.failure(st)
+		return r, false, nil
+	}
+	r.Body, newer, err = m.decode(data)
+	return r, newer, err
+}
+
+// failure makes the body of a status that is not OK.
+func (m *method) failure(st *status.Status) map[string]any {
+	details := []any{}
+	for _, d := range st.Proto().GetDetails() {
+		v, err := m.detail(d)
+		if err != nil {
+			v = map[string]any{"@type": strings.ToValidUTF8(d.GetTypeUrl(), "\uFFFD")} // the detail is lost, not the status
+		}
+		details = append(details, v)
+	}
+	return map[string]any{"code": codeName(st.Code()), "message": strings.ToValidUTF8(st.Message(), "\uFFFD"), "details": details}
+}
+
+// retryAfter returns the longest wait in the RetryInfo details, 0 if there is none.
+func retryAfter(st *status.Status) (after time.Duration) {
+	for _, d := range st.Proto().GetDetails() {
+		var info errdetails.RetryInfo
+		if d.MessageIs(&info) && d.UnmarshalTo(&info) == nil {
+			after = max(after, info.GetRetryDelay().AsDuration())
+		}
+	}
+	return min(after, maxRetryAfter)
 }

@@ -16,11 +16,11 @@ import (
 
 var errTooLarge = errors.New("the description is larger than 1000 files or 64 MiB")
 
-// description is a set of files that is to be complete.
+// description collects files until no import is missing.
 type description struct {
 	files    map[string]*descriptorpb.FileDescriptorProto
-	order    []string // as they came
-	complete int      // so many of them import nothing that is missing
+	order    []string // in the order of put
+	complete int      // the imports of the first complete files are there
 	size     int
 }
 
@@ -28,7 +28,7 @@ func newDescription() *description {
 	return &description{files: map[string]*descriptorpb.FileDescriptorProto{}}
 }
 
-// put adds a file of so many bytes, the first of each name.
+// put adds a file of a size in bytes. Of files with one name the first counts.
 func (d *description) put(f *descriptorpb.FileDescriptorProto, size int) error {
 	if d.files[f.GetName()] != nil {
 		return nil
@@ -42,8 +42,8 @@ func (d *description) put(f *descriptorpb.FileDescriptorProto, size int) error {
 	return nil
 }
 
-// namesOf is how long the full names in a file are together. Each holds those of
-// all around it, so that a small file can unfold to more than fits the memory.
+// namesOf returns the length of all full names in a file. A full name contains the names around it,
+// so that a small file can expand beyond the memory.
 func namesOf(f *descriptorpb.FileDescriptorProto) (n int) {
 	pkg := len(f.GetPackage()) + 1
 	for _, m := range f.GetMessageType() {
@@ -70,10 +70,10 @@ func namesIn(around int, m *descriptorpb.DescriptorProto) int {
 	return n
 }
 
-// missing is a file that another imports and nobody has given; those that come
-// with protobuf itself are added where that is so.
+// missing returns an import that is not there, or empty. It adds imports of the files that come
+// with protobuf.
 func (d *description) missing() string {
-	for ; d.complete < len(d.order); d.complete++ { // there are more on the way
+	for ; d.complete < len(d.order); d.complete++ { // standard may append
 		for _, name := range d.files[d.order[d.complete]].GetDependency() {
 			if d.files[name] == nil && !d.standard(name) {
 				return name
@@ -83,7 +83,7 @@ func (d *description) missing() string {
 	return ""
 }
 
-// standard adds google/protobuf/….proto, which this program knows by heart.
+// standard adds a file google/protobuf/….proto, which is compiled into this program.
 func (d *description) standard(name string) bool {
 	if !strings.HasPrefix(name, "google/protobuf/") {
 		return false
@@ -92,7 +92,7 @@ func (d *description) standard(name string) bool {
 	return err == nil && d.put(protodesc.ToFileDescriptorProto(f), 0) == nil
 }
 
-// assemble links the files; from is where they come from, for messages.
+// assemble links the files. from names the source in errors.
 func (d *description) assemble(from string) (*protoregistry.Files, error) {
 	if name := d.missing(); name != "" {
 		return nil, edda.Classify(edda.Permanent, "%s: %q is imported and not there", from, name)
@@ -108,7 +108,7 @@ func (d *description) assemble(from string) (*protoregistry.Files, error) {
 	return files, nil
 }
 
-// putAll adds linked files with everything they import.
+// putAll adds linked files and all their imports.
 func (d *description) putAll(files ...protoreflect.FileDescriptor) error {
 	for _, f := range files {
 		if d.files[f.Path()] != nil {
@@ -126,7 +126,7 @@ func (d *description) putAll(files ...protoreflect.FileDescriptor) error {
 	return nil
 }
 
-// methodsOf lists "shop.v1.Payments/Charge", for messages.
+// methodsOf lists the methods, such as "shop.v1.Payments/Charge", for messages.
 func methodsOf(files *protoregistry.Files) []string {
 	var out []string
 	files.RangeFiles(func(f protoreflect.FileDescriptor) bool {

@@ -21,7 +21,7 @@ import (
 	"edda"
 )
 
-// stamp reports whether a file was written since it was read.
+// stamp identifies a file's content as it was read.
 type stamp struct {
 	path string
 	size int64
@@ -35,7 +35,7 @@ func changed(read []stamp) bool {
 	})
 }
 
-// readFile reads a regular file within the bound.
+// readFile reads a regular file of at most maxFile bytes.
 func readFile(path string) ([]byte, stamp, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -56,7 +56,7 @@ func readFile(path string) ([]byte, stamp, error) {
 	return raw, stamp{path, info.Size(), info.ModTime()}, err
 }
 
-// descriptorSet is what protoc --include_imports --descriptor_set_out writes.
+// descriptorSet is a file that protoc --include_imports --descriptor_set_out writes.
 type descriptorSet struct{ path string }
 
 func (s descriptorSet) name() string       { return s.path }
@@ -66,7 +66,7 @@ func (descriptorSet) every() time.Duration { return readAgain }
 func (s descriptorSet) load(context.Context) (*protoregistry.Files, []stamp, error) {
 	raw, at, err := readFile(s.path)
 	if err != nil {
-		return nil, nil, err // the operator may put it there
+		return nil, nil, err // an operator may add the file
 	}
 	var set descriptorpb.FileDescriptorSet
 	if err := described().Unmarshal(raw, &set); err != nil || len(set.File) == 0 {
@@ -85,7 +85,7 @@ func (s descriptorSet) load(context.Context) (*protoregistry.Files, []stamp, err
 	return files, []stamp{at}, err
 }
 
-// protoFile is a .proto file and where its imports are.
+// protoFile is a .proto file, and the folders of its imports.
 type protoFile struct {
 	path    string
 	imports []string
@@ -103,7 +103,7 @@ func (p protoFile) load(ctx context.Context) (*protoregistry.Files, []stamp, err
 	var unread *fs.PathError
 	switch {
 	case errors.As(err, &unread) || errors.Is(err, fs.ErrNotExist) || ctx.Err() != nil:
-		return nil, nil, err // the operator may put it there
+		return nil, nil, err // an operator may add the file
 	case err != nil:
 		return nil, nil, edda.Classify(edda.Permanent, "%w", err)
 	}
@@ -115,8 +115,8 @@ func (p protoFile) load(ctx context.Context) (*protoregistry.Files, []stamp, err
 	return files, r.read, err
 }
 
-// locate says how other files would import this one, and where all of them are:
-// in import_paths, else beside it.
+// locate returns the name by which other files import this one, and the folders of the imports:
+// import_paths, or else the file's own.
 func (p protoFile) locate() (name string, roots []string) {
 	for _, root := range p.imports {
 		if rel, err := filepath.Rel(root, p.path); err == nil && filepath.IsLocal(rel) {
@@ -126,36 +126,30 @@ func (p protoFile) locate() (name string, roots []string) {
 	return filepath.Base(p.path), append([]string{filepath.Dir(p.path)}, p.imports...)
 }
 
-// protoReader finds .proto files by the names they are imported by.
+// protoReader finds .proto files by their import names.
 type protoReader struct {
 	roots []string
 
-	mu   sync.Mutex // guards below: the compiler reads imports at once
+	mu   sync.Mutex // guards below: the compiler reads imports concurrently
 	read []stamp
 	size int64
 }
 
-func (r *protoReader) find(name string) (protocompile.SearchResult, error) {
-	raw, err := r.open(name)
-	if err != nil {
-		return protocompile.SearchResult{}, err
-	}
-	return protocompile.SearchResult{Source: bytes.NewReader(raw)}, nil
-}
-
-func (r *protoReader) open(name string) ([]byte, error) {
+func (r *protoReader) find(name string) (found protocompile.SearchResult, err error) {
 	if !filepath.IsLocal(filepath.FromSlash(name)) {
-		return nil, fmt.Errorf("%q is no name below an import path", name)
+		return found, fmt.Errorf("%q is no name below an import path", name)
 	}
 	for _, root := range r.roots {
 		raw, at, err := readFile(filepath.Join(root, filepath.FromSlash(name)))
 		if !errors.Is(err, fs.ErrNotExist) {
-			return raw, r.note(at, err)
+			found.Source = bytes.NewReader(raw)
+			return found, r.note(at, err)
 		}
 	}
-	return nil, fmt.Errorf("%q is not in %s: %w", name, strings.Join(r.roots, ", "), fs.ErrNotExist)
+	return found, fmt.Errorf("%q is not in %s: %w", name, strings.Join(r.roots, ", "), fs.ErrNotExist)
 }
 
+// note records a file that was read, and checks the bounds of the description.
 func (r *protoReader) note(at stamp, err error) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -23,9 +23,8 @@ func Kind() effects.Kind {
 	}
 }
 
-// escapeTarget keeps a value to one part of a host's name or a port; what a
-// target begins with stays as it is. What a host cannot hold makes the target
-// none, so that nothing is called.
+// escapeTarget keeps a value within a part of a host name or a port. A value at the beginning of
+// the target stays as it is. Other characters make the target invalid, so that nothing is called.
 func escapeTarget(before, value string) string {
 	if before == "" {
 		return value
@@ -33,7 +32,7 @@ func escapeTarget(before, value string) string {
 	return escape(value, func(r rune) bool { return r == '-' || r == '.' || isWord(r) })
 }
 
-// escapeMethod keeps a value to one name.
+// escapeMethod keeps a value within one name.
 func escapeMethod(before, value string) string {
 	if before == "" {
 		return value
@@ -46,7 +45,7 @@ func escape(value string, allowed func(rune) bool) string {
 		if allowed(r) {
 			return r
 		}
-		return '%' // neither a target nor a method can hold it
+		return '%' // invalid in a target and in a method
 	}, value)
 }
 
@@ -73,8 +72,8 @@ func fields() *spec.Fields {
 	}}
 }
 
-// form holds a text against its form; a template is looked at as if every value in it were the
-// one given, unless it begins with an expression, which may be all but the end.
+// form checks the form of a text. In a template, value stands for every expression. A template that
+// begins with an expression is not checked, because the value may be most of the text.
 func form(value string, valid func(string) bool, says string) func(*spec.Checker, manifests.Field) {
 	return func(c *spec.Checker, f manifests.Field) {
 		v := f.Value
@@ -102,8 +101,8 @@ func checkMetadata(c *spec.Checker, f manifests.Field) {
 	}
 }
 
-// checkTogether looks at fields that exclude or need each other, and at what the described method
-// takes.
+// checkTogether checks fields that exclude or need each other, and the call against its
+// description.
 func checkTogether(c *spec.Checker, m *manifests.Value) {
 	exclusive(c, m, "proto", "descriptor_set", "one describes the method")
 	exclusive(c, m, "tls", "plaintext", "plaintext is without TLS")
@@ -122,7 +121,7 @@ func exclusive(c *spec.Checker, m *manifests.Value, one, other, why string) {
 	}
 }
 
-// checkCall holds the method and the message against the files that the manifest names.
+// checkCall checks the method and the message against the files that the manifest names.
 func checkCall(c *spec.Checker, m *manifests.Value) {
 	config := map[string]any{}
 	for _, name := range []string{"proto", "descriptor_set", "import_paths"} {
@@ -145,8 +144,8 @@ func checkCall(c *spec.Checker, m *manifests.Value) {
 	}
 }
 
-// describe reads the files; what is wrong in them is told where they are named,
-// what is not in them where the method is.
+// describe reads the files and finds the method. An error in a file is reported at the field that
+// names the file, a missing method at the method.
 func describe(c *spec.Checker, from source, at, full *manifests.Value) *method {
 	found, read, err := readAll(context.Background(), from)
 	if err != nil {
@@ -160,7 +159,7 @@ func describe(c *spec.Checker, from source, at, full *manifests.Value) *method {
 	return m
 }
 
-// shown is how many names a message lists.
+// shown bounds the names in a message.
 const shown = 20
 
 func shortened(names []string) string {
@@ -173,10 +172,10 @@ func shortened(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// checkMessage holds the fields that are written out against a message's.
+// checkMessage checks the literal field names of a message.
 func checkMessage(c *spec.Checker, v *manifests.Value, d protoreflect.MessageDescriptor) {
 	if v.Kind != manifests.Map || d.FullName().Parent() == "google.protobuf" {
-		return // evaluated later, or written in a form of its own
+		return // evaluated later, or with a JSON form of its own
 	}
 	for _, f := range v.Fields {
 		field, parts := fieldOf(d, f.Name), []*manifests.Value{f.Value}

@@ -12,11 +12,10 @@ import (
 	"edda/expression"
 )
 
-// binary ends the names of metadata whose values are bytes: a manifest writes
-// and reads them in base64.
+// binary is the suffix of metadata names whose values are bytes. Manifests have them in base64.
 const binary = "-bin"
 
-// outgoing is the metadata: map of a manifest.
+// outgoing reads the map metadata of a manifest.
 func outgoing(config any) (metadata.MD, error) {
 	given, isMap := config.(map[string]any)
 	if !isMap && config != nil {
@@ -31,8 +30,8 @@ func outgoing(config any) (metadata.MD, error) {
 	return md, nil
 }
 
-// add adds a value, each item of a list, and nothing for null. The errors show
-// no value: it may be a secret.
+// add adds a value: each item of a list, and nothing for null. Errors show no value, which may be a
+// secret.
 func add(md metadata.MD, name string, v any) error {
 	if !allowedName(name) {
 		return fmt.Errorf("metadata %q is a name that gRPC does not allow or keeps for itself", name)
@@ -55,7 +54,7 @@ func add(md metadata.MD, name string, v any) error {
 	return err
 }
 
-// wire is a value as grpc takes it.
+// wire converts a value for grpc.
 func wire(name, v string) (string, error) {
 	if strings.HasSuffix(name, binary) {
 		raw, err := base64.StdEncoding.DecodeString(v)
@@ -74,8 +73,8 @@ func printable(v string) bool {
 	return !strings.ContainsFunc(v, func(r rune) bool { return r < 0x20 || r > 0x7e })
 }
 
-// reserved are the names that HTTP/2 and gRPC use themselves; grpc would drop
-// them without a word, or the other side would refuse the call.
+// reserved lists the names that HTTP/2 and gRPC use. grpc would drop them silently, or the server
+// would refuse the call.
 func reserved() []string {
 	return []string{"content-type", "content-length", "user-agent", "te", "host", "connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade"}
 }
@@ -85,10 +84,10 @@ func allowedName(name string) bool {
 	return legal && !strings.HasPrefix(name, "grpc-") && !slices.Contains(reserved(), name)
 }
 
-// statusDetails is the trailer whose content is in the body.
+// statusDetails is the trailer that is shown in the body instead.
 const statusDetails = "grpc-status-details-bin"
 
-// incoming is what expressions see as headers.
+// incoming returns the metadata of an answer as headers for expressions.
 func incoming(md metadata.MD) map[string]string {
 	out := make(map[string]string, len(md))
 	for name, values := range md {
@@ -96,17 +95,12 @@ func incoming(md metadata.MD) map[string]string {
 			continue
 		}
 		if strings.HasSuffix(name, binary) {
-			values = encodeAll(values)
+			values = slices.Clone(values)
+			for i, v := range values {
+				values[i] = base64.StdEncoding.EncodeToString([]byte(v))
+			}
 		}
 		out[name] = strings.ToValidUTF8(strings.Join(values, ", "), "\uFFFD")
-	}
-	return out
-}
-
-func encodeAll(values []string) []string {
-	out := make([]string, len(values))
-	for i, v := range values {
-		out[i] = base64.StdEncoding.EncodeToString([]byte(v))
 	}
 	return out
 }

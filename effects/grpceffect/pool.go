@@ -1,9 +1,12 @@
 package grpceffect
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -25,51 +28,51 @@ import (
 
 // The bounds of connections.
 const (
-	// maxConns are kept: one for each target and its TLS, which a few upstreams
-	// with a certificate for each of some tenants do not fill.
+	// maxConns bounds the connections, one for each target and its TLS. A few servers with a
+	// certificate for each tenant need fewer.
 	maxConns = 64
-	// idleFor closes a connection that nobody uses; the next call dials again.
+	// idleFor is how long an unused connection is kept.
 	idleFor = 90 * time.Second
-	// maxHeaders bounds what a server may send beside its answer.
+	// maxHeaders bounds the metadata of an answer.
 	maxHeaders = 64 << 10
 )
 
 // Options of the provider. Guard is required.
 type Options struct {
 	Guard *dial.Guard
-	// TracerProvider gives each call a span of its own; none when nil.
+	// TracerProvider makes a span for each call; nil makes none.
 	TracerProvider trace.TracerProvider
 }
 
-// pool keeps connections, one for each target and its TLS; all calls to it share
-// that one. Of more than maxConns the one that was used longest ago goes, and is
-// closed when its last call has ended.
+// pool has one connection for each target and its TLS, which all calls share. At maxConns it drops
+// the connection that was used longest ago. A dropped connection is closed when its last call ends.
 type pool struct {
 	o Options
 
 	mu     sync.Mutex // guards below, and the fields of conns that say so
 	byKey  map[string]*conn
-	uses   int // counts takes: the order of use
+	uses   int // counts takes, for the order of use
 	closed bool
 }
 
-// conn is one connection; it is made by the first call that needs it.
+// conn is one connection. The first call dials it.
 type conn struct {
 	cc  *grpc.ClientConn
 	key string
-	// failure is why it could not be made the last time, nil since it could.
+	// failure is the error of the last dial, nil after a success.
 	failure atomic.Pointer[error]
 
 	broken atomic.Bool
 
-	users int  // pool.mu
-	used  int  // pool.mu
-	gone  bool // pool.mu: no longer in byKey
+	// The pool's mutex guards these.
+	users int
+	used  int
+	gone  bool // no longer in byKey
 }
 
 func newPool(o Options) *pool { return &pool{o: o, byKey: map[string]*conn{}} }
 
-// take hands out a connection that give must be called for.
+// take returns a connection. The caller must give it back.
 func (p *pool) take(target string, plaintext bool, tls any) (*conn, error) {
 	key := target + "\x00plaintext"
 	if !plaintext {
@@ -86,7 +89,9 @@ func (p *pool) take(target string, plaintext bool, tls any) (*conn, error) {
 		if c, err = p.open(key, target, plaintext, tls); err != nil {
 			return nil, err
 		}
-		p.makeRoom()
+		if len(p.byKey) >= maxConns {
+			p.forget(slices.MinFunc(slices.Collect(maps.Values(p.byKey)), func(a, b *conn) int { return cmp.Compare(a.used, b.used) }))
+		}
 		p.byKey[key] = c
 	}
 	p.uses++
@@ -94,38 +99,22 @@ func (p *pool) take(target string, plaintext bool, tls any) (*conn, error) {
 	return c, nil
 }
 
-// makeRoom forgets the connection that was used longest ago where there are too many.
-func (p *pool) makeRoom() {
-	if len(p.byKey) < maxConns {
-		return
-	}
-	var oldest *conn
-	for _, c := range p.byKey {
-		if oldest == nil || c.used < oldest.used {
-			oldest = c
-		}
-	}
-	p.forget(oldest)
-}
-
-// forget keeps a connection from new calls. It is called with the lock.
+// forget drops a connection for new calls. The caller holds the mutex.
 func (p *pool) forget(c *conn) {
 	c.gone = true
 	delete(p.byKey, c.key)
 	c.closeUnused()
 }
 
-// closeUnused closes a connection that is gone and that nobody uses. It is
-// called with the lock.
+// closeUnused closes a dropped connection without calls. The caller holds the mutex.
 func (c *conn) closeUnused() {
 	if c.users == 0 {
-		_ = c.cc.Close() // it reports only a second close
+		_ = c.cc.Close() // its only error is a second close
 	}
 }
 
-// give takes a connection back. One that is broken is not kept: the next call
-// dials anew, instead of being refused for as long as grpc waits between dials,
-// or waiting for a line that may be dead.
+// give takes a connection back. A broken one is dropped, so that the next call dials at once: grpc
+// would refuse it until its own wait between dials ends, or let it wait on a dead connection.
 func (p *pool) give(c *conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -146,8 +135,8 @@ func (p *pool) close() {
 	}
 }
 
-// open makes a connection; nothing is dialled yet. The passthrough scheme keeps
-// grpc from looking the name up, so that the guard sees it.
+// open makes a connection without dialling it. The passthrough scheme leaves the resolving to the
+// guard.
 func (p *pool) open(key, target string, plaintext bool, tls any) (*conn, error) {
 	security, err := transport(plaintext, tls)
 	if err != nil {
@@ -171,8 +160,7 @@ func transport(plaintext bool, tls any) (credentials.TransportCredentials, error
 	return credentials.NewTLS(config), nil
 }
 
-// options keep grpc from everything that is ours to decide: calling again,
-// proxies, what a server would like its clients to do.
+// options disable what Edda decides: retries, proxies and the server's service config.
 func (p *pool) options() []grpc.DialOption {
 	options := []grpc.DialOption{
 		grpc.WithNoProxy(), grpc.WithDisableRetry(), grpc.WithDisableServiceConfig(), grpc.WithDisableHealthCheck(),
@@ -188,8 +176,7 @@ func (p *pool) options() []grpc.DialOption {
 		otelgrpc.WithPropagators(propagation.TraceContext{}), otelgrpc.WithFilter(traced))}))
 }
 
-// discreet keeps the message of a status out of spans: it may repeat what the
-// other side was shown.
+// discreet removes the message of a status from spans, because it may repeat the request.
 type discreet struct{ stats.Handler }
 
 func (d discreet) HandleRPC(ctx context.Context, s stats.RPCStats) {
@@ -201,7 +188,7 @@ func (d discreet) HandleRPC(ctx context.Context, s stats.RPCStats) {
 	d.Handler.HandleRPC(ctx, s)
 }
 
-// traced leaves reflection out: it is no call of an effect.
+// traced leaves reflection without spans, because it is no call of an effect.
 func traced(info *stats.RPCTagInfo) bool {
 	return !strings.HasPrefix(info.FullMethodName, "/grpc.reflection.")
 }
@@ -216,8 +203,8 @@ func (c *conn) dial(ctx context.Context, guard *dial.Guard, target string) (net.
 	return made, nil
 }
 
-// why is the reason that a call did not begin, for which the connection is
-// given up: of a failed dial grpc keeps only the text.
+// why returns why a call did not begin, and marks the connection as broken. grpc keeps only the
+// text of a failed dial.
 func (c *conn) why(err error) error {
 	c.broken.Store(true)
 	if failure := c.failure.Load(); failure != nil {

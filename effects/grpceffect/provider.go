@@ -1,13 +1,12 @@
-// Package grpceffect calls effects over gRPC: one unary method of one target,
-// with a message in the JSON form of protobuf.
+// Package grpceffect calls effects over gRPC: one unary method of one target, with a message in the
+// JSON form of protobuf.
 //
-// No code is generated: what a method takes and gives is read from a .proto
-// file, from a descriptor set, or from the server's reflection. Every call
-// carries its idempotency key as metadata idempotency-key, the trace as
-// traceparent and the time that is left as its deadline. A message that does not
-// fit the method is never sent. gRPC itself sends a call again only where the
-// server surely never saw it; an answer is read up to 1 MiB, and addresses that
-// are not public are refused when dialled, unless the options allow them.
+// There is no generated code: the types of a method come from a .proto file, a descriptor set, or
+// the server's reflection. Every call sends its idempotency key as metadata idempotency-key, the
+// trace as traceparent, and its remaining time as the deadline. A message that does not fit the
+// method is never sent. gRPC repeats a call by itself only if the server surely never saw it. An
+// answer has at most 1 MiB. Addresses that are not public are refused when they are dialled, unless
+// the options allow them.
 package grpceffect
 
 import (
@@ -27,24 +26,24 @@ import (
 
 // The bounds of a call.
 const (
-	// maxAnswer bytes of an answer are read: what one NATS message holds.
+	// maxAnswer bounds an answer, as NATS bounds a message.
 	maxAnswer = 1 << 20
-	// maxMessage bytes are sent: what a gRPC server takes unless told otherwise.
+	// maxMessage bounds a message. It is the default bound of gRPC servers.
 	maxMessage = 4 << 20
 )
 
-// Provider makes gRPC calls over connections that it keeps.
+// Provider makes gRPC calls on connections that it keeps.
 type Provider struct {
 	conns   *pool
 	schemas *schemas
 }
 
-// New makes a provider; nothing is called yet.
+// New makes a provider. It connects to nothing yet.
 func New(o Options) *Provider {
 	return &Provider{conns: newPool(o), schemas: newSchemas()}
 }
 
-// Close closes the connections; those in use when their calls have ended.
+// Close closes the connections, those in use when their calls end.
 func (p *Provider) Close() { p.conns.close() }
 
 // Call makes one call; see effects.Provider.
@@ -67,8 +66,8 @@ func (p *Provider) Call(ctx context.Context, c effects.Call) (effects.Response, 
 	return invoke(r.traced(ctx), conn, e, m, r, raw)
 }
 
-// fit encodes the message for what is known of the method, and once more where
-// it does not fit and the other side may have changed.
+// fit encodes the message for the known method. If the message does not fit, fit reads the method
+// again, because the server may have changed.
 func fit(ctx context.Context, e *entry, from source, r request) (*method, []byte, error) {
 	m, err := e.get(ctx, from, r.method)
 	if err != nil {
@@ -89,9 +88,9 @@ func fit(ctx context.Context, e *entry, from source, r request) (*method, []byte
 	return newer, raw, nil
 }
 
-// invoke sends the message and reads what comes back.
+// invoke sends the message and reads the answer.
 func invoke(ctx context.Context, c *conn, e *entry, m *method, r request, raw []byte) (effects.Response, error) {
-	t, in, out := &trip{}, &frame{data: raw}, &frame{}
+	t, in, out := &progress{}, &frame{data: raw}, &frame{}
 	var header, trailer metadata.MD
 	ctx = metadata.NewOutgoingContext(t.in(ctx), r.metadata())
 	err := c.cc.Invoke(ctx, m.path, in, out, grpc.Header(&header), grpc.Trailer(&trailer), grpc.ForceCodecV2(codec{}), grpc.MaxCallRecvMsgSize(maxAnswer))
@@ -111,15 +110,15 @@ func invoke(ctx context.Context, c *conn, e *entry, m *method, r request, raw []
 	return resp, nil
 }
 
-// overtaken tells of a call that its own context ended, whatever has come by then.
+// overtaken reports whether the call's own context ended it, whatever arrived before.
 func overtaken(ctx context.Context, err error) bool {
 	code := status.Code(err)
 	return ctx.Err() != nil && (code == codes.Canceled || code == codes.DeadlineExceeded)
 }
 
-// lost says what a call without an answer may have done. A connection on which
-// nothing came back in time may be dead.
-func lost(ctx context.Context, c *conn, in *frame, t *trip, err error) error {
+// lost returns the error of a call without an answer. A connection on which nothing arrived in time
+// may be dead.
+func lost(ctx context.Context, c *conn, in *frame, t *progress, err error) error {
 	if !in.taken && ctx.Err() != nil {
 		return unsent(errors.New(text(err)))
 	}
@@ -132,7 +131,7 @@ func lost(ctx context.Context, c *conn, in *frame, t *trip, err error) error {
 	return edda.Classify(edda.Temporary, "no answer: %s", text(err))
 }
 
-// unsent is the error of a call of which nothing was sent.
+// unsent is the error of a call that was not sent.
 func unsent(err error) error {
 	class := edda.Temporary
 	if errors.Is(err, edda.Permanent) || errors.Is(err, dial.ErrForbidden) {
@@ -141,10 +140,10 @@ func unsent(err error) error {
 	return edda.Classify(class, "%w: %w", effects.ErrNotSent, err)
 }
 
-// impossible is the error of a call that can never be made.
+// impossible is the error of a call that no attempt can make.
 func impossible(err error) error {
 	return edda.Classify(edda.Permanent, "%w: %w", effects.ErrNotSent, err)
 }
 
-// text is a status' message alone.
+// text returns the message of a status.
 func text(err error) string { return strings.ToValidUTF8(status.Convert(err).Message(), "\uFFFD") }

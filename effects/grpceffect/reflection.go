@@ -22,18 +22,18 @@ import (
 
 // The bounds of a description.
 const (
-	// maxFiles and maxDescription, in bytes with all names written out, are
-	// several times what the largest public APIs have.
+	// maxFiles and maxDescription bound a description; the latter counts bytes with full names.
+	// The largest public APIs have a fraction of it.
 	maxFiles       = 1000
 	maxDescription = 64 << 20
 	// maxFile bounds one file, or one descriptor set.
 	maxFile = 16 << 20
-	// maxNesting bounds how deep the types of a file nest.
+	// maxNesting bounds the nesting of types.
 	maxNesting = 64
 )
 
-// reflection asks the server itself, with the metadata of the call: who must
-// show a token for the one must for the other.
+// reflection asks the server. It sends the call's metadata, because a server that requires a token
+// for the call may require it here.
 type reflection struct {
 	conn     *conn
 	metadata metadata.MD
@@ -44,7 +44,7 @@ func (reflection) name() string         { return "reflection" }
 func (r reflection) key() string        { return r.conn.key }
 func (reflection) every() time.Duration { return askAgain }
 
-// versions are the names of the one protocol, the newest first.
+// versions lists the names of the protocol, the newest first.
 func versions() []string { return []string{"grpc.reflection.v1", "grpc.reflection.v1alpha"} }
 
 func (r reflection) load(ctx context.Context) (*protoregistry.Files, []stamp, error) {
@@ -64,7 +64,7 @@ func (r reflection) load(ctx context.Context) (*protoregistry.Files, []stamp, er
 	return nil, nil, r.judge(err)
 }
 
-// judge says whether it helps to ask again.
+// judge classifies an error of reflection.
 func (r reflection) judge(err error) error {
 	switch status.Code(err) {
 	case codes.Unimplemented:
@@ -80,7 +80,7 @@ func (r reflection) judge(err error) error {
 	}
 }
 
-// ask gets the file of the service and all that it imports.
+// ask gets the file of the service and all its imports.
 func (r reflection) ask(ctx context.Context, version string) (*description, error) {
 	service, _, _ := strings.Cut(r.method, "/")
 	stream, err := r.conn.cc.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true},
@@ -122,8 +122,8 @@ func exchange(stream grpc.ClientStream, question *rpb.ServerReflectionRequest, d
 	return nil
 }
 
-// described is how descriptions are read. What is unknown in them, such as
-// options of their makers, is left out.
+// described returns the options for reading descriptions. Unknown parts, such as custom options,
+// are ignored.
 func described() proto.UnmarshalOptions {
 	return proto.UnmarshalOptions{DiscardUnknown: true, RecursionLimit: maxNesting}
 }

@@ -3,6 +3,7 @@ package grpceffect
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"path/filepath"
 	"regexp"
@@ -12,17 +13,21 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/dynamicpb"
 
 	"edda/effects"
 	"edda/expression"
+	"edda/internal/jsonvalue"
 )
 
-// request is the evaluated map of the manifest, checked.
+// request is the checked map of the manifest.
 type request struct {
 	target    string
 	method    string // "shop.v1.Payments/Charge"
 	message   any
-	given     metadata.MD // what the manifest says
+	given     metadata.MD // metadata of the manifest
 	key       string
 	trace     string
 	plaintext bool
@@ -65,17 +70,17 @@ func (r request) check() error {
 	return nil
 }
 
-// traceparent is the W3C form; a bare trace id is no metadata.
+// traceparent is the form of the W3C header. Other traces are not sent.
 var traceparent = regexp.MustCompile(`^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$`)
 
-// methodForm is the name of a service with its package, and of its method.
+// methodForm is package.Service/Method.
 var methodForm = regexp.MustCompile(`^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*/[A-Za-z_]\w*$`)
 
-// hostForm is a host's name or an IPv4 address.
+// hostForm is a host name or an IPv4 address.
 var hostForm = regexp.MustCompile(`^[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_.])?$`)
 
-// isTarget tells a host and port; anything else would be a scheme of grpc,
-// which would look names up by itself, past the guard.
+// isTarget accepts host:port only. Other forms choose a scheme of grpc, which would resolve names
+// without the guard.
 func isTarget(target string) bool {
 	host, port, err := net.SplitHostPort(target)
 	if err != nil {
@@ -88,7 +93,8 @@ func isTarget(target string) bool {
 	return hostForm.MatchString(host) || strings.Contains(host, ":") && net.ParseIP(host) != nil
 }
 
-// metadata is everything that goes out with a call: ours where the manifest says nothing.
+// metadata returns the metadata of the call: the manifest's, and Edda's where the manifest has
+// none.
 func (r request) metadata() metadata.MD {
 	md := r.given.Copy()
 	for name, v := range map[string]string{"idempotency-key": r.key, "traceparent": r.trace} {
@@ -99,8 +105,7 @@ func (r request) metadata() metadata.MD {
 	return md
 }
 
-// traced makes the command's trace the parent of the call's span, unless there
-// is one of this process.
+// traced makes the command's trace the parent of the call's span, unless this process has a span.
 func (r request) traced(ctx context.Context) context.Context {
 	if r.trace == "" || trace.SpanContextFromContext(ctx).IsValid() {
 		return ctx
@@ -108,7 +113,7 @@ func (r request) traced(ctx context.Context) context.Context {
 	return propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{"traceparent": r.trace})
 }
 
-// source is where the method is described.
+// source returns the description of the method.
 func (r request) source(c *conn) source {
 	if r.files != nil {
 		return r.files
@@ -116,7 +121,7 @@ func (r request) source(c *conn) source {
 	return reflection{conn: c, metadata: r.given, method: r.method}
 }
 
-// files is the source that the manifest names, nil where it names none.
+// files returns the source that the manifest names, or nil.
 func files(c effects.Call) (source, error) {
 	proto, set := expression.Text(c.Config["proto"]), expression.Text(c.Config["descriptor_set"])
 	imports, isList := c.Config["import_paths"].([]any)
@@ -137,10 +142,43 @@ func files(c effects.Call) (source, error) {
 	return f, nil
 }
 
-// within is a path as a manifest of that folder means it.
+// within resolves a path relative to the manifest's folder.
 func within(folder, path string) string {
 	if filepath.IsAbs(path) {
 		return path
 	}
 	return filepath.Join(folder, path)
+}
+
+// encode makes the message of a value in the JSON form of protobuf. Unknown and missing required
+// fields are errors.
+func (m *method) encode(message any) (raw []byte, err error) {
+	defer survive(&err)
+	if message == nil {
+		message = map[string]any{}
+	}
+	text, err := jsonvalue.Encode(message)
+	if err != nil {
+		return nil, err
+	}
+	out := dynamicpb.NewMessage(m.in)
+	if err := (protojson.UnmarshalOptions{Resolver: m.types}).Unmarshal(text, out); err != nil {
+		return nil, fmt.Errorf("message is no %s: %s", m.in.FullName(), misfit(err))
+	}
+	raw, err = (proto.MarshalOptions{Deterministic: true}).Marshal(out)
+	if err == nil && len(raw) > maxMessage {
+		err = errors.New("message is larger than 4 MiB")
+	}
+	return raw, err
+}
+
+// misfits are the parts of protojson's errors that name fields and types. Values are left out,
+// because they may be secrets.
+var misfits = regexp.MustCompile(`unknown field "(?:[^"\\]|\\.)*"|duplicate field "(?:[^"\\]|\\.)*"|invalid value for \w+ (?:field \w+|key)|oneof [\w.]+ is already set|required field [\w.]+ not set|(?:invalid )?google\.protobuf\.\w+ value|exceeded max recursion depth`)
+
+func misfit(err error) string {
+	if known := misfits.FindString(err.Error()); known != "" {
+		return known
+	}
+	return "a value has another form than its field"
 }

@@ -15,12 +15,12 @@ import (
 	"edda"
 )
 
-// The bounds of what is known of methods.
+// The bounds of the cache of methods.
 const (
-	// maxSchemas methods are remembered: more than a process has effects.
+	// maxSchemas bounds the methods in the cache. A process has fewer effects.
 	maxSchemas = 256
-	// askAgain is how long a server's reflection is not asked again, so that
-	// messages that never fit do not double the calls.
+	// askAgain is the pause between two questions to a server's reflection, so that messages that
+	// never fit do not double the calls.
 	askAgain = time.Minute
 	// readAgain is the same for files.
 	readAgain = time.Second
@@ -28,17 +28,17 @@ const (
 
 // source describes methods.
 type source interface {
-	// name is for messages, key tells sources apart.
+	// name is the name in messages, key identifies the source.
 	name() string
 	key() string
-	// load reads the files that describe the method. The error is
-	// edda.Permanent where reading again cannot help.
+	// load reads the files that describe the method. The error is edda.Permanent if another
+	// attempt cannot succeed.
 	load(ctx context.Context) (*protoregistry.Files, []stamp, error)
-	// every is how long at least lies between two reads.
+	// every is the shortest time between two reads.
 	every() time.Duration
 }
 
-// method is what is known of one method; it never changes.
+// method is the description of one method. It is immutable.
 type method struct {
 	path    string // "/shop.v1.Payments/Charge"
 	in, out protoreflect.MessageDescriptor
@@ -46,7 +46,7 @@ type method struct {
 	read    []stamp // the files it was read from
 }
 
-// newMethod finds "shop.v1.Payments/Charge" among files.
+// newMethod finds a method such as "shop.v1.Payments/Charge" in files.
 func newMethod(full string, files *protoregistry.Files, read []stamp) (*method, error) {
 	service, name, _ := strings.Cut(full, "/")
 	d, _ := files.FindDescriptorByName(protoreflect.FullName(service))
@@ -64,8 +64,8 @@ func newMethod(full string, files *protoregistry.Files, read []stamp) (*method, 
 	return &method{path: "/" + full, in: m.Input(), out: m.Output(), types: types{dynamicpb.NewTypes(files)}, read: read}, nil
 }
 
-// types finds what an Any or an extension holds: what the files describe, then
-// what comes with this program, such as google.rpc.RetryInfo.
+// types resolves the types in an Any and of extensions: from the files, or else from this program,
+// such as google.rpc.RetryInfo.
 type types struct{ own *dynamicpb.Types }
 
 func (t types) FindMessageByName(name protoreflect.FullName) (protoreflect.MessageType, error) {
@@ -87,8 +87,7 @@ func (t types) FindExtensionByNumber(message protoreflect.FullName, n protorefle
 	return t.own.FindExtensionByNumber(message, n)
 }
 
-// schemas remembers methods. Of more than maxSchemas the one that was used
-// longest ago goes.
+// schemas is a cache of methods. At maxSchemas it drops the one that was used longest ago.
 type schemas struct {
 	now func() time.Time
 
@@ -99,14 +98,14 @@ type schemas struct {
 
 func newSchemas() *schemas { return &schemas{now: time.Now, entries: map[string]*entry{}} }
 
-// entry is the place of one method. One goroutine at a time reads its source.
+// entry is the cache entry of a method. One goroutine at a time reads its source.
 type entry struct {
 	now   func() time.Time
-	turn  chan struct{} // of capacity 1: who has put something in may read
+	turn  chan struct{} // of capacity 1: a semaphore for the reading
 	known atomic.Pointer[method]
 	stale atomic.Bool
-	asked time.Time // by who has the turn
-	used  int       // schemas.mu
+	asked time.Time // guarded by turn
+	used  int       // guarded by schemas.mu
 }
 
 func (s *schemas) entry(key string) *entry {
@@ -136,11 +135,11 @@ func (s *schemas) makeRoom() {
 	delete(s.entries, oldest)
 }
 
-// doubt says that the method may have changed: it is read again when the next
-// call needs it, but not too often.
+// doubt marks the method as possibly changed. The next call that needs it reads it again, but not
+// more often than the source allows.
 func (e *entry) doubt() { e.stale.Store(true) }
 
-// valid is what is known, nil where it must be read.
+// valid returns the method, or nil if it must be read.
 func (e *entry) valid() *method {
 	m := e.known.Load()
 	if m == nil || e.stale.Load() || changed(m.read) {
@@ -149,8 +148,8 @@ func (e *entry) valid() *method {
 	return m
 }
 
-// get is what is known of the method, read where that is needed. What was known
-// before stays where it cannot be read again.
+// get returns the method, and reads it if necessary. If the read fails, the method known before
+// stays.
 func (e *entry) get(ctx context.Context, from source, name string) (*method, error) {
 	if m := e.valid(); m != nil {
 		return m, nil
@@ -165,31 +164,26 @@ func (e *entry) get(ctx context.Context, from source, name string) (*method, err
 	if m != nil && (e.valid() != nil || e.now().Sub(e.asked) < from.every()) {
 		return m, nil
 	}
-	newer, err := load(ctx, from, name)
-	e.asked = e.now()
-	if err != nil && m != nil {
-		return m, nil
-	}
+	files, read, err := readAll(ctx, from)
+	var newer *method
 	if err == nil {
+		if newer, err = newMethod(name, files, read); err != nil {
+			err = edda.Classify(edda.Permanent, "%s: %w", from.name(), err)
+		}
+	}
+	e.asked = e.now()
+	switch {
+	case err == nil:
 		e.known.Store(newer)
 		e.stale.Store(false)
+		return newer, nil
+	case m != nil:
+		return m, nil
 	}
-	return newer, err
+	return nil, err
 }
 
-// load reads a method.
-func load(ctx context.Context, from source, name string) (*method, error) {
-	files, read, err := readAll(ctx, from)
-	if err != nil {
-		return nil, err
-	}
-	m, err := newMethod(name, files, read)
-	if err != nil {
-		return nil, edda.Classify(edda.Permanent, "%s: %w", from.name(), err)
-	}
-	return m, nil
-}
-
+// readAll reads a source and recovers from a panic over its files.
 func readAll(ctx context.Context, from source) (files *protoregistry.Files, read []stamp, err error) {
 	defer survive(&err)
 	return from.load(ctx)

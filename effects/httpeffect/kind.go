@@ -24,9 +24,8 @@ func Kind() effects.Kind {
 	}
 }
 
-// escape writes a value into a url's template, so that a payload cannot leave
-// its place in the path or in the query. What comes before :// is the base
-// itself and stays as it is.
+// escape writes a value into the template of a URL, so that a payload cannot leave its place in the
+// path or query. A value before :// is the base of the URL and stays as it is.
 func escape(before, value string) string {
 	_, rest, found := strings.Cut(before, "://")
 	switch {
@@ -34,15 +33,15 @@ func escape(before, value string) string {
 		return value
 	case strings.Contains(rest, "?"):
 		return url.QueryEscape(value)
-	case !strings.Contains(rest, "/"): // before an @ a host would become a user
+	case !strings.Contains(rest, "/"): // before an @ the host would become a user
 		return strings.ReplaceAll(url.PathEscape(value), "@", "%40")
 	default:
 		return url.PathEscape(value)
 	}
 }
 
-// asIs writes a value that the manifest puts into raw(…) as it is, but for a host: no
-// value becomes another one, or a user.
+// asIs writes a value in raw(…) as it is, except in the host, where no value may become another
+// host or a user.
 func asIs(before, value string) string {
 	if _, rest, found := strings.Cut(before, "://"); found && !strings.ContainsAny(rest, "/?") {
 		return escape(before, value)
@@ -95,8 +94,8 @@ func checkRaw(c *spec.Checker, f manifests.Field) {
 	}
 }
 
-// checkTogether looks at the body, of which a call has one or none, as some methods do; and at
-// tls, which needs https.
+// checkTogether checks that there is at most one body, that the method has a body, and that tls
+// belongs to https.
 func checkTogether(c *spec.Checker, m *manifests.Value) {
 	method := ""
 	if v := m.Field("method"); v != nil && v.Kind == manifests.Literal {
@@ -120,7 +119,7 @@ func checkTogether(c *spec.Checker, m *manifests.Value) {
 	}
 }
 
-// hole stands for an expression in a template's text.
+// hole stands for an expression in the text of a template.
 const hole = "\x00"
 
 // beginning returns a text up to its first expression, in lower case.
@@ -129,7 +128,7 @@ func beginning(v *manifests.Value) string {
 	return strings.ToLower(text)
 }
 
-// checkURL looks at what is known of the address: all of a literal, the beginning of a template.
+// checkURL checks the known part of the URL: all of a literal, the beginning of a template.
 func checkURL(c *spec.Checker, f manifests.Field) {
 	v := f.Value
 	begin := beginning(v)

@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// maxRedirects is what browsers and libraries give up after.
+// maxRedirects is the bound of browsers and libraries.
 const maxRedirects = 10
 
-// redirects is how many the manifest follows: none when it does not say.
+// redirects reads how many redirects to follow, 0 by default.
 func redirects(config map[string]any) (int, error) {
 	v, given := config["redirects"]
 	if !given {
@@ -23,16 +23,16 @@ func redirects(config map[string]any) (int, error) {
 	return n, nil
 }
 
-// redirected is the request that an answer asks for; nil where it asks for none
-// or for one that is not made:
+// redirected returns the request that a redirect asks for. It returns nil if the answer is no
+// redirect, or one that is not followed:
 //
 //	         GET, HEAD, …   others
-//	301, 302 same           the answer stands: a GET would be no such call
+//	301, 302 same           not followed: a GET would be another call
 //	303      GET            GET
 //	307, 308 same           same, with the body
 //
-// Another host gets a GET or HEAD without headers and body, or nothing; and
-// nothing goes from https to http.
+// Another host gets a GET or HEAD without headers and body, or nothing. A redirect from https to
+// http is not followed.
 func redirected(req *http.Request, resp *http.Response) (*http.Request, error) {
 	method, ok := nextMethod(req.Method, resp.StatusCode)
 	if !ok {
@@ -71,7 +71,7 @@ func nextMethod(method string, status int) (string, bool) {
 	}
 }
 
-// destination is where a Location leads, which may be relative.
+// destination resolves a Location, which may be relative.
 func destination(from *url.URL, location string) (*url.URL, bool) {
 	if location == "" {
 		return nil, false
@@ -84,7 +84,7 @@ func destination(from *url.URL, location string) (*url.URL, bool) {
 	return to, err == nil
 }
 
-// rewind gives a request that goes out again its body back.
+// rewind restores the body of a request that is sent again.
 func rewind(req *http.Request) (err error) {
 	if req.GetBody != nil {
 		req.Body, err = req.GetBody()
@@ -92,7 +92,8 @@ func rewind(req *http.Request) (err error) {
 	return err
 }
 
-// elsewhere is what another host is asked: secrets go nowhere else.
+// elsewhere makes the request to another host, without the manifest's headers and body, which may
+// hold secrets.
 func elsewhere(req *http.Request, method string, to *url.URL) *http.Request {
 	if method != http.MethodGet && method != http.MethodHead {
 		return nil
@@ -101,8 +102,8 @@ func elsewhere(req *http.Request, method string, to *url.URL) *http.Request {
 	return next.WithContext(req.Context())
 }
 
-// sameHost reports whether two urls reach one service: the same host and port, or
-// the same host's https after its http.
+// sameHost reports whether two URLs reach one service: the same host and port, or https after http
+// of the same host.
 func sameHost(a, b *url.URL) bool {
 	if !strings.EqualFold(a.Hostname(), b.Hostname()) {
 		return false
@@ -110,8 +111,8 @@ func sameHost(a, b *url.URL) bool {
 	return port(a) == port(b) || port(a) == "80" && port(b) == "443"
 }
 
-// trustOnly is what another host is shown of a tls: map: who signed for it, and
-// no certificate of ours.
+// trustOnly returns the part of a tls: map for another host: the CA, without the client
+// certificate.
 func trustOnly(tls any) any {
 	given, _ := tls.(map[string]any)
 	if ca, found := given["ca"]; found {

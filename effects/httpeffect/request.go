@@ -3,6 +3,7 @@ package httpeffect
 import (
 	"bytes"
 	"cmp"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -17,6 +18,7 @@ import (
 
 	"edda/effects"
 	"edda/expression"
+	"edda/internal/jsonvalue"
 )
 
 func methods() []string {
@@ -26,8 +28,8 @@ func methods() []string {
 	}
 }
 
-// request builds the call from the evaluated map of the manifest, and says how many
-// redirects are followed.
+// request builds the first request from the manifest's evaluated map. hops is how many redirects to
+// follow.
 func (t *trip) request(c effects.Call) (req *http.Request, hops int, err error) {
 	if hops, err = redirects(c.Config); err != nil {
 		return nil, 0, err
@@ -51,23 +53,23 @@ func (t *trip) request(c effects.Call) (req *http.Request, hops int, err error) 
 	return t.to(method, target, header, body), hops, nil
 }
 
-// to is the first request of a trip. http.NewRequestWithContext would read the
-// address once more, and make a header that is not used.
+// to makes the first request of a trip. http.NewRequestWithContext would parse the URL again and
+// make an unused header.
 func (t *trip) to(method string, target *url.URL, header http.Header, body []byte) *http.Request {
-	target.User, target.Host = nil, strings.TrimSuffix(target.Host, ":") // a port may be left empty
+	target.User, target.Host = nil, strings.TrimSuffix(target.Host, ":") // the port may be empty
 	req := http.Request{
 		Method: method, URL: target, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 		Header: header, Host: header.Get("Host"), ContentLength: int64(len(body)),
 	}
 	if len(body) > 0 {
-		// of types that net/http knows: before it reads another, it writes the head by itself
+		// net/http knows these types; before it reads another, it flushes the head
 		req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
 		req.Body, _ = req.GetBody()
 	}
 	return req.WithContext(t.watched(target))
 }
 
-// unsaid is the method of a call whose manifest gives none: to ask changes nothing.
+// unsaid is the method of a call whose manifest has none. A check changes nothing.
 func unsaid(c effects.Call) string {
 	if c.Asks {
 		return http.MethodGet
@@ -75,12 +77,12 @@ func unsaid(c effects.Call) string {
 	return http.MethodPost
 }
 
-// safe reports whether a method asks to change nothing.
+// safe reports whether a method changes nothing.
 func safe(method string) bool {
 	return slices.Contains([]string{http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace}, method)
 }
 
-// address is the url with the query added.
+// address parses url, and adds query.
 func address(config map[string]any) (*url.URL, error) {
 	u, err := url.Parse(expression.Text(config["url"]))
 	if err != nil || u.Hostname() == "" || u.Scheme != "http" && u.Scheme != "https" {
@@ -106,7 +108,7 @@ func address(config map[string]any) (*url.URL, error) {
 	return u, nil
 }
 
-// addTo adds a value, each item of a list, and nothing for null.
+// addTo adds a value: each item of a list, and nothing for null.
 func addTo(values map[string][]string, name string, v any) {
 	switch v := v.(type) {
 	case nil:
@@ -144,7 +146,7 @@ func header(c effects.Call, user *url.Userinfo) (http.Header, error) {
 	return h, nil
 }
 
-// sorted are the names of a map, of which most calls have none.
+// sorted returns the names of a map, which is empty for most calls.
 func sorted(m map[string]any) []string {
 	if len(m) == 0 {
 		return nil
@@ -152,10 +154,10 @@ func sorted(m map[string]any) []string {
 	return slices.Sorted(maps.Keys(m))
 }
 
-// agent is the User-Agent of a call whose manifest gives none.
+// agent is the User-Agent unless the manifest has one.
 const agent = "edda"
 
-// basic is what a url says before its host, as a header.
+// basic returns the user of a URL as an Authorization header.
 func basic(user *url.Userinfo) string {
 	req := http.Request{Header: http.Header{}}
 	password, _ := user.Password()
@@ -163,7 +165,7 @@ func basic(user *url.Userinfo) string {
 	return req.Header.Get("Authorization")
 }
 
-// reserved are headers by which HTTP itself works: the connection sets them.
+// reserved lists the headers that the connection sets.
 func reserved() []string {
 	return []string{"Accept-Encoding", "Connection", "Content-Length", "Expect", "Keep-Alive", "Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade"}
 }
@@ -185,12 +187,82 @@ func checkHeader(name string, values []string) error {
 	return nil
 }
 
-// ours sets a header that the manifest does not; its name is in its canonical form.
+// ours sets a header unless the manifest does. name is in its canonical form.
 func ours(h http.Header, name, v string) {
 	if given := h[name]; len(given) == 0 || given[0] == "" {
 		h[name] = []string{v}
 	}
 }
 
-// traceparent is the W3C form; a bare trace id is no header.
+// traceparent is the form of the W3C header. Other traces are not sent.
 var traceparent = regexp.MustCompile(`^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$`)
+
+// bodies lists the fields that are a body. A call has at most one of them.
+func bodies() []string { return []string{"body", "form", "raw"} }
+
+// body encodes the body, nil if there is none. It sets the content type unless the manifest does.
+func body(config map[string]any, h http.Header) ([]byte, error) {
+	kind := ""
+	for _, name := range bodies() {
+		if _, given := config[name]; given && kind != "" {
+			return nil, errors.New("a call has one of " + strings.Join(bodies(), ", "))
+		} else if given {
+			kind = name
+		}
+	}
+	switch kind {
+	case "body":
+		return encode(config["body"], h)
+	case "form":
+		return form(config["form"], h)
+	case "raw":
+		return raw(config["raw"], h)
+	default:
+		return nil, nil
+	}
+}
+
+// encode encodes a body as JSON. A text with its own content type is sent as it is.
+func encode(v any, h http.Header) ([]byte, error) {
+	kind := h.Get("Content-Type")
+	if text, isText := v.(string); isText && kind != "" && !strings.Contains(kind, "json") {
+		return []byte(text), nil
+	}
+	ours(h, "Content-Type", "application/json")
+	return jsonvalue.Encode(v)
+}
+
+// form encodes a map as a web form. A list repeats its name, null is left out.
+func form(v any, h http.Header) ([]byte, error) {
+	given, isMap := v.(map[string]any)
+	if !isMap {
+		return nil, errors.New("form is no map")
+	}
+	values := url.Values{}
+	for name, v := range given {
+		addTo(values, name, v)
+	}
+	ours(h, "Content-Type", "application/x-www-form-urlencoded")
+	return []byte(values.Encode()), nil
+}
+
+var errRaw = errors.New("raw is a text, or {base64: text} for bytes; body writes JSON")
+
+// raw returns a text as it is, or the bytes of a text in base64.
+func raw(v any, h http.Header) ([]byte, error) {
+	if text, isText := v.(string); isText {
+		ours(h, "Content-Type", "text/plain; charset=utf-8")
+		return []byte(text), nil
+	}
+	given, _ := v.(map[string]any)
+	text, isText := given["base64"].(string)
+	if !isText || len(given) != 1 {
+		return nil, errRaw
+	}
+	decoded, err := base64.StdEncoding.DecodeString(text)
+	if err != nil {
+		return nil, errors.New("raw.base64 is not in base64")
+	}
+	ours(h, "Content-Type", "application/octet-stream")
+	return decoded, nil
+}

@@ -20,18 +20,18 @@ import (
 
 // The bounds of an answer.
 const (
-	// maxAnswer bytes of an answer are read: what one NATS message holds.
+	// maxAnswer bounds an answer, as NATS bounds a message.
 	maxAnswer = 1 << 20
-	// The room that is made for an answer at first: for one that does not say its
-	// length, and at most for one that does and may not keep its word.
+	// unsaidAnswer is the first buffer for an answer without a length, believedAnswer the largest
+	// one for an answer with a length, which may be wrong.
 	unsaidAnswer   = 512
 	believedAnswer = 64 << 10
-	// maxRetryAfter seconds are believed: longer than any step waits.
+	// maxRetryAfter bounds the seconds that a server may ask to wait. No step waits longer.
 	maxRetryAfter = 7 * 24 * 60 * 60
 )
 
-// response reads the answer, its headers unless it shall be bare. One that is too long
-// is an outcome that nobody can tell; of a failure only its body is left out.
+// response reads the answer, and its headers unless bare. A success that is too long has an unknown
+// outcome; of a failure only the body is dropped.
 func response(resp *http.Response, bare bool, now time.Time) (effects.Response, error) {
 	read, err := readAnswer(resp)
 	if err == nil {
@@ -50,8 +50,8 @@ func response(resp *http.Response, bare bool, now time.Time) (effects.Response, 
 	if !bare {
 		headers = flat(resp.Header)
 	}
-	// A handler may have done its work before it crashed, was cut off or ran out of
-	// time, and a proxy answers for a server that it lost: nobody says nothing was done.
+	// A handler may have done its work before it crashed or timed out, and a proxy may answer for
+	// a server that did it.
 	unknown := s == http.StatusRequestTimeout || s >= http.StatusInternalServerError
 	return effects.Response{
 		Status: s, Headers: headers, Body: decode(read),
@@ -63,18 +63,17 @@ func response(resp *http.Response, bare bool, now time.Time) (effects.Response, 
 	}, nil
 }
 
-// apart are answers about one call alone: it was not let in, or it met what an
-// earlier call may have made. They say nothing of what the earlier one did.
+// apart lists the answers that are about this call only: it was not authorised, or it met what an
+// earlier call created. They say nothing about an earlier call.
 func apart() []int {
 	return []int{http.StatusUnauthorized, http.StatusForbidden, http.StatusProxyAuthRequired, http.StatusConflict}
 }
 
-// readAnswer reads up to the end, which lets the connection be used again, or to one
-// byte at least more than an answer may have.
+// readAnswer reads to the end, so that the connection can be reused, or past maxAnswer.
 func readAnswer(resp *http.Response) ([]byte, error) {
 	size := int64(unsaidAnswer)
 	if resp.ContentLength >= 0 {
-		size = min(resp.ContentLength, believedAnswer) + 1 // the end is read, too
+		size = min(resp.ContentLength, believedAnswer) + 1 // room to find the end
 	}
 	read := make([]byte, 0, size)
 	for len(read) <= maxAnswer {
@@ -91,8 +90,8 @@ func readAnswer(resp *http.Response) ([]byte, error) {
 	return read, nil
 }
 
-// cutOff looks at an answer whose end is only told by that of the connection:
-// JSON that is not whole has broken off. Of another text nobody can know.
+// cutOff returns an error for incomplete JSON whose end is only that of the connection. Other texts
+// may be incomplete unnoticed.
 func cutOff(resp *http.Response, read []byte) error {
 	told := resp.ContentLength >= 0 || len(resp.TransferEncoding) > 0 || resp.Uncompressed || resp.ProtoMajor > 1
 	told = told || resp.Request != nil && resp.Request.Method == http.MethodHead
@@ -115,10 +114,10 @@ func flat(h http.Header) map[string]string {
 	return out
 }
 
-// byteOrder is what some write before a text, and no part of the JSON behind it.
+// byteOrder is the mark that some servers write before JSON.
 var byteOrder = []byte("\ufeff")
 
-// decode reads JSON; what is none is a text, and nothing is null.
+// decode decodes JSON. Other bytes are a text, and no bytes are null.
 func decode(raw []byte) any {
 	if v, err := jsonvalue.Decode(bytes.TrimPrefix(raw, byteOrder)); err == nil {
 		return v
@@ -126,9 +125,8 @@ func decode(raw []byte) any {
 	return strings.ToValidUTF8(string(raw), "\uFFFD")
 }
 
-// retryAfter is the longest wait that an answer asks for, and 0 when it asks for
-// none. A date is told by the other side's clock, which Date shows: ours may be
-// another.
+// retryAfter returns the longest wait that an answer asks for, 0 if none. It compares a date with
+// the server's clock in Date, because ours may differ.
 func retryAfter(h http.Header, now time.Time) time.Duration {
 	asked := h.Values("Retry-After")
 	if len(asked) == 0 {
@@ -148,11 +146,11 @@ func retryAfter(h http.Header, now time.Time) time.Duration {
 	return min(longest, maxRetryAfter*time.Second)
 }
 
-// seconds may have a fraction, although the RFC knows none.
+// seconds may have a fraction, beyond the RFC.
 var seconds = regexp.MustCompile(`^[0-9]+(\.[0-9]+)?$`)
 
-// wholeSeconds rounds up: never earlier than asked.
+// wholeSeconds rounds up.
 func wholeSeconds(text string) time.Duration {
-	s, _ := strconv.ParseFloat(text, 64) // too many digits are +Inf
+	s, _ := strconv.ParseFloat(text, 64) // +Inf for too many digits
 	return time.Duration(math.Ceil(min(s, maxRetryAfter))) * time.Second
 }

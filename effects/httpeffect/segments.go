@@ -7,17 +7,17 @@ import (
 	"unicode"
 )
 
-// maxDecoded is how often the text of a path is decoded in search of a dot segment: by the
-// other side, and by as many proxies before it as anybody has in a row and lets decode.
+// maxDecoded is how often the path is decoded in search of a dot segment: by the server and by as
+// many decoding proxies as are ever in a row.
 const maxDecoded = 4
 
-// errLeaves says no value, since payloads are not for logs.
+// errLeaves shows no value, because payloads are not for logs.
 var errLeaves = errors.New("url: a segment of its path is . or .., or holds one behind an escaped slash, so that another path would be called; " +
 	"give a value without it, or put raw(…) around the expression where that is meant")
 
-// stays is an error where a part of a url's path leads out of its place. Proxies decode a
-// path before they resolve dot segments, and some servers decode it once more, so %2E%2E,
-// ..%2Fadmin and ..%252Fadmin are as good as ../admin. Text that is no url is for others to refuse.
+// stays returns an error if a part of a URL's path leaves its place. Proxies decode a path before
+// they resolve dot segments, and some servers decode it again. So %2E%2E, ..%2Fadmin and
+// ..%252Fadmin act like ../admin. It accepts text that is no URL.
 func stays(text string) error {
 	_, rest, _ := strings.Cut(text, "://")
 	if end := strings.IndexAny(rest, "?#"); end >= 0 {
@@ -37,12 +37,11 @@ func stays(text string) error {
 			return nil
 		}
 	}
-	return errLeaves // nobody writes so many escapes of escapes but to hide something
+	return errLeaves // so many layers of escapes only hide something
 }
 
-// hasDotSegment looks at a path as the most lenient of its readers does: a backslash is a
-// slash, what follows a semicolon are parameters, a NUL ends a name, and what nobody can
-// see is not there.
+// hasDotSegment reads a path as the most lenient server does: a backslash is a slash, a semicolon
+// begins parameters, a NUL ends a name, and invisible characters are dropped.
 func hasDotSegment(path string) bool {
 	for segment := range strings.FieldsFuncSeq(path, func(r rune) bool { return r == '/' || r == '\\' }) {
 		name := segment
@@ -56,7 +55,7 @@ func hasDotSegment(path string) bool {
 	return false
 }
 
-// visible drops controls, as browsers do, and blanks, as some file systems do.
+// visible drops control characters, as browsers do, and blanks, as some file systems do.
 func visible(r rune) rune {
 	if unicode.IsControl(r) || unicode.IsSpace(r) {
 		return -1
@@ -64,7 +63,7 @@ func visible(r rune) rune {
 	return r
 }
 
-// decoded takes one layer of escapes off; what is none stays.
+// decoded removes one layer of escapes. Invalid escapes stay.
 func decoded(path string) string {
 	if !strings.Contains(path, "%") {
 		return path

@@ -187,7 +187,7 @@ func TestAVeilHidesNotThatNothingWasSent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := (veiled{over}).RoundTrip(req); !errors.Is(err, http1.ErrUnsent) {
+	if _, err := (maskAnswer{over}).RoundTrip(req); !errors.Is(err, http1.ErrUnsent) {
 		t.Error(err)
 	}
 }

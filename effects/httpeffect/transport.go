@@ -2,6 +2,10 @@ package httpeffect
 
 import (
 	"container/list"
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -19,50 +23,46 @@ import (
 
 // The bounds of connections.
 const (
-	// maxTransports are kept, one for each tls: map and proxy in use. The one
-	// used longest ago is closed for a new one: secrets in tls: may rotate.
+	// maxTransports bounds the transports, one for each tls: map and proxy. At the bound the one
+	// used longest ago is closed, such as one with a secret before its rotation.
 	maxTransports = 32
-	// idleAtAll connections of one transport, that of plain http among them, are kept,
-	// be they to one host: several effects call the same one, each so many times at
-	// once, and a connection that is not kept is made anew for a later call. Hosts may
-	// come from payloads.
+	// idleAtAll bounds the idle connections of a transport, to one host or many. Several effects
+	// may call one host, each with its own concurrency. Hosts may come from payloads.
 	idleAtAll = 512
 	idleFor   = 90 * time.Second
-	// maxHeaders bytes of an answer are headers, at most: more is no answer.
+	// maxHeaders bounds the bytes of an answer's headers.
 	maxHeaders = 64 << 10
 )
 
-// Options of the provider. Guard is required where Transport is not set. Proxies
-// are those of the environment when New is called: HTTP_PROXY, HTTPS_PROXY, NO_PROXY.
+// Options of the provider. Guard is required unless Transport is set. New reads the proxies from
+// the environment: HTTP_PROXY, HTTPS_PROXY, NO_PROXY.
 type Options struct {
 	Guard *dial.Guard
-	// Tracer gives each request a span of its own; none when nil.
+	// Tracer makes a span for each request; nil makes none.
 	Tracer trace.TracerProvider
-	// Standard has net/http's transport make the calls of plain http, too, which the
-	// direct client of package http1 makes otherwise.
+	// Standard makes net/http's transport also call plain http, in place of package http1.
 	Standard bool
-	// Transport replaces the guarded ones, for tests: neither proxies nor tls
-	// then play a part.
+	// Transport replaces all transports in tests. Proxies and tls are then ignored.
 	Transport http.RoundTripper
 }
 
-// transports are kept so that calls reuse connections.
+// transports keeps connections for later calls.
 type transports struct {
 	o     Options
 	fixed http.RoundTripper // Options.Transport
 	proxy func(*url.URL) (*url.URL, error)
 	plain http.RoundTripper // calls over direct
-	// direct has the connections of plain http that go through no proxy.
+	// direct calls plain http without a proxy.
 	direct *http1.Transport
-	// resets counts the streams of HTTP/2 that were reset although they may have been taken.
+	// resets counts the HTTP/2 streams that were reset after the server may have taken them.
 	resets atomic.Int64
 
 	mu    sync.Mutex // guards below
 	kept  map[string]*list.Element
-	order list.List // of *transport, the last used in front
+	order list.List // of *transport, the last used first
 }
 
-// transport is one set of connections, traced where that is asked for.
+// transport is the connections for one tls: map and proxy, with spans if there is a tracer.
 type transport struct {
 	http.RoundTripper
 	key         string
@@ -80,8 +80,8 @@ func newTransports(o Options) *transports {
 	return t
 }
 
-// isPlain tells of calls that need nothing of net/http's transport. Whether a tls:
-// map is wrong shows there, be it needed or not.
+// isPlain reports whether package http1 makes the call. A call with a tls: map goes to net/http's
+// transport even over plain http, so that an invalid map is reported.
 func (t *transports) isPlain(to *url.URL, tls any) bool {
 	if t.fixed != nil || t.o.Standard || to.Scheme != "http" || tls != nil {
 		return false
@@ -90,8 +90,8 @@ func (t *transports) isPlain(to *url.URL, tls any) bool {
 	return proxy == nil && err == nil
 }
 
-// roundTrip sends a request over connections with that tls: map, directly or
-// through a proxy. A target that a proxy would reach for us passes the guard first.
+// roundTrip sends a request, directly or through a proxy. The guard checks a target that a proxy
+// would dial.
 func (t *transports) roundTrip(req *http.Request, tls any) (*http.Response, error) {
 	if t.fixed != nil {
 		return t.fixed.RoundTrip(req)
@@ -112,7 +112,7 @@ func (t *transports) roundTrip(req *http.Request, tls any) (*http.Response, erro
 	return over.RoundTrip(req)
 }
 
-// find gives the transport for a tls: map and a proxy, which it makes once.
+// find returns the transport for a tls: map and a proxy.
 func (t *transports) find(tls any, proxy *url.URL) (*transport, error) {
 	key := dial.TLSKey(tls)
 	if proxy != nil {
@@ -136,7 +136,7 @@ func (t *transports) find(tls any, proxy *url.URL) (*transport, error) {
 	return found, nil
 }
 
-// drop closes what is idle; a call under way ends, and its connection with it.
+// drop closes the idle connections of a transport. Those in use end with their calls.
 func (t *transports) drop(at *list.Element) {
 	old := t.order.Remove(at).(*transport)
 	delete(t.kept, old.key)
@@ -157,7 +157,7 @@ func (t *transports) connections(tls any, proxy *url.URL) (*http.Transport, erro
 		IdleConnTimeout:        idleFor,
 		TLSHandshakeTimeout:    dial.Timeout,
 	}
-	//lint:ignore SA1019 as net/http does it by itself, but that never tells HTTP2Config.CountError of a stream that was reset
+	//lint:ignore SA1019 net/http's own HTTP2Config.CountError does not count reset streams
 	secure, err := http2.ConfigureTransports(out)
 	if err != nil {
 		return nil, err
@@ -171,7 +171,7 @@ func (t *transports) connections(tls any, proxy *url.URL) (*http.Transport, erro
 	return out, nil
 }
 
-// countReset is told of every error of HTTP/2, before the request that met it ends.
+// countReset counts an error of HTTP/2. It is called before the affected request ends.
 func (t *transports) countReset(kind string) {
 	code, isReset := strings.CutPrefix(strings.ToLower(kind), "recv_rststream_")
 	if isReset && code != "refused_stream" {
@@ -179,7 +179,6 @@ func (t *transports) countReset(kind string) {
 	}
 }
 
-// close closes idle connections.
 func (t *transports) close() {
 	if t.direct != nil {
 		t.direct.CloseIdleConnections()
@@ -191,7 +190,56 @@ func (t *transports) close() {
 	}
 }
 
-// impossible marks the error of a request that can never be made.
+// impossible marks the error of a request that no attempt can make.
 type impossible struct{ error }
 
 func (e impossible) Unwrap() error { return e.error }
+
+// mayBeProxied asks the guard about a target that a proxy dials for us. Over plain HTTP the proxy
+// uses the Host header, so that must be the URL's.
+func (t *transports) mayBeProxied(req *http.Request, proxy *url.URL) error {
+	speaksHTTP := proxy.Scheme == "http" || proxy.Scheme == "https"
+	if speaksHTTP && req.URL.Scheme == "http" && req.Host != "" && !strings.EqualFold(req.Host, req.URL.Host) {
+		return impossible{errors.New("a Host header of its own does not go through a proxy: it would be called instead of the url")}
+	}
+	return t.o.Guard.Check(req.Context(), hostPort(req.URL))
+}
+
+// hostPort returns the host:port of a URL.
+func hostPort(u *url.URL) string {
+	return net.JoinHostPort(u.Hostname(), port(u))
+}
+
+func port(u *url.URL) string {
+	switch {
+	case u.Port() != "":
+		return u.Port()
+	case u.Scheme == "https":
+		return "443"
+	default:
+		return "80"
+	}
+}
+
+// plain returns the URL of a proxy without TLS. The dialer makes the TLS to the proxy, because the
+// transport would use the manifest's tls: map, which is for the target.
+func plain(proxy *url.URL) *url.URL {
+	if proxy.Scheme != "https" {
+		return proxy
+	}
+	out := *proxy
+	out.Scheme, out.Host = "http", hostPort(proxy)
+	return &out
+}
+
+// proxyDialer dials a proxy at any address, because the operator configured it.
+type proxyDialer struct{ secure bool }
+
+func (d proxyDialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, dial.Timeout)
+	defer cancel()
+	if d.secure {
+		return (&tls.Dialer{Config: &tls.Config{MinVersion: tls.VersionTLS12}}).DialContext(ctx, network, address)
+	}
+	return (&net.Dialer{}).DialContext(ctx, network, address)
+}

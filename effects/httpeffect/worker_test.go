@@ -28,7 +28,7 @@ func (p post) Fetch(ctx context.Context, effect string, _ int, _ time.Duration) 
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	case c := <-p.in[effect]:
-		return []effects.Delivery{&effecttest.Letter{Is: c}}, nil
+		return []effects.Delivery{&effecttest.Delivery{C: c}}, nil
 	}
 }
 
@@ -54,7 +54,7 @@ func start(t *testing.T, secrets func(string) (string, bool), all ...*effects.Ef
 	for _, e := range all {
 		p.in[e.Name()] = make(chan effects.Command)
 	}
-	effecttest.Hire(t, effects.Options{
+	effecttest.StartWorker(t, effects.Options{
 		Source: p, Publisher: p, Providers: map[string]effects.Provider{"http": provider(t, dial.Options{AllowLoopback: true})},
 		Secrets: effects.Secrets{Environ: secrets},
 	}, all...)

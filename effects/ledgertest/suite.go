@@ -14,24 +14,22 @@ import (
 	"edda/effects"
 )
 
-// Subject is a ledger as one worker has it.
+// Subject is a ledger under test, as one worker opens it.
 type Subject struct {
 	Ledger effects.Ledger
-	// Other is the same ledger as another worker has it that lives at the same time; nil:
-	// no other does.
+	// Other opens the same ledger as a second worker at the same time; nil if there can be none.
 	Other func() effects.Ledger
-	// Again is the same ledger as the next process finds it.
+	// Again opens the same ledger as the next process.
 	Again func() effects.Ledger
-	// Silent runs a function while the ledger is asked and answers nothing; nil: it is in
-	// this process.
+	// Silent runs f while the ledger does not answer; nil if the ledger is in this process.
 	Silent func(f func())
 }
 
-// Open gives a test a subject of its own, as long as the test runs. A ledger with leases
-// is tested in a synctest bubble: the suite waits for them to run out.
+// Open opens a subject for a test and closes it after the test. A ledger with leases is tested in a
+// synctest bubble, because the suite waits for them to run out.
 type Open func(t *testing.T, test func(t *testing.T, s Subject))
 
-// patience bounds what should end soon.
+// patience bounds waits that should end soon.
 const patience = 10 * time.Second
 
 // Run tests what effects.Ledger promises.
@@ -58,7 +56,7 @@ func Run(t *testing.T, open Open) {
 		t.Run(tt.name, func(t *testing.T) {
 			open(t, func(t *testing.T, s Subject) {
 				if tt.shared && s.Other == nil {
-					return // there is no other worker
+					return // the ledger has one worker
 				}
 				tt.test(t, s)
 			})
@@ -66,12 +64,12 @@ func Run(t *testing.T, open Open) {
 	}
 }
 
-// entry is of a command that nobody knows yet.
+// entry makes the entry of a new command.
 func entry(id string) effects.Entry {
 	return effects.Entry{Claim: edda.Claim{Tenant: "acme", CommandID: id, Effect: "charge", Claimed: time.Now().UTC().Truncate(time.Millisecond)}}
 }
 
-// done gives an entry its result.
+// done sets the result of an entry.
 func done(e effects.Entry, result string) effects.Entry {
 	e.Claim.Done, e.Claim.Outcome, e.Claim.Finished = true, edda.Succeeded, e.Claim.Claimed.Add(time.Second)
 	e.Claim.Result = json.RawMessage(result)
@@ -103,7 +101,7 @@ func wantTaken(t *testing.T, what string, err error) {
 	}
 }
 
-// wantResult wants what came of a command.
+// wantResult checks the result of a command.
 func wantResult(t *testing.T, l effects.Ledger, id, result string) {
 	t.Helper()
 	e := find(t, l, id)
@@ -178,8 +176,8 @@ func renewed(t *testing.T, s Subject) {
 	wantResult(t, s.Again(), "c1", `3`)
 }
 
-// memory overwrites what a ledger was given once it has returned, and looks at what it
-// gave once it has done much else.
+// memory overwrites what it passed to a ledger after the return, and later checks what the ledger
+// returned.
 func memory(t *testing.T, s Subject) {
 	result := func(n int) string { return fmt.Sprintf(`{"of":"command-%04d","filled":"%0100d"}`, n, n) }
 	id := func(n int) string { return fmt.Sprintf("c%d", n) }
@@ -332,7 +330,7 @@ func waiting(t *testing.T, s Subject) {
 	}
 }
 
-// late cuts a claim off: it may have been written or not.
+// late cuts a claim off, which may have been written or not.
 func late(t *testing.T, s Subject) {
 	if s.Silent == nil {
 		return // its answers are never late

@@ -11,24 +11,24 @@ import (
 	"golang.org/x/net/idna"
 )
 
-// The bounds of an address, as RFC 5321 has them.
+// The bounds of an address (RFC 5321).
 const (
 	maxLocal  = 64
 	maxDomain = 253
-	// maxName bounds the name beside an address: it is for people to read.
+	// maxName bounds the name beside an address.
 	maxName = 200
 )
 
-// address is one mailbox, parsed strictly: no groups, comments, quoted local
-// parts or routes. The domain is in its ASCII form.
+// address is one mailbox. It is parsed strictly: no groups, comments, quoted local parts or routes.
+// The domain is in its ASCII form.
 type address struct{ name, local, domain string }
 
 func (a address) String() string { return a.local + "@" + a.domain }
 
-// path is the address as an SMTP command has it.
+// path formats the address for an SMTP command.
 func (a address) path() string { return "<" + a.String() + ">" }
 
-// header is the address as a header has it, with its name quoted or encoded.
+// header formats the address for a header, with its name quoted or encoded.
 func (a address) header() string {
 	switch word := encoded(a.name); {
 	case a.name == "":
@@ -46,7 +46,7 @@ func isASCII(s string) bool {
 	return strings.IndexFunc(s, func(r rune) bool { return r >= utf8.RuneSelf }) < 0
 }
 
-// errAddress is all that is said of a bad address: it may be a person's.
+// errAddress does not show the address, which may be a person's.
 var errAddress = errors.New("is no single address such as ann@shop.example, Ann <ann@shop.example> or {name: Ann, address: ann@shop.example}")
 
 // addressOf reads one address: a text, or a map of name and address.
@@ -60,7 +60,7 @@ func addressOf(v any) (address, error) {
 	return address{}, errAddress
 }
 
-// written reads an address as people write it.
+// written parses an address as people write it.
 func written(s string) (address, error) {
 	if !strings.Contains(s, "<") {
 		return mailbox("", s)
@@ -89,10 +89,10 @@ func named(v map[string]any) (address, error) {
 	return mailbox(name, at)
 }
 
-// localPart is a dot-atom of RFC 5321, with the letters of RFC 6531.
+// localPart is a dot-atom of RFC 5321, with the characters of RFC 6531.
 var localPart = regexp.MustCompile("^[a-zA-Z0-9!#$%&'*+/=?^_`{|}~\\x{80}-\\x{10FFFF}-]+(\\.[a-zA-Z0-9!#$%&'*+/=?^_`{|}~\\x{80}-\\x{10FFFF}-]+)*$")
 
-// hostName is a name of letters, digits and hyphens.
+// hostName is a host name of letters, digits and hyphens.
 var hostName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*$`)
 
 func mailbox(name, at string) (address, error) {
@@ -107,8 +107,7 @@ func mailbox(name, at string) (address, error) {
 	return address{name: single(name), local: at[:i], domain: domain}, nil
 }
 
-// clean reports whether a text may stand in a header: no line ends, no NUL, no
-// other control character but a tab.
+// clean reports whether a text may be in a header: UTF-8 without control characters, except tabs.
 func clean(s string) bool {
 	return utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return unicode.IsControl(r) && r != '\t' })
 }

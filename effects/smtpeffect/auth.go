@@ -13,44 +13,43 @@ import (
 	"github.com/wneessen/go-mail/smtp"
 )
 
-// The words of auth in a manifest; a mechanism's name on the wire is in upper case.
+// The words of auth: in a manifest. The protocol has them in upper case.
 const (
 	authAuto   = "auto"
 	authPlain  = "plain"
 	authLogin  = "login"
 	authCram   = "cram-md5"
 	authScram  = "scram-sha-256"
-	maxRounds  = 1_000_000 // of SCRAM: a server asks for some thousands; more would keep this machine busy
+	maxRounds  = 1_000_000 // of SCRAM: servers ask for thousands, and more would use much CPU
 	wireOfCram = "CRAM-MD5"
 )
 
 func auths() []string { return []string{authAuto, authPlain, authLogin, authCram, authScram} }
 
-// preferred lists the mechanisms of auth: auto, best first: one that does not
-// show the password, then those that every server does right.
+// preferred lists the mechanisms of auth: auto. SCRAM is first, because it does not show the
+// password; the others are ordered by how well servers support them.
 func preferred() []string { return []string{"SCRAM-SHA-256", "PLAIN", "LOGIN", wireOfCram} }
 
-// authenticate shows the credentials, where there are any, over a connection
-// that is encrypted or does not leave this machine.
+// authenticate sends the credentials, if there are any, on a connection that is encrypted or local.
 func (s *session) authenticate() error {
-	if s.relay.username == "" {
+	if s.server.username == "" {
 		return nil
 	}
-	if !s.relay.encrypted() && !s.local() {
+	if !s.server.encrypted() && !s.local() {
 		return impossible(errors.New("credentials are not shown over a connection that is not encrypted: use security: starttls or tls"))
 	}
 	_, offered := s.client.Extension("AUTH")
 	name := s.mechanism(words(offered))
 	if name == "" {
-		return notSent(atAuth, "the server offers no way to authenticate that auth: "+s.relay.auth+" allows")
+		return notSent(atAuth, "the server offers no way to authenticate that auth: "+s.server.auth+" allows")
 	}
-	return s.authenticated(s.client.Auth(s.relay.credentials(name)))
+	return s.authenticated(s.client.Auth(s.server.credentials(name)))
 }
 
-// mechanism chooses by name; empty when the server has none that is allowed.
+// mechanism chooses among the offered mechanisms. It returns empty if none is allowed.
 func (s *session) mechanism(offered []string) string {
 	for _, name := range preferred() {
-		wanted := s.relay.auth == authAuto || slices.Contains(words(s.relay.auth), name)
+		wanted := s.server.auth == authAuto || slices.Contains(words(s.server.auth), name)
 		if wanted && slices.Contains(offered, name) {
 			return name
 		}
@@ -58,7 +57,7 @@ func (s *session) mechanism(offered []string) string {
 	return ""
 }
 
-func (r relay) credentials(mechanism string) smtp.Auth {
+func (r server) credentials(mechanism string) smtp.Auth {
 	switch mechanism {
 	case "PLAIN":
 		return smtp.PlainAuth("", r.username, r.password, r.host, !r.encrypted())
@@ -71,8 +70,8 @@ func (r relay) credentials(mechanism string) smtp.Auth {
 	}
 }
 
-// authenticated says how it ended, without a text in which the exchange could
-// be echoed: of a refusal only its codes are kept.
+// authenticated classifies the result of authentication. It keeps only the codes of a refusal,
+// because the text may repeat the credentials.
 func (s *session) authenticated(err error) error {
 	var said *textproto.Error
 	var broken net.Error
@@ -84,7 +83,7 @@ func (s *session) authenticated(err error) error {
 		no.text = "the server refused the user name or the password"
 		return &refusal{stage: atAuth, reply: no}
 	case errors.As(err, &broken) || errors.Is(err, io.EOF):
-		return notSent(atAuth, s.relay.clean(err.Error()))
+		return notSent(atAuth, s.server.clean(err.Error()))
 	case errors.Is(err, errRounds) || errors.Is(err, errUnproved):
 		return notSent(atAuth, err.Error())
 	default:
@@ -97,8 +96,8 @@ var (
 	errUnproved = errors.New("the server did not prove that it knows the password")
 )
 
-// mutual is SCRAM that insists on the server's half: that it proves to know the
-// password, and that it asks for a bounded amount of work.
+// mutual is SCRAM in which the server must prove that it knows the password, and may ask for
+// maxRounds at most.
 type mutual struct {
 	smtp.Auth
 	proved bool

@@ -218,7 +218,7 @@ func TestScramInsistsOnTheServersHalf(t *testing.T) {
 // TestCredentialsAreNeverShownInTheClear: a mechanism that is offered on a
 // connection without encryption is not used, unless it stays on this machine.
 func TestCredentialsAreNeverShownInTheClear(t *testing.T) {
-	s := &session{relay: relay{username: "ann", password: "s3cret", security: securityNone}, conn: elsewhere{}}
+	s := &session{server: server{username: "ann", password: "s3cret", security: securityNone}, conn: elsewhere{}}
 	err := s.authenticate() // a client would be needed to say more than the error
 	if !errors.Is(err, effects.ErrNotSent) || !errors.Is(err, edda.Permanent) {
 		t.Errorf("error %v", err)

@@ -12,10 +12,10 @@ import (
 	gomail "github.com/wneessen/go-mail"
 )
 
-// maxFileName bounds a file's name: what file systems take.
+// maxFileName bounds a file's name, as file systems do.
 const maxFileName = 255
 
-// file is one attachment, or a picture that html shows.
+// file is an attachment, or a picture that html refers to by cid.
 type file struct {
 	name, kind, cid string
 	content         string
@@ -77,7 +77,7 @@ func contentOf(given map[string]any) (string, error) {
 	return string(raw), nil
 }
 
-// contentID is what a file is called in html: <img src="cid:logo">.
+// contentID is the form of a cid in html: <img src="cid:logo">.
 var contentID = regexp.MustCompile(`^[A-Za-z0-9_-]+([.@][A-Za-z0-9_-]+)*$`)
 
 func (f file) checked() (file, error) {
@@ -96,8 +96,8 @@ func (f file) checked() (file, error) {
 	return f, nil
 }
 
-// attach adds the file. Its headers are written here, because the library
-// changes names that it does not like.
+// attach adds the file to the mail. It sets the headers itself, because the library changes some
+// names.
 func (f file) attach(m *gomail.Msg) error {
 	kind, params, err := mime.ParseMediaType(f.kind)
 	if err != nil {

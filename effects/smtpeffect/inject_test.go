@@ -169,7 +169,7 @@ func TestNoValueAddsALineOrARecipient(t *testing.T) {
 			"cc": cc, "bcc": text("bcc") + "@home.example", "subject": subject, "text": "x" + body, "html": body, "headers": map[string]any{"X-A": text("header")},
 			"attachments": []any{map[string]any{"name": "a" + text("file"), "content": body, "type": "text/plain" + text("type")}},
 		})
-		l, err := letterOf(c, now)
+		l, err := emailOf(c, now)
 		if err != nil {
 			return
 		}
@@ -193,7 +193,7 @@ func pieces() []string {
 	}
 }
 
-func intact(t *rapid.T, l letter, subject string, names map[string]string) {
+func intact(t *rapid.T, l email, subject string, names map[string]string) {
 	m, err := mail.ReadMessage(strings.NewReader(string(l.message)))
 	if err != nil {
 		t.Fatal(err)
@@ -250,7 +250,7 @@ func FuzzHeader(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, s string) {
 		config := map[string]any{"from": "a@b.example", "to": "c@d.example", "subject": s, "text": "x"}
-		l, err := letterOf(call("k", config), time.Unix(0, 0))
+		l, err := emailOf(call("k", config), time.Unix(0, 0))
 		if err != nil {
 			return
 		}

@@ -13,8 +13,8 @@ import (
 	"edda/manifests"
 )
 
-// timeout of a mail whose effect has none. Servers look for spam between a
-// mail's last line and their reply; who does not wait for it sends twice.
+// timeout of an effect that has none. Servers check for spam between the last line of a mail and
+// their reply. A shorter timeout would send the mail twice.
 const timeout = 2 * time.Minute
 
 // Kind describes smtp to the compiler of effects.
@@ -25,15 +25,15 @@ func Kind() effects.Kind {
 	}
 }
 
-// escape writes a value into html's template as text: a payload cannot add an
-// element. An expression that is the whole html is left as it is.
+// escape writes a value into the template of html as text, so that a payload cannot add an element.
+// An expression that is the whole html stays as it is.
 func escape(_, value string) string { return html.EscapeString(value) }
 
-// shown is what a payload would choose that had a part in where the mail goes.
+// shown completes the message about a field that a payload must not choose.
 const shown = "who is shown the credentials"
 
-// fields describes an smtp: map. What decides about encryption, and who gets the credentials,
-// comes from nobody's payload.
+// fields describes an smtp: map. Fields that choose the encryption and the receiver of the
+// credentials may not come from a payload.
 func fields() *spec.Fields {
 	tls, from := dial.TLSField(), addressField("from")
 	tls.Trusted, from.Needed = shown, "who sends the mail"
@@ -72,7 +72,7 @@ func checkPassword(c *spec.Checker, f manifests.Field) {
 	}
 }
 
-// addressField describes one address.
+// addressField describes a field with one address.
 func addressField(name string) spec.Field {
 	return spec.Field{
 		Name: name,
@@ -91,7 +91,7 @@ func addressField(name string) spec.Field {
 	}
 }
 
-// checkAddresses looks at one address or a list of them.
+// checkAddresses checks an address or a list of addresses.
 func checkAddresses(c *spec.Checker, f manifests.Field) {
 	values := []*manifests.Value{f.Value}
 	if f.Value.Kind == manifests.List {
@@ -120,7 +120,7 @@ func checkHeaders(c *spec.Checker, f manifests.Field) {
 	}
 }
 
-// attachment describes one file.
+// attachment describes an entry of attachments.
 func attachment() *spec.Field {
 	file := spec.Fields{Name: "a file"}
 	for _, name := range fileFields() {
@@ -134,7 +134,7 @@ func attachment() *spec.Field {
 	}}
 }
 
-// checkTogether looks at the fields that belong together.
+// checkTogether checks fields that depend on each other.
 func checkTogether(c *spec.Checker, m *manifests.Value) {
 	if empty(m.Field("text")) && empty(m.Field("html")) {
 		c.Errorf(m.Pos, "smtp needs text, html, or both: what the mail says")
@@ -157,12 +157,12 @@ func checkTogether(c *spec.Checker, m *manifests.Value) {
 	}
 }
 
-// empty reports whether nothing is said, or an empty text.
+// empty reports whether a field is absent or an empty text.
 func empty(v *manifests.Value) bool {
 	return v == nil || v.Kind == manifests.Literal && (v.Scalar == "" || v.Scalar == nil)
 }
 
-// local reports whether a server's address is this machine's.
+// local reports whether a server's address is a loopback address.
 func local(server any) bool {
 	text, _ := server.(string)
 	host, err := hostOf(text)

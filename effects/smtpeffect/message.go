@@ -16,17 +16,17 @@ import (
 	gomail "github.com/wneessen/go-mail"
 )
 
-// maxLine is the longest line of a mail, without its end, as RFC 5322 has it.
+// maxLine bounds a line of a mail without its end (RFC 5322).
 const maxLine = 998
 
-// headerName is what a name of headers: may be: X-…, List-…, or one of the few
-// that say nothing of who sent the mail, who gets it and what is in it.
+// headerName is the form of a name in headers: X-…, List-…, or one of the names that say nothing of
+// sender, recipients and content.
 var headerName = regexp.MustCompile(`(?i)^((X|List)-[A-Za-z0-9-]{1,60}|In-Reply-To|References|Auto-Submitted|Precedence|Importance|Priority|Sensitivity|Organization|Keywords|Comments|Feedback-ID)$`)
 
-// errHeaderName says which names there are.
+// errHeaderName completes a message about a name of headers.
 const errHeaderName = "is X-…, List-…, or one of In-Reply-To, References, Auto-Submitted, Precedence, Importance, Priority, Sensitivity, Organization, Keywords, Comments, Feedback-ID"
 
-// headers reads the map of a manifest, by name.
+// headers reads the map headers, sorted by name.
 func headers(v any) ([][2]string, error) {
 	given, isMap := v.(map[string]any)
 	if !isMap && v != nil {
@@ -56,9 +56,8 @@ func headers(v any) ([][2]string, error) {
 	return out, nil
 }
 
-// compose writes the mail. What could add a line to a header was refused
-// before; the look at the finished mail is the second pair of eyes.
-func (p paper) compose(id string, now time.Time) ([]byte, error) {
+// compose writes the mail. The fields were checked before; sound checks the result again.
+func (p parts) compose(id string, now time.Time) ([]byte, error) {
 	m := gomail.NewMsg(gomail.WithNoDefaultUserAgent())
 	m.SetMessageIDWithValue(strings.Trim(id, "<>"))
 	m.SetDateWithValue(now)
@@ -81,8 +80,9 @@ func (p paper) compose(id string, now time.Time) ([]byte, error) {
 	return out.Bytes(), sound(out.Bytes())
 }
 
-// fill adds the bodies, the better one last, and the files.
-func (p paper) fill(m *gomail.Msg) error {
+// fill adds text, html and files. Readers show the last alternative that they know, so html is
+// after text.
+func (p parts) fill(m *gomail.Msg) error {
 	if p.text != "" {
 		m.SetBodyString(gomail.TypeTextPlain, p.text)
 	}
@@ -97,8 +97,8 @@ func (p paper) fill(m *gomail.Msg) error {
 	return nil
 }
 
-// inHeader writes addresses, one a line. The library would leave this to
-// net/mail, which writes some names so that it cannot read them again.
+// inHeader writes addresses, one on a line. The library would use net/mail, which writes some names
+// so that it cannot read them.
 func inHeader(list []address) string {
 	out := make([]string, len(list))
 	for i, a := range list {
@@ -107,11 +107,11 @@ func inHeader(list []address) string {
 	return strings.Join(out, ",\r\n ")
 }
 
-// wordBytes of a text go into one encoded word, whose length RFC 2047 bounds by 75.
+// wordBytes is how much text an encoded word holds, whose length RFC 2047 bounds by 75.
 const wordBytes = 42
 
-// encoded writes what is not ASCII, or would be read as encoded although it is
-// not, as encoded words; the library finds nothing left to encode.
+// encoded writes a text as encoded words if it is not ASCII or looks encoded, so that the library
+// changes nothing.
 func encoded(s string) string {
 	if isASCII(s) && !strings.Contains(s, "=?") {
 		return s
@@ -128,7 +128,7 @@ func encoded(s string) string {
 	return strings.Join(words, " ")
 }
 
-// sound refuses a mail that a server could read otherwise than it was written.
+// sound refuses a mail that a server could read in another way.
 func sound(message []byte) error {
 	if len(message) > maxMessage {
 		return fmt.Errorf("the mail has %d bytes, more than %d", len(message), maxMessage)

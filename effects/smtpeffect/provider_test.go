@@ -166,11 +166,11 @@ func TestHalfAMailIsNoMail(t *testing.T) {
 // then, and nothing may follow it.
 func TestACallThatEndsBeforeTheLastLineSendsNoMail(t *testing.T) {
 	o := open(t, how{})
-	l, err := letterOf(call("k", o.mailTo(securityNone, map[string]any{"text": strings.Repeat("long ", 5000)})), time.Now())
+	l, err := emailOf(call("k", o.mailTo(securityNone, map[string]any{"text": strings.Repeat("long ", 5000)})), time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := provider(t).connect(t.Context(), relay{address: o.address, security: securityNone, hello: "shop.example", hide: strings.NewReplacer()})
+	s, err := provider(t).connect(t.Context(), server{address: o.address, security: securityNone, hello: "shop.example", hide: strings.NewReplacer()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -181,7 +181,7 @@ func TestACallThatEndsBeforeTheLastLineSendsNoMail(t *testing.T) {
 	cancel()
 	_, err = s.data(ctx, l)
 	broken(t, err, "body")
-	s.end(understood(err))
+	s.end(replied(err))
 	o.ended(t)
 	if n := len(o.got()); n != 0 {
 		t.Error("the mail was sent")

@@ -9,25 +9,25 @@ import (
 	"edda/effects"
 )
 
-// Reply codes that mean something of their own.
+// Reply codes with a meaning of their own.
 const (
 	accepted = 250
 	closing  = 421 // the server ends the connection
 )
 
-// maxText bounds what is kept of a reply's text.
+// maxText bounds the text of a reply that is kept.
 const maxText = 512
 
-// reply is what the server said.
+// reply is a server's reply.
 type reply struct {
 	code           int
-	enhanced, text string // the status of RFC 3463, and what is for people
+	enhanced, text string // the status of RFC 3463, and the text
 }
 
-// enhancedStatus begins each line of a reply where the server has such a status.
+// enhancedStatus begins each line of a reply that has such a status.
 var enhancedStatus = regexp.MustCompile(`^([245]\.\d{1,3}\.\d{1,3})(?:\s+|$)`)
 
-// parseReply takes the enhanced status out of a reply's lines.
+// parseReply takes the enhanced status from the lines of a reply.
 func parseReply(code int, message string) reply {
 	out := reply{code: code}
 	var lines []string
@@ -46,12 +46,12 @@ func shortened(text string) string {
 	return strings.ToValidUTF8(text[:min(len(text), maxText)], "\uFFFD")
 }
 
-// negative reports whether a code says no: for now (4yz) or for good (5yz).
+// negative reports whether a code refuses: for now (4yz) or for good (5yz).
 func negative(code int) bool { return code >= 400 && code < 600 }
 
 func (r reply) temporary() bool { return r.code < 500 }
 
-// response is the answer of a server that took the mail.
+// response is the answer of a server that accepted the mail.
 func (r reply) response(id string) effects.Response {
 	return effects.Response{Status: r.code, Body: r.body(id, r.text, nil)}
 }
@@ -64,7 +64,7 @@ func (r reply) body(id, message string, rejected []rejection) map[string]any {
 	return map[string]any{"code": r.code, "enhanced": r.enhanced, "message": message, "message_id": id, "rejected": list}
 }
 
-// refusal is a reply that says no: the mail went to nobody.
+// refusal is a reply that refuses the mail for all recipients.
 type refusal struct {
 	stage string
 	reply
@@ -73,8 +73,8 @@ type refusal struct {
 
 func (r *refusal) Error() string { return r.stage + ": " + r.text }
 
-// response is the answer of a server that did not take the mail. It is about
-// this attempt: an earlier one whose end nobody saw may have been taken.
+// response is the answer of a server that refused the mail. It is about this attempt only: an
+// earlier attempt of unknown outcome may have been accepted.
 func (r *refusal) response(id string) effects.Response {
 	return effects.Response{
 		Status: r.code, Body: r.body(id, r.Error(), r.rejected),
@@ -82,7 +82,7 @@ func (r *refusal) response(id string) effects.Response {
 	}
 }
 
-// rejection is one recipient that the server refused.
+// rejection is a recipient that the server refused.
 type rejection struct {
 	address
 	reply
@@ -92,8 +92,8 @@ func (r rejection) value() map[string]any {
 	return map[string]any{"address": r.address.String(), "code": r.code, "enhanced": r.enhanced, "message": r.text}
 }
 
-// refused answers with the first reply that is for good, because trying again
-// would meet it again; else with the first.
+// refused returns the first permanent reply, because another attempt would get it again, or else
+// the first one.
 func refused(rejected []rejection, of int) *refusal {
 	worst := rejected[0].reply
 	for _, r := range rejected {
@@ -105,7 +105,7 @@ func refused(rejected []rejection, of int) *refusal {
 	return &refusal{stage: stage, reply: worst, rejected: rejected}
 }
 
-// unanswered is the error of a mail that was sent whole and may have been taken.
+// unanswered is the error of a mail that was sent in full and may have been accepted.
 func unanswered(text string) error {
 	return edda.Classify(edda.Temporary, "no answer to the mail: %s", text)
 }

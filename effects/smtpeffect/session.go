@@ -16,16 +16,16 @@ import (
 	"edda/effects/dial"
 )
 
-// The bounds of a conversation; its time is bounded by the call's context.
+// The bounds of a session. The call's context bounds its time.
 const (
-	// maxReplies bytes are read from a server in one conversation: far more than
-	// a hundred replies, so that one which never ends does not fill the memory.
+	// maxReplies bounds the bytes read from a server, so that an endless reply does not fill the
+	// memory.
 	maxReplies = 1 << 20
-	// goodbye bounds RSET and QUIT, whose replies change nothing any more.
+	// goodbye bounds RSET and QUIT, whose replies change nothing.
 	goodbye = time.Second
 )
 
-// The stages of a conversation, as errors and messages name them.
+// The stages of a session, as errors and messages name them.
 const (
 	atConnect   = "connect"
 	atTLS       = "tls"
@@ -40,15 +40,14 @@ const (
 
 // session is one connection to a mail server. One goroutine uses it.
 type session struct {
-	relay  relay
+	server server
 	conn   net.Conn
 	client *smtp.Client
 	stop   func() bool
 }
 
-// connect dials and reads the greeting. From then on the end of ctx ends
-// whatever the conversation waits for.
-func (p *Provider) connect(ctx context.Context, r relay) (*session, error) {
+// connect dials and reads the greeting. From then on the end of ctx ends every wait.
+func (p *Provider) connect(ctx context.Context, r server) (*session, error) {
 	raw, err := p.guard.DialContext(ctx, "tcp", r.address)
 	if errors.Is(err, dial.ErrForbidden) {
 		return nil, impossible(err)
@@ -56,7 +55,7 @@ func (p *Provider) connect(ctx context.Context, r relay) (*session, error) {
 	if err != nil {
 		return nil, notSent(atConnect, err.Error())
 	}
-	s := &session{relay: r, conn: &bounded{Conn: raw, left: maxReplies}}
+	s := &session{server: r, conn: &bounded{Conn: raw, left: maxReplies}}
 	s.stop = context.AfterFunc(ctx, func() { _ = raw.SetDeadline(time.Unix(1, 0)) })
 	if err := s.open(ctx); err != nil {
 		s.end(false)
@@ -65,23 +64,23 @@ func (p *Provider) connect(ctx context.Context, r relay) (*session, error) {
 	return s, nil
 }
 
-// open makes the connection an SMTP client, inside TLS where that comes first.
+// open makes the connection an SMTP client, with security: tls inside TLS.
 func (s *session) open(ctx context.Context) (err error) {
 	conn := s.conn
-	if s.relay.security == securityTLS {
-		secured := tls.Client(conn, s.relay.tls)
+	if s.server.security == securityTLS {
+		secured := tls.Client(conn, s.server.tls)
 		if err := secured.HandshakeContext(ctx); err != nil {
 			return notSent(atTLS, err.Error())
 		}
-		conn = secured // as it is: the client sees by its type that it is encrypted
+		conn = secured // unwrapped: the client recognises TLS by the type
 	}
-	s.client, err = smtp.NewClient(conn, s.relay.host)
+	s.client, err = smtp.NewClient(conn, s.server.host)
 	return s.at(atGreeting, err)
 }
 
-// converse brings the mail to the server and returns its last reply.
-func (s *session) converse(ctx context.Context, l letter) (reply, error) {
-	if err := s.at(atHello, s.client.Hello(s.relay.hello)); err != nil {
+// converse sends the mail and returns the last reply.
+func (s *session) converse(ctx context.Context, l email) (reply, error) {
+	if err := s.at(atHello, s.client.Hello(s.server.hello)); err != nil {
 		return reply{}, err
 	}
 	if err := s.encrypt(); err != nil {
@@ -96,19 +95,19 @@ func (s *session) converse(ctx context.Context, l letter) (reply, error) {
 	return s.data(ctx, l)
 }
 
-// encrypt turns to TLS where the manifest asks for STARTTLS: there is no falling back.
+// encrypt starts TLS for security: starttls. It never falls back to plain text.
 func (s *session) encrypt() error {
-	if s.relay.security != securityStartTLS {
+	if s.server.security != securityStartTLS {
 		return nil
 	}
 	if offered, _ := s.client.Extension("STARTTLS"); !offered {
 		return notSent(atTLS, "the server offers no STARTTLS")
 	}
-	return s.at(atTLS, s.client.StartTLS(s.relay.tls))
+	return s.at(atTLS, s.client.StartTLS(s.server.tls))
 }
 
-// envelope says who the mail is from and to.
-func (s *session) envelope(l letter) error {
+// envelope sends the sender and the recipients.
+func (s *session) envelope(l email) error {
 	s.client.SkipSMTPUTF8(!l.utf8)
 	if offered, _ := s.client.Extension("SMTPUTF8"); l.utf8 && !offered {
 		return impossible(errors.New("an address has letters beyond ASCII before its @, and the server takes none (SMTPUTF8)"))
@@ -122,14 +121,14 @@ func (s *session) envelope(l letter) error {
 	return s.recipients(l.to)
 }
 
-// tooLarge reports whether size is more than the server says it takes.
+// tooLarge reports whether a size is above the server's SIZE.
 func tooLarge(size int, most string) bool {
 	n, err := strconv.Atoi(most)
 	return err == nil && n > 0 && size > n
 }
 
-// recipients names all of them, so that the answer tells everybody who is
-// refused. One that is refused undoes the others: a mail goes to all or to none.
+// recipients sends all recipients, so that the answer lists every refused one. If one is refused,
+// the mail is sent to nobody.
 func (s *session) recipients(to []address) error {
 	var rejected []rejection
 	for _, a := range to {
@@ -149,14 +148,13 @@ func (s *session) recipients(to []address) error {
 		return nil
 	}
 	s.hurry()
-	_ = s.client.Reset() // the connection's end takes the others back too
+	_ = s.client.Reset() // without RSET the end of the connection discards them
 	return refused(rejected, len(to))
 }
 
-// data sends the mail and reads what the server says to it. The mail is the
-// server's from the moment its last line is sent: until then an error means
-// that it was not sent, after it that nobody can tell.
-func (s *session) data(ctx context.Context, l letter) (reply, error) {
+// data sends the mail and reads the reply. The server has the mail once its last line is sent:
+// before that an error means that the mail was not sent, after it the outcome is unknown.
+func (s *session) data(ctx context.Context, l email) (reply, error) {
 	w, err := s.client.Data()
 	if err != nil {
 		return reply{}, s.at(atData, err)
@@ -169,19 +167,19 @@ func (s *session) data(ctx context.Context, l letter) (reply, error) {
 	}
 	err = w.Close()
 	if closer, ok := w.(*smtp.DataCloser); ok && err == nil {
-		return s.relay.reply(accepted, closer.ServerResponse()), nil
+		return s.server.reply(accepted, closer.ServerResponse()), nil
 	}
 	return s.afterwards(err)
 }
 
-// afterwards judges the reply to a mail that was sent whole.
+// afterwards judges the reply to a mail that was sent in full.
 func (s *session) afterwards(err error) (reply, error) {
 	var said *textproto.Error
 	switch {
 	case !errors.As(err, &said):
-		return reply{}, unanswered(s.relay.clean(fmt.Sprint(err)))
-	case said.Code >= 200 && said.Code < 300: // any of them takes the mail
-		return s.relay.reply(said.Code, said.Msg), nil
+		return reply{}, unanswered(s.server.clean(fmt.Sprint(err)))
+	case said.Code >= 200 && said.Code < 300: // each of them accepts the mail
+		return s.server.reply(said.Code, said.Msg), nil
 	case negative(said.Code):
 		return reply{}, s.at(atMessage, err)
 	default:
@@ -189,42 +187,41 @@ func (s *session) afterwards(err error) (reply, error) {
 	}
 }
 
-// at gives an error of a stage its class: a reply that says no is a refusal,
-// everything else a mail that was not sent.
+// at classifies an error of a stage: a negative reply is a refusal, any other error means that the
+// mail was not sent.
 func (s *session) at(stage string, err error) error {
 	var said *textproto.Error
 	switch {
 	case err == nil:
 		return nil
 	case errors.As(err, &said) && negative(said.Code):
-		return &refusal{stage: stage, reply: s.relay.reply(said.Code, said.Msg)}
+		return &refusal{stage: stage, reply: s.server.reply(said.Code, said.Msg)}
 	default:
-		return notSent(stage, s.relay.clean(err.Error()))
+		return notSent(stage, s.server.clean(err.Error()))
 	}
 }
 
-// hurry leaves the conversation little time.
+// hurry sets a short deadline for what follows.
 func (s *session) hurry() { _ = s.conn.SetDeadline(time.Now().Add(goodbye)) }
 
-// end closes the connection, with a QUIT where the last reply was understood.
-// Anywhere else, and above all within a message, whatever is written could
-// make a mail of what was sent so far.
+// end closes the connection, and sends QUIT if no reply is due. After any other error nothing may
+// be written, because it could end a mail that was sent in part.
 func (s *session) end(polite bool) {
 	if polite {
 		s.hurry()
-		_ = s.client.Quit() // what it answers changes nothing
+		_ = s.client.Quit() // its reply changes nothing
 	}
 	s.stop()
 	_ = s.conn.Close()
 }
 
-// local reports whether the connection stays on this machine.
+// local reports whether the server is on this machine.
 func (s *session) local() bool {
 	at, ok := s.conn.RemoteAddr().(*net.TCPAddr)
 	return ok && at.IP.IsLoopback()
 }
 
-// bounded is a connection from which only so much is read.
+// bounded is a connection from which at most left bytes are read.
 type bounded struct {
 	net.Conn
 	left int
@@ -239,5 +236,5 @@ func (b *bounded) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// words splits what a server lists.
+// words splits a server's list, in upper case.
 func words(list string) []string { return strings.Fields(strings.ToUpper(list)) }

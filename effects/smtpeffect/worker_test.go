@@ -28,7 +28,7 @@ func (p post) Fetch(ctx context.Context, _ string, _ int, _ time.Duration) ([]ef
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	case c := <-p.in:
-		return []effects.Delivery{&effecttest.Letter{Is: c}}, nil
+		return []effects.Delivery{&effecttest.Delivery{C: c}}, nil
 	}
 }
 
@@ -45,7 +45,7 @@ func work(t *testing.T, manifest string, secrets map[string]string) post {
 		t.Fatal(problems)
 	}
 	p := post{make(chan effects.Command), make(chan effects.Result, 10)}
-	effecttest.Hire(t, effects.Options{
+	effecttest.StartWorker(t, effects.Options{
 		Source: p, Publisher: p, Providers: map[string]effects.Provider{"smtp": provider(t)},
 		Secrets: effects.Secrets{Environ: func(name string) (string, bool) {
 			v, found := secrets[strings.TrimPrefix(name, "EDDA_SECRET_")]

@@ -12,7 +12,7 @@ import (
 	"edda/internal/jsonvalue"
 )
 
-// run runs the command. The table is made when it turns out to be missing.
+// run runs the command, and creates the table if it is missing.
 func (r *request) run(ctx context.Context, p *pool) (effects.Response, error) {
 	resp, err := r.attempt(ctx, p)
 	var missing *noTable
@@ -22,18 +22,18 @@ func (r *request) run(ctx context.Context, p *pool) (effects.Response, error) {
 	refused := r.create(ctx, p)
 	resp, err = r.attempt(ctx, p)
 	if !errors.As(err, &missing) {
-		return resp, err // somebody has made it, perhaps another at the same moment
+		return resp, err // created here or by another process
 	}
 	return r.answerTo(verdict{status: statusLater, code: refused.code,
 		message: "the table edda_effects is missing and cannot be made (" + refused.message + "); let somebody run: " + r.source.database.row().create}), nil
 }
 
-// noTable says that the table of commands is missing.
+// noTable is the error about a missing table edda_effects.
 type noTable struct{}
 
 func (*noTable) Error() string { return "the table edda_effects is missing" }
 
-// create makes the table; what went wrong shows when the table is used.
+// create creates the table. The next attempt shows whether it succeeded.
 func (r *request) create(ctx context.Context, p *pool) verdict {
 	conn, err := connect(ctx, p)
 	if err == nil {
@@ -44,7 +44,7 @@ func (r *request) create(ctx context.Context, p *pool) verdict {
 	return v
 }
 
-// attempt runs the command in one transaction with its row.
+// attempt runs the command and inserts its row in one transaction.
 func (r *request) attempt(ctx context.Context, p *pool) (effects.Response, error) {
 	t, err := r.open(ctx, p)
 	if err != nil {
@@ -64,7 +64,7 @@ func (r *request) attempt(ctx context.Context, p *pool) (effects.Response, error
 	return r.change(ctx, t)
 }
 
-// change does the statement, stores the result in the row, and commits.
+// change runs the statement, stores the result in the row, and commits.
 func (r *request) change(ctx context.Context, t *transaction) (effects.Response, error) {
 	body, err := r.statement(ctx, t)
 	if err != nil {
@@ -88,16 +88,15 @@ func (r *request) change(ctx context.Context, t *transaction) (effects.Response,
 	return done(encoded)
 }
 
-// mayEnd tells of a statement that can end the transaction around it: a
-// procedure of MySQL.
+// mayEnd reports whether a statement can end the transaction: a procedure of MySQL.
 func (r *request) mayEnd() bool { return r.source.driver == "mysql" && firstWord(r.text) == "call" }
 
 func endedByItself() error {
 	return edda.Classify(edda.Permanent, "the statement has committed or rolled back by itself, and what came of it is not known")
 }
 
-// unchanged says what came of a statement that failed. One that may have
-// committed before it did has committed the row with it.
+// unchanged returns the answer of a statement that failed. If the statement committed before it
+// failed, the row is committed too.
 func (r *request) unchanged(ctx context.Context, t *transaction, err error) (effects.Response, error) {
 	if !r.mayEnd() {
 		return r.failedIn(ctx, t, err)
@@ -113,7 +112,7 @@ func (r *request) unchanged(ctx context.Context, t *transaction, err error) (eff
 	return effects.Response{}, edda.Classify(edda.Temporary, "no answer to the procedure, which may have committed: %s", cause(err))
 }
 
-// look runs a query that has no effect and needs no row.
+// look runs a query that changes nothing. It needs no row.
 func (r *request) look(ctx context.Context, t *transaction) (effects.Response, error) {
 	body, err := r.statement(ctx, t)
 	if err != nil {
@@ -132,10 +131,6 @@ func (r *request) statement(ctx context.Context, t *transaction) (map[string]any
 	if err != nil {
 		return nil, err
 	}
-	return r.changed(got), nil
-}
-
-func (r *request) changed(got sql.Result) map[string]any {
 	body := map[string]any{}
 	affected, err := got.RowsAffected()
 	if err == nil {
@@ -144,22 +139,21 @@ func (r *request) changed(got sql.Result) map[string]any {
 	if id, err := got.LastInsertId(); err == nil && r.source.database.lastID(r.text, affected) && id != 0 {
 		body["last_id"] = int(id)
 	}
-	return body
+	return body, nil
 }
 
-// done is the answer from its encoded form, so that the first one and those
-// that repeat it are alike.
+// done answers with the encoded result, so that the first answer and its repetitions are equal.
 func done(encoded json.RawMessage) (effects.Response, error) {
 	body, err := jsonvalue.Decode(encoded)
 	return effects.Response{Status: statusDone, Body: body}, err
 }
 
-// repeat answers with the result of the command that was there before.
+// repeat answers with the result of an earlier call.
 func (r *request) repeat(ctx context.Context, t *transaction) (effects.Response, error) {
 	t.rollback()
 	effect, result, err := t.find(ctx, r)
 	switch {
-	case errors.Is(err, sql.ErrNoRows): // cleaned up in this moment
+	case errors.Is(err, sql.ErrNoRows): // deleted since the insert
 		return r.answerTo(verdict{status: statusLater, code: "gone", message: "the row of the command is gone again"}), nil
 	case err != nil:
 		return r.failedIn(ctx, t, err)
@@ -171,26 +165,26 @@ func (r *request) repeat(ctx context.Context, t *transaction) (effects.Response,
 	return done(json.RawMessage(result.String))
 }
 
-// aDefinite is an error that is an answer.
-type aDefinite struct{ verdict }
+// verdictError is a server's answer as an error.
+type verdictError struct{ verdict }
 
-func (e *aDefinite) Error() string { return e.message }
+func (e *verdictError) Error() string { return e.message }
 
 func tooLarge(message string) error {
-	return &aDefinite{verdict{status: statusTooLarge, code: "too_large", message: message}}
+	return &verdictError{verdict{status: statusTooLarge, code: "too_large", message: message}}
 }
 
-// failedIn says what came of a command whose transaction is not committed: it
-// ends it, and where the connection still serves, the error was about the
-// statement and no loss of the connection.
+// failedIn rolls back and returns the answer of a call that was not committed. If the connection
+// still works after that, the error was about the statement.
 func (r *request) failedIn(ctx context.Context, t *transaction, err error) (effects.Response, error) {
 	t.rollback()
 	return r.failed(ctx, err, !t.broken)
 }
 
-// failed says what came of a command that surely was not committed.
+// failed returns the answer of a call that surely was not committed. serves says that the
+// connection still works.
 func (r *request) failed(ctx context.Context, err error, serves bool) (effects.Response, error) {
-	var definite *aDefinite
+	var definite *verdictError
 	var missing *noTable
 	switch {
 	case errors.As(err, &missing):
@@ -209,7 +203,7 @@ func (r *request) failed(ctx context.Context, err error, serves bool) (effects.R
 	return effects.Response{}, unreached(err)
 }
 
-// unfit says what a driver found wrong with the arguments, without showing them.
+// unfit returns what a driver says about arguments, without their values.
 func unfit(err error) string {
 	if s := strings.TrimPrefix(err.Error(), "sql: "); strings.HasPrefix(s, "expected ") && len(s) < 60 {
 		return s // expected 2 arguments, got 1
@@ -217,7 +211,7 @@ func unfit(err error) string {
 	return "the arguments do not fit the statement"
 }
 
-// uncommitted says what came of a COMMIT that failed.
+// uncommitted returns the answer of a call whose COMMIT failed.
 func (r *request) uncommitted(t *transaction, err error) (effects.Response, error) {
 	t.rollback()
 	if v, answered := r.source.database.judge(err); answered && !v.ending {
@@ -226,7 +220,7 @@ func (r *request) uncommitted(t *transaction, err error) (effects.Response, erro
 	return effects.Response{}, edda.Classify(edda.Temporary, "no answer to the commit: %s", cause(err))
 }
 
-// answerTo is the response to a verdict.
+// answerTo makes the response of a verdict.
 func (r *request) answerTo(v verdict) effects.Response {
 	body := map[string]any{"code": v.code, "message": v.message}
 	if v.constraint != "" {

@@ -18,7 +18,7 @@ import (
 	"edda/effects/dial"
 )
 
-// mariadb is MySQL too.
+// mariadb is MariaDB or MySQL.
 type mariadb struct{}
 
 func (mariadb) row() rowText {
@@ -33,7 +33,7 @@ func (mariadb) row() rowText {
 func (mariadb) begin(isolation string, readonly bool) []string {
 	var out []string
 	if level := levels()[isolation]; level != "" {
-		out = append(out, "SET TRANSACTION ISOLATION LEVEL "+level) // of the next one only
+		out = append(out, "SET TRANSACTION ISOLATION LEVEL "+level) // for the next transaction only
 	}
 	if readonly {
 		return append(out, "START TRANSACTION READ ONLY")
@@ -43,11 +43,11 @@ func (mariadb) begin(isolation string, readonly bool) []string {
 
 func (mariadb) argument(v any) any { return v }
 
-func (mariadb) lastID(_ string, affected int64) bool { return affected > 0 } // the server says 0 where there is none
+func (mariadb) lastID(_ string, affected int64) bool { return affected > 0 } // the server returns 0 if there is none
 
 func (mariadb) connections(bool) int { return maxConnections }
 
-// value knows the types that the driver leaves in bytes.
+// value converts the types that the driver returns as bytes.
 func (mariadb) value(kind string, v any) any {
 	raw, isBytes := v.([]byte)
 	if !isBytes {
@@ -66,7 +66,7 @@ func (mariadb) value(kind string, v any) any {
 	return string(raw)
 }
 
-// bits are a number of up to 64 of them.
+// bits converts up to 64 bits into a number.
 func bits(raw []byte) any {
 	var n uint64
 	for _, b := range raw {
@@ -75,7 +75,7 @@ func bits(raw []byte) any {
 	return n
 }
 
-// moment is a date and time in UTC; text where it is none, as the zero date.
+// moment parses a date and time in UTC. It returns the text if it is none, such as the zero date.
 func moment(text string) any {
 	t, err := time.Parse("2006-01-02 15:04:05.999999", text)
 	if err != nil {
@@ -98,7 +98,7 @@ func myConstraint() []uint16 {
 	return []uint16{1062, 1022, 1586, 1859, 1169, 1048, 1364, 1216, 1217, 1451, 1452, 1557, 1761, 1762, 3819, 4025}
 }
 
-// myNames are numbers in whose messages quotes hold names only.
+// myNames lists the errors whose messages quote only names.
 func myNames() []uint16 { return []uint16{1048, 1364, 1406, 1264, 3819, 1644} }
 
 func (mariadb) judge(err error) (verdict, bool) {
@@ -124,8 +124,8 @@ func (mariadb) judge(err error) (verdict, bool) {
 	return v, true
 }
 
-// myConstraintPatterns find a constraint's name. The last key is meant: what
-// stands before it may be a row's value.
+// myConstraintPatterns find a constraint's name. The last key counts, because the text before it
+// may be a value.
 var myConstraintPatterns = []*regexp.Regexp{
 	regexp.MustCompile(`^Duplicate entry (?s:.*) for key '([^']*)'`),
 	regexp.MustCompile("^(?:[^`]*)(?:`[^`]*`\\.`[^`]*`, )?CONSTRAINT `([^`]*)`"),
@@ -161,11 +161,11 @@ func (mariadb) connector(s source, g *dial.Guard, t *tls.Config) (driver.Connect
 	if conf.Params == nil {
 		conf.Params = map[string]string{}
 	}
-	conf.Params["time_zone"] = "'+00:00'" // timestamps come in the session's
+	conf.Params["time_zone"] = "'+00:00'" // of timestamps in results
 	if conf.Params["sql_mode"] == "" {
-		conf.Params["sql_mode"] = "CONCAT(@@sql_mode,',STRICT_ALL_TABLES')" // or a value that does not fit is cut silently
+		conf.Params["sql_mode"] = "CONCAT(@@sql_mode,',STRICT_ALL_TABLES')" // or values that do not fit are cut silently
 	}
-	conf.ClientFoundRows, conf.ParseTime, conf.Loc = true, false, time.UTC // affected counts as elsewhere; a zero date is no time
+	conf.ClientFoundRows, conf.ParseTime, conf.Loc = true, false, time.UTC // count affected rows as other databases do; a zero date is no time
 	conf.Logger, conf.DialFunc = &mysql.NopLogger{}, g.DialContext
 	if err := conf.Apply(mysql.Charset("utf8mb4", conf.Collation)); err != nil {
 		return nil, errNotMySQL
@@ -177,7 +177,7 @@ func (mariadb) connector(s source, g *dial.Guard, t *tls.Config) (driver.Connect
 	return myConnector{inner}, nil
 }
 
-// myConfig reads a URL, or the driver's own form.
+// myConfig parses a URL, or the driver's own form.
 func myConfig(dsn string) (*mysql.Config, error) {
 	_, rest, isURL := strings.Cut(dsn, "://")
 	if !isURL {
@@ -208,15 +208,15 @@ func myConfig(dsn string) (*mysql.Config, error) {
 	return conf, nil
 }
 
-// mySetting is a value that is set for a session: a literal.
+// mySetting matches the literal value of a session variable.
 var mySetting = regexp.MustCompile(`^('[^'\\]*'|[A-Za-z0-9_.]+)$`)
 
-// mySettings are the server's variables that a DSN may set.
+// mySettings lists the session variables that a DSN may set.
 func mySettings() []string {
 	return []string{"sql_mode", "lock_wait_timeout", "innodb_lock_wait_timeout", "max_statement_time", "max_execution_time", "net_read_timeout", "net_write_timeout", "wait_timeout"}
 }
 
-// myRefused says which parameter a DSN may not have.
+// myRefused returns an error about a parameter that a DSN may not contain.
 func myRefused(c *mysql.Config) error {
 	refused := map[string]bool{"allowAllFiles": c.AllowAllFiles, "multiStatements": c.MultiStatements, "interpolateParams": c.InterpolateParams,
 		"allowOldPasswords": c.AllowOldPasswords, "serverPubKey": c.ServerPubKey != "", "columnsWithAlias": c.ColumnsWithAlias}
@@ -238,7 +238,7 @@ func myRefused(c *mysql.Config) error {
 
 var collation = regexp.MustCompile(`^[a-z0-9_]*$`)
 
-// myConnector makes connections that know their number at the server.
+// myConnector makes connections that know their id at the server.
 type myConnector struct{ driver.Connector }
 
 func (c myConnector) Connect(ctx context.Context) (driver.Conn, error) {
@@ -269,7 +269,7 @@ func connectionID(ctx context.Context, conn driver.QueryerContext) (string, erro
 	return fmt.Sprint(id[0]), err
 }
 
-// myConn is all that the driver's connection can do.
+// myConn is the interface of the driver's connections.
 type myConn interface {
 	driver.Conn
 	driver.ConnBeginTx
@@ -282,15 +282,15 @@ type myConn interface {
 	driver.Validator
 }
 
-// session is a connection with its number at the server.
+// session is a connection with its id at the server.
 type session struct {
 	myConn
 	connector driver.Connector
 	id        string
 }
 
-// stop ends the session at the server, which does not look whether anybody
-// listens while it works. It takes a connection of its own.
+// stop kills the session at the server over another connection, because the server does not notice
+// the end of a connection while a statement runs.
 func (s *session) stop(ctx context.Context) error {
 	conn, err := s.connector.Connect(ctx)
 	if err != nil {

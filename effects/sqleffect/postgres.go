@@ -41,8 +41,7 @@ func (postgres) begin(isolation string, readonly bool) []string {
 	return []string{text}
 }
 
-// argument is text, which the server reads as the type of the place that it
-// stands in: exactly, also as a numeric.
+// argument returns text, which the server reads exactly as the placeholder's type.
 func (postgres) argument(v any) any {
 	switch v := v.(type) {
 	case int:
@@ -73,13 +72,12 @@ func (postgres) value(kind string, v any) any {
 	return v
 }
 
-func (postgres) lastID(string, int64) bool { return false } // returning tells it
+func (postgres) lastID(string, int64) bool { return false } // RETURNING does
 
 func (postgres) connections(bool) int { return maxConnections }
 
-// pgLater are answers after which the same call may succeed: what else there is
-// of these classes, and these. Plans and prepared statements go stale when
-// somebody changes a table.
+// pgLater reports whether the same call may succeed later. Prepared statements become invalid when
+// a table is changed.
 func pgLater(e *pgconn.PgError) bool {
 	switch e.Code {
 	case "55P03", "57014", "57P01", "57P02", "57P03", "57P04", "57P05", "58030", "26000", "25006":
@@ -111,15 +109,15 @@ func (postgres) judge(err error) (verdict, bool) {
 	return v, true
 }
 
-// pgSettings is what a DSN may say.
+// pgSettings lists the settings that a DSN may contain.
 func pgSettings() []string {
 	return []string{"host", "port", "user", "password", "dbname", "connect_timeout", "application_name", "options", "search_path", "timezone", "role",
 		"sslmode", "sslnegotiation", "sslsni", "channel_binding", "require_auth", "target_session_attrs", "min_protocol_version", "max_protocol_version",
 		"statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout", "default_query_exec_mode", "statement_cache_capacity", "description_cache_capacity"}
 }
 
-// pgUnsaid is what holds where a DSN says nothing, so that the environment and
-// the files of whoever runs Edda do not.
+// pgUnsaid has the values of settings that a DSN does not contain, so that the environment and
+// files of Edda's user have no effect.
 func pgUnsaid() map[string]string {
 	return map[string]string{"port": "5432", "dbname": "", "password": "", "application_name": "edda", "connect_timeout": "10", "sslmode": "prefer",
 		"target_session_attrs": "any", "channel_binding": "prefer", "require_auth": "", "sslnegotiation": "postgres", "sslsni": "1",
@@ -133,7 +131,7 @@ func (postgres) connector(s source, g *dial.Guard, t *tls.Config) (driver.Connec
 	}
 	conf, err := pgx.ParseConfig(pgComplete(s.dsn, said))
 	if err != nil {
-		return nil, errNotPostgres // the library's own text may show it
+		return nil, errNotPostgres // the library's error may show the DSN
 	}
 	if conf.DefaultQueryExecMode == pgx.QueryExecModeExec || conf.DefaultQueryExecMode == pgx.QueryExecModeSimpleProtocol {
 		return nil, errors.New("dsn may not set default_query_exec_mode to exec or simple_protocol: the first guesses types, the second pastes text into SQL")
@@ -146,24 +144,23 @@ func (postgres) connector(s source, g *dial.Guard, t *tls.Config) (driver.Connec
 	if t != nil {
 		secure(conf, t)
 	}
-	conf.LookupFunc = func(_ context.Context, host string) ([]string, error) { return []string{host}, nil } // the guard wants the name
+	conf.LookupFunc = func(_ context.Context, host string) ([]string, error) { return []string{host}, nil } // the guard needs the name
 	conf.DialFunc = g.DialContext
 	return stdlib.GetConnector(*conf, stdlib.OptionResetSession(forget)), nil
 }
 
-// forget makes a connection as new before the next command has it: what one
-// command set for its session is not for another one, perhaps another tenant's.
+// forget resets a session before its next command, which may be of another tenant.
 func forget(ctx context.Context, c *pgx.Conn) error {
 	const all = "RESET SESSION AUTHORIZATION; RESET ALL; CLOSE ALL; UNLISTEN *; DISCARD TEMP; DISCARD SEQUENCES; SELECT pg_advisory_unlock_all()"
 	if _, err := c.PgConn().Exec(ctx, all).ReadAll(); err != nil {
-		return driver.ErrBadConn // another one is as new
+		return driver.ErrBadConn // a new connection is reset
 	}
 	return nil
 }
 
 var errNotPostgres = errors.New("dsn is none that PostgreSQL knows; write postgres://user:password@host:5432/database?sslmode=verify-full")
 
-// secure uses the manifest's TLS for every host, and nothing without TLS.
+// secure uses the manifest's TLS for every host, and never falls back to plain text.
 func secure(conf *pgx.ConnConfig, t *tls.Config) {
 	named := func(host string) *tls.Config {
 		out := t.Clone()
@@ -183,10 +180,10 @@ func secure(conf *pgx.ConnConfig, t *tls.Config) {
 	conf.Fallbacks = rest
 }
 
-// pgFiles are settings that read files of this machine.
+// pgFiles matches errors about settings that read files of this machine.
 var pgFiles = regexp.MustCompile(`key "(passfile|service|servicefile|sslkey|sslcert|sslcertmode|sslrootcert|sslpassword|krbsrvname|krbspn)" is not`)
 
-// pgSaid lists what a DSN sets, and refuses what it may not.
+// pgSaid lists the settings that a DSN contains, and refuses those that it may not.
 func pgSaid(dsn string) ([]string, error) {
 	options := pgx.ParseConfigOptions{ParseConfigOptions: pgconn.ParseConfigOptions{ConnStringAllowedKeys: pgSettings()}}
 	if _, err := pgx.ParseConfigWithOptions(dsn, options); err != nil {
@@ -208,7 +205,7 @@ func pgSaid(dsn string) ([]string, error) {
 	return said, nil
 }
 
-// pgComplete says the rest of a DSN.
+// pgComplete appends pgUnsaid to a DSN.
 func pgComplete(dsn string, said []string) string {
 	var b strings.Builder
 	b.WriteString(dsn)

@@ -1,13 +1,13 @@
-// Package sqleffect calls effects in PostgreSQL, MySQL or MariaDB, and SQLite:
-// one statement a command, with parameters.
+// Package sqleffect calls effects in PostgreSQL, MySQL or MariaDB, and SQLite: one statement with
+// parameters for each command.
 //
-// What it promises: a command has its effect exactly once in its database, also
-// when the answer to a commit is lost. Each runs in one transaction with a row
-// of the table edda_effects that holds its key and its result; whoever finds
-// the row does nothing and answers with that result. What it refuses: text
-// pasted into SQL, more rows than asked for, statements that commit by
-// themselves, and addresses and files that the guard does not allow. DSNs never
-// show in errors.
+// It promises that a command has its effect exactly once in its database, even if the answer to
+// the commit is lost. The statement runs in one transaction with a row of the table edda_effects,
+// which holds the command's key and result. A call that finds the row runs nothing and answers
+// with that result.
+//
+// It refuses values pasted into SQL, more rows than max_rows, statements that commit by
+// themselves, and addresses and files that the guard does not allow. Errors never show a DSN.
 package sqleffect
 
 import (
@@ -24,18 +24,17 @@ type Options struct {
 	Guard *dial.Guard
 }
 
-// Provider runs statements over connections that it keeps.
+// Provider runs statements on pooled connections.
 type Provider struct{ pools *pools }
 
-// New makes a provider; nothing is connected yet.
+// New makes a provider. It connects to nothing yet.
 func New(o Options) *Provider { return &Provider{newPools(o.Guard)} }
 
 // Close closes all connections; no call may be under way.
 func (p *Provider) Close() { p.pools.close() }
 
-// Call runs one command; see effects.Provider. An error that is not
-// effects.ErrNotSent means that the commit's answer was lost: the same call
-// finds out what came of it.
+// Call runs one command; see effects.Provider. An error that is not effects.ErrNotSent means that
+// the answer to the commit was lost: the same call finds out what it did.
 func (p *Provider) Call(ctx context.Context, c effects.Call) (effects.Response, error) {
 	r, err := read(c)
 	if err != nil {
@@ -49,10 +48,10 @@ func (p *Provider) Call(ctx context.Context, c effects.Call) (effects.Response, 
 	return r.run(ctx, pool)
 }
 
-// notSent says that nothing was done, for sure.
+// notSent is the error of a call that surely changed nothing.
 func notSent(class, err error) error {
 	return edda.Classify(class, "%w: %w", effects.ErrNotSent, err)
 }
 
-// errEnded is what a call gets whose time was up before it was committed.
+// errEnded is the error of a call whose time ran out before its commit.
 var errEnded = errors.New("stopped and rolled back")

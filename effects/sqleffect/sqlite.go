@@ -30,8 +30,8 @@ func (sqlite) row() rowText {
 	}
 }
 
-// begin takes the writer's lock at once: later it could only fail. The levels
-// are all serializable.
+// begin takes the write lock at once, because a later upgrade could fail. All isolation levels are
+// serializable.
 func (sqlite) begin(_ string, readonly bool) []string {
 	if readonly {
 		return []string{"BEGIN"}
@@ -41,14 +41,14 @@ func (sqlite) begin(_ string, readonly bool) []string {
 
 func (sqlite) argument(v any) any { return v }
 
-// lastID is the connection's, and stays from what was inserted before; the
+// lastID reports whether the statement inserts. The connection keeps the id of earlier inserts; the
 // table edda_effects has none.
 func (sqlite) lastID(text string, affected int64) bool {
 	return affected > 0 && (firstWord(text) == "insert" || firstWord(text) == "replace")
 }
 
-// connections of SQLite: one writes, and waiting for it in here ends with a
-// call's context, which waiting for the file's lock does not.
+// connections allows one writer. Waiting for it in this process ends with the call's context,
+// waiting for the file's lock does not.
 func (sqlite) connections(readonly bool) int {
 	if readonly {
 		return maxConnections
@@ -113,7 +113,7 @@ func (sqlite) judge(err error) (verdict, bool) {
 	return v, true
 }
 
-// liteNumber is what the driver adds to the library's words.
+// liteNumber is the code that the driver appends to a message.
 var liteNumber = regexp.MustCompile(` \(\d+\)$`)
 
 func liteMessage(e *lite.Error) string {
@@ -124,7 +124,7 @@ func liteMessage(e *lite.Error) string {
 	return text
 }
 
-// liteName is the code's name, such as SQLITE_CONSTRAINT_UNIQUE.
+// liteName returns a code's name, such as SQLITE_CONSTRAINT_UNIQUE.
 func liteName(code int) string {
 	text := lite.ErrorCodeString[code]
 	if text == "" {
@@ -134,7 +134,7 @@ func liteName(code int) string {
 	return strings.TrimSuffix(name, ")")
 }
 
-// liteSettings are what a DSN may set, and to what.
+// liteSettings has the settings that a DSN may contain, and their values.
 func liteSettings() map[string]*regexp.Regexp {
 	return map[string]*regexp.Regexp{
 		"busy_timeout": regexp.MustCompile(`^[0-9]{1,5}$`),
@@ -158,7 +158,7 @@ func (sqlite) connector(s source, g *dial.Guard, t *tls.Config) (driver.Connecto
 	}
 	if s.readonly {
 		query.Set("_query_only", "1")
-		query.Del("_journal_mode") // it would have to write
+		query.Del("_journal_mode") // setting it writes
 	}
 	inner, err := lite.NewConnector("file:" + (&url.URL{Path: path}).EscapedPath() + "?" + query.Encode())
 	if err != nil {
@@ -169,7 +169,7 @@ func (sqlite) connector(s source, g *dial.Guard, t *tls.Config) (driver.Connecto
 
 var errNotSQLite = errors.New("dsn is no file of SQLite; write sqlite:/folder/name.db")
 
-// litePath is the file of a DSN, and the settings.
+// litePath returns the file and the settings of a DSN.
 func litePath(dsn string) (string, map[string]string, error) {
 	rest := dsn
 	for _, scheme := range []string{"sqlite:", "file:"} {

@@ -9,36 +9,36 @@ import (
 	"time"
 )
 
-// endsWithin bounds the ending of a transaction whose call has no time left.
+// endsWithin bounds the rollback of a call whose time has run out.
 const endsWithin = 2 * time.Second
 
-// transaction is one, on a connection of its own. It is driven by hand because
-// each of its steps, the commit too, must end with the call's context.
+// transaction is a transaction on its own connection. It sends BEGIN and COMMIT as statements,
+// because each must end with the call's context.
 type transaction struct {
 	conn   *sql.Conn
 	row    rowText
 	judge  func(error) (verdict, bool)
-	stop   func(context.Context) error // the server from going on with the statement; may be nil
+	stop   func(context.Context) error // stops the statement at the server; may be nil
 	ctx    context.Context             // of the call
 	open   bool
 	broken bool // the connection cannot be used again
 }
 
-// errDied is a connection that turned out to be dead before anything was done.
+// errDied marks the error of an idle connection that had ended before the transaction began.
 var errDied = errors.New("the connection had died")
 
-// open begins a transaction. Where a connection died while it was idle others
-// have, too: then a fresh one is tried, once.
+// open begins a transaction. If the connection has died while it was idle, others have too: open
+// closes the idle ones and tries once more.
 func (r *request) open(ctx context.Context, p *pool) (*transaction, error) {
-	t, err := r.openOne(ctx, p)
-	if !errors.Is(err, errDied) {
-		return t, err
+	t, err := r.begin(ctx, p)
+	if errors.Is(err, errDied) {
+		p.forgetIdle()
+		t, err = r.begin(ctx, p)
 	}
-	p.forgetIdle()
-	return r.openOne(ctx, p)
+	return t, err
 }
 
-func (r *request) openOne(ctx context.Context, p *pool) (*transaction, error) {
+func (r *request) begin(ctx context.Context, p *pool) (*transaction, error) {
 	conn, err := connect(ctx, p)
 	if err != nil {
 		return nil, err
@@ -54,22 +54,17 @@ func (r *request) openOne(ctx context.Context, p *pool) (*transaction, error) {
 	for _, text := range d.begin(r.isolation, r.readonly) {
 		if _, err := conn.ExecContext(ctx, text); err != nil {
 			t.close()
-			return nil, t.unbegun(err)
+			if v, answered := t.judge(err); ctx.Err() != nil || answered && !v.ending {
+				return nil, err // the server's refusal
+			}
+			return nil, fmt.Errorf("%w: %w", errDied, err)
 		}
 	}
 	return t, nil
 }
 
-// unbegun tells a dead connection from a server's refusal.
-func (t *transaction) unbegun(err error) error {
-	if v, answered := t.judge(err); t.ctx.Err() != nil || answered && !v.ending {
-		return err
-	}
-	return fmt.Errorf("%w: %w", errDied, err)
-}
-
-// claim inserts the command's row, waiting for a twin that is under way; it
-// reports whether the row is there already.
+// claim inserts the command's row. It waits for another call of the command that is under way, and
+// reports whether the row exists.
 func (t *transaction) claim(ctx context.Context, r *request) (bool, error) {
 	got, err := t.conn.ExecContext(ctx, t.row.insert, r.tenant, r.key, r.effect)
 	if err != nil {
@@ -86,7 +81,7 @@ func (t *transaction) claim(ctx context.Context, r *request) (bool, error) {
 	return n == 0, err
 }
 
-// finish stores the result in the row, and reports whether that is still there.
+// finish stores the result in the row, and reports whether the row still exists.
 func (t *transaction) finish(ctx context.Context, r *request, result []byte) (bool, error) {
 	got, err := t.conn.ExecContext(ctx, t.row.finish, string(result), r.tenant, r.key)
 	if err != nil {
@@ -96,7 +91,7 @@ func (t *transaction) finish(ctx context.Context, r *request, result []byte) (bo
 	return n > 0, err
 }
 
-// find reads what an earlier call has stored.
+// find reads the row of an earlier call.
 func (t *transaction) find(ctx context.Context, r *request) (effect string, result sql.NullString, err error) {
 	err = t.conn.QueryRowContext(ctx, t.row.find, r.tenant, r.key).Scan(&effect, &result)
 	return effect, result, err
@@ -108,7 +103,7 @@ func (t *transaction) commit(ctx context.Context) error {
 	return err
 }
 
-// rollback ends the transaction, if need be by ending the connection.
+// rollback ends the transaction. If the server does not answer, the connection is broken.
 func (t *transaction) rollback() {
 	if !t.open {
 		return
@@ -121,15 +116,15 @@ func (t *transaction) rollback() {
 	}
 	t.broken = true
 	if t.stop != nil && t.ctx.Err() != nil {
-		_ = t.stop(ctx) // at worst the server finds out by itself, and rolls back then
+		_ = t.stop(ctx) // after an error the server notices later, and rolls back
 	}
 }
 
-// close gives the connection back, or away.
+// close rolls back and releases the connection, which the pool drops if it is broken.
 func (t *transaction) close() {
 	t.rollback()
 	if t.broken {
-		_ = t.conn.Raw(func(any) error { return driver.ErrBadConn }) // so that nobody gets it again
+		_ = t.conn.Raw(func(any) error { return driver.ErrBadConn }) // the pool drops it
 	}
-	_ = t.conn.Close() // it has gone back
+	_ = t.conn.Close()
 }

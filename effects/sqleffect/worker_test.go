@@ -26,7 +26,7 @@ func (p post) Fetch(ctx context.Context, effect string, _ int, _ time.Duration) 
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	case c := <-p.in[effect]:
-		return []effects.Delivery{&effecttest.Letter{Is: c}}, nil
+		return []effects.Delivery{&effecttest.Delivery{C: c}}, nil
 	}
 }
 
@@ -57,7 +57,7 @@ func work(t *testing.T, text, dsn string) post {
 	if len(problems) > 0 {
 		t.Fatal(problems)
 	}
-	effecttest.Hire(t, effects.Options{
+	effecttest.StartWorker(t, effects.Options{
 		Source: p, Publisher: p, Providers: map[string]effects.Provider{"sql": local(t)},
 		Secrets: effects.Secrets{Environ: func(string) (string, bool) { return dsn, true }},
 	}, all...)

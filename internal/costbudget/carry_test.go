@@ -76,7 +76,7 @@ func (d desk) Fetch(ctx context.Context, _ string, _ int, _ time.Duration) ([]ef
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	case c := <-d.in:
-		return []effects.Delivery{&effecttest.Letter{Is: c}}, nil
+		return []effects.Delivery{&effecttest.Delivery{C: c}}, nil
 	}
 }
 

@@ -2,6 +2,7 @@ package realservers
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -101,3 +102,71 @@ func (s *Server) Pause() error { return s.cmd.Process.Signal(syscall.SIGSTOP) }
 
 // Resume ends a Pause.
 func (s *Server) Resume() error { return s.cmd.Process.Signal(syscall.SIGCONT) }
+
+// Sentinel starts a Redis Sentinel that watches a master. After a second without an answer it
+// considers the master down. It promotes a replica if quorum sentinels agree.
+func Sentinel(master *Server, name string, quorum int) (*Server, error) {
+	s, err := newServer("sentinel")
+	if err != nil {
+		return nil, err
+	}
+	if err := s.sentinel(master, name, quorum); err != nil {
+		return nil, errors.Join(err, os.RemoveAll(s.dir))
+	}
+	return s, nil
+}
+
+func (s *Server) sentinel(master *Server, name string, quorum int) error {
+	server, err := find("redis-server", "redis-server", "/usr/bin")
+	if err != nil {
+		return err
+	}
+	// A sentinel writes what it learns into this file.
+	settings := []string{
+		"bind " + s.Host, "port " + s.Port, "dir " + s.dir, "daemonize no",
+		fmt.Sprintf("sentinel monitor %s %s %s %d", name, master.Host, master.Port, quorum),
+		"sentinel down-after-milliseconds " + name + " 1000", "sentinel failover-timeout " + name + " 5000",
+	}
+	if master.Password != "" {
+		settings = append(settings, "sentinel auth-pass "+name+" "+master.Password)
+	}
+	conf := filepath.Join(s.dir, "sentinel.conf")
+	if err := os.WriteFile(conf, []byte(strings.Join(settings, "\n")+"\n"), 0o600); err != nil {
+		return err
+	}
+	return s.start(exec.Command(server, conf, "--sentinel"), "+monitor master "+name, "redis")
+}
+
+// RedisRights returns the ACL rule of a role's user edda-<role>, for RedisOptions.Users: that of
+// docs/HERO.md with a password.
+func RedisRights(role, password string) (string, error) {
+	page, err := page("docs/HERO.md")
+	if err != nil {
+		return "", err
+	}
+	for line := range strings.Lines(page) {
+		if rule, ok := strings.CutPrefix(line, "user edda-"+role+" "); ok {
+			return "edda-" + role + " " + strings.ReplaceAll(strings.TrimSpace(rule), "PASSWORD", password), nil
+		}
+	}
+	return "", fmt.Errorf("docs/HERO.md has no user edda-%s", role)
+}
+
+// page reads a file of the module that the tests run in.
+func page(name string) (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			text, err := os.ReadFile(filepath.Join(dir, name))
+			return string(text), err
+		}
+		up := filepath.Dir(dir)
+		if up == dir {
+			return "", fmt.Errorf("no go.mod above the tests")
+		}
+		dir = up
+	}
+}

@@ -1,50 +1,60 @@
 package http1
 
 import (
+	"compress/gzip"
 	"context"
 	"fmt"
 	"io"
 	"math"
 	"net/http"
+	"strings"
 	"time"
 )
 
-// writtenAtOnce is how long a request may be that is written before its answer is
-// read: the kernel takes as much without the other side reading, which may answer
-// and read no more. A longer one is written beside.
+// writtenAtOnce bounds a request that is written before its answer is read. The kernel buffers
+// as much even if the server answers early and stops reading. A longer request is written by a
+// goroutine beside the reading.
 const writtenAtOnce = 16 << 10
 
-// writtenSoon is how long a connection waits to be kept for the end of a writing
-// whose request was answered: as a rule it has ended, and only its goroutine has not.
+// writtenSoon bounds how long a connection waits, after its answer, for the goroutine that wrote
+// the request. The goroutine has usually written all and is about to return.
 const writtenSoon = 50 * time.Millisecond
 
-// exchange is a request and its answer over one connection. It is the answer's body,
-// with whose end the connection is free.
+// exchange is one request and its answer on a connection. It is the answer's body: the end of
+// the body frees the connection.
 type exchange struct {
 	over  *Transport
 	ctx   context.Context
 	conn  *conn
-	stop  func() bool // from ending the connection with the context
+	stop  func() bool // detaches the connection from ctx
 	wrote wrote
-	done  chan struct{} // closed when wrote is known; nil where it is
-	keep  bool          // what the answer says of the connection
-	body  io.ReadCloser // as net/http frames it
-	err   error         // why no more of the body can be read
+	done  chan struct{} // closed when wrote is set; nil: it is set
+	keep  bool          // the answer allows another request on the connection
+	body  io.ReadCloser // as net/http decodes it
+	err   error         // why the body cannot be read further
 }
 
-// wrote is what became of writing a request: n bytes were taken.
+// wrote is the result of writing a request: n bytes were taken.
 type wrote struct {
 	n   int
 	err error
 }
 
-// exchange makes a call over a connection, which it uses up.
+// exchange makes a call on a connection and consumes the connection.
 func (t *Transport) exchange(c *conn, req *http.Request, message []byte) (*http.Response, error) {
 	x := &exchange{over: t, ctx: req.Context(), conn: c}
 	x.stop = context.AfterFunc(x.ctx, c.cut)
-	x.write(message)
+	if len(message) <= writtenAtOnce {
+		x.wrote.n, x.wrote.err = c.Conn.Write(message)
+	} else {
+		x.done = make(chan struct{})
+		go func() {
+			defer close(x.done)
+			x.wrote.n, x.wrote.err = c.Conn.Write(message)
+		}()
+	}
 	if x.unsent() {
-		return x.failed(nil)
+		return x.failed(x.wrote.err)
 	}
 	resp, err := x.read(req)
 	if err != nil {
@@ -62,20 +72,7 @@ func (t *Transport) exchange(c *conn, req *http.Request, message []byte) (*http.
 	return resp, nil
 }
 
-// write has the request written, a large one beside the reading of its answer.
-func (x *exchange) write(message []byte) {
-	if len(message) <= writtenAtOnce {
-		x.wrote.n, x.wrote.err = x.conn.Conn.Write(message)
-		return
-	}
-	x.done = make(chan struct{})
-	go func() {
-		defer close(x.done)
-		x.wrote.n, x.wrote.err = x.conn.Conn.Write(message)
-	}()
-}
-
-// written tells whether the writing is over.
+// written reports whether the writing has ended.
 func (x *exchange) written() bool {
 	if x.done == nil {
 		return true
@@ -88,8 +85,8 @@ func (x *exchange) written() bool {
 	}
 }
 
-// settled tells whether all was written, or soon is.
-func (x *exchange) settled() bool {
+// writtenWhole reports whether the whole request was written. It waits for writtenSoon at most.
+func (x *exchange) writtenWhole() bool {
 	if !x.written() {
 		timer := time.NewTimer(writtenSoon)
 		defer timer.Stop()
@@ -102,11 +99,11 @@ func (x *exchange) settled() bool {
 	return x.wrote.err == nil
 }
 
-// unsent tells that the connection took none of the request.
+// unsent reports whether the connection took no byte of the request.
 func (x *exchange) unsent() bool { return x.written() && x.wrote.err != nil && x.wrote.n == 0 }
 
-// read reads the answer up to its body, also where the request was not taken whole:
-// the other side may say why.
+// read reads the answer up to its body. It does so even if the request was not taken in full,
+// because the server may say why.
 func (x *exchange) read(req *http.Request) (*http.Response, error) {
 	x.conn.left = x.over.o.MaxHeader
 	for {
@@ -116,19 +113,16 @@ func (x *exchange) read(req *http.Request) (*http.Response, error) {
 			return nil, fmt.Errorf("%w: more than %d bytes", errTooLong, x.over.o.MaxHeader)
 		case err != nil:
 			return nil, err
-		case resp.StatusCode/100 != 1 || resp.StatusCode == http.StatusSwitchingProtocols: // which nobody asked for
+		case resp.StatusCode/100 != 1 || resp.StatusCode == http.StatusSwitchingProtocols: // 101 was not asked for
 			x.conn.left = math.MaxInt64
 			return resp, nil
 		}
 	}
 }
 
-// failed ends a call without an answer.
+// failed ends a call that has no answer.
 func (x *exchange) failed(err error) (*http.Response, error) {
 	x.end(false)
-	if err == nil {
-		err = x.wrote.err
-	}
 	err = because(x.ctx, err)
 	if x.unsent() {
 		err = unsent{err}
@@ -136,11 +130,11 @@ func (x *exchange) failed(err error) (*http.Response, error) {
 	return nil, err
 }
 
-// end gives the connection back, or closes it: where the context has ended, its
-// deadline may strike at any time. The writing beside ends with it.
+// end releases or closes the connection, and waits for the goroutine that writes. A connection
+// whose context has ended is closed, because its deadline may be set at any time.
 func (x *exchange) end(keep bool) {
-	undisturbed := x.stop()
-	x.over.leave(x.conn, keep && undisturbed && x.settled())
+	detached := x.stop()
+	x.over.release(x.conn, keep && detached && x.writtenWhole())
 	if x.done != nil {
 		<-x.done
 	}
@@ -163,7 +157,7 @@ func (x *exchange) Read(p []byte) (int, error) {
 	return n, x.err
 }
 
-// Close gives up what was not read, and the connection with it.
+// Close closes the connection if the body was not read to its end.
 func (x *exchange) Close() error {
 	if x.err == nil {
 		x.end(false)
@@ -171,3 +165,34 @@ func (x *exchange) Close() error {
 	}
 	return nil
 }
+
+// unpack makes the body of a gzip answer read unpacked, as net/http does for an encoding that
+// the caller did not ask for.
+func unpack(resp *http.Response) {
+	if !strings.EqualFold(resp.Header.Get("Content-Encoding"), "gzip") {
+		return
+	}
+	resp.Header.Del("Content-Encoding")
+	resp.Header.Del("Content-Length")
+	resp.ContentLength, resp.Uncompressed = -1, true
+	resp.Body = &unpacked{packed: resp.Body}
+}
+
+// unpacked is a body that is unpacked from its first Read on.
+type unpacked struct {
+	packed io.ReadCloser
+	plain  *gzip.Reader
+	err    error
+}
+
+func (u *unpacked) Read(p []byte) (int, error) {
+	if u.plain == nil && u.err == nil {
+		u.plain, u.err = gzip.NewReader(u.packed)
+	}
+	if u.err != nil {
+		return 0, u.err
+	}
+	return u.plain.Read(p)
+}
+
+func (u *unpacked) Close() error { return u.packed.Close() }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/url"
@@ -13,8 +14,8 @@ import (
 	"golang.org/x/net/http/httpguts"
 )
 
-// encode writes a request as net/http does, byte for byte, and tells where it goes.
-// It reads the body and closes it.
+// encode writes a request byte for byte as net/http does, and returns the host:port to dial. It
+// reads the body to its end and closes it.
 func encode(to *bytes.Buffer, req *http.Request) (address string, err error) {
 	if req.Body != nil {
 		defer req.Body.Close()
@@ -62,23 +63,25 @@ func line(to *bytes.Buffer, parts ...string) {
 	to.WriteString("\r\n")
 }
 
-// written are the headers that have a place of their own.
+// written are the headers that encode writes by itself or that it leaves out.
 var written = map[string]bool{
 	"Host": true, "User-Agent": true, "Content-Length": true, "Transfer-Encoding": true, "Trailer": true,
 }
 
-// saysLength tells of methods whose servers want to know that there is no body.
+// saysLength reports whether a method sends Content-Length: 0 without a body.
 func saysLength(method string) bool {
 	return method == http.MethodPost || method == http.MethodPut || method == http.MethodPatch
 }
 
-// asksForGzip tells whether the answer may be packed, and is unpacked here: some
-// servers pack what has no body, and a part of what was packed is no answer.
+// asksForGzip reports whether the request asks for gzip, so that this package unpacks the answer.
+// It does not for HEAD, which some servers answer wrongly, nor for a range, which is a part of the
+// packed bytes.
 func asksForGzip(req *http.Request) bool {
 	return req.Method != http.MethodHead && req.Header.Get("Accept-Encoding") == "" && req.Header.Get("Range") == ""
 }
 
-// valid keeps a request from being two: it says what is wrong and no value, which may be secret.
+// valid refuses a request that a server could read as two. The error shows no value, which may be
+// secret.
 func valid(req *http.Request) error {
 	switch {
 	case req.URL == nil || req.URL.Scheme != "http" || req.URL.Host == "":
@@ -101,7 +104,7 @@ func valid(req *http.Request) error {
 	return nil
 }
 
-// hostHeader is the host that is asked, at the address unless the request names another.
+// hostHeader returns the Host header: that of the request, or else the URL's host.
 func hostHeader(req *http.Request, at string) (host string, err error) {
 	if host = at; req.Host != "" {
 		if host, err = httpguts.PunycodeHostPort(req.Host); err != nil {
@@ -114,7 +117,8 @@ func hostHeader(req *http.Request, at string) (host string, err error) {
 	return withoutZone(host), nil
 }
 
-// withoutZone leaves out what an IPv6 address means on this machine alone (RFC 6874).
+// withoutZone removes the zone of an IPv6 address, which has a meaning on this machine only (RFC
+// 6874).
 func withoutZone(host string) string {
 	end := strings.LastIndexByte(host, ']')
 	if !strings.HasPrefix(host, "[") || end < 0 {
@@ -126,7 +130,7 @@ func withoutZone(host string) string {
 	return host
 }
 
-// hostPort is where to dial what a url calls its host.
+// hostPort adds port 80 to a URL's host that has none.
 func hostPort(host string) string {
 	u := url.URL{Host: host}
 	if u.Port() == "" {
@@ -137,8 +141,8 @@ func hostPort(host string) string {
 
 func isControl(r rune) bool { return r < ' ' || r == 0x7f }
 
-// body writes all of it: one that is not as long as it says would leave the
-// connection in the middle of a request.
+// body writes the request's body. It refuses one whose length is not ContentLength: the connection
+// would be left in the middle of a request.
 func body(to *bytes.Buffer, req *http.Request) error {
 	if req.Body == nil || req.Body == http.NoBody {
 		if req.ContentLength != 0 {
@@ -146,10 +150,17 @@ func body(to *bytes.Buffer, req *http.Request) error {
 		}
 		return nil
 	}
-	to.Grow(int(req.ContentLength) + bytes.MinRead) // the end is read, too
-	n, err := to.ReadFrom(req.Body)
-	if err == nil && n != req.ContentLength {
-		err = fmt.Errorf("a body of %d bytes that says it has %d", n, req.ContentLength)
+	to.Grow(int(req.ContentLength) + 1)
+	text := to.AvailableBuffer()[:req.ContentLength+1] // a byte more shows a body that is too long
+	n, err := io.ReadFull(req.Body, text)
+	switch {
+	case int64(n) > req.ContentLength:
+		return fmt.Errorf("a body of more than the %d bytes that it says it has", req.ContentLength)
+	case err != io.EOF && err != io.ErrUnexpectedEOF:
+		return err
+	case int64(n) < req.ContentLength:
+		return fmt.Errorf("a body of %d bytes that says it has %d", n, req.ContentLength)
 	}
-	return err
+	to.Write(text[:n])
+	return nil
 }

@@ -1,114 +1,90 @@
-// Package http1 makes calls of plain HTTP/1.1, each wholly on the goroutine that
-// makes it: the request is written at once, and what net/http parses of the
-// answer is read straight from the connection. net/http's own transport has two
-// goroutines for each connection and hands each call to and fro between them; see
-// docs/adr/0026.
+// Package http1 makes plain HTTP/1.1 calls on the caller's goroutine. It writes the request,
+// and net/http parses the answer straight from the connection. The transport of net/http has
+// two goroutines for each connection and passes each call between them; see docs/adr/0026.
 //
-// A request goes out once. It takes another connection only where none of its
-// bytes were taken by the one it had; an error that is no ErrUnsent is of a
-// request that the other side may have seen, in part or whole. A context that ends
-// ends the call, and the reading of its answer's body, at once.
+// A request is sent once. It moves to another connection only if the first one took none of
+// its bytes. After an error that is not ErrUnsent the server may have seen the request, in part
+// or in full. When the context ends, the call and the reading of its body end at once.
 //
-// There is no TLS, no HTTP/2, no proxy, no httptrace, and no body whose length is
-// not known before: net/http does those.
+// It does not support TLS, HTTP/2, proxies, httptrace and bodies of unknown length: use
+// net/http for those.
 package http1
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"errors"
 	"net"
 	"net/http"
-	"sync"
 	"time"
 )
 
 // Options of a transport. Dial is required.
 type Options struct {
-	// Dial makes a connection to host:port; the network is always tcp.
+	// Dial connects to host:port. The network is always tcp.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	// MaxIdle connections are kept for later calls, to all hosts together, and each
-	// for MaxIdleTime. None is kept where either is zero.
+	// MaxIdle bounds the idle connections to all hosts together, MaxIdleTime how long each is
+	// kept. If either is zero, none is kept. An idle connection takes some 4 KiB.
 	MaxIdle     int
 	MaxIdleTime time.Duration
-	// MaxHeader bytes of an answer are headers, at most, those of the answers 1xx
-	// before it included.
+	// MaxHeader bounds the bytes of an answer's headers, with its 1xx answers included.
 	MaxHeader int64
 }
 
-// Transport is a RoundTripper that keeps connections. It is safe for concurrent
-// use; the body of one answer is not.
+// Transport is an http.RoundTripper that reuses connections. It is safe for concurrent use.
 type Transport struct {
-	o       Options
-	idle    idle
-	readers sync.Pool // of *bufio.Reader, none of which an idle connection has
-	buffers sync.Pool // of *bytes.Buffer, for requests that are written at once
+	o    Options
+	idle idle
 }
 
-// New makes a transport; nothing is dialled yet.
+// New makes a transport. It dials nothing yet.
 func New(o Options) *Transport {
-	return &Transport{
-		o: o, idle: idle{most: o.MaxIdle, longest: o.MaxIdleTime},
-		readers: sync.Pool{New: func() any { return bufio.NewReaderSize(nil, readBuffer) }},
-		buffers: sync.Pool{New: func() any { return new(bytes.Buffer) }},
-	}
+	return &Transport{o: o, idle: idle{most: o.MaxIdle, longest: o.MaxIdleTime}}
 }
 
-// readBuffer is that of net/http, where a trailer has to fit into it.
-const readBuffer = 4 << 10
-
-// CloseIdleConnections closes those that are idle, and those of calls under way when they end.
+// CloseIdleConnections closes the idle connections now, and those in use when their calls end.
 func (t *Transport) CloseIdleConnections() { t.idle.close() }
 
-// ErrUnsent marks the error of a request of which nothing can have reached the other side.
+// ErrUnsent marks the error of a request of which no byte can have reached the server.
 var ErrUnsent = errors.New("nothing was sent")
 
-// unsent reads as its cause does.
+// unsent makes an error ErrUnsent and keeps its text.
 type unsent struct{ error }
 
 func (u unsent) Unwrap() error        { return u.error }
 func (u unsent) Is(target error) bool { return target == ErrUnsent }
 
-// RoundTrip makes a call; see http.RoundTripper. Its error is ErrUnsent, or the
-// request may have been seen.
+// RoundTrip makes a call; see http.RoundTripper. Unless the error is ErrUnsent, the server may
+// have seen the request.
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
-	buffer := t.buffers.Get().(*bytes.Buffer)
-	defer t.giveBack(buffer)
-	address, err := encode(buffer, req)
+	message := bytes.NewBuffer(make([]byte, 0, headBytes+max(req.ContentLength, 0)))
+	address, err := encode(message, req)
 	if err != nil {
 		return nil, unsent{err}
 	}
 	for {
-		c, kept, err := t.connection(req.Context(), address)
+		c, reused, err := t.connection(req.Context(), address)
 		if err != nil {
 			return nil, unsent{because(req.Context(), err)}
 		}
-		resp, err := t.exchange(c, req, buffer.Bytes())
-		if kept && errors.Is(err, ErrUnsent) {
-			continue // there are fewer kept each time
+		resp, err := t.exchange(c, req, message.Bytes())
+		if reused && errors.Is(err, ErrUnsent) {
+			continue // ends, because each attempt uses up an idle connection
 		}
 		return resp, err
 	}
 }
 
-// giveBack keeps a buffer for another request, but not a large one's, which may still
-// be written.
-func (t *Transport) giveBack(buffer *bytes.Buffer) {
-	if buffer.Len() <= writtenAtOnce {
-		buffer.Reset()
-		t.buffers.Put(buffer)
-	}
-}
+// headBytes holds the head of most requests.
+const headBytes = 512
 
-// connection is a kept one that is still good, or else a new one.
-func (t *Transport) connection(ctx context.Context, address string) (c *conn, kept bool, err error) {
+// connection takes an idle connection that is still good, or dials a new one.
+func (t *Transport) connection(ctx context.Context, address string) (c *conn, reused bool, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, false, err
 	}
 	for c = t.idle.take(address); c != nil; c = t.idle.take(address) {
-		if !t.idle.tooLong(c) && c.silent() {
-			t.lend(c)
+		if !t.idle.expired(c) && c.silent() {
 			return c, true, nil
 		}
 		_ = c.Close()
@@ -117,30 +93,18 @@ func (t *Transport) connection(ctx context.Context, address string) (c *conn, ke
 	if err != nil {
 		return nil, false, err
 	}
-	c = newConn(made, address)
-	t.lend(c)
-	return c, false, nil
+	return newConn(made, address), false, nil
 }
 
-// lend gives a connection a reader for one call.
-func (t *Transport) lend(c *conn) {
-	c.in = t.readers.Get().(*bufio.Reader)
-	c.in.Reset(c)
-}
-
-// leave ends the use of a connection: it is kept for another call, or closed.
-func (t *Transport) leave(c *conn, keep bool) {
-	// what nobody asked for may be the answer to anything
-	keep = keep && c.raw != nil && c.in.Buffered() == 0
-	c.in.Reset(nil)
-	t.readers.Put(c.in)
-	c.in = nil
-	if !keep || !t.idle.put(c) {
+// release keeps a connection for another call, or closes it.
+func (t *Transport) release(c *conn, keep bool) {
+	// Bytes after the answer could be taken for the answer to the next request.
+	if !keep || c.raw == nil || c.in.Buffered() > 0 || !t.idle.put(c) {
 		_ = c.Close()
 	}
 }
 
-// because is why a call failed: its context's end is the reason for all that comes of it.
+// because returns the cause of ctx if that has ended, since all later errors come from it.
 func because(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)

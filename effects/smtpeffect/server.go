@@ -13,7 +13,7 @@ import (
 	"edda/expression"
 )
 
-// How a connection is encrypted.
+// The words of security:, which say how the connection is encrypted.
 const (
 	securityStartTLS = "starttls" // after the greeting, before anything else
 	securityTLS      = "tls"      // from the first byte
@@ -22,22 +22,22 @@ const (
 
 func securities() []string { return []string{securityStartTLS, securityTLS, securityNone} }
 
-// relay is the mail server of one call and how to speak to it.
-type relay struct {
+// server is the mail server of one call, and how to connect to it.
+type server struct {
 	address, host string // host:port, and the host alone
 	security      string
 	tls           *tls.Config
 	username      string
 	password      string
 	auth          string
-	hello         string            // the name this client gives itself
-	hide          *strings.Replacer // what no error and no answer may show
+	hello         string            // the client's name in EHLO
+	hide          *strings.Replacer // masks secrets in errors and answers
 }
 
-// relayOf reads the evaluated map of the manifest.
-func relayOf(config map[string]any, hello string) (relay, error) {
+// serverOf reads the manifest's evaluated map. hello is the client's name in EHLO.
+func serverOf(config map[string]any, hello string) (server, error) {
 	text := func(name string) string { return expression.Text(config[name]) }
-	r := relay{address: text("server"), security: securityStartTLS, username: text("username"), password: text("password"), auth: authAuto, hello: hello}
+	r := server{address: text("server"), security: securityStartTLS, username: text("username"), password: text("password"), auth: authAuto, hello: hello}
 	if config["security"] != nil {
 		r.security = text("security")
 	}
@@ -46,26 +46,21 @@ func relayOf(config map[string]any, hello string) (relay, error) {
 	}
 	var err error
 	if r.host, err = hostOf(r.address); err != nil {
-		return relay{}, err
+		return server{}, err
+	}
+	switch { // lint has checked the values that it knew
+	case !slices.Contains(securities(), r.security):
+		return server{}, errors.New("security is one of " + strings.Join(securities(), ", "))
+	case !slices.Contains(auths(), r.auth):
+		return server{}, errors.New("auth is one of " + strings.Join(auths(), ", "))
+	case (r.username == "") != (r.password == ""):
+		return server{}, errors.New("username and password go together, and one is empty")
+	case strings.ContainsRune(r.username+r.password, 0):
+		return server{}, errors.New("username or password holds a NUL")
 	}
 	r.hide = r.secrets()
-	return r.checked(config)
-}
-
-// checked refuses what lint would have refused, had it known the values.
-func (r relay) checked(config map[string]any) (_ relay, err error) {
-	switch {
-	case !slices.Contains(securities(), r.security):
-		return relay{}, errors.New("security is one of " + strings.Join(securities(), ", "))
-	case !slices.Contains(auths(), r.auth):
-		return relay{}, errors.New("auth is one of " + strings.Join(auths(), ", "))
-	case (r.username == "") != (r.password == ""):
-		return relay{}, errors.New("username and password go together, and one is empty")
-	case strings.ContainsRune(r.username+r.password, 0):
-		return relay{}, errors.New("username or password holds a NUL")
-	}
 	if r.tls, err = dial.TLS(config["tls"]); err != nil {
-		return relay{}, err
+		return server{}, err
 	}
 	if r.tls.ServerName == "" {
 		r.tls.ServerName = r.host
@@ -73,8 +68,7 @@ func (r relay) checked(config map[string]any) (_ relay, err error) {
 	return r, nil
 }
 
-// hostOf takes a server's address apart. The text is left out of the error: it
-// may hold a secret.
+// hostOf returns the host of host:port. Its error does not show the text, which may hold a secret.
 func hostOf(address string) (string, error) {
 	host, port, err := net.SplitHostPort(address)
 	n, numberErr := strconv.Atoi(port)
@@ -84,9 +78,9 @@ func hostOf(address string) (string, error) {
 	return host, nil
 }
 
-// secrets are the forms in which the password travels: a server might echo them.
-// What else is secret, the worker keeps out of results.
-func (r relay) secrets() *strings.Replacer {
+// secrets masks the forms in which the password is sent, because a server may repeat them. The
+// worker masks all other secrets.
+func (r server) secrets() *strings.Replacer {
 	encode := base64.StdEncoding.EncodeToString
 	var pairs []string
 	for _, form := range []string{r.password, encode([]byte(r.password)), encode([]byte("\x00" + r.username + "\x00" + r.password))} {
@@ -97,13 +91,12 @@ func (r relay) secrets() *strings.Replacer {
 	return strings.NewReplacer(pairs...)
 }
 
-// clean makes a text that the server had a part in fit to be shown.
-func (r relay) clean(text string) string { return shortened(r.hide.Replace(text)) }
+// clean masks the secrets in a text that the server contributed to, and shortens it.
+func (r server) clean(text string) string { return shortened(r.hide.Replace(text)) }
 
-// reply is what the server said, without the secrets it may have echoed.
-func (r relay) reply(code int, message string) reply {
+// reply parses a reply and masks the secrets in it.
+func (r server) reply(code int, message string) reply {
 	return parseReply(code, r.hide.Replace(message))
 }
 
-// encrypted reports whether the connection is.
-func (r relay) encrypted() bool { return r.security != securityNone }
+func (r server) encrypted() bool { return r.security != securityNone }

@@ -15,32 +15,30 @@ import (
 	"edda/expression"
 )
 
-// The bounds of a mail. A command's payload is below 1 MiB; what a manifest
-// makes of it may be more.
+// The bounds of a mail. A manifest may make more of a payload, which is below 1 MiB.
 const (
-	// maxMessage bytes are sent: what most servers take at least.
+	// maxMessage bounds the bytes of a mail. Most servers accept as many.
 	maxMessage = 10 << 20
-	// maxRecipients of a mail: what RFC 5321 asks every server to take.
+	// maxRecipients is what RFC 5321 requires a server to accept.
 	maxRecipients = 100
-	// maxFiles attached, and maxHeaders of the manifest's own: a mail with more
-	// has a loop in it.
+	// maxFiles and maxHeaders bound the attachments and the manifest's own headers.
 	maxFiles   = 50
 	maxHeaders = 50
-	// maxHeader bytes of a subject or of another header's value.
+	// maxHeader bounds the bytes of a header's value.
 	maxHeader = 4 << 10
 )
 
-// letter is a mail ready to be sent.
-type letter struct {
-	id      string // the Message-ID, in angles
+// email is a mail that is ready to be sent.
+type email struct {
+	id      string // the Message-ID, in angle brackets
 	from    address
 	to      []address // the envelope: to, cc and bcc, each once
 	utf8    bool      // an address needs SMTPUTF8
 	message []byte
 }
 
-// paper is what the manifest says of a mail, checked.
-type paper struct {
+// parts are the checked fields of a manifest's map.
+type parts struct {
 	from                 address
 	replyTo, to, cc, bcc []address
 	subject, text, html  string
@@ -48,23 +46,23 @@ type paper struct {
 	files                []file
 }
 
-// letterOf reads the evaluated map of the manifest.
-func letterOf(c effects.Call, now time.Time) (letter, error) {
-	p, err := paperOf(c.Config)
+// emailOf makes the mail of the manifest's evaluated map.
+func emailOf(c effects.Call, now time.Time) (email, error) {
+	p, err := partsOf(c.Config)
 	if err != nil {
-		return letter{}, err
+		return email{}, err
 	}
-	l := letter{id: messageID(c, p.from.domain), from: p.from, to: p.recipients()}
+	l := email{id: messageID(c, p.from.domain), from: p.from, to: p.recipients()}
 	if len(l.to) > maxRecipients {
-		return letter{}, fmt.Errorf("a mail has at most %d recipients, and this has %d", maxRecipients, len(l.to))
+		return email{}, fmt.Errorf("a mail has at most %d recipients, and this has %d", maxRecipients, len(l.to))
 	}
-	l.utf8 = slices.ContainsFunc(p.everybody(), func(a address) bool { return !a.ascii() })
+	l.utf8 = slices.ContainsFunc(slices.Concat([]address{p.from}, p.replyTo, p.to, p.cc, p.bcc), func(a address) bool { return !a.ascii() })
 	l.message, err = p.compose(l.id, now)
 	return l, err
 }
 
-// recipients are all of them, each once.
-func (p paper) recipients() []address {
+// recipients lists the addresses of to, cc and bcc, each once.
+func (p parts) recipients() []address {
 	seen, out := map[string]bool{}, []address(nil)
 	for _, a := range slices.Concat(p.to, p.cc, p.bcc) {
 		if !seen[a.String()] {
@@ -75,15 +73,11 @@ func (p paper) recipients() []address {
 	return out
 }
 
-func (p paper) everybody() []address {
-	return slices.Concat([]address{p.from}, p.replyTo, p.to, p.cc, p.bcc)
-}
-
-// plainID is what a Message-ID may hold as it is.
+// plainID is a text that a Message-ID holds unchanged.
 var plainID = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 
-// messageID is the same at every attempt: <key.tenant@domain>, so that a log of
-// mails can be searched for it, or a hash of both where they do not fit.
+// messageID derives the same id for every attempt: <key.tenant@domain>, so that mail logs can be
+// searched, or a hash if the two do not fit.
 func messageID(c effects.Call, domain string) string {
 	key := cmp.Or(c.Key, c.ID)
 	if plainID.MatchString(key) && plainID.MatchString(c.Tenant) {
@@ -93,12 +87,20 @@ func messageID(c effects.Call, domain string) string {
 	return "<" + hex.EncodeToString(sum[:20]) + "@" + domain + ">"
 }
 
-func paperOf(config map[string]any) (p paper, err error) {
+func partsOf(config map[string]any) (p parts, err error) {
 	if p.from, err = addressOf(config["from"]); err != nil {
 		return p, fmt.Errorf("from %w", err)
 	}
-	if err := p.address(config); err != nil {
-		return p, err
+	for _, list := range []struct {
+		name string
+		into *[]address
+	}{{"to", &p.to}, {"cc", &p.cc}, {"bcc", &p.bcc}, {"reply_to", &p.replyTo}} {
+		if *list.into, err = addresses(list.name, config[list.name]); err != nil {
+			return p, err
+		}
+		if list.name == "to" && len(p.to) == 0 {
+			return p, errors.New("to is empty: a mail needs a recipient")
+		}
 	}
 	if p.subject, err = line("subject", config["subject"]); err != nil {
 		return p, err
@@ -113,25 +115,7 @@ func paperOf(config map[string]any) (p paper, err error) {
 	return p, err
 }
 
-// address reads who gets the mail, and who its answers.
-func (p *paper) address(config map[string]any) (err error) {
-	if p.to, err = addresses("to", config["to"]); err != nil {
-		return err
-	}
-	if len(p.to) == 0 {
-		return errors.New("to is empty: a mail needs a recipient")
-	}
-	if p.cc, err = addresses("cc", config["cc"]); err != nil {
-		return err
-	}
-	if p.bcc, err = addresses("bcc", config["bcc"]); err != nil {
-		return err
-	}
-	p.replyTo, err = addresses("reply_to", config["reply_to"])
-	return err
-}
-
-// addresses reads none, one, or a list.
+// addresses reads no address, one, or a list.
 func addresses(field string, v any) ([]address, error) {
 	list, isList := v.([]any)
 	if !isList && v != nil {
@@ -154,8 +138,8 @@ func addresses(field string, v any) ([]address, error) {
 	return out, nil
 }
 
-// line is a header's value on one line. Runs of blanks become one: a mail
-// server may break the line there, and one of blanks alone would end the header.
+// line reads a header's value, which is one line. Each run of blanks becomes one, because a mail
+// server may break the line there, and a line of blanks would end the header.
 func line(field string, v any) (string, error) {
 	switch v.(type) {
 	case []any, map[string]any:
@@ -171,7 +155,7 @@ func line(field string, v any) (string, error) {
 	return single(s), nil
 }
 
-// single makes each run of blanks one blank.
+// single replaces each run of blanks by one blank.
 func single(s string) string {
 	return strings.Join(strings.FieldsFunc(s, func(r rune) bool { return r == ' ' || r == '\t' }), " ")
 }
