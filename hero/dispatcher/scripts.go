@@ -2,7 +2,7 @@ package dispatcher
 
 import (
 	"context"
-	_ "embed" // the scripts
+	"embed"
 	"errors"
 	"fmt"
 	"net"
@@ -14,54 +14,31 @@ import (
 	"edda/hero"
 )
 
-//go:embed lua/lib.lua
-var library string
+//go:embed lua
+var lua embed.FS
 
-//go:embed lua/create.lua
-var createText string
-
-//go:embed lua/submit.lua
-var submitText string
-
-//go:embed lua/stop.lua
-var stopText string
-
-//go:embed lua/requeue.lua
-var requeueText string
-
-//go:embed lua/round.lua
-var roundText string
-
-//go:embed lua/park.lua
-var parkText string
-
-//go:embed lua/beat.lua
-var beatText string
-
-//go:embed lua/astray.lua
-var astrayText string
-
-//go:embed lua/recover.lua
-var recoverText string
-
-//go:embed lua/stale.lua
-var staleText string
-
-//go:embed lua/release.lua
-var releaseText string
-
-// scripts are the steps that decide. Each is one Lua script, so that no other client
-// sees half a step. They make up keys as they go: a Redis cluster is refused
-// by itself, with its own words.
+// scripts are the steps that read and then write. Each is one Lua script, so that no other
+// client sees half a step. They compose the names of keys, so a Redis Cluster refuses them.
 type scripts struct {
 	create, submit, stop, requeue, round, park, beat, astray, recover, stale, release *redis.Script
 }
 
 func newScripts() scripts {
-	s := func(text string) *redis.Script { return redis.NewScript(hero.QueueLua + library + text) }
+	load := func(names ...string) *redis.Script {
+		text := hero.QueueLua
+		for _, name := range names {
+			part, err := lua.ReadFile("lua/" + name + ".lua")
+			if err != nil {
+				panic(err) // it is embedded
+			}
+			text += string(part)
+		}
+		return redis.NewScript(text)
+	}
 	return scripts{
-		create: redis.NewScript(hero.QueueLua + createText), submit: s(submitText), stop: s(stopText), requeue: s(requeueText), round: s(roundText), park: s(parkText),
-		beat: s(beatText), astray: s(astrayText), recover: s(recoverText), stale: s(staleText), release: s(releaseText),
+		create: load("create"), submit: load("lib", "submit"), stop: load("lib", "stop"), requeue: load("lib", "requeue"),
+		round: load("lib", "round"), park: load("lib", "park"), beat: load("lib", "beat"), astray: load("lib", "astray"),
+		recover: load("lib", "recover"), stale: load("lib", "stale"), release: load("lib", "release"),
 	}
 }
 

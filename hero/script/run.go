@@ -24,7 +24,7 @@ type run struct {
 	claim       *claim
 	mark        mark
 	folder      string
-	log         *logFile
+	log         *Log
 	room        *room   // of a sandboxed run
 	cgroup      *cgroup // nil where there is none
 	record      record
@@ -51,11 +51,11 @@ func (h *Host) begin(s Script, interpreter []string) (*run, error) {
 	}
 	r.record = h.record("begin", c.name(), s)
 	if err := h.audit(r.record); err != nil {
-		return nil, errors.Join(err, r.log.close(), c.release())
+		return nil, errors.Join(err, r.log.Close(), c.release())
 	}
 	if h.cgroups != nil {
 		if r.cgroup, err = h.cgroups.open(r.mark, h.options.Limits.wall()); err != nil {
-			return nil, errors.Join(fmt.Errorf("make cgroup: %w", err), h.audit(r.unbegun()), r.log.close(), c.release())
+			return nil, errors.Join(fmt.Errorf("make cgroup: %w", err), h.audit(r.unbegun()), r.log.Close(), c.release())
 		}
 	}
 	r.outputs()
@@ -82,8 +82,14 @@ func (r *run) openLog() error {
 	if err != nil {
 		return fmt.Errorf("folder of logs: %w", err)
 	}
-	r.log, err = openLog(folder, name, r.host.options.Limits.logs())
-	return err
+	root, err := os.OpenRoot(folder)
+	if err == nil {
+		r.log, err = OpenLog(root, name, r.host.options.Limits.logs())
+	}
+	if err != nil {
+		return fmt.Errorf("open log: %w", err)
+	}
+	return nil
 }
 
 // outputs says where what the script writes goes.
@@ -104,9 +110,9 @@ func (r *run) logLine(stream, line string) {
 	if r.log == nil {
 		return
 	}
-	if err := r.log.line(stream, line); err != nil {
+	if err := r.log.Write(time.Now().UTC().Format(time.RFC3339Nano) + " " + stream + " " + line + "\n"); err != nil {
 		r.host.options.Log.Warn("log of a script lost", zap.String("id", r.script.ID), zap.Error(err))
-		_ = r.log.close()
+		_ = r.log.Close()
 		r.log = nil
 	}
 }
@@ -121,7 +127,7 @@ func (r *run) close(out Outcome, failed error) error {
 	}
 	var logged error
 	if r.log != nil {
-		logged = r.log.close()
+		logged = r.log.Close()
 	}
 	var left error
 	if r.cgroup != nil {
