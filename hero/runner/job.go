@@ -40,7 +40,7 @@ func (l *contextLoop) one(work context.Context, kind, key string) {
 	}
 	switch {
 	case errors.Is(err, redisdb.ErrNotFound):
-		l.log.Warn("job of a queued key does not exist: key removed", zap.String("job", key))
+		l.Log.Warn("job of a queued key does not exist: key removed", zap.String("job", key))
 		l.done(work, into, key)
 		return
 	case errors.Is(err, edda.Permanent):
@@ -60,7 +60,7 @@ func (l *contextLoop) one(work context.Context, kind, key string) {
 		l.perform(work, w, into)
 		return
 	}
-	log := l.log.With(zap.String("job", key), zap.Uint32("attempt", w.Attempt))
+	log := l.Log.With(zap.String("job", key), zap.Uint32("attempt", w.Attempt))
 	switch {
 	case w.Status.Ended():
 		l.done(work, into, key) // it has its end, and is never run again
@@ -74,7 +74,7 @@ func (l *contextLoop) one(work context.Context, kind, key string) {
 	default:
 		log.Warn("job moved to the queue of its type", zap.String("queue", kind), zap.String("type", string(w.ScriptType)))
 		l.persist(work, "return "+key, func(ctx context.Context) error {
-			return l.r.db.Return(ctx, l.context, into, w.ScriptType.Queue(), key)
+			return l.DB.Return(ctx, l.Context, into, w.ScriptType.Queue(), key)
 		})
 	}
 }
@@ -85,8 +85,8 @@ func (l *contextLoop) begin(work context.Context, kind, key string, ready bool) 
 		return w, false, edda.Classify(edda.Permanent, "%w", err)
 	}
 	mark := rand.Text()
-	err = l.retry.Do(work, "start "+key, func(ctx context.Context) (err error) {
-		w, begun, err = l.r.db.Begin(ctx, l.context, key, hero.ScriptType(kind), ready, l.r.id, mark)
+	err = l.Retry.Do(work, "start "+key, func(ctx context.Context) (err error) {
+		w, begun, err = l.DB.Begin(ctx, l.Context, key, hero.ScriptType(kind), ready, l.r.id, mark)
 		return err
 	})
 	return w, begun, err
@@ -101,8 +101,8 @@ func (l *contextLoop) gate(work context.Context, w redisdb.Work, into string) (n
 	var g redisdb.Gate
 	var why string
 	looked := l.persist(work, "look at what "+w.Key()+" waits for", func(ctx context.Context) (err error) {
-		if g, why, err = l.r.db.Gate(ctx, l.context, w.Job); err == nil && g == redisdb.GateClosed {
-			err = l.r.db.Hold(ctx, l.context, w.Job, w.Key(), w.ScriptType.Queue(), into)
+		if g, why, err = l.DB.Gate(ctx, l.Context, w.Job); err == nil && g == redisdb.GateClosed {
+			err = l.DB.Hold(ctx, l.Context, w.Job, w.Key(), w.ScriptType.Queue(), into)
 		}
 		return err
 	})
@@ -110,7 +110,7 @@ func (l *contextLoop) gate(work context.Context, w redisdb.Work, into string) (n
 	case !looked:
 		return nil, errHeld // the runner ends; the key stays where it is
 	case g == redisdb.GateClosed:
-		l.log.Debug("job waits", zap.String("job", w.Key()), zap.String("why", why))
+		l.Log.Debug("job waits", zap.String("job", w.Key()), zap.String("why", why))
 		l.waiting.Store(true)
 		return nil, errHeld
 	case g == redisdb.GateFailed:
@@ -125,9 +125,9 @@ func (l *contextLoop) gate(work context.Context, w redisdb.Work, into string) (n
 // are in the Redis of the coordinator that sends the jobs.
 func (l *contextLoop) denied(work context.Context, w redisdb.Work) (denied error) {
 	l.persist(work, "look for the rights of "+w.Key(), func(ctx context.Context) error {
-		denied = l.r.db.MayRun(ctx, l.context, w.CallerID)
+		denied = l.DB.MayRun(ctx, l.Context, w.CallerID)
 		switch {
-		case errors.Is(denied, redisdb.ErrNotFound) && slices.Contains(l.r.o.Contexts, l.context):
+		case errors.Is(denied, redisdb.ErrNotFound) && slices.Contains(l.r.o.Contexts, l.Context):
 			denied = nil
 			return nil
 		case errors.Is(denied, redisdb.ErrDenied), errors.Is(denied, redisdb.ErrNotFound):
@@ -144,22 +144,22 @@ func (l *contextLoop) refuse(work context.Context, w redisdb.Work, into string, 
 		l.drop(work, w, into, true) // nothing is known of its rights
 		return
 	}
-	l.log.Warn("job refused", zap.String("job", w.Key()), zap.Error(why))
+	l.Log.Warn("job refused", zap.String("job", w.Key()), zap.Error(why))
 	l.r.metrics.ended(string(w.ScriptType), hero.JobError, "denied")
 	l.end(work, w, hero.JobError, map[string]string{hero.ResultError: why.Error()}, into)
 }
 
 func (l *contextLoop) done(work context.Context, into, key string) {
-	l.persist(work, "remove "+key, func(ctx context.Context) error { return l.r.db.Done(ctx, l.context, into, key) })
+	l.persist(work, "remove "+key, func(ctx context.Context) error { return l.DB.Done(ctx, l.Context, into, key) })
 }
 
 // aside moves a key that no runner can run to a list for the operator.
 func (l *contextLoop) aside(work context.Context, kind, key string, why error) {
 	broken := hero.ScriptType(kind).Queue() + brokenSuffix
-	l.log.Error("key set aside in "+broken+": look at its job and delete it, or push it again", zap.String("job", key), zap.Error(why))
+	l.Log.Error("key set aside in "+broken+": look at its job and delete it, or push it again", zap.String("job", key), zap.Error(why))
 	l.r.metrics.ended(kind, hero.JobError, "broken")
 	l.persist(work, "set "+key+" aside", func(ctx context.Context) error {
-		return l.r.db.Return(ctx, l.context, taken(kind, l.r.id), broken, key)
+		return l.DB.Return(ctx, l.Context, taken(kind, l.r.id), broken, key)
 	})
 }
 
@@ -169,8 +169,8 @@ func (l *contextLoop) others(work context.Context, w redisdb.Work) bool {
 	if w.Run.Runner == l.r.id {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		u := l.running[w.Key()]
-		return u != nil && u.work.Run == w.Run
+		a := l.running[w.Key()]
+		return a != nil && a.work.Run == w.Run
 	}
 	lives := false
 	l.persist(work, "look for runner", func(ctx context.Context) (err error) {
@@ -189,7 +189,7 @@ func (l *contextLoop) perform(work context.Context, w redisdb.Work, into string)
 	defer stop(nil)
 	key := w.Key()
 	l.mu.Lock()
-	l.running[key] = &underway{work: w, stop: stop}
+	l.running[key] = &active{work: w, stop: stop}
 	l.mu.Unlock()
 	defer func() {
 		l.mu.Lock()
@@ -209,16 +209,16 @@ func (l *contextLoop) perform(work context.Context, w redisdb.Work, into string)
 	l.r.o.At("ran", key)
 	switch {
 	case err != nil:
-		l.log.Error("script not begun: the job is queued again", zap.String("job", key), zap.Error(err))
+		l.Log.Error("script not begun: the job is queued again", zap.String("job", key), zap.Error(err))
 		l.drop(work, w, into, true)
 		_ = backoff.Wait(work, slowly*l.r.o.Look) // what is in the way is in the next one's, too
 	case errors.Is(context.Cause(ctx), errSuperseded):
-		l.log.Warn("job ended or was dispatched anew while it ran", zap.String("job", key))
+		l.Log.Warn("job ended or was dispatched anew while it ran", zap.String("job", key))
 		l.done(work, into, key)
 	case out.Reason == script.Interrupted:
 		l.drop(work, w, into, true)
 	case l.tries(w, out):
-		l.log.Info("job failed and is tried again", zap.String("job", key), zap.String("why", out.Why()))
+		l.Log.Info("job failed and is tried again", zap.String("job", key), zap.String("why", out.Why()))
 		l.r.metrics.ended(kind, hero.JobDispatched, class(out))
 		l.drop(work, w, into, false)
 	default:
@@ -231,7 +231,7 @@ func (l *contextLoop) perform(work context.Context, w redisdb.Work, into string)
 func (l *contextLoop) script(w redisdb.Work, logs *logs) script.Script {
 	return script.Script{
 		ID: w.Key(), Type: string(w.ScriptType), Source: w.Script, Env: w.EnvVars,
-		Context: strconv.FormatUint(uint64(l.context), 10),
+		Context: strconv.FormatUint(uint64(l.Context), 10),
 		Timeout: time.Duration(w.Timeout) * time.Second,
 		Who:     fmt.Sprintf("actor %d", w.CallerID), Logs: logs.line,
 	}
@@ -268,10 +268,10 @@ func (l *contextLoop) end(work context.Context, w redisdb.Work, to hero.JobStatu
 	ended := w.Job
 	ended.Status, ended.Result = to, result
 	l.persist(work, "record "+w.Key(), func(ctx context.Context) error {
-		err := l.r.db.EndRun(ctx, l.context, w, to, result, into, hero.EndMessage(ended, l.context))
+		err := l.DB.EndRun(ctx, l.Context, w, to, result, into, hero.EndMessage(ended, l.Context))
 		if errors.Is(err, redisdb.ErrIllegal) {
-			l.log.Warn("result dropped: the run is no longer the current one of its job", zap.Error(err))
-			return l.r.db.Done(ctx, l.context, into, w.Key())
+			l.Log.Warn("result dropped: the run is no longer the current one of its job", zap.Error(err))
+			return l.DB.Done(ctx, l.Context, into, w.Key())
 		}
 		return err
 	})
@@ -288,9 +288,9 @@ func (l *contextLoop) drop(work context.Context, w redisdb.Work, into string, in
 	work, cancel := late(work)
 	defer cancel()
 	l.persist(work, "requeue "+w.Key(), func(ctx context.Context) error {
-		err := l.r.db.DropRun(ctx, l.context, w, interrupted, into)
+		err := l.DB.DropRun(ctx, l.Context, w, interrupted, into)
 		if errors.Is(err, redisdb.ErrIllegal) {
-			return l.r.db.Done(ctx, l.context, into, w.Key())
+			return l.DB.Done(ctx, l.Context, into, w.Key())
 		}
 		return err
 	})
@@ -300,12 +300,12 @@ func (l *contextLoop) drop(work context.Context, w redisdb.Work, into string, in
 func (l *contextLoop) lost(work context.Context, w redisdb.Work, into string) {
 	l.r.metrics.lost.Inc()
 	if retriable(w) {
-		l.log.Warn("job of a runner that died is queued again", zap.String("job", w.Key()), zap.Uint32("died", w.Run.Runner), zap.Uint32("runs", w.Run.Number))
+		l.Log.Warn("job of a runner that died is queued again", zap.String("job", w.Key()), zap.Uint32("died", w.Run.Runner), zap.Uint32("runs", w.Run.Number))
 		l.drop(work, w, into, false)
 		return
 	}
 	why := fmt.Sprintf("runner %d died while it ran", w.Run.Runner)
-	l.log.Error("job is lost", zap.String("job", w.Key()), zap.String("why", why))
+	l.Log.Error("job is lost", zap.String("job", w.Key()), zap.String("why", why))
 	l.r.metrics.ended(string(w.ScriptType), hero.JobError, "lost")
 	l.end(work, w, hero.JobError, map[string]string{hero.ResultError: why}, into)
 }

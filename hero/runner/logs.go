@@ -117,21 +117,17 @@ func (g *logs) flush(ctx context.Context) error {
 }
 
 func (g *logs) toJob(ctx context.Context, lines []hero.Log) error {
-	c, err := g.l.r.db.Client(g.l.context)
-	if err != nil {
-		return err
-	}
 	words := make([]any, len(lines))
 	for i, line := range lines {
 		_, stream, _ := strings.Cut(line.Source, streamOf)
 		words[i] = stream + " " + line.Text
 	}
 	key := LogKey(g.w.Key())
-	p := c.TxPipeline()
+	p := g.l.Redis.TxPipeline()
 	p.RPush(ctx, key, words...)
 	p.LTrim(ctx, key, -logLines, -1)
 	p.Expire(ctx, key, logFor)
-	_, err = p.Exec(ctx)
+	_, err := p.Exec(ctx)
 	return err
 }
 
@@ -142,7 +138,7 @@ func (g *logs) toMessage(ctx context.Context, lines []hero.Log) error {
 	}
 	lines = lines[:min(len(lines), messageLines-g.told)]
 	g.told += len(lines)
-	err := g.l.r.db.AppendLog(ctx, g.l.context, g.w.MessageKey, lines...)
+	err := g.l.DB.AppendLog(ctx, g.l.Context, g.w.MessageKey, lines...)
 	if errors.Is(err, redisdb.ErrNotFound) || errors.Is(err, edda.Permanent) {
 		return nil // it was deleted, or broken
 	}
