@@ -18,19 +18,19 @@ import (
 	"edda/internal/backoff"
 )
 
-// brokenSuffix names the list of what was in a type's queue and is no job.
+// brokenSuffix ends the name of the list for the keys of a type's queue that are no jobs.
 const brokenSuffix = ":broken"
 
-// endWithin is how long the end of a job is tried to be recorded once the runner
-// was to be gone. A job whose end is not recorded is run again by its retries.
+// endWithin bounds the attempts to record a job's end while the runner stops. A job whose
+// end is not recorded runs again within its retries.
 const endWithin = 3 * time.Second
 
-// one works on a key that was taken, to its end.
+// one processes a key that was taken, until the key is off the runner's list.
 func (l *contextLoop) one(work context.Context, kind, key string) {
 	l.r.o.At("taken", key)
 	into := taken(kind, l.r.id)
 	w, begun, err := l.begin(work, kind, key, false)
-	var never error // why a job that is begun is not run
+	var never error // why the script of a started job is not run
 	if err == nil && !begun && w.Waits() && w.MayBegin(hero.ScriptType(kind)) {
 		if never, err = l.gate(work, w, into); err == nil {
 			w, begun, err = l.begin(work, kind, key, true)
@@ -47,7 +47,7 @@ func (l *contextLoop) one(work context.Context, kind, key string) {
 		l.aside(work, kind, key, err)
 		return
 	case err != nil:
-		return // the runner ends; the key stays where it is
+		return // the runner stops; the key stays in its list
 	case begun:
 		l.r.o.At("begun", key)
 		if denied := l.denied(work, w); denied != nil {
@@ -63,7 +63,7 @@ func (l *contextLoop) one(work context.Context, kind, key string) {
 	log := l.Log.With(zap.String("job", key), zap.Uint32("attempt", w.Attempt))
 	switch {
 	case w.Status.Ended():
-		l.done(work, into, key) // it has its end, and is never run again
+		l.done(work, into, key)
 	case w.Status == hero.JobStarted && w.Run.Runner == 0:
 		l.aside(work, kind, key, errors.New("it was started by nobody that notes it: set its status to dispatched to have it run"))
 	case w.Status == hero.JobStarted && l.others(work, w):
@@ -79,7 +79,7 @@ func (l *contextLoop) one(work context.Context, kind, key string) {
 	}
 }
 
-// begin starts a job that waits to be run, until Redis says what it is.
+// begin records the start of a queued job. It repeats the step until Redis answers.
 func (l *contextLoop) begin(work context.Context, kind, key string, ready bool) (w redisdb.Work, begun bool, err error) {
 	if _, _, err := hero.ParseJobKey(key); err != nil {
 		return w, false, edda.Classify(edda.Permanent, "%w", err)
@@ -92,11 +92,11 @@ func (l *contextLoop) begin(work context.Context, kind, key string, ready bool) 
 	return w, begun, err
 }
 
-// errHeld: the job waits for others, and is in no queue meanwhile.
+// errHeld: the job waits for others and is in no queue, or the runner stops.
 var errHeld = errors.New("the job waits")
 
-// gate looks whether a job that waits for others may run. never says why it cannot;
-// errHeld says that it still waits and that its key has left the runner's list.
+// gate decides whether a job that depends on others may run. never is the reason where it
+// can never run. After errHeld there is nothing more to do.
 func (l *contextLoop) gate(work context.Context, w redisdb.Work, into string) (never, err error) {
 	var g redisdb.Gate
 	var why string
@@ -108,7 +108,7 @@ func (l *contextLoop) gate(work context.Context, w redisdb.Work, into string) (n
 	})
 	switch {
 	case !looked:
-		return nil, errHeld // the runner ends; the key stays where it is
+		return nil, errHeld // the runner stops; the key stays in its list
 	case g == redisdb.GateClosed:
 		l.Log.Debug("job waits", zap.String("job", w.Key()), zap.String("why", why))
 		l.waiting.Store(true)
@@ -119,10 +119,10 @@ func (l *contextLoop) gate(work context.Context, w redisdb.Work, into string) (n
 	return nil, nil
 }
 
-// denied is why a job's caller may not have it run here; nil where it may. Every client
-// of Redis can put a key into a queue, so no other component has checked the right. The
-// runner may serve a context whose hash is not in this Redis. The rights of that context
-// are in the Redis of the coordinator that sends the jobs.
+// denied returns why a job's caller may not run it here, or nil. Every client of Redis can
+// put a key into a queue, so no other component has checked the right. The runner may serve
+// a context whose hash is not in this Redis: the coordinator that sends the jobs checks
+// their rights.
 func (l *contextLoop) denied(work context.Context, w redisdb.Work) (denied error) {
 	l.persist(work, "look for the rights of "+w.Key(), func(ctx context.Context) error {
 		denied = l.DB.MayRun(ctx, l.Context, w.CallerID)
@@ -138,10 +138,10 @@ func (l *contextLoop) denied(work context.Context, w redisdb.Work) (denied error
 	return denied
 }
 
-// refuse ends a job that was begun and whose script is not run.
+// refuse ends a started job without running its script.
 func (l *contextLoop) refuse(work context.Context, w redisdb.Work, into string, why error) {
 	if work.Err() != nil {
-		l.drop(work, w, into, true) // nothing is known of its rights
+		l.drop(work, w, into, true) // its rights are unknown
 		return
 	}
 	l.Log.Warn("job refused", zap.String("job", w.Key()), zap.Error(why))
@@ -163,8 +163,7 @@ func (l *contextLoop) aside(work context.Context, kind, key string, why error) {
 	})
 }
 
-// others tells whether another runner that lives runs the job: its key was queued
-// twice.
+// others reports whether a live runner runs the job already: its key was queued twice.
 func (l *contextLoop) others(work context.Context, w redisdb.Work) bool {
 	if w.Run.Runner == l.r.id {
 		l.mu.Lock()
@@ -180,10 +179,10 @@ func (l *contextLoop) others(work context.Context, w redisdb.Work) bool {
 	return lives
 }
 
-// errSuperseded: the job ended otherwise, or was dispatched anew.
+// errSuperseded: another program ended the job or dispatched it anew.
 var errSuperseded = errors.New("the run is no longer the job's")
 
-// perform runs the script of a job that was begun, and records its end.
+// perform runs the script of a started job, and records the end.
 func (l *contextLoop) perform(work context.Context, w redisdb.Work, into string) {
 	ctx, stop := context.WithCancelCause(work)
 	defer stop(nil)
@@ -203,7 +202,10 @@ func (l *contextLoop) perform(work context.Context, w redisdb.Work, into string)
 	l.r.metrics.started(kind)
 	began := time.Now()
 	logs := l.logs(work, w)
-	out, err := l.r.scripts.Run(ctx, l.script(w, logs))
+	out, err := l.r.scripts.Run(ctx, script.Script{
+		ID: key, Type: kind, Source: w.Script, Env: w.EnvVars, Context: strconv.FormatUint(uint64(l.Context), 10),
+		Timeout: time.Duration(w.Timeout) * time.Second, Who: fmt.Sprintf("actor %d", w.CallerID), Logs: logs.line,
+	})
 	logs.close()
 	l.r.metrics.ran(kind, time.Since(began))
 	l.r.o.At("ran", key)
@@ -211,13 +213,13 @@ func (l *contextLoop) perform(work context.Context, w redisdb.Work, into string)
 	case err != nil:
 		l.Log.Error("script not begun: the job is queued again", zap.String("job", key), zap.Error(err))
 		l.drop(work, w, into, true)
-		_ = backoff.Wait(work, slowly*l.r.o.Look) // what is in the way is in the next one's, too
+		_ = backoff.Wait(work, slowly*l.r.o.Look) // the next job would probably fail for the same reason
 	case errors.Is(context.Cause(ctx), errSuperseded):
 		l.Log.Warn("job ended or was dispatched anew while it ran", zap.String("job", key))
 		l.done(work, into, key)
 	case out.Reason == script.Interrupted:
 		l.drop(work, w, into, true)
-	case l.tries(w, out):
+	case !out.OK && out.Reason != script.Stopped && out.Reason != script.Refused && retriable(w):
 		l.Log.Info("job failed and is tried again", zap.String("job", key), zap.String("why", out.Why()))
 		l.r.metrics.ended(kind, hero.JobDispatched, class(out))
 		l.drop(work, w, into, false)
@@ -228,22 +230,7 @@ func (l *contextLoop) perform(work context.Context, w redisdb.Work, into string)
 	}
 }
 
-func (l *contextLoop) script(w redisdb.Work, logs *logs) script.Script {
-	return script.Script{
-		ID: w.Key(), Type: string(w.ScriptType), Source: w.Script, Env: w.EnvVars,
-		Context: strconv.FormatUint(uint64(l.Context), 10),
-		Timeout: time.Duration(w.Timeout) * time.Second,
-		Who:     fmt.Sprintf("actor %d", w.CallerID), Logs: logs.line,
-	}
-}
-
-// tries tells whether a job that failed is run again here: one of a flow is the
-// flow's to try, and what is refused or stopped is not tried at all.
-func (l *contextLoop) tries(w redisdb.Work, out script.Outcome) bool {
-	return !out.OK && out.Reason != script.Stopped && out.Reason != script.Refused && retriable(w)
-}
-
-// retriable: retries are calls after the first.
+// retriable reports whether the runner may run the job again. A flow retries its own jobs.
 func retriable(w redisdb.Work) bool { return w.FlowID == 0 && w.Run.Number <= uint32(w.Retries) }
 
 func statusOf(out script.Outcome) hero.JobStatus {
@@ -253,7 +240,7 @@ func statusOf(out script.Outcome) hero.JobStatus {
 	return hero.JobError
 }
 
-// late is a context for what should still be done when the runner was to be gone.
+// late returns work, or where work has ended a context of endWithin.
 func late(work context.Context) (context.Context, context.CancelFunc) {
 	if work.Err() == nil {
 		return context.WithCancel(work)
@@ -261,7 +248,8 @@ func late(work context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(work), endWithin)
 }
 
-// end records the end of a run. Where that is no longer wanted the key goes.
+// end records the end of a run and removes the key, or only removes the key of a run that
+// is superseded.
 func (l *contextLoop) end(work context.Context, w redisdb.Work, to hero.JobStatus, result map[string]string, into string) {
 	work, cancel := late(work)
 	defer cancel()
@@ -275,7 +263,7 @@ func (l *contextLoop) end(work context.Context, w redisdb.Work, to hero.JobStatu
 		}
 		return err
 	})
-	if l.waiting.Load() { // it may be what others wait for
+	if l.waiting.Load() { // others may wait for this job
 		select {
 		case l.released <- struct{}{}:
 		default:
@@ -296,7 +284,7 @@ func (l *contextLoop) drop(work context.Context, w redisdb.Work, into string, in
 	})
 }
 
-// lost decides about a job whose runner died while it ran.
+// lost queues or ends a job whose runner died while it ran.
 func (l *contextLoop) lost(work context.Context, w redisdb.Work, into string) {
 	l.r.metrics.lost.Inc()
 	if retriable(w) {
