@@ -42,8 +42,8 @@ func newScripts() scripts {
 	}
 }
 
-// conn is what client, worker and sweep share: the connection, how queues are
-// named and in which order jobs are taken.
+// conn is the connection of a client, worker or sweeper, with the names of the queues and
+// the order of jobs.
 type conn struct {
 	db      *redis.Client
 	scheme  Scheme
@@ -52,18 +52,18 @@ type conn struct {
 }
 
 func newConn(db *redis.Client, scheme Scheme, order Order) (conn, error) {
-	s, err := scheme.validate()
+	s, err := oneOf("queue scheme", scheme, Schemes())
 	if err != nil {
 		return conn{}, err
 	}
-	o, err := order.validate()
+	o, err := oneOf("queue order", order, Orders())
 	if err != nil {
 		return conn{}, err
 	}
 	return conn{db, s, o, newScripts()}, nil
 }
 
-// run runs a script with what all of them begin with.
+// run runs a script with the arguments that all scripts begin with.
 func (l conn) run(ctx context.Context, s *redis.Script, args ...any) *redis.Cmd {
 	from := "RIGHT"
 	if l.order == LIFO {
@@ -73,7 +73,7 @@ func (l conn) run(ctx context.Context, s *redis.Script, args ...any) *redis.Cmd 
 	return s.Run(ctx, l.db, nil, all...)
 }
 
-// trouble says what Redis said, what to do, and whether to try again.
+// trouble adds to an error of Redis the operation, an advice and its class.
 func trouble(doing string, err error) error {
 	if err == nil || errors.Is(err, edda.Temporary) || errors.Is(err, edda.Permanent) {
 		return err
@@ -105,7 +105,7 @@ func advice(err error) string {
 	return ""
 }
 
-// texts reads the answer of a script that is a list of strings.
+// texts reads a list of strings in a script's answer.
 func texts(v any) []string {
 	var out []string
 	list, _ := v.([]any)
@@ -115,7 +115,7 @@ func texts(v any) []string {
 	return out
 }
 
-// flat reads a hash as a script returns it.
+// flat reads a hash in a script's answer.
 func flat(v any) map[string]string {
 	list, _ := v.([]any)
 	out := make(map[string]string, len(list)/2)
