@@ -28,10 +28,10 @@ var (
 	ErrRunning = errors.New("the job is running")
 )
 
-// Options of a Client. The zero value speaks the protocol as documented.
+// Options of a Client. The zero value speaks the documented protocol.
 type Options struct {
 	Scheme  Scheme
-	Order   Order  // where a requeue by a sweep puts jobs; as the workers have it
+	Order   Order  // the workers' order; it decides where a sweep puts jobs back
 	LogDir  string // where workers write logs; Logs refuses without one
 	Metrics prometheus.Registerer
 }
@@ -59,7 +59,7 @@ func New(db *redis.Client, o Options) (*Client, error) {
 	return c, nil
 }
 
-// prepared completes and checks a job that is to be created.
+// prepared completes and checks a new job.
 func (c *Client) prepared(j Job) (Job, error) {
 	if j.ID == "" {
 		j.ID = uuid.NewString()
@@ -104,11 +104,7 @@ func (c *Client) Create(ctx context.Context, j Job) (Job, error) {
 }
 
 func (c *Client) create(ctx context.Context, j Job, submit bool) error {
-	push := "0"
-	if submit {
-		push = "1"
-	}
-	answer, err := c.run(ctx, c.scripts.create, append([]any{j.ID, push, j.WorkerID}, j.fields()...)...).Text()
+	answer, err := c.run(ctx, c.scripts.create, append([]any{j.ID, bit(submit), j.WorkerID}, j.fields()...)...).Text()
 	if err != nil {
 		return trouble("create job "+j.ID, err)
 	}
@@ -119,9 +115,9 @@ func (c *Client) create(ctx context.Context, j Job, submit bool) error {
 	return nil
 }
 
-// Dispatch creates a job and submits it; where it depends on nothing, in one step.
-// After a Temporary error it is not known whether the job is there: who gave it an
-// id may dispatch it again, and learns by ErrExists that it is.
+// Dispatch creates a job and submits it. Without dependencies it does both in one step.
+// After a Temporary error the job may exist. A caller that chose the id may dispatch it
+// again: ErrExists means that it exists.
 func (c *Client) Dispatch(ctx context.Context, j Job) (Job, error) {
 	fresh := j.ID == ""
 	if len(j.Waits()) > 0 {
@@ -157,8 +153,8 @@ type creation struct {
 	err       error
 }
 
-// write writes and pushes new jobs as the document does: HSET, LPUSH. They do not end
-// with the context of the first one's client.
+// write writes and pushes new jobs as the document does: HSET, LPUSH. It ignores the end of
+// ctx, which is the context of only one of the clients.
 func (c *Client) write(ctx context.Context, batch []*creation) {
 	ctx = context.WithoutCancel(ctx)
 	pipe := c.db.Pipeline()
@@ -174,18 +170,18 @@ func (c *Client) write(ctx context.Context, batch []*creation) {
 	}
 }
 
-// Submitted is what became of a job that was submitted.
+// Submitted is the outcome of a submission.
 type Submitted string
 
-// What may become of it.
+// The outcomes of a submission.
 const (
 	Queued  Submitted = "queued"  // on its worker's queue
 	Waiting Submitted = "waiting" // for jobs that it depends on
-	Failed  Submitted = "failed"  // one of them failed, or is not there: it ended as error
+	Failed  Submitted = "failed"  // one of them failed or does not exist: the job ended in error
 )
 
-// Submit puts a created job on its worker's queue, once all that it depends on has
-// finished: until then it waits. To submit again what is queued changes nothing.
+// Submit puts a created job on its worker's queue. Until all jobs that it depends on have
+// finished, it waits. Submitting a queued job again changes nothing.
 func (c *Client) Submit(ctx context.Context, id string) (Submitted, error) {
 	j, err := c.Job(ctx, id)
 	if err != nil {
@@ -197,7 +193,7 @@ func (c *Client) Submit(ctx context.Context, id string) (Submitted, error) {
 	return c.place(ctx, c.scripts.submit, "submit", j)
 }
 
-// place runs a script that queues a job, or says why not.
+// place runs a script that queues a job, and reads the script's answer.
 func (c *Client) place(ctx context.Context, s *redis.Script, doing string, j Job) (Submitted, error) {
 	args := []any{j.ID}
 	for _, dep := range j.Waits() {
@@ -229,9 +225,9 @@ func (c *Client) place(ctx context.Context, s *redis.Script, doing string, j Job
 	return "", edda.Classify(edda.Permanent, "%s job %s: %w: it is %s", doing, j.ID, ErrEnded, answer[0])
 }
 
-// Requeue runs a job again that failed, whose worker is gone, or that got lost
-// from its queue. Its attempts count anew. A finished job is refused, and so is one
-// that a living worker of ours runs; one that is queued already stays once.
+// Requeue runs a job again that failed, whose worker died, or that is missing from its
+// queue. It resets the attempts. It refuses a finished job and one that a live worker of
+// Edda runs. A queued job stays queued once.
 func (c *Client) Requeue(ctx context.Context, id string) (Submitted, error) {
 	j, err := c.Job(ctx, id)
 	if err != nil {
@@ -259,13 +255,13 @@ func (c *Client) Job(ctx context.Context, id string) (Job, error) {
 	return readJob(id, h)
 }
 
-// Stopped is what became of a request to stop.
+// Stopped is the outcome of a request to stop.
 type Stopped string
 
-// What may become of it.
+// The outcomes of a request to stop.
 const (
-	StopAsked Stopped = "asked"   // the worker will hear of it
-	StopDone  Stopped = "stopped" // it waited for other jobs, and ended as error stopped
+	StopAsked Stopped = "asked"   // the request is on the worker's stop queue
+	StopDone  Stopped = "stopped" // the job waited for other jobs and has ended
 )
 
 // Stop asks the job's worker to stop it: before it starts it ends as error
@@ -302,7 +298,7 @@ func (c *Client) Logs(ctx context.Context, id string) (string, error) {
 	return c.logs.read(j.LogPath)
 }
 
-// Filter says which jobs to list; empty fields match all.
+// Filter selects jobs. An empty field matches all.
 type Filter struct {
 	Worker, Caller, Context string
 	Status                  hero.JobStatus
@@ -316,8 +312,8 @@ func (f Filter) match(j Job) bool {
 // scanPage is how many keys Redis looks at in one step of a scan.
 const scanPage = 500
 
-// List goes through all jobs, in no order. A hash that cannot be read comes with
-// its error and does not end the list; an error without an id does.
+// List lists all jobs, in no order. A hash that cannot be read is listed with its error. An
+// error with an empty job ends the list.
 func (c *Client) List(ctx context.Context, f Filter) iter.Seq2[Job, error] {
 	return func(yield func(Job, error) bool) {
 		for page, err := range c.pages(ctx) {
@@ -346,7 +342,7 @@ func (c *Client) list(ctx context.Context, f Filter, ids []string, yield func(Jo
 			return false
 		}
 		if len(h) == 0 {
-			continue // gone since, or something else now
+			continue // it was deleted or replaced meanwhile
 		}
 		j, err := readJob(id, h)
 		if (err != nil || f.match(j)) && !yield(j, err) {
@@ -356,8 +352,8 @@ func (c *Client) list(ctx context.Context, f Filter, ids []string, yield func(Jo
 	return true
 }
 
-// pages goes through the ids of all jobs: SCAN with TYPE, for lists of the same
-// prefix are no jobs. Each comes once.
+// pages lists the ids of all jobs, each once. It scans with TYPE, because lists with the
+// same prefix are no jobs.
 func (l conn) pages(ctx context.Context) iter.Seq2[[]string, error] {
 	return func(yield func([]string, error) bool) {
 		seen := map[string]bool{}
@@ -384,8 +380,8 @@ func (l conn) pages(ctx context.Context) iter.Seq2[[]string, error] {
 	}
 }
 
-// WorkerAlive tells whether a worker of that id has said lately that it lives.
-// Workers of others say nothing, and are never alive here.
+// WorkerAlive reports whether a worker of that id has a heartbeat. Workers of other programs
+// have none.
 func (c *Client) WorkerAlive(ctx context.Context, worker string) (bool, error) {
 	n, err := c.db.Exists(ctx, workerPrefix+worker).Result()
 	return n > 0, trouble("look for worker "+worker, err)
@@ -397,8 +393,8 @@ func (c *Client) Depth(ctx context.Context, worker string) (int64, error) {
 	return n, trouble("measure the queue of "+worker, err)
 }
 
-// Run creates a job, submits it and waits for its end: run_job_and_await_result.
-// That the job failed is in the job, not in the error. When ctx ends the job goes on.
+// Run creates a job, submits it and waits for its end: run_job_and_await_result. The error
+// is nil also where the job failed. When ctx ends the job goes on.
 func (c *Client) Run(ctx context.Context, j Job) (Job, error) {
 	j, err := c.Dispatch(ctx, j)
 	if err != nil {
@@ -407,25 +403,26 @@ func (c *Client) Run(ctx context.Context, j Job) (Job, error) {
 	return c.Wait(ctx, j.ID)
 }
 
-// The waits of Wait. The first look is soon, for workers that answer nowhere.
+// The waits of Wait. The first is short, because some workers push no reply.
 const (
 	firstLook = 100 * time.Millisecond
 	lastLook  = time.Second
 )
 
-// Wait waits until a job has ended, and returns it. A reply wakes it; what counts
-// is the hash, which some workers write without a reply. Redis may come and go. While
-// the job waits for others, Wait releases what may run: workers of others do not.
+// Wait waits until a job has ended, and returns it. A reply only wakes it: it reads the
+// hash, because some workers push no reply. Redis may be down meanwhile. While the job
+// waits for other jobs, Wait queues jobs that may run, because workers of other programs
+// do not.
 func (c *Client) Wait(ctx context.Context, id string) (Job, error) {
 	page := uint64(0)
 	for looks := (backoff.Exponential{First: firstLook, Most: lastLook}); ; {
 		look := looks.Next()
 		err := c.db.Do(ctx, "BLPOP", c.scheme.ReplyQueue(id), look.Seconds()).Err()
 		if err != nil && !errors.Is(err, redis.Nil) && ctx.Err() == nil {
-			err = c.sleep(ctx, trouble("wait for job "+id, err), look)
-			if err != nil {
+			if err := trouble("wait for job "+id, err); !errors.Is(err, edda.Temporary) {
 				return Job{}, err
 			}
+			_ = backoff.Wait(ctx, look)
 		}
 		j, err := c.Job(ctx, id)
 		switch {
@@ -440,13 +437,4 @@ func (c *Client) Wait(ctx context.Context, id string) (Job, error) {
 			page, _, _ = c.releasePage(ctx, page)
 		}
 	}
-}
-
-// sleep waits before Redis is asked again; an error that stays is returned.
-func (c *Client) sleep(ctx context.Context, err error, d time.Duration) error {
-	if !errors.Is(err, edda.Temporary) {
-		return err
-	}
-	_ = backoff.Wait(ctx, d)
-	return nil
 }

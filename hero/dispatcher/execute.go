@@ -2,9 +2,13 @@ package dispatcher
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"regexp"
 	"runtime/debug"
+	"strings"
 	"time"
 
 	"go.uber.org/zap"
@@ -13,25 +17,25 @@ import (
 	"edda/hero/script"
 )
 
-// Executor runs one script. It returns soon after ctx ends, and leaves nothing
-// running. It is called by many goroutines at once.
+// Executor runs scripts. Execute may be called concurrently. It returns soon after ctx
+// ends, and leaves no process running.
 type Executor interface {
-	// Execute runs the job's script in j.Timeout seconds at most, where that is
-	// not 0, and passes on each line that the script writes.
+	// Execute runs the job's script, for at most j.Timeout seconds unless that is 0. It
+	// passes each line that the script writes to line.
 	Execute(ctx context.Context, j Job, line func(string)) Outcome
 }
 
-// Outcome is how a run ended.
+// Outcome is the end of a run.
 type Outcome struct {
 	OK     bool
 	Output string
-	// Error says why it is not OK: "timeout", or in words.
+	// Error is the reason where it is not OK: "timeout", or a text.
 	Error string
-	// Final tells that another run would end the same way: retries are not used.
+	// Final: another run would end the same way, so the job is not retried.
 	Final bool
 }
 
-// The causes for which a run is ended from outside.
+// The causes with which the context of a run ends.
 var (
 	errStopped  = script.ErrStopped
 	errStopping = errors.New("the worker stops")
@@ -39,17 +43,17 @@ var (
 	errTimeout  = errors.New(ErrorTimeout)
 )
 
-// lateBy is how long after its timeout a run is ended by us, where the executor
-// has not ended it by itself; it may give a script time to clear up.
+// lateBy is the time that an executor has to end a run after its timeout. Then the worker
+// ends it.
 const lateBy = 15 * time.Second
 
-// result is a run that ended and waits to be recorded.
+// result is the end of a run, not recorded yet.
 type result struct {
 	id      string
 	attempt string
 	how     string // finished, error or release
 	retry   bool
-	text    string // why, where it is an error
+	text    string // the reason of an error
 	output  string
 	took    time.Duration
 }
@@ -76,8 +80,8 @@ func (w *Worker) execute(ctx context.Context, j Job, attempt string) result {
 	return r
 }
 
-// judge names how a run ended. What finished although it was to be stopped has
-// finished.
+// judge decides the result of a run. A script that finished although it was asked to stop
+// has finished.
 func judge(cause error, out Outcome) result {
 	r := result{how: string(hero.JobError), text: out.Error, output: out.Output, retry: !out.Final}
 	switch {
@@ -87,7 +91,7 @@ func judge(cause error, out Outcome) result {
 		r.text, r.retry = ErrorStoppedByUser, false
 	case errors.Is(cause, errTimeout):
 		r.text = ErrorTimeout
-	case cause != nil: // the worker stops or lost the job: it has no end yet
+	case cause != nil: // the worker stops, or lost the job
 		return result{how: "release"}
 	}
 	if r.text == "" {
@@ -96,7 +100,7 @@ func judge(cause error, out Outcome) result {
 	return r
 }
 
-// guarded keeps an executor's panic from ending the worker.
+// guarded turns a panic of the executor into an outcome.
 func (w *Worker) guarded(ctx context.Context, j Job, line func(string)) (out Outcome) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -105,4 +109,40 @@ func (w *Worker) guarded(ctx context.Context, j Job, line func(string)) (out Out
 		}
 	}()
 	return w.exec.Execute(ctx, j, line)
+}
+
+// Interpreter is the script type of a worker's one interpreter in its script.Host: jobs of
+// this protocol have no type.
+const Interpreter = "job"
+
+// Scripts executes jobs with a script.Host.
+type Scripts struct{ Host *script.Host }
+
+// Execute runs the job's script in a process group of its own.
+func (s Scripts) Execute(ctx context.Context, j Job, line func(string)) Outcome {
+	out, err := s.Host.Run(ctx, script.Script{
+		ID: name(j.ID), Type: Interpreter, Source: j.Script, Env: j.EnvVars, Context: name(j.ContextID),
+		Timeout: time.Duration(j.Timeout) * time.Second, Who: j.CallerID, Logs: func(_, text string) { line(text) },
+	})
+	switch {
+	case err != nil: // it was not started; another run may be
+		return Outcome{Error: err.Error()}
+	case out.OK:
+		return Outcome{OK: true, Output: strings.TrimSuffix(out.Output, "\n")}
+	case out.Reason == script.Timeout:
+		return Outcome{Error: ErrorTimeout, Output: out.Output}
+	}
+	return Outcome{Error: out.Why(), Output: out.Output, Final: out.Reason == script.Refused}
+}
+
+// plainName matches the ids that are file names.
+var plainName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
+
+// name turns the id of another program into a file name.
+func name(id string) string {
+	if id == "" || plainName.MatchString(id) {
+		return id
+	}
+	sum := sha256.Sum256([]byte(id))
+	return hex.EncodeToString(sum[:16])
 }

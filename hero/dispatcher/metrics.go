@@ -9,8 +9,8 @@ import (
 	"edda/hero"
 )
 
-// metrics of clients and workers. Workers are labels: they are few, and named by
-// who runs them. Errors are classes, never texts.
+// metrics of clients and workers. Workers are labels, because operators name them and they
+// are few. Errors are classes, never texts.
 type metrics struct {
 	created          prometheus.Counter
 	completed        *prometheus.CounterVec
@@ -21,8 +21,8 @@ type metrics struct {
 	swept            *prometheus.CounterVec
 }
 
-// newMetrics registers them, or finds those that another part of the process has
-// registered; without a registry they only count.
+// newMetrics registers the metrics, or finds those that another part of the process has
+// registered. Without a registry they only count.
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	m := &metrics{
 		created: prometheus.NewCounter(prometheus.CounterOpts{
@@ -47,23 +47,19 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	if reg == nil {
 		return m, nil
 	}
-	return m, m.register(reg)
-}
-
-func (m *metrics) register(reg prometheus.Registerer) error {
 	for _, err := range []error{
 		shared(reg, &m.created), shared(reg, &m.completed), shared(reg, &m.retried), shared(reg, &m.dropped), shared(reg, &m.seconds),
 		shared(reg, &m.running), shared(reg, &m.depth), shared(reg, &m.alive), shared(reg, &m.swept),
 	} {
 		if err != nil {
-			return fmt.Errorf("dispatcher: register metrics: %w", err)
+			return nil, fmt.Errorf("dispatcher: register metrics: %w", err)
 		}
 	}
-	return nil
+	return m, nil
 }
 
-// shared registers a collector, or takes the one of that name that is there: a
-// process may have several workers.
+// shared registers a collector, or takes the registered one of that name: a process may
+// have several workers.
 func shared[C prometheus.Collector](reg prometheus.Registerer, c *C) error {
 	err := reg.Register(*c)
 	if there, ok := err.(prometheus.AlreadyRegisteredError); ok {

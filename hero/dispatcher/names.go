@@ -2,6 +2,7 @@ package dispatcher
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -18,7 +19,7 @@ const (
 	SchemeUnified  Scheme = "unified"  // hero:q:work:type:<worker>, hero:q:reply:<job>
 )
 
-// Schemes lists the words.
+// Schemes lists the schemes, the default first.
 func Schemes() []string { return []string{string(SchemeProtocol), string(SchemeUnified)} }
 
 // Order is the order in which a worker takes jobs. Clients always LPUSH.
@@ -30,7 +31,7 @@ const (
 	LIFO Order = "lifo" // BLPOP, as the document's text has it: the newest first
 )
 
-// Orders lists the words.
+// Orders lists the orders, the default first.
 func Orders() []string { return []string{string(FIFO), string(LIFO)} }
 
 // The keys that do not depend on the scheme.
@@ -69,24 +70,15 @@ func (s Scheme) WorkQueue(worker string) string { return s.work() + worker }
 // ReplyQueue is the list that a job's result is pushed on.
 func (s Scheme) ReplyQueue(job string) string { return s.reply() + job }
 
-func (s Scheme) validate() (Scheme, error) {
-	switch s {
-	case "":
-		return SchemeProtocol, nil
-	case SchemeProtocol, SchemeUnified:
-		return s, nil
+// oneOf checks a word of a setting. The first word is the default.
+func oneOf[W ~string](what string, w W, words []string) (W, error) {
+	if w == "" {
+		return W(words[0]), nil
 	}
-	return "", edda.Classify(edda.Permanent, "queue scheme %q: want one of %s", s, strings.Join(Schemes(), ", "))
-}
-
-func (o Order) validate() (Order, error) {
-	switch o {
-	case "":
-		return FIFO, nil
-	case FIFO, LIFO:
-		return o, nil
+	if !slices.Contains(words, string(w)) {
+		return "", edda.Classify(edda.Permanent, "%s %q: want one of %s", what, w, strings.Join(words, ", "))
 	}
-	return "", edda.Classify(edda.Permanent, "queue order %q: want one of %s", o, strings.Join(Orders(), ", "))
+	return w, nil
 }
 
 // maxID bounds the ids of jobs and workers: they become parts of keys.
@@ -106,7 +98,7 @@ func checkID(what, id string) error {
 	return nil
 }
 
-// bounded shortens what others wrote, for errors and logs.
+// bounded shortens a text of another program for errors and logs.
 func bounded(s string) string {
 	const most = 80
 	if len(s) <= most {

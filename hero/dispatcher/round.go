@@ -13,9 +13,9 @@ import (
 	"edda/hero"
 )
 
-// round records what has ended and begins what there is room for, in one step.
-// Where it fails nothing is forgotten: results are offered again, and a second
-// time they change nothing.
+// round records the ended jobs and begins as many as there is room for, in one script.
+// After an error the next round sends the same results again, which changes nothing where
+// they are recorded.
 func (w *Worker) round(ctx, jobs context.Context) error {
 	recording, beginning := len(w.done), w.pending
 	room := 0
@@ -25,7 +25,7 @@ func (w *Worker) round(ctx, jobs context.Context) error {
 	if !w.begins() {
 		beginning = nil
 	}
-	// what is to be recorded is recorded even when we are to stop
+	// results are recorded also while the worker stops
 	answer, err := w.exchange(context.WithoutCancel(ctx), recording, room, beginning)
 	if err != nil {
 		return trouble("take and record jobs of "+w.id, err)
@@ -72,7 +72,7 @@ func bit(b bool) string {
 	return "0"
 }
 
-// recorded counts and logs the fate of each result that was offered.
+// recorded counts and logs the fate of each result.
 func (w *Worker) recorded(fates []string) {
 	for i, fate := range fates {
 		r := w.done[i]
@@ -95,7 +95,7 @@ func (w *Worker) recorded(fates []string) {
 	w.metrics.running.WithLabelValues(w.id).Set(float64(len(w.running)))
 }
 
-// begin acts on what the script said of one job that was taken.
+// begin acts on the script's answer about one job that was taken.
 func (w *Worker) begin(ctx, jobs context.Context, b []any) error {
 	word, _ := b[0].(string)
 	id, _ := b[1].(string)
@@ -135,7 +135,8 @@ func (w *Worker) start(jobs context.Context, id string, hash map[string]string, 
 	})
 }
 
-// gate lets a job that depends on others begin, or keeps it until they have ended.
+// gate decides whether a job that depends on others may begin. Until they have ended, the
+// job waits.
 func (w *Worker) gate(ctx context.Context, id string, hash map[string]string) error {
 	j, err := readJob(id, hash)
 	never := ""
@@ -167,8 +168,8 @@ func (w *Worker) gate(ctx context.Context, id string, hash map[string]string) er
 	return nil
 }
 
-// look does what is due by the clock: the heartbeat, requests to stop, and a
-// comparison of what Redis and we think is taken.
+// look does what is due by the clock: requests to stop, the heartbeat, and a comparison of
+// the taken list with the worker's state.
 func (w *Worker) look(ctx context.Context) error {
 	if len(w.running) > 0 {
 		if err := w.stops(ctx); err != nil {
@@ -188,7 +189,7 @@ func (w *Worker) look(ctx context.Context) error {
 	return w.compare(ctx)
 }
 
-// stops ends the runs that clients ask to stop.
+// stops ends the runs that clients asked to stop.
 func (w *Worker) stops(ctx context.Context) error {
 	if time.Since(w.stopped) < tick {
 		return nil
@@ -206,16 +207,25 @@ func (w *Worker) stops(ctx context.Context) error {
 	return w.pruneStops(ctx, ids)
 }
 
-// compare finds jobs that Redis has given us and whose answer was lost, and puts
-// them back at the second look: at the first one an answer may be on its way. And
-// it ends runs of jobs that the sweep gave to another worker.
+// compare puts back jobs in the taken list that the worker does not know, because an answer
+// of Redis was lost. It does so at the second look: at the first, the answer may be under
+// way. It also ends the runs of jobs that a sweep gave to another worker.
 func (w *Worker) compare(ctx context.Context) error {
 	ids, err := w.db.LRange(ctx, w.taken, 0, -1).Result()
 	if err != nil {
 		return trouble("look at what is taken", err)
 	}
 	there, strays, back := map[string]bool{}, map[string]bool{}, []string(nil)
-	known := w.known()
+	known := map[string]bool{}
+	for id := range w.running {
+		known[id] = true
+	}
+	for _, r := range w.done {
+		known[r.id] = true
+	}
+	for i := 1; i < len(w.pending); i += 2 {
+		known[w.pending[i]] = true
+	}
 	for _, id := range ids {
 		there[id] = true
 		switch {
@@ -242,22 +252,7 @@ func (w *Worker) compare(ctx context.Context) error {
 	return w.putBack(ctx, back)
 }
 
-// known are the jobs that are taken and that we know of.
-func (w *Worker) known() map[string]bool {
-	out := map[string]bool{}
-	for id := range w.running {
-		out[id] = true
-	}
-	for _, r := range w.done {
-		out[r.id] = true
-	}
-	for i := 1; i < len(w.pending); i += 2 {
-		out[w.pending[i]] = true
-	}
-	return out
-}
-
-// recordAll records what has ended, in as many rounds as that needs.
+// recordAll records all ended jobs, in as many rounds as it takes.
 func (w *Worker) recordAll(ctx context.Context) error {
 	for len(w.done) > 0 {
 		n := min(len(w.done), maxBatch)
@@ -270,11 +265,11 @@ func (w *Worker) recordAll(ctx context.Context) error {
 	return nil
 }
 
-// maxPruned bounds how many requests to stop are looked at in one step.
+// maxPruned bounds the requests to stop of one look.
 const maxPruned = 100
 
-// pruneStops removes requests for jobs that have ended: they came too late. Those
-// for jobs that wait in the queue, or run elsewhere, stay.
+// pruneStops removes requests for jobs that have ended. Requests for jobs that are queued
+// or run elsewhere stay.
 func (w *Worker) pruneStops(ctx context.Context, ids []string) error {
 	if len(ids) == 0 {
 		return nil

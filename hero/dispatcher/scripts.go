@@ -2,7 +2,7 @@ package dispatcher
 
 import (
 	"context"
-	_ "embed" // the scripts
+	"embed"
 	"errors"
 	"fmt"
 	"net"
@@ -14,59 +14,36 @@ import (
 	"edda/hero"
 )
 
-//go:embed lua/lib.lua
-var library string
+//go:embed lua
+var lua embed.FS
 
-//go:embed lua/create.lua
-var createText string
-
-//go:embed lua/submit.lua
-var submitText string
-
-//go:embed lua/stop.lua
-var stopText string
-
-//go:embed lua/requeue.lua
-var requeueText string
-
-//go:embed lua/round.lua
-var roundText string
-
-//go:embed lua/park.lua
-var parkText string
-
-//go:embed lua/beat.lua
-var beatText string
-
-//go:embed lua/astray.lua
-var astrayText string
-
-//go:embed lua/recover.lua
-var recoverText string
-
-//go:embed lua/stale.lua
-var staleText string
-
-//go:embed lua/release.lua
-var releaseText string
-
-// scripts are the steps that decide. Each is one Lua script, so that no other client
-// sees half a step. They make up keys as they go: a Redis cluster is refused
-// by itself, with its own words.
+// scripts are the steps that read and then write. Each is one Lua script, so that no other
+// client sees half a step. They compose the names of keys, so a Redis Cluster refuses them.
 type scripts struct {
 	create, submit, stop, requeue, round, park, beat, astray, recover, stale, release *redis.Script
 }
 
 func newScripts() scripts {
-	s := func(text string) *redis.Script { return redis.NewScript(hero.QueueLua + library + text) }
+	load := func(names ...string) *redis.Script {
+		text := hero.QueueLua
+		for _, name := range names {
+			part, err := lua.ReadFile("lua/" + name + ".lua")
+			if err != nil {
+				panic(err) // it is embedded
+			}
+			text += string(part)
+		}
+		return redis.NewScript(text)
+	}
 	return scripts{
-		create: redis.NewScript(hero.QueueLua + createText), submit: s(submitText), stop: s(stopText), requeue: s(requeueText), round: s(roundText), park: s(parkText),
-		beat: s(beatText), astray: s(astrayText), recover: s(recoverText), stale: s(staleText), release: s(releaseText),
+		create: load("create"), submit: load("lib", "submit"), stop: load("lib", "stop"), requeue: load("lib", "requeue"),
+		round: load("lib", "round"), park: load("lib", "park"), beat: load("lib", "beat"), astray: load("lib", "astray"),
+		recover: load("lib", "recover"), stale: load("lib", "stale"), release: load("lib", "release"),
 	}
 }
 
-// conn is what client, worker and sweep share: the connection, how queues are
-// named and in which order jobs are taken.
+// conn is the connection of a client, worker or sweeper, with the names of the queues and
+// the order of jobs.
 type conn struct {
 	db      *redis.Client
 	scheme  Scheme
@@ -75,18 +52,18 @@ type conn struct {
 }
 
 func newConn(db *redis.Client, scheme Scheme, order Order) (conn, error) {
-	s, err := scheme.validate()
+	s, err := oneOf("queue scheme", scheme, Schemes())
 	if err != nil {
 		return conn{}, err
 	}
-	o, err := order.validate()
+	o, err := oneOf("queue order", order, Orders())
 	if err != nil {
 		return conn{}, err
 	}
 	return conn{db, s, o, newScripts()}, nil
 }
 
-// run runs a script with what all of them begin with.
+// run runs a script with the arguments that all scripts begin with.
 func (l conn) run(ctx context.Context, s *redis.Script, args ...any) *redis.Cmd {
 	from := "RIGHT"
 	if l.order == LIFO {
@@ -96,7 +73,7 @@ func (l conn) run(ctx context.Context, s *redis.Script, args ...any) *redis.Cmd 
 	return s.Run(ctx, l.db, nil, all...)
 }
 
-// trouble says what Redis said, what to do, and whether to try again.
+// trouble adds to an error of Redis the operation, an advice and its class.
 func trouble(doing string, err error) error {
 	if err == nil || errors.Is(err, edda.Temporary) || errors.Is(err, edda.Permanent) {
 		return err
@@ -128,7 +105,7 @@ func advice(err error) string {
 	return ""
 }
 
-// texts reads the answer of a script that is a list of strings.
+// texts reads a list of strings in a script's answer.
 func texts(v any) []string {
 	var out []string
 	list, _ := v.([]any)
@@ -138,7 +115,7 @@ func texts(v any) []string {
 	return out
 }
 
-// flat reads a hash as a script returns it.
+// flat reads a hash in a script's answer.
 func flat(v any) map[string]string {
 	list, _ := v.([]any)
 	out := make(map[string]string, len(list)/2)

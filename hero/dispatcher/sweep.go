@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/zap"
 
@@ -15,22 +16,22 @@ import (
 )
 
 const (
-	// sweepEvery is how often a worker looks for what others left behind.
+	// sweepEvery is the interval between two sweeps of a worker.
 	sweepEvery = 10 * time.Second
-	// scanEvery is how many sweeps go by between scans of all jobs, which find
-	// what the workers of others left: a scan costs Redis time.
+	// scanEvery is the number of sweeps per scan of all jobs. A scan finds the stale jobs of
+	// other programs' workers, but takes Redis time.
 	scanEvery = 6
-	// staleGrace is how long after its timeout a job without an end is stale.
+	// staleGrace is the time after its timeout at which a job without an end is stale.
 	staleGrace = 30 * time.Second
 	// maxRecovered bounds one step of a recovery.
 	maxRecovered = 100
 )
 
-// Swept says what one sweep did.
+// Swept is the outcome of one sweep.
 type Swept struct {
 	Requeued []string `json:"requeued"` // run again within their retries
 	Failed   []string `json:"failed"`   // no retry was left
-	Released int      `json:"released"` // waited for jobs that have ended
+	Released int      `json:"released"` // they waited for jobs that have ended
 }
 
 // sweeper requeues the jobs of dead workers. Any number may sweep at once, because each
@@ -49,7 +50,7 @@ func newSweeper(l conn, m *metrics, log *zap.Logger, every time.Duration) *sweep
 	return &sweeper{l, m, log, every}
 }
 
-// Sweep looks once for what workers left behind.
+// Sweep sweeps once.
 func (c *Client) Sweep(ctx context.Context) (Swept, error) {
 	return newSweeper(c.conn, c.metrics, zap.NewNop(), -1).sweep(ctx, true)
 }
@@ -172,7 +173,7 @@ func (s *sweeper) started(ctx context.Context, ids []string) ([]any, error) {
 	return out, nil
 }
 
-// release looks at all jobs that wait: workers of other programs release none.
+// release looks at all waiting jobs: workers of other programs release none.
 func (s *sweeper) release(ctx context.Context, out *Swept) error {
 	for cursor := uint64(0); ; {
 		next, n, err := s.conn.releasePage(ctx, cursor)
@@ -183,7 +184,7 @@ func (s *sweeper) release(ctx context.Context, out *Swept) error {
 	}
 }
 
-// releasePage looks at a page of the jobs that wait; next is 0 behind the last one.
+// releasePage looks at a page of the waiting jobs. next is 0 after the last page.
 func (l conn) releasePage(ctx context.Context, cursor uint64) (next uint64, released int, err error) {
 	ids, next, err := l.db.SScan(ctx, waitingKey, cursor, "", scanPage).Result()
 	if err != nil {
@@ -201,4 +202,65 @@ func (l conn) releasePage(ctx context.Context, cursor uint64) (next uint64, rele
 		return cursor, 0, trouble("release jobs that wait", err)
 	}
 	return next, released, nil
+}
+
+const (
+	// keepEvery is the interval between two looks of a keeper.
+	keepEvery = time.Second
+	// keepPages bounds one look, so that ten thousand waiting jobs cost no more than a
+	// thousand. The next look continues after it.
+	keepPages = 2
+)
+
+// Keeper releases waiting jobs where no worker of Edda does: the document's worker records
+// a result and releases no other job. Any number of keepers may run.
+type Keeper struct {
+	conn
+	log      *zap.Logger
+	released prometheus.Counter
+	every    time.Duration
+	cursor   uint64 // where the next look begins
+}
+
+// NewKeeper makes a keeper. The caller closes db.
+func NewKeeper(db *redis.Client, reg prometheus.Registerer, log *zap.Logger) (*Keeper, error) {
+	l, err := newConn(db, "", "")
+	if err != nil {
+		return nil, err
+	}
+	m, err := newMetrics(reg)
+	if err != nil {
+		return nil, err
+	}
+	return &Keeper{conn: l, log: log, released: m.swept.WithLabelValues("released"), every: keepEvery}, nil
+}
+
+// Run releases waiting jobs until ctx ends. It stops looking where the Redis user has no
+// rights to the dispatcher's keys.
+func (k *Keeper) Run(ctx context.Context) error {
+	keeping, cancel := context.WithCancel(ctx)
+	defer cancel()
+	list.Every(keeping, k.every, newRetry(), logthrottle.New(k.log, "release the dispatcher's jobs that wait"), func(ctx context.Context) error {
+		_, err := k.runOnce(ctx)
+		if redis.HasErrorPrefix(err, "NOPERM") && ctx.Err() == nil {
+			k.log.Info("the Redis user has no rights to hero:*: jobs of the dispatcher that wait are released by its workers and clients alone", zap.Error(err))
+			cancel()
+		}
+		return err
+	})
+	<-ctx.Done()
+	return nil
+}
+
+// runOnce looks at some of the waiting jobs.
+func (k *Keeper) runOnce(ctx context.Context) (released int, err error) {
+	for range keepPages {
+		next, n, err := k.releasePage(ctx, k.cursor)
+		k.cursor = next
+		k.released.Add(float64(n))
+		if released += n; err != nil || next == 0 {
+			return released, err
+		}
+	}
+	return released, nil
 }

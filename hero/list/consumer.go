@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap"
 
 	"edda/hero/redisdb"
+	"edda/internal/backoff"
 	"edda/internal/logthrottle"
 )
 
@@ -43,26 +44,41 @@ type Consumer struct {
 // without a free worker returns to the front of the list, unless work has ended.
 func (c *Consumer) Run(ctx, work context.Context) {
 	defer c.working.Wait()
-	if !c.leftovers(ctx) {
+	var left []string
+	if c.Retry.Do(ctx, "look through "+c.Into, func(ctx context.Context) (err error) {
+		left, err = c.DB.Left(ctx, c.Context, c.Into)
+		return err
+	}) != nil {
 		return
+	}
+	for _, key := range left {
+		if !c.Workers.Acquire(ctx) {
+			return
+		}
+		c.begin(key)
+	}
+	take := c.Next
+	if take == nil {
+		take = func(ctx context.Context) (string, error) { return c.DB.Take(ctx, c.Context, c.From, c.Into, c.Wait) }
 	}
 	taking := logthrottle.New(c.Log, "take from "+c.From)
 	pause := c.Retry.Pause
-	for c.room(ctx) {
-		key, err := c.take(ctx)
+	for c.Workers.Acquire(ctx) {
+		c.Workers.Release() // another consumer may use the slot during a take that blocks
+		key, err := take(ctx)
 		switch {
 		case errors.Is(err, redisdb.ErrEmpty):
 		case err != nil:
 			if ctx.Err() == nil {
 				taking.Failed(err)
-				c.Retry.wait(ctx, &pause)
+				_ = backoff.Wait(ctx, pause.Next())
 			}
 			continue
-		case ctx.Err() == nil && c.claim(ctx):
+		case ctx.Err() == nil && (c.Workers.TryAcquire() || c.Next != nil && c.Workers.Acquire(ctx)):
 			c.begin(key)
 			for c.Next == nil && c.more(ctx, work, taking) {
 			}
-		default: // another consumer of the workers was quicker, or this one ends
+		default: // another consumer has the slot, or this one stops
 			c.giveBack(work, key)
 		}
 		pause.Reset()
@@ -79,48 +95,8 @@ func (c *Consumer) begin(key string) {
 	})
 }
 
-// leftovers begins what the processing list holds; false means that ctx ended.
-func (c *Consumer) leftovers(ctx context.Context) bool {
-	var keys []string
-	if err := c.Retry.Do(ctx, "look through "+c.Into, func(ctx context.Context) (err error) {
-		keys, err = c.DB.Left(ctx, c.Context, c.Into)
-		return err
-	}); err != nil {
-		return false
-	}
-	for _, key := range keys {
-		if !c.Workers.Acquire(ctx) {
-			return false
-		}
-		c.begin(key)
-	}
-	return true
-}
-
-// room waits until a slot is free, and leaves it free: the list may stay empty.
-func (c *Consumer) room(ctx context.Context) bool {
-	if !c.Workers.Acquire(ctx) {
-		return false
-	}
-	c.Workers.Release()
-	return true
-}
-
-func (c *Consumer) take(ctx context.Context) (string, error) {
-	if c.Next != nil {
-		return c.Next(ctx)
-	}
-	return c.DB.Take(ctx, c.Context, c.From, c.Into, c.Wait)
-}
-
-// claim acquires the slot for a key that was taken. A key that cannot be returned waits
-// for it.
-func (c *Consumer) claim(ctx context.Context) bool {
-	return c.Workers.TryAcquire() || c.Next != nil && c.Workers.Acquire(ctx)
-}
-
-// more takes what has slots and is there, in one trip. It reports whether there may be
-// even more.
+// more acquires every free slot and takes as many keys in one request. It reports whether
+// the list may hold more.
 func (c *Consumer) more(ctx, work context.Context, taking *logthrottle.Throttle) bool {
 	if !c.Workers.Acquire(ctx) {
 		return false
@@ -137,7 +113,7 @@ func (c *Consumer) more(ctx, work context.Context, taking *logthrottle.Throttle)
 		c.Workers.Release()
 	}
 	if ctx.Err() != nil {
-		for _, key := range slices.Backward(keys) { // the oldest is the next again
+		for _, key := range slices.Backward(keys) { // so that the oldest is at the front
 			c.Workers.Release()
 			c.giveBack(work, key)
 		}
@@ -149,12 +125,13 @@ func (c *Consumer) more(ctx, work context.Context, taking *logthrottle.Throttle)
 	return len(keys) == slots
 }
 
-// giveBack returns a key to the front of its list.
+// giveBack returns a key to the front of its list. If that fails the key stays in the
+// processing list, and the next run begins it.
 func (c *Consumer) giveBack(work context.Context, key string) {
 	if c.Next != nil {
 		return
 	}
-	_ = c.Retry.Do(work, "return "+key, func(ctx context.Context) error { // else it is a leftover
+	_ = c.Retry.Do(work, "return "+key, func(ctx context.Context) error {
 		return c.DB.Return(ctx, c.Context, c.Into, c.From, key)
 	})
 }

@@ -162,11 +162,11 @@ func TestLoopsFollowTheirContexts(t *testing.T) {
 			defer mu.Unlock()
 			return slices.Clone(served), nil
 		},
-		Run: func(ctx context.Context, in uint32) {
-			runs <- in
+		Run: func(ctx context.Context, l *Loop) {
+			runs <- l.Context
 			select {
 			case <-ctx.Done():
-				gone <- in
+				gone <- l.Context
 			case <-quit:
 			}
 		},

@@ -13,8 +13,8 @@ import (
 	"edda/internal/logthrottle"
 )
 
-// noticeEvery is how often the mark of changes is read: other programs do not announce
-// a context or runner that they write.
+// noticeEvery is the interval between two reads of the change counter. Other programs
+// write contexts and runners without any announcement.
 const noticeEvery = 200 * time.Millisecond
 
 // Contexts runs one loop for each context that is served.
@@ -23,15 +23,17 @@ type Contexts struct {
 	Served func(context.Context) ([]uint32, error)
 	Every  time.Duration // between two calls of Served
 	Pause  backoff.Exponential
-	Run    func(ctx context.Context, in uint32)
+	Run    func(ctx context.Context, l *Loop)
 	// Changed, where set, is called when a context or runner was created or changed;
-	// Served is then called at once. Without it nothing is watched.
+	// Served is called directly afterwards. Without Changed nothing is watched.
 	Changed func()
+	What    string // the name of the loops' retried steps in the log
 	Log     *zap.Logger
 }
 
-// Serve starts loops for contexts that come, and ends those of contexts that go, until
-// ctx ends and every loop has ended. A loop that ends by itself is started again.
+// Serve starts a loop for each context that Served adds, and cancels the loop of each that
+// it drops. A loop that returns is started again. Serve returns after ctx has ended and
+// every loop has returned.
 func (s *Contexts) Serve(ctx context.Context) {
 	var loops sync.WaitGroup
 	defer loops.Wait()
@@ -40,32 +42,37 @@ func (s *Contexts) Serve(ctx context.Context) {
 	changes := ""
 	for pause := s.Pause; ctx.Err() == nil; {
 		served, err := s.Served(ctx)
-		if ctx.Err() == nil {
-			looking.Note(err)
+		for in, cancel := range running {
+			if err == nil && !slices.Contains(served, in) {
+				cancel()
+			}
 		}
 		for _, in := range served {
 			if running[in] != nil {
+				continue
+			}
+			l, failed := NewLoop(s.DB, in, s.Pause, s.Log, s.What)
+			if failed != nil {
+				err = failed
 				continue
 			}
 			mine, cancel := context.WithCancel(ctx)
 			running[in] = cancel
 			loops.Go(func() {
 				defer cancel()
-				s.Run(mine, in)
+				s.Run(mine, l)
 				select {
 				case ended <- in:
 				case <-ctx.Done():
 				}
 			})
 		}
+		if ctx.Err() == nil {
+			looking.Note(err)
+		}
 		wait := s.Every
 		if err == nil {
 			pause.Reset()
-			for in, cancel := range running {
-				if !slices.Contains(served, in) {
-					cancel()
-				}
-			}
 		} else {
 			wait = pause.Next()
 		}

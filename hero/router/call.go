@@ -16,7 +16,7 @@ import (
 	"edda/internal/backoff"
 )
 
-// Why waiting for a supervisor ended.
+// Causes that end the wait for a supervisor.
 var (
 	errNoAck    = errors.New("timeout_ack")
 	errNoResult = errors.New("timeout_result")
@@ -26,22 +26,26 @@ var (
 	errLost     = errors.New("the supervisor had it and does not know it any more")
 )
 
-// settleWithin bounds the wait for the replies that lay in Mycelium when the router
-// began: Mycelium may be away.
+// settleWithin bounds the wait for replies that Mycelium held when the router started,
+// because Mycelium may be down.
 const settleWithin = 10 * time.Second
 
-// call has a supervisor run the job and waits for its end. Without an id it may have
-// the job already, so that first the reply is looked for that may have waited
-// meanwhile, and then the supervisor is asked. The job is sent once more only when the transport
-// gave it up or the supervisor says that it has no such job.
+// call has a supervisor run the job and waits for its end.
 //
-// id is that of the first request where this is not again; it is noted already.
+// id is the id of the first request, which is noted in the message. It is empty where an
+// earlier process may have sent the job. Then call waits for the reply to that request,
+// and asks the supervisor. It sends the job again only when the transport gave it up or
+// the supervisor says that it has no such job.
 func (l *contextLoop) call(ctx context.Context, m hero.Message, job hero.Job, t target, client *supervisor.Client, id string) (out end, unsent, err error) {
 	k := l.newPendingCall(ctx, m, job, t, client)
-	defer k.stop()
+	defer func() {
+		k.timer.Stop()
+		k.cancel(nil)
+		k.working.Wait()
+	}()
 	unsure, waits := id == "", false
 	if unsure {
-		request, err := l.requested(ctx, m, job.ID)
+		request, err := l.noted(ctx, m, calledAs, job.ID)
 		if err != nil {
 			return end{}, nil, err
 		}
@@ -59,12 +63,13 @@ func (l *contextLoop) call(ctx context.Context, m hero.Message, job hero.Job, t 
 					unsure = false
 					continue
 				}
-				<-k.ctx.Done() // the reply is all that can tell
+				<-k.ctx.Done() // only the reply can tell
 			}
 			if over, ok := k.over(ctx, err); ok {
 				return over, nil, ctx.Err()
 			}
-			if err != nil || k.travels() {
+			// A message that is still under way may reach a supervisor that does not know the job.
+			if state := k.transportState(); err != nil || state == mycelium.StatePending || state == mycelium.StateSending {
 				continue
 			}
 			if said := k.said(); said != "" && (k.missing.Load() || time.Now().After(refusals)) {
@@ -73,14 +78,14 @@ func (l *contextLoop) call(ctx context.Context, m hero.Message, job hero.Job, t 
 		}
 		if id == "" {
 			id = client.NewID()
-			if err := l.request(ctx, m, job.ID, id); err != nil {
+			if err := l.note(ctx, m.Key(), numbered(calledAs, job.ID), id); err != nil {
 				return end{}, nil, err
 			}
 		}
-		status, result, err := k.run(id)
+		out, err := k.run(id)
 		id = ""
 		if err == nil {
-			return end{status: status, result: result}, nil, nil
+			return out, nil, nil
 		}
 		if over, ok := k.over(ctx, err); ok {
 			return over, nil, ctx.Err()
@@ -92,7 +97,8 @@ func (l *contextLoop) call(ctx context.Context, m hero.Message, job hero.Job, t 
 	}
 }
 
-// transportState is where Mycelium has the message that carried the job, if that is known.
+// transportState asks Mycelium for the state of the message that carried the job; empty
+// where it is unknown.
 func (k *pendingCall) transportState() mycelium.State {
 	id, _ := k.messageID.Load().(string)
 	if k.t.way != byMycelium || id == "" || k.l.r.o.State == nil {
@@ -105,19 +111,12 @@ func (k *pendingCall) transportState() mycelium.State {
 	return state
 }
 
-// travels tells whether Mycelium still has the message under way: a supervisor that does
-// not know the job may yet receive it.
-func (k *pendingCall) travels() bool {
-	state := k.transportState()
-	return state == mycelium.StatePending || state == mycelium.StateSending
-}
-
-// ask follows a job that the supervisor may have, to its end. known is false
-// when it has no such job.
+// ask follows a job that the supervisor may have to its end. known is false when the
+// supervisor has no such job.
 func (k *pendingCall) ask() (out end, known bool, err error) {
 	k.following.Store(true)
 	defer k.following.Store(false)
-	for every := firstAsk; ; every = min(every*3/2, lastAsk) {
+	for asks := (backoff.Exponential{First: firstAsk, Most: lastAsk}); ; {
 		out, status, err := endOfJob(k.ctx, k.client, k.job)
 		switch {
 		case errors.Is(err, supervisor.ErrUnknownJob):
@@ -131,13 +130,13 @@ func (k *pendingCall) ask() (out end, known bool, err error) {
 		if status == hero.JobStarted {
 			k.running(k.ctx)
 		}
-		if backoff.Wait(k.ctx, every) != nil {
-			return end{}, false, k.ctx.Err()
+		if err := backoff.Wait(k.ctx, asks.Next()); err != nil {
+			return end{}, false, err
 		}
 	}
 }
 
-// endOfJob asks where a job stands, and for its end where it has one.
+// endOfJob asks for a job's status, and for its end where it has ended.
 func endOfJob(ctx context.Context, c *supervisor.Client, job hero.Job) (end, hero.JobStatus, error) {
 	status, err := c.Status(ctx, job)
 	if err != nil || !status.Ended() {
@@ -150,8 +149,7 @@ func endOfJob(ctx context.Context, c *supervisor.Client, job hero.Job) (end, her
 	return end{status: status, result: result}, status, nil
 }
 
-// pendingCall is a job.run that waits for its answer: its deadlines, and the progress that
-// was seen.
+// pendingCall is a job.run that waits for its answer.
 type pendingCall struct {
 	l         *contextLoop
 	m         hero.Message
@@ -160,21 +158,25 @@ type pendingCall struct {
 	client    *supervisor.Client
 	ctx       context.Context
 	cancel    context.CancelCauseFunc
-	timer     *time.Timer
-	acked     atomic.Bool
-	following atomic.Bool         // the caller asks by itself
-	told      atomic.Pointer[end] // the end that the job's hash or the supervisor told of
-	begun     atomic.Bool         // the flow was told that it runs, or needs not be
-	// messageID is the transport's, a string: of this run, or of one before.
-	messageID atomic.Value
-	answer    atomic.Value // a string: what the supervisor itself said to job.run, where that was an error
-	missing   atomic.Bool  // which was that something is not there: it did not run the job
+	timer     *time.Timer         // of timeout_result
+	acked     atomic.Bool         // the supervisor has read the message
+	following atomic.Bool         // ask is under way
+	told      atomic.Pointer[end] // the end that the job's hash or the supervisor told
+	begun     atomic.Bool         // the flow knows that the job runs, or there is no flow
+	messageID atomic.Value        // a string: the transport's id of this run's message, or of an earlier one
+	answer    atomic.Value        // a string: the last error that the supervisor itself answered
+	missing   atomic.Bool         // that error says that something does not exist: the job did not run
 	lost      atomic.Pointer[context.CancelCauseFunc]
 	seenAt    chan supervisor.Progress
-	working   sync.WaitGroup // what notes, and what waits for an earlier reply
+	working   sync.WaitGroup // watch, and the wait for an earlier reply
+
+	// Used only by watch.
+	knew    bool // the supervisor once had the job
+	unknown int  // its answers since then that it has no such job
+	mute    bool // it cannot say
 }
 
-// seenBound is more than the states that one message goes through.
+// seenBound exceeds the number of states that one message goes through.
 const seenBound = 16
 
 func (l *contextLoop) newPendingCall(ctx context.Context, m hero.Message, job hero.Job, t target, client *supervisor.Client) *pendingCall {
@@ -183,59 +185,60 @@ func (l *contextLoop) newPendingCall(ctx context.Context, m hero.Message, job he
 	k.begun.Store(m.FlowID == 0 || l.r.o.Flows == nil)
 	result := resultWithin(m, job)
 	k.timer = time.AfterFunc(result, func() { k.cancel(fmt.Errorf("%w: no result within %s", errNoResult, result)) })
-	if list, err := wanted(m); m.TransportID != "" && err == nil && len(list) == 1 { // else it may be another job's
+	if routes, err := routesOf(m); m.TransportID != "" && err == nil && len(routes) == 1 { // else it may be another job's
 		k.messageID.Store(m.TransportID)
 	}
-	k.working.Go(k.note)
+	k.working.Go(k.watch)
 	return k
 }
 
-// resultWithin is how long a result may take: as the message says, else as long as
-// the job may wait and then run.
+// resultWithin is the time that a result may take: the message's timeout_result, else the
+// time that the job may wait and then run.
 func resultWithin(m hero.Message, job hero.Job) time.Duration {
 	if m.TimeoutResult > 0 {
 		return time.Duration(m.TimeoutResult) * time.Second
 	}
 	waits := job.WaitsAtMost()
-	if job.Waits() { // for others and for prerequisites first, and then in a queue
+	if job.Waits() { // first for other jobs and prerequisites, then in a queue
 		waits *= 2
 	}
 	return waits + seconds(job.Timeout, defaultResult) + grace
 }
 
-// resume looks for the reply to the call of an earlier process, among those that came
-// while no router ran, and goes on waiting for it. waits is false where that may be
-// in vain: the message may never have been pushed.
+// resume waits for the reply to the request of an earlier process: first among the replies
+// that Mycelium held, then in the background. waits is false where the wait may be in
+// vain, because the message may never have been sent.
 func (k *pendingCall) resume(request string) (waits bool) {
 	id, _ := k.messageID.Load().(string)
 	if request == "" && id == "" {
 		return false
 	}
-	ctx, done := context.WithTimeout(k.ctx, settleWithin)
-	defer done()
-	status, result, err := k.client.Resume(ctx, request, id, true)
-	if err == nil {
-		k.answered(end{status: status, result: result})
-		return false
-	}
-	k.heard(err)
-	k.working.Go(func() {
-		status, result, err := k.client.Resume(k.ctx, request, id, false)
+	wait := func(ctx context.Context, only bool) error {
+		status, result, err := k.client.Resume(ctx, request, id, only)
 		if err == nil {
 			k.answered(end{status: status, result: result})
 		}
-	})
+		return err
+	}
+	ctx, done := context.WithTimeout(k.ctx, settleWithin)
+	defer done()
+	err := wait(ctx, true)
+	if err == nil {
+		return false
+	}
+	k.heard(err)
+	k.working.Go(func() { _ = wait(k.ctx, false) })
 	return id != ""
 }
 
-// answered ends the waiting with an end that is known.
+// answered ends the call with a known end.
 func (k *pendingCall) answered(out end) {
 	k.told.Store(&out)
 	k.cancel(errAnswered)
 }
 
-// run calls job.run; it is broken off where the supervisor turns out to have lost the job.
-func (k *pendingCall) run(id string) (hero.JobStatus, map[string]string, error) {
+// run calls job.run. It fails with errLost as soon as the supervisor has lost the job.
+func (k *pendingCall) run(id string) (end, error) {
 	ctx, cancel := context.WithCancelCause(k.ctx)
 	defer cancel(nil)
 	k.lost.Store(&cancel)
@@ -243,23 +246,23 @@ func (k *pendingCall) run(id string) (hero.JobStatus, map[string]string, error) 
 	status, result, err := k.client.Run(ctx, id, k.job, k.seen)
 	k.heard(err)
 	k.missing.Store(supervisor.Missing(err))
-	return status, result, err
+	return end{status: status, result: result}, err
 }
 
-// heard keeps what the supervisor itself said.
+// heard keeps an error that the supervisor itself answered.
 func (k *pendingCall) heard(err error) {
 	if said, ok := supervisor.Said(err); ok {
 		k.answer.Store(said)
 	}
 }
 
-// said is what the supervisor itself said last, if it did.
+// said returns the last such error, or nothing.
 func (k *pendingCall) said() string {
 	said, _ := k.answer.Load().(string)
 	return said
 }
 
-// seen takes what the transport tells; it never blocks it.
+// seen records the progress that the transport reports. It never blocks.
 func (k *pendingCall) seen(p supervisor.Progress) {
 	if p.Acknowledged {
 		k.acked.Store(true)
@@ -273,23 +276,25 @@ func (k *pendingCall) seen(p supervisor.Progress) {
 	}
 }
 
-// note writes down what was seen, in order, and looks meanwhile whether the job is
-// still wanted and whether its reply was lost.
-func (k *pendingCall) note() {
+// watch records the progress in the message, in order. Meanwhile it looks whether the job
+// is still wanted, and asks the supervisor less and less often, because the reply may be
+// lost.
+func (k *pendingCall) watch() {
 	look := time.NewTicker(k.l.r.o.Watch)
 	defer look.Stop()
 	ack := seconds(k.m.TimeoutAck, defaultAck)
 	late := time.NewTimer(ack)
 	defer late.Stop()
-	q := &question{k: k, every: k.l.r.o.Watch, next: time.Now().Add(k.l.r.o.Watch)}
-	told := false
+	asks := backoff.Exponential{First: k.l.r.o.Watch, Most: lastAsk}
+	next := time.Now().Add(asks.Next())
+	recorded := false // the acknowledgement
 	for {
 		select {
 		case <-k.ctx.Done():
 			return
 		case <-late.C:
-			// The news that it was read may be lost, and the job not.
-			if !k.acked.Load() && !q.known() {
+			// The acknowledgement may be lost although the job is not.
+			if !k.acked.Load() && !k.known() {
 				k.cancel(fmt.Errorf("%w: nobody acknowledged it within %s", errNoAck, ack))
 				return
 			}
@@ -297,67 +302,44 @@ func (k *pendingCall) note() {
 			if k.unwanted() {
 				return
 			}
-			if told && !k.following.Load() {
-				q.ask()
+			if recorded && !k.following.Load() && !k.mute && !time.Now().Before(next) {
+				k.known()
+				next = time.Now().Add(asks.Next())
 			}
 		case p := <-k.seenAt:
-			if p.Acknowledged && told && p.MessageID == "" {
+			if p.Acknowledged && recorded && p.MessageID == "" {
 				continue
 			}
 			k.l.acknowledged(k.ctx, k.m, k.job, p)
-			told = told || p.Acknowledged
+			recorded = recorded || p.Acknowledged
 		}
 	}
 }
 
-// question asks the supervisor where the job stands while its reply is waited for,
-// less and less often: the reply may be lost.
-type question struct {
-	k       *pendingCall
-	every   time.Duration
-	next    time.Time
-	knew    bool // it once had the job
-	unknown int  // answers since then that it has no such job
-	vain    bool // it cannot say
-}
-
-// lostAfter is how many answers in a row that it has no such job mean that a
-// supervisor which had it lost it. One that never knew the job is believed nothing: it
-// may know only those that it was asked to store.
+// lostAfter is the number of consecutive answers "no such job" after which a supervisor
+// that had the job has lost it. A supervisor that never knew the job may know only the jobs
+// that it was asked to store.
 const lostAfter = 3
 
-// ask asks if it is time to.
-func (q *question) ask() {
-	if q.vain || time.Now().Before(q.next) {
-		return
-	}
-	_ = q.known()
-	q.every = min(2*q.every, lastAsk)
-	q.next = time.Now().Add(q.every)
-}
-
-// known asks now, and tells whether the supervisor has the job.
-func (q *question) known() bool {
-	k := q.k
+// known asks the supervisor whether it has the job, and uses what it answers.
+func (k *pendingCall) known() bool {
 	ctx, done := context.WithTimeout(k.ctx, askWithin)
 	defer done()
 	out, status, err := endOfJob(ctx, k.client, k.job)
 	switch {
 	case errors.Is(err, supervisor.ErrUnknownJob):
-		if q.unknown++; q.knew && q.unknown >= lostAfter {
+		if k.unknown++; k.knew && k.unknown >= lostAfter {
 			if lost := k.lost.Load(); lost != nil {
 				(*lost)(errLost)
 			}
-			q.knew, q.unknown = false, 0
+			k.knew, k.unknown = false, 0
 		}
 		return false
-	case errors.Is(err, edda.Permanent):
-		q.vain = true
-		return false
 	case err != nil:
+		k.mute = k.mute || errors.Is(err, edda.Permanent)
 		return false
 	}
-	q.knew, q.unknown = true, 0
+	k.knew, k.unknown = true, 0
 	k.acked.Store(true)
 	if !out.waits() {
 		k.answered(out)
@@ -368,45 +350,37 @@ func (q *question) known() bool {
 	return true
 }
 
-// running tells the flow, once, that the job's runner began: its timeout counts from then.
+// running tells the flow, once, that the job runs: its timeout begins then.
 func (k *pendingCall) running(ctx context.Context) {
 	if !k.begun.Load() && k.l.r.o.Flows.Report(ctx, k.l.reportOf(k.m, k.job, hero.NodeRunning, nil)) == nil {
 		k.begun.Store(true)
 	}
 }
 
-// unwanted ends the waiting for a job whose end is of no use any more while a
-// supervisor has it: its flow was cancelled or gave the attempt up, a later one is
-// under way, or its end is told in its hash.
+// unwanted ends the call where the job's end is of no use any more: its flow was cancelled
+// or gave the attempt up, a later attempt runs, or its hash has an end.
 func (k *pendingCall) unwanted() bool {
-	if k.job.ContextID != k.l.context {
+	if k.job.ContextID != k.l.Context {
 		return false
 	}
 	out, over, err := k.l.over(k.ctx, k.m, k.job)
 	if err != nil || !over {
 		return false
 	}
+	cause := errTold
 	if out.kept {
 		k.told.Store(&out)
-		k.cancel(errTold)
-		return true
+	} else {
+		cause = errors.New(out.broken)
 	}
-	k.cancel(errors.New(out.broken))
+	k.cancel(cause)
 	return true
 }
 
-// stop ends the waiting, and waits for its goroutines.
-func (k *pendingCall) stop() {
-	k.timer.Stop()
-	k.cancel(nil)
-	k.working.Wait()
-}
-
-// lastWords bounds asking a supervisor for a job's end, and to stop it, when it is
-// waited for no longer.
+// lastWords bounds the requests for a job's end, and to stop it, after the wait has ended.
 const lastWords = 2 * time.Second
 
-// over tells whether an error ends the call, and as what.
+// over decides whether an error ends the call, and with which end.
 func (k *pendingCall) over(ctx context.Context, err error) (end, bool) {
 	if k.said() == "" {
 		k.heard(err)
@@ -431,8 +405,8 @@ func (k *pendingCall) over(ctx context.Context, err error) (end, bool) {
 	return end{}, false
 }
 
-// lastly is the end of a job that is waited for no longer. Where it only took too long
-// the supervisor is asked once more: its reply may be lost.
+// lastly decides the end of a job after the wait has ended. After a timeout it asks the
+// supervisor once more, because the reply may be lost.
 func (k *pendingCall) lastly(ctx context.Context, cause error) end {
 	ctx, done := context.WithTimeout(ctx, lastWords)
 	defer done()
@@ -448,8 +422,8 @@ func (k *pendingCall) lastly(ctx context.Context, cause error) end {
 	return k.broke("%v", cause)
 }
 
-// broke is the end of a job whose message did not get through, with what the
-// supervisor itself said of it.
+// broke adds to the end of a job whose message did not get through what the supervisor
+// itself answered.
 func (k *pendingCall) broke(format string, args ...any) end {
 	why := fmt.Sprintf(format, args...)
 	if said := k.said(); said != "" && !strings.Contains(why, said) {

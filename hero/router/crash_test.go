@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"runtime"
 	"slices"
 	"syscall"
 	"testing"
@@ -24,24 +25,20 @@ func steps() []string {
 // What a child process is told.
 const childRedis, childStep = "EDDA_ROUTER_CHILD_REDIS", "EDDA_ROUTER_CHILD_STEP"
 
-var errKilled = errors.New("killed")
-
 // doomed runs a router that stops dead at the step, as a killed one does.
 func (b *bed) doomed(step string, o Options) {
 	b.t.Helper()
 	ctx, kill := context.WithCancel(b.t.Context())
 	defer kill()
 	reached := make(chan struct{}, 1)
-	o.at = func(at, _ string) error {
-		if ctx.Err() != nil {
-			return errKilled
-		}
-		if at == step {
+	o.at = func(at, _ string) {
+		if ctx.Err() == nil && at == step {
 			kill()
 			reached <- struct{}{}
-			return errKilled
 		}
-		return nil
+		if ctx.Err() != nil {
+			runtime.Goexit() // a killed process does nothing more
+		}
 	}
 	r, err := New(b.db, quick(o))
 	b.must(err)
@@ -196,12 +193,11 @@ func child(address, step string) int {
 	if err != nil {
 		return 1
 	}
-	r, err := New(db, quick(Options{at: func(at, _ string) error {
+	r, err := New(db, quick(Options{at: func(at, _ string) {
 		if at == step {
 			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 			select {} // until it arrives
 		}
-		return nil
 	}}))
 	if err != nil {
 		return 1

@@ -12,52 +12,51 @@ import (
 	"edda/hero/redisdb"
 )
 
-// This file is how a message has a whole flow run: one that is stored, by its flow_id
-// alone, or one that it carries, with its jobs and nodes.
+// A message may have a whole flow run: a stored flow, by flow_id alone, or the flow that
+// the message carries, with its jobs and nodes.
 
-// Runs has flows run for messages. A call that fails may be made again, unless the error is
+// Runs runs flows for messages. A call that fails may be repeated, unless the error is
 // edda.Permanent.
 type Runs interface {
-	// FlowBegan tells whether the flow is stored and was started, by whomever.
+	// FlowBegan reports whether the flow is stored and was started.
 	FlowBegan(ctx context.Context, context, id uint32) (bool, error)
-	// FlowRun is another text after each start of the flow.
+	// FlowRun identifies the flow's last start.
 	FlowRun(ctx context.Context, context, id uint32) (string, error)
 	// RunFlow creates the message's flow where the message carries it, and starts it
 	// unless it was started since run. The rights of the message's caller count.
 	RunFlow(ctx context.Context, m hero.Message, carries bool, run string) error
-	// FlowEnd is what came out of the flow, nil while it runs.
+	// FlowEnd returns the flow's result, nil while it runs.
 	FlowEnd(ctx context.Context, context, id uint32) (map[string]string, error)
 }
 
 const (
-	// flowRun notes in a message that it has a flow run: whether it carries it, and the
-	// run before.
+	// flowRun is the note of a message that has a flow run: whether the message carries the
+	// flow, and the flow's last start before.
 	flowRun     = "edda_flow_run"
 	carriedFlow = "carried/"
 	storedFlow  = "stored/"
 )
 
-// flowWithin is how long the end of a flow is looked for, where the message does not say
-// (timeout_result). Flows end by the bounds of their jobs; this one is for a flow whose
-// jobs may wait for days, one after the other.
+// flowWithin bounds the wait for a flow's end where the message has no timeout_result. A
+// flow ends by the bounds of its jobs, which may wait for days, one after the other.
 const flowWithin = 30 * 24 * time.Hour
 
-// mayRunFlow tells whether the message may be one that has a flow run. A dispatch of a
-// flow's own has an attempt.
+// mayRunFlow reports whether the message may have a flow run. A flow's own dispatch of a
+// job has an attempt, and does not.
 func mayRunFlow(m hero.Message) bool {
 	return m.MessageType == hero.MessageJob && m.FlowID != 0 && m.Attempt == 0 && m.Origin == "" && m.Via == ""
 }
 
-// runOf is what is noted of the flow that the message has run; empty where it runs none.
+// runOf reads the note flowRun; empty where the message has no flow run.
 func (l *contextLoop) runOf(ctx context.Context, m hero.Message) (string, error) {
 	if !mayRunFlow(m) {
 		return "", nil
 	}
-	return l.noted(ctx, m.Key(), flowRun)
+	return l.field(ctx, m, flowRun)
 }
 
-// beginRun decides once whether the message has a flow run: by its flow_id alone, or
-// because the flow whose jobs it brings was not started.
+// beginRun decides once whether the message has a flow run: it has a flow_id alone, or it
+// brings jobs of a flow that was never started.
 func (l *contextLoop) beginRun(ctx context.Context, m hero.Message) (string, error) {
 	run, err := l.runOf(ctx, m)
 	if err != nil || run != "" || !mayRunFlow(m) {
@@ -68,7 +67,7 @@ func (l *contextLoop) beginRun(ctx context.Context, m hero.Message) (string, err
 		if l.r.o.Runs == nil {
 			return "", nil
 		}
-		if began, err := l.r.o.Runs.FlowBegan(ctx, l.context, m.FlowID); err != nil || began {
+		if began, err := l.r.o.Runs.FlowBegan(ctx, l.Context, m.FlowID); err != nil || began {
 			return "", err // a job of a flow that dispatches its jobs itself
 		}
 		kind = carriedFlow
@@ -76,7 +75,7 @@ func (l *contextLoop) beginRun(ctx context.Context, m hero.Message) (string, err
 	if l.r.o.Runs == nil {
 		return "", edda.Classify(edda.Permanent, "flows are not run here: a coordinator's router runs them")
 	}
-	before, err := l.r.o.Runs.FlowRun(ctx, l.context, m.FlowID)
+	before, err := l.r.o.Runs.FlowRun(ctx, l.Context, m.FlowID)
 	if err != nil {
 		return "", err
 	}
@@ -84,15 +83,13 @@ func (l *contextLoop) beginRun(ctx context.Context, m hero.Message) (string, err
 	return run, l.note(ctx, m.Key(), flowRun, run)
 }
 
-// flow has the message's flow run, and its end watched.
+// flow has the message's flow run, and watch look at its end.
 func (l *contextLoop) flow(ctx context.Context, m hero.Message, run string) error {
-	if err := l.r.o.at("flow noted", m.Key()); err != nil {
-		return err
-	}
-	if m.TargetContext != 0 && m.TargetContext != l.context {
+	l.r.o.at("flow noted", m.Key())
+	if m.TargetContext != 0 && m.TargetContext != l.Context {
 		return l.flowEnds(ctx, m, brokenEnd, "a flow runs in the context that it is sent in: send the message in context "+fmt.Sprint(m.TargetContext)+", or its jobs without flow_id")
 	}
-	m.ContextID = l.context
+	m.ContextID = l.Context
 	before, carries := strings.CutPrefix(run, carriedFlow)
 	before = strings.TrimPrefix(before, storedFlow)
 	err := l.r.o.Runs.RunFlow(ctx, m, carries, before)
@@ -102,9 +99,7 @@ func (l *contextLoop) flow(ctx context.Context, m hero.Message, run string) erro
 	if err != nil {
 		return err
 	}
-	if err := l.r.o.at("flow started", m.Key()); err != nil {
-		return err
-	}
+	l.r.o.at("flow started", m.Key())
 	within := flowWithin
 	if m.TimeoutResult > 0 {
 		within = time.Duration(m.TimeoutResult) * time.Second
@@ -112,16 +107,16 @@ func (l *contextLoop) flow(ctx context.Context, m hero.Message, run string) erro
 	if err := l.expectWithin(ctx, m, within); err != nil {
 		return err
 	}
-	_, err = l.r.db.MoveMessage(ctx, l.context, m.Key(), hero.MessageAcknowledged, redisdb.MessageChange{TransportStatus: hero.TransportDelivered, TargetContext: l.context})
+	_, err = l.DB.MoveMessage(ctx, l.Context, m.Key(), hero.MessageAcknowledged, redisdb.MessageChange{TransportStatus: hero.TransportDelivered, TargetContext: l.Context})
 	if errors.Is(err, edda.Permanent) {
-		return nil // it ended before
+		return nil // the message has ended
 	}
 	return err
 }
 
-// lookAtFlow settles a message whose flow ended, or was waited for too long.
-func (l *contextLoop) lookAtFlow(ctx context.Context, m hero.Message, late bool) (gone bool, err error) {
-	result, err := l.r.o.Runs.FlowEnd(ctx, l.context, m.FlowID)
+// lookAtFlow ends a message whose flow has ended or is late.
+func (l *contextLoop) lookAtFlow(ctx context.Context, m hero.Message, late bool) (removed bool, err error) {
+	result, err := l.r.o.Runs.FlowEnd(ctx, l.Context, m.FlowID)
 	switch {
 	case errors.Is(err, edda.Permanent):
 		return true, l.flowEnds(ctx, m, brokenEnd, err.Error())
@@ -135,7 +130,7 @@ func (l *contextLoop) lookAtFlow(ctx context.Context, m hero.Message, late bool)
 	return false, nil
 }
 
-// flowEnds tells the caller what became of the flow, once, and ends the message.
+// flowEnds sends the caller the flow's end, once, and ends the message.
 func (l *contextLoop) flowEnds(ctx context.Context, m hero.Message, as, text string) error {
 	to := hero.MessageProcessed
 	if as == brokenEnd {
@@ -145,21 +140,9 @@ func (l *contextLoop) flowEnds(ctx context.Context, m hero.Message, as, text str
 		}
 		text = hero.ResultText(map[string]string{hero.ResultError: text})
 	}
-	out := hero.Message{
-		CallerID: m.CallerID, ContextID: l.context, To: m.CallerID, MessageType: hero.MessageResult, MessageFormat: hero.FormatText,
-		Message: text, FlowID: m.FlowID, ReplyTo: m.Key(), TargetContext: l.context,
-	}
-	full, err := l.r.full(ctx, l.context)
-	if err != nil {
+	if err := l.arriveOnce(ctx, fmt.Sprintf("result:%s:%d:flow", m.Key(), m.CreatedAt), l.resultOf(m, text)); err != nil {
 		return err
 	}
-	if !full {
-		if _, _, err := l.r.db.Arrive(ctx, l.context, fmt.Sprintf("result:%s:%d:flow", m.Key(), m.CreatedAt), out); taken(err) != nil {
-			return err
-		}
-	}
-	if err := l.r.o.at("flow replied", m.Key()); err != nil {
-		return err
-	}
+	l.r.o.at("flow replied", m.Key())
 	return l.finish(ctx, m, to, "")
 }

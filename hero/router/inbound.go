@@ -82,11 +82,11 @@ type inbox struct {
 
 // inbound makes jobs of the job messages that arrive in this context.
 func (l *contextLoop) inbound(ctx context.Context) {
-	boxes := []*inbox{{list: hero.MsgIn}, {list: fmt.Sprintf("%s:%d", hero.MsgIn, l.context)}}
+	boxes := []*inbox{{list: hero.MsgIn}, {list: fmt.Sprintf("%s:%d", hero.MsgIn, l.Context)}}
 	looks := backoff.Exponential{First: inboundEvery, Most: inboundAtMost}
 	c := l.consumer(ctx, hero.MsgIn, msgInCoordinator, true)
 	c.Next = func(ctx context.Context) (string, error) {
-		key, err := l.r.db.TakeBy(ctx, l.context, "look through msg_in", msgInCoordinator, func() (string, error) { return l.takeJob(ctx, boxes) })
+		key, err := l.DB.TakeBy(ctx, l.Context, "look through msg_in", msgInCoordinator, func() (string, error) { return l.takeJob(ctx, boxes) })
 		if errors.Is(err, redisdb.ErrEmpty) {
 			_ = backoff.Wait(ctx, looks.Next())
 		} else {
@@ -97,15 +97,11 @@ func (l *contextLoop) inbound(ctx context.Context) {
 	c.Run(ctx, ctx)
 }
 
-// takeJob looks through all that is new in the lists for one job message; ErrEmpty where
-// there is none.
+// takeJob looks at all new keys of the lists for one job message; ErrEmpty where there is
+// none.
 func (l *contextLoop) takeJob(ctx context.Context, boxes []*inbox) (string, error) {
-	c, err := l.r.db.Client(l.context)
-	if err != nil {
-		return "", err
-	}
 	for _, box := range boxes {
-		key, err := box.take(ctx, c)
+		key, err := box.take(ctx, l.Redis)
 		if err != nil {
 			return "", fmt.Errorf("look through %s: %w", box.list, err)
 		}

@@ -17,19 +17,13 @@ import (
 
 // end is the end of one job of a message.
 type end struct {
-	status hero.JobStatus // finished or error; none while a runner has it
+	status hero.JobStatus // finished or error; empty while a runner has the job
 	result map[string]string
-	// broken says why the message did not get through: the job may never have run.
+	// broken says why the message did not get through: perhaps the job never ran.
 	broken string
-	// kept: the job's hash is the source of this, so it need not be written there.
+	// kept: the end was read from the job's hash, or the hash is another job's. It must not
+	// be written there.
 	kept bool
-}
-
-// takenID is the end of a job whose id is another's, whose hash stays as it is.
-func takenID(job hero.Job) end {
-	out := broke("%s exists and is another job: choose a new id", job.Key())
-	out.kept = true
-	return out
 }
 
 func (e end) waits() bool { return e.status == "" }
@@ -40,8 +34,18 @@ func broke(format string, args ...any) end {
 	return end{status: hero.JobError, result: map[string]string{hero.ResultError: why}, broken: why}
 }
 
+// takenID is the end of a job whose id another job has.
+func takenID(job hero.Job) end {
+	out := broke("%s exists and is another job: choose a new id", job.Key())
+	out.kept = true
+	return out
+}
+
+// recordedEnd is the end in a job's hash.
+func recordedEnd(job hero.Job) end { return end{status: job.Status, result: job.Result, kept: true} }
+
 // jobs delivers the jobs of a message.
-func (l *contextLoop) jobs(ctx context.Context, j delivery, m hero.Message) error {
+func (l *contextLoop) jobs(ctx context.Context, d delivery, m hero.Message) error {
 	run, err := l.beginRun(ctx, m)
 	switch {
 	case errors.Is(err, edda.Permanent):
@@ -52,81 +56,79 @@ func (l *contextLoop) jobs(ctx context.Context, j delivery, m hero.Message) erro
 		return l.flow(ctx, m, run)
 	}
 	routes, err := l.jobRoutes(ctx, m)
-	if err != nil {
-		if errors.Is(err, edda.Permanent) {
-			return l.refuse(ctx, j, m, err.Error())
-		}
+	switch {
+	case errors.Is(err, edda.Permanent):
+		return l.refuse(ctx, m, err.Error())
+	case err != nil:
 		return err
 	}
 	var g errgroup.Group
 	g.SetLimit(perMessage)
 	for _, r := range routes {
-		g.Go(func() error { return l.deliverJob(ctx, j, m, r) })
+		g.Go(func() error { return l.deliverJob(ctx, d, m, r) })
 	}
 	return g.Wait()
 }
 
-// jobRoutes are the message's jobs. Those that it only names are loaded.
+// jobRoutes lists the jobs of a message with their routes. It loads the jobs that the
+// message only names.
 func (l *contextLoop) jobRoutes(ctx context.Context, m hero.Message) ([]jobRoute, error) {
-	list, err := wanted(m)
+	routes, err := routesOf(m)
 	if err != nil {
 		return nil, edda.Classify(edda.Permanent, "%w", err)
 	}
-	for i, e := range list {
-		if e.loaded() {
+	for i, r := range routes {
+		if r.job.Script != "" {
 			continue
 		}
-		list[i].job, err = l.r.db.Job(ctx, l.context, m.CallerID, e.job.ID)
-		if errors.Is(err, redisdb.ErrNotFound) || errors.Is(err, edda.Permanent) {
-			return nil, edda.Classify(edda.Permanent, "job %d is neither in the message nor in the context: %w", e.job.ID, err)
+		routes[i].job, err = l.DB.Job(ctx, l.Context, m.CallerID, r.job.ID)
+		if err != nil && absent(err) == nil {
+			err = edda.Classify(edda.Permanent, "job %d is neither in the message nor in the context: %w", r.job.ID, err)
 		}
 		if err != nil {
 			return nil, err
 		}
 	}
-	return list, nil
+	return routes, nil
 }
 
-// deliverJob delivers one job and settles it, unless a runner has it now.
-func (l *contextLoop) deliverJob(ctx context.Context, j delivery, m hero.Message, e jobRoute) error {
-	job := e.complete(m, l.context)
-	if done, err := l.ended(ctx, m, job.ID); err != nil || done {
+// deliverJob delivers one job to its context, its queue or its supervisor. It settles the
+// job unless a runner has it then.
+func (l *contextLoop) deliverJob(ctx context.Context, d delivery, m hero.Message, r jobRoute) error {
+	job := r.complete(m, l.Context)
+	if v, err := l.noted(ctx, m, endedAs, job.ID); err != nil || v != "" {
 		return errors.Join(err, l.conclude(ctx, m))
 	}
-	out, err := l.bring(ctx, j, m, job, e.url)
+	var out end
+	var done bool
+	var err error
+	if job.ContextID != l.Context && !d.inbound {
+		out, done, err = l.toOtherContext(ctx, m, job, r.url)
+	}
+	ensured := job
+	if err == nil && !done {
+		ensured, out, done, err = l.ensure(ctx, m, job)
+	}
+	if err == nil && !done {
+		if d.inbound && r.url == "" {
+			out, err = l.queue(ctx, m, ensured)
+		} else {
+			out, err = l.callTarget(ctx, m, ensured, r.url)
+		}
+	}
 	if err != nil || out.waits() {
 		return err
 	}
-	if err := l.r.o.at("answered", m.Key()); err != nil {
-		return err
-	}
-	return l.retry.Do(ctx, fmt.Sprintf("settle job %d of %s", job.ID, m.Key()), func(ctx context.Context) error { return l.settle(ctx, m, job, out, answered) })
+	l.r.o.at("answered", m.Key())
+	return l.Retry.Do(ctx, fmt.Sprintf("settle job %d of %s", job.ID, m.Key()), func(ctx context.Context) error { return l.settle(ctx, m, job, out, answered) })
 }
 
-// bring delivers the job to its context, its queue or its supervisor.
-func (l *contextLoop) bring(ctx context.Context, j delivery, m hero.Message, job hero.Job, url string) (end, error) {
-	if job.ContextID != l.context && !j.inbound {
-		out, done, err := l.toOtherContext(ctx, m, job, url)
-		if err != nil || done {
-			return out, err
-		}
-	}
-	job, out, elsewhere, err := l.ensure(ctx, m, job)
-	if err != nil || elsewhere {
-		return out, err
-	}
-	if j.inbound && url == "" {
-		return l.queue(ctx, m, job)
-	}
-	return l.callTarget(ctx, m, job, url)
-}
-
-// ensure writes the hash of a job that was only in the message, so that its end has a
-// place, and returns the job as it is there. The jobs of a flow have theirs. One job id
-// is one job: elsewhere tells that out is all that becomes of the job here, because
-// another job has the id, it has ended, or another message has it under way.
-func (l *contextLoop) ensure(ctx context.Context, m hero.Message, job hero.Job) (_ hero.Job, out end, elsewhere bool, err error) {
-	if m.FlowID != 0 || job.ContextID != l.context {
+// ensure writes the hash of a job that exists only in the message, because the hash holds
+// its end, and returns the job of the hash. The jobs of a flow have a hash. One job id is
+// one job: done reports that nothing is delivered, because another job has the id, the job
+// has ended, or another message delivers it.
+func (l *contextLoop) ensure(ctx context.Context, m hero.Message, job hero.Job) (_ hero.Job, out end, done bool, err error) {
+	if m.FlowID != 0 || job.ContextID != l.Context {
 		return job, end{}, false, nil
 	}
 	now, err := l.claim(ctx, m, job)
@@ -134,11 +136,11 @@ func (l *contextLoop) ensure(ctx context.Context, m hero.Message, job hero.Job) 
 	case errors.Is(err, errOther):
 		return job, takenID(job), true, nil
 	case errors.Is(err, edda.Permanent):
-		return job, end{}, false, nil // it is broken: its runner will say so
+		return job, end{}, false, nil // the hash is broken: the runner reports that
 	case err != nil:
 		return job, end{}, false, err
 	case now.Status.Ended() && (now.Status == hero.JobFinished || max(job.Attempt, 1) <= max(now.Attempt, 1)):
-		return job, end{status: now.Status, result: now.Result, kept: true}, true, nil
+		return job, recordedEnd(now), true, nil
 	case now.MessageKey != m.Key():
 		return job, end{}, true, l.expect(ctx, m, job)
 	}
@@ -149,13 +151,13 @@ func (l *contextLoop) ensure(ctx context.Context, m hero.Message, job hero.Job) 
 // errOther: another job has the id.
 var errOther = errors.New("another job has the id")
 
-// claim has the message carry the job, unless another message does that is still under
-// way, or a flow. It returns the job as it is.
+// claim notes in the job's hash that this message brings it, unless another message that
+// has not ended brings it, or a flow does. It returns the job of the hash.
 func (l *contextLoop) claim(ctx context.Context, m hero.Message, job hero.Job) (hero.Job, error) {
-	free := "" // the message that carried it before, and does no more
-	now, err := l.r.db.Job(ctx, l.context, job.CallerID, job.ID)
+	free := "" // a message that brought the job before and has ended
+	now, err := l.DB.Job(ctx, l.Context, job.CallerID, job.ID)
 	if err == nil && now.MessageKey != "" && now.MessageKey != m.Key() {
-		other, there, err := l.asked(ctx, l.context, now.MessageKey)
+		other, there, err := l.asked(ctx, now.MessageKey)
 		if err != nil {
 			return now, err
 		}
@@ -164,7 +166,7 @@ func (l *contextLoop) claim(ctx context.Context, m hero.Message, job hero.Job) (
 		}
 	}
 	other := false
-	now, err = l.r.db.ClaimJob(ctx, job, func(was hero.Job) bool {
+	now, err = l.DB.ClaimJob(ctx, job, func(was hero.Job) bool {
 		if other = was.FlowID == 0 && !supervisor.Same(was, job); other {
 			return false
 		}
@@ -176,8 +178,8 @@ func (l *contextLoop) claim(ctx context.Context, m hero.Message, job hero.Job) (
 	return now, err
 }
 
-// callTarget finds a target and calls it; while there is none, or none can be reached,
-// it looks again until the message's timeout.
+// callTarget finds a target and calls it. While no target fits or is reached, it tries
+// again until the message's timeout.
 func (l *contextLoop) callTarget(ctx context.Context, m hero.Message, job hero.Job, url string) (end, error) {
 	until := time.Now().Add(seconds(m.Timeout, defaultTimeout))
 	p := newRetry()
@@ -202,7 +204,7 @@ func (l *contextLoop) callTarget(ctx context.Context, m hero.Message, job hero.J
 			if err != nil || unsent == nil {
 				return out, err
 			}
-			l.r.markUnreachable(l.context, t.runner)
+			l.r.markUnreachable(l.Context, t.runner)
 			why = unsent
 		}
 		if time.Now().After(until) {
@@ -214,18 +216,18 @@ func (l *contextLoop) callTarget(ctx context.Context, m hero.Message, job hero.J
 	}
 }
 
-// gate holds a job back that waits for others, before it goes to a supervisor: the
-// message comes again by msg_out when the job may go. Local queues do it themselves.
+// gate holds a job that waits for other jobs before it is sent to a supervisor. The message
+// returns through msg_out when the job may run. For a local queue, Enqueue does this.
 func (l *contextLoop) gate(ctx context.Context, m hero.Message, job hero.Job) (out end, held bool, err error) {
-	if job.ContextID != l.context {
+	if job.ContextID != l.Context {
 		return end{}, false, nil
 	}
-	g, why, err := l.r.db.Gate(ctx, l.context, job)
+	g, why, err := l.DB.Gate(ctx, l.Context, job)
 	switch {
 	case err != nil || !job.Waits():
 		return end{}, false, err
 	case g != redisdb.GateClosed:
-		if err := l.r.db.Unhold(ctx, l.context, job.Key()); err != nil {
+		if err := l.DB.Unhold(ctx, l.Context, job.Key()); err != nil {
 			return end{}, false, err
 		}
 	}
@@ -238,47 +240,46 @@ func (l *contextLoop) gate(ctx context.Context, m hero.Message, job hero.Job) (o
 	if err := l.expect(ctx, m, job); err != nil {
 		return end{}, false, err
 	}
-	return end{}, true, l.r.db.Hold(ctx, l.context, job, m.Key(), hero.MsgOut, "")
+	return end{}, true, l.DB.Hold(ctx, l.Context, job, m.Key(), hero.MsgOut, "")
 }
 
-// over tells whether a flow's job is obsolete before a runner has it: the
-// flow was cancelled while a supervisor was looked for, an executor told its end, or
-// a later attempt is under way.
+// over reports whether a flow's job has an end although no runner told it to the router:
+// the flow was cancelled, an executor recorded the end, or a later attempt began.
 func (l *contextLoop) over(ctx context.Context, m hero.Message, job hero.Job) (out end, over bool, err error) {
 	if m.FlowID == 0 {
 		return end{}, false, nil
 	}
-	now, err := l.r.db.Work(ctx, l.context, job.CallerID, job.ID)
+	now, err := l.DB.Work(ctx, l.Context, job.CallerID, job.ID)
 	switch {
 	case err != nil:
-		return end{}, false, absent(err) // the runner of a broken job says so
+		return end{}, false, absent(err) // the runner reports a broken job
 	case now.FlowID != m.FlowID:
 		return end{}, false, nil
 	case m.Attempt != 0 && now.Attempt > m.Attempt:
 		return broke("attempt %d is under way", now.Attempt), true, nil
 	case now.Status.Ended():
-		return end{status: now.Status, result: now.Result, kept: true}, true, nil
+		return recordedEnd(now.Job), true, nil
 	case now.Stop:
 		return broke("%v", errStopped), true, nil
 	}
 	return end{}, false, nil
 }
 
-// target decides where the job goes: where an earlier try took it, else the
-// node's URL, else one of the context's runners. again tells that it was there
-// before. An error that is Permanent may still pass, when a runner registers.
+// target decides where the job goes: to the target of an earlier try, else to the node's
+// URL, else to a runner of the context. again reports an earlier try. After a Permanent
+// error a later call may succeed, because a runner may register.
 func (l *contextLoop) target(ctx context.Context, m hero.Message, job hero.Job, url string) (t target, again bool, err error) {
 	t, again, err = l.targetAmong(ctx, m, job, url, false)
-	if err == nil && t.way != byQueue && t.runner == 0 { // the runner that lends its secret may be new
+	switch {
+	case errors.Is(err, edda.Permanent): // a runner may be new
+		return l.targetAmong(ctx, m, job, url, true)
+	case err == nil && t.way != byQueue && t.runner == 0: // the runner that lends its secret may be new
 		if is, err := l.outdated(ctx); err != nil || !is {
 			return t, again, err
 		}
 		return l.targetAmong(ctx, m, job, url, false)
 	}
-	if err == nil || !errors.Is(err, edda.Permanent) {
-		return t, again, err
-	}
-	return l.targetAmong(ctx, m, job, url, true) // a runner may be new
+	return t, again, err
 }
 
 func (l *contextLoop) targetAmong(ctx context.Context, m hero.Message, job hero.Job, url string, anew bool) (t target, again bool, err error) {
@@ -286,7 +287,7 @@ func (l *contextLoop) targetAmong(ctx context.Context, m hero.Message, job hero.
 	if err != nil && (!errors.Is(err, edda.Permanent) || len(runners) == 0) {
 		return target{}, false, err
 	}
-	before, err := l.routed(ctx, m, job.ID)
+	before, err := l.noted(ctx, m, routedTo, job.ID)
 	if err != nil {
 		return target{}, false, err
 	}
@@ -297,10 +298,10 @@ func (l *contextLoop) targetAmong(ctx context.Context, m hero.Message, job hero.
 	case url != "":
 		t, err = byURL(url, runners)
 	default:
-		dead := func(id uint32) bool { return l.r.isUnreachable(l.context, id) }
-		r, ok := pick(job, runners, dead, l.r.next(l.context, job.Executor))
+		dead := func(id uint32) bool { return l.r.isUnreachable(l.Context, id) }
+		r, ok := pick(job, runners, dead, l.r.next(l.Context, job.Executor))
 		if !ok {
-			return target{}, false, edda.Classify(edda.Permanent, "no runner of context %d fits %s jobs: register one, or give the node a supervisor_url", l.context, job.Executor)
+			return target{}, false, edda.Classify(edda.Permanent, "no runner of context %d fits %s jobs: register one, or give the node a supervisor_url", l.Context, job.Executor)
 		}
 		t, err = byRunner(r)
 	}
@@ -313,8 +314,8 @@ func (l *contextLoop) targetAmong(ctx context.Context, m hero.Message, job hero.
 	return t, again, nil
 }
 
-// to takes the job to one target. unsent says that the target was certainly not
-// reached: another may be tried.
+// to sends the job to one target. unsent is the reason where the target certainly did not
+// get it: the caller may try another one.
 func (l *contextLoop) to(ctx context.Context, m hero.Message, job hero.Job, t target, again bool) (out end, unsent, err error) {
 	if t.way == byQueue {
 		out, err = l.queue(ctx, m, job)
@@ -322,41 +323,39 @@ func (l *contextLoop) to(ctx context.Context, m hero.Message, job hero.Job, t ta
 	}
 	client, id := l.r.client(t), ""
 	if !again {
+		// After a crash the next router asks this target and no other one, and knows its reply.
 		id = client.NewID()
-		if err := l.route(ctx, m, job.ID, t, id); err != nil {
+		if err := l.note(ctx, m.Key(), numbered(routedTo, job.ID), t.name, numbered(calledAs, job.ID), id, "topic", t.topic,
+			"target_context", l.Context, "transport_status", hero.TransportSent); err != nil {
 			return end{}, nil, err
 		}
 	}
-	if err := l.r.o.at("routed", m.Key()); err != nil {
-		return end{}, nil, err
-	}
+	l.r.o.at("routed", m.Key())
 	out, unsent, err = l.call(ctx, m, job, t, client, id)
-	if unsent == nil {
-		return out, nil, err
+	if unsent != nil {
+		err = l.note(ctx, m.Key(), numbered(routedTo, job.ID), "", "transport_status", hero.TransportQueued)
 	}
-	return end{}, unsent, l.unroute(ctx, m, job.ID)
+	return out, unsent, err
 }
 
-// queue puts the job into the local queue of its type, once, and has it watched.
+// queue puts the job into the local queue of its type, once, and has watch look at it.
 func (l *contextLoop) queue(ctx context.Context, m hero.Message, job hero.Job) (end, error) {
-	job.ContextID = l.context
+	job.ContextID = l.Context
 	if err := l.expect(ctx, m, job); err != nil {
 		return end{}, err
 	}
-	verdict, err := supervisor.Enqueue(ctx, l.r.db, job, job.ScriptType.Queue(), time.Time{})
+	verdict, err := supervisor.Enqueue(ctx, l.DB, job, job.ScriptType.Queue(), time.Time{})
 	if errors.Is(err, edda.Permanent) {
 		return broke("%v", err), nil
 	}
 	if err != nil {
 		return end{}, err
 	}
-	if err := l.r.o.at("queued", m.Key()); err != nil {
-		return end{}, err
-	}
-	if verdict == supervisor.Other {
+	l.r.o.at("queued", m.Key())
+	switch verdict {
+	case supervisor.Other:
 		return takenID(job), nil
-	}
-	if verdict == supervisor.Known || verdict == supervisor.Failed {
+	case supervisor.Known, supervisor.Failed:
 		if out, err := l.recorded(ctx, job); err != nil || !out.waits() {
 			return out, err
 		}
@@ -365,11 +364,11 @@ func (l *contextLoop) queue(ctx context.Context, m hero.Message, job hero.Job) (
 	return end{}, nil
 }
 
-// recorded is the end that the job's hash tells of, if it does.
+// recorded reads the end in the job's hash, if there is one.
 func (l *contextLoop) recorded(ctx context.Context, job hero.Job) (end, error) {
-	now, err := l.r.db.Job(ctx, l.context, job.CallerID, job.ID)
+	now, err := l.DB.Job(ctx, l.Context, job.CallerID, job.ID)
 	if err != nil || !now.Status.Ended() {
 		return end{}, err
 	}
-	return end{status: now.Status, result: now.Result, kept: true}, nil
+	return recordedEnd(now), nil
 }

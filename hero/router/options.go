@@ -85,8 +85,9 @@ type Options struct {
 	Metrics     prometheus.Registerer
 	Log         *zap.Logger
 
-	// at is where tests make it die: the name of a step, and a message's key.
-	at func(step, key string) error
+	// at is called at each step of a delivery with the message's key. A test may end the
+	// calling goroutine there.
+	at func(step, key string)
 }
 
 func (o *Options) validate() error {
@@ -105,7 +106,7 @@ func (o *Options) validate() error {
 		o.Log = zap.NewNop()
 	}
 	if o.at == nil {
-		o.at = func(string, string) error { return nil }
+		o.at = func(string, string) {}
 	}
 	return nil
 }

@@ -182,7 +182,9 @@ func TestAMessageIsGivenUpWhileItsJobMayStillWait(t *testing.T) {
 	first, second := job(1), job(2)
 	first.QueueTimeout, second.QueueTimeout = 1000, 1000
 	m := hero.Message{ID: 101, CallerID: 12, Job: []hero.Job{first, second}, Nodes: []hero.FlowNode{{ID: 1}, {ID: 2, Depends: []uint32{1}}}}
-	b.must(newContextLoop(r, 1).expect(t.Context(), m, first))
+	l, err := r.at(1)
+	b.must(err)
+	b.must(l.expect(t.Context(), m, first))
 	until, err := b.raw(1).ZScore(t.Context(), awaiting, m.Key()).Result()
 	b.must(err)
 	if left := until - float64(time.Now().Unix()); left < 1900 {

@@ -1,6 +1,7 @@
 package router
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,6 +17,7 @@ import (
 	"edda/hero/jsonrpc"
 	"edda/hero/mycelium"
 	"edda/hero/redisdb"
+	"edda/hero/supervisor"
 	"edda/internal/backoff"
 )
 
@@ -23,70 +25,72 @@ import (
 // actors and for other contexts.
 const MessageTopic = "message.rpc"
 
-// mailbox is where a message for an actor goes: a context of this Redis, or a
-// node of Mycelium.
+// mailbox is the destination of a message for an actor: a context of this Redis, or a node
+// of Mycelium where context is 0.
 type mailbox struct {
 	context uint32
 	to      mycelium.Destination
 	topic   string
 }
 
-// post takes chat, mail and results to whom they are for, until the other side
-// has them for good.
+// post delivers chat, mail and results, and ends the message once the receiver has it
+// durably.
 func (l *contextLoop) post(ctx context.Context, m hero.Message) error {
 	box, err := l.mailbox(ctx, m)
 	if errors.Is(err, edda.Permanent) {
 		return l.fail(ctx, m, fateError, err.Error())
 	}
+	why := ""
+	if err == nil {
+		why, err = l.put(ctx, m, box)
+	}
 	if err != nil {
 		return err
 	}
-	if why, err := l.put(ctx, m, box); err != nil || why != "" {
-		if err != nil {
-			return err
-		}
+	if why != "" {
 		return l.fail(ctx, m, fateError, why)
 	}
-	if err := l.r.o.at("posted", m.Key()); err != nil {
-		return err
-	}
+	l.r.o.at("posted", m.Key())
 	return l.finish(ctx, m, hero.MessageProcessed, "")
 }
 
-// put delivers the message to the mailbox; why says that this is impossible.
+// put delivers the message to the mailbox; why is the reason where that is impossible.
 func (l *contextLoop) put(ctx context.Context, m hero.Message, box mailbox) (why string, err error) {
 	switch box.context {
 	case 0:
 		return l.sendToNode(ctx, m, box)
-	case l.context:
+	case l.Context:
 		return "", l.pushOnce(ctx, m)
 	}
-	if why, err = l.r.admits(ctx, box.context, place(l.context, 0), m); err != nil || why != "" {
+	other, err := l.r.at(box.context)
+	if err != nil {
+		return "", err
+	}
+	if why, err = other.admits(ctx, place(l.Context, 0), m); err != nil || why != "" {
 		return why, err
 	}
 	m.TargetContext, m.Via = box.context, ""
-	return "", l.r.arrive(ctx, box.context, originOf(l.context, m.Key()), m)
+	return "", other.arrive(ctx, originOf(l.Context, m.Key()), m)
 }
 
-// mailbox decides where a message for an actor goes: where it came from when it
-// answers, a context of this Redis that it names, the actor's address, and where
-// there is none of these, the msg_in of this context.
+// mailbox decides where a message for an actor goes: where it came from when it answers, a
+// context of this Redis that it names, the actor's address, and else the msg_in of this
+// context.
 func (l *contextLoop) mailbox(ctx context.Context, m hero.Message) (mailbox, error) {
 	if m.Via != "" {
 		return boxAt(m.Via)
 	}
-	if m.TargetContext == l.context {
-		return mailbox{context: l.context}, nil
-	}
-	here := false
-	if m.TargetContext != 0 {
-		var err error
-		if here, err = l.r.has(ctx, m.TargetContext); err != nil {
+	if m.TargetContext != 0 && m.TargetContext != l.Context {
+		contexts, err := l.DB.Contexts(ctx)
+		if err != nil {
 			return mailbox{}, err
 		}
-		if here {
+		if slices.Contains(contexts, m.TargetContext) {
 			return mailbox{context: m.TargetContext}, nil
 		}
+	}
+	if m.TargetContext == l.Context {
+		return mailbox{context: l.Context}, nil
 	}
 	to := m.To
 	if to == 0 && m.MessageType == hero.MessageResult {
@@ -94,40 +98,39 @@ func (l *contextLoop) mailbox(ctx context.Context, m hero.Message) (mailbox, err
 	}
 	switch {
 	case to == 0 && m.TargetContext == 0:
-		return mailbox{context: l.context}, nil // as the documents' chat and mail, which name no actor
+		return mailbox{context: l.Context}, nil // as the documents' chat and mail, which name no actor
 	case to == 0:
 		return mailbox{}, edda.Classify(edda.Permanent, "context %d is not in this Redis, and it does not say which actor it is for (to)", m.TargetContext)
 	}
-	actor, err := l.r.db.Actor(ctx, to)
-	if err != nil && absent(err) != nil {
-		return mailbox{}, err
-	}
-	if err == nil {
-		if box, ok := boxOf(actor, m.TargetContext != 0); ok {
-			return box, nil
-		}
-	}
-	if m.TargetContext != 0 {
+	box, ok, err := l.boxOf(ctx, to, m.TargetContext != 0)
+	switch {
+	case err != nil || ok:
+		return box, err
+	case m.TargetContext != 0:
 		return mailbox{}, edda.Classify(edda.Permanent, "context %d is not in this Redis, and actor %d has no address of Mycelium", m.TargetContext, to)
 	}
-	return mailbox{context: l.context}, nil
+	return mailbox{context: l.Context}, nil
 }
 
-// boxOf is the actor's first address that Mycelium knows; elsewhere tells that it
-// must be one, and then its public key will do.
-func boxOf(a hero.Actor, elsewhere bool) (mailbox, bool) {
+// boxOf finds the actor's first address that is one of Mycelium. Where the message must go
+// elsewhere, the actor's public key serves too.
+func (l *contextLoop) boxOf(ctx context.Context, actor uint32, elsewhere bool) (mailbox, bool, error) {
+	a, err := l.DB.Actor(ctx, actor)
+	if err != nil {
+		return mailbox{}, false, absent(err)
+	}
 	for _, address := range a.Address {
 		if isHTTP(address) || address == "" {
 			continue
 		}
 		if box, err := boxAt(address); err == nil {
-			return box, true
+			return box, true, nil
 		}
 	}
 	if elsewhere && isKey(a.PubKey) {
-		return mailbox{to: mycelium.Destination{PK: a.PubKey}, topic: MessageTopic}, true
+		return mailbox{to: mycelium.Destination{PK: a.PubKey}, topic: MessageTopic}, true, nil
 	}
-	return mailbox{}, false
+	return mailbox{}, false, nil
 }
 
 func boxAt(address string) (mailbox, error) {
@@ -135,13 +138,10 @@ func boxAt(address string) (mailbox, error) {
 	if err != nil {
 		return mailbox{}, edda.Classify(edda.Permanent, "address %.80q: %w", address, err)
 	}
-	if topic == "" {
-		topic = MessageTopic
-	}
-	return mailbox{to: to, topic: topic}, nil
+	return mailbox{to: to, topic: cmp.Or(topic, MessageTopic)}, nil
 }
 
-// pushOnceScript pushes a message's key once in the life of its hash.
+// pushOnceScript pushes a message's key once as long as its hash exists.
 var pushOnceScript = redis.NewScript(`
 if redis.call('HSETNX', KEYS[1], 'edda_arrived', ARGV[1]) == 1 then return redis.call('LPUSH', KEYS[2], KEYS[1]) end
 return 0`)
@@ -149,39 +149,31 @@ return 0`)
 // pushOnce puts the message's own key into this context's msg_in.
 func (l *contextLoop) pushOnce(ctx context.Context, m hero.Message) error {
 	if m.MessageType == hero.MessageResult {
-		if full, err := l.r.full(ctx, l.context); err != nil || full {
+		if full, err := l.r.full(ctx, l.Context); err != nil || full {
 			return err
 		}
 	}
-	c, err := l.r.db.Client(l.context)
-	if err != nil {
-		return err
-	}
-	if err := pushOnceScript.Run(ctx, c, []string{m.Key(), hero.MsgIn}, time.Now().Unix()).Err(); err != nil {
-		return l.r.db.Explain("push "+m.Key()+" on msg_in", l.context, err)
-	}
-	return nil
+	err := pushOnceScript.Run(ctx, l.Redis, []string{m.Key(), hero.MsgIn}, time.Now().Unix()).Err()
+	return l.DB.Explain("push "+m.Key()+" on msg_in", l.Context, err)
 }
 
-// has tells whether the context is in this Redis.
-func (r *Router) has(ctx context.Context, context uint32) (bool, error) {
-	contexts, err := r.db.Contexts(ctx)
-	return slices.Contains(contexts, context), err
-}
-
-// admits tells why a message from another place may not come into a context: a
-// result must answer a job that was sent to that place, and the caller of any
-// other message needs the right that it would need in that context.
-func (r *Router) admits(ctx context.Context, into uint32, from string, m hero.Message) (why string, err error) {
+// admits tells why a message from another place may not enter this context: a result must
+// answer a job that was sent to that place, and the caller of any other message needs the
+// right to send it here. An empty why admits it.
+func (l *contextLoop) admits(ctx context.Context, from string, m hero.Message) (why string, err error) {
 	if m.MessageType == hero.MessageResult {
-		if ok, err := newContextLoop(r, into).sent(ctx, from, m); err != nil || ok {
+		asked, ok, err := l.asked(ctx, m.ReplyTo)
+		if err == nil && ok {
+			ok, err = l.sentThere(ctx, asked, from, m)
+		}
+		if err != nil || ok {
 			return "", err
 		}
-		return fmt.Sprintf("%s: it answers no job that context %d sent here", deniedPrefix, into), nil
+		return fmt.Sprintf("%s: it answers no job that context %d sent here", deniedPrefix, l.Context), nil
 	}
-	c, err := r.db.Context(ctx, into)
+	c, err := l.DB.Context(ctx, l.Context)
 	if err != nil {
-		return fmt.Sprintf("context %d cannot be read: %v", into, err), absent(err)
+		return fmt.Sprintf("context %d cannot be read: %v", l.Context, err), absent(err)
 	}
 	if err := permit(c, m); err != nil {
 		return err.Error(), nil
@@ -189,31 +181,36 @@ func (r *Router) admits(ctx context.Context, into uint32, from string, m hero.Me
 	return "", nil
 }
 
-// sent tells whether the result answers a job of this context that was sent to the
-// place that the result comes from.
-func (l *contextLoop) sent(ctx context.Context, from string, m hero.Message) (bool, error) {
-	asked, ok, err := l.asked(ctx, l.context, m.ReplyTo)
-	if err != nil || !ok {
-		return false, err
-	}
-	e, ok := answeredBy(asked, m)
+// sentThere reports whether the result answers a job of the message asked that was sent to
+// that place.
+func (l *contextLoop) sentThere(ctx context.Context, asked hero.Message, there string, result hero.Message) (bool, error) {
+	route, ok := answeredBy(asked, result)
 	if !ok {
 		return false, nil
 	}
-	to, err := l.noted(ctx, asked.Key(), numbered(sentTo, e.job.ID))
-	return to == from, err
+	to, err := l.noted(ctx, asked, sentTo, route.job.ID)
+	return to == there, err
 }
 
-// arrive puts a copy of a message that is admitted into another context's msg_in,
-// once for where it comes from, and settles what it answers there. The copy keeps its id where
-// that is free.
-func (r *Router) arrive(ctx context.Context, into uint32, from string, m hero.Message) error {
+// arrive puts a copy of an admitted message into this context's msg_in, once for its
+// origin, and settles the job that it answers. The copy keeps its id where that is free.
+func (l *contextLoop) arrive(ctx context.Context, from string, m hero.Message) error {
 	m.Origin, m.Logs, m.Topic, m.TransportID, m.TransportStatus = from, nil, "", "", ""
 	if m.MessageType == hero.MessageResult {
-		if err := r.settled(ctx, into, m); err != nil {
+		asked, ok, err := l.asked(ctx, m.ReplyTo)
+		if err != nil {
 			return err
 		}
-		if full, err := r.full(ctx, into); err != nil || full {
+		if ok && !asked.Status.Ended() {
+			job, e, ok, err := l.endIn(ctx, asked, m)
+			if err == nil && ok {
+				err = l.settle(ctx, asked, job, e, silent)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		if full, err := l.r.full(ctx, l.Context); err != nil || full {
 			return err
 		}
 	}
@@ -221,43 +218,73 @@ func (r *Router) arrive(ctx context.Context, into uint32, from string, m hero.Me
 	if len(m.Job) > 0 { // the jobs of one message may go different ways
 		command += ":" + fmt.Sprint(m.Job[0].ID)
 	}
-	_, _, err := r.db.Arrive(ctx, into, command, m)
+	_, _, err := l.DB.Arrive(ctx, l.Context, command, m)
 	if errors.Is(err, redisdb.ErrExists) {
 		m.ID = 0
-		_, _, err = r.db.Arrive(ctx, into, command, m)
+		_, _, err = l.DB.Arrive(ctx, l.Context, command, m)
 	}
 	return err
 }
 
-// settled settles the message that a result answers which came from elsewhere.
-func (r *Router) settled(ctx context.Context, in uint32, m hero.Message) error {
-	l := newContextLoop(r, in)
-	asked, ok, err := l.asked(ctx, in, m.ReplyTo)
-	if err != nil || !ok || asked.Status.Ended() {
-		return err
+// toOtherContext sends a job to the context that it is to run in: into the msg_in of a
+// context of this Redis, or over Mycelium to the actor that the message names. done is
+// false where a target of this context gets the job instead.
+func (l *contextLoop) toOtherContext(ctx context.Context, m hero.Message, job hero.Job, url string) (out end, done bool, err error) {
+	if url != "" {
+		return end{}, false, nil
 	}
-	job, e, ok, err := l.endIn(ctx, asked, m)
-	if err != nil || !ok {
-		return err
+	contexts, err := l.DB.Contexts(ctx)
+	if err != nil {
+		return end{}, false, err
 	}
-	return l.settle(ctx, asked, job, e, silent)
+	box, where := mailbox{context: job.ContextID}, place(job.ContextID, 0)
+	if !slices.Contains(contexts, job.ContextID) {
+		if m.To == 0 {
+			return end{}, false, nil
+		}
+		where = place(job.ContextID, m.To)
+		var ok bool
+		if box, ok, err = l.boxOf(ctx, m.To, true); err != nil {
+			return end{}, false, err
+		}
+		if !ok {
+			return broke("context %d is not in this Redis, and actor %d has no address of Mycelium", job.ContextID, m.To), true, nil
+		}
+	}
+	if err := l.expect(ctx, m, job); err != nil {
+		return end{}, false, err
+	}
+	if err := l.note(ctx, m.Key(), numbered(sentTo, job.ID), where); err != nil {
+		return end{}, false, err
+	}
+	one := m
+	one.TargetContext, one.Job, one.Nodes, one.FlowID = job.ContextID, []hero.Job{job}, nil, 0
+	why, err := l.put(ctx, one, box)
+	if err != nil {
+		return end{}, false, err
+	}
+	if why != "" {
+		return broke("%s", why), true, nil
+	}
+	l.acknowledged(ctx, m, job, supervisor.Progress{Status: hero.TransportDelivered, Acknowledged: true})
+	return end{}, true, nil
 }
 
-// deliverParams is what message.deliver takes.
+// deliverParams are the parameters of message.deliver.
 type deliverParams struct {
 	Message hero.Message `json:"message"`
-	Origin  string       `json:"origin"` // <context>/<key> where it comes from
+	Origin  string       `json:"origin"` // <context>/<key> at the sender
 }
 
-// sendToNode sends the message to a node of Mycelium until that says that it has it;
-// the other side knows a message that it got before. why says that it never will.
+// sendToNode sends the message to a node of Mycelium until the node confirms it; the node
+// knows a message that it got before. why is the reason where that is impossible.
 func (l *contextLoop) sendToNode(ctx context.Context, m hero.Message, box mailbox) (why string, err error) {
 	if l.r.o.Mesh == nil {
 		return "it is for a node of Mycelium, which is not configured here", nil
 	}
-	until := time.Now().Add(seconds(m.Timeout, defaultTimeout))
-	p := newRetry()
-	for {
+	within := seconds(m.Timeout, defaultTimeout)
+	until := time.Now().Add(within)
+	for p := newRetry(); ; {
 		err := l.sendOnce(ctx, m, box)
 		switch {
 		case err == nil:
@@ -267,22 +294,21 @@ func (l *contextLoop) sendToNode(ctx context.Context, m hero.Message, box mailbo
 		case errors.Is(err, edda.Permanent):
 			return err.Error(), nil
 		case time.Now().After(until):
-			return fmt.Sprintf("not delivered within %s: %v", seconds(m.Timeout, defaultTimeout), err), nil
+			return fmt.Sprintf("not delivered within %s: %v", within, err), nil
 		}
-		if backoff.Wait(ctx, p.Next()) != nil {
-			return "", ctx.Err()
+		if err := backoff.Wait(ctx, p.Next()); err != nil {
+			return "", err
 		}
 	}
 }
 
-// sendOnce sends the message once.
 func (l *contextLoop) sendOnce(ctx context.Context, m hero.Message, box mailbox) error {
 	ctx, done := context.WithTimeout(ctx, seconds(m.TimeoutAck, defaultAck))
 	defer done()
 	m.Via, m.Origin = "", ""
 	id := fmt.Sprintf("%s.m%d", l.r.prefix, l.r.seq.Add(1))
 	request, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": id, "method": "message.deliver",
-		"params": []deliverParams{{Message: m, Origin: originOf(l.context, m.Key())}}})
+		"params": []deliverParams{{Message: m, Origin: originOf(l.Context, m.Key())}}})
 	if err != nil {
 		return edda.Classify(edda.Permanent, "encode %s: %w", m.Key(), err)
 	}
@@ -296,16 +322,12 @@ func (l *contextLoop) sendOnce(ctx context.Context, m hero.Message, box mailbox)
 	if err := json.Unmarshal(raw, &reply); err != nil {
 		return fmt.Errorf("the answer is no JSON-RPC: %.80q", raw)
 	}
-	return refusal(reply.Error)
-}
-
-// refusal: an error of the other side's is for good, unless it is its storage.
-func refusal(e *jsonrpc.Error) error {
-	switch {
+	switch e := reply.Error; {
 	case e == nil:
 		return nil
 	case e.Code == jsonrpc.StorageError || e.Code == jsonrpc.InternalError || e.Code == jsonrpc.Busy:
 		return e
+	default:
+		return edda.Classify(edda.Permanent, "the other side refused: %s", strings.TrimSpace(e.Error()))
 	}
-	return edda.Classify(edda.Permanent, "the other side refused: %s", strings.TrimSpace(e.Error()))
 }

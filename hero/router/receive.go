@@ -12,17 +12,17 @@ import (
 	"edda/hero/redisdb"
 )
 
-// sender is the key in a call's context of the message that brought it.
+// sender is the key, in a call's context, of the message that brought the call.
 type sender struct{}
 
-// Receiver takes the messages that other nodes send for actors and contexts of
-// this Redis; it is what a hub's MessageTopic is served with.
+// Receiver accepts the messages that other nodes send for actors and contexts of this
+// Redis. A hub serves MessageTopic with it.
 type Receiver struct {
 	r   *Router
 	rpc *jsonrpc.Server
 }
 
-// Receiver of messages over Mycelium.
+// Receiver makes the router's receiver of messages over Mycelium.
 func (r *Router) Receiver() (*Receiver, error) {
 	v := &Receiver{r: r}
 	o := jsonrpc.MethodOptions{Errors: []int{jsonrpc.PermissionDenied, jsonrpc.NotFound, jsonrpc.StorageError}}
@@ -34,13 +34,12 @@ func (r *Router) Receiver() (*Receiver, error) {
 	return v, err
 }
 
-// HandleMessage answers what came over Mycelium.
+// HandleMessage answers a JSON-RPC request that came over Mycelium.
 func (v *Receiver) HandleMessage(ctx context.Context, m mycelium.Message) []byte {
 	return v.rpc.Handle(context.WithValue(ctx, sender{}, m), m.Payload)
 }
 
-// deliver keeps a message whose sender is who it says; true means that it is
-// durable here.
+// deliver stores a message whose sender is genuine; true means that it is durable.
 func (v *Receiver) deliver(ctx context.Context, p deliverParams) (bool, error) {
 	from, ok := ctx.Value(sender{}).(mycelium.Message)
 	if !ok || from.SrcPK == "" {
@@ -53,25 +52,29 @@ func (v *Receiver) deliver(ctx context.Context, p deliverParams) (bool, error) {
 	if len(m.Unknown) > 0 {
 		return false, jsonrpc.Errorf(jsonrpc.InvalidParams, "message.%s is not understood here: leave it out", m.Unknown[0])
 	}
-	into, err := v.into(ctx, m)
+	id, err := v.into(ctx, m)
 	if err != nil {
 		return false, err
 	}
-	if err := v.genuine(ctx, into, p, from); err != nil {
+	l, err := v.r.at(id)
+	if err != nil {
+		return false, jsonrpc.Errorf(jsonrpc.StorageError, "%v", err)
+	}
+	if err := v.genuine(ctx, l, p, from); err != nil {
 		return false, err
 	}
-	m.Via, m.TargetContext, m.ContextID = "mycelium://"+from.SrcPK, into, into
-	if err := v.r.arrive(ctx, into, p.Origin, m); err != nil {
+	m.Via, m.TargetContext, m.ContextID = "mycelium://"+from.SrcPK, id, id
+	if err := l.arrive(ctx, p.Origin, m); err != nil {
 		return false, jsonrpc.Errorf(jsonrpc.StorageError, "%v", err)
 	}
 	return true, nil
 }
 
-// maxOrigin bounds an origin, which is a part of a key.
+// maxOrigin bounds the length of an origin, which is a part of a key.
 const maxOrigin = 100
 
-// into is the context that the message is for: the one it names, else the first
-// that knows the actor it is for.
+// into finds the context that the message is for: the one that it names, else the first
+// where its actor may read.
 func (v *Receiver) into(ctx context.Context, m hero.Message) (uint32, error) {
 	contexts, err := v.r.db.Contexts(ctx)
 	if err != nil {
@@ -92,23 +95,22 @@ func (v *Receiver) into(ctx context.Context, m hero.Message) (uint32, error) {
 	return 0, jsonrpc.Errorf(jsonrpc.NotFound, "no context here for actor %d and target_context %d", m.To, m.TargetContext)
 }
 
-// genuine checks that the message's caller sent it: the public key of the node it
-// came from is the actor's. A result comes from where its job was sent instead.
-func (v *Receiver) genuine(ctx context.Context, into uint32, p deliverParams, from mycelium.Message) error {
+// genuine checks that the message's caller sent it: the node's public key is that of the
+// actor. A result must come from the place that its job was sent to.
+func (v *Receiver) genuine(ctx context.Context, l *contextLoop, p deliverParams, from mycelium.Message) error {
 	m := p.Message
 	who := m.CallerID
 	switch m.MessageType {
 	case hero.MessageResult:
-		asked, ok, err := newContextLoop(v.r, into).asked(ctx, into, m.ReplyTo)
-		if err != nil {
-			return jsonrpc.Errorf(jsonrpc.StorageError, "%v", err)
-		}
 		context, _, _ := readOrigin(p.Origin)
-		sent, err := newContextLoop(v.r, into).sent(ctx, place(context, asked.To), m)
+		asked, ok, err := l.asked(ctx, m.ReplyTo)
+		if err == nil && ok {
+			ok, err = l.sentThere(ctx, asked, place(context, asked.To), m)
+		}
 		if err != nil {
 			return jsonrpc.Errorf(jsonrpc.StorageError, "%v", err)
 		}
-		if !ok || asked.To == 0 || !sent {
+		if !ok || asked.To == 0 {
 			return jsonrpc.Errorf(jsonrpc.PermissionDenied, "it answers no message that was sent from here")
 		}
 		who = asked.To
@@ -127,19 +129,11 @@ func (v *Receiver) genuine(ctx context.Context, into uint32, p deliverParams, fr
 	case subtle.ConstantTimeCompare([]byte(strings.ToLower(actor.PubKey)), []byte(strings.ToLower(from.SrcPK))) != 1:
 		return jsonrpc.Errorf(jsonrpc.PermissionDenied, "the sender's public key is not that of actor %d", who)
 	}
-	return v.known(ctx, m)
-}
-
-// known refuses jobs in the name of another actor that has no public key here: nobody
-// could tell who that is.
-func (v *Receiver) known(ctx context.Context, m hero.Message) error {
-	if m.MessageType != hero.MessageJob {
-		return nil
-	}
 	for _, j := range m.Job {
-		if j.CallerID == 0 || j.CallerID == m.CallerID {
+		if m.MessageType != hero.MessageJob || j.CallerID == 0 || j.CallerID == m.CallerID {
 			continue
 		}
+		// Nobody can speak for another actor without a public key here.
 		other, err := v.r.db.Actor(ctx, j.CallerID)
 		switch {
 		case errors.Is(err, redisdb.ErrNotFound), err == nil && other.PubKey == "":

@@ -60,8 +60,8 @@ func New(db *redisdb.DB, o Options) (*Router, error) {
 // message that is not delivered stays in msg_out_coordinator for the next run.
 func (r *Router) Run(ctx context.Context) error {
 	s := list.Contexts{
-		DB: r.db, Served: r.db.Contexts, Every: r.o.Look, Pause: newRetry(), Changed: r.forgetRunners, Log: r.o.Log,
-		Run: func(ctx context.Context, in uint32) { newContextLoop(r, in).Run(ctx) },
+		DB: r.db, Served: r.db.Contexts, Every: r.o.Look, Pause: newRetry(), Changed: r.forgetRunners, What: whatRetries, Log: r.o.Log,
+		Run: r.run,
 	}
 	s.Serve(ctx)
 	return nil

@@ -22,25 +22,25 @@ type known struct {
 func (l *contextLoop) runners(ctx context.Context, anew bool) ([]hero.Runner, error) {
 	r := l.r
 	r.mu.Lock()
-	k, ok := r.runners[l.context]
+	k, ok := r.runners[l.Context]
 	r.mu.Unlock()
 	if now := time.Now(); ok && now.Before(k.until) && !(anew && now.Sub(k.at) >= r.o.Look) {
-		return r.db.RunnersAt(ctx, l.context, k.keys)
+		return l.DB.RunnersAt(ctx, l.Context, k.keys)
 	}
 	changes, err := r.db.Changes(ctx)
 	if err != nil {
 		return nil, err
 	}
-	keys, looked, err := r.db.RunnerKeys(ctx, l.context)
+	keys, looked, err := r.db.RunnerKeys(ctx, l.Context)
 	if err != nil {
 		return nil, err
 	}
 	now := time.Now()
 	pause := max(r.o.Look, time.Duration(looked)*time.Second/scanPace)
 	r.mu.Lock()
-	r.runners[l.context] = known{keys, changes, now, now.Add(pause)}
+	r.runners[l.Context] = known{keys, changes, now, now.Add(pause)}
 	r.mu.Unlock()
-	return r.db.RunnersAt(ctx, l.context, keys)
+	return l.DB.RunnersAt(ctx, l.Context, keys)
 }
 
 // forgetRunners has runners looked for again: some were created or deleted.
@@ -53,15 +53,15 @@ func (r *Router) forgetRunners() {
 // outdated tells whether runners were created or deleted since those of the context were
 // looked for; then they are looked for again.
 func (l *contextLoop) outdated(ctx context.Context) (bool, error) {
-	now, err := l.r.db.Changes(ctx)
+	now, err := l.DB.Changes(ctx)
 	if err != nil {
 		return false, err
 	}
 	l.r.mu.Lock()
 	defer l.r.mu.Unlock()
-	if k, ok := l.r.runners[l.context]; ok && k.changes == now {
+	if k, ok := l.r.runners[l.Context]; ok && k.changes == now {
 		return false, nil
 	}
-	delete(l.r.runners, l.context)
+	delete(l.r.runners, l.Context)
 	return true, nil
 }

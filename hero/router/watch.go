@@ -9,74 +9,69 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"go.uber.org/zap"
 
 	"edda"
 	"edda/hero"
 	"edda/hero/redisdb"
+	"edda/internal/backoff"
 )
 
 // watchPage bounds the waiting messages of one look, so that a wide flow costs no more
-// of them than a small one; the next look goes on behind it. What is late comes first.
+// than a small one. The next look continues after them. Late messages come first.
 const watchPage = 50
 
-// watch looks at the jobs that wait for local runners, for those that write only
-// the job's hash, and gives up what was waited for too long.
-func (l *contextLoop) watch(ctx context.Context) {
-	l.every(ctx, l.r.o.Watch, "watch local jobs", l.watchOnce)
-}
-
-// watchOnce releases the jobs that wait for nothing any more. Then it looks at the late
-// messages and at the next page of those that wait.
-func (l *contextLoop) watchOnce(ctx context.Context) error {
-	next, _, err := l.r.db.Release(ctx, l.context, l.released)
+// watch queues the waiting jobs that may run. Then it looks at the late messages and at
+// the next page of those that wait, because some runners write only the job's hash.
+func (l *contextLoop) watch(ctx context.Context) error {
+	next, _, err := l.DB.Release(ctx, l.Context, l.released)
 	if err != nil {
 		return err
 	}
 	l.released = next
-	c, err := l.r.db.Client(l.context)
-	if err != nil {
-		return err
-	}
 	now := strconv.FormatInt(time.Now().Unix(), 10)
-	late, err := c.ZRangeArgsWithScores(ctx, redis.ZRangeArgs{Key: awaiting, Start: "-inf", Stop: now, ByScore: true, Count: watchPage}).Result()
+	late, err := l.Redis.ZRangeArgsWithScores(ctx, redis.ZRangeArgs{Key: awaiting, Start: "-inf", Stop: now, ByScore: true, Count: watchPage}).Result()
 	if err != nil {
 		return fmt.Errorf("read %s: %w", awaiting, err)
 	}
-	page, err := c.ZRangeWithScores(ctx, awaiting, l.watched, l.watched+watchPage-1).Result()
+	page, err := l.Redis.ZRangeWithScores(ctx, awaiting, l.watched, l.watched+watchPage-1).Result()
 	if err != nil {
 		return fmt.Errorf("read %s: %w", awaiting, err)
 	}
-	stay := int64(0)
 	for _, z := range slices.Concat(late, page) {
-		gone, err := l.lookAt(ctx, z)
+		removed, err := l.lookAt(ctx, z)
 		if err != nil {
 			return err
 		}
-		if !gone {
-			stay++
+		if !removed {
+			l.watched++
 		}
 	}
-	if l.watched += stay; len(page) < watchPage {
+	if len(page) < watchPage {
 		l.watched = 0
 	}
 	return nil
 }
 
-// lookAt settles what ended of one waiting message; gone tells that it waits no more.
-func (l *contextLoop) lookAt(ctx context.Context, z redis.Z) (gone bool, err error) {
+// lookAt settles the jobs of one waiting message that ended. removed reports that the
+// message waits no more.
+func (l *contextLoop) lookAt(ctx context.Context, z redis.Z) (removed bool, err error) {
 	key, _ := z.Member.(string)
-	if l.underway(key) {
+	l.mu.Lock()
+	_, delivering := l.inFlight[key]
+	l.mu.Unlock()
+	if delivering {
 		return false, nil
 	}
 	caller, id, err := hero.ParseMessageKey(key)
 	if err != nil {
 		return true, l.forget(ctx, key)
 	}
-	m, err := l.r.db.Message(ctx, l.context, caller, id)
-	if errors.Is(err, redisdb.ErrNotFound) || errors.Is(err, edda.Permanent) || err == nil && m.Status.Ended() {
+	m, err := l.DB.Message(ctx, l.Context, caller, id)
+	switch {
+	case err == nil && m.Status.Ended(), err != nil && absent(err) == nil:
 		return true, l.forget(ctx, key)
-	}
-	if err != nil {
+	case err != nil:
 		return false, err
 	}
 	late := time.Now().Unix() >= int64(z.Score)
@@ -86,76 +81,130 @@ func (l *contextLoop) lookAt(ctx context.Context, z redis.Z) (gone bool, err err
 		}
 		return l.lookAtFlow(ctx, m, late)
 	}
-	list, err := l.jobRoutes(ctx, m)
-	if err != nil {
-		if errors.Is(err, edda.Permanent) {
-			return true, l.fail(ctx, m, fateError, err.Error())
-		}
+	routes, err := l.jobRoutes(ctx, m)
+	switch {
+	case errors.Is(err, edda.Permanent):
+		return true, l.fail(ctx, m, fateError, err.Error())
+	case err != nil:
 		return false, err
 	}
-	for _, e := range list {
-		if err := l.lookAtJob(ctx, m, e, late); err != nil {
+	for _, r := range routes {
+		job := r.complete(m, l.Context)
+		out, err := l.endNow(ctx, m, job, late)
+		if err == nil && !out.waits() {
+			err = l.settle(ctx, m, job, out, answered)
+		}
+		if err != nil {
 			return false, err
 		}
 	}
 	return late, nil
 }
 
-func (l *contextLoop) underway(key string) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	_, is := l.inFlight[key]
-	return is
-}
-
-// superseded is the end of a flow's job if a later attempt is under way. A job that
-// is asked to stop reports its end itself.
-func (l *contextLoop) superseded(ctx context.Context, m hero.Message, job hero.Job) (end, error) {
-	out, over, err := l.over(ctx, m, job)
-	if err != nil || !over || out.broken == errStopped.Error() {
+// endNow decides whether a watched job has an end: it is recorded, the job is superseded,
+// its queue timeout has passed, or the message is late.
+func (l *contextLoop) endNow(ctx context.Context, m hero.Message, job hero.Job, late bool) (end, error) {
+	now, err := l.DB.Job(ctx, l.Context, job.CallerID, job.ID)
+	if absent(err) != nil {
 		return end{}, err
 	}
-	return out, nil
+	if err == nil && now.Status.Ended() {
+		return recordedEnd(now), nil
+	}
+	// A job that was asked to stop reports its end itself.
+	out, over, overErr := l.over(ctx, m, job)
+	if overErr != nil || over && out.broken != errStopped.Error() {
+		return out, overErr
+	}
+	// A flow gives up its own jobs, and a message's own timeout_result goes before the default.
+	own := m.FlowID == 0 && (m.TimeoutResult == 0 || job.QueueTimeout != 0) && job.ContextID == l.Context
+	if own && err == nil && now.Status == hero.JobDispatched && now.UpdatedAt != 0 &&
+		time.Since(time.Unix(int64(now.UpdatedAt), 0)) >= job.WaitsAtMost()+time.Second { // the time is in whole seconds
+		return broke("queue_timeout: not begun within %s", job.WaitsAtMost()), nil
+	}
+	if late {
+		return broke("%v: no result in time", errNoResult), nil
+	}
+	return end{}, nil
 }
 
-// neverBegun is the end of a job whose queue timeout has passed. A flow says so
-// itself, and a message's own timeout_result goes before the default.
-func (l *contextLoop) neverBegun(ctx context.Context, m hero.Message, job hero.Job) (end, error) {
-	if m.FlowID != 0 || m.TimeoutResult > 0 && job.QueueTimeout == 0 || job.ContextID != l.context {
-		return end{}, nil
-	}
-	now, err := l.r.db.Job(ctx, l.context, job.CallerID, job.ID)
-	if err != nil || now.Status != hero.JobDispatched || now.UpdatedAt == 0 {
-		return end{}, absent(err)
-	}
-	if time.Since(time.Unix(int64(now.UpdatedAt), 0)) < job.WaitsAtMost()+time.Second { // the time is in whole seconds
-		return end{}, nil
-	}
-	return broke("queue_timeout: not begun within %s", job.WaitsAtMost()), nil
+// strayWatches is the least number of looks at local jobs in one round through a context's
+// keys. Stray jobs are rare and not urgent.
+const strayWatches = 15
+
+// strays queues jobs outside of flows that the clients and workers of other programs keep
+// waiting: the documents leave that to the coordinator. A job that is ready in two rounds
+// is queued. In between, the program that keeps it waiting had the time to queue it.
+func (l *contextLoop) strays(ctx context.Context) {
+	seen := map[string]bool{} // ready in the last round
+	l.Every(ctx, strayWatches*l.r.o.Watch, "router: look for jobs that nobody releases", func(ctx context.Context) error {
+		ready, err := l.strayRound(ctx, seen)
+		if err == nil {
+			seen = ready
+		}
+		return err
+	})
 }
 
-// lookAtJob settles one job that ended, or that was waited for too long.
-func (l *contextLoop) lookAtJob(ctx context.Context, m hero.Message, e jobRoute, late bool) error {
-	job := e.complete(m, l.context)
-	out, err := l.recorded(ctx, job)
-	if err = absent(err); err != nil {
+// strayRound goes once through the context's keys, one page per look. It returns the ready
+// jobs that the last round had not seen, and adopts the others.
+func (l *contextLoop) strayRound(ctx context.Context, seen map[string]bool) (map[string]bool, error) {
+	ready := map[string]bool{}
+	for cursor := uint64(0); ; {
+		found, next, err := l.DB.Strays(ctx, l.Context, cursor)
+		if err != nil {
+			return nil, err
+		}
+		var again []hero.Job
+		for _, j := range found {
+			if seen[j.Key()] {
+				again = append(again, j)
+			} else {
+				ready[j.Key()] = true
+			}
+		}
+		if len(again) > 0 {
+			if err := l.adopt(ctx, again); err != nil {
+				return nil, err
+			}
+		}
+		if cursor = next; cursor == 0 || backoff.Wait(ctx, l.r.o.Watch) != nil {
+			return ready, ctx.Err()
+		}
+	}
+}
+
+// adopt has the next look of watch queue the jobs.
+func (l *contextLoop) adopt(ctx context.Context, jobs []hero.Job) error {
+	flows, err := l.DB.InFlows(ctx, l.Context, jobs)
+	if err != nil {
 		return err
 	}
-	if out.waits() {
-		if out, err = l.superseded(ctx, m, job); err != nil {
+	for _, j := range jobs {
+		if flows[j.Key()] {
+			continue
+		}
+		denied := l.DB.MayRun(ctx, l.Context, j.CallerID)
+		switch {
+		case errors.Is(denied, redisdb.ErrDenied):
+			_, _, err = l.DB.MoveJob(ctx, l.Context, j.CallerID, j.ID, hero.JobError, map[string]string{hero.ResultError: denied.Error()})
+			if errors.Is(err, edda.Permanent) {
+				err = nil // the job ended or started meanwhile
+			}
+			l.Log.Warn("router: a job that another program let wait is refused", zap.String("job", j.Key()), zap.Error(denied))
+			l.r.metrics.strays.WithLabelValues(fateDenied).Inc()
+		case denied != nil:
+			return denied
+		default:
+			var adopted bool
+			if adopted, err = l.DB.Adopt(ctx, l.Context, j); adopted {
+				l.Log.Info("router: a job that another program let wait may run", zap.String("job", j.Key()), zap.String("queue", j.ScriptType.Queue()))
+				l.r.metrics.strays.WithLabelValues("released").Inc()
+			}
+		}
+		if err != nil {
 			return err
 		}
 	}
-	if out.waits() {
-		if out, err = l.neverBegun(ctx, m, job); err != nil {
-			return err
-		}
-	}
-	if out.waits() && late {
-		out = broke("%v: no result in time", errNoResult)
-	}
-	if out.waits() {
-		return nil
-	}
-	return l.settle(ctx, m, job, out, answered)
+	return nil
 }

@@ -2,7 +2,10 @@ package runner
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
+	"fmt"
+	"os"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -18,43 +21,38 @@ import (
 
 // contextLoop is the runner in one context.
 type contextLoop struct {
+	*list.Loop
 	r       *Runner
-	context uint32
-	log     *zap.Logger
-	retry   list.Retry            // of all that must be done until it is
+	self    string                // names this process in the heartbeat
 	logging *logthrottle.Throttle // of the logs of jobs
 
-	mu      sync.Mutex           // guards running
-	running map[string]*underway // by key
+	mu      sync.Mutex         // guards running
+	running map[string]*active // by key
 
-	waiting  atomic.Bool   // jobs of the context wait for others, as far as is known
-	released chan struct{} // one of them may have to wait no more
+	waiting  atomic.Bool   // jobs of the context wait for others, as of the last look
+	released chan struct{} // wakes release: a job ended that others may wait for
 }
 
-// underway is a job that runs.
-type underway struct {
+// active is a job that runs.
+type active struct {
 	work redisdb.Work
 	stop context.CancelCauseFunc
 }
 
-func newContextLoop(r *Runner, c uint32) *contextLoop {
-	log := r.o.Log.With(zap.Uint32("context", c))
-	return &contextLoop{
-		r: r, context: c, log: log, running: map[string]*underway{}, released: make(chan struct{}, 1),
-		retry:   list.Retry{Pause: newRetry(), Log: logthrottle.New(log, "do what a job needs"), Final: permanent},
-		logging: logthrottle.New(log, "write the logs of jobs"),
-	}
-}
-
-// taken is the list of what a runner took from a type's queue.
+// taken names the processing list of a runner for one type's queue.
 func taken(kind string, runner uint32) string {
 	return hero.ScriptType(kind).Queue() + ":running:" + strconv.FormatUint(uint64(runner), 10)
 }
 
-// run serves the context until ctx ends, and then until its jobs have ended.
-func (l *contextLoop) run(ctx, work context.Context) {
-	pulse, ok := l.claim(ctx)
-	if !ok {
+// serve serves one context until ctx ends, and then until its jobs have ended.
+func (r *Runner) serve(ctx, work context.Context, loop *list.Loop) {
+	loop.Retry.Final = permanent
+	host, _ := os.Hostname() // for people only
+	l := &contextLoop{
+		Loop: loop, r: r, self: fmt.Sprintf("%s/%d/%s", host, os.Getpid(), rand.Text()),
+		logging: logthrottle.New(loop.Log, "write the logs of jobs"), running: map[string]*active{}, released: make(chan struct{}, 1),
+	}
+	if !l.claim(ctx) {
 		return
 	}
 	var beating sync.WaitGroup
@@ -62,48 +60,42 @@ func (l *contextLoop) run(ctx, work context.Context) {
 	mine, cancel := context.WithCancel(ctx)
 	defer cancel()
 	beating.Go(func() {
-		defer cancel() // another runner has the id: nothing more is taken
-		pulse.run(alive)
+		defer cancel() // another process has the id: take no more jobs
+		l.beats(alive)
 	})
 	l.take(mine, work)
 	die()
 	beating.Wait()
-	pulse.end()
+	l.lastBeat()
 }
 
 // take runs every loop of the context until ctx ends and the jobs that it took have ended.
 func (l *contextLoop) take(ctx, work context.Context) {
-	var loops sync.WaitGroup
-	for _, kind := range l.r.scripts.Types() {
-		if !l.persist(ctx, "announce "+taken(kind, l.r.id), func(ctx context.Context) error { return l.announce(ctx, kind) }) {
+	kinds := l.r.scripts.Types()
+	for _, kind := range kinds { // other runners must know the list before it holds a key
+		if !l.persist(ctx, "announce "+taken(kind, l.r.id), func(ctx context.Context) error {
+			return l.Redis.SAdd(ctx, redisdb.RunningLists, taken(kind, l.r.id)).Err()
+		}) {
 			return
 		}
 	}
-	for _, kind := range l.r.scripts.Types() {
-		loops.Go(func() { l.consume(ctx, work, kind) })
+	var loops sync.WaitGroup
+	for _, kind := range kinds {
+		c := l.Consumer(hero.ScriptType(kind).Queue(), taken(kind, l.r.id), takeWait, l.r.workers, func(key string) { l.one(work, kind, key) })
+		loops.Go(func() { c.Run(ctx, work) })
 	}
 	loops.Go(func() { l.watch(ctx, work) })
-	loops.Go(func() { l.sweep(ctx) })
+	loops.Go(func() { l.Every(ctx, slowly*l.r.o.Look, "look for dead runners", l.sweep) })
 	loops.Go(func() { l.release(ctx) })
 	loops.Wait()
 }
 
-// consume takes jobs of one type, first those that this runner had taken when it ended
-// the last time.
-func (l *contextLoop) consume(ctx, work context.Context, kind string) {
-	c := list.Consumer{
-		DB: l.r.db, Context: l.context, From: hero.ScriptType(kind).Queue(), Into: taken(kind, l.r.id), Wait: takeWait,
-		Workers: l.r.workers, Retry: &l.retry, Log: l.log, Work: func(key string) { l.one(work, kind, key) },
-	}
-	c.Run(ctx, work)
-}
-
-// persist does what must be done until it is, or until ctx ends. What Redis
-// refuses for good is logged, and is not done.
+// persist repeats a step until it succeeds or ctx ends. It reports success. It logs an
+// error that Redis will repeat, and gives up.
 func (l *contextLoop) persist(ctx context.Context, what string, do func(context.Context) error) bool {
-	err := l.retry.Do(ctx, what, do)
+	err := l.Retry.Do(ctx, what, do)
 	if permanent(err) {
-		l.log.Error(what, zap.Error(err))
+		l.Log.Error(what, zap.Error(err))
 	}
 	return err == nil
 }

@@ -15,17 +15,17 @@ import (
 	"edda/hero/redisdb"
 )
 
-// Bounds of a job's log in Redis; the whole is in the runner's file.
+// Bounds of a job's log in Redis. The runner's file has all lines.
 const (
 	logEvery = 500 * time.Millisecond
-	// logLines is how many lines are kept, and how many may wait to be written.
+	// logLines bounds the lines in Redis, and those that wait to be written.
 	logLines = hero.MaxLogs
 	// logLine bounds one line, in bytes.
 	logLine = 2 << 10
-	// logFor is how long they are kept.
+	// logFor is the expiry of the list.
 	logFor = 7 * 24 * time.Hour
-	// messageLines is how many lines of one job go into the log of the message that
-	// brought it, which is written anew each time.
+	// messageLines bounds the lines of one job in its message's log, because each append
+	// writes that log anew.
 	messageLines = 200
 )
 
@@ -36,9 +36,9 @@ func LogKey(job string) string { return "edda:log:" + job }
 type logs struct {
 	l       *contextLoop
 	w       redisdb.Work
-	told    int // lines in the message's log
+	sent    int // lines in the message's log
 	work    context.Context
-	begun   sync.Once // the writing, with the first line
+	begun   sync.Once // starts run at the first line
 	ended   chan struct{}
 	writing sync.WaitGroup
 
@@ -51,7 +51,7 @@ func (l *contextLoop) logs(work context.Context, w redisdb.Work) *logs {
 	return &logs{l: l, w: w, work: work, ended: make(chan struct{})}
 }
 
-// line takes one; it never waits for Redis.
+// line adds a line. It never waits for Redis.
 func (g *logs) line(stream, text string) {
 	g.begun.Do(func() { g.writing.Go(func() { g.run(g.work) }) })
 	g.mu.Lock()
@@ -66,7 +66,7 @@ func (g *logs) line(stream, text string) {
 	g.lines = append(g.lines, hero.Log{Time: uint32(time.Now().Unix()), Level: levelOf(stream), Source: fmt.Sprint("runner ", g.l.r.id, streamOf, stream), Text: text})
 }
 
-// streamOf stands between the runner and the stream in a line's source.
+// streamOf separates the runner and the stream in a line's source.
 const streamOf = ", "
 
 func levelOf(stream string) string {
@@ -76,7 +76,7 @@ func levelOf(stream string) string {
 	return "info"
 }
 
-// close writes the remaining lines.
+// close waits until the remaining lines are written.
 func (g *logs) close() {
 	close(g.ended)
 	g.writing.Wait()
@@ -97,7 +97,7 @@ func (g *logs) run(work context.Context) {
 	}
 }
 
-// flush writes what came; what Redis does not take now is lost here, not in the file.
+// flush writes the collected lines. Lines that Redis does not take are only in the file.
 func (g *logs) flush(ctx context.Context) error {
 	g.mu.Lock()
 	lines, dropped := g.lines, g.dropped
@@ -117,34 +117,30 @@ func (g *logs) flush(ctx context.Context) error {
 }
 
 func (g *logs) toJob(ctx context.Context, lines []hero.Log) error {
-	c, err := g.l.r.db.Client(g.l.context)
-	if err != nil {
-		return err
-	}
 	words := make([]any, len(lines))
 	for i, line := range lines {
 		_, stream, _ := strings.Cut(line.Source, streamOf)
 		words[i] = stream + " " + line.Text
 	}
 	key := LogKey(g.w.Key())
-	p := c.TxPipeline()
+	p := g.l.Redis.TxPipeline()
 	p.RPush(ctx, key, words...)
 	p.LTrim(ctx, key, -logLines, -1)
 	p.Expire(ctx, key, logFor)
-	_, err = p.Exec(ctx)
+	_, err := p.Exec(ctx)
 	return err
 }
 
-// toMessage adds to the log of the message that brought the job.
+// toMessage adds lines to the log of the job's message.
 func (g *logs) toMessage(ctx context.Context, lines []hero.Log) error {
-	if _, _, err := hero.ParseMessageKey(g.w.MessageKey); err != nil || g.told >= messageLines {
+	if _, _, err := hero.ParseMessageKey(g.w.MessageKey); err != nil || g.sent >= messageLines {
 		return nil
 	}
-	lines = lines[:min(len(lines), messageLines-g.told)]
-	g.told += len(lines)
-	err := g.l.r.db.AppendLog(ctx, g.l.context, g.w.MessageKey, lines...)
+	lines = lines[:min(len(lines), messageLines-g.sent)]
+	g.sent += len(lines)
+	err := g.l.DB.AppendLog(ctx, g.l.Context, g.w.MessageKey, lines...)
 	if errors.Is(err, redisdb.ErrNotFound) || errors.Is(err, edda.Permanent) {
-		return nil // it was deleted, or broken
+		return nil // the message was deleted or is broken
 	}
 	return err
 }

@@ -13,7 +13,7 @@ import (
 	"edda/hero/script"
 )
 
-// metrics of a runner.
+// metrics are the metrics of a runner.
 type metrics struct {
 	starts   *prometheus.CounterVec
 	ends     *prometheus.CounterVec
@@ -57,7 +57,7 @@ func newMetrics(reg prometheus.Registerer, types []string) (*metrics, error) {
 	return m, nil
 }
 
-// other keeps foreign words from becoming labels.
+// other is the label of unknown script types.
 const other = "other"
 
 func (m *metrics) label(kind string) string {
@@ -81,7 +81,7 @@ func (m *metrics) ended(kind string, status hero.JobStatus, class string) {
 	m.ends.WithLabelValues(m.label(kind), string(status), class).Inc()
 }
 
-// waiting notes the jobs that wait in one context.
+// waiting sets the number of queued jobs in one context.
 func (m *metrics) waiting(context uint32, kind string, n int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -96,7 +96,7 @@ func (m *metrics) waiting(context uint32, kind string, n int64) {
 	m.depth.WithLabelValues(kind).Set(float64(sum))
 }
 
-// class is an error's kind: of exit codes and signals there are many.
+// class is the label of an error: one for all exit codes, one for all signals.
 func class(out script.Outcome) string {
 	word, _, numbered := strings.Cut(out.Reason, " ")
 	if numbered && (word == "exit" || word == "signal") {

@@ -16,40 +16,39 @@ import (
 
 // Options of a runner. The zero value works.
 type Options struct {
-	// Contexts are those whose queues it takes jobs from. It registers itself there
-	// if need be. None means every context whose runner:<id> says local.
+	// Contexts names the contexts whose queues it takes jobs from. It registers itself
+	// there. Empty means every context whose hash runner:<id> says local.
 	Contexts []uint32
-	// Concurrency is how many jobs run at once; as many as there are processors
-	// unless said.
+	// Concurrency bounds the jobs that run at once; 0 means the number of processors.
 	Concurrency int
-	// Drain is how long running jobs may go on once the runner stops (20 s); then
-	// they are interrupted and wait in their queues again.
+	// Drain is the time that running jobs have once the runner stops (20 s). Then it
+	// interrupts them and queues them again.
 	Drain time.Duration
-	// Alive is how long after its last heartbeat a runner counts as dead (6 s).
+	// Alive is the time after its last heartbeat at which a runner counts as dead (6 s).
 	Alive time.Duration
-	// Look is how often it looks for requests to stop, dead runners and new
-	// contexts (500 ms; the latter two ten times as slow).
+	// Look is the interval between two looks for requests to stop (500 ms). Looks for dead
+	// runners and new contexts are ten times as rare.
 	Look time.Duration
-	// Hub, where set, brings jobs by Topic, runner<id> unless said.
+	// Hub, where set, delivers jobs on Topic, which is runner<id> by default.
 	Hub   *mycelium.Hub
 	Topic string
-	// Secrets are what callers on the topic must give one of. With none, every node that
-	// reaches the topic may send jobs.
+	// Secrets are the secrets of callers on the topic. Without any, every node that reaches
+	// the topic may send jobs.
 	Secrets []string
 	Metrics prometheus.Registerer
 	Log     *zap.Logger
-	// At is told where a job stands: "taken", "begun", "ran", "recorded". Tests kill
-	// the process there.
+	// At is called at each step of a job: "taken", "begun", "ran", "recorded". Tests kill the
+	// process there.
 	At func(point, job string)
 }
 
-// Scripts runs them: a *script.Host.
+// Scripts runs scripts; a *script.Host does.
 type Scripts interface {
-	// Run runs one to its end. Concurrent calls are bounded by the runner.
+	// Run runs a script to its end. The runner bounds concurrent calls.
 	Run(ctx context.Context, s script.Script) (script.Outcome, error)
-	// Types are those that it runs.
+	// Types lists the script types that it runs.
 	Types() []string
-	// Sweep clears away what an earlier process left.
+	// Sweep removes the processes and folders of an earlier process.
 	Sweep() (int, error)
 }
 
@@ -57,11 +56,11 @@ const (
 	defaultDrain = 20 * time.Second // a pod has 30 s
 	defaultAlive = 6 * time.Second
 	defaultLook  = 500 * time.Millisecond
-	// beats is how many heartbeats may be lost before a runner counts as dead.
+	// beats is the number of heartbeats in Alive.
 	beats = 4
-	// slowly is how many looks go by between two for dead runners and for contexts.
+	// slowly is the number of looks per look for dead runners and for contexts.
 	slowly = 10
-	// takeWait is how long one request for a job waits.
+	// takeWait is the timeout of one blocking take.
 	takeWait = 5 * time.Second
 	// pauseFirst and pauseLast bound the pauses while Redis does not answer.
 	pauseFirst = 50 * time.Millisecond

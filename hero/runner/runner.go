@@ -23,12 +23,12 @@ type Runner struct {
 	scripts Scripts
 	o       Options
 	metrics *metrics
-	workers *list.Workers // of all jobs that run
+	workers *list.Workers // they run the jobs of all contexts and of the topic
 	topic   *topic        // nil without a node
 }
 
-// New makes the runner of that id. Nothing runs yet. Without a db it has its topic
-// only, without a hub its queues only.
+// New makes the runner of that id. Nothing runs before Run. Without a db the runner serves
+// its topic only, without a hub its queues only.
 func New(id uint32, db *redisdb.DB, scripts Scripts, o Options) (*Runner, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
@@ -79,19 +79,19 @@ func (r *Runner) Run(ctx context.Context) error {
 	return nil
 }
 
-// contexts runs a loop for every context that is served, as they come and go.
+// contexts serves contexts as they come and go.
 func (r *Runner) contexts(ctx, work context.Context) {
 	s := list.Contexts{
-		DB: r.db, Served: r.serving, Every: slowly * r.o.Look, Pause: newRetry(), Log: r.o.Log,
-		Run: func(ctx context.Context, in uint32) { newContextLoop(r, in).run(ctx, work) },
+		DB: r.db, Served: r.serving, Every: slowly * r.o.Look, Pause: newRetry(), What: "do what a job needs", Log: r.o.Log,
+		Run: func(ctx context.Context, l *list.Loop) { r.serve(ctx, work, l) },
 	}
-	if len(r.o.Contexts) == 0 { // else it serves those that it was told to
+	if len(r.o.Contexts) == 0 { // else the options name the contexts
 		s.Changed = func() {}
 	}
 	s.Serve(ctx)
 }
 
-// serving lists the contexts whose queues are taken from.
+// serving lists the contexts whose queues the runner takes jobs from.
 func (r *Runner) serving(ctx context.Context) ([]uint32, error) {
 	if len(r.o.Contexts) > 0 {
 		return r.o.Contexts, nil
@@ -116,10 +116,10 @@ func (r *Runner) serving(ctx context.Context) ([]uint32, error) {
 	return out, nil
 }
 
-// register makes the runner known in a context that it was told to serve.
+// register writes the runner's hash in a context that the options name.
 func (r *Runner) register(ctx context.Context, in uint32) error {
 	if len(r.o.Contexts) == 0 {
-		return nil // it was found by its registration
+		return nil // its registration named the context
 	}
 	_, err := r.db.Runner(ctx, in, r.id)
 	if !errors.Is(err, redisdb.ErrNotFound) {

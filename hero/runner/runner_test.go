@@ -560,7 +560,7 @@ func TestDrain(t *testing.T) {
 func (w *world) lives(id uint32) bool {
 	c, err := w.db.Client(tenant)
 	w.must(err)
-	n, err := c.Exists(w.t.Context(), aliveKey(id)).Result()
+	n, err := c.Exists(w.t.Context(), hero.RunnerAliveKey(id)).Result()
 	w.must(err)
 	return n == 1
 }

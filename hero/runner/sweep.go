@@ -3,6 +3,7 @@ package runner
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,39 +13,15 @@ import (
 
 	"edda"
 	"edda/hero"
-	"edda/hero/list"
 	"edda/hero/redisdb"
 	"edda/hero/script"
 	"edda/internal/backoff"
 	"edda/internal/logthrottle"
 )
 
-// announce makes the runner's list known to the others, before anything is in it.
-func (l *contextLoop) announce(ctx context.Context, kind string) error {
-	c, err := l.r.db.Client(l.context)
-	if err != nil {
-		return err
-	}
-	return c.SAdd(ctx, redisdb.RunningLists, taken(kind, l.r.id)).Err()
-}
-
-// sweep looks for the jobs of runners that died, and at queues that no runner here
-// serves, until ctx ends.
-func (l *contextLoop) sweep(ctx context.Context) {
-	list.Every(ctx, slowly*l.r.o.Look, newRetry(), logthrottle.New(l.log, "look for dead runners"), func(ctx context.Context) error {
-		if err := l.sweepOnce(ctx); err != nil {
-			return err
-		}
-		return l.measure(ctx)
-	})
-}
-
-func (l *contextLoop) sweepOnce(ctx context.Context) error {
-	c, err := l.r.db.Client(l.context)
-	if err != nil {
-		return err
-	}
-	all, err := c.SMembers(ctx, redisdb.RunningLists).Result()
+// sweep takes over the jobs of dead runners, and measures the queues.
+func (l *contextLoop) sweep(ctx context.Context) error {
+	all, err := l.Redis.SMembers(ctx, redisdb.RunningLists).Result()
 	if err != nil {
 		return err
 	}
@@ -53,13 +30,12 @@ func (l *contextLoop) sweepOnce(ctx context.Context) error {
 		if !ok || runner == l.r.id {
 			continue
 		}
-		if alive, err := l.lives(ctx, runner); err != nil || alive {
-			if err != nil {
-				return err
-			}
+		if alive, err := l.lives(ctx, runner); err != nil {
+			return err
+		} else if alive {
 			continue
 		}
-		keys, err := c.LRange(ctx, from, 0, -1).Result()
+		keys, err := l.Redis.LRange(ctx, from, 0, -1).Result()
 		if err != nil {
 			return err
 		}
@@ -69,10 +45,10 @@ func (l *contextLoop) sweepOnce(ctx context.Context) error {
 			}
 		}
 	}
-	return nil
+	return l.measure(ctx)
 }
 
-// readTaken reads the name of a runner's list.
+// readTaken reads the name of a runner's processing list.
 func readTaken(name string) (kind string, runner uint32, ok bool) {
 	kind, id, cut := strings.Cut(strings.TrimPrefix(name, "queue:"), ":running:")
 	n, err := strconv.ParseUint(id, 10, 32)
@@ -81,37 +57,39 @@ func readTaken(name string) (kind string, runner uint32, ok bool) {
 
 // inherit decides about one key of a dead runner.
 func (l *contextLoop) inherit(ctx context.Context, kind, from string, died uint32, key string) error {
+	var w redisdb.Work
 	caller, id, err := hero.ParseJobKey(key)
 	if err != nil {
-		return l.r.db.Return(ctx, l.context, from, hero.ScriptType(kind).Queue()+brokenSuffix, key)
+		err = edda.Classify(edda.Permanent, "%w", err)
+	} else {
+		w, err = l.DB.Work(ctx, l.Context, caller, id)
 	}
-	w, err := l.r.db.Work(ctx, l.context, caller, id)
 	switch {
 	case errors.Is(err, redisdb.ErrNotFound), err == nil && w.Status.Ended():
-		return l.r.db.Done(ctx, l.context, from, key)
+		return l.DB.Done(ctx, l.Context, from, key)
 	case errors.Is(err, edda.Permanent):
-		return l.r.db.Return(ctx, l.context, from, hero.ScriptType(kind).Queue()+brokenSuffix, key)
+		return l.DB.Return(ctx, l.Context, from, hero.ScriptType(kind).Queue()+brokenSuffix, key)
 	case err != nil:
 		return err
 	case w.Status == hero.JobStarted && w.Run.Runner != died:
-		return l.r.db.Done(ctx, l.context, from, key) // it is another's meanwhile
+		return l.DB.Done(ctx, l.Context, from, key) // another runner has it
 	case w.Status == hero.JobStarted:
 		l.lost(ctx, w, from)
 		return nil
 	}
-	l.log.Info("job of a runner that died before it began is queued again", zap.String("job", key), zap.Uint32("died", died))
-	return l.r.db.Return(ctx, l.context, from, w.ScriptType.Queue(), key)
+	l.Log.Info("job of a runner that died before it began is queued again", zap.String("job", key), zap.Uint32("died", died))
+	return l.DB.Return(ctx, l.Context, from, w.ScriptType.Queue(), key)
 }
 
-// releaseEvery is how many looks go by between two at the jobs that wait for others.
+// releaseEvery is the number of looks between two looks at the jobs that wait for others.
 const releaseEvery = 2
 
-// release lets the jobs go that wait for others, until ctx ends. A job that ends here is
-// a reason to look at once.
+// release queues the waiting jobs that may run, until ctx ends. When a job ends here it
+// looks at once.
 func (l *contextLoop) release(ctx context.Context) {
-	releasing := logthrottle.New(l.log, "look at the jobs that wait")
+	releasing := logthrottle.New(l.Log, "look at the jobs that wait")
 	for from := int64(0); ctx.Err() == nil; {
-		next, waiting, err := l.r.db.Release(ctx, l.context, from)
+		next, waiting, err := l.DB.Release(ctx, l.Context, from)
 		if ctx.Err() == nil {
 			releasing.Note(err)
 		}
@@ -127,26 +105,26 @@ func (l *contextLoop) release(ctx context.Context) {
 	}
 }
 
-// measure shows how many jobs wait, and says which of them wait for another runner.
+// measure sets the gauge of queued jobs, and logs queues without an interpreter here.
 func (l *contextLoop) measure(ctx context.Context) error {
 	here := l.r.scripts.Types()
 	for _, name := range known(here) {
 		kind := hero.ScriptType(name)
-		n, err := l.r.db.Depth(ctx, l.context, kind.Queue())
+		n, err := l.DB.Depth(ctx, l.Context, kind.Queue())
 		if err != nil {
 			return err
 		}
-		l.r.metrics.waiting(l.context, name, n)
+		l.r.metrics.waiting(l.Context, name, n)
 		if n > 0 && !slices.Contains(here, name) {
-			l.log.Error("jobs wait that no interpreter is here for: start a runner that has one",
+			l.Log.Error("jobs wait that no interpreter is here for: start a runner that has one",
 				zap.String("queue", kind.Queue()), zap.Int64("jobs", n), zap.Strings("here", here))
 		}
 	}
 	return nil
 }
 
-// known are the types of the documents, those with an interpreter by default, and
-// those that run here.
+// known lists the types of the documents, those with an interpreter by default, and those
+// that run here.
 func known(here []string) []string {
 	all := slices.Concat(here, []string{string(hero.ScriptOSIS), string(hero.ScriptSAL), string(hero.ScriptV), string(hero.ScriptPython)})
 	for kind := range script.Defaults() {
@@ -156,33 +134,30 @@ func known(here []string) []string {
 	return slices.Compact(all)
 }
 
-// watch looks at the jobs that run, for requests to stop and for those that ended
-// otherwise, until ctx ends and they have ended.
+// watch looks at the running jobs for requests to stop and for an end that another program
+// recorded, until ctx ends and they have ended.
 func (l *contextLoop) watch(ctx, work context.Context) {
-	watching := logthrottle.New(l.log, "watch jobs")
+	watching := logthrottle.New(l.Log, "watch jobs")
 	for backoff.Wait(ctx, l.r.o.Look) == nil {
 		l.watchOnce(ctx, watching)
 	}
-	// Draining jobs may be stopped, too.
-	for backoff.Wait(work, l.r.o.Look) == nil && l.watchOnce(work, watching) > 0 {
+	for backoff.Wait(work, l.r.o.Look) == nil && l.watchOnce(work, watching) > 0 { // clients may stop draining jobs
 	}
 }
 
+// watchOnce returns the number of running jobs.
 func (l *contextLoop) watchOnce(ctx context.Context, watching *logthrottle.Throttle) int {
 	l.mu.Lock()
-	var all []*underway
-	for _, u := range l.running {
-		all = append(all, u)
-	}
+	all := slices.Collect(maps.Values(l.running))
 	l.mu.Unlock()
 	if len(all) == 0 {
 		return 0
 	}
 	runs := make([]redisdb.Work, len(all))
-	for i, u := range all {
-		runs[i] = u.work
+	for i, a := range all {
+		runs[i] = a.work
 	}
-	seen, err := l.r.db.Watch(ctx, l.context, runs)
+	seen, err := l.DB.Watch(ctx, l.Context, runs)
 	if ctx.Err() == nil {
 		watching.Note(err)
 	}

@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -18,13 +20,13 @@ import (
 	"edda/hero/script"
 )
 
-// remembered is how many jobs that ended are known, so that one that is sent again
-// is answered and not run again.
+// remembered bounds the ended jobs in memory. One that is sent again is answered from
+// there.
 const remembered = 10_000
 
-// topic is the runner on its topic: job.run runs a job, and the answer is the job's
-// end. A job that is sent twice runs once, for as long as this
-// process lives and remembers it; a higher attempt of one that failed runs again.
+// topic serves the runner's topic: job.run runs a job and returns its end. A job that is
+// sent twice runs once, as long as this process remembers it. A higher attempt of a failed
+// job runs again.
 type topic struct {
 	r       *Runner
 	rpc     *jsonrpc.Server
@@ -38,7 +40,7 @@ type topic struct {
 	running sync.WaitGroup
 }
 
-// remote is one of them.
+// remote is a job of the topic.
 type remote struct {
 	job     hero.WireJob
 	status  hero.JobStatus
@@ -48,10 +50,10 @@ type remote struct {
 	answer  hero.JobAnswer
 	stop    context.CancelCauseFunc
 	done    chan struct{} // closed at the end
-	runs    uint32        // of the script; of perform alone until the end
+	runs    uint32        // of the script; only perform uses it until done is closed
 }
 
-// listen serves the topic, where there is a node. It comes before the hub runs.
+// listen registers the topic with the hub, where there is one. Call it before the hub runs.
 func (r *Runner) listen() error {
 	if r.o.Hub == nil {
 		return nil
@@ -66,18 +68,15 @@ func (r *Runner) listen() error {
 	var err error
 	t.rpc, err = jsonrpc.NewServer(jsonrpc.Info{Title: "Runner", Version: "1", Description: "Runs jobs."}, []jsonrpc.Method{
 		jsonrpc.Define("job.run", "Run a job and wait for its end.", run, t.run),
-		jsonrpc.Define("job.status", "Where a job stands.", errs, t.status),
-		jsonrpc.Define("job.result", "The end of a job that ended.", errs, t.result),
-		jsonrpc.Define("job.stop", "End a job that waits or runs.", errs, t.stop),
+		jsonrpc.Define("job.status", "Where a job stands.", errs, aboutJob(t, (*remote).state)),
+		jsonrpc.Define("job.result", "The end of a job that ended.", errs, aboutJob(t, (*remote).result)),
+		jsonrpc.Define("job.stop", "End a job that waits or runs.", errs, aboutJob(t, (*remote).end)),
 		jsonrpc.Define("job.logs", "The last lines that a job wrote.", errs, t.logs),
 	}, jsonrpc.ServerOptions{Log: r.o.Log})
 	if err != nil {
 		return fmt.Errorf("runner: %w", err)
 	}
-	name := r.o.Topic
-	if name == "" {
-		name = hero.Runner{ID: r.id}.Listens()
-	}
+	name := cmp.Or(r.o.Topic, hero.Runner{ID: r.id}.Listens())
 	if err := r.o.Hub.Serve(name, func(ctx context.Context, m mycelium.Message) []byte { return t.rpc.Handle(ctx, m.Payload) }); err != nil {
 		return fmt.Errorf("runner: %w", err)
 	}
@@ -85,7 +84,7 @@ func (r *Runner) listen() error {
 	return nil
 }
 
-// serve takes jobs until ctx ends, and waits for those that run.
+// serve accepts jobs until ctx ends, and waits for the running ones.
 func (t *topic) serve(ctx, work context.Context) {
 	t.mu.Lock()
 	t.work, t.open = work, true
@@ -97,7 +96,7 @@ func (t *topic) serve(ctx, work context.Context) {
 	t.running.Wait()
 }
 
-// allow checks the secret, where there are any.
+// allow checks the secret, where the options have any.
 func (t *topic) allow(secret string) error {
 	if _, known := t.secrets.Owner(secret); !known && len(t.secrets) > 0 {
 		return jsonrpc.Errorf(jsonrpc.PermissionDenied, "the secret is not this runner's")
@@ -105,7 +104,7 @@ func (t *topic) allow(secret string) error {
 	return nil
 }
 
-// run runs a job, or joins the run of one that was sent before.
+// run runs a job, or waits for the run of a job that was sent before.
 func (t *topic) run(ctx context.Context, p hero.JobParams) (hero.JobAnswer, error) {
 	if err := t.allow(p.Secret); err != nil {
 		return hero.JobAnswer{}, err
@@ -130,16 +129,17 @@ func (t *topic) run(ctx context.Context, p hero.JobParams) (hero.JobAnswer, erro
 	return j.answer, nil
 }
 
-// job finds a job that is known, or begins it.
+// job finds a known job, or starts it.
 func (t *topic) job(sent hero.WireJob) (*remote, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	id := idOf(sent)
 	known, ok := t.jobs[id]
+	again := ok && known.status == hero.JobError && sent.Attempt > known.job.Attempt
 	switch {
-	case ok && !same(known.job, sent) && (known.status != hero.JobError || sent.Attempt <= known.job.Attempt):
+	case ok && !again && !same(known.job, sent):
 		return nil, jsonrpc.Errorf(jsonrpc.AlreadyExists, "job %s of caller %s is another job: choose a new id", sent.ID, sent.CallerID)
-	case ok && (known.status != hero.JobError || sent.Attempt <= known.job.Attempt):
+	case ok && !again:
 		return known, nil
 	case !t.open:
 		return nil, jsonrpc.Errorf(jsonrpc.Busy, "the runner takes no jobs: send it to another, or later")
@@ -156,15 +156,18 @@ func (t *topic) job(sent hero.WireJob) (*remote, error) {
 	return j, nil
 }
 
-// perform runs the job in the next slot that is free within its queue timeout.
+// perform waits for a free worker, at most for the queue timeout, and runs the job.
 func (t *topic) perform(ctx context.Context, id remoteID, j *remote) {
 	waits := hero.QueueTimeoutOf(j.job.QueueTimeout)
 	waiting, cancel := context.WithTimeout(ctx, waits)
 	defer cancel()
 	if !t.r.workers.Acquire(waiting) {
-		why := causeOf(ctx)
-		if ctx.Err() == nil {
+		why := script.Interrupted
+		switch {
+		case ctx.Err() == nil:
 			why = fmt.Sprintf("queue_timeout: not begun within %s", waits)
+		case errors.Is(context.Cause(ctx), script.ErrStopped):
+			why = script.Stopped
 		}
 		t.end(id, j, script.Outcome{Reason: why, Result: map[string]string{hero.ResultError: why}}, nil)
 		return
@@ -190,15 +193,7 @@ func (t *topic) perform(ctx context.Context, id remoteID, j *remote) {
 	t.end(id, j, out, err)
 }
 
-func causeOf(ctx context.Context) string {
-	if errors.Is(context.Cause(ctx), script.ErrStopped) {
-		return script.Stopped
-	}
-	return script.Interrupted
-}
-
-// end keeps the answer. A run that says nothing about the job is forgotten, so
-// that the job can be sent again.
+// end keeps the answer. It forgets an interrupted job, so that the job can be sent again.
 func (t *topic) end(id remoteID, j *remote, out script.Outcome, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -221,7 +216,8 @@ func (t *topic) end(id remoteID, j *remote, out script.Outcome, err error) {
 	}
 }
 
-// find is the job that is meant: its id is enough where only one has it.
+// find finds the job of a query. The id is enough where only one job has it. The caller
+// holds mu.
 func (t *topic) find(p hero.JobQuery) (*remote, error) {
 	if err := t.allow(p.Secret); err != nil {
 		return nil, err
@@ -245,47 +241,46 @@ func (t *topic) find(p hero.JobQuery) (*remote, error) {
 	return nil, jsonrpc.Errorf(jsonrpc.InvalidParams, "%d jobs have the id %.40s: give context_id and caller_id", len(found), want)
 }
 
-func (t *topic) status(_ context.Context, p hero.JobQuery) (hero.JobState, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	j, err := t.find(p)
-	if err != nil {
-		return hero.JobState{}, err
+// aboutJob makes a method about one job, which do reads or stops while mu is held.
+func aboutJob[R any](t *topic, do func(*remote) (R, error)) func(context.Context, hero.JobQuery) (R, error) {
+	return func(_ context.Context, p hero.JobQuery) (R, error) {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		j, err := t.find(p)
+		if err != nil {
+			var none R
+			return none, err
+		}
+		return do(j)
 	}
+}
+
+func (j *remote) state() (hero.JobState, error) {
 	return hero.JobState{JobID: j.job.ID, Status: string(j.status), CreatedAt: hero.WireTime(j.created), StartedAt: hero.WireTime(j.started), CompletedAt: hero.WireTime(j.over)}, nil
 }
 
-func (t *topic) result(_ context.Context, p hero.JobQuery) (hero.JobAnswer, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	j, err := t.find(p)
-	if err == nil && !j.status.Ended() {
-		err = jsonrpc.Errorf(jsonrpc.InvalidParams, "job %.40s has not ended: it is %s", j.job.ID, j.status)
-	}
-	if err != nil {
-		return hero.JobAnswer{}, err
+func (j *remote) result() (hero.JobAnswer, error) {
+	if !j.status.Ended() {
+		return hero.JobAnswer{}, jsonrpc.Errorf(jsonrpc.InvalidParams, "job %.40s has not ended: it is %s", j.job.ID, j.status)
 	}
 	return j.answer, nil
 }
 
-// stop asks for a job's end; false where it has ended.
-func (t *topic) stop(_ context.Context, p hero.JobQuery) (bool, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	j, err := t.find(p)
-	if err != nil || j.status.Ended() {
-		return false, err
+// end ends the job's script; false where the job has ended.
+func (j *remote) end() (bool, error) {
+	if j.status.Ended() {
+		return false, nil
 	}
 	j.stop(script.ErrStopped)
 	return true, nil
 }
 
-// logger is what a host of scripts has that keeps logs.
+// logger is implemented by a host of scripts that keeps logs.
 type logger interface {
 	Log(context, id string, most int64) (string, error)
 }
 
-// maxLog bounds the end of a log that is sent, in bytes.
+// maxLog bounds the bytes of job.logs, which are the end of the log.
 const maxLog = 256 << 10
 
 func (t *topic) logs(_ context.Context, p hero.JobQuery) ([]string, error) {
@@ -300,5 +295,28 @@ func (t *topic) logs(_ context.Context, p hero.JobQuery) ([]string, error) {
 	if err != nil {
 		return nil, jsonrpc.Errorf(jsonrpc.InternalError, "read the log: %v", err)
 	}
-	return lines(all), nil
+	if all == "" {
+		return []string{}, nil
+	}
+	return strings.Split(strings.TrimSuffix(all, "\n"), "\n"), nil
+}
+
+// remoteID identifies a job of the topic.
+type remoteID struct{ context, caller, id hero.WireID }
+
+func idOf(j hero.WireJob) remoteID { return remoteID{j.ContextID, j.CallerID, j.ID} }
+
+func (id remoteID) key() string { return "job:" + string(id.caller) + ":" + string(id.id) }
+
+// executorOf is the type of the job's script. Two fields may hold it.
+func executorOf(j hero.WireJob) string { return strings.ToLower(cmp.Or(j.Executor, j.Runner)) }
+
+// same reports whether two jobs are the same work.
+func same(j, k hero.WireJob) bool {
+	return j.Payload == k.Payload && j.Executor == k.Executor && j.Timeout == k.Timeout && maps.Equal(j.EnvVars, k.EnvVars)
+}
+
+func scriptOf(j hero.WireJob, runner uint32) script.Script {
+	return script.Script{ID: idOf(j).key(), Type: j.Executor, Source: j.Payload, Env: j.EnvVars, Context: string(j.ContextID),
+		Timeout: time.Duration(j.Timeout) * time.Second, Who: fmt.Sprintf("actor %s by runner%d", j.CallerID, runner)}
 }

@@ -2,14 +2,15 @@ package script
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"time"
 )
 
-// auditFile holds a line for the beginning and one for the end of every run, for
-// good: only an operator shortens it. A new one begins each month.
+// auditFile has one line for the start and one for the end of every run. Nothing removes
+// it. A new file begins each month.
 const auditFile = "audit-2006-01.jsonl"
 
 // record is one line of the audit.
@@ -34,22 +35,19 @@ func (h *Host) record(event, run string, s Script) record {
 		Type: bounded(s.Type), Hash: s.hash(), Sandbox: h.options.Sandbox != nil}
 }
 
-// bounded keeps foreign words from filling the audit.
+// bounded bounds texts of callers.
 func bounded(s string) string { return s[:min(len(s), maxName)] }
 
-// audit appends a record: one write, so that several runners may share the file.
+// audit appends a record with one write, so that several runners may share the file.
 func (h *Host) audit(r record) error {
 	line, err := json.Marshal(r)
-	if err != nil {
-		return fmt.Errorf("audit: %w", err)
+	var f *os.File
+	if err == nil {
+		f, err = os.OpenFile(filepath.Join(h.options.Dir, r.Time.Format(auditFile)), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	}
-	f, err := os.OpenFile(filepath.Join(h.options.Dir, r.Time.Format(auditFile)), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		return fmt.Errorf("audit: %w", err)
-	}
-	_, err = f.Write(append(line, '\n'))
-	if closed := f.Close(); err == nil {
-		err = closed
+	if err == nil {
+		_, err = f.Write(append(line, '\n'))
+		err = errors.Join(err, f.Close())
 	}
 	if err != nil {
 		return fmt.Errorf("audit: %w", err)

@@ -1,10 +1,14 @@
 package script
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"go.uber.org/zap"
@@ -42,27 +46,15 @@ func New(o Options) (*Host, error) {
 	return h, nil
 }
 
-// Runs tells whether scripts of the type can be run here.
-func (h *Host) Runs(scriptType string) bool {
-	_, ok := h.options.Interpreters[scriptType]
-	return ok
-}
-
-// Types are those that can be run here, in order.
+// Types lists the script types that the host runs, in order.
 func (h *Host) Types() []string {
-	var out []string
-	for kind := range h.options.Interpreters {
-		out = append(out, kind)
-	}
-	slices.Sort(out)
-	return out
+	return slices.Sorted(maps.Keys(h.options.Interpreters))
 }
 
-// Run runs a script to its end and tells what became of it. An error means that
-// it was not begun for no fault of its own (ErrNoInterpreter; no room for its
-// folder or the audit record; no process to be had): another host, or this one
-// later, may run it. A script that no host would run is an Outcome with the
-// reason Refused.
+// Run runs a script to its end. An error means that the script was not started for a reason
+// of the host: ErrNoInterpreter, no room for its folder or the audit record, or no process.
+// Another host, or this one later, may run it. A script that no host would run is an
+// Outcome with the reason Refused.
 func (h *Host) Run(ctx context.Context, s Script) (Outcome, error) {
 	if why := s.refused(h.options.Limits); why != "" {
 		return h.refuse(s, why)
@@ -87,14 +79,14 @@ func (h *Host) Run(ctx context.Context, s Script) (Outcome, error) {
 	return out, err
 }
 
-// refuse records a script that is not begun.
+// refuse records a script that is not started.
 func (h *Host) refuse(s Script, why string) (Outcome, error) {
 	rec := h.record("refuse", "", s)
 	rec.Reason = why
 	return h.outcome(s, -1, "", verdict{Refused, why}), h.audit(rec)
 }
 
-// outcome puts together what is known at the end; v says why it was not well.
+// outcome makes the Outcome; v is the reason of a failure.
 func (h *Host) outcome(s Script, code int, output string, v verdict) Outcome {
 	m := newMask(s, h.options.Secrets)
 	o := Outcome{OK: v.reason == "", Reason: v.reason, Detail: v.detail, Code: code, Output: output, Hash: s.hash()}
@@ -120,4 +112,35 @@ func stopReason(ctx context.Context) string {
 		return Stopped
 	}
 	return Interrupted
+}
+
+// object is the JSON object on the last line of an output: its values as strings,
+// strings raw and others as compact JSON. Blank lines after it do not count.
+func object(output string) (map[string]string, bool) {
+	output = strings.TrimRight(output, " \t\r\n")
+	line := strings.TrimSpace(output[strings.LastIndexByte(output, '\n')+1:])
+	if !strings.HasPrefix(line, "{") {
+		return nil, false
+	}
+	var raw map[string]json.RawMessage
+	if err := json.Unmarshal([]byte(line), &raw); err != nil {
+		return nil, false
+	}
+	out := make(map[string]string, len(raw))
+	for key, value := range raw {
+		out[key] = asString(value)
+	}
+	return out, true
+}
+
+func asString(value json.RawMessage) string {
+	var s string
+	if value[0] == '"' && json.Unmarshal(value, &s) == nil {
+		return s
+	}
+	var b bytes.Buffer
+	if err := json.Compact(&b, value); err != nil {
+		return string(value)
+	}
+	return b.String()
 }

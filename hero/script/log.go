@@ -11,61 +11,104 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
 )
 
-// logFile is the log of one id: what each of its runs wrote, with the time and
-// the stream. When it is full it becomes <name>.1, and that <name>.2.
-type logFile struct {
+// Log is an open log file. When it exceeds its bound it becomes <name>.1, that <name>.2,
+// and so on. Its methods must not be called concurrently.
+type Log struct {
 	root   *os.Root
 	name   string
 	bounds LogBounds
-	f      *os.File
+	file   *os.File // nil after a rotation that failed
 	size   int64
 }
 
-// openLog opens the log of that name in a folder.
-func openLog(folder, name string, bounds LogBounds) (*logFile, error) {
-	root, err := os.OpenRoot(folder)
-	if err != nil {
-		return nil, fmt.Errorf("open log: %w", err)
-	}
-	l := &logFile{root: root, name: name, bounds: bounds}
+// OpenLog opens the log of that name in root for appending, and makes the folders above
+// it. The log owns root: Close closes it, and so does OpenLog when it fails. Prune does
+// not remove an open log.
+func OpenLog(root *os.Root, name string, bounds LogBounds) (*Log, error) {
+	l := &Log{root: root, name: name, bounds: bounds}
 	if err := l.open(); err != nil {
 		return nil, errors.Join(err, root.Close())
 	}
 	return l, nil
 }
 
-func (l *logFile) open() error {
-	f, err := OpenLog(l.root, l.name)
-	if err != nil {
-		return fmt.Errorf("open log: %w", err)
+func (l *Log) open() error {
+	if dir := filepath.Dir(l.name); dir != "." {
+		if err := l.root.MkdirAll(dir, 0o700); err != nil {
+			return err
+		}
 	}
-	info, err := f.Stat()
+	file, err := openFile(l.root, l.name)
 	if err != nil {
-		return errors.Join(fmt.Errorf("open log: %w", err), f.Close())
+		return err
 	}
-	l.f, l.size = f, info.Size()
+	info, err := file.Stat()
+	if err != nil {
+		return errors.Join(err, file.Close())
+	}
+	l.file, l.size = file, info.Size()
 	return nil
 }
 
-// line adds one.
-func (l *logFile) line(stream, text string) error {
-	n, err := fmt.Fprintf(l.f, "%s %s %s\n", time.Now().UTC().Format(time.RFC3339Nano), stream, text)
+// Write appends text. An error loses the text, and after a rotation that failed all that
+// follows.
+func (l *Log) Write(text string) error {
+	if l.file != nil && over(l.size, l.bounds.Size) {
+		err := errors.Join(l.file.Close(), l.bounds.Rotate(l.root, l.name))
+		l.file = nil
+		if err == nil {
+			err = l.open()
+		}
+		if err != nil {
+			return fmt.Errorf("rotate log: %w", err)
+		}
+	}
+	if l.file == nil {
+		return fmt.Errorf("write log: %w", os.ErrClosed)
+	}
+	n, err := io.WriteString(l.file, text)
 	l.size += int64(n)
 	if err != nil {
 		return fmt.Errorf("write log: %w", err)
 	}
-	if !over(l.size, l.bounds.Size) {
-		return nil
-	}
-	if err := errors.Join(l.f.Close(), l.bounds.Rotate(l.root, l.name)); err != nil {
-		return fmt.Errorf("rotate log: %w", err)
-	}
-	return l.open()
+	return nil
 }
 
-func (l *logFile) close() error { return errors.Join(l.f.Close(), l.root.Close()) }
+// Close closes the log and its root.
+func (l *Log) Close() error {
+	var err error
+	if l.file != nil {
+		err = l.file.Close()
+	}
+	return errors.Join(err, l.root.Close())
+}
+
+// openFile opens a regular file for appending, and locks it against Prune.
+func openFile(root *os.Root, name string) (*os.File, error) {
+	for {
+		f, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_APPEND|unix.O_NONBLOCK, 0o600)
+		if err != nil {
+			return nil, err
+		}
+		info, err := f.Stat()
+		if err == nil && !info.Mode().IsRegular() {
+			err = fmt.Errorf("%s is no plain file", name)
+		}
+		if err == nil {
+			err = unix.Flock(int(f.Fd()), unix.LOCK_SH)
+		}
+		if err != nil {
+			return nil, errors.Join(err, f.Close())
+		}
+		if now, err := root.Stat(name); err == nil && os.SameFile(now, info) {
+			return f, nil
+		}
+		_ = f.Close() // Prune removed it before the lock was held
+	}
+}
 
 const (
 	logSuffix = ".log"

@@ -56,30 +56,6 @@ func PartOf(name string, n int) string {
 	return name + "." + strconv.Itoa(n)
 }
 
-// OpenLog opens a log for appending, and keeps Prune from removing it until it is closed.
-func OpenLog(root *os.Root, name string) (*os.File, error) {
-	for {
-		f, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_APPEND|unix.O_NONBLOCK, 0o600)
-		if err != nil {
-			return nil, err
-		}
-		info, err := f.Stat()
-		if err == nil && !info.Mode().IsRegular() {
-			err = fmt.Errorf("%s is no plain file", name)
-		}
-		if err == nil {
-			err = unix.Flock(int(f.Fd()), unix.LOCK_SH)
-		}
-		if err != nil {
-			return nil, errors.Join(err, f.Close())
-		}
-		if now, err := root.Stat(name); err == nil && os.SameFile(now, info) {
-			return f, nil
-		}
-		_ = f.Close() // it was removed before it was ours
-	}
-}
-
 // Prune removes those of the files that were last written too long ago, and then the
 // oldest of more than there may be. One that is being written stays, and so does what is
 // no plain file. It tells what it removed.

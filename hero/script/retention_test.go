@@ -92,7 +92,7 @@ func TestALogThatIsWrittenIsRemoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer root.Close()
-	f, err := OpenLog(root, "open.log")
+	f, err := openFile(root, "open.log")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +113,7 @@ func TestALogThatIsWrittenIsRemoved(t *testing.T) {
 	if removed := prune(); fmt.Sprint(removed) != "[open.log]" {
 		t.Errorf("removed %v", removed)
 	}
-	if linked, err := OpenLog(root, "link.log"); err != nil || linked.Close() != nil {
+	if linked, err := openFile(root, "link.log"); err != nil || linked.Close() != nil {
 		t.Error(err)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -24,7 +25,7 @@ type run struct {
 	claim       *claim
 	mark        mark
 	folder      string
-	log         *logFile
+	log         *Log
 	room        *room   // of a sandboxed run
 	cgroup      *cgroup // nil where there is none
 	record      record
@@ -33,13 +34,14 @@ type run struct {
 	pid    int
 	stdout stream
 	stderr stream
+	lines  sync.Mutex // held by line
 	once   sync.Once
 	why    verdict       // why it is being ended; the first wins
 	full   chan struct{} // closed when an output exceeds its limit
 	fill   sync.Once
 }
 
-// begin makes what a run needs before its process.
+// begin makes everything that a run needs before its process starts.
 func (h *Host) begin(s Script, interpreter []string) (*run, error) {
 	c, err := h.claim(s.Context)
 	if err != nil {
@@ -51,27 +53,22 @@ func (h *Host) begin(s Script, interpreter []string) (*run, error) {
 	}
 	r.record = h.record("begin", c.name(), s)
 	if err := h.audit(r.record); err != nil {
-		return nil, errors.Join(err, r.log.close(), c.release())
+		return nil, errors.Join(err, r.log.Close(), c.release())
 	}
 	if h.cgroups != nil {
 		if r.cgroup, err = h.cgroups.open(r.mark, h.options.Limits.wall()); err != nil {
-			return nil, errors.Join(fmt.Errorf("make cgroup: %w", err), h.audit(r.unbegun()), r.log.close(), c.release())
+			err = fmt.Errorf("make cgroup: %w", err)
+			return nil, errors.Join(err, r.close(Outcome{}, err))
 		}
 	}
-	r.outputs()
+	m, limit := newMask(s, h.options.Secrets), h.options.Limits.Output
+	r.stdout = stream{name: "stdout", limit: limit, mask: m, line: r.line, full: r.overflow}
+	r.stderr = stream{name: "stderr", limit: limit, mask: m, line: r.line, full: r.overflow}
 	return r, nil
 }
 
-// unbegun is the audit's last word on a run whose process was not started.
-func (r *run) unbegun() record {
-	rec := r.record
-	rec.Time, rec.Event, rec.Reason = time.Now().UTC(), "end", "not begun"
-	return rec
-}
-
 func (r *run) openLog() error {
-	path := r.host.logPath(r.script.Context, r.script.ID)
-	folder, name := filepath.Split(path)
+	folder, name := filepath.Split(r.host.logPath(r.script.Context, r.script.ID))
 	if err := os.MkdirAll(folder, 0o700); err != nil {
 		return fmt.Errorf("folder of logs: %w", err)
 	}
@@ -82,36 +79,37 @@ func (r *run) openLog() error {
 	if err != nil {
 		return fmt.Errorf("folder of logs: %w", err)
 	}
-	r.log, err = openLog(folder, name, r.host.options.Limits.logs())
-	return err
+	root, err := os.OpenRoot(folder)
+	if err == nil {
+		r.log, err = OpenLog(root, name, r.host.options.Limits.logs())
+	}
+	if err != nil {
+		return fmt.Errorf("open log: %w", err)
+	}
+	return nil
 }
 
-// outputs says where what the script writes goes.
-func (r *run) outputs() {
-	m := newMask(r.script, r.host.options.Secrets)
-	lines := &tee{to: []func(stream, line string){r.logLine}}
+// overflow is called when an output exceeds its limit.
+func (r *run) overflow() { r.fill.Do(func() { close(r.full) }) }
+
+// line passes on one line of either output: to the log and to the script's Logs. A full disk
+// loses the log, not the run.
+func (r *run) line(stream, line string) {
+	r.lines.Lock()
+	defer r.lines.Unlock()
+	if r.log != nil {
+		if err := r.log.Write(time.Now().UTC().Format(time.RFC3339Nano) + " " + stream + " " + line + "\n"); err != nil {
+			r.host.options.Log.Warn("log of a script lost", zap.String("id", r.script.ID), zap.Error(err))
+			_ = r.log.Close()
+			r.log = nil
+		}
+	}
 	if r.script.Logs != nil {
-		lines.to = append(lines.to, r.script.Logs)
-	}
-	full := func() { r.fill.Do(func() { close(r.full) }) }
-	limit := r.host.options.Limits.Output
-	r.stdout = stream{name: "stdout", limit: limit, mask: m, lines: lines.line, over: full}
-	r.stderr = stream{name: "stderr", limit: limit, mask: m, lines: lines.line, over: full}
-}
-
-// logLine writes one to the log. A full disk loses the log, not the run.
-func (r *run) logLine(stream, line string) {
-	if r.log == nil {
-		return
-	}
-	if err := r.log.line(stream, line); err != nil {
-		r.host.options.Log.Warn("log of a script lost", zap.String("id", r.script.ID), zap.Error(err))
-		_ = r.log.close()
-		r.log = nil
+		r.script.Logs(stream, line)
 	}
 }
 
-// close clears everything away and records the end.
+// close removes everything that begin made, and records the end.
 func (r *run) close(out Outcome, failed error) error {
 	rec := r.record
 	rec.Time, rec.Event, rec.PID, rec.Millis = time.Now().UTC(), "end", r.pid, out.Took.Milliseconds()
@@ -119,95 +117,131 @@ func (r *run) close(out Outcome, failed error) error {
 	if failed != nil {
 		rec.Exit, rec.Reason = nil, "not begun"
 	}
-	var logged error
+	err := r.host.audit(rec)
 	if r.log != nil {
-		logged = r.log.close()
+		err = errors.Join(err, r.log.Close())
 	}
-	var left error
 	if r.cgroup != nil {
-		left = r.cgroup.remove()
+		err = errors.Join(err, r.cgroup.remove())
 	}
-	return errors.Join(r.host.audit(rec), logged, left, r.claim.release())
+	return errors.Join(err, r.claim.release())
 }
 
-// whole runs the process on a thread of its own: the kernel ends a child with the
-// thread that started it (Pdeathsig), and that must be when the runner dies.
-// The thread of a sandbox has left our namespaces and is thrown away.
-func (r *run) whole(ctx context.Context) (Outcome, error) {
-	var out Outcome
-	var err error
+// whole runs the process on a thread of its own. The kernel kills the process when the
+// thread that started it ends (Pdeathsig), which must be when the runner dies. The thread
+// of a sandbox stays in its namespaces, and ends with the goroutine.
+func (r *run) whole(ctx context.Context) (out Outcome, err error) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		runtime.LockOSThread()
-		if r.host.options.Sandbox == nil {
+		s := r.host.options.Sandbox
+		if s == nil {
 			defer runtime.UnlockOSThread()
-			out, err = r.run(ctx)
+		} else if r.room, err = s.enter(r.host.options.Limits, r.host.cgroups != nil); err != nil {
+			err = fmt.Errorf("sandbox: %w", err)
 			return
+		} else {
+			defer r.room.close()
 		}
-		out, err = r.sandboxed(ctx)
+		out, err = r.run(ctx)
 	}()
 	<-done
 	return out, err
 }
 
-// run is the whole life of the process.
+// run starts the process, and returns when all processes of the run have ended.
 func (r *run) run(ctx context.Context) (Outcome, error) {
-	readers, err := r.start()
+	p, err := r.start()
 	if err != nil {
 		return Outcome{}, fmt.Errorf("start %s: %w", r.interpreter[0], err)
 	}
-	exited := make(chan struct{})
-	guarded := make(chan struct{})
+	var readers sync.WaitGroup
+	readers.Go(func() {
+		_, _ = io.WriteString(p.stdin[1], r.script.Source) // an interpreter need not read all of it
+		_ = p.stdin[1].Close()
+	})
+	readers.Go(func() { r.stdout.read(p.stdout[0]) })
+	readers.Go(func() { r.stderr.read(p.stderr[0]) })
+	exited, guarded := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(guarded)
 		r.guard(ctx, exited)
 	}()
-	r.wait()
+	// Leave the interpreter unreaped, so that no other process gets its id while the other
+	// processes of the run are ended.
+	for errors.Is(unix.Waitid(unix.P_PID, r.pid, nil, unix.WEXITED|unix.WNOWAIT, nil), unix.EINTR) {
+	}
 	close(exited)
 	<-guarded
 	r.endAll()
 	failed := r.cmd.Wait()
-	readers.finish()
+	// A process outside the run may hold a pipe open: it got it over a socket.
+	until := time.Now().Add(drainWithin)
+	_ = errors.Join(p.stdin[1].SetDeadline(time.Now()), p.stdout[0].SetDeadline(until), p.stderr[0].SetDeadline(until))
+	readers.Wait()
 	return r.verdict(failed), nil
 }
 
-// start starts the interpreter, limits and marks it, and only then gives it the
-// script: the limits hold before its first line.
-func (r *run) start() (*readers, error) {
+// drainWithin bounds the reading of the pipes after the last process of a run has ended:
+// what they hold is there already.
+const drainWithin = 2 * time.Second
+
+// pipes are a script's three streams, [0] to read from and [1] to write to.
+type pipes struct {
+	stdin, stdout, stderr [2]*os.File
+}
+
+func newPipes() (*pipes, error) {
+	p := &pipes{}
+	for _, ends := range []*[2]*os.File{&p.stdin, &p.stdout, &p.stderr} {
+		r, w, err := os.Pipe()
+		if err != nil {
+			p.closeChild()
+			p.closeOurs()
+			return nil, err
+		}
+		*ends = [2]*os.File{r, w}
+	}
+	return p, nil
+}
+
+// Close of a nil file is harmless, and nothing was written yet.
+func (p *pipes) closeChild() { _, _, _ = p.stdin[0].Close(), p.stdout[1].Close(), p.stderr[1].Close() }
+func (p *pipes) closeOurs()  { _, _, _ = p.stdin[1].Close(), p.stdout[0].Close(), p.stderr[0].Close() }
+
+// start starts the interpreter, and limits and marks it before it gets the script.
+func (r *run) start() (*pipes, error) {
 	p, err := newPipes()
 	if err != nil {
 		return nil, err
 	}
 	r.cmd = r.command(p)
-	if err := r.cmd.Start(); err != nil {
-		p.closeAll()
+	err = r.cmd.Start()
+	p.closeChild()
+	if err != nil {
+		p.closeOurs()
 		return nil, err
 	}
-	p.closeChild()
 	r.pid = r.cmd.Process.Pid
-	if err := r.limited(); err != nil {
+	if r.host.options.Sandbox == nil {
+		err = r.limit()
+	} else { // the sandbox's own thread may not set marks
+		done := make(chan error)
+		go func() {
+			runtime.LockOSThread() // the thread becomes the script's user, and ends with the goroutine
+			done <- r.limit()
+		}()
+		err = <-done
+	}
+	if err != nil {
 		p.closeOurs()
 		return nil, errors.Join(err, r.cmd.Process.Kill(), ended(r.cmd.Wait()))
 	}
-	return p.serve(r), nil
+	return p, nil
 }
 
-// limited has the process limited on a thread that is not the sandbox's: the
-// sandbox's own may not set marks.
-func (r *run) limited() error {
-	if r.host.options.Sandbox == nil {
-		return r.limit()
-	}
-	done := make(chan error)
-	go func() {
-		runtime.LockOSThread() // it takes the script's user, and is thrown away
-		done <- r.limit()
-	}()
-	return <-done
-}
-
-// limit marks the process, puts it where it is counted, and sets its limits.
+// limit puts the process into the run's cgroup, marks it, and sets its limits.
 func (r *run) limit() error {
 	if r.cgroup != nil {
 		if err := r.cgroup.add(r.pid); err != nil {
@@ -227,8 +261,11 @@ func (r *run) limit() error {
 
 func (r *run) command(p *pipes) *exec.Cmd {
 	cmd := exec.Command(r.interpreter[0], r.interpreter[1:]...)
-	cmd.Dir = r.home()
-	cmd.Env = r.script.environment(r.home())
+	cmd.Dir = r.folder
+	if r.room != nil {
+		cmd.Dir = sandboxHome
+	}
+	cmd.Env = r.script.environment(cmd.Dir)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = p.stdin[0], p.stdout[1], p.stderr[1]
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
 	if s := r.host.options.Sandbox; s != nil {
@@ -237,14 +274,8 @@ func (r *run) command(p *pipes) *exec.Cmd {
 	return cmd
 }
 
-// wait waits for the interpreter's end and leaves it unreaped, so that its number
-// is no other process's while the other processes of the run are ended.
-func (r *run) wait() {
-	for errors.Is(unix.Waitid(unix.P_PID, r.pid, nil, unix.WEXITED|unix.WNOWAIT, nil), unix.EINTR) {
-	}
-}
-
-// guard ends the run when it has to, and returns when it has ended.
+// guard ends the run at its timeout, its limits and the end of ctx. It returns when the run
+// has ended.
 func (r *run) guard(ctx context.Context, exited <-chan struct{}) {
 	timeout := r.script.Timeout
 	if timeout == 0 {
@@ -269,19 +300,21 @@ func (r *run) guard(ctx context.Context, exited <-chan struct{}) {
 			r.ask(verdict{Timeout, "ran longer than " + timeout.String()}, exited)
 			return
 		case <-r.full:
-			r.kill(r.tooMuchOutput())
+			r.blame(r.tooMuchOutput())
+			r.endAll()
 			return
 		case <-tick.C:
 			if v, bad := r.excess(look); bad {
-				r.kill(v)
+				r.blame(v)
+				r.endAll()
 				return
 			}
 		}
 	}
 }
 
-// ask asks every process to end, and kills what has not after the grace. What the
-// interpreter leaves behind when it goes has the rest of the grace, too.
+// ask sends SIGTERM to every process, and kills those that have not ended after the grace.
+// Processes that outlive the interpreter have the rest of the grace, too.
 func (r *run) ask(v verdict, exited <-chan struct{}) {
 	r.blame(v)
 	r.mark.signalAll(r.pid, unix.SIGTERM)
@@ -304,14 +337,9 @@ func (r *run) ask(v verdict, exited <-chan struct{}) {
 	r.endAll()
 }
 
-func (r *run) kill(v verdict) {
-	r.blame(v)
-	r.endAll()
-}
-
 func (r *run) blame(v verdict) { r.once.Do(func() { r.why = v }) }
 
-// endAll kills whatever is left of the run.
+// endAll kills all processes of the run.
 func (r *run) endAll() {
 	if r.room != nil {
 		r.room.end()
@@ -322,29 +350,20 @@ func (r *run) endAll() {
 	}
 }
 
-// verdict reads how the process ended.
+// verdict decides the outcome from how the process ended.
 func (r *run) verdict(failed error) Outcome {
 	v, code := r.why, r.cmd.ProcessState.ExitCode()
-	switch {
-	case v.reason != "":
-	case r.overflowed():
-		v = r.tooMuchOutput()
-	case failed != nil:
-		v = r.judge(failed)
+	if v.reason == "" {
+		select {
+		case <-r.full: // a script that ends before guard sees this has exceeded the limit as well
+			v = r.tooMuchOutput()
+		default:
+			if failed != nil {
+				v = r.judge(failed)
+			}
+		}
 	}
 	return r.host.outcome(r.script, code, r.stdout.text(), v)
-}
-
-// overflowed says whether an output exceeds its limit. A script that ends by
-// itself, before it is seen to be, has broken the limit as well: which of the two
-// is seen first must not decide how it ended.
-func (r *run) overflowed() bool {
-	select {
-	case <-r.full:
-		return true
-	default:
-		return false
-	}
 }
 
 func (r *run) tooMuchOutput() verdict {
@@ -371,8 +390,8 @@ func (r *run) judge(failed error) verdict {
 	return verdict{fmt.Sprintf("exit %d", status.ExitStatus()), r.stderr.last()}
 }
 
-// peak is the most memory that the process held, or 0 where that cannot be told:
-// the kernel counts what this process held when it started it, too.
+// peak is the most memory that the process held, or 0 where that is unknown, because the
+// kernel includes the memory of this process at the start.
 func peak(exit *exec.ExitError) int64 {
 	var own unix.Rusage
 	its, ok := exit.SysUsage().(*syscall.Rusage)
@@ -382,7 +401,7 @@ func peak(exit *exec.ExitError) int64 {
 	return its.Maxrss << 10
 }
 
-// ended drops the way a process ended that we killed ourselves.
+// ended drops the exit status of a process that was killed here.
 func ended(err error) error {
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {

@@ -2,7 +2,6 @@ package script
 
 import (
 	"bufio"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -175,17 +174,6 @@ func (r *room) close() {
 	}
 }
 
-// sandboxed runs the script in a room of its own. The thread is thrown away.
-func (r *run) sandboxed(ctx context.Context) (Outcome, error) {
-	room, err := r.host.options.Sandbox.enter(r.host.options.Limits, r.host.cgroups != nil)
-	if err != nil {
-		return Outcome{}, fmt.Errorf("sandbox: %w", err)
-	}
-	r.room = room
-	defer room.close()
-	return r.run(ctx)
-}
-
 const sandboxAdvice = "start the runner as root with the rights to make namespaces (in a container: --cap-add SYS_ADMIN), or do without the sandbox"
 
 // trySandbox tells at the start whether runs can be shut off, and whether the
@@ -233,12 +221,4 @@ func (h *Host) tryRoom() error {
 		}
 	}
 	return nil
-}
-
-// home is the folder that the script starts in, and may write to.
-func (r *run) home() string {
-	if r.room != nil {
-		return sandboxHome
-	}
-	return r.folder
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -114,7 +115,7 @@ func (s Script) badEnvironment() string {
 		return fmt.Sprintf("%d variables, more than %d", len(s.Env), maxVariables)
 	}
 	all := 0
-	for _, name := range s.names() {
+	for _, name := range slices.Sorted(maps.Keys(s.Env)) {
 		size := len(name) + 1 + len(s.Env[name])
 		all += size
 		switch {
@@ -131,25 +132,13 @@ func (s Script) badEnvironment() string {
 	return ""
 }
 
-// names of the variables, in order.
-func (s Script) names() []string {
-	names := make([]string, 0, len(s.Env))
-	for name := range s.Env {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
-}
-
 // minimalPath is where interpreters look for programs.
 const minimalPath = "/usr/local/bin:/usr/bin:/bin"
 
 // environment is the job's, on top of what no program does without.
 func (s Script) environment(folder string) []string {
 	all := map[string]string{"PATH": minimalPath, "HOME": folder, "TMPDIR": folder}
-	for name, value := range s.Env {
-		all[name] = value
-	}
+	maps.Copy(all, s.Env)
 	out := make([]string, 0, len(all))
 	for name, value := range all {
 		out = append(out, name+"="+value)

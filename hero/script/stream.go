@@ -6,7 +6,6 @@ import (
 	"io"
 	"os"
 	"strings"
-	"sync"
 )
 
 // maxLine bounds one line of a log, in bytes; a longer line is cut.
@@ -20,17 +19,17 @@ type stream struct {
 	name  string
 	limit int
 	mask  mask
-	lines func(stream, line string)
-	over  func() // called once, when there is more than the limit
+	line  func(stream, line string)
+	full  func() // called when there is more than the limit
 
 	kept      []byte
 	truncated bool
 	rest      []byte // the beginning of an incomplete line
-	skipping  bool   // the line is longer than it may be; its end is waited for
+	skipping  bool   // that line exceeds maxLine
 }
 
-// read reads until the last process has closed its end. Past the limit it drops
-// what comes, so that a script that is being ended is not blocked.
+// read reads until the last process has closed its end. Past the limit it reads and drops,
+// so that the script is not blocked while it is ended.
 func (s *stream) read(f *os.File) {
 	defer f.Close()
 	b := make([]byte, readSize)
@@ -54,7 +53,7 @@ func (s *stream) take(b []byte) {
 	room := s.limit - len(s.kept)
 	if full := s.limit > 0 && len(b) > room; full {
 		b = b[:room]
-		defer func() { s.truncated = true; s.over() }()
+		defer func() { s.truncated = true; s.full() }()
 	}
 	s.kept = append(s.kept, b...)
 	for {
@@ -68,8 +67,8 @@ func (s *stream) take(b []byte) {
 	}
 }
 
-// extend takes more of a line. It keeps a little more than it shows, so that no
-// secret that lies over the edge is cut in two.
+// extend takes more of a line. It keeps more than it shows, so that the mask recognises a
+// secret at the edge.
 func (s *stream) extend(b []byte) {
 	room := maxLine + s.mask.longest - len(s.rest)
 	if len(b) > room {
@@ -85,11 +84,11 @@ func (s *stream) endLine(cut bool) {
 	} else {
 		line = s.mask.text(line)
 	}
-	s.lines(s.name, strings.TrimSuffix(line, "\r"))
+	s.line(s.name, strings.TrimSuffix(line, "\r"))
 	s.rest, s.skipping = s.rest[:0], false
 }
 
-// text is what was read, as it may be shown.
+// text returns the output, masked.
 func (s *stream) text() string {
 	if s.truncated {
 		return s.mask.cut(string(s.kept))
@@ -97,7 +96,7 @@ func (s *stream) text() string {
 	return s.mask.text(string(s.kept))
 }
 
-// last is the last line that says something, bounded.
+// last returns the last line that is not blank, bounded.
 func (s *stream) last() string {
 	text := strings.TrimSpace(s.text())
 	line := strings.TrimSpace(text[strings.LastIndexByte(text, '\n')+1:])
@@ -109,17 +108,3 @@ func (s *stream) last() string {
 
 // maxDetail bounds the line of stderr that goes with a reason, in bytes.
 const maxDetail = 500
-
-// tee gives lines to several, one at a time.
-type tee struct {
-	mu sync.Mutex // guards the calls: two streams write
-	to []func(stream, line string)
-}
-
-func (t *tee) line(stream, line string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, to := range t.to {
-		to(stream, line)
-	}
-}

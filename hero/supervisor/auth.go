@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -21,11 +22,10 @@ import (
 	"edda/internal/httpserver"
 )
 
-// Scope is what a key may do.
+// Scope says what a key may do.
 type Scope string
 
-// The scopes. An administrator may do everything; a registrar registers runners;
-// a user has jobs run.
+// An administrator may do everything, a registrar registers runners, a user runs jobs.
 const (
 	Admin     Scope = "admin"
 	Registrar Scope = "registrar"
@@ -39,21 +39,28 @@ type Key struct {
 	Name      string `json:"name"`
 	Scope     Scope  `json:"scope"`
 	CreatedAt string `json:"created_at,omitempty"`
-	// Contexts and Callers are those that the key's jobs may be of; none is any.
+	// Contexts and Callers bound the jobs that the key is for; empty means any.
 	Contexts []uint32 `json:"contexts,omitempty"`
 	Callers  []uint32 `json:"callers,omitempty"`
 }
 
-// admits tells whether the key is for jobs of that caller in that context.
+// admits reports whether the key is for jobs of that caller in that context.
 func (k Key) admits(context, caller uint32) bool {
 	return (len(k.Contexts) == 0 || slices.Contains(k.Contexts, context)) && (len(k.Callers) == 0 || slices.Contains(k.Callers, caller))
 }
 
-// keysHash holds the keys that were made, by the digest of their secret, in
-// database 0: they are for every context.
+// keysHash holds the keys of auth.create_key by the digest of their secrets. It is in
+// database 0, because a key serves every context.
 const keysHash = "edda:supervisor:keys"
 
-// configure notes the keys of the secrets in the options.
+// digest is the field of a secret in keysHash. It tells nothing about a similar secret, so
+// the time that a look-up takes reveals nothing.
+func digest(secret string) string {
+	sum := sha256.Sum256([]byte(secret))
+	return hex.EncodeToString(sum[:])
+}
+
+// configure collects the keys of the secrets in the options.
 func configure(o Options) access.Secrets[Key] {
 	out := access.Secrets[Key]{}
 	add := func(scope Scope, secrets []string) {
@@ -67,12 +74,12 @@ func configure(o Options) access.Secrets[Key] {
 	return out
 }
 
-// bearer is the key in the context of a request that carried a token.
+// bearer is the key, in a call's context, of the request's token.
 type bearer struct{}
 
-// withBearer keeps the token of the request for the methods, which check it: what
-// they ask for differs. Without one that is known the secret may still be among
-// the parameters, and the caller is anonymous until they are read.
+// withBearer keeps the request's token for the methods, which need different scopes.
+// Without a known token the caller is anonymous until its parameters are read, which may
+// contain a secret.
 func (s *Server) withBearer(ctx context.Context, r *http.Request) (context.Context, error) {
 	token, ok := access.BearerToken(r)
 	if !ok {
@@ -86,8 +93,8 @@ func (s *Server) withBearer(ctx context.Context, r *http.Request) (context.Conte
 	return context.WithValue(ctx, bearer{}, token), nil
 }
 
-// allow checks that the secret, or the request's token where there is none, may
-// do what the scope may.
+// allow checks that the secret has one of the scopes. Without a secret the request's token
+// counts.
 func (s *Server) allow(ctx context.Context, secret string, want ...Scope) (Key, error) {
 	if secret == "" {
 		secret, _ = ctx.Value(bearer{}).(string)
@@ -111,22 +118,16 @@ func (s *Server) allow(ctx context.Context, secret string, want ...Scope) (Key, 
 	return Key{}, refuse(fmt.Sprintf("the secret's scope is %s, this needs %v", k.Scope, want))
 }
 
-// key finds whose secret it is.
+// key finds the key of a secret: of the options, else of auth.create_key.
 func (s *Server) key(ctx context.Context, secret string) (Key, bool, error) {
 	if k, ok := s.secrets.Owner(secret); ok {
 		return k, true, nil
 	}
-	return s.made(ctx, sha256.Sum256([]byte(secret)))
-}
-
-// made looks the digest up among the keys of auth.create_key. A digest tells
-// nothing about a secret that differs in one letter, so looking it up is safe.
-func (s *Server) made(ctx context.Context, digest [sha256.Size]byte) (Key, bool, error) {
 	c, err := s.db.Client(0)
 	if err != nil {
 		return Key{}, false, err
 	}
-	raw, err := c.HGet(ctx, keysHash, hex.EncodeToString(digest[:])).Bytes()
+	raw, err := c.HGet(ctx, keysHash, digest(secret)).Bytes()
 	if errors.Is(err, redis.Nil) {
 		return Key{}, false, nil
 	}
@@ -164,7 +165,7 @@ type createKeyParams struct {
 	Callers  []ID `json:"callers,omitempty"`
 }
 
-// newKey is a key as it is shown once.
+// newKey is the answer of auth.create_key, the only one that contains the secret.
 type newKey struct {
 	Key       string `json:"key"`
 	Name      string `json:"name"`
@@ -194,27 +195,30 @@ func (s *Server) createKey(ctx context.Context, p createKeyParams) (newKey, erro
 	case p.Scope != User && len(k.Contexts)+len(k.Callers) > 0:
 		return newKey{}, invalid("contexts and callers bind a key of the scope user, not of %s", p.Scope)
 	}
-	if err := s.keep(ctx, secret, k); err != nil {
+	raw, err := json.Marshal(k)
+	var c *redis.Client
+	if err == nil {
+		c, err = s.db.Client(0)
+	}
+	if err == nil {
+		err = c.HSet(ctx, keysHash, digest(secret), raw).Err()
+	}
+	if err != nil {
 		return newKey{}, storage(err)
 	}
 	return newKey{Key: secret, Name: k.Name, Scope: k.Scope, CreatedAt: k.CreatedAt}, nil
 }
 
-// listKeys shows the keys that were made, without their secrets.
+// listKeys lists the keys of auth.create_key, without their secrets.
 func (s *Server) listKeys(ctx context.Context, p adminParams) ([]Key, error) {
 	all, err := s.keys(ctx, p)
 	if err != nil {
 		return nil, err
 	}
-	out := []Key{}
-	for _, k := range all {
-		out = append(out, k)
-	}
-	slices.SortFunc(out, func(a, b Key) int { return strings.Compare(a.Name+a.CreatedAt, b.Name+b.CreatedAt) })
-	return out, nil
+	return append([]Key{}, slices.SortedFunc(maps.Values(all), func(a, b Key) int { return strings.Compare(a.Name+a.CreatedAt, b.Name+b.CreatedAt) })...), nil
 }
 
-// removeKey makes every key of the name worthless; true where there was one.
+// removeKey deletes every key of the name; true where there was one.
 func (s *Server) removeKey(ctx context.Context, p adminParams) (bool, error) {
 	if p.Name == "" {
 		return false, invalid("name: it says which key")
@@ -269,24 +273,6 @@ func (s *Server) keys(ctx context.Context, p adminParams) (map[string]Key, error
 	return out, nil
 }
 
-// unsupported answers the methods of others that start and stop processes.
-func (s *Server) unsupported(_ context.Context, p runnerParams) (any, error) {
-	return nil, jsonrpc.Errorf(jsonrpc.MethodNotFound, "runners are processes of their own here, which this supervisor does not start, stop or read: start one with edda run --role runner; what a job wrote is in job.logs")
-}
-
-func (s *Server) keep(ctx context.Context, secret string, k Key) error {
-	c, err := s.db.Client(0)
-	if err != nil {
-		return err
-	}
-	raw, err := json.Marshal(k)
-	if err != nil {
-		return err
-	}
-	digest := sha256.Sum256([]byte(secret))
-	return c.HSet(ctx, keysHash, hex.EncodeToString(digest[:]), raw).Err()
-}
-
 func refuse(why string) error {
 	return jsonrpc.Errorf(jsonrpc.PermissionDenied, "%s", why)
 }
@@ -299,7 +285,7 @@ func notFound(format string, args ...any) error {
 	return jsonrpc.Errorf(jsonrpc.NotFound, format, args...)
 }
 
-// storage says that Redis did not do it. What it said has no secrets in it.
+// storage is the error where Redis failed. The text of err contains no secrets.
 func storage(err error) error {
 	return jsonrpc.Errorf(jsonrpc.StorageError, "%v", err)
 }

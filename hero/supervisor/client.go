@@ -100,8 +100,6 @@ type params struct {
 	JobID     ID     `json:"job_id,omitempty"`
 	CallerID  ID     `json:"caller_id,omitempty"`
 	ContextID ID     `json:"context_id,omitempty"`
-	Name      string `json:"name,omitempty"`
-	Queue     string `json:"queue,omitempty"`
 }
 
 // NewID is an id for a call of Run, which nothing else has.
@@ -147,22 +145,10 @@ func (c *Client) Resume(ctx context.Context, id, messageID string, only bool) (h
 	return end("job.run", a)
 }
 
-// Create stores the job there without starting it.
-func (c *Client) Create(ctx context.Context, j hero.Job) (ID, error) {
-	wire := ToRun(j)
-	var id ID
-	return id, c.call(ctx, "jobs.create", params{Secret: c.secret, Job: &wire}, &id, nil)
-}
-
-// Start starts a job that was created.
-func (c *Client) Start(ctx context.Context, j hero.Job) error {
-	return c.call(ctx, "job.start", c.of(j), nil, nil)
-}
-
-// Status asks where a job stands. ErrUnknownJob means that it never got it.
+// Status asks for a job's status. ErrUnknownJob means that the supervisor never got the job.
 func (c *Client) Status(ctx context.Context, j hero.Job) (hero.JobStatus, error) {
 	var s State
-	if err := aboutJob(c.call(ctx, "job.status", c.of(j), &s, nil)); err != nil {
+	if err := missingJob(c.call(ctx, "job.status", c.NewID(), c.of(j), &s, nil)); err != nil {
 		return "", err
 	}
 	status, ok := s.Job()
@@ -172,31 +158,15 @@ func (c *Client) Status(ctx context.Context, j hero.Job) (hero.JobStatus, error)
 	return status, nil
 }
 
-// Result asks for the end of a job that ended.
+// Result asks for the end of a job that has ended.
 func (c *Client) Result(ctx context.Context, j hero.Job) (hero.JobStatus, map[string]string, error) {
 	status, result, err := c.ended(ctx, "job.result", c.NewID(), c.of(j), nil, new(Answer))
-	return status, result, aboutJob(err)
+	return status, result, missingJob(err)
 }
 
 // Stop ends a job that waits or runs.
 func (c *Client) Stop(ctx context.Context, j hero.Job) error {
-	return c.call(ctx, "job.stop", c.of(j), nil, nil)
-}
-
-// Delete forgets a job.
-func (c *Client) Delete(ctx context.Context, j hero.Job) error {
-	return c.call(ctx, "job.delete", c.of(j), nil, nil)
-}
-
-// RegisterRunner tells the supervisor of a runner and the list it takes jobs from.
-func (c *Client) RegisterRunner(ctx context.Context, name, queue string) error {
-	return c.call(ctx, "register_runner", params{Secret: c.secret, Name: name, Queue: queue}, nil, nil)
-}
-
-// Runners lists the names of the registered runners.
-func (c *Client) Runners(ctx context.Context) ([]string, error) {
-	var names []string
-	return names, c.call(ctx, "list_runners", params{Secret: c.secret}, &names, nil)
+	return c.call(ctx, "job.stop", c.NewID(), c.of(j), nil, nil)
 }
 
 func (c *Client) of(j hero.Job) params {
@@ -204,7 +174,7 @@ func (c *Client) of(j hero.Job) params {
 }
 
 func (c *Client) ended(ctx context.Context, method, id string, p params, seen func(Progress), a *Answer) (hero.JobStatus, map[string]string, error) {
-	if err := c.callAs(ctx, method, id, p, a, seen); err != nil {
+	if err := c.call(ctx, method, id, p, a, seen); err != nil {
 		return "", nil, err
 	}
 	return end(method, *a)
@@ -219,37 +189,34 @@ func end(method string, a Answer) (hero.JobStatus, map[string]string, error) {
 	return status, result, nil
 }
 
-func (c *Client) call(ctx context.Context, method string, p params, into any, seen func(Progress)) error {
-	return c.callAs(ctx, method, c.NewID(), p, into, seen)
-}
-
 // otherSuffix ends the id of a call that is made again in the other shape, which is
 // nearly always the one without the list.
 const otherSuffix = ".flat"
 
-// callAs sends the parameters as the documents show them, in a list, and once more
+// call sends the parameters as the documents show them, in a list, and once more
 // without the list where the supervisor does not want one. Calls that are made while the
 // second one is under way have no list either, because job.run answers when the job ends;
 // a supervisor that refuses those gets the list.
-func (c *Client) callAs(ctx context.Context, method, id string, p params, into any, seen func(Progress)) error {
+func (c *Client) call(ctx context.Context, method, id string, p params, into any, seen func(Progress)) error {
 	shape := c.shape.Load()
 	err := c.send(ctx, method, id, p, shape != inList, into, seen)
-	refused := hasCode(err, jsonrpc.InvalidParams)
+	_, said := Said(err)
 	switch {
-	case shape == maybeFlat && !refused && answered(err):
+	case shape == maybeFlat && !refused(err) && (err == nil || said):
 		c.shape.Store(flat)
-	case shape == inList && refused:
+	case shape == inList && refused(err):
 		c.shape.CompareAndSwap(inList, maybeFlat)
 	}
-	if shape == flat || !refused {
+	if shape == flat || !refused(err) {
 		return err
 	}
 	other := c.send(ctx, method, id+otherSuffix, p, shape == inList, into, seen)
+	_, said = Said(other)
 	switch {
-	case hasCode(other, jsonrpc.InvalidParams): // it is not the shape
+	case refused(other): // the shape is not the reason
 		c.shape.CompareAndSwap(maybeFlat, inList)
 		return err
-	case !answered(other): // it says nothing about the shape
+	case other != nil && !said: // it says nothing about the shape
 	case shape == inList:
 		c.shape.Store(flat)
 	default:
@@ -258,10 +225,11 @@ func (c *Client) callAs(ctx context.Context, method, id string, p params, into a
 	return other
 }
 
-// answered tells whether the supervisor answered a call that ended so.
-func answered(err error) bool {
+// refused reports whether the supervisor answered that it does not understand the
+// parameters.
+func refused(err error) bool {
 	var e *jsonrpc.Error
-	return err == nil || errors.As(err, &e)
+	return errors.As(err, &e) && e.Code == jsonrpc.InvalidParams
 }
 
 func (c *Client) send(ctx context.Context, method, id string, p params, bare bool, into any, seen func(Progress)) error {
@@ -373,9 +341,9 @@ func missing(e *jsonrpc.Error) bool {
 		func(words string) bool { return strings.Contains(text, words) })
 }
 
-// aboutJob reads the error of a call that asks about one job: a text that says that
+// missingJob reads the error of a call that asks about one job: a text that says that
 // something is missing says it of the job, or of the method.
-func aboutJob(err error) error {
+func missingJob(err error) error {
 	var e *jsonrpc.Error
 	if !errors.As(err, &e) || !missing(e) {
 		return err
@@ -387,9 +355,4 @@ func aboutJob(err error) error {
 		return err // it says nothing of the job
 	}
 	return edda.Classify(edda.Permanent, "%w: %w", ErrUnknownJob, e)
-}
-
-func hasCode(err error, code int) bool {
-	var e *jsonrpc.Error
-	return errors.As(err, &e) && e.Code == code
 }

@@ -1,6 +1,7 @@
 package supervisor
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -15,17 +16,17 @@ import (
 	"edda/hero/redisdb"
 )
 
-// Verdict is what became of a job that was to be queued.
+// Verdict is the outcome of Enqueue.
 type Verdict string
 
 // The verdicts.
 const (
-	Queued Verdict = "queued" // it is in the list now
-	Stored Verdict = "stored" // kept, not to be run yet
-	Known  Verdict = "known"  // it was queued before: its hash says how far it is
-	Other  Verdict = "other"  // another job has the id: nothing was changed
-	Held   Verdict = "held"   // it waits for other jobs or prerequisites, and is queued by itself then
-	Failed Verdict = "failed" // what it depends on failed: its hash says so
+	Queued Verdict = "queued" // it is in the list
+	Stored Verdict = "stored" // it is stored and not queued
+	Known  Verdict = "known"  // it was queued before; its hash has its status
+	Other  Verdict = "other"  // another job has the id; nothing changed
+	Held   Verdict = "held"   // it waits for other jobs or prerequisites, and is queued afterwards
+	Failed Verdict = "failed" // a job that it depends on failed; its hash says so
 )
 
 // A field of our own in a job's hash, beside queued (the attempt that was last put
@@ -121,8 +122,9 @@ func Enqueue(ctx context.Context, db *redisdb.DB, j hero.Job, queue string, give
 // errOther: another job has the id.
 var errOther = errors.New("another job has the id")
 
-// known is the job as it is there, which may say more of what it waits for; the job
-// itself where there is none. What a flow has is the flow's to look after.
+// known returns the stored job, whose hash may name more jobs to wait for, or the job
+// itself where none is stored. For a job of a flow it returns an empty job, because the
+// flow itself decides when the job may run.
 func known(ctx context.Context, db *redisdb.DB, j hero.Job) (hero.Job, error) {
 	was, err := db.Job(ctx, j.ContextID, j.CallerID, j.ID)
 	switch {
@@ -138,25 +140,17 @@ func known(ctx context.Context, db *redisdb.DB, j hero.Job) (hero.Job, error) {
 	return was, nil
 }
 
-// Same tells whether two jobs are the same work. A timeout that one of them leaves out
-// is the other's.
+// Same reports whether two jobs are the same work. A missing timeout equals any.
 func Same(a, b hero.Job) bool {
 	if a.Timeout == 0 || b.Timeout == 0 {
 		a.Timeout, b.Timeout = 0, 0
 	}
-	return content(filled(a)) == content(filled(b))
+	a.Executor, b.Executor = cmp.Or(a.Executor, string(a.ScriptType)), cmp.Or(b.Executor, string(b.ScriptType))
+	return content(a) == content(b)
 }
 
-// filled says what runs the job where its writer left that out.
-func filled(j hero.Job) hero.Job {
-	if j.Executor == "" {
-		j.Executor = string(j.ScriptType)
-	}
-	return j
-}
-
-// held keeps a job that waits for others, or ends it where one of those failed. Both
-// steps may be done again.
+// held stores a job that waits for other jobs, or ends it where one of those failed. Both
+// steps may be repeated.
 func held(ctx context.Context, db *redisdb.DB, j hero.Job, queue string, gate redisdb.Gate, why string, giveUp time.Time, extra []string) (Verdict, error) {
 	verdict, err := Enqueue(ctx, db, j, "", giveUp, extra...)
 	if err != nil || verdict == Other {
@@ -167,14 +161,13 @@ func held(ctx context.Context, db *redisdb.DB, j hero.Job, queue string, gate re
 	}
 	_, _, err = db.MoveJob(ctx, j.ContextID, j.CallerID, j.ID, hero.JobError, map[string]string{hero.ResultError: why})
 	if errors.Is(err, redisdb.ErrIllegal) {
-		err = nil // it ended by itself
+		err = nil // it has ended
 	}
 	return Failed, err
 }
 
-// parts splits a job's fields: its state, which each attempt writes; its definition,
-// which a new or a mended job writes; and what a job that exists keeps because the
-// caller says nothing of it: a job on the wire need not have these fields.
+// parts splits a job's fields. Each attempt writes the state; a new or a mended job writes
+// the definition; only a new job writes the fresh fields, which a job on the wire may omit.
 func parts(j hero.Job, extra []string) (state, definition, fresh []any) {
 	for _, word := range extra {
 		state = append(state, word)
@@ -195,7 +188,7 @@ func parts(j hero.Job, extra []string) (state, definition, fresh []any) {
 	return state, definition, fresh
 }
 
-// stored is the job as it is written: the times are ours where it has none.
+// stored returns the job with the status and times that Enqueue writes.
 func stored(j hero.Job) hero.Job {
 	now := uint32(time.Now().Unix())
 	if j.CreatedAt == 0 {
@@ -206,8 +199,8 @@ func stored(j hero.Job) hero.Job {
 	return j
 }
 
-// content digests what a job does; two jobs with the same digest are the same
-// work. Times, attempts and where the result goes are no part of it.
+// content digests the work of a job. Times, attempts and the destination of the result are
+// not part of it.
 func content(j hero.Job) string {
 	env := j.EnvVars
 	if len(env) == 0 {

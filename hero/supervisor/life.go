@@ -1,7 +1,6 @@
 package supervisor
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,26 +12,28 @@ import (
 	"edda/internal/backoff"
 )
 
-// Waiting for an end looks at the job's hash: soon at first, since many jobs are
-// short, then twice a second.
+// await looks at the job's hash: often at first, because many jobs are short, then twice a
+// second.
 const (
 	firstLook = 5 * time.Millisecond
 	lastLook  = 500 * time.Millisecond
 )
 
-// await waits for the job's end. A caller that disconnects ends the waiting, not the
-// job; a repeated call joins it. When the job's time has passed, await ends the job.
+// await waits for the job's end. When the job's time has passed, await ends the job. A
+// caller that disconnects ends the wait and not the job; a repeated call waits again.
 func (s *Server) await(ctx context.Context, j hero.Job) (Answer, error) {
 	for looks := (backoff.Exponential{First: firstLook, Most: lastLook}); ; {
 		now, err := s.load(ctx, address{j.ContextID, j.CallerID, j.ID})
+		if err == nil && !now.Status.Ended() {
+			if until, why := s.until(now); time.Now().After(until) {
+				now, err = s.end(ctx, now, why)
+			}
+		}
 		if err != nil {
 			return Answer{}, err
 		}
 		if now.Status.Ended() {
 			return hero.AnswerOf(now.Status, now.Result), nil
-		}
-		if until, why := s.until(now); time.Now().After(until) {
-			return s.expire(ctx, now, why)
 		}
 		if err := backoff.Wait(ctx, looks.Next()); err != nil {
 			return Answer{}, storage(fmt.Errorf("stopped waiting: the job goes on: %w", err))
@@ -40,17 +41,8 @@ func (s *Server) await(ctx context.Context, j hero.Job) (Answer, error) {
 	}
 }
 
-// expire records that no end came in time, unless one just did.
-func (s *Server) expire(ctx context.Context, j hero.Job, why string) (Answer, error) {
-	ended, err := s.end(ctx, j, why)
-	if err != nil {
-		return Answer{}, err
-	}
-	return hero.AnswerOf(ended.Status, ended.Result), nil
-}
-
-// end moves the job to error with the reason, unless it ended by itself; what is
-// recorded then is the answer.
+// end records an error as the job's end, unless the job has ended. It returns the job with
+// the recorded end.
 func (s *Server) end(ctx context.Context, j hero.Job, why string) (hero.Job, error) {
 	ended, _, err := s.db.MoveJob(ctx, j.ContextID, j.CallerID, j.ID, hero.JobError, map[string]string{hero.ResultError: why})
 	if err == nil {
@@ -63,11 +55,7 @@ func (s *Server) end(ctx context.Context, j hero.Job, why string) (hero.Job, err
 }
 
 // start queues a job that was stored.
-func (s *Server) start(ctx context.Context, p hero.JobQuery) (bool, error) {
-	j, err := s.meant(ctx, p)
-	if err != nil {
-		return false, err
-	}
+func (s *Server) start(ctx context.Context, j hero.Job) (bool, error) {
 	c, err := s.db.Client(j.ContextID)
 	if err != nil {
 		return false, storage(err)
@@ -79,22 +67,24 @@ func (s *Server) start(ctx context.Context, p hero.JobQuery) (bool, error) {
 	return true, s.queue(ctx, j, wire)
 }
 
-// get gives the whole job.
-func (s *Server) get(ctx context.Context, p hero.JobQuery) (Job, error) {
-	j, err := s.meant(ctx, p)
-	if err != nil {
-		return Job{}, err
-	}
-	return FromHero(j), nil
-}
+// get shows the whole job.
+func (s *Server) get(_ context.Context, j hero.Job) (Job, error) { return FromHero(j), nil }
 
-func (s *Server) status(ctx context.Context, p hero.JobQuery) (State, error) {
-	j, err := s.meant(ctx, p)
-	if err != nil {
-		return State{}, err
-	}
-	if given, err := s.given(ctx, j); err != nil || !given {
-		return State{}, cmp.Or(err, error(notFound("job %d was not given to this supervisor", j.ID)))
+func (s *Server) status(ctx context.Context, j hero.Job) (State, error) {
+	if j.Status == hero.JobDispatched || j.Status == hero.JobWaiting {
+		// The hash may be the coordinator's, on the same Redis, although the call that was to
+		// bring the job was lost.
+		c, err := s.db.Client(j.ContextID)
+		if err != nil {
+			return State{}, storage(err)
+		}
+		given, err := c.HExists(ctx, j.Key(), fieldContent).Result()
+		if err != nil {
+			return State{}, storage(s.db.Explain("read "+j.Key(), j.ContextID, err))
+		}
+		if !given {
+			return State{}, notFound("job %d was not given to this supervisor", j.ID)
+		}
 	}
 	out := State{JobID: idOf(j), Status: string(j.Status), CreatedAt: rfc3339(j.CreatedAt)}
 	if j.Status == hero.JobStarted {
@@ -106,41 +96,19 @@ func (s *Server) status(ctx context.Context, p hero.JobQuery) (State, error) {
 	return out, nil
 }
 
-// given tells whether a job that waits came here: its hash may be the coordinator's,
-// on the same Redis, and the call that was to bring the job was lost.
-func (s *Server) given(ctx context.Context, j hero.Job) (bool, error) {
-	if j.Status != hero.JobDispatched && j.Status != hero.JobWaiting {
-		return true, nil
-	}
-	c, err := s.db.Client(j.ContextID)
-	if err != nil {
-		return false, storage(err)
-	}
-	is, err := c.HExists(ctx, j.Key(), fieldContent).Result()
-	if err != nil {
-		return false, storage(s.db.Explain("read "+j.Key(), j.ContextID, err))
-	}
-	return is, nil
-}
-
-// result is the recorded end; a job without one is an error that says where it stands.
-func (s *Server) result(ctx context.Context, p hero.JobQuery) (Answer, error) {
-	j, err := s.meant(ctx, p)
-	if err != nil {
-		return Answer{}, err
-	}
+// result returns the recorded end. A job that has not ended is an error.
+func (s *Server) result(_ context.Context, j hero.Job) (Answer, error) {
 	if !j.Status.Ended() {
 		return Answer{}, invalid("job %d has not ended: it is %s", j.ID, j.Status)
 	}
 	return hero.AnswerOf(j.Status, j.Result), nil
 }
 
-// stop ends a job; its runner ends the script when it sees that. False means that
-// it had ended before.
-func (s *Server) stop(ctx context.Context, p hero.JobQuery) (bool, error) {
-	j, err := s.meant(ctx, p)
-	if err != nil || j.Status.Ended() {
-		return false, err
+// stop ends a job. Its runner sees that and ends the script. False means that the job had
+// ended before.
+func (s *Server) stop(ctx context.Context, j hero.Job) (bool, error) {
+	if j.Status.Ended() {
+		return false, nil
 	}
 	ended, err := s.end(ctx, j, stopped)
 	return err == nil && ended.Result[hero.ResultError] == stopped, err
@@ -150,11 +118,7 @@ func (s *Server) stop(ctx context.Context, p hero.JobQuery) (bool, error) {
 const stopped = "stopped"
 
 // delete deletes a job. The caller must stop a running job first.
-func (s *Server) delete(ctx context.Context, p hero.JobQuery) (bool, error) {
-	j, err := s.meant(ctx, p)
-	if err != nil {
-		return false, err
-	}
+func (s *Server) delete(ctx context.Context, j hero.Job) (bool, error) {
 	if j.Status == hero.JobStarted {
 		return false, invalid("job %d runs: stop it first", j.ID)
 	}
@@ -177,13 +141,9 @@ func (s *Server) delete(ctx context.Context, p hero.JobQuery) (bool, error) {
 // name of its stream; the job's key follows.
 const logPrefix = "edda:log:"
 
-// logs are the lines that the job wrote, as far as its runner keeps them; of a
-// runner that keeps none it is what the result tells.
-func (s *Server) logs(ctx context.Context, p hero.JobQuery) ([]string, error) {
-	j, err := s.meant(ctx, p)
-	if err != nil {
-		return nil, err
-	}
+// logs returns the lines of the job that its runner keeps; if the runner keeps none, the
+// output and the error in the result.
+func (s *Server) logs(ctx context.Context, j hero.Job) ([]string, error) {
 	c, err := s.db.Client(j.ContextID)
 	if err != nil {
 		return nil, storage(err)
@@ -197,18 +157,10 @@ func (s *Server) logs(ctx context.Context, p hero.JobQuery) ([]string, error) {
 		_, text, _ := strings.Cut(line, " ")
 		out = append(out, text)
 	}
-	if len(out) > 0 {
-		return out, nil
-	}
-	return told(j), nil
-}
-
-func told(j hero.Job) []string {
-	out := []string{}
 	for _, key := range []string{hero.ResultOutput, hero.ResultError} {
-		if text := strings.TrimRight(j.Result[key], "\n"); text != "" {
+		if text := strings.TrimRight(j.Result[key], "\n"); text != "" && len(lines) == 0 {
 			out = append(out, strings.Split(text, "\n")...)
 		}
 	}
-	return out
+	return out, nil
 }

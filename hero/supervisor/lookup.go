@@ -3,7 +3,6 @@ package supervisor
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -12,24 +11,30 @@ import (
 	"edda/hero/redisdb"
 )
 
-// meant checks the caller and finds the job that is meant.
-func (s *Server) meant(ctx context.Context, p hero.JobQuery) (hero.Job, error) {
-	k, err := s.allow(ctx, p.Secret, User)
-	if err != nil {
-		return hero.Job{}, err
+// aboutJob makes a method about one job: it checks the caller, finds the job and calls do.
+func aboutJob[R any](s *Server, do func(context.Context, hero.Job) (R, error)) func(context.Context, hero.JobQuery) (R, error) {
+	return func(ctx context.Context, p hero.JobQuery) (R, error) {
+		var none R
+		k, err := s.allow(ctx, p.Secret, User)
+		if err != nil {
+			return none, err
+		}
+		at, name, err := s.find(ctx, p, k)
+		if err != nil {
+			return none, err
+		}
+		j, err := s.load(ctx, at)
+		if err == nil && name != "" && j.Name != name {
+			err = notFound("no job %q", name)
+		}
+		if err != nil {
+			return none, err
+		}
+		return do(ctx, j)
 	}
-	at, err := s.find(ctx, p, k)
-	if err != nil {
-		return hero.Job{}, err
-	}
-	j, err := s.load(ctx, at)
-	if _, name, _ := jobID(p); err == nil && j.Name != name && name != "" {
-		return hero.Job{}, notFound("no job %q", name)
-	}
-	return j, err
 }
 
-// address is where a job lies.
+// address names a job in Redis.
 type address struct{ context, caller, id uint32 }
 
 func (s *Server) load(ctx context.Context, at address) (hero.Job, error) {
@@ -40,66 +45,55 @@ func (s *Server) load(ctx context.Context, at address) (hero.Job, error) {
 	return j, nil
 }
 
-// find tells where the job lies.
-func (s *Server) find(ctx context.Context, p hero.JobQuery, k Key) (address, error) {
-	want, err := addressOf(p)
+// find finds the job's address, and returns its name where the query has one.
+func (s *Server) find(ctx context.Context, p hero.JobQuery, k Key) (at address, name string, err error) {
+	want, name, err := addressOf(p)
 	if err != nil {
-		return address{}, invalid("%v", err)
+		return address{}, "", invalid("%v", err)
 	}
 	if want.context != 0 && want.caller != 0 {
 		if !k.admits(want.context, want.caller) {
-			return address{}, notFound("no job %d that the secret is for", want.id)
+			return address{}, "", notFound("no job %d that the secret is for", want.id)
 		}
-		return want, nil
+		return want, name, nil
 	}
 	contexts := []uint32{want.context}
 	if want.context == 0 {
-		if contexts, err = s.contexts(ctx); err != nil {
-			return address{}, storage(err)
-		}
+		contexts, err = s.db.Contexts(ctx)
 	}
-	found, err := s.candidates(ctx, contexts, want)
+	var found []address
+	if err == nil {
+		found, err = s.candidates(ctx, contexts, want)
+	}
 	found = slices.DeleteFunc(found, func(a address) bool { return !k.admits(a.context, a.caller) })
 	switch {
 	case err != nil:
-		return address{}, storage(err)
+		return address{}, "", storage(err)
 	case len(found) == 0:
-		return address{}, notFound("no job %d", want.id)
+		return address{}, "", notFound("no job %d", want.id)
 	case len(found) > 1:
-		return address{}, invalid("%d jobs have the id %d: give context_id and caller_id", len(found), want.id)
+		return address{}, "", invalid("%d jobs have the id %d: give context_id and caller_id", len(found), want.id)
 	}
-	return found[0], nil
+	return found[0], name, nil
 }
 
-// jobID is the job's number, and its name where it has one.
-func jobID(p hero.JobQuery) (uint32, string, error) {
+// addressOf reads the address in a query; a context or caller that it leaves out is 0.
+func addressOf(p hero.JobQuery) (at address, name string, err error) {
 	id := cmp.Or(p.JobID, p.ID)
 	if id == "" {
-		return 0, "", fmt.Errorf("job_id is missing")
+		return address{}, "", fmt.Errorf("job_id is missing")
 	}
-	return jobNumber("job_id", id)
+	if at.id, name, err = jobNumber("job_id", id); err == nil && p.CallerID != "" {
+		at.caller, err = numbered("caller_id", p.CallerID, callerWords)
+	}
+	if err == nil && p.ContextID != "" {
+		at.context, err = numbered("context_id", p.ContextID, contextWords)
+	}
+	return at, name, err
 }
 
-func addressOf(p hero.JobQuery) (address, error) {
-	var out address
-	var err error
-	if out.id, _, err = jobID(p); err != nil {
-		return address{}, err
-	}
-	if p.CallerID != "" {
-		if out.caller, err = numbered("caller_id", p.CallerID, callerWords); err != nil {
-			return address{}, err
-		}
-	}
-	if p.ContextID != "" {
-		if out.context, err = numbered("context_id", p.ContextID, contextWords); err != nil {
-			return address{}, err
-		}
-	}
-	return out, nil
-}
-
-// candidates asks the contexts' indexes, which every job that came here is in.
+// candidates looks the id up in the contexts' indexes, which hold every job that this
+// supervisor got.
 func (s *Server) candidates(ctx context.Context, contexts []uint32, want address) ([]address, error) {
 	var out []address
 	for _, c := range contexts {
@@ -128,9 +122,17 @@ func (s *Server) list(ctx context.Context, p hero.JobQuery) ([]Job, error) {
 	if err != nil {
 		return nil, err
 	}
-	contexts, err := s.listed(ctx, p)
-	if err != nil {
-		return nil, err
+	var contexts []uint32
+	if p.ContextID == "" {
+		if contexts, err = s.db.Contexts(ctx); err != nil {
+			return nil, storage(err)
+		}
+	} else {
+		n, err := numbered("context_id", p.ContextID, contextWords)
+		if err != nil {
+			return nil, invalid("%v", err)
+		}
+		contexts = []uint32{n}
 	}
 	out := []Job{}
 	for _, c := range contexts {
@@ -156,30 +158,3 @@ func (s *Server) list(ctx context.Context, p hero.JobQuery) ([]Job, error) {
 	}
 	return out, nil
 }
-
-func (s *Server) listed(ctx context.Context, p hero.JobQuery) ([]uint32, error) {
-	if p.ContextID != "" {
-		n, err := numbered("context_id", p.ContextID, contextWords)
-		if err != nil {
-			return nil, invalid("%v", err)
-		}
-		return []uint32{n}, nil
-	}
-	contexts, err := s.contexts(ctx)
-	if err != nil {
-		return nil, storage(err)
-	}
-	return contexts, nil
-}
-
-// gone drops the error of a job that was deleted or is broken: there is nothing to wait for.
-func gone(err error) error {
-	var broken *hero.FieldError
-	if errors.Is(err, redisdb.ErrNotFound) || errors.As(err, &broken) {
-		return nil
-	}
-	return err
-}
-
-// contexts are those that there are in this Redis: jobs of others are refused.
-func (s *Server) contexts(ctx context.Context) ([]uint32, error) { return s.db.Contexts(ctx) }

@@ -1,6 +1,7 @@
 package supervisor
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"regexp"
@@ -62,20 +63,13 @@ func (o *Options) validate() error {
 		}
 	}
 	o.Runners = maps.Clone(o.Runners)
-	o.Timeout = orElse(o.Timeout, defaultTimeout)
-	o.Grace = orElse(o.Grace, defaultGrace)
-	o.Sweep = orElse(o.Sweep, defaultSweep)
+	o.Timeout = cmp.Or(o.Timeout, defaultTimeout)
+	o.Grace = cmp.Or(o.Grace, defaultGrace)
+	o.Sweep = cmp.Or(o.Sweep, defaultSweep)
 	if o.Log == nil {
 		o.Log = zap.NewNop()
 	}
 	return nil
-}
-
-func orElse(d, other time.Duration) time.Duration {
-	if d == 0 {
-		return other
-	}
-	return d
 }
 
 // maxName bounds the names of runners, queues and keys.

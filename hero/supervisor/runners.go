@@ -109,7 +109,7 @@ func (s *Server) runnerStatus(ctx context.Context, p runnerParams) (runnerStatus
 		return runnerStatus{}, notFound("no runner %.40q is registered", p.Name)
 	}
 	out := runnerStatus{Name: p.Name, Queue: queue}
-	contexts, err := s.contexts(ctx)
+	contexts, err := s.db.Contexts(ctx)
 	if err != nil {
 		return runnerStatus{}, storage(err)
 	}

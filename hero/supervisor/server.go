@@ -1,6 +1,7 @@
 package supervisor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,8 +16,8 @@ import (
 	"edda/hero/redisdb"
 )
 
-// Server is a supervisor. Any number of calls may run at once; it keeps nothing
-// between them but its options, so that two servers on one Redis are one.
+// Server is a supervisor. Calls may run concurrently. It keeps no state between them, so
+// two servers on one Redis act as one.
 type Server struct {
 	db      *redisdb.DB
 	o       Options
@@ -43,13 +44,13 @@ func New(db *redisdb.DB, o Options) (*Server, error) {
 // ServeHTTP answers JSON-RPC over HTTP.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.rpc.ServeHTTP(w, r) }
 
-// HandleMessage answers JSON-RPC that came over Mycelium; it is what a hub's
-// topic supervisor.rpc is served with.
+// HandleMessage answers a JSON-RPC request that came over Mycelium. A hub serves the topic
+// supervisor.rpc with it.
 func (s *Server) HandleMessage(ctx context.Context, m mycelium.Message) []byte {
 	return s.rpc.Handle(ctx, m.Payload)
 }
 
-// methods are the documented ones, with the names that later documents give them.
+// methods lists the documented methods, with the names of later documents too.
 func (s *Server) methods() []jsonrpc.Method {
 	job := jsonrpc.MethodOptions{Wrapper: "job", Errors: []int{jsonrpc.PermissionDenied, jsonrpc.AlreadyExists, jsonrpc.NotFound, jsonrpc.StorageError}}
 	id := jsonrpc.MethodOptions{Errors: []int{jsonrpc.PermissionDenied, jsonrpc.NotFound, jsonrpc.StorageError}}
@@ -57,13 +58,13 @@ func (s *Server) methods() []jsonrpc.Method {
 	out = append(out, named(job, "Store a job without starting it.", s.create, "jobs.create", "create_job")...)
 	out = append(out, named(job, "Have a job run and wait for its end.", s.run, "job.run")...)
 	out = append(out, named(id, "List the jobs.", s.list, "jobs.list", "list_jobs")...)
-	out = append(out, named(id, "One job.", s.get, "get_job")...)
-	out = append(out, named(id, "Start a job that was stored.", s.start, "job.start")...)
-	out = append(out, named(id, "Where a job stands.", s.status, "job.status")...)
-	out = append(out, named(id, "The end of a job that ended.", s.result, "job.result")...)
-	out = append(out, named(id, "End a job that waits or runs.", s.stop, "job.stop")...)
-	out = append(out, named(id, "Forget a job that does not run.", s.delete, "job.delete", "delete_job")...)
-	out = append(out, named(id, "What a job has written.", s.logs, "job.logs", "get_job_logs")...)
+	out = append(out, named(id, "One job.", aboutJob(s, s.get), "get_job")...)
+	out = append(out, named(id, "Start a job that was stored.", aboutJob(s, s.start), "job.start")...)
+	out = append(out, named(id, "Where a job stands.", aboutJob(s, s.status), "job.status")...)
+	out = append(out, named(id, "The end of a job that ended.", aboutJob(s, s.result), "job.result")...)
+	out = append(out, named(id, "End a job that waits or runs.", aboutJob(s, s.stop), "job.stop")...)
+	out = append(out, named(id, "Forget a job that does not run.", aboutJob(s, s.delete), "job.delete", "delete_job")...)
+	out = append(out, named(id, "What a job has written.", aboutJob(s, s.logs), "job.logs", "get_job_logs")...)
 	out = append(out, named(id, "Register a runner and the list it takes jobs from.", s.register, "register_runner")...)
 	out = append(out, named(id, "The names of the registered runners.", s.listRunners, "list_runners")...)
 	out = append(out, named(id, "One runner and how many jobs wait for it.", s.runnerStatus, "get_runner_status")...)
@@ -83,7 +84,12 @@ func named[P, R any](o jsonrpc.MethodOptions, summary string, call func(context.
 	return out
 }
 
-// create stores a job; its id is the answer, for a job that exists already too.
+// unsupported answers the methods of other supervisors that start and stop processes.
+func (s *Server) unsupported(_ context.Context, p runnerParams) (any, error) {
+	return nil, jsonrpc.Errorf(jsonrpc.MethodNotFound, "runners are processes of their own here, which this supervisor does not start, stop or read: start one with edda run --role runner; what a job wrote is in job.logs")
+}
+
+// create stores a job and returns its id, also for a job that exists.
 func (s *Server) create(ctx context.Context, p hero.JobParams) (ID, error) {
 	j, err := s.admit(ctx, p)
 	if err != nil {
@@ -95,8 +101,8 @@ func (s *Server) create(ctx context.Context, p hero.JobParams) (ID, error) {
 	return idOf(j), nil
 }
 
-// run stores and queues a job and waits for its end. One that was there with the
-// same content is not queued again; its end is the answer.
+// run stores and queues a job and returns its end. A job that exists with the same content
+// is not queued again.
 func (s *Server) run(ctx context.Context, p hero.JobParams) (Answer, error) {
 	j, err := s.admit(ctx, p)
 	if err != nil {
@@ -116,13 +122,13 @@ func (s *Server) run(ctx context.Context, p hero.JobParams) (Answer, error) {
 	return answer, err
 }
 
-// bound is how long a job that was begun may take to its end.
+// bound is the time from a job's start within which it must end.
 func (s *Server) bound(j hero.Job) time.Duration {
-	return orElse(time.Duration(j.Timeout)*time.Second, s.o.Timeout) + s.o.Grace
+	return cmp.Or(time.Duration(j.Timeout)*time.Second, s.o.Timeout) + s.o.Grace
 }
 
-// until is when a job's time has passed, and why it ends then: it may wait for its
-// queue timeout, and from its beginning it has its timeout.
+// until returns the time at which a job ends in error, and the reason: a queued job has its
+// queue timeout, a started job its timeout.
 func (s *Server) until(j hero.Job) (time.Time, string) {
 	since := time.Now()
 	if j.UpdatedAt != 0 { // when it was queued, or begun; a foreign program may leave it out
@@ -135,8 +141,8 @@ func (s *Server) until(j hero.Job) (time.Time, string) {
 	return since.Add(waits), fmt.Sprintf("queue_timeout: not begun within %s", waits)
 }
 
-// giveUp is when the sweep looks at a job that has no end then. One that waits is
-// looked at as often as one that runs, since it may have begun.
+// giveUp returns the time at which the sweep looks at the job. A queued job may have
+// started, so the shorter of both bounds counts.
 func (s *Server) giveUp(j hero.Job) time.Time {
 	return time.Now().Add(min(s.bound(j), j.WaitsAtMost()+s.o.Grace))
 }
@@ -161,7 +167,7 @@ func (s *Server) admit(ctx context.Context, p hero.JobParams) (hero.Job, error) 
 	return j, s.named(ctx, j)
 }
 
-// unauthorised turns why a caller may not have jobs run into what it gets.
+// unauthorised turns the reason why a caller may not run jobs into its error.
 func unauthorised(err error) error {
 	switch {
 	case errors.Is(err, redisdb.ErrDenied):
@@ -172,7 +178,7 @@ func unauthorised(err error) error {
 	return storage(err)
 }
 
-// named refuses a job whose name leads to the number of another job.
+// named refuses a job whose name hashes to the number of another job.
 func (s *Server) named(ctx context.Context, j hero.Job) error {
 	if j.Name == "" {
 		return nil
@@ -189,7 +195,7 @@ func (s *Server) named(ctx context.Context, j hero.Job) error {
 	return nil
 }
 
-// queue finds the job's list and puts it there.
+// queue finds the list of the job and queues the job there.
 func (s *Server) queue(ctx context.Context, j hero.Job, wire Job) error {
 	runners, err := s.runners(ctx)
 	if err != nil {
@@ -214,7 +220,7 @@ func (s *Server) enqueue(ctx context.Context, j hero.Job, runner, queue string) 
 	return verdict, nil
 }
 
-// failed turns what redisdb says into what a caller gets.
+// failed turns an error of redisdb into the caller's error.
 func failed(err error, what string, args ...any) error {
 	var broken *hero.FieldError
 	switch {

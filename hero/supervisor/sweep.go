@@ -2,6 +2,7 @@ package supervisor
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"edda/hero"
+	"edda/hero/redisdb"
 	"edda/internal/logthrottle"
 )
 
@@ -34,7 +36,7 @@ func (s *Server) Run(ctx context.Context) error {
 }
 
 func (s *Server) runOnce(ctx context.Context) error {
-	contexts, err := s.contexts(ctx)
+	contexts, err := s.db.Contexts(ctx)
 	if err != nil {
 		return err
 	}
@@ -74,15 +76,19 @@ func (s *Server) sweep(ctx context.Context, context uint32) error {
 	return nil
 }
 
-// giveUpOn ends a job whose time has passed; again is when to look at another one.
+// giveUpOn ends a job whose time has passed. A job that has time left is looked at again.
 func (s *Server) giveUpOn(ctx context.Context, context uint32, key string) (again time.Time, err error) {
 	caller, id, err := hero.ParseJobKey(key)
 	if err != nil {
-		return time.Time{}, nil //nolint:nilerr // not ours; it goes
+		return time.Time{}, nil //nolint:nilerr // no key of a job; it is removed
 	}
 	j, err := s.db.Job(ctx, context, caller, id)
-	if err != nil || j.Status.Ended() {
-		return time.Time{}, gone(err)
+	var broken *hero.FieldError
+	switch {
+	case errors.Is(err, redisdb.ErrNotFound), errors.As(err, &broken), err == nil && j.Status.Ended():
+		return time.Time{}, nil
+	case err != nil:
+		return time.Time{}, err
 	}
 	until, why := s.until(j)
 	if time.Now().Before(until) {

@@ -134,6 +134,24 @@ func (s *site) settled(t *testing.T, open, anonymous int) {
 	}
 }
 
+// rests waits until so many connections are idle. A client may read its answer before the
+// server knows that the connection is idle.
+func (s *site) rests(t *testing.T, idle int) {
+	t.Helper()
+	l := s.listener.(*connections)
+	for until := time.Now().Add(soon); ; time.Sleep(time.Millisecond) {
+		l.mu.Lock()
+		n := l.idle.Len()
+		l.mu.Unlock()
+		if n == idle {
+			return
+		}
+		if time.Now().After(until) {
+			t.Fatalf("%d connections are idle, want %d", n, idle)
+		}
+	}
+}
+
 func TestTheConnectionThatIsIdleLongestIsClosedForTheNext(t *testing.T) {
 	s := openSite(t, Options{Connections: 4, Anonymous: 4}, nil)
 	var idle []net.Conn
@@ -141,10 +159,10 @@ func TestTheConnectionThatIsIdleLongestIsClosedForTheNext(t *testing.T) {
 		c := s.dial(t, "/", true)
 		ok(t, c)
 		idle = append(idle, c)
-		s.settled(t, len(idle), 0)
+		s.rests(t, len(idle))
 	}
 	stays(t, idle[0], true) // it is the youngest again
-	s.settled(t, 4, 0)
+	s.rests(t, 4)
 	ok(t, s.dial(t, "/", true))
 	cut(t, idle[1], "the longest idle one")
 	for _, i := range []int{0, 2, 3} {

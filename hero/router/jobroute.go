@@ -11,14 +11,13 @@ import (
 type jobRoute struct {
 	job hero.Job
 	url string // the node's supervisor_url
-	// node is what the message says of the job's place in a graph, nil where nothing.
+	// node is the job's node in the message's graph, nil where it has none.
 	node *hero.FlowNode
 }
 
-// wanted lists the jobs of a message, with the ids of those that are not in it
-// and are to be loaded. Where there are nodes they say which jobs and where to;
-// without them it is the embedded jobs.
-func wanted(m hero.Message) ([]jobRoute, error) {
+// routesOf lists the jobs of a message: those that its nodes name, with their URLs, and
+// those that it embeds. A job that is not embedded has only its id.
+func routesOf(m hero.Message) ([]jobRoute, error) {
 	byID := map[uint32]hero.Job{}
 	for _, j := range m.Job {
 		if _, twice := byID[j.ID]; twice {
@@ -79,8 +78,7 @@ func inCycle(list []jobRoute) (uint32, bool) {
 	return 0, false
 }
 
-// needs are the jobs that it depends on; what the node says goes before what the job
-// says, as in a flow.
+// needs lists the jobs that it depends on. The node goes before the job, as in a flow.
 func (e jobRoute) needs() []uint32 {
 	if e.node != nil && len(e.node.Depends) > 0 {
 		return e.node.Depends
@@ -88,10 +86,7 @@ func (e jobRoute) needs() []uint32 {
 	return e.job.Dependends
 }
 
-// loaded tells whether the job came with its script, or is only an id so far.
-func (e jobRoute) loaded() bool { return e.job.Script != "" }
-
-// complete fills in what a job gets from its message.
+// complete returns the job with the fields that it gets from its message.
 func (e jobRoute) complete(m hero.Message, context uint32) hero.Job {
 	j := e.job
 	if j.CallerID == 0 {
