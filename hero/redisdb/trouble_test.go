@@ -206,7 +206,7 @@ func TestPingSpeaksOfAMessageThatHasNoDatabase(t *testing.T) {
 	if err := d.Ping(ctx); err == nil || !strings.Contains(err.Error(), "databases N") {
 		t.Error(err)
 	}
-	now = now.Add(shortfall + time.Second)
+	now = now.Add(shortFor + time.Second)
 	must(t, d.Ping(ctx))
 }
 
