@@ -63,7 +63,7 @@ type Job struct {
 	ContextID     uint32            `json:"context_id"`
 	Script        string            `json:"script"`
 	ScriptType    ScriptType        `json:"script_type"`
-	Executor      string            `json:"executor,omitempty"` // the script type unless said
+	Executor      string            `json:"executor,omitempty"` // the script type by default
 	Timeout       uint32            `json:"timeout"`            // of the execution, in seconds; 0 means the runner's default
 	Retries       uint8             `json:"retries"`            // further runs after a failed one
 	EnvVars       map[string]string `json:"env_vars"`

@@ -177,15 +177,7 @@ func (c *Coordinator) inNoFlow(ctx context.Context, j hero.Job, verb string) err
 }
 
 func (c *Coordinator) loadJob(ctx context.Context, p owned) (hero.Job, error) {
-	if err := c.seeOwned(ctx, p, mayRead()); err != nil {
-		return hero.Job{}, err
-	}
-	v, err := c.redaction(ctx, p.ContextID, p.caller())
-	if err != nil {
-		return hero.Job{}, err
-	}
-	j, err := c.loadedJob(ctx, p.ContextID, p.CallerID, p.ID)
-	return v.job(j), err
+	return loadOwned(ctx, c, p, c.loadedJob, redaction.job)
 }
 
 func (c *Coordinator) loadedJob(ctx context.Context, context, caller, id uint32) (hero.Job, error) {
@@ -207,20 +199,14 @@ func (c *Coordinator) listJobs(ctx context.Context, p jobList) ([]hero.Job, erro
 }
 
 func (c *Coordinator) deleteJob(ctx context.Context, p owned) (bool, error) {
-	if err := p.check(); err != nil {
-		return false, err
-	}
-	unlock, err := c.enter(ctx, p.ContextID, p.caller(), mayAdmin())
-	if err != nil {
-		return false, err
-	}
-	defer unlock()
-	j, err := c.loadedJob(ctx, p.ContextID, p.CallerID, p.ID)
-	if err != nil {
-		return false, err
-	}
-	if err := c.inNoFlow(ctx, j, "lose it"); err != nil {
-		return false, err
-	}
-	return true, c.db.DeleteJob(ctx, p.ContextID, p.CallerID, p.ID)
+	return c.remove(ctx, p.ContextID, p.caller(), p.check(), func() error {
+		j, err := c.loadedJob(ctx, p.ContextID, p.CallerID, p.ID)
+		if err != nil {
+			return err
+		}
+		if err := c.inNoFlow(ctx, j, "lose it"); err != nil {
+			return err
+		}
+		return c.db.DeleteJob(ctx, p.ContextID, p.CallerID, p.ID)
+	})
 }

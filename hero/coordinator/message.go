@@ -198,15 +198,7 @@ func (c *Coordinator) maySendTo(ctx context.Context, m hero.Message) error {
 }
 
 func (c *Coordinator) loadMessage(ctx context.Context, p owned) (hero.Message, error) {
-	if err := c.seeOwned(ctx, p, mayRead()); err != nil {
-		return hero.Message{}, err
-	}
-	v, err := c.redaction(ctx, p.ContextID, p.caller())
-	if err != nil {
-		return hero.Message{}, err
-	}
-	m, err := c.loadedMessage(ctx, p.ContextID, p.CallerID, p.ID)
-	return v.message(m), err
+	return loadOwned(ctx, c, p, c.loadedMessage, redaction.message)
 }
 
 func (c *Coordinator) loadedMessage(ctx context.Context, context, caller, id uint32) (hero.Message, error) {
@@ -225,16 +217,10 @@ func (c *Coordinator) listMessages(ctx context.Context, p contextList) ([]hero.M
 }
 
 func (c *Coordinator) deleteMessage(ctx context.Context, p owned) (bool, error) {
-	if err := p.check(); err != nil {
-		return false, err
-	}
-	unlock, err := c.enter(ctx, p.ContextID, p.caller(), mayAdmin())
-	if err != nil {
-		return false, err
-	}
-	defer unlock()
-	if _, err := c.loadedMessage(ctx, p.ContextID, p.CallerID, p.ID); err != nil {
-		return false, err
-	}
-	return true, c.db.DeleteMessage(ctx, p.ContextID, p.CallerID, p.ID)
+	return c.remove(ctx, p.ContextID, p.caller(), p.check(), func() error {
+		if _, err := c.loadedMessage(ctx, p.ContextID, p.CallerID, p.ID); err != nil {
+			return err
+		}
+		return c.db.DeleteMessage(ctx, p.ContextID, p.CallerID, p.ID)
+	})
 }

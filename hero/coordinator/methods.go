@@ -71,3 +71,31 @@ func define[P, R any](c *Coordinator, name, summary, wrapper string, errors []in
 func Methods() []string {
 	return append(names((&Coordinator{}).methods()), "rpc.discover")
 }
+
+// loadOwned loads an object whose key has its creator, for a caller that may read it.
+func loadOwned[T any](ctx context.Context, c *Coordinator, p owned, load func(ctx context.Context, context, caller, id uint32) (T, error), redact func(redaction, T) T) (object T, err error) {
+	if err := c.seeOwned(ctx, p, mayRead()); err != nil {
+		return object, err
+	}
+	v, err := c.redaction(ctx, p.ContextID, p.caller())
+	if err != nil {
+		return object, err
+	}
+	object, err = load(ctx, p.ContextID, p.CallerID, p.ID)
+	return redact(v, object), err
+}
+
+// remove deletes an object of a context under the context's lock, for an admin. invalid is
+// the error of the call's parameters.
+func (c *Coordinator) remove(ctx context.Context, id uint32, w callerParams, invalid error, del func() error) (bool, error) {
+	if invalid != nil {
+		return false, invalid
+	}
+	unlock, err := c.enter(ctx, id, w, mayAdmin())
+	if err != nil {
+		return false, err
+	}
+	defer unlock()
+	err = del()
+	return err == nil, err
+}

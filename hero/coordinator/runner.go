@@ -93,16 +93,10 @@ func (c *Coordinator) listRunners(ctx context.Context, p contextList) ([]hero.Ru
 }
 
 func (c *Coordinator) deleteRunner(ctx context.Context, p in) (bool, error) {
-	if err := checkID("id", p.ID); err != nil {
-		return false, err
-	}
-	unlock, err := c.enter(ctx, p.ContextID, p.callerParams, mayAdmin())
-	if err != nil {
-		return false, err
-	}
-	defer unlock()
-	if _, err := c.loadedRunner(ctx, p.ContextID, p.ID); err != nil {
-		return false, err
-	}
-	return true, c.db.DeleteRunner(ctx, p.ContextID, p.ID)
+	return c.remove(ctx, p.ContextID, p.callerParams, checkID("id", p.ID), func() error {
+		if _, err := c.loadedRunner(ctx, p.ContextID, p.ID); err != nil {
+			return err
+		}
+		return c.db.DeleteRunner(ctx, p.ContextID, p.ID)
+	})
 }

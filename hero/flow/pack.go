@@ -9,8 +9,8 @@ import (
 	"edda/hero"
 )
 
-// A state is stored as a head, whose size is the same for every flow, and as parts, of which a
-// step writes only the changed ones: the cost of a job does not grow with the flow.
+// A state is stored as a head, whose size is the same for every flow, and as parts. A step
+// writes only the changed parts: the cost of a job does not grow with the flow.
 
 const (
 	// nodesInPart is the number of nodes in a part: a step writes a few hundred bytes, and a

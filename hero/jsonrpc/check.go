@@ -11,7 +11,7 @@ import (
 const maxDepth = 128
 
 // check refuses a text that is not one JSON value in UTF-8, is nested too deep, or has a name
-// twice in one object, of which readers take the first or the last.
+// twice in one object, where some readers take the first value and others the last.
 func check(raw []byte) *Error {
 	if !utf8.Valid(raw) {
 		return Errorf(ParseError, "what was sent is not UTF-8")

@@ -60,8 +60,8 @@ func sendAway(w http.ResponseWriter, why string) {
 	http.Error(w, why, http.StatusServiceUnavailable)
 }
 
-// deny answers a request of which only the headers were read. The ids of its calls are not
-// known, so one error without an id answers them all.
+// deny answers a request before its body is read. The ids of its calls are not known, so one
+// error without an id answers them all.
 func (s *Server) deny(w http.ResponseWriter, err error) {
 	s.options.Observe("", 0, err)
 	abandon(w)

@@ -92,8 +92,8 @@ func kindOf(raw json.RawMessage) string {
 	return "a number"
 }
 
-// encode writes JSON without the escapes of < and >, which only web pages need and of which
-// scripts have many.
+// encode writes JSON without the escapes of < and >. Only web pages need them, and scripts
+// would have many.
 func encode(v any) (json.RawMessage, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
